@@ -65,10 +65,10 @@ func TestHandlersWork(t *testing.T) {
 	}{
 		"good": {"double", "21", "42", ""}, "bad": {"double", `"x"`, "", jobs.CodeInvalid}, "panic": {"panic", "1", "", jobs.CodeInternal},
 	} {
-		if err := q.Submit(ctx, jobs.Job{Version: jobs.Version, ID: id, Pool: jobs.PoolCPU, Kind: c.kind, Spec: json.RawMessage(c.spec)}); err != nil {
+		if err := q.Queue.Submit(ctx, jobs.Job{Version: jobs.Version, ID: id, Pool: jobs.PoolCPU, Kind: c.kind, Spec: json.RawMessage(c.spec)}); err != nil {
 			t.Fatal(err)
 		}
-		r, err := q.Result(ctx, id)
+		r, err := q.Queue.Result(ctx, id)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -176,7 +176,7 @@ func TestTenantsFiles(t *testing.T) {
 	// The spec of a job is an object, and its name can be foretold.
 	large := tenantJob("umbrella", "umbrella--large")
 	large.Spec = []byte(`"` + umbrellaSecret + strings.Repeat("x", jobs.MaxInline) + `"`)
-	if err := a.conn.Submit(t.Context(), large); err != nil {
+	if err := a.conn.Queue.Submit(t.Context(), large); err != nil {
 		t.Fatal(err)
 	}
 	var names []string

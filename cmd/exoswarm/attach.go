@@ -51,7 +51,7 @@ func attach(cmd *cobra.Command, o runOptions) (err error) {
 	if err := dest.takes(rec); err != nil {
 		return err
 	}
-	job, err := conn.Find(ctx, o.attach)
+	job, err := conn.Queue.Find(ctx, o.attach)
 	if errors.Is(err, jobs.ErrNotFound) { // it is over
 		job, err = jobs.Job{ID: o.attach}, nil
 	}
@@ -123,10 +123,10 @@ func jobOutput(cmd *cobra.Command, args []string, c *natsq.Conn) (err error) {
 		}
 	}()
 	ctx := cmd.Context()
-	r, err := c.Lookup(ctx, id)
+	r, err := c.Queue.Lookup(ctx, id)
 	switch {
 	case errors.Is(err, jobs.ErrNotFound):
-		if _, ferr := c.Find(ctx, id); ferr == nil {
+		if _, ferr := c.Queue.Find(ctx, id); ferr == nil {
 			return command.Usage("job %s is not over: exoswarm run --attach %s waits for it", id, id)
 		}
 		return err

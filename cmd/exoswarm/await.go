@@ -31,7 +31,7 @@ func await(ctx, base context.Context, conn *natsq.Conn, job jobs.Job, show *prog
 	defer cancel(nil)
 	var latest atomic.Pointer[cpuagents.StreamProgress]
 	news := make(chan struct{}, 1)
-	stop, err := conn.Progress(job.ID, func(data json.RawMessage) {
+	stop, err := conn.Queue.Progress(job.ID, func(data json.RawMessage) {
 		var p cpuagents.StreamProgress
 		if json.Unmarshal(data, &p) != nil {
 			return
@@ -69,7 +69,7 @@ func await(ctx, base context.Context, conn *natsq.Conn, job jobs.Job, show *prog
 					continue
 				}
 				show.note("stopping: finishing the rows that were read (Ctrl-C again ends at once)")
-				if err := conn.Cancel(base, job, true); err != nil {
+				if err := conn.Queue.Cancel(base, job, true); err != nil {
 					cancel(err)
 				}
 				stopping = true
@@ -83,7 +83,7 @@ func await(ctx, base context.Context, conn *natsq.Conn, job jobs.Job, show *prog
 				}
 			case <-quiet.C:
 				if latest.Load() == nil { // no agent has begun it
-					withdrawn = conn.Withdraw(base, job) == nil
+					withdrawn = conn.Queue.Withdraw(base, job) == nil
 					cancel(command.ErrInterrupted)
 					continue
 				}
@@ -96,7 +96,7 @@ func await(ctx, base context.Context, conn *natsq.Conn, job jobs.Job, show *prog
 				}
 				show.waiting(hints.waits(wait, p))
 				if own && p == nil && !withdrawn && time.Since(hints.began) >= pickup {
-					withdrawn = conn.Withdraw(base, job) == nil
+					withdrawn = conn.Queue.Withdraw(base, job) == nil
 					cancel(jobs.Errorf(jobs.CodeIO, "no CPU agent has taken the job within %v: start one (cpuagent --nats URL)", pickup))
 				}
 			case <-over:
@@ -104,7 +104,7 @@ func await(ctx, base context.Context, conn *natsq.Conn, job jobs.Job, show *prog
 			}
 		}
 	}()
-	r, err := conn.Result(wait, job.ID)
+	r, err := conn.Queue.Result(wait, job.ID)
 	close(over)
 	<-watched
 	show.end()

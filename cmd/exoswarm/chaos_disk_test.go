@@ -193,7 +193,7 @@ func TestChaosDiskFull(t *testing.T) {
 	for n := 0; ; n++ {
 		id := fmt.Sprint("full", n)
 		began := time.Now()
-		err := conn.Submit(ctx, job(id)) // with no deadline of its own: a server that is away is waited for 30 s
+		err := conn.Queue.Submit(ctx, job(id)) // with no deadline of its own: a server that is away is waited for 30 s
 		answered := time.Since(began)
 		if err != nil {
 			t.Logf("after %d jobs of 256 KiB, in %v: %v", n, answered.Round(time.Millisecond), err)
@@ -211,17 +211,17 @@ func TestChaosDiskFull(t *testing.T) {
 			t.Fatal("250 MiB fit on a disk of 128")
 		}
 	}
-	if err := conn.SubmitBatch(ctx, []jobs.Job{job("several1"), job("several2")}); !errors.Is(err, jobs.ErrFull) {
+	if err := conn.Queue.SubmitBatch(ctx, []jobs.Job{job("several1"), job("several2")}); !errors.Is(err, jobs.ErrFull) {
 		t.Errorf("several at once: %v", err)
 	}
 	large := job("large")
 	if large.Spec, err = json.Marshal(string(bytes.Repeat([]byte("x"), 1<<20))); err != nil {
 		t.Fatal(err)
 	}
-	if err := conn.Submit(ctx, large); !errors.Is(err, jobs.ErrFull) {
+	if err := conn.Queue.Submit(ctx, large); !errors.Is(err, jobs.ErrFull) {
 		t.Errorf("a job whose spec is an object: %v", err)
 	}
-	if _, err := conn.Stats(ctx, jobs.PoolCPU); err != nil {
+	if _, err := conn.Queue.Stats(ctx, jobs.PoolCPU); err != nil {
 		t.Errorf("the server says nothing any more: %v", err)
 	}
 	// Workers begin on a full disk: results wait for room, and no job is begun so often that it fails.
@@ -237,7 +237,7 @@ func TestChaosDiskFull(t *testing.T) {
 	}
 	for n := 0; ; n++ {
 		id := fmt.Sprint("again", n)
-		if err := conn.Submit(ctx, job(id)); err == nil {
+		if err := conn.Queue.Submit(ctx, job(id)); err == nil {
 			load.ack([]string{id})
 			break
 		} else if !errors.Is(err, jobs.ErrFull) || ctx.Err() != nil {

@@ -50,7 +50,7 @@ func flip(t *testing.T, bin string, end syscall.Signal) {
 		ids[i] = fmt.Sprint("flip", i)
 		batch[i] = jobs.Job{Version: jobs.Version, ID: ids[i], Pool: jobs.PoolCPU, Kind: "chaos", Spec: json.RawMessage(fmt.Sprintf(`"payload of %s"`, ids[i]))}
 	}
-	if err := conn.SubmitBatch(t.Context(), batch); err != nil {
+	if err := conn.Queue.SubmitBatch(t.Context(), batch); err != nil {
 		t.Fatal(err)
 	}
 	load.ack(ids)
@@ -119,7 +119,7 @@ func flip(t *testing.T, bin string, end syscall.Signal) {
 	// A damaged job is not handed out while its replica leads, and stays in the queue; it is when a sound one leads.
 	drained := func(patience time.Duration) bool {
 		for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
-			if st, err := conn.Stats(t.Context(), jobs.PoolCPU); err == nil && st.Jobs == 0 {
+			if st, err := conn.Queue.Stats(t.Context(), jobs.PoolCPU); err == nil && st.Jobs == 0 {
 				return true
 			}
 		}

@@ -41,7 +41,7 @@ func TestChaosGraphs(t *testing.T) {
 				}
 				g := diamond(fmt.Sprintf("g%d-%d", who, n))
 				for {
-					err := conn.SubmitBatch(ctx, g)
+					err := conn.Queue.SubmitBatch(ctx, g)
 					if err == nil || errors.Is(err, jobs.ErrExists) { // ours: nobody else uses these ids
 						break
 					}
@@ -94,7 +94,7 @@ func TestChaosGraphs(t *testing.T) {
 	for _, g := range graphs {
 		var last time.Time
 		for i, j := range g {
-			r, err := conn.Result(ctx, j.ID)
+			r, err := conn.Queue.Result(ctx, j.ID)
 			if err != nil || r.Status != jobs.Done {
 				t.Fatalf("%+v, %v", r, err)
 			}
@@ -124,8 +124,8 @@ func diamond(name string) []jobs.Job {
 // left fails when a job still waits.
 func left(t *testing.T, ctx context.Context, conn *natsq.Conn) { //nolint:revive // t first, as in all tests here
 	t.Helper()
-	err := conn.Jobs(ctx, jobs.PoolCPU, func(j jobs.Job) bool {
-		if missing, err := conn.Missing(ctx, j); err != nil || len(missing) > 0 {
+	err := conn.Queue.Jobs(ctx, jobs.PoolCPU, func(j jobs.Job) bool {
+		if missing, err := conn.Queue.Missing(ctx, j); err != nil || len(missing) > 0 {
 			t.Errorf("job %s still waits for %v: %v", j.ID, missing, err)
 		}
 		return true

@@ -108,7 +108,7 @@ func TestChaosOverload(t *testing.T) {
 			submitted[ids[i]] = time.Now()
 		}
 		mu.Unlock()
-		err := conn.SubmitBatch(ctx, batch)
+		err := conn.Queue.SubmitBatch(ctx, batch)
 		switch {
 		case err == nil:
 			load.ack(ids)

@@ -200,7 +200,7 @@ func startChaos(t *testing.T, bin string, o chaosOptions) *chaosCluster {
 	defer conn.Close()
 	// The negative control asks for a consumer by name.
 	first := jobs.Job{Version: jobs.Version, ID: "first", Pool: jobs.PoolCPU, Kind: "chaos", Spec: json.RawMessage("0")}
-	if err := conn.Submit(t.Context(), first); err != nil {
+	if err := conn.Queue.Submit(t.Context(), first); err != nil {
 		t.Fatal(err)
 	}
 	for i := range o.workers {
@@ -361,7 +361,7 @@ func (f *flow) submit(ctx context.Context, t *testing.T, c *natsq.Conn, who int,
 			batch[i] = jobs.Job{Version: jobs.Version, ID: ids[i], Pool: jobs.PoolCPU, Kind: "chaos", Spec: json.RawMessage("1"), Submitted: time.Now()}
 		}
 		for {
-			err := c.SubmitBatch(context.WithoutCancel(ctx), batch)
+			err := c.Queue.SubmitBatch(context.WithoutCancel(ctx), batch)
 			if err == nil || errors.Is(err, jobs.ErrExists) { // ours: nobody else uses these ids
 				f.ack(ids)
 				break
@@ -383,7 +383,7 @@ func (f *flow) submit(ctx context.Context, t *testing.T, c *natsq.Conn, who int,
 func (f *flow) lost(t *testing.T, c *natsq.Conn) (n int) {
 	t.Helper()
 	for end := time.Now().Add(2 * time.Minute); ; { // until the queue is empty
-		st, err := c.Stats(t.Context(), jobs.PoolCPU)
+		st, err := c.Queue.Stats(t.Context(), jobs.PoolCPU)
 		if err == nil && st.Jobs == 0 {
 			break
 		}
@@ -407,9 +407,9 @@ func (f *flow) unknown(t *testing.T, c *natsq.Conn) int {
 	for range 32 {
 		all.Go(func() {
 			for id := range work {
-				_, err := c.Lookup(t.Context(), id)
+				_, err := c.Queue.Lookup(t.Context(), id)
 				if err != nil {
-					_, err = c.Find(t.Context(), id)
+					_, err = c.Queue.Find(t.Context(), id)
 				}
 				if err != nil {
 					missing.Add(1)

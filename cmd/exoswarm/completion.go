@@ -10,6 +10,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
+	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
 )
 
 // completionTime is how long a completion may ask the cluster. A shell waits for it.
@@ -60,7 +61,7 @@ func swarmNames(ctx context.Context, c *natsq.Conn) (names []string) {
 const mostCompleted = 100
 
 func jobIDs(ctx context.Context, c *natsq.Conn) (ids []string) {
-	_ = c.List(ctx, jobs.PoolCPU, func(j natsq.ListedJob) bool {
+	_ = c.Queue.List(ctx, jobs.PoolCPU, func(j queue.ListedJob) bool {
 		ids = append(ids, j.ID)
 		return len(ids) < mostCompleted
 	})

@@ -17,6 +17,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
+	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
 )
 
 // natsFlag adds the flags of a connection.
@@ -124,11 +125,11 @@ type submitter interface {
 	Lookup(ctx context.Context, id string) (jobs.Result, error)
 	Result(ctx context.Context, id string) (jobs.Result, error)
 	// Locate returns a job that is not over, and where it stands.
-	Locate(ctx context.Context, id string) (natsq.ListedJob, error)
+	Locate(ctx context.Context, id string) (queue.ListedJob, error)
 	// Watch returns a job's result, and calls fn with its progress until then, one call at a time.
 	Watch(ctx context.Context, id string, fn func(json.RawMessage)) (jobs.Result, error)
 	// List calls fn with the jobs of a pool that are not over until fn returns false.
-	List(ctx context.Context, p jobs.Pool, fn func(natsq.ListedJob) bool) error
+	List(ctx context.Context, p jobs.Pool, fn func(queue.ListedJob) bool) error
 	// Results calls fn with the results of jobs that are over, newest first, until fn returns false.
 	Results(ctx context.Context, fn func(jobs.Result) bool) error
 	Logs(ctx context.Context, id string, follow bool, fn func(jobs.LogLines) error) error
@@ -147,13 +148,16 @@ var (
 )
 
 // direct is a submitter who may reach the queue itself.
-type direct struct{ *natsq.Conn }
+type direct struct {
+	*queue.Queue
+	*natsq.Conn
+}
 
 func (d direct) Submit(ctx context.Context, j jobs.Job) (string, error) {
 	if err := d.Registry.CheckPools(ctx, j); err != nil {
 		return j.ID, err
 	}
-	return j.ID, d.Conn.Submit(ctx, j)
+	return j.ID, d.Queue.Submit(ctx, j)
 }
 
 func (d direct) SubmitBatch(ctx context.Context, batch []jobs.Job) ([]string, error) {
@@ -164,11 +168,11 @@ func (d direct) SubmitBatch(ctx context.Context, batch []jobs.Job) ([]string, er
 	if err := d.Registry.CheckPools(ctx, batch...); err != nil {
 		return ids, err
 	}
-	return ids, d.Conn.SubmitBatch(ctx, batch)
+	return ids, d.Queue.SubmitBatch(ctx, batch)
 }
 
 func (d direct) Results(ctx context.Context, fn func(jobs.Result) bool) error {
-	return d.Conn.Results(ctx, "", fn)
+	return d.Queue.Results(ctx, "", fn)
 }
 
 func (d direct) Cancel(ctx context.Context, id string, finish bool) error {
@@ -176,7 +180,7 @@ func (d direct) Cancel(ctx context.Context, id string, finish bool) error {
 	if err != nil {
 		return err
 	}
-	return d.Conn.Cancel(ctx, j, finish)
+	return d.Queue.Cancel(ctx, j, finish)
 }
 
 func (d direct) Watch(ctx context.Context, id string, fn func(json.RawMessage)) (jobs.Result, error) {
@@ -222,7 +226,7 @@ func submitting(fn func(cmd *cobra.Command, args []string, c submitter) error) f
 			return err
 		}
 		defer c.Close()
-		return within(cmd, c, func() error { return fn(cmd, args, direct{c}) })
+		return within(cmd, c, func() error { return fn(cmd, args, direct{c.Queue, c}) })
 	}
 }
 

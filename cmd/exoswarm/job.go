@@ -17,7 +17,7 @@ import (
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/internal/redact"
 	"github.com/exoswarm/exoswarm/jobs"
-	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
 )
 
 func jobCommand() *cobra.Command {
@@ -55,13 +55,13 @@ type jobView struct {
 }
 
 // cells are the columns ATTEMPTS, WORKER, SINCE and DETAIL of a job that is not over.
-func cells(j natsq.ListedJob) (attempts, worker, since, detail any) {
+func cells(j queue.ListedJob) (attempts, worker, since, detail any) {
 	switch {
 	case j.Running != nil:
 		return j.Running.Attempt, j.Running.Worker, j.Running.Since.Format(time.RFC3339), string(j.Running.Progress)
 	case len(j.Waits) > 0:
 		return "", "", "", "waits for " + strings.Join(j.Waits, ", ")
-	case j.State == natsq.StateDelayed:
+	case j.State == queue.StateDelayed:
 		return "", "", "", "until " + j.NotBefore.Format(time.RFC3339)
 	}
 	return "", "", "", j.Note
@@ -118,7 +118,7 @@ func jobList(cmd *cobra.Command, _ []string, c submitter) error {
 	}
 	room := func() bool { return limit == 0 || p.n < limit }
 	var perr error
-	err = c.List(cmd.Context(), pool, func(j natsq.ListedJob) bool {
+	err = c.List(cmd.Context(), pool, func(j queue.ListedJob) bool {
 		attempts, worker, since, detail := cells(j)
 		perr = p.item(j, j.ID, j.State, j.Kind, j.Lane, j.Tenant, j.Submitted.Format(time.RFC3339), attempts, worker, since, detail)
 		return perr == nil && room()

@@ -43,7 +43,7 @@ func TestJobLogs(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer w.Stop()
-	if err := conn.Submit(ctx, jobs.Job{Version: jobs.Version, ID: "j", Pool: jobs.PoolCPU, Kind: "k", Spec: []byte("1")}); err != nil {
+	if err := conn.Queue.Submit(ctx, jobs.Job{Version: jobs.Version, ID: "j", Pool: jobs.PoolCPU, Kind: "k", Spec: []byte("1")}); err != nil {
 		t.Fatal(err)
 	}
 	logs := func(args ...string) string {

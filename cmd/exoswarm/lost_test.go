@@ -217,7 +217,7 @@ func TestLostServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	if err := c.Submit(t.Context(), jobs.Job{Version: jobs.Version, ID: "standing", Pool: jobs.PoolCPU, Kind: "none", Spec: []byte("1"), Submitted: time.Now()}); err != nil {
+	if err := c.Queue.Submit(t.Context(), jobs.Job{Version: jobs.Version, ID: "standing", Pool: jobs.PoolCPU, Kind: "none", Spec: []byte("1"), Submitted: time.Now()}); err != nil {
 		t.Fatal(err)
 	}
 	table := commandLines(t, t.TempDir())
@@ -359,7 +359,7 @@ func TestStoppedServer(t *testing.T) {
 			ended <- end{code, stderr}
 		}()
 		for n := 0; n == 0; { // until the job is there
-			if err := c.Jobs(t.Context(), jobs.PoolCPU, func(jobs.Job) bool { n++; return false }); err != nil {
+			if err := c.Queue.Jobs(t.Context(), jobs.PoolCPU, func(jobs.Job) bool { n++; return false }); err != nil {
 				t.Fatal(err)
 			}
 		}

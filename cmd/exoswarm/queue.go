@@ -25,9 +25,9 @@ func queueCommand() *cobra.Command {
 			}
 			kind, _ := cmd.Flags().GetString("kind")
 			if pause {
-				return c.Pause(cmd.Context(), pool, kind)
+				return c.Queue.Pause(cmd.Context(), pool, kind)
 			}
-			return c.Resume(cmd.Context(), pool, kind)
+			return c.Queue.Resume(cmd.Context(), pool, kind)
 		})
 		natsFlag(cmd.Flags())
 		cmd.Flags().String("kind", "", "this kind only")
@@ -44,7 +44,7 @@ func queueStats(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 		return err
 	}
 	for _, pool := range []jobs.Pool{jobs.PoolCPU, jobs.PoolGPU} {
-		st, err := c.Stats(cmd.Context(), pool)
+		st, err := c.Queue.Stats(cmd.Context(), pool)
 		if err != nil {
 			return err
 		}

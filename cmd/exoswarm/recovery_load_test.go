@@ -99,7 +99,7 @@ func streamed(ctx context.Context, c *natsq.Conn, id string, work cpuagents.Stre
 			told = decided
 		}
 	}
-	stop, err := c.Progress(id, func(data json.RawMessage) {
+	stop, err := c.Queue.Progress(id, func(data json.RawMessage) {
 		var p cpuagents.StreamProgress
 		if json.Unmarshal(data, &p) == nil {
 			tell(p.Decisions)
@@ -114,10 +114,10 @@ func streamed(ctx context.Context, c *natsq.Conn, id string, work cpuagents.Stre
 		MaxAttempts: 100, ResultTTL: 600,
 	}
 	// One of this id is ours, and its acknowledgement was lost.
-	if err := c.Submit(ctx, job); err != nil && !errors.Is(err, jobs.ErrExists) {
+	if err := c.Queue.Submit(ctx, job); err != nil && !errors.Is(err, jobs.ErrExists) {
 		return result, err
 	}
-	r, err := c.Result(ctx, id)
+	r, err := c.Queue.Result(ctx, id)
 	if err != nil {
 		return result, err
 	}

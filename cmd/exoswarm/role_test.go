@@ -68,23 +68,23 @@ func TestGPUAgentRole(t *testing.T) {
 		}
 	}
 	j := jobs.Job{Version: jobs.Version, ID: "j", Pool: jobs.PoolCPU, Kind: "none", Spec: []byte("1"), Submitted: time.Now().UTC()}
-	if err := operator.Submit(t.Context(), j); err != nil {
+	if err := operator.Queue.Submit(t.Context(), j); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := operator.Objects.PutObject(t.Context(), "o", jobs.Owner{}, strings.NewReader("x")); err != nil {
 		t.Fatal(err)
 	}
 	for what, try := range map[string]func() error{
-		"find a job":    func() error { _, err := me.Find(t.Context(), "j"); return err },
-		"read a result": func() error { _, err := me.Lookup(t.Context(), "j"); return err },
+		"find a job":    func() error { _, err := me.Queue.Find(t.Context(), "j"); return err },
+		"read a result": func() error { _, err := me.Queue.Lookup(t.Context(), "j"); return err },
 		"dead letters": func() error {
-			return me.DeadLetters(t.Context(), jobs.DeadFilter{}, func(jobs.DeadLetter) bool { return true })
+			return me.Queue.DeadLetters(t.Context(), jobs.DeadFilter{}, func(jobs.DeadLetter) bool { return true })
 		},
-		"limits":       func() error { _, err := me.Tenants(t.Context()); return err },
+		"limits":       func() error { _, err := me.Queue.Tenants(t.Context()); return err },
 		"schedules":    func() error { _, err := me.Schedules(t.Context()); return err },
 		"list objects": func() error { return me.Objects.Objects(t.Context(), func(objects.Object) bool { return true }) },
-		"submit":       func() error { return me.Submit(t.Context(), j) },
-		"cancel":       func() error { return me.Cancel(t.Context(), j, false) },
+		"submit":       func() error { return me.Queue.Submit(t.Context(), j) },
+		"cancel":       func() error { return me.Queue.Cancel(t.Context(), j, false) },
 		"put an object": func() error {
 			_, err := me.Objects.PutObject(t.Context(), "p", jobs.Owner{}, strings.NewReader("x"))
 			return err

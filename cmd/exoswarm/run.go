@@ -344,12 +344,12 @@ func run(cmd *cobra.Command, o runOptions) (err error) {
 	if o.live = dest.streams() && !o.detach; o.live {
 		dest.goLive(ctx, cmd.OutOrStdout(), func() {
 			// Nobody reads what is to come. A job that is over cannot be cancelled, and needs not.
-			_ = conn.Cancel(base, jobs.Job{ID: id, Pool: jobs.PoolCPU}, true)
+			_ = conn.Queue.Cancel(base, jobs.Job{ID: id, Pool: jobs.PoolCPU}, true)
 		})
 		defer dest.live.end()
 	}
 	if o.live || flow != nil {
-		stop, err := conn.Rows(id, func(message []byte) []byte {
+		stop, err := conn.Queue.Rows(id, func(message []byte) []byte {
 			if n, ok := source.ParseInputRequest(message); ok && flow != nil {
 				return flow.answer(n)
 			}
@@ -568,7 +568,7 @@ func makeJob(ctx context.Context, conn *natsq.Conn, carrier carrier, id string, 
 		return jobs.Job{}, fmt.Errorf("encode the job: %w", err)
 	}
 	job := jobs.Job{Version: jobs.Version, ID: id, Pool: jobs.PoolCPU, Kind: cpuagents.KindStream, Spec: streamJSON, Submitted: time.Now().UTC()}
-	return job, conn.Submit(ctx, job)
+	return job, conn.Queue.Submit(ctx, job)
 }
 
 // cleanupLimit bounds the whole of a run's clean-up, so that Ctrl-C ends a run within 5 s whatever the server does.

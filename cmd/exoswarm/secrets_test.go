@@ -111,12 +111,12 @@ func TestNoSecretComesOut(t *testing.T) {
 			t.Fatal(err)
 		}
 		j := jobs.Job{Version: jobs.Version, ID: id, Pool: jobs.PoolCPU, Kind: cpuagents.KindStream, Spec: spec, Submitted: time.Now().UTC(), MaxAttempts: 1, Deadline: time.Now().Add(20 * time.Second)}
-		if err := conn.Submit(t.Context(), j); err != nil {
+		if err := conn.Queue.Submit(t.Context(), j); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for i := range n {
-		r, err := conn.Result(t.Context(), fmt.Sprint("job", i+1))
+		r, err := conn.Queue.Result(t.Context(), fmt.Sprint("job", i+1))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -127,7 +127,7 @@ func TestNoSecretComesOut(t *testing.T) {
 		t.Logf("%s: %v", r.JobID, r.Error)
 		came["result of "+r.JobID] = string(data)
 	}
-	if err := conn.DeadLetters(t.Context(), jobs.DeadFilter{}, func(d jobs.DeadLetter) bool { // without the job, which is the submitter's own text
+	if err := conn.Queue.DeadLetters(t.Context(), jobs.DeadFilter{}, func(d jobs.DeadLetter) bool { // without the job, which is the submitter's own text
 		came["dead letter of "+d.ID] = fmt.Sprint(d.Reason, d.Worker)
 		return true
 	}); err != nil {

@@ -468,7 +468,7 @@ func swarmDelete(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 		return err
 	}
 	if job := s.OwnerJob(); err == nil && job != "" {
-		switch over, err := c.Over(ctx, job); {
+		switch over, err := c.Queue.Over(ctx, job); {
 		case err != nil:
 			return err
 		case !over:

@@ -41,7 +41,7 @@ func TestWorker(t *testing.T) {
 		t.Helper()
 		j := jobs.Job{Version: jobs.Version, ID: id, Pool: jobs.PoolCPU, Kind: "words", Spec: json.RawMessage(`{"text":"a b A"}`)}
 		change(&j)
-		if err := conn.Submit(ctx, j); err != nil {
+		if err := conn.Queue.Submit(ctx, j); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -66,7 +66,7 @@ func TestWorker(t *testing.T) {
 	}()
 	result := func(id string) jobs.Result {
 		t.Helper()
-		r, err := conn.Result(ctx, id)
+		r, err := conn.Queue.Result(ctx, id)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -84,7 +84,7 @@ func TestWorker(t *testing.T) {
 	}
 	// Acknowledged: nothing is left in the queue. The acknowledgement comes after the result.
 	for {
-		s, err := conn.Stats(ctx, jobs.PoolCPU)
+		s, err := conn.Queue.Stats(ctx, jobs.PoolCPU)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -98,7 +98,7 @@ func TestWorker(t *testing.T) {
 		}
 	}
 	var dead []jobs.DeadLetter
-	err = conn.DeadLetters(ctx, jobs.DeadFilter{}, func(d jobs.DeadLetter) bool { dead = append(dead, d); return true })
+	err = conn.Queue.DeadLetters(ctx, jobs.DeadFilter{}, func(d jobs.DeadLetter) bool { dead = append(dead, d); return true })
 	if err != nil || len(dead) != 1 || dead[0].ID != "bad" || dead[0].Reason.Code != jobs.CodeInvalid || dead[0].Worker != "py" {
 		t.Errorf("dead letters %+v, %v", dead, err)
 	}

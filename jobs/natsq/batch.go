@@ -12,6 +12,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/pull"
+	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
@@ -193,7 +194,7 @@ func (w *Worker) settleBatch(ctx context.Context, tasks []*task, outs []jobs.Out
 	var msgs []*nats.Msg
 	for i, t := range tasks {
 		r := w.makeResult(t, outs[i].Output, outs[i].Err)
-		m, err := resultMsg(r, t.job.ResultTTL)
+		m, err := queue.ResultMessage(r, t.job.ResultTTL)
 		if outs[i].Err != nil || r.Error != nil || err != nil {
 			w.conclude(ctx, t, outs[i].Output, outs[i].Err, cause, ending)
 			continue

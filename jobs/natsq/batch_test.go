@@ -27,14 +27,14 @@ func TestBatchLingers(t *testing.T) {
 	defer w.Stop()
 	submit := func(i int) {
 		t.Helper()
-		if err := c.Submit(ctx, simpleJob(fmt.Sprint("b", i))); err != nil {
+		if err := c.Queue.Submit(ctx, simpleJob(fmt.Sprint("b", i))); err != nil {
 			t.Fatal(err)
 		}
 	}
 	taken := func(n int) { // until a consumer has handed out n jobs more than were acknowledged
 		t.Helper()
 		for {
-			all, _, err := c.consumers(ctx, jobs.PoolCPU)
+			all, _, err := c.Queue.Consumers(ctx, jobs.PoolCPU)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -57,7 +57,7 @@ func TestBatchLingers(t *testing.T) {
 	case <-ctx.Done():
 		t.Fatal("a batch that is full does not close")
 	}
-	if _, err := c.Result(ctx, "b2"); err != nil {
+	if _, err := c.Queue.Result(ctx, "b2"); err != nil {
 		t.Fatal(err)
 	}
 	taken(0)

@@ -156,7 +156,7 @@ func openSingle(b *testing.B, c *natsq.Conn) (send func(from, to int), wait func
 	return func(from, to int) {
 		for i := from; i < to; i++ {
 			all.Go(func() {
-				if err := c.Submit(b.Context(), openJob(i)); err != nil {
+				if err := c.Queue.Submit(b.Context(), openJob(i)); err != nil {
 					b.Error(err)
 				}
 			})
@@ -190,7 +190,7 @@ func openGroup(b *testing.B, c *natsq.Conn) (send func(from, to int), wait func(
 		all.Go(func() {
 			defer func() { <-slots }()
 			for batch := take(); len(batch) > 0; batch = take() {
-				if err := c.SubmitBatch(b.Context(), batch); err != nil {
+				if err := c.Queue.SubmitBatch(b.Context(), batch); err != nil {
 					b.Error(err)
 				}
 			}

@@ -91,10 +91,10 @@ func BenchmarkRoundTrip(b *testing.B) {
 		for n := 0; b.Loop(); n++ {
 			began := time.Now()
 			j := natsqtest.Job(fmt.Sprint("b", n), "k")
-			if err := c.Submit(b.Context(), j); err != nil {
+			if err := c.Queue.Submit(b.Context(), j); err != nil {
 				b.Fatal(err)
 			}
-			if _, err := c.Result(b.Context(), j.ID); err != nil {
+			if _, err := c.Queue.Result(b.Context(), j.ID); err != nil {
 				b.Fatal(err)
 			}
 			took = append(took, time.Since(began))
@@ -156,7 +156,7 @@ func BenchmarkBulk(b *testing.B) {
 				batch[i] = natsqtest.Job(fmt.Sprint("b", n+i), "k")
 				batch[i].Spec = json.RawMessage(`"x"`)
 			}
-			if err := c.SubmitBatch(b.Context(), batch); err != nil {
+			if err := c.Queue.SubmitBatch(b.Context(), batch); err != nil {
 				b.Fatal(err)
 			}
 			n += len(batch)

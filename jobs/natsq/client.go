@@ -14,6 +14,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
+	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
 )
 
 // Client submits and follows the jobs of a tenant by asking the gateways of the agents, for a login that may do no more. Ids of jobs and
@@ -188,16 +189,16 @@ func (c *Client) Result(ctx context.Context, id string) (jobs.Result, error) {
 }
 
 // Locate returns a job that is not over, and where it stands; jobs.ErrNotFound when there is none of that id.
-func (c *Client) Locate(ctx context.Context, id string) (ListedJob, error) {
+func (c *Client) Locate(ctx context.Context, id string) (queue.ListedJob, error) {
 	if err := jobs.CheckID("job id", id); err != nil {
-		return ListedJob{}, err
+		return queue.ListedJob{}, err
 	}
 	r, _, err := c.ask(ctx, "find."+id, nil, 0)
 	if err != nil {
-		return ListedJob{}, err
+		return queue.ListedJob{}, err
 	}
 	if r.Queued == nil {
-		return ListedJob{}, jobs.Errorf(jobs.CodeInternal, "the answer about job %s has no job", id)
+		return queue.ListedJob{}, jobs.Errorf(jobs.CodeInternal, "the answer about job %s has no job", id)
 	}
 	return *r.Queued, nil
 }

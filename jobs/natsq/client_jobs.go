@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
 )
 
 // followTurn is how long one request of a client waits, because one of the hands of a gateway is held meanwhile.
@@ -15,7 +16,7 @@ const followTurn = 20 * time.Second
 
 // List calls fn with the tenant's jobs of a pool that are not over, in the order of Conn.Jobs, until fn returns false. It reads a
 // page at a time.
-func (c *Client) List(ctx context.Context, p jobs.Pool, fn func(ListedJob) bool) error {
+func (c *Client) List(ctx context.Context, p jobs.Pool, fn func(queue.ListedJob) bool) error {
 	if err := jobs.CheckID("pool", string(p)); err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
+	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
 	"github.com/exoswarm/exoswarm/jobs/natsq/quota"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
@@ -122,7 +123,7 @@ func (w *control) attach(id string, forgiven uint64, cancel context.CancelCauseF
 func (w *control) controlled(u jetstream.KeyValueEntry) {
 	w.mu.Lock()
 	put := u.Operation() == jetstream.KeyValuePut
-	if tenant, ok := parseTenantKey(u.Key()); ok {
+	if tenant, ok := queue.ParseTenantKey(u.Key()); ok {
 		l, err := quota.ParseLimits(u.Value())
 		if put && err != nil {
 			w.log.Error("limits not followed", "tenant", tenant, "error", err)
@@ -155,5 +156,5 @@ func (w *control) quota(tenant string) quota.Quota {
 func (w *control) paused(kind string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.pauses[pauseKey(w.pool, "")] || w.pauses[pauseKey(w.pool, kind)]
+	return w.pauses[queue.PauseKey(w.pool, "")] || w.pauses[queue.PauseKey(w.pool, kind)]
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
+	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
@@ -224,10 +225,10 @@ func (c *Conn) lastRun(ctx context.Context, name string) (time.Time, error) {
 // fire submits the job of a time unless somebody has.
 func (c *Conn) fire(ctx context.Context, s jobs.Schedule, at time.Time) (err error) {
 	j := s.Run(at)
-	ctx, span := c.submitting(ctx, j)
+	ctx, span := c.Queue.StartSubmit(ctx, j)
 	defer func() { natsconn.EndSpan(span, err) }()
 	what := "submit job " + j.ID
-	m, j, err := c.prepare(ctx, j)
+	m, j, err := c.Queue.Prepare(ctx, j)
 	if err != nil {
 		return err
 	}
@@ -242,10 +243,10 @@ func (c *Conn) fire(ctx context.Context, s jobs.Schedule, at time.Time) (err err
 		}
 	}
 	if err != nil {
-		return submitError(what, err)
+		return queue.SubmitError(what, err)
 	}
 	// The rest is anybody's.
-	_, _ = c.resolve(ctx, m.Subject, nil)
+	_, _ = c.Queue.Resolve(ctx, m.Subject, nil)
 	c.dropMarks(ctx, s.Name, at)
 	return nil
 }

@@ -150,7 +150,7 @@ func TestCronOnce(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for {
-		st, err := c.Stats(ctx, jobs.PoolCPU)
+		st, err := c.Queue.Stats(ctx, jobs.PoolCPU)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -169,7 +169,7 @@ func TestCronOnce(t *testing.T) {
 		}
 	}
 	for _, id := range want {
-		if there, err := c.standing(t.Context(), id); there || err != nil {
+		if there, err := c.Queue.Known(t.Context(), id); there || err != nil {
 			t.Errorf("job %s was submitted again: %v", id, err)
 		}
 	}
@@ -191,12 +191,12 @@ func TestCronByHand(t *testing.T) {
 	_, c := inside(t)
 	s := scheduleOf("hand", "* * * * *")
 	come := instant(t, "2026-01-01T00:00:00Z")
-	if err := c.Submit(t.Context(), plain("p")); err != nil {
+	if err := c.Queue.Submit(t.Context(), plain("p")); err != nil {
 		t.Fatal(err)
 	}
 	j := s.Run(come)
 	j.After = []string{"p"}
-	if err := c.Submit(t.Context(), j); err != nil {
+	if err := c.Queue.Submit(t.Context(), j); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {

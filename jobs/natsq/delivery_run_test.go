@@ -35,7 +35,7 @@ func TestDeliveryRuns(t *testing.T) {
 	}{
 		"done":      {nil, false, "+ACK", ""},
 		"drained":   {func(stop context.CancelCauseFunc, _ jobs.Job) { stop(jobs.ErrDrain) }, false, "-NAK", ""},
-		"cancelled": {func(_ context.CancelCauseFunc, j jobs.Job) { _ = d.c.Cancel(t.Context(), j, false) }, false, "+ACK", jobs.CodeCanceled},
+		"cancelled": {func(_ context.CancelCauseFunc, j jobs.Job) { _ = d.c.Queue.Cancel(t.Context(), j, false) }, false, "+ACK", jobs.CodeCanceled},
 		"late":      {func(context.CancelCauseFunc, jobs.Job) {}, true, "+ACK", jobs.CodeDeadline},
 		"sick":      {func(context.CancelCauseFunc, jobs.Job) { d.held.beat(sick); d.held.beat(nil) }, false, "", ""},
 	} {
@@ -83,7 +83,7 @@ func TestDeliveryRuns(t *testing.T) {
 		if lease, slot := d.holds(m); lease || slot {
 			t.Errorf("%s: lease %v, slot %v", name, lease, slot)
 		}
-		r, err := d.c.result(t.Context(), j.ID)
+		r, err := d.c.Queue.Lookup(t.Context(), j.ID)
 		if (err == nil) != (c.reply == "+ACK") || err == nil && ((r.Error == nil) != (c.code == "") || r.Error != nil && r.Error.Code != c.code || r.Error == nil && string(r.Output) != `"done"`) {
 			t.Errorf("%s: %+v, %v", name, r, err)
 		}

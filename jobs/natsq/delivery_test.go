@@ -13,6 +13,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/internal/telemetry"
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
@@ -102,7 +103,7 @@ func (d *delivered) holds(m *nats.Msg) (lease, slot bool) {
 // letters returns the ids of all dead letters.
 func (d *delivered) letters() (ids []string) {
 	d.t.Helper()
-	if err := d.c.DeadLetters(d.t.Context(), jobs.DeadFilter{}, func(l jobs.DeadLetter) bool { ids = append(ids, l.ID); return true }); err != nil {
+	if err := d.c.Queue.DeadLetters(d.t.Context(), jobs.DeadFilter{}, func(l jobs.DeadLetter) bool { ids = append(ids, l.ID); return true }); err != nil {
 		d.t.Fatal(err)
 	}
 	return ids
@@ -122,7 +123,7 @@ func TestDeliveries(t *testing.T) {
 	}
 	for id, text := range map[string]string{"over": "", "broken": "{"} {
 		r := jobs.Result{Version: jobs.Version, JobID: id, Kind: "k", Status: jobs.Done, Finished: time.Now()}
-		m, err := resultMsg(r, 60)
+		m, err := queue.ResultMessage(r, 60)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -147,7 +148,7 @@ func TestDeliveries(t *testing.T) {
 		"over, says another":  {plain("over"), 1, false}, // the first attempt looks for no result
 	} {
 		m := d.job(c.j, c.attempt)
-		m.Header.Set(headerForgiven, "7")
+		m.Header.Set(queue.HeaderForgiven, "7")
 		x := d.open(ctx, m)
 		if x == nil {
 			t.Errorf("%s: it is not run", name)
@@ -211,7 +212,7 @@ func TestDeliveries(t *testing.T) {
 			t.Errorf("%s: its lease is renewed", name)
 		}
 		if c.id != "" {
-			r, err := d.c.result(ctx, c.id)
+			r, err := d.c.Queue.Lookup(ctx, c.id)
 			if err != nil || (r.Error == nil) != (c.code == "") || r.Error != nil && (r.Error.Code != c.code || !strings.Contains(r.Error.Message, c.want)) {
 				t.Errorf("%s: %+v, %v", name, r, err)
 			}
@@ -271,7 +272,7 @@ func TestConclusions(t *testing.T) {
 		if lease, slot := d.holds(m); lease != (c.reply == "") || slot != (c.reply == "" || c.reply == "+ACK") { // do releases the rest
 			t.Errorf("%s: lease %v, slot %v", name, lease, slot)
 		}
-		r, err := d.c.result(ctx, id)
+		r, err := d.c.Queue.Lookup(ctx, id)
 		switch {
 		case c.reply != "+ACK":
 			if !errors.Is(err, jobs.ErrNotFound) {
@@ -290,7 +291,7 @@ func TestConclusions(t *testing.T) {
 func TestSettled(t *testing.T) {
 	d := newDelivered(t, nil)
 	ctx := t.Context()
-	if first, err := d.c.putResult(ctx, jobs.Result{Version: jobs.Version, JobID: "a", Kind: "k", Status: jobs.Done, Output: []byte("1"), Finished: time.Now()}, 60); !first || err != nil {
+	if first, err := d.c.Queue.PutResult(ctx, jobs.Result{Version: jobs.Version, JobID: "a", Kind: "k", Status: jobs.Done, Output: []byte("1"), Finished: time.Now()}, 60); !first || err != nil {
 		t.Fatal(first, err)
 	}
 	m := d.job(plain("a"), 1)
@@ -298,7 +299,7 @@ func TestSettled(t *testing.T) {
 	if got := d.reply(m); got != "+ACK" {
 		t.Errorf("the second of two: %q", got)
 	}
-	if r, err := d.c.result(ctx, "a"); err != nil || r.Status != jobs.Done || len(d.letters()) != 0 {
+	if r, err := d.c.Queue.Lookup(ctx, "a"); err != nil || r.Status != jobs.Done || len(d.letters()) != 0 {
 		t.Errorf("the second of two: %+v, %v, letters %v", r, err, d.letters())
 	}
 	m = d.job(plain("b"), 1)
@@ -312,7 +313,7 @@ func TestSettled(t *testing.T) {
 	for id, err := range map[string]error{"c": nil, "d": jobs.Errorf(jobs.CodeInput, "x"), "e": jobs.ErrCancelled} {
 		j := plain(id)
 		j.Spec = []byte(`"` + strings.Repeat("x", jobs.MaxInline) + `"`)
-		msg, ready, perr := d.c.prepare(ctx, j)
+		msg, ready, perr := d.c.Queue.Prepare(ctx, j)
 		if perr != nil {
 			t.Fatal(perr)
 		}
@@ -331,7 +332,7 @@ func TestSettled(t *testing.T) {
 		if got := d.reply(m); got != "+ACK" {
 			t.Errorf("%s: %q", id, got)
 		}
-		_, serr := d.c.getSpec(ctx, ready.SpecRef)
+		_, serr := d.c.Queue.Spec(ctx, ready.SpecRef)
 		if kept := serr == nil; kept != (id == "d") {
 			t.Errorf("%s: its spec: %v", id, serr)
 		}
@@ -348,7 +349,7 @@ func TestSettled(t *testing.T) {
 func TestProgress(t *testing.T) {
 	d := newDelivered(t, nil)
 	got := make(chan string, 10)
-	stop, err := d.c.Progress("a", func(data json.RawMessage) { got <- string(data) })
+	stop, err := d.c.Queue.Progress("a", func(data json.RawMessage) { got <- string(data) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -366,7 +367,7 @@ func TestProgress(t *testing.T) {
 	case <-time.After(20 * time.Second):
 		t.Fatal("no news")
 	}
-	if _, err := d.c.Progress("a b", nil); err == nil {
+	if _, err := d.c.Queue.Progress("a b", nil); err == nil {
 		t.Error("progress of no job")
 	}
 }

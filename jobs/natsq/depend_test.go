@@ -16,6 +16,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
+	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
@@ -60,7 +61,7 @@ func finished(t testing.TB, c *Conn, id string) jobs.Result {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	r, err := c.Result(ctx, id)
+	r, err := c.Queue.Result(ctx, id)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,16 +102,16 @@ func (h *counting) check(t *testing.T, ids ...string) {
 // result or one in another language, holds nobody back.
 func TestDependStranger(t *testing.T) {
 	s, c := inside(t)
-	if err := c.Pause(t.Context(), jobs.PoolCPU, "k"); err != nil {
+	if err := c.Queue.Pause(t.Context(), jobs.PoolCPU, "k"); err != nil {
 		t.Fatal(err)
 	}
 	for _, j := range []jobs.Job{plain("p"), plain("child", "p"), plain("grandchild", "child")} {
-		if err := c.Submit(t.Context(), j); err != nil {
+		if err := c.Queue.Submit(t.Context(), j); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for _, id := range []string{"p", "child"} {
-		m, err := resultMsg(jobs.Result{Version: jobs.Version, JobID: id, Kind: "k", Status: jobs.Done}, 60)
+		m, err := queue.ResultMessage(jobs.Result{Version: jobs.Version, JobID: id, Kind: "k", Status: jobs.Done}, 60)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -120,7 +121,7 @@ func TestDependStranger(t *testing.T) {
 	}
 	var h counting
 	worker(t, another(t, s), map[string]jobs.Handler{"k": h.handle})
-	if err := c.Resume(t.Context(), jobs.PoolCPU, "k"); err != nil {
+	if err := c.Queue.Resume(t.Context(), jobs.PoolCPU, "k"); err != nil {
 		t.Fatal(err)
 	}
 	finished(t, c, "grandchild")
@@ -145,7 +146,7 @@ func TestDependSteps(t *testing.T) {
 	}
 	done := func(id string) {
 		t.Helper()
-		if _, err := c.putResult(ctx, jobs.Result{Version: jobs.Version, JobID: id, Kind: "k", Status: jobs.Done}, 60); err != nil {
+		if _, err := c.Queue.PutResult(ctx, jobs.Result{Version: jobs.Version, JobID: id, Kind: "k", Status: jobs.Done}, 60); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -154,15 +155,15 @@ func TestDependSteps(t *testing.T) {
 		p, q := plain("p-"+step[:3]), plain("q-"+step[:3])
 		j := plain("child-"+step[:3], p.ID, q.ID)
 		for _, j := range []jobs.Job{p, q, j} {
-			if err := c.Submit(ctx, j); err != nil {
+			if err := c.Queue.Submit(ctx, j); err != nil {
 				t.Fatal(err)
 			}
 		}
 		m := stand(j)
-		if err := c.Withdraw(ctx, p); err != nil {
+		if err := c.Queue.Withdraw(ctx, p); err != nil {
 			t.Fatal(err)
 		}
-		if err := c.Withdraw(ctx, q); err != nil {
+		if err := c.Queue.Withdraw(ctx, q); err != nil {
 			t.Fatal(err)
 		}
 		done(p.ID)
@@ -175,14 +176,14 @@ func TestDependSteps(t *testing.T) {
 		}
 		switch step {
 		case "edge":
-			remove(edgeSeq(m.Seq, 0))
+			remove(m.Seq + 1)
 		case "all edges", "queued", "removed":
-			remove(edgeSeq(m.Seq, 0))
-			remove(edgeSeq(m.Seq, 1))
+			remove(m.Seq + 1)
+			remove(m.Seq + 2)
 			if step == "all edges" {
 				break
 			}
-			if err := c.enqueue(ctx, m, wire.SourceOf(j), j.ID, time.Time{}); err != nil {
+			if err := c.Queue.Enqueue(ctx, m, wire.SourceOf(j), j.ID, time.Time{}); err != nil {
 				t.Fatal(err)
 			}
 			if step == "removed" {
@@ -190,7 +191,7 @@ func TestDependSteps(t *testing.T) {
 			}
 		case "resubmitted": // a withdrawal that died in the middle has left the edges
 			remove(m.Seq)
-			if err := c.Submit(ctx, j); err != nil {
+			if err := c.Queue.Submit(ctx, j); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -239,7 +240,7 @@ func TestDependRace(t *testing.T) {
 		p, q, child := plain(fmt.Sprint("p", n)), plain(fmt.Sprint("q", n)), plain(fmt.Sprint("c", n), fmt.Sprint("p", n), fmt.Sprint("q", n))
 		p.Pool, q.Pool = jobs.PoolGPU, jobs.PoolGPU // nobody does those: they end here
 		for _, j := range []jobs.Job{p, q, child} {
-			if err := c.Submit(t.Context(), j); err != nil {
+			if err := c.Queue.Submit(t.Context(), j); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -247,10 +248,10 @@ func TestDependRace(t *testing.T) {
 		for i, c := range conns {
 			all.Go(func() {
 				id := []string{p.ID, q.ID}[i%2]
-				if _, err := c.putResult(t.Context(), jobs.Result{Version: jobs.Version, JobID: id, Kind: "k", Status: jobs.Done}, 60); err != nil {
+				if _, err := c.Queue.PutResult(t.Context(), jobs.Result{Version: jobs.Version, JobID: id, Kind: "k", Status: jobs.Done}, 60); err != nil {
 					t.Error(err)
 				}
-				if err := c.resolveChildren(t.Context(), id); err != nil {
+				if err := c.Queue.ResolveChildren(t.Context(), id); err != nil {
 					t.Error(err)
 				}
 			})
@@ -276,7 +277,7 @@ func TestDependExpired(t *testing.T) {
 	short, long := plain("short"), plain("long")
 	short.ResultTTL = 1
 	long.Kind = "long"
-	if err := c.SubmitBatch(t.Context(), []jobs.Job{short, long, plain("child", "short", "long")}); err != nil {
+	if err := c.Queue.SubmitBatch(t.Context(), []jobs.Job{short, long, plain("child", "short", "long")}); err != nil {
 		t.Fatal(err)
 	}
 	release := make(chan struct{})
@@ -292,7 +293,7 @@ func TestDependExpired(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	seen := func() bool {
-		missing, err := c.Missing(ctx, plain("child", "short", "long"))
+		missing, err := c.Queue.Missing(ctx, plain("child", "short", "long"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -306,7 +307,7 @@ func TestDependExpired(t *testing.T) {
 		}
 	}
 	for {
-		if _, err := c.Lookup(ctx, "short"); errors.Is(err, jobs.ErrNotFound) {
+		if _, err := c.Queue.Lookup(ctx, "short"); errors.Is(err, jobs.ErrNotFound) {
 			break
 		} else if err != nil {
 			t.Fatal(err)
@@ -324,24 +325,24 @@ func TestDependClean(t *testing.T) {
 	p, child := plain("p"), plain("child", "p", "q")
 	q := plain("q")
 	p.Pool, q.Pool = jobs.PoolGPU, jobs.PoolGPU // nobody does those
-	if err := c.SubmitBatch(t.Context(), []jobs.Job{p, q, child}); err != nil {
+	if err := c.Queue.SubmitBatch(t.Context(), []jobs.Job{p, q, child}); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Withdraw(t.Context(), child); err != nil {
+	if err := c.Queue.Withdraw(t.Context(), child); err != nil {
 		t.Fatal(err)
 	}
 	emptied(t, c)
-	if err := c.Submit(t.Context(), child); err != nil {
+	if err := c.Queue.Submit(t.Context(), child); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Submit(t.Context(), plain("child")); err != nil {
+	if err := c.Queue.Submit(t.Context(), plain("child")); err != nil {
 		t.Fatal(err)
 	}
 	var h counting
 	worker(t, another(t, s), map[string]jobs.Handler{"k": h.handle})
 	finished(t, c, "child")
 	for _, j := range []jobs.Job{p, q} {
-		if err := c.Cancel(t.Context(), j, false); err != nil {
+		if err := c.Queue.Cancel(t.Context(), j, false); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -363,11 +364,11 @@ func TestDependBad(t *testing.T) {
 	if r := finished(t, c, "bad"); r.Status != jobs.Failed || r.Error.Code != jobs.CodeInvalid {
 		t.Errorf("%+v", r)
 	}
-	if err := c.Submit(t.Context(), plain("p")); err != nil {
+	if err := c.Queue.Submit(t.Context(), plain("p")); err != nil {
 		t.Fatal(err)
 	}
 	finished(t, c, "p")
-	if err := c.resolveChildren(t.Context(), "p"); err != nil {
+	if err := c.Queue.ResolveChildren(t.Context(), "p"); err != nil {
 		t.Fatal(err)
 	}
 	emptied(t, c)
@@ -391,7 +392,7 @@ func BenchmarkDepend(b *testing.B) {
 				batch = append(batch, plain(fmt.Sprint("j", i)))
 				ids = append(ids, batch[len(batch)-1].ID)
 			}
-			if err := c.SubmitBatch(b.Context(), batch); err != nil {
+			if err := c.Queue.SubmitBatch(b.Context(), batch); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -404,10 +405,10 @@ func BenchmarkDepend(b *testing.B) {
 	run(b, "plain while one waits", func(b *testing.B, c *Conn) {
 		p := plain("p")
 		p.Pool = jobs.PoolGPU
-		if err := c.Submit(b.Context(), p); err != nil {
+		if err := c.Queue.Submit(b.Context(), p); err != nil {
 			b.Fatal(err)
 		}
-		if err := c.Submit(b.Context(), plain("w", "p")); err != nil {
+		if err := c.Queue.Submit(b.Context(), plain("w", "p")); err != nil {
 			b.Fatal(err)
 		}
 		many(b, c)
@@ -426,7 +427,7 @@ func BenchmarkDepend(b *testing.B) {
 				last = j.ID
 				batch = append(batch, j)
 			}
-			if err := c.SubmitBatch(b.Context(), batch); err != nil {
+			if err := c.Queue.SubmitBatch(b.Context(), batch); err != nil {
 				b.Fatal(err)
 			}
 			finished(b, c, last)

@@ -14,7 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/exoswarm/exoswarm/jobs"
-	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
+	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 	"github.com/exoswarm/exoswarm/jobs/schema"
 )
@@ -65,20 +65,20 @@ func FuzzWorker(f *testing.F) {
 		id := fmt.Sprint("fuzz", n.Add(1))
 		m := &nats.Msg{
 			Subject: wire.Source{Pool: jobs.PoolCPU, Kind: "k", Lane: jobs.Normal, Tenant: "default"}.Job(id), Data: bytes.ReplaceAll(data, []byte("ID"), []byte(id)),
-			Header: nats.Header{headerForgiven: {forgiven}, jobs.HeaderTraceparent: {trace}},
+			Header: nats.Header{queue.HeaderForgiven: {forgiven}, jobs.HeaderTraceparent: {trace}},
 		}
 		if err := c.PublishMsg(ctx, c.RetryIdempotent, "queue it", m); err != nil {
 			t.Skip(err)
 		}
-		r, err := c.Result(ctx, id)
+		r, err := c.Queue.Result(ctx, id)
 		if err != nil {
 			t.Fatalf("%q stalls: %v", m.Data, err)
 		}
-		if !lost(r) {
+		if !queue.LeavesDeadLetter(r) {
 			return
 		}
 		letters := 0
-		err = c.DeadLetters(ctx, jobs.DeadFilter{ID: id}, func(d jobs.DeadLetter) bool {
+		err = c.Queue.DeadLetters(ctx, jobs.DeadFilter{ID: id}, func(d jobs.DeadLetter) bool {
 			if letters++; !bytes.Equal(d.Data, m.Data) || d.Reason.Code != r.Error.Code {
 				t.Errorf("%+v, want %q with %v", d, m.Data, r.Error)
 			}
@@ -145,19 +145,6 @@ func FuzzSchedule(f *testing.F) {
 			if err := e.Run(when).Validate(); err != nil {
 				t.Fatalf("a run that is no job: %v", err)
 			}
-		}
-	})
-}
-
-// FuzzHeaders: headers of dead letters may be anything.
-func FuzzHeaders(f *testing.F) {
-	f.Add("exo.dead.cpu.k.default.id", "io", "3")
-	f.Add("exo.dead", "", "1e9")
-	f.Add("exo.dead.......", "x", "\x00")
-	f.Fuzz(func(t *testing.T, subject, code, attempts string) {
-		d, err := deadLetter(&natsconn.Message{Subject: subject, Header: nats.Header{headerCode: {code}, headerAttempts: {attempts}}})
-		if err == nil && strings.Count(subject, ".") != 5 || err == nil && string(d.Reason.Code) != code {
-			t.Fatalf("%q: %+v", subject, d)
 		}
 	})
 }

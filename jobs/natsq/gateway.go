@@ -15,6 +15,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
+	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 	"github.com/exoswarm/exoswarm/jobs/schema"
 )
@@ -50,18 +51,18 @@ const longestWait = 5 * time.Minute
 
 // apiReply is the answer to every request.
 type apiReply struct {
-	Version int          `json:"v"`
-	Job     string       `json:"job,omitempty"`
-	Jobs    []string     `json:"jobs,omitempty"` // of an array of submissions, in its order
-	Result  *jobs.Result `json:"result,omitempty"`
-	Queued  *ListedJob   `json:"queued,omitempty"`
+	Version int              `json:"v"`
+	Job     string           `json:"job,omitempty"`
+	Jobs    []string         `json:"jobs,omitempty"` // of an array of submissions, in its order
+	Result  *jobs.Result     `json:"result,omitempty"`
+	Queued  *queue.ListedJob `json:"queued,omitempty"`
 
-	Progress json.RawMessage  `json:"progress,omitempty"` // in place of a result that is not there yet
-	Listed   *[]ListedJob     `json:"listed,omitempty"`
-	Ended    *[]jobs.Result   `json:"ended,omitempty"` // without their outputs
-	Logs     *[]jobs.LogLines `json:"logs,omitempty"`
-	Next     string           `json:"next,omitempty"` // where the next page begins; none when this is the last
-	Over     bool             `json:"over,omitempty"` // the job whose log it is
+	Progress json.RawMessage    `json:"progress,omitempty"` // in place of a result that is not there yet
+	Listed   *[]queue.ListedJob `json:"listed,omitempty"`
+	Ended    *[]jobs.Result     `json:"ended,omitempty"` // without their outputs
+	Logs     *[]jobs.LogLines   `json:"logs,omitempty"`
+	Next     string             `json:"next,omitempty"` // where the next page begins; none when this is the last
+	Over     bool               `json:"over,omitempty"` // the job whose log it is
 
 	Schedule  string                `json:"schedule,omitempty"`
 	Schedules *[]jobs.ScheduleState `json:"schedules,omitempty"`
@@ -254,7 +255,7 @@ func (g *Gateway) submit(ctx context.Context, from owner, data []byte) (string, 
 	if err := g.c.Registry.CheckPools(ctx, j); err != nil {
 		return j.ID, err
 	}
-	return j.ID, g.c.admit(ctx, j, made)
+	return j.ID, g.c.Queue.SubmitNew(ctx, j, made)
 }
 
 // submitAll submits an array of jobs, all or none.
@@ -283,7 +284,7 @@ func (g *Gateway) submitAll(ctx context.Context, from owner, data []byte) (ids [
 	if err := g.c.Registry.CheckPools(ctx, batch...); err != nil {
 		return nil, err
 	}
-	if err := g.c.SubmitBatch(ctx, batch); err != nil {
+	if err := g.c.Queue.SubmitBatch(ctx, batch); err != nil {
 		return nil, err
 	}
 	return ids, nil
@@ -292,7 +293,7 @@ func (g *Gateway) submitAll(ctx context.Context, from owner, data []byte) (ids [
 // errProgressed ends the waiting for a result when there is progress to tell.
 var errProgressed = errors.New("there is progress")
 
-// result returns the result of a job, or news of its progress, which may come before it. It holds a hand while it looks, and none
+// Lookup returns the result of a job, or news of its progress, which may come before it. It holds a hand while it looks, and none
 // while it waits.
 func (g *Gateway) result(ctx context.Context, id string, data []byte, at *linePlace) (*jobs.Result, json.RawMessage, error) {
 	var o struct {
@@ -302,7 +303,7 @@ func (g *Gateway) result(ctx context.Context, id string, data []byte, at *linePl
 	if err := readRequest(data, &o); err != nil || o.Wait < 0 || o.Wait > longestWait.Seconds() {
 		return nil, nil, jobs.Errorf(jobs.CodeInvalid, `a request for a result is empty or {"wait_s": N} with N from 0 to %v, and "progress": true for news meanwhile`, longestWait.Seconds())
 	}
-	if now, err := g.c.Lookup(ctx, id); err == nil {
+	if now, err := g.c.Queue.Lookup(ctx, id); err == nil {
 		return &now, nil, nil
 	} else if o.Wait == 0 || !errors.Is(err, jobs.ErrNotFound) {
 		return nil, nil, err
@@ -316,7 +317,7 @@ func (g *Gateway) result(ctx context.Context, id string, data []byte, at *linePl
 	if o.Progress {
 		told, end := context.WithCancelCause(ctx)
 		defer end(nil)
-		stop, err := g.c.Progress(id, func(data json.RawMessage) {
+		stop, err := g.c.Queue.Progress(id, func(data json.RawMessage) {
 			select {
 			case news <- data:
 				end(errProgressed)
@@ -329,7 +330,7 @@ func (g *Gateway) result(ctx context.Context, id string, data []byte, at *linePl
 		defer stop()
 		ctx = told
 	}
-	r, err := g.c.Result(ctx, id)
+	r, err := g.c.Queue.Result(ctx, id)
 	if errors.Is(err, errProgressed) || err != nil && errors.Is(context.Cause(ctx), errProgressed) {
 		return nil, <-news, nil
 	}
@@ -353,8 +354,8 @@ func readRequest(data []byte, o any) error {
 }
 
 // find returns a job that is not over, and where it stands.
-func (g *Gateway) find(ctx context.Context, from owner, id string) (*ListedJob, error) {
-	l, err := g.c.Locate(ctx, id)
+func (g *Gateway) find(ctx context.Context, from owner, id string) (*queue.ListedJob, error) {
+	l, err := g.c.Queue.Locate(ctx, id)
 	if err == nil {
 		err = from.check(l.Job)
 	}
@@ -371,9 +372,9 @@ func (g *Gateway) cancel(ctx context.Context, from owner, id string, data []byte
 	if err := readRequest(data, &o); err != nil {
 		return jobs.Errorf(jobs.CodeInvalid, `a request to cancel is empty or {"finish": true}`)
 	}
-	j, err := g.c.Find(ctx, id)
+	j, err := g.c.Queue.Find(ctx, id)
 	if errors.Is(err, jobs.ErrNotFound) {
-		if _, lerr := g.c.Lookup(ctx, id); lerr == nil {
+		if _, lerr := g.c.Queue.Lookup(ctx, id); lerr == nil {
 			return nil // it is over
 		}
 	}
@@ -383,5 +384,5 @@ func (g *Gateway) cancel(ctx context.Context, from owner, id string, data []byte
 	if err != nil {
 		return err
 	}
-	return g.c.Cancel(ctx, j, o.Finish)
+	return g.c.Queue.Cancel(ctx, j, o.Finish)
 }

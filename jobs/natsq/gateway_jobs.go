@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
 )
 
 // Bounds of a page, whatever is asked for: what its answer holds of jobs or lines, and how long a gateway's hand looks for more. One job or
@@ -32,7 +33,7 @@ func (g *Gateway) list(ctx context.Context, from owner, p jobs.Pool, data []byte
 		Ended bool   `json:"ended"`
 	}
 	err := readRequest(data, &o)
-	at, ok := parsePlace(o.From)
+	at, ok := queue.ParsePlace(o.From)
 	if err != nil || !ok || o.Limit < 0 || o.Limit > pageJobs {
 		return jobs.Errorf(jobs.CodeInvalid, `a request for a list is empty or {"from": "NEXT OF THE PAGE BEFORE", "limit": N} with N up to %d, `+
 			`or {"ended": true, "limit": N} for the newest results`, pageJobs)
@@ -56,7 +57,7 @@ func (g *Gateway) list(ctx context.Context, from owner, p jobs.Pool, data []byte
 			o.Limit = pageJobs
 		}
 		ended, began := []jobs.Result{}, time.Now()
-		err := g.c.Results(ctx, prefix, func(res jobs.Result) bool {
+		err := g.c.Queue.Results(ctx, prefix, func(res jobs.Result) bool {
 			res.Output = nil
 			ended = append(ended, res)
 			return len(ended) < o.Limit && time.Since(began) < pageTime
@@ -64,14 +65,14 @@ func (g *Gateway) list(ctx context.Context, from owner, p jobs.Pool, data []byte
 		r.Ended = &ended
 		return err
 	}
-	page := []ListedJob{}
+	page := []queue.ListedJob{}
 	began, size := time.Now(), 0
-	view, err := g.c.overview(ctx, p, "")
+	view, err := g.c.Queue.Overview(ctx, p, "")
 	if err != nil {
 		return err
 	}
 	var werr error
-	err = g.c.jobsFrom(ctx, p, tenant, at, func(at place, j jobs.Job) bool {
+	err = g.c.Queue.JobsFrom(ctx, p, tenant, at, func(at queue.Place, j jobs.Job) bool {
 		if from.check(j) != nil { // it stands on the tenant's subject and says that it is another's: a worker will refuse it
 			return true
 		}
@@ -89,10 +90,10 @@ func (g *Gateway) list(ctx context.Context, from owner, p jobs.Pool, data []byte
 			return false
 		}
 		var waits []string
-		if waits, werr = g.c.Missing(ctx, j); werr != nil {
+		if waits, werr = g.c.Queue.Missing(ctx, j); werr != nil {
 			return false
 		}
-		page = append(page, view.describe(j, at.stream(p), at.seq, waits))
+		page = append(page, view.Describe(j, at.Stream(p), at.Seq, waits))
 		return true
 	})
 	if err = errors.Join(err, werr); err != nil {
@@ -154,7 +155,7 @@ func (g *Gateway) logs(ctx context.Context, id string, data []byte, r *apiReply,
 // retry queues a job that failed for good anew.
 func (g *Gateway) retry(ctx context.Context, from owner, id string) error {
 	var letter *jobs.DeadLetter
-	err := g.c.DeadLetters(ctx, jobs.DeadFilter{Tenant: string(from), ID: id}, func(d jobs.DeadLetter) bool { letter = &d; return false })
+	err := g.c.Queue.DeadLetters(ctx, jobs.DeadFilter{Tenant: string(from), ID: id}, func(d jobs.DeadLetter) bool { letter = &d; return false })
 	if err != nil {
 		return err
 	}
@@ -164,5 +165,5 @@ func (g *Gateway) retry(ctx context.Context, from owner, id string) error {
 	if j, err := jobs.DecodeJob(letter.Data); err == nil && from.check(j) != nil { // it died on a subject of the tenant's and is another's
 		return from.check(j)
 	}
-	return g.c.Redrive(ctx, *letter)
+	return g.c.Queue.Redrive(ctx, *letter)
 }

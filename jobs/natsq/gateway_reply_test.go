@@ -115,7 +115,7 @@ func TestGatewayVerbs(t *testing.T) {
 	if r := ask("exo.api.cancel.a", `{"finish":true}`); r.Error != nil {
 		t.Errorf("%+v", r.Error)
 	}
-	if _, err := c.Find(t.Context(), "a"); err != nil {
+	if _, err := c.Queue.Find(t.Context(), "a"); err != nil {
 		t.Errorf("a job that is asked to finish is gone: %v", err)
 	}
 	if r := ask("exo.tenant.acme.cancel.a", ""); r.Error == nil || r.Error.Code != "not_found" {

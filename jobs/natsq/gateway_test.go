@@ -17,6 +17,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
+	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 	"github.com/exoswarm/exoswarm/jobs/schema"
 )
@@ -148,7 +149,7 @@ func TestGatewayPages(t *testing.T) {
 		batch = append(batch, jobs.Job{Version: jobs.Version, ID: fmt.Sprintf("j%03d", i), Pool: jobs.PoolCPU, Kind: "talk", Spec: []byte(`1`)})
 		want = append(want, batch[i].ID)
 	}
-	if err := conn.SubmitBatch(ctx, batch); err != nil {
+	if err := conn.Queue.SubmitBatch(ctx, batch); err != nil {
 		t.Fatal(err)
 	}
 	big := `"` + strings.Repeat("<", jobs.MaxInline-2) + `"`
@@ -157,17 +158,17 @@ func TestGatewayPages(t *testing.T) {
 		want = append(want, id)
 	}
 	child := jobs.Job{Version: jobs.Version, ID: "child", Pool: jobs.PoolCPU, Kind: "talk", Spec: []byte(`1`), After: []string{"j000", "j001"}}
-	if err := conn.Submit(ctx, child); err != nil {
+	if err := conn.Queue.Submit(ctx, child); err != nil {
 		t.Fatal(err)
 	}
 	want = append(want, "child")
 	var got []string
-	if err := c.List(ctx, jobs.PoolCPU, func(j natsq.ListedJob) bool {
+	if err := c.List(ctx, jobs.PoolCPU, func(j queue.ListedJob) bool {
 		got = append(got, j.ID)
 		if j.Kind == "big" && len(j.Spec) != len(big) {
 			t.Errorf("job %s has a spec of %d bytes", j.ID, len(j.Spec))
 		}
-		if j.ID == "child" && (strings.Join(j.Waits, " ") != "j000 j001" || j.State != natsq.StateWaiting) {
+		if j.ID == "child" && (strings.Join(j.Waits, " ") != "j000 j001" || j.State != queue.StateWaiting) {
 			t.Errorf("child is %s and waits for %q, want waiting for j000 j001", j.State, j.Waits)
 		}
 		return true
@@ -175,7 +176,7 @@ func TestGatewayPages(t *testing.T) {
 		t.Errorf("%q, %v", got, err)
 	}
 	n := 0
-	if err := c.List(ctx, jobs.PoolCPU, func(natsq.ListedJob) bool { n++; return n < 105 }); err != nil || n != 105 {
+	if err := c.List(ctx, jobs.PoolCPU, func(queue.ListedJob) bool { n++; return n < 105 }); err != nil || n != 105 {
 		t.Errorf("%d, %v", n, err)
 	}
 	// A job that says more than an answer holds, and ends while it is followed and watched.
@@ -202,7 +203,7 @@ func TestGatewayPages(t *testing.T) {
 		},
 		"big": func(context.Context, jobs.Job, func(any)) (any, error) { return 1, nil },
 	}})
-	if err := conn.Submit(ctx, jobs.Job{Version: jobs.Version, ID: "talker", Pool: jobs.PoolCPU, Kind: "talk", Lane: jobs.High, Spec: []byte(`1`)}); err != nil {
+	if err := conn.Queue.Submit(ctx, jobs.Job{Version: jobs.Version, ID: "talker", Pool: jobs.PoolCPU, Kind: "talk", Lane: jobs.High, Spec: []byte(`1`)}); err != nil {
 		t.Fatal(err)
 	}
 	select {
@@ -292,7 +293,7 @@ func TestForeignJob(t *testing.T) {
 	for _, tenant := range []string{"umbrella", jobs.DefaultTenant} {
 		j := natsqtest.Job("acme--"+tenant, "k")
 		j.Tenant = tenant
-		if err := conn.Submit(t.Context(), j); err != nil {
+		if err := conn.Queue.Submit(t.Context(), j); err != nil {
 			t.Fatal(err)
 		}
 		for _, request := range []string{"find", "cancel"} {
@@ -300,7 +301,7 @@ func TestForeignJob(t *testing.T) {
 				t.Errorf("acme asks to %s a job of %s: %s", request, tenant, got)
 			}
 		}
-		if got, err := conn.Find(t.Context(), j.ID); err != nil || got.Tenant != tenant {
+		if got, err := conn.Queue.Find(t.Context(), j.ID); err != nil || got.Tenant != tenant {
 			t.Errorf("the job of %s after acme asked to cancel it: %+v, %v", tenant, got, err)
 		}
 	}
@@ -313,7 +314,7 @@ func TestForeignJob(t *testing.T) {
 		t.Fatalf("a job on another tenant's subject: %+v", r)
 	}
 	letters := func() (n int) {
-		if err := conn.DeadLetters(t.Context(), jobs.DeadFilter{ID: "acme--dead"}, func(jobs.DeadLetter) bool { n++; return true }); err != nil {
+		if err := conn.Queue.DeadLetters(t.Context(), jobs.DeadFilter{ID: "acme--dead"}, func(jobs.DeadLetter) bool { n++; return true }); err != nil {
 			t.Fatal(err)
 		}
 		return n

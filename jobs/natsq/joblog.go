@@ -298,7 +298,7 @@ func (c *Conn) logsFrom(ctx context.Context, id string, seq uint64, follow bool,
 			defer func() { _ = sub.Unsubscribe() }()
 		}
 	}
-	if there, err := c.standing(ctx, id); err != nil {
+	if there, err := c.Queue.Known(ctx, id); err != nil {
 		return err
 	} else if !there {
 		if _, err := c.Next(ctx, wire.JobLogStream, wire.JobLogSubject(id), 1); err != nil {
@@ -325,7 +325,7 @@ func (c *Conn) logsFrom(ctx context.Context, id string, seq uint64, follow bool,
 			return err
 		}
 		pause := 2 * time.Second
-		if _, err := c.result(ctx, id); err == nil {
+		if _, err := c.Queue.Lookup(ctx, id); err == nil {
 			over, pause = true, followGrace
 		} else if !errors.Is(err, jobs.ErrNotFound) {
 			return err

@@ -61,10 +61,10 @@ func TestLogs(t *testing.T) {
 	})
 	one := natsqtest.Job("one", "one")
 	one.MaxAttempts = 2
-	if err := c.Submit(t.Context(), one); err != nil {
+	if err := c.Queue.Submit(t.Context(), one); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.SubmitBatch(t.Context(), []jobs.Job{natsqtest.Job("m1", "many"), natsqtest.Job("m2", "many")}); err != nil {
+	if err := c.Queue.SubmitBatch(t.Context(), []jobs.Job{natsqtest.Job("m1", "many"), natsqtest.Job("m2", "many")}); err != nil {
 		t.Fatal(err)
 	}
 	for id, want := range map[string][]string{
@@ -101,7 +101,7 @@ func TestLogsFollow(t *testing.T) {
 			return nil, context.Cause(ctx)
 		}
 	}}})
-	if err := c.Submit(t.Context(), natsqtest.Job("f", "k")); err != nil {
+	if err := c.Queue.Submit(t.Context(), natsqtest.Job("f", "k")); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
@@ -115,13 +115,13 @@ func TestLogsFollow(t *testing.T) {
 	}); err != nil || n != 1 {
 		t.Fatal(n, err)
 	}
-	if _, err := c.Lookup(t.Context(), "f"); err != nil {
+	if _, err := c.Queue.Lookup(t.Context(), "f"); err != nil {
 		t.Errorf("the follower ended before the job: %v", err)
 	}
 	ctx, cancel = context.WithCancel(t.Context())
 	j := natsqtest.Job("never", "other")
 	j.NotBefore = time.Now().Add(time.Hour)
-	if err := c.Submit(ctx, j); err != nil {
+	if err := c.Queue.Submit(ctx, j); err != nil {
 		t.Fatal(err)
 	}
 	cancel()
@@ -143,7 +143,7 @@ func TestLogsBounds(t *testing.T) {
 		}
 		return 1, nil
 	}}})
-	if err := c.Submit(t.Context(), natsqtest.Job("b", "k")); err != nil {
+	if err := c.Queue.Submit(t.Context(), natsqtest.Job("b", "k")); err != nil {
 		t.Fatal(err)
 	}
 	if r := natsqtest.Await(t, c, "b"); r.Status != jobs.Done {
@@ -187,7 +187,7 @@ func TestLogsAway(t *testing.T) {
 		jobs.Logger(ctx).Info("into the void")
 		return 1, nil
 	}}})
-	if err := c.Submit(t.Context(), natsqtest.Job("a", "k")); err != nil {
+	if err := c.Queue.Submit(t.Context(), natsqtest.Job("a", "k")); err != nil {
 		t.Fatal(err)
 	}
 	if r := natsqtest.Await(t, c, "a"); r.Status != jobs.Done {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
@@ -59,13 +60,13 @@ func (w *Worker) expireSource(ctx context.Context, s wire.Source) error {
 			Version: jobs.Version, JobID: id, Kind: s.Kind, Status: jobs.Failed, Worker: w.Name, Finished: time.Now().UTC(),
 			Error: jobs.Errorf(jobs.CodeDeadline, "job %s was not begun by %s: no agent of kind %s", id, j.Deadline.Format(time.RFC3339), s.Kind),
 		}
-		if _, err := w.c.putResult(ctx, r, j.ResultTTL); err != nil {
+		if _, err := w.c.Queue.PutResult(ctx, r, j.ResultTTL); err != nil {
 			return err
 		}
 		if _, err := w.c.Purge(ctx, stream, m.Subject); err != nil {
 			return err
 		}
-		w.deps.ended(id)
+		w.deps.JobEnded(id)
 		w.Logger.Warn("a queued job has passed its deadline", "job", id, "kind", s.Kind, "deadline", j.Deadline)
 	}
 	return nil
@@ -75,7 +76,7 @@ func (w *Worker) expireSource(ctx context.Context, s wire.Source) error {
 // has none when it was published by hand, or when its kind had no worker for longer than consumerIdle: then the pool has more
 // jobs than the consumers account for, and the subjects of its jobs are listed.
 func (w *Worker) discover(ctx context.Context) error {
-	all, info, err := w.c.consumers(ctx, w.Pool)
+	all, info, err := w.c.Queue.Consumers(ctx, w.Pool)
 	if err != nil {
 		return err
 	}
@@ -106,10 +107,10 @@ func (w *Worker) discover(ctx context.Context) error {
 		}
 	}
 	n := info.State.Msgs - known
-	if n == w.foreign.jobs && time.Since(w.foreign.listed) < relist {
+	if n == w.foreign.jobs && time.Since(w.foreign.listed) < queue.Relist {
 		return nil
 	}
-	found, err := w.c.sourcesOf(ctx, w.Pool)
+	found, err := w.c.Queue.SourcesOf(ctx, w.Pool)
 	if err != nil {
 		return err
 	}

@@ -17,7 +17,7 @@ func TestExpireForeign(t *testing.T) {
 	late.Kind, fine.Kind = "unserved", "unserved"
 	late.Deadline = time.Now().Add(50 * time.Millisecond)
 	for _, j := range []jobs.Job{late, fine} {
-		if err := c.Submit(ctx, j); err != nil {
+		if err := c.Queue.Submit(ctx, j); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -36,13 +36,13 @@ func TestExpireForeign(t *testing.T) {
 	if err := look.expireForeign(ctx); err != nil {
 		t.Fatal(err)
 	}
-	r, err := c.Lookup(ctx, "late")
+	r, err := c.Queue.Lookup(ctx, "late")
 	if err != nil || r.Error == nil || r.Error.Code != jobs.CodeDeadline {
 		t.Errorf("job late: %+v, %v; want failed with code deadline", r, err)
 	}
 	awaitQueued(ctx, t, c, wire.SourceOf(fine), "fine")
 	info, err := c.JS.Consumer(ctx, wire.JobStream(jobs.PoolCPU), wire.SourceOf(fine).Consumer())
-	if err != nil || info.CachedInfo().Config.InactiveThreshold != consumerIdle {
-		t.Errorf("the consumer of an unserved kind: %v; want one that the server removes after %v", err, consumerIdle)
+	if err != nil || info.CachedInfo().Config.InactiveThreshold != time.Hour {
+		t.Errorf("the consumer of an unserved kind: %v; want one that the server removes after an hour", err)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
+	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
@@ -55,7 +56,7 @@ func TestKindsApart(t *testing.T) {
 	}
 	for i := range 20 {
 		for _, kind := range []string{"red", "blue", "green"} {
-			if err := c.Submit(t.Context(), natsqtest.Job(fmt.Sprint(kind, i), kind)); err != nil {
+			if err := c.Queue.Submit(t.Context(), natsqtest.Job(fmt.Sprint(kind, i), kind)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -70,11 +71,11 @@ func TestKindsApart(t *testing.T) {
 	if n := wrong.Load(); n != 0 {
 		t.Errorf("%d jobs came to a handler of another kind", n)
 	}
-	j, err := c.Locate(t.Context(), "green0")
-	if err != nil || j.State != natsq.StateQueued || !strings.Contains(j.Note, "no agent of kind green") || !strings.Contains(j.Note, "blue, red") {
+	j, err := c.Queue.Locate(t.Context(), "green0")
+	if err != nil || j.State != queue.StateQueued || !strings.Contains(j.Note, "no agent of kind green") || !strings.Contains(j.Note, "blue, red") {
 		t.Errorf("job green0 is %q with note %q, %v; want queued, and the kinds that there are", j.State, j.Note, err)
 	}
-	st, err := c.Stats(t.Context(), jobs.PoolCPU)
+	st, err := c.Queue.Stats(t.Context(), jobs.PoolCPU)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,7 +91,7 @@ func TestKindsApart(t *testing.T) {
 		}
 	}
 	n := 0
-	if err := c.DeadLetters(t.Context(), jobs.DeadFilter{}, func(jobs.DeadLetter) bool { n++; return true }); err != nil || n != 0 {
+	if err := c.Queue.DeadLetters(t.Context(), jobs.DeadFilter{}, func(jobs.DeadLetter) bool { n++; return true }); err != nil || n != 0 {
 		t.Errorf("%d dead letters, %v; want none", n, err)
 	}
 }
@@ -111,28 +112,28 @@ func TestRunningJob(t *testing.T) {
 	}})
 	announce(t, c, "w", "k")
 	for _, id := range []string{"a", "b"} {
-		if err := c.Submit(t.Context(), natsqtest.Job(id, "k")); err != nil {
+		if err := c.Queue.Submit(t.Context(), natsqtest.Job(id, "k")); err != nil {
 			t.Fatal(err)
 		}
 		if id == "a" {
 			<-begun
 		}
 	}
-	check := func(j natsq.ListedJob) {
+	check := func(j queue.ListedJob) {
 		t.Helper()
 		r := j.Running
-		if j.State != natsq.StateRunning || r == nil || r.Worker != "w" || r.Attempt != 1 || time.Since(r.Since) > time.Minute || string(r.Progress) != `{"rows":7}` {
+		if j.State != queue.StateRunning || r == nil || r.Worker != "w" || r.Attempt != 1 || time.Since(r.Since) > time.Minute || string(r.Progress) != `{"rows":7}` {
 			data, _ := json.Marshal(j)
 			t.Errorf("job a is shown as %s; want running by w, attempt 1, with its progress", data)
 		}
 	}
-	j, err := c.Locate(t.Context(), "a")
+	j, err := c.Queue.Locate(t.Context(), "a")
 	if err != nil {
 		t.Fatal(err)
 	}
 	check(j)
-	states := map[string]natsq.JobState{}
-	if err := c.List(t.Context(), jobs.PoolCPU, func(j natsq.ListedJob) bool {
+	states := map[string]queue.JobState{}
+	if err := c.Queue.List(t.Context(), jobs.PoolCPU, func(j queue.ListedJob) bool {
 		if states[j.ID] = j.State; j.ID == "a" {
 			check(j)
 		}
@@ -140,13 +141,13 @@ func TestRunningJob(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if states["a"] != natsq.StateRunning || states["b"] != natsq.StateQueued || len(states) != 2 {
+	if states["a"] != queue.StateRunning || states["b"] != queue.StateQueued || len(states) != 2 {
 		t.Errorf("the list says %v; want a running and b queued", states)
 	}
 	close(release)
 	natsqtest.Await(t, c, "a")
 	var ids []string
-	if err := c.Results(t.Context(), "", func(r jobs.Result) bool { ids = append(ids, r.JobID); return false }); err != nil || len(ids) != 1 {
+	if err := c.Queue.Results(t.Context(), "", func(r jobs.Result) bool { ids = append(ids, r.JobID); return false }); err != nil || len(ids) != 1 {
 		t.Errorf("results: %v, %v; want the newest alone", ids, err)
 	}
 }

@@ -313,3 +313,15 @@ func TestLimiterClose(t *testing.T) {
 		t.Errorf("%+v, %+v, %+v", a, b, c)
 	}
 }
+
+// TestCutPool: the key of a record names its pool and its tenant.
+func TestCutPool(t *testing.T) {
+	if name, ok := cutPool("cpu", "cpu.a"); name != "a" || !ok {
+		t.Error(name, ok)
+	}
+	for _, key := range []string{"cpu.", "cpu", "gpu.a", "cpux.a", ""} {
+		if name, ok := cutPool("cpu", key); ok {
+			t.Errorf("%s is an account of %s", key, name)
+		}
+	}
+}

@@ -24,7 +24,7 @@ func limited(t *testing.T, lease time.Duration) (*server.Server, *natsq.Conn, je
 	s := natsqtest.Start(t, server.Options{})
 	c := natsqtest.Leased(t, s, lease)
 	one := 1
-	if err := c.LimitTenant(t.Context(), jobs.DefaultTenant, jobs.Limits{Concurrency: &one}); err != nil {
+	if err := c.Queue.LimitTenant(t.Context(), jobs.DefaultTenant, jobs.Limits{Concurrency: &one}); err != nil {
 		t.Fatal(err)
 	}
 	nc, err := nats.Connect(s.URL())
@@ -54,7 +54,7 @@ func TestSlotOfTheDead(t *testing.T) {
 	natsqtest.Work(t, natsqtest.Leased(t, s, time.Second), natsq.WorkerOptions{Name: "w", Handlers: map[string]jobs.Handler{
 		"k": func(context.Context, jobs.Job, func(any)) (any, error) { at = time.Now(); return nil, nil },
 	}})
-	if err := c.Submit(t.Context(), natsqtest.Job("a", "k")); err != nil {
+	if err := c.Queue.Submit(t.Context(), natsqtest.Job("a", "k")); err != nil {
 		t.Fatal(err)
 	}
 	if r := natsqtest.Await(t, c, "a"); r.Status != jobs.Done {
@@ -85,7 +85,7 @@ func TestSlotOfTheSick(t *testing.T) {
 		}},
 	})
 	defer close(release)
-	if err := c.Submit(t.Context(), natsqtest.Job("a", "k")); err != nil {
+	if err := c.Queue.Submit(t.Context(), natsqtest.Job("a", "k")); err != nil {
 		t.Fatal(err)
 	}
 	<-hung
@@ -115,7 +115,7 @@ func TestSlotLost(t *testing.T) {
 			return nil, context.Cause(ctx)
 		},
 	}})
-	if err := c.Submit(t.Context(), natsqtest.Job("a", "k")); err != nil {
+	if err := c.Queue.Submit(t.Context(), natsqtest.Job("a", "k")); err != nil {
 		t.Fatal(err)
 	}
 	<-began
@@ -165,7 +165,7 @@ func TestSlotsReturned(t *testing.T) {
 		}
 	}
 	for _, id := range []string{"a", "b"} {
-		if err := c.Submit(t.Context(), natsqtest.Job(id, "k")); err != nil {
+		if err := c.Queue.Submit(t.Context(), natsqtest.Job(id, "k")); err != nil {
 			t.Fatal(err)
 		}
 		if r := natsqtest.Await(t, c, id); r.Status != jobs.Done || r.Attempts != 1 {

@@ -6,6 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
 )
 
 // Metrics counts what workers do, by pool and kind and never by job, and says what tenants have, at most a hundred of them each by itself. One may serve several workers. A nil Metrics counts
@@ -90,7 +91,7 @@ func (m *Metrics) settled(t *task, r jobs.Result) {
 		return
 	}
 	m.failed.WithLabelValues(append(labels(t), string(r.Error.Code))...).Inc()
-	if lost(r) {
+	if queue.LeavesDeadLetter(r) {
 		m.dead.WithLabelValues(labels(t)...).Inc()
 	}
 }

@@ -46,17 +46,17 @@ func TestTenantMetrics(t *testing.T) {
 		t.Fatal(err)
 	}
 	weight, one, two := 2.5, 1, 2
-	if err := c.LimitTenant(ctx, "t", jobs.Limits{Weight: &weight, Concurrency: &one, Queued: &two}); err != nil {
+	if err := c.Queue.LimitTenant(ctx, "t", jobs.Limits{Weight: &weight, Concurrency: &one, Queued: &two}); err != nil {
 		t.Fatal(err)
 	}
 	for i, p := range []string{"u0", "u1", "u2"} { // of a tenant without limits: they wait when the worker begins to count
 		j := simpleJob(p)
 		j.Kind, j.Tenant = fmt.Sprint("none", i), "u"
-		if err := c.Submit(ctx, j); err != nil {
+		if err := c.Queue.Submit(ctx, j); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := c.Pause(ctx, jobs.PoolCPU, "none0"); err != nil {
+	if err := c.Queue.Pause(ctx, jobs.PoolCPU, "none0"); err != nil {
 		t.Fatal(err)
 	}
 	begun, release := make(chan struct{}, 2), make(chan struct{})
@@ -77,7 +77,7 @@ func TestTenantMetrics(t *testing.T) {
 	for i := range 3 {
 		j := simpleJob(fmt.Sprint("t", i))
 		j.Tenant = "t"
-		if err := c.Submit(ctx, j); i < 2 && err != nil || i == 2 && !errors.Is(err, jobs.ErrFull) {
+		if err := c.Queue.Submit(ctx, j); i < 2 && err != nil || i == 2 && !errors.Is(err, jobs.ErrFull) {
 			t.Fatalf("job %d: %v", i, err)
 		}
 	}

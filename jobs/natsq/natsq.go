@@ -3,12 +3,11 @@ package natsq
 
 import (
 	"context"
-	"sync"
-	"sync/atomic"
 
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/objects"
 	"github.com/exoswarm/exoswarm/jobs/natsq/publishmode"
+	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
 	"github.com/exoswarm/exoswarm/jobs/natsq/registry"
 	"github.com/exoswarm/exoswarm/jobs/natsq/swarmlog"
 	"github.com/exoswarm/exoswarm/jobs/natsq/userstream"
@@ -18,30 +17,24 @@ import (
 type Conn struct {
 	*natsconn.Conn
 	Registry *registry.Registry
+	Queue    *queue.Queue
 	Swarms   *swarmlog.Swarms
 	Streams  *userstream.Streams
 	Objects  *objects.Store
 
-	sources sync.Map     // source: its consumer was seen
-	tenants sync.Map     // pool and tenant: *submitted
-	askEach atomic.Int64 // until when, in Unix nanoseconds, noneAtOnce is not tried
-
-	intake      intake
-	jobsMode    publishmode.Mode // of the streams of jobs
 	resultsMode publishmode.Mode
-	metrics     atomic.Pointer[Metrics] // nil: refused submissions are not counted
 }
 
 // StreamJobs are the parts of a connection that the handler of stream jobs needs. It implements
 // cpuagents.Queue.
 type StreamJobs struct {
-	*Conn
+	*queue.Queue
 	*swarmlog.Swarms
 	*userstream.Streams
 }
 
 // StreamJobs returns the parts of the connection that the handler of stream jobs needs.
-func (c *Conn) StreamJobs() StreamJobs { return StreamJobs{c, c.Swarms, c.Streams} }
+func (c *Conn) StreamJobs() StreamJobs { return StreamJobs{c.Queue, c.Swarms, c.Streams} }
 
 // Connect reaches the server, checks that it has JetStream, and creates the streams and buckets of the protocol where they
 // do not exist; those that exist it leaves as they are. The error says which of these failed and what to do.
@@ -51,8 +44,8 @@ func Connect(ctx context.Context, o natsconn.Options) (*Conn, error) {
 		return nil, err
 	}
 	c := &Conn{Conn: k, Registry: registry.New(k), Streams: userstream.New(k)}
-	c.intake.c = c
-	c.Swarms = swarmlog.New(k, c.Registry, c)
-	c.Objects = objects.New(k, c.standing)
+	c.Objects = objects.New(k, func(ctx context.Context, job string) (bool, error) { return c.Queue.Known(ctx, job) })
+	c.Queue = queue.New(k, c.Registry, c.Objects)
+	c.Swarms = swarmlog.New(k, c.Registry, c.Queue)
 	return c, nil
 }

@@ -34,7 +34,7 @@ func queueOf(t *testing.T, n int) (*Conn, wire.Source, context.Context) {
 	if n == 0 {
 		return c, wire.Source{}, ctx
 	}
-	if err := c.SubmitBatch(ctx, batch); err != nil {
+	if err := c.Queue.SubmitBatch(ctx, batch); err != nil {
 		t.Fatal(err)
 	}
 	src := wire.SourceOf(batch[0])

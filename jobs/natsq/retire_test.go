@@ -212,7 +212,7 @@ func TestRetireAnew(t *testing.T) {
 	// The first is the same job, as when a submitter repeats some of what was lost.
 	ids := []string{"j0", "n1", "n2", "n3", "n4", "n5", "n6", "n7", "n8", "n9"}
 	for _, id := range ids {
-		if err := c.Submit(ctx, simpleJob(id)); err != nil {
+		if err := c.Queue.Submit(ctx, simpleJob(id)); err != nil {
 			t.Fatal(err)
 		}
 	}

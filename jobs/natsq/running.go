@@ -8,6 +8,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
@@ -42,9 +43,9 @@ func (a *atHand) progress(id string, data []byte) {
 }
 
 // answer returns the jobs that a question asks for, as many as fit into a message.
-func (a *atHand) answer(worker string, q runningQuestion) runningAnswer {
+func (a *atHand) answer(worker string, q queue.RunningQuestion) queue.RunningAnswer {
 	const most = jobs.MaxMessage / 2
-	r := runningAnswer{Worker: worker, Running: []jobs.Running{}}
+	r := queue.RunningAnswer{Worker: worker, Running: []jobs.Running{}}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	size := 0
@@ -64,7 +65,7 @@ func (a *atHand) answer(worker string, q runningQuestion) runningAnswer {
 // answerRunning answers questions about the jobs at hand until the subscription ends.
 func (w *Worker) answerRunning() (*nats.Subscription, error) {
 	return w.c.NC.Subscribe(wire.RunningSubject(w.Pool), func(m *nats.Msg) {
-		var q runningQuestion
+		var q queue.RunningQuestion
 		if len(m.Data) > 0 && json.Unmarshal(m.Data, &q) != nil {
 			return
 		}

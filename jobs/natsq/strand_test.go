@@ -16,12 +16,12 @@ func TestStranded(t *testing.T) {
 	c, _, ctx := queueOf(t, 0)
 	ids := []string{"over", "open", "later"}
 	for _, id := range ids {
-		if err := c.Submit(ctx, simpleJob(id)); err != nil {
+		if err := c.Queue.Submit(ctx, simpleJob(id)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for _, id := range []string{"over", "later"} {
-		if _, err := c.putResult(ctx, jobs.Result{Version: jobs.Version, JobID: id, Kind: "k", Status: jobs.Done}, 60); err != nil {
+		if _, err := c.Queue.PutResult(ctx, jobs.Result{Version: jobs.Version, JobID: id, Kind: "k", Status: jobs.Done}, 60); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/internal/telemetry"
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
@@ -59,7 +60,7 @@ func (w *Worker) open(ctx context.Context, m *nats.Msg) (opened *task) {
 			t.span.End()
 		}
 	}()
-	t.forgiven, _ = strconv.ParseUint(m.Header.Get(headerForgiven), 10, 64) // absent but in a redriven job
+	t.forgiven, _ = strconv.ParseUint(m.Header.Get(queue.HeaderForgiven), 10, 64) // absent but in a redriven job
 	t.log = w.Logger.With("job", t.id, "kind", t.src.Kind, "attempt", t.attempt)
 	if err := jobs.CheckID("job id", t.id); err != nil {
 		t.id = "" // no result can be asked for by such an id
@@ -68,7 +69,7 @@ func (w *Worker) open(ctx context.Context, m *nats.Msg) (opened *task) {
 	}
 	if t.attempt > 1 {
 		// Somebody had it before and may have come as far as the result.
-		r, err := w.c.result(ctx, t.id)
+		r, err := w.c.Queue.Lookup(ctx, t.id)
 		switch {
 		case err == nil:
 			w.finished(ctx, t, r)
@@ -88,7 +89,7 @@ func (w *Worker) open(ctx context.Context, m *nats.Msg) (opened *task) {
 		err = w.mustRun(t)
 	}
 	if err == nil && t.job.SpecRef != nil {
-		if t.job.Spec, err = w.c.getSpec(ctx, t.job.SpecRef); jobs.Retryable(err) && !t.job.LastAttempt {
+		if t.job.Spec, err = w.c.Queue.Spec(ctx, t.job.SpecRef); jobs.Retryable(err) && !t.job.LastAttempt {
 			w.retry(t, err)
 			return nil
 		}
@@ -204,7 +205,7 @@ func (w *Worker) conclude(ctx context.Context, t *task, output any, err, cause e
 	case errors.Is(err, jobs.ErrUnfit):
 		t.log.Warn("job given back: this agent cannot do jobs for now", "error", err)
 		outcome(t.span, "given_back", err)
-		w.giveBack(t, firstPause)
+		w.giveBack(t, queue.FirstPause)
 		return
 	case errors.Is(err, jobs.ErrFenced):
 		// Another attempt of the job holds what it writes: its outcome counts. If that one has ended too the job comes again when the lease runs out.
@@ -219,7 +220,7 @@ func (w *Worker) conclude(ctx context.Context, t *task, output any, err, cause e
 }
 
 func (w *Worker) retry(t *task, err error) {
-	pause := backoff(t.attempt)
+	pause := queue.Backoff(t.attempt)
 	w.logger(t).Warn("job will be tried again", "error", err, "pause", pause)
 	w.Metrics.retried(t)
 	outcome(t.span, "retried", err)
@@ -288,7 +289,7 @@ func (w *Worker) settleResult(ctx context.Context, t *task, r jobs.Result) {
 		w.finished(ctx, t, r)
 		return
 	}
-	first, err := w.c.storeResult(ctx, w.insist, r, t.job.ResultTTL)
+	first, err := w.c.Queue.StoreResult(ctx, w.insist, r, t.job.ResultTTL)
 	w.stored(ctx, t, r, first, err)
 }
 
@@ -303,7 +304,7 @@ func (w *Worker) stored(ctx context.Context, t *task, r jobs.Result, first bool,
 		// Another one had this job and was first; its result stands.
 		t.log.Warn("result refused: the job has one")
 		w.Metrics.refused(t)
-		if r, err = w.c.result(ctx, t.id); err != nil {
+		if r, err = w.c.Queue.Lookup(ctx, t.id); err != nil {
 			t.log.Error("result not read; the job will be repeated", "error", err)
 			return
 		}
@@ -314,26 +315,26 @@ func (w *Worker) stored(ctx context.Context, t *task, r jobs.Result, first bool,
 // finished does what follows the result: the dead letter, the acknowledgement, the end of the spec's object. Whatever is not done when the
 // worker dies, the next delivery of the job does.
 func (w *Worker) finished(ctx context.Context, t *task, r jobs.Result) {
-	if lost(r) {
+	if queue.LeavesDeadLetter(r) {
 		id := t.id
 		if id == "" {
 			sum := sha256.Sum256(t.m.Data)
 			id = "bad-" + hex.EncodeToString(sum[:16])
 		}
-		if err := w.c.bury(ctx, w.insist, t.src, id, t.m.Data, r.Error, t.attempt, w.Name); err != nil {
+		if err := w.c.Queue.PutDeadLetter(ctx, w.insist, t.src, id, t.m.Data, r.Error, t.attempt, w.Name); err != nil {
 			t.log.Error("dead letter not stored; the job will be repeated", "error", err)
 			return
 		}
 	}
-	w.deps.ended(t.id)
+	w.deps.JobEnded(t.id)
 	w.held.drop(t.m)
 	// Not waited for: if it is lost, the next delivery finds the result. A job with a dead letter leaves at once, because a redrive of
 	// it must not find it in the queue.
-	if err := w.done.retire(t.m, !lost(r)); err != nil {
+	if err := w.done.retire(t.m, !queue.LeavesDeadLetter(r)); err != nil {
 		t.log.Warn("job not acknowledged; it will be given out again", "error", err)
 		return
 	}
-	if ref := t.job.SpecRef; ref != nil && !lost(r) { // a redrive needs it
+	if ref := t.job.SpecRef; ref != nil && !queue.LeavesDeadLetter(r) { // a redrive needs it
 		if err := w.c.Objects.DeleteObject(ctx, ref.Name, jobs.Owner{}); err != nil {
 			t.log.Warn("spec not removed from the object store", "object", ref.Name, "error", err)
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/exoswarm/exoswarm/internal/telemetry"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
+	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
@@ -21,7 +22,7 @@ func (c *Conn) processing(ctx context.Context, t *task) trace.Span {
 	if span.IsRecording() {
 		span.SetAttributes(attribute.String(natsconn.AttrMessage, t.id), attribute.Int(natsconn.AttrBodySize, len(t.m.Data)), attribute.String(natsconn.AttrGroup, t.src.Consumer()),
 			attribute.Int(natsconn.AttrAttempt, t.attempt))
-		span.SetAttributes(sourceAttributes(t.src)...)
+		span.SetAttributes(queue.SourceAttributes(t.src)...)
 	}
 	return span
 }

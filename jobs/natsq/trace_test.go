@@ -74,7 +74,7 @@ func TestTrace(t *testing.T) {
 		return 1, nil
 	}}})
 	j := natsqtest.Job("t1", "k")
-	if err := traced(t, s, p).Submit(t.Context(), j); err != nil {
+	if err := traced(t, s, p).Queue.Submit(t.Context(), j); err != nil {
 		t.Fatal(err)
 	}
 	natsqtest.Await(t, traced(t, s, p), "t1")
@@ -120,14 +120,14 @@ func TestTraceParts(t *testing.T) {
 	delayed.NotBefore = time.Now().Add(time.Second)
 	child.After = []string{"parent"}
 	ctx := telemetry.With(t.Context(), jobs.Trace{Parent: "00-0123456789abcdef0123456789abcdef-0123456789abcdef-01", State: "vendor=x"})
-	if err := c.Submit(ctx, delayed); err != nil {
+	if err := c.Queue.Submit(ctx, delayed); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.SubmitBatch(ctx, []jobs.Job{parent, child}); err != nil {
+	if err := c.Queue.SubmitBatch(ctx, []jobs.Job{parent, child}); err != nil {
 		t.Fatal(err)
 	}
 	until(t, func() bool { // both that wait for nothing are in their queue
-		st, err := c.Stats(t.Context(), jobs.PoolCPU)
+		st, err := c.Queue.Stats(t.Context(), jobs.PoolCPU)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -156,7 +156,7 @@ func TestTraceBatch(t *testing.T) {
 	for i := range 10 {
 		batch = append(batch, natsqtest.Job(fmt.Sprint("b", i), "k"))
 	}
-	if err := c.SubmitBatch(t.Context(), batch); err != nil {
+	if err := c.Queue.SubmitBatch(t.Context(), batch); err != nil {
 		t.Fatal(err)
 	}
 	for _, j := range batch {
@@ -206,7 +206,7 @@ func TestTraceAttempts(t *testing.T) {
 	c := traced(t, s, p)
 	j := natsqtest.Job("r1", "k")
 	j.MaxAttempts = 2
-	if err := c.Submit(t.Context(), j); err != nil {
+	if err := c.Queue.Submit(t.Context(), j); err != nil {
 		t.Fatal(err)
 	}
 	natsqtest.Await(t, c, "r1")

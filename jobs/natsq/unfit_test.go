@@ -40,14 +40,14 @@ func TestUnfitAgents(t *testing.T) {
 		{Version: jobs.Version, ID: "later", Kind: "later", Pool: jobs.PoolCPU, Spec: []byte(`1`), MaxAttempts: 2},
 		{Version: jobs.Version, ID: "never", Kind: "never", Pool: jobs.PoolCPU, Spec: []byte(`1`), MaxAttempts: 1},
 	} {
-		if err := c.Submit(ctx, j); err != nil {
+		if err := c.Queue.Submit(ctx, j); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if r, err := c.Result(ctx, "later"); err != nil || r.Status != jobs.Done || r.Attempts != 4 {
+	if r, err := c.Queue.Result(ctx, "later"); err != nil || r.Status != jobs.Done || r.Attempts != 4 {
 		t.Errorf("a job whose fourth agent is fit: %+v, %v", r, err)
 	}
-	r, err := c.Result(ctx, "never")
+	r, err := c.Queue.Result(ctx, "never")
 	if err != nil && !errors.As(err, new(*jobs.Error)) {
 		t.Fatal(err)
 	}

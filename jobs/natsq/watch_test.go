@@ -142,19 +142,19 @@ func TestPauseOfRemadeBuckets(t *testing.T) {
 	c := s.connect(t)
 	submit := func(id string) {
 		t.Helper()
-		if err := c.Submit(t.Context(), jobs.Job{Version: jobs.Version, ID: id, Pool: jobs.PoolCPU, Kind: "k", Spec: json.RawMessage("{}")}); err != nil {
+		if err := c.Queue.Submit(t.Context(), jobs.Job{Version: jobs.Version, ID: id, Pool: jobs.PoolCPU, Kind: "k", Spec: json.RawMessage("{}")}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for range 5 { // so that the numbers of the bucket are higher than those of the next
-		if err := c.Pause(t.Context(), jobs.PoolCPU, ""); err != nil {
+		if err := c.Queue.Pause(t.Context(), jobs.PoolCPU, ""); err != nil {
 			t.Fatal(err)
 		}
-		if err := c.Resume(t.Context(), jobs.PoolCPU, ""); err != nil {
+		if err := c.Queue.Resume(t.Context(), jobs.PoolCPU, ""); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := c.Pause(t.Context(), jobs.PoolCPU, "k"); err != nil {
+	if err := c.Queue.Pause(t.Context(), jobs.PoolCPU, "k"); err != nil {
 		t.Fatal(err)
 	}
 	s.again(t, false)
@@ -168,10 +168,10 @@ func TestPauseOfRemadeBuckets(t *testing.T) {
 	c = s.connect(t)
 	natsqtest.Eventually(t, "the pause is forgotten with its bucket", func() bool { return !w.Paused("k") })
 	submit("free")
-	if _, err := c.Result(t.Context(), "free"); err != nil {
+	if _, err := c.Queue.Result(t.Context(), "free"); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Pause(t.Context(), jobs.PoolCPU, "k"); err != nil {
+	if err := c.Queue.Pause(t.Context(), jobs.PoolCPU, "k"); err != nil {
 		t.Fatal(err)
 	}
 	natsqtest.Eventually(t, "a pause in the new bucket", func() bool { return w.Paused("k") })
@@ -186,10 +186,10 @@ func TestPauseOfRemadeBuckets(t *testing.T) {
 			t.Fatalf("%d jobs were done of 3, with the pause heard before the last was submitted", n)
 		}
 	}
-	if err := c.Resume(t.Context(), jobs.PoolCPU, "k"); err != nil {
+	if err := c.Queue.Resume(t.Context(), jobs.PoolCPU, "k"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.Result(t.Context(), "late"); err != nil {
+	if _, err := c.Queue.Result(t.Context(), "late"); err != nil {
 		t.Fatal(err)
 	}
 }

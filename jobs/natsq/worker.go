@@ -15,6 +15,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/fairqueue"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/pull"
+	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
@@ -114,7 +115,7 @@ type Worker struct {
 	logs   *logbook
 	ctl    *control
 	limits *limiter
-	deps   *dependents
+	deps   *queue.Resolver
 	hand   atHand
 	wake   chan struct{}
 
@@ -153,7 +154,7 @@ func (c *Conn) Work(ctx context.Context, o WorkerOptions) (_ *Worker, err error)
 		WorkerOptions: o, c: c, wake: make(chan struct{}, 1), sources: map[wire.Source]*sourceState{}, strand: map[wire.Source]uint64{},
 		slots: make(chan struct{}, o.Concurrency), closed: make(chan struct{}),
 	}
-	w.deps = newDependents(c, o.Logger)
+	w.deps = queue.NewResolver(c.Queue, o.Logger)
 	run, cancel := context.WithCancelCause(context.Background())
 	w.cancel, w.ending = cancel, run.Done()
 	var ends []func()
@@ -202,13 +203,13 @@ func (c *Conn) Work(ctx context.Context, o WorkerOptions) (_ *Worker, err error)
 		return nil, err
 	}
 	if o.Metrics != nil {
-		c.metrics.Store(o.Metrics) // for what it submits, as the gateway beside the worker does
+		c.Queue.OnRefused(func(p jobs.Pool, tenant string) { o.Metrics.tenantRefused(p, tenant, reasonQueued) }) // also of the gateway of this process
 	}
 	ends = append(ends, o.Metrics.follow(w))
 	w.running.Go(func() { w.loop(run) })
 	w.running.Go(func() { w.lookout(run) })
-	w.running.Go(func() { c.promote(run, o.Logger) })
-	w.running.Go(func() { w.deps.run(run) })
+	w.running.Go(func() { c.Queue.MoveDelayed(run, o.Logger) })
+	w.running.Go(func() { w.deps.Run(run) })
 	w.running.Go(func() { c.cron(run, o.Logger) })
 	go func() {
 		<-run.Done()
@@ -276,8 +277,7 @@ func (w *Worker) heard(m *nats.Msg) {
 // lookout (measured).
 const (
 	firstEcho = 200 * time.Microsecond
-	moment    = 2 * time.Millisecond   // of patience before the first echo
-	lookFor   = 100 * time.Millisecond // twice what the server needs for a job whose block it has to read
+	moment    = 2 * time.Millisecond // of patience before the first echo
 	lastEcho  = 50 * time.Millisecond
 )
 
@@ -461,7 +461,7 @@ func (w *Worker) patience(s wire.Source, ready int) time.Duration {
 	st.look = false
 	switch {
 	case look:
-		return lookFor
+		return pull.ReadWait
 	case ready == 1 && time.Since(st.at) <= lastEcho:
 		return moment
 	}
@@ -475,7 +475,7 @@ func (w *Worker) ask(ctx context.Context, s wire.Source, r pull.Request) ([]*nat
 	before, known := st.news, st.known
 	w.mu.Unlock()
 	if !known {
-		if err := w.c.ensure(ctx, s); err != nil {
+		if err := w.c.Queue.EnsureConsumer(ctx, s); err != nil {
 			return nil, err
 		}
 		w.mu.Lock()
@@ -500,7 +500,7 @@ func (w *Worker) learned(s wire.Source, r pull.Request, before uint64, got int, 
 	defer w.mu.Unlock()
 	st := w.sources[s]
 	if errors.Is(err, pull.ErrNoConsumer) { // removed by an operator, or its leader is being elected: made again when next asked
-		w.c.sources.Delete(s)
+		w.c.Queue.Forget(s)
 		st.known, err = false, nil
 	}
 	if got > 0 {

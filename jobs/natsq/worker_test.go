@@ -65,7 +65,7 @@ func TestZombie(t *testing.T) {
 		}},
 	})
 	c := natsqtest.Leased(t, s, time.Second)
-	if err := c.Submit(t.Context(), natsqtest.Job("z", "k")); err != nil {
+	if err := c.Queue.Submit(t.Context(), natsqtest.Job("z", "k")); err != nil {
 		t.Fatal(err)
 	}
 	<-hung
@@ -105,7 +105,7 @@ func TestLeaseKept(t *testing.T) {
 		natsqtest.Work(t, natsqtest.Leased(t, s, lease), natsq.WorkerOptions{Name: "w", Handlers: h})
 	}
 	c := natsqtest.Leased(t, s, lease)
-	if err := c.Submit(t.Context(), natsqtest.Job("l", "k")); err != nil {
+	if err := c.Queue.Submit(t.Context(), natsqtest.Job("l", "k")); err != nil {
 		t.Fatal(err)
 	}
 	if r := natsqtest.Await(t, c, "l"); r.Status != jobs.Done || runs.Load() != 1 {
@@ -145,7 +145,7 @@ func TestHostile(t *testing.T) {
 	natsqtest.Work(t, natsqtest.Connect(t, s), natsq.WorkerOptions{Name: "w", Handlers: map[string]jobs.Handler{
 		"k": func(context.Context, jobs.Job, func(any)) (any, error) { return "fine", nil },
 	}})
-	if err := c.Submit(t.Context(), natsqtest.Job("good", "k")); err != nil {
+	if err := c.Queue.Submit(t.Context(), natsqtest.Job("good", "k")); err != nil {
 		t.Fatal(err)
 	}
 	if r := natsqtest.Await(t, c, "good"); r.Status != jobs.Done {
@@ -163,7 +163,7 @@ func TestHostile(t *testing.T) {
 	deadline := time.Now().Add(2 * time.Minute)
 	for {
 		n := 0
-		if err := c.DeadLetters(t.Context(), jobs.DeadFilter{}, func(d jobs.DeadLetter) bool {
+		if err := c.Queue.DeadLetters(t.Context(), jobs.DeadFilter{}, func(d jobs.DeadLetter) bool {
 			if d.Reason.Message == "" || d.Worker != "w" {
 				t.Errorf("%+v", d)
 			}
@@ -172,7 +172,7 @@ func TestHostile(t *testing.T) {
 		}); err != nil {
 			t.Fatal(err)
 		}
-		st, err := c.Stats(t.Context(), jobs.PoolCPU)
+		st, err := c.Queue.Stats(t.Context(), jobs.PoolCPU)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -234,14 +234,14 @@ func TestQueueFull(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, want := range []error{nil, nil, jobs.ErrFull} {
-		if err := c.Submit(t.Context(), natsqtest.Job([]string{"a", "b", "c"}[i], "k")); !errors.Is(err, want) {
+		if err := c.Queue.Submit(t.Context(), natsqtest.Job([]string{"a", "b", "c"}[i], "k")); !errors.Is(err, want) {
 			t.Fatalf("job %d: %v, want %v", i, err, want)
 		}
 	}
-	if err := c.SubmitBatch(t.Context(), []jobs.Job{natsqtest.Job("d", "k"), natsqtest.Job("e", "k")}); !errors.Is(err, jobs.ErrFull) {
+	if err := c.Queue.SubmitBatch(t.Context(), []jobs.Job{natsqtest.Job("d", "k"), natsqtest.Job("e", "k")}); !errors.Is(err, jobs.ErrFull) {
 		t.Fatalf("batch: %v", err)
 	}
-	if err := c.Submit(t.Context(), natsqtest.Job("a", "k")); !errors.Is(err, jobs.ErrExists) && !errors.Is(err, jobs.ErrFull) {
+	if err := c.Queue.Submit(t.Context(), natsqtest.Job("a", "k")); !errors.Is(err, jobs.ErrExists) && !errors.Is(err, jobs.ErrFull) {
 		t.Fatalf("a job twice: %v", err)
 	}
 }
@@ -257,7 +257,7 @@ func TestCrashLoop(t *testing.T) {
 	defer nc.Close()
 	j := natsqtest.Job("crash", "k")
 	j.MaxAttempts = 1
-	if err := c.Submit(t.Context(), j); err != nil {
+	if err := c.Queue.Submit(t.Context(), j); err != nil {
 		t.Fatal(err)
 	}
 	// Deliveries that come back without a word are what the queue sees of a worker that dies.
@@ -303,7 +303,7 @@ func TestOvertaken(t *testing.T) {
 			return "second", nil
 		},
 	}})
-	if err := c.Submit(t.Context(), natsqtest.Job("overtaken", "k")); err != nil {
+	if err := c.Queue.Submit(t.Context(), natsqtest.Job("overtaken", "k")); err != nil {
 		t.Fatal(err)
 	}
 	if r := natsqtest.Await(t, c, "overtaken"); r.Status != jobs.Done || string(r.Output) != `"second"` {

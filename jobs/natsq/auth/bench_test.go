@@ -29,9 +29,9 @@ func BenchmarkRoundTrip(b *testing.B) {
 	defer client.Close()
 	for name, trip := range map[string]func(ctx context.Context, j jobs.Job) error{
 		"queue": func(ctx context.Context, j jobs.Job) error {
-			err := operator.Submit(ctx, j)
+			err := operator.Queue.Submit(ctx, j)
 			if err == nil {
-				_, err = operator.Result(ctx, j.ID)
+				_, err = operator.Queue.Result(ctx, j.ID)
 			}
 			return err
 		},

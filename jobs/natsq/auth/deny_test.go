@@ -123,7 +123,7 @@ func TestAnswerElsewhere(t *testing.T) {
 	operator := c.connect(t, auth.Operator)
 	ctx := within(t)
 	paused := func() bool {
-		s, err := operator.Stats(ctx, jobs.PoolGPU)
+		s, err := operator.Queue.Stats(ctx, jobs.PoolGPU)
 		if err != nil {
 			t.Fatal(err)
 		}

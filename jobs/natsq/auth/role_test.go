@@ -13,6 +13,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/jobstest"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/auth"
+	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
 	"github.com/exoswarm/exoswarm/jobs/natsq/swarmlog"
 )
 
@@ -86,7 +87,7 @@ func TestSubmitter(t *testing.T) {
 	}
 	sees := func(c *natsq.Client, p jobs.Pool) (ids []string) {
 		t.Helper()
-		if err := c.List(ctx, p, func(j natsq.ListedJob) bool { ids = append(ids, j.ID); return true }); err != nil {
+		if err := c.List(ctx, p, func(j queue.ListedJob) bool { ids = append(ids, j.ID); return true }); err != nil {
 			t.Fatal(err)
 		}
 		return ids
@@ -120,7 +121,7 @@ func TestSubmitter(t *testing.T) {
 	operator := c.connect(t, auth.Operator)
 	letters := func() (n int) {
 		t.Helper()
-		if err := operator.DeadLetters(ctx, jobs.DeadFilter{ID: "acme--dead"}, func(jobs.DeadLetter) bool { n++; return true }); err != nil {
+		if err := operator.Queue.DeadLetters(ctx, jobs.DeadFilter{ID: "acme--dead"}, func(jobs.DeadLetter) bool { n++; return true }); err != nil {
 			t.Fatal(err)
 		}
 		return n
@@ -152,7 +153,7 @@ func TestSubmitter(t *testing.T) {
 		"read a log":          func() error { return other.Logs(ctx, "acme--j1", false, func(jobs.LogLines) error { return nil }) },
 		"follow a log":        func() error { return other.Logs(ctx, "acme--listed", true, func(jobs.LogLines) error { return nil }) },
 		"retry a job":         func() error { return other.Retry(ctx, "acme--dead") },
-		"list no pool":        func() error { return other.List(ctx, "acme", func(natsq.ListedJob) bool { return true }) },
+		"list no pool":        func() error { return other.List(ctx, "acme", func(queue.ListedJob) bool { return true }) },
 		"cancel a job":        func() error { return other.Cancel(ctx, "acme--j1", false) },
 		"remove a schedule":   func() error { return other.RemoveSchedule(ctx, "acme--nightly") },
 		"pause a schedule":    func() error { return other.PauseSchedule(ctx, "acme--nightly", true) },
@@ -202,31 +203,31 @@ func TestViewer(t *testing.T) {
 	}
 	defer func() { _ = entry.Close(t.Context()) }()
 	weight := 2.0
-	if err := operator.LimitTenant(ctx, "acme", jobs.Limits{Weight: &weight}); err != nil {
+	if err := operator.Queue.LimitTenant(ctx, "acme", jobs.Limits{Weight: &weight}); err != nil {
 		t.Fatal(err)
 	}
 	if err := operator.AddSchedule(ctx, jobs.Schedule{Version: jobs.Version, Name: "n", Cron: "0 0 1 1 *", Job: jobs.Job{Pool: jobs.PoolCPU, Kind: "echo", Spec: json.RawMessage("1")}}); err != nil {
 		t.Fatal(err)
 	}
-	if err := operator.Pause(ctx, jobs.PoolGPU, ""); err != nil {
+	if err := operator.Queue.Pause(ctx, jobs.PoolGPU, ""); err != nil {
 		t.Fatal(err)
 	}
 	told := make(chan string, 1)
-	stop, err := me.Progress("seen", func(p json.RawMessage) { told <- string(p) })
+	stop, err := me.Queue.Progress("seen", func(p json.RawMessage) { told <- string(p) })
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer stop()
 	// The subscription is the server's before the job is: both are asked on one connection after the other.
-	if _, err := me.Find(ctx, "seen"); !errors.Is(err, jobs.ErrNotFound) {
+	if _, err := me.Queue.Find(ctx, "seen"); !errors.Is(err, jobs.ErrNotFound) {
 		t.Fatal(err)
 	}
 	for _, j := range []jobs.Job{job("echo", "seen"), job("fail", "dead"), job("wait", "long")} {
-		if err := operator.Submit(ctx, j); err != nil {
+		if err := operator.Queue.Submit(ctx, j); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if r, err := me.Result(ctx, "seen"); err != nil || string(r.Output) != `{"x":1}` {
+	if r, err := me.Queue.Result(ctx, "seen"); err != nil || string(r.Output) != `{"x":1}` {
 		t.Errorf("%+v, %v", r, err)
 	}
 	said := false
@@ -235,7 +236,7 @@ func TestViewer(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if r, err := me.Result(ctx, "dead"); err != nil || r.Status != jobs.Failed {
+	if r, err := me.Queue.Result(ctx, "dead"); err != nil || r.Status != jobs.Failed {
 		t.Errorf("%+v, %v", r, err)
 	}
 	select {
@@ -243,27 +244,27 @@ func TestViewer(t *testing.T) {
 	case <-ctx.Done():
 		t.Error("no progress")
 	}
-	if j, err := me.Find(ctx, "long"); err != nil || j.ID != "long" {
+	if j, err := me.Queue.Find(ctx, "long"); err != nil || j.ID != "long" {
 		t.Errorf("%+v, %v", j, err)
 	}
 	n := 0
-	if err := me.Jobs(ctx, jobs.PoolCPU, func(jobs.Job) bool { n++; return true }); err != nil || n == 0 {
+	if err := me.Queue.Jobs(ctx, jobs.PoolCPU, func(jobs.Job) bool { n++; return true }); err != nil || n == 0 {
 		t.Errorf("%d jobs, %v", n, err)
 	}
 	n = 0
-	if err := me.DeadLetters(ctx, jobs.DeadFilter{}, func(jobs.DeadLetter) bool { n++; return true }); err != nil || n != 1 {
+	if err := me.Queue.DeadLetters(ctx, jobs.DeadFilter{}, func(jobs.DeadLetter) bool { n++; return true }); err != nil || n != 1 {
 		t.Errorf("%d dead letters, %v", n, err)
 	}
-	if s, err := me.Stats(ctx, jobs.PoolGPU); err != nil || !s.Paused {
+	if s, err := me.Queue.Stats(ctx, jobs.PoolGPU); err != nil || !s.Paused {
 		t.Errorf("%+v, %v", s, err)
 	}
-	if s, err := me.Stats(ctx, jobs.PoolCPU); err != nil || len(s.Sources) == 0 {
+	if s, err := me.Queue.Stats(ctx, jobs.PoolCPU); err != nil || len(s.Sources) == 0 {
 		t.Errorf("%+v, %v", s, err)
 	}
 	if all, err := me.Registry.Agents(ctx); err != nil || len(all) != 1 {
 		t.Errorf("%+v, %v", all, err)
 	}
-	if all, err := me.Tenants(ctx); err != nil || len(all) != 1 || *all[0].Weight != 2 {
+	if all, err := me.Queue.Tenants(ctx); err != nil || len(all) != 1 || *all[0].Weight != 2 {
 		t.Errorf("%+v, %v", all, err)
 	}
 	if all, err := me.Schedules(ctx); err != nil || len(all) != 1 {
@@ -273,18 +274,18 @@ func TestViewer(t *testing.T) {
 		t.Errorf("%+v, %v", plan, err)
 	}
 	for what, try := range map[string]func() error{
-		"submit":      func() error { return me.Submit(ctx, job("echo", "x")) },
-		"submit many": func() error { return me.SubmitBatch(ctx, []jobs.Job{job("echo", "x"), job("echo", "y")}) },
-		"cancel":      func() error { return me.Cancel(ctx, job("wait", "long"), false) },
-		"withdraw":    func() error { return me.Withdraw(ctx, job("wait", "long")) },
-		"pause":       func() error { return me.Pause(ctx, jobs.PoolCPU, "") },
-		"limit":       func() error { return me.LimitTenant(ctx, "acme", jobs.Limits{Weight: &weight}) },
-		"unlimit":     func() error { return me.UnlimitTenant(ctx, "acme") },
+		"submit":      func() error { return me.Queue.Submit(ctx, job("echo", "x")) },
+		"submit many": func() error { return me.Queue.SubmitBatch(ctx, []jobs.Job{job("echo", "x"), job("echo", "y")}) },
+		"cancel":      func() error { return me.Queue.Cancel(ctx, job("wait", "long"), false) },
+		"withdraw":    func() error { return me.Queue.Withdraw(ctx, job("wait", "long")) },
+		"pause":       func() error { return me.Queue.Pause(ctx, jobs.PoolCPU, "") },
+		"limit":       func() error { return me.Queue.LimitTenant(ctx, "acme", jobs.Limits{Weight: &weight}) },
+		"unlimit":     func() error { return me.Queue.UnlimitTenant(ctx, "acme") },
 		"schedule":    func() error { return me.RemoveSchedule(ctx, "n") },
 		"redrive": func() error {
-			return me.Redrive(ctx, jobs.DeadLetter{ID: "dead", Data: mustJSON(t, job("fail", "dead"))})
+			return me.Queue.Redrive(ctx, jobs.DeadLetter{ID: "dead", Data: mustJSON(t, job("fail", "dead"))})
 		},
-		"purge": func() error { _, err := me.PurgeDead(ctx, jobs.DeadFilter{}); return err },
+		"purge": func() error { _, err := me.Queue.PurgeDead(ctx, jobs.DeadFilter{}); return err },
 		"drain": func() error { return me.Registry.DrainAgent(ctx, "a") },
 		"put object": func() error {
 			_, err := me.Objects.PutObject(ctx, "o", jobs.Owner{}, strings.NewReader("x"))
@@ -313,7 +314,7 @@ func TestViewer(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	if n, err := operator.PurgeDead(ctx, jobs.DeadFilter{}); err != nil || n != 1 {
+	if n, err := operator.Queue.PurgeDead(ctx, jobs.DeadFilter{}); err != nil || n != 1 {
 		t.Errorf("the dead letter is gone: %d, %v", n, err)
 	}
 }
@@ -449,7 +450,7 @@ func TestAgent(t *testing.T) {
 	}
 	// Delayed jobs, jobs of tenants with limits, and many at once, which leave the queue by a purge.
 	one, rate := 1, 1000.0
-	if err := operator.LimitTenant(ctx, "acme", jobs.Limits{Concurrency: &one, Rate: &rate}); err != nil {
+	if err := operator.Queue.LimitTenant(ctx, "acme", jobs.Limits{Concurrency: &one, Rate: &rate}); err != nil {
 		t.Fatal(err)
 	}
 	late := job("echo", "late")
@@ -458,7 +459,7 @@ func TestAgent(t *testing.T) {
 	limited.Tenant = "acme"
 	poison := job("fail", "poison")
 	for _, j := range []jobs.Job{late, limited, poison} {
-		if err := operator.Submit(ctx, j); err != nil {
+		if err := operator.Queue.Submit(ctx, j); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -466,20 +467,20 @@ func TestAgent(t *testing.T) {
 	for i := range 100 {
 		many = append(many, job("echo", "m"+string(rune('a'+i/10))+string(rune('a'+i%10))))
 	}
-	if err := operator.SubmitBatch(ctx, many); err != nil {
+	if err := operator.Queue.SubmitBatch(ctx, many); err != nil {
 		t.Fatal(err)
 	}
 	for _, j := range append(many, late, limited, poison) {
-		if r, err := operator.Result(ctx, j.ID); err != nil || r.Status != jobs.Done && j.Kind != "fail" {
+		if r, err := operator.Queue.Result(ctx, j.ID); err != nil || r.Status != jobs.Done && j.Kind != "fail" {
 			t.Errorf("%s: %+v, %v", j.ID, r, err)
 		}
 	}
 	// An operator sees to dead letters and may look at everything.
 	n := 0
 	for n == 0 && ctx.Err() == nil { // the letter is there before the result is, in the end
-		if err := operator.DeadLetters(ctx, jobs.DeadFilter{}, func(d jobs.DeadLetter) bool {
+		if err := operator.Queue.DeadLetters(ctx, jobs.DeadFilter{}, func(d jobs.DeadLetter) bool {
 			n++
-			if err := operator.Redrive(ctx, d); err != nil {
+			if err := operator.Queue.Redrive(ctx, d); err != nil {
 				t.Error(err)
 			}
 			return false
@@ -489,9 +490,9 @@ func TestAgent(t *testing.T) {
 	}
 	// What it must not: each is refused by the server, with a sentence.
 	for what, try := range map[string]func() error{
-		"pause":        func() error { return me.Pause(ctx, jobs.PoolCPU, "") },
-		"limit":        func() error { return me.LimitTenant(ctx, "acme", jobs.Limits{Concurrency: &one}) },
-		"dead letters": func() error { _, err := me.PurgeDead(ctx, jobs.DeadFilter{}); return err },
+		"pause":        func() error { return me.Queue.Pause(ctx, jobs.PoolCPU, "") },
+		"limit":        func() error { return me.Queue.LimitTenant(ctx, "acme", jobs.Limits{Concurrency: &one}) },
+		"dead letters": func() error { _, err := me.Queue.PurgeDead(ctx, jobs.DeadFilter{}); return err },
 		"drain":        func() error { return me.Registry.DrainAgent(ctx, "a") },
 	} {
 		if err := try(); !errors.Is(err, jobs.ErrDenied) || !strings.Contains(err.Error(), `user agent (agent) may not publish to "`) {

@@ -60,7 +60,7 @@ func TestObjectsLive(t *testing.T) {
 	short := job("result")
 	short.Kind, short.ResultTTL = "echo", 2
 	for _, j := range []jobs.Job{job("queued"), late, job("parent"), child, dead, short} {
-		if err := c.Submit(ctx, j); err != nil {
+		if err := c.Queue.Submit(ctx, j); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -71,12 +71,12 @@ func TestObjectsLive(t *testing.T) {
 		},
 	}})
 	for _, id := range []string{"letter", "result"} {
-		if _, err := c.Result(ctx, id); err != nil {
+		if _, err := c.Queue.Result(ctx, id); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for n := 0; n == 0; {
-		if err := c.DeadLetters(ctx, jobs.DeadFilter{ID: "letter"}, func(jobs.DeadLetter) bool { n++; return true }); err != nil {
+		if err := c.Queue.DeadLetters(ctx, jobs.DeadFilter{ID: "letter"}, func(jobs.DeadLetter) bool { n++; return true }); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -125,7 +125,7 @@ func TestObjectsLive(t *testing.T) {
 	if err := c.Swarms.RemoveSwarm(ctx, swarm); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.PurgeDead(ctx, jobs.DeadFilter{}); err != nil {
+	if _, err := c.Queue.PurgeDead(ctx, jobs.DeadFilter{}); err != nil {
 		t.Fatal(err)
 	}
 	run, end := context.WithCancel(ctx)
@@ -217,13 +217,13 @@ func TestSpecOutlives(t *testing.T) {
 		t.Fatal(err)
 	}
 	j := jobs.Job{Version: jobs.Version, ID: "large", Pool: jobs.PoolCPU, Kind: "echo", Spec: spec, Submitted: time.Now().UTC(), NotBefore: time.Now().Add(3 * time.Second)}
-	if err := c.Submit(t.Context(), j); err != nil {
+	if err := c.Queue.Submit(t.Context(), j); err != nil {
 		t.Fatal(err)
 	}
 	natsqtest.Work(t, natsqtest.Connect(t, s), natsq.WorkerOptions{Name: "w", Logger: jobstest.Quiet, Handlers: map[string]jobs.Handler{
 		"echo": func(_ context.Context, j jobs.Job, _ func(any)) (any, error) { return len(j.Spec), nil },
 	}})
-	if r, err := c.Result(t.Context(), "large"); err != nil || r.Status != jobs.Done {
+	if r, err := c.Queue.Result(t.Context(), "large"); err != nil || r.Status != jobs.Done {
 		t.Errorf("%+v, %v", r, err)
 	}
 }

@@ -32,6 +32,10 @@ func New(nc *nats.Conn) *Puller { return &Puller{nc: nc} }
 // does not answer at all, so such a call takes as long.
 const pullPatience = 2 * time.Second
 
+// ReadWait is a wait for the first message that is long enough for a server that has to read a block of
+// the stream: twice the time that it needs.
+const ReadWait = 100 * time.Millisecond
+
 // Request is what a call of Pull asks for.
 type Request struct {
 	Messages int           // messages at most

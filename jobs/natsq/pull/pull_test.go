@@ -24,7 +24,7 @@ func TestPullFull(t *testing.T) {
 	for i := range 60 {
 		batch = append(batch, natsqtest.Job(fmt.Sprint("j", i), "k"))
 	}
-	if err := c.SubmitBatch(ctx, batch); err != nil {
+	if err := c.Queue.SubmitBatch(ctx, batch); err != nil {
 		t.Fatal(err)
 	}
 	s := wire.SourceOf(batch[0])

@@ -93,45 +93,45 @@ func refuse(t *testing.T, accounts string, login natsconn.Login) {
 			t.Fatal("not in time: ", what)
 		}
 	}
-	if err := conn.Submit(ctx, job("before")); err != nil {
+	if err := conn.Queue.Submit(ctx, job("before")); err != nil {
 		t.Fatal(err)
 	}
 	wait("the job begins", begun)
 	held := limits{}
 	s.refuse(held)
 	s.refuse(held) // again and again, as long as there is no room
-	if err := conn.Submit(ctx, job("a")); !errors.Is(err, jobs.ErrFull) || jobs.RetryAfter(err) <= 0 || !strings.Contains(err.Error(), "free some of it") {
+	if err := conn.Queue.Submit(ctx, job("a")); !errors.Is(err, jobs.ErrFull) || jobs.RetryAfter(err) <= 0 || !strings.Contains(err.Error(), "free some of it") {
 		t.Errorf("a job: %v", err)
 	}
-	if err := conn.SubmitBatch(ctx, []jobs.Job{job("b"), job("c")}); !errors.Is(err, jobs.ErrFull) {
+	if err := conn.Queue.SubmitBatch(ctx, []jobs.Job{job("b"), job("c")}); !errors.Is(err, jobs.ErrFull) {
 		t.Errorf("several: %v", err)
 	}
 	later := job("d")
 	later.NotBefore = time.Now().Add(time.Hour)
-	if err := conn.Submit(ctx, later); !errors.Is(err, jobs.ErrFull) {
+	if err := conn.Queue.Submit(ctx, later); !errors.Is(err, jobs.ErrFull) {
 		t.Errorf("a delayed one: %v", err)
 	}
 	child := job("e")
 	child.After = []string{"before"}
-	if err := conn.Submit(ctx, child); !errors.Is(err, jobs.ErrFull) {
+	if err := conn.Queue.Submit(ctx, child); !errors.Is(err, jobs.ErrFull) {
 		t.Errorf("one that waits for another: %v", err)
 	}
 	if _, err := conn.Streams.Push(ctx, "name", "key", [][]byte{[]byte("{}\n")}); !errors.Is(err, jobs.ErrFull) {
 		t.Errorf("rows: %v", err)
 	}
-	if err := conn.Pause(ctx, jobs.PoolGPU, ""); !errors.Is(err, jobs.ErrUnavailable) {
+	if err := conn.Queue.Pause(ctx, jobs.PoolGPU, ""); !errors.Is(err, jobs.ErrUnavailable) {
 		t.Errorf("a pause: %v", err)
 	}
-	if _, err := conn.Stats(ctx, jobs.PoolCPU); err != nil {
+	if _, err := conn.Queue.Stats(ctx, jobs.PoolCPU); err != nil {
 		t.Errorf("a question: %v", err)
 	}
 	close(release)
 	wait("the result waits", waits.told)
 	s.accept(held)
-	if r, err := conn.Result(ctx, "before"); err != nil || r.Status != jobs.Done || r.Attempts != 1 {
+	if r, err := conn.Queue.Result(ctx, "before"); err != nil || r.Status != jobs.Done || r.Attempts != 1 {
 		t.Errorf("%+v, %v", r, err)
 	}
-	if err := conn.Submit(ctx, job("a")); err != nil {
+	if err := conn.Queue.Submit(ctx, job("a")); err != nil {
 		t.Errorf("with room again: %v", err)
 	}
 	// A worker that ends does not wait for room.

@@ -42,7 +42,7 @@ func announced(t *testing.T, c *natsq.Conn, s jobs.Swarm) jobs.Swarm {
 func TestOrphans(t *testing.T) {
 	c := natsqtest.Connect(t, natsqtest.Start(t, server.Options{Port: server.InProcess}))
 	ctx := t.Context()
-	if err := c.Submit(ctx, jobs.Job{Version: jobs.Version, ID: "queued", Pool: jobs.PoolCPU, Kind: "stream", Spec: json.RawMessage("{}")}); err != nil {
+	if err := c.Queue.Submit(ctx, jobs.Job{Version: jobs.Version, ID: "queued", Pool: jobs.PoolCPU, Kind: "stream", Spec: json.RawMessage("{}")}); err != nil {
 		t.Fatal(err)
 	}
 	lasting := announced(t, c, jobs.Swarm{ID: "lasting", Nonce: jobs.NewNonce(), Shards: 2})
@@ -148,7 +148,7 @@ func TestAbandonedRun(t *testing.T) {
 		if j.ID == "mine" {
 			announced(t, c, jobs.Swarm{ID: j.ID, Nonce: jobs.NewNonce(), Owner: j.ID})
 		}
-		if err := c.Cancel(ctx, j, false); err != nil {
+		if err := c.Queue.Cancel(ctx, j, false); err != nil {
 			t.Error(err)
 		}
 		return nil, jobs.Retry(errors.New("the server was away"))
@@ -162,10 +162,10 @@ func TestAbandonedRun(t *testing.T) {
 		}
 	}()
 	for _, id := range []string{"mine", "other"} {
-		if err := c.Submit(ctx, jobs.Job{Version: jobs.Version, ID: id, Pool: jobs.PoolCPU, Kind: "stream", Spec: json.RawMessage("{}")}); err != nil {
+		if err := c.Queue.Submit(ctx, jobs.Job{Version: jobs.Version, ID: id, Pool: jobs.PoolCPU, Kind: "stream", Spec: json.RawMessage("{}")}); err != nil {
 			t.Fatal(err)
 		}
-		r, err := c.Result(ctx, id)
+		r, err := c.Queue.Result(ctx, id)
 		if err != nil || r.Status != jobs.Failed {
 			t.Fatalf("%+v: %v", r, err)
 		}

@@ -1,4 +1,4 @@
-package natsq
+package queue
 
 import (
 	"context"
@@ -15,13 +15,13 @@ import (
 // runningWait is how long a question waits for workers that do not answer. The answer of those that do is returned.
 const runningWait = 500 * time.Millisecond
 
-// runningQuestion asks for one job, or for all when Job is empty.
-type runningQuestion struct {
+// RunningQuestion asks for one job, or for all when Job is empty.
+type RunningQuestion struct {
 	Job string `json:"job,omitempty"`
 }
 
-// runningAnswer is what one worker has at hand. Partial reports that more did not fit into a message.
-type runningAnswer struct {
+// RunningAnswer is what one worker has at hand. Partial reports that more did not fit into a message.
+type RunningAnswer struct {
 	Worker  string         `json:"worker"`
 	Running []jobs.Running `json:"running"`
 	Partial bool           `json:"partial,omitempty"`
@@ -29,9 +29,9 @@ type runningAnswer struct {
 
 // Running asks the workers of a pool which of its jobs they run now; id limits the question to one job. It waits for the workers
 // that are in the registry, and at most runningWait for those that do not answer. The result is ordered by id.
-func (c *Conn) Running(ctx context.Context, p jobs.Pool, id string) (all []jobs.Running, err error) {
+func (q *Queue) Running(ctx context.Context, p jobs.Pool, id string) (all []jobs.Running, err error) {
 	what := "ask what runs in pool " + string(p)
-	agents, err := c.Registry.Agents(ctx)
+	agents, err := q.agents.Agents(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -41,17 +41,17 @@ func (c *Conn) Running(ctx context.Context, p jobs.Pool, id string) (all []jobs.
 			missing[a.Name] = true
 		}
 	}
-	data, err := json.Marshal(runningQuestion{Job: id})
+	data, err := json.Marshal(RunningQuestion{Job: id})
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", what, err)
 	}
-	inbox := c.NC.NewInbox()
-	sub, err := c.NC.SubscribeSync(inbox)
+	inbox := q.conn.NC.NewInbox()
+	sub, err := q.conn.NC.SubscribeSync(inbox)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", what, err)
 	}
 	defer func() { _ = sub.Unsubscribe() }()
-	if err := c.NC.PublishRequest(wire.RunningSubject(p), inbox, data); err != nil {
+	if err := q.conn.NC.PublishRequest(wire.RunningSubject(p), inbox, data); err != nil {
 		return nil, fmt.Errorf("%s: %w", what, err)
 	}
 	wait, cancel := context.WithTimeout(ctx, runningWait)
@@ -64,7 +64,7 @@ func (c *Conn) Running(ctx context.Context, p jobs.Pool, id string) (all []jobs.
 		if err != nil { // no worker listens, or some do not answer
 			break
 		}
-		var r runningAnswer
+		var r RunningAnswer
 		if json.Unmarshal(m.Data, &r) == nil {
 			all = append(all, r.Running...)
 			delete(missing, r.Worker)

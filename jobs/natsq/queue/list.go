@@ -1,4 +1,4 @@
-package natsq
+package queue
 
 import (
 	"context"
@@ -35,28 +35,28 @@ type ListedJob struct {
 	Note    string        `json:"note,omitempty"`      // why it does not run, when that is known
 }
 
-// place is where a list of jobs goes on: among those that are queued, or behind them among those that wait for others, and the sequence
+// Place is where a list of jobs goes on: among those that are queued, or behind them among those that wait for others, and the sequence
 // number there.
-type place struct {
+type Place struct {
 	waiting bool
-	seq     uint64
+	Seq     uint64
 }
 
-func (at place) String() string {
+func (at Place) String() string {
 	if at.waiting {
-		return "waiting-" + strconv.FormatUint(at.seq, 10)
+		return "waiting-" + strconv.FormatUint(at.Seq, 10)
 	}
-	return "queued-" + strconv.FormatUint(at.seq, 10)
+	return "queued-" + strconv.FormatUint(at.Seq, 10)
 }
 
-// parsePlace is the inverse of String; the beginning of the list is "".
-func parsePlace(text string) (at place, ok bool) {
+// ParsePlace is the inverse of String; the beginning of the list is "".
+func ParsePlace(text string) (at Place, ok bool) {
 	if text == "" {
-		return place{seq: 1}, true
+		return Place{Seq: 1}, true
 	}
 	word, number, _ := strings.Cut(text, "-")
 	seq, err := strconv.ParseUint(number, 10, 64)
-	return place{word == "waiting", seq}, err == nil && (word == "queued" || word == "waiting")
+	return Place{word == "waiting", seq}, err == nil && (word == "queued" || word == "waiting")
 }
 
 // overview is what is known of the jobs of a pool at one moment.
@@ -67,9 +67,9 @@ type overview struct {
 	paused  map[string]bool
 }
 
-// overview asks the workers and the server; id limits the question about running jobs to one.
-func (c *Conn) overview(ctx context.Context, p jobs.Pool, id string) (*overview, error) {
-	running, err := c.Running(ctx, p, id)
+// Overview asks the workers and the server; id limits the question about running jobs to one.
+func (q *Queue) Overview(ctx context.Context, p jobs.Pool, id string) (*overview, error) {
+	running, err := q.Running(ctx, p, id)
 	if err != nil {
 		return nil, err
 	}
@@ -77,22 +77,22 @@ func (c *Conn) overview(ctx context.Context, p jobs.Pool, id string) (*overview,
 	for _, r := range running {
 		o.running[r.JobID] = r
 	}
-	consumers, _, err := c.consumers(ctx, p)
+	consumers, _, err := q.Consumers(ctx, p)
 	if err != nil {
 		return nil, err
 	}
 	for s, i := range consumers {
 		o.given[s] = i.Delivered.Stream
 	}
-	if o.served, err = c.Registry.Served(ctx, p); err != nil {
+	if o.served, err = q.agents.Served(ctx, p); err != nil {
 		return nil, err
 	}
-	o.paused, err = c.pausedKeys(ctx)
+	o.paused, err = q.pausedKeys(ctx)
 	return o, err
 }
 
-// describe says where a job stands that was found in a stream at a sequence number; waits are the jobs that it waits for.
-func (o *overview) describe(j jobs.Job, stream string, seq uint64, waits []string) ListedJob {
+// Describe says where a job stands that was found in a stream at a sequence number; waits are the jobs that it waits for.
+func (o *overview) Describe(j jobs.Job, stream string, seq uint64, waits []string) ListedJob {
 	l := ListedJob{Job: j, State: StateQueued, Waits: waits}
 	r, running := o.running[j.ID]
 	switch s := wire.SourceOf(j); {
@@ -109,9 +109,9 @@ func (o *overview) describe(j jobs.Job, stream string, seq uint64, waits []strin
 		l.State = StateRetrying
 	}
 	switch {
-	case o.paused[pauseKey(j.Pool, "")]:
+	case o.paused[PauseKey(j.Pool, "")]:
 		l.Note = fmt.Sprintf("pool %s is paused: exoswarm queue resume %s", j.Pool, j.Pool)
-	case o.paused[pauseKey(j.Pool, j.Kind)]:
+	case o.paused[PauseKey(j.Pool, j.Kind)]:
 		l.Note = fmt.Sprintf("kind %s is paused: exoswarm queue resume %s --kind %s", j.Kind, j.Pool, j.Kind)
 	case o.served[j.Kind] == 0:
 		l.Note = registry.Unserved(j.Pool, j.Kind, o.served)
@@ -120,39 +120,39 @@ func (o *overview) describe(j jobs.Job, stream string, seq uint64, waits []strin
 }
 
 // Locate returns a job that is not over, and where it stands; jobs.ErrNotFound when there is none of that id.
-func (c *Conn) Locate(ctx context.Context, id string) (ListedJob, error) {
-	j, stream, seq, err := c.find(ctx, id)
+func (q *Queue) Locate(ctx context.Context, id string) (ListedJob, error) {
+	j, stream, seq, err := q.find(ctx, id)
 	if err != nil {
 		return ListedJob{}, err
 	}
-	waits, err := c.Missing(ctx, j)
+	waits, err := q.Missing(ctx, j)
 	if err != nil {
 		return ListedJob{}, err
 	}
-	o, err := c.overview(ctx, j.Pool, id)
+	o, err := q.Overview(ctx, j.Pool, id)
 	if err != nil {
 		return ListedJob{}, err
 	}
-	return o.describe(j, stream, seq, waits), nil
+	return o.Describe(j, stream, seq, waits), nil
 }
 
 // List is Jobs with where each job stands.
-func (c *Conn) List(ctx context.Context, p jobs.Pool, fn func(ListedJob) bool) error {
-	o, err := c.overview(ctx, p, "")
+func (q *Queue) List(ctx context.Context, p jobs.Pool, fn func(ListedJob) bool) error {
+	o, err := q.Overview(ctx, p, "")
 	if err != nil {
 		return err
 	}
 	var werr error
-	err = c.jobsFrom(ctx, p, "*", place{seq: 1}, func(at place, j jobs.Job) bool {
+	err = q.JobsFrom(ctx, p, "*", Place{Seq: 1}, func(at Place, j jobs.Job) bool {
 		var waits []string
-		waits, werr = c.Missing(ctx, j)
-		return werr == nil && fn(o.describe(j, at.stream(p), at.seq, waits))
+		waits, werr = q.Missing(ctx, j)
+		return werr == nil && fn(o.Describe(j, at.Stream(p), at.Seq, waits))
 	})
 	return errors.Join(err, werr)
 }
 
-// stream is the stream that a place is in.
-func (at place) stream(p jobs.Pool) string {
+// Stream is the stream that a place is in.
+func (at Place) Stream(p jobs.Pool) string {
 	if at.waiting {
 		return wire.WaitStream
 	}
@@ -164,10 +164,10 @@ const resultStep = 256
 
 // Results calls fn with the results that are kept, newest first, until fn returns false. It reads one at a time. prefix limits
 // it to jobs whose id begins so.
-func (c *Conn) Results(ctx context.Context, prefix string, fn func(jobs.Result) bool) error {
+func (q *Queue) Results(ctx context.Context, prefix string, fn func(jobs.Result) bool) error {
 	var first, last uint64
-	err := c.Retry(ctx, "list results", func(ctx context.Context) error {
-		s, err := c.JS.Stream(ctx, wire.ResultStream)
+	err := q.conn.Retry(ctx, "list results", func(ctx context.Context) error {
+		s, err := q.conn.JS.Stream(ctx, wire.ResultStream)
 		if err == nil {
 			first, last = s.CachedInfo().State.FirstSeq, s.CachedInfo().State.LastSeq
 		}
@@ -180,7 +180,7 @@ func (c *Conn) Results(ctx context.Context, prefix string, fn func(jobs.Result) 
 		from := max(end-min(end, resultStep)+1, first, 1)
 		var step []jobs.Result
 		for seq := from; seq <= end; {
-			m, err := c.Next(ctx, wire.ResultStream, wire.ResultSubject("*"), seq)
+			m, err := q.conn.Next(ctx, wire.ResultStream, wire.ResultSubject("*"), seq)
 			if errors.Is(err, jobs.ErrNotFound) || err == nil && m.Seq > end {
 				break
 			}
@@ -204,33 +204,33 @@ func (c *Conn) Results(ctx context.Context, prefix string, fn func(jobs.Result) 
 
 // Jobs calls fn with the jobs of a pool that are queued, running or waiting for a retry, oldest first, until fn returns
 // false; then those that wait for others, oldest first. Messages that are no jobs are left out. It reads one at a time.
-func (c *Conn) Jobs(ctx context.Context, p jobs.Pool, fn func(jobs.Job) bool) error {
-	return c.jobsFrom(ctx, p, "*", place{seq: 1}, func(_ place, j jobs.Job) bool { return fn(j) })
+func (q *Queue) Jobs(ctx context.Context, p jobs.Pool, fn func(jobs.Job) bool) error {
+	return q.JobsFrom(ctx, p, "*", Place{Seq: 1}, func(_ Place, j jobs.Job) bool { return fn(j) })
 }
 
-// jobsFrom is Jobs of one tenant, or of all when tenant is *, from a place on; at is that of the job.
-func (c *Conn) jobsFrom(ctx context.Context, p jobs.Pool, tenant string, from place, fn func(at place, j jobs.Job) bool) error {
+// JobsFrom is Jobs of one tenant, or of all when tenant is *, from a place on; at is that of the job.
+func (q *Queue) JobsFrom(ctx context.Context, p jobs.Pool, tenant string, from Place, fn func(at Place, j jobs.Job) bool) error {
 	tail := string(p) + ".*.*." + tenant + ".*"
-	for ; ; from.seq++ {
-		stream, subject := from.stream(p), "exo.job."+tail
+	for ; ; from.Seq++ {
+		stream, subject := from.Stream(p), "exo.job."+tail
 		if from.waiting {
 			subject = "exo.wait." + tail
 		}
 		var m *natsconn.Message
-		err := c.Retry(ctx, "list the jobs of pool "+string(p), func(ctx context.Context) (err error) {
-			m, err = c.NextOnce(ctx, stream, subject, from.seq)
+		err := q.conn.Retry(ctx, "list the jobs of pool "+string(p), func(ctx context.Context) (err error) {
+			m, err = q.conn.NextOnce(ctx, stream, subject, from.Seq)
 			return err
 		})
 		switch {
 		case errors.Is(err, jobs.ErrNotFound) && from.waiting:
 			return nil
 		case errors.Is(err, jobs.ErrNotFound):
-			from = place{waiting: true}
+			from = Place{waiting: true}
 			continue
 		case err != nil:
 			return err
 		}
-		from.seq = m.Seq
+		from.Seq = m.Seq
 		if j, err := jobs.DecodeJob(m.Data); err == nil && !fn(from, j) {
 			return nil
 		}

@@ -1,4 +1,4 @@
-package natsq
+package queue
 
 import (
 	"cmp"
@@ -15,11 +15,11 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
-// consumers lists the sources of a pool that have a consumer, with its state.
-func (c *Conn) consumers(ctx context.Context, p jobs.Pool) (all map[wire.Source]*jetstream.ConsumerInfo, info *jetstream.StreamInfo, err error) {
-	err = c.Retry(ctx, "list the queues of pool "+string(p), func(ctx context.Context) error {
+// Consumers lists the sources of a pool that have a consumer, with its state.
+func (q *Queue) Consumers(ctx context.Context, p jobs.Pool) (all map[wire.Source]*jetstream.ConsumerInfo, info *jetstream.StreamInfo, err error) {
+	err = q.conn.Retry(ctx, "list the queues of pool "+string(p), func(ctx context.Context) error {
 		all = map[wire.Source]*jetstream.ConsumerInfo{}
-		s, err := c.JS.Stream(ctx, wire.JobStream(p))
+		s, err := q.conn.JS.Stream(ctx, wire.JobStream(p))
 		if err != nil {
 			return err
 		}
@@ -35,15 +35,15 @@ func (c *Conn) consumers(ctx context.Context, p jobs.Pool) (all map[wire.Source]
 	return all, info, err
 }
 
-// relist is how often the subjects of a pool are listed while the number of jobs without a consumer stays the same. Such jobs
+// Relist is how often the subjects of a pool are listed while the number of jobs without a consumer stays the same. Such jobs
 // are usually of kinds that no worker serves.
-const relist = 5 * time.Minute
+const Relist = 5 * time.Minute
 
-// sourcesOf counts the jobs of a pool by source. It reads the subject of every job.
-func (c *Conn) sourcesOf(ctx context.Context, p jobs.Pool) (found map[wire.Source]uint64, err error) {
-	err = c.Retry(ctx, "list the subjects of pool "+string(p), func(ctx context.Context) error {
+// SourcesOf counts the jobs of a pool by source. It reads the subject of every job.
+func (q *Queue) SourcesOf(ctx context.Context, p jobs.Pool) (found map[wire.Source]uint64, err error) {
+	err = q.conn.Retry(ctx, "list the subjects of pool "+string(p), func(ctx context.Context) error {
 		found = map[wire.Source]uint64{}
-		s, err := c.JS.Stream(ctx, wire.JobStream(p))
+		s, err := q.conn.JS.Stream(ctx, wire.JobStream(p))
 		if err != nil {
 			return err
 		}
@@ -62,20 +62,20 @@ func (c *Conn) sourcesOf(ctx context.Context, p jobs.Pool) (found map[wire.Sourc
 }
 
 // Stats describes the queue of a pool.
-func (c *Conn) Stats(ctx context.Context, p jobs.Pool) (jobs.QueueStats, error) {
-	all, info, err := c.consumers(ctx, p)
+func (q *Queue) Stats(ctx context.Context, p jobs.Pool) (jobs.QueueStats, error) {
+	all, info, err := q.Consumers(ctx, p)
 	if err != nil {
 		return jobs.QueueStats{}, err
 	}
-	paused, err := c.pausedKeys(ctx)
+	paused, err := q.pausedKeys(ctx)
 	if err != nil {
 		return jobs.QueueStats{}, err
 	}
-	st := jobs.QueueStats{Pool: p, Jobs: info.State.Msgs, Bytes: info.State.Bytes, Paused: paused[pauseKey(p, "")]}
+	st := jobs.QueueStats{Pool: p, Jobs: info.State.Msgs, Bytes: info.State.Bytes, Paused: paused[PauseKey(p, "")]}
 	if info.State.Msgs > 0 {
 		st.Oldest = info.State.FirstTime
 	}
-	served, err := c.Registry.Served(ctx, p)
+	served, err := q.agents.Served(ctx, p)
 	if err != nil {
 		return jobs.QueueStats{}, err
 	}
@@ -84,14 +84,14 @@ func (c *Conn) Stats(ctx context.Context, p jobs.Pool) (jobs.QueueStats, error) 
 		known += i.NumPending + uint64(i.NumAckPending)
 		st.Sources = append(st.Sources, jobs.SourceStats{
 			Kind: s.Kind, Lane: s.Lane, Tenant: s.Tenant, Waiting: waiting, Running: i.NumAckPending, Retried: i.NumRedelivered,
-			Paused: paused[pauseKey(p, s.Kind)], Agents: served[s.Kind],
+			Paused: paused[PauseKey(p, s.Kind)], Agents: served[s.Kind],
 		})
 	}
 	for s, i := range all {
 		add(s, i.NumPending, i)
 	}
 	if info.State.Msgs > known { // of kinds without a worker, or published by hand
-		found, err := c.sourcesOf(ctx, p)
+		found, err := q.SourcesOf(ctx, p)
 		if err != nil {
 			return jobs.QueueStats{}, err
 		}
@@ -110,13 +110,13 @@ func (c *Conn) Stats(ctx context.Context, p jobs.Pool) (jobs.QueueStats, error) 
 
 // Find returns a job that is queued, running, waiting for a retry or for other jobs, or delayed; jobs.ErrNotFound when there is none of that
 // id, which may be because it is over.
-func (c *Conn) Find(ctx context.Context, id string) (jobs.Job, error) {
-	j, _, _, err := c.find(ctx, id)
+func (q *Queue) Find(ctx context.Context, id string) (jobs.Job, error) {
+	j, _, _, err := q.find(ctx, id)
 	return j, err
 }
 
 // find is Find, with the stream that the job is in and its sequence number there.
-func (c *Conn) find(ctx context.Context, id string) (j jobs.Job, stream string, seq uint64, err error) {
+func (q *Queue) find(ctx context.Context, id string) (j jobs.Job, stream string, seq uint64, err error) {
 	if err := jobs.CheckID("job id", id); err != nil {
 		return j, "", 0, err
 	}
@@ -125,7 +125,7 @@ func (c *Conn) find(ctx context.Context, id string) (j jobs.Job, stream string, 
 		places = append(places, [2]string{wire.JobStream(p), "exo.job." + string(p) + ".*.*.*." + id})
 	}
 	for _, place := range places {
-		m, err := c.Last(ctx, place[0], place[1])
+		m, err := q.conn.Last(ctx, place[0], place[1])
 		if errors.Is(err, jobs.ErrNotFound) {
 			continue
 		}
@@ -138,19 +138,16 @@ func (c *Conn) find(ctx context.Context, id string) (j jobs.Job, stream string, 
 	return j, "", 0, fmt.Errorf("job %s is not queued: %w", id, jobs.ErrNotFound)
 }
 
-// Lookup returns the result of a job that is over, without waiting; jobs.ErrNotFound when it has none.
-func (c *Conn) Lookup(ctx context.Context, id string) (jobs.Result, error) { return c.result(ctx, id) }
-
 // Over reports whether a job is over, or there is none of that id.
-func (c *Conn) Over(ctx context.Context, id string) (bool, error) {
-	_, err := c.Find(ctx, id)
+func (q *Queue) Over(ctx context.Context, id string) (bool, error) {
+	_, err := q.Find(ctx, id)
 	switch {
 	case errors.Is(err, jobs.ErrNotFound):
 		return true, nil
 	case err != nil:
 		return false, err
 	}
-	_, err = c.result(ctx, id) // it leaves the queue a moment after that
+	_, err = q.Lookup(ctx, id) // it leaves the queue a moment after that
 	if errors.Is(err, jobs.ErrNotFound) {
 		return false, nil
 	}

@@ -1,4 +1,4 @@
-package natsq
+package queue
 
 import (
 	"context"
@@ -25,8 +25,8 @@ func tenantKey(tenant string) string {
 	return "tenant." + tenant
 }
 
-// parseTenantKey is the inverse of tenantKey; ok is false for a key of something else.
-func parseTenantKey(key string) (tenant string, ok bool) {
+// ParseTenantKey is the inverse of tenantKey; ok is false for a key of something else.
+func ParseTenantKey(key string) (tenant string, ok bool) {
 	if key == "tenant" {
 		return jobs.EveryTenant, true
 	}
@@ -42,7 +42,7 @@ func checkTenant(tenant string) error {
 
 // LimitTenant sets the limits of a tenant, or of jobs.EveryTenant, that are in l, and leaves its others as they are. Workers hear of it at
 // once, connections that submit within a second. What runs goes on, and counts.
-func (c *Conn) LimitTenant(ctx context.Context, tenant string, l jobs.Limits) error {
+func (q *Queue) LimitTenant(ctx context.Context, tenant string, l jobs.Limits) error {
 	if err := checkTenant(tenant); err != nil {
 		return err
 	}
@@ -52,7 +52,7 @@ func (c *Conn) LimitTenant(ctx context.Context, tenant string, l jobs.Limits) er
 	}
 	what := "limit tenant " + tenant
 	for {
-		before, revision, err := c.limitsOf(ctx, tenant)
+		before, revision, err := q.limitsOf(ctx, tenant)
 		if err != nil && jobs.AsError(err).Code == jobs.CodeInvalid { // a record that is not valid is replaced
 			before, err = jobs.Limits{}, nil
 		}
@@ -63,7 +63,7 @@ func (c *Conn) LimitTenant(ctx context.Context, tenant string, l jobs.Limits) er
 		if err != nil {
 			return fmt.Errorf("%s: %w", what, err)
 		}
-		err = c.InBucket(ctx, what, wire.ControlBucket, func(ctx context.Context, kv jetstream.KeyValue) error {
+		err = q.conn.InBucket(ctx, what, wire.ControlBucket, func(ctx context.Context, kv jetstream.KeyValue) error {
 			_, err := kv.Update(ctx, tenantKey(tenant), data, revision)
 			return err
 		})
@@ -75,12 +75,12 @@ func (c *Conn) LimitTenant(ctx context.Context, tenant string, l jobs.Limits) er
 
 // UnlimitTenant removes the limits of a tenant, which has those of jobs.EveryTenant from then on, or those of jobs.EveryTenant.
 // jobs.ErrNotFound when it has none.
-func (c *Conn) UnlimitTenant(ctx context.Context, tenant string) error {
+func (q *Queue) UnlimitTenant(ctx context.Context, tenant string) error {
 	if err := checkTenant(tenant); err != nil {
 		return err
 	}
 	what := "unlimit tenant " + tenant
-	err := c.InBucket(ctx, what, wire.ControlBucket, func(ctx context.Context, kv jetstream.KeyValue) error {
+	err := q.conn.InBucket(ctx, what, wire.ControlBucket, func(ctx context.Context, kv jetstream.KeyValue) error {
 		if _, err := kv.Get(ctx, tenantKey(tenant)); err != nil {
 			return err
 		}
@@ -93,10 +93,10 @@ func (c *Conn) UnlimitTenant(ctx context.Context, tenant string) error {
 }
 
 // Tenants lists the limits that are set, those of jobs.EveryTenant first and then by name.
-func (c *Conn) Tenants(ctx context.Context) ([]jobs.TenantLimits, error) {
+func (q *Queue) Tenants(ctx context.Context) ([]jobs.TenantLimits, error) {
 	var all []jobs.TenantLimits
-	err := c.Values(ctx, "list the limits of tenants", wire.ControlBucket, func(key string, m *natsconn.Message) {
-		tenant, ok := parseTenantKey(key)
+	err := q.conn.Values(ctx, "list the limits of tenants", wire.ControlBucket, func(key string, m *natsconn.Message) {
+		tenant, ok := ParseTenantKey(key)
 		if !ok {
 			return
 		}
@@ -111,8 +111,8 @@ func (c *Conn) Tenants(ctx context.Context) ([]jobs.TenantLimits, error) {
 }
 
 // limitsOf reads the limits set for one tenant, none when there are none, from the leader.
-func (c *Conn) limitsOf(ctx context.Context, tenant string) (l jobs.Limits, revision uint64, err error) {
-	m, err := c.Last(ctx, "KV_"+wire.ControlBucket, "$KV."+wire.ControlBucket+"."+tenantKey(tenant))
+func (q *Queue) limitsOf(ctx context.Context, tenant string) (l jobs.Limits, revision uint64, err error) {
+	m, err := q.conn.Last(ctx, "KV_"+wire.ControlBucket, "$KV."+wire.ControlBucket+"."+tenantKey(tenant))
 	if errors.Is(err, jobs.ErrNotFound) {
 		return l, 0, nil
 	}
@@ -149,7 +149,7 @@ const (
 )
 
 // room fails with jobs.ErrFull when one of the tenants of the jobs would have more in its queue than it may.
-func (c *Conn) room(ctx context.Context, batch ...jobs.Job) error {
+func (q *Queue) room(ctx context.Context, batch ...jobs.Job) error {
 	type queue struct {
 		pool   jobs.Pool
 		tenant string
@@ -161,14 +161,14 @@ func (c *Conn) room(ctx context.Context, batch ...jobs.Job) error {
 			add[queue{s.Pool, s.Tenant}]++
 		}
 	}
-	for q, n := range add {
-		v, ok := c.tenants.Load(q)
+	for in, n := range add {
+		v, ok := q.tenants.Load(in)
 		if !ok {
-			v, _ = c.tenants.LoadOrStore(q, &submitted{turn: make(chan struct{}, 1)})
+			v, _ = q.tenants.LoadOrStore(in, &submitted{turn: make(chan struct{}, 1)})
 		}
-		if err := v.(*submitted).admit(ctx, c, q.pool, q.tenant, n); err != nil {
+		if err := v.(*submitted).admit(ctx, q, in.pool, in.tenant, n); err != nil {
 			if errors.Is(err, jobs.ErrFull) {
-				c.metrics.Load().tenantRefused(q.pool, q.tenant, reasonQueued)
+				q.tenantRefused(in.pool, in.tenant)
 			}
 			return err
 		}
@@ -176,7 +176,7 @@ func (c *Conn) room(ctx context.Context, batch ...jobs.Job) error {
 	return nil
 }
 
-func (s *submitted) admit(ctx context.Context, c *Conn, p jobs.Pool, tenant string, n int) error {
+func (s *submitted) admit(ctx context.Context, c *Queue, p jobs.Pool, tenant string, n int) error {
 	select {
 	case s.turn <- struct{}{}:
 		defer func() { <-s.turn }()
@@ -216,7 +216,7 @@ func (s *submitted) admit(ctx context.Context, c *Conn, p jobs.Pool, tenant stri
 
 // read asks for the limits. Those that are known stay while nobody answers: a submission that would find its own stream does not wait for
 // the leader of this bucket too.
-func (s *submitted) read(ctx context.Context, c *Conn, tenant string) error {
+func (s *submitted) read(ctx context.Context, c *Queue, tenant string) error {
 	try := ctx
 	if !s.known.IsZero() {
 		var cancel context.CancelFunc
@@ -240,9 +240,9 @@ func (s *submitted) read(ctx context.Context, c *Conn, tenant string) error {
 }
 
 // countQueued counts the jobs of a tenant in a pool's queue, as the leader has them. The counts of consumers drift, see Worker.patience.
-func (c *Conn) countQueued(ctx context.Context, p jobs.Pool, tenant string) (n int, err error) {
-	err = c.Retry(ctx, "count the jobs of tenant "+tenant, func(ctx context.Context) error {
-		s, err := c.JS.Stream(ctx, wire.JobStream(p))
+func (q *Queue) countQueued(ctx context.Context, p jobs.Pool, tenant string) (n int, err error) {
+	err = q.conn.Retry(ctx, "count the jobs of tenant "+tenant, func(ctx context.Context) error {
+		s, err := q.conn.JS.Stream(ctx, wire.JobStream(p))
 		if err != nil {
 			return err
 		}

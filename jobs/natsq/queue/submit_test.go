@@ -1,18 +1,14 @@
-package natsq
+package queue
 
 import (
 	"bytes"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/exoswarm/exoswarm/jobs"
-	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
-	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
@@ -49,7 +45,7 @@ func TestSubmitBounds(t *testing.T) {
 		if n > 1 {
 			j.Spec = spec(n)
 		}
-		m, ready, err := c.prepare(ctx, j)
+		m, ready, err := c.Prepare(ctx, j)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -59,7 +55,7 @@ func TestSubmitBounds(t *testing.T) {
 		if inline {
 			continue
 		}
-		if got, err := c.getSpec(ctx, ready.SpecRef); err != nil || !bytes.Equal(got, j.Spec) {
+		if got, err := c.Spec(ctx, ready.SpecRef); err != nil || !bytes.Equal(got, j.Spec) {
 			t.Errorf("a spec of %d bytes: %d come back, %v", n, len(got), err)
 		}
 		for what, harm := range map[string]func(*jobs.ObjectRef){
@@ -67,7 +63,7 @@ func TestSubmitBounds(t *testing.T) {
 		} {
 			ref := *ready.SpecRef
 			harm(&ref)
-			if _, err := c.getSpec(ctx, &ref); !errors.As(err, &e) || e.Code != jobs.CodeInvalid || jobs.Retryable(err) {
+			if _, err := c.Spec(ctx, &ref); !errors.As(err, &e) || e.Code != jobs.CodeInvalid || jobs.Retryable(err) {
 				t.Errorf("another %s: %v", what, err)
 			}
 		}
@@ -88,7 +84,7 @@ func TestSubmitBounds(t *testing.T) {
 	if err := c.Submit(ctx, plain("a1")); !errors.Is(err, jobs.ErrExists) {
 		t.Errorf("a job that is queued: %v", err)
 	}
-	if n, first, err := c.known(ctx, []jobs.Job{plain("x"), plain("a3"), plain("a2")}); n != 2 || first != "a3" || err != nil {
+	if n, first, err := c.countKnown(ctx, []jobs.Job{plain("x"), plain("a3"), plain("a2")}); n != 2 || first != "a3" || err != nil {
 		t.Errorf("%d are known, the first is %s, %v", n, first, err)
 	}
 	if err := c.Cancel(ctx, delayed, false); err != nil {
@@ -118,38 +114,10 @@ func TestSubmitBounds(t *testing.T) {
 	if _, err := c.Lookup(ctx, "a5"); !errors.Is(err, jobs.ErrNotFound) {
 		t.Errorf("a job that was withdrawn has a result: %v", err)
 	}
-	if n, err := c.Purge(ctx, wire.JobStream(jobs.PoolCPU), wire.SourceOf(plain("a6")).Job("a6")); n != 1 || err != nil {
+	if n, err := c.conn.Purge(ctx, wire.JobStream(jobs.PoolCPU), wire.SourceOf(plain("a6")).Job("a6")); n != 1 || err != nil {
 		t.Errorf("%d messages, %v", n, err)
 	}
-	if n, err := c.PurgeOnce(ctx, "NONE", "x", 0); n != 0 || err == nil {
+	if n, err := c.conn.PurgeOnce(ctx, "NONE", "x", 0); n != 0 || err == nil {
 		t.Errorf("a stream that is not there: %d, %v", n, err)
-	}
-}
-
-// TestNoContext: a context of the nats tool that is selected on the machine is not used by a login that names none.
-func TestNoContext(t *testing.T) {
-	dir := t.TempDir()
-	t.Setenv("XDG_CONFIG_HOME", dir)
-	if err := os.MkdirAll(filepath.Join(dir, "nats", "context"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	for name, text := range map[string]string{"context.txt": "mine", "context/mine.json": `{"token":"right"}`} {
-		if err := os.WriteFile(filepath.Join(dir, "nats", name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	s, err := server.Start(t.Context(), server.Options{Dir: t.TempDir(), Token: "right"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(s.Close)
-	for l, want := range map[natsconn.Login]bool{{}: false, {Context: "mine"}: true, {Token: "right"}: true} {
-		c, err := Connect(t.Context(), natsconn.Options{URL: s.URL(), Login: l})
-		if err == nil {
-			c.Close()
-		}
-		if (err == nil) != want {
-			t.Errorf("context %q: %v", l.Context, err)
-		}
 	}
 }

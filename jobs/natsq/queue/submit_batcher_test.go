@@ -1,4 +1,4 @@
-package natsq
+package queue
 
 import (
 	"context"
@@ -26,9 +26,9 @@ func TestIntake(t *testing.T) {
 	for name, choose := range map[string]func(*publishmode.Mode){"as one": asBatch, "side by side": asSingle} {
 		t.Run(name, func(t *testing.T) {
 			c, _, ctx := queueOf(t, 0)
-			choose(&c.jobsMode)
+			choose(&c.mode)
 			hand := func(id string, change func(*jobs.Job)) *jobs.Job {
-				j := simpleJob(id)
+				j := plain(id)
 				if change != nil {
 					change(&j)
 				}
@@ -41,7 +41,7 @@ func TestIntake(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if _, err := c.putResult(ctx, jobs.Result{Version: jobs.Version, JobID: "over", Kind: "k", Status: jobs.Done}, 60); err != nil {
+			if _, err := c.PutResult(ctx, jobs.Result{Version: jobs.Version, JobID: "over", Kind: "k", Status: jobs.Done}, 60); err != nil {
 				t.Fatal(err)
 			}
 			type answer struct {
@@ -50,16 +50,16 @@ func TestIntake(t *testing.T) {
 			}
 			var asked []answer
 			for i := range 100 {
-				asked = append(asked, answer{job: simpleJob(fmt.Sprint("n", i))})
+				asked = append(asked, answer{job: plain(fmt.Sprint("n", i))})
 			}
 			// Of another pool, kind and lane.
 			asked = append(asked, answer{job: *hand("g", func(j *jobs.Job) { j.Pool = jobs.PoolGPU })}, answer{job: *hand("k", func(j *jobs.Job) { j.Kind = "other" })},
 				answer{job: *hand("l", func(j *jobs.Job) { j.Lane = jobs.High })})
-			asked = append(asked, answer{simpleJob("queued"), jobs.ErrExists}, answer{simpleJob("delayed"), jobs.ErrExists}, answer{simpleJob("over"), jobs.ErrExists})
+			asked = append(asked, answer{plain("queued"), jobs.ErrExists}, answer{plain("delayed"), jobs.ErrExists}, answer{plain("over"), jobs.ErrExists})
 			// The sender is held while they all come, so that they are one group: in which only one of a pool is sent at first.
-			c.intake.mu.Lock()
-			c.intake.busy = true
-			c.intake.mu.Unlock()
+			c.batcher.mu.Lock()
+			c.batcher.busy = true
+			c.batcher.mu.Unlock()
 			errs := make([]error, len(asked))
 			var callers sync.WaitGroup
 			for i, a := range asked {
@@ -67,21 +67,21 @@ func TestIntake(t *testing.T) {
 			}
 			twice := make([]error, 2)
 			for i := range twice {
-				callers.Go(func() { twice[i] = c.Submit(ctx, simpleJob("twice")) })
+				callers.Go(func() { twice[i] = c.Submit(ctx, plain("twice")) })
 			}
 			gone, leave := context.WithCancel(ctx)
 			var goneErr error
-			callers.Go(func() { goneErr = c.Submit(gone, simpleJob("gone")) })
+			callers.Go(func() { goneErr = c.Submit(gone, plain("gone")) })
 			for n := 0; n < len(asked)+3; {
-				c.intake.mu.Lock()
-				n = len(c.intake.waiting)
-				c.intake.mu.Unlock()
+				c.batcher.mu.Lock()
+				n = len(c.batcher.waiting)
+				c.batcher.mu.Unlock()
 				if ctx.Err() != nil {
 					t.Fatal("not all of them came")
 				}
 			}
 			leave()
-			c.intake.send()
+			c.batcher.send()
 			callers.Wait()
 			for i, a := range asked {
 				if !errors.Is(errs[i], a.want) || a.want == nil && errs[i] != nil {
@@ -94,7 +94,7 @@ func TestIntake(t *testing.T) {
 			if !errors.Is(goneErr, context.Canceled) {
 				t.Errorf("whose caller has gone: %v", goneErr)
 			}
-			if _, err := c.LastOnce(ctx, wire.JobStream(jobs.PoolCPU), "exo.job.cpu.*.*.*.gone"); !errors.Is(err, jobs.ErrNotFound) {
+			if _, err := c.conn.LastOnce(ctx, wire.JobStream(jobs.PoolCPU), "exo.job.cpu.*.*.*.gone"); !errors.Is(err, jobs.ErrNotFound) {
 				t.Errorf("a job whose caller had gone before it was sent is stored: %v", err)
 			}
 			st, err := c.Stats(ctx, jobs.PoolCPU)
@@ -110,27 +110,27 @@ func TestIntakeOrder(t *testing.T) {
 	for name, choose := range map[string]func(*publishmode.Mode){"as one": asBatch, "side by side": asSingle} {
 		t.Run(name, func(t *testing.T) {
 			c, _, ctx := queueOf(t, 0)
-			choose(&c.jobsMode)
-			c.intake.busy = true
+			choose(&c.mode)
+			c.batcher.busy = true
 			const n = 50
 			var callers sync.WaitGroup
 			for i := range n {
 				callers.Go(func() {
-					if err := c.Submit(ctx, simpleJob(fmt.Sprint("j", i))); err != nil {
+					if err := c.Submit(ctx, plain(fmt.Sprint("j", i))); err != nil {
 						t.Error(err)
 					}
 				})
 				for came := 0; came <= i && ctx.Err() == nil; {
-					c.intake.mu.Lock()
-					came = len(c.intake.waiting)
-					c.intake.mu.Unlock()
+					c.batcher.mu.Lock()
+					came = len(c.batcher.waiting)
+					c.batcher.mu.Unlock()
 				}
 			}
-			c.intake.send()
+			c.batcher.send()
 			callers.Wait()
 			for i := range n {
-				m, err := c.GetOnce(ctx, wire.JobStream(jobs.PoolCPU), map[string]any{"seq": i + 1})
-				if want := wire.SourceOf(simpleJob("")).Job(fmt.Sprint("j", i)); err != nil || m.Subject != want {
+				m, err := c.conn.GetOnce(ctx, wire.JobStream(jobs.PoolCPU), map[string]any{"seq": i + 1})
+				if want := wire.SourceOf(plain("")).Job(fmt.Sprint("j", i)); err != nil || m.Subject != want {
 					t.Fatalf("job %d of the queue: %+v, %v, want %s", i, m, err, want)
 				}
 			}
@@ -145,7 +145,7 @@ func TestLostAnswer(t *testing.T) {
 			c, _, ctx := queueOf(t, 0)
 			var msgs []*nats.Msg
 			for i := range 20 {
-				m, _, err := c.prepare(ctx, simpleJob(fmt.Sprint("j", i)))
+				m, _, err := c.Prepare(ctx, plain(fmt.Sprint("j", i)))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -153,19 +153,19 @@ func TestLostAnswer(t *testing.T) {
 				msgs = append(msgs, m)
 			}
 			for try := range 2 {
-				choose[try](&c.jobsMode)
-				for i, err := range c.PublishMany(ctx, c.RetryUnlessFull, &c.jobsMode, "submit", msgs) {
+				choose[try](&c.mode)
+				for i, err := range c.conn.PublishMany(ctx, c.conn.RetryUnlessFull, &c.mode, "submit", msgs) {
 					if err != nil {
 						t.Errorf("try %d of job %d: %v", try, i, err)
 					}
 				}
 			}
-			other, _, err := c.prepare(ctx, simpleJob("j7"))
+			other, _, err := c.Prepare(ctx, plain("j7"))
 			if err != nil {
 				t.Fatal(err)
 			}
 			natsconn.SetMessageID(other)
-			if exists, _ := natsconn.Rejected(c.PublishMsg(ctx, c.RetryIdempotent, "submit", other)); !exists {
+			if exists, _ := natsconn.Rejected(c.conn.PublishMsg(ctx, c.conn.RetryIdempotent, "submit", other)); !exists {
 				t.Error("somebody else's job of an id that is queued was stored")
 			}
 		})

@@ -1,4 +1,4 @@
-package natsq
+package queue
 
 import (
 	"context"
@@ -17,18 +17,18 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
-// result returns the result of a job, or jobs.ErrNotFound while there is none.
-func (c *Conn) result(ctx context.Context, id string) (jobs.Result, error) {
-	r, _, err := c.readResult(ctx, id)
+// Lookup returns the result of a job, or jobs.ErrNotFound while it has none.
+func (q *Queue) Lookup(ctx context.Context, id string) (jobs.Result, error) {
+	r, _, err := q.readResult(ctx, id)
 	return r, err
 }
 
 // readResult is result, with the headers of its message.
-func (c *Conn) readResult(ctx context.Context, id string) (r jobs.Result, h nats.Header, err error) {
+func (q *Queue) readResult(ctx context.Context, id string) (r jobs.Result, h nats.Header, err error) {
 	if err := jobs.CheckID("job id", id); err != nil {
 		return r, nil, err
 	}
-	m, err := c.Last(ctx, wire.ResultStream, wire.ResultSubject(id))
+	m, err := q.conn.Last(ctx, wire.ResultStream, wire.ResultSubject(id))
 	if errors.Is(err, jobs.ErrNotFound) {
 		return r, nil, fmt.Errorf("job %s has no result: %w", id, jobs.ErrNotFound)
 	}
@@ -47,17 +47,17 @@ const worthAsking = 4
 //
 // Any replica may answer the question for many subjects, and one that lags is no base for a decision. So it is asked for the last result
 // too that the leader had a moment before: a replica that has that one has all that came before it.
-func (c *Conn) noneAtOnce(ctx context.Context, batch []jobs.Job) bool {
-	if len(batch) < worthAsking || time.Now().UnixNano() < c.askEach.Load() {
+func (q *Queue) noneAtOnce(ctx context.Context, batch []jobs.Job) bool {
+	if len(batch) < worthAsking || time.Now().UnixNano() < q.askEach.Load() {
 		return false
 	}
 	leader, cancel := context.WithTimeout(ctx, natsconn.ShortTry) // of patience with a shortcut
 	defer cancel()
-	s, err := c.JS.Stream(leader, wire.ResultStream)
+	s, err := q.conn.JS.Stream(leader, wire.ResultStream)
 	if err != nil {
 		return false
 	}
-	last, err := c.GetOnce(leader, wire.ResultStream, map[string]any{"seq": s.CachedInfo().State.LastSeq})
+	last, err := q.conn.GetOnce(leader, wire.ResultStream, map[string]any{"seq": s.CachedInfo().State.LastSeq})
 	if err != nil {
 		return false
 	}
@@ -71,9 +71,9 @@ func (c *Conn) noneAtOnce(ctx context.Context, batch []jobs.Job) bool {
 	}
 	ctx, cancel = context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	m, err := c.NC.RequestWithContext(ctx, "$JS.API.DIRECT.GET."+wire.ResultStream, req)
+	m, err := q.conn.NC.RequestWithContext(ctx, "$JS.API.DIRECT.GET."+wire.ResultStream, req)
 	if err != nil { // the stream was made by an earlier version, or this user may not ask, which the server says by silence
-		c.askEach.Store(time.Now().Add(time.Minute).UnixNano())
+		q.askEach.Store(time.Now().Add(time.Minute).UnixNano())
 		return false
 	}
 	// The one message of the answer is the leader's last, no more would follow, and it is of none of the jobs.
@@ -82,14 +82,14 @@ func (c *Conn) noneAtOnce(ctx context.Context, batch []jobs.Job) bool {
 }
 
 // Result waits until the job has a result. A result that says failed is returned with a nil error: it is an answer.
-func (c *Conn) Result(ctx context.Context, id string) (jobs.Result, error) {
+func (q *Queue) Result(ctx context.Context, id string) (jobs.Result, error) {
 	if err := jobs.CheckID("job id", id); err != nil {
 		return jobs.Result{}, err
 	}
 	// A push as the usual case, and a look now and then in case the push was lost with a connection. The push itself is not
 	// believed: anybody may publish it.
 	wake := make(chan struct{}, 1)
-	sub, err := c.NC.Subscribe(wire.DoneSubject(id), func(*nats.Msg) {
+	sub, err := q.conn.NC.Subscribe(wire.DoneSubject(id), func(*nats.Msg) {
 		select {
 		case wake <- struct{}{}:
 		default:
@@ -107,9 +107,9 @@ func (c *Conn) Result(ctx context.Context, id string) (jobs.Result, error) {
 	defer look.Stop()
 	began := time.Now()
 	for {
-		r, h, err := c.readResult(ctx, id)
+		r, h, err := q.readResult(ctx, id)
 		if !errors.Is(err, jobs.ErrNotFound) {
-			c.received(ctx, r, h, began)
+			q.received(ctx, r, h, began)
 			return r, err
 		}
 		select {
@@ -124,8 +124,8 @@ func (c *Conn) Result(ctx context.Context, id string) (jobs.Result, error) {
 	}
 }
 
-// resultMsg makes the message of a result, which the server forgets after ttl seconds.
-func resultMsg(r jobs.Result, ttl int) (*nats.Msg, error) {
+// ResultMessage makes the message of a result, which the server forgets after ttl seconds.
+func ResultMessage(r jobs.Result, ttl int) (*nats.Msg, error) {
 	data, err := json.Marshal(r)
 	if err != nil {
 		return nil, err
@@ -136,20 +136,20 @@ func resultMsg(r jobs.Result, ttl int) (*nats.Msg, error) {
 	return &nats.Msg{Subject: wire.ResultSubject(r.JobID), Data: data, Header: nats.Header{jetstream.MsgTTLHeader: {strconv.Itoa(ttl) + "s"}}}, nil
 }
 
-// putResult stores a result unless there is one; first is false then.
-func (c *Conn) putResult(ctx context.Context, r jobs.Result, ttl int) (first bool, err error) {
-	return c.storeResult(ctx, c.RetryIdempotent, r, ttl)
+// PutResult stores a result unless there is one; first is false then.
+func (q *Queue) PutResult(ctx context.Context, r jobs.Result, ttl int) (first bool, err error) {
+	return q.StoreResult(ctx, q.conn.RetryIdempotent, r, ttl)
 }
 
-// storeResult is putResult that is tried as t says.
-func (c *Conn) storeResult(ctx context.Context, t natsconn.RetryFunc, r jobs.Result, ttl int) (first bool, err error) {
-	m, err := resultMsg(r, ttl)
+// StoreResult is putResult that is tried as t says.
+func (q *Queue) StoreResult(ctx context.Context, t natsconn.RetryFunc, r jobs.Result, ttl int) (first bool, err error) {
+	m, err := ResultMessage(r, ttl)
 	if err != nil {
 		return false, err
 	}
-	ctx, span := c.StartSend(ctx, "publish", wire.ResultStream)
-	c.Inject(ctx, m)
-	err = c.PublishMsg(ctx, t, "store the result of job "+r.JobID, m)
+	ctx, span := q.conn.StartSend(ctx, "publish", wire.ResultStream)
+	q.conn.Inject(ctx, m)
+	err = q.conn.PublishMsg(ctx, t, "store the result of job "+r.JobID, m)
 	if exists, _ := natsconn.Rejected(err); exists {
 		span.AddEvent("refused: the job has a result")
 		span.End()
@@ -160,11 +160,11 @@ func (c *Conn) storeResult(ctx context.Context, t natsconn.RetryFunc, r jobs.Res
 }
 
 // Progress calls fn with every progress message of a job, as JSON, until stop is called. Messages may be lost.
-func (c *Conn) Progress(id string, fn func(json.RawMessage)) (stop func(), err error) {
+func (q *Queue) Progress(id string, fn func(json.RawMessage)) (stop func(), err error) {
 	if err := jobs.CheckID("job id", id); err != nil {
 		return nil, err
 	}
-	sub, err := c.NC.Subscribe("exo.progress."+id, func(m *nats.Msg) { fn(m.Data) })
+	sub, err := q.conn.NC.Subscribe("exo.progress."+id, func(m *nats.Msg) { fn(m.Data) })
 	if err != nil {
 		return nil, fmt.Errorf("watch job %s: %w", id, err)
 	}
@@ -173,12 +173,12 @@ func (c *Conn) Progress(id string, fn func(json.RawMessage)) (stop func(), err e
 
 // Rows answers every message that a job of kind stream sends to its submitter, until stop is called: rows, and requests for input. answer is
 // called in a goroutine of its own, several at a time, and may take a second; a message whose answer is lost comes again. Calls that run when stop is called go on.
-func (c *Conn) Rows(id string, answer func(rows []byte) []byte) (stop func(), err error) {
+func (q *Queue) Rows(id string, answer func(rows []byte) []byte) (stop func(), err error) {
 	if err := jobs.CheckID("job id", id); err != nil {
 		return nil, err
 	}
 	free := make(chan struct{}, rowsAtOnce)
-	sub, err := c.NC.Subscribe(rowsSubject+id, func(m *nats.Msg) {
+	sub, err := q.conn.NC.Subscribe(rowsSubject+id, func(m *nats.Msg) {
 		free <- struct{}{}
 		go func() {
 			defer func() { <-free }()
@@ -197,8 +197,8 @@ const rowsAtOnce = 4
 const rowsSubject = "exo.rows."
 
 // SendRows hands rows to the submitter of a job and returns its answer. No stream keeps them.
-func (c *Conn) SendRows(ctx context.Context, job string, rows []byte) (answer []byte, err error) {
-	m, err := c.NC.RequestWithContext(ctx, rowsSubject+job, rows)
+func (q *Queue) SendRows(ctx context.Context, job string, rows []byte) (answer []byte, err error) {
+	m, err := q.conn.NC.RequestWithContext(ctx, rowsSubject+job, rows)
 	if err != nil {
 		return nil, fmt.Errorf("send rows of job %s: %w", job, err)
 	}

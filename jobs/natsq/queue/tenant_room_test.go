@@ -1,4 +1,4 @@
-package natsq
+package queue
 
 import (
 	"context"
@@ -16,7 +16,7 @@ import (
 func TestTenantRecords(t *testing.T) {
 	_, c := inside(t)
 	ctx := t.Context()
-	kv, err := c.JS.KeyValue(ctx, wire.ControlBucket)
+	kv, err := c.conn.JS.KeyValue(ctx, wire.ControlBucket)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package natsq
+package queue
 
 import (
 	"context"
@@ -14,16 +14,16 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
-// submitting starts the span of a submission.
-func (c *Conn) submitting(ctx context.Context, batch ...jobs.Job) (context.Context, trace.Span) {
-	if c.Tracer == nil {
+// StartSubmit starts the span of a submission.
+func (q *Queue) StartSubmit(ctx context.Context, batch ...jobs.Job) (context.Context, trace.Span) {
+	if q.conn.Tracer == nil {
 		return ctx, telemetry.NoSpan
 	}
-	ctx, span := c.StartSpan(ctx, "submit", "send", wire.JobStream(batch[0].Pool), trace.WithSpanKind(trace.SpanKindProducer))
+	ctx, span := q.conn.StartSpan(ctx, "submit", "send", wire.JobStream(batch[0].Pool), trace.WithSpanKind(trace.SpanKindProducer))
 	if span.IsRecording() {
 		if len(batch) == 1 {
 			span.SetAttributes(attribute.String(natsconn.AttrMessage, batch[0].ID))
-			span.SetAttributes(sourceAttributes(wire.SourceOf(batch[0]))...)
+			span.SetAttributes(SourceAttributes(wire.SourceOf(batch[0]))...)
 		} else {
 			span.SetAttributes(attribute.Int(natsconn.AttrBatch, len(batch)))
 		}
@@ -32,11 +32,11 @@ func (c *Conn) submitting(ctx context.Context, batch ...jobs.Job) (context.Conte
 }
 
 // received makes the span of a wait for a result: of the waiter's trace, or else of the job's.
-func (c *Conn) received(ctx context.Context, r jobs.Result, h nats.Header, began time.Time) {
-	if c.Tracer == nil {
+func (q *Queue) received(ctx context.Context, r jobs.Result, h nats.Header, began time.Time) {
+	if q.conn.Tracer == nil {
 		return
 	}
-	from := trace.SpanContextFromContext(c.Extract(context.Background(), h))
+	from := trace.SpanContextFromContext(q.conn.Extract(context.Background(), h))
 	if !trace.SpanContextFromContext(ctx).IsValid() {
 		ctx = trace.ContextWithRemoteSpanContext(ctx, from)
 	}
@@ -44,14 +44,14 @@ func (c *Conn) received(ctx context.Context, r jobs.Result, h nats.Header, began
 	if from.IsValid() {
 		o = append(o, trace.WithLinks(trace.Link{SpanContext: from}))
 	}
-	_, span := c.StartSpan(ctx, "receive", "receive", wire.ResultStream, o...)
+	_, span := q.conn.StartSpan(ctx, "receive", "receive", wire.ResultStream, o...)
 	if span.IsRecording() {
 		span.SetAttributes(attribute.String(natsconn.AttrMessage, r.JobID))
 	}
 	span.End()
 }
 
-// sourceAttributes returns the attributes of spans that belong to a source.
-func sourceAttributes(s wire.Source) []attribute.KeyValue {
+// SourceAttributes returns the attributes of spans that belong to a source.
+func SourceAttributes(s wire.Source) []attribute.KeyValue {
 	return []attribute.KeyValue{attribute.String(natsconn.AttrKind, s.Kind), attribute.String(natsconn.AttrLane, string(s.Lane)), attribute.String(natsconn.AttrTenant, s.Tenant)}
 }

@@ -1,4 +1,4 @@
-package natsq
+package queue
 
 import (
 	"errors"
@@ -22,7 +22,7 @@ func TestNoneAtOnce(t *testing.T) {
 	}
 	store := func(id string) {
 		t.Helper()
-		if _, err := c.putResult(ctx, jobs.Result{Version: jobs.Version, JobID: id, Kind: "k", Status: jobs.Done}, 60); err != nil {
+		if _, err := c.PutResult(ctx, jobs.Result{Version: jobs.Version, JobID: id, Kind: "k", Status: jobs.Done}, 60); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -49,11 +49,11 @@ func TestNoneAtOnce(t *testing.T) {
 	refuse(batch("a", 8), "a3")
 	check("none of others", batch("b", 8), true)
 	store("b0")
-	m, err := c.LastOnce(ctx, wire.ResultStream, wire.ResultSubject("b0"))
+	m, err := c.conn.LastOnce(ctx, wire.ResultStream, wire.ResultSubject("b0"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Remove(ctx, wire.ResultStream, m.Seq); err != nil {
+	if err := c.conn.Remove(ctx, wire.ResultStream, m.Seq); err != nil {
 		t.Fatal(err)
 	}
 	check("the last of all results is gone", batch("b", 8), false)
@@ -63,13 +63,13 @@ func TestNoneAtOnce(t *testing.T) {
 
 	// A server that an earlier version has prepared.
 	store("z")
-	s, err := c.JS.Stream(ctx, wire.ResultStream)
+	s, err := c.conn.JS.Stream(ctx, wire.ResultStream)
 	if err != nil {
 		t.Fatal(err)
 	}
 	old := s.CachedInfo().Config
 	old.AllowDirect = false
-	if _, err := c.JS.UpdateStream(ctx, old); err != nil {
+	if _, err := c.conn.JS.UpdateStream(ctx, old); err != nil {
 		t.Fatal(err)
 	}
 	check("nobody answers", batch("c", 8), false)

@@ -1,4 +1,4 @@
-package natsq
+package queue
 
 import (
 	"context"
@@ -14,7 +14,7 @@ import (
 // Cancel asks for a job to end. With finish it takes in nothing new and its result says how far it came; without, it
 // fails as cancelled: at once when no worker has had it, else as soon as its worker has stopped or takes it up again.
 // A job that is over stays as it is, and that is no error.
-func (c *Conn) Cancel(ctx context.Context, j jobs.Job, finish bool) error {
+func (q *Queue) Cancel(ctx context.Context, j jobs.Job, finish bool) error {
 	how := "stop"
 	if finish {
 		how = "finish"
@@ -24,8 +24,8 @@ func (c *Conn) Cancel(ctx context.Context, j jobs.Job, finish bool) error {
 	}
 	what := "cancel job " + j.ID
 	// The mark first: a worker that takes the job up from now on sees it.
-	err := c.Retry(ctx, what, func(ctx context.Context) error {
-		kv, err := c.JS.KeyValue(ctx, wire.CancelBucket)
+	err := q.conn.Retry(ctx, what, func(ctx context.Context) error {
+		kv, err := q.conn.JS.KeyValue(ctx, wire.CancelBucket)
 		if err != nil {
 			return err
 		}
@@ -35,7 +35,7 @@ func (c *Conn) Cancel(ctx context.Context, j jobs.Job, finish bool) error {
 	if err != nil || finish {
 		return err
 	}
-	waiting, err := c.withdraw(ctx, j)
+	waiting, err := q.withdraw(ctx, j)
 	if err != nil || !waiting {
 		return err
 	}
@@ -43,35 +43,35 @@ func (c *Conn) Cancel(ctx context.Context, j jobs.Job, finish bool) error {
 		Version: jobs.Version, JobID: j.ID, Kind: j.Kind, Status: jobs.Failed, Finished: time.Now().UTC(),
 		Error: jobs.Errorf(jobs.CodeCanceled, "%v before it began", jobs.ErrCancelled),
 	}
-	if _, err = c.putResult(ctx, r, j.ResultTTL); err != nil {
+	if _, err = q.PutResult(ctx, r, j.ResultTTL); err != nil {
 		return err
 	}
-	return c.resolveChildren(ctx, j.ID)
+	return q.ResolveChildren(ctx, j.ID)
 }
 
 // Withdraw takes a job that no worker has had out of the queue, without a result. One that a worker has had stays.
-func (c *Conn) Withdraw(ctx context.Context, j jobs.Job) error {
-	_, err := c.withdraw(ctx, j)
+func (q *Queue) Withdraw(ctx context.Context, j jobs.Job) error {
+	_, err := q.withdraw(ctx, j)
 	return err
 }
 
 // withdraw removes a job that no worker has had; waiting says whether it did.
-func (c *Conn) withdraw(ctx context.Context, j jobs.Job) (waiting bool, err error) {
+func (q *Queue) withdraw(ctx context.Context, j jobs.Job) (waiting bool, err error) {
 	s := wire.SourceOf(j)
 	if !s.Valid() {
 		return false, j.Validate()
 	}
-	if waiting, err = c.withdrawWaiting(ctx, s, j.ID); err != nil {
+	if waiting, err = q.withdrawWaiting(ctx, s, j.ID); err != nil {
 		return false, err
 	}
 	for _, subject := range []string{s.Sched(j.ID), s.Due(j.ID)} {
-		n, err := c.Purge(ctx, wire.SchedStream, subject)
+		n, err := q.conn.Purge(ctx, wire.SchedStream, subject)
 		if err != nil {
 			return false, err
 		}
 		waiting = waiting || n > 0
 	}
-	m, err := c.Last(ctx, wire.JobStream(j.Pool), s.Job(j.ID))
+	m, err := q.conn.Last(ctx, wire.JobStream(j.Pool), s.Job(j.ID))
 	if errors.Is(err, jobs.ErrNotFound) {
 		return waiting, nil
 	}
@@ -79,8 +79,8 @@ func (c *Conn) withdraw(ctx context.Context, j jobs.Job) (waiting bool, err erro
 		return false, err
 	}
 	var given uint64 // the last job that the source has handed out
-	err = c.Retry(ctx, "look at queue "+s.Tail(), func(ctx context.Context) error {
-		cons, err := c.JS.Consumer(ctx, wire.JobStream(j.Pool), s.Consumer())
+	err = q.conn.Retry(ctx, "look at queue "+s.Tail(), func(ctx context.Context) error {
+		cons, err := q.conn.JS.Consumer(ctx, wire.JobStream(j.Pool), s.Consumer())
 		if err != nil {
 			return err
 		}
@@ -94,6 +94,6 @@ func (c *Conn) withdraw(ctx context.Context, j jobs.Job) (waiting bool, err erro
 		return waiting, nil
 	}
 	// A worker may get it this moment; then it sees the mark, and if it is faster than that its result is refused.
-	n, err := c.Purge(ctx, wire.JobStream(j.Pool), s.Job(j.ID))
+	n, err := q.conn.Purge(ctx, wire.JobStream(j.Pool), s.Job(j.ID))
 	return waiting || n > 0, err
 }

@@ -1,4 +1,4 @@
-package natsq
+package queue
 
 import (
 	"context"
@@ -13,7 +13,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
-func pauseKey(p jobs.Pool, kind string) string {
+func PauseKey(p jobs.Pool, kind string) string {
 	if kind == "" {
 		return "pause." + string(p)
 	}
@@ -22,17 +22,17 @@ func pauseKey(p jobs.Pool, kind string) string {
 
 // Pause has the workers of a pool take no new jobs of a kind, or of any when kind is empty; what runs goes on. It holds,
 // for workers that start later too, until Resume. A worker that has asked the server before it hears of the pause takes what that
-// request brings, up to pullPatience later: to give it back would cost the job an attempt.
-func (c *Conn) Pause(ctx context.Context, p jobs.Pool, kind string) error {
-	return c.setPause(ctx, p, kind, true)
+// request brings, up to two seconds later: to give it back would cost the job an attempt.
+func (q *Queue) Pause(ctx context.Context, p jobs.Pool, kind string) error {
+	return q.setPause(ctx, p, kind, true)
 }
 
 // Resume ends a pause of the same pool and kind. What is not paused stays so.
-func (c *Conn) Resume(ctx context.Context, p jobs.Pool, kind string) error {
-	return c.setPause(ctx, p, kind, false)
+func (q *Queue) Resume(ctx context.Context, p jobs.Pool, kind string) error {
+	return q.setPause(ctx, p, kind, false)
 }
 
-func (c *Conn) setPause(ctx context.Context, p jobs.Pool, kind string, on bool) error {
+func (q *Queue) setPause(ctx context.Context, p jobs.Pool, kind string, on bool) error {
 	if p != jobs.PoolCPU && p != jobs.PoolGPU {
 		return jobs.Errorf(jobs.CodeInvalid, "pool %q: use %q or %q", p, jobs.PoolCPU, jobs.PoolGPU)
 	}
@@ -41,16 +41,16 @@ func (c *Conn) setPause(ctx context.Context, p jobs.Pool, kind string, on bool) 
 			return err
 		}
 	}
-	return c.Retry(ctx, "pause or resume pool "+string(p), func(ctx context.Context) error {
-		kv, err := c.JS.KeyValue(ctx, wire.ControlBucket)
+	return q.conn.Retry(ctx, "pause or resume pool "+string(p), func(ctx context.Context) error {
+		kv, err := q.conn.JS.KeyValue(ctx, wire.ControlBucket)
 		if err != nil {
 			return err
 		}
 		if on {
-			_, err = kv.PutString(ctx, pauseKey(p, kind), time.Now().UTC().Format(time.RFC3339))
+			_, err = kv.PutString(ctx, PauseKey(p, kind), time.Now().UTC().Format(time.RFC3339))
 			return err
 		}
-		err = kv.Purge(ctx, pauseKey(p, kind))
+		err = kv.Purge(ctx, PauseKey(p, kind))
 		if errors.Is(err, jetstream.ErrKeyNotFound) {
 			return nil
 		}
@@ -59,9 +59,9 @@ func (c *Conn) setPause(ctx context.Context, p jobs.Pool, kind string, on bool) 
 }
 
 // pausedKeys reads what is paused now.
-func (c *Conn) pausedKeys(ctx context.Context) (map[string]bool, error) {
+func (q *Queue) pausedKeys(ctx context.Context) (map[string]bool, error) {
 	all := map[string]bool{}
-	err := c.Values(ctx, "read what is paused", wire.ControlBucket, func(key string, _ *natsconn.Message) {
+	err := q.conn.Values(ctx, "read what is paused", wire.ControlBucket, func(key string, _ *natsconn.Message) {
 		if strings.HasPrefix(key, "pause.") {
 			all[key] = true
 		}

@@ -1,4 +1,4 @@
-package natsq
+package queue
 
 import (
 	"math/rand/v2"
@@ -9,22 +9,22 @@ import (
 
 // The pauses between the attempts of a job: firstPause, doubled with each attempt, up to lastPause.
 const (
-	firstPause = time.Second
+	FirstPause = time.Second
 	lastPause  = time.Minute
 )
 
-// backoff returns the pause after an attempt; the first attempt is 1. Half of the pause is random, so
+// Backoff returns the pause after an attempt; the first attempt is 1. Half of the pause is random, so
 // that jobs that failed together do not come back together.
-func backoff(attempt int) time.Duration {
+func Backoff(attempt int) time.Duration {
 	d := lastPause
 	if attempt < 7 {
-		d = min(firstPause<<(attempt-1), lastPause)
+		d = min(FirstPause<<(attempt-1), lastPause)
 	}
 	return d/2 + rand.N(d/2)
 }
 
-// lost reports whether a result leaves a dead letter. Jobs that were cancelled or missed their deadline
+// LeavesDeadLetter reports whether a result leaves a dead letter. Jobs that were cancelled or missed their deadline
 // leave none.
-func lost(r jobs.Result) bool {
+func LeavesDeadLetter(r jobs.Result) bool {
 	return r.Status == jobs.Failed && r.Error.Code != jobs.CodeCanceled && r.Error.Code != jobs.CodeDeadline
 }

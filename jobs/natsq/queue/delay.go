@@ -1,4 +1,4 @@
-package natsq
+package queue
 
 import (
 	"context"
@@ -27,10 +27,10 @@ const promoter = "promoter"
 
 // schedule stores a job that is not to begin yet. It stands in a stream of its own, because the server takes schedules only
 // where it may also forget, which a queue must not.
-func (c *Conn) schedule(ctx context.Context, j jobs.Job, m *nats.Msg) error {
+func (q *Queue) schedule(ctx context.Context, j jobs.Job, m *nats.Msg) error {
 	what := "schedule job " + j.ID
 	s := wire.SourceOf(j)
-	if _, err := c.Last(ctx, wire.JobStream(j.Pool), s.Job(j.ID)); err == nil {
+	if _, err := q.conn.Last(ctx, wire.JobStream(j.Pool), s.Job(j.ID)); err == nil {
 		return fmt.Errorf("%s: %w", what, jobs.ErrExists)
 	} else if !errors.Is(err, jobs.ErrNotFound) {
 		return err
@@ -46,7 +46,7 @@ func (c *Conn) schedule(ctx context.Context, j jobs.Job, m *nats.Msg) error {
 		jetstream.ExpectedLastSubjSeqHeader: {"0"},
 	}
 	natsconn.CopyTrace(m, trace)
-	err := c.PublishMsg(ctx, c.RetryUnlessFull, what, m)
+	err := q.conn.PublishMsg(ctx, q.conn.RetryUnlessFull, what, m)
 	var api *jetstream.APIError
 	if errors.As(err, &api) && (api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence || api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant) {
 		return fmt.Errorf("%s: %w", what, jobs.ErrExists)
@@ -54,10 +54,10 @@ func (c *Conn) schedule(ctx context.Context, j jobs.Job, m *nats.Msg) error {
 	return err
 }
 
-// promote moves jobs that are due into their queues until ctx ends. Any number of workers do so; a job moved twice is one
+// MoveDelayed moves jobs that are due into their queues until ctx ends. Any number of workers do so; a job moved twice is one
 // job, because its subject is taken or its result is there.
-func (c *Conn) promote(ctx context.Context, log *slog.Logger) {
-	p := pull.New(c.NC)
+func (q *Queue) MoveDelayed(ctx context.Context, log *slog.Logger) {
+	p := pull.New(q.conn.NC)
 	defer p.Close()
 	// A quarter of a second late at most, which a delayed job does not mind; with W workers 4 W questions a second.
 	tick := time.NewTicker(250 * time.Millisecond)
@@ -70,9 +70,9 @@ func (c *Conn) promote(ctx context.Context, log *slog.Logger) {
 			return
 		}
 		if !known {
-			err := c.Retry(ctx, "open the queue of delayed jobs", func(ctx context.Context) error {
-				_, err := c.JS.CreateOrUpdateConsumer(ctx, wire.SchedStream, jetstream.ConsumerConfig{
-					Durable: promoter, AckPolicy: jetstream.AckExplicitPolicy, AckWait: c.Lease, MaxDeliver: -1,
+			err := q.conn.Retry(ctx, "open the queue of delayed jobs", func(ctx context.Context) error {
+				_, err := q.conn.JS.CreateOrUpdateConsumer(ctx, wire.SchedStream, jetstream.ConsumerConfig{
+					Durable: promoter, AckPolicy: jetstream.AckExplicitPolicy, AckWait: q.conn.Lease, MaxDeliver: -1,
 					FilterSubject: "exo.due.>", MaxAckPending: maxUnacked,
 				})
 				return err
@@ -86,10 +86,10 @@ func (c *Conn) promote(ctx context.Context, log *slog.Logger) {
 			known = true
 		}
 		for {
-			msgs, err := p.Pull(ctx, wire.SchedStream, promoter, pull.Request{Messages: 64, Wait: lookFor}) // see Worker.patience
+			msgs, err := p.Pull(ctx, wire.SchedStream, promoter, pull.Request{Messages: 64, Wait: pull.ReadWait}) // see Worker.patience
 			known = known && !errors.Is(err, pull.ErrNoConsumer)
 			for _, m := range msgs {
-				c.promoteOne(context.WithoutCancel(ctx), m, log)
+				q.promoteOne(context.WithoutCancel(ctx), m, log)
 			}
 			if len(msgs) < 64 {
 				break
@@ -98,7 +98,7 @@ func (c *Conn) promote(ctx context.Context, log *slog.Logger) {
 	}
 }
 
-func (c *Conn) promoteOne(ctx context.Context, m *nats.Msg, log *slog.Logger) {
+func (q *Queue) promoteOne(ctx context.Context, m *nats.Msg, log *slog.Logger) {
 	s, id, ok := wire.ParseSubject(m.Subject)
 	if !ok || id == "" {
 		log.Error("message dropped: it is on no job's subject", "subject", m.Subject)
@@ -107,13 +107,13 @@ func (c *Conn) promoteOne(ctx context.Context, m *nats.Msg, log *slog.Logger) {
 	}
 	err := jobs.CheckID("job id", id)
 	if err == nil {
-		_, err = c.result(ctx, id)
+		_, err = q.Lookup(ctx, id)
 	}
 	if err != nil { // no result yet, or an id that will be a dead letter
-		if err = c.ensure(ctx, s); err == nil {
+		if err = q.EnsureConsumer(ctx, s); err == nil {
 			out := &nats.Msg{Subject: s.Job(id), Data: m.Data}
 			natsconn.CopyTrace(out, m.Header)
-			err = c.PublishMsg(ctx, c.RetryIdempotent, "queue job "+id, out)
+			err = q.conn.PublishMsg(ctx, q.conn.RetryIdempotent, "queue job "+id, out)
 		}
 		if exists, full := natsconn.Rejected(err); exists {
 			err = nil
@@ -123,7 +123,7 @@ func (c *Conn) promoteOne(ctx context.Context, m *nats.Msg, log *slog.Logger) {
 	}
 	if err != nil {
 		log.Warn("delayed job not queued yet", "job", id, "error", err)
-		_ = m.NakWithDelay(backoff(2))
+		_ = m.NakWithDelay(Backoff(2))
 		return
 	}
 	_ = m.Ack() // if it is lost, the job is found in its queue or over

@@ -1,4 +1,4 @@
-package natsq
+package queue
 
 import (
 	"context"
@@ -23,8 +23,8 @@ const (
 	headerWorker   = "Exo-Worker"
 )
 
-// bury stores a dead letter, in the place of an earlier one of that job.
-func (c *Conn) bury(ctx context.Context, t natsconn.RetryFunc, s wire.Source, id string, data []byte, cause *jobs.Error, attempts int, worker string) error {
+// PutDeadLetter stores a dead letter, in the place of an earlier one of that job.
+func (q *Queue) PutDeadLetter(ctx context.Context, t natsconn.RetryFunc, s wire.Source, id string, data []byte, cause *jobs.Error, attempts int, worker string) error {
 	reason := strings.Map(func(r rune) rune {
 		if r == '\r' || r == '\n' {
 			return ' '
@@ -37,8 +37,8 @@ func (c *Conn) bury(ctx context.Context, t natsconn.RetryFunc, s wire.Source, id
 	m := &nats.Msg{Subject: s.Dead(id), Data: data, Header: nats.Header{
 		headerCode: {string(cause.Code)}, headerReason: {reason}, headerAttempts: {strconv.Itoa(attempts)}, headerWorker: {worker},
 	}}
-	c.Inject(ctx, m)
-	return c.PublishMsg(ctx, t, "store the dead letter of job "+id, m)
+	q.conn.Inject(ctx, m)
+	return q.conn.PublishMsg(ctx, t, "store the dead letter of job "+id, m)
 }
 
 func deadLetter(m *natsconn.Message) (jobs.DeadLetter, error) {
@@ -57,15 +57,15 @@ func deadLetter(m *natsconn.Message) (jobs.DeadLetter, error) {
 
 // DeadLetters calls fn with the dead letters that f selects, oldest first, until fn returns false. It reads one at a time,
 // so memory does not grow with their number.
-func (c *Conn) DeadLetters(ctx context.Context, f jobs.DeadFilter, fn func(jobs.DeadLetter) bool) error {
+func (q *Queue) DeadLetters(ctx context.Context, f jobs.DeadFilter, fn func(jobs.DeadLetter) bool) error {
 	subject, err := deadSubject(f)
 	if err != nil {
 		return err
 	}
 	for seq := uint64(1); ; seq++ {
 		var m *natsconn.Message
-		err := c.Retry(ctx, "read dead letters", func(ctx context.Context) (err error) {
-			m, err = c.NextOnce(ctx, wire.DeadStream, subject, seq)
+		err := q.conn.Retry(ctx, "read dead letters", func(ctx context.Context) (err error) {
+			m, err = q.conn.NextOnce(ctx, wire.DeadStream, subject, seq)
 			return err
 		})
 		if errors.Is(err, jobs.ErrNotFound) {
@@ -101,7 +101,7 @@ func deadSubject(f jobs.DeadFilter) (string, error) {
 
 // Redrive queues the job of a dead letter anew, under its id, and removes its failed result and the dead letter. A call
 // that fails in the middle may be repeated. A letter that is no valid job cannot be redriven.
-func (c *Conn) Redrive(ctx context.Context, d jobs.DeadLetter) error {
+func (q *Queue) Redrive(ctx context.Context, d jobs.DeadLetter) error {
 	j, err := jobs.DecodeJob(d.Data)
 	if err != nil {
 		return fmt.Errorf("redrive %s: %w", d.ID, err)
@@ -109,24 +109,24 @@ func (c *Conn) Redrive(ctx context.Context, d jobs.DeadLetter) error {
 	if j.ID != d.ID {
 		return jobs.Errorf(jobs.CodeInvalid, "redrive %s: the letter holds a job with the id %q", d.ID, j.ID)
 	}
-	m, err := c.Last(ctx, wire.ResultStream, wire.ResultSubject(j.ID))
+	m, err := q.conn.Last(ctx, wire.ResultStream, wire.ResultSubject(j.ID))
 	if err == nil {
 		r, err := jobs.DecodeResult(m.Data)
 		if err != nil {
 			return err
 		}
 		if r.Status == jobs.Done { // it was done after all
-			return c.removeLetter(ctx, d)
+			return q.removeLetter(ctx, d)
 		}
 		// By its place: who may remove one result need not be able to empty the stream.
-		if err := c.Remove(ctx, wire.ResultStream, m.Seq); err != nil {
+		if err := q.conn.Remove(ctx, wire.ResultStream, m.Seq); err != nil {
 			return err
 		}
 	} else if !errors.Is(err, jobs.ErrNotFound) {
 		return err
 	}
 	// What an earlier cancellation left would end it again, and a worker may hear of the job before it hears of this.
-	forgiven, err := c.uncancel(ctx, j.ID)
+	forgiven, err := q.uncancel(ctx, j.ID)
 	if err != nil {
 		return err
 	}
@@ -134,26 +134,26 @@ func (c *Conn) Redrive(ctx context.Context, d jobs.DeadLetter) error {
 	if d.Reason == nil || d.Reason.Code != jobs.CodeParent {
 		j.After, j.OnFailedParent = nil, "" // it began, so its parents were over
 	}
-	if err := c.submit(ctx, j, forgiven, false); err != nil && !errors.Is(err, jobs.ErrExists) {
+	if err := q.submit(ctx, j, forgiven, false); err != nil && !errors.Is(err, jobs.ErrExists) {
 		return err
 	}
-	return c.removeLetter(ctx, d)
+	return q.removeLetter(ctx, d)
 }
 
-// headerForgiven of a job's message is the revision of the last cancellation that does not count for it.
-const headerForgiven = "Exo-Forgiven"
+// HeaderForgiven of a job's message is the revision of the last cancellation that does not count for it.
+const HeaderForgiven = "Exo-Forgiven"
 
 // uncancel removes the cancellation of a job and returns its revision, 0 when there is none.
-func (c *Conn) uncancel(ctx context.Context, id string) (forgiven uint64, err error) {
-	m, err := c.Last(ctx, "KV_"+wire.CancelBucket, "$KV."+wire.CancelBucket+"."+id)
+func (q *Queue) uncancel(ctx context.Context, id string) (forgiven uint64, err error) {
+	m, err := q.conn.Last(ctx, "KV_"+wire.CancelBucket, "$KV."+wire.CancelBucket+"."+id)
 	if errors.Is(err, jobs.ErrNotFound) {
 		return 0, nil
 	}
 	if err != nil {
 		return 0, err
 	}
-	return m.Seq, c.Retry(ctx, "clear the cancellation of job "+id, func(ctx context.Context) error {
-		kv, err := c.JS.KeyValue(ctx, wire.CancelBucket)
+	return m.Seq, q.conn.Retry(ctx, "clear the cancellation of job "+id, func(ctx context.Context) error {
+		kv, err := q.conn.JS.KeyValue(ctx, wire.CancelBucket)
 		if err != nil {
 			return err
 		}
@@ -162,15 +162,15 @@ func (c *Conn) uncancel(ctx context.Context, id string) (forgiven uint64, err er
 }
 
 // removeLetter removes the letter itself, not one that took its place since.
-func (c *Conn) removeLetter(ctx context.Context, d jobs.DeadLetter) error {
-	return c.Remove(ctx, wire.DeadStream, d.Seq)
+func (q *Queue) removeLetter(ctx context.Context, d jobs.DeadLetter) error {
+	return q.conn.Remove(ctx, wire.DeadStream, d.Seq)
 }
 
 // PurgeDead removes the dead letters that f selects and returns their number.
-func (c *Conn) PurgeDead(ctx context.Context, f jobs.DeadFilter) (uint64, error) {
+func (q *Queue) PurgeDead(ctx context.Context, f jobs.DeadFilter) (uint64, error) {
 	subject, err := deadSubject(f)
 	if err != nil {
 		return 0, err
 	}
-	return c.Purge(ctx, wire.DeadStream, subject)
+	return q.conn.Purge(ctx, wire.DeadStream, subject)
 }

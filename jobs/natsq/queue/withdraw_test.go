@@ -1,4 +1,4 @@
-package natsq
+package queue
 
 import (
 	"encoding/json"
@@ -25,10 +25,10 @@ func TestCancel(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := c.LastOnce(ctx, wire.JobStream(jobs.PoolCPU), wire.SourceOf(plain("child")).Job("child")); !errors.Is(err, jobs.ErrNotFound) {
+	if _, err := c.conn.LastOnce(ctx, wire.JobStream(jobs.PoolCPU), wire.SourceOf(plain("child")).Job("child")); !errors.Is(err, jobs.ErrNotFound) {
 		t.Errorf("a job whose parent is not over is queued: %v", err)
 	}
-	kv, err := c.JS.KeyValue(ctx, wire.CancelBucket)
+	kv, err := c.conn.JS.KeyValue(ctx, wire.CancelBucket)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,15 +39,15 @@ func TestCancel(t *testing.T) {
 		if e, err := kv.Get(ctx, id); err != nil || string(e.Value()) != map[bool]string{false: "stop", true: "finish"}[finish] {
 			t.Errorf("%s: %v, %v", id, e, err)
 		}
-		if r, err := c.result(ctx, id); (err == nil) == finish || err == nil && (r.Kind != "k" || r.Version != jobs.Version || r.Finished.IsZero()) {
+		if r, err := c.Lookup(ctx, id); (err == nil) == finish || err == nil && (r.Kind != "k" || r.Version != jobs.Version || r.Finished.IsZero()) {
 			t.Errorf("%s: %+v, %v", id, r, err)
 		}
 	}
-	if r, err := c.result(ctx, "child"); err != nil || r.Error == nil || r.Error.Code != jobs.CodeParent {
+	if r, err := c.Lookup(ctx, "child"); err != nil || r.Error == nil || r.Error.Code != jobs.CodeParent {
 		t.Errorf("the child of a job that was cancelled: %+v, %v", r, err)
 	}
 	// All that stands before it is given too.
-	cons, err := c.JS.Consumer(ctx, wire.JobStream(jobs.PoolCPU), wire.SourceOf(plain("given")).Consumer())
+	cons, err := c.conn.JS.Consumer(ctx, wire.JobStream(jobs.PoolCPU), wire.SourceOf(plain("given")).Consumer())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,10 +65,10 @@ func TestCancel(t *testing.T) {
 	if err := c.Cancel(ctx, plain("given"), false); err != nil {
 		t.Error(err)
 	}
-	if r, err := c.result(ctx, "given"); !errors.Is(err, jobs.ErrNotFound) {
+	if r, err := c.Lookup(ctx, "given"); !errors.Is(err, jobs.ErrNotFound) {
 		t.Errorf("a job that a worker has: %+v, %v", r, err)
 	}
-	if _, err := c.LastOnce(ctx, wire.JobStream(jobs.PoolCPU), wire.SourceOf(plain("given")).Job("given")); err != nil {
+	if _, err := c.conn.LastOnce(ctx, wire.JobStream(jobs.PoolCPU), wire.SourceOf(plain("given")).Job("given")); err != nil {
 		t.Errorf("a job that a worker has is taken away: %v", err)
 	}
 	for _, j := range []jobs.Job{{ID: "x"}, {ID: "x", Kind: "a b", Pool: jobs.PoolCPU}, {ID: "x", Kind: "k", Pool: "tpu"}} {
@@ -82,11 +82,11 @@ func TestCancel(t *testing.T) {
 	}
 	fresh := plain("fresh") // of a source without a consumer
 	fresh.Kind = "other"
-	m, _, err := c.prepare(ctx, fresh)
+	m, _, err := c.Prepare(ctx, fresh)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := c.PublishMsg(ctx, c.RetryIdempotent, "store", m); err != nil {
+	if err := c.conn.PublishMsg(ctx, c.conn.RetryIdempotent, "store", m); err != nil {
 		t.Fatal(err)
 	}
 	if waiting, err := c.withdraw(ctx, fresh); !waiting || err != nil {
@@ -118,7 +118,7 @@ func TestSecondLife(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := c.bury(ctx, c.RetryIdempotent, wire.SourceOf(j), id, data, &jobs.Error{Code: k.code, Message: k.reason}, 1, "w"); err != nil {
+		if err := c.PutDeadLetter(ctx, c.conn.RetryIdempotent, wire.SourceOf(j), id, data, &jobs.Error{Code: k.code, Message: k.reason}, 1, "w"); err != nil {
 			t.Fatal(err)
 		}
 		if err := c.Submit(ctx, plain("parent-"+id)); err != nil {
@@ -136,7 +136,7 @@ func TestSecondLife(t *testing.T) {
 		if letter.Reason.Message != k.reason {
 			t.Errorf("%s: the reason %q", id, letter.Reason.Message)
 		}
-		mark, merr := c.LastOnce(ctx, "KV_"+wire.CancelBucket, "$KV."+wire.CancelBucket+"."+id)
+		mark, merr := c.conn.LastOnce(ctx, "KV_"+wire.CancelBucket, "$KV."+wire.CancelBucket+"."+id)
 		if err := c.Redrive(ctx, letter); err != nil {
 			t.Fatal(err)
 		}
@@ -144,7 +144,7 @@ func TestSecondLife(t *testing.T) {
 		if k.code == jobs.CodeParent {
 			stream, subject = wire.WaitStream, wire.SourceOf(j).Wait(id)
 		}
-		m, err := c.LastOnce(ctx, stream, subject)
+		m, err := c.conn.LastOnce(ctx, stream, subject)
 		if err != nil {
 			t.Fatalf("%s: %v", id, err)
 		}
@@ -161,7 +161,7 @@ func TestSecondLife(t *testing.T) {
 		} else if !errors.Is(merr, jobs.ErrNotFound) {
 			t.Errorf("%s: a mark, %v", id, merr)
 		}
-		if got := m.Header.Get(headerForgiven); got != want {
+		if got := m.Header.Get(HeaderForgiven); got != want {
 			t.Errorf("%s forgives %q, want %q", id, got, want)
 		}
 		if forgiven, err := c.uncancel(ctx, "none"); forgiven != 0 || err != nil {
@@ -194,7 +194,7 @@ func TestBatchRules(t *testing.T) {
 		if err := c.SubmitBatch(ctx, k.batch); err == nil || !strings.Contains(err.Error(), k.want) {
 			t.Errorf("%s: %v", name, err)
 		}
-		if n, first, err := c.known(ctx, k.batch[:1]); n != 0 || first != "" || err != nil {
+		if n, first, err := c.countKnown(ctx, k.batch[:1]); n != 0 || first != "" || err != nil {
 			t.Errorf("%s: %d are known, the first is %s, %v", name, n, first, err)
 		}
 	}
@@ -202,11 +202,11 @@ func TestBatchRules(t *testing.T) {
 		t.Errorf("parents and children: %v", err)
 	}
 	for id, queued := range map[string]bool{"g1": true, "g2": false, "g3": false} {
-		if _, err := c.LastOnce(ctx, wire.JobStream(jobs.PoolCPU), wire.SourceOf(plain(id)).Job(id)); (err == nil) != queued {
+		if _, err := c.conn.LastOnce(ctx, wire.JobStream(jobs.PoolCPU), wire.SourceOf(plain(id)).Job(id)); (err == nil) != queued {
 			t.Errorf("%s: %v", id, err)
 		}
 	}
-	if n, _, err := c.known(ctx, []jobs.Job{with("x", func(j *jobs.Job) { j.Pool = "none" })}); n != 0 || err == nil || errors.Is(err, jobs.ErrNotFound) {
+	if n, _, err := c.countKnown(ctx, []jobs.Job{with("x", func(j *jobs.Job) { j.Pool = "none" })}); n != 0 || err == nil || errors.Is(err, jobs.ErrNotFound) {
 		t.Errorf("a stream that is not there: %d, %v", n, err)
 	}
 }
@@ -221,7 +221,7 @@ func TestResultsAtOnce(t *testing.T) {
 	}
 	put := func(id string) {
 		t.Helper()
-		if first, err := c.putResult(ctx, jobs.Result{Version: jobs.Version, JobID: id, Kind: "k", Status: jobs.Done}, 0); !first || err != nil {
+		if first, err := c.PutResult(ctx, jobs.Result{Version: jobs.Version, JobID: id, Kind: "k", Status: jobs.Done}, 0); !first || err != nil {
 			t.Fatal(first, err)
 		}
 	}
@@ -255,12 +255,12 @@ func TestResultsAtOnce(t *testing.T) {
 		t.Error(err)
 	}
 	for ttl, want := range map[int]string{0: strconv.Itoa(natsconn.ResultTTL) + "s", -1: strconv.Itoa(natsconn.ResultTTL) + "s", 1: "1s", 60: "60s"} {
-		if m, err := resultMsg(jobs.Result{JobID: "a"}, ttl); err != nil || m.Header.Get(jetstream.MsgTTLHeader) != want || m.Subject != "exo.res.a" {
+		if m, err := ResultMessage(jobs.Result{JobID: "a"}, ttl); err != nil || m.Header.Get(jetstream.MsgTTLHeader) != want || m.Subject != "exo.res.a" {
 			t.Errorf("%d: %+v, %v", ttl, m, err)
 		}
 	}
 	for _, id := range []string{"", "a b", "*"} {
-		if _, err := c.result(ctx, id); err == nil || errors.Is(err, jobs.ErrNotFound) {
+		if _, err := c.Lookup(ctx, id); err == nil || errors.Is(err, jobs.ErrNotFound) {
 			t.Errorf("%q: %v", id, err)
 		}
 		if _, err := c.Result(ctx, id); err == nil || errors.Is(err, jobs.ErrNotFound) {

@@ -1,4 +1,4 @@
-package natsq
+package queue
 
 import (
 	"context"
@@ -19,19 +19,19 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
-// fate is what a look at a waiting job found.
-type fate int
+// resolution is what a look at a waiting job found.
+type resolution int
 
 const (
-	waits fate = iota // parents are missing
-	moved             // it does not wait any more
-	ended             // it got its result by this look, so its own children may move
+	waits resolution = iota // parents are missing
+	moved                   // it does not wait any more
+	ended                   // it got its result by this look, so its own children may move
 )
 
-// resolve looks at the job that waits on a subject and moves it on when its parents allow. Any number may do so at a time. over is the result of the one
+// Resolve looks at the job that waits on a subject and moves it on when its parents allow. Any number may do so at a time. over is the result of the one
 // parent that is looked at; nil looks at all.
-func (c *Conn) resolve(ctx context.Context, subject string, over *jobs.Result) (fate, error) {
-	m, err := c.Last(ctx, wire.WaitStream, subject)
+func (q *Queue) Resolve(ctx context.Context, subject string, over *jobs.Result) (resolution, error) {
+	m, err := q.conn.Last(ctx, wire.WaitStream, subject)
 	if errors.Is(err, jobs.ErrNotFound) {
 		return moved, nil
 	}
@@ -40,7 +40,7 @@ func (c *Conn) resolve(ctx context.Context, subject string, over *jobs.Result) (
 	}
 	s, id, ok := wire.ParseSubject(subject)
 	if !ok {
-		return moved, c.Remove(ctx, wire.WaitStream, m.Seq) // nobody could do it
+		return moved, q.conn.Remove(ctx, wire.WaitStream, m.Seq) // nobody could do it
 	}
 	j, err := jobs.DecodeJob(m.Data)
 	if err != nil || j.ID != id || wire.SourceOf(j) != s {
@@ -49,47 +49,47 @@ func (c *Conn) resolve(ctx context.Context, subject string, over *jobs.Result) (
 	// One that is too late is ended by its worker too, and leaves edges.
 	late := !j.Deadline.IsZero() && time.Now().After(j.Deadline)
 	if !late {
-		left, failure, err := c.parents(ctx, m.Seq, j, over)
+		left, failure, err := q.parents(ctx, m.Seq, j, over)
 		switch {
 		case err != nil:
 			return waits, err
 		case failure != nil:
-			return c.end(ctx, m, s, j, failure)
+			return q.end(ctx, m, s, j, failure)
 		case left:
 			return waits, nil
 		}
 	}
-	if err := c.enqueue(ctx, m, s, id, j.NotBefore); err != nil {
+	if err := q.Enqueue(ctx, m, s, id, j.NotBefore); err != nil {
 		return waits, err
 	}
 	if late {
-		return moved, c.unwait(ctx, m, j.After)
+		return moved, q.unwait(ctx, m, j.After)
 	}
-	return moved, c.Remove(ctx, wire.WaitStream, m.Seq)
+	return moved, q.conn.Remove(ctx, wire.WaitStream, m.Seq)
 }
 
 // parents removes the edges of a job whose parents are over. left says that some are missing, failure why the job must not run.
-func (c *Conn) parents(ctx context.Context, seq uint64, j jobs.Job, over *jobs.Result) (left bool, failure error, err error) {
+func (q *Queue) parents(ctx context.Context, seq uint64, j jobs.Job, over *jobs.Result) (left bool, failure error, err error) {
 	removed := false
 	for i, p := range j.After {
 		if over != nil && over.JobID != p {
 			continue
 		}
-		there, err := c.edge(ctx, seq, i, p, j.ID)
+		there, err := q.edge(ctx, seq, i, p, j.ID)
 		if err != nil {
 			return false, nil, err
 		}
 		if !there {
 			continue
 		}
-		known, why, err := c.parent(ctx, p, over)
+		known, why, err := q.parent(ctx, p, over)
 		switch {
 		case err != nil:
 			return false, nil, err
 		case !known:
 			left = true
 		case why == nil || j.OnFailedParent == jobs.RunChild:
-			if err := c.Remove(ctx, wire.WaitStream, edgeSeq(seq, i)); err != nil {
+			if err := q.conn.Remove(ctx, wire.WaitStream, edgeSeq(seq, i)); err != nil {
 				return false, nil, err
 			}
 			removed = true
@@ -105,7 +105,7 @@ func (c *Conn) parents(ctx context.Context, seq uint64, j jobs.Job, over *jobs.R
 	from := rand.IntN(len(j.After))
 	for k := range j.After {
 		i := (from + k) % len(j.After)
-		if there, err := c.edge(ctx, seq, i, j.After[i], j.ID); err != nil || there {
+		if there, err := q.edge(ctx, seq, i, j.After[i], j.ID); err != nil || there {
 			return true, nil, err
 		}
 	}
@@ -113,16 +113,16 @@ func (c *Conn) parents(ctx context.Context, seq uint64, j jobs.Job, over *jobs.R
 }
 
 // parent says whether a parent is over, or gone, and then why its children must not run, or nil.
-func (c *Conn) parent(ctx context.Context, id string, over *jobs.Result) (known bool, why, err error) {
+func (q *Queue) parent(ctx context.Context, id string, over *jobs.Result) (known bool, why, err error) {
 	r := over
 	if r == nil {
-		found, err := c.result(ctx, id)
+		found, err := q.Lookup(ctx, id)
 		var bad *jobs.Error
 		switch {
 		case errors.As(err, &bad):
 			return true, fmt.Errorf("the result of %s cannot be read: %w", id, err), nil
 		case errors.Is(err, jobs.ErrNotFound):
-			there, err := c.standing(ctx, id)
+			there, err := q.Known(ctx, id)
 			if err != nil || there {
 				return false, nil, err
 			}
@@ -139,7 +139,7 @@ func (c *Conn) parent(ctx context.Context, id string, over *jobs.Result) (known 
 }
 
 // end gives a waiting job the result that a parent's end brings it.
-func (c *Conn) end(ctx context.Context, m *natsconn.Message, s wire.Source, j jobs.Job, why error) (fate, error) {
+func (q *Queue) end(ctx context.Context, m *natsconn.Message, s wire.Source, j jobs.Job, why error) (resolution, error) {
 	text := why.Error()
 	if len(text) > natsconn.MaxReason {
 		text = strings.ToValidUTF8(text[:natsconn.MaxReason], "") + " …"
@@ -151,53 +151,53 @@ func (c *Conn) end(ctx context.Context, m *natsconn.Message, s wire.Source, j jo
 	if j.OnFailedParent == jobs.SkipChild {
 		r.Status, r.Error.Code = jobs.Skipped, jobs.CodeSkipped
 	}
-	ctx = c.Extract(ctx, m.Header)
-	first, err := c.putResult(ctx, r, j.ResultTTL)
+	ctx = q.conn.Extract(ctx, m.Header)
+	first, err := q.PutResult(ctx, r, j.ResultTTL)
 	if err == nil && !first {
-		r, err = c.result(ctx, j.ID)
+		r, err = q.Lookup(ctx, j.ID)
 	}
-	if err == nil && lost(r) {
-		err = c.bury(ctx, c.RetryIdempotent, s, j.ID, m.Data, r.Error, 0, "")
+	if err == nil && LeavesDeadLetter(r) {
+		err = q.PutDeadLetter(ctx, q.conn.RetryIdempotent, s, j.ID, m.Data, r.Error, 0, "")
 	}
 	if err == nil {
-		err = c.unwait(ctx, m, j.After)
+		err = q.unwait(ctx, m, j.After)
 	}
 	if err != nil {
 		return waits, err
 	}
-	if j.SpecRef != nil && !lost(r) { // a redrive needs it
-		_ = c.Objects.DeleteObject(ctx, j.SpecRef.Name, jobs.Owner{}) // else a sweep finds it
+	if j.SpecRef != nil && !LeavesDeadLetter(r) { // a redrive needs it
+		_ = q.objects.DeleteObject(ctx, j.SpecRef.Name, jobs.Owner{}) // else a sweep finds it
 	}
 	return ended, nil
 }
 
-// enqueue publishes a waiting job to where it goes next. Twice is once: the subject is taken, the server remembers the message, or there is a result.
-func (c *Conn) enqueue(ctx context.Context, m *natsconn.Message, s wire.Source, id string, notBefore time.Time) error {
+// Enqueue publishes a waiting job to where it goes next. Twice is once: the subject is taken, the server remembers the message, or there is a result.
+func (q *Queue) Enqueue(ctx context.Context, m *natsconn.Message, s wire.Source, id string, notBefore time.Time) error {
 	if jobs.CheckID("job id", id) == nil { // another id becomes a dead letter
-		if _, err := c.result(ctx, id); err == nil {
+		if _, err := q.Lookup(ctx, id); err == nil {
 			return nil
 		} else if !errors.Is(err, jobs.ErrNotFound) {
 			return err
 		}
 	}
 	// Withdrawn, and its edges removed, since it was read?
-	if now, err := c.Last(ctx, wire.WaitStream, m.Subject); errors.Is(err, jobs.ErrNotFound) || err == nil && now.Seq != m.Seq {
+	if now, err := q.conn.Last(ctx, wire.WaitStream, m.Subject); errors.Is(err, jobs.ErrNotFound) || err == nil && now.Seq != m.Seq {
 		return nil
 	} else if err != nil {
 		return err
 	}
 	out := &nats.Msg{Subject: s.Job(id), Data: m.Data, Header: nats.Header{}}
-	if f := m.Header.Get(headerForgiven); f != "" {
-		out.Header.Set(headerForgiven, f)
+	if f := m.Header.Get(HeaderForgiven); f != "" {
+		out.Header.Set(HeaderForgiven, f)
 	}
 	natsconn.CopyTrace(out, m.Header)
 	var err error
 	if notBefore.After(time.Now()) {
 		j, _ := jobs.DecodeJob(m.Data)
-		err = c.schedule(ctx, j, out)
-	} else if err = c.ensure(ctx, s); err == nil {
+		err = q.schedule(ctx, j, out)
+	} else if err = q.EnsureConsumer(ctx, s); err == nil {
 		out.Header.Set(jetstream.MsgIDHeader, msgID(id, m.Seq))
-		err = submitError("queue job "+id, c.PublishMsg(ctx, c.RetryIdempotent, "queue job "+id, out))
+		err = SubmitError("queue job "+id, q.conn.PublishMsg(ctx, q.conn.RetryIdempotent, "queue job "+id, out))
 	}
 	if errors.Is(err, jobs.ErrExists) {
 		return nil
@@ -205,12 +205,12 @@ func (c *Conn) enqueue(ctx context.Context, m *natsconn.Message, s wire.Source, 
 	return err
 }
 
-// resolveChildren looks at the jobs that wait for a job that is over, and at theirs where that ends them too.
-func (c *Conn) resolveChildren(ctx context.Context, id string) error {
+// ResolveChildren looks at the jobs that wait for a job that is over, and at theirs where that ends them too.
+func (q *Queue) ResolveChildren(ctx context.Context, id string) error {
 	for over := []string{id}; len(over) > 0; over = over[1:] {
 		var r *jobs.Result
 		for seq := uint64(1); ; {
-			e, err := c.Next(ctx, wire.WaitStream, wire.EdgeSubject(over[0], "*"), seq)
+			e, err := q.conn.Next(ctx, wire.WaitStream, wire.EdgeSubject(over[0], "*"), seq)
 			if errors.Is(err, jobs.ErrNotFound) {
 				break
 			}
@@ -219,7 +219,7 @@ func (c *Conn) resolveChildren(ctx context.Context, id string) error {
 			}
 			seq = e.Seq + 1
 			if r == nil {
-				found, err := c.result(ctx, over[0])
+				found, err := q.Lookup(ctx, over[0])
 				if err != nil {
 					return err
 				}
@@ -230,7 +230,7 @@ func (c *Conn) resolveChildren(ctx context.Context, id string) error {
 			_, waiting, ok := wire.ParseSubject(subject)
 			f := moved
 			if ok && waiting == child && strings.HasPrefix(subject, "exo.wait.") {
-				if f, err = c.resolve(ctx, subject, r); err != nil {
+				if f, err = q.Resolve(ctx, subject, r); err != nil {
 					return err
 				}
 			}
@@ -238,7 +238,7 @@ func (c *Conn) resolveChildren(ctx context.Context, id string) error {
 			case ended:
 				over = append(over, child)
 			case moved: // an edge that a withdrawn job has left
-				if err := c.Remove(ctx, wire.WaitStream, e.Seq); err != nil {
+				if err := q.conn.Remove(ctx, wire.WaitStream, e.Seq); err != nil {
 					return err
 				}
 			}
@@ -250,9 +250,9 @@ func (c *Conn) resolveChildren(ctx context.Context, id string) error {
 // resolver is the consumer that all workers share to look at waiting jobs.
 const resolver = "resolver"
 
-// dependents moves waiting jobs on, for one worker: those that wait for jobs that the worker ends, and now and then any.
-type dependents struct {
-	c       *Conn
+// Resolver moves waiting jobs on, for one worker: those that wait for jobs that the worker ends, and now and then any.
+type Resolver struct {
+	c       *Queue
 	log     *slog.Logger
 	waiting atomic.Bool // there are waiting jobs, as far as known
 	over    chan string // jobs that the worker has ended
@@ -261,12 +261,12 @@ type dependents struct {
 // What does not fit is found by the resolver, a little later.
 const dependentsLine = 4096
 
-func newDependents(c *Conn, log *slog.Logger) *dependents {
-	return &dependents{c: c, log: log, over: make(chan string, dependentsLine)}
+func NewResolver(c *Queue, log *slog.Logger) *Resolver {
+	return &Resolver{c: c, log: log, over: make(chan string, dependentsLine)}
 }
 
-// ended says that a job has its result. It never blocks, and costs nothing while no job waits for another.
-func (d *dependents) ended(id string) {
+// JobEnded says that a job has its result. It never blocks, and costs nothing while no job waits for another.
+func (d *Resolver) JobEnded(id string) {
 	if !d.waiting.Load() {
 		return
 	}
@@ -276,8 +276,8 @@ func (d *dependents) ended(id string) {
 	}
 }
 
-// run works until ctx ends.
-func (d *dependents) run(ctx context.Context) {
+// Run works until ctx ends.
+func (d *Resolver) Run(ctx context.Context) {
 	const hands = 4 // looks under way at a time: they are round trips
 	var all sync.WaitGroup
 	for range hands {
@@ -285,7 +285,7 @@ func (d *dependents) run(ctx context.Context) {
 			for {
 				select {
 				case id := <-d.over:
-					if err := d.c.resolveChildren(ctx, id); err != nil && ctx.Err() == nil {
+					if err := d.c.ResolveChildren(ctx, id); err != nil && ctx.Err() == nil {
 						d.log.Warn("jobs that wait for another are looked at later", "job", id, "error", err)
 					}
 				case <-ctx.Done():
@@ -303,7 +303,7 @@ func (d *dependents) run(ctx context.Context) {
 // The request waits at the server instead of being answered at once where there is nothing: the server refuses the latter by a count of what is
 // pending, which drifts where messages are removed while they are delivered (nats-server 2.15.2), as happens here all the time. One random graph
 // in some hundreds had a waiting job that was not seen for longer than 10 s (measured).
-func (d *dependents) look(ctx context.Context) {
+func (d *Resolver) look(ctx context.Context) {
 	const patience = time.Second // also how old the knowledge may be that nothing waits
 	var cons jetstream.Consumer
 	for ctx.Err() == nil {
@@ -350,7 +350,7 @@ func (d *dependents) look(ctx context.Context) {
 }
 
 // pause waits a second after an error.
-func (d *dependents) pause(ctx context.Context, what string, err error) {
+func (d *Resolver) pause(ctx context.Context, what string, err error) {
 	if ctx.Err() != nil {
 		return
 	}
@@ -362,10 +362,10 @@ func (d *dependents) pause(ctx context.Context, what string, err error) {
 }
 
 // open makes the resolver.
-func (d *dependents) open(ctx context.Context) (cons jetstream.Consumer, err error) {
-	err = d.c.Retry(ctx, "open the queue of waiting jobs", func(ctx context.Context) error {
-		cons, err = d.c.JS.CreateOrUpdateConsumer(ctx, wire.WaitStream, jetstream.ConsumerConfig{
-			Durable: resolver, AckPolicy: jetstream.AckExplicitPolicy, AckWait: d.c.Lease, MaxDeliver: -1,
+func (d *Resolver) open(ctx context.Context) (cons jetstream.Consumer, err error) {
+	err = d.c.conn.Retry(ctx, "open the queue of waiting jobs", func(ctx context.Context) error {
+		cons, err = d.c.conn.JS.CreateOrUpdateConsumer(ctx, wire.WaitStream, jetstream.ConsumerConfig{
+			Durable: resolver, AckPolicy: jetstream.AckExplicitPolicy, AckWait: d.c.conn.Lease, MaxDeliver: -1,
 			FilterSubject: "exo.wait.>", MaxAckPending: natsconn.MaxWaiting,
 		})
 		return err
@@ -374,8 +374,8 @@ func (d *dependents) open(ctx context.Context) (cons jetstream.Consumer, err err
 }
 
 // count learns whether anything waits. There are other messages in that stream, and the count of the consumer is not to be relied on.
-func (d *dependents) count(ctx context.Context) error {
-	_, err := d.c.Next(ctx, wire.WaitStream, "exo.wait.>", 1)
+func (d *Resolver) count(ctx context.Context) error {
+	_, err := d.c.conn.Next(ctx, wire.WaitStream, "exo.wait.>", 1)
 	if err == nil || errors.Is(err, jobs.ErrNotFound) {
 		d.waiting.Store(err == nil)
 		return nil
@@ -383,11 +383,11 @@ func (d *dependents) count(ctx context.Context) error {
 	return err
 }
 
-func (d *dependents) one(ctx context.Context, m jetstream.Msg) {
+func (d *Resolver) one(ctx context.Context, m jetstream.Msg) {
 	subject := m.Subject()
-	f, err := d.c.resolve(ctx, subject, nil)
+	f, err := d.c.Resolve(ctx, subject, nil)
 	if err == nil && f == ended {
-		err = d.c.resolveChildren(ctx, subject[strings.LastIndex(subject, ".")+1:])
+		err = d.c.ResolveChildren(ctx, subject[strings.LastIndex(subject, ".")+1:])
 	}
 	if err != nil {
 		d.log.Warn("waiting job is looked at later", "subject", subject, "error", err)
@@ -398,10 +398,10 @@ func (d *dependents) one(ctx context.Context, m jetstream.Msg) {
 	}
 	pause := lastPause
 	if meta, merr := m.Metadata(); merr == nil {
-		pause = backoff(int(min(meta.NumDelivered, 7)))
+		pause = Backoff(int(min(meta.NumDelivered, 7)))
 	}
 	if j, jerr := jobs.DecodeJob(m.Data()); jerr == nil && !j.Deadline.IsZero() {
-		pause = max(firstPause, min(pause, time.Until(j.Deadline)))
+		pause = max(FirstPause, min(pause, time.Until(j.Deadline)))
 	}
 	_ = m.NakWithDelay(pause)
 }

@@ -1,4 +1,4 @@
-package natsq
+package queue
 
 import (
 	"context"
@@ -21,7 +21,7 @@ import (
 
 // submitGraph stores jobs as waiting, all or none: those with parents and those that they wait for. The resolver moves them on, and so does
 // this call, as far as it comes.
-func (c *Conn) submitGraph(ctx context.Context, what string, batch []jobs.Job, forgiven uint64) error {
+func (q *Queue) submitGraph(ctx context.Context, what string, batch []jobs.Job, forgiven uint64) error {
 	for _, j := range batch {
 		if err := j.WithDefaults().Validate(); err != nil {
 			return err
@@ -32,13 +32,13 @@ func (c *Conn) submitGraph(ctx context.Context, what string, batch []jobs.Job, f
 	}
 	var msgs []*nats.Msg
 	for _, j := range batch {
-		m, j, err := c.prepare(ctx, j)
+		m, j, err := q.Prepare(ctx, j)
 		if err != nil {
 			return err
 		}
 		m.Subject = wire.SourceOf(j).Wait(j.ID)
 		if forgiven > 0 {
-			natsconn.SetHeader(m, headerForgiven, strconv.FormatUint(forgiven, 10))
+			natsconn.SetHeader(m, HeaderForgiven, strconv.FormatUint(forgiven, 10))
 		}
 		msgs = append(msgs, m)
 		for _, p := range j.After {
@@ -48,12 +48,12 @@ func (c *Conn) submitGraph(ctx context.Context, what string, batch []jobs.Job, f
 	if len(msgs) > jobs.MaxBatch {
 		return jobs.Errorf(jobs.CodeInvalid, "%s: they and what they wait for are %d together: at most %d are submitted as one: submit the parents first", what, len(msgs), jobs.MaxBatch)
 	}
-	if err := c.checkGraph(ctx, batch); err != nil {
+	if err := q.checkGraph(ctx, batch); err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
-	unsure, err := c.PublishBatch(ctx, c.RetryUnlessFull, what, msgs)
+	unsure, err := q.conn.PublishBatch(ctx, q.conn.RetryUnlessFull, what, msgs)
 	if exists, _ := natsconn.Rejected(err); exists {
-		found, first, ferr := c.present(ctx, batch)
+		found, first, ferr := q.present(ctx, batch)
 		switch {
 		case ferr != nil:
 			return fmt.Errorf("%s: %w", what, ferr)
@@ -62,14 +62,14 @@ func (c *Conn) submitGraph(ctx context.Context, what string, batch []jobs.Job, f
 		case found > 0:
 			return fmt.Errorf("%s: none was stored, because job %s exists: %w", what, first, jobs.ErrExists)
 		default: // edges that a withdrawn job of that id has left
-			if err := c.clearEdges(ctx, batch); err != nil {
+			if err := q.clearEdges(ctx, batch); err != nil {
 				return fmt.Errorf("%s: %w", what, err)
 			}
-			_, err = c.PublishBatch(ctx, c.RetryUnlessFull, what, msgs)
+			_, err = q.conn.PublishBatch(ctx, q.conn.RetryUnlessFull, what, msgs)
 		}
 	}
 	if err != nil {
-		return submitError(what, err)
+		return SubmitError(what, err)
 	}
 	inside := map[string]bool{}
 	for _, j := range batch {
@@ -81,8 +81,8 @@ func (c *Conn) submitGraph(ctx context.Context, what string, batch []jobs.Job, f
 			return nil
 		}
 		subject := wire.SourceOf(j).Wait(j.ID)
-		if f, err := c.resolve(ctx, subject, nil); err == nil && f == ended {
-			return c.resolveChildren(ctx, j.ID)
+		if f, err := q.Resolve(ctx, subject, nil); err == nil && f == ended {
+			return q.ResolveChildren(ctx, j.ID)
 		}
 		return nil
 	})
@@ -91,7 +91,7 @@ func (c *Conn) submitGraph(ctx context.Context, what string, batch []jobs.Job, f
 
 // checkGraph asks what the server would not notice: that a job is over, queued or delayed, that nothing is known of a parent, and that a
 // circle would close.
-func (c *Conn) checkGraph(ctx context.Context, batch []jobs.Job) error {
+func (q *Queue) checkGraph(ctx context.Context, batch []jobs.Job) error {
 	inside := map[string]bool{}
 	child := map[string]string{} // of a parent outside
 	for _, j := range batch {
@@ -107,10 +107,10 @@ func (c *Conn) checkGraph(ctx context.Context, batch []jobs.Job) error {
 		}
 	}
 	err := each(batch, func(j jobs.Job) error {
-		if err := c.unknown(ctx, j); err != nil {
+		if err := q.unknown(ctx, j); err != nil {
 			return err
 		}
-		if _, err := c.Last(ctx, wire.JobStream(j.Pool), wire.SourceOf(j).Job(j.ID)); err == nil {
+		if _, err := q.conn.Last(ctx, wire.JobStream(j.Pool), wire.SourceOf(j).Job(j.ID)); err == nil {
 			return fmt.Errorf("job %s is queued: %w", j.ID, jobs.ErrExists)
 		} else if !errors.Is(err, jobs.ErrNotFound) {
 			return err
@@ -118,7 +118,7 @@ func (c *Conn) checkGraph(ctx context.Context, batch []jobs.Job) error {
 		if len(j.After) == 0 {
 			return nil
 		}
-		m, err := c.Next(ctx, wire.WaitStream, wire.EdgeSubject(j.ID, "*"), 1)
+		m, err := q.conn.Next(ctx, wire.WaitStream, wire.EdgeSubject(j.ID, "*"), 1)
 		if errors.Is(err, jobs.ErrNotFound) {
 			return nil
 		}
@@ -131,7 +131,7 @@ func (c *Conn) checkGraph(ctx context.Context, batch []jobs.Job) error {
 		return err
 	}
 	return each(outside, func(p jobs.Job) error {
-		there, err := c.standing(ctx, p.ID)
+		there, err := q.Known(ctx, p.ID)
 		if err == nil && !there {
 			err = jobs.Errorf(jobs.CodeInvalid, "job %s waits for %s, of which nothing is known: submit that first, or both together; a job that is over is known while its result is kept", child[p.ID], p.ID)
 		}
@@ -139,9 +139,9 @@ func (c *Conn) checkGraph(ctx context.Context, batch []jobs.Job) error {
 	})
 }
 
-// standing says whether anything is known of a job: that it waits, is delayed, queued or over, or is a dead letter. A job moves forwards
+// Known says whether anything is known of a job: that it waits, is delayed, queued or over, or is a dead letter. A job moves forwards
 // through these places and is written to one before it leaves the last; only a redrive goes back, and for that there is the second look.
-func (c *Conn) standing(ctx context.Context, id string) (bool, error) {
+func (q *Queue) Known(ctx context.Context, id string) (bool, error) {
 	places := [][2]string{{wire.WaitStream, "exo.wait.*.*.*.*." + id}, {wire.SchedStream, "exo.sched.*.*.*.*." + id}, {wire.SchedStream, "exo.due.*.*.*.*." + id}}
 	for _, p := range wire.Pools() {
 		places = append(places, [2]string{wire.JobStream(p), "exo.job." + string(p) + ".*.*.*." + id})
@@ -149,7 +149,7 @@ func (c *Conn) standing(ctx context.Context, id string) (bool, error) {
 	places = append(places, [2]string{wire.ResultStream, wire.ResultSubject(id)}, [2]string{wire.DeadStream, "exo.dead.*.*.*." + id})
 	for range 2 {
 		for _, place := range places {
-			if _, err := c.Last(ctx, place[0], place[1]); err == nil {
+			if _, err := q.conn.Last(ctx, place[0], place[1]); err == nil {
 				return true, nil
 			} else if !errors.Is(err, jobs.ErrNotFound) {
 				return false, err
@@ -160,11 +160,11 @@ func (c *Conn) standing(ctx context.Context, id string) (bool, error) {
 }
 
 // present counts the jobs of which something is known, and names the first in order.
-func (c *Conn) present(ctx context.Context, batch []jobs.Job) (n int, first string, err error) {
+func (q *Queue) present(ctx context.Context, batch []jobs.Job) (n int, first string, err error) {
 	var mu sync.Mutex
 	there := map[string]bool{}
 	err = each(batch, func(j jobs.Job) error {
-		ok, err := c.standing(ctx, j.ID)
+		ok, err := q.Known(ctx, j.ID)
 		mu.Lock()
 		there[j.ID] = ok
 		mu.Unlock()
@@ -181,10 +181,10 @@ func (c *Conn) present(ctx context.Context, batch []jobs.Job) (n int, first stri
 }
 
 // clearEdges removes edges to jobs that do not wait.
-func (c *Conn) clearEdges(ctx context.Context, batch []jobs.Job) error {
+func (q *Queue) clearEdges(ctx context.Context, batch []jobs.Job) error {
 	return each(batch, func(j jobs.Job) error {
 		for _, p := range j.After {
-			if _, err := c.Purge(ctx, wire.WaitStream, wire.EdgeSubject(p, j.ID)); err != nil {
+			if _, err := q.conn.Purge(ctx, wire.WaitStream, wire.EdgeSubject(p, j.ID)); err != nil {
 				return err
 			}
 		}
@@ -193,12 +193,12 @@ func (c *Conn) clearEdges(ctx context.Context, batch []jobs.Job) error {
 }
 
 // Missing lists the parents of a waiting job that are not over, in the order of its After; none when it waits for no job.
-func (c *Conn) Missing(ctx context.Context, j jobs.Job) ([]string, error) {
+func (q *Queue) Missing(ctx context.Context, j jobs.Job) ([]string, error) {
 	s := wire.SourceOf(j)
 	if len(j.After) == 0 || !s.Valid() {
 		return nil, nil
 	}
-	m, err := c.Last(ctx, wire.WaitStream, s.Wait(j.ID))
+	m, err := q.conn.Last(ctx, wire.WaitStream, s.Wait(j.ID))
 	if errors.Is(err, jobs.ErrNotFound) {
 		return nil, nil
 	}
@@ -207,7 +207,7 @@ func (c *Conn) Missing(ctx context.Context, j jobs.Job) ([]string, error) {
 	}
 	var all []string
 	for i, p := range j.After {
-		there, err := c.edge(ctx, m.Seq, i, p, j.ID)
+		there, err := q.edge(ctx, m.Seq, i, p, j.ID)
 		if err != nil {
 			return nil, err
 		}
@@ -219,10 +219,10 @@ func (c *Conn) Missing(ctx context.Context, j jobs.Job) ([]string, error) {
 }
 
 // edge says whether edge i of the job that waits at a sequence number is there.
-func (c *Conn) edge(ctx context.Context, job uint64, i int, parent, child string) (bool, error) {
+func (q *Queue) edge(ctx context.Context, job uint64, i int, parent, child string) (bool, error) {
 	var m *natsconn.Message
-	err := c.Retry(ctx, "read the edge from "+parent+" to "+child, func(ctx context.Context) (err error) {
-		m, err = c.GetOnce(ctx, wire.WaitStream, map[string]any{"seq": edgeSeq(job, i)})
+	err := q.conn.Retry(ctx, "read the edge from "+parent+" to "+child, func(ctx context.Context) (err error) {
+		m, err = q.conn.GetOnce(ctx, wire.WaitStream, map[string]any{"seq": edgeSeq(job, i)})
 		return err
 	})
 	if errors.Is(err, jobs.ErrNotFound) {
@@ -235,15 +235,15 @@ func edgeSeq(job uint64, i int) uint64 { return job + 1 + uint64(i) }
 
 // unwait removes a waiting job and its edges. The job goes first: whoever finds it without edges looks whether it still
 // stands.
-func (c *Conn) unwait(ctx context.Context, m *natsconn.Message, parents []string) error {
-	if err := c.Remove(ctx, wire.WaitStream, m.Seq); err != nil {
+func (q *Queue) unwait(ctx context.Context, m *natsconn.Message, parents []string) error {
+	if err := q.conn.Remove(ctx, wire.WaitStream, m.Seq); err != nil {
 		return err
 	}
 	id := m.Subject[strings.LastIndex(m.Subject, ".")+1:]
 	for i, p := range parents {
-		there, err := c.edge(ctx, m.Seq, i, p, id)
+		there, err := q.edge(ctx, m.Seq, i, p, id)
 		if err == nil && there {
-			err = c.Remove(ctx, wire.WaitStream, edgeSeq(m.Seq, i))
+			err = q.conn.Remove(ctx, wire.WaitStream, edgeSeq(m.Seq, i))
 		}
 		if err != nil {
 			return err
@@ -253,8 +253,8 @@ func (c *Conn) unwait(ctx context.Context, m *natsconn.Message, parents []string
 }
 
 // withdrawWaiting takes a job that waits for others away; waiting says whether it did.
-func (c *Conn) withdrawWaiting(ctx context.Context, s wire.Source, id string) (waiting bool, err error) {
-	m, err := c.Last(ctx, wire.WaitStream, s.Wait(id))
+func (q *Queue) withdrawWaiting(ctx context.Context, s wire.Source, id string) (waiting bool, err error) {
+	m, err := q.conn.Last(ctx, wire.WaitStream, s.Wait(id))
 	if errors.Is(err, jobs.ErrNotFound) {
 		return false, nil
 	}
@@ -262,7 +262,7 @@ func (c *Conn) withdrawWaiting(ctx context.Context, s wire.Source, id string) (w
 		return false, err
 	}
 	j, _ := jobs.DecodeJob(m.Data) // what is no job has no edges
-	return true, c.unwait(ctx, m, j.After)
+	return true, q.unwait(ctx, m, j.After)
 }
 
 // msgID makes the moves of one waiting job one for the server, which remembers them for two minutes.

@@ -1,4 +1,4 @@
-package natsq
+package queue
 
 import (
 	"bytes"
@@ -26,47 +26,47 @@ import (
 // jobs.ErrFull when the queue has no room, or the tenant has as many jobs there as it may; jobs.RetryAfter says when it may have room. The same call may be repeated after jobs.ErrUnavailable. While a job is queued its id
 // is compared among those of its kind, lane and tenant: a second job of that id elsewhere runs too, and of their results
 // the first stands. So does one without parents while a job of its id waits for others.
-func (c *Conn) Submit(ctx context.Context, j jobs.Job) error { return c.admit(ctx, j, false) }
+func (q *Queue) Submit(ctx context.Context, j jobs.Job) error { return q.SubmitNew(ctx, j, false) }
 
-// admit is Submit; made says that the id was made for this call.
-func (c *Conn) admit(ctx context.Context, j jobs.Job, made bool) error {
-	if err := c.room(ctx, j); err != nil {
+// SubmitNew is Submit; made says that the id was made for this call.
+func (q *Queue) SubmitNew(ctx context.Context, j jobs.Job, made bool) error {
+	if err := q.room(ctx, j); err != nil {
 		return fmt.Errorf("submit job %s: %w", j.ID, err)
 	}
-	return c.submit(ctx, j, 0, made)
+	return q.submit(ctx, j, 0, made)
 }
 
 // submit is Submit for a job whose cancellations up to the revision forgiven do not count. Of one whose id was made for this call nothing
 // can be known, so it is not asked for.
-func (c *Conn) submit(ctx context.Context, j jobs.Job, forgiven uint64, made bool) (err error) {
-	ctx, span := c.submitting(ctx, j)
+func (q *Queue) submit(ctx context.Context, j jobs.Job, forgiven uint64, made bool) (err error) {
+	ctx, span := q.StartSubmit(ctx, j)
 	defer func() { natsconn.EndSpan(span, err) }()
 	what := "submit job " + j.ID
 	if len(j.After) > 0 {
-		return c.submitGraph(ctx, what, []jobs.Job{j}, forgiven)
+		return q.submitGraph(ctx, what, []jobs.Job{j}, forgiven)
 	}
-	m, j, err := c.prepare(ctx, j)
+	m, j, err := q.Prepare(ctx, j)
 	if err != nil {
 		return err
 	}
 	if forgiven > 0 {
-		natsconn.SetHeader(m, headerForgiven, strconv.FormatUint(forgiven, 10))
+		natsconn.SetHeader(m, HeaderForgiven, strconv.FormatUint(forgiven, 10))
 	}
 	if j.NotBefore.After(time.Now()) {
 		if !made {
-			if err := c.unknown(ctx, j); err != nil {
+			if err := q.unknown(ctx, j); err != nil {
 				return fmt.Errorf("%s: %w", what, err)
 			}
 		}
-		return c.schedule(ctx, j, m)
+		return q.schedule(ctx, j, m)
 	}
-	if err := c.ensure(ctx, wire.SourceOf(j)); err != nil {
+	if err := q.EnsureConsumer(ctx, wire.SourceOf(j)); err != nil {
 		return err
 	}
-	return c.intake.hand(ctx, &arrival{what: what, job: j, m: m, made: made})
+	return q.batcher.submit(ctx, &submission{what: what, job: j, m: m, made: made})
 }
 
-func submitError(what string, err error) error {
+func SubmitError(what string, err error) error {
 	if exists, full := natsconn.Rejected(err); exists {
 		return fmt.Errorf("%s: %w", what, jobs.ErrExists)
 	} else if full {
@@ -79,21 +79,21 @@ func submitError(what string, err error) error {
 // stored and the error, jobs.ErrExists, names it. Jobs that wait for others may be submitted with those, in any order, of both
 // pools and delayed; jobs and parents together are at most jobs.MaxBatch. Without such a job none of them may be delayed, or have the
 // id of one that is: then it is done now, and once. It returns when all are stored.
-func (c *Conn) SubmitBatch(ctx context.Context, batch []jobs.Job) (err error) {
+func (q *Queue) SubmitBatch(ctx context.Context, batch []jobs.Job) (err error) {
 	if len(batch) == 0 {
 		return nil
 	}
-	ctx, span := c.submitting(ctx, batch...)
+	ctx, span := q.StartSubmit(ctx, batch...)
 	defer func() { natsconn.EndSpan(span, err) }()
 	if len(batch) > jobs.MaxBatch {
 		return jobs.Errorf(jobs.CodeInvalid, "a batch of %d jobs: at most %d are submitted as one", len(batch), jobs.MaxBatch)
 	}
 	what := fmt.Sprintf("submit %d jobs", len(batch))
-	if err := c.room(ctx, batch...); err != nil {
+	if err := q.room(ctx, batch...); err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
 	if slices.ContainsFunc(batch, func(j jobs.Job) bool { return len(j.After) > 0 }) {
-		return c.submitGraph(ctx, what, batch, 0)
+		return q.submitGraph(ctx, what, batch, 0)
 	}
 	msgs := make([]*nats.Msg, len(batch))
 	seen := make(map[string]bool, len(batch))
@@ -108,22 +108,22 @@ func (c *Conn) SubmitBatch(ctx context.Context, batch []jobs.Job) (err error) {
 			return fmt.Errorf("%s: job %s is in the batch twice: %w", what, j.ID, jobs.ErrExists)
 		}
 		seen[j.ID] = true
-		m, j, err := c.prepare(ctx, j)
+		m, j, err := q.Prepare(ctx, j)
 		if err != nil {
 			return err
 		}
-		if err := c.ensure(ctx, wire.SourceOf(j)); err != nil {
+		if err := q.EnsureConsumer(ctx, wire.SourceOf(j)); err != nil {
 			return err
 		}
 		msgs[i] = m
 	}
-	if err := c.noResults(ctx, batch); err != nil {
+	if err := q.noResults(ctx, batch); err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
-	unsure, err := c.PublishBatch(ctx, c.RetryUnlessFull, what, msgs)
+	unsure, err := q.conn.PublishBatch(ctx, q.conn.RetryUnlessFull, what, msgs)
 	if exists, _ := natsconn.Rejected(err); exists {
 		// Which one? And if the acknowledgement of an earlier try was lost, it is all of them.
-		found, first, ferr := c.known(ctx, batch)
+		found, first, ferr := q.countKnown(ctx, batch)
 		if ferr != nil {
 			return fmt.Errorf("%s: %w", what, ferr)
 		}
@@ -132,7 +132,7 @@ func (c *Conn) SubmitBatch(ctx context.Context, batch []jobs.Job) (err error) {
 		}
 		return fmt.Errorf("%s: none was stored, because job %s exists: %w", what, first, jobs.ErrExists)
 	}
-	return submitError(what, err)
+	return SubmitError(what, err)
 }
 
 // each calls fn for every job, a few at a time, and returns the first error.
@@ -155,21 +155,21 @@ func each(batch []jobs.Job, fn func(jobs.Job) error) error {
 }
 
 // noResults fails with jobs.ErrExists when one of the jobs is over.
-func (c *Conn) noResults(ctx context.Context, batch []jobs.Job) error {
-	if c.noneAtOnce(ctx, batch) {
+func (q *Queue) noResults(ctx context.Context, batch []jobs.Job) error {
+	if q.noneAtOnce(ctx, batch) {
 		return nil
 	}
-	return each(batch, func(j jobs.Job) error { return c.fresh(ctx, jobs.Job{ID: j.ID}) })
+	return each(batch, func(j jobs.Job) error { return q.fresh(ctx, jobs.Job{ID: j.ID}) })
 }
 
-// known counts the jobs that are queued or over, and names the first in order.
-func (c *Conn) known(ctx context.Context, batch []jobs.Job) (n int, first string, err error) {
+// countKnown counts the jobs that are queued or over, and names the first in order.
+func (q *Queue) countKnown(ctx context.Context, batch []jobs.Job) (n int, first string, err error) {
 	var mu sync.Mutex
 	there := map[string]bool{}
 	err = each(batch, func(j jobs.Job) error {
-		err := c.fresh(ctx, jobs.Job{ID: j.ID})
+		err := q.fresh(ctx, jobs.Job{ID: j.ID})
 		if err == nil {
-			if _, lerr := c.Last(ctx, wire.JobStream(j.Pool), wire.SourceOf(j).Job(j.ID)); lerr == nil {
+			if _, lerr := q.conn.Last(ctx, wire.JobStream(j.Pool), wire.SourceOf(j).Job(j.ID)); lerr == nil {
 				err = jobs.ErrExists
 			} else if !errors.Is(lerr, jobs.ErrNotFound) {
 				return lerr
@@ -194,14 +194,14 @@ func (c *Conn) known(ctx context.Context, batch []jobs.Job) (n int, first string
 }
 
 // unknown fails with jobs.ErrExists when a job is over or delayed. That it is queued is noticed when it is stored.
-func (c *Conn) unknown(ctx context.Context, j jobs.Job) error {
+func (q *Queue) unknown(ctx context.Context, j jobs.Job) error {
 	held := make(chan error, 1)
 	go func() { // beside the other question: two round trips would be half of a submission's time
 		s := wire.SourceOf(j)
-		_, err := c.Last(ctx, wire.SchedStream, "exo.*."+s.Tail()+"."+j.ID)
+		_, err := q.conn.Last(ctx, wire.SchedStream, "exo.*."+s.Tail()+"."+j.ID)
 		held <- err
 	}()
-	err := c.fresh(ctx, j)
+	err := q.fresh(ctx, j)
 	herr := <-held
 	switch {
 	case err != nil:
@@ -215,8 +215,8 @@ func (c *Conn) unknown(ctx context.Context, j jobs.Job) error {
 }
 
 // fresh fails with jobs.ErrExists when a job of that id has a result.
-func (c *Conn) fresh(ctx context.Context, j jobs.Job) error {
-	_, err := c.result(ctx, j.ID)
+func (q *Queue) fresh(ctx context.Context, j jobs.Job) error {
+	_, err := q.Lookup(ctx, j.ID)
 	switch {
 	case err == nil:
 		return fmt.Errorf("job %s has a result: %w", j.ID, jobs.ErrExists)
@@ -226,14 +226,14 @@ func (c *Conn) fresh(ctx context.Context, j jobs.Job) error {
 	return err
 }
 
-// prepare makes a job's message, with a large spec put into the object store.
-func (c *Conn) prepare(ctx context.Context, j jobs.Job) (*nats.Msg, jobs.Job, error) {
+// Prepare makes a job's message, with a large spec put into the object store.
+func (q *Queue) Prepare(ctx context.Context, j jobs.Job) (*nats.Msg, jobs.Job, error) {
 	j = j.WithDefaults()
 	if err := j.Validate(); err != nil {
 		return nil, j, err
 	}
 	if len(j.Spec) > jobs.MaxInline {
-		ref, err := c.putSpec(ctx, j)
+		ref, err := q.putSpec(ctx, j)
 		if err != nil {
 			return nil, j, err
 		}
@@ -247,26 +247,26 @@ func (c *Conn) prepare(ctx context.Context, j jobs.Job) (*nats.Msg, jobs.Job, er
 		return nil, j, fmt.Errorf("submit job %s: %w", j.ID, err)
 	}
 	m := &nats.Msg{Subject: wire.SourceOf(j).Job(j.ID), Data: data}
-	c.Inject(ctx, m)
+	q.conn.Inject(ctx, m)
 	return m, j, nil
 }
 
 // putSpec stores a spec under a name of job and content, so that nobody else's job holds it and a repeated call stores
 // the same.
-func (c *Conn) putSpec(ctx context.Context, j jobs.Job) (*jobs.ObjectRef, error) {
+func (q *Queue) putSpec(ctx context.Context, j jobs.Job) (*jobs.ObjectRef, error) {
 	sum := sha256.Sum256(j.Spec)
 	ref := &jobs.ObjectRef{SHA256: hex.EncodeToString(sum[:]), Size: int64(len(j.Spec))}
 	ref.Name = "spec-" + j.ID + "-" + ref.SHA256
-	_, err := c.Objects.PutNamed(ctx, ref.Name, jobs.OwnerOf(j), bytes.NewReader(j.Spec)) // under no name of the tenant's: no job can read it as a source
+	_, err := q.objects.PutNamed(ctx, ref.Name, jobs.OwnerOf(j), bytes.NewReader(j.Spec)) // under no name of the tenant's: no job can read it as a source
 	if natsconn.IsNoSpace(err) {
 		err = natsconn.NoSpaceError("store the spec of job " + j.ID)
 	}
 	return ref, err
 }
 
-// getSpec reads a spec back and checks that it is the one that was put.
-func (c *Conn) getSpec(ctx context.Context, ref *jobs.ObjectRef) ([]byte, error) {
-	r, err := c.Objects.OpenNamed(ctx, ref.Name)
+// Spec reads a spec back and checks that it is the one that was put.
+func (q *Queue) Spec(ctx context.Context, ref *jobs.ObjectRef) ([]byte, error) {
+	r, err := q.objects.OpenNamed(ctx, ref.Name)
 	if errors.Is(err, jobs.ErrNotFound) {
 		return nil, jobs.Errorf(jobs.CodeInvalid, "its spec is not in the object store any more: %s: submit it again", ref.Name)
 	}
@@ -297,17 +297,17 @@ func checkSpec(data []byte) error {
 	return nil
 }
 
-// ensure makes the consumer of a source unless this connection has seen it.
-func (c *Conn) ensure(ctx context.Context, s wire.Source) error {
-	if _, ok := c.sources.Load(s); ok {
+// EnsureConsumer makes the consumer of a source unless this connection has seen it.
+func (q *Queue) EnsureConsumer(ctx context.Context, s wire.Source) error {
+	if _, ok := q.sources.Load(s); ok {
 		return nil
 	}
 	what := fmt.Sprintf("open queue %s", s.Tail())
-	err := c.Retry(ctx, what, func(ctx context.Context) error {
-		_, err := c.JS.CreateOrUpdateConsumer(ctx, wire.JobStream(s.Pool), jetstream.ConsumerConfig{
+	err := q.conn.Retry(ctx, what, func(ctx context.Context) error {
+		_, err := q.conn.JS.CreateOrUpdateConsumer(ctx, wire.JobStream(s.Pool), jetstream.ConsumerConfig{
 			Durable:   s.Consumer(),
 			AckPolicy: jetstream.AckExplicitPolicy,
-			AckWait:   c.Lease,
+			AckWait:   q.conn.Lease,
 			// The worker counts attempts, so that the last one can leave a result.
 			MaxDeliver:    -1,
 			FilterSubject: s.Job("*"),
@@ -321,7 +321,7 @@ func (c *Conn) ensure(ctx context.Context, s wire.Source) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
-	c.sources.Store(s, true)
+	q.sources.Store(s, true)
 	return nil
 }
 

@@ -1,0 +1,206 @@
+package queue
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
+	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
+)
+
+// TestLetters: what a letter says, which a filter selects, how long its reason may be, and that a redrive gives a job a second life.
+func TestLetters(t *testing.T) {
+	_, c := inside(t)
+	ctx := t.Context()
+	for i, reason := range []string{"short", "two\r\nlines", strings.Repeat("x", natsconn.MaxReason), strings.Repeat("x", natsconn.MaxReason+1), strings.Repeat("ü", natsconn.MaxReason)} {
+		j := plain(fmt.Sprint("a", i)).WithDefaults()
+		data, err := json.Marshal(j)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.PutDeadLetter(ctx, c.conn.RetryIdempotent, wire.SourceOf(j), j.ID, data, jobs.Errorf(jobs.CodeInput, "%s", reason), i+1, "w"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var got []string
+	collect := func(f jobs.DeadFilter) (ids []string) {
+		t.Helper()
+		if err := c.DeadLetters(ctx, f, func(d jobs.DeadLetter) bool {
+			ids = append(ids, d.ID)
+			if d.Pool != jobs.PoolCPU || d.Kind != "k" || d.Tenant != jobs.DefaultTenant || d.Worker != "w" || d.Reason.Code != jobs.CodeInput || d.Attempts != int(d.ID[1]-'0')+1 || d.Died.IsZero() || len(d.Data) == 0 {
+				t.Errorf("%+.300v", d)
+			}
+			got = append(got, d.Reason.Message)
+			return true
+		}); err != nil {
+			t.Fatal(err)
+		}
+		return ids
+	}
+	if ids := collect(jobs.DeadFilter{}); !slices.Equal(ids, []string{"a0", "a1", "a2", "a3", "a4"}) {
+		t.Error(ids)
+	}
+	if want := []string{"short", "two  lines", strings.Repeat("x", 4096), strings.Repeat("x", 4096), strings.Repeat("ü", 2048)}; !slices.Equal(got, want) {
+		t.Errorf("reasons %.200q", got)
+	}
+	for _, f := range []jobs.DeadFilter{{ID: "a3"}, {Pool: jobs.PoolCPU, Kind: "k", Tenant: "default", ID: "a3"}} {
+		if ids := collect(f); !slices.Equal(ids, []string{"a3"}) {
+			t.Errorf("%+v: %v", f, ids)
+		}
+	}
+	for _, f := range []jobs.DeadFilter{{Pool: jobs.PoolGPU}, {Kind: "l"}, {Tenant: "t"}, {ID: "a9"}} {
+		if ids := collect(f); len(ids) != 0 {
+			t.Errorf("%+v: %v", f, ids)
+		}
+	}
+	for _, f := range []jobs.DeadFilter{{Pool: "*"}, {Kind: "a.b"}, {Tenant: ">"}, {ID: "a b"}} {
+		if err := c.DeadLetters(ctx, f, nil); err == nil {
+			t.Errorf("%+v is a filter", f)
+		}
+		if n, err := c.PurgeDead(ctx, f); err == nil || n != 0 {
+			t.Errorf("%+v is a filter: %d", f, n)
+		}
+	}
+	seen := 0
+	if err := c.DeadLetters(ctx, jobs.DeadFilter{}, func(jobs.DeadLetter) bool { seen++; return seen < 2 }); err != nil || seen != 2 {
+		t.Errorf("%d letters, %v", seen, err)
+	}
+	letter := func(id string) (d jobs.DeadLetter) {
+		t.Helper()
+		if err := c.DeadLetters(ctx, jobs.DeadFilter{ID: id}, func(one jobs.DeadLetter) bool { d = one; return true }); err != nil {
+			t.Fatal(err)
+		}
+		return d
+	}
+	wrong := letter("a0")
+	wrong.ID = "b"
+	if err := c.Redrive(ctx, wrong); err == nil || !strings.Contains(err.Error(), `holds a job with the id "a0"`) {
+		t.Error(err)
+	}
+	wrong.Data = []byte("{")
+	if err := c.Redrive(ctx, wrong); err == nil {
+		t.Error("a letter that is no job is redriven")
+	}
+	for id, status := range map[string]jobs.Status{"a0": jobs.Failed, "a1": jobs.Done, "a2": ""} {
+		if status != "" {
+			r := jobs.Result{Version: jobs.Version, JobID: id, Kind: "k", Status: status}
+			if status == jobs.Failed {
+				r.Error = &jobs.Error{Code: jobs.CodeInput, Message: "x"}
+			}
+			if _, err := c.PutResult(ctx, r, 60); err != nil {
+				t.Fatal(err)
+			}
+		}
+		d := letter(id)
+		for range 2 { // a call that failed in the middle may be repeated
+			if err := c.Redrive(ctx, d); err != nil && !errors.Is(err, jobs.ErrNotFound) {
+				t.Errorf("%s: %v", id, err)
+			}
+		}
+		_, err := c.Find(ctx, id)
+		if queued := err == nil; queued != (status != jobs.Done) {
+			t.Errorf("%s with the result %q is queued: %v, %v", id, status, queued, err)
+		}
+		if _, err := c.Lookup(ctx, id); (err == nil) != (status == jobs.Done) {
+			t.Errorf("%s: its result: %v", id, err)
+		}
+		if ids := collect(jobs.DeadFilter{ID: id}); len(ids) != 0 {
+			t.Errorf("%s: its letter is there", id)
+		}
+	}
+	if n, err := c.PurgeDead(ctx, jobs.DeadFilter{ID: "a3"}); n != 1 || err != nil {
+		t.Error(n, err)
+	}
+	if n, err := c.PurgeDead(ctx, jobs.DeadFilter{}); n != 1 || err != nil {
+		t.Error(n, err)
+	}
+	if _, err := deadLetter(&natsconn.Message{Subject: "exo.dead.cpu.k.default"}); err == nil {
+		t.Error("a letter on a short subject")
+	}
+}
+
+// TestTenantLimits: limits are set part by part, listed in order, and taken away; what is no tenant or no limit is refused.
+func TestTenantLimits(t *testing.T) {
+	_, c := inside(t)
+	ctx := t.Context()
+	if err := errors.Join(c.LimitTenant(ctx, "b", jobs.Limits{Rate: ptr(2.0)}), c.LimitTenant(ctx, "a", jobs.Limits{Queued: ptr(3)}), c.LimitTenant(ctx, jobs.EveryTenant, jobs.Limits{Concurrency: ptr(4)}), c.LimitTenant(ctx, "b", jobs.Limits{Weight: ptr(5.0)})); err != nil {
+		t.Fatal(err)
+	}
+	all, err := c.Tenants(ctx)
+	if err != nil || len(all) != 3 || all[0].Tenant != jobs.EveryTenant || all[1].Tenant != "a" || all[2].Tenant != "b" || *all[2].Rate != 2 || *all[2].Weight != 5 || *all[1].Queued != 3 {
+		t.Errorf("%+v, %v", all, err)
+	}
+	for _, tenant := range []string{"", "a b", "a.b", ">"} {
+		if c.LimitTenant(ctx, tenant, jobs.Limits{}) == nil || c.UnlimitTenant(ctx, tenant) == nil {
+			t.Errorf("%q is a tenant", tenant)
+		}
+	}
+	if c.LimitTenant(ctx, "a", jobs.Limits{Rate: ptr(-1.0)}) == nil {
+		t.Error("a negative rate")
+	}
+	if err := c.UnlimitTenant(ctx, "none"); !errors.Is(err, jobs.ErrNotFound) {
+		t.Error(err)
+	}
+	if err := c.UnlimitTenant(ctx, "b"); err != nil {
+		t.Error(err)
+	}
+	if err := c.UnlimitTenant(ctx, "b"); !errors.Is(err, jobs.ErrNotFound) {
+		t.Error(err)
+	}
+	if err := c.LimitTenant(ctx, "b", jobs.Limits{Queued: ptr(1)}); err != nil {
+		t.Error(err)
+	}
+	if l, _, err := c.limitsOf(ctx, "b"); err != nil || l.Rate != nil || *l.Queued != 1 {
+		t.Errorf("%+v, %v", l, err)
+	}
+	// A tenant may have three jobs in the queue, by submissions of one and of several.
+	job := func(id string) jobs.Job {
+		j := plain(id)
+		j.Tenant = "a"
+		return j
+	}
+	if err := errors.Join(c.Submit(ctx, job("a1")), c.SubmitBatch(ctx, []jobs.Job{job("a2"), job("a3")})); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Submit(ctx, job("a4")); !errors.Is(err, jobs.ErrFull) || jobs.RetryAfter(err) != time.Second || !strings.Contains(err.Error(), "has 3 jobs in the queue of pool cpu and may have 3") {
+		t.Errorf("%v, %v", err, jobs.RetryAfter(err))
+	}
+	if err := c.SubmitBatch(ctx, []jobs.Job{job("b1"), job("b2"), job("b3"), job("b4")}); !errors.Is(err, jobs.ErrFull) || !strings.Contains(err.Error(), "submit fewer at a time") {
+		t.Error(err)
+	}
+	if n, err := c.countQueued(ctx, jobs.PoolCPU, "a"); n != 3 || err != nil {
+		t.Error(n, err)
+	}
+	if n, err := c.countQueued(ctx, jobs.PoolCPU, "b"); n != 0 || err != nil {
+		t.Error(n, err)
+	}
+	for tenant, key := range map[string]string{jobs.EveryTenant: "tenant", "a": "tenant.a"} {
+		if got, ok := ParseTenantKey(key); tenantKey(tenant) != key || got != tenant || !ok {
+			t.Errorf("%s: %s, %s, %v", tenant, tenantKey(tenant), got, ok)
+		}
+	}
+	if _, ok := ParseTenantKey("pause.cpu"); ok {
+		t.Error("a pause is a tenant")
+	}
+}
+
+// FuzzHeaders: headers of dead letters may be anything.
+func FuzzHeaders(f *testing.F) {
+	f.Add("exo.dead.cpu.k.default.id", "io", "3")
+	f.Add("exo.dead", "", "1e9")
+	f.Add("exo.dead.......", "x", "\x00")
+	f.Fuzz(func(t *testing.T, subject, code, attempts string) {
+		d, err := deadLetter(&natsconn.Message{Subject: subject, Header: nats.Header{headerCode: {code}, headerAttempts: {attempts}}})
+		if err == nil && strings.Count(subject, ".") != 5 || err == nil && string(d.Reason.Code) != code {
+			t.Fatalf("%q: %+v", subject, d)
+		}
+	})
+}
