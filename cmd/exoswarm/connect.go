@@ -136,6 +136,11 @@ type submitter interface {
 	Cancel(ctx context.Context, id string, finish bool) error
 	// Retry queues a job that failed for good anew; jobs.ErrNotFound when it has no dead letter.
 	Retry(ctx context.Context, id string) error
+	scheduler
+}
+
+// scheduler adds and removes schedules.
+type scheduler interface {
 	AddSchedule(ctx context.Context, s jobs.Schedule) error
 	Schedules(ctx context.Context) ([]jobs.ScheduleState, error)
 	RemoveSchedule(ctx context.Context, name string) error
@@ -151,6 +156,7 @@ var (
 type direct struct {
 	*queue.Queue
 	*natsq.Conn
+	scheduler
 }
 
 func (d direct) Submit(ctx context.Context, j jobs.Job) (string, error) {
@@ -193,7 +199,7 @@ func (d direct) Watch(ctx context.Context, id string, fn func(json.RawMessage)) 
 }
 
 func (d direct) Retry(ctx context.Context, id string) error {
-	n, err := redrive(ctx, d.Conn, jobs.DeadFilter{ID: id})
+	n, err := redrive(ctx, d.conn, jobs.DeadFilter{ID: id})
 	if err == nil && n == 0 {
 		err = fmt.Errorf("job %s has no dead letter: only a job that failed for good can be tried again: %w", id, jobs.ErrNotFound)
 	}
@@ -226,7 +232,7 @@ func submitting(fn func(cmd *cobra.Command, args []string, c submitter) error) f
 			return err
 		}
 		defer c.Close()
-		return within(cmd, c, func() error { return fn(cmd, args, direct{c.Queue, c}) })
+		return within(cmd, c, func() error { return fn(cmd, args, direct{c.Queue, c, c.Schedules}) })
 	}
 }
 

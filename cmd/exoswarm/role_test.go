@@ -81,7 +81,7 @@ func TestGPUAgentRole(t *testing.T) {
 			return me.Queue.DeadLetters(t.Context(), jobs.DeadFilter{}, func(jobs.DeadLetter) bool { return true })
 		},
 		"limits":       func() error { _, err := me.Queue.Tenants(t.Context()); return err },
-		"schedules":    func() error { _, err := me.Schedules(t.Context()); return err },
+		"schedules":    func() error { _, err := me.Schedules.Schedules(t.Context()); return err },
 		"list objects": func() error { return me.Objects.Objects(t.Context(), func(objects.Object) bool { return true }) },
 		"submit":       func() error { return me.Queue.Submit(t.Context(), j) },
 		"cancel":       func() error { return me.Queue.Cancel(t.Context(), j, false) },

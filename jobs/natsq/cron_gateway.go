@@ -2,7 +2,6 @@ package natsq
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,25 +9,8 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/exoswarm/exoswarm/jobs"
-	"github.com/exoswarm/exoswarm/jobs/schema"
+	"github.com/exoswarm/exoswarm/jobs/natsq/schedules"
 )
-
-// ParseSchedule reads a request to add a schedule, whose version may be left out. The error is a *schema.Error, or says which rule
-// between two fields is broken.
-func ParseSchedule(data []byte) (jobs.Schedule, error) {
-	if err := schema.Validate(schema.Schedule, data); err != nil {
-		return jobs.Schedule{}, err
-	}
-	var s jobs.Schedule
-	if err := json.Unmarshal(data, &s); err != nil {
-		return s, jobs.Errorf(jobs.CodeInvalid, "schedule: %v", err)
-	}
-	s.Version = jobs.Version
-	if err := s.Validate(); err != nil {
-		return s, err
-	}
-	return s, schema.CheckSchedule(s)
-}
 
 // cron answers the requests about schedules; what is the subject behind cron.
 func (g *Gateway) cron(ctx context.Context, from owner, what string, m *nats.Msg, r *apiReply) error {
@@ -36,7 +18,7 @@ func (g *Gateway) cron(ctx context.Context, from owner, what string, m *nats.Msg
 	name = from.own(name)
 	switch {
 	case verb == "add" && name == "":
-		s, err := ParseSchedule(m.Data)
+		s, err := schedules.Parse(m.Data)
 		if err == nil {
 			s, err = from.schedule(s)
 		}
@@ -44,9 +26,9 @@ func (g *Gateway) cron(ctx context.Context, from owner, what string, m *nats.Msg
 		if err != nil {
 			return err
 		}
-		return g.c.AddSchedule(ctx, s)
+		return g.c.Schedules.AddSchedule(ctx, s)
 	case verb == "list" && name == "":
-		all, err := g.c.Schedules(ctx)
+		all, err := g.c.Schedules.Schedules(ctx)
 		all = slices.DeleteFunc(all, func(s jobs.ScheduleState) bool { return !from.mine(s.Schedule) })
 		if all == nil {
 			all = []jobs.ScheduleState{}
@@ -57,7 +39,7 @@ func (g *Gateway) cron(ctx context.Context, from owner, what string, m *nats.Msg
 	case verb == "remove", verb == "pause", verb == "resume":
 		r.Schedule = name
 		if from != "" {
-			s, _, err := g.c.readOne(ctx, name)
+			s, _, err := g.c.Schedules.Read(ctx, name)
 			if err == nil && !from.mine(s) {
 				err = fmt.Errorf("schedule %s: %w", name, jobs.ErrNotFound)
 			}
@@ -66,9 +48,9 @@ func (g *Gateway) cron(ctx context.Context, from owner, what string, m *nats.Msg
 			}
 		}
 		if verb == "remove" {
-			return g.c.RemoveSchedule(ctx, name)
+			return g.c.Schedules.RemoveSchedule(ctx, name)
 		}
-		return g.c.PauseSchedule(ctx, name, verb == "pause")
+		return g.c.Schedules.PauseSchedule(ctx, name, verb == "pause")
 	}
 	return jobs.Errorf(jobs.CodeInvalid, "%.100q: ask exo.api.cron.add, .list, .remove.NAME, .pause.NAME or .resume.NAME", m.Subject)
 }

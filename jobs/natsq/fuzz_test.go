@@ -15,6 +15,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
+	"github.com/exoswarm/exoswarm/jobs/natsq/schedules"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 	"github.com/exoswarm/exoswarm/jobs/schema"
 )
@@ -112,39 +113,7 @@ func FuzzRequest(f *testing.F) {
 		if err == nil {
 			classed(t, j.Validate())
 		}
-		s, err := ParseSchedule(data)
+		_, err = schedules.Parse(data)
 		classed(t, err)
-		if err == nil {
-			_, err := times(s)
-			classed(t, err)
-		}
-	})
-}
-
-// FuzzSchedule: a stranger's record of a schedule is followed or refused, and looking for its times ends soon.
-func FuzzSchedule(f *testing.F) {
-	f.Add([]byte(`{"v":1,"name":"n","cron":"* * * * *","zone":"UTC","missed":"once","job":{"pool":"cpu","kind":"k","spec":1}}`), int64(0))
-	f.Add([]byte(`{"v":1,"name":"n","cron":"0 0 29 2 *","zone":"Europe/Berlin","missed":"once","from":"0001-01-01T00:00:00Z","job":{"pool":"cpu","kind":"k","spec":1}}`), int64(1e9))
-	f.Add([]byte(`{"v":1,"name":"n","cron":"TZ=/ * * * *","zone":"../../etc","from":"9999-12-31T23:59:59Z","job":{"pool":"cpu","kind":"k"}}`), int64(-1))
-	f.Add([]byte(`{"v":1,"name":"n","cron":"*/99999999999 1-0 31 2 ?","job":{}}`), int64(4e9))
-	f.Fuzz(func(t *testing.T, data []byte, now int64) {
-		e, err := readSchedule("n", data)
-		classed(t, err)
-		if err != nil {
-			return
-		}
-		at := time.Unix(now%4e9, 0)
-		run := due(e.at, e.Missed, e.From, at)
-		if len(run) > int(grace/time.Minute)+1 {
-			t.Fatalf("%d runs at once of %s", len(run), data)
-		}
-		for _, when := range run {
-			if when.After(at) || when.Second() != 0 {
-				t.Fatalf("a run at %v, at %v", when, at)
-			}
-			if err := e.Run(when).Validate(); err != nil {
-				t.Fatalf("a run that is no job: %v", err)
-			}
-		}
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/publishmode"
 	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
 	"github.com/exoswarm/exoswarm/jobs/natsq/registry"
+	"github.com/exoswarm/exoswarm/jobs/natsq/schedules"
 	"github.com/exoswarm/exoswarm/jobs/natsq/swarmlog"
 	"github.com/exoswarm/exoswarm/jobs/natsq/userstream"
 )
@@ -16,11 +17,12 @@ import (
 // Conn is a connection to the queue. Its methods may be called from several goroutines.
 type Conn struct {
 	*natsconn.Conn
-	Registry *registry.Registry
-	Queue    *queue.Queue
-	Swarms   *swarmlog.Swarms
-	Streams  *userstream.Streams
-	Objects  *objects.Store
+	Registry  *registry.Registry
+	Queue     *queue.Queue
+	Schedules *schedules.Schedules
+	Swarms    *swarmlog.Swarms
+	Streams   *userstream.Streams
+	Objects   *objects.Store
 
 	resultsMode publishmode.Mode
 }
@@ -46,6 +48,7 @@ func Connect(ctx context.Context, o natsconn.Options) (*Conn, error) {
 	c := &Conn{Conn: k, Registry: registry.New(k), Streams: userstream.New(k)}
 	c.Objects = objects.New(k, func(ctx context.Context, job string) (bool, error) { return c.Queue.Known(ctx, job) })
 	c.Queue = queue.New(k, c.Registry, c.Objects)
+	c.Schedules = schedules.New(k, c.Queue)
 	c.Swarms = swarmlog.New(k, c.Registry, c.Queue)
 	return c, nil
 }

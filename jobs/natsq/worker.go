@@ -210,7 +210,7 @@ func (c *Conn) Work(ctx context.Context, o WorkerOptions) (_ *Worker, err error)
 	w.running.Go(func() { w.lookout(run) })
 	w.running.Go(func() { c.Queue.MoveDelayed(run, o.Logger) })
 	w.running.Go(func() { w.deps.Run(run) })
-	w.running.Go(func() { c.cron(run, o.Logger) })
+	w.running.Go(func() { c.Schedules.Run(run, o.Logger) })
 	go func() {
 		<-run.Done()
 		w.running.Wait()

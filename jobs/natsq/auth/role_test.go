@@ -206,7 +206,7 @@ func TestViewer(t *testing.T) {
 	if err := operator.Queue.LimitTenant(ctx, "acme", jobs.Limits{Weight: &weight}); err != nil {
 		t.Fatal(err)
 	}
-	if err := operator.AddSchedule(ctx, jobs.Schedule{Version: jobs.Version, Name: "n", Cron: "0 0 1 1 *", Job: jobs.Job{Pool: jobs.PoolCPU, Kind: "echo", Spec: json.RawMessage("1")}}); err != nil {
+	if err := operator.Schedules.AddSchedule(ctx, jobs.Schedule{Version: jobs.Version, Name: "n", Cron: "0 0 1 1 *", Job: jobs.Job{Pool: jobs.PoolCPU, Kind: "echo", Spec: json.RawMessage("1")}}); err != nil {
 		t.Fatal(err)
 	}
 	if err := operator.Queue.Pause(ctx, jobs.PoolGPU, ""); err != nil {
@@ -267,7 +267,7 @@ func TestViewer(t *testing.T) {
 	if all, err := me.Queue.Tenants(ctx); err != nil || len(all) != 1 || *all[0].Weight != 2 {
 		t.Errorf("%+v, %v", all, err)
 	}
-	if all, err := me.Schedules(ctx); err != nil || len(all) != 1 {
+	if all, err := me.Schedules.Schedules(ctx); err != nil || len(all) != 1 {
 		t.Errorf("%+v, %v", all, err)
 	}
 	if plan, err := me.Plan(ctx); err != nil || len(plan) != 0 {
@@ -281,7 +281,7 @@ func TestViewer(t *testing.T) {
 		"pause":       func() error { return me.Queue.Pause(ctx, jobs.PoolCPU, "") },
 		"limit":       func() error { return me.Queue.LimitTenant(ctx, "acme", jobs.Limits{Weight: &weight}) },
 		"unlimit":     func() error { return me.Queue.UnlimitTenant(ctx, "acme") },
-		"schedule":    func() error { return me.RemoveSchedule(ctx, "n") },
+		"schedule":    func() error { return me.Schedules.RemoveSchedule(ctx, "n") },
 		"redrive": func() error {
 			return me.Queue.Redrive(ctx, jobs.DeadLetter{ID: "dead", Data: mustJSON(t, job("fail", "dead"))})
 		},

@@ -1,4 +1,5 @@
-package natsq
+// Package schedules keeps the schedules of jobs, and submits their jobs at their times.
+package schedules
 
 import (
 	"context"
@@ -19,7 +20,17 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
+	"github.com/exoswarm/exoswarm/jobs/schema"
 )
+
+// Schedules reads and writes schedules. Its methods may be called from several goroutines.
+type Schedules struct {
+	conn  *natsconn.Conn
+	queue *queue.Queue
+}
+
+// New returns the schedules that a connection reaches. The connection stays the caller's.
+func New(c *natsconn.Conn, q *queue.Queue) *Schedules { return &Schedules{c, q} }
 
 // a container may have none, and a zone must mean the same everywhere
 
@@ -101,7 +112,7 @@ func latest(at cron.Schedule, cursor, now time.Time) (last time.Time) {
 }
 
 // AddSchedule stores a schedule, which every worker follows from then on. jobs.ErrExists when there is one of that name.
-func (c *Conn) AddSchedule(ctx context.Context, s jobs.Schedule) error {
+func (sc *Schedules) AddSchedule(ctx context.Context, s jobs.Schedule) error {
 	if err := s.Validate(); err != nil {
 		return err
 	}
@@ -116,7 +127,7 @@ func (c *Conn) AddSchedule(ctx context.Context, s jobs.Schedule) error {
 		return fmt.Errorf("add schedule %s: %w", s.Name, err)
 	}
 	what := "add schedule " + s.Name
-	err = c.InBucket(ctx, what, wire.CronBucket, func(ctx context.Context, kv jetstream.KeyValue) error {
+	err = sc.conn.InBucket(ctx, what, wire.CronBucket, func(ctx context.Context, kv jetstream.KeyValue) error {
 		_, err := kv.Create(ctx, s.Name, data)
 		return err
 	})
@@ -127,22 +138,22 @@ func (c *Conn) AddSchedule(ctx context.Context, s jobs.Schedule) error {
 }
 
 // RemoveSchedule ends a schedule; jobs that it has submitted go on. jobs.ErrNotFound when there is none of that name.
-func (c *Conn) RemoveSchedule(ctx context.Context, name string) error {
-	if _, _, err := c.readOne(ctx, name); err != nil {
+func (sc *Schedules) RemoveSchedule(ctx context.Context, name string) error {
+	if _, _, err := sc.Read(ctx, name); err != nil {
 		return err
 	}
-	err := c.InBucket(ctx, "remove schedule "+name, wire.CronBucket, func(ctx context.Context, kv jetstream.KeyValue) error { return kv.Purge(ctx, name) })
+	err := sc.conn.InBucket(ctx, "remove schedule "+name, wire.CronBucket, func(ctx context.Context, kv jetstream.KeyValue) error { return kv.Purge(ctx, name) })
 	if err != nil {
 		return err
 	}
-	_, err = c.Purge(ctx, wire.WaitStream, wire.FiredSubject(name, "*"))
+	_, err = sc.conn.Purge(ctx, wire.WaitStream, wire.FiredSubject(name, "*"))
 	return err
 }
 
 // PauseSchedule has a schedule stop, or go on. When it goes on the times in between are skipped, or made up for once, as its Missed says.
-func (c *Conn) PauseSchedule(ctx context.Context, name string, on bool) error {
+func (sc *Schedules) PauseSchedule(ctx context.Context, name string, on bool) error {
 	for {
-		s, revision, err := c.readOne(ctx, name)
+		s, revision, err := sc.Read(ctx, name)
 		if err != nil || s.Paused == on {
 			return err
 		}
@@ -153,7 +164,7 @@ func (c *Conn) PauseSchedule(ctx context.Context, name string, on bool) error {
 		if err != nil {
 			return fmt.Errorf("change schedule %s: %w", name, err)
 		}
-		err = c.InBucket(ctx, "change schedule "+name, wire.CronBucket, func(ctx context.Context, kv jetstream.KeyValue) error {
+		err = sc.conn.InBucket(ctx, "change schedule "+name, wire.CronBucket, func(ctx context.Context, kv jetstream.KeyValue) error {
 			_, err := kv.Update(ctx, name, data, revision)
 			return err
 		})
@@ -163,12 +174,12 @@ func (c *Conn) PauseSchedule(ctx context.Context, name string, on bool) error {
 	}
 }
 
-// readOne reads one schedule and its revision.
-func (c *Conn) readOne(ctx context.Context, name string) (s jobs.Schedule, revision uint64, err error) {
+// Read reads one schedule and its revision.
+func (sc *Schedules) Read(ctx context.Context, name string) (s jobs.Schedule, revision uint64, err error) {
 	if err := jobs.CheckID("schedule", name); err != nil {
 		return s, 0, err
 	}
-	err = c.InBucket(ctx, "read schedule "+name, wire.CronBucket, func(ctx context.Context, kv jetstream.KeyValue) error {
+	err = sc.conn.InBucket(ctx, "read schedule "+name, wire.CronBucket, func(ctx context.Context, kv jetstream.KeyValue) error {
 		e, err := kv.Get(ctx, name)
 		if err != nil {
 			return err
@@ -183,9 +194,9 @@ func (c *Conn) readOne(ctx context.Context, name string) (s jobs.Schedule, revis
 }
 
 // Schedules lists the schedules by name.
-func (c *Conn) Schedules(ctx context.Context) ([]jobs.ScheduleState, error) {
+func (sc *Schedules) Schedules(ctx context.Context) ([]jobs.ScheduleState, error) {
 	var all []jobs.ScheduleState
-	err := c.Values(ctx, "list schedules", wire.CronBucket, func(key string, m *natsconn.Message) {
+	err := sc.conn.Values(ctx, "list schedules", wire.CronBucket, func(key string, m *natsconn.Message) {
 		s := jobs.ScheduleState{Schedule: jobs.Schedule{Name: key}}
 		e, err := readSchedule(key, m.Data)
 		if err != nil {
@@ -199,7 +210,7 @@ func (c *Conn) Schedules(ctx context.Context) ([]jobs.ScheduleState, error) {
 		return nil, err
 	}
 	for i := range all {
-		if all[i].Last, err = c.lastRun(ctx, all[i].Name); err != nil {
+		if all[i].Last, err = sc.lastRun(ctx, all[i].Name); err != nil {
 			return nil, err
 		}
 	}
@@ -207,8 +218,8 @@ func (c *Conn) Schedules(ctx context.Context) ([]jobs.ScheduleState, error) {
 }
 
 // lastRun is the last time of a schedule that has come, or zero.
-func (c *Conn) lastRun(ctx context.Context, name string) (time.Time, error) {
-	m, err := c.Last(ctx, wire.WaitStream, wire.FiredSubject(name, "*"))
+func (sc *Schedules) lastRun(ctx context.Context, name string) (time.Time, error) {
+	m, err := sc.conn.Last(ctx, wire.WaitStream, wire.FiredSubject(name, "*"))
 	if errors.Is(err, jobs.ErrNotFound) {
 		return time.Time{}, nil
 	}
@@ -223,21 +234,21 @@ func (c *Conn) lastRun(ctx context.Context, name string) (time.Time, error) {
 }
 
 // fire submits the job of a time unless somebody has.
-func (c *Conn) fire(ctx context.Context, s jobs.Schedule, at time.Time) (err error) {
+func (sc *Schedules) fire(ctx context.Context, s jobs.Schedule, at time.Time) (err error) {
 	j := s.Run(at)
-	ctx, span := c.Queue.StartSubmit(ctx, j)
+	ctx, span := sc.queue.StartSubmit(ctx, j)
 	defer func() { natsconn.EndSpan(span, err) }()
 	what := "submit job " + j.ID
-	m, j, err := c.Queue.Prepare(ctx, j)
+	m, j, err := sc.queue.Prepare(ctx, j)
 	if err != nil {
 		return err
 	}
 	m.Subject = wire.SourceOf(j).Wait(j.ID)
 	said := wire.FiredSubject(s.Name, jobs.Stamp(at))
-	_, err = c.PublishBatch(ctx, c.RetryIdempotent, what, []*nats.Msg{{Subject: said}, m})
+	_, err = sc.conn.PublishBatch(ctx, sc.conn.RetryIdempotent, what, []*nats.Msg{{Subject: said}, m})
 	if exists, _ := natsconn.Rejected(err); exists {
 		// Somebody has. Only when a job of that id was submitted by hand is there no mark; then that is the run.
-		err = c.PublishMsg(ctx, c.RetryIdempotent, what, &nats.Msg{Subject: said})
+		err = sc.conn.PublishMsg(ctx, sc.conn.RetryIdempotent, what, &nats.Msg{Subject: said})
 		if exists, _ := natsconn.Rejected(err); exists {
 			return nil
 		}
@@ -246,15 +257,15 @@ func (c *Conn) fire(ctx context.Context, s jobs.Schedule, at time.Time) (err err
 		return queue.SubmitError(what, err)
 	}
 	// The rest is anybody's.
-	_, _ = c.Queue.Resolve(ctx, m.Subject, nil)
-	c.dropMarks(ctx, s.Name, at)
+	_, _ = sc.queue.Resolve(ctx, m.Subject, nil)
+	sc.dropMarks(ctx, s.Name, at)
 	return nil
 }
 
 // dropMarks removes marks that nobody needs any more. What fails here the next run does.
-func (c *Conn) dropMarks(ctx context.Context, name string, at time.Time) {
+func (sc *Schedules) dropMarks(ctx context.Context, name string, at time.Time) {
 	for {
-		m, err := c.Next(ctx, wire.WaitStream, wire.FiredSubject(name, "*"), 1)
+		m, err := sc.conn.Next(ctx, wire.WaitStream, wire.FiredSubject(name, "*"), 1)
 		if err != nil {
 			return
 		}
@@ -262,31 +273,31 @@ func (c *Conn) dropMarks(ctx context.Context, name string, at time.Time) {
 		if err == nil && at.Sub(old) <= marksKept {
 			return
 		}
-		if c.Remove(ctx, wire.WaitStream, m.Seq) != nil {
+		if sc.conn.Remove(ctx, wire.WaitStream, m.Seq) != nil {
 			return
 		}
 	}
 }
 
-// clockwork follows the schedules for one worker.
-type clockwork struct {
-	c   *Conn
+// scheduler follows the schedules for one worker.
+type scheduler struct {
+	c   *Schedules
 	log *slog.Logger
 
 	mu  sync.Mutex
-	all map[string]*planned
+	all map[string]*plan
 }
 
-// planned is a schedule and what one worker knows of it; the loop alone uses the times.
-type planned struct {
+// plan is a schedule and what one worker knows of it; the loop alone uses the times.
+type plan struct {
 	jobs.Schedule
 	at     *cron.SpecSchedule
 	cursor time.Time // times up to it are done with; zero: not known yet
 	next   time.Time
 }
 
-func readSchedule(key string, value []byte) (*planned, error) {
-	e := &planned{}
+func readSchedule(key string, value []byte) (*plan, error) {
+	e := &plan{}
 	if err := json.Unmarshal(value, &e.Schedule); err != nil {
 		return nil, jobs.Errorf(jobs.CodeInvalid, "schedule %s: its record is not valid: %v", key, err)
 	}
@@ -301,25 +312,25 @@ func readSchedule(key string, value []byte) (*planned, error) {
 	return e, err
 }
 
-// cron runs schedules until ctx ends. Any number of workers do.
-func (c *Conn) cron(ctx context.Context, log *slog.Logger) {
-	w := &clockwork{c: c, log: log, all: map[string]*planned{}}
+// Run runs schedules until ctx ends. Any number of workers do.
+func (sc *Schedules) Run(ctx context.Context, log *slog.Logger) {
+	w := &scheduler{c: sc, log: log, all: map[string]*plan{}}
 	var watch sync.WaitGroup
-	watch.Go(func() { c.FollowBucket(ctx, wire.CronBucket, make(chan struct{}), w.changed, log) })
+	watch.Go(func() { sc.conn.FollowBucket(ctx, wire.CronBucket, make(chan struct{}), w.changed, log) })
 	defer watch.Wait()
 	tick := time.NewTicker(cronTick)
 	defer tick.Stop()
 	for {
 		select {
 		case <-tick.C:
-			w.turn(ctx, time.Now())
+			w.evaluate(ctx, time.Now())
 		case <-ctx.Done():
 			return
 		}
 	}
 }
 
-func (w *clockwork) changed(u jetstream.KeyValueEntry) {
+func (w *scheduler) changed(u jetstream.KeyValueEntry) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.all, u.Key())
@@ -334,10 +345,10 @@ func (w *clockwork) changed(u jetstream.KeyValueEntry) {
 	w.all[u.Key()] = e
 }
 
-// turn runs what is due now. What fails is tried again at the next turn, until it counts as missed.
-func (w *clockwork) turn(ctx context.Context, now time.Time) {
+// evaluate runs what is due now. What fails is tried again at the next turn, until it counts as missed.
+func (w *scheduler) evaluate(ctx context.Context, now time.Time) {
 	w.mu.Lock()
-	var ready []*planned
+	var ready []*plan
 	for _, e := range w.all {
 		if !e.Paused && !now.Before(e.next) {
 			ready = append(ready, e)
@@ -351,7 +362,7 @@ func (w *clockwork) turn(ctx context.Context, now time.Time) {
 	}
 }
 
-func (w *clockwork) run(ctx context.Context, e *planned, now time.Time) error {
+func (w *scheduler) run(ctx context.Context, e *plan, now time.Time) error {
 	if e.cursor.IsZero() {
 		last, err := w.c.lastRun(ctx, e.Name)
 		if err != nil {
@@ -372,4 +383,21 @@ func (w *clockwork) run(ctx context.Context, e *planned, now time.Time) error {
 	}
 	e.next = e.at.Next(e.cursor)
 	return nil
+}
+
+// Parse reads a request to add a schedule, whose version may be left out. The error is a *schema.Error, or says which rule
+// between two fields is broken.
+func Parse(data []byte) (jobs.Schedule, error) {
+	if err := schema.Validate(schema.Schedule, data); err != nil {
+		return jobs.Schedule{}, err
+	}
+	var s jobs.Schedule
+	if err := json.Unmarshal(data, &s); err != nil {
+		return s, jobs.Errorf(jobs.CodeInvalid, "schedule: %v", err)
+	}
+	s.Version = jobs.Version
+	if err := s.Validate(); err != nil {
+		return s, err
+	}
+	return s, schema.CheckSchedule(s)
 }

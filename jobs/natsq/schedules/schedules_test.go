@@ -1,7 +1,7 @@
-package natsq
+package schedules
 
 import (
-	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -15,6 +15,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
+	"github.com/exoswarm/exoswarm/jobs/schema"
 )
 
 func scheduleOf(name, fields string) jobs.Schedule {
@@ -108,7 +109,7 @@ func TestCronDue(t *testing.T) {
 	}
 }
 
-// TestCronOnce: however many agents come to the same times, late or early, each time has one job, and it runs once.
+// TestCronOnce: however many agents come to the same times, late or early, each time has one job.
 func TestCronOnce(t *testing.T) {
 	srv, c := inside(t)
 	s := scheduleOf("each", "* * * * *")
@@ -117,10 +118,10 @@ func TestCronOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var all []*clockwork
+	var all []*scheduler
 	for range 5 {
-		w := &clockwork{c: another(t, srv), log: slog.New(slog.DiscardHandler), all: map[string]*planned{}}
-		w.all[s.Name] = &planned{Schedule: s, at: at}
+		w := &scheduler{c: another(t, srv), log: slog.New(slog.DiscardHandler), all: map[string]*plan{}}
+		w.all[s.Name] = &plan{Schedule: s, at: at}
 		all = append(all, w)
 	}
 	var want []string
@@ -131,36 +132,21 @@ func TestCronOnce(t *testing.T) {
 		for i, w := range all {
 			turns.Go(func() {
 				// Agents look at a time a few seconds apart; the last one dies now and then, and forgets.
-				w.turn(t.Context(), come.Add(time.Duration(i)*time.Second))
+				w.evaluate(t.Context(), come.Add(time.Duration(i)*time.Second))
 				if i == 4 {
-					w.all[s.Name] = &planned{Schedule: s, at: at}
+					w.all[s.Name] = &plan{Schedule: s, at: at}
 				}
 			})
 		}
 		turns.Wait()
 	}
-	var h counting
-	worker(t, another(t, srv), map[string]jobs.Handler{"k": h.handle})
-	for _, id := range want {
-		if r := finished(t, c, id); r.Status != jobs.Done {
-			t.Errorf("%+v", r)
-		}
+	if st, err := c.queue.Stats(t.Context(), jobs.PoolCPU); err != nil || st.Jobs != uint64(len(want)) {
+		t.Errorf("%d jobs of %d times, %v", st.Jobs, len(want), err)
 	}
 	// An agent that comes to a time when its job is over, out of its queue, and its result has expired.
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	for {
-		st, err := c.Queue.Stats(ctx, jobs.PoolCPU)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if st.Jobs == 0 {
-			break
-		}
-	}
 	for _, id := range want {
-		if _, err := c.Purge(t.Context(), wire.ResultStream, wire.ResultSubject(id)); err != nil {
-			t.Fatal(err)
+		if n, err := c.conn.Purge(t.Context(), wire.JobStream(jobs.PoolCPU), wire.SourceOf(s.Job).Job(id)); err != nil || n != 1 {
+			t.Fatalf("job %s: %d, %v", id, n, err)
 		}
 	}
 	for m := range 5 {
@@ -169,11 +155,10 @@ func TestCronOnce(t *testing.T) {
 		}
 	}
 	for _, id := range want {
-		if there, err := c.Queue.Known(t.Context(), id); there || err != nil {
+		if there, err := c.queue.Known(t.Context(), id); there || err != nil {
 			t.Errorf("job %s was submitted again: %v", id, err)
 		}
 	}
-	h.check(t, want...)
 	if last, err := c.lastRun(t.Context(), s.Name); err != nil || !last.Equal(s.From.Add(5*time.Minute)) {
 		t.Errorf("the last time was %v, %v", last, err)
 	}
@@ -181,7 +166,7 @@ func TestCronOnce(t *testing.T) {
 	if err := c.fire(t.Context(), s, s.From.AddDate(0, 0, 1)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.LastOnce(t.Context(), wire.WaitStream, wire.FiredSubject(s.Name, jobs.Stamp(s.From.Add(time.Minute)))); !errors.Is(err, jobs.ErrNotFound) {
+	if _, err := c.conn.LastOnce(t.Context(), wire.WaitStream, wire.FiredSubject(s.Name, jobs.Stamp(s.From.Add(time.Minute)))); !errors.Is(err, jobs.ErrNotFound) {
 		t.Errorf("the mark of yesterday is there: %v", err)
 	}
 }
@@ -191,12 +176,12 @@ func TestCronByHand(t *testing.T) {
 	_, c := inside(t)
 	s := scheduleOf("hand", "* * * * *")
 	come := instant(t, "2026-01-01T00:00:00Z")
-	if err := c.Queue.Submit(t.Context(), plain("p")); err != nil {
+	if err := c.queue.Submit(t.Context(), jobs.Job{Version: jobs.Version, ID: "p", Pool: jobs.PoolCPU, Kind: "k", Spec: json.RawMessage("1")}); err != nil {
 		t.Fatal(err)
 	}
 	j := s.Run(come)
 	j.After = []string{"p"}
-	if err := c.Queue.Submit(t.Context(), j); err != nil {
+	if err := c.queue.Submit(t.Context(), j); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
@@ -206,5 +191,43 @@ func TestCronByHand(t *testing.T) {
 	}
 	if last, err := c.lastRun(t.Context(), s.Name); err != nil || !last.Equal(come) {
 		t.Errorf("the last time was %v, %v", last, err)
+	}
+}
+
+// FuzzSchedule: a stranger's record of a schedule is followed or refused, and looking for its times ends soon.
+func FuzzSchedule(f *testing.F) {
+	f.Add([]byte(`{"v":1,"name":"n","cron":"* * * * *","zone":"UTC","missed":"once","job":{"pool":"cpu","kind":"k","spec":1}}`), int64(0))
+	f.Add([]byte(`{"v":1,"name":"n","cron":"0 0 29 2 *","zone":"Europe/Berlin","missed":"once","from":"0001-01-01T00:00:00Z","job":{"pool":"cpu","kind":"k","spec":1}}`), int64(1e9))
+	f.Add([]byte(`{"v":1,"name":"n","cron":"TZ=/ * * * *","zone":"../../etc","from":"9999-12-31T23:59:59Z","job":{"pool":"cpu","kind":"k"}}`), int64(-1))
+	f.Add([]byte(`{"v":1,"name":"n","cron":"*/99999999999 1-0 31 2 ?","job":{}}`), int64(4e9))
+	f.Fuzz(func(t *testing.T, data []byte, now int64) {
+		e, err := readSchedule("n", data)
+		typed(t, err)
+		if err != nil {
+			return
+		}
+		at := time.Unix(now%4e9, 0)
+		run := due(e.at, e.Missed, e.From, at)
+		if len(run) > int(grace/time.Minute)+1 {
+			t.Fatalf("%d runs at once of %s", len(run), data)
+		}
+		for _, when := range run {
+			if when.After(at) || when.Second() != 0 {
+				t.Fatalf("a run at %v, at %v", when, at)
+			}
+			if err := e.Run(when).Validate(); err != nil {
+				t.Fatalf("a run that is no job: %v", err)
+			}
+		}
+	})
+}
+
+// typed fails unless err is nil or of a class that its receiver can act on.
+func typed(t *testing.T, err error) {
+	t.Helper()
+	var e *jobs.Error
+	var s *schema.Error
+	if err != nil && !errors.As(err, &s) && (!errors.As(err, &e) || e.Code != jobs.CodeInvalid && e.Code != jobs.CodeVersion) {
+		t.Fatalf("an error of no class: %v", err)
 	}
 }
