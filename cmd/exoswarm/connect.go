@@ -132,11 +132,16 @@ type submitter interface {
 	List(ctx context.Context, p jobs.Pool, fn func(queue.ListedJob) bool) error
 	// Results calls fn with the results of jobs that are over, newest first, until fn returns false.
 	Results(ctx context.Context, fn func(jobs.Result) bool) error
-	Logs(ctx context.Context, id string, follow bool, fn func(jobs.LogLines) error) error
+	logReader
 	Cancel(ctx context.Context, id string, finish bool) error
 	// Retry queues a job that failed for good anew; jobs.ErrNotFound when it has no dead letter.
 	Retry(ctx context.Context, id string) error
 	scheduler
+}
+
+// logReader reads the log lines of a job.
+type logReader interface {
+	Logs(ctx context.Context, id string, follow bool, fn func(jobs.LogLines) error) error
 }
 
 // scheduler adds and removes schedules.
@@ -155,12 +160,13 @@ var (
 // direct is a submitter who may reach the queue itself.
 type direct struct {
 	*queue.Queue
-	*natsq.Conn
 	scheduler
+	logReader
+	conn *natsq.Conn
 }
 
 func (d direct) Submit(ctx context.Context, j jobs.Job) (string, error) {
-	if err := d.Registry.CheckPools(ctx, j); err != nil {
+	if err := d.conn.Registry.CheckPools(ctx, j); err != nil {
 		return j.ID, err
 	}
 	return j.ID, d.Queue.Submit(ctx, j)
@@ -171,7 +177,7 @@ func (d direct) SubmitBatch(ctx context.Context, batch []jobs.Job) ([]string, er
 	for i, j := range batch {
 		ids[i] = j.ID
 	}
-	if err := d.Registry.CheckPools(ctx, batch...); err != nil {
+	if err := d.conn.Registry.CheckPools(ctx, batch...); err != nil {
 		return ids, err
 	}
 	return ids, d.Queue.SubmitBatch(ctx, batch)
@@ -232,7 +238,7 @@ func submitting(fn func(cmd *cobra.Command, args []string, c submitter) error) f
 			return err
 		}
 		defer c.Close()
-		return within(cmd, c, func() error { return fn(cmd, args, direct{c.Queue, c, c.Schedules}) })
+		return within(cmd, c, func() error { return fn(cmd, args, direct{c.Queue, c.Schedules, c.Logs, c}) })
 	}
 }
 

@@ -130,14 +130,14 @@ func (g *Gateway) logs(ctx context.Context, id string, data []byte, r *apiReply,
 		}
 		return nil
 	}
-	err = g.c.logsFrom(ctx, id, seq, false, add)
+	err = g.c.Logs.LogsFrom(ctx, id, seq, false, add)
 	full := errors.Is(err, errPage)
 	if err == nil && len(page) == 0 && o.Wait > 0 {
 		if err := at.park(); err != nil {
 			return err
 		}
 		wait, cancel := context.WithTimeoutCause(ctx, seconds(o.Wait), errPage)
-		err = g.c.logsFrom(wait, id, seq, true, func(next uint64, l jobs.LogLines) error { return errors.Join(add(next, l), errPage) })
+		err = g.c.Logs.LogsFrom(wait, id, seq, true, func(next uint64, l jobs.LogLines) error { return errors.Join(add(next, l), errPage) })
 		cancel()
 		r.Over = err == nil
 	}

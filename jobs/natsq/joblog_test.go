@@ -20,7 +20,7 @@ import (
 // logged reads what is kept of a job's log: attempt and message of each line.
 func logged(t *testing.T, c *natsq.Conn, id string) (lines []string, dropped int) {
 	t.Helper()
-	err := c.Logs(t.Context(), id, false, func(l jobs.LogLines) error {
+	err := c.Logs.Logs(t.Context(), id, false, func(l jobs.LogLines) error {
 		dropped = max(dropped, l.Dropped)
 		for _, raw := range l.Lines {
 			var line jobs.LogLine
@@ -78,11 +78,11 @@ func TestLogs(t *testing.T) {
 	}
 	first := ""
 	stop := errors.New("enough")
-	err := c.Logs(t.Context(), "one", false, func(l jobs.LogLines) error { first = string(l.Lines[0]); return stop })
+	err := c.Logs.Logs(t.Context(), "one", false, func(l jobs.LogLines) error { first = string(l.Lines[0]); return stop })
 	if !errors.Is(err, stop) || !strings.HasSuffix(first, `"level":"INFO","msg":"hello <you>","a":1,"g":{"b":"two"}}`) {
 		t.Errorf("%s, %v", first, err)
 	}
-	if err := c.Logs(t.Context(), "nobody", true, nil); !errors.Is(err, jobs.ErrNotFound) {
+	if err := c.Logs.Logs(t.Context(), "nobody", true, nil); !errors.Is(err, jobs.ErrNotFound) {
 		t.Errorf("of a job that is not there: %v", err)
 	}
 }
@@ -107,7 +107,7 @@ func TestLogsFollow(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	n := 0
-	if err := c.Logs(ctx, "f", true, func(jobs.LogLines) error {
+	if err := c.Logs.Logs(ctx, "f", true, func(jobs.LogLines) error {
 		if n++; n == 1 {
 			close(seen)
 		}
@@ -125,7 +125,7 @@ func TestLogsFollow(t *testing.T) {
 		t.Fatal(err)
 	}
 	cancel()
-	if err := c.Logs(ctx, "never", true, nil); !errors.Is(err, context.Canceled) {
+	if err := c.Logs.Logs(ctx, "never", true, nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("following ends with its context: %v", err)
 	}
 }
@@ -151,7 +151,7 @@ func TestLogsBounds(t *testing.T) {
 	}
 	until(t, func() bool { lines, dropped := logged(t, c, "b"); return len(lines)+dropped == calls })
 	size, lines := 0, 0
-	if err := c.Logs(t.Context(), "b", false, func(l jobs.LogLines) error {
+	if err := c.Logs.Logs(t.Context(), "b", false, func(l jobs.LogLines) error {
 		for _, raw := range l.Lines {
 			if lines++; len(raw) > jobs.MaxLogLine {
 				t.Errorf("a line of %d bytes", len(raw))

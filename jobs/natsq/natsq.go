@@ -4,6 +4,7 @@ package natsq
 import (
 	"context"
 
+	"github.com/exoswarm/exoswarm/jobs/natsq/joblog"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/objects"
 	"github.com/exoswarm/exoswarm/jobs/natsq/publishmode"
@@ -20,6 +21,7 @@ type Conn struct {
 	Registry  *registry.Registry
 	Queue     *queue.Queue
 	Schedules *schedules.Schedules
+	Logs      *joblog.Logs
 	Swarms    *swarmlog.Swarms
 	Streams   *userstream.Streams
 	Objects   *objects.Store
@@ -49,6 +51,7 @@ func Connect(ctx context.Context, o natsconn.Options) (*Conn, error) {
 	c.Objects = objects.New(k, func(ctx context.Context, job string) (bool, error) { return c.Queue.Known(ctx, job) })
 	c.Queue = queue.New(k, c.Registry, c.Objects)
 	c.Schedules = schedules.New(k, c.Queue)
+	c.Logs = joblog.New(k, c.Queue)
 	c.Swarms = swarmlog.New(k, c.Registry, c.Queue)
 	return c, nil
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/internal/telemetry"
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/joblog"
 	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
@@ -35,7 +36,7 @@ type task struct {
 
 	logOnce sync.Once
 	logger  *slog.Logger // see Worker.logger
-	lines   *jobLines
+	lines   *joblog.Lines
 
 	forgiven uint64 // cancellations up to this revision belong to an earlier life of the job
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/fairqueue"
+	"github.com/exoswarm/exoswarm/jobs/natsq/joblog"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/pull"
 	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
@@ -112,7 +113,7 @@ type Worker struct {
 	puller *pull.Puller
 	held   *holder
 	done   *retirer
-	logs   *logbook
+	logs   *joblog.Writer
 	ctl    *control
 	limits *limiter
 	deps   *queue.Resolver
@@ -176,8 +177,8 @@ func (c *Conn) Work(ctx context.Context, o WorkerOptions) (_ *Worker, err error)
 	w.done = c.newRetirer(o.Logger)
 	w.done.ended.Go(w.done.loop)
 	ends = append(ends, w.done.close)
-	w.logs = newLogbook(c, o.Logger)
-	ends = append(ends, w.logs.close)
+	w.logs = joblog.NewWriter(c.Conn, o.Logger)
+	ends = append(ends, w.logs.Close)
 	if w.ctl, err = c.watchControl(ctx, o.Pool, w.poke, o.Logger); err != nil {
 		return nil, err
 	}

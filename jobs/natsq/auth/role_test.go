@@ -232,7 +232,7 @@ func TestViewer(t *testing.T) {
 	}
 	said := false
 	for !said && ctx.Err() == nil { // a worker stores them in turns
-		if err := me.Logs(ctx, "seen", true, func(l jobs.LogLines) error { said = said || len(l.Lines) == 1; return nil }); err != nil {
+		if err := me.Logs.Logs(ctx, "seen", true, func(l jobs.LogLines) error { said = said || len(l.Lines) == 1; return nil }); err != nil {
 			t.Fatal(err)
 		}
 	}

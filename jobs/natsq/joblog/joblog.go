@@ -1,4 +1,5 @@
-package natsq
+// Package joblog stores what the handlers of jobs log, and reads it.
+package joblog
 
 import (
 	"bytes"
@@ -20,6 +21,21 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
+// Logs reads the logs of jobs. Its methods may be called from several goroutines.
+type Logs struct {
+	conn *natsconn.Conn
+	jobs Jobs
+}
+
+// Jobs tells whether a job exists, and its result. It is a *queue.Queue.
+type Jobs interface {
+	Known(ctx context.Context, id string) (bool, error)
+	Lookup(ctx context.Context, id string) (jobs.Result, error)
+}
+
+// New returns the logs that a connection reaches. The connection stays the caller's.
+func New(c *natsconn.Conn, j Jobs) *Logs { return &Logs{c, j} }
+
 // How fast a worker stores what its handlers log. One batch, and so one sync of the server's disk, a turn: five in a second, whatever the
 // handlers do.
 const (
@@ -33,14 +49,14 @@ const (
 	logPatience = 5 * time.Second
 )
 
-// logbook stores what the handlers of a worker log. One goroutine writes, so that no handler waits for the server.
-type logbook struct {
-	c   *Conn
+// Writer stores what the handlers of a worker log. One goroutine writes, so that no handler waits for the server.
+type Writer struct {
+	c   *natsconn.Conn
 	log *slog.Logger
 
 	mu     sync.Mutex
-	dirty  []*jobLines // have something to say, in the order of their turns
-	held   int         // bytes pending in all of them
+	dirty  []*Lines // have something to say, in the order of their turns
+	held   int      // bytes pending in all of them
 	closed bool
 
 	now *logBatch // under way; the loop's alone
@@ -51,9 +67,9 @@ type logbook struct {
 	once  sync.Once
 }
 
-// jobLines are the lines of one attempt at a job. The logbook's mutex guards what follows the fixed part.
-type jobLines struct {
-	book    *logbook
+// Lines are the lines of one attempt at a job. The logbook's mutex guards what follows the fixed part.
+type Lines struct {
+	book    *Writer
 	id      string
 	attempt int
 	worker  string
@@ -68,42 +84,34 @@ type jobLines struct {
 	dirty   bool
 }
 
-func newLogbook(c *Conn, log *slog.Logger) *logbook {
-	b := &logbook{c: c, log: log, wake: make(chan struct{}, 1), stop: make(chan struct{})}
+// NewWriter returns a logbook and starts its goroutine. The caller closes it before the connection.
+func NewWriter(c *natsconn.Conn, log *slog.Logger) *Writer {
+	b := &Writer{c: c, log: log, wake: make(chan struct{}, 1), stop: make(chan struct{})}
 	b.ended.Go(b.loop)
 	return b
 }
 
-// logger makes the logger of a task when it is first used.
-func (w *Worker) logger(t *task) *slog.Logger {
-	t.logOnce.Do(func() {
-		ttl := t.job.ResultTTL
-		if ttl <= 0 {
-			ttl = natsconn.ResultTTL
-		}
-		t.lines = &jobLines{book: w.logs, id: t.id, attempt: t.attempt, worker: w.Name, ttl: strconv.Itoa(ttl+int(natsconn.LogSlack.Seconds())) + "s"}
-		t.logger = slog.New(slog.NewMultiHandler(t.log.Handler(), slog.NewJSONHandler(t.lines, nil)))
-	})
-	if t.logger == nil { // the task is over
-		return t.log
+// Lines returns the place for the lines of one attempt. Messages stay for ttl seconds, 0 for the
+// default, and natsconn.LogSlack.
+func (b *Writer) Lines(id string, attempt int, worker string, ttl int) *Lines {
+	if ttl <= 0 {
+		ttl = natsconn.ResultTTL
 	}
-	return t.logger
+	return &Lines{book: b, id: id, attempt: attempt, worker: worker, ttl: strconv.Itoa(ttl+int(natsconn.LogSlack.Seconds())) + "s"}
 }
 
-// endLog has the rest of a task's log stored.
-func (w *Worker) endLog(t *task) {
-	t.logOnce.Do(func() {})
-	if l := t.lines; l != nil {
-		w.logs.mu.Lock()
-		defer w.logs.mu.Unlock()
-		if l.dropped > l.said && l.lines > 0 {
-			w.logs.touch(l)
-		}
+// End has the number of dropped lines stored, if it grew since the last message.
+func (l *Lines) End() {
+	b := l.book
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if l.dropped > l.said && l.lines > 0 {
+		b.touch(l)
 	}
 }
 
 // Write takes one line of JSON. It never fails.
-func (l *jobLines) Write(p []byte) (int, error) {
+func (l *Lines) Write(p []byte) (int, error) {
 	line := bytes.TrimSpace(p)
 	if len(line) > jobs.MaxLogLine {
 		line = shorten(line)
@@ -150,7 +158,7 @@ func shorten(line []byte) []byte {
 }
 
 // touch gives l a turn. It must be called with mu held.
-func (b *logbook) touch(l *jobLines) {
+func (b *Writer) touch(l *Lines) {
 	if l.dirty {
 		return
 	}
@@ -163,7 +171,7 @@ func (b *logbook) touch(l *jobLines) {
 	}
 }
 
-func (b *logbook) loop() {
+func (b *Writer) loop() {
 	turn := time.NewTimer(time.Hour)
 	defer turn.Stop()
 	for {
@@ -189,13 +197,13 @@ func (b *logbook) loop() {
 // logBatch is what one turn stores. It is sent again as it is until the server has said something about it.
 type logBatch struct {
 	msgs  []*nats.Msg
-	of    []*jobLines
+	of    []*Lines
 	lines []int // in each message
 	size  int   // bytes of all lines
 }
 
 // take makes the batch of a turn; nil when nothing is pending.
-func (b *logbook) take() *logBatch {
+func (b *Writer) take() *logBatch {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	t := &logBatch{}
@@ -229,7 +237,7 @@ func (b *logbook) take() *logBatch {
 const errCodeBatchTwice = 10201
 
 // store stores what is pending, as much as goes into one turn. more says that something is left.
-func (b *logbook) store(ctx context.Context) (more bool) {
+func (b *Writer) store(ctx context.Context) (more bool) {
 	if !b.c.NC.IsConnected() { // it must not fill the client's buffer, which others need
 		return true
 	}
@@ -257,8 +265,8 @@ func (b *logbook) store(ctx context.Context) (more bool) {
 	return len(b.dirty) > 0
 }
 
-// close stores what is left, for a while. A second call does nothing.
-func (b *logbook) close() {
+// Close stores what is left, for a while. A second call does nothing.
+func (b *Writer) Close() {
 	b.once.Do(func() {
 		b.mu.Lock()
 		b.closed = true
@@ -274,19 +282,19 @@ const followGrace = 5 * logTurn
 // Logs calls fn with what handlers have logged while they worked on a job, in the order in which it was stored, until fn returns an
 // error, which it returns. With follow it goes on until the job is over. jobs.ErrNotFound when nothing is known of such a job. A message that is no log
 // is given as a line that says so.
-func (c *Conn) Logs(ctx context.Context, id string, follow bool, fn func(jobs.LogLines) error) error {
-	return c.logsFrom(ctx, id, 1, follow, func(_ uint64, l jobs.LogLines) error { return fn(l) })
+func (lg *Logs) Logs(ctx context.Context, id string, follow bool, fn func(jobs.LogLines) error) error {
+	return lg.LogsFrom(ctx, id, 1, follow, func(_ uint64, l jobs.LogLines) error { return fn(l) })
 }
 
-// logsFrom is Logs from a place in the stream on; fn is told the place behind each message.
-func (c *Conn) logsFrom(ctx context.Context, id string, seq uint64, follow bool, fn func(next uint64, l jobs.LogLines) error) error {
+// LogsFrom is Logs from a place in the stream on; fn is told the place behind each message.
+func (lg *Logs) LogsFrom(ctx context.Context, id string, seq uint64, follow bool, fn func(next uint64, l jobs.LogLines) error) error {
 	if err := jobs.CheckID("job id", id); err != nil {
 		return err
 	}
 	news := make(chan struct{}, 1)
 	if follow { // each message is a push too, and the job's end; a look now and then in case one was lost
 		for _, subject := range []string{wire.JobLogSubject(id), wire.DoneSubject(id)} {
-			sub, err := c.NC.Subscribe(subject, func(*nats.Msg) {
+			sub, err := lg.conn.NC.Subscribe(subject, func(*nats.Msg) {
 				select {
 				case news <- struct{}{}:
 				default:
@@ -298,10 +306,10 @@ func (c *Conn) logsFrom(ctx context.Context, id string, seq uint64, follow bool,
 			defer func() { _ = sub.Unsubscribe() }()
 		}
 	}
-	if there, err := c.Queue.Known(ctx, id); err != nil {
+	if there, err := lg.jobs.Known(ctx, id); err != nil {
 		return err
 	} else if !there {
-		if _, err := c.Next(ctx, wire.JobLogStream, wire.JobLogSubject(id), 1); err != nil {
+		if _, err := lg.conn.Next(ctx, wire.JobLogStream, wire.JobLogSubject(id), 1); err != nil {
 			return fmt.Errorf("logs of job %s: check the id, or its result has expired: %w", id, err)
 		}
 		follow = false
@@ -310,7 +318,7 @@ func (c *Conn) logsFrom(ctx context.Context, id string, seq uint64, follow bool,
 	defer look.Stop()
 	over := false
 	for {
-		m, err := c.Next(ctx, wire.JobLogStream, wire.JobLogSubject(id), seq)
+		m, err := lg.conn.Next(ctx, wire.JobLogStream, wire.JobLogSubject(id), seq)
 		if err == nil {
 			seq = m.Seq + 1
 			if err := fn(seq, readLines(id, m)); err != nil {
@@ -325,7 +333,7 @@ func (c *Conn) logsFrom(ctx context.Context, id string, seq uint64, follow bool,
 			return err
 		}
 		pause := 2 * time.Second
-		if _, err := c.Queue.Lookup(ctx, id); err == nil {
+		if _, err := lg.jobs.Lookup(ctx, id); err == nil {
 			over, pause = true, followGrace
 		} else if !errors.Is(err, jobs.ErrNotFound) {
 			return err

@@ -1,4 +1,4 @@
-package natsq
+package joblog
 
 import (
 	"log/slog"
@@ -9,14 +9,14 @@ import (
 
 // TestLogsTwice: a turn whose acknowledgement was lost is tried again and stores nothing twice.
 func TestLogsTwice(t *testing.T) {
-	_, c := inside(t)
-	b := &logbook{c: c, log: slog.New(slog.DiscardHandler), wake: make(chan struct{}, 1)}
-	both := []*jobLines{{book: b, id: "a", ttl: "60s"}, {book: b, id: "b", ttl: "60s"}}
+	c := inside(t)
+	b := &Writer{c: c.conn, log: slog.New(slog.DiscardHandler), wake: make(chan struct{}, 1)}
+	both := []*Lines{{book: b, id: "a", ttl: "60s"}, {book: b, id: "b", ttl: "60s"}}
 	for _, l := range both {
 		slog.New(slog.NewJSONHandler(l, nil)).Info("once")
 	}
 	b.now = b.take()
-	if err := c.PublishBatchOnce(t.Context(), b.now.msgs); err != nil {
+	if err := c.conn.PublishBatchOnce(t.Context(), b.now.msgs); err != nil {
 		t.Fatal(err)
 	}
 	if more := b.store(t.Context()); more || b.now != nil || b.held != 0 || both[0].dropped != 0 {
@@ -32,7 +32,7 @@ func TestLogsTwice(t *testing.T) {
 
 // TestLogsHeld: what a worker holds for jobs while nothing can be stored is bounded, in bytes and in jobs.
 func TestLogsHeld(t *testing.T) {
-	b := &logbook{log: slog.New(slog.DiscardHandler), wake: make(chan struct{}, 1)}
+	b := &Writer{log: slog.New(slog.DiscardHandler), wake: make(chan struct{}, 1)}
 	line := make([]byte, 1000)
 	for i := range line {
 		line[i] = '1'
@@ -40,7 +40,7 @@ func TestLogsHeld(t *testing.T) {
 	const all = 3 * logHeld / 1000
 	dropped := 0
 	for range all {
-		l := &jobLines{book: b}
+		l := &Lines{book: b}
 		if n, err := l.Write(line); n != len(line) || err != nil {
 			t.Fatal(n, err)
 		}
