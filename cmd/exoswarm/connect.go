@@ -16,6 +16,7 @@ import (
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/gateway"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
 )
@@ -154,7 +155,7 @@ type scheduler interface {
 
 var (
 	_ submitter = direct{}
-	_ submitter = (*natsq.Client)(nil)
+	_ submitter = (*gateway.Client)(nil)
 )
 
 // direct is a submitter who may reach the queue itself.
@@ -227,7 +228,7 @@ func submitting(fn func(cmd *cobra.Command, args []string, c submitter) error) f
 		cmd.SetContext(tracing.Context(cmd.Context()))
 		c, err := natsq.Connect(cmd.Context(), o)
 		if errors.Is(err, jobs.ErrDenied) { // the queue itself is not for this login
-			c, err := natsq.ConnectClient(cmd.Context(), o)
+			c, err := gateway.Connect(cmd.Context(), o)
 			if err != nil {
 				return err
 			}

@@ -16,7 +16,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/jobs"
-	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/gateway"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/schema"
 )
@@ -240,7 +240,7 @@ func submitFile(cmd *cobra.Command, c submitter, file string) error {
 		if len(line) == 0 {
 			continue
 		}
-		j, err := natsq.ParseSubmission(line)
+		j, err := gateway.ParseSubmission(line)
 		if err != nil {
 			return fmt.Errorf("%s line %d: %w", file, n, err)
 		}

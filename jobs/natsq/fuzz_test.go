@@ -15,20 +15,8 @@ import (
 
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
-	"github.com/exoswarm/exoswarm/jobs/natsq/schedules"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
-	"github.com/exoswarm/exoswarm/jobs/schema"
 )
-
-// classed fails unless err, when there is one, is of a class that its receiver can act on.
-func classed(t *testing.T, err error) {
-	t.Helper()
-	var e *jobs.Error
-	var s *schema.Error
-	if err != nil && !errors.As(err, &s) && (!errors.As(err, &e) || e.Code != jobs.CodeInvalid && e.Code != jobs.CodeVersion) {
-		t.Fatalf("an error of no class: %v", err)
-	}
-}
 
 // FuzzWorker: whatever stands in a queue ends with a result, and with a dead letter when it failed, and the worker goes on. ID in the message stands for
 // the job's id.
@@ -99,21 +87,5 @@ func FuzzWorker(f *testing.F) {
 		if err != nil || letters != 1 {
 			t.Fatalf("%d dead letters of %q: %v", letters, m.Data, err)
 		}
-	})
-}
-
-// FuzzRequest: a request of a stranger to the gateway is taken or refused with a class.
-func FuzzRequest(f *testing.F) {
-	f.Add([]byte(`{"pool":"cpu","kind":"k","spec":1,"after":["a"],"on_failed_parent":"run"}`))
-	f.Add([]byte(`{"name":"n","cron":"* * * * *","zone":"Europe/Berlin","missed":"once","job":{"pool":"cpu","kind":"k","spec":1}}`))
-	f.Add([]byte(`[{"pool":"cpu"}]`))
-	f.Fuzz(func(t *testing.T, data []byte) {
-		j, err := ParseSubmission(data)
-		classed(t, err)
-		if err == nil {
-			classed(t, j.Validate())
-		}
-		_, err = schedules.Parse(data)
-		classed(t, err)
 	})
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/jobstest"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/gateway"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
 	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
@@ -161,7 +162,7 @@ func TestPoolGPU(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer g.Close()
-	c, err := natsq.ConnectClient(t.Context(), natsconn.Options{URL: s.URL()})
+	c, err := gateway.Connect(t.Context(), natsconn.Options{URL: s.URL()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,7 +3,9 @@ package natsq
 
 import (
 	"context"
+	"log/slog"
 
+	"github.com/exoswarm/exoswarm/jobs/natsq/gateway"
 	"github.com/exoswarm/exoswarm/jobs/natsq/joblog"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/objects"
@@ -54,4 +56,9 @@ func Connect(ctx context.Context, o natsconn.Options) (*Conn, error) {
 	c.Logs = joblog.New(k, c.Queue)
 	c.Swarms = swarmlog.New(k, c.Registry, c.Queue)
 	return c, nil
+}
+
+// Serve starts a gateway, which runs until Close. It answers when Serve returns.
+func (c *Conn) Serve(log *slog.Logger) (*gateway.Gateway, error) {
+	return gateway.Serve(c.Conn, gateway.Parts{Jobs: c.Queue, Pools: c.Registry, Schedules: c.Schedules, Logs: c.Logs}, log)
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/auth"
+	"github.com/exoswarm/exoswarm/jobs/natsq/gateway"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 )
 
@@ -22,7 +23,7 @@ func BenchmarkRoundTrip(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer operator.Close()
-	client, err := natsq.ConnectClient(b.Context(), c.options("acme-submitter"))
+	client, err := gateway.Connect(b.Context(), c.options("acme-submitter"))
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/jobstest"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/auth"
+	"github.com/exoswarm/exoswarm/jobs/natsq/gateway"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
@@ -91,13 +92,13 @@ func (c *cluster) connect(t testing.TB, user string) *natsq.Conn {
 }
 
 // client logs a submitter in.
-func (c *cluster) client(t testing.TB, user string) *natsq.Client {
+func (c *cluster) client(t testing.TB, user string) *gateway.Client {
 	t.Helper()
 	o := c.options(user)
 	if _, err := natsq.Connect(t.Context(), o); !errors.Is(err, jobs.ErrDenied) {
 		t.Fatalf("%s reaches the queue itself: %v", user, err)
 	}
-	client, err := natsq.ConnectClient(t.Context(), o)
+	client, err := gateway.Connect(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}

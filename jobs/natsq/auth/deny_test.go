@@ -15,6 +15,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/auth"
+	"github.com/exoswarm/exoswarm/jobs/natsq/gateway"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 )
 
@@ -224,7 +225,7 @@ func TestRevoked(t *testing.T) {
 		}
 	}
 	c.agent(t)
-	bad, err := natsq.ConnectClient(t.Context(), login("bad"))
+	bad, err := gateway.Connect(t.Context(), login("bad"))
 	if err != nil {
 		t.Fatal(err)
 	}

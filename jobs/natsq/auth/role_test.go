@@ -13,6 +13,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/jobstest"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/auth"
+	"github.com/exoswarm/exoswarm/jobs/natsq/gateway"
 	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
 	"github.com/exoswarm/exoswarm/jobs/natsq/swarmlog"
 )
@@ -85,7 +86,7 @@ func TestSubmitter(t *testing.T) {
 	if all, err := other.Schedules(ctx); err != nil || len(all) != 0 {
 		t.Errorf("another's schedules: %+v, %v", all, err)
 	}
-	sees := func(c *natsq.Client, p jobs.Pool) (ids []string) {
+	sees := func(c *gateway.Client, p jobs.Pool) (ids []string) {
 		t.Helper()
 		if err := c.List(ctx, p, func(j queue.ListedJob) bool { ids = append(ids, j.ID); return true }); err != nil {
 			t.Fatal(err)

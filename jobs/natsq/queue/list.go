@@ -59,8 +59,8 @@ func ParsePlace(text string) (at Place, ok bool) {
 	return Place{word == "waiting", seq}, err == nil && (word == "queued" || word == "waiting")
 }
 
-// overview is what is known of the jobs of a pool at one moment.
-type overview struct {
+// Overview is what is known of the jobs of a pool at one moment.
+type Overview struct {
 	running map[string]jobs.Running
 	given   map[wire.Source]uint64 // the last job that each source has handed out
 	served  map[string]int
@@ -68,12 +68,12 @@ type overview struct {
 }
 
 // Overview asks the workers and the server; id limits the question about running jobs to one.
-func (q *Queue) Overview(ctx context.Context, p jobs.Pool, id string) (*overview, error) {
+func (q *Queue) Overview(ctx context.Context, p jobs.Pool, id string) (*Overview, error) {
 	running, err := q.Running(ctx, p, id)
 	if err != nil {
 		return nil, err
 	}
-	o := &overview{running: map[string]jobs.Running{}, given: map[wire.Source]uint64{}}
+	o := &Overview{running: map[string]jobs.Running{}, given: map[wire.Source]uint64{}}
 	for _, r := range running {
 		o.running[r.JobID] = r
 	}
@@ -92,7 +92,7 @@ func (q *Queue) Overview(ctx context.Context, p jobs.Pool, id string) (*overview
 }
 
 // Describe says where a job stands that was found in a stream at a sequence number; waits are the jobs that it waits for.
-func (o *overview) Describe(j jobs.Job, stream string, seq uint64, waits []string) ListedJob {
+func (o *Overview) Describe(j jobs.Job, stream string, seq uint64, waits []string) ListedJob {
 	l := ListedJob{Job: j, State: StateQueued, Waits: waits}
 	r, running := o.running[j.ID]
 	switch s := wire.SourceOf(j); {

@@ -19,18 +19,18 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
-// resolution is what a look at a waiting job found.
-type resolution int
+// Resolution is what a look at a waiting job found.
+type Resolution int
 
 const (
-	waits resolution = iota // parents are missing
+	waits Resolution = iota // parents are missing
 	moved                   // it does not wait any more
 	ended                   // it got its result by this look, so its own children may move
 )
 
 // Resolve looks at the job that waits on a subject and moves it on when its parents allow. Any number may do so at a time. over is the result of the one
 // parent that is looked at; nil looks at all.
-func (q *Queue) Resolve(ctx context.Context, subject string, over *jobs.Result) (resolution, error) {
+func (q *Queue) Resolve(ctx context.Context, subject string, over *jobs.Result) (Resolution, error) {
 	m, err := q.conn.Last(ctx, wire.WaitStream, subject)
 	if errors.Is(err, jobs.ErrNotFound) {
 		return moved, nil
@@ -139,7 +139,7 @@ func (q *Queue) parent(ctx context.Context, id string, over *jobs.Result) (known
 }
 
 // end gives a waiting job the result that a parent's end brings it.
-func (q *Queue) end(ctx context.Context, m *natsconn.Message, s wire.Source, j jobs.Job, why error) (resolution, error) {
+func (q *Queue) end(ctx context.Context, m *natsconn.Message, s wire.Source, j jobs.Job, why error) (Resolution, error) {
 	text := why.Error()
 	if len(text) > natsconn.MaxReason {
 		text = strings.ToValidUTF8(text[:natsconn.MaxReason], "") + " …"

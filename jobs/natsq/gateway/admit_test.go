@@ -1,4 +1,4 @@
-package natsq
+package gateway
 
 import (
 	"slices"

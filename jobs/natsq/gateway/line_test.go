@@ -1,4 +1,4 @@
-package natsq
+package gateway
 
 import (
 	"testing"
@@ -10,9 +10,9 @@ import (
 func TestLine(t *testing.T) {
 	began, end := make(chan owner, 2*gatewayLine), make(chan struct{})
 	wait := make(chan struct{})
-	var l *line
-	l = newLine(func(_ *nats.Msg, from owner) {
-		at := &linePlace{l: l, from: from}
+	var l *requestLine
+	l = newRequestLine(func(_ *nats.Msg, from owner) {
+		at := &requestPlace{l: l, from: from}
 		defer at.leave()
 		began <- from
 		if from == "waits" {
@@ -32,10 +32,10 @@ func TestLine(t *testing.T) {
 		}
 		return taken
 	}
-	if n := add("acme", 2*ownerLine); n != ownerHands+ownerLine {
-		t.Errorf("%d requests of a tenant have a place, want %d", n, ownerHands+ownerLine)
+	if n := add("acme", 2*ownerLine); n != tenantWorkers+ownerLine {
+		t.Errorf("%d requests of a tenant have a place, want %d", n, tenantWorkers+ownerLine)
 	}
-	for range ownerHands {
+	for range tenantWorkers {
 		<-began
 	}
 	add("umbrella", 1)

@@ -1,4 +1,4 @@
-package natsq
+package gateway
 
 import (
 	"context"
@@ -22,8 +22,8 @@ import (
 // from several goroutines; they fail with jobs.ErrUnavailable when no agent answers.
 type Client struct{ c *natsconn.Conn }
 
-// ConnectClient reaches the server. InProcess, Replicas, Lease and Bare of the options have no meaning here.
-func ConnectClient(ctx context.Context, o natsconn.Options) (*Client, error) {
+// Connect reaches the server. InProcess, Replicas, Lease and Bare of the options have no meaning here.
+func Connect(ctx context.Context, o natsconn.Options) (*Client, error) {
 	c, err := natsconn.Dial(ctx, o)
 	if err != nil {
 		return nil, err

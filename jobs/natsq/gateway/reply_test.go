@@ -1,4 +1,4 @@
-package natsq
+package gateway
 
 import (
 	"bytes"
@@ -24,7 +24,7 @@ func TestReply(t *testing.T) {
 		t.Fatal(err)
 	}
 	var log bytes.Buffer
-	g := &Gateway{c: c, log: slog.New(slog.NewTextHandler(&log, nil))}
+	g := &Gateway{conn: c.Conn, log: slog.New(slog.NewTextHandler(&log, nil))}
 	progress := func(n int) apiReply {
 		return apiReply{Job: "a", Progress: json.RawMessage(`"` + strings.Repeat("<", n) + `"`)}
 	}

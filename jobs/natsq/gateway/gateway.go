@@ -1,4 +1,5 @@
-package natsq
+// Package gateway lets clients submit jobs and follow them with plain NATS messages and JSON, and is such a client.
+package gateway
 
 import (
 	"bytes"
@@ -38,12 +39,13 @@ const (
 // Gateway answers requests of clients that speak only NATS and JSON, or may do no more: submit, result, find, list, logs, cancel, retry,
 // schedules. Any number may run; a request goes to one of them.
 type Gateway struct {
-	c    *Conn
-	log  *slog.Logger
-	subs []*nats.Subscription
-	line *line
-	stop context.CancelFunc
-	once sync.Once
+	conn  *natsconn.Conn
+	parts Parts
+	log   *slog.Logger
+	subs  []*nats.Subscription
+	line  *requestLine
+	stop  context.CancelFunc
+	once  sync.Once
 }
 
 // longestWait bounds how long a request may wait for a result.
@@ -80,12 +82,58 @@ type apiError struct {
 	RetryAfter float64 `json:"retry_after_s,omitempty"`
 }
 
-// Serve starts a gateway, which runs until Close. It answers when Serve returns.
-func (c *Conn) Serve(log *slog.Logger) (*Gateway, error) {
+// Parts are what a gateway offers to its clients.
+type Parts struct {
+	Jobs      Queue     // a *queue.Queue
+	Pools     Pools     // a *registry.Registry
+	Schedules Schedules // a *schedules.Schedules
+	Logs      Logs      // a *joblog.Logs
+}
+
+// Queue submits jobs and follows them.
+type Queue interface {
+	SubmitNew(ctx context.Context, j jobs.Job, made bool) error
+	SubmitBatch(ctx context.Context, batch []jobs.Job) error
+	Lookup(ctx context.Context, id string) (jobs.Result, error)
+	Result(ctx context.Context, id string) (jobs.Result, error)
+	Results(ctx context.Context, prefix string, fn func(jobs.Result) bool) error
+	Progress(id string, fn func(json.RawMessage)) (stop func(), err error)
+	Locate(ctx context.Context, id string) (queue.ListedJob, error)
+	Find(ctx context.Context, id string) (jobs.Job, error)
+	Cancel(ctx context.Context, j jobs.Job, finish bool) error
+	Overview(ctx context.Context, p jobs.Pool, id string) (*queue.Overview, error)
+	JobsFrom(ctx context.Context, p jobs.Pool, tenant string, from queue.Place, fn func(at queue.Place, j jobs.Job) bool) error
+	Missing(ctx context.Context, j jobs.Job) ([]string, error)
+	DeadLetters(ctx context.Context, f jobs.DeadFilter, fn func(jobs.DeadLetter) bool) error
+	Redrive(ctx context.Context, d jobs.DeadLetter) error
+}
+
+// Pools refuses jobs of pools without an agent.
+type Pools interface {
+	CheckPools(ctx context.Context, batch ...jobs.Job) error
+}
+
+// Schedules keeps schedules. Read returns one with its revision.
+type Schedules interface {
+	AddSchedule(ctx context.Context, s jobs.Schedule) error
+	RemoveSchedule(ctx context.Context, name string) error
+	PauseSchedule(ctx context.Context, name string, on bool) error
+	Schedules(ctx context.Context) ([]jobs.ScheduleState, error)
+	Read(ctx context.Context, name string) (s jobs.Schedule, revision uint64, err error)
+}
+
+// Logs reads the log lines of a job from a place on. fn is told the place after each message.
+type Logs interface {
+	LogsFrom(ctx context.Context, id string, seq uint64, follow bool, fn func(next uint64, l jobs.LogLines) error) error
+}
+
+// Serve starts a gateway, which runs until Close. It answers when serveGateway returns. The connection
+// stays the caller's.
+func Serve(c *natsconn.Conn, p Parts, log *slog.Logger) (*Gateway, error) {
 	run, stop := context.WithCancel(context.Background())
-	g := &Gateway{c: c, log: log, stop: stop}
-	g.line = newLine(func(m *nats.Msg, from owner) {
-		at := &linePlace{l: g.line, from: from}
+	g := &Gateway{conn: c, parts: p, log: log, stop: stop}
+	g.line = newRequestLine(func(m *nats.Msg, from owner) {
+		at := &requestPlace{l: g.line, from: from}
 		defer at.leave()
 		g.reply(m, g.answer(run, m, at))
 	})
@@ -156,10 +204,10 @@ func (r apiReply) encode() ([]byte, error) {
 }
 
 // answer does what a request asks for. at is its place in the line, which a wait gives back.
-func (g *Gateway) answer(ctx context.Context, m *nats.Msg, at *linePlace) apiReply {
+func (g *Gateway) answer(ctx context.Context, m *nats.Msg, at *requestPlace) apiReply {
 	ctx, cancel := context.WithTimeout(ctx, longestWait+time.Minute)
 	defer cancel()
-	ctx = g.c.Extract(ctx, m.Header)
+	ctx = g.conn.Extract(ctx, m.Header)
 	from, what := caller(m.Subject)
 	verb, id, _ := strings.Cut(what, ".")
 	var r apiReply
@@ -252,10 +300,10 @@ func (g *Gateway) submit(ctx context.Context, from owner, data []byte) (string, 
 	if err != nil {
 		return j.ID, err
 	}
-	if err := g.c.Registry.CheckPools(ctx, j); err != nil {
+	if err := g.parts.Pools.CheckPools(ctx, j); err != nil {
 		return j.ID, err
 	}
-	return j.ID, g.c.Queue.SubmitNew(ctx, j, made)
+	return j.ID, g.parts.Jobs.SubmitNew(ctx, j, made)
 }
 
 // submitAll submits an array of jobs, all or none.
@@ -281,10 +329,10 @@ func (g *Gateway) submitAll(ctx context.Context, from owner, data []byte) (ids [
 		}
 		batch[i], ids = j, append(ids, j.ID)
 	}
-	if err := g.c.Registry.CheckPools(ctx, batch...); err != nil {
+	if err := g.parts.Pools.CheckPools(ctx, batch...); err != nil {
 		return nil, err
 	}
-	if err := g.c.Queue.SubmitBatch(ctx, batch); err != nil {
+	if err := g.parts.Jobs.SubmitBatch(ctx, batch); err != nil {
 		return nil, err
 	}
 	return ids, nil
@@ -295,7 +343,7 @@ var errProgressed = errors.New("there is progress")
 
 // Lookup returns the result of a job, or news of its progress, which may come before it. It holds a hand while it looks, and none
 // while it waits.
-func (g *Gateway) result(ctx context.Context, id string, data []byte, at *linePlace) (*jobs.Result, json.RawMessage, error) {
+func (g *Gateway) result(ctx context.Context, id string, data []byte, at *requestPlace) (*jobs.Result, json.RawMessage, error) {
 	var o struct {
 		Wait     float64 `json:"wait_s"`
 		Progress bool    `json:"progress"`
@@ -303,7 +351,7 @@ func (g *Gateway) result(ctx context.Context, id string, data []byte, at *linePl
 	if err := readRequest(data, &o); err != nil || o.Wait < 0 || o.Wait > longestWait.Seconds() {
 		return nil, nil, jobs.Errorf(jobs.CodeInvalid, `a request for a result is empty or {"wait_s": N} with N from 0 to %v, and "progress": true for news meanwhile`, longestWait.Seconds())
 	}
-	if now, err := g.c.Queue.Lookup(ctx, id); err == nil {
+	if now, err := g.parts.Jobs.Lookup(ctx, id); err == nil {
 		return &now, nil, nil
 	} else if o.Wait == 0 || !errors.Is(err, jobs.ErrNotFound) {
 		return nil, nil, err
@@ -317,7 +365,7 @@ func (g *Gateway) result(ctx context.Context, id string, data []byte, at *linePl
 	if o.Progress {
 		told, end := context.WithCancelCause(ctx)
 		defer end(nil)
-		stop, err := g.c.Queue.Progress(id, func(data json.RawMessage) {
+		stop, err := g.parts.Jobs.Progress(id, func(data json.RawMessage) {
 			select {
 			case news <- data:
 				end(errProgressed)
@@ -330,7 +378,7 @@ func (g *Gateway) result(ctx context.Context, id string, data []byte, at *linePl
 		defer stop()
 		ctx = told
 	}
-	r, err := g.c.Queue.Result(ctx, id)
+	r, err := g.parts.Jobs.Result(ctx, id)
 	if errors.Is(err, errProgressed) || err != nil && errors.Is(context.Cause(ctx), errProgressed) {
 		return nil, <-news, nil
 	}
@@ -355,7 +403,7 @@ func readRequest(data []byte, o any) error {
 
 // find returns a job that is not over, and where it stands.
 func (g *Gateway) find(ctx context.Context, from owner, id string) (*queue.ListedJob, error) {
-	l, err := g.c.Queue.Locate(ctx, id)
+	l, err := g.parts.Jobs.Locate(ctx, id)
 	if err == nil {
 		err = from.check(l.Job)
 	}
@@ -372,9 +420,9 @@ func (g *Gateway) cancel(ctx context.Context, from owner, id string, data []byte
 	if err := readRequest(data, &o); err != nil {
 		return jobs.Errorf(jobs.CodeInvalid, `a request to cancel is empty or {"finish": true}`)
 	}
-	j, err := g.c.Queue.Find(ctx, id)
+	j, err := g.parts.Jobs.Find(ctx, id)
 	if errors.Is(err, jobs.ErrNotFound) {
-		if _, lerr := g.c.Queue.Lookup(ctx, id); lerr == nil {
+		if _, lerr := g.parts.Jobs.Lookup(ctx, id); lerr == nil {
 			return nil // it is over
 		}
 	}
@@ -384,5 +432,5 @@ func (g *Gateway) cancel(ctx context.Context, from owner, id string, data []byte
 	if err != nil {
 		return err
 	}
-	return g.c.Queue.Cancel(ctx, j, o.Finish)
+	return g.parts.Jobs.Cancel(ctx, j, o.Finish)
 }

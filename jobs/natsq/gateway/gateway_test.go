@@ -1,4 +1,4 @@
-package natsq_test
+package gateway_test
 
 import (
 	"context"
@@ -15,6 +15,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/jobstest"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/gateway"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
 	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
@@ -135,7 +136,7 @@ func TestGatewayPages(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer g.Close()
-	c, err := natsq.ConnectClient(t.Context(), natsconn.Options{URL: s.URL()})
+	c, err := gateway.Connect(t.Context(), natsconn.Options{URL: s.URL()})
 	if err != nil {
 		t.Fatal(err)
 	}

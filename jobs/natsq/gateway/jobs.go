@@ -1,4 +1,4 @@
-package natsq
+package gateway
 
 import (
 	"context"
@@ -57,7 +57,7 @@ func (g *Gateway) list(ctx context.Context, from owner, p jobs.Pool, data []byte
 			o.Limit = pageJobs
 		}
 		ended, began := []jobs.Result{}, time.Now()
-		err := g.c.Queue.Results(ctx, prefix, func(res jobs.Result) bool {
+		err := g.parts.Jobs.Results(ctx, prefix, func(res jobs.Result) bool {
 			res.Output = nil
 			ended = append(ended, res)
 			return len(ended) < o.Limit && time.Since(began) < pageTime
@@ -67,12 +67,12 @@ func (g *Gateway) list(ctx context.Context, from owner, p jobs.Pool, data []byte
 	}
 	page := []queue.ListedJob{}
 	began, size := time.Now(), 0
-	view, err := g.c.Queue.Overview(ctx, p, "")
+	view, err := g.parts.Jobs.Overview(ctx, p, "")
 	if err != nil {
 		return err
 	}
 	var werr error
-	err = g.c.Queue.JobsFrom(ctx, p, tenant, at, func(at queue.Place, j jobs.Job) bool {
+	err = g.parts.Jobs.JobsFrom(ctx, p, tenant, at, func(at queue.Place, j jobs.Job) bool {
 		if from.check(j) != nil { // it stands on the tenant's subject and says that it is another's: a worker will refuse it
 			return true
 		}
@@ -90,7 +90,7 @@ func (g *Gateway) list(ctx context.Context, from owner, p jobs.Pool, data []byte
 			return false
 		}
 		var waits []string
-		if waits, werr = g.c.Queue.Missing(ctx, j); werr != nil {
+		if waits, werr = g.parts.Jobs.Missing(ctx, j); werr != nil {
 			return false
 		}
 		page = append(page, view.Describe(j, at.Stream(p), at.Seq, waits))
@@ -104,7 +104,7 @@ func (g *Gateway) list(ctx context.Context, from owner, p jobs.Pool, data []byte
 }
 
 // logs answers with a page of what was logged of a job. A request may wait for lines, or for the end of the job.
-func (g *Gateway) logs(ctx context.Context, id string, data []byte, r *apiReply, at *linePlace) error {
+func (g *Gateway) logs(ctx context.Context, id string, data []byte, r *apiReply, at *requestPlace) error {
 	var o struct {
 		From string  `json:"from"`
 		Wait float64 `json:"wait_s"`
@@ -130,14 +130,14 @@ func (g *Gateway) logs(ctx context.Context, id string, data []byte, r *apiReply,
 		}
 		return nil
 	}
-	err = g.c.Logs.LogsFrom(ctx, id, seq, false, add)
+	err = g.parts.Logs.LogsFrom(ctx, id, seq, false, add)
 	full := errors.Is(err, errPage)
 	if err == nil && len(page) == 0 && o.Wait > 0 {
 		if err := at.park(); err != nil {
 			return err
 		}
 		wait, cancel := context.WithTimeoutCause(ctx, seconds(o.Wait), errPage)
-		err = g.c.Logs.LogsFrom(wait, id, seq, true, func(next uint64, l jobs.LogLines) error { return errors.Join(add(next, l), errPage) })
+		err = g.parts.Logs.LogsFrom(wait, id, seq, true, func(next uint64, l jobs.LogLines) error { return errors.Join(add(next, l), errPage) })
 		cancel()
 		r.Over = err == nil
 	}
@@ -155,7 +155,7 @@ func (g *Gateway) logs(ctx context.Context, id string, data []byte, r *apiReply,
 // retry queues a job that failed for good anew.
 func (g *Gateway) retry(ctx context.Context, from owner, id string) error {
 	var letter *jobs.DeadLetter
-	err := g.c.Queue.DeadLetters(ctx, jobs.DeadFilter{Tenant: string(from), ID: id}, func(d jobs.DeadLetter) bool { letter = &d; return false })
+	err := g.parts.Jobs.DeadLetters(ctx, jobs.DeadFilter{Tenant: string(from), ID: id}, func(d jobs.DeadLetter) bool { letter = &d; return false })
 	if err != nil {
 		return err
 	}
@@ -165,5 +165,5 @@ func (g *Gateway) retry(ctx context.Context, from owner, id string) error {
 	if j, err := jobs.DecodeJob(letter.Data); err == nil && from.check(j) != nil { // it died on a subject of the tenant's and is another's
 		return from.check(j)
 	}
-	return g.c.Queue.Redrive(ctx, *letter)
+	return g.parts.Jobs.Redrive(ctx, *letter)
 }

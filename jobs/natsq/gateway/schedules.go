@@ -1,4 +1,4 @@
-package natsq
+package gateway
 
 import (
 	"context"
@@ -26,9 +26,9 @@ func (g *Gateway) cron(ctx context.Context, from owner, what string, m *nats.Msg
 		if err != nil {
 			return err
 		}
-		return g.c.Schedules.AddSchedule(ctx, s)
+		return g.parts.Schedules.AddSchedule(ctx, s)
 	case verb == "list" && name == "":
-		all, err := g.c.Schedules.Schedules(ctx)
+		all, err := g.parts.Schedules.Schedules(ctx)
 		all = slices.DeleteFunc(all, func(s jobs.ScheduleState) bool { return !from.mine(s.Schedule) })
 		if all == nil {
 			all = []jobs.ScheduleState{}
@@ -39,7 +39,7 @@ func (g *Gateway) cron(ctx context.Context, from owner, what string, m *nats.Msg
 	case verb == "remove", verb == "pause", verb == "resume":
 		r.Schedule = name
 		if from != "" {
-			s, _, err := g.c.Schedules.Read(ctx, name)
+			s, _, err := g.parts.Schedules.Read(ctx, name)
 			if err == nil && !from.mine(s) {
 				err = fmt.Errorf("schedule %s: %w", name, jobs.ErrNotFound)
 			}
@@ -48,9 +48,9 @@ func (g *Gateway) cron(ctx context.Context, from owner, what string, m *nats.Msg
 			}
 		}
 		if verb == "remove" {
-			return g.c.Schedules.RemoveSchedule(ctx, name)
+			return g.parts.Schedules.RemoveSchedule(ctx, name)
 		}
-		return g.c.Schedules.PauseSchedule(ctx, name, verb == "pause")
+		return g.parts.Schedules.PauseSchedule(ctx, name, verb == "pause")
 	}
 	return jobs.Errorf(jobs.CodeInvalid, "%.100q: ask exo.api.cron.add, .list, .remove.NAME, .pause.NAME or .resume.NAME", m.Subject)
 }

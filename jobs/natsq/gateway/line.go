@@ -1,4 +1,4 @@
-package natsq
+package gateway
 
 import (
 	"fmt"
@@ -13,16 +13,16 @@ import (
 // Limits of a gateway. A request that is answered at once takes a hand; one that waits for a result or a log gives its hand back and
 // waits beside, so that open questions delay nobody.
 const (
-	gatewayHands = 64
-	ownerHands   = 16 // of one tenant: a flood of its requests leaves the other hands to others
-	gatewayLine  = 1024
-	ownerLine    = 512
-	gatewayWaits = 8192 // open questions, about 16 KiB each
-	ownerWaits   = 512
+	allWorkers    = 64
+	tenantWorkers = 16 // of one tenant: a flood of its requests leaves the other hands to others
+	gatewayLine   = 1024
+	ownerLine     = 512
+	gatewayWaits  = 8192 // open questions, about 16 KiB each
+	ownerWaits    = 512
 )
 
-// line holds the requests of each tenant in order, and hands them out to the tenants in turn.
-type line struct {
+// requestLine holds the requests of each tenant in order, and hands them out to the tenants in turn.
+type requestLine struct {
 	serve func(m *nats.Msg, from owner) // on a goroutine of its own
 
 	mu     sync.Mutex
@@ -42,14 +42,14 @@ type ownerLineState struct {
 	waits    int
 }
 
-func newLine(serve func(m *nats.Msg, from owner)) *line {
-	return &line{serve: serve, of: map[owner]*ownerLineState{}}
+func newRequestLine(serve func(m *nats.Msg, from owner)) *requestLine {
+	return &requestLine{serve: serve, of: map[owner]*ownerLineState{}}
 }
 
 // Who may do everything is one owner for all its users, and has no limit of its own.
-func (o owner) hands() int { return o.limit(ownerHands, gatewayHands) }
-func (o owner) room() int  { return o.limit(ownerLine, gatewayLine) }
-func (o owner) waits() int { return o.limit(ownerWaits, gatewayWaits) }
+func (o owner) workers() int { return o.limit(tenantWorkers, allWorkers) }
+func (o owner) room() int    { return o.limit(ownerLine, gatewayLine) }
+func (o owner) waits() int   { return o.limit(ownerWaits, gatewayWaits) }
 
 func (o owner) limit(tenant, all int) int {
 	if o == "" {
@@ -59,7 +59,7 @@ func (o owner) limit(tenant, all int) int {
 }
 
 // state must be called with mu held.
-func (l *line) state(from owner) *ownerLineState {
+func (l *requestLine) state(from owner) *ownerLineState {
 	s := l.of[from]
 	if s == nil {
 		s = &ownerLineState{}
@@ -69,14 +69,14 @@ func (l *line) state(from owner) *ownerLineState {
 }
 
 // forget drops a tenant that has nothing here. It must be called with mu held.
-func (l *line) forget(from owner, s *ownerLineState) {
+func (l *requestLine) forget(from owner, s *ownerLineState) {
 	if s.busy == 0 && s.waits == 0 && len(s.standing) == 0 {
 		delete(l.of, from)
 	}
 }
 
 // add takes a request, and reports whether there was room for it.
-func (l *line) add(m *nats.Msg, from owner) bool {
+func (l *requestLine) add(m *nats.Msg, from owner) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s := l.state(from)
@@ -93,12 +93,12 @@ func (l *line) add(m *nats.Msg, from owner) bool {
 }
 
 // dispatch gives free hands to the tenants in turn. It must be called with mu held.
-func (l *line) dispatch() {
-	for looked := 0; l.busy < gatewayHands && looked < len(l.turn); {
+func (l *requestLine) dispatch() {
+	for looked := 0; l.busy < allWorkers && looked < len(l.turn); {
 		from := l.turn[0]
 		l.turn = l.turn[1:]
 		s := l.of[from]
-		if s.busy >= from.hands() {
+		if s.busy >= from.workers() {
 			l.turn = append(l.turn, from)
 			looked++
 			continue
@@ -116,15 +116,15 @@ func (l *line) dispatch() {
 	}
 }
 
-// linePlace is what a request under way holds of a line: a hand first, and after park a place among the open questions.
-type linePlace struct {
-	l      *line
+// requestPlace is what a request under way holds of a line: a hand first, and after park a place among the open questions.
+type requestPlace struct {
+	l      *requestLine
 	from   owner
 	parked bool
 }
 
 // park gives the hand back before a wait. It fails with jobs.ErrFull when the tenant, or all together, have too many open questions.
-func (p *linePlace) park() error {
+func (p *requestPlace) park() error {
 	l := p.l
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -146,7 +146,7 @@ func (p *linePlace) park() error {
 }
 
 // leave gives back what the place still holds.
-func (p *linePlace) leave() {
+func (p *requestPlace) leave() {
 	l := p.l
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -163,7 +163,7 @@ func (p *linePlace) leave() {
 }
 
 // close takes no more requests and returns those that stand in line.
-func (l *line) close() (left []*nats.Msg) {
+func (l *requestLine) close() (left []*nats.Msg) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.closed = true

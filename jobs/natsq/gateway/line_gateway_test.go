@@ -1,4 +1,4 @@
-package natsq_test
+package gateway_test
 
 import (
 	"encoding/json"
