@@ -25,9 +25,9 @@ func queueCommand() *cobra.Command {
 			}
 			kind, _ := cmd.Flags().GetString("kind")
 			if pause {
-				return c.Queue.Pause(cmd.Context(), pool, kind)
+				return c.Control.Pause(cmd.Context(), pool, kind)
 			}
-			return c.Queue.Resume(cmd.Context(), pool, kind)
+			return c.Control.Resume(cmd.Context(), pool, kind)
 		})
 		natsFlag(cmd.Flags())
 		cmd.Flags().String("kind", "", "this kind only")

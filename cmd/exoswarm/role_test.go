@@ -80,7 +80,7 @@ func TestGPUAgentRole(t *testing.T) {
 		"dead letters": func() error {
 			return me.Queue.DeadLetters(t.Context(), jobs.DeadFilter{}, func(jobs.DeadLetter) bool { return true })
 		},
-		"limits":       func() error { _, err := me.Queue.Tenants(t.Context()); return err },
+		"limits":       func() error { _, err := me.Control.Tenants(t.Context()); return err },
 		"schedules":    func() error { _, err := me.Schedules.Schedules(t.Context()); return err },
 		"list objects": func() error { return me.Objects.Objects(t.Context(), func(objects.Object) bool { return true }) },
 		"submit":       func() error { return me.Queue.Submit(t.Context(), j) },

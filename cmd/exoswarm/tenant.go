@@ -31,7 +31,7 @@ Workers follow at once, and what runs goes on. 0 is no limit, whatever "*" has.`
 	unlimit := &cobra.Command{
 		Use: "unlimit NAME", Short: `Remove the limits of a tenant, which has those of "*" then`, Args: cobra.ExactArgs(1),
 		RunE: connected(func(cmd *cobra.Command, args []string, c *natsq.Conn) error {
-			return c.Queue.UnlimitTenant(cmd.Context(), args[0])
+			return c.Control.UnlimitTenant(cmd.Context(), args[0])
 		}),
 	}
 	all := []*cobra.Command{limit, list, unlimit}
@@ -50,7 +50,7 @@ func tenantLimit(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 	if l == (jobs.Limits{}) {
 		return command.Usage("tenant limit: say what to limit: --weight, --rate, --burst, --concurrency or --queued")
 	}
-	return c.Queue.LimitTenant(cmd.Context(), args[0], l)
+	return c.Control.LimitTenant(cmd.Context(), args[0], l)
 }
 
 // given is the value of a flag, nil when it is not on the command line.
@@ -66,7 +66,7 @@ func given[T any](f *pflag.FlagSet, name string, get func(string) (T, error)) *T
 }
 
 func tenantList(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
-	all, err := c.Queue.Tenants(cmd.Context())
+	all, err := c.Control.Tenants(cmd.Context())
 	if err != nil {
 		return err
 	}

@@ -22,7 +22,7 @@ type Client struct {
 	SwarmStore
 	ObjectStore
 	AgentRegistry
-	TenantLimits
+	Control
 	Scheduler
 	// Conn is the connection itself, for Queue.Start. The suite does not use it.
 	Conn any
@@ -40,8 +40,6 @@ type JobQueue interface {
 	Progress(id string, fn func(json.RawMessage)) (stop func(), err error)
 	Cancel(ctx context.Context, j jobs.Job, finish bool) error
 	Withdraw(ctx context.Context, j jobs.Job) error
-	Pause(ctx context.Context, p jobs.Pool, kind string) error
-	Resume(ctx context.Context, p jobs.Pool, kind string) error
 	Stats(ctx context.Context, p jobs.Pool) (jobs.QueueStats, error)
 	DeadLetters(ctx context.Context, f jobs.DeadFilter, fn func(jobs.DeadLetter) bool) error
 	Redrive(ctx context.Context, d jobs.DeadLetter) error
@@ -71,8 +69,10 @@ type AgentRegistry interface {
 	Agents(ctx context.Context) ([]jobs.Agent, error)
 }
 
-// TenantLimits sets the limits of tenants.
-type TenantLimits interface {
+// Control pauses kinds of jobs, and sets the limits of tenants.
+type Control interface {
+	Pause(ctx context.Context, p jobs.Pool, kind string) error
+	Resume(ctx context.Context, p jobs.Pool, kind string) error
 	LimitTenant(ctx context.Context, tenant string, l jobs.Limits) error
 	UnlimitTenant(ctx context.Context, tenant string) error
 	Tenants(ctx context.Context) ([]jobs.TenantLimits, error)

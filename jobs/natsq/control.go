@@ -11,15 +11,15 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/control"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
-	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
 	"github.com/exoswarm/exoswarm/jobs/natsq/quota"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
-// control follows what operators and submitters say to the workers of a pool: which jobs are cancelled, what is paused and what tenants may have. One
+// operatorState follows what operators and submitters say to the workers of a pool: which jobs are cancelled, what is paused and what tenants may have. One
 // watch each serves all jobs.
-type control struct {
+type operatorState struct {
 	pool  jobs.Pool
 	poke  func() // something was resumed
 	log   *slog.Logger
@@ -51,12 +51,12 @@ func (c cancellation) of(forgiven uint64) error {
 }
 
 // watchControl returns when what was there before is known.
-func (c *Conn) watchControl(ctx context.Context, pool jobs.Pool, poke func(), log *slog.Logger) (*control, error) {
+func (c *Conn) watchControl(ctx context.Context, pool jobs.Pool, poke func(), log *slog.Logger) (*operatorState, error) {
 	if err := c.CheckFollow(ctx, wire.ControlBucket); err != nil {
 		return nil, err
 	}
 	run, stop := context.WithCancel(context.Background())
-	w := &control{
+	w := &operatorState{
 		pool: pool, poke: poke, log: log, stop: stop,
 		cancels: map[string]cancellation{}, running: map[string]context.CancelCauseFunc{}, pauses: map[string]bool{},
 		limits: map[string]jobs.Limits{}, quotas: map[string]quota.Quota{},
@@ -74,9 +74,9 @@ func (c *Conn) watchControl(ctx context.Context, pool jobs.Pool, poke func(), lo
 	return w, nil
 }
 
-func (w *control) close() { w.stop(); w.ended.Wait() }
+func (w *operatorState) close() { w.stop(); w.ended.Wait() }
 
-func (w *control) cancelled(u jetstream.KeyValueEntry) {
+func (w *operatorState) cancelled(u jetstream.KeyValueEntry) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if u.Operation() != jetstream.KeyValuePut {
@@ -99,14 +99,14 @@ func (w *control) cancelled(u jetstream.KeyValueEntry) {
 }
 
 // cause says how a job is cancelled, or nil; cancellations up to the revision forgiven do not count.
-func (w *control) cause(id string, forgiven uint64) error {
+func (w *operatorState) cause(id string, forgiven uint64) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.cancels[id].of(forgiven)
 }
 
 // attach has cancel called when the job is cancelled, which may be at once, until detach is called.
-func (w *control) attach(id string, forgiven uint64, cancel context.CancelCauseFunc) (detach func()) {
+func (w *operatorState) attach(id string, forgiven uint64, cancel context.CancelCauseFunc) (detach func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if cause := w.cancels[id].of(forgiven); cause != nil {
@@ -120,10 +120,10 @@ func (w *control) attach(id string, forgiven uint64, cancel context.CancelCauseF
 	}
 }
 
-func (w *control) controlled(u jetstream.KeyValueEntry) {
+func (w *operatorState) controlled(u jetstream.KeyValueEntry) {
 	w.mu.Lock()
 	put := u.Operation() == jetstream.KeyValuePut
-	if tenant, ok := queue.ParseTenantKey(u.Key()); ok {
+	if tenant, ok := control.ParseTenantKey(u.Key()); ok {
 		l, err := quota.ParseLimits(u.Value())
 		if put && err != nil {
 			w.log.Error("limits not followed", "tenant", tenant, "error", err)
@@ -142,7 +142,7 @@ func (w *control) controlled(u jetstream.KeyValueEntry) {
 }
 
 // quota is what a tenant may have.
-func (w *control) quota(tenant string) quota.Quota {
+func (w *operatorState) quota(tenant string) quota.Quota {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	q, ok := w.quotas[tenant]
@@ -153,8 +153,8 @@ func (w *control) quota(tenant string) quota.Quota {
 	return q
 }
 
-func (w *control) paused(kind string) bool {
+func (w *operatorState) paused(kind string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.pauses[queue.PauseKey(w.pool, "")] || w.pauses[queue.PauseKey(w.pool, kind)]
+	return w.pauses[control.PauseKey(w.pool, "")] || w.pauses[control.PauseKey(w.pool, kind)]
 }

@@ -102,7 +102,7 @@ func (h *counting) check(t *testing.T, ids ...string) {
 // result or one in another language, holds nobody back.
 func TestDependStranger(t *testing.T) {
 	s, c := inside(t)
-	if err := c.Queue.Pause(t.Context(), jobs.PoolCPU, "k"); err != nil {
+	if err := c.Control.Pause(t.Context(), jobs.PoolCPU, "k"); err != nil {
 		t.Fatal(err)
 	}
 	for _, j := range []jobs.Job{plain("p"), plain("child", "p"), plain("grandchild", "child")} {
@@ -121,7 +121,7 @@ func TestDependStranger(t *testing.T) {
 	}
 	var h counting
 	worker(t, another(t, s), map[string]jobs.Handler{"k": h.handle})
-	if err := c.Queue.Resume(t.Context(), jobs.PoolCPU, "k"); err != nil {
+	if err := c.Control.Resume(t.Context(), jobs.PoolCPU, "k"); err != nil {
 		t.Fatal(err)
 	}
 	finished(t, c, "grandchild")

@@ -40,7 +40,7 @@ func TestEndings(t *testing.T) {
 			t.Errorf("attempt %d waits %v to %v of %v", attempt, least, longest, most)
 		}
 	}
-	w := &Worker{WorkerOptions: WorkerOptions{Name: "w"}, ctl: &control{}}
+	w := &Worker{WorkerOptions: WorkerOptions{Name: "w"}, ctl: &operatorState{}}
 	task := func(attempt int) *task {
 		return &task{id: "a", attempt: attempt, src: wire.Source{Kind: "k"}, job: jobs.Job{MaxAttempts: 3}, span: telemetry.NoSpan}
 	}
@@ -79,7 +79,7 @@ func TestEndings(t *testing.T) {
 	if err := w.mustRun(early); err != nil {
 		t.Error(err)
 	}
-	ctl := &control{cancels: map[string]cancellation{"a": {cause: jobs.ErrCancelled, revision: 5}, "b": {cause: jobs.ErrFinish, revision: 5}}}
+	ctl := &operatorState{cancels: map[string]cancellation{"a": {cause: jobs.ErrCancelled, revision: 5}, "b": {cause: jobs.ErrFinish, revision: 5}}}
 	w.ctl = ctl
 	for forgiven, want := range map[uint64]bool{0: false, 4: false, 5: true, 6: true} {
 		k := task(1)

@@ -24,7 +24,7 @@ func limited(t *testing.T, lease time.Duration) (*server.Server, *natsq.Conn, je
 	s := natsqtest.Start(t, server.Options{})
 	c := natsqtest.Leased(t, s, lease)
 	one := 1
-	if err := c.Queue.LimitTenant(t.Context(), jobs.DefaultTenant, jobs.Limits{Concurrency: &one}); err != nil {
+	if err := c.Control.LimitTenant(t.Context(), jobs.DefaultTenant, jobs.Limits{Concurrency: &one}); err != nil {
 		t.Fatal(err)
 	}
 	nc, err := nats.Connect(s.URL())

@@ -196,7 +196,7 @@ func (l *limiter) running() map[string]int {
 }
 
 // limited lists the tenants with limits of their own.
-func (w *control) limited() (names []string) {
+func (w *operatorState) limited() (names []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for name := range w.limits {

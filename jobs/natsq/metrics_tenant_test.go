@@ -46,7 +46,7 @@ func TestTenantMetrics(t *testing.T) {
 		t.Fatal(err)
 	}
 	weight, one, two := 2.5, 1, 2
-	if err := c.Queue.LimitTenant(ctx, "t", jobs.Limits{Weight: &weight, Concurrency: &one, Queued: &two}); err != nil {
+	if err := c.Control.LimitTenant(ctx, "t", jobs.Limits{Weight: &weight, Concurrency: &one, Queued: &two}); err != nil {
 		t.Fatal(err)
 	}
 	for i, p := range []string{"u0", "u1", "u2"} { // of a tenant without limits: they wait when the worker begins to count
@@ -56,7 +56,7 @@ func TestTenantMetrics(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := c.Queue.Pause(ctx, jobs.PoolCPU, "none0"); err != nil {
+	if err := c.Control.Pause(ctx, jobs.PoolCPU, "none0"); err != nil {
 		t.Fatal(err)
 	}
 	begun, release := make(chan struct{}, 2), make(chan struct{})

@@ -5,6 +5,7 @@ import (
 	"context"
 	"log/slog"
 
+	"github.com/exoswarm/exoswarm/jobs/natsq/control"
 	"github.com/exoswarm/exoswarm/jobs/natsq/gateway"
 	"github.com/exoswarm/exoswarm/jobs/natsq/joblog"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
@@ -22,6 +23,7 @@ type Conn struct {
 	*natsconn.Conn
 	Registry  *registry.Registry
 	Queue     *queue.Queue
+	Control   *control.Control
 	Schedules *schedules.Schedules
 	Logs      *joblog.Logs
 	Swarms    *swarmlog.Swarms
@@ -49,9 +51,9 @@ func Connect(ctx context.Context, o natsconn.Options) (*Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Conn{Conn: k, Registry: registry.New(k), Streams: userstream.New(k)}
+	c := &Conn{Conn: k, Control: control.New(k), Registry: registry.New(k), Streams: userstream.New(k)}
 	c.Objects = objects.New(k, func(ctx context.Context, job string) (bool, error) { return c.Queue.Known(ctx, job) })
-	c.Queue = queue.New(k, c.Registry, c.Objects)
+	c.Queue = queue.New(k, c.Registry, c.Objects, c.Control)
 	c.Schedules = schedules.New(k, c.Queue)
 	c.Logs = joblog.New(k, c.Queue)
 	c.Swarms = swarmlog.New(k, c.Registry, c.Queue)

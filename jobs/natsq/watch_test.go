@@ -147,14 +147,14 @@ func TestPauseOfRemadeBuckets(t *testing.T) {
 		}
 	}
 	for range 5 { // so that the numbers of the bucket are higher than those of the next
-		if err := c.Queue.Pause(t.Context(), jobs.PoolCPU, ""); err != nil {
+		if err := c.Control.Pause(t.Context(), jobs.PoolCPU, ""); err != nil {
 			t.Fatal(err)
 		}
-		if err := c.Queue.Resume(t.Context(), jobs.PoolCPU, ""); err != nil {
+		if err := c.Control.Resume(t.Context(), jobs.PoolCPU, ""); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := c.Queue.Pause(t.Context(), jobs.PoolCPU, "k"); err != nil {
+	if err := c.Control.Pause(t.Context(), jobs.PoolCPU, "k"); err != nil {
 		t.Fatal(err)
 	}
 	s.again(t, false)
@@ -171,7 +171,7 @@ func TestPauseOfRemadeBuckets(t *testing.T) {
 	if _, err := c.Queue.Result(t.Context(), "free"); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Queue.Pause(t.Context(), jobs.PoolCPU, "k"); err != nil {
+	if err := c.Control.Pause(t.Context(), jobs.PoolCPU, "k"); err != nil {
 		t.Fatal(err)
 	}
 	natsqtest.Eventually(t, "a pause in the new bucket", func() bool { return w.Paused("k") })
@@ -186,7 +186,7 @@ func TestPauseOfRemadeBuckets(t *testing.T) {
 			t.Fatalf("%d jobs were done of 3, with the pause heard before the last was submitted", n)
 		}
 	}
-	if err := c.Queue.Resume(t.Context(), jobs.PoolCPU, "k"); err != nil {
+	if err := c.Control.Resume(t.Context(), jobs.PoolCPU, "k"); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := c.Queue.Result(t.Context(), "late"); err != nil {

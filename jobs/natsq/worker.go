@@ -114,7 +114,7 @@ type Worker struct {
 	held   *holder
 	done   *retirer
 	logs   *joblog.Writer
-	ctl    *control
+	ctl    *operatorState
 	limits *limiter
 	deps   *queue.Resolver
 	hand   atHand
@@ -204,7 +204,7 @@ func (c *Conn) Work(ctx context.Context, o WorkerOptions) (_ *Worker, err error)
 		return nil, err
 	}
 	if o.Metrics != nil {
-		c.Queue.OnRefused(func(p jobs.Pool, tenant string) { o.Metrics.tenantRefused(p, tenant, reasonQueued) }) // also of the gateway of this process
+		c.Control.OnRefused(func(p jobs.Pool, tenant string) { o.Metrics.tenantRefused(p, tenant, reasonQueued) }) // also of the gateway of this process
 	}
 	ends = append(ends, o.Metrics.follow(w))
 	w.running.Go(func() { w.loop(run) })

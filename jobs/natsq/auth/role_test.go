@@ -204,13 +204,13 @@ func TestViewer(t *testing.T) {
 	}
 	defer func() { _ = entry.Close(t.Context()) }()
 	weight := 2.0
-	if err := operator.Queue.LimitTenant(ctx, "acme", jobs.Limits{Weight: &weight}); err != nil {
+	if err := operator.Control.LimitTenant(ctx, "acme", jobs.Limits{Weight: &weight}); err != nil {
 		t.Fatal(err)
 	}
 	if err := operator.Schedules.AddSchedule(ctx, jobs.Schedule{Version: jobs.Version, Name: "n", Cron: "0 0 1 1 *", Job: jobs.Job{Pool: jobs.PoolCPU, Kind: "echo", Spec: json.RawMessage("1")}}); err != nil {
 		t.Fatal(err)
 	}
-	if err := operator.Queue.Pause(ctx, jobs.PoolGPU, ""); err != nil {
+	if err := operator.Control.Pause(ctx, jobs.PoolGPU, ""); err != nil {
 		t.Fatal(err)
 	}
 	told := make(chan string, 1)
@@ -265,7 +265,7 @@ func TestViewer(t *testing.T) {
 	if all, err := me.Registry.Agents(ctx); err != nil || len(all) != 1 {
 		t.Errorf("%+v, %v", all, err)
 	}
-	if all, err := me.Queue.Tenants(ctx); err != nil || len(all) != 1 || *all[0].Weight != 2 {
+	if all, err := me.Control.Tenants(ctx); err != nil || len(all) != 1 || *all[0].Weight != 2 {
 		t.Errorf("%+v, %v", all, err)
 	}
 	if all, err := me.Schedules.Schedules(ctx); err != nil || len(all) != 1 {
@@ -279,9 +279,9 @@ func TestViewer(t *testing.T) {
 		"submit many": func() error { return me.Queue.SubmitBatch(ctx, []jobs.Job{job("echo", "x"), job("echo", "y")}) },
 		"cancel":      func() error { return me.Queue.Cancel(ctx, job("wait", "long"), false) },
 		"withdraw":    func() error { return me.Queue.Withdraw(ctx, job("wait", "long")) },
-		"pause":       func() error { return me.Queue.Pause(ctx, jobs.PoolCPU, "") },
-		"limit":       func() error { return me.Queue.LimitTenant(ctx, "acme", jobs.Limits{Weight: &weight}) },
-		"unlimit":     func() error { return me.Queue.UnlimitTenant(ctx, "acme") },
+		"pause":       func() error { return me.Control.Pause(ctx, jobs.PoolCPU, "") },
+		"limit":       func() error { return me.Control.LimitTenant(ctx, "acme", jobs.Limits{Weight: &weight}) },
+		"unlimit":     func() error { return me.Control.UnlimitTenant(ctx, "acme") },
 		"schedule":    func() error { return me.Schedules.RemoveSchedule(ctx, "n") },
 		"redrive": func() error {
 			return me.Queue.Redrive(ctx, jobs.DeadLetter{ID: "dead", Data: mustJSON(t, job("fail", "dead"))})
@@ -451,7 +451,7 @@ func TestAgent(t *testing.T) {
 	}
 	// Delayed jobs, jobs of tenants with limits, and many at once, which leave the queue by a purge.
 	one, rate := 1, 1000.0
-	if err := operator.Queue.LimitTenant(ctx, "acme", jobs.Limits{Concurrency: &one, Rate: &rate}); err != nil {
+	if err := operator.Control.LimitTenant(ctx, "acme", jobs.Limits{Concurrency: &one, Rate: &rate}); err != nil {
 		t.Fatal(err)
 	}
 	late := job("echo", "late")
@@ -491,8 +491,8 @@ func TestAgent(t *testing.T) {
 	}
 	// What it must not: each is refused by the server, with a sentence.
 	for what, try := range map[string]func() error{
-		"pause":        func() error { return me.Queue.Pause(ctx, jobs.PoolCPU, "") },
-		"limit":        func() error { return me.Queue.LimitTenant(ctx, "acme", jobs.Limits{Concurrency: &one}) },
+		"pause":        func() error { return me.Control.Pause(ctx, jobs.PoolCPU, "") },
+		"limit":        func() error { return me.Control.LimitTenant(ctx, "acme", jobs.Limits{Concurrency: &one}) },
 		"dead letters": func() error { _, err := me.Queue.PurgeDead(ctx, jobs.DeadFilter{}); return err },
 		"drain":        func() error { return me.Registry.DrainAgent(ctx, "a") },
 	} {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/internal/leak"
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/control"
 	"github.com/exoswarm/exoswarm/jobs/natsq/joblog"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/objects"
@@ -51,7 +52,7 @@ func another(t testing.TB, s *server.Server) reached {
 	var q *queue.Queue
 	o := objects.New(c, func(ctx context.Context, job string) (bool, error) { return q.Known(ctx, job) })
 	agents := registry.New(c)
-	q = queue.New(c, agents, o)
+	q = queue.New(c, agents, o, control.New(c))
 	return reached{c, q, Parts{Jobs: q, Pools: agents, Schedules: schedules.New(c, q), Logs: joblog.New(c, q)}}
 }
 

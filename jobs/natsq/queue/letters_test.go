@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -124,71 +123,6 @@ func TestLetters(t *testing.T) {
 	}
 	if _, err := deadLetter(&natsconn.Message{Subject: "exo.dead.cpu.k.default"}); err == nil {
 		t.Error("a letter on a short subject")
-	}
-}
-
-// TestTenantLimits: limits are set part by part, listed in order, and taken away; what is no tenant or no limit is refused.
-func TestTenantLimits(t *testing.T) {
-	_, c := inside(t)
-	ctx := t.Context()
-	if err := errors.Join(c.LimitTenant(ctx, "b", jobs.Limits{Rate: ptr(2.0)}), c.LimitTenant(ctx, "a", jobs.Limits{Queued: ptr(3)}), c.LimitTenant(ctx, jobs.EveryTenant, jobs.Limits{Concurrency: ptr(4)}), c.LimitTenant(ctx, "b", jobs.Limits{Weight: ptr(5.0)})); err != nil {
-		t.Fatal(err)
-	}
-	all, err := c.Tenants(ctx)
-	if err != nil || len(all) != 3 || all[0].Tenant != jobs.EveryTenant || all[1].Tenant != "a" || all[2].Tenant != "b" || *all[2].Rate != 2 || *all[2].Weight != 5 || *all[1].Queued != 3 {
-		t.Errorf("%+v, %v", all, err)
-	}
-	for _, tenant := range []string{"", "a b", "a.b", ">"} {
-		if c.LimitTenant(ctx, tenant, jobs.Limits{}) == nil || c.UnlimitTenant(ctx, tenant) == nil {
-			t.Errorf("%q is a tenant", tenant)
-		}
-	}
-	if c.LimitTenant(ctx, "a", jobs.Limits{Rate: ptr(-1.0)}) == nil {
-		t.Error("a negative rate")
-	}
-	if err := c.UnlimitTenant(ctx, "none"); !errors.Is(err, jobs.ErrNotFound) {
-		t.Error(err)
-	}
-	if err := c.UnlimitTenant(ctx, "b"); err != nil {
-		t.Error(err)
-	}
-	if err := c.UnlimitTenant(ctx, "b"); !errors.Is(err, jobs.ErrNotFound) {
-		t.Error(err)
-	}
-	if err := c.LimitTenant(ctx, "b", jobs.Limits{Queued: ptr(1)}); err != nil {
-		t.Error(err)
-	}
-	if l, _, err := c.limitsOf(ctx, "b"); err != nil || l.Rate != nil || *l.Queued != 1 {
-		t.Errorf("%+v, %v", l, err)
-	}
-	// A tenant may have three jobs in the queue, by submissions of one and of several.
-	job := func(id string) jobs.Job {
-		j := plain(id)
-		j.Tenant = "a"
-		return j
-	}
-	if err := errors.Join(c.Submit(ctx, job("a1")), c.SubmitBatch(ctx, []jobs.Job{job("a2"), job("a3")})); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Submit(ctx, job("a4")); !errors.Is(err, jobs.ErrFull) || jobs.RetryAfter(err) != time.Second || !strings.Contains(err.Error(), "has 3 jobs in the queue of pool cpu and may have 3") {
-		t.Errorf("%v, %v", err, jobs.RetryAfter(err))
-	}
-	if err := c.SubmitBatch(ctx, []jobs.Job{job("b1"), job("b2"), job("b3"), job("b4")}); !errors.Is(err, jobs.ErrFull) || !strings.Contains(err.Error(), "submit fewer at a time") {
-		t.Error(err)
-	}
-	if n, err := c.countQueued(ctx, jobs.PoolCPU, "a"); n != 3 || err != nil {
-		t.Error(n, err)
-	}
-	if n, err := c.countQueued(ctx, jobs.PoolCPU, "b"); n != 0 || err != nil {
-		t.Error(n, err)
-	}
-	for tenant, key := range map[string]string{jobs.EveryTenant: "tenant", "a": "tenant.a"} {
-		if got, ok := ParseTenantKey(key); tenantKey(tenant) != key || got != tenant || !ok {
-			t.Errorf("%s: %s, %s, %v", tenant, tenantKey(tenant), got, ok)
-		}
-	}
-	if _, ok := ParseTenantKey("pause.cpu"); ok {
-		t.Error("a pause is a tenant")
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/control"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/registry"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
@@ -87,7 +88,7 @@ func (q *Queue) Overview(ctx context.Context, p jobs.Pool, id string) (*Overview
 	if o.served, err = q.agents.Served(ctx, p); err != nil {
 		return nil, err
 	}
-	o.paused, err = q.pausedKeys(ctx)
+	o.paused, err = q.control.PausedKeys(ctx)
 	return o, err
 }
 
@@ -109,9 +110,9 @@ func (o *Overview) Describe(j jobs.Job, stream string, seq uint64, waits []strin
 		l.State = StateRetrying
 	}
 	switch {
-	case o.paused[PauseKey(j.Pool, "")]:
+	case o.paused[control.PauseKey(j.Pool, "")]:
 		l.Note = fmt.Sprintf("pool %s is paused: exoswarm queue resume %s", j.Pool, j.Pool)
-	case o.paused[PauseKey(j.Pool, j.Kind)]:
+	case o.paused[control.PauseKey(j.Pool, j.Kind)]:
 		l.Note = fmt.Sprintf("kind %s is paused: exoswarm queue resume %s --kind %s", j.Kind, j.Pool, j.Kind)
 	case o.served[j.Kind] == 0:
 		l.Note = registry.Unserved(j.Pool, j.Kind, o.served)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/internal/leak"
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/control"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/objects"
 	"github.com/exoswarm/exoswarm/jobs/natsq/registry"
@@ -39,7 +40,7 @@ func another(t testing.TB, s *server.Server) *Queue {
 	t.Cleanup(c.Close)
 	var q *Queue
 	o := objects.New(c, func(ctx context.Context, job string) (bool, error) { return q.Known(ctx, job) })
-	q = New(c, registry.New(c), o)
+	q = New(c, registry.New(c), o, control.New(c))
 	return q
 }
 

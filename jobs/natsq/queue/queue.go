@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/control"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/publishmode"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
@@ -19,13 +20,12 @@ type Queue struct {
 	conn    *natsconn.Conn
 	agents  Agents
 	objects Objects
+	control *control.Control
 
 	sources sync.Map     // wire.Source: its consumer exists
-	tenants sync.Map     // pool and tenant: *submitted
 	askEach atomic.Int64 // until this Unix time in nanoseconds noneAtOnce is not tried
 	batcher submitBatcher
 	mode    publishmode.Mode // of submissions
-	refused atomic.Pointer[func(p jobs.Pool, tenant string)]
 }
 
 // Agents lists the agents and the kinds that they serve. It is a *registry.Registry.
@@ -42,20 +42,10 @@ type Objects interface {
 }
 
 // New returns the queue that a connection reaches. The connection stays the caller's.
-func New(c *natsconn.Conn, a Agents, o Objects) *Queue {
-	q := &Queue{conn: c, agents: a, objects: o}
+func New(c *natsconn.Conn, a Agents, o Objects, l *control.Control) *Queue {
+	q := &Queue{conn: c, agents: a, objects: o, control: l}
 	q.batcher.q = q
 	return q
-}
-
-// OnRefused has fn called for every submission that is refused because the tenant has as many jobs in
-// the queue as it may. A later call replaces fn.
-func (q *Queue) OnRefused(fn func(p jobs.Pool, tenant string)) { q.refused.Store(&fn) }
-
-func (q *Queue) tenantRefused(p jobs.Pool, tenant string) {
-	if fn := q.refused.Load(); fn != nil {
-		(*fn)(p, tenant)
-	}
 }
 
 // Forget makes the next submission to a source look for its consumer again. A worker calls it when it

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/control"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
@@ -67,11 +68,11 @@ func (q *Queue) Stats(ctx context.Context, p jobs.Pool) (jobs.QueueStats, error)
 	if err != nil {
 		return jobs.QueueStats{}, err
 	}
-	paused, err := q.pausedKeys(ctx)
+	paused, err := q.control.PausedKeys(ctx)
 	if err != nil {
 		return jobs.QueueStats{}, err
 	}
-	st := jobs.QueueStats{Pool: p, Jobs: info.State.Msgs, Bytes: info.State.Bytes, Paused: paused[PauseKey(p, "")]}
+	st := jobs.QueueStats{Pool: p, Jobs: info.State.Msgs, Bytes: info.State.Bytes, Paused: paused[control.PauseKey(p, "")]}
 	if info.State.Msgs > 0 {
 		st.Oldest = info.State.FirstTime
 	}
@@ -84,7 +85,7 @@ func (q *Queue) Stats(ctx context.Context, p jobs.Pool) (jobs.QueueStats, error)
 		known += i.NumPending + uint64(i.NumAckPending)
 		st.Sources = append(st.Sources, jobs.SourceStats{
 			Kind: s.Kind, Lane: s.Lane, Tenant: s.Tenant, Waiting: waiting, Running: i.NumAckPending, Retried: i.NumRedelivered,
-			Paused: paused[PauseKey(p, s.Kind)], Agents: served[s.Kind],
+			Paused: paused[control.PauseKey(p, s.Kind)], Agents: served[s.Kind],
 		})
 	}
 	for s, i := range all {

@@ -30,7 +30,7 @@ func (q *Queue) Submit(ctx context.Context, j jobs.Job) error { return q.SubmitN
 
 // SubmitNew is Submit; made says that the id was made for this call.
 func (q *Queue) SubmitNew(ctx context.Context, j jobs.Job, made bool) error {
-	if err := q.room(ctx, j); err != nil {
+	if err := q.control.Admit(ctx, j); err != nil {
 		return fmt.Errorf("submit job %s: %w", j.ID, err)
 	}
 	return q.submit(ctx, j, 0, made)
@@ -89,7 +89,7 @@ func (q *Queue) SubmitBatch(ctx context.Context, batch []jobs.Job) (err error) {
 		return jobs.Errorf(jobs.CodeInvalid, "a batch of %d jobs: at most %d are submitted as one", len(batch), jobs.MaxBatch)
 	}
 	what := fmt.Sprintf("submit %d jobs", len(batch))
-	if err := q.room(ctx, batch...); err != nil {
+	if err := q.control.Admit(ctx, batch...); err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
 	if slices.ContainsFunc(batch, func(j jobs.Job) bool { return len(j.After) > 0 }) {

@@ -119,7 +119,7 @@ func refuse(t *testing.T, accounts string, login natsconn.Login) {
 	if _, err := conn.Streams.Push(ctx, "name", "key", [][]byte{[]byte("{}\n")}); !errors.Is(err, jobs.ErrFull) {
 		t.Errorf("rows: %v", err)
 	}
-	if err := conn.Queue.Pause(ctx, jobs.PoolGPU, ""); !errors.Is(err, jobs.ErrUnavailable) {
+	if err := conn.Control.Pause(ctx, jobs.PoolGPU, ""); !errors.Is(err, jobs.ErrUnavailable) {
 		t.Errorf("a pause: %v", err)
 	}
 	if _, err := conn.Queue.Stats(ctx, jobs.PoolCPU); err != nil {

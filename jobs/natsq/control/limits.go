@@ -1,4 +1,6 @@
-package queue
+// Package control stores what operators tell the workers of a pool: which kinds are paused, and the limits of
+// tenants. It applies the limits of submissions.
+package control
 
 import (
 	"context"
@@ -7,6 +9,8 @@ import (
 	"fmt"
 	"math"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -16,6 +20,26 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/quota"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
+
+// Control reads and writes pauses and limits. Its methods may be called from several goroutines.
+type Control struct {
+	conn    *natsconn.Conn
+	tenants sync.Map // pool and tenant: *submitted
+	refused atomic.Pointer[func(p jobs.Pool, tenant string)]
+}
+
+// New returns the control that a connection reaches. The connection stays the caller's.
+func New(c *natsconn.Conn) *Control { return &Control{conn: c} }
+
+// OnRefused has fn called for every submission that is refused because the tenant has as many jobs in
+// the queue as it may. A later call replaces fn.
+func (ct *Control) OnRefused(fn func(p jobs.Pool, tenant string)) { ct.refused.Store(&fn) }
+
+func (ct *Control) tenantRefused(p jobs.Pool, tenant string) {
+	if fn := ct.refused.Load(); fn != nil {
+		(*fn)(p, tenant)
+	}
+}
 
 // tenantKey is the key of a tenant's limits in controlBucket. '*' may not stand in a key.
 func tenantKey(tenant string) string {
@@ -42,7 +66,7 @@ func checkTenant(tenant string) error {
 
 // LimitTenant sets the limits of a tenant, or of jobs.EveryTenant, that are in l, and leaves its others as they are. Workers hear of it at
 // once, connections that submit within a second. What runs goes on, and counts.
-func (q *Queue) LimitTenant(ctx context.Context, tenant string, l jobs.Limits) error {
+func (ct *Control) LimitTenant(ctx context.Context, tenant string, l jobs.Limits) error {
 	if err := checkTenant(tenant); err != nil {
 		return err
 	}
@@ -52,7 +76,7 @@ func (q *Queue) LimitTenant(ctx context.Context, tenant string, l jobs.Limits) e
 	}
 	what := "limit tenant " + tenant
 	for {
-		before, revision, err := q.limitsOf(ctx, tenant)
+		before, revision, err := ct.limitsOf(ctx, tenant)
 		if err != nil && jobs.AsError(err).Code == jobs.CodeInvalid { // a record that is not valid is replaced
 			before, err = jobs.Limits{}, nil
 		}
@@ -63,7 +87,7 @@ func (q *Queue) LimitTenant(ctx context.Context, tenant string, l jobs.Limits) e
 		if err != nil {
 			return fmt.Errorf("%s: %w", what, err)
 		}
-		err = q.conn.InBucket(ctx, what, wire.ControlBucket, func(ctx context.Context, kv jetstream.KeyValue) error {
+		err = ct.conn.InBucket(ctx, what, wire.ControlBucket, func(ctx context.Context, kv jetstream.KeyValue) error {
 			_, err := kv.Update(ctx, tenantKey(tenant), data, revision)
 			return err
 		})
@@ -75,12 +99,12 @@ func (q *Queue) LimitTenant(ctx context.Context, tenant string, l jobs.Limits) e
 
 // UnlimitTenant removes the limits of a tenant, which has those of jobs.EveryTenant from then on, or those of jobs.EveryTenant.
 // jobs.ErrNotFound when it has none.
-func (q *Queue) UnlimitTenant(ctx context.Context, tenant string) error {
+func (ct *Control) UnlimitTenant(ctx context.Context, tenant string) error {
 	if err := checkTenant(tenant); err != nil {
 		return err
 	}
 	what := "unlimit tenant " + tenant
-	err := q.conn.InBucket(ctx, what, wire.ControlBucket, func(ctx context.Context, kv jetstream.KeyValue) error {
+	err := ct.conn.InBucket(ctx, what, wire.ControlBucket, func(ctx context.Context, kv jetstream.KeyValue) error {
 		if _, err := kv.Get(ctx, tenantKey(tenant)); err != nil {
 			return err
 		}
@@ -93,9 +117,9 @@ func (q *Queue) UnlimitTenant(ctx context.Context, tenant string) error {
 }
 
 // Tenants lists the limits that are set, those of jobs.EveryTenant first and then by name.
-func (q *Queue) Tenants(ctx context.Context) ([]jobs.TenantLimits, error) {
+func (ct *Control) Tenants(ctx context.Context) ([]jobs.TenantLimits, error) {
 	var all []jobs.TenantLimits
-	err := q.conn.Values(ctx, "list the limits of tenants", wire.ControlBucket, func(key string, m *natsconn.Message) {
+	err := ct.conn.Values(ctx, "list the limits of tenants", wire.ControlBucket, func(key string, m *natsconn.Message) {
 		tenant, ok := ParseTenantKey(key)
 		if !ok {
 			return
@@ -111,8 +135,8 @@ func (q *Queue) Tenants(ctx context.Context) ([]jobs.TenantLimits, error) {
 }
 
 // limitsOf reads the limits set for one tenant, none when there are none, from the leader.
-func (q *Queue) limitsOf(ctx context.Context, tenant string) (l jobs.Limits, revision uint64, err error) {
-	m, err := q.conn.Last(ctx, "KV_"+wire.ControlBucket, "$KV."+wire.ControlBucket+"."+tenantKey(tenant))
+func (ct *Control) limitsOf(ctx context.Context, tenant string) (l jobs.Limits, revision uint64, err error) {
+	m, err := ct.conn.Last(ctx, "KV_"+wire.ControlBucket, "$KV."+wire.ControlBucket+"."+tenantKey(tenant))
 	if errors.Is(err, jobs.ErrNotFound) {
 		return l, 0, nil
 	}
@@ -148,8 +172,8 @@ const (
 	countRest = 100 * time.Millisecond
 )
 
-// room fails with jobs.ErrFull when one of the tenants of the jobs would have more in its queue than it may.
-func (q *Queue) room(ctx context.Context, batch ...jobs.Job) error {
+// Admit fails with jobs.ErrFull when one of the tenants of the jobs would have more in its queue than it may.
+func (ct *Control) Admit(ctx context.Context, batch ...jobs.Job) error {
 	type queue struct {
 		pool   jobs.Pool
 		tenant string
@@ -162,13 +186,13 @@ func (q *Queue) room(ctx context.Context, batch ...jobs.Job) error {
 		}
 	}
 	for in, n := range add {
-		v, ok := q.tenants.Load(in)
+		v, ok := ct.tenants.Load(in)
 		if !ok {
-			v, _ = q.tenants.LoadOrStore(in, &submitted{turn: make(chan struct{}, 1)})
+			v, _ = ct.tenants.LoadOrStore(in, &submitted{turn: make(chan struct{}, 1)})
 		}
-		if err := v.(*submitted).admit(ctx, q, in.pool, in.tenant, n); err != nil {
+		if err := v.(*submitted).admit(ctx, ct, in.pool, in.tenant, n); err != nil {
 			if errors.Is(err, jobs.ErrFull) {
-				q.tenantRefused(in.pool, in.tenant)
+				ct.tenantRefused(in.pool, in.tenant)
 			}
 			return err
 		}
@@ -176,7 +200,7 @@ func (q *Queue) room(ctx context.Context, batch ...jobs.Job) error {
 	return nil
 }
 
-func (s *submitted) admit(ctx context.Context, c *Queue, p jobs.Pool, tenant string, n int) error {
+func (s *submitted) admit(ctx context.Context, c *Control, p jobs.Pool, tenant string, n int) error {
 	select {
 	case s.turn <- struct{}{}:
 		defer func() { <-s.turn }()
@@ -216,7 +240,7 @@ func (s *submitted) admit(ctx context.Context, c *Queue, p jobs.Pool, tenant str
 
 // read asks for the limits. Those that are known stay while nobody answers: a submission that would find its own stream does not wait for
 // the leader of this bucket too.
-func (s *submitted) read(ctx context.Context, c *Queue, tenant string) error {
+func (s *submitted) read(ctx context.Context, c *Control, tenant string) error {
 	try := ctx
 	if !s.known.IsZero() {
 		var cancel context.CancelFunc
@@ -240,9 +264,9 @@ func (s *submitted) read(ctx context.Context, c *Queue, tenant string) error {
 }
 
 // countQueued counts the jobs of a tenant in a pool's queue, as the leader has them. The counts of consumers drift, see Worker.patience.
-func (q *Queue) countQueued(ctx context.Context, p jobs.Pool, tenant string) (n int, err error) {
-	err = q.conn.Retry(ctx, "count the jobs of tenant "+tenant, func(ctx context.Context) error {
-		s, err := q.conn.JS.Stream(ctx, wire.JobStream(p))
+func (ct *Control) countQueued(ctx context.Context, p jobs.Pool, tenant string) (n int, err error) {
+	err = ct.conn.Retry(ctx, "count the jobs of tenant "+tenant, func(ctx context.Context) error {
+		s, err := ct.conn.JS.Stream(ctx, wire.JobStream(p))
 		if err != nil {
 			return err
 		}

@@ -1,4 +1,4 @@
-package queue
+package control
 
 import (
 	"context"
@@ -23,16 +23,16 @@ func PauseKey(p jobs.Pool, kind string) string {
 // Pause has the workers of a pool take no new jobs of a kind, or of any when kind is empty; what runs goes on. It holds,
 // for workers that start later too, until Resume. A worker that has asked the server before it hears of the pause takes what that
 // request brings, up to two seconds later: to give it back would cost the job an attempt.
-func (q *Queue) Pause(ctx context.Context, p jobs.Pool, kind string) error {
-	return q.setPause(ctx, p, kind, true)
+func (ct *Control) Pause(ctx context.Context, p jobs.Pool, kind string) error {
+	return ct.setPause(ctx, p, kind, true)
 }
 
 // Resume ends a pause of the same pool and kind. What is not paused stays so.
-func (q *Queue) Resume(ctx context.Context, p jobs.Pool, kind string) error {
-	return q.setPause(ctx, p, kind, false)
+func (ct *Control) Resume(ctx context.Context, p jobs.Pool, kind string) error {
+	return ct.setPause(ctx, p, kind, false)
 }
 
-func (q *Queue) setPause(ctx context.Context, p jobs.Pool, kind string, on bool) error {
+func (ct *Control) setPause(ctx context.Context, p jobs.Pool, kind string, on bool) error {
 	if p != jobs.PoolCPU && p != jobs.PoolGPU {
 		return jobs.Errorf(jobs.CodeInvalid, "pool %q: use %q or %q", p, jobs.PoolCPU, jobs.PoolGPU)
 	}
@@ -41,8 +41,8 @@ func (q *Queue) setPause(ctx context.Context, p jobs.Pool, kind string, on bool)
 			return err
 		}
 	}
-	return q.conn.Retry(ctx, "pause or resume pool "+string(p), func(ctx context.Context) error {
-		kv, err := q.conn.JS.KeyValue(ctx, wire.ControlBucket)
+	return ct.conn.Retry(ctx, "pause or resume pool "+string(p), func(ctx context.Context) error {
+		kv, err := ct.conn.JS.KeyValue(ctx, wire.ControlBucket)
 		if err != nil {
 			return err
 		}
@@ -58,10 +58,10 @@ func (q *Queue) setPause(ctx context.Context, p jobs.Pool, kind string, on bool)
 	})
 }
 
-// pausedKeys reads what is paused now.
-func (q *Queue) pausedKeys(ctx context.Context) (map[string]bool, error) {
+// PausedKeys reads what is paused now.
+func (ct *Control) PausedKeys(ctx context.Context) (map[string]bool, error) {
 	all := map[string]bool{}
-	err := q.conn.Values(ctx, "read what is paused", wire.ControlBucket, func(key string, _ *natsconn.Message) {
+	err := ct.conn.Values(ctx, "read what is paused", wire.ControlBucket, func(key string, _ *natsconn.Message) {
 		if strings.HasPrefix(key, "pause.") {
 			all[key] = true
 		}
