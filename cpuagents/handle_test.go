@@ -68,7 +68,7 @@ func TestHandlersWork(t *testing.T) {
 		if err := q.Queue.Submit(ctx, jobs.Job{Version: jobs.Version, ID: id, Pool: jobs.PoolCPU, Kind: c.kind, Spec: json.RawMessage(c.spec)}); err != nil {
 			t.Fatal(err)
 		}
-		r, err := q.Queue.Result(ctx, id)
+		r, err := q.Results.Result(ctx, id)
 		if err != nil {
 			t.Fatal(err)
 		}

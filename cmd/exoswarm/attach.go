@@ -123,7 +123,7 @@ func jobOutput(cmd *cobra.Command, args []string, c *natsq.Conn) (err error) {
 		}
 	}()
 	ctx := cmd.Context()
-	r, err := c.Queue.Lookup(ctx, id)
+	r, err := c.Results.Lookup(ctx, id)
 	switch {
 	case errors.Is(err, jobs.ErrNotFound):
 		if _, ferr := c.Queue.Find(ctx, id); ferr == nil {

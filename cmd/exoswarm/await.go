@@ -31,7 +31,7 @@ func await(ctx, base context.Context, conn *natsq.Conn, job jobs.Job, show *prog
 	defer cancel(nil)
 	var latest atomic.Pointer[cpuagents.StreamProgress]
 	news := make(chan struct{}, 1)
-	stop, err := conn.Queue.Progress(job.ID, func(data json.RawMessage) {
+	stop, err := conn.Results.Progress(job.ID, func(data json.RawMessage) {
 		var p cpuagents.StreamProgress
 		if json.Unmarshal(data, &p) != nil {
 			return
@@ -104,7 +104,7 @@ func await(ctx, base context.Context, conn *natsq.Conn, job jobs.Job, show *prog
 			}
 		}
 	}()
-	r, err := conn.Queue.Result(wait, job.ID)
+	r, err := conn.Results.Result(wait, job.ID)
 	close(over)
 	<-watched
 	show.end()

@@ -94,7 +94,7 @@ func TestChaosGraphs(t *testing.T) {
 	for _, g := range graphs {
 		var last time.Time
 		for i, j := range g {
-			r, err := conn.Queue.Result(ctx, j.ID)
+			r, err := conn.Results.Result(ctx, j.ID)
 			if err != nil || r.Status != jobs.Done {
 				t.Fatalf("%+v, %v", r, err)
 			}

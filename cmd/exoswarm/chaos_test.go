@@ -407,7 +407,7 @@ func (f *flow) unknown(t *testing.T, c *natsq.Conn) int {
 	for range 32 {
 		all.Go(func() {
 			for id := range work {
-				_, err := c.Queue.Lookup(t.Context(), id)
+				_, err := c.Results.Lookup(t.Context(), id)
 				if err != nil {
 					_, err = c.Queue.Find(t.Context(), id)
 				}

@@ -123,8 +123,7 @@ type submitter interface {
 	// Submit and SubmitBatch return the ids that the jobs have, which may not be those that they were given.
 	Submit(ctx context.Context, j jobs.Job) (id string, err error)
 	SubmitBatch(ctx context.Context, batch []jobs.Job) (ids []string, err error)
-	Lookup(ctx context.Context, id string) (jobs.Result, error)
-	Result(ctx context.Context, id string) (jobs.Result, error)
+	resultReader
 	// Locate returns a job that is not over, and where it stands.
 	Locate(ctx context.Context, id string) (queue.ListedJob, error)
 	// Watch returns a job's result, and calls fn with its progress until then, one call at a time.
@@ -138,6 +137,12 @@ type submitter interface {
 	// Retry queues a job that failed for good anew; jobs.ErrNotFound when it has no dead letter.
 	Retry(ctx context.Context, id string) error
 	scheduler
+}
+
+// resultReader looks up the result of a job, or waits for it.
+type resultReader interface {
+	Lookup(ctx context.Context, id string) (jobs.Result, error)
+	Result(ctx context.Context, id string) (jobs.Result, error)
 }
 
 // logReader reads the log lines of a job.
@@ -161,6 +166,7 @@ var (
 // direct is a submitter who may reach the queue itself.
 type direct struct {
 	*queue.Queue
+	resultReader
 	scheduler
 	logReader
 	conn *natsq.Conn
@@ -197,7 +203,7 @@ func (d direct) Cancel(ctx context.Context, id string, finish bool) error {
 }
 
 func (d direct) Watch(ctx context.Context, id string, fn func(json.RawMessage)) (jobs.Result, error) {
-	stop, err := d.Progress(id, fn)
+	stop, err := d.conn.Results.Progress(id, fn)
 	if err != nil {
 		return jobs.Result{}, err
 	}
@@ -239,7 +245,7 @@ func submitting(fn func(cmd *cobra.Command, args []string, c submitter) error) f
 			return err
 		}
 		defer c.Close()
-		return within(cmd, c, func() error { return fn(cmd, args, direct{c.Queue, c.Schedules, c.Logs, c}) })
+		return within(cmd, c, func() error { return fn(cmd, args, direct{c.Queue, c.Results, c.Schedules, c.Logs, c}) })
 	}
 }
 

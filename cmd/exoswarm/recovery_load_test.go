@@ -99,7 +99,7 @@ func streamed(ctx context.Context, c *natsq.Conn, id string, work cpuagents.Stre
 			told = decided
 		}
 	}
-	stop, err := c.Queue.Progress(id, func(data json.RawMessage) {
+	stop, err := c.Results.Progress(id, func(data json.RawMessage) {
 		var p cpuagents.StreamProgress
 		if json.Unmarshal(data, &p) == nil {
 			tell(p.Decisions)
@@ -117,7 +117,7 @@ func streamed(ctx context.Context, c *natsq.Conn, id string, work cpuagents.Stre
 	if err := c.Queue.Submit(ctx, job); err != nil && !errors.Is(err, jobs.ErrExists) {
 		return result, err
 	}
-	r, err := c.Queue.Result(ctx, id)
+	r, err := c.Results.Result(ctx, id)
 	if err != nil {
 		return result, err
 	}

@@ -76,7 +76,7 @@ func TestGPUAgentRole(t *testing.T) {
 	}
 	for what, try := range map[string]func() error{
 		"find a job":    func() error { _, err := me.Queue.Find(t.Context(), "j"); return err },
-		"read a result": func() error { _, err := me.Queue.Lookup(t.Context(), "j"); return err },
+		"read a result": func() error { _, err := me.Results.Lookup(t.Context(), "j"); return err },
 		"dead letters": func() error {
 			return me.Queue.DeadLetters(t.Context(), jobs.DeadFilter{}, func(jobs.DeadLetter) bool { return true })
 		},

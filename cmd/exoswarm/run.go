@@ -349,7 +349,7 @@ func run(cmd *cobra.Command, o runOptions) (err error) {
 		defer dest.live.end()
 	}
 	if o.live || flow != nil {
-		stop, err := conn.Queue.Rows(id, func(message []byte) []byte {
+		stop, err := conn.Results.Rows(id, func(message []byte) []byte {
 			if n, ok := source.ParseInputRequest(message); ok && flow != nil {
 				return flow.answer(n)
 			}

@@ -116,7 +116,7 @@ func TestNoSecretComesOut(t *testing.T) {
 		}
 	}
 	for i := range n {
-		r, err := conn.Queue.Result(t.Context(), fmt.Sprint("job", i+1))
+		r, err := conn.Results.Result(t.Context(), fmt.Sprint("job", i+1))
 		if err != nil {
 			t.Fatal(err)
 		}

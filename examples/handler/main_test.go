@@ -36,7 +36,7 @@ func TestCelsius(t *testing.T) {
 		if err := conn.Queue.Submit(ctx, jobs.Job{Version: jobs.Version, ID: id, Pool: jobs.PoolCPU, Kind: "celsius", Spec: json.RawMessage(c.spec)}); err != nil {
 			t.Fatal(err)
 		}
-		r, err := conn.Queue.Result(ctx, id)
+		r, err := conn.Results.Result(ctx, id)
 		if err != nil {
 			t.Fatal(err)
 		}

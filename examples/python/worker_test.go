@@ -66,7 +66,7 @@ func TestWorker(t *testing.T) {
 	}()
 	result := func(id string) jobs.Result {
 		t.Helper()
-		r, err := conn.Queue.Result(ctx, id)
+		r, err := conn.Results.Result(ctx, id)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -19,6 +19,7 @@ import (
 // Client is one connection to a queue, as the parts of which the protocol consists.
 type Client struct {
 	JobQueue
+	ResultStore
 	SwarmStore
 	ObjectStore
 	AgentRegistry
@@ -32,12 +33,9 @@ type Client struct {
 type JobQueue interface {
 	Submit(ctx context.Context, j jobs.Job) error
 	SubmitBatch(ctx context.Context, batch []jobs.Job) error
-	Result(ctx context.Context, id string) (jobs.Result, error)
-	Lookup(ctx context.Context, id string) (jobs.Result, error)
 	Find(ctx context.Context, id string) (jobs.Job, error)
 	Jobs(ctx context.Context, p jobs.Pool, fn func(jobs.Job) bool) error
 	Missing(ctx context.Context, j jobs.Job) ([]string, error)
-	Progress(id string, fn func(json.RawMessage)) (stop func(), err error)
 	Cancel(ctx context.Context, j jobs.Job, finish bool) error
 	Withdraw(ctx context.Context, j jobs.Job) error
 	Stats(ctx context.Context, p jobs.Pool) (jobs.QueueStats, error)
@@ -67,6 +65,13 @@ type ObjectStore interface {
 // AgentRegistry lists the agents that are alive.
 type AgentRegistry interface {
 	Agents(ctx context.Context) ([]jobs.Agent, error)
+}
+
+// ResultStore keeps the results of jobs and carries their progress.
+type ResultStore interface {
+	Result(ctx context.Context, id string) (jobs.Result, error)
+	Lookup(ctx context.Context, id string) (jobs.Result, error)
+	Progress(id string, fn func(json.RawMessage)) (stop func(), err error)
 }
 
 // Control pauses kinds of jobs, and sets the limits of tenants.

@@ -12,7 +12,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/pull"
-	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
+	"github.com/exoswarm/exoswarm/jobs/natsq/results"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
@@ -190,17 +190,17 @@ func (w *Worker) runBatch(worker, run context.Context, b Batch, tasks []*task) {
 // settleBatch ends the tasks of a batch. The results of those that are done are written together.
 func (w *Worker) settleBatch(ctx context.Context, tasks []*task, outs []jobs.Outcome, cause error, ending bool) {
 	var done []*task
-	var results []jobs.Result
+	var settled []jobs.Result
 	var msgs []*nats.Msg
 	for i, t := range tasks {
 		r := w.makeResult(t, outs[i].Output, outs[i].Err)
-		m, err := queue.ResultMessage(r, t.job.ResultTTL)
+		m, err := results.ResultMessage(r, t.job.ResultTTL)
 		if outs[i].Err != nil || r.Error != nil || err != nil {
 			w.conclude(ctx, t, outs[i].Output, outs[i].Err, cause, ending)
 			continue
 		}
 		w.c.Inject(w.c.WithSpan(ctx, t.span), m)
-		done, results, msgs = append(done, t), append(results, r), append(msgs, m)
+		done, settled, msgs = append(done, t), append(settled, r), append(msgs, m)
 	}
 	out, span := w.c.StartSend(ctx, "publish", wire.ResultStream)
 	errs := w.c.PublishMany(out, w.insist, &w.c.resultsMode, "store the results of a batch", msgs)
@@ -210,6 +210,6 @@ func (w *Worker) settleBatch(ctx context.Context, tasks []*task, outs []jobs.Out
 		if exists {
 			errs[i] = nil
 		}
-		w.stored(ctx, t, results[i], !exists, errs[i])
+		w.stored(ctx, t, settled[i], !exists, errs[i])
 	}
 }

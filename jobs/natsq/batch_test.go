@@ -57,7 +57,7 @@ func TestBatchLingers(t *testing.T) {
 	case <-ctx.Done():
 		t.Fatal("a batch that is full does not close")
 	}
-	if _, err := c.Queue.Result(ctx, "b2"); err != nil {
+	if _, err := c.Results.Result(ctx, "b2"); err != nil {
 		t.Fatal(err)
 	}
 	taken(0)

@@ -94,7 +94,7 @@ func BenchmarkRoundTrip(b *testing.B) {
 			if err := c.Queue.Submit(b.Context(), j); err != nil {
 				b.Fatal(err)
 			}
-			if _, err := c.Queue.Result(b.Context(), j.ID); err != nil {
+			if _, err := c.Results.Result(b.Context(), j.ID); err != nil {
 				b.Fatal(err)
 			}
 			took = append(took, time.Since(began))

@@ -83,7 +83,7 @@ func TestDeliveryRuns(t *testing.T) {
 		if lease, slot := d.holds(m); lease || slot {
 			t.Errorf("%s: lease %v, slot %v", name, lease, slot)
 		}
-		r, err := d.c.Queue.Lookup(t.Context(), j.ID)
+		r, err := d.c.Results.Lookup(t.Context(), j.ID)
 		if (err == nil) != (c.reply == "+ACK") || err == nil && ((r.Error == nil) != (c.code == "") || r.Error != nil && r.Error.Code != c.code || r.Error == nil && string(r.Output) != `"done"`) {
 			t.Errorf("%s: %+v, %v", name, r, err)
 		}

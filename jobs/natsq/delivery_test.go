@@ -14,6 +14,7 @@ import (
 	"github.com/exoswarm/exoswarm/internal/telemetry"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
+	"github.com/exoswarm/exoswarm/jobs/natsq/results"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
@@ -123,7 +124,7 @@ func TestDeliveries(t *testing.T) {
 	}
 	for id, text := range map[string]string{"over": "", "broken": "{"} {
 		r := jobs.Result{Version: jobs.Version, JobID: id, Kind: "k", Status: jobs.Done, Finished: time.Now()}
-		m, err := queue.ResultMessage(r, 60)
+		m, err := results.ResultMessage(r, 60)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -212,7 +213,7 @@ func TestDeliveries(t *testing.T) {
 			t.Errorf("%s: its lease is renewed", name)
 		}
 		if c.id != "" {
-			r, err := d.c.Queue.Lookup(ctx, c.id)
+			r, err := d.c.Results.Lookup(ctx, c.id)
 			if err != nil || (r.Error == nil) != (c.code == "") || r.Error != nil && (r.Error.Code != c.code || !strings.Contains(r.Error.Message, c.want)) {
 				t.Errorf("%s: %+v, %v", name, r, err)
 			}
@@ -272,7 +273,7 @@ func TestConclusions(t *testing.T) {
 		if lease, slot := d.holds(m); lease != (c.reply == "") || slot != (c.reply == "" || c.reply == "+ACK") { // do releases the rest
 			t.Errorf("%s: lease %v, slot %v", name, lease, slot)
 		}
-		r, err := d.c.Queue.Lookup(ctx, id)
+		r, err := d.c.Results.Lookup(ctx, id)
 		switch {
 		case c.reply != "+ACK":
 			if !errors.Is(err, jobs.ErrNotFound) {
@@ -291,7 +292,7 @@ func TestConclusions(t *testing.T) {
 func TestSettled(t *testing.T) {
 	d := newDelivered(t, nil)
 	ctx := t.Context()
-	if first, err := d.c.Queue.PutResult(ctx, jobs.Result{Version: jobs.Version, JobID: "a", Kind: "k", Status: jobs.Done, Output: []byte("1"), Finished: time.Now()}, 60); !first || err != nil {
+	if first, err := d.c.Results.Put(ctx, jobs.Result{Version: jobs.Version, JobID: "a", Kind: "k", Status: jobs.Done, Output: []byte("1"), Finished: time.Now()}, 60); !first || err != nil {
 		t.Fatal(first, err)
 	}
 	m := d.job(plain("a"), 1)
@@ -299,7 +300,7 @@ func TestSettled(t *testing.T) {
 	if got := d.reply(m); got != "+ACK" {
 		t.Errorf("the second of two: %q", got)
 	}
-	if r, err := d.c.Queue.Lookup(ctx, "a"); err != nil || r.Status != jobs.Done || len(d.letters()) != 0 {
+	if r, err := d.c.Results.Lookup(ctx, "a"); err != nil || r.Status != jobs.Done || len(d.letters()) != 0 {
 		t.Errorf("the second of two: %+v, %v, letters %v", r, err, d.letters())
 	}
 	m = d.job(plain("b"), 1)
@@ -349,7 +350,7 @@ func TestSettled(t *testing.T) {
 func TestProgress(t *testing.T) {
 	d := newDelivered(t, nil)
 	got := make(chan string, 10)
-	stop, err := d.c.Queue.Progress("a", func(data json.RawMessage) { got <- string(data) })
+	stop, err := d.c.Results.Progress("a", func(data json.RawMessage) { got <- string(data) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -367,7 +368,7 @@ func TestProgress(t *testing.T) {
 	case <-time.After(20 * time.Second):
 		t.Fatal("no news")
 	}
-	if _, err := d.c.Queue.Progress("a b", nil); err == nil {
+	if _, err := d.c.Results.Progress("a b", nil); err == nil {
 		t.Error("progress of no job")
 	}
 }

@@ -16,7 +16,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
-	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
+	"github.com/exoswarm/exoswarm/jobs/natsq/results"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
@@ -61,7 +61,7 @@ func finished(t testing.TB, c *Conn, id string) jobs.Result {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	r, err := c.Queue.Result(ctx, id)
+	r, err := c.Results.Result(ctx, id)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,7 +111,7 @@ func TestDependStranger(t *testing.T) {
 		}
 	}
 	for _, id := range []string{"p", "child"} {
-		m, err := queue.ResultMessage(jobs.Result{Version: jobs.Version, JobID: id, Kind: "k", Status: jobs.Done}, 60)
+		m, err := results.ResultMessage(jobs.Result{Version: jobs.Version, JobID: id, Kind: "k", Status: jobs.Done}, 60)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -146,7 +146,7 @@ func TestDependSteps(t *testing.T) {
 	}
 	done := func(id string) {
 		t.Helper()
-		if _, err := c.Queue.PutResult(ctx, jobs.Result{Version: jobs.Version, JobID: id, Kind: "k", Status: jobs.Done}, 60); err != nil {
+		if _, err := c.Results.Put(ctx, jobs.Result{Version: jobs.Version, JobID: id, Kind: "k", Status: jobs.Done}, 60); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -248,7 +248,7 @@ func TestDependRace(t *testing.T) {
 		for i, c := range conns {
 			all.Go(func() {
 				id := []string{p.ID, q.ID}[i%2]
-				if _, err := c.Queue.PutResult(t.Context(), jobs.Result{Version: jobs.Version, JobID: id, Kind: "k", Status: jobs.Done}, 60); err != nil {
+				if _, err := c.Results.Put(t.Context(), jobs.Result{Version: jobs.Version, JobID: id, Kind: "k", Status: jobs.Done}, 60); err != nil {
 					t.Error(err)
 				}
 				if err := c.Queue.ResolveChildren(t.Context(), id); err != nil {
@@ -307,7 +307,7 @@ func TestDependExpired(t *testing.T) {
 		}
 	}
 	for {
-		if _, err := c.Queue.Lookup(ctx, "short"); errors.Is(err, jobs.ErrNotFound) {
+		if _, err := c.Results.Lookup(ctx, "short"); errors.Is(err, jobs.ErrNotFound) {
 			break
 		} else if err != nil {
 			t.Fatal(err)

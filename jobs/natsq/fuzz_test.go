@@ -59,7 +59,7 @@ func FuzzWorker(f *testing.F) {
 		if err := c.PublishMsg(ctx, c.RetryIdempotent, "queue it", m); err != nil {
 			t.Skip(err)
 		}
-		r, err := c.Queue.Result(ctx, id)
+		r, err := c.Results.Result(ctx, id)
 		if err != nil {
 			t.Fatalf("%q stalls: %v", m.Data, err)
 		}

@@ -115,7 +115,7 @@ func TestLogsFollow(t *testing.T) {
 	}); err != nil || n != 1 {
 		t.Fatal(n, err)
 	}
-	if _, err := c.Queue.Lookup(t.Context(), "f"); err != nil {
+	if _, err := c.Results.Lookup(t.Context(), "f"); err != nil {
 		t.Errorf("the follower ended before the job: %v", err)
 	}
 	ctx, cancel = context.WithCancel(t.Context())

@@ -60,7 +60,7 @@ func (w *Worker) expireSource(ctx context.Context, s wire.Source) error {
 			Version: jobs.Version, JobID: id, Kind: s.Kind, Status: jobs.Failed, Worker: w.Name, Finished: time.Now().UTC(),
 			Error: jobs.Errorf(jobs.CodeDeadline, "job %s was not begun by %s: no agent of kind %s", id, j.Deadline.Format(time.RFC3339), s.Kind),
 		}
-		if _, err := w.c.Queue.PutResult(ctx, r, j.ResultTTL); err != nil {
+		if _, err := w.c.Results.Put(ctx, r, j.ResultTTL); err != nil {
 			return err
 		}
 		if _, err := w.c.Purge(ctx, stream, m.Subject); err != nil {

@@ -36,7 +36,7 @@ func TestExpireForeign(t *testing.T) {
 	if err := look.expireForeign(ctx); err != nil {
 		t.Fatal(err)
 	}
-	r, err := c.Queue.Lookup(ctx, "late")
+	r, err := c.Results.Lookup(ctx, "late")
 	if err != nil || r.Error == nil || r.Error.Code != jobs.CodeDeadline {
 		t.Errorf("job late: %+v, %v; want failed with code deadline", r, err)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/publishmode"
 	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
 	"github.com/exoswarm/exoswarm/jobs/natsq/registry"
+	"github.com/exoswarm/exoswarm/jobs/natsq/results"
 	"github.com/exoswarm/exoswarm/jobs/natsq/schedules"
 	"github.com/exoswarm/exoswarm/jobs/natsq/swarmlog"
 	"github.com/exoswarm/exoswarm/jobs/natsq/userstream"
@@ -24,6 +25,7 @@ type Conn struct {
 	Registry  *registry.Registry
 	Queue     *queue.Queue
 	Control   *control.Control
+	Results   *results.Results
 	Schedules *schedules.Schedules
 	Logs      *joblog.Logs
 	Swarms    *swarmlog.Swarms
@@ -36,13 +38,13 @@ type Conn struct {
 // StreamJobs are the parts of a connection that the handler of stream jobs needs. It implements
 // cpuagents.Queue.
 type StreamJobs struct {
-	*queue.Queue
+	*results.Results
 	*swarmlog.Swarms
 	*userstream.Streams
 }
 
 // StreamJobs returns the parts of the connection that the handler of stream jobs needs.
-func (c *Conn) StreamJobs() StreamJobs { return StreamJobs{c.Queue, c.Swarms, c.Streams} }
+func (c *Conn) StreamJobs() StreamJobs { return StreamJobs{c.Results, c.Swarms, c.Streams} }
 
 // Connect reaches the server, checks that it has JetStream, and creates the streams and buckets of the protocol where they
 // do not exist; those that exist it leaves as they are. The error says which of these failed and what to do.
@@ -51,16 +53,16 @@ func Connect(ctx context.Context, o natsconn.Options) (*Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Conn{Conn: k, Control: control.New(k), Registry: registry.New(k), Streams: userstream.New(k)}
+	c := &Conn{Conn: k, Control: control.New(k), Results: results.New(k), Registry: registry.New(k), Streams: userstream.New(k)}
 	c.Objects = objects.New(k, func(ctx context.Context, job string) (bool, error) { return c.Queue.Known(ctx, job) })
-	c.Queue = queue.New(k, c.Registry, c.Objects, c.Control)
+	c.Queue = queue.New(k, c.Registry, c.Objects, c.Control, c.Results)
 	c.Schedules = schedules.New(k, c.Queue)
-	c.Logs = joblog.New(k, c.Queue)
+	c.Logs = joblog.New(k, c.Queue, c.Results)
 	c.Swarms = swarmlog.New(k, c.Registry, c.Queue)
 	return c, nil
 }
 
 // Serve starts a gateway, which runs until Close. It answers when Serve returns.
 func (c *Conn) Serve(log *slog.Logger) (*gateway.Gateway, error) {
-	return gateway.Serve(c.Conn, gateway.Parts{Jobs: c.Queue, Pools: c.Registry, Schedules: c.Schedules, Logs: c.Logs}, log)
+	return gateway.Serve(c.Conn, gateway.Parts{Jobs: c.Queue, Results: c.Results, Pools: c.Registry, Schedules: c.Schedules, Logs: c.Logs}, log)
 }

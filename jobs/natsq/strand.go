@@ -40,7 +40,7 @@ func (w *Worker) stranded(ctx context.Context, s wire.Source, i *jetstream.Consu
 		}
 		seq = m.Seq + 1
 		_, id, _ := wire.ParseSubject(m.Subject)
-		_, err = w.c.Queue.Lookup(ctx, id)
+		_, err = w.c.Results.Lookup(ctx, id)
 		switch {
 		case errors.Is(err, jobs.ErrNotFound):
 			w.Logger.Warn("the server hands a job out to nobody: if it stays, make another server the leader of the stream (nats stream cluster step-down)",

@@ -21,7 +21,7 @@ func TestStranded(t *testing.T) {
 		}
 	}
 	for _, id := range []string{"over", "later"} {
-		if _, err := c.Queue.PutResult(ctx, jobs.Result{Version: jobs.Version, JobID: id, Kind: "k", Status: jobs.Done}, 60); err != nil {
+		if _, err := c.Results.Put(ctx, jobs.Result{Version: jobs.Version, JobID: id, Kind: "k", Status: jobs.Done}, 60); err != nil {
 			t.Fatal(err)
 		}
 	}

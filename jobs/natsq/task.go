@@ -70,7 +70,7 @@ func (w *Worker) open(ctx context.Context, m *nats.Msg) (opened *task) {
 	}
 	if t.attempt > 1 {
 		// Somebody had it before and may have come as far as the result.
-		r, err := w.c.Queue.Lookup(ctx, t.id)
+		r, err := w.c.Results.Lookup(ctx, t.id)
 		switch {
 		case err == nil:
 			w.finished(ctx, t, r)
@@ -290,7 +290,7 @@ func (w *Worker) settleResult(ctx context.Context, t *task, r jobs.Result) {
 		w.finished(ctx, t, r)
 		return
 	}
-	first, err := w.c.Queue.StoreResult(ctx, w.insist, r, t.job.ResultTTL)
+	first, err := w.c.Results.Store(ctx, w.insist, r, t.job.ResultTTL)
 	w.stored(ctx, t, r, first, err)
 }
 
@@ -305,7 +305,7 @@ func (w *Worker) stored(ctx context.Context, t *task, r jobs.Result, first bool,
 		// Another one had this job and was first; its result stands.
 		t.log.Warn("result refused: the job has one")
 		w.Metrics.refused(t)
-		if r, err = w.c.Queue.Lookup(ctx, t.id); err != nil {
+		if r, err = w.c.Results.Lookup(ctx, t.id); err != nil {
 			t.log.Error("result not read; the job will be repeated", "error", err)
 			return
 		}

@@ -44,10 +44,10 @@ func TestUnfitAgents(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if r, err := c.Queue.Result(ctx, "later"); err != nil || r.Status != jobs.Done || r.Attempts != 4 {
+	if r, err := c.Results.Result(ctx, "later"); err != nil || r.Status != jobs.Done || r.Attempts != 4 {
 		t.Errorf("a job whose fourth agent is fit: %+v, %v", r, err)
 	}
-	r, err := c.Queue.Result(ctx, "never")
+	r, err := c.Results.Result(ctx, "never")
 	if err != nil && !errors.As(err, new(*jobs.Error)) {
 		t.Fatal(err)
 	}

@@ -168,7 +168,7 @@ func TestPauseOfRemadeBuckets(t *testing.T) {
 	c = s.connect(t)
 	natsqtest.Eventually(t, "the pause is forgotten with its bucket", func() bool { return !w.Paused("k") })
 	submit("free")
-	if _, err := c.Queue.Result(t.Context(), "free"); err != nil {
+	if _, err := c.Results.Result(t.Context(), "free"); err != nil {
 		t.Fatal(err)
 	}
 	if err := c.Control.Pause(t.Context(), jobs.PoolCPU, "k"); err != nil {
@@ -189,7 +189,7 @@ func TestPauseOfRemadeBuckets(t *testing.T) {
 	if err := c.Control.Resume(t.Context(), jobs.PoolCPU, "k"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.Queue.Result(t.Context(), "late"); err != nil {
+	if _, err := c.Results.Result(t.Context(), "late"); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -32,7 +32,7 @@ func BenchmarkRoundTrip(b *testing.B) {
 		"queue": func(ctx context.Context, j jobs.Job) error {
 			err := operator.Queue.Submit(ctx, j)
 			if err == nil {
-				_, err = operator.Queue.Result(ctx, j.ID)
+				_, err = operator.Results.Result(ctx, j.ID)
 			}
 			return err
 		},

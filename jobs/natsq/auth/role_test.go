@@ -214,7 +214,7 @@ func TestViewer(t *testing.T) {
 		t.Fatal(err)
 	}
 	told := make(chan string, 1)
-	stop, err := me.Queue.Progress("seen", func(p json.RawMessage) { told <- string(p) })
+	stop, err := me.Results.Progress("seen", func(p json.RawMessage) { told <- string(p) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -228,7 +228,7 @@ func TestViewer(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if r, err := me.Queue.Result(ctx, "seen"); err != nil || string(r.Output) != `{"x":1}` {
+	if r, err := me.Results.Result(ctx, "seen"); err != nil || string(r.Output) != `{"x":1}` {
 		t.Errorf("%+v, %v", r, err)
 	}
 	said := false
@@ -237,7 +237,7 @@ func TestViewer(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if r, err := me.Queue.Result(ctx, "dead"); err != nil || r.Status != jobs.Failed {
+	if r, err := me.Results.Result(ctx, "dead"); err != nil || r.Status != jobs.Failed {
 		t.Errorf("%+v, %v", r, err)
 	}
 	select {
@@ -472,7 +472,7 @@ func TestAgent(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, j := range append(many, late, limited, poison) {
-		if r, err := operator.Queue.Result(ctx, j.ID); err != nil || r.Status != jobs.Done && j.Kind != "fail" {
+		if r, err := operator.Results.Result(ctx, j.ID); err != nil || r.Status != jobs.Done && j.Kind != "fail" {
 			t.Errorf("%s: %+v, %v", j.ID, r, err)
 		}
 	}

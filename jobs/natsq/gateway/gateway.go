@@ -85,19 +85,17 @@ type apiError struct {
 // Parts are what a gateway offers to its clients.
 type Parts struct {
 	Jobs      Queue     // a *queue.Queue
+	Results   Results   // a *results.Results
 	Pools     Pools     // a *registry.Registry
 	Schedules Schedules // a *schedules.Schedules
 	Logs      Logs      // a *joblog.Logs
 }
 
-// Queue submits jobs and follows them.
+// Queue submits jobs and finds them.
 type Queue interface {
 	SubmitNew(ctx context.Context, j jobs.Job, made bool) error
 	SubmitBatch(ctx context.Context, batch []jobs.Job) error
-	Lookup(ctx context.Context, id string) (jobs.Result, error)
-	Result(ctx context.Context, id string) (jobs.Result, error)
 	Results(ctx context.Context, prefix string, fn func(jobs.Result) bool) error
-	Progress(id string, fn func(json.RawMessage)) (stop func(), err error)
 	Locate(ctx context.Context, id string) (queue.ListedJob, error)
 	Find(ctx context.Context, id string) (jobs.Job, error)
 	Cancel(ctx context.Context, j jobs.Job, finish bool) error
@@ -106,6 +104,13 @@ type Queue interface {
 	Missing(ctx context.Context, j jobs.Job) ([]string, error)
 	DeadLetters(ctx context.Context, f jobs.DeadFilter, fn func(jobs.DeadLetter) bool) error
 	Redrive(ctx context.Context, d jobs.DeadLetter) error
+}
+
+// Results reads the results of jobs and follows their progress.
+type Results interface {
+	Lookup(ctx context.Context, id string) (jobs.Result, error)
+	Result(ctx context.Context, id string) (jobs.Result, error)
+	Progress(id string, fn func(json.RawMessage)) (stop func(), err error)
 }
 
 // Pools refuses jobs of pools without an agent.
@@ -351,7 +356,7 @@ func (g *Gateway) result(ctx context.Context, id string, data []byte, at *reques
 	if err := readRequest(data, &o); err != nil || o.Wait < 0 || o.Wait > longestWait.Seconds() {
 		return nil, nil, jobs.Errorf(jobs.CodeInvalid, `a request for a result is empty or {"wait_s": N} with N from 0 to %v, and "progress": true for news meanwhile`, longestWait.Seconds())
 	}
-	if now, err := g.parts.Jobs.Lookup(ctx, id); err == nil {
+	if now, err := g.parts.Results.Lookup(ctx, id); err == nil {
 		return &now, nil, nil
 	} else if o.Wait == 0 || !errors.Is(err, jobs.ErrNotFound) {
 		return nil, nil, err
@@ -365,7 +370,7 @@ func (g *Gateway) result(ctx context.Context, id string, data []byte, at *reques
 	if o.Progress {
 		told, end := context.WithCancelCause(ctx)
 		defer end(nil)
-		stop, err := g.parts.Jobs.Progress(id, func(data json.RawMessage) {
+		stop, err := g.parts.Results.Progress(id, func(data json.RawMessage) {
 			select {
 			case news <- data:
 				end(errProgressed)
@@ -378,7 +383,7 @@ func (g *Gateway) result(ctx context.Context, id string, data []byte, at *reques
 		defer stop()
 		ctx = told
 	}
-	r, err := g.parts.Jobs.Result(ctx, id)
+	r, err := g.parts.Results.Result(ctx, id)
 	if errors.Is(err, errProgressed) || err != nil && errors.Is(context.Cause(ctx), errProgressed) {
 		return nil, <-news, nil
 	}
@@ -422,7 +427,7 @@ func (g *Gateway) cancel(ctx context.Context, from owner, id string, data []byte
 	}
 	j, err := g.parts.Jobs.Find(ctx, id)
 	if errors.Is(err, jobs.ErrNotFound) {
-		if _, lerr := g.parts.Jobs.Lookup(ctx, id); lerr == nil {
+		if _, lerr := g.parts.Results.Lookup(ctx, id); lerr == nil {
 			return nil // it is over
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/objects"
 	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
 	"github.com/exoswarm/exoswarm/jobs/natsq/registry"
+	"github.com/exoswarm/exoswarm/jobs/natsq/results"
 	"github.com/exoswarm/exoswarm/jobs/natsq/schedules"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
@@ -52,8 +53,9 @@ func another(t testing.TB, s *server.Server) reached {
 	var q *queue.Queue
 	o := objects.New(c, func(ctx context.Context, job string) (bool, error) { return q.Known(ctx, job) })
 	agents := registry.New(c)
-	q = queue.New(c, agents, o, control.New(c))
-	return reached{c, q, Parts{Jobs: q, Pools: agents, Schedules: schedules.New(c, q), Logs: joblog.New(c, q)}}
+	r := results.New(c)
+	q = queue.New(c, agents, o, control.New(c), r)
+	return reached{c, q, Parts{Jobs: q, Results: r, Pools: agents, Schedules: schedules.New(c, q), Logs: joblog.New(c, q, r)}}
 }
 
 func plain(id string, after ...string) jobs.Job {

@@ -23,18 +23,23 @@ import (
 
 // Logs reads the logs of jobs. Its methods may be called from several goroutines.
 type Logs struct {
-	conn *natsconn.Conn
-	jobs Jobs
+	conn    *natsconn.Conn
+	jobs    Jobs
+	results Results
 }
 
-// Jobs tells whether a job exists, and its result. It is a *queue.Queue.
+// Jobs tells whether anything of a job is known. It is a *queue.Queue.
 type Jobs interface {
 	Known(ctx context.Context, id string) (bool, error)
+}
+
+// Results looks up the result of a job. It is a *results.Results.
+type Results interface {
 	Lookup(ctx context.Context, id string) (jobs.Result, error)
 }
 
 // New returns the logs that a connection reaches. The connection stays the caller's.
-func New(c *natsconn.Conn, j Jobs) *Logs { return &Logs{c, j} }
+func New(c *natsconn.Conn, j Jobs, r Results) *Logs { return &Logs{c, j, r} }
 
 // How fast a worker stores what its handlers log. One batch, and so one sync of the server's disk, a turn: five in a second, whatever the
 // handlers do.
@@ -333,7 +338,7 @@ func (lg *Logs) LogsFrom(ctx context.Context, id string, seq uint64, follow bool
 			return err
 		}
 		pause := 2 * time.Second
-		if _, err := lg.jobs.Lookup(ctx, id); err == nil {
+		if _, err := lg.results.Lookup(ctx, id); err == nil {
 			over, pause = true, followGrace
 		} else if !errors.Is(err, jobs.ErrNotFound) {
 			return err

@@ -34,5 +34,5 @@ func inside(t *testing.T) *Logs {
 		t.Fatal(err)
 	}
 	t.Cleanup(c.Close)
-	return New(c, over{})
+	return New(c, over{}, over{})
 }

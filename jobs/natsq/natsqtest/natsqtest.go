@@ -74,7 +74,7 @@ func Await(t testing.TB, c *natsq.Conn, id string) jobs.Result {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	r, err := c.Queue.Result(ctx, id)
+	r, err := c.Results.Result(ctx, id)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -71,7 +71,7 @@ func TestObjectsLive(t *testing.T) {
 		},
 	}})
 	for _, id := range []string{"letter", "result"} {
-		if _, err := c.Queue.Result(ctx, id); err != nil {
+		if _, err := c.Results.Result(ctx, id); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -223,7 +223,7 @@ func TestSpecOutlives(t *testing.T) {
 	natsqtest.Work(t, natsqtest.Connect(t, s), natsq.WorkerOptions{Name: "w", Logger: jobstest.Quiet, Handlers: map[string]jobs.Handler{
 		"echo": func(_ context.Context, j jobs.Job, _ func(any)) (any, error) { return len(j.Spec), nil },
 	}})
-	if r, err := c.Queue.Result(t.Context(), "large"); err != nil || r.Status != jobs.Done {
+	if r, err := c.Results.Result(t.Context(), "large"); err != nil || r.Status != jobs.Done {
 		t.Errorf("%+v, %v", r, err)
 	}
 }

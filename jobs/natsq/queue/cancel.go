@@ -43,7 +43,7 @@ func (q *Queue) Cancel(ctx context.Context, j jobs.Job, finish bool) error {
 		Version: jobs.Version, JobID: j.ID, Kind: j.Kind, Status: jobs.Failed, Finished: time.Now().UTC(),
 		Error: jobs.Errorf(jobs.CodeCanceled, "%v before it began", jobs.ErrCancelled),
 	}
-	if _, err = q.PutResult(ctx, r, j.ResultTTL); err != nil {
+	if _, err = q.results.Put(ctx, r, j.ResultTTL); err != nil {
 		return err
 	}
 	return q.ResolveChildren(ctx, j.ID)

@@ -107,7 +107,7 @@ func (q *Queue) promoteOne(ctx context.Context, m *nats.Msg, log *slog.Logger) {
 	}
 	err := jobs.CheckID("job id", id)
 	if err == nil {
-		_, err = q.Lookup(ctx, id)
+		_, err = q.results.Lookup(ctx, id)
 	}
 	if err != nil { // no result yet, or an id that will be a dead letter
 		if err = q.EnsureConsumer(ctx, s); err == nil {

@@ -94,7 +94,7 @@ func TestLetters(t *testing.T) {
 			if status == jobs.Failed {
 				r.Error = &jobs.Error{Code: jobs.CodeInput, Message: "x"}
 			}
-			if _, err := c.PutResult(ctx, r, 60); err != nil {
+			if _, err := c.results.Put(ctx, r, 60); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -108,7 +108,7 @@ func TestLetters(t *testing.T) {
 		if queued := err == nil; queued != (status != jobs.Done) {
 			t.Errorf("%s with the result %q is queued: %v, %v", id, status, queued, err)
 		}
-		if _, err := c.Lookup(ctx, id); (err == nil) != (status == jobs.Done) {
+		if _, err := c.results.Lookup(ctx, id); (err == nil) != (status == jobs.Done) {
 			t.Errorf("%s: its result: %v", id, err)
 		}
 		if ids := collect(jobs.DeadFilter{ID: id}); len(ids) != 0 {

@@ -13,6 +13,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/objects"
 	"github.com/exoswarm/exoswarm/jobs/natsq/registry"
+	"github.com/exoswarm/exoswarm/jobs/natsq/results"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
@@ -40,7 +41,7 @@ func another(t testing.TB, s *server.Server) *Queue {
 	t.Cleanup(c.Close)
 	var q *Queue
 	o := objects.New(c, func(ctx context.Context, job string) (bool, error) { return q.Known(ctx, job) })
-	q = New(c, registry.New(c), o, control.New(c))
+	q = New(c, registry.New(c), o, control.New(c), results.New(c))
 	return q
 }
 

@@ -6,12 +6,12 @@ import (
 	"context"
 	"io"
 	"sync"
-	"sync/atomic"
 
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/control"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/publishmode"
+	"github.com/exoswarm/exoswarm/jobs/natsq/results"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
@@ -21,9 +21,9 @@ type Queue struct {
 	agents  Agents
 	objects Objects
 	control *control.Control
+	results *results.Results
 
-	sources sync.Map     // wire.Source: its consumer exists
-	askEach atomic.Int64 // until this Unix time in nanoseconds noneAtOnce is not tried
+	sources sync.Map // wire.Source: its consumer exists
 	batcher submitBatcher
 	mode    publishmode.Mode // of submissions
 }
@@ -42,8 +42,8 @@ type Objects interface {
 }
 
 // New returns the queue that a connection reaches. The connection stays the caller's.
-func New(c *natsconn.Conn, a Agents, o Objects, l *control.Control) *Queue {
-	q := &Queue{conn: c, agents: a, objects: o, control: l}
+func New(c *natsconn.Conn, a Agents, o Objects, l *control.Control, r *results.Results) *Queue {
+	q := &Queue{conn: c, agents: a, objects: o, control: l, results: r}
 	q.batcher.q = q
 	return q
 }

@@ -116,7 +116,7 @@ func (q *Queue) parents(ctx context.Context, seq uint64, j jobs.Job, over *jobs.
 func (q *Queue) parent(ctx context.Context, id string, over *jobs.Result) (known bool, why, err error) {
 	r := over
 	if r == nil {
-		found, err := q.Lookup(ctx, id)
+		found, err := q.results.Lookup(ctx, id)
 		var bad *jobs.Error
 		switch {
 		case errors.As(err, &bad):
@@ -152,9 +152,9 @@ func (q *Queue) end(ctx context.Context, m *natsconn.Message, s wire.Source, j j
 		r.Status, r.Error.Code = jobs.Skipped, jobs.CodeSkipped
 	}
 	ctx = q.conn.Extract(ctx, m.Header)
-	first, err := q.PutResult(ctx, r, j.ResultTTL)
+	first, err := q.results.Put(ctx, r, j.ResultTTL)
 	if err == nil && !first {
-		r, err = q.Lookup(ctx, j.ID)
+		r, err = q.results.Lookup(ctx, j.ID)
 	}
 	if err == nil && LeavesDeadLetter(r) {
 		err = q.PutDeadLetter(ctx, q.conn.RetryIdempotent, s, j.ID, m.Data, r.Error, 0, "")
@@ -174,7 +174,7 @@ func (q *Queue) end(ctx context.Context, m *natsconn.Message, s wire.Source, j j
 // Enqueue publishes a waiting job to where it goes next. Twice is once: the subject is taken, the server remembers the message, or there is a result.
 func (q *Queue) Enqueue(ctx context.Context, m *natsconn.Message, s wire.Source, id string, notBefore time.Time) error {
 	if jobs.CheckID("job id", id) == nil { // another id becomes a dead letter
-		if _, err := q.Lookup(ctx, id); err == nil {
+		if _, err := q.results.Lookup(ctx, id); err == nil {
 			return nil
 		} else if !errors.Is(err, jobs.ErrNotFound) {
 			return err
@@ -219,7 +219,7 @@ func (q *Queue) ResolveChildren(ctx context.Context, id string) error {
 			}
 			seq = e.Seq + 1
 			if r == nil {
-				found, err := q.Lookup(ctx, over[0])
+				found, err := q.results.Lookup(ctx, over[0])
 				if err != nil {
 					return err
 				}

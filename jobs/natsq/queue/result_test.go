@@ -22,13 +22,13 @@ func TestNoneAtOnce(t *testing.T) {
 	}
 	store := func(id string) {
 		t.Helper()
-		if _, err := c.PutResult(ctx, jobs.Result{Version: jobs.Version, JobID: id, Kind: "k", Status: jobs.Done}, 60); err != nil {
+		if _, err := c.results.Put(ctx, jobs.Result{Version: jobs.Version, JobID: id, Kind: "k", Status: jobs.Done}, 60); err != nil {
 			t.Fatal(err)
 		}
 	}
 	check := func(what string, all []jobs.Job, want bool) {
 		t.Helper()
-		if got := c.noneAtOnce(ctx, all); got != want {
+		if got := c.results.NoneAtOnce(ctx, all); got != want {
 			t.Errorf("%s: %v, want %v", what, got, want)
 		}
 	}

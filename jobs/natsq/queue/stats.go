@@ -148,7 +148,7 @@ func (q *Queue) Over(ctx context.Context, id string) (bool, error) {
 	case err != nil:
 		return false, err
 	}
-	_, err = q.Lookup(ctx, id) // it leaves the queue a moment after that
+	_, err = q.results.Lookup(ctx, id) // it leaves the queue a moment after that
 	if errors.Is(err, jobs.ErrNotFound) {
 		return false, nil
 	}

@@ -156,7 +156,7 @@ func each(batch []jobs.Job, fn func(jobs.Job) error) error {
 
 // noResults fails with jobs.ErrExists when one of the jobs is over.
 func (q *Queue) noResults(ctx context.Context, batch []jobs.Job) error {
-	if q.noneAtOnce(ctx, batch) {
+	if q.results.NoneAtOnce(ctx, batch) {
 		return nil
 	}
 	return each(batch, func(j jobs.Job) error { return q.fresh(ctx, jobs.Job{ID: j.ID}) })
@@ -216,7 +216,7 @@ func (q *Queue) unknown(ctx context.Context, j jobs.Job) error {
 
 // fresh fails with jobs.ErrExists when a job of that id has a result.
 func (q *Queue) fresh(ctx context.Context, j jobs.Job) error {
-	_, err := q.Lookup(ctx, j.ID)
+	_, err := q.results.Lookup(ctx, j.ID)
 	switch {
 	case err == nil:
 		return fmt.Errorf("job %s has a result: %w", j.ID, jobs.ErrExists)

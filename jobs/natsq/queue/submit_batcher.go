@@ -12,6 +12,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
+	"github.com/exoswarm/exoswarm/jobs/natsq/results"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
@@ -167,12 +168,12 @@ func (q *Queue) unknownOf(ctx context.Context, group []*submission) []*submissio
 	ask := func(j jobs.Job) error { errs[at[j.ID]] = q.unknown(ctx, j); return nil }
 	if len(asked) == 1 {
 		_ = ask(asked[0])
-	} else if len(asked) < worthAsking {
+	} else if len(asked) < results.MinTogether {
 		_ = each(asked, ask)
 	} else {
 		delayed := make(chan bool, 1)
 		go func() { delayed <- !q.noneDelayed(ctx, asked) }()
-		over := !q.noneAtOnce(ctx, asked)
+		over := !q.results.NoneAtOnce(ctx, asked)
 		if <-delayed {
 			_ = each(asked, ask)
 		} else if over {

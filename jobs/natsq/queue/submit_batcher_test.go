@@ -41,7 +41,7 @@ func TestIntake(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if _, err := c.PutResult(ctx, jobs.Result{Version: jobs.Version, JobID: "over", Kind: "k", Status: jobs.Done}, 60); err != nil {
+			if _, err := c.results.Put(ctx, jobs.Result{Version: jobs.Version, JobID: "over", Kind: "k", Status: jobs.Done}, 60); err != nil {
 				t.Fatal(err)
 			}
 			type answer struct {

@@ -90,7 +90,7 @@ func TestSubmitBounds(t *testing.T) {
 	if err := c.Cancel(ctx, delayed, false); err != nil {
 		t.Error(err)
 	}
-	if r, err := c.Lookup(ctx, "f"); err != nil || r.Error == nil || r.Error.Code != jobs.CodeCanceled || !strings.Contains(r.Error.Message, "before it began") {
+	if r, err := c.results.Lookup(ctx, "f"); err != nil || r.Error == nil || r.Error.Code != jobs.CodeCanceled || !strings.Contains(r.Error.Message, "before it began") {
 		t.Errorf("%+v, %v", r, err)
 	}
 	if err := c.Submit(ctx, plain("f")); !errors.Is(err, jobs.ErrExists) || !strings.Contains(err.Error(), "has a result") {
@@ -111,7 +111,7 @@ func TestSubmitBounds(t *testing.T) {
 	if _, err := c.Find(ctx, "a5"); !errors.Is(err, jobs.ErrNotFound) {
 		t.Errorf("a job that was withdrawn: %v", err)
 	}
-	if _, err := c.Lookup(ctx, "a5"); !errors.Is(err, jobs.ErrNotFound) {
+	if _, err := c.results.Lookup(ctx, "a5"); !errors.Is(err, jobs.ErrNotFound) {
 		t.Errorf("a job that was withdrawn has a result: %v", err)
 	}
 	if n, err := c.conn.Purge(ctx, wire.JobStream(jobs.PoolCPU), wire.SourceOf(plain("a6")).Job("a6")); n != 1 || err != nil {

@@ -2,9 +2,7 @@ package queue
 
 import (
 	"context"
-	"time"
 
-	"github.com/nats-io/nats.go"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
 
@@ -29,26 +27,6 @@ func (q *Queue) StartSubmit(ctx context.Context, batch ...jobs.Job) (context.Con
 		}
 	}
 	return ctx, span
-}
-
-// received makes the span of a wait for a result: of the waiter's trace, or else of the job's.
-func (q *Queue) received(ctx context.Context, r jobs.Result, h nats.Header, began time.Time) {
-	if q.conn.Tracer == nil {
-		return
-	}
-	from := trace.SpanContextFromContext(q.conn.Extract(context.Background(), h))
-	if !trace.SpanContextFromContext(ctx).IsValid() {
-		ctx = trace.ContextWithRemoteSpanContext(ctx, from)
-	}
-	o := []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindClient), trace.WithTimestamp(began)}
-	if from.IsValid() {
-		o = append(o, trace.WithLinks(trace.Link{SpanContext: from}))
-	}
-	_, span := q.conn.StartSpan(ctx, "receive", "receive", wire.ResultStream, o...)
-	if span.IsRecording() {
-		span.SetAttributes(attribute.String(natsconn.AttrMessage, r.JobID))
-	}
-	span.End()
 }
 
 // SourceAttributes returns the attributes of spans that belong to a source.

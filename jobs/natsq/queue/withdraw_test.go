@@ -12,6 +12,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
+	"github.com/exoswarm/exoswarm/jobs/natsq/results"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
@@ -39,11 +40,11 @@ func TestCancel(t *testing.T) {
 		if e, err := kv.Get(ctx, id); err != nil || string(e.Value()) != map[bool]string{false: "stop", true: "finish"}[finish] {
 			t.Errorf("%s: %v, %v", id, e, err)
 		}
-		if r, err := c.Lookup(ctx, id); (err == nil) == finish || err == nil && (r.Kind != "k" || r.Version != jobs.Version || r.Finished.IsZero()) {
+		if r, err := c.results.Lookup(ctx, id); (err == nil) == finish || err == nil && (r.Kind != "k" || r.Version != jobs.Version || r.Finished.IsZero()) {
 			t.Errorf("%s: %+v, %v", id, r, err)
 		}
 	}
-	if r, err := c.Lookup(ctx, "child"); err != nil || r.Error == nil || r.Error.Code != jobs.CodeParent {
+	if r, err := c.results.Lookup(ctx, "child"); err != nil || r.Error == nil || r.Error.Code != jobs.CodeParent {
 		t.Errorf("the child of a job that was cancelled: %+v, %v", r, err)
 	}
 	// All that stands before it is given too.
@@ -65,7 +66,7 @@ func TestCancel(t *testing.T) {
 	if err := c.Cancel(ctx, plain("given"), false); err != nil {
 		t.Error(err)
 	}
-	if r, err := c.Lookup(ctx, "given"); !errors.Is(err, jobs.ErrNotFound) {
+	if r, err := c.results.Lookup(ctx, "given"); !errors.Is(err, jobs.ErrNotFound) {
 		t.Errorf("a job that a worker has: %+v, %v", r, err)
 	}
 	if _, err := c.conn.LastOnce(ctx, wire.JobStream(jobs.PoolCPU), wire.SourceOf(plain("given")).Job("given")); err != nil {
@@ -216,36 +217,36 @@ func TestResultsAtOnce(t *testing.T) {
 	_, c := inside(t)
 	ctx := t.Context()
 	four := []jobs.Job{plain("a"), plain("b"), plain("c"), plain("d")}
-	if c.noneAtOnce(ctx, four) {
+	if c.results.NoneAtOnce(ctx, four) {
 		t.Error("it is sure without a result to go by")
 	}
 	put := func(id string) {
 		t.Helper()
-		if first, err := c.PutResult(ctx, jobs.Result{Version: jobs.Version, JobID: id, Kind: "k", Status: jobs.Done}, 0); !first || err != nil {
+		if first, err := c.results.Put(ctx, jobs.Result{Version: jobs.Version, JobID: id, Kind: "k", Status: jobs.Done}, 0); !first || err != nil {
 			t.Fatal(first, err)
 		}
 	}
 	put("x")
-	if !c.noneAtOnce(ctx, four) {
+	if !c.results.NoneAtOnce(ctx, four) {
 		t.Error("it is not sure")
 	}
-	if c.noneAtOnce(ctx, four[:3]) {
+	if c.results.NoneAtOnce(ctx, four[:3]) {
 		t.Error("three are asked for together")
 	}
 	put("c")
-	if c.noneAtOnce(ctx, four) {
+	if c.results.NoneAtOnce(ctx, four) {
 		t.Error("the last result is of one of them")
 	}
 	put("y")
-	if c.noneAtOnce(ctx, four) {
+	if c.results.NoneAtOnce(ctx, four) {
 		t.Error("one of them has a result")
 	}
 	others := []jobs.Job{plain("a"), plain("b"), plain("e"), plain("d")}
-	if !c.noneAtOnce(ctx, others) {
+	if !c.results.NoneAtOnce(ctx, others) {
 		t.Error("it is not sure of others")
 	}
-	c.askEach.Store(time.Now().Add(time.Hour).UnixNano())
-	if c.noneAtOnce(ctx, others) {
+	c.results.AskEach(time.Now().Add(time.Hour))
+	if c.results.NoneAtOnce(ctx, others) {
 		t.Error("it asks although it was told not to")
 	}
 	if err := c.noResults(ctx, others); err != nil {
@@ -255,15 +256,15 @@ func TestResultsAtOnce(t *testing.T) {
 		t.Error(err)
 	}
 	for ttl, want := range map[int]string{0: strconv.Itoa(natsconn.ResultTTL) + "s", -1: strconv.Itoa(natsconn.ResultTTL) + "s", 1: "1s", 60: "60s"} {
-		if m, err := ResultMessage(jobs.Result{JobID: "a"}, ttl); err != nil || m.Header.Get(jetstream.MsgTTLHeader) != want || m.Subject != "exo.res.a" {
+		if m, err := results.ResultMessage(jobs.Result{JobID: "a"}, ttl); err != nil || m.Header.Get(jetstream.MsgTTLHeader) != want || m.Subject != "exo.res.a" {
 			t.Errorf("%d: %+v, %v", ttl, m, err)
 		}
 	}
 	for _, id := range []string{"", "a b", "*"} {
-		if _, err := c.Lookup(ctx, id); err == nil || errors.Is(err, jobs.ErrNotFound) {
+		if _, err := c.results.Lookup(ctx, id); err == nil || errors.Is(err, jobs.ErrNotFound) {
 			t.Errorf("%q: %v", id, err)
 		}
-		if _, err := c.Result(ctx, id); err == nil || errors.Is(err, jobs.ErrNotFound) {
+		if _, err := c.results.Result(ctx, id); err == nil || errors.Is(err, jobs.ErrNotFound) {
 			t.Errorf("%q: %v", id, err)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/objects"
 	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
 	"github.com/exoswarm/exoswarm/jobs/natsq/registry"
+	"github.com/exoswarm/exoswarm/jobs/natsq/results"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
@@ -37,6 +38,6 @@ func another(t testing.TB, s *server.Server) *Schedules {
 	t.Cleanup(c.Close)
 	var q *queue.Queue
 	o := objects.New(c, func(ctx context.Context, job string) (bool, error) { return q.Known(ctx, job) })
-	q = queue.New(c, registry.New(c), o, control.New(c))
+	q = queue.New(c, registry.New(c), o, control.New(c), results.New(c))
 	return New(c, q)
 }

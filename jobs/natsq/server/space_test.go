@@ -128,7 +128,7 @@ func refuse(t *testing.T, accounts string, login natsconn.Login) {
 	close(release)
 	wait("the result waits", waits.told)
 	s.accept(held)
-	if r, err := conn.Queue.Result(ctx, "before"); err != nil || r.Status != jobs.Done || r.Attempts != 1 {
+	if r, err := conn.Results.Result(ctx, "before"); err != nil || r.Status != jobs.Done || r.Attempts != 1 {
 		t.Errorf("%+v, %v", r, err)
 	}
 	if err := conn.Queue.Submit(ctx, job("a")); err != nil {

@@ -165,7 +165,7 @@ func TestAbandonedRun(t *testing.T) {
 		if err := c.Queue.Submit(ctx, jobs.Job{Version: jobs.Version, ID: id, Pool: jobs.PoolCPU, Kind: "stream", Spec: json.RawMessage("{}")}); err != nil {
 			t.Fatal(err)
 		}
-		r, err := c.Queue.Result(ctx, id)
+		r, err := c.Results.Result(ctx, id)
 		if err != nil || r.Status != jobs.Failed {
 			t.Fatalf("%+v: %v", r, err)
 		}

@@ -1,4 +1,6 @@
-package queue
+// Package results stores the results of jobs and waits for them. It also carries what a job sends to its
+// submitter before the result: progress and rows.
+package results
 
 import (
 	"context"
@@ -7,28 +9,43 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
+// Results reads and writes the results of jobs. Its methods may be called from several goroutines.
+type Results struct {
+	conn    *natsconn.Conn
+	askEach atomic.Int64 // until this Unix time in nanoseconds NoneAtOnce reports false
+}
+
+// New returns the results that a connection reaches. The connection stays the caller's.
+func New(c *natsconn.Conn) *Results { return &Results{conn: c} }
+
+// AskEach makes NoneAtOnce report false until a time. Tests use it to choose a path.
+func (rs *Results) AskEach(until time.Time) { rs.askEach.Store(until.UnixNano()) }
+
 // Lookup returns the result of a job, or jobs.ErrNotFound while it has none.
-func (q *Queue) Lookup(ctx context.Context, id string) (jobs.Result, error) {
-	r, _, err := q.readResult(ctx, id)
+func (rs *Results) Lookup(ctx context.Context, id string) (jobs.Result, error) {
+	r, _, err := rs.readResult(ctx, id)
 	return r, err
 }
 
 // readResult is result, with the headers of its message.
-func (q *Queue) readResult(ctx context.Context, id string) (r jobs.Result, h nats.Header, err error) {
+func (rs *Results) readResult(ctx context.Context, id string) (r jobs.Result, h nats.Header, err error) {
 	if err := jobs.CheckID("job id", id); err != nil {
 		return r, nil, err
 	}
-	m, err := q.conn.Last(ctx, wire.ResultStream, wire.ResultSubject(id))
+	m, err := rs.conn.Last(ctx, wire.ResultStream, wire.ResultSubject(id))
 	if errors.Is(err, jobs.ErrNotFound) {
 		return r, nil, fmt.Errorf("job %s has no result: %w", id, jobs.ErrNotFound)
 	}
@@ -39,25 +56,25 @@ func (q *Queue) readResult(ctx context.Context, id string) (r jobs.Result, h nat
 	return r, m.Header, err
 }
 
-// worthAsking is the fewest jobs that are asked for together: fewer questions side by side take less than three in turn.
-const worthAsking = 4
+// MinTogether is the fewest jobs that are asked for together: fewer questions side by side take less than three in turn.
+const MinTogether = 4
 
-// noneAtOnce is true when it is sure that none of up to jobs.MaxBatch jobs has a result; when it is false, each has to be asked for. Of a
+// NoneAtOnce is true when it is sure that none of up to jobs.MaxBatch jobs has a result; when it is false, each has to be asked for. Of a
 // batch of 1,000 those questions were a quarter of all processor time from its submission to its results; this is three.
 //
 // Any replica may answer the question for many subjects, and one that lags is no base for a decision. So it is asked for the last result
 // too that the leader had a moment before: a replica that has that one has all that came before it.
-func (q *Queue) noneAtOnce(ctx context.Context, batch []jobs.Job) bool {
-	if len(batch) < worthAsking || time.Now().UnixNano() < q.askEach.Load() {
+func (rs *Results) NoneAtOnce(ctx context.Context, batch []jobs.Job) bool {
+	if len(batch) < MinTogether || time.Now().UnixNano() < rs.askEach.Load() {
 		return false
 	}
 	leader, cancel := context.WithTimeout(ctx, natsconn.ShortTry) // of patience with a shortcut
 	defer cancel()
-	s, err := q.conn.JS.Stream(leader, wire.ResultStream)
+	s, err := rs.conn.JS.Stream(leader, wire.ResultStream)
 	if err != nil {
 		return false
 	}
-	last, err := q.conn.GetOnce(leader, wire.ResultStream, map[string]any{"seq": s.CachedInfo().State.LastSeq})
+	last, err := rs.conn.GetOnce(leader, wire.ResultStream, map[string]any{"seq": s.CachedInfo().State.LastSeq})
 	if err != nil {
 		return false
 	}
@@ -71,9 +88,9 @@ func (q *Queue) noneAtOnce(ctx context.Context, batch []jobs.Job) bool {
 	}
 	ctx, cancel = context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	m, err := q.conn.NC.RequestWithContext(ctx, "$JS.API.DIRECT.GET."+wire.ResultStream, req)
+	m, err := rs.conn.NC.RequestWithContext(ctx, "$JS.API.DIRECT.GET."+wire.ResultStream, req)
 	if err != nil { // the stream was made by an earlier version, or this user may not ask, which the server says by silence
-		q.askEach.Store(time.Now().Add(time.Minute).UnixNano())
+		rs.askEach.Store(time.Now().Add(time.Minute).UnixNano())
 		return false
 	}
 	// The one message of the answer is the leader's last, no more would follow, and it is of none of the jobs.
@@ -82,14 +99,14 @@ func (q *Queue) noneAtOnce(ctx context.Context, batch []jobs.Job) bool {
 }
 
 // Result waits until the job has a result. A result that says failed is returned with a nil error: it is an answer.
-func (q *Queue) Result(ctx context.Context, id string) (jobs.Result, error) {
+func (rs *Results) Result(ctx context.Context, id string) (jobs.Result, error) {
 	if err := jobs.CheckID("job id", id); err != nil {
 		return jobs.Result{}, err
 	}
 	// A push as the usual case, and a look now and then in case the push was lost with a connection. The push itself is not
 	// believed: anybody may publish it.
 	wake := make(chan struct{}, 1)
-	sub, err := q.conn.NC.Subscribe(wire.DoneSubject(id), func(*nats.Msg) {
+	sub, err := rs.conn.NC.Subscribe(wire.DoneSubject(id), func(*nats.Msg) {
 		select {
 		case wake <- struct{}{}:
 		default:
@@ -107,9 +124,9 @@ func (q *Queue) Result(ctx context.Context, id string) (jobs.Result, error) {
 	defer look.Stop()
 	began := time.Now()
 	for {
-		r, h, err := q.readResult(ctx, id)
+		r, h, err := rs.readResult(ctx, id)
 		if !errors.Is(err, jobs.ErrNotFound) {
-			q.received(ctx, r, h, began)
+			rs.received(ctx, r, h, began)
 			return r, err
 		}
 		select {
@@ -136,20 +153,20 @@ func ResultMessage(r jobs.Result, ttl int) (*nats.Msg, error) {
 	return &nats.Msg{Subject: wire.ResultSubject(r.JobID), Data: data, Header: nats.Header{jetstream.MsgTTLHeader: {strconv.Itoa(ttl) + "s"}}}, nil
 }
 
-// PutResult stores a result unless there is one; first is false then.
-func (q *Queue) PutResult(ctx context.Context, r jobs.Result, ttl int) (first bool, err error) {
-	return q.StoreResult(ctx, q.conn.RetryIdempotent, r, ttl)
+// Put stores a result unless there is one; first is false then.
+func (rs *Results) Put(ctx context.Context, r jobs.Result, ttl int) (first bool, err error) {
+	return rs.Store(ctx, rs.conn.RetryIdempotent, r, ttl)
 }
 
-// StoreResult is putResult that is tried as t says.
-func (q *Queue) StoreResult(ctx context.Context, t natsconn.RetryFunc, r jobs.Result, ttl int) (first bool, err error) {
+// Store is putResult that is tried as t says.
+func (rs *Results) Store(ctx context.Context, t natsconn.RetryFunc, r jobs.Result, ttl int) (first bool, err error) {
 	m, err := ResultMessage(r, ttl)
 	if err != nil {
 		return false, err
 	}
-	ctx, span := q.conn.StartSend(ctx, "publish", wire.ResultStream)
-	q.conn.Inject(ctx, m)
-	err = q.conn.PublishMsg(ctx, t, "store the result of job "+r.JobID, m)
+	ctx, span := rs.conn.StartSend(ctx, "publish", wire.ResultStream)
+	rs.conn.Inject(ctx, m)
+	err = rs.conn.PublishMsg(ctx, t, "store the result of job "+r.JobID, m)
 	if exists, _ := natsconn.Rejected(err); exists {
 		span.AddEvent("refused: the job has a result")
 		span.End()
@@ -160,11 +177,11 @@ func (q *Queue) StoreResult(ctx context.Context, t natsconn.RetryFunc, r jobs.Re
 }
 
 // Progress calls fn with every progress message of a job, as JSON, until stop is called. Messages may be lost.
-func (q *Queue) Progress(id string, fn func(json.RawMessage)) (stop func(), err error) {
+func (rs *Results) Progress(id string, fn func(json.RawMessage)) (stop func(), err error) {
 	if err := jobs.CheckID("job id", id); err != nil {
 		return nil, err
 	}
-	sub, err := q.conn.NC.Subscribe("exo.progress."+id, func(m *nats.Msg) { fn(m.Data) })
+	sub, err := rs.conn.NC.Subscribe("exo.progress."+id, func(m *nats.Msg) { fn(m.Data) })
 	if err != nil {
 		return nil, fmt.Errorf("watch job %s: %w", id, err)
 	}
@@ -173,12 +190,12 @@ func (q *Queue) Progress(id string, fn func(json.RawMessage)) (stop func(), err 
 
 // Rows answers every message that a job of kind stream sends to its submitter, until stop is called: rows, and requests for input. answer is
 // called in a goroutine of its own, several at a time, and may take a second; a message whose answer is lost comes again. Calls that run when stop is called go on.
-func (q *Queue) Rows(id string, answer func(rows []byte) []byte) (stop func(), err error) {
+func (rs *Results) Rows(id string, answer func(rows []byte) []byte) (stop func(), err error) {
 	if err := jobs.CheckID("job id", id); err != nil {
 		return nil, err
 	}
 	free := make(chan struct{}, rowsAtOnce)
-	sub, err := q.conn.NC.Subscribe(rowsSubject+id, func(m *nats.Msg) {
+	sub, err := rs.conn.NC.Subscribe(rowsSubject+id, func(m *nats.Msg) {
 		free <- struct{}{}
 		go func() {
 			defer func() { <-free }()
@@ -197,10 +214,30 @@ const rowsAtOnce = 4
 const rowsSubject = "exo.rows."
 
 // SendRows hands rows to the submitter of a job and returns its answer. No stream keeps them.
-func (q *Queue) SendRows(ctx context.Context, job string, rows []byte) (answer []byte, err error) {
-	m, err := q.conn.NC.RequestWithContext(ctx, rowsSubject+job, rows)
+func (rs *Results) SendRows(ctx context.Context, job string, rows []byte) (answer []byte, err error) {
+	m, err := rs.conn.NC.RequestWithContext(ctx, rowsSubject+job, rows)
 	if err != nil {
 		return nil, fmt.Errorf("send rows of job %s: %w", job, err)
 	}
 	return m.Data, nil
+}
+
+// received makes the span of a wait for a result: of the waiter's trace, or else of the job's.
+func (rs *Results) received(ctx context.Context, r jobs.Result, h nats.Header, began time.Time) {
+	if rs.conn.Tracer == nil {
+		return
+	}
+	from := trace.SpanContextFromContext(rs.conn.Extract(context.Background(), h))
+	if !trace.SpanContextFromContext(ctx).IsValid() {
+		ctx = trace.ContextWithRemoteSpanContext(ctx, from)
+	}
+	o := []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindClient), trace.WithTimestamp(began)}
+	if from.IsValid() {
+		o = append(o, trace.WithLinks(trace.Link{SpanContext: from}))
+	}
+	_, span := rs.conn.StartSpan(ctx, "receive", "receive", wire.ResultStream, o...)
+	if span.IsRecording() {
+		span.SetAttributes(attribute.String(natsconn.AttrMessage, r.JobID))
+	}
+	span.End()
 }
