@@ -55,6 +55,22 @@ var walls = []wall{
 		"github.com/nats-io/nats-server/...", "modernc.org/...", "github.com/jackc/...",
 		"github.com/go-sql-driver/...",
 	}, reason: "sources, sinks and servers are the business of other processes"},
+	{
+		of: "jobs/natsq/wire", banned: []string{"github.com/nats-io/..."},
+		reason: "names and rules of the queue are tested without a server",
+	},
+	{
+		of: "jobs/natsq/fairqueue", banned: []string{"github.com/nats-io/..."},
+		reason: "names and rules of the queue are tested without a server",
+	},
+	{
+		of: "jobs/natsq/quota", banned: []string{"github.com/nats-io/..."},
+		reason: "names and rules of the queue are tested without a server",
+	},
+	{
+		of: "jobs/natsq/publishmode", banned: []string{"github.com/nats-io/..."},
+		reason: "names and rules of the queue are tested without a server",
+	},
 	{of: "cuda/device", banned: []string{module + "/...", "github.com/...", "gorgonia.org/..."}, reason: "the " +
 		"contract imports the standard library only"},
 	{of: "cuda/host", banned: []string{"gorgonia.org/..."}, reason: "the host device is pure Go"},
