@@ -29,12 +29,18 @@ type attempts struct {
 func newAttempts(t *testing.T) *attempts {
 	t.Helper()
 	a := &attempts{conn: fixture.Queue(t), dir: t.TempDir()}
-	files, err := files.New(files.Options{Roots: map[files.Root]string{{Name: "dir"}: a.dir}, Objects: a.conn.Objects, Scratch: t.TempDir()})
+	files, err := files.New(files.Options{
+		Roots: map[files.Root]string{{Name: "dir"}: a.dir}, Objects: a.conn.Objects,
+		Scratch: t.TempDir(),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = files.Close() })
-	if a.Streamer, err = New(Options{Queue: a.conn.StreamJobs(), Files: files, Logger: slog.New(slog.DiscardHandler), Egress: fixture.Loopback(t)}); err != nil {
+	if a.Streamer, err = New(Options{
+		Queue: a.conn.StreamJobs(), Files: files, Logger: slog.New(slog.DiscardHandler),
+		Egress: fixture.Loopback(t),
+	}); err != nil {
 		t.Fatal(err)
 	}
 	fixture.Write(t, filepath.Join(a.dir, "s.csv"), "timestamp,value\n1,1\n")
@@ -46,7 +52,9 @@ func newAttempts(t *testing.T) *attempts {
 func (a *attempts) job(t *testing.T, id string, change func(*StreamSpec)) jobs.Job {
 	t.Helper()
 	spec := StreamSpec{
-		Name: "n", Spec: json.RawMessage(`{"name":"n"}`), Candidates: []string{"normal", "odd"}, Columns: rowstest.OneFeature, Manifest: "file:dir/m", Output: "file:dir/o.csv", Rejects: "file:dir/r", Summary: "file:dir/u",
+		Name: "n", Spec: json.RawMessage(`{"name":"n"}`), Candidates: []string{"normal", "odd"},
+		Columns: rowstest.OneFeature, Manifest: "file:dir/m", Output: "file:dir/o.csv", Rejects: "file:dir/r",
+		Summary: "file:dir/u",
 	}
 	if change != nil {
 		change(&spec)
@@ -100,16 +108,43 @@ func TestStreamSpecs(t *testing.T) {
 		change func(*StreamSpec)
 		want   string
 	}{
-		"plain": {nil, begun}, "1 row": {func(s *StreamSpec) { s.BatchRows = 1 }, begun}, "4096 rows": {func(s *StreamSpec) { s.BatchRows = 4096 }, begun},
-		"4097 rows": {func(s *StreamSpec) { s.BatchRows = 4097 }, "batch_rows must be 1 to 4096"}, "-1 rows": {func(s *StreamSpec) { s.BatchRows = -1 }, "batch_rows must be 1 to 4096"},
-		"no candidates": {func(s *StreamSpec) { s.Candidates = nil }, "candidates and columns.features must not be empty"}, "no features": {func(s *StreamSpec) { s.Columns.Features = nil }, "must not be empty"},
-		"a format": {func(s *StreamSpec) { s.OutputFormat = "parquet" }, begun}, "no format": {func(s *StreamSpec) { s.OutputFormat = "xls" }, `output: format "xls"`}, "an extension": {func(s *StreamSpec) { s.Output = "file:dir/o.parquet.gz" }, "packs its own pages"},
-		"no manifest": {func(s *StreamSpec) { s.Manifest = "file:dir/none" }, "there is no such file"}, "another's": {func(s *StreamSpec) { s.Manifest = "file:root/m" }, "knows no folder"},
-		"a source's format": {func(s *StreamSpec) { s.Manifest = "file:dir/bad" }, `series s: format "xls"`}, "a remote one's": {func(s *StreamSpec) { s.Manifest = "file:dir/badremote" }, `series s: format "xls"`}, "columns": {func(s *StreamSpec) { s.Manifest = "file:dir/columns" }, `no column "timestamp"`},
-		"64 remote": {func(s *StreamSpec) { s.Manifest = "file:dir/remote64" }, begun}, "65 remote": {func(s *StreamSpec) { s.Manifest = "file:dir/remote65" }, "it has more than 64 sources that are not files"},
-		"a sink": {func(s *StreamSpec) { s.Sinks = sinks(1) }, begun}, "most sinks": {func(s *StreamSpec) { s.Sinks = sinks(maxSinks) }, begun}, "a sink more": {func(s *StreamSpec) { s.Sinks = sinks(maxSinks + 1) }, fmt.Sprintf("it has more than %d sinks", maxSinks)},
-		"a webhook": {func(s *StreamSpec) { s.Webhook = &sink.WebhookSpec{URL: "http://127.0.0.1:1/"} }, begun}, "a webhook elsewhere": {func(s *StreamSpec) { s.Webhook = &sink.WebhookSpec{URL: "http://10.0.0.1/"} }, "--egress"},
-		"a sink elsewhere": {func(s *StreamSpec) { s.Sinks = append(sinks(1), sink.Spec{URI: "s3://bucket/x"}) }, "--egress"},
+		"plain": {nil, begun}, "1 row": {func(s *StreamSpec) { s.BatchRows = 1 }, begun},
+		"4096 rows": {func(s *StreamSpec) { s.BatchRows = 4096 }, begun},
+		"4097 rows": {func(s *StreamSpec) { s.BatchRows = 4097 }, "batch_rows must be 1 to 4096"},
+		"-1 rows":   {func(s *StreamSpec) { s.BatchRows = -1 }, "batch_rows must be 1 to 4096"},
+		"no candidates": {func(s *StreamSpec) { s.Candidates = nil }, "candidates and columns.features must not be " +
+			"empty"}, "no features": {func(s *StreamSpec) { s.Columns.Features = nil }, "must not be empty"},
+		"a format":          {func(s *StreamSpec) { s.OutputFormat = "parquet" }, begun},
+		"no format":         {func(s *StreamSpec) { s.OutputFormat = "xls" }, `output: format "xls"`},
+		"an extension":      {func(s *StreamSpec) { s.Output = "file:dir/o.parquet.gz" }, "packs its own pages"},
+		"no manifest":       {func(s *StreamSpec) { s.Manifest = "file:dir/none" }, "there is no such file"},
+		"another's":         {func(s *StreamSpec) { s.Manifest = "file:root/m" }, "knows no folder"},
+		"a source's format": {func(s *StreamSpec) { s.Manifest = "file:dir/bad" }, `series s: format "xls"`},
+		"a remote one's":    {func(s *StreamSpec) { s.Manifest = "file:dir/badremote" }, `series s: format "xls"`},
+		"columns":           {func(s *StreamSpec) { s.Manifest = "file:dir/columns" }, `no column "timestamp"`},
+		"64 remote":         {func(s *StreamSpec) { s.Manifest = "file:dir/remote64" }, begun},
+		"65 remote": {
+			func(s *StreamSpec) { s.Manifest = "file:dir/remote65" },
+			"it has more than 64 sources that are not files",
+		},
+		"a sink":     {func(s *StreamSpec) { s.Sinks = sinks(1) }, begun},
+		"most sinks": {func(s *StreamSpec) { s.Sinks = sinks(maxSinks) }, begun},
+		"a sink more": {
+			func(s *StreamSpec) { s.Sinks = sinks(maxSinks + 1) },
+			fmt.Sprintf("it has more than %d sinks", maxSinks),
+		},
+		"a webhook": {
+			func(s *StreamSpec) { s.Webhook = &sink.WebhookSpec{URL: "http://127.0.0.1:1/"} },
+			begun,
+		},
+		"a webhook elsewhere": {
+			func(s *StreamSpec) { s.Webhook = &sink.WebhookSpec{URL: "http://10.0.0.1/"} },
+			"--egress",
+		},
+		"a sink elsewhere": {
+			func(s *StreamSpec) { s.Sinks = append(sinks(1), sink.Spec{URI: "s3://bucket/x"}) },
+			"--egress",
+		},
 	} {
 		_, err := a.try(t, a.job(t, "bounds", c.change))
 		var e *jobs.Error
@@ -119,7 +154,8 @@ func TestStreamSpecs(t *testing.T) {
 			}
 			continue
 		}
-		if !errors.As(err, &e) || !strings.Contains(err.Error(), c.want) || !strings.Contains(name, "manifest") && !strings.Contains(name, "another") && !strings.Contains(name, "columns") && e.Code != jobs.CodeInvalid {
+		if !errors.As(err, &e) || !strings.Contains(err.Error(), c.want) || !strings.Contains(name, "manifest") &&
+			!strings.Contains(name, "another") && !strings.Contains(name, "columns") && e.Code != jobs.CodeInvalid {
 			t.Errorf("%s: %v, want %s", name, err, c.want)
 		}
 	}
@@ -129,7 +165,8 @@ func TestStreamSpecs(t *testing.T) {
 		t.Error(err)
 	}
 	st, _ := a.try(t, a.job(t, "bounds", func(s *StreamSpec) { s.Output = "file:dir/o" }))
-	if st.spec.BatchRows != 4096 || st.spec.OutputFormat != "ndjson" || len(st.series) != 1 || st.summary[0].Name != "s" {
+	if st.spec.BatchRows != 4096 || st.spec.OutputFormat != "ndjson" || len(st.series) != 1 ||
+		st.summary[0].Name != "s" {
 		t.Errorf("%+v", st.spec)
 	}
 }
@@ -174,12 +211,16 @@ func TestClaim(t *testing.T) {
 	a, ctx := newAttempts(t), fixture.Within(t)
 	q := &troubledQueue{Queue: a.conn.StreamJobs()}
 	of := func(id string) *stream {
-		s := &stream{Streamer: &Streamer{Options: Options{Queue: q, Logger: a.Logger}}, id: id, series: make([]source.Series, 3)}
+		s := &stream{
+			Streamer: &Streamer{Options: Options{Queue: q, Logger: a.Logger}}, id: id,
+			series: make([]source.Series, 3),
+		}
 		s.spec.Name, s.spec.Spec = "n", json.RawMessage(`{"name":"n"}`)
 		return s
 	}
 	first, err := of("a").claim(ctx)
-	if err != nil || first.ID != "a" || first.Owner != "a" || first.Groups != 3 || first.Name != "n" || first.Nonce == "" || string(first.Spec) != `{"name":"n"}` || first.Created.IsZero() {
+	if err != nil || first.ID != "a" || first.Owner != "a" || first.Groups != 3 || first.Name != "n" ||
+		first.Nonce == "" || string(first.Spec) != `{"name":"n"}` || first.Created.IsZero() {
 		t.Fatalf("%+v, %v", first, err)
 	}
 	if again, err := of("a").claim(ctx); err != nil || !again.Same(first) {
@@ -211,7 +252,8 @@ func TestClaim(t *testing.T) {
 			t.Fatal(name, err)
 		}
 		var e *jobs.Error
-		if got, err := of(s.ID).claim(ctx); !errors.As(err, &e) || e.Code != jobs.CodeInvalid || got.ID != "" || !strings.Contains(err.Error(), "submit the job with another id") {
+		if got, err := of(s.ID).claim(ctx); !errors.As(err, &e) || e.Code != jobs.CodeInvalid || got.ID != "" ||
+			!strings.Contains(err.Error(), "submit the job with another id") {
 			t.Errorf("%s: %+v, %v", name, got, err)
 		}
 	}
@@ -230,7 +272,10 @@ func TestClaim(t *testing.T) {
 func TestGone(t *testing.T) {
 	a, ctx := newAttempts(t), fixture.Within(t)
 	q := &troubledQueue{Queue: a.conn.StreamJobs()}
-	s := &stream{Streamer: &Streamer{Options: Options{Queue: q, Logger: a.Logger}}, id: "a", series: make([]source.Series, 1)}
+	s := &stream{
+		Streamer: &Streamer{Options: Options{Queue: q, Logger: a.Logger}}, id: "a",
+		series: make([]source.Series, 1),
+	}
 	s.spec.Name, s.spec.Spec = "n", json.RawMessage(`{"name":"n"}`)
 	if s.gone(ctx) {
 		t.Error("what was not claimed is gone")
@@ -268,7 +313,10 @@ func TestClean(t *testing.T) {
 	q := &troubledQueue{Queue: a.conn.StreamJobs()}
 	var log strings.Builder
 	of := func(id string) *stream {
-		s := &stream{Streamer: &Streamer{Options: Options{Queue: q, Logger: slog.New(slog.NewTextHandler(&log, nil))}}, id: id, series: make([]source.Series, 1)}
+		s := &stream{
+			Streamer: &Streamer{Options: Options{Queue: q, Logger: slog.New(slog.NewTextHandler(&log, nil))}},
+			id:       id, series: make([]source.Series, 1),
+		}
 		s.spec.Name, s.spec.Spec = "n", json.RawMessage(`{"name":"n"}`)
 		return s
 	}
@@ -283,7 +331,8 @@ func TestClean(t *testing.T) {
 	if s.record, err = s.claim(ctx); err != nil {
 		t.Fatal(err)
 	}
-	s.remove = append(s.remove, func(context.Context) error { steps++; return errors.New("the consumer is busy") }, step)
+	s.remove = append(s.remove, func(context.Context) error { steps++; return errors.New("the consumer is busy") },
+		step)
 	ended, cancel := context.WithCancel(ctx)
 	cancel()
 	if s.clean(ended, false); there("a") || steps != 2 || !strings.Contains(log.String(), "the consumer is busy") {
@@ -301,7 +350,10 @@ func TestClean(t *testing.T) {
 	if of("b").clean(ctx, false); len(q.removed) != 0 || log.Len() != 0 {
 		t.Errorf("removed %v, log %s", q.removed, log.String())
 	}
-	if err := a.conn.Swarms.CreateSwarm(ctx, jobs.Swarm{Version: jobs.Version, ID: "c", Nonce: jobs.NewNonce(), Owner: "x", Name: "n", Spec: json.RawMessage(`{}`), Groups: 1}); err != nil {
+	if err := a.conn.Swarms.CreateSwarm(ctx, jobs.Swarm{
+		Version: jobs.Version, ID: "c", Nonce: jobs.NewNonce(),
+		Owner: "x", Name: "n", Spec: json.RawMessage(`{}`), Groups: 1,
+	}); err != nil {
 		t.Fatal(err)
 	}
 	if of("c").clean(ctx, false); !there("c") || len(q.removed) != 0 {
@@ -337,7 +389,10 @@ func TestAttemptEnds(t *testing.T) {
 		cancel()
 		a.Files.WatchScratch(ctx, slog.New(slog.DiscardHandler))
 	}
-	errs := map[string]error{"over": jobs.Errorf(jobs.CodeInvalid, "x"), "again": jobs.Retry(errors.New("x")), "fenced": jobs.ErrFenced, "unfit": fmt.Errorf("x: %w", jobs.ErrUnfit), "last": jobs.Retry(errors.New("x"))}
+	errs := map[string]error{
+		"over": jobs.Errorf(jobs.CodeInvalid, "x"), "again": jobs.Retry(errors.New("x")),
+		"fenced": jobs.ErrFenced, "unfit": fmt.Errorf("x: %w", jobs.ErrUnfit), "last": jobs.Retry(errors.New("x")),
+	}
 	for name, fault := range errs {
 		t.Run(name, func(t *testing.T) {
 			ctx := fixture.Within(t)
@@ -361,7 +416,8 @@ func TestAttemptEnds(t *testing.T) {
 		})
 	}
 	a.Files.NoteScratch(fmt.Errorf("full: %w", jobs.ErrUnfit))
-	if _, err := a.Handle(fixture.Within(t), a.job(t, "ends-ready", nil), func(any) {}); !errors.Is(err, jobs.ErrUnfit) {
+	if _, err := a.Handle(fixture.Within(t), a.job(t, "ends-ready", nil), func(any) {}); !errors.Is(err,
+		jobs.ErrUnfit) {
 		t.Error(err)
 	}
 	usable()
@@ -413,7 +469,8 @@ func (l faultyLog) Create(context.Context, ...jobs.Consistency) error { return l
 // TestManySinks: a job has at most eight sinks.
 func TestManySinks(t *testing.T) {
 	var s Streamer
-	if _, err := s.openSinks("many", StreamSpec{Candidates: []string{"a", "b"}, Sinks: make([]sink.Spec, maxSinks+1)}, nil); err == nil {
+	if _, err := s.openSinks("many", StreamSpec{Candidates: []string{"a", "b"}, Sinks: make([]sink.Spec, maxSinks+1)},
+		nil); err == nil {
 		t.Errorf("a job has %d sinks", maxSinks+1)
 	}
 }

@@ -63,16 +63,21 @@ func TestHandlersWork(t *testing.T) {
 		kind, spec, output string
 		code               jobs.Code
 	}{
-		"good": {"double", "21", "42", ""}, "bad": {"double", `"x"`, "", jobs.CodeInvalid}, "panic": {"panic", "1", "", jobs.CodeInternal},
+		"good": {"double", "21", "42", ""}, "bad": {"double", `"x"`, "", jobs.CodeInvalid},
+		"panic": {"panic", "1", "", jobs.CodeInternal},
 	} {
-		if err := q.Queue.Submit(ctx, jobs.Job{Version: jobs.Version, ID: id, Pool: jobs.PoolCPU, Kind: c.kind, Spec: json.RawMessage(c.spec)}); err != nil {
+		if err := q.Queue.Submit(ctx, jobs.Job{
+			Version: jobs.Version, ID: id, Pool: jobs.PoolCPU, Kind: c.kind,
+			Spec: json.RawMessage(c.spec),
+		}); err != nil {
 			t.Fatal(err)
 		}
 		r, err := q.Results.Result(ctx, id)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if string(r.Output) != c.output || (r.Error != nil) != (c.code != "") || r.Error != nil && r.Error.Code != c.code {
+		if string(r.Output) != c.output || (r.Error != nil) != (c.code != "") || r.Error != nil &&
+			r.Error.Code != c.code {
 			t.Errorf("%s: %s %+v", id, r.Output, r.Error)
 		}
 	}

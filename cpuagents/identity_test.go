@@ -37,12 +37,16 @@ func TestStreamLeavesOthersAlone(t *testing.T) {
 				}
 			}
 		}
-		for _, series := range []string{"file:dir/none.csv", "file:dir/there.csv"} { // it fails before and behind the claim
-			if err := os.WriteFile(filepath.Join(c.dir, "there.csv"), []byte("timestamp,value\n2020-01-01T00:00:00Z,1\n"), 0o644); err != nil {
+		// it fails before and behind the claim
+		for _, series := range []string{"file:dir/none.csv", "file:dir/there.csv"} {
+			if err := os.WriteFile(filepath.Join(c.dir, "there.csv"), []byte("timestamp,value\n2020-01-01T00:00:00Z,"+
+				"1\n"), 0o644); err != nil {
 				t.Fatal(err)
 			}
-			_, err := c.streamer.Handle(ctx, c.job(t, s.ID, []source.Series{{Name: "s", URI: series}}, nil), func(any) {})
-			if err == nil || strings.HasSuffix(series, "there.csv") && !strings.Contains(err.Error(), "that is not its own, and is left as it is: submit the job with another id") {
+			_, err := c.streamer.Handle(ctx, c.job(t, s.ID, []source.Series{{Name: "s", URI: series}}, nil),
+				func(any) {})
+			if err == nil || strings.HasSuffix(series, "there.csv") && !strings.Contains(err.Error(), "that is not "+
+				"its own, and is left as it is: submit the job with another id") {
 				t.Errorf("%s, %s: %v", name, series, err)
 			}
 		}
@@ -65,7 +69,10 @@ func TestStreamLeavesOthersAlone(t *testing.T) {
 func TestStreamEndsWithoutSources(t *testing.T) {
 	c := newCluster(t)
 	ctx := t.Context()
-	s := jobs.Swarm{Version: jobs.Version, ID: "gone", Nonce: jobs.NewNonce(), Owner: "gone", Name: "gone", Spec: json.RawMessage(`{}`), Groups: 1}
+	s := jobs.Swarm{
+		Version: jobs.Version, ID: "gone", Nonce: jobs.NewNonce(), Owner: "gone", Name: "gone",
+		Spec: json.RawMessage(`{}`), Groups: 1,
+	}
 	if err := c.conn.Swarms.CreateSwarm(ctx, s); err != nil {
 		t.Fatal(err)
 	}

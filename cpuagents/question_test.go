@@ -15,7 +15,9 @@ import (
 
 // question puts a question behind all that is in a swarm's log, under a number that means nothing
 // to its stream, and waits for the answer. It returns false when the log has ended.
-func (c *cluster) question(ctx context.Context, t *testing.T, swarm, kind, data string) (answer jobs.Entry, asked bool) {
+func (c *cluster) question(ctx context.Context, t *testing.T, swarm, kind,
+	data string,
+) (answer jobs.Entry, asked bool) {
 	t.Helper()
 	record, err := c.conn.Swarms.Swarm(ctx, swarm)
 	if err != nil {
@@ -93,7 +95,10 @@ func TestAskedStream(t *testing.T) {
 			}
 		}
 	}
-	goesOn(t, c, source.Series{URI: src.URL + "/x.csv", HTTP: &source.HTTPSpec{CursorParam: "from", CursorFrom: "header:Next", Rate: 1000, Backoff: 0.001}})
+	goesOn(t, c, source.Series{
+		URI:  src.URL + "/x.csv",
+		HTTP: &source.HTTPSpec{CursorParam: "from", CursorFrom: "header:Next", Rate: 1000, Backoff: 0.001},
+	})
 	if asked < len(questions) {
 		t.Errorf("%d questions", asked)
 	}
@@ -107,7 +112,8 @@ func TestStreamFenced(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	src := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Query().Get("from") != "" { // the first batch is stored, and the log is somebody else's before the second is
+		// the first batch is stored, and the log is somebody else's before the second is
+		if r.URL.Query().Get("from") != "" {
 			record, err := c.conn.Swarms.Swarm(ctx, "fenced")
 			if err != nil {
 				t.Error(err)
@@ -123,7 +129,8 @@ func TestStreamFenced(t *testing.T) {
 					continue
 				}
 				// As another attempt would that is ahead of this one, and behind a question.
-				if err := in.Append(ctx, last.Seq, jobs.Entry{Kind: jobs.EntryQuery, Data: []byte(`{"v":1,"agents":[0]}`)},
+				if err := in.Append(ctx, last.Seq,
+					jobs.Entry{Kind: jobs.EntryQuery, Data: []byte(`{"v":1,"agents":[0]}`)},
 					jobs.Entry{Kind: jobs.EntryObserve, Ref: 2, Data: last.Data}); err != nil {
 					t.Error(err)
 				}
@@ -133,7 +140,10 @@ func TestStreamFenced(t *testing.T) {
 		pages(w, r)
 	}))
 	defer src.Close()
-	job := c.job(t, "fenced", []source.Series{{Name: "s", URI: src.URL + "/x.csv", HTTP: &source.HTTPSpec{CursorParam: "from", CursorFrom: "header:Next", Rate: 1000, Backoff: 0.001}}}, nil)
+	job := c.job(t, "fenced", []source.Series{{
+		Name: "s", URI: src.URL + "/x.csv",
+		HTTP: &source.HTTPSpec{CursorParam: "from", CursorFrom: "header:Next", Rate: 1000, Backoff: 0.001},
+	}}, nil)
 	job.LastAttempt = true
 	_, err := c.streamer.Handle(ctx, job, func(any) {})
 	if !errors.Is(err, jobs.ErrFenced) {

@@ -81,7 +81,10 @@ func newCluster(t *testing.T) *cluster {
 		}
 	})
 	c := &cluster{srv: srv, conn: connect(), dir: t.TempDir()}
-	files, err := files.New(files.Options{Roots: map[files.Root]string{{Name: "dir"}: c.dir}, Objects: c.conn.Objects, Scratch: t.TempDir()})
+	files, err := files.New(files.Options{
+		Roots: map[files.Root]string{{Name: "dir"}: c.dir}, Objects: c.conn.Objects,
+		Scratch: t.TempDir(),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,7 +93,10 @@ func newCluster(t *testing.T) *cluster {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.streamer, err = cpuagents.New(cpuagents.Options{Queue: c.conn.StreamJobs(), Files: files, Logger: quiet, Egress: guard, Secrets: &secret.Store{}})
+	c.streamer, err = cpuagents.New(cpuagents.Options{
+		Queue: c.conn.StreamJobs(), Files: files, Logger: quiet,
+		Egress: guard, Secrets: &secret.Store{},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,7 +123,8 @@ func (c *cluster) job(t *testing.T, id string, sources []source.Series, change f
 	spec := cpuagents.StreamSpec{
 		Name: "test", Spec: c.spec, Candidates: []string{"normal", "elevated", "anomalous"},
 		Columns:  rows.ColumnSpec{Timestamp: "timestamp", Features: []string{"value"}},
-		Manifest: "file:dir/" + id + ".manifest", Output: "file:dir/" + id + ".ndjson", Rejects: "file:dir/" + id + ".rejects", Summary: "file:dir/" + id + ".summary",
+		Manifest: "file:dir/" + id + ".manifest", Output: "file:dir/" + id + ".ndjson",
+		Rejects: "file:dir/" + id + ".rejects", Summary: "file:dir/" + id + ".summary",
 	}
 	if change != nil {
 		change(&spec)
@@ -176,10 +183,12 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	id := q.Header.Get("webhook-id")
-	if old, ok := r.bodies[id]; err != nil || id == "" || id != q.Header.Get("Idempotency-Key") || ok && old != string(body) {
+	if old, ok := r.bodies[id]; err != nil || id == "" || id != q.Header.Get("Idempotency-Key") || ok &&
+		old != string(body) {
 		r.bad = append(r.bad, fmt.Sprintf("message %q: %v", id, err))
 	}
-	if want := sink.Sign("hunter2", id, q.Header.Get("webhook-timestamp"), body); q.Header.Get("webhook-signature") != want {
+	if want := sink.Sign("hunter2", id, q.Header.Get("webhook-timestamp"),
+		body); q.Header.Get("webhook-signature") != want {
 		r.bad = append(r.bad, "signature of "+id)
 	}
 	if r.fail > 0 {
@@ -216,7 +225,10 @@ func (r *receiver) text(t *testing.T) string {
 func TestPolledStream(t *testing.T) {
 	src := httptest.NewServer(http.HandlerFunc(pages))
 	defer src.Close()
-	goesOn(t, newCluster(t), source.Series{URI: src.URL + "/x.csv", HTTP: &source.HTTPSpec{CursorParam: "from", CursorFrom: "header:Next", Rate: 1000, Backoff: 0.001}})
+	goesOn(t, newCluster(t), source.Series{
+		URI:  src.URL + "/x.csv",
+		HTTP: &source.HTTPSpec{CursorParam: "from", CursorFrom: "header:Next", Rate: 1000, Backoff: 0.001},
+	})
 }
 
 // TestWatchedStream: a stream of a watched folder goes on where it was stopped.
@@ -263,7 +275,8 @@ func TestSubjectStream(t *testing.T) {
 		if i%97 == 96 {
 			v = 500
 		}
-		if _, err := js.PublishAsync(fmt.Sprintf("plant.%d", i%5), fmt.Appendf(nil, `{"timestamp":%d,"value":%d}`, 1700000000+i, v)); err != nil {
+		if _, err := js.PublishAsync(fmt.Sprintf("plant.%d", i%5),
+			fmt.Appendf(nil, `{"timestamp":%d,"value":%d}`, 1700000000+i, v)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -272,7 +285,10 @@ func TestSubjectStream(t *testing.T) {
 	case <-ctx.Done():
 		t.Fatal("nothing was stored")
 	}
-	goesOn(t, c, source.Series{URI: "nats:readings/plant.*", NATS: &source.SubjectSpec{Messages: 3000, BatchMessages: 300, BatchSeconds: 60}})
+	goesOn(t, c, source.Series{
+		URI:  "nats:readings/plant.*",
+		NATS: &source.SubjectSpec{Messages: 3000, BatchMessages: 300, BatchSeconds: 60},
+	})
 	info, err := stream.Info(ctx)
 	if err != nil || info.State.Consumers != 0 || info.State.Msgs != 3000 {
 		t.Errorf("%+v %v", info, err)
@@ -309,7 +325,8 @@ func goesOn(t *testing.T, c *cluster, src source.Series) {
 		t.Fatalf("%+v", r)
 	}
 	var summary []cpuagents.SeriesSummary
-	if err := json.Unmarshal([]byte(c.read(t, "whole.summary")), &summary); err != nil || len(summary) != 1 || summary[0].Name != "s" || summary[0].Observations != 3000 || summary[0].Decisions != 3000 {
+	if err := json.Unmarshal([]byte(c.read(t, "whole.summary")), &summary); err != nil || len(summary) != 1 ||
+		summary[0].Name != "s" || summary[0].Observations != 3000 || summary[0].Decisions != 3000 {
 		t.Errorf("the summary is %+v: %v", summary, err)
 	}
 	want := c.read(t, "whole.ndjson")
@@ -353,7 +370,8 @@ func goesOn(t *testing.T, c *cluster, src source.Series) {
 	if got := broken.text(t); got != want {
 		t.Errorf("the webhook got %d bytes, the output has %d", len(got), len(want))
 	}
-	if ids := strings.ReplaceAll(strings.Join(broken.order, " "), "broken-", "whole-"); ids != strings.Join(whole.order, " ") {
+	if ids := strings.ReplaceAll(strings.Join(broken.order, " "), "broken-", "whole-"); ids != strings.Join(whole.order,
+		" ") {
 		t.Errorf("the webhook got messages %s, want %q", ids, whole.order)
 	}
 	for _, id := range []string{"whole", "broken"} { // nothing is left on the queue
@@ -398,7 +416,10 @@ func TestSinkStream(t *testing.T) {
 		pages(w, r)
 	}))
 	defer src.Close()
-	series := []source.Series{{Name: "s", URI: src.URL + "/x.csv", HTTP: &source.HTTPSpec{CursorParam: "from", CursorFrom: "header:Next", Rate: 1000, Backoff: 0.001}}}
+	series := []source.Series{{
+		Name: "s", URI: src.URL + "/x.csv",
+		HTTP: &source.HTTPSpec{CursorParam: "from", CursorFrom: "header:Next", Rate: 1000, Backoff: 0.001},
+	}}
 	job := func(id string) jobs.Job {
 		return c.job(t, id, series, func(s *cpuagents.StreamSpec) {
 			s.Output = ""
@@ -445,11 +466,14 @@ func TestSinkStream(t *testing.T) {
 		}
 		var n, distinct, odd uint64
 		err = db.QueryRowContext(ctx, `SELECT count(*), count(DISTINCT "row"), count(*) FILTER (WHERE decision = 'anomalous') FROM decisions`).Scan(&n, &distinct, &odd)
-		if cerr := db.Close(); err != nil || cerr != nil || n != 3000 || distinct != 3000 || odd != anomalies || odd == 0 {
-			t.Errorf("%s: %d rows, %d of them different, %d anomalies, want %d: %v", id, n, distinct, odd, anomalies, err)
+		if cerr := db.Close(); err != nil || cerr != nil || n != 3000 || distinct != 3000 || odd != anomalies ||
+			odd == 0 {
+			t.Errorf("%s: %d rows, %d of them different, %d anomalies, want %d: %v", id, n, distinct, odd, anomalies,
+				err)
 		}
 	}
-	if strings.Join(texts["whole"], "") != strings.Join(texts["broken"], "") || strings.Count(strings.Join(texts["whole"], ""), "\n") != 3000+2*len(texts["whole"]) {
+	if strings.Join(texts["whole"], "") != strings.Join(texts["broken"], "") ||
+		strings.Count(strings.Join(texts["whole"], ""), "\n") != 3000+2*len(texts["whole"]) {
 		t.Errorf("%d parts and %d are not the same", len(texts["whole"]), len(texts["broken"]))
 	}
 	info, err := stream.Info(ctx)
@@ -482,7 +506,10 @@ func TestStreamFinishes(t *testing.T) {
 		rowsOf(w, 0, 100)
 	}))
 	defer src.Close()
-	job := c.job(t, "finish", []source.Series{{Name: "s", URI: src.URL, HTTP: &source.HTTPSpec{Polls: 2, Every: 86400}}}, nil)
+	job := c.job(t, "finish", []source.Series{{
+		Name: "s", URI: src.URL,
+		HTTP: &source.HTTPSpec{Polls: 2, Every: 86400},
+	}}, nil)
 	ctx2, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	out, err := c.streamer.Handle(ctx2, job, func(v any) {
@@ -520,7 +547,10 @@ func TestStreamRefuses(t *testing.T) {
 		"metadata": {[]source.Series{{Name: "s", URI: "http://169.254.169.254/latest/"}}, nil, "--egress"},
 		"format":   {[]source.Series{{Name: "s", URI: "http://127.0.0.1/", Format: "xls"}}, nil, `format "xls"`},
 		"many":     {many, nil, "more than 64 sources"},
-		"webhook":  {file, func(s *cpuagents.StreamSpec) { s.Webhook = &sink.WebhookSpec{URL: "http://10.0.0.1/"} }, "--egress"},
+		"webhook": {
+			file, func(s *cpuagents.StreamSpec) { s.Webhook = &sink.WebhookSpec{URL: "http://10.0.0.1/"} },
+			"--egress",
+		},
 		"secret": {file, func(s *cpuagents.StreamSpec) {
 			s.Webhook = &sink.WebhookSpec{URL: "http://127.0.0.1/", Secret: "env:NONE"}
 		}, "no such secret"},

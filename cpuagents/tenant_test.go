@@ -88,7 +88,10 @@ func startTenants(t *testing.T) *tenants {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = files.Close() })
-	guard, err := egress.New([]string{"tenant=umbrella,host=umbrella.example", "tenant=acme,host=acme.example", "plain.example", "tenant=*,host=common.example"})
+	guard, err := egress.New([]string{
+		"tenant=umbrella,host=umbrella.example", "tenant=acme,host=acme.example",
+		"plain.example", "tenant=*,host=common.example",
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,7 +103,10 @@ func startTenants(t *testing.T) *tenants {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a.Streamer, err = New(Options{Queue: conn.StreamJobs(), Files: files, Logger: jobstest.Quiet, Egress: guard, Secrets: secrets, Streams: streams})
+	a.Streamer, err = New(Options{
+		Queue: conn.StreamJobs(), Files: files, Logger: jobstest.Quiet, Egress: guard,
+		Secrets: secrets, Streams: streams,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +114,10 @@ func startTenants(t *testing.T) *tenants {
 }
 
 func tenantJob(tenant, id string) jobs.Job {
-	return jobs.Job{Version: jobs.Version, ID: id, Tenant: tenant, Pool: jobs.PoolCPU, Kind: KindStream, Submitted: time.Now().UTC()}
+	return jobs.Job{
+		Version: jobs.Version, ID: id, Tenant: tenant, Pool: jobs.PoolCPU, Kind: KindStream,
+		Submitted: time.Now().UTC(),
+	}
 }
 
 // manifestError runs a stream job with a manifest and returns why it fails.
@@ -116,7 +125,11 @@ func (a *tenants) manifestError(t *testing.T, tenant, manifest string) string {
 	t.Helper()
 	j := tenantJob(tenant, natsconn.NewID())
 	var err error
-	if j.Spec, err = json.Marshal(StreamSpec{Name: "n", Candidates: []string{"a", "b"}, Columns: rows.ColumnSpec{Timestamp: "t", Features: []string{"v"}}, Manifest: manifest, Output: "object:o", Rejects: "object:r", Summary: "object:s"}); err != nil {
+	if j.Spec, err = json.Marshal(StreamSpec{
+		Name: "n", Candidates: []string{"a", "b"},
+		Columns: rows.ColumnSpec{Timestamp: "t", Features: []string{"v"}}, Manifest: manifest, Output: "object:o",
+		Rejects: "object:r", Summary: "object:s",
+	}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err = a.Handle(t.Context(), j, func(any) {}); err == nil {
@@ -154,7 +167,8 @@ func TestTenantsFiles(t *testing.T) {
 			_ = f.Close()
 		}
 	}
-	if got := a.manifestError(t, "acme", "file:private/m.json"); strings.Contains(got, "hunter2") || !strings.Contains(got, "--root tenant=acme,name=private") {
+	if got := a.manifestError(t, "acme", "file:private/m.json"); strings.Contains(got, "hunter2") ||
+		!strings.Contains(got, "--root tenant=acme,name=private") {
 		t.Error(got)
 	}
 	// What a tenant writes under one name is its own.
@@ -180,15 +194,20 @@ func TestTenantsFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	var names []string
-	if err := a.conn.Objects.Objects(t.Context(), func(o natsobjects.Object) bool { names = append(names, o.Name); return true }); err != nil || len(names) != 1 {
+	if err := a.conn.Objects.Objects(t.Context(), func(o natsobjects.Object) bool {
+		names = append(names, o.Name)
+		return true
+	}); err != nil || len(names) != 1 {
 		t.Fatal(names, err)
 	}
-	if _, err := a.conn.Objects.PutObject(t.Context(), "m", jobs.Owner{Tenant: "umbrella", Job: "umbrella--large"}, strings.NewReader(umbrellaSecret)); err != nil {
+	if _, err := a.conn.Objects.PutObject(t.Context(), "m", jobs.Owner{Tenant: "umbrella", Job: "umbrella--large"},
+		strings.NewReader(umbrellaSecret)); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{names[0], "m", "umbrella/m", "../umbrella/m", "/umbrella/m"} {
 		for _, tenant := range []string{"acme", "other"} {
-			if got := a.manifestError(t, tenant, "object:"+name); strings.Contains(got, "hunter2") || !strings.Contains(got, "no such object") {
+			if got := a.manifestError(t, tenant, "object:"+name); strings.Contains(got, "hunter2") ||
+				!strings.Contains(got, "no such object") {
 				t.Errorf("%s reads %s: %s", tenant, name, got)
 			}
 		}
@@ -207,7 +226,10 @@ func TestTenantsSecretsAndHosts(t *testing.T) {
 	t.Setenv("EXOSWARM_SECRET_umbrella__KEY", umbrellaSecret)
 	t.Setenv("EXOSWARM_SECRET_umbrella__ONLY", umbrellaSecret)
 	t.Setenv("EXOSWARM_SECRET_a__b__KEY", umbrellaSecret)
-	for tenant, want := range map[string]string{"": "none", jobs.DefaultTenant: "none", "acme": "of acme", "umbrella": umbrellaSecret, "other": "", "a__b": ""} {
+	for tenant, want := range map[string]string{
+		"": "none", jobs.DefaultTenant: "none", "acme": "of acme",
+		"umbrella": umbrellaSecret, "other": "", "a__b": "",
+	} {
 		v, err := a.of(tenantJob(tenant, "j")).Secrets.Get("env:KEY")
 		if v.Reveal() != want || (err == nil) != (want != "") {
 			t.Errorf("%q has %q, %v", tenant, v.Reveal(), err)
@@ -232,23 +254,35 @@ func TestTenantsSecretsAndHosts(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer kept.Close()
-	for tenant, want := range map[string]string{"": "none", "acme": "of acme", "umbrella": umbrellaSecret, "other": ""} {
+	for tenant, want := range map[string]string{
+		"": "none", "acme": "of acme", "umbrella": umbrellaSecret,
+		"other": "",
+	} {
 		if v, err := kept.For(tenant).Get("file:KEY"); v.Reveal() != want {
 			t.Errorf("%q has %q, %v", tenant, v.Reveal(), err)
 		}
 	}
-	if err := a.Secrets.Bind([]string{"tenant=umbrella,name=ONLY,host=api.umbrella.example", "tenant=umbrella,name=ONLY,host=*.umbrella.test"}); err != nil {
+	if err := a.Secrets.Bind([]string{"tenant=umbrella,name=ONLY,host=api.umbrella.example", "tenant=umbrella," +
+		"name=ONLY,host=*.umbrella.test"}); err != nil {
 		t.Fatal(err)
 	}
 	mine := a.of(tenantJob("umbrella", "j")).Secrets
-	for host, want := range map[string]bool{"api.umbrella.example": true, "API.umbrella.example.": true, "x.umbrella.test": true, "umbrella.test": false, "common.example": false, "": false} {
-		if _, err := mine.At(host).Get("env:ONLY"); (err == nil) != want || err != nil && !errors.Is(err, secret.ErrHost) {
+	for host, want := range map[string]bool{
+		"api.umbrella.example": true, "API.umbrella.example.": true,
+		"x.umbrella.test": true, "umbrella.test": false, "common.example": false, "": false,
+	} {
+		if _, err := mine.At(host).Get("env:ONLY"); (err == nil) != want || err != nil &&
+			!errors.Is(err, secret.ErrHost) {
 			t.Errorf("to %q: %v", host, err)
 		}
 	}
-	for tenant, hosts := range map[string]string{"": "plain common", "acme": "acme common", "umbrella": "umbrella common", "other": "common"} {
+	for tenant, hosts := range map[string]string{
+		"": "plain common", "acme": "acme common",
+		"umbrella": "umbrella common", "other": "common",
+	} {
 		for _, h := range []string{"plain", "acme", "umbrella", "common"} {
-			_, err := a.of(tenantJob(tenant, "j")).sourceResources().Check(t.Context(), "j", 0, source.Series{Name: "n", URI: "https://" + h + ".example/x"}, rows.ColumnSpec{})
+			_, err := a.of(tenantJob(tenant, "j")).sourceResources().Check(t.Context(), "j", 0,
+				source.Series{Name: "n", URI: "https://" + h + ".example/x"}, rows.ColumnSpec{})
 			if (err == nil) != strings.Contains(hosts, h) {
 				t.Errorf("%q reaches %s: %v", tenant, h, err)
 			}
@@ -267,7 +301,10 @@ func TestTenantsStreams(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range []string{"others", "exoswarm-x"} {
-		if _, err := stream.CreateConsumer(ctx, jetstream.ConsumerConfig{Durable: c, FilterSubject: "plant.a", AckPolicy: jetstream.AckExplicitPolicy}); err != nil {
+		if _, err := stream.CreateConsumer(ctx, jetstream.ConsumerConfig{
+			Durable: c, FilterSubject: "plant.a",
+			AckPolicy: jetstream.AckExplicitPolicy,
+		}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -279,7 +316,10 @@ func TestTenantsStreams(t *testing.T) {
 	read := func(tenant, consumer string) error {
 		id := "job-of-" + tenant
 		from := a.of(tenantJob(tenant, id)).sourceResources()
-		src := source.Series{Name: "n", URI: "nats:plant/plant.a", NATS: &source.SubjectSpec{Messages: 1, BatchMessages: 1, Consumer: consumer}}
+		src := source.Series{
+			Name: "n", URI: "nats:plant/plant.a",
+			NATS: &source.SubjectSpec{Messages: 1, BatchMessages: 1, Consumer: consumer},
+		}
 		columns := rows.ColumnSpec{Timestamp: "t"}
 		remove, err := from.Check(ctx, id, 0, src, columns)
 		if err != nil {
@@ -301,8 +341,12 @@ func TestTenantsStreams(t *testing.T) {
 	if err := read("umbrella", "mine"); err != nil {
 		t.Error(err)
 	}
-	for tenant, consumer := range map[string]string{"": "mine", "umbrella": "others", jobs.DefaultTenant: "exoswarm-x"} {
-		if err := read(tenant, consumer); err == nil || !strings.Contains(err.Error(), "was not made for this job or its tenant") {
+	for tenant, consumer := range map[string]string{
+		"": "mine", "umbrella": "others",
+		jobs.DefaultTenant: "exoswarm-x",
+	} {
+		if err := read(tenant, consumer); err == nil || !strings.Contains(err.Error(), "was not made for this job "+
+			"or its tenant") {
 			t.Errorf("%q takes consumer %s: %v", tenant, consumer, err)
 		}
 	}
@@ -317,11 +361,13 @@ func TestTenantsStreams(t *testing.T) {
 	for n := range names.Name() {
 		left = append(left, n)
 	}
-	if got := strings.Join(left, " "); !strings.Contains(got, "others") || !strings.Contains(got, "mine") || !strings.Contains(got, "exoswarm-x") || len(left) != 3 {
+	if got := strings.Join(left, " "); !strings.Contains(got, "others") || !strings.Contains(got, "mine") ||
+		!strings.Contains(got, "exoswarm-x") || len(left) != 3 {
 		t.Errorf("left: %s", got)
 	}
 	for tenant, want := range map[string]bool{"": true, "umbrella": true, "acme": false} {
-		_, err := a.of(tenantJob(tenant, "j")).sinkResources().New("j", 0, sink.Spec{URI: "nats:plant/plant.b"}, encode.Layout{Candidates: []string{"a", "b"}, Features: []string{"v"}})
+		_, err := a.of(tenantJob(tenant, "j")).sinkResources().New("j", 0, sink.Spec{URI: "nats:plant/plant.b"},
+			encode.Layout{Candidates: []string{"a", "b"}, Features: []string{"v"}})
 		if (err == nil) != want {
 			t.Errorf("%q publishes: %v", tenant, err)
 		}

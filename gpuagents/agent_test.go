@@ -68,7 +68,10 @@ func (k *kept) Open(id string, n, pageSize, _ int) (pages.Store, error) {
 	}
 	s, err := pagestore.Open(pagestore.Options{
 		FS: k.disks[at], Tables: tabletest.Backend{FS: k.disks[at]}, PageSize: pageSize,
-		Tiers: []pagestore.Tier{{Name: "disk", Dir: "/disk", Capacity: 64 << 20, SegmentBytes: 1 << 20, DiskReserve: -1}},
+		Tiers: []pagestore.Tier{{
+			Name: "disk", Dir: "/disk", Capacity: 64 << 20, SegmentBytes: 1 << 20,
+			DiskReserve: -1,
+		}},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("open %v: %w", at, err)
@@ -165,10 +168,12 @@ func (s *stage) agent(t *testing.T, o gpuagents.Options) *gpuagents.Agent {
 	return a
 }
 
-// record is a swarm of small neurons whose agents are addressed, in so many shards, with logs that exist.
+// record is a swarm of small neurons whose agents are addressed, in so many shards, with logs that
+// exist.
 func (s *stage) record(t *testing.T, id string, shards int, more string) jobs.Swarm {
 	t.Helper()
-	spec, err := swarm.Parse("test.yaml", []byte("name: x\naddressed: agent\nagents: 64\nagents_per_group: 8\nfeatures: [a]\ncell: {kind: leaky}\npage_size: 64KiB\n"+fmt.Sprintf("shards: %d\n", shards)+more))
+	spec, err := swarm.Parse("test.yaml", []byte("name: x\naddressed: agent\nagents: 64\nagents_per_group: 8\n"+
+		"features: [a]\ncell: {kind: leaky}\npage_size: 64KiB\n"+fmt.Sprintf("shards: %d\n", shards)+more))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -183,7 +188,10 @@ func (s *stage) record(t *testing.T, id string, shards int, more string) jobs.Sw
 			}
 		}
 	}
-	r := jobs.Swarm{Version: jobs.Version, ID: id, Name: spec.Name, Spec: data, Groups: spec.Groups(), Created: time.Now().UTC()}
+	r := jobs.Swarm{
+		Version: jobs.Version, ID: id, Name: spec.Name, Spec: data, Groups: spec.Groups(),
+		Created: time.Now().UTC(),
+	}
 	if shards > 1 {
 		r.Shards = shards
 	}
@@ -204,7 +212,8 @@ func (s *stage) ask(t *testing.T, id string, shard int, kind string, v any) jobs
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.conn.Swarms.Log(id, shard, jobs.In).Append(t.Context(), last.Seq, jobs.Entry{Kind: kind, Data: data}); err != nil {
+	if err := s.conn.Swarms.Log(id, shard, jobs.In).Append(t.Context(), last.Seq,
+		jobs.Entry{Kind: kind, Data: data}); err != nil {
 		t.Fatal(err)
 	}
 	return s.answer(t, id, shard, last.Seq+1)
@@ -274,8 +283,8 @@ func until(t *testing.T, what string, met func() bool) {
 	}
 }
 
-// TestAnotherShardCount: a record with another number of shards is another swarm, also when nobody has said that the first is gone: the agent ends
-// the first and serves every shard of the second.
+// TestAnotherShardCount: a record with another number of shards is another swarm, also when nobody
+// has said that the first is gone: the agent ends the first and serves every shard of the second.
 func TestAnotherShardCount(t *testing.T) {
 	s := newStage(t)
 	a := s.agent(t, gpuagents.Options{})

@@ -74,7 +74,8 @@ func (s *stage) logged(t *testing.T, text string) {
 	}
 }
 
-// note changes what stands beside the pages of a checkpoint that no agent has open, and returns it as it was.
+// note changes what stands beside the pages of a checkpoint that no agent has open, and returns it
+// as it was.
 func (k *kept) note(t *testing.T, id string, change func(note map[string]any) []byte) map[string]any {
 	t.Helper()
 	st, err := k.Open(id, 0, 64<<10, 1)
@@ -105,7 +106,8 @@ func Set(field string, v any) func(map[string]any) []byte {
 	}
 }
 
-// forget leaves so many answers of a swarm, as a server does that has lost the last ones in a power cut.
+// forget leaves so many answers of a swarm, as a server does that has lost the last ones in a power
+// cut.
 func (s *stage) forget(t *testing.T, id string, left uint64) {
 	t.Helper()
 	out := s.conn.Swarms.Log(id, 0, jobs.Out)
@@ -122,15 +124,17 @@ func (s *stage) forget(t *testing.T, id string, left uint64) {
 		all = append(all, e)
 	}
 	r.Close()
-	if err := errors.Join(out.Delete(t.Context()), out.Create(t.Context()), out.Append(t.Context(), 0, all...)); err != nil {
+	if err := errors.Join(out.Delete(t.Context()), out.Create(t.Context()),
+		out.Append(t.Context(), 0, all...)); err != nil {
 		t.Fatal(err)
 	}
 }
 
 const resumed = "shard resumed from its checkpoint"
 
-// TestResume: an agent goes on from what one before it has kept when that belongs to the log, the spec and the program, and from the log when it does not.
-// In both cases the agents are as in a swarm whose agent was never stopped.
+// TestResume: an agent goes on from what one before it has kept when that belongs to the log, the
+// spec and the program, and from the log when it does not. In both cases the agents are as in a
+// swarm whose agent was never stopped.
 func TestResume(t *testing.T) {
 	const before = 5
 	for i, c := range []struct {
@@ -139,14 +143,29 @@ func TestResume(t *testing.T) {
 		log  string
 	}{
 		{name: "whole", log: resumed + `" swarm=ID entry=5 answered=5 last=5`},
-		{name: "another version", log: "it is of version 1, this program writes 2", harm: func(t *testing.T, k *kept, id string) { k.note(t, id, Set("v", 1)) }},
-		{name: "another digest", log: "it is of another spec", harm: func(t *testing.T, k *kept, id string) { k.note(t, id, Set("state", "other")) }},
+		{
+			name: "another version", log: "it is of version 1, this program writes 2",
+			harm: func(t *testing.T, k *kept, id string) { k.note(t, id, Set("v", 1)) },
+		},
+		{
+			name: "another digest", log: "it is of another spec",
+			harm: func(t *testing.T, k *kept, id string) { k.note(t, id, Set("state", "other")) },
+		},
 		{name: "another log", log: "the log has another entry there", harm: func(t *testing.T, k *kept, id string) {
 			k.note(t, id, Set("digest", strings.Repeat("0", 64)))
 		}},
-		{name: "another entry", log: "the log has another entry there", harm: func(t *testing.T, k *kept, id string) { k.note(t, id, Set("entry", 3)) }},
-		{name: "no entry", log: "it is of log entry 0", harm: func(t *testing.T, k *kept, id string) { k.note(t, id, Set("entry", 0)) }},
-		{name: "ahead of the answers", log: "it is of log entry 6; the log has 5, and answers to 5", harm: func(t *testing.T, k *kept, id string) { k.note(t, id, Set("entry", 6)) }},
+		{
+			name: "another entry", log: "the log has another entry there",
+			harm: func(t *testing.T, k *kept, id string) { k.note(t, id, Set("entry", 3)) },
+		},
+		{
+			name: "no entry", log: "it is of log entry 0",
+			harm: func(t *testing.T, k *kept, id string) { k.note(t, id, Set("entry", 0)) },
+		},
+		{
+			name: "ahead of the answers", log: "it is of log entry 6; the log has 5, and answers to 5",
+			harm: func(t *testing.T, k *kept, id string) { k.note(t, id, Set("entry", 6)) },
+		},
 		{name: "no note", log: "its position is not JSON", harm: func(t *testing.T, k *kept, id string) {
 			k.note(t, id, func(map[string]any) []byte { return []byte("{") })
 		}},
@@ -159,7 +178,10 @@ func TestResume(t *testing.T) {
 		{name: "locked", log: "give every agent a data folder of its own", harm: func(_ *testing.T, k *kept, _ string) {
 			k.fail = fmt.Errorf("it is open: %w", tiers.ErrLocked)
 		}},
-		{name: "not to be opened", log: "checkpoint not used", harm: func(_ *testing.T, k *kept, _ string) { k.fail = errors.New("a disk") }},
+		{
+			name: "not to be opened", log: "checkpoint not used",
+			harm: func(_ *testing.T, k *kept, _ string) { k.fail = errors.New("a disk") },
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s, k, id, twin := newStage(t), newKept(), fmt.Sprint("x", i), fmt.Sprint("twin", i)
@@ -210,7 +232,8 @@ func TestResume(t *testing.T) {
 	}
 }
 
-// TestTrimmedLog: a checkpoint of before the entry at which the log now begins is not used, and one at that entry is.
+// TestTrimmedLog: a checkpoint of before the entry at which the log now begins is not used, and one
+// at that entry is.
 func TestTrimmedLog(t *testing.T) {
 	for base, used := range map[uint64]bool{2: true, 3: true, 4: false} {
 		t.Run(fmt.Sprint(base), func(t *testing.T) {
@@ -222,7 +245,10 @@ func TestTrimmedLog(t *testing.T) {
 				s.observe(t, "x", n)
 			}
 			a.Stop()
-			r.Base = &jobs.SwarmBase{SnapshotRef: jobs.SnapshotRef{Name: "none", SHA256: strings.Repeat("0", 64)}, Entry: base}
+			r.Base = &jobs.SwarmBase{
+				SnapshotRef: jobs.SnapshotRef{Name: "none", SHA256: strings.Repeat("0", 64)},
+				Entry:       base,
+			}
 			s.log.reset()
 			s.agent(t, gpuagents.Options{Checkpoints: k})
 			s.tell(r)
@@ -292,8 +318,8 @@ func (l heldLog) Append(ctx context.Context, after uint64, all ...jobs.Entry) er
 	return l.Log.Append(ctx, after, all...)
 }
 
-// TestCheckpointsAreBehindAnswers: a checkpoint is stored after as many entries as the spec says, not before their answers are in the log, and not again
-// where nothing was applied since.
+// TestCheckpointsAreBehindAnswers: a checkpoint is stored after as many entries as the spec says,
+// not before their answers are in the log, and not again where nothing was applied since.
 func TestCheckpointsAreBehindAnswers(t *testing.T) {
 	s, k := newStage(t), newKept()
 	committed := make(chan uint64, 10)
@@ -302,7 +328,8 @@ func TestCheckpointsAreBehindAnswers(t *testing.T) {
 		if err := json.Unmarshal(note, &p); err != nil {
 			t.Errorf("note %q: %v", note, err)
 		}
-		if last, err := s.conn.Swarms.Log("x", 0, jobs.Out).Last(context.Background()); err != nil || last.Ref < p.Entry {
+		if last, err := s.conn.Swarms.Log("x", 0, jobs.Out).Last(context.Background()); err != nil ||
+			last.Ref < p.Entry {
 			t.Errorf("a checkpoint at entry %d, and answers to %d: %v", p.Entry, last.Ref, err)
 		}
 		committed <- p.Entry
@@ -328,7 +355,10 @@ func TestCheckpointsAreBehindAnswers(t *testing.T) {
 	}
 	s.logged(t, "checkpoint stored")
 	for range 3 {
-		if e := s.ask(t, "x", 0, jobs.EntryTick, jobs.Tick{Version: jobs.Version, Count: 1}); e.Kind == jobs.EntryRejected {
+		if e := s.ask(t, "x", 0, jobs.EntryTick, jobs.Tick{
+			Version: jobs.Version,
+			Count:   1,
+		}); e.Kind == jobs.EntryRejected {
 			t.Fatal(string(e.Data))
 		}
 	}
@@ -349,7 +379,8 @@ func TestCheckpointsAreBehindAnswers(t *testing.T) {
 	}
 }
 
-// TestEnd: a shard whose log ends has the end as its last answer, is served no more, and its checkpoint is there until the swarm is gone.
+// TestEnd: a shard whose log ends has the end as its last answer, is served no more, and its
+// checkpoint is there until the swarm is gone.
 func TestEnd(t *testing.T) {
 	s, k := newStage(t), newKept()
 	id := shard.ID{Swarm: "x"}
@@ -368,8 +399,9 @@ func TestEnd(t *testing.T) {
 	until(t, "the checkpoint is removed", func() bool { return !k.has(id) })
 }
 
-// TestGone: the checkpoint of a swarm that is deleted while it is served goes with it, and that of one that was deleted while no agent looked goes when
-// an agent starts. One whose swarm is there stays.
+// TestGone: the checkpoint of a swarm that is deleted while it is served goes with it, and that of
+// one that was deleted while no agent looked goes when an agent starts. One whose swarm is there
+// stays.
 func TestGone(t *testing.T) {
 	s, k := newStage(t), newKept()
 	a := s.agent(t, gpuagents.Options{Checkpoints: k})
@@ -397,8 +429,9 @@ func TestGone(t *testing.T) {
 	}
 }
 
-// TestRefusedSwarms: an agent that may not or cannot run a swarm answers the next entry with the reason, before there is one. Agents that
-// look at the swarm later answer again only when that entry exists.
+// TestRefusedSwarms: an agent that may not or cannot run a swarm answers the next entry with the
+// reason, before there is one. Agents that look at the swarm later answer again only when that
+// entry exists.
 func TestRefusedSwarms(t *testing.T) {
 	s := newStage(t)
 	custom := s.record(t, "custom", 1, "")
@@ -411,7 +444,8 @@ func TestRefusedSwarms(t *testing.T) {
 		a := s.agent(t, gpuagents.Options{})
 		for _, r := range []jobs.Swarm{custom, broken} {
 			if turn == 2 {
-				if err := s.conn.Swarms.Log(r.ID, 0, jobs.In).Append(t.Context(), 0, jobs.Entry{Kind: jobs.EntryQuery, Data: []byte("{}")}); err != nil {
+				if err := s.conn.Swarms.Log(r.ID, 0, jobs.In).Append(t.Context(), 0,
+					jobs.Entry{Kind: jobs.EntryQuery, Data: []byte("{}")}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -437,7 +471,9 @@ type robbed struct {
 }
 
 // OpenSession implements gpuagents.Queue.
-func (q robbed) OpenSession(ctx context.Context, holder string, ttl time.Duration, log *slog.Logger) (jobs.Session, error) {
+func (q robbed) OpenSession(ctx context.Context, holder string, ttl time.Duration,
+	log *slog.Logger,
+) (jobs.Session, error) {
 	s, err := q.told.OpenSession(ctx, holder, ttl, log)
 	return &robbedSession{Session: s, taken: q.taken}, err
 }
@@ -465,7 +501,8 @@ type robbedLease struct {
 // Lost implements jobs.Lease.
 func (l robbedLease) Lost() <-chan struct{} { return l.lost }
 
-// TestStolenLease: an agent whose lease is lost ends the shard, and goes on from the log when it has the lease again.
+// TestStolenLease: an agent whose lease is lost ends the shard, and goes on from the log when it
+// has the lease again.
 func TestStolenLease(t *testing.T) {
 	s := newStage(t)
 	q := robbed{s.queue, make(chan struct{})}
@@ -494,7 +531,8 @@ func TestToldAgain(t *testing.T) {
 	}
 }
 
-// TestNoRoomForPages: a swarm that does not fit is answered with its name and the reason, and the agent serves others.
+// TestNoRoomForPages: a swarm that does not fit is answered with its name and the reason, and the
+// agent serves others.
 func TestNoRoomForPages(t *testing.T) {
 	s := newStage(t)
 	s.agent(t, gpuagents.Options{PageMemory: 1})

@@ -1,4 +1,5 @@
-// Command cpuagent is a CPU agent process: it reads sources, feeds swarms, and writes what they decide.
+// Command cpuagent is a CPU agent process: it reads sources, feeds swarms, and writes what they
+// decide.
 package main
 
 import (
@@ -39,21 +40,30 @@ func root() *cobra.Command {
 	command.NATSFlags(f, false)
 	f.Int("replicas", 1, "replicas of the streams: 3 in a NATS cluster")
 	f.String("data-dir", "", "folder for temporary files; the system's when empty")
-	f.StringArray("root", nil, "NAME=DIR: a folder that jobs may read and write as file:NAME/..., or tenant=TENANT,name=NAME,path=DIR; none by default")
-	f.StringArray("egress", nil, "HOST, HOST:PORT, *.DOMAIN or NETWORK that jobs may reach, or tenant=TENANT,host=HOST; none by default")
-	f.StringArray("stream", nil, "tenant=TENANT,name=STREAM: a JetStream stream that jobs of a tenant may read and publish to; none by default")
-	f.String("secrets", "", "folder of the secrets that jobs may refer to as file:NAME, those of a tenant in a folder of its name; env:NAME is the variable "+secret.Prefix+"NAME or "+secret.Prefix+"TENANT__NAME")
-	f.StringArray("secret", nil, "name=NAME,host=HOST or tenant=TENANT,name=NAME,host=HOST: a secret that goes to that host alone")
+	f.StringArray("root", nil, "NAME=DIR: a folder that jobs may read and write as file:NAME/..., or tenant=TENANT,"+
+		"name=NAME,path=DIR; none by default")
+	f.StringArray("egress", nil, "HOST, HOST:PORT, *.DOMAIN or NETWORK that jobs may reach, or tenant=TENANT,"+
+		"host=HOST; none by default")
+	f.StringArray("stream", nil, "tenant=TENANT,name=STREAM: a JetStream stream that jobs of a tenant may read and "+
+		"publish to; none by default")
+	f.String("secrets", "", "folder of the secrets that jobs may refer to as file:NAME, those of a tenant in a "+
+		"folder of its name; env:NAME is the variable "+secret.Prefix+"NAME or "+secret.Prefix+"TENANT__NAME")
+	f.StringArray("secret", nil, "name=NAME,host=HOST or tenant=TENANT,name=NAME,host=HOST: a secret that goes to "+
+		"that host alone")
 	f.Int64("max-unpacked", 64<<30, "most bytes that one packed source (.gz, .zst) may unpack to")
-	f.String("push-listen", "", "HOST:PORT to take rows at, for sources at push:NAME; none by default. Any host but a loopback address needs --push-token")
-	f.StringArray("push-token", nil, "NAME=env:SECRET or NAME=file:SECRET: the bearer token that may push to NAME; several of one name are all good")
+	f.String("push-listen", "", "HOST:PORT to take rows at, for sources at push:NAME; none by default. Any host but "+
+		"a loopback address needs --push-token")
+	f.StringArray("push-token", nil, "NAME=env:SECRET or NAME=file:SECRET: the bearer token that may push to NAME; "+
+		"several of one name are all good")
 	f.String("push-cert", "", "file with the certificate of --push-listen, in PEM")
 	f.String("push-key", "", "file with the key of --push-cert")
 	f.Int64("push-max-body", 16<<20, "most bytes of the body of a push, as it comes; up to 67108864")
 	f.Int("push-max-rows", 1_000_000, "most rows of a push")
-	f.Duration("object-grace", objects.Grace, "how long an object stays after its job is gone, with its result and dead letter")
+	f.Duration("object-grace", objects.Grace, "how long an object stays after its job is gone, with its result and "+
+		"dead letter")
 	f.Int("concurrency", 4, "jobs at a time")
-	f.Duration("sweep", time.Minute, "how often to look for what ended runs have left, and to remove what was there at the last look too; 0: never")
+	f.Duration("sweep", time.Minute, "how often to look for what ended runs have left, and to remove what was there "+
+		"at the last look too; 0: never")
 	f.String("name", command.AgentName("cpuagent"), "name of this agent in results and logs")
 	command.MemoryFlag(f, "an eighth of what the machine has available")
 	command.MetricsFlag(f)
@@ -61,7 +71,8 @@ func root() *cobra.Command {
 	return cmd
 }
 
-// checkWall looks at this process before it does anything: a CPU agent must not be able to reach a GPU.
+// checkWall looks at this process before it does anything: a CPU agent must not be able to reach a
+// GPU.
 func checkWall(log *slog.Logger) error {
 	program, err := os.Executable()
 	if err == nil {
@@ -157,12 +168,18 @@ func serve(cmd *cobra.Command) (err error) {
 		return err
 	}
 	defer tracing.Close()
-	conn, err := command.Connect(cmd, natsconn.Options{URL: url, Login: login, Name: name, Replicas: replicas, Logger: log, Tracing: tracing.Provider()}, metrics)
+	conn, err := command.Connect(cmd, natsconn.Options{
+		URL: url, Login: login, Name: name, Replicas: replicas,
+		Logger: log, Tracing: tracing.Provider(),
+	}, metrics)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	files, err := files.New(files.Options{Roots: roots, Objects: conn.Objects, Scratch: data, Unpacked: unpacked, Memory: inputs})
+	files, err := files.New(files.Options{
+		Roots: roots, Objects: conn.Objects, Scratch: data, Unpacked: unpacked,
+		Memory: inputs,
+	})
 	if err != nil {
 		return err
 	}
@@ -174,7 +191,8 @@ func serve(cmd *cobra.Command) (err error) {
 	defer unwatch()
 	metrics.Require("scratch", func(context.Context) error { return files.Ready() })
 	if err := metrics.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Namespace: "exoswarm", Subsystem: "cpuagent", Name: "scratch_usable", Help: "1 while the scratch folder can be used, 0 while it cannot and no job is taken.",
+		Namespace: "exoswarm", Subsystem: "cpuagent", Name: "scratch_usable", Help: "1 while the scratch folder can " +
+			"be used, 0 while it cannot and no job is taken.",
 	}, func() float64 {
 		if files.Ready() != nil {
 			return 0
@@ -188,7 +206,10 @@ func serve(cmd *cobra.Command) (err error) {
 		return err
 	}
 	defer closePush(push)
-	streamer, err := cpuagents.New(cpuagents.Options{Queue: conn.StreamJobs(), Files: files, Logger: log, Egress: guard, Secrets: secrets, Streams: streams})
+	streamer, err := cpuagents.New(cpuagents.Options{
+		Queue: conn.StreamJobs(), Files: files, Logger: log, Egress: guard,
+		Secrets: secrets, Streams: streams,
+	})
 	if err != nil {
 		return err
 	}
@@ -206,7 +227,10 @@ func serve(cmd *cobra.Command) (err error) {
 	defer func() { end(nil); sweeping.Wait() }()
 	started := time.Now().UTC()
 	describe := func() jobs.Agent {
-		a := jobs.Agent{Name: name, Pool: jobs.PoolCPU, Kinds: []string{cpuagents.KindStream}, Concurrency: concurrency, Running: worker.Running(), State: "serving", Started: started}
+		a := jobs.Agent{
+			Name: name, Pool: jobs.PoolCPU, Kinds: []string{cpuagents.KindStream}, Concurrency: concurrency,
+			Running: worker.Running(), State: "serving", Started: started,
+		}
 		if state := files.DescribeScratch(); state != "" {
 			a.State = state
 		}
@@ -236,12 +260,15 @@ func serve(cmd *cobra.Command) (err error) {
 	case <-entry.Drained():
 		end(errors.New("an operator asked for it"))
 	case <-conn.Refused():
-		refused := fmt.Errorf("the NATS server does not let this agent in any more: its credentials expired or were revoked (exoswarm auth user add): %w", jobs.ErrDenied)
+		refused := fmt.Errorf("the NATS server does not let this agent in any more: its credentials expired or were "+
+			"revoked (exoswarm auth user add): %w", jobs.ErrDenied)
 		end(refused)
 		defer func() { err = errors.Join(refused, err) }()
 	}
 	log.Info("draining", "reason", context.Cause(ctx))
-	metrics.Require("drain", func(context.Context) error { return fmt.Errorf("this agent drains: %w", context.Cause(ctx)) })
+	metrics.Require("drain", func(context.Context) error {
+		return fmt.Errorf("this agent drains: %w", context.Cause(ctx))
+	})
 	closePush(push)
 	gateway.Close()
 	err = drain(worker)
@@ -254,7 +281,9 @@ func serve(cmd *cobra.Command) (err error) {
 }
 
 // listenPush starts the push endpoint, where there is to be one.
-func listenPush(cmd *cobra.Command, conn *natsq.Conn, inputs *inputmem.Memory, secrets *secret.Store, metrics *command.Metrics, log *slog.Logger) (*push.Server, error) {
+func listenPush(cmd *cobra.Command, conn *natsq.Conn, inputs *inputmem.Memory, secrets *secret.Store,
+	metrics *command.Metrics, log *slog.Logger,
+) (*push.Server, error) {
 	f := cmd.Flags()
 	o := push.Options{Memory: inputs, Secrets: secrets, Queue: conn.Streams, Logger: log, Metrics: metrics}
 	o.Addr, _ = f.GetString("push-listen")

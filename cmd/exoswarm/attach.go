@@ -39,7 +39,10 @@ func attach(cmd *cobra.Command, o runOptions) (err error) {
 		return err
 	}
 	ctx := cmd.Context()
-	conn, err := natsq.Connect(ctx, natsconn.Options{URL: o.nats, Login: o.login, Name: "exoswarm run", GiveUp: o.patience})
+	conn, err := natsq.Connect(ctx, natsconn.Options{
+		URL: o.nats, Login: o.login, Name: "exoswarm run",
+		GiveUp: o.patience,
+	})
 	if err != nil {
 		return err
 	}
@@ -66,7 +69,8 @@ func attach(cmd *cobra.Command, o runOptions) (err error) {
 		return err
 	}
 	carrier := &objectCarrier{conn: conn, id: o.attach}
-	if err := finish(cmd, conn, carrier, o.attach, rec, result, dest, show); err != nil && !errors.Is(err, command.ErrInterrupted) {
+	if err := finish(cmd, conn, carrier, o.attach, rec, result, dest, show); err != nil &&
+		!errors.Is(err, command.ErrInterrupted) {
 		return err
 	} else if cerr := carrier.cleanup(context.WithoutCancel(ctx)); cerr != nil {
 		o.log.Warn("cleaning up", "error", cerr)
@@ -80,7 +84,8 @@ func attach(cmd *cobra.Command, o runOptions) (err error) {
 func recordOn(ctx context.Context, conn *natsq.Conn, id string) (rec runRecord, err error) {
 	err = getJSON(ctx, conn, "run-"+id, &rec)
 	if errors.Is(err, jobs.ErrNotFound) {
-		err = jobs.Errorf(jobs.CodeInput, "job %s: no output of a run is kept: the id is wrong, it was fetched before, or a day has passed", id)
+		err = jobs.Errorf(jobs.CodeInput, "job %s: no output of a run is kept: the id is wrong, it was fetched "+
+			"before, or a day has passed", id)
 	}
 	return rec, err
 }
@@ -88,10 +93,12 @@ func recordOn(ctx context.Context, conn *natsq.Conn, id string) (rec runRecord, 
 // takes refuses a destination for another format than the job's.
 func (d *destination) takes(rec runRecord) error {
 	if d.format != rec.Format && !d.output.stream() {
-		return command.Usage("--output %s: the decisions of the job are %s: name a file that ends with .%s", d.output.name, rec.Format, rec.Format)
+		return command.Usage("--output %s: the decisions of the job are %s: name a file that ends with .%s",
+			d.output.name, rec.Format, rec.Format)
 	}
 	if d.hasReport && rec.Format != "ndjson" {
-		return command.Usage("--report: it is made from decisions in plain NDJSON, and those of the job are %s", rec.Format)
+		return command.Usage("--report: it is made from decisions in plain NDJSON, and those of the job are %s",
+			rec.Format)
 	}
 	return nil
 }
@@ -99,11 +106,13 @@ func (d *destination) takes(rec runRecord) error {
 func jobOutputCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "output ID -o FILE", Short: "Write the decisions of a run's job that is done", Args: cobra.ExactArgs(1),
-		Long: `Write the decisions of a run's job that is done. They stay where they are, for a day after they were made or until exoswarm run has
-fetched them. exoswarm run --attach ID waits for a job that is not over, and writes its report and rejects too.`,
+		Long: `Write the decisions of a run's job that is done. They stay where they are, for a day
+after they were made or until exoswarm run has fetched them. exoswarm run --attach ID waits for a
+job that is not over, and writes its report and rejects too.`,
 		RunE: connected(jobOutput),
 	}
-	c.Flags().StringP("output", "o", "-", "file for the decisions, with the extension of their format, or - for standard output")
+	c.Flags().StringP("output", "o", "-", "file for the decisions, with the extension of their format, or - for "+
+		"standard output")
 	return c
 }
 
@@ -147,5 +156,6 @@ func jobOutput(cmd *cobra.Command, args []string, c *natsq.Conn) (err error) {
 		return err
 	}
 	defer from.Close()
-	return dest.output.fill(ctx, cmd.OutOrStdout(), func(w io.Writer) error { _, err := io.Copy(onlyWriter{w}, from); return err })
+	return dest.output.fill(ctx, cmd.OutOrStdout(),
+		func(w io.Writer) error { _, err := io.Copy(onlyWriter{w}, from); return err })
 }

@@ -20,8 +20,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
-// served starts a server with an agent of each kind, which have connections of their own, and returns its URL. Jobs know dir as the
-// folder data.
+// served starts a server with an agent of each kind, which have connections of their own, and
+// returns its URL. Jobs know dir as the folder data.
 func served(t *testing.T, dir string) string {
 	t.Helper()
 	s, err := server.Start(t.Context(), server.Options{Dir: t.TempDir()})
@@ -49,7 +49,10 @@ func served(t *testing.T, dir string) string {
 	}
 	t.Cleanup(func() { _ = drain(agent.Drain) })
 	conn := connect()
-	files, err := files.New(files.Options{Roots: map[files.Root]string{{Name: "data"}: dir}, Objects: conn.Objects, Scratch: t.TempDir()})
+	files, err := files.New(files.Options{
+		Roots: map[files.Root]string{{Name: "data"}: dir}, Objects: conn.Objects,
+		Scratch: t.TempDir(),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +62,8 @@ func served(t *testing.T, dir string) string {
 		t.Fatal(err)
 	}
 	w, err := conn.Work(t.Context(), natsq.WorkerOptions{
-		Name: "cpu", Pool: jobs.PoolCPU, Logger: log, Handlers: map[string]jobs.Handler{cpuagents.KindStream: streamer.Handle},
+		Name: "cpu", Pool: jobs.PoolCPU, Logger: log,
+		Handlers: map[string]jobs.Handler{cpuagents.KindStream: streamer.Handle},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -73,7 +77,8 @@ func served(t *testing.T, dir string) string {
 	return s.URL()
 }
 
-// TestDetach: the output of a job outlives who has submitted it: another process waits for it, and fetches it by its id.
+// TestDetach: the output of a job outlives who has submitted it: another process waits for it, and
+// fetches it by its id.
 func TestDetach(t *testing.T) {
 	dir := t.TempDir()
 	url := served(t, dir)
@@ -103,7 +108,8 @@ func TestDetach(t *testing.T) {
 	}
 	_, errs = run(0, "run", "-f", spec, "--input", in, "--output", filepath.Join(dir, "b.csv"), "--progress", "json")
 	var said struct{ Job string }
-	if first, _, _ := strings.Cut(errs, "\n"); json.Unmarshal([]byte(first), &said) != nil || jobs.CheckID("job", said.Job) != nil {
+	if first, _, _ := strings.Cut(errs, "\n"); json.Unmarshal([]byte(first), &said) != nil ||
+		jobs.CheckID("job", said.Job) != nil {
 		t.Errorf("no id: %s", errs)
 	}
 	run(command.ExitUsage, "run", "--attach", said.Job, "--output", filepath.Join(dir, "again.csv")) // it was fetched
@@ -118,17 +124,20 @@ func TestDetach(t *testing.T) {
 			t.Error("job output writes other decisions")
 		}
 	}
-	if _, errs = run(command.ExitUsage, "run", "--attach", id, "--output", filepath.Join(dir, "x.parquet")); !strings.Contains(errs, ".csv") {
+	if _, errs = run(command.ExitUsage, "run", "--attach", id, "--output",
+		filepath.Join(dir, "x.parquet")); !strings.Contains(errs, ".csv") {
 		t.Errorf("another format: %s", errs)
 	}
 	attached := filepath.Join(dir, "attached.csv")
 	out, _ = run(0, "run", "--attach", id, "--output", attached)
-	if !bytes.Equal(read(attached), read(plain)) || !strings.Contains(out, "60 decisions") || len(read(filepath.Join(dir, "attached.rejects.ndjson"))) == 0 {
+	if !bytes.Equal(read(attached), read(plain)) || !strings.Contains(out, "60 decisions") ||
+		len(read(filepath.Join(dir, "attached.rejects.ndjson"))) == 0 {
 		t.Errorf("run --attach writes other decisions, or no rejects: %s", out)
 	}
 	run(command.ExitUsage, "job", "output", id)
 	run(command.ExitUsage, "run", "--attach", id, "-f", spec, "--output", attached)
-	if code, _, _ := exec(t.Context(), t, "run", "--attach", id, "--output", attached, "--nats", ""); code != command.ExitUsage {
+	if code, _, _ := exec(t.Context(), t, "run", "--attach", id, "--output", attached, "--nats",
+		""); code != command.ExitUsage {
 		t.Errorf("attached without a cluster: exit %d", code)
 	}
 }

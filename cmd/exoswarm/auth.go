@@ -15,9 +15,11 @@ func authCommand() *cobra.Command {
 	initialise := &cobra.Command{
 		Use:   "init --dir DIR",
 		Short: "Make the keys, accounts and first users of a cluster, after showing what would be made",
-		Long: `Compare a folder with what a cluster of these tenants needs and show the differences. With --yes what is missing is made, and accounts whose
-roles have changed are signed anew. Keys and credentials that are there stay as they are. The folder is the administrator's: keep it off the
-servers, and back it up. Servers need auth.conf (exoswarm nats --auth, or an include of nats-server), users the file of theirs below creds.`,
+		Long: `Compare a folder with what a cluster of these tenants needs and show the differences.
+With --yes what is missing is made, and accounts whose roles have changed are signed anew. Keys and
+credentials that are there stay as they are. The folder is the administrator's: keep it off the
+servers, and back it up. Servers need auth.conf (exoswarm nats --auth, or an include of
+nats-server), users the file of theirs below creds.`,
 		Args: cobra.NoArgs,
 		RunE: inFolder(true, authInit),
 	}
@@ -39,14 +41,17 @@ servers, and back it up. Servers need auth.conf (exoswarm nats --auth, or an inc
 	list := &cobra.Command{Use: "list", Short: "List the users", Args: cobra.NoArgs, RunE: inFolder(false, authList)}
 	outputFlag(list.Flags())
 	revoke := &cobra.Command{
-		Use: "revoke NAME", Short: "End a user: it is let in no more, and its connections are closed", Args: cobra.ExactArgs(1),
-		Long: `End a user. With --nats the running servers hear of it at once and close its connections. Without, nothing happens to them until the accounts are
-pushed (exoswarm auth push).`,
+		Use: "revoke NAME", Short: "End a user: it is let in no more, and its connections are closed",
+		Args: cobra.ExactArgs(1),
+		Long: `End a user. With --nats the running servers hear of it at once and close its
+connections. Without, nothing happens to them until the accounts are pushed (exoswarm auth push).`,
 		RunE: inFolder(false, authRevoke),
 	}
 	push := &cobra.Command{
 		Use: "push", Short: "Hand the accounts to running servers, after init or revoke", Args: cobra.NoArgs,
-		RunE: inFolder(false, func(cmd *cobra.Command, _ []string, f *auth.Folder) error { return pushAccounts(cmd, f) }),
+		RunE: inFolder(false, func(cmd *cobra.Command, _ []string, f *auth.Folder) error {
+			return pushAccounts(cmd, f)
+		}),
 	}
 	for _, c := range []*cobra.Command{revoke, push} {
 		authNATSFlags(c.Flags())
@@ -55,7 +60,8 @@ pushed (exoswarm auth push).`,
 	for _, c := range append(all, add) {
 		c.Flags().String("dir", "", "the folder with keys and accounts (required)")
 	}
-	return command.Group("auth", "Make accounts, roles and users for a cluster, and end them", append(all, command.Group("user", "Make users", add))...)
+	return command.Group("auth", "Make accounts, roles and users for a cluster, and end them",
+		append(all, command.Group("user", "Make users", add))...)
 }
 
 // authNATSFlags adds the flags of a connection that logs in by the folder.
@@ -68,7 +74,8 @@ func authNATSFlags(f *pflag.FlagSet) {
 }
 
 // inFolder makes a command's RunE of a function that needs the folder.
-func inFolder(create bool, fn func(cmd *cobra.Command, args []string, f *auth.Folder) error) func(*cobra.Command, []string) error {
+func inFolder(create bool, fn func(cmd *cobra.Command, args []string, f *auth.Folder) error) func(*cobra.Command,
+	[]string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		dir, _ := cmd.Flags().GetString("dir")
 		if dir == "" {
@@ -115,7 +122,8 @@ func authInit(cmd *cobra.Command, _ []string, f *auth.Folder) error {
 	if _, err := f.Apply(o); err != nil {
 		return err
 	}
-	cmd.PrintErrf("%d changes applied; servers take %s, running ones are told by exoswarm auth push\n", len(plan), f.ConfigFile())
+	cmd.PrintErrf("%d changes applied; servers take %s, running ones are told by exoswarm auth push\n", len(plan),
+		f.ConfigFile())
 	return nil
 }
 
@@ -172,7 +180,8 @@ func authRevoke(cmd *cobra.Command, args []string, f *auth.Folder) error {
 		return err
 	}
 	if url, _ := cmd.Flags().GetString("nats"); url == "" {
-		cmd.PrintErrf("running servers do not know yet that user %s is revoked: exoswarm auth push --nats URL\n", args[0])
+		cmd.PrintErrf("running servers do not know yet that user %s is revoked: exoswarm auth push --nats URL\n",
+			args[0])
 		return nil
 	}
 	return pushAccounts(cmd, f)
@@ -187,12 +196,16 @@ func pushAccounts(cmd *cobra.Command, f *auth.Folder) error {
 	if err != nil {
 		return err
 	}
-	login := natsconn.Login{Credentials: f.CredsFile(auth.Pusher), CA: get("nats-ca"), Cert: get("nats-cert"), Key: get("nats-key")}
+	login := natsconn.Login{
+		Credentials: f.CredsFile(auth.Pusher), CA: get("nats-ca"), Cert: get("nats-cert"),
+		Key: get("nats-key"),
+	}
 	giveUp, err := patience(cmd)
 	if err != nil {
 		return err
 	}
-	if err := natsconn.PushAccounts(cmd.Context(), natsconn.Options{URL: get("nats"), Login: login, Name: "exoswarm auth", GiveUp: giveUp}, claims); err != nil {
+	if err := natsconn.PushAccounts(cmd.Context(),
+		natsconn.Options{URL: get("nats"), Login: login, Name: "exoswarm auth", GiveUp: giveUp}, claims); err != nil {
 		return err
 	}
 	cmd.PrintErrf("%d accounts handed over\n", len(claims))

@@ -26,7 +26,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
-// TestAuthCommands: accounts and users as an administrator makes them, and what each role is told by the other commands.
+// TestAuthCommands: accounts and users as an administrator makes them, and what each role is told
+// by the other commands.
 func TestAuthCommands(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "auth")
 	auth := func(want int, args ...string) (stdout, stderr string) {
@@ -92,7 +93,8 @@ func TestAuthCommands(t *testing.T) {
 		t.Helper()
 		code, stdout, stderr := exec(t.Context(), t, append(args, "--nats", srv.URL(), "--nats-creds", creds(user))...)
 		if code != want {
-			t.Fatalf("%s: exoswarm %s: exit %d, want %d\n%s%s", user, strings.Join(args, " "), code, want, stdout, stderr)
+			t.Fatalf("%s: exoswarm %s: exit %d, want %d\n%s%s", user, strings.Join(args, " "), code, want, stdout,
+				stderr)
 		}
 		return stdout, stderr
 	}
@@ -100,23 +102,29 @@ func TestAuthCommands(t *testing.T) {
 	has(errs, `may not publish to "$JS.API.STREAM.CREATE.`) // nobody has made the streams yet
 	_, errs = as("operator", 0, "init", "--yes")
 	has(errs, "16 changes applied")
-	conn, err := natsq.Connect(t.Context(), natsconn.Options{URL: srv.URL(), Login: natsconn.Login{Credentials: creds("agent")}})
+	conn, err := natsq.Connect(t.Context(), natsconn.Options{
+		URL:   srv.URL(),
+		Login: natsconn.Login{Credentials: creds("agent")},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	w, err := conn.Work(t.Context(), natsq.WorkerOptions{Name: "w", Pool: jobs.PoolCPU, Logger: jobstest.Quiet, Handlers: map[string]jobs.Handler{
-		"double": func(ctx context.Context, j jobs.Job, _ func(any)) (any, error) {
-			jobs.Logger(ctx).Info("doubling")
-			var n int
-			err := json.Unmarshal(j.Spec, &n)
-			return 2 * n, err
+	w, err := conn.Work(t.Context(), natsq.WorkerOptions{
+		Name: "w", Pool: jobs.PoolCPU, Logger: jobstest.Quiet,
+		Handlers: map[string]jobs.Handler{
+			"double": func(ctx context.Context, j jobs.Job, _ func(any)) (any, error) {
+				jobs.Logger(ctx).Info("doubling")
+				var n int
+				err := json.Unmarshal(j.Spec, &n)
+				return 2 * n, err
+			},
+			"wait": func(ctx context.Context, _ jobs.Job, _ func(any)) (any, error) {
+				<-ctx.Done()
+				return nil, context.Cause(ctx)
+			},
 		},
-		"wait": func(ctx context.Context, _ jobs.Job, _ func(any)) (any, error) {
-			<-ctx.Done()
-			return nil, context.Cause(ctx)
-		},
-	}})
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,7 +137,8 @@ func TestAuthCommands(t *testing.T) {
 
 	out, _ = as("bob", 0, "submit", "--kind", "double", "--spec", "21", "--id", "j", "--wait", "-o", "jsonl")
 	has(out, `"job":"acme--j"`, `"output":42`)
-	file := write(t, filepath.Join(t.TempDir(), "jobs.jsonl"), strings.Repeat(`{"pool":"cpu","kind":"double","spec":4}`+"\n", 1500))
+	file := write(t, filepath.Join(t.TempDir(), "jobs.jsonl"),
+		strings.Repeat(`{"pool":"cpu","kind":"double","spec":4}`+"\n", 1500))
 	out, _ = as("bob", 0, "submit", "-f", file, "-o", "jsonl")
 	if n := strings.Count(out, `{"job":"acme--`); n != 1500 {
 		t.Errorf("%d ids", n)
@@ -155,7 +164,8 @@ func TestAuthCommands(t *testing.T) {
 	as("bob", 0, "job", "cancel", "listed")
 	deadline := time.Now().Add(2 * time.Minute)
 	for { // a worker stores lines in turns
-		if out, _ = as("bob", 0, "job", "logs", "--follow", "j"); strings.Contains(out, "doubling") || time.Now().After(deadline) {
+		if out, _ = as("bob", 0, "job", "logs", "--follow", "j"); strings.Contains(out, "doubling") ||
+			time.Now().After(deadline) {
 			break
 		}
 	}
@@ -186,7 +196,8 @@ func TestAuthCommands(t *testing.T) {
 		as("viewer", 0, args...)
 		as("operator", 0, args...)
 		_, errs := as("bob", 1, args...)
-		has(errs, `user bob (submitter of tenant acme) may not publish to "$JS.API.`, "use a login of another role", "not allowed")
+		has(errs, `user bob (submitter of tenant acme) may not publish to "$JS.API.`, "use a login of another role",
+			"not allowed")
 	}
 	for _, args := range [][]string{
 		{"submit", "--kind", "double", "--spec", "1"},
@@ -248,8 +259,9 @@ func TestAuthCommands(t *testing.T) {
 	has(errs, "6 accounts handed over")
 }
 
-// TestRoles: real processes, each with the credentials of its role, do the telemetry example to the bytes of a run without any: a submitter by
-// way of files that the agent may see, an operator by way of the object store. Agents whose user is revoked end.
+// TestRoles: real processes, each with the credentials of its role, do the telemetry example to the
+// bytes of a run without any: a submitter by way of files that the agent may see, an operator by
+// way of the object store. Agents whose user is revoked end.
 func TestRoles(t *testing.T) {
 	testlong.Only(t)
 	if testing.Short() {
@@ -281,38 +293,46 @@ func TestRoles(t *testing.T) {
 
 	exo("auth", "init", "--dir", dir, "--tenant", "acme", "--yes")
 	creds := func(user string) string { return filepath.Join(dir, "creds", user+".creds") }
-	nats, url := startProcess(t, `nats is ready.*url=(\S+)`, filepath.Join(bin, "exoswarm"), "nats", "--port", "0", "--data-dir", t.TempDir(), "--auth", filepath.Join(dir, "auth.conf"))
+	nats, url := startProcess(t, `nats is ready.*url=(\S+)`, filepath.Join(bin, "exoswarm"), "nats", "--port", "0",
+		"--data-dir", t.TempDir(), "--auth", filepath.Join(dir, "auth.conf"))
 	login := func(user string) []string { return []string{"--nats", url, "--nats-creds", creds(user)} }
 	exo(append([]string{"init", "--yes"}, login("operator")...)...)
-	gpu, _ := startProcess(t, "gpuagent is ready", filepath.Join(bin, "gpuagent"), append(login("agent"), "--data-dir", t.TempDir(), "--device", "host")...)
-	cpu, _ := startProcess(t, "cpuagent is ready", filepath.Join(bin, "cpuagent"), append(login("agent"), "--root", "tenant=acme,name=data,path="+data)...)
+	gpu, _ := startProcess(t, "gpuagent is ready", filepath.Join(bin, "gpuagent"),
+		append(login("agent"), "--data-dir", t.TempDir(), "--device", "host")...)
+	cpu, _ := startProcess(t, "cpuagent is ready", filepath.Join(bin, "cpuagent"),
+		append(login("agent"), "--root", "tenant=acme,name=data,path="+data)...)
 
 	out := filepath.Join(t.TempDir(), "operator.ndjson")
-	exo(append([]string{"run", "-f", spec, "--input", in, "--output", out, "--progress", "none"}, login("operator")...)...)
+	exo(append([]string{"run", "-f", spec, "--input", in, "--output", out, "--progress", "none"},
+		login("operator")...)...)
 	if got, err := os.ReadFile(out); err != nil || !bytes.Equal(got, expected) {
 		t.Errorf("an operator's run: other bytes than a run in one process: %v", err)
 	}
 
 	submitted := write(t, filepath.Join(t.TempDir(), "spec.json"), streamJob(t, data))
-	exo(append([]string{"submit", "--kind", cpuagents.KindStream, "--spec", "@" + submitted, "--wait"}, login("acme-submitter")...)...)
+	exo(append([]string{"submit", "--kind", cpuagents.KindStream, "--spec", "@" + submitted, "--wait"},
+		login("acme-submitter")...)...)
 	if got, err := os.ReadFile(filepath.Join(data, "out.ndjson")); err != nil || !bytes.Equal(got, expected) {
 		t.Errorf("a submitter's job: other bytes than a run in one process: %v", err)
 	}
-	if list := exo(append([]string{"agent", "list", "-o", "jsonl"}, login("viewer")...)...); strings.Count(list, `"name"`) != 2 {
+	if list := exo(append([]string{"agent", "list", "-o", "jsonl"}, login("viewer")...)...); strings.Count(list,
+		`"name"`) != 2 {
 		t.Errorf("a viewer sees %s", list)
 	}
 
 	exo("auth", "revoke", "agent", "--dir", dir, "--nats", url)
 	for _, p := range []*process{cpu, gpu} {
 		p.end(t, syscall.Signal(0)) // it ends by itself
-		if code := p.cmd.ProcessState.ExitCode(); code != 1 || !strings.Contains(p.log.String(), "expired or were revoked") {
+		if code := p.cmd.ProcessState.ExitCode(); code != 1 ||
+			!strings.Contains(p.log.String(), "expired or were revoked") {
 			t.Errorf("%s: exit code %d\n%s", p.cmd.Path, code, p.log)
 		}
 	}
 	nats.end(t, syscall.SIGTERM)
 }
 
-// streamJob is the spec of a job over the example's files as an agent sees them, below its root data.
+// streamJob is the spec of a job over the example's files as an agent sees them, below its root
+// data.
 func streamJob(t *testing.T, data string) string {
 	t.Helper()
 	text, err := fs.ReadFile(telemetry.Files, "swarm.yaml")
@@ -341,8 +361,10 @@ func streamJob(t *testing.T, data string) string {
 		t.Fatal(err)
 	}
 	job, err := json.Marshal(cpuagents.StreamSpec{
-		Name: spec.Name, Spec: swarmJSON, Candidates: spec.Vote.Candidates, Columns: rows.ColumnSpec{Timestamp: spec.Timestamp, Features: spec.Features},
-		Manifest: "file:data/manifest.json", Output: "file:data/out.ndjson", Rejects: "file:data/rejects.ndjson", Summary: "file:data/summary.json",
+		Name: spec.Name, Spec: swarmJSON, Candidates: spec.Vote.Candidates,
+		Columns:  rows.ColumnSpec{Timestamp: spec.Timestamp, Features: spec.Features},
+		Manifest: "file:data/manifest.json", Output: "file:data/out.ndjson", Rejects: "file:data/rejects.ndjson",
+		Summary: "file:data/summary.json",
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -24,9 +24,11 @@ const (
 // errNotOver marks an error after which the job may go on: what it needs must stay.
 var errNotOver = errors.New("the job is not over")
 
-// await waits for the job's result and shows its progress. When ctx ends, a run of its own is asked to finish early, and the wait
-// goes on; one that was attached to is left alone.
-func await(ctx, base context.Context, conn *natsq.Conn, job jobs.Job, show *progress, own bool) (*cpuagents.StreamResult, error) {
+// await waits for the job's result and shows its progress. When ctx ends, a run of its own is asked
+// to finish early, and the wait goes on; one that was attached to is left alone.
+func await(ctx, base context.Context, conn *natsq.Conn, job jobs.Job, show *progress,
+	own bool,
+) (*cpuagents.StreamResult, error) {
 	wait, cancel := context.WithCancelCause(base)
 	defer cancel(nil)
 	var latest atomic.Pointer[cpuagents.StreamProgress]
@@ -87,7 +89,8 @@ func await(ctx, base context.Context, conn *natsq.Conn, job jobs.Job, show *prog
 					cancel(command.ErrInterrupted)
 					continue
 				}
-				cancel(jobs.Errorf(jobs.CodeIO, "the CPU agent says nothing for %v: job %s is to finish when an agent has it again (exoswarm job get %s)",
+				cancel(jobs.Errorf(jobs.CodeIO, "the CPU agent says nothing for %v: job %s is to finish when an "+
+					"agent has it again (exoswarm job get %s)",
 					silence, job.ID, job.ID))
 			case <-look.C:
 				p := latest.Load()
@@ -97,7 +100,8 @@ func await(ctx, base context.Context, conn *natsq.Conn, job jobs.Job, show *prog
 				show.waiting(hints.waits(wait, p))
 				if own && p == nil && !withdrawn && time.Since(hints.began) >= pickup {
 					withdrawn = conn.Queue.Withdraw(base, job) == nil
-					cancel(jobs.Errorf(jobs.CodeIO, "no CPU agent has taken the job within %v: start one (cpuagent --nats URL)", pickup))
+					cancel(jobs.Errorf(jobs.CodeIO, "no CPU agent has taken the job within %v: start one (cpuagent "+
+						"--nats URL)", pickup))
 				}
 			case <-over:
 				return
@@ -125,7 +129,8 @@ func await(ctx, base context.Context, conn *natsq.Conn, job jobs.Job, show *prog
 	return out, nil
 }
 
-// silence is how long an agent that is to finish may say nothing before the command ends without it.
+// silence is how long an agent that is to finish may say nothing before the command ends without
+// it.
 const silence = 4 * time.Second
 
 // hints says what a run waits for.
@@ -147,8 +152,8 @@ func (h *hints) next(p *cpuagents.StreamProgress) string {
 	return ""
 }
 
-// waits returns what keeps rows that were read from being decided, when none was for hintAfter: there is no GPU agent, the one there was is lost, or the
-// one that has taken over replays the log.
+// waits returns what keeps rows that were read from being decided, when none was for hintAfter:
+// there is no GPU agent, the one there was is lost, or the one that has taken over replays the log.
 func (h *hints) waits(ctx context.Context, p *cpuagents.StreamProgress) string {
 	now := time.Now()
 	if p == nil || p.Done || p.Decisions >= p.Observations || p.Decisions != h.decided || h.since.IsZero() {

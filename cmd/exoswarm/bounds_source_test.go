@@ -28,12 +28,15 @@ import (
 	"github.com/exoswarm/exoswarm/internal/testlong"
 )
 
-// parquetOf writes a record as a Parquet file whose pages are packed, with dictionaries of up to 30 MB, in row groups of so many rows.
+// parquetOf writes a record as a Parquet file whose pages are packed, with dictionaries of up to 30
+// MB, in row groups of so many rows.
 func parquetOf(t *testing.T, group int64, rec arrow.RecordBatch) []byte {
 	t.Helper()
 	var out bytes.Buffer
-	w, err := pqarrow.NewFileWriter(rec.Schema(), &out, parquet.NewWriterProperties(parquet.WithDictionaryDefault(true), parquet.WithDictionaryPageSizeLimit(30<<20),
-		parquet.WithMaxRowGroupLength(group), parquet.WithCompression(compress.Codecs.Zstd)), pqarrow.DefaultWriterProps())
+	w, err := pqarrow.NewFileWriter(rec.Schema(), &out,
+		parquet.NewWriterProperties(parquet.WithDictionaryDefault(true), parquet.WithDictionaryPageSizeLimit(30<<20),
+			parquet.WithMaxRowGroupLength(group), parquet.WithCompression(compress.Codecs.Zstd)),
+		pqarrow.DefaultWriterProps())
 	if err == nil {
 		err = w.Write(rec)
 	}
@@ -48,7 +51,11 @@ func parquetOf(t *testing.T, group int64, rec arrow.RecordBatch) []byte {
 
 // textTimes is a record whose timestamps are texts.
 func textTimes(rows int, text func(i int) string) arrow.RecordBatch {
-	b := array.NewRecordBuilder(memory.DefaultAllocator, arrow.NewSchema([]arrow.Field{{Name: "timestamp", Type: arrow.BinaryTypes.String}, {Name: "value", Type: arrow.PrimitiveTypes.Float64}}, nil))
+	b := array.NewRecordBuilder(memory.DefaultAllocator,
+		arrow.NewSchema([]arrow.Field{
+			{Name: "timestamp", Type: arrow.BinaryTypes.String},
+			{Name: "value", Type: arrow.PrimitiveTypes.Float64},
+		}, nil))
 	for i := range rows {
 		b.Field(0).(*array.StringBuilder).Append(text(i))
 		b.Field(1).(*array.Float64Builder).Append(1)
@@ -62,7 +69,11 @@ func nestedTimes(deep int) arrow.RecordBatch {
 	for range deep {
 		typ = arrow.ListOf(typ)
 	}
-	b := array.NewRecordBuilder(memory.DefaultAllocator, arrow.NewSchema([]arrow.Field{{Name: "timestamp", Type: arrow.PrimitiveTypes.Int64}, {Name: "value", Type: typ}}, nil))
+	b := array.NewRecordBuilder(memory.DefaultAllocator,
+		arrow.NewSchema([]arrow.Field{
+			{Name: "timestamp", Type: arrow.PrimitiveTypes.Int64},
+			{Name: "value", Type: typ},
+		}, nil))
 	b.Field(0).(*array.Int64Builder).Append(1)
 	b.Field(1).AppendEmptyValue()
 	return b.NewRecordBatch()
@@ -127,7 +138,8 @@ func zeros(t *testing.T, size int) []byte {
 	return out.Bytes()
 }
 
-// TestSourceBounds is TestInputBounds for dictionaries and row groups of Parquet, and for what is not a file: rows of a database, bodies, messages, pushes.
+// TestSourceBounds is TestInputBounds for dictionaries and row groups of Parquet, and for what is
+// not a file: rows of a database, bodies, messages, pushes.
 func TestSourceBounds(t *testing.T) {
 	testlong.Only(t)
 	if testing.Short() {
@@ -150,7 +162,9 @@ func TestSourceBounds(t *testing.T) {
 		"CREATE TABLE t (id INTEGER PRIMARY KEY, at INTEGER, value)", "INSERT INTO t VALUES (1, 1700000000, 1)",
 		"INSERT INTO t SELECT value, 1700000000 + value, printf('%.*c', 15000000, 'x') FROM generate_series(2, 20)",
 	} {
-		if _, err := db.ExecContext(t.Context(), strings.Replace(s, "generate_series(2, 20)", "(WITH RECURSIVE n(value) AS (SELECT 2 UNION ALL SELECT value+1 FROM n WHERE value < 20) SELECT value FROM n)", 1)); err != nil {
+		if _, err := db.ExecContext(t.Context(), strings.Replace(s, "generate_series(2, 20)", "(WITH RECURSIVE "+
+			"n(value) AS (SELECT 2 UNION ALL SELECT value+1 FROM n WHERE value < 20) SELECT value FROM n)",
+			1)); err != nil {
 			t.Fatal(s, err)
 		}
 	}
@@ -171,7 +185,10 @@ func TestSourceBounds(t *testing.T) {
 	}
 	bomb := zeros(t, 400<<20)
 	for range 30 {
-		for subject, data := range map[string][]byte{"big.bomb": bomb, "big.lines": bytes.Repeat([]byte("x"), 1000<<10)} {
+		for subject, data := range map[string][]byte{
+			"big.bomb":  bomb,
+			"big.lines": bytes.Repeat([]byte("x"), 1000<<10),
+		} {
 			if _, err := js.Publish(t.Context(), subject, data); err != nil {
 				t.Fatal(err)
 			}
@@ -194,7 +211,10 @@ func TestSourceBounds(t *testing.T) {
 		return source.Series{URI: web + path, HTTP: &source.HTTPSpec{Timeout: 20, Tries: 1}}
 	}
 	asked := func(query string) source.Series {
-		return source.Series{URI: "sqlite:d/x.db", SQL: &source.SQLSpec{Query: query, Cursor: "id", Start: 0, PageRows: 100_000, Tries: 1, Timeout: 5}}
+		return source.Series{
+			URI: "sqlite:d/x.db",
+			SQL: &source.SQLSpec{Query: query, Cursor: "id", Start: 0, PageRows: 100_000, Tries: 1, Timeout: 5},
+		}
 	}
 	const series = "WITH RECURSIVE n(id) AS (SELECT 1 UNION ALL SELECT id+1 FROM n) "
 	for name, in := range map[string]struct {
@@ -202,25 +222,60 @@ func TestSourceBounds(t *testing.T) {
 		copies int
 		want   string // of the error; empty: the job is done
 	}{
-		"dictionary of long texts":  {source.Series{URI: file("long.parquet", parquetOf(t, 1<<20, textTimes(28, func(i int) string { return fmt.Sprint(i) + strings.Repeat(" ", 1<<20) })))}, 64, `no valid row`},
-		"dictionary of small texts": {source.Series{URI: file("small.parquet", parquetOf(t, 1<<22, textTimes(3_000_000, func(i int) string { return string([]byte{byte(i), byte(i >> 8), byte(i >> 16)}) })))}, 16, `more than 300 MiB of temporary files|no valid row`},
-		"many dictionaries":         {source.Series{URI: file("many.parquet", parquetOf(t, 7, textTimes(56, func(i int) string { return fmt.Sprint(i) + strings.Repeat(" ", 4<<20) })))}, 12, `no valid row|takes .* of memory`},
-		"a million rows of a byte":  {source.Series{URI: file("rows.parquet", parquetOf(t, 1<<20, textTimes(1<<20, func(int) string { return "x" })))}, 1, `no valid row`},
-		"nested columns":            {source.Series{URI: file("nested.parquet", parquetOf(t, 1<<20, nestedTimes(60)))}, 8, `no column "value"|nested`},
-		"rows of 15 MB":             {asked("SELECT id, at AS timestamp, value FROM t WHERE id > $1 ORDER BY id"), 8, ""},
-		"a value of 1 GB":           {asked("SELECT id, at AS timestamp, zeroblob(1000000000) AS value FROM t WHERE id > $1"), 16, `too big`},
-		"a text that grows":         {asked(series + "SELECT max(id) AS id, 1 AS timestamp, group_concat('0123456789') AS value FROM n WHERE id > $1"), 4, `query sqlite:d/x.db: context deadline|too big|out of memory`},
-		"a sort of everything":      {asked(series + "SELECT id, hex(randomblob(1000)) AS timestamp, 1 AS value FROM n WHERE id > $1 ORDER BY timestamp"), 2, `out of memory|query sqlite:d/x.db|no space`},
-		"rows without end":          {asked(series + "SELECT id, 1700000000 + id AS timestamp, hex(zeroblob(100000)) AS value FROM n WHERE id > $1"), 2, `a page is longer than|query sqlite`},
-		"a body of 400 MB":          {fetched("bomb"), 8, `--max-unpacked`},
-		"a body without end":        {fetched("endless"), 8, `its answer is longer than 67108864 bytes`},
-		"rows of a body":            {fetched("rows"), 8, `its answer is longer than 67108864 bytes`},
-		"headers without end":       {fetched("headers"), 8, `get http.*header`},
-		"a header without end":      {fetched("header"), 8, `get http.*header`},
-		"chunks with extensions":    {fetched("chunks"), 8, `get http.*chunk`},
-		"a chunk size without end":  {fetched("size"), 8, `get http.*too long`},
-		"messages of 400 MB":        {source.Series{URI: "nats:BIG/big.bomb", Format: "csv.gz", NATS: &source.SubjectSpec{Messages: 30}}, 4, `--max-unpacked`},
-		"messages of 1 MB":          {source.Series{URI: "nats:BIG/big.lines", Format: "ndjson", NATS: &source.SubjectSpec{Messages: 30}}, 4, `no valid row`},
+		"dictionary of long texts": {source.Series{URI: file("long.parquet",
+			parquetOf(t, 1<<20, textTimes(28, func(i int) string {
+				return fmt.Sprint(i) + strings.Repeat(" ", 1<<20)
+			})))}, 64, `no valid row`},
+		"dictionary of small texts": {
+			source.Series{URI: file("small.parquet",
+				parquetOf(t, 1<<22, textTimes(3_000_000,
+					func(i int) string { return string([]byte{byte(i), byte(i >> 8), byte(i >> 16)}) })))},
+			16,
+			`more than 300 MiB of temporary files|no valid row`,
+		},
+		"many dictionaries": {
+			source.Series{URI: file("many.parquet",
+				parquetOf(t, 7, textTimes(56, func(i int) string {
+					return fmt.Sprint(i) + strings.Repeat(" ", 4<<20)
+				})))},
+			12, `no valid row|takes .* of memory`,
+		},
+		"a million rows of a byte": {source.Series{URI: file("rows.parquet",
+			parquetOf(t, 1<<20, textTimes(1<<20, func(int) string { return "x" })))}, 1, `no valid row`},
+		"nested columns": {
+			source.Series{URI: file("nested.parquet", parquetOf(t, 1<<20, nestedTimes(60)))},
+			8, `no column "value"|nested`,
+		},
+		"rows of 15 MB": {
+			asked("SELECT id, at AS timestamp, value FROM t WHERE id > $1 ORDER BY id"), 8,
+			"",
+		},
+		"a value of 1 GB": {asked("SELECT id, at AS timestamp, zeroblob(1000000000) AS value FROM t WHERE " +
+			"id > $1"), 16, `too big`},
+		"a text that grows": {
+			asked(series + "SELECT max(id) AS id, 1 AS timestamp, " +
+				"group_concat('0123456789') AS value FROM n WHERE id > $1"), 4,
+			`query sqlite:d/x.db: context deadline|too big|out of memory`,
+		},
+		"a sort of everything": {asked(series + "SELECT id, hex(randomblob(1000)) AS timestamp, 1 AS value " +
+			"FROM n WHERE id > $1 ORDER BY timestamp"), 2, `out of memory|query sqlite:d/x.db|no space`},
+		"rows without end": {asked(series + "SELECT id, 1700000000 + id AS timestamp, " +
+			"hex(zeroblob(100000)) AS value FROM n WHERE id > $1"), 2, `a page is longer than|query sqlite`},
+		"a body of 400 MB":         {fetched("bomb"), 8, `--max-unpacked`},
+		"a body without end":       {fetched("endless"), 8, `its answer is longer than 67108864 bytes`},
+		"rows of a body":           {fetched("rows"), 8, `its answer is longer than 67108864 bytes`},
+		"headers without end":      {fetched("headers"), 8, `get http.*header`},
+		"a header without end":     {fetched("header"), 8, `get http.*header`},
+		"chunks with extensions":   {fetched("chunks"), 8, `get http.*chunk`},
+		"a chunk size without end": {fetched("size"), 8, `get http.*too long`},
+		"messages of 400 MB": {source.Series{
+			URI: "nats:BIG/big.bomb", Format: "csv.gz",
+			NATS: &source.SubjectSpec{Messages: 30},
+		}, 4, `--max-unpacked`},
+		"messages of 1 MB": {source.Series{
+			URI: "nats:BIG/big.lines", Format: "ndjson",
+			NATS: &source.SubjectSpec{Messages: 30},
+		}, 4, `no valid row`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			id := strings.ReplaceAll(strings.ToLower(name), " ", "-")
@@ -251,7 +306,8 @@ func TestSourceBounds(t *testing.T) {
 		for range 8 {
 			all.Go(func() {
 				r, coding := body()
-				req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, fmt.Sprintf("http://127.0.0.1:%d/v1/push/p", port), r)
+				req, err := http.NewRequestWithContext(t.Context(), http.MethodPost,
+					fmt.Sprintf("http://127.0.0.1:%d/v1/push/p", port), r)
 				if err != nil {
 					t.Error(err)
 					return

@@ -54,7 +54,11 @@ func (p *process) resetPeak(t *testing.T) {
 // packedArrow returns an Arrow file of three rows with a text column of so many bytes, packed.
 func packedArrow(t *testing.T, size int) []byte {
 	t.Helper()
-	s := arrow.NewSchema([]arrow.Field{{Name: "timestamp", Type: arrow.PrimitiveTypes.Int64}, {Name: "value", Type: arrow.PrimitiveTypes.Float64}, {Name: "note", Type: arrow.BinaryTypes.String}}, nil)
+	s := arrow.NewSchema([]arrow.Field{
+		{Name: "timestamp", Type: arrow.PrimitiveTypes.Int64},
+		{Name: "value", Type: arrow.PrimitiveTypes.Float64},
+		{Name: "note", Type: arrow.BinaryTypes.String},
+	}, nil)
 	b := array.NewRecordBuilder(memory.DefaultAllocator, s)
 	defer b.Release()
 	for i := range 3 {
@@ -94,15 +98,22 @@ const boundedLimit = 1 << 30
 
 func startBounded(t *testing.T, args ...string) *bounded {
 	t.Helper()
-	c := &bounded{cluster: cluster{bin: binaries(t), natsDir: t.TempDir()}, dir: t.TempDir(), spec: specJSON(t, "name: test\nagents_per_group: 16\n")}
-	c.nats, c.url = startProcess(t, `nats is ready.*url=(\S+)`, filepath.Join(c.bin, "exoswarm"), "nats", "--port", "0", "--fast", "--data-dir", c.natsDir)
+	c := &bounded{
+		cluster: cluster{bin: binaries(t), natsDir: t.TempDir()}, dir: t.TempDir(),
+		spec: specJSON(t, "name: test\nagents_per_group: 16\n"),
+	}
+	c.nats, c.url = startProcess(t, `nats is ready.*url=(\S+)`, filepath.Join(c.bin, "exoswarm"), "nats", "--port", "0",
+		"--fast", "--data-dir", c.natsDir)
 	c.startGPU(t)
-	c.cpu, _ = startProcess(t, "cpuagent is ready", filepath.Join(c.bin, "cpuagent"), append(args, "--nats", c.url, "--root", "d="+c.dir, "--data-dir", t.TempDir(), "--memory", "1GiB", "--max-unpacked",
-		strconv.Itoa(300<<20))...)
+	c.cpu, _ = startProcess(t, "cpuagent is ready", filepath.Join(c.bin, "cpuagent"),
+		append(args, "--nats", c.url, "--root", "d="+c.dir, "--data-dir", t.TempDir(), "--memory", "1GiB",
+			"--max-unpacked",
+			strconv.Itoa(300<<20))...)
 	return c
 }
 
-// stream has a job read sources. The agent stays within its memory. said is what the command prints, err is its error.
+// stream has a job read sources. The agent stays within its memory. said is what the command
+// prints, err is its error.
 func (c *bounded) stream(t *testing.T, id string, list []source.Series) (said []byte, err error) {
 	t.Helper()
 	text, err := json.Marshal(list)
@@ -111,15 +122,18 @@ func (c *bounded) stream(t *testing.T, id string, list []source.Series) (said []
 	}
 	write(t, filepath.Join(c.dir, id+".manifest"), string(text))
 	job, err := json.Marshal(cpuagents.StreamSpec{
-		Name: "test", Spec: c.spec, Candidates: []string{"normal", "elevated", "anomalous"}, Columns: rows.ColumnSpec{Timestamp: "timestamp", Features: []string{"value"}},
-		Manifest: "file:d/" + id + ".manifest", Output: "file:d/" + id + ".out.ndjson", Rejects: "file:d/" + id + ".rejects", Summary: "file:d/" + id + ".summary",
+		Name: "test", Spec: c.spec, Candidates: []string{"normal", "elevated", "anomalous"},
+		Columns:  rows.ColumnSpec{Timestamp: "timestamp", Features: []string{"value"}},
+		Manifest: "file:d/" + id + ".manifest", Output: "file:d/" + id + ".out.ndjson",
+		Rejects: "file:d/" + id + ".rejects", Summary: "file:d/" + id + ".summary",
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	c.cpu.resetPeak(t)
 	began := time.Now()
-	cmd := osexec.CommandContext(t.Context(), filepath.Join(c.bin, "exoswarm"), "submit", "--nats", c.url, "--kind", "stream", "--id", id, "--max-attempts", "1",
+	cmd := osexec.CommandContext(t.Context(), filepath.Join(c.bin, "exoswarm"), "submit", "--nats", c.url, "--kind",
+		"stream", "--id", id, "--max-attempts", "1",
 		"--spec", "@"+write(t, filepath.Join(c.dir, id+".json"), string(job)), "--wait")
 	said, err = cmd.CombinedOutput()
 	peak := c.cpu.peak(t)
@@ -130,7 +144,8 @@ func (c *bounded) stream(t *testing.T, id string, list []source.Series) (said []
 	return said, err
 }
 
-// TestInputBounds has a CPU agent of 1 GiB do jobs with hostile inputs. It never takes more, and each job ends well or with a sentence.
+// TestInputBounds has a CPU agent of 1 GiB do jobs with hostile inputs. It never takes more, and
+// each job ends well or with a sentence.
 func TestInputBounds(t *testing.T) {
 	testlong.Only(t)
 	if testing.Short() {
@@ -161,19 +176,27 @@ func TestInputBounds(t *testing.T) {
 		want   string // of the error; empty: the job is done
 		each   int    // rows that are decided of each file
 	}{
-		"arrow of 180 MB":       {"arrow", packedArrow(t, 180<<20), 48, "", 3},
-		"arrow of 250 MB":       {"arrow", packedArrow(t, 250<<20), 256, `reading it takes .*iB of memory at once, and this agent has .*--memory`, 0},
+		"arrow of 180 MB": {"arrow", packedArrow(t, 180<<20), 48, "", 3},
+		"arrow of 250 MB": {
+			"arrow", packedArrow(t, 250<<20), 256,
+			`reading it takes .*iB of memory at once, and this agent has .*--memory`, 0,
+		},
 		"zst windows of 128 MB": {"csv.zst", windowed(17, rows), 256, "", 3},
 		"zst windows of 2 MB":   {"csv.zst", windowed(11, rows), 256, "", 3},
 		"zst windows of 1 GB":   {"csv.zst", windowed(20, rows), 256, `asks for a window of`, 0},
 		"gz of 400 MB":          {"csv.gz", bomb.Bytes(), 4, `--max-unpacked`, 0},
 		"parquet footer":        {"parquet", parquet, 8, `reading it takes .*iB of memory`, 0},
 		"lines of 5 MB":         {"csv", []byte(rows + strings.Repeat("x", 5<<20) + "\n1700000003,4\n"), 64, "", 4},
-		"JSON lines of 5 MB":    {"ndjson", []byte(`{"timestamp":1700000000,"value":1,"note":"` + strings.Repeat("x", 5<<20) + "\"}\n" + `{"timestamp":1700000001,"value":1}` + "\n"), 64, "", 1},
-		"records of 900 KB":     {"csv", []byte("timestamp,value,note\n" + strings.Repeat("1700000000,1,"+strings.Repeat("x", 900<<10)+"\n", 8)), 64, "", 8},
+		"JSON lines of 5 MB": {"ndjson", []byte(`{"timestamp":1700000000,"value":1,"note":"` +
+			strings.Repeat("x", 5<<20) + "\"}\n" + `{"timestamp":1700000001,"value":1}` + "\n"), 64, "", 1},
+		"records of 900 KB": {"csv", []byte("timestamp,value,note\n" +
+			strings.Repeat("1700000000,1,"+strings.Repeat("x", 900<<10)+"\n", 8)), 64, "", 8},
 		"quotes that stay open": {"csv", []byte(rows + "\"" + strings.Repeat("\n", 1<<20) + "\n"), 256, "", 3},
 		"10,000 files":          {"csv", []byte(rows), 10_000, "", 3},
-		"a million series":      {"csv", []byte(rows), 1_000_000, `its series take .* of memory and more, and this agent has`, 0},
+		"a million series": {
+			"csv", []byte(rows), 1_000_000,
+			`its series take .* of memory and more, and this agent has`, 0,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			id := strings.Map(func(r rune) rune {

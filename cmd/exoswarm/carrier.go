@@ -38,11 +38,15 @@ type localCarrier struct {
 
 // localRoots makes the folders that the agent may see: one for each input and one for the output.
 func localRoots(inputs []input, d *destination) (map[files.Root]string, *localCarrier) {
-	roots := map[files.Root]string{{Name: "out"}: filepath.Dir(d.decisions), {Name: "out-rejects"}: filepath.Dir(d.rejected)}
+	roots := map[files.Root]string{
+		{Name: "out"}:         filepath.Dir(d.decisions),
+		{Name: "out-rejects"}: filepath.Dir(d.rejected),
+	}
 	for _, in := range inputs {
 		// The series' name is its path below the root.
 		suffix := filepath.FromSlash(in.Name)
-		roots[files.Root{Name: "in" + strconv.Itoa(in.from)}] = filepath.Clean(strings.TrimSuffix(in.Path, suffix) + ".")
+		roots[files.Root{Name: "in" + strconv.Itoa(in.from)}] = filepath.Clean(strings.TrimSuffix(in.Path, suffix) +
+			".")
 	}
 	return roots, &localCarrier{output: filepath.Base(d.decisions), rejects: filepath.Base(d.rejected)}
 }
@@ -59,7 +63,8 @@ func (c *localCarrier) collect(context.Context, *destination) error { return nil
 
 func (c *localCarrier) cleanup(context.Context) error { return nil }
 
-// objectCarrier sends everything through the cluster's object store, so that no machine needs to see another's files.
+// objectCarrier sends everything through the cluster's object store, so that no machine needs to
+// see another's files.
 type objectCarrier struct {
 	conn *natsq.Conn
 	id   string
@@ -99,8 +104,8 @@ func (c *objectCarrier) collect(ctx context.Context, d *destination) error {
 	return nil
 }
 
-// cleanup removes everything side by side: ctx bounds all of it. What it does not reach, the CPU agents remove when the job's
-// result is gone.
+// cleanup removes everything side by side: ctx bounds all of it. What it does not reach, the CPU
+// agents remove when the job's result is gone.
 func (c *objectCarrier) cleanup(ctx context.Context) error {
 	names := append(c.sent, "output-"+c.id, "rejects-"+c.id, "manifest-"+c.id, "summary-"+c.id, "run-"+c.id)
 	errs := make([]error, len(names))

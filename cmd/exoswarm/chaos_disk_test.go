@@ -21,7 +21,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// disk is an ext4 in a file, mounted for one server. What a server has not synced is in the memory of the kernel alone, above that file.
+// disk is an ext4 in a file, mounted for one server. What a server has not synced is in the memory
+// of the kernel alone, above that file.
 type disk struct {
 	t          *testing.T
 	image, dir string
@@ -46,10 +47,12 @@ func newDisk(t *testing.T, mib int64) *disk {
 	if err := errors.Join(f.Truncate(mib<<20), f.Close()); err != nil {
 		t.Fatal(err)
 	}
-	if out, err := osexec.CommandContext(t.Context(), "mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0", d.image).CombinedOutput(); err != nil {
+	if out, err := osexec.CommandContext(t.Context(), "mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=0,"+
+		"lazy_journal_init=0", d.image).CombinedOutput(); err != nil {
 		t.Fatalf("mkfs.ext4: %v: %s", err, out)
 	}
-	if out, err := osexec.CommandContext(t.Context(), "mount", "-o", "loop", d.image, d.dir).CombinedOutput(); err != nil {
+	if out, err := osexec.CommandContext(t.Context(), "mount", "-o", "loop", d.image,
+		d.dir).CombinedOutput(); err != nil {
 		t.Skipf("no loop devices here: %s", out)
 	}
 	t.Cleanup(d.unmount)
@@ -58,15 +61,17 @@ func newDisk(t *testing.T, mib int64) *disk {
 
 func (d *disk) command(name string, args ...string) {
 	d.t.Helper()
-	if out, err := osexec.Command(name, args...).CombinedOutput(); err != nil { // in the clean-up too, when the test's context has ended
+	// in the clean-up too, when the test's context has ended
+	if out, err := osexec.Command(name, args...).CombinedOutput(); err != nil {
 		d.t.Errorf("%s: %v: %s", name, err, out)
 	}
 }
 
 func (d *disk) unmount() { d.command("umount", d.dir) }
 
-// cut is a power cut, of which nobody using the disk may be alive: what the kernel has not written to the image when it begins is gone. What is
-// written while the image is copied may be there in part, as on a disk whose last writes are under way.
+// cut is a power cut, of which nobody using the disk may be alive: what the kernel has not written
+// to the image when it begins is gone. What is written while the image is copied may be there in
+// part, as on a disk whose last writes are under way.
 func (d *disk) cut() {
 	d.t.Helper()
 	survives := d.image + ".cut"
@@ -110,7 +115,8 @@ func powerCut(disks []*disk) fault {
 	}}
 }
 
-// TestChaosPower: a power cut of all servers loses no acknowledged job, with one server and with three.
+// TestChaosPower: a power cut of all servers loses no acknowledged job, with one server and with
+// three.
 func TestChaosPower(t *testing.T) {
 	testlong.Only(t)
 	if testing.Short() {
@@ -133,15 +139,18 @@ func TestChaosPower(t *testing.T) {
 	}
 }
 
-// TestChaosPowerControl: the check of TestChaosPower finds what a server loses that acknowledges before it syncs, which the fast profile
-// is documented to do.
+// TestChaosPowerControl: the check of TestChaosPower finds what a server loses that acknowledges
+// before it syncs, which the fast profile is documented to do.
 func TestChaosPowerControl(t *testing.T) {
 	testlong.Only(t)
 	if testing.Short() {
 		t.Skip("builds and starts real processes: not with -short")
 	}
 	d := newDisk(t, 512)
-	c := startChaos(t, binaries(t), chaosOptions{servers: 1, args: []string{"--fast"}, dir: func(int) string { return d.dir }})
+	c := startChaos(t, binaries(t), chaosOptions{
+		servers: 1, args: []string{"--fast"},
+		dir: func(int) string { return d.dir },
+	})
 	defer c.end()
 	conn := c.connect()
 	defer conn.Close()
@@ -159,13 +168,15 @@ func TestChaosPowerControl(t *testing.T) {
 		lost = load.unknown(t, conn)
 	}
 	if lost == 0 {
-		t.Errorf("20 power cuts of a server that does not sync lost none of %d jobs: the check sees nothing", len(load.acked))
+		t.Errorf("20 power cuts of a server that does not sync lost none of %d jobs: the check sees nothing",
+			len(load.acked))
 	} else {
 		t.Logf("the check found %d of %d jobs that were lost", lost, len(load.acked))
 	}
 }
 
-// TestChaosDiskFull: a queue whose disk runs full says so in time and loses nothing, and goes on when there is room again.
+// TestChaosDiskFull: a queue whose disk runs full says so in time and loses nothing, and goes on
+// when there is room again.
 func TestChaosDiskFull(t *testing.T) {
 	testlong.Only(t)
 	if testing.Short() {
@@ -197,10 +208,12 @@ func TestChaosDiskFull(t *testing.T) {
 		answered := time.Since(began)
 		if err != nil {
 			t.Logf("after %d jobs of 256 KiB, in %v: %v", n, answered.Round(time.Millisecond), err)
-			if !errors.Is(err, jobs.ErrFull) || jobs.RetryAfter(err) <= 0 || !strings.Contains(err.Error(), "the disk of the NATS server") {
+			if !errors.Is(err, jobs.ErrFull) || jobs.RetryAfter(err) <= 0 ||
+				!strings.Contains(err.Error(), "the disk of the NATS server") {
 				t.Errorf("it does not say that the disk is full: %v", err)
 			}
-			// The promise is 5 s, and what took longer waited for an answer that did not come: its patience is 30.
+			// The promise is 5 s, and what took longer waited for an answer that did not come: its
+			// patience is 30.
 			if answered > 20*time.Second {
 				t.Errorf("the answer took %v", answered)
 			}
@@ -224,7 +237,8 @@ func TestChaosDiskFull(t *testing.T) {
 	if _, err := conn.Queue.Stats(ctx, jobs.PoolCPU); err != nil {
 		t.Errorf("the server says nothing any more: %v", err)
 	}
-	// Workers begin on a full disk: results wait for room, and no job is begun so often that it fails.
+	// Workers begin on a full disk: results wait for room, and no job is begun so often that it
+	// fails.
 	for range 2 {
 		c.workers = append(c.workers, nil)
 		c.startWorker(len(c.workers) - 1)

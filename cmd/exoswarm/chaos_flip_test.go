@@ -17,8 +17,9 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// TestChaosBitFlip measures a limit of JetStream: what becomes of acknowledged jobs when a bit of one of three replicas flips while its server
-// is down, and that replica leads afterwards. Nobody promises that nothing is lost (docs/operations.md, "Durability"); what is checked is that a job
+// TestChaosBitFlip measures a limit of JetStream: what becomes of acknowledged jobs when a bit of
+// one of three replicas flips while its server is down, and that replica leads afterwards. Nobody
+// promises that nothing is lost (docs/operations.md, "Durability"); what is checked is that a job
 // is done as it was submitted or not at all, and that the other replicas' jobs are.
 func TestChaosBitFlip(t *testing.T) {
 	testlong.Only(t)
@@ -48,7 +49,10 @@ func flip(t *testing.T, bin string, end syscall.Signal) {
 	batch, ids := make([]jobs.Job, n), make([]string, n)
 	for i := range batch {
 		ids[i] = fmt.Sprint("flip", i)
-		batch[i] = jobs.Job{Version: jobs.Version, ID: ids[i], Pool: jobs.PoolCPU, Kind: "chaos", Spec: json.RawMessage(fmt.Sprintf(`"payload of %s"`, ids[i]))}
+		batch[i] = jobs.Job{
+			Version: jobs.Version, ID: ids[i], Pool: jobs.PoolCPU, Kind: "chaos",
+			Spec: json.RawMessage(fmt.Sprintf(`"payload of %s"`, ids[i])),
+		}
 	}
 	if err := conn.Queue.SubmitBatch(t.Context(), batch); err != nil {
 		t.Fatal(err)
@@ -56,7 +60,8 @@ func flip(t *testing.T, bin string, end syscall.Signal) {
 	load.ack(ids)
 	victim := (c.leader() + 1) % 3
 	c.servers[victim].end(t, end)
-	blocks, err := filepath.Glob(filepath.Join(dirs[victim], "jetstream", "*", "streams", "EXO_JOBS_CPU", "msgs", "*.blk"))
+	blocks, err := filepath.Glob(filepath.Join(dirs[victim], "jetstream", "*", "streams", "EXO_JOBS_CPU", "msgs",
+		"*.blk"))
 	if err != nil || len(blocks) == 0 {
 		t.Fatal(blocks, err)
 	}
@@ -99,13 +104,15 @@ func flip(t *testing.T, bin string, end syscall.Signal) {
 		return s.CachedInfo().Cluster.Leader, all
 	}
 	lead := func(name string) (led bool) {
-		for end := time.Now().Add(90 * time.Second); time.Now().Before(end) && !led; time.Sleep(200 * time.Millisecond) {
+		for end := time.Now().Add(90 * time.Second); time.Now().Before(end) &&
+			!led; time.Sleep(200 * time.Millisecond) {
 			leader, all := current()
 			if led = leader == name; led || !all {
 				continue
 			}
 			// The server's API: the leader steps down in favour of another.
-			if _, err := nc.Request("$JS.API.STREAM.LEADER.STEPDOWN.EXO_JOBS_CPU", fmt.Appendf(nil, `{"placement":{"preferred":%q}}`, name), 5*time.Second); err != nil {
+			if _, err := nc.Request("$JS.API.STREAM.LEADER.STEPDOWN.EXO_JOBS_CPU",
+				fmt.Appendf(nil, `{"placement":{"preferred":%q}}`, name), 5*time.Second); err != nil {
 				t.Log("step down:", err)
 			}
 		}
@@ -116,7 +123,8 @@ func flip(t *testing.T, bin string, end syscall.Signal) {
 		c.workers = append(c.workers, nil)
 		c.startWorker(len(c.workers) - 1)
 	}
-	// A damaged job is not handed out while its replica leads, and stays in the queue; it is when a sound one leads.
+	// A damaged job is not handed out while its replica leads, and stays in the queue; it is when a
+	// sound one leads.
 	drained := func(patience time.Duration) bool {
 		for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
 			if st, err := conn.Queue.Stats(t.Context(), jobs.PoolCPU); err == nil && st.Jobs == 0 {
@@ -130,7 +138,8 @@ func flip(t *testing.T, bin string, end syscall.Signal) {
 		lead(c.names[(victim+1)%3])
 	}
 	lost := load.lost(t, conn)
-	t.Logf("bit flip in one of three replicas: its server was ended by %v, it led afterwards %v; jobs stuck until another led %v, lost %d of %d", end, led, stuck, lost, n)
+	t.Logf("bit flip in one of three replicas: its server was ended by %v, it led afterwards %v; jobs stuck until "+
+		"another led %v, lost %d of %d", end, led, stuck, lost, n)
 	if lost > n/2 {
 		t.Errorf("lost %d of %d jobs by one bit", lost, n)
 	}

@@ -15,7 +15,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 )
 
-// TestChaosGraphs: jobs that wait for others are all done, each after its parents, though workers and the server are killed while they flow.
+// TestChaosGraphs: jobs that wait for others are all done, each after its parents, though workers
+// and the server are killed while they flow.
 func TestChaosGraphs(t *testing.T) {
 	testlong.Only(t)
 	if testing.Short() {
@@ -59,7 +60,8 @@ func TestChaosGraphs(t *testing.T) {
 			}
 		})
 	}
-	// A fault comes when some graphs more have been submitted and some results are there, so that it finds work at every stage.
+	// A fault comes when some graphs more have been submitted and some results are there, so that
+	// it finds work at every stage.
 	some := func(n int) {
 		t.Helper()
 		for {
@@ -113,7 +115,10 @@ func TestChaosGraphs(t *testing.T) {
 // diamond is a job, three that wait for it, and one that waits for those.
 func diamond(name string) []jobs.Job {
 	one := func(id string, after ...string) jobs.Job {
-		return jobs.Job{Version: jobs.Version, ID: name + id, Pool: jobs.PoolCPU, Kind: "chaos", Spec: json.RawMessage("1"), After: after}
+		return jobs.Job{
+			Version: jobs.Version, ID: name + id, Pool: jobs.PoolCPU, Kind: "chaos",
+			Spec: json.RawMessage("1"), After: after,
+		}
 	}
 	return []jobs.Job{
 		one("a"), one("b", name+"a"), one("c", name+"a"), one("d", name+"a"),

@@ -36,8 +36,9 @@ func resident(t *testing.T, p *process) int64 {
 	return 0
 }
 
-// TestChaosOverload: callers that submit twice what the workers do are refused, with the reason, when the queue is full; what was accepted
-// is done, and neither the server nor the workers grow with it.
+// TestChaosOverload: callers that submit twice what the workers do are refused, with the reason,
+// when the queue is full; what was accepted is done, and neither the server nor the workers grow
+// with it.
 func TestChaosOverload(t *testing.T) {
 	testlong.Only(t)
 	if testing.Short() {
@@ -104,7 +105,10 @@ func TestChaosOverload(t *testing.T) {
 		mu.Lock()
 		for i := range batch {
 			ids[i] = fmt.Sprintf("o-%d-%d", n, i)
-			batch[i] = jobs.Job{Version: jobs.Version, ID: ids[i], Pool: jobs.PoolCPU, Kind: "chaos", Spec: json.RawMessage("1")}
+			batch[i] = jobs.Job{
+				Version: jobs.Version, ID: ids[i], Pool: jobs.PoolCPU, Kind: "chaos",
+				Spec: json.RawMessage("1"),
+			}
 			submitted[ids[i]] = time.Now()
 		}
 		mu.Unlock()
@@ -138,8 +142,10 @@ func TestChaosOverload(t *testing.T) {
 	mu.Lock()
 	defer mu.Unlock()
 	slices.Sort(took)
-	t.Logf("overload: accepted %d, refused %d batches, lost 0; from submission to result p50 %v, p99 %v; memory of server and workers %d MiB, then %d",
-		len(load.acked), refused, took[len(took)/2].Round(time.Millisecond), took[len(took)*99/100].Round(time.Millisecond), memory[0]>>20, memory[1]>>20)
+	t.Logf("overload: accepted %d, refused %d batches, lost 0; from submission to result p50 %v, p99 %v; memory of "+
+		"server and workers %d MiB, then %d",
+		len(load.acked), refused, took[len(took)/2].Round(time.Millisecond),
+		took[len(took)*99/100].Round(time.Millisecond), memory[0]>>20, memory[1]>>20)
 	// What results take of the server's memory belongs to their number, and is some 100 bytes each.
 	if grown := memory[1] - memory[0]; grown > 64<<20+1024*int64(total) {
 		t.Errorf("memory grew by %d MiB", grown>>20)

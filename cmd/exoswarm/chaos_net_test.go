@@ -13,13 +13,15 @@ import (
 	"github.com/exoswarm/exoswarm/internal/testlong"
 )
 
-// chaosNetEnv is set in the process that runs within the namespaces of TestChaosPartition: what their names begin with.
+// chaosNetEnv is set in the process that runs within the namespaces of TestChaosPartition: what
+// their names begin with.
 const chaosNetEnv = "EXOSWARM_CHAOS_NET"
 
 const chaosToken = "partitioned"
 
-// TestChaosPartition: a leader that is cut off from everybody for 15 seconds loses no acknowledged job. Servers, workers and this test are in
-// network namespaces of their own, on a bridge; a cut takes a server's link down.
+// TestChaosPartition: a leader that is cut off from everybody for 15 seconds loses no acknowledged
+// job. Servers, workers and this test are in network namespaces of their own, on a bridge; a cut
+// takes a server's link down.
 func TestChaosPartition(t *testing.T) {
 	testlong.Only(t)
 	if testing.Short() {
@@ -68,8 +70,13 @@ func TestChaosPartition(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	inside := osexec.CommandContext(t.Context(), "ip", append([]string{"netns", "exec", hub, self, "-test.v", "-test.run", "^TestChaosPartition$", "-test.timeout", "20m"},
-		fmt.Sprint("-chaos.faults=", *chaosFaults), fmt.Sprint("-chaos.rate=", *chaosRate), fmt.Sprint("-chaos.seed=", *chaosSeed), "-chaos.all")...)
+	inside := osexec.CommandContext(t.Context(), "ip",
+		append([]string{
+			"netns", "exec", hub, self, "-test.v", "-test.run", "^TestChaosPartition$", "-test.timeout",
+			"20m",
+		},
+			fmt.Sprint("-chaos.faults=", *chaosFaults), fmt.Sprint("-chaos.rate=", *chaosRate),
+			fmt.Sprint("-chaos.seed=", *chaosSeed), "-chaos.all")...)
 	inside.Env = append(os.Environ(), chaosNetEnv+"="+prefix)
 	out, err := inside.CombinedOutput()
 	t.Logf("%s", out)

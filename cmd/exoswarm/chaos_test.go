@@ -29,9 +29,10 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 )
 
-// The fault runs: three server processes with three replicas of every stream and an fsync for every acknowledgement, two worker
-// processes, submitters in this process, and faults while jobs flow. What is checked is what no fault may change: every
-// job whose submission was acknowledged has a result. The times are printed, not checked: they belong to the machine.
+// The fault runs: three server processes with three replicas of every stream and an fsync for every
+// acknowledgement, two worker processes, submitters in this process, and faults while jobs flow.
+// What is checked is what no fault may change: every job whose submission was acknowledged has a
+// result. The times are printed, not checked: they belong to the machine.
 var (
 	chaosFaults = flag.Int("chaos.faults", 1, "faults of each kind")
 	chaosRate   = flag.Int("chaos.rate", 200, "jobs a second")
@@ -83,7 +84,8 @@ func chaosWorker() int {
 	return 0
 }
 
-// earlyWorker does what a worker must not: it acknowledges before the result is there. It is the negative control.
+// earlyWorker does what a worker must not: it acknowledges before the result is there. It is the
+// negative control.
 func earlyWorker(ctx context.Context, urls string) error {
 	nc, err := nats.Connect(urls)
 	if err != nil {
@@ -142,7 +144,8 @@ type chaosOptions struct {
 	args             []string // of every server, behind the common ones
 	// dir is the data folder of a server; nil for one of the test.
 	dir func(server int) string
-	// hosts are where the servers listen, and within what is how a command is run there; without them it is loopback. They log in with token.
+	// hosts are where the servers listen, and within what is how a command is run there; without
+	// them it is loopback. They log in with token.
 	hosts  []string
 	within func(server int) []string
 	token  string
@@ -178,7 +181,10 @@ func startChaos(t *testing.T, bin string, o chaosOptions) *chaosCluster {
 		} else {
 			dir = t.TempDir()
 		}
-		args := []string{filepath.Join(bin, "exoswarm"), "nats", "--name", name, "--host", host(i), "--port", fmt.Sprint(ports[2*i]), "--data-dir", dir}
+		args := []string{
+			filepath.Join(bin, "exoswarm"), "nats", "--name", name, "--host", host(i), "--port",
+			fmt.Sprint(ports[2*i]), "--data-dir", dir,
+		}
 		if o.servers > 1 {
 			args = append(args, "--cluster-port", fmt.Sprint(ports[2*i+1]))
 		}
@@ -222,12 +228,16 @@ func (c *chaosCluster) startWorker(i int) {
 		c.t.Fatal(err)
 	}
 	// env is a program everywhere, and keeps startProcess as it is.
-	c.workers[i], _ = startProcess(c.t, "worker is ready", "env", chaosWorkerEnv+"="+c.urls, chaosModeEnv+"="+c.mode, self)
+	c.workers[i], _ = startProcess(c.t, "worker is ready", "env", chaosWorkerEnv+"="+c.urls, chaosModeEnv+"="+c.mode,
+		self)
 }
 
 func (c *chaosCluster) connect() *natsq.Conn {
 	c.t.Helper()
-	conn, err := natsq.Connect(c.t.Context(), natsconn.Options{URL: c.urls, Name: "chaos", Replicas: len(c.servers), Lease: chaosLease, Patience: time.Minute})
+	conn, err := natsq.Connect(c.t.Context(), natsconn.Options{
+		URL: c.urls, Name: "chaos", Replicas: len(c.servers),
+		Lease: chaosLease, Patience: time.Minute,
+	})
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -270,7 +280,8 @@ type flow struct {
 	forgets    bool  // the servers may lose whole streams, which ends the submission
 }
 
-// pulse is when something last happened, and the longest time in which it did not; gaps are those times of the faults that are over.
+// pulse is when something last happened, and the longest time in which it did not; gaps are those
+// times of the faults that are over.
 type pulse struct {
 	last time.Time
 	gap  time.Duration
@@ -286,7 +297,8 @@ func (p *pulse) over() {
 // String is the longest gap, the first fault's and the median.
 func (p *pulse) String() string {
 	sorted := slices.Sorted(slices.Values(p.gaps))
-	return fmt.Sprintf("%.1f s (first %.1f, median %.1f)", sorted[len(sorted)-1].Seconds(), p.gaps[0].Seconds(), sorted[len(sorted)/2].Seconds())
+	return fmt.Sprintf("%.1f s (first %.1f, median %.1f)", sorted[len(sorted)-1].Seconds(), p.gaps[0].Seconds(),
+		sorted[len(sorted)/2].Seconds())
 }
 
 func (p *pulse) beat() {
@@ -310,7 +322,8 @@ func (f *flow) done() {
 	f.ends.beat()
 }
 
-// recovered waits until jobs were acknowledged and done after a moment, so that a gap is that of one fault and not of several in a row.
+// recovered waits until jobs were acknowledged and done after a moment, so that a gap is that of
+// one fault and not of several in a row.
 func (f *flow) recovered(t *testing.T, since time.Time) {
 	t.Helper()
 	for end := time.Now().Add(2 * time.Minute); ; time.Sleep(20 * time.Millisecond) {
@@ -330,10 +343,12 @@ func (f *flow) recovered(t *testing.T, since time.Time) {
 	}
 }
 
-// watch counts the results as they come. Its connection must not be the one that notices a stopped server last.
+// watch counts the results as they come. Its connection must not be the one that notices a stopped
+// server last.
 func (f *flow) watch(t *testing.T, urls string) *nats.Conn {
 	t.Helper()
-	nc, err := nats.Connect(urls, nats.MaxReconnects(-1), nats.ReconnectWait(100*time.Millisecond), nats.PingInterval(time.Second), nats.MaxPingsOutstanding(2))
+	nc, err := nats.Connect(urls, nats.MaxReconnects(-1), nats.ReconnectWait(100*time.Millisecond),
+		nats.PingInterval(time.Second), nats.MaxPingsOutstanding(2))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -343,8 +358,8 @@ func (f *flow) watch(t *testing.T, urls string) *nats.Conn {
 	return nc
 }
 
-// submit submits batches at the rate until ctx ends. A batch whose fate is unknown is submitted again under its ids until the
-// queue has taken it or says that it has it.
+// submit submits batches at the rate until ctx ends. A batch whose fate is unknown is submitted
+// again under its ids until the queue has taken it or says that it has it.
 func (f *flow) submit(ctx context.Context, t *testing.T, c *natsq.Conn, who int, rate float64) {
 	const size = 10
 	pace := time.NewTicker(time.Duration(size / rate * float64(time.Second)))
@@ -358,7 +373,10 @@ func (f *flow) submit(ctx context.Context, t *testing.T, c *natsq.Conn, who int,
 		batch, ids := make([]jobs.Job, size), make([]string, size)
 		for i := range batch {
 			ids[i] = fmt.Sprintf("c%d-%d-%d", who, n, i)
-			batch[i] = jobs.Job{Version: jobs.Version, ID: ids[i], Pool: jobs.PoolCPU, Kind: "chaos", Spec: json.RawMessage("1"), Submitted: time.Now()}
+			batch[i] = jobs.Job{
+				Version: jobs.Version, ID: ids[i], Pool: jobs.PoolCPU, Kind: "chaos",
+				Spec: json.RawMessage("1"), Submitted: time.Now(),
+			}
 		}
 		for {
 			err := c.Queue.SubmitBatch(context.WithoutCancel(ctx), batch)
@@ -496,7 +514,8 @@ func (c *chaosCluster) run(t *testing.T, f fault) {
 	}
 	r := rand.New(rand.NewPCG(*chaosSeed, 0))
 	for range *chaosFaults {
-		time.Sleep(2*time.Second + time.Duration(r.Int64N(int64(time.Second)))) // the faults come at any moment of the load: their subject
+		// the faults come at any moment of the load: their subject
+		time.Sleep(2*time.Second + time.Duration(r.Int64N(int64(time.Second))))
 		f.fn(c, r)
 		load.recovered(t, time.Now())
 	}
@@ -509,7 +528,8 @@ func (c *chaosCluster) run(t *testing.T, f fault) {
 		w.end(t, syscall.SIGTERM)
 		zombies += strings.Count(c.workers[i].log.String(), "result refused")
 	}
-	t.Logf("%-32s faults %d  acknowledged %d  resubmitted %d  lost %d  results refused %d  longest gap of submissions %v, of results %v",
+	t.Logf("%-32s faults %d  acknowledged %d  resubmitted %d  lost %d  results refused %d  longest gap of "+
+		"submissions %v, of results %v",
 		f.name, *chaosFaults, len(load.acked), load.uncertain, lost, zombies, &load.acks, &load.ends)
 	if lost > 0 {
 		t.Errorf("%d of %d acknowledged jobs have no result", lost, len(load.acked))
@@ -522,7 +542,8 @@ func (c *chaosCluster) run(t *testing.T, f fault) {
 	}
 }
 
-// TestChaosControl: the check of TestChaos finds the jobs that a worker loses which acknowledges too early.
+// TestChaosControl: the check of TestChaos finds the jobs that a worker loses which acknowledges
+// too early.
 func TestChaosControl(t *testing.T) {
 	testlong.Only(t)
 	if testing.Short() {
@@ -547,7 +568,8 @@ func TestChaosControl(t *testing.T) {
 	c.mode = ""
 	c.startWorker(0)
 	if lost := load.lost(t, conn); lost == 0 {
-		t.Errorf("a worker that acknowledges before the result is there lost none of %d jobs: the check sees nothing", len(load.acked))
+		t.Errorf("a worker that acknowledges before the result is there lost none of %d jobs: the check sees nothing",
+			len(load.acked))
 	} else {
 		t.Logf("the check found %d of %d jobs that were lost", lost, len(load.acked))
 	}

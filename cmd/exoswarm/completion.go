@@ -16,7 +16,8 @@ import (
 // completionTime is how long a completion may ask the cluster. A shell waits for it.
 const completionTime = time.Second
 
-// completeNames has commands that take the name of a swarm or the id of a job complete it, where a cluster answers at once.
+// completeNames has commands that take the name of a swarm or the id of a job complete it, where a
+// cluster answers at once.
 func completeNames(root *cobra.Command) {
 	names := func(path []string, list func(ctx context.Context, c *natsq.Conn) []string) {
 		cmd, _, err := root.Find(path)

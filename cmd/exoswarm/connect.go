@@ -60,7 +60,8 @@ type link interface {
 	Close()
 }
 
-// closeAfter is how long a command that was interrupted may still use its connection. Some calls of the client end with it only.
+// closeAfter is how long a command that was interrupted may still use its connection. Some calls of
+// the client end with it only.
 const closeAfter = 2 * time.Second
 
 // attached returns ctx, ended also by the loss of the server.
@@ -120,7 +121,8 @@ func within(cmd *cobra.Command, l link, fn func() error) error {
 
 // submitter is what those need who submit jobs and follow them.
 type submitter interface {
-	// Submit and SubmitBatch return the ids that the jobs have, which may not be those that they were given.
+	// Submit and SubmitBatch return the ids that the jobs have, which may not be those that they
+	// were given.
 	Submit(ctx context.Context, j jobs.Job) (id string, err error)
 	SubmitBatch(ctx context.Context, batch []jobs.Job) (ids []string, err error)
 	resultReader
@@ -130,7 +132,8 @@ type submitter interface {
 	Watch(ctx context.Context, id string, fn func(json.RawMessage)) (jobs.Result, error)
 	// List calls fn with the jobs of a pool that are not over until fn returns false.
 	List(ctx context.Context, p jobs.Pool, fn func(queue.ListedJob) bool) error
-	// Results calls fn with the results of jobs that are over, newest first, until fn returns false.
+	// Results calls fn with the results of jobs that are over, newest first, until fn returns
+	// false.
 	Results(ctx context.Context, fn func(jobs.Result) bool) error
 	logReader
 	Cancel(ctx context.Context, id string, finish bool) error
@@ -214,12 +217,14 @@ func (d direct) Watch(ctx context.Context, id string, fn func(json.RawMessage)) 
 func (d direct) Retry(ctx context.Context, id string) error {
 	n, err := redrive(ctx, d.conn, jobs.DeadFilter{ID: id})
 	if err == nil && n == 0 {
-		err = fmt.Errorf("job %s has no dead letter: only a job that failed for good can be tried again: %w", id, jobs.ErrNotFound)
+		err = fmt.Errorf("job %s has no dead letter: only a job that failed for good can be tried again: %w", id,
+			jobs.ErrNotFound)
 	}
 	return err
 }
 
-// submitting is connected for a function that a tenant's login will do for, which reaches the queue through the agents only.
+// submitting is connected for a function that a tenant's login will do for, which reaches the queue
+// through the agents only.
 func submitting(fn func(cmd *cobra.Command, args []string, c submitter) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		tracing, err := newTracing(cmd)

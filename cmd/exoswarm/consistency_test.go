@@ -10,8 +10,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
-// TestConsistencyOfSwarms: a run whose logs are fast decides as any. A run and a swarm with more replicas than there are servers are refused with what
-// to do, and leave nothing.
+// TestConsistencyOfSwarms: a run whose logs are fast decides as any. A run and a swarm with more
+// replicas than there are servers are refused with what to do, and leave nothing.
 func TestConsistencyOfSwarms(t *testing.T) {
 	dir := t.TempDir()
 	input := write(t, filepath.Join(dir, "in", "a.csv"), series(1, 700))
@@ -32,7 +32,8 @@ func TestConsistencyOfSwarms(t *testing.T) {
 	if code, got, stderr := run("durability: fast\n"); code != 0 || got != want {
 		t.Errorf("fast: exit %d, the same: %v: %s", code, got == want, stderr)
 	}
-	if code, got, stderr := run("replicas: 3\n"); code != 2 || got != "" || !strings.Contains(stderr, "3 replicas: the NATS server has not as many servers for streams") {
+	if code, got, stderr := run("replicas: 3\n"); code != 2 || got != "" || !strings.Contains(stderr, "3 replicas: "+
+		"the NATS server has not as many servers for streams") {
 		t.Errorf("three replicas: exit %d: %s", code, stderr)
 	}
 	if code, _, stderr := run("replicas: 4\n"); code != 2 || !strings.Contains(stderr, "replicas 4: use 1, 3 or 5") {
@@ -43,11 +44,14 @@ func TestConsistencyOfSwarms(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	spec := write(t, filepath.Join(dir, "lasting.yaml"), fmt.Sprintf("name: x\naddressed: agent\nagents: %d\nagents_per_group: 10\nreplicas: 5\nfeatures: [a]\nvote: {candidates: [x, y]}\n", 100))
-	if code, out, errs := exec(t.Context(), t, "swarm", "create", "-f", spec, "--nats", s.URL()); code != 2 || !strings.Contains(errs, "5 replicas: the NATS server has not as many servers for streams") {
+	spec := write(t, filepath.Join(dir, "lasting.yaml"), fmt.Sprintf("name: x\naddressed: agent\nagents: %d\n"+
+		"agents_per_group: 10\nreplicas: 5\nfeatures: [a]\nvote: {candidates: [x, y]}\n", 100))
+	if code, out, errs := exec(t.Context(), t, "swarm", "create", "-f", spec, "--nats", s.URL()); code != 2 ||
+		!strings.Contains(errs, "5 replicas: the NATS server has not as many servers for streams") {
 		t.Errorf("swarm create: exit %d\n%s%s", code, out, errs)
 	}
-	if code, out, errs := exec(t.Context(), t, "swarm", "list", "-o", "json", "--nats", s.URL()); code != 0 || strings.Contains(out, `"x"`) {
+	if code, out, errs := exec(t.Context(), t, "swarm", "list", "-o", "json", "--nats", s.URL()); code != 0 ||
+		strings.Contains(out, `"x"`) {
 		t.Errorf("swarm list: exit %d\n%s%s", code, out, errs)
 	}
 }

@@ -15,8 +15,9 @@ func cronCommand() *cobra.Command {
 	add := &cobra.Command{
 		Use:   `add NAME --cron "MINUTE HOUR DAY MONTH WEEKDAY" --kind KIND`,
 		Short: "Have a job submitted at each of some times, once in the whole cluster",
-		Long: `Add a schedule. At each of its times one job is submitted, by whichever agent comes first; its id is the name and the time, as in
-nightly-20260131T0200Z. A time that no agent has seen within 30 seconds is missed, and skipped unless --missed says otherwise.`,
+		Long: `Add a schedule. At each of its times one job is submitted, by whichever agent comes
+first; its id is the name and the time, as in nightly-20260131T0200Z. A time that no agent has seen
+within 30 seconds is missed, and skipped unless --missed says otherwise.`,
 		Args: cobra.ExactArgs(1),
 		RunE: submitting(cronAdd),
 	}
@@ -32,17 +33,24 @@ nightly-20260131T0200Z. A time that no agent has seen within 30 seconds is misse
 	f.String("tenant", jobs.DefaultTenant, "whose share it uses")
 	f.Int("max-attempts", jobs.Attempts, "how often a run may be tried, 1 to 100")
 	f.Duration("result-ttl", 24*time.Hour, "how long the result of a run is kept, 1 s to 168 h")
-	list := &cobra.Command{Use: "list", Short: "List the schedules and when they come next", Args: cobra.NoArgs, RunE: submitting(cronList)}
+	list := &cobra.Command{
+		Use: "list", Short: "List the schedules and when they come next", Args: cobra.NoArgs,
+		RunE: submitting(cronList),
+	}
 	one := func(use, short string, fn func(cmd *cobra.Command, c submitter, name string) error) *cobra.Command {
-		return &cobra.Command{Use: use + " NAME", Short: short, Args: cobra.ExactArgs(1), RunE: submitting(func(cmd *cobra.Command, args []string, c submitter) error {
-			return fn(cmd, c, args[0])
-		})}
+		return &cobra.Command{
+			Use: use + " NAME", Short: short, Args: cobra.ExactArgs(1),
+			RunE: submitting(func(cmd *cobra.Command, args []string, c submitter) error {
+				return fn(cmd, c, args[0])
+			}),
+		}
 	}
 	all := []*cobra.Command{
 		add, list,
-		one("remove", "End a schedule; jobs that it has submitted go on", func(cmd *cobra.Command, c submitter, name string) error {
-			return c.RemoveSchedule(cmd.Context(), name)
-		}),
+		one("remove", "End a schedule; jobs that it has submitted go on",
+			func(cmd *cobra.Command, c submitter, name string) error {
+				return c.RemoveSchedule(cmd.Context(), name)
+			}),
 		one("pause", "Have a schedule submit nothing", func(cmd *cobra.Command, c submitter, name string) error {
 			return c.PauseSchedule(cmd.Context(), name, true)
 		}),
@@ -60,8 +68,14 @@ nightly-20260131T0200Z. A time that no agent has seen within 30 seconds is misse
 func cronAdd(cmd *cobra.Command, args []string, c submitter) error {
 	f := cmd.Flags()
 	text := func(name string) string { v, _ := f.GetString(name); return v }
-	s := jobs.Schedule{Version: jobs.Version, Name: args[0], Cron: text("cron"), Zone: text("zone"), Missed: jobs.MissedPolicy(text("missed"))}
-	s.Job = jobs.Job{Pool: jobs.Pool(text("pool")), Kind: text("kind"), Lane: jobs.Lane(text("lane")), Tenant: text("tenant")}
+	s := jobs.Schedule{
+		Version: jobs.Version, Name: args[0], Cron: text("cron"), Zone: text("zone"),
+		Missed: jobs.MissedPolicy(text("missed")),
+	}
+	s.Job = jobs.Job{
+		Pool: jobs.Pool(text("pool")), Kind: text("kind"), Lane: jobs.Lane(text("lane")),
+		Tenant: text("tenant"),
+	}
 	s.Job.MaxAttempts, _ = f.GetInt("max-attempts")
 	ttl, _ := f.GetDuration("result-ttl")
 	s.Job.ResultTTL = int(ttl.Seconds())
@@ -96,7 +110,8 @@ func cronList(cmd *cobra.Command, _ []string, c submitter) error {
 	if err != nil {
 		return err
 	}
-	p, err := newPrinter(cmd.OutOrStdout(), cmd.Flags(), "SCHEDULE", "CRON", "ZONE", "POOL", "KIND", "MISSED", "NEXT", "LAST")
+	p, err := newPrinter(cmd.OutOrStdout(), cmd.Flags(), "SCHEDULE", "CRON", "ZONE", "POOL", "KIND", "MISSED", "NEXT",
+		"LAST")
 	if err != nil {
 		return err
 	}
@@ -111,7 +126,8 @@ func cronList(cmd *cobra.Command, _ []string, c submitter) error {
 		if s.Error != "" {
 			none = s.Error
 		}
-		if err := p.item(s, s.Name, s.Cron, s.Zone, s.Job.Pool, s.Job.Kind, s.Missed, at(s.Next, none), at(s.Last, "never")); err != nil {
+		if err := p.item(s, s.Name, s.Cron, s.Zone, s.Job.Pool, s.Job.Kind, s.Missed, at(s.Next, none),
+			at(s.Last, "never")); err != nil {
 			return err
 		}
 	}

@@ -18,8 +18,8 @@ import (
 	"github.com/exoswarm/exoswarm/internal/command"
 )
 
-// destination is where a run writes. Decisions and rejects are collected in files first; those for a stream are in a temporary
-// folder, and deliver writes them out.
+// destination is where a run writes. Decisions and rejects are collected in files first; those for
+// a stream are in a temporary folder, and deliver writes them out.
 type destination struct {
 	output, rejects, report place
 	format                  rows.Format
@@ -33,7 +33,8 @@ type destination struct {
 	begun                   time.Time
 }
 
-// newDestination checks, before any work, that everything can be written. The caller closes the result.
+// newDestination checks, before any work, that everything can be written. The caller closes the
+// result.
 func newDestination(output, rejects, page string) (d *destination, err error) {
 	d = &destination{begun: time.Now()}
 	if d.output, err = newPlace("--output", output); err != nil {
@@ -55,7 +56,8 @@ func newDestination(output, rejects, page string) (d *destination, err error) {
 	}
 	if d.hasReport = page != ""; d.hasReport {
 		if d.format != "ndjson" {
-			return nil, command.Usage("--report: it is made from decisions in plain NDJSON: name an --output that ends with .ndjson")
+			return nil, command.Usage("--report: it is made from decisions in plain NDJSON: name an --output that " +
+				"ends with .ndjson")
 		}
 		if d.report, err = newPlace("--report", page); err != nil {
 			return nil, err
@@ -79,8 +81,8 @@ func newDestination(output, rejects, page string) (d *destination, err error) {
 	return d, nil
 }
 
-// rejectsOf is where the rejects of an output go unless the user says otherwise: beside it, under a name that the outputs of
-// other runs do not have.
+// rejectsOf is where the rejects of an output go unless the user says otherwise: beside it, under a
+// name that the outputs of other runs do not have.
 func rejectsOf(output string) string {
 	base := filepath.Base(output)
 	if stem, ok := rows.CutFormat(base); ok {
@@ -135,7 +137,8 @@ func (d *destination) wrote() bool {
 // streams reports whether decisions can be written as they are made.
 func (d *destination) streams() bool { return d.output.stream() && d.format == "ndjson" }
 
-// goLive has rows written as they come. closed is called when their reader has gone away. ctx bounds the wait for the reader of a FIFO.
+// goLive has rows written as they come. closed is called when their reader has gone away. ctx
+// bounds the wait for the reader of a FIFO.
 func (d *destination) goLive(ctx context.Context, stdout io.Writer, closed func()) {
 	if !d.output.stdout() {
 		d.flow = &streamFile{open: func() (*os.File, error) { return openStream(ctx, d.output.name) }}
@@ -144,7 +147,8 @@ func (d *destination) goLive(ctx context.Context, stdout io.Writer, closed func(
 	d.live = newLive(stdout, closed)
 }
 
-// streamFile is a FIFO or device that is opened by the first write, and open until the run ends: its reader sees one file.
+// streamFile is a FIFO or device that is opened by the first write, and open until the run ends:
+// its reader sees one file.
 type streamFile struct {
 	open func() (*os.File, error)
 	file *os.File
@@ -169,7 +173,9 @@ func (f *streamFile) close() error {
 }
 
 // deliver writes the report, and what goes to streams.
-func (d *destination) deliver(ctx context.Context, stdout io.Writer, h report.Header, series []cpuagents.SeriesSummary) error {
+func (d *destination) deliver(ctx context.Context, stdout io.Writer, h report.Header,
+	series []cpuagents.SeriesSummary,
+) error {
 	if d.hasReport {
 		err := d.report.fill(ctx, stdout, func(w io.Writer) error {
 			decisions, err := os.Open(d.decisions)

@@ -15,11 +15,23 @@ import (
 )
 
 func dlqCommand() *cobra.Command {
-	list := &cobra.Command{Use: "list", Short: "List dead letters, oldest first", Args: cobra.NoArgs, RunE: connected(dlqList)}
+	list := &cobra.Command{
+		Use: "list", Short: "List dead letters, oldest first", Args: cobra.NoArgs,
+		RunE: connected(dlqList),
+	}
 	list.Flags().Int("limit", 100, "most letters to list; 0 for all")
-	show := &cobra.Command{Use: "show ID", Short: "Show one with the message that it holds", Args: cobra.ExactArgs(1), RunE: connected(dlqShow)}
-	again := &cobra.Command{Use: "redrive [ID]", Short: "Queue the jobs of dead letters again, under their ids", Args: cobra.MaximumNArgs(1), RunE: connected(dlqRedrive)}
-	purge := &cobra.Command{Use: "purge [ID]", Short: "Remove dead letters for good", Args: cobra.MaximumNArgs(1), RunE: connected(dlqPurge)}
+	show := &cobra.Command{
+		Use: "show ID", Short: "Show one with the message that it holds", Args: cobra.ExactArgs(1),
+		RunE: connected(dlqShow),
+	}
+	again := &cobra.Command{
+		Use: "redrive [ID]", Short: "Queue the jobs of dead letters again, under their ids",
+		Args: cobra.MaximumNArgs(1), RunE: connected(dlqRedrive),
+	}
+	purge := &cobra.Command{
+		Use: "purge [ID]", Short: "Remove dead letters for good", Args: cobra.MaximumNArgs(1),
+		RunE: connected(dlqPurge),
+	}
 	all := []*cobra.Command{list, show, again, purge}
 	for _, c := range all {
 		natsFlag(c.Flags())
@@ -58,13 +70,15 @@ func chosen(cmd *cobra.Command, args []string) (jobs.DeadFilter, error) {
 
 func dlqList(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 	limit, _ := cmd.Flags().GetInt("limit")
-	p, err := newPrinter(cmd.OutOrStdout(), cmd.Flags(), "JOB", "POOL", "KIND", "TENANT", "DIED", "ATTEMPTS", "CODE", "REASON")
+	p, err := newPrinter(cmd.OutOrStdout(), cmd.Flags(), "JOB", "POOL", "KIND", "TENANT", "DIED", "ATTEMPTS", "CODE",
+		"REASON")
 	if err != nil {
 		return err
 	}
 	var perr error
 	err = c.Queue.DeadLetters(cmd.Context(), deadFilter(cmd.Flags(), args), func(d jobs.DeadLetter) bool {
-		perr = p.item(d, d.ID, d.Pool, d.Kind, d.Tenant, d.Died.Format(time.RFC3339), d.Attempts, d.Reason.Code, d.Reason.Message)
+		perr = p.item(d, d.ID, d.Pool, d.Kind, d.Tenant, d.Died.Format(time.RFC3339), d.Attempts, d.Reason.Code,
+			d.Reason.Message)
 		return perr == nil && (limit == 0 || p.n < limit)
 	})
 	return errors.Join(err, perr, p.end())
@@ -89,12 +103,14 @@ func dlqShow(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 	return nil
 }
 
-// redrive queues the jobs of the chosen letters anew. One that cannot be is said, and the others go on.
+// redrive queues the jobs of the chosen letters anew. One that cannot be is said, and the others go
+// on.
 func redrive(ctx context.Context, c *natsq.Conn, f jobs.DeadFilter) (n int, err error) {
 	var errs []error
 	const most = 20 // complaints
 	refused := 0
-	// A job that fails at once becomes a new letter behind those there are; they end the walk, not that one.
+	// A job that fails at once becomes a new letter behind those there are; they end the walk, not
+	// that one.
 	var last uint64
 	if err := c.Queue.DeadLetters(ctx, f, func(d jobs.DeadLetter) bool { last = d.Seq; return true }); err != nil {
 		return 0, err

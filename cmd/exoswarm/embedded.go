@@ -28,8 +28,9 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
-// embedded is a whole cluster in this process: a NATS server with its streams on disk, a GPU agent and a CPU agent, each
-// with a connection of its own, as they would have from processes of their own.
+// embedded is a whole cluster in this process: a NATS server with its streams on disk, a GPU agent
+// and a CPU agent, each with a connection of its own, as they would have from processes of their
+// own.
 type embedded struct {
 	conn    *natsq.Conn // the submitter's
 	conns   []*natsq.Conn
@@ -92,7 +93,10 @@ func startEmbedded(ctx context.Context, o embeddedOptions) (e *embedded, err err
 	if err != nil {
 		return e, err
 	}
-	dev, err := host.Open(host.Options{MemoryLimit: total / 2, Logger: o.log, Requested: "host", Reason: "a run in one process"})
+	dev, err := host.Open(host.Options{
+		MemoryLimit: total / 2, Logger: o.log, Requested: "host",
+		Reason: "a run in one process",
+	})
 	if err != nil {
 		return e, err
 	}
@@ -120,7 +124,10 @@ func startEmbedded(ctx context.Context, o embeddedOptions) (e *embedded, err err
 		return e, command.Usage("--secrets: %v", err)
 	}
 	e.onClose(secrets.Close)
-	streamer, err := cpuagents.New(cpuagents.Options{Queue: cpuConn.StreamJobs(), Files: files, Logger: o.log, Egress: guard, Secrets: secrets})
+	streamer, err := cpuagents.New(cpuagents.Options{
+		Queue: cpuConn.StreamJobs(), Files: files, Logger: o.log,
+		Egress: guard, Secrets: secrets,
+	})
 	if err != nil {
 		return e, err
 	}
@@ -138,7 +145,8 @@ func startEmbedded(ctx context.Context, o embeddedOptions) (e *embedded, err err
 // leastEmbedded is the least memory of a process with all agents in it, in bytes.
 const leastEmbedded = 512 << 20
 
-// embeddedMemory limits the heap, and returns the bytes that the process may use and the part of its sources. Half of the bytes are the device's.
+// embeddedMemory limits the heap, and returns the bytes that the process may use and the part of
+// its sources. Half of the bytes are the device's.
 func embeddedMemory(log *slog.Logger) (int64, *inputmem.Memory, error) {
 	l, err := memory.Detect(os.DirFS("/"))
 	if err != nil { // of another system
@@ -153,7 +161,8 @@ func embeddedMemory(log *slog.Logger) (int64, *inputmem.Memory, error) {
 	return total, inputs, err
 }
 
-// alone makes a handler of the only agent there is: what it cannot do now, no other agent can do, so the job fails with the reason.
+// alone makes a handler of the only agent there is: what it cannot do now, no other agent can do,
+// so the job fails with the reason.
 func alone(h jobs.Handler) jobs.Handler {
 	return func(ctx context.Context, job jobs.Job, progress func(any)) (any, error) {
 		out, err := h(ctx, job, progress)
@@ -170,8 +179,9 @@ func drain(fn func(context.Context) error) error {
 	return fn(ctx)
 }
 
-// workDir makes the folder for streams and temporary files, empty. In a folder that the user named, it is a sub-folder that
-// one process at a time holds by a lock; what an earlier process left in it, killed in the middle, is thrown away.
+// workDir makes the folder for streams and temporary files, empty. In a folder that the user named,
+// it is a sub-folder that one process at a time holds by a lock; what an earlier process left in
+// it, killed in the middle, is thrown away.
 func (e *embedded) workDir(dataDir string) (string, error) {
 	if dataDir == "" {
 		dir, err := os.MkdirTemp("", "exoswarm-")
@@ -219,8 +229,9 @@ func (m muted) WithAttrs(attrs []slog.Attr) slog.Handler {
 // WithGroup implements slog.Handler.
 func (m muted) WithGroup(name string) slog.Handler { return muted{m.Handler.WithGroup(name), m.off} }
 
-// abort cuts the connections, so that nothing waits any more for a server that does not answer; close comes after it.
-// What the agents then complain of is only its consequence, so the log ends here.
+// abort cuts the connections, so that nothing waits any more for a server that does not answer;
+// close comes after it. What the agents then complain of is only its consequence, so the log ends
+// here.
 func (e *embedded) abort() {
 	e.mute.Store(true)
 	for _, c := range e.conns {
@@ -230,7 +241,8 @@ func (e *embedded) abort() {
 
 func (e *embedded) onClose(fn func() error) { e.closers = append(e.closers, fn) }
 
-// close ends everything in the opposite order of its start and keeps every error. A second call does nothing.
+// close ends everything in the opposite order of its start and keeps every error. A second call
+// does nothing.
 func (e *embedded) close() error {
 	var errs []error
 	for i := len(e.closers) - 1; i >= 0; i-- {

@@ -9,8 +9,10 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// fits returns an error with the numbers where the swarm's pages are more than what the GPU agents say that they can hold. What other swarms have of
-// that is not counted: an agent that has too little left refuses the swarm itself. Nothing is refused while an agent does not say, or none is there.
+// fits returns an error with the numbers where the swarm's pages are more than what the GPU agents
+// say that they can hold. What other swarms have of that is not counted: an agent that has too
+// little left refuses the swarm itself. Nothing is refused while an agent does not say, or none is
+// there.
 func (s *simulation) fits(ctx context.Context) error {
 	agents, err := s.conn.Registry.Agents(ctx)
 	if err != nil {
@@ -40,7 +42,9 @@ func (s *simulation) fits(ctx context.Context) error {
 		largest, together = max(largest, n), together+n
 	}
 	if known > 0 && resident && largest > free {
-		return jobs.Errorf(jobs.CodeDevice, "swarm %s does not fit: residency: gpu keeps its pages on the device, a shard of it needs %s, and %s are free on the GPU agent with the most: use fewer agents, more shards, or leave residency out",
+		return jobs.Errorf(jobs.CodeDevice, "swarm %s does not fit: residency: gpu keeps its pages on the device, a "+
+			"shard of it needs %s, and %s are free on the GPU agent with the most: use fewer agents, more shards, "+
+			"or leave residency out",
 			s.name, memory.Text(largest), memory.Text(free))
 	}
 	if known == 0 || largest <= most && together <= all {
@@ -58,6 +62,7 @@ func (s *simulation) fits(ctx context.Context) error {
 	if s.spec.Shards > 1 && largest > most {
 		what = "a shard of it"
 	}
-	return jobs.Errorf(jobs.CodeDevice, "swarm %s does not fit: %s needs %s for the state of its agents, and %s can hold %s: use fewer agents, %s",
+	return jobs.Errorf(jobs.CodeDevice, "swarm %s does not fit: %s needs %s for the state of its agents, and %s can "+
+		"hold %s: use fewer agents, %s",
 		s.name, what, memory.Text(need), of, memory.Text(have), cure)
 }

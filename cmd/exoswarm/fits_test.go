@@ -25,8 +25,8 @@ func (p *process) resident(t *testing.T) int64 {
 	return pages * int64(os.Getpagesize())
 }
 
-// TestMemoryOfSwarms has a GPU agent of 1 GiB on the host device refuse swarms that it cannot hold, with the numbers, serve one that fits, and give
-// its memory back.
+// TestMemoryOfSwarms has a GPU agent of 1 GiB on the host device refuse swarms that it cannot hold,
+// with the numbers, serve one that fits, and give its memory back.
 func TestMemoryOfSwarms(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds and starts real processes: not with -short")
@@ -34,10 +34,14 @@ func TestMemoryOfSwarms(t *testing.T) {
 	const limit = 1 << 30
 	bin, dir := binaries(t), t.TempDir()
 	c := &cluster{bin: bin, natsDir: t.TempDir()}
-	c.nats, c.url = startProcess(t, `nats is ready.*url=(\S+)`, filepath.Join(bin, "exoswarm"), "nats", "--port", "0", "--fast", "--data-dir", c.natsDir)
-	c.gpu, _ = startProcess(t, "gpuagent is ready", filepath.Join(bin, "gpuagent"), "--nats", c.url, "--device", "host", "--memory", "1GiB")
+	c.nats, c.url = startProcess(t, `nats is ready.*url=(\S+)`, filepath.Join(bin, "exoswarm"), "nats", "--port", "0",
+		"--fast", "--data-dir", c.natsDir)
+	c.gpu, _ = startProcess(t, "gpuagent is ready", filepath.Join(bin, "gpuagent"), "--nats", c.url, "--device", "host",
+		"--memory", "1GiB")
 	create := func(name string, agents int64) (int, string) {
-		file := write(t, filepath.Join(dir, name+".yaml"), fmt.Sprintf("name: %s\naddressed: agent\nagents: %d\nagents_per_group: 50\nfeatures: [a]\ncell: {kind: leaky}\nvote: {rule: majority}\npage_size: 64KiB\n", name, agents))
+		file := write(t, filepath.Join(dir, name+".yaml"), fmt.Sprintf("name: %s\naddressed: agent\nagents: %d\n"+
+			"agents_per_group: 50\nfeatures: [a]\ncell: {kind: leaky}\nvote: {rule: majority}\npage_size: 64KiB\n",
+			name, agents))
 		code, _, stderr := exec(t.Context(), t, "swarm", "create", "-f", file, "--nats", c.url)
 		return code, stderr
 	}
@@ -57,7 +61,8 @@ func TestMemoryOfSwarms(t *testing.T) {
 	}
 	full := c.gpu.resident(t)
 	// What the agents say is enough; what the first has left is not.
-	if code, said := create("second", 30_000_000); code == 0 || !strings.Contains(said, "too few on the device") && !strings.Contains(said, "too few in host memory") {
+	if code, said := create("second", 30_000_000); code == 0 || !strings.Contains(said, "too few on the device") &&
+		!strings.Contains(said, "too few in host memory") {
 		t.Fatalf("exit %d: %s", code, said)
 	}
 	if peak := c.gpu.peak(t); peak > limit {

@@ -26,7 +26,8 @@ func groupColumns(spec *swarm.Spec) []string {
 // maxTimestamp bounds the text of a timestamp in bytes, which travels with its row.
 const maxTimestamp = 64
 
-// readGroupObservations reads a file of observations for groups whole: it is checked to its end before anything takes effect.
+// readGroupObservations reads a file of observations for groups whole: it is checked to its end
+// before anything takes effect.
 func readGroupObservations(path string, spec *swarm.Spec) (*batch.Observations, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -52,7 +53,8 @@ func readGroupObservations(path string, spec *swarm.Spec) (*batch.Observations, 
 		}
 		group := uint32(id)
 		text, _ = get(spec.Timestamp)
-		if unquoted := ""; strings.HasPrefix(text, `"`) && json.Unmarshal([]byte(text), &unquoted) == nil { // of a JSON object
+		// of a JSON object
+		if unquoted := ""; strings.HasPrefix(text, `"`) && json.Unmarshal([]byte(text), &unquoted) == nil {
 			text = unquoted
 		}
 		at, err := clock.Parse(text)
@@ -65,7 +67,8 @@ func readGroupObservations(path string, spec *swarm.Spec) (*batch.Observations, 
 		}
 		text = clock.Text(at, text)
 		if before, seen := latest[group]; seen && at < before && spec.Observations.Late == swarm.Reject {
-			return bad(spec.Timestamp, text, "at or behind the time of the row before it of its group: sort the file by time, or write observations: {late: apply} or drop into the spec")
+			return bad(spec.Timestamp, text, "at or behind the time of the row before it of its group: sort the "+
+				"file by time, or write observations: {late: apply} or drop into the spec")
 		}
 		latest[group] = at
 		o.Group, o.Row, o.Read = append(o.Group, group), append(o.Row, uint64(len(o.Row)+1)), append(o.Read, read)
@@ -92,13 +95,15 @@ func readGroupObservations(path string, spec *swarm.Spec) (*batch.Observations, 
 	return o, err
 }
 
-// maxGroupRows is how many observations go into an entry of a swarm whose groups are addressed: as in the entries of a stream, so that the answer, which has up to
-// 64 bytes a row more and 4 for every candidate, is a message too.
+// maxGroupRows is how many observations go into an entry of a swarm whose groups are addressed: as
+// in the entries of a stream, so that the answer, which has up to 64 bytes a row more and 4 for
+// every candidate, is a message too.
 func (s *simulation) maxGroupRows() int {
 	return min(4096, (480<<10)/(56+maxTimestamp+12*len(s.spec.Features)))
 }
 
-// observeGroups hands observations over, in as many entries as that takes, and prints their decisions.
+// observeGroups hands observations over, in as many entries as that takes, and prints their
+// decisions.
 func observeGroups(cmd *cobra.Command, s *simulation, path string) error {
 	o, err := readGroupObservations(path, s.spec)
 	if err != nil {
@@ -112,8 +117,9 @@ func observeGroups(cmd *cobra.Command, s *simulation, path string) error {
 	for first := 0; first < o.Len(); first += s.maxGroupRows() {
 		last := min(first+s.maxGroupRows(), o.Len())
 		part := &batch.Observations{
-			Group: o.Group[first:last], Row: o.Row[first:last], Time: o.Time[first:last], Read: o.Read[first:last], Features: o.Features[first*o.Width : last*o.Width],
-			Width: o.Width, Timestamp: o.Timestamp[first:last], Value: o.Value[first*o.Width : last*o.Width],
+			Group: o.Group[first:last], Row: o.Row[first:last], Time: o.Time[first:last], Read: o.Read[first:last],
+			Features: o.Features[first*o.Width : last*o.Width],
+			Width:    o.Width, Timestamp: o.Timestamp[first:last], Value: o.Value[first*o.Width : last*o.Width],
 		}
 		data, err := part.Encode()
 		if err == nil {
@@ -128,9 +134,11 @@ func observeGroups(cmd *cobra.Command, s *simulation, path string) error {
 		}
 		entries++
 		for i, g := range d.Group {
-			decision, counts := s.decided(d.Decision[i]), votes{s.spec.Vote.Candidates, d.Counts[i*d.Candidates:][:d.Candidates]}
+			decision, counts := s.decided(d.Decision[i]),
+				votes{s.spec.Vote.Candidates, d.Counts[i*d.Candidates:][:d.Candidates]}
 			item := map[string]any{
-				"group": g, "timestamp": d.Timestamp[i], "score": d.Score[i], "decision": decision, "round": d.Round[i], "counts": counts, "leader": d.Leader[i],
+				"group": g, "timestamp": d.Timestamp[i], "score": d.Score[i], "decision": decision, "round": d.Round[i],
+				"counts": counts, "leader": d.Leader[i],
 			}
 			if d.Dropped != nil && d.Dropped[i] != batch.Applied {
 				decision = "dropped: " + batch.Reasons[d.Dropped[i]]
@@ -148,7 +156,8 @@ func observeGroups(cmd *cobra.Command, s *simulation, path string) error {
 	return nil
 }
 
-// votes are the counts of candidates. As JSON they stand in the order of the candidates, as in the output of a run.
+// votes are the counts of candidates. As JSON they stand in the order of the candidates, as in the
+// output of a run.
 type votes struct {
 	candidates []string
 	counts     []uint32

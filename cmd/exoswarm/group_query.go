@@ -95,17 +95,20 @@ func rowOf(vars []batch.Variable, i int) (state map[string]any, text string) {
 	return state, strings.Join(parts, ", ")
 }
 
-// mayTake says why an entry is not put into the log behind its last one: the log of a run is written by its job, and others only ask.
+// mayTake says why an entry is not put into the log behind its last one: the log of a run is
+// written by its job, and others only ask.
 func (k shard) mayTake(kind string, last jobs.Entry) error {
 	switch {
 	case last.Kind == jobs.EntryEnd && k.of.spec.OfRun():
-		return jobs.Errorf(jobs.CodeInvalid, "%v: its run has read all its input and ends: take a snapshot while it reads, or run it again", k)
+		return jobs.Errorf(jobs.CodeInvalid, "%v: its run has read all its input and ends: take a snapshot while it "+
+			"reads, or run it again", k)
 	case last.Kind == jobs.EntryEnd:
 		return jobs.Errorf(jobs.CodeInvalid, "%v: its log has ended", k)
 	case !k.of.spec.OfRun():
 		return nil
 	case !jobs.Asks(kind):
-		return jobs.Errorf(jobs.CodeInvalid, "%v: it is that of a run, whose job alone may change it: it takes query, fuse and snapshot; %s is for swarms that were made with exoswarm swarm create", k, kind)
+		return jobs.Errorf(jobs.CodeInvalid, "%v: it is that of a run, whose job alone may change it: it takes "+
+			"query, fuse and snapshot; %s is for swarms that were made with exoswarm swarm create", k, kind)
 	case last.Seq == 0: // a refusal of the first entry says that the swarm cannot be served
 		return jobs.Errorf(jobs.CodeInvalid, "%v: its run has read nothing yet: ask again", k)
 	}
@@ -115,7 +118,8 @@ func (k shard) mayTake(kind string, last jobs.Entry) error {
 // over says of an error that the log is gone why it is: a run ends while it is asked.
 func (s *simulation) over(err error) error {
 	if errors.Is(err, jobs.ErrNotFound) && s.spec.OfRun() {
-		return jobs.Errorf(jobs.CodeInvalid, "swarm %s: its run has ended, and its log is gone: run it again, or ask while it reads", s.name)
+		return jobs.Errorf(jobs.CodeInvalid, "swarm %s: its run has ended, and its log is gone: run it again, or "+
+			"ask while it reads", s.name)
 	}
 	return err
 }

@@ -53,8 +53,8 @@ func jsonLines[T any](t *testing.T, text string) (all []T) {
 	return all
 }
 
-// TestGroupSwarm: the life of a swarm whose groups are addressed and that lasts, as a user sees it, on a real server with a real agent. Its decisions are those of a run
-// over the same rows.
+// TestGroupSwarm: the life of a swarm whose groups are addressed and that lasts, as a user sees it,
+// on a real server with a real agent. Its decisions are those of a run over the same rows.
 func TestGroupSwarm(t *testing.T) {
 	dir := t.TempDir()
 	s, err := server.Start(t.Context(), server.Options{Dir: t.TempDir(), Port: 0})
@@ -95,7 +95,10 @@ func TestGroupSwarm(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	agent, err := gpuagents.Start(gpuagents.Options{Name: "agent", Device: dev, Queue: conn.Swarms, Snapshots: store, Logger: slog.New(slog.DiscardHandler)})
+	agent, err := gpuagents.Start(gpuagents.Options{
+		Name: "agent", Device: dev, Queue: conn.Swarms, Snapshots: store,
+		Logger: slog.New(slog.DiscardHandler),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,7 +129,8 @@ func TestGroupSwarm(t *testing.T) {
 		rows[i] = strings.Split(strings.TrimSpace(text), "\n")[1:]
 	}
 	decisions := filepath.Join(dir, "d.ndjson")
-	if code, _, errs := exec(t.Context(), t, "run", "-f", alone, "--input", filepath.Join(dir, "in"), "--output", decisions, "--progress", "none"); code != 0 {
+	if code, _, errs := exec(t.Context(), t, "run", "-f", alone, "--input", filepath.Join(dir, "in"), "--output",
+		decisions, "--progress", "none"); code != 0 {
 		t.Fatal(errs)
 	}
 	text, err := os.ReadFile(decisions)
@@ -146,9 +150,11 @@ func TestGroupSwarm(t *testing.T) {
 			}
 		}
 	}
-	out, errs = run(0, "swarm", "observe", "meters", "--input", write(t, filepath.Join(dir, "first.csv"), first.String()), "-o", "jsonl")
+	out, errs = run(0, "swarm", "observe", "meters", "--input",
+		write(t, filepath.Join(dir, "first.csv"), first.String()), "-o", "jsonl")
 	has(errs, "800 observations in 1 entries")
-	more, _ := run(0, "swarm", "observe", "meters", "--input", write(t, filepath.Join(dir, "second.ndjson"), second.String()), "-o", "jsonl")
+	more, _ := run(0, "swarm", "observe", "meters", "--input",
+		write(t, filepath.Join(dir, "second.ndjson"), second.String()), "-o", "jsonl")
 	type ofGroup struct {
 		Group int
 		groupDecision
@@ -162,7 +168,8 @@ func TestGroupSwarm(t *testing.T) {
 			}
 		}
 	}
-	if len(want) != 1400 || !slices.EqualFunc(got, want, func(a, b groupDecision) bool { return fmt.Sprint(a) == fmt.Sprint(b) }) {
+	if len(want) != 1400 || !slices.EqualFunc(got, want,
+		func(a, b groupDecision) bool { return fmt.Sprint(a) == fmt.Sprint(b) }) {
 		t.Errorf("%d decisions, a run has %d, and they are not the same", len(got), len(want))
 	}
 
@@ -182,7 +189,8 @@ func TestGroupSwarm(t *testing.T) {
 	var embeddings []float32
 	var weights []uint32
 	for i, a := range agents {
-		if a.Agent != i || a.Group != i/8 || len(a.Embedding) != 2 || a.Embedding[0] != a.State["potential"] || a.Embedding[1] != a.State["usual"] || (a.Embedding[1] != 0) != (i < 16) {
+		if a.Agent != i || a.Group != i/8 || len(a.Embedding) != 2 || a.Embedding[0] != a.State["potential"] ||
+			a.Embedding[1] != a.State["usual"] || (a.Embedding[1] != 0) != (i < 16) {
 			t.Errorf("agent %d: %+v", i, a)
 		}
 		embeddings = append(embeddings, append(a.Embedding, make([]float32, 6)...)...)
@@ -233,13 +241,16 @@ func TestGroupSwarm(t *testing.T) {
 		has(errs, want)
 	}
 
-	// A snapshot makes another one, with a group more; the log ends there, and the first begins anew.
+	// A snapshot makes another one, with a group more; the log ends there, and the first begins
+	// anew.
 	run(0, "swarm", "snapshot", "meters", "--name", "one")
 	_, errs = run(0, "swarm", "create", "more", "--from", "one", "--snapshots", kept, "--agents", "32")
 	has(errs, "swarm more is served: 32 agents in 4 groups")
 	_, errs = run(2, "swarm", "create", "less", "--from", "one", "--snapshots", kept, "--agents", "31")
 	has(errs, "--agents 31: use a multiple of agents_per_group, 8")
-	if again, _ := run(0, "swarm", "query", "more", "--agents", "0-23", "-o", "jsonl"); !slices.EqualFunc(jsonLines[agentState](t, again), agents, func(a, b agentState) bool { return fmt.Sprint(a) == fmt.Sprint(b) }) {
+	if again, _ := run(0, "swarm", "query", "more", "--agents", "0-23", "-o",
+		"jsonl"); !slices.EqualFunc(jsonLines[agentState](t, again), agents,
+		func(a, b agentState) bool { return fmt.Sprint(a) == fmt.Sprint(b) }) {
 		t.Errorf("from a snapshot:\n%s", again)
 	}
 	run(0, "swarm", "trim", "meters", "--to", "one", "--snapshots", kept)
@@ -247,16 +258,19 @@ func TestGroupSwarm(t *testing.T) {
 	out, _ = run(0, "swarm", "query", "meters", "--groups", "1", "-o", "json")
 	has(out, `{"group":1,"state":{"level":0,"round":0,"spread":0}}`)
 	for _, args := range [][]string{{"delete", "meters", "--yes"}, {"delete", "more", "--yes"}} {
-		if code, _, errs := exec(t.Context(), t, append([]string{"swarm"}, append(args, "--nats", s.URL())...)...); code != 0 {
+		if code, _, errs := exec(t.Context(), t, append([]string{"swarm"},
+			append(args, "--nats", s.URL())...)...); code != 0 {
 			t.Error(errs)
 		}
 	}
-	if code, _, errs := exec(t.Context(), t, "run", "-f", spec, "--input", filepath.Join(dir, "in"), "--output", decisions); code != 2 || !strings.Contains(errs, "has groups: 3, and the input 2 series") {
+	if code, _, errs := exec(t.Context(), t, "run", "-f", spec, "--input", filepath.Join(dir, "in"), "--output",
+		decisions); code != 2 || !strings.Contains(errs, "has groups: 3, and the input 2 series") {
 		t.Errorf("%d %s", code, errs)
 	}
 }
 
-// TestAskedRun: on real processes a run answers questions while it reads, and while nobody reads because its CPU agent was killed. Its output is that of a run which is left alone.
+// TestAskedRun: on real processes a run answers questions while it reads, and while nobody reads
+// because its CPU agent was killed. Its output is that of a run which is left alone.
 func TestAskedRun(t *testing.T) {
 	testlong.Only(t)
 	if testing.Short() {
@@ -290,12 +304,17 @@ func TestAskedRun(t *testing.T) {
 	}))
 	defer source.Close()
 	dir := t.TempDir()
-	spec := write(t, filepath.Join(dir, "swarm.yaml"), "name: plant\nagents_per_group: 16\ncheckpoint: {interval: 100ms, entries: 2}\n")
-	list := write(t, filepath.Join(dir, "sources.json"), fmt.Sprintf(`[{"name":"s","uri":"%s/x.csv","http":{"cursor_param":"from","cursor_from":"header:Next","rate":1000,"backoff_s":0.01,"timeout_s":600}}]`, source.URL))
+	spec := write(t, filepath.Join(dir, "swarm.yaml"), "name: plant\nagents_per_group: 16\ncheckpoint: {interval: "+
+		"100ms, entries: 2}\n")
+	list := write(t, filepath.Join(dir, "sources.json"),
+		fmt.Sprintf(`[{"name":"s","uri":"%s/x.csv","http":{"cursor_param":"from","cursor_from":"header:Next","rate":1000,"backoff_s":0.01,"timeout_s":600}}]`, source.URL))
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	args := func(name string, more ...string) []string {
-		return append([]string{"run", "-f", spec, "--sources", list, "--output", filepath.Join(dir, name), "--progress", "none"}, more...)
+		return append([]string{
+			"run", "-f", spec, "--sources", list, "--output", filepath.Join(dir, name), "--progress",
+			"none",
+		}, more...)
 	}
 	if code, _, errs := exec(ctx, t, args("alone.ndjson", "--egress", source.Listener.Addr().String())...); code != 0 {
 		t.Fatal(errs)
@@ -307,11 +326,14 @@ func TestAskedRun(t *testing.T) {
 	defer open()
 
 	c := &cluster{bin: binaries(t)}
-	c.nats, c.url = startProcess(t, `nats is ready.*url=(\S+)`, filepath.Join(c.bin, "exoswarm"), "nats", "--port", "0", "--data-dir", t.TempDir())
+	c.nats, c.url = startProcess(t, `nats is ready.*url=(\S+)`, filepath.Join(c.bin, "exoswarm"), "nats", "--port", "0",
+		"--data-dir", t.TempDir())
 	kept := filepath.Join(dir, "kept")
-	c.gpu, _ = startProcess(t, "gpuagent is ready", filepath.Join(c.bin, "gpuagent"), "--nats", c.url, "--data-dir", t.TempDir(), "--device", "host", "--snapshots", kept, "--lease-ttl", "1s")
+	c.gpu, _ = startProcess(t, "gpuagent is ready", filepath.Join(c.bin, "gpuagent"), "--nats", c.url, "--data-dir",
+		t.TempDir(), "--device", "host", "--snapshots", kept, "--lease-ttl", "1s")
 	startCPU := func() {
-		c.cpu, _ = startProcess(t, "cpuagent is ready", filepath.Join(c.bin, "cpuagent"), "--nats", c.url, "--egress", source.Listener.Addr().String())
+		c.cpu, _ = startProcess(t, "cpuagent is ready", filepath.Join(c.bin, "cpuagent"), "--nats", c.url, "--egress",
+			source.Listener.Addr().String())
 	}
 	startCPU()
 	var said bytes.Buffer
@@ -331,7 +353,8 @@ func TestAskedRun(t *testing.T) {
 	}
 	ask := func(want int, args ...string) (stdout, stderr string) {
 		t.Helper()
-		code, stdout, stderr := exec(ctx, t, append([]string{"swarm"}, append(args, "--nats", c.url, "--timeout", "4m")...)...)
+		code, stdout, stderr := exec(ctx, t, append([]string{"swarm"},
+			append(args, "--nats", c.url, "--timeout", "4m")...)...)
 		if code != want {
 			t.Fatalf("exoswarm swarm %s: exit %d, want %d\n%s%s", strings.Join(args, " "), code, want, stdout, stderr)
 		}
@@ -343,7 +366,8 @@ func TestAskedRun(t *testing.T) {
 		return out
 	}
 	for { // the rows before the page that is held back are on their way
-		_, out, errs := exec(ctx, t, "swarm", "query", "plant", "--groups", "0", "-o", "json", "--nats", c.url, "--timeout", "4m")
+		_, out, errs := exec(ctx, t, "swarm", "query", "plant", "--groups", "0", "-o", "json", "--nats", c.url,
+			"--timeout", "4m")
 		if strings.Contains(out, `"round":1500`) {
 			break
 		}
@@ -378,7 +402,8 @@ func TestAskedRun(t *testing.T) {
 		t.Errorf("without a CPU agent: %s\nwant %s", asleep, before)
 	}
 	c.gpu.end(t, syscall.SIGKILL)
-	c.gpu, _ = startProcess(t, "gpuagent is ready", filepath.Join(c.bin, "gpuagent"), "--nats", c.url, "--data-dir", t.TempDir(), "--device", "host", "--snapshots", kept, "--lease-ttl", "1s")
+	c.gpu, _ = startProcess(t, "gpuagent is ready", filepath.Join(c.bin, "gpuagent"), "--nats", c.url, "--data-dir",
+		t.TempDir(), "--device", "host", "--snapshots", kept, "--lease-ttl", "1s")
 	if again := all(); !slices.Equal(again, before) {
 		t.Errorf("of another GPU agent, which has replayed the log: %s\nwant %s", again, before)
 	}
@@ -395,7 +420,8 @@ func TestAskedRun(t *testing.T) {
 	if err != nil || bytes.Count(want, []byte("\n")) != 3000 || !bytes.Equal(got, want) {
 		t.Errorf("%d bytes, those of a run that is left alone are %d: %v", len(got), len(want), err)
 	}
-	if _, errs := ask(1, "query", "plant", "--groups", "0"); !strings.Contains(errs, "swarm list shows those there are") {
+	if _, errs := ask(1, "query", "plant", "--groups", "0"); !strings.Contains(errs,
+		"swarm list shows those there are") {
 		t.Error(errs)
 	}
 	// What the run had learned by half goes on as a swarm that lasts.
@@ -410,13 +436,17 @@ func TestNamed(t *testing.T) {
 	run := func(id, name string) jobs.SwarmChange {
 		return jobs.SwarmChange{ID: id, Swarm: jobs.Swarm{ID: id, Name: name}}
 	}
-	all := []jobs.SwarmChange{run("j1", "plant"), run("j2", "mill"), run("j3", "mill"), run("j4", "j1"), {ID: "broken", Err: errors.New("no JSON")}}
+	all := []jobs.SwarmChange{
+		run("j1", "plant"), run("j2", "mill"), run("j3", "mill"), run("j4", "j1"),
+		{ID: "broken", Err: errors.New("no JSON")},
+	}
 	for name, want := range map[string]string{"plant": "j1", "j3": "j3", "j1": "j1", "broken": "broken"} {
 		if s, err := named(all, name); err != nil || s.ID != want {
 			t.Errorf("%s: %s %v, want %s", name, s.ID, err, want)
 		}
 	}
-	if _, err := named(all, "mill"); err == nil || !strings.Contains(err.Error(), "2 runs have that name: use the id of one: j2, j3") {
+	if _, err := named(all, "mill"); err == nil || !strings.Contains(err.Error(), "2 runs have that name: use the "+
+		"id of one: j2, j3") {
 		t.Error(err)
 	}
 	if _, err := named(all, "quarry"); !errors.Is(err, jobs.ErrNotFound) {

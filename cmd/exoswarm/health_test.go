@@ -37,7 +37,8 @@ func probe(t *testing.T, url string) (status int, body string) {
 	return r.StatusCode, string(b)
 }
 
-// becomes waits until an endpoint answers with a status, and returns the body and how long that took.
+// becomes waits until an endpoint answers with a status, and returns the body and how long that
+// took.
 func becomes(t *testing.T, url string, status int) (string, time.Duration) {
 	t.Helper()
 	for began := time.Now(); ; time.Sleep(50 * time.Millisecond) {
@@ -62,9 +63,10 @@ func metric(t *testing.T, base, name string) string {
 	return m[1]
 }
 
-// TestProcessHealth runs both kinds of agent as processes through three outages: a server that is not there yet, one that stands still, and
-// one that is killed. Each shows in /readyz and /healthz within 5 s, in a metric, and in one line of the log at its begin and one at its
-// end. Every line of the log is JSON, as asked for.
+// TestProcessHealth runs both kinds of agent as processes through three outages: a server that is
+// not there yet, one that stands still, and one that is killed. Each shows in /readyz and /healthz
+// within 5 s, in a metric, and in one line of the log at its begin and one at its end. Every line
+// of the log is JSON, as asked for.
 func TestProcessHealth(t *testing.T) {
 	testlong.Only(t)
 	if testing.Short() {
@@ -73,7 +75,8 @@ func TestProcessHealth(t *testing.T) {
 	bin := binaries(t)
 	dir := t.TempDir()
 	serve := func(port string) (*process, string) {
-		return startProcess(t, `nats is ready.*url=(\S+)`, filepath.Join(bin, "exoswarm"), "nats", "--port", port, "--data-dir", dir)
+		return startProcess(t, `nats is ready.*url=(\S+)`, filepath.Join(bin, "exoswarm"), "nats", "--port", port,
+			"--data-dir", dir)
 	}
 	nats, url := serve("0")
 	port := url[strings.LastIndex(url, ":")+1:]
@@ -119,7 +122,10 @@ func TestProcessHealth(t *testing.T) {
 	}
 	each(up)
 	each(func(name, base string) {
-		for kind, want := range map[string]string{`exoswarm_process_open\{kind="listener"\}`: "1", `exoswarm_process_open\{kind="gpu"\}`: "0", "exoswarm_process_gpu_libraries": "0"} {
+		for kind, want := range map[string]string{
+			`exoswarm_process_open\{kind="listener"\}`: "1",
+			`exoswarm_process_open\{kind="gpu"\}`:      "0", "exoswarm_process_gpu_libraries": "0",
+		} {
 			if v := metric(t, base, kind); v != want {
 				t.Errorf("%s: %s is %s, want %s: it opens no listener but its metrics, and no GPU", name, kind, v, want)
 			}
@@ -133,7 +139,8 @@ func TestProcessHealth(t *testing.T) {
 			}
 		}
 		alive(name, base)
-		for deadline := time.Now().Add(time.Minute); metric(t, base, "exoswarm_nats_connected") != "0"; time.Sleep(50 * time.Millisecond) {
+		for deadline := time.Now().Add(time.Minute); metric(t, base,
+			"exoswarm_nats_connected") != "0"; time.Sleep(50 * time.Millisecond) {
 			if time.Now().After(deadline) {
 				t.Fatalf("%s: exoswarm_nats_connected is 1 without a server", name)
 			}
@@ -149,7 +156,8 @@ func TestProcessHealth(t *testing.T) {
 	each(up)
 	nats.end(t, syscall.SIGKILL)
 	each(down)
-	for before := time.Now(); time.Since(before) < 10*time.Second; time.Sleep(time.Second) { // what repeats every few seconds shows
+	// what repeats every few seconds shows
+	for before := time.Now(); time.Since(before) < 10*time.Second; time.Sleep(time.Second) {
 		each(alive)
 	}
 	serve(port)
@@ -172,7 +180,8 @@ func TestProcessHealth(t *testing.T) {
 				t.Errorf("%s: %d times in two outages: %s", names[i], n, line)
 			}
 		}
-		if counts["WARN the connection to NATS is lost; trying to reconnect until it is back"] != 2 || counts["INFO the connection to NATS is restored"] != 2 ||
+		if counts["WARN the connection to NATS is lost; trying to reconnect until it is back"] != 2 || counts["INFO "+
+			"the connection to NATS is restored"] != 2 ||
 			counts["WARN waiting for the NATS server"] != 1 || counts["INFO the NATS server answers"] != 1 {
 			t.Errorf("%s: not one line at each loss and one at each return: %v\n%s", names[i], counts, p.log)
 		}
@@ -194,7 +203,8 @@ func TestNATSFlags(t *testing.T) {
 		{"--key-file", "absent"},
 		{"--key-file", open},
 	} {
-		code, _, stderr := exec(t.Context(), t, append([]string{"nats", "--port", "0", "--data-dir", t.TempDir()}, args...)...)
+		code, _, stderr := exec(t.Context(), t, append([]string{"nats", "--port", "0", "--data-dir", t.TempDir()},
+			args...)...)
 		if code != 2 {
 			t.Errorf("%q: exit %d: %s", args, code, stderr)
 		}

@@ -21,18 +21,34 @@ import (
 )
 
 func jobCommand() *cobra.Command {
-	get := &cobra.Command{Use: "get ID", Short: "Show where a job stands, or its result", Args: cobra.ExactArgs(1), RunE: submitting(jobGet)}
-	list := &cobra.Command{Use: "list", Short: "List the jobs of a pool that are not over, oldest first", Args: cobra.NoArgs, RunE: submitting(jobList)}
+	get := &cobra.Command{
+		Use: "get ID", Short: "Show where a job stands, or its result", Args: cobra.ExactArgs(1),
+		RunE: submitting(jobGet),
+	}
+	list := &cobra.Command{
+		Use: "list", Short: "List the jobs of a pool that are not over, oldest first",
+		Args: cobra.NoArgs, RunE: submitting(jobList),
+	}
 	list.Flags().String("pool", "cpu", "cpu or gpu")
 	list.Flags().Int("limit", 100, "most jobs to list; 0 for all")
 	list.Flags().Bool("all", false, "list the jobs that are over too, of all pools, newest first")
-	watch := &cobra.Command{Use: "watch ID", Short: "Print a job's progress as it comes, then its result; fails as the job does", Args: cobra.ExactArgs(1), RunE: submitting(jobWatch)}
+	watch := &cobra.Command{Use: "watch ID", Short: "Print a job's progress as it comes, then its result; fails as " +
+		"the job does", Args: cobra.ExactArgs(1), RunE: submitting(jobWatch)}
 	watch.Flags().Duration("timeout", 0, "longest wait; 0 for none")
-	logs := &cobra.Command{Use: "logs ID", Short: "Print what a job's handler has logged, attempt by attempt", Args: cobra.ExactArgs(1), RunE: submitting(jobLogs)}
+	logs := &cobra.Command{
+		Use: "logs ID", Short: "Print what a job's handler has logged, attempt by attempt",
+		Args: cobra.ExactArgs(1), RunE: submitting(jobLogs),
+	}
 	logs.Flags().BoolP("follow", "F", false, "go on until the job is over")
-	cancel := &cobra.Command{Use: "cancel ID", Short: "End a job that waits or runs", Args: cobra.ExactArgs(1), RunE: submitting(jobCancel)}
+	cancel := &cobra.Command{
+		Use: "cancel ID", Short: "End a job that waits or runs", Args: cobra.ExactArgs(1),
+		RunE: submitting(jobCancel),
+	}
 	cancel.Flags().Bool("finish", false, "let it finish what it holds; its result says how far it came")
-	retry := &cobra.Command{Use: "retry ID", Short: "Try a job that failed for good again", Args: cobra.ExactArgs(1), RunE: submitting(jobRetry)}
+	retry := &cobra.Command{
+		Use: "retry ID", Short: "Try a job that failed for good again", Args: cobra.ExactArgs(1),
+		RunE: submitting(jobRetry),
+	}
 	all := []*cobra.Command{get, list, watch, logs, cancel, retry}
 	for _, c := range all {
 		natsFlag(c.Flags())
@@ -68,11 +84,13 @@ func cells(j queue.ListedJob) (attempts, worker, since, detail any) {
 }
 
 func jobGet(cmd *cobra.Command, args []string, c submitter) error {
-	p, err := newPrinter(cmd.OutOrStdout(), cmd.Flags(), "JOB", "STATE", "KIND", "ATTEMPTS", "WORKER", "SINCE", "DETAIL")
+	p, err := newPrinter(cmd.OutOrStdout(), cmd.Flags(), "JOB", "STATE", "KIND", "ATTEMPTS", "WORKER", "SINCE",
+		"DETAIL")
 	if err != nil {
 		return err
 	}
-	// The result first, and again when the job is not found: it may have ended between the two looks.
+	// The result first, and again when the job is not found: it may have ended between the two
+	// looks.
 	for look := range 2 {
 		r, err := c.Lookup(cmd.Context(), args[0])
 		if err == nil {
@@ -80,7 +98,8 @@ func jobGet(cmd *cobra.Command, args []string, c submitter) error {
 			if r.Error != nil {
 				text = r.Error.Message
 			}
-			if err := p.item(jobView{ID: r.JobID, State: string(r.Status), Result: &r}, r.JobID, r.Status, r.Kind, r.Attempts, r.Worker, r.Finished.Format(time.RFC3339), text); err != nil {
+			if err := p.item(jobView{ID: r.JobID, State: string(r.Status), Result: &r}, r.JobID, r.Status, r.Kind,
+				r.Attempts, r.Worker, r.Finished.Format(time.RFC3339), text); err != nil {
 				return err
 			}
 			return p.end()
@@ -91,14 +110,18 @@ func jobGet(cmd *cobra.Command, args []string, c submitter) error {
 		j, err := c.Locate(cmd.Context(), args[0])
 		if err == nil {
 			attempts, worker, since, detail := cells(j)
-			v := jobView{ID: j.ID, State: string(j.State), Job: &j.Job, Waits: j.Waits, Running: j.Running, Note: j.Note}
+			v := jobView{
+				ID: j.ID, State: string(j.State), Job: &j.Job, Waits: j.Waits, Running: j.Running,
+				Note: j.Note,
+			}
 			if err := p.item(v, j.ID, j.State, j.Kind, attempts, worker, since, detail); err != nil {
 				return err
 			}
 			return p.end()
 		}
 		if !errors.Is(err, jobs.ErrNotFound) || look == 1 {
-			return fmt.Errorf("job %s: neither queued nor over: check the id, or its result has expired: %w", args[0], jobs.ErrNotFound)
+			return fmt.Errorf("job %s: neither queued nor over: check the id, or its result has expired: %w", args[0],
+				jobs.ErrNotFound)
 		}
 	}
 	return nil
@@ -112,7 +135,8 @@ func jobList(cmd *cobra.Command, _ []string, c submitter) error {
 		return err
 	}
 	over, _ := cmd.Flags().GetBool("all")
-	p, err := newPrinter(cmd.OutOrStdout(), cmd.Flags(), "JOB", "STATE", "KIND", "LANE", "TENANT", "SUBMITTED", "ATTEMPTS", "WORKER", "SINCE", "DETAIL")
+	p, err := newPrinter(cmd.OutOrStdout(), cmd.Flags(), "JOB", "STATE", "KIND", "LANE", "TENANT", "SUBMITTED",
+		"ATTEMPTS", "WORKER", "SINCE", "DETAIL")
 	if err != nil {
 		return err
 	}
@@ -120,7 +144,8 @@ func jobList(cmd *cobra.Command, _ []string, c submitter) error {
 	var perr error
 	err = c.List(cmd.Context(), pool, func(j queue.ListedJob) bool {
 		attempts, worker, since, detail := cells(j)
-		perr = p.item(j, j.ID, j.State, j.Kind, j.Lane, j.Tenant, j.Submitted.Format(time.RFC3339), attempts, worker, since, detail)
+		perr = p.item(j, j.ID, j.State, j.Kind, j.Lane, j.Tenant, j.Submitted.Format(time.RFC3339), attempts, worker,
+			since, detail)
 		return perr == nil && room()
 	})
 	if over && err == nil && perr == nil && room() {
@@ -130,7 +155,8 @@ func jobList(cmd *cobra.Command, _ []string, c submitter) error {
 				text = r.Error.Message
 			}
 			v := jobView{ID: r.JobID, State: string(r.Status), Result: &r}
-			perr = p.item(v, r.JobID, r.Status, r.Kind, "", "", "", r.Attempts, r.Worker, r.Finished.Format(time.RFC3339), text)
+			perr = p.item(v, r.JobID, r.Status, r.Kind, "", "", "", r.Attempts, r.Worker,
+				r.Finished.Format(time.RFC3339), text)
 			return perr == nil && room()
 		})
 	}
@@ -171,7 +197,8 @@ func jobLogs(cmd *cobra.Command, args []string, c submitter) error {
 				return err
 			}
 			v := logView{Job: l.JobID, Attempt: l.Attempt, Worker: l.Worker, Line: raw}
-			if err := p.item(v, line.Time.Format(time.RFC3339Nano), l.Attempt, l.Worker, line.Level, line.Message, logFields(raw)); err != nil {
+			if err := p.item(v, line.Time.Format(time.RFC3339Nano), l.Attempt, l.Worker, line.Level, line.Message,
+				logFields(raw)); err != nil {
 				return err
 			}
 		}
@@ -179,7 +206,8 @@ func jobLogs(cmd *cobra.Command, args []string, c submitter) error {
 		if l.Dropped > dropped[key] {
 			dropped[key] = l.Dropped
 			v := logView{Job: l.JobID, Attempt: l.Attempt, Worker: l.Worker, Dropped: l.Dropped}
-			if err := p.item(v, "", l.Attempt, l.Worker, "", fmt.Sprintf("(%d lines of this attempt had no room so far)", l.Dropped), ""); err != nil {
+			if err := p.item(v, "", l.Attempt, l.Worker, "", fmt.Sprintf("(%d lines of this attempt had no room so "+
+				"far)", l.Dropped), ""); err != nil {
 				return err
 			}
 		}

@@ -29,21 +29,27 @@ func TestJobLogs(t *testing.T) {
 	}
 	defer conn.Close()
 	release := make(chan struct{})
-	w, err := conn.Work(ctx, natsq.WorkerOptions{Name: "w1", Pool: jobs.PoolCPU, Logger: jobstest.Quiet, Handlers: map[string]jobs.Handler{
-		"k": func(ctx context.Context, _ jobs.Job, _ func(any)) (any, error) {
-			jobs.Logger(ctx).Warn("red \x1b[31malert", "rows", 3, "file", "a b")
-			select {
-			case <-release:
-			case <-ctx.Done():
-			}
-			return 1, nil
+	w, err := conn.Work(ctx, natsq.WorkerOptions{
+		Name: "w1", Pool: jobs.PoolCPU, Logger: jobstest.Quiet,
+		Handlers: map[string]jobs.Handler{
+			"k": func(ctx context.Context, _ jobs.Job, _ func(any)) (any, error) {
+				jobs.Logger(ctx).Warn("red \x1b[31malert", "rows", 3, "file", "a b")
+				select {
+				case <-release:
+				case <-ctx.Done():
+				}
+				return 1, nil
+			},
 		},
-	}})
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer w.Stop()
-	if err := conn.Queue.Submit(ctx, jobs.Job{Version: jobs.Version, ID: "j", Pool: jobs.PoolCPU, Kind: "k", Spec: []byte("1")}); err != nil {
+	if err := conn.Queue.Submit(ctx, jobs.Job{
+		Version: jobs.Version, ID: "j", Pool: jobs.PoolCPU, Kind: "k",
+		Spec: []byte("1"),
+	}); err != nil {
 		t.Fatal(err)
 	}
 	logs := func(args ...string) string {
@@ -72,7 +78,8 @@ func TestJobLogs(t *testing.T) {
 			t.Errorf("%s: %q, want %q", format, out, want)
 		}
 	}
-	if code, _, stderr := exec(ctx, t, "job", "logs", "other", "--nats", s.URL()); code != 1 || !strings.Contains(stderr, "logs of job other: check the id") {
+	if code, _, stderr := exec(ctx, t, "job", "logs", "other", "--nats", s.URL()); code != 1 ||
+		!strings.Contains(stderr, "logs of job other: check the id") {
 		t.Error(code, fmt.Sprintf("%q", stderr))
 	}
 }

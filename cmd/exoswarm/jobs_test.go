@@ -56,7 +56,8 @@ func TestJobCommands(t *testing.T) {
 	run(0, "submit", "--kind", "double", "--spec", "21", "--id", "j1", "--lane", "high")
 	_, errs = run(1, "submit", "--kind", "double", "--spec", "21", "--id", "j1", "--lane", "high")
 	has(errs, "submit job j1: exists already")
-	file := write(t, filepath.Join(dir, "jobs.jsonl"), strings.Repeat(`{"pool":"cpu","kind":"double","spec":4}`+"\n", 1500))
+	file := write(t, filepath.Join(dir, "jobs.jsonl"),
+		strings.Repeat(`{"pool":"cpu","kind":"double","spec":4}`+"\n", 1500))
 	out, _ = run(0, "submit", "-f", file, "-o", "jsonl")
 	if n := strings.Count(out, `{"job":`); n != 1500 {
 		t.Errorf("%d ids of 1500 jobs", n)
@@ -73,7 +74,8 @@ func TestJobCommands(t *testing.T) {
 	has(errs, "job j2 is over")
 	// Jobs that wait for others.
 	run(0, "submit", "--kind", "double", "--spec", "2", "--id", "child", "--after", "j1")
-	run(0, "submit", "--kind", "double", "--spec", "2", "--id", "skipped", "--after", "j2,child", "--on-failed-parent", "skip")
+	run(0, "submit", "--kind", "double", "--spec", "2", "--id", "skipped", "--after", "j2,child", "--on-failed-parent",
+		"skip")
 	out, _ = run(0, "job", "get", "child")
 	has(out, "waiting", "waits for j1")
 	graph := write(t, filepath.Join(dir, "graph.jsonl"), `{"pool":"cpu","kind":"double","spec":4,"id":"last","after":["middle"]}
@@ -87,8 +89,10 @@ func TestJobCommands(t *testing.T) {
 	has(out, "1501", "true", "double", "normal")
 
 	// Schedules.
-	run(0, "cron", "add", "yearly", "--cron", "0 0 1 1 *", "--zone", "Europe/Berlin", "--missed", "once", "--from", "2020-01-01T00:00:00Z", "--kind", "double", "--spec", "6")
-	if _, err := run(2, "cron", "add", "bad", "--cron", "0 0 1 1 *", "--kind", "stream", "--spec", "{}"); !strings.Contains(err, "field /job/spec: missing properties") {
+	run(0, "cron", "add", "yearly", "--cron", "0 0 1 1 *", "--zone", "Europe/Berlin", "--missed", "once", "--from",
+		"2020-01-01T00:00:00Z", "--kind", "double", "--spec", "6")
+	if _, err := run(2, "cron", "add", "bad", "--cron", "0 0 1 1 *", "--kind", "stream", "--spec",
+		"{}"); !strings.Contains(err, "field /job/spec: missing properties") {
 		t.Errorf("a schedule of a stream without a spec: %s", err)
 	}
 	run(0, "cron", "pause", "yearly")
@@ -106,7 +110,8 @@ func TestJobCommands(t *testing.T) {
 	has(out, "*       0.5", "small           20    3      2            1")
 	run(0, "submit", "--kind", "double", "--spec", "7", "--tenant", "small", "--id", "s1")
 	_, errs = run(1, "submit", "--kind", "double", "--spec", "7", "--tenant", "small", "--id", "s2")
-	has(errs, "submit job s2: tenant small has 1 jobs in the queue of pool cpu and may have 1: queue is full: try again in 100ms")
+	has(errs, "submit job s2: tenant small has 1 jobs in the queue of pool cpu and may have 1: queue is full: try "+
+		"again in 100ms")
 	run(0, "tenant", "unlimit", "*")
 	out, _ = run(0, "tenant", "list", "-o", "jsonl")
 	has(out, `{"tenant":"small","v":1,"rate":20,"burst":3,"concurrency":2,"queued":1}`)
@@ -119,7 +124,9 @@ func TestJobCommands(t *testing.T) {
 	defer conn.Close()
 	w, err := conn.Work(t.Context(), natsq.WorkerOptions{
 		Name: "w1", Pool: jobs.PoolCPU, Concurrency: 16, Logger: jobstest.Quiet,
-		Handlers: map[string]jobs.Handler{"double": func(_ context.Context, j jobs.Job, progress func(any)) (any, error) {
+		Handlers: map[string]jobs.Handler{"double": func(_ context.Context, j jobs.Job, progress func(any)) (any,
+			error,
+		) {
 			progress("half way")
 			var n int
 			if err := json.Unmarshal(j.Spec, &n); err != nil {
@@ -133,7 +140,10 @@ func TestJobCommands(t *testing.T) {
 	}
 	defer w.Stop()
 	entry, err := conn.Registry.Announce(t.Context(), func() jobs.Agent {
-		return jobs.Agent{Name: "w1", Pool: jobs.PoolCPU, Kinds: []string{"double"}, Concurrency: 16, State: "serving", Started: time.Now()}
+		return jobs.Agent{
+			Name: "w1", Pool: jobs.PoolCPU, Kinds: []string{"double"}, Concurrency: 16, State: "serving",
+			Started: time.Now(),
+		}
 	}, jobstest.Quiet)
 	if err != nil {
 		t.Fatal(err)
@@ -159,7 +169,8 @@ func TestJobCommands(t *testing.T) {
 	run(0, "cron", "remove", "yearly")
 	out, _ = run(0, "submit", "--kind", "double", "--spec", "5", "--wait", "-o", "json")
 	var results []jobs.Result
-	if err := json.Unmarshal([]byte(out), &results); err != nil || len(results) != 1 || string(results[0].Output) != "10" {
+	if err := json.Unmarshal([]byte(out), &results); err != nil || len(results) != 1 ||
+		string(results[0].Output) != "10" {
 		t.Errorf("%s, %v", out, err)
 	}
 
@@ -201,7 +212,8 @@ func TestJobCommandErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	bad := write(t, filepath.Join(dir, "bad.jsonl"), `{"pool":"cpu","kind":"k","spec":1}`+"\n"+`{"pool":"cpu","kind":"k","spec":1,"lane":"fast"}`+"\n")
+	bad := write(t, filepath.Join(dir, "bad.jsonl"),
+		`{"pool":"cpu","kind":"k","spec":1}`+"\n"+`{"pool":"cpu","kind":"k","spec":1,"lane":"fast"}`+"\n")
 	for _, c := range []struct {
 		code int
 		args []string
@@ -215,7 +227,11 @@ func TestJobCommandErrors(t *testing.T) {
 		{2, []string{"submit", "--kind", "k", "--on-failed-parent", "skip"}, "on_failed_parent without after"},
 		{2, []string{"cron", "add", "n", "--cron", "0 0 * * *"}, "--cron and --kind say when and what"},
 		{2, []string{"cron", "add", "n", "--cron", "0 0 * *", "--kind", "k"}, "use five fields"},
-		{2, []string{"cron", "add", "n", "--cron", "0 0 * * *", "--kind", "k", "--from", "now"}, `--from "now": use a time such as`},
+		{
+			2,
+			[]string{"cron", "add", "n", "--cron", "0 0 * * *", "--kind", "k", "--from", "now"},
+			`--from "now": use a time such as`,
+		},
 		{1, []string{"cron", "remove", "none"}, "schedule none: not found"},
 		{2, []string{"tenant", "limit", "t"}, "tenant limit: say what to limit"},
 		{2, []string{"tenant", "limit", "t", "--rate", "-1"}, "limit tenant t: rate -1: use 0.001 to 1000000"},
@@ -223,7 +239,8 @@ func TestJobCommandErrors(t *testing.T) {
 		{1, []string{"tenant", "unlimit", "t"}, "unlimit tenant t: it has no limits of its own: not found"},
 		{2, []string{"submit", "-f", bad}, `bad.jsonl line 2: field /lane: `},
 		{2, []string{"submit", "-f", bad, "--wait"}, "--file goes with neither"},
-		{1, []string{"submit", "--kind", "k", "--wait", "--timeout", "50ms"}, "it has no result after 50ms; it goes on"},
+		{1, []string{"submit", "--kind", "k", "--wait", "--timeout", "50ms"}, "it has no result after 50ms; it goes " +
+			"on"},
 		{1, []string{"job", "get", "none"}, "job none: neither queued nor over"},
 		{2, []string{"job", "get", "a b"}, `job id "a b"`},
 		{2, []string{"job", "get"}, "accepts 1 arg"},
@@ -240,12 +257,14 @@ func TestJobCommandErrors(t *testing.T) {
 			_, stderr, _ = strings.Cut(stderr, "\n")
 		}
 		if code != c.code || !strings.Contains(stderr, c.want) || strings.Count(stderr, "\n") != 1 {
-			t.Errorf("%v: exit %d, want %d\nstderr %s\nwant   %s\nstdout %s", c.args, code, c.code, stderr, c.want, stdout)
+			t.Errorf("%v: exit %d, want %d\nstderr %s\nwant   %s\nstdout %s", c.args, code, c.code, stderr, c.want,
+				stdout)
 		}
 	}
 }
 
-// TestPrinter: a list is well-formed in every format, with no, one and many items, and a table of many is written as it comes.
+// TestPrinter: a list is well-formed in every format, with no, one and many items, and a table of
+// many is written as it comes.
 func TestPrinter(t *testing.T) {
 	type item struct {
 		Name string `json:"name"`

@@ -15,7 +15,8 @@ func (d *destination) readLabels(file string) error {
 		return nil
 	}
 	if d.format != "ndjson" {
-		return command.Usage("--labels: they are compared with decisions in plain NDJSON: name an --output that ends with .ndjson")
+		return command.Usage("--labels: they are compared with decisions in plain NDJSON: name an --output that " +
+			"ends with .ndjson")
 	}
 	data, err := os.ReadFile(file)
 	if err != nil {
@@ -29,7 +30,8 @@ func (d *destination) readLabels(file string) error {
 	return nil
 }
 
-// labelsOf refuses labels of series that the run does not have. Sources may be folders whose series are not known yet.
+// labelsOf refuses labels of series that the run does not have. Sources may be folders whose series
+// are not known yet.
 func (d *destination) labelsOf(inputs []input, others []source.Series) error {
 	if len(others) > 0 {
 		return nil
@@ -40,7 +42,8 @@ func (d *destination) labelsOf(inputs []input, others []source.Series) error {
 	}
 	for i, l := range d.labels {
 		if !known[l.Series] {
-			return command.Usage("--labels %s: label %d: the input has no series %s: write the path of its file below --input",
+			return command.Usage("--labels %s: label %d: the input has no series %s: write the path of its file "+
+				"below --input",
 				d.labelFile, i+1, redact.Short(redact.Line(l.Series), maxCell))
 		}
 	}

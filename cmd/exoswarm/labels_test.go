@@ -12,7 +12,8 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents/report"
 )
 
-// TestLabels: a run with labels says what it found of them in its table, in JSON and in the report; bad labels end it before any work.
+// TestLabels: a run with labels says what it found of them in its table, in JSON and in the report;
+// bad labels end it before any work.
 func TestLabels(t *testing.T) {
 	dir := t.TempDir()
 	spec := write(t, filepath.Join(dir, "swarm.yaml"), smallSpec)
@@ -26,7 +27,8 @@ func TestLabels(t *testing.T) {
 		fmt.Fprintf(&text, "%d,%g\n", 1_700_000_000+60*i, v)
 	}
 	in := write(t, filepath.Join(dir, "a.csv"), text.String())
-	out, page, file := filepath.Join(dir, "out.ndjson"), filepath.Join(dir, "report.html"), filepath.Join(dir, "labels.json")
+	out, page, file := filepath.Join(dir, "out.ndjson"), filepath.Join(dir, "report.html"),
+		filepath.Join(dir, "labels.json")
 	run := func(labels string, more ...string) (code int, stdout, stderr string) {
 		t.Helper()
 		write(t, file, labels)
@@ -59,21 +61,25 @@ func TestLabels(t *testing.T) {
 	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &last); err != nil || last.Labels == nil {
 		t.Fatalf("%v: %s", err, stderr)
 	}
-	if o := last.Labels; o.Labels != 2 || o.Found != 1 || o.Outside != 0 || o.Each[0].Alarms != alarms || o.Each[1].Found {
+	if o := last.Labels; o.Labels != 2 || o.Found != 1 || o.Outside != 0 || o.Each[0].Alarms != alarms ||
+		o.Each[1].Found {
 		t.Errorf("%d alarms: %+v", alarms, o)
 	}
 
 	refused := filepath.Join(dir, "refused.ndjson")
 	for labels, want := range map[string]string{
-		"[\n{\"begin\":\"soon\"}]":                                     "labels.json: line 2: label 1: begin: its timestamp \"soon\" is not a time",
-		`[{"series":"b.csv","begin":"2026-01-01","end":"2026-01-02"}]`: "labels.json: label 1: the input has no series b.csv",
+		"[\n{\"begin\":\"soon\"}]": "labels.json: line 2: label 1: begin: its " +
+			"timestamp \"soon\" is not a time",
+		`[{"series":"b.csv","begin":"2026-01-01","end":"2026-01-02"}]`: "labels.json: label 1: the input has no " +
+			"series b.csv",
 	} {
 		code, _, stderr := run(labels, "--output", refused)
 		if _, err := os.Stat(refused); code != 2 || !strings.Contains(stderr, want) || err == nil {
 			t.Errorf("%s: exit %d: %s", labels, code, stderr)
 		}
 	}
-	if code, _, stderr := run(whole, "--output", filepath.Join(dir, "out.csv")); code != 2 || !strings.Contains(stderr, "plain NDJSON") {
+	if code, _, stderr := run(whole, "--output", filepath.Join(dir, "out.csv")); code != 2 ||
+		!strings.Contains(stderr, "plain NDJSON") {
 		t.Errorf("--output out.csv: exit %d: %s", code, stderr)
 	}
 }

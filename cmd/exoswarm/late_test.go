@@ -13,8 +13,8 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents"
 )
 
-// TestRunLate runs shuffled and repeated rows through a swarm under each policy, beside a plain walk over them that says which are dropped, and beside a
-// run over the others alone.
+// TestRunLate runs shuffled and repeated rows through a swarm under each policy, beside a plain
+// walk over them that says which are dropped, and beside a run over the others alone.
 func TestRunLate(t *testing.T) {
 	dir := t.TempDir()
 	r := rand.New(rand.NewPCG(3, 3))
@@ -31,11 +31,17 @@ func TestRunLate(t *testing.T) {
 			at += 10
 		}
 	}
-	for name, policy := range map[string]struct{ late, duplicate bool }{"both": {true, true}, "late": {true, false}, "duplicate": {false, true}, "none": {false, false}} {
+	for name, policy := range map[string]struct{ late, duplicate bool }{
+		"both": {true, true}, "late": {true, false},
+		"duplicate": {false, true}, "none": {false, false},
+	} {
 		own := filepath.Join(dir, name)
 		word := map[bool]string{false: "apply", true: "drop"}
-		spec := write(t, filepath.Join(own, "swarm.yaml"), smallSpec+"cell: {kind: leaky}\nobservations: {late: "+word[policy.late]+", duplicate: "+word[policy.duplicate]+"}\n")
-		plain := write(t, filepath.Join(own, "plain.yaml"), smallSpec+"cell: {kind: leaky}\nobservations: {late: apply}\n")
+		spec := write(t, filepath.Join(own, "swarm.yaml"),
+			smallSpec+"cell: {kind: leaky}\nobservations: {late: "+word[policy.late]+", duplicate: "+
+				word[policy.duplicate]+"}\n")
+		plain := write(t, filepath.Join(own, "plain.yaml"), smallSpec+"cell: {kind: leaky}\nobservations: {late: "+
+			"apply}\n")
 		var want [][]string // by series and row: why it is dropped
 		wantSum := cpuagents.Dropped{}
 		for s, file := range files {
@@ -63,7 +69,8 @@ func TestRunLate(t *testing.T) {
 		}
 		run := func(spec, in string) (out, stdout, stderr string) {
 			out = filepath.Join(own, in+".ndjson")
-			code, stdout, stderr := exec(t.Context(), t, "run", "-f", spec, "--input", filepath.Join(own, in), "--output", out, "--batch-rows", "37", "--progress", "json")
+			code, stdout, stderr := exec(t.Context(), t, "run", "-f", spec, "--input", filepath.Join(own, in),
+				"--output", out, "--batch-rows", "37", "--progress", "json")
 			if code != 0 {
 				t.Fatalf("%s: exit %d: %s", name, code, stderr)
 			}
@@ -83,7 +90,8 @@ func TestRunLate(t *testing.T) {
 		for i, line := range lines {
 			s, row := i/rows, i%rows
 			if why := want[s][row]; why != "" {
-				if expect := fmt.Sprintf(`{"series":"%d.csv","row":%d,"timestamp":"%s","value":%s,"dropped":"%s"}`, s, row+1, files[s][row][0], number(t, files[s][row][1]), why); line != expect {
+				if expect := fmt.Sprintf(`{"series":"%d.csv","row":%d,"timestamp":"%s","value":%s,"dropped":"%s"}`, s,
+					row+1, files[s][row][0], number(t, files[s][row][1]), why); line != expect {
 					t.Fatalf("%s: line %d is %s, want %s", name, i, line, expect)
 				}
 				continue

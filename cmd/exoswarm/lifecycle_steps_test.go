@@ -68,7 +68,8 @@ func (l *lifecycle) do(step string) {
 	case "stop":
 		if m.state == stateUp {
 			l.signal(m, syscall.SIGSTOP)
-			time.Sleep(time.Duration(l.random.Int64N(int64(lifecycleLease * 3 / 2)))) // a partition of random length before the next step
+			// a partition of random length before the next step
+			time.Sleep(time.Duration(l.random.Int64N(int64(lifecycleLease * 3 / 2))))
 		}
 	case "continue":
 		if m.state == stateStopped {
@@ -107,7 +108,8 @@ func (l *lifecycle) signal(m *lifecycleMember, s syscall.Signal) {
 	}
 }
 
-// empty kills the server and starts it with nothing in its store, as an operator does who has lost a disk.
+// empty kills the server and starts it with nothing in its store, as an operator does who has lost
+// a disk.
 func (l *lifecycle) empty() {
 	l.t.Helper()
 	if l.nats.state != stateDown {
@@ -129,14 +131,18 @@ func (l *lifecycle) empty() {
 func (l *lifecycle) create(id string) {
 	l.t.Helper()
 	l.generation++
-	// Swarms of one name follow each other with the same spec, so with equal first entries, or with another number of agents and shards.
+	// Swarms of one name follow each other with the same spec, so with equal first entries, or with
+	// another number of agents and shards.
 	shards, agents := 1+2*l.random.IntN(2), 4
-	spec := fmt.Sprintf("name: %s\naddressed: agent\nagents: %d\nagents_per_group: 2\nshards: %d\npage_size: 64KiB\nfeatures: [current, gain]\nseed: 1\n"+
-		"cell: {kind: leaky, params: {decay: 0.9, threshold: 1}}\nvote: {candidates: [quiet, spike], rule: majority}\ncheckpoint: {interval: 100ms, entries: 1}\n", id, shards*agents, shards)
+	spec := fmt.Sprintf("name: %s\naddressed: agent\nagents: %d\nagents_per_group: 2\nshards: %d\npage_size: 64KiB\n"+
+		"features: [current, gain]\nseed: 1\n"+
+		"cell: {kind: leaky, params: {decay: 0.9, threshold: 1}}\nvote: {candidates: [quiet, spike], rule: "+
+		"majority}\ncheckpoint: {interval: 100ms, entries: 1}\n", id, shards*agents, shards)
 	file := write(l.t, filepath.Join(filepath.Dir(l.store), fmt.Sprintf("%s-%d.yaml", id, l.generation)), spec)
 	if l.serving() {
 		l.mustCommand("swarm", "create", "-f", file, "--timeout", l.patience().String())
-	} else if code, out := l.command("swarm", "create", "-f", file, "--timeout", "100ms"); code != 0 && !strings.Contains(out, "has no answer after") {
+	} else if code, out := l.command("swarm", "create", "-f", file, "--timeout", "100ms"); code != 0 &&
+		!strings.Contains(out, "has no answer after") {
 		l.fatalf("create %s, which nobody serves: exit %d: %s", id, code, out)
 	}
 	l.counts.add(func(c *lifecycleCounts) { c.created++ })
@@ -197,9 +203,15 @@ func (l *lifecycle) entry(s *lifecycleSwarm, k int, verb string) jobs.Entry {
 	case "tick":
 		return l.encoded(jobs.EntryTick, jobs.Tick{Version: jobs.Version, Count: 1 + l.random.IntN(9)})
 	case "vote":
-		return l.encoded(jobs.EntryVote, jobs.Vote{Version: jobs.Version, Round: 1 + l.random.Uint64N(9), Rule: jobs.RuleMajority})
+		return l.encoded(jobs.EntryVote, jobs.Vote{
+			Version: jobs.Version, Round: 1 + l.random.Uint64N(9),
+			Rule: jobs.RuleMajority,
+		})
 	}
-	o := &batch.AgentObservations{Width: 2, Agent: []uint32{uint32(k*s.agents + l.random.IntN(s.agents))}, Features: []float32{float32(l.random.IntN(17)) / 16, 1}}
+	o := &batch.AgentObservations{
+		Width: 2, Agent: []uint32{uint32(k*s.agents + l.random.IntN(s.agents))},
+		Features: []float32{float32(l.random.IntN(17)) / 16, 1},
+	}
 	data, err := o.Encode()
 	if err != nil {
 		l.fatalf("%v", err)
@@ -229,7 +241,8 @@ func (l *lifecycle) append(s *lifecycleSwarm, k int, e jobs.Entry) {
 	s.entries[k] = append(s.entries[k], e)
 }
 
-// storm appends entries while a process is killed. The server is started again at once, so that the appends come to an end.
+// storm appends entries while a process is killed. The server is started again at once, so that the
+// appends come to an end.
 func (l *lifecycle) storm(s *lifecycleSwarm, what string) {
 	l.t.Helper()
 	type due struct {
@@ -250,7 +263,10 @@ func (l *lifecycle) storm(s *lifecycleSwarm, what string) {
 		for _, d := range all {
 			after := uint64(len(s.entries[d.shard]))
 			d.entry.Ref = after + 1
-			for _, log := range []jobs.Log{l.twin.Swarms.Log(s.twin.Key(), d.shard, jobs.In), l.conn.Swarms.Log(s.record.Key(), d.shard, jobs.In)} {
+			for _, log := range []jobs.Log{
+				l.twin.Swarms.Log(s.twin.Key(), d.shard, jobs.In),
+				l.conn.Swarms.Log(s.record.Key(), d.shard, jobs.In),
+			} {
 				err = errors.Join(err, log.Append(ctx, after, d.entry))
 			}
 			if err != nil {

@@ -27,12 +27,16 @@ import (
 )
 
 var (
-	lifecycleN      = flag.Int("lifecycle.n", 3, "sequences of TestLifecycleProcesses; of two in turn the second goes on with the processes of the first")
-	lifecycleSeed   = flag.Uint64("lifecycle.seed", 0, "seed of the sequences; 0 takes one of the clock and logs it")
-	lifecycleFirst  = flag.Int("lifecycle.first", 0, "number of the first sequence, which is even: sequence N of a seed is always the same")
+	lifecycleN = flag.Int("lifecycle.n", 3, "sequences of TestLifecycleProcesses; of two in turn the second "+
+		"goes on with the processes of the first")
+	lifecycleSeed  = flag.Uint64("lifecycle.seed", 0, "seed of the sequences; 0 takes one of the clock and logs it")
+	lifecycleFirst = flag.Int("lifecycle.first", 0, "number of the first sequence, which is even: sequence N of a "+
+		"seed is always the same")
 	lifecycleFor    = flag.Duration("lifecycle.for", 0, "after how long no further sequence begins; 0: after all")
-	lifecycleWithin = flag.Duration("lifecycle.within", 45*time.Second, "an agent that has not answered for the life of a lease and so long is deaf")
-	lifecycleScript = flag.String("lifecycle.script", "", "steps of the only sequence, with commas between, as a failure prints them")
+	lifecycleWithin = flag.Duration("lifecycle.within", 45*time.Second, "an agent that has not answered for the "+
+		"life of a lease and so long is deaf")
+	lifecycleScript = flag.String("lifecycle.script", "", "steps of the only sequence, with commas between, as a "+
+		"failure prints them")
 )
 
 // lifecycleLease is the lease of the agents' shards.
@@ -41,10 +45,13 @@ const lifecycleLease = 2 * time.Second
 // lifecycleServer is the operand of steps that concern the NATS server; agents are a and b.
 const lifecycleServer = "server"
 
-// TestLifecycleProcesses is TestLifecycle of cmd/gpuagent with real processes. A random sequence creates swarms, gives them entries, deletes them and creates
-// others of the same name, while agents and the NATS server are killed, terminated, stopped, continued and started again, the store is emptied, and agents get
-// each other's data folder or an earlier state of their own. Every answer is that of a swarm in this process which nothing disturbs, and after each step
-// somebody answers within the life of a lease and some seconds. The slice that runs with all tests has three sequences; make lifecycle runs 200.
+// TestLifecycleProcesses is TestLifecycle of cmd/gpuagent with real processes. A random sequence
+// creates swarms, gives them entries, deletes them and creates others of the same name, while
+// agents and the NATS server are killed, terminated, stopped, continued and started again, the
+// store is emptied, and agents get each other's data folder or an earlier state of their own. Every
+// answer is that of a swarm in this process which nothing disturbs, and after each step somebody
+// answers within the life of a lease and some seconds. The slice that runs with all tests has three
+// sequences; make lifecycle runs 200.
 func TestLifecycleProcesses(t *testing.T) {
 	testlong.Only(t)
 	if testing.Short() {
@@ -55,7 +62,8 @@ func TestLifecycleProcesses(t *testing.T) {
 		seed = uint64(time.Now().UnixNano())
 	}
 	if *lifecycleFirst%2 != 0 {
-		t.Fatalf("-lifecycle.first=%d: use an even number: a sequence with an odd one goes on with processes of the one before", *lifecycleFirst)
+		t.Fatalf("-lifecycle.first=%d: use an even number: a sequence with an odd one goes on with processes of the "+
+			"one before", *lifecycleFirst)
 	}
 	t.Logf("seed %d", seed)
 	binaries(t)
@@ -112,7 +120,10 @@ func undisturbedAgent(t *testing.T) (*natsq.Conn, interface{ Close() error }) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	agent, err := gpuagents.Start(gpuagents.Options{Name: "undisturbed", Device: dev, Queue: conn.Swarms, Logger: slog.New(slog.DiscardHandler)})
+	agent, err := gpuagents.Start(gpuagents.Options{
+		Name: "undisturbed", Device: dev, Queue: conn.Swarms,
+		Logger: slog.New(slog.DiscardHandler),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,9 +155,12 @@ func (c *lifecycleCounts) add(change func(c *lifecycleCounts)) {
 func (c *lifecycleCounts) String() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return fmt.Sprintf("%d sequences, %d of them with fresh processes, %d steps, %d swarms created, %d deleted, %d kill -9, %d SIGSTOP, %d empty stores, "+
-		"%d probes, %d answers compared, none wrong, shards resumed from checkpoints %d, checkpoints not used %d, longest wait for an answer %.1f s (%s)",
-		c.sequences, c.fresh, c.steps, c.created, c.deleted, c.kills, c.stops, c.empty, c.probes, c.answers, c.resumed, c.unused, c.longest.Seconds(), c.longestAt)
+	return fmt.Sprintf("%d sequences, %d of them with fresh processes, %d steps, %d swarms created, %d deleted, %d "+
+		"kill -9, %d SIGSTOP, %d empty stores, "+
+		"%d probes, %d answers compared, none wrong, shards resumed from checkpoints %d, checkpoints not used %d, "+
+		"longest wait for an answer %.1f s (%s)",
+		c.sequences, c.fresh, c.steps, c.created, c.deleted, c.kills, c.stops, c.empty, c.probes, c.answers, c.resumed,
+		c.unused, c.longest.Seconds(), c.longestAt)
 }
 
 // runState is what a process does: none runs, it runs, or SIGSTOP has stopped it.
@@ -192,10 +206,16 @@ type lifecycleSwarm struct {
 
 func startLifecycle(t *testing.T, twin *natsq.Conn, counts *lifecycleCounts, number int) *lifecycle {
 	t.Helper()
-	l := &lifecycle{t: t, bin: binaries(t), number: number, store: filepath.Join(t.TempDir(), "store"), twin: twin, counts: counts, swarms: map[string]*lifecycleSwarm{}}
+	l := &lifecycle{
+		t: t, bin: binaries(t), number: number, store: filepath.Join(t.TempDir(), "store"), twin: twin,
+		counts: counts, swarms: map[string]*lifecycleSwarm{},
+	}
 	port := fixedPorts(t, 1)[0]
 	l.url = fmt.Sprint("nats://127.0.0.1:", port)
-	l.nats = &lifecycleMember{member: member{kind: "nats", command: []string{filepath.Join(l.bin, "exoswarm"), "nats", "--port", fmt.Sprint(port), "--data-dir", l.store}}}
+	l.nats = &lifecycleMember{member: member{
+		kind:    "nats",
+		command: []string{filepath.Join(l.bin, "exoswarm"), "nats", "--port", fmt.Sprint(port), "--data-dir", l.store},
+	}}
 	for i := range l.agents {
 		l.agents[i] = &lifecycleMember{member: member{kind: "gpuagent"}, dir: filepath.Join(t.TempDir(), "data")}
 	}
@@ -221,7 +241,8 @@ func (l *lifecycle) print() {
 				continue
 			}
 			lines := strings.Split(p.log.String(), "\n")
-			l.t.Logf("%s %s, process %d:\n%s", m.kind, []string{"", "a", "b"}[i], n+1, strings.Join(lines[max(0, len(lines)-200):], "\n"))
+			l.t.Logf("%s %s, process %d:\n%s", m.kind, []string{"", "a", "b"}[i], n+1,
+				strings.Join(lines[max(0, len(lines)-200):], "\n"))
 		}
 	}
 }
@@ -270,7 +291,10 @@ func (l *lifecycle) connect() {
 		l.conn.Close()
 	}
 	var err error
-	if l.conn, err = natsq.Connect(l.t.Context(), natsconn.Options{URL: l.url, Name: "test", Patience: 10 * time.Minute}); err != nil {
+	if l.conn, err = natsq.Connect(l.t.Context(), natsconn.Options{
+		URL: l.url, Name: "test",
+		Patience: 10 * time.Minute,
+	}); err != nil {
 		l.fatalf("%v", err)
 	}
 }
@@ -279,7 +303,8 @@ func (l *lifecycle) startAgent(i int) {
 	l.t.Helper()
 	m := l.agents[i]
 	m.command = []string{
-		filepath.Join(l.bin, "gpuagent"), "--nats", l.url, "--name", []string{"a", "b"}[i], "--data-dir", m.dir, "--device", "host", "--memory", "1GiB",
+		filepath.Join(l.bin, "gpuagent"), "--nats", l.url, "--name", []string{"a", "b"}[i], "--data-dir", m.dir,
+		"--device", "host", "--memory", "1GiB",
 		"--lease-ttl", lifecycleLease.String(), "--log-level", "debug",
 	}
 	l.begin(m)
@@ -317,7 +342,8 @@ func (l *lifecycle) serving() bool {
 	return l.nats.state == stateUp && (l.agents[0].state == stateUp || l.agents[1].state == stateUp)
 }
 
-// run does one sequence, which begins with a server, two agents and no swarm. Without steps it draws some.
+// run does one sequence, which begins with a server, two agents and no swarm. Without steps it
+// draws some.
 func (l *lifecycle) run(steps []string) {
 	l.t.Helper()
 	began := time.Now()
@@ -355,7 +381,8 @@ func (l *lifecycle) run(steps []string) {
 	l.t.Logf("%d steps in %.1f s: %s", len(steps), time.Since(began).Seconds(), strings.Join(steps, ", "))
 }
 
-// draw chooses a step that is possible now. A hasty one, which ends with an exclamation mark, does not wait for the answer to its probe.
+// draw chooses a step that is possible now. A hasty one, which ends with an exclamation mark, does
+// not wait for the answer to its probe.
 func (l *lifecycle) draw() string {
 	var all []string
 	add := func(times int, verb string, what ...string) {
@@ -436,7 +463,8 @@ func (l *lifecycle) end() {
 	}
 }
 
-// probe asks every swarm for its state. If wait, all answer within the life of a lease and some seconds, as the undisturbed ones do.
+// probe asks every swarm for its state. If wait, all answer within the life of a lease and some
+// seconds, as the undisturbed ones do.
 func (l *lifecycle) probe(wait bool) {
 	l.t.Helper()
 	if !l.serving() {
@@ -483,7 +511,8 @@ func (l *lifecycle) compare(ctx context.Context, s *lifecycleSwarm, k, from int)
 			e, err := r.Next(ctx)
 			if err != nil || e.Ref != uint64(n) || e.Seq != uint64(n) {
 				r.Close()
-				l.fatalf("answer %d of %s, shard %d, is number %d, to entry %d: %v: the agents are deaf or stuck", n, record.Key(), k, e.Seq, e.Ref, err)
+				l.fatalf("answer %d of %s, shard %d, is number %d, to entry %d: %v: the agents are deaf or stuck", n,
+					record.Key(), k, e.Seq, e.Ref, err)
 			}
 			got[i] = append(got[i], e)
 		}
@@ -491,13 +520,15 @@ func (l *lifecycle) compare(ctx context.Context, s *lifecycleSwarm, k, from int)
 	}
 	for i, want := range got[0] {
 		if e := got[1][i]; e.Kind != want.Kind || !bytes.Equal(e.Data, want.Data) {
-			l.fatalf("answer %d of %s, shard %d, to a %s: %s %x, undisturbed it is %s %x", e.Seq, s.record.Key(), k, s.entries[k][e.Seq-1].Kind, e.Kind, e.Data, want.Kind, want.Data)
+			l.fatalf("answer %d of %s, shard %d, to a %s: %s %x, undisturbed it is %s %x", e.Seq, s.record.Key(), k,
+				s.entries[k][e.Seq-1].Kind, e.Kind, e.Data, want.Kind, want.Data)
 		}
 	}
 	l.counts.add(func(c *lifecycleCounts) { c.answers += len(got[0]) })
 }
 
-// check ends a sequence: whichever agent serves alone answers, every answer is right, none is there twice, and no shard is served of a swarm that is gone.
+// check ends a sequence: whichever agent serves alone answers, every answer is right, none is there
+// twice, and no shard is served of a swarm that is gone.
 func (l *lifecycle) check() {
 	l.t.Helper()
 	for _, m := range []*lifecycleMember{l.nats, l.agents[0], l.agents[1]} {
@@ -508,7 +539,10 @@ func (l *lifecycle) check() {
 	if l.nats.state == stateDown {
 		l.do("start " + lifecycleServer)
 	}
-	for _, step := range []string{"start a", "start b", "create x", "create y", "term b", "start b", "term a", "start a"} {
+	for _, step := range []string{
+		"start a", "start b", "create x", "create y", "term b", "start b", "term a",
+		"start a",
+	} {
 		l.do(step)
 		l.probe(true)
 	}
@@ -519,7 +553,8 @@ func (l *lifecycle) check() {
 		for k := range s.entries {
 			shards++
 			l.compare(ctx, s, k, 1)
-			if err := endsAt(ctx, l.conn.Swarms.Log(s.record.Key(), k, jobs.Out), uint64(len(s.entries[k]))); err != nil {
+			if err := endsAt(ctx, l.conn.Swarms.Log(s.record.Key(), k, jobs.Out),
+				uint64(len(s.entries[k]))); err != nil {
 				l.fatalf("%s, shard %d: %v", s.record.Key(), k, err)
 			}
 		}

@@ -13,8 +13,9 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents/sink"
 )
 
-// live writes the rows of a run to standard output as the CPU agent sends them. It answers when they are written, so a reader that is slow
-// slows the run down. Rows come piece by piece, and again when an answer is lost or another agent goes on with the job.
+// live writes the rows of a run to standard output as the CPU agent sends them. It answers when
+// they are written, so a reader that is slow slows the run down. Rows come piece by piece, and
+// again when an answer is lost or another agent goes on with the job.
 type live struct {
 	w      io.Writer
 	closed func() // called once, when the reader has gone away
@@ -37,7 +38,8 @@ func (p piece) after(q piece) bool {
 // liveAnswer is how long a write may take until the agent is told to wait.
 const liveAnswer = time.Second
 
-// newLive writes to w. closed is called in a goroutine of its own, once, when the reader has gone away.
+// newLive writes to w. closed is called in a goroutine of its own, once, when the reader has gone
+// away.
 func newLive(w io.Writer, closed func()) *live {
 	done := make(chan struct{})
 	close(done)
@@ -107,15 +109,16 @@ func seriesOf(line []byte) string {
 	return string(head)
 }
 
-// failed returns the error of the first write that failed; gone reports that the reader has had enough.
+// failed returns the error of the first write that failed; gone reports that the reader has had
+// enough.
 func (l *live) failed() (gone bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return errors.Is(l.err, syscall.EPIPE) || errors.Is(l.err, io.ErrClosedPipe), l.err
 }
 
-// rest copies the rows of an output that are not written yet, as after a loss of the connection. The rows of a series stand in the output in
-// the order in which they were sent.
+// rest copies the rows of an output that are not written yet, as after a loss of the connection.
+// The rows of a series stand in the output in the order in which they were sent.
 func (l *live) rest(w io.Writer, output io.Reader) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -47,7 +47,9 @@ const mostPending = 4 * source.MaxInputDocument
 // openLiveInput returns the input of a run that is one stream of plain CSV or NDJSON. Otherwise it
 // returns nil and what spool is to read: the first bytes of standard input are read to learn its
 // format. The caller closes the result.
-func openLiveInput(ctx context.Context, paths []string, stdin io.Reader, csv dialect.CSV) (l *liveInput, rest io.Reader, err error) {
+func openLiveInput(ctx context.Context, paths []string, stdin io.Reader,
+	csv dialect.CSV,
+) (l *liveInput, rest io.Reader, err error) {
 	if len(paths) != 1 {
 		return nil, stdin, nil
 	}
@@ -81,7 +83,8 @@ func openLiveInput(ctx context.Context, paths []string, stdin io.Reader, csv dia
 		if std {
 			return nil, in, nil
 		}
-		return nil, stdin, errors.Join(closer.Close(), command.Usage("input %s: a FIFO holds CSV or NDJSON here, and this one begins as %s: send it to standard input", path, format))
+		return nil, stdin, errors.Join(closer.Close(), command.Usage("input %s: a FIFO holds CSV or NDJSON here, "+
+			"and this one begins as %s: send it to standard input", path, format))
 	}
 	l = &liveInput{
 		source: source.Series{Name: name, URI: source.SubmitterURI, Format: format}, name: path, from: closer,
@@ -182,7 +185,8 @@ func (l *liveInput) answer(n uint64) []byte {
 }
 
 // cut makes the next document of the complete records. It reports whether there are any. A record
-// that is too long for a document is cut where the document ends, and rejected as two. l.mu is held.
+// that is too long for a document is cut where the document ends, and rejected as two. l.mu is
+// held.
 func (l *liveInput) cut() bool {
 	if l.first && l.records.header && l.head == nil {
 		n := l.records.firstEnd

@@ -22,8 +22,9 @@ import (
 	"github.com/exoswarm/exoswarm/internal/dialect"
 )
 
-// TestLiveInput: rows of standard input and of a FIFO are decided before their writer writes the next ones, in this process and on a cluster, and the
-// end of the stream is the end of the run. The decisions are those of a file with the same rows.
+// TestLiveInput: rows of standard input and of a FIFO are decided before their writer writes the
+// next ones, in this process and on a cluster, and the end of the stream is the end of the run. The
+// decisions are those of a file with the same rows.
 func TestLiveInput(t *testing.T) {
 	for _, c := range []struct {
 		name          string
@@ -34,7 +35,8 @@ func TestLiveInput(t *testing.T) {
 			spec := write(t, filepath.Join(dir, "swarm.yaml"), smallSpec)
 			rows := strings.SplitAfter(strings.TrimSuffix(series(1, 60), "\n"), "\n")
 			file := write(t, filepath.Join(dir, "stdin.csv"), strings.Join(rows, ""))
-			code, want, stderr := exec(t.Context(), t, "run", "-f", spec, "--input", file, "--output", "-", "--progress", "none")
+			code, want, stderr := exec(t.Context(), t, "run", "-f", spec, "--input", file, "--output", "-",
+				"--progress", "none")
 			if code != 0 {
 				t.Fatal(stderr)
 			}
@@ -50,11 +52,13 @@ func TestLiveInput(t *testing.T) {
 			var stdout *os.File
 			if c.fifo {
 				from, to := filepath.Join(dir, "in", "stdin.csv"), filepath.Join(dir, "out")
-				if err := errors.Join(os.Mkdir(filepath.Dir(from), 0o700), syscall.Mkfifo(from, 0o600), syscall.Mkfifo(to, 0o600)); err != nil {
+				if err := errors.Join(os.Mkdir(filepath.Dir(from), 0o700), syscall.Mkfifo(from, 0o600),
+					syscall.Mkfifo(to, 0o600)); err != nil {
 					t.Fatal(err)
 				}
 				args = append(args, "--input", from, "--output", to)
-				in, out = opener(func() (*os.File, error) { return os.OpenFile(from, os.O_WRONLY, 0) }), opener(func() (*os.File, error) { return os.Open(to) })
+				in, out = opener(func() (*os.File, error) { return os.OpenFile(from, os.O_WRONLY, 0) }),
+					opener(func() (*os.File, error) { return os.Open(to) })
 			} else {
 				args = append(args, "--input", "-", "--output", "-")
 				r, w := io.Pipe()
@@ -104,7 +108,8 @@ func TestLiveInput(t *testing.T) {
 				t.Fatalf("exit %d: %s", code, log.String())
 			}
 			if got.String() != want {
-				t.Errorf("decisions of a stream and of a file with the same rows differ:\n%.300s\n%.300s", got.String(), want)
+				t.Errorf("decisions of a stream and of a file with the same rows differ:\n%.300s\n%.300s", got.String(),
+					want)
 			}
 		})
 	}
@@ -160,7 +165,8 @@ func TestLiveInputInterrupted(t *testing.T) {
 	if _, err := io.WriteString(w, series(1, 30)); err != nil {
 		t.Fatal(err)
 	}
-	time.AfterFunc(3*time.Second, func() { interrupt(command.ErrInterrupted) }) // the rows are taken at once; this is when nothing comes
+	// the rows are taken at once; this is when nothing comes
+	time.AfterFunc(3*time.Second, func() { interrupt(command.ErrInterrupted) })
 	select {
 	case code := <-done:
 		data, err := os.ReadFile(out)
@@ -172,10 +178,14 @@ func TestLiveInputInterrupted(t *testing.T) {
 	}
 }
 
-// TestRecords: documents are cut at the ends of records alone, however the stream comes, and together they are the stream with its header before each.
+// TestRecords: documents are cut at the ends of records alone, however the stream comes, and
+// together they are the stream with its header before each.
 func TestRecords(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		field := rapid.SampledFrom([]string{"1", "", "a,b", "a\nb", `a"b`, "\"", "\r\n", "long" + strings.Repeat("x", 3000)})
+		field := rapid.SampledFrom([]string{
+			"1", "", "a,b", "a\nb", `a"b`, "\"", "\r\n",
+			"long" + strings.Repeat("x", 3000),
+		})
 		var text bytes.Buffer
 		w := csv.NewWriter(&text)
 		want := [][]string{{"timestamp", "value", "note"}}

@@ -24,8 +24,10 @@ func TestLive(t *testing.T) {
 			dir := t.TempDir()
 			spec := write(t, filepath.Join(dir, "swarm.yaml"), smallSpec)
 			write(t, filepath.Join(dir, "in", "a.csv"), series(1, 50))
-			// The source goes on for a quarter of an hour: rows that come only at the end never come.
-			sources := write(t, filepath.Join(dir, "sources.json"), `[{"name":"s","uri":"watch:data/in","watch":{"polls":9000,"every_s":0.1,"renamed":true}}]`)
+			// The source goes on for a quarter of an hour: rows that come only at the end never
+			// come.
+			sources := write(t, filepath.Join(dir, "sources.json"),
+				`[{"name":"s","uri":"watch:data/in","watch":{"polls":9000,"every_s":0.1,"renamed":true}}]`)
 			args := []string{"run", "-f", spec, "--sources", sources, "--output", "-", "--progress", "none"}
 			if cluster {
 				args = append(args, "--nats", served(t, dir))
@@ -65,7 +67,8 @@ func TestLive(t *testing.T) {
 			if err := os.Rename(filepath.Join(dir, ".b"), filepath.Join(dir, "in", "b.csv")); err != nil {
 				t.Fatal(err)
 			}
-			if code := <-done; code != 0 || !strings.Contains(log.String(), "standard output was closed by its reader: the run ended early") {
+			if code := <-done; code != 0 || !strings.Contains(log.String(), "standard output was closed by its "+
+				"reader: the run ended early") {
 				t.Errorf("exit %d: %s", code, log.String())
 			}
 		})
@@ -76,9 +79,15 @@ func TestLive(t *testing.T) {
 func TestLiveRows(t *testing.T) {
 	dir := t.TempDir()
 	spec := write(t, filepath.Join(dir, "swarm.yaml"), smallSpec)
-	in := []string{write(t, filepath.Join(dir, "in", "a.csv"), series(1, 900)), write(t, filepath.Join(dir, "in", "b.csv"), series(2, 700))}
+	in := []string{
+		write(t, filepath.Join(dir, "in", "a.csv"), series(1, 900)),
+		write(t, filepath.Join(dir, "in", "b.csv"), series(2, 700)),
+	}
 	file := filepath.Join(dir, "out.ndjson")
-	args := []string{"run", "-f", spec, "--input", in[0], "--input", in[1], "--batch-rows", "64", "--progress", "none", "--output"}
+	args := []string{
+		"run", "-f", spec, "--input", in[0], "--input", in[1], "--batch-rows", "64", "--progress", "none",
+		"--output",
+	}
 	if code, _, stderr := exec(t.Context(), t, append(args, file)...); code != 0 {
 		t.Fatal(stderr)
 	}
@@ -93,12 +102,13 @@ func TestLiveRows(t *testing.T) {
 		return lines
 	}
 	if out == string(want) || !slices.Equal(sorted(out), sorted(string(want))) {
-		t.Errorf("%d lines came live, %d are in the output; in one order: %v", strings.Count(out, "\n"), bytes.Count(want, []byte("\n")), out == string(want))
+		t.Errorf("%d lines came live, %d are in the output; in one order: %v", strings.Count(out, "\n"),
+			bytes.Count(want, []byte("\n")), out == string(want))
 	}
 }
 
-// TestLiveAnswers: the agent waits while rows are written, a message that comes again is written once, and what never came is taken from the
-// output.
+// TestLiveAnswers: the agent waits while rows are written, a message that comes again is written
+// once, and what never came is taken from the output.
 func TestLiveAnswers(t *testing.T) {
 	r, w := io.Pipe()
 	closed := make(chan struct{})
@@ -128,8 +138,10 @@ func TestLiveAnswers(t *testing.T) {
 		t.Fatalf("the next piece: %s", got)
 	}
 	var rest bytes.Buffer
-	output := "{\"series\":\"a\",\"row\":1}\n{\"series\":\"a\",\"row\":2}\n{\"series\":\"a\",\"row\":3}\n{\"series\":\"b\",\"row\":1}\n{\"series\":\"b\",\"row\":2}\n"
-	if err := l.rest(&rest, strings.NewReader(output)); err != nil || rest.String() != "{\"series\":\"a\",\"row\":3}\n{\"series\":\"b\",\"row\":2}\n" {
+	output := "{\"series\":\"a\",\"row\":1}\n{\"series\":\"a\",\"row\":2}\n{\"series\":\"a\",\"row\":3}\n" +
+		"{\"series\":\"b\",\"row\":1}\n{\"series\":\"b\",\"row\":2}\n"
+	if err := l.rest(&rest, strings.NewReader(output)); err != nil || rest.String() != "{\"series\":\"a\","+
+		"\"row\":3}\n{\"series\":\"b\",\"row\":2}\n" {
 		t.Errorf("the rest is %q, %v", rest.String(), err)
 	}
 	_ = r.Close()

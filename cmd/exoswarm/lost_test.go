@@ -28,7 +28,8 @@ import (
 // endLimit is how soon a command must end after Ctrl-C or the loss of its server.
 const endLimit = 5 * time.Second
 
-// brittle is a way to a server that breaks when a client has published so many messages, acknowledgements of pings left out.
+// brittle is a way to a server that breaks when a client has published so many messages,
+// acknowledgements of pings left out.
 type brittle struct {
 	l      net.Listener
 	to     string
@@ -135,17 +136,20 @@ func (b *brittle) pass(to, from net.Conn, client bool) {
 	}
 }
 
-// lines are the command lines of all commands that talk to a server, without --nats. A command that is missing fails the test.
+// lines are the command lines of all commands that talk to a server, without --nats. A command that
+// is missing fails the test.
 func commandLines(t *testing.T, dir string) map[string][]string {
 	t.Helper()
-	spec := write(t, filepath.Join(dir, "agents.yaml"), "name: lasting\naddressed: agent\nagents: 256\ncell: {kind: leaky}\n")
+	spec := write(t, filepath.Join(dir, "agents.yaml"), "name: lasting\naddressed: agent\nagents: 256\ncell: {kind: "+
+		"leaky}\n")
 	runSpec := write(t, filepath.Join(dir, "swarm.yaml"), smallSpec)
 	write(t, filepath.Join(dir, "in", "a.csv"), series(1, 50))
 	write(t, filepath.Join(dir, "in", "b.csv"), series(2, 50))
 	rows := write(t, filepath.Join(dir, "rows.csv"), "agent,current\n1,0.5\n")
 	list := write(t, filepath.Join(dir, "jobs.jsonl"), `{"pool":"cpu","kind":"none","spec":1}`+"\n")
 	folder := filepath.Join(dir, "auth")
-	if code, _, stderr := exec(t.Context(), t, "auth", "init", "--dir", folder, "--tenant", "acme", "--yes"); code != 0 {
+	if code, _, stderr := exec(t.Context(), t, "auth", "init", "--dir", folder, "--tenant", "acme",
+		"--yes"); code != 0 {
 		t.Fatal(stderr)
 	}
 	snapshots := t.TempDir()
@@ -175,33 +179,36 @@ func commandLines(t *testing.T, dir string) map[string][]string {
 		"exoswarm queue pause":     {"gpu"},
 		"exoswarm queue resume":    {"gpu"},
 		"exoswarm queue stats":     nil,
-		"exoswarm run":             {"-f", runSpec, "--input", filepath.Join(dir, "in"), "--output", filepath.Join(dir, "out.ndjson"), "--progress", "none"},
-		"exoswarm submit":          {"--kind", "none", "--wait"},
-		"exoswarm submit --file":   {"--file", list},
-		"exoswarm swarm create":    {"-f", spec},
-		"exoswarm swarm delete":    {"lasting", "--yes"},
-		"exoswarm swarm fuse":      {"lasting", "--by", "all"},
-		"exoswarm swarm get":       {"lasting"},
-		"exoswarm swarm list":      nil,
-		"exoswarm swarm observe":   {"lasting", "--input", rows},
-		"exoswarm swarm orphans":   {"--delete"},
-		"exoswarm swarm query":     {"lasting", "--agents", "1"},
-		"exoswarm swarm reset":     {"lasting"},
-		"exoswarm swarm snapshot":  {"lasting", "--name", "s"},
-		"exoswarm swarm tick":      {"lasting"},
-		"exoswarm swarm trim":      {"lasting", "--to", "s", "--snapshots", snapshots},
-		"exoswarm swarm vote":      {"lasting"},
-		"exoswarm tenant limit":    {"acme", "--rate", "5"},
-		"exoswarm tenant list":     nil,
-		"exoswarm tenant unlimit":  {"acme"},
-		"exoswarm object list":     nil,
-		"exoswarm object sweep":    {"--yes"},
-		"exoswarm object delete":   {"none"},
+		"exoswarm run": {
+			"-f", runSpec, "--input", filepath.Join(dir, "in"), "--output",
+			filepath.Join(dir, "out.ndjson"), "--progress", "none",
+		},
+		"exoswarm submit":         {"--kind", "none", "--wait"},
+		"exoswarm submit --file":  {"--file", list},
+		"exoswarm swarm create":   {"-f", spec},
+		"exoswarm swarm delete":   {"lasting", "--yes"},
+		"exoswarm swarm fuse":     {"lasting", "--by", "all"},
+		"exoswarm swarm get":      {"lasting"},
+		"exoswarm swarm list":     nil,
+		"exoswarm swarm observe":  {"lasting", "--input", rows},
+		"exoswarm swarm orphans":  {"--delete"},
+		"exoswarm swarm query":    {"lasting", "--agents", "1"},
+		"exoswarm swarm reset":    {"lasting"},
+		"exoswarm swarm snapshot": {"lasting", "--name", "s"},
+		"exoswarm swarm tick":     {"lasting"},
+		"exoswarm swarm trim":     {"lasting", "--to", "s", "--snapshots", snapshots},
+		"exoswarm swarm vote":     {"lasting"},
+		"exoswarm tenant limit":   {"acme", "--rate", "5"},
+		"exoswarm tenant list":    nil,
+		"exoswarm tenant unlimit": {"acme"},
+		"exoswarm object list":    nil,
+		"exoswarm object sweep":   {"--yes"},
+		"exoswarm object delete":  {"none"},
 	}
 }
 
-// TestLostServer: every command ends within 5 s of the moment at which its server stands still or dies, wherever that comes, and within 5 s of
-// Ctrl-C when it is to wait longer for a server.
+// TestLostServer: every command ends within 5 s of the moment at which its server stands still or
+// dies, wherever that comes, and within 5 s of Ctrl-C when it is to wait longer for a server.
 func TestLostServer(t *testing.T) {
 	testlong.Only(t)
 	if testing.Short() {
@@ -217,7 +224,10 @@ func TestLostServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	if err := c.Queue.Submit(t.Context(), jobs.Job{Version: jobs.Version, ID: "standing", Pool: jobs.PoolCPU, Kind: "none", Spec: []byte("1"), Submitted: time.Now()}); err != nil {
+	if err := c.Queue.Submit(t.Context(), jobs.Job{
+		Version: jobs.Version, ID: "standing", Pool: jobs.PoolCPU,
+		Kind: "none", Spec: []byte("1"), Submitted: time.Now(),
+	}); err != nil {
 		t.Fatal(err)
 	}
 	table := commandLines(t, t.TempDir())
@@ -316,7 +326,8 @@ func TestLostServer(t *testing.T) {
 	for _, path := range []string{"auth push", "auth revoke"} {
 		b := newBrittle(t, s.URL(), 1, false)
 		began := time.Now()
-		code, _, stderr := exec(t.Context(), t, append(append(strings.Fields(path), table["exoswarm "+path]...), "--nats", b.url(), "--patience", "4s")...)
+		code, _, stderr := exec(t.Context(), t, append(append(strings.Fields(path), table["exoswarm "+path]...),
+			"--nats", b.url(), "--patience", "4s")...)
 		if took := time.Since(began); took > endLimit || code == 0 {
 			t.Errorf("%s: exit %d after %v: %s", path, code, took, stderr)
 		}
@@ -324,7 +335,8 @@ func TestLostServer(t *testing.T) {
 	t.Logf("longest: %v", worst)
 }
 
-// TestStoppedServer: SIGSTOP of a real server in the middle of a run with many inputs, and of a command that waits for a job.
+// TestStoppedServer: SIGSTOP of a real server in the middle of a run with many inputs, and of a
+// command that waits for a job.
 func TestStoppedServer(t *testing.T) {
 	testlong.Only(t)
 	if testing.Short() {
@@ -341,10 +353,14 @@ func TestStoppedServer(t *testing.T) {
 		write(t, filepath.Join(dir, "in", fmt.Sprintf("s%02d.csv", i)), series(uint64(i), 20))
 	}
 	for name, args := range map[string][]string{
-		"run":    {"run", "-f", spec, "--input", filepath.Join(dir, "in"), "--output", filepath.Join(dir, "out.ndjson"), "--progress", "none"},
+		"run": {
+			"run", "-f", spec, "--input", filepath.Join(dir, "in"), "--output", filepath.Join(dir, "out.ndjson"),
+			"--progress", "none",
+		},
 		"submit": {"submit", "--kind", "none", "--wait"},
 	} {
-		nats, url := startProcess(t, `nats is ready.*url=(\S+)`, filepath.Join(bin, "exoswarm"), "nats", "--port", "0", "--data-dir", t.TempDir())
+		nats, url := startProcess(t, `nats is ready.*url=(\S+)`, filepath.Join(bin, "exoswarm"), "nats", "--port", "0",
+			"--data-dir", t.TempDir())
 		c, err := natsq.Connect(t.Context(), natsconn.Options{URL: url})
 		if err != nil {
 			t.Fatal(err)

@@ -1,5 +1,5 @@
-// Command exoswarm is the operator's tool: it runs a swarm over files, in one process or on a cluster, and starts a NATS
-// server for the agents to meet at.
+// Command exoswarm is the operator's tool: it runs a swarm over files, in one process or on a
+// cluster, and starts a NATS server for the agents to meet at.
 package main
 
 import (
@@ -13,7 +13,8 @@ func main() { command.Main(root()) }
 func root() *cobra.Command {
 	cmd := command.Group("exoswarm", "Stateful neural agents for very many entities",
 		quickstartCommand(), runCommand(), swarmCommand(), snapshotCommand(), natsCommand(),
-		submitCommand(), jobCommand(), queueCommand(), cronCommand(), tenantCommand(), dlqCommand(), objectCommand(), agentCommand(), initCommand(), authCommand(), tierCommand(),
+		submitCommand(), jobCommand(), queueCommand(), cronCommand(), tenantCommand(), dlqCommand(), objectCommand(),
+		agentCommand(), initCommand(), authCommand(), tierCommand(),
 	)
 	checkFirst(cmd)
 	completeNames(cmd)

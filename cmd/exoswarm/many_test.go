@@ -46,11 +46,12 @@ var (
 
 // Bounds of an agent whatever the number of swarms is, and what each may add.
 const (
-	manyMaxRSS, manyRSSEach   = 700e6, 100e3
-	manyMaxGoroutines         = 4000
-	manyMaxFDs                = 1000
-	manyAnswered              = 10 * time.Second // the longest that a first question may take
-	manySpec                  = "name: m\naddressed: agent\nagents: 1000\nagents_per_group: 50\nfeatures: [a, b]\ncell: {kind: leaky}\nvote: {rule: majority}\nseed: 7\n"
+	manyMaxRSS, manyRSSEach = 700e6, 100e3
+	manyMaxGoroutines       = 4000
+	manyMaxFDs              = 1000
+	manyAnswered            = 10 * time.Second // the longest that a first question may take
+	manySpec                = "name: m\naddressed: agent\nagents: 1000\nagents_per_group: 50\nfeatures: [a, b]\n" +
+		"cell: {kind: leaky}\nvote: {rule: majority}\nseed: 7\n"
 	manyQuery                 = `{"v":1,"agents":[0,1,499,999]}`
 	manyTick                  = `{"v":1,"count":1}`
 	manyMostTicks             = 5
@@ -77,7 +78,10 @@ func (m *many) simulation(i int) *simulation {
 	if err != nil {
 		panic(err)
 	}
-	s.record = jobs.Swarm{Version: jobs.Version, ID: s.name, Nonce: fmt.Sprintf("%08d", i), Name: "m", Spec: data, Groups: m.spec.Groups(), Created: manyCreated}
+	s.record = jobs.Swarm{
+		Version: jobs.Version, ID: s.name, Nonce: fmt.Sprintf("%08d", i), Name: "m", Spec: data,
+		Groups: m.spec.Groups(), Created: manyCreated,
+	}
 	return s
 }
 
@@ -120,7 +124,10 @@ func (m *many) undisturbed(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer dev.Close()
-	a, err := gpuagents.Start(gpuagents.Options{Name: "undisturbed", Device: dev, Queue: conn.Swarms, Logger: slog.New(slog.DiscardHandler)})
+	a, err := gpuagents.Start(gpuagents.Options{
+		Name: "undisturbed", Device: dev, Queue: conn.Swarms,
+		Logger: slog.New(slog.DiscardHandler),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -153,7 +160,8 @@ func (m *many) make(ctx context.Context, i int) error {
 			return err
 		}
 	}
-	if err := k.log(jobs.In).Append(ctx, 0, jobs.Entry{Kind: jobs.EntryObserve, Ref: 1, Data: m.seen}, jobs.Entry{Kind: jobs.EntryTick, Ref: 2, Data: []byte(manyTick)}); err != nil {
+	if err := k.log(jobs.In).Append(ctx, 0, jobs.Entry{Kind: jobs.EntryObserve, Ref: 1, Data: m.seen},
+		jobs.Entry{Kind: jobs.EntryTick, Ref: 2, Data: []byte(manyTick)}); err != nil {
 		return err
 	}
 	m.last[i].Store(2)
@@ -189,7 +197,8 @@ func (m *many) question(ctx context.Context, i int) error {
 func (m *many) agent(t *testing.T, name string) (p *process, metrics string) {
 	t.Helper()
 	args := []string{
-		"--nats", m.url, "--device", "host", "--name", name, "--lease-ttl", manyTTL.String(), "--open-shards", fmt.Sprint(*manyOpen), "--metrics", "127.0.0.1:0",
+		"--nats", m.url, "--device", "host", "--name", name, "--lease-ttl", manyTTL.String(), "--open-shards",
+		fmt.Sprint(*manyOpen), "--metrics", "127.0.0.1:0",
 	}
 	if *manyData {
 		args = append(args, "--data-dir", t.TempDir())
@@ -296,20 +305,25 @@ func (m *many) firstQuestions(t *testing.T, all []int) {
 	})
 	slices.Sort(took)
 	longest := took[len(took)-1]
-	t.Logf("first questions: p50 %v, p99 %v, longest %v of %d", took[len(took)/2], took[len(took)*99/100], longest, len(took))
+	t.Logf("first questions: p50 %v, p99 %v, longest %v of %d", took[len(took)/2], took[len(took)*99/100], longest,
+		len(took))
 	if longest > manyAnswered {
 		t.Errorf("a first question took %v", longest)
 	}
 }
 
-// TestMany: many idle swarms cost an agent little, none loses its lease, first questions are answered soon, and an agent that is killed is followed
-// by another within the time of a lease, whose answers are those of swarms that nobody disturbed. `make many` has 10,000 of them.
+// TestMany: many idle swarms cost an agent little, none loses its lease, first questions are
+// answered soon, and an agent that is killed is followed by another within the time of a lease,
+// whose answers are those of swarms that nobody disturbed. `make many` has 10,000 of them.
 func TestMany(t *testing.T) {
 	testlong.Only(t)
 	if testing.Short() {
 		t.Skip("real processes")
 	}
-	m := &many{cluster: &cluster{bin: binaries(t), natsDir: t.TempDir()}, last: make([]atomic.Uint64, *manySwarms), tick: make([]atomic.Int32, *manySwarms)}
+	m := &many{
+		cluster: &cluster{bin: binaries(t), natsDir: t.TempDir()}, last: make([]atomic.Uint64, *manySwarms),
+		tick: make([]atomic.Int32, *manySwarms),
+	}
 	var err error
 	if m.spec, err = swarm.Parse("many.yaml", []byte(manySpec)); err != nil {
 		t.Fatal(err)
@@ -329,7 +343,10 @@ func TestMany(t *testing.T) {
 		args = append(args, "--fast")
 	}
 	m.nats, _ = startProcess(t, "nats is ready", filepath.Join(m.bin, "exoswarm"), args...)
-	if m.conn, err = natsq.Connect(t.Context(), natsconn.Options{URL: m.url, Name: "test", Patience: 10 * time.Minute}); err != nil {
+	if m.conn, err = natsq.Connect(t.Context(), natsconn.Options{
+		URL: m.url, Name: "test",
+		Patience: 10 * time.Minute,
+	}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(m.conn.Close)
@@ -344,13 +361,18 @@ func TestMany(t *testing.T) {
 	m.each(t, manyCreators, all, func(i int) error { return m.make(t.Context(), i) })
 	made := time.Since(began)
 	m.until(t, "all swarms are served", func() bool { n, _ := m.running(t, "first"); return n == *manySwarms })
-	m.until(t, "idle shards are parked", func() bool { n, parked := m.running(t, "first"); return n-parked <= *manyOpen })
-	t.Logf("%d swarms made in %v, all served after %v", *manySwarms, made.Round(time.Millisecond), time.Since(began).Round(time.Millisecond))
+	m.until(t, "idle shards are parked", func() bool {
+		n, parked := m.running(t, "first")
+		return n-parked <= *manyOpen
+	})
+	t.Logf("%d swarms made in %v, all served after %v", *manySwarms, made.Round(time.Millisecond),
+		time.Since(began).Round(time.Millisecond))
 	check := func(when string) {
 		t.Helper()
 		c := costOf(t, m.gpu, metrics)
 		t.Logf("%s: agent %v; server %v", when, c, costOf(t, m.nats, ""))
-		if c.rss > manyMaxRSS+float64(*manySwarms)*manyRSSEach || c.goroutines > manyMaxGoroutines || c.fds > manyMaxFDs {
+		if c.rss > manyMaxRSS+float64(*manySwarms)*manyRSSEach || c.goroutines > manyMaxGoroutines ||
+			c.fds > manyMaxFDs {
 			t.Errorf("%s: the agent takes %v", when, c)
 		}
 	}
@@ -383,7 +405,10 @@ func TestMany(t *testing.T) {
 	}
 	moved := some()
 	ticks(moved)
-	m.until(t, "idle shards are parked", func() bool { n, parked := m.running(t, "first"); return n-parked <= *manyOpen })
+	m.until(t, "idle shards are parked", func() bool {
+		n, parked := m.running(t, "first")
+		return n-parked <= *manyOpen
+	})
 	second, metrics2 := m.agent(t, "second")
 	m.gpu.end(t, syscall.SIGKILL)
 	killed := time.Now()
@@ -393,14 +418,18 @@ func TestMany(t *testing.T) {
 	m.until(t, "all swarms are taken over", func() bool { n, _ := m.running(t, "second"); return n == *manySwarms })
 	t.Logf("%d swarms are served %v after the kill", *manySwarms, time.Since(killed).Round(time.Millisecond))
 	ticks(moved[len(moved)/2:])
-	m.until(t, "idle shards are parked", func() bool { n, parked := m.running(t, "second"); return n-parked <= *manyOpen })
+	m.until(t, "idle shards are parked", func() bool {
+		n, parked := m.running(t, "second")
+		return n-parked <= *manyOpen
+	})
 	check("after the kill")
 	m.firstQuestions(t, moved)
 	m.firstQuestions(t, some())
 	lost()
 }
 
-// TestCreateRefused: a swarm is refused at its creation when every GPU agent says that it is full, with their numbers.
+// TestCreateRefused: a swarm is refused at its creation when every GPU agent says that it is full,
+// with their numbers.
 func TestCreateRefused(t *testing.T) {
 	srv, err := server.Start(t.Context(), server.Options{Dir: t.TempDir(), Port: server.InProcess})
 	if err != nil {
@@ -427,7 +456,8 @@ func TestCreateRefused(t *testing.T) {
 		t.Errorf("without agents: %v", err)
 	}
 	announce("a", "full")
-	if err := s.create(t.Context()); err == nil || !strings.Contains(err.Error(), "swarm one: every GPU agent has as many shards as it takes (a has 3 of 3)") {
+	if err := s.create(t.Context()); err == nil || !strings.Contains(err.Error(), "swarm one: every GPU agent has "+
+		"as many shards as it takes (a has 3 of 3)") {
 		t.Errorf("all are full: %v", err)
 	}
 	if all, err := conn.Swarms.Swarms(t.Context()); err != nil || len(all) != 0 {

@@ -24,13 +24,17 @@ func natsCommand() *cobra.Command {
 	f := cmd.Flags()
 	f.Int("port", 4222, "port to listen on; 0 for a free one")
 	f.String("host", "127.0.0.1", "address to listen on; any but loopback needs --token-file or --auth")
-	f.String("token-file", "", "file with the token that clients must show; with --auth only the servers of a cluster show it")
+	f.String("token-file", "", "file with the token that clients must show; with --auth only the servers of a "+
+		"cluster show it")
 	f.String("auth", "", "the auth.conf of exoswarm auth init: clients log in as the users made there")
-	f.String("tls-cert", "", "file with the server's certificate, in PEM: clients and other servers must speak TLS then")
+	f.String("tls-cert", "", "file with the server's certificate, in PEM: clients and other servers must speak TLS "+
+		"then")
 	f.String("tls-key", "", "file with the key of --tls-cert")
-	f.String("tls-ca", "", "file with the certificates, in PEM, that those of clients and other servers must be signed by; empty asks clients for none")
+	f.String("tls-ca", "", "file with the certificates, in PEM, that those of clients and other servers must be "+
+		"signed by; empty asks clients for none")
 	f.String("data-dir", "", "folder for the streams (required)")
-	f.String("key-file", "", "file with the key that encrypts the streams, as 64 hexadecimal digits, readable by its owner alone; a second line is the former key, to rotate; empty: not encrypted")
+	f.String("key-file", "", "file with the key that encrypts the streams, as 64 hexadecimal digits, readable by "+
+		"its owner alone; a second line is the former key, to rotate; empty: not encrypted")
 	f.String("name", "", "name of this server; each of a cluster has its own")
 	f.Int("cluster-port", 0, "port for the other servers of a cluster; 0 for a server on its own")
 	f.StringArray("route", nil, "HOST:PORT: the cluster port of another server; may be given several times")

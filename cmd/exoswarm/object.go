@@ -14,17 +14,25 @@ import (
 
 func objectCommand() *cobra.Command {
 	list := &cobra.Command{
-		Use: "list", Short: "List the objects of the queue's store and the jobs that they belong to", Args: cobra.NoArgs, RunE: connected(objectList),
-		Long: `List the objects of the queue's store. An object is kept as long as anything is known of its job: while it waits or runs, while its dead letter or its
-result is there, while its swarm is. It is orphaned afterwards, and a CPU agent removes it. One that is unowned belongs to no job and stays.`,
+		Use: "list", Short: "List the objects of the queue's store and the jobs that they belong to",
+		Args: cobra.NoArgs, RunE: connected(objectList),
+		Long: `List the objects of the queue's store. An object is kept as long as anything is known
+of its job: while it waits or runs, while its dead letter or its result is there, while its swarm
+is. It is orphaned afterwards, and a CPU agent removes it. One that is unowned belongs to no job and
+stays.`,
 	}
 	list.Flags().Bool("orphans", false, "those alone whose job is gone")
 	sweep := &cobra.Command{
-		Use: "sweep", Short: "Show the objects whose job is gone, and with --yes remove them", Args: cobra.NoArgs, RunE: connected(objectSweep),
+		Use: "sweep", Short: "Show the objects whose job is gone, and with --yes remove them", Args: cobra.NoArgs,
+		RunE: connected(objectSweep),
 	}
-	sweep.Flags().Duration("grace", objects.Grace, "leave those that were stored, they or others of their job, within this time")
+	sweep.Flags().Duration("grace", objects.Grace, "leave those that were stored, they or others of their job, "+
+		"within this time")
 	sweep.Flags().Bool("yes", false, "remove them")
-	remove := &cobra.Command{Use: "delete NAME", Short: "Remove an object, whatever needs it", Args: cobra.ExactArgs(1), RunE: connected(objectDelete)}
+	remove := &cobra.Command{
+		Use: "delete NAME", Short: "Remove an object, whatever needs it", Args: cobra.ExactArgs(1),
+		RunE: connected(objectDelete),
+	}
 	all := []*cobra.Command{list, sweep, remove}
 	for _, c := range all {
 		natsFlag(c.Flags())
@@ -69,7 +77,8 @@ func objectSweep(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 		return err
 	}
 	var perr error
-	err = c.Objects.SweepObjects(cmd.Context(), grace, !yes, func(o objects.Object) { perr = errors.Join(perr, show(o)) })
+	err = c.Objects.SweepObjects(cmd.Context(), grace, !yes,
+		func(o objects.Object) { perr = errors.Join(perr, show(o)) })
 	if err = errors.Join(err, perr, p.end()); err == nil && !yes && p.n > 0 {
 		cmd.PrintErrf("%d to remove: add --yes\n", p.n)
 	}

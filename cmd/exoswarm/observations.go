@@ -21,7 +21,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
 
-// readObservations reads a file of observations of agents whole: it is checked to its end before anything takes effect.
+// readObservations reads a file of observations of agents whole: it is checked to its end before
+// anything takes effect.
 func readObservations(path string, spec *swarm.Spec) (*batch.AgentObservations, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -70,7 +71,9 @@ func dialectOf(path string, spec *swarm.Spec) *dialect.CSV {
 }
 
 // eachRecord reads CSV of a dialect that has all columns.
-func eachRecord(path string, f io.Reader, d *dialect.CSV, columns []string, add func(int, func(string) (string, bool)) error) error {
+func eachRecord(path string, f io.Reader, d *dialect.CSV, columns []string,
+	add func(int, func(string) (string, bool)) error,
+) error {
 	r := csv.NewReader(bufio.NewReader(f))
 	r.Comma, r.ReuseRecord = d.Comma(), true
 	place := map[string]int{}
@@ -89,7 +92,8 @@ func eachRecord(path string, f io.Reader, d *dialect.CSV, columns []string, add 
 	}
 	for _, name := range columns {
 		if at, ok := place[name]; !ok || at >= len(header) {
-			return jobs.Errorf(jobs.CodeInput, "%s:1: there is no column %q: the swarm takes %s", path, name, strings.Join(columns, ","))
+			return jobs.Errorf(jobs.CodeInput, "%s:1: there is no column %q: the swarm takes %s", path, name,
+				strings.Join(columns, ","))
 		}
 	}
 	for {
@@ -105,7 +109,9 @@ func eachRecord(path string, f io.Reader, d *dialect.CSV, columns []string, add 
 			return jobs.Errorf(jobs.CodeInput, "%s: %v", path, err)
 		}
 		line, _ := r.FieldPos(0)
-		if err := add(line, func(column string) (string, bool) { return strings.TrimSpace(record[place[column]]), true }); err != nil {
+		if err := add(line, func(column string) (string, bool) {
+			return strings.TrimSpace(record[place[column]]), true
+		}); err != nil {
 			return err
 		}
 	}
@@ -123,7 +129,10 @@ func eachObject(path string, f io.Reader, add func(int, func(string) (string, bo
 		if err := json.Unmarshal(slices.Clone(lines.Bytes()), &row); err != nil {
 			return jobs.Errorf(jobs.CodeInput, "%s:%d: not a JSON object: %v", path, n, err)
 		}
-		if err := add(n, func(column string) (string, bool) { v, ok := row[column]; return string(v), ok }); err != nil {
+		if err := add(n, func(column string) (string, bool) {
+			v, ok := row[column]
+			return string(v), ok
+		}); err != nil {
 			return err
 		}
 	}

@@ -18,8 +18,8 @@ import (
 // outputFlag adds -o.
 func outputFlag(f *pflag.FlagSet) { command.OutputFlag(f, "table", "json", "jsonl", "yaml") }
 
-// printer writes a list of items in the format that the user chose, each as it comes, so that a long list needs no memory. A table
-// shows the columns; the other formats show the whole item.
+// printer writes a list of items in the format that the user chose, each as it comes, so that a
+// long list needs no memory. A table shows the columns; the other formats show the whole item.
 type printer struct {
 	w      io.Writer
 	format string
@@ -41,7 +41,8 @@ func newPrinter(w io.Writer, f *pflag.FlagSet, columns ...string) (*printer, err
 	return p, nil
 }
 
-// tableBlock is how many rows share their widths: a table of a million rows is written as it is read.
+// tableBlock is how many rows share their widths: a table of a million rows is written as it is
+// read.
 const tableBlock = 200
 
 // item writes one item; row has its columns.
@@ -82,8 +83,8 @@ func (p *printer) item(v any, row ...any) error {
 // maxCell bounds a column of a table, in bytes: names and errors of others may have megabytes.
 const maxCell = 2000
 
-// escaped writes the runes of JSON that would command a terminal as \uXXXX, which means the same. Encoding escapes only those
-// below a space.
+// escaped writes the runes of JSON that would command a terminal as \uXXXX, which means the same.
+// Encoding escapes only those below a space.
 func escaped(data []byte) []byte {
 	if !bytes.ContainsFunc(data, redact.Unsafe) {
 		return data

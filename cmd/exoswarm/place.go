@@ -15,8 +15,9 @@ import (
 	"github.com/exoswarm/exoswarm/internal/command"
 )
 
-// place is where a run puts a file for its user: a regular file, which appears complete or not at all, or a stream (standard
-// output, a FIFO, a device), which is written to. Nothing that is not a regular file is ever replaced.
+// place is where a run puts a file for its user: a regular file, which appears complete or not at
+// all, or a stream (standard output, a FIFO, a device), which is written to. Nothing that is not a
+// regular file is ever replaced.
 type place struct {
 	name string // as the user wrote it
 	file string // the regular file, behind links; empty for a stream
@@ -27,13 +28,15 @@ var stdoutNames = map[string]bool{"-": true, "/dev/stdout": true, "/dev/fd/1": t
 
 // isDescriptor reports whether a path names an open file of this process.
 func isDescriptor(path string) bool {
-	return path == "/dev/stdin" || path == "/dev/stderr" || strings.HasPrefix(path, "/dev/fd/") || strings.HasPrefix(path, "/proc/self/fd/")
+	return path == "/dev/stdin" || path == "/dev/stderr" || strings.HasPrefix(path, "/dev/fd/") ||
+		strings.HasPrefix(path, "/proc/self/fd/")
 }
 
 // mostLinks is how many symbolic links are followed, as by Linux.
 const mostLinks = 40
 
-// newPlace looks at what a flag names. It follows links, also one to a file that does not exist yet.
+// newPlace looks at what a flag names. It follows links, also one to a file that does not exist
+// yet.
 func newPlace(flag, name string) (p place, err error) {
 	p.name = name
 	if p.stdout() || isDescriptor(name) {
@@ -66,7 +69,8 @@ func newPlace(flag, name string) (p place, err error) {
 		case info.Mode()&(fs.ModeNamedPipe|fs.ModeDevice) != 0:
 			return place{name: path}, nil
 		}
-		return p, command.Usage("%s %s: it is neither a file, nor a FIFO, nor a device: choose another place", flag, name)
+		return p, command.Usage("%s %s: it is neither a file, nor a FIFO, nor a device: choose another place", flag,
+			name)
 	}
 	return p, command.Usage("%s %s: too many symbolic links: choose another place", flag, name)
 }
@@ -103,8 +107,8 @@ func (p place) title() string {
 	return p.name
 }
 
-// fill writes the place. ctx bounds the wait for a reader of a FIFO. A reader that has gone away has had enough: that is no
-// error.
+// fill writes the place. ctx bounds the wait for a reader of a FIFO. A reader that has gone away
+// has had enough: that is no error.
 func (p place) fill(ctx context.Context, stdout io.Writer, write func(io.Writer) error) error {
 	if !p.stream() {
 		return writeFile(p.file, write)
@@ -130,7 +134,8 @@ func (p place) fill(ctx context.Context, stdout io.Writer, write func(io.Writer)
 	return nil
 }
 
-// openStream opens a FIFO, device or descriptor for writing. A FIFO has no reader at first: it tries until there is one.
+// openStream opens a FIFO, device or descriptor for writing. A FIFO has no reader at first: it
+// tries until there is one.
 func openStream(ctx context.Context, name string) (*os.File, error) {
 	again := time.NewTicker(20 * time.Millisecond)
 	defer again.Stop()

@@ -14,7 +14,8 @@ import (
 	"github.com/exoswarm/exoswarm/internal/command"
 )
 
-// TestPlaces: a run writes through links, into FIFOs and devices and to standard output, and replaces none of them.
+// TestPlaces: a run writes through links, into FIFOs and devices and to standard output, and
+// replaces none of them.
 func TestPlaces(t *testing.T) {
 	dir := t.TempDir()
 	spec := write(t, filepath.Join(dir, "swarm.yaml"), smallSpec)
@@ -105,7 +106,10 @@ func TestPlaces(t *testing.T) {
 		}
 		own := filepath.Join(dir, "own.txt")
 		run("--output", filepath.Join(dir, "c.ndjson"), "--rejects", own)
-		for _, path := range []string{filepath.Join(dir, "a.rejects.ndjson"), filepath.Join(dir, "b.rejects.ndjson"), own} {
+		for _, path := range []string{
+			filepath.Join(dir, "a.rejects.ndjson"), filepath.Join(dir, "b.rejects.ndjson"),
+			own,
+		} {
 			if data, err := os.ReadFile(path); err != nil || !bytes.Contains(data, []byte(`"row":41`)) {
 				t.Errorf("%s: %s, %v", path, data, err)
 			}
@@ -137,13 +141,15 @@ func TestPlaces(t *testing.T) {
 		out := filepath.Join(dir, "bad-out.ndjson")
 		code, _, stderr := exec(t.Context(), t, "run", "-f", spec, "--input", bad, "--output", out)
 		list := filepath.Join(dir, "bad-out.rejects.ndjson")
-		if _, err := os.Stat(list); code != 2 || err != nil || !strings.Contains(stderr, list) || !strings.Contains(stderr, "bad.csv: row 1 (line 2)") {
+		if _, err := os.Stat(list); code != 2 || err != nil || !strings.Contains(stderr, list) ||
+			!strings.Contains(stderr, "bad.csv: row 1 (line 2)") {
 			t.Errorf("exit %d, %v: %s", code, err, stderr)
 		}
 	})
 }
 
-// TestOnceInputs: standard input and a FIFO are read, their format is found, and further arguments are inputs.
+// TestOnceInputs: standard input and a FIFO are read, their format is found, and further arguments
+// are inputs.
 func TestOnceInputs(t *testing.T) {
 	dir := t.TempDir()
 	spec := write(t, filepath.Join(dir, "swarm.yaml"), smallSpec)
@@ -188,7 +194,8 @@ func TestOnceInputs(t *testing.T) {
 // TestNATSEmpty: an empty --nats is a run in this process, whatever the environment says.
 func TestNATSEmpty(t *testing.T) {
 	dir := t.TempDir()
-	spec, in := write(t, filepath.Join(dir, "swarm.yaml"), smallSpec), write(t, filepath.Join(dir, "in.csv"), series(1, 40))
+	spec, in := write(t, filepath.Join(dir, "swarm.yaml"), smallSpec),
+		write(t, filepath.Join(dir, "in.csv"), series(1, 40))
 	t.Setenv("EXOSWARM_NATS", "nats://127.0.0.1:1")
 	args := []string{"run", "-f", spec, "--input", in, "--output", "-"}
 	if code, _, stderr := exec(t.Context(), t, args...); code == 0 {
@@ -199,11 +206,15 @@ func TestNATSEmpty(t *testing.T) {
 	}
 }
 
-// TestTableOrder: of many series the table shows those with anomalies, the most first, and the others in their order.
+// TestTableOrder: of many series the table shows those with anomalies, the most first, and the
+// others in their order.
 func TestTableOrder(t *testing.T) {
 	var all []cpuagents.SeriesSummary
 	for i := range mostRows + 10 {
-		all = append(all, cpuagents.SeriesSummary{Name: fmt.Sprintf("s%03d", i), Anomalies: uint64(max(0, i-mostRows-7))})
+		all = append(all, cpuagents.SeriesSummary{
+			Name:      fmt.Sprintf("s%03d", i),
+			Anomalies: uint64(max(0, i-mostRows-7)),
+		})
 	}
 	var out bytes.Buffer
 	printTable(&out, &cpuagents.StreamResult{}, all, &destination{output: place{name: "d.ndjson"}}, nil)

@@ -20,8 +20,8 @@ import (
 	"github.com/exoswarm/exoswarm/internal/redact"
 )
 
-// progress shows how a run goes: one line that is rewritten on a terminal, a line every few seconds elsewhere, or a JSON
-// object a line.
+// progress shows how a run goes: one line that is rewritten on a terminal, a line every few seconds
+// elsewhere, or a JSON object a line.
 type progress struct {
 	mu    sync.Mutex
 	w     io.Writer
@@ -35,7 +35,8 @@ type progress struct {
 
 const plainEvery = 5 * time.Second
 
-// rateOver is the time over which the rate of decisions is taken: the rate is the present one, not that of the whole run.
+// rateOver is the time over which the rate of decisions is taken: the rate is the present one, not
+// that of the whole run.
 const rateOver = 5 * time.Second
 
 // rateSample is how many decisions there were at a time.
@@ -44,7 +45,8 @@ type rateSample struct {
 	decisions uint64
 }
 
-// rate adds a sample and returns decisions a second over the last rateOver. The sample before that time stays as the base.
+// rate adds a sample and returns decisions a second over the last rateOver. The sample before that
+// time stays as the base.
 func (p *progress) rate(now time.Time, decisions uint64) float64 {
 	p.rates = append(p.rates, rateSample{now, decisions})
 	for len(p.rates) > 2 && now.Sub(p.rates[1].at) >= rateOver {
@@ -82,7 +84,8 @@ func (p *progress) update(s cpuagents.StreamProgress) {
 	p.show(false)
 }
 
-// waiting says what the run waits for, as often as that changes; empty: nothing. What is new is shown at once.
+// waiting says what the run waits for, as often as that changes; empty: nothing. What is new is
+// shown at once.
 func (p *progress) waiting(text string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -103,7 +106,8 @@ func (p *progress) show(atOnce bool) {
 	if p.wait != "" {
 		wait = ", " + p.wait
 	}
-	line := fmt.Sprintf("%d series: %d rows read, %d decided (%.0f/s), %d rejected%s%s", s.Series, s.Observations, s.Decisions, rate, s.Rejected, s.Note(), wait)
+	line := fmt.Sprintf("%d series: %d rows read, %d decided (%.0f/s), %d rejected%s%s", s.Series, s.Observations,
+		s.Decisions, rate, s.Rejected, s.Note(), wait)
 	switch {
 	case p.mode == "terminal":
 		fmt.Fprintf(p.w, "\r\033[K%s", line)
@@ -131,8 +135,8 @@ func (p *progress) note(text string) {
 	fmt.Fprintln(p.w, text)
 }
 
-// job says under which id a run goes, so that its output can be fetched whatever becomes of this process. With printed the id
-// stands on standard output besides.
+// job says under which id a run goes, so that its output can be fetched whatever becomes of this
+// process. With printed the id stands on standard output besides.
 func (p *progress) job(id string, printed bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -170,17 +174,23 @@ func (p *progress) endLine() {
 // mostRows is how many series the table lists.
 const mostRows = 60
 
-// printTable ends a run: what became of each series, those with the most anomalies first, and of all.
-func printTable(w io.Writer, r *cpuagents.StreamResult, series []cpuagents.SeriesSummary, d *destination, labels *report.Outcome) {
+// printTable ends a run: what became of each series, those with the most anomalies first, and of
+// all.
+func printTable(w io.Writer, r *cpuagents.StreamResult, series []cpuagents.SeriesSummary, d *destination,
+	labels *report.Outcome,
+) {
 	series = slices.Clone(series)
-	slices.SortStableFunc(series, func(a, b cpuagents.SeriesSummary) int { return cmp.Compare(b.Anomalies, a.Anomalies) })
+	slices.SortStableFunc(series, func(a, b cpuagents.SeriesSummary) int {
+		return cmp.Compare(b.Anomalies, a.Anomalies)
+	})
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(t, "observations\tdecisions\tanomalies\trejected\t  series")
 	for i, s := range series {
 		if i == mostRows {
 			break
 		}
-		fmt.Fprintf(t, "%d\t%d\t%d\t%d\t  %s\n", s.Observations, s.Decisions, s.Anomalies, s.Rejected, redact.Short(redact.Line(s.Name), maxCell))
+		fmt.Fprintf(t, "%d\t%d\t%d\t%d\t  %s\n", s.Observations, s.Decisions, s.Anomalies, s.Rejected,
+			redact.Short(redact.Line(s.Name), maxCell))
 	}
 	_ = t.Flush()
 	if more := len(series) - mostRows; more > 0 {
@@ -190,7 +200,8 @@ func printTable(w io.Writer, r *cpuagents.StreamResult, series []cpuagents.Serie
 	if r.Interrupted {
 		what = " before the interruption"
 	}
-	fmt.Fprintf(w, "\n%d series, %d observations%s, %d decisions, %d anomalies, %d rejected rows%s\n", len(series), r.Observations, what, r.Decisions, r.Anomalies, r.Rejected, r.Note())
+	fmt.Fprintf(w, "\n%d series, %d observations%s, %d decisions, %d anomalies, %d rejected rows%s\n", len(series),
+		r.Observations, what, r.Decisions, r.Anomalies, r.Rejected, r.Note())
 	if labels != nil {
 		fmt.Fprintln(w, labels)
 	}

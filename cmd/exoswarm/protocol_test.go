@@ -54,7 +54,8 @@ func TestFirstJob(t *testing.T) {
 	}
 	var answer struct{ Result struct{ Status string } }
 	decisions, err := os.ReadFile(filepath.Join(dir, "decisions.ndjson"))
-	if json.Unmarshal(last, &answer) != nil || answer.Result.Status != "done" || err != nil || bytes.Count(decisions, []byte("\n")) != 2 {
+	if json.Unmarshal(last, &answer) != nil || answer.Result.Status != "done" || err != nil ||
+		bytes.Count(decisions, []byte("\n")) != 2 {
 		t.Errorf("%s, %v: %s", last, err, decisions)
 	}
 	// A spec that is none is refused at once.

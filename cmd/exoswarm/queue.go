@@ -13,7 +13,10 @@ import (
 )
 
 func queueCommand() *cobra.Command {
-	stats := &cobra.Command{Use: "stats", Short: "Show how many jobs wait and run, by kind, lane and tenant", Args: cobra.NoArgs, RunE: connected(queueStats)}
+	stats := &cobra.Command{
+		Use: "stats", Short: "Show how many jobs wait and run, by kind, lane and tenant",
+		Args: cobra.NoArgs, RunE: connected(queueStats),
+	}
 	natsFlag(stats.Flags())
 	outputFlag(stats.Flags())
 	change := func(use, short string, pause bool) *cobra.Command {
@@ -39,7 +42,8 @@ func queueCommand() *cobra.Command {
 }
 
 func queueStats(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
-	p, err := newPrinter(cmd.OutOrStdout(), cmd.Flags(), "POOL", "KIND", "LANE", "TENANT", "WAITING", "RUNNING", "RETRIED", "PAUSED", "AGENTS")
+	p, err := newPrinter(cmd.OutOrStdout(), cmd.Flags(), "POOL", "KIND", "LANE", "TENANT", "WAITING", "RUNNING",
+		"RETRIED", "PAUSED", "AGENTS")
 	if err != nil {
 		return err
 	}
@@ -62,7 +66,8 @@ func queueStats(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 			if s.Agents == 0 {
 				agents = "no agent of kind " + s.Kind
 			}
-			if err := p.item(nil, pool, s.Kind, s.Lane, s.Tenant, s.Waiting, s.Running, s.Retried, s.Paused || st.Paused, agents); err != nil {
+			if err := p.item(nil, pool, s.Kind, s.Lane, s.Tenant, s.Waiting, s.Running, s.Retried, s.Paused ||
+				st.Paused, agents); err != nil {
 				return err
 			}
 		}
@@ -73,15 +78,17 @@ func queueStats(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 func agentCommand() *cobra.Command {
 	list := &cobra.Command{
 		Use: "list", Short: "List the agents that are alive, and GPU agents that were lost", Args: cobra.NoArgs,
-		Long: `List the agents that are alive. A GPU agent that ended without giving back what it held is lost: it is listed with its shards until others hold them,
-and for ten minutes at most. While an agent replays shards that it has taken over, its state says how far that is.`,
+		Long: `List the agents that are alive. A GPU agent that ended without giving back what it
+held is lost: it is listed with its shards until others hold them, and for ten minutes at most.
+While an agent replays shards that it has taken over, its state says how far that is.`,
 	}
 	list.RunE = connected(func(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 		census, err := c.Swarms.Census(cmd.Context())
 		if err != nil {
 			return err
 		}
-		p, err := newPrinter(cmd.OutOrStdout(), cmd.Flags(), "AGENT", "POOL", "KINDS", "DEVICE", "RUNNING", "STATE", "UP")
+		p, err := newPrinter(cmd.OutOrStdout(), cmd.Flags(), "AGENT", "POOL", "KINDS", "DEVICE", "RUNNING", "STATE",
+			"UP")
 		if err != nil {
 			return err
 		}
@@ -94,7 +101,8 @@ and for ten minutes at most. While an agent replays shards that it has taken ove
 			if a.Concurrency > 0 {
 				running += fmt.Sprintf("/%d", a.Concurrency)
 			}
-			if err := p.item(a, a.Name, a.Pool, strings.Join(a.Kinds, ","), a.Device, running, agentState(a), up); err != nil {
+			if err := p.item(a, a.Name, a.Pool, strings.Join(a.Kinds, ","), a.Device, running, agentState(a),
+				up); err != nil {
 				return err
 			}
 		}
@@ -103,7 +111,8 @@ and for ten minutes at most. While an agent replays shards that it has taken ove
 	natsFlag(list.Flags())
 	outputFlag(list.Flags())
 	drain := &cobra.Command{
-		Use: "drain AGENT", Short: "Have an agent take nothing new, give back what it has, and end", Args: cobra.ExactArgs(1),
+		Use: "drain AGENT", Short: "Have an agent take nothing new, give back what it has, and end",
+		Args: cobra.ExactArgs(1),
 		RunE: connected(func(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 			return c.Registry.DrainAgent(cmd.Context(), args[0])
 		}),
@@ -116,8 +125,9 @@ func initCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "init",
 		Short: "Create or update the streams of a NATS server, after showing what would change",
-		Long: `Compare the streams of a NATS server with what this version wants and show the differences. With --yes they are applied.
-What could lose data is never applied: the command says which setting it is and how to change it by hand.`,
+		Long: `Compare the streams of a NATS server with what this version wants and show the
+differences. With --yes they are applied. What could lose data is never applied: the command says
+which setting it is and how to change it by hand.`,
 		Args: cobra.NoArgs,
 		RunE: initServer,
 	}

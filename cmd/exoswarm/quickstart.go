@@ -37,7 +37,8 @@ func quickstart(cmd *cobra.Command) (err error) {
 	if err := os.MkdirAll(out, 0o755); err != nil {
 		return command.Usage("--out: %v", err)
 	}
-	// The example travels inside the binary; the swarm reads it from files, as it would a user's own.
+	// The example travels inside the binary; the swarm reads it from files, as it would a user's
+	// own.
 	dir, err := os.MkdirTemp("", "exoswarm-example-")
 	if err != nil {
 		return fmt.Errorf("temporary folder: %w", err)
@@ -54,7 +55,8 @@ func quickstart(cmd *cobra.Command) (err error) {
 	if err != nil {
 		return fmt.Errorf("read the example: %w", err)
 	}
-	fmt.Fprintf(cmd.ErrOrStderr(), "%d generated series with labelled incidents; a group of agents watches each\n", len(names))
+	fmt.Fprintf(cmd.ErrOrStderr(), "%d generated series with labelled incidents; a group of agents watches each\n",
+		len(names))
 	err = run(cmd, runOptions{
 		specFile: filepath.Join(dir, "swarm.yaml"), inputs: []string{filepath.Join(dir, "data")},
 		output: filepath.Join(out, "decisions.ndjson"), report: filepath.Join(out, "report.html"),
@@ -63,6 +65,7 @@ func quickstart(cmd *cobra.Command) (err error) {
 	if err != nil {
 		return err
 	}
-	cmd.Println("\nYour own files: exoswarm run -f examples/telemetry/swarm.yaml --input FOLDER --output decisions.ndjson --report report.html")
+	cmd.Println("\nYour own files: exoswarm run -f examples/telemetry/swarm.yaml --input FOLDER --output " +
+		"decisions.ndjson --report report.html")
 	return nil
 }

@@ -14,10 +14,13 @@ import (
 
 func rebalanceCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use: "rebalance", Short: "Give each GPU agent its share of the shards, and wait for it", Args: cobra.NoArgs, RunE: connected(rebalance),
-		Long: `Move shards from GPU agents that hold more to those that hold fewer, until none has two more than another. The agent that gets a shard replays its log first, while
-the other one still serves it; then the lease goes over, and the shard stands still for a moment. It prints what moves, and ends when everything has moved. A shard whose agent cannot
-take it stays where it is. Agents do the same by themselves (gpuagent --rebalance), one shard at a time.`,
+		Use: "rebalance", Short: "Give each GPU agent its share of the shards, and wait for it", Args: cobra.NoArgs,
+		RunE: connected(rebalance),
+		Long: `Move shards from GPU agents that hold more to those that hold fewer, until none has
+two more than another. The agent that gets a shard replays its log first, while the other one still
+serves it; then the lease goes over, and the shard stands still for a moment. It prints what moves,
+and ends when everything has moved. A shard whose agent cannot take it stays where it is. Agents do
+the same by themselves (gpuagent --rebalance), one shard at a time.`,
 	}
 	natsFlag(c.Flags())
 	outputFlag(c.Flags())
@@ -63,7 +66,8 @@ func rebalance(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 	} else if dry, _ := cmd.Flags().GetBool("dry-run"); !dry && err == nil {
 		cmd.PrintErrf("%d of %d shards have moved\n", moved, len(moves))
 		if moved < len(moves) {
-			return jobs.Errorf(jobs.CodeIO, "%d shards stay where they are: their new agents did not take them, as their logs say", len(moves)-moved)
+			return jobs.Errorf(jobs.CodeIO, "%d shards stay where they are: their new agents did not take them, as "+
+				"their logs say", len(moves)-moved)
 		}
 	}
 	return err
@@ -92,7 +96,8 @@ func followMoves(cmd *cobra.Command, c *natsq.Conn, moves []swarmlog.Move, timeo
 		select {
 		case <-look.C:
 		case <-end.C:
-			return jobs.Errorf(jobs.CodeDeadline, "not all shards have moved after %v: the others follow (exoswarm swarm list), or wait longer with --timeout", timeout)
+			return jobs.Errorf(jobs.CodeDeadline, "not all shards have moved after %v: the others follow (exoswarm "+
+				"swarm list), or wait longer with --timeout", timeout)
 		case <-cmd.Context().Done():
 			return fmt.Errorf("agent rebalance: %w: offers that are open stand", command.ErrInterrupted)
 		}

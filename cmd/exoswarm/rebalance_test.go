@@ -14,8 +14,9 @@ import (
 	"github.com/exoswarm/exoswarm/internal/testlong"
 )
 
-// TestRebalanceProcesses: an operator gives a GPU agent that has joined its share, and kill -9 of either agent in the middle of hand-overs loses and
-// doubles nothing: a swarm of seven shards goes on answering as one of one shard.
+// TestRebalanceProcesses: an operator gives a GPU agent that has joined its share, and kill -9 of
+// either agent in the middle of hand-overs loses and doubles nothing: a swarm of seven shards goes
+// on answering as one of one shard.
 func TestRebalanceProcesses(t *testing.T) {
 	testlong.Only(t)
 	if testing.Short() {
@@ -23,9 +24,11 @@ func TestRebalanceProcesses(t *testing.T) {
 	}
 	const agents, group = 1400, 14
 	bin := binaries(t)
-	_, url := startProcess(t, `nats is ready.*url=(\S+)`, filepath.Join(bin, "exoswarm"), "nats", "--port", "0", "--data-dir", t.TempDir())
+	_, url := startProcess(t, `nats is ready.*url=(\S+)`, filepath.Join(bin, "exoswarm"), "nats", "--port", "0",
+		"--data-dir", t.TempDir())
 	gpu := func(name string) *process {
-		p, _ := startProcess(t, "gpuagent is ready", filepath.Join(bin, "gpuagent"), "--nats", url, "--name", name, "--data-dir", t.TempDir(), "--device", "host", "--lease-ttl", "1s", "--rebalance", "0")
+		p, _ := startProcess(t, "gpuagent is ready", filepath.Join(bin, "gpuagent"), "--nats", url, "--name", name,
+			"--data-dir", t.TempDir(), "--device", "host", "--lease-ttl", "1s", "--rebalance", "0")
 		return p
 	}
 	run := func(args ...string) string {
@@ -39,8 +42,12 @@ func TestRebalanceProcesses(t *testing.T) {
 	procs := map[string]*process{"a0": gpu("a0")}
 	dir := t.TempDir()
 	for name, shards := range map[string]int{"one": 1, "seven": 7} {
-		run("swarm", "create", "--timeout", "5m", "-f", write(t, filepath.Join(dir, name+".yaml"), fmt.Sprintf("name: %s\naddressed: agent\nagents: %d\nagents_per_group: %d\nshards: %d\npage_size: 64KiB\nfeatures: [a, b]\n"+
-			"vote: {candidates: [north, east, south], rule: majority}\nseed: 5\ncheckpoint: {interval: 100ms, entries: 2}\n", name, agents, group, shards)))
+		run("swarm", "create", "--timeout", "5m", "-f",
+			write(t, filepath.Join(dir, name+".yaml"),
+				fmt.Sprintf("name: %s\naddressed: agent\nagents: %d\nagents_per_group: %d\nshards: %d\npage_size: "+
+					"64KiB\nfeatures: [a, b]\n"+
+					"vote: {candidates: [north, east, south], rule: majority}\nseed: 5\ncheckpoint: {interval: 100ms, "+
+					"entries: 2}\n", name, agents, group, shards)))
 	}
 	rows := &strings.Builder{}
 	rows.WriteString("agent,a,b\n")
@@ -80,17 +87,20 @@ func TestRebalanceProcesses(t *testing.T) {
 	}
 	step()
 	procs["a1"] = gpu("a1")
-	if out := run("agent", "rebalance", "--dry-run", "-o", "jsonl"); strings.Count(out, `"from":"a0","to":"a1","state":"planned"`) != 4 || held()["a1"] != 0 {
+	if out := run("agent", "rebalance", "--dry-run", "-o", "jsonl"); strings.Count(out,
+		`"from":"a0","to":"a1","state":"planned"`) != 4 || held()["a1"] != 0 {
 		t.Errorf("planned:\n%s", out)
 	}
-	if out := run("agent", "rebalance", "-o", "jsonl"); strings.Count(out, `"from":"a0","to":"a1","state":"moved"`) != 4 {
+	if out := run("agent", "rebalance", "-o", "jsonl"); strings.Count(out,
+		`"from":"a0","to":"a1","state":"moved"`) != 4 {
 		t.Errorf("moved:\n%s", out)
 	}
 	if h := held(); h["a0"] != 4 || h["a1"] != 4 {
 		t.Errorf("held: %v", h)
 	}
 	step()
-	for i, after := range []time.Duration{0, 50 * time.Millisecond, 300 * time.Millisecond} { // of a hand-over, or behind it
+	// of a hand-over, or behind it
+	for i, after := range []time.Duration{0, 50 * time.Millisecond, 300 * time.Millisecond} {
 		joined := fmt.Sprintf("a%d", i+2)
 		procs[joined] = gpu(joined)
 		over := make(chan string, 1)

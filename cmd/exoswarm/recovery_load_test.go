@@ -21,21 +21,24 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 )
 
-// stream is a load: files below the CPU agent's folder through a swarm into a file and, as decisions are made, into a folder of parts. Batches of 16 rows make
-// a round of it some seconds of synced messages on any machine.
+// stream is a load: files below the CPU agent's folder through a swarm into a file and, as
+// decisions are made, into a folder of parts. Batches of 16 rows make a round of it some seconds of
+// synced messages on any machine.
 func (r *recovery) stream() *load {
 	t := r.t
 	const files, batchRows = 4, 16
 	perFile := *recoverRows
 	r.inputs(files, perFile)
-	spec := specJSON(t, "name: recovery\nagents_per_group: 64\npage_size: 64KiB\ncheckpoint: {interval: 100ms, entries: 16}\n")
+	spec := specJSON(t, "name: recovery\nagents_per_group: 64\npage_size: 64KiB\ncheckpoint: {interval: 100ms, "+
+		"entries: 16}\n")
 	var want [2][]string
 	l := &load{name: "stream"}
 	l.round = func(ctx context.Context, id string) ([]tally, error) {
 		work := cpuagents.StreamSpec{
 			Name: "recovery", Spec: spec, Candidates: []string{"normal", "suspicious", "anomalous"},
 			Columns:  rows.ColumnSpec{Timestamp: "timestamp", Features: []string{"value"}},
-			Manifest: "file:r/manifest.json", Output: "file:r/" + id + ".ndjson", Rejects: "file:r/" + id + ".rejects", Summary: "file:r/" + id + ".summary",
+			Manifest: "file:r/manifest.json", Output: "file:r/" + id + ".ndjson", Rejects: "file:r/" + id + ".rejects",
+			Summary:   "file:r/" + id + ".summary",
 			BatchRows: batchRows, Sinks: []sink.Spec{{URI: "file:r/" + id + ".parts", PartRows: 400}},
 		}
 		result, err := streamed(ctx, r.conn, id, work, l.came)
@@ -83,8 +86,11 @@ func (r *recovery) inputs(files, perFile int) {
 	write(r.t, filepath.Join(r.root, "manifest.json"), string(text))
 }
 
-// streamed submits a stream job and waits for its end; came is told of rows decided beyond those that it was told of before.
-func streamed(ctx context.Context, c *natsq.Conn, id string, work cpuagents.StreamSpec, came func(rows uint64)) (result cpuagents.StreamResult, err error) {
+// streamed submits a stream job and waits for its end; came is told of rows decided beyond those
+// that it was told of before.
+func streamed(ctx context.Context, c *natsq.Conn, id string, work cpuagents.StreamSpec,
+	came func(rows uint64),
+) (result cpuagents.StreamResult, err error) {
 	data, err := json.Marshal(work)
 	if err != nil {
 		return result, err
@@ -110,7 +116,8 @@ func streamed(ctx context.Context, c *natsq.Conn, id string, work cpuagents.Stre
 	}
 	defer stop()
 	job := jobs.Job{
-		Version: jobs.Version, ID: id, Pool: jobs.PoolCPU, Kind: cpuagents.KindStream, Spec: data, Submitted: time.Now().UTC(),
+		Version: jobs.Version, ID: id, Pool: jobs.PoolCPU, Kind: cpuagents.KindStream, Spec: data,
+		Submitted:   time.Now().UTC(),
 		MaxAttempts: 100, ResultTTL: 600,
 	}
 	// One of this id is ours, and its acknowledgement was lost.
@@ -134,7 +141,8 @@ func streamed(ctx context.Context, c *natsq.Conn, id string, work cpuagents.Stre
 // simulationPage is the page of a simulation's spec in bytes.
 const simulationPage = 64 << 10
 
-// simulated is entries for a swarm of 2,400 agents that are addressed: observations, ticks, queries, votes, fusions, and some that are not valid.
+// simulated is entries for a swarm of 2,400 agents that are addressed: observations, ticks,
+// queries, votes, fusions, and some that are not valid.
 type simulated struct {
 	spec    json.RawMessage
 	entries []jobs.Entry
@@ -142,7 +150,8 @@ type simulated struct {
 
 func newSimulated(t *testing.T, n int) *simulated {
 	t.Helper()
-	s := &simulated{spec: specJSON(t, "name: x\naddressed: agent\nagents: 2400\nagents_per_group: 24\npage_size: 64KiB\nfeatures: [a, b]\n"+
+	s := &simulated{spec: specJSON(t, "name: x\naddressed: agent\nagents: 2400\nagents_per_group: 24\npage_size: "+
+		"64KiB\nfeatures: [a, b]\n"+
 		"vote: {candidates: [a, b, c], rule: majority}\ncheckpoint: {interval: 100ms, entries: 3}\n")}
 	r := rand.New(rand.NewPCG(7, 7))
 	add := func(kind string, v any) {
@@ -174,9 +183,15 @@ func newSimulated(t *testing.T, n int) *simulated {
 		case 4, 5:
 			add(jobs.EntryTick, jobs.Tick{Version: jobs.Version, Count: 1 + r.IntN(60)})
 		case 6:
-			add(jobs.EntryVote, jobs.Vote{Version: jobs.Version, Round: r.Uint64N(4), Rule: jobs.RuleMajority, Priority: jobs.PrioritySeeded})
+			add(jobs.EntryVote, jobs.Vote{
+				Version: jobs.Version, Round: r.Uint64N(4), Rule: jobs.RuleMajority,
+				Priority: jobs.PrioritySeeded,
+			})
 		case 7:
-			add(jobs.EntryFuse, jobs.Fuse{Version: jobs.Version, By: []string{jobs.ByAll, jobs.ByVote, jobs.ByGroup}[r.IntN(3)]})
+			add(jobs.EntryFuse, jobs.Fuse{
+				Version: jobs.Version,
+				By:      []string{jobs.ByAll, jobs.ByVote, jobs.ByGroup}[r.IntN(3)],
+			})
 		default:
 			add(jobs.EntryObserve, o)
 		}
@@ -205,7 +220,8 @@ func (s *simulated) append(ctx context.Context, c *natsq.Conn, id string, from, 
 	return nil
 }
 
-// answers reads n answers of a swarm behind the first from, and looks that there is none behind them.
+// answers reads n answers of a swarm behind the first from, and looks that there is none behind
+// them.
 func answers(ctx context.Context, c *natsq.Conn, id string, from, n int, each func(jobs.Entry)) error {
 	out := c.Swarms.Log(id, 0, jobs.Out)
 	r, err := out.Read(ctx, uint64(from+1))
@@ -223,8 +239,9 @@ func answers(ctx context.Context, c *natsq.Conn, id string, from, n int, each fu
 	return endsAt(ctx, out, uint64(from+n))
 }
 
-// endsAt reports with an error that a log has more or fewer entries than n. A log that is too short is read again: the leader of
-// its stream may have applied less than the replica that the entries were read from.
+// endsAt reports with an error that a log has more or fewer entries than n. A log that is too short
+// is read again: the leader of its stream may have applied less than the replica that the entries
+// were read from.
 func endsAt(ctx context.Context, log jobs.Log, n uint64) error {
 	for began := time.Now(); ; time.Sleep(50 * time.Millisecond) {
 		last, err := log.Last(ctx)
@@ -232,7 +249,8 @@ func endsAt(ctx context.Context, log jobs.Log, n uint64) error {
 		case err != nil || last.Seq == n:
 			return err
 		case last.Seq > n || time.Since(began) > 15*time.Second:
-			return fmt.Errorf("the log has %d entries, %d are expected; the last one is %s %d", last.Seq, n, last.Kind, last.Ref)
+			return fmt.Errorf("the log has %d entries, %d are expected; the last one is %s %d", last.Seq, n, last.Kind,
+				last.Ref)
 		}
 	}
 }
@@ -242,7 +260,8 @@ func answerLine(e jobs.Entry) string {
 	return fmt.Sprintf("%d %s %d %x\n", e.Seq, e.Kind, e.Ref, e.Data)
 }
 
-// addressed is a load: a swarm whose agents are addressed, its entries appended while others are answered, up to 32 ahead.
+// addressed is a load: a swarm whose agents are addressed, its entries appended while others are
+// answered, up to 32 ahead.
 func (r *recovery) addressed(s *simulated) *load {
 	var want []string
 	l := &load{name: "addressed"}

@@ -29,14 +29,19 @@ import (
 )
 
 var (
-	recoverKills   = flag.Int("recover.kills", 3, "kill -9 of processes in TestRecovery, of all of them in turn")
-	recoverStops   = flag.Int("recover.stops", 0, "SIGSTOP of processes in TestRecovery, spread among the kills; SIGCONT follows after up to three times the lease")
-	recoverSeed    = flag.Uint64("recover.seed", 0, "seed of their order and moments; 0 takes one of the clock and logs it")
+	recoverKills = flag.Int("recover.kills", 3, "kill -9 of processes in TestRecovery, of all of them in turn")
+	recoverStops = flag.Int("recover.stops", 0, "SIGSTOP of processes in TestRecovery, spread among the kills; "+
+		"SIGCONT follows after up to three times the lease")
+	recoverSeed = flag.Uint64("recover.seed", 0, "seed of their order and moments; 0 takes one of the clock and "+
+		"logs it")
 	recoverServers = flag.Int("recover.servers", 1, "NATS servers in TestRecovery: 1, or 3 with as many replicas")
-	recoverRows    = flag.Int("recover.rows", 4000, "rows of each of the four files of a round in TestRecovery; the other load has a seventh as many entries")
-	recoverBalance = flag.Duration("recover.rebalance", gpuagents.DefaultRebalance, "--rebalance of the GPU agents in TestRecovery: with 1s shards move all the time")
-	recoverStall   = flag.Duration("recover.stall", 5*time.Minute, "how long no load may move on before TestRecovery fails, with the end of each process's log")
-	recoverAgents  = flag.Int("recover.agents", 1, "agents of each kind in TestRecovery")
+	recoverRows    = flag.Int("recover.rows", 4000, "rows of each of the four files of a round in TestRecovery; the "+
+		"other load has a seventh as many entries")
+	recoverBalance = flag.Duration("recover.rebalance", gpuagents.DefaultRebalance, "--rebalance of the GPU agents "+
+		"in TestRecovery: with 1s shards move all the time")
+	recoverStall = flag.Duration("recover.stall", 5*time.Minute, "how long no load may move on before "+
+		"TestRecovery fails, with the end of each process's log")
+	recoverAgents = flag.Int("recover.agents", 1, "agents of each kind in TestRecovery")
 )
 
 // recoverLease is the lease of a GPU agent's shards in TestRecovery.
@@ -55,7 +60,8 @@ type recovery struct {
 
 // fault notes a kill or a stop, for a failure.
 func (r *recovery) fault(kind string, m *member) {
-	r.faults = append(r.faults, fmt.Sprintf("%s %s %s", time.Now().Format("15:04:05.000"), kind, strings.Join(m.command, " ")))
+	r.faults = append(r.faults, fmt.Sprintf("%s %s %s", time.Now().Format("15:04:05.000"), kind,
+		strings.Join(m.command, " ")))
 }
 
 // stalled returns what each load has done, the last faults, and the end of the log of each process.
@@ -69,7 +75,8 @@ func (r *recovery) stalled(loads []*load) string {
 	}
 	for _, m := range r.members() {
 		lines := strings.Split(strings.TrimSpace(m.log.String()), "\n")
-		fmt.Fprintf(&b, "-- %s, process %d\n%s\n", strings.Join(m.command, " "), m.cmd.Process.Pid, strings.Join(lines[max(0, len(lines)-40):], "\n"))
+		fmt.Fprintf(&b, "-- %s, process %d\n%s\n", strings.Join(m.command, " "), m.cmd.Process.Pid,
+			strings.Join(lines[max(0, len(lines)-40):], "\n"))
 	}
 	return b.String()
 }
@@ -87,7 +94,8 @@ func (m *member) start(t *testing.T) {
 	m.process, _ = startProcess(t, m.kind+" is ready", m.command[0], m.command[1:]...)
 }
 
-// startRecovery starts the NATS servers and a connection to them that outlasts their absence. Agents are the caller's to start.
+// startRecovery starts the NATS servers and a connection to them that outlasts their absence.
+// Agents are the caller's to start.
 func startRecovery(ctx context.Context, t *testing.T, servers, agents int) *recovery {
 	t.Helper()
 	r := &recovery{t: t, bin: binaries(t), data: t.TempDir(), root: t.TempDir()}
@@ -95,7 +103,10 @@ func startRecovery(ctx context.Context, t *testing.T, servers, agents int) *reco
 	var urls []string
 	for i := range servers {
 		urls = append(urls, fmt.Sprint("nats://127.0.0.1:", ports[2*i]))
-		m := &member{kind: "nats", command: []string{filepath.Join(r.bin, "exoswarm"), "nats", "--port", fmt.Sprint(ports[2*i]), "--data-dir", t.TempDir()}}
+		m := &member{kind: "nats", command: []string{
+			filepath.Join(r.bin, "exoswarm"), "nats", "--port",
+			fmt.Sprint(ports[2*i]), "--data-dir", t.TempDir(),
+		}}
 		if servers > 1 {
 			m.command = append(m.command, "--name", fmt.Sprint("s", i), "--cluster-port", fmt.Sprint(ports[2*i+1]))
 		}
@@ -115,20 +126,28 @@ func startRecovery(ctx context.Context, t *testing.T, servers, agents int) *reco
 		}
 		common := []string{"--nats", r.url, "--replicas", fmt.Sprint(servers)}
 		r.gpus = append(r.gpus, &member{kind: "gpuagent", command: append([]string{
-			filepath.Join(r.bin, "gpuagent"), "--data-dir", data, "--device", "host", "--lease-ttl", recoverLease.String(), "--log-level", "debug", "--rebalance", recoverBalance.String(),
+			filepath.Join(r.bin, "gpuagent"), "--data-dir", data, "--device", "host", "--lease-ttl",
+			recoverLease.String(), "--log-level", "debug", "--rebalance", recoverBalance.String(),
 		}, common...)})
-		r.cpus = append(r.cpus, &member{kind: "cpuagent", command: append([]string{filepath.Join(r.bin, "cpuagent"), "--root", "r=" + r.root}, common...)})
+		r.cpus = append(r.cpus, &member{
+			kind:    "cpuagent",
+			command: append([]string{filepath.Join(r.bin, "cpuagent"), "--root", "r=" + r.root}, common...),
+		})
 	}
 	var err error
-	if r.conn, err = natsq.Connect(ctx, natsconn.Options{URL: r.url, Name: "test", Replicas: servers, Patience: 10 * time.Minute}); err != nil {
+	if r.conn, err = natsq.Connect(ctx, natsconn.Options{
+		URL: r.url, Name: "test", Replicas: servers,
+		Patience: 10 * time.Minute,
+	}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(r.conn.Close)
 	return r
 }
 
-// fixedPorts returns free ports below those that systems hand out by themselves, so that nothing takes one while its server is down. Until the test ends
-// another address of the machine listens on them: what keeps a test in another process from them, also while nothing else does.
+// fixedPorts returns free ports below those that systems hand out by themselves, so that nothing
+// takes one while its server is down. Until the test ends another address of the machine listens on
+// them: what keeps a test in another process from them, also while nothing else does.
 func fixedPorts(t *testing.T, n int) (ports []int) {
 	t.Helper()
 	for range 1000 {
@@ -211,7 +230,8 @@ func (c tally) err() error {
 	if c.lost+c.doubled+c.foreign == 0 && !c.moved {
 		return nil
 	}
-	return fmt.Errorf("of %d lines %d are lost, %d doubled, %d others are there, in another order: %v", c.due, c.lost, c.doubled, c.foreign, c.moved)
+	return fmt.Errorf("of %d lines %d are lost, %d doubled, %d others are there, in another order: %v", c.due, c.lost,
+		c.doubled, c.foreign, c.moved)
 }
 
 // load is work that goes on in rounds, each of them compared with an undisturbed one.
@@ -261,9 +281,11 @@ func (l *load) run(ctx context.Context, over <-chan struct{}) error {
 	}
 }
 
-// TestRecovery kills GPU agents, CPU agents and NATS servers with kill -9, and stops and continues them, at random moments, while a stream job goes from
-// files to files and a swarm whose agents are addressed answers, round after round. Every line of every output, and every answer, is that of an undisturbed
-// run: none is lost, none is there twice. The slice that runs with all tests kills each once; make recover and make recover-cluster are the campaigns.
+// TestRecovery kills GPU agents, CPU agents and NATS servers with kill -9, and stops and continues
+// them, at random moments, while a stream job goes from files to files and a swarm whose agents are
+// addressed answers, round after round. Every line of every output, and every answer, is that of an
+// undisturbed run: none is lost, none is there twice. The slice that runs with all tests kills each
+// once; make recover and make recover-cluster are the campaigns.
 func TestRecovery(t *testing.T) {
 	testlong.Only(t)
 	if testing.Short() {
@@ -274,7 +296,8 @@ func TestRecovery(t *testing.T) {
 		seed = uint64(time.Now().UnixNano())
 	}
 	t.Logf("seed %d", seed)
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute+time.Duration(*recoverKills+*recoverStops)*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(),
+		10*time.Minute+time.Duration(*recoverKills+*recoverStops)*time.Minute)
 	defer cancel()
 	r := startRecovery(ctx, t, *recoverServers, *recoverAgents)
 	for _, m := range slices.Concat(r.gpus, r.cpus) {
@@ -311,7 +334,8 @@ func TestRecovery(t *testing.T) {
 	}
 	line += fmt.Sprintf("  resumed from checkpoints %d", r.resumed)
 	for _, l := range loads {
-		line += fmt.Sprintf("  %s: rounds %d lines %d lost 0 doubled 0 longest stall %.1f s", l.name, l.rounds, l.due, l.flow.gap.Seconds())
+		line += fmt.Sprintf("  %s: rounds %d lines %d lost 0 doubled 0 longest stall %.1f s", l.name, l.rounds, l.due,
+			l.flow.gap.Seconds())
 	}
 	t.Log(line)
 }
@@ -323,8 +347,9 @@ func closed() <-chan struct{} {
 	return c
 }
 
-// disturb kills and stops processes until there were as many of both as asked for and one has gone on from a checkpoint. Of four times, three come when the
-// loads have moved on since the one before, at a random moment then; the fourth comes at once, into whatever is going on.
+// disturb kills and stops processes until there were as many of both as asked for and one has gone
+// on from a checkpoint. Of four times, three come when the loads have moved on since the one
+// before, at a random moment then; the fourth comes at once, into whatever is going on.
 func (r *recovery) disturb(ctx context.Context, loads []*load, failed <-chan error, random *rand.Rand) {
 	members := r.members()
 	most := *recoverKills + *recoverStops
@@ -345,7 +370,8 @@ func (r *recovery) disturb(ctx context.Context, loads []*load, failed <-chan err
 		if n >= most && (r.resumed > 0 || r.logged(resumedLine)) {
 			return
 		}
-		time.Sleep(time.Duration(random.Int64N(int64(700 * time.Millisecond)))) // the moment of the kill, not a wait for anything
+		// the moment of the kill, not a wait for anything
+		time.Sleep(time.Duration(random.Int64N(int64(700 * time.Millisecond))))
 		if n < most && stops[n] {
 			m.stops++
 			r.fault("stop", m)
@@ -364,7 +390,8 @@ func (r *recovery) disturb(ctx context.Context, loads []*load, failed <-chan err
 	}
 }
 
-// moved waits until all loads have moved on and, if stored, the GPU agent that runs has stored a checkpoint.
+// moved waits until all loads have moved on and, if stored, the GPU agent that runs has stored a
+// checkpoint.
 func (r *recovery) moved(ctx context.Context, stored bool, loads []*load, failed <-chan error) {
 	r.t.Helper()
 	var since []uint64
@@ -393,8 +420,9 @@ func (r *recovery) moved(ctx context.Context, stored bool, loads []*load, failed
 	}
 }
 
-// TestRecoveryControl: what TestRecovery looks at differs when a line is lost, doubled, changed or moved, and when a checkpoint is restored with another
-// position than its own; and it does not when the same is done with the right position.
+// TestRecoveryControl: what TestRecovery looks at differs when a line is lost, doubled, changed or
+// moved, and when a checkpoint is restored with another position than its own; and it does not when
+// the same is done with the right position.
 func TestRecoveryControl(t *testing.T) {
 	testlong.Only(t)
 	want := []string{"a 1\n", "a 2\n", "b 1\n", "b 2\n"}
@@ -434,7 +462,8 @@ func TestRecoveryControl(t *testing.T) {
 		if err := sim.append(ctx, r.conn, id, from, n); err != nil {
 			t.Fatal(err)
 		}
-		if err := answers(ctx, r.conn, id, from, n, func(e jobs.Entry) { got = append(got, answerLine(e)) }); err != nil {
+		if err := answers(ctx, r.conn, id, from, n,
+			func(e jobs.Entry) { got = append(got, answerLine(e)) }); err != nil {
 			t.Fatal(err)
 		}
 		gpu.end(t, syscall.SIGTERM) // leaves a checkpoint behind the last entry
@@ -464,7 +493,8 @@ func TestRecoveryControl(t *testing.T) {
 		case id == "right" && c.err() != nil:
 			t.Error(c.err())
 		case id == "wrong" && c.err() == nil:
-			t.Error("a checkpoint with the position of an earlier one gives the same answers: the comparison sees nothing")
+			t.Error("a checkpoint with the position of an earlier one gives the same answers: the comparison sees " +
+				"nothing")
 		case id == "wrong":
 			t.Logf("a checkpoint with the position of an earlier one: %v", c.err())
 		}
@@ -474,10 +504,17 @@ func TestRecoveryControl(t *testing.T) {
 	}
 }
 
-// note is the position in a swarm's checkpoint; with another one, that is put in its place and its pages stay. No agent has it open.
+// note is the position in a swarm's checkpoint; with another one, that is put in its place and its
+// pages stay. No agent has it open.
 func (r *recovery) note(id string, put []byte) []byte {
 	r.t.Helper()
-	o := pagestore.Options{PageSize: simulationPage, Tiers: []pagestore.Tier{{Name: "checkpoint", Dir: filepath.Join(r.data, "checkpoints", id+".0"), SegmentBytes: 8 << 20}}}
+	o := pagestore.Options{
+		PageSize: simulationPage,
+		Tiers: []pagestore.Tier{{
+			Name: "checkpoint", Dir: filepath.Join(r.data, "checkpoints", id+".0"),
+			SegmentBytes: 8 << 20,
+		}},
+	}
 	o.Tiers[0].Capacity = o.MinCapacity() + 1<<30
 	s, err := pagestore.Open(o)
 	if err != nil {

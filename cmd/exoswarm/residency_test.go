@@ -62,11 +62,13 @@ func sumOf(t *testing.T, r *prometheus.Registry, name string) (sum float64) {
 	return sum
 }
 
-// TestResidency: a swarm with residency: gpu stays on the device whatever others need, one that does not fit is refused with the numbers, and a page
-// that has other bytes than it claims shows in the metrics and in the health, and is mended.
+// TestResidency: a swarm with residency: gpu stays on the device whatever others need, one that
+// does not fit is refused with the numbers, and a page that has other bytes than it claims shows in
+// the metrics and in the health, and is mended.
 func TestResidency(t *testing.T) {
 	if testing.Short() {
-		t.Skip("writes to device memory that the agent reads at the same time, which the race detector reports: not with -short")
+		t.Skip("writes to device memory that the agent reads at the same time, which the race detector reports: not " +
+			"with -short")
 	}
 	s, err := server.Start(t.Context(), server.Options{Dir: t.TempDir()})
 	if err != nil {
@@ -90,14 +92,18 @@ func TestResidency(t *testing.T) {
 		t.Fatal(err)
 	}
 	agent, err := gpuagents.Start(gpuagents.Options{
-		Name: "gpu", Device: dev, Queue: conn.Swarms, Logger: log, Metrics: counts, PageMemory: 8 << 20, HostPageMemory: 16 << 20, ResidencyCheck: 20 * time.Millisecond,
+		Name: "gpu", Device: dev, Queue: conn.Swarms, Logger: log, Metrics: counts, PageMemory: 8 << 20,
+		HostPageMemory: 16 << 20, ResidencyCheck: 20 * time.Millisecond,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = drain(agent.Drain) })
 	entry, err := conn.Registry.Announce(t.Context(), func() jobs.Agent {
-		return jobs.Agent{Version: jobs.Version, Name: "gpu", Pool: jobs.PoolGPU, Room: agent.Room(), State: "serving", Started: time.Now().UTC()}
+		return jobs.Agent{
+			Version: jobs.Version, Name: "gpu", Pool: jobs.PoolGPU, Room: agent.Room(), State: "serving",
+			Started: time.Now().UTC(),
+		}
 	}, log)
 	if err != nil {
 		t.Fatal(err)
@@ -105,7 +111,8 @@ func TestResidency(t *testing.T) {
 	t.Cleanup(func() { _ = drain(entry.Close) })
 	text := func(name string, bytes int64, more string) string {
 		of := func(agents int64) string {
-			return fmt.Sprintf("name: %s\naddressed: agent\nagents: %d\nagents_per_group: 50\nfeatures: [a]\ncell: {kind: leaky}\nvote: {rule: majority}\npage_size: 64KiB\n%s", name, agents, more)
+			return fmt.Sprintf("name: %s\naddressed: agent\nagents: %d\nagents_per_group: 50\nfeatures: [a]\ncell: "+
+				"{kind: leaky}\nvote: {rule: majority}\npage_size: 64KiB\n%s", name, agents, more)
 		}
 		for agents := int64(50_000); ; agents += 10_000 {
 			spec, err := swarm.Parse("test.yaml", []byte(of(agents)))
@@ -128,7 +135,8 @@ func TestResidency(t *testing.T) {
 	}
 	create := func(want int, name string, bytes int64, more string) string {
 		t.Helper()
-		_, stderr := run(want, "swarm", "create", "-f", write(t, filepath.Join(dir, name+".yaml"), text(name, bytes, more)))
+		_, stderr := run(want, "swarm", "create", "-f",
+			write(t, filepath.Join(dir, name+".yaml"), text(name, bytes, more)))
 		return stderr
 	}
 	until := func(what string, is func() bool) {
@@ -162,7 +170,8 @@ func TestResidency(t *testing.T) {
 	if n, err := sumOf(t, registry, violated), agent.Residency(); n != 0 || err != nil {
 		t.Fatalf("%v violations, %v", n, err)
 	}
-	if said := create(1, "large", 7<<20, "residency: gpu\n"); !strings.Contains(said, "residency: gpu keeps") || !regexp.MustCompile(`needs 7\.\d MiB, and [\d.]+ \w+ are free|take 7\d{6} bytes; \d+ are free there`).MatchString(said) {
+	if said := create(1, "large", 7<<20, "residency: gpu\n"); !strings.Contains(said, "residency: gpu keeps") ||
+		!regexp.MustCompile(`needs 7\.\d MiB, and [\d.]+ \w+ are free|take 7\d{6} bytes; \d+ are free there`).MatchString(said) {
 		t.Errorf("a swarm that does not fit: %s", said)
 	}
 	dev.mu.Lock()

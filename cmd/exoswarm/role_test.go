@@ -20,12 +20,14 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
-// TestGPUAgentRole: a GPU agent serves a swarm under the role of its kind, and reads nothing of jobs.
+// TestGPUAgentRole: a GPU agent serves a swarm under the role of its kind, and reads nothing of
+// jobs.
 func TestGPUAgentRole(t *testing.T) {
 	testlong.Only(t)
 	dir := t.TempDir()
 	folder := filepath.Join(dir, "auth")
-	if code, _, stderr := exec(t.Context(), t, "auth", "init", "--dir", folder, "--tenant", "acme", "--yes"); code != 0 {
+	if code, _, stderr := exec(t.Context(), t, "auth", "init", "--dir", folder, "--tenant", "acme",
+		"--yes"); code != 0 {
 		t.Fatal(stderr)
 	}
 	s, err := server.Start(t.Context(), server.Options{Dir: t.TempDir(), Auth: filepath.Join(folder, auth.ConfigName)})
@@ -36,7 +38,10 @@ func TestGPUAgentRole(t *testing.T) {
 	creds := func(user string) string { return filepath.Join(folder, "creds", user+".creds") }
 	connect := func(user string) *natsq.Conn {
 		t.Helper()
-		c, err := natsq.Connect(t.Context(), natsconn.Options{URL: s.URL(), Login: natsconn.Login{Credentials: creds(user)}, Name: user})
+		c, err := natsq.Connect(t.Context(), natsconn.Options{
+			URL:   s.URL(),
+			Login: natsconn.Login{Credentials: creds(user)}, Name: user,
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -50,24 +55,35 @@ func TestGPUAgentRole(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = dev.Close() })
-	agent, err := gpuagents.Start(gpuagents.Options{Name: "gpu", Device: dev, Queue: me.Swarms, Logger: slog.New(slog.DiscardHandler)})
+	agent, err := gpuagents.Start(gpuagents.Options{
+		Name: "gpu", Device: dev, Queue: me.Swarms,
+		Logger: slog.New(slog.DiscardHandler),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(agent.Stop)
-	entry, err := me.Registry.Announce(t.Context(), func() jobs.Agent { return jobs.Agent{Name: "gpu", Pool: jobs.PoolGPU} }, nil)
+	entry, err := me.Registry.Announce(t.Context(),
+		func() jobs.Agent { return jobs.Agent{Name: "gpu", Pool: jobs.PoolGPU} }, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = entry.Close(t.Context()) }()
-	spec := write(t, filepath.Join(dir, "agents.yaml"), "name: lasting\naddressed: agent\nagents: 256\ncell: {kind: leaky}\n")
-	for _, line := range []string{"swarm create -f " + spec, "swarm tick lasting --count 3", "swarm query lasting --agents 1-3", "swarm reset lasting", "swarm delete lasting --yes"} {
+	spec := write(t, filepath.Join(dir, "agents.yaml"), "name: lasting\naddressed: agent\nagents: 256\ncell: {kind: "+
+		"leaky}\n")
+	for _, line := range []string{
+		"swarm create -f " + spec, "swarm tick lasting --count 3",
+		"swarm query lasting --agents 1-3", "swarm reset lasting", "swarm delete lasting --yes",
+	} {
 		words := append(strings.Fields(line), "--nats", s.URL(), "--nats-creds", creds(auth.Operator))
 		if code, _, stderr := exec(t.Context(), t, words...); code != 0 {
 			t.Fatalf("%s: exit %d: %s", line, code, stderr)
 		}
 	}
-	j := jobs.Job{Version: jobs.Version, ID: "j", Pool: jobs.PoolCPU, Kind: "none", Spec: []byte("1"), Submitted: time.Now().UTC()}
+	j := jobs.Job{
+		Version: jobs.Version, ID: "j", Pool: jobs.PoolCPU, Kind: "none", Spec: []byte("1"),
+		Submitted: time.Now().UTC(),
+	}
 	if err := operator.Queue.Submit(t.Context(), j); err != nil {
 		t.Fatal(err)
 	}
@@ -80,11 +96,14 @@ func TestGPUAgentRole(t *testing.T) {
 		"dead letters": func() error {
 			return me.Queue.DeadLetters(t.Context(), jobs.DeadFilter{}, func(jobs.DeadLetter) bool { return true })
 		},
-		"limits":       func() error { _, err := me.Control.Tenants(t.Context()); return err },
-		"schedules":    func() error { _, err := me.Schedules.Schedules(t.Context()); return err },
-		"list objects": func() error { return me.Objects.Objects(t.Context(), func(objects.Object) bool { return true }) },
-		"submit":       func() error { return me.Queue.Submit(t.Context(), j) },
-		"cancel":       func() error { return me.Queue.Cancel(t.Context(), j, false) },
+		"limits":    func() error { _, err := me.Control.Tenants(t.Context()); return err },
+		"schedules": func() error { _, err := me.Schedules.Schedules(t.Context()); return err },
+		"list objects": func() error {
+			return me.Objects.Objects(t.Context(),
+				func(objects.Object) bool { return true })
+		},
+		"submit": func() error { return me.Queue.Submit(t.Context(), j) },
+		"cancel": func() error { return me.Queue.Cancel(t.Context(), j, false) },
 		"put an object": func() error {
 			_, err := me.Objects.PutObject(t.Context(), "p", jobs.Owner{}, strings.NewReader("x"))
 			return err

@@ -35,20 +35,24 @@ func runCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run -f swarm.yaml --input PATH [PATH ...] --output FILE",
 		Short: "Run a swarm over files: one series a file, one decision a row",
-		Long: `Run a swarm over files. PATH is a file, or a folder that is read in depth; each file is a series, named by its path
-below PATH. The extension says the format: .csv, .ndjson or .jsonl, .parquet or .pq, .arrow, .arrows or .feather, and all but
-Parquet may be packed (.csv.gz, .ndjson.zst). A file named by --input whose extension says nothing is read as CSV.
-PATH may also be a FIFO, or - for standard input. Its first bytes say the format. Plain CSV and NDJSON are decided as they come, when
-there is no other PATH; everything else is read to its end first.
-Without --nats everything runs in this process; with it, the job goes to a cluster.
+		Long: `Run a swarm over files. PATH is a file, or a folder that is read in depth; each file
+is a series, named by its path below PATH. The extension says the format: .csv, .ndjson or .jsonl,
+.parquet or .pq, .arrow, .arrows or .feather, and all but Parquet may be packed (.csv.gz,
+.ndjson.zst). A file named by --input whose extension says nothing is read as CSV. PATH may also be
+a FIFO, or - for standard input. Its first bytes say the format. Plain CSV and NDJSON are decided as
+they come, when there is no other PATH; everything else is read to its end first. Without --nats
+everything runs in this process; with it, the job goes to a cluster.
 
-FILE appears complete or not at all. With -, /dev/stdout, a FIFO or a device, decisions in NDJSON are written as they are made, in the order of
-their batches: a reader that is slow slows the run down, and one that ends, as head does, ends it. A symbolic link is followed. Nothing that is not a regular file is ever replaced.
+FILE appears complete or not at all. With -, /dev/stdout, a FIFO or a device, decisions in NDJSON
+are written as they are made, in the order of their batches: a reader that is slow slows the run
+down, and one that ends, as head does, ends it. A symbolic link is followed. Nothing that is not a
+regular file is ever replaced.
 
-Rows that are not valid are skipped and listed with reasons in NAME.rejects.ndjson beside the output NAME.ndjson, or where
+Rows that are not valid are skipped and listed with reasons in NAME.rejects.ndjson beside the output
+NAME.ndjson, or where
 --rejects says.
-With --nats the job's id is printed at once. Its output is kept for a day, whatever becomes of this process: run --attach ID takes the
-job up again, job output ID fetches what it wrote.
+With --nats the job's id is printed at once. Its output is kept for a day, whatever becomes of this
+process: run --attach ID takes the job up again, job output ID fetches what it wrote.
 
 Ctrl-C stops reading, finishes what was read, and writes it; a second Ctrl-C ends at once.`,
 		Args: cobra.ArbitraryArgs, // more inputs, as from --input data/*.csv
@@ -64,12 +68,17 @@ Ctrl-C stops reading, finishes what was read, and writes it; a second Ctrl-C end
 	f.String("webhook", "", "URL that anomalies are sent to as they are found")
 	f.String("webhook-secret", "", "env:NAME or file:NAME of the agent: the key that signs what is sent")
 	f.String("sinks", "", "JSON file with a list of where decisions go besides, as they are made; see docs/sources.md")
-	f.StringArray("csv", nil, "KEY=VALUE of how CSV files are written, over csv in the spec: delimiter, decimal, header, names, time, zone; as in --csv 'delimiter=;'")
-	f.String("output", "", "file for the decisions, in the format of its extension, or - for standard output in NDJSON (required)")
-	f.String("rejects", "", "file for the rows that are not valid, as NDJSON; NAME.rejects.ndjson beside the output NAME.* when empty")
+	f.StringArray("csv", nil, "KEY=VALUE of how CSV files are written, over csv in the spec: delimiter, decimal, "+
+		"header, names, time, zone; as in --csv 'delimiter=;'")
+	f.String("output", "", "file for the decisions, in the format of its extension, or - for standard output in "+
+		"NDJSON (required)")
+	f.String("rejects", "", "file for the rows that are not valid, as NDJSON; NAME.rejects.ndjson beside the output "+
+		"NAME.* when empty")
 	f.String("report", "", "file for a report, one HTML page")
-	f.String("labels", "", "JSON file with a list of labelled incidents, to compare anomalies with; see Labels in docs/sources.md")
-	f.Bool("detach", false, "with --nats: submit the job, print its id and end; run --attach ID or job output ID fetches its output")
+	f.String("labels", "", "JSON file with a list of labelled incidents, to compare anomalies with; see Labels in "+
+		"docs/sources.md")
+	f.Bool("detach", false, "with --nats: submit the job, print its id and end; run --attach ID or job output ID "+
+		"fetches its output")
 	f.String("attach", "", "with --nats: the id of a run's job; wait for it and write its --output")
 	f.Bool("strict", false, "stop at the first row that is not valid")
 	command.NATSFlags(f, true)
@@ -162,13 +171,15 @@ func runFromFlags(cmd *cobra.Command, args []string) error {
 	case (o.detach || o.attach != "") && !o.cluster():
 		return command.Usage("run: --detach and --attach are for a job of a cluster: add --nats URL")
 	case o.detach && (o.attach != "" || o.report != "" || o.rejects != "" || o.labels != ""):
-		return command.Usage("run: --detach writes nothing here: leave --attach, --report, --labels and --rejects to the run that fetches the output")
+		return command.Usage("run: --detach writes nothing here: leave --attach, --report, --labels and --rejects " +
+			"to the run that fetches the output")
 	case o.detach && o.output == "":
 		o.output = "-" // it says the format alone
 	}
 	if o.attach != "" {
 		if o.specFile != "" || len(o.inputs) > 0 || o.sources != "" {
-			return command.Usage("run: --attach takes up a job that has its spec and its inputs: leave -f, --input and --sources out")
+			return command.Usage("run: --attach takes up a job that has its spec and its inputs: leave -f, --input " +
+				"and --sources out")
 		}
 		return attach(cmd, o)
 	}
@@ -178,7 +189,8 @@ func runFromFlags(cmd *cobra.Command, args []string) error {
 	case len(o.inputs) == 0 && o.sources == "":
 		return command.Usage("run: --input is missing: name a file or a folder of them")
 	case (len(o.egress)+len(o.roots) > 0 || o.secrets != "") && (o.nats != "" || o.login.Context != ""):
-		return command.Usage("run: --root, --egress and --secrets are those of a run in this process; on a cluster they are the CPU agents'")
+		return command.Usage("run: --root, --egress and --secrets are those of a run in this process; on a cluster " +
+			"they are the CPU agents'")
 	case o.output == "":
 		return command.Usage("run: --output is missing: name a file for the decisions")
 	case o.batch < 0 || o.batch > 4096:
@@ -195,7 +207,8 @@ func run(cmd *cobra.Command, o runOptions) (err error) {
 		return err
 	}
 	if spec.ByAgent() {
-		return command.Usage("run: %s addresses agents, and files are for groups: make it with exoswarm swarm create", o.specFile)
+		return command.Usage("run: %s addresses agents, and files are for groups: make it with exoswarm swarm create",
+			o.specFile)
 	}
 	if err := setCSV(&spec.CSV, o.csv); err != nil {
 		return err
@@ -253,13 +266,15 @@ func run(cmd *cobra.Command, o runOptions) (err error) {
 	if flow != nil {
 		for _, s := range others {
 			if s.Name == flow.source.Name {
-				return command.Usage("--sources %s: a source is called %s as the input is: rename it", o.sources, s.Name)
+				return command.Usage("--sources %s: a source is called %s as the input is: rename it", o.sources,
+					s.Name)
 			}
 		}
 		others = append(others, flow.source)
 	}
 	if n := len(inputs) + len(others); spec.GroupCount != 0 && spec.GroupCount != n {
-		return command.Usage("run: %s has groups: %d, and the input %d series, a group each: leave groups out for a run, or make the swarm with exoswarm swarm create", o.specFile, spec.GroupCount, n)
+		return command.Usage("run: %s has groups: %d, and the input %d series, a group each: leave groups out for a "+
+			"run, or make the swarm with exoswarm swarm create", o.specFile, spec.GroupCount, n)
 	}
 	spec.GroupCount = 0 // that tells the swarm of a run from one that lasts
 	o.format = dest.format
@@ -285,12 +300,16 @@ func run(cmd *cobra.Command, o runOptions) (err error) {
 		roots, local := localRoots(inputs, dest)
 		for name, dir := range o.roots {
 			if roots[name] != "" {
-				return command.Usage("run: --root %s: the run itself has a folder of that name: choose another", name.Name)
+				return command.Usage("run: --root %s: the run itself has a folder of that name: choose another",
+					name.Name)
 			}
 			roots[name] = dir
 		}
 		var e *embedded
-		if e, err = startEmbedded(base, embeddedOptions{dataDir: o.dataDir, roots: roots, egress: o.egress, secrets: o.secrets, log: o.log, tracing: tracing.Provider()}); err != nil {
+		if e, err = startEmbedded(base, embeddedOptions{
+			dataDir: o.dataDir, roots: roots, egress: o.egress,
+			secrets: o.secrets, log: o.log, tracing: tracing.Provider(),
+		}); err != nil {
 			return err
 		}
 		defer func() {
@@ -315,12 +334,16 @@ func run(cmd *cobra.Command, o runOptions) (err error) {
 			watch.Wait()
 			select {
 			case <-e.full: // whatever failed, this is why
-				err = jobs.Errorf(jobs.CodeIO, "no space left on the disk of the streams, %s: free some or name another folder with --data-dir", e.dir)
+				err = jobs.Errorf(jobs.CodeIO, "no space left on the disk of the streams, %s: free some or name "+
+					"another folder with --data-dir", e.dir)
 			default:
 			}
 		}()
 	} else {
-		if conn, err = natsq.Connect(ctx, natsconn.Options{URL: o.nats, Login: o.login, Name: "exoswarm run", Tracing: tracing.Provider(), GiveUp: o.patience}); err != nil {
+		if conn, err = natsq.Connect(ctx, natsconn.Options{
+			URL: o.nats, Login: o.login, Name: "exoswarm run",
+			Tracing: tracing.Provider(), GiveUp: o.patience,
+		}); err != nil {
 			return err
 		}
 		defer conn.Close()
@@ -386,7 +409,8 @@ func run(cmd *cobra.Command, o runOptions) (err error) {
 	return finish(cmd, conn, carrier, id, recordOf(spec, o.format), result, dest, show)
 }
 
-// runRecord is what a run leaves on the queue for those who fetch its output. It goes with the output.
+// runRecord is what a run leaves on the queue for those who fetch its output. It goes with the
+// output.
 type runRecord struct {
 	Name    string      `json:"name"`
 	Anomaly string      `json:"anomaly"`
@@ -396,17 +420,23 @@ type runRecord struct {
 
 func recordOf(spec *swarm.Spec, format rows.Format) runRecord {
 	of := cpuagents.StreamSpec{Candidates: spec.Vote.Candidates, Columns: rows.ColumnSpec{Features: spec.Features}}
-	return runRecord{Name: spec.Name, Anomaly: spec.Vote.Candidates[len(spec.Vote.Candidates)-1], Columns: of.FeatureColumns(), Format: format}
+	return runRecord{
+		Name: spec.Name, Anomaly: spec.Vote.Candidates[len(spec.Vote.Candidates)-1],
+		Columns: of.FeatureColumns(), Format: format,
+	}
 }
 
 // finish puts the output of a job that is done where the user wants it, and ends with the table.
-func finish(cmd *cobra.Command, conn *natsq.Conn, carrier carrier, id string, rec runRecord, result *cpuagents.StreamResult, dest *destination, show *progress) error {
+func finish(cmd *cobra.Command, conn *natsq.Conn, carrier carrier, id string, rec runRecord,
+	result *cpuagents.StreamResult, dest *destination, show *progress,
+) error {
 	base := context.WithoutCancel(cmd.Context())
 	if dest.live != nil {
 		if gone, err := dest.live.failed(); err != nil && !gone {
 			return fmt.Errorf("write %s: %w", dest.output.name, err)
 		} else if gone {
-			cmd.PrintErrf("%s was closed by its reader: the run ended early, after %d decisions\n", dest.output.title(), result.Decisions)
+			cmd.PrintErrf("%s was closed by its reader: the run ended early, after %d decisions\n", dest.output.title(),
+				result.Decisions)
 			return nil
 		}
 	}
@@ -461,8 +491,8 @@ func setCSV(d *dialect.CSV, settings []string) error {
 	return nil
 }
 
-// findInputs lists the series of all inputs by name. What the run itself writes is not one of them: a run whose output stands
-// in the folder that it reads would read its own decisions the next time.
+// findInputs lists the series of all inputs by name. What the run itself writes is not one of them:
+// a run whose output stands in the folder that it reads would read its own decisions the next time.
 func findInputs(paths []string, outputs ...string) ([]input, error) {
 	own := map[string]bool{}
 	for _, p := range outputs {
@@ -489,7 +519,8 @@ func findInputs(paths []string, outputs ...string) ([]input, error) {
 	sort.SliceStable(all, func(i, j int) bool { return all[i].Name < all[j].Name })
 	for i := 1; i < len(all); i++ {
 		if all[i].Name == all[i-1].Name {
-			return nil, command.Usage("input: two files are called %s: %s and %s: run them apart, or name a folder above both", all[i].Name, all[i-1].Path, all[i].Path)
+			return nil, command.Usage("input: two files are called %s: %s and %s: run them apart, or name a folder "+
+				"above both", all[i].Name, all[i-1].Path, all[i].Path)
 		}
 	}
 	return all, nil
@@ -509,7 +540,8 @@ func readSources(path string, inputs []input) (list []source.Series, err error) 
 	}
 	for i, s := range list {
 		if s.Name == "" || s.URI == "" || names[s.Name] {
-			return nil, command.Usage("--sources %s: source %d, %q: it must have a uri, and a name that nothing else has", path, i+1, s.Name)
+			return nil, command.Usage("--sources %s: source %d, %q: it must have a uri, and a name that nothing "+
+				"else has", path, i+1, s.Name)
 		}
 		names[s.Name] = true
 	}
@@ -531,7 +563,9 @@ func readList(flag, path, form string, list any) error {
 }
 
 // makeJob hands the inputs to the carrier and submits the job.
-func makeJob(ctx context.Context, conn *natsq.Conn, carrier carrier, id string, spec *swarm.Spec, inputs []input, others []source.Series, o runOptions) (jobs.Job, error) {
+func makeJob(ctx context.Context, conn *natsq.Conn, carrier carrier, id string, spec *swarm.Spec, inputs []input,
+	others []source.Series, o runOptions,
+) (jobs.Job, error) {
 	manifest := make([]source.Series, len(inputs))
 	for i, in := range inputs {
 		uri, err := carrier.source(ctx, i, in)
@@ -552,7 +586,10 @@ func makeJob(ctx context.Context, conn *natsq.Conn, carrier carrier, id string, 
 	if err != nil {
 		return jobs.Job{}, fmt.Errorf("encode the spec: %w", err)
 	}
-	columns := rows.ColumnSpec{Timestamp: spec.Timestamp, Features: spec.Features, AnyOrder: spec.Observations.Late != swarm.Reject}
+	columns := rows.ColumnSpec{
+		Timestamp: spec.Timestamp, Features: spec.Features,
+		AnyOrder: spec.Observations.Late != swarm.Reject,
+	}
 	if !spec.CSV.IsZero() {
 		columns.CSV = &spec.CSV
 	}
@@ -567,9 +604,13 @@ func makeJob(ctx context.Context, conn *natsq.Conn, carrier carrier, id string, 
 	if err != nil {
 		return jobs.Job{}, fmt.Errorf("encode the job: %w", err)
 	}
-	job := jobs.Job{Version: jobs.Version, ID: id, Pool: jobs.PoolCPU, Kind: cpuagents.KindStream, Spec: streamJSON, Submitted: time.Now().UTC()}
+	job := jobs.Job{
+		Version: jobs.Version, ID: id, Pool: jobs.PoolCPU, Kind: cpuagents.KindStream, Spec: streamJSON,
+		Submitted: time.Now().UTC(),
+	}
 	return job, conn.Queue.Submit(ctx, job)
 }
 
-// cleanupLimit bounds the whole of a run's clean-up, so that Ctrl-C ends a run within 5 s whatever the server does.
+// cleanupLimit bounds the whole of a run's clean-up, so that Ctrl-C ends a run within 5 s whatever
+// the server does.
 const cleanupLimit = 3 * time.Second

@@ -32,7 +32,8 @@ func TestMain(m *testing.M) {
 	leak.Check(tidied{m})
 }
 
-// exec runs the command in this process as its main would and returns exit code, standard output and standard error.
+// exec runs the command in this process as its main would and returns exit code, standard output
+// and standard error.
 func exec(ctx context.Context, t *testing.T, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	var out, err bytes.Buffer
@@ -112,7 +113,10 @@ func TestRun(t *testing.T) {
 	write(t, filepath.Join(dir, "in", "a.b.csv"), "timestamp,value\n1,5\n2,x\n3,6")
 	single := write(t, filepath.Join(dir, "single"), series(3, 20))
 	out, report := filepath.Join(dir, "d.ndjson"), filepath.Join(dir, "r.html")
-	args := []string{"run", "-f", spec, "--input", filepath.Join(dir, "in"), "--input", single, "--output", out, "--report", report, "--data-dir", filepath.Join(dir, "data")}
+	args := []string{
+		"run", "-f", spec, "--input", filepath.Join(dir, "in"), "--input", single, "--output", out,
+		"--report", report, "--data-dir", filepath.Join(dir, "data"),
+	}
 	code, stdout, stderr := exec(t.Context(), t, args...)
 	if code != 0 {
 		t.Fatalf("exit %d: %s", code, stderr)
@@ -156,7 +160,8 @@ func TestRun(t *testing.T) {
 			t.Errorf("the table lacks %q:\n%s", want, stdout)
 		}
 	}
-	// Again, in other batches, over what the first run left: the same bytes, and nothing else in the folder.
+	// Again, in other batches, over what the first run left: the same bytes, and nothing else in
+	// the folder.
 	first, err := os.ReadFile(out)
 	if err != nil {
 		t.Fatal(err)
@@ -197,28 +202,92 @@ func TestBadInput(t *testing.T) {
 		code int
 		want string
 	}{
-		"missing file":    {[]string{"-f", spec, "--input", filepath.Join(dir, "no.csv"), "--output", out}, 2, "no.csv: there is no such file or folder: check the path"},
-		"empty file":      {[]string{"-f", spec, "--input", file("e.csv", ""), "--output", out}, 2, "e.csv: the file is empty: it must begin with a header such as timestamp,value"},
-		"no rows":         {[]string{"-f", spec, "--input", file("h.csv", "timestamp,value\n"), "--output", out}, 2, "there is no valid row in any input"},
-		"empty folder":    {[]string{"-f", spec, "--input", filepath.Join(dir, "none"), "--output", out}, 2, "no .csv, .ndjson, .jsonl, .parquet, .pq, .arrow, .arrows or .feather file, also with .gz or .zst behind it, in this folder or below it"},
-		"wrong column":    {[]string{"-f", spec, "--input", file("c.csv", "time,value\n1,2\n"), "--output", out}, 2, `c.csv: line 1: no column "timestamp"; the file has "time", "value"`},
-		"other delimiter": {[]string{"-f", spec, "--input", file("semicolon.csv", "timestamp;value\n31.01.2026 10:00;1,5\n"), "--output", out}, 2, `semicolon.csv: line 1: no column "timestamp": the file is separated by ";", its numbers have decimal commas and its timestamps are like "31.01.2026 10:00": set csv.delimiter: ";" and csv.decimal: "," and csv.time: "02.01.2006 15:04"`},
-		"bad dialect":     {[]string{"-f", spec, "--input", good, "--output", out, "--csv", "zone=Mars/X"}, 2, `--csv: csv.zone "Mars/X": it is no time zone`},
-		"no such setting": {[]string{"-f", spec, "--input", good, "--output", out, "--csv", "delimeter=;"}, 2, `the keys are delimiter, decimal, header, names, time and zone`},
-		"two of a name":   {[]string{"-f", spec, "--input", good, "--input", sub, "--output", out}, 2, "two files are called good.csv"},
-		"bad spec":        {[]string{"-f", badSpec, "--input", good, "--output", out}, 2, `bad.yaml:2: unknown key "cel": did you mean "cell"?`},
-		"no spec":         {[]string{"-f", filepath.Join(dir, "x.yaml"), "--input", good, "--output", out}, 2, "swarm spec: open"},
-		"strict":          {[]string{"-f", spec, "--input", file("s.csv", "timestamp,value\n1,2\n2,abc\n"), "--output", out, "--strict"}, 2, `s.csv: row 2 (line 3): column "value": "abc" is not a number; correct it, or run without --strict`},
-		"backwards":       {[]string{"-f", spec, "--input", file("t.csv", "timestamp,value\n2,2\n1,3\n"), "--output", out, "--strict"}, 2, `t.csv: row 2 (line 3): its timestamp "1" goes back behind the row before it: sort the file by time`},
-		"output folder":   {[]string{"-f", spec, "--input", good, "--output", filepath.Join(dir, "nowhere", "d.ndjson")}, 2, "nowhere does not exist: make it first"},
+		"missing file": {
+			[]string{"-f", spec, "--input", filepath.Join(dir, "no.csv"), "--output", out},
+			2,
+			"no.csv: there is no such file or folder: check the path",
+		},
+		"empty file": {[]string{"-f", spec, "--input", file("e.csv", ""), "--output", out}, 2, "e.csv: the " +
+			"file is empty: it must begin with a header such as timestamp,value"},
+		"no rows": {
+			[]string{"-f", spec, "--input", file("h.csv", "timestamp,value\n"), "--output", out},
+			2,
+			"there is no valid row in any input",
+		},
+		"empty folder": {[]string{"-f", spec, "--input", filepath.Join(dir, "none"), "--output", out}, 2, "no " +
+			".csv, .ndjson, .jsonl, .parquet, .pq, .arrow, .arrows or .feather file, also with .gz or .zst behind " +
+			"it, in this folder or below it"},
+		"wrong column": {
+			[]string{"-f", spec, "--input", file("c.csv", "time,value\n1,2\n"), "--output", out},
+			2,
+			`c.csv: line 1: no column "timestamp"; the file has "time", "value"`,
+		},
+		"other delimiter": {[]string{"-f", spec, "--input", file("semicolon.csv", "timestamp;value\n31.01.2026 "+
+			"10:00;1,5\n"), "--output", out}, 2, `semicolon.csv: line 1: no column "timestamp": the file is separated by ";", its numbers have decimal commas and its timestamps are like "31.01.2026 10:00": set csv.delimiter: ";" and csv.decimal: "," and csv.time: "02.01.2006 15:04"`},
+		"bad dialect": {
+			[]string{"-f", spec, "--input", good, "--output", out, "--csv", "zone=Mars/X"},
+			2,
+			`--csv: csv.zone "Mars/X": it is no time zone`,
+		},
+		"no such setting": {
+			[]string{"-f", spec, "--input", good, "--output", out, "--csv", "delimeter=;"},
+			2,
+			`the keys are delimiter, decimal, header, names, time and zone`,
+		},
+		"two of a name": {
+			[]string{"-f", spec, "--input", good, "--input", sub, "--output", out},
+			2,
+			"two files are called good.csv",
+		},
+		"bad spec": {
+			[]string{"-f", badSpec, "--input", good, "--output", out},
+			2,
+			`bad.yaml:2: unknown key "cel": did you mean "cell"?`,
+		},
+		"no spec": {
+			[]string{"-f", filepath.Join(dir, "x.yaml"), "--input", good, "--output", out},
+			2,
+			"swarm spec: open",
+		},
+		"strict": {[]string{
+			"-f", spec, "--input", file("s.csv", "timestamp,value\n1,2\n2,abc\n"), "--output",
+			out, "--strict",
+		}, 2, `s.csv: row 2 (line 3): column "value": "abc" is not a number; correct it, or run without --strict`},
+		"backwards": {[]string{
+			"-f", spec, "--input", file("t.csv", "timestamp,value\n2,2\n1,3\n"), "--output",
+			out, "--strict",
+		}, 2, `t.csv: row 2 (line 3): its timestamp "1" goes back behind the row before it: sort the file by time`},
+		"output folder": {[]string{
+			"-f", spec, "--input", good, "--output",
+			filepath.Join(dir, "nowhere", "d.ndjson"),
+		}, 2, "nowhere does not exist: make it first"},
 		"output a folder": {[]string{"-f", spec, "--input", good, "--output", sub}, 2, "it is a folder: name a file"},
-		"packed parquet":  {[]string{"-f", spec, "--input", file("p.parquet.gz", ""), "--output", out}, 2, "a Parquet file packs its own pages"},
-		"no such output":  {[]string{"-f", spec, "--input", good, "--output", filepath.Join(dir, "d.parquet.gz")}, 2, "a Parquet file packs its own pages"},
-		"report of CSV":   {[]string{"-f", spec, "--input", good, "--output", filepath.Join(dir, "d.csv"), "--report", out}, 2, "--report: it is made from decisions in plain NDJSON"},
-		"no flags":        {nil, 2, "run: -f is missing"},
-		"unknown flag":    {[]string{"--inptu", good}, 2, "unknown flag: --inptu"},
-		"bad batch":       {[]string{"-f", spec, "--input", good, "--output", out, "--batch-rows", "5000"}, 2, "--batch-rows 5000: use 1 to 4096"},
-		"no NATS":         {[]string{"-f", spec, "--input", good, "--output", out, "--nats", "nats://127.0.0.1:1"}, 1, "no NATS server answers at nats://127.0.0.1:1"},
+		"packed parquet": {
+			[]string{"-f", spec, "--input", file("p.parquet.gz", ""), "--output", out},
+			2,
+			"a Parquet file packs its own pages",
+		},
+		"no such output": {
+			[]string{"-f", spec, "--input", good, "--output", filepath.Join(dir, "d.parquet.gz")},
+			2,
+			"a Parquet file packs its own pages",
+		},
+		"report of CSV": {[]string{
+			"-f", spec, "--input", good, "--output", filepath.Join(dir, "d.csv"), "--report",
+			out,
+		}, 2, "--report: it is made from decisions in plain NDJSON"},
+		"no flags":     {nil, 2, "run: -f is missing"},
+		"unknown flag": {[]string{"--inptu", good}, 2, "unknown flag: --inptu"},
+		"bad batch": {
+			[]string{"-f", spec, "--input", good, "--output", out, "--batch-rows", "5000"},
+			2,
+			"--batch-rows 5000: use 1 to 4096",
+		},
+		"no NATS": {
+			[]string{"-f", spec, "--input", good, "--output", out, "--nats", "nats://127.0.0.1:1"},
+			1,
+			"no NATS server answers at nats://127.0.0.1:1",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			code, stdout, stderr := exec(t.Context(), t, append([]string{"run", "--progress", "none"}, c.args...)...)
@@ -233,7 +302,8 @@ func TestBadInput(t *testing.T) {
 	}
 }
 
-// TestRunDialect: the reasons for which no row is valid say what to set, and with it the same numbers give the same decisions.
+// TestRunDialect: the reasons for which no row is valid say what to set, and with it the same
+// numbers give the same decisions.
 func TestRunDialect(t *testing.T) {
 	dir := t.TempDir()
 	plain := series(1, 200)
@@ -244,7 +314,10 @@ func TestRunDialect(t *testing.T) {
 	run := func(want int, spec, in string, more ...string) (decisions []decision, stderr string) {
 		t.Helper()
 		out := filepath.Join(dir, "out.ndjson")
-		code, _, stderr := exec(t.Context(), t, append([]string{"run", "--progress", "none", "-f", spec, "--input", filepath.Join(dir, in), "--output", out}, more...)...)
+		code, _, stderr := exec(t.Context(), t, append([]string{
+			"run", "--progress", "none", "-f", spec, "--input",
+			filepath.Join(dir, in), "--output", out,
+		}, more...)...)
 		if code != want {
 			t.Fatalf("exit %d: %s", code, stderr)
 		}
@@ -254,7 +327,9 @@ func TestRunDialect(t *testing.T) {
 		return decisions, stderr
 	}
 	want, _ := run(0, spec, "plain")
-	if _, stderr := run(2, spec, "european", "--csv", "delimiter=;"); !strings.Contains(stderr, `a.csv: row 1 (line 2): column "value"`) || !strings.Contains(stderr, `its numbers have decimal commas: set csv.decimal: ","`) {
+	if _, stderr := run(2, spec, "european", "--csv", "delimiter=;"); !strings.Contains(stderr,
+		`a.csv: row 1 (line 2): column "value"`) ||
+		!strings.Contains(stderr, `its numbers have decimal commas: set csv.decimal: ","`) {
 		t.Errorf("without a decimal comma: %s", stderr)
 	}
 	of := write(t, filepath.Join(dir, "european.yaml"), smallSpec+"csv: {delimiter: ';', decimal: ','}\n")
@@ -288,8 +363,8 @@ func (w *watcher) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestInterrupt: a run that is interrupted finishes what it read, writes it, and says so; what it wrote is the beginning of
-// what the whole run writes.
+// TestInterrupt: a run that is interrupted finishes what it read, writes it, and says so; what it
+// wrote is the beginning of what the whole run writes.
 func TestInterrupt(t *testing.T) {
 	dir := t.TempDir()
 	spec := write(t, filepath.Join(dir, "swarm.yaml"), "name: test\nagents_per_group: 256\n")
@@ -298,10 +373,15 @@ func TestInterrupt(t *testing.T) {
 	defer cancel(nil)
 	part := filepath.Join(dir, "part.ndjson")
 	// The interruption comes with the first word of a decision.
-	stderr := &watcher{want: `"decisions":[1-9]`, found: func() { cancel(fmt.Errorf("%w by a test", command.ErrInterrupted)) }}
+	stderr := &watcher{want: `"decisions":[1-9]`, found: func() {
+		cancel(fmt.Errorf("%w by a test", command.ErrInterrupted))
+	}}
 	var stdout bytes.Buffer
 	cmd := root()
-	cmd.SetArgs([]string{"run", "-f", spec, "--input", in, "--output", part, "--batch-rows", "512", "--progress", "json"})
+	cmd.SetArgs([]string{
+		"run", "-f", spec, "--input", in, "--output", part, "--batch-rows", "512", "--progress",
+		"json",
+	})
 	cmd.SetOut(&stdout)
 	cmd.SetErr(stderr)
 	if code := command.Run(ctx, cmd, stderr); code != command.ExitInterrupted {
@@ -311,21 +391,25 @@ func TestInterrupt(t *testing.T) {
 	if n == 0 || n == 120_000 {
 		t.Fatalf("%d rows were finished", n)
 	}
-	if !strings.Contains(stdout.String(), fmt.Sprintf("%d observations before the interruption", n)) || !strings.Contains(stderr.text.String(), "stopping") {
+	if !strings.Contains(stdout.String(), fmt.Sprintf("%d observations before the interruption", n)) ||
+		!strings.Contains(stderr.text.String(), "stopping") {
 		t.Fatalf("%s%s", stdout.String(), stderr.text.String())
 	}
 }
 
 func TestUnknownCommand(t *testing.T) {
-	if code, _, stderr := exec(t.Context(), t, "frobnicate"); code != 2 || !strings.Contains(stderr, `unknown command "frobnicate"`) {
+	if code, _, stderr := exec(t.Context(), t, "frobnicate"); code != 2 ||
+		!strings.Contains(stderr, `unknown command "frobnicate"`) {
 		t.Errorf("exit %d: %s", code, stderr)
 	}
-	if code, _, stderr := exec(t.Context(), t); code != 2 || !strings.Contains(stderr, "quickstart") || !strings.Contains(stderr, "name a command") {
+	if code, _, stderr := exec(t.Context(), t); code != 2 || !strings.Contains(stderr, "quickstart") ||
+		!strings.Contains(stderr, "name a command") {
 		t.Errorf("without a command: exit %d: %s", code, stderr)
 	}
 }
 
-// TestQuickstart: it finds what README.md says, and the decision that README.md shows is one of its own.
+// TestQuickstart: it finds what README.md says, and the decision that README.md shows is one of its
+// own.
 func TestQuickstart(t *testing.T) {
 	dir := t.TempDir()
 	text, err := os.ReadFile(filepath.Join("..", "..", "README.md"))
@@ -342,7 +426,10 @@ func TestQuickstart(t *testing.T) {
 		if code != 0 {
 			t.Fatalf("exit %d: %s", code, stderr)
 		}
-		for _, want := range []string{"6 series, 24192 observations, 24192 decisions", "decisions.ndjson", "report.html"} {
+		for _, want := range []string{
+			"6 series, 24192 observations, 24192 decisions", "decisions.ndjson",
+			"report.html",
+		} {
 			if !strings.Contains(stdout, want) {
 				t.Errorf("no %q in\n%s", want, stdout)
 			}
@@ -354,7 +441,8 @@ func TestQuickstart(t *testing.T) {
 		if outcome == "" || !strings.Contains(readme, outcome) {
 			t.Errorf("README.md does not say %q", outcome)
 		}
-		if out, err := os.ReadFile(filepath.Join(dir, "decisions.ndjson")); err != nil || !strings.Contains(string(out), shown[1]+shown[2]+"\n") {
+		if out, err := os.ReadFile(filepath.Join(dir, "decisions.ndjson")); err != nil ||
+			!strings.Contains(string(out), shown[1]+shown[2]+"\n") {
 			t.Errorf("no decision is the one that README.md shows: %v", err)
 		}
 	}

@@ -59,8 +59,8 @@ func away(t *testing.T, dir string) (mend func()) {
 	return func() { _ = os.Rename(dir+".away", dir) }
 }
 
-// TestScratch has the scratch folder of a CPU agent become full, read-only and absent. The agent takes no job and says so, no job fails, and it goes on by
-// itself.
+// TestScratch has the scratch folder of a CPU agent become full, read-only and absent. The agent
+// takes no job and says so, no job fails, and it goes on by itself.
 func TestScratch(t *testing.T) {
 	testlong.Only(t)
 	if testing.Short() {
@@ -76,7 +76,8 @@ func TestScratch(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := &cluster{bin: bin, natsDir: t.TempDir()}
-	c.nats, c.url = startProcess(t, `nats is ready.*url=(\S+)`, filepath.Join(bin, "exoswarm"), "nats", "--port", "0", "--fast", "--data-dir", c.natsDir)
+	c.nats, c.url = startProcess(t, `nats is ready.*url=(\S+)`, filepath.Join(bin, "exoswarm"), "nats", "--port", "0",
+		"--fast", "--data-dir", c.natsDir)
 	c.startGPU(t)
 	for name, how := range map[string]breakScratch{"full": fill, "read-only": readOnly, "absent": away} {
 		t.Run(name, func(t *testing.T) {
@@ -91,14 +92,17 @@ func TestScratch(t *testing.T) {
 				t.Cleanup(func() { _ = syscall.Unmount(scratch, syscall.MNT_DETACH) })
 			}
 			var url string
-			c.cpu, url = startProcess(t, `serving metrics.*url=(\S+)/metrics`, filepath.Join(bin, "cpuagent"), "--nats", c.url, "--root", "d="+dir, "--data-dir", scratch, "--memory", "1GiB", "--metrics", "127.0.0.1:0")
+			c.cpu, url = startProcess(t, `serving metrics.*url=(\S+)/metrics`, filepath.Join(bin, "cpuagent"), "--nats",
+				c.url, "--root", "d="+dir, "--data-dir", scratch, "--memory", "1GiB", "--metrics", "127.0.0.1:0")
 			defer c.cpu.end(t, syscall.SIGTERM)
 			id := "scratch-" + name
 			write(t, filepath.Join(dir, "a.csv"), series(1, 100))
 			write(t, filepath.Join(dir, "manifest"), `[{"name":"a","uri":"file:d/a.csv"}]`)
 			job, err := json.Marshal(cpuagents.StreamSpec{
-				Name: "test", Spec: spec, Candidates: []string{"normal", "elevated", "anomalous"}, Columns: rows.ColumnSpec{Timestamp: "timestamp", Features: []string{"value"}},
-				Manifest: "file:d/manifest", Output: "file:d/out.ndjson", Rejects: "file:d/rejects", Summary: "file:d/summary",
+				Name: "test", Spec: spec, Candidates: []string{"normal", "elevated", "anomalous"},
+				Columns:  rows.ColumnSpec{Timestamp: "timestamp", Features: []string{"value"}},
+				Manifest: "file:d/manifest", Output: "file:d/out.ndjson", Rejects: "file:d/rejects",
+				Summary: "file:d/summary",
 			})
 			if err != nil {
 				t.Fatal(err)
@@ -126,7 +130,8 @@ func TestScratch(t *testing.T) {
 			})
 			mend := how(t, scratch)
 			defer mend()
-			cmd := osexec.CommandContext(t.Context(), filepath.Join(bin, "exoswarm"), "submit", "--nats", c.url, "--kind", "stream", "--id", id, "--max-attempts", "1",
+			cmd := osexec.CommandContext(t.Context(), filepath.Join(bin, "exoswarm"), "submit", "--nats", c.url,
+				"--kind", "stream", "--id", id, "--max-attempts", "1",
 				"--spec", "@"+write(t, filepath.Join(dir, "job.json"), string(job)), "--wait")
 			var said strings.Builder
 			cmd.Stdout, cmd.Stderr = &said, &said
@@ -139,7 +144,8 @@ func TestScratch(t *testing.T) {
 				_, list, _ := exec(t.Context(), t, "agent", "list", "--nats", c.url, "-o", "jsonl")
 				return strings.Contains(list, "no scratch")
 			})
-			if status, text := get("/healthz"); status != http.StatusServiceUnavailable || !strings.Contains(text, scratch) {
+			if status, text := get("/healthz"); status != http.StatusServiceUnavailable ||
+				!strings.Contains(text, scratch) {
 				t.Errorf("/healthz: %d %s", status, text)
 			}
 			if _, text := get("/metrics"); !strings.Contains(text, "exoswarm_cpuagent_scratch_usable 0") {

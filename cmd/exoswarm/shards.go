@@ -41,10 +41,12 @@ func (k shard) log(d jobs.Direction) jobs.Log {
 
 // late says that an entry has no answer yet.
 func (k shard) late(seq uint64) error {
-	return jobs.Errorf(jobs.CodeDeadline, "%v: entry %d of its log has no answer after %v, and stays there until it has one: see that a GPU agent runs (exoswarm agent list), or wait longer with --timeout", k, seq, k.of.timeout)
+	return jobs.Errorf(jobs.CodeDeadline, "%v: entry %d of its log has no answer after %v, and stays there until it "+
+		"has one: see that a GPU agent runs (exoswarm agent list), or wait longer with --timeout", k, seq, k.of.timeout)
 }
 
-// ask appends an entry and returns the data of its answer, which is of the kind want, until the deadline. An entry that is refused is a *jobs.Error.
+// ask appends an entry and returns the data of its answer, which is of the kind want, until the
+// deadline. An entry that is refused is a *jobs.Error.
 func (k shard) ask(ctx context.Context, deadline time.Time, kind string, data []byte, want string) ([]byte, error) {
 	from, seq, err := k.append(ctx, deadline, kind, data)
 	if err != nil {
@@ -57,15 +59,18 @@ func (k shard) ask(ctx context.Context, deadline time.Time, kind string, data []
 		return nil, k.of.over(err)
 	}
 	if e.Kind != want {
-		return nil, jobs.Errorf(jobs.CodeInternal, "%v: entry %d, a %s, was answered with a %.100q", k, seq, kind, e.Kind)
+		return nil, jobs.Errorf(jobs.CodeInternal, "%v: entry %d, a %s, was answered with a %.100q", k, seq, kind,
+			e.Kind)
 	}
 	return e.Data, nil
 }
 
-// append puts an entry into the log. It is number seq there, and its answer is not before number from of the log of answers.
+// append puts an entry into the log. It is number seq there, and its answer is not before number
+// from of the log of answers.
 func (k shard) append(ctx context.Context, deadline time.Time, kind string, data []byte) (from, seq uint64, err error) {
 	in, out := k.log(jobs.In), k.log(jobs.Out)
-	ctx, cancel := context.WithDeadlineCause(ctx, deadline, jobs.Errorf(jobs.CodeDeadline, "%v: its log could not be written within %v", k, k.of.timeout))
+	ctx, cancel := context.WithDeadlineCause(ctx, deadline, jobs.Errorf(jobs.CodeDeadline, "%v: its log could not "+
+		"be written within %v", k, k.of.timeout))
 	defer cancel()
 	for {
 		answered, err := out.Last(ctx) // what is before it is not for the entry
@@ -124,8 +129,8 @@ func (k shard) answer(ctx context.Context, from, seq uint64) (jobs.Entry, error)
 	}
 }
 
-// each deals with the shards that has says, with nil all, side by side, and waits for all of them. The error is that of the first that failed, with which others failed too, and
-// which did not.
+// each deals with the shards that has says, with nil all, side by side, and waits for all of them.
+// The error is that of the first that failed, with which others failed too, and which did not.
 func (s *simulation) each(has func(k int) bool, do func(k shard) error) error {
 	n := s.record.ShardCount()
 	errs := make([]error, n)
@@ -177,13 +182,18 @@ func shardList(all []int) string {
 }
 
 // ask is askUntil with the patience of the swarm.
-func ask[T any](ctx context.Context, s *simulation, kind string, has func(k int) bool, data func(k int) ([]byte, error), want string, decode func([]byte) (T, error)) ([]T, error) {
+func ask[T any](ctx context.Context, s *simulation, kind string, has func(k int) bool, data func(k int) ([]byte, error),
+	want string, decode func([]byte) (T, error),
+) ([]T, error) {
 	return askUntil(ctx, s, time.Now().Add(s.timeout), kind, has, data, want, decode)
 }
 
-// askUntil appends an entry to the log of each shard that has says, with nil all, whose data is by shard, and decodes the answers, until one deadline. They are
-// by shard; that of one that was not asked is a zero.
-func askUntil[T any](ctx context.Context, s *simulation, deadline time.Time, kind string, has func(k int) bool, data func(k int) ([]byte, error), want string, decode func([]byte) (T, error)) ([]T, error) {
+// askUntil appends an entry to the log of each shard that has says, with nil all, whose data is by
+// shard, and decodes the answers, until one deadline. They are by shard; that of one that was not
+// asked is a zero.
+func askUntil[T any](ctx context.Context, s *simulation, deadline time.Time, kind string, has func(k int) bool,
+	data func(k int) ([]byte, error), want string, decode func([]byte) (T, error),
+) ([]T, error) {
 	all := make([]T, s.record.ShardCount())
 	return all, s.each(has, func(k shard) error {
 		d, err := data(k.number)
@@ -199,6 +209,8 @@ func askUntil[T any](ctx context.Context, s *simulation, deadline time.Time, kin
 }
 
 // askAll is ask of all shards for the same.
-func askAll[T any](ctx context.Context, s *simulation, kind string, entry any, want string, decode func([]byte) (T, error)) ([]T, error) {
+func askAll[T any](ctx context.Context, s *simulation, kind string, entry any, want string,
+	decode func([]byte) (T, error),
+) ([]T, error) {
 	return ask(ctx, s, kind, nil, func(int) ([]byte, error) { return json.Marshal(entry) }, want, decode)
 }

@@ -24,7 +24,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
-// TestShardsOfProcesses: two agent processes share the shards of a swarm, which answers as one of one shard, also after one of them was killed.
+// TestShardsOfProcesses: two agent processes share the shards of a swarm, which answers as one of
+// one shard, also after one of them was killed.
 func TestShardsOfProcesses(t *testing.T) {
 	testlong.Only(t)
 	if testing.Short() {
@@ -32,9 +33,11 @@ func TestShardsOfProcesses(t *testing.T) {
 	}
 	const agents, group = 1400, 14
 	bin := binaries(t)
-	_, url := startProcess(t, `nats is ready.*url=(\S+)`, filepath.Join(bin, "exoswarm"), "nats", "--port", "0", "--data-dir", t.TempDir())
+	_, url := startProcess(t, `nats is ready.*url=(\S+)`, filepath.Join(bin, "exoswarm"), "nats", "--port", "0",
+		"--data-dir", t.TempDir())
 	gpu := func() *process {
-		p, _ := startProcess(t, "gpuagent is ready", filepath.Join(bin, "gpuagent"), "--nats", url, "--data-dir", t.TempDir(), "--device", "host", "--lease-ttl", "1s")
+		p, _ := startProcess(t, "gpuagent is ready", filepath.Join(bin, "gpuagent"), "--nats", url, "--data-dir",
+			t.TempDir(), "--device", "host", "--lease-ttl", "1s")
 		return p
 	}
 	first := gpu()
@@ -53,8 +56,10 @@ func TestShardsOfProcesses(t *testing.T) {
 	}
 	dir := t.TempDir()
 	for name, shards := range map[string]int{"one": 1, "seven": 7} {
-		run("create", "-f", write(t, filepath.Join(dir, name+".yaml"), fmt.Sprintf("name: %s\naddressed: agent\nagents: %d\nagents_per_group: %d\nshards: %d\npage_size: 64KiB\nfeatures: [a, b]\n"+
-			"vote: {candidates: [north, east, south], rule: majority}\nseed: 5\ncheckpoint: {interval: 100ms, entries: 2}\n", name, agents, group, shards)))
+		run("create", "-f", write(t, filepath.Join(dir, name+".yaml"), fmt.Sprintf("name: %s\naddressed: agent\n"+
+			"agents: %d\nagents_per_group: %d\nshards: %d\npage_size: 64KiB\nfeatures: [a, b]\n"+
+			"vote: {candidates: [north, east, south], rule: majority}\nseed: 5\ncheckpoint: {interval: 100ms, "+
+			"entries: 2}\n", name, agents, group, shards)))
 	}
 	both := func(args ...string) {
 		t.Helper()
@@ -75,7 +80,8 @@ func TestShardsOfProcesses(t *testing.T) {
 	}
 	ask := func(round int) {
 		t.Helper()
-		both("vote", "", "--rule", "quorum", "--quorum", "1/4", "--of", "all", "--round", fmt.Sprint(round), "--priority", "seeded", "-o", "jsonl")
+		both("vote", "", "--rule", "quorum", "--quorum", "1/4", "--of", "all", "--round", fmt.Sprint(round),
+			"--priority", "seeded", "-o", "jsonl")
 		both("query", "", "--agents", fmt.Sprintf("%d-%d,0-%d", agents/2, agents-1, agents/2-1), "-o", "jsonl")
 		both("fuse", "", "--by", "group", "-o", "jsonl")
 	}
@@ -94,13 +100,15 @@ func TestShardsOfProcesses(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, s := range list {
-		if want := map[string]int{"one": 1, "seven": 7}[s.ID]; len(s.Holders) != want || len(slices.Compact(append([]string{}, s.Holders...))) != 1 {
+		if want := map[string]int{"one": 1, "seven": 7}[s.ID]; len(s.Holders) != want ||
+			len(slices.Compact(append([]string{}, s.Holders...))) != 1 {
 			t.Errorf("swarm %s is held by %q", s.ID, s.Holders)
 		}
 	}
 }
 
-// TestShardsCommands: the life of a swarm of three shards as a user sees it, on a real server with a real agent.
+// TestShardsCommands: the life of a swarm of three shards as a user sees it, on a real server with
+// a real agent.
 func TestShardsCommands(t *testing.T) {
 	s, err := server.Start(t.Context(), server.Options{Dir: t.TempDir()})
 	if err != nil {
@@ -150,7 +158,10 @@ func TestShardsCommands(t *testing.T) {
 	}
 	defer kept.Close()
 	serve := func() *gpuagents.Agent {
-		agent, err := gpuagents.Start(gpuagents.Options{Name: "agent", Device: dev, Queue: conn.Swarms, Snapshots: kept, Logger: slog.New(slog.DiscardHandler), LeaseTTL: time.Hour})
+		agent, err := gpuagents.Start(gpuagents.Options{
+			Name: "agent", Device: dev, Queue: conn.Swarms, Snapshots: kept,
+			Logger: slog.New(slog.DiscardHandler), LeaseTTL: time.Hour,
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -158,20 +169,24 @@ func TestShardsCommands(t *testing.T) {
 	}
 	agent := serve()
 	defer func() { agent.Stop() }()
-	text := "name: few\naddressed: agent\nagents: 1000\nagents_per_group: 10\nshards: 3\npage_size: 64KiB\nfeatures: [current, gain]\ncell: {kind: leaky}\n"
+	text := "name: few\naddressed: agent\nagents: 1000\nagents_per_group: 10\nshards: 3\npage_size: 64KiB\n" +
+		"features: [current, gain]\ncell: {kind: leaky}\n"
 	spec := write(t, filepath.Join(t.TempDir(), "spec.yaml"), text) // agents 0 to 329, 330 to 659 and 660 to 999
 	_, errs := run(2, "swarm", "create", "-f", spec, "--shards", "65")
-	has(errs, "swarm create: --shards: swarm spec: shards 65: use 1 to 64, and no more than groups, of which there are 100")
+	has(errs, "swarm create: --shards: swarm spec: shards 65: use 1 to 64, and no more than groups, of which there "+
+		"are 100")
 	_, errs = run(0, "swarm", "create", "-f", spec)
 	has(errs, "swarm few is served: 1000 agents in 100 groups, 3 shards")
 	out, _ := run(0, "swarm", "list")
 	has(out, "SHARDS", "3/3")
 	out, _ = run(0, "swarm", "list", "-o", "json")
 	has(out, `"shards":3`, `"holders":["agent","agent","agent"]`)
-	in := write(t, filepath.Join(t.TempDir(), "in.csv"), "agent,current,gain\n999,0.3,0\n0,0.7,0.5\n330,1.5,0\n329,0.2,0\n330,1.5,0\n659,1.25,0\n660,0.25,0\n")
+	in := write(t, filepath.Join(t.TempDir(), "in.csv"), "agent,current,gain\n999,0.3,0\n0,0.7,0.5\n330,1.5,0\n329,"+
+		"0.2,0\n330,1.5,0\n659,1.25,0\n660,0.25,0\n")
 	out, errs = run(0, "swarm", "observe", "few", "--input", in, "-o", "jsonl")
 	has(errs, "7 observations in 1 entries")
-	if got := strings.Split(strings.TrimSpace(out), "\n"); len(got) != 7 || !strings.HasPrefix(got[0], `{"agent":999,`) || !strings.HasPrefix(got[6], `{"agent":660,`) {
+	if got := strings.Split(strings.TrimSpace(out), "\n"); len(got) != 7 ||
+		!strings.HasPrefix(got[0], `{"agent":999,`) || !strings.HasPrefix(got[6], `{"agent":660,`) {
 		t.Errorf("decisions are not in the order of the input:\n%s", out)
 	}
 	_, errs = run(0, "swarm", "tick", "few", "--count", "10001")
@@ -194,7 +209,8 @@ func TestShardsCommands(t *testing.T) {
 		Entries []uint64
 		SHA256  string
 	}
-	if err := json.Unmarshal([]byte(out), &done); err != nil || done.Name != "kept" || done.Agents != 1000 || len(done.Entries) != 3 {
+	if err := json.Unmarshal([]byte(out), &done); err != nil || done.Name != "kept" || done.Agents != 1000 ||
+		len(done.Entries) != 3 {
 		t.Fatalf("%s: %v", out, err)
 	}
 	out, _ = run(0, "snapshot", "list", place)
@@ -256,7 +272,8 @@ func TestShardsCommands(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := (shard{one, 1}).append(t.Context(), time.Now().Add(5*time.Minute), jobs.EntryTick, []byte(`{"v":1,"count":1}`)); err != nil {
+	if _, _, err := (shard{one, 1}).append(t.Context(), time.Now().Add(5*time.Minute), jobs.EntryTick,
+		[]byte(`{"v":1,"count":1}`)); err != nil {
 		t.Fatal(err)
 	}
 	agent.Stop() // which waits for the other's lease
@@ -333,11 +350,13 @@ func TestEach(t *testing.T) {
 			return nil
 		})
 		var of *jobs.Error
-		if (err == nil) != (want == "") || err != nil && (err.Error() != want || !errors.As(err, &of) || of.Code != jobs.CodeDeadline) {
+		if (err == nil) != (want == "") || err != nil &&
+			(err.Error() != want || !errors.As(err, &of) || of.Code != jobs.CodeDeadline) {
 			t.Errorf("%v: %v, want %s", c, err, want)
 		}
 	}
-	if got := (shard{s, 1}).late(7).Error(); !strings.HasPrefix(got, "swarm x, shard 1 of 4 (agents 20 to 49): entry 7 of its log has no answer after 1s") {
+	if got := (shard{s, 1}).late(7).Error(); !strings.HasPrefix(got, "swarm x, shard 1 of 4 (agents 20 to 49): "+
+		"entry 7 of its log has no answer after 1s") {
 		t.Error(got)
 	}
 	s.record.Shards = 0

@@ -15,7 +15,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 )
 
-// simulation is a swarm as those see it who write into its logs. Its id is its name, but that of a run, whose id is its job's.
+// simulation is a swarm as those see it who write into its logs. Its id is its name, but that of a
+// run, whose id is its job's.
 type simulation struct {
 	conn    *natsq.Conn
 	name    string
@@ -65,10 +66,12 @@ func named(all []jobs.SwarmChange, name string) (found jobs.SwarmChange, err err
 	case 1:
 		return found, nil
 	}
-	return found, jobs.Errorf(jobs.CodeInvalid, "swarm %s: %d runs have that name: use the id of one: %s", name, len(runs), strings.Join(runs, ", "))
+	return found, jobs.Errorf(jobs.CodeInvalid, "swarm %s: %d runs have that name: use the id of one: %s", name,
+		len(runs), strings.Join(runs, ", "))
 }
 
-// admitted refuses a swarm that no GPU agent has room for. Agents that cannot be listed, or are not there yet, are no reason.
+// admitted refuses a swarm that no GPU agent has room for. Agents that cannot be listed, or are not
+// there yet, are no reason.
 func (s *simulation) admitted(ctx context.Context) error {
 	agents, err := s.conn.Registry.Agents(ctx)
 	if err != nil {
@@ -87,11 +90,13 @@ func (s *simulation) admitted(ctx context.Context) error {
 	if len(full) == 0 {
 		return nil
 	}
-	return jobs.Errorf(jobs.CodeInvalid, "swarm %s: every GPU agent has as many shards as it takes (%s): start another one, raise --max-shards or --parked-memory, or delete swarms",
+	return jobs.Errorf(jobs.CodeInvalid, "swarm %s: every GPU agent has as many shards as it takes (%s): start "+
+		"another one, raise --max-shards or --parked-memory, or delete swarms",
 		s.name, strings.Join(full, ", "))
 }
 
-// create makes the swarm, asks it for one agent, and waits for that. A swarm that no process can serve is removed again.
+// create makes the swarm, asks it for one agent, and waits for that. A swarm that no process can
+// serve is removed again.
 func (s *simulation) create(ctx context.Context) error {
 	if err := s.admitted(ctx); err != nil {
 		return err
@@ -104,7 +109,8 @@ func (s *simulation) create(ctx context.Context) error {
 		return fmt.Errorf("encode the spec: %w", err)
 	}
 	s.record = jobs.Swarm{
-		Version: jobs.Version, ID: s.name, Nonce: jobs.NewNonce(), Name: s.name, Spec: spec, Groups: s.spec.Groups(), Shards: s.spec.Shards, Created: time.Now().UTC(), From: s.from,
+		Version: jobs.Version, ID: s.name, Nonce: jobs.NewNonce(), Name: s.name, Spec: spec, Groups: s.spec.Groups(),
+		Shards: s.spec.Shards, Created: time.Now().UTC(), From: s.from,
 	}
 	if s.record.Shards == 1 {
 		s.record.Shards = 0 // as records were before there were several
@@ -122,7 +128,8 @@ func (s *simulation) create(ctx context.Context) error {
 		}
 		return k.log(jobs.In).Append(ctx, 0, jobs.Entry{Kind: jobs.EntryQuery, Ref: 1, Data: data})
 	}
-	// The record is first: it claims the name, so that of several who make the swarm at once one goes on, and no log is without a record.
+	// The record is first: it claims the name, so that of several who make the swarm at once one
+	// goes on, and no log is without a record.
 	if err := s.conn.Swarms.CreateSwarm(ctx, s.record); err != nil {
 		return err
 	}
@@ -139,7 +146,8 @@ func (s *simulation) create(ctx context.Context) error {
 		return err
 	})
 	var refused *jobs.Error
-	if errors.As(err, &refused) && refused.Code != jobs.CodeDeadline { // it cannot be served: as if it had not been made
+	// it cannot be served: as if it had not been made
+	if errors.As(err, &refused) && refused.Code != jobs.CodeDeadline {
 		return errors.Join(err, s.conn.Swarms.RemoveSwarm(ctx, s.record))
 	}
 	return err
@@ -149,7 +157,8 @@ func (s *simulation) create(ctx context.Context) error {
 func (s *simulation) tick(ctx context.Context, count int) (sum jobs.Ticked, err error) {
 	for stepped := uint64(0); count > 0; count -= jobs.MaxTicks {
 		n := min(count, jobs.MaxTicks)
-		all, err := askAll(ctx, s, jobs.EntryTick, jobs.Tick{Version: jobs.Version, Count: n}, jobs.EntryTicked, jobs.DecodeTicked)
+		all, err := askAll(ctx, s, jobs.EntryTick, jobs.Tick{Version: jobs.Version, Count: n}, jobs.EntryTicked,
+			jobs.DecodeTicked)
 		if err == nil {
 			sum, err = partition.Ticked(s.record, s.spec.AgentsPerGroup, len(s.spec.Vote.Candidates), n, all)
 			err = s.wrong(err)
@@ -169,7 +178,9 @@ func (s *simulation) observe(ctx context.Context, o *batch.AgentObservations) (*
 	if err != nil {
 		return nil, jobs.Errorf(jobs.CodeInvalid, "observe: %v", err)
 	}
-	all, err := ask(ctx, s, jobs.EntryObserve, split.Has, func(k int) ([]byte, error) { return split.Observations(o, k).Encode() }, jobs.EntryDecide, batch.DecodeAgentDecisions)
+	all, err := ask(ctx, s, jobs.EntryObserve, split.Has,
+		func(k int) ([]byte, error) { return split.Observations(o, k).Encode() }, jobs.EntryDecide,
+		batch.DecodeAgentDecisions)
 	if err != nil {
 		return nil, err
 	}
@@ -177,7 +188,8 @@ func (s *simulation) observe(ctx context.Context, o *batch.AgentObservations) (*
 	return d, s.wrong(err)
 }
 
-// maxRows is how many observations go into an entry: as many as fit into three quarters of a message.
+// maxRows is how many observations go into an entry: as many as fit into three quarters of a
+// message.
 func (s *simulation) maxRows() int {
 	return min(jobs.MaxAddressed, jobs.MaxMessage*3/4/(4+4*len(s.spec.Features)))
 }

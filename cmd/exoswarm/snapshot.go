@@ -30,14 +30,17 @@ func snapshotCommand() *cobra.Command {
 		RunE: inBucket(func(cmd *cobra.Command, b bucket.Bucket, _ []string) error { return snapshotList(cmd, b) }),
 	}
 	show := &cobra.Command{
-		Use: "show PLACE NAME", Short: "Show what a snapshot has: its variables, their types and files", Args: cobra.ExactArgs(2), RunE: inBucket(snapshotShow),
+		Use: "show PLACE NAME", Short: "Show what a snapshot has: its variables, their types and files",
+		Args: cobra.ExactArgs(2), RunE: inBucket(snapshotShow),
 	}
 	verify := &cobra.Command{
-		Use: "verify PLACE [NAME...]", Short: "Read every file and every checksum of snapshots, of all of them when none is named", Args: cobra.MinimumNArgs(1), RunE: inBucket(snapshotVerify),
+		Use: "verify PLACE [NAME...]", Short: "Read every file and every checksum of snapshots, of all of them when " +
+			"none is named", Args: cobra.MinimumNArgs(1), RunE: inBucket(snapshotVerify),
 	}
 	all := []*cobra.Command{list, show, verify}
 	for _, c := range all {
-		c.Long = c.Short + ".\n\nPLACE is a folder, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX, as the GPU agents have it (gpuagent --snapshots)."
+		c.Long = c.Short + ".\n\nPLACE is a folder, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX, as the GPU agents " +
+			"have it (gpuagent --snapshots)."
 		outputFlag(c.Flags())
 		keyFileFlag(c.Flags())
 	}
@@ -46,7 +49,8 @@ func snapshotCommand() *cobra.Command {
 
 // keyFileFlag adds the flag of openBucket.
 func keyFileFlag(f *pflag.FlagSet) {
-	f.String("key-file", "", "file with the keys of encrypted snapshots, as the GPU agents have it (gpuagent --key-file)")
+	f.String("key-file", "", "file with the keys of encrypted snapshots, as the GPU agents have it (gpuagent "+
+		"--key-file)")
 }
 
 // openBucket opens the place of snapshots, encrypted or not.
@@ -93,7 +97,8 @@ func snapshotList(cmd *cobra.Command, b bucket.Bucket) error {
 	if err != nil {
 		return err
 	}
-	p, err := newPrinter(cmd.OutOrStdout(), cmd.Flags(), "SNAPSHOT", "SWARM", "SHARD", "ENTRY", "CELL", "AGENTS", "GROUPS", "BYTES", "DIGEST", "ERROR")
+	p, err := newPrinter(cmd.OutOrStdout(), cmd.Flags(), "SNAPSHOT", "SWARM", "SHARD", "ENTRY", "CELL", "AGENTS",
+		"GROUPS", "BYTES", "DIGEST", "ERROR")
 	if err != nil {
 		return err
 	}
@@ -123,7 +128,8 @@ func snapshotList(cmd *cobra.Command, b bucket.Bucket) error {
 			if m.Shard != nil {
 				of = fmt.Sprintf("%d of %d", m.Shard.Number, m.Shard.Of)
 			}
-			item.Swarm, item.Entry, item.Cell, item.Agents, item.Groups, item.Bytes, item.SHA256 = m.Swarm, m.Entry, m.Cell, m.Agents, m.Groups, m.Bytes(), digest
+			item.Swarm, item.Entry, item.Cell, item.Agents, item.Groups, item.Bytes, item.SHA256 = m.Swarm, m.Entry,
+				m.Cell, m.Agents, m.Groups, m.Bytes(), digest
 			err = p.item(item, name, m.Swarm.ID, of, m.Entry, m.Cell, m.Agents, m.Groups, size(m.Bytes()), digest, "")
 		}
 		if err != nil {
@@ -147,14 +153,16 @@ func snapshotShow(cmd *cobra.Command, b bucket.Bucket, names []string) error {
 		for _, f := range v.Files {
 			rows, bytes = rows+f.Rows, bytes+f.Bytes
 		}
-		if err := p.item(v, v.Name, v.DType, v.Per, fmt.Sprintf("[%d, %d]", rows, v.Width), len(v.Files), size(bytes)); err != nil {
+		if err := p.item(v, v.Name, v.DType, v.Per, fmt.Sprintf("[%d, %d]", rows, v.Width), len(v.Files),
+			size(bytes)); err != nil {
 			return err
 		}
 	}
 	if err := p.end(); err != nil {
 		return err
 	}
-	cmd.PrintErrf("%s: entry %d of swarm %s, cell %s, seed %d, %d agents in %d groups, digest %s\n", m.Name, m.Entry, m.Swarm.ID, m.Cell, m.Seed, m.Agents, m.Groups, digest)
+	cmd.PrintErrf("%s: entry %d of swarm %s, cell %s, seed %d, %d agents in %d groups, digest %s\n", m.Name, m.Entry,
+		m.Swarm.ID, m.Cell, m.Seed, m.Agents, m.Groups, digest)
 	return nil
 }
 
@@ -205,7 +213,8 @@ func snapshotVerify(cmd *cobra.Command, b bucket.Bucket, names []string) error {
 	return errors.Join(bad...)
 }
 
-// bytesProgress rewrites a line on a terminal, twice a second. What it returns may be called by several goroutines.
+// bytesProgress rewrites a line on a terminal, twice a second. What it returns may be called by
+// several goroutines.
 func bytesProgress(w io.Writer, total int64) func(done int64) {
 	f, ok := w.(*os.File)
 	if !ok || !term.IsTerminal(int(f.Fd())) {
@@ -226,14 +235,16 @@ func bytesProgress(w io.Writer, total int64) func(done int64) {
 	}
 }
 
-// snapshotOf is what a new swarm begins as, and the spec of the swarm that it was taken of, nil when the place is not known.
+// snapshotOf is what a new swarm begins as, and the spec of the swarm that it was taken of, nil
+// when the place is not known.
 func snapshotOf(cmd *cobra.Command, name string) (from *jobs.SnapshotRef, spec *swarm.Spec, err error) {
 	place, _ := cmd.Flags().GetString("snapshots")
 	digest, _ := cmd.Flags().GetString("digest")
 	from = &jobs.SnapshotRef{Name: name, SHA256: digest}
 	if place == "" {
 		if digest == "" {
-			return nil, nil, command.Usage("swarm create: --from %s: give --snapshots, or --digest of its manifest", name)
+			return nil, nil, command.Usage("swarm create: --from %s: give --snapshots, or --digest of its manifest",
+				name)
 		}
 		return from, nil, from.Validate()
 	}
@@ -313,12 +324,14 @@ func swarmSnapshot(cmd *cobra.Command, s *simulation) error {
 		entries = nil
 		var digests []string
 		for _, part := range all {
-			done.Agents, done.Groups, done.Bytes = done.Agents+part.Agents, done.Groups+part.Groups, done.Bytes+part.Bytes
+			done.Agents, done.Groups, done.Bytes = done.Agents+part.Agents, done.Groups+part.Groups,
+				done.Bytes+part.Bytes
 			entries, digests = append(entries, part.Entry), append(digests, part.SHA256)
 		}
 		done.Entries, done.SHA256 = entries, snapshot.SetDigest(digests)
 	}
-	if err := p.item(done, done.Name, entryList(entries), done.Agents, done.Groups, size(done.Bytes), done.SHA256); err != nil {
+	if err := p.item(done, done.Name, entryList(entries), done.Agents, done.Groups, size(done.Bytes),
+		done.SHA256); err != nil {
 		return err
 	}
 	return p.end()
@@ -330,7 +343,8 @@ func entryList(all []uint64) string {
 }
 
 func swarmReset(cmd *cobra.Command, s *simulation) error {
-	_, err := askAll(cmd.Context(), s, jobs.EntryReset, jobs.Reset{Version: jobs.Version}, jobs.EntryCleared, jobs.DecodeReset)
+	_, err := askAll(cmd.Context(), s, jobs.EntryReset, jobs.Reset{Version: jobs.Version}, jobs.EntryCleared,
+		jobs.DecodeReset)
 	return err
 }
 
@@ -347,7 +361,8 @@ func swarmTrim(cmd *cobra.Command, s *simulation) (err error) {
 	defer func() { err = errors.Join(err, b.Close()) }()
 	ctx := cmd.Context()
 	if s.spec.OfRun() {
-		return jobs.Errorf(jobs.CodeInvalid, "swarm %s: it is that of a run, whose job reads its log from the start when it goes on elsewhere: nothing is removed from that", s.name)
+		return jobs.Errorf(jobs.CodeInvalid, "swarm %s: it is that of a run, whose job reads its log from the start "+
+			"when it goes on elsewhere: nothing is removed from that", s.name)
 	}
 	record := s.record
 	bases := make([]jobs.SwarmBase, record.ShardCount())
@@ -361,18 +376,20 @@ func swarmTrim(cmd *cobra.Command, s *simulation) (err error) {
 			return err
 		}
 		if first, end := record.ShardGroups(k); !m.Swarm.Of(record) || m.First() != first || m.Groups != end-first {
-			return command.Usage("swarm trim: snapshot %s is of another swarm, %s of %s", part, m.Swarm.ID, m.Swarm.Created.Format(time.RFC3339))
+			return command.Usage("swarm trim: snapshot %s is of another swarm, %s of %s", part, m.Swarm.ID,
+				m.Swarm.Created.Format(time.RFC3339))
 		}
 		if base := record.BaseOf(k); base != nil && m.Entry < base.Entry {
-			return command.Usage("swarm trim: snapshot %s is of entry %d, and the log is trimmed to %d already", part, m.Entry, base.Entry)
+			return command.Usage("swarm trim: snapshot %s is of entry %d, and the log is trimmed to %d already", part,
+				m.Entry, base.Entry)
 		}
 		if err := snapshot.Verify(ctx, b, m, bytesProgress(cmd.ErrOrStderr(), m.Bytes())); err != nil {
 			return err
 		}
 		bases[k] = jobs.SwarmBase{SnapshotRef: jobs.SnapshotRef{Name: part, SHA256: digest}, Entry: m.Entry}
 	}
-	// The record first: who reads a log without a checkpoint must know of the snapshot before entries go. The snapshot's own entry stays, so that a log
-	// always has a last one.
+	// The record first: who reads a log without a checkpoint must know of the snapshot before
+	// entries go. The snapshot's own entry stays, so that a log always has a last one.
 	if s.record, err = s.conn.Swarms.ChangeSwarm(ctx, record, func(now *jobs.Swarm) {
 		if now.Base, now.Bases = nil, bases; len(bases) == 1 {
 			now.Base, now.Bases = &bases[0], nil
@@ -399,11 +416,13 @@ func swarmTrim(cmd *cobra.Command, s *simulation) (err error) {
 	for _, base := range bases {
 		entries = append(entries, base.Entry)
 	}
-	cmd.PrintErrf("swarm %s: the logs of its shards begin with entries %s, behind snapshot %s\n", s.name, entryList(entries), name)
+	cmd.PrintErrf("swarm %s: the logs of its shards begin with entries %s, behind snapshot %s\n", s.name,
+		entryList(entries), name)
 	return nil
 }
 
-// answered is the number of the answer to an entry, which is the entry's own: each has one, in their order.
+// answered is the number of the answer to an entry, which is the entry's own: each has one, in
+// their order.
 func (k shard) answered(ctx context.Context, deadline time.Time, entry uint64) (uint64, error) {
 	ctx, cancel := context.WithDeadlineCause(ctx, deadline, k.late(entry))
 	defer cancel()
@@ -417,7 +436,8 @@ func (k shard) answered(ctx context.Context, deadline time.Time, entry uint64) (
 		return 0, ended(ctx, err)
 	}
 	if e.Seq != entry || e.Ref != entry {
-		return 0, jobs.Errorf(jobs.CodeInternal, "%v: answer %d is to entry %d: the logs were changed by somebody else", k, e.Seq, e.Ref)
+		return 0, jobs.Errorf(jobs.CodeInternal, "%v: answer %d is to entry %d: the logs were changed by somebody "+
+			"else", k, e.Seq, e.Ref)
 	}
 	return e.Seq, nil
 }

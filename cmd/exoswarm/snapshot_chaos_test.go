@@ -23,7 +23,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 )
 
-// kept are entries of a swarm of many agents: steps of it, snapshots, a reset, and a snapshot whose name is taken.
+// kept are entries of a swarm of many agents: steps of it, snapshots, a reset, and a snapshot whose
+// name is taken.
 func kept(t *testing.T, agents int) (all []jobs.Entry) {
 	t.Helper()
 	r := rand.New(rand.NewPCG(3, 3))
@@ -45,7 +46,8 @@ func kept(t *testing.T, agents int) (all []jobs.Entry) {
 		}
 		add(jobs.EntryObserve, o)
 		add(jobs.EntryTick, jobs.Tick{Version: jobs.Version, Count: 1})
-		add(jobs.EntrySnapshot, jobs.Snapshot{Version: jobs.Version, Name: fmt.Sprint("s", i-i%5/4)}) // the fifth has the name of the fourth
+		// the fifth has the name of the fourth
+		add(jobs.EntrySnapshot, jobs.Snapshot{Version: jobs.Version, Name: fmt.Sprint("s", i-i%5/4)})
 		if i == 6 {
 			add(jobs.EntryReset, jobs.Reset{Version: jobs.Version})
 		}
@@ -71,8 +73,9 @@ func readFiles(t *testing.T, dir string) map[string]string {
 	return all
 }
 
-// TestKilledInSnapshots kills the process that serves a swarm in the middle of snapshots: each has one answer, and all answers and all files are,
-// byte for byte, those of a process that was never killed. EXOSWARM_KILLS is the number of kills, 4 by default.
+// TestKilledInSnapshots kills the process that serves a swarm in the middle of snapshots: each has
+// one answer, and all answers and all files are, byte for byte, those of a process that was never
+// killed. EXOSWARM_KILLS is the number of kills, 4 by default.
 func TestKilledInSnapshots(t *testing.T) {
 	testlong.Only(t)
 	if testing.Short() {
@@ -89,7 +92,8 @@ func TestKilledInSnapshots(t *testing.T) {
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 1))
 	const agents = 600_000
-	spec, err := swarm.Parse("test.yaml", fmt.Appendf(nil, "name: x\naddressed: agent\nagents: %d\nagents_per_group: 24\npage_size: 256KiB\nfeatures: [a, b]\n"+
+	spec, err := swarm.Parse("test.yaml", fmt.Appendf(nil, "name: x\naddressed: agent\nagents: %d\n"+
+		"agents_per_group: 24\npage_size: 256KiB\nfeatures: [a, b]\n"+
 		"cell: {kind: leaky}\ncheckpoint: {interval: 100ms, entries: 3}\n", agents))
 	if err != nil {
 		t.Fatal(err)
@@ -101,7 +105,8 @@ func TestKilledInSnapshots(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	c := &cluster{bin: binaries(t)}
-	c.nats, c.url = startProcess(t, `nats is ready.*url=(\S+)`, filepath.Join(c.bin, "exoswarm"), "nats", "--port", "0", "--data-dir", t.TempDir())
+	c.nats, c.url = startProcess(t, `nats is ready.*url=(\S+)`, filepath.Join(c.bin, "exoswarm"), "nats", "--port", "0",
+		"--data-dir", t.TempDir())
 	conn, err := natsq.Connect(ctx, natsconn.Options{URL: c.url, Name: "test"})
 	if err != nil {
 		t.Fatal(err)
@@ -139,7 +144,8 @@ func TestKilledInSnapshots(t *testing.T) {
 	if kinds[jobs.EntrySnapshotted] != 10 || kinds[jobs.EntryRejected] != 2 || kinds[jobs.EntryCleared] != 1 {
 		t.Fatalf("answers %v", kinds)
 	}
-	// On a machine so busy that this process sleeps through all snapshots, the run proves nothing and is made again.
+	// On a machine so busy that this process sleeps through all snapshots, the run proves nothing
+	// and is made again.
 	for attempt, kills := 1, 0; kills == 0; attempt++ {
 		if attempt > 5 {
 			t.Fatal("no run was killed in a snapshot")
@@ -165,7 +171,8 @@ func TestKilledInSnapshots(t *testing.T) {
 				time.Sleep(100 * time.Microsecond) // between two looks
 				continue
 			}
-			time.Sleep(time.Duration(r.Int64N(int64(40 * time.Millisecond)))) // the moment of the kill, not a wait for anything
+			// the moment of the kill, not a wait for anything
+			time.Sleep(time.Duration(r.Int64N(int64(40 * time.Millisecond))))
 			c.gpu.end(t, syscall.SIGKILL)
 			kills++
 			start(place)
@@ -177,7 +184,8 @@ func TestKilledInSnapshots(t *testing.T) {
 		t.Logf("%d kills, answers %v", kills, kinds)
 		for i, e := range got {
 			if e.Kind != want[i].Kind || e.Ref != want[i].Ref || !bytes.Equal(e.Data, want[i].Data) {
-				t.Fatalf("answer %d is a %s to %d, that of an undisturbed process a %s to %d, or their bytes differ: %.300q and %.300q", i+1, e.Kind, e.Ref, want[i].Kind, want[i].Ref, e.Data, want[i].Data)
+				t.Fatalf("answer %d is a %s to %d, that of an undisturbed process a %s to %d, or their bytes "+
+					"differ: %.300q and %.300q", i+1, e.Kind, e.Ref, want[i].Kind, want[i].Ref, e.Data, want[i].Data)
 			}
 		}
 		have, need := readFiles(t, place), readFiles(t, calm)
@@ -209,7 +217,10 @@ func announce(ctx context.Context, t *testing.T, c *natsq.Conn, spec json.RawMes
 			t.Fatal(err)
 		}
 	}
-	if err := c.Swarms.CreateSwarm(ctx, jobs.Swarm{Version: jobs.Version, ID: "x", Name: "x", Spec: spec, Groups: groups}); err != nil {
+	if err := c.Swarms.CreateSwarm(ctx, jobs.Swarm{
+		Version: jobs.Version, ID: "x", Name: "x", Spec: spec,
+		Groups: groups,
+	}); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -80,21 +80,24 @@ func TestSnapshotCommands(t *testing.T) {
 	}
 	agent := serve("")
 	defer func() { agent.Stop() }()
-	spec := write(t, filepath.Join(t.TempDir(), "spec.yaml"), "name: first\naddressed: agent\nagents: 1000\nagents_per_group: 10\nfeatures: [current, gain]\ncell: {kind: leaky}\n")
+	spec := write(t, filepath.Join(t.TempDir(), "spec.yaml"), "name: first\naddressed: agent\nagents: 1000\n"+
+		"agents_per_group: 10\nfeatures: [current, gain]\ncell: {kind: leaky}\n")
 	run(0, "swarm", "create", "-f", spec)
 	_, errs := run(2, "swarm", "snapshot", "first")
 	has(errs, "this GPU agent keeps no snapshots: start all of them with --snapshots")
 	agent.Stop()
 	agent = serve(place)
 
-	currents := write(t, filepath.Join(t.TempDir(), "in.csv"), "agent,current,gain\n0,0.3,0\n1,0.7,0.5\n995,1.5,0\n999,0.2,0\n")
+	currents := write(t, filepath.Join(t.TempDir(), "in.csv"), "agent,current,gain\n0,0.3,0\n1,0.7,0.5\n995,1.5,0\n"+
+		"999,0.2,0\n")
 	run(0, "swarm", "observe", "first", "--input", currents)
 	run(0, "swarm", "tick", "first", "--count", "5")
 	before, _ := run(0, "swarm", "query", "first", "--agents", "0-2,990-999", "-o", "json")
 	few, _ := run(0, "swarm", "query", "first", "--agents", "0-2,499", "-o", "json")
 	out, _ := run(0, "swarm", "snapshot", "first", "--name", "kept", "-o", "jsonl")
 	var done jobs.Snapshotted
-	if err := json.Unmarshal([]byte(out), &done); err != nil || done.Name != "kept" || done.Agents != 1000 || done.Groups != 100 || done.Bytes < 17_000 {
+	if err := json.Unmarshal([]byte(out), &done); err != nil || done.Name != "kept" || done.Agents != 1000 ||
+		done.Groups != 100 || done.Bytes < 17_000 {
 		t.Fatalf("%s: %v", out, err)
 	}
 	out, _ = run(0, "snapshot", "list", place)
@@ -124,7 +127,8 @@ func TestSnapshotCommands(t *testing.T) {
 	}
 	out, _ = run(0, "swarm", "query", "more", "--agents", "1499", "-o", "jsonl")
 	has(out, `{"agent":1499,"state":[0,0],"vote":"none"}`)
-	named := write(t, filepath.Join(t.TempDir(), "named.yaml"), "name: fewer\naddressed: agent\nagents: 500\nagents_per_group: 10\npage_size: 64KiB\nfeatures: [current, gain]\ncell: {kind: leaky}\n")
+	named := write(t, filepath.Join(t.TempDir(), "named.yaml"), "name: fewer\naddressed: agent\nagents: 500\n"+
+		"agents_per_group: 10\npage_size: 64KiB\nfeatures: [current, gain]\ncell: {kind: leaky}\n")
 	run(0, "swarm", "create", "-f", named, "--from", "kept", "--digest", done.SHA256)
 	if fewer, _ := run(0, "swarm", "query", "fewer", "--agents", "0-2,499", "-o", "json"); fewer != few {
 		t.Errorf("restored with fewer agents:\n%s\nkept:\n%s", fewer, few)
@@ -161,18 +165,51 @@ func TestSnapshotCommands(t *testing.T) {
 		want string
 		args []string
 	}{
-		{2, "snapshot kept is of another swarm, first of", []string{"swarm", "trim", "again", "--to", "kept", "--snapshots", place}},
+		{
+			2, "snapshot kept is of another swarm, first of",
+			[]string{"swarm", "trim", "again", "--to", "kept", "--snapshots", place},
+		},
 		{2, "name a snapshot with --to", []string{"swarm", "trim", "again", "--snapshots", place}},
 		{2, "give --snapshots, or --digest", []string{"swarm", "create", "x", "--from", "kept"}},
 		{2, "--digest without -f", []string{"swarm", "create", "x", "--from", "kept", "--digest", done.SHA256}},
-		{2, "write exoswarm swarm create NAME --from kept", []string{"swarm", "create", "--from", "kept", "--snapshots", place}},
-		{2, "--agents: swarm spec: agents 1005: use a multiple of agents_per_group, 10", []string{"swarm", "create", "x", "--from", "kept", "--snapshots", place, "--agents", "1005"}},
-		{1, "snapshot nothing: snapshot not found", []string{"swarm", "create", "x", "--from", "nothing", "--snapshots", place}},
-		{2, "its manifest has the SHA-256 " + done.SHA256, []string{"swarm", "create", "-f", strings.Replace(named, "named", "other", 1), "--from", "kept", "--digest", strings.Repeat("0", 64)}},
-		{2, "snapshot kept: its seed, which chooses the weights, is 0, that of the swarm 9: correct", []string{"swarm", "create", "-f", strings.Replace(named, "named", "seeded", 1), "--from", "kept", "--snapshots", place}},
-		{2, "snapshot kept: snapshot does not fit: its seed", []string{"swarm", "create", "-f", strings.Replace(named, "named", "seeded", 1), "--from", "kept", "--digest", done.SHA256}},
+		{
+			2, "write exoswarm swarm create NAME --from kept",
+			[]string{"swarm", "create", "--from", "kept", "--snapshots", place},
+		},
+		{
+			2, "--agents: swarm spec: agents 1005: use a multiple of agents_per_group, 10",
+			[]string{"swarm", "create", "x", "--from", "kept", "--snapshots", place, "--agents", "1005"},
+		},
+		{
+			1, "snapshot nothing: snapshot not found",
+			[]string{"swarm", "create", "x", "--from", "nothing", "--snapshots", place},
+		},
+		{
+			2, "its manifest has the SHA-256 " + done.SHA256,
+			[]string{
+				"swarm", "create", "-f", strings.Replace(named, "named", "other", 1), "--from", "kept", "--digest",
+				strings.Repeat("0", 64),
+			},
+		},
+		{
+			2, "snapshot kept: its seed, which chooses the weights, is 0, that of the swarm 9: correct",
+			[]string{
+				"swarm", "create", "-f", strings.Replace(named, "named", "seeded", 1), "--from", "kept",
+				"--snapshots", place,
+			},
+		},
+		{
+			2, "snapshot kept: snapshot does not fit: its seed",
+			[]string{
+				"swarm", "create", "-f", strings.Replace(named, "named", "seeded", 1), "--from", "kept",
+				"--digest", done.SHA256,
+			},
+		},
 		{2, "use 1 to 64 letters", []string{"swarm", "snapshot", "first", "--name", "../x"}},
-		{2, "name a folder, file:///FOLDER, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX", []string{"snapshot", "list", "ftp://x"}},
+		{
+			2, "name a folder, file:///FOLDER, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX",
+			[]string{"snapshot", "list", "ftp://x"},
+		},
 	} {
 		text, err := os.ReadFile(named)
 		if err != nil {
@@ -198,7 +235,8 @@ func TestSnapshotCommands(t *testing.T) {
 	out, _ = run(1, "snapshot", "verify", place, "kept")
 	has(out, "kept", "snapshot is damaged")
 	_, errs = run(1, "swarm", "create", "x", "--from", "kept", "--snapshots", place)
-	has(errs, "swarm x: snapshot kept: snapshot is damaged: potential-00000.npy has the SHA-256", "restore from another one")
+	has(errs, "swarm x: snapshot kept: snapshot is damaged: potential-00000.npy has the SHA-256",
+		"restore from another one")
 	_, errs = run(1, "swarm", "trim", "first", "--to", "kept", "--snapshots", place)
 	has(errs, "snapshot is damaged")
 	begins(t, conn.Swarms.Log(swarmKey(t, conn, "first"), 0, jobs.In), 1)

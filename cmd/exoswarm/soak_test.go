@@ -24,8 +24,9 @@ import (
 
 var (
 	soakFor    = flag.Duration("soak.for", 0, "how long TestSoak streams, 3 s at least; 0 skips it")
-	soakGrowth = flag.Int("soak.growth", 32, "most MiB by which the memory of a process may grow in TestSoak, from the first minute on to the end")
-	soakJobs   = flag.Int("soak.jobs", 2, "stream jobs at a time in TestSoak")
+	soakGrowth = flag.Int("soak.growth", 32, "most MiB by which the memory of a process may grow in TestSoak, from "+
+		"the first minute on to the end")
+	soakJobs = flag.Int("soak.jobs", 2, "stream jobs at a time in TestSoak")
 )
 
 // soakSample is a moment of a soak.
@@ -35,9 +36,11 @@ type soakSample struct {
 	memory []float64     // MiB, of each process
 }
 
-// TestSoak streams at the highest rate for as long as -soak.for says, through real processes with every message synced, 64 agents a group on the host device:
-// jobs read the same files again and again, so disks and streams hold no more than those of two jobs. It prints rate and memory, and fails when the memory
-// of a process grows. The rate is printed, not checked: it belongs to the machine.
+// TestSoak streams at the highest rate for as long as -soak.for says, through real processes with
+// every message synced, 64 agents a group on the host device: jobs read the same files again and
+// again, so disks and streams hold no more than those of two jobs. It prints rate and memory, and
+// fails when the memory of a process grows. The rate is printed, not checked: it belongs to the
+// machine.
 func TestSoak(t *testing.T) {
 	testlong.Only(t)
 	if *soakFor < 3*time.Second {
@@ -46,7 +49,10 @@ func TestSoak(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), *soakFor+10*time.Minute)
 	defer cancel()
 	r := startRecovery(ctx, t, 1, 1)
-	r.gpus[0].command = []string{filepath.Join(r.bin, "gpuagent"), "--nats", r.url, "--data-dir", r.data, "--device", "host"}
+	r.gpus[0].command = []string{
+		filepath.Join(r.bin, "gpuagent"), "--nats", r.url, "--data-dir", r.data, "--device",
+		"host",
+	}
 	r.gpus[0].start(t)
 	r.cpus[0].start(t)
 	const files, perFile = 32, 8000
@@ -65,7 +71,8 @@ func TestSoak(t *testing.T) {
 				result, err := streamed(ctx, r.conn, natsconn.NewID(), cpuagents.StreamSpec{
 					Name: "soak", Spec: spec, Candidates: []string{"normal", "suspicious", "anomalous"},
 					Columns:  rows.ColumnSpec{Timestamp: "timestamp", Features: []string{"value"}},
-					Manifest: "file:r/manifest.json", Output: out + ".ndjson", Rejects: out + ".rejects", Summary: out + ".summary",
+					Manifest: "file:r/manifest.json", Output: out + ".ndjson", Rejects: out + ".rejects",
+					Summary: out + ".summary",
 				}, func(n uint64) { decided.Add(n) })
 				if err == nil && result.Decisions != files*perFile {
 					err = fmt.Errorf("%d decisions of %d rows", result.Decisions, files*perFile)
@@ -93,7 +100,8 @@ func TestSoak(t *testing.T) {
 		}
 	}
 	for slot := range *soakJobs {
-		if got, err := lines(filepath.Join(r.root, fmt.Sprint(slot, ".ndjson"))); err != nil || len(got) != files*perFile {
+		if got, err := lines(filepath.Join(r.root, fmt.Sprint(slot, ".ndjson"))); err != nil ||
+			len(got) != files*perFile {
 			t.Errorf("%d lines of %d rows: %v", len(got), files*perFile, err)
 		}
 	}
@@ -144,11 +152,13 @@ func anonymous(t *testing.T, pid int) float64 {
 	return 0
 }
 
-// reportSoak prints what a soak measured, and fails when a process has grown. Memory saws with the collector, so the median of a while is compared with that of
-// another: the first fifth of what is behind the first minute (the first tenth, in a soak shorter than ten) and the last.
+// reportSoak prints what a soak measured, and fails when a process has grown. Memory saws with the
+// collector, so the median of a while is compared with that of another: the first fifth of what is
+// behind the first minute (the first tenth, in a soak shorter than ten) and the last.
 func reportSoak(t *testing.T, samples []soakSample, all []*process, jobs uint64) {
 	warm := min(time.Minute, *soakFor/10)
-	from, _ := slices.BinarySearchFunc(samples, warm, func(s soakSample, at time.Duration) int { return cmp.Compare(s.at, at) })
+	from, _ := slices.BinarySearchFunc(samples, warm,
+		func(s soakSample, at time.Duration) int { return cmp.Compare(s.at, at) })
 	samples = samples[from:]
 	window := max(len(samples)/5, 1)
 	var rates []float64
@@ -157,15 +167,18 @@ func reportSoak(t *testing.T, samples []soakSample, all []*process, jobs uint64)
 	}
 	first, last := samples[0], samples[len(samples)-1]
 	slices.Sort(rates)
-	t.Logf("%v, %d jobs: %.0f observations/s in all; of the seconds median %.0f, tenth %.0f, ninetieth %.0f", *soakFor, jobs,
-		float64(last.rows-first.rows)/(last.at-first.at).Seconds(), rates[len(rates)/2], rates[len(rates)/10], rates[len(rates)*9/10])
+	t.Logf("%v, %d jobs: %.0f observations/s in all; of the seconds median %.0f, tenth %.0f, ninetieth %.0f", *soakFor,
+		jobs,
+		float64(last.rows-first.rows)/(last.at-first.at).Seconds(), rates[len(rates)/2], rates[len(rates)/10],
+		rates[len(rates)*9/10])
 	for i, p := range all {
 		var memory, at []float64
 		for _, s := range samples {
 			memory, at = append(memory, s.memory[i]), append(at, s.at.Minutes())
 		}
 		begin, end := middle(memory[:window]), middle(memory[len(memory)-window:])
-		t.Logf("%-8s RssAnon %.1f MiB after %v, %.1f at the end, most %.1f, slope %+.2f MiB/min", filepath.Base(p.cmd.Path), begin, warm, end, slices.Max(memory), slope(at, memory))
+		t.Logf("%-8s RssAnon %.1f MiB after %v, %.1f at the end, most %.1f, slope %+.2f MiB/min",
+			filepath.Base(p.cmd.Path), begin, warm, end, slices.Max(memory), slope(at, memory))
 		if end-begin > float64(*soakGrowth) {
 			t.Errorf("%s has grown by %.1f MiB, more than %d", p.cmd.Path, end-begin, *soakGrowth)
 		}

@@ -30,8 +30,9 @@ func (s *spooled) close() error {
 	return os.RemoveAll(s.dir)
 }
 
-// spool copies standard input (-), FIFOs and descriptors into files, because an attempt at a job that failed reads its sources
-// again. When ctx ends, what was read until then is the input. The caller closes the result, also when an error is returned.
+// spool copies standard input (-), FIFOs and descriptors into files, because an attempt at a job
+// that failed reads its sources again. When ctx ends, what was read until then is the input. The
+// caller closes the result, also when an error is returned.
 func spool(ctx context.Context, paths []string, stdin io.Reader) (s *spooled, err error) {
 	s = &spooled{}
 	for _, p := range paths {
@@ -79,14 +80,16 @@ func once(path string) bool {
 	return err == nil && info.Mode()&(fs.ModeNamedPipe|fs.ModeCharDevice) != 0
 }
 
-// openSource opens a FIFO without waiting for its writer in a call that ctx cannot end: reads wait for it.
+// openSource opens a FIFO without waiting for its writer in a call that ctx cannot end: reads wait
+// for it.
 func openSource(ctx context.Context, path string) (*os.File, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
 	flags := os.O_RDONLY
 	if info, err := os.Stat(path); err == nil && info.Mode()&fs.ModeNamedPipe != 0 && !isDescriptor(path) {
-		// A FIFO that is open for writing, too, does not end while it has no writer yet. The writer's end is known by its own close.
+		// A FIFO that is open for writing, too, does not end while it has no writer yet. The
+		// writer's end is known by its own close.
 		type opened struct {
 			f   *os.File
 			err error
@@ -167,7 +170,12 @@ func (s *spooled) copy(ctx context.Context, from io.Reader, name string) (string
 // sniff is the extension of what begins so. Text that is no JSON object is CSV.
 func sniff(head []byte) string {
 	for _, f := range []struct{ magic, ext string }{
-		{"PAR1", ".parquet"}, {"ARROW1", ".arrow"}, {"\xff\xff\xff\xff", ".arrows"}, {"\x1f\x8b", ".csv.gz"}, {"\x28\xb5\x2f\xfd", ".csv.zst"}, {"{", ".ndjson"},
+		{"PAR1", ".parquet"},
+		{"ARROW1", ".arrow"},
+		{"\xff\xff\xff\xff", ".arrows"},
+		{"\x1f\x8b", ".csv.gz"},
+		{"\x28\xb5\x2f\xfd", ".csv.zst"},
+		{"{", ".ndjson"},
 	} {
 		if bytes.HasPrefix(bytes.TrimLeft(head, " \t\r\n"), []byte(f.magic)) {
 			return f.ext

@@ -25,12 +25,13 @@ func submitCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "submit --pool POOL --kind KIND --spec JSON | submit --file JOBS.jsonl",
 		Short: "Submit a job, or a file of them, and print the ids",
-		Long: `Submit a job. With --wait the command ends when the job does: with 0 when it is done, 2 when its input or spec is at
-fault, 1 when it failed otherwise.
+		Long: `Submit a job. With --wait the command ends when the job does: with 0 when it is done,
+2 when its input or spec is at fault, 1 when it failed otherwise.
 
-With --file every line is a job as JSON, as in docs/protocol.md; id and version may be left out. Lines are submitted in batches of
-up to 1000 of one pool and 256 KiB, each all or none. A job that waits for others (after) stands behind those, or in the same batch, where each of its
-parents counts as another. A line that is not valid ends the command before its batch; the message names it.`,
+With --file every line is a job as JSON, as in docs/protocol.md; id and version may be left out.
+Lines are submitted in batches of up to 1000 of one pool and 256 KiB, each all or none. A job that
+waits for others (after) stands behind those, or in the same batch, where each of its parents counts
+as another. A line that is not valid ends the command before its batch; the message names it.`,
 		Args:    cobra.NoArgs,
 		PreRunE: checkSubmit,
 		RunE:    submitting(submit),
@@ -176,7 +177,8 @@ func waitFor(cmd *cobra.Command, id string, result func(ctx context.Context, id 
 	ctx := cmd.Context()
 	if limit, _ := cmd.Flags().GetDuration("timeout"); limit > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, limit, fmt.Errorf("it has no result after %v; it goes on: exoswarm job get %s", limit, id))
+		ctx, cancel = context.WithTimeoutCause(ctx, limit, fmt.Errorf("it has no result after %v; it goes on: "+
+			"exoswarm job get %s", limit, id))
 		defer cancel()
 	}
 	r, err := result(ctx, id)
@@ -199,8 +201,9 @@ func waitFor(cmd *cobra.Command, id string, result func(ctx context.Context, id 
 	return nil
 }
 
-// batchBytes bounds the lines of a batch, so that they and what is added to each fit a message to an agent. A quarter of the largest message is
-// room for that: no line of ids and kinds alone becomes four times as long.
+// batchBytes bounds the lines of a batch, so that they and what is added to each fit a message to
+// an agent. A quarter of the largest message is room for that: no line of ids and kinds alone
+// becomes four times as long.
 const batchBytes = jobs.MaxMessage / 4
 
 // submitFile reads jobs line by line and holds one batch of them at a time.

@@ -25,74 +25,105 @@ import (
 
 func swarmCommand() *cobra.Command {
 	create := &cobra.Command{
-		Use: "create -f SPEC | create NAME --from SNAPSHOT", Short: "Make a swarm that lasts, and wait until a GPU agent serves it", Args: cobra.MaximumNArgs(1),
-		Long: `Make a swarm that lasts, and wait until a GPU agent serves it: one whose agents are addressed, or one whose groups are, of which the spec says how many
-(groups: N). The swarm of a run is made by exoswarm run, and lasts as long as that.
+		Use: "create -f SPEC | create NAME --from SNAPSHOT", Short: "Make a swarm that lasts, and wait until a GPU " +
+			"agent serves it", Args: cobra.MaximumNArgs(1),
+		Long: `Make a swarm that lasts, and wait until a GPU agent serves it: one whose agents are
+addressed, or one whose groups are, of which the spec says how many (groups: N). The swarm of a run
+is made by exoswarm run, and lasts as long as that.
 
-With --from its agents begin as those of a snapshot. The spec is that of the snapshot, which is read from --snapshots, the place that the GPU agents
-have; or that of -f, whose cell, seed, features, candidates and groups must be the same. --agents makes them more, where those added have seen
-nothing, or fewer. A snapshot of a run's swarm becomes one that lasts, with as many groups; one of a swarm of several shards, or of one, begins a swarm of as many as one likes. Without access to that place use -f and --digest, which exoswarm swarm snapshot prints. The snapshot must stay as long as the swarm: an
-agent process without a checkpoint begins with it.`,
+With --from its agents begin as those of a snapshot. The spec is that of the snapshot, which is read
+from --snapshots, the place that the GPU agents have; or that of -f, whose cell, seed, features,
+candidates and groups must be the same. --agents makes them more, where those added have seen
+nothing, or fewer. A snapshot of a run's swarm becomes one that lasts, with as many groups; one of a
+swarm of several shards, or of one, begins a swarm of as many as one likes. Without access to that
+place use -f and --digest, which exoswarm swarm snapshot prints. The snapshot must stay as long as
+the swarm: an agent process without a checkpoint begins with it.`,
 		RunE: connected(swarmCreate),
 	}
 	create.Flags().StringP("file", "f", "", "the swarm's spec, with addressed: agent, or groups: N")
 	create.Flags().String("from", "", "name of a snapshot that its agents begin as")
-	create.Flags().String("snapshots", "", "folder, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX of the snapshots, as the GPU agents have it")
+	create.Flags().String("snapshots", "", "folder, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX of the snapshots, as "+
+		"the GPU agents have it")
 	keyFileFlag(create.Flags())
 	create.Flags().String("digest", "", "SHA-256 of the snapshot's manifest, in place of --snapshots")
 	create.Flags().Int64("agents", 0, "how many agents, whole groups; 0: as many as the spec says")
-	create.Flags().Int("shards", 0, "over how many logs they are split, each served by one GPU agent at a time; 0: as many as the spec says")
+	create.Flags().Int("shards", 0, "over how many logs they are split, each served by one GPU agent at a time; 0: "+
+		"as many as the spec says")
 	snap := &cobra.Command{
 		Use: "snapshot NAME", Short: "Keep what all agents are, to make swarms of it", Args: cobra.ExactArgs(1),
-		Long: `Have the GPU agent write a snapshot to its --snapshots, as the entries before this one have left the agents. The swarm stands still meanwhile.`,
+		Long: `Have the GPU agent write a snapshot to its --snapshots, as the entries before this one
+have left the agents. The swarm stands still meanwhile.`,
 		RunE: simulating(swarmSnapshot),
 	}
-	snap.Flags().String("name", "", "of the snapshot, 1 to 64 letters, digits, '-' or '_'; NAME and the time when empty")
+	snap.Flags().String("name", "", "of the snapshot, 1 to 64 letters, digits, '-' or '_'; NAME and the time when "+
+		"empty")
 	snap.Flags().Bool("wait", true, "wait until it is complete")
 	reset := &cobra.Command{
-		Use: "reset NAME", Short: "Make all agents such as have seen nothing, with the weights that they have", Args: cobra.ExactArgs(1), RunE: simulating(swarmReset),
+		Use: "reset NAME", Short: "Make all agents such as have seen nothing, with the weights that they have",
+		Args: cobra.ExactArgs(1), RunE: simulating(swarmReset),
 	}
 	trim := &cobra.Command{
-		Use: "trim NAME --to SNAPSHOT", Short: "Remove what a snapshot of the swarm stands for from its log", Args: cobra.ExactArgs(1),
-		Long: `Remove the entries of a swarm's log that are in a snapshot of it, and their answers. Every file of the snapshot is read and checked first. From then on an agent process
-without a checkpoint begins with the snapshot, so all GPU agents must reach it, and it must stay until the log is trimmed to a later one.`,
+		Use: "trim NAME --to SNAPSHOT", Short: "Remove what a snapshot of the swarm stands for from its log",
+		Args: cobra.ExactArgs(1),
+		Long: `Remove the entries of a swarm's log that are in a snapshot of it, and their answers.
+Every file of the snapshot is read and checked first. From then on an agent process without a
+checkpoint begins with the snapshot, so all GPU agents must reach it, and it must stay until the log
+is trimmed to a later one.`,
 		RunE: simulating(swarmTrim),
 	}
 	trim.Flags().String("to", "", "name of the snapshot (required)")
-	trim.Flags().String("snapshots", "", "folder, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX of the snapshots, as the GPU agents have it (required)")
+	trim.Flags().String("snapshots", "", "folder, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX of the snapshots, as the "+
+		"GPU agents have it (required)")
 	keyFileFlag(trim.Flags())
-	list := &cobra.Command{Use: "list", Short: "List the swarms, those of runs too", Args: cobra.NoArgs, RunE: connected(swarmList)}
+	list := &cobra.Command{
+		Use: "list", Short: "List the swarms, those of runs too", Args: cobra.NoArgs,
+		RunE: connected(swarmList),
+	}
 	tick := &cobra.Command{
-		Use: "tick NAME", Short: "Step all agents, each driven by the inputs that it holds", Args: cobra.ExactArgs(1), RunE: simulating(swarmTick),
+		Use: "tick NAME", Short: "Step all agents, each driven by the inputs that it holds", Args: cobra.ExactArgs(1),
+		RunE: simulating(swarmTick),
 	}
 	tick.Flags().Int("count", 1, "steps")
 	observe := &cobra.Command{
-		Use: "observe NAME --input FILE", Short: "Give agents inputs of their own and step those, or groups observations", Args: cobra.ExactArgs(1),
-		Long: `Read observations, a row each, and print what is decided. Of a swarm whose groups are addressed: the column group, that of the timestamp and the features of its spec;
-the agents of the group step. Rows of a group stand in the order of their times. Of a swarm whose agents are addressed: the column agent and the features of the swarm's spec, as CSV with a header or, where the name
-ends with .ndjson or .jsonl, as a JSON object a line. Their agents hold the inputs, step once and vote. A file that is not valid changes
-nothing; a large one goes into several entries of the swarm's log.`,
+		Use: "observe NAME --input FILE", Short: "Give agents inputs of their own and step those, or groups " +
+			"observations", Args: cobra.ExactArgs(1),
+		Long: `Read observations, a row each, and print what is decided. Of a swarm whose groups are
+addressed: the column group, that of the timestamp and the features of its spec; the agents of the
+group step. Rows of a group stand in the order of their times. Of a swarm whose agents are
+addressed: the column agent and the features of the swarm's spec, as CSV with a header or, where the
+name ends with .ndjson or .jsonl, as a JSON object a line. Their agents hold the inputs, step once
+and vote. A file that is not valid changes nothing; a large one goes into several entries of the
+swarm's log.`,
 		RunE: simulating(swarmObserve),
 	}
 	observe.Flags().String("input", "", "file of observations, or - for standard input (required)")
 	query := &cobra.Command{
-		Use: "query NAME", Short: "Show what agents or groups are; it changes nothing", Args: cobra.ExactArgs(1), RunE: simulating(swarmQuery),
-		Long: `Show what agents or groups are: of a swarm whose groups are addressed all state variables of the cell, and the embeddings of agents; docs/cells.md says what they mean. It changes nothing.
-NAME may be that of a run, or the id of its swarm, as long as it reads. Agent I of group G has the id G times agents_per_group plus I.`,
+		Use: "query NAME", Short: "Show what agents or groups are; it changes nothing", Args: cobra.ExactArgs(1),
+		RunE: simulating(swarmQuery),
+		Long: `Show what agents or groups are: of a swarm whose groups are addressed all state
+variables of the cell, and the embeddings of agents; docs/cells.md says what they mean. It changes
+nothing. NAME may be that of a run, or the id of its swarm, as long as it reads. Agent I of group G
+has the id G times agents_per_group plus I.`,
 	}
 	query.Flags().String("agents", "", "ids and ranges of them, as in 1,5-9")
 	query.Flags().String("groups", "", "the same of groups")
 	remove := &cobra.Command{
-		Use: "delete NAME", Short: "End a swarm, and remove its log and its agents' state", Args: cobra.ExactArgs(1), RunE: connected(swarmDelete),
+		Use: "delete NAME", Short: "End a swarm, and remove its log and its agents' state", Args: cobra.ExactArgs(1),
+		RunE: connected(swarmDelete),
 	}
 	remove.Flags().Bool("yes", false, "do not ask")
 	orphans := &cobra.Command{
-		Use: "orphans", Short: "List what is left of swarms whose run is over, and remove it with --delete", Args: cobra.NoArgs, RunE: connected(swarmOrphans),
-		Long: `List the swarms of runs whose job is over or does not exist, those whose removal was interrupted, and logs that belong to no swarm. CPU agents look for them every
-minute and remove what is an orphan twice in turn, so the list is empty unless none runs.`,
+		Use: "orphans", Short: "List what is left of swarms whose run is over, and remove it with --delete",
+		Args: cobra.NoArgs, RunE: connected(swarmOrphans),
+		Long: `List the swarms of runs whose job is over or does not exist, those whose removal was
+interrupted, and logs that belong to no swarm. CPU agents look for them every minute and remove what
+is an orphan twice in turn, so the list is empty unless none runs.`,
 	}
 	orphans.Flags().Bool("delete", false, "remove them")
-	all := []*cobra.Command{create, list, swarmGetCommand(), tick, observe, query, swarmVoteCommand(), swarmFuseCommand(), snap, trim, reset, remove, orphans}
+	all := []*cobra.Command{
+		create, list, swarmGetCommand(), tick, observe, query, swarmVoteCommand(),
+		swarmFuseCommand(), snap, trim, reset, remove, orphans,
+	}
 	for _, c := range all {
 		natsFlag(c.Flags())
 		if c != remove && c != create && c != reset && c != trim {
@@ -131,7 +162,8 @@ func swarmCreate(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 	if spec.Shards > 1 {
 		over = fmt.Sprintf(", %d shards", spec.Shards)
 	}
-	cmd.PrintErrf("swarm %s is served: %d agents in %d groups%s\n", spec.Name, int64(spec.Groups())*int64(spec.AgentsPerGroup), spec.Groups(), over)
+	cmd.PrintErrf("swarm %s is served: %d agents in %d groups%s\n", spec.Name,
+		int64(spec.Groups())*int64(spec.AgentsPerGroup), spec.Groups(), over)
 	return nil
 }
 
@@ -142,11 +174,13 @@ func specOf(cmd *cobra.Command, args []string) (spec *swarm.Spec, from *jobs.Sna
 	name, _ := f.GetString("from")
 	switch {
 	case file == "" && name == "":
-		return nil, nil, command.Usage("swarm create: -f is missing: name a swarm spec, such as examples/simulation/swarm.yaml, or a snapshot with --from")
+		return nil, nil, command.Usage("swarm create: -f is missing: name a swarm spec, such as " +
+			"examples/simulation/swarm.yaml, or a snapshot with --from")
 	case file != "" && len(args) > 0:
 		return nil, nil, command.Usage("swarm create: -f %s says how the swarm is called: leave %s out", file, args[0])
 	case file == "" && len(args) == 0:
-		return nil, nil, command.Usage("swarm create: the name of the new swarm is missing: write exoswarm swarm create NAME --from %s", name)
+		return nil, nil, command.Usage("swarm create: the name of the new swarm is missing: write exoswarm swarm "+
+			"create NAME --from %s", name)
 	}
 	if file != "" {
 		if spec, err = readSpec(file); err != nil {
@@ -160,7 +194,8 @@ func specOf(cmd *cobra.Command, args []string) (spec *swarm.Spec, from *jobs.Sna
 		}
 		switch {
 		case spec == nil && kept == nil:
-			return nil, nil, command.Usage("swarm create: --digest without -f: give the swarm's spec, or --snapshots, where the snapshot has it")
+			return nil, nil, command.Usage("swarm create: --digest without -f: give the swarm's spec, or " +
+				"--snapshots, where the snapshot has it")
 		case spec == nil:
 			spec = kept
 			spec.Name = args[0]
@@ -178,7 +213,8 @@ func specOf(cmd *cobra.Command, args []string) (spec *swarm.Spec, from *jobs.Sna
 		case spec.ByAgent():
 			spec.Agents = agents
 		case agents%per != 0 || agents/per > jobs.MaxGroups:
-			return nil, nil, command.Usage("swarm create: --agents %d: use a multiple of agents_per_group, %d, and at most %d groups", agents, per, jobs.MaxGroups)
+			return nil, nil, command.Usage("swarm create: --agents %d: use a multiple of agents_per_group, %d, and "+
+				"at most %d groups", agents, per, jobs.MaxGroups)
 		default:
 			spec.GroupCount = int(agents / per)
 		}
@@ -198,7 +234,8 @@ func specOf(cmd *cobra.Command, args []string) (spec *swarm.Spec, from *jobs.Sna
 		}
 	}
 	if spec.OfRun() {
-		return nil, nil, command.Usage("swarm create: %s does not say how many groups there are: write groups: N, or hand it to exoswarm run, whose input says", cmp.Or(file, "snapshot "+name))
+		return nil, nil, command.Usage("swarm create: %s does not say how many groups there are: write groups: N, "+
+			"or hand it to exoswarm run, whose input says", cmp.Or(file, "snapshot "+name))
 	}
 	return spec, from, nil
 }
@@ -222,7 +259,8 @@ func swarmList(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 	if err != nil {
 		return err
 	}
-	p, err := newPrinter(cmd.OutOrStdout(), cmd.Flags(), "SWARM", "NAME", "ADDRESSED", "CELL", "AGENTS", "GROUPS", "SHARDS", "CREATED", "STATE", "ERROR")
+	p, err := newPrinter(cmd.OutOrStdout(), cmd.Flags(), "SWARM", "NAME", "ADDRESSED", "CELL", "AGENTS", "GROUPS",
+		"SHARDS", "CREATED", "STATE", "ERROR")
 	if err != nil {
 		return err
 	}
@@ -264,7 +302,8 @@ func swarmList(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 			}
 		}
 		item.State = swarmState(states)
-		if err := p.item(item, s.ID, spec.Name, spec.Addressed, spec.Cell.Kind, agents, s.Swarm.Groups, fmt.Sprintf("%d/%d", served, shards), s.Swarm.Created.Format(time.RFC3339), item.State, ""); err != nil {
+		if err := p.item(item, s.ID, spec.Name, spec.Addressed, spec.Cell.Kind, agents, s.Swarm.Groups,
+			fmt.Sprintf("%d/%d", served, shards), s.Swarm.Created.Format(time.RFC3339), item.State, ""); err != nil {
 			return err
 		}
 	}
@@ -311,7 +350,8 @@ func swarmObserve(cmd *cobra.Command, s *simulation) error {
 		columns = groupColumns(s.spec)
 	}
 	if path == "" {
-		return command.Usage("swarm observe: --input is missing: name a file with the columns %s", strings.Join(columns, ", "))
+		return command.Usage("swarm observe: --input is missing: name a file with the columns %s",
+			strings.Join(columns, ", "))
 	}
 	given, err := spool(cmd.Context(), []string{path}, cmd.InOrStdin())
 	defer func() { _ = given.close() }()
@@ -339,14 +379,18 @@ func swarmObserve(cmd *cobra.Command, s *simulation) error {
 	entries := 0
 	for first := 0; first < len(o.Agent); first += s.maxRows() {
 		last := min(first+s.maxRows(), len(o.Agent))
-		d, err := s.observe(cmd.Context(), &batch.AgentObservations{Agent: o.Agent[first:last], Features: o.Features[first*o.Width : last*o.Width], Width: o.Width})
+		d, err := s.observe(cmd.Context(), &batch.AgentObservations{
+			Agent:    o.Agent[first:last],
+			Features: o.Features[first*o.Width : last*o.Width], Width: o.Width,
+		})
 		if err != nil {
 			return fmt.Errorf("observations from number %d on (those before took effect): %w", first+1, err)
 		}
 		entries++
 		for i, id := range d.Agent {
 			vote, decision := s.candidate(d.Vote[i]), s.candidate(d.Decision[i])
-			if err := p.item(map[string]any{"agent": id, "vote": vote, "decision": decision}, id, vote, decision); err != nil {
+			if err := p.item(map[string]any{"agent": id, "vote": vote, "decision": decision}, id, vote,
+				decision); err != nil {
 				return err
 			}
 		}
@@ -406,7 +450,8 @@ func showAgents(cmd *cobra.Command, s *simulation, p *printer, ids []uint32) err
 	}
 	for i, id := range all.Agent {
 		vote, state := s.candidate(all.Vote[i]), all.State[i*all.Width:][:all.Width]
-		if err := p.item(map[string]any{"agent": id, "vote": vote, "state": state}, id, vote, strings.Trim(fmt.Sprint(state), "[]")); err != nil {
+		if err := p.item(map[string]any{"agent": id, "vote": vote, "state": state}, id, vote,
+			strings.Trim(fmt.Sprint(state), "[]")); err != nil {
 			return err
 		}
 	}
@@ -472,10 +517,12 @@ func swarmDelete(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 		case err != nil:
 			return err
 		case !over:
-			return jobs.Errorf(jobs.CodeInvalid, "swarm %s is that of a run: cancel its job with exoswarm job cancel %s", s.ID, job)
+			return jobs.Errorf(jobs.CodeInvalid, "swarm %s is that of a run: cancel its job with exoswarm job "+
+				"cancel %s", s.ID, job)
 		}
 	}
-	if err := confirm(cmd, fmt.Sprintf("delete swarm %s, its log, and the state of all its agents", args[0])); err != nil {
+	if err := confirm(cmd, fmt.Sprintf("delete swarm %s, its log, and the state of all its agents",
+		args[0])); err != nil {
 		return err
 	}
 	if err := c.Swarms.RemoveSwarm(ctx, s); err != nil { // one whose record cannot be read too

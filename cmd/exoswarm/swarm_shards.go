@@ -37,7 +37,8 @@ func shardStates(c *swarmlog.Census, s jobs.Swarm) (all []shardState) {
 			st.State = stateWaiting
 			if a := c.LostHolder(key); a != nil {
 				st.LostHolder, st.LostSince = a.Name, a.Lost.Since
-				st.State = fmt.Sprintf("%s: %s was lost at %s", stateWaiting, a.Name, a.Lost.Since.Local().Format(time.TimeOnly))
+				st.State = fmt.Sprintf("%s: %s was lost at %s", stateWaiting, a.Name,
+					a.Lost.Since.Local().Format(time.TimeOnly))
 			}
 		default:
 			if st.Recovering = c.Recovery(key); st.Recovering != nil {
@@ -76,9 +77,12 @@ func swarmState(all []shardState) string {
 
 func swarmGetCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "get NAME", Short: "Show who serves each shard of a swarm, and how far that is", Args: cobra.ExactArgs(1), RunE: simulating(swarmGet),
-		Long: `Show each shard of a swarm: the GPU agent that serves it, its state, and the last entries of its logs. ENTRIES are those of its log, ANSWERED is the
-last one that has an answer. A shard that another agent has taken over is replayed first: it answers nothing before the replay is over.`,
+		Use: "get NAME", Short: "Show who serves each shard of a swarm, and how far that is", Args: cobra.ExactArgs(1),
+		RunE: simulating(swarmGet),
+		Long: `Show each shard of a swarm: the GPU agent that serves it, its state, and the last
+entries of its logs. ENTRIES are those of its log, ANSWERED is the last one that has an answer. A
+shard that another agent has taken over is replayed first: it answers nothing before the replay is
+over.`,
 	}
 }
 
@@ -110,14 +114,16 @@ func swarmGet(cmd *cobra.Command, s *simulation) error {
 		}
 		first, end := k.agents()
 		one := item{st, first, end, in.Seq, min(out.Ref, in.Seq)}
-		if err := p.item(one, st.Shard, fmt.Sprintf("%d to %d", first, end-1), st.Holder, st.State, one.Entries, one.Answered); err != nil {
+		if err := p.item(one, st.Shard, fmt.Sprintf("%d to %d", first, end-1), st.Holder, st.State, one.Entries,
+			one.Answered); err != nil {
 			return err
 		}
 	}
 	return p.end()
 }
 
-// agentState is the state of an agent for people: what was lost with it, what it replays, and why it runs on the host.
+// agentState is the state of an agent for people: what was lost with it, what it replays, and why
+// it runs on the host.
 func agentState(a jobs.Agent) string {
 	switch {
 	case a.Lost != nil && len(a.Lost.Shards) == 0:
@@ -128,7 +134,8 @@ func agentState(a jobs.Agent) string {
 		if len(names) > most {
 			names, more = names[:most], fmt.Sprintf(" and %d more", len(names)-most)
 		}
-		return fmt.Sprintf("%s since %s, held %s%s", a.State, a.Lost.Since.UTC().Format(time.RFC3339), strings.Join(names, ", "), more)
+		return fmt.Sprintf("%s since %s, held %s%s", a.State, a.Lost.Since.UTC().Format(time.RFC3339),
+			strings.Join(names, ", "), more)
 	}
 	state := a.State
 	if n := len(a.Recovering); n > 0 {

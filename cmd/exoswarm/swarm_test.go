@@ -17,7 +17,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
-// TestSwarmCommands: the life of a simulation as a user sees it, on a real server with a real agent.
+// TestSwarmCommands: the life of a simulation as a user sees it, on a real server with a real
+// agent.
 func TestSwarmCommands(t *testing.T) {
 	dir := t.TempDir()
 	s, err := server.Start(t.Context(), server.Options{Dir: dir})
@@ -64,7 +65,10 @@ func TestSwarmCommands(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	agent, err := gpuagents.Start(gpuagents.Options{Name: "agent", Device: dev, Queue: conn.Swarms, Logger: slog.New(slog.DiscardHandler)})
+	agent, err := gpuagents.Start(gpuagents.Options{
+		Name: "agent", Device: dev, Queue: conn.Swarms,
+		Logger: slog.New(slog.DiscardHandler),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +83,8 @@ func TestSwarmCommands(t *testing.T) {
 	has(errs, "swarm neurons is served: 200000 agents in 2000 groups")
 	_, errs = run(1, "swarm", "create", "-f", spec)
 	has(errs, "swarm neurons: exists already: remove it with exoswarm swarm delete neurons")
-	large := write(t, filepath.Join(dir, "large.yaml"), "name: large\naddressed: agent\nagents: 25600000\ncell: {kind: leaky}\n")
+	large := write(t, filepath.Join(dir, "large.yaml"), "name: large\naddressed: agent\nagents: 25600000\ncell: "+
+		"{kind: leaky}\n")
 	_, errs = run(1, "swarm", "create", "-f", large, patient)
 	has(errs, "swarm large: 25600000 agents")
 	out, _ = run(0, "swarm", "list")
@@ -88,27 +93,33 @@ func TestSwarmCommands(t *testing.T) {
 		t.Errorf("a swarm that nobody can serve stays:\n%s", out)
 	}
 
-	// The first neuron has current 0.3, the second half as much again: they spike in the fourth and third step.
-	out, errs = run(0, "swarm", "observe", "neurons", "--input", filepath.Join(example, "currents.csv"), "-o", "jsonl", patient)
+	// The first neuron has current 0.3, the second half as much again: they spike in the fourth and
+	// third step.
+	out, errs = run(0, "swarm", "observe", "neurons", "--input", filepath.Join(example, "currents.csv"), "-o", "jsonl",
+		patient)
 	has(out, `{"agent":0,"decision":"quiet","vote":"quiet"}`, `{"agent":199999,"decision":"spike","vote":"spike"}`)
 	has(errs, "6 observations in 1 entries")
 	out, errs = run(0, "swarm", "tick", "neurons", "--count", "2", "-o", "json", patient)
 	has(out, `{"candidate":"spike","agents":`, `{"candidate":"none","groups":0}`)
 	has(errs, "2 ticks, 400000 steps of agents")
-	rows := write(t, filepath.Join(dir, "rows.ndjson"), `{"agent":7,"current":1.5,"gain":0}`+"\n\n"+`{"gain":0,"agent":8,"current":0.25}`+"\n")
+	rows := write(t, filepath.Join(dir, "rows.ndjson"),
+		`{"agent":7,"current":1.5,"gain":0}`+"\n\n"+`{"gain":0,"agent":8,"current":0.25}`+"\n")
 	out, _ = run(0, "swarm", "observe", "neurons", "--input", rows, patient)
 	has(out, "7      spike  quiet", "8      quiet  quiet")
 	out, _ = run(0, "swarm", "query", "neurons", "--agents", "7-8,199999", "-o", "json", patient)
-	has(out, `{"agent":7,"state":[0.5,0.01],"vote":"spike"}`, `{"agent":8,"state":[0.25,0],"vote":"quiet"}`, `"agent":199999`)
+	has(out, `{"agent":7,"state":[0.5,0.01],"vote":"spike"}`, `{"agent":8,"state":[0.25,0],"vote":"quiet"}`,
+		`"agent":199999`)
 	out, _ = run(0, "swarm", "query", "neurons", "--groups", "0,3", patient)
 	has(out, "GROUP  DECISION  ROUND  VOTES", "0      quiet     4 ", "3      quiet     2      quiet 100, spike 0")
 
 	// Ticks have stepped all agents, and few have spiked.
 	out, _ = run(0, "swarm", "vote", "neurons", "--rule", "unanimous", "--of", "all", patient)
 	has(out, "ROUND  WINNER  VOTES", "1      none    quiet 199", ", spike ", "0            0       0")
-	out, _ = run(0, "swarm", "vote", "neurons", "--rule", "quorum", "--quorum", "2/3", "--round", "9", "--priority", "seeded", "-o", "jsonl", patient)
+	out, _ = run(0, "swarm", "vote", "neurons", "--rule", "quorum", "--quorum", "2/3", "--round", "9", "--priority",
+		"seeded", "-o", "jsonl", patient)
 	behind := math.MaxUint32 - agents.Priority(1, 9, 200_000, 0) // the agents between the leader and agent 0
-	has(out, `"abstentions":0,`, fmt.Sprintf(`"leader":{"agent":%d,"priority":4294967295}`, (200_000-behind)%200_000), `"quorum_met":true,"round":9,"votes":{"quiet":1999`, `"winner":"quiet"`)
+	has(out, `"abstentions":0,`, fmt.Sprintf(`"leader":{"agent":%d,"priority":4294967295}`, (200_000-behind)%200_000),
+		`"quorum_met":true,"round":9,"votes":{"quiet":1999`, `"winner":"quiet"`)
 	out, _ = run(0, "swarm", "fuse", "neurons", "--by", "group", "--nodes", "4", patient)
 	has(out, "NODE  AGENTS  MEAN", "0     50000   ", "3     50000   ")
 	out, _ = run(0, "swarm", "fuse", "neurons", "--by", "vote", "-o", "yaml", patient)
@@ -137,13 +148,25 @@ func TestSwarmCommands(t *testing.T) {
 		{2, `"5-3" is neither an id nor a range`, []string{"query", "neurons", "--agents", "1,5-3"}},
 		{2, "more than 65536 ids", []string{"query", "neurons", "--agents", "1-4000000000"}},
 		{2, "swarm vote: round 0: rounds count from 1", []string{"vote", "neurons", "--round", "0"}},
-		{2, `swarm vote: quorum "7": use a share above 0 and at most 1`, []string{"vote", "neurons", "--rule", "quorum", "--quorum", "7"}},
-		{2, `swarm vote: rule "weighted": votes of agents that are addressed weigh the same`, []string{"vote", "neurons", "--rule", "weighted"}},
+		{
+			2, `swarm vote: quorum "7": use a share above 0 and at most 1`,
+			[]string{"vote", "neurons", "--rule", "quorum", "--quorum", "7"},
+		},
+		{
+			2, `swarm vote: rule "weighted": votes of agents that are addressed weigh the same`,
+			[]string{"vote", "neurons", "--rule", "weighted"},
+		},
 		{2, `swarm fuse: by "": use group, vote or all`, []string{"fuse", "neurons"}},
-		{2, "fuse: nodes 2001: the swarm has 2000 groups", []string{"fuse", "neurons", "--by", "group", "--nodes", "2001"}},
+		{
+			2, "fuse: nodes 2001: the swarm has 2000 groups",
+			[]string{"fuse", "neurons", "--by", "group", "--nodes", "2001"},
+		},
 		{2, "--count 0: use 1 or more", []string{"tick", "neurons", "--count", "0"}},
 		{2, "--input is missing: name a file with the columns agent, current, gain", []string{"observe", "neurons"}},
-		{2, "does not say how many groups there are: write groups: N, or hand it to exoswarm run", []string{"create", "-f", filepath.Join("..", "..", "examples", "telemetry", "swarm.yaml")}},
+		{
+			2, "does not say how many groups there are: write groups: N, or hand it to exoswarm run",
+			[]string{"create", "-f", filepath.Join("..", "..", "examples", "telemetry", "swarm.yaml")},
+		},
 	} {
 		_, errs := run(c.code, append([]string{"swarm"}, c.args...)...)
 		has(errs, c.want)
@@ -153,7 +176,8 @@ func TestSwarmCommands(t *testing.T) {
 	if strings.Contains(out, "neurons") {
 		t.Errorf("it is still there:\n%s", out)
 	}
-	if code, _, errs := exec(t.Context(), t, "run", "-f", spec, "--input", example, "--output", filepath.Join(dir, "o.ndjson")); code != 2 || !strings.Contains(errs, "make it with exoswarm swarm create") {
+	if code, _, errs := exec(t.Context(), t, "run", "-f", spec, "--input", example, "--output",
+		filepath.Join(dir, "o.ndjson")); code != 2 || !strings.Contains(errs, "make it with exoswarm swarm create") {
 		t.Errorf("run: exit %d: %s", code, errs)
 	}
 }

@@ -18,20 +18,25 @@ import (
 
 func swarmVoteCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use: "vote NAME", Short: "Have all agents decide together, as they vote now; it changes no agent", Args: cobra.ExactArgs(1),
-		Long: `Have all agents decide together, as each of them votes since its last step. Those that have never stepped abstain. It changes no agent.
+		Use: "vote NAME", Short: "Have all agents decide together, as they vote now; it changes no agent",
+		Args: cobra.ExactArgs(1),
+		Long: `Have all agents decide together, as each of them votes since its last step. Those that
+have never stepped abstain. It changes no agent.
 
-Rounds of a swarm count up: a vote is in the next round, or in the one of --round, which must be later than all before. A round that is
-over is refused, also after a restart of the GPU agent or of the server. A reset of the swarm does not begin the rounds anew.
+Rounds of a swarm count up: a vote is in the next round, or in the one of --round, which must be
+later than all before. A round that is over is refused, also after a restart of the GPU agent or of
+the server. A reset of the swarm does not begin the rounds anew.
 
-Of several candidates with the most votes the first wins, if it has what the rule asks for. The leader is the agent with the highest
-priority: agent 0 where all are equal, and with --priority seeded one that the swarm's seed and the round choose.`,
+Of several candidates with the most votes the first wins, if it has what the rule asks for. The
+leader is the agent with the highest priority: agent 0 where all are equal, and with --priority
+seeded one that the swarm's seed and the round choose.`,
 		RunE: simulating(swarmVote),
 	}
 	f := c.Flags()
 	f.String("rule", jobs.RulePlurality, "what the winner needs: plurality, majority, quorum or unanimous")
 	f.String("quorum", "", "the share that the rule quorum asks for, as 2/3 or 0.6")
-	f.String("of", "", "what majority, quorum and unanimous are of: cast, the votes cast, or all, all agents (default cast)")
+	f.String("of", "", "what majority, quorum and unanimous are of: cast, the votes cast, or all, all agents "+
+		"(default cast)")
 	f.Uint64("round", 0, "number of the round, more than that of the last one; the next one when it is not given")
 	f.String("priority", jobs.PriorityUniform, "of agents that stand for leader: uniform or seeded")
 	return c
@@ -39,10 +44,13 @@ priority: agent 0 where all are equal, and with --priority seeded one that the s
 
 func swarmFuseCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use: "fuse NAME --by group|vote|all", Short: "Show what agents know together: the mean of their embeddings; it changes nothing", Args: cobra.ExactArgs(1),
-		Long: `Show what agents know together, by node: how many of its agents have stepped, and the mean of their embeddings, the units of a gru or
-the potential of a leaky, and of a swarm whose groups are addressed what docs/cells.md says of its cell. By group a node has consecutive groups, by vote there is one for each candidate, where agents
-keep votes: not in a swarm whose groups are addressed. It changes nothing.`,
+		Use: "fuse NAME --by group|vote|all", Short: "Show what agents know together: the mean of their embeddings; " +
+			"it changes nothing", Args: cobra.ExactArgs(1),
+		Long: `Show what agents know together, by node: how many of its agents have stepped, and the
+mean of their embeddings, the units of a gru or the potential of a leaky, and of a swarm whose
+groups are addressed what docs/cells.md says of its cell. By group a node has consecutive groups, by
+vote there is one for each candidate, where agents keep votes: not in a swarm whose groups are
+addressed. It changes nothing.`,
 		RunE: simulating(swarmFuse),
 	}
 	c.Flags().String("by", "", "which node an agent belongs to: group, vote or all (required)")
@@ -82,21 +90,25 @@ func swarmVote(cmd *cobra.Command, s *simulation) error {
 		text = append(text, fmt.Sprintf("%s %d", name, n))
 	}
 	item := map[string]any{
-		"round": v.Round, "winner": winner, "votes": votes, "abstentions": v.Abstentions, "quorum_met": v.QuorumMet, "leader": v.Leader,
+		"round": v.Round, "winner": winner, "votes": votes, "abstentions": v.Abstentions, "quorum_met": v.QuorumMet,
+		"leader": v.Leader,
 	}
-	if err := p.item(item, v.Round, winner, strings.Join(text, ", "), v.Abstentions, v.Leader.Agent, v.Leader.Priority); err != nil {
+	if err := p.item(item, v.Round, winner, strings.Join(text, ", "), v.Abstentions, v.Leader.Agent,
+		v.Leader.Priority); err != nil {
 		return err
 	}
 	return p.end()
 }
 
-// vote has all agents decide, in the round of want or, where that is 0, in the next one. Shard 0 is asked first: its log puts the rounds of all who vote at
-// once into one order, and what it refuses no other shard hears of.
+// vote has all agents decide, in the round of want or, where that is 0, in the next one. Shard 0 is
+// asked first: its log puts the rounds of all who vote at once into one order, and what it refuses
+// no other shard hears of.
 func (s *simulation) vote(ctx context.Context, want jobs.Vote) (v jobs.Voted, err error) {
 	deadline, next := time.Now().Add(s.timeout), want.Round == 0
 	for {
 		all, err := s.voteIn(ctx, deadline, want)
-		if over := (*jobs.Error)(nil); next && errors.As(err, &over) && over.Code == jobs.CodeRound { // a vote has reached some shards alone, or others vote too
+		// a vote has reached some shards alone, or others vote too
+		if over := (*jobs.Error)(nil); next && errors.As(err, &over) && over.Code == jobs.CodeRound {
 			if want.Round, err = s.laterRound(ctx, deadline, want); err == nil {
 				continue
 			}
@@ -113,20 +125,24 @@ func (s *simulation) vote(ctx context.Context, want jobs.Vote) (v jobs.Voted, er
 // voteIn asks shard 0, and then the others for the round that it has answered with.
 func (s *simulation) voteIn(ctx context.Context, deadline time.Time, want jobs.Vote) ([]jobs.Voted, error) {
 	entry := func(int) ([]byte, error) { return json.Marshal(want) }
-	all, err := askUntil(ctx, s, deadline, jobs.EntryVote, func(k int) bool { return k == 0 }, entry, jobs.EntryVoted, jobs.DecodeVoted)
+	all, err := askUntil(ctx, s, deadline, jobs.EntryVote, func(k int) bool { return k == 0 }, entry, jobs.EntryVoted,
+		jobs.DecodeVoted)
 	if err != nil || len(all) == 1 {
 		return all, err
 	}
 	want.Round = all[0].Round
-	others, err := askUntil(ctx, s, deadline, jobs.EntryVote, func(k int) bool { return k > 0 }, entry, jobs.EntryVoted, jobs.DecodeVoted)
+	others, err := askUntil(ctx, s, deadline, jobs.EntryVote, func(k int) bool { return k > 0 }, entry, jobs.EntryVoted,
+		jobs.DecodeVoted)
 	others[0] = all[0]
 	return others, err
 }
 
-// laterRound returns a round that is later than the last one of every shard: each has had a vote in its own next round.
+// laterRound returns a round that is later than the last one of every shard: each has had a vote in
+// its own next round.
 func (s *simulation) laterRound(ctx context.Context, deadline time.Time, want jobs.Vote) (uint64, error) {
 	want.Round = 0
-	all, err := askUntil(ctx, s, deadline, jobs.EntryVote, nil, func(int) ([]byte, error) { return json.Marshal(want) }, jobs.EntryVoted, jobs.DecodeVoted)
+	all, err := askUntil(ctx, s, deadline, jobs.EntryVote, nil, func(int) ([]byte, error) { return json.Marshal(want) },
+		jobs.EntryVoted, jobs.DecodeVoted)
 	last := uint64(0)
 	for _, v := range all {
 		last = max(last, v.Round)
@@ -134,7 +150,8 @@ func (s *simulation) laterRound(ctx context.Context, deadline time.Time, want jo
 	return last + 1, err
 }
 
-// fuse asks what all agents know together. Of several shards the sums are merged; one has the means itself.
+// fuse asks what all agents know together. Of several shards the sums are merged; one has the means
+// itself.
 func (s *simulation) fuse(ctx context.Context, want jobs.Fuse) (*batch.FusedNodes, error) {
 	if s.record.ShardCount() == 1 {
 		all, err := askAll(ctx, s, jobs.EntryFuse, want, jobs.EntryFused, batch.DecodeFusedNodes)

@@ -16,8 +16,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// TestVotesOfProcesses: on real processes, where two pages fit on the device, votes and nodes are those of the agents that a query shows, and those of
-// the process that goes on after a kill.
+// TestVotesOfProcesses: on real processes, where two pages fit on the device, votes and nodes are
+// those of the agents that a query shows, and those of the process that goes on after a kill.
 func TestVotesOfProcesses(t *testing.T) {
 	testlong.Only(t)
 	if testing.Short() {
@@ -26,16 +26,19 @@ func TestVotesOfProcesses(t *testing.T) {
 	const agents, group = 4800, 24
 	const pageSize, tables = 64 << 10, 4 << 10 // on the host device the tables of a shard come out of the same memory
 	c := &cluster{bin: binaries(t)}
-	c.nats, c.url = startProcess(t, `nats is ready.*url=(\S+)`, filepath.Join(c.bin, "exoswarm"), "nats", "--port", "0", "--data-dir", t.TempDir())
+	c.nats, c.url = startProcess(t, `nats is ready.*url=(\S+)`, filepath.Join(c.bin, "exoswarm"), "nats", "--port", "0",
+		"--data-dir", t.TempDir())
 	data := t.TempDir()
 	start := func() {
-		c.gpu, _ = startProcess(t, "gpuagent is ready", filepath.Join(c.bin, "gpuagent"), "--nats", c.url, "--data-dir", data, "--device", "host",
+		c.gpu, _ = startProcess(t, "gpuagent is ready", filepath.Join(c.bin, "gpuagent"), "--nats", c.url, "--data-dir",
+			data, "--device", "host",
 			"--page-memory", fmt.Sprint(2*pageSize+tables), "--lease-ttl", "1s")
 	}
 	start()
 	run := func(args ...string) []byte {
 		t.Helper()
-		cmd := osexec.CommandContext(t.Context(), filepath.Join(c.bin, "exoswarm"), append([]string{"swarm"}, append(args, "--nats", c.url, "--timeout", "5m")...)...)
+		cmd := osexec.CommandContext(t.Context(), filepath.Join(c.bin, "exoswarm"),
+			append([]string{"swarm"}, append(args, "--nats", c.url, "--timeout", "5m")...)...)
 		var errs strings.Builder
 		cmd.Stderr = &errs
 		out, err := cmd.Output()
@@ -45,8 +48,10 @@ func TestVotesOfProcesses(t *testing.T) {
 		return out
 	}
 	dir := t.TempDir()
-	run("create", "-f", write(t, filepath.Join(dir, "swarm.yaml"), fmt.Sprintf("name: x\naddressed: agent\nagents: %d\nagents_per_group: %d\npage_size: 64KiB\nfeatures: [a, b]\n"+
-		"vote: {candidates: [north, east, south], rule: majority}\nseed: 5\ncheckpoint: {interval: 100ms, entries: 2}\n", agents, group)))
+	run("create", "-f", write(t, filepath.Join(dir, "swarm.yaml"), fmt.Sprintf("name: x\naddressed: agent\nagents: "+
+		"%d\nagents_per_group: %d\npage_size: 64KiB\nfeatures: [a, b]\n"+
+		"vote: {candidates: [north, east, south], rule: majority}\nseed: 5\ncheckpoint: {interval: 100ms, entries: "+
+		"2}\n", agents, group)))
 	rows := &strings.Builder{}
 	rows.WriteString("agent,a,b\n")
 	for i := range agents / 2 { // of all pages some
@@ -54,10 +59,12 @@ func TestVotesOfProcesses(t *testing.T) {
 	}
 	run("observe", "x", "--input", write(t, filepath.Join(dir, "rows.csv"), rows.String()), "-o", "jsonl")
 	ask := func(round ...string) []string {
-		vote := append([]string{"vote", "x", "--rule", "quorum", "--quorum", "1/4", "--of", "all", "-o", "jsonl"}, round...)
+		vote := append([]string{"vote", "x", "--rule", "quorum", "--quorum", "1/4", "--of", "all", "-o", "jsonl"},
+			round...)
 		return []string{
 			string(run(vote...)),
-			string(run("fuse", "x", "--by", "all", "-o", "json")), string(run("fuse", "x", "--by", "vote", "-o", "json")),
+			string(run("fuse", "x", "--by", "all", "-o", "json")),
+			string(run("fuse", "x", "--by", "vote", "-o", "json")),
 			string(run("fuse", "x", "--by", "group", "--nodes", "7", "-o", "json")),
 		}
 	}
@@ -80,7 +87,8 @@ func TestVotesOfProcesses(t *testing.T) {
 	var weights []uint32
 	for _, s := range states {
 		vote := slices.Index(names, s.Vote)
-		ballots, weights, embeddings = append(ballots, byte(vote)), append(weights, consensus.One), append(embeddings, s.State...)
+		ballots, weights, embeddings = append(ballots, byte(vote)), append(weights, consensus.One),
+			append(embeddings, s.State...)
 		if vote < 0 {
 			weights[len(weights)-1] = 0
 		}
@@ -92,7 +100,10 @@ func TestVotesOfProcesses(t *testing.T) {
 	if err != nil || tally.Abstentions == 0 || tally.Abstentions == agents {
 		t.Fatal(tally, err)
 	}
-	decided, err := consensus.Decide(consensus.Rule{Kind: consensus.Quorum, Of: consensus.All, Quorum: consensus.Fraction{Num: 1, Den: 4}}, tally)
+	decided, err := consensus.Decide(consensus.Rule{
+		Kind: consensus.Quorum, Of: consensus.All,
+		Quorum: consensus.Fraction{Num: 1, Den: 4},
+	}, tally)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,12 +118,16 @@ func TestVotesOfProcesses(t *testing.T) {
 	if decided.Winner != consensus.None {
 		winner = names[decided.Winner]
 	}
-	if voted.Winner != winner || voted.Met != decided.QuorumMet || voted.Abstentions != decided.Abstentions || voted.Votes["north"] != decided.Counts[0] || voted.Votes["south"] != decided.Counts[2] {
+	if voted.Winner != winner || voted.Met != decided.QuorumMet || voted.Abstentions != decided.Abstentions ||
+		voted.Votes["north"] != decided.Counts[0] || voted.Votes["south"] != decided.Counts[2] {
 		t.Errorf("voted %s, want %+v", got[0], decided)
 	}
 	for i, by := range []string{jobs.ByAll, jobs.ByVote, jobs.ByGroup} {
 		count := []int{1, 3, 7}[i]
-		nodes := fusion.Nodes{Dim: 8, Sums: make([]float32, 8*count), Weights: make([]uint64, count), Counts: make([]uint64, count)}
+		nodes := fusion.Nodes{
+			Dim: 8, Sums: make([]float32, 8*count), Weights: make([]uint64, count),
+			Counts: make([]uint64, count),
+		}
 		members := make([]uint32, agents)
 		for a := range members {
 			switch {
@@ -141,13 +156,15 @@ func TestVotesOfProcesses(t *testing.T) {
 		}
 		for node, f := range fused {
 			if f.Agents != nodes.Weights[node]/consensus.One || !slices.Equal(f.Mean, means[8*node:][:8]) {
-				t.Errorf("by %s, node %d: %v, want %d and %v", by, node, f, nodes.Weights[node]/consensus.One, means[8*node:][:8])
+				t.Errorf("by %s, node %d: %v, want %d and %v", by, node, f, nodes.Weights[node]/consensus.One,
+					means[8*node:][:8])
 			}
 		}
 	}
 	c.gpu.end(t, syscall.SIGKILL)
 	start()
-	// The next round is the fourth, and those before it are over, whatever process serves the swarm.
+	// The next round is the fourth, and those before it are over, whatever process serves the
+	// swarm.
 	got[0] = strings.Replace(got[0], `"round":3`, `"round":4`, 1)
 	if again := ask(); !slices.Equal(again, got) {
 		t.Errorf("after a kill: %s\nwant %s", again, got)
@@ -155,8 +172,10 @@ func TestVotesOfProcesses(t *testing.T) {
 	c.gpu.end(t, syscall.SIGKILL)
 	start()
 	for _, round := range []string{"4", "2"} {
-		code, out, errs := exec(t.Context(), t, "swarm", "vote", "x", "--round", round, "--nats", c.url, "--timeout", "5m")
-		if want := "round " + round + " is over: the last round of this swarm was 4: use 5 or more"; code != 2 || out != "" || !strings.Contains(errs, want) {
+		code, out, errs := exec(t.Context(), t, "swarm", "vote", "x", "--round", round, "--nats", c.url, "--timeout",
+			"5m")
+		if want := "round " + round + " is over: the last round of this swarm was 4: use 5 or more"; code != 2 ||
+			out != "" || !strings.Contains(errs, want) {
 			t.Errorf("--round %s: exit %d\n%s%s", round, code, out, errs)
 		}
 	}

@@ -22,11 +22,14 @@ import (
 )
 
 var (
-	commandsDir  = flag.String("commands", "", "folder with exoswarm, gpuagent and cpuagent, which tests of processes then do not build")
-	commandsRace = flag.Bool("commands.race", false, "build the commands with the race detector; a report of it fails the test")
+	commandsDir = flag.String("commands", "", "folder with exoswarm, gpuagent and cpuagent, which tests of "+
+		"processes then do not build")
+	commandsRace = flag.Bool("commands.race", false, "build the commands with the race detector; a report of it "+
+		"fails the test")
 )
 
-// built returns the folder of the commands, in which they are linked once a test run: linking them takes ten seconds and more of two cores.
+// built returns the folder of the commands, in which they are linked once a test run: linking them
+// takes ten seconds and more of two cores.
 var built = sync.OnceValues(func() (string, error) {
 	if *commandsDir != "" {
 		return filepath.Abs(*commandsDir)
@@ -100,7 +103,8 @@ func (l *transcript) String() string {
 	return l.text.String()
 }
 
-// startProcess starts a command and waits until a line of its log matches ready; it returns the match's first group.
+// startProcess starts a command and waits until a line of its log matches ready; it returns the
+// match's first group.
 func startProcess(t *testing.T, ready string, name string, args ...string) (*process, string) {
 	t.Helper()
 	p := &process{cmd: osexec.Command(name, args...), done: make(chan struct{}), log: &transcript{}}
@@ -162,7 +166,8 @@ type cluster struct {
 }
 
 func (c *cluster) startGPU(t *testing.T) {
-	c.gpu, _ = startProcess(t, "gpuagent is ready", filepath.Join(c.bin, "gpuagent"), "--nats", c.url, "--data-dir", t.TempDir(), "--device", "host")
+	c.gpu, _ = startProcess(t, "gpuagent is ready", filepath.Join(c.bin, "gpuagent"), "--nats", c.url, "--data-dir",
+		t.TempDir(), "--device", "host")
 }
 
 func (c *cluster) startCPU(t *testing.T) {
@@ -172,14 +177,15 @@ func (c *cluster) startCPU(t *testing.T) {
 func startCluster(t *testing.T, bin string) *cluster {
 	t.Helper()
 	c := &cluster{bin: bin, natsDir: t.TempDir()}
-	c.nats, c.url = startProcess(t, `nats is ready.*url=(\S+)`, filepath.Join(bin, "exoswarm"), "nats", "--port", "0", "--data-dir", c.natsDir)
+	c.nats, c.url = startProcess(t, `nats is ready.*url=(\S+)`, filepath.Join(bin, "exoswarm"), "nats", "--port", "0",
+		"--data-dir", c.natsDir)
 	c.startGPU(t)
 	c.startCPU(t)
 	return c
 }
 
-// TestCluster: the same job on a cluster of real processes gives the bytes of the run in one process, undisturbed and with
-// each of the processes killed in the middle.
+// TestCluster: the same job on a cluster of real processes gives the bytes of the run in one
+// process, undisturbed and with each of the processes killed in the middle.
 func TestCluster(t *testing.T) {
 	testlong.Only(t)
 	if testing.Short() {
@@ -194,7 +200,10 @@ func TestCluster(t *testing.T) {
 	// begun is called when the run has its first decisions.
 	run := func(t *testing.T, ctx context.Context, out string, begun func(), args ...string) error {
 		t.Helper()
-		args = append([]string{"run", "-f", spec, "--input", filepath.Join(dir, "in"), "--output", out, "--batch-rows", "1024", "--progress", "json"}, args...)
+		args = append([]string{
+			"run", "-f", spec, "--input", filepath.Join(dir, "in"), "--output", out, "--batch-rows",
+			"1024", "--progress", "json",
+		}, args...)
 		cmd := osexec.CommandContext(ctx, filepath.Join(bin, "exoswarm"), args...)
 		said := &watcher{want: `"decisions":[1-9]`, found: begun}
 		cmd.Stdout, cmd.Stderr = said, said
@@ -259,7 +268,8 @@ func TestCluster(t *testing.T) {
 		"nats killed": func(t *testing.T, c *cluster) {
 			c.nats.end(t, syscall.SIGKILL)
 			port := c.url[strings.LastIndex(c.url, ":")+1:]
-			c.nats, _ = startProcess(t, "nats is ready", filepath.Join(bin, "exoswarm"), "nats", "--port", port, "--data-dir", c.natsDir)
+			c.nats, _ = startProcess(t, "nats is ready", filepath.Join(bin, "exoswarm"), "nats", "--port", port,
+				"--data-dir", c.natsDir)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -297,7 +307,8 @@ func TestCluster(t *testing.T) {
 	}
 }
 
-// TestFullDisk: an output on a disk that runs full is one sentence and exit code 1, and leaves no half of a file.
+// TestFullDisk: an output on a disk that runs full is one sentence and exit code 1, and leaves no
+// half of a file.
 func TestFullDisk(t *testing.T) {
 	dir := t.TempDir()
 	spec := write(t, filepath.Join(dir, "swarm.yaml"), smallSpec)
@@ -317,7 +328,8 @@ func TestFullDisk(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	code, stdout, stderr := exec(t.Context(), t, "run", "-f", spec, "--input", in, "--output", filepath.Join(small, "d.ndjson"), "--progress", "none")
+	code, stdout, stderr := exec(t.Context(), t, "run", "-f", spec, "--input", in, "--output",
+		filepath.Join(small, "d.ndjson"), "--progress", "none")
 	if code != 1 || !strings.Contains(stderr, "no space left on the disk") {
 		t.Errorf("output: exit %d: %s%s", code, stdout, stderr)
 	}
@@ -325,9 +337,11 @@ func TestFullDisk(t *testing.T) {
 		t.Errorf("left behind: %v, %v", left, err)
 	}
 	start := time.Now()
-	code, stdout, stderr = exec(t.Context(), t, "run", "-f", spec, "--input", in, "--output", filepath.Join(dir, "d.ndjson"), "--data-dir", small, "--progress", "none")
+	code, stdout, stderr = exec(t.Context(), t, "run", "-f", spec, "--input", in, "--output",
+		filepath.Join(dir, "d.ndjson"), "--data-dir", small, "--progress", "none")
 	// Streams and spool share the disk, and either may come to its end first.
-	if code != 1 || !strings.Contains(stderr, "no space left on the disk of the streams") && !strings.Contains(stderr, "write the spool of decisions: no space left on the disk") {
+	if code != 1 || !strings.Contains(stderr, "no space left on the disk of the streams") &&
+		!strings.Contains(stderr, "write the spool of decisions: no space left on the disk") {
 		t.Errorf("streams: exit %d: %s%s", code, stdout, stderr)
 	}
 	if took := time.Since(start); took > 2*time.Minute {

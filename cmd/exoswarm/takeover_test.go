@@ -16,7 +16,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
-// TestTakeoverIsShown: what a run waits for, and what the commands say of a shard that nobody holds, of an agent that is lost, and of a replay.
+// TestTakeoverIsShown: what a run waits for, and what the commands say of a shard that nobody
+// holds, of an agent that is lost, and of a replay.
 func TestTakeoverIsShown(t *testing.T) {
 	testlong.Only(t)
 	s, err := server.Start(t.Context(), server.Options{Dir: t.TempDir()})
@@ -47,7 +48,8 @@ func TestTakeoverIsShown(t *testing.T) {
 	for _, d := range []jobs.Direction{jobs.In, jobs.Out} {
 		must(conn.Swarms.Log(record.Key(), 0, d).Create(t.Context()))
 	}
-	must(conn.Swarms.Log(record.Key(), 0, jobs.In).Append(t.Context(), 0, jobs.Entry{Kind: jobs.EntryObserve, Ref: 1, Data: []byte("x")}))
+	must(conn.Swarms.Log(record.Key(), 0, jobs.In).Append(t.Context(), 0,
+		jobs.Entry{Kind: jobs.EntryObserve, Ref: 1, Data: []byte("x")}))
 	progress := &cpuagents.StreamProgress{Series: 4, Observations: 9, Decisions: 3}
 	waits := func(since time.Duration) string {
 		h := hints{conn: conn, job: "job", began: time.Now(), decided: 3, since: time.Now().Add(-since)}
@@ -60,7 +62,8 @@ func TestTakeoverIsShown(t *testing.T) {
 			t.Errorf("exoswarm %s: exit %d, want %q in\n%s%s", strings.Join(args, " "), code, want, out, errs)
 		}
 	}
-	if early, late := waits(hintAfter/2), waits(hintAfter); early != "" || late != "waiting for a GPU agent (gpuagent --nats URL starts one)" {
+	if early, late := waits(hintAfter/2), waits(hintAfter); early != "" || late != "waiting for a GPU agent "+
+		"(gpuagent --nats URL starts one)" {
 		t.Errorf("without an agent: %q, then %q", early, late)
 	}
 	shown("waiting for a GPU agent", "swarm", "list")
@@ -102,12 +105,14 @@ func TestTakeoverIsShown(t *testing.T) {
 	session, err = conn.Swarms.OpenSession(t.Context(), "gpu2", time.Second, slog.New(slog.DiscardHandler))
 	must(err)
 	defer func() { must(session.Close(t.Context())) }()
-	for end := time.Now().Add(time.Minute); len(session.Peers()) > 1; time.Sleep(5 * time.Millisecond) { // until it has ended that of gpu1
+	// until it has ended that of gpu1
+	for end := time.Now().Add(time.Minute); len(session.Peers()) > 1; time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("the session of gpu1 was not ended")
 		}
 	}
-	if c, err := conn.Swarms.Census(t.Context()); err != nil || c.LostHolder(key) == nil || !c.LostHolder(key).Lost.Since.Equal(since) {
+	if c, err := conn.Swarms.Census(t.Context()); err != nil || c.LostHolder(key) == nil ||
+		!c.LostHolder(key).Lost.Since.Equal(since) {
 		t.Errorf("gpu1, whose session was ended for it, is not lost since %v: %+v: %v", since, c, err)
 	}
 	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
@@ -117,7 +122,10 @@ func TestTakeoverIsShown(t *testing.T) {
 	}
 	must(err)
 	entry, err = conn.Registry.Announce(t.Context(), func() jobs.Agent {
-		return jobs.Agent{Name: "gpu2", Pool: jobs.PoolGPU, State: "serving", Recovering: []jobs.Recovery{{Shard: key, Entry: 57, Of: 120, Rate: 12}}}
+		return jobs.Agent{
+			Name: "gpu2", Pool: jobs.PoolGPU, State: "serving",
+			Recovering: []jobs.Recovery{{Shard: key, Entry: 57, Of: 120, Rate: 12}},
+		}
 	}, slog.New(slog.DiscardHandler))
 	must(err)
 	defer func() { must(entry.Close(t.Context())) }()
@@ -127,14 +135,16 @@ func TestTakeoverIsShown(t *testing.T) {
 	}
 	shown(replay, "swarm", "list")
 	shown(replay, "swarm", "get", "job")
-	shown(`"recovering":{"shard":"`+key+`","entry":57,"of":120,"entries_per_second":12}`, "swarm", "get", "job", "-o", "jsonl")
+	shown(`"recovering":{"shard":"`+key+`","entry":57,"of":120,"entries_per_second":12}`, "swarm", "get", "job", "-o",
+		"jsonl")
 	shown(replay, "agent", "list")
 	if c, err := conn.Swarms.Census(t.Context()); err != nil || len(c.Agents) != 1 {
 		t.Errorf("gpu1 is listed although its shard is held again: %+v: %v", c, err)
 	}
 }
 
-// TestProgressRate: the rate that a run shows is the present one, and what the run waits for stands behind it.
+// TestProgressRate: the rate that a run shows is the present one, and what the run waits for stands
+// behind it.
 func TestProgressRate(t *testing.T) {
 	var out bytes.Buffer
 	p, err := newProgress("plain", &out)
@@ -147,7 +157,13 @@ func TestProgressRate(t *testing.T) {
 		after     time.Duration
 		decisions uint64
 		want      float64
-	}{{time.Second, 1000, 1000}, {4 * time.Second, 4000, 1000}, {10 * time.Second, 4000, 0}, {20 * time.Second, 4000, 0}, {21 * time.Second, 5100, 100}} {
+	}{
+		{time.Second, 1000, 1000},
+		{4 * time.Second, 4000, 1000},
+		{10 * time.Second, 4000, 0},
+		{20 * time.Second, 4000, 0},
+		{21 * time.Second, 5100, 100},
+	} {
 		if got := p.rate(now.Add(c.after), c.decisions); got < c.want-1 || got > c.want+1 {
 			t.Errorf("step %d, after %v: %v decisions/s, want %v", i, c.after, got, c.want)
 		}
@@ -157,7 +173,9 @@ func TestProgressRate(t *testing.T) {
 	p.waiting("waiting for a GPU agent")
 	p.waiting("gpu2 is replaying entry 1 of 9")
 	p.waiting("gpu2 is replaying entry 2 of 9")
-	if got := out.String(); strings.Count(got, "\n") != 3 || !strings.Contains(got, "0 rejected, waiting for a GPU agent\n") || !strings.Contains(got, ", gpu2 is replaying entry 1 of 9\n") {
+	if got := out.String(); strings.Count(got, "\n") != 3 ||
+		!strings.Contains(got, "0 rejected, waiting for a GPU agent\n") ||
+		!strings.Contains(got, ", gpu2 is replaying entry 1 of 9\n") {
 		t.Errorf("shown:\n%s", got)
 	}
 }

@@ -15,8 +15,9 @@ func tenantCommand() *cobra.Command {
 	limit := &cobra.Command{
 		Use:   "limit NAME",
 		Short: "Bound what a tenant takes; what is not named stays as it is",
-		Long: `Set limits of a tenant, or with the name "*" those of all tenants where they have none of their own. Each holds for each pool by itself.
-Workers follow at once, and what runs goes on. 0 is no limit, whatever "*" has.`,
+		Long: `Set limits of a tenant, or with the name "*" those of all tenants where they have none
+of their own. Each holds for each pool by itself. Workers follow at once, and what runs goes on. 0
+is no limit, whatever "*" has.`,
 		Args: cobra.ExactArgs(1),
 		RunE: connected(tenantLimit),
 	}
@@ -29,7 +30,8 @@ Workers follow at once, and what runs goes on. 0 is no limit, whatever "*" has.`
 	list := &cobra.Command{Use: "list", Short: "List the limits", Args: cobra.NoArgs, RunE: connected(tenantList)}
 	outputFlag(list.Flags())
 	unlimit := &cobra.Command{
-		Use: "unlimit NAME", Short: `Remove the limits of a tenant, which has those of "*" then`, Args: cobra.ExactArgs(1),
+		Use: "unlimit NAME", Short: `Remove the limits of a tenant, which has those of "*" then`,
+		Args: cobra.ExactArgs(1),
 		RunE: connected(func(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 			return c.Control.UnlimitTenant(cmd.Context(), args[0])
 		}),
@@ -44,7 +46,8 @@ Workers follow at once, and what runs goes on. 0 is no limit, whatever "*" has.`
 func tenantLimit(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 	f := cmd.Flags()
 	l := jobs.Limits{
-		Weight: given(f, "weight", f.GetFloat64), Rate: given(f, "rate", f.GetFloat64), Burst: given(f, "burst", f.GetInt),
+		Weight: given(f, "weight", f.GetFloat64), Rate: given(f, "rate", f.GetFloat64),
+		Burst:       given(f, "burst", f.GetInt),
 		Concurrency: given(f, "concurrency", f.GetInt), Queued: given(f, "queued", f.GetInt),
 	}
 	if l == (jobs.Limits{}) {
@@ -70,12 +73,14 @@ func tenantList(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 	if err != nil {
 		return err
 	}
-	p, err := newPrinter(cmd.OutOrStdout(), cmd.Flags(), "TENANT", "WEIGHT", "RATE", "BURST", "CONCURRENCY", "QUEUED", "ERROR")
+	p, err := newPrinter(cmd.OutOrStdout(), cmd.Flags(), "TENANT", "WEIGHT", "RATE", "BURST", "CONCURRENCY", "QUEUED",
+		"ERROR")
 	if err != nil {
 		return err
 	}
 	for _, t := range all {
-		if err := p.item(t, t.Tenant, cell(t.Weight), cell(t.Rate), cell(t.Burst), cell(t.Concurrency), cell(t.Queued), t.Error); err != nil {
+		if err := p.item(t, t.Tenant, cell(t.Weight), cell(t.Rate), cell(t.Burst), cell(t.Concurrency), cell(t.Queued),
+			t.Error); err != nil {
 			return err
 		}
 	}

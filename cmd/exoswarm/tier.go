@@ -25,10 +25,12 @@ func tierCommand() *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	verify := tierSubcommand("verify DIR...", "Read every page and every checksum of a store, and list what is damaged", tierVerify)
+	verify := tierSubcommand("verify DIR...", "Read every page and every checksum of a store, and list what is "+
+		"damaged", tierVerify)
 	verify.Flags().Int64("rate", 0, "most bytes to read a second; 0 for no bound")
 	stats := tierSubcommand("stats DIR...", "Show what a store holds, tier by tier", tierStats)
-	compact := tierSubcommand("compact DIR...", "Give the room of deleted and replaced pages back to the disks", tierCompact)
+	compact := tierSubcommand("compact DIR...", "Give the room of deleted and replaced pages back to the disks",
+		tierCompact)
 	cmd.AddCommand(verify, stats, compact)
 	return cmd
 }
@@ -74,7 +76,8 @@ func withStore(cmd *cobra.Command, dirs []string, run func(*cobra.Command, *page
 	case errors.Is(err, tiers.ErrLocked):
 		return fmt.Errorf("%w: stop the agent that uses it first", err)
 	case errors.Is(err, tiers.ErrMismatch):
-		return command.Usage("%v: give every tier of the store in its order, the fastest first, and its key with --key-file if it has one", err)
+		return command.Usage("%v: give every tier of the store in its order, the fastest first, and its key with "+
+			"--key-file if it has one", err)
 	case err != nil:
 		return err
 	}
@@ -162,7 +165,8 @@ func tierStats(cmd *cobra.Command, s *pagestore.Store) error {
 			if t.LiveBytes > 0 {
 				ratio = fmt.Sprintf("%.2f", float64(t.LogicalBytes)/float64(t.LiveBytes))
 			}
-			fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\t%s\t%d\t%d\t%s\n", t.Name, t.Pages, size(t.LogicalBytes), size(t.LiveBytes),
+			fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\t%s\t%d\t%d\t%s\n", t.Name, t.Pages, size(t.LogicalBytes),
+				size(t.LiveBytes),
 				size(t.FileBytes), ratio, t.Segments, t.Retired, t.Unavailable)
 		}
 		fmt.Fprintf(w, "\nepoch %d, %d pages, %d lost, index %s\n", st.Epoch, st.Pages, st.Lost, size(st.IndexBytes))
@@ -177,7 +181,8 @@ func tierCompact(cmd *cobra.Command, s *pagestore.Store) error {
 	if err != nil {
 		return fmt.Errorf("compact: %w", errors.Join(err, interrupted(cmd)))
 	}
-	return emit(cmd, map[string]int64{"freed_bytes": freed}, func(w io.Writer) { fmt.Fprintf(w, "%s given back\n", size(freed)) })
+	return emit(cmd, map[string]int64{"freed_bytes": freed},
+		func(w io.Writer) { fmt.Fprintf(w, "%s given back\n", size(freed)) })
 }
 
 // size is a number of bytes for people.

@@ -26,7 +26,8 @@ func tierExec(t *testing.T, args ...string) (code int, out, errs string) {
 	return code, o.String(), e.String()
 }
 
-// tierStore makes a store of two tiers with 40 pages, of which the first 30 are deleted again, in segments of 8.
+// tierStore makes a store of two tiers with 40 pages, of which the first 30 are deleted again, in
+// segments of 8.
 func tierStore(t *testing.T, key []byte) (dirs []string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -76,7 +77,8 @@ func TestTierCommands(t *testing.T) {
 	if before.Pages != 10 || before.Epoch != 2 || before.Tiers[0].Pages != 5 {
 		t.Errorf("stats: %+v", before)
 	}
-	if code, out, errs := tierExec(t, append([]string{"stats"}, dirs...)...); code != 0 || !strings.Contains(out, dirs[1]) || !strings.Contains(out, "10 pages") {
+	if code, out, errs := tierExec(t, append([]string{"stats"}, dirs...)...); code != 0 ||
+		!strings.Contains(out, dirs[1]) || !strings.Contains(out, "10 pages") {
 		t.Errorf("stats: %d, %s, %s", code, out, errs)
 	}
 	code, out, errs := tierExec(t, append([]string{"compact", "-o", "json"}, dirs...)...)
@@ -93,7 +95,8 @@ func TestTierCommands(t *testing.T) {
 	if after.Pages != 10 || after.Tiers[1].LiveBytes != before.Tiers[1].LiveBytes {
 		t.Errorf("stats after compact: %+v, before: %+v", after, before)
 	}
-	if code, out, errs := tierExec(t, append([]string{"verify"}, dirs...)...); code != 0 || !strings.Contains(out, "10 pages") || !strings.Contains(out, "0 bad") {
+	if code, out, errs := tierExec(t, append([]string{"verify"}, dirs...)...); code != 0 ||
+		!strings.Contains(out, "10 pages") || !strings.Contains(out, "0 bad") {
 		t.Errorf("verify: %d, %s, %s", code, out, errs)
 	}
 	// Flip a bit of a page.
@@ -118,7 +121,8 @@ func TestTierCommands(t *testing.T) {
 	}
 	code, out, _ = tierExec(t, append([]string{"verify", "-o", "json"}, dirs...)...)
 	var r tierReport
-	if err := json.Unmarshal([]byte(out), &r); err != nil || code != command.ExitFailure || len(r.Bad) != 1 || r.Bad[0] != 38 || len(r.Problems) != 1 {
+	if err := json.Unmarshal([]byte(out), &r); err != nil || code != command.ExitFailure || len(r.Bad) != 1 ||
+		r.Bad[0] != 38 || len(r.Problems) != 1 {
 		t.Errorf("verify of a damaged store: %d, %s, %v", code, out, err)
 	}
 }
@@ -158,7 +162,11 @@ func TestTierUsage(t *testing.T) {
 		{[]string{"verify", "-o", "yaml", dirs[0], dirs[1]}, command.ExitUsage, "table or json"},
 		{[]string{"verify", dirs[0], dirs[1]}, command.ExitUsage, "--key-file"},
 		{[]string{"verify", "--key-file", write("short", "abc"), dirs[0], dirs[1]}, command.ExitUsage, "16, 24 or 32"},
-		{[]string{"verify", "--key-file", write("other", strings.Repeat("x", 32)), dirs[0], dirs[1]}, command.ExitUsage, "another key"},
+		{
+			[]string{"verify", "--key-file", write("other", strings.Repeat("x", 32)), dirs[0], dirs[1]},
+			command.ExitUsage,
+			"another key",
+		},
 		{[]string{"verify", "--key-file", filepath.Join(dir, "none"), dirs[0], dirs[1]}, command.ExitUsage, "none"},
 		{[]string{"verify", "--key-file", good, "--rate", "-1", dirs[0], dirs[1]}, command.ExitUsage, "--rate"},
 		{[]string{"stats", "--key-file", good, dirs[1], dirs[0]}, command.ExitUsage, "in its order"},
@@ -179,7 +187,8 @@ func TestTierUsage(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	if code, _, errs := tierExec(t, "stats", "--key-file", good, dirs[0], dirs[1]); code != command.ExitFailure || !strings.Contains(errs, "stop the agent") {
+	if code, _, errs := tierExec(t, "stats", "--key-file", good, dirs[0], dirs[1]); code != command.ExitFailure ||
+		!strings.Contains(errs, "stop the agent") {
 		t.Errorf("a store that is open: %d, %s", code, errs)
 	}
 }

@@ -7,7 +7,8 @@ import (
 	"github.com/exoswarm/exoswarm/internal/telemetry/otlptest"
 )
 
-// TestRunTrace: a run is one trace, from its submission over every batch and what the agents decide on it to the result.
+// TestRunTrace: a run is one trace, from its submission over every batch and what the agents decide
+// on it to the result.
 func TestRunTrace(t *testing.T) {
 	spans := otlptest.Start(t)
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", spans.URL)
@@ -15,7 +16,8 @@ func TestRunTrace(t *testing.T) {
 	dir := t.TempDir()
 	spec := write(t, filepath.Join(dir, "swarm.yaml"), smallSpec)
 	in := write(t, filepath.Join(dir, "in.csv"), series(1, 350))
-	if code, _, stderr := exec(t.Context(), t, "run", "-f", spec, "--input", in, "--output", filepath.Join(dir, "out.ndjson"), "--batch-rows", "100"); code != 0 {
+	if code, _, stderr := exec(t.Context(), t, "run", "-f", spec, "--input", in, "--output",
+		filepath.Join(dir, "out.ndjson"), "--batch-rows", "100"); code != 0 {
 		t.Fatal(code, stderr)
 	}
 	one := func(name string) otlptest.Span {
@@ -26,7 +28,8 @@ func TestRunTrace(t *testing.T) {
 		return all[0]
 	}
 	submit, process := one("submit EXO_JOBS_CPU"), one("process EXO_JOBS_CPU")
-	if submit.Parent != "0123456789abcdef" || process.Parent != submit.ID || one("receive EXO_RESULTS").Trace != submit.Trace {
+	if submit.Parent != "0123456789abcdef" || process.Parent != submit.ID ||
+		one("receive EXO_RESULTS").Trace != submit.Trace {
 		t.Errorf("%+v\n%+v", submit, process)
 	}
 	parent := func(name string, n int, of map[string]bool) map[string]bool {

@@ -21,7 +21,8 @@ import (
 	"github.com/exoswarm/exoswarm/tiers/vfs"
 )
 
-// checkpoints keeps a page store a shard, over all tiers: KEY.SHARD in the folder of each, where KEY is jobs.Swarm.Key. It implements gpuagents.Checkpoints.
+// checkpoints keeps a page store a shard, over all tiers: KEY.SHARD in the folder of each, where
+// KEY is jobs.Swarm.Key. It implements gpuagents.Checkpoints.
 type checkpoints struct {
 	fs    vfs.FS        // nil: the operating system's
 	keys  *keyring.Ring // nil: stores are not encrypted
@@ -45,7 +46,8 @@ func newCheckpoints(tiers ...*storeTier) *checkpoints {
 
 // Sizes of a shard's store.
 const (
-	// maxSegment bounds a segment file, unless a tier is so large that it would have too many of them open.
+	// maxSegment bounds a segment file, unless a tier is so large that it would have too many of
+	// them open.
 	maxSegment = 64 << 20
 	// mostSegments is how many files a full tier has about; each is open.
 	mostSegments = 4096
@@ -61,7 +63,8 @@ func (c *checkpoints) Open(swarm string, shard, pageSize, pages int) (pages.Stor
 	}
 	record := int64(pageSize + vfs.BlockSize)
 	all := record * int64(pages)
-	// A checkpoint only saves time: one that cannot be found on a disk that fails need not keep the shard from the others.
+	// A checkpoint only saves time: one that cannot be found on a disk that fails need not keep the
+	// shard from the others.
 	o := pagestore.Options{FS: c.fs, PageSize: pageSize, New: true}
 	index := o.MinCapacity() + indexBytes*int64(pages)
 	for _, t := range c.tiers {
@@ -69,7 +72,8 @@ func (c *checkpoints) Open(swarm string, shard, pageSize, pages int) (pages.Stor
 		p.SegmentBytes = max(min(2*all, max(maxSegment, t.capacity/mostSegments)), record)
 		p.Capacity = t.capacity
 		if t.quota == nil {
-			// A commit may replace every page before the old ones come free; a third copy is room for segments that are not full.
+			// A commit may replace every page before the old ones come free; a third copy is room
+			// for segments that are not full.
 			p.Capacity = index + 3*all + 2*p.SegmentBytes
 		}
 		o.Tiers = append(o.Tiers, p)
@@ -124,7 +128,8 @@ func (s *store) Close() error {
 	return s.err
 }
 
-// rest has the folders of a shard that is not open count against the tiers' capacities, and wake has them count no more: its store does.
+// rest has the folders of a shard that is not open count against the tiers' capacities, and wake
+// has them count no more: its store does.
 func (c *checkpoints) rest(name string) {
 	c.wake(name)
 	c.mu.Lock()
@@ -183,7 +188,8 @@ func (c *checkpoints) Remove(swarm string, shard int) error {
 	return errors.Join(errs...)
 }
 
-// Shards implements gpuagents.Checkpoints: what is kept in any tier. An error says which could not be listed.
+// Shards implements gpuagents.Checkpoints: what is kept in any tier. An error says which could not
+// be listed.
 func (c *checkpoints) Shards() ([]shard.ID, error) {
 	found := map[string]shard.ID{}
 	var errs []error
@@ -207,8 +213,8 @@ func (c *checkpoints) Shards() ([]shard.ID, error) {
 	return ids, errors.Join(errs...)
 }
 
-// folder is the name of a shard's folders: the key of its swarm and its number. The key comes from the queue: one that would
-// lead elsewhere is refused.
+// folder is the name of a shard's folders: the key of its swarm and its number. The key comes from
+// the queue: one that would lead elsewhere is refused.
 func folder(swarm string, shard int) (string, error) {
 	if err := jobs.CheckSwarmKey(swarm); err != nil {
 		return "", err

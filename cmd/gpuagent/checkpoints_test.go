@@ -115,7 +115,8 @@ func (r *rig) wait(tb testing.TB, what string, met func() bool) {
 	}
 }
 
-// agent starts a GPU agent on the host device with its checkpoints in dir; "" for none. Stop it, or the test does.
+// agent starts a GPU agent on the host device with its checkpoints in dir; "" for none. Stop it, or
+// the test does.
 func (r *rig) agent(tb testing.TB, dir string) *gpuagents.Agent {
 	tb.Helper()
 	if dir == "" {
@@ -168,7 +169,8 @@ func (r *rig) start(tb testing.TB, o gpuagents.Options) *gpuagents.Agent {
 }
 
 func text(seed int, entries int) string {
-	return fmt.Sprintf("name: x\nagents_per_group: 16\npage_size: 64KiB\nseed: %d\ncheckpoint: {interval: 1h, entries: %d}\n", seed, entries)
+	return fmt.Sprintf("name: x\nagents_per_group: 16\npage_size: 64KiB\nseed: %d\ncheckpoint: {interval: 1h, "+
+		"entries: %d}\n", seed, entries)
 }
 
 // announce makes the logs of a swarm, puts the batches into one, and then the record.
@@ -215,7 +217,8 @@ func (r *rig) append(tb testing.TB, id string, after int, batches []*batch.Obser
 			tb.Fatal(err)
 		}
 		n := uint64(after + i)
-		if err := r.conn.Swarms.Log(id, 0, jobs.In).Append(tb.Context(), n, jobs.Entry{Kind: jobs.EntryObserve, Ref: n + 1, Data: data}); err != nil {
+		if err := r.conn.Swarms.Log(id, 0, jobs.In).Append(tb.Context(), n,
+			jobs.Entry{Kind: jobs.EntryObserve, Ref: n + 1, Data: data}); err != nil {
 			tb.Fatal(err)
 		}
 	}
@@ -280,7 +283,8 @@ func observations(batches int, read int64) []*batch.Observations {
 	return all
 }
 
-// flipPages changes a byte in every block of every segment file below a folder, behind the file's own header.
+// flipPages changes a byte in every block of every segment file below a folder, behind the file's
+// own header.
 func flipPages(t *testing.T, dir string) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
@@ -301,8 +305,9 @@ func flipPages(t *testing.T, dir string) {
 	}
 }
 
-// TestResume stops an agent behind the half of a log, does something to what it left, and starts another: the answers to the
-// second half are those of an agent that was never stopped, whether the checkpoint could be used or not.
+// TestResume stops an agent behind the half of a log, does something to what it left, and starts
+// another: the answers to the second half are those of an agent that was never stopped, whether the
+// checkpoint could be used or not.
 func TestResume(t *testing.T) {
 	testlong.Only(t)
 	const half, whole = 9, 18
@@ -315,20 +320,32 @@ func TestResume(t *testing.T) {
 		text string // of the second agent's swarm
 	}{
 		{name: "whole", log: "shard resumed from its checkpoint\" swarm=ID entry=9"},
-		{name: "stale", log: "shard resumed from its checkpoint\" swarm=ID entry=9", harm: func(t *testing.T, id, _ string) {
-			r.append(t, id, half, all[half:half+4])
-			b := r.agent(t, "")
-			r.answered(t, id, half+4)
-			b.Stop()
-		}},
+		{
+			name: "stale", log: "shard resumed from its checkpoint\" swarm=ID entry=9",
+			harm: func(t *testing.T, id, _ string) {
+				r.append(t, id, half, all[half:half+4])
+				b := r.agent(t, "")
+				r.answered(t, id, half+4)
+				b.Stop()
+			},
+		},
 		{name: "another seed", text: text(2, 4), log: "it is of another spec"},
-		{name: "another log", log: "the log has another entry there than the one that it holds", harm: func(t *testing.T, id, _ string) {
-			r.renew(t, id, observations(half, 8))
-		}},
-		{name: "shorter log", log: "it is of log entry 9; the log has 18, and answers to 0", harm: func(t *testing.T, id, _ string) {
-			r.renew(t, id, observations(3, 7))
-		}},
-		{name: "damaged pages", log: "stored bytes are corrupt", harm: func(t *testing.T, id, dir string) { flipPages(t, filepath.Join(dir, id+".0")) }},
+		{
+			name: "another log", log: "the log has another entry there than the one that it holds",
+			harm: func(t *testing.T, id, _ string) {
+				r.renew(t, id, observations(half, 8))
+			},
+		},
+		{
+			name: "shorter log", log: "it is of log entry 9; the log has 18, and answers to 0",
+			harm: func(t *testing.T, id, _ string) {
+				r.renew(t, id, observations(3, 7))
+			},
+		},
+		{
+			name: "damaged pages", log: "stored bytes are corrupt",
+			harm: func(t *testing.T, id, dir string) { flipPages(t, filepath.Join(dir, id+".0")) },
+		},
 		{name: "index gone", log: "checkpoint not used", harm: func(t *testing.T, id, dir string) {
 			files, err := filepath.Glob(filepath.Join(dir, id+".0", "*"))
 			if err != nil || len(files) == 0 {
@@ -460,8 +477,8 @@ func (r *rig) renew(t *testing.T, id string, batches []*batch.Observations) {
 	}
 }
 
-// TestCheckpointsEndWithTheSwarm: what is kept goes when the swarm does, while an agent serves it, after its log has ended, and
-// while no agent runs.
+// TestCheckpointsEndWithTheSwarm: what is kept goes when the swarm does, while an agent serves it,
+// after its log has ended, and while no agent runs.
 func TestCheckpointsEndWithTheSwarm(t *testing.T) {
 	r := newRig(t)
 	dir := t.TempDir()
@@ -493,7 +510,8 @@ func TestCheckpointsEndWithTheSwarm(t *testing.T) {
 	for _, id := range []string{"served", "ended", "late"} {
 		r.announce(t, id, text(1, 1), all)
 	}
-	if err := r.conn.Swarms.Log("ended", 0, jobs.In).Append(t.Context(), 3, jobs.Entry{Kind: jobs.EntryEnd, Ref: 4, Data: []byte("{}")}); err != nil {
+	if err := r.conn.Swarms.Log("ended", 0, jobs.In).Append(t.Context(), 3,
+		jobs.Entry{Kind: jobs.EntryEnd, Ref: 4, Data: []byte("{}")}); err != nil {
 		t.Fatal(err)
 	}
 	a := r.agent(t, dir)
@@ -514,9 +532,10 @@ func TestCheckpointsEndWithTheSwarm(t *testing.T) {
 	gone("late")
 }
 
-// TestPagedSwarm serves a swarm of twelve pages with three of them on the device, and one or none in host memory: its answers are those
-// of an agent that has all of them there. It is stopped in between; the second agent goes on from the checkpoint, or finds it
-// damaged when it needs a page, and starts from the log.
+// TestPagedSwarm serves a swarm of twelve pages with three of them on the device, and one or none
+// in host memory: its answers are those of an agent that has all of them there. It is stopped in
+// between; the second agent goes on from the checkpoint, or finds it damaged when it needs a page,
+// and starts from the log.
 func TestPagedSwarm(t *testing.T) {
 	const half, whole, page = 9, 18, 64 << 10
 	r := newRig(t)
@@ -566,7 +585,8 @@ func TestPagedSwarm(t *testing.T) {
 // TestNoRoom: a swarm whose pages have no place is answered with what is missing.
 func TestNoRoom(t *testing.T) {
 	r := newRig(t)
-	r.announce(t, "large", strings.Replace(text(1, 4), "agents_per_group: 16", "agents_per_group: 600", 1), observations(1, 7))
+	r.announce(t, "large", strings.Replace(text(1, 4), "agents_per_group: 16", "agents_per_group: 600", 1),
+		observations(1, 7))
 	r.agentOf(t, nil, 3*64<<10, 4*64<<10)
 	r.answered(t, "large", 1)
 	rd, err := r.conn.Swarms.Log("large", 0, jobs.Out).Read(t.Context(), 1)
@@ -575,13 +595,14 @@ func TestNoRoom(t *testing.T) {
 	}
 	defer rd.Close()
 	e, err := rd.Next(t.Context())
-	if err != nil || e.Kind != jobs.EntryRejected || !strings.Contains(string(e.Data), "786432 bytes; there are 196608 for them on the device and 262144 in host memory") {
+	if err != nil || e.Kind != jobs.EntryRejected || !strings.Contains(string(e.Data), "786432 bytes; there are "+
+		"196608 for them on the device and 262144 in host memory") {
 		t.Errorf("%s %.300q: %v", e.Kind, e.Data, err)
 	}
 }
 
-// BenchmarkRecover is the time from the start of an agent to the answer of the last entry, behind a log of 512 entries of
-// 200 rows, 256 agents a row, of which the last has no answer.
+// BenchmarkRecover is the time from the start of an agent to the answer of the last entry, behind a
+// log of 512 entries of 200 rows, 256 agents a row, of which the last has no answer.
 func BenchmarkRecover(b *testing.B) {
 	const entries = 512
 	all := observations(entries+1, 7)
@@ -638,7 +659,8 @@ func (c interrupting) Open(swarm string, shard, pageSize, pages int) (pages.Stor
 	return interrupted{s, c.reading, c.drained}, err
 }
 
-// TestDrainDuringRestore: an agent that is told to end while it reads its checkpoint leaves it as it is.
+// TestDrainDuringRestore: an agent that is told to end while it reads its checkpoint leaves it as
+// it is.
 func TestDrainDuringRestore(t *testing.T) {
 	r, dir := newRig(t), t.TempDir()
 	r.announce(t, "short", text(1, 1), observations(3, 7))

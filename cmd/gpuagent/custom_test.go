@@ -24,7 +24,8 @@ cell:
 vote: {candidates: [down, up]}
 `
 
-// TestCustomCellsAreOff: an agent refuses a step that its operator has not allowed, and one without a compiler says what it takes.
+// TestCustomCellsAreOff: an agent refuses a step that its operator has not allowed, and one without
+// a compiler says what it takes.
 func TestCustomCellsAreOff(t *testing.T) {
 	for _, allowed := range []bool{false, true} {
 		r := newRig(t)
@@ -32,7 +33,10 @@ func TestCustomCellsAreOff(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		a, err := gpuagents.Start(gpuagents.Options{Name: "agent", Device: dev, Queue: r.conn.Swarms, LeaseTTL: time.Minute, Logger: slog.New(slog.NewTextHandler(r, nil)), CustomCells: allowed})
+		a, err := gpuagents.Start(gpuagents.Options{
+			Name: "agent", Device: dev, Queue: r.conn.Swarms,
+			LeaseTTL: time.Minute, Logger: slog.New(slog.NewTextHandler(r, nil)), CustomCells: allowed,
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -53,9 +57,11 @@ func TestCustomCellsAreOff(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		refused, want, code := jobs.Error{}, "start the GPU agents of the cluster with --allow-custom-cells", jobs.CodeInvalid
+		refused, want, code := jobs.Error{}, "start the GPU agents of the cluster with --allow-custom-cells",
+			jobs.CodeInvalid
 		if allowed {
-			want, code = "host cannot do that: serve the swarm with gpuagent --device cuda:0 --allow-custom-cells", jobs.CodeDevice
+			want, code = "host cannot do that: serve the swarm with gpuagent --device cuda:0 --allow-custom-cells",
+				jobs.CodeDevice
 		}
 		if err := json.Unmarshal(e.Data, &refused); err != nil {
 			t.Fatal(err)

@@ -24,7 +24,8 @@ import (
 var (
 	damageCount = flag.Int("damage.n", 16, "damaged checkpoints in TestDamage")
 	damageSeed  = flag.Uint64("damage.seed", 0, "seed of the damages; 0 takes one of the clock and logs it")
-	damageJobs  = flag.Int("damage.jobs", 1, "damaged checkpoints at a time in TestDamage; -test.parallel bounds it too")
+	damageJobs  = flag.Int("damage.jobs", 1, "damaged checkpoints at a time in TestDamage; -test.parallel bounds it "+
+		"too")
 )
 
 // damages change a file, or two, of what an agent has kept.
@@ -68,14 +69,18 @@ var damages = []struct {
 		}
 		return data
 	}},
-	{"swapped with another", func(_ *rand.Rand, data []byte, other *[]byte) []byte { data, *other = *other, data; return data }},
+	{"swapped with another", func(_ *rand.Rand, data []byte, other *[]byte) []byte {
+		data, *other = *other, data
+		return data
+	}},
 }
 
 func flip(r *rand.Rand, data []byte, from, to int) {
 	data[from+r.IntN(to-from)] ^= 1 << r.IntN(8)
 }
 
-// damagedScene is a swarm whose log is answered in full, and what an agent has kept of it at the half of its log.
+// damagedScene is a swarm whose log is answered in full, and what an agent has kept of it at the
+// half of its log.
 type damagedScene struct {
 	*rig
 	id      string
@@ -87,7 +92,8 @@ type damagedScene struct {
 	kept    map[string][]byte // files at the half of it
 }
 
-// newDamagedScene makes a scene; small leaves room for few pages in memory, so that the others are read from the tiers.
+// newDamagedScene makes a scene; small leaves room for few pages in memory, so that the others are
+// read from the tiers.
 func newDamagedScene(t *testing.T, r *rig, id string, tiered bool) *damagedScene {
 	t.Helper()
 	s := &damagedScene{rig: r, id: id, tiers: func(dir string) *checkpoints { return checkpointsIn(dir) }}
@@ -153,7 +159,8 @@ func (s *damagedScene) ask(t *testing.T) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.conn.Swarms.Log(s.id, 0, jobs.In).Append(t.Context(), s.entries, jobs.Entry{Kind: jobs.EntryQuery, Data: data}); err != nil {
+	if err := s.conn.Swarms.Log(s.id, 0, jobs.In).Append(t.Context(), s.entries,
+		jobs.Entry{Kind: jobs.EntryQuery, Data: data}); err != nil {
 		t.Fatal(err)
 	}
 	s.entries++
@@ -201,7 +208,8 @@ func (s *damagedScene) damage(t *testing.T, r *rand.Rand, dir string) string {
 	}
 	slices.Sort(names)
 	slices.Sort(segments)
-	pick := func() string { // pages and the index are damaged as often as each other, whatever the number of their files
+	// pages and the index are damaged as often as each other, whatever the number of their files
+	pick := func() string {
 		if from := [][]string{names, segments}[r.IntN(2)]; len(from) > 0 {
 			return from[r.IntN(len(from))]
 		}
@@ -229,9 +237,10 @@ func (s *damagedScene) damage(t *testing.T, r *rand.Rand, dir string) string {
 	return fmt.Sprintf("%s: %s", name, d.name)
 }
 
-// TestDamage damages what an agent has kept, in one folder and over three tiers, and starts an agent with it. It resumes or starts from the log; the state
-// of every agent of the swarm at the end of the log, and the pages that it stores, are those of an agent that was not disturbed. The slice that runs with
-// all tests is small; make damage is the campaign.
+// TestDamage damages what an agent has kept, in one folder and over three tiers, and starts an
+// agent with it. It resumes or starts from the log; the state of every agent of the swarm at the
+// end of the log, and the pages that it stores, are those of an agent that was not disturbed. The
+// slice that runs with all tests is small; make damage is the campaign.
 func TestDamage(t *testing.T) {
 	seed := *damageSeed
 	if seed == 0 {
@@ -263,12 +272,14 @@ func TestDamage(t *testing.T) {
 					c.server.Close()
 				}
 			}
-			t.Logf("seed %d: %d damages, %d resumed, %d stored their pages again, wrong 0, panics 0, %.1f a second", seed, count, resumed, stored, float64(count)/time.Since(began).Seconds())
+			t.Logf("seed %d: %d damages, %d resumed, %d stored their pages again, wrong 0, panics 0, %.1f a second",
+				seed, count, resumed, stored, float64(count)/time.Since(began).Seconds())
 		})
 	}
 }
 
-// survives damages what is kept once, and returns 1 when an agent resumed from it nevertheless, and 1 when it stored all pages at its end.
+// survives damages what is kept once, and returns 1 when an agent resumed from it nevertheless, and
+// 1 when it stored all pages at its end.
 func (s *damagedScene) survives(t *testing.T, r *rand.Rand) (resumed, stored int) {
 	t.Helper()
 	dir := t.TempDir()

@@ -67,7 +67,8 @@ func newSick(tb testing.TB) *sick {
 		tb.Fatal(err)
 	}
 	agent, err := gpuagents.Start(gpuagents.Options{
-		Name: "agent", Device: s.devices[0], Queue: s.conn.Swarms, LeaseTTL: time.Minute, Checkpoints: checkpointsIn(tb.TempDir()), Metrics: counts, Patience: s.patience(),
+		Name: "agent", Device: s.devices[0], Queue: s.conn.Swarms, LeaseTTL: time.Minute,
+		Checkpoints: checkpointsIn(tb.TempDir()), Metrics: counts, Patience: s.patience(),
 		PageMemory: 64 << 20, HostPageMemory: 64 << 20,
 		Logger: slog.New(slog.NewTextHandler(s, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		Open: func(context.Context) (device.Device, error) {
@@ -143,17 +144,21 @@ func (s *sick) same(tb testing.TB, want [][]byte) {
 			tb.Errorf("answer %d differs from that of an undisturbed run", i+1)
 		}
 	}
-	if last, err := s.conn.Swarms.Log("x", 0, jobs.Out).Last(tb.Context()); err != nil || last.Seq != uint64(len(want)) {
+	if last, err := s.conn.Swarms.Log("x", 0, jobs.Out).Last(tb.Context()); err != nil ||
+		last.Seq != uint64(len(want)) {
 		tb.Errorf("%d answers: %v", last.Seq, err)
 	}
 }
 
-// TestFaults: an agent whose device fails in one call of each kind and class answers as one whose device does not, on the device that it has or
-// the next one.
+// TestFaults: an agent whose device fails in one call of each kind and class answers as one whose
+// device does not, on the device that it has or the next one.
 func TestFaults(t *testing.T) {
 	const n = 24
 	want := undisturbed(t, n)
-	for _, class := range []error{device.ErrTransient, device.ErrOutOfMemory, device.ErrTimeout, device.ErrSticky, device.ErrLost} {
+	for _, class := range []error{
+		device.ErrTransient, device.ErrOutOfMemory, device.ErrTimeout, device.ErrSticky,
+		device.ErrLost,
+	} {
 		for _, op := range []faults.Op{faults.Alloc, faults.Launch, faults.Copy, faults.Wait} {
 			t.Run(fmt.Sprintf("%v %v", op, class), func(t *testing.T) {
 				t.Parallel() // most of the time is the pause before a shard starts again
@@ -164,7 +169,9 @@ func TestFaults(t *testing.T) {
 				s.answered(t, "x", 6)
 				calls := first.Calls(op)
 				first.Fail(op, 0, 1, class)
-				if op == faults.Alloc || op == faults.Copy { // a shard that begins takes memory and has its page brought back; a batch like those before does neither
+				// a shard that begins takes memory and has its page brought back; a batch like
+				// those before does neither
+				if op == faults.Alloc || op == faults.Copy {
 					first.Fail(faults.Launch, 0, 1, device.ErrTransient)
 				}
 				s.append(t, "x", 6, all[6:])
@@ -187,8 +194,8 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// TestLevels: the agent goes through all levels and back while its device fails and mends, its metrics and its health say so, and its
-// answers are those of one whose device does not fail.
+// TestLevels: the agent goes through all levels and back while its device fails and mends, its
+// metrics and its health say so, and its answers are those of one whose device does not fail.
 func TestLevels(t *testing.T) {
 	const n = 40
 	want, all := undisturbed(t, n), observations(n, 7)
@@ -204,7 +211,8 @@ func TestLevels(t *testing.T) {
 	s.logged(t, "to=reduced")
 	s.logged(t, "to=host")
 	s.logged(t, "the device is not sound")
-	if s.hosts.Load() == 0 || values(t, s.reg)["exoswarm_gpuagent_device_errors_total"] < 5 || values(t, s.reg)["exoswarm_gpuagent_level"] != 2 {
+	if s.hosts.Load() == 0 || values(t, s.reg)["exoswarm_gpuagent_device_errors_total"] < 5 ||
+		values(t, s.reg)["exoswarm_gpuagent_level"] != 2 {
 		t.Errorf("%d hosts, %v", s.hosts.Load(), values(t, s.reg))
 	}
 	d.Heal()
@@ -219,7 +227,8 @@ func TestLevels(t *testing.T) {
 	}
 }
 
-// TestNoDevice: a device that has broken and cannot be opened again leaves the host to do the work; it serves again when it can be.
+// TestNoDevice: a device that has broken and cannot be opened again leaves the host to do the work;
+// it serves again when it can be.
 func TestNoDevice(t *testing.T) {
 	const n = 30
 	want, all := undisturbed(t, n), observations(n, 7)
@@ -241,14 +250,16 @@ func TestNoDevice(t *testing.T) {
 	}
 }
 
-// TestEmergency: an agent without a host device to go to gives its shard back when too much fails, so that another one answers; it says so.
+// TestEmergency: an agent without a host device to go to gives its shard back when too much fails,
+// so that another one answers; it says so.
 func TestEmergency(t *testing.T) {
 	const n = 20
 	want, all := undisturbed(t, n), observations(n, 7)
 	s := &sick{rig: newRig(t)}
 	d := hostDevice(t)
 	agent, err := gpuagents.Start(gpuagents.Options{
-		Name: "failing", Device: d, Queue: s.conn.Swarms, LeaseTTL: time.Minute, Patience: s.patience(), Logger: slog.New(slog.NewTextHandler(s, nil)),
+		Name: "failing", Device: d, Queue: s.conn.Swarms, LeaseTTL: time.Minute, Patience: s.patience(),
+		Logger: slog.New(slog.NewTextHandler(s, nil)),
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -13,7 +13,8 @@ import (
 	"github.com/exoswarm/exoswarm/internal/command"
 )
 
-// deviceNames reads --device: the names of devices to open, each once. all stands for every GPU, and is left as it is.
+// deviceNames reads --device: the names of devices to open, each once. all stands for every GPU,
+// and is left as it is.
 func deviceNames(list string) ([]string, error) {
 	names := strings.Split(list, ",")
 	for i, name := range names {
@@ -28,15 +29,19 @@ func deviceNames(list string) ([]string, error) {
 		case (name == "all" || name == "auto") && len(names) > 1:
 			return nil, command.Usage("--device %q: %s stands alone", list, name)
 		case slices.Contains(names[:i], name):
-			return nil, command.Usage("--device %q: %s stands there twice: a device serves one set of shards", list, name)
+			return nil, command.Usage("--device %q: %s stands there twice: a device serves one set of shards", list,
+				name)
 		}
 	}
 	return names, nil
 }
 
-// openDevices opens the devices of --device, in its order. requireGPU refuses the host device, also where auto falls back to it. On an error
-// none is left open; one of a device that is not there says which there are.
-func openDevices(ctx context.Context, list string, requireGPU bool, opts cuda.Options) (all []device.Device, err error) {
+// openDevices opens the devices of --device, in its order. requireGPU refuses the host device, also
+// where auto falls back to it. On an error none is left open; one of a device that is not there
+// says which there are.
+func openDevices(ctx context.Context, list string, requireGPU bool,
+	opts cuda.Options,
+) (all []device.Device, err error) {
 	names, err := deviceNames(list)
 	if err != nil {
 		return nil, err
@@ -69,7 +74,8 @@ func openDevices(ctx context.Context, list string, requireGPU bool, opts cuda.Op
 		}
 		for _, other := range all[:i] {
 			if o := other.Properties(); o.Name == p.Name || o.UUID == p.UUID && p.UUID != "" {
-				return all, command.Usage("--device %q: %s and %s are one device: name it once", list, names[slices.Index(all, other)], names[i])
+				return all, command.Usage("--device %q: %s and %s are one device: name it once", list,
+					names[slices.Index(all, other)], names[i])
 			}
 		}
 		if everyGPU && i == 0 {
@@ -130,7 +136,8 @@ func models(all []device.Device) string {
 	return strings.Join(order, "; ")
 }
 
-// levels is what the registry says of an agent of which a device is not at its normal level: of several, which.
+// levels is what the registry says of an agent of which a device is not at its normal level: of
+// several, which.
 func levels(names []string, at []pool.Level) string {
 	if len(at) == 1 {
 		return at[0].String()

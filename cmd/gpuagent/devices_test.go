@@ -25,8 +25,8 @@ func gpuagent(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	return code, out.String(), errs.String()
 }
 
-// TestDeviceMissing: a device that was asked for and is not there is an error of the command line that says which there are, before anything
-// is connected.
+// TestDeviceMissing: a device that was asked for and is not there is an error of the command line
+// that says which there are, before anything is connected.
 func TestDeviceMissing(t *testing.T) {
 	if n, _ := cuda.Count(); n > 0 {
 		t.Skip("this machine has a GPU")
@@ -50,7 +50,8 @@ func TestDeviceMissing(t *testing.T) {
 	}
 }
 
-// TestFallback: auto that falls back to the host warns once, has a reason for the registry, and a metric.
+// TestFallback: auto that falls back to the host warns once, has a reason for the registry, and a
+// metric.
 func TestFallback(t *testing.T) {
 	if n, _ := cuda.Count(); n > 0 {
 		t.Skip("this machine has a GPU")

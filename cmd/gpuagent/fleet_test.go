@@ -56,15 +56,20 @@ func newSeveral(tb testing.TB, pages ...int64) *several {
 	for i, n := range pages {
 		d := named{hostDevice(tb), fmt.Sprintf("gpu%d", i)}
 		s.devices = append(s.devices, d)
-		own = append(own, pool.Accelerator{Device: d, PageMemory: n * pageBytes, Open: func(ctx context.Context) (device.Device, error) {
-			d, err := cuda.Open(ctx, "host", cuda.Options{})
-			return named{faults.New(d), fmt.Sprintf("gpu%d", i)}, err
-		}})
+		own = append(own, pool.Accelerator{
+			Device: d, PageMemory: n * pageBytes,
+			Open: func(ctx context.Context) (device.Device, error) {
+				d, err := cuda.Open(ctx, "host", cuda.Options{})
+				return named{faults.New(d), fmt.Sprintf("gpu%d", i)}, err
+			},
+		})
 	}
 	agent, err := gpuagents.Start(gpuagents.Options{
-		Name: "several", Device: own[0].Device, Open: own[0].Open, PageMemory: own[0].PageMemory, Others: own[1:], HostPageMemory: 64 << 20,
-		Queue: s.conn.Swarms, LeaseTTL: time.Minute, Checkpoints: checkpointsIn(tb.TempDir()), Metrics: counts, Patience: s.patience(),
-		Logger: slog.New(slog.NewTextHandler(s, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		Name: "several", Device: own[0].Device, Open: own[0].Open, PageMemory: own[0].PageMemory, Others: own[1:],
+		HostPageMemory: 64 << 20,
+		Queue:          s.conn.Swarms, LeaseTTL: time.Minute, Checkpoints: checkpointsIn(tb.TempDir()), Metrics: counts,
+		Patience: s.patience(),
+		Logger:   slog.New(slog.NewTextHandler(s, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	})
 	if err != nil {
 		tb.Fatal(err)
@@ -149,13 +154,16 @@ func TestFleet(t *testing.T) {
 	if count["gpu0"] != 2 || count["gpu1"] != 4 || count["gpu2"] != 2 {
 		t.Errorf("shards by device: %v", count)
 	}
-	if s.agent.Shards() != 8 || len(s.agent.Devices()) != 3 || s.agent.Level() != pool.Normal || s.agent.Health() != nil {
-		t.Errorf("%d shards on %d devices, level %v, health %v", s.agent.Shards(), len(s.agent.Devices()), s.agent.Levels(), s.agent.Health())
+	if s.agent.Shards() != 8 || len(s.agent.Devices()) != 3 || s.agent.Level() != pool.Normal ||
+		s.agent.Health() != nil {
+		t.Errorf("%d shards on %d devices, level %v, health %v", s.agent.Shards(), len(s.agent.Devices()),
+			s.agent.Levels(), s.agent.Health())
 	}
 }
 
-// TestFleetFailure: the shard of a device that fails goes to the other one and answers as if nothing had been; the other's own shard is not
-// disturbed; a device that mends gets the next shard.
+// TestFleetFailure: the shard of a device that fails goes to the other one and answers as if
+// nothing had been; the other's own shard is not disturbed; a device that mends gets the next
+// shard.
 func TestFleetFailure(t *testing.T) {
 	const n = 20
 	want, all := undisturbed(t, n), observations(n, 7)
@@ -187,10 +195,12 @@ func TestFleetFailure(t *testing.T) {
 	if err := healthy(s.agent.Devices, &p)(t.Context()); err != nil {
 		t.Errorf("/healthz: %v", err)
 	}
-	if a, b := s.labelled(t, "exoswarm_gpuagent_level", "gpu0"), s.labelled(t, "exoswarm_gpuagent_level", "gpu1"); a != 2 || b != 0 {
+	if a, b := s.labelled(t, "exoswarm_gpuagent_level", "gpu0"),
+		s.labelled(t, "exoswarm_gpuagent_level", "gpu1"); a != 2 || b != 0 {
 		t.Errorf("levels %v and %v are measured", a, b)
 	}
-	if a, b := s.labelled(t, "exoswarm_gpuagent_device_errors_total", "gpu0"), s.labelled(t, "exoswarm_gpuagent_device_errors_total", "gpu1"); a < 5 || b != 0 {
+	if a, b := s.labelled(t, "exoswarm_gpuagent_device_errors_total", "gpu0"),
+		s.labelled(t, "exoswarm_gpuagent_device_errors_total", "gpu1"); a < 5 || b != 0 {
 		t.Errorf("%v and %v failures are measured", a, b)
 	}
 	s.devices[0].Heal()
@@ -230,7 +240,8 @@ func TestFleetRebuild(t *testing.T) {
 	}
 }
 
-// TestFleetEmergency: when every device is in an emergency, the agent says which, and gives all shards to another.
+// TestFleetEmergency: when every device is in an emergency, the agent says which, and gives all
+// shards to another.
 func TestFleetEmergency(t *testing.T) {
 	const n = 10
 	want, all := undisturbed(t, n), observations(n, 7)
@@ -249,7 +260,8 @@ func TestFleetEmergency(t *testing.T) {
 	s.wait(t, "emergencies", func() bool { return s.agent.Health() != nil })
 	var p atomic.Pointer[gpuagents.Agent]
 	p.Store(s.agent)
-	if err := healthy(s.agent.Devices, &p)(t.Context()); !errors.Is(err, pool.ErrEmergency) || !strings.Contains(err.Error(), "gpu0: ") || !strings.Contains(err.Error(), "gpu1: ") {
+	if err := healthy(s.agent.Devices, &p)(t.Context()); !errors.Is(err, pool.ErrEmergency) ||
+		!strings.Contains(err.Error(), "gpu0: ") || !strings.Contains(err.Error(), "gpu1: ") {
 		t.Errorf("/healthz: %v", err)
 	}
 	s.wait(t, "the shards given back", func() bool { return s.agent.Shards() == 0 })
@@ -297,7 +309,10 @@ func TestDeviceList(t *testing.T) {
 		t.Errorf("the registry says %q, want %q", got, want)
 	}
 	names := []string{"cuda:0", "cuda:1", "cuda:2"}
-	if got := levels(names, []pool.Level{pool.Reduced, pool.Normal, pool.Emergency}); got != "reduced (cuda:0), emergency (cuda:2)" {
+	if got := levels(names, []pool.Level{
+		pool.Reduced, pool.Normal,
+		pool.Emergency,
+	}); got != "reduced (cuda:0), emergency (cuda:2)" {
 		t.Errorf("the registry says %q", got)
 	}
 	if got := levels(names[:1], []pool.Level{pool.OnHost}); got != "host" {

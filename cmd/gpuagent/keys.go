@@ -12,15 +12,17 @@ import (
 	"github.com/exoswarm/exoswarm/internal/keyring"
 )
 
-// A shard's store is encrypted with a key of its own, which lies in each of its folders, encrypted with the operator's key (RFC 0026). Rotation
-// encrypts that file anew and no page. The file is the magic, the id of the operator's key, a nonce, and the sealed key.
+// A shard's store is encrypted with a key of its own, which lies in each of its folders, encrypted
+// with the operator's key (RFC 0026). Rotation encrypts that file anew and no page. The file is the
+// magic, the id of the operator's key, a nonce, and the sealed key.
 const (
 	keyFile  = "KEY"
 	keyMagic = "EXOKEY1\n"
 	nonceLen = 12
 )
 
-// errKey is a store whose key cannot be had: it is encrypted with an operator's key that is not in the key file, or the file is damaged.
+// errKey is a store whose key cannot be had: it is encrypted with an operator's key that is not in
+// the key file, or the file is damaged.
 var errKey = errors.New("the store's key cannot be read")
 
 func gcm(key []byte) (cipher.AEAD, error) {
@@ -46,7 +48,8 @@ func wrap(ring *keyring.Ring, name string, key []byte) ([]byte, error) {
 	return aead.Seal(append(out, nonce...), nonce, key, []byte(name)), nil
 }
 
-// unwrap decrypts what wrap has made, with whichever key of the ring did. current says that it was the current one.
+// unwrap decrypts what wrap has made, with whichever key of the ring did. current says that it was
+// the current one.
 func unwrap(ring *keyring.Ring, name string, text []byte) (key []byte, current bool, err error) {
 	const head = len(keyMagic) + 8
 	if len(text) < head+nonceLen || string(text[:len(keyMagic)]) != keyMagic {
@@ -69,11 +72,13 @@ func unwrap(ring *keyring.Ring, name string, text []byte) (key []byte, current b
 		}
 		return key, i == 0, nil
 	}
-	return nil, false, fmt.Errorf("%w: it is encrypted with a key that is not in the key file: add it as a further line", errKey)
+	return nil, false, fmt.Errorf("%w: it is encrypted with a key that is not in the key file: add it as a further "+
+		"line", errKey)
 }
 
-// storeKey returns the key of a shard's store, from the folders of its tiers; it makes one for a store that is new, and encrypts it anew
-// where the operator's key has changed. nil: the agent has no key, and the store neither.
+// storeKey returns the key of a shard's store, from the folders of its tiers; it makes one for a
+// store that is new, and encrypts it anew where the operator's key has changed. nil: the agent has
+// no key, and the store neither.
 func (c *checkpoints) storeKey(name string) ([]byte, error) {
 	var key []byte
 	var current bool
@@ -127,7 +132,8 @@ func (c *checkpoints) storeKey(name string) ([]byte, error) {
 	return key, nil
 }
 
-// writeDurably replaces a file in a folder, which it makes; after a power cut there is the old content or the new.
+// writeDurably replaces a file in a folder, which it makes; after a power cut there is the old
+// content or the new.
 func writeDurably(dir, file string, content []byte) (err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
@@ -155,8 +161,9 @@ func writeDurably(dir, file string, content []byte) (err error) {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// locked says why a checkpoint that is there cannot be read with the agent's keys, or nil. A shard whose checkpoint cannot be read begins from
-// its log, so an agent that was started with the wrong key file must not get that far.
+// locked says why a checkpoint that is there cannot be read with the agent's keys, or nil. A shard
+// whose checkpoint cannot be read begins from its log, so an agent that was started with the wrong
+// key file must not get that far.
 func (c *checkpoints) locked() error {
 	ids, _ := c.Shards() // what cannot be listed is not open to question
 	for _, id := range ids {

@@ -32,8 +32,8 @@ func keyLines(t *testing.T, lines ...string) string {
 	return path
 }
 
-// TestStoreKeys: pages of a shard are encrypted on every tier, a rotated key reads them without writing a page anew, and an agent that
-// does not have the key says so and touches nothing.
+// TestStoreKeys: pages of a shard are encrypted on every tier, a rotated key reads them without
+// writing a page anew, and an agent that does not have the key says so and touches nothing.
 func TestStoreKeys(t *testing.T) {
 	const pageSize = 64 << 10
 	one, two, three := strings.Repeat("11", 32), strings.Repeat("22", 32), strings.Repeat("33", 32)
@@ -118,7 +118,8 @@ func TestStoreKeys(t *testing.T) {
 	} {
 		c := with(ringOf(t, step.keys...))
 		locked, err := c.locked(), use(c, false)
-		if step.works && (locked != nil || err != nil) || !step.works && (!errors.Is(locked, errKey) || !errors.Is(err, errKey)) {
+		if step.works && (locked != nil || err != nil) || !step.works &&
+			(!errors.Is(locked, errKey) || !errors.Is(err, errKey)) {
 			t.Errorf("%s: %v, %v", step.name, locked, err)
 		}
 	}
@@ -126,7 +127,8 @@ func TestStoreKeys(t *testing.T) {
 		t.Errorf("no key: %v", err)
 	}
 	// The agent says so before it starts, and the checkpoint is there afterwards.
-	code, _, stderr := gpuagent(t, "--device", "host", "--nats", "nats://127.0.0.1:1", "--tier", "a="+dirs[0]+",capacity=1GiB", "--key-file", keyLines(t, one))
+	code, _, stderr := gpuagent(t, "--device", "host", "--nats", "nats://127.0.0.1:1", "--tier",
+		"a="+dirs[0]+",capacity=1GiB", "--key-file", keyLines(t, one))
 	if code != command.ExitUsage || !strings.Contains(stderr, "further line") || strings.Contains(stderr, one) {
 		t.Errorf("exit %d: %s", code, stderr)
 	}

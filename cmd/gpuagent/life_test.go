@@ -26,7 +26,8 @@ var (
 	lifeTwin   = flag.Bool("life.twin", true, "the host device lives the same life in TestLife")
 )
 
-// life is the entries of a life: observations of many agents, ticks, what all decide and know, and a snapshot; then more.
+// life is the entries of a life: observations of many agents, ticks, what all decide and know, and
+// a snapshot; then more.
 func life(t *testing.T, agents int64, snap string) (entries []jobs.Entry) {
 	t.Helper()
 	add := func(kind string, v any) {
@@ -66,14 +67,18 @@ type question struct {
 	of   any
 }
 
-// asked is what a swarm is asked in the end: its answers say in what state all agents are, and some of them in full.
+// asked is what a swarm is asked in the end: its answers say in what state all agents are, and some
+// of them in full.
 func asked(r *rand.Rand, agents int64) []question {
 	some := make([]uint32, 0, 1000)
 	for range min(agents, 1000) {
 		some = append(some, uint32(r.Int64N(agents)))
 	}
 	return []question{
-		{jobs.EntryVote, jobs.Vote{Version: jobs.Version, Round: 1, Rule: jobs.RuleMajority, Priority: jobs.PrioritySeeded}},
+		{jobs.EntryVote, jobs.Vote{
+			Version: jobs.Version, Round: 1, Rule: jobs.RuleMajority,
+			Priority: jobs.PrioritySeeded,
+		}},
 		{jobs.EntryFuse, jobs.Fuse{Version: jobs.Version, By: jobs.ByAll}},
 		{jobs.EntryFuse, jobs.Fuse{Version: jobs.Version, By: jobs.ByGroup, Nodes: 100}},
 		{jobs.EntryFuse, jobs.Fuse{Version: jobs.Version, By: jobs.ByVote}},
@@ -81,8 +86,11 @@ func asked(r *rand.Rand, agents int64) []question {
 	}
 }
 
-// lived runs a life on a device and returns the answers, and how long each took from the one before.
-func lived(t *testing.T, device, id string, entries []jobs.Entry, store snapshot.Store, from *jobs.SnapshotRef) (answers []jobs.Entry, took []time.Duration) {
+// lived runs a life on a device and returns the answers, and how long each took from the one
+// before.
+func lived(t *testing.T, device, id string, entries []jobs.Entry, store snapshot.Store,
+	from *jobs.SnapshotRef,
+) (answers []jobs.Entry, took []time.Duration) {
 	t.Helper()
 	r := newRig(t)
 	for _, d := range []jobs.Direction{jobs.In, jobs.Out} {
@@ -90,9 +98,13 @@ func lived(t *testing.T, device, id string, entries []jobs.Entry, store snapshot
 			t.Fatal(err)
 		}
 	}
-	text := fmt.Sprintf("name: life\naddressed: agent\nagents: %d\nagents_per_group: 50\nfeatures: [a, b]\ncell: {kind: %s}\nvote: {rule: majority}\nseed: 7\ncheckpoint: {interval: 1h, entries: 1000000}\n", *lifeAgents, *lifeCell)
+	text := fmt.Sprintf("name: life\naddressed: agent\nagents: %d\nagents_per_group: 50\nfeatures: [a, b]\ncell: "+
+		"{kind: %s}\nvote: {rule: majority}\nseed: 7\ncheckpoint: {interval: 1h, entries: 1000000}\n", *lifeAgents,
+		*lifeCell)
 	if *lifeCell == "gru" {
-		text = fmt.Sprintf("name: life\naddressed: agent\nagents: %d\nagents_per_group: 50\nfeatures: [a, b]\ncell: {kind: gru, params: {hidden: 8}}\nvote: {candidates: [a, b, c], rule: majority}\nseed: 7\ncheckpoint: {interval: 1h, entries: 1000000}\n", *lifeAgents)
+		text = fmt.Sprintf("name: life\naddressed: agent\nagents: %d\nagents_per_group: 50\nfeatures: [a, b]\ncell: "+
+			"{kind: gru, params: {hidden: 8}}\nvote: {candidates: [a, b, c], rule: majority}\nseed: 7\ncheckpoint: "+
+			"{interval: 1h, entries: 1000000}\n", *lifeAgents)
 	}
 	spec, err := swarm.Parse("life.yaml", []byte(text))
 	if err != nil {
@@ -103,12 +115,16 @@ func lived(t *testing.T, device, id string, entries []jobs.Entry, store snapshot
 		t.Fatal(err)
 	}
 	r.record(t, jobs.Swarm{Version: jobs.Version, ID: id, Name: "life", Spec: data, Groups: spec.Groups(), From: from})
-	dev, err := cuda.Open(t.Context(), device, cuda.Options{Logger: slog.New(slog.DiscardHandler), CacheDir: filepath.Join(os.TempDir(), "exoswarm-kernels")})
+	dev, err := cuda.Open(t.Context(), device, cuda.Options{
+		Logger:   slog.New(slog.DiscardHandler),
+		CacheDir: filepath.Join(os.TempDir(), "exoswarm-kernels"),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	agent, err := gpuagents.Start(gpuagents.Options{
-		Name: "agent", Device: dev, Queue: r.conn.Swarms, LeaseTTL: time.Minute, Snapshots: store, Logger: slog.New(slog.NewTextHandler(r, nil)),
+		Name: "agent", Device: dev, Queue: r.conn.Swarms, LeaseTTL: time.Minute, Snapshots: store,
+		Logger: slog.New(slog.NewTextHandler(r, nil)),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -145,8 +161,9 @@ func lived(t *testing.T, device, id string, entries []jobs.Entry, store snapshot
 	return answers, took
 }
 
-// TestLife: agents are made, observed, ticked, vote, are fused and go into a snapshot; a swarm that is made of that answers every question as the
-// first one; and so does the host device that lives the same life, whose snapshot has the same bytes.
+// TestLife: agents are made, observed, ticked, vote, are fused and go into a snapshot; a swarm that
+// is made of that answers every question as the first one; and so does the host device that lives
+// the same life, whose snapshot has the same bytes.
 func TestLife(t *testing.T) {
 	if *lifeAgents%1000 != 0 {
 		t.Fatalf("-life.agents %d: use a multiple of 1,000", *lifeAgents)
@@ -173,7 +190,8 @@ func TestLife(t *testing.T) {
 			}
 		}
 	}
-	again, _ := lived(t, *benchDevice, "second", entries[before:], store, &jobs.SnapshotRef{Name: "here", SHA256: digest})
+	again, _ := lived(t, *benchDevice, "second", entries[before:], store,
+		&jobs.SnapshotRef{Name: "here", SHA256: digest})
 	same("the restored", again)
 	if !*lifeTwin {
 		return

@@ -15,7 +15,8 @@ import (
 // kept returns the folders of the first seat that hold something of a swarm.
 func (l *cycle) kept(s *cycleSwarm) (dirs []string) {
 	l.t.Helper()
-	_ = filepath.WalkDir(l.seats[0].dir, func(path string, d fs.DirEntry, err error) error { // one that is just being removed is none
+	// one that is just being removed is none
+	_ = filepath.WalkDir(l.seats[0].dir, func(path string, d fs.DirEntry, err error) error {
 		if err == nil && d.IsDir() && strings.HasPrefix(d.Name(), s.record.Key()) {
 			dirs = append(dirs, path)
 		}
@@ -34,8 +35,9 @@ func (l *cycle) until(what string, met func() bool) {
 	}
 }
 
-// TestLogsDeleted deletes the logs of a swarm whose record stays. Its checkpoint stays with the record: it is of use when the logs are restored, and one
-// that does not belong to the logs that come is not used. It goes with the record, and when an agent starts and there is still no log.
+// TestLogsDeleted deletes the logs of a swarm whose record stays. Its checkpoint stays with the
+// record: it is of use when the logs are restored, and one that does not belong to the logs that
+// come is not used. It goes with the record, and when an agent starts and there is still no log.
 func TestLogsDeleted(t *testing.T) {
 	testlong.Only(t)
 	l := newCycle(t)
@@ -52,13 +54,17 @@ func TestLogsDeleted(t *testing.T) {
 		l.do(step)
 	}
 	x := l.swarms["x"]
-	l.until("a checkpoint", func() bool { return strings.Contains(l.logged(), "checkpoint stored") && len(l.kept(x)) > 0 })
+	l.until("a checkpoint", func() bool {
+		return strings.Contains(l.logged(), "checkpoint stored") &&
+			len(l.kept(x)) > 0
+	})
 	lose(x)
 	l.until("the end of the shard", func() bool { return l.seats[0].agent.Shards() == 0 })
 	if len(l.kept(x)) == 0 {
 		t.Error("the checkpoint went with the logs")
 	}
-	// Logs under the same key with another history, of which an entry with the number of the checkpoint's is different.
+	// Logs under the same key with another history, of which an entry with the number of the
+	// checkpoint's is different.
 	for _, d := range []jobs.Direction{jobs.In, jobs.Out} {
 		if err := l.conn.Swarms.Log(x.record.Key(), 0, d).Create(ctx); err != nil {
 			t.Fatal(err)

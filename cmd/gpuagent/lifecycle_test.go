@@ -32,10 +32,12 @@ import (
 )
 
 const (
-	// cycleTTL is the life of a lease. With 0.3 s a busy machine does not renew one in time, and no shard is served for long.
+	// cycleTTL is the life of a lease. With 0.3 s a busy machine does not renew one in time, and no
+	// shard is served for long.
 	cycleTTL    = time.Second
 	cycleAgents = 4 // of a swarm
-	// cycleDeaf is when an agent that has not answered counts as deaf. It is far more than the life of a lease: the machine may be busy.
+	// cycleDeaf is when an agent that has not answered counts as deaf. It is far more than the life
+	// of a lease: the machine may be busy.
 	cycleDeaf = time.Minute
 )
 
@@ -109,8 +111,8 @@ func (g *gate) close() {
 	g.ended.Wait()
 }
 
-// cycle is a cluster whose parts come and go: a server, and up to two GPU agents with a data folder and a way to the server each. Beside it
-// an undisturbed agent says what every swarm must be.
+// cycle is a cluster whose parts come and go: a server, and up to two GPU agents with a data folder
+// and a way to the server each. Beside it an undisturbed agent says what every swarm must be.
 type cycle struct {
 	t      fataler
 	dev    device.Device
@@ -179,7 +181,10 @@ func newCycle(tb testing.TB) *cycle {
 	if l.twin, err = natsq.Connect(tb.Context(), natsconn.Options{InProcess: srv, Name: "twin"}); err != nil {
 		tb.Fatal(err)
 	}
-	twin, err := gpuagents.Start(gpuagents.Options{Name: "twin", Device: l.dev, Queue: l.twin.Swarms, Logger: slog.New(slog.DiscardHandler)})
+	twin, err := gpuagents.Start(gpuagents.Options{
+		Name: "twin", Device: l.dev, Queue: l.twin.Swarms,
+		Logger: slog.New(slog.DiscardHandler),
+	})
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -204,10 +209,12 @@ func newCycle(tb testing.TB) *cycle {
 func (l *cycle) up() {
 	l.t.Helper()
 	var err error
-	if l.server, err = server.Start(context.Background(), server.Options{Dir: l.store, Port: l.port, Fast: true}); err != nil {
+	if l.server, err = server.Start(context.Background(),
+		server.Options{Dir: l.store, Port: l.port, Fast: true}); err != nil {
 		l.t.Fatalf("%v", err)
 	}
-	if l.conn, err = natsq.Connect(context.Background(), natsconn.Options{URL: l.server.URL(), Name: "test"}); err != nil {
+	if l.conn, err = natsq.Connect(context.Background(),
+		natsconn.Options{URL: l.server.URL(), Name: "test"}); err != nil {
 		l.t.Fatalf("%v", err)
 	}
 }
@@ -225,12 +232,17 @@ func (l *cycle) start(i int) {
 	}
 	s.gate.set(false)
 	var err error
-	if s.conn, err = natsq.Connect(context.Background(), natsconn.Options{URL: "nats://" + s.gate.l.Addr().String(), Name: "agent", Patience: 2 * time.Second}); err != nil {
+	if s.conn, err = natsq.Connect(context.Background(),
+		natsconn.Options{
+			URL: "nats://" + s.gate.l.Addr().String(), Name: "agent",
+			Patience: 2 * time.Second,
+		}); err != nil {
 		l.t.Fatalf("agent %d: %v", i, err)
 	}
 	agent, err := gpuagents.Start(gpuagents.Options{
-		Name: fmt.Sprintf("agent-%d", i), Device: l.dev, Queue: s.conn.Swarms, Checkpoints: checkpointsIn(s.dir), LeaseTTL: cycleTTL,
-		Logger: slog.New(slog.NewTextHandler(l, &slog.HandlerOptions{Level: slog.LevelDebug})).With("agent", i),
+		Name: fmt.Sprintf("agent-%d", i), Device: l.dev, Queue: s.conn.Swarms, Checkpoints: checkpointsIn(s.dir),
+		LeaseTTL: cycleTTL,
+		Logger:   slog.New(slog.NewTextHandler(l, &slog.HandlerOptions{Level: slog.LevelDebug})).With("agent", i),
 	})
 	if err != nil {
 		l.t.Fatalf("agent %d: %v", i, err)
@@ -272,7 +284,10 @@ func (l *cycle) do(step string) {
 		}
 	case "observe":
 		if has != nil {
-			o := &batch.AgentObservations{Agent: []uint32{uint32(l.steps % cycleAgents)}, Features: []float32{float32(l.steps%17) / 16, 1}, Width: 2}
+			o := &batch.AgentObservations{
+				Agent:    []uint32{uint32(l.steps % cycleAgents)},
+				Features: []float32{float32(l.steps%17) / 16, 1}, Width: 2,
+			}
 			data, err := o.Encode()
 			if err != nil {
 				l.t.Fatalf("%v", err)
@@ -328,8 +343,10 @@ func (l *cycle) served() bool {
 
 func (l *cycle) create(ctx context.Context, id string) {
 	l.t.Helper()
-	spec, err := swarm.Parse("test.yaml", fmt.Appendf(nil, "name: %s\naddressed: agent\nagents: %d\nagents_per_group: 2\npage_size: 64KiB\nfeatures: [current, gain]\nseed: 1\n"+
-		"cell: {kind: leaky, params: {decay: 0.9, threshold: 1}}\nvote: {candidates: [quiet, spike], rule: majority}\ncheckpoint: {interval: 1h, entries: 1}\n", id, cycleAgents))
+	spec, err := swarm.Parse("test.yaml", fmt.Appendf(nil, "name: %s\naddressed: agent\nagents: %d\n"+
+		"agents_per_group: 2\npage_size: 64KiB\nfeatures: [current, gain]\nseed: 1\n"+
+		"cell: {kind: leaky, params: {decay: 0.9, threshold: 1}}\nvote: {candidates: [quiet, spike], rule: "+
+		"majority}\ncheckpoint: {interval: 1h, entries: 1}\n", id, cycleAgents))
 	if err != nil {
 		l.t.Fatalf("%v", err)
 	}
@@ -337,7 +354,10 @@ func (l *cycle) create(ctx context.Context, id string) {
 	if err != nil {
 		l.t.Fatalf("%v", err)
 	}
-	s := &cycleSwarm{record: jobs.Swarm{Version: jobs.Version, ID: id, Nonce: jobs.NewNonce(), Name: id, Spec: data, Groups: spec.Groups(), Created: time.Now().UTC()}}
+	s := &cycleSwarm{record: jobs.Swarm{
+		Version: jobs.Version, ID: id, Nonce: jobs.NewNonce(), Name: id, Spec: data,
+		Groups: spec.Groups(), Created: time.Now().UTC(),
+	}}
 	if id == "old" { // as earlier versions made them
 		s.record.Nonce = ""
 	}
@@ -377,7 +397,8 @@ func (l *cycle) answer(ctx context.Context, c *natsq.Conn, s jobs.Swarm, seq uin
 	defer r.Close()
 	e, err := r.Next(ctx)
 	if err != nil || e.Ref != seq {
-		l.t.Fatalf("answer %d of %s is to entry %d: %v: the agents are deaf or stuck\n%s", seq, s.Key(), e.Ref, err, l.logged())
+		l.t.Fatalf("answer %d of %s is to entry %d: %v: the agents are deaf or stuck\n%s", seq, s.Key(), e.Ref, err,
+			l.logged())
 	}
 	return e
 }
@@ -388,7 +409,8 @@ func (l *cycle) logged() string {
 	return l.log.String()
 }
 
-// check has somebody serve, asks every swarm for its state, and compares that with the undisturbed one. Nobody serves a swarm that is gone.
+// check has somebody serve, asks every swarm for its state, and compares that with the undisturbed
+// one. Nobody serves a swarm that is gone.
 func (l *cycle) check() {
 	l.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), cycleDeaf)
@@ -414,7 +436,8 @@ func (l *cycle) check() {
 		if got.Kind != jobs.EntryState || got.Kind != want.Kind || !bytes.Equal(got.Data, want.Data) {
 			a, _ := batch.DecodeAgentStates(got.Data)
 			b, _ := batch.DecodeAgentStates(want.Data)
-			l.t.Fatalf("swarm %s: %s %+v, undisturbed it is %s %+v\n%s", s.record.Key(), got.Kind, a, want.Kind, b, l.logged())
+			l.t.Fatalf("swarm %s: %s %+v, undisturbed it is %s %+v\n%s", s.record.Key(), got.Kind, a, want.Kind, b,
+				l.logged())
 		}
 		l.compared++
 	}
@@ -441,7 +464,8 @@ func (l *cycle) check() {
 		select {
 		case <-time.After(5 * time.Millisecond):
 		case <-ctx.Done():
-			l.t.Fatalf("%d shards are served, with %d leases, of %d swarms\n%s", shards, leases, len(l.swarms), l.logged())
+			l.t.Fatalf("%d shards are served, with %d leases, of %d swarms\n%s", shards, leases, len(l.swarms),
+				l.logged())
 		}
 	}
 }
@@ -466,22 +490,29 @@ func (l *cycle) run(t fataler, steps []string) {
 	l.check()
 }
 
-// TestLifecycleScripts: findings of an audit as sequences, each of which served wrong state or none at all before a swarm had an identity beyond
-// its name.
+// TestLifecycleScripts: findings of an audit as sequences, each of which served wrong state or none
+// at all before a swarm had an identity beyond its name.
 func TestLifecycleScripts(t *testing.T) {
 	testlong.Only(t)
 	l := newCycle(t)
 	for name, script := range map[string]string{
 		// Two logs with equal last entries, and the checkpoint of the first.
-		"checkpoint of an earlier swarm":                 "kill b, start a, create x, observe x, tick x, answered x, kill a, delete x, start b, create x, tick x, tick x, answered x, kill b, start a",
-		"checkpoint of an earlier swarm without a nonce": "kill b, start a, create old, observe old, tick old, answered old, kill a, delete old, start b, create old, tick old, tick old, answered old, kill b, start a",
+		"checkpoint of an earlier swarm": "kill b, start a, create x, observe x, tick x, answered x," +
+			" kill a, delete x, start b, create x, tick x, tick x, answered x, kill b, start a",
+		"checkpoint of an earlier swarm without a nonce": "kill b, start a, create old, observe old, tick old, " +
+			"answered old, kill a, delete old, start b, create old, tick old, tick old, answered old, kill b, start " +
+			"a",
 		// The agent hears of neither the end nor the beginning.
-		"made anew behind a partition": "kill b, start a, create x, tick x, answered x, cut a, delete x, create x, heal a",
-		"made anew behind a restart":   "start a, start b, create x, tick x, answered x, restart, delete x, create x, observe x",
+		"made anew behind a partition": "kill b, start a, create x, tick x, answered x, cut a, delete x, create x, " +
+			"heal a",
+		"made anew behind a restart": "start a, start b, create x, tick x, answered x, restart, delete x, create " +
+			"x, observe x",
 		// The agents have seen records with higher numbers than those of the new store.
-		"empty store":                    "kill b, start a, create x, create y, tick x, answered x, answered y, cut a, empty, create y, heal a",
-		"empty store while all are near": "start a, start b, create x, create y, answered x, answered y, empty, create x, tick x",
-		"gone behind a partition":        "kill b, start a, create x, answered x, cut a, delete x, heal a, create y",
+		"empty store": "kill b, start a, create x, create y, tick x, answered x, answered y, cut " +
+			"a, empty, create y, heal a",
+		"empty store while all are near": "start a, start b, create x, create y, answered x, answered y, empty, " +
+			"create x, tick x",
+		"gone behind a partition": "kill b, start a, create x, answered x, cut a, delete x, heal a, create y",
 	} {
 		t.Run(name, func(t *testing.T) { l.run(t, strings.Split(script, ", ")) })
 	}
@@ -490,8 +521,9 @@ func TestLifecycleScripts(t *testing.T) {
 // cycleSlice is how many sequences go test runs; make lifecycle runs 2,000.
 const cycleSlice = "15"
 
-// TestLifecycle: whatever is deleted, made, killed, cut off, restarted and emptied in whatever order, every swarm that there is is served, with
-// the state of one that was left alone, and none that is gone.
+// TestLifecycle: whatever is deleted, made, killed, cut off, restarted and emptied in whatever
+// order, every swarm that there is is served, with the state of one that was left alone, and none
+// that is gone.
 func TestLifecycle(t *testing.T) {
 	testlong.Only(t)
 	if f := flag.Lookup("rapid.checks"); f.Value.String() == f.DefValue {
@@ -502,7 +534,8 @@ func TestLifecycle(t *testing.T) {
 	}
 	l := newCycle(t)
 	verbs := []string{
-		"create x", "create x", "create y", "observe x", "observe x", "observe y", "tick x", "tick y", "answered x", "answered y", "delete x", "delete x", "delete y",
+		"create x", "create x", "create y", "observe x", "observe x", "observe y", "tick x", "tick y", "answered x",
+		"answered y", "delete x", "delete x", "delete y",
 		"start a", "start b", "kill a", "kill b", "cut a", "cut b", "heal a", "heal b", "swap", "restart", "empty",
 	}
 	sequences, steps := 0, 0

@@ -62,13 +62,14 @@ func listDevices(cmd *cobra.Command) error {
 	w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 8, 2, ' ', 0)
 	fmt.Fprintln(w, "DEVICE\tMODEL\tCOMPUTE\tSMS\tFREE MiB\tTOTAL MiB\tPCI BUS\tUUID\tERROR")
 	for _, d := range all {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d\t%d\t%s\t%s\t%s\n", d.Name, d.Model, d.Compute, d.Processors, d.MemoryFree>>20, d.MemoryTotal>>20, d.PCIBus, d.UUID, d.Error)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d\t%d\t%s\t%s\t%s\n", d.Name, d.Model, d.Compute, d.Processors,
+			d.MemoryFree>>20, d.MemoryTotal>>20, d.PCIBus, d.UUID, d.Error)
 	}
 	return w.Flush()
 }
 
-// look opens a device, asks it, and closes it: free memory is known to an open one only. A GPU's context takes some hundred MiB meanwhile,
-// which count as used.
+// look opens a device, asks it, and closes it: free memory is known to an open one only. A GPU's
+// context takes some hundred MiB meanwhile, which count as used.
 func look(ctx context.Context, name string) (l listed) {
 	l.Name = name
 	d, err := cuda.Open(ctx, name, cuda.Options{Logger: slog.New(slog.DiscardHandler)})
@@ -77,7 +78,8 @@ func look(ctx context.Context, name string) (l listed) {
 		return l
 	}
 	p := d.Properties()
-	l.Model, l.UUID, l.PCIBus, l.Processors, l.L2, l.Driver = p.Model, p.UUID, p.PCIBus, p.Multiprocessors, p.L2Bytes, p.DriverVersion
+	l.Model, l.UUID, l.PCIBus, l.Processors, l.L2, l.Driver = p.Model, p.UUID, p.PCIBus, p.Multiprocessors, p.L2Bytes,
+		p.DriverVersion
 	if p.ComputeMajor > 0 {
 		l.Compute = fmt.Sprintf("%d.%d", p.ComputeMajor, p.ComputeMinor)
 	}

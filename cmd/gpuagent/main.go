@@ -1,4 +1,5 @@
-// Command gpuagent is a GPU agent process: it serves swarms on one or several devices. Built with the tag cuda it can use a GPU.
+// Command gpuagent is a GPU agent process: it serves swarms on one or several devices. Built with
+// the tag cuda it can use a GPU.
 package main
 
 import (
@@ -38,26 +39,48 @@ func root() *cobra.Command {
 	f := cmd.Flags()
 	command.NATSFlags(f, false)
 	f.Int("replicas", 1, "replicas of the streams: 3 in a NATS cluster")
-	f.String("data-dir", "", "folder of this agent alone, for compiled kernels and for the checkpoints of the shards of all its devices; empty for none: what starts then replays every log")
-	f.String("key-file", "", "file with the key that encrypts checkpoints, tiers and snapshots, as 64 hexadecimal digits, readable by its owner alone; further lines are former keys, which only decrypt; empty: not encrypted")
-	f.StringArray("tier", nil, "NAME=DIR[,codec=CODEC][,capacity=SIZE][,age=TIME]: a disk for the pages of swarms and their checkpoints, in place of --data-dir; once for each, the fastest first. CODEC is raw, lz4 or zstd:1 to zstd:22, by default lz4 for the name nvme, zstd:3 for ssd and zstd:9 for hdd; SIZE is for all shards, by default what the disk has; after TIME out of memory (60s, 300s) a page goes to the next")
-	f.String("snapshots", "", "folder, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX, where snapshots of swarms are kept, the same for all agents; empty: they are refused")
+	f.String("data-dir", "", "folder of this agent alone, for compiled kernels and for the checkpoints of the "+
+		"shards of all its devices; empty for none: what starts then replays every log")
+	f.String("key-file", "", "file with the key that encrypts checkpoints, tiers and snapshots, as 64 hexadecimal "+
+		"digits, readable by its owner alone; further lines are former keys, which only decrypt; empty: not "+
+		"encrypted")
+	f.StringArray("tier", nil, "NAME=DIR[,codec=CODEC][,capacity=SIZE][,age=TIME]: a disk for the pages of swarms "+
+		"and their checkpoints, in place of --data-dir; once for each, the fastest first. CODEC is raw, lz4 or "+
+		"zstd:1 to zstd:22, by default lz4 for the name nvme, zstd:3 for ssd and zstd:9 for hdd; SIZE is for all "+
+		"shards, by default what the disk has; after TIME out of memory (60s, 300s) a page goes to the next")
+	f.String("snapshots", "", "folder, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX, where snapshots of swarms are kept,"+
+		" the same for all agents; empty: they are refused")
 	f.Duration("lease-ttl", 10*time.Second, "how long the shards of an agent that died stay with it, at least 1s")
-	f.String("device", "auto", "host, cuda:N, several of them between commas, all: every GPU, or auto: the first GPU, or the host where there is none; a shard goes to the one with the most room for its pages")
-	f.Bool("require-gpu", false, "end with an error where no GPU can be used, in place of the host device; a GPU that fails later is not replaced by the host")
-	f.Bool("allow-custom-cells", false, "serve swarms whose step their users have written: that code runs with all rights of this process")
+	f.String("device", "auto", "host, cuda:N, several of them between commas, all: every GPU, or auto: the first "+
+		"GPU, or the host where there is none; a shard goes to the one with the most room for its pages")
+	f.Bool("require-gpu", false, "end with an error where no GPU can be used, in place of the host device; a GPU "+
+		"that fails later is not replaced by the host")
+	f.Bool("allow-custom-cells", false, "serve swarms whose step their users have written: that code runs with all "+
+		"rights of this process")
 	command.MemoryFlag(f, "three quarters of what the machine has available")
 	f.Int64("memory-limit", 0, "most bytes of device memory to use, of each device; 0 for all")
-	f.Int64("page-memory", 0, "most bytes of device memory for pages of swarms, of each device; the others are in host memory and with the checkpoints, and come when they are addressed; 0 for all but what batches need, on the host device for what --memory leaves to pages")
-	f.Int64("host-page-memory", -1, "most bytes of host memory for pages that are not on a device, for all devices in equal parts; it is pinned; -1 for half of what --memory leaves to pages, and for none where --device is the host")
-	f.Duration("page-age", 0, "after how long without use a page goes from a device to host memory, such as 1s; 0: when its frame is needed")
-	f.Duration("host-page-age", 0, "after how long without use a page goes from host memory to the first tier or the data folder, such as 10s; 0: when its frame is needed")
-	f.String("prefetch", "off", "auto: pages of swarms that do not fit on a device are fetched from the data folder or the tiers ahead of observations that go on in order; off: when an entry asks for them")
-	f.Duration("batch-latency", 100*time.Millisecond, "how long a batch of several log entries may take on the device; longer ones are cut")
+	f.Int64("page-memory", 0, "most bytes of device memory for pages of swarms, of each device; the others are in "+
+		"host memory and with the checkpoints, and come when they are addressed; 0 for all but what batches need, "+
+		"on the host device for what --memory leaves to pages")
+	f.Int64("host-page-memory", -1, "most bytes of host memory for pages that are not on a device, for all devices "+
+		"in equal parts; it is pinned; -1 for half of what --memory leaves to pages, and for none where --device is "+
+		"the host")
+	f.Duration("page-age", 0, "after how long without use a page goes from a device to host memory, such as 1s; 0: "+
+		"when its frame is needed")
+	f.Duration("host-page-age", 0, "after how long without use a page goes from host memory to the first tier or "+
+		"the data folder, such as 10s; 0: when its frame is needed")
+	f.String("prefetch", "off", "auto: pages of swarms that do not fit on a device are fetched from the data folder "+
+		"or the tiers ahead of observations that go on in order; off: when an entry asks for them")
+	f.Duration("batch-latency", 100*time.Millisecond, "how long a batch of several log entries may take on the "+
+		"device; longer ones are cut")
 	f.Int("max-shards", gpuagents.MaxShards, "most shards this agent takes; more are left to other agents")
-	f.Int("open-shards", gpuagents.OpenShards, "shards without anything to do that stay open; of more, those that are idle the longest are parked until there is an entry in their log")
-	f.Int64("parked-memory", gpuagents.ParkedMemory, "most bytes of memory for the state of parked shards without a data folder, and at most an eighth of the heap; when they are used up this agent takes no more shards")
-	f.Duration("rebalance", gpuagents.DefaultRebalance, "for how long the GPU agents of the cluster must be the same before this one hands shards to agents that have two less; 0: never by itself (exoswarm agent rebalance)")
+	f.Int("open-shards", gpuagents.OpenShards, "shards without anything to do that stay open; of more, those that "+
+		"are idle the longest are parked until there is an entry in their log")
+	f.Int64("parked-memory", gpuagents.ParkedMemory, "most bytes of memory for the state of parked shards without a "+
+		"data folder, and at most an eighth of the heap; when they are used up this agent takes no more shards")
+	f.Duration("rebalance", gpuagents.DefaultRebalance, "for how long the GPU agents of the cluster must be the "+
+		"same before this one hands shards to agents that have two less; 0: never by itself (exoswarm agent "+
+		"rebalance)")
 	f.String("name", command.AgentName("gpuagent"), "name of this agent in leases and logs")
 	command.MetricsFlag(f)
 	command.LogFlags(f)
@@ -91,7 +114,8 @@ func serve(cmd *cobra.Command) (err error) {
 	openShards, _ := f.GetInt("open-shards")
 	parked, _ := f.GetInt64("parked-memory")
 	if maxShards < 1 || openShards < 1 || parked < 1 {
-		return command.Usage("--max-shards %d, --open-shards %d, --parked-memory %d: use 1 or more", maxShards, openShards, parked)
+		return command.Usage("--max-shards %d, --open-shards %d, --parked-memory %d: use 1 or more", maxShards,
+			openShards, parked)
 	}
 
 	rebalance, _ := f.GetDuration("rebalance")
@@ -101,7 +125,8 @@ func serve(cmd *cobra.Command) (err error) {
 	pageAge, _ := f.GetDuration("page-age")
 	hostAge, _ := f.GetDuration("host-page-age")
 	if pageAge < 0 || hostAge < 0 {
-		return command.Usage("--page-age %v, --host-page-age %v: use a duration, or 0 for a page to stay until its frame is needed", pageAge, hostAge)
+		return command.Usage("--page-age %v, --host-page-age %v: use a duration, or 0 for a page to stay until its "+
+			"frame is needed", pageAge, hostAge)
 	}
 	prefetch, _ := f.GetString("prefetch")
 	if prefetch != "auto" && prefetch != "off" {
@@ -201,7 +226,10 @@ func serve(cmd *cobra.Command) (err error) {
 		}()
 		snapshots = bucket.Seal(b, keys)
 	}
-	conn, err := command.Connect(cmd, natsconn.Options{URL: url, Login: login, Name: name, Replicas: replicas, Logger: log, Tracing: tracing.Provider()}, metrics)
+	conn, err := command.Connect(cmd, natsconn.Options{
+		URL: url, Login: login, Name: name, Replicas: replicas,
+		Logger: log, Tracing: tracing.Provider(),
+	}, metrics)
 	if err != nil {
 		return err
 	}
@@ -215,13 +243,18 @@ func serve(cmd *cobra.Command) (err error) {
 		if err != nil {
 			return err
 		}
-		own = append(own, pool.Accelerator{Device: d, PageMemory: pages, Shared: isHost(d), Open: func(ctx context.Context) (device.Device, error) {
-			return cuda.Open(ctx, d.Properties().Name, opts)
-		}})
+		own = append(own, pool.Accelerator{
+			Device: d, PageMemory: pages, Shared: isHost(d),
+			Open: func(ctx context.Context) (device.Device, error) {
+				return cuda.Open(ctx, d.Properties().Name, opts)
+			},
+		})
 	}
 	o := gpuagents.Options{
-		Name: name, Device: own[0].Device, Open: own[0].Open, PageMemory: own[0].PageMemory, Shared: own[0].Shared, Others: own[1:], HostPageMemory: inHost, PageAge: pageAge, HostPageAge: hostAge, Prefetch: prefetch == "auto",
-		Queue: conn.Swarms, Logger: log, Snapshots: snapshots, LeaseTTL: ttl, CustomCells: custom, Metrics: counts, Tracing: tracing.Provider(), BatchLatency: latency,
+		Name: name, Device: own[0].Device, Open: own[0].Open, PageMemory: own[0].PageMemory, Shared: own[0].Shared,
+		Others: own[1:], HostPageMemory: inHost, PageAge: pageAge, HostPageAge: hostAge, Prefetch: prefetch == "auto",
+		Queue: conn.Swarms, Logger: log, Snapshots: snapshots, LeaseTTL: ttl, CustomCells: custom, Metrics: counts,
+		Tracing: tracing.Provider(), BatchLatency: latency,
 		MaxShards: maxShards, OpenShards: openShards, Rebalance: rebalance, ParkedMemory: min(parked, mem.rest/2),
 	}
 	if !requireGPU {
@@ -248,8 +281,10 @@ func serve(cmd *cobra.Command) (err error) {
 	started := time.Now().UTC()
 	entry, err := conn.Registry.Announce(cmd.Context(), func() jobs.Agent {
 		a := jobs.Agent{
-			Name: name, Pool: jobs.PoolGPU, Device: models(opened), Fallback: fallback(opened), Memory: memory, Room: roomOf(serving, disks),
-			Running: serving.Shards(), Parked: serving.Parked(), MaxShards: maxShards, State: "serving", Started: started, Recovering: serving.Recoveries(),
+			Name: name, Pool: jobs.PoolGPU, Device: models(opened), Fallback: fallback(opened), Memory: memory,
+			Room:    roomOf(serving, disks),
+			Running: serving.Shards(), Parked: serving.Parked(), MaxShards: maxShards, State: "serving",
+			Started: started, Recovering: serving.Recoveries(),
 		}
 		if serving.Full() {
 			a.State = "full"
@@ -266,19 +301,24 @@ func serve(cmd *cobra.Command) (err error) {
 		serving.Stop()
 		return err
 	}
-	log.Info("gpuagent is ready", "name", name, "nats", natsconn.Redact(url), "memory", total, "device", strings.Join(names, ","), "model", models(opened), "page_memory", own[0].PageMemory, "host_page_memory", inHost, "tiers", described(disks))
+	log.Info("gpuagent is ready", "name", name, "nats", natsconn.Redact(url), "memory", total, "device",
+		strings.Join(names, ","), "model", models(opened), "page_memory", own[0].PageMemory, "host_page_memory", inHost,
+		"tiers", described(disks))
 
 	select {
 	case <-ctx.Done():
 	case <-entry.Drained():
 		end(errors.New("an operator asked for it"))
 	case <-conn.Refused():
-		refused := fmt.Errorf("the NATS server does not let this agent in any more: its credentials expired or were revoked (exoswarm auth user add): %w", jobs.ErrDenied)
+		refused := fmt.Errorf("the NATS server does not let this agent in any more: its credentials expired or were "+
+			"revoked (exoswarm auth user add): %w", jobs.ErrDenied)
 		end(refused)
 		defer func() { err = errors.Join(refused, err) }()
 	}
 	log.Info("draining", "reason", context.Cause(ctx))
-	metrics.Require("drain", func(context.Context) error { return fmt.Errorf("this agent drains: %w", context.Cause(ctx)) })
+	metrics.Require("drain", func(context.Context) error {
+		return fmt.Errorf("this agent drains: %w", context.Cause(ctx))
+	})
 	last, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	err = serving.Drain(last)
@@ -288,9 +328,11 @@ func serve(cmd *cobra.Command) (err error) {
 	return err
 }
 
-// makeCheckpoints keeps checkpoints in the tiers, or in a folder below the data folder where there are none; nil without either. It returns the
-// tiers in use.
-func makeCheckpoints(data string, disks []*storeTier, keys *keyring.Ring, log *slog.Logger) (*checkpoints, []*storeTier) {
+// makeCheckpoints keeps checkpoints in the tiers, or in a folder below the data folder where there
+// are none; nil without either. It returns the tiers in use.
+func makeCheckpoints(data string, disks []*storeTier, keys *keyring.Ring,
+	log *slog.Logger,
+) (*checkpoints, []*storeTier) {
 	switch {
 	case len(disks) > 0:
 		if data != "" {

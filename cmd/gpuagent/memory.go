@@ -12,22 +12,24 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// budget divides the memory of the process, in bytes. Pages on the host device, pages in host memory and the rest are together less than the
-// heap may have.
+// budget divides the memory of the process, in bytes. Pages on the host device, pages in host
+// memory and the rest are together less than the heap may have.
 type budget struct {
 	total int64
 	heap  int64 // what the collector keeps to: the total without the program's pages and what it overshoots
 	rest  int64 // of the heap, for batches, messages, checkpoints and all else
 }
 
-// leastRest is what the rest needs: two batches of the largest message on their way through a shard, and the runtime.
+// leastRest is what the rest needs: two batches of the largest message on their way through a
+// shard, and the runtime.
 const leastRest = 192 << 20
 
 // divide divides total bytes.
 func divide(total int64) (budget, error) {
 	b := budget{total: total, heap: total - total/8}
 	if b.rest = max(b.heap/4, leastRest); b.rest >= b.heap-leastRest/3 {
-		return b, command.Usage("%s of memory are too few: use --memory 300MiB or more, or raise the container's limit", memory.Text(total))
+		return b, command.Usage("%s of memory are too few: use --memory 300MiB or more, or raise the container's "+
+			"limit", memory.Text(total))
 	}
 	return b, nil
 }
@@ -41,7 +43,8 @@ func (b budget) device() int64 { return b.heap - b.rest/2 }
 // isHost reports whether a device's memory is the machine's.
 func isHost(d device.Device) bool { return d.Properties().Name == "host" }
 
-// hostPages returns how many bytes of host memory pages may take that are on no device: asked, or where that is -1 the default.
+// hostPages returns how many bytes of host memory pages may take that are on no device: asked, or
+// where that is -1 the default.
 func (b budget) hostPages(all []device.Device, onDevice, asked int64) (int64, error) {
 	most := b.forPages()
 	for _, d := range all {
@@ -56,18 +59,20 @@ func (b budget) hostPages(all []device.Device, onDevice, asked int64) (int64, er
 		asked = most / 2
 	}
 	if most < 0 || asked > most {
-		return 0, command.Usage("--page-memory %s and --host-page-memory %s: of the %s that this process may use, pages may take %s: lower them, or raise --memory",
+		return 0, command.Usage("--page-memory %s and --host-page-memory %s: of the %s that this process may use, "+
+			"pages may take %s: lower them, or raise --memory",
 			memory.Text(onDevice), memory.Text(asked), memory.Text(b.total), memory.Text(b.forPages()))
 	}
 	return asked, nil
 }
 
-// batchShare is the part of device memory that is left to batches, weights and kernels where nobody says how much pages may take: a
-// 16th is 8.8 GB of an H200, and a batch of the largest message takes less than 100 MB of each shard.
+// batchShare is the part of device memory that is left to batches, weights and kernels where nobody
+// says how much pages may take: a 16th is 8.8 GB of an H200, and a batch of the largest message
+// takes less than 100 MB of each shard.
 const batchShare = 16
 
-// pages returns how many bytes pages may take on a device: what was asked for; on the host device what the budget has for pages; else all that is free
-// now but what batches need.
+// pages returns how many bytes pages may take on a device: what was asked for; on the host device
+// what the budget has for pages; else all that is free now but what batches need.
 func (b budget) pages(d device.Device, asked, inHost, limit int64) (int64, error) {
 	if asked > 0 {
 		return asked, nil
@@ -96,7 +101,8 @@ func roomOf(a *gpuagents.Agent, disks []*storeTier) *jobs.Room {
 	return room
 }
 
-// diskRoom returns how many bytes the tiers can take. It is 1 where they are full, and 0 without any.
+// diskRoom returns how many bytes the tiers can take. It is 1 where they are full, and 0 without
+// any.
 func diskRoom(disks []*storeTier) (room int64) {
 	seen := map[syscall.Fsid]bool{} // tiers of one file system share its free space
 	for _, t := range disks {
@@ -119,8 +125,8 @@ func diskRoom(disks []*storeTier) (room int64) {
 	return room
 }
 
-// fileSystem returns the file system of a folder. Where the folder does not exist yet, that is the one of its nearest parent: the folder
-// of checkpoints is made with the first shard.
+// fileSystem returns the file system of a folder. Where the folder does not exist yet, that is the
+// one of its nearest parent: the folder of checkpoints is made with the first shard.
 func fileSystem(dir string) (s syscall.Statfs_t, err error) {
 	for {
 		err = syscall.Statfs(dir, &s)

@@ -25,7 +25,14 @@ func TestDivide(t *testing.T) {
 		for _, c := range []struct {
 			device, host int64
 			fits         bool
-		}{{0, -1, true}, {0, b.forPages(), true}, {b.forPages(), -1, true}, {b.forPages() / 2, b.forPages() / 2, true}, {b.forPages(), 1 << 20, false}, {0, b.forPages() + 1, false}} {
+		}{
+			{0, -1, true},
+			{0, b.forPages(), true},
+			{b.forPages(), -1, true},
+			{b.forPages() / 2, b.forPages() / 2, true},
+			{b.forPages(), 1 << 20, false},
+			{0, b.forPages() + 1, false},
+		} {
 			inHost, err := b.hostPages([]device.Device{d}, c.device, c.host)
 			if (err == nil) != c.fits {
 				t.Errorf("%d: %d on the device, %d in host memory: %v", total, c.device, c.host, err)
@@ -38,7 +45,8 @@ func TestDivide(t *testing.T) {
 				t.Fatal(err)
 			}
 			if sum := onDevice + inHost + b.rest; sum > b.heap+1 || b.heap >= total {
-				t.Errorf("%d: %d for pages on the device, %d in host memory, %d for the rest, of a heap of %d", total, onDevice, inHost, b.rest, b.heap)
+				t.Errorf("%d: %d for pages on the device, %d in host memory, %d for the rest, of a heap of %d", total,
+					onDevice, inHost, b.rest, b.heap)
 			}
 		}
 		if err := d.Close(); err != nil {
@@ -47,8 +55,9 @@ func TestDivide(t *testing.T) {
 	}
 }
 
-// TestDiskRoom checks that a folder that is made with the first shard counts with the file system below which it will be, that tiers of
-// one file system count once, and that a tier has no more than its capacity.
+// TestDiskRoom checks that a folder that is made with the first shard counts with the file system
+// below which it will be, that tiers of one file system count once, and that a tier has no more
+// than its capacity.
 func TestDiskRoom(t *testing.T) {
 	dir := t.TempDir()
 	later := folderTier(filepath.Join(dir, "checkpoints", "later"))
@@ -59,7 +68,10 @@ func TestDiskRoom(t *testing.T) {
 	if one <= 1<<20 || two >= 2*one-1<<20 {
 		t.Errorf("%d bytes in a folder to come, %d with its parent", one, two)
 	}
-	if n := diskRoom([]*storeTier{{name: "a", dir: dir, capacity: 4096}, {name: "b", dir: dir, capacity: 8192}}); n != 12288 {
+	if n := diskRoom([]*storeTier{
+		{name: "a", dir: dir, capacity: 4096},
+		{name: "b", dir: dir, capacity: 8192},
+	}); n != 12288 {
 		t.Errorf("%d bytes in tiers of 4096 and 8192", n)
 	}
 }

@@ -19,8 +19,9 @@ import (
 // healthPatience bounds a look at the device: a scrape of the metrics waits for it.
 const healthPatience = 2 * time.Second
 
-// healthy says why no work is done, or nil: every device is in an emergency, or has failed and the host does not stand in for it. One device of
-// several that does no work is no reason: the others do it.
+// healthy says why no work is done, or nil: every device is in an emergency, or has failed and the
+// host does not stand in for it. One device of several that does no work is no reason: the others
+// do it.
 func healthy(current func() []device.Device, agent *atomic.Pointer[gpuagents.Agent]) command.Check {
 	return func(ctx context.Context) error {
 		var levels []pool.Level
@@ -54,10 +55,12 @@ func healthy(current func() []device.Device, agent *atomic.Pointer[gpuagents.Age
 	}
 }
 
-// newFallbackMetric is 1 for an agent that serves on the host device because --device auto found no GPU that it can use.
+// newFallbackMetric is 1 for an agent that serves on the host device because --device auto found no
+// GPU that it can use.
 func newFallbackMetric(on bool) prometheus.Collector {
 	g := prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "exoswarm_gpuagent_auto_fallback", Help: "1 when --device auto chose the host device because no GPU can be used, else 0.",
+		Name: "exoswarm_gpuagent_auto_fallback", Help: "1 when --device auto chose the host device because no GPU " +
+			"can be used, else 0.",
 	})
 	if on {
 		g.Set(1)
@@ -75,7 +78,8 @@ type deviceMetrics struct {
 func newDeviceMetrics(current func() device.Device) *deviceMetrics {
 	d := current()
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
-		return prometheus.NewDesc("exoswarm_device_"+name, help, labels, prometheus.Labels{"device": d.Properties().Name})
+		return prometheus.NewDesc("exoswarm_device_"+name, help, labels,
+			prometheus.Labels{"device": d.Properties().Name})
 	}
 	return &deviceMetrics{
 		current:     current,
@@ -85,14 +89,18 @@ func newDeviceMetrics(current func() device.Device) *deviceMetrics {
 		temperature: desc("temperature_celsius", "Temperature of the chip."),
 		power:       desc("power_watts", "Power of the board."),
 		busy:        desc("busy_ratio", "Share of the last sample period in which a kernel ran."),
-		memoryBusy:  desc("memory_busy_ratio", "Share of the last sample period in which device memory was read or written."),
-		ecc:         desc("memory_errors_total", "Memory errors since the driver was loaded.", "kind"),
+		memoryBusy: desc("memory_busy_ratio", "Share of the last sample period in which device memory was read or "+
+			"written."),
+		ecc: desc("memory_errors_total", "Memory errors since the driver was loaded.", "kind"),
 	}
 }
 
 // Describe implements prometheus.Collector.
 func (m *deviceMetrics) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{m.state, m.inUse, m.cached, m.temperature, m.power, m.busy, m.memoryBusy, m.ecc} {
+	for _, d := range []*prometheus.Desc{
+		m.state, m.inUse, m.cached, m.temperature, m.power, m.busy, m.memoryBusy,
+		m.ecc,
+	} {
 		out <- d
 	}
 }
@@ -122,7 +130,12 @@ func (m *deviceMetrics) Collect(out chan<- prometheus.Metric) {
 		d     *prometheus.Desc
 		v     int
 		scale float64
-	}{{m.temperature, s.Temperature, 1}, {m.power, s.PowerMilliwatts, 1e-3}, {m.busy, s.Utilisation, 1e-2}, {m.memoryBusy, s.MemoryUtilisation, 1e-2}} {
+	}{
+		{m.temperature, s.Temperature, 1},
+		{m.power, s.PowerMilliwatts, 1e-3},
+		{m.busy, s.Utilisation, 1e-2},
+		{m.memoryBusy, s.MemoryUtilisation, 1e-2},
+	} {
 		if x.v >= 0 {
 			gauge(x.d, float64(x.v)*x.scale)
 		}

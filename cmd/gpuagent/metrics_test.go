@@ -23,7 +23,8 @@ func values(t testing.TB, r *prometheus.Registry) map[string]float64 {
 	sums := map[string]float64{}
 	for _, f := range all {
 		for _, m := range f.GetMetric() {
-			sums[f.GetName()] += m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
+			sums[f.GetName()] += m.GetCounter().GetValue() + m.GetGauge().GetValue() +
+				float64(m.GetHistogram().GetSampleCount())
 		}
 	}
 	return sums
@@ -44,7 +45,8 @@ func TestMetrics(t *testing.T) {
 		t.Fatal(err)
 	}
 	a, err := gpuagents.Start(gpuagents.Options{
-		Name: "agent", Device: dev, Queue: r.conn.Swarms, LeaseTTL: time.Minute, Logger: slog.New(slog.NewTextHandler(r, nil)),
+		Name: "agent", Device: dev, Queue: r.conn.Swarms, LeaseTTL: time.Minute,
+		Logger:      slog.New(slog.NewTextHandler(r, nil)),
 		Checkpoints: checkpointsIn(t.TempDir()), Metrics: counts,
 	})
 	if err != nil {
@@ -57,13 +59,15 @@ func TestMetrics(t *testing.T) {
 		}
 	})
 	r.announce(t, "counted", text(1, 2), observations(entries, 7))
-	if err := r.conn.Swarms.Log("counted", 0, jobs.In).Append(t.Context(), entries, jobs.Entry{Kind: jobs.EntryObserve, Ref: entries + 1, Data: []byte("no batch")}); err != nil {
+	if err := r.conn.Swarms.Log("counted", 0, jobs.In).Append(t.Context(), entries,
+		jobs.Entry{Kind: jobs.EntryObserve, Ref: entries + 1, Data: []byte("no batch")}); err != nil {
 		t.Fatal(err)
 	}
 	r.answered(t, "counted", entries+1)
 	serving := values(t, reg)
 	for name, want := range map[string]float64{
-		"exoswarm_swarm_shards": 1, "exoswarm_swarm_observations_total": entries * batchRows, "exoswarm_swarm_apply_seconds": entries,
+		"exoswarm_swarm_shards": 1, "exoswarm_swarm_observations_total": entries * batchRows,
+		"exoswarm_swarm_apply_seconds":          entries,
 		"exoswarm_swarm_rejected_entries_total": 1, "exoswarm_swarm_pages": 1, "exoswarm_device_state": 1,
 	} {
 		if serving[name] != want {

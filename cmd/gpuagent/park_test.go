@@ -40,8 +40,9 @@ func (r *rig) crowd(tb testing.TB, a *gpuagents.Agent, open int) {
 	r.wait(tb, "idle shards to be parked", func() bool { return a.Shards()-a.Parked() <= open })
 }
 
-// TestParked: swarms that are parked and woken again and again, by an agent that has a single one open, with and without a data folder and over
-// other agents, answer as one of an agent that never parks.
+// TestParked: swarms that are parked and woken again and again, by an agent that has a single one
+// open, with and without a data folder and over other agents, answer as one of an agent that never
+// parks.
 func TestParked(t *testing.T) {
 	testlong.Only(t)
 	const n, swarms = 20, 3
@@ -77,8 +78,10 @@ func TestParked(t *testing.T) {
 					at[k]++
 					left--
 					e := all[at[k]-1]
-					if got := r.told(t, fmt.Sprint("s", k), at[k], e); got.Kind != want[at[k]-1].Kind || !bytes.Equal(got.Data, want[at[k]-1].Data) {
-						t.Fatalf("swarm %d: answer %d is a %s, want a %s, or of other bytes", k, at[k], got.Kind, want[at[k]-1].Kind)
+					if got := r.told(t, fmt.Sprint("s", k), at[k], e); got.Kind != want[at[k]-1].Kind ||
+						!bytes.Equal(got.Data, want[at[k]-1].Data) {
+						t.Fatalf("swarm %d: answer %d is a %s, want a %s, or of other bytes", k, at[k], got.Kind,
+							want[at[k]-1].Kind)
 					}
 					if left == swarms*n/2 { // another agent takes them as they are
 						r.crowd(t, a, 1)
@@ -113,8 +116,10 @@ func TestParkedCost(t *testing.T) {
 	if a.Parked() < n-2 {
 		t.Errorf("%d of %d shards are parked", a.Parked(), n)
 	}
-	// The agent has some 30 goroutines and each open shard some 60; the logs of the server in this process have theirs before.
-	r.wait(t, "goroutines of parked shards to end", func() bool { return runtime.NumGoroutine()-goroutines < 30+2*60+n })
+	// The agent has some 30 goroutines and each open shard some 60; the logs of the server in this
+	// process have theirs before.
+	r.wait(t, "goroutines of parked shards to end",
+		func() bool { return runtime.NumGoroutine()-goroutines < 30+2*60+n })
 	r.wait(t, "files of parked shards to be closed", func() bool { return openFiles(t)-fds < 2*12+2*n })
 }
 
@@ -128,7 +133,8 @@ func openFiles(t *testing.T) int {
 	return len(all)
 }
 
-// TestParkedGone: a swarm that is removed while it is parked leaves no lease and no checkpoint, and the next one of its name is another.
+// TestParkedGone: a swarm that is removed while it is parked leaves no lease and no checkpoint, and
+// the next one of its name is another.
 func TestParkedGone(t *testing.T) {
 	r := newRig(t)
 	dir := t.TempDir()
@@ -144,14 +150,18 @@ func TestParkedGone(t *testing.T) {
 		r.remove(t, fmt.Sprint("s", k))
 	}
 	r.wait(t, "the swarms to be left", func() bool { return a.Shards() == 0 })
-	r.wait(t, "their checkpoints to be removed", func() bool { left, err := os.ReadDir(dir); return err == nil && len(left) == 0 })
+	r.wait(t, "their checkpoints to be removed", func() bool {
+		left, err := os.ReadDir(dir)
+		return err == nil && len(left) == 0
+	})
 	r.wait(t, "their leases to be given back", func() bool {
 		held, err := r.conn.Swarms.Leases(t.Context())
 		return err == nil && len(held) == 0
 	})
 }
 
-// TestMaxShards: an agent that has as many shards as it takes says so and leaves the others, which it takes when it has room, or another agent does.
+// TestMaxShards: an agent that has as many shards as it takes says so and leaves the others, which
+// it takes when it has room, or another agent does.
 func TestMaxShards(t *testing.T) {
 	r := newRig(t)
 	a := r.start(t, gpuagents.Options{MaxShards: 3})
@@ -191,7 +201,8 @@ func TestMaxShards(t *testing.T) {
 	}
 }
 
-// TestParkedAtStart: an agent that comes to swarms that have nothing to do opens some and parks the others, and all answer.
+// TestParkedAtStart: an agent that comes to swarms that have nothing to do opens some and parks the
+// others, and all answer.
 func TestParkedAtStart(t *testing.T) {
 	r := newRig(t)
 	const n = 12

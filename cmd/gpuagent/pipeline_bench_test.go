@@ -27,8 +27,9 @@ var (
 	benchLatency = flag.Duration("batch-latency", 0, "gpuagents.Options.BatchLatency of BenchmarkShard")
 )
 
-// BenchmarkShard serves a swarm whose log is full from the start, through a server that syncs every answer, from the answer to a tenth of its entries to that
-// to the last. It prints the share of that time in which the device had work, as exoswarm_gpuagent_device_busy_seconds_total says.
+// BenchmarkShard serves a swarm whose log is full from the start, through a server that syncs every
+// answer, from the answer to a tenth of its entries to that to the last. It prints the share of
+// that time in which the device had work, as exoswarm_gpuagent_device_busy_seconds_total says.
 func BenchmarkShard(b *testing.B) {
 	agents := func(n, of int) func(r *rand.Rand) any {
 		return func(r *rand.Rand) any {
@@ -44,8 +45,10 @@ func BenchmarkShard(b *testing.B) {
 		return func(r *rand.Rand) any {
 			o := &batch.Observations{Width: 1}
 			for i := range n {
-				o.Group, o.Row, o.Time, o.Read = append(o.Group, r.Uint32N(uint32(of))), append(o.Row, uint64(i)), append(o.Time, int64(i)), append(o.Read, 0)
-				o.Timestamp, o.Value, o.Features = append(o.Timestamp, ""), append(o.Value, 0), append(o.Features, r.Float32())
+				o.Group, o.Row, o.Time, o.Read = append(o.Group, r.Uint32N(uint32(of))), append(o.Row, uint64(i)),
+					append(o.Time, int64(i)), append(o.Read, 0)
+				o.Timestamp, o.Value, o.Features = append(o.Timestamp, ""), append(o.Value, 0),
+					append(o.Features, r.Float32())
 			}
 			return o
 		}
@@ -53,9 +56,12 @@ func BenchmarkShard(b *testing.B) {
 	ticks := func(n int) func(r *rand.Rand) any {
 		return func(*rand.Rand) any { return jobs.Tick{Version: jobs.Version, Count: n} }
 	}
-	const million = "name: x\naddressed: agent\nagents: 1000000\nagents_per_group: 50\nfeatures: [a, b, c, d]\ncell: {kind: gru, params: {hidden: 8}}\nvote: {candidates: [a, b, c], rule: majority}\ncheckpoint: {interval: 1h, entries: 1000000}\n"
+	const million = "name: x\naddressed: agent\nagents: 1000000\nagents_per_group: 50\nfeatures: [a, b, c, d]\n" +
+		"cell: {kind: gru, params: {hidden: 8}}\nvote: {candidates: [a, b, c], rule: majority}\ncheckpoint: " +
+		"{interval: 1h, entries: 1000000}\n"
 	const grouped = "name: x\nagents_per_group: 64\ncell: {kind: leaky}\ncheckpoint: {interval: 1h, entries: 1000000}\n"
-	large := "name: x\naddressed: agent\nagents: " + fmt.Sprint(*benchTicked) + "\nagents_per_group: 50\ncell: {kind: leaky}\nvote: {rule: majority}\ncheckpoint: {interval: 1h, entries: 1000000}\n"
+	large := "name: x\naddressed: agent\nagents: " + fmt.Sprint(*benchTicked) + "\nagents_per_group: 50\ncell: " +
+		"{kind: leaky}\nvote: {rule: majority}\ncheckpoint: {interval: 1h, entries: 1000000}\n"
 	for _, c := range []struct {
 		name, text string
 		groups     int // of a swarm whose groups are addressed
@@ -113,7 +119,11 @@ func BenchmarkShard(b *testing.B) {
 					n = spec.Groups()
 				}
 				r.record(b, jobs.Swarm{Version: jobs.Version, ID: "x", Name: "x", Spec: data, Groups: n})
-				dev, err := cuda.Open(b.Context(), *benchDevice, cuda.Options{Logger: slog.New(slog.DiscardHandler), CacheDir: filepath.Join(os.TempDir(), "exoswarm-kernels")})
+				dev, err := cuda.Open(b.Context(), *benchDevice,
+					cuda.Options{
+						Logger:   slog.New(slog.DiscardHandler),
+						CacheDir: filepath.Join(os.TempDir(), "exoswarm-kernels"),
+					})
 				if err != nil {
 					b.Fatal(err)
 				}
@@ -123,7 +133,8 @@ func BenchmarkShard(b *testing.B) {
 					b.Fatal(err)
 				}
 				a, err := gpuagents.Start(gpuagents.Options{
-					Name: "agent", Device: dev, Queue: r.conn.Swarms, LeaseTTL: time.Minute, Logger: slog.New(slog.NewTextHandler(r, nil)), Metrics: counts, BatchLatency: *benchLatency,
+					Name: "agent", Device: dev, Queue: r.conn.Swarms, LeaseTTL: time.Minute,
+					Logger: slog.New(slog.NewTextHandler(r, nil)), Metrics: counts, BatchLatency: *benchLatency,
 				})
 				if err != nil {
 					b.Fatal(err)

@@ -24,9 +24,12 @@ import (
 )
 
 // byAgent is a swarm whose agents are addressed, with as many groups as records of these tests say.
-const byAgent = "name: x\naddressed: agent\nagents: 360\nagents_per_group: 30\npage_size: 64KiB\nfeatures: [a]\nseed: 3\ncell: {kind: gru, params: {hidden: 5}}\nvote: {candidates: [a, b, c], rule: majority}\ncheckpoint: {interval: 1h, entries: 7}\n"
+const byAgent = "name: x\naddressed: agent\nagents: 360\nagents_per_group: 30\npage_size: 64KiB\nfeatures: [a]\n" +
+	"seed: 3\ncell: {kind: gru, params: {hidden: 5}}\nvote: {candidates: [a, b, c], rule: majority}\ncheckpoint: " +
+	"{interval: 1h, entries: 7}\n"
 
-// mixed are entries of every kind that a swarm takes, mostly observations, of which some are refused.
+// mixed are entries of every kind that a swarm takes, mostly observations, of which some are
+// refused.
 func mixed(tb testing.TB, n int, agents bool) (all []jobs.Entry) {
 	tb.Helper()
 	r := rand.New(rand.NewPCG(9, 9))
@@ -113,12 +116,14 @@ func sameAnswers(tb testing.TB, want, got []jobs.Entry) {
 	tb.Helper()
 	for i := range want {
 		if got[i].Kind != want[i].Kind || !bytes.Equal(got[i].Data, want[i].Data) {
-			tb.Fatalf("answer %d is a %s, want a %s, or of other bytes: %.100q, %.100q", i+1, got[i].Kind, want[i].Kind, got[i].Data, want[i].Data)
+			tb.Fatalf("answer %d is a %s, want a %s, or of other bytes: %.100q, %.100q", i+1, got[i].Kind, want[i].Kind,
+				got[i].Data, want[i].Data)
 		}
 	}
 }
 
-// oneByOne has a swarm with an entry in its log only when those before are answered, which nothing can be merged with.
+// oneByOne has a swarm with an entry in its log only when those before are answered, which nothing
+// can be merged with.
 func (r *rig) oneByOne(tb testing.TB, id, text string, all []jobs.Entry) []jobs.Entry {
 	tb.Helper()
 	r.logs(tb, id, nil)
@@ -137,8 +142,9 @@ func (r *rig) oneByOne(tb testing.TB, id, text string, all []jobs.Entry) []jobs.
 // kindsOfSwarm are texts of both.
 var kindsOfSwarm = map[string]string{"groups": text(1, 7), "agents": byAgent}
 
-// TestPipelined: a log that is full when an agent starts, and agents that drain and start again anywhere in it, have the answers of an agent that had one
-// entry at a time. A drained agent has answered what it applied, and its checkpoint is of that.
+// TestPipelined: a log that is full when an agent starts, and agents that drain and start again
+// anywhere in it, have the answers of an agent that had one entry at a time. A drained agent has
+// answered what it applied, and its checkpoint is of that.
 func TestPipelined(t *testing.T) {
 	const n = 90
 	for name, text := range kindsOfSwarm {
@@ -178,7 +184,8 @@ func TestPipelined(t *testing.T) {
 	}
 }
 
-// queue is a connection whose logs of answers are watched: before is called ahead of every Append to them.
+// queue is a connection whose logs of answers are watched: before is called ahead of every Append
+// to them.
 type queue struct {
 	*swarmlog.Swarms
 	before func(after uint64, all []jobs.Entry)
@@ -204,8 +211,8 @@ func (l watched) Append(ctx context.Context, after uint64, all ...jobs.Entry) er
 	return l.Log.Append(ctx, after, all...)
 }
 
-// TestFenced: an agent that another one has overtaken while it had several answers in hand appends none of them, and goes on behind those of the
-// other.
+// TestFenced: an agent that another one has overtaken while it had several answers in hand appends
+// none of them, and goes on behind those of the other.
 func TestFenced(t *testing.T) {
 	const n = 60
 	r := newRig(t)
@@ -219,17 +226,20 @@ func TestFenced(t *testing.T) {
 	}
 	t.Cleanup(other.Close)
 	var calls, overtaken atomic.Int64
-	r.start(t, gpuagents.Options{Checkpoints: checkpointsIn(t.TempDir()), Queue: queue{r.conn.Swarms, func(after uint64, _ []jobs.Entry) {
-		if calls.Add(1) > 3 { // it is overtaken as often as that, if there is as much to append
-			return
-		}
-		theirs := jobs.Entry{Kind: want[after].Kind, Ref: after + 1, Data: want[after].Data}
-		if err := other.Swarms.Log("x", 0, jobs.Out).Append(t.Context(), after, theirs); err != nil {
-			t.Error(err)
-			return
-		}
-		overtaken.Add(1)
-	}}})
+	r.start(t, gpuagents.Options{
+		Checkpoints: checkpointsIn(t.TempDir()),
+		Queue: queue{r.conn.Swarms, func(after uint64, _ []jobs.Entry) {
+			if calls.Add(1) > 3 { // it is overtaken as often as that, if there is as much to append
+				return
+			}
+			theirs := jobs.Entry{Kind: want[after].Kind, Ref: after + 1, Data: want[after].Data}
+			if err := other.Swarms.Log("x", 0, jobs.Out).Append(t.Context(), after, theirs); err != nil {
+				t.Error(err)
+				return
+			}
+			overtaken.Add(1)
+		}},
+	})
 	r.answered(t, "x", n)
 	sameAnswers(t, want, r.all(t, "x", n))
 	r.wait(t, "the agent that lost the shard as often as it was overtaken", func() bool {
@@ -238,7 +248,8 @@ func TestFenced(t *testing.T) {
 	})
 }
 
-// TestAppendFails: when answers cannot be appended the shard starts again, and has each answered once.
+// TestAppendFails: when answers cannot be appended the shard starts again, and has each answered
+// once.
 func TestAppendFails(t *testing.T) {
 	const n = 40
 	r := newRig(t)
@@ -313,7 +324,8 @@ func (s committingStore) Commit(ctx context.Context, note []byte) (uint64, error
 	return s.Store.Commit(ctx, note)
 }
 
-// TestCheckpointBehindAnswers: however slowly answers are stored, no checkpoint is of an entry that has none.
+// TestCheckpointBehindAnswers: however slowly answers are stored, no checkpoint is of an entry that
+// has none.
 func TestCheckpointBehindAnswers(t *testing.T) {
 	const n = 80
 	for name, text := range kindsOfSwarm {
@@ -323,12 +335,16 @@ func TestCheckpointBehindAnswers(t *testing.T) {
 			r.put(t, "x", strings.Replace(text, "entries: 7", "entries: 1", 1))
 			var commits atomic.Int64
 			slow := queue{r.conn.Swarms, func(uint64, []jobs.Entry) { time.Sleep(5 * time.Millisecond) }} // a disk
-			a := r.start(t, gpuagents.Options{Queue: slow, Checkpoints: committing{checkpointsIn(t.TempDir()), func(entry uint64) {
-				commits.Add(1)
-				if last, err := r.conn.Swarms.Log("x", 0, jobs.Out).Last(context.Background()); err != nil || last.Ref < entry {
-					t.Errorf("a checkpoint of entry %d, and answers to %d: %v", entry, last.Ref, err)
-				}
-			}}})
+			a := r.start(t, gpuagents.Options{
+				Queue: slow,
+				Checkpoints: committing{checkpointsIn(t.TempDir()), func(entry uint64) {
+					commits.Add(1)
+					if last, err := r.conn.Swarms.Log("x", 0, jobs.Out).Last(context.Background()); err != nil ||
+						last.Ref < entry {
+						t.Errorf("a checkpoint of entry %d, and answers to %d: %v", entry, last.Ref, err)
+					}
+				}},
+			})
 			r.answered(t, "x", n)
 			a.Stop()
 			if commits.Load() == 0 {
@@ -359,7 +375,8 @@ func TestBatchMetrics(t *testing.T) {
 	if most := got["exoswarm_swarm_batch_limit"]; most < 1 {
 		t.Errorf("a batch may have %v observations", most)
 	}
-	if batches := got["exoswarm_swarm_batch_observations"]; batches < 1 || batches > n || got["exoswarm_swarm_apply_seconds"] != n {
+	if batches := got["exoswarm_swarm_batch_observations"]; batches < 1 || batches > n ||
+		got["exoswarm_swarm_apply_seconds"] != n {
 		t.Errorf("%v batches of %v entries", batches, got["exoswarm_swarm_apply_seconds"])
 	}
 	a.Stop()

@@ -29,7 +29,10 @@ func TestPrefetchOfProcess(t *testing.T) {
 	all := observationsOf(ranges...)
 	answers, pages := r.undisturbed(t, all)
 	dir := t.TempDir()
-	flags := []string{"--data-dir", dir, "--prefetch", "auto", "--page-memory", fmt.Sprint(6 * coldPage), "--host-page-memory", fmt.Sprint(4 * coldPage)}
+	flags := []string{
+		"--data-dir", dir, "--prefetch", "auto", "--page-memory", fmt.Sprint(6 * coldPage),
+		"--host-page-memory", fmt.Sprint(4 * coldPage),
+	}
 	r.announceCold(t, "cold", all[:20])
 	a := r.spawn(t, flags...)
 	r.answered(t, "cold", 20)

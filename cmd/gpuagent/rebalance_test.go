@@ -34,9 +34,11 @@ func (r *rig) held(tb testing.TB) map[string]int {
 	return count
 }
 
-// traffic appends entries to the logs of swarms, each when the one before has its answer, until stop is closed. It returns how many each has, and
-// the longest that an answer took.
-func (r *rig) traffic(tb testing.TB, ids []string, all []jobs.Entry, stop <-chan struct{}) (sent []int, longest time.Duration) {
+// traffic appends entries to the logs of swarms, each when the one before has its answer, until
+// stop is closed. It returns how many each has, and the longest that an answer took.
+func (r *rig) traffic(tb testing.TB, ids []string, all []jobs.Entry,
+	stop <-chan struct{},
+) (sent []int, longest time.Duration) {
 	tb.Helper()
 	sent = make([]int, len(ids))
 	var most atomic.Int64
@@ -76,8 +78,8 @@ func (r *rig) traffic(tb testing.TB, ids []string, all []jobs.Entry, stop <-chan
 	return sent, time.Duration(most.Load())
 }
 
-// TestRebalance: an agent that joins gets its share while entries come. Every entry has one answer, the same as without a hand-over, and none waits long; nothing moves
-// back.
+// TestRebalance: an agent that joins gets its share while entries come. Every entry has one answer,
+// the same as without a hand-over, and none waits long; nothing moves back.
 func TestRebalance(t *testing.T) {
 	testlong.Only(t)
 	const swarms, most = 6, 4000
@@ -95,7 +97,10 @@ func TestRebalance(t *testing.T) {
 		t.Fatal(err)
 	}
 	start := func(name string) *gpuagents.Agent {
-		return r.start(t, gpuagents.Options{Name: name, Checkpoints: checkpointsIn(t.TempDir()), Rebalance: time.Second, Metrics: counts})
+		return r.start(t, gpuagents.Options{
+			Name: name, Checkpoints: checkpointsIn(t.TempDir()), Rebalance: time.Second,
+			Metrics: counts,
+		})
 	}
 	start("a")
 	r.wait(t, "the first agent to serve", func() bool { return r.held(t)["a"] == swarms })
@@ -140,7 +145,8 @@ func TestRebalance(t *testing.T) {
 				t.Fatalf("%s: answer %d is another than that of a swarm that was not handed over", id, k+1)
 			}
 		}
-		if last, err := r.conn.Swarms.Log(id, 0, jobs.Out).Last(t.Context()); err != nil || last.Seq != uint64(sent[i]) {
+		if last, err := r.conn.Swarms.Log(id, 0, jobs.Out).Last(t.Context()); err != nil ||
+			last.Seq != uint64(sent[i]) {
 			t.Errorf("%s: %d answers to %d entries: %v", id, last.Seq, sent[i], err)
 		}
 	}
@@ -150,8 +156,8 @@ func TestRebalance(t *testing.T) {
 	t.Logf("%d entries to %d swarms, 3 hand-overs, longest answer %v, %v", total, swarms, longest, sent)
 }
 
-// TestHandoverKills: agents that give shards and an agent that takes some are cut off for good in the middle of hand-overs. Every entry has one
-// answer, the same as without.
+// TestHandoverKills: agents that give shards and an agent that takes some are cut off for good in
+// the middle of hand-overs. Every entry has one answer, the same as without.
 func TestHandoverKills(t *testing.T) {
 	testlong.Only(t)
 	const swarms, most, rounds = 4, 4000, 4
@@ -222,7 +228,8 @@ func TestHandoverKills(t *testing.T) {
 	want := r.all(t, "twin", n)
 	for i, id := range ids {
 		sameAnswers(t, want[:sent[i]], r.all(t, id, sent[i]))
-		if last, err := r.conn.Swarms.Log(id, 0, jobs.Out).Last(t.Context()); err != nil || last.Seq != uint64(sent[i]) {
+		if last, err := r.conn.Swarms.Log(id, 0, jobs.Out).Last(t.Context()); err != nil ||
+			last.Seq != uint64(sent[i]) {
 			t.Errorf("%s: %d answers to %d entries: %v", id, last.Seq, sent[i], err)
 		}
 	}

@@ -13,7 +13,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// ballots are votes of random rounds, some of them of none and some not valid, between entries of other kinds.
+// ballots are votes of random rounds, some of them of none and some not valid, between entries of
+// other kinds.
 func ballots(tb testing.TB, r *rand.Rand, n int) (all []jobs.Entry) {
 	tb.Helper()
 	for i := range n {
@@ -41,8 +42,8 @@ func ballots(tb testing.TB, r *rand.Rand, n int) (all []jobs.Entry) {
 	return all
 }
 
-// checkVotes compares the answers to votes with rounds that are counted here, from entry number first on, where the last round was last. It
-// returns the last one.
+// checkVotes compares the answers to votes with rounds that are counted here, from entry number
+// first on, where the last round was last. It returns the last one.
 func checkVotes(tb testing.TB, asked, answers []jobs.Entry, last uint64) uint64 {
 	tb.Helper()
 	for i, e := range asked {
@@ -53,7 +54,8 @@ func checkVotes(tb testing.TB, asked, answers []jobs.Entry, last uint64) uint64 
 		got := answers[i]
 		if err != nil || v.Round != 0 && v.Round <= last {
 			want := fmt.Sprintf("the last round of this swarm was %d: use %d or more", last, last+1)
-			if got.Kind != jobs.EntryRejected || err == nil && (!strings.Contains(string(got.Data), want) || !strings.Contains(string(got.Data), `"code":"round"`)) {
+			if got.Kind != jobs.EntryRejected || err == nil &&
+				(!strings.Contains(string(got.Data), want) || !strings.Contains(string(got.Data), `"code":"round"`)) {
 				tb.Fatalf("vote %d, %s, behind round %d: %s %s", i+1, e.Data, last, got.Kind, got.Data)
 			}
 			continue
@@ -66,8 +68,9 @@ func checkVotes(tb testing.TB, asked, answers []jobs.Entry, last uint64) uint64 
 	return last
 }
 
-// TestRoundsGoOn: the rounds of a swarm only go up, whatever agent comes after another: one with the checkpoint of the first, one without, one that has
-// parked the swarm, and one that begins with the snapshot that the log was trimmed to.
+// TestRoundsGoOn: the rounds of a swarm only go up, whatever agent comes after another: one with
+// the checkpoint of the first, one without, one that has parked the swarm, and one that begins with
+// the snapshot that the log was trimmed to.
 func TestRoundsGoOn(t *testing.T) {
 	testlong.Only(t)
 	const agents, each = 5, 8
@@ -109,10 +112,12 @@ func TestRoundsGoOn(t *testing.T) {
 				a.Stop()
 			}
 			last := checkVotes(t, all, r.all(t, "x", len(all)), 0)
-			// The log is trimmed to a snapshot of the swarm: an agent that knows nothing else goes on from there.
+			// The log is trimmed to a snapshot of the swarm: an agent that knows nothing else goes
+			// on from there.
 			n := len(all)
 			a := start()
-			kept, err := jobs.DecodeSnapshotted(r.told(t, "x", n+1, jobs.Entry{Kind: jobs.EntrySnapshot, Data: []byte(`{"v":1,"name":"kept"}`)}).Data)
+			kept, err := jobs.DecodeSnapshotted(r.told(t, "x", n+1,
+				jobs.Entry{Kind: jobs.EntrySnapshot, Data: []byte(`{"v":1,"name":"kept"}`)}).Data)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -120,7 +125,10 @@ func TestRoundsGoOn(t *testing.T) {
 			s, err := r.conn.Swarms.Swarm(t.Context(), "x")
 			if err == nil {
 				_, err = r.conn.Swarms.ChangeSwarm(t.Context(), s, func(s *jobs.Swarm) {
-					s.Base = &jobs.SwarmBase{SnapshotRef: jobs.SnapshotRef{Name: "kept", SHA256: kept.SHA256}, Entry: kept.Entry}
+					s.Base = &jobs.SwarmBase{
+						SnapshotRef: jobs.SnapshotRef{Name: "kept", SHA256: kept.SHA256},
+						Entry:       kept.Entry,
+					}
 				})
 			}
 			if err == nil {

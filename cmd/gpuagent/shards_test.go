@@ -31,8 +31,10 @@ type shards struct {
 // openShards announces a swarm of so many shards: 900 agents in groups of 10.
 func (r *rig) openShards(tb testing.TB, id string, n int) *shards {
 	tb.Helper()
-	spec, err := swarm.Parse("test.yaml", fmt.Appendf(nil, "name: x\naddressed: agent\nagents: 900\nagents_per_group: 10\nshards: %d\npage_size: 64KiB\nfeatures: [a, b]\nseed: 3\n"+
-		"cell: {kind: gru, params: {hidden: 5}}\nvote: {candidates: [a, b, c], rule: majority}\ncheckpoint: {interval: 1h, entries: 3}\n", n))
+	spec, err := swarm.Parse("test.yaml", fmt.Appendf(nil, "name: x\naddressed: agent\nagents: 900\n"+
+		"agents_per_group: 10\nshards: %d\npage_size: 64KiB\nfeatures: [a, b]\nseed: 3\n"+
+		"cell: {kind: gru, params: {hidden: 5}}\nvote: {candidates: [a, b, c], rule: majority}\ncheckpoint: "+
+		"{interval: 1h, entries: 3}\n", n))
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -40,7 +42,10 @@ func (r *rig) openShards(tb testing.TB, id string, n int) *shards {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	s := &shards{r, jobs.Swarm{Version: jobs.Version, ID: id, Name: spec.Name, Spec: data, Groups: spec.Groups(), Shards: n}, spec, make([]uint64, n)}
+	s := &shards{r, jobs.Swarm{
+		Version: jobs.Version, ID: id, Name: spec.Name, Spec: data, Groups: spec.Groups(),
+		Shards: n,
+	}, spec, make([]uint64, n)}
 	for k := range n {
 		for _, d := range []jobs.Direction{jobs.In, jobs.Out} {
 			if err := r.conn.Swarms.Log(id, k, d).Create(tb.Context()); err != nil {
@@ -59,7 +64,8 @@ func (s *shards) tell(tb testing.TB, kind string, data [][]byte) {
 		if d == nil {
 			continue
 		}
-		if err := s.conn.Swarms.Log(s.of.ID, k, jobs.In).Append(tb.Context(), s.last[k], jobs.Entry{Kind: kind, Ref: s.last[k] + 1, Data: d}); err != nil {
+		if err := s.conn.Swarms.Log(s.of.ID, k, jobs.In).Append(tb.Context(), s.last[k],
+			jobs.Entry{Kind: kind, Ref: s.last[k] + 1, Data: d}); err != nil {
 			tb.Fatal(err)
 		}
 		s.last[k]++
@@ -129,7 +135,10 @@ func (s *shards) round(tb testing.TB, o *batch.AgentObservations, number uint64)
 	}
 	ticked, err := partition.Ticked(s.of, 10, 3, 2, ticks)
 	must(err)
-	want := jobs.Vote{Version: jobs.Version, Round: number, Rule: jobs.RuleMajority, Of: jobs.OfAll, Priority: jobs.PrioritySeeded}
+	want := jobs.Vote{
+		Version: jobs.Version, Round: number, Rule: jobs.RuleMajority, Of: jobs.OfAll,
+		Priority: jobs.PrioritySeeded,
+	}
 	all(jobs.EntryVote, want)
 	var votes []jobs.Voted
 	for k := range s.last {
@@ -175,7 +184,8 @@ func (s *shards) onDevices() [][]string {
 	on := make([][]string, len(s.last))
 	for _, line := range strings.Split(s.log(), "\n") {
 		for k := range on {
-			if strings.Contains(line, "serving shard") && strings.Contains(line, fmt.Sprintf("swarm=%s shard=%d ", s.of.ID, k)) {
+			if strings.Contains(line, "serving shard") &&
+				strings.Contains(line, fmt.Sprintf("swarm=%s shard=%d ", s.of.ID, k)) {
 				_, rest, _ := strings.Cut(line, " device=")
 				name, _, _ := strings.Cut(rest, " ")
 				on[k] = append(on[k], name)
@@ -185,7 +195,8 @@ func (s *shards) onDevices() [][]string {
 	return on
 }
 
-// TestShardsOnDevices: a swarm with a shard on each device of an agent is as one of one shard, also when a device fails, whose shard goes to another.
+// TestShardsOnDevices: a swarm with a shard on each device of an agent is as one of one shard, also
+// when a device fails, whose shard goes to another.
 func TestShardsOnDevices(t *testing.T) {
 	plain := newRig(t)
 	plain.start(t, gpuagents.Options{})
@@ -225,7 +236,8 @@ func TestShardsOnDevices(t *testing.T) {
 			t.Errorf("the shard of the device that fails was served on %v", on)
 		}
 	}
-	if levels := s.agent.Levels(); levels[0] != pool.Normal || levels[1] == pool.Normal || levels[2] != pool.Normal || s.agent.Health() != nil {
+	if levels := s.agent.Levels(); levels[0] != pool.Normal || levels[1] == pool.Normal || levels[2] != pool.Normal ||
+		s.agent.Health() != nil {
 		t.Errorf("levels %v, health %v", levels, s.agent.Health())
 	}
 	s.devices[1].Heal()

@@ -37,7 +37,8 @@ func (r *rig) entry(tb testing.TB, id string, after int, kind string, v any) {
 		tb.Fatal(err)
 	}
 	n := uint64(after)
-	if err := r.conn.Swarms.Log(id, 0, jobs.In).Append(tb.Context(), n, jobs.Entry{Kind: kind, Ref: n + 1, Data: data}); err != nil {
+	if err := r.conn.Swarms.Log(id, 0, jobs.In).Append(tb.Context(), n,
+		jobs.Entry{Kind: kind, Ref: n + 1, Data: data}); err != nil {
 		tb.Fatal(err)
 	}
 }
@@ -58,7 +59,8 @@ func (r *rig) reply(tb testing.TB, id string, number int) jobs.Entry {
 	return e
 }
 
-// TestSwarmFromSnapshot: the life of a swarm that begins as a snapshot of another one, through agents with and without checkpoints.
+// TestSwarmFromSnapshot: the life of a swarm that begins as a snapshot of another one, through
+// agents with and without checkpoints.
 func TestSwarmFromSnapshot(t *testing.T) {
 	const half, whole = 6, 14
 	r, dir, data := newRig(t), t.TempDir(), t.TempDir()
@@ -88,7 +90,10 @@ func TestSwarmFromSnapshot(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	record := jobs.Swarm{Version: jobs.Version, ID: "second", Name: "x", Spec: specJSON, Groups: groups, From: &jobs.SnapshotRef{Name: "half", SHA256: kept.SHA256}}
+	record := jobs.Swarm{
+		Version: jobs.Version, ID: "second", Name: "x", Spec: specJSON, Groups: groups,
+		From: &jobs.SnapshotRef{Name: "half", SHA256: kept.SHA256},
+	}
 	for _, d := range []jobs.Direction{jobs.In, jobs.Out} {
 		if err := r.conn.Swarms.Log("second", 0, d).Create(t.Context()); err != nil {
 			t.Fatal(err)
@@ -110,7 +115,8 @@ func TestSwarmFromSnapshot(t *testing.T) {
 	r.logged(t, fmt.Sprintf("shard resumed from its checkpoint\" swarm=second entry=%d", n-2))
 	r.answered(t, "second", n-1)
 	a.Stop()
-	// Without a checkpoint the agent waits for it, and goes on when it is back. The first swarm's entry has its answer: a replay does not write it again.
+	// Without a checkpoint the agent waits for it, and goes on when it is back. The first swarm's
+	// entry has its answer: a replay does not write it again.
 	r.reset()
 	r.append(t, "second", n-1, all[whole-1:])
 	r.append(t, "first", whole+1, all[:1])
@@ -126,7 +132,8 @@ func TestSwarmFromSnapshot(t *testing.T) {
 	r.logged(t, "swarm begins as a snapshot")
 	r.answered(t, "second", n)
 	for k := range n {
-		if got, want := r.reply(t, "second", k+1), r.reply(t, "first", half+2+k); got.Kind != jobs.EntryDecide || !bytes.Equal(got.Data, want.Data) {
+		if got, want := r.reply(t, "second", k+1), r.reply(t, "first", half+2+k); got.Kind != jobs.EntryDecide ||
+			!bytes.Equal(got.Data, want.Data) {
 			t.Fatalf("answer %d to the swarm that goes on is not that of the one that never stopped", k+1)
 		}
 	}
@@ -141,7 +148,8 @@ func TestSwarmFromSnapshot(t *testing.T) {
 	r.answered(t, "second", n+1+half)
 	c.Stop()
 	for k := range half {
-		if got, want := r.reply(t, "second", n+2+k), r.reply(t, "first", 1+k); got.Kind != jobs.EntryDecide || !bytes.Equal(got.Data, want.Data) {
+		if got, want := r.reply(t, "second", n+2+k), r.reply(t, "first", 1+k); got.Kind != jobs.EntryDecide ||
+			!bytes.Equal(got.Data, want.Data) {
 			t.Fatalf("answer %d after a reset is not that of new agents", k+1)
 		}
 	}
@@ -164,7 +172,8 @@ func TestSwarmFromSnapshot(t *testing.T) {
 	r.append(t, "third", 0, all[:1])
 	r.record(t, record)
 	r.keepingAgent(t, nil, store)
-	if e := r.reply(t, "third", 1); e.Kind != jobs.EntryRejected || !bytes.Contains(e.Data, []byte("snapshot none: snapshot not found")) {
+	if e := r.reply(t, "third", 1); e.Kind != jobs.EntryRejected ||
+		!bytes.Contains(e.Data, []byte("snapshot none: snapshot not found")) {
 		t.Fatal(e.Kind, string(e.Data))
 	}
 }

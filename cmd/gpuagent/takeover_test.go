@@ -103,8 +103,8 @@ func (r *rig) census(tb testing.TB) *swarmlog.Census {
 	return c
 }
 
-// TestTakeoverIsTold: an agent that has ended without a word is lost with what it held, and how far its successor is with the replay is told in the
-// registry, by metrics and in the log.
+// TestTakeoverIsTold: an agent that has ended without a word is lost with what it held, and how far
+// its successor is with the replay is told in the registry, by metrics and in the log.
 func TestTakeoverIsTold(t *testing.T) {
 	const n, at = 20, 7
 	r := newRig(t)
@@ -119,7 +119,8 @@ func TestTakeoverIsTold(t *testing.T) {
 	r.vanish(t, "gone", "x.0")
 	r.wait(t, "the agent to be lost", func() bool { return r.census(t).LostHolder("x.0") != nil })
 	c := r.census(t)
-	if a := c.Agents[0]; len(c.Agents) != 1 || a.Name != "gone" || a.State != jobs.AgentLost || !slices.Equal(a.Lost.Shards, []string{"x.0"}) || time.Since(a.Lost.Since) > time.Minute || len(c.Holders) != 0 {
+	if a := c.Agents[0]; len(c.Agents) != 1 || a.Name != "gone" || a.State != jobs.AgentLost ||
+		!slices.Equal(a.Lost.Shards, []string{"x.0"}) || time.Since(a.Lost.Since) > time.Minute || len(c.Holders) != 0 {
 		t.Fatalf("%+v, lost %+v", c, a.Lost)
 	}
 	registry := prometheus.NewRegistry()
@@ -146,10 +147,15 @@ func TestTakeoverIsTold(t *testing.T) {
 		is := c.Recovery("x.0")
 		return is != nil && is.Entry == at
 	})
-	if is := c.Recovery("x.0"); is.Of != n || is.Rate <= 0 || !strings.HasPrefix(is.String(), "replaying entry 7 of 20 (35 %, ") || c.Holders["x.0"] != "agent" || len(c.Agents) != 1 {
+	if is := c.Recovery("x.0"); is.Of != n || is.Rate <= 0 ||
+		!strings.HasPrefix(is.String(), "replaying entry 7 of 20 (35 %, ") || c.Holders["x.0"] != "agent" ||
+		len(c.Agents) != 1 {
 		t.Errorf("%v of %+v", is, c)
 	}
-	for name, want := range map[string]float64{"lag_entries": n - at, "replaying_shards": 1, "replay_position_entries": at, "replay_target_entries": n} {
+	for name, want := range map[string]float64{
+		"lag_entries": n - at, "replaying_shards": 1,
+		"replay_position_entries": at, "replay_target_entries": n,
+	} {
 		if got := gaugeSum(t, registry, "exoswarm_swarm_"+name); got != want {
 			t.Errorf("%s is %v, want %v", name, got, want)
 		}
@@ -161,6 +167,7 @@ func TestTakeoverIsTold(t *testing.T) {
 	}
 	r.wait(t, "the replay to be over", func() bool {
 		c = r.census(t)
-		return c.Recovery("x.0") == nil && gaugeSum(t, registry, "exoswarm_swarm_lag_entries") == 0 && gaugeSum(t, registry, "exoswarm_swarm_replay_target_entries") == 0
+		return c.Recovery("x.0") == nil && gaugeSum(t, registry, "exoswarm_swarm_lag_entries") == 0 &&
+			gaugeSum(t, registry, "exoswarm_swarm_replay_target_entries") == 0
 	})
 }

@@ -24,24 +24,30 @@ type storeTier struct {
 	name  string
 	dir   string
 	codec codec.Spec
-	// age is how long a page is out of memory before it goes to the next tier; 0: it goes when this one is full.
+	// age is how long a page is out of memory before it goes to the next tier; 0: it goes when this
+	// one is full.
 	age time.Duration
-	// capacity is what all shards may take of it, in bytes, and quota what they have taken of that; 0 and nil for a folder in which each
-	// shard takes what it needs.
+	// capacity is what all shards may take of it, in bytes, and quota what they have taken of that;
+	// 0 and nil for a folder in which each shard takes what it needs.
 	capacity int64
 	quota    *pagestore.Quota
 }
 
-// folderTier is a folder of checkpoints without further tiers. It is raw: a shard stands still while its checkpoint is stored, and LZ4 makes that
-// 4 to 15 times as long on two loaded cores for 1.4 to 1.8 times the room (BenchmarkCheckpointCodec).
+// folderTier is a folder of checkpoints without further tiers. It is raw: a shard stands still
+// while its checkpoint is stored, and LZ4 makes that 4 to 15 times as long on two loaded cores for
+// 1.4 to 1.8 times the room (BenchmarkCheckpointCodec).
 func folderTier(dir string) *storeTier { return &storeTier{name: "checkpoint", dir: dir} }
 
 // codecs are those of the design, by the names of its tiers. A tier of another name is raw.
-var codecs = map[string]codec.Spec{"nvme": {ID: codec.LZ4}, "ssd": {ID: codec.Zstd, Level: 3}, "hdd": {ID: codec.Zstd, Level: 9}}
+var codecs = map[string]codec.Spec{
+	"nvme": {ID: codec.LZ4}, "ssd": {ID: codec.Zstd, Level: 3},
+	"hdd": {ID: codec.Zstd, Level: 9},
+}
 
 var tierName = regexp.MustCompile(`^[a-z][a-z0-9_-]{0,31}$`)
 
-// parseTiers reads the values of --tier; one may be several with semicolons between them, as an environment variable is.
+// parseTiers reads the values of --tier; one may be several with semicolons between them, as an
+// environment variable is.
 func parseTiers(values []string) ([]*storeTier, error) {
 	var all []*storeTier
 	for _, value := range strings.Split(strings.Join(values, ";"), ";") {
@@ -57,7 +63,8 @@ func parseTiers(values []string) ([]*storeTier, error) {
 				return nil, command.Usage("--tier %s: there are two tiers of this name", t.name)
 			}
 			if within(t.dir, other.dir) || within(other.dir, t.dir) {
-				return nil, command.Usage("--tier %s=%s: it is in the same place as %s=%s: a tier has a folder of its own", t.name, t.dir, other.name, other.dir)
+				return nil, command.Usage("--tier %s=%s: it is in the same place as %s=%s: a tier has a folder of "+
+					"its own", t.name, t.dir, other.name, other.dir)
 			}
 		}
 		all = append(all, t)
@@ -77,22 +84,28 @@ func within(path, root string) bool {
 	return err == nil && rel != ".." && !strings.HasPrefix(rel, ".."+string(filepath.Separator))
 }
 
-// parseTier reads NAME=DIR[,codec=CODEC][,capacity=SIZE][,age=TIME], of the tier with so many before it.
+// parseTier reads NAME=DIR[,codec=CODEC][,capacity=SIZE][,age=TIME], of the tier with so many
+// before it.
 func parseTier(value string, place int) (*storeTier, error) {
 	parts := strings.Split(value, ",")
 	name, dir, _ := strings.Cut(parts[0], "=")
 	switch {
 	case !tierName.MatchString(name) || dir == "":
-		return nil, command.Usage("--tier %q: use NAME=DIR, as in nvme=/mnt/nvme, with a name of a-z, 0-9, - and _", value)
+		return nil, command.Usage("--tier %q: use NAME=DIR, as in nvme=/mnt/nvme, with a name of a-z, 0-9, - and _",
+			value)
 	case name == "gpu" || name == "cpu":
-		return nil, command.Usage("--tier %q: %s is a tier of memory: see --page-memory and --host-page-memory", value, name)
+		return nil, command.Usage("--tier %q: %s is a tier of memory: see --page-memory and --host-page-memory", value,
+			name)
 	}
 	abs, err := filepath.Abs(dir)
 	if err != nil {
 		return nil, command.Usage("--tier %q: %v", value, err)
 	}
 	// The first two thresholds of the pager are those of memory.
-	t := &storeTier{name: name, dir: abs, codec: codecs[name], age: pager.AgingThresholds[min(2+place, len(pager.AgingThresholds)-1)]}
+	t := &storeTier{
+		name: name, dir: abs, codec: codecs[name],
+		age: pager.AgingThresholds[min(2+place, len(pager.AgingThresholds)-1)],
+	}
 	for _, part := range parts[1:] {
 		key, text, _ := strings.Cut(part, "=")
 		switch key {
@@ -101,12 +114,14 @@ func parseTier(value string, place int) (*storeTier, error) {
 		case "capacity":
 			t.capacity, err = strictyaml.ParseSize(text)
 			if least := (pagestore.Options{}).MinCapacity(); err == nil && t.capacity < least {
-				return nil, command.Usage("--tier %q: capacity %s: use at least %dMiB, which the index of a shard may take", value, text, least>>20+1)
+				return nil, command.Usage("--tier %q: capacity %s: use at least %dMiB, which the index of a shard "+
+					"may take", value, text, least>>20+1)
 			}
 		case "age":
 			t.age, err = time.ParseDuration(text)
 			if err == nil && t.age < 0 {
-				return nil, command.Usage("--tier %q: age %s: use a duration, or 0 for a page to stay until the tier is full", value, text)
+				return nil, command.Usage("--tier %q: age %s: use a duration, or 0 for a page to stay until the "+
+					"tier is full", value, text)
 			}
 		default:
 			return nil, command.Usage("--tier %q: %q is none of codec=, capacity= and age=", value, part)
@@ -118,8 +133,9 @@ func parseTier(value string, place int) (*storeTier, error) {
 	return t, nil
 }
 
-// openTiers looks whether the folders of tiers are there, and sets the capacities that nobody has. A folder that is missing is refused: a disk that
-// is not mounted must not become a folder of the root disk. One that fails in another way is a tier that fails: the others do without.
+// openTiers looks whether the folders of tiers are there, and sets the capacities that nobody has.
+// A folder that is missing is refused: a disk that is not mounted must not become a folder of the
+// root disk. One that fails in another way is a tier that fails: the others do without.
 func openTiers(all []*storeTier, log *slog.Logger) error {
 	for _, t := range all {
 		info, err := os.Stat(t.dir)
@@ -139,7 +155,8 @@ func openTiers(all []*storeTier, log *slog.Logger) error {
 		}
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
-			return command.Usage("--tier %s=%s: there is no such folder: mount its disk, or make the folder if it is new", t.name, t.dir)
+			return command.Usage("--tier %s=%s: there is no such folder: mount its disk, or make the folder if it "+
+				"is new", t.name, t.dir)
 		case errors.Is(err, fs.ErrPermission):
 			return command.Usage("--tier %s=%s: this process may not write there: give it the folder", t.name, t.dir)
 		case err != nil:
@@ -154,7 +171,8 @@ func openTiers(all []*storeTier, log *slog.Logger) error {
 	return nil
 }
 
-// diskShare is the part of a disk that a tier leaves free where nobody says how much it may take: file systems slow down when they are full.
+// diskShare is the part of a disk that a tier leaves free where nobody says how much it may take:
+// file systems slow down when they are full.
 const diskShare = 20
 
 // described is what the log says of tiers.
@@ -172,6 +190,7 @@ func abandoned(dir string, all []*storeTier, log *slog.Logger) {
 		return
 	}
 	if ids, _ := newCheckpoints(folderTier(dir)).Shards(); len(ids) > 0 {
-		log.Warn("there are checkpoints that no tier has: their shards start from their logs. Name the folder as the first --tier to go on with them, or remove it", "folder", dir, "shards", len(ids))
+		log.Warn("there are checkpoints that no tier has: their shards start from their logs. Name the folder as "+
+			"the first --tier to go on with them, or remove it", "folder", dir, "shards", len(ids))
 	}
 }

@@ -24,23 +24,27 @@ import (
 )
 
 var (
-	tierDirs  = flag.String("tier-dirs", "", "folders of the tiers of BenchmarkTierZipf, between commas; by default three in one temporary folder")
+	tierDirs = flag.String("tier-dirs", "", "folders of the tiers of BenchmarkTierZipf, between commas; by default "+
+		"three in one temporary folder")
 	zipfRuns  = flag.Int("zipf-entries", 150, "entries of BenchmarkTierZipf, of 4,096 observations each")
-	zipfPower = flag.Float64("zipf-power", 2, "the frequency of a group in BenchmarkTierZipf is its rank to the power of minus this")
+	zipfPower = flag.Float64("zipf-power", 2, "the frequency of a group in BenchmarkTierZipf is its rank to the "+
+		"power of minus this")
 )
 
 // grownText are swarms with a few pages of 2 MiB.
 var grownText = map[string]string{
-	"leaky": "name: x\naddressed: agent\nagents: 1000000\nagents_per_group: 50\nfeatures: [a, b]\ncell: {kind: leaky}\nvote: {rule: majority}\nseed: 7\n",
-	"gru": "name: x\naddressed: agent\nagents: 200000\nagents_per_group: 50\nfeatures: [a, b]\ncell: {kind: gru, params: {hidden: 8}}\n" +
+	"leaky": "name: x\naddressed: agent\nagents: 1000000\nagents_per_group: 50\nfeatures: [a, b]\ncell: {kind: " +
+		"leaky}\nvote: {rule: majority}\nseed: 7\n",
+	"gru": "name: x\naddressed: agent\nagents: 200000\nagents_per_group: 50\nfeatures: [a, b]\ncell: {kind: gru, " +
+		"params: {hidden: 8}}\n" +
 		"vote: {candidates: [a, b, c], rule: majority}\nseed: 7\n",
 	"predictor": "name: x\nagents_per_group: 600\nseed: 3\n",
 }
 
 const grownGroups = 96 // of the predictor
 
-// grown is what a swarm's pages hold after some life: for agents, 16 entries of 50,000 observations with a tick behind
-// each; for the predictor, 40 rows of noisy waves of each group.
+// grown is what a swarm's pages hold after some life: for agents, 16 entries of 50,000 observations
+// with a tick behind each; for the predictor, 40 rows of noisy waves of each group.
 func grown(b *testing.B, cell string) (pages [][]byte) {
 	b.Helper()
 	r := newRig(b)
@@ -67,15 +71,18 @@ func grown(b *testing.B, cell string) (pages [][]byte) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			entries = append(entries, jobs.Entry{Kind: jobs.EntryObserve, Data: body}, jobs.Entry{Kind: jobs.EntryTick, Data: []byte(`{"v":1,"count":1}`)})
+			entries = append(entries, jobs.Entry{Kind: jobs.EntryObserve, Data: body},
+				jobs.Entry{Kind: jobs.EntryTick, Data: []byte(`{"v":1,"count":1}`)})
 		}
 	} else {
 		for row := range 40 {
 			o := &batch.Observations{Width: 1}
 			for g := range uint32(grownGroups) {
 				v := math.Sin(float64(row)/5+float64(g)) + 0.1*rng.NormFloat64()
-				o.Group, o.Row, o.Time, o.Read = append(o.Group, g), append(o.Row, uint64(row+1)), append(o.Time, int64(row)*1e9), append(o.Read, 7)
-				o.Timestamp, o.Value, o.Features = append(o.Timestamp, ""), append(o.Value, v), append(o.Features, float32(v))
+				o.Group, o.Row, o.Time, o.Read = append(o.Group, g), append(o.Row, uint64(row+1)),
+					append(o.Time, int64(row)*1e9), append(o.Read, 7)
+				o.Timestamp, o.Value, o.Features = append(o.Timestamp, ""), append(o.Value, v),
+					append(o.Features, float32(v))
 			}
 			body, err := o.Encode()
 			if err != nil {
@@ -119,8 +126,9 @@ func grown(b *testing.B, cell string) (pages [][]byte) {
 	return pages
 }
 
-// BenchmarkCheckpointCodec stores pages of swarms as a checkpoint does, four at a time and with a commit: MB/s of state and how many times
-// shorter it is on the medium, then how fast it is read. The pages are those of the swarm, again and again up to 32.
+// BenchmarkCheckpointCodec stores pages of swarms as a checkpoint does, four at a time and with a
+// commit: MB/s of state and how many times shorter it is on the medium, then how fast it is read.
+// The pages are those of the swarm, again and again up to 32.
 func BenchmarkCheckpointCodec(b *testing.B) {
 	for _, cell := range []string{"leaky", "gru", "predictor"} {
 		pages := grown(b, cell)
@@ -128,9 +136,18 @@ func BenchmarkCheckpointCodec(b *testing.B) {
 			pages = append(pages, pages[i])
 		}
 		size := len(pages[0])
-		for _, spec := range []codec.Spec{{}, {ID: codec.LZ4}, {ID: codec.Zstd, Level: 1}, {ID: codec.Zstd, Level: 3}, {ID: codec.Zstd, Level: 9}} {
+		for _, spec := range []codec.Spec{
+			{},
+			{ID: codec.LZ4},
+			{ID: codec.Zstd, Level: 1},
+			{ID: codec.Zstd, Level: 3},
+			{ID: codec.Zstd, Level: 9},
+		} {
 			b.Run(cell+"/"+spec.String(), func(b *testing.B) {
-				s, err := pagestore.Open(pagestore.Options{PageSize: size, Tiers: []pagestore.Tier{{Dir: b.TempDir(), Capacity: 2 << 30, Codec: spec}}})
+				s, err := pagestore.Open(pagestore.Options{
+					PageSize: size,
+					Tiers:    []pagestore.Tier{{Dir: b.TempDir(), Capacity: 2 << 30, Codec: spec}},
+				})
 				if err != nil {
 					b.Fatal(err)
 				}
@@ -171,13 +188,17 @@ func BenchmarkCheckpointCodec(b *testing.B) {
 	}
 }
 
-// BenchmarkTierZipf is observations of agents of groups by zipf, those near one another that are observed most, of a gru swarm of 300 pages of 64 KiB
-// with frames for 32 on the device and 32 in host memory, through the queue: over one folder and over three tiers from which pages sink
-// after half a second, raw and with the codecs of their names. obs/s are of all entries; on-disk are the bytes of all pages.
+// BenchmarkTierZipf is observations of agents of groups by zipf, those near one another that are
+// observed most, of a gru swarm of 300 pages of 64 KiB with frames for 32 on the device and 32 in
+// host memory, through the queue: over one folder and over three tiers from which pages sink after
+// half a second, raw and with the codecs of their names. obs/s are of all entries; on-disk are the
+// bytes of all pages.
 func BenchmarkTierZipf(b *testing.B) {
 	const page, pages, rows = 64 << 10, 256, 4096
-	text := "name: x\naddressed: agent\nagents: 300000\nagents_per_group: 50\nfeatures: [a, b]\ncell: {kind: gru, params: {hidden: 8}}\n" +
-		"vote: {candidates: [a, b, c], rule: majority}\nseed: 7\npage_size: 64KiB\ncheckpoint: {interval: 1s, entries: 16}\n"
+	text := "name: x\naddressed: agent\nagents: 300000\nagents_per_group: 50\nfeatures: [a, b]\ncell: {kind: gru, " +
+		"params: {hidden: 8}}\n" +
+		"vote: {candidates: [a, b, c], rule: majority}\nseed: 7\npage_size: 64KiB\ncheckpoint: {interval: 1s, " +
+		"entries: 16}\n"
 	spec, err := swarm.Parse("zipf.yaml", []byte(text))
 	if err != nil {
 		b.Fatal(err)
@@ -214,7 +235,10 @@ func BenchmarkTierZipf(b *testing.B) {
 				}
 				var disks []*storeTier
 				for i, name := range []string{"nvme", "ssd", "hdd"} {
-					t := &storeTier{name: name, dir: folders[i], codec: codecs[name], capacity: 8 << 30, quota: pagestore.NewQuota(8 << 30), age: time.Second / 2}
+					t := &storeTier{
+						name: name, dir: folders[i], codec: codecs[name], capacity: 8 << 30,
+						quota: pagestore.NewQuota(8 << 30), age: time.Second / 2,
+					}
 					if strings.HasSuffix(setup, "raw") {
 						t.codec = codec.Spec{}
 					}
@@ -235,13 +259,17 @@ func BenchmarkTierZipf(b *testing.B) {
 					}
 				}
 				add := func(i int, kind string, body []byte) {
-					if err := r.conn.Swarms.Log(id, 0, jobs.In).Append(b.Context(), uint64(i), jobs.Entry{Kind: kind, Ref: uint64(i + 1), Data: body}); err != nil {
+					if err := r.conn.Swarms.Log(id, 0, jobs.In).Append(b.Context(), uint64(i),
+						jobs.Entry{Kind: kind, Ref: uint64(i + 1), Data: body}); err != nil {
 						b.Fatal(err)
 					}
 				}
 				add(0, jobs.EntryTick, []byte(`{"v":1,"count":1}`)) // every page is made
 				r.record(b, jobs.Swarm{Version: jobs.Version, ID: id, Name: "x", Spec: data, Groups: spec.Groups()})
-				a := r.start(b, gpuagents.Options{Checkpoints: c, PageMemory: pages / 8 * page, HostPageMemory: pages / 8 * page})
+				a := r.start(b, gpuagents.Options{
+					Checkpoints: c, PageMemory: pages / 8 * page,
+					HostPageMemory: pages / 8 * page,
+				})
 				r.answered(b, id, 1)
 				began := time.Now()
 				for i, body := range entries {

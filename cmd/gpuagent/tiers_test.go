@@ -41,7 +41,8 @@ const (
 	coldText = "name: cold\nagents_per_group: 600\npage_size: 64KiB\nseed: 3\ncheckpoint: {interval: 1h, entries: 2}\n"
 )
 
-// observationsOf are batches of which each is for groups in a range, and has one row at least for every one of them.
+// observationsOf are batches of which each is for groups in a range, and has one row at least for
+// every one of them.
 func observationsOf(ranges ...[2]int) (all []*batch.Observations) {
 	r := rand.New(rand.NewPCG(5, 1))
 	var rows [cold]uint64
@@ -64,7 +65,8 @@ func observationsOf(ranges ...[2]int) (all []*batch.Observations) {
 	return all
 }
 
-// announceCold makes the logs of a swarm of these tests, puts batches into one, and then the record.
+// announceCold makes the logs of a swarm of these tests, puts batches into one, and then the
+// record.
 func (r *rig) announceCold(t *testing.T, id string, batches []*batch.Observations) {
 	t.Helper()
 	for _, d := range []jobs.Direction{jobs.In, jobs.Out} {
@@ -84,7 +86,8 @@ func (r *rig) announceCold(t *testing.T, id string, batches []*batch.Observation
 	r.record(t, jobs.Swarm{Version: jobs.Version, ID: id, Name: spec.Name, Spec: data, Groups: cold})
 }
 
-// undisturbed is what an agent with a frame for each page answers to batches, and the pages that it leaves.
+// undisturbed is what an agent with a frame for each page answers to batches, and the pages that it
+// leaves.
 func (r *rig) undisturbed(t *testing.T, batches []*batch.Observations) (answers [][]byte, pages map[uint64][]byte) {
 	t.Helper()
 	c := checkpointsIn(t.TempDir())
@@ -99,7 +102,8 @@ func (r *rig) undisturbed(t *testing.T, batches []*batch.Observations) (answers 
 	return answers, pages
 }
 
-// same compares the answers of a swarm, and the pages that it left, with those of an undisturbed one.
+// same compares the answers of a swarm, and the pages that it left, with those of an undisturbed
+// one.
 func (r *rig) same(t *testing.T, id string, c *checkpoints, answers [][]byte, pages map[uint64][]byte) {
 	t.Helper()
 	for i, got := range r.decisions(t, id, 1, len(answers)) {
@@ -158,7 +162,10 @@ type child struct {
 func (r *rig) spawn(t *testing.T, args ...string) *child {
 	t.Helper()
 	r.reset()
-	cmd := exec.Command(os.Args[0], append([]string{"--nats", r.server.URL(), "--device", "host", "--name", "agent", "--lease-ttl", "1s", "--log-level", "debug", "--metrics", "127.0.0.1:0"}, args...)...)
+	cmd := exec.Command(os.Args[0], append([]string{
+		"--nats", r.server.URL(), "--device", "host", "--name", "agent",
+		"--lease-ttl", "1s", "--log-level", "debug", "--metrics", "127.0.0.1:0",
+	}, args...)...)
 	cmd.Env = append(os.Environ(), childAgent+"=1")
 	cmd.Stderr = r
 	if err := cmd.Start(); err != nil {
@@ -171,8 +178,8 @@ func (r *rig) spawn(t *testing.T, args ...string) *child {
 	return c
 }
 
-// kill ends a process with SIGKILL. The next one takes its lease when its session was not renewed for its time; nobody else looks, so that no
-// lease is lost on a busy machine.
+// kill ends a process with SIGKILL. The next one takes its lease when its session was not renewed
+// for its time; nobody else looks, so that no lease is lost on a busy machine.
 func (r *rig) kill(t *testing.T, c *child) {
 	t.Helper()
 	c.end(syscall.SIGKILL)
@@ -186,7 +193,8 @@ func (c *child) end(s syscall.Signal) {
 
 var metricsURL = regexp.MustCompile(`serving metrics" url=(\S+)`)
 
-// tierPages waits until the metrics of the child say that a tier holds pages, or as many as it is asked for.
+// tierPages waits until the metrics of the child say that a tier holds pages, or as many as it is
+// asked for.
 func (r *rig) tierPages(t *testing.T, met func(pages map[string]int) bool) {
 	t.Helper()
 	url := metricsURL.FindStringSubmatch(r.log())[1]
@@ -216,8 +224,9 @@ func (r *rig) tierPages(t *testing.T, met func(pages map[string]int) bool) {
 	http.DefaultClient.CloseIdleConnections()
 }
 
-// TestFiveTiers serves a swarm of 24 pages with five in memory, whose others sink over three disks. The agent is killed again and again, while
-// it stores checkpoints too. Answers and pages are those of one that has all pages on the device and was not disturbed.
+// TestFiveTiers serves a swarm of 24 pages with five in memory, whose others sink over three disks.
+// The agent is killed again and again, while it stores checkpoints too. Answers and pages are those
+// of one that has all pages on the device and was not disturbed.
 func TestFiveTiers(t *testing.T) {
 	r := newRigAt(t, 0)
 	ranges := [][2]int{{0, cold}, {0, cold}, {cold / 2, cold}, {cold / 2, cold}}
@@ -265,21 +274,26 @@ func TestFiveTiers(t *testing.T) {
 	r.append(t, "cold", last, all[last:])
 	r.answered(t, "cold", len(all))
 	a.end(syscall.SIGTERM)
-	tiers, err := parseTiers([]string{"nvme=" + filepath.Join(dir, "nvme") + ";ssd=" + filepath.Join(dir, "ssd") + ";hdd=" + filepath.Join(dir, "hdd")})
+	tiers, err := parseTiers([]string{"nvme=" + filepath.Join(dir, "nvme") + ";ssd=" + filepath.Join(dir, "ssd") +
+		";hdd=" + filepath.Join(dir, "hdd")})
 	if err != nil {
 		t.Fatal(err)
 	}
 	r.same(t, "cold", newCheckpoints(tiers...), answers, pages)
 }
 
-// TestAges: with ages for memory too, pages that nobody uses sink through all five tiers, though memory has room for most of them. They come
-// back when their groups are observed again, and the answers are those of an agent that keeps them on the device. Without the ages they stay.
+// TestAges: with ages for memory too, pages that nobody uses sink through all five tiers, though
+// memory has room for most of them. They come back when their groups are observed again, and the
+// answers are those of an agent that keeps them on the device. Without the ages they stay.
 func TestAges(t *testing.T) {
 	r := newRigAt(t, 0)
 	all := observationsOf([2]int{0, cold}, [2]int{0, cold}, [2]int{0, cold}, [2]int{0, cold})
 	answers, pages := r.undisturbed(t, all)
 	dir := t.TempDir()
-	flags := []string{"--page-memory", fmt.Sprint((cold - 4) * coldPage), "--host-page-memory", fmt.Sprint(cold * coldPage)}
+	flags := []string{
+		"--page-memory", fmt.Sprint((cold - 4) * coldPage), "--host-page-memory",
+		fmt.Sprint(cold * coldPage),
+	}
 	for _, tier := range []string{"nvme", "ssd", "hdd"} {
 		if err := os.MkdirAll(filepath.Join(dir, tier), 0o700); err != nil {
 			t.Fatal(err)
@@ -289,7 +303,8 @@ func TestAges(t *testing.T) {
 	r.announceCold(t, "cold", all[:2])
 	a := r.spawn(t, append(flags, "--page-age", "250ms", "--host-page-age", "500ms")...)
 	r.answered(t, "cold", 2)
-	sunk := func(p map[string]int) bool { return p["gpu"] == 0 && p["cpu"] == 0 && p["hdd"] >= cold } // more where a checkpoint still counts
+	// more where a checkpoint still counts
+	sunk := func(p map[string]int) bool { return p["gpu"] == 0 && p["cpu"] == 0 && p["hdd"] >= cold }
 	r.tierPages(t, sunk)
 	r.append(t, "cold", 2, all[2:3]) // every page comes back for it
 	r.answered(t, "cold", 3)
@@ -300,7 +315,8 @@ func TestAges(t *testing.T) {
 	r.answered(t, "cold", 4)
 	r.tierPages(t, func(p map[string]int) bool { return p["gpu"] > cold/2 })
 	a.end(syscall.SIGTERM)
-	tiers, err := parseTiers([]string{"nvme=" + filepath.Join(dir, "nvme") + ";ssd=" + filepath.Join(dir, "ssd") + ";hdd=" + filepath.Join(dir, "hdd")})
+	tiers, err := parseTiers([]string{"nvme=" + filepath.Join(dir, "nvme") + ";ssd=" + filepath.Join(dir, "ssd") +
+		";hdd=" + filepath.Join(dir, "hdd")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -311,7 +327,10 @@ func TestAges(t *testing.T) {
 func newTiers(dir string) []*storeTier {
 	var all []*storeTier
 	for _, name := range []string{"nvme", "ssd", "hdd"} {
-		all = append(all, &storeTier{name: name, dir: filepath.Join(dir, name), capacity: 1 << 30, quota: pagestore.NewQuota(1 << 30)})
+		all = append(all, &storeTier{
+			name: name, dir: filepath.Join(dir, name), capacity: 1 << 30,
+			quota: pagestore.NewQuota(1 << 30),
+		})
 	}
 	return all
 }
@@ -332,10 +351,15 @@ func TestFullTiers(t *testing.T) {
 		r.reset()
 		r.announceCold(t, name, all)
 		reg := prometheus.NewRegistry()
-		a := r.start(t, gpuagents.Options{Checkpoints: c, PageMemory: 3 * coldPage, HostPageMemory: coldPage, Metrics: metricsOf(t, reg)})
+		a := r.start(t, gpuagents.Options{
+			Checkpoints: c, PageMemory: 3 * coldPage, HostPageMemory: coldPage,
+			Metrics: metricsOf(t, reg),
+		})
 		r.answered(t, name, len(all))
 		if name == "slow" { // as much as it has room for has sunk
-			r.wait(t, "pages in the slow tier", func() bool { return gauge(t, reg, "exoswarm_swarm_stored_pages", "ssd") > 0 })
+			r.wait(t, "pages in the slow tier", func() bool {
+				return gauge(t, reg, "exoswarm_swarm_stored_pages", "ssd") > 0
+			})
 		}
 		a.Stop()
 		if strings.Contains(r.log(), "checkpoint not stored") || strings.Contains(r.log(), "shard failed") {
@@ -359,7 +383,8 @@ func TestFullTiers(t *testing.T) {
 	}
 }
 
-// TestUnreadTier: a shard goes back to its checkpoint when a disk does not read a page, and the third time to its log.
+// TestUnreadTier: a shard goes back to its checkpoint when a disk does not read a page, and the
+// third time to its log.
 func TestUnreadTier(t *testing.T) {
 	r := newRig(t)
 	all := observationsOf([2]int{0, cold}, [2]int{0, cold}, [2]int{0, cold})
@@ -370,17 +395,24 @@ func TestUnreadTier(t *testing.T) {
 	const thrownAway = "checkpoint not used, the shard starts from its log"
 	var failing atomic.Bool
 	c.fs = &vfs.Inject{FS: vfs.OS{}, Before: func(op vfs.Op) error {
-		// What is longer than a block is a record; headers of files are read when the store is opened.
-		if failing.Load() && op.Kind == vfs.OpRead && op.Len > vfs.BlockSize && within(op.Name, disks[2].dir) && !strings.Contains(r.log(), thrownAway) {
+		// What is longer than a block is a record; headers of files are read when the store is
+		// opened.
+		if failing.Load() && op.Kind == vfs.OpRead && op.Len > vfs.BlockSize && within(op.Name, disks[2].dir) &&
+			!strings.Contains(r.log(), thrownAway) {
 			return syscall.EIO
 		}
 		return nil
 	}}
 	reg := prometheus.NewRegistry()
-	a := r.start(t, gpuagents.Options{Checkpoints: c, PageMemory: 3 * coldPage, HostPageMemory: coldPage, Metrics: metricsOf(t, reg)})
+	a := r.start(t, gpuagents.Options{
+		Checkpoints: c, PageMemory: 3 * coldPage, HostPageMemory: coldPage,
+		Metrics: metricsOf(t, reg),
+	})
 	r.announceCold(t, "cold", all[:2])
 	r.answered(t, "cold", 2)
-	r.wait(t, "pages on the last disk", func() bool { return gauge(t, reg, "exoswarm_swarm_stored_pages", "hdd") >= cold-4 })
+	r.wait(t, "pages on the last disk", func() bool {
+		return gauge(t, reg, "exoswarm_swarm_stored_pages", "hdd") >= cold-4
+	})
 	failing.Store(true)
 	r.append(t, "cold", 2, all[2:])
 	r.answered(t, "cold", len(all))
@@ -391,8 +423,8 @@ func TestUnreadTier(t *testing.T) {
 	r.same(t, "cold", c, answers, pages)
 }
 
-// TestFailingTier: a disk that fails costs its shard a replay at most, and the others go on without it; there is nothing of the shard left in
-// any tier once its swarm is gone.
+// TestFailingTier: a disk that fails costs its shard a replay at most, and the others go on without
+// it; there is nothing of the shard left in any tier once its swarm is gone.
 func TestFailingTier(t *testing.T) {
 	r := newRig(t)
 	all := observationsOf([2]int{0, cold}, [2]int{0, cold}, [2]int{0, cold}, [2]int{0, cold})
@@ -411,10 +443,15 @@ func TestFailingTier(t *testing.T) {
 		return nil
 	}}
 	reg := prometheus.NewRegistry()
-	a := r.start(t, gpuagents.Options{Checkpoints: c, PageMemory: 3 * coldPage, HostPageMemory: coldPage, Metrics: metricsOf(t, reg)})
+	a := r.start(t, gpuagents.Options{
+		Checkpoints: c, PageMemory: 3 * coldPage, HostPageMemory: coldPage,
+		Metrics: metricsOf(t, reg),
+	})
 	r.announceCold(t, "cold", all[:2])
 	r.answered(t, "cold", 2)
-	r.wait(t, "pages on the last disk", func() bool { return gauge(t, reg, "exoswarm_swarm_stored_pages", "hdd") >= cold-4 })
+	r.wait(t, "pages on the last disk", func() bool {
+		return gauge(t, reg, "exoswarm_swarm_stored_pages", "hdd") >= cold-4
+	})
 	failing.Store(true)
 	r.append(t, "cold", 2, all[2:])
 	r.answered(t, "cold", len(all))
@@ -483,13 +520,17 @@ func gauge(t *testing.T, reg *prometheus.Registry, name, tier string) float64 {
 // TestTierFlags: what --tier says, and the sentences for what it must not.
 func TestTierFlags(t *testing.T) {
 	dir := t.TempDir()
-	got, err := parseTiers([]string{"nvme=" + dir + "/a,capacity=2TiB;ssd=" + dir + "/b,age=5m,codec=raw", "cellar=" + dir + "/c,age=1h"})
+	got, err := parseTiers([]string{
+		"nvme=" + dir + "/a,capacity=2TiB;ssd=" + dir + "/b,age=5m,codec=raw",
+		"cellar=" + dir + "/c,age=1h",
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	var text []string
 	for _, d := range got {
-		text = append(text, fmt.Sprintf("%s %s %v %v %d", d.name, strings.TrimPrefix(d.dir, dir), d.codec, d.age, d.capacity))
+		text = append(text, fmt.Sprintf("%s %s %v %v %d", d.name, strings.TrimPrefix(d.dir, dir), d.codec, d.age,
+			d.capacity))
 	}
 	want := "nvme /a lz4 1m0s 2199023255552, ssd /b raw 5m0s 0, cellar /c raw 0s 0"
 	if got := strings.Join(text, ", "); got != want {
@@ -516,7 +557,8 @@ func TestTierFlags(t *testing.T) {
 		cmd := root()
 		cmd.SetArgs([]string{"--nats", "nats://127.0.0.1:1", "--tier", value})
 		var stderr bytes.Buffer
-		if code := command.Run(t.Context(), cmd, &stderr); code != command.ExitUsage || !strings.Contains(stderr.String(), want) {
+		if code := command.Run(t.Context(), cmd, &stderr); code != command.ExitUsage ||
+			!strings.Contains(stderr.String(), want) {
 			t.Errorf("%s: exit code %d, %q, want %q", value, code, &stderr, want)
 		}
 	}

@@ -508,20 +508,28 @@ func TestArrowTypes(t *testing.T) {
 			true, 4000000000, "4000000000",
 		},
 		{
-			column(arrow.PrimitiveTypes.Uint64, func(b array.Builder) { b.(*array.Uint64Builder).Append(1700000000123) }),
+			column(arrow.PrimitiveTypes.Uint64, func(b array.Builder) {
+				b.(*array.Uint64Builder).Append(1700000000123)
+			}),
 			true, 1700000000123, "1700000000123",
 		},
-		{column(arrow.FixedWidthTypes.Float16, func(b array.Builder) { b.(*array.Float16Builder).Append(float16.New(2.5)) }), true, 2.5, "2.5"},
+		{column(arrow.FixedWidthTypes.Float16, func(b array.Builder) {
+			b.(*array.Float16Builder).Append(float16.New(2.5))
+		}), true, 2.5, "2.5"},
 		{
 			column(arrow.PrimitiveTypes.Float32, func(b array.Builder) { b.(*array.Float32Builder).Append(16777216) }),
 			true, 16777216, "16777216",
 		},
-		{column(arrow.PrimitiveTypes.Float64, func(b array.Builder) { b.(*array.Float64Builder).Append(1700000000.25) }), true, 1700000000.25, "1700000000.25"},
+		{column(arrow.PrimitiveTypes.Float64, func(b array.Builder) {
+			b.(*array.Float64Builder).Append(1700000000.25)
+		}), true, 1700000000.25, "1700000000.25"},
 		{
 			column(arrow.BinaryTypes.String, func(b array.Builder) { b.(*array.StringBuilder).Append("2026-01-02") }),
 			false, 0, "2026-01-02",
 		},
-		{column(arrow.BinaryTypes.LargeString, func(b array.Builder) { b.(*array.LargeStringBuilder).Append("2026-01-02") }), false, 0, "2026-01-02"},
+		{column(arrow.BinaryTypes.LargeString, func(b array.Builder) {
+			b.(*array.LargeStringBuilder).Append("2026-01-02")
+		}), false, 0, "2026-01-02"},
 		{
 			column(arrow.FixedWidthTypes.Date32, func(b array.Builder) { b.(*array.Date32Builder).Append(1) }), false,
 			0,

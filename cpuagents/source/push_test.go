@@ -48,7 +48,8 @@ func TestPushResume(t *testing.T) {
 	}
 	open := func(id string, rows uint64) (*documentReader, *subjectFetcher) {
 		t.Helper()
-		f, err := newPushFetcher("push:a", "", &PushSpec{Rows: rows, BatchSeconds: 60}, Resources{Queue: q.StreamJobs()})
+		f, err := newPushFetcher("push:a", "", &PushSpec{Rows: rows, BatchSeconds: 60},
+			Resources{Queue: q.StreamJobs()})
 		if err != nil {
 			t.Fatal(err)
 		}

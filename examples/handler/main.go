@@ -1,5 +1,6 @@
-// Command handler is a CPU agent with a kind of job of its own: "celsius" turns degrees Fahrenheit into Celsius. It works beside
-// the agents that cpuagent makes: each agent takes jobs of the kinds that it serves.
+// Command handler is a CPU agent with a kind of job of its own: "celsius" turns degrees Fahrenheit
+// into Celsius. It works beside the agents that cpuagent makes: each agent takes jobs of the kinds
+// that it serves.
 //
 //	exoswarm nats --data-dir /tmp/nats &
 //	go run ./examples/handler &
@@ -34,7 +35,8 @@ func main() {
 	}
 }
 
-// celsius does one job. The queue gives a job out again when an agent dies, so it must bear being done twice.
+// celsius does one job. The queue gives a job out again when an agent dies, so it must bear being
+// done twice.
 func celsius(_ context.Context, job jobs.Job) (any, error) {
 	var spec struct {
 		Fahrenheit []float64 `json:"fahrenheit"`
@@ -49,7 +51,8 @@ func celsius(_ context.Context, job jobs.Job) (any, error) {
 	return map[string]any{"celsius": out}, nil
 }
 
-// run is an agent: it connects, works, shows itself in the registry, and gives its jobs back at the end.
+// run is an agent: it connects, works, shows itself in the registry, and gives its jobs back at the
+// end.
 func run(ctx context.Context, url string) (err error) {
 	var handlers cpuagents.Handlers // or cpuagents.Handle, for those of the process
 	if err := handlers.Handle("celsius", celsius); err != nil {
@@ -60,14 +63,20 @@ func run(ctx context.Context, url string) (err error) {
 		return err
 	}
 	defer conn.Close()
-	worker, err := conn.Work(ctx, natsq.WorkerOptions{Name: "celsius", Pool: jobs.PoolCPU, Handlers: handlers.Jobs(), Logger: slog.Default()})
+	worker, err := conn.Work(ctx, natsq.WorkerOptions{
+		Name: "celsius", Pool: jobs.PoolCPU, Handlers: handlers.Jobs(),
+		Logger: slog.Default(),
+	})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, within(10*time.Second, worker.Drain)) }()
 	started := time.Now().UTC()
 	entry, err := conn.Registry.Announce(ctx, func() jobs.Agent {
-		return jobs.Agent{Name: "celsius", Pool: jobs.PoolCPU, Kinds: handlers.Kinds(), Running: worker.Running(), State: "serving", Started: started}
+		return jobs.Agent{
+			Name: "celsius", Pool: jobs.PoolCPU, Kinds: handlers.Kinds(), Running: worker.Running(),
+			State: "serving", Started: started,
+		}
 	}, slog.Default())
 	if err != nil {
 		return err

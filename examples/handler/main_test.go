@@ -33,7 +33,10 @@ func TestCelsius(t *testing.T) {
 		spec, output string
 		code         jobs.Code
 	}{"good": {`{"fahrenheit":[32,212]}`, `{"celsius":[0,100]}`, ""}, "bad": {`{}`, "", jobs.CodeInvalid}} {
-		if err := conn.Queue.Submit(ctx, jobs.Job{Version: jobs.Version, ID: id, Pool: jobs.PoolCPU, Kind: "celsius", Spec: json.RawMessage(c.spec)}); err != nil {
+		if err := conn.Queue.Submit(ctx, jobs.Job{
+			Version: jobs.Version, ID: id, Pool: jobs.PoolCPU, Kind: "celsius",
+			Spec: json.RawMessage(c.spec),
+		}); err != nil {
 			t.Fatal(err)
 		}
 		r, err := conn.Results.Result(ctx, id)

@@ -18,8 +18,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
-// TestWorker: jobs of every lane are done, those that cannot be leave a result with a reason and a dead letter, and
-// the worker ends when it is told to.
+// TestWorker: jobs of every lane are done, those that cannot be leave a result with a reason and a
+// dead letter, and the worker ends when it is told to.
 func TestWorker(t *testing.T) {
 	python, err := exec.LookPath("python3")
 	if err != nil {
@@ -39,7 +39,10 @@ func TestWorker(t *testing.T) {
 	defer conn.Close()
 	submit := func(id string, change func(*jobs.Job)) {
 		t.Helper()
-		j := jobs.Job{Version: jobs.Version, ID: id, Pool: jobs.PoolCPU, Kind: "words", Spec: json.RawMessage(`{"text":"a b A"}`)}
+		j := jobs.Job{
+			Version: jobs.Version, ID: id, Pool: jobs.PoolCPU, Kind: "words",
+			Spec: json.RawMessage(`{"text":"a b A"}`),
+		}
 		change(&j)
 		if err := conn.Queue.Submit(ctx, j); err != nil {
 			t.Fatal(err)
@@ -73,7 +76,8 @@ func TestWorker(t *testing.T) {
 		return r
 	}
 	for i := range 30 {
-		if r := result(fmt.Sprintf("n%d", i)); r.Status != jobs.Done || strings.ReplaceAll(string(r.Output), " ", "") != `{"a":2,"b":1}` || r.Worker != "py" || r.Attempts != 1 {
+		if r := result(fmt.Sprintf("n%d", i)); r.Status != jobs.Done ||
+			strings.ReplaceAll(string(r.Output), " ", "") != `{"a":2,"b":1}` || r.Worker != "py" || r.Attempts != 1 {
 			t.Errorf("%+v %s", r, r.Output)
 		}
 	}
@@ -98,8 +102,10 @@ func TestWorker(t *testing.T) {
 		}
 	}
 	var dead []jobs.DeadLetter
-	err = conn.Queue.DeadLetters(ctx, jobs.DeadFilter{}, func(d jobs.DeadLetter) bool { dead = append(dead, d); return true })
-	if err != nil || len(dead) != 1 || dead[0].ID != "bad" || dead[0].Reason.Code != jobs.CodeInvalid || dead[0].Worker != "py" {
+	err = conn.Queue.DeadLetters(ctx, jobs.DeadFilter{},
+		func(d jobs.DeadLetter) bool { dead = append(dead, d); return true })
+	if err != nil || len(dead) != 1 || dead[0].ID != "bad" || dead[0].Reason.Code != jobs.CodeInvalid ||
+		dead[0].Worker != "py" {
 		t.Errorf("dead letters %+v, %v", dead, err)
 	}
 	if err := worker.Process.Signal(syscall.SIGTERM); err != nil {

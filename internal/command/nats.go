@@ -15,21 +15,23 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 )
 
-// The flags of a connection, the variables of the nats tool that stand behind them, and what they are for. Secrets have no flag: a
-// command line is seen by everybody on the machine.
+// The flags of a connection, the variables of the nats tool that stand behind them, and what they
+// are for. Secrets have no flag: a command line is seen by everybody on the machine.
 var natsFlags = []struct{ name, variable, usage string }{
 	{"nats", "NATS_URL", "URL of the NATS server"},
-	{"nats-context", "NATS_CONTEXT", "context of the nats tool that says where the server is and how to log in: a name or the path of its file"},
+	{"nats-context", "NATS_CONTEXT", "context of the nats tool that says where the server is and how to log in: a " +
+		"name or the path of its file"},
 	{"nats-creds", "NATS_CREDS", "file with the credentials (JWT and seed) to log in with"},
 	{"nats-nkey", "NATS_NKEY", "file with the seed of an nkey to log in with"},
-	{"nats-ca", "NATS_CA", "file with the certificates, in PEM, that the server's must be signed by; the system's when empty"},
+	{"nats-ca", "NATS_CA", "file with the certificates, in PEM, that the server's must be signed by; the system's " +
+		"when empty"},
 	{"nats-cert", "NATS_CERT", "file with our certificate, for a server that asks for one"},
 	{"nats-key", "NATS_KEY", "file with the key of --nats-cert"},
 }
 
-// NATSFlags adds the flags of a connection to a NATS server. Variables of the nats tool (NATS_URL, NATS_CREDS and so on) stand
-// behind them, and NATS_USER, NATS_PASSWORD and NATS_TOKEN besides. NATS_URL is left out for a command that embeds a
-// server unless it is given one.
+// NATSFlags adds the flags of a connection to a NATS server. Variables of the nats tool (NATS_URL,
+// NATS_CREDS and so on) stand behind them, and NATS_USER, NATS_PASSWORD and NATS_TOKEN besides.
+// NATS_URL is left out for a command that embeds a server unless it is given one.
 func NATSFlags(f *pflag.FlagSet, embeds bool) {
 	for _, n := range natsFlags {
 		value := os.Getenv(n.variable)
@@ -50,7 +52,8 @@ func NATSFlags(f *pflag.FlagSet, embeds bool) {
 func NATS(cmd *cobra.Command) (url string, login natsconn.Login) {
 	get := func(name string) string { v, _ := cmd.Flags().GetString(name); return v }
 	login = natsconn.Login{
-		Context: get("nats-context"), Credentials: get("nats-creds"), NKey: get("nats-nkey"), CA: get("nats-ca"), Cert: get("nats-cert"), Key: get("nats-key"),
+		Context: get("nats-context"), Credentials: get("nats-creds"), NKey: get("nats-nkey"), CA: get("nats-ca"),
+		Cert: get("nats-cert"), Key: get("nats-key"),
 		User: os.Getenv("NATS_USER"), Password: os.Getenv("NATS_PASSWORD"), Token: os.Getenv("NATS_TOKEN"),
 	}
 	if url = get("nats"); url == "" && login.Context == "" {
@@ -62,8 +65,9 @@ func NATS(cmd *cobra.Command) (url string, login natsconn.Login) {
 // connectEvery is how often an agent that starts before its server tries again.
 const connectEvery = time.Second
 
-// Connect connects an agent. A server that does not answer is waited for until the command's context ends: the log has one line at the
-// begin and one at the end, and /readyz says so meanwhile. Afterwards /readyz asks for a working connection, and the metrics show it.
+// Connect connects an agent. A server that does not answer is waited for until the command's
+// context ends: the log has one line at the begin and one at the end, and /readyz says so
+// meanwhile. Afterwards /readyz asks for a working connection, and the metrics show it.
 func Connect(cmd *cobra.Command, o natsconn.Options, m *Metrics) (*natsq.Conn, error) {
 	log := o.Logger
 	m.Require("nats", func(context.Context) error { return errors.New("not connected yet") })

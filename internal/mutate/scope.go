@@ -11,16 +11,21 @@ type area struct {
 // scope is the code whose mutants matter most.
 var scope = []area{
 	{"jobs/natsq", []string{
-		"jobs/natsq", "jobs/natsq/auth", "jobs/natsq/control", "jobs/natsq/gateway", "jobs/natsq/natsconn", "jobs/natsq/queue", "jobs/natsq/quota",
+		"jobs/natsq", "jobs/natsq/auth", "jobs/natsq/control", "jobs/natsq/gateway", "jobs/natsq/natsconn",
+		"jobs/natsq/queue", "jobs/natsq/quota",
 		"jobs/natsq/results", "jobs/natsq/server", "jobs/natsq/swarmlog",
 	}},
 	{"gpuagents", []string{"gpuagents", "gpuagents/pages", "gpuagents/shard", "gpuagents/state"}},
-	{"cpuagents", []string{"cpuagents", "cpuagents/egress", "cpuagents/files", "cpuagents/rows", "cpuagents/secret", "cpuagents/source"}},
+	{"cpuagents", []string{
+		"cpuagents", "cpuagents/egress", "cpuagents/files", "cpuagents/rows", "cpuagents/secret",
+		"cpuagents/source",
+	}},
 	{"tiers/pagestore", []string{"tiers/pagestore"}},
 	{"consensus", []string{"consensus"}},
 }
 
-// files are those of a package that guard, fence, commit or limit; all files of a package that is not named here.
+// files are those of a package that guard, fence, commit or limit; all files of a package that is
+// not named here.
 var files = map[string][]string{
 	"jobs/natsq":          {"holder.go", "limits.go", "task.go"},
 	"jobs/natsq/control":  {"limits.go"},
@@ -31,13 +36,16 @@ var files = map[string][]string{
 	"jobs/natsq/auth":     {"account.go", "role.go", "user.go", "init.go"},
 	"gpuagents":           {"agent.go"},
 	"gpuagents/pages":     {"budget.go"},
-	"gpuagents/shard":     {"appender.go", "begin.go", "checkpoint.go", "in_flight.go", "loop.go", "pipeline.go", "serve.go", "writer.go"},
-	"gpuagents/state":     {"snapshotter.go"},
-	"tiers/pagestore":     {"batch.go", "commit.go", "page.go", "store.go", "options.go"},
-	"cpuagents":           {"ordered.go", "stream.go", "streamer.go"},
-	"cpuagents/files":     {"files.go", "output.go", "root.go", "spill.go"},
-	"cpuagents/source":    {"journal.go", "source.go"},
-	"cpuagents/rows":      {"arrow.go", "arrow_message.go", "compact.go", "parquet.go", "unpack.go"},
+	"gpuagents/shard": {
+		"appender.go", "begin.go", "checkpoint.go", "in_flight.go", "loop.go", "pipeline.go",
+		"serve.go", "writer.go",
+	},
+	"gpuagents/state":  {"snapshotter.go"},
+	"tiers/pagestore":  {"batch.go", "commit.go", "page.go", "store.go", "options.go"},
+	"cpuagents":        {"ordered.go", "stream.go", "streamer.go"},
+	"cpuagents/files":  {"files.go", "output.go", "root.go", "spill.go"},
+	"cpuagents/source": {"journal.go", "source.go"},
+	"cpuagents/rows":   {"arrow.go", "arrow_message.go", "compact.go", "parquet.go", "unpack.go"},
 }
 
 func areaOf(name string) (area, error) {

@@ -1,4 +1,5 @@
-// Package jobstest holds every queue to the protocol of package jobs: one suite, run on each implementation.
+// Package jobstest holds every queue to the protocol of package jobs: one suite, run on each
+// implementation.
 package jobstest
 
 import (
@@ -185,7 +186,8 @@ func Run(t *testing.T, open func(t *testing.T) Queue) {
 // Quiet is a logger that says nothing.
 var Quiet = slog.New(slog.DiscardHandler)
 
-// within is the patience of every call and wait. It bounds what fails only, so it is long: machines that test are busy.
+// within is the patience of every call and wait. It bounds what fails only, so it is long: machines
+// that test are busy.
 func within(t *testing.T) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
@@ -200,7 +202,10 @@ func job(kind string, spec any) jobs.Job {
 	if err != nil {
 		panic(err)
 	}
-	return jobs.Job{Version: jobs.Version, ID: fmt.Sprintf("job-%d", ids.Add(1)), Pool: jobs.PoolCPU, Kind: kind, Spec: data, Submitted: time.Now()}
+	return jobs.Job{
+		Version: jobs.Version, ID: fmt.Sprintf("job-%d", ids.Add(1)), Pool: jobs.PoolCPU, Kind: kind,
+		Spec: data, Submitted: time.Now(),
+	}
 }
 
 func double(_ context.Context, j jobs.Job, _ func(any)) (any, error) {
@@ -249,7 +254,8 @@ func testFailure(t *testing.T, q Queue) {
 	defer q.Work(t, q.Connect(t), map[string]jobs.Handler{"double": double})()
 	j := job("double", "x")
 	submit(t, c, j)
-	if r := result(t, c, j); r.Status != jobs.Failed || r.Error == nil || r.Error.Code != jobs.CodeInvalid || r.Error.Message != "not a number" {
+	if r := result(t, c, j); r.Status != jobs.Failed || r.Error == nil || r.Error.Code != jobs.CodeInvalid ||
+		r.Error.Message != "not a number" {
 		t.Fatalf("%+v", r)
 	}
 }
@@ -276,7 +282,9 @@ func testOnce(t *testing.T, q Queue) {
 func testRetry(t *testing.T, q Queue) {
 	c := q.Connect(t)
 	var calls atomic.Int64
-	defer q.Work(t, q.Connect(t), map[string]jobs.Handler{"flaky": func(context.Context, jobs.Job, func(any)) (any, error) {
+	defer q.Work(t, q.Connect(t), map[string]jobs.Handler{"flaky": func(context.Context, jobs.Job, func(any)) (any,
+		error,
+	) {
 		if calls.Add(1) < 2 {
 			return nil, jobs.Retry(errors.New("not this time"))
 		}
@@ -291,7 +299,9 @@ func testRetry(t *testing.T, q Queue) {
 
 func testPanic(t *testing.T, q Queue) {
 	c := q.Connect(t)
-	defer q.Work(t, q.Connect(t), map[string]jobs.Handler{"bad": func(context.Context, jobs.Job, func(any)) (any, error) {
+	defer q.Work(t, q.Connect(t), map[string]jobs.Handler{"bad": func(context.Context, jobs.Job, func(any)) (any,
+		error,
+	) {
 		panic("out of my mind")
 	}, "double": double})()
 	j := job("bad", nil)
@@ -306,8 +316,8 @@ func testPanic(t *testing.T, q Queue) {
 	}
 }
 
-// testUnknownKind: a job of a kind that no worker serves stays queued while others of its pool are done, and is done when a worker
-// of its kind starts.
+// testUnknownKind: a job of a kind that no worker serves stays queued while others of its pool are
+// done, and is done when a worker of its kind starts.
 func testUnknownKind(t *testing.T, q Queue) {
 	c := q.Connect(t)
 	echo := func(_ context.Context, j jobs.Job, _ func(any)) (any, error) { return j.Spec, nil }
@@ -394,7 +404,11 @@ func testDrain(t *testing.T, q Queue) {
 	stop := q.Work(t, q.Connect(t), map[string]jobs.Handler{"wait": waiter})
 	j := begun(t, c)
 	stop()
-	defer q.Work(t, q.Connect(t), map[string]jobs.Handler{"wait": func(context.Context, jobs.Job, func(any)) (any, error) { return "second", nil }})()
+	defer q.Work(t, q.Connect(t), map[string]jobs.Handler{"wait": func(context.Context, jobs.Job, func(any)) (any,
+		error,
+	) {
+		return "second", nil
+	}})()
 	if r := result(t, c, j); r.Status != jobs.Done || string(r.Output) != `"second"` || r.Attempts != 2 {
 		t.Fatalf("%+v", r)
 	}

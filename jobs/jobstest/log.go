@@ -35,7 +35,8 @@ func fill(t *testing.T, l jobs.Log, n uint64) {
 	}
 }
 
-// testLogOrder: a reader that starts before, in the middle of, or after the writing sees every entry once and in order.
+// testLogOrder: a reader that starts before, in the middle of, or after the writing sees every
+// entry once and in order.
 func testLogOrder(t *testing.T, q Queue) {
 	c := q.Connect(t)
 	l := created(t, c, "s")
@@ -116,7 +117,8 @@ func testLogFence(t *testing.T, q Queue) {
 			t.Fatalf("repeated append of what others have written behind: %v", err)
 		}
 		for what, again := range map[string][]jobs.Entry{
-			"more than is there": several(5, 8), "another kind": {{Kind: jobs.EntryTick, Ref: 5, Data: entry(5).Data}}, "other data": {{Kind: entry(5).Kind, Ref: 5, Data: []byte("other")}},
+			"more than is there": several(5, 8), "another kind": {{Kind: jobs.EntryTick, Ref: 5, Data: entry(5).Data}},
+			"other data":     {{Kind: entry(5).Kind, Ref: 5, Data: []byte("other")}},
 			"another number": {{Kind: entry(5).Kind, Ref: 6, Data: entry(5).Data}},
 		} {
 			if err := b.Append(within(t), 4, again...); !errors.Is(err, jobs.ErrFenced) {
@@ -140,8 +142,8 @@ func several(first, last uint64) (all []jobs.Entry) {
 	return all
 }
 
-// testLogWindow: entries of one call are stored in their order, those that an earlier try has stored are not stored again, and where another
-// writer has come between, none of them is.
+// testLogWindow: entries of one call are stored in their order, those that an earlier try has
+// stored are not stored again, and where another writer has come between, none of them is.
 func testLogWindow(t *testing.T, q Queue) {
 	a := created(t, q.Connect(t), "s")
 	b := q.Connect(t).Log("s", 0, jobs.In)
@@ -190,14 +192,16 @@ func testLogWindow(t *testing.T, q Queue) {
 	}
 	defer r.Close()
 	for i := uint64(1); i <= n+9; i++ {
-		if e, err := r.Next(within(t)); err != nil || e.Seq != i || e.Ref != i || string(e.Data) != fmt.Sprint("entry ", i) {
+		if e, err := r.Next(within(t)); err != nil || e.Seq != i || e.Ref != i ||
+			string(e.Data) != fmt.Sprint("entry ", i) {
 			t.Fatalf("entry %d is %+v, %v", i, e, err)
 		}
 	}
 }
 
-// testLogRace: of writers that append several entries at a time to one log, each call that succeeds has its entries behind one another where it
-// wanted them, and one that was fenced has the first few of them there or none.
+// testLogRace: of writers that append several entries at a time to one log, each call that succeeds
+// has its entries behind one another where it wanted them, and one that was fenced has the first
+// few of them there or none.
 func testLogRace(t *testing.T, q Queue) {
 	l := created(t, q.Connect(t), "s")
 	const writers, calls = 3, 25
@@ -220,7 +224,10 @@ func testLogRace(t *testing.T, q Queue) {
 				}
 				all := make([]jobs.Entry, 1+r.IntN(8)*r.IntN(8)) // up to 50: one at a time, and together
 				for i := range all {
-					all[i] = jobs.Entry{Kind: jobs.EntryObserve, Ref: last.Seq + uint64(i), Data: fmt.Appendf(nil, "%d %d %d", w, k, i)}
+					all[i] = jobs.Entry{
+						Kind: jobs.EntryObserve, Ref: last.Seq + uint64(i),
+						Data: fmt.Appendf(nil, "%d %d %d", w, k, i),
+					}
 				}
 				if err = mine.Append(within(t), last.Seq, all...); err != nil && !errors.Is(err, jobs.ErrFenced) {
 					each <- err
@@ -385,7 +392,8 @@ func testLease(t *testing.T, q Queue) {
 		t.Fatal(err)
 	}
 	b := session(t, q.Connect(t), "b", ttl)
-	for end := time.Now().Add(2 * ttl); time.Now().Before(end); time.Sleep(ttl / 10) { // a renewal that is missed would give it away
+	// a renewal that is missed would give it away
+	for end := time.Now().Add(2 * ttl); time.Now().Before(end); time.Sleep(ttl / 10) {
 		if _, err := b.Acquire(within(t), "k.0"); !errors.Is(err, jobs.ErrHeld) {
 			t.Fatalf("a lease whose session is renewed was taken: %v", err)
 		}
@@ -422,7 +430,8 @@ func testLease(t *testing.T, q Queue) {
 	}
 }
 
-// testTakeOver: the leases of a session that is no longer renewed go to who waits for them, and the old holder learns of it.
+// testTakeOver: the leases of a session that is no longer renewed go to who waits for them, and the
+// old holder learns of it.
 func testTakeOver(t *testing.T, q Queue) {
 	dead, c := q.Connect(t), q.Connect(t)
 	const ttl = 300 * time.Millisecond
@@ -452,7 +461,10 @@ func testTakeOver(t *testing.T, q Queue) {
 func testSwarms(t *testing.T, q Queue) {
 	c := q.Connect(t)
 	put := func(id string) {
-		if err := c.CreateSwarm(within(t), jobs.Swarm{Version: jobs.Version, ID: id, Name: "n", Groups: 3}); err != nil {
+		if err := c.CreateSwarm(within(t), jobs.Swarm{
+			Version: jobs.Version, ID: id, Name: "n",
+			Groups: 3,
+		}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -495,7 +507,8 @@ func testObjects(t *testing.T, q Queue) {
 		data[i] = byte(r.Uint32())
 	}
 	for _, want := range [][]byte{data, {}} {
-		if n, err := c.PutObject(within(t), "o", jobs.Owner{}, bytes.NewReader(want)); err != nil || n != int64(len(want)) {
+		if n, err := c.PutObject(within(t), "o", jobs.Owner{}, bytes.NewReader(want)); err != nil ||
+			n != int64(len(want)) {
 			t.Fatal(n, err)
 		}
 		o, err := q.Connect(t).Object(within(t), "o", jobs.Owner{})

@@ -16,7 +16,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
-// doBatch fills a batch up, runs it, and brings each of its jobs to its end. stand says that Worker.stand was told.
+// doBatch fills a batch up, runs it, and brings each of its jobs to its end. stand says that
+// Worker.stand was told.
 func (w *Worker) doBatch(ctx context.Context, s wire.Source, b Batch, msgs []*nats.Msg, stand bool) {
 	base := context.WithoutCancel(ctx)
 	tasks := make([]*task, 0, b.Max)
@@ -71,10 +72,13 @@ func (w *Worker) doBatch(ctx context.Context, s wire.Source, b Batch, msgs []*na
 	w.runBatch(ctx, run, b, left)
 }
 
-// linger asks the sources of the batch's kind for more jobs, most urgent lane first, until there is no room or until has come. Of the
-// source that the batch began with the server hands them on as they come: one request where looking again and again took four a batch.
-// The loop of the worker may ask the other sources at the same time: each job goes to one of them.
-func (w *Worker) linger(ctx context.Context, s wire.Source, b Batch, stand bool, room func() (count, bytes int), until *time.Time, add func([]*nats.Msg)) {
+// linger asks the sources of the batch's kind for more jobs, most urgent lane first, until there is
+// no room or until has come. Of the source that the batch began with the server hands them on as
+// they come: one request where looking again and again took four a batch. The loop of the worker
+// may ask the other sources at the same time: each job goes to one of them.
+func (w *Worker) linger(ctx context.Context, s wire.Source, b Batch, stand bool, room func() (count, bytes int),
+	until *time.Time, add func([]*nats.Msg),
+) {
 	if b.Linger <= 0 {
 		return
 	}
@@ -125,8 +129,9 @@ func (w *Worker) linger(ctx context.Context, s wire.Source, b Batch, stand bool,
 	}
 }
 
-// longestStand is how long one request of a batch may stand, and so how much later than at the deadline of a job that came meanwhile, or
-// than at the worker's end, the batch may close. It is the usual linger.
+// longestStand is how long one request of a batch may stand, and so how much later than at the
+// deadline of a job that came meanwhile, or than at the worker's end, the batch may close. It is
+// the usual linger.
 const longestStand = defaultLinger
 
 // byLane sorts sources by urgency.
@@ -138,7 +143,8 @@ func byLane(all []wire.Source) []wire.Source {
 	return all
 }
 
-// runBatch runs tasks together. When they fail together for a reason that lies in one of them, the halves are run apart.
+// runBatch runs tasks together. When they fail together for a reason that lies in one of them, the
+// halves are run apart.
 func (w *Worker) runBatch(worker, run context.Context, b Batch, tasks []*task) {
 	base := context.WithoutCancel(worker)
 	span := w.c.batching(tasks)
@@ -167,7 +173,8 @@ func (w *Worker) runBatch(worker, run context.Context, b Batch, tasks []*task) {
 		w.Metrics.ended(t)
 	}
 	if err == nil && len(outs) != len(tasks) {
-		err = jobs.Errorf(jobs.CodeInternal, "the handler of %s gave %d outcomes for %d jobs", tasks[0].src.Kind, len(outs), len(tasks))
+		err = jobs.Errorf(jobs.CodeInternal, "the handler of %s gave %d outcomes for %d jobs", tasks[0].src.Kind,
+			len(outs), len(tasks))
 	}
 	cause := context.Cause(run)
 	if err == nil {

@@ -11,16 +11,22 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
-// TestBatchLingers: a batch takes what comes while it waits, closes when it is full or the worker ends.
+// TestBatchLingers: a batch takes what comes while it waits, closes when it is full or the worker
+// ends.
 func TestBatchLingers(t *testing.T) {
 	c, _, ctx := queueOf(t, 0)
 	batches := make(chan int, 10)
-	w, err := c.Work(ctx, WorkerOptions{Name: "w", Pool: jobs.PoolCPU, Logger: jobstest.Quiet, Batches: map[string]Batch{
-		"k": {Max: 3, Linger: time.Hour, Handle: func(_ context.Context, batch []jobs.Job, _ func(int, any)) ([]jobs.Outcome, error) {
-			batches <- len(batch)
-			return make([]jobs.Outcome, len(batch)), nil
-		}},
-	}})
+	w, err := c.Work(ctx, WorkerOptions{
+		Name: "w", Pool: jobs.PoolCPU, Logger: jobstest.Quiet,
+		Batches: map[string]Batch{
+			"k": {Max: 3, Linger: time.Hour, Handle: func(_ context.Context, batch []jobs.Job,
+				_ func(int, any),
+			) ([]jobs.Outcome, error) {
+				batches <- len(batch)
+				return make([]jobs.Outcome, len(batch)), nil
+			}},
+		},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

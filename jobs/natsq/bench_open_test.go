@@ -20,16 +20,16 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
 )
 
-// The open loop: this many jobs a second, whatever becomes of those before, into batches that close when they are full or after the
-// linger.
+// The open loop: this many jobs a second, whatever becomes of those before, into batches that close
+// when they are full or after the linger.
 const (
 	openRate   = 5000
 	openLinger = 2 * time.Millisecond
 	openBatch  = 256
 )
 
-// openLoop sends b.N jobs at openRate and waits until each was in a batch. A job's latency is counted from when it was to be sent, so that a
-// sender or a queue that falls behind shows.
+// openLoop sends b.N jobs at openRate and waits until each was in a batch. A job's latency is
+// counted from when it was to be sent, so that a sender or a queue that falls behind shows.
 type openLoop struct {
 	b     *testing.B
 	start time.Time
@@ -42,7 +42,10 @@ type openLoop struct {
 }
 
 func newOpenLoop(b *testing.B) *openLoop {
-	return &openLoop{b: b, hist: hdrhistogram.New(1, int64(time.Hour/time.Microsecond), 3), left: b.N, seen: make([]bool, b.N), over: make(chan struct{})}
+	return &openLoop{
+		b: b, hist: hdrhistogram.New(1, int64(time.Hour/time.Microsecond), 3), left: b.N,
+		seen: make([]bool, b.N), over: make(chan struct{}),
+	}
 }
 
 // due is when job i is to be sent.
@@ -69,7 +72,8 @@ func (o *openLoop) closed(batch []int) {
 	}
 }
 
-// run calls send with the jobs that are due, from one goroutine, and reports when all are in batches.
+// run calls send with the jobs that are due, from one goroutine, and reports when all are in
+// batches.
 func (o *openLoop) run(send func(from, to int)) {
 	b := o.b
 	ctx, cancel := context.WithTimeout(b.Context(), time.Minute)
@@ -94,7 +98,8 @@ func (o *openLoop) run(send func(from, to int)) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "jobs/s")
-	b.ReportMetric(float64((processor(b)-before).Microseconds())/float64(b.N), "cpu-us/job") // other loads change it little
+	// other loads change it little
+	b.ReportMetric(float64((processor(b)-before).Microseconds())/float64(b.N), "cpu-us/job")
 	for _, p := range []float64{50, 99, 99.9} {
 		b.ReportMetric(float64(o.hist.ValueAtQuantile(p))/1000, fmt.Sprintf("p%v-ms", p))
 	}
@@ -114,9 +119,10 @@ func processor(b *testing.B) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// BenchmarkOpenLoop: from when a job is to be submitted to when its batch closes, at a fixed rate. single submits each job by itself, group
-// those that are due while the last two groups are under way, as one; raw is what JetStream alone does with a publication for each, a
-// prefetching consumer and a batcher, without results.
+// BenchmarkOpenLoop: from when a job is to be submitted to when its batch closes, at a fixed rate.
+// single submits each job by itself, group those that are due while the last two groups are under
+// way, as one; raw is what JetStream alone does with a publication for each, a prefetching consumer
+// and a batcher, without results.
 func BenchmarkOpenLoop(b *testing.B) {
 	for _, profile := range []string{"durable", "fast"} {
 		fast := profile == "fast"
@@ -126,20 +132,26 @@ func BenchmarkOpenLoop(b *testing.B) {
 	}
 }
 
-// benchOpen runs the loop against a worker. submit returns what sends jobs, and what waits until they are submitted.
-func benchOpen(b *testing.B, fast bool, submit func(b *testing.B, c *natsq.Conn) (send func(from, to int), wait func())) {
+// benchOpen runs the loop against a worker. submit returns what sends jobs, and what waits until
+// they are submitted.
+func benchOpen(b *testing.B, fast bool, submit func(b *testing.B, c *natsq.Conn) (send func(from, to int),
+	wait func()),
+) {
 	s, c := benchProfile(b, fast)
 	o := newOpenLoop(b)
-	benchWork(b, s, natsq.WorkerOptions{Batches: map[string]natsq.Batch{"k": {Max: openBatch, Linger: openLinger, Handle: func(_ context.Context, batch []jobs.Job, _ func(int, any)) ([]jobs.Outcome, error) {
-		all := make([]int, len(batch))
-		for k, j := range batch {
-			if err := json.Unmarshal(j.Spec, &all[k]); err != nil {
-				return nil, err
+	benchWork(b, s, natsq.WorkerOptions{Batches: map[string]natsq.Batch{"k": {
+		Max: openBatch, Linger: openLinger,
+		Handle: func(_ context.Context, batch []jobs.Job, _ func(int, any)) ([]jobs.Outcome, error) {
+			all := make([]int, len(batch))
+			for k, j := range batch {
+				if err := json.Unmarshal(j.Spec, &all[k]); err != nil {
+					return nil, err
+				}
 			}
-		}
-		o.closed(all)
-		return make([]jobs.Outcome, len(batch)), nil
-	}}}})
+			o.closed(all)
+			return make([]jobs.Outcome, len(batch)), nil
+		},
+	}}})
 	send, wait := submit(b, c)
 	o.run(send)
 	wait()
@@ -251,7 +263,8 @@ func benchOpenRaw(b *testing.B, fast bool) {
 	})
 	o.run(func(from, to int) {
 		for i := from; i < to; i++ {
-			if _, err := js.PublishAsync(fmt.Sprint("raw.", i), []byte(strconv.Itoa(i)), jetstream.WithMsgID(strconv.Itoa(i))); err != nil {
+			if _, err := js.PublishAsync(fmt.Sprint("raw.", i), []byte(strconv.Itoa(i)),
+				jetstream.WithMsgID(strconv.Itoa(i))); err != nil {
 				b.Error(err)
 			}
 		}

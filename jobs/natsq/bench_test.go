@@ -81,12 +81,17 @@ func benchWorkTraced(b *testing.B, s *server.Server, o natsq.WorkerOptions, trac
 	b.Cleanup(func() { w.Stop(); c.Close() })
 }
 
-// BenchmarkRoundTrip: one small job, idle, from Submit to its result; raw is what JetStream alone takes for the same
-// publish, fetch, publish and acknowledgement, each with an fsync. traced is queue with spans of submitter and worker, each of which is sampled.
+// BenchmarkRoundTrip: one small job, idle, from Submit to its result; raw is what JetStream alone
+// takes for the same publish, fetch, publish and acknowledgement, each with an fsync. traced is
+// queue with spans of submitter and worker, each of which is sampled.
 func BenchmarkRoundTrip(b *testing.B) {
 	queue := func(b *testing.B, tracing trace.TracerProvider) {
 		s, c := benchTraced(b, false, tracing)
-		benchWorkTraced(b, s, natsq.WorkerOptions{Handlers: map[string]jobs.Handler{"k": func(context.Context, jobs.Job, func(any)) (any, error) { return 1, nil }}}, tracing)
+		benchWorkTraced(b, s, natsq.WorkerOptions{Handlers: map[string]jobs.Handler{"k": func(context.Context, jobs.Job,
+			func(any),
+		) (any, error) {
+			return 1, nil
+		}}}, tracing)
 		var took []time.Duration
 		for n := 0; b.Loop(); n++ {
 			began := time.Now()
@@ -140,15 +145,19 @@ func spread(b *testing.B, took []time.Duration) {
 	}
 }
 
-// BenchmarkBulk: small jobs submitted in batches and done in batches, results kept, until the queue is empty; ns/op is one job. raw
-// is what JetStream alone takes for the same atomic batches and an acknowledgement of each job.
+// BenchmarkBulk: small jobs submitted in batches and done in batches, results kept, until the queue
+// is empty; ns/op is one job. raw is what JetStream alone takes for the same atomic batches and an
+// acknowledgement of each job.
 func BenchmarkBulk(b *testing.B) {
 	const atOnce = 256 // jobs of a fetch
 	queue := func(b *testing.B, tracing trace.TracerProvider) {
 		s, c := benchTraced(b, false, tracing)
-		benchWorkTraced(b, s, natsq.WorkerOptions{Batches: map[string]natsq.Batch{"k": {Max: atOnce, Handle: func(_ context.Context, batch []jobs.Job, _ func(int, any)) ([]jobs.Outcome, error) {
-			return make([]jobs.Outcome, len(batch)), nil
-		}}}}, tracing)
+		benchWorkTraced(b, s, natsq.WorkerOptions{Batches: map[string]natsq.Batch{"k": {
+			Max: atOnce,
+			Handle: func(_ context.Context, batch []jobs.Job, _ func(int, any)) ([]jobs.Outcome, error) {
+				return make([]jobs.Outcome, len(batch)), nil
+			},
+		}}}, tracing)
 		b.ResetTimer()
 		for n := 0; n < b.N; {
 			batch := make([]jobs.Job, min(jobs.MaxBatch, b.N-n))
@@ -180,7 +189,8 @@ func BenchmarkBulk(b *testing.B) {
 				var got []jetstream.Msg
 				var results []*nats.Msg
 				for m := range msgs.Messages() {
-					got, results = append(got, m), append(results, &nats.Msg{Subject: fmt.Sprint("out.", n+len(got)), Data: m.Data()})
+					got, results = append(got, m),
+						append(results, &nats.Msg{Subject: fmt.Sprint("out.", n+len(got)), Data: m.Data()})
 				}
 				if len(got) == 0 {
 					continue
@@ -203,7 +213,10 @@ func BenchmarkBulk(b *testing.B) {
 		for n := 0; n < b.N; {
 			batch := make([]*nats.Msg, min(jobs.MaxBatch, b.N-n))
 			for i := range batch {
-				batch[i] = &nats.Msg{Subject: fmt.Sprint("raw.", n+i), Data: []byte(`{"v":1,"id":"b","pool":"cpu","kind":"k","spec":"x"}`)}
+				batch[i] = &nats.Msg{
+					Subject: fmt.Sprint("raw.", n+i),
+					Data:    []byte(`{"v":1,"id":"b","pool":"cpu","kind":"k","spec":"x"}`),
+				}
 			}
 			if err := rawBatch(nc, batch); err != nil {
 				b.Fatal(err)
@@ -251,14 +264,23 @@ func benchRaw(b *testing.B, s *server.Server) (*nats.Conn, jetstream.JetStream) 
 // benchStreams makes a work queue RAW on raw.* and a stream OUT on out.*.
 func benchStreams(b *testing.B, js jetstream.JetStream) jetstream.Consumer {
 	b.Helper()
-	st, err := js.CreateStream(b.Context(), jetstream.StreamConfig{Name: "RAW", Subjects: []string{"raw.*"}, Retention: jetstream.WorkQueuePolicy, AllowAtomicPublish: true})
+	st, err := js.CreateStream(b.Context(), jetstream.StreamConfig{
+		Name: "RAW", Subjects: []string{"raw.*"},
+		Retention: jetstream.WorkQueuePolicy, AllowAtomicPublish: true,
+	})
 	if err != nil {
 		b.Fatal(err)
 	}
-	if _, err := js.CreateStream(b.Context(), jetstream.StreamConfig{Name: "OUT", Subjects: []string{"out.*"}, AllowAtomicPublish: true}); err != nil {
+	if _, err := js.CreateStream(b.Context(), jetstream.StreamConfig{
+		Name: "OUT", Subjects: []string{"out.*"},
+		AllowAtomicPublish: true,
+	}); err != nil {
 		b.Fatal(err)
 	}
-	cons, err := st.CreateConsumer(b.Context(), jetstream.ConsumerConfig{Durable: "c", AckPolicy: jetstream.AckExplicitPolicy, MaxAckPending: 50_000})
+	cons, err := st.CreateConsumer(b.Context(), jetstream.ConsumerConfig{
+		Durable:   "c",
+		AckPolicy: jetstream.AckExplicitPolicy, MaxAckPending: 50_000,
+	})
 	if err != nil {
 		b.Fatal(err)
 	}

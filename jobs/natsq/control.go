@@ -17,8 +17,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
-// operatorState follows what operators and submitters say to the workers of a pool: which jobs are cancelled, what is paused and what tenants may have. One
-// watch each serves all jobs.
+// operatorState follows what operators and submitters say to the workers of a pool: which jobs are
+// cancelled, what is paused and what tenants may have. One watch each serves all jobs.
 type operatorState struct {
 	pool  jobs.Pool
 	poke  func() // something was resumed
@@ -35,7 +35,8 @@ type operatorState struct {
 	quotas  map[string]quota.Quota // of those tenants asked about since the limits changed
 }
 
-// cancellation is jobs.ErrFinish or jobs.ErrCancelled, its revision in the bucket, and since when it stands.
+// cancellation is jobs.ErrFinish or jobs.ErrCancelled, its revision in the bucket, and since when
+// it stands.
 type cancellation struct {
 	cause    error
 	revision uint64
@@ -51,7 +52,9 @@ func (c cancellation) of(forgiven uint64) error {
 }
 
 // watchControl returns when what was there before is known.
-func (c *Conn) watchControl(ctx context.Context, pool jobs.Pool, poke func(), log *slog.Logger) (*operatorState, error) {
+func (c *Conn) watchControl(ctx context.Context, pool jobs.Pool, poke func(),
+	log *slog.Logger,
+) (*operatorState, error) {
 	if err := c.CheckFollow(ctx, wire.ControlBucket); err != nil {
 		return nil, err
 	}
@@ -61,7 +64,9 @@ func (c *Conn) watchControl(ctx context.Context, pool jobs.Pool, poke func(), lo
 		cancels: map[string]cancellation{}, running: map[string]context.CancelCauseFunc{}, pauses: map[string]bool{},
 		limits: map[string]jobs.Limits{}, quotas: map[string]quota.Quota{},
 	}
-	for bucket, fn := range map[string]func(jetstream.KeyValueEntry){wire.CancelBucket: w.cancelled, wire.ControlBucket: w.controlled} {
+	for bucket, fn := range map[string]func(jetstream.KeyValueEntry){
+		wire.CancelBucket: w.cancelled, wire.ControlBucket: w.controlled,
+	} {
 		synced := make(chan struct{})
 		w.ended.Go(func() { c.FollowBucket(run, bucket, synced, fn, log) })
 		select {
@@ -98,7 +103,8 @@ func (w *operatorState) cancelled(u jetstream.KeyValueEntry) {
 	}
 }
 
-// cause says how a job is cancelled, or nil; cancellations up to the revision forgiven do not count.
+// cause says how a job is cancelled, or nil; cancellations up to the revision forgiven do not
+// count.
 func (w *operatorState) cause(id string, forgiven uint64) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -12,7 +12,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// TestDeliveryRuns: a handler runs with its job, hears why it has to end, and leaves neither lease nor slot behind.
+// TestDeliveryRuns: a handler runs with its job, hears why it has to end, and leaves neither lease
+// nor slot behind.
 func TestDeliveryRuns(t *testing.T) {
 	began := make(chan context.Context, 1)
 	wait := func(ctx context.Context, j jobs.Job, tell func(any)) (any, error) {
@@ -33,11 +34,14 @@ func TestDeliveryRuns(t *testing.T) {
 		reply string
 		code  jobs.Code
 	}{
-		"done":      {nil, false, "+ACK", ""},
-		"drained":   {func(stop context.CancelCauseFunc, _ jobs.Job) { stop(jobs.ErrDrain) }, false, "-NAK", ""},
-		"cancelled": {func(_ context.CancelCauseFunc, j jobs.Job) { _ = d.c.Queue.Cancel(t.Context(), j, false) }, false, "+ACK", jobs.CodeCanceled},
-		"late":      {func(context.CancelCauseFunc, jobs.Job) {}, true, "+ACK", jobs.CodeDeadline},
-		"sick":      {func(context.CancelCauseFunc, jobs.Job) { d.held.beat(sick); d.held.beat(nil) }, false, "", ""},
+		"done":    {nil, false, "+ACK", ""},
+		"drained": {func(stop context.CancelCauseFunc, _ jobs.Job) { stop(jobs.ErrDrain) }, false, "-NAK", ""},
+		"cancelled": {
+			func(_ context.CancelCauseFunc, j jobs.Job) { _ = d.c.Queue.Cancel(t.Context(), j, false) },
+			false, "+ACK", jobs.CodeCanceled,
+		},
+		"late": {func(context.CancelCauseFunc, jobs.Job) {}, true, "+ACK", jobs.CodeDeadline},
+		"sick": {func(context.CancelCauseFunc, jobs.Job) { d.held.beat(sick); d.held.beat(nil) }, false, "", ""},
 	} {
 		ctx, stop := context.WithCancelCause(t.Context())
 		j := plain(strings.ReplaceAll(name, " ", ""))
@@ -84,7 +88,9 @@ func TestDeliveryRuns(t *testing.T) {
 			t.Errorf("%s: lease %v, slot %v", name, lease, slot)
 		}
 		r, err := d.c.Results.Lookup(t.Context(), j.ID)
-		if (err == nil) != (c.reply == "+ACK") || err == nil && ((r.Error == nil) != (c.code == "") || r.Error != nil && r.Error.Code != c.code || r.Error == nil && string(r.Output) != `"done"`) {
+		if (err == nil) != (c.reply == "+ACK") || err == nil &&
+			((r.Error == nil) != (c.code == "") || r.Error != nil && r.Error.Code != c.code || r.Error == nil &&
+				string(r.Output) != `"done"`) {
 			t.Errorf("%s: %+v, %v", name, r, err)
 		}
 	}

@@ -104,7 +104,8 @@ func (d *delivered) holds(m *nats.Msg) (lease, slot bool) {
 // letters returns the ids of all dead letters.
 func (d *delivered) letters() (ids []string) {
 	d.t.Helper()
-	if err := d.c.Queue.DeadLetters(d.t.Context(), jobs.DeadFilter{}, func(l jobs.DeadLetter) bool { ids = append(ids, l.ID); return true }); err != nil {
+	if err := d.c.Queue.DeadLetters(d.t.Context(), jobs.DeadFilter{},
+		func(l jobs.DeadLetter) bool { ids = append(ids, l.ID); return true }); err != nil {
 		d.t.Fatal(err)
 	}
 	return ids
@@ -113,7 +114,8 @@ func (d *delivered) letters() (ids []string) {
 // badID is the id of the letter of a message that has none: half of its digest.
 var badID = regexp.MustCompile("^bad-[0-9a-f]{32}$")
 
-// TestDeliveries: which deliveries are jobs to run, and what becomes of the others: dropped, given back, or ended with a result and a letter.
+// TestDeliveries: which deliveries are jobs to run, and what becomes of the others: dropped, given
+// back, or ended with a result and a letter.
 func TestDeliveries(t *testing.T) {
 	d := newDelivered(t, nil)
 	ctx := t.Context()
@@ -155,7 +157,8 @@ func TestDeliveries(t *testing.T) {
 			t.Errorf("%s: it is not run", name)
 			continue
 		}
-		if x.id != c.j.ID || x.src != wire.SourceOf(c.j) || x.attempt != c.attempt || x.job.LastAttempt != c.last || !x.queued.Equal(storedAt) || x.forgiven != 7 || x.job.Lane == "" || x.m != m {
+		if x.id != c.j.ID || x.src != wire.SourceOf(c.j) || x.attempt != c.attempt || x.job.LastAttempt != c.last ||
+			!x.queued.Equal(storedAt) || x.forgiven != 7 || x.job.Lane == "" || x.m != m {
 			t.Errorf("%s: %+v", name, x)
 		}
 		if lease, slot := d.holds(m); !lease || !slot {
@@ -191,21 +194,40 @@ func TestDeliveries(t *testing.T) {
 	}{
 		"no job's subject": {d.deliver("exo.job.cpu.k", 1, data(plain("b1"))), "+TERM ", "", "", "", false},
 		"no id":            {d.deliver("exo.job.cpu.k.normal.default", 1, data(plain("b2"))), "+ACK", "", "", "", true},
-		"a bad id":         {d.deliver("exo.job.cpu.k.normal.default.b 3", 1, data(plain("b3"))), "+ACK", "", "", "", true},
-		"another's id":     {d.deliver("exo.job.cpu.k.normal.default.b4", 1, data(plain("x"))), "+ACK", "b4", jobs.CodeInvalid, "the subject must be exo.job.cpu.k.normal.default.x", true},
-		"another's kind":   {d.deliver("exo.job.cpu.l.normal.default.b5", 1, data(plain("b5"))), "+ACK", "b5", jobs.CodeInvalid, "the subject must be exo.job.cpu.k.normal.default.b5", true},
-		"no JSON":          {d.deliver("exo.job.cpu.k.normal.default.b6", 1, []byte("{")), "+ACK", "b6", jobs.CodeInvalid, "", true},
-		"late":             {d.job(with("b7", func(j *jobs.Job) { j.Deadline = time.Now().Add(-time.Second) }), 1), "+ACK", "b7", jobs.CodeDeadline, "was not begun by", false},
-		"too often":        {d.job(plain("b8"), 11), "+ACK", "b8", jobs.CodeInternal, "was given out 10 times", true},
-		"no spec":          {d.job(with("b9", func(j *jobs.Job) { j.Spec, j.SpecRef = nil, gone }), 1), "+ACK", "b9", jobs.CodeInvalid, "its spec is not in the object store any more", true},
-		"over":             {d.job(plain("over"), 2), "+ACK", "over", "", "", false},
-		"a broken result":  {d.job(plain("broken"), 2), "-NAK", "", "", "", false},
+		"a bad id": {
+			d.deliver("exo.job.cpu.k.normal.default.b 3", 1, data(plain("b3"))), "+ACK", "", "", "",
+			true,
+		},
+		"another's id": {
+			d.deliver("exo.job.cpu.k.normal.default.b4", 1, data(plain("x"))), "+ACK", "b4",
+			jobs.CodeInvalid, "the subject must be exo.job.cpu.k.normal.default.x", true,
+		},
+		"another's kind": {
+			d.deliver("exo.job.cpu.l.normal.default.b5", 1, data(plain("b5"))), "+ACK", "b5",
+			jobs.CodeInvalid, "the subject must be exo.job.cpu.k.normal.default.b5", true,
+		},
+		"no JSON": {
+			d.deliver("exo.job.cpu.k.normal.default.b6", 1, []byte("{")), "+ACK", "b6",
+			jobs.CodeInvalid, "", true,
+		},
+		"late": {
+			d.job(with("b7", func(j *jobs.Job) { j.Deadline = time.Now().Add(-time.Second) }), 1),
+			"+ACK", "b7", jobs.CodeDeadline, "was not begun by", false,
+		},
+		"too often": {d.job(plain("b8"), 11), "+ACK", "b8", jobs.CodeInternal, "was given out 10 times", true},
+		"no spec": {
+			d.job(with("b9", func(j *jobs.Job) { j.Spec, j.SpecRef = nil, gone }), 1), "+ACK", "b9",
+			jobs.CodeInvalid, "its spec is not in the object store any more", true,
+		},
+		"over":            {d.job(plain("over"), 2), "+ACK", "over", "", "", false},
+		"a broken result": {d.job(plain("broken"), 2), "-NAK", "", "", "", false},
 	} {
 		if x := d.open(ctx, c.m); x != nil {
 			t.Errorf("%s: it is run: %+v", name, x)
 			continue
 		}
-		if got := d.reply(c.m); !strings.HasPrefix(got, c.reply) || c.reply == "-NAK" && got != "-NAK" || c.reply == "+TERM " && !strings.Contains(got, `a job on the subject "exo.job.cpu.k"`) {
+		if got := d.reply(c.m); !strings.HasPrefix(got, c.reply) || c.reply == "-NAK" && got != "-NAK" ||
+			c.reply == "+TERM " && !strings.Contains(got, `a job on the subject "exo.job.cpu.k"`) {
 			t.Errorf("%s: the reply %q, want %s", name, got, c.reply)
 		}
 		d.silent(name)
@@ -214,20 +236,23 @@ func TestDeliveries(t *testing.T) {
 		}
 		if c.id != "" {
 			r, err := d.c.Results.Lookup(ctx, c.id)
-			if err != nil || (r.Error == nil) != (c.code == "") || r.Error != nil && (r.Error.Code != c.code || !strings.Contains(r.Error.Message, c.want)) {
+			if err != nil || (r.Error == nil) != (c.code == "") || r.Error != nil &&
+				(r.Error.Code != c.code || !strings.Contains(r.Error.Message, c.want)) {
 				t.Errorf("%s: %+v, %v", name, r, err)
 			}
 		}
 		if c.letter {
 			letters++
 		}
-		if got := d.letters(); len(got) != letters || c.letter && c.id == "" && !badID.MatchString(got[len(got)-1]) || c.letter && c.id != "" && got[len(got)-1] != c.id {
+		if got := d.letters(); len(got) != letters || c.letter && c.id == "" && !badID.MatchString(got[len(got)-1]) ||
+			c.letter && c.id != "" && got[len(got)-1] != c.id {
 			t.Errorf("%s: letters %v, want %d", name, got, letters)
 		}
 	}
 }
 
-// TestConclusions: what a handler returned, and why its context ended, decide what becomes of a job.
+// TestConclusions: what a handler returned, and why its context ended, decide what becomes of a
+// job.
 func TestConclusions(t *testing.T) {
 	d := newDelivered(t, nil)
 	ctx := t.Context()
@@ -242,16 +267,19 @@ func TestConclusions(t *testing.T) {
 		code       jobs.Code
 		letter     bool
 	}{
-		"done":                     {nil, nil, false, 1, "+ACK", "", false},
-		"done while it ends":       {nil, jobs.ErrDrain, true, 1, "+ACK", "", false},
-		"done although cancelled":  {nil, jobs.ErrCancelled, false, 1, "+ACK", "", false},
-		"cancelled":                {failed, jobs.ErrCancelled, false, 1, "+ACK", jobs.CodeCanceled, false},
-		"cancelled while it ends":  {failed, jobs.ErrCancelled, true, 1, "+ACK", jobs.CodeCanceled, false},
-		"late":                     {failed, jobs.ErrDeadline, false, 1, "+ACK", jobs.CodeDeadline, false},
-		"the worker ends":          {failed, jobs.ErrDrain, true, 1, "-NAK", "", false},
-		"the worker is sick":       {failed, errors.New("sick"), false, 1, "", "", false},
-		"asked to finish":          {failed, jobs.ErrFinish, false, 1, "+ACK", jobs.CodeInput, true},
-		"unfit":                    {fmt.Errorf("x: %w", jobs.ErrUnfit), nil, false, 1, `-NAK {"delay": 1000000000}`, "", false},
+		"done":                    {nil, nil, false, 1, "+ACK", "", false},
+		"done while it ends":      {nil, jobs.ErrDrain, true, 1, "+ACK", "", false},
+		"done although cancelled": {nil, jobs.ErrCancelled, false, 1, "+ACK", "", false},
+		"cancelled":               {failed, jobs.ErrCancelled, false, 1, "+ACK", jobs.CodeCanceled, false},
+		"cancelled while it ends": {failed, jobs.ErrCancelled, true, 1, "+ACK", jobs.CodeCanceled, false},
+		"late":                    {failed, jobs.ErrDeadline, false, 1, "+ACK", jobs.CodeDeadline, false},
+		"the worker ends":         {failed, jobs.ErrDrain, true, 1, "-NAK", "", false},
+		"the worker is sick":      {failed, errors.New("sick"), false, 1, "", "", false},
+		"asked to finish":         {failed, jobs.ErrFinish, false, 1, "+ACK", jobs.CodeInput, true},
+		"unfit": {
+			fmt.Errorf("x: %w", jobs.ErrUnfit), nil, false, 1, `-NAK {"delay": 1000000000}`,
+			"", false,
+		},
 		"fenced":                   {fmt.Errorf("x: %w", jobs.ErrFenced), nil, false, 1, "", "", false},
 		"tried again":              {passing, nil, false, 1, `-NAK {"delay": `, "", false},
 		"tried again, before last": {passing, nil, false, 4, `-NAK {"delay": `, "", false},
@@ -265,12 +293,14 @@ func TestConclusions(t *testing.T) {
 		x := d.open(ctx, m)
 		d.conclude(ctx, x, 7, c.err, c.cause, c.ending)
 		if c.reply != "" {
-			if got := d.reply(m); !strings.HasPrefix(got, c.reply) || !strings.Contains(c.reply, "{") && got != c.reply {
+			if got := d.reply(m); !strings.HasPrefix(got, c.reply) || !strings.Contains(c.reply, "{") &&
+				got != c.reply {
 				t.Errorf("%s: the reply %q, want %q", name, got, c.reply)
 			}
 		}
 		d.silent(name)
-		if lease, slot := d.holds(m); lease != (c.reply == "") || slot != (c.reply == "" || c.reply == "+ACK") { // do releases the rest
+		// do releases the rest
+		if lease, slot := d.holds(m); lease != (c.reply == "") || slot != (c.reply == "" || c.reply == "+ACK") {
 			t.Errorf("%s: lease %v, slot %v", name, lease, slot)
 		}
 		r, err := d.c.Results.Lookup(ctx, id)
@@ -279,7 +309,8 @@ func TestConclusions(t *testing.T) {
 			if !errors.Is(err, jobs.ErrNotFound) {
 				t.Errorf("%s: a result %+v, %v", name, r, err)
 			}
-		case err != nil || r.Attempts != c.attempt || r.Worker != "w" || (c.code == "") != (r.Status == jobs.Done) || c.code == "" && string(r.Output) != "7" || c.code != "" && r.Error.Code != c.code:
+		case err != nil || r.Attempts != c.attempt || r.Worker != "w" || (c.code == "") != (r.Status == jobs.Done) ||
+			c.code == "" && string(r.Output) != "7" || c.code != "" && r.Error.Code != c.code:
 			t.Errorf("%s: %+v, %v", name, r, err)
 		}
 		if after := len(d.letters()); (after > before) != c.letter {
@@ -288,11 +319,15 @@ func TestConclusions(t *testing.T) {
 	}
 }
 
-// TestSettled: the first result of a job stands, its spec goes when it is done, its swarm when it has failed, and one whose result cannot be stored stays.
+// TestSettled: the first result of a job stands, its spec goes when it is done, its swarm when it
+// has failed, and one whose result cannot be stored stays.
 func TestSettled(t *testing.T) {
 	d := newDelivered(t, nil)
 	ctx := t.Context()
-	if first, err := d.c.Results.Put(ctx, jobs.Result{Version: jobs.Version, JobID: "a", Kind: "k", Status: jobs.Done, Output: []byte("1"), Finished: time.Now()}, 60); !first || err != nil {
+	if first, err := d.c.Results.Put(ctx, jobs.Result{
+		Version: jobs.Version, JobID: "a", Kind: "k", Status: jobs.Done,
+		Output: []byte("1"), Finished: time.Now(),
+	}, 60); !first || err != nil {
 		t.Fatal(first, err)
 	}
 	m := d.job(plain("a"), 1)
@@ -319,7 +354,10 @@ func TestSettled(t *testing.T) {
 			t.Fatal(perr)
 		}
 		for sid, owner := range map[string]string{id: id, id + "-other": "another"} {
-			s := jobs.Swarm{Version: jobs.Version, ID: sid, Nonce: jobs.NewNonce(), Owner: owner, Name: "n", Spec: json.RawMessage(`{}`), Groups: 1}
+			s := jobs.Swarm{
+				Version: jobs.Version, ID: sid, Nonce: jobs.NewNonce(), Owner: owner, Name: "n",
+				Spec: json.RawMessage(`{}`), Groups: 1,
+			}
 			if err := d.c.Swarms.CreateSwarm(ctx, s); err != nil {
 				t.Fatal(err)
 			}

@@ -45,7 +45,10 @@ func another(t testing.TB, s *server.Server) *Conn {
 
 func worker(t testing.TB, c *Conn, handlers map[string]jobs.Handler) *Worker {
 	t.Helper()
-	w, err := c.Work(t.Context(), WorkerOptions{Name: "w", Pool: jobs.PoolCPU, Handlers: handlers, Concurrency: 16, Logger: slog.New(slog.DiscardHandler)})
+	w, err := c.Work(t.Context(), WorkerOptions{
+		Name: "w", Pool: jobs.PoolCPU, Handlers: handlers, Concurrency: 16,
+		Logger: slog.New(slog.DiscardHandler),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,7 +57,10 @@ func worker(t testing.TB, c *Conn, handlers map[string]jobs.Handler) *Worker {
 }
 
 func plain(id string, after ...string) jobs.Job {
-	return jobs.Job{Version: jobs.Version, ID: id, Pool: jobs.PoolCPU, Kind: "k", Spec: json.RawMessage("1"), After: after}
+	return jobs.Job{
+		Version: jobs.Version, ID: id, Pool: jobs.PoolCPU, Kind: "k", Spec: json.RawMessage("1"),
+		After: after,
+	}
 }
 
 func finished(t testing.TB, c *Conn, id string) jobs.Result {
@@ -98,8 +104,9 @@ func (h *counting) check(t *testing.T, ids ...string) {
 	}
 }
 
-// TestDependStranger: a parent that is ended by somebody who looks for no children, such as a worker that is killed right after it has written the
-// result or one in another language, holds nobody back.
+// TestDependStranger: a parent that is ended by somebody who looks for no children, such as a
+// worker that is killed right after it has written the result or one in another language, holds
+// nobody back.
 func TestDependStranger(t *testing.T) {
 	s, c := inside(t)
 	if err := c.Control.Pause(t.Context(), jobs.PoolCPU, "k"); err != nil {
@@ -132,7 +139,8 @@ func TestDependStranger(t *testing.T) {
 	}
 }
 
-// TestDependSteps: whatever step a process dies behind, others go on from there, and the job runs once.
+// TestDependSteps: whatever step a process dies behind, others go on from there, and the job runs
+// once.
 func TestDependSteps(t *testing.T) {
 	s, c := inside(t)
 	ctx := t.Context()
@@ -146,7 +154,8 @@ func TestDependSteps(t *testing.T) {
 	}
 	done := func(id string) {
 		t.Helper()
-		if _, err := c.Results.Put(ctx, jobs.Result{Version: jobs.Version, JobID: id, Kind: "k", Status: jobs.Done}, 60); err != nil {
+		if _, err := c.Results.Put(ctx, jobs.Result{Version: jobs.Version, JobID: id, Kind: "k", Status: jobs.Done},
+			60); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -228,7 +237,8 @@ func emptied(t *testing.T, c *Conn) {
 	}
 }
 
-// TestDependRace: jobs that many resolve at the same time run once, and of two parents that end at once the last one is seen.
+// TestDependRace: jobs that many resolve at the same time run once, and of two parents that end at
+// once the last one is seen.
 func TestDependRace(t *testing.T) {
 	s, c := inside(t)
 	var conns []*Conn
@@ -237,7 +247,8 @@ func TestDependRace(t *testing.T) {
 	}
 	var ids []string
 	for n := range 30 {
-		p, q, child := plain(fmt.Sprint("p", n)), plain(fmt.Sprint("q", n)), plain(fmt.Sprint("c", n), fmt.Sprint("p", n), fmt.Sprint("q", n))
+		p, q, child := plain(fmt.Sprint("p", n)), plain(fmt.Sprint("q", n)),
+			plain(fmt.Sprint("c", n), fmt.Sprint("p", n), fmt.Sprint("q", n))
 		p.Pool, q.Pool = jobs.PoolGPU, jobs.PoolGPU // nobody does those: they end here
 		for _, j := range []jobs.Job{p, q, child} {
 			if err := c.Queue.Submit(t.Context(), j); err != nil {
@@ -248,7 +259,8 @@ func TestDependRace(t *testing.T) {
 		for i, c := range conns {
 			all.Go(func() {
 				id := []string{p.ID, q.ID}[i%2]
-				if _, err := c.Results.Put(t.Context(), jobs.Result{Version: jobs.Version, JobID: id, Kind: "k", Status: jobs.Done}, 60); err != nil {
+				if _, err := c.Results.Put(t.Context(),
+					jobs.Result{Version: jobs.Version, JobID: id, Kind: "k", Status: jobs.Done}, 60); err != nil {
 					t.Error(err)
 				}
 				if err := c.Queue.ResolveChildren(t.Context(), id); err != nil {
@@ -257,12 +269,14 @@ func TestDependRace(t *testing.T) {
 			})
 		}
 		all.Wait()
-		if _, err := c.LastOnce(t.Context(), wire.WaitStream, wire.SourceOf(child).Wait(child.ID)); !errors.Is(err, jobs.ErrNotFound) {
+		if _, err := c.LastOnce(t.Context(), wire.WaitStream, wire.SourceOf(child).Wait(child.ID)); !errors.Is(err,
+			jobs.ErrNotFound) {
 			t.Errorf("job %s still waits after both parents were seen to be over: %v", child.ID, err)
 		}
 		ids = append(ids, child.ID)
 	}
-	// Only now: a worker looks at waiting jobs too, and one that it is about to move on has no edge left for the others to find.
+	// Only now: a worker looks at waiting jobs too, and one that it is about to move on has no edge
+	// left for the others to find.
 	var h counting
 	worker(t, another(t, s), map[string]jobs.Handler{"k": h.handle})
 	for _, id := range ids {
@@ -271,7 +285,8 @@ func TestDependRace(t *testing.T) {
 	h.check(t, ids...)
 }
 
-// TestDependExpired: a parent's result that expires after it was seen is as good as one that is kept.
+// TestDependExpired: a parent's result that expires after it was seen is as good as one that is
+// kept.
 func TestDependExpired(t *testing.T) {
 	s, c := inside(t)
 	short, long := plain("short"), plain("long")
@@ -282,14 +297,17 @@ func TestDependExpired(t *testing.T) {
 	}
 	release := make(chan struct{})
 	var h counting
-	worker(t, another(t, s), map[string]jobs.Handler{"k": h.handle, "long": func(ctx context.Context, _ jobs.Job, _ func(any)) (any, error) {
-		select {
-		case <-release:
-			return nil, nil
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		}
-	}})
+	worker(t, another(t, s), map[string]jobs.Handler{
+		"k": h.handle,
+		"long": func(ctx context.Context, _ jobs.Job, _ func(any)) (any, error) {
+			select {
+			case <-release:
+				return nil, nil
+			case <-ctx.Done():
+				return nil, context.Cause(ctx)
+			}
+		},
+	})
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	seen := func() bool {
@@ -319,7 +337,8 @@ func TestDependExpired(t *testing.T) {
 	}
 }
 
-// TestDependClean: a withdrawn job leaves nothing, and one that is submitted while a job of its id waits is that job.
+// TestDependClean: a withdrawn job leaves nothing, and one that is submitted while a job of its id
+// waits is that job.
 func TestDependClean(t *testing.T) {
 	s, c := inside(t)
 	p, child := plain("p"), plain("child", "p", "q")
@@ -354,7 +373,11 @@ func TestDependClean(t *testing.T) {
 func TestDependBad(t *testing.T) {
 	s, c := inside(t)
 	subject := wire.Source{Pool: jobs.PoolCPU, Kind: "k", Lane: jobs.Normal, Tenant: "t"}.Wait("bad")
-	for _, m := range []*nats.Msg{{Subject: subject, Data: []byte("{")}, {Subject: "exo.wait.a.b.c.d.e"}, {Subject: "exo.edge.p.x", Data: []byte("nonsense")}} {
+	for _, m := range []*nats.Msg{
+		{Subject: subject, Data: []byte("{")},
+		{Subject: "exo.wait.a.b.c.d.e"},
+		{Subject: "exo.edge.p.x", Data: []byte("nonsense")},
+	} {
 		if err := c.PublishMsg(t.Context(), c.RetryIdempotent, "store nonsense", m); err != nil {
 			t.Fatal(err)
 		}
@@ -379,7 +402,11 @@ func BenchmarkDepend(b *testing.B) {
 	run := func(b *testing.B, name string, fn func(b *testing.B, c *Conn)) {
 		b.Run(name, func(b *testing.B) {
 			s, c := inside(b)
-			worker(b, another(b, s), map[string]jobs.Handler{"k": func(context.Context, jobs.Job, func(any)) (any, error) { return nil, nil }})
+			worker(b, another(b, s), map[string]jobs.Handler{"k": func(context.Context, jobs.Job, func(any)) (any,
+				error,
+			) {
+				return nil, nil
+			}})
 			b.ResetTimer()
 			fn(b, c)
 		})

@@ -15,13 +15,20 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
-// TestEndings: which results leave a dead letter, what a result says, how long a retry waits, and why a job ends without a run.
+// TestEndings: which results leave a dead letter, what a result says, how long a retry waits, and
+// why a job ends without a run.
 func TestEndings(t *testing.T) {
 	for _, c := range []struct {
 		status jobs.Status
 		code   jobs.Code
 		want   bool
-	}{{jobs.Done, "", false}, {jobs.Failed, jobs.CodeCanceled, false}, {jobs.Failed, jobs.CodeDeadline, false}, {jobs.Failed, jobs.CodeInternal, true}, {jobs.Failed, jobs.CodeInvalid, true}} {
+	}{
+		{jobs.Done, "", false},
+		{jobs.Failed, jobs.CodeCanceled, false},
+		{jobs.Failed, jobs.CodeDeadline, false},
+		{jobs.Failed, jobs.CodeInternal, true},
+		{jobs.Failed, jobs.CodeInvalid, true},
+	} {
 		r := jobs.Result{Status: c.status}
 		if c.code != "" {
 			r.Error = &jobs.Error{Code: c.code}
@@ -30,7 +37,10 @@ func TestEndings(t *testing.T) {
 			t.Errorf("%+v", c)
 		}
 	}
-	for attempt, most := range map[int]time.Duration{1: time.Second, 2: 2 * time.Second, 3: 4 * time.Second, 6: 32 * time.Second, 7: time.Minute, 8: time.Minute, 100: time.Minute, math.MaxInt: time.Minute} {
+	for attempt, most := range map[int]time.Duration{
+		1: time.Second, 2: 2 * time.Second, 3: 4 * time.Second,
+		6: 32 * time.Second, 7: time.Minute, 8: time.Minute, 100: time.Minute, math.MaxInt: time.Minute,
+	} {
 		least, longest := most, time.Duration(0)
 		for range 300 {
 			d := queue.Backoff(attempt)
@@ -42,7 +52,10 @@ func TestEndings(t *testing.T) {
 	}
 	w := &Worker{WorkerOptions: WorkerOptions{Name: "w"}, ctl: &operatorState{}}
 	task := func(attempt int) *task {
-		return &task{id: "a", attempt: attempt, src: wire.Source{Kind: "k"}, job: jobs.Job{MaxAttempts: 3}, span: telemetry.NoSpan}
+		return &task{
+			id: "a", attempt: attempt, src: wire.Source{Kind: "k"}, job: jobs.Job{MaxAttempts: 3},
+			span: telemetry.NoSpan,
+		}
 	}
 	for name, c := range map[string]struct {
 		output any
@@ -50,24 +63,39 @@ func TestEndings(t *testing.T) {
 		code   jobs.Code
 		want   string
 	}{
-		"done": {map[string]int{"x": 1}, nil, "", `{"x":1}`}, "nothing": {nil, nil, "", "null"}, "no JSON": {math.NaN(), nil, jobs.CodeInternal, "its output is not JSON"}, "failed": {nil, jobs.Errorf(jobs.CodeInput, "x"), jobs.CodeInput, "x"},
-		"the largest": {strings.Repeat("x", jobs.MaxMessage-4096-2), nil, "", "x"}, "too large": {strings.Repeat("x", jobs.MaxMessage-4096-1), nil, jobs.CodeInternal, fmt.Sprintf("an output of %d bytes", jobs.MaxMessage-4096+1)},
-		"a sentence": {nil, errors.New(strings.Repeat("y", 64<<10)), jobs.CodeInternal, strings.Repeat("y", 64<<10)}, "too long": {nil, errors.New(strings.Repeat("y", 64<<10+1)), jobs.CodeInternal, strings.Repeat("y", 64<<10) + " …"},
+		"done": {map[string]int{"x": 1}, nil, "", `{"x":1}`}, "nothing": {nil, nil, "", "null"},
+		"no JSON":     {math.NaN(), nil, jobs.CodeInternal, "its output is not JSON"},
+		"failed":      {nil, jobs.Errorf(jobs.CodeInput, "x"), jobs.CodeInput, "x"},
+		"the largest": {strings.Repeat("x", jobs.MaxMessage-4096-2), nil, "", "x"},
+		"too large": {
+			strings.Repeat("x", jobs.MaxMessage-4096-1), nil, jobs.CodeInternal,
+			fmt.Sprintf("an output of %d bytes", jobs.MaxMessage-4096+1),
+		},
+		"a sentence": {nil, errors.New(strings.Repeat("y", 64<<10)), jobs.CodeInternal, strings.Repeat("y", 64<<10)},
+		"too long": {
+			nil, errors.New(strings.Repeat("y", 64<<10+1)), jobs.CodeInternal,
+			strings.Repeat("y", 64<<10) + " …",
+		},
 	} {
 		r := w.makeResult(task(2), c.output, c.err)
-		if r.Version != jobs.Version || r.JobID != "a" || r.Kind != "k" || r.Attempts != 2 || r.Worker != "w" || r.Finished.IsZero() || (r.Status == jobs.Done) != (c.code == "") {
+		if r.Version != jobs.Version || r.JobID != "a" || r.Kind != "k" || r.Attempts != 2 || r.Worker != "w" ||
+			r.Finished.IsZero() || (r.Status == jobs.Done) != (c.code == "") {
 			t.Errorf("%s: %+.100v", name, r)
 		}
-		if c.code == "" && (r.Error != nil || !strings.Contains(string(r.Output), c.want)) || c.code != "" && (r.Output != nil || r.Error.Code != c.code || !strings.Contains(r.Error.Message, c.want)) {
+		if c.code == "" && (r.Error != nil || !strings.Contains(string(r.Output), c.want)) || c.code != "" &&
+			(r.Output != nil || r.Error.Code != c.code || !strings.Contains(r.Error.Message, c.want)) {
 			t.Errorf("%s: %.100s, %.100v", name, r.Output, r.Error)
 		}
-		if name == "a sentence" && len(r.Error.Message) != 64<<10 || name == "too long" && len(r.Error.Message) != 64<<10+len(" …") {
+		if name == "a sentence" && len(r.Error.Message) != 64<<10 || name == "too long" &&
+			len(r.Error.Message) != 64<<10+len(" …") {
 			t.Errorf("%s has %d bytes", name, len(r.Error.Message))
 		}
 	}
 	for attempt, want := range map[int]bool{1: true, 6: true, 7: false} {
 		var e *jobs.Error
-		if err := w.mustRun(task(attempt)); (err == nil) != want || err != nil && (!errors.As(err, &e) || e.Code != jobs.CodeInternal || !strings.Contains(err.Error(), "was given out 6 times")) {
+		if err := w.mustRun(task(attempt)); (err == nil) != want || err != nil &&
+			(!errors.As(err, &e) || e.Code != jobs.CodeInternal ||
+				!strings.Contains(err.Error(), "was given out 6 times")) {
 			t.Errorf("delivery %d: %v", attempt, err)
 		}
 	}
@@ -79,7 +107,10 @@ func TestEndings(t *testing.T) {
 	if err := w.mustRun(early); err != nil {
 		t.Error(err)
 	}
-	ctl := &operatorState{cancels: map[string]cancellation{"a": {cause: jobs.ErrCancelled, revision: 5}, "b": {cause: jobs.ErrFinish, revision: 5}}}
+	ctl := &operatorState{cancels: map[string]cancellation{
+		"a": {cause: jobs.ErrCancelled, revision: 5},
+		"b": {cause: jobs.ErrFinish, revision: 5},
+	}}
 	w.ctl = ctl
 	for forgiven, want := range map[uint64]bool{0: false, 4: false, 5: true, 6: true} {
 		k := task(1)
@@ -106,7 +137,8 @@ func TestEndings(t *testing.T) {
 		t.Error(v, err)
 	}
 	var e *jobs.Error
-	if _, err := protect(func() (int, error) { panic("p") }); !errors.As(err, &e) || e.Code != jobs.CodeInternal || !strings.Contains(err.Error(), "handler panicked: p") {
+	if _, err := protect(func() (int, error) { panic("p") }); !errors.As(err, &e) || e.Code != jobs.CodeInternal ||
+		!strings.Contains(err.Error(), "handler panicked: p") {
 		t.Error(err)
 	}
 }

@@ -49,8 +49,8 @@ func (l *limiter) loop(ctx context.Context) {
 	}
 }
 
-// serve gets what the worker wants of an account and gives back what it does not use. pause is how long until tokens may be there, 0 for
-// no matter.
+// serve gets what the worker wants of an account and gives back what it does not use. pause is how
+// long until tokens may be there, 0 for no matter.
 func (l *limiter) serve(ctx context.Context, name string, t *tenant, tick bool) (pause time.Duration, err error) {
 	if l.held.ill() { // others get its slots when its beat has stood still for a lease
 		return 0, nil
@@ -170,8 +170,9 @@ func (l *limiter) look(ctx context.Context, t *tenant, wanted []wire.Source) (le
 	return left, nil
 }
 
-// check lists the holders that have shown no life for a lease, as seen from here by looks at the leader, each less than half a lease after the
-// one before: a time without the server counts for nobody.
+// check lists the holders that have shown no life for a lease, as seen from here by looks at the
+// leader, each less than half a lease after the one before: a time without the server counts for
+// nobody.
 func (l *limiter) check(ctx context.Context, name string, t *tenant) (dead []string, err error) {
 	l.mu.Lock()
 	due := time.Since(l.base)-t.checked > l.c.Lease/6 && len(t.acc.Holders) > 0
@@ -257,7 +258,8 @@ func (l *limiter) write(ctx context.Context, name string, t *tenant, d quota.Dem
 			return false, err
 		}
 		try, cancel := context.WithTimeout(ctx, l.c.Lease/3)
-		ack, err := l.c.JS.PublishMsg(try, &nats.Msg{Subject: "$KV." + wire.TenantBucket + "." + accountKey(l.pool, name), Data: data},
+		ack, err := l.c.JS.PublishMsg(try, &nats.Msg{Subject: "$KV." + wire.TenantBucket + "." +
+			accountKey(l.pool, name), Data: data},
 			jetstream.WithExpectLastSequencePerSubject(revision), jetstream.WithRetryAttempts(0))
 		cancel()
 		l.mu.Lock()

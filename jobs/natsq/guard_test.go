@@ -16,7 +16,8 @@ func TestSlots(t *testing.T) {
 	poked := 0
 	q := quota.Quota{Weight: 1, Concurrency: 3}
 	l := &limiter{
-		quota: func(string) quota.Quota { return q }, poke: func() { poked++ }, wake: make(chan struct{}, 1), base: time.Now(),
+		quota: func(string) quota.Quota { return q }, poke: func() { poked++ }, wake: make(chan struct{}, 1),
+		base:    time.Now(),
 		tenants: map[string]*tenant{}, of: map[*nats.Msg]string{},
 	}
 	s := wire.Source{Pool: jobs.PoolCPU, Kind: "k", Lane: jobs.Normal, Tenant: "a"}

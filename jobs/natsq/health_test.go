@@ -46,8 +46,8 @@ func (l *lines) String() string {
 	return l.text.String()
 }
 
-// TestHealth: a lost connection shows in Health, in the metric and as one line of the log, and so does its return. The registry, of which an
-// agent is missing meanwhile, adds no line of its own.
+// TestHealth: a lost connection shows in Health, in the metric and as one line of the log, and so
+// does its return. The registry, of which an agent is missing meanwhile, adds no line of its own.
 func TestHealth(t *testing.T) {
 	dir := t.TempDir()
 	s, err := server.Start(t.Context(), server.Options{Dir: dir})
@@ -85,7 +85,8 @@ func TestHealth(t *testing.T) {
 		return c.Health(ctx)
 	}
 	var announced atomic.Int64
-	entry, err := c.Registry.Announce(t.Context(), func() jobs.Agent { announced.Add(1); return jobs.Agent{Name: "a", Pool: jobs.PoolCPU} }, logger)
+	entry, err := c.Registry.Announce(t.Context(),
+		func() jobs.Agent { announced.Add(1); return jobs.Agent{Name: "a", Pool: jobs.PoolCPU} }, logger)
 	if err != nil {
 		t.Fatal(err)
 	}

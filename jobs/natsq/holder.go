@@ -8,8 +8,9 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// holder renews the leases of the jobs that a worker has: the server gives a job that is not renewed in time to another
-// worker. One goroutine serves all jobs. When the worker is not healthy it renews nothing any more and says so by lost.
+// holder renews the leases of the jobs that a worker has: the server gives a job that is not
+// renewed in time to another worker. One goroutine serves all jobs. When the worker is not healthy
+// it renews nothing any more and says so by lost.
 type holder struct {
 	every   time.Duration
 	healthy func() error

@@ -12,7 +12,8 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// deliveries returns messages that came with the reply subjects "ack.0" and so on, and a subscription to what is replied.
+// deliveries returns messages that came with the reply subjects "ack.0" and so on, and a
+// subscription to what is replied.
 func deliveries(t *testing.T, c *Conn, n int) (msgs []*nats.Msg, replies *nats.Subscription) {
 	t.Helper()
 	in, err := c.NC.SubscribeSync("delivered")
@@ -54,7 +55,8 @@ func said(t *testing.T, c *Conn, replies *nats.Subscription) (all []string) {
 	}
 }
 
-// TestHolder: the leases of the jobs at hand are renewed until they are dropped or lost, or the worker is sick, of which each job hears once.
+// TestHolder: the leases of the jobs at hand are renewed until they are dropped or lost, or the
+// worker is sick, of which each job hears once.
 func TestHolder(t *testing.T) {
 	_, c := inside(t)
 	msgs, replies := deliveries(t, c, 4)
@@ -122,7 +124,8 @@ func TestHolder(t *testing.T) {
 	}
 }
 
-// TestHolderBeats: a holder asks for the health of its worker by itself, renews on each turn, and does neither once it is closed.
+// TestHolderBeats: a holder asks for the health of its worker by itself, renews on each turn, and
+// does neither once it is closed.
 func TestHolderBeats(t *testing.T) {
 	_, c := inside(t)
 	msgs, replies := deliveries(t, c, 1)

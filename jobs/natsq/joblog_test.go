@@ -37,7 +37,8 @@ func logged(t *testing.T, c *natsq.Conn, id string) (lines []string, dropped int
 	return lines, dropped
 }
 
-// TestLogs: what handlers log can be read by job and attempt, with its fields, and a retry says why.
+// TestLogs: what handlers log can be read by job and attempt, with its fields, and a retry says
+// why.
 func TestLogs(t *testing.T) {
 	s := natsqtest.Start(t, server.Options{Port: server.InProcess})
 	c := natsqtest.Connect(t, s)
@@ -51,34 +52,45 @@ func TestLogs(t *testing.T) {
 			}
 			return 1, nil
 		}},
-		Batches: map[string]natsq.Batch{"many": {Max: 4, Handle: func(ctx context.Context, batch []jobs.Job, _ func(int, any)) ([]jobs.Outcome, error) {
-			for i, j := range batch {
-				jobs.LoggerOf(ctx, i).Info("I am " + j.ID)
-			}
-			jobs.LoggerOf(ctx, len(batch)).Info("nobody")
-			return make([]jobs.Outcome, len(batch)), nil
-		}}},
+		Batches: map[string]natsq.Batch{"many": {
+			Max: 4,
+			Handle: func(ctx context.Context, batch []jobs.Job, _ func(int, any)) ([]jobs.Outcome, error) {
+				for i, j := range batch {
+					jobs.LoggerOf(ctx, i).Info("I am " + j.ID)
+				}
+				jobs.LoggerOf(ctx, len(batch)).Info("nobody")
+				return make([]jobs.Outcome, len(batch)), nil
+			},
+		}},
 	})
 	one := natsqtest.Job("one", "one")
 	one.MaxAttempts = 2
 	if err := c.Queue.Submit(t.Context(), one); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Queue.SubmitBatch(t.Context(), []jobs.Job{natsqtest.Job("m1", "many"), natsqtest.Job("m2", "many")}); err != nil {
+	if err := c.Queue.SubmitBatch(t.Context(), []jobs.Job{
+		natsqtest.Job("m1", "many"),
+		natsqtest.Job("m2", "many"),
+	}); err != nil {
 		t.Fatal(err)
 	}
 	for id, want := range map[string][]string{
-		"one": {"1 hello <you>", "1 job will be tried again", "2 hello <you>"}, "m1": {"1 I am m1"}, "m2": {"1 I am m2"},
+		"one": {"1 hello <you>", "1 job will be tried again", "2 hello <you>"}, "m1": {"1 I am m1"},
+		"m2": {"1 I am m2"},
 	} {
 		natsqtest.Await(t, c, id)
-		until(t, func() bool { got, _ := logged(t, c, id); return len(got) >= len(want) }) // it is stored beside the result
+		// it is stored beside the result
+		until(t, func() bool { got, _ := logged(t, c, id); return len(got) >= len(want) })
 		if got, dropped := logged(t, c, id); strings.Join(got, ";") != strings.Join(want, ";") || dropped != 0 {
 			t.Errorf("%s: %q, %d dropped", id, got, dropped)
 		}
 	}
 	first := ""
 	stop := errors.New("enough")
-	err := c.Logs.Logs(t.Context(), "one", false, func(l jobs.LogLines) error { first = string(l.Lines[0]); return stop })
+	err := c.Logs.Logs(t.Context(), "one", false, func(l jobs.LogLines) error {
+		first = string(l.Lines[0])
+		return stop
+	})
 	if !errors.Is(err, stop) || !strings.HasSuffix(first, `"level":"INFO","msg":"hello <you>","a":1,"g":{"b":"two"}}`) {
 		t.Errorf("%s, %v", first, err)
 	}
@@ -92,15 +104,18 @@ func TestLogsFollow(t *testing.T) {
 	s := natsqtest.Start(t, server.Options{Port: server.InProcess})
 	c := natsqtest.Connect(t, s)
 	seen := make(chan struct{})
-	natsqtest.Work(t, natsqtest.Connect(t, s), natsq.WorkerOptions{Name: "w", Handlers: map[string]jobs.Handler{"k": func(ctx context.Context, _ jobs.Job, _ func(any)) (any, error) {
-		jobs.Logger(ctx).Info("begun")
-		select {
-		case <-seen:
-			return 1, nil
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		}
-	}}})
+	natsqtest.Work(t, natsqtest.Connect(t, s), natsq.WorkerOptions{
+		Name: "w",
+		Handlers: map[string]jobs.Handler{"k": func(ctx context.Context, _ jobs.Job, _ func(any)) (any, error) {
+			jobs.Logger(ctx).Info("begun")
+			select {
+			case <-seen:
+				return 1, nil
+			case <-ctx.Done():
+				return nil, context.Cause(ctx)
+			}
+		}},
+	})
 	if err := c.Queue.Submit(t.Context(), natsqtest.Job("f", "k")); err != nil {
 		t.Fatal(err)
 	}
@@ -130,19 +145,23 @@ func TestLogsFollow(t *testing.T) {
 	}
 }
 
-// TestLogsBounds: a handler that logs without end is not held up, and what is kept of it is bounded; what was left out is counted.
+// TestLogsBounds: a handler that logs without end is not held up, and what is kept of it is
+// bounded; what was left out is counted.
 func TestLogsBounds(t *testing.T) {
 	s := natsqtest.Start(t, server.Options{})
 	c := natsqtest.Connect(t, s)
 	const calls = 20_000
-	natsqtest.Work(t, natsqtest.Connect(t, s), natsq.WorkerOptions{Name: "w", Handlers: map[string]jobs.Handler{"k": func(ctx context.Context, _ jobs.Job, _ func(any)) (any, error) {
-		log := jobs.Logger(ctx)
-		log.Info(strings.Repeat("\x00", 100_000), "field", 1)
-		for i := range calls - 1 {
-			log.Info("line", "i", i, "pad", strings.Repeat("<", i%200))
-		}
-		return 1, nil
-	}}})
+	natsqtest.Work(t, natsqtest.Connect(t, s), natsq.WorkerOptions{
+		Name: "w",
+		Handlers: map[string]jobs.Handler{"k": func(ctx context.Context, _ jobs.Job, _ func(any)) (any, error) {
+			log := jobs.Logger(ctx)
+			log.Info(strings.Repeat("\x00", 100_000), "field", 1)
+			for i := range calls - 1 {
+				log.Info("line", "i", i, "pad", strings.Repeat("<", i%200))
+			}
+			return 1, nil
+		}},
+	})
 	if err := c.Queue.Submit(t.Context(), natsqtest.Job("b", "k")); err != nil {
 		t.Fatal(err)
 	}
@@ -183,10 +202,13 @@ func TestLogsAway(t *testing.T) {
 	if err := natsqtest.JetStream(t, s).DeleteStream(t.Context(), "EXO_JOBLOGS"); err != nil {
 		t.Fatal(err)
 	}
-	w := natsqtest.Work(t, natsqtest.Connect(t, s), natsq.WorkerOptions{Name: "w", Handlers: map[string]jobs.Handler{"k": func(ctx context.Context, _ jobs.Job, _ func(any)) (any, error) {
-		jobs.Logger(ctx).Info("into the void")
-		return 1, nil
-	}}})
+	w := natsqtest.Work(t, natsqtest.Connect(t, s),
+		natsq.WorkerOptions{Name: "w", Handlers: map[string]jobs.Handler{"k": func(ctx context.Context, _ jobs.Job,
+			_ func(any),
+		) (any, error) {
+			jobs.Logger(ctx).Info("into the void")
+			return 1, nil
+		}}})
 	if err := c.Queue.Submit(t.Context(), natsqtest.Job("a", "k")); err != nil {
 		t.Fatal(err)
 	}
@@ -202,13 +224,18 @@ func TestLogsStrangers(t *testing.T) {
 	c := natsqtest.Connect(t, s)
 	js := natsqtest.JetStream(t, s)
 	const good = `{"v":1,"job":"x","attempt":1,"worker":"python","lines":[{"time":"2026-01-31T12:00:00Z","level":"INFO","msg":"from afar","more":[1]}]}`
-	for _, data := range []string{"{", strings.Repeat("[", 1000), `{"v":2}`, `{"v":1,"job":"y"}`, `{"v":1,"job":"x","lines":[7]}`, `{"v":1,"job":"x","lines":[{"time":"yesterday"}]}`, `{"v":1,"job":"x","attempt":-1}`, good} {
+	for _, data := range []string{
+		"{", strings.Repeat("[", 1000), `{"v":2}`, `{"v":1,"job":"y"}`,
+		`{"v":1,"job":"x","lines":[7]}`, `{"v":1,"job":"x","lines":[{"time":"yesterday"}]}`,
+		`{"v":1,"job":"x","attempt":-1}`, good,
+	} {
 		if _, err := js.Publish(t.Context(), "exo.joblog.x", []byte(data)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	got, _ := logged(t, c, "x")
-	if len(got) != 8 || got[7] != "1 from afar" || got[6] != "0 message 7 of the log cannot be read: log of job \"x\": 0 lines of attempt -1, 0 dropped: use 0 to 1000 lines and no negative numbers" {
+	if len(got) != 8 || got[7] != "1 from afar" || got[6] != "0 message 7 of the log cannot be read: log of job "+
+		"\"x\": 0 lines of attempt -1, 0 dropped: use 0 to 1000 lines and no negative numbers" {
 		t.Errorf("%q", got)
 	}
 }

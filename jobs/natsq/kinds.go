@@ -19,8 +19,9 @@ func (w *Worker) serves(kind string) bool {
 // maxExpired bounds how many queued jobs of a source of another kind one look reads.
 const maxExpired = 100
 
-// expireForeign ends queued jobs whose deadline has passed and whose kind no agent serves: no worker takes them, so no worker
-// would notice. It reads the oldest of each source. Several workers may do it at once; the first result stands.
+// expireForeign ends queued jobs whose deadline has passed and whose kind no agent serves: no
+// worker takes them, so no worker would notice. It reads the oldest of each source. Several workers
+// may do it at once; the first result stands.
 func (w *Worker) expireForeign(ctx context.Context) error {
 	if len(w.foreign.sources) == 0 {
 		return nil
@@ -57,8 +58,10 @@ func (w *Worker) expireSource(ctx context.Context, s wire.Source) error {
 			continue
 		}
 		r := jobs.Result{
-			Version: jobs.Version, JobID: id, Kind: s.Kind, Status: jobs.Failed, Worker: w.Name, Finished: time.Now().UTC(),
-			Error: jobs.Errorf(jobs.CodeDeadline, "job %s was not begun by %s: no agent of kind %s", id, j.Deadline.Format(time.RFC3339), s.Kind),
+			Version: jobs.Version, JobID: id, Kind: s.Kind, Status: jobs.Failed, Worker: w.Name,
+			Finished: time.Now().UTC(),
+			Error: jobs.Errorf(jobs.CodeDeadline, "job %s was not begun by %s: no agent of kind %s", id,
+				j.Deadline.Format(time.RFC3339), s.Kind),
 		}
 		if _, err := w.c.Results.Put(ctx, r, j.ResultTTL); err != nil {
 			return err
@@ -72,9 +75,10 @@ func (w *Worker) expireSource(ctx context.Context, s wire.Source) error {
 	return nil
 }
 
-// discover finds the sources of the worker's pool. Usually each has a consumer, made by whoever submitted to it first. A job
-// has none when it was published by hand, or when its kind had no worker for longer than consumerIdle: then the pool has more
-// jobs than the consumers account for, and the subjects of its jobs are listed.
+// discover finds the sources of the worker's pool. Usually each has a consumer, made by whoever
+// submitted to it first. A job has none when it was published by hand, or when its kind had no
+// worker for longer than consumerIdle: then the pool has more jobs than the consumers account for,
+// and the subjects of its jobs are listed.
 func (w *Worker) discover(ctx context.Context) error {
 	all, info, err := w.c.Queue.Consumers(ctx, w.Pool)
 	if err != nil {

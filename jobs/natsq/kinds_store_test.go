@@ -10,7 +10,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
-// TestExpireForeign: a queued job that has passed its deadline ends although no worker serves its kind; others of the kind stay.
+// TestExpireForeign: a queued job that has passed its deadline ends although no worker serves its
+// kind; others of the kind stay.
 func TestExpireForeign(t *testing.T) {
 	c, _, ctx := queueOf(t, 0)
 	late, fine := simpleJob("late"), simpleJob("fine")
@@ -21,15 +22,21 @@ func TestExpireForeign(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	w, err := c.Work(ctx, WorkerOptions{Name: "w", Pool: jobs.PoolCPU, Logger: jobstest.Quiet, Handlers: map[string]jobs.Handler{
-		"k": func(context.Context, jobs.Job, func(any)) (any, error) { return nil, nil },
-	}})
+	w, err := c.Work(ctx, WorkerOptions{
+		Name: "w", Pool: jobs.PoolCPU, Logger: jobstest.Quiet,
+		Handlers: map[string]jobs.Handler{
+			"k": func(context.Context, jobs.Job, func(any)) (any, error) { return nil, nil },
+		},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer w.Stop()
 	time.Sleep(time.Until(late.Deadline)) // the subject of the test
-	look := &Worker{WorkerOptions: w.WorkerOptions, c: c, ctl: w.ctl, deps: w.deps, sources: map[wire.Source]*sourceState{}, strand: map[wire.Source]uint64{}}
+	look := &Worker{
+		WorkerOptions: w.WorkerOptions, c: c, ctl: w.ctl, deps: w.deps,
+		sources: map[wire.Source]*sourceState{}, strand: map[wire.Source]uint64{},
+	}
 	if err := look.discover(ctx); err != nil {
 		t.Fatal(err)
 	}

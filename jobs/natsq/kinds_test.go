@@ -37,8 +37,8 @@ func announce(t *testing.T, c *natsq.Conn, name string, kinds ...string) {
 	})
 }
 
-// TestKindsApart: workers of one pool that serve different kinds take no jobs of each other, and a job of a kind that nobody
-// serves stays queued until a worker of that kind starts.
+// TestKindsApart: workers of one pool that serve different kinds take no jobs of each other, and a
+// job of a kind that nobody serves stays queued until a worker of that kind starts.
 func TestKindsApart(t *testing.T) {
 	s := natsqtest.Start(t, server.Options{})
 	c := natsqtest.Connect(t, s)
@@ -73,7 +73,8 @@ func TestKindsApart(t *testing.T) {
 		t.Errorf("%d jobs came to a handler of another kind", n)
 	}
 	j, err := c.Queue.Locate(t.Context(), "green0")
-	if err != nil || j.State != queue.StateQueued || !strings.Contains(j.Note, "no agent of kind green") || !strings.Contains(j.Note, "blue, red") {
+	if err != nil || j.State != queue.StateQueued || !strings.Contains(j.Note, "no agent of kind green") ||
+		!strings.Contains(j.Note, "blue, red") {
 		t.Errorf("job green0 is %q with note %q, %v; want queued, and the kinds that there are", j.State, j.Note, err)
 	}
 	st, err := c.Queue.Stats(t.Context(), jobs.PoolCPU)
@@ -92,25 +93,29 @@ func TestKindsApart(t *testing.T) {
 		}
 	}
 	n := 0
-	if err := c.Queue.DeadLetters(t.Context(), jobs.DeadFilter{}, func(jobs.DeadLetter) bool { n++; return true }); err != nil || n != 0 {
+	if err := c.Queue.DeadLetters(t.Context(), jobs.DeadFilter{},
+		func(jobs.DeadLetter) bool { n++; return true }); err != nil || n != 0 {
 		t.Errorf("%d dead letters, %v; want none", n, err)
 	}
 }
 
-// TestRunningJob: a job at hand is shown with its worker, attempt, beginning and progress, alone and in the list, and is among
-// the results when it is over.
+// TestRunningJob: a job at hand is shown with its worker, attempt, beginning and progress, alone
+// and in the list, and is among the results when it is over.
 func TestRunningJob(t *testing.T) {
 	s := natsqtest.Start(t, server.Options{})
 	c := natsqtest.Connect(t, s)
 	begun, release := make(chan struct{}), make(chan struct{})
-	natsqtest.Work(t, natsqtest.Connect(t, s), natsq.WorkerOptions{Name: "w", Concurrency: 1, Handlers: map[string]jobs.Handler{
-		"k": func(_ context.Context, _ jobs.Job, progress func(any)) (any, error) {
-			progress(map[string]int{"rows": 7})
-			close(begun)
-			<-release
-			return nil, nil
+	natsqtest.Work(t, natsqtest.Connect(t, s), natsq.WorkerOptions{
+		Name: "w", Concurrency: 1,
+		Handlers: map[string]jobs.Handler{
+			"k": func(_ context.Context, _ jobs.Job, progress func(any)) (any, error) {
+				progress(map[string]int{"rows": 7})
+				close(begun)
+				<-release
+				return nil, nil
+			},
 		},
-	}})
+	})
 	announce(t, c, "w", "k")
 	for _, id := range []string{"a", "b"} {
 		if err := c.Queue.Submit(t.Context(), natsqtest.Job(id, "k")); err != nil {
@@ -123,7 +128,8 @@ func TestRunningJob(t *testing.T) {
 	check := func(j queue.ListedJob) {
 		t.Helper()
 		r := j.Running
-		if j.State != queue.StateRunning || r == nil || r.Worker != "w" || r.Attempt != 1 || time.Since(r.Since) > time.Minute || string(r.Progress) != `{"rows":7}` {
+		if j.State != queue.StateRunning || r == nil || r.Worker != "w" || r.Attempt != 1 ||
+			time.Since(r.Since) > time.Minute || string(r.Progress) != `{"rows":7}` {
 			data, _ := json.Marshal(j)
 			t.Errorf("job a is shown as %s; want running by w, attempt 1, with its progress", data)
 		}
@@ -148,7 +154,10 @@ func TestRunningJob(t *testing.T) {
 	close(release)
 	natsqtest.Await(t, c, "a")
 	var ids []string
-	if err := c.Queue.Results(t.Context(), "", func(r jobs.Result) bool { ids = append(ids, r.JobID); return false }); err != nil || len(ids) != 1 {
+	if err := c.Queue.Results(t.Context(), "", func(r jobs.Result) bool {
+		ids = append(ids, r.JobID)
+		return false
+	}); err != nil || len(ids) != 1 {
 		t.Errorf("results: %v, %v; want the newest alone", ids, err)
 	}
 }
@@ -169,7 +178,8 @@ func TestPoolGPU(t *testing.T) {
 	defer c.Close()
 	j := natsqtest.Job("g", "kernel")
 	j.Pool = jobs.PoolGPU
-	if _, err := c.Submit(t.Context(), j); err == nil || !strings.Contains(err.Error(), "no agent takes jobs of pool gpu") {
+	if _, err := c.Submit(t.Context(), j); err == nil ||
+		!strings.Contains(err.Error(), "no agent takes jobs of pool gpu") {
 		t.Errorf("submit to pool gpu: %v; want a refusal", err)
 	}
 }

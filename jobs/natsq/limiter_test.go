@@ -26,8 +26,10 @@ type bench struct {
 func newBench(t *testing.T) *bench {
 	b := &bench{quotas: map[string]quota.Quota{}}
 	b.limiter = &limiter{
-		id: "me", pool: jobs.PoolCPU, held: newHolder(time.Hour, func() error { return nil }, slog.New(slog.DiscardHandler)),
-		quota: func(name string) quota.Quota { return b.quotas[name] }, poke: func() { b.pokes++ }, log: slog.New(slog.DiscardHandler),
+		id: "me", pool: jobs.PoolCPU, held: newHolder(time.Hour, func() error { return nil },
+			slog.New(slog.DiscardHandler)),
+		quota: func(name string) quota.Quota { return b.quotas[name] }, poke: func() { b.pokes++ },
+		log:     slog.New(slog.DiscardHandler),
 		tenants: map[string]*tenant{}, of: map[*nats.Msg]string{}, base: time.Now(), wake: make(chan struct{}, 1),
 	}
 	t.Cleanup(b.held.close)
@@ -44,7 +46,8 @@ func (b *bench) nudged() bool {
 	}
 }
 
-// TestLimiterFree: how many jobs may begin is the least of what is asked for, the slots and the tokens, and none while too many slots are out.
+// TestLimiterFree: how many jobs may begin is the least of what is asked for, the slots and the
+// tokens, and none while too many slots are out.
 func TestLimiterFree(t *testing.T) {
 	slots := func(n int) quota.Record { return quota.Record{Holders: map[string]quota.Holder{"me": {Slots: n}}} }
 	for name, c := range map[string]struct {
@@ -69,7 +72,8 @@ func TestLimiterFree(t *testing.T) {
 	}
 }
 
-// TestLimiterOpen: a source of a tenant that has neither slot nor token is noted as wanted and wakes the limiter; others are open.
+// TestLimiterOpen: a source of a tenant that has neither slot nor token is noted as wanted and
+// wakes the limiter; others are open.
 func TestLimiterOpen(t *testing.T) {
 	b := newBench(t)
 	s := wire.Source{Pool: jobs.PoolCPU, Kind: "k", Tenant: "a"}
@@ -97,7 +101,8 @@ func TestLimiterOpen(t *testing.T) {
 	}
 }
 
-// TestLimiterReserve: a reservation takes what it gets of slots and tokens, and what no job came for is there again.
+// TestLimiterReserve: a reservation takes what it gets of slots and tokens, and what no job came
+// for is there again.
 func TestLimiterReserve(t *testing.T) {
 	s := wire.Source{Pool: jobs.PoolCPU, Kind: "k", Tenant: "a"}
 	for name, c := range map[string]struct {
@@ -122,7 +127,8 @@ func TestLimiterReserve(t *testing.T) {
 		x := b.tenant("a")
 		x.spare, x.tokens, x.lowSpare, x.lowToken, x.mine = c.spare, c.tokens, 9, 9, c.spare
 		n := b.reserve(s, c.n)
-		if n != c.got || x.running != n || x.spare != c.spareMid || x.tokens != c.tokenMid || x.lowSpare != c.lowSpare || x.lowToken != c.lowToken {
+		if n != c.got || x.running != n || x.spare != c.spareMid || x.tokens != c.tokenMid ||
+			x.lowSpare != c.lowSpare || x.lowToken != c.lowToken {
 			t.Errorf("%s: %d reserved, %+v; want %+v", name, n, x, c)
 		}
 		msgs := make([]*nats.Msg, c.jobs)
@@ -130,14 +136,16 @@ func TestLimiterReserve(t *testing.T) {
 			msgs[i] = &nats.Msg{}
 		}
 		b.began(s, n, msgs)
-		if x.running != c.running || x.spare != c.spareEnd || x.tokens != c.tokenEnd || len(b.of) != c.jobs || x.doubt != (c.jobs == 0) {
+		if x.running != c.running || x.spare != c.spareEnd || x.tokens != c.tokenEnd || len(b.of) != c.jobs ||
+			x.doubt != (c.jobs == 0) {
 			t.Errorf("%s, begun: %+v, %d jobs; want %+v", name, x, len(b.of), c)
 		}
 		for _, m := range append(msgs, msgs...) { // the end of a job that has ended frees nothing
 			b.end(m)
 		}
 		b.end(&nats.Msg{})
-		if x.running != c.afterRun || x.spare != c.afterSpare || len(b.of) != 0 || b.pokes != c.pokesEnd || x.tokens != c.tokenEnd {
+		if x.running != c.afterRun || x.spare != c.afterSpare || len(b.of) != 0 || b.pokes != c.pokesEnd ||
+			x.tokens != c.tokenEnd {
 			t.Errorf("%s, ended: %+v, %d jobs, %d pokes; want %+v", name, x, len(b.of), b.pokes, c)
 		}
 	}
@@ -157,7 +165,8 @@ func TestLimiterReserve(t *testing.T) {
 	}
 }
 
-// TestLimiterSlots: whatever is reserved, comes and ends, in any order: slots are used or spare, never both and never more than the worker has.
+// TestLimiterSlots: whatever is reserved, comes and ends, in any order: slots are used or spare,
+// never both and never more than the worker has.
 func TestLimiterSlots(t *testing.T) {
 	for seed := range uint64(50) {
 		r := rand.New(rand.NewPCG(seed, 1))
@@ -182,7 +191,8 @@ func TestLimiterSlots(t *testing.T) {
 				b.end(at[i])
 				at = slices.Delete(at, i, i+1)
 			}
-			if x.running != len(at) || x.running+x.spare != x.mine || x.spare < 0 || x.tokens != 100-begun || len(b.of) != len(at) {
+			if x.running != len(at) || x.running+x.spare != x.mine || x.spare < 0 || x.tokens != 100-begun ||
+				len(b.of) != len(at) {
 				t.Fatalf("seed %d: %d jobs, %d begun, %+v", seed, len(at), begun, x)
 			}
 		}
@@ -202,8 +212,8 @@ func (c change) Value() []byte      { return []byte(c.value) }
 func (c change) Revision() uint64   { return c.revision }
 func (c change) Created() time.Time { return c.at }
 
-// TestLimiterChanged: of the accounts of its pool a limiter learns the latest, sets its clock by their stamps, and gives up the jobs whose slots
-// are gone.
+// TestLimiterChanged: of the accounts of its pool a limiter learns the latest, sets its clock by
+// their stamps, and gives up the jobs whose slots are gone.
 func TestLimiterChanged(t *testing.T) {
 	b := newBench(t)
 	b.quotas["a"] = quota.Quota{Concurrency: 3}
@@ -244,7 +254,8 @@ func TestLimiterChanged(t *testing.T) {
 	if tell(8, `{"v":1,"tokens":0,"holders":{"me":{"slots":1}}}`); x.mine != 0 || x.spare != 0 {
 		t.Errorf("slots that are gone: %+v", x)
 	}
-	if err := causes[mine]; !errors.Is(err, errSlotLost) || err.Error() != "tenant a: "+errSlotLost.Error() || causes[other] != nil {
+	if err := causes[mine]; !errors.Is(err, errSlotLost) || err.Error() != "tenant a: "+errSlotLost.Error() ||
+		causes[other] != nil {
 		t.Errorf("%v, %v", causes[mine], causes[other])
 	}
 	before := b.ahead
@@ -254,16 +265,21 @@ func TestLimiterChanged(t *testing.T) {
 	b.changed(change{key: "cpu.a", value: "", revision: 1, at: stamp})
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if now := b.now(); b.ahead-before < 59*time.Minute || now.Before(stamp) || now.Sub(stamp) > time.Minute || b.seen == 0 {
+	if now := b.now(); b.ahead-before < 59*time.Minute || now.Before(stamp) || now.Sub(stamp) > time.Minute ||
+		b.seen == 0 {
 		t.Errorf("the clock is at %v behind a stamp of %v", now, stamp)
 	}
 }
 
-// TestLimiterClock: the clock of a limiter is never ahead of the server's by what two clocks may part.
+// TestLimiterClock: the clock of a limiter is never ahead of the server's by what two clocks may
+// part.
 func TestLimiterClock(t *testing.T) {
 	b := newBench(t)
 	b.base = time.Now().Add(-5000 * time.Second)
-	for seen, want := range map[time.Duration]time.Duration{0: time.Second, 2500 * time.Second: 500 * time.Millisecond, 5000 * time.Second: 0} {
+	for seen, want := range map[time.Duration]time.Duration{
+		0: time.Second, 2500 * time.Second: 500 * time.Millisecond,
+		5000 * time.Second: 0,
+	} {
 		b.seen, b.ahead = seen, time.Minute
 		here := time.Now().Add(time.Minute)
 		if behind := here.Sub(b.now()); (behind - want).Abs() > 400*time.Millisecond {
@@ -272,7 +288,8 @@ func TestLimiterClock(t *testing.T) {
 	}
 }
 
-// TestLimiterClose: slots and tokens of a limiter that ends are on the account again, and one that has none writes nothing.
+// TestLimiterClose: slots and tokens of a limiter that ends are on the account again, and one that
+// has none writes nothing.
 func TestLimiterClose(t *testing.T) {
 	_, c := inside(t)
 	ctx := t.Context()
@@ -281,7 +298,8 @@ func TestLimiterClose(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := newBench(t)
-	b.quotas["a"], b.quotas["b"] = quota.Quota{Concurrency: 2, Rate: 0.001, Burst: 5}, quota.Quota{Rate: 0.001, Burst: 5}
+	b.quotas["a"], b.quotas["b"] = quota.Quota{Concurrency: 2, Rate: 0.001, Burst: 5},
+		quota.Quota{Rate: 0.001, Burst: 5}
 	b.quotas["c"] = b.quotas["a"]
 	b.c, b.stop = c, func() {}
 	for name, d := range map[string]quota.Demand{"a": {MoreSlots: 2, MoreTokens: 2}, "b": {MoreTokens: 3}} {
@@ -309,7 +327,8 @@ func TestLimiterClose(t *testing.T) {
 		t.Fatalf("%+v, %+v", a, b)
 	}
 	b.close()
-	if a, b, c := read("a"), read("b"), read("c"); a.Slots() != 0 || int(a.Tokens) != 5 || int(b.Tokens) != 5 || c.Version != 0 {
+	if a, b, c := read("a"), read("b"), read("c"); a.Slots() != 0 || int(a.Tokens) != 5 || int(b.Tokens) != 5 ||
+		c.Version != 0 {
 		t.Errorf("%+v, %+v, %+v", a, b, c)
 	}
 }

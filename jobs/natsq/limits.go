@@ -17,11 +17,12 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
-// limiter holds one worker to the limits of tenants. Jobs of a tenant with limits are taken with slots and tokens of its account, which
-// one goroutine gets and gives back, so that a tenant at its limit holds nobody up: it is not ready.
+// limiter holds one worker to the limits of tenants. Jobs of a tenant with limits are taken with
+// slots and tokens of its account, which one goroutine gets and gives back, so that a tenant at its
+// limit holds nobody up: it is not ready.
 //
-// What the account says that a worker has is never less than what it uses: slots are added here after they are written there, and
-// removed here before.
+// What the account says that a worker has is never less than what it uses: slots are added here
+// after they are written there, and removed here before.
 type limiter struct {
 	c     *Conn
 	id    string
@@ -161,7 +162,8 @@ func (t *tenant) free(q quota.Quota, n int) int {
 	return n
 }
 
-// open says whether jobs of a source may be taken now. If not, n of them are wanted and the worker is poked when there may be.
+// open says whether jobs of a source may be taken now. If not, n of them are wanted and the worker
+// is poked when there may be.
 func (l *limiter) open(s wire.Source, n int) bool {
 	q := l.quota(s.Tenant)
 	if !q.Limited() {
@@ -178,7 +180,8 @@ func (l *limiter) open(s wire.Source, n int) bool {
 	return false
 }
 
-// reserve takes slots and tokens for up to n jobs, fewer or none when there are not as many. began must follow.
+// reserve takes slots and tokens for up to n jobs, fewer or none when there are not as many. began
+// must follow.
 func (l *limiter) reserve(s wire.Source, n int) int {
 	q := l.quota(s.Tenant)
 	l.mu.Lock()
@@ -286,7 +289,8 @@ func (l *limiter) learn(name string, t *tenant, data []byte, revision uint64) {
 	}
 }
 
-// lose ends the jobs of a tenant whose slots another worker may have by now. It must be called with mu held.
+// lose ends the jobs of a tenant whose slots another worker may have by now. It must be called with
+// mu held.
 func (l *limiter) lose(name string, t *tenant) {
 	l.log.Warn("slots of a tenant were lost", "tenant", name, "jobs", t.running)
 	t.mine, t.spare = 0, 0

@@ -18,7 +18,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
-// limited opens a queue whose tenant "default" may have one job at a time, and the bucket of the accounts.
+// limited opens a queue whose tenant "default" may have one job at a time, and the bucket of the
+// accounts.
 func limited(t *testing.T, lease time.Duration) (*server.Server, *natsq.Conn, jetstream.KeyValue) {
 	t.Helper()
 	s := natsqtest.Start(t, server.Options{})
@@ -47,13 +48,15 @@ func limited(t *testing.T, lease time.Duration) (*server.Server, *natsq.Conn, je
 func TestSlotOfTheDead(t *testing.T) {
 	s, c, kv := limited(t, time.Second)
 	began := time.Now()
-	if _, err := kv.PutString(t.Context(), "cpu.default", `{"v":1,"holders":{"dead":{"slots":1,"beat":7}},"tokens":0}`); err != nil {
+	if _, err := kv.PutString(t.Context(), "cpu.default",
+		`{"v":1,"holders":{"dead":{"slots":1,"beat":7}},"tokens":0}`); err != nil {
 		t.Fatal(err)
 	}
 	var at time.Time
-	natsqtest.Work(t, natsqtest.Leased(t, s, time.Second), natsq.WorkerOptions{Name: "w", Handlers: map[string]jobs.Handler{
-		"k": func(context.Context, jobs.Job, func(any)) (any, error) { at = time.Now(); return nil, nil },
-	}})
+	natsqtest.Work(t, natsqtest.Leased(t, s, time.Second),
+		natsq.WorkerOptions{Name: "w", Handlers: map[string]jobs.Handler{
+			"k": func(context.Context, jobs.Job, func(any)) (any, error) { at = time.Now(); return nil, nil },
+		}})
 	if err := c.Queue.Submit(t.Context(), natsqtest.Job("a", "k")); err != nil {
 		t.Fatal(err)
 	}
@@ -90,31 +93,34 @@ func TestSlotOfTheSick(t *testing.T) {
 	}
 	<-hung
 	sick.Store(true)
-	natsqtest.Work(t, natsqtest.Leased(t, s, time.Second), natsq.WorkerOptions{Name: "well", Handlers: map[string]jobs.Handler{
-		"k": func(context.Context, jobs.Job, func(any)) (any, error) { return nil, nil },
-	}})
+	natsqtest.Work(t, natsqtest.Leased(t, s, time.Second),
+		natsq.WorkerOptions{Name: "well", Handlers: map[string]jobs.Handler{
+			"k": func(context.Context, jobs.Job, func(any)) (any, error) { return nil, nil },
+		}})
 	if r := natsqtest.Await(t, c, "a"); r.Worker != "well" {
 		t.Errorf("%+v", r)
 	}
 }
 
-// TestSlotLost: a worker that somebody took for dead cancels its job, which is done later, and takes part again.
+// TestSlotLost: a worker that somebody took for dead cancels its job, which is done later, and
+// takes part again.
 func TestSlotLost(t *testing.T) {
 	s, c, kv := limited(t, time.Second)
 	runs := make(chan error, 100)
 	began := make(chan struct{}, 100)
 	var calls atomic.Int64
-	natsqtest.Work(t, natsqtest.Leased(t, s, time.Second), natsq.WorkerOptions{Name: "w", Handlers: map[string]jobs.Handler{
-		"k": func(ctx context.Context, _ jobs.Job, _ func(any)) (any, error) {
-			if calls.Add(1) > 1 {
-				return nil, nil
-			}
-			began <- struct{}{}
-			<-ctx.Done()
-			runs <- context.Cause(ctx)
-			return nil, context.Cause(ctx)
-		},
-	}})
+	natsqtest.Work(t, natsqtest.Leased(t, s, time.Second),
+		natsq.WorkerOptions{Name: "w", Handlers: map[string]jobs.Handler{
+			"k": func(ctx context.Context, _ jobs.Job, _ func(any)) (any, error) {
+				if calls.Add(1) > 1 {
+					return nil, nil
+				}
+				began <- struct{}{}
+				<-ctx.Done()
+				runs <- context.Cause(ctx)
+				return nil, context.Cause(ctx)
+			},
+		}})
 	if err := c.Queue.Submit(t.Context(), natsqtest.Job("a", "k")); err != nil {
 		t.Fatal(err)
 	}
@@ -130,16 +136,17 @@ func TestSlotLost(t *testing.T) {
 	}
 }
 
-// TestSlotsReturned: what a worker does not use is on the account again, while it lives and when it has ended, and records that are no
-// account or no limits harm nobody.
+// TestSlotsReturned: what a worker does not use is on the account again, while it lives and when it
+// has ended, and records that are no account or no limits harm nobody.
 func TestSlotsReturned(t *testing.T) {
 	s, c, kv := limited(t, 15*time.Second)
 	if _, err := kv.PutString(t.Context(), "cpu.default", `[]`); err != nil {
 		t.Fatal(err)
 	}
-	w := natsqtest.Work(t, natsqtest.Leased(t, s, 15*time.Second), natsq.WorkerOptions{Name: "w", Handlers: map[string]jobs.Handler{
-		"k": func(context.Context, jobs.Job, func(any)) (any, error) { return nil, nil },
-	}})
+	w := natsqtest.Work(t, natsqtest.Leased(t, s, 15*time.Second),
+		natsq.WorkerOptions{Name: "w", Handlers: map[string]jobs.Handler{
+			"k": func(context.Context, jobs.Job, func(any)) (any, error) { return nil, nil },
+		}})
 	free := func() {
 		t.Helper()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

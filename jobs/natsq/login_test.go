@@ -22,8 +22,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
-// certificates writes a CA of that name and a certificate it has signed, for servers and clients on loopback, and returns
-// their files.
+// certificates writes a CA of that name and a certificate it has signed, for servers and clients on
+// loopback, and returns their files.
 func certificates(t *testing.T, name string) (ca, cert, key string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -49,24 +49,30 @@ func certificates(t *testing.T, name string) (ca, cert, key string) {
 		return der, k
 	}
 	root := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour),
+		NotAfter: time.Now().Add(time.Hour),
+		IsCA:     true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 	}
 	rootDER, rootKey := sign(root, root, nil)
 	leafDER, leafKey := sign(&x509.Certificate{
-		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "node"}, NotBefore: root.NotBefore, NotAfter: root.NotAfter,
+		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "node"}, NotBefore: root.NotBefore,
+		NotAfter:    root.NotAfter,
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, DNSNames: []string{"localhost"},
-		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{
+			x509.ExtKeyUsageServerAuth,
+			x509.ExtKeyUsageClientAuth,
+		},
 	}, root, rootKey)
 	keyDER, err := x509.MarshalECPrivateKey(leafKey)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return write("ca.pem", "CERTIFICATE", rootDER), write("cert.pem", "CERTIFICATE", leafDER), write("key.pem", "EC PRIVATE KEY", keyDER)
+	return write("ca.pem", "CERTIFICATE", rootDER), write("cert.pem", "CERTIFICATE", leafDER),
+		write("key.pem", "EC PRIVATE KEY", keyDER)
 }
 
-// TestTLS: a server with certificates lets in who trusts it and shows one that it trusts, and nobody else; the refusal says
-// what to check.
+// TestTLS: a server with certificates lets in who trusts it and shows one that it trusts, and
+// nobody else; the refusal says what to check.
 func TestTLS(t *testing.T) {
 	ca, cert, key := certificates(t, "ours")
 	otherCA, otherCert, otherKey := certificates(t, "theirs")
@@ -84,11 +90,12 @@ func TestTLS(t *testing.T) {
 		login natsconn.Login
 		want  string // of the error; empty when it connects
 	}{
-		"trusted":            {s.URL(), natsconn.Login{CA: ca, Cert: cert, Key: key}, ""},
-		"by a context":       {"", natsconn.Login{Context: context}, ""},
-		"context of nowhere": {"nats://127.0.0.1:1", natsconn.Login{Context: context}, "no NATS server answers at nats://127.0.0.1:1"},
-		// The server looks at the certificate when the handshake is over for the client, and what arrives first of its alert and the
-		// closed connection depends on the schedule.
+		"trusted":      {s.URL(), natsconn.Login{CA: ca, Cert: cert, Key: key}, ""},
+		"by a context": {"", natsconn.Login{Context: context}, ""},
+		"context of nowhere": {"nats://127.0.0.1:1", natsconn.Login{Context: context}, "no NATS server answers at " +
+			"nats://127.0.0.1:1"},
+		// The server looks at the certificate when the handshake is over for the client, and what
+		// arrives first of its alert and the closed connection depends on the schedule.
 		"no certificate":      {s.URL(), natsconn.Login{CA: ca}, "127.0.0.1"},
 		"another certificate": {s.URL(), natsconn.Login{CA: ca, Cert: otherCert, Key: otherKey}, "127.0.0.1"},
 		"another CA":          {s.URL(), natsconn.Login{CA: otherCA, Cert: cert, Key: key}, "check the CA"},
@@ -108,7 +115,8 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-// TestLoginErrors: a wrong secret is told apart from a server that is not there, and is not repeated in the error.
+// TestLoginErrors: a wrong secret is told apart from a server that is not there, and is not
+// repeated in the error.
 func TestLoginErrors(t *testing.T) {
 	s := natsqtest.Start(t, server.Options{Token: "right"})
 	for name, c := range map[string]struct {
@@ -121,7 +129,8 @@ func TestLoginErrors(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := natsq.Connect(t.Context(), natsconn.Options{URL: c.url, Login: c.login})
-			if err == nil || !strings.Contains(err.Error(), "does not let us in") || strings.Contains(err.Error(), "wr0ng") {
+			if err == nil || !strings.Contains(err.Error(), "does not let us in") ||
+				strings.Contains(err.Error(), "wr0ng") {
 				t.Error(err)
 			}
 		})

@@ -9,7 +9,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
 )
 
-// Metrics counts what workers do, by pool and kind and never by job, and says what tenants have, at most a hundred of them each by itself. One may serve several workers. A nil Metrics counts
+// Metrics counts what workers do, by pool and kind and never by job, and says what tenants have, at
+// most a hundred of them each by itself. One may serve several workers. A nil Metrics counts
 // nothing.
 type Metrics struct {
 	completed, failed, retries, refusals, dead *prometheus.CounterVec
@@ -21,7 +22,10 @@ type Metrics struct {
 // NewMetrics registers the metrics of workers. Names and labels are listed in docs/protocol.md.
 func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
-		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "exoswarm", Subsystem: "jobs", Name: name, Help: help}, append([]string{"pool", "kind"}, labels...))
+		return prometheus.NewCounterVec(prometheus.CounterOpts{
+			Namespace: "exoswarm", Subsystem: "jobs", Name: name,
+			Help: help,
+		}, append([]string{"pool", "kind"}, labels...))
 	}
 	histogram := func(name, help string) *prometheus.HistogramVec {
 		return prometheus.NewHistogramVec(prometheus.HistogramOpts{
@@ -36,12 +40,18 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 		retries:   counter("retries_total", "Jobs given back to the queue to be tried again."),
 		refusals:  counter("results_refused_total", "Results that came second and were refused."),
 		dead:      counter("dead_letters_total", "Jobs that became dead letters."),
-		running:   prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "exoswarm", Subsystem: "jobs", Name: "running", Help: "Jobs in a handler now."}, []string{"pool", "kind"}),
-		tenants:   newTenantMetrics(),
-		wait:      histogram("queue_wait_seconds", "From a job's submission to its first start."),
-		run:       histogram("run_seconds", "From a job's start to its end, one attempt."),
+		running: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Namespace: "exoswarm", Subsystem: "jobs",
+			Name: "running", Help: "Jobs in a handler now.",
+		}, []string{"pool", "kind"}),
+		tenants: newTenantMetrics(),
+		wait:    histogram("queue_wait_seconds", "From a job's submission to its first start."),
+		run:     histogram("run_seconds", "From a job's start to its end, one attempt."),
 	}
-	for _, c := range []prometheus.Collector{m.completed, m.failed, m.retries, m.refusals, m.dead, m.running, m.wait, m.run, m.tenants} {
+	for _, c := range []prometheus.Collector{
+		m.completed, m.failed, m.retries, m.refusals, m.dead, m.running, m.wait,
+		m.run, m.tenants,
+	} {
 		if err := r.Register(c); err != nil {
 			return nil, err
 		}

@@ -10,7 +10,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/quota"
 )
 
-// tenantMetrics says what tenants have, by pool and tenant. It reads what its workers know when it is asked and asks the server nothing.
+// tenantMetrics says what tenants have, by pool and tenant. It reads what its workers know when it
+// is asked and asks the server nothing.
 type tenantMetrics struct {
 	weight, limit, running, queued, refused *prometheus.Desc
 
@@ -25,15 +26,17 @@ type refusedTenant struct {
 	tenant, reason string
 }
 
-// Why a tenant was refused: its submission, by the limit of jobs in the queue, or a worker that would have begun more of its jobs.
+// Why a tenant was refused: its submission, by the limit of jobs in the queue, or a worker that
+// would have begun more of its jobs.
 const (
 	reasonQueued      = "queued"
 	reasonConcurrency = "concurrency"
 	reasonRate        = "rate"
 )
 
-// maxTenants bounds the values of the label tenant. The tenants seen first have a label of their own as long as the process lives, what is
-// behind them is one, otherTenants, which is no tenant's name.
+// maxTenants bounds the values of the label tenant. The tenants seen first have a label of their
+// own as long as the process lives, what is behind them is one, otherTenants, which is no tenant's
+// name.
 const (
 	maxTenants   = 100
 	otherTenants = "other tenants"
@@ -47,8 +50,10 @@ func newTenantMetrics() *tenantMetrics {
 		weight:  desc("weight", "The tenant's share within a lane."),
 		limit:   desc("limit", "A limit of the tenant; absent where it has none.", "limit"),
 		running: desc("running", "Jobs of the tenant that this process has at hand."),
-		queued:  desc("queued", "Jobs of the tenant that wait to be handed out, as the server counted them at most half a minute ago."),
-		refused: desc("refused_total", "Submissions of the tenant that its limit refused, and times that its limits had a worker wait that would have begun its jobs.", "reason"),
+		queued: desc("queued", "Jobs of the tenant that wait to be handed out, as the server counted them at most "+
+			"half a minute ago."),
+		refused: desc("refused_total", "Submissions of the tenant that its limit refused, and times that its limits "+
+			"had a worker wait that would have begun its jobs.", "reason"),
 		workers: map[*Worker]bool{}, names: map[string]bool{}, refusals: map[refusedTenant]uint64{},
 	}
 }
@@ -94,7 +99,10 @@ func (m *tenantMetrics) Collect(ch chan<- prometheus.Metric) {
 			continue // each has its own
 		}
 		gauge(m.weight, s.quota.Weight, pool, k.tenant)
-		for limit, v := range map[string]float64{reasonRate: s.quota.Rate, reasonConcurrency: float64(s.quota.Concurrency), reasonQueued: float64(s.quota.Queued)} {
+		for limit, v := range map[string]float64{
+			reasonRate:        s.quota.Rate,
+			reasonConcurrency: float64(s.quota.Concurrency), reasonQueued: float64(s.quota.Queued),
+		} {
 			if v > 0 {
 				gauge(m.limit, v, pool, k.tenant, limit)
 			}
@@ -103,7 +111,8 @@ func (m *tenantMetrics) Collect(ch chan<- prometheus.Metric) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for k, n := range m.refusals {
-		ch <- prometheus.MustNewConstMetric(m.refused, prometheus.CounterValue, float64(n), string(k.pool), k.tenant, k.reason)
+		ch <- prometheus.MustNewConstMetric(m.refused, prometheus.CounterValue, float64(n), string(k.pool), k.tenant,
+			k.reason)
 	}
 }
 

@@ -13,7 +13,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/jobstest"
 )
 
-// gathered is the value of a metric, by its labels in the order of their names; 0 when it is not there.
+// gathered is the value of a metric, by its labels in the order of their names; 0 when it is not
+// there.
 func gathered(t *testing.T, r *prometheus.Registry, name string, labels ...string) (v float64, ok bool) {
 	t.Helper()
 	families, err := r.Gather()
@@ -46,10 +47,14 @@ func TestTenantMetrics(t *testing.T) {
 		t.Fatal(err)
 	}
 	weight, one, two := 2.5, 1, 2
-	if err := c.Control.LimitTenant(ctx, "t", jobs.Limits{Weight: &weight, Concurrency: &one, Queued: &two}); err != nil {
+	if err := c.Control.LimitTenant(ctx, "t", jobs.Limits{
+		Weight: &weight, Concurrency: &one,
+		Queued: &two,
+	}); err != nil {
 		t.Fatal(err)
 	}
-	for i, p := range []string{"u0", "u1", "u2"} { // of a tenant without limits: they wait when the worker begins to count
+	// of a tenant without limits: they wait when the worker begins to count
+	for i, p := range []string{"u0", "u1", "u2"} {
 		j := simpleJob(p)
 		j.Kind, j.Tenant = fmt.Sprint("none", i), "u"
 		if err := c.Queue.Submit(ctx, j); err != nil {
@@ -60,16 +65,19 @@ func TestTenantMetrics(t *testing.T) {
 		t.Fatal(err)
 	}
 	begun, release := make(chan struct{}, 2), make(chan struct{})
-	w, err := c.Work(ctx, WorkerOptions{Name: "w", Pool: jobs.PoolCPU, Metrics: m, Logger: jobstest.Quiet, Handlers: map[string]jobs.Handler{
-		"k": func(ctx context.Context, _ jobs.Job, _ func(any)) (any, error) {
-			begun <- struct{}{}
-			select {
-			case <-release:
-			case <-ctx.Done():
-			}
-			return nil, context.Cause(ctx)
+	w, err := c.Work(ctx, WorkerOptions{
+		Name: "w", Pool: jobs.PoolCPU, Metrics: m, Logger: jobstest.Quiet,
+		Handlers: map[string]jobs.Handler{
+			"k": func(ctx context.Context, _ jobs.Job, _ func(any)) (any, error) {
+				begun <- struct{}{}
+				select {
+				case <-release:
+				case <-ctx.Done():
+				}
+				return nil, context.Cause(ctx)
+			},
 		},
-	}})
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

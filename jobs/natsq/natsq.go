@@ -1,4 +1,5 @@
-// Package natsq carries the protocol of package jobs over NATS JetStream. It is the only importer of the NATS client.
+// Package natsq carries the protocol of package jobs over NATS JetStream. It is the only importer
+// of the NATS client.
 package natsq
 
 import (
@@ -46,14 +47,18 @@ type StreamJobs struct {
 // StreamJobs returns the parts of the connection that the handler of stream jobs needs.
 func (c *Conn) StreamJobs() StreamJobs { return StreamJobs{c.Results, c.Swarms, c.Streams} }
 
-// Connect reaches the server, checks that it has JetStream, and creates the streams and buckets of the protocol where they
-// do not exist; those that exist it leaves as they are. The error says which of these failed and what to do.
+// Connect reaches the server, checks that it has JetStream, and creates the streams and buckets of
+// the protocol where they do not exist; those that exist it leaves as they are. The error says
+// which of these failed and what to do.
 func Connect(ctx context.Context, o natsconn.Options) (*Conn, error) {
 	k, err := natsconn.Open(ctx, o)
 	if err != nil {
 		return nil, err
 	}
-	c := &Conn{Conn: k, Control: control.New(k), Results: results.New(k), Registry: registry.New(k), Streams: userstream.New(k)}
+	c := &Conn{
+		Conn: k, Control: control.New(k), Results: results.New(k), Registry: registry.New(k),
+		Streams: userstream.New(k),
+	}
 	c.Objects = objects.New(k, func(ctx context.Context, job string) (bool, error) { return c.Queue.Known(ctx, job) })
 	c.Queue = queue.New(k, c.Registry, c.Objects, c.Control, c.Results)
 	c.Schedules = schedules.New(k, c.Queue)
@@ -64,5 +69,8 @@ func Connect(ctx context.Context, o natsconn.Options) (*Conn, error) {
 
 // Serve starts a gateway, which runs until Close. It answers when Serve returns.
 func (c *Conn) Serve(log *slog.Logger) (*gateway.Gateway, error) {
-	return gateway.Serve(c.Conn, gateway.Parts{Jobs: c.Queue, Results: c.Results, Pools: c.Registry, Schedules: c.Schedules, Logs: c.Logs}, log)
+	return gateway.Serve(c.Conn, gateway.Parts{
+		Jobs: c.Queue, Results: c.Results, Pools: c.Registry,
+		Schedules: c.Schedules, Logs: c.Logs,
+	}, log)
 }

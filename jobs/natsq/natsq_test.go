@@ -24,7 +24,8 @@ func TestMain(m *testing.M) { leak.Check(m) }
 // client returns the parts of a connection that the suite tests.
 func client(c *natsq.Conn) jobstest.Client {
 	return jobstest.Client{
-		JobQueue: c.Queue, ResultStore: c.Results, SwarmStore: c.Swarms, ObjectStore: c.Objects, AgentRegistry: c.Registry, Control: c.Control, Scheduler: c.Schedules, Conn: c,
+		JobQueue: c.Queue, ResultStore: c.Results, SwarmStore: c.Swarms, ObjectStore: c.Objects,
+		AgentRegistry: c.Registry, Control: c.Control, Scheduler: c.Schedules, Conn: c,
 	}
 }
 
@@ -34,7 +35,10 @@ func TestConformance(t *testing.T) {
 		return jobstest.Queue{
 			Connect: func(t *testing.T) jobstest.Client { return client(natsqtest.Connect(t, s)) },
 			Start: func(t *testing.T, c jobstest.Client, l jobstest.Workload) func() {
-				o := natsq.WorkerOptions{Name: "w", Pool: jobs.PoolCPU, Handlers: l.Handlers, Concurrency: l.Concurrency, Logger: jobstest.Quiet, Batches: map[string]natsq.Batch{}}
+				o := natsq.WorkerOptions{
+					Name: "w", Pool: jobs.PoolCPU, Handlers: l.Handlers,
+					Concurrency: l.Concurrency, Logger: jobstest.Quiet, Batches: map[string]natsq.Batch{},
+				}
 				for kind, h := range l.Batches {
 					o.Batches[kind] = natsq.Batch{Handle: h, Max: l.MaxBatch, Linger: l.Linger}
 				}
@@ -56,14 +60,16 @@ func TestConformance(t *testing.T) {
 
 func TestConnectErrors(t *testing.T) {
 	_, err := natsq.Connect(t.Context(), natsconn.Options{URL: "nats://127.0.0.1:1"})
-	if !errors.Is(err, jobs.ErrUnavailable) || !strings.Contains(err.Error(), "no NATS server answers at nats://127.0.0.1:1") {
+	if !errors.Is(err, jobs.ErrUnavailable) || !strings.Contains(err.Error(), "no NATS server answers at "+
+		"nats://127.0.0.1:1") {
 		t.Errorf("unreachable: %v", err)
 	}
 	s := natsqtest.Start(t, server.Options{Token: "secret"})
 	if _, err := natsq.Connect(t.Context(), natsconn.Options{URL: s.URL()}); err == nil {
 		t.Error("connected without the token")
 	}
-	c, err := natsq.Connect(t.Context(), natsconn.Options{URL: strings.Replace(s.URL(), "nats://", "nats://secret@", 1)})
+	c, err := natsq.Connect(t.Context(), natsconn.Options{URL: strings.Replace(s.URL(), "nats://", "nats://secret@",
+		1)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,7 +107,8 @@ func TestServerErrors(t *testing.T) {
 	}
 }
 
-// TestServerInClear: a server beyond loopback without TLS says what goes over the wire. The folder is missing, so that it does not listen.
+// TestServerInClear: a server beyond loopback without TLS says what goes over the wire. The folder
+// is missing, so that it does not listen.
 func TestServerInClear(t *testing.T) {
 	for name, c := range map[string]struct {
 		o    server.Options
@@ -122,8 +129,8 @@ func TestServerInClear(t *testing.T) {
 	}
 }
 
-// TestServerRestart: what was acknowledged is there after the server was stopped and started again, and connections come
-// back by themselves.
+// TestServerRestart: what was acknowledged is there after the server was stopped and started again,
+// and connections come back by themselves.
 func TestServerRestart(t *testing.T) {
 	dir := t.TempDir()
 	s, err := server.Start(t.Context(), server.Options{Dir: dir})

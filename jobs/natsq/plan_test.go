@@ -14,8 +14,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
-// TestPlan: an empty server gets everything, a prepared one nothing; what widens is applied and what may lose data refused, with
-// nothing else changed.
+// TestPlan: an empty server gets everything, a prepared one nothing; what widens is applied and
+// what may lose data refused, with nothing else changed.
 func TestPlan(t *testing.T) {
 	s := natsqtest.Start(t, server.Options{})
 	bare, err := natsq.Connect(t.Context(), natsconn.Options{URL: s.URL(), Bare: true})

@@ -16,7 +16,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
-// TestPush: a push is stored whole or not at all, once for its key, and a full name is refused until somebody has read; other names are not.
+// TestPush: a push is stored whole or not at all, once for its key, and a full name is refused
+// until somebody has read; other names are not.
 func TestPush(t *testing.T) {
 	s := natsqtest.Start(t, server.Options{})
 	c, err := natsq.Connect(t.Context(), natsconn.Options{URL: s.URL()})
@@ -61,7 +62,13 @@ func TestPush(t *testing.T) {
 		n     int
 		again bool
 		held  uint64
-	}{{"one", 1, false, 1}, {"one", 1, true, 1}, {"many", 5, false, 6}, {"many", 5, true, 6}, {"one", 3, true, 6}} { // the last: another body under the key
+	}{
+		{"one", 1, false, 1},
+		{"one", 1, true, 1},
+		{"many", 5, false, 6},
+		{"many", 5, true, 6},
+		{"one", 3, true, 6},
+	} { // the last: another body under the key
 		if again, err := push("a", c.key, c.n); again != c.again || err != nil || held() != c.held {
 			t.Fatal(i, again, err, held())
 		}
@@ -120,7 +127,10 @@ func TestPublish(t *testing.T) {
 		t.Fatal(id, err)
 	}
 	for _, id := range []string{"1", "2", "1", "2"} {
-		if err := c.Streams.Publish(t.Context(), jobs.Publication{Stream: "out", Subject: "alarms.a", ID: id, Type: "text/plain", Data: []byte(id)}); err != nil {
+		if err := c.Streams.Publish(t.Context(), jobs.Publication{
+			Stream: "out", Subject: "alarms.a", ID: id,
+			Type: "text/plain", Data: []byte(id),
+		}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -12,7 +12,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
-// queueOf is a connection to a server of its own, with n jobs waiting at the source that is returned.
+// queueOf is a connection to a server of its own, with n jobs waiting at the source that is
+// returned.
 func queueOf(t *testing.T, n int) (*Conn, wire.Source, context.Context) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)

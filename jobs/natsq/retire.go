@@ -15,13 +15,15 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
-// retirer takes jobs that have their results out of the queue. An acknowledgement of one job is one write to disk on the server that
-// is waited for, a purge of many is one too; so jobs that were fetched together leave by a purge, if they can, and by
-// acknowledgements if not. Whatever a worker does not come to, the next delivery of the job does: it finds the result.
+// retirer takes jobs that have their results out of the queue. An acknowledgement of one job is one
+// write to disk on the server that is waited for, a purge of many is one too; so jobs that were
+// fetched together leave by a purge, if they can, and by acknowledgements if not. Whatever a worker
+// does not come to, the next delivery of the job does: it finds the result.
 //
-// A purge removes everything of a source up to a sequence number, so before it the retirer makes sure that all of it has a result. What
-// a run holds it knows. That nothing is left before and between its runs it asks the server, where messages only disappear and
-// never come in before others.
+// A purge removes everything of a source up to a sequence number, so before it the retirer makes
+// sure that all of it has a result. What a run holds it knows. That nothing is left before and
+// between its runs it asks the server, where messages only disappear and never come in before
+// others.
 type retirer struct {
 	c     *Conn
 	log   *slog.Logger
@@ -34,7 +36,8 @@ type retirer struct {
 	runs map[wire.Source][]*run // in order of their sequence numbers
 	of   map[*nats.Msg]member
 	over int // how many jobs are in the state over
-	// Acknowledgements, by their subjects, of jobs that have results and are in no run: they go with the next fetch or after a lull.
+	// Acknowledgements, by their subjects, of jobs that have results and are in no run: they go
+	// with the next fetch or after a lull.
 	alone []string
 
 	wake  chan struct{}
@@ -44,8 +47,8 @@ type retirer struct {
 	once  sync.Once
 }
 
-// run is what one fetch got of one source without a gap: between its first and its last there is no job of the source that is not
-// in it.
+// run is what one fetch got of one source without a gap: between its first and its last there is no
+// job of the source that is not in it.
 type run struct {
 	jobs []fetched
 	out  int // how many of them are in the state out
@@ -76,12 +79,14 @@ type member struct {
 const (
 	// shortest run that is worth three round trips; jobs of a shorter one are acknowledged.
 	shortest = 8
-	// lull is how long an acknowledgement waits for the next fetch. The server takes the last job out of a queue by removing a file and
-	// making another, before it stores the next job: sent at once, that was 0.3 of the 1.2 ms of a job submitted as the one before it
-	// ended. When a fetch has brought the next job, the queue is not empty, and what is left of it happens while that is done.
+	// lull is how long an acknowledgement waits for the next fetch. The server takes the last job
+	// out of a queue by removing a file and making another, before it stores the next job: sent at
+	// once, that was 0.3 of the 1.2 ms of a job submitted as the one before it ended. When a fetch
+	// has brought the next job, the queue is not empty, and what is left of it happens while that
+	// is done.
 	lull = 5 * time.Millisecond
-	// longestGrace is how long a job with a result waits for those before it, or for its turn. Then it is acknowledged. A sixth of a
-	// lease bounds it too, so that no lease ends meanwhile.
+	// longestGrace is how long a job with a result waits for those before it, or for its turn. Then
+	// it is acknowledged. A sixth of a lease bounds it too, so that no lease ends meanwhile.
 	longestGrace = time.Second
 	// again is how soon the server is asked again about what is in the way.
 	again = 20 * time.Millisecond
@@ -89,10 +94,11 @@ const (
 	answer = 2 * time.Second
 )
 
-// A purge looks at every subject that is queued, with the stream locked: 2.3 ms when a thousand are, 133 ms when 100,000 are (measured
-// on two cores with a load of 30). So it takes a fifth of the time at most, and gets more jobs the longer it takes. When the jobs
-// cannot wait for the next one, and single acknowledgements would have been as fast, twice in a row, there is none for twenty times as
-// long: once is a disk that was busy.
+// A purge looks at every subject that is queued, with the stream locked: 2.3 ms when a thousand
+// are, 133 ms when 100,000 are (measured on two cores with a load of 30). So it takes a fifth of
+// the time at most, and gets more jobs the longer it takes. When the jobs cannot wait for the next
+// one, and single acknowledgements would have been as fast, twice in a row, there is none for
+// twenty times as long: once is a disk that was busy.
 const (
 	share  = 4
 	rare   = 20
@@ -136,11 +142,13 @@ func (r *retirer) track(s wire.Source, msgs []*nats.Msg) {
 	}
 	for i, m := range msgs {
 		meta, err := m.Metadata()
-		// A consumer hands everything out for the first time in order, and numbers what it hands out: jobs that were handed out for
-		// the first time, one number after the other, have no other job between them. That holds within one fetch only; between
-		// two, a server that has crashed may have gone back in its numbers.
+		// A consumer hands everything out for the first time in order, and numbers what it hands
+		// out: jobs that were handed out for the first time, one number after the other, have no
+		// other job between them. That holds within one fetch only; between two, a server that has
+		// crashed may have gone back in its numbers.
 		fresh := err == nil && meta.NumDelivered == 1
-		if cur == nil || !fresh || meta.Sequence.Consumer != before.Consumer+1 || meta.Sequence.Stream <= before.Stream {
+		if cur == nil || !fresh || meta.Sequence.Consumer != before.Consumer+1 ||
+			meta.Sequence.Stream <= before.Stream {
 			end(i)
 			cur, first = nil, i
 		}
@@ -232,8 +240,8 @@ func (r *retirer) loop() {
 	}
 }
 
-// pass purges what can be purged and acknowledges what is in no run or has waited too long, or all that is over when the worker ends; more says that
-// jobs are left that are over.
+// pass purges what can be purged and acknowledges what is in no run or has waited too long, or all
+// that is over when the worker ends; more says that jobs are left that are over.
 func (r *retirer) pass(ending bool) (more bool) {
 	r.mu.Lock()
 	r.dismiss()
@@ -272,7 +280,8 @@ func (r *retirer) purge(ctx context.Context, s wire.Source) error {
 		if last.seq == 0 {
 			break
 		}
-		// A server that has lost the end of its stream gives the numbers out anew, so ask whether that one is the same job still.
+		// A server that has lost the end of its stream gives the numbers out anew, so ask whether
+		// that one is the same job still.
 		if last.seq != first.Seq {
 			m, err := r.c.GetOnce(ctx, wire.JobStream(s.Pool), map[string]any{"seq": last.seq})
 			if err != nil && !errors.Is(err, jobs.ErrNotFound) {
@@ -326,8 +335,8 @@ func (r *retirer) worth(s wire.Source, from uint64) bool {
 	return false
 }
 
-// reach returns the last job up to which everything from first on has its result, the zero value when first has none as far as is
-// known here. whole says that it is the last of its run.
+// reach returns the last job up to which everything from first on has its result, the zero value
+// when first has none as far as is known here. whole says that it is the last of its run.
 func (r *retirer) reach(s wire.Source, first *natsconn.Message) (last fetched, whole bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -344,7 +353,8 @@ func (r *retirer) reach(s wire.Source, first *natsconn.Message) (last fetched, w
 	return last, false
 }
 
-// acknowledge ends the wait of the jobs of a source that have waited for the grace, or of all, and forgets the runs that are done with.
+// acknowledge ends the wait of the jobs of a source that have waited for the grace, or of all, and
+// forgets the runs that are done with.
 func (r *retirer) acknowledge(s wire.Source, all bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -42,8 +42,8 @@ func awaitQueued(ctx context.Context, t *testing.T, c *Conn, s wire.Source, want
 	}
 }
 
-// purging is a retirer that does not give up waiting, so that what leaves the queue was purged. Its loop does not run: the
-// test calls pass.
+// purging is a retirer that does not give up waiting, so that what leaves the queue was purged. Its
+// loop does not run: the test calls pass.
 func purging(c *Conn) *retirer {
 	r := c.newRetirer(slog.New(slog.DiscardHandler))
 	r.grace = time.Hour
@@ -104,7 +104,8 @@ func TestRetire(t *testing.T) {
 	}
 }
 
-// TestRetireOthers: jobs that another worker has are never purged, and what waits for them is acknowledged in the end.
+// TestRetireOthers: jobs that another worker has are never purged, and what waits for them is
+// acknowledged in the end.
 func TestRetireOthers(t *testing.T) {
 	c, s, ctx := queueOf(t, 20)
 	other, r := purging(c), purging(c)
@@ -127,7 +128,8 @@ func TestRetireOthers(t *testing.T) {
 	awaitQueued(ctx, t, c, s, "j3", "j12", "j13", "j14", "j15", "j16", "j17", "j18", "j19")
 }
 
-// TestRetireAlone: a job of a small fetch leaves the queue with the next fetch, without one by itself, and at the end of the worker.
+// TestRetireAlone: a job of a small fetch leaves the queue with the next fetch, without one by
+// itself, and at the end of the worker.
 func TestRetireAlone(t *testing.T) {
 	c, s, ctx := queueOf(t, 4)
 	r := purging(c)
@@ -144,7 +146,8 @@ func TestRetireAlone(t *testing.T) {
 	awaitQueued(ctx, t, c, s, "j3")
 }
 
-// TestRetireLeft: a job that went back to the queue stays there, and so does what another worker got in between.
+// TestRetireLeft: a job that went back to the queue stays there, and so does what another worker
+// got in between.
 func TestRetireLeft(t *testing.T) {
 	c, s, ctx := queueOf(t, 24)
 	r := purging(c)
@@ -190,7 +193,10 @@ func TestRuns(t *testing.T) {
 		r := (&Conn{Conn: &natsconn.Conn{Lease: time.Minute}}).newRetirer(slog.New(slog.DiscardHandler))
 		var msgs []*nats.Msg
 		for _, d := range tc.got {
-			msgs = append(msgs, &nats.Msg{Sub: &nats.Subscription{}, Subject: "s", Reply: fmt.Sprintf("$JS.ACK.S.C.%d.%d.%d.1.0", d.tries, d.seq, d.number)})
+			msgs = append(msgs, &nats.Msg{
+				Sub: &nats.Subscription{}, Subject: "s",
+				Reply: fmt.Sprintf("$JS.ACK.S.C.%d.%d.%d.1.0", d.tries, d.seq, d.number),
+			})
 		}
 		r.track(wire.Source{}, msgs)
 		var got []int
@@ -203,7 +209,8 @@ func TestRuns(t *testing.T) {
 	}
 }
 
-// TestRetireAnew: a server that has lost the end of its stream gives the same numbers to other jobs. Those stay.
+// TestRetireAnew: a server that has lost the end of its stream gives the same numbers to other
+// jobs. Those stay.
 func TestRetireAnew(t *testing.T) {
 	before, s, ctx := queueOf(t, 10)
 	c, _, _ := queueOf(t, 0)

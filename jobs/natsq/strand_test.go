@@ -11,7 +11,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
-// TestStranded: what the consumer is past and has its result leaves the queue at the second look, and nothing else does.
+// TestStranded: what the consumer is past and has its result leaves the queue at the second look,
+// and nothing else does.
 func TestStranded(t *testing.T) {
 	c, _, ctx := queueOf(t, 0)
 	ids := []string{"over", "open", "later"}
@@ -21,12 +22,16 @@ func TestStranded(t *testing.T) {
 		}
 	}
 	for _, id := range []string{"over", "later"} {
-		if _, err := c.Results.Put(ctx, jobs.Result{Version: jobs.Version, JobID: id, Kind: "k", Status: jobs.Done}, 60); err != nil {
+		if _, err := c.Results.Put(ctx, jobs.Result{Version: jobs.Version, JobID: id, Kind: "k", Status: jobs.Done},
+			60); err != nil {
 			t.Fatal(err)
 		}
 	}
 	s := wire.SourceOf(simpleJob("over"))
-	w := &Worker{WorkerOptions: WorkerOptions{Pool: s.Pool, Logger: jobstest.Quiet}, c: c, strand: map[wire.Source]uint64{}}
+	w := &Worker{
+		WorkerOptions: WorkerOptions{Pool: s.Pool, Logger: jobstest.Quiet}, c: c,
+		strand: map[wire.Source]uint64{},
+	}
 	past := &jetstream.ConsumerInfo{Delivered: jetstream.SequenceInfo{Stream: 2}} // "later" is yet to come
 	busy := &jetstream.ConsumerInfo{Delivered: jetstream.SequenceInfo{Stream: 2}, NumAckPending: 1}
 	for n, look := range []struct {

@@ -41,8 +41,8 @@ type task struct {
 	forgiven uint64 // cancellations up to this revision belong to an earlier life of the job
 }
 
-// open reads a delivery. A message that is no job is settled as a dead letter, a job that needs no run is settled at once; t is nil
-// for both.
+// open reads a delivery. A message that is no job is settled as a dead letter, a job that needs no
+// run is settled at once; t is nil for both.
 func (w *Worker) open(ctx context.Context, m *nats.Msg) (opened *task) {
 	t := &task{m: m, attempt: 1, began: time.Now(), log: w.Logger, span: telemetry.NoSpan}
 	if meta, err := m.Metadata(); err == nil {
@@ -82,7 +82,8 @@ func (w *Worker) open(ctx context.Context, m *nats.Msg) (opened *task) {
 	}
 	job, err := jobs.DecodeJob(m.Data)
 	if err == nil && (job.ID != t.id || wire.SourceOf(job) != t.src) {
-		err = jobs.Errorf(jobs.CodeInvalid, "job %s stands on subject %s: the subject must be %s", job.ID, m.Subject, wire.SourceOf(job).Job(job.ID))
+		err = jobs.Errorf(jobs.CodeInvalid, "job %s stands on subject %s: the subject must be %s", job.ID, m.Subject,
+			wire.SourceOf(job).Job(job.ID))
 	}
 	t.job = job.WithDefaults()
 	t.job.LastAttempt = t.attempt >= t.job.MaxAttempts
@@ -102,8 +103,9 @@ func (w *Worker) open(ctx context.Context, m *nats.Msg) (opened *task) {
 	return t
 }
 
-// abandoned removes the swarm that a job has left which ends as failed: a handler that returns an error after which it could be
-// tried again keeps it, and none may have run in this attempt. What cannot be removed now is an orphan.
+// abandoned removes the swarm that a job has left which ends as failed: a handler that returns an
+// error after which it could be tried again keeps it, and none may have run in this attempt. What
+// cannot be removed now is an orphan.
 func (w *Worker) abandoned(ctx context.Context, t *task) {
 	ctx, cancel := context.WithTimeout(ctx, abandonedPatience)
 	defer cancel()
@@ -127,7 +129,8 @@ func (w *Worker) mustRun(t *task) error {
 	case !t.job.Deadline.IsZero() && time.Now().After(t.job.Deadline):
 		return fmt.Errorf("job %s was not begun by %s: %w", t.id, t.job.Deadline.Format(time.RFC3339), jobs.ErrDeadline)
 	case t.attempt > mostDeliveries(t.job):
-		return jobs.Errorf(jobs.CodeInternal, "job %s was given out %d times and no worker has lived to end it", t.id, t.attempt-1)
+		return jobs.Errorf(jobs.CodeInternal, "job %s was given out %d times and no worker has lived to end it", t.id,
+			t.attempt-1)
 	}
 	return nil
 }
@@ -167,7 +170,8 @@ func (w *Worker) do(ctx context.Context, m *nats.Msg) {
 	w.conclude(base, t, output, err, context.Cause(run), ctx.Err() != nil)
 }
 
-// release ends a worker's hold on a job. What it has not ended by then goes back to the queue when the lease runs out.
+// release ends a worker's hold on a job. What it has not ended by then goes back to the queue when
+// the lease runs out.
 func (w *Worker) release(m *nats.Msg) {
 	w.held.drop(m)
 	w.done.leave(m)
@@ -182,7 +186,8 @@ func withDeadline(ctx context.Context, at time.Time) (context.Context, context.C
 	return context.WithDeadlineCause(ctx, at, jobs.ErrDeadline)
 }
 
-// conclude turns what a handler returned into the job's fate; cause is why its context ended, if it did.
+// conclude turns what a handler returned into the job's fate; cause is why its context ended, if it
+// did.
 func (w *Worker) conclude(ctx context.Context, t *task, output any, err, cause error, ending bool) {
 	switch {
 	case err == nil:
@@ -202,14 +207,16 @@ func (w *Worker) conclude(ctx context.Context, t *task, output any, err, cause e
 		return
 	case errors.Is(err, jobs.ErrUnfit) && t.attempt >= mostDeliveries(t.job):
 		// Each of these agents counted itself fit before. The job itself is more than they have.
-		err = jobs.Errorf(jobs.CodeIO, "job %s was given to agents %d times that could not do it, the last one because of: %v", t.id, t.attempt, err)
+		err = jobs.Errorf(jobs.CodeIO, "job %s was given to agents %d times that could not do it, the last one "+
+			"because of: %v", t.id, t.attempt, err)
 	case errors.Is(err, jobs.ErrUnfit):
 		t.log.Warn("job given back: this agent cannot do jobs for now", "error", err)
 		outcome(t.span, "given_back", err)
 		w.giveBack(t, queue.FirstPause)
 		return
 	case errors.Is(err, jobs.ErrFenced):
-		// Another attempt of the job holds what it writes: its outcome counts. If that one has ended too the job comes again when the lease runs out.
+		// Another attempt of the job holds what it writes: its outcome counts. If that one has
+		// ended too the job comes again when the lease runs out.
 		t.log.Warn("job left to another attempt of it", "error", err)
 		outcome(t.span, "abandoned", err)
 		return
@@ -228,7 +235,8 @@ func (w *Worker) retry(t *task, err error) {
 	w.giveBack(t, pause)
 }
 
-// giveBack returns a job to the queue. When the server cannot be told, the end of the lease does the same.
+// giveBack returns a job to the queue. When the server cannot be told, the end of the lease does
+// the same.
 func (w *Worker) giveBack(t *task, pause time.Duration) {
 	w.release(t.m)
 	var err error
@@ -261,7 +269,8 @@ func (w *Worker) makeResult(t *task, output any, err error) jobs.Result {
 		if r.Output, err = json.Marshal(output); err != nil {
 			err = jobs.Errorf(jobs.CodeInternal, "job %s: its output is not JSON: %v", t.id, err)
 		} else if len(r.Output) > jobs.MaxMessage-4096 {
-			err = jobs.Errorf(jobs.CodeInternal, "job %s: an output of %d bytes: put bulk data into the object store and return its name", t.id, len(r.Output))
+			err = jobs.Errorf(jobs.CodeInternal, "job %s: an output of %d bytes: put bulk data into the object "+
+				"store and return its name", t.id, len(r.Output))
 		}
 	}
 	if err != nil {
@@ -294,7 +303,8 @@ func (w *Worker) settleResult(ctx context.Context, t *task, r jobs.Result) {
 	w.stored(ctx, t, r, first, err)
 }
 
-// stored goes on where the result of a task was stored, or refused because it was not the first, or could not be stored.
+// stored goes on where the result of a task was stored, or refused because it was not the first, or
+// could not be stored.
 func (w *Worker) stored(ctx context.Context, t *task, r jobs.Result, first bool, err error) {
 	if err != nil {
 		t.log.Error("result not stored; the job will be repeated", "error", err)
@@ -313,8 +323,8 @@ func (w *Worker) stored(ctx context.Context, t *task, r jobs.Result, first bool,
 	w.finished(ctx, t, r)
 }
 
-// finished does what follows the result: the dead letter, the acknowledgement, the end of the spec's object. Whatever is not done when the
-// worker dies, the next delivery of the job does.
+// finished does what follows the result: the dead letter, the acknowledgement, the end of the
+// spec's object. Whatever is not done when the worker dies, the next delivery of the job does.
 func (w *Worker) finished(ctx context.Context, t *task, r jobs.Result) {
 	if queue.LeavesDeadLetter(r) {
 		id := t.id
@@ -329,8 +339,8 @@ func (w *Worker) finished(ctx context.Context, t *task, r jobs.Result) {
 	}
 	w.deps.JobEnded(t.id)
 	w.held.drop(t.m)
-	// Not waited for: if it is lost, the next delivery finds the result. A job with a dead letter leaves at once, because a redrive of
-	// it must not find it in the queue.
+	// Not waited for: if it is lost, the next delivery finds the result. A job with a dead letter
+	// leaves at once, because a redrive of it must not find it in the queue.
 	if err := w.done.retire(t.m, !queue.LeavesDeadLetter(r)); err != nil {
 		t.log.Warn("job not acknowledged; it will be given out again", "error", err)
 		return

@@ -18,16 +18,19 @@ func (c *Conn) processing(ctx context.Context, t *task) trace.Span {
 	if c.Tracer == nil {
 		return telemetry.NoSpan
 	}
-	_, span := c.StartSpan(c.Extract(ctx, t.m.Header), "process", "process", wire.JobStream(t.src.Pool), trace.WithSpanKind(trace.SpanKindConsumer), trace.WithTimestamp(t.began))
+	_, span := c.StartSpan(c.Extract(ctx, t.m.Header), "process", "process", wire.JobStream(t.src.Pool),
+		trace.WithSpanKind(trace.SpanKindConsumer), trace.WithTimestamp(t.began))
 	if span.IsRecording() {
-		span.SetAttributes(attribute.String(natsconn.AttrMessage, t.id), attribute.Int(natsconn.AttrBodySize, len(t.m.Data)), attribute.String(natsconn.AttrGroup, t.src.Consumer()),
+		span.SetAttributes(attribute.String(natsconn.AttrMessage, t.id),
+			attribute.Int(natsconn.AttrBodySize, len(t.m.Data)), attribute.String(natsconn.AttrGroup, t.src.Consumer()),
 			attribute.Int(natsconn.AttrAttempt, t.attempt))
 		span.SetAttributes(queue.SourceAttributes(t.src)...)
 	}
 	return span
 }
 
-// batching starts the span of one run of a batch. It is in no job's trace: links lead to the attempts, and from them to it.
+// batching starts the span of one run of a batch. It is in no job's trace: links lead to the
+// attempts, and from them to it.
 func (c *Conn) batching(tasks []*task) trace.Span {
 	if c.Tracer == nil {
 		return telemetry.NoSpan
@@ -41,8 +44,10 @@ func (c *Conn) batching(tasks []*task) trace.Span {
 	if len(links) == 0 { // nobody would find it
 		return telemetry.NoSpan
 	}
-	_, span := c.StartSpan(context.Background(), "process", "process", wire.JobStream(tasks[0].src.Pool), trace.WithSpanKind(trace.SpanKindConsumer), trace.WithLinks(links...),
-		trace.WithAttributes(attribute.Int(natsconn.AttrBatch, len(tasks)), attribute.String(natsconn.AttrKind, tasks[0].src.Kind)))
+	_, span := c.StartSpan(context.Background(), "process", "process", wire.JobStream(tasks[0].src.Pool),
+		trace.WithSpanKind(trace.SpanKindConsumer), trace.WithLinks(links...),
+		trace.WithAttributes(attribute.Int(natsconn.AttrBatch, len(tasks)),
+			attribute.String(natsconn.AttrKind, tasks[0].src.Kind)))
 	for _, t := range tasks {
 		t.span.AddLink(trace.Link{SpanContext: span.SpanContext()})
 	}
@@ -65,7 +70,8 @@ func settled(span trace.Span, r jobs.Result) {
 	if !span.IsRecording() {
 		return
 	}
-	span.SetAttributes(attribute.String(natsconn.AttrOutcome, string(r.Status)), attribute.String(natsconn.AttrWorker, r.Worker))
+	span.SetAttributes(attribute.String(natsconn.AttrOutcome, string(r.Status)),
+		attribute.String(natsconn.AttrWorker, r.Worker))
 	if r.Error != nil {
 		natsconn.FailSpan(span, r.Error)
 	}

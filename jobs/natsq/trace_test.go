@@ -64,15 +64,19 @@ func until(t *testing.T, ok func() bool) {
 
 func none(context.Context, jobs.Job, func(any)) (any, error) { return 1, nil }
 
-// TestTrace: submitter, worker and waiter have connections of their own, and their spans are one trace.
+// TestTrace: submitter, worker and waiter have connections of their own, and their spans are one
+// trace.
 func TestTrace(t *testing.T) {
 	s := natsqtest.Start(t, server.Options{Port: server.InProcess})
 	spans, p := tracing(t)
 	seen := make(chan trace.SpanContext, 1)
-	natsqtest.Work(t, traced(t, s, p), natsq.WorkerOptions{Name: "w", Handlers: map[string]jobs.Handler{"k": func(ctx context.Context, _ jobs.Job, _ func(any)) (any, error) {
-		seen <- trace.SpanContextFromContext(ctx)
-		return 1, nil
-	}}})
+	natsqtest.Work(t, traced(t, s, p), natsq.WorkerOptions{
+		Name: "w",
+		Handlers: map[string]jobs.Handler{"k": func(ctx context.Context, _ jobs.Job, _ func(any)) (any, error) {
+			seen <- trace.SpanContextFromContext(ctx)
+			return 1, nil
+		}},
+	})
 	j := natsqtest.Job("t1", "k")
 	if err := traced(t, s, p).Queue.Submit(t.Context(), j); err != nil {
 		t.Fatal(err)
@@ -92,12 +96,15 @@ func TestTrace(t *testing.T) {
 		{publish, process.ID, tracepb.Span_SPAN_KIND_PRODUCER},
 		{receive, publish.ID, tracepb.Span_SPAN_KIND_CLIENT},
 	} {
-		if c.got.Trace != submit.Trace || c.got.Parent != c.parent || c.got.Kind != c.kind || c.got.Failed || c.got.Text["messaging.system"] != "nats" {
+		if c.got.Trace != submit.Trace || c.got.Parent != c.parent || c.got.Kind != c.kind || c.got.Failed ||
+			c.got.Text["messaging.system"] != "nats" {
 			t.Errorf("span %d: %+v", i, c.got)
 		}
 	}
-	if process.Text["messaging.message.id"] != "t1" || process.Text["exoswarm.job.kind"] != "k" || process.Text["exoswarm.job.outcome"] != "done" ||
-		process.Number["exoswarm.job.attempt"] != 1 || process.Service != "test" || len(receive.Links) != 1 || receive.Links[0] != publish.ID {
+	if process.Text["messaging.message.id"] != "t1" || process.Text["exoswarm.job.kind"] != "k" ||
+		process.Text["exoswarm.job.outcome"] != "done" ||
+		process.Number["exoswarm.job.attempt"] != 1 || process.Service != "test" || len(receive.Links) != 1 ||
+		receive.Links[0] != publish.ID {
 		t.Errorf("%+v\n%+v", process, receive)
 	}
 	if h := <-seen; h.SpanID().String() != process.ID {
@@ -105,7 +112,8 @@ func TestTrace(t *testing.T) {
 	}
 }
 
-// TestTraceParts: the trace of a job passes through the places where it waits, also when who moves it on traces nothing.
+// TestTraceParts: the trace of a job passes through the places where it waits, also when who moves
+// it on traces nothing.
 func TestTraceParts(t *testing.T) {
 	s := natsqtest.Start(t, server.Options{Port: server.InProcess})
 	spans, p := tracing(t)
@@ -119,7 +127,10 @@ func TestTraceParts(t *testing.T) {
 	delayed, parent, child := natsqtest.Job("delayed", "k"), natsqtest.Job("parent", "k"), natsqtest.Job("child", "k")
 	delayed.NotBefore = time.Now().Add(time.Second)
 	child.After = []string{"parent"}
-	ctx := telemetry.With(t.Context(), jobs.Trace{Parent: "00-0123456789abcdef0123456789abcdef-0123456789abcdef-01", State: "vendor=x"})
+	ctx := telemetry.With(t.Context(), jobs.Trace{
+		Parent: "00-0123456789abcdef0123456789abcdef-0123456789abcdef-01",
+		State:  "vendor=x",
+	})
 	if err := c.Queue.Submit(ctx, delayed); err != nil {
 		t.Fatal(err)
 	}
@@ -144,13 +155,20 @@ func TestTraceParts(t *testing.T) {
 	}
 }
 
-// TestTraceBatch: each job of a batch has its attempt in the trace of its submission, and a link to the run of the batch.
+// TestTraceBatch: each job of a batch has its attempt in the trace of its submission, and a link to
+// the run of the batch.
 func TestTraceBatch(t *testing.T) {
 	s := natsqtest.Start(t, server.Options{Port: server.InProcess})
 	spans, p := tracing(t)
-	natsqtest.Work(t, traced(t, s, p), natsq.WorkerOptions{Name: "w", Batches: map[string]natsq.Batch{"k": {Max: 10, Handle: func(_ context.Context, batch []jobs.Job, _ func(int, any)) ([]jobs.Outcome, error) {
-		return make([]jobs.Outcome, len(batch)), nil
-	}}}})
+	natsqtest.Work(t, traced(t, s, p), natsq.WorkerOptions{
+		Name: "w",
+		Batches: map[string]natsq.Batch{"k": {
+			Max: 10,
+			Handle: func(_ context.Context, batch []jobs.Job, _ func(int, any)) ([]jobs.Outcome, error) {
+				return make([]jobs.Outcome, len(batch)), nil
+			},
+		}},
+	})
 	c := traced(t, s, p)
 	var batch []jobs.Job
 	for i := range 10 {
@@ -197,12 +215,15 @@ func TestTraceBatch(t *testing.T) {
 func TestTraceAttempts(t *testing.T) {
 	s := natsqtest.Start(t, server.Options{Port: server.InProcess})
 	spans, p := tracing(t)
-	natsqtest.Work(t, traced(t, s, p), natsq.WorkerOptions{Name: "w", Handlers: map[string]jobs.Handler{"k": func(_ context.Context, j jobs.Job, _ func(any)) (any, error) {
-		if j.LastAttempt {
-			return nil, jobs.Errorf(jobs.CodeIO, "the disk is gone")
-		}
-		return nil, jobs.Retry(errors.New("not yet"))
-	}}})
+	natsqtest.Work(t, traced(t, s, p), natsq.WorkerOptions{
+		Name: "w",
+		Handlers: map[string]jobs.Handler{"k": func(_ context.Context, j jobs.Job, _ func(any)) (any, error) {
+			if j.LastAttempt {
+				return nil, jobs.Errorf(jobs.CodeIO, "the disk is gone")
+			}
+			return nil, jobs.Retry(errors.New("not yet"))
+		}},
+	})
 	c := traced(t, s, p)
 	j := natsqtest.Job("r1", "k")
 	j.MaxAttempts = 2
@@ -218,12 +239,14 @@ func TestTraceAttempts(t *testing.T) {
 			t.Errorf("%+v", got)
 		}
 	}
-	if both[1].Text["exoswarm.job.outcome"] != "retried" || both[2].Text["exoswarm.job.outcome"] != "failed" || both[2].Text["error.type"] != "io" {
+	if both[1].Text["exoswarm.job.outcome"] != "retried" || both[2].Text["exoswarm.job.outcome"] != "failed" ||
+		both[2].Text["error.type"] != "io" {
 		t.Errorf("%+v", both)
 	}
 }
 
-// TestTraceStrangers: a client of any language takes part by its headers, and headers that make no sense change nothing.
+// TestTraceStrangers: a client of any language takes part by its headers, and headers that make no
+// sense change nothing.
 func TestTraceStrangers(t *testing.T) {
 	s := natsqtest.Start(t, server.Options{})
 	spans, p := tracing(t)
@@ -249,7 +272,8 @@ func TestTraceStrangers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ack, err := nc.RequestMsgWithContext(t.Context(), &nats.Msg{Subject: "exo.job.cpu.k.normal.default." + j.ID, Data: data, Header: h})
+		ack, err := nc.RequestMsgWithContext(t.Context(),
+			&nats.Msg{Subject: "exo.job.cpu.k.normal.default." + j.ID, Data: data, Header: h})
 		if err != nil || strings.Contains(string(ack.Data), "error") { // the server takes headers of up to 64 KiB
 			t.Fatal(err, string(ack.Data))
 		}
@@ -262,7 +286,10 @@ func TestTraceStrangers(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer gateway.Close()
-	req := &nats.Msg{Subject: "exo.api.submit", Data: []byte(`{"pool":"cpu","kind":"k","id":"asked","spec":1}`), Header: nats.Header{"traceparent": {good}}}
+	req := &nats.Msg{
+		Subject: "exo.api.submit", Data: []byte(`{"pool":"cpu","kind":"k","id":"asked","spec":1}`),
+		Header: nats.Header{"traceparent": {good}},
+	}
 	if m, err := nc.RequestMsgWithContext(t.Context(), req); err != nil || string(m.Data) != `{"v":1,"job":"asked"}` {
 		t.Fatalf("%v, %v", m, err)
 	}

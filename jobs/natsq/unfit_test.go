@@ -51,7 +51,8 @@ func TestUnfitAgents(t *testing.T) {
 	if err != nil && !errors.As(err, new(*jobs.Error)) {
 		t.Fatal(err)
 	}
-	if r.Status != jobs.Failed || r.Error.Code != jobs.CodeIO || !strings.Contains(r.Error.Message, "could not do it") ||
+	if r.Status != jobs.Failed || r.Error.Code != jobs.CodeIO ||
+		!strings.Contains(r.Error.Message, "could not do it") ||
 		!strings.Contains(r.Error.Message, "/s is full") || never.Load() != 2 {
 		t.Errorf("a job that no agent is fit for, after %d deliveries: %+v", never.Load(), r.Error)
 	}

@@ -70,7 +70,8 @@ func (r *remade) connect(t *testing.T) *natsq.Conn {
 	return c
 }
 
-// TestWatchOfRemadeRecords: a watch hears of what there is in buckets that were made anew, although their numbers are lower, and of what is gone.
+// TestWatchOfRemadeRecords: a watch hears of what there is in buckets that were made anew, although
+// their numbers are lower, and of what is gone.
 func TestWatchOfRemadeRecords(t *testing.T) {
 	s := newRemade(t)
 	watcher := s.connect(t)
@@ -98,7 +99,11 @@ func TestWatchOfRemadeRecords(t *testing.T) {
 	make := func(c *natsq.Conn, id string) string {
 		t.Helper()
 		n := jobs.NewNonce()
-		if err := c.Swarms.CreateSwarm(t.Context(), jobs.Swarm{Version: jobs.Version, ID: id, Nonce: n, Name: id, Spec: json.RawMessage("{}"), Groups: 1}); err != nil {
+		if err := c.Swarms.CreateSwarm(t.Context(),
+			jobs.Swarm{
+				Version: jobs.Version, ID: id, Nonce: n, Name: id, Spec: json.RawMessage("{}"),
+				Groups: 1,
+			}); err != nil {
 			t.Fatal(err)
 		}
 		return n
@@ -123,14 +128,18 @@ func TestWatchOfRemadeRecords(t *testing.T) {
 	}
 }
 
-// TestPauseOfRemadeBuckets: a pause holds over a restart and over a bucket that is away, is forgotten with its bucket, and is heard of in a new one.
+// TestPauseOfRemadeBuckets: a pause holds over a restart and over a bucket that is away, is
+// forgotten with its bucket, and is heard of in a new one.
 func TestPauseOfRemadeBuckets(t *testing.T) {
 	s := newRemade(t)
 	agent := s.connect(t)
 	var done atomic.Int32
-	w, err := agent.Work(t.Context(), natsq.WorkerOptions{Name: "w", Pool: jobs.PoolCPU, Logger: jobstest.Quiet, Handlers: map[string]jobs.Handler{
-		"k": func(context.Context, jobs.Job, func(any)) (any, error) { done.Add(1); return nil, nil },
-	}})
+	w, err := agent.Work(t.Context(), natsq.WorkerOptions{
+		Name: "w", Pool: jobs.PoolCPU, Logger: jobstest.Quiet,
+		Handlers: map[string]jobs.Handler{
+			"k": func(context.Context, jobs.Job, func(any)) (any, error) { done.Add(1); return nil, nil },
+		},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -142,7 +151,10 @@ func TestPauseOfRemadeBuckets(t *testing.T) {
 	c := s.connect(t)
 	submit := func(id string) {
 		t.Helper()
-		if err := c.Queue.Submit(t.Context(), jobs.Job{Version: jobs.Version, ID: id, Pool: jobs.PoolCPU, Kind: "k", Spec: json.RawMessage("{}")}); err != nil {
+		if err := c.Queue.Submit(t.Context(), jobs.Job{
+			Version: jobs.Version, ID: id, Pool: jobs.PoolCPU, Kind: "k",
+			Spec: json.RawMessage("{}"),
+		}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -25,18 +25,21 @@ type WorkerOptions struct {
 	// Name identifies the worker in results and logs.
 	Name string
 	Pool jobs.Pool
-	// Handlers by kind of job, for kinds that are done one at a time. A worker takes jobs of the kinds in Handlers and
-	// Batches only. Workers of one pool may serve different kinds; a job of a kind that no worker serves stays queued.
+	// Handlers by kind of job, for kinds that are done one at a time. A worker takes jobs of the
+	// kinds in Handlers and Batches only. Workers of one pool may serve different kinds; a job of a
+	// kind that no worker serves stays queued.
 	Handlers map[string]jobs.Handler
 	// Batches by kind, for kinds that are done together. A kind is in one of the two maps.
 	Batches map[string]Batch
 	// Concurrency is how many jobs and batches run at once; 0 means 4.
 	Concurrency int
-	// Healthy is asked before every renewal of the leases. While it returns an error the worker renews and takes nothing, and
-	// its jobs are cancelled with that error: they go to other workers. It is for a watchdog of the device, without which a
-	// kernel that hangs would keep its jobs for ever. Nil means always healthy.
+	// Healthy is asked before every renewal of the leases. While it returns an error the worker
+	// renews and takes nothing, and its jobs are cancelled with that error: they go to other
+	// workers. It is for a watchdog of the device, without which a kernel that hangs would keep its
+	// jobs for ever. Nil means always healthy.
 	Healthy func() error
-	// Ready is asked before jobs are taken. While it returns an error the worker takes nothing; the jobs that it has go on. Nil means always ready.
+	// Ready is asked before jobs are taken. While it returns an error the worker takes nothing; the
+	// jobs that it has go on. Nil means always ready.
 	Ready func() error
 	// Metrics counts what the worker does; nil for none.
 	Metrics *Metrics
@@ -50,13 +53,13 @@ type Batch struct {
 	Max int
 	// MaxBytes is the most bytes of their messages, at least jobs.MaxMessage; 0 means 64 MiB.
 	MaxBytes int
-	// Linger is how long the first job may wait for others; 0 means 2 ms, negative not at all. The earliest deadline among
-	// the jobs ends the wait too.
+	// Linger is how long the first job may wait for others; 0 means 2 ms, negative not at all. The
+	// earliest deadline among the jobs ends the wait too.
 	Linger time.Duration
 }
 
-// Defaults of a Batch. With 2 ms a batch of up to 256 closes within 5 ms of its submission at 5,000 jobs a second
-// (p99, measured with one server).
+// Defaults of a Batch. With 2 ms a batch of up to 256 closes within 5 ms of its submission at 5,000
+// jobs a second (p99, measured with one server).
 const (
 	defaultBatch  = 256
 	defaultBytes  = 64 << 20
@@ -95,7 +98,8 @@ func (o *WorkerOptions) defaults() error {
 			b.Linger = defaultLinger
 		}
 		if b.Handle == nil || b.Max < 1 || b.Max > jobs.MaxBatch || b.MaxBytes < jobs.MaxMessage {
-			bad("batches of %s: they need a handler, 1 to %d jobs and at least %d bytes", kind, jobs.MaxBatch, jobs.MaxMessage)
+			bad("batches of %s: they need a handler, 1 to %d jobs and at least %d bytes", kind, jobs.MaxBatch,
+				jobs.MaxMessage)
 		}
 		if o.Handlers[kind] != nil {
 			bad("kind %s has a handler for one job and one for batches: use one", kind)
@@ -135,8 +139,8 @@ type Worker struct {
 	closed  chan struct{}
 }
 
-// sourceState says whether asking a source may find jobs. news counts what was heard of it, so that news which come while it is
-// asked are not taken for old.
+// sourceState says whether asking a source may find jobs. news counts what was heard of it, so that
+// news which come while it is asked are not taken for old.
 type sourceState struct {
 	ready bool
 	news  uint64
@@ -152,8 +156,9 @@ func (c *Conn) Work(ctx context.Context, o WorkerOptions) (_ *Worker, err error)
 		return nil, err
 	}
 	w := &Worker{
-		WorkerOptions: o, c: c, wake: make(chan struct{}, 1), sources: map[wire.Source]*sourceState{}, strand: map[wire.Source]uint64{},
-		slots: make(chan struct{}, o.Concurrency), closed: make(chan struct{}),
+		WorkerOptions: o, c: c, wake: make(chan struct{}, 1), sources: map[wire.Source]*sourceState{},
+		strand: map[wire.Source]uint64{},
+		slots:  make(chan struct{}, o.Concurrency), closed: make(chan struct{}),
 	}
 	w.deps = queue.NewResolver(c.Queue, o.Logger)
 	run, cancel := context.WithCancelCause(context.Background())
@@ -183,7 +188,10 @@ func (c *Conn) Work(ctx context.Context, o WorkerOptions) (_ *Worker, err error)
 		return nil, err
 	}
 	ends = append(ends, w.ctl.close)
-	w.limits = &limiter{c: c, pool: o.Pool, held: w.held, quota: w.ctl.quota, poke: w.poke, there: w.there, log: o.Logger}
+	w.limits = &limiter{
+		c: c, pool: o.Pool, held: w.held, quota: w.ctl.quota, poke: w.poke, there: w.there,
+		log: o.Logger,
+	}
 	w.limits.refused = func(tenant, reason string) { o.Metrics.tenantRefused(o.Pool, tenant, reason) }
 	if err := w.limits.start(ctx); err != nil {
 		return nil, err
@@ -204,7 +212,8 @@ func (c *Conn) Work(ctx context.Context, o WorkerOptions) (_ *Worker, err error)
 		return nil, err
 	}
 	if o.Metrics != nil {
-		c.Control.OnRefused(func(p jobs.Pool, tenant string) { o.Metrics.tenantRefused(p, tenant, reasonQueued) }) // also of the gateway of this process
+		// also of the gateway of this process
+		c.Control.OnRefused(func(p jobs.Pool, tenant string) { o.Metrics.tenantRefused(p, tenant, reasonQueued) })
 	}
 	ends = append(ends, o.Metrics.follow(w))
 	w.running.Go(func() { w.loop(run) })
@@ -219,7 +228,8 @@ func (c *Conn) Work(ctx context.Context, o WorkerOptions) (_ *Worker, err error)
 		// Acknowledgements are not waited for one by one, but the last must be on their way.
 		flush, done := context.WithTimeout(context.Background(), 5*time.Second)
 		if err := c.NC.FlushWithContext(flush); err != nil {
-			o.Logger.Warn("flushing acknowledgements; the queue will give those jobs out again and find their results", "error", err)
+			o.Logger.Warn("flushing acknowledgements; the queue will give those jobs out again and find their "+
+				"results", "error", err)
 		}
 		done()
 		end()
@@ -228,8 +238,8 @@ func (c *Conn) Work(ctx context.Context, o WorkerOptions) (_ *Worker, err error)
 	return w, nil
 }
 
-// Drain takes nothing new, gives the running jobs back to the queue between two of their steps, and waits for that or
-// for ctx.
+// Drain takes nothing new, gives the running jobs back to the queue between two of their steps, and
+// waits for that or for ctx.
 func (w *Worker) Drain(ctx context.Context) error {
 	w.cancel(jobs.ErrDrain)
 	select {
@@ -273,9 +283,9 @@ func (w *Worker) heard(m *nats.Msg) {
 	w.poke()
 }
 
-// The server tells of a job before its consumer hands it out, by some microseconds when it is idle. A source that was heard of and
-// had nothing is asked again, ever more rarely, until lastEcho has passed. Without this three idle jobs in ten waited for the
-// lookout (measured).
+// The server tells of a job before its consumer hands it out, by some microseconds when it is idle.
+// A source that was heard of and had nothing is asked again, ever more rarely, until lastEcho has
+// passed. Without this three idle jobs in ten waited for the lookout (measured).
 const (
 	firstEcho = 200 * time.Microsecond
 	moment    = 2 * time.Millisecond // of patience before the first echo
@@ -295,7 +305,8 @@ func (w *Worker) note(s wire.Source, known bool) {
 	st.known = st.known || known
 }
 
-// ready lists the sources that may have jobs and are not paused; none while the worker is not healthy or not ready.
+// ready lists the sources that may have jobs and are not paused; none while the worker is not
+// healthy or not ready.
 func (w *Worker) ready() (all []wire.Source) {
 	if w.held.ill() || w.Ready != nil && w.Ready() != nil {
 		return nil // the lookout asks again
@@ -310,8 +321,9 @@ func (w *Worker) ready() (all []wire.Source) {
 	return all
 }
 
-// lookout asks every source now and then, without being told of jobs: the server does not tell of redeliveries, and a
-// message may be lost. Every half a minute it looks for sources that it has not heard of.
+// lookout asks every source now and then, without being told of jobs: the server does not tell of
+// redeliveries, and a message may be lost. Every half a minute it looks for sources that it has not
+// heard of.
 func (w *Worker) lookout(ctx context.Context) {
 	const discovery = 30 * time.Second
 	turn := 0
@@ -340,7 +352,9 @@ func (w *Worker) lookout(ctx context.Context) {
 		for _, st := range w.sources {
 			st.ready = true
 			st.news++
-			st.look = i == turn%n // one at a time: it holds up the others for a moment; the order of a map is as good as any
+			// one at a time: it holds up the others for a moment; the order of a map is as good as
+			// any
+			st.look = i == turn%n
 			i++
 		}
 		w.mu.Unlock()
@@ -376,8 +390,8 @@ func (w *Worker) loop(ctx context.Context) {
 			continue
 		}
 		if b, ok := w.Batches[s.Kind]; ok {
-			// What waits at the server is taken from the tenant's slots meanwhile, so a tenant that has few is asked now and then instead.
-			// A batch that is full asks for no more.
+			// What waits at the server is taken from the tenant's slots meanwhile, so a tenant that
+			// has few is asked now and then instead. A batch that is full asks for no more.
 			stand := b.Linger > 0 && len(msgs) < b.Max && !w.limits.quota(s.Tenant).Limited()
 			if stand { // before this loop asks again
 				w.stand(s, 1)
@@ -413,7 +427,10 @@ func (w *Worker) fetch(ctx context.Context, q *fairqueue.Queue) (wire.Source, []
 				return s, nil, context.Cause(ctx)
 			}
 		}
-		msgs, err := w.ask(ctx, s, pull.Request{Messages: w.room(s), MaxBytes: w.Batches[s.Kind].MaxBytes, Wait: w.patience(s, len(ready))})
+		msgs, err := w.ask(ctx, s, pull.Request{
+			Messages: w.room(s), MaxBytes: w.Batches[s.Kind].MaxBytes,
+			Wait: w.patience(s, len(ready)),
+		})
 		if err != nil {
 			return s, nil, err
 		}
@@ -425,7 +442,8 @@ func (w *Worker) fetch(ctx context.Context, q *fairqueue.Queue) (wire.Source, []
 	}
 }
 
-// room is how many jobs of a source are taken at once: a batch, or as many as there are free slots and the one at hand.
+// room is how many jobs of a source are taken at once: a batch, or as many as there are free slots
+// and the one at hand.
 func (w *Worker) room(s wire.Source) int {
 	if b, ok := w.Batches[s.Kind]; ok {
 		return b.Max
@@ -433,7 +451,8 @@ func (w *Worker) room(s wire.Source) int {
 	return max(1, 1+cap(w.slots)-len(w.slots))
 }
 
-// there says whether the stream has jobs of a source. That it has none is remembered until there is news.
+// there says whether the stream has jobs of a source. That it has none is remembered until there is
+// news.
 func (w *Worker) there(ctx context.Context, s wire.Source) (bool, error) {
 	w.mu.Lock()
 	st := w.sources[s]
@@ -451,9 +470,10 @@ func (w *Worker) there(ctx context.Context, s wire.Source) (bool, error) {
 	return false, nil
 }
 
-// patience is how long the server may look for jobs of a source: a moment when it has just told of one and the worker has no other
-// source to ask meanwhile, longer for the lookout, else not at all. Without patience the server answers by a count of what is pending, and
-// that has been seen to say none while a job stood there (nats-server 2.15.2, RFC 0007); with it, it looks.
+// patience is how long the server may look for jobs of a source: a moment when it has just told of
+// one and the worker has no other source to ask meanwhile, longer for the lookout, else not at all.
+// Without patience the server answers by a count of what is pending, and that has been seen to say
+// none while a job stood there (nats-server 2.15.2, RFC 0007); with it, it looks.
 func (w *Worker) patience(s wire.Source, ready int) time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -469,7 +489,8 @@ func (w *Worker) patience(s wire.Source, ready int) time.Duration {
 	return 0
 }
 
-// ask gets jobs of a source and holds them. That there was no more is remembered until there is news.
+// ask gets jobs of a source and holds them. That there was no more is remembered until there is
+// news.
 func (w *Worker) ask(ctx context.Context, s wire.Source, r pull.Request) ([]*nats.Msg, error) {
 	w.mu.Lock()
 	st := w.sources[s]
@@ -500,7 +521,8 @@ func (w *Worker) learned(s wire.Source, r pull.Request, before uint64, got int, 
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	st := w.sources[s]
-	if errors.Is(err, pull.ErrNoConsumer) { // removed by an operator, or its leader is being elected: made again when next asked
+	// removed by an operator, or its leader is being elected: made again when next asked
+	if errors.Is(err, pull.ErrNoConsumer) {
 		w.c.Queue.Forget(s)
 		st.known, err = false, nil
 	}
@@ -517,7 +539,8 @@ func (w *Worker) learned(s wire.Source, r pull.Request, before uint64, got int, 
 	return err
 }
 
-// stand notes that a batch begins, or ends, to have its requests stand at a source: whoever else asked there would take from it.
+// stand notes that a batch begins, or ends, to have its requests stand at a source: whoever else
+// asked there would take from it.
 func (w *Worker) stand(s wire.Source, n int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -527,8 +550,8 @@ func (w *Worker) stand(s wire.Source, n int) {
 	}
 }
 
-// insist is repeat that waits for room as long as the server says that it has none and the worker goes on: a job whose result is not stored begins
-// anew, and each time counts.
+// insist is repeat that waits for room as long as the server says that it has none and the worker
+// goes on: a job whose result is not stored begins anew, and each time counts.
 func (w *Worker) insist(ctx context.Context, what string, size int, fn func(ctx context.Context) error) error {
 	for {
 		err := w.c.RetryIdempotent(ctx, what, size, fn)

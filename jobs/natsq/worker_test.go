@@ -39,8 +39,8 @@ func value(t *testing.T, r *prometheus.Registry, name string) (sum float64) {
 	return sum
 }
 
-// TestZombie: a worker that is not healthy loses its job to another; when it wakes up and answers after all, its result is
-// refused, and the refusal is counted.
+// TestZombie: a worker that is not healthy loses its job to another; when it wakes up and answers
+// after all, its result is refused, and the refusal is counted.
 func TestZombie(t *testing.T) {
 	s := natsqtest.Start(t, server.Options{Port: server.InProcess})
 	reg := prometheus.NewRegistry()
@@ -70,9 +70,10 @@ func TestZombie(t *testing.T) {
 	}
 	<-hung
 	sick.Store(true)
-	natsqtest.Work(t, natsqtest.Leased(t, s, time.Second), natsq.WorkerOptions{Name: "other", Handlers: map[string]jobs.Handler{
-		"k": func(context.Context, jobs.Job, func(any)) (any, error) { return "other", nil },
-	}})
+	natsqtest.Work(t, natsqtest.Leased(t, s, time.Second),
+		natsq.WorkerOptions{Name: "other", Handlers: map[string]jobs.Handler{
+			"k": func(context.Context, jobs.Job, func(any)) (any, error) { return "other", nil },
+		}})
 	if r := natsqtest.Await(t, c, "z"); r.Worker != "other" || string(r.Output) != `"other"` || r.Attempts < 2 {
 		t.Errorf("%+v", r)
 	}
@@ -113,7 +114,8 @@ func TestLeaseKept(t *testing.T) {
 	}
 }
 
-// TestHostile: whatever is published to a queue's subjects becomes a dead letter, and the worker goes on.
+// TestHostile: whatever is published to a queue's subjects becomes a dead letter, and the worker
+// goes on.
 func TestHostile(t *testing.T) {
 	s := natsqtest.Start(t, server.Options{})
 	nc, err := nats.Connect(s.URL())
@@ -122,7 +124,8 @@ func TestHostile(t *testing.T) {
 	}
 	defer nc.Close()
 	c := natsqtest.Connect(t, s)
-	// A kind that no client of ours has submitted, so no consumer waits for it: the worker must find it.
+	// A kind that no client of ours has submitted, so no consumer waits for it: the worker must
+	// find it.
 	raw := map[string]string{
 		"exo.job.cpu.k.normal.default.h1":        `not JSON`,
 		"exo.job.cpu.k.normal.default.h2":        strings.Repeat("[", 500_000),
@@ -152,7 +155,8 @@ func TestHostile(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	for id, want := range map[string]string{
-		"h1": "not valid JSON", "h2": "nested deeper", "h3": "protocol version 99", "h4": "stands on subject", "h5": "the subject must be exo.job.cpu.k.normal.default.h5",
+		"h1": "not valid JSON", "h2": "nested deeper", "h3": "protocol version 99", "h4": "stands on subject",
+		"h5": "the subject must be exo.job.cpu.k.normal.default.h5",
 		"h6": "not in the object store", "h7": "not valid JSON", "h10": `no field "surprise"`, "h11": "yesterday",
 	} {
 		r := natsqtest.Await(t, c, id)
@@ -185,25 +189,32 @@ func TestHostile(t *testing.T) {
 	}
 }
 
-// TestForgedSpec: a spec in the object store that is not the one that its job names is refused, also when it is as long and as valid.
+// TestForgedSpec: a spec in the object store that is not the one that its job names is refused,
+// also when it is as long and as valid.
 func TestForgedSpec(t *testing.T) {
 	s := natsqtest.Start(t, server.Options{})
 	c := natsqtest.Connect(t, s)
 	natsqtest.Work(t, natsqtest.Connect(t, s), natsq.WorkerOptions{Name: "w", Handlers: map[string]jobs.Handler{
 		"k": func(_ context.Context, j jobs.Job, _ func(any)) (any, error) { return j.Spec, nil },
 	}})
-	for id, stored := range map[string]string{"forged": `"oars" `, "longer": `"ours"  `, "shorter": `"our"`, "ours": `"ours" `} {
+	for id, stored := range map[string]string{
+		"forged": `"oars" `, "longer": `"ours"  `, "shorter": `"our"`,
+		"ours": `"ours" `,
+	} {
 		sum := sha256.Sum256([]byte(`"ours" `))
 		name := fmt.Sprintf("spec-%s-%x", id, sum)
 		if _, err := c.Objects.PutObject(t.Context(), name, jobs.Owner{}, strings.NewReader(stored)); err != nil {
 			t.Fatal(err)
 		}
-		natsqtest.Publish(t.Context(), t, s, "exo.job.cpu.k.normal.default."+id, fmt.Appendf(nil, `{"v":1,"id":%q,"pool":"cpu","kind":"k","spec_ref":{"name":%q,"sha256":"%x","size":7}}`, id, name, sum))
+		natsqtest.Publish(t.Context(), t, s, "exo.job.cpu.k.normal.default."+id,
+			fmt.Appendf(nil, `{"v":1,"id":%q,"pool":"cpu","kind":"k","spec_ref":{"name":%q,"sha256":"%x","size":7}}`,
+				id, name, sum))
 		r := natsqtest.Await(t, c, id)
 		switch {
 		case id == "ours" && (r.Status != jobs.Done || string(r.Output) != `"ours"`):
 			t.Errorf("the spec that was put: %+v", r)
-		case id != "ours" && (r.Status != jobs.Failed || !strings.Contains(r.Error.Message, "is not what its reference says")):
+		case id != "ours" && (r.Status != jobs.Failed ||
+			!strings.Contains(r.Error.Message, "is not what its reference says")):
 			t.Errorf("a %s spec: %+v", id, r)
 		}
 	}
@@ -238,15 +249,20 @@ func TestQueueFull(t *testing.T) {
 			t.Fatalf("job %d: %v, want %v", i, err, want)
 		}
 	}
-	if err := c.Queue.SubmitBatch(t.Context(), []jobs.Job{natsqtest.Job("d", "k"), natsqtest.Job("e", "k")}); !errors.Is(err, jobs.ErrFull) {
+	if err := c.Queue.SubmitBatch(t.Context(), []jobs.Job{
+		natsqtest.Job("d", "k"),
+		natsqtest.Job("e", "k"),
+	}); !errors.Is(err, jobs.ErrFull) {
 		t.Fatalf("batch: %v", err)
 	}
-	if err := c.Queue.Submit(t.Context(), natsqtest.Job("a", "k")); !errors.Is(err, jobs.ErrExists) && !errors.Is(err, jobs.ErrFull) {
+	if err := c.Queue.Submit(t.Context(), natsqtest.Job("a", "k")); !errors.Is(err, jobs.ErrExists) &&
+		!errors.Is(err, jobs.ErrFull) {
 		t.Fatalf("a job twice: %v", err)
 	}
 }
 
-// TestCrashLoop: a job that ends its workers before they can answer becomes a dead letter in the end.
+// TestCrashLoop: a job that ends its workers before they can answer becomes a dead letter in the
+// end.
 func TestCrashLoop(t *testing.T) {
 	s := natsqtest.Start(t, server.Options{})
 	c := natsqtest.Connect(t, s)
@@ -281,12 +297,14 @@ func TestCrashLoop(t *testing.T) {
 	natsqtest.Work(t, natsqtest.Connect(t, s), natsq.WorkerOptions{Name: "w", Handlers: map[string]jobs.Handler{
 		"k": func(context.Context, jobs.Job, func(any)) (any, error) { t.Error("it ran"); return nil, nil },
 	}})
-	if r := natsqtest.Await(t, c, "crash"); r.Status != jobs.Failed || !strings.Contains(r.Error.Message, "no worker has lived to end it") {
+	if r := natsqtest.Await(t, c, "crash"); r.Status != jobs.Failed ||
+		!strings.Contains(r.Error.Message, "no worker has lived to end it") {
 		t.Errorf("%+v", r)
 	}
 }
 
-// TestOvertaken: an attempt that another one has fenced says nothing of the job, whose lease then runs out: the next attempt's outcome counts.
+// TestOvertaken: an attempt that another one has fenced says nothing of the job, whose lease then
+// runs out: the next attempt's outcome counts.
 func TestOvertaken(t *testing.T) {
 	s := natsqtest.Start(t, server.Options{})
 	c, err := natsq.Connect(t.Context(), natsconn.Options{URL: s.URL(), Lease: time.Second})
@@ -316,13 +334,17 @@ func TestAgents(t *testing.T) {
 	s := natsqtest.Start(t, server.Options{Port: server.InProcess})
 	c := natsqtest.Connect(t, s)
 	a, err := natsqtest.Connect(t, s).Registry.Announce(t.Context(), func() jobs.Agent {
-		return jobs.Agent{Name: "host.example a1", Pool: jobs.PoolGPU, Kinds: []string{"k"}, Memory: 1 << 30, State: "serving", Started: time.Now()}
+		return jobs.Agent{
+			Name: "host.example a1", Pool: jobs.PoolGPU, Kinds: []string{"k"}, Memory: 1 << 30,
+			State: "serving", Started: time.Now(),
+		}
 	}, jobstest.Quiet)
 	if err != nil {
 		t.Fatal(err)
 	}
 	all, err := c.Registry.Agents(t.Context())
-	if err != nil || len(all) != 1 || all[0].Name != "host.example a1" || all[0].Memory != 1<<30 || all[0].Seen.IsZero() {
+	if err != nil || len(all) != 1 || all[0].Name != "host.example a1" || all[0].Memory != 1<<30 ||
+		all[0].Seen.IsZero() {
 		t.Fatalf("%+v, %v", all, err)
 	}
 	if err := c.Registry.DrainAgent(t.Context(), "host.example a2"); !errors.Is(err, jobs.ErrNotFound) {
@@ -342,7 +364,8 @@ func TestAgents(t *testing.T) {
 	if all, err := c.Registry.Agents(t.Context()); err != nil || len(all) != 0 {
 		t.Fatalf("%+v, %v", all, err)
 	}
-	if _, err := c.Registry.Announce(t.Context(), func() jobs.Agent { return jobs.Agent{} }, jobstest.Quiet); err == nil {
+	if _, err := c.Registry.Announce(t.Context(), func() jobs.Agent { return jobs.Agent{} },
+		jobstest.Quiet); err == nil {
 		t.Error("an agent without a name was taken")
 	}
 }

@@ -46,27 +46,38 @@ func tenantOf(account string) string {
 // roleKey is the name of the key that signs the users of a role.
 func roleKey(account, role string) string { return account + "." + role }
 
-// gatewayOf is where the agents hear the requests of a tenant. The name in it is put there by the server, from the tenant's account,
-// which the operator's key has signed: a client cannot choose it.
+// gatewayOf is where the agents hear the requests of a tenant. The name in it is put there by the
+// server, from the tenant's account, which the operator's key has signed: a client cannot choose
+// it.
 func gatewayOf(tenant string) jwt.Subject { return jwt.Subject("exo.tenant." + tenant + ".>") }
 
 const gatewayLocal = "exo.api.>"
 
 // ways fills in what an account lets others ask and hear, and what it asks and hears of others.
 //
-// Tenants and viewers have accounts of their own, without JetStream, and not only permissions: the server publishes the answer to a
-// request wherever the request says, and what a consumer hands out wherever its configuration says, whatever its client may publish
-// itself. In an account without streams that reaches nobody.
+// Tenants and viewers have accounts of their own, without JetStream, and not only permissions: the
+// server publishes the answer to a request wherever the request says, and what a consumer hands out
+// wherever its configuration says, whatever its client may publish itself. In an account without
+// streams that reaches nobody.
 func ways(c *jwt.AccountClaims, account, cluster string) {
 	c.Exports, c.Imports = nil, nil
 	add := func(subject string, kind jwt.ExportType) {
-		c.Imports = append(c.Imports, &jwt.Import{Name: subject, Account: cluster, Subject: jwt.Subject(subject), Type: kind})
+		c.Imports = append(c.Imports, &jwt.Import{
+			Name: subject, Account: cluster, Subject: jwt.Subject(subject),
+			Type: kind,
+		})
 	}
 	switch {
 	case account == clusterAccount:
-		c.Exports = append(c.Exports, &jwt.Export{Name: "gateway", Subject: "exo.tenant.*.>", Type: jwt.Service, ResponseType: jwt.ResponseTypeSingleton})
+		c.Exports = append(c.Exports, &jwt.Export{
+			Name: "gateway", Subject: "exo.tenant.*.>", Type: jwt.Service,
+			ResponseType: jwt.ResponseTypeSingleton,
+		})
 		for _, s := range reads {
-			c.Exports = append(c.Exports, &jwt.Export{Name: s, Subject: jwt.Subject(s), Type: jwt.Service, ResponseType: jwt.ResponseTypeSingleton})
+			c.Exports = append(c.Exports, &jwt.Export{
+				Name: s, Subject: jwt.Subject(s), Type: jwt.Service,
+				ResponseType: jwt.ResponseTypeSingleton,
+			})
 		}
 		for _, s := range told {
 			c.Exports = append(c.Exports, &jwt.Export{Name: s, Subject: jwt.Subject(s), Type: jwt.Stream})
@@ -79,11 +90,15 @@ func ways(c *jwt.AccountClaims, account, cluster string) {
 			add(s, jwt.Stream)
 		}
 	case tenantOf(account) != "":
-		c.Imports = append(c.Imports, &jwt.Import{Name: "gateway", Account: cluster, Subject: gatewayOf(tenantOf(account)), LocalSubject: gatewayLocal, Type: jwt.Service})
+		c.Imports = append(c.Imports, &jwt.Import{
+			Name: "gateway", Account: cluster,
+			Subject: gatewayOf(tenantOf(account)), LocalSubject: gatewayLocal, Type: jwt.Service,
+		})
 	}
 }
 
-// wanted is an account as it should be: have, with everything in it that this package decides. Revocations stay.
+// wanted is an account as it should be: have, with everything in it that this package decides.
+// Revocations stay.
 func wanted(have *jwt.AccountClaims, account, key, cluster string, roleKeys map[string]string) *jwt.AccountClaims {
 	c := jwt.NewAccountClaims(key)
 	if have != nil {
@@ -92,7 +107,8 @@ func wanted(have *jwt.AccountClaims, account, key, cluster string, roleKeys map[
 	c.Name = account
 	if account == clusterAccount {
 		c.Limits.JetStreamLimits = jwt.JetStreamLimits{
-			MemoryStorage: jwt.NoLimit, DiskStorage: jwt.NoLimit, Streams: jwt.NoLimit, Consumer: jwt.NoLimit, MaxAckPending: jwt.NoLimit,
+			MemoryStorage: jwt.NoLimit, DiskStorage: jwt.NoLimit, Streams: jwt.NoLimit, Consumer: jwt.NoLimit,
+			MaxAckPending: jwt.NoLimit,
 		}
 	}
 	ways(c, account, cluster)
@@ -104,7 +120,8 @@ func wanted(have *jwt.AccountClaims, account, key, cluster string, roleKeys map[
 	return c
 }
 
-// sameClaims says whether two accounts mean the same; when they were signed and by whom does not count.
+// sameClaims says whether two accounts mean the same; when they were signed and by whom does not
+// count.
 func sameClaims(a, b *jwt.AccountClaims) bool {
 	if a == nil || b == nil {
 		return a == b
@@ -113,8 +130,12 @@ func sameClaims(a, b *jwt.AccountClaims) bool {
 		copied := *c
 		copied.Type, copied.Version = "", 0 // filled in when it is signed, and these are sorted then
 		copied.Exports, copied.Imports = slices.Clone(c.Exports), slices.Clone(c.Imports)
-		slices.SortFunc(copied.Exports, func(a, b *jwt.Export) int { return strings.Compare(string(a.Subject), string(b.Subject)) })
-		slices.SortFunc(copied.Imports, func(a, b *jwt.Import) int { return strings.Compare(string(a.Subject), string(b.Subject)) })
+		slices.SortFunc(copied.Exports, func(a, b *jwt.Export) int {
+			return strings.Compare(string(a.Subject), string(b.Subject))
+		})
+		slices.SortFunc(copied.Imports, func(a, b *jwt.Import) int {
+			return strings.Compare(string(a.Subject), string(b.Subject))
+		})
 		data, err := json.Marshal(copied.Account)
 		if err != nil {
 			return err.Error()

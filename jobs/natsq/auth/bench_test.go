@@ -13,7 +13,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 )
 
-// BenchmarkRoundTrip is a job from its submission to its result, by an operator, who reaches the queue, and by a submitter, who asks an agent.
+// BenchmarkRoundTrip is a job from its submission to its result, by an operator, who reaches the
+// queue, and by a submitter, who asks an agent.
 func BenchmarkRoundTrip(b *testing.B) {
 	c := start(b)
 	c.agent(b)
@@ -46,7 +47,10 @@ func BenchmarkRoundTrip(b *testing.B) {
 	} {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
-				j := jobs.Job{Version: jobs.Version, ID: natsconn.NewID(), Pool: jobs.PoolCPU, Kind: "echo", Spec: json.RawMessage("1"), Submitted: time.Now().UTC()}
+				j := jobs.Job{
+					Version: jobs.Version, ID: natsconn.NewID(), Pool: jobs.PoolCPU, Kind: "echo",
+					Spec: json.RawMessage("1"), Submitted: time.Now().UTC(),
+				}
 				if err := trip(b.Context(), j); err != nil {
 					b.Fatal(err)
 				}

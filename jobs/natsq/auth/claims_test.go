@@ -9,9 +9,14 @@ import (
 	"github.com/nats-io/nkeys"
 )
 
-// TestClaims: which accounts are a tenant's, what each may ask and hear of others, and what an account must have that a server takes.
+// TestClaims: which accounts are a tenant's, what each may ask and hear of others, and what an
+// account must have that a server takes.
 func TestClaims(t *testing.T) {
-	for account, want := range map[string]string{"": "", tenantPrefix: "", tenantPrefix + "a": "a", tenantPrefix + "acme": "acme", clusterAccount: "", viewerAccount: "", strings.Repeat("x", len(tenantPrefix)+1): "", "x" + tenantPrefix + "a": ""} {
+	for account, want := range map[string]string{
+		"": "", tenantPrefix: "", tenantPrefix + "a": "a",
+		tenantPrefix + "acme": "acme", clusterAccount: "", viewerAccount: "",
+		strings.Repeat("x", len(tenantPrefix)+1): "", "x" + tenantPrefix + "a": "",
+	} {
 		if got := tenantOf(account); got != want {
 			t.Errorf("%q is of tenant %q, want %q", account, got, want)
 		}
@@ -28,7 +33,10 @@ func TestClaims(t *testing.T) {
 		return public
 	}
 	own, cluster := key(), key()
-	for account, n := range map[string][2]int{clusterAccount: {1 + len(reads) + len(told), 0}, viewerAccount: {0, len(reads) + len(told)}, tenantPrefix + "acme": {0, 1}, "other": {0, 0}} {
+	for account, n := range map[string][2]int{
+		clusterAccount: {1 + len(reads) + len(told), 0},
+		viewerAccount:  {0, len(reads) + len(told)}, tenantPrefix + "acme": {0, 1}, "other": {0, 0},
+	} {
 		keys := map[string]string{}
 		for _, r := range rolesOf(account) {
 			keys[r.Name] = key()
@@ -37,8 +45,10 @@ func TestClaims(t *testing.T) {
 		have.Revoke("*")
 		have.Exports = append(have.Exports, &jwt.Export{Name: "mine", Subject: "mine", Type: jwt.Stream})
 		c := wanted(have, account, own, cluster, keys)
-		if c.Name != account || c.Subject != own || len(c.Exports) != n[0] || len(c.Imports) != n[1] || len(c.Revocations) != 1 || len(c.SigningKeys) != len(keys) {
-			t.Errorf("%s: %d exports, %d imports, %d keys: %+v", account, len(c.Exports), len(c.Imports), len(c.SigningKeys), c)
+		if c.Name != account || c.Subject != own || len(c.Exports) != n[0] || len(c.Imports) != n[1] ||
+			len(c.Revocations) != 1 || len(c.SigningKeys) != len(keys) {
+			t.Errorf("%s: %d exports, %d imports, %d keys: %+v", account, len(c.Exports), len(c.Imports),
+				len(c.SigningKeys), c)
 		}
 		if streams := c.Limits.DiskStorage == jwt.NoLimit; streams != (account == clusterAccount) {
 			t.Errorf("%s has streams: %v", account, streams)
@@ -64,7 +74,8 @@ func TestClaims(t *testing.T) {
 	if gateway.Subject != "exo.tenant.acme.>" || gateway.LocalSubject != gatewayLocal || gateway.Type != jwt.Service {
 		t.Errorf("%+v", gateway)
 	}
-	if !sameClaims(nil, nil) || sameClaims(nil, jwt.NewAccountClaims(own)) || sameClaims(jwt.NewAccountClaims(own), nil) {
+	if !sameClaims(nil, nil) || sameClaims(nil, jwt.NewAccountClaims(own)) ||
+		sameClaims(jwt.NewAccountClaims(own), nil) {
 		t.Error("no account is one")
 	}
 	bad := jwt.NewAccountClaims(own)
@@ -85,12 +96,16 @@ func TestClaims(t *testing.T) {
 	if err := f.sign(bad, operator); err == nil || !strings.Contains(err.Error(), "account bad is not valid") {
 		t.Error(err)
 	}
-	if got := sorted([]string{tenantPrefix + "b", viewerAccount, tenantPrefix + "a", clusterAccount}); !slices.Equal(got[2:], []string{tenantPrefix + "b", tenantPrefix + "a"}) {
+	if got := sorted([]string{
+		tenantPrefix + "b", viewerAccount, tenantPrefix + "a",
+		clusterAccount,
+	}); !slices.Equal(got[2:], []string{tenantPrefix + "b", tenantPrefix + "a"}) {
 		t.Error(got)
 	}
 }
 
-// TestRoleNames: a role is found by its name, and a name that is none is refused with all there are, as the documentation lists them.
+// TestRoleNames: a role is found by its name, and a name that is none is refused with all there
+// are, as the documentation lists them.
 func TestRoleNames(t *testing.T) {
 	text := Markdown()
 	_, err := RoleNamed("none")

@@ -36,7 +36,8 @@ type cluster struct {
 
 var tenants = []string{"acme", "umbrella"}
 
-// start makes a folder with two tenants and a server that follows it, with the streams of the protocol.
+// start makes a folder with two tenants and a server that follows it, with the streams of the
+// protocol.
 func start(t testing.TB) *cluster {
 	t.Helper()
 	f, err := auth.Open(filepath.Join(t.TempDir(), "auth"), true)
@@ -77,7 +78,10 @@ func (c *cluster) port(t *testing.T) int {
 }
 
 func (c *cluster) options(user string) natsconn.Options {
-	return natsconn.Options{URL: c.server.URL(), Login: natsconn.Login{Credentials: c.folder.CredsFile(user)}, Name: user}
+	return natsconn.Options{
+		URL: c.server.URL(), Login: natsconn.Login{Credentials: c.folder.CredsFile(user)},
+		Name: user,
+	}
 }
 
 // connect logs a user in that may reach the queue itself.
@@ -110,8 +114,11 @@ func (c *cluster) client(t testing.TB, user string) *gateway.Client {
 func (c *cluster) raw(t *testing.T, user string) (*nats.Conn, chan error) {
 	t.Helper()
 	refused := make(chan error, 1000)
-	nc, err := nats.Connect(c.server.URL(), nats.UserCredentials(c.folder.CredsFile(user)), nats.CustomInboxPrefix("_INBOX."+user),
-		nats.MaxReconnects(-1), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { refused <- err }))
+	nc, err := nats.Connect(c.server.URL(), nats.UserCredentials(c.folder.CredsFile(user)),
+		nats.CustomInboxPrefix("_INBOX."+user),
+		nats.MaxReconnects(-1), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+			refused <- err
+		}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -161,12 +168,18 @@ func within(t *testing.T) context.Context {
 }
 
 func job(kind, id string) jobs.Job {
-	return jobs.Job{Version: jobs.Version, ID: id, Pool: jobs.PoolCPU, Kind: kind, Spec: json.RawMessage(`{"x":1}`), Submitted: time.Now().UTC()}
+	return jobs.Job{
+		Version: jobs.Version, ID: id, Pool: jobs.PoolCPU, Kind: kind, Spec: json.RawMessage(`{"x":1}`),
+		Submitted: time.Now().UTC(),
+	}
 }
 
-// refusals publishes or subscribes as a user and returns the subjects that the server refuses. What it says about the last, which no
-// role but the operator's may, comes after what it says about the others.
-func refusals(t *testing.T, nc *nats.Conn, said chan error, subjects []string, do func(subject string) error) (all []string) {
+// refusals publishes or subscribes as a user and returns the subjects that the server refuses. What
+// it says about the last, which no role but the operator's may, comes after what it says about the
+// others.
+func refusals(t *testing.T, nc *nats.Conn, said chan error, subjects []string,
+	do func(subject string) error,
+) (all []string) {
 	t.Helper()
 	const last = "nobody.may"
 	for _, s := range append(slices.Clone(subjects), last) {

@@ -19,52 +19,84 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 )
 
-// TestDenied asks the server itself, by a client that keeps to no rule: every subject is refused, or there is nobody at it.
+// TestDenied asks the server itself, by a client that keeps to no rule: every subject is refused,
+// or there is nobody at it.
 func TestDenied(t *testing.T) {
 	c := start(t)
 	c.agent(t)
-	streams := []string{"EXO_JOBS_CPU", "EXO_JOBS_GPU", "EXO_RESULTS", "EXO_DEAD", "EXO_SCHED", "EXO_WAIT", "EXO_JOBLOGS", "EXO_PUSH", "KV_EXO_CONTROL", "KV_EXO_TENANTS", "KV_EXO_CRON", "KV_EXO_LEASES", "OBJ_EXO_OBJECTS"}
+	streams := []string{
+		"EXO_JOBS_CPU", "EXO_JOBS_GPU", "EXO_RESULTS", "EXO_DEAD", "EXO_SCHED", "EXO_WAIT",
+		"EXO_JOBLOGS", "EXO_PUSH", "KV_EXO_CONTROL", "KV_EXO_TENANTS", "KV_EXO_CRON", "KV_EXO_LEASES",
+		"OBJ_EXO_OBJECTS",
+	}
 	of := func(pattern string) (all []string) {
 		for _, s := range streams {
 			all = append(all, strings.ReplaceAll(pattern, "NAME", s))
 		}
 		return all
 	}
-	changes := slices.Concat(of("$JS.API.STREAM.CREATE.NAME"), of("$JS.API.STREAM.UPDATE.NAME"), of("$JS.API.STREAM.DELETE.NAME"))
-	reaches := slices.Concat(changes, of("$JS.API.STREAM.PURGE.NAME"), of("$JS.API.STREAM.MSG.DELETE.NAME"), of("$JS.API.STREAM.SNAPSHOT.NAME"), of("$JS.API.STREAM.RESTORE.NAME"),
-		of("$JS.API.CONSUMER.CREATE.NAME"), of("$JS.API.CONSUMER.CREATE.NAME.c"), of("$JS.API.CONSUMER.CREATE.NAME.c.exo.job.>"), of("$JS.API.CONSUMER.DURABLE.CREATE.NAME.c"),
-		of("$JS.API.CONSUMER.DELETE.NAME.c"), of("$JS.API.CONSUMER.MSG.NEXT.NAME.c"), of("$JS.API.CONSUMER.PAUSE.NAME.c"), of("$JS.API.DIRECT.GET.NAME"), of("$JS.API.DIRECT.GET.NAME.exo.res.x"),
+	changes := slices.Concat(of("$JS.API.STREAM.CREATE.NAME"), of("$JS.API.STREAM.UPDATE.NAME"),
+		of("$JS.API.STREAM.DELETE.NAME"))
+	reaches := slices.Concat(changes, of("$JS.API.STREAM.PURGE.NAME"), of("$JS.API.STREAM.MSG.DELETE.NAME"),
+		of("$JS.API.STREAM.SNAPSHOT.NAME"), of("$JS.API.STREAM.RESTORE.NAME"),
+		of("$JS.API.CONSUMER.CREATE.NAME"), of("$JS.API.CONSUMER.CREATE.NAME.c"),
+		of("$JS.API.CONSUMER.CREATE.NAME.c.exo.job.>"), of("$JS.API.CONSUMER.DURABLE.CREATE.NAME.c"),
+		of("$JS.API.CONSUMER.DELETE.NAME.c"), of("$JS.API.CONSUMER.MSG.NEXT.NAME.c"),
+		of("$JS.API.CONSUMER.PAUSE.NAME.c"), of("$JS.API.DIRECT.GET.NAME"), of("$JS.API.DIRECT.GET.NAME.exo.res.x"),
 		[]string{
-			"exo.job.cpu.echo.normal.acme.x", "exo.job.cpu.echo.normal.umbrella.x", "exo.sched.cpu.echo.normal.acme.x", "exo.due.cpu.echo.normal.acme.x", "exo.wait.cpu.echo.normal.acme.x",
-			"exo.edge.a.b", "exo.fired.n.t", "exo.res.x", "exo.done.x", "exo.dead.cpu.echo.acme.x", "exo.progress.x", "exo.joblog.x", "exo.wake.cpu.echo.normal.acme", "exo.log.s.0.in", "exo.push.x", "exo.out.x", "exo.agent.drain.a",
-			"$KV.EXO_CONTROL.pause.cpu", "$KV.EXO_TENANTS.cpu.acme", "$KV.EXO_CANCEL.x", "$KV.EXO_CRON.n", "$KV.EXO_LEASES.k", "$KV.EXO_SWARMS.s", "$KV.EXO_AGENTS.a", "$O.EXO_OBJECTS.C.x", "$O.EXO_OBJECTS.M.x",
-			"$JS.ACK.EXO_JOBS_CPU.echo+normal+acme.1.1.1.1.1", "_INBOX.operator.x", "_INBOX.agent.x", "$SYS.REQ.CLAIMS.UPDATE", "$SYS.REQ.SERVER.PING",
+			"exo.job.cpu.echo.normal.acme.x", "exo.job.cpu.echo.normal.umbrella.x", "exo.sched.cpu.echo.normal.acme.x",
+			"exo.due.cpu.echo.normal.acme.x", "exo.wait.cpu.echo.normal.acme.x",
+			"exo.edge.a.b", "exo.fired.n.t", "exo.res.x", "exo.done.x", "exo.dead.cpu.echo.acme.x", "exo.progress.x",
+			"exo.joblog.x", "exo.wake.cpu.echo.normal.acme", "exo.log.s.0.in", "exo.push.x", "exo.out.x",
+			"exo.agent.drain.a",
+			"$KV.EXO_CONTROL.pause.cpu", "$KV.EXO_TENANTS.cpu.acme", "$KV.EXO_CANCEL.x", "$KV.EXO_CRON.n",
+			"$KV.EXO_LEASES.k", "$KV.EXO_SWARMS.s", "$KV.EXO_AGENTS.a", "$O.EXO_OBJECTS.C.x", "$O.EXO_OBJECTS.M.x",
+			"$JS.ACK.EXO_JOBS_CPU.echo+normal+acme.1.1.1.1.1", "_INBOX.operator.x", "_INBOX.agent.x",
+			"$SYS.REQ.CLAIMS.UPDATE", "$SYS.REQ.SERVER.PING",
 		})
-	ears := []string{">", "*", "_INBOX.>", "_INBOX.operator.>", "_INBOX.agent.>", "_R_.>", "$JS.>", "$JS.API.>", "$KV.>", "$O.>", "$SYS.>", "exo.>", "exo.job.>", "exo.res.*", "exo.log.>", "exo.dead.>"}
+	ears := []string{
+		">", "*", "_INBOX.>", "_INBOX.operator.>", "_INBOX.agent.>", "_R_.>", "$JS.>", "$JS.API.>",
+		"$KV.>", "$O.>", "$SYS.>", "exo.>", "exo.job.>", "exo.res.*", "exo.log.>", "exo.dead.>",
+	}
 	for user, c2 := range map[string]struct{ publish, subscribe []string }{
 		"acme-submitter": {
 			slices.Concat(reaches, of("$JS.API.STREAM.MSG.GET.NAME"), of("$JS.API.STREAM.INFO.NAME"), []string{
-				"$JS.API.INFO", "$JS.API.STREAM.LIST", "exo.tenant.acme.submit", "exo.tenant.umbrella.submit", "exo.tenant.umbrella.result.x", "exo.tenant.umbrella.cancel.x",
-				"exo.tenant.acme.list.cpu", "exo.tenant.umbrella.list.cpu", "exo.tenant.umbrella.logs.x", "exo.tenant.umbrella.retry.x", "exo.api.other", "exo.api.list.cpu.x", "exo.api.logs.x.y",
+				"$JS.API.INFO", "$JS.API.STREAM.LIST", "exo.tenant.acme.submit", "exo.tenant.umbrella.submit",
+				"exo.tenant.umbrella.result.x", "exo.tenant.umbrella.cancel.x",
+				"exo.tenant.acme.list.cpu", "exo.tenant.umbrella.list.cpu", "exo.tenant.umbrella.logs.x",
+				"exo.tenant.umbrella.retry.x", "exo.api.other", "exo.api.list.cpu.x", "exo.api.logs.x.y",
 			}),
-			append(slices.Clone(ears), "exo.progress.*", "exo.done.*", "exo.joblog.*", "exo.joblog.acme--x", "exo.progress.acme--x", "exo.api.>", "exo.tenant.>", "_INBOX.umbrella-submitter.>", "_INBOX.acme-submitter2.>"),
+			append(slices.Clone(ears), "exo.progress.*", "exo.done.*", "exo.joblog.*", "exo.joblog.acme--x",
+				"exo.progress.acme--x", "exo.api.>", "exo.tenant.>", "_INBOX.umbrella-submitter.>",
+				"_INBOX.acme-submitter2.>"),
 		},
 		auth.Viewer: {
-			append(slices.Clone(reaches), "exo.api.submit", "exo.api.cancel.x", "exo.api.list.cpu", "exo.api.logs.x", "exo.api.retry.x", "exo.tenant.acme.submit", "exo.tenant.acme.logs.x"),
+			append(slices.Clone(reaches), "exo.api.submit", "exo.api.cancel.x", "exo.api.list.cpu", "exo.api.logs.x",
+				"exo.api.retry.x", "exo.tenant.acme.submit", "exo.tenant.acme.logs.x"),
 			append(slices.Clone(ears), "exo.api.>", "exo.tenant.>", "_INBOX.viewer2.>"),
 		},
 		auth.Agent: {
 			slices.Concat(changes, []string{
-				"$JS.API.STREAM.PURGE.EXO_RESULTS", "$JS.API.STREAM.PURGE.EXO_DEAD", "$JS.API.STREAM.PURGE.EXO_JOBLOGS", "$JS.API.STREAM.PURGE.EXO_PUSH", "$JS.API.STREAM.MSG.DELETE.EXO_PUSH", "exo.push.a.b", "$JS.API.STREAM.MSG.DELETE.EXO_JOBLOGS", "$JS.API.STREAM.PURGE.KV_EXO_CONTROL", "$JS.API.STREAM.PURGE.KV_EXO_TENANTS", "$JS.API.STREAM.PURGE.KV_EXO_LEASES",
-				"$JS.API.STREAM.MSG.DELETE.EXO_JOBS_CPU", "$JS.API.STREAM.MSG.DELETE.KV_EXO_CONTROL", "$JS.API.CONSUMER.DELETE.EXO_JOBS_CPU.echo+normal+acme",
-				"$JS.API.CONSUMER.DELETE.EXO_SCHED.promoter", "$JS.API.CONSUMER.PAUSE.EXO_JOBS_CPU.c", "$JS.API.STREAM.SNAPSHOT.EXO_JOBS_CPU", "$JS.API.STREAM.RESTORE.EXO_JOBS_CPU", "$JS.API.STREAM.LEADER.STEPDOWN.EXO_JOBS_CPU",
-				"$JS.API.ACCOUNT.PURGE.x", "$KV.EXO_CONTROL.pause.cpu", "$KV.EXO_CONTROL.tenant.acme", "exo.agent.drain.a", "exo.api.submit", "exo.api.retry.x", "exo.tenant.acme.submit", "exo.tenant.acme.list.cpu", "exo.wake.cpu.echo.normal.acme", "exo.done.x",
+				"$JS.API.STREAM.PURGE.EXO_RESULTS", "$JS.API.STREAM.PURGE.EXO_DEAD", "$JS.API.STREAM.PURGE.EXO_JOBLOGS",
+				"$JS.API.STREAM.PURGE.EXO_PUSH", "$JS.API.STREAM.MSG.DELETE.EXO_PUSH", "exo.push.a.b",
+				"$JS.API.STREAM.MSG.DELETE.EXO_JOBLOGS", "$JS.API.STREAM.PURGE.KV_EXO_CONTROL",
+				"$JS.API.STREAM.PURGE.KV_EXO_TENANTS", "$JS.API.STREAM.PURGE.KV_EXO_LEASES",
+				"$JS.API.STREAM.MSG.DELETE.EXO_JOBS_CPU", "$JS.API.STREAM.MSG.DELETE.KV_EXO_CONTROL",
+				"$JS.API.CONSUMER.DELETE.EXO_JOBS_CPU.echo+normal+acme",
+				"$JS.API.CONSUMER.DELETE.EXO_SCHED.promoter", "$JS.API.CONSUMER.PAUSE.EXO_JOBS_CPU.c",
+				"$JS.API.STREAM.SNAPSHOT.EXO_JOBS_CPU", "$JS.API.STREAM.RESTORE.EXO_JOBS_CPU",
+				"$JS.API.STREAM.LEADER.STEPDOWN.EXO_JOBS_CPU",
+				"$JS.API.ACCOUNT.PURGE.x", "$KV.EXO_CONTROL.pause.cpu", "$KV.EXO_CONTROL.tenant.acme",
+				"exo.agent.drain.a", "exo.api.submit", "exo.api.retry.x", "exo.tenant.acme.submit",
+				"exo.tenant.acme.list.cpu", "exo.wake.cpu.echo.normal.acme", "exo.done.x",
 				"_INBOX.operator.x", "$SYS.REQ.CLAIMS.UPDATE", "$SYS.REQ.SERVER.PING",
 			}),
-			append(slices.DeleteFunc(slices.Clone(ears), func(s string) bool { return s == "_INBOX.agent.>" }), "_INBOX.viewer.>"),
+			append(slices.DeleteFunc(slices.Clone(ears), func(s string) bool { return s == "_INBOX.agent.>" }),
+				"_INBOX.viewer.>"),
 		},
 		auth.Pusher: {
-			append(slices.Clone(reaches[:len(reaches)-2]), "$SYS.REQ.SERVER.PING", "$SYS.REQ.CLAIMS.DELETE", "$SYS.REQ.ACCOUNT.x.CONNZ", "$SYS.REQ.SERVER.x.RELOAD"),
+			append(slices.Clone(reaches[:len(reaches)-2]), "$SYS.REQ.SERVER.PING", "$SYS.REQ.CLAIMS.DELETE",
+				"$SYS.REQ.ACCOUNT.x.CONNZ", "$SYS.REQ.SERVER.x.RELOAD"),
 			append(slices.Clone(ears), "$SYS.ACCOUNT.>"),
 		},
 	} {
@@ -76,7 +108,8 @@ func TestDenied(t *testing.T) {
 					t.Errorf("may publish to %s", s)
 				}
 			}
-			got = refusals(t, nc, said, c2.subscribe, func(s string) error { _, err := nc.SubscribeSync(s); return err })
+			got = refusals(t, nc, said, c2.subscribe,
+				func(s string) error { _, err := nc.SubscribeSync(s); return err })
 			for _, s := range c2.subscribe {
 				if !slices.Contains(got, s) {
 					t.Errorf("may subscribe to %s", s)
@@ -97,7 +130,8 @@ func TestDenied(t *testing.T) {
 	}
 }
 
-// TestNobody: who shows no credentials, or those of another cluster, is not let in, and the sentence says what to do.
+// TestNobody: who shows no credentials, or those of another cluster, is not let in, and the
+// sentence says what to do.
 func TestNobody(t *testing.T) {
 	c, other := start(t), start(t)
 	for name, login := range map[string]natsconn.Login{
@@ -109,15 +143,17 @@ func TestNobody(t *testing.T) {
 		if err == nil {
 			conn.Close()
 		}
-		if err == nil || !strings.Contains(err.Error(), "does not let") || name == "stranger" && !strings.Contains(err.Error(), "user operator (operator)") {
+		if err == nil || !strings.Contains(err.Error(), "does not let") || name == "stranger" &&
+			!strings.Contains(err.Error(), "user operator (operator)") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 }
 
-// TestAnswerElsewhere: the server sends an answer wherever the request says, whoever may publish there. From the accounts of tenants and
-// viewers that leads nowhere; the last case shows that the same request of an agent, which is in the account with the streams, would be
-// stored, so that this test is of something.
+// TestAnswerElsewhere: the server sends an answer wherever the request says, whoever may publish
+// there. From the accounts of tenants and viewers that leads nowhere; the last case shows that the
+// same request of an agent, which is in the account with the streams, would be stored, so that this
+// test is of something.
 func TestAnswerElsewhere(t *testing.T) {
 	c := start(t)
 	c.agent(t)
@@ -130,7 +166,10 @@ func TestAnswerElsewhere(t *testing.T) {
 		}
 		return s.Paused
 	}
-	for user, subject := range map[string]string{"acme-submitter": "exo.api.cron.list", auth.Viewer: "$JS.API.STREAM.INFO.EXO_JOBS_CPU"} {
+	for user, subject := range map[string]string{
+		"acme-submitter": "exo.api.cron.list",
+		auth.Viewer:      "$JS.API.STREAM.INFO.EXO_JOBS_CPU",
+	} {
 		nc, said := c.raw(t, user)
 		if err := nc.PublishRequest(subject, "$KV.EXO_CONTROL.pause.gpu", nil); err != nil {
 			t.Fatal(err)
@@ -158,10 +197,14 @@ func TestAnswerElsewhere(t *testing.T) {
 	}
 }
 
-// TestExpired: the server ends the connection when the credentials end, and says so to who comes again.
+// TestExpired: the server ends the connection when the credentials end, and says so to who comes
+// again.
 func TestExpired(t *testing.T) {
 	c := start(t)
-	if _, err := c.folder.AddUser(auth.User{Name: "short", Role: auth.Agent, Expires: time.Now().Add(3 * time.Second)}); err != nil {
+	if _, err := c.folder.AddUser(auth.User{
+		Name: "short", Role: auth.Agent,
+		Expires: time.Now().Add(3 * time.Second),
+	}); err != nil {
 		t.Fatal(err)
 	}
 	conn, err := natsq.Connect(t.Context(), c.options("short"))
@@ -173,23 +216,31 @@ func TestExpired(t *testing.T) {
 		case <-ctx.Done():
 			t.Fatal("it is connected still")
 		}
-		if _, err := conn.Registry.Agents(ctx); !errors.Is(err, jobs.ErrDenied) || !strings.Contains(err.Error(), "user short (agent)") || !strings.Contains(err.Error(), "expired at") {
+		if _, err := conn.Registry.Agents(ctx); !errors.Is(err, jobs.ErrDenied) ||
+			!strings.Contains(err.Error(), "user short (agent)") || !strings.Contains(err.Error(), "expired at") {
 			t.Error(err)
 		}
 	}
-	if _, err := natsq.Connect(t.Context(), c.options("short")); err == nil || !strings.Contains(err.Error(), "the credentials expired at") {
+	if _, err := natsq.Connect(t.Context(), c.options("short")); err == nil ||
+		!strings.Contains(err.Error(), "the credentials expired at") {
 		t.Error(err)
 	}
-	if _, err := c.folder.AddUser(auth.User{Name: "past", Role: auth.Agent, Expires: time.Now().Add(-time.Second)}); err == nil {
+	if _, err := c.folder.AddUser(auth.User{
+		Name: "past", Role: auth.Agent,
+		Expires: time.Now().Add(-time.Second),
+	}); err == nil {
 		t.Error("a user that has expired was made")
 	}
 }
 
-// TestRevoked: a running server that is told ends the user's connections and lets it in no more; a restart, also with an old file, does not
-// bring it back. Others stay.
+// TestRevoked: a running server that is told ends the user's connections and lets it in no more; a
+// restart, also with an old file, does not bring it back. Others stay.
 func TestRevoked(t *testing.T) {
 	c := start(t)
-	for _, u := range []auth.User{{Name: "bad", Role: auth.Submitter, Tenant: "acme"}, {Name: "worse", Role: auth.Agent}} {
+	for _, u := range []auth.User{
+		{Name: "bad", Role: auth.Submitter, Tenant: "acme"},
+		{Name: "worse", Role: auth.Agent},
+	} {
 		if _, err := c.folder.AddUser(u); err != nil {
 			t.Fatal(err)
 		}
@@ -219,7 +270,8 @@ func TestRevoked(t *testing.T) {
 			if err == nil {
 				conn.Close()
 			}
-			if err == nil || !strings.Contains(err.Error(), "does not let user "+u) || !strings.Contains(err.Error(), "revoked") {
+			if err == nil || !strings.Contains(err.Error(), "does not let user "+u) ||
+				!strings.Contains(err.Error(), "revoked") {
 				t.Errorf("%s: %s: %v", when, u, err)
 			}
 		}
@@ -313,7 +365,10 @@ func TestInboxes(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got := refusals(t, eve, said, nil, func(s string) error { _, err := eve.SubscribeSync(s); return err }); len(got) != 4 {
+	if got := refusals(t, eve, said, nil, func(s string) error {
+		_, err := eve.SubscribeSync(s)
+		return err
+	}); len(got) != 4 {
 		t.Errorf("refused: %v", got)
 	}
 	me := c.client(t, "acme-submitter")

@@ -1,4 +1,5 @@
-// Package auth makes and keeps the keys, accounts and users of a cluster, in one folder of an administrator's machine.
+// Package auth makes and keeps the keys, accounts and users of a cluster, in one folder of an
+// administrator's machine.
 package auth
 
 import (
@@ -16,9 +17,10 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// Folder is the folder with everything: keys (secret, 0600), credentials of users (secret, 0600), and the signed claims of operator,
-// accounts and users, which are not. Whoever has its keys is the cluster's administrator; servers and agents need none of it but
-// auth.conf and a file of creds. One process uses it at a time.
+// Folder is the folder with everything: keys (secret, 0600), credentials of users (secret, 0600),
+// and the signed claims of operator, accounts and users, which are not. Whoever has its keys is the
+// cluster's administrator; servers and agents need none of it but auth.conf and a file of creds.
+// One process uses it at a time.
 type Folder struct {
 	dir  string
 	lock *os.File
@@ -107,7 +109,8 @@ func (f *Folder) key(name string) (nkeys.KeyPair, error) {
 func (f *Folder) mustKey(name string) (nkeys.KeyPair, error) {
 	k, err := f.key(name)
 	if err == nil && k == nil {
-		err = invalid("the key %s is missing: put it back from a backup; a new one would need new credentials for everybody", f.keyFile(name))
+		err = invalid("the key %s is missing: put it back from a backup; a new one would need new credentials for "+
+			"everybody", f.keyFile(name))
 	}
 	return k, err
 }
@@ -177,10 +180,12 @@ func (f *Folder) Tenants() (all []string, err error) {
 	return all, err
 }
 
-// maxTenant leaves room for an id behind the tenant's name, which begins with it (docs/protocol.md).
+// maxTenant leaves room for an id behind the tenant's name, which begins with it
+// (docs/protocol.md).
 const maxTenant = 32
 
-// CheckTenant says whether a tenant can have an account. Its name and "--" begin the ids of its jobs, so it must be clear where it ends.
+// CheckTenant says whether a tenant can have an account. Its name and "--" begin the ids of its
+// jobs, so it must be clear where it ends.
 func CheckTenant(name string) error {
 	if err := jobs.CheckID("tenant", name); err != nil {
 		return err

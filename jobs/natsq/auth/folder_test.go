@@ -43,7 +43,8 @@ func files(t *testing.T, dir string) map[string]string {
 	return all
 }
 
-// TestInit: what is made is shown before, is readable by its owner alone, and is left as it is by everything that comes after.
+// TestInit: what is made is shown before, is readable by its owner alone, and is left as it is by
+// everything that comes after.
 func TestInit(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "auth")
 	f := open(t, dir)
@@ -66,7 +67,8 @@ func TestInit(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if secret := strings.HasPrefix(name, "keys/") || strings.HasPrefix(name, "creds/"); secret && info.Mode().Perm() != 0o600 {
+		if secret := strings.HasPrefix(name, "keys/") || strings.HasPrefix(name, "creds/"); secret &&
+			info.Mode().Perm() != 0o600 {
 			t.Errorf("%s: %v", name, info.Mode())
 		}
 		if strings.HasPrefix(name, "keys/") {
@@ -107,7 +109,8 @@ func TestInit(t *testing.T) {
 	open(t, dir)
 }
 
-// TestRoleChanged: a role that is not as this version has it is shown, subject by subject, and signed anew; users stay.
+// TestRoleChanged: a role that is not as this version has it is shown, subject by subject, and
+// signed anew; users stay.
 func TestRoleChanged(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "auth")
 	f := open(t, dir)
@@ -121,7 +124,8 @@ func TestRoleChanged(t *testing.T) {
 	}
 	for _, s := range c.SigningKeys {
 		if u, ok := s.(*jwt.UserScope); ok && u.Role == auth.Agent {
-			u.Template.Pub.Allow = slices.DeleteFunc(u.Template.Pub.Allow, func(s string) bool { return s == "exo.log.>" })
+			u.Template.Pub.Allow = slices.DeleteFunc(u.Template.Pub.Allow,
+				func(s string) bool { return s == "exo.log.>" })
 			u.Template.Sub.Allow.Add("exo.old.>")
 		}
 	}
@@ -137,7 +141,8 @@ func TestRoleChanged(t *testing.T) {
 		t.Fatal(err)
 	}
 	done, err := f.Apply(auth.Options{})
-	if err != nil || len(done) != 2 || done[0] != (auth.Change{What: "role", Name: "cluster.agent", Do: "+publish exo.log.>, -subscribe exo.old.>"}) {
+	if err != nil || len(done) != 2 || done[0] != (auth.Change{What: "role", Name: "cluster.agent", Do: "+publish " +
+		"exo.log.>, -subscribe exo.old.>"}) {
 		t.Errorf("%v, %v", done, err)
 	}
 	if plan, err := f.Plan(auth.Options{}); err != nil || len(plan) != 0 {
@@ -145,13 +150,15 @@ func TestRoleChanged(t *testing.T) {
 	}
 	after := files(t, dir)
 	for name, text := range before {
-		if (strings.HasPrefix(name, "users/") || strings.HasPrefix(name, "creds/") || strings.HasPrefix(name, "keys/")) && after[name] != text {
+		if (strings.HasPrefix(name, "users/") || strings.HasPrefix(name, "creds/") ||
+			strings.HasPrefix(name, "keys/")) && after[name] != text {
 			t.Errorf("%s changed", name)
 		}
 	}
 }
 
-// TestDamaged: what is missing and cannot be made anew is named, with the cure, and nothing is changed.
+// TestDamaged: what is missing and cannot be made anew is named, with the cure, and nothing is
+// changed.
 func TestDamaged(t *testing.T) {
 	for file, harm := range map[string]func(path string) error{
 		"keys/operator.nk":              os.Remove,
@@ -172,7 +179,8 @@ func TestDamaged(t *testing.T) {
 				t.Fatal(err)
 			}
 			before := files(t, dir)
-			if _, err := f.Apply(auth.Options{Tenants: []string{"new"}}); err == nil || !strings.Contains(err.Error(), file) || !strings.Contains(err.Error(), "from a backup") {
+			if _, err := f.Apply(auth.Options{Tenants: []string{"new"}}); err == nil ||
+				!strings.Contains(err.Error(), file) || !strings.Contains(err.Error(), "from a backup") {
 				t.Error(err)
 			}
 			after := files(t, dir)

@@ -61,7 +61,8 @@ func (f *Folder) read(o Options) (*state, error) {
 			return nil, invalid("%s: %v: put it back from a backup", f.operatorFile(), err)
 		}
 		if o.Operator != "" && o.Operator != c.Name {
-			return nil, invalid("%s belongs to operator %q: leave --operator out, or choose another folder", f.dir, c.Name)
+			return nil, invalid("%s belongs to operator %q: leave --operator out, or choose another folder", f.dir,
+				c.Name)
 		}
 	}
 	if s.tenants, err = f.Tenants(); err != nil {
@@ -93,10 +94,12 @@ func (f *Folder) read(o Options) (*state, error) {
 	return s, s.check(f)
 }
 
-// check refuses a folder of which a part is missing: what was made anew would not go with what is out there.
+// check refuses a folder of which a part is missing: what was made anew would not go with what is
+// out there.
 func (s *state) check(f *Folder) error {
 	lost := func(name string) error {
-		return invalid("the key %s is missing: put it back from a backup; a new one would need new credentials for everybody", f.keyFile(name))
+		return invalid("the key %s is missing: put it back from a backup; a new one would need new credentials for "+
+			"everybody", f.keyFile(name))
 	}
 	if s.operator != "" && s.keys[operatorKey] == "" {
 		return lost(operatorKey)
@@ -116,7 +119,8 @@ func (s *state) check(f *Folder) error {
 			if !ok {
 				continue
 			}
-			if key := roleKey(name, u.Role); u.Key != s.keys[key] && slices.ContainsFunc(rolesOf(name), func(r Role) bool { return r.Name == u.Role }) {
+			if key := roleKey(name, u.Role); u.Key != s.keys[key] &&
+				slices.ContainsFunc(rolesOf(name), func(r Role) bool { return r.Name == u.Role }) {
 				return lost(key)
 			}
 		}
@@ -213,17 +217,25 @@ func differences(have, want jwt.UserPermissionLimits) string {
 	return strings.Join(all, ", ")
 }
 
-// firstUsers are those that every folder has, named as their roles, with credentials that do not expire.
+// firstUsers are those that every folder has, named as their roles, with credentials that do not
+// expire.
 func firstUsers(tenants []string) []User {
-	all := []User{{Name: Pusher, Role: Pusher}, {Name: Operator, Role: Operator}, {Name: Agent, Role: Agent}, {Name: GPUAgent, Role: GPUAgent}, {Name: Viewer, Role: Viewer}}
+	all := []User{
+		{Name: Pusher, Role: Pusher},
+		{Name: Operator, Role: Operator},
+		{Name: Agent, Role: Agent},
+		{Name: GPUAgent, Role: GPUAgent},
+		{Name: Viewer, Role: Viewer},
+	}
 	for _, t := range tenants {
 		all = append(all, User{Name: t + "-" + Submitter, Role: Submitter, Tenant: t})
 	}
 	return all
 }
 
-// Apply makes what is missing and signs anew what has changed, and returns that. Keys and credentials that are there stay as they are.
-// When it fails in the middle, what it did stays, and another call goes on.
+// Apply makes what is missing and signs anew what has changed, and returns that. Keys and
+// credentials that are there stay as they are. When it fails in the middle, what it did stays, and
+// another call goes on.
 func (f *Folder) Apply(o Options) ([]Change, error) {
 	plan, err := f.Plan(o)
 	if err != nil {
@@ -309,8 +321,10 @@ func (f *Folder) writeConfig() error {
 		return err
 	}
 	var b strings.Builder
-	b.WriteString("# Made by `exoswarm auth`: who may connect to the servers of a cluster, and as what. It holds no secret. A server takes an account\n" +
-		"# from here only when it has none that was signed later, so a restart with an old copy of this file takes nothing back.\n")
+	b.WriteString("# Made by `exoswarm auth`: who may connect to the servers of a cluster, and as what. It holds no " +
+		"secret. A server takes an account\n" +
+		"# from here only when it has none that was signed later, so a restart with an old copy of this file takes " +
+		"nothing back.\n")
 	fmt.Fprintf(&b, "operator: %s\n", operator)
 	var preload []string
 	for _, text := range all {

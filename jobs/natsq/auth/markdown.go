@@ -9,7 +9,8 @@ import (
 // markdownColumns bounds a line of Markdown.
 const markdownColumns = 118
 
-// Markdown returns the roles as a section of docs/operations.md: for each a line, and a block with its subjects.
+// Markdown returns the roles as a section of docs/operations.md: for each a line, and a block with
+// its subjects.
 func Markdown() string {
 	var b strings.Builder
 	b.WriteString("`FIXED` stands for any of these streams, and `FIXED-{A,B}` for any but A and B:\n\n")
@@ -54,7 +55,8 @@ func writeLines(b *strings.Builder, head string, words []string) {
 	b.WriteString(line + "\n")
 }
 
-// folded writes subjects in a row that differ in the name of a fixed stream alone as one, where that is shorter.
+// folded writes subjects in a row that differ in the name of a fixed stream alone as one, where
+// that is shorter.
 func folded(subjects []string) []string {
 	var out []string
 	for len(subjects) > 0 {
@@ -88,7 +90,8 @@ func folded(subjects []string) []string {
 	return out
 }
 
-// patternOf replaces the token of a subject that names a fixed stream by FIXED, and returns that name; empty when there is none.
+// patternOf replaces the token of a subject that names a fixed stream by FIXED, and returns that
+// name; empty when there is none.
 func patternOf(subject string) (pattern, name string) {
 	tokens := strings.Split(subject, ".")
 	for i, t := range tokens {

@@ -18,7 +18,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/swarmlog"
 )
 
-// TestSubmitter: everything that a submitter may works from end to end, without access to the queue.
+// TestSubmitter: everything that a submitter may works from end to end, without access to the
+// queue.
 func TestSubmitter(t *testing.T) {
 	c := start(t)
 	c.agent(t)
@@ -37,7 +38,10 @@ func TestSubmitter(t *testing.T) {
 	if _, err := me.Submit(ctx, job("echo", "j1")); !errors.Is(err, jobs.ErrExists) {
 		t.Errorf("again: %v", err)
 	}
-	if _, err := me.Submit(ctx, jobs.Job{Pool: "none", Kind: "echo", ID: "x"}); jobs.AsError(err).Code != jobs.CodeInvalid {
+	if _, err := me.Submit(ctx, jobs.Job{
+		Pool: "none", Kind: "echo",
+		ID: "x",
+	}); jobs.AsError(err).Code != jobs.CodeInvalid {
 		t.Errorf("invalid: %v", err)
 	}
 	child := job("echo", "child")
@@ -72,14 +76,18 @@ func TestSubmitter(t *testing.T) {
 	if r, err := me.Result(ctx, "large"); err != nil || len(r.Output) != len(large.Spec) {
 		t.Errorf("%d bytes, %v", len(r.Output), err)
 	}
-	nightly := jobs.Schedule{Version: jobs.Version, Name: "nightly", Cron: "0 2 * * *", Job: jobs.Job{Pool: jobs.PoolCPU, Kind: "echo", Spec: json.RawMessage("1")}}
+	nightly := jobs.Schedule{
+		Version: jobs.Version, Name: "nightly", Cron: "0 2 * * *",
+		Job: jobs.Job{Pool: jobs.PoolCPU, Kind: "echo", Spec: json.RawMessage("1")},
+	}
 	if err := me.AddSchedule(ctx, nightly); err != nil {
 		t.Fatal(err)
 	}
 	if err := me.PauseSchedule(ctx, "nightly", true); err != nil {
 		t.Error(err)
 	}
-	if all, err := me.Schedules(ctx); err != nil || len(all) != 1 || all[0].Name != "acme--nightly" || !all[0].Paused || all[0].Job.Tenant != "acme" {
+	if all, err := me.Schedules(ctx); err != nil || len(all) != 1 || all[0].Name != "acme--nightly" || !all[0].Paused ||
+		all[0].Job.Tenant != "acme" {
 		t.Errorf("%+v, %v", all, err)
 	}
 	other := c.client(t, "umbrella-submitter")
@@ -102,7 +110,8 @@ func TestSubmitter(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Done jobs are taken out of the queue some time after their results.
-	for ids := sees(me, jobs.PoolCPU); strings.Join(ids, " ") != "acme--listed acme--behind"; ids = sees(me, jobs.PoolCPU) {
+	for ids := sees(me, jobs.PoolCPU); strings.Join(ids, " ") != "acme--listed acme--behind"; ids = sees(me,
+		jobs.PoolCPU) {
 		if ctx.Err() != nil {
 			t.Fatalf("my jobs: %q", ids)
 		}
@@ -122,7 +131,8 @@ func TestSubmitter(t *testing.T) {
 	operator := c.connect(t, auth.Operator)
 	letters := func() (n int) {
 		t.Helper()
-		if err := operator.Queue.DeadLetters(ctx, jobs.DeadFilter{ID: "acme--dead"}, func(jobs.DeadLetter) bool { n++; return true }); err != nil {
+		if err := operator.Queue.DeadLetters(ctx, jobs.DeadFilter{ID: "acme--dead"},
+			func(jobs.DeadLetter) bool { n++; return true }); err != nil {
 			t.Fatal(err)
 		}
 		return n
@@ -134,7 +144,10 @@ func TestSubmitter(t *testing.T) {
 	}
 	logged := 0
 	for logged == 0 && ctx.Err() == nil { // a worker stores them in turns
-		if err := me.Logs(ctx, "j1", false, func(l jobs.LogLines) error { logged += len(l.Lines); return nil }); err != nil {
+		if err := me.Logs(ctx, "j1", false, func(l jobs.LogLines) error {
+			logged += len(l.Lines)
+			return nil
+		}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -146,20 +159,34 @@ func TestSubmitter(t *testing.T) {
 	object := job("echo", "object")
 	object.Spec, object.SpecRef = nil, &jobs.ObjectRef{Name: "o", SHA256: strings.Repeat("0", 64), Size: 1}
 	for what, try := range map[string]func() error{
-		"submit for another":  func() error { _, err := other.Submit(ctx, spy); return err },
-		"wait for another's":  func() error { _, err := other.Submit(ctx, after); return err },
-		"name an object":      func() error { _, err := other.Submit(ctx, object); return err },
-		"read a result":       func() error { _, err := other.Lookup(ctx, "acme--j1"); return err },
-		"find a job":          func() error { _, err := other.Locate(ctx, "acme--long"); return err },
-		"read a log":          func() error { return other.Logs(ctx, "acme--j1", false, func(jobs.LogLines) error { return nil }) },
-		"follow a log":        func() error { return other.Logs(ctx, "acme--listed", true, func(jobs.LogLines) error { return nil }) },
-		"retry a job":         func() error { return other.Retry(ctx, "acme--dead") },
-		"list no pool":        func() error { return other.List(ctx, "acme", func(queue.ListedJob) bool { return true }) },
-		"cancel a job":        func() error { return other.Cancel(ctx, "acme--j1", false) },
-		"remove a schedule":   func() error { return other.RemoveSchedule(ctx, "acme--nightly") },
-		"pause a schedule":    func() error { return other.PauseSchedule(ctx, "acme--nightly", true) },
-		"resume a schedule":   func() error { return other.PauseSchedule(ctx, "acme--nightly", false) },
-		"schedule for others": func() error { s := nightly; s.Name, s.Job.Tenant = "n", "acme"; return other.AddSchedule(ctx, s) },
+		"submit for another": func() error { _, err := other.Submit(ctx, spy); return err },
+		"wait for another's": func() error { _, err := other.Submit(ctx, after); return err },
+		"name an object":     func() error { _, err := other.Submit(ctx, object); return err },
+		"read a result":      func() error { _, err := other.Lookup(ctx, "acme--j1"); return err },
+		"find a job":         func() error { _, err := other.Locate(ctx, "acme--long"); return err },
+		"read a log": func() error {
+			return other.Logs(ctx, "acme--j1", false,
+				func(jobs.LogLines) error { return nil })
+		},
+		"follow a log": func() error {
+			return other.Logs(ctx, "acme--listed", true,
+				func(jobs.LogLines) error { return nil })
+		},
+		"retry a job": func() error { return other.Retry(ctx, "acme--dead") },
+		"list no pool": func() error {
+			return other.List(ctx, "acme",
+				func(queue.ListedJob) bool { return true })
+		},
+		"cancel a job":      func() error { return other.Cancel(ctx, "acme--j1", false) },
+		"remove a schedule": func() error { return other.RemoveSchedule(ctx, "acme--nightly") },
+		"pause a schedule":  func() error { return other.PauseSchedule(ctx, "acme--nightly", true) },
+		"resume a schedule": func() error { return other.PauseSchedule(ctx, "acme--nightly", false) },
+		"schedule for others": func() error {
+			s := nightly
+			s.Name, s.Job.Tenant = "n",
+				"acme"
+			return other.AddSchedule(ctx, s)
+		},
 	} {
 		if err := try(); err == nil || errors.Is(err, jobs.ErrUnavailable) || errors.Is(err, jobs.ErrDenied) {
 			t.Errorf("%s: %v", what, err)
@@ -192,13 +219,16 @@ func TestSubmitter(t *testing.T) {
 	}
 }
 
-// TestViewer: a viewer sees everything, and what it must not do fails at once, with a sentence that says so.
+// TestViewer: a viewer sees everything, and what it must not do fails at once, with a sentence that
+// says so.
 func TestViewer(t *testing.T) {
 	c := start(t)
 	c.agent(t)
 	operator, me := c.connect(t, auth.Operator), c.connect(t, auth.Viewer)
 	ctx := within(t)
-	entry, err := operator.Registry.Announce(ctx, func() jobs.Agent { return jobs.Agent{Name: "a", Pool: jobs.PoolCPU} }, nil)
+	entry, err := operator.Registry.Announce(ctx, func() jobs.Agent {
+		return jobs.Agent{Name: "a", Pool: jobs.PoolCPU}
+	}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -207,7 +237,10 @@ func TestViewer(t *testing.T) {
 	if err := operator.Control.LimitTenant(ctx, "acme", jobs.Limits{Weight: &weight}); err != nil {
 		t.Fatal(err)
 	}
-	if err := operator.Schedules.AddSchedule(ctx, jobs.Schedule{Version: jobs.Version, Name: "n", Cron: "0 0 1 1 *", Job: jobs.Job{Pool: jobs.PoolCPU, Kind: "echo", Spec: json.RawMessage("1")}}); err != nil {
+	if err := operator.Schedules.AddSchedule(ctx, jobs.Schedule{
+		Version: jobs.Version, Name: "n", Cron: "0 0 1 1 *",
+		Job: jobs.Job{Pool: jobs.PoolCPU, Kind: "echo", Spec: json.RawMessage("1")},
+	}); err != nil {
 		t.Fatal(err)
 	}
 	if err := operator.Control.Pause(ctx, jobs.PoolGPU, ""); err != nil {
@@ -219,7 +252,8 @@ func TestViewer(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer stop()
-	// The subscription is the server's before the job is: both are asked on one connection after the other.
+	// The subscription is the server's before the job is: both are asked on one connection after
+	// the other.
 	if _, err := me.Queue.Find(ctx, "seen"); !errors.Is(err, jobs.ErrNotFound) {
 		t.Fatal(err)
 	}
@@ -233,7 +267,10 @@ func TestViewer(t *testing.T) {
 	}
 	said := false
 	for !said && ctx.Err() == nil { // a worker stores them in turns
-		if err := me.Logs.Logs(ctx, "seen", true, func(l jobs.LogLines) error { said = said || len(l.Lines) == 1; return nil }); err != nil {
+		if err := me.Logs.Logs(ctx, "seen", true, func(l jobs.LogLines) error {
+			said = said || len(l.Lines) == 1
+			return nil
+		}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -253,7 +290,8 @@ func TestViewer(t *testing.T) {
 		t.Errorf("%d jobs, %v", n, err)
 	}
 	n = 0
-	if err := me.Queue.DeadLetters(ctx, jobs.DeadFilter{}, func(jobs.DeadLetter) bool { n++; return true }); err != nil || n != 1 {
+	if err := me.Queue.DeadLetters(ctx, jobs.DeadFilter{},
+		func(jobs.DeadLetter) bool { n++; return true }); err != nil || n != 1 {
 		t.Errorf("%d dead letters, %v", n, err)
 	}
 	if s, err := me.Queue.Stats(ctx, jobs.PoolGPU); err != nil || !s.Paused {
@@ -275,14 +313,17 @@ func TestViewer(t *testing.T) {
 		t.Errorf("%+v, %v", plan, err)
 	}
 	for what, try := range map[string]func() error{
-		"submit":      func() error { return me.Queue.Submit(ctx, job("echo", "x")) },
-		"submit many": func() error { return me.Queue.SubmitBatch(ctx, []jobs.Job{job("echo", "x"), job("echo", "y")}) },
-		"cancel":      func() error { return me.Queue.Cancel(ctx, job("wait", "long"), false) },
-		"withdraw":    func() error { return me.Queue.Withdraw(ctx, job("wait", "long")) },
-		"pause":       func() error { return me.Control.Pause(ctx, jobs.PoolCPU, "") },
-		"limit":       func() error { return me.Control.LimitTenant(ctx, "acme", jobs.Limits{Weight: &weight}) },
-		"unlimit":     func() error { return me.Control.UnlimitTenant(ctx, "acme") },
-		"schedule":    func() error { return me.Schedules.RemoveSchedule(ctx, "n") },
+		"submit": func() error { return me.Queue.Submit(ctx, job("echo", "x")) },
+		"submit many": func() error {
+			return me.Queue.SubmitBatch(ctx,
+				[]jobs.Job{job("echo", "x"), job("echo", "y")})
+		},
+		"cancel":   func() error { return me.Queue.Cancel(ctx, job("wait", "long"), false) },
+		"withdraw": func() error { return me.Queue.Withdraw(ctx, job("wait", "long")) },
+		"pause":    func() error { return me.Control.Pause(ctx, jobs.PoolCPU, "") },
+		"limit":    func() error { return me.Control.LimitTenant(ctx, "acme", jobs.Limits{Weight: &weight}) },
+		"unlimit":  func() error { return me.Control.UnlimitTenant(ctx, "acme") },
+		"schedule": func() error { return me.Schedules.RemoveSchedule(ctx, "n") },
 		"redrive": func() error {
 			return me.Queue.Redrive(ctx, jobs.DeadLetter{ID: "dead", Data: mustJSON(t, job("fail", "dead"))})
 		},
@@ -311,7 +352,9 @@ func TestViewer(t *testing.T) {
 			return err
 		},
 	} {
-		if err := try(); !errors.Is(err, jobs.ErrDenied) || !strings.Contains(err.Error(), `user viewer (viewer) may not publish to "`) || !strings.Contains(err.Error(), "another role") {
+		if err := try(); !errors.Is(err, jobs.ErrDenied) ||
+			!strings.Contains(err.Error(), `user viewer (viewer) may not publish to "`) ||
+			!strings.Contains(err.Error(), "another role") {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
@@ -329,7 +372,8 @@ func mustJSON(t *testing.T, v any) []byte {
 	return data
 }
 
-// TestAgent: what agents do besides jobs works under their role: logs, leases, swarms, objects, the registry.
+// TestAgent: what agents do besides jobs works under their role: logs, leases, swarms, objects, the
+// registry.
 func TestAgent(t *testing.T) {
 	c := start(t)
 	me, operator := c.agent(t), c.connect(t, auth.Operator)
@@ -379,7 +423,10 @@ func TestAgent(t *testing.T) {
 	if err := errors.Join(lease.Release(ctx), session.Close(ctx)); err != nil {
 		t.Error(err)
 	}
-	if err := me.Swarms.CreateSwarm(ctx, jobs.Swarm{Version: jobs.Version, ID: "s", Name: "s", Spec: json.RawMessage("{}"), Groups: 1}); err != nil {
+	if err := me.Swarms.CreateSwarm(ctx, jobs.Swarm{
+		Version: jobs.Version, ID: "s", Name: "s",
+		Spec: json.RawMessage("{}"), Groups: 1,
+	}); err != nil {
 		t.Error(err)
 	}
 	if err := me.Swarms.RemoveSwarm(ctx, jobs.Swarm{ID: "s"}); err != nil {
@@ -419,19 +466,27 @@ func TestAgent(t *testing.T) {
 		in.Ack(ctx, m.Seq)
 	}
 	in.Close()
-	// A stream of somebody else's takes what jobs publish below exo.out. Others of the account are refused by the server.
+	// A stream of somebody else's takes what jobs publish below exo.out. Others of the account are
+	// refused by the server.
 	admin, _ := c.raw(t, auth.Operator)
 	made := []byte(`{"name":"taken","subjects":["exo.out.>","plant.>"],"storage":"file","retention":"limits","discard":"old","num_replicas":1,"max_consumers":-1,"max_msgs":-1,"max_bytes":-1,"max_age":0}`)
-	if a, err := admin.RequestWithContext(ctx, "$JS.API.STREAM.CREATE.taken", made); err != nil || bytes.Contains(a.Data, []byte(`"error"`)) {
+	if a, err := admin.RequestWithContext(ctx, "$JS.API.STREAM.CREATE.taken", made); err != nil ||
+		bytes.Contains(a.Data, []byte(`"error"`)) {
 		t.Fatalf("%s %v", a.Data, err)
 	}
-	if err := me.Streams.Publish(ctx, jobs.Publication{Stream: "taken", Subject: "exo.out.a", ID: "i", Data: []byte("x")}); err != nil {
+	if err := me.Streams.Publish(ctx, jobs.Publication{
+		Stream: "taken", Subject: "exo.out.a", ID: "i",
+		Data: []byte("x"),
+	}); err != nil {
 		t.Error(err)
 	}
 	if id, err := me.Streams.Published(ctx, "taken", "exo.out.a"); err != nil || id != "i" {
 		t.Errorf("%q, %v", id, err)
 	}
-	if err := me.Streams.Publish(ctx, jobs.Publication{Stream: "taken", Subject: "plant.a", ID: "i", Data: []byte("x")}); !errors.Is(err, jobs.ErrDenied) {
+	if err := me.Streams.Publish(ctx, jobs.Publication{
+		Stream: "taken", Subject: "plant.a", ID: "i",
+		Data: []byte("x"),
+	}); !errors.Is(err, jobs.ErrDenied) {
 		t.Errorf("a subject of others: %v", err)
 	}
 	entry, err := me.Registry.Announce(ctx, func() jobs.Agent { return jobs.Agent{Name: "a", Pool: jobs.PoolCPU} }, nil)
@@ -449,7 +504,8 @@ func TestAgent(t *testing.T) {
 	if err := entry.Close(ctx); err != nil {
 		t.Error(err)
 	}
-	// Delayed jobs, jobs of tenants with limits, and many at once, which leave the queue by a purge.
+	// Delayed jobs, jobs of tenants with limits, and many at once, which leave the queue by a
+	// purge.
 	one, rate := 1, 1000.0
 	if err := operator.Control.LimitTenant(ctx, "acme", jobs.Limits{Concurrency: &one, Rate: &rate}); err != nil {
 		t.Fatal(err)
@@ -496,7 +552,8 @@ func TestAgent(t *testing.T) {
 		"dead letters": func() error { _, err := me.Queue.PurgeDead(ctx, jobs.DeadFilter{}); return err },
 		"drain":        func() error { return me.Registry.DrainAgent(ctx, "a") },
 	} {
-		if err := try(); !errors.Is(err, jobs.ErrDenied) || !strings.Contains(err.Error(), `user agent (agent) may not publish to "`) {
+		if err := try(); !errors.Is(err, jobs.ErrDenied) ||
+			!strings.Contains(err.Error(), `user agent (agent) may not publish to "`) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}

@@ -24,13 +24,15 @@ type User struct {
 	Revoked bool      `json:"revoked,omitempty"`
 }
 
-// Tags of a user's claims, by which a client can say as what it is refused. What it may does not depend on them.
+// Tags of a user's claims, by which a client can say as what it is refused. What it may does not
+// depend on them.
 const (
 	tagRole   = "role:"
 	tagTenant = "tenant:"
 )
 
-// AddUser makes a user and its credentials, and returns the file with them. The name must be an id and new.
+// AddUser makes a user and its credentials, and returns the file with them. The name must be an id
+// and new.
 func (f *Folder) AddUser(u User) (creds string, err error) {
 	if err := jobs.CheckID("user", u.Name); err != nil {
 		return "", err
@@ -48,14 +50,16 @@ func (f *Folder) AddUser(u User) (creds string, err error) {
 		return "", invalid("user %s would have expired at %v", u.Name, u.Expires.Format(time.RFC3339))
 	}
 	if _, err := os.Stat(f.userFile(u.Name)); err == nil {
-		return "", invalid("user %s exists already: choose another name; names of revoked users are not used again", u.Name)
+		return "", invalid("user %s exists already: choose another name; names of revoked users are not used again",
+			u.Name)
 	}
 	c, err := f.accountClaims(accountOf(r, u.Tenant))
 	if err != nil {
 		return "", err
 	}
 	if c == nil {
-		return "", invalid("there is no account %s: make it first (exoswarm auth init --tenant %s --yes)", accountOf(r, u.Tenant), u.Tenant)
+		return "", invalid("there is no account %s: make it first (exoswarm auth init --tenant %s --yes)",
+			accountOf(r, u.Tenant), u.Tenant)
 	}
 	return f.CredsFile(u.Name), f.makeUser(u)
 }
@@ -111,7 +115,8 @@ func (f *Folder) makeUser(u User) error {
 	return write(f.CredsFile(u.Name), creds, 0o600)
 }
 
-// Users lists the users by role, tenant and name, those of which the credentials were given away too.
+// Users lists the users by role, tenant and name, those of which the credentials were given away
+// too.
 func (f *Folder) Users() ([]User, error) {
 	names, err := f.names("users", ".jwt")
 	if err != nil {
@@ -126,7 +131,8 @@ func (f *Folder) Users() ([]User, error) {
 		all = append(all, u)
 	}
 	slices.SortFunc(all, func(a, b User) int {
-		return cmp.Or(strings.Compare(a.Role, b.Role), strings.Compare(a.Tenant, b.Tenant), strings.Compare(a.Name, b.Name))
+		return cmp.Or(strings.Compare(a.Role, b.Role), strings.Compare(a.Tenant, b.Tenant),
+			strings.Compare(a.Name, b.Name))
 	})
 	return all, nil
 }
@@ -169,9 +175,9 @@ func (f *Folder) user(name string) (u User, c *jwt.UserClaims, account *jwt.Acco
 	return u, c, account, nil
 }
 
-// Revoke ends a user: servers that have the new claims of its account let it in no more, and end its connections. Hand them over then
-// (Accounts). Its credentials stay, worthless: an agent that cannot read them would not learn that it is out. One that is revoked already
-// is no error.
+// Revoke ends a user: servers that have the new claims of its account let it in no more, and end
+// its connections. Hand them over then (Accounts). Its credentials stay, worthless: an agent that
+// cannot read them would not learn that it is out. One that is revoked already is no error.
 func (f *Folder) Revoke(name string) error {
 	u, c, account, err := f.user(name)
 	if err != nil {

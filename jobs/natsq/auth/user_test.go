@@ -30,17 +30,23 @@ func folder(t *testing.T, tenants ...string) (*Folder, string) {
 	return f, dir
 }
 
-// TestUsers: who may be made a user, who is listed and in which order, and what is left of one that is revoked.
+// TestUsers: who may be made a user, who is listed and in which order, and what is left of one that
+// is revoked.
 func TestUsers(t *testing.T) {
 	f, dir := folder(t, "acme", "beta")
 	soon := time.Now().Add(time.Hour).UTC().Truncate(time.Second)
-	for _, u := range []User{{Name: "zoe", Role: Submitter, Tenant: "acme"}, {Name: "ann", Role: Submitter, Tenant: "beta", Expires: soon}, {Name: "bob", Role: Agent}} {
+	for _, u := range []User{
+		{Name: "zoe", Role: Submitter, Tenant: "acme"},
+		{Name: "ann", Role: Submitter, Tenant: "beta", Expires: soon},
+		{Name: "bob", Role: Agent},
+	} {
 		creds, err := f.AddUser(u)
 		if err != nil || creds != f.CredsFile(u.Name) {
 			t.Fatal(creds, err)
 		}
 		data, err := os.ReadFile(creds)
-		if err != nil || !strings.Contains(string(data), "BEGIN NATS USER JWT") || !strings.Contains(string(data), "BEGIN USER NKEY SEED") {
+		if err != nil || !strings.Contains(string(data), "BEGIN NATS USER JWT") ||
+			!strings.Contains(string(data), "BEGIN USER NKEY SEED") {
 			t.Errorf("%s: %v", creds, err)
 		}
 		text, err := jwt.ParseDecoratedJWT(data)
@@ -48,7 +54,10 @@ func TestUsers(t *testing.T) {
 			t.Fatal(err)
 		}
 		c, err := jwt.DecodeUserClaims(text)
-		if err != nil || c.Name != u.Name || !slices.Contains(c.Tags, "role:"+u.Role) || slices.Contains(c.Tags, "tenant:"+u.Tenant) != (u.Tenant != "") || c.Expires != map[bool]int64{true: soon.Unix()}[!u.Expires.IsZero()] || len(c.Pub.Allow) != 0 || c.IssuerAccount == "" {
+		if err != nil || c.Name != u.Name || !slices.Contains(c.Tags, "role:"+u.Role) ||
+			slices.Contains(c.Tags, "tenant:"+u.Tenant) != (u.Tenant != "") ||
+			c.Expires != map[bool]int64{true: soon.Unix()}[!u.Expires.IsZero()] || len(c.Pub.Allow) != 0 ||
+			c.IssuerAccount == "" {
 			t.Errorf("%+v, %v", c, err)
 		}
 	}
@@ -56,9 +65,13 @@ func TestUsers(t *testing.T) {
 		u    User
 		want string
 	}{
-		"no name": {User{Role: Agent}, "user"}, "a bad name": {User{Name: "a b", Role: Agent}, "user"}, "no role": {User{Name: "x"}, "role"}, "another role": {User{Name: "x", Role: "king"}, "king"},
-		"no tenant": {User{Name: "x", Role: Submitter}, "belongs to a tenant: name it (--tenant)"}, "a tenant": {User{Name: "x", Role: Agent, Tenant: "acme"}, "belongs to no tenant"}, "unknown tenant": {User{Name: "x", Role: Submitter, Tenant: "none"}, "exoswarm auth init --tenant none --yes"},
-		"expired": {User{Name: "x", Role: Agent, Expires: time.Now().Add(-time.Second)}, "would have expired"}, "twice": {User{Name: "bob", Role: Agent}, "user bob exists already"},
+		"no name": {User{Role: Agent}, "user"}, "a bad name": {User{Name: "a b", Role: Agent}, "user"},
+		"no role": {User{Name: "x"}, "role"}, "another role": {User{Name: "x", Role: "king"}, "king"},
+		"no tenant":      {User{Name: "x", Role: Submitter}, "belongs to a tenant: name it (--tenant)"},
+		"a tenant":       {User{Name: "x", Role: Agent, Tenant: "acme"}, "belongs to no tenant"},
+		"unknown tenant": {User{Name: "x", Role: Submitter, Tenant: "none"}, "exoswarm auth init --tenant none --yes"},
+		"expired":        {User{Name: "x", Role: Agent, Expires: time.Now().Add(-time.Second)}, "would have expired"},
+		"twice":          {User{Name: "bob", Role: Agent}, "user bob exists already"},
 	} {
 		if creds, err := f.AddUser(c.u); err == nil || creds != "" || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %s, %v", name, creds, err)
@@ -76,15 +89,19 @@ func TestUsers(t *testing.T) {
 		return all
 	}
 	want := []string{
-		"agent//agent/false/false", "agent//bob/false/false", "gpuagent//gpuagent/false/false", "operator//operator/false/false", "pusher//pusher/false/false", "submitter/acme/acme-submitter/false/false", "submitter/acme/zoe/false/false",
+		"agent//agent/false/false", "agent//bob/false/false", "gpuagent//gpuagent/false/false",
+		"operator//operator/false/false", "pusher//pusher/false/false", "submitter/acme/acme-submitter/false/false",
+		"submitter/acme/zoe/false/false",
 		"submitter/beta/ann/true/false", "submitter/beta/beta-submitter/false/false", "viewer//viewer/false/false",
 	}
 	got := list()
-	if len(got) != len(want) || !slices.Equal(slices.DeleteFunc(slices.Clone(got), func(s string) bool { return !strings.HasPrefix(s, "submitter") }), want[5:9]) || !slices.IsSorted(got) {
+	if len(got) != len(want) || !slices.Equal(slices.DeleteFunc(slices.Clone(got),
+		func(s string) bool { return !strings.HasPrefix(s, "submitter") }), want[5:9]) || !slices.IsSorted(got) {
 		t.Errorf("%v", got)
 	}
 	users, err := f.Users()
-	if i := slices.IndexFunc(users, func(u User) bool { return u.Name == "ann" }); err != nil || i < 0 || !users[i].Expires.Equal(soon) {
+	if i := slices.IndexFunc(users, func(u User) bool { return u.Name == "ann" }); err != nil || i < 0 ||
+		!users[i].Expires.Equal(soon) {
 		t.Errorf("%+v, %v", users, err)
 	}
 	before, err := os.ReadFile(f.ConfigFile())
@@ -96,7 +113,8 @@ func TestUsers(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got := list(); !slices.Contains(got, "submitter/acme/zoe/false/true") || !slices.Contains(got, "submitter/acme/acme-submitter/false/false") || len(got) != len(want) {
+	if got := list(); !slices.Contains(got, "submitter/acme/zoe/false/true") ||
+		!slices.Contains(got, "submitter/acme/acme-submitter/false/false") || len(got) != len(want) {
 		t.Errorf("%v", got)
 	}
 	after, err := os.ReadFile(f.ConfigFile())
@@ -134,7 +152,8 @@ func TestUsers(t *testing.T) {
 	if err := os.Remove(f.keyFile(roleKey("tenant-acme", Submitter))); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := f.AddUser(User{Name: "new", Role: Submitter, Tenant: "acme"}); err == nil || !strings.Contains(err.Error(), "is missing: put it back from a backup") {
+	if _, err := f.AddUser(User{Name: "new", Role: Submitter, Tenant: "acme"}); err == nil ||
+		!strings.Contains(err.Error(), "is missing: put it back from a backup") {
 		t.Error(err)
 	}
 	if _, err := os.Lstat(f.userFile("new")); err == nil {
@@ -164,14 +183,20 @@ func TestPlans(t *testing.T) {
 	}
 	keys, users := len(keysOf([]string{"acme"})), len(firstUsers([]string{"acme"}))
 	plan, err := f.Plan(Options{Operator: "ours", Tenants: []string{"acme", "acme"}})
-	if want := map[string]int{"key": keys, "operator": 1, "account": 4, "user": users, "file": 1}; err != nil || !reflect.DeepEqual(count(plan), want) || !slices.Contains(plan, Change{"operator", "ours", "make"}) || plan[len(plan)-1] != (Change{"file", "auth.conf", "write"}) {
+	if want := map[string]int{"key": keys, "operator": 1, "account": 4, "user": users, "file": 1}; err != nil ||
+		!reflect.DeepEqual(count(plan), want) || !slices.Contains(plan, Change{"operator", "ours", "make"}) ||
+		plan[len(plan)-1] != (Change{"file", "auth.conf", "write"}) {
 		t.Errorf("%v, %v, want %v", plan, err, want)
 	}
 	done, err := f.Apply(Options{Operator: "ours", Tenants: []string{"acme"}})
 	if err != nil || !slices.Equal(done, plan) {
 		t.Errorf("%v, %v", done, err)
 	}
-	for o, want := range map[*Options]string{{Operator: "ours"}: "", {Operator: "theirs"}: `belongs to operator "ours"`, {Tenants: []string{"a--b"}}: "no \"--\"", {Tenants: []string{"a-"}}: "at the end", {Tenants: []string{""}}: "tenant", {Tenants: []string{strings.Repeat("a", 33)}}: "at most 32 characters"} {
+	for o, want := range map[*Options]string{
+		{Operator: "ours"}: "", {Operator: "theirs"}: `belongs to operator "ours"`,
+		{Tenants: []string{"a--b"}}: "no \"--\"", {Tenants: []string{"a-"}}: "at the end",
+		{Tenants: []string{""}}: "tenant", {Tenants: []string{strings.Repeat("a", 33)}}: "at most 32 characters",
+	} {
 		plan, err := f.Plan(*o)
 		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) || len(plan) != 0 {
 			t.Errorf("%+v: %v, %v", o, plan, err)
@@ -186,7 +211,9 @@ func TestPlans(t *testing.T) {
 		want Change
 		n    int
 	}{
-		{f.ConfigFile(), Change{"file", "auth.conf", "write"}, 1}, {f.userFile(Viewer), Change{"user", "viewer", "make, role viewer"}, 2}, {f.accountFile(viewerAccount), Change{"account", viewerAccount, "make"}, 2},
+		{f.ConfigFile(), Change{"file", "auth.conf", "write"}, 1},
+		{f.userFile(Viewer), Change{"user", "viewer", "make, role viewer"}, 2},
+		{f.accountFile(viewerAccount), Change{"account", viewerAccount, "make"}, 2},
 	} {
 		if err := os.Remove(c.file); err != nil {
 			t.Fatal(err)
@@ -210,10 +237,13 @@ func TestPlans(t *testing.T) {
 	}
 	for _, text := range all {
 		c, err := jwt.DecodeAccountClaims(text)
-		if err != nil || !strings.Contains(string(conf), text) || !strings.Contains(string(conf), "# "+c.Name+"\n") || c.Name == systemAccount != strings.Contains(string(conf), "system_account: "+c.Subject) {
+		if err != nil || !strings.Contains(string(conf), text) || !strings.Contains(string(conf), "# "+c.Name+"\n") ||
+			c.Name == systemAccount != strings.Contains(string(conf), "system_account: "+c.Subject) {
 			t.Error(c.Name, err)
 		}
-		if c.Name == clusterAccount != (c.Limits.DiskStorage == jwt.NoLimit) || c.Name == clusterAccount && (c.Limits.MemoryStorage != jwt.NoLimit || c.Limits.Streams != jwt.NoLimit || c.Limits.Consumer != jwt.NoLimit || c.Limits.MaxAckPending != jwt.NoLimit) {
+		if c.Name == clusterAccount != (c.Limits.DiskStorage == jwt.NoLimit) || c.Name == clusterAccount &&
+			(c.Limits.MemoryStorage != jwt.NoLimit || c.Limits.Streams != jwt.NoLimit ||
+				c.Limits.Consumer != jwt.NoLimit || c.Limits.MaxAckPending != jwt.NoLimit) {
 			t.Errorf("%s: %+v", c.Name, c.Limits.JetStreamLimits)
 		}
 		if n := len(rolesOf(c.Name)); len(c.SigningKeys) != n {
@@ -224,7 +254,8 @@ func TestPlans(t *testing.T) {
 	if want := []string{systemAccount, clusterAccount, viewerAccount, "tenant-acme"}; !slices.Equal(names, want) {
 		t.Errorf("%v, want %v", names, want)
 	}
-	if sorted := sorted([]string{"tenant-b", "tenant-a", viewerAccount, systemAccount}); !slices.Equal(sorted, []string{systemAccount, viewerAccount, "tenant-b", "tenant-a"}) {
+	if sorted := sorted([]string{"tenant-b", "tenant-a", viewerAccount, systemAccount}); !slices.Equal(sorted,
+		[]string{systemAccount, viewerAccount, "tenant-b", "tenant-a"}) {
 		t.Error(sorted)
 	}
 	if !signedAt(0).IsZero() || !signedAt(7).Equal(time.Unix(7, 0)) {

@@ -11,8 +11,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
-// TestTenantRecords: a record that is not valid limits nothing, is listed with its error, and is replaced; the limits of everybody are those of
-// a tenant that has none of its own.
+// TestTenantRecords: a record that is not valid limits nothing, is listed with its error, and is
+// replaced; the limits of everybody are those of a tenant that has none of its own.
 func TestTenantRecords(t *testing.T) {
 	_, c := inside(t)
 	ctx := t.Context()
@@ -29,7 +29,8 @@ func TestTenantRecords(t *testing.T) {
 	if all, err := c.Tenants(ctx); err != nil || len(all) != 1 || all[0].Tenant != "a" || all[0].Error == "" {
 		t.Errorf("%+v, %v", all, err)
 	}
-	if _, _, err := c.limitsOf(ctx, "a"); err == nil || !strings.Contains(err.Error(), "the limits of tenant a: ") || jobs.AsError(err).Code != jobs.CodeInvalid {
+	if _, _, err := c.limitsOf(ctx, "a"); err == nil || !strings.Contains(err.Error(), "the limits of tenant a: ") ||
+		jobs.AsError(err).Code != jobs.CodeInvalid {
 		t.Error(err)
 	}
 	job := func(id, tenant string) jobs.Job {
@@ -43,12 +44,14 @@ func TestTenantRecords(t *testing.T) {
 	if err := c.LimitTenant(ctx, "a", jobs.Limits{Queued: ptr(5)}); err != nil {
 		t.Error(err)
 	}
-	if all, err := c.Tenants(ctx); err != nil || len(all) != 1 || all[0].Error != "" || *all[0].Queued != 5 || all[0].Rate != nil {
+	if all, err := c.Tenants(ctx); err != nil || len(all) != 1 || all[0].Error != "" || *all[0].Queued != 5 ||
+		all[0].Rate != nil {
 		t.Errorf("%+v, %v", all, err)
 	}
 	ended, cancel := context.WithCancel(ctx)
 	cancel()
-	if err := c.LimitTenant(ended, "a", jobs.Limits{Queued: ptr(6)}); !errors.Is(err, context.Canceled) || strings.Contains(err.Error(), "limit tenant") {
+	if err := c.LimitTenant(ended, "a", jobs.Limits{Queued: ptr(6)}); !errors.Is(err, context.Canceled) ||
+		strings.Contains(err.Error(), "limit tenant") {
 		t.Errorf("limits that cannot be read are taken for none: %v", err)
 	}
 	if err := c.LimitTenant(ctx, jobs.EveryTenant, jobs.Limits{Queued: ptr(1)}); err != nil {
@@ -69,7 +72,8 @@ func TestTenantRecords(t *testing.T) {
 	}
 }
 
-// TestTenantRoom: when the jobs of a tenant are counted anew, when its own submissions are enough, and how long a caller is told to wait.
+// TestTenantRoom: when the jobs of a tenant are counted anew, when its own submissions are enough,
+// and how long a caller is told to wait.
 func TestTenantRoom(t *testing.T) {
 	_, c := inside(t)
 	ctx := t.Context()
@@ -92,8 +96,9 @@ func TestTenantRoom(t *testing.T) {
 		after            time.Duration
 		want             string
 	}{
-		"never counted":           {3, 0, 1, 0, 0, 0, 3, 0, ""},
-		"never, too many":         {3, 0, 2, 0, 0, 0, 2, time.Second, "has 2 jobs in the queue of pool cpu and may have 3"},
+		"never counted": {3, 0, 1, 0, 0, 0, 3, 0, ""},
+		"never, too many": {3, 0, 2, 0, 0, 0, 2, time.Second, "has 2 jobs in the queue of pool cpu and may " +
+			"have 3"},
 		"just counted":            {3, 0, 1, 20 * ms, 0, 0, 1, 0, ""},
 		"just counted, as many":   {3, 1, 2, 20 * ms, 0, 0, 3, 0, ""},
 		"just counted, too many":  {3, 3, 1, 20 * ms, 0, 0, 3, time.Second, "has 3 jobs"},
@@ -106,17 +111,24 @@ func TestTenantRoom(t *testing.T) {
 		"a rate":                  {3, 5, 1, 20 * ms, 0, 2, 5, 1500 * ms, "try again in 1.5s"},
 		"a fast rate":             {3, 3, 1, 20 * ms, 0, 100, 3, 100 * ms, "try again in 100ms"},
 		"a slow rate":             {3, 3, 1, 20 * ms, 0, 0.001, 3, time.Minute, "try again in 1m0s"},
-		"more than ever":          {3, 0, 4, 20 * ms, 0, 0, 0, 0, "submit 4 jobs: tenant a may have 3 in the queue of pool cpu: submit fewer at a time"},
-		"as many as ever":         {3, 0, 3, 20 * ms, 0, 0, 3, 0, ""},
-		"no limit":                {0, 7, 9, 20 * ms, 0, 0, 7, 0, ""},
+		"more than ever": {3, 0, 4, 20 * ms, 0, 0, 0, 0, "submit 4 jobs: tenant a may have 3 in the queue " +
+			"of pool cpu: submit fewer at a time"},
+		"as many as ever": {3, 0, 3, 20 * ms, 0, 0, 3, 0, ""},
+		"no limit":        {0, 7, 9, 20 * ms, 0, 0, 7, 0, ""},
 	} {
-		s := submitted{turn: make(chan struct{}, 1), limit: k.limit, rate: k.rate, queued: k.queued, took: k.took, known: time.Now()}
+		s := submitted{
+			turn: make(chan struct{}, 1), limit: k.limit, rate: k.rate, queued: k.queued, took: k.took,
+			known: time.Now(),
+		}
 		if k.asked > 0 {
 			s.asked = time.Now().Add(-k.asked)
 		}
 		err := s.admit(ctx, c.Control, jobs.PoolCPU, "a", k.n)
-		if (err == nil) != (k.want == "") || err != nil && (!errors.Is(err, jobs.ErrFull) || !strings.Contains(err.Error(), k.want)) || jobs.RetryAfter(err) != k.after || s.queued != k.left || len(s.turn) != 0 {
-			t.Errorf("%s: %v, wait %v, %d queued; want %q, %v, %d", name, err, jobs.RetryAfter(err), s.queued, k.want, k.after, k.left)
+		if (err == nil) != (k.want == "") || err != nil &&
+			(!errors.Is(err, jobs.ErrFull) || !strings.Contains(err.Error(), k.want)) ||
+			jobs.RetryAfter(err) != k.after || s.queued != k.left || len(s.turn) != 0 {
+			t.Errorf("%s: %v, wait %v, %d queued; want %q, %v, %d", name, err, jobs.RetryAfter(err), s.queued, k.want,
+				k.after, k.left)
 		}
 	}
 	old := submitted{turn: make(chan struct{}, 1), limit: 1, known: time.Now().Add(-2 * time.Second)}
@@ -130,22 +142,28 @@ func TestTenantRoom(t *testing.T) {
 	ended, cancel := context.WithCancel(ctx)
 	cancel()
 	fresh.turn <- struct{}{}
-	if err := fresh.admit(ended, c.Control, jobs.PoolCPU, "a", 1); !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "count the jobs of tenant a") {
+	if err := fresh.admit(ended, c.Control, jobs.PoolCPU, "a", 1); !errors.Is(err, context.Canceled) ||
+		!strings.Contains(err.Error(), "count the jobs of tenant a") {
 		t.Error(err)
 	}
 }
 
 func ptr[T any](v T) *T { return &v }
 
-// TestTenantLimits: limits are set part by part, listed in order, and taken away; what is no tenant or no limit is refused.
+// TestTenantLimits: limits are set part by part, listed in order, and taken away; what is no tenant
+// or no limit is refused.
 func TestTenantLimits(t *testing.T) {
 	_, c := inside(t)
 	ctx := t.Context()
-	if err := errors.Join(c.LimitTenant(ctx, "b", jobs.Limits{Rate: ptr(2.0)}), c.LimitTenant(ctx, "a", jobs.Limits{Queued: ptr(3)}), c.LimitTenant(ctx, jobs.EveryTenant, jobs.Limits{Concurrency: ptr(4)}), c.LimitTenant(ctx, "b", jobs.Limits{Weight: ptr(5.0)})); err != nil {
+	if err := errors.Join(c.LimitTenant(ctx, "b", jobs.Limits{Rate: ptr(2.0)}),
+		c.LimitTenant(ctx, "a", jobs.Limits{Queued: ptr(3)}),
+		c.LimitTenant(ctx, jobs.EveryTenant, jobs.Limits{Concurrency: ptr(4)}),
+		c.LimitTenant(ctx, "b", jobs.Limits{Weight: ptr(5.0)})); err != nil {
 		t.Fatal(err)
 	}
 	all, err := c.Tenants(ctx)
-	if err != nil || len(all) != 3 || all[0].Tenant != jobs.EveryTenant || all[1].Tenant != "a" || all[2].Tenant != "b" || *all[2].Rate != 2 || *all[2].Weight != 5 || *all[1].Queued != 3 {
+	if err != nil || len(all) != 3 || all[0].Tenant != jobs.EveryTenant || all[1].Tenant != "a" ||
+		all[2].Tenant != "b" || *all[2].Rate != 2 || *all[2].Weight != 5 || *all[1].Queued != 3 {
 		t.Errorf("%+v, %v", all, err)
 	}
 	for _, tenant := range []string{"", "a b", "a.b", ">"} {
@@ -180,10 +198,12 @@ func TestTenantLimits(t *testing.T) {
 	if err := errors.Join(c.Submit(ctx, job("a1")), c.SubmitBatch(ctx, []jobs.Job{job("a2"), job("a3")})); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Submit(ctx, job("a4")); !errors.Is(err, jobs.ErrFull) || jobs.RetryAfter(err) != time.Second || !strings.Contains(err.Error(), "has 3 jobs in the queue of pool cpu and may have 3") {
+	if err := c.Submit(ctx, job("a4")); !errors.Is(err, jobs.ErrFull) || jobs.RetryAfter(err) != time.Second ||
+		!strings.Contains(err.Error(), "has 3 jobs in the queue of pool cpu and may have 3") {
 		t.Errorf("%v, %v", err, jobs.RetryAfter(err))
 	}
-	if err := c.SubmitBatch(ctx, []jobs.Job{job("b1"), job("b2"), job("b3"), job("b4")}); !errors.Is(err, jobs.ErrFull) || !strings.Contains(err.Error(), "submit fewer at a time") {
+	if err := c.SubmitBatch(ctx, []jobs.Job{job("b1"), job("b2"), job("b3"), job("b4")}); !errors.Is(err,
+		jobs.ErrFull) || !strings.Contains(err.Error(), "submit fewer at a time") {
 		t.Error(err)
 	}
 	if n, err := c.countQueued(ctx, jobs.PoolCPU, "a"); n != 3 || err != nil {

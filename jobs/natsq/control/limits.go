@@ -1,5 +1,5 @@
-// Package control stores what operators tell the workers of a pool: which kinds are paused, and the limits of
-// tenants. It applies the limits of submissions.
+// Package control stores what operators tell the workers of a pool: which kinds are paused, and the
+// limits of tenants. It applies the limits of submissions.
 package control
 
 import (
@@ -31,8 +31,8 @@ type Control struct {
 // New returns the control that a connection reaches. The connection stays the caller's.
 func New(c *natsconn.Conn) *Control { return &Control{conn: c} }
 
-// OnRefused has fn called for every submission that is refused because the tenant has as many jobs in
-// the queue as it may. A later call replaces fn.
+// OnRefused has fn called for every submission that is refused because the tenant has as many jobs
+// in the queue as it may. A later call replaces fn.
 func (ct *Control) OnRefused(fn func(p jobs.Pool, tenant string)) { ct.refused.Store(&fn) }
 
 func (ct *Control) tenantRefused(p jobs.Pool, tenant string) {
@@ -64,8 +64,9 @@ func checkTenant(tenant string) error {
 	return jobs.CheckID("tenant", tenant)
 }
 
-// LimitTenant sets the limits of a tenant, or of jobs.EveryTenant, that are in l, and leaves its others as they are. Workers hear of it at
-// once, connections that submit within a second. What runs goes on, and counts.
+// LimitTenant sets the limits of a tenant, or of jobs.EveryTenant, that are in l, and leaves its
+// others as they are. Workers hear of it at once, connections that submit within a second. What
+// runs goes on, and counts.
 func (ct *Control) LimitTenant(ctx context.Context, tenant string, l jobs.Limits) error {
 	if err := checkTenant(tenant); err != nil {
 		return err
@@ -97,8 +98,8 @@ func (ct *Control) LimitTenant(ctx context.Context, tenant string, l jobs.Limits
 	}
 }
 
-// UnlimitTenant removes the limits of a tenant, which has those of jobs.EveryTenant from then on, or those of jobs.EveryTenant.
-// jobs.ErrNotFound when it has none.
+// UnlimitTenant removes the limits of a tenant, which has those of jobs.EveryTenant from then on,
+// or those of jobs.EveryTenant. jobs.ErrNotFound when it has none.
 func (ct *Control) UnlimitTenant(ctx context.Context, tenant string) error {
 	if err := checkTenant(tenant); err != nil {
 		return err
@@ -152,8 +153,9 @@ func (ct *Control) limitsOf(ctx context.Context, tenant string) (l jobs.Limits, 
 	return l, m.Seq, err
 }
 
-// submitted is what a connection knows of the room that a tenant has in a pool's queue. The limit and the number of jobs are asked for
-// anew when they are old; between, its own submissions are counted.
+// submitted is what a connection knows of the room that a tenant has in a pool's queue. The limit
+// and the number of jobs are asked for anew when they are old; between, its own submissions are
+// counted.
 type submitted struct {
 	turn   chan struct{} // holds one while somebody uses the rest; not a mutex, because who waits has a context
 	limit  int           // 0 is none
@@ -167,12 +169,14 @@ type submitted struct {
 const (
 	// limitAge is how old the limit may be, and the number of jobs, which others change too.
 	limitAge = time.Second
-	// countRest is how soon a queue that is full is counted again: a submitter that does not wait costs that much. It is also ten
-	// times as long as counting takes, which is in proportion to the jobs.
+	// countRest is how soon a queue that is full is counted again: a submitter that does not wait
+	// costs that much. It is also ten times as long as counting takes, which is in proportion to
+	// the jobs.
 	countRest = 100 * time.Millisecond
 )
 
-// Admit fails with jobs.ErrFull when one of the tenants of the jobs would have more in its queue than it may.
+// Admit fails with jobs.ErrFull when one of the tenants of the jobs would have more in its queue
+// than it may.
 func (ct *Control) Admit(ctx context.Context, batch ...jobs.Job) error {
 	type queue struct {
 		pool   jobs.Pool
@@ -216,7 +220,8 @@ func (s *submitted) admit(ctx context.Context, c *Control, p jobs.Pool, tenant s
 		return nil
 	}
 	if n > s.limit {
-		return fmt.Errorf("submit %d jobs: tenant %s may have %d in the queue of pool %s: submit fewer at a time: %w", n, tenant, s.limit, p, jobs.ErrFull)
+		return fmt.Errorf("submit %d jobs: tenant %s may have %d in the queue of pool %s: submit fewer at a time: %w",
+			n, tenant, s.limit, p, jobs.ErrFull)
 	}
 	age := time.Since(s.asked)
 	if s.asked.IsZero() || age > max(limitAge, 10*s.took) || s.queued+n > s.limit && age > max(countRest, 10*s.took) {
@@ -232,14 +237,15 @@ func (s *submitted) admit(ctx context.Context, c *Control, p jobs.Pool, tenant s
 		if s.rate > 0 {
 			after = time.Duration(math.Min(60, math.Max(0.1, float64(over)/s.rate)) * float64(time.Second))
 		}
-		return jobs.Later(fmt.Errorf("tenant %s has %d jobs in the queue of pool %s and may have %d: %w: try again in %v", tenant, s.queued, p, s.limit, jobs.ErrFull, after), after)
+		return jobs.Later(fmt.Errorf("tenant %s has %d jobs in the queue of pool %s and may have %d: %w: try again "+
+			"in %v", tenant, s.queued, p, s.limit, jobs.ErrFull, after), after)
 	}
 	s.queued += n
 	return nil
 }
 
-// read asks for the limits. Those that are known stay while nobody answers: a submission that would find its own stream does not wait for
-// the leader of this bucket too.
+// read asks for the limits. Those that are known stay while nobody answers: a submission that would
+// find its own stream does not wait for the leader of this bucket too.
 func (s *submitted) read(ctx context.Context, c *Control, tenant string) error {
 	try := ctx
 	if !s.known.IsZero() {
@@ -263,7 +269,8 @@ func (s *submitted) read(ctx context.Context, c *Control, tenant string) error {
 	return nil
 }
 
-// countQueued counts the jobs of a tenant in a pool's queue, as the leader has them. The counts of consumers drift, see Worker.patience.
+// countQueued counts the jobs of a tenant in a pool's queue, as the leader has them. The counts of
+// consumers drift, see Worker.patience.
 func (ct *Control) countQueued(ctx context.Context, p jobs.Pool, tenant string) (n int, err error) {
 	err = ct.conn.Retry(ctx, "count the jobs of tenant "+tenant, func(ctx context.Context) error {
 		s, err := ct.conn.JS.Stream(ctx, wire.JobStream(p))

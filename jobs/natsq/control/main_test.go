@@ -60,5 +60,8 @@ func (s submitter) SubmitBatch(ctx context.Context, batch []jobs.Job) error {
 }
 
 func plain(id string, after ...string) jobs.Job {
-	return jobs.Job{Version: jobs.Version, ID: id, Pool: jobs.PoolCPU, Kind: "k", Spec: json.RawMessage("1"), After: after}
+	return jobs.Job{
+		Version: jobs.Version, ID: id, Pool: jobs.PoolCPU, Kind: "k", Spec: json.RawMessage("1"),
+		After: after,
+	}
 }

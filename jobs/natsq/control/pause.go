@@ -20,9 +20,10 @@ func PauseKey(p jobs.Pool, kind string) string {
 	return "pause." + string(p) + "." + kind
 }
 
-// Pause has the workers of a pool take no new jobs of a kind, or of any when kind is empty; what runs goes on. It holds,
-// for workers that start later too, until Resume. A worker that has asked the server before it hears of the pause takes what that
-// request brings, up to two seconds later: to give it back would cost the job an attempt.
+// Pause has the workers of a pool take no new jobs of a kind, or of any when kind is empty; what
+// runs goes on. It holds, for workers that start later too, until Resume. A worker that has asked
+// the server before it hears of the pause takes what that request brings, up to two seconds later:
+// to give it back would cost the job an attempt.
 func (ct *Control) Pause(ctx context.Context, p jobs.Pool, kind string) error {
 	return ct.setPause(ctx, p, kind, true)
 }

@@ -1,4 +1,5 @@
-// Package fairqueue chooses the next source of jobs, so that each lane and each tenant gets its share.
+// Package fairqueue chooses the next source of jobs, so that each lane and each tenant gets its
+// share.
 package fairqueue
 
 import (
@@ -11,13 +12,13 @@ import (
 // Queue chooses the source that a worker asks next. It does no I/O and has no lock: one goroutine
 // uses it.
 //
-// Lanes are strict, with one exception: every eighth turn begins at one of the two lower lanes, which
-// alternate. So a lane below a busy one gets at least one turn in sixteen.
+// Lanes are strict, with one exception: every eighth turn begins at one of the two lower lanes,
+// which alternate. So a lane below a busy one gets at least one turn in sixteen.
 //
 // Within a lane the order is start-time fair queueing. The clock of a tenant advances by the number
 // of jobs taken, divided by the weight. The tenant with the lowest clock is next. A tenant that was
-// idle starts at the clock of the tenant served last, so it saves nothing up. Among the kinds of one
-// tenant, the kind that was served longest ago is next.
+// idle starts at the clock of the tenant served last, so it saves nothing up. Among the kinds of
+// one tenant, the kind that was served longest ago is next.
 type Queue struct {
 	weights map[string]float64 // by tenant; a tenant that is absent has 1
 	turns   int                // that took jobs
@@ -77,8 +78,8 @@ func (q *Queue) before(a, b wire.Source) bool {
 		cmp.Compare(a.Kind, b.Kind)) < 0
 }
 
-// Take records that n jobs, 1 or more, were taken from a source, and ends the turn. A turn that found
-// no job does not count; the caller does not report it.
+// Take records that n jobs, 1 or more, were taken from a source, and ends the turn. A turn that
+// found no job does not count; the caller does not report it.
 func (q *Queue) Take(s wire.Source, n int) {
 	w := q.weights[s.Tenant]
 	if w <= 0 {

@@ -11,8 +11,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
-// TestFair: tenants that always have jobs get shares by weight, whatever the sizes of the batches: at no time is one ahead of
-// another by more than a batch of each.
+// TestFair: tenants that always have jobs get shares by weight, whatever the sizes of the batches:
+// at no time is one ahead of another by more than a batch of each.
 func TestFair(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		n := rapid.IntRange(2, 6).Draw(rt, "tenants")
@@ -44,8 +44,8 @@ func TestFair(t *testing.T) {
 	})
 }
 
-// TestStarvation: whatever is ready, a lane that has jobs gets a turn within sixteen, and the most urgent one that
-// has jobs at least six of every eight.
+// TestStarvation: whatever is ready, a lane that has jobs gets a turn within sixteen, and the most
+// urgent one that has jobs at least six of every eight.
 func TestStarvation(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		q := New()

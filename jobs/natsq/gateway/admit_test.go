@@ -7,7 +7,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// TestAdmitLeavesTheCaller: a submission that becomes one of a tenant shares nothing with the caller's.
+// TestAdmitLeavesTheCaller: a submission that becomes one of a tenant shares nothing with the
+// caller's.
 func TestAdmitLeavesTheCaller(t *testing.T) {
 	j := plain("a", "p", "q").WithDefaults()
 	got, err := owner("acme").admit(j)

@@ -17,12 +17,14 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
 )
 
-// Client submits and follows the jobs of a tenant by asking the gateways of the agents, for a login that may do no more. Ids of jobs and
-// schedules are as the caller gives them or with the tenant's name and "--" before them; answers have the latter. Its methods may be called
-// from several goroutines; they fail with jobs.ErrUnavailable when no agent answers.
+// Client submits and follows the jobs of a tenant by asking the gateways of the agents, for a login
+// that may do no more. Ids of jobs and schedules are as the caller gives them or with the tenant's
+// name and "--" before them; answers have the latter. Its methods may be called from several
+// goroutines; they fail with jobs.ErrUnavailable when no agent answers.
 type Client struct{ c *natsconn.Conn }
 
-// Connect reaches the server. InProcess, Replicas, Lease and Bare of the options have no meaning here.
+// Connect reaches the server. InProcess, Replicas, Lease and Bare of the options have no meaning
+// here.
 func Connect(ctx context.Context, o natsconn.Options) (*Client, error) {
 	c, err := natsconn.Dial(ctx, o)
 	if err != nil {
@@ -34,7 +36,8 @@ func Connect(ctx context.Context, o natsconn.Options) (*Client, error) {
 // Close ends the connection. A second call does nothing.
 func (c *Client) Close() { c.c.Close() }
 
-// Lost is closed when the connection has been without a server for as long as Options.GiveUp says; never without that.
+// Lost is closed when the connection has been without a server for as long as Options.GiveUp says;
+// never without that.
 func (c *Client) Lost() <-chan struct{} { return c.c.Lost() }
 
 // LostError says that the server was lost, if it was: err is what a call has failed with.
@@ -73,9 +76,12 @@ func (e *apiError) failure() error {
 	return f
 }
 
-// ask sends a request and takes the answer of whichever gateway has it. A gateway that ends, or none for a moment, is asked again; unsure says
-// that one before may have done what was asked. wait is how long a gateway may take besides what a round trip does.
-func (c *Client) ask(ctx context.Context, subject string, body any, wait time.Duration) (r apiReply, unsure bool, err error) {
+// ask sends a request and takes the answer of whichever gateway has it. A gateway that ends, or
+// none for a moment, is asked again; unsure says that one before may have done what was asked. wait
+// is how long a gateway may take besides what a round trip does.
+func (c *Client) ask(ctx context.Context, subject string, body any,
+	wait time.Duration,
+) (r apiReply, unsure bool, err error) {
 	var data []byte
 	if body != nil {
 		if data, err = json.Marshal(body); err != nil {
@@ -86,7 +92,8 @@ func (c *Client) ask(ctx context.Context, subject string, body any, wait time.Du
 	if c.c.Tracer != nil {
 		verb, _, _ := strings.Cut(subject, ".")
 		var span trace.Span
-		ctx, span = c.c.Tracer.Start(ctx, "ask "+apiPrefix+verb, trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(attribute.String(natsconn.AttrSystem, "nats")))
+		ctx, span = c.c.Tracer.Start(ctx, "ask "+apiPrefix+verb, trace.WithSpanKind(trace.SpanKindClient),
+			trace.WithAttributes(attribute.String(natsconn.AttrSystem, "nats")))
 		defer func() { natsconn.EndSpan(span, err) }()
 		natsconn.InjectTrace(ctx, request)
 	}
@@ -116,7 +123,8 @@ func (c *Client) ask(ctx context.Context, subject string, body any, wait time.Du
 			return r, unsure, fmt.Errorf("ask an agent to %s: %w", subject, context.Cause(ctx))
 		}
 		if time.Now().After(deadline) {
-			return r, unsure, fmt.Errorf("no agent answers requests for %v (%w): start one (cpuagent): %w", c.c.Patience, err, jobs.ErrUnavailable)
+			return r, unsure, fmt.Errorf("no agent answers requests for %v (%w): start one (cpuagent): %w",
+				c.c.Patience, err, jobs.ErrUnavailable)
 		}
 		t := time.NewTimer(min(time.Duration(tries)*50*time.Millisecond, time.Second))
 		select {
@@ -136,8 +144,8 @@ func submission(j jobs.Job) jobs.Job {
 	return j
 }
 
-// Submit hands a job in, with an id that the caller has made, and returns the id that it has, when it is stored. Errors are those of
-// Conn.Submit. A job without a tenant is of the login's.
+// Submit hands a job in, with an id that the caller has made, and returns the id that it has, when
+// it is stored. Errors are those of Conn.Submit. A job without a tenant is of the login's.
 func (c *Client) Submit(ctx context.Context, j jobs.Job) (id string, err error) {
 	r, unsure, err := c.ask(ctx, apiSubmit, submission(j), 0)
 	if unsure && errors.Is(err, jobs.ErrExists) { // by the try whose answer was lost
@@ -146,7 +154,8 @@ func (c *Client) Submit(ctx context.Context, j jobs.Job) (id string, err error) 
 	return r.Job, err
 }
 
-// SubmitBatch hands in up to jobs.MaxBatch jobs, all or none, and returns the ids that they have; see Conn.SubmitBatch.
+// SubmitBatch hands in up to jobs.MaxBatch jobs, all or none, and returns the ids that they have;
+// see Conn.SubmitBatch.
 func (c *Client) SubmitBatch(ctx context.Context, batch []jobs.Job) (ids []string, err error) {
 	if len(batch) == 0 {
 		return nil, nil
@@ -188,7 +197,8 @@ func (c *Client) Result(ctx context.Context, id string) (jobs.Result, error) {
 	}
 }
 
-// Locate returns a job that is not over, and where it stands; jobs.ErrNotFound when there is none of that id.
+// Locate returns a job that is not over, and where it stands; jobs.ErrNotFound when there is none
+// of that id.
 func (c *Client) Locate(ctx context.Context, id string) (queue.ListedJob, error) {
 	if err := jobs.CheckID("job id", id); err != nil {
 		return queue.ListedJob{}, err
@@ -203,7 +213,8 @@ func (c *Client) Locate(ctx context.Context, id string) (queue.ListedJob, error)
 	return *r.Queued, nil
 }
 
-// Cancel asks for a job to end, see Conn.Cancel. One that is over stays as it is, and that is no error.
+// Cancel asks for a job to end, see Conn.Cancel. One that is over stays as it is, and that is no
+// error.
 func (c *Client) Cancel(ctx context.Context, id string, finish bool) error {
 	if err := jobs.CheckID("job id", id); err != nil {
 		return err

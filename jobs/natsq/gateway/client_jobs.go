@@ -11,11 +11,12 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
 )
 
-// followTurn is how long one request of a client waits, because one of the hands of a gateway is held meanwhile.
+// followTurn is how long one request of a client waits, because one of the hands of a gateway is
+// held meanwhile.
 const followTurn = 20 * time.Second
 
-// List calls fn with the tenant's jobs of a pool that are not over, in the order of Conn.Jobs, until fn returns false. It reads a
-// page at a time.
+// List calls fn with the tenant's jobs of a pool that are not over, in the order of Conn.Jobs,
+// until fn returns false. It reads a page at a time.
 func (c *Client) List(ctx context.Context, p jobs.Pool, fn func(queue.ListedJob) bool) error {
 	if err := jobs.CheckID("pool", string(p)); err != nil {
 		return err
@@ -39,15 +40,16 @@ func (c *Client) List(ctx context.Context, p jobs.Pool, fn func(queue.ListedJob)
 	}
 }
 
-// Results calls fn with the results of the tenant's newest jobs, without their outputs, until fn returns false. There are at most
-// pageJobs of them.
+// Results calls fn with the results of the tenant's newest jobs, without their outputs, until fn
+// returns false. There are at most pageJobs of them.
 func (c *Client) Results(ctx context.Context, fn func(jobs.Result) bool) error {
 	r, _, err := c.ask(ctx, "list."+string(jobs.PoolCPU), map[string]bool{"ended": true}, pageTime)
 	if err != nil {
 		return err
 	}
 	if r.Ended == nil {
-		return jobs.Errorf(jobs.CodeInternal, "the answer about jobs that are over has none: the agents are of an earlier version")
+		return jobs.Errorf(jobs.CodeInternal, "the answer about jobs that are over has none: the agents are of an "+
+			"earlier version")
 	}
 	for _, one := range *r.Ended {
 		if !fn(one) {
@@ -85,14 +87,15 @@ func (c *Client) Logs(ctx context.Context, id string, follow bool, fn func(jobs.
 	}
 }
 
-// Watch calls fn with the progress of a job as it comes, one call at a time, until the job has a result, and returns that. Progress that
-// comes faster than it is asked for is left out.
+// Watch calls fn with the progress of a job as it comes, one call at a time, until the job has a
+// result, and returns that. Progress that comes faster than it is asked for is left out.
 func (c *Client) Watch(ctx context.Context, id string, fn func(json.RawMessage)) (jobs.Result, error) {
 	if err := jobs.CheckID("job id", id); err != nil {
 		return jobs.Result{}, err
 	}
 	for {
-		r, _, err := c.ask(ctx, "result."+id, map[string]any{"wait_s": followTurn.Seconds(), "progress": true}, followTurn)
+		r, _, err := c.ask(ctx, "result."+id, map[string]any{"wait_s": followTurn.Seconds(), "progress": true},
+			followTurn)
 		switch {
 		case errors.Is(err, jobs.ErrNotFound): // not yet
 		case err != nil:
@@ -107,7 +110,8 @@ func (c *Client) Watch(ctx context.Context, id string, fn func(json.RawMessage))
 	}
 }
 
-// Retry queues a job of the tenant that failed for good anew, under its id; jobs.ErrNotFound when it has no dead letter.
+// Retry queues a job of the tenant that failed for good anew, under its id; jobs.ErrNotFound when
+// it has no dead letter.
 func (c *Client) Retry(ctx context.Context, id string) error {
 	if err := jobs.CheckID("job id", id); err != nil {
 		return err

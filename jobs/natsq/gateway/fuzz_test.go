@@ -30,7 +30,8 @@ func typed(t *testing.T, err error) {
 	t.Helper()
 	var e *jobs.Error
 	var s *schema.Error
-	if err != nil && !errors.As(err, &s) && (!errors.As(err, &e) || e.Code != jobs.CodeInvalid && e.Code != jobs.CodeVersion) {
+	if err != nil && !errors.As(err, &s) && (!errors.As(err, &e) || e.Code != jobs.CodeInvalid &&
+		e.Code != jobs.CodeVersion) {
 		t.Fatalf("an error of no class: %v", err)
 	}
 }

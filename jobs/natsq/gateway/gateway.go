@@ -1,4 +1,5 @@
-// Package gateway lets clients submit jobs and follow them with plain NATS messages and JSON, and is such a client.
+// Package gateway lets clients submit jobs and follow them with plain NATS messages and JSON, and
+// is such a client.
 package gateway
 
 import (
@@ -21,8 +22,9 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/schema"
 )
 
-// Subjects of the gateway, behind apiPrefix for whoever may do all, or behind tenantPrefix and a tenant's name for those who have an account of
-// that tenant: for them the server makes the one of the other. The last token is a job's id, or a schedule's name, where it is not a verb.
+// Subjects of the gateway, behind apiPrefix for whoever may do all, or behind tenantPrefix and a
+// tenant's name for those who have an account of that tenant: for them the server makes the one of
+// the other. The last token is a job's id, or a schedule's name, where it is not a verb.
 const (
 	apiPrefix    = "exo.api."
 	tenantPrefix = "exo.tenant."
@@ -36,8 +38,9 @@ const (
 	apiRetry     = "retry.*"
 )
 
-// Gateway answers requests of clients that speak only NATS and JSON, or may do no more: submit, result, find, list, logs, cancel, retry,
-// schedules. Any number may run; a request goes to one of them.
+// Gateway answers requests of clients that speak only NATS and JSON, or may do no more: submit,
+// result, find, list, logs, cancel, retry, schedules. Any number may run; a request goes to one of
+// them.
 type Gateway struct {
 	conn  *natsconn.Conn
 	parts Parts
@@ -100,7 +103,8 @@ type Queue interface {
 	Find(ctx context.Context, id string) (jobs.Job, error)
 	Cancel(ctx context.Context, j jobs.Job, finish bool) error
 	Overview(ctx context.Context, p jobs.Pool, id string) (*queue.Overview, error)
-	JobsFrom(ctx context.Context, p jobs.Pool, tenant string, from queue.Place, fn func(at queue.Place, j jobs.Job) bool) error
+	JobsFrom(ctx context.Context, p jobs.Pool, tenant string, from queue.Place,
+		fn func(at queue.Place, j jobs.Job) bool) error
 	Missing(ctx context.Context, j jobs.Job) ([]string, error)
 	DeadLetters(ctx context.Context, f jobs.DeadFilter, fn func(jobs.DeadLetter) bool) error
 	Redrive(ctx context.Context, d jobs.DeadLetter) error
@@ -132,8 +136,8 @@ type Logs interface {
 	LogsFrom(ctx context.Context, id string, seq uint64, follow bool, fn func(next uint64, l jobs.LogLines) error) error
 }
 
-// Serve starts a gateway, which runs until Close. It answers when serveGateway returns. The connection
-// stays the caller's.
+// Serve starts a gateway, which runs until Close. It answers when serveGateway returns. The
+// connection stays the caller's.
 func Serve(c *natsconn.Conn, p Parts, log *slog.Logger) (*Gateway, error) {
 	run, stop := context.WithCancel(context.Background())
 	g := &Gateway{conn: c, parts: p, log: log, stop: stop}
@@ -149,7 +153,8 @@ func Serve(c *natsconn.Conn, p Parts, log *slog.Logger) (*Gateway, error) {
 	for _, subject := range subjects {
 		sub, err := c.NC.QueueSubscribe(subject, "exo-gateway", func(m *nats.Msg) {
 			if from, _ := caller(m.Subject); !g.line.add(m, from) {
-				g.reply(m, apiReply{Error: &apiError{Code: "unavailable", Message: "too many requests at once: ask again later"}})
+				g.reply(m, apiReply{Error: &apiError{Code: "unavailable", Message: "too many requests at once: ask " +
+					"again later"}})
 			}
 		})
 		if err != nil {
@@ -165,7 +170,8 @@ func Serve(c *natsconn.Conn, p Parts, log *slog.Logger) (*Gateway, error) {
 	return g, nil
 }
 
-// Close takes no more requests and waits for those under way, which end early. A second call does nothing.
+// Close takes no more requests and waits for those under way, which end early. A second call does
+// nothing.
 func (g *Gateway) Close() {
 	g.once.Do(func() {
 		for _, s := range g.subs {
@@ -187,7 +193,8 @@ func (g *Gateway) reply(m *nats.Msg, r apiReply) {
 	data, err := r.encode()
 	if err == nil && len(data) > jobs.MaxMessage {
 		data, err = apiReply{Version: jobs.Version, Job: r.Job, Error: &apiError{
-			Code: string(jobs.CodeInternal), Message: "the answer does not fit a message; a result is exo.res." + r.Job + " of stream " + wire.ResultStream,
+			Code: string(jobs.CodeInternal), Message: "the answer does not fit a message; a result is exo.res." +
+				r.Job + " of stream " + wire.ResultStream,
 		}}.encode()
 	}
 	if err != nil {
@@ -259,7 +266,8 @@ func apiFailure(err error) *apiError {
 		e.Code = "full"
 	case errors.Is(err, jobs.ErrNotFound):
 		e.Code = "not_found"
-	case errors.Is(err, jobs.ErrUnavailable), errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+	case errors.Is(err, jobs.ErrUnavailable), errors.Is(err, context.DeadlineExceeded),
+		errors.Is(err, context.Canceled):
 		e.Code = "unavailable"
 	default:
 		e.Code = string(jobs.AsError(err).Code)
@@ -267,8 +275,8 @@ func apiFailure(err error) *apiError {
 	return e
 }
 
-// ParseSubmission reads a request to submit: a job whose version, id and time of submission may be left out. The error is a
-// *schema.Error, or says which rule between two fields is broken.
+// ParseSubmission reads a request to submit: a job whose version, id and time of submission may be
+// left out. The error is a *schema.Error, or says which rule between two fields is broken.
 func ParseSubmission(data []byte) (jobs.Job, error) {
 	j, _, err := parseSubmission(data)
 	return j, err
@@ -346,15 +354,18 @@ func (g *Gateway) submitAll(ctx context.Context, from owner, data []byte) (ids [
 // errProgressed ends the waiting for a result when there is progress to tell.
 var errProgressed = errors.New("there is progress")
 
-// Lookup returns the result of a job, or news of its progress, which may come before it. It holds a hand while it looks, and none
-// while it waits.
-func (g *Gateway) result(ctx context.Context, id string, data []byte, at *requestPlace) (*jobs.Result, json.RawMessage, error) {
+// Lookup returns the result of a job, or news of its progress, which may come before it. It holds a
+// hand while it looks, and none while it waits.
+func (g *Gateway) result(ctx context.Context, id string, data []byte,
+	at *requestPlace,
+) (*jobs.Result, json.RawMessage, error) {
 	var o struct {
 		Wait     float64 `json:"wait_s"`
 		Progress bool    `json:"progress"`
 	}
 	if err := readRequest(data, &o); err != nil || o.Wait < 0 || o.Wait > longestWait.Seconds() {
-		return nil, nil, jobs.Errorf(jobs.CodeInvalid, `a request for a result is empty or {"wait_s": N} with N from 0 to %v, and "progress": true for news meanwhile`, longestWait.Seconds())
+		return nil, nil, jobs.Errorf(jobs.CodeInvalid,
+			`a request for a result is empty or {"wait_s": N} with N from 0 to %v, and "progress": true for news meanwhile`, longestWait.Seconds())
 	}
 	if now, err := g.parts.Results.Lookup(ctx, id); err == nil {
 		return &now, nil, nil
@@ -364,7 +375,8 @@ func (g *Gateway) result(ctx context.Context, id string, data []byte, at *reques
 	if err := at.park(); err != nil {
 		return nil, nil, err
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, seconds(o.Wait), fmt.Errorf("it has no result yet: %w", jobs.ErrNotFound))
+	ctx, cancel := context.WithTimeoutCause(ctx, seconds(o.Wait),
+		fmt.Errorf("it has no result yet: %w", jobs.ErrNotFound))
 	defer cancel()
 	news := make(chan json.RawMessage, 1)
 	if o.Progress {

@@ -70,13 +70,23 @@ func TestGateway(t *testing.T) {
 		t.Error(text)
 	}
 	_, _ = ask("exo.api.submit", `{"pool":"cpu","kind":"echo","spec":1,"id":"late","not_before":"2999-01-01T00:00:00Z"}`)
-	_, _ = ask("exo.api.submit", `{"pool":"cpu","kind":"echo","spec":2,"id":"child","after":["`+id+`","late"],"on_failed_parent":"skip"}`)
+	_, _ = ask("exo.api.submit", `{"pool":"cpu","kind":"echo","spec":2,"id":"child","after":["`+id+
+		`","late"],"on_failed_parent":"skip"}`)
 	for _, c := range []struct{ subject, data, want string }{
-		{"exo.api.submit", `{"pool":"cpu","kind":"echo","spec":1,"after":["none"]}`, `waits for none, of which nothing is known`},
+		{
+			"exo.api.submit", `{"pool":"cpu","kind":"echo","spec":1,"after":["none"]}`,
+			`waits for none, of which nothing is known`,
+		},
 		{"exo.api.submit", `{"pool":"cpu","kind":"echo","spec":1,"after":[]}`, `"field":"/after"`},
 		{"exo.api.submit", `{"pool":"cpu","kind":"echo","spec":1,"on_failed_parent":"skip"}`, `"code":"invalid"`},
-		{"exo.api.submit", `{"pool":"cpu","kind":"echo","spec":1,"after":["late"],"on_failed_parent":"stop"}`, `use \"fail\", \"skip\" or \"run\"`},
-		{"exo.api.submit", `{"pool":"cpu","kind":"echo","spec":1,"lane":"fast"}`, `"field":"/lane","value":"\"fast\"","cure":"use \"high\", \"normal\" or \"low\""`},
+		{
+			"exo.api.submit", `{"pool":"cpu","kind":"echo","spec":1,"after":["late"],"on_failed_parent":"stop"}`,
+			`use \"fail\", \"skip\" or \"run\"`,
+		},
+		{
+			"exo.api.submit", `{"pool":"cpu","kind":"echo","spec":1,"lane":"fast"}`,
+			`"field":"/lane","value":"\"fast\"","cure":"use \"high\", \"normal\" or \"low\""`,
+		},
 		{"exo.api.submit", `{"pool":"cpu","kind":"echo","spec":1,"id":"` + id + `"}`, `"code":"exists"`},
 		{"exo.api.submit", `{"pool":"cpu","kind":"echo","spec":1,"deadline":"2026-01-01T00:00:00Z","not_before":"2027-01-01T00:00:00Z"}`, `is before not_before`},
 		{"exo.api.submit", `[[[`, `"code":"invalid"`},
@@ -93,10 +103,22 @@ func TestGateway(t *testing.T) {
 		{"exo.api.cancel.none", ``, `"code":"not_found"`},
 		{"exo.api.cron.list", ``, `"schedules":[]`},
 		{"exo.api.cron.add", `{"name":"ny","cron":"0 0 1 1 *","missed":"once","job":{"pool":"cpu","kind":"echo","spec":1}}`, `{"v":1,"schedule":"ny"}`},
-		{"exo.api.cron.add", `{"name":"ny","cron":"0 0 1 1 *","job":{"pool":"cpu","kind":"echo","spec":1}}`, `"code":"exists"`},
-		{"exo.api.cron.add", `{"name":"n","cron":"0 0 1 1 *","job":{"pool":"cpu","kind":"echo","spec":1,"id":"x"}}`, `"code":"invalid"`},
-		{"exo.api.cron.add", `{"name":"n","cron":"99 0 1 1 *","job":{"pool":"cpu","kind":"echo","spec":1}}`, `above maximum`},
-		{"exo.api.cron.add", `{"name":"n","cron":"0 0 1 1 *","job":{"pool":"cpu","kind":"stream","spec":{}}}`, `"field":"/job/spec"`},
+		{
+			"exo.api.cron.add", `{"name":"ny","cron":"0 0 1 1 *","job":{"pool":"cpu","kind":"echo","spec":1}}`,
+			`"code":"exists"`,
+		},
+		{
+			"exo.api.cron.add", `{"name":"n","cron":"0 0 1 1 *","job":{"pool":"cpu","kind":"echo","spec":1,"id":"x"}}`,
+			`"code":"invalid"`,
+		},
+		{
+			"exo.api.cron.add", `{"name":"n","cron":"99 0 1 1 *","job":{"pool":"cpu","kind":"echo","spec":1}}`,
+			`above maximum`,
+		},
+		{
+			"exo.api.cron.add", `{"name":"n","cron":"0 0 1 1 *","job":{"pool":"cpu","kind":"stream","spec":{}}}`,
+			`"field":"/job/spec"`,
+		},
 		{"exo.api.cron.add", `{"name":"n","cron":"0 0 1 1 *","job":{"pool":"cpu","kind":"stream","spec":{"name":"a","spec":{"name":"a"},"candidates":["x"],"columns":{"timestamp":"t","features":["v"],"csv":{"zone":"Mars/X"}},"manifest":"file:r/m","output":"file:r/o","rejects":"file:r/r","summary":"file:r/s"}}}`, `"field":"/job/spec/columns/csv/zone"`},
 		{"exo.api.cron.pause.ny", ``, `{"v":1,"schedule":"ny"}`},
 		{"exo.api.cron.list", ``, `"name":"ny","cron":"0 0 1 1 *","missed":"once","paused":true`},
@@ -127,7 +149,8 @@ func TestGateway(t *testing.T) {
 	}
 }
 
-// TestGatewayPages: what does not fit one answer comes in several, in order and whole, and news comes to who waits for it.
+// TestGatewayPages: what does not fit one answer comes in several, in order and whole, and news
+// comes to who waits for it.
 func TestGatewayPages(t *testing.T) {
 	s := natsqtest.Start(t, server.Options{})
 	conn := natsqtest.Connect(t, s)
@@ -143,11 +166,15 @@ func TestGatewayPages(t *testing.T) {
 	defer c.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	// More than a page by number, two that are one each by size, and letters that JSON may write as six.
+	// More than a page by number, two that are one each by size, and letters that JSON may write as
+	// six.
 	var want []string
 	var batch []jobs.Job
 	for i := range 130 {
-		batch = append(batch, jobs.Job{Version: jobs.Version, ID: fmt.Sprintf("j%03d", i), Pool: jobs.PoolCPU, Kind: "talk", Spec: []byte(`1`)})
+		batch = append(batch, jobs.Job{
+			Version: jobs.Version, ID: fmt.Sprintf("j%03d", i), Pool: jobs.PoolCPU,
+			Kind: "talk", Spec: []byte(`1`),
+		})
 		want = append(want, batch[i].ID)
 	}
 	if err := conn.Queue.SubmitBatch(ctx, batch); err != nil {
@@ -155,10 +182,14 @@ func TestGatewayPages(t *testing.T) {
 	}
 	big := `"` + strings.Repeat("<", jobs.MaxInline-2) + `"`
 	for _, id := range []string{"big1", "big2"} {
-		natsqtest.Publish(ctx, t, s, "exo.job.cpu.big.normal.default."+id, []byte(`{"v":1,"id":"`+id+`","pool":"cpu","kind":"big","submitted":"2026-01-31T12:00:00Z","spec":`+big+`}`))
+		natsqtest.Publish(ctx, t, s, "exo.job.cpu.big.normal.default."+id,
+			[]byte(`{"v":1,"id":"`+id+`","pool":"cpu","kind":"big","submitted":"2026-01-31T12:00:00Z","spec":`+big+`}`))
 		want = append(want, id)
 	}
-	child := jobs.Job{Version: jobs.Version, ID: "child", Pool: jobs.PoolCPU, Kind: "talk", Spec: []byte(`1`), After: []string{"j000", "j001"}}
+	child := jobs.Job{
+		Version: jobs.Version, ID: "child", Pool: jobs.PoolCPU, Kind: "talk", Spec: []byte(`1`),
+		After: []string{"j000", "j001"},
+	}
 	if err := conn.Queue.Submit(ctx, child); err != nil {
 		t.Fatal(err)
 	}
@@ -183,28 +214,34 @@ func TestGatewayPages(t *testing.T) {
 	// A job that says more than an answer holds, and ends while it is followed and watched.
 	const messages, lines = 20, 200
 	begun, release := make(chan struct{}), make(chan struct{})
-	natsqtest.Work(t, natsqtest.Connect(t, s), natsq.WorkerOptions{Name: "w", Concurrency: 1, Handlers: map[string]jobs.Handler{
-		"talk": func(ctx context.Context, j jobs.Job, progress func(any)) (any, error) {
-			if j.ID != "talker" {
-				return 1, nil
-			}
-			close(begun)
-			tick := time.NewTicker(20 * time.Millisecond)
-			defer tick.Stop()
-			for { // until somebody has heard it
-				progress("half way")
-				select {
-				case <-tick.C:
-				case <-release:
-					return 2, nil
-				case <-ctx.Done():
-					return nil, context.Cause(ctx)
+	natsqtest.Work(t, natsqtest.Connect(t, s), natsq.WorkerOptions{
+		Name: "w", Concurrency: 1,
+		Handlers: map[string]jobs.Handler{
+			"talk": func(ctx context.Context, j jobs.Job, progress func(any)) (any, error) {
+				if j.ID != "talker" {
+					return 1, nil
 				}
-			}
+				close(begun)
+				tick := time.NewTicker(20 * time.Millisecond)
+				defer tick.Stop()
+				for { // until somebody has heard it
+					progress("half way")
+					select {
+					case <-tick.C:
+					case <-release:
+						return 2, nil
+					case <-ctx.Done():
+						return nil, context.Cause(ctx)
+					}
+				}
+			},
+			"big": func(context.Context, jobs.Job, func(any)) (any, error) { return 1, nil },
 		},
-		"big": func(context.Context, jobs.Job, func(any)) (any, error) { return 1, nil },
-	}})
-	if err := conn.Queue.Submit(ctx, jobs.Job{Version: jobs.Version, ID: "talker", Pool: jobs.PoolCPU, Kind: "talk", Lane: jobs.High, Spec: []byte(`1`)}); err != nil {
+	})
+	if err := conn.Queue.Submit(ctx, jobs.Job{
+		Version: jobs.Version, ID: "talker", Pool: jobs.PoolCPU, Kind: "talk",
+		Lane: jobs.High, Spec: []byte(`1`),
+	}); err != nil {
 		t.Fatal(err)
 	}
 	select {
@@ -216,9 +253,11 @@ func TestGatewayPages(t *testing.T) {
 		t.Helper()
 		text := make([]string, lines)
 		for i := range text {
-			text[i] = fmt.Sprintf(`{"time":"2026-01-31T12:00:00Z","level":"INFO","msg":"%s","n":%d}`, strings.Repeat("<", 200), n+i)
+			text[i] = fmt.Sprintf(`{"time":"2026-01-31T12:00:00Z","level":"INFO","msg":"%s","n":%d}`,
+				strings.Repeat("<", 200), n+i)
 		}
-		natsqtest.Publish(ctx, t, s, "exo.joblog.talker", []byte(`{"v":1,"job":"talker","attempt":1,"worker":"w","lines":[`+strings.Join(text, ",")+`]}`))
+		natsqtest.Publish(ctx, t, s, "exo.joblog.talker",
+			[]byte(`{"v":1,"job":"talker","attempt":1,"worker":"w","lines":[`+strings.Join(text, ",")+`]}`))
 	}
 	for i := range messages {
 		say(i*lines, lines)
@@ -269,7 +308,8 @@ func TestGatewayPages(t *testing.T) {
 	}
 }
 
-// TestForeignJob: a job whose id is of one tenant and whose tenant is another, which only an operator can make, is the latter's alone.
+// TestForeignJob: a job whose id is of one tenant and whose tenant is another, which only an
+// operator can make, is the latter's alone.
 func TestForeignJob(t *testing.T) {
 	s := natsqtest.Start(t, server.Options{})
 	conn := natsqtest.Connect(t, s)
@@ -306,8 +346,10 @@ func TestForeignJob(t *testing.T) {
 			t.Errorf("the job of %s after acme asked to cancel it: %+v, %v", tenant, got, err)
 		}
 	}
-	// A dead letter on a subject of acme's that holds a job of another tenant is not queued again at acme's word.
-	natsqtest.Publish(t.Context(), t, s, "exo.job.cpu.k.normal.acme.acme--dead", []byte(`{"v":1,"id":"acme--dead","pool":"cpu","kind":"k","tenant":"umbrella","spec":1}`))
+	// A dead letter on a subject of acme's that holds a job of another tenant is not queued again
+	// at acme's word.
+	natsqtest.Publish(t.Context(), t, s, "exo.job.cpu.k.normal.acme.acme--dead",
+		[]byte(`{"v":1,"id":"acme--dead","pool":"cpu","kind":"k","tenant":"umbrella","spec":1}`))
 	natsqtest.Work(t, natsqtest.Connect(t, s), natsq.WorkerOptions{Name: "w", Handlers: map[string]jobs.Handler{
 		"k": func(context.Context, jobs.Job, func(any)) (any, error) { return nil, nil },
 	}})
@@ -315,7 +357,8 @@ func TestForeignJob(t *testing.T) {
 		t.Fatalf("a job on another tenant's subject: %+v", r)
 	}
 	letters := func() (n int) {
-		if err := conn.Queue.DeadLetters(t.Context(), jobs.DeadFilter{ID: "acme--dead"}, func(jobs.DeadLetter) bool { n++; return true }); err != nil {
+		if err := conn.Queue.DeadLetters(t.Context(), jobs.DeadFilter{ID: "acme--dead"},
+			func(jobs.DeadLetter) bool { n++; return true }); err != nil {
 			t.Fatal(err)
 		}
 		return n

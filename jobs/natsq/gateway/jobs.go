@@ -12,13 +12,14 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
 )
 
-// Bounds of a page, whatever is asked for: what its answer holds of jobs or lines, and how long a gateway's hand looks for more. One job or
-// message of a log is always in it.
+// Bounds of a page, whatever is asked for: what its answer holds of jobs or lines, and how long a
+// gateway's hand looks for more. One job or message of a log is always in it.
 const (
 	pageJobs  = 100
 	pageBytes = jobs.MaxMessage / 2
 	pageTime  = 2 * time.Second
-	// pageRoom is for what an answer has besides a job. One that was published as large as a message may be is listed without its spec.
+	// pageRoom is for what an answer has besides a job. One that was published as large as a
+	// message may be is listed without its spec.
 	pageRoom = 8 << 10
 )
 
@@ -73,7 +74,8 @@ func (g *Gateway) list(ctx context.Context, from owner, p jobs.Pool, data []byte
 	}
 	var werr error
 	err = g.parts.Jobs.JobsFrom(ctx, p, tenant, at, func(at queue.Place, j jobs.Job) bool {
-		if from.check(j) != nil { // it stands on the tenant's subject and says that it is another's: a worker will refuse it
+		// it stands on the tenant's subject and says that it is another's: a worker will refuse it
+		if from.check(j) != nil {
 			return true
 		}
 		rest := j
@@ -85,7 +87,8 @@ func (g *Gateway) list(ctx context.Context, from owner, p jobs.Pool, data []byte
 		if len(text)+len(j.Spec) > jobs.MaxMessage-pageRoom {
 			j = rest
 		}
-		if size += len(text) + len(j.Spec); len(page) == o.Limit || len(page) > 0 && (size > pageBytes || time.Since(began) > pageTime) {
+		if size += len(text) + len(j.Spec); len(page) == o.Limit || len(page) > 0 &&
+			(size > pageBytes || time.Since(began) > pageTime) {
 			r.Next = at.String()
 			return false
 		}
@@ -103,7 +106,8 @@ func (g *Gateway) list(ctx context.Context, from owner, p jobs.Pool, data []byte
 	return nil
 }
 
-// logs answers with a page of what was logged of a job. A request may wait for lines, or for the end of the job.
+// logs answers with a page of what was logged of a job. A request may wait for lines, or for the
+// end of the job.
 func (g *Gateway) logs(ctx context.Context, id string, data []byte, r *apiReply, at *requestPlace) error {
 	var o struct {
 		From string  `json:"from"`
@@ -124,7 +128,8 @@ func (g *Gateway) logs(ctx context.Context, id string, data []byte, r *apiReply,
 		for _, line := range l.Lines {
 			size += len(line)
 		}
-		// The next message is as long as this one at most, or not: it has a place of its own in what a message holds.
+		// The next message is as long as this one at most, or not: it has a place of its own in
+		// what a message holds.
 		if size > pageBytes-jobs.MaxLogMessage || time.Since(began) > pageTime {
 			return errPage
 		}
@@ -137,7 +142,8 @@ func (g *Gateway) logs(ctx context.Context, id string, data []byte, r *apiReply,
 			return err
 		}
 		wait, cancel := context.WithTimeoutCause(ctx, seconds(o.Wait), errPage)
-		err = g.parts.Logs.LogsFrom(wait, id, seq, true, func(next uint64, l jobs.LogLines) error { return errors.Join(add(next, l), errPage) })
+		err = g.parts.Logs.LogsFrom(wait, id, seq, true,
+			func(next uint64, l jobs.LogLines) error { return errors.Join(add(next, l), errPage) })
 		cancel()
 		r.Over = err == nil
 	}
@@ -155,14 +161,17 @@ func (g *Gateway) logs(ctx context.Context, id string, data []byte, r *apiReply,
 // retry queues a job that failed for good anew.
 func (g *Gateway) retry(ctx context.Context, from owner, id string) error {
 	var letter *jobs.DeadLetter
-	err := g.parts.Jobs.DeadLetters(ctx, jobs.DeadFilter{Tenant: string(from), ID: id}, func(d jobs.DeadLetter) bool { letter = &d; return false })
+	err := g.parts.Jobs.DeadLetters(ctx, jobs.DeadFilter{Tenant: string(from), ID: id},
+		func(d jobs.DeadLetter) bool { letter = &d; return false })
 	if err != nil {
 		return err
 	}
 	if letter == nil {
-		return fmt.Errorf("job %s has no dead letter: only a job that failed for good can be tried again: %w", id, jobs.ErrNotFound)
+		return fmt.Errorf("job %s has no dead letter: only a job that failed for good can be tried again: %w", id,
+			jobs.ErrNotFound)
 	}
-	if j, err := jobs.DecodeJob(letter.Data); err == nil && from.check(j) != nil { // it died on a subject of the tenant's and is another's
+	// it died on a subject of the tenant's and is another's
+	if j, err := jobs.DecodeJob(letter.Data); err == nil && from.check(j) != nil {
 		return from.check(j)
 	}
 	return g.parts.Jobs.Redrive(ctx, *letter)

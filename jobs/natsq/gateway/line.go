@@ -10,8 +10,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// Limits of a gateway. A request that is answered at once takes a hand; one that waits for a result or a log gives its hand back and
-// waits beside, so that open questions delay nobody.
+// Limits of a gateway. A request that is answered at once takes a hand; one that waits for a result
+// or a log gives its hand back and waits beside, so that open questions delay nobody.
 const (
 	allWorkers    = 64
 	tenantWorkers = 16 // of one tenant: a flood of its requests leaves the other hands to others
@@ -21,7 +21,8 @@ const (
 	ownerWaits    = 512
 )
 
-// requestLine holds the requests of each tenant in order, and hands them out to the tenants in turn.
+// requestLine holds the requests of each tenant in order, and hands them out to the tenants in
+// turn.
 type requestLine struct {
 	serve func(m *nats.Msg, from owner) // on a goroutine of its own
 
@@ -116,14 +117,16 @@ func (l *requestLine) dispatch() {
 	}
 }
 
-// requestPlace is what a request under way holds of a line: a hand first, and after park a place among the open questions.
+// requestPlace is what a request under way holds of a line: a hand first, and after park a place
+// among the open questions.
 type requestPlace struct {
 	l      *requestLine
 	from   owner
 	parked bool
 }
 
-// park gives the hand back before a wait. It fails with jobs.ErrFull when the tenant, or all together, have too many open questions.
+// park gives the hand back before a wait. It fails with jobs.ErrFull when the tenant, or all
+// together, have too many open questions.
 func (p *requestPlace) park() error {
 	l := p.l
 	l.mu.Lock()
@@ -133,7 +136,8 @@ func (p *requestPlace) park() error {
 	}
 	s := l.state(p.from)
 	if s.waits >= p.from.waits() || l.waits >= gatewayWaits {
-		return jobs.Later(fmt.Errorf("%d questions of this tenant wait here, and %d in all: at most %d and %d may: ask without wait_s, or again later: %w",
+		return jobs.Later(fmt.Errorf("%d questions of this tenant wait here, and %d in all: at most %d and %d may: "+
+			"ask without wait_s, or again later: %w",
 			s.waits, l.waits, p.from.waits(), gatewayWaits, jobs.ErrFull), time.Second)
 	}
 	p.parked = true

@@ -15,8 +15,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
-// TestGatewayOpenQuestions: 70 questions of one tenant that wait delay those of another by less than 100 ms, while the first is connected and
-// after it has gone. What is too much is refused.
+// TestGatewayOpenQuestions: 70 questions of one tenant that wait delay those of another by less
+// than 100 ms, while the first is connected and after it has gone. What is too much is refused.
 func TestGatewayOpenQuestions(t *testing.T) {
 	s := natsqtest.Start(t, server.Options{})
 	g, err := natsqtest.Connect(t, s).Serve(jobstest.Quiet)
@@ -61,7 +61,8 @@ func TestGatewayOpenQuestions(t *testing.T) {
 	ask := func(n int, wait string) {
 		t.Helper()
 		for i := range n {
-			if err := acme.PublishRequest(fmt.Sprintf("exo.tenant.acme.result.none%d", i), inbox, []byte(`{"wait_s":`+wait+`}`)); err != nil {
+			if err := acme.PublishRequest(fmt.Sprintf("exo.tenant.acme.result.none%d", i), inbox,
+				[]byte(`{"wait_s":`+wait+`}`)); err != nil {
 				t.Fatal(err)
 			}
 		}

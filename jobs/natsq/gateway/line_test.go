@@ -6,7 +6,8 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// TestLine: requests of a tenant that are not answered leave hands to others, a wait gives its hand back, and tenants take turns.
+// TestLine: requests of a tenant that are not answered leave hands to others, a wait gives its hand
+// back, and tenants take turns.
 func TestLine(t *testing.T) {
 	began, end := make(chan owner, 2*gatewayLine), make(chan struct{})
 	wait := make(chan struct{})

@@ -55,9 +55,15 @@ func another(t testing.TB, s *server.Server) reached {
 	agents := registry.New(c)
 	r := results.New(c)
 	q = queue.New(c, agents, o, control.New(c), r)
-	return reached{c, q, Parts{Jobs: q, Results: r, Pools: agents, Schedules: schedules.New(c, q), Logs: joblog.New(c, q, r)}}
+	return reached{c, q, Parts{
+		Jobs: q, Results: r, Pools: agents, Schedules: schedules.New(c, q),
+		Logs: joblog.New(c, q, r),
+	}}
 }
 
 func plain(id string, after ...string) jobs.Job {
-	return jobs.Job{Version: jobs.Version, ID: id, Pool: jobs.PoolCPU, Kind: "k", Spec: json.RawMessage("1"), After: after}
+	return jobs.Job{
+		Version: jobs.Version, ID: id, Pool: jobs.PoolCPU, Kind: "k", Spec: json.RawMessage("1"),
+		After: after,
+	}
 }

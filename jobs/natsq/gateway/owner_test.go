@@ -16,16 +16,21 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/schema"
 )
 
-// TestOwner: a tenant's requests are about its own jobs and schedules alone, whatever they say themselves.
+// TestOwner: a tenant's requests are about its own jobs and schedules alone, whatever they say
+// themselves.
 func TestOwner(t *testing.T) {
 	for subject, want := range map[string]string{
-		"exo.api.submit": "|submit", "exo.api.result.a": "|result.a", "exo.tenant.acme.submit": "acme|submit", "exo.tenant.acme.cron.remove.x": "acme|cron.remove.x", "exo.tenant.acme": "acme|", "other": "|other",
+		"exo.api.submit": "|submit", "exo.api.result.a": "|result.a", "exo.tenant.acme.submit": "acme|submit",
+		"exo.tenant.acme.cron.remove.x": "acme|cron.remove.x", "exo.tenant.acme": "acme|", "other": "|other",
 	} {
 		if from, what := caller(subject); string(from)+"|"+what != want {
 			t.Errorf("%s: %s|%s, want %s", subject, from, what, want)
 		}
 	}
-	for id, want := range map[string]string{"a": "acme--a", "acme--a": "acme--a", "": "", "acme-a": "acme--acme-a", "other--a": "acme--other--a"} {
+	for id, want := range map[string]string{
+		"a": "acme--a", "acme--a": "acme--a", "": "", "acme-a": "acme--acme-a",
+		"other--a": "acme--other--a",
+	} {
 		if got := owner("acme").own(id); got != want {
 			t.Errorf("%s: %s, want %s", id, got, want)
 		}
@@ -41,16 +46,19 @@ func TestOwner(t *testing.T) {
 		got, err := owner("acme").admit(j)
 		var e *jobs.Error
 		switch {
-		case !ok && (!errors.As(err, &e) || e.Code != jobs.CodeInvalid || !strings.Contains(err.Error(), "this login is of tenant acme")):
+		case !ok && (!errors.As(err, &e) || e.Code != jobs.CodeInvalid ||
+			!strings.Contains(err.Error(), "this login is of tenant acme")):
 			t.Errorf("%s: %v", tenant, err)
-		case ok && (err != nil || got.Tenant != "acme" || got.ID != "acme--a" || !slices.Equal(got.After, []string{"acme--p", "acme--q"})):
+		case ok && (err != nil || got.Tenant != "acme" || got.ID != "acme--a" ||
+			!slices.Equal(got.After, []string{"acme--p", "acme--q"})):
 			t.Errorf("%s: %+v, %v", tenant, got, err)
 		}
 		j.After = []string{"p"}
 		if got, err := owner("").admit(j); err != nil || got.Tenant != tenant || got.ID != "a" || got.After[0] != "p" {
 			t.Errorf("%s, of an operator: %+v, %v", tenant, got, err)
 		}
-		if err := owner("acme").check(j); (err == nil) != (tenant == "acme") || err != nil && (!errors.Is(err, jobs.ErrNotFound) || strings.Contains(err.Error(), tenant)) {
+		if err := owner("acme").check(j); (err == nil) != (tenant == "acme") || err != nil &&
+			(!errors.Is(err, jobs.ErrNotFound) || strings.Contains(err.Error(), tenant)) {
 			t.Errorf("%s: %v", tenant, err)
 		}
 		if err := owner("").check(j); err != nil {
@@ -66,7 +74,9 @@ func TestOwner(t *testing.T) {
 		s := jobs.Schedule{Version: jobs.Version, Name: "s", Cron: "@daily", Job: j}
 		s.Job.Tenant, s.Job.ID, s.Job.After = tenant, "", nil
 		got, err := owner("acme").schedule(s)
-		if !ok && (err == nil || !strings.Contains(err.Error(), "leave the tenant out")) || ok && (got.Job.Tenant != "acme" || got.Name != "acme--s" || err != nil && strings.Contains(err.Error(), "leave the tenant out")) {
+		if !ok && (err == nil || !strings.Contains(err.Error(), "leave the tenant out")) || ok &&
+			(got.Job.Tenant != "acme" || got.Name != "acme--s" || err != nil &&
+				strings.Contains(err.Error(), "leave the tenant out")) {
 			t.Errorf("schedule of %q: %+v, %v", tenant, got, err)
 		}
 		if same, err := owner("").schedule(s); err != nil || same.Name != "s" || same.Job.Tenant != tenant {
@@ -77,48 +87,71 @@ func TestOwner(t *testing.T) {
 		from         owner
 		name, tenant string
 		want         bool
-	}{{"", "s", "other", true}, {"acme", "acme--s", "acme", true}, {"acme", "s", "acme", false}, {"acme", "acme--s", "other", false}, {"acme", "acme-s", "acme", false}} {
+	}{
+		{"", "s", "other", true},
+		{"acme", "acme--s", "acme", true},
+		{"acme", "s", "acme", false},
+		{"acme", "acme--s", "other", false},
+		{"acme", "acme-s", "acme", false},
+	} {
 		if got := c.from.mine(jobs.Schedule{Name: c.name, Job: jobs.Job{Tenant: c.tenant}}); got != c.want {
 			t.Errorf("%+v: %v", c, got)
 		}
 	}
 }
 
-// TestSubmission: what may be left out of a submission is filled in, what is there stays, and what is not valid is refused.
+// TestSubmission: what may be left out of a submission is filled in, what is there stays, and what
+// is not valid is refused.
 func TestSubmission(t *testing.T) {
 	before := time.Now().Add(-time.Second)
 	j, made, err := parseSubmission([]byte(`{"kind":"k","pool":"cpu","spec":1}`))
-	if err != nil || !made || jobs.CheckID("id", j.ID) != nil || j.Version != jobs.Version || j.Tenant != jobs.DefaultTenant || j.MaxAttempts < 1 || j.Submitted.Before(before) || j.Submitted.Location() != time.UTC {
+	if err != nil || !made || jobs.CheckID("id", j.ID) != nil || j.Version != jobs.Version ||
+		j.Tenant != jobs.DefaultTenant || j.MaxAttempts < 1 || j.Submitted.Before(before) ||
+		j.Submitted.Location() != time.UTC {
 		t.Errorf("%+v, %v, %v", j, made, err)
 	}
 	j, made, err = parseSubmission([]byte(fmt.Sprintf(`{"v":%d,"id":"mine","kind":"k","pool":"cpu","spec":1,"submitted":"2026-01-02T03:04:05Z"}`, jobs.Version)))
 	if err != nil || made || j.ID != "mine" || !j.Submitted.Equal(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)) {
 		t.Errorf("%+v, %v, %v", j, made, err)
 	}
-	for _, text := range []string{"", "{", "[]", `{"kind":"k","pool":"cpu"}`, `{"kind":"k","pool":"cpu","spec":1,"x":1}`, `{"kind":"a b","pool":"cpu","spec":1}`, `{"v":99,"kind":"k","pool":"cpu","spec":1}`, `{"id":"a","kind":"k","pool":"cpu","spec":1,"after":["a"]}`, `{"kind":"stream","pool":"cpu","spec":1}`} {
+	for _, text := range []string{
+		"", "{", "[]", `{"kind":"k","pool":"cpu"}`,
+		`{"kind":"k","pool":"cpu","spec":1,"x":1}`, `{"kind":"a b","pool":"cpu","spec":1}`,
+		`{"v":99,"kind":"k","pool":"cpu","spec":1}`, `{"id":"a","kind":"k","pool":"cpu","spec":1,"after":["a"]}`,
+		`{"kind":"stream","pool":"cpu","spec":1}`,
+	} {
 		if _, err := ParseSubmission([]byte(text)); err == nil {
 			t.Errorf("%s is a submission", text)
 		}
 	}
 	for err, want := range map[error]string{
-		&schema.Error{Field: "f", Value: "v", Cure: "c"}: string(jobs.CodeInvalid), fmt.Errorf("x: %w", jobs.ErrExists): "exists", fmt.Errorf("x: %w", jobs.ErrFull): "full", fmt.Errorf("x: %w", jobs.ErrNotFound): "not_found",
-		fmt.Errorf("x: %w", jobs.ErrUnavailable): "unavailable", context.DeadlineExceeded: "unavailable", context.Canceled: "unavailable", jobs.Errorf(jobs.CodeInput, "x"): string(jobs.CodeInput), errors.New("x"): string(jobs.CodeInternal),
+		&schema.Error{Field: "f", Value: "v", Cure: "c"}: string(jobs.CodeInvalid),
+		fmt.Errorf("x: %w", jobs.ErrExists):              "exists", fmt.Errorf("x: %w", jobs.ErrFull): "full",
+		fmt.Errorf("x: %w", jobs.ErrNotFound):    "not_found",
+		fmt.Errorf("x: %w", jobs.ErrUnavailable): "unavailable", context.DeadlineExceeded: "unavailable",
+		context.Canceled: "unavailable", jobs.Errorf(jobs.CodeInput, "x"): string(jobs.CodeInput),
+		errors.New("x"): string(jobs.CodeInternal),
 	} {
 		e := apiFailure(err)
-		if e.Code != want || e.Message != err.Error() || want == string(jobs.CodeInvalid) && (e.Field != "f" || e.Value != "v" || e.Cure != "c") {
+		if e.Code != want || e.Message != err.Error() || want == string(jobs.CodeInvalid) &&
+			(e.Field != "f" || e.Value != "v" || e.Cure != "c") {
 			t.Errorf("%v: %+v, want %s", err, e, want)
 		}
 	}
 	if e := apiFailure(jobs.Later(jobs.ErrFull, 2500*time.Millisecond)); e.RetryAfter != 2.5 || e.Code != "full" {
 		t.Errorf("%+v", e)
 	}
-	if data, err := (apiReply{Job: "a<&>"}).encode(); err != nil || !bytes.Contains(data, []byte("a<&>")) || bytes.HasSuffix(data, []byte("\n")) {
+	if data, err := (apiReply{Job: "a<&>"}).encode(); err != nil || !bytes.Contains(data, []byte("a<&>")) ||
+		bytes.HasSuffix(data, []byte("\n")) {
 		t.Errorf("%s, %v", data, err)
 	}
 	var o struct {
 		A int `json:"a"`
 	}
-	for text, ok := range map[string]bool{"": true, `{"a":1}`: true, `{`: false, `{"a":"x"}`: false, `{"a":1,"a":2}`: jobs.CheckJSON([]byte(`{"a":1,"a":2}`)) == nil} {
+	for text, ok := range map[string]bool{
+		"": true, `{"a":1}`: true, `{`: false, `{"a":"x"}`: false,
+		`{"a":1,"a":2}`: jobs.CheckJSON([]byte(`{"a":1,"a":2}`)) == nil,
+	} {
 		if err := readRequest([]byte(text), &o); (err == nil) != ok {
 			t.Errorf("%s: %v", text, err)
 		}
@@ -128,7 +161,8 @@ func TestSubmission(t *testing.T) {
 	}
 }
 
-// TestGatewayBounds: a request is answered within its bounds and refused beyond them, over the queue.
+// TestGatewayBounds: a request is answered within its bounds and refused beyond them, over the
+// queue.
 func TestGatewayBounds(t *testing.T) {
 	s, c := inside(t)
 	g, err := c.Serve(slog.New(slog.DiscardHandler))
@@ -176,7 +210,8 @@ func TestGatewayBounds(t *testing.T) {
 	if r := ask("exo.api.submit", many(3, "b")); r.Error != nil || !slices.Equal(r.Jobs, []string{"b0", "b1", "b2"}) {
 		t.Errorf("%+v", r)
 	}
-	if r := ask("exo.tenant.acme.submit", many(2, "b")); r.Error != nil || !slices.Equal(r.Jobs, []string{"acme--b0", "acme--b1"}) {
+	if r := ask("exo.tenant.acme.submit", many(2, "b")); r.Error != nil ||
+		!slices.Equal(r.Jobs, []string{"acme--b0", "acme--b1"}) {
 		t.Errorf("%+v", r)
 	}
 	if r := ask("exo.tenant.acme.find.b0", ""); r.Error != nil || r.Job != "acme--b0" || r.Queued == nil {
@@ -191,13 +226,15 @@ func TestGatewayBounds(t *testing.T) {
 	if r := ask("exo.api.cancel.b1", ""); r.Error != nil {
 		t.Errorf("%+v", r)
 	}
-	if r := ask("exo.api.result.b1", ""); r.Error != nil || r.Result == nil || r.Result.Error == nil || r.Result.Error.Code != jobs.CodeCanceled {
+	if r := ask("exo.api.result.b1", ""); r.Error != nil || r.Result == nil || r.Result.Error == nil ||
+		r.Result.Error.Code != jobs.CodeCanceled {
 		t.Errorf("%+v", r)
 	}
 	if r := ask("exo.api.cancel.b1", ""); r.Error != nil {
 		t.Errorf("one that is over: %+v", r.Error)
 	}
-	if r := ask("exo.api.submit", `{"id":"b1","kind":"k","pool":"cpu","spec":1}`); r.Error == nil || r.Error.Code != "exists" {
+	if r := ask("exo.api.submit", `{"id":"b1","kind":"k","pool":"cpu","spec":1}`); r.Error == nil ||
+		r.Error.Code != "exists" {
 		t.Errorf("%+v", r)
 	}
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
-// TestReply: an answer of the largest size is sent as it is, a larger one becomes an error that says where the result is, and what was published
-// without a question gets none.
+// TestReply: an answer of the largest size is sent as it is, a larger one becomes an error that
+// says where the result is, and what was published without a question gets none.
 func TestReply(t *testing.T) {
 	_, c := inside(t)
 	answers, err := c.NC.SubscribeSync("answers")
@@ -46,7 +46,8 @@ func TestReply(t *testing.T) {
 		if fits && (r.Error != nil || len(m.Data) != len(empty)+n || len(r.Progress) != n+2) {
 			t.Errorf("%d: %d bytes, %+v", n, len(m.Data), r.Error)
 		}
-		if !fits && (r.Progress != nil || r.Error == nil || r.Error.Code != string(jobs.CodeInternal) || !strings.Contains(r.Error.Message, "a result is exo.res.a of stream "+wire.ResultStream)) {
+		if !fits && (r.Progress != nil || r.Error == nil || r.Error.Code != string(jobs.CodeInternal) ||
+			!strings.Contains(r.Error.Message, "a result is exo.res.a of stream "+wire.ResultStream)) {
 			t.Errorf("%d: %d bytes, %+v", n, len(m.Data), r.Error)
 		}
 	}
@@ -69,7 +70,8 @@ func TestReply(t *testing.T) {
 	}
 }
 
-// TestGatewayVerbs: every verb reaches what it names, and a question without a wait is not one with a short wait.
+// TestGatewayVerbs: every verb reaches what it names, and a question without a wait is not one with
+// a short wait.
 func TestGatewayVerbs(t *testing.T) {
 	s, c := inside(t)
 	g, err := c.Serve(slog.New(slog.DiscardHandler))
@@ -88,10 +90,12 @@ func TestGatewayVerbs(t *testing.T) {
 		}
 		return r
 	}
-	if r := ask("exo.api.submit", "\n{\"id\":\"a\",\"kind\":\"k\",\"pool\":\"cpu\",\"spec\":1}"); r.Error != nil || r.Job != "a" {
+	if r := ask("exo.api.submit", "\n{\"id\":\"a\",\"kind\":\"k\",\"pool\":\"cpu\",\"spec\":1}"); r.Error != nil ||
+		r.Job != "a" {
 		t.Errorf("%+v", r.Error)
 	}
-	if r := ask("exo.api.result.a", ""); r.Error == nil || r.Error.Code != "not_found" || strings.Contains(r.Error.Message, "yet") || r.Job != "a" {
+	if r := ask("exo.api.result.a", ""); r.Error == nil || r.Error.Code != "not_found" ||
+		strings.Contains(r.Error.Message, "yet") || r.Job != "a" {
 		t.Errorf("%+v", r.Error)
 	}
 	if r := ask("exo.api.find.a", ""); r.Error != nil || r.Queued == nil || r.Queued.ID != "a" {
@@ -124,7 +128,8 @@ func TestGatewayVerbs(t *testing.T) {
 	if r := ask("exo.api.cancel.a", ""); r.Error != nil {
 		t.Errorf("%+v", r.Error)
 	}
-	if r := ask("exo.api.result.a", `{"wait_s":300}`); r.Error != nil || r.Result == nil || r.Result.Status != jobs.Failed {
+	if r := ask("exo.api.result.a", `{"wait_s":300}`); r.Error != nil || r.Result == nil ||
+		r.Result.Status != jobs.Failed {
 		t.Errorf("%+v", r)
 	}
 	g.Close()

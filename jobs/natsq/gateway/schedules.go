@@ -52,5 +52,6 @@ func (g *Gateway) cron(ctx context.Context, from owner, what string, m *nats.Msg
 		}
 		return g.parts.Schedules.PauseSchedule(ctx, name, verb == "pause")
 	}
-	return jobs.Errorf(jobs.CodeInvalid, "%.100q: ask exo.api.cron.add, .list, .remove.NAME, .pause.NAME or .resume.NAME", m.Subject)
+	return jobs.Errorf(jobs.CodeInvalid, "%.100q: ask exo.api.cron.add, .list, .remove.NAME, .pause.NAME or "+
+		".resume.NAME", m.Subject)
 }

@@ -41,8 +41,8 @@ type Results interface {
 // New returns the logs that a connection reaches. The connection stays the caller's.
 func New(c *natsconn.Conn, j Jobs, r Results) *Logs { return &Logs{c, j, r} }
 
-// How fast a worker stores what its handlers log. One batch, and so one sync of the server's disk, a turn: five in a second, whatever the
-// handlers do.
+// How fast a worker stores what its handlers log. One batch, and so one sync of the server's disk,
+// a turn: five in a second, whatever the handlers do.
 const (
 	logTurn     = 200 * time.Millisecond
 	logMessages = 256     // of a turn
@@ -54,7 +54,8 @@ const (
 	logPatience = 5 * time.Second
 )
 
-// Writer stores what the handlers of a worker log. One goroutine writes, so that no handler waits for the server.
+// Writer stores what the handlers of a worker log. One goroutine writes, so that no handler waits
+// for the server.
 type Writer struct {
 	c   *natsconn.Conn
 	log *slog.Logger
@@ -72,7 +73,8 @@ type Writer struct {
 	once  sync.Once
 }
 
-// Lines are the lines of one attempt at a job. The logbook's mutex guards what follows the fixed part.
+// Lines are the lines of one attempt at a job. The logbook's mutex guards what follows the fixed
+// part.
 type Lines struct {
 	book    *Writer
 	id      string
@@ -102,7 +104,10 @@ func (b *Writer) Lines(id string, attempt int, worker string, ttl int) *Lines {
 	if ttl <= 0 {
 		ttl = natsconn.ResultTTL
 	}
-	return &Lines{book: b, id: id, attempt: attempt, worker: worker, ttl: strconv.Itoa(ttl+int(natsconn.LogSlack.Seconds())) + "s"}
+	return &Lines{
+		book: b, id: id, attempt: attempt, worker: worker,
+		ttl: strconv.Itoa(ttl+int(natsconn.LogSlack.Seconds())) + "s",
+	}
 }
 
 // End has the number of dropped lines stored, if it grew since the last message.
@@ -125,8 +130,10 @@ func (l *Lines) Write(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	n := len(line)
-	if l.lines == jobs.MaxLogLines || l.bytes+n > jobs.MaxLogBytes || l.size+n > logPending || b.held+n > logHeld || b.closed {
-		if l.dropped++; l.dropped == 1 && l.lines > 0 && !b.closed { // a job of which nothing is kept has no turn: they could be any number
+	if l.lines == jobs.MaxLogLines || l.bytes+n > jobs.MaxLogBytes || l.size+n > logPending || b.held+n > logHeld ||
+		b.closed {
+		// a job of which nothing is kept has no turn: they could be any number
+		if l.dropped++; l.dropped == 1 && l.lines > 0 && !b.closed {
 			b.touch(l)
 		}
 		return len(p), nil
@@ -140,7 +147,8 @@ func (l *Lines) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// shorten makes a line of at most jobs.MaxLogLine bytes of one that is longer: the fields of the handler go, and then the end of its message.
+// shorten makes a line of at most jobs.MaxLogLine bytes of one that is longer: the fields of the
+// handler go, and then the end of its message.
 func shorten(line []byte) []byte {
 	var one struct {
 		jobs.LogLine
@@ -199,7 +207,8 @@ func (b *Writer) loop() {
 	}
 }
 
-// logBatch is what one turn stores. It is sent again as it is until the server has said something about it.
+// logBatch is what one turn stores. It is sent again as it is until the server has said something
+// about it.
 type logBatch struct {
 	msgs  []*nats.Msg
 	of    []*Lines
@@ -218,7 +227,10 @@ func (b *Writer) take() *logBatch {
 		var data bytes.Buffer
 		enc := json.NewEncoder(&data)
 		enc.SetEscapeHTML(false) // else a message could be six times as long as its lines
-		err := enc.Encode(jobs.LogLines{Version: jobs.Version, JobID: l.id, Attempt: l.attempt, Worker: l.worker, Lines: l.pending, Dropped: l.dropped})
+		err := enc.Encode(jobs.LogLines{
+			Version: jobs.Version, JobID: l.id, Attempt: l.attempt, Worker: l.worker,
+			Lines: l.pending, Dropped: l.dropped,
+		})
 		n, size := len(l.pending), l.size
 		l.pending, l.size, l.said, l.dirty = nil, 0, l.dropped, false
 		if err != nil { // slog writes JSON
@@ -238,7 +250,8 @@ func (b *Writer) take() *logBatch {
 	return t
 }
 
-// errCodeBatchTwice is what the server says of a batch with a message id that it knows: an earlier try was stored.
+// errCodeBatchTwice is what the server says of a batch with a message id that it knows: an earlier
+// try was stored.
 const errCodeBatchTwice = 10201
 
 // store stores what is pending, as much as goes into one turn. more says that something is left.
@@ -281,18 +294,22 @@ func (b *Writer) Close() {
 	b.ended.Wait()
 }
 
-// followGrace is how long a follower waits for lines of a job that is over: they are stored some turns behind it.
+// followGrace is how long a follower waits for lines of a job that is over: they are stored some
+// turns behind it.
 const followGrace = 5 * logTurn
 
-// Logs calls fn with what handlers have logged while they worked on a job, in the order in which it was stored, until fn returns an
-// error, which it returns. With follow it goes on until the job is over. jobs.ErrNotFound when nothing is known of such a job. A message that is no log
-// is given as a line that says so.
+// Logs calls fn with what handlers have logged while they worked on a job, in the order in which it
+// was stored, until fn returns an error, which it returns. With follow it goes on until the job is
+// over. jobs.ErrNotFound when nothing is known of such a job. A message that is no log is given as
+// a line that says so.
 func (lg *Logs) Logs(ctx context.Context, id string, follow bool, fn func(jobs.LogLines) error) error {
 	return lg.LogsFrom(ctx, id, 1, follow, func(_ uint64, l jobs.LogLines) error { return fn(l) })
 }
 
 // LogsFrom is Logs from a place in the stream on; fn is told the place behind each message.
-func (lg *Logs) LogsFrom(ctx context.Context, id string, seq uint64, follow bool, fn func(next uint64, l jobs.LogLines) error) error {
+func (lg *Logs) LogsFrom(ctx context.Context, id string, seq uint64, follow bool,
+	fn func(next uint64, l jobs.LogLines) error,
+) error {
 	if err := jobs.CheckID("job id", id); err != nil {
 		return err
 	}
@@ -364,7 +381,11 @@ func readLines(id string, m *natsconn.Message) jobs.LogLines {
 		err = jobs.Errorf(jobs.CodeInvalid, "it is of job %.100q", l.JobID)
 	}
 	if err != nil {
-		line, _ := json.Marshal(jobs.LogLine{Time: m.Time, Level: slog.LevelError.String(), Message: fmt.Sprintf("message %d of the log cannot be read: %v", m.Seq, err)}) //nolint:errchkjson // a time and two strings
+		line, _ := json.Marshal(jobs.LogLine{
+			Time: m.Time, Level: slog.LevelError.String(),
+			Message: fmt.Sprintf("message %d of the log cannot be read: %v", m.Seq,
+				err),
+		}) //nolint:errchkjson // a time and two strings
 		return jobs.LogLines{Version: jobs.Version, JobID: id, Lines: []json.RawMessage{line}}
 	}
 	return l

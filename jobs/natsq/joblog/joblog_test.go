@@ -24,13 +24,15 @@ func TestLogsTwice(t *testing.T) {
 	}
 	for _, l := range both {
 		n := 0
-		if err := c.Logs(t.Context(), l.id, false, func(m jobs.LogLines) error { n += len(m.Lines); return nil }); err != nil || n != 1 {
+		if err := c.Logs(t.Context(), l.id, false,
+			func(m jobs.LogLines) error { n += len(m.Lines); return nil }); err != nil || n != 1 {
 			t.Errorf("%d lines of %s, %v", n, l.id, err)
 		}
 	}
 }
 
-// TestLogsHeld: what a worker holds for jobs while nothing can be stored is bounded, in bytes and in jobs.
+// TestLogsHeld: what a worker holds for jobs while nothing can be stored is bounded, in bytes and
+// in jobs.
 func TestLogsHeld(t *testing.T) {
 	b := &Writer{log: slog.New(slog.DiscardHandler), wake: make(chan struct{}, 1)}
 	line := make([]byte, 1000)

@@ -14,7 +14,9 @@ import (
 )
 
 // InBucket calls fn with a bucket, and retries both the lookup and fn.
-func (c *Conn) InBucket(ctx context.Context, what, bucket string, fn func(ctx context.Context, kv jetstream.KeyValue) error) error {
+func (c *Conn) InBucket(ctx context.Context, what, bucket string,
+	fn func(ctx context.Context, kv jetstream.KeyValue) error,
+) error {
 	return c.Retry(ctx, what, func(ctx context.Context) error {
 		kv, err := c.JS.KeyValue(ctx, bucket)
 		if err != nil {
@@ -27,12 +29,13 @@ func (c *Conn) InBucket(ctx context.Context, what, bucket string, fn func(ctx co
 // IsWrongRevision reports whether a compare-and-set failed because the record has another revision.
 func IsWrongRevision(err error) bool {
 	var api *jetstream.APIError
-	return errors.As(err, &api) && (api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence || api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant)
+	return errors.As(err, &api) && (api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence ||
+		api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant)
 }
 
-// Values calls fn with every entry of a bucket, in the order of the keys. It asks the leader for one
-// entry after the other. A watch would need a consumer, and a login that may create consumers could
-// make the server publish to any subject.
+// Values calls fn with every entry of a bucket, in the order of the keys. It asks the leader for
+// one entry after the other. A watch would need a consumer, and a login that may create consumers
+// could make the server publish to any subject.
 func (c *Conn) Values(ctx context.Context, what, bucket string, fn func(key string, m *Message)) error {
 	all, err := c.LastPerKey(ctx, what, bucket)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package natsconn is a connection to a NATS server with JetStream: login, retries, denials and elections, and
-// the messages and buckets that the rest of natsq is made of.
+// Package natsconn is a connection to a NATS server with JetStream: login, retries, denials and
+// elections, and the messages and buckets that the rest of natsq is made of.
 package natsconn
 
 import (
@@ -22,7 +22,8 @@ import (
 
 // Options configure a connection.
 type Options struct {
-	// URL of the server, as in nats://127.0.0.1:4222; several with commas between. Ignored with InProcess.
+	// URL of the server, as in nats://127.0.0.1:4222; several with commas between. Ignored with
+	// InProcess.
 	URL string
 	Login
 	// InProcess connects to a server in this process.
@@ -31,26 +32,28 @@ type Options struct {
 	Name string
 	// Replicas of every stream: 1 for a single server, 3 for a cluster. 0 means 1.
 	Replicas int
-	// Lease is how long a worker that says nothing keeps a job; it says so three times as often. 0 means 15 s. All connections to a queue
-	// must have the same.
+	// Lease is how long a worker that says nothing keeps a job; it says so three times as often. 0
+	// means 15 s. All connections to a queue must have the same.
 	Lease time.Duration
 	// Bare leaves the server as it is: nothing is created. It is for Plan.
 	Bare bool
 	// Patience is how long a call keeps trying while the server cannot be reached; 0 means 30 s.
 	Patience time.Duration
-	// Logger is told once when the connection is lost and once when it is back, and of what the server refuses in the background; nil for
-	// nobody.
+	// Logger is told once when the connection is lost and once when it is back, and of what the
+	// server refuses in the background; nil for nobody.
 	Logger *slog.Logger
-	// GiveUp ends a connection that has been without a server for so long, for good: Lost is closed and every call fails with
-	// jobs.ErrUnavailable. It is for commands, which somebody waits for; 0, for agents, means never.
+	// GiveUp ends a connection that has been without a server for so long, for good: Lost is closed
+	// and every call fails with jobs.ErrUnavailable. It is for commands, which somebody waits for;
+	// 0, for agents, means never.
 	GiveUp time.Duration
-	// Tracing makes spans of what goes over the connection, joined by the headers of messages; nil for none, and then headers are neither
-	// written nor looked at. It belongs to the caller, who flushes it after Close.
+	// Tracing makes spans of what goes over the connection, joined by the headers of messages; nil
+	// for none, and then headers are neither written nor looked at. It belongs to the caller, who
+	// flushes it after Close.
 	Tracing trace.TracerProvider
 }
 
-// Conn is a connection to a NATS server with JetStream, and the ways in which its calls are repeated. Its methods may be called
-// from several goroutines.
+// Conn is a connection to a NATS server with JetStream, and the ways in which its calls are
+// repeated. Its methods may be called from several goroutines.
 type Conn struct {
 	NC       *nats.Conn
 	refused  *violations
@@ -63,30 +66,35 @@ type Conn struct {
 	Tracer   trace.Tracer // nil: nothing is traced
 }
 
-// dialed reaches the server and no more: the connection has no JetStream. where names the server in texts for people.
+// dialed reaches the server and no more: the connection has no JetStream. where names the server in
+// texts for people.
 func dialed(ctx context.Context, o Options) (c *Conn, where string, err error) {
 	c = &Conn{
 		Writer: nats.NewInbox()[len(nats.InboxPrefix):], elected: &elections{}, Replicas: max(o.Replicas, 1),
-		Patience: cmp.Or(o.Patience, 30*time.Second), Lease: cmp.Or(o.Lease, 15*time.Second), Tracer: telemetry.Tracer(o.Tracing, tracerName),
+		Patience: cmp.Or(o.Patience, 30*time.Second), Lease: cmp.Or(o.Lease, 15*time.Second),
+		Tracer: telemetry.Tracer(o.Tracing, tracerName),
 	}
 	c.NC, c.refused, where, err = o.connect(ctx)
 	return c, where, err
 }
 
-// Dial reaches the server and no more, for a login that may use no stream: js is nil, and what needs it must not be called.
+// Dial reaches the server and no more, for a login that may use no stream: js is nil, and what
+// needs it must not be called.
 func Dial(ctx context.Context, o Options) (*Conn, error) {
 	c, _, err := dialed(ctx, o)
 	return c, err
 }
 
-// Open reaches the server, checks that it has JetStream, and creates the streams and buckets of the protocol where they
-// do not exist; those that exist it leaves as they are. The error says which of these failed and what to do.
+// Open reaches the server, checks that it has JetStream, and creates the streams and buckets of the
+// protocol where they do not exist; those that exist it leaves as they are. The error says which of
+// these failed and what to do.
 func Open(ctx context.Context, o Options) (*Conn, error) {
 	c, where, err := dialed(ctx, o)
 	if err != nil {
 		return nil, err
 	}
-	if c.JS, err = jetstream.New(c.NC, jetstream.WithDefaultTimeout(apiTimeout), jetstream.WithPublishAsyncTimeout(2*LongTry)); err != nil {
+	if c.JS, err = jetstream.New(c.NC, jetstream.WithDefaultTimeout(apiTimeout),
+		jetstream.WithPublishAsyncTimeout(2*LongTry)); err != nil {
 		c.NC.Close()
 		return nil, fmt.Errorf("connect to %s: %w", where, err)
 	}
@@ -110,16 +118,19 @@ func Open(ctx context.Context, o Options) (*Conn, error) {
 	if err != nil {
 		err = c.refused.lostError(err)
 		c.NC.Close()
-		if errors.Is(err, jetstream.ErrJetStreamNotEnabled) || errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount) || errors.Is(err, nats.ErrNoResponders) {
-			return nil, fmt.Errorf("the NATS server at %s has no JetStream: start it with -js, or use exoswarm nats: %w", where, err)
+		if errors.Is(err, jetstream.ErrJetStreamNotEnabled) ||
+			errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount) || errors.Is(err, nats.ErrNoResponders) {
+			return nil, fmt.Errorf("the NATS server at %s has no JetStream: start it with -js, or use exoswarm "+
+				"nats: %w", where, err)
 		}
 		return nil, fmt.Errorf("prepare the queue at %s: %w", where, err)
 	}
 	return c, nil
 }
 
-// A server that stands still is noticed after so many pings and one, 5 s: elections take 4 to 9. It was 8 s, and they were what submissions
-// waited for when the leader stopped that they were connected to.
+// A server that stands still is noticed after so many pings and one, 5 s: elections take 4 to 9. It
+// was 8 s, and they were what submissions waited for when the leader stopped that they were
+// connected to.
 const (
 	clientPing  = time.Second
 	clientPings = 4
@@ -176,15 +187,16 @@ func (o Options) connect(ctx context.Context) (nc *nats.Conn, r *violations, whe
 	}
 }
 
-// Lost is closed when the connection has been without a server for as long as Options.GiveUp says; never without that.
+// Lost is closed when the connection has been without a server for as long as Options.GiveUp says;
+// never without that.
 func (c *Conn) Lost() <-chan struct{} { return c.refused.left }
 
 // LostError says that the server was lost, if it was: err is what a call has failed with.
 func (c *Conn) LostError(err error) error { return c.refused.lostError(err) }
 
 // Do calls fn with a context that ends when the server denies a message of this connection, and
-// calls it again. Which call the server means it does not say: a call has failed with jobs.ErrDenied
-// when the same message is denied twice, or any message three times.
+// calls it again. Which call the server means it does not say: a call has failed with
+// jobs.ErrDenied when the same message is denied twice, or any message three times.
 func (c *Conn) Do(ctx context.Context, fn func(ctx context.Context) error) error {
 	return c.refused.do(ctx, fn)
 }
@@ -200,17 +212,19 @@ func (c *Conn) Denied(by Violation) error { return c.refused.denied(by) }
 // Explain adds the reason to an error of a connection that the server has closed.
 func (c *Conn) Explain(err error) error { return c.refused.explain(err) }
 
-// Refused is closed when the server has shut this connection's user out for good: its credentials expired or were revoked. Everything fails
-// from then on.
+// Refused is closed when the server has shut this connection's user out for good: its credentials
+// expired or were revoked. Everything fails from then on.
 func (c *Conn) Refused() <-chan struct{} { return c.refused.gone }
 
 // NewID returns an id for a job or swarm that nobody else has.
 func NewID() string { return nuid.Next() }
 
-// Close ends the connection. Readers, leases and workers must have ended before. A second call does nothing.
+// Close ends the connection. Readers, leases and workers must have ended before. A second call does
+// nothing.
 func (c *Conn) Close() { c.NC.Close() }
 
-// IsTransient says whether the same call may succeed once the server, or the leader of its cluster, is back.
+// IsTransient says whether the same call may succeed once the server, or the leader of its cluster,
+// is back.
 func IsTransient(err error) bool {
 	var code jetstream.ErrorCode
 	var api *jetstream.APIError
@@ -222,12 +236,15 @@ func IsTransient(err error) bool {
 		code = jetstream.ErrorCode(former.ErrorCode)
 	}
 	switch code {
-	case ErrCodeNoPeers, errCodeNotAvailable, errCodeNotLeader, errCodeNoResources, errCodeAccountFull, errCodeStoreFull:
+	case ErrCodeNoPeers, errCodeNotAvailable, errCodeNotLeader, errCodeNoResources, errCodeAccountFull,
+		errCodeStoreFull:
 		return true
 	}
-	return errors.Is(err, errElected) || errors.Is(err, nats.ErrTimeout) || errors.Is(err, nats.ErrNoResponders) || errors.Is(err, nats.ErrDisconnected) ||
+	return errors.Is(err, errElected) || errors.Is(err, nats.ErrTimeout) || errors.Is(err, nats.ErrNoResponders) ||
+		errors.Is(err, nats.ErrDisconnected) ||
 		errors.Is(err, nats.ErrConnectionReconnecting) || errors.Is(err, context.DeadlineExceeded) ||
-		errors.Is(err, jetstream.ErrNoStreamResponse) || errors.Is(err, jetstream.ErrAsyncPublishTimeout) || errors.Is(err, nats.ErrReconnectBufExceeded)
+		errors.Is(err, jetstream.ErrNoStreamResponse) || errors.Is(err, jetstream.ErrAsyncPublishTimeout) ||
+		errors.Is(err, nats.ErrReconnectBufExceeded)
 }
 
 // What a cluster says while it has no leader or too few servers.
@@ -238,9 +255,10 @@ const (
 	errCodeNoResources  = 10023
 )
 
-// How long one try of a call may take. What a try has sent to a leader that is gone nobody answers, so where a call may be repeated its tries
-// are short at first: a sixth of what the call has taken so far. The servers elect another leader after 4 to 9 s, and with tries of 5 s the
-// next one began up to 5 s behind that.
+// How long one try of a call may take. What a try has sent to a leader that is gone nobody answers,
+// so where a call may be repeated its tries are short at first: a sixth of what the call has taken
+// so far. The servers elect another leader after 4 to 9 s, and with tries of 5 s the next one began
+// up to 5 s behind that.
 const (
 	ShortTry = time.Second
 	LongTry  = 5 * time.Second
@@ -249,18 +267,21 @@ const (
 // apiTimeout is the time limit of a request of the client that has no other limit.
 const apiTimeout = 10 * time.Second
 
-// The longest pause between two tries, and between those of a call that may be repeated: they begin soon after the election too.
+// The longest pause between two tries, and between those of a call that may be repeated: they begin
+// soon after the election too.
 const (
 	longPause  = time.Second
 	shortPause = 250 * time.Millisecond
 )
 
-// Retry calls fn until it succeeds, fails for good, ctx ends, or patience runs out. Each try has a time limit of its own.
+// Retry calls fn until it succeeds, fails for good, ctx ends, or patience runs out. Each try has a
+// time limit of its own.
 func (c *Conn) Retry(ctx context.Context, what string, fn func(ctx context.Context) error) error {
 	return c.retryIn(ctx, what, longPause, func(time.Duration) time.Duration { return LongTry }, fn)
 }
 
-// RetryIdempotent is retry for what may be done more than once although an answer was lost. size is how much a try sends, in bytes.
+// RetryIdempotent is retry for what may be done more than once although an answer was lost. size is
+// how much a try sends, in bytes.
 func (c *Conn) RetryIdempotent(ctx context.Context, what string, size int, fn func(ctx context.Context) error) error {
 	limit := func(since time.Duration) time.Duration { return tryLimit(since, size) }
 	return c.retryIn(ctx, what, shortPause, limit, func(ctx context.Context) error { return c.elected.try(ctx, fn) })
@@ -272,7 +293,9 @@ func tryLimit(since time.Duration, size int) time.Duration {
 	return min(max(since/6, ShortTry), LongTry) + time.Duration(size)*time.Second/slowest
 }
 
-func (c *Conn) retryIn(ctx context.Context, what string, rest time.Duration, limit func(since time.Duration) time.Duration, fn func(ctx context.Context) error) error {
+func (c *Conn) retryIn(ctx context.Context, what string, rest time.Duration,
+	limit func(since time.Duration) time.Duration, fn func(ctx context.Context) error,
+) error {
 	began := time.Now()
 	deadline := began.Add(c.Patience)
 	for pause := 20 * time.Millisecond; ; pause = min(2*pause, rest) {

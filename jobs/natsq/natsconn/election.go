@@ -15,15 +15,17 @@ import (
 // a stream.
 const electedSubject = "$JS.EVENT.ADVISORY.STREAM.LEADER_ELECTED."
 
-// elections ends the tries that wait for a stream leader when the servers elect another one. Without
-// it a try that began shortly before the end of an election waited for its own time limit, up to 1.6 s.
+// elections ends the tries that wait for a stream leader when the servers elect another one.
+// Without it a try that began shortly before the end of an election waited for its own time limit,
+// up to 1.6 s.
 type elections struct{ calls interrupts }
 
 // follow listens for elections of the streams that a submission needs. If the login may not hear of
 // them, tries end by their time limits.
 func (e *elections) follow(nc *nats.Conn) error {
 	streams := []string{
-		wire.JobStream(jobs.PoolCPU), wire.JobStream(jobs.PoolGPU), wire.ResultStream, wire.SchedStream, wire.WaitStream,
+		wire.JobStream(jobs.PoolCPU), wire.JobStream(jobs.PoolGPU), wire.ResultStream, wire.SchedStream,
+		wire.WaitStream,
 	}
 	for _, stream := range streams {
 		if _, err := nc.Subscribe(electedSubject+stream, func(*nats.Msg) { e.onElection() }); err != nil {

@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// TestElections: a try that waits for a leader that is gone ends with the election, and the call goes on with the next.
+// TestElections: a try that waits for a leader that is gone ends with the election, and the call
+// goes on with the next.
 func TestElections(t *testing.T) {
 	c := &Conn{elected: &elections{}, refused: newViolations(nil), Patience: time.Hour}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -15,16 +16,17 @@ func TestElections(t *testing.T) {
 	asked, tries := make(chan int), 0
 	done := make(chan error, 1)
 	go func() {
-		done <- c.retryIn(ctx, "ask", shortPause, func(time.Duration) time.Duration { return time.Hour }, func(ctx context.Context) error {
-			return c.elected.try(ctx, func(ctx context.Context) error {
-				if tries++; tries == 3 {
-					return nil
-				}
-				asked <- tries
-				<-ctx.Done() // no answer
-				return ctx.Err()
+		done <- c.retryIn(ctx, "ask", shortPause, func(time.Duration) time.Duration { return time.Hour },
+			func(ctx context.Context) error {
+				return c.elected.try(ctx, func(ctx context.Context) error {
+					if tries++; tries == 3 {
+						return nil
+					}
+					asked <- tries
+					<-ctx.Done() // no answer
+					return ctx.Err()
+				})
 			})
-		})
 	}()
 	for want := range 2 {
 		select {
@@ -42,14 +44,19 @@ func TestElections(t *testing.T) {
 	}
 	// One that has an answer keeps it, and one whose caller gives up says so.
 	boom := errors.New("boom")
-	if err := c.elected.try(ctx, func(context.Context) error { return boom }); !errors.Is(err, boom) || IsTransient(err) {
+	if err := c.elected.try(ctx, func(context.Context) error { return boom }); !errors.Is(err, boom) ||
+		IsTransient(err) {
 		t.Error(err)
 	}
 	if err := c.elected.try(ctx, func(context.Context) error { c.elected.onElection(); return nil }); err != nil {
 		t.Error(err)
 	}
 	gone, end := context.WithCancel(ctx)
-	if err := c.elected.try(gone, func(ctx context.Context) error { end(); <-ctx.Done(); return ctx.Err() }); errors.Is(err, errElected) || !errors.Is(err, context.Canceled) {
+	if err := c.elected.try(gone, func(ctx context.Context) error {
+		end()
+		<-ctx.Done()
+		return ctx.Err()
+	}); errors.Is(err, errElected) || !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
 }

@@ -5,12 +5,12 @@ import "errors"
 // errElected ends a request to a stream leader that has been replaced and may never answer.
 var errElected = errors.New("a stream has another leader")
 
-// errRemade ends a watch of a bucket that was made again or lost its last records. The client's watch
-// continues after the last record that it has seen, so it would miss those of the new bucket.
+// errRemade ends a watch of a bucket that was made again or lost its last records. The client's
+// watch continues after the last record that it has seen, so it would miss those of the new bucket.
 var errRemade = errors.New("the bucket was made anew, or put back to an earlier state")
 
-// errReconnected ends a watch whose connection was down. The server may have replaced its last records
-// in that time.
+// errReconnected ends a watch whose connection was down. The server may have replaced its last
+// records in that time.
 var errReconnected = errors.New("the connection was away")
 
 // errLost tells what to do about a server that was lost.

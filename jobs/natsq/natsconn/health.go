@@ -12,8 +12,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// onDisconnect is the client's handler of a connection that broke. The client calls it again for each attempt to reconnect that got as far as a
-// connection; the log has one line.
+// onDisconnect is the client's handler of a connection that broke. The client calls it again for
+// each attempt to reconnect that got as far as a connection; the log has one line.
 func (r *violations) onDisconnect(nc *nats.Conn, err error) {
 	if nc.IsClosed() {
 		return // Close was called, or the client gave up, which Refused says
@@ -43,12 +43,14 @@ func (r *violations) onReconnect(nc *nats.Conn) {
 	}
 	r.mu.Unlock()
 	if !since.IsZero() {
-		r.log.Info("the connection to NATS is restored", "server", nc.ConnectedUrlRedacted(), "after", time.Since(since).Round(time.Millisecond))
+		r.log.Info("the connection to NATS is restored", "server", nc.ConnectedUrlRedacted(), "after",
+			time.Since(since).Round(time.Millisecond))
 	}
 }
 
-// Health returns nil when a NATS server answers a ping before ctx ends. Otherwise the error says since when there is no connection and why,
-// and wraps jobs.ErrUnavailable or, for a login that the server does not accept any more, jobs.ErrDenied.
+// Health returns nil when a NATS server answers a ping before ctx ends. Otherwise the error says
+// since when there is no connection and why, and wraps jobs.ErrUnavailable or, for a login that the
+// server does not accept any more, jobs.ErrDenied.
 func (c *Conn) Health(ctx context.Context) error {
 	select {
 	case <-c.Refused():
@@ -59,7 +61,8 @@ func (c *Conn) Health(ctx context.Context) error {
 	since, why := c.refused.lost, c.refused.why
 	c.refused.mu.Unlock()
 	if !since.IsZero() {
-		return fmt.Errorf("NATS has been unreachable for %v: %w: %w", time.Since(since).Round(time.Second), why, jobs.ErrUnavailable)
+		return fmt.Errorf("NATS has been unreachable for %v: %w: %w", time.Since(since).Round(time.Second), why,
+			jobs.ErrUnavailable)
 	}
 	if err := c.NC.FlushWithContext(ctx); err != nil {
 		if errors.Is(err, context.DeadlineExceeded) {
@@ -70,10 +73,12 @@ func (c *Conn) Health(ctx context.Context) error {
 	return nil
 }
 
-// RegisterMetrics adds whether the connection is up, and how often it was restored, to the metrics of a process.
+// RegisterMetrics adds whether the connection is up, and how often it was restored, to the metrics
+// of a process.
 func (c *Conn) RegisterMetrics(r prometheus.Registerer) error {
 	connected := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "exoswarm_nats_connected", Help: "1 while the connection to NATS is up, 0 while it is lost. A server that stops answering is noticed within 5 s.",
+		Name: "exoswarm_nats_connected", Help: "1 while the connection to NATS is up, 0 while it is lost. A server " +
+			"that stops answering is noticed within 5 s.",
 	}, func() float64 {
 		if c.NC.IsConnected() {
 			return 1

@@ -11,15 +11,16 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// identity is what credentials say of their user. It makes sentences better and says where the user gets answers; what the user may is the
-// server's to know.
+// identity is what credentials say of their user. It makes sentences better and says where the user
+// gets answers; what the user may is the server's to know.
 type identity struct {
 	name, role, tenant string // empty when the login is not one of exoswarm auth
 	expires            time.Time
 }
 
-// identify reads credentials that exoswarm auth has made, and has the client take the one inbox that their user may listen at. It is an option
-// of the connection, so that it sees the credentials of a context too.
+// identify reads credentials that exoswarm auth has made, and has the client take the one inbox
+// that their user may listen at. It is an option of the connection, so that it sees the credentials
+// of a context too.
 func identify(who *identity) nats.Option {
 	return func(o *nats.Options) error {
 		if o.UserJWT == nil {
@@ -80,7 +81,8 @@ func (i identity) renewal() string {
 	case i.name == "":
 		return "check the credentials, nkey, user or token"
 	case !i.expires.IsZero() && time.Now().After(i.expires):
-		return fmt.Sprintf("the credentials expired at %v: ask for new ones (exoswarm auth user add)", i.expires.UTC().Format(time.RFC3339))
+		return fmt.Sprintf("the credentials expired at %v: ask for new ones (exoswarm auth user add)",
+			i.expires.UTC().Format(time.RFC3339))
 	}
 	return "it was revoked, or is unknown there: ask for new credentials (exoswarm auth user add)"
 }

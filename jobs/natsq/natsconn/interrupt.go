@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// interrupts ends the contexts of the calls in progress. The zero value is ready. Its methods may be
-// called from several goroutines.
+// interrupts ends the contexts of the calls in progress. The zero value is ready. Its methods may
+// be called from several goroutines.
 type interrupts struct {
 	mu     sync.Mutex
 	calls  map[*context.CancelCauseFunc]struct{}

@@ -14,27 +14,31 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// Login is how a connection proves who it is and how it knows the server. Everything in it may be empty; a user or token may
-// stand in the URL too. Secrets are in files or in the environment of whoever fills this, and never in a log or an error.
+// Login is how a connection proves who it is and how it knows the server. Everything in it may be
+// empty; a user or token may stand in the URL too. Secrets are in files or in the environment of
+// whoever fills this, and never in a log or an error.
 type Login struct {
-	// Context is the name of a context of the nats tool, or the absolute path of one: a file with a server and how to log in to
-	// it. It gives the URL where there is none, and what is set below goes before it.
+	// Context is the name of a context of the nats tool, or the absolute path of one: a file with a
+	// server and how to log in to it. It gives the URL where there is none, and what is set below
+	// goes before it.
 	Context string
 	// Credentials is a file with a user's JWT and its seed, NKey one with a seed alone.
 	Credentials, NKey     string
 	User, Password, Token string
-	// CA is a file with the certificates that the server's must be signed by, in PEM; empty for the system's. Cert and Key
-	// are files with the client's own, for a server that asks for one.
+	// CA is a file with the certificates that the server's must be signed by, in PEM; empty for the
+	// system's. Cert and Key are files with the client's own, for a server that asks for one.
 	CA, Cert, Key string
 }
 
-// dial connects to the first server of the URL that answers. What the server refuses later is told to r.
+// dial connects to the first server of the URL that answers. What the server refuses later is told
+// to r.
 func (l Login) dial(url string, r *violations, opts ...nats.Option) (*nats.Conn, error) {
 	own, err := l.options()
 	if err != nil {
 		return nil, err
 	}
-	opts = append(append(opts, own...), identify(&r.who), nats.ErrorHandler(r.onError), nats.DisconnectErrHandler(r.onDisconnect), nats.ReconnectHandler(r.onReconnect), nats.ClosedHandler(r.onClose))
+	opts = append(append(opts, own...), identify(&r.who), nats.ErrorHandler(r.onError),
+		nats.DisconnectErrHandler(r.onDisconnect), nats.ReconnectHandler(r.onReconnect), nats.ClosedHandler(r.onClose))
 	if l.Context == "" {
 		return nats.Connect(url, opts...)
 	}
@@ -47,13 +51,17 @@ func (l Login) dial(url string, r *violations, opts ...nats.Option) (*nats.Conn,
 	}
 	if set.JSDomain != "" || set.JSAPIPrefix != "" {
 		nc.Close()
-		return nil, jobs.Errorf(jobs.CodeInvalid, "context %s has a JetStream domain or API prefix: connect to the servers of the domain themselves", l.Context)
+		return nil, jobs.Errorf(jobs.CodeInvalid, "context %s has a JetStream domain or API prefix: connect to the "+
+			"servers of the domain themselves", l.Context)
 	}
 	return nc, nil
 }
 
 func (l Login) options() (opts []nats.Option, err error) {
-	for what, file := range map[string]string{"credentials": l.Credentials, "nkey": l.NKey, "CA": l.CA, "certificate": l.Cert, "key": l.Key} {
+	for what, file := range map[string]string{
+		"credentials": l.Credentials, "nkey": l.NKey, "CA": l.CA,
+		"certificate": l.Cert, "key": l.Key,
+	} {
 		if file == "" {
 			continue
 		}
@@ -92,7 +100,8 @@ func (l Login) options() (opts []nats.Option, err error) {
 // Redact returns a list of URLs for logs and messages: without users, passwords and tokens.
 func Redact(urls string) string { return redact.URLs(urls) }
 
-// scrubbed is an error whose text names no secret. The NATS client quotes the URL in some of its errors.
+// scrubbed is an error whose text names no secret. The NATS client quotes the URL in some of its
+// errors.
 type scrubbed struct {
 	error
 	text string
@@ -134,12 +143,17 @@ func dialError(where string, who identity, err error) error {
 	case errors.As(err, &known):
 		return err
 	case refusesLogin(err) && who.name != "":
-		return jobs.Errorf(jobs.CodeInvalid, "the NATS server at %s does not let %s in (%v): %s", where, who, err, who.renewal())
+		return jobs.Errorf(jobs.CodeInvalid, "the NATS server at %s does not let %s in (%v): %s", where, who, err,
+			who.renewal())
 	case refusesLogin(err):
-		return jobs.Errorf(jobs.CodeInvalid, "the NATS server at %s does not let us in (%v): %s", where, err, who.renewal())
-	case errors.Is(err, nats.ErrTLS), errors.Is(err, nats.ErrSecureConnRequired), errors.Is(err, nats.ErrSecureConnWanted),
+		return jobs.Errorf(jobs.CodeInvalid, "the NATS server at %s does not let us in (%v): %s", where, err,
+			who.renewal())
+	case errors.Is(err, nats.ErrTLS), errors.Is(err, nats.ErrSecureConnRequired),
+		errors.Is(err, nats.ErrSecureConnWanted),
 		errors.As(err, &op) && op.Op == "remote error": // so crypto/tls calls an alert of the other side
-		return jobs.Errorf(jobs.CodeInvalid, "the NATS server at %s: TLS: %v: check the CA, and the certificate where the server asks for one", where, err)
+		return jobs.Errorf(jobs.CodeInvalid, "the NATS server at %s: TLS: %v: check the CA, and the certificate "+
+			"where the server asks for one", where, err)
 	}
-	return fmt.Errorf("no NATS server answers at %s: %w: start one (exoswarm nats) or correct --nats: %w", where, err, jobs.ErrUnavailable)
+	return fmt.Errorf("no NATS server answers at %s: %w: start one (exoswarm nats) or correct --nats: %w", where, err,
+		jobs.ErrUnavailable)
 }

@@ -26,10 +26,17 @@ func TestLogins(t *testing.T) {
 		n    int
 		want string
 	}{
-		"none": {Login{}, 0, ""}, "user": {Login{User: "u", Password: "p"}, 1, ""}, "token": {Login{Token: "t"}, 1, ""}, "credentials": {Login{Credentials: file}, 1, ""}, "CA": {Login{CA: file}, 1, ""}, "certificate": {Login{Cert: file, Key: file}, 1, ""},
-		"all":     {Login{User: "u", Token: "t", Credentials: file, CA: file, Cert: file, Key: file}, 5, ""},
-		"no file": {Login{Credentials: "/none/c"}, 0, "log in to NATS: credentials: "}, "no nkey": {Login{NKey: "/none/n"}, 0, "log in to NATS: nkey: "}, "no CA": {Login{CA: "/none/ca"}, 0, "log in to NATS: CA: "}, "no cert": {Login{Cert: "/none/c", Key: file}, 0, "log in to NATS: certificate: "}, "no key": {Login{Cert: file, Key: "/none/k"}, 0, "log in to NATS: key: "},
-		"half": {Login{Cert: file}, 0, "come together"}, "other half": {Login{Key: file}, 0, "come together"}, "a bad nkey": {Login{NKey: file}, 0, "log in to NATS: nkey " + file},
+		"none": {Login{}, 0, ""}, "user": {Login{User: "u", Password: "p"}, 1, ""}, "token": {Login{Token: "t"}, 1, ""},
+		"credentials": {Login{Credentials: file}, 1, ""}, "CA": {Login{CA: file}, 1, ""},
+		"certificate": {Login{Cert: file, Key: file}, 1, ""},
+		"all":         {Login{User: "u", Token: "t", Credentials: file, CA: file, Cert: file, Key: file}, 5, ""},
+		"no file":     {Login{Credentials: "/none/c"}, 0, "log in to NATS: credentials: "},
+		"no nkey":     {Login{NKey: "/none/n"}, 0, "log in to NATS: nkey: "},
+		"no CA":       {Login{CA: "/none/ca"}, 0, "log in to NATS: CA: "},
+		"no cert":     {Login{Cert: "/none/c", Key: file}, 0, "log in to NATS: certificate: "},
+		"no key":      {Login{Cert: file, Key: "/none/k"}, 0, "log in to NATS: key: "},
+		"half":        {Login{Cert: file}, 0, "come together"}, "other half": {Login{Key: file}, 0, "come together"},
+		"a bad nkey": {Login{NKey: file}, 0, "log in to NATS: nkey " + file},
 	} {
 		opts, err := c.l.options()
 		if len(opts) != c.n || (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
@@ -81,7 +88,8 @@ func TestLogins(t *testing.T) {
 		{me, jobs.Errorf(jobs.CodeInvalid, "known"), "known"},
 	} {
 		err := dialError("h:1", c.who, c.err)
-		if !strings.Contains(err.Error(), c.want) || errors.Is(err, jobs.ErrUnavailable) != errors.Is(c.err, nats.ErrNoServers) {
+		if !strings.Contains(err.Error(), c.want) ||
+			errors.Is(err, jobs.ErrUnavailable) != errors.Is(c.err, nats.ErrNoServers) {
 			t.Errorf("%v: %v, want %s", c.err, err, c.want)
 		}
 	}
@@ -99,7 +107,9 @@ func TestLoginContexts(t *testing.T) {
 	t.Cleanup(s.Close)
 	dir := t.TempDir()
 	for name, k := range map[string]struct{ text, want string }{
-		"plain": {`{"url":"` + s.URL() + `"}`, ""}, "domain": {`{"url":"` + s.URL() + `","jetstream_domain":"d"}`, "has a JetStream domain or API prefix"}, "prefix": {`{"url":"` + s.URL() + `","jetstream_api_prefix":"x"}`, "has a JetStream domain or API prefix"},
+		"plain":  {`{"url":"` + s.URL() + `"}`, ""},
+		"domain": {`{"url":"` + s.URL() + `","jetstream_domain":"d"}`, "has a JetStream domain or API prefix"},
+		"prefix": {`{"url":"` + s.URL() + `","jetstream_api_prefix":"x"}`, "has a JetStream domain or API prefix"},
 		"broken": {"{", "context "},
 	} {
 		path := filepath.Join(dir, name+".json")
@@ -128,7 +138,8 @@ func TestLoginContexts(t *testing.T) {
 			t.Fatal(err)
 		}
 		opts, err := Login{NKey: path}.options()
-		if (err == nil) != (want == "") || err == nil && len(opts) != 1 || err != nil && (jobs.AsError(err).Code != jobs.CodeInvalid || !strings.HasPrefix(err.Error(), want)) {
+		if (err == nil) != (want == "") || err == nil && len(opts) != 1 || err != nil &&
+			(jobs.AsError(err).Code != jobs.CodeInvalid || !strings.HasPrefix(err.Error(), want)) {
 			t.Errorf("%d options, %v", len(opts), err)
 		}
 		if err == nil {
@@ -140,7 +151,8 @@ func TestLoginContexts(t *testing.T) {
 	}
 }
 
-// TestDialErrors: what is in the way of a connection is said with its cure, and only what passes by waiting is ErrUnavailable.
+// TestDialErrors: what is in the way of a connection is said with its cure, and only what passes by
+// waiting is ErrUnavailable.
 func TestDialErrors(t *testing.T) {
 	known := jobs.Errorf(jobs.CodeInvalid, "known")
 	for name, c := range map[string]struct {
@@ -149,17 +161,26 @@ func TestDialErrors(t *testing.T) {
 		want string
 		wait bool
 	}{
-		"known":         {err: known, want: "known"},
-		"login":         {err: nats.ErrAuthorization, want: "does not let us in"},
-		"expired":       {err: errors.New("nats: User Authentication Expired"), want: "does not let us in"},
-		"revoked":       {err: errors.New("nats: user authentication revoked"), want: "does not let us in"},
-		"somebody":      {err: nats.ErrAuthorization, who: identity{name: "ann", role: "submitter"}, want: "does not let"},
-		"TLS":           {err: nats.ErrSecureConnRequired, want: "TLS"},
-		"TLS unwanted":  {err: nats.ErrSecureConnWanted, want: "TLS"},
-		"certificate":   {err: &net.OpError{Op: "remote error", Err: errors.New("tls: bad certificate")}, want: "TLS"},
-		"refused":       {err: &net.OpError{Op: "dial", Err: errors.New("connection refused")}, want: "no NATS server answers at here", wait: true},
-		"no servers":    {err: nats.ErrNoServers, want: "no NATS server answers at here", wait: true},
-		"no connection": {err: nats.ErrTimeout, who: identity{name: "ann"}, want: "no NATS server answers at here", wait: true},
+		"known":   {err: known, want: "known"},
+		"login":   {err: nats.ErrAuthorization, want: "does not let us in"},
+		"expired": {err: errors.New("nats: User Authentication Expired"), want: "does not let us in"},
+		"revoked": {err: errors.New("nats: user authentication revoked"), want: "does not let us in"},
+		"somebody": {
+			err: nats.ErrAuthorization, who: identity{name: "ann", role: "submitter"},
+			want: "does not let",
+		},
+		"TLS":          {err: nats.ErrSecureConnRequired, want: "TLS"},
+		"TLS unwanted": {err: nats.ErrSecureConnWanted, want: "TLS"},
+		"certificate":  {err: &net.OpError{Op: "remote error", Err: errors.New("tls: bad certificate")}, want: "TLS"},
+		"refused": {
+			err:  &net.OpError{Op: "dial", Err: errors.New("connection refused")},
+			want: "no NATS server answers at here", wait: true,
+		},
+		"no servers": {err: nats.ErrNoServers, want: "no NATS server answers at here", wait: true},
+		"no connection": {
+			err: nats.ErrTimeout, who: identity{name: "ann"}, want: "no NATS server answers at here",
+			wait: true,
+		},
 	} {
 		err := dialError("here", c.who, c.err)
 		if err == nil || !strings.Contains(err.Error(), c.want) || errors.Is(err, jobs.ErrUnavailable) != c.wait {

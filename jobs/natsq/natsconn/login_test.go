@@ -8,7 +8,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
-// TestNoContext: a context of the nats tool that is selected on the machine is not used by a login that names none.
+// TestNoContext: a context of the nats tool that is selected on the machine is not used by a login
+// that names none.
 func TestNoContext(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("XDG_CONFIG_HOME", dir)

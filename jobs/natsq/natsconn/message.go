@@ -34,8 +34,8 @@ func (c *Conn) LastOnce(ctx context.Context, stream, subject string) (*Message, 
 	return c.GetOnce(ctx, stream, map[string]any{"last_by_subj": subject})
 }
 
-// NextOnce returns the first message with the sequence number seq or a later one on a subject, which
-// may have wildcards. It is otherwise like LastOnce.
+// NextOnce returns the first message with the sequence number seq or a later one on a subject,
+// which may have wildcards. It is otherwise like LastOnce.
 func (c *Conn) NextOnce(ctx context.Context, stream, subject string, seq uint64) (*Message, error) {
 	return c.GetOnce(ctx, stream, map[string]any{"next_by_subj": subject, "seq": seq})
 }
@@ -74,7 +74,8 @@ func (c *Conn) GetOnce(ctx context.Context, stream string, req map[string]any) (
 	return resp.Message, nil
 }
 
-// What the server says when a limit refuses a message; the limits share a code and differ in the text only.
+// What the server says when a limit refuses a message; the limits share a code and differ in the
+// text only.
 const (
 	errCodeStoreFailed = 10077
 	perSubject         = "maximum messages per subject exceeded"
@@ -82,8 +83,8 @@ const (
 	tooMuch            = "maximum bytes exceeded"
 )
 
-// Rejected tells the limits of a stream apart: exists is true when the subject has its one message, full when the stream
-// takes no more.
+// Rejected tells the limits of a stream apart: exists is true when the subject has its one message,
+// full when the stream takes no more.
 func Rejected(err error) (exists, full bool) {
 	var api *jetstream.APIError
 	if !errors.As(err, &api) || api.ErrorCode != errCodeStoreFailed {
@@ -92,8 +93,9 @@ func Rejected(err error) (exists, full bool) {
 	return api.Description == perSubject, api.Description == tooMany || api.Description == tooMuch
 }
 
-// PublishMsg stores one message and returns when the server has acknowledged it. The caller's tries are told apart by a message id,
-// so one whose acknowledgement was lost is not stored twice within the server's memory of two minutes.
+// PublishMsg stores one message and returns when the server has acknowledged it. The caller's tries
+// are told apart by a message id, so one whose acknowledgement was lost is not stored twice within
+// the server's memory of two minutes.
 func (c *Conn) PublishMsg(ctx context.Context, t RetryFunc, what string, m *nats.Msg) error {
 	SetMessageID(m)
 	return t(ctx, what, len(m.Data), func(ctx context.Context) error {
@@ -109,8 +111,9 @@ func SetMessageID(m *nats.Msg) {
 	}
 }
 
-// PublishBatch stores up to jobs.MaxBatch messages of one stream, all or none. A batch whose acknowledgement was lost is
-// tried again; what the server says of that try is returned, so after unsure it may refuse what the first try stored.
+// PublishBatch stores up to jobs.MaxBatch messages of one stream, all or none. A batch whose
+// acknowledgement was lost is tried again; what the server says of that try is returned, so after
+// unsure it may refuse what the first try stored.
 func (c *Conn) PublishBatch(ctx context.Context, t RetryFunc, what string, msgs []*nats.Msg) (unsure bool, err error) {
 	n, size := 0, 0
 	for _, m := range msgs {
@@ -133,8 +136,8 @@ const (
 	headerBatchCommit = "Nats-Batch-Commit"
 )
 
-// PublishBatchOnce publishes messages as one. The server answers the first, so that a refusal is noticed before the rest is sent, and the
-// last, which commits.
+// PublishBatchOnce publishes messages as one. The server answers the first, so that a refusal is
+// noticed before the rest is sent, and the last, which commits.
 func (c *Conn) PublishBatchOnce(ctx context.Context, msgs []*nats.Msg) error {
 	id := NewID()
 	for i, m := range msgs {
@@ -265,10 +268,13 @@ func SetHeader(m *nats.Msg, key, value string) {
 	m.Header[key] = []string{value}
 }
 
-// PublishMany stores messages of one stream, each or not whatever becomes of the others, and says of each what publish would. They are
-// jobs.MaxBatch at most. Whoever cannot have a message refused because an earlier try of it was stored names them first; the server
-// remembers every name for two minutes.
-func (c *Conn) PublishMany(ctx context.Context, t RetryFunc, mode *publishmode.Mode, what string, msgs []*nats.Msg) []error {
+// PublishMany stores messages of one stream, each or not whatever becomes of the others, and says
+// of each what publish would. They are jobs.MaxBatch at most. Whoever cannot have a message refused
+// because an earlier try of it was stored names them first; the server remembers every name for two
+// minutes.
+func (c *Conn) PublishMany(ctx context.Context, t RetryFunc, mode *publishmode.Mode, what string,
+	msgs []*nats.Msg,
+) []error {
 	together := mode.Atomic(len(msgs))
 	began := time.Now()
 	if together {
@@ -285,7 +291,8 @@ func (c *Conn) PublishMany(ctx context.Context, t RetryFunc, mode *publishmode.M
 			}
 			return errs
 		}
-		// One of them is refused, or an earlier try has stored them all and its answer was lost: by its id each tells.
+		// One of them is refused, or an earlier try has stored them all and its answer was lost: by
+		// its id each tells.
 	}
 	errs := c.publishEach(ctx, t, what, msgs)
 	if !together && !slices.ContainsFunc(errs, func(err error) bool { return err != nil }) {
@@ -294,7 +301,8 @@ func (c *Conn) PublishMany(ctx context.Context, t RetryFunc, mode *publishmode.M
 	return errs
 }
 
-// publishEach stores messages side by side. They are stored in their order, but for those that have to be tried again.
+// publishEach stores messages side by side. They are stored in their order, but for those that have
+// to be tried again.
 func (c *Conn) publishEach(ctx context.Context, t RetryFunc, what string, msgs []*nats.Msg) []error {
 	errs := make([]error, len(msgs))
 	if len(msgs) == 1 {

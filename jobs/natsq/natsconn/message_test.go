@@ -18,7 +18,10 @@ import (
 
 // TestRefusedMessages: the limits of a stream are told apart by what the server says.
 func TestRefusedMessages(t *testing.T) {
-	for text, want := range map[string][2]bool{perSubject: {true, false}, tooMany: {false, true}, tooMuch: {false, true}, "something else": {false, false}} {
+	for text, want := range map[string][2]bool{
+		perSubject: {true, false}, tooMany: {false, true},
+		tooMuch: {false, true}, "something else": {false, false},
+	} {
 		err := fmt.Errorf("x: %w", &jetstream.APIError{ErrorCode: errCodeStoreFailed, Description: text})
 		if exists, full := Rejected(err); exists != want[0] || full != want[1] {
 			t.Errorf("%s: %v, %v", text, exists, full)
@@ -38,7 +41,8 @@ func TestRefusedMessages(t *testing.T) {
 	}
 }
 
-// TestBatchMessages: of a batch the first and the last message are questions, and every answer that is not a whole commit is an error.
+// TestBatchMessages: of a batch the first and the last message are questions, and every answer that
+// is not a whole commit is an error.
 func TestBatchMessages(t *testing.T) {
 	s := started(t)
 	c, responder := openedAt(t, s), openedAt(t, s)
@@ -59,7 +63,10 @@ func TestBatchMessages(t *testing.T) {
 	}
 	msgs := func(n int) (all []*nats.Msg) {
 		for i := range n {
-			all = append(all, &nats.Msg{Subject: "batch.test", Data: []byte{byte(i)}, Header: nats.Header{"X": {fmt.Sprint(i)}}})
+			all = append(all, &nats.Msg{
+				Subject: "batch.test", Data: []byte{byte(i)},
+				Header: nats.Header{"X": {fmt.Sprint(i)}},
+			})
 		}
 		return all
 	}
@@ -68,11 +75,19 @@ func TestBatchMessages(t *testing.T) {
 		answer func(i int) string
 		want   string
 	}{
-		"one": {1, func(int) string { return `{"count":1}` }, ""}, "three": {3, func(i int) string { return map[int]string{3: `{"count":3}`}[i] }, ""},
-		"too few": {3, func(i int) string { return map[int]string{3: `{"count":2}`}[i] }, "the server took 2 of a batch of 3"}, "refused at once": {3, func(int) string { return `{"error":{"code":400,"err_code":10077,"description":"no"}}` }, "no"},
+		"one":   {1, func(int) string { return `{"count":1}` }, ""},
+		"three": {3, func(i int) string { return map[int]string{3: `{"count":3}`}[i] }, ""},
+		"too few": {
+			3, func(i int) string { return map[int]string{3: `{"count":2}`}[i] },
+			"the server took 2 of a batch of 3",
+		}, "refused at once": {
+			3,
+			func(int) string { return `{"error":{"code":400,"err_code":10077,"description":"no"}}` }, "no",
+		},
 		"refused": {2, func(i int) string {
 			return map[int]string{2: `{"error":{"code":400,"err_code":1,"description":"no"}}`}[i]
-		}, "no"}, "garbage": {1, func(int) string { return "garbage" }, "answer to a batch"}, "nothing": {1, func(int) string { return "" }, "answer to a batch"},
+		}, "no"}, "garbage": {1, func(int) string { return "garbage" }, "answer to a batch"},
+		"nothing":         {1, func(int) string { return "" }, "answer to a batch"},
 		"an early answer": {2, func(i int) string { return map[int]string{1: `{}`, 2: `{"count":2}`}[i] }, ""},
 	} {
 		got, answer = nil, k.answer
@@ -87,7 +102,10 @@ func TestBatchMessages(t *testing.T) {
 			continue
 		}
 		for i, m := range got {
-			if m.Header.Get("X") != fmt.Sprint(i) || m.Header.Get(headerBatchSeq) != fmt.Sprint(i+1) || m.Header.Get(headerBatch) != got[0].Header.Get(headerBatch) || (m.Header.Get(headerBatchCommit) == "1") != (i == k.n-1) || (m.Reply != "") != (i == 0 || i == k.n-1) || m.Data[0] != byte(i) {
+			if m.Header.Get("X") != fmt.Sprint(i) || m.Header.Get(headerBatchSeq) != fmt.Sprint(i+1) ||
+				m.Header.Get(headerBatch) != got[0].Header.Get(headerBatch) ||
+				(m.Header.Get(headerBatchCommit) == "1") != (i == k.n-1) || (m.Reply != "") != (i == 0 || i == k.n-1) ||
+				m.Data[0] != byte(i) {
 				t.Errorf("%s: message %d is %+v", name, i, m)
 			}
 		}
@@ -95,10 +113,12 @@ func TestBatchMessages(t *testing.T) {
 			t.Errorf("%s: %d messages of %d", name, len(got), k.n)
 		}
 	}
-	if _, err := c.GetOnce(t.Context(), "NONE", map[string]any{"seq": 1}); err == nil || errors.Is(err, jobs.ErrNotFound) {
+	if _, err := c.GetOnce(t.Context(), "NONE", map[string]any{"seq": 1}); err == nil ||
+		errors.Is(err, jobs.ErrNotFound) {
 		t.Errorf("a stream that is not there: %v", err)
 	}
-	if _, err := c.GetOnce(t.Context(), wire.ResultStream, map[string]any{"seq": 99}); !errors.Is(err, jobs.ErrNotFound) {
+	if _, err := c.GetOnce(t.Context(), wire.ResultStream, map[string]any{"seq": 99}); !errors.Is(err,
+		jobs.ErrNotFound) {
 		t.Errorf("a message that is not there: %v", err)
 	}
 }
@@ -110,7 +130,11 @@ func TestTries(t *testing.T) {
 		size  int
 		want  time.Duration
 	}{
-		{0, 0, time.Second}, {3 * time.Second, 0, time.Second}, {12 * time.Second, 0, 2 * time.Second}, {time.Minute, 0, 5 * time.Second}, {0, 64 << 20, 17 * time.Second},
+		{0, 0, time.Second},
+		{3 * time.Second, 0, time.Second},
+		{12 * time.Second, 0, 2 * time.Second},
+		{time.Minute, 0, 5 * time.Second},
+		{0, 64 << 20, 17 * time.Second},
 	} {
 		if got := tryLimit(c.since, c.size); got != c.want {
 			t.Errorf("%v after the call with %d bytes: %v, want %v", c.since, c.size, got, c.want)
@@ -143,7 +167,8 @@ func opened(t *testing.T) *Conn {
 	return openedAt(t, started(t))
 }
 
-// TestPublishTries: of several tries of a batch the outcome of the first is not known, and each call tells how much it sends.
+// TestPublishTries: of several tries of a batch the outcome of the first is not known, and each
+// call tells how much it sends.
 func TestPublishTries(t *testing.T) {
 	c := opened(t)
 	ctx := t.Context()
@@ -156,10 +181,14 @@ func TestPublishTries(t *testing.T) {
 		return err
 	}
 	message := func(id string, size int) *nats.Msg {
-		return &nats.Msg{Subject: wire.SourceOf(jobs.Job{ID: id, Pool: jobs.PoolCPU, Kind: "k"}).Job(id), Data: make([]byte, size)}
+		return &nats.Msg{
+			Subject: wire.SourceOf(jobs.Job{ID: id, Pool: jobs.PoolCPU, Kind: "k"}).Job(id),
+			Data:    make([]byte, size),
+		}
 	}
 	for n = range 3 {
-		unsure, err := c.PublishBatch(ctx, try, "x", []*nats.Msg{message("a"+string(rune('0'+n)), 10), message("b"+string(rune('0'+n)), 5)})
+		unsure, err := c.PublishBatch(ctx, try, "x",
+			[]*nats.Msg{message("a"+string(rune('0'+n)), 10), message("b"+string(rune('0'+n)), 5)})
 		if unsure != (n > 1) || (err != nil) != (n > 1) {
 			t.Errorf("%d tries: %v, %v", n, unsure, err)
 		}

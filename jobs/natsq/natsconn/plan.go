@@ -25,8 +25,8 @@ type Change struct {
 	Drops bool `json:"drops"`
 }
 
-// wanted lists the streams of everything the protocol needs, by the names that the server knows. Of buckets it has the fields that
-// matter to the protocol.
+// wanted lists the streams of everything the protocol needs, by the names that the server knows. Of
+// buckets it has the fields that matter to the protocol.
 func (c *Conn) wanted() []jetstream.StreamConfig {
 	all := c.streams()
 	for _, kv := range c.buckets() {
@@ -48,7 +48,8 @@ func fields(cfg jetstream.StreamConfig) (map[string]any, error) {
 
 // compared are the fields that the protocol rests on; what else an operator sets is the operator's.
 var compared = []string{
-	"subjects", "retention", "storage", "discard", "discard_new_per_subject", "max_msgs", "max_bytes", "max_msgs_per_subject", "max_msg_size",
+	"subjects", "retention", "storage", "discard", "discard_new_per_subject", "max_msgs", "max_bytes",
+	"max_msgs_per_subject", "max_msg_size",
 	"max_age", "num_replicas", "allow_msg_ttl", "allow_atomic", "allow_msg_schedules", "allow_direct", "republish",
 }
 
@@ -69,7 +70,9 @@ func (c *Conn) Plan(ctx context.Context) ([]Change, error) {
 }
 
 // differences compares one stream; merged is what the server has with the changes in it.
-func (c *Conn) differences(ctx context.Context, want jetstream.StreamConfig) (changes []Change, merged jetstream.StreamConfig, err error) {
+func (c *Conn) differences(ctx context.Context, want jetstream.StreamConfig) (changes []Change,
+	merged jetstream.StreamConfig, err error,
+) {
 	var s jetstream.Stream
 	err = c.Retry(ctx, "look at stream "+want.Name, func(ctx context.Context) (err error) {
 		s, err = c.JS.Stream(ctx, want.Name)
@@ -121,7 +124,8 @@ func asJSON(v any) string {
 	return string(data)
 }
 
-// normal makes values that mean the same equal: of limits 0, -1 and absent mean none, which is -1 here.
+// normal makes values that mean the same equal: of limits 0, -1 and absent mean none, which is -1
+// here.
 func normal(field string, v any) any {
 	switch {
 	case strings.HasPrefix(field, "max_"):
@@ -172,8 +176,8 @@ func drops(field string, have, want any) bool {
 	return false
 }
 
-// Apply creates and updates the streams of the protocol and returns what it changed. When one of the changes could lose data it
-// changes nothing and fails.
+// Apply creates and updates the streams of the protocol and returns what it changed. When one of
+// the changes could lose data it changes nothing and fails.
 func (c *Conn) Apply(ctx context.Context) ([]Change, error) {
 	plan, err := c.Plan(ctx)
 	if err != nil {
@@ -181,7 +185,9 @@ func (c *Conn) Apply(ctx context.Context) ([]Change, error) {
 	}
 	for _, ch := range plan {
 		if ch.Drops {
-			return nil, jobs.Errorf(jobs.CodeInvalid, "stream %s: changing %s from %s to %s can lose data: back the stream up and change it by hand (nats stream edit %s)", ch.Stream, ch.Field, ch.Have, ch.Want, ch.Stream)
+			return nil, jobs.Errorf(jobs.CodeInvalid, "stream %s: changing %s from %s to %s can lose data: back the "+
+				"stream up and change it by hand (nats stream edit %s)", ch.Stream, ch.Field, ch.Have, ch.Want,
+				ch.Stream)
 		}
 	}
 	if err := c.provision(ctx); err != nil {

@@ -20,29 +20,34 @@ const (
 	CancelAge = time.Hour
 )
 
-// AgentAge is how long the server keeps the record of an agent. Agents renew it every 3 s, so three renewals may be lost.
+// AgentAge is how long the server keeps the record of an agent. Agents renew it every 3 s, so three
+// renewals may be lost.
 const AgentAge = 10 * time.Second
 
-// LogSlack is how much longer than a result the server keeps the log lines of its job, because they are written before it.
+// LogSlack is how much longer than a result the server keeps the log lines of its job, because they
+// are written before it.
 const LogSlack = 24 * time.Hour
 
-// Bounds of a pool's queue: behind them a submission is refused, which is what bounds the disk under a flood.
+// Bounds of a pool's queue: behind them a submission is refused, which is what bounds the disk
+// under a flood.
 const (
 	maxJobs  = 2_000_000
 	maxBytes = 64 << 30
-	// Waiting jobs and their edges. The server keeps about 100 bytes in memory for each job that was looked at.
+	// Waiting jobs and their edges. The server keeps about 100 bytes in memory for each job that
+	// was looked at.
 	MaxWaiting = 500_000
 	maxJoblogs = 4 << 30 // bytes of what handlers have logged
 )
 
-// Bounds of what was pushed and is not read yet. One name fills a quarter of the messages at most; what it fills of the bytes is bounded by the
-// endpoint's frames alone.
+// Bounds of what was pushed and is not read yet. One name fills a quarter of the messages at most;
+// what it fills of the bytes is bounded by the endpoint's frames alone.
 const (
 	maxPushed     = 16 << 30 // bytes
 	maxPushedName = 32 << 10 // messages
 	maxPushedAll  = 4 * maxPushedName
 	pushedAge     = 14 * 24 * time.Hour
-	// pushMemory is how long the server knows the key of a push. It takes about 100 bytes of its memory for each: 60 MB at 1,000 pushes a second.
+	// pushMemory is how long the server knows the key of a push. It takes about 100 bytes of its
+	// memory for each: 60 MB at 1,000 pushes a second.
 	pushMemory = 10 * time.Minute
 )
 
@@ -61,7 +66,10 @@ func (c *Conn) streams() []jetstream.StreamConfig {
 		AllowAtomicPublish:   true,
 		AllowDirect:          true, // for noneAtOnce
 		// Who waits for a result hears of it when it is stored.
-		RePublish: &jetstream.RePublish{Source: "exo.res.*", Destination: "exo.done.{{wildcard(1)}}", HeadersOnly: true},
+		RePublish: &jetstream.RePublish{
+			Source: "exo.res.*", Destination: "exo.done.{{wildcard(1)}}",
+			HeadersOnly: true,
+		},
 	}, {
 		Name:              wire.DeadStream,
 		Subjects:          []string{"exo.dead.*.*.*.*"},
@@ -147,13 +155,14 @@ func (c *Conn) buckets() []jetstream.KeyValueConfig {
 	return all
 }
 
-// objects has no age: an object stays as long as its job (object_life.go). That of an earlier version's store goes with Apply.
+// objects has no age: an object stays as long as its job (object_life.go). That of an earlier
+// version's store goes with Apply.
 func (c *Conn) objects() jetstream.ObjectStoreConfig {
 	return jetstream.ObjectStoreConfig{Bucket: wire.ObjectBucket, Replicas: c.Replicas}
 }
 
-// provision creates what does not exist. What exists stays as it is: several versions of a program may share a server, and the
-// one that connects last must not undo what an operator has set.
+// provision creates what does not exist. What exists stays as it is: several versions of a program
+// may share a server, and the one that connects last must not undo what an operator has set.
 func (c *Conn) provision(ctx context.Context) error {
 	for _, s := range c.streams() {
 		err := c.missing(ctx, s.Name, jetstream.ErrStreamNotFound,
@@ -180,8 +189,11 @@ func (c *Conn) provision(ctx context.Context) error {
 	return nil
 }
 
-// missing makes something unless it is there. Two that make it at once are no error when it is there afterwards.
-func (c *Conn) missing(ctx context.Context, name string, notFound error, look, create func(context.Context) error) error {
+// missing makes something unless it is there. Two that make it at once are no error when it is
+// there afterwards.
+func (c *Conn) missing(ctx context.Context, name string, notFound error, look,
+	create func(context.Context) error,
+) error {
 	err := c.Retry(ctx, "look for "+name, look)
 	if !errors.Is(err, notFound) {
 		return err
@@ -195,7 +207,8 @@ func (c *Conn) missing(ctx context.Context, name string, notFound error, look, c
 	return fmt.Errorf("create %s: %w", name, err)
 }
 
-// pushed is the stream of what was pushed: a queue, so that what a job holds in its journal takes no room any more, and a full one refuses.
+// pushed is the stream of what was pushed: a queue, so that what a job holds in its journal takes
+// no room any more, and a full one refuses.
 func pushed() jetstream.StreamConfig {
 	return jetstream.StreamConfig{
 		Name:                 wire.PushStream,

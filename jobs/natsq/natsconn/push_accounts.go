@@ -8,8 +8,9 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// PushAccounts hands the signed claims of accounts to running servers, which follow them at once: users that are revoked lose their
-// connections. The login must be one of the system account. A server that is away gets them from the others when it is back.
+// PushAccounts hands the signed claims of accounts to running servers, which follow them at once:
+// users that are revoked lose their connections. The login must be one of the system account. A
+// server that is away gets them from the others when it is back.
 func PushAccounts(ctx context.Context, o Options, claims []string) error {
 	nc, refused, where, err := o.connect(ctx)
 	if err != nil {
@@ -35,7 +36,8 @@ func PushAccounts(ctx context.Context, o Options, claims []string) error {
 			return refused.lostError(fmt.Errorf("hand accounts to %s: %w", where, err))
 		}
 		if answer.Error != nil {
-			return jobs.Errorf(jobs.CodeInvalid, "hand accounts to %s: the server refuses: %s: it must have been started with the auth.conf of the same folder", where, answer.Error.Description)
+			return jobs.Errorf(jobs.CodeInvalid, "hand accounts to %s: the server refuses: %s: it must have been "+
+				"started with the auth.conf of the same folder", where, answer.Error.Description)
 		}
 	}
 	return nil

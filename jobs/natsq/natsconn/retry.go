@@ -18,7 +18,8 @@ const (
 	errCodeStoreFull   = 10047
 )
 
-// noSpaceRetry is the pause that a caller is told when the server has no space: somebody must free some.
+// noSpaceRetry is the pause that a caller is told when the server has no space: somebody must free
+// some.
 const noSpaceRetry = 10 * time.Second
 
 // IsNoSpace reports whether the server has no space for any message.
@@ -47,8 +48,9 @@ func (c *Conn) RetryUnlessFull(ctx context.Context, what string, size int, fn fu
 	return err
 }
 
-// NoSpaceError returns the error of a call for which the server has no space. It wraps jobs.ErrFull and
-// tells when to try again.
+// NoSpaceError returns the error of a call for which the server has no space. It wraps jobs.ErrFull
+// and tells when to try again.
 func NoSpaceError(what string) error {
-	return jobs.Later(fmt.Errorf("%s: %w: the disk of the NATS server, or what its account may store, is used up: free some of it, and try again", what, jobs.ErrFull), noSpaceRetry)
+	return jobs.Later(fmt.Errorf("%s: %w: the disk of the NATS server, or what its account may store, is used up: "+
+		"free some of it, and try again", what, jobs.ErrFull), noSpaceRetry)
 }

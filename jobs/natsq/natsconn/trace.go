@@ -12,9 +12,10 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// A job's trace: its submission is a producer's span, each attempt at it a consumer's span below that one, and the storing of the result a
-// producer's span below the attempt. What joins them are the headers of the messages. Names and attributes are those of OpenTelemetry's
-// conventions for messaging.
+// A job's trace: its submission is a producer's span, each attempt at it a consumer's span below
+// that one, and the storing of the result a producer's span below the attempt. What joins them are
+// the headers of the messages. Names and attributes are those of OpenTelemetry's conventions for
+// messaging.
 //
 // Without a tracer nothing is looked up, made or kept: the functions below return what they got.
 
@@ -40,18 +41,21 @@ const (
 	AttrWorker      = "exoswarm.worker"
 )
 
-// MaxReason is the maximum length in bytes of a reason in a header or a span. A header and a job of the largest size must fit
-// into one message.
+// MaxReason is the maximum length in bytes of a reason in a header or a span. A header and a job of
+// the largest size must fit into one message.
 const MaxReason = 4096
 
 // StartSpan starts a span of an operation at a destination.
-func (c *Conn) StartSpan(ctx context.Context, operation, kind, destination string, o ...trace.SpanStartOption) (context.Context, trace.Span) {
+func (c *Conn) StartSpan(ctx context.Context, operation, kind, destination string,
+	o ...trace.SpanStartOption,
+) (context.Context, trace.Span) {
 	return c.Tracer.Start(ctx, operation+" "+destination, append(o, trace.WithAttributes(
-		attribute.String(AttrSystem, "nats"), attribute.String(attrOperation, operation), attribute.String(attrType, kind), attribute.String(AttrDestination, destination)))...)
+		attribute.String(AttrSystem, "nats"), attribute.String(attrOperation, operation),
+		attribute.String(attrType, kind), attribute.String(AttrDestination, destination)))...)
 }
 
-// StartSend starts the span of a message that is stored within a trace; outside of one there is none. destination is a stream, or what
-// the names of several have in common.
+// StartSend starts the span of a message that is stored within a trace; outside of one there is
+// none. destination is a stream, or what the names of several have in common.
 func (c *Conn) StartSend(ctx context.Context, operation, destination string) (context.Context, trace.Span) {
 	if c.Tracer == nil || !trace.SpanContextFromContext(ctx).IsValid() {
 		return ctx, telemetry.NoSpan

@@ -69,7 +69,8 @@ func (r *violations) onError(_ *nats.Conn, _ *nats.Subscription, err error) {
 		// An ordered consumer whose server restarts reports ErrConsumerNotActive and is made again:
 		// the log already says that the connection was lost.
 		if !errors.Is(err, nats.ErrConsumerNotActive) {
-			r.log.Warn("the NATS client reports an error", "error", redact.Secrets(err.Error())) // for example a slow consumer
+			// for example a slow consumer
+			r.log.Warn("the NATS client reports an error", "error", redact.Secrets(err.Error()))
 		}
 		return
 	}
@@ -91,10 +92,10 @@ func (r *violations) attempt(ctx context.Context) (try context.Context, end func
 	}
 }
 
-// do calls fn with a context that ends at a violation. The server does not say which of the calls in
-// progress a violation belongs to, so a call that was interrupted begins again. It has failed with
-// jobs.ErrDenied if the same violation interrupts it twice, or if any interrupt it three times: some
-// subjects have a part that is made anew for each try.
+// do calls fn with a context that ends at a violation. The server does not say which of the calls
+// in progress a violation belongs to, so a call that was interrupted begins again. It has failed
+// with jobs.ErrDenied if the same violation interrupts it twice, or if any interrupt it three
+// times: some subjects have a part that is made anew for each try.
 func (r *violations) do(ctx context.Context, fn func(ctx context.Context) error) error {
 	var before Violation
 	for tries := 1; ; tries++ {
@@ -124,7 +125,8 @@ func (r *violations) explain(err error) error {
 	case <-r.gone:
 		// The second error is that of a call in progress.
 		if errors.Is(err, nats.ErrConnectionClosed) || errors.Is(err, context.Canceled) {
-			return fmt.Errorf("the NATS server does not let %s in any more: %s: %w", r.who, r.who.renewal(), jobs.ErrDenied)
+			return fmt.Errorf("the NATS server does not let %s in any more: %s: %w", r.who, r.who.renewal(),
+				jobs.ErrDenied)
 		}
 	default:
 	}
@@ -148,7 +150,8 @@ func (r *violations) lostError(err error) error {
 	select {
 	case <-r.left:
 		if err != nil {
-			return fmt.Errorf("the NATS server at %s was lost and has not come back within %v: %w: %w", r.where, r.giveUp, errLost, jobs.ErrUnavailable)
+			return fmt.Errorf("the NATS server at %s was lost and has not come back within %v: %w: %w", r.where,
+				r.giveUp, errLost, jobs.ErrUnavailable)
 		}
 	default:
 	}
@@ -170,7 +173,8 @@ func (r *violations) onClose(*nats.Conn) {
 	close(r.over)
 }
 
-// refusesLogin reports whether an error of the client says that the server does not accept the login.
+// refusesLogin reports whether an error of the client says that the server does not accept the
+// login.
 func refusesLogin(err error) bool {
 	if err == nil {
 		return false
@@ -178,5 +182,6 @@ func refusesLogin(err error) bool {
 	// While a connection begins, the client hands on the server's words. Only the first of these
 	// errors is a sentinel of the client then.
 	words := strings.ToLower(err.Error())
-	return errors.Is(err, nats.ErrAuthorization) || strings.Contains(words, "authentication expired") || strings.Contains(words, "authentication revoked")
+	return errors.Is(err, nats.ErrAuthorization) || strings.Contains(words, "authentication expired") ||
+		strings.Contains(words, "authentication revoked")
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// TestGuard: a call that a refusal cuts off begins again. The same refusal twice, or any three, end it; a call that succeeds or fails for another
-// reason is not repeated.
+// TestGuard: a call that a refusal cuts off begins again. The same refusal twice, or any three, end
+// it; a call that succeeds or fails for another reason is not repeated.
 func TestGuard(t *testing.T) {
 	other := errors.New("another reason")
 	for name, c := range map[string]struct {
@@ -37,7 +37,8 @@ func TestGuard(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r, tries := newViolations(slog.New(slog.DiscardHandler)), 0
 			say := func(what string) {
-				r.onError(nil, nil, fmt.Errorf("%w: Permissions Violation for Publish to %q", nats.ErrPermissionViolation, what))
+				r.onError(nil, nil, fmt.Errorf("%w: Permissions Violation for Publish to %q",
+					nats.ErrPermissionViolation, what))
 			}
 			err := r.do(t.Context(), func(ctx context.Context) error {
 				what := c.refused[tries]
@@ -64,12 +65,14 @@ func TestGuard(t *testing.T) {
 	// The end of the caller's own context is no refusal.
 	r := newViolations(slog.New(slog.DiscardHandler))
 	ctx, cancel := context.WithCancel(t.Context())
-	if err := r.do(ctx, func(ctx context.Context) error { cancel(); <-ctx.Done(); return ctx.Err() }); !errors.Is(err, context.Canceled) || errors.Is(err, jobs.ErrDenied) {
+	if err := r.do(ctx, func(ctx context.Context) error { cancel(); <-ctx.Done(); return ctx.Err() }); !errors.Is(err,
+		context.Canceled) || errors.Is(err, jobs.ErrDenied) {
 		t.Error(err)
 	}
 }
 
-// TestRefusals: a call that the server refuses is tried again once, fails with the subject when it is refused again, and three times at most.
+// TestRefusals: a call that the server refuses is tried again once, fails with the subject when it
+// is refused again, and three times at most.
 func TestRefusals(t *testing.T) {
 	r := newViolations(slog.New(slog.DiscardHandler))
 	deny := func(text string) { r.onError(nil, nil, fmt.Errorf("%w: %s", nats.ErrPermissionViolation, text)) }
@@ -78,10 +81,28 @@ func TestRefusals(t *testing.T) {
 		tries int
 		want  string
 	}{
-		"never": {nil, 1, ""}, "once": {[]string{`Permissions Violation for Publish to "a"`}, 2, ""}, "twice": {[]string{`Permissions Violation for Publish to "a"`, `Permissions Violation for Publish to "a"`}, 2, `this login may not publish to "a"`},
-		"subscription": {[]string{`permissions violation for subscription to "b.*"`, `permissions violation for subscription to "b.*"`}, 2, `may not subscribe to "b.*"`},
-		"others":       {[]string{`Permissions Violation for Publish to "a1"`, `Permissions Violation for Publish to "a2"`}, 3, ""},
-		"three others": {[]string{`Permissions Violation for Publish to "a1"`, `Permissions Violation for Publish to "a2"`, `Permissions Violation for Publish to "a3"`}, 3, `may not publish to "a3"`},
+		"never": {nil, 1, ""}, "once": {[]string{`Permissions Violation for Publish to "a"`}, 2, ""},
+		"twice": {
+			[]string{`Permissions Violation for Publish to "a"`, `Permissions Violation for Publish to "a"`},
+			2,
+			`this login may not publish to "a"`,
+		},
+		"subscription": {[]string{
+			`permissions violation for subscription to "b.*"`,
+			`permissions violation for subscription to "b.*"`,
+		}, 2, `may not subscribe to "b.*"`},
+		"others": {[]string{
+			`Permissions Violation for Publish to "a1"`,
+			`Permissions Violation for Publish to "a2"`,
+		}, 3, ""},
+		"three others": {
+			[]string{
+				`Permissions Violation for Publish to "a1"`,
+				`Permissions Violation for Publish to "a2"`, `Permissions Violation for Publish to "a3"`,
+			},
+			3,
+			`may not publish to "a3"`,
+		},
 	} {
 		n := 0
 		err := r.do(t.Context(), func(ctx context.Context) error {
@@ -92,7 +113,8 @@ func TestRefusals(t *testing.T) {
 			<-ctx.Done()
 			return context.Cause(ctx)
 		})
-		if n != c.tries || (err == nil) != (c.want == "") || err != nil && (!errors.Is(err, jobs.ErrDenied) || !strings.Contains(err.Error(), c.want)) {
+		if n != c.tries || (err == nil) != (c.want == "") || err != nil &&
+			(!errors.Is(err, jobs.ErrDenied) || !strings.Contains(err.Error(), c.want)) {
 			t.Errorf("%s: %d tries, %v; want %d, %q", name, n, err, c.tries, c.want)
 		}
 	}
@@ -115,7 +137,8 @@ func TestRefusals(t *testing.T) {
 		t.Error("a refused login is not kept")
 	}
 	r.onClose(nil)
-	if err := r.explain(nats.ErrConnectionClosed); !errors.Is(err, jobs.ErrDenied) || !strings.Contains(err.Error(), "does not let this login in any more") {
+	if err := r.explain(nats.ErrConnectionClosed); !errors.Is(err, jobs.ErrDenied) ||
+		!strings.Contains(err.Error(), "does not let this login in any more") {
 		t.Error(err)
 	}
 	if err := r.explain(failed); !errors.Is(err, failed) {
@@ -123,7 +146,8 @@ func TestRefusals(t *testing.T) {
 	}
 	open := newViolations(nil)
 	open.onClose(nil)
-	if err := open.explain(nats.ErrConnectionClosed); !errors.Is(err, nats.ErrConnectionClosed) || errors.Is(err, jobs.ErrDenied) {
+	if err := open.explain(nats.ErrConnectionClosed); !errors.Is(err, nats.ErrConnectionClosed) ||
+		errors.Is(err, jobs.ErrDenied) {
 		t.Error(err)
 	}
 	if err := open.lostError(failed); !errors.Is(err, failed) {

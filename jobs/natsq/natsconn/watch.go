@@ -12,8 +12,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// watchPoll is how often a watch asks whether its bucket is still the one that it began with. It is well below the life of
-// a lease, 10 s, and a question takes the server some 50 µs.
+// watchPoll is how often a watch asks whether its bucket is still the one that it began with. It is
+// well below the life of a lease, 10 s, and a question takes the server some 50 µs.
 const watchPoll = time.Second
 
 // removed is the entry of a key that is not in its bucket any more.
@@ -38,8 +38,9 @@ type watch struct {
 	known  map[string]bool               // the keys that fn has been told of and that are not removed
 }
 
-// once watches until something breaks or ctx ends. What fn was told of in an earlier call, and is not there any more, fn is
-// told is removed once everything that is there is through: until then the former state stands.
+// once watches until something breaks or ctx ends. What fn was told of in an earlier call, and is
+// not there any more, fn is told is removed once everything that is there is through: until then
+// the former state stands.
 func (w *watch) once(ctx context.Context) error {
 	heard := w.c.NC.StatusChanged(nats.CONNECTED) // before the first request, or a reconnection would be missed
 	defer w.c.NC.RemoveStatusListener(heard)
@@ -117,9 +118,12 @@ func (w *watch) info(ctx context.Context) (*jetstream.StreamInfo, error) {
 	return s.CachedInfo(), nil
 }
 
-// FollowBucket calls fn with every entry of a bucket and every change, one at a time, until ctx ends; synced is closed when
-// what was there before is through. A watch that breaks begins anew, and until it is through again what fn was told stands.
-func (c *Conn) FollowBucket(ctx context.Context, bucket string, synced chan struct{}, fn func(jetstream.KeyValueEntry), log *slog.Logger) {
+// FollowBucket calls fn with every entry of a bucket and every change, one at a time, until ctx
+// ends; synced is closed when what was there before is through. A watch that breaks begins anew,
+// and until it is through again what fn was told stands.
+func (c *Conn) FollowBucket(ctx context.Context, bucket string, synced chan struct{}, fn func(jetstream.KeyValueEntry),
+	log *slog.Logger,
+) {
 	first := true
 	w := &watch{c: c, bucket: bucket, fn: fn, known: map[string]bool{}, synced: func() {
 		if first {
@@ -141,7 +145,8 @@ func (c *Conn) FollowBucket(ctx context.Context, bucket string, synced chan stru
 	}
 }
 
-// WatchBucket is follow that fails when the bucket cannot be watched at all. It returns nil when ctx ends.
+// WatchBucket is follow that fails when the bucket cannot be watched at all. It returns nil when
+// ctx ends.
 func (c *Conn) WatchBucket(ctx context.Context, bucket string, fn func(jetstream.KeyValueEntry)) error {
 	began := false
 	w := &watch{c: c, bucket: bucket, known: map[string]bool{}, synced: func() { began = true }, fn: fn}
@@ -168,7 +173,8 @@ func (w *watch) rest(ctx context.Context, err error) {
 	}
 }
 
-// CheckFollow fails when this login may not follow buckets: who follows one goes on trying whatever happens.
+// CheckFollow fails when this login may not follow buckets: who follows one goes on trying whatever
+// happens.
 func (c *Conn) CheckFollow(ctx context.Context, bucket string) error {
 	return c.InBucket(ctx, "watch bucket "+bucket, bucket, func(ctx context.Context, kv jetstream.KeyValue) error {
 		watch, err := kv.WatchAll(ctx, jetstream.UpdatesOnly())

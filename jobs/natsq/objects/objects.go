@@ -1,4 +1,5 @@
-// Package objects is the store for files that travel between submitters and agents, and its sweeper.
+// Package objects is the store for files that travel between submitters and agents, and its
+// sweeper.
 package objects
 
 import (
@@ -16,23 +17,26 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
-// Store keeps objects in the cluster's object store. Its methods may be called from several goroutines.
+// Store keeps objects in the cluster's object store. Its methods may be called from several
+// goroutines.
 type Store struct {
 	conn  *natsconn.Conn
 	known func(ctx context.Context, job string) (bool, error)
 }
 
-// New returns the store that a connection reaches. known reports whether anything of a job exists: the
-// sweeper keeps its objects as long. The connection stays the caller's.
+// New returns the store that a connection reaches. known reports whether anything of a job exists:
+// the sweeper keeps its objects as long. The connection stays the caller's.
 func New(c *natsconn.Conn, known func(ctx context.Context, job string) (bool, error)) *Store {
 	return &Store{conn: c, known: known}
 }
 
-// putTries is how often PutObject tries. With apiTimeout for each message it outlasts the restart of a server.
+// putTries is how often PutObject tries. With apiTimeout for each message it outlasts the restart
+// of a server.
 const putTries = 4
 
-// PutObject stores everything that r yields under a name of the owner's, replacing what was there, and returns its length in bytes. The object stays
-// as long as the owner's job. When the server does not answer, an r that is an io.Seeker is stored again from where it stood;
+// PutObject stores everything that r yields under a name of the owner's, replacing what was there,
+// and returns its length in bytes. The object stays as long as the owner's job. When the server
+// does not answer, an r that is an io.Seeker is stored again from where it stood;
 // jobs.ErrUnavailable when that does not help either.
 func (st *Store) PutObject(ctx context.Context, name string, of jobs.Owner, r io.Reader) (int64, error) {
 	return st.PutNamed(ctx, of.Named(name), of, r)
@@ -80,7 +84,8 @@ func (st *Store) PutNamed(ctx context.Context, name string, of jobs.Owner, r io.
 }
 
 func (st *Store) putObject(parent context.Context, name string, of jobs.Owner, r io.Reader) (int64, error) {
-	// With a deadline in its context the client waits that long for a message that was lost, without one apiTimeout.
+	// With a deadline in its context the client waits that long for a message that was lost,
+	// without one apiTimeout.
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(parent))
 	defer cancel(nil)
 	defer context.AfterFunc(parent, func() { cancel(context.Cause(parent)) })()
@@ -102,8 +107,8 @@ func (st *Store) putObject(parent context.Context, name string, of jobs.Owner, r
 	return int64(info.Size), nil
 }
 
-// Object opens an object of the owner's for reading. Its digest is checked at the end: a damaged object ends with an error, not with
-// io.EOF. The caller closes it.
+// Object opens an object of the owner's for reading. Its digest is checked at the end: a damaged
+// object ends with an error, not with io.EOF. The caller closes it.
 func (st *Store) Object(ctx context.Context, name string, of jobs.Owner) (io.ReadCloser, error) {
 	return st.OpenNamed(ctx, of.Named(name))
 }

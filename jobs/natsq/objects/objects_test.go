@@ -27,8 +27,8 @@ func (b *breaking) Read(p []byte) (int, error) {
 	return b.Reader.Read(p)
 }
 
-// TestPutObjectAgain: what the server did not acknowledge is stored again, from where the reader stood, when the reader can go
-// back; and not for ever.
+// TestPutObjectAgain: what the server did not acknowledge is stored again, from where the reader
+// stood, when the reader can go back; and not for ever.
 func TestPutObjectAgain(t *testing.T) {
 	c := natsqtest.Connect(t, natsqtest.Start(t, server.Options{Port: server.InProcess}))
 	data := bytes.Repeat([]byte("0123456789abcdef"), 64<<10)
@@ -37,7 +37,8 @@ func TestPutObjectAgain(t *testing.T) {
 		if _, err := r.Seek(100, io.SeekStart); err != nil {
 			t.Fatal(err)
 		}
-		if n, err := c.Objects.PutObject(t.Context(), "o", jobs.Owner{}, r); !errors.Is(err, want) || err == nil && n != int64(len(data)-100) {
+		if n, err := c.Objects.PutObject(t.Context(), "o", jobs.Owner{}, r); !errors.Is(err, want) || err == nil &&
+			n != int64(len(data)-100) {
 			t.Fatalf("%d passes broken: %d bytes, %v, want %v", passes, n, err, want)
 		}
 		if want != nil {
@@ -54,7 +55,8 @@ func TestPutObjectAgain(t *testing.T) {
 	}
 	// One that cannot go back is not begun again.
 	once := &breaking{bytes.NewReader(data), len(data) / 2, 1}
-	if _, err := c.Objects.PutObject(t.Context(), "o", jobs.Owner{}, struct{ io.Reader }{once}); !errors.Is(err, jobs.ErrUnavailable) {
+	if _, err := c.Objects.PutObject(t.Context(), "o", jobs.Owner{}, struct{ io.Reader }{once}); !errors.Is(err,
+		jobs.ErrUnavailable) {
 		t.Fatal(err)
 	}
 }

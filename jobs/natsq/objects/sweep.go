@@ -18,9 +18,10 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
-// Objects belong to jobs (jobs.Owner, in the object's metadata) and have no age of their own. A sweeper in each CPU agent removes those whose job is
-// gone for longer than a grace time. Nothing is counted, so a process that is killed leaves nothing that has to be set right: what refers to an
-// object is what the streams hold.
+// Objects belong to jobs (jobs.Owner, in the object's metadata) and have no age of their own. A
+// sweeper in each CPU agent removes those whose job is gone for longer than a grace time. Nothing
+// is counted, so a process that is killed leaves nothing that has to be set right: what refers to
+// an object is what the streams hold.
 
 const (
 	objectStream = "OBJ_" + wire.ObjectBucket
@@ -28,7 +29,8 @@ const (
 	objectChunks = "$O." + wire.ObjectBucket + ".C."
 	metaJob      = "exo-job"
 	metaTenant   = "exo-tenant"
-	// Grace is how long an object outlives its job: a submitter stores objects before the job, and an upload takes its time.
+	// Grace is how long an object outlives its job: a submitter stores objects before the job, and
+	// an upload takes its time.
 	Grace = time.Hour
 )
 
@@ -78,7 +80,8 @@ func metaSubject(name string) string {
 	return objectMeta + base64.URLEncoding.EncodeToString([]byte(name))
 }
 
-// Objects calls fn with every object and its state, in the order in which they were stored, until fn returns false. It reads one at a time.
+// Objects calls fn with every object and its state, in the order in which they were stored, until
+// fn returns false. It reads one at a time.
 func (st *Store) Objects(ctx context.Context, fn func(Object) bool) error {
 	known := map[string]bool{} // by id of the job: objects of one stand together mostly
 	return st.eachObject(ctx, func(o Object) (bool, error) {
@@ -122,14 +125,18 @@ func (st *Store) eachObject(ctx context.Context, fn func(Object) (bool, error)) 
 			continue
 		}
 		m.Data = nil
-		o := Object{Name: info.Name, Owner: ownerOf(info), Size: info.Size, Stored: m.Time, State: Unowned, nuid: info.NUID, at: m}
+		o := Object{
+			Name: info.Name, Owner: ownerOf(info), Size: info.Size, Stored: m.Time, State: Unowned,
+			nuid: info.NUID, at: m,
+		}
 		if more, err := fn(o); err != nil || !more {
 			return err
 		}
 	}
 }
 
-// referred reports whether anything is known of a job: that it waits, is delayed, queued or runs, its result, its dead letter or its swarm.
+// referred reports whether anything is known of a job: that it waits, is delayed, queued or runs,
+// its result, its dead letter or its swarm.
 func (st *Store) referred(ctx context.Context, id string) (bool, error) {
 	if jobs.CheckID("job id", id) != nil {
 		return true, nil // nobody can know
@@ -147,7 +154,8 @@ func (st *Store) referred(ctx context.Context, id string) (bool, error) {
 // remove takes an object away unless it was stored anew since.
 func (st *Store) remove(ctx context.Context, o Object) error {
 	return st.conn.Retry(ctx, "delete object "+o.Name, func(ctx context.Context) error {
-		// The description first: a reader finds the object whole or not at all. Chunks that a kill leaves behind go with the next sweep.
+		// The description first: a reader finds the object whole or not at all. Chunks that a kill
+		// leaves behind go with the next sweep.
 		if _, err := st.conn.PurgeOnce(ctx, objectStream, o.at.Subject, o.at.Seq+1); err != nil {
 			return err
 		}
@@ -156,8 +164,8 @@ func (st *Store) remove(ctx context.Context, o Object) error {
 	})
 }
 
-// SweepObjects removes the objects whose job is gone, and which were stored longer than grace ago, as were all others of that job; show is called with each.
-// With dry nothing is removed.
+// SweepObjects removes the objects whose job is gone, and which were stored longer than grace ago,
+// as were all others of that job; show is called with each. With dry nothing is removed.
 func (st *Store) SweepObjects(ctx context.Context, grace time.Duration, dry bool, show func(Object)) error {
 	s := &objectSweep{c: st, grace: grace, dry: dry, show: show}
 	return s.pass(ctx)
@@ -288,11 +296,15 @@ func pauseFor(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// KeepObjects sweeps until ctx ends: an object goes when its job was seen to be gone for as long as grace. Several agents may do so at once.
+// KeepObjects sweeps until ctx ends: an object goes when its job was seen to be gone for as long as
+// grace. Several agents may do so at once.
 func (st *Store) KeepObjects(ctx context.Context, grace time.Duration, log *slog.Logger) {
-	s := &objectSweep{c: st, grace: grace, seen: map[string]time.Time{}, rest: 20 * time.Millisecond, show: func(o Object) {
-		log.Info("removed an object whose job is gone", "object", o.Name, "job", o.Job, "stored", o.Stored)
-	}}
+	s := &objectSweep{
+		c: st, grace: grace, seen: map[string]time.Time{}, rest: 20 * time.Millisecond,
+		show: func(o Object) {
+			log.Info("removed an object whose job is gone", "object", o.Name, "job", o.Job, "stored", o.Stored)
+		},
+	}
 	if age, err := st.objectAge(ctx); err == nil && age > 0 {
 		log.Warn("objects are removed by their age, whoever needs them: run exoswarm init --yes", "age", age)
 	}

@@ -25,13 +25,17 @@ import (
 func states(t *testing.T, c *natsq.Conn) map[string]objects.State {
 	t.Helper()
 	all := map[string]objects.State{}
-	if err := c.Objects.Objects(t.Context(), func(o objects.Object) bool { all[o.Name] = o.State; return true }); err != nil {
+	if err := c.Objects.Objects(t.Context(), func(o objects.Object) bool {
+		all[o.Name] = o.State
+		return true
+	}); err != nil {
 		t.Fatal(err)
 	}
 	return all
 }
 
-// TestObjectsLive: an object stays while anything is known of its job, whatever that is, and goes when the last is gone. What belongs to no job stays.
+// TestObjectsLive: an object stays while anything is known of its job, whatever that is, and goes
+// when the last is gone. What belongs to no job stays.
 func TestObjectsLive(t *testing.T) {
 	s := natsqtest.Start(t, server.Options{})
 	c := natsqtest.Connect(t, s)
@@ -49,7 +53,10 @@ func TestObjectsLive(t *testing.T) {
 	put("input-gone-12", jobs.Owner{}) // as an earlier version stored it
 	put("theirs", jobs.Owner{Tenant: "acme", Job: "gone"})
 	job := func(id string) jobs.Job {
-		return jobs.Job{Version: jobs.Version, ID: id, Pool: jobs.PoolCPU, Kind: "none", Spec: []byte("1"), Submitted: time.Now().UTC()}
+		return jobs.Job{
+			Version: jobs.Version, ID: id, Pool: jobs.PoolCPU, Kind: "none", Spec: []byte("1"),
+			Submitted: time.Now().UTC(),
+		}
 	}
 	late := job("delayed")
 	late.NotBefore = time.Now().Add(time.Hour)
@@ -76,18 +83,24 @@ func TestObjectsLive(t *testing.T) {
 		}
 	}
 	for n := 0; n == 0; {
-		if err := c.Queue.DeadLetters(ctx, jobs.DeadFilter{ID: "letter"}, func(jobs.DeadLetter) bool { n++; return true }); err != nil {
+		if err := c.Queue.DeadLetters(ctx, jobs.DeadFilter{ID: "letter"},
+			func(jobs.DeadLetter) bool { n++; return true }); err != nil {
 			t.Fatal(err)
 		}
 	}
 	w.Stop()
-	swarm := jobs.Swarm{Version: jobs.Version, ID: "swarm", Name: "s", Spec: json.RawMessage("{}"), Groups: 1, Created: time.Now().UTC(), Nonce: jobs.NewNonce()}
+	swarm := jobs.Swarm{
+		Version: jobs.Version, ID: "swarm", Name: "s", Spec: json.RawMessage("{}"), Groups: 1,
+		Created: time.Now().UTC(), Nonce: jobs.NewNonce(),
+	}
 	if err := c.Swarms.CreateSwarm(ctx, swarm); err != nil {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]objects.State{
-		"of-queued": objects.Kept, "of-delayed": objects.Kept, "of-parent": objects.Kept, "of-waiting": objects.Kept, "of-letter": objects.Kept,
-		"of-swarm": objects.Kept, "of-gone": objects.Orphaned, "mine": objects.Unowned, "input-gone-12": objects.Orphaned, "acme/theirs": objects.Orphaned,
+		"of-queued": objects.Kept, "of-delayed": objects.Kept, "of-parent": objects.Kept, "of-waiting": objects.Kept,
+		"of-letter": objects.Kept,
+		"of-swarm":  objects.Kept, "of-gone": objects.Orphaned, "mine": objects.Unowned,
+		"input-gone-12": objects.Orphaned, "acme/theirs": objects.Orphaned,
 	} {
 		if got := states(t, c)[name]; got != want {
 			t.Errorf("%s is %q, want %q", name, got, want)
@@ -110,7 +123,8 @@ func TestObjectsLive(t *testing.T) {
 	sweep := func(grace time.Duration, dry bool) string {
 		t.Helper()
 		swept = nil
-		if err := c.Objects.SweepObjects(ctx, grace, dry, func(o objects.Object) { swept = append(swept, o.Name) }); err != nil {
+		if err := c.Objects.SweepObjects(ctx, grace, dry,
+			func(o objects.Object) { swept = append(swept, o.Name) }); err != nil {
 			t.Fatal(err)
 		}
 		return strings.Join(swept, " ")
@@ -121,7 +135,8 @@ func TestObjectsLive(t *testing.T) {
 	if got := sweep(0, true); !strings.Contains(got, "of-gone") || len(states(t, c)) != 11 {
 		t.Errorf("a dry sweep shows %s, and leaves %v", got, states(t, c))
 	}
-	// The swarm, the dead letter and the result go, and so do their objects; agents that sweep side by side do not stumble over each other.
+	// The swarm, the dead letter and the result go, and so do their objects; agents that sweep side
+	// by side do not stumble over each other.
 	if err := c.Swarms.RemoveSwarm(ctx, swarm); err != nil {
 		t.Fatal(err)
 	}
@@ -158,7 +173,8 @@ func TestObjectsLive(t *testing.T) {
 	}
 	if info, err := js.Stream(ctx, "OBJ_EXO_OBJECTS"); err != nil {
 		t.Error(err)
-	} else if i, err := info.Info(ctx, jetstream.WithSubjectFilter(">")); err != nil || i.State.Subjects["$O.EXO_OBJECTS.C.broken"] != 0 || len(i.State.Subjects) != 2*len(left) {
+	} else if i, err := info.Info(ctx, jetstream.WithSubjectFilter(">")); err != nil ||
+		i.State.Subjects["$O.EXO_OBJECTS.C.broken"] != 0 || len(i.State.Subjects) != 2*len(left) {
 		t.Errorf("the store holds more than the objects: %v, %v", i.State.Subjects, err)
 	}
 }
@@ -193,7 +209,8 @@ func TestObjectsOfTenants(t *testing.T) {
 	_ = r.Close()
 }
 
-// TestSpecOutlives: a job of a large spec that is delayed for longer than any age of the store has its spec. An age of an earlier version goes with init.
+// TestSpecOutlives: a job of a large spec that is delayed for longer than any age of the store has
+// its spec. An age of an earlier version goes with init.
 func TestSpecOutlives(t *testing.T) {
 	s := natsqtest.Start(t, server.Options{})
 	nc, err := nats.Connect(s.URL())
@@ -205,7 +222,8 @@ func TestSpecOutlives(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := js.CreateObjectStore(t.Context(), jetstream.ObjectStoreConfig{Bucket: "EXO_OBJECTS", TTL: time.Second}); err != nil {
+	if _, err := js.CreateObjectStore(t.Context(),
+		jetstream.ObjectStoreConfig{Bucket: "EXO_OBJECTS", TTL: time.Second}); err != nil {
 		t.Fatal(err)
 	}
 	c := natsqtest.Connect(t, s)
@@ -216,13 +234,19 @@ func TestSpecOutlives(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	j := jobs.Job{Version: jobs.Version, ID: "large", Pool: jobs.PoolCPU, Kind: "echo", Spec: spec, Submitted: time.Now().UTC(), NotBefore: time.Now().Add(3 * time.Second)}
+	j := jobs.Job{
+		Version: jobs.Version, ID: "large", Pool: jobs.PoolCPU, Kind: "echo", Spec: spec,
+		Submitted: time.Now().UTC(), NotBefore: time.Now().Add(3 * time.Second),
+	}
 	if err := c.Queue.Submit(t.Context(), j); err != nil {
 		t.Fatal(err)
 	}
-	natsqtest.Work(t, natsqtest.Connect(t, s), natsq.WorkerOptions{Name: "w", Logger: jobstest.Quiet, Handlers: map[string]jobs.Handler{
-		"echo": func(_ context.Context, j jobs.Job, _ func(any)) (any, error) { return len(j.Spec), nil },
-	}})
+	natsqtest.Work(t, natsqtest.Connect(t, s), natsq.WorkerOptions{
+		Name: "w", Logger: jobstest.Quiet,
+		Handlers: map[string]jobs.Handler{
+			"echo": func(_ context.Context, j jobs.Job, _ func(any)) (any, error) { return len(j.Spec), nil },
+		},
+	})
 	if r, err := c.Results.Result(t.Context(), "large"); err != nil || r.Status != jobs.Done {
 		t.Errorf("%+v, %v", r, err)
 	}

@@ -1,4 +1,5 @@
-// Package publishmode decides whether the messages of a group are stored faster one by one or as one atomic batch.
+// Package publishmode decides whether the messages of a group are stored faster one by one or as
+// one atomic batch.
 package publishmode
 
 import (
@@ -11,9 +12,10 @@ import (
 // nothing. Its methods may be called from several goroutines.
 //
 // The faster mode depends on the server, which does not tell. A single server makes a folder and
-// files for every atomic batch and syncs them: 3 to 3.5 ms and 2.1 ms of processor time, for 1 message
-// as for 64. 64 single messages took 0.75 ms where the server does not sync each of them, and 12 ms
-// where it does (medians of 40, 2 cores). A cluster keeps batches in memory until they are complete.
+// files for every atomic batch and syncs them: 3 to 3.5 ms and 2.1 ms of processor time, for 1
+// message as for 64. 64 single messages took 0.75 ms where the server does not sync each of them,
+// and 12 ms where it does (medians of 40, 2 cores). A cluster keeps batches in memory until they
+// are complete.
 type Mode struct {
 	mu     sync.Mutex
 	single time.Duration // per message, if they are sent one by one; 0 before the first measurement
@@ -42,8 +44,8 @@ const (
 	weight = 0.2
 )
 
-// Atomic reports whether n messages are to be stored as one atomic batch. The caller then reports the
-// time with Observe.
+// Atomic reports whether n messages are to be stored as one atomic batch. The caller then reports
+// the time with Observe.
 func (m *Mode) Atomic(n int) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -84,8 +86,8 @@ func (m *Mode) Observe(atomic bool, n int, d time.Duration) {
 	*mean += time.Duration(weight * float64(d-*mean))
 }
 
-// Fix makes Atomic return the given mode for d, for every group of MinGroup or more. Tests use it to
-// choose a path.
+// Fix makes Atomic return the given mode for d, for every group of MinGroup or more. Tests use it
+// to choose a path.
 func (m *Mode) Fix(atomic bool, d time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// TestMode: the faster of the two modes is chosen by measurement, and the slower one is tried ever more rarely.
+// TestMode: the faster of the two modes is chosen by measurement, and the slower one is tried ever
+// more rarely.
 func TestMode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 40
@@ -30,7 +31,8 @@ func TestMode(t *testing.T) {
 		if got := serve(15*time.Microsecond, 3*time.Millisecond, 5000); got == 0 || got > 340 {
 			t.Errorf("%d atomic batches of 5000, though they are slower", got)
 		}
-		// It becomes one that does: noticed at once, and single messages are tried 6 times in the two minutes that follow.
+		// It becomes one that does: noticed at once, and single messages are tried 6 times in the
+		// two minutes that follow.
 		if got := serve(250*time.Microsecond, 3500*time.Microsecond, 40_000); got < 39_980 || got == 40_000 {
 			t.Errorf("%d atomic batches of 40000, though they are faster", got)
 		}

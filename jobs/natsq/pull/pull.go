@@ -1,4 +1,5 @@
-// Package pull asks consumers of work queues for messages, with subscriptions that outlive a request.
+// Package pull asks consumers of work queues for messages, with subscriptions that outlive a
+// request.
 package pull
 
 import (
@@ -14,9 +15,9 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// Puller asks consumers for messages. The client's own Fetch subscribes in every call; a Puller keeps
-// its subscriptions, which saves two protocol messages per call. Its methods may be called from
-// several goroutines.
+// Puller asks consumers for messages. The client's own Fetch subscribes in every call; a Puller
+// keeps its subscriptions, which saves two protocol messages per call. Its methods may be called
+// from several goroutines.
 type Puller struct {
 	nc *nats.Conn
 
@@ -28,12 +29,12 @@ type Puller struct {
 // New returns a puller over a connection, which stays the caller's. The caller closes the puller.
 func New(nc *nats.Conn) *Puller { return &Puller{nc: nc} }
 
-// pullPatience is how long a call waits for the server. A consumer with too many unacknowledged messages
-// does not answer at all, so such a call takes as long.
+// pullPatience is how long a call waits for the server. A consumer with too many unacknowledged
+// messages does not answer at all, so such a call takes as long.
 const pullPatience = 2 * time.Second
 
-// ReadWait is a wait for the first message that is long enough for a server that has to read a block of
-// the stream: twice the time that it needs.
+// ReadWait is a wait for the first message that is long enough for a server that has to read a
+// block of the stream: twice the time that it needs.
 const ReadWait = 100 * time.Millisecond
 
 // Request is what a call of Pull asks for.
@@ -49,8 +50,8 @@ type Request struct {
 //
 // A request that may wait ends with its time even if messages exist. The server needs 50 ms for the
 // first message after a pause, when it has to read a block of the stream again (measured with a
-// million jobs queued; with 2 ms of patience nothing was ever handed out). So the first request has no
-// time, and a second one waits only if the server knows of no message.
+// million jobs queued; with 2 ms of patience nothing was ever handed out). So the first request has
+// no time, and a second one waits only if the server knows of no message.
 func (p *Puller) Pull(ctx context.Context, stream, consumer string, r Request) (got []*nats.Msg, err error) {
 	if r.KeepOpen {
 		err = p.each(ctx, stream, consumer, r, false, func(m *nats.Msg) { got = append(got, m) })
@@ -70,9 +71,9 @@ func (p *Puller) once(ctx context.Context, stream, consumer string, r Request) (
 	return got, err
 }
 
-// each makes one request and calls fn with every message as it comes. With noWait the server ends the
-// request when it has handed out the present messages, or has waited for the first one. Otherwise it
-// ends it after the wait, or when no more messages are wanted.
+// each makes one request and calls fn with every message as it comes. With noWait the server ends
+// the request when it has handed out the present messages, or has waited for the first one.
+// Otherwise it ends it after the wait, or when no more messages are wanted.
 func (p *Puller) each(ctx context.Context, stream, consumer string, r Request, noWait bool, fn func(*nats.Msg)) error {
 	sub, err := p.take()
 	if err != nil {
@@ -80,7 +81,10 @@ func (p *Puller) each(ctx context.Context, stream, consumer string, r Request, n
 	}
 	clean := false
 	defer func() { p.put(sub, clean) }()
-	req, err := json.Marshal(map[string]any{"batch": r.Messages, "no_wait": noWait, "max_bytes": r.MaxBytes, "expires": r.Wait})
+	req, err := json.Marshal(map[string]any{
+		"batch": r.Messages, "no_wait": noWait, "max_bytes": r.MaxBytes,
+		"expires": r.Wait,
+	})
 	if err != nil {
 		return err
 	}
@@ -111,7 +115,8 @@ func (p *Puller) each(ctx context.Context, stream, consumer string, r Request, n
 			return nil
 		}
 	}
-	// Of a request with a bound of bytes the server says too that it is complete. That would be taken for the answer to the next request.
+	// Of a request with a bound of bytes the server says too that it is complete. That would be
+	// taken for the answer to the next request.
 	clean = r.MaxBytes == 0
 	return nil
 }

@@ -15,7 +15,8 @@ import (
 
 func TestMain(m *testing.M) { leak.Check(m) }
 
-// TestPullFull: what the server says after a full batch is not taken for the answer to the next request.
+// TestPullFull: what the server says after a full batch is not taken for the answer to the next
+// request.
 func TestPullFull(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()

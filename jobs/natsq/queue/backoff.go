@@ -13,8 +13,8 @@ const (
 	lastPause  = time.Minute
 )
 
-// Backoff returns the pause after an attempt; the first attempt is 1. Half of the pause is random, so
-// that jobs that failed together do not come back together.
+// Backoff returns the pause after an attempt; the first attempt is 1. Half of the pause is random,
+// so that jobs that failed together do not come back together.
 func Backoff(attempt int) time.Duration {
 	d := lastPause
 	if attempt < 7 {
@@ -23,8 +23,8 @@ func Backoff(attempt int) time.Duration {
 	return d/2 + rand.N(d/2)
 }
 
-// LeavesDeadLetter reports whether a result leaves a dead letter. Jobs that were cancelled or missed their deadline
-// leave none.
+// LeavesDeadLetter reports whether a result leaves a dead letter. Jobs that were cancelled or
+// missed their deadline leave none.
 func LeavesDeadLetter(r jobs.Result) bool {
 	return r.Status == jobs.Failed && r.Error.Code != jobs.CodeCanceled && r.Error.Code != jobs.CodeDeadline
 }

@@ -11,9 +11,9 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
-// Cancel asks for a job to end. With finish it takes in nothing new and its result says how far it came; without, it
-// fails as cancelled: at once when no worker has had it, else as soon as its worker has stopped or takes it up again.
-// A job that is over stays as it is, and that is no error.
+// Cancel asks for a job to end. With finish it takes in nothing new and its result says how far it
+// came; without, it fails as cancelled: at once when no worker has had it, else as soon as its
+// worker has stopped or takes it up again. A job that is over stays as it is, and that is no error.
 func (q *Queue) Cancel(ctx context.Context, j jobs.Job, finish bool) error {
 	how := "stop"
 	if finish {
@@ -49,7 +49,8 @@ func (q *Queue) Cancel(ctx context.Context, j jobs.Job, finish bool) error {
 	return q.ResolveChildren(ctx, j.ID)
 }
 
-// Withdraw takes a job that no worker has had out of the queue, without a result. One that a worker has had stays.
+// Withdraw takes a job that no worker has had out of the queue, without a result. One that a worker
+// has had stays.
 func (q *Queue) Withdraw(ctx context.Context, j jobs.Job) error {
 	_, err := q.withdraw(ctx, j)
 	return err
@@ -93,7 +94,8 @@ func (q *Queue) withdraw(ctx context.Context, j jobs.Job) (waiting bool, err err
 	if m.Seq <= given {
 		return waiting, nil
 	}
-	// A worker may get it this moment; then it sees the mark, and if it is faster than that its result is refused.
+	// A worker may get it this moment; then it sees the mark, and if it is faster than that its
+	// result is refused.
 	n, err := q.conn.Purge(ctx, wire.JobStream(j.Pool), s.Job(j.ID))
 	return waiting || n > 0, err
 }

@@ -24,7 +24,9 @@ const (
 )
 
 // PutDeadLetter stores a dead letter, in the place of an earlier one of that job.
-func (q *Queue) PutDeadLetter(ctx context.Context, t natsconn.RetryFunc, s wire.Source, id string, data []byte, cause *jobs.Error, attempts int, worker string) error {
+func (q *Queue) PutDeadLetter(ctx context.Context, t natsconn.RetryFunc, s wire.Source, id string, data []byte,
+	cause *jobs.Error, attempts int, worker string,
+) error {
 	reason := strings.Map(func(r rune) rune {
 		if r == '\r' || r == '\n' {
 			return ' '
@@ -35,7 +37,8 @@ func (q *Queue) PutDeadLetter(ctx context.Context, t natsconn.RetryFunc, s wire.
 		reason = strings.ToValidUTF8(reason[:natsconn.MaxReason], "")
 	}
 	m := &nats.Msg{Subject: s.Dead(id), Data: data, Header: nats.Header{
-		headerCode: {string(cause.Code)}, headerReason: {reason}, headerAttempts: {strconv.Itoa(attempts)}, headerWorker: {worker},
+		headerCode: {string(cause.Code)}, headerReason: {reason}, headerAttempts: {strconv.Itoa(attempts)},
+		headerWorker: {worker},
 	}}
 	q.conn.Inject(ctx, m)
 	return q.conn.PublishMsg(ctx, t, "store the dead letter of job "+id, m)
@@ -47,7 +50,8 @@ func deadLetter(m *natsconn.Message) (jobs.DeadLetter, error) {
 		return jobs.DeadLetter{}, fmt.Errorf("dead letter %d on subject %s", m.Seq, m.Subject)
 	}
 	d := jobs.DeadLetter{
-		Seq: m.Seq, Pool: jobs.Pool(parts[2]), Kind: parts[3], Tenant: parts[4], ID: parts[5], Died: m.Time, Data: m.Data,
+		Seq: m.Seq, Pool: jobs.Pool(parts[2]), Kind: parts[3], Tenant: parts[4], ID: parts[5], Died: m.Time,
+		Data:   m.Data,
 		Worker: m.Header.Get(headerWorker),
 		Reason: &jobs.Error{Code: jobs.Code(m.Header.Get(headerCode)), Message: m.Header.Get(headerReason)},
 	}
@@ -55,8 +59,8 @@ func deadLetter(m *natsconn.Message) (jobs.DeadLetter, error) {
 	return d, nil
 }
 
-// DeadLetters calls fn with the dead letters that f selects, oldest first, until fn returns false. It reads one at a time,
-// so memory does not grow with their number.
+// DeadLetters calls fn with the dead letters that f selects, oldest first, until fn returns false.
+// It reads one at a time, so memory does not grow with their number.
 func (q *Queue) DeadLetters(ctx context.Context, f jobs.DeadFilter, fn func(jobs.DeadLetter) bool) error {
 	subject, err := deadSubject(f)
 	if err != nil {
@@ -99,8 +103,9 @@ func deadSubject(f jobs.DeadFilter) (string, error) {
 	return strings.Join(parts, "."), nil
 }
 
-// Redrive queues the job of a dead letter anew, under its id, and removes its failed result and the dead letter. A call
-// that fails in the middle may be repeated. A letter that is no valid job cannot be redriven.
+// Redrive queues the job of a dead letter anew, under its id, and removes its failed result and the
+// dead letter. A call that fails in the middle may be repeated. A letter that is no valid job
+// cannot be redriven.
 func (q *Queue) Redrive(ctx context.Context, d jobs.DeadLetter) error {
 	j, err := jobs.DecodeJob(d.Data)
 	if err != nil {
@@ -125,7 +130,8 @@ func (q *Queue) Redrive(ctx context.Context, d jobs.DeadLetter) error {
 	} else if !errors.Is(err, jobs.ErrNotFound) {
 		return err
 	}
-	// What an earlier cancellation left would end it again, and a worker may hear of the job before it hears of this.
+	// What an earlier cancellation left would end it again, and a worker may hear of the job before
+	// it hears of this.
 	forgiven, err := q.uncancel(ctx, j.ID)
 	if err != nil {
 		return err
@@ -140,7 +146,8 @@ func (q *Queue) Redrive(ctx context.Context, d jobs.DeadLetter) error {
 	return q.removeLetter(ctx, d)
 }
 
-// HeaderForgiven of a job's message is the revision of the last cancellation that does not count for it.
+// HeaderForgiven of a job's message is the revision of the last cancellation that does not count
+// for it.
 const HeaderForgiven = "Exo-Forgiven"
 
 // uncancel removes the cancellation of a job and returns its revision, 0 when there is none.

@@ -16,7 +16,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
-// Headers of a message that the server moves to another subject of its stream when it is due (nats-server 2.12 and later).
+// Headers of a message that the server moves to another subject of its stream when it is due
+// (nats-server 2.12 and later).
 const (
 	headerSchedule = "Nats-Schedule"
 	headerTarget   = "Nats-Schedule-Target"
@@ -25,8 +26,8 @@ const (
 // promoter is the consumer that all workers share to move jobs that are due into their queues.
 const promoter = "promoter"
 
-// schedule stores a job that is not to begin yet. It stands in a stream of its own, because the server takes schedules only
-// where it may also forget, which a queue must not.
+// schedule stores a job that is not to begin yet. It stands in a stream of its own, because the
+// server takes schedules only where it may also forget, which a queue must not.
 func (q *Queue) schedule(ctx context.Context, j jobs.Job, m *nats.Msg) error {
 	what := "schedule job " + j.ID
 	s := wire.SourceOf(j)
@@ -36,8 +37,8 @@ func (q *Queue) schedule(ctx context.Context, j jobs.Job, m *nats.Msg) error {
 		return err
 	}
 	m.Subject = s.Sched(j.ID)
-	// The client's own option cuts the time to whole seconds, which would be too early. The stamp of the server ends in
-	// nanoseconds, so any time is taken as it is.
+	// The client's own option cuts the time to whole seconds, which would be too early. The stamp
+	// of the server ends in nanoseconds, so any time is taken as it is.
 	trace := m.Header
 	m.Header = nats.Header{
 		headerSchedule: {"@at " + scheduled(j.NotBefore).UTC().Format(time.RFC3339Nano)},
@@ -48,18 +49,20 @@ func (q *Queue) schedule(ctx context.Context, j jobs.Job, m *nats.Msg) error {
 	natsconn.CopyTrace(m, trace)
 	err := q.conn.PublishMsg(ctx, q.conn.RetryUnlessFull, what, m)
 	var api *jetstream.APIError
-	if errors.As(err, &api) && (api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence || api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant) {
+	if errors.As(err, &api) && (api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence ||
+		api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant) {
 		return fmt.Errorf("%s: %w", what, jobs.ErrExists)
 	}
 	return err
 }
 
-// MoveDelayed moves jobs that are due into their queues until ctx ends. Any number of workers do so; a job moved twice is one
-// job, because its subject is taken or its result is there.
+// MoveDelayed moves jobs that are due into their queues until ctx ends. Any number of workers do
+// so; a job moved twice is one job, because its subject is taken or its result is there.
 func (q *Queue) MoveDelayed(ctx context.Context, log *slog.Logger) {
 	p := pull.New(q.conn.NC)
 	defer p.Close()
-	// A quarter of a second late at most, which a delayed job does not mind; with W workers 4 W questions a second.
+	// A quarter of a second late at most, which a delayed job does not mind; with W workers 4 W
+	// questions a second.
 	tick := time.NewTicker(250 * time.Millisecond)
 	defer tick.Stop()
 	known := false
@@ -86,7 +89,8 @@ func (q *Queue) MoveDelayed(ctx context.Context, log *slog.Logger) {
 			known = true
 		}
 		for {
-			msgs, err := p.Pull(ctx, wire.SchedStream, promoter, pull.Request{Messages: 64, Wait: pull.ReadWait}) // see Worker.patience
+			// see Worker.patience
+			msgs, err := p.Pull(ctx, wire.SchedStream, promoter, pull.Request{Messages: 64, Wait: pull.ReadWait})
 			known = known && !errors.Is(err, pull.ErrNoConsumer)
 			for _, m := range msgs {
 				q.promoteOne(context.WithoutCancel(ctx), m, log)
@@ -129,7 +133,8 @@ func (q *Queue) promoteOne(ctx context.Context, m *nats.Msg, log *slog.Logger) {
 	_ = m.Ack() // if it is lost, the job is found in its queue or over
 }
 
-// scheduled is a time that the server can keep. It counts nanoseconds in 64 bits, and what is behind the year 2262 it takes for long ago.
+// scheduled is a time that the server can keep. It counts nanoseconds in 64 bits, and what is
+// behind the year 2262 it takes for long ago.
 func scheduled(at time.Time) time.Time {
 	if last := time.Unix(0, 1<<63-1).Add(-24 * time.Hour); at.After(last) {
 		return last

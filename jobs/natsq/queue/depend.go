@@ -16,11 +16,12 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
-// A job with parents stands in waitStream until they are over. Right behind it, written with it as one, stands an edge for each parent, in
-// the order of its After: edge i of the job at sequence number n is at n+1+i. An edge that is there is a parent that is missing.
+// A job with parents stands in waitStream until they are over. Right behind it, written with it as
+// one, stands an edge for each parent, in the order of its After: edge i of the job at sequence
+// number n is at n+1+i. An edge that is there is a parent that is missing.
 
-// submitGraph stores jobs as waiting, all or none: those with parents and those that they wait for. The resolver moves them on, and so does
-// this call, as far as it comes.
+// submitGraph stores jobs as waiting, all or none: those with parents and those that they wait for.
+// The resolver moves them on, and so does this call, as far as it comes.
 func (q *Queue) submitGraph(ctx context.Context, what string, batch []jobs.Job, forgiven uint64) error {
 	for _, j := range batch {
 		if err := j.WithDefaults().Validate(); err != nil {
@@ -46,7 +47,8 @@ func (q *Queue) submitGraph(ctx context.Context, what string, batch []jobs.Job, 
 		}
 	}
 	if len(msgs) > jobs.MaxBatch {
-		return jobs.Errorf(jobs.CodeInvalid, "%s: they and what they wait for are %d together: at most %d are submitted as one: submit the parents first", what, len(msgs), jobs.MaxBatch)
+		return jobs.Errorf(jobs.CodeInvalid, "%s: they and what they wait for are %d together: at most %d are "+
+			"submitted as one: submit the parents first", what, len(msgs), jobs.MaxBatch)
 	}
 	if err := q.checkGraph(ctx, batch); err != nil {
 		return fmt.Errorf("%s: %w", what, err)
@@ -89,8 +91,8 @@ func (q *Queue) submitGraph(ctx context.Context, what string, batch []jobs.Job, 
 	return nil
 }
 
-// checkGraph asks what the server would not notice: that a job is over, queued or delayed, that nothing is known of a parent, and that a
-// circle would close.
+// checkGraph asks what the server would not notice: that a job is over, queued or delayed, that
+// nothing is known of a parent, and that a circle would close.
 func (q *Queue) checkGraph(ctx context.Context, batch []jobs.Job) error {
 	inside := map[string]bool{}
 	child := map[string]string{} // of a parent outside
@@ -125,7 +127,8 @@ func (q *Queue) checkGraph(ctx context.Context, batch []jobs.Job) error {
 		if err != nil {
 			return err
 		}
-		return jobs.Errorf(jobs.CodeInvalid, "job %s has after, and job %s waits for it already: give it a new id", j.ID, m.Subject[strings.LastIndex(m.Subject, ".")+1:])
+		return jobs.Errorf(jobs.CodeInvalid, "job %s has after, and job %s waits for it already: give it a new id",
+			j.ID, m.Subject[strings.LastIndex(m.Subject, ".")+1:])
 	})
 	if err != nil {
 		return err
@@ -133,20 +136,27 @@ func (q *Queue) checkGraph(ctx context.Context, batch []jobs.Job) error {
 	return each(outside, func(p jobs.Job) error {
 		there, err := q.Known(ctx, p.ID)
 		if err == nil && !there {
-			err = jobs.Errorf(jobs.CodeInvalid, "job %s waits for %s, of which nothing is known: submit that first, or both together; a job that is over is known while its result is kept", child[p.ID], p.ID)
+			err = jobs.Errorf(jobs.CodeInvalid, "job %s waits for %s, of which nothing is known: submit that first, "+
+				"or both together; a job that is over is known while its result is kept", child[p.ID], p.ID)
 		}
 		return err
 	})
 }
 
-// Known says whether anything is known of a job: that it waits, is delayed, queued or over, or is a dead letter. A job moves forwards
-// through these places and is written to one before it leaves the last; only a redrive goes back, and for that there is the second look.
+// Known says whether anything is known of a job: that it waits, is delayed, queued or over, or is a
+// dead letter. A job moves forwards through these places and is written to one before it leaves the
+// last; only a redrive goes back, and for that there is the second look.
 func (q *Queue) Known(ctx context.Context, id string) (bool, error) {
-	places := [][2]string{{wire.WaitStream, "exo.wait.*.*.*.*." + id}, {wire.SchedStream, "exo.sched.*.*.*.*." + id}, {wire.SchedStream, "exo.due.*.*.*.*." + id}}
+	places := [][2]string{
+		{wire.WaitStream, "exo.wait.*.*.*.*." + id},
+		{wire.SchedStream, "exo.sched.*.*.*.*." + id},
+		{wire.SchedStream, "exo.due.*.*.*.*." + id},
+	}
 	for _, p := range wire.Pools() {
 		places = append(places, [2]string{wire.JobStream(p), "exo.job." + string(p) + ".*.*.*." + id})
 	}
-	places = append(places, [2]string{wire.ResultStream, wire.ResultSubject(id)}, [2]string{wire.DeadStream, "exo.dead.*.*.*." + id})
+	places = append(places, [2]string{wire.ResultStream, wire.ResultSubject(id)},
+		[2]string{wire.DeadStream, "exo.dead.*.*.*." + id})
 	for range 2 {
 		for _, place := range places {
 			if _, err := q.conn.Last(ctx, place[0], place[1]); err == nil {
@@ -192,7 +202,8 @@ func (q *Queue) clearEdges(ctx context.Context, batch []jobs.Job) error {
 	})
 }
 
-// Missing lists the parents of a waiting job that are not over, in the order of its After; none when it waits for no job.
+// Missing lists the parents of a waiting job that are not over, in the order of its After; none
+// when it waits for no job.
 func (q *Queue) Missing(ctx context.Context, j jobs.Job) ([]string, error) {
 	s := wire.SourceOf(j)
 	if len(j.After) == 0 || !s.Valid() {
@@ -233,8 +244,8 @@ func (q *Queue) edge(ctx context.Context, job uint64, i int, parent, child strin
 
 func edgeSeq(job uint64, i int) uint64 { return job + 1 + uint64(i) }
 
-// unwait removes a waiting job and its edges. The job goes first: whoever finds it without edges looks whether it still
-// stands.
+// unwait removes a waiting job and its edges. The job goes first: whoever finds it without edges
+// looks whether it still stands.
 func (q *Queue) unwait(ctx context.Context, m *natsconn.Message, parents []string) error {
 	if err := q.conn.Remove(ctx, wire.WaitStream, m.Seq); err != nil {
 		return err
@@ -265,7 +276,8 @@ func (q *Queue) withdrawWaiting(ctx context.Context, s wire.Source, id string) (
 	return true, q.unwait(ctx, m, j.After)
 }
 
-// msgID makes the moves of one waiting job one for the server, which remembers them for two minutes.
+// msgID makes the moves of one waiting job one for the server, which remembers them for two
+// minutes.
 func msgID(id string, seq uint64) string {
 	return "wait-" + id + "-" + strconv.FormatUint(seq, 10)
 }

@@ -15,17 +15,22 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
-// TestLetters: what a letter says, which a filter selects, how long its reason may be, and that a redrive gives a job a second life.
+// TestLetters: what a letter says, which a filter selects, how long its reason may be, and that a
+// redrive gives a job a second life.
 func TestLetters(t *testing.T) {
 	_, c := inside(t)
 	ctx := t.Context()
-	for i, reason := range []string{"short", "two\r\nlines", strings.Repeat("x", natsconn.MaxReason), strings.Repeat("x", natsconn.MaxReason+1), strings.Repeat("ü", natsconn.MaxReason)} {
+	for i, reason := range []string{
+		"short", "two\r\nlines", strings.Repeat("x", natsconn.MaxReason),
+		strings.Repeat("x", natsconn.MaxReason+1), strings.Repeat("ü", natsconn.MaxReason),
+	} {
 		j := plain(fmt.Sprint("a", i)).WithDefaults()
 		data, err := json.Marshal(j)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := c.PutDeadLetter(ctx, c.conn.RetryIdempotent, wire.SourceOf(j), j.ID, data, jobs.Errorf(jobs.CodeInput, "%s", reason), i+1, "w"); err != nil {
+		if err := c.PutDeadLetter(ctx, c.conn.RetryIdempotent, wire.SourceOf(j), j.ID, data,
+			jobs.Errorf(jobs.CodeInput, "%s", reason), i+1, "w"); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -34,7 +39,9 @@ func TestLetters(t *testing.T) {
 		t.Helper()
 		if err := c.DeadLetters(ctx, f, func(d jobs.DeadLetter) bool {
 			ids = append(ids, d.ID)
-			if d.Pool != jobs.PoolCPU || d.Kind != "k" || d.Tenant != jobs.DefaultTenant || d.Worker != "w" || d.Reason.Code != jobs.CodeInput || d.Attempts != int(d.ID[1]-'0')+1 || d.Died.IsZero() || len(d.Data) == 0 {
+			if d.Pool != jobs.PoolCPU || d.Kind != "k" || d.Tenant != jobs.DefaultTenant || d.Worker != "w" ||
+				d.Reason.Code != jobs.CodeInput || d.Attempts != int(d.ID[1]-'0')+1 || d.Died.IsZero() ||
+				len(d.Data) == 0 {
 				t.Errorf("%+.300v", d)
 			}
 			got = append(got, d.Reason.Message)
@@ -47,7 +54,10 @@ func TestLetters(t *testing.T) {
 	if ids := collect(jobs.DeadFilter{}); !slices.Equal(ids, []string{"a0", "a1", "a2", "a3", "a4"}) {
 		t.Error(ids)
 	}
-	if want := []string{"short", "two  lines", strings.Repeat("x", 4096), strings.Repeat("x", 4096), strings.Repeat("ü", 2048)}; !slices.Equal(got, want) {
+	if want := []string{
+		"short", "two  lines", strings.Repeat("x", 4096), strings.Repeat("x", 4096),
+		strings.Repeat("ü", 2048),
+	}; !slices.Equal(got, want) {
 		t.Errorf("reasons %.200q", got)
 	}
 	for _, f := range []jobs.DeadFilter{{ID: "a3"}, {Pool: jobs.PoolCPU, Kind: "k", Tenant: "default", ID: "a3"}} {
@@ -69,12 +79,14 @@ func TestLetters(t *testing.T) {
 		}
 	}
 	seen := 0
-	if err := c.DeadLetters(ctx, jobs.DeadFilter{}, func(jobs.DeadLetter) bool { seen++; return seen < 2 }); err != nil || seen != 2 {
+	if err := c.DeadLetters(ctx, jobs.DeadFilter{},
+		func(jobs.DeadLetter) bool { seen++; return seen < 2 }); err != nil || seen != 2 {
 		t.Errorf("%d letters, %v", seen, err)
 	}
 	letter := func(id string) (d jobs.DeadLetter) {
 		t.Helper()
-		if err := c.DeadLetters(ctx, jobs.DeadFilter{ID: id}, func(one jobs.DeadLetter) bool { d = one; return true }); err != nil {
+		if err := c.DeadLetters(ctx, jobs.DeadFilter{ID: id},
+			func(one jobs.DeadLetter) bool { d = one; return true }); err != nil {
 			t.Fatal(err)
 		}
 		return d
@@ -132,7 +144,10 @@ func FuzzHeaders(f *testing.F) {
 	f.Add("exo.dead", "", "1e9")
 	f.Add("exo.dead.......", "x", "\x00")
 	f.Fuzz(func(t *testing.T, subject, code, attempts string) {
-		d, err := deadLetter(&natsconn.Message{Subject: subject, Header: nats.Header{headerCode: {code}, headerAttempts: {attempts}}})
+		d, err := deadLetter(&natsconn.Message{
+			Subject: subject,
+			Header:  nats.Header{headerCode: {code}, headerAttempts: {attempts}},
+		})
 		if err == nil && strings.Count(subject, ".") != 5 || err == nil && string(d.Reason.Code) != code {
 			t.Fatalf("%q: %+v", subject, d)
 		}

@@ -36,8 +36,8 @@ type ListedJob struct {
 	Note    string        `json:"note,omitempty"`      // why it does not run, when that is known
 }
 
-// Place is where a list of jobs goes on: among those that are queued, or behind them among those that wait for others, and the sequence
-// number there.
+// Place is where a list of jobs goes on: among those that are queued, or behind them among those
+// that wait for others, and the sequence number there.
 type Place struct {
 	waiting bool
 	Seq     uint64
@@ -92,7 +92,8 @@ func (q *Queue) Overview(ctx context.Context, p jobs.Pool, id string) (*Overview
 	return o, err
 }
 
-// Describe says where a job stands that was found in a stream at a sequence number; waits are the jobs that it waits for.
+// Describe says where a job stands that was found in a stream at a sequence number; waits are the
+// jobs that it waits for.
 func (o *Overview) Describe(j jobs.Job, stream string, seq uint64, waits []string) ListedJob {
 	l := ListedJob{Job: j, State: StateQueued, Waits: waits}
 	r, running := o.running[j.ID]
@@ -120,7 +121,8 @@ func (o *Overview) Describe(j jobs.Job, stream string, seq uint64, waits []strin
 	return l
 }
 
-// Locate returns a job that is not over, and where it stands; jobs.ErrNotFound when there is none of that id.
+// Locate returns a job that is not over, and where it stands; jobs.ErrNotFound when there is none
+// of that id.
 func (q *Queue) Locate(ctx context.Context, id string) (ListedJob, error) {
 	j, stream, seq, err := q.find(ctx, id)
 	if err != nil {
@@ -163,8 +165,8 @@ func (at Place) Stream(p jobs.Pool) string {
 // resultStep is how many sequence numbers Results looks at in one go.
 const resultStep = 256
 
-// Results calls fn with the results that are kept, newest first, until fn returns false. It reads one at a time. prefix limits
-// it to jobs whose id begins so.
+// Results calls fn with the results that are kept, newest first, until fn returns false. It reads
+// one at a time. prefix limits it to jobs whose id begins so.
 func (q *Queue) Results(ctx context.Context, prefix string, fn func(jobs.Result) bool) error {
 	var first, last uint64
 	err := q.conn.Retry(ctx, "list results", func(ctx context.Context) error {
@@ -203,14 +205,18 @@ func (q *Queue) Results(ctx context.Context, prefix string, fn func(jobs.Result)
 	return nil
 }
 
-// Jobs calls fn with the jobs of a pool that are queued, running or waiting for a retry, oldest first, until fn returns
-// false; then those that wait for others, oldest first. Messages that are no jobs are left out. It reads one at a time.
+// Jobs calls fn with the jobs of a pool that are queued, running or waiting for a retry, oldest
+// first, until fn returns false; then those that wait for others, oldest first. Messages that are
+// no jobs are left out. It reads one at a time.
 func (q *Queue) Jobs(ctx context.Context, p jobs.Pool, fn func(jobs.Job) bool) error {
 	return q.JobsFrom(ctx, p, "*", Place{Seq: 1}, func(_ Place, j jobs.Job) bool { return fn(j) })
 }
 
-// JobsFrom is Jobs of one tenant, or of all when tenant is *, from a place on; at is that of the job.
-func (q *Queue) JobsFrom(ctx context.Context, p jobs.Pool, tenant string, from Place, fn func(at Place, j jobs.Job) bool) error {
+// JobsFrom is Jobs of one tenant, or of all when tenant is *, from a place on; at is that of the
+// job.
+func (q *Queue) JobsFrom(ctx context.Context, p jobs.Pool, tenant string, from Place,
+	fn func(at Place, j jobs.Job) bool,
+) error {
 	tail := string(p) + ".*.*." + tenant + ".*"
 	for ; ; from.Seq++ {
 		stream, subject := from.Stream(p), "exo.job."+tail

@@ -46,7 +46,10 @@ func another(t testing.TB, s *server.Server) *Queue {
 }
 
 func plain(id string, after ...string) jobs.Job {
-	return jobs.Job{Version: jobs.Version, ID: id, Pool: jobs.PoolCPU, Kind: "k", Spec: json.RawMessage("1"), After: after}
+	return jobs.Job{
+		Version: jobs.Version, ID: id, Pool: jobs.PoolCPU, Kind: "k", Spec: json.RawMessage("1"),
+		After: after,
+	}
 }
 
 // queueOf returns a queue with n jobs at the source that it returns.

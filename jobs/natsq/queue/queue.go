@@ -1,5 +1,5 @@
-// Package queue submits jobs and follows them: results, dependencies, delays, dead letters and the limits of
-// submissions. It executes none.
+// Package queue submits jobs and follows them: results, dependencies, delays, dead letters and the
+// limits of submissions. It executes none.
 package queue
 
 import (
@@ -48,6 +48,6 @@ func New(c *natsconn.Conn, a Agents, o Objects, l *control.Control, r *results.R
 	return q
 }
 
-// Forget makes the next submission to a source look for its consumer again. A worker calls it when it
-// has found that the consumer is gone.
+// Forget makes the next submission to a source look for its consumer again. A worker calls it when
+// it has found that the consumer is gone.
 func (q *Queue) Forget(s wire.Source) { q.sources.Delete(s) }

@@ -28,8 +28,9 @@ const (
 	ended                   // it got its result by this look, so its own children may move
 )
 
-// Resolve looks at the job that waits on a subject and moves it on when its parents allow. Any number may do so at a time. over is the result of the one
-// parent that is looked at; nil looks at all.
+// Resolve looks at the job that waits on a subject and moves it on when its parents allow. Any
+// number may do so at a time. over is the result of the one parent that is looked at; nil looks at
+// all.
 func (q *Queue) Resolve(ctx context.Context, subject string, over *jobs.Result) (Resolution, error) {
 	m, err := q.conn.Last(ctx, wire.WaitStream, subject)
 	if errors.Is(err, jobs.ErrNotFound) {
@@ -68,8 +69,11 @@ func (q *Queue) Resolve(ctx context.Context, subject string, over *jobs.Result) 
 	return moved, q.conn.Remove(ctx, wire.WaitStream, m.Seq)
 }
 
-// parents removes the edges of a job whose parents are over. left says that some are missing, failure why the job must not run.
-func (q *Queue) parents(ctx context.Context, seq uint64, j jobs.Job, over *jobs.Result) (left bool, failure error, err error) {
+// parents removes the edges of a job whose parents are over. left says that some are missing,
+// failure why the job must not run.
+func (q *Queue) parents(ctx context.Context, seq uint64, j jobs.Job,
+	over *jobs.Result,
+) (left bool, failure error, err error) {
 	removed := false
 	for i, p := range j.After {
 		if over != nil && over.JobID != p {
@@ -100,8 +104,9 @@ func (q *Queue) parents(ctx context.Context, seq uint64, j jobs.Job, over *jobs.
 	if over == nil && (!left || !removed) {
 		return left, nil, nil
 	}
-	// Whoever removes an edge looks at all of them afterwards, so that of several who remove one each the last sees that none is left.
-	// From anywhere: from one end a job whose parents end in the order of that end would read all of them each time.
+	// Whoever removes an edge looks at all of them afterwards, so that of several who remove one
+	// each the last sees that none is left. From anywhere: from one end a job whose parents end in
+	// the order of that end would read all of them each time.
 	from := rand.IntN(len(j.After))
 	for k := range j.After {
 		i := (from + k) % len(j.After)
@@ -139,7 +144,9 @@ func (q *Queue) parent(ctx context.Context, id string, over *jobs.Result) (known
 }
 
 // end gives a waiting job the result that a parent's end brings it.
-func (q *Queue) end(ctx context.Context, m *natsconn.Message, s wire.Source, j jobs.Job, why error) (Resolution, error) {
+func (q *Queue) end(ctx context.Context, m *natsconn.Message, s wire.Source, j jobs.Job,
+	why error,
+) (Resolution, error) {
 	text := why.Error()
 	if len(text) > natsconn.MaxReason {
 		text = strings.ToValidUTF8(text[:natsconn.MaxReason], "") + " …"
@@ -171,7 +178,8 @@ func (q *Queue) end(ctx context.Context, m *natsconn.Message, s wire.Source, j j
 	return ended, nil
 }
 
-// Enqueue publishes a waiting job to where it goes next. Twice is once: the subject is taken, the server remembers the message, or there is a result.
+// Enqueue publishes a waiting job to where it goes next. Twice is once: the subject is taken, the
+// server remembers the message, or there is a result.
 func (q *Queue) Enqueue(ctx context.Context, m *natsconn.Message, s wire.Source, id string, notBefore time.Time) error {
 	if jobs.CheckID("job id", id) == nil { // another id becomes a dead letter
 		if _, err := q.results.Lookup(ctx, id); err == nil {
@@ -181,7 +189,8 @@ func (q *Queue) Enqueue(ctx context.Context, m *natsconn.Message, s wire.Source,
 		}
 	}
 	// Withdrawn, and its edges removed, since it was read?
-	if now, err := q.conn.Last(ctx, wire.WaitStream, m.Subject); errors.Is(err, jobs.ErrNotFound) || err == nil && now.Seq != m.Seq {
+	if now, err := q.conn.Last(ctx, wire.WaitStream, m.Subject); errors.Is(err, jobs.ErrNotFound) || err == nil &&
+		now.Seq != m.Seq {
 		return nil
 	} else if err != nil {
 		return err
@@ -205,7 +214,8 @@ func (q *Queue) Enqueue(ctx context.Context, m *natsconn.Message, s wire.Source,
 	return err
 }
 
-// ResolveChildren looks at the jobs that wait for a job that is over, and at theirs where that ends them too.
+// ResolveChildren looks at the jobs that wait for a job that is over, and at theirs where that ends
+// them too.
 func (q *Queue) ResolveChildren(ctx context.Context, id string) error {
 	for over := []string{id}; len(over) > 0; over = over[1:] {
 		var r *jobs.Result
@@ -250,7 +260,8 @@ func (q *Queue) ResolveChildren(ctx context.Context, id string) error {
 // resolver is the consumer that all workers share to look at waiting jobs.
 const resolver = "resolver"
 
-// Resolver moves waiting jobs on, for one worker: those that wait for jobs that the worker ends, and now and then any.
+// Resolver moves waiting jobs on, for one worker: those that wait for jobs that the worker ends,
+// and now and then any.
 type Resolver struct {
 	c       *Queue
 	log     *slog.Logger
@@ -265,7 +276,8 @@ func NewResolver(c *Queue, log *slog.Logger) *Resolver {
 	return &Resolver{c: c, log: log, over: make(chan string, dependentsLine)}
 }
 
-// JobEnded says that a job has its result. It never blocks, and costs nothing while no job waits for another.
+// JobEnded says that a job has its result. It never blocks, and costs nothing while no job waits
+// for another.
 func (d *Resolver) JobEnded(id string) {
 	if !d.waiting.Load() {
 		return
@@ -300,9 +312,10 @@ func (d *Resolver) Run(ctx context.Context) {
 
 // look asks the resolver what waits, until ctx ends.
 //
-// The request waits at the server instead of being answered at once where there is nothing: the server refuses the latter by a count of what is
-// pending, which drifts where messages are removed while they are delivered (nats-server 2.15.2), as happens here all the time. One random graph
-// in some hundreds had a waiting job that was not seen for longer than 10 s (measured).
+// The request waits at the server instead of being answered at once where there is nothing: the
+// server refuses the latter by a count of what is pending, which drifts where messages are removed
+// while they are delivered (nats-server 2.15.2), as happens here all the time. One random graph in
+// some hundreds had a waiting job that was not seen for longer than 10 s (measured).
 func (d *Resolver) look(ctx context.Context) {
 	const patience = time.Second // also how old the knowledge may be that nothing waits
 	var cons jetstream.Consumer
@@ -373,7 +386,8 @@ func (d *Resolver) open(ctx context.Context) (cons jetstream.Consumer, err error
 	return cons, err
 }
 
-// count learns whether anything waits. There are other messages in that stream, and the count of the consumer is not to be relied on.
+// count learns whether anything waits. There are other messages in that stream, and the count of
+// the consumer is not to be relied on.
 func (d *Resolver) count(ctx context.Context) error {
 	_, err := d.c.conn.Next(ctx, wire.WaitStream, "exo.wait.>", 1)
 	if err == nil || errors.Is(err, jobs.ErrNotFound) {

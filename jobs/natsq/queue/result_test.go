@@ -10,7 +10,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
-// TestNoneAtOnce: the shortcut says that no job of a batch has a result only when that is so, and without it the batch is refused all the same.
+// TestNoneAtOnce: the shortcut says that no job of a batch has a result only when that is so, and
+// without it the batch is refused all the same.
 func TestNoneAtOnce(t *testing.T) {
 	_, c := inside(t)
 	ctx := t.Context()
@@ -22,7 +23,8 @@ func TestNoneAtOnce(t *testing.T) {
 	}
 	store := func(id string) {
 		t.Helper()
-		if _, err := c.results.Put(ctx, jobs.Result{Version: jobs.Version, JobID: id, Kind: "k", Status: jobs.Done}, 60); err != nil {
+		if _, err := c.results.Put(ctx, jobs.Result{Version: jobs.Version, JobID: id, Kind: "k", Status: jobs.Done},
+			60); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -34,7 +36,8 @@ func TestNoneAtOnce(t *testing.T) {
 	}
 	refuse := func(all []jobs.Job, id string) {
 		t.Helper()
-		if err := c.SubmitBatch(ctx, all); !errors.Is(err, jobs.ErrExists) || !strings.Contains(err.Error(), "job "+id+" ") {
+		if err := c.SubmitBatch(ctx, all); !errors.Is(err, jobs.ErrExists) ||
+			!strings.Contains(err.Error(), "job "+id+" ") {
 			t.Errorf("%v, want that job %s exists", err, id)
 		}
 	}

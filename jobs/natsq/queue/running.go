@@ -12,7 +12,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
-// runningWait is how long a question waits for workers that do not answer. The answer of those that do is returned.
+// runningWait is how long a question waits for workers that do not answer. The answer of those that
+// do is returned.
 const runningWait = 500 * time.Millisecond
 
 // RunningQuestion asks for one job, or for all when Job is empty.
@@ -20,15 +21,17 @@ type RunningQuestion struct {
 	Job string `json:"job,omitempty"`
 }
 
-// RunningAnswer is what one worker has at hand. Partial reports that more did not fit into a message.
+// RunningAnswer is what one worker has at hand. Partial reports that more did not fit into a
+// message.
 type RunningAnswer struct {
 	Worker  string         `json:"worker"`
 	Running []jobs.Running `json:"running"`
 	Partial bool           `json:"partial,omitempty"`
 }
 
-// Running asks the workers of a pool which of its jobs they run now; id limits the question to one job. It waits for the workers
-// that are in the registry, and at most runningWait for those that do not answer. The result is ordered by id.
+// Running asks the workers of a pool which of its jobs they run now; id limits the question to one
+// job. It waits for the workers that are in the registry, and at most runningWait for those that do
+// not answer. The result is ordered by id.
 func (q *Queue) Running(ctx context.Context, p jobs.Pool, id string) (all []jobs.Running, err error) {
 	what := "ask what runs in pool " + string(p)
 	agents, err := q.agents.Agents(ctx)

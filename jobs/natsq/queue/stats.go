@@ -17,7 +17,9 @@ import (
 )
 
 // Consumers lists the sources of a pool that have a consumer, with its state.
-func (q *Queue) Consumers(ctx context.Context, p jobs.Pool) (all map[wire.Source]*jetstream.ConsumerInfo, info *jetstream.StreamInfo, err error) {
+func (q *Queue) Consumers(ctx context.Context, p jobs.Pool) (all map[wire.Source]*jetstream.ConsumerInfo,
+	info *jetstream.StreamInfo, err error,
+) {
 	err = q.conn.Retry(ctx, "list the queues of pool "+string(p), func(ctx context.Context) error {
 		all = map[wire.Source]*jetstream.ConsumerInfo{}
 		s, err := q.conn.JS.Stream(ctx, wire.JobStream(p))
@@ -36,8 +38,8 @@ func (q *Queue) Consumers(ctx context.Context, p jobs.Pool) (all map[wire.Source
 	return all, info, err
 }
 
-// Relist is how often the subjects of a pool are listed while the number of jobs without a consumer stays the same. Such jobs
-// are usually of kinds that no worker serves.
+// Relist is how often the subjects of a pool are listed while the number of jobs without a consumer
+// stays the same. Such jobs are usually of kinds that no worker serves.
 const Relist = 5 * time.Minute
 
 // SourcesOf counts the jobs of a pool by source. It reads the subject of every job.
@@ -72,7 +74,10 @@ func (q *Queue) Stats(ctx context.Context, p jobs.Pool) (jobs.QueueStats, error)
 	if err != nil {
 		return jobs.QueueStats{}, err
 	}
-	st := jobs.QueueStats{Pool: p, Jobs: info.State.Msgs, Bytes: info.State.Bytes, Paused: paused[control.PauseKey(p, "")]}
+	st := jobs.QueueStats{
+		Pool: p, Jobs: info.State.Msgs, Bytes: info.State.Bytes,
+		Paused: paused[control.PauseKey(p, "")],
+	}
 	if info.State.Msgs > 0 {
 		st.Oldest = info.State.FirstTime
 	}
@@ -84,8 +89,9 @@ func (q *Queue) Stats(ctx context.Context, p jobs.Pool) (jobs.QueueStats, error)
 	add := func(s wire.Source, waiting uint64, i *jetstream.ConsumerInfo) {
 		known += i.NumPending + uint64(i.NumAckPending)
 		st.Sources = append(st.Sources, jobs.SourceStats{
-			Kind: s.Kind, Lane: s.Lane, Tenant: s.Tenant, Waiting: waiting, Running: i.NumAckPending, Retried: i.NumRedelivered,
-			Paused: paused[control.PauseKey(p, s.Kind)], Agents: served[s.Kind],
+			Kind: s.Kind, Lane: s.Lane, Tenant: s.Tenant, Waiting: waiting, Running: i.NumAckPending,
+			Retried: i.NumRedelivered,
+			Paused:  paused[control.PauseKey(p, s.Kind)], Agents: served[s.Kind],
 		})
 	}
 	for s, i := range all {
@@ -104,13 +110,14 @@ func (q *Queue) Stats(ctx context.Context, p jobs.Pool) (jobs.QueueStats, error)
 	}
 	lanes := jobs.Lanes()
 	slices.SortFunc(st.Sources, func(a, b jobs.SourceStats) int {
-		return cmp.Or(strings.Compare(a.Kind, b.Kind), cmp.Compare(slices.Index(lanes, a.Lane), slices.Index(lanes, b.Lane)), strings.Compare(a.Tenant, b.Tenant))
+		return cmp.Or(strings.Compare(a.Kind, b.Kind),
+			cmp.Compare(slices.Index(lanes, a.Lane), slices.Index(lanes, b.Lane)), strings.Compare(a.Tenant, b.Tenant))
 	})
 	return st, nil
 }
 
-// Find returns a job that is queued, running, waiting for a retry or for other jobs, or delayed; jobs.ErrNotFound when there is none of that
-// id, which may be because it is over.
+// Find returns a job that is queued, running, waiting for a retry or for other jobs, or delayed;
+// jobs.ErrNotFound when there is none of that id, which may be because it is over.
 func (q *Queue) Find(ctx context.Context, id string) (jobs.Job, error) {
 	j, _, _, err := q.find(ctx, id)
 	return j, err
@@ -121,7 +128,11 @@ func (q *Queue) find(ctx context.Context, id string) (j jobs.Job, stream string,
 	if err := jobs.CheckID("job id", id); err != nil {
 		return j, "", 0, err
 	}
-	places := [][2]string{{wire.WaitStream, "exo.wait.*.*.*.*." + id}, {wire.SchedStream, "exo.sched.*.*.*.*." + id}, {wire.SchedStream, "exo.due.*.*.*.*." + id}}
+	places := [][2]string{
+		{wire.WaitStream, "exo.wait.*.*.*.*." + id},
+		{wire.SchedStream, "exo.sched.*.*.*.*." + id},
+		{wire.SchedStream, "exo.due.*.*.*.*." + id},
+	}
 	for _, p := range wire.Pools() {
 		places = append(places, [2]string{wire.JobStream(p), "exo.job." + string(p) + ".*.*.*." + id})
 	}

@@ -22,10 +22,12 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
-// Submit hands a job in and returns when it is stored. jobs.ErrExists when a job of that id is queued, running or done;
-// jobs.ErrFull when the queue has no room, or the tenant has as many jobs there as it may; jobs.RetryAfter says when it may have room. The same call may be repeated after jobs.ErrUnavailable. While a job is queued its id
-// is compared among those of its kind, lane and tenant: a second job of that id elsewhere runs too, and of their results
-// the first stands. So does one without parents while a job of its id waits for others.
+// Submit hands a job in and returns when it is stored. jobs.ErrExists when a job of that id is
+// queued, running or done; jobs.ErrFull when the queue has no room, or the tenant has as many jobs
+// there as it may; jobs.RetryAfter says when it may have room. The same call may be repeated after
+// jobs.ErrUnavailable. While a job is queued its id is compared among those of its kind, lane and
+// tenant: a second job of that id elsewhere runs too, and of their results the first stands. So
+// does one without parents while a job of its id waits for others.
 func (q *Queue) Submit(ctx context.Context, j jobs.Job) error { return q.SubmitNew(ctx, j, false) }
 
 // SubmitNew is Submit; made says that the id was made for this call.
@@ -36,8 +38,8 @@ func (q *Queue) SubmitNew(ctx context.Context, j jobs.Job, made bool) error {
 	return q.submit(ctx, j, 0, made)
 }
 
-// submit is Submit for a job whose cancellations up to the revision forgiven do not count. Of one whose id was made for this call nothing
-// can be known, so it is not asked for.
+// submit is Submit for a job whose cancellations up to the revision forgiven do not count. Of one
+// whose id was made for this call nothing can be known, so it is not asked for.
 func (q *Queue) submit(ctx context.Context, j jobs.Job, forgiven uint64, made bool) (err error) {
 	ctx, span := q.StartSubmit(ctx, j)
 	defer func() { natsconn.EndSpan(span, err) }()
@@ -75,10 +77,11 @@ func SubmitError(what string, err error) error {
 	return err
 }
 
-// SubmitBatch hands in up to jobs.MaxBatch jobs of one pool, all or none: when one of them exists already, none is
-// stored and the error, jobs.ErrExists, names it. Jobs that wait for others may be submitted with those, in any order, of both
-// pools and delayed; jobs and parents together are at most jobs.MaxBatch. Without such a job none of them may be delayed, or have the
-// id of one that is: then it is done now, and once. It returns when all are stored.
+// SubmitBatch hands in up to jobs.MaxBatch jobs of one pool, all or none: when one of them exists
+// already, none is stored and the error, jobs.ErrExists, names it. Jobs that wait for others may be
+// submitted with those, in any order, of both pools and delayed; jobs and parents together are at
+// most jobs.MaxBatch. Without such a job none of them may be delayed, or have the id of one that
+// is: then it is done now, and once. It returns when all are stored.
 func (q *Queue) SubmitBatch(ctx context.Context, batch []jobs.Job) (err error) {
 	if len(batch) == 0 {
 		return nil
@@ -86,7 +89,8 @@ func (q *Queue) SubmitBatch(ctx context.Context, batch []jobs.Job) (err error) {
 	ctx, span := q.StartSubmit(ctx, batch...)
 	defer func() { natsconn.EndSpan(span, err) }()
 	if len(batch) > jobs.MaxBatch {
-		return jobs.Errorf(jobs.CodeInvalid, "a batch of %d jobs: at most %d are submitted as one", len(batch), jobs.MaxBatch)
+		return jobs.Errorf(jobs.CodeInvalid, "a batch of %d jobs: at most %d are submitted as one", len(batch),
+			jobs.MaxBatch)
 	}
 	what := fmt.Sprintf("submit %d jobs", len(batch))
 	if err := q.control.Admit(ctx, batch...); err != nil {
@@ -101,7 +105,8 @@ func (q *Queue) SubmitBatch(ctx context.Context, batch []jobs.Job) (err error) {
 	for i, j := range batch {
 		switch {
 		case j.Pool != batch[0].Pool:
-			return jobs.Errorf(jobs.CodeInvalid, "job %s is for pool %q, the batch for %q: submit them apart", j.ID, j.Pool, batch[0].Pool)
+			return jobs.Errorf(jobs.CodeInvalid, "job %s is for pool %q, the batch for %q: submit them apart", j.ID,
+				j.Pool, batch[0].Pool)
 		case j.NotBefore.After(now):
 			return jobs.Errorf(jobs.CodeInvalid, "job %s is delayed: submit it alone", j.ID)
 		case seen[j.ID]:
@@ -137,7 +142,9 @@ func (q *Queue) SubmitBatch(ctx context.Context, batch []jobs.Job) (err error) {
 
 // each calls fn for every job, a few at a time, and returns the first error.
 func each(batch []jobs.Job, fn func(jobs.Job) error) error {
-	const together = 64 // round trips under way at a time: enough to fill one, few enough to leave the connection to others
+	// round trips under way at a time: enough to fill one, few enough to leave the connection to
+	// others
+	const together = 64
 	errs := make([]error, len(batch))
 	slots := make(chan struct{}, together)
 	var all sync.WaitGroup
@@ -193,7 +200,8 @@ func (q *Queue) countKnown(ctx context.Context, batch []jobs.Job) (n int, first 
 	return n, first, err
 }
 
-// unknown fails with jobs.ErrExists when a job is over or delayed. That it is queued is noticed when it is stored.
+// unknown fails with jobs.ErrExists when a job is over or delayed. That it is queued is noticed
+// when it is stored.
 func (q *Queue) unknown(ctx context.Context, j jobs.Job) error {
 	held := make(chan error, 1)
 	go func() { // beside the other question: two round trips would be half of a submission's time
@@ -251,13 +259,14 @@ func (q *Queue) Prepare(ctx context.Context, j jobs.Job) (*nats.Msg, jobs.Job, e
 	return m, j, nil
 }
 
-// putSpec stores a spec under a name of job and content, so that nobody else's job holds it and a repeated call stores
-// the same.
+// putSpec stores a spec under a name of job and content, so that nobody else's job holds it and a
+// repeated call stores the same.
 func (q *Queue) putSpec(ctx context.Context, j jobs.Job) (*jobs.ObjectRef, error) {
 	sum := sha256.Sum256(j.Spec)
 	ref := &jobs.ObjectRef{SHA256: hex.EncodeToString(sum[:]), Size: int64(len(j.Spec))}
 	ref.Name = "spec-" + j.ID + "-" + ref.SHA256
-	_, err := q.objects.PutNamed(ctx, ref.Name, jobs.OwnerOf(j), bytes.NewReader(j.Spec)) // under no name of the tenant's: no job can read it as a source
+	// under no name of the tenant's: no job can read it as a source
+	_, err := q.objects.PutNamed(ctx, ref.Name, jobs.OwnerOf(j), bytes.NewReader(j.Spec))
 	if natsconn.IsNoSpace(err) {
 		err = natsconn.NoSpaceError("store the spec of job " + j.ID)
 	}
@@ -268,7 +277,8 @@ func (q *Queue) putSpec(ctx context.Context, j jobs.Job) (*jobs.ObjectRef, error
 func (q *Queue) Spec(ctx context.Context, ref *jobs.ObjectRef) ([]byte, error) {
 	r, err := q.objects.OpenNamed(ctx, ref.Name)
 	if errors.Is(err, jobs.ErrNotFound) {
-		return nil, jobs.Errorf(jobs.CodeInvalid, "its spec is not in the object store any more: %s: submit it again", ref.Name)
+		return nil, jobs.Errorf(jobs.CodeInvalid, "its spec is not in the object store any more: %s: submit it again",
+			ref.Name)
 	}
 	if err != nil {
 		return nil, jobs.Retry(err)
@@ -282,7 +292,8 @@ func (q *Queue) Spec(ctx context.Context, ref *jobs.ObjectRef) ([]byte, error) {
 	}
 	sum := sha256.Sum256(data)
 	if int64(len(data)) != ref.Size || hex.EncodeToString(sum[:]) != ref.SHA256 {
-		return nil, jobs.Errorf(jobs.CodeInvalid, "object %s is not what its reference says: %d bytes with sha256 %x, want %d with %s", ref.Name, len(data), sum, ref.Size, ref.SHA256)
+		return nil, jobs.Errorf(jobs.CodeInvalid, "object %s is not what its reference says: %d bytes with sha256 "+
+			"%x, want %d with %s", ref.Name, len(data), sum, ref.Size, ref.SHA256)
 	}
 	if err := checkSpec(data); err != nil {
 		return nil, err
@@ -313,7 +324,8 @@ func (q *Queue) EnsureConsumer(ctx context.Context, s wire.Source) error {
 			FilterSubject: s.Job("*"),
 			MaxAckPending: maxUnacked,
 			MaxWaiting:    512,
-			// A source whose kind no worker serves leaves no consumer behind. Its jobs stay, and a worker makes it again.
+			// A source whose kind no worker serves leaves no consumer behind. Its jobs stay, and a
+			// worker makes it again.
 			InactiveThreshold: consumerIdle,
 		})
 		return err
@@ -325,10 +337,11 @@ func (q *Queue) EnsureConsumer(ctx context.Context, s wire.Source) error {
 	return nil
 }
 
-// consumerIdle is how long a consumer that no worker asks is kept. The server waits for the acknowledgements that are due, too
-// (nats-server 2.12 and later), so that a long job keeps its consumer.
+// consumerIdle is how long a consumer that no worker asks is kept. The server waits for the
+// acknowledgements that are due, too (nats-server 2.12 and later), so that a long job keeps its
+// consumer.
 const consumerIdle = time.Hour
 
-// maxUnacked is how many jobs of a source may be out or waiting for a retry. The server keeps each in memory (about 100
-// bytes); workers hold a few hundred.
+// maxUnacked is how many jobs of a source may be out or waiting for a retry. The server keeps each
+// in memory (about 100 bytes); workers hold a few hundred.
 const maxUnacked = 50_000

@@ -16,10 +16,10 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
-// submitBatcher groups the jobs that the callers of one connection submit. Jobs that come while others
-// are in progress form a group: one question for earlier results instead of one per job, and one
-// atomic batch if that is faster. A job that comes alone is sent at once. Each caller gets the answer
-// of its own job, whatever happens to the others.
+// submitBatcher groups the jobs that the callers of one connection submit. Jobs that come while
+// others are in progress form a group: one question for earlier results instead of one per job, and
+// one atomic batch if that is faster. A job that comes alone is sent at once. Each caller gets the
+// answer of its own job, whatever happens to the others.
 type submitBatcher struct {
 	q *Queue
 
@@ -40,11 +40,12 @@ type submission struct {
 }
 
 // groupPeriod is the shortest time between the begins of two groups while callers wait. With 5,000
-// jobs per second a group of 1 ms has 5 jobs, and the questions of a group cost as much as two jobs. A
-// caller waits no longer than this, and only after others.
+// jobs per second a group of 1 ms has 5 jobs, and the questions of a group cost as much as two
+// jobs. A caller waits no longer than this, and only after others.
 const groupPeriod = 1500 * time.Microsecond
 
-// submit puts a job into the next group and waits for its answer, or for ctx: then the job may be stored or not.
+// submit puts a job into the next group and waits for its answer, or for ctx: then the job may be
+// stored or not.
 func (s *submitBatcher) submit(ctx context.Context, one *submission) error {
 	one.gone = func() bool { return ctx.Err() != nil }
 	one.onGone = func(fn func()) func() bool { return context.AfterFunc(ctx, fn) }
@@ -91,8 +92,8 @@ func (s *submitBatcher) send() {
 	}
 }
 
-// next returns the waiting submissions of one pool, in their order. If it returns none, the sender must
-// end.
+// next returns the waiting submissions of one pool, in their order. If it returns none, the sender
+// must end.
 func (s *submitBatcher) next() (group []*submission) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -200,7 +201,8 @@ func (q *Queue) noneDelayed(ctx context.Context, batch []jobs.Job) bool {
 			continue
 		}
 		asked[s] = true
-		if _, err := q.conn.NextOnce(ctx, wire.SchedStream, "exo.*."+s.Tail()+".*", 1); !errors.Is(err, jobs.ErrNotFound) {
+		if _, err := q.conn.NextOnce(ctx, wire.SchedStream, "exo.*."+s.Tail()+".*", 1); !errors.Is(err,
+			jobs.ErrNotFound) {
 			return false
 		}
 	}

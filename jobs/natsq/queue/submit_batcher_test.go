@@ -20,8 +20,8 @@ import (
 func asBatch(m *publishmode.Mode)  { m.Fix(true, time.Hour) }
 func asSingle(m *publishmode.Mode) { m.Fix(false, time.Hour) }
 
-// TestIntake: each of many that hand in jobs at once gets the answer of its own, also where the jobs of others are queued, delayed, over,
-// not valid, or handed in twice.
+// TestIntake: each of many that hand in jobs at once gets the answer of its own, also where the
+// jobs of others are queued, delayed, over, not valid, or handed in twice.
 func TestIntake(t *testing.T) {
 	for name, choose := range map[string]func(*publishmode.Mode){"as one": asBatch, "side by side": asSingle} {
 		t.Run(name, func(t *testing.T) {
@@ -41,7 +41,10 @@ func TestIntake(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if _, err := c.results.Put(ctx, jobs.Result{Version: jobs.Version, JobID: "over", Kind: "k", Status: jobs.Done}, 60); err != nil {
+			if _, err := c.results.Put(ctx, jobs.Result{
+				Version: jobs.Version, JobID: "over", Kind: "k",
+				Status: jobs.Done,
+			}, 60); err != nil {
 				t.Fatal(err)
 			}
 			type answer struct {
@@ -53,10 +56,13 @@ func TestIntake(t *testing.T) {
 				asked = append(asked, answer{job: plain(fmt.Sprint("n", i))})
 			}
 			// Of another pool, kind and lane.
-			asked = append(asked, answer{job: *hand("g", func(j *jobs.Job) { j.Pool = jobs.PoolGPU })}, answer{job: *hand("k", func(j *jobs.Job) { j.Kind = "other" })},
+			asked = append(asked, answer{job: *hand("g", func(j *jobs.Job) { j.Pool = jobs.PoolGPU })},
+				answer{job: *hand("k", func(j *jobs.Job) { j.Kind = "other" })},
 				answer{job: *hand("l", func(j *jobs.Job) { j.Lane = jobs.High })})
-			asked = append(asked, answer{plain("queued"), jobs.ErrExists}, answer{plain("delayed"), jobs.ErrExists}, answer{plain("over"), jobs.ErrExists})
-			// The sender is held while they all come, so that they are one group: in which only one of a pool is sent at first.
+			asked = append(asked, answer{plain("queued"), jobs.ErrExists}, answer{plain("delayed"), jobs.ErrExists},
+				answer{plain("over"), jobs.ErrExists})
+			// The sender is held while they all come, so that they are one group: in which only one
+			// of a pool is sent at first.
 			c.batcher.mu.Lock()
 			c.batcher.busy = true
 			c.batcher.mu.Unlock()
@@ -94,7 +100,8 @@ func TestIntake(t *testing.T) {
 			if !errors.Is(goneErr, context.Canceled) {
 				t.Errorf("whose caller has gone: %v", goneErr)
 			}
-			if _, err := c.conn.LastOnce(ctx, wire.JobStream(jobs.PoolCPU), "exo.job.cpu.*.*.*.gone"); !errors.Is(err, jobs.ErrNotFound) {
+			if _, err := c.conn.LastOnce(ctx, wire.JobStream(jobs.PoolCPU), "exo.job.cpu.*.*.*.gone"); !errors.Is(err,
+				jobs.ErrNotFound) {
 				t.Errorf("a job whose caller had gone before it was sent is stored: %v", err)
 			}
 			st, err := c.Stats(ctx, jobs.PoolCPU)
@@ -138,9 +145,13 @@ func TestIntakeOrder(t *testing.T) {
 	}
 }
 
-// TestLostAnswer: messages whose answer was lost are not refused when they are sent again, however they were sent and are sent.
+// TestLostAnswer: messages whose answer was lost are not refused when they are sent again, however
+// they were sent and are sent.
 func TestLostAnswer(t *testing.T) {
-	for name, choose := range map[string][2]func(*publishmode.Mode){"as one": {asBatch, asBatch}, "side by side": {asSingle, asSingle}, "first as one": {asBatch, asSingle}, "first side by side": {asSingle, asBatch}} {
+	for name, choose := range map[string][2]func(*publishmode.Mode){
+		"as one": {asBatch, asBatch}, "side by side": {asSingle, asSingle}, "first as one": {asBatch, asSingle},
+		"first side by side": {asSingle, asBatch},
+	} {
 		t.Run(name, func(t *testing.T) {
 			c, _, ctx := queueOf(t, 0)
 			var msgs []*nats.Msg
@@ -165,7 +176,8 @@ func TestLostAnswer(t *testing.T) {
 				t.Fatal(err)
 			}
 			natsconn.SetMessageID(other)
-			if exists, _ := natsconn.Rejected(c.conn.PublishMsg(ctx, c.conn.RetryIdempotent, "submit", other)); !exists {
+			if exists, _ := natsconn.Rejected(c.conn.PublishMsg(ctx, c.conn.RetryIdempotent, "submit",
+				other)); !exists {
 				t.Error("somebody else's job of an id that is queued was stored")
 			}
 		})

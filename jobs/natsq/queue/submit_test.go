@@ -12,7 +12,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
-// TestSubmitBounds: batches of 1 to the most jobs, all or none, and specs that stay in the message or go into the object store.
+// TestSubmitBounds: batches of 1 to the most jobs, all or none, and specs that stay in the message
+// or go into the object store.
 func TestSubmitBounds(t *testing.T) {
 	_, c := inside(t)
 	ctx := t.Context()
@@ -29,7 +30,10 @@ func TestSubmitBounds(t *testing.T) {
 	if err := c.SubmitBatch(ctx, batch("b", jobs.MaxBatch+1)); !errors.As(err, &e) || e.Code != jobs.CodeInvalid {
 		t.Errorf("%d jobs: %v", jobs.MaxBatch+1, err)
 	}
-	for name, all := range map[string][]jobs.Job{"twice": {plain("c0"), plain("c1"), plain("c0")}, "one there": {plain("d0"), plain("a7"), plain("d1")}, "one not valid": {plain("e0"), plain("e 1")}} {
+	for name, all := range map[string][]jobs.Job{
+		"twice":     {plain("c0"), plain("c1"), plain("c0")},
+		"one there": {plain("d0"), plain("a7"), plain("d1")}, "one not valid": {plain("e0"), plain("e 1")},
+	} {
 		if err := c.SubmitBatch(ctx, all); err == nil {
 			t.Errorf("%s: it is taken", name)
 		}
@@ -40,7 +44,10 @@ func TestSubmitBounds(t *testing.T) {
 		}
 	}
 	spec := func(n int) []byte { return []byte(`"` + strings.Repeat("x", n-2) + `"`) }
-	for n, inline := range map[int]bool{1: true, jobs.MaxInline - 1: true, jobs.MaxInline: true, jobs.MaxInline + 1: false, jobs.MaxInline * 2: false} {
+	for n, inline := range map[int]bool{
+		1: true, jobs.MaxInline - 1: true, jobs.MaxInline: true,
+		jobs.MaxInline + 1: false, jobs.MaxInline * 2: false,
+	} {
 		j := plain(fmt.Sprint("s", n))
 		if n > 1 {
 			j.Spec = spec(n)
@@ -49,7 +56,8 @@ func TestSubmitBounds(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if (ready.SpecRef == nil) != inline || inline && !bytes.Equal(ready.Spec, j.Spec) || bytes.Contains(m.Data, []byte("xxxx")) != (inline && n > 1) {
+		if (ready.SpecRef == nil) != inline || inline && !bytes.Equal(ready.Spec, j.Spec) ||
+			bytes.Contains(m.Data, []byte("xxxx")) != (inline && n > 1) {
 			t.Errorf("a spec of %d bytes: reference %+v", n, ready.SpecRef)
 		}
 		if inline {
@@ -59,7 +67,9 @@ func TestSubmitBounds(t *testing.T) {
 			t.Errorf("a spec of %d bytes: %d come back, %v", n, len(got), err)
 		}
 		for what, harm := range map[string]func(*jobs.ObjectRef){
-			"size": func(r *jobs.ObjectRef) { r.Size++ }, "less": func(r *jobs.ObjectRef) { r.Size-- }, "sum": func(r *jobs.ObjectRef) { r.SHA256 = strings.Repeat("0", 64) }, "name": func(r *jobs.ObjectRef) { r.Name += "x" },
+			"size": func(r *jobs.ObjectRef) { r.Size++ }, "less": func(r *jobs.ObjectRef) { r.Size-- },
+			"sum":  func(r *jobs.ObjectRef) { r.SHA256 = strings.Repeat("0", 64) },
+			"name": func(r *jobs.ObjectRef) { r.Name += "x" },
 		} {
 			ref := *ready.SpecRef
 			harm(&ref)
@@ -77,23 +87,27 @@ func TestSubmitBounds(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if err := c.Submit(ctx, plain("f")); !errors.Is(err, jobs.ErrExists) || !strings.Contains(err.Error(), "is delayed") {
+		if err := c.Submit(ctx, plain("f")); !errors.Is(err, jobs.ErrExists) ||
+			!strings.Contains(err.Error(), "is delayed") {
 			t.Errorf("a job that is delayed: %v", err)
 		}
 	}
 	if err := c.Submit(ctx, plain("a1")); !errors.Is(err, jobs.ErrExists) {
 		t.Errorf("a job that is queued: %v", err)
 	}
-	if n, first, err := c.countKnown(ctx, []jobs.Job{plain("x"), plain("a3"), plain("a2")}); n != 2 || first != "a3" || err != nil {
+	if n, first, err := c.countKnown(ctx, []jobs.Job{plain("x"), plain("a3"), plain("a2")}); n != 2 || first != "a3" ||
+		err != nil {
 		t.Errorf("%d are known, the first is %s, %v", n, first, err)
 	}
 	if err := c.Cancel(ctx, delayed, false); err != nil {
 		t.Error(err)
 	}
-	if r, err := c.results.Lookup(ctx, "f"); err != nil || r.Error == nil || r.Error.Code != jobs.CodeCanceled || !strings.Contains(r.Error.Message, "before it began") {
+	if r, err := c.results.Lookup(ctx, "f"); err != nil || r.Error == nil || r.Error.Code != jobs.CodeCanceled ||
+		!strings.Contains(r.Error.Message, "before it began") {
 		t.Errorf("%+v, %v", r, err)
 	}
-	if err := c.Submit(ctx, plain("f")); !errors.Is(err, jobs.ErrExists) || !strings.Contains(err.Error(), "has a result") {
+	if err := c.Submit(ctx, plain("f")); !errors.Is(err, jobs.ErrExists) ||
+		!strings.Contains(err.Error(), "has a result") {
 		t.Errorf("a job that is over: %v", err)
 	}
 	if err := c.Cancel(ctx, plain("a4"), true); err != nil {
@@ -114,7 +128,8 @@ func TestSubmitBounds(t *testing.T) {
 	if _, err := c.results.Lookup(ctx, "a5"); !errors.Is(err, jobs.ErrNotFound) {
 		t.Errorf("a job that was withdrawn has a result: %v", err)
 	}
-	if n, err := c.conn.Purge(ctx, wire.JobStream(jobs.PoolCPU), wire.SourceOf(plain("a6")).Job("a6")); n != 1 || err != nil {
+	if n, err := c.conn.Purge(ctx, wire.JobStream(jobs.PoolCPU), wire.SourceOf(plain("a6")).Job("a6")); n != 1 ||
+		err != nil {
 		t.Errorf("%d messages, %v", n, err)
 	}
 	if n, err := c.conn.PurgeOnce(ctx, "NONE", "x", 0); n != 0 || err == nil {

@@ -17,7 +17,8 @@ func (q *Queue) StartSubmit(ctx context.Context, batch ...jobs.Job) (context.Con
 	if q.conn.Tracer == nil {
 		return ctx, telemetry.NoSpan
 	}
-	ctx, span := q.conn.StartSpan(ctx, "submit", "send", wire.JobStream(batch[0].Pool), trace.WithSpanKind(trace.SpanKindProducer))
+	ctx, span := q.conn.StartSpan(ctx, "submit", "send", wire.JobStream(batch[0].Pool),
+		trace.WithSpanKind(trace.SpanKindProducer))
 	if span.IsRecording() {
 		if len(batch) == 1 {
 			span.SetAttributes(attribute.String(natsconn.AttrMessage, batch[0].ID))
@@ -31,5 +32,8 @@ func (q *Queue) StartSubmit(ctx context.Context, batch ...jobs.Job) (context.Con
 
 // SourceAttributes returns the attributes of spans that belong to a source.
 func SourceAttributes(s wire.Source) []attribute.KeyValue {
-	return []attribute.KeyValue{attribute.String(natsconn.AttrKind, s.Kind), attribute.String(natsconn.AttrLane, string(s.Lane)), attribute.String(natsconn.AttrTenant, s.Tenant)}
+	return []attribute.KeyValue{
+		attribute.String(natsconn.AttrKind, s.Kind),
+		attribute.String(natsconn.AttrLane, string(s.Lane)), attribute.String(natsconn.AttrTenant, s.Tenant),
+	}
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
-// TestCancel: the mark of a cancellation says how, a job that no worker has had gets its result at once and so do its children, and one that a
-// worker has had gets none.
+// TestCancel: the mark of a cancellation says how, a job that no worker has had gets its result at
+// once and so do its children, and one that a worker has had gets none.
 func TestCancel(t *testing.T) {
 	_, c := inside(t)
 	ctx := t.Context()
@@ -26,7 +26,8 @@ func TestCancel(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := c.conn.LastOnce(ctx, wire.JobStream(jobs.PoolCPU), wire.SourceOf(plain("child")).Job("child")); !errors.Is(err, jobs.ErrNotFound) {
+	if _, err := c.conn.LastOnce(ctx, wire.JobStream(jobs.PoolCPU),
+		wire.SourceOf(plain("child")).Job("child")); !errors.Is(err, jobs.ErrNotFound) {
 		t.Errorf("a job whose parent is not over is queued: %v", err)
 	}
 	kv, err := c.conn.JS.KeyValue(ctx, wire.CancelBucket)
@@ -37,10 +38,12 @@ func TestCancel(t *testing.T) {
 		if err := c.Cancel(ctx, plain(id), finish); err != nil {
 			t.Fatal(err)
 		}
-		if e, err := kv.Get(ctx, id); err != nil || string(e.Value()) != map[bool]string{false: "stop", true: "finish"}[finish] {
+		if e, err := kv.Get(ctx, id); err != nil ||
+			string(e.Value()) != map[bool]string{false: "stop", true: "finish"}[finish] {
 			t.Errorf("%s: %v, %v", id, e, err)
 		}
-		if r, err := c.results.Lookup(ctx, id); (err == nil) == finish || err == nil && (r.Kind != "k" || r.Version != jobs.Version || r.Finished.IsZero()) {
+		if r, err := c.results.Lookup(ctx, id); (err == nil) == finish || err == nil &&
+			(r.Kind != "k" || r.Version != jobs.Version || r.Finished.IsZero()) {
 			t.Errorf("%s: %+v, %v", id, r, err)
 		}
 	}
@@ -69,10 +72,15 @@ func TestCancel(t *testing.T) {
 	if r, err := c.results.Lookup(ctx, "given"); !errors.Is(err, jobs.ErrNotFound) {
 		t.Errorf("a job that a worker has: %+v, %v", r, err)
 	}
-	if _, err := c.conn.LastOnce(ctx, wire.JobStream(jobs.PoolCPU), wire.SourceOf(plain("given")).Job("given")); err != nil {
+	if _, err := c.conn.LastOnce(ctx, wire.JobStream(jobs.PoolCPU),
+		wire.SourceOf(plain("given")).Job("given")); err != nil {
 		t.Errorf("a job that a worker has is taken away: %v", err)
 	}
-	for _, j := range []jobs.Job{{ID: "x"}, {ID: "x", Kind: "a b", Pool: jobs.PoolCPU}, {ID: "x", Kind: "k", Pool: "tpu"}} {
+	for _, j := range []jobs.Job{
+		{ID: "x"},
+		{ID: "x", Kind: "a b", Pool: jobs.PoolCPU},
+		{ID: "x", Kind: "k", Pool: "tpu"},
+	} {
 		var e *jobs.Error
 		if err := c.Withdraw(ctx, j); !errors.As(err, &e) {
 			t.Errorf("%+v: %v", j, err)
@@ -103,8 +111,8 @@ func TestCancel(t *testing.T) {
 	}
 }
 
-// TestSecondLife: a job that is redriven has neither the times nor, once it has begun, the parents of its first life, and forgives the
-// cancellations up to then.
+// TestSecondLife: a job that is redriven has neither the times nor, once it has begun, the parents
+// of its first life, and forgives the cancellations up to then.
 func TestSecondLife(t *testing.T) {
 	_, c := inside(t)
 	ctx := t.Context()
@@ -112,14 +120,19 @@ func TestSecondLife(t *testing.T) {
 		code      jobs.Code
 		cancelled bool
 		reason    string
-	}{"a": {jobs.CodeInput, true, "a\fb\vc\x0ed\te"}, "b": {jobs.CodeParent, false, "x"}, "c": {jobs.CodeInput, false, "x"}} {
+	}{
+		"a": {jobs.CodeInput, true, "a\fb\vc\x0ed\te"}, "b": {jobs.CodeParent, false, "x"},
+		"c": {jobs.CodeInput, false, "x"},
+	} {
 		j := plain(id, "parent-"+id).WithDefaults()
-		j.Deadline, j.NotBefore, j.OnFailedParent = time.Now().Add(-time.Hour), time.Now().Add(-2*time.Hour), jobs.SkipChild
+		j.Deadline, j.NotBefore, j.OnFailedParent = time.Now().Add(-time.Hour), time.Now().Add(-2*time.Hour),
+			jobs.SkipChild
 		data, err := json.Marshal(j)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := c.PutDeadLetter(ctx, c.conn.RetryIdempotent, wire.SourceOf(j), id, data, &jobs.Error{Code: k.code, Message: k.reason}, 1, "w"); err != nil {
+		if err := c.PutDeadLetter(ctx, c.conn.RetryIdempotent, wire.SourceOf(j), id, data,
+			&jobs.Error{Code: k.code, Message: k.reason}, 1, "w"); err != nil {
 			t.Fatal(err)
 		}
 		if err := c.Submit(ctx, plain("parent-"+id)); err != nil {
@@ -131,7 +144,8 @@ func TestSecondLife(t *testing.T) {
 			}
 		}
 		var letter jobs.DeadLetter
-		if err := c.DeadLetters(ctx, jobs.DeadFilter{ID: id}, func(d jobs.DeadLetter) bool { letter = d; return true }); err != nil {
+		if err := c.DeadLetters(ctx, jobs.DeadFilter{ID: id},
+			func(d jobs.DeadLetter) bool { letter = d; return true }); err != nil {
 			t.Fatal(err)
 		}
 		if letter.Reason.Message != k.reason {
@@ -153,7 +167,8 @@ func TestSecondLife(t *testing.T) {
 			continue
 		}
 		now, err := jobs.DecodeJob(m.Data)
-		if err != nil || !now.Deadline.IsZero() || !now.NotBefore.IsZero() || len(now.After) != 0 || now.OnFailedParent != "" {
+		if err != nil || !now.Deadline.IsZero() || !now.NotBefore.IsZero() || len(now.After) != 0 ||
+			now.OnFailedParent != "" {
 			t.Errorf("%s: %+v, %v", id, now, err)
 		}
 		want := ""
@@ -187,8 +202,12 @@ func TestBatchRules(t *testing.T) {
 		batch []jobs.Job
 		want  string
 	}{
-		"two pools": {[]jobs.Job{plain("a1"), with("a2", func(j *jobs.Job) { j.Pool = jobs.PoolGPU })}, `job a2 is for pool "gpu", the batch for "cpu": submit them apart`},
-		"delayed":   {[]jobs.Job{plain("b1"), with("b2", func(j *jobs.Job) { j.NotBefore = time.Now().Add(time.Hour) })}, "job b2 is delayed: submit it alone"},
+		"two pools": {
+			[]jobs.Job{plain("a1"), with("a2", func(j *jobs.Job) { j.Pool = jobs.PoolGPU })},
+			`job a2 is for pool "gpu", the batch for "cpu": submit them apart`,
+		},
+		"delayed": {[]jobs.Job{plain("b1"), with("b2",
+			func(j *jobs.Job) { j.NotBefore = time.Now().Add(time.Hour) })}, "job b2 is delayed: submit it alone"},
 		"twice":     {[]jobs.Job{plain("c1"), plain("c2"), plain("c1")}, "submit 3 jobs: job c1 is in the batch twice"},
 		"not valid": {[]jobs.Job{plain("d1"), with("d2", func(j *jobs.Job) { j.Kind = "a b" })}, "kind"},
 	} {
@@ -199,20 +218,26 @@ func TestBatchRules(t *testing.T) {
 			t.Errorf("%s: %d are known, the first is %s, %v", name, n, first, err)
 		}
 	}
-	if err := c.SubmitBatch(ctx, []jobs.Job{plain("g2", "g1"), plain("g1"), with("g3", func(j *jobs.Job) { j.NotBefore = time.Now().Add(time.Hour) })}); err != nil {
+	if err := c.SubmitBatch(ctx, []jobs.Job{
+		plain("g2", "g1"), plain("g1"),
+		with("g3", func(j *jobs.Job) { j.NotBefore = time.Now().Add(time.Hour) }),
+	}); err != nil {
 		t.Errorf("parents and children: %v", err)
 	}
 	for id, queued := range map[string]bool{"g1": true, "g2": false, "g3": false} {
-		if _, err := c.conn.LastOnce(ctx, wire.JobStream(jobs.PoolCPU), wire.SourceOf(plain(id)).Job(id)); (err == nil) != queued {
+		if _, err := c.conn.LastOnce(ctx, wire.JobStream(jobs.PoolCPU),
+			wire.SourceOf(plain(id)).Job(id)); (err == nil) != queued {
 			t.Errorf("%s: %v", id, err)
 		}
 	}
-	if n, _, err := c.countKnown(ctx, []jobs.Job{with("x", func(j *jobs.Job) { j.Pool = "none" })}); n != 0 || err == nil || errors.Is(err, jobs.ErrNotFound) {
+	if n, _, err := c.countKnown(ctx, []jobs.Job{with("x", func(j *jobs.Job) { j.Pool = "none" })}); n != 0 ||
+		err == nil || errors.Is(err, jobs.ErrNotFound) {
 		t.Errorf("a stream that is not there: %d, %v", n, err)
 	}
 }
 
-// TestResultsAtOnce: that none of several jobs has a result is known by one question, when there are enough of them and one result to go by.
+// TestResultsAtOnce: that none of several jobs has a result is known by one question, when there
+// are enough of them and one result to go by.
 func TestResultsAtOnce(t *testing.T) {
 	_, c := inside(t)
 	ctx := t.Context()
@@ -222,7 +247,8 @@ func TestResultsAtOnce(t *testing.T) {
 	}
 	put := func(id string) {
 		t.Helper()
-		if first, err := c.results.Put(ctx, jobs.Result{Version: jobs.Version, JobID: id, Kind: "k", Status: jobs.Done}, 0); !first || err != nil {
+		if first, err := c.results.Put(ctx, jobs.Result{Version: jobs.Version, JobID: id, Kind: "k", Status: jobs.Done},
+			0); !first || err != nil {
 			t.Fatal(first, err)
 		}
 	}
@@ -252,11 +278,16 @@ func TestResultsAtOnce(t *testing.T) {
 	if err := c.noResults(ctx, others); err != nil {
 		t.Error(err)
 	}
-	if err := c.noResults(ctx, four); !errors.Is(err, jobs.ErrExists) || !strings.Contains(err.Error(), "job c has a result") {
+	if err := c.noResults(ctx, four); !errors.Is(err, jobs.ErrExists) ||
+		!strings.Contains(err.Error(), "job c has a result") {
 		t.Error(err)
 	}
-	for ttl, want := range map[int]string{0: strconv.Itoa(natsconn.ResultTTL) + "s", -1: strconv.Itoa(natsconn.ResultTTL) + "s", 1: "1s", 60: "60s"} {
-		if m, err := results.ResultMessage(jobs.Result{JobID: "a"}, ttl); err != nil || m.Header.Get(jetstream.MsgTTLHeader) != want || m.Subject != "exo.res.a" {
+	for ttl, want := range map[int]string{
+		0:  strconv.Itoa(natsconn.ResultTTL) + "s",
+		-1: strconv.Itoa(natsconn.ResultTTL) + "s", 1: "1s", 60: "60s",
+	} {
+		if m, err := results.ResultMessage(jobs.Result{JobID: "a"}, ttl); err != nil ||
+			m.Header.Get(jetstream.MsgTTLHeader) != want || m.Subject != "exo.res.a" {
 			t.Errorf("%d: %+v, %v", ttl, m, err)
 		}
 	}

@@ -1,4 +1,5 @@
-// Package quota computes what a tenant may use: the limits in effect, and how the workers of a pool share them.
+// Package quota computes what a tenant may use: the limits in effect, and how the workers of a pool
+// share them.
 //
 // It does no I/O and reads no clock. The caller stores the record of a tenant with compare-and-set.
 package quota

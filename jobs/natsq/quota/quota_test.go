@@ -8,12 +8,14 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestRecord: whatever workers ask for, and whatever they think the time is, the slots out are never more than the limit and the tokens
-// taken never more than the burst and what came up to the latest of those times. What is there is given.
+// TestRecord: whatever workers ask for, and whatever they think the time is, the slots out are
+// never more than the limit and the tokens taken never more than the burst and what came up to the
+// latest of those times. What is there is given.
 func TestRecord(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		q := Quota{
-			Rate: rapid.SampledFrom([]float64{0, 0.5, 3, 250}).Draw(rt, "rate"), Burst: float64(rapid.IntRange(1, 40).Draw(rt, "burst")),
+			Rate:        rapid.SampledFrom([]float64{0, 0.5, 3, 250}).Draw(rt, "rate"),
+			Burst:       float64(rapid.IntRange(1, 40).Draw(rt, "burst")),
 			Concurrency: rapid.IntRange(0, 6).Draw(rt, "concurrency"),
 		}
 		begin := time.Unix(1_800_000_000, 0)
@@ -57,10 +59,12 @@ func TestRecord(t *testing.T) {
 			}
 			have[me] = d.Slots + slots
 			taken += tokens
-			if sum := have["w0"] + have["w1"] + have["w2"] + have["w3"]; sum != a.Slots() || q.Concurrency > 0 && sum > q.Concurrency {
+			if sum := have["w0"] + have["w1"] + have["w2"] + have["w3"]; sum != a.Slots() || q.Concurrency > 0 &&
+				sum > q.Concurrency {
 				rt.Fatalf("%v with %d allowed, the account says %d", have, q.Concurrency, a.Slots())
 			}
-			if most := q.Burst + q.Rate*latest.Sub(begin).Seconds(); float64(taken) > most+1e-3 || a.Tokens < -1e-9 || a.Tokens > q.Burst {
+			if most := q.Burst + q.Rate*latest.Sub(begin).Seconds(); float64(taken) > most+1e-3 || a.Tokens < -1e-9 ||
+				a.Tokens > q.Burst {
 				rt.Fatalf("%d taken of %v, %v left", taken, most, a.Tokens)
 			}
 			if d.MoreSlots > 0 && d.MoreTokens == 0 && slots == 0 && a.Slots() < q.Concurrency {
@@ -92,7 +96,8 @@ func TestRecordStep(t *testing.T) {
 	}
 }
 
-// TestRecordOver: workers that have more slots than a lowered limit allows keep them, and nobody gets another before they are back.
+// TestRecordOver: workers that have more slots than a lowered limit allows keep them, and nobody
+// gets another before they are back.
 func TestRecordOver(t *testing.T) {
 	q := Quota{Concurrency: 2}
 	a, n, _, _ := Record{}.Apply(Quota{Concurrency: 5}, time.Now(), Demand{Worker: "a", MoreSlots: 9})

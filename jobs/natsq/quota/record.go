@@ -30,9 +30,9 @@ type Holder struct {
 // maxSlots bounds the slots of a holder: it is the largest limit of concurrency.
 const maxSlots = 10_000
 
-// ParseRecord reads a record as it is stored; empty data are an empty record. A record that no worker
-// can have written is a *jobs.Error: negative slots would let others exceed the limit, and negative
-// tokens would stop the tenant for ever.
+// ParseRecord reads a record as it is stored; empty data are an empty record. A record that no
+// worker can have written is a *jobs.Error: negative slots would let others exceed the limit, and
+// negative tokens would stop the tenant for ever.
 func ParseRecord(data []byte) (r Record, err error) {
 	if len(data) == 0 { // it was removed
 		return r, nil
@@ -49,7 +49,8 @@ func ParseRecord(data []byte) (r Record, err error) {
 	}
 	for id, h := range r.Holders {
 		if h.Slots < 0 || h.Slots > maxSlots {
-			return Record{}, jobs.Errorf(jobs.CodeInvalid, "account: %d slots of %s: use 0 to %d", h.Slots, id, maxSlots)
+			return Record{}, jobs.Errorf(jobs.CodeInvalid, "account: %d slots of %s: use 0 to %d", h.Slots, id,
+				maxSlots)
 		}
 	}
 	return r, nil
@@ -91,9 +92,9 @@ type Demand struct {
 	Dead         []string // holders that it has found dead
 }
 
-// Apply returns the record after a demand, and the slots and tokens that the worker gets. If it wants
-// both and one of them is missing, it gets neither. write is false if there is nothing to store. r
-// does not change, and next shares no map with it.
+// Apply returns the record after a demand, and the slots and tokens that the worker gets. If it
+// wants both and one of them is missing, it gets neither. write is false if there is nothing to
+// store. r does not change, and next shares no map with it.
 func (r Record) Apply(q Quota, now time.Time, d Demand) (next Record, slots, tokens int, write bool) {
 	next = Record{Version: jobs.Version, Holders: map[string]Holder{}, Tokens: r.Tokens, At: r.At}
 	for id, h := range r.Holders {

@@ -41,7 +41,8 @@ func TestQuota(t *testing.T) {
 	}
 }
 
-// TestParse: an account that no worker can have written is refused, and nothing is an account of nothing.
+// TestParse: an account that no worker can have written is refused, and nothing is an account of
+// nothing.
 func TestParse(t *testing.T) {
 	at := time.Unix(1_800_000_000, 0).UTC()
 	for text, want := range map[string]Record{
@@ -50,7 +51,8 @@ func TestParse(t *testing.T) {
 		`{"v":1,"tokens":1.5,"at":"2027-01-15T08:00:00Z","holders":{"a":{"slots":0,"beat":7},"b":{"slots":10000,"beat":0}}}`: {Version: 1, Tokens: 1.5, At: at, Holders: map[string]Holder{"a": {0, 7}, "b": {10000, 0}}},
 	} {
 		if jobs.Version != 1 {
-			text, want.Version = strings.Replace(text, `"v":1`, fmt.Sprintf(`"v":%d`, jobs.Version), 1), map[bool]int{true: 0, false: jobs.Version}[text == ""]
+			text, want.Version = strings.Replace(text, `"v":1`, fmt.Sprintf(`"v":%d`, jobs.Version), 1),
+				map[bool]int{true: 0, false: jobs.Version}[text == ""]
 		}
 		if got, err := ParseRecord([]byte(text)); err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: %+v, %v", text, got, err)
@@ -61,17 +63,22 @@ func TestParse(t *testing.T) {
 		code jobs.Code
 		want string
 	}{
-		`{`: {jobs.CodeInvalid, "account: "}, `{"v":99}`: {jobs.CodeVersion, "speaks protocol version 99"}, `{}`: {jobs.CodeVersion, "version 0"},
-		`{` + v + `,"tokens":-0.001}`: {jobs.CodeInvalid, "-0.001 tokens"}, `{` + v + `,"holders":{"a":{"slots":-1}}}`: {jobs.CodeInvalid, "-1 slots of a: use 0 to 10000"}, `{` + v + `,"holders":{"a":{"slots":10001}}}`: {jobs.CodeInvalid, "10001 slots of a"},
+		`{`: {jobs.CodeInvalid, "account: "}, `{"v":99}`: {jobs.CodeVersion, "speaks protocol version 99"},
+		`{}`:                          {jobs.CodeVersion, "version 0"},
+		`{` + v + `,"tokens":-0.001}`: {jobs.CodeInvalid, "-0.001 tokens"},
+		`{` + v + `,"holders":{"a":{"slots":-1}}}`:    {jobs.CodeInvalid, "-1 slots of a: use 0 to 10000"},
+		`{` + v + `,"holders":{"a":{"slots":10001}}}`: {jobs.CodeInvalid, "10001 slots of a"},
 	} {
 		var e *jobs.Error
-		if got, err := ParseRecord([]byte(text)); !errors.As(err, &e) || e.Code != c.code || !strings.Contains(err.Error(), c.want) || !reflect.DeepEqual(got, Record{}) {
+		if got, err := ParseRecord([]byte(text)); !errors.As(err, &e) || e.Code != c.code ||
+			!strings.Contains(err.Error(), c.want) || !reflect.DeepEqual(got, Record{}) {
 			t.Errorf("%s: %+v, %v", text, got, err)
 		}
 	}
 }
 
-// TestRecordRefill: tokens come with the time up to the burst, and neither a clock that is behind nor one that was set back takes any.
+// TestRecordRefill: tokens come with the time up to the burst, and neither a clock that is behind
+// nor one that was set back takes any.
 func TestRecordRefill(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
 	q := Quota{Rate: 2, Burst: 10}
@@ -99,7 +106,8 @@ func TestRecordRefill(t *testing.T) {
 // TestRecordApply: what an account grants and what it writes, demand by demand.
 func TestRecordApply(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
-	both, slots, rate := Quota{Rate: 1, Burst: 5, Concurrency: 3}, Quota{Concurrency: 3, Burst: 1}, Quota{Rate: 1, Burst: 5}
+	both, slots, rate := Quota{Rate: 1, Burst: 5, Concurrency: 3}, Quota{Concurrency: 3, Burst: 1},
+		Quota{Rate: 1, Burst: 5}
 	fast := Quota{Rate: 100, Burst: 100} // a slice is 10 tokens
 	holders := func(pairs ...any) map[string]Holder {
 		all := map[string]Holder{}
@@ -118,42 +126,88 @@ func TestRecordApply(t *testing.T) {
 		left          float64
 		mine, holders int // slots of the worker, and holders, afterwards
 	}{
-		"nothing":              {slots, holders("me", 1, "b", 1), 0, Demand{Worker: "me", Slots: 1}, 0, 0, false, 0, 1, 2},
-		"a beat":               {slots, holders("me", 1), 0, Demand{Worker: "me", Slots: 1, Beat: true}, 0, 0, true, 0, 1, 1},
-		"a slot":               {slots, holders("b", 1), 0, Demand{Worker: "me", MoreSlots: 1}, 1, 0, true, 0, 1, 2},
-		"more than there are":  {slots, holders("b", 1), 0, Demand{Worker: "me", MoreSlots: 9}, 2, 0, true, 0, 2, 2},
-		"beside its own":       {slots, holders("me", 1, "b", 1), 0, Demand{Worker: "me", Slots: 1, MoreSlots: 9}, 1, 0, true, 0, 2, 2},
-		"none is left":         {slots, holders("b", 3), 0, Demand{Worker: "me", MoreSlots: 1}, 0, 0, false, 0, 0, 1},
-		"too many are out":     {slots, holders("b", 5), 0, Demand{Worker: "me", MoreSlots: 1}, 0, 0, false, 0, 0, 1},
-		"it gives one back":    {slots, holders("me", 2), 0, Demand{Worker: "me", Slots: 1}, 0, 0, true, 0, 1, 1},
-		"it gives all back":    {slots, holders("me", 2), 0, Demand{Worker: "me"}, 0, 0, true, 0, 0, 0},
-		"it lost some":         {slots, holders("b", 1), 0, Demand{Worker: "me", Slots: 2}, 0, 0, true, 0, 2, 2},
-		"the dead":             {slots, holders("b", 3), 0, Demand{Worker: "me", MoreSlots: 1, Dead: []string{"b"}}, 1, 0, true, 0, 1, 1},
-		"not itself":           {slots, holders("me", 1), 0, Demand{Worker: "me", Slots: 1, Dead: []string{"me"}}, 0, 0, false, 0, 1, 1},
-		"the unknown dead":     {slots, holders("me", 1), 0, Demand{Worker: "me", Slots: 1, Dead: []string{"x"}}, 0, 0, false, 0, 1, 1},
-		"without a limit":      {Quota{Burst: 1}, nil, 3, Demand{Worker: "me", MoreSlots: 1, MoreTokens: 1, ReturnTokens: 2}, 0, 0, false, 3, 0, 0},
+		"nothing": {
+			slots, holders("me", 1, "b", 1), 0,
+			Demand{Worker: "me", Slots: 1},
+			0, 0, false, 0, 1,
+			2,
+		},
+		"a beat": {
+			slots, holders("me", 1), 0,
+			Demand{Worker: "me", Slots: 1, Beat: true},
+			0, 0, true, 0,
+			1, 1,
+		},
+		"a slot":              {slots, holders("b", 1), 0, Demand{Worker: "me", MoreSlots: 1}, 1, 0, true, 0, 1, 2},
+		"more than there are": {slots, holders("b", 1), 0, Demand{Worker: "me", MoreSlots: 9}, 2, 0, true, 0, 2, 2},
+		"beside its own": {
+			slots, holders("me", 1, "b", 1), 0,
+			Demand{Worker: "me", Slots: 1, MoreSlots: 9},
+			1, 0,
+			true, 0, 2, 2,
+		},
+		"none is left":      {slots, holders("b", 3), 0, Demand{Worker: "me", MoreSlots: 1}, 0, 0, false, 0, 0, 1},
+		"too many are out":  {slots, holders("b", 5), 0, Demand{Worker: "me", MoreSlots: 1}, 0, 0, false, 0, 0, 1},
+		"it gives one back": {slots, holders("me", 2), 0, Demand{Worker: "me", Slots: 1}, 0, 0, true, 0, 1, 1},
+		"it gives all back": {slots, holders("me", 2), 0, Demand{Worker: "me"}, 0, 0, true, 0, 0, 0},
+		"it lost some":      {slots, holders("b", 1), 0, Demand{Worker: "me", Slots: 2}, 0, 0, true, 0, 2, 2},
+		"the dead": {
+			slots, holders("b", 3), 0,
+			Demand{Worker: "me", MoreSlots: 1, Dead: []string{"b"}},
+			1,
+			0, true, 0, 1, 1,
+		},
+		"not itself": {
+			slots, holders("me", 1), 0,
+			Demand{Worker: "me", Slots: 1, Dead: []string{"me"}},
+			0, 0,
+			false, 0, 1, 1,
+		},
+		"the unknown dead": {
+			slots, holders("me", 1), 0,
+			Demand{Worker: "me", Slots: 1, Dead: []string{"x"}},
+			0, 0,
+			false, 0, 1, 1,
+		},
+		"without a limit": {
+			Quota{Burst: 1},
+			nil, 3,
+			Demand{Worker: "me", MoreSlots: 1, MoreTokens: 1, ReturnTokens: 2},
+			0, 0, false, 3, 0, 0,
+		},
 		"a token":              {rate, nil, 1, Demand{Worker: "me", MoreTokens: 1}, 0, 1, true, 0, 0, 0},
 		"half a token":         {rate, nil, 0.5, Demand{Worker: "me", MoreTokens: 1}, 0, 0, false, 0.5, 0, 0},
 		"as many as there are": {rate, nil, 2.5, Demand{Worker: "me", MoreTokens: 4}, 0, 2, true, 0.5, 0, 0},
 		"tokens come back":     {rate, nil, 1, Demand{Worker: "me", ReturnTokens: 2}, 0, 0, true, 3, 0, 0},
 		"beyond the burst":     {rate, nil, 4, Demand{Worker: "me", ReturnTokens: 2}, 0, 0, true, 5, 0, 0},
-		"back and taken":       {rate, nil, 0, Demand{Worker: "me", ReturnTokens: 2, MoreTokens: 1}, 0, 1, true, 1, 0, 0},
+		"back and taken": {
+			rate, nil, 0,
+			Demand{Worker: "me", ReturnTokens: 2, MoreTokens: 1},
+			0, 1, true, 1, 0,
+			0,
+		},
 		"a slice":              {fast, nil, 50, Demand{Worker: "me", MoreTokens: 1}, 0, 10, true, 40, 0, 0},
 		"exactly a slice":      {fast, nil, 10, Demand{Worker: "me", MoreTokens: 1}, 0, 10, true, 0, 0, 0},
 		"less than a slice":    {fast, nil, 9, Demand{Worker: "me", MoreTokens: 1}, 0, 0, false, 9, 0, 0},
 		"more than a slice":    {fast, nil, 50, Demand{Worker: "me", MoreTokens: 20}, 0, 20, true, 30, 0, 0},
 		"both":                 {both, nil, 5, Demand{Worker: "me", MoreSlots: 2, MoreTokens: 2}, 2, 2, true, 3, 2, 1},
 		"no token, so no slot": {both, nil, 0, Demand{Worker: "me", MoreSlots: 2, MoreTokens: 2}, 0, 0, false, 0, 0, 0},
-		"no slot, so no token": {both, holders("b", 3), 5, Demand{Worker: "me", MoreSlots: 2, MoreTokens: 2}, 0, 0, false, 5, 0, 1},
-		"a slot alone":         {both, nil, 0, Demand{Worker: "me", MoreSlots: 1}, 1, 0, true, 0, 1, 1},
-		"a token alone":        {both, holders("b", 3), 5, Demand{Worker: "me", MoreTokens: 1}, 0, 1, true, 4, 0, 1},
+		"no slot, so no token": {
+			both, holders("b", 3), 5,
+			Demand{Worker: "me", MoreSlots: 2, MoreTokens: 2},
+			0, 0,
+			false, 5, 0, 1,
+		},
+		"a slot alone":  {both, nil, 0, Demand{Worker: "me", MoreSlots: 1}, 1, 0, true, 0, 1, 1},
+		"a token alone": {both, holders("b", 3), 5, Demand{Worker: "me", MoreTokens: 1}, 0, 1, true, 4, 0, 1},
 	} {
 		a := Record{Version: jobs.Version, Holders: c.have, Tokens: c.tokens, At: now}
 		next, s, n, write := a.Apply(c.q, now, c.d)
 		if s != c.slots || n != c.take || write != c.write {
 			t.Errorf("%s: %d slots, %d tokens, write %v; want %d, %d, %v", name, s, n, write, c.slots, c.take, c.write)
 		}
-		if math.Abs(next.Tokens-c.left) > 1e-9 || next.Holders[c.d.Worker].Slots != c.mine || len(next.Holders) != c.holders || next.Version != jobs.Version || !next.At.Equal(now) {
+		if math.Abs(next.Tokens-c.left) > 1e-9 || next.Holders[c.d.Worker].Slots != c.mine ||
+			len(next.Holders) != c.holders || next.Version != jobs.Version || !next.At.Equal(now) {
 			t.Errorf("%s: %+v, want %v tokens, %d slots, %d holders", name, next, c.left, c.mine, c.holders)
 		}
 		if h, ok := next.Holders[c.d.Worker]; ok && h.Beat != c.have[c.d.Worker].Beat+1 {

@@ -1,4 +1,5 @@
-// Package registry knows the agents of the cluster: who is alive, and which kinds of jobs each serves.
+// Package registry knows the agents of the cluster: who is alive, and which kinds of jobs each
+// serves.
 package registry
 
 import (
@@ -27,7 +28,8 @@ const AnnounceEvery = 3 * time.Second
 // followEvery is the period of the announcements while the agent replays shards.
 const followEvery = time.Second
 
-// Registry reads and writes the bucket of agents. Its methods may be called from several goroutines.
+// Registry reads and writes the bucket of agents. Its methods may be called from several
+// goroutines.
 type Registry struct{ conn *natsconn.Conn }
 
 // New returns the registry that a connection reaches. The connection stays the caller's.
@@ -49,8 +51,9 @@ type Announcement struct {
 // drainSubject returns the subject on which an agent is asked to drain. It answers first.
 func drainSubject(key string) string { return "exo.agent.drain." + key }
 
-// Announce enters an agent into the registry and keeps it there until Close. It calls describe every
-// few seconds, from one goroutine, for the present record. The Name in the record must not change.
+// Announce enters an agent into the registry and keeps it there until Close. It calls describe
+// every few seconds, from one goroutine, for the present record. The Name in the record must not
+// change.
 func (r *Registry) Announce(ctx context.Context, describe func() jobs.Agent, log *slog.Logger) (*Announcement, error) {
 	first := describe()
 	if first.Name == "" {
@@ -106,11 +109,13 @@ func (r *Registry) Announce(ctx context.Context, describe func() jobs.Agent, log
 	return a, nil
 }
 
-// Drained is closed when an operator has asked this agent to drain, see DrainAgent. The caller drains.
+// Drained is closed when an operator has asked this agent to drain, see DrainAgent. The caller
+// drains.
 func (a *Announcement) Drained() <-chan struct{} { return a.drain }
 
-// DrainAgent asks an agent to take no new work, to give back what it has, and to end. It returns when
-// the agent has received the request. Without an agent of that name it fails with jobs.ErrNotFound.
+// DrainAgent asks an agent to take no new work, to give back what it has, and to end. It returns
+// when the agent has received the request. Without an agent of that name it fails with
+// jobs.ErrNotFound.
 func (r *Registry) DrainAgent(ctx context.Context, name string) error {
 	err := r.conn.Retry(ctx, "drain agent "+name, func(ctx context.Context) error {
 		_, err := r.conn.NC.RequestWithContext(ctx, drainSubject(agentKey(name)), nil)
@@ -170,8 +175,8 @@ func (a *Announcement) Close(ctx context.Context) error {
 	return a.err
 }
 
-// Agents returns the agents that have announced themselves within the last ten seconds, by name. It is
-// for people and for hints: no decision that must be correct may depend on it.
+// Agents returns the agents that have announced themselves within the last ten seconds, by name. It
+// is for people and for hints: no decision that must be correct may depend on it.
 func (r *Registry) Agents(ctx context.Context) ([]jobs.Agent, error) {
 	var all []jobs.Agent
 	err := r.conn.Values(ctx, "list agents", wire.AgentBucket, func(key string, m *natsconn.Message) {
@@ -183,7 +188,8 @@ func (r *Registry) Agents(ctx context.Context) ([]jobs.Agent, error) {
 	return all, err
 }
 
-// readAgent decodes the record of an agent. A record that it cannot decode gets a State that says so.
+// readAgent decodes the record of an agent. A record that it cannot decode gets a State that says
+// so.
 func readAgent(key string, value []byte) (a jobs.Agent) {
 	if json.Unmarshal(value, &a) != nil || a.Version != jobs.Version {
 		return jobs.Agent{Name: key, State: "of another version"}
@@ -191,8 +197,8 @@ func readAgent(key string, value []byte) (a jobs.Agent) {
 	return a
 }
 
-// Served returns the number of agents of a pool per kind that they serve. It is a hint: a dead agent
-// counts for up to ten seconds, and workers that do not announce themselves do not count.
+// Served returns the number of agents of a pool per kind that they serve. It is a hint: a dead
+// agent counts for up to ten seconds, and workers that do not announce themselves do not count.
 func (r *Registry) Served(ctx context.Context, p jobs.Pool) (map[string]int, error) {
 	agents, err := r.Agents(ctx)
 	if err != nil {
@@ -219,16 +225,18 @@ func (r *Registry) Unserved(ctx context.Context, p jobs.Pool, kind string) (stri
 	return Unserved(p, kind, served), nil
 }
 
-// Unserved returns the sentence of Registry.Unserved, for the counts that Registry.Served has returned.
+// Unserved returns the sentence of Registry.Unserved, for the counts that Registry.Served has
+// returned.
 func Unserved(p jobs.Pool, kind string, served map[string]int) string {
 	if len(served) == 0 {
 		return fmt.Sprintf("no agent of kind %s: pool %s has no agent", kind, p)
 	}
-	return fmt.Sprintf("no agent of kind %s: the agents of pool %s serve %s", kind, p, strings.Join(slices.Sorted(maps.Keys(served)), ", "))
+	return fmt.Sprintf("no agent of kind %s: the agents of pool %s serve %s", kind, p,
+		strings.Join(slices.Sorted(maps.Keys(served)), ", "))
 }
 
-// CheckPools fails if a job is for pool gpu and no agent takes jobs of that pool: the GPU agents of this
-// version serve swarms only.
+// CheckPools fails if a job is for pool gpu and no agent takes jobs of that pool: the GPU agents of
+// this version serve swarms only.
 func (r *Registry) CheckPools(ctx context.Context, batch ...jobs.Job) error {
 	i := slices.IndexFunc(batch, func(j jobs.Job) bool { return j.Pool == jobs.PoolGPU })
 	if i < 0 {
@@ -239,5 +247,6 @@ func (r *Registry) CheckPools(ctx context.Context, batch ...jobs.Job) error {
 		return err
 	}
 	return jobs.Errorf(jobs.CodeInvalid,
-		"job %s: no agent takes jobs of pool gpu: gpuagent serves swarms (exoswarm swarm create); use pool cpu, or start a worker of pool gpu first", batch[i].ID)
+		"job %s: no agent takes jobs of pool gpu: gpuagent serves swarms (exoswarm swarm create); use pool cpu, or "+
+			"start a worker of pool gpu first", batch[i].ID)
 }

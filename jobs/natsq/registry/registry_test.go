@@ -22,7 +22,8 @@ func TestAgentKey(t *testing.T) {
 	}
 }
 
-// FuzzRecord: a record of an agent that somebody else wrote is of this version, or has the name of its key.
+// FuzzRecord: a record of an agent that somebody else wrote is of this version, or has the name of
+// its key.
 func FuzzRecord(f *testing.F) {
 	f.Add([]byte(`{"v":1,"name":"a","pool":"cpu","kinds":["k"],"running":-1}`))
 	f.Fuzz(func(t *testing.T, data []byte) {

@@ -1,5 +1,5 @@
-// Package results stores the results of jobs and waits for them. It also carries what a job sends to its
-// submitter before the result: progress and rows.
+// Package results stores the results of jobs and waits for them. It also carries what a job sends
+// to its submitter before the result: progress and rows.
 package results
 
 import (
@@ -56,14 +56,17 @@ func (rs *Results) readResult(ctx context.Context, id string) (r jobs.Result, h 
 	return r, m.Header, err
 }
 
-// MinTogether is the fewest jobs that are asked for together: fewer questions side by side take less than three in turn.
+// MinTogether is the fewest jobs that are asked for together: fewer questions side by side take
+// less than three in turn.
 const MinTogether = 4
 
-// NoneAtOnce is true when it is sure that none of up to jobs.MaxBatch jobs has a result; when it is false, each has to be asked for. Of a
-// batch of 1,000 those questions were a quarter of all processor time from its submission to its results; this is three.
+// NoneAtOnce is true when it is sure that none of up to jobs.MaxBatch jobs has a result; when it is
+// false, each has to be asked for. Of a batch of 1,000 those questions were a quarter of all
+// processor time from its submission to its results; this is three.
 //
-// Any replica may answer the question for many subjects, and one that lags is no base for a decision. So it is asked for the last result
-// too that the leader had a moment before: a replica that has that one has all that came before it.
+// Any replica may answer the question for many subjects, and one that lags is no base for a
+// decision. So it is asked for the last result too that the leader had a moment before: a replica
+// that has that one has all that came before it.
 func (rs *Results) NoneAtOnce(ctx context.Context, batch []jobs.Job) bool {
 	if len(batch) < MinTogether || time.Now().UnixNano() < rs.askEach.Load() {
 		return false
@@ -89,22 +92,27 @@ func (rs *Results) NoneAtOnce(ctx context.Context, batch []jobs.Job) bool {
 	ctx, cancel = context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	m, err := rs.conn.NC.RequestWithContext(ctx, "$JS.API.DIRECT.GET."+wire.ResultStream, req)
-	if err != nil { // the stream was made by an earlier version, or this user may not ask, which the server says by silence
+	// the stream was made by an earlier version, or this user may not ask, which the server says by
+	// silence
+	if err != nil {
 		rs.askEach.Store(time.Now().Add(time.Minute).UnixNano())
 		return false
 	}
-	// The one message of the answer is the leader's last, no more would follow, and it is of none of the jobs.
-	return m.Header.Get(jetstream.SequenceHeader) == strconv.FormatUint(last.Seq, 10) && m.Header.Get(jetstream.SubjectHeader) == last.Subject &&
+	// The one message of the answer is the leader's last, no more would follow, and it is of none
+	// of the jobs.
+	return m.Header.Get(jetstream.SequenceHeader) == strconv.FormatUint(last.Seq, 10) &&
+		m.Header.Get(jetstream.SubjectHeader) == last.Subject &&
 		m.Header.Get("Nats-Num-Pending") == "0" && !slices.Contains(subjects[1:], last.Subject)
 }
 
-// Result waits until the job has a result. A result that says failed is returned with a nil error: it is an answer.
+// Result waits until the job has a result. A result that says failed is returned with a nil error:
+// it is an answer.
 func (rs *Results) Result(ctx context.Context, id string) (jobs.Result, error) {
 	if err := jobs.CheckID("job id", id); err != nil {
 		return jobs.Result{}, err
 	}
-	// A push as the usual case, and a look now and then in case the push was lost with a connection. The push itself is not
-	// believed: anybody may publish it.
+	// A push as the usual case, and a look now and then in case the push was lost with a
+	// connection. The push itself is not believed: anybody may publish it.
 	wake := make(chan struct{}, 1)
 	sub, err := rs.conn.NC.Subscribe(wire.DoneSubject(id), func(*nats.Msg) {
 		select {
@@ -116,8 +124,9 @@ func (rs *Results) Result(ctx context.Context, id string) (jobs.Result, error) {
 		return jobs.Result{}, fmt.Errorf("wait for job %s: %w", id, err)
 	}
 	defer func() { _ = sub.Unsubscribe() }()
-	// The server has the subscription before the first question, so a result that it does not have then is pushed. What gets lost on
-	// the way, or comes from a stream of an earlier version, which pushes nothing, is found by looking, ever more rarely.
+	// The server has the subscription before the first question, so a result that it does not have
+	// then is pushed. What gets lost on the way, or comes from a stream of an earlier version,
+	// which pushes nothing, is found by looking, ever more rarely.
 	const soonest, latest = 10 * time.Millisecond, 2 * time.Second
 	pause := soonest
 	look := time.NewTimer(pause)
@@ -150,7 +159,10 @@ func ResultMessage(r jobs.Result, ttl int) (*nats.Msg, error) {
 	if ttl <= 0 {
 		ttl = natsconn.ResultTTL
 	}
-	return &nats.Msg{Subject: wire.ResultSubject(r.JobID), Data: data, Header: nats.Header{jetstream.MsgTTLHeader: {strconv.Itoa(ttl) + "s"}}}, nil
+	return &nats.Msg{
+		Subject: wire.ResultSubject(r.JobID), Data: data,
+		Header: nats.Header{jetstream.MsgTTLHeader: {strconv.Itoa(ttl) + "s"}},
+	}, nil
 }
 
 // Put stores a result unless there is one; first is false then.
@@ -176,7 +188,8 @@ func (rs *Results) Store(ctx context.Context, t natsconn.RetryFunc, r jobs.Resul
 	return err == nil, err
 }
 
-// Progress calls fn with every progress message of a job, as JSON, until stop is called. Messages may be lost.
+// Progress calls fn with every progress message of a job, as JSON, until stop is called. Messages
+// may be lost.
 func (rs *Results) Progress(id string, fn func(json.RawMessage)) (stop func(), err error) {
 	if err := jobs.CheckID("job id", id); err != nil {
 		return nil, err
@@ -188,8 +201,10 @@ func (rs *Results) Progress(id string, fn func(json.RawMessage)) (stop func(), e
 	return func() { _ = sub.Unsubscribe() }, nil
 }
 
-// Rows answers every message that a job of kind stream sends to its submitter, until stop is called: rows, and requests for input. answer is
-// called in a goroutine of its own, several at a time, and may take a second; a message whose answer is lost comes again. Calls that run when stop is called go on.
+// Rows answers every message that a job of kind stream sends to its submitter, until stop is
+// called: rows, and requests for input. answer is called in a goroutine of its own, several at a
+// time, and may take a second; a message whose answer is lost comes again. Calls that run when stop
+// is called go on.
 func (rs *Results) Rows(id string, answer func(rows []byte) []byte) (stop func(), err error) {
 	if err := jobs.CheckID("job id", id); err != nil {
 		return nil, err
@@ -208,7 +223,8 @@ func (rs *Results) Rows(id string, answer func(rows []byte) []byte) (stop func()
 	return func() { _ = sub.Unsubscribe() }, nil
 }
 
-// rowsAtOnce bounds the messages of a job that are answered at a time: it sends one of rows and one request.
+// rowsAtOnce bounds the messages of a job that are answered at a time: it sends one of rows and one
+// request.
 const rowsAtOnce = 4
 
 const rowsSubject = "exo.rows."

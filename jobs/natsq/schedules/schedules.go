@@ -34,12 +34,13 @@ func New(c *natsconn.Conn, q *queue.Queue) *Schedules { return &Schedules{c, q} 
 
 // a container may have none, and a zone must mean the same everywhere
 
-// A run of a schedule is one atomic batch of two messages in waitStream: the mark of its time, which can be written once, and the job as one
-// that waits for nothing. So however many agents come to a time, one of them submits, and whoever lives moves the job on.
-// The clock is the agents'.
+// A run of a schedule is one atomic batch of two messages in waitStream: the mark of its time,
+// which can be written once, and the job as one that waits for nothing. So however many agents come
+// to a time, one of them submits, and whoever lives moves the job on. The clock is the agents'.
 
 const (
-	// grace is how late a time may be seen that does not count as missed: an election of the servers takes up to 10 s, an agent's restart less.
+	// grace is how late a time may be seen that does not count as missed: an election of the
+	// servers takes up to 10 s, an agent's restart less.
 	grace = 30 * time.Second
 	// marksKept is how long the marks of times stay; the last one always does.
 	marksKept = time.Hour
@@ -58,7 +59,8 @@ func times(s jobs.Schedule) (*cron.SpecSchedule, error) {
 	}
 	spec, err := cronFields.Parse(s.Cron)
 	if err != nil {
-		return nil, bad("cron", s.Cron, fmt.Sprintf("%v: use five fields: minute, hour, day of month, month, day of week", err))
+		return nil, bad("cron", s.Cron, fmt.Sprintf("%v: use five fields: minute, hour, day of month, month, day of "+
+			"week", err))
 	}
 	zone, err := time.LoadLocation(s.Zone)
 	if err != nil || s.Zone == "Local" {
@@ -93,8 +95,8 @@ func due(at cron.Schedule, missed jobs.MissedPolicy, cursor, now time.Time) (run
 	return run
 }
 
-// latest is the last time behind cursor and up to now, or zero. It looks back ever further, so that a year that was missed is not gone
-// through minute by minute.
+// latest is the last time behind cursor and up to now, or zero. It looks back ever further, so that
+// a year that was missed is not gone through minute by minute.
 func latest(at cron.Schedule, cursor, now time.Time) (last time.Time) {
 	for back := time.Minute; ; back *= 2 {
 		from := now.Add(-back)
@@ -111,7 +113,8 @@ func latest(at cron.Schedule, cursor, now time.Time) (last time.Time) {
 	}
 }
 
-// AddSchedule stores a schedule, which every worker follows from then on. jobs.ErrExists when there is one of that name.
+// AddSchedule stores a schedule, which every worker follows from then on. jobs.ErrExists when there
+// is one of that name.
 func (sc *Schedules) AddSchedule(ctx context.Context, s jobs.Schedule) error {
 	if err := s.Validate(); err != nil {
 		return err
@@ -137,12 +140,14 @@ func (sc *Schedules) AddSchedule(ctx context.Context, s jobs.Schedule) error {
 	return err
 }
 
-// RemoveSchedule ends a schedule; jobs that it has submitted go on. jobs.ErrNotFound when there is none of that name.
+// RemoveSchedule ends a schedule; jobs that it has submitted go on. jobs.ErrNotFound when there is
+// none of that name.
 func (sc *Schedules) RemoveSchedule(ctx context.Context, name string) error {
 	if _, _, err := sc.Read(ctx, name); err != nil {
 		return err
 	}
-	err := sc.conn.InBucket(ctx, "remove schedule "+name, wire.CronBucket, func(ctx context.Context, kv jetstream.KeyValue) error { return kv.Purge(ctx, name) })
+	err := sc.conn.InBucket(ctx, "remove schedule "+name, wire.CronBucket,
+		func(ctx context.Context, kv jetstream.KeyValue) error { return kv.Purge(ctx, name) })
 	if err != nil {
 		return err
 	}
@@ -150,7 +155,8 @@ func (sc *Schedules) RemoveSchedule(ctx context.Context, name string) error {
 	return err
 }
 
-// PauseSchedule has a schedule stop, or go on. When it goes on the times in between are skipped, or made up for once, as its Missed says.
+// PauseSchedule has a schedule stop, or go on. When it goes on the times in between are skipped, or
+// made up for once, as its Missed says.
 func (sc *Schedules) PauseSchedule(ctx context.Context, name string, on bool) error {
 	for {
 		s, revision, err := sc.Read(ctx, name)
@@ -164,10 +170,11 @@ func (sc *Schedules) PauseSchedule(ctx context.Context, name string, on bool) er
 		if err != nil {
 			return fmt.Errorf("change schedule %s: %w", name, err)
 		}
-		err = sc.conn.InBucket(ctx, "change schedule "+name, wire.CronBucket, func(ctx context.Context, kv jetstream.KeyValue) error {
-			_, err := kv.Update(ctx, name, data, revision)
-			return err
-		})
+		err = sc.conn.InBucket(ctx, "change schedule "+name, wire.CronBucket,
+			func(ctx context.Context, kv jetstream.KeyValue) error {
+				_, err := kv.Update(ctx, name, data, revision)
+				return err
+			})
 		if !natsconn.IsWrongRevision(err) { // somebody else changed it: look again
 			return err
 		}
@@ -179,14 +186,15 @@ func (sc *Schedules) Read(ctx context.Context, name string) (s jobs.Schedule, re
 	if err := jobs.CheckID("schedule", name); err != nil {
 		return s, 0, err
 	}
-	err = sc.conn.InBucket(ctx, "read schedule "+name, wire.CronBucket, func(ctx context.Context, kv jetstream.KeyValue) error {
-		e, err := kv.Get(ctx, name)
-		if err != nil {
-			return err
-		}
-		revision = e.Revision()
-		return json.Unmarshal(e.Value(), &s)
-	})
+	err = sc.conn.InBucket(ctx, "read schedule "+name, wire.CronBucket,
+		func(ctx context.Context, kv jetstream.KeyValue) error {
+			e, err := kv.Get(ctx, name)
+			if err != nil {
+				return err
+			}
+			revision = e.Revision()
+			return json.Unmarshal(e.Value(), &s)
+		})
 	if errors.Is(err, jetstream.ErrKeyNotFound) {
 		err = fmt.Errorf("schedule %s: %w", name, jobs.ErrNotFound)
 	}
@@ -247,7 +255,8 @@ func (sc *Schedules) fire(ctx context.Context, s jobs.Schedule, at time.Time) (e
 	said := wire.FiredSubject(s.Name, jobs.Stamp(at))
 	_, err = sc.conn.PublishBatch(ctx, sc.conn.RetryIdempotent, what, []*nats.Msg{{Subject: said}, m})
 	if exists, _ := natsconn.Rejected(err); exists {
-		// Somebody has. Only when a job of that id was submitted by hand is there no mark; then that is the run.
+		// Somebody has. Only when a job of that id was submitted by hand is there no mark; then
+		// that is the run.
 		err = sc.conn.PublishMsg(ctx, sc.conn.RetryIdempotent, what, &nats.Msg{Subject: said})
 		if exists, _ := natsconn.Rejected(err); exists {
 			return nil
@@ -345,7 +354,8 @@ func (w *scheduler) changed(u jetstream.KeyValueEntry) {
 	w.all[u.Key()] = e
 }
 
-// evaluate runs what is due now. What fails is tried again at the next turn, until it counts as missed.
+// evaluate runs what is due now. What fails is tried again at the next turn, until it counts as
+// missed.
 func (w *scheduler) evaluate(ctx context.Context, now time.Time) {
 	w.mu.Lock()
 	var ready []*plan
@@ -385,8 +395,8 @@ func (w *scheduler) run(ctx context.Context, e *plan, now time.Time) error {
 	return nil
 }
 
-// Parse reads a request to add a schedule, whose version may be left out. The error is a *schema.Error, or says which rule
-// between two fields is broken.
+// Parse reads a request to add a schedule, whose version may be left out. The error is a
+// *schema.Error, or says which rule between two fields is broken.
 func Parse(data []byte) (jobs.Schedule, error) {
 	if err := schema.Validate(schema.Schedule, data); err != nil {
 		return jobs.Schedule{}, err

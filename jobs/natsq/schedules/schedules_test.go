@@ -19,7 +19,10 @@ import (
 )
 
 func scheduleOf(name, fields string) jobs.Schedule {
-	return jobs.Schedule{Version: jobs.Version, Name: name, Cron: fields, Job: jobs.Job{Pool: jobs.PoolCPU, Kind: "k", Spec: []byte("1")}}
+	return jobs.Schedule{
+		Version: jobs.Version, Name: name, Cron: fields,
+		Job: jobs.Job{Pool: jobs.PoolCPU, Kind: "k", Spec: []byte("1")},
+	}
 }
 
 func instant(t testing.TB, text string) time.Time {
@@ -45,7 +48,8 @@ func TestCronTimes(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := at.Next(instant(t, c.after)); !got.Equal(instant(t, c.want)) {
-			t.Errorf("%s in %q after %s: %s, want %s", c.fields, c.zone, c.after, got.UTC().Format(time.RFC3339), c.want)
+			t.Errorf("%s in %q after %s: %s, want %s", c.fields, c.zone, c.after, got.UTC().Format(time.RFC3339),
+				c.want)
 		}
 	}
 	for _, c := range []struct{ fields, zone, want string }{
@@ -60,7 +64,8 @@ func TestCronTimes(t *testing.T) {
 	} {
 		s := scheduleOf("s", c.fields)
 		s.Zone = c.zone
-		if _, err := times(s); err == nil || jobs.AsError(err).Code != jobs.CodeInvalid || !strings.Contains(err.Error(), c.want) {
+		if _, err := times(s); err == nil || jobs.AsError(err).Code != jobs.CodeInvalid ||
+			!strings.Contains(err.Error(), c.want) {
 			t.Errorf("%q in %q: %v, want %q", c.fields, c.zone, err, c.want)
 		}
 	}
@@ -70,13 +75,15 @@ func TestCronTimes(t *testing.T) {
 func TestCronDue(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		s := scheduleOf("s", fmt.Sprintf("%s %s * * *",
-			rapid.SampledFrom([]string{"*", "*/7", "0", "30,31", "59"}).Draw(rt, "minute"), rapid.SampledFrom([]string{"*", "*/5", "3"}).Draw(rt, "hour")))
+			rapid.SampledFrom([]string{"*", "*/7", "0", "30,31", "59"}).Draw(rt, "minute"),
+			rapid.SampledFrom([]string{"*", "*/5", "3"}).Draw(rt, "hour")))
 		missed := rapid.SampledFrom([]jobs.MissedPolicy{"", jobs.SkipMissed, jobs.OnceMissed}).Draw(rt, "missed")
 		at, err := times(s)
 		if err != nil {
 			rt.Fatal(err)
 		}
-		cursor := instant(t, "2026-03-01T00:00:00Z").Add(time.Duration(rapid.IntRange(0, 86400).Draw(rt, "cursor")) * time.Second)
+		cursor := instant(t, "2026-03-01T00:00:00Z").Add(time.Duration(rapid.IntRange(0, 86400).Draw(rt,
+			"cursor")) * time.Second)
 		now := cursor.Add(time.Duration(rapid.IntRange(-100, 3*86400).Draw(rt, "passed")) * time.Second)
 		var fresh, old []time.Time
 		for m := cursor.Truncate(time.Minute); !m.After(now); m = m.Add(time.Minute) {
@@ -103,7 +110,8 @@ func TestCronDue(t *testing.T) {
 	}
 	now := instant(t, "2026-03-01T00:00:40Z")
 	for range 1000 {
-		if got := due(at, jobs.OnceMissed, now.AddDate(-50, 0, 0), now); len(got) != 1 || !got[0].Equal(instant(t, "2026-03-01T00:00:00Z")) {
+		if got := due(at, jobs.OnceMissed, now.AddDate(-50, 0, 0), now); len(got) != 1 ||
+			!got[0].Equal(instant(t, "2026-03-01T00:00:00Z")) {
 			t.Fatal(got)
 		}
 	}
@@ -131,7 +139,8 @@ func TestCronOnce(t *testing.T) {
 		var turns sync.WaitGroup
 		for i, w := range all {
 			turns.Go(func() {
-				// Agents look at a time a few seconds apart; the last one dies now and then, and forgets.
+				// Agents look at a time a few seconds apart; the last one dies now and then, and
+				// forgets.
 				w.evaluate(t.Context(), come.Add(time.Duration(i)*time.Second))
 				if i == 4 {
 					w.all[s.Name] = &plan{Schedule: s, at: at}
@@ -143,9 +152,11 @@ func TestCronOnce(t *testing.T) {
 	if st, err := c.queue.Stats(t.Context(), jobs.PoolCPU); err != nil || st.Jobs != uint64(len(want)) {
 		t.Errorf("%d jobs of %d times, %v", st.Jobs, len(want), err)
 	}
-	// An agent that comes to a time when its job is over, out of its queue, and its result has expired.
+	// An agent that comes to a time when its job is over, out of its queue, and its result has
+	// expired.
 	for _, id := range want {
-		if n, err := c.conn.Purge(t.Context(), wire.JobStream(jobs.PoolCPU), wire.SourceOf(s.Job).Job(id)); err != nil || n != 1 {
+		if n, err := c.conn.Purge(t.Context(), wire.JobStream(jobs.PoolCPU),
+			wire.SourceOf(s.Job).Job(id)); err != nil || n != 1 {
 			t.Fatalf("job %s: %d, %v", id, n, err)
 		}
 	}
@@ -166,7 +177,8 @@ func TestCronOnce(t *testing.T) {
 	if err := c.fire(t.Context(), s, s.From.AddDate(0, 0, 1)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.conn.LastOnce(t.Context(), wire.WaitStream, wire.FiredSubject(s.Name, jobs.Stamp(s.From.Add(time.Minute)))); !errors.Is(err, jobs.ErrNotFound) {
+	if _, err := c.conn.LastOnce(t.Context(), wire.WaitStream,
+		wire.FiredSubject(s.Name, jobs.Stamp(s.From.Add(time.Minute)))); !errors.Is(err, jobs.ErrNotFound) {
 		t.Errorf("the mark of yesterday is there: %v", err)
 	}
 }
@@ -176,7 +188,10 @@ func TestCronByHand(t *testing.T) {
 	_, c := inside(t)
 	s := scheduleOf("hand", "* * * * *")
 	come := instant(t, "2026-01-01T00:00:00Z")
-	if err := c.queue.Submit(t.Context(), jobs.Job{Version: jobs.Version, ID: "p", Pool: jobs.PoolCPU, Kind: "k", Spec: json.RawMessage("1")}); err != nil {
+	if err := c.queue.Submit(t.Context(), jobs.Job{
+		Version: jobs.Version, ID: "p", Pool: jobs.PoolCPU, Kind: "k",
+		Spec: json.RawMessage("1"),
+	}); err != nil {
 		t.Fatal(err)
 	}
 	j := s.Run(come)
@@ -194,7 +209,8 @@ func TestCronByHand(t *testing.T) {
 	}
 }
 
-// FuzzSchedule: a stranger's record of a schedule is followed or refused, and looking for its times ends soon.
+// FuzzSchedule: a stranger's record of a schedule is followed or refused, and looking for its times
+// ends soon.
 func FuzzSchedule(f *testing.F) {
 	f.Add([]byte(`{"v":1,"name":"n","cron":"* * * * *","zone":"UTC","missed":"once","job":{"pool":"cpu","kind":"k","spec":1}}`), int64(0))
 	f.Add([]byte(`{"v":1,"name":"n","cron":"0 0 29 2 *","zone":"Europe/Berlin","missed":"once","from":"0001-01-01T00:00:00Z","job":{"pool":"cpu","kind":"k","spec":1}}`), int64(1e9))
@@ -227,7 +243,8 @@ func typed(t *testing.T, err error) {
 	t.Helper()
 	var e *jobs.Error
 	var s *schema.Error
-	if err != nil && !errors.As(err, &s) && (!errors.As(err, &e) || e.Code != jobs.CodeInvalid && e.Code != jobs.CodeVersion) {
+	if err != nil && !errors.As(err, &s) && (!errors.As(err, &e) || e.Code != jobs.CodeInvalid &&
+		e.Code != jobs.CodeVersion) {
 		t.Fatalf("an error of no class: %v", err)
 	}
 }

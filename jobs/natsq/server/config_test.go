@@ -11,11 +11,13 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/auth"
 )
 
-// TestDeployedConfig: the file under deploy/nats says what the embedded server does: every acknowledgement is on the disk.
+// TestDeployedConfig: the file under deploy/nats says what the embedded server does: every
+// acknowledgement is on the disk.
 func TestDeployedConfig(t *testing.T) {
 	for name, value := range map[string]string{
 		"NATS_SERVER_NAME": "n1", "NATS_ROUTE_PASSWORD": "secret",
-		"NATS_ROUTE_1": "nats-route://exoswarm:secret@nats-1:6222", "NATS_ROUTE_2": "nats-route://exoswarm:secret@nats-2:6222",
+		"NATS_ROUTE_1": "nats-route://exoswarm:secret@nats-1:6222",
+		"NATS_ROUTE_2": "nats-route://exoswarm:secret@nats-2:6222",
 		"NATS_ROUTE_3": "nats-route://exoswarm:secret@nats-3:6222",
 	} {
 		t.Setenv(name, value)
@@ -33,8 +35,10 @@ func TestDeployedConfig(t *testing.T) {
 	if _, err := f.Apply(auth.Options{}); err != nil {
 		t.Fatal(err)
 	}
-	file, kept := filepath.Join(dir, "nats-server.conf"), filepath.Join(dir, "kept") // the folder is made as the file is read
-	if err := os.WriteFile(file, bytes.ReplaceAll(text, []byte("/var/lib/nats/accounts"), []byte(kept)), 0o600); err != nil {
+	// the folder is made as the file is read
+	file, kept := filepath.Join(dir, "nats-server.conf"), filepath.Join(dir, "kept")
+	if err := os.WriteFile(file, bytes.ReplaceAll(text, []byte("/var/lib/nats/accounts"), []byte(kept)),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	o, err := natsd.ProcessConfigFile(file)
@@ -44,7 +48,8 @@ func TestDeployedConfig(t *testing.T) {
 	if !o.SyncAlways || !o.JetStream || o.MaxPayload != MaxPayload || o.ServerName != "n1" {
 		t.Errorf("%+v", o)
 	}
-	if r, ok := o.AccountResolver.(*natsd.DirAccResolver); !ok || len(o.TrustedOperators) != 1 || o.SystemAccount == "" {
+	if r, ok := o.AccountResolver.(*natsd.DirAccResolver); !ok || len(o.TrustedOperators) != 1 ||
+		o.SystemAccount == "" {
 		t.Errorf("resolver %T, operators %v, system account %q", o.AccountResolver, o.TrustedOperators, o.SystemAccount)
 	} else {
 		r.Close()

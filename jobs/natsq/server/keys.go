@@ -14,11 +14,12 @@ import (
 	"github.com/exoswarm/exoswarm/internal/keyring"
 )
 
-// keyIDFile names, in the data folder, the key that the streams are encrypted with. The NATS server itself starts without streams whose key it
-// does not have, and says so in its own log only.
+// keyIDFile names, in the data folder, the key that the streams are encrypted with. The NATS server
+// itself starts without streams whose key it does not have, and says so in its own log only.
 const keyIDFile = "exoswarm.key-id"
 
-// encrypt sets the options of a server that encrypts its streams, and refuses keys that cannot read those that there are.
+// encrypt sets the options of a server that encrypts its streams, and refuses keys that cannot read
+// those that there are.
 func (o Options) encrypt(opts *natsd.Options) error {
 	stored, err := os.ReadFile(filepath.Join(o.Dir, keyIDFile))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -42,7 +43,8 @@ func (o Options) encrypt(opts *natsd.Options) error {
 		known = known || id == keyID(former[0])
 	}
 	if !known {
-		return invalid("the streams in %s are encrypted with another key than those of the key file: add the former key as its second line", o.Dir)
+		return invalid("the streams in %s are encrypted with another key than those of the key file: add the former "+
+			"key as its second line", o.Dir)
 	}
 	return nil
 }

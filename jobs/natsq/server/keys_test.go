@@ -35,14 +35,16 @@ func onDisk(t *testing.T, dir, text string) (n int) {
 	return n
 }
 
-// TestKeys: what a server with a key stores cannot be read on its disk, streams from before the key are encrypted, a rotated key reads what the
-// former one wrote, and a server without the key does not serve.
+// TestKeys: what a server with a key stores cannot be read on its disk, streams from before the key
+// are encrypted, a rotated key reads what the former one wrote, and a server without the key does
+// not serve.
 func TestKeys(t *testing.T) {
 	const secret = "the quick brown fox, of which nobody may read"
 	dir, keys := t.TempDir(), filepath.Join(t.TempDir(), "keys")
 	one, two := strings.Repeat("11", 32), strings.Repeat("22", 32)
 	written := uint64(0)
-	// use starts a server with these keys, reads all that was written before, and writes one entry more.
+	// use starts a server with these keys, reads all that was written before, and writes one entry
+	// more.
 	use := func(lines ...string) error {
 		t.Helper()
 		o := server.Options{Dir: dir, Port: server.InProcess}
@@ -129,7 +131,10 @@ func TestKeys(t *testing.T) {
 	if err := use(two); err != nil {
 		t.Errorf("the right key, after a start with the wrong one: %v", err)
 	}
-	if _, err := server.Start(t.Context(), server.Options{Dir: t.TempDir(), Port: server.InProcess, Keys: ring(t, one, two, one)}); err == nil {
+	if _, err := server.Start(t.Context(), server.Options{
+		Dir: t.TempDir(), Port: server.InProcess,
+		Keys: ring(t, one, two, one),
+	}); err == nil {
 		t.Error("two former keys are taken")
 	}
 }

@@ -46,10 +46,17 @@ func certificates(t *testing.T) (ca, cert, key string) {
 		return k
 	}
 	rootKey, ownKey := pair(), pair()
-	root := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "ca"}, NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
+	root := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "ca"},
+		NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}
 	own := &x509.Certificate{
-		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "own"}, NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "own"}, NotAfter: time.Now().Add(time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		KeyUsage:    x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{
+			x509.ExtKeyUsageServerAuth,
+			x509.ExtKeyUsageClientAuth,
+		},
 	}
 	rootDER, err := x509.CreateCertificate(rand.Reader, root, root, &rootKey.PublicKey, rootKey)
 	if err != nil {
@@ -63,7 +70,8 @@ func certificates(t *testing.T) (ca, cert, key string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return file("ca.pem", "CERTIFICATE", rootDER), file("own.pem", "CERTIFICATE", ownDER), file("own.key", "EC PRIVATE KEY", keyDER)
+	return file("ca.pem", "CERTIFICATE", rootDER), file("own.pem", "CERTIFICATE", ownDER),
+		file("own.key", "EC PRIVATE KEY", keyDER)
 }
 
 // port is one that was free a moment ago.
@@ -86,7 +94,8 @@ func varz(t *testing.T, s *Server) *natsd.Varz {
 	return v
 }
 
-// TestOptionsRefused: each set of options that cannot be served has its sentence, and leaves no server behind.
+// TestOptionsRefused: each set of options that cannot be served has its sentence, and leaves no
+// server behind.
 func TestOptionsRefused(t *testing.T) {
 	ca, cert, key := certificates(t)
 	dir := t.TempDir()
@@ -116,7 +125,8 @@ func TestOptionsRefused(t *testing.T) {
 		invalid bool
 		want    string
 	}{
-		"open to all":       {Options{Host: "0.0.0.0"}, true, "0.0.0.0 is not a loopback address: listening there needs a token (--token-file) or accounts (--auth)"},
+		"open to all": {Options{Host: "0.0.0.0"}, true, "0.0.0.0 is not a loopback address: listening there " +
+			"needs a token (--token-file) or accounts (--auth)"},
 		"a name":            {Options{Host: "example.com"}, true, "is not a loopback address"},
 		"accounts, cluster": {Options{Auth: f.ConfigFile(), ClusterPort: 1}, true, "know each other by a token"},
 		"no folder":         {Options{Dir: filepath.Join(dir, "none")}, true, "data folder: "},
@@ -124,16 +134,21 @@ func TestOptionsRefused(t *testing.T) {
 		"no accounts":       {Options{Auth: text}, true, "names no operator or no system account"},
 		"no auth file":      {Options{Auth: filepath.Join(dir, "none")}, true, "make the file with exoswarm auth init"},
 		"bad accounts":      {Options{Auth: bad}, true, "make the file with exoswarm auth init"},
-		"routes":            {Options{Routes: []string{"127.0.0.1:1"}}, true, "routes without a cluster port: set both (--cluster-port)"},
-		"a route":           {Options{ClusterPort: port(t), Routes: []string{"127.0.0.1:1", "127.0.0.1"}}, true, `route "127.0.0.1": write HOST:PORT`},
-		"no key":            {Options{Cert: cert}, true, "a certificate and its key come together"},
-		"no certificate":    {Options{Key: key}, true, "a certificate and its key come together"},
-		"a CA alone":        {Options{CA: ca}, true, "a CA without a certificate: set all three"},
-		"cert not there":    {Options{Cert: "none.pem", Key: key}, true, "TLS: stat none.pem"},
-		"key not there":     {Options{Cert: cert, Key: "none.key"}, true, "TLS: stat none.key"},
-		"CA not there":      {Options{Cert: cert, Key: key, CA: "none.ca"}, true, "TLS: stat none.ca"},
-		"another key":       {Options{Cert: cert, Key: cert}, true, "TLS with " + cert},
-		"a busy port":       {Options{Port: taken.Addr().(*net.TCPAddr).Port}, false, "cannot listen on port "},
+		"routes": {Options{Routes: []string{"127.0.0.1:1"}}, true, "routes without a cluster port: set " +
+			"both (--cluster-port)"},
+		"a route": {
+			Options{ClusterPort: port(t), Routes: []string{"127.0.0.1:1", "127.0.0.1"}},
+			true,
+			`route "127.0.0.1": write HOST:PORT`,
+		},
+		"no key":         {Options{Cert: cert}, true, "a certificate and its key come together"},
+		"no certificate": {Options{Key: key}, true, "a certificate and its key come together"},
+		"a CA alone":     {Options{CA: ca}, true, "a CA without a certificate: set all three"},
+		"cert not there": {Options{Cert: "none.pem", Key: key}, true, "TLS: stat none.pem"},
+		"key not there":  {Options{Cert: cert, Key: "none.key"}, true, "TLS: stat none.key"},
+		"CA not there":   {Options{Cert: cert, Key: key, CA: "none.ca"}, true, "TLS: stat none.ca"},
+		"another key":    {Options{Cert: cert, Key: cert}, true, "TLS with " + cert},
+		"a busy port":    {Options{Port: taken.Addr().(*net.TCPAddr).Port}, false, "cannot listen on port "},
 	} {
 		if c.o.Dir == "" {
 			c.o.Dir = t.TempDir()
@@ -143,7 +158,8 @@ func TestOptionsRefused(t *testing.T) {
 			s.Close()
 		}
 		var e *jobs.Error
-		if err == nil || !strings.HasPrefix(err.Error(), "nats server: ") || !strings.Contains(err.Error(), c.want) || errors.As(err, &e) && e.Code == jobs.CodeInvalid != c.invalid || c.invalid && e == nil {
+		if err == nil || !strings.HasPrefix(err.Error(), "nats server: ") || !strings.Contains(err.Error(), c.want) ||
+			errors.As(err, &e) && e.Code == jobs.CodeInvalid != c.invalid || c.invalid && e == nil {
 			t.Errorf("%s: %v, want %s", name, err, c.want)
 		}
 	}
@@ -158,7 +174,10 @@ func TestOptionsRefused(t *testing.T) {
 
 // TestOptions: what a server says of itself is what its options ask for.
 func TestOptions(t *testing.T) {
-	for name, want := range map[string]bool{"127.0.0.1": true, "::1": true, "localhost": true, "127.8.9.1": true, "0.0.0.0": false, "::": false, "10.0.0.1": false, "": false, "example.com": false} {
+	for name, want := range map[string]bool{
+		"127.0.0.1": true, "::1": true, "localhost": true, "127.8.9.1": true,
+		"0.0.0.0": false, "::": false, "10.0.0.1": false, "": false, "example.com": false,
+	} {
 		if loopback(name) != want {
 			t.Errorf("loopback(%q) is %v", name, !want)
 		}
@@ -170,10 +189,12 @@ func TestOptions(t *testing.T) {
 	}
 	defer s.Close()
 	v := varz(t, s)
-	if v.Name != "exoswarm" || v.Host != "127.0.0.1" || v.AuthRequired || v.TLSRequired || v.MaxPayload != 1<<20 || v.PingInterval != 2*time.Second || v.MaxPingsOut != 3 {
+	if v.Name != "exoswarm" || v.Host != "127.0.0.1" || v.AuthRequired || v.TLSRequired || v.MaxPayload != 1<<20 ||
+		v.PingInterval != 2*time.Second || v.MaxPingsOut != 3 {
 		t.Errorf("%+v", v)
 	}
-	if js := v.JetStream.Config; js == nil || !js.SyncAlways || js.MaxStore != 1<<50 || js.MaxMemory != 1<<30 || !strings.HasPrefix(js.StoreDir, dir) {
+	if js := v.JetStream.Config; js == nil || !js.SyncAlways || js.MaxStore != 1<<50 || js.MaxMemory != 1<<30 ||
+		!strings.HasPrefix(js.StoreDir, dir) {
 		t.Errorf("%+v", js)
 	}
 	if c := v.Cluster; c.Name != "" || c.Port != 0 {
@@ -194,7 +215,8 @@ func TestOptions(t *testing.T) {
 	}
 	defer fast.Close()
 	v = varz(t, fast)
-	if js := v.JetStream.Config; v.Name != "n7" || v.Port != own || !v.AuthRequired || js.SyncAlways || js.SyncInterval != 100*time.Millisecond {
+	if js := v.JetStream.Config; v.Name != "n7" || v.Port != own || !v.AuthRequired || js.SyncAlways ||
+		js.SyncInterval != 100*time.Millisecond {
 		t.Errorf("%+v, %+v", v, js)
 	}
 	if nc, err := nats.Connect(fast.URL()); err == nil {
@@ -216,8 +238,8 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// TestOptionsTLS: with a certificate a client without TLS is refused, with a CA one without a certificate too, and servers of a cluster find each
-// other by the CA and the token.
+// TestOptionsTLS: with a certificate a client without TLS is refused, with a CA one without a
+// certificate too, and servers of a cluster find each other by the CA and the token.
 func TestOptionsTLS(t *testing.T) {
 	ca, cert, key := certificates(t)
 	connect := func(s *Server, opts ...nats.Option) error {
@@ -246,7 +268,8 @@ func TestOptionsTLS(t *testing.T) {
 		if err := connect(s, nats.RootCAs(ca), nats.ClientCert(cert, key)); err != nil {
 			t.Errorf("verify %v, with a certificate: %v", verify, err)
 		}
-		if err := connect(s, nats.RootCAs(ca), nats.ClientCert(cert, key), nats.Secure(&tls.Config{MaxVersion: tls.VersionTLS11, InsecureSkipVerify: true})); err == nil {
+		if err := connect(s, nats.RootCAs(ca), nats.ClientCert(cert, key),
+			nats.Secure(&tls.Config{MaxVersion: tls.VersionTLS11, InsecureSkipVerify: true})); err == nil {
 			t.Errorf("verify %v: TLS 1.1 is spoken", verify)
 		}
 		s.Close()
@@ -258,7 +281,10 @@ func TestOptionsTLS(t *testing.T) {
 	}
 	all := make(chan started, 2)
 	for i := range ports { // JetStream of a cluster is ready when both are there
-		o := Options{Dir: t.TempDir(), Name: fmt.Sprint("n", i), Token: "t", Cert: cert, Key: key, CA: ca, ClusterPort: ports[i], Routes: []string{fmt.Sprintf("127.0.0.1:%d", ports[1-i])}}
+		o := Options{
+			Dir: t.TempDir(), Name: fmt.Sprint("n", i), Token: "t", Cert: cert, Key: key, CA: ca,
+			ClusterPort: ports[i], Routes: []string{fmt.Sprintf("127.0.0.1:%d", ports[1-i])},
+		}
 		go func() {
 			s, err := Start(t.Context(), o)
 			all <- started{s, err}
@@ -275,7 +301,8 @@ func TestOptionsTLS(t *testing.T) {
 	}
 	for _, s := range both {
 		v := varz(t, s)
-		if v.Cluster.Name != "exoswarm" || !v.Cluster.TLSRequired || v.Cluster.TLSTimeout != 5 || !v.Cluster.TLSVerify || len(v.Cluster.URLs) != 1 {
+		if v.Cluster.Name != "exoswarm" || !v.Cluster.TLSRequired || v.Cluster.TLSTimeout != 5 ||
+			!v.Cluster.TLSVerify || len(v.Cluster.URLs) != 1 {
 			t.Errorf("%+v", v.Cluster)
 		}
 		deadline := time.After(20 * time.Second)
@@ -309,8 +336,11 @@ func TestKeyFile(t *testing.T) {
 		want string // of the error
 		old  string
 	}{
-		"none": {"", nil, "", ""}, "a first": {"", keys(one), "", ""}, "the same": {one, keys(one), "", ""}, "rotated": {one, keys(two, one), "", one}, "rotated before": {two, keys(two, one), "", one},
-		"lost": {one, nil, "are encrypted: give the key (--key-file)", ""}, "another": {one, keys(two), "another key than those of the key file", ""}, "others": {one, keys(two, three), "another key than those of the key file", ""},
+		"none": {"", nil, "", ""}, "a first": {"", keys(one), "", ""}, "the same": {one, keys(one), "", ""},
+		"rotated": {one, keys(two, one), "", one}, "rotated before": {two, keys(two, one), "", one},
+		"lost": {one, nil, "are encrypted: give the key (--key-file)", ""}, "another": {one, keys(two), "another " +
+			"key than those of the key file", ""}, "others": {one, keys(two, three), "another key than those of the " +
+			"key file", ""},
 		"too many": {one, keys(three, two, one), "2 former keys in the key file", ""},
 	} {
 		o := Options{Dir: t.TempDir(), Keys: c.ring}
@@ -330,8 +360,10 @@ func TestKeyFile(t *testing.T) {
 		if err != nil {
 			continue
 		}
-		if c.ring != nil && (len(opts.JetStreamKey) != 64 || opts.JetStreamCipher != natsd.AES) || c.ring == nil && opts.JetStreamKey != "" || opts.JetStreamOldKey != c.old {
-			t.Errorf("%s: key of %d letters, cipher %v, former key %q", name, len(opts.JetStreamKey), opts.JetStreamCipher, opts.JetStreamOldKey)
+		if c.ring != nil && (len(opts.JetStreamKey) != 64 || opts.JetStreamCipher != natsd.AES) || c.ring == nil &&
+			opts.JetStreamKey != "" || opts.JetStreamOldKey != c.old {
+			t.Errorf("%s: key of %d letters, cipher %v, former key %q", name, len(opts.JetStreamKey),
+				opts.JetStreamCipher, opts.JetStreamOldKey)
 		}
 		if err := o.encrypted(); err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -341,7 +373,8 @@ func TestKeyFile(t *testing.T) {
 			if err == nil {
 				t.Errorf("%s: a note %q without a key", name, after)
 			}
-		} else if got := strings.TrimSpace(string(after)); got != keyID(c.ring.Current()) || strings.Contains(got, one) {
+		} else if got := strings.TrimSpace(string(after)); got != keyID(c.ring.Current()) ||
+			strings.Contains(got, one) {
 			t.Errorf("%s: the note is %q, before %q", name, after, before)
 		}
 	}

@@ -17,21 +17,55 @@ func TestRoom(t *testing.T) {
 		refuses bool
 		looks   []look
 	}{
-		"much room":                {true, []look{{1 << 40, diskGoOn}, {1 << 40, diskGoOn}}},
-		"just enough":              {true, []look{{tightFree, diskGoOn}, {tightFree, diskGoOn}}},
-		"too little":               {true, []look{{tightFree - 1, diskRefuse}, {tightFree - 1, diskRefuse}, {tightFree, diskRefuse}}},
-		"full at once":             {true, []look{{minFree - 1, diskFull}}},
-		"nearly full":              {true, []look{{minFree, diskRefuse}, {minFree - 1, diskFull}}},
-		"another's, full":          {false, []look{{minFree - 1, diskFull}}},
-		"another's, nearly full":   {false, []look{{tightFree, diskGoOn}, {minFree, diskGoOn}, {easyFree, diskGoOn}}},
-		"soon":                     {true, []look{{tightFree + 300, diskGoOn}, {tightFree + 200, diskGoOn}}},
-		"too soon":                 {true, []look{{tightFree + 300, diskGoOn}, {tightFree + 199, diskRefuse}}},
-		"more than before":         {true, []look{{tightFree, diskGoOn}, {tightFree + 100, diskGoOn}, {tightFree, diskRefuse}}},
-		"enough again":             {true, []look{{tightFree - 1, diskRefuse}, {easyFree, diskRefuse}, {easyFree + 1, diskAccept}, {easyFree + 1, diskGoOn}}},
-		"tight again":              {true, []look{{tightFree - 1, diskRefuse}, {easyFree + 1, diskAccept}, {tightFree - 1, diskRefuse}}},
-		"what a writer left":       {true, []look{{1 << 30, diskGoOn}, {20 << 20, diskRefuse}, {24 << 20, diskRefuse}, {24<<20 + 1, diskAccept}}},
-		"from the least there was": {true, []look{{1 << 30, diskGoOn}, {20 << 20, diskRefuse}, {10 << 20, diskRefuse}, {14 << 20, diskRefuse}, {14<<20 + 1, diskAccept}}},
-		"less meanwhile":           {true, []look{{1 << 30, diskGoOn}, {20 << 20, diskRefuse}, {10 << 20, diskRefuse}, {12 << 20, diskRefuse}, {12<<20 + 1, diskRefuse}}},
+		"much room":   {true, []look{{1 << 40, diskGoOn}, {1 << 40, diskGoOn}}},
+		"just enough": {true, []look{{tightFree, diskGoOn}, {tightFree, diskGoOn}}},
+		"too little": {true, []look{
+			{tightFree - 1, diskRefuse},
+			{tightFree - 1, diskRefuse},
+			{tightFree, diskRefuse},
+		}},
+		"full at once":           {true, []look{{minFree - 1, diskFull}}},
+		"nearly full":            {true, []look{{minFree, diskRefuse}, {minFree - 1, diskFull}}},
+		"another's, full":        {false, []look{{minFree - 1, diskFull}}},
+		"another's, nearly full": {false, []look{{tightFree, diskGoOn}, {minFree, diskGoOn}, {easyFree, diskGoOn}}},
+		"soon":                   {true, []look{{tightFree + 300, diskGoOn}, {tightFree + 200, diskGoOn}}},
+		"too soon":               {true, []look{{tightFree + 300, diskGoOn}, {tightFree + 199, diskRefuse}}},
+		"more than before": {true, []look{
+			{tightFree, diskGoOn},
+			{tightFree + 100, diskGoOn},
+			{tightFree, diskRefuse},
+		}},
+		"enough again": {true, []look{
+			{tightFree - 1, diskRefuse},
+			{easyFree, diskRefuse},
+			{easyFree + 1, diskAccept},
+			{easyFree + 1, diskGoOn},
+		}},
+		"tight again": {true, []look{
+			{tightFree - 1, diskRefuse},
+			{easyFree + 1, diskAccept},
+			{tightFree - 1, diskRefuse},
+		}},
+		"what a writer left": {true, []look{
+			{1 << 30, diskGoOn},
+			{20 << 20, diskRefuse},
+			{24 << 20, diskRefuse},
+			{24<<20 + 1, diskAccept},
+		}},
+		"from the least there was": {true, []look{
+			{1 << 30, diskGoOn},
+			{20 << 20, diskRefuse},
+			{10 << 20, diskRefuse},
+			{14 << 20, diskRefuse},
+			{14<<20 + 1, diskAccept},
+		}},
+		"less meanwhile": {true, []look{
+			{1 << 30, diskGoOn},
+			{20 << 20, diskRefuse},
+			{10 << 20, diskRefuse},
+			{12 << 20, diskRefuse},
+			{12<<20 + 1, diskRefuse},
+		}},
 	} {
 		r := room{refuses: c.refuses}
 		for i, l := range c.looks {
@@ -51,7 +85,8 @@ func TestRoom(t *testing.T) {
 	}
 }
 
-// TestRefuseAccount: an account that may store nothing may store again what it might before, and no other limit of it changes.
+// TestRefuseAccount: an account that may store nothing may store again what it might before, and no
+// other limit of it changes.
 func TestRefuseAccount(t *testing.T) {
 	s, err := Start(t.Context(), Options{Dir: t.TempDir(), Port: InProcess})
 	if err != nil {

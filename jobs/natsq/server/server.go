@@ -1,5 +1,5 @@
-// Package server runs a NATS server with JetStream inside the process: for the all-in-one commands, for `exoswarm nats`,
-// and for tests that want the real thing.
+// Package server runs a NATS server with JetStream inside the process: for the all-in-one commands,
+// for `exoswarm nats`, and for tests that want the real thing.
 package server
 
 import (
@@ -22,38 +22,46 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// InProcess as Options.Port opens no socket at all: the server is reached through Server.Connection only.
+// InProcess as Options.Port opens no socket at all: the server is reached through Server.Connection
+// only.
 const InProcess = -1
 
-// MaxPayload is the largest message, in bytes. Batches stay below 1 MiB, the default of a NATS server run elsewhere.
+// MaxPayload is the largest message, in bytes. Batches stay below 1 MiB, the default of a NATS
+// server run elsewhere.
 const MaxPayload = 1 << 20
 
 // Options configure a server.
 type Options struct {
 	// Dir holds the JetStream store. It must exist and be writable. Two servers cannot share one.
 	Dir string
-	// Host is the address to listen on, 127.0.0.1 when empty. Anything but loopback needs a Token or Auth.
+	// Host is the address to listen on, 127.0.0.1 when empty. Anything but loopback needs a Token
+	// or Auth.
 	Host string
 	// Port to listen on: InProcess for none, 0 for a free one.
 	Port int
-	// Token that clients must show, as in nats://TOKEN@host:port. Empty for none. With Auth only the other servers of a cluster show it.
+	// Token that clients must show, as in nats://TOKEN@host:port. Empty for none. With Auth only
+	// the other servers of a cluster show it.
 	Token string
-	// Auth is the file that `exoswarm auth` writes for servers: with it clients log in as its users. Empty for none.
+	// Auth is the file that `exoswarm auth` writes for servers: with it clients log in as its
+	// users. Empty for none.
 	Auth string
-	// Cert and Key are files, in PEM, with the server's certificate; with them clients and the other servers of a cluster speak TLS
-	// or are refused. CA is a file with the certificates that those of clients and servers must be signed by; empty asks clients for
-	// none, and servers of a cluster for one of the system's.
+	// Cert and Key are files, in PEM, with the server's certificate; with them clients and the
+	// other servers of a cluster speak TLS or are refused. CA is a file with the certificates that
+	// those of clients and servers must be signed by; empty asks clients for none, and servers of a
+	// cluster for one of the system's.
 	Cert, Key, CA string
-	// Keys encrypts the streams at rest, with AES-GCM; nil does not. Streams of another key of it, or of none, are encrypted anew with the
-	// current one as the server starts. A server without the key of a stream does not start.
+	// Keys encrypts the streams at rest, with AES-GCM; nil does not. Streams of another key of it,
+	// or of none, are encrypted anew with the current one as the server starts. A server without
+	// the key of a stream does not start.
 	Keys *keyring.Ring
-	// Fast trades durability for rate: acknowledged messages of the last 100 ms, and streams made in the last seconds, can be lost in a power
-	// cut. Otherwise every acknowledgement is synced to disk first.
+	// Fast trades durability for rate: acknowledged messages of the last 100 ms, and streams made
+	// in the last seconds, can be lost in a power cut. Otherwise every acknowledgement is synced to
+	// disk first.
 	Fast bool
 	// Name tells the servers of a cluster apart; "exoswarm" when empty.
 	Name string
-	// ClusterPort is where the other servers of a cluster connect, on Host; 0 for a server on its own. All of a cluster
-	// have the same Token.
+	// ClusterPort is where the other servers of a cluster connect, on Host; 0 for a server on its
+	// own. All of a cluster have the same Token.
 	ClusterPort int
 	// Routes are host:port of the cluster ports of the others.
 	Routes []string
@@ -73,9 +81,11 @@ type Server struct {
 	full  chan struct{}
 }
 
-// A client or another server that is gone without a word is noticed after so many pings and one: clients so that their jobs go to others, and
-// servers as soon as another leader may be elected. A route that goes nowhere takes a third of all questions that any server may answer with
-// it: with the server's own half minute and more, a leader that was cut off for 15 s stopped submissions for 16.5.
+// A client or another server that is gone without a word is noticed after so many pings and one:
+// clients so that their jobs go to others, and servers as soon as another leader may be elected. A
+// route that goes nowhere takes a third of all questions that any server may answer with it: with
+// the server's own half minute and more, a leader that was cut off for 15 s stopped submissions for
+// 16.5.
 const (
 	clientPing = 2 * time.Second
 	routePing  = time.Second
@@ -85,7 +95,8 @@ const (
 // invalid is an error of the options: whoever gave them must change them.
 func invalid(format string, args ...any) error { return jobs.Errorf(jobs.CodeInvalid, format, args...) }
 
-// settle keeps the descriptions of streams durable. A disk that fails shows itself in the server's own syncs.
+// settle keeps the descriptions of streams durable. A disk that fails shows itself in the server's
+// own syncs.
 func (s *Server) settle(dir string) {
 	tick := time.NewTicker(treeEvery)
 	defer tick.Stop()
@@ -99,20 +110,23 @@ func (s *Server) settle(dir string) {
 	}
 }
 
-// Start runs a server and returns when it accepts connections and JetStream is ready, or with an error that says what
-// is in the way.
+// Start runs a server and returns when it accepts connections and JetStream is ready, or with an
+// error that says what is in the way.
 func Start(ctx context.Context, o Options) (*Server, error) {
 	if o.Host == "" {
 		o.Host = "127.0.0.1"
 	}
 	if o.Token == "" && o.Auth == "" && !loopback(o.Host) {
-		return nil, invalid("nats server: %s is not a loopback address: listening there needs a token (--token-file) or accounts (--auth)", o.Host)
+		return nil, invalid("nats server: %s is not a loopback address: listening there needs a token "+
+			"(--token-file) or accounts (--auth)", o.Host)
 	}
 	if !loopback(o.Host) && o.Cert == "" && o.Logger != nil {
-		o.Logger.Warn("clients of other machines send tokens and messages in clear: set --tls-cert and --tls-key", "host", o.Host)
+		o.Logger.Warn("clients of other machines send tokens and messages in clear: set --tls-cert and --tls-key",
+			"host", o.Host)
 	}
 	if o.Auth != "" && o.ClusterPort > 0 && o.Token == "" {
-		return nil, invalid("nats server: the servers of a cluster know each other by a token, with accounts too (--token-file)")
+		return nil, invalid("nats server: the servers of a cluster know each other by a token, with accounts too " +
+			"(--token-file)")
 	}
 	info, err := os.Stat(o.Dir)
 	if err != nil {
@@ -124,7 +138,8 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	if n, err := free(o.Dir); err != nil {
 		return nil, fmt.Errorf("nats server: %w", err)
 	} else if n < startFree {
-		return nil, fmt.Errorf("nats server: the disk of %s has %d bytes left, a server needs %d to start: free some or choose another folder", o.Dir, n, startFree)
+		return nil, fmt.Errorf("nats server: the disk of %s has %d bytes left, a server needs %d to start: free "+
+			"some or choose another folder", o.Dir, n, startFree)
 	}
 	if o.Name == "" {
 		o.Name = "exoswarm"
@@ -140,7 +155,8 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	}
 	opts.ServerName, opts.Host, opts.Port, opts.DontListen = o.Name, o.Host, o.Port, o.Port == InProcess
 	opts.JetStream, opts.StoreDir, opts.SyncAlways = true, o.Dir, !o.Fast
-	// The whole disk: a run is bounded by the space that there is, not by a share of the memory or disk guessed at start.
+	// The whole disk: a run is bounded by the space that there is, not by a share of the memory or
+	// disk guessed at start.
 	opts.JetStreamMaxStore, opts.JetStreamMaxMemory, opts.MaxPayload = 1<<50, 1<<30, MaxPayload
 	opts.PingInterval, opts.MaxPingsOut = clientPing, pings
 	opts.NoSigs, opts.NoLog = true, !o.Trace
@@ -149,13 +165,17 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	}
 	if o.ClusterPort > 0 {
 		opts.Cluster = natsd.ClusterOpts{
-			Name: "exoswarm", Host: o.Host, Port: o.ClusterPort, Username: "exoswarm", Password: o.Token, PingInterval: routePing, MaxPingsOut: pings,
+			Name: "exoswarm", Host: o.Host, Port: o.ClusterPort, Username: "exoswarm", Password: o.Token,
+			PingInterval: routePing, MaxPingsOut: pings,
 		}
 		for _, r := range o.Routes {
 			if _, _, err := net.SplitHostPort(r); err != nil {
 				return nil, invalid("nats server: route %q: write HOST:PORT: %v", r, err)
 			}
-			opts.Routes = append(opts.Routes, &url.URL{Scheme: "nats-route", Host: r, User: url.UserPassword("exoswarm", o.Token)})
+			opts.Routes = append(opts.Routes, &url.URL{
+				Scheme: "nats-route", Host: r,
+				User: url.UserPassword("exoswarm", o.Token),
+			})
 		}
 	} else if len(o.Routes) > 0 {
 		return nil, invalid("nats server: routes without a cluster port: set both (--cluster-port)")
@@ -206,7 +226,8 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 		}
 		if !ns.Running() && ns.ReadyForConnections(0) || time.Now().After(deadline) {
 			s.Close()
-			return nil, errors.New("nats server: JetStream did not start in " + o.Dir + ": is another server using the folder, or the disk full?")
+			return nil, errors.New("nats server: JetStream did not start in " + o.Dir + ": is another server using " +
+				"the folder, or the disk full?")
 		}
 	}
 }
@@ -217,15 +238,16 @@ func loopback(host string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// accounts makes the options of a server whose clients are the users of accounts. Accounts that were handed to it later are kept beside the
-// store and go before those of the file.
+// accounts makes the options of a server whose clients are the users of accounts. Accounts that
+// were handed to it later are kept beside the store and go before those of the file.
 func (o Options) accounts() (*natsd.Options, error) {
 	opts, err := natsd.ProcessConfigFile(o.Auth)
 	if err != nil {
 		return nil, invalid("accounts: %v: make the file with exoswarm auth init", err)
 	}
 	if len(opts.TrustedOperators) == 0 || opts.SystemAccount == "" {
-		return nil, invalid("accounts: %s names no operator or no system account: use the auth.conf that exoswarm auth init has made", o.Auth)
+		return nil, invalid("accounts: %s names no operator or no system account: use the auth.conf that exoswarm "+
+			"auth init has made", o.Auth)
 	}
 	resolver, err := natsd.NewDirAccResolver(filepath.Join(o.Dir, "accounts"), 0, resolverSync, natsd.NoDelete)
 	if err != nil {
@@ -235,7 +257,8 @@ func (o Options) accounts() (*natsd.Options, error) {
 	return opts, nil
 }
 
-// resolverSync is how often servers of a cluster compare their accounts, for one that was away while they changed.
+// resolverSync is how often servers of a cluster compare their accounts, for one that was away
+// while they changed.
 const resolverSync = time.Minute
 
 // secure turns on TLS where there is a certificate.
@@ -258,7 +281,10 @@ func (o Options) secure(opts *natsd.Options) error {
 		}
 	}
 	conf := func() (*tls.Config, error) {
-		c, err := natsd.GenTLSConfig(&natsd.TLSConfigOpts{CertFile: o.Cert, KeyFile: o.Key, CaFile: o.CA, Verify: o.CA != "", Ciphers: nil})
+		c, err := natsd.GenTLSConfig(&natsd.TLSConfigOpts{
+			CertFile: o.Cert, KeyFile: o.Key, CaFile: o.CA,
+			Verify: o.CA != "", Ciphers: nil,
+		})
 		if err != nil {
 			return nil, invalid("TLS with %s: %v", o.Cert, err)
 		}
@@ -289,7 +315,8 @@ func (s *Server) URL() string {
 	return s.ns.ClientURL()
 }
 
-// InProcessConn makes a connection that never leaves the process; nats.InProcessServer takes the Server for it.
+// InProcessConn makes a connection that never leaves the process; nats.InProcessServer takes the
+// Server for it.
 func (s *Server) InProcessConn() (net.Conn, error) { return s.ns.InProcessConn() }
 
 // Close stops the server and waits until its store is on disk. A second call does nothing.

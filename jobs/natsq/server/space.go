@@ -8,10 +8,12 @@ import (
 	natsd "github.com/nats-io/nats-server/v2/server"
 )
 
-// A server whose disk is full stops answering without a word, so the space is watched. A server on its own refuses what it would have to store
-// when less than tightFree bytes are left, which callers are told at once, and takes it again when more than easyFree are. When less than minFree are
-// left, because others write to the disk too, or in a cluster, whose other servers go on when this one is away, Full says so. A message, its index and
-// a block of the file system fit into minFree.
+// A server whose disk is full stops answering without a word, so the space is watched. A server on
+// its own refuses what it would have to store when less than tightFree bytes are left, which
+// callers are told at once, and takes it again when more than easyFree are. When less than minFree
+// are left, because others write to the disk too, or in a cluster, whose other servers go on when
+// this one is away, Full says so. A message, its index and a block of the file system fit into
+// minFree.
 const (
 	startFree  = 12 << 20
 	easyFree   = 12 << 20
@@ -37,7 +39,9 @@ type room struct {
 	refuses bool // the server may refuse messages
 	tight   bool // there was too little, and there is not enough since
 	before  int64
-	low     int64 // the least room since there was too little: fast writers are refused early, and what they left is no new room
+	// the least room since there was too little: fast writers are refused early, and what they left
+	// is no new room
+	low int64
 }
 
 // verdict is what is to be done after a look.
@@ -73,7 +77,8 @@ func (r *room) look(n int64) verdict {
 	return diskGoOn
 }
 
-// watch follows the space on the disk of a folder until the server is closed or Full. refuses says that the server may refuse messages.
+// watch follows the space on the disk of a folder until the server is closed or Full. refuses says
+// that the server may refuse messages.
 func (s *Server) watch(dir string, refuses bool) {
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
@@ -94,7 +99,8 @@ func (s *Server) watch(dir string, refuses bool) {
 			return
 		case diskRefuse:
 			if held == nil {
-				s.log.Error("the disk is nearly full: what would have to be stored is refused until there is room", "folder", dir, "free", n, "needed", easyFree)
+				s.log.Error("the disk is nearly full: what would have to be stored is refused until there is room",
+					"folder", dir, "free", n, "needed", easyFree)
 				held = limits{}
 			}
 			s.refuse(held)
@@ -109,8 +115,9 @@ func (s *Server) watch(dir string, refuses bool) {
 // limits are what accounts may store where nothing is refused, by account and tier.
 type limits map[string]map[string]natsd.JetStreamAccountLimits
 
-// refuse lets no account store anything, and keeps in held what they might. The limit is that of accounts because that of the server cannot be
-// lowered while it runs. Messages are acknowledged and removed as before.
+// refuse lets no account store anything, and keeps in held what they might. The limit is that of
+// accounts because that of the server cannot be lowered while it runs. Messages are acknowledged
+// and removed as before.
 func (s *Server) refuse(held limits) {
 	s.accounts(func(a *natsd.Account) {
 		usage := a.JetStreamUsage()
@@ -144,7 +151,8 @@ func (s *Server) accept(held limits) {
 	s.accounts(func(a *natsd.Account) {
 		if l, ok := held[a.Name]; ok {
 			if err := a.UpdateJetStreamLimits(l); err != nil {
-				s.log.Error("an account may store nothing until the server is restarted", "account", a.Name, "error", err)
+				s.log.Error("an account may store nothing until the server is restarted", "account", a.Name, "error",
+					err)
 			}
 		}
 	})

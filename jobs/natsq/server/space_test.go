@@ -36,8 +36,8 @@ func (h heard) Enabled(context.Context, slog.Level) bool { return true }
 func (h heard) WithAttrs([]slog.Attr) slog.Handler       { return h }
 func (h heard) WithGroup(string) slog.Handler            { return h }
 
-// TestRefuse: while a server takes nothing, who submits hears so, others wait for their patience, and a result that is there waits for room in
-// its first attempt. Then all goes on.
+// TestRefuse: while a server takes nothing, who submits hears so, others wait for their patience,
+// and a result that is there waits for room in its first attempt. Then all goes on.
 func TestRefuse(t *testing.T) {
 	t.Run("open", func(t *testing.T) { refuse(t, "", natsconn.Login{}) })
 	t.Run("accounts", func(t *testing.T) {
@@ -68,16 +68,19 @@ func refuse(t *testing.T, accounts string, login natsconn.Login) {
 	defer conn.Close()
 	waits := heard{slog.DiscardHandler, "the NATS server has no room", make(chan struct{}, 1)}
 	begun, release := make(chan struct{}, 1), make(chan struct{})
-	w, err := conn.Work(ctx, natsq.WorkerOptions{Name: "w", Pool: jobs.PoolCPU, Logger: slog.New(waits), Handlers: map[string]jobs.Handler{
-		"k": func(ctx context.Context, _ jobs.Job, _ func(any)) (any, error) {
-			begun <- struct{}{}
-			select {
-			case <-release:
-			case <-ctx.Done():
-			}
-			return 1, nil
+	w, err := conn.Work(ctx, natsq.WorkerOptions{
+		Name: "w", Pool: jobs.PoolCPU, Logger: slog.New(waits),
+		Handlers: map[string]jobs.Handler{
+			"k": func(ctx context.Context, _ jobs.Job, _ func(any)) (any, error) {
+				begun <- struct{}{}
+				select {
+				case <-release:
+				case <-ctx.Done():
+				}
+				return 1, nil
+			},
 		},
-	}})
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,7 +103,8 @@ func refuse(t *testing.T, accounts string, login natsconn.Login) {
 	held := limits{}
 	s.refuse(held)
 	s.refuse(held) // again and again, as long as there is no room
-	if err := conn.Queue.Submit(ctx, job("a")); !errors.Is(err, jobs.ErrFull) || jobs.RetryAfter(err) <= 0 || !strings.Contains(err.Error(), "free some of it") {
+	if err := conn.Queue.Submit(ctx, job("a")); !errors.Is(err, jobs.ErrFull) || jobs.RetryAfter(err) <= 0 ||
+		!strings.Contains(err.Error(), "free some of it") {
 		t.Errorf("a job: %v", err)
 	}
 	if err := conn.Queue.SubmitBatch(ctx, []jobs.Job{job("b"), job("c")}); !errors.Is(err, jobs.ErrFull) {

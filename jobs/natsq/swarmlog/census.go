@@ -18,7 +18,8 @@ import (
 // lostFor bounds how long a GPU agent is listed as lost whose shards nobody takes.
 const lostFor = 10 * time.Minute
 
-// lostMark is the body of the message that removes the record of a session which was not renewed. A session that is closed leaves none.
+// lostMark is the body of the message that removes the record of a session which was not renewed. A
+// session that is closed leaves none.
 type lostMark struct {
 	Version int       `json:"v"`
 	Holder  string    `json:"holder"`
@@ -36,7 +37,8 @@ func markLost(o sessionState) ([]byte, error) {
 
 // Census is who is in the cluster, and who holds which shard.
 type Census struct {
-	// Agents are those that have announced themselves, and those that are lost, by name. A lost agent has the state AgentLost and a Lost.
+	// Agents are those that have announced themselves, and those that are lost, by name. A lost
+	// agent has the state AgentLost and a Lost.
 	Agents []jobs.Agent
 	// Holders are the live holders of leases, by lease key.
 	Holders map[string]string
@@ -52,7 +54,8 @@ func (c *Census) LostHolder(key string) *jobs.Agent {
 	return nil
 }
 
-// Recovery returns how far the replay of a shard is; nil: it is not replayed, or its agent has not said so yet.
+// Recovery returns how far the replay of a shard is; nil: it is not replayed, or its agent has not
+// said so yet.
 func (c *Census) Recovery(key string) *jobs.Recovery {
 	for _, a := range c.Agents {
 		for i, r := range a.Recovering {
@@ -64,7 +67,8 @@ func (c *Census) Recovery(key string) *jobs.Recovery {
 	return nil
 }
 
-// Census lists agents and leases. It is for people and for hints; nothing that must be right may rest on it.
+// Census lists agents and leases. It is for people and for hints; nothing that must be right may
+// rest on it.
 func (sw *Swarms) Census(ctx context.Context) (*Census, error) {
 	agents, err := sw.agents.Agents(ctx)
 	if err != nil {
@@ -119,14 +123,16 @@ func census(agents []jobs.Agent, messages map[string]*natsconn.Message, now time
 	}
 	gone := map[string]*absent{} // by name, of several the latest
 	for _, o := range lost {
-		if was := gone[o.holder]; live[o.holder] || now.Sub(o.since) > lostFor || was != nil && was.since.After(o.since) {
+		if was := gone[o.holder]; live[o.holder] || now.Sub(o.since) > lostFor || was != nil &&
+			was.since.After(o.since) {
 			continue
 		}
 		slices.Sort(o.shards)
 		gone[o.holder] = o
 	}
 	for _, a := range agents {
-		if o := gone[a.Name]; o != nil && o.buried && a.Seen.Before(o.since.Add(registry.AnnounceEvery)) { // the registry forgets it later
+		// the registry forgets it later
+		if o := gone[a.Name]; o != nil && o.buried && a.Seen.Before(o.since.Add(registry.AnnounceEvery)) {
 			a.State, a.Lost, a.Running, a.Recovering = jobs.AgentLost, o.lost(), len(o.shards), nil
 			delete(gone, a.Name)
 		} else if o != nil {
@@ -139,7 +145,8 @@ func census(agents []jobs.Agent, messages map[string]*natsconn.Message, now time
 			continue
 		}
 		out.Agents = append(out.Agents, jobs.Agent{
-			Version: jobs.Version, Name: name, Pool: jobs.PoolGPU, State: jobs.AgentLost, Running: len(o.shards), Seen: o.since, Lost: o.lost(),
+			Version: jobs.Version, Name: name, Pool: jobs.PoolGPU, State: jobs.AgentLost, Running: len(o.shards),
+			Seen: o.since, Lost: o.lost(),
 		})
 	}
 	slices.SortFunc(out.Agents, func(a, b jobs.Agent) int {

@@ -37,8 +37,8 @@ func keptAs(t *testing.T, url, stream string) string {
 	return fmt.Sprintf("%d %v", c.Replicas, c.PersistMode)
 }
 
-// TestConsistencyOfLogs: logs of one cluster have the replicas and the durability of their swarms, take and give entries with each, and what no server
-// can give is refused with what to do.
+// TestConsistencyOfLogs: logs of one cluster have the replicas and the durability of their swarms,
+// take and give entries with each, and what no server can give is refused with what to do.
 func TestConsistencyOfLogs(t *testing.T) {
 	servers := cluster(t)
 	conn, err := natsq.Connect(t.Context(), natsconn.Options{URL: servers[0].URL(), Replicas: 3})
@@ -69,7 +69,8 @@ func TestConsistencyOfLogs(t *testing.T) {
 		{conn, servers[0].URL(), jobs.Consistency{Replicas: 1}, "1 Default", ""},
 		{conn, servers[0].URL(), jobs.Consistency{Replicas: 3, Durability: jobs.Synced}, "3 Default", ""},
 		{conn, servers[0].URL(), jobs.Consistency{Durability: jobs.Fast}, "1 Async", ""},
-		{conn, "", jobs.Consistency{Replicas: 3, Durability: jobs.Fast}, "", "cannot be told otherwise for one of them: use 1 replica"},
+		{conn, "", jobs.Consistency{Replicas: 3, Durability: jobs.Fast}, "", "cannot be told otherwise for one of " +
+			"them: use 1 replica"},
 		{conn, "", jobs.Consistency{Replicas: 5}, "", "5 replicas: the NATS server has not as many servers"},
 		{conn, "", jobs.Consistency{Replicas: 2}, "", "replicas 2: use 1, 3 or 5"},
 		{conn, "", jobs.Consistency{Durability: "slow"}, "", `durability "slow": use synced or fast`},
@@ -81,7 +82,8 @@ func TestConsistencyOfLogs(t *testing.T) {
 		err := l.Create(ctx, c.want)
 		if c.says != "" {
 			var refused *jobs.Error
-			if !errors.As(err, &refused) || refused.Code != jobs.CodeInvalid || !strings.Contains(err.Error(), c.says) || time.Since(began) > 20*time.Second {
+			if !errors.As(err, &refused) || refused.Code != jobs.CodeInvalid ||
+				!strings.Contains(err.Error(), c.says) || time.Since(began) > 20*time.Second {
 				t.Errorf("%+v, after %v: %v", c.want, time.Since(began), err)
 			}
 			continue

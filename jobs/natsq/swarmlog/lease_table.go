@@ -27,8 +27,10 @@ type leaseTable struct {
 
 // leaseState is what is known of a lease.
 type leaseState struct {
-	rev             uint64
-	session, holder string    // both empty: nobody holds it. A holder without a session renews the lease itself, as programs before sessions did.
+	rev uint64
+	// both empty: nobody holds it. A holder without a session renews the lease itself, as programs
+	// before sessions did.
+	session, holder string
 	seen            time.Time // when this revision was first read, by the clock of this process
 	next            string    // the session that it is offered to; empty: it is not offered
 	ready           bool      // the agent of next has followed the shard
@@ -48,7 +50,8 @@ func newLeaseTable() leaseTable {
 	return leaseTable{read: time.Now(), leases: map[string]leaseState{}, sessions: map[string]sessionState{}}
 }
 
-// rereadEvery is how often the whole bucket is read again: leases of swarms that were removed leave no message behind.
+// rereadEvery is how often the whole bucket is read again: leases of swarms that were removed leave
+// no message behind.
 const rereadEvery = 10 * time.Minute
 
 // keep drops what is not among all the messages of the bucket.
@@ -114,7 +117,8 @@ type leaseChange struct {
 	at    time.Time // when it was stored, by the server's clock
 }
 
-// change brings a message of the bucket into the table and reports whether a lease may have come free by it.
+// change brings a message of the bucket into the table and reports whether a lease may have come
+// free by it.
 func (t *leaseTable) change(c leaseChange, now time.Time) (freed bool) {
 	t.seq = max(t.seq, c.seq)
 	if !isSession(c.key) {
@@ -134,15 +138,19 @@ func (t *leaseTable) change(c leaseChange, now time.Time) (freed bool) {
 	if t.sessions[c.key].rev == c.seq { // it was read again
 		return false
 	}
-	t.sessions[c.key] = sessionState{rev: c.seq, holder: r.Holder, ttl: time.Duration(r.TTL) * time.Millisecond, seen: now, takes: r.Takes, renewed: c.at}
+	t.sessions[c.key] = sessionState{
+		rev: c.seq, holder: r.Holder, ttl: time.Duration(r.TTL) * time.Millisecond,
+		seen: now, takes: r.Takes, renewed: c.at,
+	}
 	return false
 }
 
 // readMost is how many messages one request asks for.
 const readMost = 1024
 
-// readLeases returns the messages of the bucket behind number after, of which the bucket keeps the last of each key. The answer may be that of
-// a replica that lags, which is a prefix of the leader's. Changes that came before an error are returned with it.
+// readLeases returns the messages of the bucket behind number after, of which the bucket keeps the
+// last of each key. The answer may be that of a replica that lags, which is a prefix of the
+// leader's. Changes that came before an error are returned with it.
 func (sw *Swarms) readLeases(ctx context.Context, after uint64) (all []leaseChange, err error) {
 	for {
 		n := len(all)
@@ -192,7 +200,8 @@ func (sw *Swarms) readSomeLeases(ctx context.Context, after uint64, to []leaseCh
 	}
 }
 
-// follow keeps the table up to date and removes the records of sessions that have ended without a word, until ctx ends or the session is lost.
+// follow keeps the table up to date and removes the records of sessions that have ended without a
+// word, until ctx ends or the session is lost.
 func (s *Session) follow(ctx context.Context) {
 	every := min(s.ttl/10, pollMost)
 	next := time.NewTimer(every)
@@ -225,7 +234,8 @@ func (s *Session) follow(ctx context.Context) {
 	}
 }
 
-// poll reads what has changed, and ends leases that others have taken. One goroutine at a time calls it.
+// poll reads what has changed, and ends leases that others have taken. One goroutine at a time
+// calls it.
 func (s *Session) poll(ctx context.Context) error {
 	after, again := s.table.seq, time.Since(s.table.read) > rereadEvery
 	if again {
@@ -243,7 +253,8 @@ func (s *Session) poll(ctx context.Context) error {
 		if !isSession(c.key) {
 			freed = s.concerns(c.key) || freed
 		}
-		if h := s.held[c.key]; h != nil && c.seq > h.rev && s.table.leases[c.key].session == s.id { // it was offered to somebody
+		// it was offered to somebody
+		if h := s.held[c.key]; h != nil && c.seq > h.rev && s.table.leases[c.key].session == s.id {
 			h.rev = c.seq
 		} else if h != nil && c.seq > h.rev {
 			level := slog.LevelWarn
@@ -298,13 +309,15 @@ func (s *Session) bury(ctx context.Context, now time.Time) {
 			cancel()
 		}
 		if err == nil {
-			s.log.Info("a session was not renewed, its leases are free", "session", id, "holder", o.holder, "ttl", o.ttl)
+			s.log.Info("a session was not renewed, its leases are free", "session", id, "holder", o.holder, "ttl",
+				o.ttl)
 		}
 		if err == nil || natsconn.IsWrongRevision(err) {
 			s.hurry()
 		}
 		if err != nil && !natsconn.IsWrongRevision(err) && !errors.Is(err, context.Canceled) {
-			s.log.Warn("removing the record of a session", "session", id, "holder", o.holder, "error", fmt.Errorf("%w: %w", jobs.ErrUnavailable, err))
+			s.log.Warn("removing the record of a session", "session", id, "holder", o.holder, "error",
+				fmt.Errorf("%w: %w", jobs.ErrUnavailable, err))
 		}
 	}
 }

@@ -42,8 +42,8 @@ type Log struct {
 // logPrefix begins the names of the streams of logs.
 const logPrefix = "EXO_LOG_"
 
-// Log addresses a log of a shard. swarm is the key of its swarm, see jobs.Swarm.Key, so two swarms of one id have different
-// logs. The log need not exist.
+// Log addresses a log of a shard. swarm is the key of its swarm, see jobs.Swarm.Key, so two swarms
+// of one id have different logs. The log need not exist.
 func (sw *Swarms) Log(swarm string, shard int, d jobs.Direction) jobs.Log {
 	return &Log{
 		c:       sw,
@@ -63,7 +63,8 @@ func (l *Log) Create(ctx context.Context, of ...jobs.Consistency) error {
 	if err := want.Validate(); err != nil {
 		return fmt.Errorf("create log %s: %w", l.stream, err)
 	}
-	replicas, persist, fast := cmp.Or(want.Replicas, l.c.conn.Replicas), jetstream.DefaultPersistMode, want.Durability == jobs.Fast
+	replicas, persist, fast := cmp.Or(want.Replicas, l.c.conn.Replicas), jetstream.DefaultPersistMode,
+		want.Durability == jobs.Fast
 	if fast { // which no replicated stream can be, whatever others have
 		replicas, persist = 1, jetstream.AsyncPersistMode
 	}
@@ -73,7 +74,8 @@ func (l *Log) Create(ctx context.Context, of ...jobs.Consistency) error {
 			Name:     l.stream,
 			Subjects: []string{l.subject},
 			Replicas: replicas,
-			// The server syncs no acknowledgement of such a stream, and takes no atomic batches for it.
+			// The server syncs no acknowledgement of such a stream, and takes no atomic batches for
+			// it.
 			PersistMode: persist,
 			Retention:   jetstream.LimitsPolicy,
 			Discard:     jetstream.DiscardNew,
@@ -84,30 +86,36 @@ func (l *Log) Create(ctx context.Context, of ...jobs.Consistency) error {
 			RePublish:          l.wakes(),
 		})
 		if replicas > 1 && tooFewServers(err, time.Since(began)) {
-			return jobs.Errorf(jobs.CodeInvalid, "%d replicas: the NATS server has not as many servers for streams (%v): use fewer replicas, or add servers", replicas, err)
+			return jobs.Errorf(jobs.CodeInvalid, "%d replicas: the NATS server has not as many servers for streams "+
+				"(%v): use fewer replicas, or add servers", replicas, err)
 		}
 		return err
 	})
 }
 
-// errCodeNoCluster is what a server that is no cluster says of more replicas than one; a cluster with too few servers says errCodeNoPeers.
+// errCodeNoCluster is what a server that is no cluster says of more replicas than one; a cluster
+// with too few servers says errCodeNoPeers.
 const errCodeNoCluster = 10074
 
-// tooFewServers reports whether a stream was refused because it has more replicas than there are servers. A cluster says so for a moment
-// while it has no leader too, and for as long as one of its servers is away: it then names the offline peer, and the stream can be made
-// when that server is back.
+// tooFewServers reports whether a stream was refused because it has more replicas than there are
+// servers. A cluster says so for a moment while it has no leader too, and for as long as one of its
+// servers is away: it then names the offline peer, and the stream can be made when that server is
+// back.
 func tooFewServers(err error, after time.Duration) bool {
 	var api *jetstream.APIError
 	if !errors.As(err, &api) {
 		return false
 	}
-	return api.ErrorCode == errCodeNoCluster || api.ErrorCode == natsconn.ErrCodeNoPeers && after > shortPatience && !strings.Contains(api.Description, offlinePeer)
+	return api.ErrorCode == errCodeNoCluster || api.ErrorCode == natsconn.ErrCodeNoPeers && after > shortPatience &&
+		!strings.Contains(api.Description, offlinePeer)
 }
 
-// offlinePeer is what nats-server 2.15.2 adds to errCodeNoPeers when a server of the cluster is away.
+// offlinePeer is what nats-server 2.15.2 adds to errCodeNoPeers when a server of the cluster is
+// away.
 const offlinePeer = "peer offline"
 
-// wakes has the server republish the headers of every entry of an in-log, for agents that have parked its shard; see Wakes.
+// wakes has the server republish the headers of every entry of an in-log, for agents that have
+// parked its shard; see Wakes.
 func (l *Log) wakes() *jetstream.RePublish {
 	if !strings.HasSuffix(l.template, "_"+string(jobs.In)) {
 		return nil
@@ -118,8 +126,9 @@ func (l *Log) wakes() *jetstream.RePublish {
 // Delete removes the log and everything in it. A log that is not there is no error.
 func (l *Log) Delete(ctx context.Context) error { return l.c.conn.DeleteStream(ctx, l.stream) }
 
-// Append implements jobs.Log. What fences is JetStream's expected last sequence. Several entries are one atomic batch, or are sent one at a
-// time: with the second under way before the first is stored, it would also stand right behind what another writer has stored meanwhile.
+// Append implements jobs.Log. What fences is JetStream's expected last sequence. Several entries
+// are one atomic batch, or are sent one at a time: with the second under way before the first is
+// stored, it would also stand right behind what another writer has stored meanwhile.
 func (l *Log) Append(ctx context.Context, after uint64, entries ...jobs.Entry) error {
 	for len(entries) > 0 {
 		n, size := 1, len(entries[0].Data)
@@ -136,7 +145,8 @@ func (l *Log) Append(ctx context.Context, after uint64, entries ...jobs.Entry) e
 	return nil
 }
 
-// The most of an atomic batch: what it costs is the same for 1 entry as for 64 (way.go), and a server of a cluster has it in memory until it is complete.
+// The most of an atomic batch: what it costs is the same for 1 entry as for 64 (way.go), and a
+// server of a cluster has it in memory until it is complete.
 const (
 	appendMost  = 256
 	appendBytes = 8 << 20
@@ -151,7 +161,9 @@ func (l *Log) append(ctx context.Context, after uint64, entries []jobs.Entry) (e
 		}
 		own, span := l.c.conn.StartSend(own, "append", l.template)
 		if span.IsRecording() {
-			span.SetAttributes(attribute.String(natsconn.AttrDestination, l.stream), attribute.String(natsconn.AttrTemplate, l.template), attribute.String("exoswarm.log.kind", e.Kind), attribute.Int64("exoswarm.log.ref", int64(e.Ref)),
+			span.SetAttributes(attribute.String(natsconn.AttrDestination, l.stream),
+				attribute.String(natsconn.AttrTemplate, l.template), attribute.String("exoswarm.log.kind", e.Kind),
+				attribute.Int64("exoswarm.log.ref", int64(e.Ref)),
 				attribute.Int(natsconn.AttrBodySize, len(e.Data)))
 		}
 		defer func() { natsconn.EndSpan(span, err) }()
@@ -181,8 +193,10 @@ func (l *Log) append(ctx context.Context, after uint64, entries []jobs.Entry) (e
 					return serr
 				}
 				return err
-			case errors.As(err, &api) && (api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence || api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant):
-				// Either somebody else wrote, or an earlier try of this very call was stored and its acknowledgement lost.
+			case errors.As(err, &api) && (api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence ||
+				api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant):
+				// Either somebody else wrote, or an earlier try of this very call was stored and
+				// its acknowledgement lost.
 				n, err := l.stored(ctx, after, entries)
 				if short := (errShort{}); errors.As(err, &short) {
 					if time.Since(began) < shortPatience {
@@ -211,23 +225,26 @@ func (l *Log) append(ctx context.Context, after uint64, entries []jobs.Entry) (e
 		return fmt.Errorf("%s %w", what, err)
 	case errors.Is(err, nats.ErrMaxPayload):
 		return fmt.Errorf("%s: %d bytes are more than the server takes: %w", what, len(entries[done].Data), err)
-	case errors.Is(err, jetstream.ErrStreamNotFound), errors.As(err, &api) && api.ErrorCode == jetstream.JSErrCodeStreamNotFound:
+	case errors.Is(err, jetstream.ErrStreamNotFound), errors.As(err, &api) &&
+		api.ErrorCode == jetstream.JSErrCodeStreamNotFound:
 		return fmt.Errorf("%s: %w", what, jobs.ErrNotFound)
 	case errors.As(err, &api) && !errors.Is(err, jobs.ErrUnavailable):
-		// What is left are limits: no space, no memory, too many messages. They do not pass by waiting.
+		// What is left are limits: no space, no memory, too many messages. They do not pass by
+		// waiting.
 		return fmt.Errorf("%s: the NATS server refuses (%w): free disk space or raise its limits", what, err)
 	}
 	return err
 }
 
-// What the server says of an atomic batch for a stream that was made without them, of one of which it has lost a message, and of more at
-// a time than it keeps: natsconn.ErrCodeManyBatches.
+// What the server says of an atomic batch for a stream that was made without them, of one of which
+// it has lost a message, and of more at a time than it keeps: natsconn.ErrCodeManyBatches.
 const (
 	errCodeNoBatches  = 10174
 	errCodeIncomplete = 10176
 )
 
-// publish stores messages, the first right behind entry number after, and returns how many are known to be stored when one is not.
+// publish stores messages, the first right behind entry number after, and returns how many are
+// known to be stored when one is not.
 func (l *Log) publish(ctx context.Context, after uint64, msgs []*nats.Msg) (stored int, err error) {
 	mode := &l.c.mode
 	together := !l.single.Load() && mode.Atomic(len(msgs))
@@ -250,7 +267,8 @@ func (l *Log) publish(ctx context.Context, after uint64, msgs []*nats.Msg) (stor
 		l.single.Store(true)
 	}
 	for i, m := range msgs {
-		if _, err := l.c.conn.JS.PublishMsg(ctx, m, jetstream.WithExpectLastSequence(after+uint64(i)), jetstream.WithRetryAttempts(0)); err != nil {
+		if _, err := l.c.conn.JS.PublishMsg(ctx, m, jetstream.WithExpectLastSequence(after+uint64(i)),
+			jetstream.WithRetryAttempts(0)); err != nil {
 			return i, err
 		}
 	}
@@ -268,7 +286,8 @@ func (l *Log) stored(ctx context.Context, after uint64, entries []jobs.Entry) (i
 	switch {
 	case last.Seq == after:
 		return 0, nil
-	case last.Seq > after && n <= uint64(len(entries)) && writer == l.c.conn.Writer && last.Kind == entries[n-1].Kind && last.Ref == entries[n-1].Ref && bytes.Equal(last.Data, entries[n-1].Data):
+	case last.Seq > after && n <= uint64(len(entries)) && writer == l.c.conn.Writer && last.Kind == entries[n-1].Kind &&
+		last.Ref == entries[n-1].Ref && bytes.Equal(last.Data, entries[n-1].Data):
 		return int(n), nil
 	case last.Seq > after: // somebody else has written, behind all of them or in place of some
 		found, err := l.found(ctx, after, entries)
@@ -280,20 +299,22 @@ func (l *Log) stored(ctx context.Context, after uint64, entries []jobs.Entry) (i
 	return 0, errShort{after, last.Seq}
 }
 
-// errShort says that a log ends before an entry that was stored in it. A leader that is cut off says so of a log that goes on elsewhere, and
-// a new one until it has applied what is stored; a log that was put back to an earlier state stays so.
+// errShort says that a log ends before an entry that was stored in it. A leader that is cut off
+// says so of a log that goes on elsewhere, and a new one until it has applied what is stored; a log
+// that was put back to an earlier state stays so.
 type errShort struct{ after, last uint64 }
 
 func (e errShort) Error() string {
 	return fmt.Sprintf("behind %d: the last entry is %d, which is before it", e.after, e.last)
 }
 
-// shortPatience is how long a log that is too short is asked again before it counts as put back to an earlier state. A leader that is
-// cut off gives up after 4 to 9 s.
+// shortPatience is how long a log that is too short is asked again before it counts as put back to
+// an earlier state. A leader that is cut off gives up after 4 to 9 s.
 const shortPatience = 10 * time.Second
 
-// found is how many of entries stand right behind entry number after, where others may follow. Their bytes are compared too: a process may do a job
-// twice at a time, and then has one writer for both.
+// found is how many of entries stand right behind entry number after, where others may follow.
+// Their bytes are compared too: a process may do a job twice at a time, and then has one writer for
+// both.
 func (l *Log) found(ctx context.Context, after uint64, entries []jobs.Entry) (n int, err error) {
 	s, err := l.c.conn.JS.Stream(ctx, l.stream)
 	if err != nil {
@@ -313,21 +334,24 @@ func (l *Log) found(ctx context.Context, after uint64, entries []jobs.Entry) (n 
 			return n, err
 		}
 		e, err := entry(seq, m.Header, m.Data)
-		if err != nil || m.Header.Get(headerWriter) != l.c.conn.Writer || e.Kind != entries[n].Kind || e.Ref != entries[n].Ref || !bytes.Equal(e.Data, entries[n].Data) {
+		if err != nil || m.Header.Get(headerWriter) != l.c.conn.Writer || e.Kind != entries[n].Kind ||
+			e.Ref != entries[n].Ref || !bytes.Equal(e.Data, entries[n].Data) {
 			return n, nil // one that cannot be read is somebody else's
 		}
 	}
 	return n, nil
 }
 
-// Last returns the last entry, or one with Seq 0 when the log is empty. jobs.ErrNotFound when there is no such log.
+// Last returns the last entry, or one with Seq 0 when the log is empty. jobs.ErrNotFound when there
+// is no such log.
 func (l *Log) Last(ctx context.Context) (jobs.Entry, error) {
 	e, _, err := l.end(ctx)
 	return e, err
 }
 
-// end is Last, with the writer of the entry. It asks the leader: the client's own call asks whichever replica answers first where the
-// stream allows that, as those that earlier versions have made do.
+// end is Last, with the writer of the entry. It asks the leader: the client's own call asks
+// whichever replica answers first where the stream allows that, as those that earlier versions have
+// made do.
 func (l *Log) end(ctx context.Context) (e jobs.Entry, writer string, err error) {
 	what := "read the end of " + l.stream
 	err = l.c.conn.Retry(ctx, what, func(ctx context.Context) error {
@@ -352,13 +376,15 @@ func (l *Log) end(ctx context.Context) (e jobs.Entry, writer string, err error) 
 func entry(seq uint64, h nats.Header, data []byte) (jobs.Entry, error) {
 	ref, err := strconv.ParseUint(h.Get(headerRef), 10, 64)
 	if err != nil {
-		return jobs.Entry{}, jobs.Errorf(jobs.CodeInvalid, "log entry %d: header %s is %q, not a number", seq, headerRef, h.Get(headerRef))
+		return jobs.Entry{}, jobs.Errorf(jobs.CodeInvalid, "log entry %d: header %s is %q, not a number", seq,
+			headerRef, h.Get(headerRef))
 	}
 	return jobs.Entry{Seq: seq, Kind: h.Get(headerKind), Ref: ref, Data: data, Trace: natsconn.TraceOf(h)}, nil
 }
 
-// Reader is a jobs.Reader over a consumer that the server forgets when it is not read. The client's own ordered consumer is
-// not used: once its stream is deleted it tries for ever to make a new one and no context ends that.
+// Reader is a jobs.Reader over a consumer that the server forgets when it is not read. The client's
+// own ordered consumer is not used: once its stream is deleted it tries for ever to make a new one
+// and no context ends that.
 type Reader struct {
 	log  *Log
 	it   jetstream.MessagesContext // nil: to be made again
@@ -402,9 +428,10 @@ func (r *Reader) open(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		// 32 batches of less than 1 MiB each bound what a slow reader holds in memory. A heartbeat that stays out for two
-		// seconds tells that the consumer or the server is gone.
-		r.it, err = c.Messages(jetstream.PullMaxMessages(32), jetstream.PullExpiry(20*time.Second), jetstream.PullHeartbeat(time.Second))
+		// 32 batches of less than 1 MiB each bound what a slow reader holds in memory. A heartbeat
+		// that stays out for two seconds tells that the consumer or the server is gone.
+		r.it, err = c.Messages(jetstream.PullMaxMessages(32), jetstream.PullExpiry(20*time.Second),
+			jetstream.PullHeartbeat(time.Second))
 		return err
 	})
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
@@ -413,8 +440,9 @@ func (r *Reader) open(ctx context.Context) error {
 	return err
 }
 
-// check returns an ErrFenced when the log has another entry, or none, in the place of the last one that was read: it was put back to an
-// earlier state since, as from a backup. What comes next does not follow what was read.
+// check returns an ErrFenced when the log has another entry, or none, in the place of the last one
+// that was read: it was put back to an earlier state since, as from a backup. What comes next does
+// not follow what was read.
 func (r *Reader) check(ctx context.Context, began time.Time) error {
 	if r.last == 0 {
 		return nil
@@ -423,7 +451,8 @@ func (r *Reader) check(ctx context.Context, began time.Time) error {
 	m, err := l.c.conn.GetOnce(ctx, l.stream, map[string]any{"seq": r.next - 1})
 	if err == nil {
 		if digest(m.Header, m.Data) != r.last {
-			return fmt.Errorf("read %s: entry %d is not the one that was read: the log was put back to an earlier state: %w", l.stream, r.next-1, jobs.ErrFenced)
+			return fmt.Errorf("read %s: entry %d is not the one that was read: the log was put back to an earlier "+
+				"state: %w", l.stream, r.next-1, jobs.ErrFenced)
 		}
 		return nil
 	}
@@ -439,7 +468,8 @@ func (r *Reader) check(ctx context.Context, began time.Time) error {
 	case time.Since(began) < shortPatience:
 		return fmt.Errorf("%w: %w", nats.ErrTimeout, errShort{r.next - 1, end.Seq})
 	}
-	return fmt.Errorf("read %s: %w: the log was put back to an earlier state: %w", l.stream, errShort{r.next - 1, end.Seq}, jobs.ErrFenced)
+	return fmt.Errorf("read %s: %w: the log was put back to an earlier state: %w", l.stream,
+		errShort{r.next - 1, end.Seq}, jobs.ErrFenced)
 }
 
 // digestSeed is that of this process, which alone compares digests.
@@ -512,7 +542,8 @@ func (r *Reader) Next(ctx context.Context) (jobs.Entry, error) {
 		case seq < r.next:
 			continue
 		case seq > r.next && meta.Sequence.Consumer == 1:
-			return jobs.Entry{}, fmt.Errorf("read %s: entry %d is the first there is, %d is wanted: the log was trimmed", r.log.stream, seq, r.next)
+			return jobs.Entry{}, fmt.Errorf("read %s: entry %d is the first there is, %d is wanted: the log was "+
+				"trimmed", r.log.stream, seq, r.next)
 		case seq > r.next: // a delivery was lost on the way
 			r.Close()
 			continue

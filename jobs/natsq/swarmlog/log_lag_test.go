@@ -26,8 +26,9 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
-// replication is what the routes of a cluster carry. It holds back what leaders replicate to one server, so that its replicas lag behind. Everything
-// else passes, so its clients reach every leader.
+// replication is what the routes of a cluster carry. It holds back what leaders replicate to one
+// server, so that its replicas lag behind. Everything else passes, so its clients reach every
+// leader.
 type replication struct {
 	mu     sync.Mutex
 	behind string // the server that nothing is replicated to; empty: none
@@ -146,9 +147,13 @@ func laggingCluster(t *testing.T) (r *replication, urls map[string]string) {
 		relay := r.listen(t, l.Addr().String())
 		relays = append(relays, relay)
 		all = append(all, &natsd.Options{
-			ServerName: fmt.Sprint("s", i), Host: "127.0.0.1", Port: natsd.RANDOM_PORT, NoSigs: true, NoLog: true, JetStream: true, StoreDir: t.TempDir(),
+			ServerName: fmt.Sprint("s", i), Host: "127.0.0.1", Port: natsd.RANDOM_PORT, NoSigs: true, NoLog: true,
+			JetStream: true, StoreDir: t.TempDir(),
 			JetStreamMaxStore: 1 << 50, JetStreamMaxMemory: 1 << 30, MaxPayload: server.MaxPayload,
-			Cluster: natsd.ClusterOpts{Name: "lag", Host: "127.0.0.1", Port: l.Addr().(*net.TCPAddr).Port, Advertise: relay.Addr().String()},
+			Cluster: natsd.ClusterOpts{
+				Name: "lag", Host: "127.0.0.1", Port: l.Addr().(*net.TCPAddr).Port,
+				Advertise: relay.Addr().String(),
+			},
 		})
 		_ = l.Close()
 	}
@@ -183,7 +188,9 @@ func laggingCluster(t *testing.T) (r *replication, urls map[string]string) {
 		}
 		urls[s.Name()] = s.ClientURL()
 	}
-	for deadline := time.Now().Add(time.Minute); slices.ContainsFunc(servers, func(s *natsd.Server) bool { return !s.JetStreamIsCurrent() }); time.Sleep(10 * time.Millisecond) { // between two looks
+	// between two looks
+	for deadline := time.Now().Add(time.Minute); slices.ContainsFunc(servers,
+		func(s *natsd.Server) bool { return !s.JetStreamIsCurrent() }); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("the servers are no cluster")
 		}
@@ -191,8 +198,9 @@ func laggingCluster(t *testing.T) (r *replication, urls map[string]string) {
 	return r, urls
 }
 
-// TestLogOfLaggingReplica: a writer whose server has a replica that lags behind is not fenced by it, and hears of the end of the log as it is. It was: the
-// replica answered the direct get of Last, and an append that was sent again, because its acknowledgement was lost, was refused.
+// TestLogOfLaggingReplica: a writer whose server has a replica that lags behind is not fenced by
+// it, and hears of the end of the log as it is. It was: the replica answered the direct get of
+// Last, and an append that was sent again, because its acknowledgement was lost, was refused.
 func TestLogOfLaggingReplica(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
@@ -256,7 +264,8 @@ func TestLogOfLaggingReplica(t *testing.T) {
 		last++
 	}
 	add()
-	// A replica answers direct gets some time after it has caught up. Until then another one does, which has the entries.
+	// A replica answers direct gets some time after it has caught up. Until then another one does,
+	// which has the entries.
 	for held := strconv.FormatUint(last, 10); ; held = strconv.FormatUint(last, 10) {
 		for end() != held {
 		}

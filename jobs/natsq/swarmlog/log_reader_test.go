@@ -14,7 +14,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
-// TestLogReader: a reader that begins anew goes on where it was, and only in the log that it has read.
+// TestLogReader: a reader that begins anew goes on where it was, and only in the log that it has
+// read.
 func TestLogReader(t *testing.T) {
 	_, c := inside(t)
 	ctx := t.Context()
@@ -51,7 +52,8 @@ func TestLogReader(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.Close()
-	if e, err := r.Next(ctx); !errors.Is(err, jobs.ErrFenced) || !strings.Contains(err.Error(), "entry 5 is not the one that was read: the log was put back to an earlier state") {
+	if e, err := r.Next(ctx); !errors.Is(err, jobs.ErrFenced) || !strings.Contains(err.Error(), "entry 5 is not the "+
+		"one that was read: the log was put back to an earlier state") {
 		t.Errorf("another log in its place: %+v, %v", e, err)
 	}
 	if err := l.Delete(ctx); err != nil {
@@ -63,7 +65,8 @@ func TestLogReader(t *testing.T) {
 	}
 	h := nats.Header{headerKind: {"k"}, headerRef: {"1"}, headerWriter: {"w"}}
 	same := digest(h, []byte("x"))
-	if same == 0 || digest(nats.Header{headerKind: {"k"}, headerRef: {"1"}, headerWriter: {"w"}, "Other": {"y"}}, []byte("x")) != same {
+	if same == 0 || digest(nats.Header{headerKind: {"k"}, headerRef: {"1"}, headerWriter: {"w"}, "Other": {"y"}},
+		[]byte("x")) != same {
 		t.Error("one entry has two digests")
 	}
 	for _, other := range []struct {
@@ -83,12 +86,16 @@ func TestLogReader(t *testing.T) {
 	}
 }
 
-// TestLogRefused: the sentence of an append that a limit of the stream or of the server refuses names what was appended.
+// TestLogRefused: the sentence of an append that a limit of the stream or of the server refuses
+// names what was appended.
 func TestLogRefused(t *testing.T) {
 	_, c := inside(t)
 	ctx := t.Context()
 	l := c.Log("limited", 0, jobs.Out).(*Log)
-	if _, err := c.conn.JS.CreateStream(ctx, jetstream.StreamConfig{Name: l.stream, Subjects: []string{l.subject}, Discard: jetstream.DiscardNew, MaxMsgs: 2, AllowAtomicPublish: true}); err != nil {
+	if _, err := c.conn.JS.CreateStream(ctx, jetstream.StreamConfig{
+		Name: l.stream, Subjects: []string{l.subject},
+		Discard: jetstream.DiscardNew, MaxMsgs: 2, AllowAtomicPublish: true,
+	}); err != nil {
 		t.Fatal(err)
 	}
 	if err := l.Append(ctx, 0, numbered(1, 2, 4)...); err != nil {
@@ -96,25 +103,32 @@ func TestLogRefused(t *testing.T) {
 	}
 	for n, want := range map[int]string{1: "append k 3 to " + l.stream, 2: "append 2 entries, to k 4, to " + l.stream} {
 		err := l.Append(ctx, 2, numbered(3, n, 4)...)
-		if err == nil || !strings.HasPrefix(err.Error(), want) || !strings.Contains(err.Error(), "the NATS server refuses (") || errors.Is(err, jobs.ErrUnavailable) || errors.Is(err, jobs.ErrFenced) {
+		if err == nil || !strings.HasPrefix(err.Error(), want) ||
+			!strings.Contains(err.Error(), "the NATS server refuses (") || errors.Is(err, jobs.ErrUnavailable) ||
+			errors.Is(err, jobs.ErrFenced) {
 			t.Errorf("%d entries: %v", n, err)
 		}
 	}
-	if err := l.Append(ctx, 2, jobs.Entry{Kind: "k", Ref: 3, Data: make([]byte, 2<<20)}); !errors.Is(err, nats.ErrMaxPayload) || !strings.Contains(err.Error(), "append k 3 to "+l.stream+": 2097152 bytes are more than the server takes") {
+	if err := l.Append(ctx, 2, jobs.Entry{Kind: "k", Ref: 3, Data: make([]byte, 2<<20)}); !errors.Is(err,
+		nats.ErrMaxPayload) || !strings.Contains(err.Error(),
+		"append k 3 to "+l.stream+": 2097152 bytes are more than the server takes") {
 		t.Error(err)
 	}
-	if err := l.Append(ctx, 1, numbered(9, 1, 4)...); !errors.Is(err, jobs.ErrFenced) || !strings.HasPrefix(err.Error(), "append k 9 to "+l.stream) {
+	if err := l.Append(ctx, 1, numbered(9, 1, 4)...); !errors.Is(err, jobs.ErrFenced) ||
+		!strings.HasPrefix(err.Error(), "append k 9 to "+l.stream) {
 		t.Error(err)
 	}
 	for _, d := range []jobs.Direction{jobs.In, jobs.Out} {
 		w := c.Log("s", 0, d).(*Log).wakes()
-		if (w != nil) != (d == jobs.In) || w != nil && (!w.HeadersOnly || w.Source != "exo.log.s.0.in" || w.Destination == w.Source) {
+		if (w != nil) != (d == jobs.In) || w != nil &&
+			(!w.HeadersOnly || w.Source != "exo.log.s.0.in" || w.Destination == w.Source) {
 			t.Errorf("%s: %+v", d, w)
 		}
 	}
 }
 
-// TestSwarmLeases: with a lasting swarm go its leases, those of runs stay; and a record is written only when it changes and can be stored.
+// TestSwarmLeases: with a lasting swarm go its leases, those of runs stay; and a record is written
+// only when it changes and can be stored.
 func TestSwarmLeases(t *testing.T) {
 	_, c := inside(t)
 	ctx := t.Context()
@@ -123,7 +137,10 @@ func TestSwarmLeases(t *testing.T) {
 		t.Fatal(err)
 	}
 	for id, owner := range map[string]string{"a": "", "b": "job"} {
-		s := jobs.Swarm{Version: jobs.Version, ID: id, Nonce: jobs.NewNonce(), Owner: owner, Name: "n", Spec: json.RawMessage(`{}`), Groups: 1}
+		s := jobs.Swarm{
+			Version: jobs.Version, ID: id, Nonce: jobs.NewNonce(), Owner: owner, Name: "n",
+			Spec: json.RawMessage(`{}`), Groups: 1,
+		}
 		if owner == "" {
 			s.Shards = 1
 		}

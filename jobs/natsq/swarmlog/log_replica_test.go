@@ -38,7 +38,10 @@ func cluster(t *testing.T) (all [3]*server.Server) {
 	for i := range all {
 		dir := t.TempDir()
 		started.Go(func() {
-			s, err := server.Start(t.Context(), server.Options{Dir: dir, Name: fmt.Sprintf("s%d", i), ClusterPort: ports[i], Routes: routes, Fast: true})
+			s, err := server.Start(t.Context(), server.Options{
+				Dir: dir, Name: fmt.Sprintf("s%d", i),
+				ClusterPort: ports[i], Routes: routes, Fast: true,
+			})
 			if err != nil {
 				t.Error(err)
 				return
@@ -69,13 +72,15 @@ func directLog(t *testing.T, url, swarm string, replicas int) {
 		t.Fatal(err)
 	}
 	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{
-		Name: "EXO_LOG_" + swarm + "_0_in", Subjects: []string{"exo.log." + swarm + ".0.in"}, Replicas: replicas, Discard: jetstream.DiscardNew, AllowDirect: true, AllowAtomicPublish: true,
+		Name: "EXO_LOG_" + swarm + "_0_in", Subjects: []string{"exo.log." + swarm + ".0.in"}, Replicas: replicas,
+		Discard: jetstream.DiscardNew, AllowDirect: true, AllowAtomicPublish: true,
 	}); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// TestLogEndIsTheLeaders: nobody who decides by the end of a log asks a replica, also where the stream would let it answer.
+// TestLogEndIsTheLeaders: nobody who decides by the end of a log asks a replica, also where the
+// stream would let it answer.
 func TestLogEndIsTheLeaders(t *testing.T) {
 	s := natsqtest.Start(t, server.Options{})
 	c, err := natsq.Connect(t.Context(), natsconn.Options{URL: s.URL()})
@@ -132,8 +137,9 @@ func TestLogEndIsTheLeaders(t *testing.T) {
 	}
 }
 
-// TestLogOfThreeServers: an entry that is stored is the last one for whoever asks next, by whatever server, and two writers on different
-// servers that take turns are never fenced by what a replica has not heard of.
+// TestLogOfThreeServers: an entry that is stored is the last one for whoever asks next, by whatever
+// server, and two writers on different servers that take turns are never fenced by what a replica
+// has not heard of.
 func TestLogOfThreeServers(t *testing.T) {
 	servers := cluster(t)
 	var conns []*natsq.Conn
@@ -159,8 +165,8 @@ func TestLogOfThreeServers(t *testing.T) {
 	}
 }
 
-// TestReaderOfLogPutBack: a reader whose log was put back to an earlier state says so, and does not wait behind the end of the log, or go on with what
-// does not follow.
+// TestReaderOfLogPutBack: a reader whose log was put back to an earlier state says so, and does not
+// wait behind the end of the log, or go on with what does not follow.
 func TestReaderOfLogPutBack(t *testing.T) {
 	s := natsqtest.Start(t, server.Options{Port: server.InProcess})
 	c := natsqtest.Connect(t, s)

@@ -10,8 +10,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 )
 
-// TestTooFewServers: only a cluster that lacks servers refuses replicas for good. One with a server that is away, or without a leader for the
-// moment, is asked again.
+// TestTooFewServers: only a cluster that lacks servers refuses replicas for good. One with a server
+// that is away, or without a leader for the moment, is asked again.
 func TestTooFewServers(t *testing.T) {
 	for _, c := range []struct {
 		code  jetstream.ErrorCode
@@ -23,7 +23,10 @@ func TestTooFewServers(t *testing.T) {
 		{natsconn.ErrCodeNoPeers, "no suitable peers for placement", time.Minute, true},
 		{natsconn.ErrCodeNoPeers, "no suitable peers for placement", time.Second, false},
 		{natsconn.ErrCodeNoPeers, "no suitable peers for placement, peer offline", time.Minute, false},
-		{natsconn.ErrCodeNoPeers, "no suitable peers for placement, peer offline, insufficient storage", time.Minute, false},
+		{
+			natsconn.ErrCodeNoPeers, "no suitable peers for placement, peer offline, insufficient storage", time.Minute,
+			false,
+		},
 		{10008, "JetStream system temporarily unavailable", time.Minute, false},
 	} {
 		err := fmt.Errorf("create: %w", &jetstream.APIError{ErrorCode: c.code, Description: c.text})

@@ -15,12 +15,16 @@ import (
 
 func numbered(from, n, size int) (all []jobs.Entry) {
 	for i := range n {
-		all = append(all, jobs.Entry{Kind: "k", Ref: uint64(from + i), Data: slices.Repeat([]byte{byte(from + i)}, size)})
+		all = append(all, jobs.Entry{
+			Kind: "k", Ref: uint64(from + i),
+			Data: slices.Repeat([]byte{byte(from + i)}, size),
+		})
 	}
 	return all
 }
 
-// TestLogStored: what an append finds behind the end that it expected: its own entries, others, nothing, or a log that was put back.
+// TestLogStored: what an append finds behind the end that it expected: its own entries, others,
+// nothing, or a log that was put back.
 func TestLogStored(t *testing.T) {
 	s, c := inside(t)
 	ctx := t.Context()
@@ -40,9 +44,14 @@ func TestLogStored(t *testing.T) {
 		n       int
 		err     error
 	}{
-		"all": {0, own[:3], 3, nil}, "the first": {0, own[:1], 1, nil}, "the first two": {0, own[:2], 2, nil}, "the last": {2, own[2:3], 1, nil}, "more": {0, own, 3, nil}, "a part": {1, own[1:], 2, nil}, "none yet": {3, own[3:], 0, nil},
-		"other bytes": {0, with(2, func(e *jobs.Entry) { e.Data = []byte("x") }), 0, jobs.ErrFenced}, "another number": {0, with(2, func(e *jobs.Entry) { e.Ref = 9 }), 0, jobs.ErrFenced}, "another kind": {0, with(2, func(e *jobs.Entry) { e.Kind = "l" }), 0, jobs.ErrFenced},
-		"behind others": {0, numbered(7, 1, 4), 0, jobs.ErrFenced}, "between others": {1, numbered(7, 1, 4), 0, jobs.ErrFenced},
+		"all": {0, own[:3], 3, nil}, "the first": {0, own[:1], 1, nil}, "the first two": {0, own[:2], 2, nil},
+		"the last": {2, own[2:3], 1, nil}, "more": {0, own, 3, nil}, "a part": {1, own[1:], 2, nil},
+		"none yet":       {3, own[3:], 0, nil},
+		"other bytes":    {0, with(2, func(e *jobs.Entry) { e.Data = []byte("x") }), 0, jobs.ErrFenced},
+		"another number": {0, with(2, func(e *jobs.Entry) { e.Ref = 9 }), 0, jobs.ErrFenced},
+		"another kind":   {0, with(2, func(e *jobs.Entry) { e.Kind = "l" }), 0, jobs.ErrFenced},
+		"behind others":  {0, numbered(7, 1, 4), 0, jobs.ErrFenced},
+		"between others": {1, numbered(7, 1, 4), 0, jobs.ErrFenced},
 	} {
 		n, err := l.stored(ctx, k.after, k.entries)
 		if n != k.n || !errors.Is(err, k.err) {
@@ -50,7 +59,8 @@ func TestLogStored(t *testing.T) {
 		}
 	}
 	var short errShort
-	if n, err := l.stored(ctx, 5, own[:1]); n != 0 || !errors.As(err, &short) || short != (errShort{5, 3}) || !strings.Contains(err.Error(), "behind 5: the last entry is 3, which is before it") {
+	if n, err := l.stored(ctx, 5, own[:1]); n != 0 || !errors.As(err, &short) || short != (errShort{5, 3}) ||
+		!strings.Contains(err.Error(), "behind 5: the last entry is 3, which is before it") {
 		t.Errorf("%d, %v", n, err)
 	}
 	stranger := another(t, s).Log("stored", 0, jobs.In).(*Log)
@@ -61,7 +71,11 @@ func TestLogStored(t *testing.T) {
 		after   uint64
 		entries []jobs.Entry
 		n       int
-	}{"all": {0, own, 3}, "two": {1, own[1:], 2}, "none": {3, own[3:], 0}, "beyond": {7, own, 0}, "the second differs": {0, with(1, func(e *jobs.Entry) { e.Data = nil }), 1}, "the first differs": {0, with(0, func(e *jobs.Entry) { e.Ref = 0 }), 0}} {
+	}{
+		"all": {0, own, 3}, "two": {1, own[1:], 2}, "none": {3, own[3:], 0}, "beyond": {7, own, 0},
+		"the second differs": {0, with(1, func(e *jobs.Entry) { e.Data = nil }), 1},
+		"the first differs":  {0, with(0, func(e *jobs.Entry) { e.Ref = 0 }), 0},
+	} {
 		if n, err := l.found(ctx, k.after, k.entries); n != k.n || err != nil {
 			t.Errorf("found, %s: %d, %v", name, n, err)
 		}
@@ -75,7 +89,8 @@ func TestLogStored(t *testing.T) {
 	if r, err := l.Read(ctx, 1); err != nil {
 		t.Error(err)
 	} else {
-		if e, err := r.Next(ctx); err == nil || !strings.Contains(err.Error(), "entry 2 is the first there is, 1 is wanted: the log was trimmed") {
+		if e, err := r.Next(ctx); err == nil || !strings.Contains(err.Error(), "entry 2 is the first there is, 1 is "+
+			"wanted: the log was trimmed") {
 			t.Errorf("%+v, %v", e, err)
 		}
 		r.Close()
@@ -101,27 +116,42 @@ func TestLogStored(t *testing.T) {
 	}
 }
 
-// TestLogBatches: entries of any number and size are stored in their order, on a stream with atomic batches and on one without.
+// TestLogBatches: entries of any number and size are stored in their order, on a stream with atomic
+// batches and on one without.
 func TestLogBatches(t *testing.T) {
 	_, c := inside(t)
 	ctx := t.Context()
 	for _, single := range []bool{false, true} {
 		l := c.Log(fmt.Sprint("batches-", single), 0, jobs.Out).(*Log)
 		if single {
-			if _, err := c.conn.JS.CreateStream(ctx, jetstream.StreamConfig{Name: l.stream, Subjects: []string{l.subject}, Discard: jetstream.DiscardNew}); err != nil {
+			if _, err := c.conn.JS.CreateStream(ctx,
+				jetstream.StreamConfig{
+					Name: l.stream, Subjects: []string{l.subject},
+					Discard: jetstream.DiscardNew,
+				}); err != nil {
 				t.Fatal(err)
 			}
 		} else if err := l.Create(ctx); err != nil {
 			t.Fatal(err)
 		}
 		at := 0
-		for _, k := range []struct{ n, size int }{{1, 10}, {2, 10}, {64, 10}, {appendMost, 1}, {appendMost + 1, 1}, {2*appendMost + 1, 0}, {10, 900_000}, {0, 0}} {
+		for _, k := range []struct{ n, size int }{
+			{1, 10},
+			{2, 10},
+			{64, 10},
+			{appendMost, 1},
+			{appendMost + 1, 1},
+			{2*appendMost + 1, 0},
+			{10, 900_000},
+			{0, 0},
+		} {
 			if err := l.Append(ctx, uint64(at), numbered(at+1, k.n, k.size)...); err != nil {
 				t.Fatalf("%d entries of %d bytes, single %v: %v", k.n, k.size, single, err)
 			}
 			at += k.n
 			if last, err := l.Last(ctx); err != nil || last.Seq != uint64(at) || last.Ref != uint64(at) {
-				t.Errorf("%d entries of %d bytes, single %v: the log ends at %d with %d, want %d, %v", k.n, k.size, single, last.Seq, last.Ref, at, err)
+				t.Errorf("%d entries of %d bytes, single %v: the log ends at %d with %d, want %d, %v", k.n, k.size,
+					single, last.Seq, last.Ref, at, err)
 			}
 			if k.n > 0 {
 				if err := l.Append(ctx, uint64(at-k.n), numbered(at+100, 2, 1)...); !errors.Is(err, jobs.ErrFenced) {
@@ -135,15 +165,20 @@ func TestLogBatches(t *testing.T) {
 		}
 		for i := range at {
 			e, err := r.Next(ctx)
-			if err != nil || e.Seq != uint64(i+1) || e.Ref != uint64(i+1) || e.Kind != "k" || len(e.Data) > 0 && e.Data[0] != byte(i+1) {
+			if err != nil || e.Seq != uint64(i+1) || e.Ref != uint64(i+1) || e.Kind != "k" || len(e.Data) > 0 &&
+				e.Data[0] != byte(i+1) {
 				t.Fatalf("entry %d: number %d, %v", i+1, e.Ref, err)
 			}
 		}
 		r.Close()
 	}
-	for text, ok := range map[string]bool{"7": true, "": false, "x": false, "-1": false, "18446744073709551615": true, "18446744073709551616": false} {
+	for text, ok := range map[string]bool{
+		"7": true, "": false, "x": false, "-1": false, "18446744073709551615": true,
+		"18446744073709551616": false,
+	} {
 		e, err := entry(3, nats.Header{headerRef: {text}, headerKind: {"k"}}, []byte("d"))
-		if (err == nil) != ok || ok && (e.Seq != 3 || e.Kind != "k" || string(e.Data) != "d") || !ok && !strings.Contains(err.Error(), "log entry 3") {
+		if (err == nil) != ok || ok && (e.Seq != 3 || e.Kind != "k" || string(e.Data) != "d") || !ok &&
+			!strings.Contains(err.Error(), "log entry 3") {
 			t.Errorf("%q: %+v, %v", text, e, err)
 		}
 	}
@@ -155,7 +190,8 @@ func TestLogBatches(t *testing.T) {
 		seen[digest(h, []byte("d"))] = true
 	}
 	seen[digest(base, []byte("e"))] = true
-	if first, again := digest(base, []byte("d")), digest(base, []byte("d")); len(seen) != 5 || seen[0] || first != again {
+	if first, again := digest(base, []byte("d")), digest(base, []byte("d")); len(seen) != 5 || seen[0] ||
+		first != again {
 		t.Errorf("%d digests of 5 entries", len(seen))
 	}
 }

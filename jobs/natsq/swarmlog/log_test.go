@@ -30,7 +30,8 @@ func TestLogLimits(t *testing.T) {
 	if err := l.Append(t.Context(), 0, entry(1, 10)); err != nil {
 		t.Fatal(err)
 	}
-	if err := l.Append(t.Context(), 1, entry(2, 2<<20)); err == nil || !strings.Contains(err.Error(), "bytes are more than the server takes") {
+	if err := l.Append(t.Context(), 1, entry(2, 2<<20)); err == nil ||
+		!strings.Contains(err.Error(), "bytes are more than the server takes") {
 		t.Errorf("a large entry: %v", err)
 	}
 	js := natsqtest.JetStream(t, s)
@@ -47,7 +48,8 @@ func TestLogLimits(t *testing.T) {
 		t.Fatal(err)
 	}
 	err = l.Append(t.Context(), 3, entry(4, 10))
-	if err == nil || !strings.Contains(err.Error(), "the NATS server refuses") || errors.Is(err, jobs.ErrUnavailable) || errors.Is(err, jobs.ErrFenced) {
+	if err == nil || !strings.Contains(err.Error(), "the NATS server refuses") || errors.Is(err, jobs.ErrUnavailable) ||
+		errors.Is(err, jobs.ErrFenced) {
 		t.Errorf("an entry beyond the stream's limit: %v", err)
 	}
 	if last, err := l.Last(t.Context()); err != nil || last.Seq != 3 {
@@ -55,7 +57,8 @@ func TestLogLimits(t *testing.T) {
 	}
 }
 
-// TestLogForeign: an entry that another program has put into a log without the headers of one is an error of whoever reads it, and fences whoever appends.
+// TestLogForeign: an entry that another program has put into a log without the headers of one is an
+// error of whoever reads it, and fences whoever appends.
 func TestLogForeign(t *testing.T) {
 	s := natsqtest.Start(t, server.Options{})
 	c := natsqtest.Connect(t, s)
@@ -77,7 +80,8 @@ func TestLogForeign(t *testing.T) {
 	}
 }
 
-// TestLogTrimmed: a reader that begins before the first entry that is left says so, and one at it reads on; trimming and deleting twice is no error.
+// TestLogTrimmed: a reader that begins before the first entry that is left says so, and one at it
+// reads on; trimming and deleting twice is no error.
 func TestLogTrimmed(t *testing.T) {
 	s := natsqtest.Start(t, server.Options{Port: server.InProcess})
 	c := natsqtest.Connect(t, s)
@@ -95,13 +99,15 @@ func TestLogTrimmed(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for from, want := range map[uint64]string{5: "entry 6 is the first there is, 5 is wanted", 1: "entry 6 is the first there is, 1 is wanted", 6: "", 10: ""} {
+	for from, want := range map[uint64]string{5: "entry 6 is the first there is, 5 is wanted", 1: "entry 6 is the " +
+		"first there is, 1 is wanted", 6: "", 10: ""} {
 		r, err := l.Read(t.Context(), from)
 		if err != nil {
 			t.Fatal(err)
 		}
 		e, err := r.Next(t.Context())
-		if want != "" && (err == nil || !strings.Contains(err.Error(), want)) || want == "" && (err != nil || e.Seq != from || e.Ref != from) {
+		if want != "" && (err == nil || !strings.Contains(err.Error(), want)) || want == "" &&
+			(err != nil || e.Seq != from || e.Ref != from) {
 			t.Errorf("from %d: %+v, %v", from, e, err)
 		}
 		for range 2 {
@@ -118,17 +124,24 @@ func TestLogTrimmed(t *testing.T) {
 	}
 }
 
-// TestLogManyAtOnce: entries that are more than one atomic batch are all stored, in order, by their number and by their size.
+// TestLogManyAtOnce: entries that are more than one atomic batch are all stored, in order, by their
+// number and by their size.
 func TestLogManyAtOnce(t *testing.T) {
 	s := natsqtest.Start(t, server.Options{Port: server.InProcess})
-	for name, c := range map[string]struct{ n, size int }{"255": {255, 1}, "256": {256, 1}, "257": {257, 1}, "600": {600, 1}, "large": {40, 500 << 10}} {
+	for name, c := range map[string]struct{ n, size int }{
+		"255": {255, 1}, "256": {256, 1}, "257": {257, 1},
+		"600": {600, 1}, "large": {40, 500 << 10},
+	} {
 		l := natsqtest.Connect(t, s).Swarms.Log("s"+name, 0, jobs.In)
 		if err := l.Create(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		var all []jobs.Entry
 		for i := range c.n {
-			all = append(all, jobs.Entry{Kind: "k", Ref: uint64(i + 1), Data: append(make([]byte, c.size), fmt.Sprint(i)...)})
+			all = append(all, jobs.Entry{
+				Kind: "k", Ref: uint64(i + 1),
+				Data: append(make([]byte, c.size), fmt.Sprint(i)...),
+			})
 		}
 		for range 2 { // again, as after an acknowledgement that was lost
 			if err := l.Append(t.Context(), 0, all...); err != nil {
@@ -143,7 +156,8 @@ func TestLogManyAtOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i := range c.n {
-			if e, err := r.Next(t.Context()); err != nil || e.Ref != uint64(i+1) || string(e.Data) != string(all[i].Data) {
+			if e, err := r.Next(t.Context()); err != nil || e.Ref != uint64(i+1) ||
+				string(e.Data) != string(all[i].Data) {
 				t.Fatalf("%s: entry %d is %d: %v", name, i+1, e.Ref, err)
 			}
 		}

@@ -9,8 +9,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
-// TestLogOneWriter: two attempts of one process have one writer. The slower one is fenced where its entries differ, in kind, number or bytes; the
-// same entries count as stored by both.
+// TestLogOneWriter: two attempts of one process have one writer. The slower one is fenced where its
+// entries differ, in kind, number or bytes; the same entries count as stored by both.
 func TestLogOneWriter(t *testing.T) {
 	c := natsqtest.Connect(t, natsqtest.Start(t, server.Options{Port: server.InProcess}))
 	ctx := t.Context()

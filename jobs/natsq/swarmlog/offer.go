@@ -28,7 +28,8 @@ func (s *Session) pause(every time.Duration) time.Duration {
 	return every
 }
 
-// concerns reports whether a change of a lease is news for this session: it is offered to it, or was handed to it. s.mu is held.
+// concerns reports whether a change of a lease is news for this session: it is offered to it, or
+// was handed to it. s.mu is held.
 func (s *Session) concerns(key string) bool {
 	l := s.table.leases[key]
 	return l.next == s.id || l.session == s.id && (s.held[key] == nil || l.next != "")
@@ -123,14 +124,16 @@ func (s *Session) Hand(ctx context.Context, key string) error {
 	})
 }
 
-// rewrite changes the record of a lease if change allows that for what it is now. It fails with jobs.ErrFenced otherwise.
+// rewrite changes the record of a lease if change allows that for what it is now. It fails with
+// jobs.ErrFenced otherwise.
 func (s *Session) rewrite(ctx context.Context, what, key string, change func(*leaseRecord) bool) error {
 	what += " lease " + key
 	var now leaseRecord
 	var rev uint64
 	err := s.c.conn.Retry(ctx, what, func(ctx context.Context) error {
 		m, err := s.c.conn.LastOnce(ctx, leaseStream, leaseSubject(key))
-		if errors.Is(err, jobs.ErrNotFound) || err == nil && (natsconn.IsTombstone(m.Header) || json.Unmarshal(m.Data, &now) != nil) {
+		if errors.Is(err, jobs.ErrNotFound) || err == nil &&
+			(natsconn.IsTombstone(m.Header) || json.Unmarshal(m.Data, &now) != nil) {
 			return fmt.Errorf("it is not held: %w", jobs.ErrFenced)
 		}
 		if err != nil {
@@ -155,7 +158,8 @@ func (s *Session) rewrite(ctx context.Context, what, key string, change func(*le
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.table.put(key, leaseState{rev: rev, session: now.Session, holder: now.Holder, next: now.Next, ready: now.Ready}, time.Now())
+	s.table.put(key, leaseState{rev: rev, session: now.Session, holder: now.Holder, next: now.Next, ready: now.Ready},
+		time.Now())
 	if h := s.held[key]; h != nil && now.Session == s.id {
 		h.rev = max(h.rev, rev)
 	} else if h != nil {
@@ -184,8 +188,8 @@ const (
 	MoveRefused  = "refused"
 )
 
-// PlanMoves returns the moves that give each GPU agent its share of the shards: it holds one more than another at most. Agents of versions before hand-overs
-// keep what they have.
+// PlanMoves returns the moves that give each GPU agent its share of the shards: it holds one more
+// than another at most. Agents of versions before hand-overs keep what they have.
 func (sw *Swarms) PlanMoves(ctx context.Context) ([]Move, error) {
 	t, err := sw.leaseTable(ctx)
 	if err != nil {
@@ -199,7 +203,8 @@ func (sw *Swarms) leaseTable(ctx context.Context) (leaseTable, error) {
 	t := newLeaseTable()
 	all, err := sw.conn.LastPerKey(ctx, "list leases", wire.LeaseBucket)
 	for key, m := range all {
-		t.change(leaseChange{key: key, seq: m.Seq, gone: natsconn.IsTombstone(m.Header), value: m.Data, at: m.Time}, t.read)
+		t.change(leaseChange{key: key, seq: m.Seq, gone: natsconn.IsTombstone(m.Header), value: m.Data, at: m.Time},
+			t.read)
 	}
 	return t, err
 }
@@ -227,7 +232,10 @@ func (t *leaseTable) moves() (all []Move) {
 		keys := has[most.Session]
 		key := keys[len(keys)-1]
 		has[most.Session] = keys[:len(keys)-1]
-		all = append(all, Move{Shard: key, From: most.Holder, To: least.Holder, State: MovePlanned, from: most.Session, to: least.Session})
+		all = append(all, Move{
+			Shard: key, From: most.Holder, To: least.Holder, State: MovePlanned, from: most.Session,
+			to: least.Session,
+		})
 		for i := range peers {
 			switch peers[i].Session {
 			case most.Session:
@@ -239,7 +247,8 @@ func (t *leaseTable) moves() (all []Move) {
 	}
 }
 
-// OfferMoves offers the shards of planned moves to their agents. One that has changed since is refused.
+// OfferMoves offers the shards of planned moves to their agents. One that has changed since is
+// refused.
 func (sw *Swarms) OfferMoves(ctx context.Context, all []Move) error {
 	t, err := sw.leaseTable(ctx)
 	if err != nil {

@@ -17,7 +17,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// Orphan is what is left of a swarm that nobody removes: the job that it belonged to is over, or its removal was interrupted.
+// Orphan is what is left of a swarm that nobody removes: the job that it belonged to is over, or
+// its removal was interrupted.
 type Orphan struct {
 	Swarm  jobs.Swarm `json:"swarm"`         // its record; of logs without one an id and a nonce
 	Logs   []string   `json:"logs"`          // the streams of its logs
@@ -105,7 +106,8 @@ func (sw *Swarms) logsByKey(ctx context.Context) (map[string][]string, error) {
 	return all, err
 }
 
-// logKey is the key of the swarm that a log's stream is of; ok is false for a stream that is no log.
+// logKey is the key of the swarm that a log's stream is of; ok is false for a stream that is no
+// log.
 func logKey(stream string) (key string, ok bool) {
 	name, ok := strings.CutPrefix(stream, logPrefix)
 	cut := strings.LastIndexByte(name, '_')
@@ -120,8 +122,9 @@ func logKey(stream string) (key string, ok bool) {
 	return name[:cut], err == nil && jobs.CheckSwarmKey(name[:cut]) == nil
 }
 
-// SweepOrphans removes orphans until ctx ends. It looks once every so often, some earlier and some later, and removes what was
-// an orphan at two looks: what is being made or removed at one of them is left to whoever does so. Several may sweep at a time.
+// SweepOrphans removes orphans until ctx ends. It looks once every so often, some earlier and some
+// later, and removes what was an orphan at two looks: what is being made or removed at one of them
+// is left to whoever does so. Several may sweep at a time.
 func (sw *Swarms) SweepOrphans(ctx context.Context, every time.Duration, log *slog.Logger) {
 	before := map[string]bool{} // by identity
 	for {

@@ -42,7 +42,10 @@ func announced(t *testing.T, c *natsq.Conn, s jobs.Swarm) jobs.Swarm {
 func TestOrphans(t *testing.T) {
 	c := natsqtest.Connect(t, natsqtest.Start(t, server.Options{Port: server.InProcess}))
 	ctx := t.Context()
-	if err := c.Queue.Submit(ctx, jobs.Job{Version: jobs.Version, ID: "queued", Pool: jobs.PoolCPU, Kind: "stream", Spec: json.RawMessage("{}")}); err != nil {
+	if err := c.Queue.Submit(ctx, jobs.Job{
+		Version: jobs.Version, ID: "queued", Pool: jobs.PoolCPU, Kind: "stream",
+		Spec: json.RawMessage("{}"),
+	}); err != nil {
 		t.Fatal(err)
 	}
 	lasting := announced(t, c, jobs.Swarm{ID: "lasting", Nonce: jobs.NewNonce(), Shards: 2})
@@ -66,7 +69,8 @@ func TestOrphans(t *testing.T) {
 	for _, o := range all {
 		got[o.Swarm.Key()] = o.Reason
 	}
-	if len(got) != 4 || got[ending.Key()] != "its removal was interrupted" || got[earlier.Key()] != "its record is gone" || got["former-run"] != "job former-run is over" {
+	if len(got) != 4 || got[ending.Key()] != "its removal was interrupted" ||
+		got[earlier.Key()] != "its record is gone" || got["former-run"] != "job former-run is over" {
 		t.Fatalf("%v", got)
 	}
 	run, stop := context.WithCancel(ctx)
@@ -81,7 +85,8 @@ func TestOrphans(t *testing.T) {
 	stop()
 	sweeping.Wait()
 	left, err := c.Swarms.Swarms(ctx)
-	if err != nil || !slices.EqualFunc(left, []string{"former", "lasting", "queued"}, func(s jobs.SwarmChange, id string) bool { return s.ID == id }) {
+	if err != nil || !slices.EqualFunc(left, []string{"former", "lasting", "queued"},
+		func(s jobs.SwarmChange, id string) bool { return s.ID == id }) {
 		t.Fatalf("%v: %v", left, err)
 	}
 	for _, s := range []jobs.Swarm{lasting, former} {
@@ -93,7 +98,8 @@ func TestOrphans(t *testing.T) {
 	}
 }
 
-// TestRecordsAreTheirMakers: a record is neither replaced nor removed nor changed by whoever has not read it.
+// TestRecordsAreTheirMakers: a record is neither replaced nor removed nor changed by whoever has
+// not read it.
 func TestRecordsAreTheirMakers(t *testing.T) {
 	c := natsqtest.Connect(t, natsqtest.Start(t, server.Options{Port: server.InProcess}))
 	ctx := t.Context()
@@ -103,13 +109,15 @@ func TestRecordsAreTheirMakers(t *testing.T) {
 	}
 	second := first
 	second.Nonce = jobs.NewNonce()
-	if err := c.Swarms.CreateSwarm(ctx, second); !errors.Is(err, jobs.ErrExists) || !strings.Contains(err.Error(), "exoswarm swarm delete s") {
+	if err := c.Swarms.CreateSwarm(ctx, second); !errors.Is(err, jobs.ErrExists) ||
+		!strings.Contains(err.Error(), "exoswarm swarm delete s") {
 		t.Fatal(err)
 	}
 	if err := c.Swarms.RemoveSwarm(ctx, second); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.Swarms.ChangeSwarm(ctx, second, func(s *jobs.Swarm) { s.Name = "stolen" }); !errors.Is(err, jobs.ErrNotFound) {
+	if _, err := c.Swarms.ChangeSwarm(ctx, second, func(s *jobs.Swarm) { s.Name = "stolen" }); !errors.Is(err,
+		jobs.ErrNotFound) {
 		t.Fatal(err)
 	}
 	if now, err := c.Swarms.Swarm(ctx, "s"); err != nil || !now.Same(first) || now.Name != "s" {
@@ -137,22 +145,26 @@ func TestRecordsAreTheirMakers(t *testing.T) {
 	}
 }
 
-// TestAbandonedRun: a job that ends before its handler is called again leaves no swarm of an earlier attempt.
+// TestAbandonedRun: a job that ends before its handler is called again leaves no swarm of an
+// earlier attempt.
 func TestAbandonedRun(t *testing.T) {
 	c := natsqtest.Connect(t, natsqtest.Start(t, server.Options{Port: server.InProcess}))
 	ctx := t.Context()
 	announced(t, c, jobs.Swarm{ID: "other", Nonce: jobs.NewNonce()})
 	var attempts atomic.Int32
-	w, err := c.Work(ctx, natsq.WorkerOptions{Name: "w", Pool: jobs.PoolCPU, Logger: jobstest.Quiet, Handlers: map[string]jobs.Handler{"stream": func(_ context.Context, j jobs.Job, _ func(any)) (any, error) {
-		attempts.Add(1)
-		if j.ID == "mine" {
-			announced(t, c, jobs.Swarm{ID: j.ID, Nonce: jobs.NewNonce(), Owner: j.ID})
-		}
-		if err := c.Queue.Cancel(ctx, j, false); err != nil {
-			t.Error(err)
-		}
-		return nil, jobs.Retry(errors.New("the server was away"))
-	}}})
+	w, err := c.Work(ctx, natsq.WorkerOptions{
+		Name: "w", Pool: jobs.PoolCPU, Logger: jobstest.Quiet,
+		Handlers: map[string]jobs.Handler{"stream": func(_ context.Context, j jobs.Job, _ func(any)) (any, error) {
+			attempts.Add(1)
+			if j.ID == "mine" {
+				announced(t, c, jobs.Swarm{ID: j.ID, Nonce: jobs.NewNonce(), Owner: j.ID})
+			}
+			if err := c.Queue.Cancel(ctx, j, false); err != nil {
+				t.Error(err)
+			}
+			return nil, jobs.Retry(errors.New("the server was away"))
+		}},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -162,7 +174,10 @@ func TestAbandonedRun(t *testing.T) {
 		}
 	}()
 	for _, id := range []string{"mine", "other"} {
-		if err := c.Queue.Submit(ctx, jobs.Job{Version: jobs.Version, ID: id, Pool: jobs.PoolCPU, Kind: "stream", Spec: json.RawMessage("{}")}); err != nil {
+		if err := c.Queue.Submit(ctx, jobs.Job{
+			Version: jobs.Version, ID: id, Pool: jobs.PoolCPU, Kind: "stream",
+			Spec: json.RawMessage("{}"),
+		}); err != nil {
 			t.Fatal(err)
 		}
 		r, err := c.Results.Result(ctx, id)

@@ -19,11 +19,13 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
-// Session is a jobs.Session. It has a record in the bucket of leases and renews that record alone: a lease names the session that holds it and
-// is valid as long as the record exists. A process with 10,000 leases therefore writes as often as one with a single lease.
+// Session is a jobs.Session. It has a record in the bucket of leases and renews that record alone:
+// a lease names the session that holds it and is valid as long as the record exists. A process with
+// 10,000 leases therefore writes as often as one with a single lease.
 //
-// Whoever misses the renewals of a session for its ttl removes the record at the revision that it has seen. That fails when the session is
-// alive, so no clocks are compared. After that the leases of the session are free, and the first compare-and-set takes each.
+// Whoever misses the renewals of a session for its ttl removes the record at the revision that it
+// has seen. That fails when the session is alive, so no clocks are compared. After that the leases
+// of the session are free, and the first compare-and-set takes each.
 type Session struct {
 	c      *Swarms
 	id     string
@@ -45,7 +47,8 @@ type Session struct {
 	freed chan struct{} // closed and replaced when a lease may have come free
 }
 
-// sessionPrefix begins the keys of the records of sessions. A lease key holds no slash, so the two never meet.
+// sessionPrefix begins the keys of the records of sessions. A lease key holds no slash, so the two
+// never meet.
 const sessionPrefix = "session/"
 
 // leaseRecord is the value of a lease.
@@ -53,8 +56,8 @@ type leaseRecord struct {
 	Version int    `json:"v"`
 	Holder  string `json:"holder"`  // for people
 	Session string `json:"session"` // the key of its record
-	// Next is the key of the session that the lease is offered to; empty: it is not offered. Ready says that its agent has followed the shard up to
-	// the last answer.
+	// Next is the key of the session that the lease is offered to; empty: it is not offered. Ready
+	// says that its agent has followed the shard up to the last answer.
 	Next  string `json:"next,omitempty"`
 	Ready bool   `json:"ready,omitempty"`
 }
@@ -64,20 +67,29 @@ type sessionRecord struct {
 	Version int    `json:"v"`
 	Holder  string `json:"holder"`
 	TTL     int64  `json:"ttl_ms"`
-	// Takes says that leases may be offered to the session, and those that it holds to others. Programs before hand-overs do not say so.
+	// Takes says that leases may be offered to the session, and those that it holds to others.
+	// Programs before hand-overs do not say so.
 	Takes bool `json:"takes,omitempty"`
 }
 
-// pollMost bounds the pause between two looks at the bucket, and so how late a session hears of a lease that came free.
+// pollMost bounds the pause between two looks at the bucket, and so how late a session hears of a
+// lease that came free.
 const pollMost = time.Second
 
-// OpenSession opens a session for holder. A ttl after it was last renewed others may take its leases.
-func (sw *Swarms) OpenSession(ctx context.Context, holder string, ttl time.Duration, log *slog.Logger) (jobs.Session, error) {
+// OpenSession opens a session for holder. A ttl after it was last renewed others may take its
+// leases.
+func (sw *Swarms) OpenSession(ctx context.Context, holder string, ttl time.Duration,
+	log *slog.Logger,
+) (jobs.Session, error) {
 	s := &Session{
-		c: sw, id: sessionPrefix + natsconn.NewID(), holder: holder, ttl: ttl, log: log, lost: make(chan struct{}), look: make(chan struct{}, 1),
+		c: sw, id: sessionPrefix + natsconn.NewID(), holder: holder, ttl: ttl, log: log, lost: make(chan struct{}),
+		look: make(chan struct{}, 1),
 		held: map[string]*lease{}, table: newLeaseTable(), freed: make(chan struct{}),
 	}
-	value, err := json.Marshal(sessionRecord{Version: jobs.Version, Holder: holder, TTL: ttl.Milliseconds(), Takes: true})
+	value, err := json.Marshal(sessionRecord{
+		Version: jobs.Version, Holder: holder, TTL: ttl.Milliseconds(),
+		Takes: true,
+	})
 	if err != nil {
 		return nil, fmt.Errorf("open a session: %w", err)
 	}
@@ -101,7 +113,8 @@ func (sw *Swarms) OpenSession(ctx context.Context, holder string, ttl time.Durat
 	return s, nil
 }
 
-// putLease writes a key of the bucket when its revision is still rev, 0 for a key that was never written.
+// putLease writes a key of the bucket when its revision is still rev, 0 for a key that was never
+// written.
 func (sw *Swarms) putLease(ctx context.Context, key string, value []byte, rev uint64) (uint64, error) {
 	return sw.writeLease(ctx, &nats.Msg{Subject: leaseSubject(key), Data: value}, rev)
 }
@@ -113,11 +126,15 @@ func (sw *Swarms) removeLease(ctx context.Context, key string, rev uint64) (uint
 
 // removeMarked is removeLease with a word for those who look why the key is gone.
 func (sw *Swarms) removeMarked(ctx context.Context, key string, mark []byte, rev uint64) (uint64, error) {
-	return sw.writeLease(ctx, &nats.Msg{Subject: leaseSubject(key), Header: nats.Header{"KV-Operation": {"DEL"}}, Data: mark}, rev)
+	return sw.writeLease(ctx, &nats.Msg{
+		Subject: leaseSubject(key), Header: nats.Header{"KV-Operation": {"DEL"}},
+		Data: mark,
+	}, rev)
 }
 
 func (sw *Swarms) writeLease(ctx context.Context, m *nats.Msg, rev uint64) (uint64, error) {
-	ack, err := sw.conn.JS.PublishMsg(ctx, m, jetstream.WithExpectLastSequencePerSubject(rev), jetstream.WithRetryAttempts(0))
+	ack, err := sw.conn.JS.PublishMsg(ctx, m, jetstream.WithExpectLastSequencePerSubject(rev),
+		jetstream.WithRetryAttempts(0))
 	if err != nil {
 		return 0, err
 	}
@@ -128,7 +145,8 @@ const leaseStream = "KV_" + wire.LeaseBucket
 
 func leaseSubject(key string) string { return "$KV." + wire.LeaseBucket + "." + key }
 
-// own returns the revision of the session's record, which nobody else writes; jobs.ErrNotFound when somebody has removed it.
+// own returns the revision of the session's record, which nobody else writes; jobs.ErrNotFound when
+// somebody has removed it.
 func (s *Session) own(ctx context.Context) (uint64, error) {
 	m, err := s.c.conn.LastOnce(ctx, leaseStream, leaseSubject(s.id))
 	if err == nil && natsconn.IsTombstone(m.Header) {
@@ -140,7 +158,8 @@ func (s *Session) own(ctx context.Context) (uint64, error) {
 	return m.Seq, nil
 }
 
-// Acquire implements jobs.Session. It asks the server only where its own table does not say that the lease is held.
+// Acquire implements jobs.Session. It asks the server only where its own table does not say that
+// the lease is held.
 func (s *Session) Acquire(ctx context.Context, key string) (jobs.Lease, error) {
 	value, err := json.Marshal(leaseRecord{Version: jobs.Version, Holder: s.holder, Session: s.id})
 	if err != nil {
@@ -170,7 +189,8 @@ func (s *Session) Acquire(ctx context.Context, key string) (jobs.Lease, error) {
 			return err
 		}
 		m, lerr := s.c.conn.LastOnce(ctx, leaseStream, leaseSubject(key))
-		if lerr == nil && !natsconn.IsTombstone(m.Header) && readLease(m.Data).session == s.id { // an earlier try got through
+		// an earlier try got through
+		if lerr == nil && !natsconn.IsTombstone(m.Header) && readLease(m.Data).session == s.id {
 			rev = m.Seq
 			return nil
 		}
@@ -198,7 +218,8 @@ func (s *Session) Acquire(ctx context.Context, key string) (jobs.Lease, error) {
 	return l, nil
 }
 
-// gone asks the leader of the bucket whether a session has ended, and fails with jobs.ErrHeld when it has not.
+// gone asks the leader of the bucket whether a session has ended, and fails with jobs.ErrHeld when
+// it has not.
 func (s *Session) gone(ctx context.Context, session string) error {
 	m, err := s.c.conn.LastOnce(ctx, leaseStream, leaseSubject(session))
 	switch {
@@ -257,8 +278,9 @@ func (s *Session) Close(ctx context.Context) error {
 	return s.err
 }
 
-// renew writes the record each third of the ttl, until ctx ends or the session is lost. While the server is away it keeps trying: nobody else
-// can take a lease then, and a session that nobody has removed goes on.
+// renew writes the record each third of the ttl, until ctx ends or the session is lost. While the
+// server is away it keeps trying: nobody else can take a lease then, and a session that nobody has
+// removed goes on.
 func (s *Session) renew(ctx context.Context, value []byte) {
 	tick := time.NewTicker(s.ttl / 3)
 	defer tick.Stop()
@@ -288,10 +310,12 @@ func (s *Session) renew(ctx context.Context, value []byte) {
 		case ctx.Err() != nil:
 			return
 		case errors.Is(err, jobs.ErrNotFound):
-			s.log.Warn("session lost: its leases go to others", "session", s.id, "leases", s.count(), "since_renewed", time.Since(good))
+			s.log.Warn("session lost: its leases go to others", "session", s.id, "leases", s.count(), "since_renewed",
+				time.Since(good))
 			s.lose()
 			return
-		case time.Since(good) > s.ttl && !natsconn.IsTransient(err): // it cannot be renewed any more: the connection is closed, or its user shut out
+		case time.Since(good) > s.ttl && !natsconn.IsTransient(err):
+			// it cannot be renewed any more: the connection is closed, or its user shut out
 			s.log.Warn("session lost: it cannot be renewed", "session", s.id, "leases", s.count(), "error", err)
 			s.lose()
 			return
@@ -371,7 +395,8 @@ func (l *lease) Release(ctx context.Context) error {
 				return nil
 			case err != nil:
 				return err
-			case natsconn.IsTombstone(m.Header) || readLease(m.Data).session != s.id: // an earlier try got through, or somebody has taken it
+			case natsconn.IsTombstone(m.Header) || readLease(m.Data).session != s.id:
+				// an earlier try got through, or somebody has taken it
 				return nil
 			}
 			rev = m.Seq // it was offered to somebody meanwhile
@@ -385,7 +410,8 @@ func (l *lease) Release(ctx context.Context) error {
 	return err
 }
 
-// Leases lists who holds each lease, by its key. The last holder of a lease whose session has ended is not listed.
+// Leases lists who holds each lease, by its key. The last holder of a lease whose session has ended
+// is not listed.
 func (sw *Swarms) Leases(ctx context.Context) (map[string]string, error) {
 	t := newLeaseTable()
 	err := sw.conn.Values(ctx, "list leases", wire.LeaseBucket, func(key string, m *natsconn.Message) {

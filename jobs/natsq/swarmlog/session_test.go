@@ -116,7 +116,8 @@ func TestSessionWrites(t *testing.T) {
 	}
 }
 
-// TestSessionRemoved: a session whose record another process has removed is lost with all its leases, and a lease that another took is lost alone.
+// TestSessionRemoved: a session whose record another process has removed is lost with all its
+// leases, and a lease that another took is lost alone.
 func TestSessionRemoved(t *testing.T) {
 	srv := natsqtest.Start(t, server.Options{Port: server.InProcess})
 	c, kv := natsqtest.Connect(t, srv), leases(t, srv)
@@ -165,7 +166,8 @@ func TestSessionRemoved(t *testing.T) {
 	}
 }
 
-// TestSessionOutlivesServer: a server that is away for longer than the ttl costs no session its leases, whoever is back first.
+// TestSessionOutlivesServer: a server that is away for longer than the ttl costs no session its
+// leases, whoever is back first.
 func TestSessionOutlivesServer(t *testing.T) {
 	dir := t.TempDir()
 	srv, err := server.Start(t.Context(), server.Options{Dir: dir})
@@ -212,7 +214,8 @@ func TestSessionOutlivesServer(t *testing.T) {
 	}
 }
 
-// TestLeaseOfEarlierProgram: a lease without a session is its holder's as long as its revision moves.
+// TestLeaseOfEarlierProgram: a lease without a session is its holder's as long as its revision
+// moves.
 func TestLeaseOfEarlierProgram(t *testing.T) {
 	srv := natsqtest.Start(t, server.Options{Port: server.InProcess})
 	c, kv := natsqtest.Connect(t, srv), leases(t, srv)

@@ -1,5 +1,5 @@
-// Package swarmlog keeps the state of swarms on the server: their records, the logs of their shards, and the
-// leases of the agents that serve them.
+// Package swarmlog keeps the state of swarms on the server: their records, the logs of their
+// shards, and the leases of the agents that serve them.
 package swarmlog
 
 import (
@@ -41,9 +41,10 @@ type Jobs interface {
 // New returns the swarms that a connection reaches. The connection stays the caller's.
 func New(c *natsconn.Conn, a Agents, j Jobs) *Swarms { return &Swarms{conn: c, agents: a, jobs: j} }
 
-// CreateSwarm announces a swarm and claims its id. It is called before the swarm's logs are made, so that no log is without a
-// record. It fails with jobs.ErrExists when another swarm has the id; one that is being removed is removed first. A call that
-// is repeated with the same record succeeds.
+// CreateSwarm announces a swarm and claims its id. It is called before the swarm's logs are made,
+// so that no log is without a record. It fails with jobs.ErrExists when another swarm has the id;
+// one that is being removed is removed first. A call that is repeated with the same record
+// succeeds.
 func (sw *Swarms) CreateSwarm(ctx context.Context, s jobs.Swarm) error {
 	if err := s.Validate(); err != nil {
 		return err
@@ -66,27 +67,33 @@ func (sw *Swarms) CreateSwarm(ctx context.Context, s jobs.Swarm) error {
 			}
 			continue
 		case r.swarm.Owner != "":
-			return fmt.Errorf("swarm %s: %w: it is that of the run of job %s: choose another name, or wait until that is over", s.ID, jobs.ErrExists, r.swarm.Owner)
+			return fmt.Errorf("swarm %s: %w: it is that of the run of job %s: choose another name, or wait until "+
+				"that is over", s.ID, jobs.ErrExists, r.swarm.Owner)
 		default:
-			return fmt.Errorf("swarm %s: %w: remove it with exoswarm swarm delete %s, or choose another name", s.ID, jobs.ErrExists, s.ID)
+			return fmt.Errorf("swarm %s: %w: remove it with exoswarm swarm delete %s, or choose another name", s.ID,
+				jobs.ErrExists, s.ID)
 		}
-		err = sw.conn.InBucket(ctx, "announce swarm "+s.ID, wire.SwarmBucket, func(ctx context.Context, kv jetstream.KeyValue) error {
-			_, err := kv.Create(ctx, s.ID, data)
-			return err
-		})
-		if !errors.Is(err, jetstream.ErrKeyExists) { // else somebody was faster, or it was this call and its answer was lost
+		err = sw.conn.InBucket(ctx, "announce swarm "+s.ID, wire.SwarmBucket,
+			func(ctx context.Context, kv jetstream.KeyValue) error {
+				_, err := kv.Create(ctx, s.ID, data)
+				return err
+			})
+		// else somebody was faster, or it was this call and its answer was lost
+		if !errors.Is(err, jetstream.ErrKeyExists) {
 			return err
 		}
 	}
 }
 
-// ChangeSwarm has change change the record of the swarm that s is a record of, and returns the new one. It fails with
-// jobs.ErrNotFound when that swarm is not there any more. change may be called several times.
+// ChangeSwarm has change change the record of the swarm that s is a record of, and returns the new
+// one. It fails with jobs.ErrNotFound when that swarm is not there any more. change may be called
+// several times.
 func (sw *Swarms) ChangeSwarm(ctx context.Context, s jobs.Swarm, change func(*jobs.Swarm)) (jobs.Swarm, error) {
 	for {
 		r, err := sw.swarmRecord(ctx, s.ID)
 		if err == nil && r.swarm.Identity() != s.Identity() {
-			err = fmt.Errorf("swarm %s: %w: it was removed, and another one was made in its place", s.ID, jobs.ErrNotFound)
+			err = fmt.Errorf("swarm %s: %w: it was removed, and another one was made in its place", s.ID,
+				jobs.ErrNotFound)
 		}
 		if err != nil {
 			return s, err
@@ -103,18 +110,20 @@ func (sw *Swarms) ChangeSwarm(ctx context.Context, s jobs.Swarm, change func(*jo
 		if bytes.Equal(data, r.data) {
 			return changed, nil
 		}
-		err = sw.conn.InBucket(ctx, "change swarm "+s.ID, wire.SwarmBucket, func(ctx context.Context, kv jetstream.KeyValue) error {
-			_, err := kv.Update(ctx, s.ID, data, r.revision)
-			return err
-		})
+		err = sw.conn.InBucket(ctx, "change swarm "+s.ID, wire.SwarmBucket,
+			func(ctx context.Context, kv jetstream.KeyValue) error {
+				_, err := kv.Update(ctx, s.ID, data, r.revision)
+				return err
+			})
 		if err == nil || !natsconn.IsWrongRevision(err) {
 			return changed, err
 		}
 	}
 }
 
-// RemoveSwarm ends the swarm that s is a record of: whoever serves it gives its memory back, its logs go, and then its record.
-// It never touches another swarm of the same id. A swarm that is not there is no error, and what is left of its logs goes.
+// RemoveSwarm ends the swarm that s is a record of: whoever serves it gives its memory back, its
+// logs go, and then its record. It never touches another swarm of the same id. A swarm that is not
+// there is no error, and what is left of its logs goes.
 func (sw *Swarms) RemoveSwarm(ctx context.Context, s jobs.Swarm) error {
 	for {
 		r, err := sw.swarmRecord(ctx, s.ID)
@@ -123,12 +132,14 @@ func (sw *Swarms) RemoveSwarm(ctx context.Context, s jobs.Swarm) error {
 			return sw.removeLogs(ctx, s.Key())
 		case err != nil:
 			return err
-		case r.swarm.Identity() != s.Identity() && r.swarm.Key() == s.Key(): // of earlier versions, whose logs have one name
+		case r.swarm.Identity() != s.Identity() && r.swarm.Key() == s.Key():
+			// of earlier versions, whose logs have one name
 			return nil
 		case r.swarm.Identity() != s.Identity():
 			return sw.removeLogs(ctx, s.Key())
 		case r.err == nil && !r.swarm.Ending: // first of all nobody is to serve it, or to write its logs anew
-			if _, err := sw.ChangeSwarm(ctx, s, func(s *jobs.Swarm) { s.Ending = true }); err != nil && !errors.Is(err, jobs.ErrNotFound) {
+			if _, err := sw.ChangeSwarm(ctx, s, func(s *jobs.Swarm) { s.Ending = true }); err != nil &&
+				!errors.Is(err, jobs.ErrNotFound) {
 				return err
 			}
 			continue
@@ -141,9 +152,10 @@ func (sw *Swarms) RemoveSwarm(ctx context.Context, s jobs.Swarm) error {
 				return err
 			}
 		}
-		err = sw.conn.InBucket(ctx, "delete swarm "+s.ID, wire.SwarmBucket, func(ctx context.Context, kv jetstream.KeyValue) error {
-			return kv.Purge(ctx, s.ID, jetstream.LastRevision(r.revision))
-		})
+		err = sw.conn.InBucket(ctx, "delete swarm "+s.ID, wire.SwarmBucket,
+			func(ctx context.Context, kv jetstream.KeyValue) error {
+				return kv.Purge(ctx, s.ID, jetstream.LastRevision(r.revision))
+			})
 		if err == nil || !natsconn.IsWrongRevision(err) {
 			return err
 		}
@@ -175,8 +187,9 @@ func (sw *Swarms) removeLogs(ctx context.Context, key string) error {
 	return nil
 }
 
-// forgetLeases removes the leases of the swarm with that key and the marks of those that were given back: no later swarm has
-// leases of these names, so they would stay for ever. Agents, who remove the swarms of runs, may not purge leases.
+// forgetLeases removes the leases of the swarm with that key and the marks of those that were given
+// back: no later swarm has leases of these names, so they would stay for ever. Agents, who remove
+// the swarms of runs, may not purge leases.
 func (sw *Swarms) forgetLeases(ctx context.Context, key string) error {
 	_, err := sw.conn.Purge(ctx, "KV_"+wire.LeaseBucket, "$KV."+wire.LeaseBucket+"."+key+".*")
 	if errors.Is(err, jobs.ErrDenied) {
@@ -217,13 +230,15 @@ func (sw *Swarms) swarmRecord(ctx context.Context, id string) (r record, err err
 	return r, nil
 }
 
-// Swarm returns the record of a swarm, as the leader of the records has it; jobs.ErrNotFound when there is none.
+// Swarm returns the record of a swarm, as the leader of the records has it; jobs.ErrNotFound when
+// there is none.
 func (sw *Swarms) Swarm(ctx context.Context, id string) (jobs.Swarm, error) {
 	r, err := sw.swarmRecord(ctx, id)
 	return r.swarm, cmp.Or(err, r.err)
 }
 
-// Swarms lists the swarms there are, by id, those that are being removed too. One whose record cannot be read has its error.
+// Swarms lists the swarms there are, by id, those that are being removed too. One whose record
+// cannot be read has its error.
 func (sw *Swarms) Swarms(ctx context.Context) (all []jobs.SwarmChange, err error) {
 	err = sw.conn.Retry(ctx, "list swarms", func(ctx context.Context) error {
 		all = nil
@@ -257,7 +272,8 @@ func (sw *Swarms) Swarms(ctx context.Context) (all []jobs.SwarmChange, err error
 	return all, err
 }
 
-// readSwarm reads a swarm's record, which may be a stranger's. Beside an error what could be read is returned, with the id.
+// readSwarm reads a swarm's record, which may be a stranger's. Beside an error what could be read
+// is returned, with the id.
 func readSwarm(key string, value []byte) (s jobs.Swarm, err error) {
 	err = json.Unmarshal(value, &s)
 	was := s.ID
@@ -271,9 +287,10 @@ func readSwarm(key string, value []byte) (s jobs.Swarm, err error) {
 	return s, s.Validate()
 }
 
-// WatchSwarms calls fn for every swarm there is and for every change afterwards, one call at a time, until ctx ends. When
-// the records are put back to an earlier state, or made anew, fn hears what there is then, and which swarms are gone. It
-// fails when the records cannot be watched at all.
+// WatchSwarms calls fn for every swarm there is and for every change afterwards, one call at a
+// time, until ctx ends. When the records are put back to an earlier state, or made anew, fn hears
+// what there is then, and which swarms are gone. It fails when the records cannot be watched at
+// all.
 func (sw *Swarms) WatchSwarms(ctx context.Context, fn func(jobs.SwarmChange)) error {
 	err := sw.conn.WatchBucket(ctx, wire.SwarmBucket, func(u jetstream.KeyValueEntry) {
 		ch := jobs.SwarmChange{ID: u.Key(), Gone: u.Operation() != jetstream.KeyValuePut}

@@ -12,12 +12,16 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/schema"
 )
 
-// TestSwarmRecords: a record is of its id, claims it alone, and is changed and removed by those who have it.
+// TestSwarmRecords: a record is of its id, claims it alone, and is changed and removed by those who
+// have it.
 func TestSwarmRecords(t *testing.T) {
 	_, c := inside(t)
 	ctx := t.Context()
 	make := func(id, owner string) jobs.Swarm {
-		s := jobs.Swarm{Version: jobs.Version, ID: id, Nonce: jobs.NewNonce(), Owner: owner, Name: "n", Spec: json.RawMessage(`{}`), Groups: 1}
+		s := jobs.Swarm{
+			Version: jobs.Version, ID: id, Nonce: jobs.NewNonce(), Owner: owner, Name: "n",
+			Spec: json.RawMessage(`{}`), Groups: 1,
+		}
 		if owner == "" {
 			s.Shards = 1
 		}
@@ -29,8 +33,12 @@ func TestSwarmRecords(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for id, want := range map[string]string{"a": "remove it with exoswarm swarm delete a", "b": "it is that of the run of job job"} {
-		if err := c.CreateSwarm(ctx, make(id, "")); !errors.Is(err, jobs.ErrExists) || !strings.Contains(err.Error(), want) {
+	for id, want := range map[string]string{
+		"a": "remove it with exoswarm swarm delete a",
+		"b": "it is that of the run of job job",
+	} {
+		if err := c.CreateSwarm(ctx, make(id, "")); !errors.Is(err, jobs.ErrExists) ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", id, err)
 		}
 	}
@@ -38,11 +46,13 @@ func TestSwarmRecords(t *testing.T) {
 	if bad.Groups = 0; c.CreateSwarm(ctx, bad) == nil {
 		t.Error("a swarm without groups")
 	}
-	if all, err := c.Swarms(ctx); err != nil || len(all) != 2 || all[0].ID != "a" || all[1].ID != "b" || !all[0].Swarm.Same(lasting) {
+	if all, err := c.Swarms(ctx); err != nil || len(all) != 2 || all[0].ID != "a" || all[1].ID != "b" ||
+		!all[0].Swarm.Same(lasting) {
 		t.Errorf("%+v, %v", all, err)
 	}
 	other := make("a", "")
-	if _, err := c.ChangeSwarm(ctx, other, func(*jobs.Swarm) { t.Error("another's is changed") }); !errors.Is(err, jobs.ErrNotFound) {
+	if _, err := c.ChangeSwarm(ctx, other, func(*jobs.Swarm) { t.Error("another's is changed") }); !errors.Is(err,
+		jobs.ErrNotFound) {
 		t.Error(err)
 	}
 	if err := c.RemoveSwarm(ctx, other); err != nil {
@@ -72,7 +82,8 @@ func TestSwarmRecords(t *testing.T) {
 	for _, s := range []jobs.Swarm{changed, run} {
 		l := c.Log(s.Key(), 0, jobs.In)
 		stranger := c.Log(s.Key()+"x", 0, jobs.In)
-		if err := errors.Join(l.Create(ctx), stranger.Create(ctx), c.RemoveSwarm(ctx, s), c.RemoveSwarm(ctx, s)); err != nil {
+		if err := errors.Join(l.Create(ctx), stranger.Create(ctx), c.RemoveSwarm(ctx, s),
+			c.RemoveSwarm(ctx, s)); err != nil {
 			t.Error(err)
 		}
 		if _, err := c.Swarm(ctx, s.ID); !errors.Is(err, jobs.ErrNotFound) {
@@ -105,7 +116,8 @@ func TestSwarmRecords(t *testing.T) {
 	data, _ := json.Marshal(last)
 	for key, text := range map[string]string{"a": string(data), "x": string(data), "y": "{", "z": "{}"} {
 		s, err := readSwarm(key, []byte(text))
-		if s.ID != key || (err == nil) != (key == "a") || key == "x" && !strings.Contains(err.Error(), `its id is "a"`) {
+		if s.ID != key || (err == nil) != (key == "a") || key == "x" &&
+			!strings.Contains(err.Error(), `its id is "a"`) {
 			t.Errorf("%s: %+v, %v", key, s, err)
 		}
 	}
@@ -123,7 +135,10 @@ func TestSwarmsAreListed(t *testing.T) {
 		t.Fatalf("%+v, %v", all, err)
 	}
 	for _, id := range []string{"a", "b"} {
-		if err := c.CreateSwarm(t.Context(), jobs.Swarm{Version: jobs.Version, ID: id, Name: "n", Groups: 3}); err != nil {
+		if err := c.CreateSwarm(t.Context(), jobs.Swarm{
+			Version: jobs.Version, ID: id, Name: "n",
+			Groups: 3,
+		}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -169,7 +184,8 @@ func typed(t *testing.T, err error) {
 	t.Helper()
 	var e *jobs.Error
 	var s *schema.Error
-	if err != nil && !errors.As(err, &s) && (!errors.As(err, &e) || e.Code != jobs.CodeInvalid && e.Code != jobs.CodeVersion) {
+	if err != nil && !errors.As(err, &s) && (!errors.As(err, &e) || e.Code != jobs.CodeInvalid &&
+		e.Code != jobs.CodeVersion) {
 		t.Fatalf("an error of no class: %v", err)
 	}
 }

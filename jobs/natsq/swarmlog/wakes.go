@@ -15,10 +15,11 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// Wakes is a jobs.Wakes. The server republishes the headers of every entry of an in-log (Log.Create); a watched log has a subscription to
-// those, all subscriptions share one channel, and there is no goroutine and no consumer of a log. A copy may be lost with a connection, and
-// logs of earlier programs have none, so all watched logs are compared with the server's list of streams now and then, and after each
-// reconnection.
+// Wakes is a jobs.Wakes. The server republishes the headers of every entry of an in-log
+// (Log.Create); a watched log has a subscription to those, all subscriptions share one channel, and
+// there is no goroutine and no consumer of a log. A copy may be lost with a connection, and logs of
+// earlier programs have none, so all watched logs are compared with the server's list of streams
+// now and then, and after each reconnection.
 type Wakes struct {
 	c      *Swarms
 	heard  chan *nats.Msg
@@ -42,7 +43,8 @@ type asleep struct {
 	sub    *nats.Subscription
 }
 
-// sweepEvery is how long a wake-up that was lost may go unnoticed. A sweep of 10,000 logs is 80 pages of the server's list.
+// sweepEvery is how long a wake-up that was lost may go unnoticed. A sweep of 10,000 logs is 80
+// pages of the server's list.
 const sweepEvery = 30 * time.Second
 
 // heardMost is how many copies may wait; what comes beyond is found by a sweep.
@@ -53,7 +55,10 @@ func wakeSubject(log string) string { return "exo.wake.log" + strings.TrimPrefix
 
 // OpenWakes begins to listen. Close ends it.
 func (sw *Swarms) OpenWakes() jobs.Wakes {
-	w := &Wakes{c: sw, heard: make(chan *nats.Msg, heardMost), rung: make(chan struct{}, 1), sweeps: make(chan struct{}, 1), asks: map[string]*asleep{}, keys: map[string]string{}}
+	w := &Wakes{
+		c: sw, heard: make(chan *nats.Msg, heardMost), rung: make(chan struct{}, 1),
+		sweeps: make(chan struct{}, 1), asks: map[string]*asleep{}, keys: map[string]string{},
+	}
 	var run context.Context
 	run, w.stop = context.WithCancel(context.Background())
 	w.ended.Go(func() { w.listen(run) })
@@ -76,7 +81,8 @@ func (w *Wakes) Add(ctx context.Context, key string, log jobs.Log, last uint64) 
 	w.asks[wakeSubject(l.subject)] = &asleep{key: key, stream: l.stream, last: last, sub: sub}
 	w.keys[key] = wakeSubject(l.subject)
 	w.mu.Unlock()
-	// The server has the subscription before this question, so an entry is either in its answer or in a copy.
+	// The server has the subscription before this question, so an entry is either in its answer or
+	// in a copy.
 	end, err := w.end(ctx, l.stream)
 	switch {
 	case errors.Is(err, jetstream.ErrStreamNotFound):
@@ -167,7 +173,8 @@ func (w *Wakes) Close() {
 	})
 }
 
-// listen takes the copies. Nothing in them is believed but that something was appended: anybody may publish one.
+// listen takes the copies. Nothing in them is believed but that something was appended: anybody may
+// publish one.
 func (w *Wakes) listen(ctx context.Context) {
 	for {
 		select {
@@ -179,7 +186,8 @@ func (w *Wakes) listen(ctx context.Context) {
 	}
 }
 
-// sweep compares all watched logs with the server's, every sweepEvery and when the connection was away.
+// sweep compares all watched logs with the server's, every sweepEvery and when the connection was
+// away.
 func (w *Wakes) sweep(ctx context.Context) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
@@ -200,7 +208,8 @@ func (w *Wakes) sweep(ctx context.Context) {
 	}
 }
 
-// look wakes every watched log that is not as it was. A log that is added meanwhile has looked by itself.
+// look wakes every watched log that is not as it was. A log that is added meanwhile has looked by
+// itself.
 func (w *Wakes) look(ctx context.Context) error {
 	w.mu.Lock()
 	before := make(map[string]*asleep, len(w.asks))
@@ -229,9 +238,11 @@ func (w *Wakes) look(ctx context.Context) error {
 			break
 		}
 	}
-	// The list says of no stream that it is gone: it leaves out those without a leader, and pages move when streams are removed.
+	// The list says of no stream that it is gone: it leaves out those without a leader, and pages
+	// move when streams are removed.
 	for subject, a := range before {
-		if end, err := w.end(ctx, a.stream); errors.Is(err, jetstream.ErrStreamNotFound) || err == nil && end != a.last {
+		if end, err := w.end(ctx, a.stream); errors.Is(err, jetstream.ErrStreamNotFound) || err == nil &&
+			end != a.last {
 			w.wakeIf(subject, a)
 		} else if err != nil {
 			return err

@@ -35,8 +35,8 @@ func quiet(t *testing.T, w jobs.Wakes) {
 	}
 }
 
-// TestWakes: a log that is watched wakes its key once when something is appended, at once when it was before, and when it is gone. Logs that
-// are watched have no goroutines.
+// TestWakes: a log that is watched wakes its key once when something is appended, at once when it
+// was before, and when it is gone. Logs that are watched have no goroutines.
 func TestWakes(t *testing.T) {
 	c := natsqtest.Connect(t, natsqtest.Start(t, server.Options{Port: server.InProcess}))
 	w := c.Swarms.OpenWakes()
@@ -87,7 +87,8 @@ func TestWakes(t *testing.T) {
 	woken(t, w, "9")
 }
 
-// TestWakesSweep: what was appended while the connection was away is found, and so is a log that has no copies.
+// TestWakesSweep: what was appended while the connection was away is found, and so is a log that
+// has no copies.
 func TestWakesSweep(t *testing.T) {
 	dir := t.TempDir()
 	srv, err := server.Start(t.Context(), server.Options{Dir: dir})

@@ -28,14 +28,21 @@ func TestOverlap(t *testing.T) {
 	}
 }
 
-// TestOwnStream: the streams and subjects of the queue, of buckets and of the server are not a user's.
+// TestOwnStream: the streams and subjects of the queue, of buckets and of the server are not a
+// user's.
 func TestOwnStream(t *testing.T) {
-	for name, want := range map[string]bool{"EXO_RESULTS": true, "KV_a": true, "OBJ_a": true, "$SYS": true, "ORDERS": false} {
+	for name, want := range map[string]bool{
+		"EXO_RESULTS": true, "KV_a": true, "OBJ_a": true, "$SYS": true,
+		"ORDERS": false,
+	} {
 		if got := ownStream(name); got != want {
 			t.Errorf("stream %s: %v, want %v", name, got, want)
 		}
 	}
-	for subject, want := range map[string]bool{"exo": true, "exo.job.a": true, "exo.out.a": false, "$JS.API": true, "_INBOX.a": true, "orders.a": false} {
+	for subject, want := range map[string]bool{
+		"exo": true, "exo.job.a": true, "exo.out.a": false, "$JS.API": true,
+		"_INBOX.a": true, "orders.a": false,
+	} {
 		if got := ownSubject(subject); got != want {
 			t.Errorf("subject %s: %v, want %v", subject, got, want)
 		}

@@ -13,7 +13,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 )
 
-// outSubject begins the subjects below exo. that are free for what jobs publish: those that the role of agents has.
+// outSubject begins the subjects below exo. that are free for what jobs publish: those that the
+// role of agents has.
 const outSubject = "exo.out."
 
 // ownSubject says whether a subject is one of the queue's, the server's or somebody's inbox.
@@ -26,12 +27,14 @@ func ownSubject(subject string) bool {
 	return subject == "exo"
 }
 
-// Publish stores a message in a stream that is not the queue's own, once for all calls with one id within the stream's memory of them, and returns when it is
-// stored. The stream must be there and hold the subject. After jobs.ErrUnavailable the same call may be repeated.
+// Publish stores a message in a stream that is not the queue's own, once for all calls with one id
+// within the stream's memory of them, and returns when it is stored. The stream must be there and
+// hold the subject. After jobs.ErrUnavailable the same call may be repeated.
 func (u *Streams) Publish(ctx context.Context, p jobs.Publication) error {
 	what := "publish to " + p.Subject + " of stream " + p.Stream
 	if ownStream(p.Stream) || ownSubject(p.Subject) || strings.ContainsAny(p.Subject, "*> \t\r\n") {
-		return jobs.Errorf(jobs.CodeInvalid, "%s: it belongs to the queue, or is a pattern: name a subject of a stream of your own, below %s where agents have a role", what, outSubject)
+		return jobs.Errorf(jobs.CodeInvalid, "%s: it belongs to the queue, or is a pattern: name a subject of a "+
+			"stream of your own, below %s where agents have a role", what, outSubject)
 	}
 	if most := u.conn.NC.MaxPayload(); int64(len(p.Data)) > most {
 		return jobs.Errorf(jobs.CodeInvalid, "%s: a message of %d bytes, the server takes %d", what, len(p.Data), most)
@@ -54,7 +57,8 @@ func (u *Streams) Publish(ctx context.Context, p jobs.Publication) error {
 	return err
 }
 
-// Published returns the id of the last message of a subject that a stream holds, empty when it holds none.
+// Published returns the id of the last message of a subject that a stream holds, empty when it
+// holds none.
 func (u *Streams) Published(ctx context.Context, stream, subject string) (id string, err error) {
 	err = u.conn.Retry(ctx, "look at stream "+stream, func(ctx context.Context) error {
 		s, err := u.conn.JS.Stream(ctx, stream)
@@ -69,7 +73,8 @@ func (u *Streams) Published(ctx context.Context, stream, subject string) (id str
 				return nil
 			}
 		}
-		return jobs.Errorf(jobs.CodeInvalid, "stream %s does not hold %s, it holds %s: correct the sink, or the stream", stream, subject, strings.Join(s.CachedInfo().Config.Subjects, ", "))
+		return jobs.Errorf(jobs.CodeInvalid, "stream %s does not hold %s, it holds %s: correct the sink, or the "+
+			"stream", stream, subject, strings.Join(s.CachedInfo().Config.Subjects, ", "))
 	})
 	if err != nil {
 		return "", err

@@ -22,9 +22,11 @@ const (
 	errCodeDuplicateSoon  = 10158
 )
 
-// Push stores what was pushed to a name, frames of rows in their order, all or none, and returns when that is on the disk of the servers. Of two calls
-// with one key within ten minutes the first is stored, and again is true for the other. It fails with jobs.ErrFull when too much waits to be read, and with
-// jobs.ErrUnavailable after which the same call may be repeated under its key. The frames stay the caller's.
+// Push stores what was pushed to a name, frames of rows in their order, all or none, and returns
+// when that is on the disk of the servers. Of two calls with one key within ten minutes the first
+// is stored, and again is true for the other. It fails with jobs.ErrFull when too much waits to be
+// read, and with jobs.ErrUnavailable after which the same call may be repeated under its key. The
+// frames stay the caller's.
 func (u *Streams) Push(ctx context.Context, name, key string, frames [][]byte) (again bool, err error) {
 	what := "push to " + name
 	if err := jobs.CheckID("name", name); err != nil {

@@ -1,4 +1,5 @@
-// Package wire names what the protocol keeps on the server: its streams, its buckets and its subjects.
+// Package wire names what the protocol keeps on the server: its streams, its buckets and its
+// subjects.
 //
 // It opens no connection. docs/protocol.md lists the names with their meaning; they are stable.
 package wire

@@ -26,7 +26,10 @@ func TestNames(t *testing.T) {
 			rt.Fatalf("%s: %+v", s.Consumer(), got)
 		}
 	})
-	for _, bad := range []string{"", "exo.job.cpu.k.normal", "exo.job.cpu.k.urgent.t.id", "exo.job.tpu.k.low.t.id", "exo.job.cpu.k.low.t.id.more", "a.job.cpu.k.low.t.id", "exo.job.cpu..low.t.id"} {
+	for _, bad := range []string{
+		"", "exo.job.cpu.k.normal", "exo.job.cpu.k.urgent.t.id", "exo.job.tpu.k.low.t.id",
+		"exo.job.cpu.k.low.t.id.more", "a.job.cpu.k.low.t.id", "exo.job.cpu..low.t.id",
+	} {
 		if _, _, ok := ParseSubject(bad); ok {
 			t.Errorf("%q was taken", bad)
 		}
