@@ -13,6 +13,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
+// PauseKey returns the key of a pause in the bucket of controls: of a kind, or of a whole pool when
+// kind is empty.
 func PauseKey(p jobs.Pool, kind string) string {
 	if kind == "" {
 		return "pause." + string(p)

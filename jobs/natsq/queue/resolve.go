@@ -272,6 +272,7 @@ type Resolver struct {
 // What does not fit is found by the resolver, a little later.
 const dependentsLine = 4096
 
+// NewResolver returns the resolver of one worker.
 func NewResolver(c *Queue, log *slog.Logger) *Resolver {
 	return &Resolver{c: c, log: log, over: make(chan string, dependentsLine)}
 }

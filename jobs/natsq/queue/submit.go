@@ -68,6 +68,8 @@ func (q *Queue) submit(ctx context.Context, j jobs.Job, forgiven uint64, made bo
 	return q.batcher.submit(ctx, &submission{what: what, job: j, m: m, made: made})
 }
 
+// SubmitError returns err as the error of a submission: jobs.ErrExists when the stream has the id,
+// and jobs.ErrFull when it is full. what begins the text.
 func SubmitError(what string, err error) error {
 	if exists, full := natsconn.Rejected(err); exists {
 		return fmt.Errorf("%s: %w", what, jobs.ErrExists)

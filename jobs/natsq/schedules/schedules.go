@@ -10,7 +10,7 @@ import (
 	"strings"
 	"sync"
 	"time"
-	_ "time/tzdata"
+	_ "time/tzdata" // schedules name time zones, and a container may have none
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
