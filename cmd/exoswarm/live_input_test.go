@@ -69,7 +69,7 @@ func TestLiveInput(t *testing.T) {
 					t.Fatal(err)
 				}
 				defer lines.Close()
-				stdout, out = end, lines
+				stdout, out = end, opener(func() (*os.File, error) { return lines, nil })
 				cmd.SetOut(end)
 			}
 			cmd.SetArgs(args)
@@ -134,6 +134,7 @@ func (l *lazyFile) Read(p []byte) (int, error) {
 	if err := l.use(); err != nil {
 		return 0, err
 	}
+	_ = l.file.SetReadDeadline(time.Now().Add(time.Minute)) // rows that never come fail the test
 	return l.file.Read(p)
 }
 
