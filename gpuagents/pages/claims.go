@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"strings"
+	"time"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/gpuagents/fault"
@@ -35,14 +36,26 @@ func (c *claims) written(dirty []bool) {
 	}
 }
 
-// Audit compares the claims of some pages with the device, and makes claims for pages without one.
-// at is the last entry that was applied. No work may be under way on the device. It returns the
-// number of claims that were compared. An ErrResidency names the pages that are not as claimed.
+// Audit compares the claims of pages with the device, claimsAtOnce at a time until auditTime is over
+// or each page was seen, and makes claims for pages without one. The next audit goes on with the next
+// pages. at is the last entry that was applied. No work may be under way on the device. It returns
+// the number of claims that were compared. An ErrResidency names the pages that are not as claimed.
 func (m *Memory) Audit(ctx context.Context, at uint64) (checked int, err error) {
-	c := m.claims
-	if c == nil || m.pager == nil {
+	if m.claims == nil || m.pager == nil {
 		return 0, nil
 	}
+	for begin, seen := time.Now(), 0; ; {
+		pages, compared, err := m.audit(ctx, at)
+		checked, seen = checked+compared, seen+pages
+		if err != nil || pages < claimsAtOnce || seen >= len(m.made) || time.Since(begin) >= auditTime {
+			return checked, err
+		}
+	}
+}
+
+// audit is Audit for the next claimsAtOnce pages. It returns how many there were.
+func (m *Memory) audit(ctx context.Context, at uint64) (audited, compared int, err error) {
+	c := m.claims
 	var wrong []string
 	frames := map[int]int{} // by page: where the pager holds it
 	for _, h := range m.pins {
@@ -97,19 +110,22 @@ func (m *Memory) Audit(ctx context.Context, at uint64) (checked int, err error) 
 		wrong = append(wrong, h.Reasons...)
 	}
 	if len(wrong) > 0 {
-		return h.Claims, fmt.Errorf("%w: %w: %s", fault.ErrDevice, ErrResidency, strings.Join(wrong, "; "))
+		return len(pages), h.Claims, fmt.Errorf("%w: %w: %s", fault.ErrDevice, ErrResidency, strings.Join(wrong, "; "))
 	}
 	for _, page := range fresh {
 		sum, err := device.Checksum(ctx, m.dev, m.arena, offset(page), int64(m.pageBytes))
 		if err != nil {
-			return h.Claims, fault.Mark(err)
+			return len(pages), h.Claims, fault.Mark(err)
 		}
 		c.sums[page] = claim{sum: sum, at: at, clean: !m.dirty[page]}
 	}
-	return h.Claims, nil
+	return len(pages), h.Claims, nil
 }
 
-// claimsAtOnce is the number of pages that a comparison reads at most; the next comparison goes on
-// with the next pages. 64 pages of 2 MiB take less than a millisecond of a GPU, and some 20 ms of a
-// core.
-const claimsAtOnce = 64
+const (
+	// claimsAtOnce is the number of pages that are compared at once at most. 64 pages of 2 MiB take
+	// less than a millisecond of a GPU, and some 20 ms of a core.
+	claimsAtOnce = 64
+	// auditTime is the time after which an audit takes no more pages. The shard waits that long.
+	auditTime = 10 * time.Millisecond
+)

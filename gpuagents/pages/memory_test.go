@@ -36,7 +36,13 @@ func openHost(t *testing.T) device.Device {
 // openMemory opens memory of testPages pages without a store.
 func openMemory(t *testing.T, d device.Device, b *Budget) *Memory {
 	t.Helper()
-	m, err := NewMemory(d, b, 0, testPage, testPages)
+	return openPages(t, d, b, testPages)
+}
+
+// openPages opens memory of n pages without a store.
+func openPages(t *testing.T, d device.Device, b *Budget, n int) *Memory {
+	t.Helper()
+	m, err := NewMemory(d, b, 0, testPage, n)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -202,4 +208,38 @@ func TestAudit(t *testing.T) {
 	if _, err := m.Audit(t.Context(), 2); err != nil {
 		t.Errorf("a page that an entry has changed: %v", err)
 	}
+}
+
+// TestAuditOfManyPages: an audit takes more pages than it compares at once, and audits that follow
+// each other come to each page.
+func TestAuditOfManyPages(t *testing.T) {
+	const pages = 4 * claimsAtOnce
+	m := openPages(t, openHost(t), nil, pages)
+	m.Claim()
+	for page := range uint64(pages) {
+		if err := m.Write(t.Context(), page, contentOf(int(page))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	most, audits := 0, 0
+	for ; most <= claimsAtOnce && audits < 1000; audits++ {
+		n, err := m.Audit(t.Context(), 1)
+		if err != nil {
+			t.Fatalf("audit %d of undamaged pages: %v", audits, err)
+		}
+		most = max(most, n)
+	}
+	if most <= claimsAtOnce {
+		t.Errorf("%d audits of %d pages compared %d at most, want more than %d", audits, pages, most, claimsAtOnce)
+	}
+	damaged := pages - 1
+	if err := m.Arena().Fill(int64(m.Frame(damaged))*testPage, 8, 0xff); err != nil {
+		t.Fatal(err)
+	}
+	for range pages {
+		if _, err := m.Audit(t.Context(), 1); errors.Is(err, ErrResidency) {
+			return
+		}
+	}
+	t.Errorf("%d audits did not find that page %d is damaged", pages, damaged)
 }
