@@ -80,14 +80,30 @@ func (h *Health) Note(s State, format string, args ...any) {
 // CheckClaims compares the claims and notes those that are false. A claim that cannot be checked is
 // false too, unless ctx ended.
 func (h *Health) CheckClaims(ctx context.Context, d Device, claims []Claim) {
-	for _, c := range claims {
-		sum, err := Checksum(ctx, d, c.Buffer, c.Off, c.Bytes)
+	regions := make([]Region, len(claims))
+	for i, c := range claims {
+		regions[i] = Region{c.Buffer, c.Off, c.Bytes}
+	}
+	sums, err := Checksums(ctx, d, regions)
+	for i, c := range claims {
+		var sum uint64
+		if err == nil {
+			sum = sums[i]
+		} else { // one region fails all: each by itself shows which claim is false
+			var one []uint64
+			var cerr error
+			if one, cerr = Checksums(ctx, d, regions[i:i+1]); cerr == nil {
+				sum = one[0]
+			} else if ctx.Err() == nil {
+				h.Note(Failed, "%s is not on the device: %v", c.Name, cerr)
+				h.Claims++
+				continue
+			}
+		}
 		switch {
 		case ctx.Err() != nil:
 			h.Note(Degraded, "%d of %d claims are not checked: %v", len(claims)-h.Claims, len(claims), ctx.Err())
 			return
-		case err != nil:
-			h.Note(Failed, "%s is not on the device: %v", c.Name, err)
 		case sum != c.Sum:
 			h.Note(Failed, "%s has other bytes on the device: checksum %016x, not %016x", c.Name, sum, c.Sum)
 		}
@@ -95,17 +111,37 @@ func (h *Health) CheckClaims(ctx context.Context, d Device, claims []Claim) {
 	}
 }
 
-// Checksum sums n bytes of a buffer from off on, a multiple of RangeAlign, on the device, by the
-// kernel of that name. It is not ordered with the work of any stream.
-func Checksum(ctx context.Context, d Device, b Buffer, off, n int64) (sum uint64, err error) {
-	fail := func(err error) (uint64, error) {
-		return 0, fmt.Errorf("checksum of %d bytes at %d: %w", n, off, err)
+// Region is a range of a buffer: Bytes bytes from Off on, a multiple of RangeAlign.
+type Region struct {
+	Buffer     Buffer
+	Off, Bytes int64
+}
+
+// Checksum returns the checksum of n bytes of a buffer from off on, as Checksums does.
+func Checksum(ctx context.Context, d Device, b Buffer, off, n int64) (uint64, error) {
+	sums, err := Checksums(ctx, d, []Region{{b, off, n}})
+	if err != nil {
+		return 0, err
+	}
+	return sums[0], nil
+}
+
+// Checksums returns the sum of each region. The kernel "checksum" computes them on the device: one
+// launch a region, one copy and one wait for all of them. It is not ordered with the work of any
+// stream. If it fails for one region, it returns that error and no sums.
+func Checksums(ctx context.Context, d Device, regions []Region) (sums []uint64, err error) {
+	fail := func(err error) ([]uint64, error) {
+		return nil, fmt.Errorf("checksums of %d regions: %w", len(regions), err)
+	}
+	if len(regions) == 0 {
+		return nil, nil
 	}
 	k, err := d.Kernel("checksum")
 	if err != nil {
 		return fail(err)
 	}
-	out, err := Make[uint64](d, 1, "checksum")
+	const each = RangeAlign / 8 // a sum begins at a multiple of RangeAlign
+	out, err := Make[uint64](d, int64(each*len(regions)), "checksums")
 	if err != nil {
 		return fail(err)
 	}
@@ -115,19 +151,25 @@ func Checksum(ctx context.Context, d Device, b Buffer, off, n int64) (sum uint64
 		return fail(err)
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
-	got := make([]uint64, 1)
-	g := Geometry{Grid: 8 * d.Properties().Multiprocessors, Block: 256}
-	if err := out.Fill(0, 8, 0); err != nil {
+	if err := out.Fill(0, RangeAlign*int64(len(regions)), 0); err != nil {
 		return fail(err)
 	}
-	if err := s.Launch(k, g, Range(b, off, n), Uint64(uint64(max(n, 0))), Ptr(out.Buffer)); err != nil {
-		return fail(err)
+	g := Geometry{Grid: 8 * d.Properties().Multiprocessors, Block: 256}
+	for i, r := range regions {
+		to := Range(out.Buffer, RangeAlign*int64(i), 8)
+		if err := s.Launch(k, g, Range(r.Buffer, r.Off, r.Bytes), Uint64(uint64(max(r.Bytes, 0))), to); err != nil {
+			return nil, fmt.Errorf("checksum of %d bytes at %d: %w", r.Bytes, r.Off, err)
+		}
 	}
 	if err := s.Sync(ctx); err != nil {
 		return fail(err)
 	}
+	got := make([]uint64, each*len(regions))
 	if err := out.Get(0, got); err != nil {
 		return fail(err)
 	}
-	return got[0], nil
+	for i := range regions {
+		sums = append(sums, got[each*i])
+	}
+	return sums, nil
 }

@@ -110,14 +110,19 @@ func (m *Memory) audit(ctx context.Context, at uint64) (audited, compared int, e
 		wrong = append(wrong, h.Reasons...)
 	}
 	if len(wrong) > 0 {
-		return len(pages), h.Claims, fmt.Errorf("%w: %w: %s", fault.ErrDevice, ErrResidency, strings.Join(wrong, "; "))
+		err := fmt.Errorf("%w: %w: %s", fault.ErrDevice, ErrResidency, strings.Join(wrong, "; "))
+		return len(pages), h.Claims, err
 	}
-	for _, page := range fresh {
-		sum, err := device.Checksum(ctx, m.dev, m.arena, offset(page), int64(m.pageBytes))
-		if err != nil {
-			return len(pages), h.Claims, fault.Mark(err)
-		}
-		c.sums[page] = claim{sum: sum, at: at, clean: !m.dirty[page]}
+	regions := make([]device.Region, len(fresh))
+	for i, page := range fresh {
+		regions[i] = device.Region{Buffer: m.arena, Off: offset(page), Bytes: int64(m.pageBytes)}
+	}
+	sums, err := device.Checksums(ctx, m.dev, regions)
+	if err != nil {
+		return len(pages), h.Claims, fault.Mark(err)
+	}
+	for i, page := range fresh {
+		c.sums[page] = claim{sum: sums[i], at: at, clean: !m.dirty[page]}
 	}
 	return len(pages), h.Claims, nil
 }
