@@ -194,7 +194,7 @@ func (d direct) SubmitBatch(ctx context.Context, batch []jobs.Job) ([]string, er
 }
 
 func (d direct) Results(ctx context.Context, fn func(jobs.Result) bool) error {
-	return d.Queue.Results(ctx, "", fn)
+	return d.conn.Results.List(ctx, "", fn)
 }
 
 func (d direct) Cancel(ctx context.Context, id string, finish bool) error {

@@ -76,7 +76,7 @@ func dlqList(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 		return err
 	}
 	var perr error
-	err = c.Queue.DeadLetters(cmd.Context(), deadFilter(cmd.Flags(), args), func(d jobs.DeadLetter) bool {
+	err = c.Letters.List(cmd.Context(), deadFilter(cmd.Flags(), args), func(d jobs.DeadLetter) bool {
 		perr = p.item(d, d.ID, d.Pool, d.Kind, d.Tenant, d.Died.Format(time.RFC3339), d.Attempts, d.Reason.Code,
 			d.Reason.Message)
 		return perr == nil && (limit == 0 || p.n < limit)
@@ -90,7 +90,7 @@ func dlqShow(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 		return err
 	}
 	var perr error
-	err = c.Queue.DeadLetters(cmd.Context(), jobs.DeadFilter{ID: args[0]}, func(d jobs.DeadLetter) bool {
+	err = c.Letters.List(cmd.Context(), jobs.DeadFilter{ID: args[0]}, func(d jobs.DeadLetter) bool {
 		perr = p.item(d, d.ID, d.Reason.Code, d.Reason.Message, string(d.Data))
 		return perr == nil
 	})
@@ -112,14 +112,14 @@ func redrive(ctx context.Context, c *natsq.Conn, f jobs.DeadFilter) (n int, err 
 	// A job that fails at once becomes a new letter behind those there are; they end the walk, not
 	// that one.
 	var last uint64
-	if err := c.Queue.DeadLetters(ctx, f, func(d jobs.DeadLetter) bool { last = d.Seq; return true }); err != nil {
+	if err := c.Letters.List(ctx, f, func(d jobs.DeadLetter) bool { last = d.Seq; return true }); err != nil {
 		return 0, err
 	}
-	err = c.Queue.DeadLetters(ctx, f, func(d jobs.DeadLetter) bool {
+	err = c.Letters.List(ctx, f, func(d jobs.DeadLetter) bool {
 		if d.Seq > last {
 			return false
 		}
-		if rerr := c.Queue.Redrive(ctx, d); rerr != nil {
+		if rerr := c.Letters.Redrive(ctx, d); rerr != nil {
 			if refused++; refused <= most {
 				errs = append(errs, rerr)
 			}
@@ -148,7 +148,7 @@ func dlqPurge(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 	if err != nil {
 		return err
 	}
-	n, err := c.Queue.PurgeDead(cmd.Context(), f)
+	n, err := c.Letters.Purge(cmd.Context(), f)
 	return printCount(cmd, "purged", n, err)
 }
 

@@ -94,7 +94,7 @@ func TestGPUAgentRole(t *testing.T) {
 		"find a job":    func() error { _, err := me.Queue.Find(t.Context(), "j"); return err },
 		"read a result": func() error { _, err := me.Results.Lookup(t.Context(), "j"); return err },
 		"dead letters": func() error {
-			return me.Queue.DeadLetters(t.Context(), jobs.DeadFilter{}, func(jobs.DeadLetter) bool { return true })
+			return me.Letters.List(t.Context(), jobs.DeadFilter{}, func(jobs.DeadLetter) bool { return true })
 		},
 		"limits":    func() error { _, err := me.Control.Tenants(t.Context()); return err },
 		"schedules": func() error { _, err := me.Schedules.Schedules(t.Context()); return err },

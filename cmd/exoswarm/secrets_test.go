@@ -147,7 +147,7 @@ func TestNoSecretComesOut(t *testing.T) {
 		came["result of "+r.JobID] = string(data)
 	}
 	// without the job, which is the submitter's own text
-	if err := conn.Queue.DeadLetters(t.Context(), jobs.DeadFilter{}, func(d jobs.DeadLetter) bool {
+	if err := conn.Letters.List(t.Context(), jobs.DeadFilter{}, func(d jobs.DeadLetter) bool {
 		came["dead letter of "+d.ID] = fmt.Sprint(d.Reason, d.Worker)
 		return true
 	}); err != nil {

@@ -102,7 +102,7 @@ func TestWorker(t *testing.T) {
 		}
 	}
 	var dead []jobs.DeadLetter
-	err = conn.Queue.DeadLetters(ctx, jobs.DeadFilter{},
+	err = conn.Letters.List(ctx, jobs.DeadFilter{},
 		func(d jobs.DeadLetter) bool { dead = append(dead, d); return true })
 	if err != nil || len(dead) != 1 || dead[0].ID != "bad" || dead[0].Reason.Code != jobs.CodeInvalid ||
 		dead[0].Worker != "py" {

@@ -11,8 +11,8 @@ type area struct {
 // scope is the code whose mutants matter most.
 var scope = []area{
 	{"jobs/natsq", []string{
-		"jobs/natsq", "jobs/natsq/auth", "jobs/natsq/control", "jobs/natsq/gateway", "jobs/natsq/natsconn",
-		"jobs/natsq/queue", "jobs/natsq/quota",
+		"jobs/natsq", "jobs/natsq/auth", "jobs/natsq/control", "jobs/natsq/deadletters",
+		"jobs/natsq/gateway", "jobs/natsq/natsconn", "jobs/natsq/queue", "jobs/natsq/quota",
 		"jobs/natsq/results", "jobs/natsq/server", "jobs/natsq/swarmlog",
 	}},
 	{"gpuagents", []string{"gpuagents", "gpuagents/pages", "gpuagents/shard", "gpuagents/state"}},
@@ -31,7 +31,7 @@ var files = map[string][]string{
 	"jobs/natsq/control":  {"limits.go"},
 	"jobs/natsq/gateway":  {"gateway.go", "tenant.go"},
 	"jobs/natsq/natsconn": {"login.go", "message.go", "violation.go"},
-	"jobs/natsq/queue":    {"cancel.go", "dead.go", "submit.go"},
+	"jobs/natsq/queue":    {"cancel.go", "submit.go"},
 	"jobs/natsq/swarmlog": {"log.go", "swarms.go"},
 	"jobs/natsq/auth":     {"account.go", "role.go", "user.go", "init.go"},
 	"gpuagents":           {"agent.go"},

@@ -20,6 +20,7 @@ import (
 // Client is one connection to a queue, as the parts of which the protocol consists.
 type Client struct {
 	JobQueue
+	DeadLetterStore
 	ResultStore
 	SwarmStore
 	ObjectStore
@@ -40,9 +41,13 @@ type JobQueue interface {
 	Cancel(ctx context.Context, j jobs.Job, finish bool) error
 	Withdraw(ctx context.Context, j jobs.Job) error
 	Stats(ctx context.Context, p jobs.Pool) (jobs.QueueStats, error)
-	DeadLetters(ctx context.Context, f jobs.DeadFilter, fn func(jobs.DeadLetter) bool) error
+}
+
+// DeadLetterStore keeps the jobs that failed for good.
+type DeadLetterStore interface {
+	List(ctx context.Context, f jobs.DeadFilter, fn func(jobs.DeadLetter) bool) error
 	Redrive(ctx context.Context, d jobs.DeadLetter) error
-	PurgeDead(ctx context.Context, f jobs.DeadFilter) (uint64, error)
+	Purge(ctx context.Context, f jobs.DeadFilter) (uint64, error)
 }
 
 // SwarmStore keeps the records of swarms, the logs of their shards and the leases.

@@ -172,7 +172,7 @@ func testModel(t *testing.T, q Queue) {
 			if err := c.Withdraw(ctx, j); err != nil {
 				rt.Fatal(err)
 			}
-			if _, err := c.PurgeDead(ctx, jobs.DeadFilter{ID: j.ID}); err != nil {
+			if _, err := c.Purge(ctx, jobs.DeadFilter{ID: j.ID}); err != nil {
 				rt.Fatal(err)
 			}
 		}

@@ -238,7 +238,7 @@ func testDeadline(t *testing.T, q Queue) {
 
 func noLetters(t *testing.T, c Client) {
 	t.Helper()
-	if err := c.DeadLetters(within(t), jobs.DeadFilter{},
+	if err := c.List(within(t), jobs.DeadFilter{},
 		func(d jobs.DeadLetter) bool { t.Errorf("dead letter: %+v", d); return true }); err != nil {
 		t.Fatal(err)
 	}
@@ -303,7 +303,7 @@ func letters(t *testing.T, c Client, f jobs.DeadFilter, n int) (all []jobs.DeadL
 	ctx := within(t)
 	for {
 		all = nil
-		if err := c.DeadLetters(ctx, f, func(d jobs.DeadLetter) bool {
+		if err := c.List(ctx, f, func(d jobs.DeadLetter) bool {
 			all = append(all,
 				d)
 			return true
@@ -378,11 +378,11 @@ func testPurgeDead(t *testing.T, q Queue) {
 		submit(t, c, job(kind, 1))
 	}
 	letters(t, c, jobs.DeadFilter{}, 3)
-	if n, err := c.PurgeDead(within(t), jobs.DeadFilter{Kind: "x"}); err != nil || n != 2 {
+	if n, err := c.Purge(within(t), jobs.DeadFilter{Kind: "x"}); err != nil || n != 2 {
 		t.Fatalf("%d, %v", n, err)
 	}
 	letters(t, c, jobs.DeadFilter{Kind: "y"}, 1)
-	if _, err := c.PurgeDead(within(t), jobs.DeadFilter{Kind: "x.>"}); err == nil {
+	if _, err := c.Purge(within(t), jobs.DeadFilter{Kind: "x.>"}); err == nil {
 		t.Error("a filter with a wildcard was taken")
 	}
 }

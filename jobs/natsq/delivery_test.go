@@ -104,7 +104,7 @@ func (d *delivered) holds(m *nats.Msg) (lease, slot bool) {
 // letters returns the ids of all dead letters.
 func (d *delivered) letters() (ids []string) {
 	d.t.Helper()
-	if err := d.c.Queue.DeadLetters(d.t.Context(), jobs.DeadFilter{},
+	if err := d.c.Letters.List(d.t.Context(), jobs.DeadFilter{},
 		func(l jobs.DeadLetter) bool { ids = append(ids, l.ID); return true }); err != nil {
 		d.t.Fatal(err)
 	}

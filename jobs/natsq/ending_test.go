@@ -11,6 +11,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/internal/telemetry"
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/deadletters"
 	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
@@ -33,7 +34,7 @@ func TestEndings(t *testing.T) {
 		if c.code != "" {
 			r.Error = &jobs.Error{Code: c.code}
 		}
-		if queue.LeavesDeadLetter(r) != c.want {
+		if deadletters.Needed(r) != c.want {
 			t.Errorf("%+v", c)
 		}
 	}

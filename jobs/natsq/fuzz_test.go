@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/deadletters"
 	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
@@ -72,11 +73,11 @@ func FuzzWorker(f *testing.F) {
 		if err != nil {
 			t.Fatalf("%q stalls: %v", m.Data, err)
 		}
-		if !queue.LeavesDeadLetter(r) {
+		if !deadletters.Needed(r) {
 			return
 		}
 		letters := 0
-		err = c.Queue.DeadLetters(ctx, jobs.DeadFilter{ID: id}, func(d jobs.DeadLetter) bool {
+		err = c.Letters.List(ctx, jobs.DeadFilter{ID: id}, func(d jobs.DeadLetter) bool {
 			if letters++; !bytes.Equal(d.Data, m.Data) || d.Reason.Code != r.Error.Code {
 				t.Errorf("%+v, want %q with %v", d, m.Data, r.Error)
 			}

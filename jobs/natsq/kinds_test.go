@@ -93,7 +93,7 @@ func TestKindsApart(t *testing.T) {
 		}
 	}
 	n := 0
-	if err := c.Queue.DeadLetters(t.Context(), jobs.DeadFilter{},
+	if err := c.Letters.List(t.Context(), jobs.DeadFilter{},
 		func(jobs.DeadLetter) bool { n++; return true }); err != nil || n != 0 {
 		t.Errorf("%d dead letters, %v; want none", n, err)
 	}
@@ -154,7 +154,7 @@ func TestRunningJob(t *testing.T) {
 	close(release)
 	natsqtest.Await(t, c, "a")
 	var ids []string
-	if err := c.Queue.Results(t.Context(), "", func(r jobs.Result) bool {
+	if err := c.Results.List(t.Context(), "", func(r jobs.Result) bool {
 		ids = append(ids, r.JobID)
 		return false
 	}); err != nil || len(ids) != 1 {

@@ -6,7 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/exoswarm/exoswarm/jobs"
-	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
+	"github.com/exoswarm/exoswarm/jobs/natsq/deadletters"
 )
 
 // Metrics counts what workers do, by pool and kind and never by job, and says what tenants have, at
@@ -101,7 +101,7 @@ func (m *Metrics) settled(t *task, r jobs.Result) {
 		return
 	}
 	m.failed.WithLabelValues(append(labels(t), string(r.Error.Code))...).Inc()
-	if queue.LeavesDeadLetter(r) {
+	if deadletters.Needed(r) {
 		m.dead.WithLabelValues(labels(t)...).Inc()
 	}
 }

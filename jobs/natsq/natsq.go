@@ -6,7 +6,9 @@ import (
 	"context"
 	"log/slog"
 
+	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/control"
+	"github.com/exoswarm/exoswarm/jobs/natsq/deadletters"
 	"github.com/exoswarm/exoswarm/jobs/natsq/gateway"
 	"github.com/exoswarm/exoswarm/jobs/natsq/joblog"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
@@ -27,6 +29,7 @@ type Conn struct {
 	Queue     *queue.Queue
 	Control   *control.Control
 	Results   *results.Results
+	Letters   *deadletters.Store
 	Schedules *schedules.Schedules
 	Logs      *joblog.Logs
 	Swarms    *swarmlog.Swarms
@@ -60,7 +63,10 @@ func Connect(ctx context.Context, o natsconn.Options) (*Conn, error) {
 		Streams: userstream.New(k),
 	}
 	c.Objects = objects.New(k, func(ctx context.Context, job string) (bool, error) { return c.Queue.Known(ctx, job) })
-	c.Queue = queue.New(k, c.Registry, c.Objects, c.Control, c.Results)
+	c.Letters = deadletters.New(k, func(ctx context.Context, j jobs.Job, forgiven uint64) error {
+		return c.Queue.Resubmit(ctx, j, forgiven)
+	})
+	c.Queue = queue.New(k, c.Registry, c.Objects, c.Control, c.Results, c.Letters)
 	c.Schedules = schedules.New(k, c.Queue)
 	c.Logs = joblog.New(k, c.Queue, c.Results)
 	c.Swarms = swarmlog.New(k, c.Registry, c.Queue)
@@ -70,7 +76,7 @@ func Connect(ctx context.Context, o natsconn.Options) (*Conn, error) {
 // Serve starts a gateway, which runs until Close. It answers when Serve returns.
 func (c *Conn) Serve(log *slog.Logger) (*gateway.Gateway, error) {
 	return gateway.Serve(c.Conn, gateway.Parts{
-		Jobs: c.Queue, Results: c.Results, Pools: c.Registry,
+		Jobs: c.Queue, Results: c.Results, Letters: c.Letters, Pools: c.Registry,
 		Schedules: c.Schedules, Logs: c.Logs,
 	}, log)
 }

@@ -24,7 +24,7 @@ func TestMain(m *testing.M) { leak.Check(m) }
 // client returns the parts of a connection that the suite tests.
 func client(c *natsq.Conn) jobstest.Client {
 	return jobstest.Client{
-		JobQueue: c.Queue, ResultStore: c.Results, SwarmStore: c.Swarms, ObjectStore: c.Objects,
+		JobQueue: c.Queue, DeadLetterStore: c.Letters, ResultStore: c.Results, SwarmStore: c.Swarms, ObjectStore: c.Objects,
 		AgentRegistry: c.Registry, Control: c.Control, Scheduler: c.Schedules, Conn: c,
 	}
 }

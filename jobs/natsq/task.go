@@ -17,6 +17,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/internal/telemetry"
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/deadletters"
 	"github.com/exoswarm/exoswarm/jobs/natsq/joblog"
 	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
@@ -326,13 +327,16 @@ func (w *Worker) stored(ctx context.Context, t *task, r jobs.Result, first bool,
 // finished does what follows the result: the dead letter, the acknowledgement, the end of the
 // spec's object. Whatever is not done when the worker dies, the next delivery of the job does.
 func (w *Worker) finished(ctx context.Context, t *task, r jobs.Result) {
-	if queue.LeavesDeadLetter(r) {
+	if deadletters.Needed(r) {
 		id := t.id
 		if id == "" {
 			sum := sha256.Sum256(t.m.Data)
 			id = "bad-" + hex.EncodeToString(sum[:16])
 		}
-		if err := w.c.Queue.PutDeadLetter(ctx, w.insist, t.src, id, t.m.Data, r.Error, t.attempt, w.Name); err != nil {
+		err := w.c.Letters.Put(ctx, w.insist, deadletters.Letter{
+			Source: t.src, ID: id, Data: t.m.Data, Reason: r.Error, Attempts: t.attempt, Worker: w.Name,
+		})
+		if err != nil {
 			t.log.Error("dead letter not stored; the job will be repeated", "error", err)
 			return
 		}
@@ -341,11 +345,11 @@ func (w *Worker) finished(ctx context.Context, t *task, r jobs.Result) {
 	w.held.drop(t.m)
 	// Not waited for: if it is lost, the next delivery finds the result. A job with a dead letter
 	// leaves at once, because a redrive of it must not find it in the queue.
-	if err := w.done.retire(t.m, !queue.LeavesDeadLetter(r)); err != nil {
+	if err := w.done.retire(t.m, !deadletters.Needed(r)); err != nil {
 		t.log.Warn("job not acknowledged; it will be given out again", "error", err)
 		return
 	}
-	if ref := t.job.SpecRef; ref != nil && !queue.LeavesDeadLetter(r) { // a redrive needs it
+	if ref := t.job.SpecRef; ref != nil && !deadletters.Needed(r) { // a redrive needs it
 		if err := w.c.Objects.DeleteObject(ctx, ref.Name, jobs.Owner{}); err != nil {
 			t.log.Warn("spec not removed from the object store", "object", ref.Name, "error", err)
 		}

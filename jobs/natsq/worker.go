@@ -218,7 +218,7 @@ func (c *Conn) Work(ctx context.Context, o WorkerOptions) (_ *Worker, err error)
 	ends = append(ends, o.Metrics.follow(w))
 	w.running.Go(func() { w.loop(run) })
 	w.running.Go(func() { w.lookout(run) })
-	w.running.Go(func() { c.Queue.MoveDelayed(run, o.Logger) })
+	w.running.Go(func() { queue.NewMover(c.Queue, o.Logger).Run(run) })
 	w.running.Go(func() { w.deps.Run(run) })
 	w.running.Go(func() { c.Schedules.Run(run, o.Logger) })
 	go func() {

@@ -167,7 +167,7 @@ func TestHostile(t *testing.T) {
 	deadline := time.Now().Add(2 * time.Minute)
 	for {
 		n := 0
-		if err := c.Queue.DeadLetters(t.Context(), jobs.DeadFilter{}, func(d jobs.DeadLetter) bool {
+		if err := c.Letters.List(t.Context(), jobs.DeadFilter{}, func(d jobs.DeadLetter) bool {
 			if d.Reason.Message == "" || d.Worker != "w" {
 				t.Errorf("%+v", d)
 			}

@@ -131,7 +131,7 @@ func TestSubmitter(t *testing.T) {
 	operator := c.connect(t, auth.Operator)
 	letters := func() (n int) {
 		t.Helper()
-		if err := operator.Queue.DeadLetters(ctx, jobs.DeadFilter{ID: "acme--dead"},
+		if err := operator.Letters.List(ctx, jobs.DeadFilter{ID: "acme--dead"},
 			func(jobs.DeadLetter) bool { n++; return true }); err != nil {
 			t.Fatal(err)
 		}
@@ -290,7 +290,7 @@ func TestViewer(t *testing.T) {
 		t.Errorf("%d jobs, %v", n, err)
 	}
 	n = 0
-	if err := me.Queue.DeadLetters(ctx, jobs.DeadFilter{},
+	if err := me.Letters.List(ctx, jobs.DeadFilter{},
 		func(jobs.DeadLetter) bool { n++; return true }); err != nil || n != 1 {
 		t.Errorf("%d dead letters, %v", n, err)
 	}
@@ -325,9 +325,9 @@ func TestViewer(t *testing.T) {
 		"unlimit":  func() error { return me.Control.UnlimitTenant(ctx, "acme") },
 		"schedule": func() error { return me.Schedules.RemoveSchedule(ctx, "n") },
 		"redrive": func() error {
-			return me.Queue.Redrive(ctx, jobs.DeadLetter{ID: "dead", Data: mustJSON(t, job("fail", "dead"))})
+			return me.Letters.Redrive(ctx, jobs.DeadLetter{ID: "dead", Data: mustJSON(t, job("fail", "dead"))})
 		},
-		"purge": func() error { _, err := me.Queue.PurgeDead(ctx, jobs.DeadFilter{}); return err },
+		"purge": func() error { _, err := me.Letters.Purge(ctx, jobs.DeadFilter{}); return err },
 		"drain": func() error { return me.Registry.DrainAgent(ctx, "a") },
 		"put object": func() error {
 			_, err := me.Objects.PutObject(ctx, "o", jobs.Owner{}, strings.NewReader("x"))
@@ -358,7 +358,7 @@ func TestViewer(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	if n, err := operator.Queue.PurgeDead(ctx, jobs.DeadFilter{}); err != nil || n != 1 {
+	if n, err := operator.Letters.Purge(ctx, jobs.DeadFilter{}); err != nil || n != 1 {
 		t.Errorf("the dead letter is gone: %d, %v", n, err)
 	}
 }
@@ -535,9 +535,9 @@ func TestAgent(t *testing.T) {
 	// An operator sees to dead letters and may look at everything.
 	n := 0
 	for n == 0 && ctx.Err() == nil { // the letter is there before the result is, in the end
-		if err := operator.Queue.DeadLetters(ctx, jobs.DeadFilter{}, func(d jobs.DeadLetter) bool {
+		if err := operator.Letters.List(ctx, jobs.DeadFilter{}, func(d jobs.DeadLetter) bool {
 			n++
-			if err := operator.Queue.Redrive(ctx, d); err != nil {
+			if err := operator.Letters.Redrive(ctx, d); err != nil {
 				t.Error(err)
 			}
 			return false
@@ -549,7 +549,7 @@ func TestAgent(t *testing.T) {
 	for what, try := range map[string]func() error{
 		"pause":        func() error { return me.Control.Pause(ctx, jobs.PoolCPU, "") },
 		"limit":        func() error { return me.Control.LimitTenant(ctx, "acme", jobs.Limits{Concurrency: &one}) },
-		"dead letters": func() error { _, err := me.Queue.PurgeDead(ctx, jobs.DeadFilter{}); return err },
+		"dead letters": func() error { _, err := me.Letters.Purge(ctx, jobs.DeadFilter{}); return err },
 		"drain":        func() error { return me.Registry.DrainAgent(ctx, "a") },
 	} {
 		if err := try(); !errors.Is(err, jobs.ErrDenied) ||

@@ -87,18 +87,18 @@ type apiError struct {
 
 // Parts are what a gateway offers to its clients.
 type Parts struct {
-	Jobs      Queue     // a *queue.Queue
-	Results   Results   // a *results.Results
-	Pools     Pools     // a *registry.Registry
-	Schedules Schedules // a *schedules.Schedules
-	Logs      Logs      // a *joblog.Logs
+	Jobs      Queue       // a *queue.Queue
+	Results   Results     // a *results.Results
+	Letters   DeadLetters // a *deadletters.Store
+	Pools     Pools       // a *registry.Registry
+	Schedules Schedules   // a *schedules.Schedules
+	Logs      Logs        // a *joblog.Logs
 }
 
 // Queue submits jobs and finds them.
 type Queue interface {
 	SubmitNew(ctx context.Context, j jobs.Job, made bool) error
 	SubmitBatch(ctx context.Context, batch []jobs.Job) error
-	Results(ctx context.Context, prefix string, fn func(jobs.Result) bool) error
 	Locate(ctx context.Context, id string) (queue.ListedJob, error)
 	Find(ctx context.Context, id string) (jobs.Job, error)
 	Cancel(ctx context.Context, j jobs.Job, finish bool) error
@@ -106,7 +106,11 @@ type Queue interface {
 	JobsFrom(ctx context.Context, p jobs.Pool, tenant string, from queue.Place,
 		fn func(at queue.Place, j jobs.Job) bool) error
 	Missing(ctx context.Context, j jobs.Job) ([]string, error)
-	DeadLetters(ctx context.Context, f jobs.DeadFilter, fn func(jobs.DeadLetter) bool) error
+}
+
+// DeadLetters lists the jobs that failed for good and queues them again.
+type DeadLetters interface {
+	List(ctx context.Context, f jobs.DeadFilter, fn func(jobs.DeadLetter) bool) error
 	Redrive(ctx context.Context, d jobs.DeadLetter) error
 }
 
@@ -114,6 +118,7 @@ type Queue interface {
 type Results interface {
 	Lookup(ctx context.Context, id string) (jobs.Result, error)
 	Result(ctx context.Context, id string) (jobs.Result, error)
+	List(ctx context.Context, prefix string, fn func(jobs.Result) bool) error
 	Progress(id string, fn func(json.RawMessage)) (stop func(), err error)
 }
 

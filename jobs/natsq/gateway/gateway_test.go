@@ -357,7 +357,7 @@ func TestForeignJob(t *testing.T) {
 		t.Fatalf("a job on another tenant's subject: %+v", r)
 	}
 	letters := func() (n int) {
-		if err := conn.Queue.DeadLetters(t.Context(), jobs.DeadFilter{ID: "acme--dead"},
+		if err := conn.Letters.List(t.Context(), jobs.DeadFilter{ID: "acme--dead"},
 			func(jobs.DeadLetter) bool { n++; return true }); err != nil {
 			t.Fatal(err)
 		}

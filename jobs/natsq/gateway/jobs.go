@@ -58,7 +58,7 @@ func (g *Gateway) list(ctx context.Context, from owner, p jobs.Pool, data []byte
 			o.Limit = pageJobs
 		}
 		ended, began := []jobs.Result{}, time.Now()
-		err := g.parts.Jobs.Results(ctx, prefix, func(res jobs.Result) bool {
+		err := g.parts.Results.List(ctx, prefix, func(res jobs.Result) bool {
 			res.Output = nil
 			ended = append(ended, res)
 			return len(ended) < o.Limit && time.Since(began) < pageTime
@@ -161,7 +161,7 @@ func (g *Gateway) logs(ctx context.Context, id string, data []byte, r *apiReply,
 // retry queues a job that failed for good anew.
 func (g *Gateway) retry(ctx context.Context, from owner, id string) error {
 	var letter *jobs.DeadLetter
-	err := g.parts.Jobs.DeadLetters(ctx, jobs.DeadFilter{Tenant: string(from), ID: id},
+	err := g.parts.Letters.List(ctx, jobs.DeadFilter{Tenant: string(from), ID: id},
 		func(d jobs.DeadLetter) bool { letter = &d; return false })
 	if err != nil {
 		return err
@@ -174,5 +174,5 @@ func (g *Gateway) retry(ctx context.Context, from owner, id string) error {
 	if j, err := jobs.DecodeJob(letter.Data); err == nil && from.check(j) != nil {
 		return from.check(j)
 	}
-	return g.parts.Jobs.Redrive(ctx, *letter)
+	return g.parts.Letters.Redrive(ctx, *letter)
 }

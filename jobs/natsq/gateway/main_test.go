@@ -10,6 +10,7 @@ import (
 	"github.com/exoswarm/exoswarm/internal/leak"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/control"
+	"github.com/exoswarm/exoswarm/jobs/natsq/deadletters"
 	"github.com/exoswarm/exoswarm/jobs/natsq/joblog"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/objects"
@@ -54,9 +55,12 @@ func another(t testing.TB, s *server.Server) reached {
 	o := objects.New(c, func(ctx context.Context, job string) (bool, error) { return q.Known(ctx, job) })
 	agents := registry.New(c)
 	r := results.New(c)
-	q = queue.New(c, agents, o, control.New(c), r)
+	letters := deadletters.New(c, func(ctx context.Context, j jobs.Job, forgiven uint64) error {
+		return q.Resubmit(ctx, j, forgiven)
+	})
+	q = queue.New(c, agents, o, control.New(c), r, letters)
 	return reached{c, q, Parts{
-		Jobs: q, Results: r, Pools: agents, Schedules: schedules.New(c, q),
+		Jobs: q, Results: r, Letters: letters, Pools: agents, Schedules: schedules.New(c, q),
 		Logs: joblog.New(c, q, r),
 	}}
 }

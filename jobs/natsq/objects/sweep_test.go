@@ -83,7 +83,7 @@ func TestObjectsLive(t *testing.T) {
 		}
 	}
 	for n := 0; n == 0; {
-		if err := c.Queue.DeadLetters(ctx, jobs.DeadFilter{ID: "letter"},
+		if err := c.Letters.List(ctx, jobs.DeadFilter{ID: "letter"},
 			func(jobs.DeadLetter) bool { n++; return true }); err != nil {
 			t.Fatal(err)
 		}
@@ -140,7 +140,7 @@ func TestObjectsLive(t *testing.T) {
 	if err := c.Swarms.RemoveSwarm(ctx, swarm); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.Queue.PurgeDead(ctx, jobs.DeadFilter{}); err != nil {
+	if _, err := c.Letters.Purge(ctx, jobs.DeadFilter{}); err != nil {
 		t.Fatal(err)
 	}
 	run, end := context.WithCancel(ctx)

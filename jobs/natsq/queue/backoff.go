@@ -3,8 +3,6 @@ package queue
 import (
 	"math/rand/v2"
 	"time"
-
-	"github.com/exoswarm/exoswarm/jobs"
 )
 
 // The pauses between the attempts of a job: firstPause, doubled with each attempt, up to lastPause.
@@ -21,10 +19,4 @@ func Backoff(attempt int) time.Duration {
 		d = min(FirstPause<<(attempt-1), lastPause)
 	}
 	return d/2 + rand.N(d/2)
-}
-
-// LeavesDeadLetter reports whether a result leaves a dead letter. Jobs that were cancelled or
-// missed their deadline leave none.
-func LeavesDeadLetter(r jobs.Result) bool {
-	return r.Status == jobs.Failed && r.Error.Code != jobs.CodeCanceled && r.Error.Code != jobs.CodeDeadline
 }

@@ -26,8 +26,8 @@ const (
 // promoter is the consumer that all workers share to move jobs that are due into their queues.
 const promoter = "promoter"
 
-// schedule stores a job that is not to begin yet. It stands in a stream of its own, because the
-// server takes schedules only where it may also forget, which a queue must not.
+// schedule stores a job that must not begin yet. Such jobs are in a stream of their own, because the
+// server takes schedules only in a stream that may also drop messages, which a queue must not.
 func (q *Queue) schedule(ctx context.Context, j jobs.Job, m *nats.Msg) error {
 	what := "schedule job " + j.ID
 	s := wire.SourceOf(j)
@@ -37,8 +37,8 @@ func (q *Queue) schedule(ctx context.Context, j jobs.Job, m *nats.Msg) error {
 		return err
 	}
 	m.Subject = s.Sched(j.ID)
-	// The client's own option cuts the time to whole seconds, which would be too early. The stamp
-	// of the server ends in nanoseconds, so any time is taken as it is.
+	// The client's own option cuts the time to whole seconds, so the job would begin too early. The
+	// server reads nanoseconds.
 	trace := m.Header
 	m.Header = nats.Header{
 		headerSchedule: {"@at " + scheduled(j.NotBefore).UTC().Format(time.RFC3339Nano)},
@@ -56,14 +56,26 @@ func (q *Queue) schedule(ctx context.Context, j jobs.Job, m *nats.Msg) error {
 	return err
 }
 
-// MoveDelayed moves jobs that are due into their queues until ctx ends. Any number of workers do
-// so; a job moved twice is one job, because its subject is taken or its result is there.
-func (q *Queue) MoveDelayed(ctx context.Context, log *slog.Logger) {
+// Mover moves delayed jobs that are due into their queues. Every worker runs one. A job that two of
+// them move is still one job, because its subject is taken or its result exists.
+type Mover struct {
+	q   *Queue
+	log *slog.Logger
+}
+
+// NewMover returns the mover of one worker. It moves nothing before Run.
+func NewMover(q *Queue, log *slog.Logger) *Mover { return &Mover{q: q, log: log} }
+
+// movePeriod is the longest delay of a job that is due. W workers ask the server 4 W times per
+// second.
+const movePeriod = 250 * time.Millisecond
+
+// Run moves jobs until ctx ends. Errors are logged and tried again.
+func (d *Mover) Run(ctx context.Context) {
+	q := d.q
 	p := pull.New(q.conn.NC)
 	defer p.Close()
-	// A quarter of a second late at most, which a delayed job does not mind; with W workers 4 W
-	// questions a second.
-	tick := time.NewTicker(250 * time.Millisecond)
+	tick := time.NewTicker(movePeriod)
 	defer tick.Stop()
 	known := false
 	for {
@@ -82,18 +94,18 @@ func (q *Queue) MoveDelayed(ctx context.Context, log *slog.Logger) {
 			})
 			if err != nil {
 				if ctx.Err() == nil {
-					log.Warn("delayed jobs wait", "error", err)
+					d.log.Warn("delayed jobs wait", "error", err)
 				}
 				continue
 			}
 			known = true
 		}
 		for {
-			// see Worker.patience
+			// It waits at the server, which finds a message then that it does not count as pending.
 			msgs, err := p.Pull(ctx, wire.SchedStream, promoter, pull.Request{Messages: 64, Wait: pull.ReadWait})
 			known = known && !errors.Is(err, pull.ErrNoConsumer)
 			for _, m := range msgs {
-				q.promoteOne(context.WithoutCancel(ctx), m, log)
+				d.move(context.WithoutCancel(ctx), m)
 			}
 			if len(msgs) < 64 {
 				break
@@ -102,10 +114,13 @@ func (q *Queue) MoveDelayed(ctx context.Context, log *slog.Logger) {
 	}
 }
 
-func (q *Queue) promoteOne(ctx context.Context, m *nats.Msg, log *slog.Logger) {
+// move queues the job of one message and acknowledges the message. An id without a valid form is
+// queued too: its worker makes a dead letter of it.
+func (d *Mover) move(ctx context.Context, m *nats.Msg) {
+	q := d.q
 	s, id, ok := wire.ParseSubject(m.Subject)
 	if !ok || id == "" {
-		log.Error("message dropped: it is on no job's subject", "subject", m.Subject)
+		d.log.Error("message dropped: it is on no job's subject", "subject", m.Subject)
 		_ = m.Respond([]byte("+TERM"))
 		return
 	}
@@ -113,7 +128,7 @@ func (q *Queue) promoteOne(ctx context.Context, m *nats.Msg, log *slog.Logger) {
 	if err == nil {
 		_, err = q.results.Lookup(ctx, id)
 	}
-	if err != nil { // no result yet, or an id that will be a dead letter
+	if err != nil {
 		if err = q.EnsureConsumer(ctx, s); err == nil {
 			out := &nats.Msg{Subject: s.Job(id), Data: m.Data}
 			natsconn.CopyTrace(out, m.Header)
@@ -126,15 +141,15 @@ func (q *Queue) promoteOne(ctx context.Context, m *nats.Msg, log *slog.Logger) {
 		}
 	}
 	if err != nil {
-		log.Warn("delayed job not queued yet", "job", id, "error", err)
+		d.log.Warn("delayed job not queued yet", "job", id, "error", err)
 		_ = m.NakWithDelay(Backoff(2))
 		return
 	}
-	_ = m.Ack() // if it is lost, the job is found in its queue or over
+	_ = m.Ack() // if it is lost, the next move finds the job in its queue, or its result
 }
 
-// scheduled is a time that the server can keep. It counts nanoseconds in 64 bits, and what is
-// behind the year 2262 it takes for long ago.
+// scheduled returns at, or the last time that the server can represent. The server counts
+// nanoseconds in 64 bits, and takes a time after the year 2262 as one in the past.
 func scheduled(at time.Time) time.Time {
 	if last := time.Unix(0, 1<<63-1).Add(-24 * time.Hour); at.After(last) {
 		return last

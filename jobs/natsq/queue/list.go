@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -160,49 +159,6 @@ func (at Place) Stream(p jobs.Pool) string {
 		return wire.WaitStream
 	}
 	return wire.JobStream(p)
-}
-
-// resultStep is how many sequence numbers Results looks at in one go.
-const resultStep = 256
-
-// Results calls fn with the results that are kept, newest first, until fn returns false. It reads
-// one at a time. prefix limits it to jobs whose id begins so.
-func (q *Queue) Results(ctx context.Context, prefix string, fn func(jobs.Result) bool) error {
-	var first, last uint64
-	err := q.conn.Retry(ctx, "list results", func(ctx context.Context) error {
-		s, err := q.conn.JS.Stream(ctx, wire.ResultStream)
-		if err == nil {
-			first, last = s.CachedInfo().State.FirstSeq, s.CachedInfo().State.LastSeq
-		}
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	for end := last; end >= max(first, 1); {
-		from := max(end-min(end, resultStep)+1, first, 1)
-		var step []jobs.Result
-		for seq := from; seq <= end; {
-			m, err := q.conn.Next(ctx, wire.ResultStream, wire.ResultSubject("*"), seq)
-			if errors.Is(err, jobs.ErrNotFound) || err == nil && m.Seq > end {
-				break
-			}
-			if err != nil {
-				return err
-			}
-			seq = m.Seq + 1
-			if r, err := jobs.DecodeResult(m.Data); err == nil && strings.HasPrefix(r.JobID, prefix) {
-				step = append(step, r)
-			}
-		}
-		for _, r := range slices.Backward(step) {
-			if !fn(r) {
-				return nil
-			}
-		}
-		end = from - 1
-	}
-	return nil
 }
 
 // Jobs calls fn with the jobs of a pool that are queued, running or waiting for a retry, oldest

@@ -10,6 +10,7 @@ import (
 	"github.com/exoswarm/exoswarm/internal/leak"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/control"
+	"github.com/exoswarm/exoswarm/jobs/natsq/deadletters"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/objects"
 	"github.com/exoswarm/exoswarm/jobs/natsq/registry"
@@ -41,7 +42,7 @@ func another(t testing.TB, s *server.Server) *Queue {
 	t.Cleanup(c.Close)
 	var q *Queue
 	o := objects.New(c, func(ctx context.Context, job string) (bool, error) { return q.Known(ctx, job) })
-	q = New(c, registry.New(c), o, control.New(c), results.New(c))
+	q = New(c, registry.New(c), o, control.New(c), results.New(c), deadletters.New(c, nil))
 	return q
 }
 

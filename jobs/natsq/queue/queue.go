@@ -1,5 +1,5 @@
-// Package queue submits jobs and follows them: results, dependencies, delays, dead letters and the
-// limits of submissions. It executes none.
+// Package queue submits jobs and follows them until they end: dependencies, delays, cancellations
+// and lists. It executes none.
 package queue
 
 import (
@@ -9,8 +9,8 @@ import (
 
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/control"
+	"github.com/exoswarm/exoswarm/jobs/natsq/deadletters"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
-	"github.com/exoswarm/exoswarm/jobs/natsq/publishmode"
 	"github.com/exoswarm/exoswarm/jobs/natsq/results"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
@@ -22,10 +22,10 @@ type Queue struct {
 	objects Objects
 	control *control.Control
 	results *results.Results
+	letters DeadLetters
 
 	sources sync.Map // wire.Source: its consumer exists
 	batcher submitBatcher
-	mode    publishmode.Mode // of submissions
 }
 
 // Agents lists the agents and the kinds that they serve. It is a *registry.Registry.
@@ -41,9 +41,14 @@ type Objects interface {
 	DeleteObject(ctx context.Context, name string, of jobs.Owner) error
 }
 
+// DeadLetters stores the letters of jobs that end because of a parent. It is a *deadletters.Store.
+type DeadLetters interface {
+	Put(ctx context.Context, retry natsconn.RetryFunc, l deadletters.Letter) error
+}
+
 // New returns the queue that a connection reaches. The connection stays the caller's.
-func New(c *natsconn.Conn, a Agents, o Objects, l *control.Control, r *results.Results) *Queue {
-	q := &Queue{conn: c, agents: a, objects: o, control: l, results: r}
+func New(c *natsconn.Conn, a Agents, o Objects, l *control.Control, r *results.Results, d DeadLetters) *Queue {
+	q := &Queue{conn: c, agents: a, objects: o, control: l, results: r, letters: d}
 	q.batcher.q = q
 	return q
 }

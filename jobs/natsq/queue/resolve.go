@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/deadletters"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
@@ -163,8 +164,10 @@ func (q *Queue) end(ctx context.Context, m *natsconn.Message, s wire.Source, j j
 	if err == nil && !first {
 		r, err = q.results.Lookup(ctx, j.ID)
 	}
-	if err == nil && LeavesDeadLetter(r) {
-		err = q.PutDeadLetter(ctx, q.conn.RetryIdempotent, s, j.ID, m.Data, r.Error, 0, "")
+	if err == nil && deadletters.Needed(r) {
+		err = q.letters.Put(ctx, q.conn.RetryIdempotent, deadletters.Letter{
+			Source: s, ID: j.ID, Data: m.Data, Reason: r.Error,
+		})
 	}
 	if err == nil {
 		err = q.unwait(ctx, m, j.After)
@@ -172,7 +175,7 @@ func (q *Queue) end(ctx context.Context, m *natsconn.Message, s wire.Source, j j
 	if err != nil {
 		return waits, err
 	}
-	if j.SpecRef != nil && !LeavesDeadLetter(r) { // a redrive needs it
+	if j.SpecRef != nil && !deadletters.Needed(r) { // a redrive needs it
 		_ = q.objects.DeleteObject(ctx, j.SpecRef.Name, jobs.Owner{}) // else a sweep finds it
 	}
 	return ended, nil

@@ -38,6 +38,16 @@ func (q *Queue) SubmitNew(ctx context.Context, j jobs.Job, made bool) error {
 	return q.submit(ctx, j, 0, made)
 }
 
+// HeaderForgiven of a job's message is the revision of the last cancellation that does not count
+// for the job.
+const HeaderForgiven = "Exo-Forgiven"
+
+// Resubmit queues the job of a dead letter. It does not count the job against the limits of its
+// tenant. Cancellations up to the revision forgiven do not count for it.
+func (q *Queue) Resubmit(ctx context.Context, j jobs.Job, forgiven uint64) error {
+	return q.submit(ctx, j, forgiven, false)
+}
+
 // submit is Submit for a job whose cancellations up to the revision forgiven do not count. Of one
 // whose id was made for this call nothing can be known, so it is not asked for.
 func (q *Queue) submit(ctx context.Context, j jobs.Job, forgiven uint64, made bool) (err error) {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
+	"github.com/exoswarm/exoswarm/jobs/natsq/publishmode"
 	"github.com/exoswarm/exoswarm/jobs/natsq/results"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
@@ -21,7 +22,8 @@ import (
 // one atomic batch if that is faster. A job that comes alone is sent at once. Each caller gets the
 // answer of its own job, whatever happens to the others.
 type submitBatcher struct {
-	q *Queue
+	q    *Queue
+	mode publishmode.Mode
 
 	mu      sync.Mutex
 	waiting []*submission
@@ -54,7 +56,7 @@ func (s *submitBatcher) submit(ctx context.Context, one *submission) error {
 	if alone := !s.busy; alone { // its caller sends it: another goroutine would come first
 		s.busy = true
 		s.mu.Unlock()
-		s.q.submitGroup(ctx, []*submission{one})
+		s.store(ctx, []*submission{one})
 		s.mu.Lock()
 		if s.busy = len(s.waiting) > 0; s.busy {
 			go s.send() // ends with the last that waits; a closed connection answers all of them
@@ -81,7 +83,7 @@ func (s *submitBatcher) send() {
 		}
 		began := time.Now()
 		ctx, done := groupContext(group)
-		s.q.submitGroup(ctx, group)
+		s.store(ctx, group)
 		done()
 		s.mu.Lock()
 		more := len(s.waiting) > 0
@@ -114,9 +116,9 @@ func (s *submitBatcher) next() (group []*submission) {
 	return group
 }
 
-// submitGroup stores jobs of one pool and answers their callers.
-func (q *Queue) submitGroup(ctx context.Context, group []*submission) {
-	group = q.unknownOf(ctx, group)
+// store stores the jobs of a group, which have one pool, and answers their callers.
+func (s *submitBatcher) store(ctx context.Context, group []*submission) {
+	group = s.unknownOf(ctx, group)
 	if len(group) == 0 {
 		return
 	}
@@ -129,7 +131,7 @@ func (q *Queue) submitGroup(ctx context.Context, group []*submission) {
 	if len(group) > 1 {
 		what = fmt.Sprintf("submit %d jobs", len(group))
 	}
-	for i, err := range q.conn.PublishMany(ctx, q.conn.RetryUnlessFull, &q.mode, what, msgs) {
+	for i, err := range s.q.conn.PublishMany(ctx, s.q.conn.RetryUnlessFull, &s.mode, what, msgs) {
 		group[i].done <- SubmitError(group[i].what, err)
 	}
 }
@@ -155,8 +157,9 @@ func groupContext(group []*submission) (context.Context, func()) {
 	}
 }
 
-// unknownOf answers those whose job is over or delayed, and returns the others.
-func (q *Queue) unknownOf(ctx context.Context, group []*submission) []*submission {
+// unknownOf answers the submissions whose job has a result or is delayed, and returns the others.
+func (s *submitBatcher) unknownOf(ctx context.Context, group []*submission) []*submission {
+	q := s.q
 	var asked []jobs.Job
 	at := make(map[string]int, len(group))
 	errs := make([]error, len(group))
@@ -173,7 +176,7 @@ func (q *Queue) unknownOf(ctx context.Context, group []*submission) []*submissio
 		_ = each(asked, ask)
 	} else {
 		delayed := make(chan bool, 1)
-		go func() { delayed <- !q.noneDelayed(ctx, asked) }()
+		go func() { delayed <- !s.noneDelayed(ctx, asked) }()
 		over := !q.results.NoneAtOnce(ctx, asked)
 		if <-delayed {
 			_ = each(asked, ask)
@@ -192,17 +195,18 @@ func (q *Queue) unknownOf(ctx context.Context, group []*submission) []*submissio
 	return left
 }
 
-// noneDelayed is true when it is sure that none of the sources of the jobs has a delayed job.
-func (q *Queue) noneDelayed(ctx context.Context, batch []jobs.Job) bool {
+// noneDelayed reports whether none of the sources of the jobs has a delayed job. It returns false
+// when the server does not answer.
+func (s *submitBatcher) noneDelayed(ctx context.Context, batch []jobs.Job) bool {
 	asked := map[wire.Source]bool{}
 	for _, j := range batch {
-		s := wire.SourceOf(j)
-		if asked[s] {
+		src := wire.SourceOf(j)
+		if asked[src] {
 			continue
 		}
-		asked[s] = true
-		if _, err := q.conn.NextOnce(ctx, wire.SchedStream, "exo.*."+s.Tail()+".*", 1); !errors.Is(err,
-			jobs.ErrNotFound) {
+		asked[src] = true
+		_, err := s.q.conn.NextOnce(ctx, wire.SchedStream, "exo.*."+src.Tail()+".*", 1)
+		if !errors.Is(err, jobs.ErrNotFound) {
 			return false
 		}
 	}

@@ -26,7 +26,7 @@ func TestIntake(t *testing.T) {
 	for name, choose := range map[string]func(*publishmode.Mode){"as one": asBatch, "side by side": asSingle} {
 		t.Run(name, func(t *testing.T) {
 			c, _, ctx := queueOf(t, 0)
-			choose(&c.mode)
+			choose(&c.batcher.mode)
 			hand := func(id string, change func(*jobs.Job)) *jobs.Job {
 				j := plain(id)
 				if change != nil {
@@ -117,7 +117,7 @@ func TestIntakeOrder(t *testing.T) {
 	for name, choose := range map[string]func(*publishmode.Mode){"as one": asBatch, "side by side": asSingle} {
 		t.Run(name, func(t *testing.T) {
 			c, _, ctx := queueOf(t, 0)
-			choose(&c.mode)
+			choose(&c.batcher.mode)
 			c.batcher.busy = true
 			const n = 50
 			var callers sync.WaitGroup
@@ -164,8 +164,8 @@ func TestLostAnswer(t *testing.T) {
 				msgs = append(msgs, m)
 			}
 			for try := range 2 {
-				choose[try](&c.mode)
-				for i, err := range c.conn.PublishMany(ctx, c.conn.RetryUnlessFull, &c.mode, "submit", msgs) {
+				choose[try](&c.batcher.mode)
+				for i, err := range c.conn.PublishMany(ctx, c.conn.RetryUnlessFull, &c.batcher.mode, "submit", msgs) {
 					if err != nil {
 						t.Errorf("try %d of job %d: %v", try, i, err)
 					}

@@ -1,7 +1,6 @@
 package queue
 
 import (
-	"encoding/json"
 	"errors"
 	"strconv"
 	"strings"
@@ -108,81 +107,6 @@ func TestCancel(t *testing.T) {
 	}
 	if waiting, err := c.withdraw(ctx, delayed); !waiting || err != nil {
 		t.Errorf("a delayed job: %v, %v", waiting, err)
-	}
-}
-
-// TestSecondLife: a job that is redriven has neither the times nor, once it has begun, the parents
-// of its first life, and forgives the cancellations up to then.
-func TestSecondLife(t *testing.T) {
-	_, c := inside(t)
-	ctx := t.Context()
-	for id, k := range map[string]struct {
-		code      jobs.Code
-		cancelled bool
-		reason    string
-	}{
-		"a": {jobs.CodeInput, true, "a\fb\vc\x0ed\te"}, "b": {jobs.CodeParent, false, "x"},
-		"c": {jobs.CodeInput, false, "x"},
-	} {
-		j := plain(id, "parent-"+id).WithDefaults()
-		j.Deadline, j.NotBefore, j.OnFailedParent = time.Now().Add(-time.Hour), time.Now().Add(-2*time.Hour),
-			jobs.SkipChild
-		data, err := json.Marshal(j)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := c.PutDeadLetter(ctx, c.conn.RetryIdempotent, wire.SourceOf(j), id, data,
-			&jobs.Error{Code: k.code, Message: k.reason}, 1, "w"); err != nil {
-			t.Fatal(err)
-		}
-		if err := c.Submit(ctx, plain("parent-"+id)); err != nil {
-			t.Fatal(err)
-		}
-		if k.cancelled {
-			if err := c.Cancel(ctx, j, true); err != nil {
-				t.Fatal(err)
-			}
-		}
-		var letter jobs.DeadLetter
-		if err := c.DeadLetters(ctx, jobs.DeadFilter{ID: id},
-			func(d jobs.DeadLetter) bool { letter = d; return true }); err != nil {
-			t.Fatal(err)
-		}
-		if letter.Reason.Message != k.reason {
-			t.Errorf("%s: the reason %q", id, letter.Reason.Message)
-		}
-		mark, merr := c.conn.LastOnce(ctx, "KV_"+wire.CancelBucket, "$KV."+wire.CancelBucket+"."+id)
-		if err := c.Redrive(ctx, letter); err != nil {
-			t.Fatal(err)
-		}
-		stream, subject := wire.JobStream(j.Pool), wire.SourceOf(j).Job(id)
-		if k.code == jobs.CodeParent {
-			stream, subject = wire.WaitStream, wire.SourceOf(j).Wait(id)
-		}
-		m, err := c.conn.LastOnce(ctx, stream, subject)
-		if err != nil {
-			t.Fatalf("%s: %v", id, err)
-		}
-		if k.code == jobs.CodeParent {
-			continue
-		}
-		now, err := jobs.DecodeJob(m.Data)
-		if err != nil || !now.Deadline.IsZero() || !now.NotBefore.IsZero() || len(now.After) != 0 ||
-			now.OnFailedParent != "" {
-			t.Errorf("%s: %+v, %v", id, now, err)
-		}
-		want := ""
-		if k.cancelled {
-			want = strconv.FormatUint(mark.Seq, 10)
-		} else if !errors.Is(merr, jobs.ErrNotFound) {
-			t.Errorf("%s: a mark, %v", id, merr)
-		}
-		if got := m.Header.Get(HeaderForgiven); got != want {
-			t.Errorf("%s forgives %q, want %q", id, got, want)
-		}
-		if forgiven, err := c.uncancel(ctx, "none"); forgiven != 0 || err != nil {
-			t.Error(forgiven, err)
-		}
 	}
 }
 

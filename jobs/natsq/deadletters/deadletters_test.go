@@ -1,24 +1,26 @@
-package queue
+package deadletters_test
 
 import (
 	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
-
-	"github.com/nats-io/nats.go"
+	"time"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/deadletters"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
+	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
 // TestLetters: what a letter says, which a filter selects, how long its reason may be, and that a
 // redrive gives a job a second life.
 func TestLetters(t *testing.T) {
-	_, c := inside(t)
+	c := connect(t)
 	ctx := t.Context()
 	for i, reason := range []string{
 		"short", "two\r\nlines", strings.Repeat("x", natsconn.MaxReason),
@@ -29,15 +31,17 @@ func TestLetters(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := c.PutDeadLetter(ctx, c.conn.RetryIdempotent, wire.SourceOf(j), j.ID, data,
-			jobs.Errorf(jobs.CodeInput, "%s", reason), i+1, "w"); err != nil {
+		if err := c.Put(ctx, c.conn.RetryIdempotent, deadletters.Letter{
+			Source: wire.SourceOf(j), ID: j.ID, Data: data, Reason: jobs.Errorf(jobs.CodeInput, "%s", reason),
+			Attempts: i + 1, Worker: "w",
+		}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	var got []string
 	collect := func(f jobs.DeadFilter) (ids []string) {
 		t.Helper()
-		if err := c.DeadLetters(ctx, f, func(d jobs.DeadLetter) bool {
+		if err := c.List(ctx, f, func(d jobs.DeadLetter) bool {
 			ids = append(ids, d.ID)
 			if d.Pool != jobs.PoolCPU || d.Kind != "k" || d.Tenant != jobs.DefaultTenant || d.Worker != "w" ||
 				d.Reason.Code != jobs.CodeInput || d.Attempts != int(d.ID[1]-'0')+1 || d.Died.IsZero() ||
@@ -71,21 +75,21 @@ func TestLetters(t *testing.T) {
 		}
 	}
 	for _, f := range []jobs.DeadFilter{{Pool: "*"}, {Kind: "a.b"}, {Tenant: ">"}, {ID: "a b"}} {
-		if err := c.DeadLetters(ctx, f, nil); err == nil {
+		if err := c.List(ctx, f, nil); err == nil {
 			t.Errorf("%+v is a filter", f)
 		}
-		if n, err := c.PurgeDead(ctx, f); err == nil || n != 0 {
+		if n, err := c.Purge(ctx, f); err == nil || n != 0 {
 			t.Errorf("%+v is a filter: %d", f, n)
 		}
 	}
 	seen := 0
-	if err := c.DeadLetters(ctx, jobs.DeadFilter{},
+	if err := c.List(ctx, jobs.DeadFilter{},
 		func(jobs.DeadLetter) bool { seen++; return seen < 2 }); err != nil || seen != 2 {
 		t.Errorf("%d letters, %v", seen, err)
 	}
 	letter := func(id string) (d jobs.DeadLetter) {
 		t.Helper()
-		if err := c.DeadLetters(ctx, jobs.DeadFilter{ID: id},
+		if err := c.List(ctx, jobs.DeadFilter{ID: id},
 			func(one jobs.DeadLetter) bool { d = one; return true }); err != nil {
 			t.Fatal(err)
 		}
@@ -116,7 +120,7 @@ func TestLetters(t *testing.T) {
 				t.Errorf("%s: %v", id, err)
 			}
 		}
-		_, err := c.Find(ctx, id)
+		_, err := c.queue.Find(ctx, id)
 		if queued := err == nil; queued != (status != jobs.Done) {
 			t.Errorf("%s with the result %q is queued: %v, %v", id, status, queued, err)
 		}
@@ -127,29 +131,85 @@ func TestLetters(t *testing.T) {
 			t.Errorf("%s: its letter is there", id)
 		}
 	}
-	if n, err := c.PurgeDead(ctx, jobs.DeadFilter{ID: "a3"}); n != 1 || err != nil {
+	if n, err := c.Purge(ctx, jobs.DeadFilter{ID: "a3"}); n != 1 || err != nil {
 		t.Error(n, err)
 	}
-	if n, err := c.PurgeDead(ctx, jobs.DeadFilter{}); n != 1 || err != nil {
+	if n, err := c.Purge(ctx, jobs.DeadFilter{}); n != 1 || err != nil {
 		t.Error(n, err)
-	}
-	if _, err := deadLetter(&natsconn.Message{Subject: "exo.dead.cpu.k.default"}); err == nil {
-		t.Error("a letter on a short subject")
 	}
 }
 
-// FuzzHeaders: headers of dead letters may be anything.
-func FuzzHeaders(f *testing.F) {
-	f.Add("exo.dead.cpu.k.default.id", "io", "3")
-	f.Add("exo.dead", "", "1e9")
-	f.Add("exo.dead.......", "x", "\x00")
-	f.Fuzz(func(t *testing.T, subject, code, attempts string) {
-		d, err := deadLetter(&natsconn.Message{
-			Subject: subject,
-			Header:  nats.Header{headerCode: {code}, headerAttempts: {attempts}},
-		})
-		if err == nil && strings.Count(subject, ".") != 5 || err == nil && string(d.Reason.Code) != code {
-			t.Fatalf("%q: %+v", subject, d)
+// TestSecondLife: a job that is redriven has neither the times nor, once it has begun, the parents
+// of its first life, and forgives the cancellations up to then.
+func TestSecondLife(t *testing.T) {
+	c := connect(t)
+	ctx := t.Context()
+	for id, k := range map[string]struct {
+		code      jobs.Code
+		cancelled bool
+		reason    string
+	}{
+		"a": {jobs.CodeInput, true, "a\fb\vc\x0ed\te"}, "b": {jobs.CodeParent, false, "x"},
+		"c": {jobs.CodeInput, false, "x"},
+	} {
+		j := plain(id).WithDefaults()
+		j.After = []string{"parent-" + id}
+		j.Deadline, j.NotBefore, j.OnFailedParent = time.Now().Add(-time.Hour), time.Now().Add(-2*time.Hour),
+			jobs.SkipChild
+		data, err := json.Marshal(j)
+		if err != nil {
+			t.Fatal(err)
 		}
-	})
+		if err := c.Put(ctx, c.conn.RetryIdempotent, deadletters.Letter{
+			Source: wire.SourceOf(j), ID: id, Data: data, Reason: &jobs.Error{Code: k.code, Message: k.reason},
+			Attempts: 1, Worker: "w",
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.queue.Submit(ctx, plain("parent-"+id)); err != nil {
+			t.Fatal(err)
+		}
+		if k.cancelled {
+			if err := c.queue.Cancel(ctx, j, true); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var letter jobs.DeadLetter
+		if err := c.List(ctx, jobs.DeadFilter{ID: id},
+			func(d jobs.DeadLetter) bool { letter = d; return true }); err != nil {
+			t.Fatal(err)
+		}
+		if letter.Reason.Message != k.reason {
+			t.Errorf("%s: the reason %q", id, letter.Reason.Message)
+		}
+		mark, merr := c.conn.LastOnce(ctx, "KV_"+wire.CancelBucket, "$KV."+wire.CancelBucket+"."+id)
+		if err := c.Redrive(ctx, letter); err != nil {
+			t.Fatal(err)
+		}
+		stream, subject := wire.JobStream(j.Pool), wire.SourceOf(j).Job(id)
+		if k.code == jobs.CodeParent {
+			stream, subject = wire.WaitStream, wire.SourceOf(j).Wait(id)
+		}
+		m, err := c.conn.LastOnce(ctx, stream, subject)
+		if err != nil {
+			t.Fatalf("%s: %v", id, err)
+		}
+		if k.code == jobs.CodeParent {
+			continue
+		}
+		now, err := jobs.DecodeJob(m.Data)
+		if err != nil || !now.Deadline.IsZero() || !now.NotBefore.IsZero() || len(now.After) != 0 ||
+			now.OnFailedParent != "" {
+			t.Errorf("%s: %+v, %v", id, now, err)
+		}
+		want := ""
+		if k.cancelled {
+			want = strconv.FormatUint(mark.Seq, 10)
+		} else if !errors.Is(merr, jobs.ErrNotFound) {
+			t.Errorf("%s: a mark, %v", id, merr)
+		}
+		if got := m.Header.Get(queue.HeaderForgiven); got != want {
+			t.Errorf("%s forgives %q, want %q", id, got, want)
+		}
+	}
 }

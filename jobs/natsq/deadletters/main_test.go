@@ -1,0 +1,55 @@
+package deadletters_test
+
+import (
+	"context"
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/exoswarm/exoswarm/internal/leak"
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/control"
+	"github.com/exoswarm/exoswarm/jobs/natsq/deadletters"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
+	"github.com/exoswarm/exoswarm/jobs/natsq/objects"
+	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
+	"github.com/exoswarm/exoswarm/jobs/natsq/registry"
+	"github.com/exoswarm/exoswarm/jobs/natsq/results"
+	"github.com/exoswarm/exoswarm/jobs/natsq/server"
+)
+
+func TestMain(m *testing.M) { leak.Check(m) }
+
+// parts are a store of dead letters and what its tests look at besides.
+type parts struct {
+	*deadletters.Store
+	conn    *natsconn.Conn
+	queue   *queue.Queue
+	results *results.Results
+}
+
+// connect starts a server without a port, and connects to it.
+func connect(t testing.TB) parts {
+	t.Helper()
+	s, err := server.Start(t.Context(), server.Options{Dir: t.TempDir(), Port: server.InProcess})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	c, err := natsconn.Open(t.Context(), natsconn.Options{InProcess: s, Name: t.Name(), Lease: 2 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	p := parts{conn: c, results: results.New(c)}
+	p.Store = deadletters.New(c, func(ctx context.Context, j jobs.Job, forgiven uint64) error {
+		return p.queue.Resubmit(ctx, j, forgiven)
+	})
+	o := objects.New(c, func(ctx context.Context, job string) (bool, error) { return p.queue.Known(ctx, job) })
+	p.queue = queue.New(c, registry.New(c), o, control.New(c), p.results, p.Store)
+	return p
+}
+
+func plain(id string) jobs.Job {
+	return jobs.Job{Version: jobs.Version, ID: id, Pool: jobs.PoolCPU, Kind: "k", Spec: json.RawMessage("1")}
+}
