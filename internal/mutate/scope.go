@@ -12,7 +12,7 @@ type area struct {
 var scope = []area{
 	{"jobs/natsq", []string{
 		"jobs/natsq", "jobs/natsq/auth", "jobs/natsq/control", "jobs/natsq/deadletters",
-		"jobs/natsq/gateway", "jobs/natsq/natsconn", "jobs/natsq/queue", "jobs/natsq/quota",
+		"jobs/natsq/gateway", "jobs/natsq/heartbeat", "jobs/natsq/limiter", "jobs/natsq/natsconn", "jobs/natsq/queue", "jobs/natsq/quota",
 		"jobs/natsq/results", "jobs/natsq/server", "jobs/natsq/swarmlog",
 	}},
 	{"gpuagents", []string{"gpuagents", "gpuagents/pages", "gpuagents/shard", "gpuagents/state"}},
@@ -27,8 +27,9 @@ var scope = []area{
 // files are those of a package that guard, fence, commit or limit; all files of a package that is
 // not named here.
 var files = map[string][]string{
-	"jobs/natsq":          {"holder.go", "limits.go", "task.go"},
+	"jobs/natsq":          {"task.go"},
 	"jobs/natsq/control":  {"limits.go"},
+	"jobs/natsq/limiter":  {"limiter.go"},
 	"jobs/natsq/gateway":  {"gateway.go", "tenant.go"},
 	"jobs/natsq/natsconn": {"login.go", "message.go", "violation.go"},
 	"jobs/natsq/queue":    {"cancel.go", "submit.go"},

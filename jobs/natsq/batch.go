@@ -16,9 +16,9 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
-// doBatch fills a batch up, runs it, and brings each of its jobs to its end. stand says that
-// Worker.stand was told.
-func (w *Worker) doBatch(ctx context.Context, s wire.Source, b Batch, msgs []*nats.Msg, stand bool) {
+// doBatch fills a batch up, runs it, and ends each of its jobs. keepOpen says that the caller has
+// called sourceTable.keepOpen for the source.
+func (w *Worker) doBatch(ctx context.Context, s wire.Source, b Batch, msgs []*nats.Msg, keepOpen bool) {
 	base := context.WithoutCancel(ctx)
 	tasks := make([]*task, 0, b.Max)
 	size := 0
@@ -38,9 +38,9 @@ func (w *Worker) doBatch(ctx context.Context, s wire.Source, b Batch, msgs []*na
 		}
 	}
 	add(msgs)
-	w.linger(ctx, s, b, stand, func() (count, bytes int) { return b.Max - len(tasks), b.MaxBytes - size }, &until, add)
-	if stand {
-		w.stand(s, -1)
+	w.linger(ctx, s, b, keepOpen, func() (count, bytes int) { return b.Max - len(tasks), b.MaxBytes - size }, &until, add)
+	if keepOpen {
+		w.sources.closed(s)
 	}
 	defer func() {
 		for _, t := range tasks {
@@ -49,7 +49,7 @@ func (w *Worker) doBatch(ctx context.Context, s wire.Source, b Batch, msgs []*na
 			t.span.End()
 		}
 	}()
-	// One more look: what was cancelled meanwhile is left out.
+	// Jobs that were cancelled meanwhile, or are too late, do not run.
 	left := tasks[:0:0]
 	for _, t := range tasks {
 		if err := w.mustRun(t); err != nil {
@@ -64,26 +64,26 @@ func (w *Worker) doBatch(ctx context.Context, s wire.Source, b Batch, msgs []*na
 	run, cancel := context.WithCancelCause(base)
 	defer cancel(nil)
 	for _, t := range left {
-		w.held.onSick(t.m, cancel)
-		w.hand.begin(t, w.Name)
-		defer w.hand.end(t.id)
+		w.heartbeats.OnLost(t.m, cancel)
+		w.current.begin(t.id, t.attempt, w.Name)
+		defer w.current.end(t.id)
 	}
 	defer context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })()
 	w.runBatch(ctx, run, b, left)
 }
 
-// linger asks the sources of the batch's kind for more jobs, most urgent lane first, until there is
-// no room or until has come. Of the source that the batch began with the server hands them on as
-// they come: one request where looking again and again took four a batch. The loop of the worker
-// may ask the other sources at the same time: each job goes to one of them.
-func (w *Worker) linger(ctx context.Context, s wire.Source, b Batch, stand bool, room func() (count, bytes int),
+// linger asks the sources of the batch's kind for more jobs, most urgent lane first, until the batch
+// is full or until has passed. With keepOpen it keeps a request open at the source that the batch
+// began with, and the server sends jobs as they come: one request per batch instead of four. The
+// loop of the worker may ask the other sources at the same time; each job goes to one of them.
+func (w *Worker) linger(ctx context.Context, s wire.Source, b Batch, keepOpen bool, room func() (count, bytes int),
 	until *time.Time, add func([]*nats.Msg),
 ) {
 	if b.Linger <= 0 {
 		return
 	}
-	const look = 500 * time.Microsecond // a quarter of the usual linger; the wake-ups belong to the loop
-	tick := time.NewTimer(look)
+	const pause = 500 * time.Microsecond // a quarter of the default linger; the loop alone gets the wake-ups
+	tick := time.NewTimer(pause)
 	defer tick.Stop()
 	for {
 		for _, src := range byLane(w.ready()) {
@@ -94,9 +94,9 @@ func (w *Worker) linger(ctx context.Context, s wire.Source, b Batch, stand bool,
 			if src.Kind != s.Kind {
 				continue
 			}
-			msgs, err := w.ask(ctx, src, pull.Request{Messages: count, MaxBytes: bytes})
+			msgs, err := w.fetchFrom(ctx, src, pull.Request{Messages: count, MaxBytes: bytes})
 			if err != nil {
-				return // what is there is enough
+				return // the batch runs with the jobs that it has
 			}
 			add(msgs)
 		}
@@ -105,10 +105,10 @@ func (w *Worker) linger(ctx context.Context, s wire.Source, b Batch, stand bool,
 		if left <= 0 || count < 1 || bytes < jobs.MaxMessage {
 			return
 		}
-		if stand && !w.held.ill() && !w.ctl.paused(s.Kind) {
-			wait := min(left, longestStand)
+		if keepOpen && !w.heartbeats.Unhealthy() && !w.ctl.paused(s.Kind) {
+			wait := min(left, longestOpen)
 			began := time.Now()
-			msgs, err := w.ask(ctx, s, pull.Request{Messages: count, MaxBytes: bytes, Wait: wait, KeepOpen: true})
+			msgs, err := w.fetchFrom(ctx, s, pull.Request{Messages: count, MaxBytes: bytes, Wait: wait, KeepOpen: true})
 			if err != nil {
 				return
 			}
@@ -118,9 +118,9 @@ func (w *Worker) linger(ctx context.Context, s wire.Source, b Batch, stand bool,
 			if left = time.Until(*until); time.Since(began) >= wait/2 || left <= 0 {
 				continue
 			}
-			// It was refused, or it is full.
+			// The server refused the request, or the batch is full.
 		}
-		tick.Reset(min(look, left))
+		tick.Reset(min(pause, left))
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
@@ -129,12 +129,11 @@ func (w *Worker) linger(ctx context.Context, s wire.Source, b Batch, stand bool,
 	}
 }
 
-// longestStand is how long one request of a batch may stand, and so how much later than at the
-// deadline of a job that came meanwhile, or than at the worker's end, the batch may close. It is
-// the usual linger.
-const longestStand = defaultLinger
+// longestOpen is how long one request of a batch stays open. A batch closes later by at most this
+// than the deadline of a job that came meanwhile, or than the end of the worker.
+const longestOpen = defaultLinger
 
-// byLane sorts sources by urgency.
+// byLane sorts sources in place, the most urgent lane first.
 func byLane(all []wire.Source) []wire.Source {
 	lanes := jobs.Lanes()
 	slices.SortStableFunc(all, func(a, b wire.Source) int {
@@ -143,8 +142,8 @@ func byLane(all []wire.Source) []wire.Source {
 	return all
 }
 
-// runBatch runs tasks together. When they fail together for a reason that lies in one of them, the
-// halves are run apart.
+// runBatch runs tasks together. If the handler fails without a cause of its own, one of the jobs may
+// be the reason, so the halves run separately.
 func (w *Worker) runBatch(worker, run context.Context, b Batch, tasks []*task) {
 	base := context.WithoutCancel(worker)
 	span := w.c.batching(tasks)
@@ -153,7 +152,8 @@ func (w *Worker) runBatch(worker, run context.Context, b Batch, tasks []*task) {
 	batch := make([]jobs.Job, len(tasks))
 	for i, t := range tasks {
 		batch[i] = t.job
-		w.Metrics.started(t)
+		t.began = time.Now()
+		w.Metrics.started(t.src, t.attempt, t.queued)
 	}
 	w.Logger.Debug("batch started", "kind", tasks[0].src.Kind, "jobs", len(tasks))
 	run = jobs.WithLoggers(run, func(i int) *slog.Logger {
@@ -170,7 +170,7 @@ func (w *Worker) runBatch(worker, run context.Context, b Batch, tasks []*task) {
 		})
 	})
 	for _, t := range tasks {
-		w.Metrics.ended(t)
+		w.Metrics.ended(t.src, t.began)
 	}
 	if err == nil && len(outs) != len(tasks) {
 		err = jobs.Errorf(jobs.CodeInternal, "the handler of %s gave %d outcomes for %d jobs", tasks[0].src.Kind,
@@ -194,7 +194,7 @@ func (w *Worker) runBatch(worker, run context.Context, b Batch, tasks []*task) {
 	w.runBatch(worker, run, b, tasks[half:])
 }
 
-// settleBatch ends the tasks of a batch. The results of those that are done are written together.
+// settleBatch ends the tasks of a batch. It stores the results of the successful ones together.
 func (w *Worker) settleBatch(ctx context.Context, tasks []*task, outs []jobs.Outcome, cause error, ending bool) {
 	var done []*task
 	var settled []jobs.Result
@@ -210,7 +210,7 @@ func (w *Worker) settleBatch(ctx context.Context, tasks []*task, outs []jobs.Out
 		done, settled, msgs = append(done, t), append(settled, r), append(msgs, m)
 	}
 	out, span := w.c.StartSend(ctx, "publish", wire.ResultStream)
-	errs := w.c.PublishMany(out, w.insist, &w.c.resultsMode, "store the results of a batch", msgs)
+	errs := w.c.PublishMany(out, w.retryWhileFull, &w.c.resultsMode, "store the results of a batch", msgs)
 	natsconn.EndSpan(span, errors.Join(errs...))
 	for i, t := range done {
 		exists, _ := natsconn.Rejected(errs[i])

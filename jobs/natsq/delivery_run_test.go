@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/exoswarm/exoswarm/internal/telemetry"
 	"github.com/exoswarm/exoswarm/jobs"
 )
@@ -27,21 +29,24 @@ func TestDeliveryRuns(t *testing.T) {
 		return nil, context.Cause(ctx)
 	}
 	d := newDelivered(t, map[string]jobs.Handler{"k": wait})
-	sick := errors.New("sick")
+	unhealthy := errors.New("unhealthy")
 	for name, c := range map[string]struct {
-		end   func(stop context.CancelCauseFunc, j jobs.Job) // what ends it
+		end   func(stop context.CancelCauseFunc, j jobs.Job, m *nats.Msg) // what ends it
 		late  bool
 		reply string
 		code  jobs.Code
 	}{
 		"done":    {nil, false, "+ACK", ""},
-		"drained": {func(stop context.CancelCauseFunc, _ jobs.Job) { stop(jobs.ErrDrain) }, false, "-NAK", ""},
+		"drained": {func(stop context.CancelCauseFunc, _ jobs.Job, _ *nats.Msg) { stop(jobs.ErrDrain) }, false, "-NAK", ""},
 		"cancelled": {
-			func(_ context.CancelCauseFunc, j jobs.Job) { _ = d.c.Queue.Cancel(t.Context(), j, false) },
+			func(_ context.CancelCauseFunc, j jobs.Job, _ *nats.Msg) { _ = d.c.Queue.Cancel(t.Context(), j, false) },
 			false, "+ACK", jobs.CodeCanceled,
 		},
-		"late": {func(context.CancelCauseFunc, jobs.Job) {}, true, "+ACK", jobs.CodeDeadline},
-		"sick": {func(context.CancelCauseFunc, jobs.Job) { d.held.beat(sick); d.held.beat(nil) }, false, "", ""},
+		"late": {func(context.CancelCauseFunc, jobs.Job, *nats.Msg) {}, true, "+ACK", jobs.CodeDeadline},
+		"unhealthy": {
+			func(_ context.CancelCauseFunc, _ jobs.Job, m *nats.Msg) { d.heartbeats.Lose(m, unhealthy) },
+			false, "", "",
+		},
 	} {
 		ctx, stop := context.WithCancelCause(t.Context())
 		j := plain(strings.ReplaceAll(name, " ", ""))
@@ -63,7 +68,7 @@ func TestDeliveryRuns(t *testing.T) {
 			t.Fatal("it does not begin: ", name)
 		}
 		if c.end != nil {
-			c.end(stop, j)
+			c.end(stop, j, m)
 		}
 		select {
 		case <-over:

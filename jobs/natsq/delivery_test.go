@@ -11,7 +11,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/exoswarm/exoswarm/internal/telemetry"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
 	"github.com/exoswarm/exoswarm/jobs/natsq/results"
@@ -52,12 +51,15 @@ func (d *delivered) deliver(subject string, attempt int, data []byte) *nats.Msg 
 		Subject: subject, Data: data, Header: nats.Header{}, Sub: d.in,
 		Reply: fmt.Sprintf("$JS.ACK.TEST.c.%d.%d.%d.%d.0", attempt, d.n, d.n, storedAt.UnixNano()),
 	}
-	d.held.add(m)
-	d.limits.mu.Lock()
-	d.limits.tenant(jobs.DefaultTenant).running++
-	d.limits.of[m] = jobs.DefaultTenant
-	d.limits.mu.Unlock()
+	d.heartbeats.Add(m)
+	d.takeSlot(m)
 	return m
+}
+
+// takeSlot counts a delivery as a job of the default tenant.
+func (d *delivered) takeSlot(m *nats.Msg) {
+	s := wire.Source{Pool: jobs.PoolCPU, Kind: "k", Tenant: jobs.DefaultTenant}
+	d.limits.Began(s, d.limits.Reserve(s, 1), []*nats.Msg{m})
 }
 
 func (d *delivered) job(j jobs.Job, attempt int) *nats.Msg {
@@ -92,13 +94,12 @@ func (d *delivered) silent(name string) {
 
 // holds reports whether the lease of a delivery is renewed, and whether it has a slot.
 func (d *delivered) holds(m *nats.Msg) (lease, slot bool) {
-	d.held.mu.Lock()
-	_, lease = d.held.msgs[m]
-	d.held.mu.Unlock()
-	d.limits.mu.Lock()
-	_, slot = d.limits.of[m]
-	d.limits.mu.Unlock()
-	return lease, slot
+	before := d.limits.Running()[jobs.DefaultTenant]
+	d.limits.End(m)
+	if slot = d.limits.Running()[jobs.DefaultTenant] < before; slot {
+		d.takeSlot(m)
+	}
+	return d.heartbeats.Has(m), slot
 }
 
 // letters returns the ids of all dead letters.
@@ -393,8 +394,8 @@ func TestProgress(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer stop()
-	d.hand.begin(&task{id: "a", src: wire.Source{Kind: "k"}, span: telemetry.NoSpan}, "w")
-	defer d.hand.end("a")
+	d.current.begin("a", 1, "w")
+	defer d.current.end("a")
 	d.progress("a", func() {})
 	d.progress("b", 1)
 	d.progress("a", map[string]int{"rows": 3})

@@ -7,11 +7,12 @@ import (
 
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/deadletters"
+	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
-// Metrics counts what workers do, by pool and kind and never by job, and says what tenants have, at
-// most a hundred of them each by itself. One may serve several workers. A nil Metrics counts
-// nothing.
+// Metrics counts the jobs of workers by pool and kind, never by job. It also shows the limits and jobs
+// of tenants, of which at most a hundred have labels of their own. One Metrics may serve several
+// workers. A nil Metrics counts nothing.
 type Metrics struct {
 	completed, failed, retries, refusals, dead *prometheus.CounterVec
 	running                                    *prometheus.GaugeVec
@@ -59,49 +60,53 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 	return m, nil
 }
 
-func labels(t *task) []string { return []string{string(t.src.Pool), t.src.Kind} }
+func labels(s wire.Source) []string { return []string{string(s.Pool), s.Kind} }
 
-func (m *Metrics) started(t *task) {
+// started counts the start of a handler. queued is when the server stored the job, zero if unknown.
+func (m *Metrics) started(s wire.Source, attempt int, queued time.Time) {
 	if m == nil {
 		return
 	}
-	t.began = time.Now()
-	m.running.WithLabelValues(labels(t)...).Inc()
-	if t.attempt == 1 && !t.queued.IsZero() {
-		m.wait.WithLabelValues(labels(t)...).Observe(max(0, time.Since(t.queued).Seconds()))
+	m.running.WithLabelValues(labels(s)...).Inc()
+	if attempt == 1 && !queued.IsZero() {
+		m.wait.WithLabelValues(labels(s)...).Observe(max(0, time.Since(queued).Seconds()))
 	}
 }
 
-func (m *Metrics) ended(t *task) {
+// ended counts the end of a handler that began at a time. Each started needs one ended.
+func (m *Metrics) ended(s wire.Source, began time.Time) {
 	if m == nil {
 		return
 	}
-	m.running.WithLabelValues(labels(t)...).Dec()
-	m.run.WithLabelValues(labels(t)...).Observe(time.Since(t.began).Seconds())
+	m.running.WithLabelValues(labels(s)...).Dec()
+	m.run.WithLabelValues(labels(s)...).Observe(time.Since(began).Seconds())
 }
 
-func (m *Metrics) retried(t *task) {
+// retried counts a job that goes back to the queue for another attempt.
+func (m *Metrics) retried(s wire.Source) {
 	if m != nil {
-		m.retries.WithLabelValues(labels(t)...).Inc()
+		m.retries.WithLabelValues(labels(s)...).Inc()
 	}
 }
 
-func (m *Metrics) refused(t *task) {
+// refused counts a result that came after another one of the same job.
+func (m *Metrics) refused(s wire.Source) {
 	if m != nil {
-		m.refusals.WithLabelValues(labels(t)...).Inc()
+		m.refusals.WithLabelValues(labels(s)...).Inc()
 	}
 }
 
-func (m *Metrics) settled(t *task, r jobs.Result) {
+// settled counts the end of a job with its first result.
+func (m *Metrics) settled(s wire.Source, r jobs.Result) {
 	if m == nil {
 		return
 	}
 	if r.Status == jobs.Done {
-		m.completed.WithLabelValues(labels(t)...).Inc()
+		m.completed.WithLabelValues(labels(s)...).Inc()
 		return
 	}
-	m.failed.WithLabelValues(append(labels(t), string(r.Error.Code))...).Inc()
+	m.failed.WithLabelValues(append(labels(s), string(r.Error.Code))...).Inc()
 	if deadletters.Needed(r) {
-		m.dead.WithLabelValues(labels(t)...).Inc()
+		m.dead.WithLabelValues(labels(s)...).Inc()
 	}
 }

@@ -7,18 +7,25 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/limiter"
 	"github.com/exoswarm/exoswarm/jobs/natsq/quota"
 )
 
-// tenantMetrics says what tenants have, by pool and tenant. It reads what its workers know when it
-// is asked and asks the server nothing.
+// tenantMetrics collects the limits and jobs of tenants, by pool and tenant. It asks its workers for
+// their state at each collection, and never the server.
 type tenantMetrics struct {
 	weight, limit, running, queued, refused *prometheus.Desc
 
 	mu       sync.Mutex
-	workers  map[*Worker]bool
+	workers  map[*tenantSource]bool
 	names    map[string]bool // tenants with a label of their own
 	refusals map[refusedTenant]uint64
+}
+
+// tenantSource is a worker that reports the state of its tenants.
+type tenantSource struct {
+	pool    jobs.Pool
+	tenants func() map[string]tenantState
 }
 
 type refusedTenant struct {
@@ -26,17 +33,13 @@ type refusedTenant struct {
 	tenant, reason string
 }
 
-// Why a tenant was refused: its submission, by the limit of jobs in the queue, or a worker that
-// would have begun more of its jobs.
-const (
-	reasonQueued      = "queued"
-	reasonConcurrency = "concurrency"
-	reasonRate        = "rate"
-)
+// reasonQueued is the reason of a submission that the limit of queued jobs refused. The limiter has
+// the reasons for which a worker does not begin jobs.
+const reasonQueued = "queued"
 
-// maxTenants bounds the values of the label tenant. The tenants seen first have a label of their
-// own as long as the process lives, what is behind them is one, otherTenants, which is no tenant's
-// name.
+// maxTenants bounds the values of the label tenant. The first tenants that are seen keep labels of
+// their own as long as the process lives. All others share otherTenants, which is not a valid name of
+// a tenant.
 const (
 	maxTenants   = 100
 	otherTenants = "other tenants"
@@ -54,7 +57,7 @@ func newTenantMetrics() *tenantMetrics {
 			"half a minute ago."),
 		refused: desc("refused_total", "Submissions of the tenant that its limit refused, and times that its limits "+
 			"had a worker wait that would have begun its jobs.", "reason"),
-		workers: map[*Worker]bool{}, names: map[string]bool{}, refusals: map[refusedTenant]uint64{},
+		workers: map[*tenantSource]bool{}, names: map[string]bool{}, refusals: map[refusedTenant]uint64{},
 	}
 }
 
@@ -75,9 +78,9 @@ func (m *tenantMetrics) Collect(ch chan<- prometheus.Metric) {
 		tenant string
 	}
 	all := map[key]tenantState{}
-	for w := range workers { // without the lock: they count refusals meanwhile
+	for w := range workers { // without the lock, because they count refusals meanwhile
 		for tenant, s := range w.tenants() {
-			k := key{w.Pool, m.label(tenant)}
+			k := key{w.pool, m.label(tenant)}
 			sum := all[k]
 			sum.quota, sum.running = s.quota, sum.running+s.running
 			if k.tenant == otherTenants {
@@ -100,8 +103,8 @@ func (m *tenantMetrics) Collect(ch chan<- prometheus.Metric) {
 		}
 		gauge(m.weight, s.quota.Weight, pool, k.tenant)
 		for limit, v := range map[string]float64{
-			reasonRate:        s.quota.Rate,
-			reasonConcurrency: float64(s.quota.Concurrency), reasonQueued: float64(s.quota.Queued),
+			limiter.ReasonRate:        s.quota.Rate,
+			limiter.ReasonConcurrency: float64(s.quota.Concurrency), reasonQueued: float64(s.quota.Queued),
 		} {
 			if v > 0 {
 				gauge(m.limit, v, pool, k.tenant, limit)
@@ -116,13 +119,14 @@ func (m *tenantMetrics) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// label is the value of the label tenant.
+// label returns the value of the label tenant.
 func (m *tenantMetrics) label(tenant string) string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.labelLocked(tenant)
 }
 
+// labelLocked must be called with mu held.
 func (m *tenantMetrics) labelLocked(tenant string) string {
 	if !m.names[tenant] {
 		if len(m.names) >= maxTenants {
@@ -133,14 +137,16 @@ func (m *tenantMetrics) labelLocked(tenant string) string {
 	return tenant
 }
 
-// follow has the metrics say what a worker knows, until ended is called.
-func (m *Metrics) follow(w *Worker) (ended func()) {
+// follow adds the tenants of a worker to the metrics until ended is called. tenants must not wait for
+// the server.
+func (m *Metrics) follow(pool jobs.Pool, tenants func() map[string]tenantState) (ended func()) {
 	if m == nil {
 		return func() {}
 	}
 	t := m.tenants
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	w := &tenantSource{pool, tenants}
 	t.workers[w] = true
 	return func() {
 		t.mu.Lock()
@@ -149,7 +155,7 @@ func (m *Metrics) follow(w *Worker) (ended func()) {
 	}
 }
 
-// tenantRefused counts a refusal.
+// tenantRefused counts a submission that was refused, or a wait for slots or tokens.
 func (m *Metrics) tenantRefused(p jobs.Pool, tenant, reason string) {
 	if m == nil {
 		return
@@ -160,58 +166,9 @@ func (m *Metrics) tenantRefused(p jobs.Pool, tenant, reason string) {
 	t.refusals[refusedTenant{p, t.labelLocked(tenant), reason}]++
 }
 
-// tenantState is what a worker knows of a tenant.
+// tenantState is the state of a tenant in one worker.
 type tenantState struct {
 	quota   quota.Quota
-	running int
-	queued  uint64
-}
-
-// tenants lists the tenants that have limits of their own, have jobs waiting or had jobs here.
-func (w *Worker) tenants() map[string]tenantState {
-	all := map[string]tenantState{}
-	for _, name := range w.ctl.limited() {
-		all[name] = tenantState{}
-	}
-	w.mu.Lock()
-	for name, n := range w.waiting {
-		all[name] = tenantState{queued: n}
-	}
-	w.mu.Unlock()
-	for name, n := range w.limits.running() {
-		s := all[name]
-		s.running = n
-		all[name] = s
-	}
-	for name, s := range all {
-		s.quota = w.ctl.quota(name)
-		all[name] = s
-	}
-	return all
-}
-
-// running counts the jobs at hand by tenant, 0 of those that had some.
-func (l *limiter) running() map[string]int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	all := make(map[string]int, len(l.tenants))
-	for name := range l.tenants {
-		all[name] = 0
-	}
-	for _, name := range l.of {
-		all[name]++
-	}
-	return all
-}
-
-// limited lists the tenants with limits of their own.
-func (w *operatorState) limited() (names []string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for name := range w.limits {
-		if name != jobs.EveryTenant {
-			names = append(names, name)
-		}
-	}
-	return names
+	running int    // jobs in this worker
+	queued  uint64 // jobs in the pool, as they were last counted
 }

@@ -3,6 +3,7 @@ package natsq
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -52,4 +53,31 @@ func queueOf(t *testing.T, n int) (*Conn, wire.Source, context.Context) {
 
 func simpleJob(id string) jobs.Job {
 	return jobs.Job{Version: jobs.Version, ID: id, Pool: jobs.PoolCPU, Kind: "k", Spec: []byte("1")}
+}
+
+// queued lists the ids of the jobs of a source that are in the queue.
+func queued(ctx context.Context, t *testing.T, c *Conn, s wire.Source) (ids []string) {
+	t.Helper()
+	for seq := uint64(1); ; seq++ {
+		m, err := c.NextOnce(ctx, wire.JobStream(s.Pool), s.Job("*"), seq)
+		if err != nil {
+			return ids
+		}
+		_, id, _ := wire.ParseSubject(m.Subject)
+		ids, seq = append(ids, id), m.Seq
+	}
+}
+
+// awaitQueued waits until exactly these jobs are in the queue: acknowledgements are not waited for.
+func awaitQueued(ctx context.Context, t *testing.T, c *Conn, s wire.Source, want ...string) {
+	t.Helper()
+	for {
+		got := queued(ctx, t, c, s)
+		if slices.Equal(got, want) {
+			return
+		}
+		if ctx.Err() != nil {
+			t.Fatalf("queued: %v, want %v", got, want)
+		}
+	}
 }

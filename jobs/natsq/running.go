@@ -2,6 +2,7 @@ package natsq
 
 import (
 	"encoding/json"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -12,29 +13,32 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
-// atHand keeps the jobs that a worker runs. Its methods may be called from several goroutines.
-type atHand struct {
+// runningJobs are the jobs that a worker executes now. The zero value is empty and ready. Its methods
+// may be called from several goroutines.
+type runningJobs struct {
 	mu   sync.Mutex
 	jobs map[string]*jobs.Running
 }
 
-func (a *atHand) begin(t *task, worker string) {
+// begin adds a job. The caller calls end when the handler has returned.
+func (a *runningJobs) begin(id string, attempt int, worker string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.jobs == nil {
 		a.jobs = map[string]*jobs.Running{}
 	}
-	a.jobs[t.id] = &jobs.Running{JobID: t.id, Worker: worker, Attempt: t.attempt, Since: time.Now().UTC()}
+	a.jobs[id] = &jobs.Running{JobID: id, Worker: worker, Attempt: attempt, Since: time.Now().UTC()}
 }
 
-func (a *atHand) end(id string) {
+// end removes a job.
+func (a *runningJobs) end(id string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	delete(a.jobs, id)
 }
 
-// progress keeps the last progress of a job. data is not changed afterwards.
-func (a *atHand) progress(id string, data []byte) {
+// progress keeps the last progress of a job. The caller must not change data afterwards.
+func (a *runningJobs) progress(id string, data []byte) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if r := a.jobs[id]; r != nil {
@@ -42,8 +46,8 @@ func (a *atHand) progress(id string, data []byte) {
 	}
 }
 
-// answer returns the jobs that a question asks for, as many as fit into a message.
-func (a *atHand) answer(worker string, q queue.RunningQuestion) queue.RunningAnswer {
+// answer returns the jobs that a question asks for, as many as fit into one message.
+func (a *runningJobs) answer(worker string, q queue.RunningQuestion) queue.RunningAnswer {
 	const most = jobs.MaxMessage / 2
 	r := queue.RunningAnswer{Worker: worker, Running: []jobs.Running{}}
 	a.mu.Lock()
@@ -62,18 +66,20 @@ func (a *atHand) answer(worker string, q queue.RunningQuestion) queue.RunningAns
 	return r
 }
 
-// answerRunning answers questions about the jobs at hand until the subscription ends.
-func (w *Worker) answerRunning() (*nats.Subscription, error) {
-	return w.c.NC.Subscribe(wire.RunningSubject(w.Pool), func(m *nats.Msg) {
+// serve answers questions about the jobs of a worker until the subscription ends.
+func (a *runningJobs) serve(nc *nats.Conn, p jobs.Pool, worker string,
+	log *slog.Logger,
+) (*nats.Subscription, error) {
+	return nc.Subscribe(wire.RunningSubject(p), func(m *nats.Msg) {
 		var q queue.RunningQuestion
 		if len(m.Data) > 0 && json.Unmarshal(m.Data, &q) != nil {
 			return
 		}
-		data, err := json.Marshal(w.hand.answer(w.Name, q))
+		data, err := json.Marshal(a.answer(worker, q))
 		if err != nil {
-			w.Logger.Warn("answering what runs", "error", err)
+			log.Warn("answering what runs", "error", err)
 			return
 		}
-		_ = m.Respond(data) // a question without an answer is asked again by whoever needs it
+		_ = m.Respond(data) // best effort: the caller does not rely on all answers
 	})
 }

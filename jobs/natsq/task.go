@@ -23,15 +23,15 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
-// task is a job that a worker has, from its delivery to its end: settled, retried or given back.
+// task is one delivery of a job to a worker, until the job is settled, tried again or given back.
 type task struct {
 	m       *nats.Msg
 	src     wire.Source
-	id      string // of the subject: what the queue knows the job by
+	id      string // the last token of the subject, which identifies the job; empty if it is not valid
 	job     jobs.Job
-	attempt int
-	began   time.Time
-	queued  time.Time // when the queue stored it, by the server's clock
+	attempt int       // the first is 1
+	began   time.Time // of the handler, before that of the task
+	queued  time.Time // when the server stored the job, by its clock
 	log     *slog.Logger
 	span    trace.Span // of this attempt
 
@@ -39,11 +39,11 @@ type task struct {
 	logger  *slog.Logger // see Worker.logger
 	lines   *joblog.Lines
 
-	forgiven uint64 // cancellations up to this revision belong to an earlier life of the job
+	forgiven uint64 // cancellations up to this revision were before a redrive, and do not count
 }
 
-// open reads a delivery. A message that is no job is settled as a dead letter, a job that needs no
-// run is settled at once; t is nil for both.
+// open reads a delivery. It returns nil when there is nothing to run: a message that is not a job
+// becomes a dead letter, and a job that must not run is settled or given back.
 func (w *Worker) open(ctx context.Context, m *nats.Msg) (opened *task) {
 	t := &task{m: m, attempt: 1, began: time.Now(), log: w.Logger, span: telemetry.NoSpan}
 	if meta, err := m.Metadata(); err == nil {
@@ -51,7 +51,7 @@ func (w *Worker) open(ctx context.Context, m *nats.Msg) (opened *task) {
 	}
 	var ok bool
 	if t.src, t.id, ok = wire.ParseSubject(m.Subject); !ok {
-		// No consumer of ours asks for such a subject.
+		// Consumers of the queue have filters that exclude such a subject.
 		w.drop(t, jobs.Errorf(jobs.CodeInvalid, "a job on the subject %.100q", m.Subject))
 		return nil
 	}
@@ -62,15 +62,15 @@ func (w *Worker) open(ctx context.Context, m *nats.Msg) (opened *task) {
 			t.span.End()
 		}
 	}()
-	t.forgiven, _ = strconv.ParseUint(m.Header.Get(queue.HeaderForgiven), 10, 64) // absent but in a redriven job
+	t.forgiven, _ = strconv.ParseUint(m.Header.Get(queue.HeaderForgiven), 10, 64) // only redriven jobs have it
 	t.log = w.Logger.With("job", t.id, "kind", t.src.Kind, "attempt", t.attempt)
 	if err := jobs.CheckID("job id", t.id); err != nil {
-		t.id = "" // no result can be asked for by such an id
+		t.id = "" // no result can have such an id
 		w.settle(ctx, t, nil, err)
 		return nil
 	}
 	if t.attempt > 1 {
-		// Somebody had it before and may have come as far as the result.
+		// A worker had the job before, and may have stored the result.
 		r, err := w.c.Results.Lookup(ctx, t.id)
 		switch {
 		case err == nil:
@@ -104,11 +104,11 @@ func (w *Worker) open(ctx context.Context, m *nats.Msg) (opened *task) {
 	return t
 }
 
-// abandoned removes the swarm that a job has left which ends as failed: a handler that returns an
-// error after which it could be tried again keeps it, and none may have run in this attempt. What
-// cannot be removed now is an orphan.
-func (w *Worker) abandoned(ctx context.Context, t *task) {
-	ctx, cancel := context.WithTimeout(ctx, abandonedPatience)
+// removeSwarm removes the swarm of a job that ends as failed. A handler keeps the swarm when it returns
+// an error after which the job may be tried again, so the swarm of an earlier attempt may exist even if
+// this attempt did not run. If the removal fails, the swarm is an orphan, which a sweep removes.
+func (w *Worker) removeSwarm(ctx context.Context, t *task) {
+	ctx, cancel := context.WithTimeout(ctx, removeSwarmTimeout)
 	defer cancel()
 	s, err := w.c.Swarms.Swarm(ctx, t.id)
 	if err == nil && s.OwnerJob() == t.id {
@@ -119,10 +119,10 @@ func (w *Worker) abandoned(ctx context.Context, t *task) {
 	}
 }
 
-// abandonedPatience is less than a worker keeps a job without a word.
-const abandonedPatience = 5 * time.Second
+// removeSwarmTimeout is shorter than the lease of a job.
+const removeSwarmTimeout = 5 * time.Second
 
-// mustRun returns why a job ends without a run, or nil.
+// mustRun returns nil, or the error with which the job ends without a run.
 func (w *Worker) mustRun(t *task) error {
 	switch {
 	case errors.Is(w.ctl.cause(t.id, t.forgiven), jobs.ErrCancelled):
@@ -136,11 +136,11 @@ func (w *Worker) mustRun(t *task) error {
 	return nil
 }
 
-// mostDeliveries returns how often a job is given out at most. Workers that drain, or that are not
-// fit for jobs, give jobs back, so a delivery alone is not a failure.
+// mostDeliveries returns how often a job is delivered at most. It is more than the attempts, because
+// workers that drain, or cannot execute jobs for now, give jobs back without an attempt.
 func mostDeliveries(j jobs.Job) int { return 2 * j.MaxAttempts }
 
-// do runs one job to its end.
+// do runs one job and ends its delivery. ctx is that of the worker, which ends at Drain.
 func (w *Worker) do(ctx context.Context, m *nats.Msg) {
 	defer w.release(m)
 	base := context.WithoutCancel(ctx)
@@ -156,27 +156,28 @@ func (w *Worker) do(ctx context.Context, m *nats.Msg) {
 	run = jobs.WithLoggers(run, func(int) *slog.Logger { return w.logger(t) })
 	run, stop := withDeadline(run, t.job.Deadline)
 	defer stop()
-	w.held.onSick(m, cancel)
+	w.heartbeats.OnLost(m, cancel)
 	detach := w.ctl.attach(t.id, t.forgiven, cancel)
 	defer detach()
 	defer context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })() // drain or stop of the worker
 	t.log.Info("job started")
-	w.hand.begin(t, w.Name)
-	defer w.hand.end(t.id)
-	w.Metrics.started(t)
+	w.current.begin(t.id, t.attempt, w.Name)
+	defer w.current.end(t.id)
+	t.began = time.Now()
+	w.Metrics.started(t.src, t.attempt, t.queued)
 	output, err := protect(func() (any, error) {
 		return w.Handlers[t.src.Kind](run, t.job, func(v any) { w.progress(t.id, v) })
 	})
-	w.Metrics.ended(t)
+	w.Metrics.ended(t.src, t.began)
 	w.conclude(base, t, output, err, context.Cause(run), ctx.Err() != nil)
 }
 
-// release ends a worker's hold on a job. What it has not ended by then goes back to the queue when
-// the lease runs out.
+// release ends the heartbeat, the slot and the wait for an acknowledgement of a delivery. If the job
+// is not settled by then, the queue delivers it again when its lease ends. A second call does nothing.
 func (w *Worker) release(m *nats.Msg) {
-	w.held.drop(m)
-	w.done.leave(m)
-	w.limits.end(m)
+	w.heartbeats.Drop(m)
+	w.acks.Returned(m)
+	w.limits.End(m)
 }
 
 // withDeadline ends ctx with jobs.ErrDeadline, unless the time is zero.
@@ -187,13 +188,14 @@ func withDeadline(ctx context.Context, at time.Time) (context.Context, context.C
 	return context.WithDeadlineCause(ctx, at, jobs.ErrDeadline)
 }
 
-// conclude turns what a handler returned into the job's fate; cause is why its context ended, if it
-// did.
+// conclude decides how a task ends after its handler returned: settle, retry, give back, or leave it to
+// its lease. cause is why the context of the handler ended, nil if it did not. ending says that the
+// worker drains.
 func (w *Worker) conclude(ctx context.Context, t *task, output any, err, cause error, ending bool) {
 	switch {
 	case err == nil:
 	case errors.Is(cause, jobs.ErrCancelled):
-		err = jobs.Errorf(jobs.CodeCanceled, "%v: %v", jobs.ErrCancelled, err) // whatever class the handler's has
+		err = jobs.Errorf(jobs.CodeCanceled, "%v: %v", jobs.ErrCancelled, err) // whatever code the error of the handler has
 	case errors.Is(cause, jobs.ErrDeadline):
 		err = fmt.Errorf("job %s was not done by %s: %w", t.id, t.job.Deadline.Format(time.RFC3339), jobs.ErrDeadline)
 	case ending:
@@ -202,12 +204,12 @@ func (w *Worker) conclude(ctx context.Context, t *task, output any, err, cause e
 		w.giveBack(t, 0)
 		return
 	case cause != nil && !errors.Is(cause, jobs.ErrFinish):
-		// The worker is not healthy. The queue gives the job to another when its lease runs out.
+		// The worker is unhealthy. The queue delivers the job to another one when the lease ends.
 		t.log.Warn("job abandoned", "error", err)
 		outcome(t.span, "abandoned", err)
 		return
 	case errors.Is(err, jobs.ErrUnfit) && t.attempt >= mostDeliveries(t.job):
-		// Each of these agents counted itself fit before. The job itself is more than they have.
+		// Each of these agents was ready before it had the job, so the job needs more than they have.
 		err = jobs.Errorf(jobs.CodeIO, "job %s was given to agents %d times that could not do it, the last one "+
 			"because of: %v", t.id, t.attempt, err)
 	case errors.Is(err, jobs.ErrUnfit):
@@ -216,8 +218,8 @@ func (w *Worker) conclude(ctx context.Context, t *task, output any, err, cause e
 		w.giveBack(t, queue.FirstPause)
 		return
 	case errors.Is(err, jobs.ErrFenced):
-		// Another attempt of the job holds what it writes: its outcome counts. If that one has
-		// ended too the job comes again when the lease runs out.
+		// Another attempt of the job writes to the same log, and its outcome counts. If that attempt
+		// has ended too, the queue delivers the job again when the lease ends.
 		t.log.Warn("job left to another attempt of it", "error", err)
 		outcome(t.span, "abandoned", err)
 		return
@@ -228,16 +230,17 @@ func (w *Worker) conclude(ctx context.Context, t *task, output any, err, cause e
 	w.settle(ctx, t, output, err)
 }
 
+// retry gives a job back for another attempt after a back-off.
 func (w *Worker) retry(t *task, err error) {
 	pause := queue.Backoff(t.attempt)
 	w.logger(t).Warn("job will be tried again", "error", err, "pause", pause)
-	w.Metrics.retried(t)
+	w.Metrics.retried(t.src)
 	outcome(t.span, "retried", err)
 	w.giveBack(t, pause)
 }
 
-// giveBack returns a job to the queue. When the server cannot be told, the end of the lease does
-// the same.
+// giveBack returns a job to the queue, which delivers it again after the pause. If the message to the
+// server is lost, the end of the lease has the same effect.
 func (w *Worker) giveBack(t *task, pause time.Duration) {
 	w.release(t.m)
 	var err error
@@ -251,7 +254,7 @@ func (w *Worker) giveBack(t *task, pause time.Duration) {
 	}
 }
 
-// drop takes a message that is nobody's job out of the queue.
+// drop removes a message from the queue that is not a job.
 func (w *Worker) drop(t *task, err error) {
 	w.Logger.Error("message dropped", "error", err)
 	w.release(t.m)
@@ -260,7 +263,8 @@ func (w *Worker) drop(t *task, err error) {
 	}
 }
 
-// makeResult is the result of a task.
+// makeResult returns the result of a task with an output or an error. An output that is not JSON, or
+// is too large, becomes an error.
 func (w *Worker) makeResult(t *task, output any, err error) jobs.Result {
 	r := jobs.Result{
 		Version: jobs.Version, JobID: t.id, Kind: t.src.Kind, Status: jobs.Done,
@@ -283,29 +287,30 @@ func (w *Worker) makeResult(t *task, output any, err error) jobs.Result {
 	return r
 }
 
-// maxMessage bounds the sentence of an error in a result, in bytes.
+// maxMessage bounds the text of an error in a result, in bytes.
 const maxMessage = 64 << 10
 
-// settle writes a job's result, first writer wins, and takes the job out of the queue.
+// settle stores the result of a job, unless it has one, and removes the job from the queue.
 func (w *Worker) settle(ctx context.Context, t *task, output any, err error) {
 	if err != nil && t.id != "" {
-		w.abandoned(ctx, t)
+		w.removeSwarm(ctx, t)
 	}
 	w.settleResult(ctx, t, w.makeResult(t, output, err))
 }
 
+// settleResult is settle for a finished result.
 func (w *Worker) settleResult(ctx context.Context, t *task, r jobs.Result) {
 	ctx = w.c.WithSpan(ctx, t.span)
 	if t.id == "" {
 		w.finished(ctx, t, r)
 		return
 	}
-	first, err := w.c.Results.Store(ctx, w.insist, r, t.job.ResultTTL)
+	first, err := w.c.Results.Store(ctx, w.retryWhileFull, r, t.job.ResultTTL)
 	w.stored(ctx, t, r, first, err)
 }
 
-// stored goes on where the result of a task was stored, or refused because it was not the first, or
-// could not be stored.
+// stored continues after the result of a task was stored (first), refused because the job has one, or
+// not stored (err).
 func (w *Worker) stored(ctx context.Context, t *task, r jobs.Result, first bool, err error) {
 	if err != nil {
 		t.log.Error("result not stored; the job will be repeated", "error", err)
@@ -313,9 +318,9 @@ func (w *Worker) stored(ctx context.Context, t *task, r jobs.Result, first bool,
 		return
 	}
 	if !first {
-		// Another one had this job and was first; its result stands.
+		// Another worker had this job and stored its result first, which is final.
 		t.log.Warn("result refused: the job has one")
-		w.Metrics.refused(t)
+		w.Metrics.refused(t.src)
 		if r, err = w.c.Results.Lookup(ctx, t.id); err != nil {
 			t.log.Error("result not read; the job will be repeated", "error", err)
 			return
@@ -324,8 +329,9 @@ func (w *Worker) stored(ctx context.Context, t *task, r jobs.Result, first bool,
 	w.finished(ctx, t, r)
 }
 
-// finished does what follows the result: the dead letter, the acknowledgement, the end of the
-// spec's object. Whatever is not done when the worker dies, the next delivery of the job does.
+// finished does what follows the result, in this order: the dead letter, the acknowledgement, the
+// removal of the object of the specification. Each step can be repeated. If the worker dies between
+// two, the next delivery of the job repeats them.
 func (w *Worker) finished(ctx context.Context, t *task, r jobs.Result) {
 	if deadletters.Needed(r) {
 		id := t.id
@@ -333,7 +339,7 @@ func (w *Worker) finished(ctx context.Context, t *task, r jobs.Result) {
 			sum := sha256.Sum256(t.m.Data)
 			id = "bad-" + hex.EncodeToString(sum[:16])
 		}
-		err := w.c.Letters.Put(ctx, w.insist, deadletters.Letter{
+		err := w.c.Letters.Put(ctx, w.retryWhileFull, deadletters.Letter{
 			Source: t.src, ID: id, Data: t.m.Data, Reason: r.Error, Attempts: t.attempt, Worker: w.Name,
 		})
 		if err != nil {
@@ -342,10 +348,10 @@ func (w *Worker) finished(ctx context.Context, t *task, r jobs.Result) {
 		}
 	}
 	w.deps.JobEnded(t.id)
-	w.held.drop(t.m)
-	// Not waited for: if it is lost, the next delivery finds the result. A job with a dead letter
-	// leaves at once, because a redrive of it must not find it in the queue.
-	if err := w.done.retire(t.m, !deadletters.Needed(r)); err != nil {
+	w.heartbeats.Drop(t.m)
+	// It does not wait for the server: if the acknowledgement is lost, the next delivery finds the
+	// result. A job with a dead letter leaves at once, because a redrive must not find it queued.
+	if err := w.acks.Done(t.m, !deadletters.Needed(r)); err != nil {
 		t.log.Warn("job not acknowledged; it will be given out again", "error", err)
 		return
 	}
@@ -354,7 +360,7 @@ func (w *Worker) finished(ctx context.Context, t *task, r jobs.Result) {
 			t.log.Warn("spec not removed from the object store", "object", ref.Name, "error", err)
 		}
 	}
-	w.Metrics.settled(t, r)
+	w.Metrics.settled(t.src, r)
 	settled(t.span, r)
 	if r.Error != nil {
 		t.log.Warn("job failed", "error", r.Error)
@@ -363,17 +369,19 @@ func (w *Worker) finished(ctx context.Context, t *task, r jobs.Result) {
 	}
 }
 
+// progress publishes the progress of a job, and keeps it for questions about running jobs. An error is
+// logged only.
 func (w *Worker) progress(id string, v any) {
 	data, err := json.Marshal(v)
 	if err != nil {
 		w.Logger.Warn("progress is not JSON", "job", id, "error", err)
 		return
 	}
-	w.hand.progress(id, data)
+	w.current.progress(id, data)
 	_ = w.c.NC.Publish("exo.progress."+id, data) // best effort by contract
 }
 
-// protect turns a panic of a handler into an error, so that one bad job does not end the process.
+// protect returns a panic of fn as an error, so that one bad job does not end the process.
 func protect[T any](fn func() (T, error)) (out T, err error) {
 	defer func() {
 		if p := recover(); p != nil {

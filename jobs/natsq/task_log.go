@@ -2,7 +2,8 @@ package natsq
 
 import "log/slog"
 
-// logger makes the logger of a task at its first use.
+// logger returns the logger of a task, whose lines are also stored as the log of the job. It makes the
+// logger at the first call, because most jobs log nothing.
 func (w *Worker) logger(t *task) *slog.Logger {
 	t.logOnce.Do(func() {
 		t.lines = w.logs.Lines(t.id, t.attempt, w.Name, t.job.ResultTTL)
@@ -14,7 +15,7 @@ func (w *Worker) logger(t *task) *slog.Logger {
 	return t.logger
 }
 
-// endLog stores the rest of a task's log.
+// endLog stores the rest of the log of a task. A later call of logger returns the logger of the worker.
 func (w *Worker) endLog(t *task) {
 	t.logOnce.Do(func() {})
 	if t.lines != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
-// processing starts the span of one attempt at a job, below that of whoever submitted it.
+// processing starts the span of one attempt at a job, as a child of the span of its submission.
 func (c *Conn) processing(ctx context.Context, t *task) trace.Span {
 	if c.Tracer == nil {
 		return telemetry.NoSpan
@@ -29,8 +29,8 @@ func (c *Conn) processing(ctx context.Context, t *task) trace.Span {
 	return span
 }
 
-// batching starts the span of one run of a batch. It is in no job's trace: links lead to the
-// attempts, and from them to it.
+// batching starts the span of one run of a batch. The span is in no trace of a job; links connect it
+// with the attempts of the jobs.
 func (c *Conn) batching(tasks []*task) trace.Span {
 	if c.Tracer == nil {
 		return telemetry.NoSpan
@@ -41,7 +41,7 @@ func (c *Conn) batching(tasks []*task) trace.Span {
 			links = append(links, trace.Link{SpanContext: s})
 		}
 	}
-	if len(links) == 0 { // nobody would find it
+	if len(links) == 0 { // no trace would lead to it
 		return telemetry.NoSpan
 	}
 	_, span := c.StartSpan(context.Background(), "process", "process", wire.JobStream(tasks[0].src.Pool),
@@ -54,7 +54,7 @@ func (c *Conn) batching(tasks []*task) trace.Span {
 	return span
 }
 
-// outcome says what became of an attempt that leaves no result, or of a batch.
+// outcome records the end of an attempt without a result, or of a batch.
 func outcome(span trace.Span, what string, err error) {
 	if !span.IsRecording() {
 		return
@@ -65,7 +65,7 @@ func outcome(span trace.Span, what string, err error) {
 	}
 }
 
-// settled says how the job of an attempt ended.
+// settled records the result of the job of an attempt.
 func settled(span trace.Span, r jobs.Result) {
 	if !span.IsRecording() {
 		return

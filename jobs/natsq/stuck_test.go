@@ -11,9 +11,9 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
-// TestStranded: what the consumer is past and has its result leaves the queue at the second look,
+// TestStuckJobs: what the consumer is past and has its result leaves the queue at the second look,
 // and nothing else does.
-func TestStranded(t *testing.T) {
+func TestStuckJobs(t *testing.T) {
 	c, _, ctx := queueOf(t, 0)
 	ids := []string{"over", "open", "later"}
 	for _, id := range ids {
@@ -28,10 +28,7 @@ func TestStranded(t *testing.T) {
 		}
 	}
 	s := wire.SourceOf(simpleJob("over"))
-	w := &Worker{
-		WorkerOptions: WorkerOptions{Pool: s.Pool, Logger: jobstest.Quiet}, c: c,
-		strand: map[wire.Source]uint64{},
-	}
+	stuck := newStuckJobs(c, jobstest.Quiet)
 	past := &jetstream.ConsumerInfo{Delivered: jetstream.SequenceInfo{Stream: 2}} // "later" is yet to come
 	busy := &jetstream.ConsumerInfo{Delivered: jetstream.SequenceInfo{Stream: 2}, NumAckPending: 1}
 	for n, look := range []struct {
@@ -45,7 +42,7 @@ func TestStranded(t *testing.T) {
 		{past, ids[1:]},
 		{past, ids[1:]},
 	} {
-		if err := w.stranded(ctx, s, look.info); err != nil {
+		if err := stuck.look(ctx, s, look.info); err != nil {
 			t.Fatal(err)
 		}
 		for _, id := range ids {

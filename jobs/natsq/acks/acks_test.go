@@ -1,4 +1,4 @@
-package natsq
+package acks
 
 import (
 	"context"
@@ -16,7 +16,7 @@ import (
 )
 
 // queued lists the ids of the jobs of a source that are in the queue.
-func queued(ctx context.Context, t *testing.T, c *Conn, s wire.Source) (ids []string) {
+func queued(ctx context.Context, t *testing.T, c *natsconn.Conn, s wire.Source) (ids []string) {
 	t.Helper()
 	for seq := uint64(1); ; seq++ {
 		m, err := c.NextOnce(ctx, wire.JobStream(s.Pool), s.Job("*"), seq)
@@ -29,7 +29,7 @@ func queued(ctx context.Context, t *testing.T, c *Conn, s wire.Source) (ids []st
 }
 
 // awaitQueued waits until exactly these jobs are in the queue: acknowledgements are not waited for.
-func awaitQueued(ctx context.Context, t *testing.T, c *Conn, s wire.Source, want ...string) {
+func awaitQueued(ctx context.Context, t *testing.T, c *natsconn.Conn, s wire.Source, want ...string) {
 	t.Helper()
 	for {
 		got := queued(ctx, t, c, s)
@@ -42,15 +42,15 @@ func awaitQueued(ctx context.Context, t *testing.T, c *Conn, s wire.Source, want
 	}
 }
 
-// purging is a retirer that does not give up waiting, so that what leaves the queue was purged. Its
+// purging returns a batcher that does not give up waiting, so that what leaves the queue was purged. Its
 // loop does not run: the test calls pass.
-func purging(c *Conn) *retirer {
-	r := c.newRetirer(slog.New(slog.DiscardHandler))
-	r.grace = time.Hour
+func purging(c *natsconn.Conn) *Batcher {
+	r := newBatcher(c, slog.New(slog.DiscardHandler))
+	r.maxWait = time.Hour
 	return r
 }
 
-func fetch(ctx context.Context, t *testing.T, c *Conn, s wire.Source, r *retirer, n int) []*nats.Msg {
+func fetch(ctx context.Context, t *testing.T, c *natsconn.Conn, s wire.Source, r *Batcher, n int) []*nats.Msg {
 	t.Helper()
 	p := pull.New(c.NC)
 	defer p.Close()
@@ -58,20 +58,20 @@ func fetch(ctx context.Context, t *testing.T, c *Conn, s wire.Source, r *retirer
 	if err != nil || len(msgs) != n {
 		t.Fatalf("%d jobs of %d, %v", len(msgs), n, err)
 	}
-	r.track(s, msgs)
+	r.Track(s, msgs)
 	return msgs
 }
 
-func retire(t *testing.T, r *retirer, msgs ...*nats.Msg) {
+func retire(t *testing.T, r *Batcher, msgs ...*nats.Msg) {
 	t.Helper()
 	for _, m := range msgs {
-		if err := r.retire(m, true); err != nil {
+		if err := r.Done(m, true); err != nil {
 			t.Fatal(err)
 		}
 	}
 }
 
-func TestRetire(t *testing.T) {
+func TestPurge(t *testing.T) {
 	c, s, ctx := queueOf(t, 30)
 	r := purging(c)
 	a := fetch(ctx, t, c, s, r, 10)
@@ -85,12 +85,12 @@ func TestRetire(t *testing.T) {
 		t.Fatalf("one of a run has no result: %v", queued(ctx, t, c, s))
 	}
 	retire(t, r, a[9])
-	r.rest = time.Time{}
+	r.nextPurge = time.Time{}
 	if r.pass(false) || len(queued(ctx, t, c, s)) != 10 {
 		t.Fatalf("two whole runs: %v", queued(ctx, t, c, s))
 	}
-	if len(r.runs)+len(r.of) != 0 {
-		t.Errorf("kept %d runs, %d jobs", len(r.runs), len(r.of))
+	if len(r.runs)+len(r.members) != 0 {
+		t.Errorf("kept %d runs, %d jobs", len(r.runs), len(r.members))
 	}
 	cons, err := c.JS.Consumer(ctx, wire.JobStream(s.Pool), s.Consumer())
 	if err != nil {
@@ -104,9 +104,9 @@ func TestRetire(t *testing.T) {
 	}
 }
 
-// TestRetireOthers: jobs that another worker has are never purged, and what waits for them is
+// TestJobsOfOthers: jobs that another worker has are never purged, and what waits for them is
 // acknowledged in the end.
-func TestRetireOthers(t *testing.T) {
+func TestJobsOfOthers(t *testing.T) {
 	c, s, ctx := queueOf(t, 20)
 	other, r := purging(c), purging(c)
 	theirs := fetch(ctx, t, c, s, other, 4)
@@ -121,39 +121,39 @@ func TestRetireOthers(t *testing.T) {
 		t.Fatalf("acknowledged before a fetch or a pass: %v", got)
 	}
 	other.pass(false)
-	r.grace = 0
+	r.maxWait = 0
 	if r.pass(false) {
 		t.Error("something waits")
 	}
 	awaitQueued(ctx, t, c, s, "j3", "j12", "j13", "j14", "j15", "j16", "j17", "j18", "j19")
 }
 
-// TestRetireAlone: a job of a small fetch leaves the queue with the next fetch, without one by
+// TestSingleJobs: a job of a small fetch leaves the queue with the next fetch, without one by
 // itself, and at the end of the worker.
-func TestRetireAlone(t *testing.T) {
+func TestSingleJobs(t *testing.T) {
 	c, s, ctx := queueOf(t, 4)
 	r := purging(c)
 	retire(t, r, fetch(ctx, t, c, s, r, 1)...)
 	second := fetch(ctx, t, c, s, r, 1)
 	awaitQueued(ctx, t, c, s, "j1", "j2", "j3")
 	r.ended.Go(r.loop)
-	defer r.close()
+	defer r.Close()
 	retire(t, r, second...)
 	awaitQueued(ctx, t, c, s, "j2", "j3")
 	third := fetch(ctx, t, c, s, r, 1)
 	retire(t, r, third...)
-	r.close()
+	r.Close()
 	awaitQueued(ctx, t, c, s, "j3")
 }
 
-// TestRetireLeft: a job that went back to the queue stays there, and so does what another worker
+// TestReturnedJobs: a job that went back to the queue stays there, and so does what another worker
 // got in between.
-func TestRetireLeft(t *testing.T) {
+func TestReturnedJobs(t *testing.T) {
 	c, s, ctx := queueOf(t, 24)
 	r := purging(c)
 	msgs := fetch(ctx, t, c, s, r, 12)
 	retire(t, r, msgs[:5]...)
-	r.leave(msgs[5])
+	r.Returned(msgs[5])
 	retire(t, r, msgs[6:]...)
 	if !r.pass(false) {
 		t.Error("nothing waits behind the job that was given back")
@@ -190,7 +190,7 @@ func TestRuns(t *testing.T) {
 		"too few between": {slices.Concat(several(8, 1, 1), several(3, 40, 11), several(8, 60, 15)), []int{8, 8}},
 		"numbers go back": {slices.Concat(several(8, 50, 1), several(8, 1, 9)), []int{8, 8}},
 	} {
-		r := (&Conn{Conn: &natsconn.Conn{Lease: time.Minute}}).newRetirer(slog.New(slog.DiscardHandler))
+		r := newBatcher(&natsconn.Conn{Lease: time.Minute}, slog.New(slog.DiscardHandler))
 		var msgs []*nats.Msg
 		for _, d := range tc.got {
 			msgs = append(msgs, &nats.Msg{
@@ -198,7 +198,7 @@ func TestRuns(t *testing.T) {
 				Reply: fmt.Sprintf("$JS.ACK.S.C.%d.%d.%d.1.0", d.tries, d.seq, d.number),
 			})
 		}
-		r.track(wire.Source{}, msgs)
+		r.Track(wire.Source{}, msgs)
 		var got []int
 		for _, run := range r.runs[wire.Source{}] {
 			got = append(got, len(run.jobs))
@@ -209,9 +209,9 @@ func TestRuns(t *testing.T) {
 	}
 }
 
-// TestRetireAnew: a server that has lost the end of its stream gives the same numbers to other
+// TestReusedNumbers: a server that has lost the end of its stream gives the same numbers to other
 // jobs. Those stay.
-func TestRetireAnew(t *testing.T) {
+func TestReusedNumbers(t *testing.T) {
 	before, s, ctx := queueOf(t, 10)
 	c, _, _ := queueOf(t, 0)
 	r := purging(c)
@@ -219,9 +219,7 @@ func TestRetireAnew(t *testing.T) {
 	// The first is the same job, as when a submitter repeats some of what was lost.
 	ids := []string{"j0", "n1", "n2", "n3", "n4", "n5", "n6", "n7", "n8", "n9"}
 	for _, id := range ids {
-		if err := c.Queue.Submit(ctx, simpleJob(id)); err != nil {
-			t.Fatal(err)
-		}
+		submit(ctx, t, c, id)
 	}
 	r.pass(false)
 	if got := queued(ctx, t, c, s); !slices.Equal(got, ids) {

@@ -17,11 +17,11 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
-// operatorState follows what operators and submitters say to the workers of a pool: which jobs are
-// cancelled, what is paused and what tenants may have. One watch each serves all jobs.
+// operatorState follows the orders of operators and submitters to the workers of a pool: cancelled
+// jobs, pauses and the limits of tenants. One watch of each bucket serves all jobs.
 type operatorState struct {
 	pool  jobs.Pool
-	poke  func() // something was resumed
+	wake  func() // called after a change of pauses or limits
 	log   *slog.Logger
 	stop  context.CancelFunc
 	ended sync.WaitGroup
@@ -30,20 +30,19 @@ type operatorState struct {
 	cancels map[string]cancellation // by job id
 	prune   int                     // how many cancellations there may be before the old ones go
 	running map[string]context.CancelCauseFunc
-	pauses  map[string]bool // by key, see pauseKey
+	pauses  map[string]bool // by control.PauseKey
 	limits  map[string]jobs.Limits
-	quotas  map[string]quota.Quota // of those tenants asked about since the limits changed
+	quotas  map[string]quota.Quota // computed since the limits last changed
 }
 
-// cancellation is jobs.ErrFinish or jobs.ErrCancelled, its revision in the bucket, and since when
-// it stands.
+// cancellation is jobs.ErrFinish or jobs.ErrCancelled, with its revision and time in the bucket.
 type cancellation struct {
 	cause    error
 	revision uint64
 	at       time.Time
 }
 
-// of says how a job is cancelled whose message forgives the revisions up to forgiven, or nil.
+// of returns the cause for a job that forgives cancellations up to a revision, or nil.
 func (c cancellation) of(forgiven uint64) error {
 	if c.revision <= forgiven {
 		return nil
@@ -51,8 +50,9 @@ func (c cancellation) of(forgiven uint64) error {
 	return c.cause
 }
 
-// watchControl returns when what was there before is known.
-func (c *Conn) watchControl(ctx context.Context, pool jobs.Pool, poke func(),
+// watchControl returns when the present content of both buckets is known. It then follows changes
+// until close.
+func (c *Conn) watchControl(ctx context.Context, pool jobs.Pool, wake func(),
 	log *slog.Logger,
 ) (*operatorState, error) {
 	if err := c.CheckFollow(ctx, wire.ControlBucket); err != nil {
@@ -60,7 +60,7 @@ func (c *Conn) watchControl(ctx context.Context, pool jobs.Pool, poke func(),
 	}
 	run, stop := context.WithCancel(context.Background())
 	w := &operatorState{
-		pool: pool, poke: poke, log: log, stop: stop,
+		pool: pool, wake: wake, log: log, stop: stop,
 		cancels: map[string]cancellation{}, running: map[string]context.CancelCauseFunc{}, pauses: map[string]bool{},
 		limits: map[string]jobs.Limits{}, quotas: map[string]quota.Quota{},
 	}
@@ -79,8 +79,10 @@ func (c *Conn) watchControl(ctx context.Context, pool jobs.Pool, poke func(),
 	return w, nil
 }
 
+// close ends the watches and waits for them.
 func (w *operatorState) close() { w.stop(); w.ended.Wait() }
 
+// cancelled learns a change of the bucket of cancellations.
 func (w *operatorState) cancelled(u jetstream.KeyValueEntry) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -93,7 +95,7 @@ func (w *operatorState) cancelled(u jetstream.KeyValueEntry) {
 		cause = jobs.ErrFinish
 	}
 	w.cancels[u.Key()] = cancellation{cause, u.Revision(), u.Created()}
-	// The server forgets a cancellation after cancelAge and does not say so.
+	// The server removes a cancellation after its age without an update.
 	if len(w.cancels) > w.prune {
 		maps.DeleteFunc(w.cancels, func(_ string, c cancellation) bool { return time.Since(c.at) > natsconn.CancelAge })
 		w.prune = 2*len(w.cancels) + 100
@@ -103,7 +105,7 @@ func (w *operatorState) cancelled(u jetstream.KeyValueEntry) {
 	}
 }
 
-// cause says how a job is cancelled, or nil; cancellations up to the revision forgiven do not
+// cause returns how a job is cancelled, or nil. Cancellations up to the revision forgiven do not
 // count.
 func (w *operatorState) cause(id string, forgiven uint64) error {
 	w.mu.Lock()
@@ -111,7 +113,7 @@ func (w *operatorState) cause(id string, forgiven uint64) error {
 	return w.cancels[id].of(forgiven)
 }
 
-// attach has cancel called when the job is cancelled, which may be at once, until detach is called.
+// attach calls cancel when the job is cancelled, perhaps before it returns, until detach is called.
 func (w *operatorState) attach(id string, forgiven uint64, cancel context.CancelCauseFunc) (detach func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -126,6 +128,7 @@ func (w *operatorState) attach(id string, forgiven uint64, cancel context.Cancel
 	}
 }
 
+// controlled learns a pause, or the limits of a tenant.
 func (w *operatorState) controlled(u jetstream.KeyValueEntry) {
 	w.mu.Lock()
 	put := u.Operation() == jetstream.KeyValuePut
@@ -144,10 +147,10 @@ func (w *operatorState) controlled(u jetstream.KeyValueEntry) {
 		delete(w.pauses, u.Key())
 	}
 	w.mu.Unlock()
-	w.poke()
+	w.wake()
 }
 
-// quota is what a tenant may have.
+// quota returns what a tenant may use: its own limits, and those of every tenant where it has none.
 func (w *operatorState) quota(tenant string) quota.Quota {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -159,8 +162,21 @@ func (w *operatorState) quota(tenant string) quota.Quota {
 	return q
 }
 
+// paused reports whether a kind, or the whole pool, is paused.
 func (w *operatorState) paused(kind string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.pauses[control.PauseKey(w.pool, "")] || w.pauses[control.PauseKey(w.pool, kind)]
+}
+
+// limited returns the tenants that have limits of their own.
+func (w *operatorState) limited() (names []string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for name := range w.limits {
+		if name != jobs.EveryTenant {
+			names = append(names, name)
+		}
+	}
+	return names
 }

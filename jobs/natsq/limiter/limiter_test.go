@@ -1,4 +1,4 @@
-package natsq
+package limiter
 
 import (
 	"errors"
@@ -12,32 +12,39 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/heartbeat"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/quota"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
 // bench is a limiter without a server, and what it has told.
 type bench struct {
-	*limiter
+	*Limiter
 	quotas map[string]quota.Quota
-	pokes  int
+	held   *heartbeat.Keeper
+	freed  int
 }
 
-func newBench(t *testing.T) *bench {
-	b := &bench{quotas: map[string]quota.Quota{}}
-	b.limiter = &limiter{
-		id: "me", pool: jobs.PoolCPU, held: newHolder(time.Hour, func() error { return nil },
-			slog.New(slog.DiscardHandler)),
-		quota: func(name string) quota.Quota { return b.quotas[name] }, poke: func() { b.pokes++ },
-		log:     slog.New(slog.DiscardHandler),
-		tenants: map[string]*tenant{}, of: map[*nats.Msg]string{}, base: time.Now(), wake: make(chan struct{}, 1),
+func newBench(t *testing.T) *bench { return benchOn(t, &natsconn.Conn{}) }
+
+// benchOn is a bench whose limiter writes over a connection.
+func benchOn(t *testing.T, c *natsconn.Conn) *bench {
+	quiet := slog.New(slog.DiscardHandler)
+	b := &bench{
+		quotas: map[string]quota.Quota{}, held: heartbeat.Start(time.Hour, func() error { return nil }, quiet),
 	}
-	t.Cleanup(b.held.close)
+	b.Limiter = newLimiter(c, Options{
+		Pool: jobs.PoolCPU, Heartbeats: b.held, Log: quiet, Freed: func() { b.freed++ },
+		Quota: func(name string) quota.Quota { return b.quotas[name] },
+	})
+	b.id = "me"
+	t.Cleanup(b.held.Close)
 	return b
 }
 
-// nudged reports whether the loop of the limiter was woken since the last call.
-func (b *bench) nudged() bool {
+// woken reports whether the loop of the limiter was woken since the last call.
+func (b *bench) woken() bool {
 	select {
 	case <-b.wake:
 		return true
@@ -56,14 +63,14 @@ func TestLimiterFree(t *testing.T) {
 		n, want int
 	}{
 		"no limit":           {tenant{}, quota.Quota{}, 5, 5},
-		"slots":              {tenant{spare: 3, acc: slots(3)}, quota.Quota{Concurrency: 3}, 5, 3},
-		"fewer wanted":       {tenant{spare: 3, acc: slots(3)}, quota.Quota{Concurrency: 3}, 2, 2},
-		"no slot":            {tenant{acc: slots(3)}, quota.Quota{Concurrency: 3}, 5, 0},
-		"the limit is lower": {tenant{spare: 3, acc: slots(4)}, quota.Quota{Concurrency: 3}, 5, 0},
+		"slots":              {tenant{spare: 3, record: slots(3)}, quota.Quota{Concurrency: 3}, 5, 3},
+		"fewer wanted":       {tenant{spare: 3, record: slots(3)}, quota.Quota{Concurrency: 3}, 2, 2},
+		"no slot":            {tenant{record: slots(3)}, quota.Quota{Concurrency: 3}, 5, 0},
+		"the limit is lower": {tenant{spare: 3, record: slots(4)}, quota.Quota{Concurrency: 3}, 5, 0},
 		"tokens":             {tenant{tokens: 4}, quota.Quota{Rate: 1}, 5, 4},
 		"no token":           {tenant{spare: 4}, quota.Quota{Rate: 1}, 5, 0},
-		"both, slots":        {tenant{spare: 2, tokens: 4, acc: slots(2)}, quota.Quota{Rate: 1, Concurrency: 3}, 5, 2},
-		"both, tokens":       {tenant{spare: 4, tokens: 1, acc: slots(4)}, quota.Quota{Rate: 1, Concurrency: 4}, 5, 1},
+		"both, slots":        {tenant{spare: 2, tokens: 4, record: slots(2)}, quota.Quota{Rate: 1, Concurrency: 3}, 5, 2},
+		"both, tokens":       {tenant{spare: 4, tokens: 1, record: slots(4)}, quota.Quota{Rate: 1, Concurrency: 4}, 5, 1},
 		"tokens, no rate":    {tenant{tokens: 1}, quota.Quota{}, 5, 5},
 	} {
 		if got := c.t.free(c.q, c.n); got != c.want {
@@ -77,24 +84,24 @@ func TestLimiterFree(t *testing.T) {
 func TestLimiterOpen(t *testing.T) {
 	b := newBench(t)
 	s := wire.Source{Pool: jobs.PoolCPU, Kind: "k", Tenant: "a"}
-	if !b.open(s, 3) || b.nudged() || len(b.tenants) != 0 {
+	if !b.Open(s, 3) || b.woken() || len(b.tenants) != 0 {
 		t.Error("a tenant without limits is held up")
 	}
 	b.quotas["a"] = quota.Quota{Concurrency: 2}
-	if b.open(s, 3) || !b.nudged() || b.tenants["a"].wanted[s] != 3 {
+	if b.Open(s, 3) || !b.woken() || b.tenants["a"].wanted[s] != 3 {
 		t.Errorf("a tenant without a slot: %+v", b.tenants["a"])
 	}
-	if !b.tenants["a"].stale || !b.tenants["a"].doubt {
+	if !b.tenants["a"].stale || !b.tenants["a"].lookFirst {
 		t.Error("the account of a new tenant is taken for known")
 	}
 	b.tenants["a"].spare = 1
-	if delete(b.tenants["a"].wanted, s); !b.open(s, 3) || b.nudged() || len(b.tenants["a"].wanted) != 0 {
+	if delete(b.tenants["a"].wanted, s); !b.Open(s, 3) || b.woken() || len(b.tenants["a"].wanted) != 0 {
 		t.Errorf("a tenant with a slot: %+v", b.tenants["a"])
 	}
-	b.nudge()
-	b.nudge() // a second one does not wait
-	if !b.nudged() || b.nudged() {
-		t.Error("two nudges are not one")
+	b.wakeLoop()
+	b.wakeLoop() // a second one does not wait
+	if !b.woken() || b.woken() {
+		t.Error("two calls are not one")
 	}
 	if all := b.all(); len(all) != 1 || all["a"] != b.tenants["a"] {
 		t.Errorf("%v", all)
@@ -112,7 +119,7 @@ func TestLimiterReserve(t *testing.T) {
 		spareMid, tokenMid             int // while it is asked
 		spareEnd, tokenEnd             int // when jobs have come
 		running, lowSpare, lowToken    int
-		afterSpare, afterRun, pokesEnd int // when the jobs have ended
+		afterSpare, afterRun, freedEnd int // when the jobs have ended
 	}{
 		"no limit":        {quota.Quota{}, 0, 0, 5, 5, 2, 0, 0, 0, 0, 2, 9, 9, 0, 0, 0},
 		"slots":           {quota.Quota{Concurrency: 9}, 4, 0, 3, 3, 2, 1, 0, 2, 0, 2, 1, 9, 4, 0, 2},
@@ -125,42 +132,42 @@ func TestLimiterReserve(t *testing.T) {
 		b := newBench(t)
 		b.quotas["a"] = c.q
 		x := b.tenant("a")
-		x.spare, x.tokens, x.lowSpare, x.lowToken, x.mine = c.spare, c.tokens, 9, 9, c.spare
-		n := b.reserve(s, c.n)
+		x.spare, x.tokens, x.lowSpare, x.lowTokens, x.granted = c.spare, c.tokens, 9, 9, c.spare
+		n := b.Reserve(s, c.n)
 		if n != c.got || x.running != n || x.spare != c.spareMid || x.tokens != c.tokenMid ||
-			x.lowSpare != c.lowSpare || x.lowToken != c.lowToken {
+			x.lowSpare != c.lowSpare || x.lowTokens != c.lowToken {
 			t.Errorf("%s: %d reserved, %+v; want %+v", name, n, x, c)
 		}
 		msgs := make([]*nats.Msg, c.jobs)
 		for i := range msgs {
 			msgs[i] = &nats.Msg{}
 		}
-		b.began(s, n, msgs)
-		if x.running != c.running || x.spare != c.spareEnd || x.tokens != c.tokenEnd || len(b.of) != c.jobs ||
-			x.doubt != (c.jobs == 0) {
-			t.Errorf("%s, begun: %+v, %d jobs; want %+v", name, x, len(b.of), c)
+		b.Began(s, n, msgs)
+		if x.running != c.running || x.spare != c.spareEnd || x.tokens != c.tokenEnd || len(b.tenantOf) != c.jobs ||
+			x.lookFirst != (c.jobs == 0) {
+			t.Errorf("%s, begun: %+v, %d jobs; want %+v", name, x, len(b.tenantOf), c)
 		}
 		for _, m := range append(msgs, msgs...) { // the end of a job that has ended frees nothing
-			b.end(m)
+			b.End(m)
 		}
-		b.end(&nats.Msg{})
-		if x.running != c.afterRun || x.spare != c.afterSpare || len(b.of) != 0 || b.pokes != c.pokesEnd ||
+		b.End(&nats.Msg{})
+		if x.running != c.afterRun || x.spare != c.afterSpare || len(b.tenantOf) != 0 || b.freed != c.freedEnd ||
 			x.tokens != c.tokenEnd {
-			t.Errorf("%s, ended: %+v, %d jobs, %d pokes; want %+v", name, x, len(b.of), b.pokes, c)
+			t.Errorf("%s, ended: %+v, %d jobs, freed %d times; want %+v", name, x, len(b.tenantOf), b.freed, c)
 		}
 	}
 	// The slot of a job that ends is not free when the account has it no more.
 	b := newBench(t)
 	b.quotas["a"] = quota.Quota{Concurrency: 2}
 	x := b.tenant("a")
-	x.spare, x.mine = 2, 2
+	x.spare, x.granted = 2, 2
 	one, two := &nats.Msg{}, &nats.Msg{}
-	b.began(s, b.reserve(s, 2), []*nats.Msg{one, two})
-	x.mine = 1
-	if b.end(one); x.spare != 0 || x.running != 1 || b.pokes != 0 {
+	b.Began(s, b.Reserve(s, 2), []*nats.Msg{one, two})
+	x.granted = 1
+	if b.End(one); x.spare != 0 || x.running != 1 || b.freed != 0 {
 		t.Errorf("%+v", x)
 	}
-	if b.end(two); x.spare != 1 || x.running != 0 || b.pokes != 1 {
+	if b.End(two); x.spare != 1 || x.running != 0 || b.freed != 1 {
 		t.Errorf("%+v", x)
 	}
 }
@@ -174,25 +181,25 @@ func TestLimiterSlots(t *testing.T) {
 		b.quotas["a"] = quota.Quota{Concurrency: 1 + r.IntN(6), Rate: 1}
 		s := wire.Source{Pool: jobs.PoolCPU, Kind: "k", Tenant: "a"}
 		x := b.tenant("a")
-		x.spare, x.mine, x.tokens = b.quotas["a"].Concurrency, b.quotas["a"].Concurrency, 100
+		x.spare, x.granted, x.tokens = b.quotas["a"].Concurrency, b.quotas["a"].Concurrency, 100
 		var at []*nats.Msg
 		begun := 0
 		for range 60 {
 			if r.IntN(2) == 0 {
-				n := b.reserve(s, r.IntN(8))
+				n := b.Reserve(s, r.IntN(8))
 				msgs := make([]*nats.Msg, r.IntN(n+1))
 				for i := range msgs {
 					msgs[i] = &nats.Msg{}
 				}
-				b.began(s, n, msgs)
+				b.Began(s, n, msgs)
 				at, begun = append(at, msgs...), begun+len(msgs)
 			} else if len(at) > 0 {
 				i := r.IntN(len(at))
-				b.end(at[i])
+				b.End(at[i])
 				at = slices.Delete(at, i, i+1)
 			}
-			if x.running != len(at) || x.running+x.spare != x.mine || x.spare < 0 || x.tokens != 100-begun ||
-				len(b.of) != len(at) {
+			if x.running != len(at) || x.running+x.spare != x.granted || x.spare < 0 || x.tokens != 100-begun ||
+				len(b.tenantOf) != len(at) {
 				t.Fatalf("seed %d: %d jobs, %d begun, %+v", seed, len(at), begun, x)
 			}
 		}
@@ -224,49 +231,49 @@ func TestLimiterChanged(t *testing.T) {
 		}
 	}
 	tell := func(revision uint64, value string) *tenant {
-		b.changed(change{key: "cpu.a", value: value, revision: revision, at: b.base.Add(-time.Hour)})
+		b.changed(change{key: "cpu.a", value: value, revision: revision, at: b.clock.start.Add(-time.Hour)})
 		return b.tenants["a"]
 	}
 	x := tell(5, `{"v":1,"tokens":1,"holders":{"me":{"slots":2,"beat":1}}}`)
-	if x.revision != 5 || x.acc.Holders["me"].Slots != 2 || b.nudged() {
+	if x.revision != 5 || x.record.Holders["me"].Slots != 2 || b.woken() {
 		t.Errorf("%+v", x)
 	}
 	x.wanted[s] = 1
 	for _, revision := range []uint64{4, 5} {
-		if tell(revision, `{"v":1,"tokens":7}`); x.revision != 5 || x.acc.Tokens != 1 || !b.nudged() {
+		if tell(revision, `{"v":1,"tokens":7}`); x.revision != 5 || x.record.Tokens != 1 || !b.woken() {
 			t.Errorf("revision %d: %+v", revision, x)
 		}
 	}
-	if tell(6, "["); x.revision != 6 || x.acc.Version != 0 || len(x.acc.Holders) != 0 {
+	if tell(6, "["); x.revision != 6 || x.record.Version != 0 || len(x.record.Holders) != 0 {
 		t.Errorf("an account that is not valid: %+v", x)
 	}
-	x.mine, x.spare = 2, 1
-	if tell(7, `{"v":1,"tokens":0,"holders":{"me":{"slots":2}}}`); x.mine != 2 || x.spare != 1 {
+	x.granted, x.spare = 2, 1
+	if tell(7, `{"v":1,"tokens":0,"holders":{"me":{"slots":2}}}`); x.granted != 2 || x.spare != 1 {
 		t.Errorf("the slots that it has are lost: %+v", x)
 	}
 	mine, other := &nats.Msg{}, &nats.Msg{}
-	b.of[mine], b.of[other] = "a", "b"
+	b.tenantOf[mine], b.tenantOf[other] = "a", "b"
 	causes := map[*nats.Msg]error{}
 	for _, m := range []*nats.Msg{mine, other} {
-		b.held.add(m)
-		b.held.onSick(m, func(err error) { causes[m] = err })
+		b.held.Add(m)
+		b.held.OnLost(m, func(err error) { causes[m] = err })
 	}
-	if tell(8, `{"v":1,"tokens":0,"holders":{"me":{"slots":1}}}`); x.mine != 0 || x.spare != 0 {
+	if tell(8, `{"v":1,"tokens":0,"holders":{"me":{"slots":1}}}`); x.granted != 0 || x.spare != 0 {
 		t.Errorf("slots that are gone: %+v", x)
 	}
-	if err := causes[mine]; !errors.Is(err, errSlotLost) || err.Error() != "tenant a: "+errSlotLost.Error() ||
+	if err := causes[mine]; !errors.Is(err, heartbeat.ErrSlotLost) || err.Error() != "tenant a: "+heartbeat.ErrSlotLost.Error() ||
 		causes[other] != nil {
 		t.Errorf("%v, %v", causes[mine], causes[other])
 	}
-	before := b.ahead
+	before := b.clock.ahead
 	b.mu.Lock()
-	stamp := b.now().Add(time.Hour)
+	stamp := b.clock.now().Add(time.Hour)
 	b.mu.Unlock()
 	b.changed(change{key: "cpu.a", value: "", revision: 1, at: stamp})
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if now := b.now(); b.ahead-before < 59*time.Minute || now.Before(stamp) || now.Sub(stamp) > time.Minute ||
-		b.seen == 0 {
+	if now := b.clock.now(); b.clock.ahead-before < 59*time.Minute || now.Before(stamp) || now.Sub(stamp) > time.Minute ||
+		b.clock.at == 0 {
 		t.Errorf("the clock is at %v behind a stamp of %v", now, stamp)
 	}
 }
@@ -275,14 +282,14 @@ func TestLimiterChanged(t *testing.T) {
 // part.
 func TestLimiterClock(t *testing.T) {
 	b := newBench(t)
-	b.base = time.Now().Add(-5000 * time.Second)
+	b.clock.start = time.Now().Add(-5000 * time.Second)
 	for seen, want := range map[time.Duration]time.Duration{
 		0: time.Second, 2500 * time.Second: 500 * time.Millisecond,
 		5000 * time.Second: 0,
 	} {
-		b.seen, b.ahead = seen, time.Minute
+		b.clock.at, b.clock.ahead = seen, time.Minute
 		here := time.Now().Add(time.Minute)
-		if behind := here.Sub(b.now()); (behind - want).Abs() > 400*time.Millisecond {
+		if behind := here.Sub(b.clock.now()); (behind - want).Abs() > 400*time.Millisecond {
 			t.Errorf("%v after a stamp it is %v behind, want %v", 5000*time.Second-seen, behind, want)
 		}
 	}
@@ -291,17 +298,16 @@ func TestLimiterClock(t *testing.T) {
 // TestLimiterClose: slots and tokens of a limiter that ends are on the account again, and one that
 // has none writes nothing.
 func TestLimiterClose(t *testing.T) {
-	_, c := inside(t)
+	c := connect(t)
 	ctx := t.Context()
 	kv, err := c.JS.KeyValue(ctx, wire.TenantBucket)
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := newBench(t)
+	b := benchOn(t, c)
 	b.quotas["a"], b.quotas["b"] = quota.Quota{Concurrency: 2, Rate: 0.001, Burst: 5},
 		quota.Quota{Rate: 0.001, Burst: 5}
 	b.quotas["c"] = b.quotas["a"]
-	b.c, b.stop = c, func() {}
 	for name, d := range map[string]quota.Demand{"a": {MoreSlots: 2, MoreTokens: 2}, "b": {MoreTokens: 3}} {
 		if got, err := b.write(ctx, name, b.tenant(name), d); !got || err != nil {
 			t.Fatalf("%s: %v, %v", name, got, err)
@@ -326,7 +332,7 @@ func TestLimiterClose(t *testing.T) {
 	if a, b := read("a"), read("b"); a.Slots() != 2 || int(a.Tokens) != 3 || int(b.Tokens) != 2 {
 		t.Fatalf("%+v, %+v", a, b)
 	}
-	b.close()
+	b.Close()
 	if a, b, c := read("a"), read("b"), read("c"); a.Slots() != 0 || int(a.Tokens) != 5 || int(b.Tokens) != 5 ||
 		c.Version != 0 {
 		t.Errorf("%+v, %+v, %+v", a, b, c)

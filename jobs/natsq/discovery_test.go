@@ -33,14 +33,11 @@ func TestExpireForeign(t *testing.T) {
 	}
 	defer w.Stop()
 	time.Sleep(time.Until(late.Deadline)) // the subject of the test
-	look := &Worker{
-		WorkerOptions: w.WorkerOptions, c: c, ctl: w.ctl, deps: w.deps,
-		sources: map[wire.Source]*sourceState{}, strand: map[wire.Source]uint64{},
-	}
-	if err := look.discover(ctx); err != nil {
+	d := newDiscovery(c, w.WorkerOptions, newSourceTable(func() {}), w.deps.JobEnded)
+	if err := d.look(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if err := look.expireForeign(ctx); err != nil {
+	if err := d.expire(ctx); err != nil {
 		t.Fatal(err)
 	}
 	r, err := c.Results.Lookup(ctx, "late")

@@ -1,0 +1,27 @@
+package heartbeat
+
+import (
+	"testing"
+
+	"github.com/exoswarm/exoswarm/internal/leak"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
+	"github.com/exoswarm/exoswarm/jobs/natsq/server"
+)
+
+func TestMain(m *testing.M) { leak.Check(m) }
+
+// connect starts a server without a port, and connects to it.
+func connect(t testing.TB) *natsconn.Conn {
+	t.Helper()
+	s, err := server.Start(t.Context(), server.Options{Dir: t.TempDir(), Port: server.InProcess})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	c, err := natsconn.Open(t.Context(), natsconn.Options{InProcess: s, Name: t.Name()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return c
+}
