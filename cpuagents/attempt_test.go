@@ -17,6 +17,7 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents/source"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // attempts is a streamer with a queue and no GPU agent.
@@ -179,14 +180,14 @@ type troubledQueue struct {
 	created               func()
 }
 
-func (q *troubledQueue) Swarm(ctx context.Context, id string) (jobs.Swarm, error) {
+func (q *troubledQueue) Swarm(ctx context.Context, id string) (swarms.Swarm, error) {
 	if q.swarm != nil {
-		return jobs.Swarm{}, q.swarm
+		return swarms.Swarm{}, q.swarm
 	}
 	return q.Queue.Swarm(ctx, id)
 }
 
-func (q *troubledQueue) CreateSwarm(ctx context.Context, s jobs.Swarm) error {
+func (q *troubledQueue) CreateSwarm(ctx context.Context, s swarms.Swarm) error {
 	if call := q.created; call != nil {
 		q.created = nil
 		call()
@@ -197,7 +198,7 @@ func (q *troubledQueue) CreateSwarm(ctx context.Context, s jobs.Swarm) error {
 	return q.Queue.CreateSwarm(ctx, s)
 }
 
-func (q *troubledQueue) RemoveSwarm(ctx context.Context, s jobs.Swarm) error {
+func (q *troubledQueue) RemoveSwarm(ctx context.Context, s swarms.Swarm) error {
 	q.removed = append(q.removed, s.ID)
 	if q.remove != nil {
 		return q.remove
@@ -226,7 +227,7 @@ func TestClaim(t *testing.T) {
 	if again, err := of("a").claim(ctx); err != nil || !again.Same(first) {
 		t.Errorf("%+v, %v", again, err)
 	}
-	if _, err := a.conn.Swarms.ChangeSwarm(ctx, first, func(s *jobs.Swarm) { s.Ending = true }); err != nil {
+	if _, err := a.conn.Swarms.ChangeSwarm(ctx, first, func(s *swarms.Swarm) { s.Ending = true }); err != nil {
 		t.Fatal(err)
 	}
 	next, err := of("a").claim(ctx)
@@ -234,7 +235,7 @@ func TestClaim(t *testing.T) {
 		t.Errorf("%+v, %v", next, err)
 	}
 	// Another attempt makes it between the question and the answer.
-	var other jobs.Swarm
+	var other swarms.Swarm
 	q.created = func() {
 		if other, err = of("b").claim(ctx); err != nil {
 			t.Error(err)
@@ -243,8 +244,8 @@ func TestClaim(t *testing.T) {
 	if got, err := of("b").claim(ctx); err != nil || !got.Same(other) {
 		t.Errorf("%+v, want %+v, %v", got, other, err)
 	}
-	for name, s := range map[string]jobs.Swarm{"nobody's": {ID: "c"}, "another's": {ID: "d", Owner: "x"}} {
-		s.Version, s.Nonce, s.Name, s.Spec, s.Groups = jobs.Version, jobs.NewNonce(), "n", json.RawMessage(`{}`), 1
+	for name, s := range map[string]swarms.Swarm{"nobody's": {ID: "c"}, "another's": {ID: "d", Owner: "x"}} {
+		s.Version, s.Nonce, s.Name, s.Spec, s.Groups = jobs.Version, swarms.NewNonce(), "n", json.RawMessage(`{}`), 1
 		if s.Owner == "" {
 			s.Shards = 1
 		}
@@ -293,7 +294,7 @@ func TestGone(t *testing.T) {
 		t.Error("it is gone while the server is away")
 	}
 	q.swarm = nil
-	changed, err := a.conn.Swarms.ChangeSwarm(ctx, s.record, func(s *jobs.Swarm) { s.Ending = true })
+	changed, err := a.conn.Swarms.ChangeSwarm(ctx, s.record, func(s *swarms.Swarm) { s.Ending = true })
 	if err != nil || !s.gone(ctx) {
 		t.Errorf("it ends: %v", err)
 	}
@@ -350,8 +351,8 @@ func TestClean(t *testing.T) {
 	if of("b").clean(ctx, false); len(q.removed) != 0 || log.Len() != 0 {
 		t.Errorf("removed %v, log %s", q.removed, log.String())
 	}
-	if err := a.conn.Swarms.CreateSwarm(ctx, jobs.Swarm{
-		Version: jobs.Version, ID: "c", Nonce: jobs.NewNonce(),
+	if err := a.conn.Swarms.CreateSwarm(ctx, swarms.Swarm{
+		Version: jobs.Version, ID: "c", Nonce: swarms.NewNonce(),
 		Owner: "x", Name: "n", Spec: json.RawMessage(`{}`), Groups: 1,
 	}); err != nil {
 		t.Fatal(err)
@@ -440,10 +441,10 @@ func TestAttemptEnds(t *testing.T) {
 }
 
 // claimed claims the swarm of a job, as an earlier attempt does.
-func (s *Streamer) claimed(ctx context.Context, job jobs.Job) (jobs.Swarm, error) {
+func (s *Streamer) claimed(ctx context.Context, job jobs.Job) (swarms.Swarm, error) {
 	st := &stream{Streamer: s, id: job.ID, series: make([]source.Series, 1)}
 	if err := json.Unmarshal(job.Spec, &st.spec); err != nil {
-		return jobs.Swarm{}, err
+		return swarms.Swarm{}, err
 	}
 	return st.claim(ctx)
 }
@@ -454,17 +455,17 @@ type faultyLogs struct {
 	err error
 }
 
-func (q faultyLogs) Log(swarm string, shard int, d jobs.Direction) jobs.Log {
+func (q faultyLogs) Log(swarm string, shard int, d swarms.Direction) swarms.Log {
 	return faultyLog{q.Queue.Log(swarm, shard, d), q.err}
 }
 
 // faultyLog is a log that cannot be made.
 type faultyLog struct {
-	jobs.Log
+	swarms.Log
 	err error
 }
 
-func (l faultyLog) Create(context.Context, ...jobs.Consistency) error { return l.err }
+func (l faultyLog) Create(context.Context, ...swarms.Consistency) error { return l.err }
 
 // TestManySinks: a job has at most eight sinks.
 func TestManySinks(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents/source"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // maxOpen is the number of series that are read at the same time, so many groups can step at once.
@@ -57,7 +58,7 @@ func (s *stream) feed(ctx, work context.Context, rejects io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if last.Kind == jobs.EntryEnd {
+	if last.Kind == swarms.EntryEnd {
 		return nil // an earlier attempt got as far
 	}
 	if !interrupted && f.rows == 0 {
@@ -74,11 +75,11 @@ func (s *stream) feed(ctx, work context.Context, rejects io.Writer) error {
 			f.first.Place(), reason,
 		)
 	}
-	data, err := json.Marshal(jobs.EndOfInput{Rows: f.rows, Interrupted: interrupted})
+	data, err := json.Marshal(swarms.EndOfInput{Rows: f.rows, Interrupted: interrupted})
 	if err != nil {
 		return err
 	}
-	return f.append(work, jobs.Entry{Kind: jobs.EntryEnd, Ref: f.number, Data: data})
+	return f.append(work, swarms.Entry{Kind: swarms.EntryEnd, Ref: f.number, Data: data})
 }
 
 // all reads the series in turn, a few rows of each, so that many groups step at once. A series that
@@ -141,7 +142,7 @@ func (f *batcher) open(work, waiting context.Context, i int) (rows.Reader, error
 	if !source.IsRemote(src.URI) {
 		return from.OpenFile(work, src, f.s.spec.Columns)
 	}
-	return from.OpenRemote(waiting, f.s.log(1+i, jobs.In), f.s.id, i, src, f.s.spec.Columns)
+	return from.OpenRemote(waiting, f.s.log(1+i, swarms.In), f.s.id, i, src, f.s.spec.Columns)
 }
 
 // take reads up to n rows of one series into the batch.
@@ -227,7 +228,7 @@ func (f *batcher) flush(work context.Context) error {
 		if err != nil {
 			return err
 		}
-		if err := f.append(work, jobs.Entry{Kind: jobs.EntryObserve, Ref: number, Data: data}); err != nil {
+		if err := f.append(work, swarms.Entry{Kind: swarms.EntryObserve, Ref: number, Data: data}); err != nil {
 			return fmt.Errorf("send batch %d: %w", number, err)
 		}
 		f.s.mu.Lock()
@@ -259,7 +260,7 @@ func (f *batcher) wait(work context.Context, number uint64) error {
 // append appends an entry of the stream. Questions that other clients have appended meanwhile stay
 // before it. Any other foreign entry is another attempt of the job: append fails with
 // jobs.ErrFenced.
-func (f *batcher) append(work context.Context, e jobs.Entry) error {
+func (f *batcher) append(work context.Context, e swarms.Entry) error {
 	for {
 		err := f.s.in.Append(work, f.after, e)
 		if err == nil {

@@ -9,10 +9,11 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // collect reads decisions until the end of the log, and sends them to the output and the sinks.
-func (s *stream) collect(ctx context.Context, ordered *orderedOutput) (end jobs.EndOfInput, err error) {
+func (s *stream) collect(ctx context.Context, ordered *orderedOutput) (end swarms.EndOfInput, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	r, err := s.out.Read(ctx, 1)
 	if err != nil {
@@ -20,7 +21,7 @@ func (s *stream) collect(ctx context.Context, ordered *orderedOutput) (end jobs.
 		return end, err
 	}
 	// The reader waits in a goroutine of its own, which ends before collect returns.
-	entries := make(chan jobs.Entry)
+	entries := make(chan swarms.Entry)
 	failed := make(chan error, 1)
 	var reading sync.WaitGroup
 	reading.Add(1)
@@ -100,10 +101,10 @@ func (s *stream) overdue(since time.Time) (time.Time, error) {
 
 // entry processes one entry of the log of decisions. It returns true at the end of the log.
 func (s *stream) entry(
-	ctx context.Context, e jobs.Entry, end *jobs.EndOfInput, ordered *orderedOutput,
+	ctx context.Context, e swarms.Entry, end *swarms.EndOfInput, ordered *orderedOutput,
 ) (done bool, err error) {
 	switch e.Kind {
-	case jobs.EntryDecide:
+	case swarms.EntryDecide:
 		d, err := ordered.write(e.Data)
 		if err != nil {
 			return false, err
@@ -114,12 +115,12 @@ func (s *stream) entry(
 				return false, err
 			}
 		}
-	case jobs.EntryEnd:
+	case swarms.EntryEnd:
 		if err := json.Unmarshal(e.Data, end); err != nil {
 			return false, fmt.Errorf("end of swarm %s: %w", s.spec.Name, err)
 		}
 		return true, nil
-	case jobs.EntryRejected:
+	case swarms.EntryRejected:
 		failure := &jobs.Error{Code: jobs.CodeInternal, Message: "the swarm refused a batch"}
 		if err := json.Unmarshal(e.Data, failure); err != nil {
 			return false, fmt.Errorf("refusal of swarm %s: %w", s.spec.Name, err)
@@ -130,7 +131,8 @@ func (s *stream) entry(
 		}
 		s.refused = failure
 		return false, nil
-	case jobs.EntryState, jobs.EntryVoted, jobs.EntryFused, jobs.EntrySnapshotted: // the client that asked reads them
+	case swarms.EntryState, swarms.EntryVoted, swarms.EntryFused, swarms.EntrySnapshotted:
+		// The client that asked reads them.
 		return false, nil
 	default:
 		return false, jobs.Errorf(

@@ -11,6 +11,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cpuagents/source"
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // TestStreamLeavesOthersAlone: a stream whose id is the name of a swarm that is not its own fails
@@ -18,10 +19,10 @@ import (
 func TestStreamLeavesOthersAlone(t *testing.T) {
 	c := newCluster(t)
 	ctx := t.Context()
-	for name, s := range map[string]jobs.Swarm{
-		"lasting":   {Nonce: jobs.NewNonce(), Shards: 2, Spec: json.RawMessage(`{}`)},
+	for name, s := range map[string]swarms.Swarm{
+		"lasting":   {Nonce: swarms.NewNonce(), Shards: 2, Spec: json.RawMessage(`{}`)},
 		"former":    {Shards: 2, Spec: json.RawMessage(`{"agents":40}`)}, // of an earlier version, without a nonce
-		"another's": {ID: "another", Nonce: jobs.NewNonce(), Owner: "somebody", Spec: json.RawMessage(`{}`)},
+		"another's": {ID: "another", Nonce: swarms.NewNonce(), Owner: "somebody", Spec: json.RawMessage(`{}`)},
 	} {
 		if s.ID == "" {
 			s.ID = name
@@ -31,7 +32,7 @@ func TestStreamLeavesOthersAlone(t *testing.T) {
 			t.Fatal(err)
 		}
 		for k := range s.ShardCount() {
-			for _, d := range []jobs.Direction{jobs.In, jobs.Out} {
+			for _, d := range []swarms.Direction{swarms.In, swarms.Out} {
 				if err := c.conn.Swarms.Log(s.Key(), k, d).Create(ctx); err != nil {
 					t.Fatal(err)
 				}
@@ -55,7 +56,7 @@ func TestStreamLeavesOthersAlone(t *testing.T) {
 			t.Errorf("%s: %+v: %v", name, now, err)
 		}
 		for k := range s.ShardCount() {
-			for _, d := range []jobs.Direction{jobs.In, jobs.Out} {
+			for _, d := range []swarms.Direction{swarms.In, swarms.Out} {
 				if _, err := c.conn.Swarms.Log(s.Key(), k, d).Last(ctx); err != nil {
 					t.Errorf("%s: %v", name, err)
 				}
@@ -69,15 +70,15 @@ func TestStreamLeavesOthersAlone(t *testing.T) {
 func TestStreamEndsWithoutSources(t *testing.T) {
 	c := newCluster(t)
 	ctx := t.Context()
-	s := jobs.Swarm{
-		Version: jobs.Version, ID: "gone", Nonce: jobs.NewNonce(), Owner: "gone", Name: "gone",
+	s := swarms.Swarm{
+		Version: jobs.Version, ID: "gone", Nonce: swarms.NewNonce(), Owner: "gone", Name: "gone",
 		Spec: json.RawMessage(`{}`), Groups: 1,
 	}
 	if err := c.conn.Swarms.CreateSwarm(ctx, s); err != nil {
 		t.Fatal(err)
 	}
 	for _, k := range []int{0, 1, 65} {
-		if err := c.conn.Swarms.Log(s.Key(), k, jobs.Out).Create(ctx); err != nil {
+		if err := c.conn.Swarms.Log(s.Key(), k, swarms.Out).Create(ctx); err != nil {
 			t.Fatal(err)
 		}
 	}

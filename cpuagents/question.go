@@ -3,16 +3,16 @@ package cpuagents
 import (
 	"context"
 
-	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // lastOwn returns the last entry of a stream's log after number after that is not a question, and
 // the number of the last entry of all. Other clients may append questions to the log of a stream
 // while it runs; they do not affect the stream. If there is no entry of the stream, own.Seq is 0.
 // The numbers in the entries of questions are not used.
-func lastOwn(ctx context.Context, log jobs.Log, after uint64) (end uint64, own jobs.Entry, err error) {
+func lastOwn(ctx context.Context, log swarms.Log, after uint64) (end uint64, own swarms.Entry, err error) {
 	last, err := log.Last(ctx)
-	if err != nil || last.Seq <= after || !jobs.Asks(last.Kind) {
+	if err != nil || last.Seq <= after || !swarms.Asks(last.Kind) {
 		return last.Seq, last, err
 	}
 	for n := uint64(64); ; n *= 8 { // back from the end, further each time: questions are few
@@ -27,7 +27,7 @@ func lastOwn(ctx context.Context, log jobs.Log, after uint64) (end uint64, own j
 				r.Close()
 				return 0, own, err
 			}
-			if seq = e.Seq; !jobs.Asks(e.Kind) {
+			if seq = e.Seq; !swarms.Asks(e.Kind) {
 				own = e
 			}
 		}
@@ -51,5 +51,5 @@ func (s *stream) asked(ctx context.Context, seq uint64) (bool, error) {
 	}
 	defer r.Close()
 	e, err := r.Next(ctx)
-	return jobs.Asks(e.Kind), err
+	return swarms.Asks(e.Kind), err
 }

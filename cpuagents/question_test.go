@@ -11,27 +11,28 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents/source"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // question puts a question behind all that is in a swarm's log, under a number that means nothing
 // to its stream, and waits for the answer. It returns false when the log has ended.
 func (c *cluster) question(ctx context.Context, t *testing.T, swarm, kind,
 	data string,
-) (answer jobs.Entry, asked bool) {
+) (answer swarms.Entry, asked bool) {
 	t.Helper()
 	record, err := c.conn.Swarms.Swarm(ctx, swarm)
 	if err != nil {
 		t.Error(err)
 		return answer, false
 	}
-	in, out := c.conn.Swarms.Log(record.Key(), 0, jobs.In), c.conn.Swarms.Log(record.Key(), 0, jobs.Out)
+	in, out := c.conn.Swarms.Log(record.Key(), 0, swarms.In), c.conn.Swarms.Log(record.Key(), 0, swarms.Out)
 	for {
 		last, err := in.Last(ctx)
-		if err == nil && last.Kind == jobs.EntryEnd {
+		if err == nil && last.Kind == swarms.EntryEnd {
 			return answer, false
 		}
 		if err == nil {
-			err = in.Append(ctx, last.Seq, jobs.Entry{Kind: kind, Ref: 1 << 40, Data: []byte(data)})
+			err = in.Append(ctx, last.Seq, swarms.Entry{Kind: kind, Ref: 1 << 40, Data: []byte(data)})
 		}
 		if errors.Is(err, jobs.ErrFenced) {
 			continue
@@ -66,12 +67,12 @@ func TestAskedStream(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	questions := []struct{ kind, data, want string }{
-		{jobs.EntryQuery, `{"v":1,"agents":[0,15,3]}`, jobs.EntryState},
-		{jobs.EntryFuse, `{"v":1,"by":"all"}`, jobs.EntryFused},
-		{jobs.EntryQuery, `{"v":1,"agents":[16]}`, jobs.EntryRejected},
-		{jobs.EntryVote, `{"v":1,"round":1}`, jobs.EntryRejected},
-		{jobs.EntryQuery, `{"v":1,"groups":[0]}`, jobs.EntryState},
-		{jobs.EntrySnapshot, `{"v":1,"name":"here"}`, jobs.EntryRejected},
+		{swarms.EntryQuery, `{"v":1,"agents":[0,15,3]}`, swarms.EntryState},
+		{swarms.EntryFuse, `{"v":1,"by":"all"}`, swarms.EntryFused},
+		{swarms.EntryQuery, `{"v":1,"agents":[16]}`, swarms.EntryRejected},
+		{swarms.EntryVote, `{"v":1,"round":1}`, swarms.EntryRejected},
+		{swarms.EntryQuery, `{"v":1,"groups":[0]}`, swarms.EntryState},
+		{swarms.EntrySnapshot, `{"v":1,"name":"here"}`, swarms.EntryRejected},
 	}
 	asked := 0
 	var round uint64
@@ -118,20 +119,20 @@ func TestStreamFenced(t *testing.T) {
 			if err != nil {
 				t.Error(err)
 			}
-			in := c.conn.Swarms.Log(record.Key(), 0, jobs.In)
+			in := c.conn.Swarms.Log(record.Key(), 0, swarms.In)
 			for {
 				last, err := in.Last(ctx)
 				if err != nil {
 					t.Error(err)
 					break
 				}
-				if last.Kind != jobs.EntryObserve {
+				if last.Kind != swarms.EntryObserve {
 					continue
 				}
 				// As another attempt would that is ahead of this one, and behind a question.
 				if err := in.Append(ctx, last.Seq,
-					jobs.Entry{Kind: jobs.EntryQuery, Data: []byte(`{"v":1,"agents":[0]}`)},
-					jobs.Entry{Kind: jobs.EntryObserve, Ref: 2, Data: last.Data}); err != nil {
+					swarms.Entry{Kind: swarms.EntryQuery, Data: []byte(`{"v":1,"agents":[0]}`)},
+					swarms.Entry{Kind: swarms.EntryObserve, Ref: 2, Data: last.Data}); err != nil {
 					t.Error(err)
 				}
 				break
@@ -153,12 +154,12 @@ func TestStreamFenced(t *testing.T) {
 	if err != nil || record.Ending {
 		t.Fatalf("%+v: %v", record, err)
 	}
-	for _, d := range []jobs.Direction{jobs.In, jobs.Out} {
+	for _, d := range []swarms.Direction{swarms.In, swarms.Out} {
 		if _, err := c.conn.Swarms.Log(record.Key(), 0, d).Last(ctx); err != nil {
 			t.Errorf("log %s: %v", d, err)
 		}
 	}
-	if _, err := c.conn.Swarms.Log(record.Key(), 1, jobs.In).Last(ctx); err != nil {
+	if _, err := c.conn.Swarms.Log(record.Key(), 1, swarms.In).Last(ctx); err != nil {
 		t.Errorf("the attempt that lost the job has removed the log of its source: %v", err)
 	}
 }

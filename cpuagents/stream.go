@@ -16,6 +16,7 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents/sink"
 	"github.com/exoswarm/exoswarm/cpuagents/source"
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // stream is one attempt at a stream job. Two goroutines share it: feed reads the sources, and
@@ -25,8 +26,8 @@ type stream struct {
 	id       string
 	spec     StreamSpec
 	series   []source.Series
-	record   jobs.Swarm // of the job; without an id until it is claimed
-	in, out  jobs.Log
+	record   swarms.Swarm // of the job; without an id until it is claimed
+	in, out  swarms.Log
 	progress func(any)
 	remove   []func(context.Context) error // removes what its sources keep on the queue beside its logs
 
@@ -72,11 +73,11 @@ func (s *stream) run(ctx context.Context) (*StreamResult, error) {
 		return nil, err
 	}
 	defer rejects.Abort()
-	kept, err := jobs.ConsistencyOf(s.spec.Spec)
+	kept, err := swarms.ConsistencyOf(s.spec.Spec)
 	if err != nil {
 		return nil, err
 	}
-	for _, l := range []jobs.Log{s.in, s.out} {
+	for _, l := range []swarms.Log{s.in, s.out} {
 		if err := l.Create(work, kept); err != nil {
 			return nil, err
 		}
@@ -92,7 +93,7 @@ func (s *stream) run(ctx context.Context) (*StreamResult, error) {
 		}
 	}()
 	for i, t := range s.sinks {
-		if err := t.Open(work, s.log(sinkShard+i, jobs.Out)); err != nil {
+		if err := t.Open(work, s.log(sinkShard+i, swarms.Out)); err != nil {
 			cancel(err)
 			fed.Wait()
 			return nil, context.Cause(work) // the agent may drain

@@ -15,17 +15,18 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents/sink"
 	"github.com/exoswarm/exoswarm/cpuagents/source"
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // Queue is what a stream job needs of the queue besides the job itself.
 type Queue interface {
 	// CreateSwarm announces a swarm, Swarm reads its record, and RemoveSwarm removes the swarm with
 	// its logs, but no other swarm of the same id.
-	CreateSwarm(ctx context.Context, s jobs.Swarm) error
-	Swarm(ctx context.Context, id string) (jobs.Swarm, error)
-	RemoveSwarm(ctx context.Context, s jobs.Swarm) error
+	CreateSwarm(ctx context.Context, s swarms.Swarm) error
+	Swarm(ctx context.Context, id string) (swarms.Swarm, error)
+	RemoveSwarm(ctx context.Context, s swarms.Swarm) error
 	// Log returns a log of a swarm. It makes no request.
-	Log(swarm string, shard int, d jobs.Direction) jobs.Log
+	Log(swarm string, shard int, d swarms.Direction) swarms.Log
 	source.Queue
 	sink.Queue
 }
@@ -188,21 +189,21 @@ func (s *stream) attempt(ctx context.Context, job jobs.Job) (*StreamResult, erro
 	if s.record, err = s.claim(ctx); err != nil {
 		return nil, err
 	}
-	s.in, s.out = s.log(0, jobs.In), s.log(0, jobs.Out)
+	s.in, s.out = s.log(0, swarms.In), s.log(0, swarms.Out)
 	return s.run(ctx)
 }
 
 // claim returns the record of the job's swarm, which an earlier attempt may have made. It refuses a
 // swarm of another owner.
-func (s *stream) claim(ctx context.Context) (jobs.Swarm, error) {
+func (s *stream) claim(ctx context.Context) (swarms.Swarm, error) {
 	for {
 		record, err := s.Queue.Swarm(ctx, s.id)
 		switch {
 		case errors.Is(err, jobs.ErrNotFound):
 		case err != nil:
-			return jobs.Swarm{}, err
+			return swarms.Swarm{}, err
 		case record.OwnerJob() != s.id:
-			return jobs.Swarm{}, jobs.Errorf(
+			return swarms.Swarm{}, jobs.Errorf(
 				jobs.CodeInvalid,
 				"job %s: there is a swarm %s that is not its own, and is left as it is: submit the job with another id",
 				s.id, s.id,
@@ -210,8 +211,9 @@ func (s *stream) claim(ctx context.Context) (jobs.Swarm, error) {
 		case !record.Ending:
 			return record, nil
 		}
-		record = jobs.Swarm{
-			Version: jobs.Version, ID: s.id, Nonce: jobs.NewNonce(), Owner: s.id, Name: s.spec.Name, Spec: s.spec.Spec,
+		record = swarms.Swarm{
+			Version: jobs.Version, ID: s.id, Nonce: swarms.NewNonce(), Owner: s.id, Name: s.spec.Name,
+			Spec:   s.spec.Spec,
 			Groups: len(s.series), Created: time.Now().UTC(),
 		}
 		if err = s.Queue.CreateSwarm(ctx, record); !errors.Is(err, jobs.ErrExists) { // else somebody was faster
@@ -330,6 +332,6 @@ func (s *Streamer) allowStream(stream string) error { return s.Streams.check(s.o
 
 // log returns a log of the job's swarm. Shard 0 is the swarm's own. The next maxRemote shards are
 // the journals of the sources, and those from sinkShard on have the positions of the sinks.
-func (s *stream) log(shard int, d jobs.Direction) jobs.Log {
+func (s *stream) log(shard int, d swarms.Direction) swarms.Log {
 	return s.Queue.Log(s.record.Key(), shard, d)
 }

@@ -27,6 +27,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	natsobjects "github.com/exoswarm/exoswarm/jobs/natsq/objects"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 const umbrellaSecret = "umbrella-api-key=hunter2"
@@ -325,7 +326,7 @@ func TestTenantsStreams(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		r, err := from.OpenRemote(ctx, a.conn.Swarms.Log(id+"-"+consumer, 1, jobs.In), id, 0, src, columns)
+		r, err := from.OpenRemote(ctx, a.conn.Swarms.Log(id+"-"+consumer, 1, swarms.In), id, 0, src, columns)
 		if err != nil {
 			return err
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/exoswarm/exoswarm/internal/retry"
 	"github.com/exoswarm/exoswarm/internal/telemetry"
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // Agent serves every swarm of which it gets leases. Start starts it, and Drain or Stop ends it. Its
@@ -28,7 +29,7 @@ type Agent struct {
 
 	server     *shard.Server
 	pool       *pool.Pool
-	wakes      jobs.Wakes
+	wakes      swarms.Wakes
 	openShards *shard.OpenShards
 
 	violations violations
@@ -39,7 +40,7 @@ type Agent struct {
 	swarms      map[string]*servedSwarm // by id
 	assignments map[string]*assignment  // by key
 	queue       []*assignment           // for the starters
-	session     jobs.Session            // nil: there is none
+	session     swarms.Session          // nil: there is none
 	retries     uint64                  // calls of retry
 	leases      int                     // held, or being acquired
 	parkedBytes int64                   // bytes of all rests
@@ -181,7 +182,7 @@ func (a *Agent) Closed() <-chan struct{} { return a.closed }
 func (a *Agent) watch(ctx context.Context) {
 	a.sweepCheckpoints(ctx) // before the first shard opens its store
 	for ctx.Err() == nil {
-		err := a.o.Queue.WatchSwarms(ctx, func(c jobs.SwarmChange) { a.change(ctx, c) })
+		err := a.o.Queue.WatchSwarms(ctx, func(c swarms.Change) { a.change(ctx, c) })
 		if ctx.Err() != nil {
 			return
 		}

@@ -20,6 +20,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 	"github.com/exoswarm/exoswarm/jobs/natsq/swarmlog"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 	"github.com/exoswarm/exoswarm/tiers/index/tabletest"
 	"github.com/exoswarm/exoswarm/tiers/pagestore"
 	"github.com/exoswarm/exoswarm/tiers/vfs"
@@ -28,11 +29,11 @@ import (
 // told is a queue whose agents hear of the swarms that a test tells them, in the order of the test.
 type told struct {
 	*swarmlog.Swarms
-	changes chan jobs.SwarmChange
+	changes chan swarms.Change
 }
 
 // WatchSwarms implements gpuagents.Queue.
-func (q told) WatchSwarms(ctx context.Context, fn func(jobs.SwarmChange)) error {
+func (q told) WatchSwarms(ctx context.Context, fn func(swarms.Change)) error {
 	for {
 		select {
 		case c := <-q.changes:
@@ -127,7 +128,7 @@ func newStage(t *testing.T) *stage {
 		t.Fatal(err)
 	}
 	t.Cleanup(conn.Close)
-	return &stage{conn: conn, queue: told{conn.Swarms, make(chan jobs.SwarmChange, 8)}, log: &lines{}}
+	return &stage{conn: conn, queue: told{conn.Swarms, make(chan swarms.Change, 8)}, log: &lines{}}
 }
 
 func openHost(t *testing.T) device.Device {
@@ -170,7 +171,7 @@ func (s *stage) agent(t *testing.T, o gpuagents.Options) *gpuagents.Agent {
 
 // record is a swarm of small neurons whose agents are addressed, in so many shards, with logs that
 // exist.
-func (s *stage) record(t *testing.T, id string, shards int, more string) jobs.Swarm {
+func (s *stage) record(t *testing.T, id string, shards int, more string) swarms.Swarm {
 	t.Helper()
 	spec, err := swarm.Parse("test.yaml", []byte("name: x\naddressed: agent\nagents: 64\nagents_per_group: 8\n"+
 		"features: [a]\ncell: {kind: leaky}\npage_size: 64KiB\n"+fmt.Sprintf("shards: %d\n", shards)+more))
@@ -182,13 +183,13 @@ func (s *stage) record(t *testing.T, id string, shards int, more string) jobs.Sw
 		t.Fatal(err)
 	}
 	for k := range shards {
-		for _, d := range []jobs.Direction{jobs.In, jobs.Out} {
+		for _, d := range []swarms.Direction{swarms.In, swarms.Out} {
 			if err := s.conn.Swarms.Log(id, k, d).Create(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
-	r := jobs.Swarm{
+	r := swarms.Swarm{
 		Version: jobs.Version, ID: id, Name: spec.Name, Spec: data, Groups: spec.Groups(),
 		Created: time.Now().UTC(),
 	}
@@ -199,32 +200,32 @@ func (s *stage) record(t *testing.T, id string, shards int, more string) jobs.Sw
 }
 
 // tell has agents hear of a swarm.
-func (s *stage) tell(r jobs.Swarm) { s.queue.changes <- jobs.SwarmChange{ID: r.ID, Swarm: r} }
+func (s *stage) tell(r swarms.Swarm) { s.queue.changes <- swarms.Change{ID: r.ID, Swarm: r} }
 
 // ask appends an entry to a shard's log and returns its answer.
-func (s *stage) ask(t *testing.T, id string, shard int, kind string, v any) jobs.Entry {
+func (s *stage) ask(t *testing.T, id string, shard int, kind string, v any) swarms.Entry {
 	t.Helper()
 	data, err := json.Marshal(v)
 	if err != nil {
 		t.Fatal(err)
 	}
-	last, err := s.conn.Swarms.Log(id, shard, jobs.In).Last(t.Context())
+	last, err := s.conn.Swarms.Log(id, shard, swarms.In).Last(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.conn.Swarms.Log(id, shard, jobs.In).Append(t.Context(), last.Seq,
-		jobs.Entry{Kind: kind, Data: data}); err != nil {
+	if err := s.conn.Swarms.Log(id, shard, swarms.In).Append(t.Context(), last.Seq,
+		swarms.Entry{Kind: kind, Data: data}); err != nil {
 		t.Fatal(err)
 	}
 	return s.answer(t, id, shard, last.Seq+1)
 }
 
 // answer waits for the answer to an entry.
-func (s *stage) answer(t *testing.T, id string, shard int, ref uint64) jobs.Entry {
+func (s *stage) answer(t *testing.T, id string, shard int, ref uint64) swarms.Entry {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	r, err := s.conn.Swarms.Log(id, shard, jobs.Out).Read(ctx, 1)
+	r, err := s.conn.Swarms.Log(id, shard, swarms.Out).Read(ctx, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -288,12 +289,12 @@ func until(t *testing.T, what string, met func() bool) {
 func TestAnotherShardCount(t *testing.T) {
 	s := newStage(t)
 	a := s.agent(t, gpuagents.Options{})
-	tick := jobs.Tick{Version: jobs.Version, Count: 1}
+	tick := swarms.Tick{Version: jobs.Version, Count: 1}
 	for _, shards := range []int{1, 2, 4, 3, 1} {
 		r := s.record(t, "x", shards, "")
 		s.tell(r)
 		for k := range shards {
-			if e := s.ask(t, "x", k, jobs.EntryTick, tick); e.Kind == jobs.EntryRejected {
+			if e := s.ask(t, "x", k, swarms.EntryTick, tick); e.Kind == swarms.EntryRejected {
 				t.Fatalf("shard %d of %d: %s", k, shards, e.Data)
 			}
 		}

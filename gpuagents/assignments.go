@@ -8,6 +8,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/gpuagents/shard"
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // assignment is a shard that the agent serves or waits for. An assignment that waits or is parked
@@ -17,7 +18,7 @@ type assignment struct {
 	of         *servedSwarm
 	log        *slog.Logger
 	state      assignmentState
-	lease      jobs.Lease              // nil: not held
+	lease      swarms.Lease            // nil: not held
 	rest       *shard.Rest             // what a parked shard has left in memory; nil: nothing
 	cancel     context.CancelCauseFunc // ends the goroutine that serves it; nil: there is none
 	paced      bool                    // it has waited for leasePace
@@ -46,7 +47,7 @@ const (
 const starters = 16
 
 // key returns the key of the lease and of the wake-up of the shard.
-func (p *assignment) key() string { return jobs.LeaseKey(p.id.Swarm, p.id.Shard) }
+func (p *assignment) key() string { return swarms.LeaseKey(p.id.Swarm, p.id.Shard) }
 
 // enqueue hands an assignment to the starters. a.mu is held.
 func (a *Agent) enqueue(p *assignment) {
@@ -141,7 +142,7 @@ func (a *Agent) begin(ctx context.Context, p *assignment) {
 	if !held {
 		l, err := s.Acquire(ctx, p.key())
 		follows := false
-		if errors.Is(err, jobs.ErrHeld) {
+		if errors.Is(err, swarms.ErrHeld) {
 			_, follows = offered(s, p.key(), false)
 		}
 		a.mu.Lock()
@@ -150,10 +151,10 @@ func (a *Agent) begin(ctx context.Context, p *assignment) {
 			p.lease = l
 		case follows:
 			p.follows, err = true, nil
-		case errors.Is(err, jobs.ErrHeld) && tries == a.retries,
+		case errors.Is(err, swarms.ErrHeld) && tries == a.retries,
 			errors.Is(err, jobs.ErrFenced): // retry starts it again
 			a.wait(p)
-		case errors.Is(err, jobs.ErrHeld):
+		case errors.Is(err, swarms.ErrHeld):
 			a.enqueue(p)
 		default:
 			if ctx.Err() == nil {

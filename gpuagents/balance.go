@@ -8,6 +8,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/gpuagents/shard"
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // An agent that holds two shards more than another one offers it a shard, which that one follows
@@ -71,7 +72,7 @@ func (b *balancer) run(ctx context.Context) {
 }
 
 // attendOffers hands over shards that are followed, and withdraws offers that were not accepted.
-func (b *balancer) attendOffers(ctx context.Context, s jobs.Session) {
+func (b *balancer) attendOffers(ctx context.Context, s swarms.Session) {
 	a := b.a
 	now, peers := time.Now(), s.Peers()
 	open := map[string]bool{}
@@ -83,7 +84,7 @@ func (b *balancer) attendOffers(ctx context.Context, s jobs.Session) {
 		if b.offers[o.Key].IsZero() || b.to[o.Key] != o.To {
 			b.offers[o.Key], b.to[o.Key] = now, o.To
 		}
-		there := slices.ContainsFunc(peers, func(p jobs.Peer) bool { return p.Session == o.To })
+		there := slices.ContainsFunc(peers, func(p swarms.Peer) bool { return p.Session == o.To })
 		switch {
 		case !there || now.Sub(b.offers[o.Key]) > maxOffer:
 			b.refused[o.To] = now
@@ -104,7 +105,7 @@ func (b *balancer) attendOffers(ctx context.Context, s jobs.Session) {
 		if open[key] {
 			continue
 		}
-		if there := slices.ContainsFunc(peers, func(p jobs.Peer) bool { return p.Session == to }); there &&
+		if there := slices.ContainsFunc(peers, func(p swarms.Peer) bool { return p.Session == to }); there &&
 			a.holds(key) { // the other agent has declined it
 			b.refused[to] = now
 		}
@@ -123,11 +124,11 @@ func (a *Agent) holds(key string) bool {
 
 // offerOne offers a shard to the agent with the fewest, if that has two less and the agents have
 // been the same for long enough.
-func (b *balancer) offerOne(ctx context.Context, s jobs.Session) {
+func (b *balancer) offerOne(ctx context.Context, s swarms.Session) {
 	a := b.a
 	now := time.Now()
 	var sessions []string
-	var own, least *jobs.Peer
+	var own, least *swarms.Peer
 	peers := s.Peers()
 	for i, p := range peers {
 		sessions = append(sessions, p.Session)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/gpuagents/shard"
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // sweepCheckpoints removes the checkpoints of shards without a log: their swarms ended while the
@@ -19,7 +20,7 @@ func (a *Agent) sweepCheckpoints(ctx context.Context) {
 		a.o.Logger.Warn("listing checkpoints", "error", err)
 	}
 	for _, id := range shards {
-		if _, err := a.o.Queue.Log(id.Swarm, id.Shard, jobs.In).Last(ctx); errors.Is(err, jobs.ErrNotFound) {
+		if _, err := a.o.Queue.Log(id.Swarm, id.Shard, swarms.In).Last(ctx); errors.Is(err, jobs.ErrNotFound) {
 			a.removeCheckpoint(id)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/shard"
 	"github.com/exoswarm/exoswarm/internal/retry"
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // leasePace is the time between two attempts of an agent to acquire leases of one swarm. Agents
@@ -78,7 +79,7 @@ func (a *Agent) keepSession(ctx context.Context) {
 }
 
 // awaitSession returns at the end of a session or of ctx.
-func (a *Agent) awaitSession(ctx context.Context, s jobs.Session) {
+func (a *Agent) awaitSession(ctx context.Context, s swarms.Session) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for {
@@ -139,7 +140,7 @@ func (a *Agent) unfollow(p *assignment) bool {
 }
 
 // decline withdraws the offer of a shard that this agent cannot take.
-func (a *Agent) decline(ctx context.Context, s jobs.Session, p *assignment) {
+func (a *Agent) decline(ctx context.Context, s swarms.Session, p *assignment) {
 	if _, is := offered(s, p.key(), false); !is {
 		return
 	}
@@ -175,20 +176,20 @@ func (a *Agent) endSession() {
 }
 
 // offered returns the offer of a lease by the session, if own, or to it.
-func offered(s jobs.Session, key string, own bool) (jobs.Offer, bool) {
+func offered(s swarms.Session, key string, own bool) (swarms.Offer, bool) {
 	for _, o := range s.Offers() {
 		if o.Key == key && o.Own == own {
 			return o, true
 		}
 	}
-	return jobs.Offer{}, false
+	return swarms.Offer{}, false
 }
 
 // acquireFollowed waits for the lease of a shard that is followed, until ctx ends. An errUnwanted
 // says that the shard is not offered any more.
 func (a *Agent) acquireFollowed(
-	ctx context.Context, p *assignment, s jobs.Session, f *shard.Follow,
-) (jobs.Lease, error) {
+	ctx context.Context, p *assignment, s swarms.Session, f *shard.Follow,
+) (swarms.Lease, error) {
 	caughtUp := f.CaughtUp()
 	for {
 		freed := s.Freed()
@@ -200,7 +201,7 @@ func (a *Agent) acquireFollowed(
 			f.Promote()
 			return l, nil
 		}
-		if !errors.Is(err, jobs.ErrHeld) {
+		if !errors.Is(err, swarms.ErrHeld) {
 			return nil, err
 		}
 		if _, is := offered(s, p.key(), false); !is {

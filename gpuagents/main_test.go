@@ -8,7 +8,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda"
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/internal/leak"
-	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 func TestMain(m *testing.M) { leak.Check(m) }
@@ -31,7 +31,7 @@ func openHost(t *testing.T) device.Device {
 type noLogs struct{}
 
 // Log implements Queue.
-func (noLogs) Log(string, int, jobs.Direction) jobs.Log { return nil }
+func (noLogs) Log(string, int, swarms.Direction) swarms.Log { return nil }
 
 // eventually waits until a condition is met.
 func eventually(t *testing.T, what string, met func() bool) {

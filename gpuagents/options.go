@@ -14,19 +14,19 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/pool"
 	"github.com/exoswarm/exoswarm/gpuagents/shard"
 	"github.com/exoswarm/exoswarm/gpuagents/snapshot"
-	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // Queue is what an agent needs of the queue.
 type Queue interface {
 	// WatchSwarms calls fn for every swarm and every change, one call at a time, until ctx ends.
-	WatchSwarms(ctx context.Context, fn func(jobs.SwarmChange)) error
+	WatchSwarms(ctx context.Context, fn func(swarms.Change)) error
 	// OpenSession opens a session, under which leases are held.
-	OpenSession(ctx context.Context, holder string, ttl time.Duration, log *slog.Logger) (jobs.Session, error)
+	OpenSession(ctx context.Context, holder string, ttl time.Duration, log *slog.Logger) (swarms.Session, error)
 	// OpenWakes opens what tells of new entries in the logs of parked shards.
-	OpenWakes() jobs.Wakes
-	// Log addresses a log of a shard. swarm is the key of its swarm, see jobs.Swarm.Key.
-	Log(swarm string, shard int, d jobs.Direction) jobs.Log
+	OpenWakes() swarms.Wakes
+	// Log addresses a log of a shard. swarm is the key of its swarm, see swarms.Swarm.Key.
+	Log(swarm string, shard int, d swarms.Direction) swarms.Log
 }
 
 // Options configure an agent.

@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"github.com/exoswarm/exoswarm/gpuagents/shard"
-	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // answered returns a rest for a shard that was not served yet and whose entries are all answered,
@@ -16,11 +16,11 @@ func (a *Agent) answered(ctx context.Context, p *assignment) *shard.Rest {
 	if !look {
 		return nil
 	}
-	in, err := a.o.Queue.Log(p.id.Swarm, p.id.Shard, jobs.In).Last(ctx)
+	in, err := a.o.Queue.Log(p.id.Swarm, p.id.Shard, swarms.In).Last(ctx)
 	if err != nil || in.Seq == 0 { // a new shard gets its first entry soon
 		return nil
 	}
-	out, err := a.o.Queue.Log(p.id.Swarm, p.id.Shard, jobs.Out).Last(ctx)
+	out, err := a.o.Queue.Log(p.id.Swarm, p.id.Shard, swarms.Out).Last(ctx)
 	if err != nil || out.Ref < in.Seq {
 		return nil
 	}
@@ -42,7 +42,7 @@ func (a *Agent) park(ctx context.Context, p *assignment, r *shard.Rest) {
 		a.parkedBytes += r.Bytes()
 	}
 	a.mu.Unlock()
-	if err := a.wakes.Add(ctx, p.key(), a.o.Queue.Log(p.id.Swarm, p.id.Shard, jobs.In), r.Entry); err != nil {
+	if err := a.wakes.Add(ctx, p.key(), a.o.Queue.Log(p.id.Swarm, p.id.Shard, swarms.In), r.Entry); err != nil {
 		if ctx.Err() == nil {
 			p.log.Warn("parked shard not watched, serving it again", "error", err)
 		}

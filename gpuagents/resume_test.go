@@ -16,6 +16,7 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/shard"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 	"github.com/exoswarm/exoswarm/tiers"
 )
 
@@ -33,15 +34,15 @@ func (s *stage) observe(t *testing.T, id string, n int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	in := s.conn.Swarms.Log(id, 0, jobs.In)
+	in := s.conn.Swarms.Log(id, 0, swarms.In)
 	last, err := in.Last(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := in.Append(t.Context(), last.Seq, jobs.Entry{Kind: jobs.EntryObserve, Data: data}); err != nil {
+	if err := in.Append(t.Context(), last.Seq, swarms.Entry{Kind: swarms.EntryObserve, Data: data}); err != nil {
 		t.Fatal(err)
 	}
-	if e := s.answer(t, id, 0, last.Seq+1); e.Kind != jobs.EntryDecide {
+	if e := s.answer(t, id, 0, last.Seq+1); e.Kind != swarms.EntryDecide {
 		t.Fatalf("the answer to an observation is %s: %s", e.Kind, e.Data)
 	}
 }
@@ -49,12 +50,12 @@ func (s *stage) observe(t *testing.T, id string, n int) {
 // everybody asks for the state of all agents.
 func (s *stage) everybody(t *testing.T, id string) string {
 	t.Helper()
-	q := jobs.Query{Version: jobs.Version}
+	q := swarms.Query{Version: jobs.Version}
 	for a := range uint32(64) {
 		q.Agents = append(q.Agents, a)
 	}
-	e := s.ask(t, id, 0, jobs.EntryQuery, q)
-	if e.Kind != jobs.EntryState {
+	e := s.ask(t, id, 0, swarms.EntryQuery, q)
+	if e.Kind != swarms.EntryState {
 		t.Fatalf("the answer to a question is %s: %s", e.Kind, e.Data)
 	}
 	return string(e.Data)
@@ -110,12 +111,12 @@ func Set(field string, v any) func(map[string]any) []byte {
 // cut.
 func (s *stage) forget(t *testing.T, id string, left uint64) {
 	t.Helper()
-	out := s.conn.Swarms.Log(id, 0, jobs.Out)
+	out := s.conn.Swarms.Log(id, 0, swarms.Out)
 	r, err := out.Read(t.Context(), 1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var all []jobs.Entry
+	var all []swarms.Entry
 	for range left {
 		e, err := r.Next(t.Context())
 		if err != nil {
@@ -245,8 +246,8 @@ func TestTrimmedLog(t *testing.T) {
 				s.observe(t, "x", n)
 			}
 			a.Stop()
-			r.Base = &jobs.SwarmBase{
-				SnapshotRef: jobs.SnapshotRef{Name: "none", SHA256: strings.Repeat("0", 64)},
+			r.Base = &swarms.Base{
+				SnapshotRef: swarms.SnapshotRef{Name: "none", SHA256: strings.Repeat("0", 64)},
 				Entry:       base,
 			}
 			s.log.reset()
@@ -295,21 +296,21 @@ type held struct {
 }
 
 // Log implements gpuagents.Queue.
-func (q held) Log(id string, shard int, d jobs.Direction) jobs.Log {
+func (q held) Log(id string, shard int, d swarms.Direction) swarms.Log {
 	l := q.told.Log(id, shard, d)
-	if d == jobs.In {
+	if d == swarms.In {
 		return l
 	}
 	return heldLog{l, q}
 }
 
 type heldLog struct {
-	jobs.Log
+	swarms.Log
 	of held
 }
 
-// Append implements jobs.Log.
-func (l heldLog) Append(ctx context.Context, after uint64, all ...jobs.Entry) error {
+// Append implements swarms.Log.
+func (l heldLog) Append(ctx context.Context, after uint64, all ...swarms.Entry) error {
 	select {
 	case l.of.reached <- struct{}{}:
 	default:
@@ -328,7 +329,7 @@ func TestCheckpointsAreBehindAnswers(t *testing.T) {
 		if err := json.Unmarshal(note, &p); err != nil {
 			t.Errorf("note %q: %v", note, err)
 		}
-		if last, err := s.conn.Swarms.Log("x", 0, jobs.Out).Last(context.Background()); err != nil ||
+		if last, err := s.conn.Swarms.Log("x", 0, swarms.Out).Last(context.Background()); err != nil ||
 			last.Ref < p.Entry {
 			t.Errorf("a checkpoint at entry %d, and answers to %d: %v", p.Entry, last.Ref, err)
 		}
@@ -337,9 +338,9 @@ func TestCheckpointsAreBehindAnswers(t *testing.T) {
 	q := held{s.queue, make(chan struct{}, 1), make(chan struct{})}
 	a := s.agent(t, gpuagents.Options{Checkpoints: w, Queue: q})
 	r := s.record(t, "x", 1, "checkpoint: {interval: 1h, entries: 4}\n")
-	in, tick := s.conn.Swarms.Log("x", 0, jobs.In), []byte(`{"v":1,"count":1}`)
+	in, tick := s.conn.Swarms.Log("x", 0, swarms.In), []byte(`{"v":1,"count":1}`)
 	for n := range uint64(4) {
-		if err := in.Append(t.Context(), n, jobs.Entry{Kind: jobs.EntryTick, Data: tick}); err != nil {
+		if err := in.Append(t.Context(), n, swarms.Entry{Kind: swarms.EntryTick, Data: tick}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -355,10 +356,10 @@ func TestCheckpointsAreBehindAnswers(t *testing.T) {
 	}
 	s.logged(t, "checkpoint stored")
 	for range 3 {
-		if e := s.ask(t, "x", 0, jobs.EntryTick, jobs.Tick{
+		if e := s.ask(t, "x", 0, swarms.EntryTick, swarms.Tick{
 			Version: jobs.Version,
 			Count:   1,
-		}); e.Kind == jobs.EntryRejected {
+		}); e.Kind == swarms.EntryRejected {
 			t.Fatal(string(e.Data))
 		}
 	}
@@ -387,7 +388,7 @@ func TestEnd(t *testing.T) {
 	a := s.agent(t, gpuagents.Options{Checkpoints: k})
 	s.tell(s.record(t, "x", 1, ""))
 	s.observe(t, "x", 0)
-	if e := s.ask(t, "x", 0, jobs.EntryEnd, jobs.EndOfInput{}); e.Kind != jobs.EntryEnd || e.Ref != 2 {
+	if e := s.ask(t, "x", 0, swarms.EntryEnd, swarms.EndOfInput{}); e.Kind != swarms.EntryEnd || e.Ref != 2 {
 		t.Fatalf("the answer to the end is %+v", e)
 	}
 	s.logged(t, "shard finished")
@@ -395,7 +396,7 @@ func TestEnd(t *testing.T) {
 	if !k.has(id) {
 		t.Error("the checkpoint is gone before the swarm")
 	}
-	s.queue.changes <- jobs.SwarmChange{ID: "x", Gone: true}
+	s.queue.changes <- swarms.Change{ID: "x", Gone: true}
 	until(t, "the checkpoint is removed", func() bool { return !k.has(id) })
 }
 
@@ -409,12 +410,12 @@ func TestGone(t *testing.T) {
 		s.tell(s.record(t, id, 1, ""))
 		s.observe(t, id, 0)
 	}
-	s.queue.changes <- jobs.SwarmChange{ID: "x", Gone: true}
-	s.queue.changes <- jobs.SwarmChange{ID: "never", Gone: true}
+	s.queue.changes <- swarms.Change{ID: "x", Gone: true}
+	s.queue.changes <- swarms.Change{ID: "never", Gone: true}
 	until(t, "the checkpoint is removed", func() bool { return !k.has(shard.ID{Swarm: "x"}) })
 	until(t, "two are served", func() bool { return a.Shards() == 2 })
 	a.Stop()
-	for _, d := range []jobs.Direction{jobs.In, jobs.Out} {
+	for _, d := range []swarms.Direction{swarms.In, swarms.Out} {
 		if err := s.conn.Swarms.Log("y", 0, d).Delete(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -442,22 +443,22 @@ func TestRefusedSwarms(t *testing.T) {
 	for turn, want := range []uint64{1, 1, 2, 2} {
 		s.log.reset()
 		a := s.agent(t, gpuagents.Options{})
-		for _, r := range []jobs.Swarm{custom, broken} {
+		for _, r := range []swarms.Swarm{custom, broken} {
 			if turn == 2 {
-				if err := s.conn.Swarms.Log(r.ID, 0, jobs.In).Append(t.Context(), 0,
-					jobs.Entry{Kind: jobs.EntryQuery, Data: []byte("{}")}); err != nil {
+				if err := s.conn.Swarms.Log(r.ID, 0, swarms.In).Append(t.Context(), 0,
+					swarms.Entry{Kind: swarms.EntryQuery, Data: []byte("{}")}); err != nil {
 					t.Fatal(err)
 				}
 			}
 			s.tell(r)
-			if e := s.answer(t, r.ID, 0, want); e.Kind != jobs.EntryRejected || e.Seq != want {
+			if e := s.answer(t, r.ID, 0, want); e.Kind != swarms.EntryRejected || e.Seq != want {
 				t.Errorf("turn %d: %s: %+v", turn, r.ID, e)
 			}
 		}
 		until(t, "both swarms are refused", func() bool { return strings.Count(s.log.String(), "shard refused") == 2 })
 		a.Stop()
-		for _, r := range []jobs.Swarm{custom, broken} {
-			if last, err := s.conn.Swarms.Log(r.ID, 0, jobs.Out).Last(t.Context()); err != nil || last.Seq != want {
+		for _, r := range []swarms.Swarm{custom, broken} {
+			if last, err := s.conn.Swarms.Log(r.ID, 0, swarms.Out).Last(t.Context()); err != nil || last.Seq != want {
 				t.Errorf("turn %d: %s: answer %d, %v; want %d", turn, r.ID, last.Seq, err, want)
 			}
 		}
@@ -473,19 +474,19 @@ type robbed struct {
 // OpenSession implements gpuagents.Queue.
 func (q robbed) OpenSession(ctx context.Context, holder string, ttl time.Duration,
 	log *slog.Logger,
-) (jobs.Session, error) {
+) (swarms.Session, error) {
 	s, err := q.told.OpenSession(ctx, holder, ttl, log)
 	return &robbedSession{Session: s, taken: q.taken}, err
 }
 
 type robbedSession struct {
-	jobs.Session
+	swarms.Session
 	taken chan struct{}
 	once  sync.Once
 }
 
-// Acquire implements jobs.Session. The first lease is lost when the test says so.
-func (s *robbedSession) Acquire(ctx context.Context, key string) (jobs.Lease, error) {
+// Acquire implements swarms.Session. The first lease is lost when the test says so.
+func (s *robbedSession) Acquire(ctx context.Context, key string) (swarms.Lease, error) {
 	l, err := s.Session.Acquire(ctx, key)
 	if err == nil {
 		s.once.Do(func() { l = robbedLease{l, s.taken} })
@@ -494,11 +495,11 @@ func (s *robbedSession) Acquire(ctx context.Context, key string) (jobs.Lease, er
 }
 
 type robbedLease struct {
-	jobs.Lease
+	swarms.Lease
 	lost chan struct{}
 }
 
-// Lost implements jobs.Lease.
+// Lost implements swarms.Lease.
 func (l robbedLease) Lost() <-chan struct{} { return l.lost }
 
 // TestStolenLease: an agent whose lease is lost ends the shard, and goes on from the log when it
@@ -538,7 +539,7 @@ func TestNoRoomForPages(t *testing.T) {
 	s.agent(t, gpuagents.Options{PageMemory: 1})
 	s.tell(s.record(t, "x", 1, ""))
 	e := s.answer(t, "x", 0, 1)
-	if e.Kind != jobs.EntryRejected || !strings.Contains(string(e.Data), "swarm x: ") {
+	if e.Kind != swarms.EntryRejected || !strings.Contains(string(e.Data), "swarm x: ") {
 		t.Errorf("%+v", e)
 	}
 }

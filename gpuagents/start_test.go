@@ -14,6 +14,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/gpuagents/pool"
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // quiet is a queue without swarms, whose session and wakes say when they are closed.
@@ -31,7 +32,7 @@ type quiet struct {
 }
 
 // WatchSwarms implements Queue.
-func (q *quiet) WatchSwarms(ctx context.Context, _ func(jobs.SwarmChange)) error {
+func (q *quiet) WatchSwarms(ctx context.Context, _ func(swarms.Change)) error {
 	if q.away.CompareAndSwap(true, false) {
 		q.left = time.Now()
 		return jobs.ErrUnavailable
@@ -42,7 +43,7 @@ func (q *quiet) WatchSwarms(ctx context.Context, _ func(jobs.SwarmChange)) error
 }
 
 // OpenSession implements Queue.
-func (q *quiet) OpenSession(_ context.Context, _ string, ttl time.Duration, _ *slog.Logger) (jobs.Session, error) {
+func (q *quiet) OpenSession(_ context.Context, _ string, ttl time.Duration, _ *slog.Logger) (swarms.Session, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.opened++
@@ -56,10 +57,10 @@ func (q *quiet) OpenSession(_ context.Context, _ string, ttl time.Duration, _ *s
 }
 
 // OpenWakes implements Queue.
-func (q *quiet) OpenWakes() jobs.Wakes { return &quietWakes{of: q} }
+func (q *quiet) OpenWakes() swarms.Wakes { return &quietWakes{of: q} }
 
 type quietSession struct {
-	jobs.Session
+	swarms.Session
 	of *quiet
 }
 
@@ -67,7 +68,7 @@ func (*quietSession) Freed() <-chan struct{} { return nil }
 
 func (*quietSession) Lost() <-chan struct{} { return nil }
 
-// Close implements jobs.Session.
+// Close implements swarms.Session.
 func (s *quietSession) Close(context.Context) error {
 	s.of.mu.Lock()
 	defer s.of.mu.Unlock()
@@ -76,11 +77,11 @@ func (s *quietSession) Close(context.Context) error {
 }
 
 type quietWakes struct {
-	jobs.Wakes
+	swarms.Wakes
 	of *quiet
 }
 
-// Next implements jobs.Wakes.
+// Next implements swarms.Wakes.
 func (w *quietWakes) Next(ctx context.Context) (string, error) {
 	w.of.mu.Lock()
 	w.of.nexts++
@@ -89,7 +90,7 @@ func (w *quietWakes) Next(ctx context.Context) (string, error) {
 	return "", context.Cause(ctx)
 }
 
-// Close implements jobs.Wakes.
+// Close implements swarms.Wakes.
 func (w *quietWakes) Close() {
 	w.of.mu.Lock()
 	defer w.of.mu.Unlock()
@@ -206,11 +207,11 @@ func TestAgentWatchesAgain(t *testing.T) {
 	a.Stop()
 }
 
-// Peers implements jobs.Session.
-func (*quietSession) Peers() []jobs.Peer { return nil }
+// Peers implements swarms.Session.
+func (*quietSession) Peers() []swarms.Peer { return nil }
 
-// Offers implements jobs.Session.
-func (*quietSession) Offers() []jobs.Offer { return nil }
+// Offers implements swarms.Session.
+func (*quietSession) Offers() []swarms.Offer { return nil }
 
 // TestFreedIsSignalled: memory is given back to the system once for the shards that end together.
 func TestFreedIsSignalled(t *testing.T) {

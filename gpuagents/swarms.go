@@ -8,21 +8,22 @@ import (
 
 	"github.com/exoswarm/exoswarm/gpuagents/shard"
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // servedSwarm is a swarm of which the agent serves shards or wants to. Agent.mu guards what is not
 // atomic.
 type servedSwarm struct {
-	record      atomic.Pointer[jobs.Swarm] // the current record
+	record      atomic.Pointer[swarms.Swarm] // the current record
 	assignments []*assignment
-	left        int         // assignments that have not ended
-	gone        bool        // its assignments end
-	again       *jobs.Swarm // of the id, and starts when these assignments have ended; nil: none
-	next        time.Time   // when the next lease may be acquired
+	left        int           // assignments that have not ended
+	gone        bool          // its assignments end
+	again       *swarms.Swarm // of the id, and starts when these assignments have ended; nil: none
+	next        time.Time     // when the next lease may be acquired
 }
 
 // change handles a change of a record.
-func (a *Agent) change(ctx context.Context, c jobs.SwarmChange) {
+func (a *Agent) change(ctx context.Context, c swarms.Change) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	known, is := a.swarms[c.ID]
@@ -46,7 +47,7 @@ func (a *Agent) change(ctx context.Context, c jobs.SwarmChange) {
 }
 
 // addSwarm makes the assignments of a swarm. a.mu is held.
-func (a *Agent) addSwarm(ctx context.Context, s jobs.Swarm) {
+func (a *Agent) addSwarm(ctx context.Context, s swarms.Swarm) {
 	of := &servedSwarm{left: s.ShardCount()}
 	of.record.Store(&s)
 	a.swarms[s.ID] = of

@@ -15,8 +15,6 @@ var (
 	ErrNotFound = errors.New("not found")
 	// ErrExists: a job of that id was submitted before.
 	ErrExists = errors.New("exists already")
-	// ErrHeld: the lease belongs to somebody else.
-	ErrHeld = errors.New("lease is held")
 	// ErrUnavailable: the queue cannot be reached or has no room; the same call may succeed later.
 	ErrUnavailable = errors.New("queue is unavailable")
 	// ErrFull: the queue has no room for another job; later it may.

@@ -1,13 +1,9 @@
-// Package jobs is the protocol between agents: jobs and their results, the ordered logs of a swarm,
-// and the errors both carry. It says what travels and what each side may rely on; package natsq
-// carries it over NATS JetStream.
+// Package jobs is the contract of the work queue: jobs and their results, schedules, dependencies,
+// limits, and the errors that cross the queue. Package swarms is the contract of running swarms.
+// Package natsq implements both over NATS JetStream.
 //
-// There are two shapes of work. A stateless job goes to a pool and any agent of that pool may do
-// it; its effect is idempotent and its result is written once (Job, Result, Handler). Stateful work
-// for a swarm goes into an ordered log, one a shard, which exactly one holder of the shard's lease
-// reads in order; what comes out goes into a second log whose every entry names the entry that
-// caused it (Entry). An append names the sequence number it expects to follow, so a holder that has
-// lost its lease cannot write.
+// A job is stateless: any agent of its pool that serves its kind may execute it. Its effect is
+// idempotent, because a job may run more than once, and its first result is final.
 package jobs
 
 import (
@@ -131,108 +127,6 @@ type Outcome struct {
 // that is Retryable is not: all jobs are given back. progress sends progress of job i. A batch goes
 // on when one of its jobs is cancelled.
 type BatchHandler func(ctx context.Context, batch []Job, progress func(i int, v any)) ([]Outcome, error)
-
-// Swarm is the record of a running swarm: what a GPU agent needs to serve its shards.
-type Swarm struct {
-	Version int             `json:"v"`
-	ID      string          `json:"id"`     // unique at a time, as Job.ID
-	Name    string          `json:"name"`   // the spec's name
-	Spec    json.RawMessage `json:"spec"`   // the swarm spec as JSON
-	Groups  int             `json:"groups"` // groups of agents, numbered 0..Groups-1
-	// Shards is into how many shards the groups are split, see ShardGroups; 0, as in records of one
-	// shard, means 1.
-	Shards  int       `json:"shards,omitempty"`
-	Created time.Time `json:"created"`
-	// Nonce tells the swarm from earlier and later ones of the same id, see Key. NewNonce makes
-	// one; records of earlier versions have none.
-	Nonce string `json:"nonce,omitempty"`
-	// Owner is the id of the job whose run the swarm belongs to, and ends with; empty: the swarm
-	// lasts until it is deleted.
-	Owner string `json:"owner,omitempty"`
-	// Ending says that the swarm is being removed: nobody serves it any more, and its logs go
-	// before the record does.
-	Ending bool `json:"ending,omitempty"`
-	// From is the snapshot that its agents begin as; nil: they have seen nothing.
-	From *SnapshotRef `json:"from,omitempty"`
-	// Base stands for the first entries of its log, which may be gone; nil: none are.
-	Base *SwarmBase `json:"base,omitempty"`
-	// Bases are the same of the logs of several shards, one a shard in their order; nil: none are.
-	Bases []SwarmBase `json:"bases,omitempty"`
-}
-
-// SwarmBase is a snapshot of a swarm's own.
-type SwarmBase struct {
-	SnapshotRef
-	Entry uint64 `json:"entry"` // the last entry that is in it, 1 or more
-}
-
-// SnapshotRef names a snapshot of a swarm's state, below the place where the GPU agents of a
-// cluster keep them.
-type SnapshotRef struct {
-	Name   string `json:"name"`   // an id
-	SHA256 string `json:"sha256"` // of its manifest, which has those of its files
-}
-
-// Validate checks what every reference must be.
-func (r SnapshotRef) Validate() error {
-	if err := CheckID("snapshot", r.Name); err != nil {
-		return err
-	}
-	if !shaPattern.MatchString(r.SHA256) {
-		return Errorf(CodeInvalid, "snapshot %s: sha256 %.100q: use the 64 hexadecimal digits of its manifest", r.Name,
-			r.SHA256)
-	}
-	return nil
-}
-
-// MaxGroups is the most groups of a swarm: an agent keeps 4 bytes for each before it asks its
-// device for their pages.
-const MaxGroups = 1 << 27
-
-// Validate checks what every swarm must have. The spec is its cell's.
-func (s Swarm) Validate() error {
-	if s.Version != Version {
-		return Errorf(CodeVersion, "swarm %s speaks protocol version %d, this agent %d: update the older side", s.ID,
-			s.Version, Version)
-	}
-	if err := CheckID("swarm id", s.ID); err != nil {
-		return err
-	}
-	if s.Nonce != "" {
-		if err := CheckSwarmKey(s.Key()); err != nil {
-			return err
-		}
-	}
-	if s.Owner != "" {
-		if err := CheckID("swarm "+s.ID+": owner", s.Owner); err != nil {
-			return err
-		}
-	}
-	if s.Groups < 1 || s.Groups > MaxGroups {
-		return Errorf(CodeInvalid, "swarm %s: %d groups: use 1 to %d", s.ID, s.Groups, MaxGroups)
-	}
-	if s.From != nil {
-		if err := s.From.Validate(); err != nil {
-			return fmt.Errorf("swarm %s: %w", s.ID, err)
-		}
-	}
-	if err := s.validateShards(); err != nil {
-		return err
-	}
-	for k := range s.ShardCount() {
-		base := s.BaseOf(k)
-		if base == nil {
-			continue
-		}
-		if err := base.Validate(); err != nil {
-			return fmt.Errorf("swarm %s: %w", s.ID, err)
-		}
-		if base.Entry == 0 {
-			return Errorf(CodeInvalid, "swarm %s: base: entry 0: use that of the snapshot, 1 or more", s.ID)
-		}
-	}
-	return nil
-}
 
 // CheckID returns an error unless id may stand in a subject or a stream name.
 func CheckID(what, id string) error {

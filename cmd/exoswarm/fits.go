@@ -7,6 +7,7 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/internal/memory"
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // fits returns an error with the numbers where the swarm's pages are more than what the GPU agents
@@ -35,7 +36,7 @@ func (s *simulation) fits(ctx context.Context) error {
 		disk += a.Room.Disk
 		most, all = max(most, a.Room.Shard+a.Room.Disk), all+a.Room.All+a.Room.Disk
 	}
-	record := jobs.Swarm{Groups: s.spec.Groups(), Shards: s.spec.Shards}
+	record := swarms.Swarm{Groups: s.spec.Groups(), Shards: s.spec.Shards}
 	for k := range record.ShardCount() {
 		first, end := record.ShardGroups(k)
 		n := s.spec.PageBytes(end - first)

@@ -16,6 +16,7 @@ import (
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // groupColumns are those of a file of observations for groups.
@@ -123,7 +124,7 @@ func observeGroups(cmd *cobra.Command, s *simulation, path string) error {
 		}
 		data, err := part.Encode()
 		if err == nil {
-			data, err = s.only(cmd.Context(), jobs.EntryObserve, data, jobs.EntryDecide)
+			data, err = s.only(cmd.Context(), swarms.EntryObserve, data, swarms.EntryDecide)
 		}
 		var d *batch.Decisions
 		if err == nil {

@@ -12,18 +12,19 @@ import (
 
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // showVariables prints what agents, or groups, of a swarm are whose groups are addressed.
 func showVariables(cmd *cobra.Command, s *simulation, p *printer, ids []uint32, groups bool) error {
-	q := jobs.Query{Agents: ids}
+	q := swarms.Query{Agents: ids}
 	if groups {
-		q = jobs.Query{Groups: ids}
+		q = swarms.Query{Groups: ids}
 	}
 	q.Version = jobs.Version
 	data, err := json.Marshal(q)
 	if err == nil {
-		data, err = s.only(cmd.Context(), jobs.EntryQuery, data, jobs.EntryState)
+		data, err = s.only(cmd.Context(), swarms.EntryQuery, data, swarms.EntryState)
 	}
 	if err != nil {
 		return err
@@ -97,16 +98,16 @@ func rowOf(vars []batch.Variable, i int) (state map[string]any, text string) {
 
 // mayTake says why an entry is not put into the log behind its last one: the log of a run is
 // written by its job, and others only ask.
-func (k shard) mayTake(kind string, last jobs.Entry) error {
+func (k shard) mayTake(kind string, last swarms.Entry) error {
 	switch {
-	case last.Kind == jobs.EntryEnd && k.of.spec.OfRun():
+	case last.Kind == swarms.EntryEnd && k.of.spec.OfRun():
 		return jobs.Errorf(jobs.CodeInvalid, "%v: its run has read all its input and ends: take a snapshot while it "+
 			"reads, or run it again", k)
-	case last.Kind == jobs.EntryEnd:
+	case last.Kind == swarms.EntryEnd:
 		return jobs.Errorf(jobs.CodeInvalid, "%v: its log has ended", k)
 	case !k.of.spec.OfRun():
 		return nil
-	case !jobs.Asks(kind):
+	case !swarms.Asks(kind):
 		return jobs.Errorf(jobs.CodeInvalid, "%v: it is that of a run, whose job alone may change it: it takes "+
 			"query, fuse and snapshot; %s is for swarms that were made with exoswarm swarm create", k, kind)
 	case last.Seq == 0: // a refusal of the first entry says that the swarm cannot be served

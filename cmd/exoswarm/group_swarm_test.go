@@ -30,6 +30,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // groupDecision is a decision as runs and swarm observe print it.
@@ -433,10 +434,10 @@ func TestAskedRun(t *testing.T) {
 
 // TestNamed: an id goes before the name of a run's spec, which names a run where one alone has it.
 func TestNamed(t *testing.T) {
-	run := func(id, name string) jobs.SwarmChange {
-		return jobs.SwarmChange{ID: id, Swarm: jobs.Swarm{ID: id, Name: name}}
+	run := func(id, name string) swarms.Change {
+		return swarms.Change{ID: id, Swarm: swarms.Swarm{ID: id, Name: name}}
 	}
-	all := []jobs.SwarmChange{
+	all := []swarms.Change{
 		run("j1", "plant"), run("j2", "mill"), run("j3", "mill"), run("j4", "j1"),
 		{ID: "broken", Err: errors.New("no JSON")},
 	}

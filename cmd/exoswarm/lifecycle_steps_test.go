@@ -12,6 +12,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // do does a step: a verb and its operands. One that is not possible does nothing.
@@ -151,20 +152,20 @@ func (l *lifecycle) create(id string) {
 	if err != nil {
 		l.fatalf("%v", err)
 	}
-	s := &lifecycleSwarm{record: record, twin: record, agents: agents, entries: make([][]jobs.Entry, shards)}
+	s := &lifecycleSwarm{record: record, twin: record, agents: agents, entries: make([][]swarms.Entry, shards)}
 	s.twin.ID = fmt.Sprintf("%s-%d-%d", id, l.number, l.generation)
 	l.swarms[id] = s
 	err = l.twin.Swarms.CreateSwarm(ctx, s.twin)
 	for k := range shards {
-		for _, d := range []jobs.Direction{jobs.In, jobs.Out} {
+		for _, d := range []swarms.Direction{swarms.In, swarms.Out} {
 			err = errors.Join(err, l.twin.Swarms.Log(s.twin.Key(), k, d).Create(ctx))
 		}
-		first, readErr := l.conn.Swarms.Log(record.Key(), k, jobs.In).Last(ctx) // the command's own question
+		first, readErr := l.conn.Swarms.Log(record.Key(), k, swarms.In).Last(ctx) // the command's own question
 		if err = errors.Join(err, readErr); err != nil || first.Seq != 1 {
 			l.fatalf("create %s: entry %d is the last: %v", id, first.Seq, err)
 		}
-		s.entries[k] = []jobs.Entry{first}
-		if err := l.twin.Swarms.Log(s.twin.Key(), k, jobs.In).Append(ctx, 0, first); err != nil {
+		s.entries[k] = []swarms.Entry{first}
+		if err := l.twin.Swarms.Log(s.twin.Key(), k, swarms.In).Append(ctx, 0, first); err != nil {
 			l.fatalf("%v", err)
 		}
 	}
@@ -188,24 +189,24 @@ func (l *lifecycle) forget(id string) {
 }
 
 // query is an entry that asks a shard for all of its agents.
-func (l *lifecycle) query(s *lifecycleSwarm, k int) jobs.Entry {
-	q := jobs.Query{Version: jobs.Version}
+func (l *lifecycle) query(s *lifecycleSwarm, k int) swarms.Entry {
+	q := swarms.Query{Version: jobs.Version}
 	for i := range s.agents {
 		q.Agents = append(q.Agents, uint32(k*s.agents+i))
 	}
-	return l.encoded(jobs.EntryQuery, q)
+	return l.encoded(swarms.EntryQuery, q)
 }
 
 // entry is one of a verb for a shard.
-func (l *lifecycle) entry(s *lifecycleSwarm, k int, verb string) jobs.Entry {
+func (l *lifecycle) entry(s *lifecycleSwarm, k int, verb string) swarms.Entry {
 	l.t.Helper()
 	switch verb {
 	case "tick":
-		return l.encoded(jobs.EntryTick, jobs.Tick{Version: jobs.Version, Count: 1 + l.random.IntN(9)})
+		return l.encoded(swarms.EntryTick, swarms.Tick{Version: jobs.Version, Count: 1 + l.random.IntN(9)})
 	case "vote":
-		return l.encoded(jobs.EntryVote, jobs.Vote{
+		return l.encoded(swarms.EntryVote, swarms.Vote{
 			Version: jobs.Version, Round: 1 + l.random.Uint64N(9),
-			Rule: jobs.RuleMajority,
+			Rule: swarms.RuleMajority,
 		})
 	}
 	o := &batch.AgentObservations{
@@ -216,26 +217,27 @@ func (l *lifecycle) entry(s *lifecycleSwarm, k int, verb string) jobs.Entry {
 	if err != nil {
 		l.fatalf("%v", err)
 	}
-	return jobs.Entry{Kind: jobs.EntryObserve, Data: data}
+	return swarms.Entry{Kind: swarms.EntryObserve, Data: data}
 }
 
-func (l *lifecycle) encoded(kind string, v any) jobs.Entry {
+func (l *lifecycle) encoded(kind string, v any) swarms.Entry {
 	l.t.Helper()
 	data, err := json.Marshal(v)
 	if err != nil {
 		l.fatalf("%v", err)
 	}
-	return jobs.Entry{Kind: kind, Data: data}
+	return swarms.Entry{Kind: kind, Data: data}
 }
 
 // append puts an entry into the log of a shard and of its twin.
-func (l *lifecycle) append(s *lifecycleSwarm, k int, e jobs.Entry) {
+func (l *lifecycle) append(s *lifecycleSwarm, k int, e swarms.Entry) {
 	l.t.Helper()
 	after := len(s.entries[k])
 	e.Ref = uint64(after + 1)
 	ctx := l.t.Context()
-	err := l.twin.Swarms.Log(s.twin.Key(), k, jobs.In).Append(ctx, uint64(after), e)
-	if err = errors.Join(err, l.conn.Swarms.Log(s.record.Key(), k, jobs.In).Append(ctx, uint64(after), e)); err != nil {
+	err := l.twin.Swarms.Log(s.twin.Key(), k, swarms.In).Append(ctx, uint64(after), e)
+	in := l.conn.Swarms.Log(s.record.Key(), k, swarms.In)
+	if err = errors.Join(err, in.Append(ctx, uint64(after), e)); err != nil {
 		l.fatalf("append a %s to %s, shard %d: %v", e.Kind, s.record.Key(), k, err)
 	}
 	s.entries[k] = append(s.entries[k], e)
@@ -247,7 +249,7 @@ func (l *lifecycle) storm(s *lifecycleSwarm, what string) {
 	l.t.Helper()
 	type due struct {
 		shard int
-		entry jobs.Entry
+		entry swarms.Entry
 	}
 	var all []due
 	for range 12 {
@@ -263,9 +265,9 @@ func (l *lifecycle) storm(s *lifecycleSwarm, what string) {
 		for _, d := range all {
 			after := uint64(len(s.entries[d.shard]))
 			d.entry.Ref = after + 1
-			for _, log := range []jobs.Log{
-				l.twin.Swarms.Log(s.twin.Key(), d.shard, jobs.In),
-				l.conn.Swarms.Log(s.record.Key(), d.shard, jobs.In),
+			for _, log := range []swarms.Log{
+				l.twin.Swarms.Log(s.twin.Key(), d.shard, swarms.In),
+				l.conn.Swarms.Log(s.record.Key(), d.shard, swarms.In),
 			} {
 				err = errors.Join(err, log.Append(ctx, after, d.entry))
 			}

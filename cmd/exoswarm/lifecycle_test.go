@@ -20,10 +20,10 @@ import (
 	"github.com/exoswarm/exoswarm/cuda"
 	"github.com/exoswarm/exoswarm/gpuagents"
 	"github.com/exoswarm/exoswarm/internal/testlong"
-	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 var (
@@ -199,9 +199,9 @@ type lifecycleMember struct {
 
 // lifecycleSwarm is a swarm and its twin.
 type lifecycleSwarm struct {
-	record, twin jobs.Swarm
+	record, twin swarms.Swarm
 	agents       int // of each shard
-	entries      [][]jobs.Entry
+	entries      [][]swarms.Entry
 }
 
 func startLifecycle(t *testing.T, twin *natsq.Conn, counts *lifecycleCounts, number int) *lifecycle {
@@ -497,13 +497,13 @@ func (l *lifecycle) probe(wait bool) {
 // compare reads the answers of a shard from entry number from to its last.
 func (l *lifecycle) compare(ctx context.Context, s *lifecycleSwarm, k, from int) {
 	l.t.Helper()
-	var got [2][]jobs.Entry
+	var got [2][]swarms.Entry
 	for i, c := range []*natsq.Conn{l.twin, l.conn} {
 		record, ctx := s.record, ctx
 		if c == l.twin { // its patience is not that of the agents under test
 			record, ctx = s.twin, l.t.Context()
 		}
-		r, err := c.Swarms.Log(record.Key(), k, jobs.Out).Read(ctx, uint64(from))
+		r, err := c.Swarms.Log(record.Key(), k, swarms.Out).Read(ctx, uint64(from))
 		if err != nil {
 			l.fatalf("answers of %s, shard %d: %v", record.Key(), k, err)
 		}
@@ -553,7 +553,7 @@ func (l *lifecycle) check() {
 		for k := range s.entries {
 			shards++
 			l.compare(ctx, s, k, 1)
-			if err := endsAt(ctx, l.conn.Swarms.Log(s.record.Key(), k, jobs.Out),
+			if err := endsAt(ctx, l.conn.Swarms.Log(s.record.Key(), k, swarms.Out),
 				uint64(len(s.entries[k]))); err != nil {
 				l.fatalf("%s, shard %d: %v", s.record.Key(), k, err)
 			}
@@ -580,7 +580,7 @@ func (l *lifecycle) served(ctx context.Context) (n int, err error) {
 	}
 	for _, s := range l.swarms {
 		for k := range s.entries {
-			if held[jobs.LeaseKey(s.record.Key(), k)] == "" {
+			if held[swarms.LeaseKey(s.record.Key(), k)] == "" {
 				return 0, fmt.Errorf("%s, shard %d: nobody has its lease", s.record.Key(), k)
 			}
 		}

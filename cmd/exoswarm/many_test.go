@@ -32,6 +32,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 var (
@@ -78,7 +79,7 @@ func (m *many) simulation(i int) *simulation {
 	if err != nil {
 		panic(err)
 	}
-	s.record = jobs.Swarm{
+	s.record = swarms.Swarm{
 		Version: jobs.Version, ID: s.name, Nonce: fmt.Sprintf("%08d", i), Name: "m", Spec: data,
 		Groups: m.spec.Groups(), Created: manyCreated,
 	}
@@ -138,14 +139,14 @@ func (m *many) undisturbed(t *testing.T) {
 	}
 	m.want = map[int32][]byte{}
 	for n := range int32(manyMostTicks) {
-		e, err := one.ask(t.Context(), 0, jobs.EntryQuery, []byte(manyQuery))
-		if err != nil || e.Kind != jobs.EntryState {
+		e, err := one.ask(t.Context(), 0, swarms.EntryQuery, []byte(manyQuery))
+		if err != nil || e.Kind != swarms.EntryState {
 			t.Fatal(e.Kind, err)
 		}
 		if m.want[n+1] = e.Data; n > 0 && bytes.Equal(e.Data, m.want[n]) {
 			t.Fatal("a tick changes nothing")
 		}
-		if _, err := one.ask(t.Context(), 0, jobs.EntryTick, []byte(manyTick)); err != nil {
+		if _, err := one.ask(t.Context(), 0, swarms.EntryTick, []byte(manyTick)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -155,13 +156,13 @@ func (m *many) undisturbed(t *testing.T) {
 func (m *many) make(ctx context.Context, i int) error {
 	s := m.simulation(i)
 	k := shard{s, 0}
-	for _, d := range []jobs.Direction{jobs.In, jobs.Out} {
+	for _, d := range []swarms.Direction{swarms.In, swarms.Out} {
 		if err := k.log(d).Create(ctx); err != nil {
 			return err
 		}
 	}
-	if err := k.log(jobs.In).Append(ctx, 0, jobs.Entry{Kind: jobs.EntryObserve, Ref: 1, Data: m.seen},
-		jobs.Entry{Kind: jobs.EntryTick, Ref: 2, Data: []byte(manyTick)}); err != nil {
+	if err := k.log(swarms.In).Append(ctx, 0, swarms.Entry{Kind: swarms.EntryObserve, Ref: 1, Data: m.seen},
+		swarms.Entry{Kind: swarms.EntryTick, Ref: 2, Data: []byte(manyTick)}); err != nil {
 		return err
 	}
 	m.last[i].Store(2)
@@ -170,13 +171,13 @@ func (m *many) make(ctx context.Context, i int) error {
 }
 
 // ask appends an entry to the log of a swarm and returns the answer.
-func (m *many) ask(ctx context.Context, i int, kind string, data []byte) (jobs.Entry, error) {
+func (m *many) ask(ctx context.Context, i int, kind string, data []byte) (swarms.Entry, error) {
 	k := shard{m.simulation(i), 0}
 	seq := m.last[i].Add(1)
-	if err := k.log(jobs.In).Append(ctx, seq-1, jobs.Entry{Kind: kind, Ref: seq, Data: data}); err != nil {
-		return jobs.Entry{}, err
+	if err := k.log(swarms.In).Append(ctx, seq-1, swarms.Entry{Kind: kind, Ref: seq, Data: data}); err != nil {
+		return swarms.Entry{}, err
 	}
-	if kind == jobs.EntryTick {
+	if kind == swarms.EntryTick {
 		m.tick[i].Add(1)
 	}
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
@@ -186,7 +187,7 @@ func (m *many) ask(ctx context.Context, i int, kind string, data []byte) (jobs.E
 
 // question asks a swarm what it is, which must be what an undisturbed one is.
 func (m *many) question(ctx context.Context, i int) error {
-	e, err := m.ask(ctx, i, jobs.EntryQuery, []byte(manyQuery))
+	e, err := m.ask(ctx, i, swarms.EntryQuery, []byte(manyQuery))
 	if want := m.want[m.tick[i].Load()]; err == nil && !bytes.Equal(e.Data, want) {
 		err = fmt.Errorf("%s %.300q after %d ticks, want %.300q", e.Kind, e.Data, m.tick[i].Load(), want)
 	}
@@ -399,7 +400,7 @@ func TestMany(t *testing.T) {
 	ticks := func(all []int) {
 		t.Helper()
 		m.each(t, manyAskedAt, all, func(i int) error {
-			_, err := m.ask(t.Context(), i, jobs.EntryTick, []byte(manyTick))
+			_, err := m.ask(t.Context(), i, swarms.EntryTick, []byte(manyTick))
 			return err
 		})
 	}

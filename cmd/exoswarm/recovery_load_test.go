@@ -19,6 +19,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // stream is a load: files below the CPU agent's folder through a swarm into a file and, as
@@ -145,7 +146,7 @@ const simulationPage = 64 << 10
 // queries, votes, fusions, and some that are not valid.
 type simulated struct {
 	spec    json.RawMessage
-	entries []jobs.Entry
+	entries []swarms.Entry
 }
 
 func newSimulated(t *testing.T, n int) *simulated {
@@ -162,7 +163,7 @@ func newSimulated(t *testing.T, n int) *simulated {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.entries = append(s.entries, jobs.Entry{Kind: kind, Ref: uint64(len(s.entries) + 1), Data: data})
+		s.entries = append(s.entries, swarms.Entry{Kind: kind, Ref: uint64(len(s.entries) + 1), Data: data})
 	}
 	for len(s.entries) < n {
 		o := &batch.AgentObservations{Width: 2}
@@ -173,27 +174,27 @@ func newSimulated(t *testing.T, n int) *simulated {
 		switch r.IntN(10) {
 		case 0:
 			o.Agent[r.IntN(200)] = 2400
-			add(jobs.EntryObserve, o)
+			add(swarms.EntryObserve, o)
 		case 1:
-			add(jobs.EntryTick, jobs.Tick{Version: jobs.Version, Count: -r.IntN(5)})
+			add(swarms.EntryTick, swarms.Tick{Version: jobs.Version, Count: -r.IntN(5)})
 		case 2:
-			add(jobs.EntryQuery, jobs.Query{Version: jobs.Version, Groups: []uint32{uint32(r.IntN(100)), 3}})
+			add(swarms.EntryQuery, swarms.Query{Version: jobs.Version, Groups: []uint32{uint32(r.IntN(100)), 3}})
 		case 3:
-			add(jobs.EntryQuery, jobs.Query{Version: jobs.Version, Agents: o.Agent})
+			add(swarms.EntryQuery, swarms.Query{Version: jobs.Version, Agents: o.Agent})
 		case 4, 5:
-			add(jobs.EntryTick, jobs.Tick{Version: jobs.Version, Count: 1 + r.IntN(60)})
+			add(swarms.EntryTick, swarms.Tick{Version: jobs.Version, Count: 1 + r.IntN(60)})
 		case 6:
-			add(jobs.EntryVote, jobs.Vote{
-				Version: jobs.Version, Round: r.Uint64N(4), Rule: jobs.RuleMajority,
-				Priority: jobs.PrioritySeeded,
+			add(swarms.EntryVote, swarms.Vote{
+				Version: jobs.Version, Round: r.Uint64N(4), Rule: swarms.RuleMajority,
+				Priority: swarms.PrioritySeeded,
 			})
 		case 7:
-			add(jobs.EntryFuse, jobs.Fuse{
+			add(swarms.EntryFuse, swarms.Fuse{
 				Version: jobs.Version,
-				By:      []string{jobs.ByAll, jobs.ByVote, jobs.ByGroup}[r.IntN(3)],
+				By:      []string{swarms.ByAll, swarms.ByVote, swarms.ByGroup}[r.IntN(3)],
 			})
 		default:
-			add(jobs.EntryObserve, o)
+			add(swarms.EntryObserve, o)
 		}
 	}
 	return s
@@ -201,17 +202,17 @@ func newSimulated(t *testing.T, n int) *simulated {
 
 // announce makes a swarm without entries.
 func (s *simulated) announce(ctx context.Context, c *natsq.Conn, id string) error {
-	for _, d := range []jobs.Direction{jobs.In, jobs.Out} {
+	for _, d := range []swarms.Direction{swarms.In, swarms.Out} {
 		if err := c.Swarms.Log(id, 0, d).Create(ctx); err != nil {
 			return err
 		}
 	}
-	return c.Swarms.CreateSwarm(ctx, jobs.Swarm{Version: jobs.Version, ID: id, Name: "x", Spec: s.spec, Groups: 100})
+	return c.Swarms.CreateSwarm(ctx, swarms.Swarm{Version: jobs.Version, ID: id, Name: "x", Spec: s.spec, Groups: 100})
 }
 
 // append puts n entries behind the first from in the swarm's log.
 func (s *simulated) append(ctx context.Context, c *natsq.Conn, id string, from, n int) error {
-	in := c.Swarms.Log(id, 0, jobs.In)
+	in := c.Swarms.Log(id, 0, swarms.In)
 	for i, e := range s.entries[from : from+n] {
 		if err := in.Append(ctx, uint64(from+i), e); err != nil {
 			return err
@@ -222,8 +223,8 @@ func (s *simulated) append(ctx context.Context, c *natsq.Conn, id string, from, 
 
 // answers reads n answers of a swarm behind the first from, and looks that there is none behind
 // them.
-func answers(ctx context.Context, c *natsq.Conn, id string, from, n int, each func(jobs.Entry)) error {
-	out := c.Swarms.Log(id, 0, jobs.Out)
+func answers(ctx context.Context, c *natsq.Conn, id string, from, n int, each func(swarms.Entry)) error {
+	out := c.Swarms.Log(id, 0, swarms.Out)
 	r, err := out.Read(ctx, uint64(from+1))
 	if err != nil {
 		return err
@@ -242,7 +243,7 @@ func answers(ctx context.Context, c *natsq.Conn, id string, from, n int, each fu
 // endsAt reports with an error that a log has more or fewer entries than n. A log that is too short
 // is read again: the leader of its stream may have applied less than the replica that the entries
 // were read from.
-func endsAt(ctx context.Context, log jobs.Log, n uint64) error {
+func endsAt(ctx context.Context, log swarms.Log, n uint64) error {
 	for began := time.Now(); ; time.Sleep(50 * time.Millisecond) {
 		last, err := log.Last(ctx)
 		switch {
@@ -256,7 +257,7 @@ func endsAt(ctx context.Context, log jobs.Log, n uint64) error {
 }
 
 // answerLine is an answer with its place as a line.
-func answerLine(e jobs.Entry) string {
+func answerLine(e swarms.Entry) string {
 	return fmt.Sprintf("%d %s %d %x\n", e.Seq, e.Kind, e.Ref, e.Data)
 }
 
@@ -288,7 +289,7 @@ func (r *recovery) addressed(s *simulated) *load {
 			}
 		})
 		var got []string
-		if err := answers(ctx, r.conn, id, 0, len(s.entries), func(e jobs.Entry) {
+		if err := answers(ctx, r.conn, id, 0, len(s.entries), func(e swarms.Entry) {
 			got = append(got, answerLine(e))
 			l.came(1)
 			<-ahead
@@ -298,7 +299,7 @@ func (r *recovery) addressed(s *simulated) *load {
 		if want == nil {
 			want = got
 		}
-		return []tally{compare(want, got)}, r.conn.Swarms.RemoveSwarm(ctx, jobs.Swarm{ID: id})
+		return []tally{compare(want, got)}, r.conn.Swarms.RemoveSwarm(ctx, swarms.Swarm{ID: id})
 	}
 	return l
 }

@@ -22,9 +22,9 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/internal/testlong"
-	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 	"github.com/exoswarm/exoswarm/tiers/pagestore"
 )
 
@@ -463,7 +463,7 @@ func TestRecoveryControl(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := answers(ctx, r.conn, id, from, n,
-			func(e jobs.Entry) { got = append(got, answerLine(e)) }); err != nil {
+			func(e swarms.Entry) { got = append(got, answerLine(e)) }); err != nil {
 			t.Fatal(err)
 		}
 		gpu.end(t, syscall.SIGTERM) // leaves a checkpoint behind the last entry
@@ -498,7 +498,7 @@ func TestRecoveryControl(t *testing.T) {
 		case id == "wrong":
 			t.Logf("a checkpoint with the position of an earlier one: %v", c.err())
 		}
-		if err := r.conn.Swarms.RemoveSwarm(ctx, jobs.Swarm{ID: id}); err != nil {
+		if err := r.conn.Swarms.RemoveSwarm(ctx, swarms.Swarm{ID: id}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // shard is one of the logs of a swarm, as those see it who write into it.
@@ -35,7 +36,7 @@ func (k shard) agents() (first, end int64) {
 	return int64(a) * int64(k.of.spec.AgentsPerGroup), int64(b) * int64(k.of.spec.AgentsPerGroup)
 }
 
-func (k shard) log(d jobs.Direction) jobs.Log {
+func (k shard) log(d swarms.Direction) swarms.Log {
 	return k.of.conn.Swarms.Log(k.of.record.Key(), k.number, d)
 }
 
@@ -68,7 +69,7 @@ func (k shard) ask(ctx context.Context, deadline time.Time, kind string, data []
 // append puts an entry into the log. It is number seq there, and its answer is not before number
 // from of the log of answers.
 func (k shard) append(ctx context.Context, deadline time.Time, kind string, data []byte) (from, seq uint64, err error) {
-	in, out := k.log(jobs.In), k.log(jobs.Out)
+	in, out := k.log(swarms.In), k.log(swarms.Out)
 	ctx, cancel := context.WithDeadlineCause(ctx, deadline, jobs.Errorf(jobs.CodeDeadline, "%v: its log could not "+
 		"be written within %v", k, k.of.timeout))
 	defer cancel()
@@ -84,7 +85,7 @@ func (k shard) append(ctx context.Context, deadline time.Time, kind string, data
 		if err := k.mayTake(kind, last); err != nil {
 			return 0, 0, err
 		}
-		err = in.Append(ctx, last.Seq, jobs.Entry{Kind: kind, Ref: last.Ref + 1, Data: data})
+		err = in.Append(ctx, last.Seq, swarms.Entry{Kind: kind, Ref: last.Ref + 1, Data: data})
 		if errors.Is(err, jobs.ErrFenced) && ctx.Err() == nil { // somebody else has written meanwhile
 			continue
 		}
@@ -104,10 +105,10 @@ func ended(ctx context.Context, err error) error {
 }
 
 // answer waits for the answer to an entry, which is not before number from of the log of answers.
-func (k shard) answer(ctx context.Context, from, seq uint64) (jobs.Entry, error) {
-	r, err := k.log(jobs.Out).Read(ctx, from)
+func (k shard) answer(ctx context.Context, from, seq uint64) (swarms.Entry, error) {
+	r, err := k.log(swarms.Out).Read(ctx, from)
 	if err != nil {
-		return jobs.Entry{}, ended(ctx, err)
+		return swarms.Entry{}, ended(ctx, err)
 	}
 	defer r.Close()
 	for {
@@ -118,7 +119,7 @@ func (k shard) answer(ctx context.Context, from, seq uint64) (jobs.Entry, error)
 		if e.Ref < seq {
 			continue
 		}
-		if e.Kind == jobs.EntryRejected {
+		if e.Kind == swarms.EntryRejected {
 			refused := &jobs.Error{}
 			if err := json.Unmarshal(e.Data, refused); err != nil {
 				return e, jobs.Errorf(jobs.CodeInternal, "%v: entry %d was refused without a reason: %v", k, seq, err)

@@ -22,6 +22,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // TestShardsOfProcesses: two agent processes share the shards of a swarm, which answers as one of
@@ -250,8 +251,8 @@ func TestShardsCommands(t *testing.T) {
 		has(errs, "swarm again: the logs of its shards begin with entries 3,3,3, behind snapshot base")
 	}
 	for k := range 3 {
-		begins(t, conn.Swarms.Log(swarmKey(t, conn, "again"), k, jobs.In), 3)
-		begins(t, conn.Swarms.Log(swarmKey(t, conn, "again"), k, jobs.Out), 3)
+		begins(t, conn.Swarms.Log(swarmKey(t, conn, "again"), k, swarms.In), 3)
+		begins(t, conn.Swarms.Log(swarmKey(t, conn, "again"), k, swarms.Out), 3)
 	}
 	agent.Stop()
 	// A shard that nobody serves: its entries wait in its log, and the others go on.
@@ -259,7 +260,7 @@ func TestShardsCommands(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := other.Acquire(t.Context(), jobs.LeaseKey(swarmKey(t, conn, "again"), 1)); err != nil {
+	if _, err := other.Acquire(t.Context(), swarms.LeaseKey(swarmKey(t, conn, "again"), 1)); err != nil {
 		t.Fatal(err)
 	}
 	agent = serve()
@@ -272,7 +273,7 @@ func TestShardsCommands(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := (shard{one, 1}).append(t.Context(), time.Now().Add(5*time.Minute), jobs.EntryTick,
+	if _, _, err := (shard{one, 1}).append(t.Context(), time.Now().Add(5*time.Minute), swarms.EntryTick,
 		[]byte(`{"v":1,"count":1}`)); err != nil {
 		t.Fatal(err)
 	}
@@ -312,7 +313,7 @@ func TestShardsCommands(t *testing.T) {
 		key := swarmKey(t, conn, name)
 		run(0, "swarm", "delete", name, "--yes")
 		for k := range 7 {
-			for _, d := range []jobs.Direction{jobs.In, jobs.Out} {
+			for _, d := range []swarms.Direction{swarms.In, swarms.Out} {
 				if _, err := conn.Swarms.Log(key, k, d).Last(t.Context()); !errors.Is(err, jobs.ErrNotFound) {
 					t.Errorf("log %d of %s is there: %v", k, name, err)
 				}
@@ -334,7 +335,7 @@ func swarmKey(t *testing.T, conn *natsq.Conn, id string) string {
 // TestEach: what is said when some shards fail.
 func TestEach(t *testing.T) {
 	spec := &swarm.Spec{AgentsPerGroup: 10}
-	s := &simulation{name: "x", spec: spec, timeout: time.Second, record: jobs.Swarm{Groups: 10, Shards: 4}}
+	s := &simulation{name: "x", spec: spec, timeout: time.Second, record: swarms.Swarm{Groups: 10, Shards: 4}}
 	for want, c := range map[string]struct{ asked, failing []int }{
 		"": {[]int{0, 1, 2, 3}, nil},
 		"2: has failed; shards 0, 1, 3 have answered":                 {[]int{0, 1, 2, 3}, []int{2}},

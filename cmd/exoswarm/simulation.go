@@ -13,6 +13,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // simulation is a swarm as those see it who write into its logs. Its id is its name, but that of a
@@ -21,20 +22,20 @@ type simulation struct {
 	conn    *natsq.Conn
 	name    string
 	spec    *swarm.Spec
-	timeout time.Duration     // of each entry and its answers
-	from    *jobs.SnapshotRef // what it begins as; for create
-	record  jobs.Swarm        // of one that there is, or is made
+	timeout time.Duration       // of each entry and its answers
+	from    *swarms.SnapshotRef // what it begins as; for create
+	record  swarms.Swarm        // of one that there is, or is made
 }
 
 // findSimulation reads the record of a swarm.
 func findSimulation(ctx context.Context, c *natsq.Conn, name string, timeout time.Duration) (*simulation, error) {
 	record, err := c.Swarms.Swarm(ctx, name)
 	if errors.Is(err, jobs.ErrNotFound) {
-		var all []jobs.SwarmChange
+		var all []swarms.Change
 		if all, err = c.Swarms.Swarms(ctx); err != nil {
 			return nil, err
 		}
-		var s jobs.SwarmChange
+		var s swarms.Change
 		if s, err = named(all, name); err == nil {
 			record, err = s.Swarm, s.Err
 		}
@@ -50,7 +51,7 @@ func findSimulation(ctx context.Context, c *natsq.Conn, name string, timeout tim
 }
 
 // named is the swarm of an id or, where none has it, that of the one run whose spec has the name.
-func named(all []jobs.SwarmChange, name string) (found jobs.SwarmChange, err error) {
+func named(all []swarms.Change, name string) (found swarms.Change, err error) {
 	var runs []string
 	for _, s := range all {
 		if s.ID == name {
@@ -108,8 +109,8 @@ func (s *simulation) create(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("encode the spec: %w", err)
 	}
-	s.record = jobs.Swarm{
-		Version: jobs.Version, ID: s.name, Nonce: jobs.NewNonce(), Name: s.name, Spec: spec, Groups: s.spec.Groups(),
+	s.record = swarms.Swarm{
+		Version: jobs.Version, ID: s.name, Nonce: swarms.NewNonce(), Name: s.name, Spec: spec, Groups: s.spec.Groups(),
 		Shards: s.spec.Shards, Created: time.Now().UTC(), From: s.from,
 	}
 	if s.record.Shards == 1 {
@@ -117,16 +118,16 @@ func (s *simulation) create(ctx context.Context) error {
 	}
 	begin := func(k shard) error {
 		first, _ := k.agents()
-		data, err := json.Marshal(jobs.Query{Version: jobs.Version, Agents: []uint32{uint32(first)}})
+		data, err := json.Marshal(swarms.Query{Version: jobs.Version, Agents: []uint32{uint32(first)}})
 		if err != nil {
 			return fmt.Errorf("encode a query: %w", err)
 		}
-		for _, d := range []jobs.Direction{jobs.In, jobs.Out} {
+		for _, d := range []swarms.Direction{swarms.In, swarms.Out} {
 			if err := k.log(d).Create(ctx, s.spec.Consistency()); err != nil {
 				return err
 			}
 		}
-		return k.log(jobs.In).Append(ctx, 0, jobs.Entry{Kind: jobs.EntryQuery, Ref: 1, Data: data})
+		return k.log(swarms.In).Append(ctx, 0, swarms.Entry{Kind: swarms.EntryQuery, Ref: 1, Data: data})
 	}
 	// The record is first: it claims the name, so that of several who make the swarm at once one
 	// goes on, and no log is without a record.
@@ -154,11 +155,11 @@ func (s *simulation) create(ctx context.Context) error {
 }
 
 // tick steps all agents, in as many entries as that takes, and says what the swarm is then.
-func (s *simulation) tick(ctx context.Context, count int) (sum jobs.Ticked, err error) {
-	for stepped := uint64(0); count > 0; count -= jobs.MaxTicks {
-		n := min(count, jobs.MaxTicks)
-		all, err := askAll(ctx, s, jobs.EntryTick, jobs.Tick{Version: jobs.Version, Count: n}, jobs.EntryTicked,
-			jobs.DecodeTicked)
+func (s *simulation) tick(ctx context.Context, count int) (sum swarms.Ticked, err error) {
+	for stepped := uint64(0); count > 0; count -= swarms.MaxTicks {
+		n := min(count, swarms.MaxTicks)
+		all, err := askAll(ctx, s, swarms.EntryTick, swarms.Tick{Version: jobs.Version, Count: n}, swarms.EntryTicked,
+			swarms.DecodeTicked)
 		if err == nil {
 			sum, err = partition.Ticked(s.record, s.spec.AgentsPerGroup, len(s.spec.Vote.Candidates), n, all)
 			err = s.wrong(err)
@@ -178,8 +179,8 @@ func (s *simulation) observe(ctx context.Context, o *batch.AgentObservations) (*
 	if err != nil {
 		return nil, jobs.Errorf(jobs.CodeInvalid, "observe: %v", err)
 	}
-	all, err := ask(ctx, s, jobs.EntryObserve, split.Has,
-		func(k int) ([]byte, error) { return split.Observations(o, k).Encode() }, jobs.EntryDecide,
+	all, err := ask(ctx, s, swarms.EntryObserve, split.Has,
+		func(k int) ([]byte, error) { return split.Observations(o, k).Encode() }, swarms.EntryDecide,
 		batch.DecodeAgentDecisions)
 	if err != nil {
 		return nil, err
@@ -191,7 +192,7 @@ func (s *simulation) observe(ctx context.Context, o *batch.AgentObservations) (*
 // maxRows is how many observations go into an entry: as many as fit into three quarters of a
 // message.
 func (s *simulation) maxRows() int {
-	return min(jobs.MaxAddressed, jobs.MaxMessage*3/4/(4+4*len(s.spec.Features)))
+	return min(swarms.MaxAddressed, jobs.MaxMessage*3/4/(4+4*len(s.spec.Features)))
 }
 
 // agentStates asks what agents are, groupStates what groups are.
@@ -200,9 +201,9 @@ func (s *simulation) agentStates(ctx context.Context, ids []uint32) (*batch.Agen
 	if err != nil {
 		return nil, jobs.Errorf(jobs.CodeInvalid, "query: %v", err)
 	}
-	all, err := ask(ctx, s, jobs.EntryQuery, split.Has, func(k int) ([]byte, error) {
-		return json.Marshal(jobs.Query{Version: jobs.Version, Agents: split.IDs(k)})
-	}, jobs.EntryState, batch.DecodeAgentStates)
+	all, err := ask(ctx, s, swarms.EntryQuery, split.Has, func(k int) ([]byte, error) {
+		return json.Marshal(swarms.Query{Version: jobs.Version, Agents: split.IDs(k)})
+	}, swarms.EntryState, batch.DecodeAgentStates)
 	if err != nil {
 		return nil, err
 	}
@@ -215,9 +216,9 @@ func (s *simulation) groupStates(ctx context.Context, ids []uint32) (*batch.Grou
 	if err != nil {
 		return nil, jobs.Errorf(jobs.CodeInvalid, "query: %v", err)
 	}
-	all, err := ask(ctx, s, jobs.EntryQuery, split.Has, func(k int) ([]byte, error) {
-		return json.Marshal(jobs.Query{Version: jobs.Version, Groups: split.IDs(k)})
-	}, jobs.EntryState, batch.DecodeGroupStates)
+	all, err := ask(ctx, s, swarms.EntryQuery, split.Has, func(k int) ([]byte, error) {
+		return json.Marshal(swarms.Query{Version: jobs.Version, Groups: split.IDs(k)})
+	}, swarms.EntryState, batch.DecodeGroupStates)
 	if err != nil {
 		return nil, err
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/internal/keyring"
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 func snapshotCommand() *cobra.Command {
@@ -237,10 +238,10 @@ func bytesProgress(w io.Writer, total int64) func(done int64) {
 
 // snapshotOf is what a new swarm begins as, and the spec of the swarm that it was taken of, nil
 // when the place is not known.
-func snapshotOf(cmd *cobra.Command, name string) (from *jobs.SnapshotRef, spec *swarm.Spec, err error) {
+func snapshotOf(cmd *cobra.Command, name string) (from *swarms.SnapshotRef, spec *swarm.Spec, err error) {
 	place, _ := cmd.Flags().GetString("snapshots")
 	digest, _ := cmd.Flags().GetString("digest")
-	from = &jobs.SnapshotRef{Name: name, SHA256: digest}
+	from = &swarms.SnapshotRef{Name: name, SHA256: digest}
 	if place == "" {
 		if digest == "" {
 			return nil, nil, command.Usage("swarm create: --from %s: give --snapshots, or --digest of its manifest",
@@ -286,7 +287,7 @@ func swarmSnapshot(cmd *cobra.Command, s *simulation) error {
 			return command.Usage("swarm snapshot: --name: the part of a shard: %v", err)
 		}
 	}
-	want := jobs.Snapshot{Version: jobs.Version, Name: name}
+	want := swarms.Snapshot{Version: jobs.Version, Name: name}
 	if wait, _ := cmd.Flags().GetBool("wait"); !wait {
 		data, err := json.Marshal(want)
 		if err != nil {
@@ -294,7 +295,7 @@ func swarmSnapshot(cmd *cobra.Command, s *simulation) error {
 		}
 		entries, deadline := make([]uint64, shards), time.Now().Add(s.timeout)
 		if err := s.each(nil, func(k shard) (err error) {
-			_, entries[k.number], err = k.append(cmd.Context(), deadline, jobs.EntrySnapshot, data)
+			_, entries[k.number], err = k.append(cmd.Context(), deadline, swarms.EntrySnapshot, data)
 			return err
 		}); err != nil {
 			return err
@@ -308,19 +309,19 @@ func swarmSnapshot(cmd *cobra.Command, s *simulation) error {
 		}
 		return p.end()
 	}
-	all, err := askAll(cmd.Context(), s, jobs.EntrySnapshot, want, jobs.EntrySnapshotted, jobs.DecodeSnapshotted)
+	all, err := askAll(cmd.Context(), s, swarms.EntrySnapshot, want, swarms.EntrySnapshotted, swarms.DecodeSnapshotted)
 	if err != nil {
 		return err
 	}
 	type whole struct {
-		jobs.Snapshotted
+		swarms.Snapshotted
 		Entry   uint64   `json:"entry,omitempty"`
 		Entries []uint64 `json:"entries,omitempty"` // by shard, of several
 	}
 	done := whole{Snapshotted: all[0], Entry: all[0].Entry}
 	entries := []uint64{done.Entry}
 	if shards > 1 {
-		done = whole{Snapshotted: jobs.Snapshotted{Version: jobs.Version, Name: name}}
+		done = whole{Snapshotted: swarms.Snapshotted{Version: jobs.Version, Name: name}}
 		entries = nil
 		var digests []string
 		for _, part := range all {
@@ -343,8 +344,8 @@ func entryList(all []uint64) string {
 }
 
 func swarmReset(cmd *cobra.Command, s *simulation) error {
-	_, err := askAll(cmd.Context(), s, jobs.EntryReset, jobs.Reset{Version: jobs.Version}, jobs.EntryCleared,
-		jobs.DecodeReset)
+	_, err := askAll(cmd.Context(), s, swarms.EntryReset, swarms.Reset{Version: jobs.Version}, swarms.EntryCleared,
+		swarms.DecodeReset)
 	return err
 }
 
@@ -365,7 +366,7 @@ func swarmTrim(cmd *cobra.Command, s *simulation) (err error) {
 			"when it goes on elsewhere: nothing is removed from that", s.name)
 	}
 	record := s.record
-	bases := make([]jobs.SwarmBase, record.ShardCount())
+	bases := make([]swarms.Base, record.ShardCount())
 	for k := range bases {
 		part := name
 		if len(bases) > 1 {
@@ -386,11 +387,11 @@ func swarmTrim(cmd *cobra.Command, s *simulation) (err error) {
 		if err := snapshot.Verify(ctx, b, m, bytesProgress(cmd.ErrOrStderr(), m.Bytes())); err != nil {
 			return err
 		}
-		bases[k] = jobs.SwarmBase{SnapshotRef: jobs.SnapshotRef{Name: part, SHA256: digest}, Entry: m.Entry}
+		bases[k] = swarms.Base{SnapshotRef: swarms.SnapshotRef{Name: part, SHA256: digest}, Entry: m.Entry}
 	}
 	// The record first: who reads a log without a checkpoint must know of the snapshot before
 	// entries go. The snapshot's own entry stays, so that a log always has a last one.
-	if s.record, err = s.conn.Swarms.ChangeSwarm(ctx, record, func(now *jobs.Swarm) {
+	if s.record, err = s.conn.Swarms.ChangeSwarm(ctx, record, func(now *swarms.Swarm) {
 		if now.Base, now.Bases = nil, bases; len(bases) == 1 {
 			now.Base, now.Bases = &bases[0], nil
 		}
@@ -404,7 +405,7 @@ func swarmTrim(cmd *cobra.Command, s *simulation) (err error) {
 		if err != nil {
 			return err
 		}
-		return errors.Join(k.log(jobs.In).Trim(ctx, entry), k.log(jobs.Out).Trim(ctx, answer))
+		return errors.Join(k.log(swarms.In).Trim(ctx, entry), k.log(swarms.Out).Trim(ctx, answer))
 	}); err != nil {
 		return err
 	}
@@ -426,7 +427,7 @@ func swarmTrim(cmd *cobra.Command, s *simulation) (err error) {
 func (k shard) answered(ctx context.Context, deadline time.Time, entry uint64) (uint64, error) {
 	ctx, cancel := context.WithDeadlineCause(ctx, deadline, k.late(entry))
 	defer cancel()
-	r, err := k.log(jobs.Out).Read(ctx, entry)
+	r, err := k.log(swarms.Out).Read(ctx, entry)
 	if err != nil {
 		return 0, err
 	}

@@ -21,11 +21,12 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // kept are entries of a swarm of many agents: steps of it, snapshots, a reset, and a snapshot whose
 // name is taken.
-func kept(t *testing.T, agents int) (all []jobs.Entry) {
+func kept(t *testing.T, agents int) (all []swarms.Entry) {
 	t.Helper()
 	r := rand.New(rand.NewPCG(3, 3))
 	add := func(kind string, v any) {
@@ -36,7 +37,7 @@ func kept(t *testing.T, agents int) (all []jobs.Entry) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		all = append(all, jobs.Entry{Kind: kind, Ref: uint64(len(all) + 1), Data: data})
+		all = append(all, swarms.Entry{Kind: kind, Ref: uint64(len(all) + 1), Data: data})
 	}
 	for i := range 12 {
 		o := &batch.AgentObservations{Width: 2}
@@ -44,12 +45,12 @@ func kept(t *testing.T, agents int) (all []jobs.Entry) {
 			o.Agent = append(o.Agent, uint32(r.IntN(agents)))
 			o.Features = append(o.Features, float32(r.Float64()), float32(r.Float64()))
 		}
-		add(jobs.EntryObserve, o)
-		add(jobs.EntryTick, jobs.Tick{Version: jobs.Version, Count: 1})
+		add(swarms.EntryObserve, o)
+		add(swarms.EntryTick, swarms.Tick{Version: jobs.Version, Count: 1})
 		// the fifth has the name of the fourth
-		add(jobs.EntrySnapshot, jobs.Snapshot{Version: jobs.Version, Name: fmt.Sprint("s", i-i%5/4)})
+		add(swarms.EntrySnapshot, swarms.Snapshot{Version: jobs.Version, Name: fmt.Sprint("s", i-i%5/4)})
 		if i == 6 {
-			add(jobs.EntryReset, jobs.Reset{Version: jobs.Version})
+			add(swarms.EntryReset, swarms.Reset{Version: jobs.Version})
 		}
 	}
 	return all
@@ -118,12 +119,12 @@ func TestKilledInSnapshots(t *testing.T) {
 		c.gpu, _ = startProcess(t, "gpuagent is ready", filepath.Join(c.bin, "gpuagent"),
 			"--nats", c.url, "--data-dir", data, "--snapshots", place, "--device", "host", "--lease-ttl", "1s")
 	}
-	run := func() (got []jobs.Entry, ended chan error) {
-		got, ended = make([]jobs.Entry, len(all)), make(chan error, 1)
+	run := func() (got []swarms.Entry, ended chan error) {
+		got, ended = make([]swarms.Entry, len(all)), make(chan error, 1)
 		announce(ctx, t, conn, specJSON, agents/24, all)
 		go func() {
 			i := 0
-			ended <- answers(ctx, conn, "x", 0, len(all), func(e jobs.Entry) { got[i] = e; i++ })
+			ended <- answers(ctx, conn, "x", 0, len(all), func(e swarms.Entry) { got[i] = e; i++ })
 		}()
 		return got, ended
 	}
@@ -134,14 +135,14 @@ func TestKilledInSnapshots(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.gpu.end(t, syscall.SIGTERM)
-	if err := conn.Swarms.RemoveSwarm(ctx, jobs.Swarm{ID: "x"}); err != nil {
+	if err := conn.Swarms.RemoveSwarm(ctx, swarms.Swarm{ID: "x"}); err != nil {
 		t.Fatal(err)
 	}
 	kinds := map[string]int{}
 	for _, e := range want {
 		kinds[e.Kind]++
 	}
-	if kinds[jobs.EntrySnapshotted] != 10 || kinds[jobs.EntryRejected] != 2 || kinds[jobs.EntryCleared] != 1 {
+	if kinds[swarms.EntrySnapshotted] != 10 || kinds[swarms.EntryRejected] != 2 || kinds[swarms.EntryCleared] != 1 {
 		t.Fatalf("answers %v", kinds)
 	}
 	// On a machine so busy that this process sleeps through all snapshots, the run proves nothing
@@ -178,7 +179,7 @@ func TestKilledInSnapshots(t *testing.T) {
 			start(place)
 		}
 		c.gpu.end(t, syscall.SIGTERM)
-		if err := conn.Swarms.RemoveSwarm(ctx, jobs.Swarm{ID: "x"}); err != nil {
+		if err := conn.Swarms.RemoveSwarm(ctx, swarms.Swarm{ID: "x"}); err != nil {
 			t.Fatal(err)
 		}
 		t.Logf("%d kills, answers %v", kills, kinds)
@@ -205,19 +206,19 @@ func TestKilledInSnapshots(t *testing.T) {
 }
 
 // announce makes a swarm x with entries in its log.
-func announce(ctx context.Context, t *testing.T, c *natsq.Conn, spec json.RawMessage, groups int, all []jobs.Entry) {
+func announce(ctx context.Context, t *testing.T, c *natsq.Conn, spec json.RawMessage, groups int, all []swarms.Entry) {
 	t.Helper()
-	for _, d := range []jobs.Direction{jobs.In, jobs.Out} {
+	for _, d := range []swarms.Direction{swarms.In, swarms.Out} {
 		if err := c.Swarms.Log("x", 0, d).Create(ctx); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for i, e := range all {
-		if err := c.Swarms.Log("x", 0, jobs.In).Append(ctx, uint64(i), e); err != nil {
+		if err := c.Swarms.Log("x", 0, swarms.In).Append(ctx, uint64(i), e); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := c.Swarms.CreateSwarm(ctx, jobs.Swarm{
+	if err := c.Swarms.CreateSwarm(ctx, swarms.Swarm{
 		Version: jobs.Version, ID: "x", Name: "x", Spec: spec,
 		Groups: groups,
 	}); err != nil {

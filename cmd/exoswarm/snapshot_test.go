@@ -11,10 +11,10 @@ import (
 	"github.com/exoswarm/exoswarm/cuda"
 	"github.com/exoswarm/exoswarm/gpuagents"
 	"github.com/exoswarm/exoswarm/internal/bucket"
-	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // TestSnapshotCommands: snapshots as a user sees them, on a real server with a real agent.
@@ -95,7 +95,7 @@ func TestSnapshotCommands(t *testing.T) {
 	before, _ := run(0, "swarm", "query", "first", "--agents", "0-2,990-999", "-o", "json")
 	few, _ := run(0, "swarm", "query", "first", "--agents", "0-2,499", "-o", "json")
 	out, _ := run(0, "swarm", "snapshot", "first", "--name", "kept", "-o", "jsonl")
-	var done jobs.Snapshotted
+	var done swarms.Snapshotted
 	if err := json.Unmarshal([]byte(out), &done); err != nil || done.Name != "kept" || done.Agents != 1000 ||
 		done.Groups != 100 || done.Bytes < 17_000 {
 		t.Fatalf("%s: %v", out, err)
@@ -151,7 +151,7 @@ func TestSnapshotCommands(t *testing.T) {
 		_, errs = run(0, "swarm", "trim", "again", "--to", "base", "--snapshots", place)
 		has(errs, "swarm again: the log begins with entry 6, behind snapshot base")
 	}
-	for _, d := range []jobs.Direction{jobs.In, jobs.Out} {
+	for _, d := range []swarms.Direction{swarms.In, swarms.Out} {
 		begins(t, conn.Swarms.Log(swarmKey(t, conn, "again"), 0, d), 6)
 	}
 	agent.Stop()
@@ -239,7 +239,7 @@ func TestSnapshotCommands(t *testing.T) {
 		"restore from another one")
 	_, errs = run(1, "swarm", "trim", "first", "--to", "kept", "--snapshots", place)
 	has(errs, "snapshot is damaged")
-	begins(t, conn.Swarms.Log(swarmKey(t, conn, "first"), 0, jobs.In), 1)
+	begins(t, conn.Swarms.Log(swarmKey(t, conn, "first"), 0, swarms.In), 1)
 	out, _ = run(0, "swarm", "list")
 	if strings.Contains(out, "x ") {
 		t.Errorf("a swarm that could not be restored stays:\n%s", out)
@@ -247,7 +247,7 @@ func TestSnapshotCommands(t *testing.T) {
 }
 
 // begins checks that a log begins with an entry.
-func begins(t *testing.T, l jobs.Log, first uint64) {
+func begins(t *testing.T, l swarms.Log, first uint64) {
 	t.Helper()
 	for from := range first { // those that are not there, and the first
 		r, err := l.Read(t.Context(), from+1)

@@ -21,6 +21,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 func swarmCommand() *cobra.Command {
@@ -168,7 +169,7 @@ func swarmCreate(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 }
 
 // specOf is the spec of a swarm to be made, and what its agents begin as.
-func specOf(cmd *cobra.Command, args []string) (spec *swarm.Spec, from *jobs.SnapshotRef, err error) {
+func specOf(cmd *cobra.Command, args []string) (spec *swarm.Spec, from *swarms.SnapshotRef, err error) {
 	f := cmd.Flags()
 	file, _ := f.GetString("file")
 	name, _ := f.GetString("from")
@@ -212,9 +213,9 @@ func specOf(cmd *cobra.Command, args []string) (spec *swarm.Spec, from *jobs.Sna
 		switch per := int64(spec.AgentsPerGroup); {
 		case spec.ByAgent():
 			spec.Agents = agents
-		case agents%per != 0 || agents/per > jobs.MaxGroups:
+		case agents%per != 0 || agents/per > swarms.MaxGroups:
 			return nil, nil, command.Usage("swarm create: --agents %d: use a multiple of agents_per_group, %d, and "+
-				"at most %d groups", agents, per, jobs.MaxGroups)
+				"at most %d groups", agents, per, swarms.MaxGroups)
 		default:
 			spec.GroupCount = int(agents / per)
 		}
@@ -270,10 +271,10 @@ func swarmList(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 	}
 	for _, s := range all {
 		item := struct {
-			ID      string      `json:"id"`
-			Swarm   *jobs.Swarm `json:"swarm,omitempty"`
-			Holders []string    `json:"holders,omitempty"` // by shard; of one that nobody has an empty one
-			State   string      `json:"state,omitempty"`
+			ID      string        `json:"id"`
+			Swarm   *swarms.Swarm `json:"swarm,omitempty"`
+			Holders []string      `json:"holders,omitempty"` // by shard; of one that nobody has an empty one
+			State   string        `json:"state,omitempty"`
 			// Shards are those that are not served: they are replayed, or nobody holds them.
 			Shards []shardState `json:"shards,omitempty"`
 			Error  string       `json:"error,omitempty"`
@@ -363,7 +364,7 @@ func swarmObserve(cmd *cobra.Command, s *simulation) error {
 	}
 	path = given.paths[0]
 	if !s.spec.ByAgent() {
-		if err := (shard{s, 0}).mayTake(jobs.EntryObserve, jobs.Entry{}); err != nil {
+		if err := (shard{s, 0}).mayTake(swarms.EntryObserve, swarms.Entry{}); err != nil {
 			return err
 		}
 		return observeGroups(cmd, s, path)
@@ -489,8 +490,8 @@ func parseIDs(text string) (ids []uint32, err error) {
 		switch {
 		case err != nil || lerr != nil || last < first:
 			return nil, fmt.Errorf("%q is neither an id nor a range: write 1,5-9", part)
-		case last-first >= jobs.MaxAddressed || len(ids)+int(last-first) >= jobs.MaxAddressed:
-			return nil, fmt.Errorf("more than %d ids: ask for fewer at a time", jobs.MaxAddressed)
+		case last-first >= swarms.MaxAddressed || len(ids)+int(last-first) >= swarms.MaxAddressed:
+			return nil, fmt.Errorf("more than %d ids: ask for fewer at a time", swarms.MaxAddressed)
 		}
 		for id := first; id <= last; id++ {
 			ids = append(ids, uint32(id))
@@ -508,7 +509,7 @@ func swarmDelete(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 	switch {
 	case errors.Is(err, jobs.ErrNotFound): // its logs may be there still
 		missing := fmt.Errorf("swarm %s: %w: exoswarm swarm list shows those there are", args[0], jobs.ErrNotFound)
-		return errors.Join(c.Swarms.RemoveSwarm(ctx, jobs.Swarm{ID: args[0]}), missing)
+		return errors.Join(c.Swarms.RemoveSwarm(ctx, swarms.Swarm{ID: args[0]}), missing)
 	case err != nil && s.ID == "":
 		return err
 	}

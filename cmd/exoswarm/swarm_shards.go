@@ -9,6 +9,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/swarmlog"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // shardState is where a shard of a swarm stands, as people and -o json see it.
@@ -28,9 +29,9 @@ const (
 )
 
 // shardStates are those of all shards of a swarm, in their order.
-func shardStates(c *swarmlog.Census, s jobs.Swarm) (all []shardState) {
+func shardStates(c *swarmlog.Census, s swarms.Swarm) (all []shardState) {
 	for k := range s.ShardCount() {
-		key := jobs.LeaseKey(s.Key(), k)
+		key := swarms.LeaseKey(s.Key(), k)
 		st := shardState{Shard: k, Holder: c.Holders[key], State: stateServed}
 		switch st.Holder {
 		case "":
@@ -104,11 +105,11 @@ func swarmGet(cmd *cobra.Command, s *simulation) error {
 	}
 	for _, st := range shardStates(census, s.record) {
 		k := shard{s, st.Shard}
-		in, err := k.log(jobs.In).Last(cmd.Context())
+		in, err := k.log(swarms.In).Last(cmd.Context())
 		if err != nil {
 			return k.of.over(err)
 		}
-		out, err := k.log(jobs.Out).Last(cmd.Context())
+		out, err := k.log(swarms.Out).Last(cmd.Context())
 		if err != nil {
 			return k.of.over(err)
 		}

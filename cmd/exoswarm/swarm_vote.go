@@ -14,6 +14,7 @@ import (
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 func swarmVoteCommand() *cobra.Command {
@@ -33,12 +34,12 @@ seeded one that the swarm's seed and the round choose.`,
 		RunE: simulating(swarmVote),
 	}
 	f := c.Flags()
-	f.String("rule", jobs.RulePlurality, "what the winner needs: plurality, majority, quorum or unanimous")
+	f.String("rule", swarms.RulePlurality, "what the winner needs: plurality, majority, quorum or unanimous")
 	f.String("quorum", "", "the share that the rule quorum asks for, as 2/3 or 0.6")
 	f.String("of", "", "what majority, quorum and unanimous are of: cast, the votes cast, or all, all agents "+
 		"(default cast)")
 	f.Uint64("round", 0, "number of the round, more than that of the last one; the next one when it is not given")
-	f.String("priority", jobs.PriorityUniform, "of agents that stand for leader: uniform or seeded")
+	f.String("priority", swarms.PriorityUniform, "of agents that stand for leader: uniform or seeded")
 	return c
 }
 
@@ -60,7 +61,7 @@ addressed. It changes nothing.`,
 
 func swarmVote(cmd *cobra.Command, s *simulation) error {
 	f := cmd.Flags()
-	want := jobs.Vote{Version: jobs.Version}
+	want := swarms.Vote{Version: jobs.Version}
 	want.Rule, _ = f.GetString("rule")
 	want.Quorum, _ = f.GetString("quorum")
 	want.Of, _ = f.GetString("of")
@@ -103,7 +104,7 @@ func swarmVote(cmd *cobra.Command, s *simulation) error {
 // vote has all agents decide, in the round of want or, where that is 0, in the next one. Shard 0 is
 // asked first: its log puts the rounds of all who vote at once into one order, and what it refuses
 // no other shard hears of.
-func (s *simulation) vote(ctx context.Context, want jobs.Vote) (v jobs.Voted, err error) {
+func (s *simulation) vote(ctx context.Context, want swarms.Vote) (v swarms.Voted, err error) {
 	deadline, next := time.Now().Add(s.timeout), want.Round == 0
 	for {
 		all, err := s.voteIn(ctx, deadline, want)
@@ -123,26 +124,26 @@ func (s *simulation) vote(ctx context.Context, want jobs.Vote) (v jobs.Voted, er
 }
 
 // voteIn asks shard 0, and then the others for the round that it has answered with.
-func (s *simulation) voteIn(ctx context.Context, deadline time.Time, want jobs.Vote) ([]jobs.Voted, error) {
+func (s *simulation) voteIn(ctx context.Context, deadline time.Time, want swarms.Vote) ([]swarms.Voted, error) {
 	entry := func(int) ([]byte, error) { return json.Marshal(want) }
-	all, err := askUntil(ctx, s, deadline, jobs.EntryVote, func(k int) bool { return k == 0 }, entry, jobs.EntryVoted,
-		jobs.DecodeVoted)
+	all, err := askUntil(ctx, s, deadline, swarms.EntryVote, func(k int) bool { return k == 0 }, entry,
+		swarms.EntryVoted, swarms.DecodeVoted)
 	if err != nil || len(all) == 1 {
 		return all, err
 	}
 	want.Round = all[0].Round
-	others, err := askUntil(ctx, s, deadline, jobs.EntryVote, func(k int) bool { return k > 0 }, entry, jobs.EntryVoted,
-		jobs.DecodeVoted)
+	others, err := askUntil(ctx, s, deadline, swarms.EntryVote, func(k int) bool { return k > 0 }, entry,
+		swarms.EntryVoted, swarms.DecodeVoted)
 	others[0] = all[0]
 	return others, err
 }
 
 // laterRound returns a round that is later than the last one of every shard: each has had a vote in
 // its own next round.
-func (s *simulation) laterRound(ctx context.Context, deadline time.Time, want jobs.Vote) (uint64, error) {
+func (s *simulation) laterRound(ctx context.Context, deadline time.Time, want swarms.Vote) (uint64, error) {
 	want.Round = 0
-	all, err := askUntil(ctx, s, deadline, jobs.EntryVote, nil, func(int) ([]byte, error) { return json.Marshal(want) },
-		jobs.EntryVoted, jobs.DecodeVoted)
+	entry := func(int) ([]byte, error) { return json.Marshal(want) }
+	all, err := askUntil(ctx, s, deadline, swarms.EntryVote, nil, entry, swarms.EntryVoted, swarms.DecodeVoted)
 	last := uint64(0)
 	for _, v := range all {
 		last = max(last, v.Round)
@@ -152,13 +153,13 @@ func (s *simulation) laterRound(ctx context.Context, deadline time.Time, want jo
 
 // fuse asks what all agents know together. Of several shards the sums are merged; one has the means
 // itself.
-func (s *simulation) fuse(ctx context.Context, want jobs.Fuse) (*batch.FusedNodes, error) {
+func (s *simulation) fuse(ctx context.Context, want swarms.Fuse) (*batch.FusedNodes, error) {
 	if s.record.ShardCount() == 1 {
-		all, err := askAll(ctx, s, jobs.EntryFuse, want, jobs.EntryFused, batch.DecodeFusedNodes)
+		all, err := askAll(ctx, s, swarms.EntryFuse, want, swarms.EntryFused, batch.DecodeFusedNodes)
 		return all[0], err
 	}
 	want.Sums = true
-	all, err := askAll(ctx, s, jobs.EntryFuse, want, jobs.EntryFused, batch.DecodeFusedSums)
+	all, err := askAll(ctx, s, swarms.EntryFuse, want, swarms.EntryFused, batch.DecodeFusedSums)
 	if err != nil {
 		return nil, err
 	}
@@ -167,14 +168,14 @@ func (s *simulation) fuse(ctx context.Context, want jobs.Fuse) (*batch.FusedNode
 }
 
 func swarmFuse(cmd *cobra.Command, s *simulation) error {
-	want := jobs.Fuse{Version: jobs.Version}
+	want := swarms.Fuse{Version: jobs.Version}
 	want.By, _ = cmd.Flags().GetString("by")
 	want.Nodes, _ = cmd.Flags().GetInt("nodes")
 	if err := want.Validate(); err != nil {
 		return command.Usage("swarm %v", err)
 	}
 	columns := []string{"NODE", "AGENTS", "MEAN"}
-	if want.By == jobs.ByVote {
+	if want.By == swarms.ByVote {
 		columns[0] = "CANDIDATE"
 	}
 	p, err := newPrinter(cmd.OutOrStdout(), cmd.Flags(), columns...)
@@ -188,7 +189,7 @@ func swarmFuse(cmd *cobra.Command, s *simulation) error {
 	for i, node := range nodes.Node {
 		mean, name := nodes.Mean[i*nodes.Width:][:nodes.Width], any(node)
 		item := map[string]any{"node": node, "agents": nodes.Count[i], "mean": mean}
-		if want.By == jobs.ByVote {
+		if want.By == swarms.ByVote {
 			name = s.candidate(uint8(node))
 			item["candidate"] = name
 		}

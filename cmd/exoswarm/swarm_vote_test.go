@@ -13,7 +13,7 @@ import (
 	"github.com/exoswarm/exoswarm/consensus"
 	"github.com/exoswarm/exoswarm/consensus/fusion"
 	"github.com/exoswarm/exoswarm/internal/testlong"
-	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // TestVotesOfProcesses: on real processes, where two pages fit on the device, votes and nodes are
@@ -122,7 +122,7 @@ func TestVotesOfProcesses(t *testing.T) {
 		voted.Votes["north"] != decided.Counts[0] || voted.Votes["south"] != decided.Counts[2] {
 		t.Errorf("voted %s, want %+v", got[0], decided)
 	}
-	for i, by := range []string{jobs.ByAll, jobs.ByVote, jobs.ByGroup} {
+	for i, by := range []string{swarms.ByAll, swarms.ByVote, swarms.ByGroup} {
 		count := []int{1, 3, 7}[i]
 		nodes := fusion.Nodes{
 			Dim: 8, Sums: make([]float32, 8*count), Weights: make([]uint64, count),
@@ -131,11 +131,11 @@ func TestVotesOfProcesses(t *testing.T) {
 		members := make([]uint32, agents)
 		for a := range members {
 			switch {
-			case by == jobs.ByGroup:
+			case by == swarms.ByGroup:
 				members[a] = uint32(a / group * count / (agents / group))
-			case by == jobs.ByVote && ballots[a] == consensus.Abstain:
+			case by == swarms.ByVote && ballots[a] == consensus.Abstain:
 				members[a] = fusion.None
-			case by == jobs.ByVote:
+			case by == swarms.ByVote:
 				members[a] = uint32(ballots[a])
 			}
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // TestTakeoverIsShown: what a run waits for, and what the commands say of a shard that nobody
@@ -34,8 +35,8 @@ func TestTakeoverIsShown(t *testing.T) {
 	}
 	conn := connect()
 	defer conn.Close()
-	record := jobs.Swarm{
-		Version: jobs.Version, ID: "job", Nonce: jobs.NewNonce(), Name: "x", Groups: 4, Created: time.Now().UTC(),
+	record := swarms.Swarm{
+		Version: jobs.Version, ID: "job", Nonce: swarms.NewNonce(), Name: "x", Groups: 4, Created: time.Now().UTC(),
 		Spec: specJSON(t, "name: x\nagents_per_group: 8\n"),
 	}
 	must := func(err error) {
@@ -45,11 +46,11 @@ func TestTakeoverIsShown(t *testing.T) {
 		}
 	}
 	must(conn.Swarms.CreateSwarm(t.Context(), record))
-	for _, d := range []jobs.Direction{jobs.In, jobs.Out} {
+	for _, d := range []swarms.Direction{swarms.In, swarms.Out} {
 		must(conn.Swarms.Log(record.Key(), 0, d).Create(t.Context()))
 	}
-	must(conn.Swarms.Log(record.Key(), 0, jobs.In).Append(t.Context(), 0,
-		jobs.Entry{Kind: jobs.EntryObserve, Ref: 1, Data: []byte("x")}))
+	must(conn.Swarms.Log(record.Key(), 0, swarms.In).Append(t.Context(), 0,
+		swarms.Entry{Kind: swarms.EntryObserve, Ref: 1, Data: []byte("x")}))
 	progress := &cpuagents.StreamProgress{Series: 4, Observations: 9, Decisions: 3}
 	waits := func(since time.Duration) string {
 		h := hints{conn: conn, job: "job", began: time.Now(), decided: 3, since: time.Now().Add(-since)}
@@ -68,7 +69,7 @@ func TestTakeoverIsShown(t *testing.T) {
 	}
 	shown("waiting for a GPU agent", "swarm", "list")
 	// An agent takes the shard and ends without a word.
-	key, gone := jobs.LeaseKey(record.Key(), 0), connect()
+	key, gone := swarms.LeaseKey(record.Key(), 0), connect()
 	session, err := gone.Swarms.OpenSession(t.Context(), "gpu1", time.Second, slog.New(slog.DiscardHandler))
 	must(err)
 	_, err = session.Acquire(t.Context(), key)

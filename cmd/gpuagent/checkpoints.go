@@ -15,14 +15,14 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/gpuagents/shard"
 	"github.com/exoswarm/exoswarm/internal/keyring"
-	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 	"github.com/exoswarm/exoswarm/tiers/pager"
 	"github.com/exoswarm/exoswarm/tiers/pagestore"
 	"github.com/exoswarm/exoswarm/tiers/vfs"
 )
 
 // checkpoints keeps a page store a shard, over all tiers: KEY.SHARD in the folder of each, where
-// KEY is jobs.Swarm.Key. It implements gpuagents.Checkpoints.
+// KEY is swarms.Swarm.Key. It implements gpuagents.Checkpoints.
 type checkpoints struct {
 	fs    vfs.FS        // nil: the operating system's
 	keys  *keyring.Ring // nil: stores are not encrypted
@@ -216,7 +216,7 @@ func (c *checkpoints) Shards() ([]shard.ID, error) {
 // folder is the name of a shard's folders: the key of its swarm and its number. The key comes from
 // the queue: one that would lead elsewhere is refused.
 func folder(swarm string, shard int) (string, error) {
-	if err := jobs.CheckSwarmKey(swarm); err != nil {
+	if err := swarms.CheckKey(swarm); err != nil {
 		return "", err
 	}
 	return fmt.Sprintf("%s.%d", swarm, shard), nil

@@ -32,6 +32,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 func TestMain(m *testing.M) {
@@ -176,7 +177,7 @@ func text(seed int, entries int) string {
 // announce makes the logs of a swarm, puts the batches into one, and then the record.
 func (r *rig) announce(tb testing.TB, id, text string, batches []*batch.Observations) {
 	tb.Helper()
-	for _, d := range []jobs.Direction{jobs.In, jobs.Out} {
+	for _, d := range []swarms.Direction{swarms.In, swarms.Out} {
 		if err := r.conn.Swarms.Log(id, 0, d).Create(tb.Context()); err != nil {
 			tb.Fatal(err)
 		}
@@ -195,14 +196,14 @@ func (r *rig) put(tb testing.TB, id, text string) {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	r.record(tb, jobs.Swarm{Version: jobs.Version, ID: id, Name: spec.Name, Spec: data, Groups: groups})
+	r.record(tb, swarms.Swarm{Version: jobs.Version, ID: id, Name: spec.Name, Spec: data, Groups: groups})
 }
 
-func (r *rig) record(tb testing.TB, s jobs.Swarm) {
+func (r *rig) record(tb testing.TB, s swarms.Swarm) {
 	tb.Helper()
 	err := r.conn.Swarms.CreateSwarm(tb.Context(), s)
 	if errors.Is(err, jobs.ErrExists) { // its record is changed
-		_, err = r.conn.Swarms.ChangeSwarm(tb.Context(), s, func(now *jobs.Swarm) { *now = s })
+		_, err = r.conn.Swarms.ChangeSwarm(tb.Context(), s, func(now *swarms.Swarm) { *now = s })
 	}
 	if err != nil {
 		tb.Fatal(err)
@@ -217,8 +218,8 @@ func (r *rig) append(tb testing.TB, id string, after int, batches []*batch.Obser
 			tb.Fatal(err)
 		}
 		n := uint64(after + i)
-		if err := r.conn.Swarms.Log(id, 0, jobs.In).Append(tb.Context(), n,
-			jobs.Entry{Kind: jobs.EntryObserve, Ref: n + 1, Data: data}); err != nil {
+		if err := r.conn.Swarms.Log(id, 0, swarms.In).Append(tb.Context(), n,
+			swarms.Entry{Kind: swarms.EntryObserve, Ref: n + 1, Data: data}); err != nil {
 			tb.Fatal(err)
 		}
 	}
@@ -228,7 +229,7 @@ func (r *rig) append(tb testing.TB, id string, after int, batches []*batch.Obser
 func (r *rig) answered(tb testing.TB, id string, n int) {
 	tb.Helper()
 	r.wait(tb, fmt.Sprintf("%d answers of %s", n, id), func() bool {
-		last, err := r.conn.Swarms.Log(id, 0, jobs.Out).Last(tb.Context())
+		last, err := r.conn.Swarms.Log(id, 0, swarms.Out).Last(tb.Context())
 		return err == nil && last.Ref >= uint64(n)
 	})
 }
@@ -236,7 +237,7 @@ func (r *rig) answered(tb testing.TB, id string, n int) {
 // decisions are the answers of a swarm from one entry up to another, as they stand in the log.
 func (r *rig) decisions(tb testing.TB, id string, from, to int) [][]byte {
 	tb.Helper()
-	rd, err := r.conn.Swarms.Log(id, 0, jobs.Out).Read(tb.Context(), uint64(from))
+	rd, err := r.conn.Swarms.Log(id, 0, swarms.Out).Read(tb.Context(), uint64(from))
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -247,7 +248,7 @@ func (r *rig) decisions(tb testing.TB, id string, from, to int) [][]byte {
 		if err != nil {
 			tb.Fatal(err)
 		}
-		if e.Kind != jobs.EntryDecide || e.Ref != uint64(i) {
+		if e.Kind != swarms.EntryDecide || e.Ref != uint64(i) {
 			tb.Fatalf("%s: answer %d is a %s to entry %d: %s", id, i, e.Kind, e.Ref, e.Data)
 		}
 		all = append(all, e.Data)
@@ -394,7 +395,7 @@ func TestResume(t *testing.T) {
 			if c.harm != nil {
 				c.harm(t, id, dir)
 			}
-			last, err := r.conn.Swarms.Log(id, 0, jobs.In).Last(t.Context())
+			last, err := r.conn.Swarms.Log(id, 0, swarms.In).Last(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -423,7 +424,7 @@ func TestResume(t *testing.T) {
 				}
 			}
 			for _, s := range []string{id, id + "-whole"} {
-				if err := r.conn.Swarms.RemoveSwarm(t.Context(), jobs.Swarm{ID: s}); err != nil {
+				if err := r.conn.Swarms.RemoveSwarm(t.Context(), swarms.Swarm{ID: s}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -460,7 +461,7 @@ func kept(t *testing.T, dir, id string) []byte {
 // renew makes the logs of a swarm anew, with other entries.
 func (r *rig) renew(t *testing.T, id string, batches []*batch.Observations) {
 	t.Helper()
-	for _, d := range []jobs.Direction{jobs.In, jobs.Out} {
+	for _, d := range []swarms.Direction{swarms.In, swarms.Out} {
 		l := r.conn.Swarms.Log(id, 0, d)
 		if err := l.Delete(t.Context()); err != nil {
 			t.Fatal(err)
@@ -497,10 +498,10 @@ func TestCheckpointsEndWithTheSwarm(t *testing.T) {
 	}
 	remove := func(id string) {
 		t.Helper()
-		if err := r.conn.Swarms.RemoveSwarm(t.Context(), jobs.Swarm{ID: id}); err != nil {
+		if err := r.conn.Swarms.RemoveSwarm(t.Context(), swarms.Swarm{ID: id}); err != nil {
 			t.Fatal(err)
 		}
-		for _, d := range []jobs.Direction{jobs.In, jobs.Out} {
+		for _, d := range []swarms.Direction{swarms.In, swarms.Out} {
 			if err := r.conn.Swarms.Log(id, 0, d).Delete(t.Context()); err != nil {
 				t.Fatal(err)
 			}
@@ -510,8 +511,8 @@ func TestCheckpointsEndWithTheSwarm(t *testing.T) {
 	for _, id := range []string{"served", "ended", "late"} {
 		r.announce(t, id, text(1, 1), all)
 	}
-	if err := r.conn.Swarms.Log("ended", 0, jobs.In).Append(t.Context(), 3,
-		jobs.Entry{Kind: jobs.EntryEnd, Ref: 4, Data: []byte("{}")}); err != nil {
+	if err := r.conn.Swarms.Log("ended", 0, swarms.In).Append(t.Context(), 3,
+		swarms.Entry{Kind: swarms.EntryEnd, Ref: 4, Data: []byte("{}")}); err != nil {
 		t.Fatal(err)
 	}
 	a := r.agent(t, dir)
@@ -546,7 +547,7 @@ func TestPagedSwarm(t *testing.T) {
 	r.answered(t, "resident", whole)
 	first.Stop()
 	want := r.decisions(t, "resident", 1, whole)
-	if err := r.conn.Swarms.RemoveSwarm(t.Context(), jobs.Swarm{ID: "resident"}); err != nil {
+	if err := r.conn.Swarms.RemoveSwarm(t.Context(), swarms.Swarm{ID: "resident"}); err != nil {
 		t.Fatal(err)
 	}
 	for i, c := range []struct {
@@ -576,7 +577,7 @@ func TestPagedSwarm(t *testing.T) {
 				t.Fatalf("%s: answer %d is not that of an agent with all pages on the device", id, k+1)
 			}
 		}
-		if err := r.conn.Swarms.RemoveSwarm(t.Context(), jobs.Swarm{ID: id}); err != nil {
+		if err := r.conn.Swarms.RemoveSwarm(t.Context(), swarms.Swarm{ID: id}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -589,13 +590,13 @@ func TestNoRoom(t *testing.T) {
 		observations(1, 7))
 	r.agentOf(t, nil, 3*64<<10, 4*64<<10)
 	r.answered(t, "large", 1)
-	rd, err := r.conn.Swarms.Log("large", 0, jobs.Out).Read(t.Context(), 1)
+	rd, err := r.conn.Swarms.Log("large", 0, swarms.Out).Read(t.Context(), 1)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer rd.Close()
 	e, err := rd.Next(t.Context())
-	if err != nil || e.Kind != jobs.EntryRejected || !strings.Contains(string(e.Data), "786432 bytes; there are "+
+	if err != nil || e.Kind != swarms.EntryRejected || !strings.Contains(string(e.Data), "786432 bytes; there are "+
 		"196608 for them on the device and 262144 in host memory") {
 		t.Errorf("%s %.300q: %v", e.Kind, e.Data, err)
 	}

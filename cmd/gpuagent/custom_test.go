@@ -10,6 +10,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda"
 	"github.com/exoswarm/exoswarm/gpuagents"
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 const customText = `name: x
@@ -48,7 +49,7 @@ func TestCustomCellsAreOff(t *testing.T) {
 		})
 		r.announce(t, "custom", customText, nil)
 		r.answered(t, "custom", 1)
-		rd, err := r.conn.Swarms.Log("custom", 0, jobs.Out).Read(t.Context(), 1)
+		rd, err := r.conn.Swarms.Log("custom", 0, swarms.Out).Read(t.Context(), 1)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -66,7 +67,7 @@ func TestCustomCellsAreOff(t *testing.T) {
 		if err := json.Unmarshal(e.Data, &refused); err != nil {
 			t.Fatal(err)
 		}
-		if e.Kind != jobs.EntryRejected || refused.Code != code || !strings.Contains(refused.Message, want) {
+		if e.Kind != swarms.EntryRejected || refused.Code != code || !strings.Contains(refused.Message, want) {
 			t.Errorf("allowed %v: %s %s", allowed, e.Kind, e.Data)
 		}
 	}

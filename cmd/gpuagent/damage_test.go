@@ -18,6 +18,7 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 	"github.com/exoswarm/exoswarm/tiers/codec"
 )
 
@@ -151,7 +152,7 @@ func (s *damagedScene) tiersOnce(t *testing.T, dir string, f func(a *gpuagents.A
 // ask appends a question for the state of all groups, and returns the answer to it.
 func (s *damagedScene) ask(t *testing.T) []byte {
 	t.Helper()
-	q := jobs.Query{Version: jobs.Version}
+	q := swarms.Query{Version: jobs.Version}
 	for g := range uint32(cold) {
 		q.Groups = append(q.Groups, g)
 	}
@@ -159,14 +160,14 @@ func (s *damagedScene) ask(t *testing.T) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.conn.Swarms.Log(s.id, 0, jobs.In).Append(t.Context(), s.entries,
-		jobs.Entry{Kind: jobs.EntryQuery, Data: data}); err != nil {
+	if err := s.conn.Swarms.Log(s.id, 0, swarms.In).Append(t.Context(), s.entries,
+		swarms.Entry{Kind: swarms.EntryQuery, Data: data}); err != nil {
 		t.Fatal(err)
 	}
 	s.entries++
 	s.answered(t, s.id, int(s.entries))
-	last, err := s.conn.Swarms.Log(s.id, 0, jobs.Out).Last(t.Context())
-	if err != nil || last.Kind != jobs.EntryState {
+	last, err := s.conn.Swarms.Log(s.id, 0, swarms.Out).Last(t.Context())
+	if err != nil || last.Kind != swarms.EntryState {
 		t.Fatalf("the answer to a question is %s %s: %v", last.Kind, last.Data, err)
 	}
 	return last.Data

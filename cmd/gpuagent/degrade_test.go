@@ -18,7 +18,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/faults"
 	"github.com/exoswarm/exoswarm/gpuagents"
 	"github.com/exoswarm/exoswarm/gpuagents/pool"
-	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // sick is an agent on devices of which calls fail, with its checkpoints in a folder.
@@ -144,7 +144,7 @@ func (s *sick) same(tb testing.TB, want [][]byte) {
 			tb.Errorf("answer %d differs from that of an undisturbed run", i+1)
 		}
 	}
-	if last, err := s.conn.Swarms.Log("x", 0, jobs.Out).Last(tb.Context()); err != nil ||
+	if last, err := s.conn.Swarms.Log("x", 0, swarms.Out).Last(tb.Context()); err != nil ||
 		last.Seq != uint64(len(want)) {
 		tb.Errorf("%d answers: %v", last.Seq, err)
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 var (
@@ -28,10 +29,10 @@ var (
 
 // life is the entries of a life: observations of many agents, ticks, what all decide and know, and
 // a snapshot; then more.
-func life(t *testing.T, agents int64, snap string) (entries []jobs.Entry) {
+func life(t *testing.T, agents int64, snap string) (entries []swarms.Entry) {
 	t.Helper()
 	add := func(kind string, v any) {
-		e := jobs.Entry{Kind: kind}
+		e := swarms.Entry{Kind: kind}
 		var err error
 		if o, ok := v.(*batch.AgentObservations); ok {
 			e.Data, err = o.Encode()
@@ -50,11 +51,11 @@ func life(t *testing.T, agents int64, snap string) (entries []jobs.Entry) {
 			o.Agent = append(o.Agent, uint32(r.Int64N(agents)))
 			o.Features = append(o.Features, 2*r.Float32()-0.5, r.Float32())
 		}
-		add(jobs.EntryObserve, o)
-		add(jobs.EntryTick, jobs.Tick{Version: jobs.Version, Count: 3})
+		add(swarms.EntryObserve, o)
+		add(swarms.EntryTick, swarms.Tick{Version: jobs.Version, Count: 3})
 	}
 	if snap != "" {
-		add(jobs.EntrySnapshot, jobs.Snapshot{Version: jobs.Version, Name: snap})
+		add(swarms.EntrySnapshot, swarms.Snapshot{Version: jobs.Version, Name: snap})
 	}
 	for _, v := range asked(r, agents) {
 		add(v.kind, v.of)
@@ -75,25 +76,25 @@ func asked(r *rand.Rand, agents int64) []question {
 		some = append(some, uint32(r.Int64N(agents)))
 	}
 	return []question{
-		{jobs.EntryVote, jobs.Vote{
-			Version: jobs.Version, Round: 1, Rule: jobs.RuleMajority,
-			Priority: jobs.PrioritySeeded,
+		{swarms.EntryVote, swarms.Vote{
+			Version: jobs.Version, Round: 1, Rule: swarms.RuleMajority,
+			Priority: swarms.PrioritySeeded,
 		}},
-		{jobs.EntryFuse, jobs.Fuse{Version: jobs.Version, By: jobs.ByAll}},
-		{jobs.EntryFuse, jobs.Fuse{Version: jobs.Version, By: jobs.ByGroup, Nodes: 100}},
-		{jobs.EntryFuse, jobs.Fuse{Version: jobs.Version, By: jobs.ByVote}},
-		{jobs.EntryQuery, jobs.Query{Version: jobs.Version, Agents: some}},
+		{swarms.EntryFuse, swarms.Fuse{Version: jobs.Version, By: swarms.ByAll}},
+		{swarms.EntryFuse, swarms.Fuse{Version: jobs.Version, By: swarms.ByGroup, Nodes: 100}},
+		{swarms.EntryFuse, swarms.Fuse{Version: jobs.Version, By: swarms.ByVote}},
+		{swarms.EntryQuery, swarms.Query{Version: jobs.Version, Agents: some}},
 	}
 }
 
 // lived runs a life on a device and returns the answers, and how long each took from the one
 // before.
-func lived(t *testing.T, device, id string, entries []jobs.Entry, store snapshot.Store,
-	from *jobs.SnapshotRef,
-) (answers []jobs.Entry, took []time.Duration) {
+func lived(t *testing.T, device, id string, entries []swarms.Entry, store snapshot.Store,
+	from *swarms.SnapshotRef,
+) (answers []swarms.Entry, took []time.Duration) {
 	t.Helper()
 	r := newRig(t)
-	for _, d := range []jobs.Direction{jobs.In, jobs.Out} {
+	for _, d := range []swarms.Direction{swarms.In, swarms.Out} {
 		if err := r.conn.Swarms.Log(id, 0, d).Create(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -114,7 +115,9 @@ func lived(t *testing.T, device, id string, entries []jobs.Entry, store snapshot
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.record(t, jobs.Swarm{Version: jobs.Version, ID: id, Name: "life", Spec: data, Groups: spec.Groups(), From: from})
+	r.record(t, swarms.Swarm{
+		Version: jobs.Version, ID: id, Name: "life", Spec: data, Groups: spec.Groups(), From: from,
+	})
 	dev, err := cuda.Open(t.Context(), device, cuda.Options{
 		Logger:   slog.New(slog.DiscardHandler),
 		CacheDir: filepath.Join(os.TempDir(), "exoswarm-kernels"),
@@ -138,11 +141,11 @@ func lived(t *testing.T, device, id string, entries []jobs.Entry, store snapshot
 	began := time.Now()
 	for i, e := range entries {
 		e.Ref = uint64(i + 1)
-		if err := r.conn.Swarms.Log(id, 0, jobs.In).Append(t.Context(), uint64(i), e); err != nil {
+		if err := r.conn.Swarms.Log(id, 0, swarms.In).Append(t.Context(), uint64(i), e); err != nil {
 			t.Fatal(err)
 		}
 		for end := time.Now().Add(10 * time.Minute); ; time.Sleep(2 * time.Millisecond) {
-			last, err := r.conn.Swarms.Log(id, 0, jobs.Out).Last(t.Context())
+			last, err := r.conn.Swarms.Log(id, 0, swarms.Out).Last(t.Context())
 			if err == nil && last.Ref >= e.Ref {
 				answers = append(answers, last)
 				break
@@ -153,7 +156,7 @@ func lived(t *testing.T, device, id string, entries []jobs.Entry, store snapshot
 		}
 		took = append(took, time.Since(began))
 		began = time.Now()
-		if got := answers[i]; got.Kind == jobs.EntryRejected {
+		if got := answers[i]; got.Kind == swarms.EntryRejected {
 			t.Fatalf("%s on %s: %s", e.Kind, device, got.Data)
 		}
 		t.Logf("%-8s %-10s %v", device, e.Kind, took[i].Round(time.Millisecond))
@@ -173,7 +176,7 @@ func TestLife(t *testing.T) {
 	entries := life(t, *lifeAgents, "here")
 	want, _ := lived(t, *benchDevice, "first", entries, store, nil)
 	const before = 9 // entries up to the snapshot
-	kept, err := jobs.DecodeSnapshotted(want[before-1].Data)
+	kept, err := swarms.DecodeSnapshotted(want[before-1].Data)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -182,7 +185,7 @@ func TestLife(t *testing.T) {
 	if err != nil || digest != kept.SHA256 || m.Agents != *lifeAgents {
 		t.Fatal(m, digest, err)
 	}
-	same := func(what string, got []jobs.Entry) {
+	same := func(what string, got []swarms.Entry) {
 		t.Helper()
 		for i, e := range got {
 			if w := want[len(want)-len(got)+i]; e.Kind != w.Kind || !bytes.Equal(e.Data, w.Data) {
@@ -191,7 +194,7 @@ func TestLife(t *testing.T) {
 		}
 	}
 	again, _ := lived(t, *benchDevice, "second", entries[before:], store,
-		&jobs.SnapshotRef{Name: "here", SHA256: digest})
+		&swarms.SnapshotRef{Name: "here", SHA256: digest})
 	same("the restored", again)
 	if !*lifeTwin {
 		return

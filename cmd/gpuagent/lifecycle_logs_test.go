@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/internal/testlong"
-	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // kept returns the folders of the first seat that hold something of a swarm.
@@ -44,7 +44,7 @@ func TestLogsDeleted(t *testing.T) {
 	ctx := context.WithoutCancel(t.Context())
 	lose := func(s *cycleSwarm) {
 		t.Helper()
-		for _, d := range []jobs.Direction{jobs.In, jobs.Out} {
+		for _, d := range []swarms.Direction{swarms.In, swarms.Out} {
 			if err := l.conn.Swarms.Log(s.record.Key(), 0, d).Delete(ctx); err != nil {
 				t.Fatal(err)
 			}
@@ -65,7 +65,7 @@ func TestLogsDeleted(t *testing.T) {
 	}
 	// Logs under the same key with another history, of which an entry with the number of the
 	// checkpoint's is different.
-	for _, d := range []jobs.Direction{jobs.In, jobs.Out} {
+	for _, d := range []swarms.Direction{swarms.In, swarms.Out} {
 		if err := l.conn.Swarms.Log(x.record.Key(), 0, d).Create(ctx); err != nil {
 			t.Fatal(err)
 		}

@@ -29,6 +29,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 const (
@@ -146,8 +147,8 @@ type cycleSeat struct {
 
 // cycleSwarm is a swarm as it must be.
 type cycleSwarm struct {
-	record  jobs.Swarm
-	entries []jobs.Entry // of its log
+	record  swarms.Swarm
+	entries []swarms.Entry // of its log
 }
 
 // Write implements io.Writer for the agents' logs.
@@ -292,11 +293,11 @@ func (l *cycle) do(step string) {
 			if err != nil {
 				l.t.Fatalf("%v", err)
 			}
-			l.append(ctx, has, jobs.EntryObserve, data)
+			l.append(ctx, has, swarms.EntryObserve, data)
 		}
 	case "tick":
 		if has != nil {
-			l.append(ctx, has, jobs.EntryTick, []byte(`{"v":1,"count":7}`))
+			l.append(ctx, has, swarms.EntryTick, []byte(`{"v":1,"count":7}`))
 		}
 	case "answered": // that the present agent has all of it in a checkpoint soon
 		if has != nil && l.served() {
@@ -354,8 +355,8 @@ func (l *cycle) create(ctx context.Context, id string) {
 	if err != nil {
 		l.t.Fatalf("%v", err)
 	}
-	s := &cycleSwarm{record: jobs.Swarm{
-		Version: jobs.Version, ID: id, Nonce: jobs.NewNonce(), Name: id, Spec: data,
+	s := &cycleSwarm{record: swarms.Swarm{
+		Version: jobs.Version, ID: id, Nonce: swarms.NewNonce(), Name: id, Spec: data,
 		Groups: spec.Groups(), Created: time.Now().UTC(),
 	}}
 	if id == "old" { // as earlier versions made them
@@ -363,13 +364,13 @@ func (l *cycle) create(ctx context.Context, id string) {
 	}
 	l.swarms[id] = s
 	l.announce(ctx, l.conn, s.record)
-	l.append(ctx, s, jobs.EntryQuery, []byte(`{"v":1,"agents":[0]}`))
+	l.append(ctx, s, swarms.EntryQuery, []byte(`{"v":1,"agents":[0]}`))
 }
 
-func (l *cycle) announce(ctx context.Context, c *natsq.Conn, s jobs.Swarm) {
+func (l *cycle) announce(ctx context.Context, c *natsq.Conn, s swarms.Swarm) {
 	l.t.Helper()
 	err := c.Swarms.CreateSwarm(ctx, s)
-	for _, d := range []jobs.Direction{jobs.In, jobs.Out} {
+	for _, d := range []swarms.Direction{swarms.In, swarms.Out} {
 		err = errors.Join(err, c.Swarms.Log(s.Key(), 0, d).Create(ctx))
 	}
 	if err != nil {
@@ -380,17 +381,17 @@ func (l *cycle) announce(ctx context.Context, c *natsq.Conn, s jobs.Swarm) {
 func (l *cycle) append(ctx context.Context, s *cycleSwarm, kind string, data []byte) {
 	l.t.Helper()
 	n := uint64(len(s.entries))
-	e := jobs.Entry{Kind: kind, Ref: n + 1, Data: data}
-	if err := l.conn.Swarms.Log(s.record.Key(), 0, jobs.In).Append(ctx, n, e); err != nil {
+	e := swarms.Entry{Kind: kind, Ref: n + 1, Data: data}
+	if err := l.conn.Swarms.Log(s.record.Key(), 0, swarms.In).Append(ctx, n, e); err != nil {
 		l.t.Fatalf("%s of %s: %v", kind, s.record.ID, err)
 	}
 	s.entries = append(s.entries, e)
 }
 
 // answer waits for the answer to entry number seq.
-func (l *cycle) answer(ctx context.Context, c *natsq.Conn, s jobs.Swarm, seq uint64) jobs.Entry {
+func (l *cycle) answer(ctx context.Context, c *natsq.Conn, s swarms.Swarm, seq uint64) swarms.Entry {
 	l.t.Helper()
-	r, err := c.Swarms.Log(s.Key(), 0, jobs.Out).Read(ctx, seq)
+	r, err := c.Swarms.Log(s.Key(), 0, swarms.Out).Read(ctx, seq)
 	if err != nil {
 		l.t.Fatalf("answer %d of %s: %v\n%s", seq, s.Key(), err, l.logged())
 	}
@@ -422,18 +423,18 @@ func (l *cycle) check() {
 		l.start(0)
 	}
 	for id, s := range l.swarms {
-		l.append(ctx, s, jobs.EntryQuery, []byte(`{"v":1,"agents":[0,1,2,3]}`))
+		l.append(ctx, s, swarms.EntryQuery, []byte(`{"v":1,"agents":[0,1,2,3]}`))
 		got := l.answer(ctx, l.conn, s.record, uint64(len(s.entries)))
 		twin := s.record
 		l.announce(ctx, l.twin, twin)
-		if err := l.twin.Swarms.Log(twin.Key(), 0, jobs.In).Append(ctx, 0, s.entries...); err != nil {
+		if err := l.twin.Swarms.Log(twin.Key(), 0, swarms.In).Append(ctx, 0, s.entries...); err != nil {
 			l.t.Fatalf("twin of %s: %v", id, err)
 		}
 		want := l.answer(ctx, l.twin, twin, uint64(len(s.entries)))
 		if err := l.twin.Swarms.RemoveSwarm(ctx, twin); err != nil {
 			l.t.Fatalf("twin of %s: %v", id, err)
 		}
-		if got.Kind != jobs.EntryState || got.Kind != want.Kind || !bytes.Equal(got.Data, want.Data) {
+		if got.Kind != swarms.EntryState || got.Kind != want.Kind || !bytes.Equal(got.Data, want.Data) {
 			a, _ := batch.DecodeAgentStates(got.Data)
 			b, _ := batch.DecodeAgentStates(want.Data)
 			l.t.Fatalf("swarm %s: %s %+v, undisturbed it is %s %+v\n%s", s.record.Key(), got.Kind, a, want.Kind, b,
@@ -448,7 +449,7 @@ func (l *cycle) check() {
 		}
 		leases := 0 // of the present swarms: one that is held under the name of an earlier one would keep nobody away
 		for _, s := range l.swarms {
-			if held[jobs.LeaseKey(s.record.Key(), 0)] != "" {
+			if held[swarms.LeaseKey(s.record.Key(), 0)] != "" {
 				leases++
 			}
 		}

@@ -10,7 +10,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda"
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/gpuagents"
-	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // values sums what a registry has by name: counters, gauges, and the counts of histograms.
@@ -59,8 +59,8 @@ func TestMetrics(t *testing.T) {
 		}
 	})
 	r.announce(t, "counted", text(1, 2), observations(entries, 7))
-	if err := r.conn.Swarms.Log("counted", 0, jobs.In).Append(t.Context(), entries,
-		jobs.Entry{Kind: jobs.EntryObserve, Ref: entries + 1, Data: []byte("no batch")}); err != nil {
+	if err := r.conn.Swarms.Log("counted", 0, swarms.In).Append(t.Context(), entries,
+		swarms.Entry{Kind: swarms.EntryObserve, Ref: entries + 1, Data: []byte("no batch")}); err != nil {
 		t.Fatal(err)
 	}
 	r.answered(t, "counted", entries+1)

@@ -12,14 +12,14 @@ import (
 
 	"github.com/exoswarm/exoswarm/gpuagents"
 	"github.com/exoswarm/exoswarm/internal/testlong"
-	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // told appends an entry to the log of a swarm and returns the answer.
-func (r *rig) told(tb testing.TB, id string, seq int, e jobs.Entry) jobs.Entry {
+func (r *rig) told(tb testing.TB, id string, seq int, e swarms.Entry) swarms.Entry {
 	tb.Helper()
 	e.Ref = uint64(seq)
-	if err := r.conn.Swarms.Log(id, 0, jobs.In).Append(tb.Context(), uint64(seq-1), e); err != nil {
+	if err := r.conn.Swarms.Log(id, 0, swarms.In).Append(tb.Context(), uint64(seq-1), e); err != nil {
 		tb.Fatal(err)
 	}
 	r.answered(tb, id, seq)
@@ -29,7 +29,7 @@ func (r *rig) told(tb testing.TB, id string, seq int, e jobs.Entry) jobs.Entry {
 // remove ends a swarm that has no nonce.
 func (r *rig) remove(tb testing.TB, id string) {
 	tb.Helper()
-	if err := r.conn.Swarms.RemoveSwarm(tb.Context(), jobs.Swarm{ID: id}); err != nil {
+	if err := r.conn.Swarms.RemoveSwarm(tb.Context(), swarms.Swarm{ID: id}); err != nil {
 		tb.Fatal(err)
 	}
 }
@@ -110,7 +110,7 @@ func TestParkedCost(t *testing.T) {
 	a := r.start(t, gpuagents.Options{OpenShards: 2, Checkpoints: checkpointsIn(t.TempDir())})
 	for k := range n {
 		r.put(t, fmt.Sprint("s", k), byAgent)
-		r.told(t, fmt.Sprint("s", k), 1, jobs.Entry{Kind: jobs.EntryTick, Data: []byte(`{"v":1,"count":1}`)})
+		r.told(t, fmt.Sprint("s", k), 1, swarms.Entry{Kind: swarms.EntryTick, Data: []byte(`{"v":1,"count":1}`)})
 	}
 	r.crowd(t, a, 2)
 	if a.Parked() < n-2 {
@@ -139,7 +139,7 @@ func TestParkedGone(t *testing.T) {
 	r := newRig(t)
 	dir := t.TempDir()
 	a := r.start(t, gpuagents.Options{OpenShards: 1, Checkpoints: checkpointsIn(dir)})
-	tick := jobs.Entry{Kind: jobs.EntryTick, Data: []byte(`{"v":1,"count":1}`)}
+	tick := swarms.Entry{Kind: swarms.EntryTick, Data: []byte(`{"v":1,"count":1}`)}
 	for k := range 3 {
 		r.logs(t, fmt.Sprint("s", k), nil)
 		r.put(t, fmt.Sprint("s", k), byAgent)
@@ -206,9 +206,9 @@ func TestMaxShards(t *testing.T) {
 func TestParkedAtStart(t *testing.T) {
 	r := newRig(t)
 	const n = 12
-	tick := jobs.Entry{Kind: jobs.EntryTick, Data: []byte(`{"v":1,"count":1}`)}
+	tick := swarms.Entry{Kind: swarms.EntryTick, Data: []byte(`{"v":1,"count":1}`)}
 	a := r.start(t, gpuagents.Options{OpenShards: 2})
-	var want []jobs.Entry
+	var want []swarms.Entry
 	for k := range n {
 		r.logs(t, fmt.Sprint("s", k), nil)
 		r.put(t, fmt.Sprint("s", k), byAgent)
@@ -225,8 +225,9 @@ func TestParkedAtStart(t *testing.T) {
 	}
 	for k := range n {
 		got := r.told(t, fmt.Sprint("s", k), 2+k%3, tick)
-		var ticked jobs.Ticked
-		if err := json.Unmarshal(got.Data, &ticked); err != nil || got.Kind != jobs.EntryTicked || ticked.Stepped == 0 {
+		var ticked swarms.Ticked
+		if err := json.Unmarshal(got.Data, &ticked); err != nil || got.Kind != swarms.EntryTicked ||
+			ticked.Stepped == 0 {
 			t.Errorf("swarm %d: %s %s: %v", k, got.Kind, got.Data, err)
 		}
 	}

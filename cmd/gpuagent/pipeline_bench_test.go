@@ -18,6 +18,7 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 var (
@@ -54,7 +55,7 @@ func BenchmarkShard(b *testing.B) {
 		}
 	}
 	ticks := func(n int) func(r *rand.Rand) any {
-		return func(*rand.Rand) any { return jobs.Tick{Version: jobs.Version, Count: n} }
+		return func(*rand.Rand) any { return swarms.Tick{Version: jobs.Version, Count: n} }
 	}
 	const million = "name: x\naddressed: agent\nagents: 1000000\nagents_per_group: 50\nfeatures: [a, b, c, d]\n" +
 		"cell: {kind: gru, params: {hidden: 8}}\nvote: {candidates: [a, b, c], rule: majority}\ncheckpoint: " +
@@ -84,23 +85,23 @@ func BenchmarkShard(b *testing.B) {
 			for range b.N {
 				b.StopTimer()
 				r, random := newRig(b), rand.New(rand.NewPCG(1, 1))
-				for _, d := range []jobs.Direction{jobs.In, jobs.Out} {
+				for _, d := range []swarms.Direction{swarms.In, swarms.Out} {
 					if err := r.conn.Swarms.Log("x", 0, d).Create(b.Context()); err != nil {
 						b.Fatal(err)
 					}
 				}
 				for i := range entries {
-					e := jobs.Entry{Kind: jobs.EntryObserve, Ref: uint64(i + 1)}
+					e := swarms.Entry{Kind: swarms.EntryObserve, Ref: uint64(i + 1)}
 					var err error
 					switch v := c.of(random).(type) {
 					case interface{ Encode() ([]byte, error) }:
 						e.Data, err = v.Encode()
 					default:
-						e.Kind = jobs.EntryTick
+						e.Kind = swarms.EntryTick
 						e.Data, err = json.Marshal(v)
 					}
 					if err == nil {
-						err = r.conn.Swarms.Log("x", 0, jobs.In).Append(b.Context(), uint64(i), e)
+						err = r.conn.Swarms.Log("x", 0, swarms.In).Append(b.Context(), uint64(i), e)
 					}
 					if err != nil {
 						b.Fatal(err)
@@ -118,7 +119,7 @@ func BenchmarkShard(b *testing.B) {
 				if spec.ByAgent() {
 					n = spec.Groups()
 				}
-				r.record(b, jobs.Swarm{Version: jobs.Version, ID: "x", Name: "x", Spec: data, Groups: n})
+				r.record(b, swarms.Swarm{Version: jobs.Version, ID: "x", Name: "x", Spec: data, Groups: n})
 				dev, err := cuda.Open(b.Context(), *benchDevice,
 					cuda.Options{
 						Logger:   slog.New(slog.DiscardHandler),
@@ -141,12 +142,12 @@ func BenchmarkShard(b *testing.B) {
 				}
 				answered := func(n int) (uint64, time.Time, float64) {
 					for {
-						last, err := r.conn.Swarms.Log("x", 0, jobs.Out).Last(b.Context())
+						last, err := r.conn.Swarms.Log("x", 0, swarms.Out).Last(b.Context())
 						if err != nil {
 							b.Fatal(err)
 						}
 						if last.Ref >= uint64(n) {
-							if last.Kind == jobs.EntryRejected {
+							if last.Kind == swarms.EntryRejected {
 								b.Fatalf("%s", last.Data)
 							}
 							return last.Ref, time.Now(), values(b, reg)["exoswarm_gpuagent_device_busy_seconds_total"]

@@ -21,6 +21,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/swarmlog"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // byAgent is a swarm whose agents are addressed, with as many groups as records of these tests say.
@@ -30,7 +31,7 @@ const byAgent = "name: x\naddressed: agent\nagents: 360\nagents_per_group: 30\np
 
 // mixed are entries of every kind that a swarm takes, mostly observations, of which some are
 // refused.
-func mixed(tb testing.TB, n int, agents bool) (all []jobs.Entry) {
+func mixed(tb testing.TB, n int, agents bool) (all []swarms.Entry) {
 	tb.Helper()
 	r := rand.New(rand.NewPCG(9, 9))
 	encode := func(v any) []byte {
@@ -45,7 +46,7 @@ func mixed(tb testing.TB, n int, agents bool) (all []jobs.Entry) {
 	}
 	groupBatches := observations(n, 7)
 	for i := range n {
-		e := jobs.Entry{Kind: jobs.EntryObserve, Ref: uint64(i + 1)}
+		e := swarms.Entry{Kind: swarms.EntryObserve, Ref: uint64(i + 1)}
 		o := &batch.AgentObservations{Width: 1}
 		for range r.IntN(40) {
 			id := r.Uint32N(360)
@@ -58,13 +59,13 @@ func mixed(tb testing.TB, n int, agents bool) (all []jobs.Entry) {
 		case kind == 0:
 			e.Data = []byte("no batch")
 		case kind == 1:
-			e.Kind, e.Data = jobs.EntryReset, encode(jobs.Reset{Version: jobs.Version})
+			e.Kind, e.Data = swarms.EntryReset, encode(swarms.Reset{Version: jobs.Version})
 		case kind == 2:
 			e.Kind, e.Data = "unheard", []byte("of")
 		case kind == 3 && agents:
-			e.Kind, e.Data = jobs.EntryTick, encode(jobs.Tick{Version: jobs.Version, Count: 1 + r.IntN(3)})
+			e.Kind, e.Data = swarms.EntryTick, encode(swarms.Tick{Version: jobs.Version, Count: 1 + r.IntN(3)})
 		case kind == 4 && agents:
-			e.Kind, e.Data = jobs.EntryQuery, encode(jobs.Query{Version: jobs.Version, Groups: []uint32{0, 3, 11}})
+			e.Kind, e.Data = swarms.EntryQuery, encode(swarms.Query{Version: jobs.Version, Groups: []uint32{0, 3, 11}})
 		case kind == 5 && agents:
 			o.Agent, o.Features = append(o.Agent, 360), append(o.Features, 1)
 			fallthrough
@@ -79,22 +80,22 @@ func mixed(tb testing.TB, n int, agents bool) (all []jobs.Entry) {
 }
 
 // logs makes the logs of a swarm with entries in one.
-func (r *rig) logs(tb testing.TB, id string, all []jobs.Entry) {
+func (r *rig) logs(tb testing.TB, id string, all []swarms.Entry) {
 	tb.Helper()
-	for _, d := range []jobs.Direction{jobs.In, jobs.Out} {
+	for _, d := range []swarms.Direction{swarms.In, swarms.Out} {
 		if err := r.conn.Swarms.Log(id, 0, d).Create(tb.Context()); err != nil {
 			tb.Fatal(err)
 		}
 	}
-	if err := r.conn.Swarms.Log(id, 0, jobs.In).Append(tb.Context(), 0, all...); err != nil {
+	if err := r.conn.Swarms.Log(id, 0, swarms.In).Append(tb.Context(), 0, all...); err != nil {
 		tb.Fatal(err)
 	}
 }
 
 // all are the first n answers of a swarm, each to the next entry.
-func (r *rig) all(tb testing.TB, id string, n int) (answers []jobs.Entry) {
+func (r *rig) all(tb testing.TB, id string, n int) (answers []swarms.Entry) {
 	tb.Helper()
-	rd, err := r.conn.Swarms.Log(id, 0, jobs.Out).Read(tb.Context(), 1)
+	rd, err := r.conn.Swarms.Log(id, 0, swarms.Out).Read(tb.Context(), 1)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -112,7 +113,7 @@ func (r *rig) all(tb testing.TB, id string, n int) (answers []jobs.Entry) {
 	return answers
 }
 
-func sameAnswers(tb testing.TB, want, got []jobs.Entry) {
+func sameAnswers(tb testing.TB, want, got []swarms.Entry) {
 	tb.Helper()
 	for i := range want {
 		if got[i].Kind != want[i].Kind || !bytes.Equal(got[i].Data, want[i].Data) {
@@ -124,13 +125,13 @@ func sameAnswers(tb testing.TB, want, got []jobs.Entry) {
 
 // oneByOne has a swarm with an entry in its log only when those before are answered, which nothing
 // can be merged with.
-func (r *rig) oneByOne(tb testing.TB, id, text string, all []jobs.Entry) []jobs.Entry {
+func (r *rig) oneByOne(tb testing.TB, id, text string, all []swarms.Entry) []swarms.Entry {
 	tb.Helper()
 	r.logs(tb, id, nil)
 	r.put(tb, id, text)
 	a := r.agent(tb, "")
 	for i, e := range all {
-		if err := r.conn.Swarms.Log(id, 0, jobs.In).Append(tb.Context(), uint64(i), e); err != nil {
+		if err := r.conn.Swarms.Log(id, 0, swarms.In).Append(tb.Context(), uint64(i), e); err != nil {
 			tb.Fatal(err)
 		}
 		r.answered(tb, id, i+1)
@@ -152,7 +153,7 @@ func TestPipelined(t *testing.T) {
 			r := newRig(t)
 			all := mixed(t, n, name == "agents")
 			want := r.oneByOne(t, "one", text, all)
-			if err := r.conn.Swarms.RemoveSwarm(t.Context(), jobs.Swarm{ID: "one"}); err != nil {
+			if err := r.conn.Swarms.RemoveSwarm(t.Context(), swarms.Swarm{ID: "one"}); err != nil {
 				t.Fatal(err)
 			}
 			r.logs(t, "full", all)
@@ -167,12 +168,13 @@ func TestPipelined(t *testing.T) {
 				a := r.agent(t, dir)
 				r.answered(t, "full", min(n, int(done)+1+random.IntN(n/5)))
 				a.Stop()
-				last, err := r.conn.Swarms.Log("full", 0, jobs.Out).Last(t.Context())
+				last, err := r.conn.Swarms.Log("full", 0, swarms.Out).Last(t.Context())
 				if err != nil {
 					t.Fatal(err)
 				}
 				done = last.Ref
-				if dir == "" || done < n && (all[done].Kind == jobs.EntryTick || all[done].Kind == jobs.EntryReset) {
+				if dir == "" ||
+					done < n && (all[done].Kind == swarms.EntryTick || all[done].Kind == swarms.EntryReset) {
 					continue // the entry at hand may have been cut, and the state is of no entry then
 				}
 				if !strings.Contains(r.log(), fmt.Sprintf("checkpoint stored\" swarm=full entry=%d ", done)) {
@@ -188,25 +190,25 @@ func TestPipelined(t *testing.T) {
 // to them.
 type queue struct {
 	*swarmlog.Swarms
-	before func(after uint64, all []jobs.Entry)
+	before func(after uint64, all []swarms.Entry)
 }
 
 type watched struct {
-	jobs.Log
-	before func(after uint64, all []jobs.Entry)
+	swarms.Log
+	before func(after uint64, all []swarms.Entry)
 }
 
 // Log implements gpuagents.Queue.
-func (q queue) Log(swarm string, shard int, d jobs.Direction) jobs.Log {
+func (q queue) Log(swarm string, shard int, d swarms.Direction) swarms.Log {
 	l := q.Swarms.Log(swarm, shard, d)
-	if d == jobs.In {
+	if d == swarms.In {
 		return l
 	}
 	return watched{l, q.before}
 }
 
-// Append implements jobs.Log.
-func (l watched) Append(ctx context.Context, after uint64, all ...jobs.Entry) error {
+// Append implements swarms.Log.
+func (l watched) Append(ctx context.Context, after uint64, all ...swarms.Entry) error {
 	l.before(after, all)
 	return l.Log.Append(ctx, after, all...)
 }
@@ -228,12 +230,12 @@ func TestFenced(t *testing.T) {
 	var calls, overtaken atomic.Int64
 	r.start(t, gpuagents.Options{
 		Checkpoints: checkpointsIn(t.TempDir()),
-		Queue: queue{r.conn.Swarms, func(after uint64, _ []jobs.Entry) {
+		Queue: queue{r.conn.Swarms, func(after uint64, _ []swarms.Entry) {
 			if calls.Add(1) > 3 { // it is overtaken as often as that, if there is as much to append
 				return
 			}
-			theirs := jobs.Entry{Kind: want[after].Kind, Ref: after + 1, Data: want[after].Data}
-			if err := other.Swarms.Log("x", 0, jobs.Out).Append(t.Context(), after, theirs); err != nil {
+			theirs := swarms.Entry{Kind: want[after].Kind, Ref: after + 1, Data: want[after].Data}
+			if err := other.Swarms.Log("x", 0, swarms.Out).Append(t.Context(), after, theirs); err != nil {
 				t.Error(err)
 				return
 			}
@@ -272,23 +274,23 @@ type failing struct {
 }
 
 type failingLog struct {
-	jobs.Log
+	swarms.Log
 	calls *atomic.Int64
 }
 
 var errNoDisk = errors.New("the disk of the server is full")
 
 // Log implements gpuagents.Queue.
-func (q failing) Log(swarm string, shard int, d jobs.Direction) jobs.Log {
+func (q failing) Log(swarm string, shard int, d swarms.Direction) swarms.Log {
 	l := q.Swarms.Log(swarm, shard, d)
-	if d == jobs.In {
+	if d == swarms.In {
 		return l
 	}
 	return failingLog{l, q.calls}
 }
 
-// Append implements jobs.Log.
-func (l failingLog) Append(ctx context.Context, after uint64, all ...jobs.Entry) error {
+// Append implements swarms.Log.
+func (l failingLog) Append(ctx context.Context, after uint64, all ...swarms.Entry) error {
 	if l.calls.Add(1) == 1 {
 		return errNoDisk
 	}
@@ -334,12 +336,12 @@ func TestCheckpointBehindAnswers(t *testing.T) {
 			r.logs(t, "x", mixed(t, n, name == "agents"))
 			r.put(t, "x", strings.Replace(text, "entries: 7", "entries: 1", 1))
 			var commits atomic.Int64
-			slow := queue{r.conn.Swarms, func(uint64, []jobs.Entry) { time.Sleep(5 * time.Millisecond) }} // a disk
+			slow := queue{r.conn.Swarms, func(uint64, []swarms.Entry) { time.Sleep(5 * time.Millisecond) }} // a disk
 			a := r.start(t, gpuagents.Options{
 				Queue: slow,
 				Checkpoints: committing{checkpointsIn(t.TempDir()), func(entry uint64) {
 					commits.Add(1)
-					if last, err := r.conn.Swarms.Log("x", 0, jobs.Out).Last(context.Background()); err != nil ||
+					if last, err := r.conn.Swarms.Log("x", 0, swarms.Out).Last(context.Background()); err != nil ||
 						last.Ref < entry {
 						t.Errorf("a checkpoint of entry %d, and answers to %d: %v", entry, last.Ref, err)
 					}

@@ -14,10 +14,10 @@ import (
 
 	"github.com/exoswarm/exoswarm/gpuagents"
 	"github.com/exoswarm/exoswarm/internal/testlong"
-	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/swarmlog"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // held is how many shards each agent has.
@@ -36,7 +36,7 @@ func (r *rig) held(tb testing.TB) map[string]int {
 
 // traffic appends entries to the logs of swarms, each when the one before has its answer, until
 // stop is closed. It returns how many each has, and the longest that an answer took.
-func (r *rig) traffic(tb testing.TB, ids []string, all []jobs.Entry,
+func (r *rig) traffic(tb testing.TB, ids []string, all []swarms.Entry,
 	stop <-chan struct{},
 ) (sent []int, longest time.Duration) {
 	tb.Helper()
@@ -45,7 +45,7 @@ func (r *rig) traffic(tb testing.TB, ids []string, all []jobs.Entry,
 	var writers sync.WaitGroup
 	for i, id := range ids {
 		writers.Go(func() {
-			out, err := r.conn.Swarms.Log(id, 0, jobs.Out).Read(tb.Context(), 1)
+			out, err := r.conn.Swarms.Log(id, 0, swarms.Out).Read(tb.Context(), 1)
 			if err != nil {
 				tb.Error(err)
 				return
@@ -58,7 +58,7 @@ func (r *rig) traffic(tb testing.TB, ids []string, all []jobs.Entry,
 				default:
 				}
 				began := time.Now()
-				if err := r.conn.Swarms.Log(id, 0, jobs.In).Append(tb.Context(), uint64(n), all[n]); err != nil {
+				if err := r.conn.Swarms.Log(id, 0, swarms.In).Append(tb.Context(), uint64(n), all[n]); err != nil {
 					tb.Error(err)
 					return
 				}
@@ -82,11 +82,11 @@ func (r *rig) traffic(tb testing.TB, ids []string, all []jobs.Entry,
 // the same as without a hand-over, and none waits long; nothing moves back.
 func TestRebalance(t *testing.T) {
 	testlong.Only(t)
-	const swarms, most = 6, 4000
+	const swarmCount, most = 6, 4000
 	r := newRig(t)
 	all := mixed(t, most, true)
 	var ids []string
-	for i := range swarms {
+	for i := range swarmCount {
 		ids = append(ids, fmt.Sprintf("s%d", i))
 		r.logs(t, ids[i], nil)
 		r.put(t, ids[i], byAgent)
@@ -103,7 +103,7 @@ func TestRebalance(t *testing.T) {
 		})
 	}
 	start("a")
-	r.wait(t, "the first agent to serve", func() bool { return r.held(t)["a"] == swarms })
+	r.wait(t, "the first agent to serve", func() bool { return r.held(t)["a"] == swarmCount })
 	stop := make(chan struct{})
 	var sent []int
 	var longest time.Duration
@@ -118,7 +118,7 @@ func TestRebalance(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	last, err := r.conn.Swarms.Log(ids[0], 0, jobs.Out).Last(t.Context())
+	last, err := r.conn.Swarms.Log(ids[0], 0, swarms.Out).Last(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,7 +131,7 @@ func TestRebalance(t *testing.T) {
 	r.logs(t, "twin", nil)
 	r.put(t, "twin", byAgent)
 	n := slices.Max(sent)
-	if err := r.conn.Swarms.Log("twin", 0, jobs.In).Append(t.Context(), 0, all[:n]...); err != nil {
+	if err := r.conn.Swarms.Log("twin", 0, swarms.In).Append(t.Context(), 0, all[:n]...); err != nil {
 		t.Fatal(err)
 	}
 	r.answered(t, "twin", n)
@@ -145,7 +145,7 @@ func TestRebalance(t *testing.T) {
 				t.Fatalf("%s: answer %d is another than that of a swarm that was not handed over", id, k+1)
 			}
 		}
-		if last, err := r.conn.Swarms.Log(id, 0, jobs.Out).Last(t.Context()); err != nil ||
+		if last, err := r.conn.Swarms.Log(id, 0, swarms.Out).Last(t.Context()); err != nil ||
 			last.Seq != uint64(sent[i]) {
 			t.Errorf("%s: %d answers to %d entries: %v", id, last.Seq, sent[i], err)
 		}
@@ -153,18 +153,18 @@ func TestRebalance(t *testing.T) {
 	if longest > 20*time.Second {
 		t.Errorf("an answer took %v", longest)
 	}
-	t.Logf("%d entries to %d swarms, 3 hand-overs, longest answer %v, %v", total, swarms, longest, sent)
+	t.Logf("%d entries to %d swarms, 3 hand-overs, longest answer %v, %v", total, swarmCount, longest, sent)
 }
 
 // TestHandoverKills: agents that give shards and an agent that takes some are cut off for good in
 // the middle of hand-overs. Every entry has one answer, the same as without.
 func TestHandoverKills(t *testing.T) {
 	testlong.Only(t)
-	const swarms, most, rounds = 4, 4000, 4
+	const swarmCount, most, rounds = 4, 4000, 4
 	r := newRigAt(t, 0)
 	all := mixed(t, most, true)
 	var ids []string
-	for i := range swarms {
+	for i := range swarmCount {
 		ids = append(ids, fmt.Sprintf("s%d", i))
 		r.logs(t, ids[i], nil)
 		r.put(t, ids[i], byAgent)
@@ -179,7 +179,7 @@ func TestHandoverKills(t *testing.T) {
 		return conn
 	}
 	conns := map[string]*natsq.Conn{"a0": start("a0")}
-	r.wait(t, "the first agent to serve", func() bool { return r.held(t)["a0"] == swarms })
+	r.wait(t, "the first agent to serve", func() bool { return r.held(t)["a0"] == swarmCount })
 	stop, done := make(chan struct{}), make(chan struct{})
 	var sent []int
 	go func() {
@@ -214,21 +214,21 @@ func TestHandoverKills(t *testing.T) {
 			taker = giver
 		}
 		conns[killed].Close()
-		r.wait(t, "all shards to be held by "+taker, func() bool { return r.held(t)[taker] == swarms })
+		r.wait(t, "all shards to be held by "+taker, func() bool { return r.held(t)[taker] == swarmCount })
 	}
 	close(stop)
 	<-done
 	r.logs(t, "twin", nil)
 	r.put(t, "twin", byAgent)
 	n := slices.Max(sent)
-	if err := r.conn.Swarms.Log("twin", 0, jobs.In).Append(t.Context(), 0, all[:n]...); err != nil {
+	if err := r.conn.Swarms.Log("twin", 0, swarms.In).Append(t.Context(), 0, all[:n]...); err != nil {
 		t.Fatal(err)
 	}
 	r.answered(t, "twin", n)
 	want := r.all(t, "twin", n)
 	for i, id := range ids {
 		sameAnswers(t, want[:sent[i]], r.all(t, id, sent[i]))
-		if last, err := r.conn.Swarms.Log(id, 0, jobs.Out).Last(t.Context()); err != nil ||
+		if last, err := r.conn.Swarms.Log(id, 0, swarms.Out).Last(t.Context()); err != nil ||
 			last.Seq != uint64(sent[i]) {
 			t.Errorf("%s: %d answers to %d entries: %v", id, last.Seq, sent[i], err)
 		}

@@ -11,26 +11,27 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents"
 	"github.com/exoswarm/exoswarm/internal/testlong"
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // ballots are votes of random rounds, some of them of none and some not valid, between entries of
 // other kinds.
-func ballots(tb testing.TB, r *rand.Rand, n int) (all []jobs.Entry) {
+func ballots(tb testing.TB, r *rand.Rand, n int) (all []swarms.Entry) {
 	tb.Helper()
 	for i := range n {
 		var v any
-		e := jobs.Entry{Kind: jobs.EntryVote, Ref: uint64(i + 1)}
+		e := swarms.Entry{Kind: swarms.EntryVote, Ref: uint64(i + 1)}
 		switch r.IntN(8) {
 		case 0:
-			e.Kind, v = jobs.EntryReset, jobs.Reset{Version: jobs.Version}
+			e.Kind, v = swarms.EntryReset, swarms.Reset{Version: jobs.Version}
 		case 1:
-			e.Kind, v = jobs.EntryTick, jobs.Tick{Version: jobs.Version, Count: 1}
+			e.Kind, v = swarms.EntryTick, swarms.Tick{Version: jobs.Version, Count: 1}
 		case 2:
-			v = jobs.Vote{Version: jobs.Version, Round: 1 << 40, Rule: "most"}
+			v = swarms.Vote{Version: jobs.Version, Round: 1 << 40, Rule: "most"}
 		case 3, 4:
-			v = jobs.Vote{Version: jobs.Version}
+			v = swarms.Vote{Version: jobs.Version}
 		default:
-			v = jobs.Vote{Version: jobs.Version, Round: uint64(1 + r.IntN(2*n)), Priority: jobs.PrioritySeeded}
+			v = swarms.Vote{Version: jobs.Version, Round: uint64(1 + r.IntN(2*n)), Priority: swarms.PrioritySeeded}
 		}
 		data, err := json.Marshal(v)
 		if err != nil {
@@ -44,24 +45,25 @@ func ballots(tb testing.TB, r *rand.Rand, n int) (all []jobs.Entry) {
 
 // checkVotes compares the answers to votes with rounds that are counted here, from entry number
 // first on, where the last round was last. It returns the last one.
-func checkVotes(tb testing.TB, asked, answers []jobs.Entry, last uint64) uint64 {
+func checkVotes(tb testing.TB, asked, answers []swarms.Entry, last uint64) uint64 {
 	tb.Helper()
 	for i, e := range asked {
-		v, err := jobs.DecodeVote(e.Data)
-		if e.Kind != jobs.EntryVote {
+		v, err := swarms.DecodeVote(e.Data)
+		if e.Kind != swarms.EntryVote {
 			continue
 		}
 		got := answers[i]
 		if err != nil || v.Round != 0 && v.Round <= last {
 			want := fmt.Sprintf("the last round of this swarm was %d: use %d or more", last, last+1)
-			if got.Kind != jobs.EntryRejected || err == nil &&
+			if got.Kind != swarms.EntryRejected || err == nil &&
 				(!strings.Contains(string(got.Data), want) || !strings.Contains(string(got.Data), `"code":"round"`)) {
 				tb.Fatalf("vote %d, %s, behind round %d: %s %s", i+1, e.Data, last, got.Kind, got.Data)
 			}
 			continue
 		}
 		last = max(v.Round, last+1)
-		if voted, err := jobs.DecodeVoted(got.Data); got.Kind != jobs.EntryVoted || err != nil || voted.Round != last {
+		if voted, err := swarms.DecodeVoted(got.Data); got.Kind != swarms.EntryVoted || err != nil ||
+			voted.Round != last {
 			tb.Fatalf("vote %d, %s, behind round %d: %s %s", i+1, e.Data, last, got.Kind, got.Data)
 		}
 	}
@@ -100,8 +102,8 @@ func TestRoundsGoOn(t *testing.T) {
 					at := i*each + k
 					r.told(t, "x", at+1, all[at])
 					if strings.Contains(kind, "parked") && k%4 == 0 {
-						other := jobs.Entry{Kind: jobs.EntryTick, Data: []byte(`{"v":1,"count":1}`)}
-						last, err := r.conn.Swarms.Log("other", 0, jobs.In).Last(t.Context())
+						other := swarms.Entry{Kind: swarms.EntryTick, Data: []byte(`{"v":1,"count":1}`)}
+						last, err := r.conn.Swarms.Log("other", 0, swarms.In).Last(t.Context())
 						if err != nil {
 							t.Fatal(err)
 						}
@@ -116,37 +118,37 @@ func TestRoundsGoOn(t *testing.T) {
 			// on from there.
 			n := len(all)
 			a := start()
-			kept, err := jobs.DecodeSnapshotted(r.told(t, "x", n+1,
-				jobs.Entry{Kind: jobs.EntrySnapshot, Data: []byte(`{"v":1,"name":"kept"}`)}).Data)
+			kept, err := swarms.DecodeSnapshotted(r.told(t, "x", n+1,
+				swarms.Entry{Kind: swarms.EntrySnapshot, Data: []byte(`{"v":1,"name":"kept"}`)}).Data)
 			if err != nil {
 				t.Fatal(err)
 			}
 			a.Stop()
 			s, err := r.conn.Swarms.Swarm(t.Context(), "x")
 			if err == nil {
-				_, err = r.conn.Swarms.ChangeSwarm(t.Context(), s, func(s *jobs.Swarm) {
-					s.Base = &jobs.SwarmBase{
-						SnapshotRef: jobs.SnapshotRef{Name: "kept", SHA256: kept.SHA256},
+				_, err = r.conn.Swarms.ChangeSwarm(t.Context(), s, func(s *swarms.Swarm) {
+					s.Base = &swarms.Base{
+						SnapshotRef: swarms.SnapshotRef{Name: "kept", SHA256: kept.SHA256},
 						Entry:       kept.Entry,
 					}
 				})
 			}
 			if err == nil {
-				err = r.conn.Swarms.Log("x", 0, jobs.In).Trim(t.Context(), kept.Entry+1)
+				err = r.conn.Swarms.Log("x", 0, swarms.In).Trim(t.Context(), kept.Entry+1)
 			}
 			if err != nil {
 				t.Fatal(err)
 			}
 			data = t.TempDir()
 			start()
-			for i, v := range []jobs.Vote{{Round: last}, {}, {Round: 1}, {Round: last + 9}} {
+			for i, v := range []swarms.Vote{{Round: last}, {}, {Round: 1}, {Round: last + 9}} {
 				v.Version = jobs.Version
 				text, err := json.Marshal(v)
 				if err != nil {
 					t.Fatal(err)
 				}
-				e := jobs.Entry{Kind: jobs.EntryVote, Data: text}
-				last = checkVotes(t, []jobs.Entry{e}, []jobs.Entry{r.told(t, "x", n+2+i, e)}, last)
+				e := swarms.Entry{Kind: swarms.EntryVote, Data: text}
+				last = checkVotes(t, []swarms.Entry{e}, []swarms.Entry{r.told(t, "x", n+2+i, e)}, last)
 			}
 		})
 	}

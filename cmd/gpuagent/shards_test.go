@@ -18,12 +18,13 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // shards is a swarm of several, asked as a client asks it, one entry at a time.
 type shards struct {
 	*rig
-	of   jobs.Swarm
+	of   swarms.Swarm
 	spec *swarm.Spec
 	last []uint64 // entry by shard
 }
@@ -42,12 +43,12 @@ func (r *rig) openShards(tb testing.TB, id string, n int) *shards {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	s := &shards{r, jobs.Swarm{
+	s := &shards{r, swarms.Swarm{
 		Version: jobs.Version, ID: id, Name: spec.Name, Spec: data, Groups: spec.Groups(),
 		Shards: n,
 	}, spec, make([]uint64, n)}
 	for k := range n {
-		for _, d := range []jobs.Direction{jobs.In, jobs.Out} {
+		for _, d := range []swarms.Direction{swarms.In, swarms.Out} {
 			if err := r.conn.Swarms.Log(id, k, d).Create(tb.Context()); err != nil {
 				tb.Fatal(err)
 			}
@@ -64,8 +65,8 @@ func (s *shards) tell(tb testing.TB, kind string, data [][]byte) {
 		if d == nil {
 			continue
 		}
-		if err := s.conn.Swarms.Log(s.of.ID, k, jobs.In).Append(tb.Context(), s.last[k],
-			jobs.Entry{Kind: kind, Ref: s.last[k] + 1, Data: d}); err != nil {
+		if err := s.conn.Swarms.Log(s.of.ID, k, swarms.In).Append(tb.Context(), s.last[k],
+			swarms.Entry{Kind: kind, Ref: s.last[k] + 1, Data: d}); err != nil {
 			tb.Fatal(err)
 		}
 		s.last[k]++
@@ -77,10 +78,10 @@ func (s *shards) said(tb testing.TB, k int, want string) []byte {
 	tb.Helper()
 	n := s.last[k]
 	s.wait(tb, fmt.Sprintf("answer %d of shard %d of %s", n, k, s.of.ID), func() bool {
-		last, err := s.conn.Swarms.Log(s.of.ID, k, jobs.Out).Last(tb.Context())
+		last, err := s.conn.Swarms.Log(s.of.ID, k, swarms.Out).Last(tb.Context())
 		return err == nil && last.Ref >= n
 	})
-	r, err := s.conn.Swarms.Log(s.of.ID, k, jobs.Out).Read(tb.Context(), n)
+	r, err := s.conn.Swarms.Log(s.of.ID, k, swarms.Out).Read(tb.Context(), n)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -116,33 +117,33 @@ func (s *shards) round(tb testing.TB, o *batch.AgentObservations, number uint64)
 			must(err)
 		}
 	}
-	s.tell(tb, jobs.EntryObserve, data)
+	s.tell(tb, swarms.EntryObserve, data)
 	given := make([]*batch.AgentDecisions, len(s.last))
 	for k := range given {
 		if data[k] != nil {
-			given[k], err = batch.DecodeAgentDecisions(s.said(tb, k, jobs.EntryDecide))
+			given[k], err = batch.DecodeAgentDecisions(s.said(tb, k, swarms.EntryDecide))
 			must(err)
 		}
 	}
 	decided, err := split.Decisions(given)
 	must(err)
-	all(jobs.EntryTick, jobs.Tick{Version: jobs.Version, Count: 2})
-	var ticks []jobs.Ticked
+	all(swarms.EntryTick, swarms.Tick{Version: jobs.Version, Count: 2})
+	var ticks []swarms.Ticked
 	for k := range s.last {
-		t, err := jobs.DecodeTicked(s.said(tb, k, jobs.EntryTicked))
+		t, err := swarms.DecodeTicked(s.said(tb, k, swarms.EntryTicked))
 		must(err)
 		ticks = append(ticks, t)
 	}
 	ticked, err := partition.Ticked(s.of, 10, 3, 2, ticks)
 	must(err)
-	want := jobs.Vote{
-		Version: jobs.Version, Round: number, Rule: jobs.RuleMajority, Of: jobs.OfAll,
-		Priority: jobs.PrioritySeeded,
+	want := swarms.Vote{
+		Version: jobs.Version, Round: number, Rule: swarms.RuleMajority, Of: swarms.OfAll,
+		Priority: swarms.PrioritySeeded,
 	}
-	all(jobs.EntryVote, want)
-	var votes []jobs.Voted
+	all(swarms.EntryVote, want)
+	var votes []swarms.Voted
 	for k := range s.last {
-		v, err := jobs.DecodeVoted(s.said(tb, k, jobs.EntryVoted))
+		v, err := swarms.DecodeVoted(s.said(tb, k, swarms.EntryVoted))
 		must(err)
 		votes = append(votes, v)
 	}
@@ -155,13 +156,13 @@ func (s *shards) round(tb testing.TB, o *batch.AgentObservations, number uint64)
 	everybody, err := partition.Agents(s.of, 10, ids)
 	must(err)
 	for k := range data {
-		data[k], err = json.Marshal(jobs.Query{Version: jobs.Version, Agents: everybody.IDs(k)})
+		data[k], err = json.Marshal(swarms.Query{Version: jobs.Version, Agents: everybody.IDs(k)})
 		must(err)
 	}
-	s.tell(tb, jobs.EntryQuery, data)
+	s.tell(tb, swarms.EntryQuery, data)
 	are := make([]*batch.AgentStates, len(s.last))
 	for k := range are {
-		are[k], err = batch.DecodeAgentStates(s.said(tb, k, jobs.EntryState))
+		are[k], err = batch.DecodeAgentStates(s.said(tb, k, swarms.EntryState))
 		must(err)
 	}
 	states, err := everybody.AgentStates(are)

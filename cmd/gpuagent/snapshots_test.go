@@ -13,6 +13,7 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/internal/bucket"
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 func place(t *testing.T, dir string) snapshot.Store {
@@ -37,17 +38,17 @@ func (r *rig) entry(tb testing.TB, id string, after int, kind string, v any) {
 		tb.Fatal(err)
 	}
 	n := uint64(after)
-	if err := r.conn.Swarms.Log(id, 0, jobs.In).Append(tb.Context(), n,
-		jobs.Entry{Kind: kind, Ref: n + 1, Data: data}); err != nil {
+	if err := r.conn.Swarms.Log(id, 0, swarms.In).Append(tb.Context(), n,
+		swarms.Entry{Kind: kind, Ref: n + 1, Data: data}); err != nil {
 		tb.Fatal(err)
 	}
 }
 
 // reply is an answer of a swarm.
-func (r *rig) reply(tb testing.TB, id string, number int) jobs.Entry {
+func (r *rig) reply(tb testing.TB, id string, number int) swarms.Entry {
 	tb.Helper()
 	r.answered(tb, id, number)
-	rd, err := r.conn.Swarms.Log(id, 0, jobs.Out).Read(tb.Context(), uint64(number))
+	rd, err := r.conn.Swarms.Log(id, 0, swarms.Out).Read(tb.Context(), uint64(number))
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -73,10 +74,10 @@ func TestSwarmFromSnapshot(t *testing.T) {
 	})
 	// The first swarm sees one half, is kept, is reset in between, and sees the other half.
 	r.announce(t, "first", text(1, 1), all[:half])
-	r.entry(t, "first", half, jobs.EntrySnapshot, jobs.Snapshot{Version: jobs.Version, Name: "half"})
+	r.entry(t, "first", half, swarms.EntrySnapshot, swarms.Snapshot{Version: jobs.Version, Name: "half"})
 	r.append(t, "first", half+1, all[half:])
 	a := r.keepingAgent(t, checkpointsIn(data), store)
-	kept, err := jobs.DecodeSnapshotted(r.reply(t, "first", half+1).Data)
+	kept, err := swarms.DecodeSnapshotted(r.reply(t, "first", half+1).Data)
 	if err != nil || kept.Entry != half+1 || kept.Groups != groups {
 		t.Fatal(kept, err)
 	}
@@ -90,11 +91,11 @@ func TestSwarmFromSnapshot(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	record := jobs.Swarm{
+	record := swarms.Swarm{
 		Version: jobs.Version, ID: "second", Name: "x", Spec: specJSON, Groups: groups,
-		From: &jobs.SnapshotRef{Name: "half", SHA256: kept.SHA256},
+		From: &swarms.SnapshotRef{Name: "half", SHA256: kept.SHA256},
 	}
-	for _, d := range []jobs.Direction{jobs.In, jobs.Out} {
+	for _, d := range []swarms.Direction{swarms.In, swarms.Out} {
 		if err := r.conn.Swarms.Log("second", 0, d).Create(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -132,14 +133,14 @@ func TestSwarmFromSnapshot(t *testing.T) {
 	r.logged(t, "swarm begins as a snapshot")
 	r.answered(t, "second", n)
 	for k := range n {
-		if got, want := r.reply(t, "second", k+1), r.reply(t, "first", half+2+k); got.Kind != jobs.EntryDecide ||
+		if got, want := r.reply(t, "second", k+1), r.reply(t, "first", half+2+k); got.Kind != swarms.EntryDecide ||
 			!bytes.Equal(got.Data, want.Data) {
 			t.Fatalf("answer %d to the swarm that goes on is not that of the one that never stopped", k+1)
 		}
 	}
 	// A reset goes into checkpoints and replays as any other entry.
-	r.entry(t, "second", n, jobs.EntryReset, jobs.Reset{Version: jobs.Version})
-	if e := r.reply(t, "second", n+1); e.Kind != jobs.EntryCleared {
+	r.entry(t, "second", n, swarms.EntryReset, swarms.Reset{Version: jobs.Version})
+	if e := r.reply(t, "second", n+1); e.Kind != swarms.EntryCleared {
 		t.Fatal(e.Kind, string(e.Data))
 	}
 	b.Stop()
@@ -148,7 +149,7 @@ func TestSwarmFromSnapshot(t *testing.T) {
 	r.answered(t, "second", n+1+half)
 	c.Stop()
 	for k := range half {
-		if got, want := r.reply(t, "second", n+2+k), r.reply(t, "first", 1+k); got.Kind != jobs.EntryDecide ||
+		if got, want := r.reply(t, "second", n+2+k), r.reply(t, "first", 1+k); got.Kind != swarms.EntryDecide ||
 			!bytes.Equal(got.Data, want.Data) {
 			t.Fatalf("answer %d after a reset is not that of new agents", k+1)
 		}
@@ -164,7 +165,7 @@ func TestSwarmFromSnapshot(t *testing.T) {
 	// What does not fit is told to whoever made the swarm.
 	record.ID, record.From, record.Groups = "third", &other, groups
 	other.Name = "none"
-	for _, d := range []jobs.Direction{jobs.In, jobs.Out} {
+	for _, d := range []swarms.Direction{swarms.In, swarms.Out} {
 		if err := r.conn.Swarms.Log("third", 0, d).Create(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -172,7 +173,7 @@ func TestSwarmFromSnapshot(t *testing.T) {
 	r.append(t, "third", 0, all[:1])
 	r.record(t, record)
 	r.keepingAgent(t, nil, store)
-	if e := r.reply(t, "third", 1); e.Kind != jobs.EntryRejected ||
+	if e := r.reply(t, "third", 1); e.Kind != swarms.EntryRejected ||
 		!bytes.Contains(e.Data, []byte("snapshot none: snapshot not found")) {
 		t.Fatal(e.Kind, string(e.Data))
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/swarmlog"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // sluice is a queue whose in-logs give no entry behind number at before open is closed.
@@ -24,36 +25,36 @@ type sluice struct {
 	open chan struct{}
 }
 
-func (s *sluice) Log(swarm string, shard int, d jobs.Direction) jobs.Log {
+func (s *sluice) Log(swarm string, shard int, d swarms.Direction) swarms.Log {
 	return sluiceLog{s.Swarms.Log(swarm, shard, d), s, d}
 }
 
 type sluiceLog struct {
-	jobs.Log
+	swarms.Log
 	of *sluice
-	d  jobs.Direction
+	d  swarms.Direction
 }
 
-func (l sluiceLog) Read(ctx context.Context, from uint64) (jobs.Reader, error) {
+func (l sluiceLog) Read(ctx context.Context, from uint64) (swarms.Reader, error) {
 	r, err := l.Log.Read(ctx, from)
-	if err != nil || l.d == jobs.Out {
+	if err != nil || l.d == swarms.Out {
 		return r, err
 	}
 	return &sluiceReader{r, l.of, from}, nil
 }
 
 type sluiceReader struct {
-	jobs.Reader
+	swarms.Reader
 	of   *sluice
 	next uint64
 }
 
-func (r *sluiceReader) Next(ctx context.Context) (jobs.Entry, error) {
+func (r *sluiceReader) Next(ctx context.Context) (swarms.Entry, error) {
 	if r.next > r.of.at {
 		select {
 		case <-r.of.open:
 		case <-ctx.Done():
-			return jobs.Entry{}, context.Cause(ctx)
+			return swarms.Entry{}, context.Cause(ctx)
 		}
 	}
 	r.next++

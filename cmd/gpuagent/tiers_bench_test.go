@@ -17,6 +17,7 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 	"github.com/exoswarm/exoswarm/tiers"
 	"github.com/exoswarm/exoswarm/tiers/codec"
 	"github.com/exoswarm/exoswarm/tiers/pagestore"
@@ -56,9 +57,9 @@ func grown(b *testing.B, cell string) (pages [][]byte) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	record := jobs.Swarm{Version: jobs.Version, ID: cell, Name: spec.Name, Spec: data, Groups: grownGroups}
+	record := swarms.Swarm{Version: jobs.Version, ID: cell, Name: spec.Name, Spec: data, Groups: grownGroups}
 	rng := rand.New(rand.NewPCG(1, 1))
-	var entries []jobs.Entry
+	var entries []swarms.Entry
 	if spec.ByAgent() {
 		record.Groups = spec.Groups()
 		for range 16 {
@@ -71,8 +72,8 @@ func grown(b *testing.B, cell string) (pages [][]byte) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			entries = append(entries, jobs.Entry{Kind: jobs.EntryObserve, Data: body},
-				jobs.Entry{Kind: jobs.EntryTick, Data: []byte(`{"v":1,"count":1}`)})
+			entries = append(entries, swarms.Entry{Kind: swarms.EntryObserve, Data: body},
+				swarms.Entry{Kind: swarms.EntryTick, Data: []byte(`{"v":1,"count":1}`)})
 		}
 	} else {
 		for row := range 40 {
@@ -88,17 +89,17 @@ func grown(b *testing.B, cell string) (pages [][]byte) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			entries = append(entries, jobs.Entry{Kind: jobs.EntryObserve, Data: body})
+			entries = append(entries, swarms.Entry{Kind: swarms.EntryObserve, Data: body})
 		}
 	}
-	for _, d := range []jobs.Direction{jobs.In, jobs.Out} {
+	for _, d := range []swarms.Direction{swarms.In, swarms.Out} {
 		if err := r.conn.Swarms.Log(cell, 0, d).Create(b.Context()); err != nil {
 			b.Fatal(err)
 		}
 	}
 	for i, e := range entries {
 		e.Ref = uint64(i + 1)
-		if err := r.conn.Swarms.Log(cell, 0, jobs.In).Append(b.Context(), uint64(i), e); err != nil {
+		if err := r.conn.Swarms.Log(cell, 0, swarms.In).Append(b.Context(), uint64(i), e); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -253,19 +254,19 @@ func BenchmarkTierZipf(b *testing.B) {
 				}
 				c := newCheckpoints(disks...)
 				id := fmt.Sprintf("zipf%d", n)
-				for _, d := range []jobs.Direction{jobs.In, jobs.Out} {
+				for _, d := range []swarms.Direction{swarms.In, swarms.Out} {
 					if err := r.conn.Swarms.Log(id, 0, d).Create(b.Context()); err != nil {
 						b.Fatal(err)
 					}
 				}
 				add := func(i int, kind string, body []byte) {
-					if err := r.conn.Swarms.Log(id, 0, jobs.In).Append(b.Context(), uint64(i),
-						jobs.Entry{Kind: kind, Ref: uint64(i + 1), Data: body}); err != nil {
+					if err := r.conn.Swarms.Log(id, 0, swarms.In).Append(b.Context(), uint64(i),
+						swarms.Entry{Kind: kind, Ref: uint64(i + 1), Data: body}); err != nil {
 						b.Fatal(err)
 					}
 				}
-				add(0, jobs.EntryTick, []byte(`{"v":1,"count":1}`)) // every page is made
-				r.record(b, jobs.Swarm{Version: jobs.Version, ID: id, Name: "x", Spec: data, Groups: spec.Groups()})
+				add(0, swarms.EntryTick, []byte(`{"v":1,"count":1}`)) // every page is made
+				r.record(b, swarms.Swarm{Version: jobs.Version, ID: id, Name: "x", Spec: data, Groups: spec.Groups()})
 				a := r.start(b, gpuagents.Options{
 					Checkpoints: c, PageMemory: pages / 8 * page,
 					HostPageMemory: pages / 8 * page,
@@ -273,7 +274,7 @@ func BenchmarkTierZipf(b *testing.B) {
 				r.answered(b, id, 1)
 				began := time.Now()
 				for i, body := range entries {
-					add(i+1, jobs.EntryObserve, body)
+					add(i+1, swarms.EntryObserve, body)
 				}
 				r.answered(b, id, len(entries)+1)
 				took += time.Since(began)

@@ -26,6 +26,7 @@ import (
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 	"github.com/exoswarm/exoswarm/tiers/codec"
 	"github.com/exoswarm/exoswarm/tiers/pagestore"
 	"github.com/exoswarm/exoswarm/tiers/vfs"
@@ -69,7 +70,7 @@ func observationsOf(ranges ...[2]int) (all []*batch.Observations) {
 // record.
 func (r *rig) announceCold(t *testing.T, id string, batches []*batch.Observations) {
 	t.Helper()
-	for _, d := range []jobs.Direction{jobs.In, jobs.Out} {
+	for _, d := range []swarms.Direction{swarms.In, swarms.Out} {
 		if err := r.conn.Swarms.Log(id, 0, d).Create(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -83,7 +84,7 @@ func (r *rig) announceCold(t *testing.T, id string, batches []*batch.Observation
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.record(t, jobs.Swarm{Version: jobs.Version, ID: id, Name: spec.Name, Spec: data, Groups: cold})
+	r.record(t, swarms.Swarm{Version: jobs.Version, ID: id, Name: spec.Name, Spec: data, Groups: cold})
 }
 
 // undisturbed is what an agent with a frame for each page answers to batches, and the pages that it
@@ -96,7 +97,7 @@ func (r *rig) undisturbed(t *testing.T, batches []*batch.Observations) (answers 
 	r.answered(t, "whole", len(batches))
 	a.Stop()
 	answers, pages = r.decisions(t, "whole", 1, len(batches)), contents(t, c, "whole")
-	if err := r.conn.Swarms.RemoveSwarm(t.Context(), jobs.Swarm{ID: "whole"}); err != nil {
+	if err := r.conn.Swarms.RemoveSwarm(t.Context(), swarms.Swarm{ID: "whole"}); err != nil {
 		t.Fatal(err)
 	}
 	return answers, pages
@@ -377,7 +378,7 @@ func TestFullTiers(t *testing.T) {
 			}
 		})
 		r.same(t, name, c, answers, pages)
-		if err := r.conn.Swarms.RemoveSwarm(t.Context(), jobs.Swarm{ID: name}); err != nil {
+		if err := r.conn.Swarms.RemoveSwarm(t.Context(), swarms.Swarm{ID: name}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -470,10 +471,10 @@ func TestFailingTier(t *testing.T) {
 	if ids, err := c.Shards(); len(ids) != 1 || err != nil {
 		t.Errorf("%v, %v", ids, err)
 	}
-	if err := r.conn.Swarms.RemoveSwarm(t.Context(), jobs.Swarm{ID: "cold"}); err != nil {
+	if err := r.conn.Swarms.RemoveSwarm(t.Context(), swarms.Swarm{ID: "cold"}); err != nil {
 		t.Fatal(err)
 	}
-	for _, d := range []jobs.Direction{jobs.In, jobs.Out} {
+	for _, d := range []swarms.Direction{swarms.In, swarms.Out} {
 		if err := r.conn.Swarms.Log("cold", 0, d).Delete(t.Context()); err != nil {
 			t.Fatal(err)
 		}

@@ -34,6 +34,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // endpoint starts a push endpoint on loopback.
@@ -116,7 +117,7 @@ func pushSource(ctx context.Context, t testing.TB, q *natsq.Conn, id, name strin
 	t.Helper()
 	columns = append(columns, rowstest.OneFeature)
 	from := source.Resources{Queue: q.StreamJobs(), Files: filestest.Scratch(t)}
-	r, err := from.OpenRemote(ctx, q.Swarms.Log(id, 1, jobs.In), id, 0,
+	r, err := from.OpenRemote(ctx, q.Swarms.Log(id, 1, swarms.In), id, 0,
 		source.Series{Name: "s", URI: "push:" + name, Push: &spec}, columns[0])
 	if err != nil {
 		t.Fatal(err)

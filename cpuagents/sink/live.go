@@ -10,8 +10,8 @@ import (
 
 	"github.com/exoswarm/exoswarm/cpuagents/encode"
 	"github.com/exoswarm/exoswarm/internal/retry"
-	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // Answers to rows that a job sends to its submitter.
@@ -49,7 +49,7 @@ func NewLive(job string, l encode.Layout, queue Queue, log *slog.Logger) Sink {
 }
 
 // Open implements Sink: it keeps no position.
-func (t *liveSink) Open(context.Context, jobs.Log) error { return nil }
+func (t *liveSink) Open(context.Context, swarms.Log) error { return nil }
 
 func (t *liveSink) End(context.Context) error { return nil }
 

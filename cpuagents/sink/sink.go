@@ -20,6 +20,7 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents/secret"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // Spec names a sink. Its URI is nats:STREAM/SUBJECT, file:ROOT/FOLDER, s3://BUCKET/PREFIX,
@@ -55,7 +56,7 @@ const (
 type Sink interface {
 	// Open finds the position that earlier attempts reached. The log belongs to this sink, and a
 	// sink may keep its position there.
-	Open(ctx context.Context, log jobs.Log) error
+	Open(ctx context.Context, log swarms.Log) error
 	// Send takes a batch of decisions. The numbers of the batches grow. It returns when the batch
 	// is stored, or is held for end.
 	Send(ctx context.Context, number uint64, d *batch.Decisions) error
@@ -88,7 +89,7 @@ type Resources struct {
 // positionLog keeps the position of a sink in a log of the queue: the number of the last batch that
 // is stored.
 type positionLog struct {
-	log   jobs.Log
+	log   swarms.Log
 	after uint64 // last entry of log
 	sent  uint64 // last batch that is stored
 }
@@ -96,7 +97,7 @@ type positionLog struct {
 // entrySent is the kind of an entry that marks all batches up to Ref as stored.
 const entrySent = "sent"
 
-func (m *positionLog) Open(ctx context.Context, log jobs.Log) error {
+func (m *positionLog) Open(ctx context.Context, log swarms.Log) error {
 	if err := log.Create(ctx); err != nil {
 		return err
 	}
@@ -110,7 +111,7 @@ func (m *positionLog) Open(ctx context.Context, log jobs.Log) error {
 
 // advance stores a position.
 func (m *positionLog) advance(ctx context.Context, number uint64) error {
-	if err := m.log.Append(ctx, m.after, jobs.Entry{Kind: entrySent, Ref: number}); err != nil {
+	if err := m.log.Append(ctx, m.after, swarms.Entry{Kind: entrySent, Ref: number}); err != nil {
 		return fmt.Errorf("keep the position of a sink: %w", err)
 	}
 	m.after++

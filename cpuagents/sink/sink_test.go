@@ -26,6 +26,7 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents/secret"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // place is where a kind of sink writes in a test.
@@ -38,13 +39,13 @@ type place struct {
 // forgetful is a log that stores n entries and fails then: what a process does that ends behind a
 // write and before its note of it.
 type forgetful struct {
-	jobs.Log
+	swarms.Log
 	n int
 }
 
 var errForgot = errors.New("the process ended")
 
-func (f *forgetful) Append(ctx context.Context, after uint64, entries ...jobs.Entry) error {
+func (f *forgetful) Append(ctx context.Context, after uint64, entries ...swarms.Entry) error {
 	if f.n -= len(entries); f.n < 0 {
 		return errForgot
 	}
@@ -65,7 +66,7 @@ func sinkSuite(t *testing.T, q *natsq.Conn, s Resources, p place) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		log := q.Swarms.Log(id, 1, jobs.Out)
+		log := q.Swarms.Log(id, 1, swarms.Out)
 		if forgets >= 0 {
 			log = &forgetful{log, forgets}
 		}
@@ -281,7 +282,7 @@ func TestSubjectSink(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := tp.Open(fixture.Within(t), q.Swarms.Log("long", 1, jobs.Out)); err != nil {
+	if err := tp.Open(fixture.Within(t), q.Swarms.Log("long", 1, swarms.Out)); err != nil {
 		t.Fatal(err)
 	}
 	for _, d := range fixture.Batches() {
@@ -300,7 +301,7 @@ func TestSubjectSink(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer tp.Close()
-	if err := tp.Open(fixture.Within(t), q.Swarms.Log("big", 1, jobs.Out)); err != nil {
+	if err := tp.Open(fixture.Within(t), q.Swarms.Log("big", 1, swarms.Out)); err != nil {
 		t.Fatal(err)
 	}
 	for n := range uint64(3) {
@@ -500,7 +501,7 @@ func TestSinkRefuses(t *testing.T) {
 			Features: []string{"value"},
 		})
 		if err == nil {
-			if err = tp.Open(fixture.Within(t), q.Swarms.Log("bad", 1, jobs.Out)); err == nil {
+			if err = tp.Open(fixture.Within(t), q.Swarms.Log("bad", 1, swarms.Out)); err == nil {
 				if err = tp.Send(fixture.Within(t), 1, fixture.Batches()[0]); err == nil {
 					err = tp.End(fixture.Within(t))
 				}

@@ -11,6 +11,7 @@ import (
 	"github.com/exoswarm/exoswarm/internal/retry"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // subjectPiece bounds a message in bytes, approximately. It is half of what a NATS server accepts
@@ -44,7 +45,7 @@ func newSubject(b base, key string, p encode.Document, s Resources) (*subjectSin
 }
 
 // Open implements Sink.
-func (t *subjectSink) Open(ctx context.Context, log jobs.Log) error {
+func (t *subjectSink) Open(ctx context.Context, log swarms.Log) error {
 	if err := t.positionLog.Open(ctx, log); err != nil {
 		return err
 	}

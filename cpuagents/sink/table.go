@@ -19,6 +19,7 @@ import (
 	"github.com/exoswarm/exoswarm/internal/retry"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // positionTable has the last batch of each sink that writes to the database. A batch and its
@@ -113,7 +114,7 @@ func newTable(b base, key string, l encode.Layout, s Resources) (_ *tableSink, e
 func (t *tableSink) Close() { _ = t.db.Close() }
 
 // Open implements Sink. The position is in the database.
-func (t *tableSink) Open(ctx context.Context, _ jobs.Log) error {
+func (t *tableSink) Open(ctx context.Context, _ swarms.Log) error {
 	return t.tx(ctx, func(ctx context.Context, tx *sql.Tx) (err error) {
 		t.sent, err = t.position(ctx, tx)
 		return err

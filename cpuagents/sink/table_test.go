@@ -11,8 +11,8 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents/encode"
 	"github.com/exoswarm/exoswarm/cpuagents/files"
 	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
-	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // TestDroppedTable: a table has nulls in place of a decision on what was dropped.
@@ -27,7 +27,7 @@ func TestDroppedTable(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer tp.Close()
-	if err := tp.Open(fixture.Within(t), q.Swarms.Log("dropping", 1, jobs.Out)); err != nil {
+	if err := tp.Open(fixture.Within(t), q.Swarms.Log("dropping", 1, swarms.Out)); err != nil {
 		t.Fatal(err)
 	}
 	if err := tp.Send(fixture.Within(t), 1, d); err != nil {

@@ -22,6 +22,7 @@ import (
 	"github.com/exoswarm/exoswarm/internal/leak"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 func TestMain(m *testing.M) {
@@ -37,7 +38,7 @@ func quick(s HTTPSpec) *HTTPSpec {
 // remoteOf opens a remote source over a journal.
 func remoteOf(ctx context.Context, t testing.TB, q *natsq.Conn, id string, src fetcher) *documentReader {
 	t.Helper()
-	j, err := openJournal(ctx, q.Swarms.Log(id, 1, jobs.In))
+	j, err := openJournal(ctx, q.Swarms.Log(id, 1, swarms.In))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -202,14 +203,14 @@ func TestHTTPResume(t *testing.T) {
 			t.Fatal(err)
 		}
 		// The attempt ended in the middle of storing a document.
-		log := q.Swarms.Log(id, 1, jobs.In)
+		log := q.Swarms.Log(id, 1, swarms.In)
 		last, err := log.Last(ctx)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for i, kind := range []string{entryBegin, entryPiece} {
 			if err := log.Append(ctx, last.Seq+uint64(i),
-				jobs.Entry{Kind: kind, Ref: last.Ref + 1, Data: []byte("timestamp,value\n0,666\n")}); err != nil {
+				swarms.Entry{Kind: kind, Ref: last.Ref + 1, Data: []byte("timestamp,value\n0,666\n")}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -398,7 +399,7 @@ func TestJournalPieces(t *testing.T) {
 	q, ctx := fixture.Queue(t), fixture.Within(t)
 	for i, size := range []int{0, 1, journalPiece - 1, journalPiece, journalPiece + 1, 3*journalPiece + 7} {
 		want := strings.Repeat("0123456789", size/10+1)[:size]
-		log := q.Swarms.Log(fmt.Sprintf("pieces-%d", i), 1, jobs.In)
+		log := q.Swarms.Log(fmt.Sprintf("pieces-%d", i), 1, swarms.In)
 		j, err := openJournal(ctx, log)
 		if err != nil {
 			t.Fatal(err)

@@ -9,7 +9,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cpuagents/files"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
-	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // The kinds of entry of a journal. A document is a begin entry, its pieces, and a document entry
@@ -50,13 +50,13 @@ type skipped struct {
 // read. A later attempt of the job reads the same documents, whatever the source returns then, and
 // continues after them. One of two concurrent attempts fails with jobs.ErrFenced.
 type journal struct {
-	log    jobs.Log
-	after  uint64      // last entry
-	reader jobs.Reader // nil: everything has been read again
-	number uint64      // of the last document
+	log    swarms.Log
+	after  uint64        // last entry
+	reader swarms.Reader // nil: everything has been read again
+	number uint64        // of the last document
 }
 
-func openJournal(ctx context.Context, log jobs.Log) (*journal, error) {
+func openJournal(ctx context.Context, log swarms.Log) (*journal, error) {
 	if err := log.Create(ctx); err != nil {
 		return nil, err
 	}
@@ -120,7 +120,7 @@ func (j *journal) add(ctx context.Context, doc *os.File, at position) error {
 	}
 	j.number++
 	put := func(kind string, data []byte) error {
-		if err := j.log.Append(ctx, j.after, jobs.Entry{Kind: kind, Ref: j.number, Data: data}); err != nil {
+		if err := j.log.Append(ctx, j.after, swarms.Entry{Kind: kind, Ref: j.number, Data: data}); err != nil {
 			return fmt.Errorf("store document %d: %w", j.number, err)
 		}
 		j.after++

@@ -12,16 +12,17 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents/files"
 	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // appends is a log that takes so many entries and fails then.
 type appends struct {
-	jobs.Log
+	swarms.Log
 	left int
 	err  error
 }
 
-func (l *appends) Append(ctx context.Context, after uint64, entries ...jobs.Entry) error {
+func (l *appends) Append(ctx context.Context, after uint64, entries ...swarms.Entry) error {
 	if l.left--; l.left < 0 {
 		return l.err
 	}
@@ -35,7 +36,7 @@ func TestJournalFails(t *testing.T) {
 	doc := fixture.TempFile(t, []byte(strings.Repeat("x", 2*journalPiece+5)))
 	defer doc.Close()
 	for fails := range 5 { // begin, three pieces, document
-		log := q.Swarms.Log(fmt.Sprintf("fails-%d", fails), 1, jobs.In)
+		log := q.Swarms.Log(fmt.Sprintf("fails-%d", fails), 1, swarms.In)
 		j, err := openJournal(ctx, &appends{log, fails, jobs.ErrUnavailable})
 		if err != nil {
 			t.Fatal(err)
@@ -97,12 +98,12 @@ func TestJournalFails(t *testing.T) {
 // log that is not there are errors.
 func TestJournalDamage(t *testing.T) {
 	q, ctx := fixture.Queue(t), fixture.Within(t)
-	log := q.Swarms.Log("damage", 1, jobs.In)
+	log := q.Swarms.Log("damage", 1, swarms.In)
 	if err := log.Create(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if err := log.Append(ctx, 0, jobs.Entry{Kind: entryBegin, Ref: 1},
-		jobs.Entry{Kind: entryDocument, Ref: 1, Data: []byte("{")}); err != nil {
+	if err := log.Append(ctx, 0, swarms.Entry{Kind: entryBegin, Ref: 1},
+		swarms.Entry{Kind: entryDocument, Ref: 1, Data: []byte("{")}); err != nil {
 		t.Fatal(err)
 	}
 	doc := fixture.TempFile(t, []byte("text"))
@@ -131,7 +132,7 @@ func TestJournalDamage(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer full.Close()
-	other := q.Swarms.Log("pieces", 1, jobs.In)
+	other := q.Swarms.Log("pieces", 1, swarms.In)
 	if j, err = openJournal(ctx, other); err != nil {
 		t.Fatal(err)
 	}
@@ -156,6 +157,6 @@ func TestJournalDamage(t *testing.T) {
 }
 
 // lostLog is a log that cannot be made.
-type lostLog struct{ jobs.Log }
+type lostLog struct{ swarms.Log }
 
-func (l lostLog) Create(context.Context, ...jobs.Consistency) error { return jobs.ErrUnavailable }
+func (l lostLog) Create(context.Context, ...swarms.Consistency) error { return jobs.ErrUnavailable }

@@ -20,6 +20,7 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/cpuagents/secret"
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // Resources are what the sources of a job may use.
@@ -107,7 +108,7 @@ func (s Resources) OpenFile(ctx context.Context, src Series, columns rows.Column
 // OpenRemote opens a remote source, number i of a job, whose documents are stored in a journal. The
 // end of ctx ends its waiting. Between two documents its reader returns ErrPause.
 func (s Resources) OpenRemote(
-	ctx context.Context, journal jobs.Log, job string, i int, src Series, columns rows.ColumnSpec,
+	ctx context.Context, journal swarms.Log, job string, i int, src Series, columns rows.ColumnSpec,
 ) (rows.Reader, error) {
 	f, err := s.fetcher(job, i, src, columns)
 	if err != nil {

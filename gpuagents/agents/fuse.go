@@ -12,11 +12,11 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/fault"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/gpuagents/staging"
-	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // Fuse returns the knowledge of the agents as they are now: the embeddings of all of them, the
-// units of a gru or the potential of a leaky, in nodes by group, by vote or in one; see jobs.Fuse.
+// units of a gru or the potential of a leaky, in nodes by group, by vote or in one; see swarms.Fuse.
 // An agent has weight 1; one that has never stepped has weight 0 and is not counted. The nodes are
 // bit for bit those of one fusion.Nodes.Accumulate of all agents in the order of their ids, on
 // every device and wherever their pages are. An embedding with a NaN or an infinity is left out.
@@ -25,7 +25,7 @@ import (
 // returns before it has read all pages. By vote the host sorts the agents, in some nanoseconds
 // each.
 func (a *Agents) Fuse(ctx context.Context, by string, nodes int) (fusion.Nodes, error) {
-	n, _, err := a.FuseParts(ctx, &staging.Splitter{}, jobs.Fuse{By: by, Nodes: nodes}, FuseWindow)
+	n, _, err := a.FuseParts(ctx, &staging.Splitter{}, swarms.Fuse{By: by, Nodes: nodes}, FuseWindow)
 	return n, err
 }
 
@@ -36,14 +36,14 @@ const FuseWindow = 32 << 20
 
 // Nodes returns the number of nodes of a fusion. An ErrInvalid says why the swarm cannot have that
 // fusion.
-func (a *Agents) Nodes(f jobs.Fuse) (int, error) {
+func (a *Agents) Nodes(f swarms.Fuse) (int, error) {
 	if err := f.Validate(); err != nil {
 		return 0, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
 	switch {
-	case f.By == jobs.ByVote:
+	case f.By == swarms.ByVote:
 		return a.cell.Candidates, nil
-	case f.By == jobs.ByAll:
+	case f.By == swarms.ByAll:
 		return 1, nil
 	case f.Nodes > a.of:
 		return 0, fmt.Errorf(
@@ -58,7 +58,7 @@ func (a *Agents) Nodes(f jobs.Fuse) (int, error) {
 // OwnNodes returns the nodes, of so many of the swarm, that these agents may be in: n from number
 // first on.
 func (a *Agents) OwnNodes(by string, nodes int) (first, n int) {
-	if by != jobs.ByGroup {
+	if by != swarms.ByGroup {
 		return 0, nodes
 	}
 	first = a.first * nodes / a.of
@@ -92,7 +92,7 @@ type fusionRun struct {
 // FuseParts is Fuse of the nodes of OwnNodes. Windows have at most so many bytes, and are split
 // where the device has no memory; halved counts that.
 func (a *Agents) FuseParts(
-	ctx context.Context, parts *staging.Splitter, want jobs.Fuse, bytes int64,
+	ctx context.Context, parts *staging.Splitter, want swarms.Fuse, bytes int64,
 ) (_ fusion.Nodes, halved int, err error) {
 	if a.inconsistent != nil {
 		return fusion.Nodes{}, 0, a.inconsistent
@@ -124,7 +124,7 @@ func (a *Agents) FuseParts(
 		Counts:  make([]uint64, n),
 	}
 	run := int64(4*f.width + 4 + 8) // its sum, its count and its place
-	if f.by == jobs.ByVote {
+	if f.by == swarms.ByVote {
 		run += 4 * fusion.RunRows
 	}
 	f.window = int(max(1, bytes/run)) * fusion.RunRows
@@ -201,7 +201,7 @@ func (f *fusionRun) add(ctx context.Context, from, to int) error {
 			c.Push(0, sum)
 		}
 	}
-	if f.by == jobs.ByGroup {
+	if f.by == swarms.ByGroup {
 		for _, s := range f.segments[:len(f.segments)-1] { // the node of the last segment may go on
 			f.finish(s.node)
 		}
@@ -245,7 +245,7 @@ func (f *fusionRun) launch(ctx context.Context, n int) error {
 		flag(f.bf16),
 		device.Ptr(order),
 		flag(
-			f.by == jobs.ByVote,
+			f.by == swarms.ByVote,
 		),
 		device.Range(runs, 0, 8*int64(n)),
 		device.Uint32(uint32(n)),
@@ -275,16 +275,16 @@ const manyRuns = 8
 func (f *fusionRun) cut(from, to int) error {
 	f.segments, f.runs, f.order = f.segments[:0], f.runs[:0], f.order[:0]
 	switch f.by {
-	case jobs.ByAll:
+	case swarms.ByAll:
 		f.segments = append(f.segments, segment{0, from, to - from})
-	case jobs.ByGroup:
+	case swarms.ByGroup:
 		before, groups, size := f.a.first, f.a.of, f.a.cell.Agents
 		for node := (before + from/size) * f.all / groups; from < to; node++ {
 			end := min(to, (((node+1)*groups+f.all-1)/f.all-before)*size) // the first group of the next node
 			f.segments = append(f.segments, segment{node - f.first, from, end - from})
 			from = end
 		}
-	case jobs.ByVote:
+	case swarms.ByVote:
 		if err := f.sort(from, to); err != nil {
 			return err
 		}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/consensus"
 	"github.com/exoswarm/exoswarm/cuda/device"
-	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 var benchAgents = flag.Int64("fuse-agents", 0, "agents of the benchmarks of votes and fusions; 0: as many as their "+
@@ -76,10 +76,10 @@ func BenchmarkAgentsFuse(b *testing.B) {
 					return err
 				})
 			})
-			for _, f := range []jobs.Fuse{
-				{By: jobs.ByAll},
-				{By: jobs.ByGroup, Nodes: min(1000, a.groups)},
-				{By: jobs.ByVote},
+			for _, f := range []swarms.Fuse{
+				{By: swarms.ByAll},
+				{By: swarms.ByGroup, Nodes: min(1000, a.groups)},
+				{By: swarms.ByVote},
 			} {
 				b.Run(fmt.Sprint("fuse-by-", f.By), func(b *testing.B) {
 					timed(b, n*c.bytes, func() error {

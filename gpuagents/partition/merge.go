@@ -8,17 +8,18 @@ import (
 	"github.com/exoswarm/exoswarm/consensus/fusion"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // agentsOf is how many agents a shard has, in groups of perGroup.
-func agentsOf(s jobs.Swarm, perGroup, k int) uint64 {
+func agentsOf(s swarms.Swarm, perGroup, k int) uint64 {
 	first, end := s.ShardGroups(k)
 	return uint64(end-first) * uint64(perGroup)
 }
 
 // Ticked sums what the shards are after count ticks each.
-func Ticked(s jobs.Swarm, perGroup, candidates, count int, of []jobs.Ticked) (jobs.Ticked, error) {
-	all := jobs.Ticked{Version: jobs.Version, Tally: make([]uint64, candidates), Decided: make([]uint64, candidates)}
+func Ticked(s swarms.Swarm, perGroup, candidates, count int, of []swarms.Ticked) (swarms.Ticked, error) {
+	all := swarms.Ticked{Version: jobs.Version, Tally: make([]uint64, candidates), Decided: make([]uint64, candidates)}
 	for k, t := range of {
 		if want := uint64(count) * agentsOf(s, perGroup, k); t.Stepped != want || len(t.Tally) != candidates ||
 			len(t.Decided) != candidates {
@@ -37,15 +38,15 @@ func Ticked(s jobs.Swarm, perGroup, candidates, count int, of []jobs.Ticked) (jo
 
 // kinds of rules by their names in a job.
 var kinds = map[string]consensus.Kind{
-	"": consensus.Plurality, jobs.RulePlurality: consensus.Plurality, jobs.RuleMajority: consensus.Majority,
-	jobs.RuleQuorum:    consensus.Quorum,
-	jobs.RuleUnanimous: consensus.Unanimous,
+	"": consensus.Plurality, swarms.RulePlurality: consensus.Plurality, swarms.RuleMajority: consensus.Majority,
+	swarms.RuleQuorum:    consensus.Quorum,
+	swarms.RuleUnanimous: consensus.Unanimous,
 }
 
 // Rule is that of a vote which is valid.
-func Rule(v jobs.Vote) (r consensus.Rule, err error) {
+func Rule(v swarms.Vote) (r consensus.Rule, err error) {
 	r.Kind = kinds[v.Rule]
-	if v.Of == jobs.OfAll {
+	if v.Of == swarms.OfAll {
 		r.Of = consensus.All
 	}
 	if r.Kind == consensus.Quorum {
@@ -57,8 +58,8 @@ func Rule(v jobs.Vote) (r consensus.Rule, err error) {
 // Voted is the decision of all agents of the swarm by the tallies of its shards, under the rule of
 // the whole; what a shard has decided by itself is not looked at. The leader is the one of the
 // shards' leaders that beats the others.
-func Voted(s jobs.Swarm, perGroup, candidates int, want jobs.Vote, of []jobs.Voted) (jobs.Voted, error) {
-	var all jobs.Voted
+func Voted(s swarms.Swarm, perGroup, candidates int, want swarms.Vote, of []swarms.Voted) (swarms.Voted, error) {
+	var all swarms.Voted
 	rule, err := Rule(want)
 	if err != nil {
 		return all, err
@@ -86,10 +87,10 @@ func Voted(s jobs.Swarm, perGroup, candidates int, want jobs.Vote, of []jobs.Vot
 }
 
 // Decided is a decision as an answer has it.
-func Decided(d consensus.Decision) jobs.Voted {
-	v := jobs.Voted{
+func Decided(d consensus.Decision) swarms.Voted {
+	v := swarms.Voted{
 		Version: jobs.Version, Round: d.Round, Counts: d.Counts, Abstentions: d.Abstentions, QuorumMet: d.QuorumMet,
-		Leader: jobs.Leader{Agent: uint32(d.Leader.Agent), Priority: d.Leader.Priority},
+		Leader: swarms.Leader{Agent: uint32(d.Leader.Agent), Priority: d.Leader.Priority},
 	}
 	if d.Winner != consensus.None {
 		v.Winner = &d.Winner
@@ -100,9 +101,11 @@ func Decided(d consensus.Decision) jobs.Voted {
 // Fused is the means of all agents of the swarm by the sums of its shards, which are added up as a
 // fusion.Merger does: in float64, in the order of shards. The quotient is rounded once. A sum that
 // is not finite is a fusion.ErrValue.
-func Fused(s jobs.Swarm, perGroup, candidates int, want jobs.Fuse, of []*batch.FusedSums) (*batch.FusedNodes, error) {
-	n := map[string]int{jobs.ByAll: 1, jobs.ByVote: candidates, jobs.ByGroup: want.Nodes}[want.By]
-	if want.By == jobs.ByGroup && n == 0 {
+func Fused(s swarms.Swarm, perGroup, candidates int, want swarms.Fuse,
+	of []*batch.FusedSums,
+) (*batch.FusedNodes, error) {
+	n := map[string]int{swarms.ByAll: 1, swarms.ByVote: candidates, swarms.ByGroup: want.Nodes}[want.By]
+	if want.By == swarms.ByGroup && n == 0 {
 		n = s.Groups
 	}
 	width := of[0].Width

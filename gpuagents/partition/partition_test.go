@@ -6,14 +6,14 @@ import (
 	"testing"
 
 	"github.com/exoswarm/exoswarm/consensus/fusion"
-	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // TestRefused: what is no answer of a shard to what was asked is said, and in no sum. That right
 // ones merge is tested where shards are (TestShards).
 func TestRefused(t *testing.T) {
-	s := jobs.Swarm{Groups: 4, Shards: 2} // of 10 agents: 20 a shard
+	s := swarms.Swarm{Groups: 4, Shards: 2} // of 10 agents: 20 a shard
 	if _, err := Agents(s, 10, []uint32{0, 40}); !errors.Is(err, ErrID) {
 		t.Error(err)
 	}
@@ -33,22 +33,22 @@ func TestRefused(t *testing.T) {
 	if _, err := split.AgentStates([]*batch.AgentStates{a, b}); !errors.Is(err, ErrAnswer) {
 		t.Error(err)
 	}
-	good := jobs.Ticked{Stepped: 60, Tally: []uint64{20, 0}, Decided: []uint64{2, 0}}
-	for _, bad := range []jobs.Ticked{
+	good := swarms.Ticked{Stepped: 60, Tally: []uint64{20, 0}, Decided: []uint64{2, 0}}
+	for _, bad := range []swarms.Ticked{
 		{Stepped: 120, Tally: good.Tally, Decided: good.Decided},
 		{Stepped: 60, Tally: []uint64{1}, Decided: good.Decided},
 	} {
-		if _, err := Ticked(s, 10, 2, 3, []jobs.Ticked{good, bad}); !errors.Is(err, ErrAnswer) {
+		if _, err := Ticked(s, 10, 2, 3, []swarms.Ticked{good, bad}); !errors.Is(err, ErrAnswer) {
 			t.Errorf("%+v: %v", bad, err)
 		}
 	}
-	vote, voted := jobs.Vote{Version: 1, Round: 7}, jobs.Voted{Round: 7, Counts: []uint64{3, 4}, Abstentions: 13}
-	for _, bad := range []jobs.Voted{
+	vote, voted := swarms.Vote{Version: 1, Round: 7}, swarms.Voted{Round: 7, Counts: []uint64{3, 4}, Abstentions: 13}
+	for _, bad := range []swarms.Voted{
 		{Round: 6, Counts: voted.Counts, Abstentions: 13},
 		{Round: 7, Counts: []uint64{20, 20}},
 		{Round: 7, Counts: []uint64{20}},
 	} {
-		if _, err := Voted(s, 10, 2, vote, []jobs.Voted{voted, bad}); !errors.Is(err, ErrAnswer) {
+		if _, err := Voted(s, 10, 2, vote, []swarms.Voted{voted, bad}); !errors.Is(err, ErrAnswer) {
 			t.Errorf("%+v: %v", bad, err)
 		}
 	}
@@ -59,7 +59,7 @@ func TestRefused(t *testing.T) {
 		}
 		return f
 	}
-	fuse := jobs.Fuse{Version: 1, By: jobs.ByGroup, Nodes: 3}
+	fuse := swarms.Fuse{Version: 1, By: swarms.ByGroup, Nodes: 3}
 	for _, bad := range []*batch.FusedSums{
 		sums(3, 1, 1, 2), sums(2, 21, 1, 2), sums(2, 1, 1, 3),
 		{Node: []uint32{2, 2}, Count: []uint64{1, 1}, Sum: make([]float32, 4), Width: 2},

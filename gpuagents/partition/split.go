@@ -7,8 +7,8 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // Errors of this package.
@@ -26,14 +26,14 @@ type Split struct {
 }
 
 // Agents splits ids of agents, in groups of perGroup. The split keeps the list.
-func Agents(s jobs.Swarm, perGroup int, ids []uint32) (*Split, error) {
+func Agents(s swarms.Swarm, perGroup int, ids []uint32) (*Split, error) {
 	return split(s, perGroup, ids, "agent")
 }
 
 // Groups splits numbers of groups. The split keeps the list.
-func Groups(s jobs.Swarm, ids []uint32) (*Split, error) { return split(s, 1, ids, "group") }
+func Groups(s swarms.Swarm, ids []uint32) (*Split, error) { return split(s, 1, ids, "group") }
 
-func split(s jobs.Swarm, size int, ids []uint32, what string) (*Split, error) {
+func split(s swarms.Swarm, size int, ids []uint32, what string) (*Split, error) {
 	p := &Split{ids: ids, places: make([][]int, s.ShardCount())}
 	for i, id := range ids {
 		group := int64(id) / int64(size)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/gpuagents/state"
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // pendingAnswer is the answer to an entry that is not appended yet.
@@ -124,13 +125,13 @@ func (a *appender) run(ctx context.Context) {
 
 // encodeAll makes entries of answers on all cores: that takes longer than to append them. With an
 // error it returns the entries before it.
-func encodeAll(of []pendingAnswer) ([]jobs.Entry, error) {
-	all, errs := make([]jobs.Entry, len(of)), make([]error, len(of))
+func encodeAll(of []pendingAnswer) ([]swarms.Entry, error) {
+	all, errs := make([]swarms.Entry, len(of)), make([]error, len(of))
 	var next atomic.Int64
 	work := func() {
 		for i := next.Add(1) - 1; i < int64(len(of)); i = next.Add(1) - 1 {
 			done, err := of[i].answer.Encoded()
-			all[i], errs[i] = jobs.Entry{Kind: done.Kind, Ref: of[i].ref, Data: done.Data, Trace: of[i].trace}, err
+			all[i], errs[i] = swarms.Entry{Kind: done.Kind, Ref: of[i].ref, Data: done.Data, Trace: of[i].trace}, err
 		}
 	}
 	var others sync.WaitGroup

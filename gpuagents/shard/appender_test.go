@@ -18,12 +18,13 @@ import (
 	"github.com/exoswarm/exoswarm/internal/telemetry"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // TestWriterAppends: a writer follows its own entries, appends nothing for nothing, and stays where
 // it is when the log refuses.
 func TestWriterAppends(t *testing.T) {
-	l := &ledger{all: []jobs.Entry{{Seq: 1, Ref: 4}}}
+	l := &ledger{all: []swarms.Entry{{Seq: 1, Ref: 4}}}
 	w := &writer{out: l, last: 1, answered: 4}
 	at := func(last, answered uint64) {
 		t.Helper()
@@ -36,19 +37,19 @@ func TestWriterAppends(t *testing.T) {
 		t.Errorf("%d calls for nothing: %v", len(l.appends), err)
 	}
 	at(1, 4)
-	if err := w.append(t.Context(), jobs.Entry{Ref: 5}); err != nil {
+	if err := w.append(t.Context(), swarms.Entry{Ref: 5}); err != nil {
 		t.Fatal(err)
 	}
 	at(2, 5)
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	// What was applied is answered also when the agent drains.
-	if err := w.append(ended, jobs.Entry{Ref: 6}, jobs.Entry{Ref: 7}, jobs.Entry{Ref: 9}); err != nil {
+	if err := w.append(ended, swarms.Entry{Ref: 6}, swarms.Entry{Ref: 7}, swarms.Entry{Ref: 9}); err != nil {
 		t.Fatal(err)
 	}
 	at(5, 9)
 	l.fail = jobs.ErrFenced
-	if err := w.append(t.Context(), jobs.Entry{Ref: 10}); !errors.Is(err, jobs.ErrFenced) {
+	if err := w.append(t.Context(), swarms.Entry{Ref: 10}); !errors.Is(err, jobs.ErrFenced) {
 		t.Errorf("a log that refuses: %v", err)
 	}
 	at(5, 9)
@@ -68,7 +69,7 @@ func TestWriterRejects(t *testing.T) {
 	}{{0, 0, 1}, {0, 5, 1}, {1, 0, 0}, {1, 1, 2}, {1, 2, 2}, {4, 3, 0}, {4, 4, 5}} {
 		in, out := &ledger{}, &ledger{}
 		for range c.in {
-			if err := in.Append(t.Context(), uint64(len(in.all)), jobs.Entry{}); err != nil {
+			if err := in.Append(t.Context(), uint64(len(in.all)), swarms.Entry{}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -82,7 +83,7 @@ func TestWriterRejects(t *testing.T) {
 			}
 			continue
 		}
-		if len(out.all) != 1 || out.all[0].Ref != c.ref || out.all[0].Kind != jobs.EntryRejected ||
+		if len(out.all) != 1 || out.all[0].Ref != c.ref || out.all[0].Kind != swarms.EntryRejected ||
 			w.answered != c.ref {
 			t.Fatalf("%+v: %+v, answers to %d", c, out.all, w.answered)
 		}
@@ -114,7 +115,7 @@ func TestWriterRejects(t *testing.T) {
 // done is an answer to an entry that takes a byte of the room.
 func done(ref uint64) pendingAnswer {
 	return pendingAnswer{ref: ref, weight: 1, span: telemetry.NoSpan, answer: state.Answer{
-		Kind: jobs.EntryTicked,
+		Kind: swarms.EntryTicked,
 		Data: fmt.Append(nil, ref),
 	}}
 }
@@ -167,7 +168,7 @@ func TestAnswersAreGathered(t *testing.T) {
 		t.Fatalf("%d answers are stored after a flush", len(all))
 	}
 	for i, e := range all {
-		if e.Ref != uint64(i+1) || string(e.Data) != fmt.Sprint(e.Ref) || e.Kind != jobs.EntryTicked {
+		if e.Ref != uint64(i+1) || string(e.Data) != fmt.Sprint(e.Ref) || e.Kind != swarms.EntryTicked {
 			t.Fatalf("answer %d is %+v", i, e)
 		}
 	}
@@ -228,7 +229,7 @@ func TestAnswersFail(t *testing.T) {
 	spans := tracetest.NewSpanRecorder()
 	tracer := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans)).Tracer("test")
 	broken := pendingAnswer{ref: 3, weight: 1, span: telemetry.NoSpan, answer: state.Answer{
-		Kind: jobs.EntryDecide,
+		Kind: swarms.EntryDecide,
 		Body: &batch.Decisions{Candidates: 0},
 	}}
 	for name, c := range map[string]struct {

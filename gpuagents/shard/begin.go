@@ -9,6 +9,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/gpuagents/state"
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // startFromSnapshot restores the snapshot from which a shard without a checkpoint starts, if there
@@ -16,9 +17,9 @@ import (
 // answered yet, it rejects the next entry, and told is true. A shard with answers was served by an
 // agent that could load the snapshot, so the error lets this agent try again.
 func startFromSnapshot(
-	ctx context.Context, k *state.Snapshotter, s jobs.Swarm, shard int, w *writer, log *slog.Logger,
+	ctx context.Context, k *state.Snapshotter, s swarms.Swarm, shard int, w *writer, log *slog.Logger,
 ) (entry uint64, told bool, err error) {
-	var from jobs.SnapshotRef
+	var from swarms.SnapshotRef
 	switch {
 	case s.BaseOf(shard) != nil:
 		base := s.BaseOf(shard)

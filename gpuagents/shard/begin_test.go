@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"github.com/exoswarm/exoswarm/gpuagents/snapshot"
-	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // TestWorkBeginsAtABase: a shard whose log was trimmed begins as the snapshot of its base and
@@ -37,7 +37,7 @@ func TestWorkBeginsAtABase(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		ref := jobs.SnapshotRef{Name: name, SHA256: take(t, k, name, max(n, 1)).SHA256}
+		ref := swarms.SnapshotRef{Name: name, SHA256: take(t, k, name, max(n, 1)).SHA256}
 		kept := &oneDisk{disk: newDisk()}
 		o := Options{Snapshots: store}
 		if c.from {
@@ -47,10 +47,10 @@ func TestWorkBeginsAtABase(t *testing.T) {
 		if c.from {
 			p.swarm.From = &ref
 		} else {
-			p.swarm.Base = &jobs.SwarmBase{SnapshotRef: ref, Entry: c.base}
+			p.swarm.Base = &swarms.Base{SnapshotRef: ref, Entry: c.base}
 		}
 		for i := range c.base {
-			p.out.all = append(p.out.all, jobs.Entry{Seq: i + 1, Ref: i + 1, Data: []byte(want[i])})
+			p.out.all = append(p.out.all, swarms.Entry{Seq: i + 1, Ref: i + 1, Data: []byte(want[i])})
 		}
 		if p.in.unread = map[uint64]error{c.base + 1: c.fail}; c.fail != nil {
 			if err := p.serve(t, nil, 99); !errors.Is(err, gone) || p.in.readers != 0 {
@@ -96,12 +96,12 @@ func TestBegin(t *testing.T) {
 	d, store := openHost(t), openStore(t)
 	log := slog.New(slog.DiscardHandler)
 	one, _ := openSnapshotter(t, d, store, workText, nil)
-	good := jobs.SnapshotRef{Name: "one", SHA256: take(t, one, "one", 1).SHA256}
-	bad := jobs.SnapshotRef{Name: "none", SHA256: good.SHA256}
+	good := swarms.SnapshotRef{Name: "one", SHA256: take(t, one, "one", 1).SHA256}
+	bad := swarms.SnapshotRef{Name: "none", SHA256: good.SHA256}
 	for _, c := range []struct {
 		name     string
-		from     *jobs.SnapshotRef
-		base     *jobs.SwarmBase
+		from     *swarms.SnapshotRef
+		base     *swarms.Base
 		answered uint64
 		entry    uint64
 		told     bool
@@ -111,18 +111,18 @@ func TestBegin(t *testing.T) {
 		{name: "none, served", answered: 4},
 		{name: "from", from: &good},
 		{name: "from, served", from: &good, answered: 4},
-		{name: "base", base: &jobs.SwarmBase{SnapshotRef: good, Entry: 7}, answered: 7, entry: 7},
+		{name: "base", base: &swarms.Base{SnapshotRef: good, Entry: 7}, answered: 7, entry: 7},
 		{
-			name: "base before from", base: &jobs.SwarmBase{SnapshotRef: good, Entry: 7}, from: &bad, answered: 7,
+			name: "base before from", base: &swarms.Base{SnapshotRef: good, Entry: 7}, from: &bad, answered: 7,
 			entry: 7,
 		},
 		{name: "bad from", from: &bad, told: true},
 		{name: "bad from, one answer", from: &bad, answered: 1, err: "swarm kept: snapshot none: snapshot not found"},
 		{
-			name: "bad base", base: &jobs.SwarmBase{SnapshotRef: bad, Entry: 7}, answered: 7,
+			name: "bad base", base: &swarms.Base{SnapshotRef: bad, Entry: 7}, answered: 7,
 			err: "swarm kept: snapshot none: snapshot not found",
 		},
-		{name: "bad base, nothing answered", base: &jobs.SwarmBase{SnapshotRef: bad, Entry: 7}, told: true},
+		{name: "bad base, nothing answered", base: &swarms.Base{SnapshotRef: bad, Entry: 7}, told: true},
 	} {
 		k, s := openSnapshotter(t, d, store, workText, c.from)
 		s.Base = c.base
@@ -133,7 +133,7 @@ func TestBegin(t *testing.T) {
 			!strings.HasPrefix(err.Error(), c.err) {
 			t.Errorf("%s: entry %d, told %v: %v", c.name, entry, told, err)
 		}
-		if told != (len(out.all) == 1) || told && (out.all[0].Ref != 1 || out.all[0].Kind != jobs.EntryRejected ||
+		if told != (len(out.all) == 1) || told && (out.all[0].Ref != 1 || out.all[0].Kind != swarms.EntryRejected ||
 			!strings.Contains(string(out.all[0].Data), "swarm kept: snapshot none")) {
 			t.Errorf("%s: %+v", c.name, out.all)
 		}

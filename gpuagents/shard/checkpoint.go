@@ -13,7 +13,7 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/fault"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/gpuagents/state"
-	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 	"github.com/exoswarm/exoswarm/tiers"
 )
 
@@ -25,7 +25,7 @@ type position struct {
 	Version int `json:"v"`
 	// State is the digest of the state: state.Info.Digest.
 	State string `json:"state"`
-	// Swarm is jobs.Swarm.Identity. The log alone does not identify a swarm: two swarms of one id
+	// Swarm is swarms.Swarm.Identity. The log alone does not identify a swarm: two swarms of one id
 	// may have equal entries.
 	Swarm string `json:"swarm"`
 	// Entry is the last applied entry of the log, and Digest the SHA-256 of that entry. A log that
@@ -37,7 +37,7 @@ type position struct {
 }
 
 // digestOf returns position.Digest of an entry.
-func digestOf(e jobs.Entry) string {
+func digestOf(e swarms.Entry) string {
 	h := sha256.New()
 	fmt.Fprintf(h, "%d %s %d %d\n", e.Seq, e.Kind, e.Ref, len(e.Data))
 	h.Write(e.Data)
@@ -72,15 +72,15 @@ type checkpoint struct {
 	// answered waits until all applied entries have their answers in the log; nil: they have.
 	answered func(ctx context.Context) error
 
-	last   jobs.Entry // applied
-	stored uint64     // the entry of the last checkpoint
-	ended  time.Time  // of the last checkpoint
+	last   swarms.Entry // applied
+	stored uint64       // the entry of the last checkpoint
+	ended  time.Time    // of the last checkpoint
 	cost   time.Duration
 }
 
 // openCheckpoint opens the store of a shard. It removes a store that cannot be read.
 func (a *Server) openCheckpoint(
-	s jobs.Swarm, shard int, st state.State, votes *state.Rounds, log *slog.Logger,
+	s swarms.Swarm, shard int, st state.State, votes *state.Rounds, log *slog.Logger,
 ) *checkpoint {
 	if a.o.Checkpoints == nil {
 		return nil
@@ -164,7 +164,7 @@ func (k *checkpoint) unusable(err error) bool {
 // a checkpoint of this log and this swarm, it resets the state and returns a reader from the start.
 // w.answered is the last answered entry; later ones are applied again, for their answers. An error
 // is one of the queue or of the device.
-func (k *checkpoint) restore(ctx context.Context, st state.State, in jobs.Log, w *writer) (jobs.Reader, error) {
+func (k *checkpoint) restore(ctx context.Context, st state.State, in swarms.Log, w *writer) (swarms.Reader, error) {
 	if k == nil || k.store == nil || len(k.store.Note()) == 0 {
 		return k.start(ctx, st, in)
 	}
@@ -239,7 +239,7 @@ const (
 
 // ends returns the last entry of in. While a log ends before entry number at, it reads both ends
 // again.
-func (k *checkpoint) ends(ctx context.Context, in jobs.Log, w *writer, at uint64) (jobs.Entry, error) {
+func (k *checkpoint) ends(ctx context.Context, in swarms.Log, w *writer, at uint64) (swarms.Entry, error) {
 	for began := time.Now(); ; {
 		last, err := in.Last(ctx)
 		if err != nil || last.Seq >= at && w.answered >= at || time.Since(began) >= k.patience {
@@ -257,7 +257,7 @@ func (k *checkpoint) ends(ctx context.Context, in jobs.Log, w *writer, at uint64
 }
 
 // start resets the state, over a store without pages, and returns a reader from the start.
-func (k *checkpoint) start(ctx context.Context, st state.State, in jobs.Log) (jobs.Reader, error) {
+func (k *checkpoint) start(ctx context.Context, st state.State, in swarms.Log) (swarms.Reader, error) {
 	var store pages.Store
 	if k != nil {
 		store = k.store
@@ -292,7 +292,7 @@ func (k *checkpoint) due() <-chan time.Time {
 }
 
 // applied notes that an entry is applied and its answer is handed on.
-func (k *checkpoint) applied(ctx context.Context, st state.State, e jobs.Entry) error {
+func (k *checkpoint) applied(ctx context.Context, st state.State, e swarms.Entry) error {
 	if k == nil || k.store == nil {
 		return nil
 	}

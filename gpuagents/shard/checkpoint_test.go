@@ -14,7 +14,7 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/fault"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/gpuagents/state"
-	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 	"github.com/exoswarm/exoswarm/tiers"
 )
 
@@ -102,7 +102,7 @@ func newShelf(t *testing.T, d *disk) *shelf {
 func ticks(n int) *ledger {
 	l := &ledger{}
 	for i := range n {
-		l.all = append(l.all, jobs.Entry{Seq: uint64(i + 1), Kind: jobs.EntryTick, Data: fmt.Appendf(nil,
+		l.all = append(l.all, swarms.Entry{Seq: uint64(i + 1), Kind: swarms.EntryTick, Data: fmt.Appendf(nil,
 			`{"v":1,"count":%d}`, i+1)})
 	}
 	return l
@@ -121,7 +121,7 @@ func agentsOf(t *testing.T, d device.Device) state.State {
 }
 
 // applied brings entries of a log into a State and its checkpoint.
-func (s *shelf) apply(t *testing.T, p state.State, all ...jobs.Entry) {
+func (s *shelf) apply(t *testing.T, p state.State, all ...swarms.Entry) {
 	t.Helper()
 	for _, e := range all {
 		if _, err := p.Apply(t.Context(), e); err != nil {
@@ -185,7 +185,7 @@ func TestCheckpointCadence(t *testing.T) {
 	}
 	at(10, 3)
 
-	for what, k := range map[string]*checkpoint{"none": nil, "no store": {entries: 1, last: jobs.Entry{Seq: 9}}} {
+	for what, k := range map[string]*checkpoint{"none": nil, "no store": {entries: 1, last: swarms.Entry{Seq: 9}}} {
 		if err := errors.Join(k.applied(t.Context(), p, log.all[11]), k.save(t.Context(), p), k.endDamaged(p,
 			nil)); err != nil {
 			t.Errorf("%s: %v", what, err)
@@ -298,8 +298,8 @@ func TestWorthless(t *testing.T) {
 // TestDigest: an entry's digest depends on its number, kind, reference and data, and on where one
 // ends and the next begins.
 func TestDigest(t *testing.T) {
-	seen := map[string]jobs.Entry{}
-	for _, e := range []jobs.Entry{
+	seen := map[string]swarms.Entry{}
+	for _, e := range []swarms.Entry{
 		{},
 		{Seq: 1},
 		{Ref: 1},

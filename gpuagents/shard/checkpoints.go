@@ -18,7 +18,7 @@ type Checkpoints interface {
 	Shards() ([]ID, error)
 }
 
-// ID identifies a shard. Swarm is the key of its swarm, see jobs.Swarm.Key, so a store never
+// ID identifies a shard. Swarm is the key of its swarm, see swarms.Swarm.Key, so a store never
 // belongs to a later swarm of the same id.
 type ID struct {
 	Swarm string

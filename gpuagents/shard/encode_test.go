@@ -4,8 +4,8 @@ import (
 	"testing"
 
 	"github.com/exoswarm/exoswarm/gpuagents/state"
-	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // TestEncodeAll: answers are encoded each in its place, and those before one that cannot be are not
@@ -15,12 +15,12 @@ func TestEncodeAll(t *testing.T) {
 	for i := range 300 {
 		of = append(of, pendingAnswer{
 			ref: uint64(i + 1),
-			answer: state.Answer{Kind: jobs.EntryDecide, Body: &batch.AgentDecisions{
+			answer: state.Answer{Kind: swarms.EntryDecide, Body: &batch.AgentDecisions{
 				Agent: []uint32{uint32(i)}, Vote: []byte{1}, Decision: []byte{2},
 			}},
 		})
 	}
-	of[7].answer = state.Answer{Kind: jobs.EntryTicked, Data: []byte("ticked")}
+	of[7].answer = state.Answer{Kind: swarms.EntryTicked, Data: []byte("ticked")}
 	check := func(n int) {
 		t.Helper()
 		all, err := encodeAll(of)
@@ -35,7 +35,7 @@ func TestEncodeAll(t *testing.T) {
 				continue
 			}
 			if d, err := batch.DecodeAgentDecisions(e.Data); err != nil || d.Agent[0] != uint32(i) ||
-				e.Kind != jobs.EntryDecide {
+				e.Kind != swarms.EntryDecide {
 				t.Fatalf("answer %d is of agent %v: %v", i, d.Agent, err)
 			}
 		}

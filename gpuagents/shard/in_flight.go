@@ -6,6 +6,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // The bounds of the entries that are read and not answered. An entry is smaller than a message of
@@ -18,9 +19,9 @@ const (
 
 // weightOf returns the bytes that an entry counts: its own or those of its answer, and at least
 // inFlightBytes/inFlightEntries.
-func weightOf(e jobs.Entry) int {
+func weightOf(e swarms.Entry) int {
 	switch e.Kind {
-	case jobs.EntryObserve, jobs.EntryTick, jobs.EntryReset, jobs.EntryEnd:
+	case swarms.EntryObserve, swarms.EntryTick, swarms.EntryReset, swarms.EntryEnd:
 		return max(len(e.Data), inFlightBytes/inFlightEntries)
 	}
 	return jobs.MaxMessage

@@ -9,13 +9,14 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-// ledger is a log in memory that keeps to what jobs.Log promises, fences included. Its calls can be
+// ledger is a log in memory that keeps to what swarms.Log promises, fences included. Its calls can be
 // made to fail and to wait.
 type ledger struct {
 	mu      sync.Mutex
-	all     []jobs.Entry
+	all     []swarms.Entry
 	appends []int // how many entries each call had
 	fail    error // of Append
 	gone    error // of Last and Read
@@ -28,14 +29,14 @@ type ledger struct {
 	short   int              // how often Last returns the entry before the last one
 }
 
-func (l *ledger) Create(context.Context, ...jobs.Consistency) error { return nil }
+func (l *ledger) Create(context.Context, ...swarms.Consistency) error { return nil }
 
 func (l *ledger) Delete(context.Context) error { return nil }
 
 func (l *ledger) Trim(context.Context, uint64) error { return nil }
 
-// Append implements jobs.Log.
-func (l *ledger) Append(ctx context.Context, after uint64, all ...jobs.Entry) error {
+// Append implements swarms.Log.
+func (l *ledger) Append(ctx context.Context, after uint64, all ...swarms.Entry) error {
 	if l.leave != nil {
 		l.enter <- struct{}{}
 		<-l.leave
@@ -58,12 +59,12 @@ func (l *ledger) Append(ctx context.Context, after uint64, all ...jobs.Entry) er
 	return nil
 }
 
-// Last implements jobs.Log.
-func (l *ledger) Last(context.Context) (jobs.Entry, error) {
+// Last implements swarms.Log.
+func (l *ledger) Last(context.Context) (swarms.Entry, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.gone != nil || len(l.all) == 0 {
-		return jobs.Entry{}, l.gone
+		return swarms.Entry{}, l.gone
 	}
 	if l.short > 0 && len(l.all) > 1 {
 		l.short--
@@ -72,8 +73,8 @@ func (l *ledger) Last(context.Context) (jobs.Entry, error) {
 	return l.all[len(l.all)-1], nil
 }
 
-// Read implements jobs.Log.
-func (l *ledger) Read(_ context.Context, from uint64) (jobs.Reader, error) {
+// Read implements swarms.Log.
+func (l *ledger) Read(_ context.Context, from uint64) (swarms.Reader, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.gone != nil {
@@ -92,8 +93,8 @@ type ledgerReader struct {
 	closed bool
 }
 
-// Next implements jobs.Reader. Nothing is appended while it is used.
-func (r *ledgerReader) Next(ctx context.Context) (jobs.Entry, error) {
+// Next implements swarms.Reader. Nothing is appended while it is used.
+func (r *ledgerReader) Next(ctx context.Context) (swarms.Entry, error) {
 	r.of.mu.Lock()
 	defer r.of.mu.Unlock()
 	if r.next > uint64(len(r.of.all)) {
@@ -101,18 +102,18 @@ func (r *ledgerReader) Next(ctx context.Context) (jobs.Entry, error) {
 			r.of.mu.Unlock()
 			<-ctx.Done()
 			r.of.mu.Lock()
-			return jobs.Entry{}, context.Cause(ctx)
+			return swarms.Entry{}, context.Cause(ctx)
 		}
-		return jobs.Entry{}, fmt.Errorf("entry %d of %d: %w", r.next, len(r.of.all), jobs.ErrNotFound)
+		return swarms.Entry{}, fmt.Errorf("entry %d of %d: %w", r.next, len(r.of.all), jobs.ErrNotFound)
 	}
 	if r.next == r.of.torn {
-		return jobs.Entry{}, jobs.ErrUnavailable
+		return swarms.Entry{}, jobs.ErrUnavailable
 	}
 	r.next++
 	return r.of.all[r.next-2], nil
 }
 
-// Close implements jobs.Reader.
+// Close implements swarms.Reader.
 func (r *ledgerReader) Close() {
 	r.of.mu.Lock()
 	defer r.of.mu.Unlock()
@@ -123,7 +124,7 @@ func (r *ledgerReader) Close() {
 }
 
 // entries is what a log has.
-func (l *ledger) entries() []jobs.Entry {
+func (l *ledger) entries() []swarms.Entry {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Clone(l.all)

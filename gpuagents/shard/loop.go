@@ -15,6 +15,7 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/state"
 	"github.com/exoswarm/exoswarm/internal/telemetry"
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // loop serves a shard once: one goroutine applies its entries, and alone uses its state.
@@ -45,7 +46,7 @@ type loop struct {
 
 // openLoop begins to read entries, and to append answers behind what w has written.
 func (a *Server) openLoop(
-	ctx context.Context, on Place, w *writer, r jobs.Reader, st state.State, keep *checkpoint, log *slog.Logger,
+	ctx context.Context, on Place, w *writer, r swarms.Reader, st state.State, keep *checkpoint, log *slog.Logger,
 ) *loop {
 	t := &loop{
 		server:     a,
@@ -138,7 +139,7 @@ func (t *loop) serve(ctx context.Context) error {
 				t.progressed(ctx)
 				err = t.checkpoint.applied(uncut, t.state, last.Entry)
 			}
-			if err == nil && last.Kind == jobs.EntryEnd {
+			if err == nil && last.Kind == swarms.EntryEnd {
 				t.log.Info("shard finished", "entries", last.Seq)
 				return errors.Join(t.answers.flush(uncut), t.checkpoint.save(uncut, t.state))
 			}
@@ -195,10 +196,10 @@ func (t *loop) apply(ctx context.Context, s *entryBatch) error {
 			if err != nil {
 				return err
 			}
-			d.answer = state.Answer{Kind: jobs.EntryRejected, Data: data}
+			d.answer = state.Answer{Kind: swarms.EntryRejected, Data: data}
 		case len(given) > 0:
 			d.answer, given = given[0], given[1:]
-			if it.Kind != jobs.EntryEnd {
+			if it.Kind != swarms.EntryEnd {
 				t.place.Succeeded(d.answer.Halved)
 				t.server.o.Metrics.applied(t.cell, d.answer, took)
 			}
@@ -234,13 +235,13 @@ func (t *loop) observe(ctx context.Context, s *entryBatch) (given []state.Answer
 // An entry that the state refuses is marked as refused.
 func (t *loop) applyOne(ctx context.Context, it *logEntry, given *[]state.Answer) error {
 	switch {
-	case it.Kind == jobs.EntryEnd:
-		*given = []state.Answer{{Kind: jobs.EntryEnd, Data: it.Data}}
+	case it.Kind == swarms.EntryEnd:
+		*given = []state.Answer{{Kind: swarms.EntryEnd, Data: it.Data}}
 		return nil
-	case it.Seq <= t.replayed && jobs.Asks(it.Kind): // and is answered
+	case it.Seq <= t.replayed && swarms.Asks(it.Kind): // and is answered
 		t.rounds.Skip(it.Entry)
 		return nil
-	case it.Kind == jobs.EntrySnapshot: // a user who has the snapshot may trim the log up to it
+	case it.Kind == swarms.EntrySnapshot: // a user who has the snapshot may trim the log up to it
 		if err := t.answers.flush(context.WithoutCancel(ctx)); err != nil {
 			return err
 		}

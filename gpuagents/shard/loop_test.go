@@ -13,6 +13,7 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/gpuagents/state"
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // TestApplyAnswers: every entry of a batch has its own answer, in order; a refused one has the
@@ -55,9 +56,9 @@ func TestApplyAnswers(t *testing.T) {
 			}
 			refused := want == 5 || want == 8
 			var why jobs.Error
-			if refused && (e.Kind != jobs.EntryRejected || json.Unmarshal(e.Data, &why) != nil ||
+			if refused && (e.Kind != swarms.EntryRejected || json.Unmarshal(e.Data, &why) != nil ||
 				why.Message != fmt.Sprintf("log entry %d: bad %d", want, want)) || !refused &&
-				(e.Kind != jobs.EntryDecide || string(e.Data) != fmt.Sprint(want)) {
+				(e.Kind != swarms.EntryDecide || string(e.Data) != fmt.Sprint(want)) {
 				t.Errorf("the answer to %d: %s %s", want, e.Kind, e.Data)
 			}
 			want++
@@ -88,9 +89,9 @@ func TestApplyNamesEntries(t *testing.T) {
 			t.Errorf("%d spans for %d entries", len(got), n)
 		}
 		if n == 1 {
-			if err := s.apply(t.Context(), &entryBatch{entries: []logEntry{{Entry: jobs.Entry{
+			if err := s.apply(t.Context(), &entryBatch{entries: []logEntry{{Entry: swarms.Entry{
 				Seq:  4,
-				Kind: jobs.EntryTick,
+				Kind: swarms.EntryTick,
 			}}}}); err == nil || err.Error() != "log entry 4: broken" {
 				t.Errorf("%v", err)
 			}
@@ -142,7 +143,7 @@ func TestServe(t *testing.T) {
 			in := ticks(4)
 			in.waits = true
 			if c.cause == nil {
-				in.all = append(in.all, jobs.Entry{Seq: 5, Kind: jobs.EntryEnd, Data: []byte("{}")})
+				in.all = append(in.all, swarms.Entry{Seq: 5, Kind: swarms.EntryEnd, Data: []byte("{}")})
 			}
 			keep := newShelf(t, newDisk())
 			keep.entries = 1000
@@ -173,10 +174,10 @@ func TestServe(t *testing.T) {
 				if e.Ref != uint64(i+1) {
 					t.Errorf("answer %d is to entry %d", i+1, e.Ref)
 				}
-				want := map[bool]string{true: jobs.EntryRejected, false: jobs.EntryTicked}[slices.Contains(c.refuse,
+				want := map[bool]string{true: swarms.EntryRejected, false: swarms.EntryTicked}[slices.Contains(c.refuse,
 					e.Ref)]
 				if e.Ref == 5 {
-					want = jobs.EntryEnd
+					want = swarms.EntryEnd
 				}
 				if e.Ref > c.answered && e.Kind != want {
 					t.Errorf("the answer to entry %d is %s %s", e.Ref, e.Kind, e.Data)
@@ -322,7 +323,7 @@ func TestSnapshotIsBehindAnswers(t *testing.T) {
 		ended := make(chan error)
 		var given []state.Answer
 		go func() {
-			ended <- s.applyOne(t.Context(), &logEntry{Entry: jobs.Entry{Seq: 2, Kind: jobs.EntrySnapshot}}, &given)
+			ended <- s.applyOne(t.Context(), &logEntry{Entry: swarms.Entry{Seq: 2, Kind: swarms.EntrySnapshot}}, &given)
 		}()
 		s.out.leave <- struct{}{}
 		if err := <-ended; !errors.Is(err, fail) || fail == nil && (stored != 1 || len(given) != 1) || fail != nil &&
@@ -335,13 +336,14 @@ func TestSnapshotIsBehindAnswers(t *testing.T) {
 	}
 	s := newTestLoop(t, d, &ledger{waits: true}, 4, nil)
 	for _, seq := range []uint64{3, 4, 5} {
-		for _, kind := range []string{jobs.EntryQuery, jobs.EntryTick} {
+		for _, kind := range []string{swarms.EntryQuery, swarms.EntryTick} {
 			s.p.seen = nil
 			var given []state.Answer
-			if err := s.applyOne(t.Context(), &logEntry{Entry: jobs.Entry{Seq: seq, Kind: kind}}, &given); err != nil {
+			e := &logEntry{Entry: swarms.Entry{Seq: seq, Kind: kind}}
+			if err := s.applyOne(t.Context(), e, &given); err != nil {
 				t.Fatal(err)
 			}
-			if applied := kind == jobs.EntryTick || seq > 4; applied != (len(s.p.seen) == 1) ||
+			if applied := kind == swarms.EntryTick || seq > 4; applied != (len(s.p.seen) == 1) ||
 				applied != (len(given) == 1) {
 				t.Errorf("%s %d behind answers to 4: applied %v, %d answers", kind, seq, s.p.seen, len(given))
 			}
@@ -358,7 +360,7 @@ func TestReplayedQuestion(t *testing.T) {
 	if err := s.inFlight.acquire(t.Context(), 5); err != nil {
 		t.Fatal(err)
 	}
-	q := &entryBatch{entries: []logEntry{{Entry: jobs.Entry{Seq: 3, Kind: jobs.EntryQuery}, weight: 5}}}
+	q := &entryBatch{entries: []logEntry{{Entry: swarms.Entry{Seq: 3, Kind: swarms.EntryQuery}, weight: 5}}}
 	if err := s.apply(t.Context(), q); err != nil || s.inFlight.any() {
 		t.Errorf("%v; room is taken: %v", err, s.inFlight.any())
 	}
@@ -382,7 +384,7 @@ func TestSpans(t *testing.T) {
 			s.server.o.Tracer = nil
 		}
 		before := len(s.spans.Started())
-		d := s.begin(t.Context(), logEntry{Entry: jobs.Entry{Seq: c.seq, Trace: c.trace}, weight: 7})
+		d := s.begin(t.Context(), logEntry{Entry: swarms.Entry{Seq: c.seq, Trace: c.trace}, weight: 7})
 		if n := len(s.spans.Started()) - before; (n == 1) != c.span || d.ref != c.seq || d.weight != 7 ||
 			c.span != (d.trace.Parent != "") {
 			t.Errorf("%+v: %d spans, %+v", c, n, d)
@@ -433,7 +435,7 @@ type recording struct {
 }
 
 // apply implements state.State.
-func (r *recording) Apply(_ context.Context, e jobs.Entry) (state.Answer, error) {
+func (r *recording) Apply(_ context.Context, e swarms.Entry) (state.Answer, error) {
 	r.kinds = append(r.kinds, e.Kind)
 	return state.Answer{}, jobs.Errorf(jobs.CodeInvalid, "kind %q", e.Kind)
 }
@@ -444,15 +446,15 @@ func TestReplaySkips(t *testing.T) {
 	r := &recording{}
 	of := &loop{server: &Server{}, state: r, rounds: &state.Rounds{}, replayed: 9}
 	for i, kind := range []string{
-		jobs.EntryVote, jobs.EntryFuse, jobs.EntryQuery, jobs.EntrySnapshot, jobs.EntryReset,
-		jobs.EntryTick,
+		swarms.EntryVote, swarms.EntryFuse, swarms.EntryQuery, swarms.EntrySnapshot, swarms.EntryReset,
+		swarms.EntryTick,
 	} {
-		if err := of.applyOne(t.Context(), &logEntry{Entry: jobs.Entry{Seq: uint64(i + 1), Kind: kind}},
+		if err := of.applyOne(t.Context(), &logEntry{Entry: swarms.Entry{Seq: uint64(i + 1), Kind: kind}},
 			new([]state.Answer)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if want := []string{jobs.EntryReset, jobs.EntryTick}; !slices.Equal(r.kinds, want) {
+	if want := []string{swarms.EntryReset, swarms.EntryTick}; !slices.Equal(r.kinds, want) {
 		t.Errorf("%v were applied again, want %v", r.kinds, want)
 	}
 }

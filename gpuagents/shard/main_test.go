@@ -17,6 +17,7 @@ import (
 	"github.com/exoswarm/exoswarm/internal/leak"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 	"github.com/exoswarm/exoswarm/tiers/index/tabletest"
 	"github.com/exoswarm/exoswarm/tiers/pagestore"
 	"github.com/exoswarm/exoswarm/tiers/vfs"
@@ -91,8 +92,8 @@ func openPaged(t testing.TB, d device.Device, b *pages.Budget, text string) stat
 
 // openSnapshotter opens a state that is begun as a snapshot, and the record of its swarm.
 func openSnapshotter(
-	t *testing.T, d device.Device, store snapshot.Store, text string, from *jobs.SnapshotRef,
-) (*state.Snapshotter, jobs.Swarm) {
+	t *testing.T, d device.Device, store snapshot.Store, text string, from *swarms.SnapshotRef,
+) (*state.Snapshotter, swarms.Swarm) {
 	t.Helper()
 	spec, err := swarm.Parse("test.yaml", []byte(text))
 	if err != nil {
@@ -102,7 +103,7 @@ func openSnapshotter(
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := jobs.Swarm{
+	s := swarms.Swarm{
 		Version: jobs.Version, ID: "kept", Name: "kept", Spec: data, Groups: spec.Groups(), Shards: spec.Shards,
 		From: from,
 	}
@@ -135,15 +136,15 @@ func openStore(t *testing.T) snapshot.Store {
 }
 
 // take has a swarm write a snapshot.
-func take(t *testing.T, k *state.Snapshotter, name string, seq uint64) jobs.Snapshotted {
+func take(t *testing.T, k *state.Snapshotter, name string, seq uint64) swarms.Snapshotted {
 	t.Helper()
-	a, err := k.Apply(t.Context(), jobs.Entry{
-		Seq: seq, Kind: jobs.EntrySnapshot, Data: []byte(`{"v":1,"name":"` + name + `"}`),
+	a, err := k.Apply(t.Context(), swarms.Entry{
+		Seq: seq, Kind: swarms.EntrySnapshot, Data: []byte(`{"v":1,"name":"` + name + `"}`),
 	})
-	if err != nil || a.Kind != jobs.EntrySnapshotted {
+	if err != nil || a.Kind != swarms.EntrySnapshotted {
 		t.Fatal(a.Kind, err)
 	}
-	s, err := jobs.DecodeSnapshotted(a.Data)
+	s, err := swarms.DecodeSnapshotted(a.Data)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -198,7 +199,7 @@ func contents(t testing.TB, m *pages.Memory) []byte {
 }
 
 // applyAll applies entries and returns their answers.
-func applyAll(t *testing.T, s state.State, all []jobs.Entry) (answers []state.Answer) {
+func applyAll(t *testing.T, s state.State, all []swarms.Entry) (answers []state.Answer) {
 	t.Helper()
 	for i, e := range all {
 		a, err := s.Apply(t.Context(), e)
@@ -227,7 +228,7 @@ func randomAgents(r *rand.Rand, agents, n, features int) *batch.AgentObservation
 }
 
 // randomEntry is an entry of a log of a swarm of pagedTexts.
-func randomEntry(t testing.TB, r *rand.Rand, text string) jobs.Entry {
+func randomEntry(t testing.TB, r *rand.Rand, text string) swarms.Entry {
 	t.Helper()
 	spec, err := swarm.Parse("test.yaml", []byte(text))
 	if err != nil {
@@ -236,12 +237,13 @@ func randomEntry(t testing.TB, r *rand.Rand, text string) jobs.Entry {
 	width := max(1, len(spec.Features))
 	switch n := r.IntN(4); {
 	case spec.ByAgent() && n == 0:
-		return jobs.Entry{Kind: jobs.EntryTick, Data: []byte(`{"v":1,"count":2}`)}
+		return swarms.Entry{Kind: swarms.EntryTick, Data: []byte(`{"v":1,"count":2}`)}
 	case n == 1:
-		return jobs.Entry{Kind: jobs.EntryQuery, Data: fmt.Appendf(nil, `{"v":1,"groups":[%d]}`, r.IntN(pagedGroups))}
+		data := fmt.Appendf(nil, `{"v":1,"groups":[%d]}`, r.IntN(pagedGroups))
+		return swarms.Entry{Kind: swarms.EntryQuery, Data: data}
 	case spec.ByAgent():
 		o := randomAgents(r, int(spec.Agents), 1+r.IntN(200), width)
-		return jobs.Entry{Kind: jobs.EntryObserve, Data: encoded(t, o)}
+		return swarms.Entry{Kind: swarms.EntryObserve, Data: encoded(t, o)}
 	}
 	o := &batch.Observations{Width: width}
 	rows := make([]uint64, pagedGroups)
@@ -254,7 +256,7 @@ func randomEntry(t testing.TB, r *rand.Rand, text string) jobs.Entry {
 			o.Features = append(o.Features, float32(v))
 		}
 	}
-	return jobs.Entry{Kind: jobs.EntryObserve, Data: encoded(t, o)}
+	return swarms.Entry{Kind: swarms.EntryObserve, Data: encoded(t, o)}
 }
 
 // customSpec is a swarm with a custom cell.

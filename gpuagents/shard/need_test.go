@@ -10,6 +10,7 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/state"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // fixed is a place that a test sets.
@@ -29,7 +30,7 @@ func (p *fixed) OnHost() bool          { return p.onHost }
 func (p *fixed) Reduced() bool         { return p.reduced }
 func (*fixed) Succeeded(int)           {}
 
-func record(t *testing.T, text string, groups int) jobs.Swarm {
+func record(t *testing.T, text string, groups int) swarms.Swarm {
 	t.Helper()
 	spec, err := swarm.Parse("test.yaml", []byte(text))
 	if err != nil {
@@ -39,7 +40,7 @@ func record(t *testing.T, text string, groups int) jobs.Swarm {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return jobs.Swarm{Version: jobs.Version, ID: "x", Name: spec.Name, Spec: data, Groups: groups}
+	return swarms.Swarm{Version: jobs.Version, ID: "x", Name: spec.Name, Spec: data, Groups: groups}
 }
 
 // needTexts are swarms of both kinds of state and of all cells.
@@ -94,7 +95,7 @@ func TestNeed(t *testing.T) {
 			t.Errorf("%s: the record needs %d bytes, want %d", name, got, want)
 		}
 	}
-	if n := Need(jobs.Swarm{Spec: json.RawMessage("{"), Groups: 9}); n != 0 {
+	if n := Need(swarms.Swarm{Spec: json.RawMessage("{"), Groups: 9}); n != 0 {
 		t.Errorf("%d bytes of a record that cannot be read", n)
 	}
 }

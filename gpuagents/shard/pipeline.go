@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/exoswarm/exoswarm/gpuagents/state"
-	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // A loop has stages before and after it: the pipeline reads entries, decodes them, and merges what
@@ -15,7 +15,7 @@ import (
 
 // logEntry is an entry in the pipeline.
 type logEntry struct {
-	jobs.Entry
+	swarms.Entry
 	observed state.Observations // of an entry of observations
 	refused  error              // why the observations are refused
 	weight   int                // its bytes in flight
@@ -24,7 +24,7 @@ type logEntry struct {
 
 // rows returns the number of observations of an entry.
 func (i *logEntry) rows() int {
-	if i.Kind != jobs.EntryObserve || i.refused != nil {
+	if i.Kind != swarms.EntryObserve || i.refused != nil {
 		return 0
 	}
 	return i.observed.Len()
@@ -45,7 +45,7 @@ const maxMerged = 256
 
 // accepts reports whether an entry may be added to a batch of most observations.
 func (s *entryBatch) accepts(i *logEntry, most int) bool {
-	if s.merged == nil || i.Kind != jobs.EntryObserve || i.ended != nil {
+	if s.merged == nil || i.Kind != swarms.EntryObserve || i.ended != nil {
 		return false
 	}
 	s.full = len(s.entries) == maxMerged || s.rows+i.rows() > most
@@ -74,7 +74,7 @@ type pipeline struct {
 
 // openPipeline reads until stop is called or reading fails; the last batch has the error. It closes
 // the reader.
-func openPipeline(ctx context.Context, r jobs.Reader, of state.State, bound *inFlight) *pipeline {
+func openPipeline(ctx context.Context, r swarms.Reader, of state.State, bound *inFlight) *pipeline {
 	ctx, cancel := context.WithCancel(ctx)
 	p := &pipeline{next: make(chan *entryBatch), state: of, inFlight: bound, cancel: cancel}
 	items := make(chan logEntry, 16) // decoded while the merging goroutine merges
@@ -90,7 +90,7 @@ func (p *pipeline) stop() {
 }
 
 // read decodes entries until ctx ends or reading fails.
-func (p *pipeline) read(ctx context.Context, r jobs.Reader, to chan<- logEntry) {
+func (p *pipeline) read(ctx context.Context, r swarms.Reader, to chan<- logEntry) {
 	defer r.Close()
 	for {
 		e, err := r.Next(ctx)
@@ -102,7 +102,7 @@ func (p *pipeline) read(ctx context.Context, r jobs.Reader, to chan<- logEntry) 
 		switch {
 		case err != nil:
 			i = logEntry{ended: err}
-		case e.Kind == jobs.EntryObserve:
+		case e.Kind == swarms.EntryObserve:
 			i.observed, i.refused = p.state.Decode(e.Data)
 		}
 		select {
@@ -151,7 +151,7 @@ func (p *pipeline) merge(ctx context.Context, items <-chan logEntry) {
 
 // begin returns a batch that begins with an entry.
 func (p *pipeline) begin(i logEntry) *entryBatch {
-	if i.Kind != jobs.EntryObserve || i.ended != nil {
+	if i.Kind != swarms.EntryObserve || i.ended != nil {
 		return &entryBatch{entries: []logEntry{i}}
 	}
 	s := &entryBatch{merged: p.state.NewBatch()}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/gpuagents/state"
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // patient is a context for what must happen.
@@ -36,13 +37,13 @@ func TestEntryBatches(t *testing.T) {
 	send := func(kind string, rows int) {
 		t.Helper()
 		seq++
-		i := logEntry{Entry: jobs.Entry{Seq: seq, Kind: kind}}
+		i := logEntry{Entry: swarms.Entry{Seq: seq, Kind: kind}}
 		switch {
 		case kind == "":
 			i.ended = jobs.ErrDrain
 		case rows < 0:
 			i.refused = jobs.Errorf(jobs.CodeInvalid, "bad")
-		case kind == jobs.EntryObserve:
+		case kind == swarms.EntryObserve:
 			i.observed = state.Observations{Agents: randomAgents(r, 3300, rows, 2)}
 		}
 		select {
@@ -77,7 +78,7 @@ func TestEntryBatches(t *testing.T) {
 			t.Fatal("no batch")
 		}
 	}
-	const observe, tick = jobs.EntryObserve, jobs.EntryTick
+	const observe, tick = swarms.EntryObserve, swarms.EntryTick
 	p.limit.Store(100)
 	send(observe, 10)
 	send(observe, 0)
@@ -150,8 +151,8 @@ func TestInFlight(t *testing.T) {
 			r.release(each)
 		}
 	}
-	if query := (jobs.Entry{Kind: jobs.EntryQuery}); weightOf(query) != jobs.MaxMessage ||
-		weightOf(jobs.Entry{Kind: jobs.EntryObserve}) != inFlightBytes/inFlightEntries {
+	if query := (swarms.Entry{Kind: swarms.EntryQuery}); weightOf(query) != jobs.MaxMessage ||
+		weightOf(swarms.Entry{Kind: swarms.EntryObserve}) != inFlightBytes/inFlightEntries {
 		t.Error("entries weigh something else")
 	}
 }

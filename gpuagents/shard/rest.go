@@ -5,7 +5,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/gpuagents/state"
-	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // Rest is what a parked shard has left in memory. It is an error because Serve ends with it.
@@ -30,7 +30,7 @@ func (r *Rest) Is(err error) bool { return err == errParked }
 func (r *Rest) Bytes() int64 { return r.Pages.Bytes() + 64 }
 
 // unpark restores the state from a rest, and returns a reader of the later entries.
-func (r *Rest) unpark(ctx context.Context, st state.State, in jobs.Log) (jobs.Reader, error) {
+func (r *Rest) unpark(ctx context.Context, st state.State, in swarms.Log) (swarms.Reader, error) {
 	m := st.Memory()
 	if err := m.Open(ctx, nil); err != nil {
 		return nil, err

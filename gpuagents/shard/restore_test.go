@@ -15,6 +15,7 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/fault"
 	"github.com/exoswarm/exoswarm/gpuagents/state"
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 	"github.com/exoswarm/exoswarm/tiers"
 )
 
@@ -188,7 +189,7 @@ func TestRestore(t *testing.T) {
 				c.change(t, b)
 			}
 			store, p := b.s.opened, agentsOf(t, d)
-			w := &writer{out: &ledger{all: []jobs.Entry{{Seq: b.answered, Ref: b.answered}}}, answered: b.answered}
+			w := &writer{out: &ledger{all: []swarms.Entry{{Seq: b.answered, Ref: b.answered}}}, answered: b.answered}
 			if b.short > 0 { // the first end of both logs is one of a leader that has not applied everything
 				b.in.short, w.answered = b.short, at-1
 			}
@@ -341,7 +342,7 @@ func TestStart(t *testing.T) {
 	for name, text := range pagedTexts {
 		r := rand.New(rand.NewPCG(3, 4))
 		used, fresh := openPaged(t, d, nil, text), openPaged(t, d, nil, text)
-		var before, after []jobs.Entry
+		var before, after []swarms.Entry
 		for range 6 {
 			before, after = append(before, randomEntry(t, r, text)), append(after, randomEntry(t, r, text))
 		}

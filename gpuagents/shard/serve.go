@@ -11,6 +11,7 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/state"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // Serve serves one shard until ctx ends, the shard is parked, or the log ends. The state is a
@@ -19,7 +20,7 @@ import (
 // predecessor. Serve returns a *Rest for a parked shard, and nil when nothing follows in the log.
 func (a *Server) Serve(ctx context.Context, do Task) (err error) {
 	on, s, shard, from, open, log := do.On, do.Swarm, do.Shard, do.From, do.Open, do.Log
-	in, out := a.o.Queue.Log(s.Key(), shard, jobs.In), a.o.Queue.Log(s.Key(), shard, jobs.Out)
+	in, out := a.o.Queue.Log(s.Key(), shard, swarms.In), a.o.Queue.Log(s.Key(), shard, swarms.Out)
 	w := &writer{out: out, following: open.follow != nil}
 	if err := w.refresh(ctx); err != nil {
 		return err
@@ -70,7 +71,7 @@ func (a *Server) Serve(ctx context.Context, do Task) (err error) {
 		"device", on.Device().Properties().Name, "answered", w.answered)
 	st.Memory().SetMetrics(a.o.PageMetrics)
 	keep = a.openCheckpoint(s, shard, st, kept.Rounds(), log)
-	var reader jobs.Reader
+	var reader swarms.Reader
 	at := uint64(0) // the last entry that the state has
 	switch {
 	case from != nil && (keep == nil || keep.store == nil):

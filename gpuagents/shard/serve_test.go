@@ -14,6 +14,7 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 	"github.com/exoswarm/exoswarm/tiers"
 )
 
@@ -115,7 +116,7 @@ func TestWorkRefuses(t *testing.T) {
 		p := newTestServer(t, d, Options{}, 3)
 		c.change(p)
 		for n := range c.answered {
-			p.out.all = append(p.out.all, jobs.Entry{Seq: n + 1, Ref: n + 1})
+			p.out.all = append(p.out.all, swarms.Entry{Seq: n + 1, Ref: n + 1})
 		}
 		err := p.serve(t, nil, 99)
 		if (err == nil) != (c.err == "") || err != nil && (!strings.Contains(err.Error(), c.err) ||
@@ -127,7 +128,7 @@ func TestWorkRefuses(t *testing.T) {
 		}
 		got := p.out.entries()[c.answered:]
 		if c.told == "" && len(got) > 0 || c.told != "" && (len(got) != 1 || got[0].Ref != c.answered+1 ||
-			got[0].Kind != jobs.EntryRejected || !strings.Contains(string(got[0].Data), c.told)) {
+			got[0].Kind != swarms.EntryRejected || !strings.Contains(string(got[0].Data), c.told)) {
 			t.Errorf("%s: %+v, want %q", c.name, got, c.told)
 		}
 	}
@@ -162,7 +163,7 @@ func TestWorkHasNoDeviceMemory(t *testing.T) {
 		p := newTestServer(t, openHost(t), Options{}, 3)
 		p.on.device = small
 		for n := range answered {
-			p.out.all = append(p.out.all, jobs.Entry{Seq: n + 1, Ref: n + 1})
+			p.out.all = append(p.out.all, swarms.Entry{Seq: n + 1, Ref: n + 1})
 		}
 		err := p.serve(t, nil, 99)
 		got := p.out.entries()[answered:]
@@ -204,7 +205,7 @@ func TestWorkHasNoHostMemory(t *testing.T) {
 		p.on.budget = pages.NewBudget(6*64<<10, 64<<10)
 		c.change(p)
 		for n := range c.answered {
-			p.out.all = append(p.out.all, jobs.Entry{Seq: n + 1, Ref: n + 1})
+			p.out.all = append(p.out.all, swarms.Entry{Seq: n + 1, Ref: n + 1})
 		}
 		err := p.serve(t, nil, 99)
 		got := p.out.entries()[c.answered:]
@@ -236,7 +237,7 @@ func TestWorkFreesMemory(t *testing.T) {
 		p := newTestServer(t, d, Options{}, 1)
 		groups := at(bytes)
 		p.swarm = record(t, strings.Replace(workText, "agents: 64", fmt.Sprintf("agents: %d", 8*groups), 1), groups)
-		p.in.all = append(p.in.all, jobs.Entry{Seq: 2, Kind: jobs.EntryEnd, Data: []byte("{}")})
+		p.in.all = append(p.in.all, swarms.Entry{Seq: 2, Kind: swarms.EntryEnd, Data: []byte("{}")})
 		for range 2 {
 			p.out.all = nil
 			if err := p.serve(t, nil, 99); err != nil {

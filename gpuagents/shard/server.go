@@ -11,13 +11,13 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/gpuagents/snapshot"
-	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // Logs gives access to the logs of shards.
 type Logs interface {
-	// Log addresses a log of a shard. swarm is the key of its swarm, see jobs.Swarm.Key.
-	Log(swarm string, shard int, d jobs.Direction) jobs.Log
+	// Log addresses a log of a shard. swarm is the key of its swarm, see swarms.Swarm.Key.
+	Log(swarm string, shard int, d swarms.Direction) swarms.Log
 }
 
 // Place is where a shard is served: a device with memory for pages. pool.Placement implements it.
@@ -82,7 +82,7 @@ func (a *Server) Forget(id ID) { a.readFailures.forget(id) }
 type Task struct {
 	// On is where the shard is served.
 	On    Place
-	Swarm jobs.Swarm
+	Swarm swarms.Swarm
 	Shard int
 	// From is the rest of the shard when it was parked; nil: it was not parked.
 	From *Rest

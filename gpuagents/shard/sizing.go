@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"time"
 
-	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // batchSize chooses how many observations a batch of several entries may have, by the use of the
@@ -23,7 +23,7 @@ const (
 	// leastBatch and mostBatch clamp the size where the bound allows it. An entry may have
 	// leastBatch observations by itself. A device whose batches have mostBatch pays the fixed cost
 	// of a batch a few times a second.
-	leastBatch = jobs.MaxAddressed
+	leastBatch = swarms.MaxAddressed
 	mostBatch  = 1 << 20
 	// sizingWindow is the time over which the use is measured before the size follows it.
 	sizingWindow = 100 * time.Millisecond

@@ -16,6 +16,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/gpuagents/state"
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // scripted is a State whose answers a test says, beside what the agents of the real one are.
@@ -29,7 +30,7 @@ type scripted struct {
 }
 
 // apply implements state.State.
-func (s *scripted) Apply(_ context.Context, e jobs.Entry) (state.Answer, error) {
+func (s *scripted) Apply(_ context.Context, e swarms.Entry) (state.Answer, error) {
 	if s.during != nil {
 		s.during()
 	}
@@ -40,7 +41,7 @@ func (s *scripted) Apply(_ context.Context, e jobs.Entry) (state.Answer, error) 
 		return state.Answer{}, jobs.Errorf(jobs.CodeInvalid, "refused %d", e.Seq)
 	}
 	s.seen = append(s.seen, e.Seq)
-	return state.Answer{Kind: jobs.EntryTicked, Data: fmt.Append(nil, e.Seq), Observations: 1}, nil
+	return state.Answer{Kind: swarms.EntryTicked, Data: fmt.Append(nil, e.Seq), Observations: 1}, nil
 }
 
 // reduce implements state.State.
@@ -82,7 +83,7 @@ func newTestLoop(t *testing.T, d device.Device, in *ledger, answered uint64, kee
 		Tracer: sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(s.spans)).Tracer("test"),
 	}}
 	for n := range answered {
-		s.out.all = append(s.out.all, jobs.Entry{Seq: n + 1, Ref: n + 1})
+		s.out.all = append(s.out.all, swarms.Entry{Seq: n + 1, Ref: n + 1})
 	}
 	r, err := in.Read(t.Context(), 1)
 	if err != nil {
@@ -118,14 +119,14 @@ func (s *testLoop) gauge(t *testing.T, name string) (sum float64) {
 func batchOf(p *scripted, from, n uint64, refused ...uint64) *entryBatch {
 	s, m := &entryBatch{}, &scriptedMerge{of: p}
 	for seq := from; seq < from+n; seq++ {
-		i := logEntry{Entry: jobs.Entry{
-			Seq: seq, Kind: jobs.EntryObserve,
+		i := logEntry{Entry: swarms.Entry{
+			Seq: seq, Kind: swarms.EntryObserve,
 			Trace: jobs.Trace{Parent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"},
 		}, weight: 10}
 		if slices.Contains(refused, seq) {
 			i.refused = jobs.Errorf(jobs.CodeInvalid, "bad %d", seq)
 		} else {
-			m.all = append(m.all, state.Answer{Kind: jobs.EntryDecide, Data: fmt.Append(nil, seq), Observations: 2})
+			m.all = append(m.all, state.Answer{Kind: swarms.EntryDecide, Data: fmt.Append(nil, seq), Observations: 2})
 		}
 		s.entries = append(s.entries, i)
 	}

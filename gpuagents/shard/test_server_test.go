@@ -12,6 +12,7 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 	"github.com/exoswarm/exoswarm/tiers/index/tabletest"
 	"github.com/exoswarm/exoswarm/tiers/pagestore"
 )
@@ -22,8 +23,8 @@ type pairOfLogs struct {
 }
 
 // Log returns one of the two.
-func (q pairOfLogs) Log(_ string, _ int, d jobs.Direction) jobs.Log {
-	if d == jobs.In {
+func (q pairOfLogs) Log(_ string, _ int, d swarms.Direction) swarms.Log {
+	if d == swarms.In {
 		return q.in
 	}
 	return q.out
@@ -65,7 +66,7 @@ type testServer struct {
 	*Server
 	pairOfLogs
 	on    *fixed
-	swarm jobs.Swarm
+	swarm swarms.Swarm
 	log   strings.Builder
 	open  *OpenShard
 	freed int // calls of Freed
@@ -141,14 +142,14 @@ func (p *testServer) parked(t *testing.T, from *Rest, answers int) *Rest {
 
 // worked is a log of so many entries: observations, ticks, and questions for the state of every
 // agent.
-func worked(t *testing.T, n int) (all []jobs.Entry) {
+func worked(t *testing.T, n int) (all []swarms.Entry) {
 	t.Helper()
-	q := jobs.Query{Version: jobs.Version}
+	q := swarms.Query{Version: jobs.Version}
 	for a := range uint32(64) {
 		q.Agents = append(q.Agents, a)
 	}
 	for i := range n {
-		e := jobs.Entry{Seq: uint64(i + 1), Kind: jobs.EntryTick, Data: []byte(`{"v":1,"count":1}`)}
+		e := swarms.Entry{Seq: uint64(i + 1), Kind: swarms.EntryTick, Data: []byte(`{"v":1,"count":1}`)}
 		switch i % 3 {
 		case 0:
 			o := &batch.AgentObservations{Width: 1}
@@ -157,9 +158,9 @@ func worked(t *testing.T, n int) (all []jobs.Entry) {
 					o.Agent, o.Features = append(o.Agent, a), append(o.Features, float32(a%7)/5+float32(i)/10)
 				}
 			}
-			e.Kind, e.Data = jobs.EntryObserve, bytesOf(t, o)
+			e.Kind, e.Data = swarms.EntryObserve, bytesOf(t, o)
 		case 1:
-			e.Kind, e.Data = jobs.EntryQuery, encoded(t, q)
+			e.Kind, e.Data = swarms.EntryQuery, encoded(t, q)
 		}
 		all = append(all, e)
 	}

@@ -7,11 +7,12 @@ import (
 	"log/slog"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // writer appends the answers of a shard, each once.
 type writer struct {
-	out      jobs.Log
+	out      swarms.Log
 	last     uint64 // the last entry of out
 	answered uint64 // the last entry of in that is answered in out
 
@@ -28,7 +29,7 @@ func (w *writer) refresh(ctx context.Context) error {
 }
 
 // append appends answers to the entries after answered, in their order.
-func (w *writer) append(ctx context.Context, all ...jobs.Entry) error {
+func (w *writer) append(ctx context.Context, all ...swarms.Entry) error {
 	if len(all) == 0 {
 		return nil
 	}
@@ -52,13 +53,13 @@ func (w *writer) reject(ctx context.Context, ref uint64, err error) error {
 	if err != nil {
 		return err
 	}
-	return w.append(ctx, jobs.Entry{Kind: jobs.EntryRejected, Ref: ref, Data: data})
+	return w.append(ctx, swarms.Entry{Kind: swarms.EntryRejected, Ref: ref, Data: data})
 }
 
 // refuse rejects the next entry of in, which may not exist yet, with the reason why this agent
 // cannot serve the shard. It does nothing after an answer that is ahead of the log: else every
 // agent that looks at the shard would add one.
-func (w *writer) refuse(ctx context.Context, in jobs.Log, log *slog.Logger, why error) error {
+func (w *writer) refuse(ctx context.Context, in swarms.Log, log *slog.Logger, why error) error {
 	last, err := in.Last(ctx)
 	if err == nil && w.answered <= last.Seq {
 		err = w.reject(ctx, w.answered+1, why)

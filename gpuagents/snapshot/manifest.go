@@ -15,6 +15,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // The versions of the format that this code writes and reads: of a whole swarm, and of one shard of
@@ -82,18 +83,18 @@ type Origin struct {
 }
 
 // OriginOf returns the origin of snapshots of s.
-func OriginOf(s jobs.Swarm) Origin {
+func OriginOf(s swarms.Swarm) Origin {
 	return Origin{ID: s.ID, Name: s.Name, Created: s.Created, Nonce: s.Nonce}
 }
 
 // Of reports whether s is the swarm.
-func (o Origin) Of(s jobs.Swarm) bool { return o.same(OriginOf(s)) }
+func (o Origin) Of(s swarms.Swarm) bool { return o.same(OriginOf(s)) }
 
 func (o Origin) same(p Origin) bool {
 	return o.ID == p.ID && o.Created.Equal(p.Created) && o.Nonce == p.Nonce
 }
 
-// Shard is a part of a swarm's groups, see jobs.Swarm.ShardGroups.
+// Shard is a part of a swarm's groups, see swarms.Swarm.ShardGroups.
 type Shard struct {
 	Number int `json:"number"`      // from 0 on
 	Of     int `json:"of"`          // 2 or more
@@ -241,7 +242,7 @@ func (m *Manifest) check(bad func(string, ...any) error) error {
 		}
 	}
 	switch {
-	case m.Groups < 1 || m.Groups > jobs.MaxGroups || m.PerGroup < 1 || m.PerGroup > maxPerGroup ||
+	case m.Groups < 1 || m.Groups > swarms.MaxGroups || m.PerGroup < 1 || m.PerGroup > maxPerGroup ||
 		m.Agents != int64(m.Groups)*int64(m.PerGroup):
 		return bad("%d agents in %d groups of %d", m.Agents, m.Groups, m.PerGroup)
 	case m.PerFile < 1 || m.PerFile > m.Groups:
@@ -283,11 +284,11 @@ func (m *Manifest) check(bad func(string, ...any) error) error {
 
 // has says whether a shard has so many groups.
 func (s *Shard) has(groups int) bool {
-	if s.Of < 2 || s.Of > jobs.MaxShards || s.Number < 0 || s.Number >= s.Of || s.Groups < s.Of ||
-		s.Groups > jobs.MaxGroups {
+	if s.Of < 2 || s.Of > swarms.MaxShards || s.Number < 0 || s.Number >= s.Of || s.Groups < s.Of ||
+		s.Groups > swarms.MaxGroups {
 		return false
 	}
-	first, end := jobs.Swarm{Groups: s.Groups, Shards: s.Of}.ShardGroups(s.Number)
+	first, end := swarms.Swarm{Groups: s.Groups, Shards: s.Of}.ShardGroups(s.Number)
 	return s.First == first && groups == end-first
 }
 

@@ -7,12 +7,13 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/staging"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // fuse answers a fusion of all agents of the shard: the nodes that these agents may be in, with
 // their sums if the client merges several shards. It does not change the state.
 func (s *agentState) fuse(ctx context.Context, data []byte) (Answer, error) {
-	want, err := jobs.DecodeFuse(data)
+	want, err := swarms.DecodeFuse(data)
 	if err != nil {
 		return Answer{}, err
 	}
@@ -26,7 +27,7 @@ func (s *agentState) fuse(ctx context.Context, data []byte) (Answer, error) {
 		)
 	}
 	first, n := a.OwnNodes(want.By, all)
-	if most := jobs.MaxState / (4 + 8 + 4*width); n > most {
+	if most := swarms.MaxState / (4 + 8 + 4*width); n > most {
 		return Answer{}, jobs.Errorf(
 			jobs.CodeInvalid, "fuse: %d nodes: ask for at most %d of this swarm, with nodes", n, most,
 		)
@@ -41,12 +42,12 @@ func (s *agentState) fuse(ctx context.Context, data []byte) (Answer, error) {
 	}
 	if want.Sums {
 		data, err = (&batch.FusedSums{Node: ids, Count: nodes.Counts, Sum: nodes.Sums, Width: width}).Encode()
-		return Answer{Kind: jobs.EntryFused, Data: data, Halved: halved}, err
+		return Answer{Kind: swarms.EntryFused, Data: data, Halved: halved}, err
 	}
 	out := &batch.FusedNodes{Node: ids, Count: nodes.Counts, Mean: make([]float32, n*width), Width: width}
 	if err := nodes.Means(out.Mean); err != nil {
 		return Answer{}, err
 	}
 	data, err = out.Encode()
-	return Answer{Kind: jobs.EntryFused, Data: data, Halved: halved}, err
+	return Answer{Kind: swarms.EntryFused, Data: data, Halved: halved}, err
 }

@@ -25,6 +25,7 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/staging"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 	"github.com/exoswarm/exoswarm/tiers"
 )
 
@@ -44,11 +45,11 @@ func allStates(t testing.TB, s *agentState) *batch.AgentStates {
 
 // plainFuse is a fuse of agents that were queried: one Nodes.Accumulate, in which those that have
 // never stepped weigh nothing.
-func plainFuse(t testing.TB, a *agents.Agents, states *batch.AgentStates, f jobs.Fuse) fusion.Nodes {
+func plainFuse(t testing.TB, a *agents.Agents, states *batch.AgentStates, f swarms.Fuse) fusion.Nodes {
 	t.Helper()
 	_, width := a.StateVars() // of a leaky its potential, without the trace
-	count := map[string]int{jobs.ByAll: 1, jobs.ByVote: a.Cell().Candidates, jobs.ByGroup: f.Nodes}[f.By]
-	if f.By == jobs.ByGroup && f.Nodes == 0 {
+	count := map[string]int{swarms.ByAll: 1, swarms.ByVote: a.Cell().Candidates, swarms.ByGroup: f.Nodes}[f.By]
+	if f.By == swarms.ByGroup && f.Nodes == 0 {
 		count = a.Groups()
 	}
 	nodes := fusion.Nodes{
@@ -63,11 +64,11 @@ func plainFuse(t testing.TB, a *agents.Agents, states *batch.AgentStates, f jobs
 		}
 		rows = append(rows, states.State[i*states.Width:][:width]...)
 		switch f.By {
-		case jobs.ByVote:
+		case swarms.ByVote:
 			if members[i] = uint32(states.Vote[i]); states.Vote[i] == batch.NoVote {
 				members[i] = fusion.None
 			}
-		case jobs.ByGroup:
+		case swarms.ByGroup:
 			members[i] = uint32(int(id) / a.Cell().Agents * count / a.Groups())
 		}
 	}
@@ -87,14 +88,14 @@ func sameNodes(a, b fusion.Nodes) bool {
 }
 
 // fuses are those of a swarm of so many groups.
-func fuses(groups int) []jobs.Fuse {
-	return []jobs.Fuse{
-		{By: jobs.ByAll},
-		{By: jobs.ByVote},
-		{By: jobs.ByGroup},
-		{By: jobs.ByGroup, Nodes: 1},
-		{By: jobs.ByGroup, Nodes: 7},
-		{By: jobs.ByGroup, Nodes: groups - 1},
+func fuses(groups int) []swarms.Fuse {
+	return []swarms.Fuse{
+		{By: swarms.ByAll},
+		{By: swarms.ByVote},
+		{By: swarms.ByGroup},
+		{By: swarms.ByGroup, Nodes: 1},
+		{By: swarms.ByGroup, Nodes: 7},
+		{By: swarms.ByGroup, Nodes: groups - 1},
 	}
 }
 
@@ -115,11 +116,11 @@ func checkFuses(t testing.TB, s *agentState) {
 			}
 		}
 		f.Version = jobs.Version
-		data, err := s.Apply(t.Context(), jobs.Entry{
-			Kind: jobs.EntryFuse,
+		data, err := s.Apply(t.Context(), swarms.Entry{
+			Kind: swarms.EntryFuse,
 			Data: fmt.Appendf(nil, `{"v":1,"by":%q,"nodes":%d}`, f.By, f.Nodes),
 		})
-		if err != nil || data.Kind != jobs.EntryFused {
+		if err != nil || data.Kind != swarms.EntryFused {
 			t.Fatal(data.Kind, err)
 		}
 		answer, err := batch.DecodeFusedNodes(data.Data)
@@ -142,16 +143,16 @@ func checkFuses(t testing.TB, s *agentState) {
 func checkRounds(t testing.TB, s *agentState, round uint64) {
 	t.Helper()
 	a, states := s.agents, allStates(t, s)
-	for _, v := range []jobs.Vote{
+	for _, v := range []swarms.Vote{
 		{},
-		{Rule: jobs.RulePlurality},
-		{Rule: jobs.RuleMajority},
-		{Rule: jobs.RuleMajority, Of: jobs.OfAll},
-		{Rule: jobs.RuleQuorum, Quorum: "1/3"},
-		{Rule: jobs.RuleQuorum, Quorum: "0.7", Of: jobs.OfAll},
-		{Rule: jobs.RuleUnanimous, Of: jobs.OfCast},
+		{Rule: swarms.RulePlurality},
+		{Rule: swarms.RuleMajority},
+		{Rule: swarms.RuleMajority, Of: swarms.OfAll},
+		{Rule: swarms.RuleQuorum, Quorum: "1/3"},
+		{Rule: swarms.RuleQuorum, Quorum: "0.7", Of: swarms.OfAll},
+		{Rule: swarms.RuleUnanimous, Of: swarms.OfCast},
 	} {
-		for _, v.Priority = range []string{"", jobs.PriorityUniform, jobs.PrioritySeeded} {
+		for _, v.Priority = range []string{"", swarms.PriorityUniform, swarms.PrioritySeeded} {
 			want, err := consensus.NewTally(a.Cell().Candidates)
 			if err == nil {
 				err = want.Cast(states.Vote)
@@ -161,14 +162,14 @@ func checkRounds(t testing.TB, s *agentState, round uint64) {
 			}
 			for id := range states.Agent {
 				l := consensus.Leader{Agent: uint64(id), Elected: true}
-				if v.Priority == jobs.PrioritySeeded {
+				if v.Priority == swarms.PrioritySeeded {
 					l.Priority = agents.Priority(s.seed, round, a.Len(), uint32(id))
 				}
 				want.Lead(l)
 			}
 			text := v.Rule
 			if text == "" {
-				text = jobs.RulePlurality
+				text = swarms.RulePlurality
 			}
 			if v.Quorum != "" {
 				text += map[string]string{"1/3": " 1/3", "0.7": " 7/10"}[v.Quorum]
@@ -184,23 +185,23 @@ func checkRounds(t testing.TB, s *agentState, round uint64) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			expect := jobs.Voted{
+			expect := swarms.Voted{
 				Version: jobs.Version, Round: round, Counts: d.Counts, Abstentions: d.Abstentions,
 				QuorumMet: d.QuorumMet,
-				Leader:    jobs.Leader{Agent: uint32(d.Leader.Agent), Priority: d.Leader.Priority},
+				Leader:    swarms.Leader{Agent: uint32(d.Leader.Agent), Priority: d.Leader.Priority},
 			}
 			if d.Winner != consensus.None {
 				expect.Winner = &d.Winner
 			}
-			answer, err := s.Apply(t.Context(), jobs.Entry{
-				Kind: jobs.EntryVote,
+			answer, err := s.Apply(t.Context(), swarms.Entry{
+				Kind: swarms.EntryVote,
 				Data: fmt.Appendf(nil, `{"v":1,"round":%d,"rule":%q,"quorum":%q,"of":%q,"priority":%q}`, round, v.Rule,
 					v.Quorum, v.Of, v.Priority),
 			})
-			if err != nil || answer.Kind != jobs.EntryVoted {
+			if err != nil || answer.Kind != swarms.EntryVoted {
 				t.Fatal(answer.Kind, err)
 			}
-			got, err := jobs.DecodeVoted(answer.Data)
+			got, err := swarms.DecodeVoted(answer.Data)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -259,7 +260,7 @@ func TestVotesAndFuses(t *testing.T) {
 				for i := range o.Features {
 					o.Features[i] = 0.5
 				}
-				mustApply(t, s, jobs.EntryObserve, o) // of one or two pages of all
+				mustApply(t, s, swarms.EntryObserve, o) // of one or two pages of all
 				checkFuses(t, s)
 				for i := range 3 {
 					stir(t, r, s, 1+2*i)
@@ -280,7 +281,7 @@ func TestVotesAndFuses(t *testing.T) {
 func TestFuseNotFinite(t *testing.T) {
 	for _, cell := range []string{"gru h7", "leaky", "gru h8 bf16"} {
 		s := openPaged(t, openNamed(t, *deviceName), nil, votedTexts[cell]).(*agentState)
-		mustApply(t, s, jobs.EntryTick, jobs.Tick{Version: jobs.Version, Count: 1})
+		mustApply(t, s, swarms.EntryTick, swarms.Tick{Version: jobs.Version, Count: 1})
 		a := s.agents
 		r := rand.New(rand.NewPCG(1, 9))
 		vars, _ := a.StateVars()
@@ -333,9 +334,9 @@ func TestFuseLong(t *testing.T) {
 		}
 	}()
 	stir(t, rand.New(rand.NewPCG(4, 4)), s, 2)
-	mustApply(t, s, jobs.EntryTick, jobs.Tick{Version: jobs.Version, Count: 3})
+	mustApply(t, s, swarms.EntryTick, swarms.Tick{Version: jobs.Version, Count: 3})
 	for range 3 {
-		mustApply(t, s, jobs.EntryObserve, randomAgents(rand.New(rand.NewPCG(4, 5)), 20000, 10000, 1))
+		mustApply(t, s, swarms.EntryObserve, randomAgents(rand.New(rand.NewPCG(4, 5)), 20000, 10000, 1))
 	}
 	checkRounds(t, s, math.MaxUint64)
 	checkFuses(t, s)
@@ -366,11 +367,11 @@ func TestVotesAfterRestore(t *testing.T) {
 				checkRounds(t, s, 5)
 				for _, f := range fuses(s.agents.Groups()) {
 					f.Version = jobs.Version
-					answers[process] = append(answers[process], mustApply(t, s, jobs.EntryFuse, f))
+					answers[process] = append(answers[process], mustApply(t, s, swarms.EntryFuse, f))
 				}
 				answers[process] = append(answers[process],
-					mustApply(t, s, jobs.EntryVote,
-						jobs.Vote{Version: jobs.Version, Round: 4, Priority: jobs.PrioritySeeded}))
+					mustApply(t, s, swarms.EntryVote,
+						swarms.Vote{Version: jobs.Version, Round: 4, Priority: swarms.PrioritySeeded}))
 				ok(errors.Join(s.Close(), store.Close()))
 			}
 			if diff := cmp.Diff(answers[0], answers[1], cmp.AllowUnexported(Answer{})); diff != "" {
@@ -393,17 +394,17 @@ func TestFuseHalves(t *testing.T) {
 	stir(t, rand.New(rand.NewPCG(2, 2)), s, 4)
 	for _, f := range fuses(s.agents.Groups()) {
 		f.Version = jobs.Version
-		want := mustApply(t, s, jobs.EntryFuse, f)
+		want := mustApply(t, s, swarms.EntryFuse, f)
 		for after := range 4 {
 			d.Fail(faults.Alloc, after, 2, device.ErrOutOfMemory)
-			got := mustApply(t, s, jobs.EntryFuse, f)
+			got := mustApply(t, s, swarms.EntryFuse, f)
 			d.Heal()
 			if got.Halved == 0 || !bytes.Equal(got.Data, want.Data) {
 				t.Errorf("%+v, the allocation after %d fails: halved %d times, another answer", f, after, got.Halved)
 			}
 		}
 		d.Fail(faults.Alloc, 0, 1000, device.ErrOutOfMemory)
-		_, err := s.Apply(t.Context(), jobs.Entry{Kind: jobs.EntryFuse, Data: encoded(t, f)})
+		_, err := s.Apply(t.Context(), swarms.Entry{Kind: swarms.EntryFuse, Data: encoded(t, f)})
 		d.Heal()
 		if !errors.Is(err, fault.ErrDevice) || fault.ClassOf(err) != fault.ClassMemory {
 			t.Errorf("%+v without room: %v", f, err)
@@ -417,14 +418,14 @@ func TestVoteFuseRefuse(t *testing.T) {
 	s := openAgentState(t, openHost(t), gruText)
 	for _, c := range []struct{ kind, data, says string }{
 		{
-			jobs.EntryVote, `{"v":1,"round":1,"rule":"quorum","quorum":"3/2"}`,
+			swarms.EntryVote, `{"v":1,"round":1,"rule":"quorum","quorum":"3/2"}`,
 			`vote: quorum "3/2": use a share above 0 and at most 1`,
 		},
-		{jobs.EntryFuse, `{"v":1,"by":"agent"}`, `fuse: by "agent": use group, vote or all`},
-		{jobs.EntryFuse, `{"v":1,"by":"group","nodes":101}`, "fuse: nodes 101: the swarm has 100 groups: use at " +
+		{swarms.EntryFuse, `{"v":1,"by":"agent"}`, `fuse: by "agent": use group, vote or all`},
+		{swarms.EntryFuse, `{"v":1,"by":"group","nodes":101}`, "fuse: nodes 101: the swarm has 100 groups: use at " +
 			"most as many"},
 	} {
-		_, err := s.Apply(t.Context(), jobs.Entry{Kind: c.kind, Data: []byte(c.data)})
+		_, err := s.Apply(t.Context(), swarms.Entry{Kind: c.kind, Data: []byte(c.data)})
 		var refused *jobs.Error
 		if !errors.As(err, &refused) || refused.Code != jobs.CodeInvalid ||
 			!strings.HasPrefix(refused.Message, c.says) {
@@ -433,17 +434,17 @@ func TestVoteFuseRefuse(t *testing.T) {
 	}
 	wide := openAgentState(t, openHost(t), strings.NewReplacer("3300", "33000", "agents_per_group: 33",
 		"agents_per_group: 1", "hidden: 5", "hidden: 32").Replace(gruText))
-	most := jobs.MaxState / (4 + 8 + 4*32)
-	_, err := wide.Apply(t.Context(), jobs.Entry{Kind: jobs.EntryFuse, Data: []byte(`{"v":1,"by":"group"}`)})
+	most := swarms.MaxState / (4 + 8 + 4*32)
+	_, err := wide.Apply(t.Context(), swarms.Entry{Kind: swarms.EntryFuse, Data: []byte(`{"v":1,"by":"group"}`)})
 	if want := fmt.Sprintf("fuse: 33000 nodes: ask for at most %d of this swarm", most); err == nil ||
 		!strings.HasPrefix(err.Error(), want) {
 		t.Errorf("got %v, want %s", err, want)
 	}
-	if n := len(mustApply(t, wide, jobs.EntryFuse,
-		jobs.Fuse{Version: jobs.Version, By: jobs.ByGroup, Nodes: most}).Data); n > jobs.MaxMessage-4096 {
+	if n := len(mustApply(t, wide, swarms.EntryFuse,
+		swarms.Fuse{Version: jobs.Version, By: swarms.ByGroup, Nodes: most}).Data); n > jobs.MaxMessage-4096 {
 		t.Errorf("an answer of %d bytes", n)
 	}
-	for _, f := range []jobs.Fuse{{By: jobs.ByGroup, Nodes: 101}, {By: "x"}, {By: jobs.ByAll, Nodes: 1}} {
+	for _, f := range []swarms.Fuse{{By: swarms.ByGroup, Nodes: 101}, {By: "x"}, {By: swarms.ByAll, Nodes: 1}} {
 		if _, err := s.agents.Fuse(t.Context(), f.By, f.Nodes); !errors.Is(err, agents.ErrInvalid) {
 			t.Errorf("%+v: %v", f, err)
 		}
@@ -453,11 +454,11 @@ func TestVoteFuseRefuse(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(jobs.ErrDrain)
-	if _, err := s.Apply(ctx, jobs.Entry{Kind: jobs.EntryFuse, Data: []byte(`{"v":1,"by":"all"}`)}); !errors.Is(err,
+	if _, err := s.Apply(ctx, swarms.Entry{Kind: swarms.EntryFuse, Data: []byte(`{"v":1,"by":"all"}`)}); !errors.Is(err,
 		jobs.ErrDrain) {
 		t.Error(err)
 	}
-	if _, err := s.Apply(ctx, jobs.Entry{Kind: jobs.EntryVote, Data: []byte(`{"v":1,"round":1}`)}); err != nil {
+	if _, err := s.Apply(ctx, swarms.Entry{Kind: swarms.EntryVote, Data: []byte(`{"v":1,"round":1}`)}); err != nil {
 		t.Error(err)
 	}
 }
@@ -488,7 +489,7 @@ func TestFusePutsNothing(t *testing.T) {
 	ctx := t.Context()
 	defer func() { ok(errors.Join(s.Close(), store.Close())) }()
 	ok(s.Memory().Open(ctx, store))
-	mustApply(t, s, jobs.EntryTick, jobs.Tick{Version: jobs.Version, Count: 2})
+	mustApply(t, s, swarms.EntryTick, swarms.Tick{Version: jobs.Version, Count: 2})
 	ok(s.Memory().Checkpoint(ctx, []byte("ticked")))
 	before := store.puts.Load()
 	if before == 0 {
@@ -496,9 +497,9 @@ func TestFusePutsNothing(t *testing.T) {
 	}
 	for _, f := range fuses(s.agents.Groups()) {
 		f.Version = jobs.Version
-		mustApply(t, s, jobs.EntryFuse, f)
+		mustApply(t, s, swarms.EntryFuse, f)
 	}
-	mustApply(t, s, jobs.EntryVote, jobs.Vote{Version: jobs.Version, Round: 1})
+	mustApply(t, s, swarms.EntryVote, swarms.Vote{Version: jobs.Version, Round: 1})
 	ok(s.Memory().Checkpoint(ctx, []byte("fused")))
 	if n := store.puts.Load() - before; n != 0 {
 		t.Errorf("%d pages were put", n)

@@ -16,6 +16,7 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // agentState is the State of a swarm whose agents are addressed, or of a shard of one. Entries and
@@ -78,17 +79,17 @@ func (s *agentState) Close() error { return s.agents.Close() }
 
 // Apply implements State. It completes observations after the end of ctx, but neither ticks nor
 // fusions.
-func (s *agentState) Apply(ctx context.Context, e jobs.Entry) (Answer, error) {
+func (s *agentState) Apply(ctx context.Context, e swarms.Entry) (Answer, error) {
 	switch e.Kind {
-	case jobs.EntryObserve:
+	case swarms.EntryObserve:
 		return applyObservations(context.WithoutCancel(ctx), s, e)
-	case jobs.EntryTick:
+	case swarms.EntryTick:
 		return s.tick(ctx, e.Data)
-	case jobs.EntryQuery:
+	case swarms.EntryQuery:
 		return s.query(context.WithoutCancel(ctx), e.Data)
-	case jobs.EntryVote:
+	case swarms.EntryVote:
 		return s.vote(context.WithoutCancel(ctx), e.Data)
-	case jobs.EntryFuse:
+	case swarms.EntryFuse:
 		return s.fuse(ctx, e.Data)
 	}
 	return Answer{}, unknownKind(e)
@@ -109,9 +110,9 @@ func (s *agentState) Reduce(on bool) { s.splitter.Reduced = on }
 // check refuses observations that do not fit the swarm.
 func (s *agentState) check(o *batch.AgentObservations) error {
 	switch features := s.agents.Cell().Features; {
-	case len(o.Agent) > jobs.MaxAddressed:
+	case len(o.Agent) > swarms.MaxAddressed:
 		return jobs.Errorf(
-			jobs.CodeInvalid, "%d observations: send at most %d at a time", len(o.Agent), jobs.MaxAddressed,
+			jobs.CodeInvalid, "%d observations: send at most %d at a time", len(o.Agent), swarms.MaxAddressed,
 		)
 	case o.Width != features:
 		return jobs.Errorf(jobs.CodeInvalid, "observations have %d features, the swarm takes %d", o.Width, features)
@@ -129,7 +130,7 @@ func (s *agentState) check(o *batch.AgentObservations) error {
 
 // tick answers an entry that steps all agents. When ctx ends, the pages are between two positions.
 func (s *agentState) tick(ctx context.Context, data []byte) (Answer, error) {
-	t, err := jobs.DecodeTick(data)
+	t, err := swarms.DecodeTick(data)
 	if err != nil {
 		return Answer{}, err
 	}
@@ -141,7 +142,7 @@ func (s *agentState) tick(ctx context.Context, data []byte) (Answer, error) {
 	if err != nil { // after the end of ctx the pages are between two positions, and are discarded
 		return Answer{}, err
 	}
-	done := jobs.Ticked{
+	done := swarms.Ticked{
 		Version: jobs.Version,
 		Stepped: r.Stepped,
 		Tally:   r.Tally,
@@ -159,12 +160,12 @@ func (s *agentState) tick(ctx context.Context, data []byte) (Answer, error) {
 		}
 	}
 	data, err = json.Marshal(done)
-	return Answer{Kind: jobs.EntryTicked, Data: data}, err
+	return Answer{Kind: swarms.EntryTicked, Data: data}, err
 }
 
 // query answers the states of agents or groups. It reads pages where they are.
 func (s *agentState) query(ctx context.Context, data []byte) (Answer, error) {
-	q, err := jobs.DecodeQuery(data)
+	q, err := swarms.DecodeQuery(data)
 	if err != nil {
 		return Answer{}, err
 	}
@@ -173,7 +174,7 @@ func (s *agentState) query(ctx context.Context, data []byte) (Answer, error) {
 	if len(q.Groups) > 0 {
 		what, ids, size, row = "group", q.Groups, 1, 4+1+8+4*a.Cell().Candidates
 	}
-	if most := jobs.MaxState / row; len(ids) > most {
+	if most := swarms.MaxState / row; len(ids) > most {
 		return Answer{}, jobs.Errorf(
 			jobs.CodeInvalid, "query: %d %ss: ask for at most %d of this swarm at a time", len(ids), what, most,
 		)
@@ -189,7 +190,7 @@ func (s *agentState) query(ctx context.Context, data []byte) (Answer, error) {
 		}
 		found.Group = ids
 		data, err = found.Encode()
-		return Answer{Kind: jobs.EntryState, Data: data}, err
+		return Answer{Kind: swarms.EntryState, Data: data}, err
 	}
 	found, err := a.AgentStates(ctx, own)
 	if err != nil {
@@ -197,5 +198,5 @@ func (s *agentState) query(ctx context.Context, data []byte) (Answer, error) {
 	}
 	found.Agent = ids
 	data, err = found.Encode()
-	return Answer{Kind: jobs.EntryState, Data: data}, err
+	return Answer{Kind: swarms.EntryState, Data: data}, err
 }

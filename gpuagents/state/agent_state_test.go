@@ -21,6 +21,7 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 const gruText = "name: x\naddressed: agent\nagents: 3300\nagents_per_group: 33\npage_size: 64KiB\nfeatures: [a, b]\n" +
@@ -59,7 +60,7 @@ func encoded(t testing.TB, v any) []byte {
 
 func mustApply(t testing.TB, p State, kind string, v any) Answer {
 	t.Helper()
-	a, err := p.Apply(t.Context(), jobs.Entry{Kind: kind, Data: encoded(t, v)})
+	a, err := p.Apply(t.Context(), swarms.Entry{Kind: kind, Data: encoded(t, v)})
 	if err != nil {
 		t.Fatalf("%s %+v: %v", kind, v, err)
 	}
@@ -98,9 +99,9 @@ func TestAgentState(t *testing.T) {
 			r := rand.New(rand.NewPCG(1, 2))
 			for _, ticks := range []int{agents.TickSteps + 1, 2} {
 				o := randomAgents(r, int(twin.Len()), 300, features)
-				a := mustApply(t, s, jobs.EntryObserve, o)
+				a := mustApply(t, s, swarms.EntryObserve, o)
 				got, err := batch.DecodeAgentDecisions(a.Data)
-				if err != nil || a.Kind != jobs.EntryDecide || a.Observations != 300 {
+				if err != nil || a.Kind != swarms.EntryDecide || a.Observations != 300 {
 					t.Fatal(a.Kind, a.Observations, err)
 				}
 				want, err := twin.Observe(t.Context(), o.Agent, o.Features)
@@ -111,9 +112,9 @@ func TestAgentState(t *testing.T) {
 					got); d != "" {
 					t.Fatal(d)
 				}
-				a = mustApply(t, s, jobs.EntryTick, jobs.Tick{Version: jobs.Version, Count: ticks})
-				ticked, err := jobs.DecodeTicked(a.Data)
-				if err != nil || a.Kind != jobs.EntryTicked {
+				a = mustApply(t, s, swarms.EntryTick, swarms.Tick{Version: jobs.Version, Count: ticks})
+				ticked, err := swarms.DecodeTicked(a.Data)
+				if err != nil || a.Kind != swarms.EntryTicked {
 					t.Fatal(a.Kind, err)
 				}
 				report, err := twin.Tick(t.Context(), ticks)
@@ -124,7 +125,7 @@ func TestAgentState(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				expect := jobs.Ticked{
+				expect := swarms.Ticked{
 					Version: jobs.Version, Stepped: report.Stepped, Tally: report.Tally,
 					Decided: make([]uint64, twin.Cell().Candidates),
 				}
@@ -140,8 +141,8 @@ func TestAgentState(t *testing.T) {
 				if d := cmp.Diff(expect, ticked); d != "" {
 					t.Fatal(d)
 				}
-				groups, err := batch.DecodeGroupStates(mustApply(t, s, jobs.EntryQuery,
-					jobs.Query{Version: jobs.Version, Groups: all}).Data)
+				groups, err := batch.DecodeGroupStates(mustApply(t, s, swarms.EntryQuery,
+					swarms.Query{Version: jobs.Version, Groups: all}).Data)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -171,8 +172,8 @@ func checkStates(t *testing.T, s *agentState, twin *agents.Agents) {
 		}
 	}
 	ids = append(ids, uint32(twin.Len()-1), 0, 0)
-	got, err := batch.DecodeAgentStates(mustApply(t, s, jobs.EntryQuery,
-		jobs.Query{Version: jobs.Version, Agents: ids}).Data)
+	got, err := batch.DecodeAgentStates(mustApply(t, s, swarms.EntryQuery,
+		swarms.Query{Version: jobs.Version, Agents: ids}).Data)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -205,50 +206,50 @@ func TestAgentStateRefuses(t *testing.T) {
 		change(v)
 		return encoded(t, v)
 	}
-	mustApply(t, s, jobs.EntryObserve, randomAgents(rand.New(rand.NewPCG(1, 1)), 3300, 50, 2))
+	mustApply(t, s, swarms.EntryObserve, randomAgents(rand.New(rand.NewPCG(1, 1)), 3300, 50, 2))
 	clear(s.memory.Dirty())
 	want := pagesOf(t, s.agents)
-	many := make([]uint32, jobs.MaxAddressed+1)
+	many := make([]uint32, swarms.MaxAddressed+1)
 	for _, c := range []struct {
 		kind, says string
 		data       []byte
 	}{
 		{
-			jobs.EntryObserve, "observation 1 is for agent 3300 of 3300",
+			swarms.EntryObserve, "observation 1 is for agent 3300 of 3300",
 			o(func(o *batch.AgentObservations) { o.Agent[1] = 3300 }),
 		},
 		{
-			jobs.EntryObserve, "observation 0 is for agent 4294967295",
+			swarms.EntryObserve, "observation 0 is for agent 4294967295",
 			o(func(o *batch.AgentObservations) { o.Agent[0] = math.MaxUint32 }),
 		},
 		{
-			jobs.EntryObserve, "observation 1: feature 0 is NaN",
+			swarms.EntryObserve, "observation 1: feature 0 is NaN",
 			o(func(o *batch.AgentObservations) { o.Features[2] = float32(math.NaN()) }),
 		},
 		{
-			jobs.EntryObserve, "observation 0: feature 1 is -Inf",
+			swarms.EntryObserve, "observation 0: feature 1 is -Inf",
 			o(func(o *batch.AgentObservations) { o.Features[1] = float32(math.Inf(-1)) }),
 		},
 		{
-			jobs.EntryObserve, "observations have 4 features, the swarm takes 2",
+			swarms.EntryObserve, "observations have 4 features, the swarm takes 2",
 			o(func(o *batch.AgentObservations) { o.Agent, o.Width = o.Agent[:1], 4 }),
 		},
-		{jobs.EntryObserve, "65537 observations: send at most 65536", o(func(o *batch.AgentObservations) {
+		{swarms.EntryObserve, "65537 observations: send at most 65536", o(func(o *batch.AgentObservations) {
 			o.Agent, o.Features = many, make([]float32, 2*len(many))
 		})},
-		{jobs.EntryObserve, "batch of agent-observations: its schema says", encoded(t, &batch.Observations{Width: 1})},
-		{jobs.EntryObserve, "batch of agent-observations: not an Arrow IPC stream", []byte("agent,a,b\n1,2,3\n")},
-		{jobs.EntryTick, "tick: count 10001", []byte(`{"v":1,"count":10001}`)},
-		{jobs.EntryTick, "tick: count 0", []byte(`{"v":1}`)},
-		{jobs.EntryQuery, "query: agent 3300 of 3300", []byte(`{"v":1,"agents":[3299,3300]}`)},
-		{jobs.EntryQuery, "query: group 100 of 100", []byte(`{"v":1,"groups":[100]}`)},
+		{swarms.EntryObserve, "batch of agent-observations: its schema says", encoded(t, &batch.Observations{Width: 1})},
+		{swarms.EntryObserve, "batch of agent-observations: not an Arrow IPC stream", []byte("agent,a,b\n1,2,3\n")},
+		{swarms.EntryTick, "tick: count 10001", []byte(`{"v":1,"count":10001}`)},
+		{swarms.EntryTick, "tick: count 0", []byte(`{"v":1}`)},
+		{swarms.EntryQuery, "query: agent 3300 of 3300", []byte(`{"v":1,"agents":[3299,3300]}`)},
+		{swarms.EntryQuery, "query: group 100 of 100", []byte(`{"v":1,"groups":[100]}`)},
 		{
-			jobs.EntryQuery, "query: 65536 agents: ask for at most 39321 of this swarm at a time",
-			encoded(t, jobs.Query{Version: 1, Agents: many[1:]}),
+			swarms.EntryQuery, "query: 65536 agents: ask for at most 39321 of this swarm at a time",
+			encoded(t, swarms.Query{Version: 1, Agents: many[1:]}),
 		},
-		{jobs.EntryDecide, `kind "decide": this swarm does not take it`, nil},
+		{swarms.EntryDecide, `kind "decide": this swarm does not take it`, nil},
 	} {
-		_, err := s.Apply(t.Context(), jobs.Entry{Kind: c.kind, Data: c.data})
+		_, err := s.Apply(t.Context(), swarms.Entry{Kind: c.kind, Data: c.data})
 		var refused *jobs.Error
 		if !errors.As(err, &refused) || refused.Code != jobs.CodeInvalid ||
 			!strings.HasPrefix(refused.Message, c.says) {
@@ -258,8 +259,8 @@ func TestAgentStateRefuses(t *testing.T) {
 			t.Fatalf("%s: %s: it changed something", c.kind, c.says)
 		}
 	}
-	if a := mustApply(t, s, jobs.EntryObserve, &batch.AgentObservations{Width: 2}); a.Observations != 0 ||
-		a.Kind != jobs.EntryDecide {
+	if a := mustApply(t, s, swarms.EntryObserve, &batch.AgentObservations{Width: 2}); a.Observations != 0 ||
+		a.Kind != swarms.EntryDecide {
 		t.Errorf("no observations: %+v", a)
 	}
 }
@@ -267,11 +268,11 @@ func TestAgentStateRefuses(t *testing.T) {
 // TestLargestQuery: the most that may be asked of a swarm fits a message of the queue.
 func TestLargestQuery(t *testing.T) {
 	s := openAgentState(t, openHost(t), strings.Replace(gruText, "hidden: 5", "hidden: 32", 1))
-	for _, q := range []jobs.Query{
-		{Agents: make([]uint32, jobs.MaxState/(4+1+4*32))}, {Groups: make([]uint32, jobs.MaxState/(4+1+8+4*3))},
+	for _, q := range []swarms.Query{
+		{Agents: make([]uint32, swarms.MaxState/(4+1+4*32))}, {Groups: make([]uint32, swarms.MaxState/(4+1+8+4*3))},
 	} {
 		q.Version = jobs.Version
-		if n := len(mustApply(t, s, jobs.EntryQuery, q).Data); n > jobs.MaxMessage-4096 || n < jobs.MaxState/2 {
+		if n := len(mustApply(t, s, swarms.EntryQuery, q).Data); n > jobs.MaxMessage-4096 || n < swarms.MaxState/2 {
 			t.Errorf("%d ids: an answer of %d bytes", len(q.Agents)+len(q.Groups), n)
 		}
 	}
@@ -284,8 +285,8 @@ func TestAgentStateRestored(t *testing.T) {
 	a, b := openAgentState(t, d, gruText), openAgentState(t, d, gruText)
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 3 {
-		mustApply(t, a, jobs.EntryObserve, randomAgents(r, 3300, 400, 2))
-		mustApply(t, b, jobs.EntryTick, jobs.Tick{Version: jobs.Version, Count: 1}) // what reset must forget
+		mustApply(t, a, swarms.EntryObserve, randomAgents(r, 3300, 400, 2))
+		mustApply(t, b, swarms.EntryTick, swarms.Tick{Version: jobs.Version, Count: 1}) // what reset must forget
 	}
 	for range 2 { // the second one forgets what came behind the first
 		if err := b.Reset(t.Context()); err != nil {
@@ -349,7 +350,7 @@ func TestTickCancelled(t *testing.T) {
 	s := openAgentState(t, openHost(t), gruText)
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(jobs.ErrDrain)
-	_, err := s.Apply(ctx, jobs.Entry{Kind: jobs.EntryTick, Data: []byte(`{"v":1,"count":10000}`)})
+	_, err := s.Apply(ctx, swarms.Entry{Kind: swarms.EntryTick, Data: []byte(`{"v":1,"count":10000}`)})
 	if refused := (*jobs.Error)(nil); !errors.Is(err, jobs.ErrDrain) || errors.As(err, &refused) {
 		t.Fatal(err)
 	}

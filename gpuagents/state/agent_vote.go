@@ -7,7 +7,7 @@ import (
 	"github.com/exoswarm/exoswarm/consensus"
 	"github.com/exoswarm/exoswarm/gpuagents/agents"
 	"github.com/exoswarm/exoswarm/gpuagents/partition"
-	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // leader returns the leader among the agents of the shard, in groups of size, by its id in the
@@ -29,7 +29,7 @@ func (h GroupRange) leader(seed, round uint64, size int, seeded bool) consensus.
 // vote answers a vote of all agents of the shard. Clients merge the answers of several shards; the
 // leader has its id in the swarm for that.
 func (s *agentState) vote(ctx context.Context, data []byte) (Answer, error) {
-	v, err := jobs.DecodeVote(data)
+	v, err := swarms.DecodeVote(data)
 	if err != nil {
 		return Answer{}, err
 	}
@@ -37,7 +37,7 @@ func (s *agentState) vote(ctx context.Context, data []byte) (Answer, error) {
 	if err != nil {
 		return Answer{}, err
 	}
-	seeded := v.Priority == jobs.PrioritySeeded
+	seeded := v.Priority == swarms.PrioritySeeded
 	d, err := s.agents.Vote(ctx, rule, v.Round, seeded)
 	if err != nil {
 		return Answer{}, err
@@ -46,5 +46,5 @@ func (s *agentState) vote(ctx context.Context, data []byte) (Answer, error) {
 		d.Leader = s.groups.leader(s.seed, v.Round, s.agents.Cell().Agents, seeded)
 	}
 	data, err = json.Marshal(partition.Decided(d))
-	return Answer{Kind: jobs.EntryVoted, Data: data}, err
+	return Answer{Kind: swarms.EntryVoted, Data: data}, err
 }

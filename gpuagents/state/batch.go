@@ -5,8 +5,8 @@ import (
 	"slices"
 
 	"github.com/exoswarm/exoswarm/gpuagents/agents"
-	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // Observations are the decoded and checked observations of an entry: of groups, or of agents.
@@ -81,7 +81,7 @@ func (m *groupBatch) Observe(ctx context.Context) (answers []Answer, err error) 
 			Score: all.Score[from:to], Decision: all.Decision[from:to], Candidates: c,
 			Counts: all.Counts[from*c : to*c], Leader: all.Leader[from:to], Round: all.Round[from:to],
 		}
-		a := Answer{Kind: jobs.EntryDecide, Observations: o.Len(), Body: d}
+		a := Answer{Kind: swarms.EntryDecide, Observations: o.Len(), Body: d}
 		if all.Dropped != nil {
 			d.Dropped = all.Dropped[from:to]
 			for _, why := range d.Dropped {
@@ -152,7 +152,7 @@ func (m *agentBatch) Observe(ctx context.Context) (answers []Answer, err error) 
 		answers = append(
 			answers,
 			Answer{
-				Kind:         jobs.EntryDecide,
+				Kind:         swarms.EntryDecide,
 				Observations: n,
 				Body:         &batch.AgentDecisions{Agent: o.Agent, Vote: votes[:n], Decision: decisions[:n]},
 			},
@@ -164,7 +164,7 @@ func (m *agentBatch) Observe(ctx context.Context) (answers []Answer, err error) 
 }
 
 // applyObservations applies an entry of observations alone.
-func applyObservations(ctx context.Context, p State, e jobs.Entry) (Answer, error) {
+func applyObservations(ctx context.Context, p State, e swarms.Entry) (Answer, error) {
 	o, err := p.Decode(e.Data)
 	if err != nil {
 		return Answer{}, err

@@ -15,11 +15,12 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // crowded are observations of few groups: each of several entries has some of the same, often with
 // an agent that has several.
-func crowded(r *rand.Rand, p State) jobs.Entry {
+func crowded(r *rand.Rand, p State) swarms.Entry {
 	var v interface{ Encode() ([]byte, error) }
 	switch p := p.(type) {
 	case *agentState:
@@ -37,11 +38,11 @@ func crowded(r *rand.Rand, p State) jobs.Entry {
 	if err != nil {
 		panic(err)
 	}
-	return jobs.Entry{Kind: jobs.EntryObserve, Data: data}
+	return swarms.Entry{Kind: swarms.EntryObserve, Data: data}
 }
 
 // together applies entries of observations as one batch.
-func together(ctx context.Context, p State, all []jobs.Entry) ([]Answer, error) {
+func together(ctx context.Context, p State, all []swarms.Entry) ([]Answer, error) {
 	m := p.NewBatch()
 	for _, e := range all {
 		o, err := p.Decode(e.Data)
@@ -84,11 +85,11 @@ func TestMerged(t *testing.T) {
 					r := rand.New(rand.NewPCG(seed, 7))
 					entry := randomEntry
 					if _, groups := p.(*groupState); groups || seed%2 == 0 { // their steps take long
-						entry = func(_ testing.TB, r *rand.Rand, p State) jobs.Entry { return crowded(r, p) }
+						entry = func(_ testing.TB, r *rand.Rand, p State) swarms.Entry { return crowded(r, p) }
 					}
-					var all []jobs.Entry
+					var all []swarms.Entry
 					for n := 1 + r.IntN(9); len(all) < n; {
-						if e := entry(t, r, p); e.Kind == jobs.EntryObserve {
+						if e := entry(t, r, p); e.Kind == swarms.EntryObserve {
 							all = append(all, e)
 						}
 					}
@@ -106,8 +107,8 @@ func TestMerged(t *testing.T) {
 					t.Error("the pages differ")
 				}
 				if s, ok := p.(*agentState); ok {
-					tick := jobs.Tick{Version: jobs.Version, Count: 1}
-					if d := cmp.Diff(mustApply(t, twin, jobs.EntryTick, tick), mustApply(t, s, jobs.EntryTick, tick),
+					tick := swarms.Tick{Version: jobs.Version, Count: 1}
+					if d := cmp.Diff(mustApply(t, twin, swarms.EntryTick, tick), mustApply(t, s, swarms.EntryTick, tick),
 						cmp.AllowUnexported(Answer{})); d != "" {
 						t.Error(d)
 					}
@@ -131,7 +132,7 @@ func TestMergedHalved(t *testing.T) {
 			}()
 			r := rand.New(rand.NewPCG(1, 1))
 			for range 4 { // each halves what fitted before
-				var all []jobs.Entry
+				var all []swarms.Entry
 				for range 20 {
 					all = append(all, crowded(r, p))
 				}

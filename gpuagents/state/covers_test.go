@@ -9,16 +9,17 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/snapshot"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // TestCovers: agents begin as a snapshot that has all groups of a swarm, or as that of the shard
 // that they are.
 func TestCovers(t *testing.T) {
-	mine := jobs.Swarm{ID: "x", Name: "x", Nonce: "1"}
+	mine := swarms.Swarm{ID: "x", Name: "x", Nonce: "1"}
 	other := mine
 	other.Nonce = "2"
 	k := &Snapshotter{swarm: mine, groups: GroupRange{Shard: 1, Shards: 3, First: 10, Groups: 5, All: 15}}
-	part := func(of jobs.Swarm, number, first, groups int) *snapshot.Manifest {
+	part := func(of swarms.Swarm, number, first, groups int) *snapshot.Manifest {
 		return &snapshot.Manifest{Name: "s", Swarm: snapshot.OriginOf(of), Shard: &snapshot.Shard{
 			Number: number, Of: 3,
 			First: first, Groups: 15,

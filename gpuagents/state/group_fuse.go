@@ -12,6 +12,7 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/agents"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 	"github.com/exoswarm/exoswarm/tiers/pager"
 )
 
@@ -23,14 +24,14 @@ const fuseWindow = 32 << 20
 // fusion.Nodes.Accumulate of all agents in the order of their ids; agents of groups without a round
 // have weight 0. It changes nothing.
 func (s *groupState) fuse(ctx context.Context, data []byte) (Answer, error) {
-	want, err := jobs.DecodeFuse(data)
+	want, err := swarms.DecodeFuse(data)
 	if err != nil {
 		return Answer{}, err
 	}
 	_, width := s.bound.Embedding()
 	n := 1
 	switch {
-	case want.By == jobs.ByVote:
+	case want.By == swarms.ByVote:
 		return Answer{}, jobs.Errorf(
 			jobs.CodeInvalid,
 			"fuse: by vote: agents of a swarm whose groups are addressed keep no vote: fuse by group or all",
@@ -44,12 +45,12 @@ func (s *groupState) fuse(ctx context.Context, data []byte) (Answer, error) {
 			jobs.CodeInvalid, "fuse: nodes %d: the swarm has %d groups: use at most as many", want.Nodes,
 			s.groups,
 		)
-	case want.By == jobs.ByGroup && want.Nodes == 0:
+	case want.By == swarms.ByGroup && want.Nodes == 0:
 		n = s.groups
-	case want.By == jobs.ByGroup:
+	case want.By == swarms.ByGroup:
 		n = want.Nodes
 	}
-	if most := jobs.MaxState / (4 + 8 + 4*width); n > most {
+	if most := swarms.MaxState / (4 + 8 + 4*width); n > most {
 		return Answer{}, jobs.Errorf(
 			jobs.CodeInvalid, "fuse: %d nodes: ask for at most %d of this swarm, with nodes", n, most,
 		)
@@ -66,7 +67,7 @@ func (s *groupState) fuse(ctx context.Context, data []byte) (Answer, error) {
 		return Answer{}, err
 	}
 	data, err = out.Encode()
-	return Answer{Kind: jobs.EntryFused, Data: data}, err
+	return Answer{Kind: swarms.EntryFused, Data: data}, err
 }
 
 // fuseAll fuses all agents into n nodes of consecutive groups, in windows of so many bytes.

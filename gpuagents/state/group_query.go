@@ -7,24 +7,25 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 	"github.com/exoswarm/exoswarm/tiers/pager"
 )
 
 // question answers an entry that does not change the state. When ctx ends, a fusion returns before
 // it has read all pages.
-func (s *groupState) question(ctx context.Context, e jobs.Entry) (Answer, error) {
+func (s *groupState) question(ctx context.Context, e swarms.Entry) (Answer, error) {
 	switch e.Kind {
-	case jobs.EntryQuery:
+	case swarms.EntryQuery:
 		return s.query(context.WithoutCancel(ctx), e.Data)
-	case jobs.EntryFuse:
+	case swarms.EntryFuse:
 		return s.fuse(ctx, e.Data)
-	case jobs.EntryVote:
+	case swarms.EntryVote:
 		return Answer{}, jobs.Errorf(
 			jobs.CodeInvalid,
 			"vote: agents of a swarm whose groups are addressed vote within an observation, and keep no vote: the "+
 				"answer to each observation has its group's decision",
 		)
-	case jobs.EntryTick:
+	case swarms.EntryTick:
 		return Answer{}, jobs.Errorf(
 			jobs.CodeInvalid,
 			"tick: agents of a swarm whose groups are addressed step by observations: only swarms that are "+
@@ -37,7 +38,7 @@ func (s *groupState) question(ctx context.Context, e jobs.Entry) (Answer, error)
 // query answers the variables of agents or groups. It reads pages where they are: it pages none in,
 // and marks none.
 func (s *groupState) query(ctx context.Context, data []byte) (Answer, error) {
-	q, err := jobs.DecodeQuery(data)
+	q, err := swarms.DecodeQuery(data)
 	if err != nil {
 		return Answer{}, err
 	}
@@ -52,7 +53,7 @@ func (s *groupState) query(ctx context.Context, data []byte) (Answer, error) {
 			row += v.Width * answerBytes(v.Elem)
 		}
 	}
-	if most := max(1, jobs.MaxState/row); len(ids) > most {
+	if most := max(1, swarms.MaxState/row); len(ids) > most {
 		return Answer{}, jobs.Errorf(
 			jobs.CodeInvalid, "query: %d %ss: ask for at most %d of this swarm at a time", len(ids), what, most,
 		)
@@ -72,7 +73,7 @@ func (s *groupState) query(ctx context.Context, data []byte) (Answer, error) {
 		return Answer{}, err
 	}
 	data, err = found.Encode()
-	return Answer{Kind: jobs.EntryState, Data: data}, err
+	return Answer{Kind: swarms.EntryState, Data: data}, err
 }
 
 // answerBytes returns the bytes of an element in an answer, which has bf16 as float32.

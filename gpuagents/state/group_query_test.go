@@ -23,6 +23,7 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // idList is ids as JSON has them.
@@ -47,18 +48,18 @@ func someIDs(r *rand.Rand, all, most int) []uint32 {
 }
 
 // groupQuestion is an entry that asks a swarm whose groups are addressed.
-func groupQuestion(r *rand.Rand, groups, agents int) jobs.Entry {
+func groupQuestion(r *rand.Rand, groups, agents int) swarms.Entry {
 	switch r.IntN(4) {
 	case 0:
-		return jobs.Entry{Kind: jobs.EntryQuery, Data: fmt.Appendf(nil, `{"v":1,"groups":%s}`,
+		return swarms.Entry{Kind: swarms.EntryQuery, Data: fmt.Appendf(nil, `{"v":1,"groups":%s}`,
 			idList(someIDs(r, groups, 60)))}
 	case 1:
-		return jobs.Entry{Kind: jobs.EntryFuse, Data: []byte([]string{
+		return swarms.Entry{Kind: swarms.EntryFuse, Data: []byte([]string{
 			`{"v":1,"by":"all"}`, `{"v":1,"by":"group"}`,
 			`{"v":1,"by":"group","nodes":3}`,
 		}[r.IntN(3)])}
 	}
-	return jobs.Entry{Kind: jobs.EntryQuery, Data: fmt.Appendf(nil, `{"v":1,"agents":%s}`,
+	return swarms.Entry{Kind: swarms.EntryQuery, Data: fmt.Appendf(nil, `{"v":1,"agents":%s}`,
 		idList(someIDs(r, groups*agents, 400)))}
 }
 
@@ -176,7 +177,7 @@ func checkQuestions(t testing.TB, r *rand.Rand, p State, s *groupState) {
 	pages, dirty, made := contents(t, s.memory), slices.Clone(s.memory.Dirty()), slices.Clone(s.memory.Made())
 	ask := func(kind, text string) Answer {
 		t.Helper()
-		a, err := p.Apply(t.Context(), jobs.Entry{Kind: kind, Data: []byte(text)})
+		a, err := p.Apply(t.Context(), swarms.Entry{Kind: kind, Data: []byte(text)})
 		if err != nil {
 			t.Fatalf("%s: %v", text, err)
 		}
@@ -184,9 +185,9 @@ func checkQuestions(t testing.TB, r *rand.Rand, p State, s *groupState) {
 	}
 	for range 6 {
 		ids := someIDs(r, s.groups*s.layout.Agents, 500)
-		a := ask(jobs.EntryQuery, fmt.Sprintf(`{"v":1,"agents":%s}`, idList(ids)))
+		a := ask(swarms.EntryQuery, fmt.Sprintf(`{"v":1,"agents":%s}`, idList(ids)))
 		got, err := batch.DecodeAgentVariables(a.Data)
-		if err != nil || a.Kind != jobs.EntryState {
+		if err != nil || a.Kind != swarms.EntryState {
 			t.Fatal(a.Kind, err)
 		}
 		want := &batch.AgentVariables{Agent: ids}
@@ -195,7 +196,7 @@ func checkQuestions(t testing.TB, r *rand.Rand, p State, s *groupState) {
 			t.Fatalf("agents %v: %s", ids, cmp.Diff(want, got))
 		}
 		ids = someIDs(r, s.groups, 60)
-		groups, err := batch.DecodeGroupVariables(ask(jobs.EntryQuery,
+		groups, err := batch.DecodeGroupVariables(ask(swarms.EntryQuery,
 			fmt.Sprintf(`{"v":1,"groups":%s}`, idList(ids))).Data)
 		if err != nil {
 			t.Fatal(err)
@@ -216,9 +217,9 @@ func checkQuestions(t testing.TB, r *rand.Rand, p State, s *groupState) {
 				t.Fatalf("%d nodes in windows of %d bytes: %v: %s", n, bytes, err, cmp.Diff(want, got))
 			}
 		}
-		a := ask(jobs.EntryFuse, `{"v":1,`+text+`}`)
+		a := ask(swarms.EntryFuse, `{"v":1,`+text+`}`)
 		got, err := batch.DecodeFusedNodes(a.Data)
-		if err != nil || a.Kind != jobs.EntryFused {
+		if err != nil || a.Kind != swarms.EntryFused {
 			t.Fatal(a.Kind, err)
 		}
 		mean := make([]float32, len(want.Sums))
@@ -263,7 +264,7 @@ func TestGroupsQueryFuse(t *testing.T) {
 		for budgeted, b := range map[string]*pages.Budget{"resident": nil, "paged": pages.NewBudget(2*64<<10, 1<<30)} {
 			t.Run(name+" "+budgeted, func(t *testing.T) {
 				d, store := openHost(t), openStore(t)
-				open := func(from *jobs.SnapshotRef) (*Snapshotter, *groupState) {
+				open := func(from *swarms.SnapshotRef) (*Snapshotter, *groupState) {
 					t.Helper()
 					k := openSnapshotterIn(t, d, b, store, text, questionGroups, from)
 					return k, k.State.(*groupState)
@@ -279,7 +280,7 @@ func TestGroupsQueryFuse(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					if _, err := k.Apply(t.Context(), jobs.Entry{Kind: jobs.EntryObserve, Data: data}); err != nil {
+					if _, err := k.Apply(t.Context(), swarms.Entry{Kind: swarms.EntryObserve, Data: data}); err != nil {
 						t.Fatal(err)
 					}
 					checkQuestions(t, r, k, s)
@@ -288,7 +289,7 @@ func TestGroupsQueryFuse(t *testing.T) {
 				if err := s.Close(); err != nil { // frames for the other
 					t.Fatal(err)
 				}
-				again, restored := open(&jobs.SnapshotRef{Name: "kept", SHA256: kept.SHA256})
+				again, restored := open(&swarms.SnapshotRef{Name: "kept", SHA256: kept.SHA256})
 				if err := again.Load(t.Context(), *again.swarm.From); err != nil {
 					t.Fatal(err)
 				}
@@ -373,7 +374,7 @@ func TestGroupsQueryCustom(t *testing.T) {
 		checkQuestions(t, rand.New(rand.NewPCG(3, 4)), s, s)
 	}
 	s := customState(t, d, map[string]string{"c": "u8[5]"}, nil)
-	a, err := s.Apply(t.Context(), jobs.Entry{Kind: jobs.EntryQuery, Data: []byte(`{"v":1,"agents":[0,40]}`)})
+	a, err := s.Apply(t.Context(), swarms.Entry{Kind: swarms.EntryQuery, Data: []byte(`{"v":1,"agents":[0,40]}`)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -381,13 +382,13 @@ func TestGroupsQueryCustom(t *testing.T) {
 		len(got.Vars[0].Values.([]uint8)) != 10 {
 		t.Errorf("%+v %v", got, err)
 	}
-	refuses(t, s, jobs.EntryFuse, `{"v":1,"by":"all"}`, "the cell keeps no float variable")
+	refuses(t, s, swarms.EntryFuse, `{"v":1,"by":"all"}`, "the cell keeps no float variable")
 }
 
 // refuses checks that an entry is refused with a sentence.
 func refuses(t *testing.T, p State, kind, data, want string) {
 	t.Helper()
-	_, err := p.Apply(t.Context(), jobs.Entry{Kind: kind, Data: []byte(data)})
+	_, err := p.Apply(t.Context(), swarms.Entry{Kind: kind, Data: []byte(data)})
 	var refused *jobs.Error
 	if !errors.As(err, &refused) || refused.Code != jobs.CodeInvalid || !strings.Contains(err.Error(), want) {
 		t.Errorf("%s %.100s: %v, want %q", kind, data, err, want)
@@ -400,17 +401,17 @@ func TestGroupsRefuse(t *testing.T) {
 	s := openGroupState(t, openHost(t), questionTexts["leaky"], questionGroups)
 	many := func(n int) string { return idList(make([]uint32, n)) }
 	for _, c := range []struct{ kind, data, want string }{
-		{jobs.EntryQuery, `{"v":1,"agents":[16500]}`, "query: agent 16500 of 16500"},
-		{jobs.EntryQuery, `{"v":1,"groups":[0,110]}`, "query: group 110 of 110"},
-		{jobs.EntryQuery, `{"v":1,"agents":[4294967296]}`, "query: "},
-		{jobs.EntryQuery, `{"v":1}`, "it names 0 agents and 0 groups"},
-		{jobs.EntryQuery, `{"v":1,"agents":` + many(49153) + `}`, "query: 49153 agents: ask for at most 49152 of " +
+		{swarms.EntryQuery, `{"v":1,"agents":[16500]}`, "query: agent 16500 of 16500"},
+		{swarms.EntryQuery, `{"v":1,"groups":[0,110]}`, "query: group 110 of 110"},
+		{swarms.EntryQuery, `{"v":1,"agents":[4294967296]}`, "query: "},
+		{swarms.EntryQuery, `{"v":1}`, "it names 0 agents and 0 groups"},
+		{swarms.EntryQuery, `{"v":1,"agents":` + many(49153) + `}`, "query: 49153 agents: ask for at most 49152 of " +
 			"this swarm at a time"},
-		{jobs.EntryQuery, `{"v":1,"groups":` + many(49153) + `}`, "query: 49153 groups: ask for at most 49152"},
-		{jobs.EntryFuse, `{"v":1,"by":"vote"}`, "keep no vote: fuse by group or all"},
-		{jobs.EntryFuse, `{"v":1,"by":"group","nodes":111}`, "fuse: nodes 111: the swarm has 110 groups"},
-		{jobs.EntryVote, `{"v":1,"round":1}`, "keep no vote"},
-		{jobs.EntryTick, `{"v":1,"count":1}`, "step by observations"},
+		{swarms.EntryQuery, `{"v":1,"groups":` + many(49153) + `}`, "query: 49153 groups: ask for at most 49152"},
+		{swarms.EntryFuse, `{"v":1,"by":"vote"}`, "keep no vote: fuse by group or all"},
+		{swarms.EntryFuse, `{"v":1,"by":"group","nodes":111}`, "fuse: nodes 111: the swarm has 110 groups"},
+		{swarms.EntryVote, `{"v":1,"round":1}`, "keep no vote"},
+		{swarms.EntryTick, `{"v":1,"count":1}`, "step by observations"},
 		{"what", `{}`, `kind "what": this swarm does not take it`},
 	} {
 		refuses(t, s, c.kind, c.data, c.want)
@@ -421,21 +422,21 @@ func TestGroupsRefuse(t *testing.T) {
 	}
 	c := customState(t, openHost(t), types, nil)
 	row := 4 + 2*4*4*kernels.MaxCustomVars
-	refuses(t, c, jobs.EntryQuery, `{"v":1,"agents":`+many(jobs.MaxState/row+1)+`}`,
-		fmt.Sprintf("ask for at most %d of", jobs.MaxState/row))
+	refuses(t, c, swarms.EntryQuery, `{"v":1,"agents":`+many(swarms.MaxState/row+1)+`}`,
+		fmt.Sprintf("ask for at most %d of", swarms.MaxState/row))
 	for data, of := range map[string]*groupState{
-		`{"v":1,"agents":` + many(49152) + `}`:             s,
-		`{"v":1,"groups":` + many(49152) + `}`:             s,
-		`{"v":1,"agents":` + many(jobs.MaxState/row) + `}`: c,
+		`{"v":1,"agents":` + many(49152) + `}`:               s,
+		`{"v":1,"groups":` + many(49152) + `}`:               s,
+		`{"v":1,"agents":` + many(swarms.MaxState/row) + `}`: c,
 	} {
-		a, err := of.Apply(t.Context(), jobs.Entry{Kind: jobs.EntryQuery, Data: []byte(data)})
+		a, err := of.Apply(t.Context(), swarms.Entry{Kind: swarms.EntryQuery, Data: []byte(data)})
 		if err != nil || len(a.Data) > 1<<20-4096 {
 			t.Errorf("%d bytes: %v", len(a.Data), err)
 		}
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(jobs.ErrDrain)
-	if _, err := s.Apply(ctx, jobs.Entry{Kind: jobs.EntryFuse, Data: []byte(`{"v":1,"by":"all"}`)}); !errors.Is(err,
+	if _, err := s.Apply(ctx, swarms.Entry{Kind: swarms.EntryFuse, Data: []byte(`{"v":1,"by":"all"}`)}); !errors.Is(err,
 		jobs.ErrDrain) {
 		t.Errorf("a fusion that a drain ends: %v", err)
 	}

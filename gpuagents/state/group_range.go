@@ -5,6 +5,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // GroupRange is the consecutive groups of a swarm that a shard has; with one shard, all groups.
@@ -15,7 +16,7 @@ type GroupRange struct {
 }
 
 // RangeOf returns the groups of a shard.
-func RangeOf(s jobs.Swarm, shard int) GroupRange {
+func RangeOf(s swarms.Swarm, shard int) GroupRange {
 	first, end := s.ShardGroups(shard)
 	return GroupRange{Shard: shard, Shards: s.ShardCount(), First: first, Groups: end - first, All: s.Groups}
 }
@@ -57,7 +58,7 @@ func (h GroupRange) owns(ids []uint32, size int, what string) (bad int, err erro
 		case at >= all:
 			return i, fmt.Errorf("%d of %d", id, all)
 		case at < first || at >= first+n:
-			of := jobs.Swarm{Groups: h.All, Shards: h.Shards}.ShardOf(int(id) / size)
+			of := swarms.Swarm{Groups: h.All, Shards: h.Shards}.ShardOf(int(id) / size)
 			return i, fmt.Errorf(
 				"%d: shard %d of %d has %ss %d to %d: write to the log of shard %d", id, h.Shard, h.Shards,
 				what, first, first+n-1, of,

@@ -19,11 +19,12 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // sharded is the shards of one swarm, asked as a client asks them.
 type sharded struct {
-	of   jobs.Swarm
+	of   swarms.Swarm
 	spec *swarm.Spec
 	each []*Snapshotter
 }
@@ -31,7 +32,7 @@ type sharded struct {
 // openSharded makes a swarm of so many shards, and of as many agents as the text says or, if it is
 // not 0, agents.
 func openSharded(t testing.TB, d device.Device, store snapshot.Store, text string, shards int, agents int64,
-	from *jobs.SnapshotRef,
+	from *swarms.SnapshotRef,
 ) *sharded {
 	t.Helper()
 	spec, err := swarm.Parse("test.yaml", []byte(text+fmt.Sprintf("shards: %d\n", shards)))
@@ -60,7 +61,7 @@ func (s *sharded) observe(t testing.TB, o *batch.AgentObservations) *batch.Agent
 		if !split.Has(k) {
 			continue
 		}
-		a := mustApply(t, one, jobs.EntryObserve, split.Observations(o, k))
+		a := mustApply(t, one, swarms.EntryObserve, split.Observations(o, k))
 		if all[k], err = batch.DecodeAgentDecisions(a.Data); err != nil {
 			t.Fatal(err)
 		}
@@ -72,12 +73,12 @@ func (s *sharded) observe(t testing.TB, o *batch.AgentObservations) *batch.Agent
 	return d
 }
 
-func (s *sharded) tick(t testing.TB, count int) jobs.Ticked {
+func (s *sharded) tick(t testing.TB, count int) swarms.Ticked {
 	t.Helper()
-	var all []jobs.Ticked
+	var all []swarms.Ticked
 	for _, one := range s.each {
-		got, err := jobs.DecodeTicked(mustApply(t, one, jobs.EntryTick,
-			jobs.Tick{Version: jobs.Version, Count: count}).Data)
+		got, err := swarms.DecodeTicked(mustApply(t, one, swarms.EntryTick,
+			swarms.Tick{Version: jobs.Version, Count: count}).Data)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -90,12 +91,12 @@ func (s *sharded) tick(t testing.TB, count int) jobs.Ticked {
 	return sum
 }
 
-func (s *sharded) vote(t testing.TB, v jobs.Vote) jobs.Voted {
+func (s *sharded) vote(t testing.TB, v swarms.Vote) swarms.Voted {
 	t.Helper()
-	var all []jobs.Voted
+	var all []swarms.Voted
 	for _, one := range s.each {
 		one.rounds.last = 0 // rounds have tests of their own
-		got, err := jobs.DecodeVoted(mustApply(t, one, jobs.EntryVote, v).Data)
+		got, err := swarms.DecodeVoted(mustApply(t, one, swarms.EntryVote, v).Data)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -108,12 +109,12 @@ func (s *sharded) vote(t testing.TB, v jobs.Vote) jobs.Voted {
 	return sum
 }
 
-func (s *sharded) fuse(t testing.TB, f jobs.Fuse) *batch.FusedNodes {
+func (s *sharded) fuse(t testing.TB, f swarms.Fuse) *batch.FusedNodes {
 	t.Helper()
 	f.Sums = true
 	var all []*batch.FusedSums
 	for _, one := range s.each {
-		got, err := batch.DecodeFusedSums(mustApply(t, one, jobs.EntryFuse, f).Data)
+		got, err := batch.DecodeFusedSums(mustApply(t, one, swarms.EntryFuse, f).Data)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -138,8 +139,8 @@ func (s *sharded) states(t testing.TB, ids []uint32) *batch.AgentStates {
 		if !split.Has(k) {
 			continue
 		}
-		if all[k], err = batch.DecodeAgentStates(mustApply(t, one, jobs.EntryQuery,
-			jobs.Query{Version: jobs.Version, Agents: split.IDs(k)}).Data); err != nil {
+		if all[k], err = batch.DecodeAgentStates(mustApply(t, one, swarms.EntryQuery,
+			swarms.Query{Version: jobs.Version, Agents: split.IDs(k)}).Data); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -163,8 +164,8 @@ func (s *sharded) groups(t testing.TB) *batch.GroupStates {
 	}
 	all := make([]*batch.GroupStates, len(s.each))
 	for k, one := range s.each {
-		if all[k], err = batch.DecodeGroupStates(mustApply(t, one, jobs.EntryQuery,
-			jobs.Query{Version: jobs.Version, Groups: split.IDs(k)}).Data); err != nil {
+		if all[k], err = batch.DecodeGroupStates(mustApply(t, one, swarms.EntryQuery,
+			swarms.Query{Version: jobs.Version, Groups: split.IDs(k)}).Data); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -194,18 +195,18 @@ func (s *sharded) same(t testing.TB, o *sharded, round uint64) {
 	if d := cmp.Diff(o.groups(t), s.groups(t)); d != "" {
 		t.Fatalf("%d and %d shards: groups: %s", len(o.each), len(s.each), d)
 	}
-	for _, v := range []jobs.Vote{
+	for _, v := range []swarms.Vote{
 		{},
-		{Rule: jobs.RulePlurality, Priority: jobs.PriorityUniform},
-		{Rule: jobs.RuleMajority},
-		{Rule: jobs.RuleMajority, Of: jobs.OfAll},
-		{Rule: jobs.RuleQuorum, Quorum: "2/5", Of: jobs.OfAll},
-		{Rule: jobs.RuleQuorum, Quorum: "0.9"},
-		{Rule: jobs.RuleUnanimous},
-		{Rule: jobs.RuleUnanimous, Of: jobs.OfAll},
+		{Rule: swarms.RulePlurality, Priority: swarms.PriorityUniform},
+		{Rule: swarms.RuleMajority},
+		{Rule: swarms.RuleMajority, Of: swarms.OfAll},
+		{Rule: swarms.RuleQuorum, Quorum: "2/5", Of: swarms.OfAll},
+		{Rule: swarms.RuleQuorum, Quorum: "0.9"},
+		{Rule: swarms.RuleUnanimous},
+		{Rule: swarms.RuleUnanimous, Of: swarms.OfAll},
 	} {
 		v.Version = jobs.Version
-		for _, priority := range []string{v.Priority, jobs.PrioritySeeded} {
+		for _, priority := range []string{v.Priority, swarms.PrioritySeeded} {
 			round++
 			v.Priority, v.Round = priority, round
 			if d := cmp.Diff(o.vote(t, v), s.vote(t, v)); d != "" {
@@ -266,10 +267,10 @@ func TestShards(t *testing.T) {
 
 // sameFuse compares a fusion with that of one shard, and with a merger of plain fusions of the
 // agents of each shard.
-func (s *sharded) sameFuse(t testing.TB, twin *sharded, f jobs.Fuse) {
+func (s *sharded) sameFuse(t testing.TB, twin *sharded, f swarms.Fuse) {
 	t.Helper()
 	got := s.fuse(t, f)
-	one, err := batch.DecodeFusedNodes(mustApply(t, twin.each[0], jobs.EntryFuse, f).Data)
+	one, err := batch.DecodeFusedNodes(mustApply(t, twin.each[0], swarms.EntryFuse, f).Data)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -297,11 +298,11 @@ func (s *sharded) sameFuse(t testing.TB, twin *sharded, f jobs.Fuse) {
 				weight = 0
 			}
 			switch f.By {
-			case jobs.ByVote:
+			case swarms.ByVote:
 				if node = uint32(states.Vote[id]); states.Vote[id] == batch.NoVote {
 					node = fusion.None
 				}
-			case jobs.ByGroup:
+			case swarms.ByGroup:
 				node = uint32(id / s.spec.AgentsPerGroup * nodes / s.of.Groups)
 			}
 			members, weights, rows = append(members, node), append(weights, weight),
@@ -355,34 +356,34 @@ func TestShardRefuses(t *testing.T) {
 		v     any
 		says  string
 	}{
-		{1, jobs.EntryObserve, &batch.AgentObservations{
+		{1, swarms.EntryObserve, &batch.AgentObservations{
 			Agent: []uint32{1089, 1088}, Features: make([]float32, 4),
 			Width: 2,
 		}, "observation 1 is for agent 1088: shard 1 of 3 has agents 1089 to 2177: write to the log of " +
 			"shard 0"},
 		{
-			1, jobs.EntryObserve, &batch.AgentObservations{
+			1, swarms.EntryObserve, &batch.AgentObservations{
 				Agent: []uint32{2178}, Features: make([]float32, 2),
 				Width: 2,
 			},
 			"observation 0 is for agent 2178: shard 1 of 3 has agents 1089 to 2177: write to the log of shard 2",
 		},
 		{
-			2, jobs.EntryObserve, &batch.AgentObservations{
+			2, swarms.EntryObserve, &batch.AgentObservations{
 				Agent: []uint32{3300}, Features: make([]float32, 2),
 				Width: 2,
 			},
 			"observation 0 is for agent 3300 of 3300",
 		},
-		{0, jobs.EntryQuery, jobs.Query{Version: 1, Agents: []uint32{0, 3299}}, "query: agent 3299: shard 0 of 3 " +
+		{0, swarms.EntryQuery, swarms.Query{Version: 1, Agents: []uint32{0, 3299}}, "query: agent 3299: shard 0 of 3 " +
 			"has agents 0 to 1088: write to the log of shard 2"},
-		{2, jobs.EntryQuery, jobs.Query{Version: 1, Groups: []uint32{99, 33}}, "query: group 33: shard 2 of 3 has " +
+		{2, swarms.EntryQuery, swarms.Query{Version: 1, Groups: []uint32{99, 33}}, "query: group 33: shard 2 of 3 has " +
 			"groups 66 to 99: write to the log of shard 1"},
-		{2, jobs.EntryQuery, jobs.Query{Version: 1, Groups: []uint32{100}}, "query: group 100 of 100"},
-		{2, jobs.EntryFuse, jobs.Fuse{Version: 1, By: jobs.ByGroup, Nodes: 101}, "fuse: nodes 101: the swarm has " +
+		{2, swarms.EntryQuery, swarms.Query{Version: 1, Groups: []uint32{100}}, "query: group 100 of 100"},
+		{2, swarms.EntryFuse, swarms.Fuse{Version: 1, By: swarms.ByGroup, Nodes: 101}, "fuse: nodes 101: the swarm has " +
 			"100 groups"},
 	} {
-		_, err := s.each[c.shard].Apply(t.Context(), jobs.Entry{Kind: c.kind, Data: encoded(t, c.v)})
+		_, err := s.each[c.shard].Apply(t.Context(), swarms.Entry{Kind: c.kind, Data: encoded(t, c.v)})
 		var refused *jobs.Error
 		if !errors.As(err, &refused) || refused.Code != jobs.CodeInvalid ||
 			!strings.HasPrefix(refused.Message, c.says) {
@@ -443,7 +444,7 @@ func TestShardsKept(t *testing.T) {
 					}
 					digests = append(digests, done.SHA256)
 				}
-				from := &jobs.SnapshotRef{Name: name, SHA256: digests[0]}
+				from := &swarms.SnapshotRef{Name: name, SHA256: digests[0]}
 				if shards > 1 {
 					from.SHA256 = snapshot.SetDigest(digests)
 				}
@@ -484,14 +485,14 @@ func TestShardsKept(t *testing.T) {
 				}
 			}
 			// All go on alike.
-			a, b := openSharded(t, d, store, text, 2, 0, &jobs.SnapshotRef{}), twin
+			a, b := openSharded(t, d, store, text, 2, 0, &swarms.SnapshotRef{}), twin
 			_, digest, err := snapshot.ReadSet(t.Context(), store, "of7")
 			if err != nil {
 				t.Fatal(err)
 			}
 			for _, one := range a.each {
 				if err := errors.Join(one.Reset(t.Context()),
-					one.Load(t.Context(), jobs.SnapshotRef{Name: "of7", SHA256: digest})); err != nil {
+					one.Load(t.Context(), swarms.SnapshotRef{Name: "of7", SHA256: digest})); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -506,21 +507,21 @@ func TestShardsKept(t *testing.T) {
 // keptRefused has shards begin as what they cannot.
 func (s *sharded) keptRefused(t *testing.T, store snapshot.Store, name string, digests []string) {
 	t.Helper()
-	own := jobs.SnapshotRef{Name: snapshot.PartName(name, 1), SHA256: digests[1]}
+	own := swarms.SnapshotRef{Name: snapshot.PartName(name, 1), SHA256: digests[1]}
 	if err := s.each[1].Load(t.Context(), own); err != nil { // as its base
 		t.Error(err)
 	}
 	set := snapshot.SetDigest(digests)
 	for want, c := range map[string]struct {
 		shard int
-		from  jobs.SnapshotRef
+		from  swarms.SnapshotRef
 	}{
 		"it has shard 1 of 3 of a swarm alone":                {0, own},
-		"its manifest has the SHA-256 " + set:                 {0, jobs.SnapshotRef{Name: name, SHA256: digests[0]}},
-		"snapshot nothing: snapshot not found":                {0, jobs.SnapshotRef{Name: "nothing", SHA256: set}},
-		"snapshot half-shard1: snapshot not found":            {0, jobs.SnapshotRef{Name: "half", SHA256: set}},
-		"mixed-shard1 is not of shard 1 of 3 of the swarm":    {0, jobs.SnapshotRef{Name: "mixed", SHA256: set}},
-		"snapshot whole: snapshot does not fit: whole-shard0": {0, jobs.SnapshotRef{Name: "whole", SHA256: set}},
+		"its manifest has the SHA-256 " + set:                 {0, swarms.SnapshotRef{Name: name, SHA256: digests[0]}},
+		"snapshot nothing: snapshot not found":                {0, swarms.SnapshotRef{Name: "nothing", SHA256: set}},
+		"snapshot half-shard1: snapshot not found":            {0, swarms.SnapshotRef{Name: "half", SHA256: set}},
+		"mixed-shard1 is not of shard 1 of 3 of the swarm":    {0, swarms.SnapshotRef{Name: "mixed", SHA256: set}},
+		"snapshot whole: snapshot does not fit: whole-shard0": {0, swarms.SnapshotRef{Name: "whole", SHA256: set}},
 	} {
 		switch c.from.Name {
 		case "half":
@@ -542,8 +543,8 @@ func (s *sharded) keptRefused(t *testing.T, store snapshot.Store, name string, d
 		}
 	}
 	long := strings.Repeat("a", 58)
-	_, err := s.each[0].Apply(t.Context(), jobs.Entry{
-		Seq: 1, Kind: jobs.EntrySnapshot,
+	_, err := s.each[0].Apply(t.Context(), swarms.Entry{
+		Seq: 1, Kind: swarms.EntrySnapshot,
 		Data: []byte(`{"v":1,"name":"` + long + `"}`),
 	})
 	if err == nil || !strings.Contains(err.Error(), "choose a shorter name") {

@@ -16,6 +16,7 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // groupState is the State of a swarm whose groups are addressed: the pages, what the kernel of the
@@ -148,8 +149,8 @@ func (s *groupState) Restored(context.Context) error { return nil }
 
 // Apply implements State. It completes an entry after the end of ctx: its state and its answer
 // belong together.
-func (s *groupState) Apply(ctx context.Context, e jobs.Entry) (Answer, error) {
-	if e.Kind != jobs.EntryObserve {
+func (s *groupState) Apply(ctx context.Context, e swarms.Entry) (Answer, error) {
+	if e.Kind != swarms.EntryObserve {
 		return s.question(ctx, e)
 	}
 	return applyObservations(context.WithoutCancel(ctx), s, e)

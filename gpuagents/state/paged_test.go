@@ -21,6 +21,7 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 	"github.com/exoswarm/exoswarm/tiers"
 	"github.com/exoswarm/exoswarm/tiers/index/tabletest"
 	"github.com/exoswarm/exoswarm/tiers/pagestore"
@@ -91,14 +92,14 @@ func (d *disk) open(t testing.TB) *pagestore.Store {
 }
 
 // randomEntry is an entry of a log of a swarm.
-func randomEntry(t testing.TB, r *rand.Rand, p State) jobs.Entry {
+func randomEntry(t testing.TB, r *rand.Rand, p State) swarms.Entry {
 	t.Helper()
-	entry := func(kind string, v interface{ Encode() ([]byte, error) }) jobs.Entry {
+	entry := func(kind string, v interface{ Encode() ([]byte, error) }) swarms.Entry {
 		data, err := v.Encode()
 		if err != nil {
 			t.Fatal(err)
 		}
-		return jobs.Entry{Kind: kind, Data: data}
+		return swarms.Entry{Kind: kind, Data: data}
 	}
 	some := func(all, most int) []uint32 { // ids near one another, or anywhere
 		ids := make([]uint32, 1+r.IntN(most))
@@ -121,29 +122,29 @@ func randomEntry(t testing.TB, r *rand.Rand, p State) jobs.Entry {
 				}
 			}
 		}
-		return entry(jobs.EntryObserve, o)
+		return entry(swarms.EntryObserve, o)
 	}
 	switch n := int(s.agents.Len()); r.IntN(8) {
 	case 0:
-		return jobs.Entry{Kind: jobs.EntryTick, Data: fmt.Appendf(nil, `{"v":1,"count":%d}`,
+		return swarms.Entry{Kind: swarms.EntryTick, Data: fmt.Appendf(nil, `{"v":1,"count":%d}`,
 			[]int{2, 3, agents.TickSteps + 1}[r.IntN(3)])}
 	case 1:
-		return jobs.Entry{Kind: jobs.EntryTick, Data: []byte(`{"v":1,"count":1}`)}
+		return swarms.Entry{Kind: swarms.EntryTick, Data: []byte(`{"v":1,"count":1}`)}
 	case 2:
 		ids := some(n, 60)
 		if r.IntN(2) == 0 { // in runs
 			slices.Sort(ids)
 		}
-		return jobs.Entry{Kind: jobs.EntryQuery, Data: fmt.Appendf(nil, `{"v":1,"agents":%s}`,
+		return swarms.Entry{Kind: swarms.EntryQuery, Data: fmt.Appendf(nil, `{"v":1,"agents":%s}`,
 			strings.ReplaceAll(fmt.Sprint(ids), " ", ","))}
 	case 3:
-		return jobs.Entry{Kind: jobs.EntryQuery, Data: fmt.Appendf(nil, `{"v":1,"groups":%s}`,
+		return swarms.Entry{Kind: swarms.EntryQuery, Data: fmt.Appendf(nil, `{"v":1,"groups":%s}`,
 			strings.ReplaceAll(fmt.Sprint(some(s.agents.Groups(), 60)), " ", ","))}
 	case 4:
-		return jobs.Entry{Kind: jobs.EntryVote, Data: fmt.Appendf(nil,
+		return swarms.Entry{Kind: swarms.EntryVote, Data: fmt.Appendf(nil,
 			`{"v":1,"round":%d,"rule":"majority","priority":"seeded"}`, 1+r.IntN(9))}
 	case 5:
-		return jobs.Entry{Kind: jobs.EntryFuse, Data: []byte([]string{
+		return swarms.Entry{Kind: swarms.EntryFuse, Data: []byte([]string{
 			`{"v":1,"by":"all"}`, `{"v":1,"by":"vote"}`,
 			`{"v":1,"by":"group"}`, `{"v":1,"by":"group","nodes":3}`,
 		}[r.IntN(4)])}
@@ -154,7 +155,7 @@ func randomEntry(t testing.TB, r *rand.Rand, p State) jobs.Entry {
 				o.Agent[i] = id
 			}
 		}
-		return entry(jobs.EntryObserve, o)
+		return entry(swarms.EntryObserve, o)
 	}
 }
 
@@ -165,7 +166,7 @@ type pair struct {
 }
 
 // apply brings an entry into both.
-func (p pair) apply(t testing.TB, e jobs.Entry) {
+func (p pair) apply(t testing.TB, e swarms.Entry) {
 	t.Helper()
 	var answers []Answer
 	for _, s := range []State{p.paged, p.whole} {
@@ -315,15 +316,15 @@ func TestTickTorn(t *testing.T) {
 	if err := s.memory.Open(ctx, draining{store, cancel}); err != nil {
 		t.Fatal(err)
 	}
-	_, err := s.Apply(ctx, jobs.Entry{Kind: jobs.EntryTick, Data: []byte(`{"v":1,"count":40}`)})
+	_, err := s.Apply(ctx, swarms.Entry{Kind: swarms.EntryTick, Data: []byte(`{"v":1,"count":40}`)})
 	if !errors.Is(err, jobs.ErrDrain) {
 		t.Fatal(err)
 	}
-	for _, e := range []jobs.Entry{
-		{Kind: jobs.EntryTick, Data: []byte(`{"v":1,"count":1}`)},
+	for _, e := range []swarms.Entry{
+		{Kind: swarms.EntryTick, Data: []byte(`{"v":1,"count":1}`)},
 		randomEntry(t, rand.New(rand.NewPCG(1, 1)), s),
 	} {
-		if e.Kind == jobs.EntryQuery {
+		if e.Kind == swarms.EntryQuery {
 			continue
 		}
 		if _, err := s.Apply(t.Context(), e); !errors.Is(err, fault.ErrDevice) {
@@ -333,14 +334,14 @@ func TestTickTorn(t *testing.T) {
 	if err := s.Reset(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	a := mustApply(t, s, jobs.EntryTick, jobs.Tick{Version: jobs.Version, Count: 1})
+	a := mustApply(t, s, swarms.EntryTick, swarms.Tick{Version: jobs.Version, Count: 1})
 	fresh := openPaged(t, openHost(t), nil, pagedTexts["gru"])
 	defer func() {
 		if err := fresh.Close(); err != nil {
 			t.Error(err)
 		}
 	}()
-	if b := mustApply(t, fresh, jobs.EntryTick, jobs.Tick{Version: jobs.Version, Count: 1}); !bytes.Equal(a.Data,
+	if b := mustApply(t, fresh, swarms.EntryTick, swarms.Tick{Version: jobs.Version, Count: 1}); !bytes.Equal(a.Data,
 		b.Data) {
 		t.Errorf("a tick after a reset: %s, want %s", a.Data, b.Data)
 	}
@@ -387,7 +388,7 @@ func TestRoom(t *testing.T) {
 	if err := second.Memory().Open(ctx, store); err != nil {
 		t.Errorf("over a store: %v", err)
 	}
-	mustApply(t, second, jobs.EntryTick, jobs.Tick{Version: jobs.Version, Count: 1})
+	mustApply(t, second, swarms.EntryTick, swarms.Tick{Version: jobs.Version, Count: 1})
 	if err := errors.Join(second.Close(), store.Close()); err != nil {
 		t.Error(err)
 	}
@@ -412,7 +413,7 @@ func TestStoreFull(t *testing.T) {
 	if err := s.Memory().Open(t.Context(), store); err != nil {
 		t.Fatal(err)
 	}
-	_, err := s.Apply(t.Context(), jobs.Entry{Kind: jobs.EntryTick, Data: []byte(`{"v":1,"count":1}`)})
+	_, err := s.Apply(t.Context(), swarms.Entry{Kind: swarms.EntryTick, Data: []byte(`{"v":1,"count":1}`)})
 	if !errors.Is(err, tiers.ErrFull) {
 		t.Errorf("1,200 pages into 3 MiB: %v, want ErrFull", err)
 	}
@@ -468,7 +469,7 @@ func placed(t *testing.T, frames int) (paged, whole *agentState) {
 		}
 	})
 	for _, s := range []*agentState{paged, whole} {
-		mustApply(t, s, jobs.EntryTick, jobs.Tick{Version: jobs.Version, Count: 1})
+		mustApply(t, s, swarms.EntryTick, swarms.Tick{Version: jobs.Version, Count: 1})
 	}
 	return paged, whole
 }
@@ -544,7 +545,7 @@ func TestGroupsInPlace(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p.apply(t, jobs.Entry{Kind: jobs.EntryObserve, Data: data})
+		p.apply(t, swarms.Entry{Kind: swarms.EntryObserve, Data: data})
 		p.check(t)
 	}
 	once := func(int) int { return 1 }

@@ -11,8 +11,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
-	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // TestPrefetch applies observations of agents in order to a swarm whose pages are in a store: pages
@@ -40,14 +40,14 @@ func TestPrefetch(t *testing.T) {
 			ok(m.Open(ctx, store))
 			agents := p.paged.(*agentState).agents
 			perPage := agents.Layout().Slots * agents.Layout().Agents
-			observe := func(page int) jobs.Entry {
+			observe := func(page int) swarms.Entry {
 				o := &batch.AgentObservations{Width: 1}
 				for i := range 3 {
 					o.Agent, o.Features = append(o.Agent, uint32(page*perPage+i)), append(o.Features, float32(page+i)/8)
 				}
 				data, err := o.Encode()
 				ok(err)
-				return jobs.Entry{Kind: jobs.EntryObserve, Data: data}
+				return swarms.Entry{Kind: swarms.EntryObserve, Data: data}
 			}
 			for page := range m.Made() {
 				p.apply(t, observe(page))

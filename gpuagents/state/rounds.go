@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // Rounds is the last round in which the agents of a shard have voted. It is a function of the log:
@@ -37,8 +38,8 @@ func (r *Rounds) take(round uint64) (uint64, error) {
 }
 
 // number returns a vote with the number of its round.
-func (r *Rounds) number(vote jobs.Entry) (jobs.Entry, error) {
-	v, err := jobs.DecodeVote(vote.Data)
+func (r *Rounds) number(vote swarms.Entry) (swarms.Entry, error) {
+	v, err := swarms.DecodeVote(vote.Data)
 	if err != nil {
 		return vote, err
 	}
@@ -51,8 +52,8 @@ func (r *Rounds) number(vote jobs.Entry) (jobs.Entry, error) {
 
 // Skip notes an entry that a replay does not apply, because it is answered and does not change the
 // state.
-func (r *Rounds) Skip(e jobs.Entry) {
-	if e.Kind == jobs.EntryVote {
+func (r *Rounds) Skip(e swarms.Entry) {
+	if e.Kind == swarms.EntryVote {
 		_, _ = r.number(e) // a vote that was refused then is refused now
 	}
 }

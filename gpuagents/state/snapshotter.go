@@ -12,12 +12,13 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/snapshot"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // Snapshotter is a State with the operations on a swarm as a whole: snapshot, restore and reset.
 type Snapshotter struct {
 	State
-	swarm  jobs.Swarm     // the record when the shard was opened
+	swarm  swarms.Swarm   // the record when the shard was opened
 	spec   *swarm.Spec    // of that record
 	store  snapshot.Store // nil: there are no snapshots
 	groups GroupRange     // of the shard
@@ -27,7 +28,7 @@ type Snapshotter struct {
 
 // NewSnapshotter adds snapshots, restores and resets to a State, which it does not close. store may
 // be nil.
-func NewSnapshotter(of State, s jobs.Swarm, spec *swarm.Spec, has GroupRange, store snapshot.Store) *Snapshotter {
+func NewSnapshotter(of State, s swarms.Swarm, spec *swarm.Spec, has GroupRange, store snapshot.Store) *Snapshotter {
 	return &Snapshotter{of, s, spec, store, has, &Rounds{}}
 }
 
@@ -45,13 +46,13 @@ func (k *Snapshotter) Info() Info {
 }
 
 // Apply implements State.
-func (k *Snapshotter) Apply(ctx context.Context, e jobs.Entry) (Answer, error) {
+func (k *Snapshotter) Apply(ctx context.Context, e swarms.Entry) (Answer, error) {
 	switch e.Kind {
-	case jobs.EntrySnapshot:
+	case swarms.EntrySnapshot:
 		return k.save(ctx, e)
-	case jobs.EntryReset:
+	case swarms.EntryReset:
 		return k.clear(ctx, e.Data)
-	case jobs.EntryVote:
+	case swarms.EntryVote:
 		if !k.spec.ByAgent() { // the State below refuses it
 			break
 		}
@@ -65,7 +66,7 @@ func (k *Snapshotter) Apply(ctx context.Context, e jobs.Entry) (Answer, error) {
 
 // clear resets all agents to their initial state.
 func (k *Snapshotter) clear(ctx context.Context, data []byte) (Answer, error) {
-	r, err := jobs.DecodeReset(data)
+	r, err := swarms.DecodeReset(data)
 	if err != nil {
 		return Answer{}, err
 	}
@@ -73,7 +74,7 @@ func (k *Snapshotter) clear(ctx context.Context, data []byte) (Answer, error) {
 		return Answer{}, err
 	}
 	data, err = json.Marshal(r)
-	return Answer{Kind: jobs.EntryCleared, Data: data}, err
+	return Answer{Kind: swarms.EntryCleared, Data: data}, err
 }
 
 // memory returns the pages as a snapshot reads and writes them, until ctx ends.
@@ -94,8 +95,8 @@ var errNoSnapshots = jobs.Errorf(
 
 // save writes a snapshot. It does not change the state, so a failure of the store is an answer: the
 // user may ask again.
-func (k *Snapshotter) save(ctx context.Context, e jobs.Entry) (Answer, error) {
-	want, err := jobs.DecodeSnapshot(e.Data)
+func (k *Snapshotter) save(ctx context.Context, e swarms.Entry) (Answer, error) {
+	want, err := swarms.DecodeSnapshot(e.Data)
 	if err != nil {
 		return Answer{}, err
 	}
@@ -141,7 +142,7 @@ func (k *Snapshotter) save(ctx context.Context, e jobs.Entry) (Answer, error) {
 			jobs.CodeIO, "%v: see that the place has room and may be written, and ask again", err,
 		)
 	}
-	data, err := json.Marshal(jobs.Snapshotted{
+	data, err := json.Marshal(swarms.Snapshotted{
 		Version: jobs.Version,
 		Name:    m.Name,
 		Entry:   e.Seq,
@@ -150,12 +151,12 @@ func (k *Snapshotter) save(ctx context.Context, e jobs.Entry) (Answer, error) {
 		Bytes:   m.Bytes(),
 		SHA256:  digest,
 	})
-	return Answer{Kind: jobs.EntrySnapshotted, Data: data}, err
+	return Answer{Kind: swarms.EntrySnapshotted, Data: data}, err
 }
 
 // Load restores agents in their initial state, and the last round, from a snapshot. A *jobs.Error
 // says what is wrong with the snapshot; another attempt will not succeed.
-func (k *Snapshotter) Load(ctx context.Context, from jobs.SnapshotRef) error {
+func (k *Snapshotter) Load(ctx context.Context, from swarms.SnapshotRef) error {
 	if k.store == nil {
 		return errNoSnapshots
 	}

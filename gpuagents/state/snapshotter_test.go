@@ -18,6 +18,7 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/internal/bucket"
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 const keptGroups = 82
@@ -35,7 +36,7 @@ var keptTexts = map[string]string{
 }
 
 func openSnapshotter(t *testing.T, d device.Device, store snapshot.Store, text string, groups int,
-	from *jobs.SnapshotRef,
+	from *swarms.SnapshotRef,
 ) *Snapshotter {
 	t.Helper()
 	return openSnapshotterIn(t, d, nil, store, text, groups, from)
@@ -43,7 +44,7 @@ func openSnapshotter(t *testing.T, d device.Device, store snapshot.Store, text s
 
 // openSnapshotterIn is openSnapshotter with pages of what b has.
 func openSnapshotterIn(t *testing.T, d device.Device, b *pages.Budget, store snapshot.Store, text string, groups int,
-	from *jobs.SnapshotRef,
+	from *swarms.SnapshotRef,
 ) *Snapshotter {
 	t.Helper()
 	spec, err := swarm.Parse("test.yaml", []byte(text))
@@ -58,14 +59,14 @@ func openSnapshotterIn(t *testing.T, d device.Device, b *pages.Budget, store sna
 
 // openShard is a shard of a swarm with so many groups.
 func openShard(t testing.TB, d device.Device, b *pages.Budget, store snapshot.Store, spec *swarm.Spec, groups,
-	shard int, from *jobs.SnapshotRef,
+	shard int, from *swarms.SnapshotRef,
 ) *Snapshotter {
 	t.Helper()
 	data, err := json.Marshal(spec)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := jobs.Swarm{
+	s := swarms.Swarm{
 		Version: jobs.Version, ID: "kept", Name: "kept", Spec: data, Groups: groups, Shards: spec.Shards,
 		From: from,
 	}
@@ -97,7 +98,7 @@ func openStore(t *testing.T) snapshot.Store {
 }
 
 // entriesFor are entries for the groups or agents that all swarms of a test have.
-func entriesFor(k *Snapshotter, r *rand.Rand, n int) (all []jobs.Entry) {
+func entriesFor(k *Snapshotter, r *rand.Rand, n int) (all []swarms.Entry) {
 	for range n {
 		var v interface{ Encode() ([]byte, error) } = observations(r, keptGroups, 100, len(k.spec.Features))
 		if k.spec.ByAgent() {
@@ -107,18 +108,18 @@ func entriesFor(k *Snapshotter, r *rand.Rand, n int) (all []jobs.Entry) {
 		if err != nil {
 			panic(err)
 		}
-		all = append(all, jobs.Entry{Kind: jobs.EntryObserve, Data: data})
+		all = append(all, swarms.Entry{Kind: swarms.EntryObserve, Data: data})
 		if k.spec.ByAgent() {
 			all = append(all,
-				jobs.Entry{Kind: jobs.EntryTick, Data: []byte(`{"v":1,"count":2}`)},
-				jobs.Entry{Kind: jobs.EntryQuery, Data: []byte(`{"v":1,"agents":[0,1,2,17,2499]}`)},
-				jobs.Entry{Kind: jobs.EntryQuery, Data: []byte(`{"v":1,"groups":[0,1,2,17,80]}`)})
+				swarms.Entry{Kind: swarms.EntryTick, Data: []byte(`{"v":1,"count":2}`)},
+				swarms.Entry{Kind: swarms.EntryQuery, Data: []byte(`{"v":1,"agents":[0,1,2,17,2499]}`)},
+				swarms.Entry{Kind: swarms.EntryQuery, Data: []byte(`{"v":1,"groups":[0,1,2,17,80]}`)})
 		}
 	}
 	return all
 }
 
-func applyAll(t *testing.T, p State, all []jobs.Entry) (answers []Answer) {
+func applyAll(t *testing.T, p State, all []swarms.Entry) (answers []Answer) {
 	t.Helper()
 	for i, e := range all {
 		a, err := p.Apply(t.Context(), e)
@@ -130,16 +131,16 @@ func applyAll(t *testing.T, p State, all []jobs.Entry) (answers []Answer) {
 	return answers
 }
 
-func take(t *testing.T, k *Snapshotter, name string, seq uint64) jobs.Snapshotted {
+func take(t *testing.T, k *Snapshotter, name string, seq uint64) swarms.Snapshotted {
 	t.Helper()
-	a, err := k.Apply(t.Context(), jobs.Entry{
-		Seq: seq, Kind: jobs.EntrySnapshot,
+	a, err := k.Apply(t.Context(), swarms.Entry{
+		Seq: seq, Kind: swarms.EntrySnapshot,
 		Data: []byte(`{"v":1,"name":"` + name + `"}`),
 	})
-	if err != nil || a.Kind != jobs.EntrySnapshotted {
+	if err != nil || a.Kind != swarms.EntrySnapshotted {
 		t.Fatal(a.Kind, err)
 	}
-	s, err := jobs.DecodeSnapshotted(a.Data)
+	s, err := swarms.DecodeSnapshotted(a.Data)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -160,7 +161,7 @@ func TestKept(t *testing.T) {
 			if s.Entry != 4 || s.Agents != k.Info().Agents || s.Groups != k.swarm.Groups || s.Bytes == 0 {
 				t.Fatalf("%+v", s)
 			}
-			from := &jobs.SnapshotRef{Name: "one", SHA256: s.SHA256}
+			from := &swarms.SnapshotRef{Name: "one", SHA256: s.SHA256}
 			others := map[string]*Snapshotter{
 				"other pages": openSnapshotter(t, d, store, strings.Replace(text, "64KiB", "132KiB", 1), keptGroups+10,
 					from),
@@ -189,7 +190,7 @@ func TestKept(t *testing.T) {
 			want := applyAll(t, k, all)
 			for what, o := range others {
 				for i, got := range applyAll(t, o, all) {
-					if got.Kind == jobs.EntryTicked && what != "other pages" {
+					if got.Kind == swarms.EntryTicked && what != "other pages" {
 						continue // it counts other agents
 					}
 					if got.Kind != want[i].Kind || !bytes.Equal(got.Data, want[i].Data) {
@@ -254,8 +255,8 @@ func TestReset(t *testing.T) {
 				openSnapshotter(t, d, nil, text, keptGroups, nil)
 			r := rand.New(rand.NewPCG(5, 6))
 			applyAll(t, k, entriesFor(k, r, 2))
-			a, err := k.Apply(t.Context(), jobs.Entry{Kind: jobs.EntryReset, Data: []byte(`{"v":1}`)})
-			if err != nil || a.Kind != jobs.EntryCleared || string(a.Data) != `{"v":1}` {
+			a, err := k.Apply(t.Context(), swarms.Entry{Kind: swarms.EntryReset, Data: []byte(`{"v":1}`)})
+			if err != nil || a.Kind != swarms.EntryCleared || string(a.Data) != `{"v":1}` {
 				t.Fatal(a, err)
 			}
 			if slices.Contains(k.Memory().Made(), true) {
@@ -299,14 +300,14 @@ func TestKeptRefused(t *testing.T) {
 		}
 	}
 	snap := func(k *Snapshotter, seq uint64, data string) error {
-		_, err := k.Apply(t.Context(), jobs.Entry{Seq: seq, Kind: jobs.EntrySnapshot, Data: []byte(data)})
+		_, err := k.Apply(t.Context(), swarms.Entry{Seq: seq, Kind: swarms.EntrySnapshot, Data: []byte(data)})
 		return err
 	}
 	refused("another entry", snap(k, 2, `{"v":1,"name":"one"}`), jobs.CodeInvalid, "exists already: of entry 1 of "+
 		"swarm kept: choose another name")
 	refused("path", snap(k, 2, `{"v":1,"name":"../one"}`), jobs.CodeInvalid, "use 1 to 64 letters")
 	refused("field", snap(k, 2, `{"v":1,"name":"a","to":"/"}`), jobs.CodeInvalid, `unknown field "to"`)
-	_, err := k.Apply(t.Context(), jobs.Entry{Kind: jobs.EntryReset, Data: []byte(`{"v":1,"seed":3}`)})
+	_, err := k.Apply(t.Context(), swarms.Entry{Kind: swarms.EntryReset, Data: []byte(`{"v":1,"seed":3}`)})
 	refused("seed", err, jobs.CodeInvalid, `unknown field "seed"`)
 	if again := take(t, k, "one", 1); again != s {
 		t.Errorf("the same entry once more: %+v, before %+v", again, s)
@@ -319,15 +320,15 @@ func TestKeptRefused(t *testing.T) {
 
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(jobs.ErrDrain)
-	_, err = k.Apply(ctx, jobs.Entry{Seq: 2, Kind: jobs.EntrySnapshot, Data: []byte(`{"v":1,"name":"two"}`)})
+	_, err = k.Apply(ctx, swarms.Entry{Seq: 2, Kind: swarms.EntrySnapshot, Data: []byte(`{"v":1,"name":"two"}`)})
 	if r := (*jobs.Error)(nil); !errors.Is(err, jobs.ErrDrain) || errors.As(err, &r) {
 		t.Errorf("drained: %v", err)
 	}
 
-	from := jobs.SnapshotRef{Name: "one", SHA256: s.SHA256}
+	from := swarms.SnapshotRef{Name: "one", SHA256: s.SHA256}
 	for says, c := range map[string]struct {
 		text string
-		from jobs.SnapshotRef
+		from swarms.SnapshotRef
 		code jobs.Code
 	}{
 		"its parameter hidden of the cell is 5, that of the swarm 6": {strings.Replace(gruText, "hidden: 5",
@@ -345,11 +346,11 @@ func TestKeptRefused(t *testing.T) {
 			1), from, jobs.CodeInvalid},
 		"snapshot none: snapshot not found: exoswarm snapshot list": {
 			gruText,
-			jobs.SnapshotRef{Name: "none", SHA256: s.SHA256},
+			swarms.SnapshotRef{Name: "none", SHA256: s.SHA256},
 			jobs.CodeInvalid,
 		},
 		"the swarm was made from " + strings.Repeat("0", 64) +
-			": put": {gruText, jobs.SnapshotRef{Name: "one", SHA256: strings.Repeat("0", 64)}, jobs.CodeInvalid},
+			": put": {gruText, swarms.SnapshotRef{Name: "one", SHA256: strings.Repeat("0", 64)}, jobs.CodeInvalid},
 	} {
 		refused(says, openSnapshotter(t, d, store, c.text, 8, &c.from).Load(t.Context(), c.from), c.code, says)
 	}

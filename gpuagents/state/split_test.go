@@ -11,7 +11,7 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/fault"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
-	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // TestPieces: swarms whose batches are cut, because they are reduced or because there is no room
@@ -32,9 +32,9 @@ func TestPieces(t *testing.T) {
 				p.paged.Reduce(i%20 >= 10)
 				e := randomEntry(t, r, p.whole)
 				// more than a few observations, so that two halves are not the floor
-				if i%3 == 0 && (e.Kind == jobs.EntryFuse || e.Kind == jobs.EntryObserve && len(e.Data) > 2200) {
+				if i%3 == 0 && (e.Kind == swarms.EntryFuse || e.Kind == swarms.EntryObserve && len(e.Data) > 2200) {
 					first := r.IntN(5)
-					if s, ok := p.paged.(*agentState); ok && e.Kind == jobs.EntryObserve { // which allocates once
+					if s, ok := p.paged.(*agentState); ok && e.Kind == swarms.EntryObserve { // which allocates once
 						first = 0
 						if err := s.agents.StageAll(); err != nil {
 							t.Fatal(err)
@@ -55,7 +55,7 @@ func TestPieces(t *testing.T) {
 			}
 			p.check(t)
 			_, addressed := p.paged.(*agentState) // a fusion of others needs no memory of the device
-			if halved[jobs.EntryObserve] == 0 || addressed && halved[jobs.EntryFuse] == 0 {
+			if halved[swarms.EntryObserve] == 0 || addressed && halved[swarms.EntryFuse] == 0 {
 				t.Errorf("there was room for every batch: %v", halved)
 			}
 		})

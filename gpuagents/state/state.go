@@ -15,7 +15,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
-	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // State is the agents of one shard on a device. One goroutine uses it, and its owner closes it
@@ -28,7 +28,7 @@ type State interface {
 	// Apply applies an entry to the pages, marks those that change, and returns its answer. A
 	// *jobs.Error refuses the entry, which has changed nothing. After any other error the pages are
 	// undefined. The end of ctx may interrupt it.
-	Apply(ctx context.Context, e jobs.Entry) (Answer, error)
+	Apply(ctx context.Context, e swarms.Entry) (Answer, error)
 	// Decode decodes and checks the data of an entry of observations. It does not depend on the
 	// applied entries, and any goroutine may call it. The error is a *jobs.Error that refuses the
 	// entry.

@@ -17,6 +17,7 @@ import (
 	"github.com/exoswarm/exoswarm/internal/dialect"
 	"github.com/exoswarm/exoswarm/internal/strictyaml"
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // Spec describes a swarm. The zero value of a field means its default, which Parse fills in.
@@ -32,11 +33,11 @@ type Spec struct {
 	// is 0.
 	Agents int64 `yaml:"agents" json:"agents,omitempty"`
 	// GroupCount is how many groups a swarm has that is made to last and addresses groups, 1 to
-	// jobs.MaxGroups. Of a run the input says, and of a swarm by agent Agents.
+	// swarms.MaxGroups. Of a run the input says, and of a swarm by agent Agents.
 	GroupCount int `yaml:"groups" json:"groups,omitempty"`
 	// Shards is how many logs the agents are split over, each with groups that follow one another,
-	// 1 to jobs.MaxShards and no more than groups, by agent only; default 1. Each is served by one
-	// agent process at a time, on one device. See jobs.Swarm.ShardGroups.
+	// 1 to swarms.MaxShards and no more than groups, by agent only; default 1. Each is served by one
+	// agent process at a time, on one device. See swarms.Swarm.ShardGroups.
 	Shards int `yaml:"shards" json:"shards,omitempty"`
 	// AgentsPerGroup is how many agents watch one series, or vote together, 1 to 4096; default 256.
 	AgentsPerGroup int `yaml:"agents_per_group" json:"agents_per_group"`
@@ -67,14 +68,14 @@ type Spec struct {
 	// Replicas is on how many servers each log is kept, 1, 3 or 5; 0, the default, is as many as
 	// the process that makes the logs is told for all.
 	Replicas int `yaml:"replicas" json:"replicas,omitempty"`
-	// Durability is jobs.Synced, jobs.Fast or, by default, empty: see jobs.Consistency. Fast is for
+	// Durability is swarms.Synced, swarms.Fast or, by default, empty: see swarms.Consistency. Fast is for
 	// one replica.
 	Durability string `yaml:"durability" json:"durability,omitempty"`
 }
 
 // Consistency is what the spec says of the swarm's logs.
-func (s *Spec) Consistency() jobs.Consistency {
-	return jobs.Consistency{Replicas: s.Replicas, Durability: s.Durability}
+func (s *Spec) Consistency() swarms.Consistency {
+	return swarms.Consistency{Replicas: s.Replicas, Durability: s.Durability}
 }
 
 // Checkpoint says when an agent process stores the state of a shard: at the interval, and after so
@@ -419,9 +420,9 @@ func (s *Spec) validateAgents() (path []string, err error) {
 			return []string{"agents"}, fmt.Errorf("agents %d: the input says how many there are unless the swarm is "+
 				"addressed by agent: write addressed: agent, or leave it out", s.Agents)
 		}
-		if s.GroupCount < 0 || s.GroupCount > jobs.MaxGroups {
+		if s.GroupCount < 0 || s.GroupCount > swarms.MaxGroups {
 			return []string{"groups"}, fmt.Errorf("groups %d: use 1 to %d, or leave it out for a run", s.GroupCount,
-				jobs.MaxGroups)
+				swarms.MaxGroups)
 		}
 		if s.Shards != 0 {
 			return []string{"shards"}, fmt.Errorf("shards %d: a swarm whose groups are addressed has one: write "+
@@ -434,15 +435,15 @@ func (s *Spec) validateAgents() (path []string, err error) {
 	case s.Agents < 1 || s.Agents > math.MaxUint32 || s.Agents%per != 0:
 		return []string{"agents"}, fmt.Errorf("agents %d: use a multiple of agents_per_group, %d, below 2^32", s.Agents,
 			per)
-	case s.Agents/per > jobs.MaxGroups:
+	case s.Agents/per > swarms.MaxGroups:
 		return []string{"agents"}, fmt.Errorf("agents %d: they are %d groups of %d, at most %d: use larger groups",
-			s.Agents, s.Agents/per, per, jobs.MaxGroups)
+			s.Agents, s.Agents/per, per, swarms.MaxGroups)
 	case s.GroupCount != 0:
 		return []string{"groups"}, fmt.Errorf("groups %d: agents over agents_per_group says how many there are: "+
 			"leave it out", s.GroupCount)
-	case s.Shards < 1 || s.Shards > jobs.MaxShards || s.Shards > s.Groups():
+	case s.Shards < 1 || s.Shards > swarms.MaxShards || s.Shards > s.Groups():
 		return []string{"shards"}, fmt.Errorf("shards %d: use 1 to %d, and no more than groups, of which there are "+
-			"%d", s.Shards, jobs.MaxShards, s.Groups())
+			"%d", s.Shards, swarms.MaxShards, s.Groups())
 	case s.Timestamp != "":
 		return []string{"timestamp"}, fmt.Errorf("timestamp %q: observations of agents have none: leave it out",
 			s.Timestamp)

@@ -50,6 +50,10 @@ var walls = []wall{
 	},
 	{of: "jobs", banned: []string{module + "/...", "github.com/...", "golang.org/..."}, reason: "the protocol " +
 		"imports the standard library only"},
+	{
+		of: "jobs/swarms", banned: []string{"github.com/nats-io/...", module + "/jobs/natsq/..."},
+		reason: "the protocol of swarms does not depend on what carries it",
+	},
 	{of: "cmd/gpuagent", banned: []string{
 		module + "/cpuagents/...", module + "/jobs/natsq/server",
 		"github.com/nats-io/nats-server/...", "modernc.org/...", "github.com/jackc/...",

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // Client is one connection to a queue, as the parts of which the protocol consists.
@@ -52,13 +53,13 @@ type DeadLetterStore interface {
 
 // SwarmStore keeps the records of swarms, the logs of their shards and the leases.
 type SwarmStore interface {
-	CreateSwarm(ctx context.Context, s jobs.Swarm) error
-	Swarm(ctx context.Context, id string) (jobs.Swarm, error)
-	ChangeSwarm(ctx context.Context, s jobs.Swarm, change func(*jobs.Swarm)) (jobs.Swarm, error)
-	RemoveSwarm(ctx context.Context, s jobs.Swarm) error
-	WatchSwarms(ctx context.Context, fn func(jobs.SwarmChange)) error
-	Log(swarm string, shard int, d jobs.Direction) jobs.Log
-	OpenSession(ctx context.Context, holder string, ttl time.Duration, log *slog.Logger) (jobs.Session, error)
+	CreateSwarm(ctx context.Context, s swarms.Swarm) error
+	Swarm(ctx context.Context, id string) (swarms.Swarm, error)
+	ChangeSwarm(ctx context.Context, s swarms.Swarm, change func(*swarms.Swarm)) (swarms.Swarm, error)
+	RemoveSwarm(ctx context.Context, s swarms.Swarm) error
+	WatchSwarms(ctx context.Context, fn func(swarms.Change)) error
+	Log(swarm string, shard int, d swarms.Direction) swarms.Log
+	OpenSession(ctx context.Context, holder string, ttl time.Duration, log *slog.Logger) (swarms.Session, error)
 }
 
 // ObjectStore keeps the objects of jobs.

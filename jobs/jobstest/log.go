@@ -11,22 +11,23 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-func created(t *testing.T, c Client, name string) jobs.Log {
+func created(t *testing.T, c Client, name string) swarms.Log {
 	t.Helper()
-	l := c.Log(name, 0, jobs.In)
+	l := c.Log(name, 0, swarms.In)
 	if err := l.Create(within(t)); err != nil {
 		t.Fatal(err)
 	}
 	return l
 }
 
-func entry(n uint64) jobs.Entry {
-	return jobs.Entry{Kind: jobs.EntryObserve, Ref: n, Data: []byte(fmt.Sprint("entry ", n))}
+func entry(n uint64) swarms.Entry {
+	return swarms.Entry{Kind: swarms.EntryObserve, Ref: n, Data: []byte(fmt.Sprint("entry ", n))}
 }
 
-func fill(t *testing.T, l jobs.Log, n uint64) {
+func fill(t *testing.T, l swarms.Log, n uint64) {
 	t.Helper()
 	for i := range n {
 		if err := l.Append(within(t), i, entry(i+1)); err != nil {
@@ -50,18 +51,18 @@ func testLogOrder(t *testing.T, q Queue) {
 	}
 	const n = 200
 	fill(t, l, n)
-	late, err := q.Connect(t).Log("s", 0, jobs.In).Read(within(t), 51)
+	late, err := q.Connect(t).Log("s", 0, swarms.In).Read(within(t), 51)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer late.Close()
-	for r, first := range map[jobs.Reader]uint64{early: 1, late: 51} {
+	for r, first := range map[swarms.Reader]uint64{early: 1, late: 51} {
 		for i := first; i <= n; i++ {
 			e, err := r.Next(within(t))
 			if err != nil {
 				t.Fatal(err)
 			}
-			if e.Seq != i || e.Ref != i || e.Kind != jobs.EntryObserve || string(e.Data) != fmt.Sprint("entry ", i) {
+			if e.Seq != i || e.Ref != i || e.Kind != swarms.EntryObserve || string(e.Data) != fmt.Sprint("entry ", i) {
 				t.Fatalf("entry %d is %+v", i, e)
 			}
 		}
@@ -80,9 +81,10 @@ func testLogOrder(t *testing.T, q Queue) {
 // testLogFence: of two writers that both think they are next, one wins, and the other learns of it.
 func testLogFence(t *testing.T, q Queue) {
 	a := created(t, q.Connect(t), "s")
-	b := q.Connect(t).Log("s", 0, jobs.In)
+	b := q.Connect(t).Log("s", 0, swarms.In)
 	fill(t, a, 3)
-	if err := b.Append(within(t), 3, jobs.Entry{Kind: jobs.EntryObserve, Ref: 4, Data: []byte("theirs")}); err != nil {
+	theirs := swarms.Entry{Kind: swarms.EntryObserve, Ref: 4, Data: []byte("theirs")}
+	if err := b.Append(within(t), 3, theirs); err != nil {
 		t.Fatal(err)
 	}
 	if err := a.Append(within(t), 3, entry(4)); !errors.Is(err, jobs.ErrFenced) {
@@ -95,7 +97,7 @@ func testLogFence(t *testing.T, q Queue) {
 		t.Fatalf("%+v, %v", last, err)
 	}
 	// The same call again, as after a lost acknowledgement, succeeds and stores nothing.
-	if err := b.Append(within(t), 3, jobs.Entry{Kind: jobs.EntryObserve, Ref: 4, Data: []byte("theirs")}); err != nil {
+	if err := b.Append(within(t), 3, theirs); err != nil {
 		t.Fatalf("repeated append: %v", err)
 	}
 	if last, err := a.Last(within(t)); err != nil || last.Seq != 4 {
@@ -110,14 +112,14 @@ func testLogFence(t *testing.T, q Queue) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := a.Append(within(t), last.Seq, jobs.Entry{Kind: jobs.EntryQuery, Ref: 7}); err != nil {
+		if err := a.Append(within(t), last.Seq, swarms.Entry{Kind: swarms.EntryQuery, Ref: 7}); err != nil {
 			t.Fatal(err)
 		}
 		if err := b.Append(within(t), 4, several(5, 7)...); err != nil {
 			t.Fatalf("repeated append of what others have written behind: %v", err)
 		}
-		for what, again := range map[string][]jobs.Entry{
-			"more than is there": several(5, 8), "another kind": {{Kind: jobs.EntryTick, Ref: 5, Data: entry(5).Data}},
+		for what, again := range map[string][]swarms.Entry{
+			"more than is there": several(5, 8), "another kind": {{Kind: swarms.EntryTick, Ref: 5, Data: entry(5).Data}},
 			"other data":     {{Kind: entry(5).Kind, Ref: 5, Data: []byte("other")}},
 			"another number": {{Kind: entry(5).Kind, Ref: 6, Data: entry(5).Data}},
 		} {
@@ -135,7 +137,7 @@ func testLogFence(t *testing.T, q Queue) {
 }
 
 // several are entries with the numbers from first to last.
-func several(first, last uint64) (all []jobs.Entry) {
+func several(first, last uint64) (all []swarms.Entry) {
 	for n := first; n <= last; n++ {
 		all = append(all, entry(n))
 	}
@@ -146,7 +148,7 @@ func several(first, last uint64) (all []jobs.Entry) {
 // stored are not stored again, and where another writer has come between, none of them is.
 func testLogWindow(t *testing.T, q Queue) {
 	a := created(t, q.Connect(t), "s")
-	b := q.Connect(t).Log("s", 0, jobs.In)
+	b := q.Connect(t).Log("s", 0, swarms.In)
 	ends := func(n uint64) {
 		t.Helper()
 		if last, err := a.Last(within(t)); err != nil || last.Seq != n || last.Ref != n {
@@ -174,7 +176,7 @@ func testLogWindow(t *testing.T, q Queue) {
 		t.Fatalf("of nine entries three are there: %v", err)
 	}
 	ends(n + 9)
-	theirs := jobs.Entry{Kind: jobs.EntryTick, Ref: n + 10, Data: []byte("theirs")}
+	theirs := swarms.Entry{Kind: swarms.EntryTick, Ref: n + 10, Data: []byte("theirs")}
 	if err := b.Append(within(t), n+9, theirs); err != nil {
 		t.Fatal(err)
 	}
@@ -213,7 +215,7 @@ func testLogRace(t *testing.T, q Queue) {
 	done := make([][]call, writers)
 	each := make(chan error, writers)
 	for w := range writers {
-		mine := q.Connect(t).Log("s", 0, jobs.In)
+		mine := q.Connect(t).Log("s", 0, swarms.In)
 		go func() {
 			r := rand.New(rand.NewPCG(uint64(w), 1))
 			for k := range calls {
@@ -222,10 +224,10 @@ func testLogRace(t *testing.T, q Queue) {
 					each <- err
 					return
 				}
-				all := make([]jobs.Entry, 1+r.IntN(8)*r.IntN(8)) // up to 50: one at a time, and together
+				all := make([]swarms.Entry, 1+r.IntN(8)*r.IntN(8)) // up to 50: one at a time, and together
 				for i := range all {
-					all[i] = jobs.Entry{
-						Kind: jobs.EntryObserve, Ref: last.Seq + uint64(i),
+					all[i] = swarms.Entry{
+						Kind: swarms.EntryObserve, Ref: last.Seq + uint64(i),
 						Data: fmt.Appendf(nil, "%d %d %d", w, k, i),
 					}
 				}
@@ -293,7 +295,7 @@ func testLogRace(t *testing.T, q Queue) {
 
 func testLogGone(t *testing.T, q Queue) {
 	c := q.Connect(t)
-	never := c.Log("never", 0, jobs.Out)
+	never := c.Log("never", 0, swarms.Out)
 	if _, err := never.Last(within(t)); !errors.Is(err, jobs.ErrNotFound) {
 		t.Errorf("Last of a log that is not there: %v", err)
 	}
@@ -344,7 +346,7 @@ func testLogTrim(t *testing.T, q Queue) {
 }
 
 // session opens a session that the test closes.
-func session(t *testing.T, c Client, holder string, ttl time.Duration) jobs.Session {
+func session(t *testing.T, c Client, holder string, ttl time.Duration) swarms.Session {
 	t.Helper()
 	s, err := c.OpenSession(within(t), holder, ttl, Quiet)
 	if err != nil {
@@ -355,7 +357,7 @@ func session(t *testing.T, c Client, holder string, ttl time.Duration) jobs.Sess
 }
 
 // acquired waits until a session has a lease.
-func acquired(t *testing.T, s jobs.Session, key string) jobs.Lease {
+func acquired(t *testing.T, s swarms.Session, key string) swarms.Lease {
 	t.Helper()
 	for ctx := within(t); ; {
 		freed := s.Freed()
@@ -363,7 +365,7 @@ func acquired(t *testing.T, s jobs.Session, key string) jobs.Lease {
 		if err == nil {
 			return l
 		}
-		if !errors.Is(err, jobs.ErrHeld) {
+		if !errors.Is(err, swarms.ErrHeld) {
 			t.Fatal(err)
 		}
 		select {
@@ -394,11 +396,11 @@ func testLease(t *testing.T, q Queue) {
 	b := session(t, q.Connect(t), "b", ttl)
 	// a renewal that is missed would give it away
 	for end := time.Now().Add(2 * ttl); time.Now().Before(end); time.Sleep(ttl / 10) {
-		if _, err := b.Acquire(within(t), "k.0"); !errors.Is(err, jobs.ErrHeld) {
+		if _, err := b.Acquire(within(t), "k.0"); !errors.Is(err, swarms.ErrHeld) {
 			t.Fatalf("a lease whose session is renewed was taken: %v", err)
 		}
 	}
-	if _, err := a.Acquire(within(t), "k.0"); !errors.Is(err, jobs.ErrHeld) {
+	if _, err := a.Acquire(within(t), "k.0"); !errors.Is(err, swarms.ErrHeld) {
 		t.Fatalf("a session took a lease twice: %v", err)
 	}
 	if isLost(l.Lost()) || isLost(a.Lost()) {
@@ -436,7 +438,7 @@ func testTakeOver(t *testing.T, q Queue) {
 	dead, c := q.Connect(t), q.Connect(t)
 	const ttl = 300 * time.Millisecond
 	old := session(t, dead, "a", ttl)
-	var held []jobs.Lease
+	var held []swarms.Lease
 	for k := range 3 {
 		held = append(held, acquired(t, old, fmt.Sprintf("k.%d", k)))
 	}
@@ -461,7 +463,7 @@ func testTakeOver(t *testing.T, q Queue) {
 func testSwarms(t *testing.T, q Queue) {
 	c := q.Connect(t)
 	put := func(id string) {
-		if err := c.CreateSwarm(within(t), jobs.Swarm{
+		if err := c.CreateSwarm(within(t), swarms.Swarm{
 			Version: jobs.Version, ID: id, Name: "n",
 			Groups: 3,
 		}); err != nil {
@@ -469,10 +471,10 @@ func testSwarms(t *testing.T, q Queue) {
 		}
 	}
 	put("before")
-	changes := make(chan jobs.SwarmChange, 16)
+	changes := make(chan swarms.Change, 16)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- q.Connect(t).WatchSwarms(ctx, func(ch jobs.SwarmChange) { changes <- ch }) }()
+	go func() { ended <- q.Connect(t).WatchSwarms(ctx, func(ch swarms.Change) { changes <- ch }) }()
 	next := func(id string, gone bool) {
 		t.Helper()
 		select {
@@ -488,7 +490,7 @@ func testSwarms(t *testing.T, q Queue) {
 	put("after")
 	next("after", false)
 	for range 2 {
-		if err := c.RemoveSwarm(within(t), jobs.Swarm{ID: "before"}); err != nil {
+		if err := c.RemoveSwarm(within(t), swarms.Swarm{ID: "before"}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
 	"github.com/exoswarm/exoswarm/jobs/natsq/results"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // delivered is a worker whose queue is empty, and what it replies to deliveries that a test makes.
@@ -355,8 +356,8 @@ func TestSettled(t *testing.T) {
 			t.Fatal(perr)
 		}
 		for sid, owner := range map[string]string{id: id, id + "-other": "another"} {
-			s := jobs.Swarm{
-				Version: jobs.Version, ID: sid, Nonce: jobs.NewNonce(), Owner: owner, Name: "n",
+			s := swarms.Swarm{
+				Version: jobs.Version, ID: sid, Nonce: swarms.NewNonce(), Owner: owner, Name: "n",
 				Spec: json.RawMessage(`{}`), Groups: 1,
 			}
 			if err := d.c.Swarms.CreateSwarm(ctx, s); err != nil {

@@ -17,6 +17,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 func TestMain(m *testing.M) { leak.Check(m) }
@@ -24,8 +25,8 @@ func TestMain(m *testing.M) { leak.Check(m) }
 // client returns the parts of a connection that the suite tests.
 func client(c *natsq.Conn) jobstest.Client {
 	return jobstest.Client{
-		JobQueue: c.Queue, DeadLetterStore: c.Letters, ResultStore: c.Results, SwarmStore: c.Swarms, ObjectStore: c.Objects,
-		AgentRegistry: c.Registry, Control: c.Control, Scheduler: c.Schedules, Conn: c,
+		JobQueue: c.Queue, DeadLetterStore: c.Letters, ResultStore: c.Results, SwarmStore: c.Swarms,
+		ObjectStore: c.Objects, AgentRegistry: c.Registry, Control: c.Control, Scheduler: c.Schedules, Conn: c,
 	}
 }
 
@@ -142,7 +143,7 @@ func TestServerRestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	l := c.Swarms.Log("s", 0, jobs.In)
+	l := c.Swarms.Log("s", 0, swarms.In)
 	if err := l.Create(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -163,7 +164,7 @@ func TestServerRestart(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := l.Append(t.Context(), n, jobs.Entry{Kind: "k", Ref: n}); err != nil {
+		if err := l.Append(t.Context(), n, swarms.Entry{Kind: "k", Ref: n}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // remade is a server that is stopped and started again, with its store or an empty one.
@@ -81,7 +82,7 @@ func TestWatchOfRemadeRecords(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
-		ended <- watcher.Swarms.WatchSwarms(ctx, func(ch jobs.SwarmChange) {
+		ended <- watcher.Swarms.WatchSwarms(ctx, func(ch swarms.Change) {
 			mu.Lock()
 			defer mu.Unlock()
 			if there[ch.ID] = ch.Swarm.Nonce; ch.Gone {
@@ -98,9 +99,9 @@ func TestWatchOfRemadeRecords(t *testing.T) {
 	}
 	make := func(c *natsq.Conn, id string) string {
 		t.Helper()
-		n := jobs.NewNonce()
+		n := swarms.NewNonce()
 		if err := c.Swarms.CreateSwarm(t.Context(),
-			jobs.Swarm{
+			swarms.Swarm{
 				Version: jobs.Version, ID: id, Nonce: n, Name: id, Spec: json.RawMessage("{}"),
 				Groups: 1,
 			}); err != nil {

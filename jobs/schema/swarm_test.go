@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // TestSwarms: schemas and decoders say the same of entries and records that name snapshots.
@@ -15,7 +15,7 @@ func TestSwarms(t *testing.T) {
 		`{"v":2,"name":"a"}`:          false,
 		`{"v":1,"name":"a","to":"/"}`: false, `{"v":1,"name":7}`: false, `[]`: false,
 	} {
-		_, err := jobs.DecodeSnapshot([]byte(text))
+		_, err := swarms.DecodeSnapshot([]byte(text))
 		if serr := Validate(Snapshot, []byte(text)); (err == nil) != good || (serr == nil) != good {
 			t.Errorf("%s: the decoder says %v, the schema %v", text, err, serr)
 		}
@@ -27,7 +27,7 @@ func TestSwarms(t *testing.T) {
 		`{"name":"a"}`: false, `{"sha256":"` + sum + `"}`: false,
 	} {
 		text := `{"v":1,"id":"s","name":"s","spec":{},"groups":3,"created":"2026-01-31T12:00:00Z","from":` + from + `}`
-		var s jobs.Swarm
+		var s swarms.Swarm
 		if err := json.Unmarshal([]byte(text), &s); err != nil {
 			t.Fatal(err)
 		}
@@ -40,7 +40,7 @@ func TestSwarms(t *testing.T) {
 		`"nonce":"../../etc/x"`: false, `"owner":"job-1","ending":true`: true, `"owner":"a b"`: false,
 	} {
 		text := `{"v":1,"id":"s","spec":{},"groups":3,` + rest + `}`
-		var s jobs.Swarm
+		var s swarms.Swarm
 		if err := json.Unmarshal([]byte(text), &s); err != nil {
 			t.Fatal(err)
 		}
@@ -50,7 +50,7 @@ func TestSwarms(t *testing.T) {
 	}
 	for groups, good := range map[string]bool{"0": false, "1": true, "134217728": true, "134217729": false} {
 		text := `{"v":1,"id":"s","spec":{},"groups":` + groups + `}`
-		var s jobs.Swarm
+		var s swarms.Swarm
 		if err := json.Unmarshal([]byte(text), &s); err != nil {
 			t.Fatal(err)
 		}
@@ -66,7 +66,7 @@ func TestSwarms(t *testing.T) {
 		`"shards":2,"bases":[` + base("1") + `,` + base("0") + `]`: false,
 	} {
 		text := `{"v":1,"id":"s","spec":{},"groups":100,` + fields + `}`
-		var s jobs.Swarm
+		var s swarms.Swarm
 		if err := json.Unmarshal([]byte(text), &s); err != nil {
 			t.Fatal(err)
 		}

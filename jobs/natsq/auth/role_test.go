@@ -16,6 +16,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/gateway"
 	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
 	"github.com/exoswarm/exoswarm/jobs/natsq/swarmlog"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // TestSubmitter: everything that a submitter may works from end to end, without access to the
@@ -337,8 +338,8 @@ func TestViewer(t *testing.T) {
 			_, err := me.Objects.PutObject(ctx, "o", jobs.Owner{}, io.MultiReader(strings.NewReader("x")))
 			return err
 		},
-		"make a log":   func() error { return me.Swarms.Log("s", 0, jobs.In).Create(ctx) },
-		"delete a log": func() error { return me.Swarms.Log("s", 0, jobs.In).Delete(ctx) },
+		"make a log":   func() error { return me.Swarms.Log("s", 0, swarms.In).Create(ctx) },
+		"delete a log": func() error { return me.Swarms.Log("s", 0, swarms.In).Delete(ctx) },
 		"lease":        func() error { _, err := me.Swarms.OpenSession(ctx, "h", time.Second, nil); return err },
 		"work": func() error {
 			w, err := me.Work(ctx, natsq.WorkerOptions{Name: "w", Pool: jobs.PoolCPU})
@@ -378,12 +379,12 @@ func TestAgent(t *testing.T) {
 	c := start(t)
 	me, operator := c.agent(t), c.connect(t, auth.Operator)
 	ctx := within(t)
-	l := me.Swarms.Log("s", 0, jobs.In)
+	l := me.Swarms.Log("s", 0, swarms.In)
 	if err := l.Create(ctx); err != nil {
 		t.Fatal(err)
 	}
 	for i := range uint64(3) {
-		if err := l.Append(ctx, i, jobs.Entry{Kind: jobs.EntryObserve, Ref: i + 1, Data: []byte("x")}); err != nil {
+		if err := l.Append(ctx, i, swarms.Entry{Kind: swarms.EntryObserve, Ref: i + 1, Data: []byte("x")}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -413,7 +414,7 @@ func TestAgent(t *testing.T) {
 		t.Fatal(err)
 	}
 	wakes := me.Swarms.OpenWakes()
-	if err := wakes.Add(ctx, "s", me.Swarms.Log("s", 0, jobs.In), 1); err != nil { // which is gone
+	if err := wakes.Add(ctx, "s", me.Swarms.Log("s", 0, swarms.In), 1); err != nil { // which is gone
 		t.Error(err)
 	}
 	if key, err := wakes.Next(ctx); err != nil || key != "s" {
@@ -423,13 +424,13 @@ func TestAgent(t *testing.T) {
 	if err := errors.Join(lease.Release(ctx), session.Close(ctx)); err != nil {
 		t.Error(err)
 	}
-	if err := me.Swarms.CreateSwarm(ctx, jobs.Swarm{
+	if err := me.Swarms.CreateSwarm(ctx, swarms.Swarm{
 		Version: jobs.Version, ID: "s", Name: "s",
 		Spec: json.RawMessage("{}"), Groups: 1,
 	}); err != nil {
 		t.Error(err)
 	}
-	if err := me.Swarms.RemoveSwarm(ctx, jobs.Swarm{ID: "s"}); err != nil {
+	if err := me.Swarms.RemoveSwarm(ctx, swarms.Swarm{ID: "s"}); err != nil {
 		t.Error(err)
 	}
 	data := bytes.Repeat([]byte("y"), 300<<10) // several messages

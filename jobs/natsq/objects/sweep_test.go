@@ -19,6 +19,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
 	"github.com/exoswarm/exoswarm/jobs/natsq/objects"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // states lists the objects.
@@ -89,9 +90,9 @@ func TestObjectsLive(t *testing.T) {
 		}
 	}
 	w.Stop()
-	swarm := jobs.Swarm{
+	swarm := swarms.Swarm{
 		Version: jobs.Version, ID: "swarm", Name: "s", Spec: json.RawMessage("{}"), Groups: 1,
-		Created: time.Now().UTC(), Nonce: jobs.NewNonce(),
+		Created: time.Now().UTC(), Nonce: swarms.NewNonce(),
 	}
 	if err := c.Swarms.CreateSwarm(ctx, swarm); err != nil {
 		t.Fatal(err)

@@ -11,10 +11,10 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/internal/keyring"
-	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // onDisk counts the files below a folder that hold a text.
@@ -69,7 +69,7 @@ func TestKeys(t *testing.T) {
 			return err
 		}
 		defer c.Close()
-		l := c.Swarms.Log("s", 0, jobs.In)
+		l := c.Swarms.Log("s", 0, swarms.In)
 		if err := l.Create(ctx); err != nil {
 			return err
 		}
@@ -87,7 +87,7 @@ func TestKeys(t *testing.T) {
 				t.Errorf("read back: %q", e.Data)
 			}
 		}
-		if err := l.Append(ctx, written, jobs.Entry{Kind: "k", Ref: written + 1, Data: []byte(secret)}); err != nil {
+		if err := l.Append(ctx, written, swarms.Entry{Kind: "k", Ref: written + 1, Data: []byte(secret)}); err != nil {
 			return err
 		}
 		written++

@@ -15,6 +15,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // keptAs is how the stream of a log is kept.
@@ -61,23 +62,23 @@ func TestConsistencyOfLogs(t *testing.T) {
 	for i, c := range []struct {
 		conn *natsq.Conn
 		url  string
-		want jobs.Consistency
+		want swarms.Consistency
 		kept string // or
 		says string
 	}{
-		{conn, servers[0].URL(), jobs.Consistency{}, "3 Default", ""},
-		{conn, servers[0].URL(), jobs.Consistency{Replicas: 1}, "1 Default", ""},
-		{conn, servers[0].URL(), jobs.Consistency{Replicas: 3, Durability: jobs.Synced}, "3 Default", ""},
-		{conn, servers[0].URL(), jobs.Consistency{Durability: jobs.Fast}, "1 Async", ""},
-		{conn, "", jobs.Consistency{Replicas: 3, Durability: jobs.Fast}, "", "cannot be told otherwise for one of " +
+		{conn, servers[0].URL(), swarms.Consistency{}, "3 Default", ""},
+		{conn, servers[0].URL(), swarms.Consistency{Replicas: 1}, "1 Default", ""},
+		{conn, servers[0].URL(), swarms.Consistency{Replicas: 3, Durability: swarms.Synced}, "3 Default", ""},
+		{conn, servers[0].URL(), swarms.Consistency{Durability: swarms.Fast}, "1 Async", ""},
+		{conn, "", swarms.Consistency{Replicas: 3, Durability: swarms.Fast}, "", "cannot be told otherwise for one of " +
 			"them: use 1 replica"},
-		{conn, "", jobs.Consistency{Replicas: 5}, "", "5 replicas: the NATS server has not as many servers"},
-		{conn, "", jobs.Consistency{Replicas: 2}, "", "replicas 2: use 1, 3 or 5"},
-		{conn, "", jobs.Consistency{Durability: "slow"}, "", `durability "slow": use synced or fast`},
-		{single, "", jobs.Consistency{Replicas: 3}, "", "3 replicas: the NATS server has not as many servers"},
-		{single, alone.URL(), jobs.Consistency{Replicas: 1, Durability: jobs.Fast}, "1 Async", ""},
+		{conn, "", swarms.Consistency{Replicas: 5}, "", "5 replicas: the NATS server has not as many servers"},
+		{conn, "", swarms.Consistency{Replicas: 2}, "", "replicas 2: use 1, 3 or 5"},
+		{conn, "", swarms.Consistency{Durability: "slow"}, "", `durability "slow": use synced or fast`},
+		{single, "", swarms.Consistency{Replicas: 3}, "", "3 replicas: the NATS server has not as many servers"},
+		{single, alone.URL(), swarms.Consistency{Replicas: 1, Durability: swarms.Fast}, "1 Async", ""},
 	} {
-		l := c.conn.Swarms.Log(fmt.Sprintf("s%d", i), 0, jobs.In)
+		l := c.conn.Swarms.Log(fmt.Sprintf("s%d", i), 0, swarms.In)
 		began := time.Now()
 		err := l.Create(ctx, c.want)
 		if c.says != "" {
@@ -94,11 +95,11 @@ func TestConsistencyOfLogs(t *testing.T) {
 		if got := keptAs(t, c.url, fmt.Sprintf("EXO_LOG_s%d_0_in", i)); got != c.kept {
 			t.Errorf("%+v is kept as %q, want %q", c.want, got, c.kept)
 		}
-		entries := []jobs.Entry{{Kind: "a", Ref: 1}, {Kind: "b", Ref: 2}, {Kind: "c", Ref: 3}}
+		entries := []swarms.Entry{{Kind: "a", Ref: 1}, {Kind: "b", Ref: 2}, {Kind: "c", Ref: 3}}
 		if err := l.Append(ctx, 0, entries...); err != nil {
 			t.Fatalf("%+v: %v", c.want, err)
 		}
-		if err := l.Append(ctx, 1, jobs.Entry{Kind: "d", Ref: 4}); !errors.Is(err, jobs.ErrFenced) {
+		if err := l.Append(ctx, 1, swarms.Entry{Kind: "d", Ref: 4}); !errors.Is(err, jobs.ErrFenced) {
 			t.Errorf("%+v: a second writer: %v", c.want, err)
 		}
 		if last, err := l.Last(ctx); err != nil || last.Seq != 3 || last.Kind != "c" {

@@ -19,6 +19,7 @@ import (
 	"github.com/exoswarm/exoswarm/internal/telemetry"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // Headers of a log entry.
@@ -28,7 +29,7 @@ const (
 	headerWriter = "Exo-Writer"
 )
 
-// Log is a jobs.Log: a stream with a single subject.
+// Log is a swarms.Log: a stream with a single subject.
 type Log struct {
 	c       *Swarms
 	stream  string
@@ -42,9 +43,9 @@ type Log struct {
 // logPrefix begins the names of the streams of logs.
 const logPrefix = "EXO_LOG_"
 
-// Log addresses a log of a shard. swarm is the key of its swarm, see jobs.Swarm.Key, so two swarms
+// Log addresses a log of a shard. swarm is the key of its swarm, see swarms.Swarm.Key, so two swarms
 // of one id have different logs. The log need not exist.
-func (sw *Swarms) Log(swarm string, shard int, d jobs.Direction) jobs.Log {
+func (sw *Swarms) Log(swarm string, shard int, d swarms.Direction) swarms.Log {
 	return &Log{
 		c:       sw,
 		stream:  fmt.Sprintf("%s%s_%d_%s", logPrefix, swarm, shard, d),
@@ -54,9 +55,9 @@ func (sw *Swarms) Log(swarm string, shard int, d jobs.Direction) jobs.Log {
 	}
 }
 
-// Create implements jobs.Log. A log that exists keeps what it was made with, but for the replicas.
-func (l *Log) Create(ctx context.Context, of ...jobs.Consistency) error {
-	var want jobs.Consistency
+// Create implements swarms.Log. A log that exists keeps what it was made with, but for the replicas.
+func (l *Log) Create(ctx context.Context, of ...swarms.Consistency) error {
+	var want swarms.Consistency
 	if len(of) > 0 {
 		want = of[0]
 	}
@@ -64,7 +65,7 @@ func (l *Log) Create(ctx context.Context, of ...jobs.Consistency) error {
 		return fmt.Errorf("create log %s: %w", l.stream, err)
 	}
 	replicas, persist, fast := cmp.Or(want.Replicas, l.c.conn.Replicas), jetstream.DefaultPersistMode,
-		want.Durability == jobs.Fast
+		want.Durability == swarms.Fast
 	if fast { // which no replicated stream can be, whatever others have
 		replicas, persist = 1, jetstream.AsyncPersistMode
 	}
@@ -117,7 +118,7 @@ const offlinePeer = "peer offline"
 // wakes has the server republish the headers of every entry of an in-log, for agents that have
 // parked its shard; see Wakes.
 func (l *Log) wakes() *jetstream.RePublish {
-	if !strings.HasSuffix(l.template, "_"+string(jobs.In)) {
+	if !strings.HasSuffix(l.template, "_"+string(swarms.In)) {
 		return nil
 	}
 	return &jetstream.RePublish{Source: l.subject, Destination: wakeSubject(l.subject), HeadersOnly: true}
@@ -126,10 +127,10 @@ func (l *Log) wakes() *jetstream.RePublish {
 // Delete removes the log and everything in it. A log that is not there is no error.
 func (l *Log) Delete(ctx context.Context) error { return l.c.conn.DeleteStream(ctx, l.stream) }
 
-// Append implements jobs.Log. What fences is JetStream's expected last sequence. Several entries
+// Append implements swarms.Log. What fences is JetStream's expected last sequence. Several entries
 // are one atomic batch, or are sent one at a time: with the second under way before the first is
 // stored, it would also stand right behind what another writer has stored meanwhile.
-func (l *Log) Append(ctx context.Context, after uint64, entries ...jobs.Entry) error {
+func (l *Log) Append(ctx context.Context, after uint64, entries ...swarms.Entry) error {
 	for len(entries) > 0 {
 		n, size := 1, len(entries[0].Data)
 		for n < min(len(entries), appendMost) && size+len(entries[n].Data) <= appendBytes {
@@ -152,7 +153,7 @@ const (
 	appendBytes = 8 << 20
 )
 
-func (l *Log) append(ctx context.Context, after uint64, entries []jobs.Entry) (err error) {
+func (l *Log) append(ctx context.Context, after uint64, entries []swarms.Entry) (err error) {
 	msgs := make([]*nats.Msg, len(entries))
 	for i, e := range entries {
 		own := ctx
@@ -277,7 +278,7 @@ func (l *Log) publish(ctx context.Context, after uint64, msgs []*nats.Msg) (stor
 }
 
 // stored is how many of entries stand behind entry number after. An ErrFenced says that others do.
-func (l *Log) stored(ctx context.Context, after uint64, entries []jobs.Entry) (int, error) {
+func (l *Log) stored(ctx context.Context, after uint64, entries []swarms.Entry) (int, error) {
 	last, writer, err := l.end(ctx)
 	if err != nil {
 		return 0, err
@@ -315,7 +316,7 @@ const shortPatience = 10 * time.Second
 // found is how many of entries stand right behind entry number after, where others may follow.
 // Their bytes are compared too: a process may do a job twice at a time, and then has one writer for
 // both.
-func (l *Log) found(ctx context.Context, after uint64, entries []jobs.Entry) (n int, err error) {
+func (l *Log) found(ctx context.Context, after uint64, entries []swarms.Entry) (n int, err error) {
 	s, err := l.c.conn.JS.Stream(ctx, l.stream)
 	if err != nil {
 		return 0, err
@@ -344,7 +345,7 @@ func (l *Log) found(ctx context.Context, after uint64, entries []jobs.Entry) (n 
 
 // Last returns the last entry, or one with Seq 0 when the log is empty. jobs.ErrNotFound when there
 // is no such log.
-func (l *Log) Last(ctx context.Context) (jobs.Entry, error) {
+func (l *Log) Last(ctx context.Context) (swarms.Entry, error) {
 	e, _, err := l.end(ctx)
 	return e, err
 }
@@ -352,10 +353,10 @@ func (l *Log) Last(ctx context.Context) (jobs.Entry, error) {
 // end is Last, with the writer of the entry. It asks the leader: the client's own call asks
 // whichever replica answers first where the stream allows that, as those that earlier versions have
 // made do.
-func (l *Log) end(ctx context.Context) (e jobs.Entry, writer string, err error) {
+func (l *Log) end(ctx context.Context) (e swarms.Entry, writer string, err error) {
 	what := "read the end of " + l.stream
 	err = l.c.conn.Retry(ctx, what, func(ctx context.Context) error {
-		e, writer = jobs.Entry{}, ""
+		e, writer = swarms.Entry{}, ""
 		m, err := l.c.conn.LastOnce(ctx, l.stream, l.subject)
 		if errors.Is(err, jobs.ErrNotFound) { // nothing is in it, or everything that was is trimmed
 			return nil
@@ -373,16 +374,16 @@ func (l *Log) end(ctx context.Context) (e jobs.Entry, writer string, err error) 
 	return e, writer, err
 }
 
-func entry(seq uint64, h nats.Header, data []byte) (jobs.Entry, error) {
+func entry(seq uint64, h nats.Header, data []byte) (swarms.Entry, error) {
 	ref, err := strconv.ParseUint(h.Get(headerRef), 10, 64)
 	if err != nil {
-		return jobs.Entry{}, jobs.Errorf(jobs.CodeInvalid, "log entry %d: header %s is %q, not a number", seq,
+		return swarms.Entry{}, jobs.Errorf(jobs.CodeInvalid, "log entry %d: header %s is %q, not a number", seq,
 			headerRef, h.Get(headerRef))
 	}
-	return jobs.Entry{Seq: seq, Kind: h.Get(headerKind), Ref: ref, Data: data, Trace: natsconn.TraceOf(h)}, nil
+	return swarms.Entry{Seq: seq, Kind: h.Get(headerKind), Ref: ref, Data: data, Trace: natsconn.TraceOf(h)}, nil
 }
 
-// Reader is a jobs.Reader over a consumer that the server forgets when it is not read. The client's
+// Reader is a swarms.Reader over a consumer that the server forgets when it is not read. The client's
 // own ordered consumer is not used: once its stream is deleted it tries for ever to make a new one
 // and no context ends that.
 type Reader struct {
@@ -401,8 +402,8 @@ const (
 	readerLate = 2 * time.Second
 )
 
-// Read implements jobs.Log.
-func (l *Log) Read(ctx context.Context, from uint64) (jobs.Reader, error) {
+// Read implements swarms.Log.
+func (l *Log) Read(ctx context.Context, from uint64) (swarms.Reader, error) {
 	r := &Reader{log: l, next: from}
 	if err := r.open(ctx); err != nil {
 		return nil, err
@@ -504,15 +505,15 @@ func (r *Reader) look(ctx context.Context) {
 	}
 }
 
-// Next implements jobs.Reader.
-func (r *Reader) Next(ctx context.Context) (jobs.Entry, error) {
+// Next implements swarms.Reader.
+func (r *Reader) Next(ctx context.Context) (swarms.Entry, error) {
 	for {
 		if ctx.Err() != nil {
-			return jobs.Entry{}, context.Cause(ctx)
+			return swarms.Entry{}, context.Cause(ctx)
 		}
 		if r.it == nil {
 			if err := r.open(ctx); err != nil {
-				return jobs.Entry{}, err
+				return swarms.Entry{}, err
 			}
 		}
 		wait := readerIdle
@@ -536,13 +537,13 @@ func (r *Reader) Next(ctx context.Context) (jobs.Entry, error) {
 		}
 		meta, err := m.Metadata()
 		if err != nil {
-			return jobs.Entry{}, fmt.Errorf("read %s at %d: %w", r.log.stream, r.next, err)
+			return swarms.Entry{}, fmt.Errorf("read %s at %d: %w", r.log.stream, r.next, err)
 		}
 		switch seq := meta.Sequence.Stream; {
 		case seq < r.next:
 			continue
 		case seq > r.next && meta.Sequence.Consumer == 1:
-			return jobs.Entry{}, fmt.Errorf("read %s: entry %d is the first there is, %d is wanted: the log was "+
+			return swarms.Entry{}, fmt.Errorf("read %s: entry %d is the first there is, %d is wanted: the log was "+
 				"trimmed", r.log.stream, seq, r.next)
 		case seq > r.next: // a delivery was lost on the way
 			r.Close()

@@ -20,10 +20,10 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // replication is what the routes of a cluster carry. It holds back what leaders replicate to one
@@ -254,8 +254,8 @@ func TestLogOfLaggingReplica(t *testing.T) {
 		}
 		return m.Header.Get(jetstream.SequenceHeader)
 	}
-	log := c.Swarms.Log("s", 0, jobs.In)
-	entry := func(n uint64) jobs.Entry { return jobs.Entry{Kind: jobs.EntryTick, Ref: n} }
+	log := c.Swarms.Log("s", 0, swarms.In)
+	entry := func(n uint64) swarms.Entry { return swarms.Entry{Kind: swarms.EntryTick, Ref: n} }
 	last := uint64(0)
 	add := func() {
 		if err := log.Append(ctx, last, entry(last+1)); err != nil {
@@ -301,8 +301,8 @@ func TestReadersOfLaggingReplica(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	log := c.Swarms.Log("s", 0, jobs.In)
-	if err := log.Create(ctx, jobs.Consistency{}); err != nil {
+	log := c.Swarms.Log("s", 0, swarms.In)
+	if err := log.Create(ctx, swarms.Consistency{}); err != nil {
 		t.Fatal(err)
 	}
 	nc, err := nats.Connect(urls["s0"])
@@ -326,10 +326,10 @@ func TestReadersOfLaggingReplica(t *testing.T) {
 			}
 		}
 	}
-	if err := log.Append(ctx, 0, jobs.Entry{Kind: jobs.EntryTick, Ref: 1}); err != nil {
+	if err := log.Append(ctx, 0, swarms.Entry{Kind: swarms.EntryTick, Ref: 1}); err != nil {
 		t.Fatal(err)
 	}
-	var readers []jobs.Reader
+	var readers []swarms.Reader
 	for range 12 {
 		reader, err := log.Read(ctx, 1)
 		if err != nil {
@@ -343,7 +343,7 @@ func TestReadersOfLaggingReplica(t *testing.T) {
 	}
 	r.hold(behind)
 	defer r.hold("")
-	if err := log.Append(ctx, 1, jobs.Entry{Kind: jobs.EntryTick, Ref: 2}); err != nil {
+	if err := log.Append(ctx, 1, swarms.Entry{Kind: swarms.EntryTick, Ref: 2}); err != nil {
 		t.Fatal(err)
 	}
 	within, stop := context.WithTimeout(ctx, 45*time.Second)

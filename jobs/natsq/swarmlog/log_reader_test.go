@@ -12,6 +12,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // TestLogReader: a reader that begins anew goes on where it was, and only in the log that it has
@@ -19,7 +20,7 @@ import (
 func TestLogReader(t *testing.T) {
 	_, c := inside(t)
 	ctx := t.Context()
-	l := c.Log("read", 0, jobs.In).(*Log)
+	l := c.Log("read", 0, swarms.In).(*Log)
 	if err := errors.Join(l.Create(ctx), l.Create(ctx), l.Append(ctx, 0, numbered(1, 6, 4)...)); err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +92,7 @@ func TestLogReader(t *testing.T) {
 func TestLogRefused(t *testing.T) {
 	_, c := inside(t)
 	ctx := t.Context()
-	l := c.Log("limited", 0, jobs.Out).(*Log)
+	l := c.Log("limited", 0, swarms.Out).(*Log)
 	if _, err := c.conn.JS.CreateStream(ctx, jetstream.StreamConfig{
 		Name: l.stream, Subjects: []string{l.subject},
 		Discard: jetstream.DiscardNew, MaxMsgs: 2, AllowAtomicPublish: true,
@@ -109,7 +110,7 @@ func TestLogRefused(t *testing.T) {
 			t.Errorf("%d entries: %v", n, err)
 		}
 	}
-	if err := l.Append(ctx, 2, jobs.Entry{Kind: "k", Ref: 3, Data: make([]byte, 2<<20)}); !errors.Is(err,
+	if err := l.Append(ctx, 2, swarms.Entry{Kind: "k", Ref: 3, Data: make([]byte, 2<<20)}); !errors.Is(err,
 		nats.ErrMaxPayload) || !strings.Contains(err.Error(),
 		"append k 3 to "+l.stream+": 2097152 bytes are more than the server takes") {
 		t.Error(err)
@@ -118,9 +119,9 @@ func TestLogRefused(t *testing.T) {
 		!strings.HasPrefix(err.Error(), "append k 9 to "+l.stream) {
 		t.Error(err)
 	}
-	for _, d := range []jobs.Direction{jobs.In, jobs.Out} {
+	for _, d := range []swarms.Direction{swarms.In, swarms.Out} {
 		w := c.Log("s", 0, d).(*Log).wakes()
-		if (w != nil) != (d == jobs.In) || w != nil &&
+		if (w != nil) != (d == swarms.In) || w != nil &&
 			(!w.HeadersOnly || w.Source != "exo.log.s.0.in" || w.Destination == w.Source) {
 			t.Errorf("%s: %+v", d, w)
 		}
@@ -137,8 +138,8 @@ func TestSwarmLeases(t *testing.T) {
 		t.Fatal(err)
 	}
 	for id, owner := range map[string]string{"a": "", "b": "job"} {
-		s := jobs.Swarm{
-			Version: jobs.Version, ID: id, Nonce: jobs.NewNonce(), Owner: owner, Name: "n",
+		s := swarms.Swarm{
+			Version: jobs.Version, ID: id, Nonce: swarms.NewNonce(), Owner: owner, Name: "n",
 			Spec: json.RawMessage(`{}`), Groups: 1,
 		}
 		if owner == "" {
@@ -151,14 +152,14 @@ func TestSwarmLeases(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := c.ChangeSwarm(ctx, s, func(*jobs.Swarm) {}); err != nil {
+		if _, err := c.ChangeSwarm(ctx, s, func(*swarms.Swarm) {}); err != nil {
 			t.Error(err)
 		}
 		if after, err := c.swarmRecord(ctx, id); err != nil || after.revision != before.revision {
 			t.Errorf("a record that did not change is written: %d, then %d, %v", before.revision, after.revision, err)
 		}
 		tries := 0
-		if _, err := c.ChangeSwarm(ctx, s, func(s *jobs.Swarm) {
+		if _, err := c.ChangeSwarm(ctx, s, func(s *swarms.Swarm) {
 			if tries++; tries > 2 {
 				t.Fatal("it is tried again and again")
 			}

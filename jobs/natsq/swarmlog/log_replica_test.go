@@ -18,6 +18,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // cluster starts three servers that are one cluster.
@@ -101,15 +102,16 @@ func TestLogEndIsTheLeaders(t *testing.T) {
 	if err := ear.Flush(); err != nil {
 		t.Fatal(err)
 	}
-	made := c.Swarms.Log("new", 0, jobs.In)
+	made := c.Swarms.Log("new", 0, swarms.In)
 	if err := made.Create(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	for _, l := range []jobs.Log{c.Swarms.Log("old", 0, jobs.In), made} {
-		if err := l.Append(t.Context(), 0, jobs.Entry{Kind: jobs.EntryTick, Ref: 1}); err != nil {
+	for _, l := range []swarms.Log{c.Swarms.Log("old", 0, swarms.In), made} {
+		if err := l.Append(t.Context(), 0, swarms.Entry{Kind: swarms.EntryTick, Ref: 1}); err != nil {
 			t.Fatal(err)
 		}
-		if err := l.Append(t.Context(), 0, jobs.Entry{Kind: jobs.EntryTick, Ref: 2}); !errors.Is(err, jobs.ErrFenced) {
+		err := l.Append(t.Context(), 0, swarms.Entry{Kind: swarms.EntryTick, Ref: 2})
+		if !errors.Is(err, jobs.ErrFenced) {
 			t.Fatal(err)
 		}
 		if last, err := l.Last(t.Context()); err != nil || last.Seq != 1 || last.Ref != 1 {
@@ -155,8 +157,8 @@ func TestLogOfThreeServers(t *testing.T) {
 	defer cancel()
 	directLog(t, servers[0].URL(), "s", 3)
 	for i := range uint64(100) {
-		writer, reader := conns[i%3].Swarms.Log("s", 0, jobs.In), conns[(i+1)%3].Swarms.Log("s", 0, jobs.In)
-		if err := writer.Append(ctx, i, jobs.Entry{Kind: jobs.EntryTick, Ref: i + 1}); err != nil {
+		writer, reader := conns[i%3].Swarms.Log("s", 0, swarms.In), conns[(i+1)%3].Swarms.Log("s", 0, swarms.In)
+		if err := writer.Append(ctx, i, swarms.Entry{Kind: swarms.EntryTick, Ref: i + 1}); err != nil {
 			t.Fatalf("entry %d: %v", i+1, err)
 		}
 		if last, err := reader.Last(ctx); err != nil || last.Seq != i+1 {
@@ -172,11 +174,11 @@ func TestReaderOfLogPutBack(t *testing.T) {
 	c := natsqtest.Connect(t, s)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	fill := func(l jobs.Log, seed byte, n uint64) {
+	fill := func(l swarms.Log, seed byte, n uint64) {
 		t.Helper()
 		err := l.Create(ctx)
 		for i := uint64(0); i < n && err == nil; i++ {
-			err = l.Append(ctx, i, jobs.Entry{Kind: jobs.EntryTick, Ref: i + 1, Data: []byte{seed, byte(i)}})
+			err = l.Append(ctx, i, swarms.Entry{Kind: swarms.EntryTick, Ref: i + 1, Data: []byte{seed, byte(i)}})
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -184,7 +186,7 @@ func TestReaderOfLogPutBack(t *testing.T) {
 	}
 	var all sync.WaitGroup
 	for name, again := range map[string]uint64{"shorter": 1, "longer": 5} {
-		l := c.Swarms.Log(name, 0, jobs.In)
+		l := c.Swarms.Log(name, 0, swarms.In)
 		fill(l, 1, 3)
 		r, err := l.Read(ctx, 1)
 		if err != nil {

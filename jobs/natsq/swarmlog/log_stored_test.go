@@ -11,11 +11,12 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-func numbered(from, n, size int) (all []jobs.Entry) {
+func numbered(from, n, size int) (all []swarms.Entry) {
 	for i := range n {
-		all = append(all, jobs.Entry{
+		all = append(all, swarms.Entry{
 			Kind: "k", Ref: uint64(from + i),
 			Data: slices.Repeat([]byte{byte(from + i)}, size),
 		})
@@ -28,28 +29,28 @@ func numbered(from, n, size int) (all []jobs.Entry) {
 func TestLogStored(t *testing.T) {
 	s, c := inside(t)
 	ctx := t.Context()
-	l := c.Log("stored", 0, jobs.In).(*Log)
+	l := c.Log("stored", 0, swarms.In).(*Log)
 	if err := errors.Join(l.Create(ctx), l.Append(ctx, 0, numbered(1, 3, 4)...)); err != nil {
 		t.Fatal(err)
 	}
 	own := numbered(1, 4, 4)
-	with := func(i int, change func(e *jobs.Entry)) []jobs.Entry {
+	with := func(i int, change func(e *swarms.Entry)) []swarms.Entry {
 		all := slices.Clone(own[:3])
 		change(&all[i])
 		return all
 	}
 	for name, k := range map[string]struct {
 		after   uint64
-		entries []jobs.Entry
+		entries []swarms.Entry
 		n       int
 		err     error
 	}{
 		"all": {0, own[:3], 3, nil}, "the first": {0, own[:1], 1, nil}, "the first two": {0, own[:2], 2, nil},
 		"the last": {2, own[2:3], 1, nil}, "more": {0, own, 3, nil}, "a part": {1, own[1:], 2, nil},
 		"none yet":       {3, own[3:], 0, nil},
-		"other bytes":    {0, with(2, func(e *jobs.Entry) { e.Data = []byte("x") }), 0, jobs.ErrFenced},
-		"another number": {0, with(2, func(e *jobs.Entry) { e.Ref = 9 }), 0, jobs.ErrFenced},
-		"another kind":   {0, with(2, func(e *jobs.Entry) { e.Kind = "l" }), 0, jobs.ErrFenced},
+		"other bytes":    {0, with(2, func(e *swarms.Entry) { e.Data = []byte("x") }), 0, jobs.ErrFenced},
+		"another number": {0, with(2, func(e *swarms.Entry) { e.Ref = 9 }), 0, jobs.ErrFenced},
+		"another kind":   {0, with(2, func(e *swarms.Entry) { e.Kind = "l" }), 0, jobs.ErrFenced},
 		"behind others":  {0, numbered(7, 1, 4), 0, jobs.ErrFenced},
 		"between others": {1, numbered(7, 1, 4), 0, jobs.ErrFenced},
 	} {
@@ -63,18 +64,18 @@ func TestLogStored(t *testing.T) {
 		!strings.Contains(err.Error(), "behind 5: the last entry is 3, which is before it") {
 		t.Errorf("%d, %v", n, err)
 	}
-	stranger := another(t, s).Log("stored", 0, jobs.In).(*Log)
+	stranger := another(t, s).Log("stored", 0, swarms.In).(*Log)
 	if n, err := stranger.stored(ctx, 0, own[:3]); n != 0 || !errors.Is(err, jobs.ErrFenced) {
 		t.Errorf("another writer: %d, %v", n, err)
 	}
 	for name, k := range map[string]struct {
 		after   uint64
-		entries []jobs.Entry
+		entries []swarms.Entry
 		n       int
 	}{
 		"all": {0, own, 3}, "two": {1, own[1:], 2}, "none": {3, own[3:], 0}, "beyond": {7, own, 0},
-		"the second differs": {0, with(1, func(e *jobs.Entry) { e.Data = nil }), 1},
-		"the first differs":  {0, with(0, func(e *jobs.Entry) { e.Ref = 0 }), 0},
+		"the second differs": {0, with(1, func(e *swarms.Entry) { e.Data = nil }), 1},
+		"the first differs":  {0, with(0, func(e *swarms.Entry) { e.Ref = 0 }), 0},
 	} {
 		if n, err := l.found(ctx, k.after, k.entries); n != k.n || err != nil {
 			t.Errorf("found, %s: %d, %v", name, n, err)
@@ -122,7 +123,7 @@ func TestLogBatches(t *testing.T) {
 	_, c := inside(t)
 	ctx := t.Context()
 	for _, single := range []bool{false, true} {
-		l := c.Log(fmt.Sprint("batches-", single), 0, jobs.Out).(*Log)
+		l := c.Log(fmt.Sprint("batches-", single), 0, swarms.Out).(*Log)
 		if single {
 			if _, err := c.conn.JS.CreateStream(ctx,
 				jetstream.StreamConfig{

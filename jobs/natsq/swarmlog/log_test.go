@@ -14,18 +14,19 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/jobstest"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // TestLogLimits: an append that the server does not take says why at once, and stores nothing.
 func TestLogLimits(t *testing.T) {
 	s := natsqtest.Start(t, server.Options{})
 	c := natsqtest.Connect(t, s)
-	l := c.Swarms.Log("s", 0, jobs.In)
+	l := c.Swarms.Log("s", 0, swarms.In)
 	if err := l.Create(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	entry := func(n uint64, size int) jobs.Entry {
-		return jobs.Entry{Kind: jobs.EntryObserve, Ref: n, Data: make([]byte, size)}
+	entry := func(n uint64, size int) swarms.Entry {
+		return swarms.Entry{Kind: swarms.EntryObserve, Ref: n, Data: make([]byte, size)}
 	}
 	if err := l.Append(t.Context(), 0, entry(1, 10)); err != nil {
 		t.Fatal(err)
@@ -62,7 +63,7 @@ func TestLogLimits(t *testing.T) {
 func TestLogForeign(t *testing.T) {
 	s := natsqtest.Start(t, server.Options{})
 	c := natsqtest.Connect(t, s)
-	l := c.Swarms.Log("s", 0, jobs.In)
+	l := c.Swarms.Log("s", 0, swarms.In)
 	if err := l.Create(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -85,12 +86,12 @@ func TestLogForeign(t *testing.T) {
 func TestLogTrimmed(t *testing.T) {
 	s := natsqtest.Start(t, server.Options{Port: server.InProcess})
 	c := natsqtest.Connect(t, s)
-	l := c.Swarms.Log("s", 0, jobs.In)
+	l := c.Swarms.Log("s", 0, swarms.In)
 	if err := l.Create(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	for n := range uint64(10) {
-		if err := l.Append(t.Context(), n, jobs.Entry{Kind: "k", Ref: n + 1}); err != nil {
+		if err := l.Append(t.Context(), n, swarms.Entry{Kind: "k", Ref: n + 1}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -132,13 +133,13 @@ func TestLogManyAtOnce(t *testing.T) {
 		"255": {255, 1}, "256": {256, 1}, "257": {257, 1},
 		"600": {600, 1}, "large": {40, 500 << 10},
 	} {
-		l := natsqtest.Connect(t, s).Swarms.Log("s"+name, 0, jobs.In)
+		l := natsqtest.Connect(t, s).Swarms.Log("s"+name, 0, swarms.In)
 		if err := l.Create(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		var all []jobs.Entry
+		var all []swarms.Entry
 		for i := range c.n {
-			all = append(all, jobs.Entry{
+			all = append(all, swarms.Entry{
 				Kind: "k", Ref: uint64(i + 1),
 				Data: append(make([]byte, c.size), fmt.Sprint(i)...),
 			})
@@ -177,7 +178,7 @@ func TestLeases(t *testing.T) {
 		}
 	}
 	held(map[string]string{})
-	all := map[string]jobs.Lease{}
+	all := map[string]swarms.Lease{}
 	for _, key := range []string{"a.0", "b.0"} {
 		session, err := c.Swarms.OpenSession(t.Context(), "holder-of-"+key, 10*time.Second, jobstest.Quiet)
 		if err != nil {

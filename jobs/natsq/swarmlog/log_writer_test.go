@@ -7,6 +7,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // TestLogOneWriter: two attempts of one process have one writer. The slower one is fenced where its
@@ -14,20 +15,20 @@ import (
 func TestLogOneWriter(t *testing.T) {
 	c := natsqtest.Connect(t, natsqtest.Start(t, server.Options{Port: server.InProcess}))
 	ctx := t.Context()
-	a := jobs.Entry{Kind: "k", Ref: 1, Data: []byte("a")}
+	a := swarms.Entry{Kind: "k", Ref: 1, Data: []byte("a")}
 	for name, k := range map[string]struct {
-		first, second []jobs.Entry
+		first, second []swarms.Entry
 		fenced        bool
 	}{
-		"same":        {[]jobs.Entry{a}, []jobs.Entry{a}, false},
-		"bytes":       {[]jobs.Entry{a}, []jobs.Entry{{Kind: "k", Ref: 1, Data: []byte("b")}}, true},
-		"number":      {[]jobs.Entry{a}, []jobs.Entry{{Kind: "k", Ref: 2, Data: []byte("a")}}, true},
-		"kind":        {[]jobs.Entry{a}, []jobs.Entry{{Kind: "l", Ref: 1, Data: []byte("a")}}, true},
-		"a part":      {[]jobs.Entry{a}, []jobs.Entry{a, {Kind: "k", Ref: 2, Data: []byte("c")}}, false},
-		"last bytes":  {[]jobs.Entry{a, a}, []jobs.Entry{a, {Kind: "k", Ref: 1, Data: []byte("b")}}, true},
-		"behind both": {[]jobs.Entry{a, {Kind: "k", Ref: 2}}, []jobs.Entry{a}, false},
+		"same":        {[]swarms.Entry{a}, []swarms.Entry{a}, false},
+		"bytes":       {[]swarms.Entry{a}, []swarms.Entry{{Kind: "k", Ref: 1, Data: []byte("b")}}, true},
+		"number":      {[]swarms.Entry{a}, []swarms.Entry{{Kind: "k", Ref: 2, Data: []byte("a")}}, true},
+		"kind":        {[]swarms.Entry{a}, []swarms.Entry{{Kind: "l", Ref: 1, Data: []byte("a")}}, true},
+		"a part":      {[]swarms.Entry{a}, []swarms.Entry{a, {Kind: "k", Ref: 2, Data: []byte("c")}}, false},
+		"last bytes":  {[]swarms.Entry{a, a}, []swarms.Entry{a, {Kind: "k", Ref: 1, Data: []byte("b")}}, true},
+		"behind both": {[]swarms.Entry{a, {Kind: "k", Ref: 2}}, []swarms.Entry{a}, false},
 	} {
-		l := c.Swarms.Log("writer-"+name[:1]+name[len(name)-1:], 0, jobs.In)
+		l := c.Swarms.Log("writer-"+name[:1]+name[len(name)-1:], 0, swarms.In)
 		if err := l.Create(ctx); err != nil {
 			t.Fatal(err)
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // A session that is ready for a lease looks at the bucket each eagerEvery, for eagerFor at most.
@@ -35,15 +36,15 @@ func (s *Session) concerns(key string) bool {
 	return l.next == s.id || l.session == s.id && (s.held[key] == nil || l.next != "")
 }
 
-// Peers implements jobs.Session.
-func (s *Session) Peers() []jobs.Peer {
+// Peers implements swarms.Session.
+func (s *Session) Peers() []swarms.Peer {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.table.peers(s.id)
 }
 
 // peers are the sessions of a table, own being that of the process, by their keys.
-func (t *leaseTable) peers(own string) []jobs.Peer {
+func (t *leaseTable) peers(own string) []swarms.Peer {
 	count := map[string]int{}
 	for _, l := range t.leases {
 		switch _, alive := t.sessions[l.next]; {
@@ -54,16 +55,16 @@ func (t *leaseTable) peers(own string) []jobs.Peer {
 			count[l.session]++
 		}
 	}
-	var all []jobs.Peer
+	var all []swarms.Peer
 	for id, o := range t.sessions {
-		all = append(all, jobs.Peer{Session: id, Holder: o.holder, Leases: count[id], Takes: o.takes, Own: id == own})
+		all = append(all, swarms.Peer{Session: id, Holder: o.holder, Leases: count[id], Takes: o.takes, Own: id == own})
 	}
-	slices.SortFunc(all, func(a, b jobs.Peer) int { return cmp.Compare(a.Session, b.Session) })
+	slices.SortFunc(all, func(a, b swarms.Peer) int { return cmp.Compare(a.Session, b.Session) })
 	return all
 }
 
-// Offers implements jobs.Session.
-func (s *Session) Offers() (all []jobs.Offer) {
+// Offers implements swarms.Session.
+func (s *Session) Offers() (all []swarms.Offer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for key, l := range s.table.leases {
@@ -71,14 +72,16 @@ func (s *Session) Offers() (all []jobs.Offer) {
 			continue
 		}
 		if _, alive := s.table.sessions[l.session]; alive || l.session == s.id {
-			all = append(all, jobs.Offer{Key: key, From: l.session, To: l.next, Own: l.session == s.id, Ready: l.ready})
+			all = append(all, swarms.Offer{
+				Key: key, From: l.session, To: l.next, Own: l.session == s.id, Ready: l.ready,
+			})
 		}
 	}
-	slices.SortFunc(all, func(a, b jobs.Offer) int { return cmp.Compare(a.Key, b.Key) })
+	slices.SortFunc(all, func(a, b swarms.Offer) int { return cmp.Compare(a.Key, b.Key) })
 	return all
 }
 
-// Offer implements jobs.Session.
+// Offer implements swarms.Session.
 func (s *Session) Offer(ctx context.Context, key, to string) error {
 	return s.rewrite(ctx, "offer", key, func(r *leaseRecord) bool {
 		r.Next, r.Ready = to, false
@@ -86,7 +89,7 @@ func (s *Session) Offer(ctx context.Context, key, to string) error {
 	})
 }
 
-// Ready implements jobs.Session.
+// Ready implements swarms.Session.
 func (s *Session) Ready(ctx context.Context, key string) error {
 	err := s.rewrite(ctx, "follow", key, func(r *leaseRecord) bool {
 		r.Ready = true
@@ -99,7 +102,7 @@ func (s *Session) Ready(ctx context.Context, key string) error {
 	return err
 }
 
-// Withdraw implements jobs.Session.
+// Withdraw implements swarms.Session.
 func (s *Session) Withdraw(ctx context.Context, key string) error {
 	err := s.rewrite(ctx, "withdraw the offer of", key, func(r *leaseRecord) bool {
 		mine := r.Next != "" && (r.Next == s.id || r.Session == s.id)
@@ -112,7 +115,7 @@ func (s *Session) Withdraw(ctx context.Context, key string) error {
 	return err
 }
 
-// Hand implements jobs.Session.
+// Hand implements swarms.Session.
 func (s *Session) Hand(ctx context.Context, key string) error {
 	s.mu.Lock()
 	to := s.table.sessions[s.table.leases[key].next]
@@ -210,7 +213,7 @@ func (sw *Swarms) leaseTable(ctx context.Context) (leaseTable, error) {
 }
 
 func (t *leaseTable) moves() (all []Move) {
-	peers := slices.DeleteFunc(t.peers(""), func(p jobs.Peer) bool { return !p.Takes })
+	peers := slices.DeleteFunc(t.peers(""), func(p swarms.Peer) bool { return !p.Takes })
 	if len(peers) < 2 {
 		return nil
 	}
@@ -224,7 +227,7 @@ func (t *leaseTable) moves() (all []Move) {
 		slices.Sort(keys)
 	}
 	for {
-		byLeases := func(a, b jobs.Peer) int { return cmp.Compare(a.Leases, b.Leases) }
+		byLeases := func(a, b swarms.Peer) int { return cmp.Compare(a.Leases, b.Leases) }
 		least, most := slices.MinFunc(peers, byLeases), slices.MaxFunc(peers, byLeases)
 		if keys := has[most.Session]; most.Leases-least.Leases < 2 || len(keys) == 0 {
 			return all

@@ -15,16 +15,17 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // Orphan is what is left of a swarm that nobody removes: the job that it belonged to is over, or
 // its removal was interrupted.
 type Orphan struct {
-	Swarm  jobs.Swarm `json:"swarm"`         // its record; of logs without one an id and a nonce
-	Logs   []string   `json:"logs"`          // the streams of its logs
-	Job    string     `json:"job,omitempty"` // whose run it was, where its record says so
-	Reason string     `json:"reason"`
-	record bool       // it has a record
+	Swarm  swarms.Swarm `json:"swarm"`         // its record; of logs without one an id and a nonce
+	Logs   []string     `json:"logs"`          // the streams of its logs
+	Job    string       `json:"job,omitempty"` // whose run it was, where its record says so
+	Reason string       `json:"reason"`
+	record bool         // it has a record
 }
 
 // Orphans lists the orphans, by id. A swarm that is being removed at this moment may be among them.
@@ -63,7 +64,7 @@ func (sw *Swarms) Orphans(ctx context.Context) ([]Orphan, error) {
 	}
 	for key, streams := range logs {
 		id, nonce, _ := strings.Cut(key, "=")
-		s := jobs.Swarm{ID: id, Nonce: nonce}
+		s := swarms.Swarm{ID: id, Nonce: nonce}
 		r, err := sw.swarmRecord(ctx, id) // the list may be that of a replica that lags behind
 		switch {
 		case err == nil && r.swarm.Key() == key:
@@ -111,7 +112,7 @@ func (sw *Swarms) logsByKey(ctx context.Context) (map[string][]string, error) {
 func logKey(stream string) (key string, ok bool) {
 	name, ok := strings.CutPrefix(stream, logPrefix)
 	cut := strings.LastIndexByte(name, '_')
-	if !ok || cut < 0 || name[cut+1:] != string(jobs.In) && name[cut+1:] != string(jobs.Out) {
+	if !ok || cut < 0 || name[cut+1:] != string(swarms.In) && name[cut+1:] != string(swarms.Out) {
 		return "", false
 	}
 	name = name[:cut]
@@ -119,7 +120,7 @@ func logKey(stream string) (key string, ok bool) {
 		return "", false
 	}
 	_, err := strconv.ParseUint(name[cut+1:], 10, 16)
-	return name[:cut], err == nil && jobs.CheckSwarmKey(name[:cut]) == nil
+	return name[:cut], err == nil && swarms.CheckKey(name[:cut]) == nil
 }
 
 // SweepOrphans removes orphans until ctx ends. It looks once every so often, some earlier and some

@@ -16,10 +16,11 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // announced makes a swarm and the logs of its shards.
-func announced(t *testing.T, c *natsq.Conn, s jobs.Swarm) jobs.Swarm {
+func announced(t *testing.T, c *natsq.Conn, s swarms.Swarm) swarms.Swarm {
 	t.Helper()
 	s.Version, s.Name, s.Groups = jobs.Version, s.ID, 4
 	if s.Spec == nil {
@@ -29,7 +30,7 @@ func announced(t *testing.T, c *natsq.Conn, s jobs.Swarm) jobs.Swarm {
 		t.Fatal(err)
 	}
 	for k := range s.ShardCount() {
-		for _, d := range []jobs.Direction{jobs.In, jobs.Out} {
+		for _, d := range []swarms.Direction{swarms.In, swarms.Out} {
 			if err := c.Swarms.Log(s.Key(), k, d).Create(t.Context()); err != nil {
 				t.Fatal(err)
 			}
@@ -48,17 +49,18 @@ func TestOrphans(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	lasting := announced(t, c, jobs.Swarm{ID: "lasting", Nonce: jobs.NewNonce(), Shards: 2})
-	announced(t, c, jobs.Swarm{ID: "queued", Nonce: jobs.NewNonce(), Owner: "queued"})
-	former := announced(t, c, jobs.Swarm{ID: "former", Spec: json.RawMessage(`{"agents":40}`)}) // of an earlier version
-	announced(t, c, jobs.Swarm{ID: "over", Nonce: jobs.NewNonce(), Owner: "over"})
-	announced(t, c, jobs.Swarm{ID: "former-run"})
-	ending := announced(t, c, jobs.Swarm{ID: "ending", Nonce: jobs.NewNonce()})
-	if _, err := c.Swarms.ChangeSwarm(ctx, ending, func(s *jobs.Swarm) { s.Ending = true }); err != nil {
+	lasting := announced(t, c, swarms.Swarm{ID: "lasting", Nonce: swarms.NewNonce(), Shards: 2})
+	announced(t, c, swarms.Swarm{ID: "queued", Nonce: swarms.NewNonce(), Owner: "queued"})
+	// of an earlier version
+	former := announced(t, c, swarms.Swarm{ID: "former", Spec: json.RawMessage(`{"agents":40}`)})
+	announced(t, c, swarms.Swarm{ID: "over", Nonce: swarms.NewNonce(), Owner: "over"})
+	announced(t, c, swarms.Swarm{ID: "former-run"})
+	ending := announced(t, c, swarms.Swarm{ID: "ending", Nonce: swarms.NewNonce()})
+	if _, err := c.Swarms.ChangeSwarm(ctx, ending, func(s *swarms.Swarm) { s.Ending = true }); err != nil {
 		t.Fatal(err)
 	}
-	earlier := jobs.Swarm{ID: "lasting", Nonce: jobs.NewNonce()} // an earlier one, whose record is gone
-	if err := c.Swarms.Log(earlier.Key(), 7, jobs.In).Create(ctx); err != nil {
+	earlier := swarms.Swarm{ID: "lasting", Nonce: swarms.NewNonce()} // an earlier one, whose record is gone
+	if err := c.Swarms.Log(earlier.Key(), 7, swarms.In).Create(ctx); err != nil {
 		t.Fatal(err)
 	}
 	all, err := c.Swarms.Orphans(ctx)
@@ -86,12 +88,12 @@ func TestOrphans(t *testing.T) {
 	sweeping.Wait()
 	left, err := c.Swarms.Swarms(ctx)
 	if err != nil || !slices.EqualFunc(left, []string{"former", "lasting", "queued"},
-		func(s jobs.SwarmChange, id string) bool { return s.ID == id }) {
+		func(s swarms.Change, id string) bool { return s.ID == id }) {
 		t.Fatalf("%v: %v", left, err)
 	}
-	for _, s := range []jobs.Swarm{lasting, former} {
+	for _, s := range []swarms.Swarm{lasting, former} {
 		for k := range s.ShardCount() {
-			if _, err := c.Swarms.Log(s.Key(), k, jobs.Out).Last(ctx); err != nil {
+			if _, err := c.Swarms.Log(s.Key(), k, swarms.Out).Last(ctx); err != nil {
 				t.Error(err)
 			}
 		}
@@ -103,12 +105,12 @@ func TestOrphans(t *testing.T) {
 func TestRecordsAreTheirMakers(t *testing.T) {
 	c := natsqtest.Connect(t, natsqtest.Start(t, server.Options{Port: server.InProcess}))
 	ctx := t.Context()
-	first := announced(t, c, jobs.Swarm{ID: "s", Nonce: jobs.NewNonce()})
+	first := announced(t, c, swarms.Swarm{ID: "s", Nonce: swarms.NewNonce()})
 	if err := c.Swarms.CreateSwarm(ctx, first); err != nil { // as when an answer was lost
 		t.Fatal(err)
 	}
 	second := first
-	second.Nonce = jobs.NewNonce()
+	second.Nonce = swarms.NewNonce()
 	if err := c.Swarms.CreateSwarm(ctx, second); !errors.Is(err, jobs.ErrExists) ||
 		!strings.Contains(err.Error(), "exoswarm swarm delete s") {
 		t.Fatal(err)
@@ -116,18 +118,18 @@ func TestRecordsAreTheirMakers(t *testing.T) {
 	if err := c.Swarms.RemoveSwarm(ctx, second); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.Swarms.ChangeSwarm(ctx, second, func(s *jobs.Swarm) { s.Name = "stolen" }); !errors.Is(err,
+	if _, err := c.Swarms.ChangeSwarm(ctx, second, func(s *swarms.Swarm) { s.Name = "stolen" }); !errors.Is(err,
 		jobs.ErrNotFound) {
 		t.Fatal(err)
 	}
 	if now, err := c.Swarms.Swarm(ctx, "s"); err != nil || !now.Same(first) || now.Name != "s" {
 		t.Fatalf("%+v: %v", now, err)
 	}
-	if _, err := c.Swarms.Log(first.Key(), 0, jobs.In).Last(ctx); err != nil {
+	if _, err := c.Swarms.Log(first.Key(), 0, swarms.In).Last(ctx); err != nil {
 		t.Fatal(err)
 	}
 	// One that is being removed makes room, and what its remover does late does not touch the next.
-	if _, err := c.Swarms.ChangeSwarm(ctx, first, func(s *jobs.Swarm) { s.Ending = true }); err != nil {
+	if _, err := c.Swarms.ChangeSwarm(ctx, first, func(s *swarms.Swarm) { s.Ending = true }); err != nil {
 		t.Fatal(err)
 	}
 	announced(t, c, second)
@@ -137,10 +139,10 @@ func TestRecordsAreTheirMakers(t *testing.T) {
 	if now, err := c.Swarms.Swarm(ctx, "s"); err != nil || !now.Same(second) || now.Ending {
 		t.Fatalf("%+v: %v", now, err)
 	}
-	if _, err := c.Swarms.Log(second.Key(), 0, jobs.In).Last(ctx); err != nil {
+	if _, err := c.Swarms.Log(second.Key(), 0, swarms.In).Last(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.Swarms.Log(first.Key(), 0, jobs.In).Last(ctx); !errors.Is(err, jobs.ErrNotFound) {
+	if _, err := c.Swarms.Log(first.Key(), 0, swarms.In).Last(ctx); !errors.Is(err, jobs.ErrNotFound) {
 		t.Fatal(err)
 	}
 }
@@ -150,14 +152,14 @@ func TestRecordsAreTheirMakers(t *testing.T) {
 func TestAbandonedRun(t *testing.T) {
 	c := natsqtest.Connect(t, natsqtest.Start(t, server.Options{Port: server.InProcess}))
 	ctx := t.Context()
-	announced(t, c, jobs.Swarm{ID: "other", Nonce: jobs.NewNonce()})
+	announced(t, c, swarms.Swarm{ID: "other", Nonce: swarms.NewNonce()})
 	var attempts atomic.Int32
 	w, err := c.Work(ctx, natsq.WorkerOptions{
 		Name: "w", Pool: jobs.PoolCPU, Logger: jobstest.Quiet,
 		Handlers: map[string]jobs.Handler{"stream": func(_ context.Context, j jobs.Job, _ func(any)) (any, error) {
 			attempts.Add(1)
 			if j.ID == "mine" {
-				announced(t, c, jobs.Swarm{ID: j.ID, Nonce: jobs.NewNonce(), Owner: j.ID})
+				announced(t, c, swarms.Swarm{ID: j.ID, Nonce: swarms.NewNonce(), Owner: j.ID})
 			}
 			if err := c.Queue.Cancel(ctx, j, false); err != nil {
 				t.Error(err)

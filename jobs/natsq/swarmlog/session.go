@@ -17,9 +17,10 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-// Session is a jobs.Session. It has a record in the bucket of leases and renews that record alone:
+// Session is a swarms.Session. It has a record in the bucket of leases and renews that record alone:
 // a lease names the session that holds it and is valid as long as the record exists. A process with
 // 10,000 leases therefore writes as often as one with a single lease.
 //
@@ -80,7 +81,7 @@ const pollMost = time.Second
 // leases.
 func (sw *Swarms) OpenSession(ctx context.Context, holder string, ttl time.Duration,
 	log *slog.Logger,
-) (jobs.Session, error) {
+) (swarms.Session, error) {
 	s := &Session{
 		c: sw, id: sessionPrefix + natsconn.NewID(), holder: holder, ttl: ttl, log: log, lost: make(chan struct{}),
 		look: make(chan struct{}, 1),
@@ -158,9 +159,9 @@ func (s *Session) own(ctx context.Context) (uint64, error) {
 	return m.Seq, nil
 }
 
-// Acquire implements jobs.Session. It asks the server only where its own table does not say that
+// Acquire implements swarms.Session. It asks the server only where its own table does not say that
 // the lease is held.
-func (s *Session) Acquire(ctx context.Context, key string) (jobs.Lease, error) {
+func (s *Session) Acquire(ctx context.Context, key string) (swarms.Lease, error) {
 	value, err := json.Marshal(leaseRecord{Version: jobs.Version, Holder: s.holder, Session: s.id})
 	if err != nil {
 		return nil, fmt.Errorf("acquire lease %s: %w", key, err)
@@ -173,9 +174,9 @@ func (s *Session) Acquire(ctx context.Context, key string) (jobs.Lease, error) {
 	case s.isLost():
 		return nil, fmt.Errorf("acquire lease %s: the session was lost: %w", key, jobs.ErrFenced)
 	case again:
-		return nil, fmt.Errorf("lease %s is held by this session: %w", key, jobs.ErrHeld)
+		return nil, fmt.Errorf("lease %s is held by this session: %w", key, swarms.ErrHeld)
 	case !free:
-		return nil, fmt.Errorf("lease %s is held by %s: %w", key, was.holder, jobs.ErrHeld)
+		return nil, fmt.Errorf("lease %s is held by %s: %w", key, was.holder, swarms.ErrHeld)
 	}
 	var rev uint64
 	err = s.c.conn.Retry(ctx, "acquire lease "+key, func(ctx context.Context) (err error) {
@@ -194,11 +195,11 @@ func (s *Session) Acquire(ctx context.Context, key string) (jobs.Lease, error) {
 			rev = m.Seq
 			return nil
 		}
-		return errors.Join(jobs.ErrHeld, err)
+		return errors.Join(swarms.ErrHeld, err)
 	})
-	if errors.Is(err, jobs.ErrHeld) {
+	if errors.Is(err, swarms.ErrHeld) {
 		s.hurry()
-		return nil, fmt.Errorf("lease %s was taken this moment: %w", key, jobs.ErrHeld)
+		return nil, fmt.Errorf("lease %s was taken this moment: %w", key, swarms.ErrHeld)
 	}
 	if err != nil {
 		return nil, err
@@ -218,7 +219,7 @@ func (s *Session) Acquire(ctx context.Context, key string) (jobs.Lease, error) {
 	return l, nil
 }
 
-// gone asks the leader of the bucket whether a session has ended, and fails with jobs.ErrHeld when
+// gone asks the leader of the bucket whether a session has ended, and fails with swarms.ErrHeld when
 // it has not.
 func (s *Session) gone(ctx context.Context, session string) error {
 	m, err := s.c.conn.LastOnce(ctx, leaseStream, leaseSubject(session))
@@ -230,10 +231,10 @@ func (s *Session) gone(ctx context.Context, session string) error {
 	case natsconn.IsTombstone(m.Header):
 		return nil
 	}
-	return jobs.ErrHeld
+	return swarms.ErrHeld
 }
 
-// Lost implements jobs.Session.
+// Lost implements swarms.Session.
 func (s *Session) Lost() <-chan struct{} { return s.lost }
 
 func (s *Session) isLost() bool {
@@ -245,14 +246,14 @@ func (s *Session) isLost() bool {
 	}
 }
 
-// Freed implements jobs.Session.
+// Freed implements swarms.Session.
 func (s *Session) Freed() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.freed
 }
 
-// Close implements jobs.Session: it removes the record, which frees all leases with one write.
+// Close implements swarms.Session: it removes the record, which frees all leases with one write.
 func (s *Session) Close(ctx context.Context) error {
 	s.once.Do(func() {
 		s.stop()
@@ -358,7 +359,7 @@ func (s *Session) hurry() {
 	}
 }
 
-// lease is a jobs.Lease of a session.
+// lease is a swarms.Lease of a session.
 type lease struct {
 	s    *Session
 	key  string
@@ -368,12 +369,12 @@ type lease struct {
 	over sync.Once
 }
 
-// Lost implements jobs.Lease.
+// Lost implements swarms.Lease.
 func (l *lease) Lost() <-chan struct{} { return l.lost }
 
 func (l *lease) lose() { l.over.Do(func() { close(l.lost) }) }
 
-// Release implements jobs.Lease.
+// Release implements swarms.Lease.
 func (l *lease) Release(ctx context.Context) error {
 	var err error
 	l.once.Do(func() {

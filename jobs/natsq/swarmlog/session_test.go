@@ -12,12 +12,12 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/jobstest"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // leases is the bucket of leases as an operator sees it.
@@ -125,7 +125,7 @@ func TestSessionRemoved(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var all []jobs.Lease
+	var all []swarms.Lease
 	for k := range 3 {
 		l, err := s.Acquire(t.Context(), fmt.Sprintf("k.%d", k))
 		if err != nil {
@@ -176,8 +176,8 @@ func TestSessionOutlivesServer(t *testing.T) {
 	}
 	port := portOf(t, srv)
 	const ttl = 300 * time.Millisecond
-	var all []jobs.Session
-	var held []jobs.Lease
+	var all []swarms.Session
+	var held []swarms.Lease
 	for k := range 4 {
 		s, err := Dial(t, srv).Swarms.OpenSession(t.Context(), fmt.Sprint("agent", k), ttl, jobstest.Quiet)
 		if err != nil {
@@ -203,7 +203,7 @@ func TestSessionOutlivesServer(t *testing.T) {
 	for k := range all {
 		kept(t, fmt.Sprint("session ", k), all[k].Lost())
 		kept(t, fmt.Sprint("lease ", k), held[k].Lost())
-		if _, err := all[(k+1)%4].Acquire(t.Context(), fmt.Sprintf("k.%d", k)); !errors.Is(err, jobs.ErrHeld) {
+		if _, err := all[(k+1)%4].Acquire(t.Context(), fmt.Sprintf("k.%d", k)); !errors.Is(err, swarms.ErrHeld) {
 			t.Errorf("lease %d: %v", k, err)
 		}
 	}
@@ -228,7 +228,7 @@ func TestLeaseOfEarlierProgram(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 6 { // it renews
-		if _, err := s.Acquire(t.Context(), "k.0"); !errors.Is(err, jobs.ErrHeld) {
+		if _, err := s.Acquire(t.Context(), "k.0"); !errors.Is(err, swarms.ErrHeld) {
 			t.Fatal(err)
 		}
 		if held, err := c.Swarms.Leases(t.Context()); err != nil || held["k.0"] != "old" {

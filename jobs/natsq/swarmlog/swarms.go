@@ -18,6 +18,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/publishmode"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // Swarms reads and writes the state of swarms. Its methods may be called from several goroutines.
@@ -45,7 +46,7 @@ func New(c *natsconn.Conn, a Agents, j Jobs) *Swarms { return &Swarms{conn: c, a
 // so that no log is without a record. It fails with jobs.ErrExists when another swarm has the id;
 // one that is being removed is removed first. A call that is repeated with the same record
 // succeeds.
-func (sw *Swarms) CreateSwarm(ctx context.Context, s jobs.Swarm) error {
+func (sw *Swarms) CreateSwarm(ctx context.Context, s swarms.Swarm) error {
 	if err := s.Validate(); err != nil {
 		return err
 	}
@@ -88,7 +89,7 @@ func (sw *Swarms) CreateSwarm(ctx context.Context, s jobs.Swarm) error {
 // ChangeSwarm has change change the record of the swarm that s is a record of, and returns the new
 // one. It fails with jobs.ErrNotFound when that swarm is not there any more. change may be called
 // several times.
-func (sw *Swarms) ChangeSwarm(ctx context.Context, s jobs.Swarm, change func(*jobs.Swarm)) (jobs.Swarm, error) {
+func (sw *Swarms) ChangeSwarm(ctx context.Context, s swarms.Swarm, change func(*swarms.Swarm)) (swarms.Swarm, error) {
 	for {
 		r, err := sw.swarmRecord(ctx, s.ID)
 		if err == nil && r.swarm.Identity() != s.Identity() {
@@ -124,7 +125,7 @@ func (sw *Swarms) ChangeSwarm(ctx context.Context, s jobs.Swarm, change func(*jo
 // RemoveSwarm ends the swarm that s is a record of: whoever serves it gives its memory back, its
 // logs go, and then its record. It never touches another swarm of the same id. A swarm that is not
 // there is no error, and what is left of its logs goes.
-func (sw *Swarms) RemoveSwarm(ctx context.Context, s jobs.Swarm) error {
+func (sw *Swarms) RemoveSwarm(ctx context.Context, s swarms.Swarm) error {
 	for {
 		r, err := sw.swarmRecord(ctx, s.ID)
 		switch {
@@ -138,7 +139,7 @@ func (sw *Swarms) RemoveSwarm(ctx context.Context, s jobs.Swarm) error {
 		case r.swarm.Identity() != s.Identity():
 			return sw.removeLogs(ctx, s.Key())
 		case r.err == nil && !r.swarm.Ending: // first of all nobody is to serve it, or to write its logs anew
-			if _, err := sw.ChangeSwarm(ctx, s, func(s *jobs.Swarm) { s.Ending = true }); err != nil &&
+			if _, err := sw.ChangeSwarm(ctx, s, func(s *swarms.Swarm) { s.Ending = true }); err != nil &&
 				!errors.Is(err, jobs.ErrNotFound) {
 				return err
 			}
@@ -200,7 +201,7 @@ func (sw *Swarms) forgetLeases(ctx context.Context, key string) error {
 
 // record is a swarm's record as the leader of the bucket has it.
 type record struct {
-	swarm    jobs.Swarm
+	swarm    swarms.Swarm
 	err      error // why it cannot be read
 	data     []byte
 	revision uint64
@@ -232,14 +233,14 @@ func (sw *Swarms) swarmRecord(ctx context.Context, id string) (r record, err err
 
 // Swarm returns the record of a swarm, as the leader of the records has it; jobs.ErrNotFound when
 // there is none.
-func (sw *Swarms) Swarm(ctx context.Context, id string) (jobs.Swarm, error) {
+func (sw *Swarms) Swarm(ctx context.Context, id string) (swarms.Swarm, error) {
 	r, err := sw.swarmRecord(ctx, id)
 	return r.swarm, cmp.Or(err, r.err)
 }
 
 // Swarms lists the swarms there are, by id, those that are being removed too. One whose record
 // cannot be read has its error.
-func (sw *Swarms) Swarms(ctx context.Context) (all []jobs.SwarmChange, err error) {
+func (sw *Swarms) Swarms(ctx context.Context) (all []swarms.Change, err error) {
 	err = sw.conn.Retry(ctx, "list swarms", func(ctx context.Context) error {
 		all = nil
 		kv, err := sw.conn.JS.KeyValue(ctx, wire.SwarmBucket)
@@ -258,10 +259,10 @@ func (sw *Swarms) Swarms(ctx context.Context) (all []jobs.SwarmChange, err error
 				case !ok:
 					return jobs.ErrUnavailable
 				case u == nil: // that was all
-					slices.SortFunc(all, func(a, b jobs.SwarmChange) int { return cmp.Compare(a.ID, b.ID) })
+					slices.SortFunc(all, func(a, b swarms.Change) int { return cmp.Compare(a.ID, b.ID) })
 					return nil
 				}
-				ch := jobs.SwarmChange{ID: u.Key()}
+				ch := swarms.Change{ID: u.Key()}
 				ch.Swarm, ch.Err = readSwarm(u.Key(), u.Value())
 				all = append(all, ch)
 			case <-ctx.Done():
@@ -274,7 +275,7 @@ func (sw *Swarms) Swarms(ctx context.Context) (all []jobs.SwarmChange, err error
 
 // readSwarm reads a swarm's record, which may be a stranger's. Beside an error what could be read
 // is returned, with the id.
-func readSwarm(key string, value []byte) (s jobs.Swarm, err error) {
+func readSwarm(key string, value []byte) (s swarms.Swarm, err error) {
 	err = json.Unmarshal(value, &s)
 	was := s.ID
 	s.ID = key
@@ -291,9 +292,9 @@ func readSwarm(key string, value []byte) (s jobs.Swarm, err error) {
 // time, until ctx ends. When the records are put back to an earlier state, or made anew, fn hears
 // what there is then, and which swarms are gone. It fails when the records cannot be watched at
 // all.
-func (sw *Swarms) WatchSwarms(ctx context.Context, fn func(jobs.SwarmChange)) error {
+func (sw *Swarms) WatchSwarms(ctx context.Context, fn func(swarms.Change)) error {
 	err := sw.conn.WatchBucket(ctx, wire.SwarmBucket, func(u jetstream.KeyValueEntry) {
-		ch := jobs.SwarmChange{ID: u.Key(), Gone: u.Operation() != jetstream.KeyValuePut}
+		ch := swarms.Change{ID: u.Key(), Gone: u.Operation() != jetstream.KeyValuePut}
 		if !ch.Gone {
 			ch.Swarm, ch.Err = readSwarm(u.Key(), u.Value())
 			ch.Gone = ch.Err == nil && ch.Swarm.Ending

@@ -10,6 +10,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/schema"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // TestSwarmRecords: a record is of its id, claims it alone, and is changed and removed by those who
@@ -17,9 +18,9 @@ import (
 func TestSwarmRecords(t *testing.T) {
 	_, c := inside(t)
 	ctx := t.Context()
-	make := func(id, owner string) jobs.Swarm {
-		s := jobs.Swarm{
-			Version: jobs.Version, ID: id, Nonce: jobs.NewNonce(), Owner: owner, Name: "n",
+	make := func(id, owner string) swarms.Swarm {
+		s := swarms.Swarm{
+			Version: jobs.Version, ID: id, Nonce: swarms.NewNonce(), Owner: owner, Name: "n",
 			Spec: json.RawMessage(`{}`), Groups: 1,
 		}
 		if owner == "" {
@@ -28,7 +29,7 @@ func TestSwarmRecords(t *testing.T) {
 		return s
 	}
 	lasting, run := make("a", ""), make("b", "job")
-	for _, s := range []jobs.Swarm{lasting, run, lasting} { // repeated
+	for _, s := range []swarms.Swarm{lasting, run, lasting} { // repeated
 		if err := c.CreateSwarm(ctx, s); err != nil {
 			t.Fatal(err)
 		}
@@ -51,7 +52,7 @@ func TestSwarmRecords(t *testing.T) {
 		t.Errorf("%+v, %v", all, err)
 	}
 	other := make("a", "")
-	if _, err := c.ChangeSwarm(ctx, other, func(*jobs.Swarm) { t.Error("another's is changed") }); !errors.Is(err,
+	if _, err := c.ChangeSwarm(ctx, other, func(*swarms.Swarm) { t.Error("another's is changed") }); !errors.Is(err,
 		jobs.ErrNotFound) {
 		t.Error(err)
 	}
@@ -61,13 +62,13 @@ func TestSwarmRecords(t *testing.T) {
 	if now, err := c.Swarm(ctx, "a"); err != nil || !now.Same(lasting) || now.Ending {
 		t.Errorf("%+v, %v", now, err)
 	}
-	if _, err := c.ChangeSwarm(ctx, lasting, func(s *jobs.Swarm) { s.Groups = 0 }); err == nil {
+	if _, err := c.ChangeSwarm(ctx, lasting, func(s *swarms.Swarm) { s.Groups = 0 }); err == nil {
 		t.Error("it has no groups now")
 	}
 	tries := 0
-	changed, err := c.ChangeSwarm(ctx, lasting, func(s *jobs.Swarm) {
+	changed, err := c.ChangeSwarm(ctx, lasting, func(s *swarms.Swarm) {
 		if tries++; tries == 1 { // somebody else is faster
-			if _, err := c.ChangeSwarm(ctx, lasting, func(s *jobs.Swarm) { s.Groups = 2 }); err != nil {
+			if _, err := c.ChangeSwarm(ctx, lasting, func(s *swarms.Swarm) { s.Groups = 2 }); err != nil {
 				t.Error(err)
 			}
 		}
@@ -76,12 +77,12 @@ func TestSwarmRecords(t *testing.T) {
 	if err != nil || tries != 2 || changed.Groups != 2 || changed.Name != "m" {
 		t.Errorf("%+v after %d tries, %v", changed, tries, err)
 	}
-	if same, err := c.ChangeSwarm(ctx, lasting, func(*jobs.Swarm) {}); err != nil || same.Name != "m" {
+	if same, err := c.ChangeSwarm(ctx, lasting, func(*swarms.Swarm) {}); err != nil || same.Name != "m" {
 		t.Errorf("%+v, %v", same, err)
 	}
-	for _, s := range []jobs.Swarm{changed, run} {
-		l := c.Log(s.Key(), 0, jobs.In)
-		stranger := c.Log(s.Key()+"x", 0, jobs.In)
+	for _, s := range []swarms.Swarm{changed, run} {
+		l := c.Log(s.Key(), 0, swarms.In)
+		stranger := c.Log(s.Key()+"x", 0, swarms.In)
 		if err := errors.Join(l.Create(ctx), stranger.Create(ctx), c.RemoveSwarm(ctx, s),
 			c.RemoveSwarm(ctx, s)); err != nil {
 			t.Error(err)
@@ -96,14 +97,14 @@ func TestSwarmRecords(t *testing.T) {
 			t.Errorf("another's log: %v", err)
 		}
 	}
-	if _, err := c.ChangeSwarm(ctx, changed, func(*jobs.Swarm) {}); !errors.Is(err, jobs.ErrNotFound) {
+	if _, err := c.ChangeSwarm(ctx, changed, func(*swarms.Swarm) {}); !errors.Is(err, jobs.ErrNotFound) {
 		t.Error(err)
 	}
 	next := make("a", "")
 	if err := c.CreateSwarm(ctx, next); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.ChangeSwarm(ctx, next, func(s *jobs.Swarm) { s.Ending = true }); err != nil {
+	if _, err := c.ChangeSwarm(ctx, next, func(s *swarms.Swarm) { s.Ending = true }); err != nil {
 		t.Fatal(err)
 	}
 	last := make("a", "")
@@ -135,14 +136,14 @@ func TestSwarmsAreListed(t *testing.T) {
 		t.Fatalf("%+v, %v", all, err)
 	}
 	for _, id := range []string{"a", "b"} {
-		if err := c.CreateSwarm(t.Context(), jobs.Swarm{
+		if err := c.CreateSwarm(t.Context(), swarms.Swarm{
 			Version: jobs.Version, ID: id, Name: "n",
 			Groups: 3,
 		}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := c.RemoveSwarm(t.Context(), jobs.Swarm{ID: "a"}); err != nil {
+	if err := c.RemoveSwarm(t.Context(), swarms.Swarm{ID: "a"}); err != nil {
 		t.Fatal(err)
 	}
 	all, err := c.Swarms(t.Context())
@@ -159,7 +160,7 @@ func FuzzRecords(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		s, err := readSwarm("s", data)
 		typed(t, err)
-		if err == nil && (s.ID != "s" || s.Groups < 1 || s.Groups > jobs.MaxGroups) {
+		if err == nil && (s.ID != "s" || s.Groups < 1 || s.Groups > swarms.MaxGroups) {
 			t.Fatalf("%+v", s)
 		}
 	})

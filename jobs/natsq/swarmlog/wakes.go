@@ -13,9 +13,10 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-// Wakes is a jobs.Wakes. The server republishes the headers of every entry of an in-log
+// Wakes is a swarms.Wakes. The server republishes the headers of every entry of an in-log
 // (Log.Create); a watched log has a subscription to those, all subscriptions share one channel, and
 // there is no goroutine and no consumer of a log. A copy may be lost with a connection, and logs of
 // earlier programs have none, so all watched logs are compared with the server's list of streams
@@ -54,7 +55,7 @@ const heardMost = 1 << 14
 func wakeSubject(log string) string { return "exo.wake.log" + strings.TrimPrefix(log, "exo.log") }
 
 // OpenWakes begins to listen. Close ends it.
-func (sw *Swarms) OpenWakes() jobs.Wakes {
+func (sw *Swarms) OpenWakes() swarms.Wakes {
 	w := &Wakes{
 		c: sw, heard: make(chan *nats.Msg, heardMost), rung: make(chan struct{}, 1),
 		sweeps: make(chan struct{}, 1), asks: map[string]*asleep{}, keys: map[string]string{},
@@ -66,8 +67,8 @@ func (sw *Swarms) OpenWakes() jobs.Wakes {
 	return w
 }
 
-// Add implements jobs.Wakes.
-func (w *Wakes) Add(ctx context.Context, key string, log jobs.Log, last uint64) error {
+// Add implements swarms.Wakes.
+func (w *Wakes) Add(ctx context.Context, key string, log swarms.Log, last uint64) error {
 	l, ok := log.(*Log)
 	if !ok {
 		return fmt.Errorf("watch log %s: it is not one of this queue: %w", key, jobs.ErrNotFound)
@@ -108,7 +109,7 @@ func (w *Wakes) end(ctx context.Context, stream string) (last uint64, err error)
 	return last, err
 }
 
-// Remove implements jobs.Wakes.
+// Remove implements swarms.Wakes.
 func (w *Wakes) Remove(key string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -141,7 +142,7 @@ func (w *Wakes) wake(subject string) {
 	}
 }
 
-// Next implements jobs.Wakes.
+// Next implements swarms.Wakes.
 func (w *Wakes) Next(ctx context.Context) (string, error) {
 	for {
 		w.mu.Lock()
@@ -160,7 +161,7 @@ func (w *Wakes) Next(ctx context.Context) (string, error) {
 	}
 }
 
-// Close implements jobs.Wakes.
+// Close implements swarms.Wakes.
 func (w *Wakes) Close() {
 	w.once.Do(func() {
 		w.stop()

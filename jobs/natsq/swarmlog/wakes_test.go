@@ -11,13 +11,13 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // woken waits for a key, for less than a sweep would take to find what no copy has told of.
-func woken(t *testing.T, w jobs.Wakes, want string) {
+func woken(t *testing.T, w swarms.Wakes, want string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
@@ -26,7 +26,7 @@ func woken(t *testing.T, w jobs.Wakes, want string) {
 	}
 }
 
-func quiet(t *testing.T, w jobs.Wakes) {
+func quiet(t *testing.T, w swarms.Wakes) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
@@ -42,9 +42,9 @@ func TestWakes(t *testing.T) {
 	w := c.Swarms.OpenWakes()
 	defer w.Close()
 	const n = 50
-	var logs []jobs.Log
+	var logs []swarms.Log
 	for k := range n {
-		l := c.Swarms.Log("s", k, jobs.In)
+		l := c.Swarms.Log("s", k, swarms.In)
 		if err := l.Create(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -60,7 +60,7 @@ func TestWakes(t *testing.T) {
 		t.Errorf("%d watched logs have %d goroutines", n, more)
 	}
 	quiet(t, w)
-	e := jobs.Entry{Kind: "k", Data: []byte("x")}
+	e := swarms.Entry{Kind: "k", Data: []byte("x")}
 	if err := logs[7].Append(t.Context(), 0, e, e, e); err != nil { // as one
 		t.Fatal(err)
 	}
@@ -100,7 +100,7 @@ func TestWakesSweep(t *testing.T) {
 	w := c.Swarms.OpenWakes()
 	defer w.Close()
 	for k := range 300 { // more than a page of the server's list
-		l := c.Swarms.Log("s", k, jobs.In)
+		l := c.Swarms.Log("s", k, swarms.In)
 		if err := l.Create(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -125,7 +125,7 @@ func TestWakesSweep(t *testing.T) {
 	if _, err := js.UpdateStream(t.Context(), bare); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Swarms.Log("s", 280, jobs.In).Append(t.Context(), 0, jobs.Entry{Kind: "k"}); err != nil {
+	if err := c.Swarms.Log("s", 280, swarms.In).Append(t.Context(), 0, swarms.Entry{Kind: "k"}); err != nil {
 		t.Fatal(err)
 	}
 	quiet(t, w) // nobody says so
@@ -137,7 +137,7 @@ func TestWakesSweep(t *testing.T) {
 	}
 	t.Cleanup(srv.Close)
 	woken(t, w, "280")
-	if err := c.Swarms.Log("s", 5, jobs.In).Append(t.Context(), 0, jobs.Entry{Kind: "k"}); err != nil {
+	if err := c.Swarms.Log("s", 5, swarms.In).Append(t.Context(), 0, swarms.Entry{Kind: "k"}); err != nil {
 		t.Fatal(err)
 	}
 	woken(t, w, "5")

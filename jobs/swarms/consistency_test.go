@@ -1,10 +1,12 @@
-package jobs
+package swarms
 
 import (
 	"encoding/json"
 	"errors"
 	"strings"
 	"testing"
+
+	"github.com/exoswarm/exoswarm/jobs"
 )
 
 // TestConsistency: a spec says how its logs are kept, and what no server can give is refused with
@@ -24,16 +26,16 @@ func TestConsistency(t *testing.T) {
 		`{"replicas":"3"}`: "spec: json: cannot unmarshal string",
 	} {
 		_, err := ConsistencyOf(json.RawMessage(spec))
-		var refused *Error
+		var refused *jobs.Error
 		switch {
 		case want == "" && err == nil:
-		case want == "" || !errors.As(err, &refused) || refused.Code != CodeInvalid ||
+		case want == "" || !errors.As(err, &refused) || refused.Code != jobs.CodeInvalid ||
 			!strings.HasPrefix(refused.Message, want):
 			t.Errorf("%s: %v, want %q", spec, err, want)
 		}
 	}
 	for _, field := range []string{"replicas", "durability"} {
-		_, err := DecodeJob([]byte(`{"v":1,"id":"a","pool":"cpu","kind":"k","spec":1,"` + field + `":3}`))
+		_, err := jobs.DecodeJob([]byte(`{"v":1,"id":"a","pool":"cpu","kind":"k","spec":1,"` + field + `":3}`))
 		if err == nil || !strings.Contains(err.Error(), "all jobs of a pool are in one stream of the server") {
 			t.Errorf("a job with %s: %v", field, err)
 		}

@@ -1,6 +1,8 @@
-package jobs
+package swarms
 
-import "encoding/json"
+import (
+	"encoding/json"
+)
 
 // Consistency is how safely the logs of a swarm are kept. A swarm's spec has it; the zero value
 // leaves it to the cluster.
@@ -29,13 +31,13 @@ func (c Consistency) Validate() error {
 	switch c.Replicas {
 	case 0, 1, 3, 5:
 	default:
-		return Errorf(CodeInvalid, "replicas %d: use 1, 3 or 5", c.Replicas)
+		return invalid("replicas %d: use 1, 3 or 5", c.Replicas)
 	}
 	switch {
 	case c.Durability != "" && c.Durability != Synced && c.Durability != Fast:
-		return Errorf(CodeInvalid, "durability %.100q: use %s or %s", c.Durability, Synced, Fast)
+		return invalid("durability %.100q: use %s or %s", c.Durability, Synced, Fast)
 	case c.Durability == Fast && c.Replicas > 1:
-		return Errorf(CodeInvalid, "durability %s with %d replicas: the NATS server syncs replicated streams as it "+
+		return invalid("durability %s with %d replicas: the NATS server syncs replicated streams as it "+
 			"was started, and cannot be told otherwise for one of them: use 1 replica, or leave durability out",
 			Fast, c.Replicas)
 	}
@@ -48,7 +50,7 @@ func ConsistencyOf(spec json.RawMessage) (c Consistency, err error) {
 		return c, nil
 	}
 	if err := json.Unmarshal(spec, &c); err != nil {
-		return c, Errorf(CodeInvalid, "spec: %v", err)
+		return c, invalid("spec: %v", err)
 	}
 	return c, c.Validate()
 }

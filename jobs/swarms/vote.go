@@ -1,4 +1,4 @@
-package jobs
+package swarms
 
 import (
 	"math"
@@ -14,7 +14,7 @@ type Vote struct {
 	Version int `json:"v"`
 	// Round is the number of the round, more than that of all votes before in the swarm; 0: the
 	// next one. It is in the answer, and chooses the leader where priorities are seeded. A round
-	// that is over is refused with CodeRound.
+	// that is over is refused with jobs.CodeRound.
 	Round uint64 `json:"round,omitempty"`
 	// Rule is what the strongest candidate needs to win: plurality, which an empty one stands for,
 	// majority, quorum or unanimous.
@@ -99,11 +99,11 @@ func (v Vote) Validate() error {
 		if value == "" || slices.Contains(values, value) {
 			return nil
 		}
-		return Errorf(CodeInvalid, "vote: %s %.100q: use %s or %s", field, value,
+		return invalid("vote: %s %.100q: use %s or %s", field, value,
 			strings.Join(values[:len(values)-1], ", "), values[len(values)-1])
 	}
 	if v.Rule == "weighted" {
-		return Errorf(CodeInvalid, "vote: rule %q: votes of agents that are addressed weigh the same: use %s", v.Rule,
+		return invalid("vote: rule %q: votes of agents that are addressed weigh the same: use %s", v.Rule,
 			RulePlurality)
 	}
 	if err := oneOf("rule", v.Rule, RulePlurality, RuleMajority, RuleQuorum, RuleUnanimous); err != nil {
@@ -113,7 +113,7 @@ func (v Vote) Validate() error {
 		return err
 	}
 	if v.Of == OfAll && (v.Rule == "" || v.Rule == RulePlurality) {
-		return Errorf(CodeInvalid, "vote: of %q: plurality asks for no share: leave it out, or use another rule", v.Of)
+		return invalid("vote: of %q: plurality asks for no share: leave it out, or use another rule", v.Of)
 	}
 	if err := oneOf("priority", v.Priority, PriorityUniform, PrioritySeeded); err != nil {
 		return err
@@ -129,12 +129,12 @@ var sharePattern = regexp.MustCompile(`^[0-9]{1,10}([/.][0-9]{1,10})?$`)
 func (v Vote) Share() (num, den uint32, err error) {
 	if v.Rule != RuleQuorum {
 		if v.Quorum != "" {
-			return 0, 0, Errorf(CodeInvalid, "vote: quorum %.100q: only the rule quorum takes one: leave it out, or "+
+			return 0, 0, invalid("vote: quorum %.100q: only the rule quorum takes one: leave it out, or "+
 				"write \"rule\":\"quorum\"", v.Quorum)
 		}
 		return 0, 1, nil
 	}
-	bad := Errorf(CodeInvalid, "vote: quorum %.100q: use a share above 0 and at most 1, such as 2/3 or 0.6", v.Quorum)
+	bad := invalid("vote: quorum %.100q: use a share above 0 and at most 1, such as 2/3 or 0.6", v.Quorum)
 	if !sharePattern.MatchString(v.Quorum) {
 		return 0, 0, bad
 	}
@@ -143,7 +143,7 @@ func (v Vote) Share() (num, den uint32, err error) {
 		return 0, 0, bad
 	}
 	if share.Denom().Cmp(big.NewInt(math.MaxUint32)) > 0 {
-		return 0, 0, Errorf(CodeInvalid, "vote: quorum %.100q: it is %v, whose parts must be below 2^32: use fewer "+
+		return 0, 0, invalid("vote: quorum %.100q: it is %v, whose parts must be below 2^32: use fewer "+
 			"digits", v.Quorum, share)
 	}
 	return uint32(share.Num().Uint64()), uint32(share.Denom().Uint64()), nil
@@ -168,16 +168,16 @@ func (f Fuse) Validate() error {
 	switch f.By {
 	case ByVote, ByAll:
 		if f.Nodes != 0 {
-			return Errorf(CodeInvalid, "fuse: nodes %d: by %s there are as many as there are: leave it out, or fuse "+
+			return invalid("fuse: nodes %d: by %s there are as many as there are: leave it out, or fuse "+
 				"by group", f.Nodes, f.By)
 		}
 	case ByGroup:
 		if f.Nodes < 0 || f.Nodes > MaxAddressed {
-			return Errorf(CodeInvalid, "fuse: nodes %d: use 1 to %d, or leave it out for one a group", f.Nodes,
+			return invalid("fuse: nodes %d: use 1 to %d, or leave it out for one a group", f.Nodes,
 				MaxAddressed)
 		}
 	default:
-		return Errorf(CodeInvalid, "fuse: by %.100q: use %s, %s or %s", f.By, ByGroup, ByVote, ByAll)
+		return invalid("fuse: by %.100q: use %s, %s or %s", f.By, ByGroup, ByVote, ByAll)
 	}
 	return nil
 }

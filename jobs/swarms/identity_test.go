@@ -1,4 +1,4 @@
-package jobs
+package swarms
 
 import (
 	"encoding/json"
@@ -16,7 +16,7 @@ func TestIdentity(t *testing.T) {
 		t.Errorf("%s, %s", old.Identity(), later.Identity())
 	}
 	a, b := Swarm{ID: "s", Created: now, Nonce: NewNonce()}, Swarm{ID: "s", Created: now, Nonce: NewNonce()}
-	if a.Key() == b.Key() || a.Same(b) || a.Same(old) || !a.Same(Swarm{ID: "s", Nonce: a.Nonce, Base: &SwarmBase{}}) {
+	if a.Key() == b.Key() || a.Same(b) || a.Same(old) || !a.Same(Swarm{ID: "s", Nonce: a.Nonce, Base: &Base{}}) {
 		t.Errorf("%s, %s", a.Key(), b.Key())
 	}
 	if other := a; a.Same(func() Swarm { other.Shards = 2; return other }()) {
@@ -27,7 +27,7 @@ func TestIdentity(t *testing.T) {
 		"s=short": false, "s=ABCDEFGHIJ": false, "s=../../../etc": false,
 		"s/..=0123456789": false, "s.0": false, "s=0123456789=0": false, "s=" + strings.Repeat("a", maxNonce+1): false,
 	} {
-		if err := CheckSwarmKey(key); (err == nil) != good {
+		if err := CheckKey(key); (err == nil) != good {
 			t.Errorf("%q: %v", key, err)
 		}
 	}

@@ -1,8 +1,10 @@
-package jobs
+package swarms
 
 import (
 	"strings"
 	"testing"
+
+	"github.com/exoswarm/exoswarm/jobs"
 )
 
 // TestShardGroups: shards have all groups once, in order, and as many of them to within one;
@@ -34,19 +36,19 @@ func TestShardGroups(t *testing.T) {
 // refused.
 func TestSwarmShards(t *testing.T) {
 	sum := strings.Repeat("0a", 32)
-	base := SwarmBase{SnapshotRef{"a", sum}, 3}
+	base := Base{SnapshotRef{"a", sum}, 3}
 	for want, s := range map[string]Swarm{
-		"":                              {Groups: 3, Shards: 3, Bases: []SwarmBase{base, base, base}},
+		"":                              {Groups: 3, Shards: 3, Bases: []Base{base, base, base}},
 		"4 shards of 3 groups":          {Groups: 3, Shards: 4},
 		"-1 shards":                     {Groups: 3, Shards: -1},
 		"65 shards of 99 groups":        {Groups: 99, Shards: 65},
 		"use bases, one a shard":        {Groups: 3, Shards: 3, Base: &base},
-		"2 bases of 3 shards":           {Groups: 3, Shards: 3, Bases: []SwarmBase{base, base}},
-		"1 bases of 1 shards":           {Groups: 3, Bases: []SwarmBase{base}},
-		"base: entry 0":                 {Groups: 3, Shards: 2, Bases: []SwarmBase{base, {SnapshotRef{"a", sum}, 0}}},
-		"snapshot a: sha256 \"\": use ": {Groups: 3, Shards: 2, Bases: []SwarmBase{base, {SnapshotRef{"a", ""}, 1}}},
+		"2 bases of 3 shards":           {Groups: 3, Shards: 3, Bases: []Base{base, base}},
+		"1 bases of 1 shards":           {Groups: 3, Bases: []Base{base}},
+		"base: entry 0":                 {Groups: 3, Shards: 2, Bases: []Base{base, {SnapshotRef{"a", sum}, 0}}},
+		"snapshot a: sha256 \"\": use ": {Groups: 3, Shards: 2, Bases: []Base{base, {SnapshotRef{"a", ""}, 1}}},
 	} {
-		s.Version, s.ID = Version, "s"
+		s.Version, s.ID = jobs.Version, "s"
 		if err := s.Validate(); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v", want, err)
 		}

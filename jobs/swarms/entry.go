@@ -1,8 +1,10 @@
-package jobs
+package swarms
 
 import (
 	"bytes"
 	"encoding/json"
+
+	"github.com/exoswarm/exoswarm/jobs"
 )
 
 // Entry is one message of a log.
@@ -14,7 +16,7 @@ type Entry struct {
 	Ref  uint64
 	Data []byte
 	// Trace is that of whoever appended it. Append takes that of its context where there is none.
-	Trace Trace
+	Trace jobs.Trace
 	// Behind is how many entries stood behind it in its log when a Reader was handed it; it is not
 	// stored.
 	Behind uint64
@@ -126,7 +128,7 @@ func DecodeSnapshot(data []byte) (s Snapshot, err error) {
 	if err := decodeEntry("snapshot", data, &s, &s.Version); err != nil {
 		return s, err
 	}
-	return s, CheckID("snapshot", s.Name)
+	return s, jobs.CheckID("snapshot", s.Name)
 }
 
 // DecodeSnapshotted reads the data of an EntrySnapshotted.
@@ -140,13 +142,13 @@ func DecodeReset(data []byte) (r Reset, err error) {
 }
 
 // DecodeTick reads the data of an EntryTick. Whatever the bytes are, the answer is a Tick within
-// its limits or an Error of CodeInvalid or CodeVersion.
+// its limits or an Error of jobs.CodeInvalid or jobs.CodeVersion.
 func DecodeTick(data []byte) (t Tick, err error) {
 	if err := decodeEntry("tick", data, &t, &t.Version); err != nil {
 		return t, err
 	}
 	if t.Count < 1 || t.Count > MaxTicks {
-		return t, Errorf(CodeInvalid, "tick: count %d: use 1 to %d", t.Count, MaxTicks)
+		return t, invalid("tick: count %d: use 1 to %d", t.Count, MaxTicks)
 	}
 	return t, nil
 }
@@ -157,11 +159,11 @@ func DecodeQuery(data []byte) (q Query, err error) {
 		return q, err
 	}
 	if (len(q.Agents) == 0) == (len(q.Groups) == 0) {
-		return q, Errorf(CodeInvalid, "query: it names %d agents and %d groups: name some of one kind", len(q.Agents),
+		return q, invalid("query: it names %d agents and %d groups: name some of one kind", len(q.Agents),
 			len(q.Groups))
 	}
 	if n := len(q.Agents) + len(q.Groups); n > MaxAddressed {
-		return q, Errorf(CodeInvalid, "query: %d ids: ask for at most %d at a time", n, MaxAddressed)
+		return q, invalid("query: %d ids: ask for at most %d at a time", n, MaxAddressed)
 	}
 	return q, nil
 }
@@ -173,23 +175,23 @@ func DecodeTicked(data []byte) (t Ticked, err error) {
 
 // decodeEntry reads JSON of this version that has no other fields than v has.
 func decodeEntry(kind string, data []byte, v any, version *int) error {
-	if err := CheckJSON(data); err != nil {
-		return &Error{Code: CodeInvalid, Message: kind + ": " + err.Error()}
+	if err := jobs.CheckJSON(data); err != nil {
+		return &jobs.Error{Code: jobs.CodeInvalid, Message: kind + ": " + err.Error()}
 	}
 	var head struct {
 		Version int `json:"v"`
 	}
 	if err := json.Unmarshal(data, &head); err != nil {
-		return Errorf(CodeInvalid, "%s: %v", kind, err)
+		return invalid("%s: %v", kind, err)
 	}
-	if head.Version != Version {
-		return Errorf(CodeVersion, "%s: it speaks protocol version %d, this side %d: update the older side", kind,
-			head.Version, Version)
+	if head.Version != jobs.Version {
+		return jobs.Errorf(jobs.CodeVersion, "%s: it speaks protocol version %d, this side %d: update the older "+
+			"side", kind, head.Version, jobs.Version)
 	}
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(v); err != nil {
-		return Errorf(CodeInvalid, "%s: %v", kind, err)
+		return invalid("%s: %v", kind, err)
 	}
 	*version = head.Version
 	return nil

@@ -1,10 +1,12 @@
-package jobs
+package swarms
 
 import (
 	"crypto/rand"
 	"encoding/json"
 	"strings"
 	"time"
+
+	"github.com/exoswarm/exoswarm/jobs"
 )
 
 // Lengths of a nonce.
@@ -46,14 +48,14 @@ func (s Swarm) Same(o Swarm) bool {
 	return s.Identity() == o.Identity() && s.ShardCount() == o.ShardCount()
 }
 
-// CheckSwarmKey returns an error unless key is one that Key returns.
-func CheckSwarmKey(key string) error {
+// CheckKey returns an error unless key is one that Key returns.
+func CheckKey(key string) error {
 	id, nonce, has := strings.Cut(key, keySeparator)
-	if err := CheckID("swarm", id); err != nil {
+	if err := jobs.CheckID("swarm", id); err != nil {
 		return err
 	}
 	if has && !validNonce(nonce) {
-		return Errorf(CodeInvalid, "swarm %s: nonce %.100q: use %d to %d lower-case letters and digits", id, nonce,
+		return invalid("swarm %s: nonce %.100q: use %d to %d lower-case letters and digits", id, nonce,
 			minNonce, maxNonce)
 	}
 	return nil

@@ -1,6 +1,8 @@
-package jobs
+package swarms
 
-import "strconv"
+import (
+	"strconv"
+)
 
 // MaxShards is the most shards of a swarm.
 const MaxShards = 64
@@ -25,12 +27,12 @@ func (s Swarm) ShardOf(group int) int {
 func (s Swarm) validateShards() error {
 	switch {
 	case s.Shards < 0 || s.Shards > MaxShards || s.Shards > s.Groups:
-		return Errorf(CodeInvalid, "swarm %s: %d shards of %d groups: use 1 to %d, and no more than groups", s.ID,
+		return invalid("swarm %s: %d shards of %d groups: use 1 to %d, and no more than groups", s.ID,
 			s.Shards, s.Groups, MaxShards)
 	case s.Base != nil && s.ShardCount() > 1:
-		return Errorf(CodeInvalid, "swarm %s: base: it has %d shards: use bases, one a shard", s.ID, s.Shards)
+		return invalid("swarm %s: base: it has %d shards: use bases, one a shard", s.ID, s.Shards)
 	case s.Bases != nil && (len(s.Bases) != s.ShardCount() || s.ShardCount() == 1):
-		return Errorf(CodeInvalid, "swarm %s: %d bases of %d shards: use one a shard, and base where there is one "+
+		return invalid("swarm %s: %d bases of %d shards: use one a shard, and base where there is one "+
 			"shard", s.ID, len(s.Bases), s.ShardCount())
 	}
 	return nil
@@ -38,7 +40,7 @@ func (s Swarm) validateShards() error {
 
 // BaseOf is what stands for the first entries of the log of shard k, which may be gone; nil: none
 // are.
-func (s Swarm) BaseOf(k int) *SwarmBase {
+func (s Swarm) BaseOf(k int) *Base {
 	if s.ShardCount() == 1 {
 		return s.Base
 	}

@@ -1,4 +1,4 @@
-package jobs
+package swarms
 
 import (
 	"encoding/json"
@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/exoswarm/exoswarm/jobs"
 )
 
 // TestDecodeEntries: what is within the limits is read, and everything else is refused with a
@@ -69,7 +71,7 @@ func TestDecodeEntries(t *testing.T) {
 		_, err := DecodeReset([]byte(data))
 		checkRefusal(t, data, err, want)
 	}
-	want := Ticked{Version: Version, Stepped: 8, Tally: []uint64{3, 5}, Decided: []uint64{0, 1}, Undecided: 1}
+	want := Ticked{Version: jobs.Version, Stepped: 8, Tally: []uint64{3, 5}, Decided: []uint64{0, 1}, Undecided: 1}
 	data, err := json.Marshal(want)
 	if err != nil {
 		t.Fatal(err)
@@ -137,7 +139,7 @@ func TestDecodeVotes(t *testing.T) {
 	}
 	one := 1
 	want := Voted{
-		Version: Version, Round: 9, Winner: &one, Counts: []uint64{3, 5}, Abstentions: 2, QuorumMet: true,
+		Version: jobs.Version, Round: 9, Winner: &one, Counts: []uint64{3, 5}, Abstentions: 2, QuorumMet: true,
 		Leader: Leader{Agent: 4, Priority: 7},
 	}
 	for _, w := range []*int{&one, nil} {
@@ -167,8 +169,8 @@ func FuzzDecodeEntries(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		classed := func(err error) bool {
-			var e *Error
-			if err != nil && (!errors.As(err, &e) || e.Code != CodeInvalid && e.Code != CodeVersion) {
+			var e *jobs.Error
+			if err != nil && (!errors.As(err, &e) || e.Code != jobs.CodeInvalid && e.Code != jobs.CodeVersion) {
 				t.Fatalf("an error of no class: %v", err)
 			}
 			return err == nil
@@ -194,11 +196,11 @@ func FuzzDecodeEntries(f *testing.F) {
 
 func checkRefusal(t *testing.T, data string, err error, want string) {
 	t.Helper()
-	var e *Error
+	var e *jobs.Error
 	switch {
 	case want == "" && err != nil:
 		t.Errorf("%.60s: %v", data, err)
-	case want != "" && (!errors.As(err, &e) || e.Code != CodeInvalid && e.Code != CodeVersion ||
+	case want != "" && (!errors.As(err, &e) || e.Code != jobs.CodeInvalid && e.Code != jobs.CodeVersion ||
 		!strings.HasPrefix(e.Message, want)):
 		t.Errorf("%.60s:\ngot  %v\nwant %s", data, err, want)
 	}
