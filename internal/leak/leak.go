@@ -2,7 +2,12 @@
 // give no way to end.
 package leak
 
-import "go.uber.org/goleak"
+import (
+	"flag"
+	"strconv"
+
+	"go.uber.org/goleak"
+)
 
 // Check runs the tests of a package and ends the process; it fails when a goroutine is left. It is
 // the body of a TestMain.
@@ -24,4 +29,19 @@ func Check(m interface{ Run() int }) {
 		// latter comes first now and then, and the goroutine waits for ever.
 		goleak.IgnoreTopFunction("github.com/nats-io/nats.go/jetstream.(*jetStream).resetPendingAcksOnReconnect"),
 	)
+}
+
+// CheckParallel is Check for a package whose tests mostly wait for servers and leases. It runs up to n
+// of the tests that call t.Parallel at a time, however many cores there are, unless the command line
+// has -parallel.
+func CheckParallel(m interface{ Run() int }, n int) {
+	flag.Parse()
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
+	if !given {
+		if err := flag.Set("test.parallel", strconv.Itoa(n)); err != nil {
+			panic(err) // a test binary always has this flag
+		}
+	}
+	Check(m)
 }

@@ -14,6 +14,7 @@ import (
 // TestBatchLingers: a batch takes what comes while it waits, closes when it is full or the worker
 // ends.
 func TestBatchLingers(t *testing.T) {
+	t.Parallel()
 	c, _, ctx := queueOf(t, 0)
 	batches := make(chan int, 10)
 	w, err := c.Work(ctx, WorkerOptions{

@@ -69,6 +69,7 @@ func deafProxy(t *testing.T, url, subject string, n int) (proxied string, droppe
 // TestConnectUnanswered: a server that drops the first request delays Connect by the time of one
 // try, not until the deadline of the caller, which may be an hour away.
 func TestConnectUnanswered(t *testing.T) {
+	t.Parallel()
 	s := natsqtest.Start(t, server.Options{})
 	url, dropped := deafProxy(t, s.URL(), "$JS.API.INFO", 1)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Hour)

@@ -17,6 +17,7 @@ import (
 // TestDeliveryRuns: a handler runs with its job, hears why it has to end, and leaves neither lease
 // nor slot behind.
 func TestDeliveryRuns(t *testing.T) {
+	t.Parallel()
 	began := make(chan context.Context, 1)
 	wait := func(ctx context.Context, j jobs.Job, tell func(any)) (any, error) {
 		tell(j.ID)

@@ -119,6 +119,7 @@ var badID = regexp.MustCompile("^bad-[0-9a-f]{32}$")
 // TestDeliveries: which deliveries are jobs to run, and what becomes of the others: dropped, given
 // back, or ended with a result and a letter.
 func TestDeliveries(t *testing.T) {
+	t.Parallel()
 	d := newDelivered(t, nil)
 	ctx := t.Context()
 	with := func(id string, change func(j *jobs.Job)) jobs.Job {
@@ -256,6 +257,7 @@ func TestDeliveries(t *testing.T) {
 // TestConclusions: what a handler returned, and why its context ended, decide what becomes of a
 // job.
 func TestConclusions(t *testing.T) {
+	t.Parallel()
 	d := newDelivered(t, nil)
 	ctx := t.Context()
 	failed := jobs.Errorf(jobs.CodeInput, "no such row")
@@ -324,6 +326,7 @@ func TestConclusions(t *testing.T) {
 // TestSettled: the first result of a job stands, its spec goes when it is done, its swarm when it
 // has failed, and one whose result cannot be stored stays.
 func TestSettled(t *testing.T) {
+	t.Parallel()
 	d := newDelivered(t, nil)
 	ctx := t.Context()
 	if first, err := d.c.Results.Put(ctx, jobs.Result{
@@ -388,6 +391,7 @@ func TestSettled(t *testing.T) {
 
 // TestProgress: news of a job go to those who wait for it, and what is no JSON to nobody.
 func TestProgress(t *testing.T) {
+	t.Parallel()
 	d := newDelivered(t, nil)
 	got := make(chan string, 10)
 	stop, err := d.c.Results.Progress("a", func(data json.RawMessage) { got <- string(data) })

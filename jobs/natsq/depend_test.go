@@ -108,6 +108,7 @@ func (h *counting) check(t *testing.T, ids ...string) {
 // worker that is killed right after it has written the result or one in another language, holds
 // nobody back.
 func TestDependStranger(t *testing.T) {
+	t.Parallel()
 	s, c := inside(t)
 	if err := c.Control.Pause(t.Context(), jobs.PoolCPU, "k"); err != nil {
 		t.Fatal(err)
@@ -142,6 +143,7 @@ func TestDependStranger(t *testing.T) {
 // TestDependSteps: whatever step a process dies behind, others go on from there, and the job runs
 // once.
 func TestDependSteps(t *testing.T) {
+	t.Parallel()
 	s, c := inside(t)
 	ctx := t.Context()
 	stand := func(j jobs.Job) *natsconn.Message {
@@ -240,6 +242,7 @@ func emptied(t *testing.T, c *Conn) {
 // TestDependRace: jobs that many resolve at the same time run once, and of two parents that end at
 // once the last one is seen.
 func TestDependRace(t *testing.T) {
+	t.Parallel()
 	s, c := inside(t)
 	var conns []*Conn
 	for range 6 {
@@ -288,6 +291,7 @@ func TestDependRace(t *testing.T) {
 // TestDependExpired: a parent's result that expires after it was seen is as good as one that is
 // kept.
 func TestDependExpired(t *testing.T) {
+	t.Parallel()
 	s, c := inside(t)
 	short, long := plain("short"), plain("long")
 	short.ResultTTL = 1
@@ -340,6 +344,7 @@ func TestDependExpired(t *testing.T) {
 // TestDependClean: a withdrawn job leaves nothing, and one that is submitted while a job of its id
 // waits is that job.
 func TestDependClean(t *testing.T) {
+	t.Parallel()
 	s, c := inside(t)
 	p, child := plain("p"), plain("child", "p", "q")
 	q := plain("q")
@@ -371,6 +376,7 @@ func TestDependClean(t *testing.T) {
 
 // TestDependBad: a message that is no job becomes a dead letter, as in a queue.
 func TestDependBad(t *testing.T) {
+	t.Parallel()
 	s, c := inside(t)
 	subject := wire.Source{Pool: jobs.PoolCPU, Kind: "k", Lane: jobs.Normal, Tenant: "t"}.Wait("bad")
 	for _, m := range []*nats.Msg{

@@ -13,6 +13,7 @@ import (
 // TestExpireForeign: a queued job that has passed its deadline ends although no worker serves its
 // kind; others of the kind stay.
 func TestExpireForeign(t *testing.T) {
+	t.Parallel()
 	c, _, ctx := queueOf(t, 0)
 	late, fine := simpleJob("late"), simpleJob("fine")
 	late.Kind, fine.Kind = "unserved", "unserved"

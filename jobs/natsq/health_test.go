@@ -49,6 +49,7 @@ func (l *lines) String() string {
 // TestHealth: a lost connection shows in Health, in the metric and as one line of the log, and so
 // does its return. The registry, of which an agent is missing meanwhile, adds no line of its own.
 func TestHealth(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	s, err := server.Start(t.Context(), server.Options{Dir: dir})
 	if err != nil {

@@ -40,6 +40,7 @@ func logged(t *testing.T, c *natsq.Conn, id string) (lines []string, dropped int
 // TestLogs: what handlers log can be read by job and attempt, with its fields, and a retry says
 // why.
 func TestLogs(t *testing.T) {
+	t.Parallel()
 	s := natsqtest.Start(t, server.Options{Port: server.InProcess})
 	c := natsqtest.Connect(t, s)
 	natsqtest.Work(t, natsqtest.Connect(t, s), natsq.WorkerOptions{
@@ -101,6 +102,7 @@ func TestLogs(t *testing.T) {
 
 // TestLogsFollow: a follower sees lines while the job runs, and ends with it.
 func TestLogsFollow(t *testing.T) {
+	t.Parallel()
 	s := natsqtest.Start(t, server.Options{Port: server.InProcess})
 	c := natsqtest.Connect(t, s)
 	seen := make(chan struct{})
@@ -148,6 +150,7 @@ func TestLogsFollow(t *testing.T) {
 // TestLogsBounds: a handler that logs without end is not held up, and what is kept of it is
 // bounded; what was left out is counted.
 func TestLogsBounds(t *testing.T) {
+	t.Parallel()
 	s := natsqtest.Start(t, server.Options{})
 	c := natsqtest.Connect(t, s)
 	const calls = 20_000

@@ -46,6 +46,7 @@ func limited(t *testing.T, lease time.Duration) (*server.Server, *natsq.Conn, je
 
 // TestSlotOfTheDead: a slot of a worker that shows no life is free after a lease, and not before.
 func TestSlotOfTheDead(t *testing.T) {
+	t.Parallel()
 	s, c, kv := limited(t, time.Second)
 	began := time.Now()
 	if _, err := kv.PutString(t.Context(), "cpu.default",
@@ -70,6 +71,7 @@ func TestSlotOfTheDead(t *testing.T) {
 
 // TestSlotOfTheSick: a worker that is not healthy keeps no slot.
 func TestSlotOfTheSick(t *testing.T) {
+	t.Parallel()
 	s, c, _ := limited(t, time.Second)
 	var sick atomic.Bool
 	hung, release := make(chan struct{}), make(chan struct{})
@@ -105,6 +107,7 @@ func TestSlotOfTheSick(t *testing.T) {
 // TestSlotLost: a worker that somebody took for dead cancels its job, which is done later, and
 // takes part again.
 func TestSlotLost(t *testing.T) {
+	t.Parallel()
 	s, c, kv := limited(t, time.Second)
 	runs := make(chan error, 100)
 	began := make(chan struct{}, 100)
@@ -139,6 +142,7 @@ func TestSlotLost(t *testing.T) {
 // TestSlotsReturned: what a worker does not use is on the account again, while it lives and when it
 // has ended, and records that are no account or no limits harm nobody.
 func TestSlotsReturned(t *testing.T) {
+	t.Parallel()
 	s, c, kv := limited(t, 15*time.Second)
 	if _, err := kv.PutString(t.Context(), "cpu.default", `[]`); err != nil {
 		t.Fatal(err)

@@ -40,6 +40,7 @@ func gathered(t *testing.T, r *prometheus.Registry, name string, labels ...strin
 
 // TestTenantMetrics: what a tenant may have, has, and was refused.
 func TestTenantMetrics(t *testing.T) {
+	t.Parallel()
 	c, _, ctx := queueOf(t, 0)
 	r := prometheus.NewRegistry()
 	m, err := NewMetrics(r)

@@ -20,7 +20,10 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-func TestMain(m *testing.M) { leak.Check(m) }
+// maxParallel is how many tests run at a time. They mostly wait.
+const maxParallel = 8
+
+func TestMain(m *testing.M) { leak.CheckParallel(m, maxParallel) }
 
 // client returns the parts of a connection that the suite tests.
 func client(c *natsq.Conn) jobstest.Client {
@@ -31,6 +34,7 @@ func client(c *natsq.Conn) jobstest.Client {
 }
 
 func TestConformance(t *testing.T) {
+	t.Parallel()
 	jobstest.Run(t, func(t *testing.T) jobstest.Queue {
 		s := natsqtest.Start(t, server.Options{Port: server.InProcess})
 		return jobstest.Queue{
@@ -60,6 +64,7 @@ func TestConformance(t *testing.T) {
 }
 
 func TestConnectErrors(t *testing.T) {
+	t.Parallel()
 	_, err := natsq.Connect(t.Context(), natsconn.Options{URL: "nats://127.0.0.1:1"})
 	if !errors.Is(err, jobs.ErrUnavailable) || !strings.Contains(err.Error(), "no NATS server answers at "+
 		"nats://127.0.0.1:1") {
@@ -133,6 +138,7 @@ func TestServerInClear(t *testing.T) {
 // TestServerRestart: what was acknowledged is there after the server was stopped and started again,
 // and connections come back by themselves.
 func TestServerRestart(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	s, err := server.Start(t.Context(), server.Options{Dir: dir})
 	if err != nil {

@@ -17,6 +17,7 @@ import (
 // TestPlan: an empty server gets everything, a prepared one nothing; what widens is applied and
 // what may lose data refused, with nothing else changed.
 func TestPlan(t *testing.T) {
+	t.Parallel()
 	s := natsqtest.Start(t, server.Options{})
 	bare, err := natsq.Connect(t.Context(), natsconn.Options{URL: s.URL(), Bare: true})
 	if err != nil {

@@ -19,6 +19,7 @@ import (
 // TestPush: a push is stored whole or not at all, once for its key, and a full name is refused
 // until somebody has read; other names are not.
 func TestPush(t *testing.T) {
+	t.Parallel()
 	s := natsqtest.Start(t, server.Options{})
 	c, err := natsq.Connect(t.Context(), natsconn.Options{URL: s.URL()})
 	if err != nil {

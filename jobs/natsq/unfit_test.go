@@ -18,6 +18,7 @@ import (
 // TestUnfitAgents: a job that agents give back because they are not fit is done once one is, and
 // otherwise fails with the last reason after twice its attempts.
 func TestUnfitAgents(t *testing.T) {
+	t.Parallel()
 	s := natsqtest.Start(t, server.Options{Port: server.InProcess})
 	c := natsqtest.Connect(t, s)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

@@ -74,6 +74,7 @@ func (r *remade) connect(t *testing.T) *natsq.Conn {
 // TestWatchOfRemadeRecords: a watch hears of what there is in buckets that were made anew, although
 // their numbers are lower, and of what is gone.
 func TestWatchOfRemadeRecords(t *testing.T) {
+	t.Parallel()
 	s := newRemade(t)
 	watcher := s.connect(t)
 	first := s.connect(t)
@@ -132,6 +133,7 @@ func TestWatchOfRemadeRecords(t *testing.T) {
 // TestPauseOfRemadeBuckets: a pause holds over a restart and over a bucket that is away, is
 // forgotten with its bucket, and is heard of in a new one.
 func TestPauseOfRemadeBuckets(t *testing.T) {
+	t.Parallel()
 	s := newRemade(t)
 	agent := s.connect(t)
 	var done atomic.Int32

@@ -42,6 +42,7 @@ func value(t *testing.T, r *prometheus.Registry, name string) (sum float64) {
 // TestZombie: a worker that is not healthy loses its job to another; when it wakes up and answers
 // after all, its result is refused, and the refusal is counted.
 func TestZombie(t *testing.T) {
+	t.Parallel()
 	s := natsqtest.Start(t, server.Options{Port: server.InProcess})
 	reg := prometheus.NewRegistry()
 	metrics, err := natsq.NewMetrics(reg)
@@ -306,6 +307,7 @@ func TestCrashLoop(t *testing.T) {
 // TestOvertaken: an attempt that another one has fenced says nothing of the job, whose lease then
 // runs out: the next attempt's outcome counts.
 func TestOvertaken(t *testing.T) {
+	t.Parallel()
 	s := natsqtest.Start(t, server.Options{})
 	c, err := natsq.Connect(t.Context(), natsconn.Options{URL: s.URL(), Lease: time.Second})
 	if err != nil {

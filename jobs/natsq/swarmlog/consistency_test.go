@@ -41,6 +41,7 @@ func keptAs(t *testing.T, url, stream string) string {
 // TestConsistencyOfLogs: logs of one cluster have the replicas and the durability of their swarms,
 // take and give entries with each, and what no server can give is refused with what to do.
 func TestConsistencyOfLogs(t *testing.T) {
+	t.Parallel()
 	servers := cluster(t)
 	conn, err := natsq.Connect(t.Context(), natsconn.Options{URL: servers[0].URL(), Replicas: 3})
 	if err != nil {

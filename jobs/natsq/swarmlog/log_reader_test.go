@@ -18,6 +18,7 @@ import (
 // TestLogReader: a reader that begins anew goes on where it was, and only in the log that it has
 // read.
 func TestLogReader(t *testing.T) {
+	t.Parallel()
 	_, c := inside(t)
 	ctx := t.Context()
 	l := c.Log("read", 0, swarms.In).(*Log)
@@ -90,6 +91,7 @@ func TestLogReader(t *testing.T) {
 // TestLogRefused: the sentence of an append that a limit of the stream or of the server refuses
 // names what was appended.
 func TestLogRefused(t *testing.T) {
+	t.Parallel()
 	_, c := inside(t)
 	ctx := t.Context()
 	l := c.Log("limited", 0, swarms.Out).(*Log)
@@ -131,6 +133,7 @@ func TestLogRefused(t *testing.T) {
 // TestSwarmLeases: with a lasting swarm go its leases, those of runs stay; and a record is written
 // only when it changes and can be stored.
 func TestSwarmLeases(t *testing.T) {
+	t.Parallel()
 	_, c := inside(t)
 	ctx := t.Context()
 	kv, err := c.conn.JS.KeyValue(ctx, wire.LeaseBucket)

@@ -83,6 +83,7 @@ func directLog(t *testing.T, url, swarm string, replicas int) {
 // TestLogEndIsTheLeaders: nobody who decides by the end of a log asks a replica, also where the
 // stream would let it answer.
 func TestLogEndIsTheLeaders(t *testing.T) {
+	t.Parallel()
 	s := natsqtest.Start(t, server.Options{})
 	c, err := natsq.Connect(t.Context(), natsconn.Options{URL: s.URL()})
 	if err != nil {
@@ -143,6 +144,7 @@ func TestLogEndIsTheLeaders(t *testing.T) {
 // server, and two writers on different servers that take turns are never fenced by what a replica
 // has not heard of.
 func TestLogOfThreeServers(t *testing.T) {
+	t.Parallel()
 	servers := cluster(t)
 	var conns []*natsq.Conn
 	for _, s := range servers {
@@ -170,6 +172,7 @@ func TestLogOfThreeServers(t *testing.T) {
 // TestReaderOfLogPutBack: a reader whose log was put back to an earlier state says so, and does not
 // wait behind the end of the log, or go on with what does not follow.
 func TestReaderOfLogPutBack(t *testing.T) {
+	t.Parallel()
 	s := natsqtest.Start(t, server.Options{Port: server.InProcess})
 	c := natsqtest.Connect(t, s)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

@@ -13,6 +13,7 @@ import (
 // TestTooFewServers: only a cluster that lacks servers refuses replicas for good. One with a server
 // that is away, or without a leader for the moment, is asked again.
 func TestTooFewServers(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		code  jetstream.ErrorCode
 		text  string

@@ -27,6 +27,7 @@ func numbered(from, n, size int) (all []swarms.Entry) {
 // TestLogStored: what an append finds behind the end that it expected: its own entries, others,
 // nothing, or a log that was put back.
 func TestLogStored(t *testing.T) {
+	t.Parallel()
 	s, c := inside(t)
 	ctx := t.Context()
 	l := c.Log("stored", 0, swarms.In).(*Log)
@@ -120,6 +121,7 @@ func TestLogStored(t *testing.T) {
 // TestLogBatches: entries of any number and size are stored in their order, on a stream with atomic
 // batches and on one without.
 func TestLogBatches(t *testing.T) {
+	t.Parallel()
 	_, c := inside(t)
 	ctx := t.Context()
 	for _, single := range []bool{false, true} {

@@ -19,6 +19,7 @@ import (
 
 // TestLogLimits: an append that the server does not take says why at once, and stores nothing.
 func TestLogLimits(t *testing.T) {
+	t.Parallel()
 	s := natsqtest.Start(t, server.Options{})
 	c := natsqtest.Connect(t, s)
 	l := c.Swarms.Log("s", 0, swarms.In)
@@ -61,6 +62,7 @@ func TestLogLimits(t *testing.T) {
 // TestLogForeign: an entry that another program has put into a log without the headers of one is an
 // error of whoever reads it, and fences whoever appends.
 func TestLogForeign(t *testing.T) {
+	t.Parallel()
 	s := natsqtest.Start(t, server.Options{})
 	c := natsqtest.Connect(t, s)
 	l := c.Swarms.Log("s", 0, swarms.In)
@@ -84,6 +86,7 @@ func TestLogForeign(t *testing.T) {
 // TestLogTrimmed: a reader that begins before the first entry that is left says so, and one at it
 // reads on; trimming and deleting twice is no error.
 func TestLogTrimmed(t *testing.T) {
+	t.Parallel()
 	s := natsqtest.Start(t, server.Options{Port: server.InProcess})
 	c := natsqtest.Connect(t, s)
 	l := c.Swarms.Log("s", 0, swarms.In)
@@ -128,6 +131,7 @@ func TestLogTrimmed(t *testing.T) {
 // TestLogManyAtOnce: entries that are more than one atomic batch are all stored, in order, by their
 // number and by their size.
 func TestLogManyAtOnce(t *testing.T) {
+	t.Parallel()
 	s := natsqtest.Start(t, server.Options{Port: server.InProcess})
 	for name, c := range map[string]struct{ n, size int }{
 		"255": {255, 1}, "256": {256, 1}, "257": {257, 1},
@@ -168,6 +172,7 @@ func TestLogManyAtOnce(t *testing.T) {
 
 // TestLeases: the list of leases has who holds each, and those that were given back are not in it.
 func TestLeases(t *testing.T) {
+	t.Parallel()
 	s := natsqtest.Start(t, server.Options{Port: server.InProcess})
 	c := natsqtest.Connect(t, s)
 	held := func(want map[string]string) {

@@ -13,6 +13,7 @@ import (
 // TestLogOneWriter: two attempts of one process have one writer. The slower one is fenced where its
 // entries differ, in kind, number or bytes; the same entries count as stored by both.
 func TestLogOneWriter(t *testing.T) {
+	t.Parallel()
 	c := natsqtest.Connect(t, natsqtest.Start(t, server.Options{Port: server.InProcess}))
 	ctx := t.Context()
 	a := swarms.Entry{Kind: "k", Ref: 1, Data: []byte("a")}

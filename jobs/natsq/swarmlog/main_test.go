@@ -11,7 +11,10 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
-func TestMain(m *testing.M) { leak.Check(m) }
+// maxParallel is how many tests run at a time. They mostly wait.
+const maxParallel = 8
+
+func TestMain(m *testing.M) { leak.CheckParallel(m, maxParallel) }
 
 // ended answers that every job is over.
 type ended struct{}

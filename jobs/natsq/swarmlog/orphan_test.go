@@ -41,6 +41,7 @@ func announced(t *testing.T, c *natsq.Conn, s swarms.Swarm) swarms.Swarm {
 
 // TestOrphans: what is left of ended runs is found and removed, and nothing else is.
 func TestOrphans(t *testing.T) {
+	t.Parallel()
 	c := natsqtest.Connect(t, natsqtest.Start(t, server.Options{Port: server.InProcess}))
 	ctx := t.Context()
 	if err := c.Queue.Submit(ctx, jobs.Job{
@@ -103,6 +104,7 @@ func TestOrphans(t *testing.T) {
 // TestRecordsAreTheirMakers: a record is neither replaced nor removed nor changed by whoever has
 // not read it.
 func TestRecordsAreTheirMakers(t *testing.T) {
+	t.Parallel()
 	c := natsqtest.Connect(t, natsqtest.Start(t, server.Options{Port: server.InProcess}))
 	ctx := t.Context()
 	first := announced(t, c, swarms.Swarm{ID: "s", Nonce: swarms.NewNonce()})
@@ -150,6 +152,7 @@ func TestRecordsAreTheirMakers(t *testing.T) {
 // TestAbandonedRun: a job that ends before its handler is called again leaves no swarm of an
 // earlier attempt.
 func TestAbandonedRun(t *testing.T) {
+	t.Parallel()
 	c := natsqtest.Connect(t, natsqtest.Start(t, server.Options{Port: server.InProcess}))
 	ctx := t.Context()
 	announced(t, c, swarms.Swarm{ID: "other", Nonce: swarms.NewNonce()})

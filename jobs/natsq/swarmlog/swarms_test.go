@@ -16,6 +16,7 @@ import (
 // TestSwarmRecords: a record is of its id, claims it alone, and is changed and removed by those who
 // have it.
 func TestSwarmRecords(t *testing.T) {
+	t.Parallel()
 	_, c := inside(t)
 	ctx := t.Context()
 	make := func(id, owner string) swarms.Swarm {
@@ -131,6 +132,7 @@ func TestSwarmRecords(t *testing.T) {
 
 // TestSwarmsAreListed: every record is listed with its id, also one that cannot be read.
 func TestSwarmsAreListed(t *testing.T) {
+	t.Parallel()
 	_, c := inside(t)
 	if all, err := c.Swarms(t.Context()); err != nil || len(all) != 0 {
 		t.Fatalf("%+v, %v", all, err)

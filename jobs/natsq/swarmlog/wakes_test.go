@@ -50,7 +50,7 @@ func TestWakes(t *testing.T) {
 		}
 		logs = append(logs, l)
 	}
-	before := runtime.NumGoroutine()
+	before := runtime.NumGoroutine() // so the test is not parallel
 	for k, l := range logs {
 		if err := w.Add(t.Context(), fmt.Sprint(k), l, 0); err != nil {
 			t.Fatal(err)
@@ -90,6 +90,7 @@ func TestWakes(t *testing.T) {
 // TestWakesSweep: what was appended while the connection was away is found, and so is a log that
 // has no copies.
 func TestWakesSweep(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	srv, err := server.Start(t.Context(), server.Options{Dir: dir})
 	if err != nil {
