@@ -3,7 +3,6 @@ package natsq_test
 import (
 	"context"
 	"encoding/json"
-	"net"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -27,12 +26,7 @@ type remade struct {
 
 func newRemade(t *testing.T) *remade {
 	t.Helper()
-	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := &remade{dir: t.TempDir(), port: l.Addr().(*net.TCPAddr).Port}
-	_ = l.Close()
+	r := &remade{dir: t.TempDir(), port: natsqtest.Port(t)}
 	r.up(t)
 	t.Cleanup(func() { r.Close() })
 	return r

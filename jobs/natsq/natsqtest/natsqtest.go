@@ -4,6 +4,9 @@ package natsqtest
 import (
 	"context"
 	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -28,6 +31,24 @@ func Start(t testing.TB, o server.Options) *server.Server {
 	}
 	t.Cleanup(s.Close)
 	return s
+}
+
+// Port returns a free TCP port of 127.0.0.1 for a server that the test stops and starts again. The
+// system takes ports of outgoing connections from 32768 on, so a port from below stays free while the
+// server is away.
+func Port(t testing.TB) int {
+	t.Helper()
+	for range 100 {
+		port := 20_000 + rand.IntN(12_000)
+		c, err := (&net.Dialer{Timeout: time.Second}).DialContext(t.Context(), "tcp",
+			fmt.Sprintf("127.0.0.1:%d", port))
+		if err != nil { // no process listens there
+			return port
+		}
+		_ = c.Close()
+	}
+	t.Fatal("no port from 20000 to 31999 is free")
+	return 0
 }
 
 // Connect connects to a server. The end of the test closes the connection.

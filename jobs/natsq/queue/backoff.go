@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// The pauses between the attempts of a job: firstPause, doubled with each attempt, up to lastPause.
+// The pauses between the attempts of a job: FirstPause, doubled after each attempt, up to lastPause.
 const (
 	FirstPause = time.Second
 	lastPause  = time.Minute

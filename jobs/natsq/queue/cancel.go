@@ -11,9 +11,10 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
-// Cancel asks for a job to end. With finish it takes in nothing new and its result says how far it
-// came; without, it fails as cancelled: at once when no worker has had it, else as soon as its
-// worker has stopped or takes it up again. A job that is over stays as it is, and that is no error.
+// Cancel asks for a job to end. With finish the job takes no new input, and its result says how far it
+// came. Otherwise the job fails as cancelled: at once if no worker has had it, else when its worker has
+// stopped it or receives it again. Cancel returns nil for a job that has ended, and changes nothing
+// then. The call may be repeated after an error.
 func (q *Queue) Cancel(ctx context.Context, j jobs.Job, finish bool) error {
 	how := "stop"
 	if finish {
@@ -23,7 +24,7 @@ func (q *Queue) Cancel(ctx context.Context, j jobs.Job, finish bool) error {
 		return err
 	}
 	what := "cancel job " + j.ID
-	// The mark first: a worker that takes the job up from now on sees it.
+	// The mark comes before the withdrawal, so that a worker that receives the job meanwhile sees it.
 	err := q.conn.Retry(ctx, what, func(ctx context.Context) error {
 		kv, err := q.conn.JS.KeyValue(ctx, wire.CancelBucket)
 		if err != nil {
@@ -49,14 +50,15 @@ func (q *Queue) Cancel(ctx context.Context, j jobs.Job, finish bool) error {
 	return q.ResolveChildren(ctx, j.ID)
 }
 
-// Withdraw takes a job that no worker has had out of the queue, without a result. One that a worker
+// Withdraw removes a job that no worker has had from the queue, without a result. A job that a worker
 // has had stays.
 func (q *Queue) Withdraw(ctx context.Context, j jobs.Job) error {
 	_, err := q.withdraw(ctx, j)
 	return err
 }
 
-// withdraw removes a job that no worker has had; waiting says whether it did.
+// withdraw removes a job that no worker has had, and reports whether it did. It looks in the streams
+// in the order in which a job moves through them, so a job that moves meanwhile is still found.
 func (q *Queue) withdraw(ctx context.Context, j jobs.Job) (waiting bool, err error) {
 	s := wire.SourceOf(j)
 	if !s.Valid() {
@@ -79,7 +81,7 @@ func (q *Queue) withdraw(ctx context.Context, j jobs.Job) (waiting bool, err err
 	if err != nil {
 		return false, err
 	}
-	var given uint64 // the last job that the source has handed out
+	var given uint64 // the sequence number of the last job that the source has delivered
 	err = q.conn.Retry(ctx, "look at queue "+s.Tail(), func(ctx context.Context) error {
 		cons, err := q.conn.JS.Consumer(ctx, wire.JobStream(j.Pool), s.Consumer())
 		if err != nil {
@@ -94,8 +96,8 @@ func (q *Queue) withdraw(ctx context.Context, j jobs.Job) (waiting bool, err err
 	if m.Seq <= given {
 		return waiting, nil
 	}
-	// A worker may get it this moment; then it sees the mark, and if it is faster than that its
-	// result is refused.
+	// A worker may receive the job at this moment. Then it sees the mark of Cancel. If it has ended
+	// the job before that, its result is refused, because Cancel stores one first.
 	n, err := q.conn.Purge(ctx, wire.JobStream(j.Pool), s.Job(j.ID))
 	return waiting || n > 0, err
 }

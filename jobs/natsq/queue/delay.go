@@ -16,14 +16,14 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
-// Headers of a message that the server moves to another subject of its stream when it is due
-// (nats-server 2.12 and later).
+// Headers of a message that the server copies to another subject of its stream at a time (nats-server
+// 2.12 and later).
 const (
 	headerSchedule = "Nats-Schedule"
 	headerTarget   = "Nats-Schedule-Target"
 )
 
-// promoter is the consumer that all workers share to move jobs that are due into their queues.
+// promoter is the consumer that the movers of all workers share.
 const promoter = "promoter"
 
 // schedule stores a job that must not begin yet. Such jobs are in a stream of their own, because the

@@ -16,12 +16,13 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
-// A job with parents stands in waitStream until they are over. Right behind it, written with it as
-// one, stands an edge for each parent, in the order of its After: edge i of the job at sequence
-// number n is at n+1+i. An edge that is there is a parent that is missing.
+// A job with parents is in wire.WaitStream until they have ended. One atomic batch stores the job and,
+// right after it, one edge per parent in the order of Job.After: edge i of the job at sequence number
+// n is at n+1+i. An edge that exists stands for a parent that has not ended.
 
-// submitGraph stores jobs as waiting, all or none: those with parents and those that they wait for.
-// The resolver moves them on, and so does this call, as far as it comes.
+// submitGraph stores a batch as waiting jobs, all or none. The batch may have jobs without parents.
+// The call then moves on the jobs that need not wait. The resolvers of the workers do the same for
+// the jobs that this call does not reach.
 func (q *Queue) submitGraph(ctx context.Context, what string, batch []jobs.Job, forgiven uint64) error {
 	for _, j := range batch {
 		if err := j.WithDefaults().Validate(); err != nil {
@@ -59,11 +60,11 @@ func (q *Queue) submitGraph(ctx context.Context, what string, batch []jobs.Job, 
 		switch {
 		case ferr != nil:
 			return fmt.Errorf("%s: %w", what, ferr)
-		case unsure && found == len(batch): // the acknowledgement of an earlier try was lost
+		case unsure && found == len(batch): // an earlier try stored them, and its acknowledgement was lost
 			err = nil
 		case found > 0:
 			return fmt.Errorf("%s: none was stored, because job %s exists: %w", what, first, jobs.ErrExists)
-		default: // edges that a withdrawn job of that id has left
+		default: // edges are left of a withdrawn job with the same id
 			if err := q.clearEdges(ctx, batch); err != nil {
 				return fmt.Errorf("%s: %w", what, err)
 			}
@@ -77,7 +78,8 @@ func (q *Queue) submitGraph(ctx context.Context, what string, batch []jobs.Job, 
 	for _, j := range batch {
 		inside[j.ID] = true
 	}
-	// They are stored; what is not done here the workers do. Those inside follow theirs.
+	// The batch is stored, so errors from here on do not matter. Jobs with a parent in the batch follow
+	// that parent.
 	_ = each(batch, func(j jobs.Job) error {
 		if slices.ContainsFunc(j.After, func(p string) bool { return inside[p] }) {
 			return nil
@@ -91,11 +93,12 @@ func (q *Queue) submitGraph(ctx context.Context, what string, batch []jobs.Job, 
 	return nil
 }
 
-// checkGraph asks what the server would not notice: that a job is over, queued or delayed, that
-// nothing is known of a parent, and that a circle would close.
+// checkGraph finds the errors of a batch that the server would not refuse: a job that has ended, is
+// queued or is delayed, an unknown parent, and a job for which another one waits already, so that its
+// parents could close a circle.
 func (q *Queue) checkGraph(ctx context.Context, batch []jobs.Job) error {
 	inside := map[string]bool{}
-	child := map[string]string{} // of a parent outside
+	child := map[string]string{} // a child in the batch, by parent outside of the batch
 	for _, j := range batch {
 		inside[j.ID] = true
 	}
@@ -143,9 +146,10 @@ func (q *Queue) checkGraph(ctx context.Context, batch []jobs.Job) error {
 	})
 }
 
-// Known says whether anything is known of a job: that it waits, is delayed, queued or over, or is a
-// dead letter. A job moves forwards through these places and is written to one before it leaves the
-// last; only a redrive goes back, and for that there is the second look.
+// Known reports whether the server has anything of a job: that it waits, is delayed, queued or has
+// ended, or is a dead letter. A job moves forwards through these places, and is written to the next
+// one before it leaves the present one, so one look in their order finds it. Only a redrive moves
+// back; the second look finds that job.
 func (q *Queue) Known(ctx context.Context, id string) (bool, error) {
 	places := [][2]string{
 		{wire.WaitStream, "exo.wait.*.*.*.*." + id},
@@ -169,7 +173,7 @@ func (q *Queue) Known(ctx context.Context, id string) (bool, error) {
 	return false, nil
 }
 
-// present counts the jobs of which something is known, and names the first in order.
+// present counts the jobs that are known, and returns the id of the first of them in the batch.
 func (q *Queue) present(ctx context.Context, batch []jobs.Job) (n int, first string, err error) {
 	var mu sync.Mutex
 	there := map[string]bool{}
@@ -190,7 +194,8 @@ func (q *Queue) present(ctx context.Context, batch []jobs.Job) (n int, first str
 	return n, first, err
 }
 
-// clearEdges removes edges to jobs that do not wait.
+// clearEdges removes the edges of jobs that do not wait. The caller has checked that none of them is
+// known.
 func (q *Queue) clearEdges(ctx context.Context, batch []jobs.Job) error {
 	return each(batch, func(j jobs.Job) error {
 		for _, p := range j.After {
@@ -202,8 +207,8 @@ func (q *Queue) clearEdges(ctx context.Context, batch []jobs.Job) error {
 	})
 }
 
-// Missing lists the parents of a waiting job that are not over, in the order of its After; none
-// when it waits for no job.
+// Missing returns the parents of a waiting job that have not ended, in the order of Job.After. It
+// returns none for a job that does not wait.
 func (q *Queue) Missing(ctx context.Context, j jobs.Job) ([]string, error) {
 	s := wire.SourceOf(j)
 	if len(j.After) == 0 || !s.Valid() {
@@ -229,7 +234,7 @@ func (q *Queue) Missing(ctx context.Context, j jobs.Job) ([]string, error) {
 	return all, nil
 }
 
-// edge says whether edge i of the job that waits at a sequence number is there.
+// edge reports whether edge i exists of the job that waits at a sequence number.
 func (q *Queue) edge(ctx context.Context, job uint64, i int, parent, child string) (bool, error) {
 	var m *natsconn.Message
 	err := q.conn.Retry(ctx, "read the edge from "+parent+" to "+child, func(ctx context.Context) (err error) {
@@ -242,10 +247,11 @@ func (q *Queue) edge(ctx context.Context, job uint64, i int, parent, child strin
 	return err == nil && m.Subject == wire.EdgeSubject(parent, child), err
 }
 
+// edgeSeq returns the sequence number of edge i of the job at a sequence number.
 func edgeSeq(job uint64, i int) uint64 { return job + 1 + uint64(i) }
 
-// unwait removes a waiting job and its edges. The job goes first: whoever finds it without edges
-// looks whether it still stands.
+// unwait removes a waiting job and then its edges. In this order a process that finds no edge any more
+// can see that the job was removed (Enqueue), and does not queue it.
 func (q *Queue) unwait(ctx context.Context, m *natsconn.Message, parents []string) error {
 	if err := q.conn.Remove(ctx, wire.WaitStream, m.Seq); err != nil {
 		return err
@@ -263,7 +269,7 @@ func (q *Queue) unwait(ctx context.Context, m *natsconn.Message, parents []strin
 	return nil
 }
 
-// withdrawWaiting takes a job that waits for others away; waiting says whether it did.
+// withdrawWaiting removes a job that waits for others, and reports whether there was one.
 func (q *Queue) withdrawWaiting(ctx context.Context, s wire.Source, id string) (waiting bool, err error) {
 	m, err := q.conn.Last(ctx, wire.WaitStream, s.Wait(id))
 	if errors.Is(err, jobs.ErrNotFound) {
@@ -272,12 +278,12 @@ func (q *Queue) withdrawWaiting(ctx context.Context, s wire.Source, id string) (
 	if err != nil {
 		return false, err
 	}
-	j, _ := jobs.DecodeJob(m.Data) // what is no job has no edges
+	j, _ := jobs.DecodeJob(m.Data) // a message that is not a job has no edges
 	return true, q.unwait(ctx, m, j.After)
 }
 
-// msgID makes the moves of one waiting job one for the server, which remembers them for two
-// minutes.
+// msgID returns the message id of the move of a waiting job. The server remembers it for two minutes
+// and stores only one of several moves.
 func msgID(id string, seq uint64) string {
 	return "wait-" + id + "-" + strconv.FormatUint(seq, 10)
 }

@@ -14,34 +14,35 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
-// JobState says where a job that is not over stands.
+// JobState is the state of a job that has not ended.
 type JobState string
 
-// The states of a job that is not over.
+// The states of a job that has not ended.
 const (
 	StateWaiting  JobState = "waiting"  // for other jobs
 	StateDelayed  JobState = "delayed"  // until its time
 	StateQueued   JobState = "queued"   // no worker has had it
-	StateRunning  JobState = "running"  // a worker has it
+	StateRunning  JobState = "running"  // a worker executes it
 	StateRetrying JobState = "retrying" // a worker had it, and it waits for the next attempt
 )
 
-// ListedJob is a job that is not over.
+// ListedJob is a job that has not ended, with its state.
 type ListedJob struct {
 	jobs.Job
 	State   JobState      `json:"state"`
-	Waits   []string      `json:"waits_for,omitempty"` // jobs that it waits for
-	Running *jobs.Running `json:"running,omitempty"`   // when a worker has it
-	Note    string        `json:"note,omitempty"`      // why it does not run, when that is known
+	Waits   []string      `json:"waits_for,omitempty"` // parents that have not ended
+	Running *jobs.Running `json:"running,omitempty"`   // in StateRunning
+	Note    string        `json:"note,omitempty"`      // why it does not run, if that is known
 }
 
-// Place is where a list of jobs goes on: among those that are queued, or behind them among those
-// that wait for others, and the sequence number there.
+// Place is a position in the list of the jobs of a pool. The list has the queued jobs first, and then
+// the waiting ones. Seq is a sequence number in the stream of one of them.
 type Place struct {
 	waiting bool
 	Seq     uint64
 }
 
+// String returns the place as text, for ParsePlace.
 func (at Place) String() string {
 	if at.waiting {
 		return "waiting-" + strconv.FormatUint(at.Seq, 10)
@@ -49,7 +50,7 @@ func (at Place) String() string {
 	return "queued-" + strconv.FormatUint(at.Seq, 10)
 }
 
-// ParsePlace is the inverse of String; the beginning of the list is "".
+// ParsePlace is the inverse of String. The empty text is the begin of the list.
 func ParsePlace(text string) (at Place, ok bool) {
 	if text == "" {
 		return Place{Seq: 1}, true
@@ -59,15 +60,17 @@ func ParsePlace(text string) (at Place, ok bool) {
 	return Place{word == "waiting", seq}, err == nil && (word == "queued" || word == "waiting")
 }
 
-// Overview is what is known of the jobs of a pool at one moment.
+// Overview is the state of a pool at one moment, from which Describe derives the state of its jobs. It
+// does not change, so several goroutines may read it.
 type Overview struct {
 	running map[string]jobs.Running
-	given   map[wire.Source]uint64 // the last job that each source has handed out
-	served  map[string]int
-	paused  map[string]bool
+	given   map[wire.Source]uint64 // the last job that each source has delivered
+	served  map[string]int         // agents by kind
+	paused  map[string]bool        // by control.PauseKey
 }
 
-// Overview asks the workers and the server; id limits the question about running jobs to one.
+// Overview asks the workers and the server for the state of a pool. An id limits the question about
+// running jobs to one job.
 func (q *Queue) Overview(ctx context.Context, p jobs.Pool, id string) (*Overview, error) {
 	running, err := q.Running(ctx, p, id)
 	if err != nil {
@@ -91,8 +94,8 @@ func (q *Queue) Overview(ctx context.Context, p jobs.Pool, id string) (*Overview
 	return o, err
 }
 
-// Describe says where a job stands that was found in a stream at a sequence number; waits are the
-// jobs that it waits for.
+// Describe returns the state of a job that was found in a stream at a sequence number. waits are its
+// parents that have not ended.
 func (o *Overview) Describe(j jobs.Job, stream string, seq uint64, waits []string) ListedJob {
 	l := ListedJob{Job: j, State: StateQueued, Waits: waits}
 	r, running := o.running[j.ID]
@@ -120,8 +123,8 @@ func (o *Overview) Describe(j jobs.Job, stream string, seq uint64, waits []strin
 	return l
 }
 
-// Locate returns a job that is not over, and where it stands; jobs.ErrNotFound when there is none
-// of that id.
+// Locate returns a job that has not ended, with its state. It fails with jobs.ErrNotFound if there is
+// none of that id.
 func (q *Queue) Locate(ctx context.Context, id string) (ListedJob, error) {
 	j, stream, seq, err := q.find(ctx, id)
 	if err != nil {
@@ -138,7 +141,7 @@ func (q *Queue) Locate(ctx context.Context, id string) (ListedJob, error) {
 	return o.Describe(j, stream, seq, waits), nil
 }
 
-// List is Jobs with where each job stands.
+// List is Jobs with the state of each job. The states are of the begin of the call.
 func (q *Queue) List(ctx context.Context, p jobs.Pool, fn func(ListedJob) bool) error {
 	o, err := q.Overview(ctx, p, "")
 	if err != nil {
@@ -153,7 +156,7 @@ func (q *Queue) List(ctx context.Context, p jobs.Pool, fn func(ListedJob) bool) 
 	return errors.Join(err, werr)
 }
 
-// Stream is the stream that a place is in.
+// Stream returns the stream of a place.
 func (at Place) Stream(p jobs.Pool) string {
 	if at.waiting {
 		return wire.WaitStream
@@ -161,14 +164,14 @@ func (at Place) Stream(p jobs.Pool) string {
 	return wire.JobStream(p)
 }
 
-// Jobs calls fn with the jobs of a pool that are queued, running or waiting for a retry, oldest
-// first, until fn returns false; then those that wait for others, oldest first. Messages that are
-// no jobs are left out. It reads one at a time.
+// Jobs calls fn with the jobs of a pool until fn returns false: first those that are queued, running
+// or waiting for a retry, then those that wait for others, both oldest first. Messages that are not
+// jobs are skipped. It reads one message at a time.
 func (q *Queue) Jobs(ctx context.Context, p jobs.Pool, fn func(jobs.Job) bool) error {
 	return q.JobsFrom(ctx, p, "*", Place{Seq: 1}, func(_ Place, j jobs.Job) bool { return fn(j) })
 }
 
-// JobsFrom is Jobs of one tenant, or of all when tenant is *, from a place on; at is that of the
+// JobsFrom is Jobs from a place on, for one tenant, or for all if tenant is *. at is the place of the
 // job.
 func (q *Queue) JobsFrom(ctx context.Context, p jobs.Pool, tenant string, from Place,
 	fn func(at Place, j jobs.Job) bool,

@@ -20,18 +20,18 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
-// Resolution is what a look at a waiting job found.
+// Resolution is the outcome of a look at a waiting job.
 type Resolution int
 
 const (
-	waits Resolution = iota // parents are missing
-	moved                   // it does not wait any more
-	ended                   // it got its result by this look, so its own children may move
+	waits Resolution = iota // some parents have not ended
+	moved                   // the job does not wait any more
+	ended                   // this look gave the job its result, so its own children may move
 )
 
-// Resolve looks at the job that waits on a subject and moves it on when its parents allow. Any
-// number may do so at a time. over is the result of the one parent that is looked at; nil looks at
-// all.
+// Resolve looks at the job that waits on a subject, and moves it on if its parents allow. Any number
+// of processes may do so at the same time. over is the result of one parent, and the only parent that
+// is looked at; with nil all parents are.
 func (q *Queue) Resolve(ctx context.Context, subject string, over *jobs.Result) (Resolution, error) {
 	m, err := q.conn.Last(ctx, wire.WaitStream, subject)
 	if errors.Is(err, jobs.ErrNotFound) {
@@ -42,13 +42,13 @@ func (q *Queue) Resolve(ctx context.Context, subject string, over *jobs.Result) 
 	}
 	s, id, ok := wire.ParseSubject(subject)
 	if !ok {
-		return moved, q.conn.Remove(ctx, wire.WaitStream, m.Seq) // nobody could do it
+		return moved, q.conn.Remove(ctx, wire.WaitStream, m.Seq) // no worker could execute it
 	}
 	j, err := jobs.DecodeJob(m.Data)
 	if err != nil || j.ID != id || wire.SourceOf(j) != s {
-		j = jobs.Job{} // its worker will say what is wrong with it
+		j = jobs.Job{} // its worker makes a dead letter of it
 	}
-	// One that is too late is ended by its worker too, and leaves edges.
+	// Its worker also ends a job past its deadline. Such a job still has edges.
 	late := !j.Deadline.IsZero() && time.Now().After(j.Deadline)
 	if !late {
 		left, failure, err := q.parents(ctx, m.Seq, j, over)
@@ -70,8 +70,8 @@ func (q *Queue) Resolve(ctx context.Context, subject string, over *jobs.Result) 
 	return moved, q.conn.Remove(ctx, wire.WaitStream, m.Seq)
 }
 
-// parents removes the edges of a job whose parents are over. left says that some are missing,
-// failure why the job must not run.
+// parents removes the edges to parents that have ended. left reports whether some have not, and
+// failure is why the job must not run, or nil.
 func (q *Queue) parents(ctx context.Context, seq uint64, j jobs.Job,
 	over *jobs.Result,
 ) (left bool, failure error, err error) {
@@ -105,9 +105,9 @@ func (q *Queue) parents(ctx context.Context, seq uint64, j jobs.Job,
 	if over == nil && (!left || !removed) {
 		return left, nil, nil
 	}
-	// Whoever removes an edge looks at all of them afterwards, so that of several who remove one
-	// each the last sees that none is left. From anywhere: from one end a job whose parents end in
-	// the order of that end would read all of them each time.
+	// A process that removes an edge must look at all edges afterwards. Then of several processes that
+	// remove one each, the last sees that none is left. The look begins at a random edge: from a fixed
+	// one it could read all edges each time, if the parents end in the same order.
 	from := rand.IntN(len(j.After))
 	for k := range j.After {
 		i := (from + k) % len(j.After)
@@ -118,7 +118,8 @@ func (q *Queue) parents(ctx context.Context, seq uint64, j jobs.Job,
 	return false, nil, nil
 }
 
-// parent says whether a parent is over, or gone, and then why its children must not run, or nil.
+// parent reports whether a parent has ended or is gone (known). why is the reason for which its
+// children must not run, or nil.
 func (q *Queue) parent(ctx context.Context, id string, over *jobs.Result) (known bool, why, err error) {
 	r := over
 	if r == nil {
@@ -144,7 +145,9 @@ func (q *Queue) parent(ctx context.Context, id string, over *jobs.Result) (known
 	return true, fmt.Errorf("%s %s (%s): %s", id, r.Status, r.Error.Code, r.Error.Message), nil
 }
 
-// end gives a waiting job the result that a parent's end brings it.
+// end gives a waiting job its result, because a parent has failed with why. In this order: result, dead
+// letter, removal of the job. Each step may be repeated, so a later look finishes the work of a process
+// that dies in between.
 func (q *Queue) end(ctx context.Context, m *natsconn.Message, s wire.Source, j jobs.Job,
 	why error,
 ) (Resolution, error) {
@@ -175,23 +178,24 @@ func (q *Queue) end(ctx context.Context, m *natsconn.Message, s wire.Source, j j
 	if err != nil {
 		return waits, err
 	}
-	if j.SpecRef != nil && !deadletters.Needed(r) { // a redrive needs it
-		_ = q.objects.DeleteObject(ctx, j.SpecRef.Name, jobs.Owner{}) // else a sweep finds it
+	if j.SpecRef != nil && !deadletters.Needed(r) { // a redrive needs the specification
+		_ = q.objects.DeleteObject(ctx, j.SpecRef.Name, jobs.Owner{}) // after an error the sweep removes it
 	}
 	return ended, nil
 }
 
-// Enqueue publishes a waiting job to where it goes next. Twice is once: the subject is taken, the
-// server remembers the message, or there is a result.
+// Enqueue copies a waiting job into its queue, or among the delayed jobs until notBefore. The caller
+// then removes it from the waiting ones. A second call has no effect: the subject is taken, the server
+// remembers the message id, or the job has a result.
 func (q *Queue) Enqueue(ctx context.Context, m *natsconn.Message, s wire.Source, id string, notBefore time.Time) error {
-	if jobs.CheckID("job id", id) == nil { // another id becomes a dead letter
+	if jobs.CheckID("job id", id) == nil { // a job with another id becomes a dead letter
 		if _, err := q.results.Lookup(ctx, id); err == nil {
 			return nil
 		} else if !errors.Is(err, jobs.ErrNotFound) {
 			return err
 		}
 	}
-	// Withdrawn, and its edges removed, since it was read?
+	// The job may have been withdrawn, and its edges removed, since it was read.
 	if now, err := q.conn.Last(ctx, wire.WaitStream, m.Subject); errors.Is(err, jobs.ErrNotFound) || err == nil &&
 		now.Seq != m.Seq {
 		return nil
@@ -217,8 +221,8 @@ func (q *Queue) Enqueue(ctx context.Context, m *natsconn.Message, s wire.Source,
 	return err
 }
 
-// ResolveChildren looks at the jobs that wait for a job that is over, and at theirs where that ends
-// them too.
+// ResolveChildren resolves the jobs that wait for a job that has ended, and their children where that
+// ends them too. The job must have its result.
 func (q *Queue) ResolveChildren(ctx context.Context, id string) error {
 	for over := []string{id}; len(over) > 0; over = over[1:] {
 		var r *jobs.Result
@@ -250,7 +254,7 @@ func (q *Queue) ResolveChildren(ctx context.Context, id string) error {
 			switch f {
 			case ended:
 				over = append(over, child)
-			case moved: // an edge that a withdrawn job has left
+			case moved: // the job was moved or withdrawn, and its edge may be left
 				if err := q.conn.Remove(ctx, wire.WaitStream, e.Seq); err != nil {
 					return err
 				}
@@ -260,28 +264,30 @@ func (q *Queue) ResolveChildren(ctx context.Context, id string) error {
 	return nil
 }
 
-// resolver is the consumer that all workers share to look at waiting jobs.
+// resolver is the consumer that the resolvers of all workers share.
 const resolver = "resolver"
 
-// Resolver moves waiting jobs on, for one worker: those that wait for jobs that the worker ends,
-// and now and then any.
+// Resolver moves waiting jobs on, for one worker: those that wait for a job that the worker has ended,
+// and from time to time all others. Every worker runs one. Its methods may be called from several
+// goroutines.
 type Resolver struct {
 	c       *Queue
 	log     *slog.Logger
-	waiting atomic.Bool // there are waiting jobs, as far as known
-	over    chan string // jobs that the worker has ended
+	waiting atomic.Bool // jobs wait, as of the last look
+	over    chan string // ids of jobs that the worker has ended
 }
 
-// What does not fit is found by the resolver, a little later.
-const dependentsLine = 4096
+// maxEnded bounds the ids that wait for a look. A later look at all waiting jobs finds the children of
+// the others.
+const maxEnded = 4096
 
-// NewResolver returns the resolver of one worker.
+// NewResolver returns the resolver of one worker. It does nothing before Run.
 func NewResolver(c *Queue, log *slog.Logger) *Resolver {
-	return &Resolver{c: c, log: log, over: make(chan string, dependentsLine)}
+	return &Resolver{c: c, log: log, over: make(chan string, maxEnded)}
 }
 
-// JobEnded says that a job has its result. It never blocks, and costs nothing while no job waits
-// for another.
+// JobEnded reports that a job has its result. It never blocks, and costs nothing while no job waits for
+// another.
 func (d *Resolver) JobEnded(id string) {
 	if !d.waiting.Load() {
 		return
@@ -292,11 +298,11 @@ func (d *Resolver) JobEnded(id string) {
 	}
 }
 
-// Run works until ctx ends.
+// Run resolves jobs until ctx ends. Errors are logged and tried again.
 func (d *Resolver) Run(ctx context.Context) {
-	const hands = 4 // looks under way at a time: they are round trips
+	const workers = 4 // concurrent looks, because each waits for the server
 	var all sync.WaitGroup
-	for range hands {
+	for range workers {
 		all.Go(func() {
 			for {
 				select {
@@ -314,14 +320,14 @@ func (d *Resolver) Run(ctx context.Context) {
 	all.Wait()
 }
 
-// look asks the resolver what waits, until ctx ends.
+// look fetches waiting jobs and resolves them, until ctx ends.
 //
-// The request waits at the server instead of being answered at once where there is nothing: the
-// server refuses the latter by a count of what is pending, which drifts where messages are removed
-// while they are delivered (nats-server 2.15.2), as happens here all the time. One random graph in
-// some hundreds had a waiting job that was not seen for longer than 10 s (measured).
+// The request waits at the server instead of ending at once if nothing is pending. The server answers
+// the latter from a count of pending messages, which drifts when messages are removed while they are
+// delivered (nats-server 2.15.2). That happens here all the time: one random graph in some hundreds
+// had a waiting job that was not seen for more than 10 s (measured).
 func (d *Resolver) look(ctx context.Context) {
-	const patience = time.Second // also how old the knowledge may be that nothing waits
+	const patience = time.Second // and the age of d.waiting, at most
 	var cons jetstream.Consumer
 	for ctx.Err() == nil {
 		began := time.Now()
@@ -357,7 +363,7 @@ func (d *Resolver) look(ctx context.Context) {
 			cons = nil
 			d.pause(ctx, "read", err)
 		case again:
-			// Many jobs that wait for long cost 256 looks a second at most in each worker.
+			// Jobs that wait for long cost each worker at most 256 looks per second.
 			select {
 			case <-time.After(250*time.Millisecond - time.Since(began)):
 			case <-ctx.Done():
@@ -366,7 +372,7 @@ func (d *Resolver) look(ctx context.Context) {
 	}
 }
 
-// pause waits a second after an error.
+// pause logs an error and waits for a second, or until ctx ends.
 func (d *Resolver) pause(ctx context.Context, what string, err error) {
 	if ctx.Err() != nil {
 		return
@@ -378,7 +384,7 @@ func (d *Resolver) pause(ctx context.Context, what string, err error) {
 	}
 }
 
-// open makes the resolver.
+// open makes the consumer, or finds it.
 func (d *Resolver) open(ctx context.Context) (cons jetstream.Consumer, err error) {
 	err = d.c.conn.Retry(ctx, "open the queue of waiting jobs", func(ctx context.Context) error {
 		cons, err = d.c.conn.JS.CreateOrUpdateConsumer(ctx, wire.WaitStream, jetstream.ConsumerConfig{
@@ -390,8 +396,8 @@ func (d *Resolver) open(ctx context.Context) (cons jetstream.Consumer, err error
 	return cons, err
 }
 
-// count learns whether anything waits. There are other messages in that stream, and the count of
-// the consumer is not to be relied on.
+// count learns whether any job waits. It looks for a message, because the stream has other messages
+// too, and the count of the consumer is not reliable.
 func (d *Resolver) count(ctx context.Context) error {
 	_, err := d.c.conn.Next(ctx, wire.WaitStream, "exo.wait.>", 1)
 	if err == nil || errors.Is(err, jobs.ErrNotFound) {
@@ -401,6 +407,8 @@ func (d *Resolver) count(ctx context.Context) error {
 	return err
 }
 
+// one resolves one waiting job, and decides when it is looked at again: after a growing pause, but not
+// later than its deadline.
 func (d *Resolver) one(ctx context.Context, m jetstream.Msg) {
 	subject := m.Subject()
 	f, err := d.c.Resolve(ctx, subject, nil)
@@ -411,7 +419,7 @@ func (d *Resolver) one(ctx context.Context, m jetstream.Msg) {
 		d.log.Warn("waiting job is looked at later", "subject", subject, "error", err)
 	}
 	if err == nil && f != waits {
-		_ = m.Ack() // it is gone from the stream; if this is lost, the next look finds that
+		_ = m.Ack() // the job is gone from the stream; if the message is lost, the next look finds that
 		return
 	}
 	pause := lastPause

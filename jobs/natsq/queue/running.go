@@ -12,16 +12,16 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
-// runningWait is how long a question waits for workers that do not answer. The answer of those that
-// do is returned.
+// runningWait is how long Running waits for workers that do not answer. It then returns the answers of
+// the others.
 const runningWait = 500 * time.Millisecond
 
-// RunningQuestion asks for one job, or for all when Job is empty.
+// RunningQuestion is the message that asks workers for one job, or for all if Job is empty.
 type RunningQuestion struct {
 	Job string `json:"job,omitempty"`
 }
 
-// RunningAnswer is what one worker has at hand. Partial reports that more did not fit into a
+// RunningAnswer is the answer of one worker. Partial reports that some jobs did not fit into the
 // message.
 type RunningAnswer struct {
 	Worker  string         `json:"worker"`

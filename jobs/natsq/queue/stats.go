@@ -16,7 +16,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
-// Consumers lists the sources of a pool that have a consumer, with its state.
+// Consumers returns the sources of a pool that have a consumer, with the state of the consumer, and the
+// state of the stream of the pool before that.
 func (q *Queue) Consumers(ctx context.Context, p jobs.Pool) (all map[wire.Source]*jetstream.ConsumerInfo,
 	info *jetstream.StreamInfo, err error,
 ) {
@@ -38,11 +39,12 @@ func (q *Queue) Consumers(ctx context.Context, p jobs.Pool) (all map[wire.Source
 	return all, info, err
 }
 
-// Relist is how often the subjects of a pool are listed while the number of jobs without a consumer
-// stays the same. Such jobs are usually of kinds that no worker serves.
+// Relist is the pause between two lists of the subjects of a pool, while the number of jobs without a
+// consumer stays the same. Such jobs are usually of kinds that no worker serves.
 const Relist = 5 * time.Minute
 
-// SourcesOf counts the jobs of a pool by source. It reads the subject of every job.
+// SourcesOf counts the jobs of a pool by source. The server reads the subjects of all jobs, which
+// takes long for a large queue.
 func (q *Queue) SourcesOf(ctx context.Context, p jobs.Pool) (found map[wire.Source]uint64, err error) {
 	err = q.conn.Retry(ctx, "list the subjects of pool "+string(p), func(ctx context.Context) error {
 		found = map[wire.Source]uint64{}
@@ -64,7 +66,8 @@ func (q *Queue) SourcesOf(ctx context.Context, p jobs.Pool) (found map[wire.Sour
 	return found, err
 }
 
-// Stats describes the queue of a pool.
+// Stats returns the state of the queue of a pool. The counts come from several answers of the server,
+// so they may differ by the jobs that move meanwhile.
 func (q *Queue) Stats(ctx context.Context, p jobs.Pool) (jobs.QueueStats, error) {
 	all, info, err := q.Consumers(ctx, p)
 	if err != nil {
@@ -116,14 +119,14 @@ func (q *Queue) Stats(ctx context.Context, p jobs.Pool) (jobs.QueueStats, error)
 	return st, nil
 }
 
-// Find returns a job that is queued, running, waiting for a retry or for other jobs, or delayed;
-// jobs.ErrNotFound when there is none of that id, which may be because it is over.
+// Find returns a job that is queued, running, delayed, or waiting for a retry or for other jobs. It
+// fails with jobs.ErrNotFound if there is none of that id, for example because the job has ended.
 func (q *Queue) Find(ctx context.Context, id string) (jobs.Job, error) {
 	j, _, _, err := q.find(ctx, id)
 	return j, err
 }
 
-// find is Find, with the stream that the job is in and its sequence number there.
+// find is Find with the stream and the sequence number of the job.
 func (q *Queue) find(ctx context.Context, id string) (j jobs.Job, stream string, seq uint64, err error) {
 	if err := jobs.CheckID("job id", id); err != nil {
 		return j, "", 0, err
@@ -150,7 +153,7 @@ func (q *Queue) find(ctx context.Context, id string) (j jobs.Job, stream string,
 	return j, "", 0, fmt.Errorf("job %s is not queued: %w", id, jobs.ErrNotFound)
 }
 
-// Over reports whether a job is over, or there is none of that id.
+// Over reports whether a job has ended, or is not known.
 func (q *Queue) Over(ctx context.Context, id string) (bool, error) {
 	_, err := q.Find(ctx, id)
 	switch {
@@ -159,7 +162,7 @@ func (q *Queue) Over(ctx context.Context, id string) (bool, error) {
 	case err != nil:
 		return false, err
 	}
-	_, err = q.results.Lookup(ctx, id) // it leaves the queue a moment after that
+	_, err = q.results.Lookup(ctx, id) // a job gets its result before it leaves the queue
 	if errors.Is(err, jobs.ErrNotFound) {
 		return false, nil
 	}

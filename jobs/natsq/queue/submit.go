@@ -22,15 +22,17 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
-// Submit hands a job in and returns when it is stored. jobs.ErrExists when a job of that id is
-// queued, running or done; jobs.ErrFull when the queue has no room, or the tenant has as many jobs
-// there as it may; jobs.RetryAfter says when it may have room. The same call may be repeated after
-// jobs.ErrUnavailable. While a job is queued its id is compared among those of its kind, lane and
-// tenant: a second job of that id elsewhere runs too, and of their results the first stands. So
-// does one without parents while a job of its id waits for others.
+// Submit stores a job and returns when it is stored. It fails with jobs.ErrExists if a job of that id
+// is queued, running or has ended, and with jobs.ErrFull if the queue or the tenant has no room;
+// jobs.RetryAfter returns when to try again. The call may be repeated after jobs.ErrUnavailable.
+//
+// A queued job is compared with those of its kind, lane and tenant only. A second job of its id with
+// another kind, lane or tenant runs too, and so does one without parents while a job of its id waits
+// for others. The first result of the id is final.
 func (q *Queue) Submit(ctx context.Context, j jobs.Job) error { return q.SubmitNew(ctx, j, false) }
 
-// SubmitNew is Submit; made says that the id was made for this call.
+// SubmitNew is Submit. made says that the id was made for this call, which saves the search for other
+// jobs of the id.
 func (q *Queue) SubmitNew(ctx context.Context, j jobs.Job, made bool) error {
 	if err := q.control.Admit(ctx, j); err != nil {
 		return fmt.Errorf("submit job %s: %w", j.ID, err)
@@ -48,8 +50,8 @@ func (q *Queue) Resubmit(ctx context.Context, j jobs.Job, forgiven uint64) error
 	return q.submit(ctx, j, forgiven, false)
 }
 
-// submit is Submit for a job whose cancellations up to the revision forgiven do not count. Of one
-// whose id was made for this call nothing can be known, so it is not asked for.
+// submit is SubmitNew without the limits of the tenant. Cancellations up to the revision forgiven do
+// not count for the job.
 func (q *Queue) submit(ctx context.Context, j jobs.Job, forgiven uint64, made bool) (err error) {
 	ctx, span := q.StartSubmit(ctx, j)
 	defer func() { natsconn.EndSpan(span, err) }()
@@ -78,8 +80,8 @@ func (q *Queue) submit(ctx context.Context, j jobs.Job, forgiven uint64, made bo
 	return q.batcher.submit(ctx, &submission{what: what, job: j, m: m, made: made})
 }
 
-// SubmitError returns err as the error of a submission: jobs.ErrExists when the stream has the id,
-// and jobs.ErrFull when it is full. what begins the text.
+// SubmitError returns err as the error of a submission: jobs.ErrExists if the stream has the id, and
+// jobs.ErrFull if the stream is full. The text begins with what.
 func SubmitError(what string, err error) error {
 	if exists, full := natsconn.Rejected(err); exists {
 		return fmt.Errorf("%s: %w", what, jobs.ErrExists)
@@ -89,11 +91,13 @@ func SubmitError(what string, err error) error {
 	return err
 }
 
-// SubmitBatch hands in up to jobs.MaxBatch jobs of one pool, all or none: when one of them exists
-// already, none is stored and the error, jobs.ErrExists, names it. Jobs that wait for others may be
-// submitted with those, in any order, of both pools and delayed; jobs and parents together are at
-// most jobs.MaxBatch. Without such a job none of them may be delayed, or have the id of one that
-// is: then it is done now, and once. It returns when all are stored.
+// SubmitBatch stores at most jobs.MaxBatch jobs of one pool, all or none, and returns when they are
+// stored. If one of them exists, none is stored, and the error is jobs.ErrExists with its id.
+//
+// A batch may contain jobs with parents, in any order. Then its jobs may be of both pools and delayed,
+// and the jobs and their parents together are at most jobs.MaxBatch. In a batch without parents no
+// job may be delayed, and a delayed job of the same id is not noticed: the id then runs now, and its
+// first result is final.
 func (q *Queue) SubmitBatch(ctx context.Context, batch []jobs.Job) (err error) {
 	if len(batch) == 0 {
 		return nil
@@ -139,7 +143,7 @@ func (q *Queue) SubmitBatch(ctx context.Context, batch []jobs.Job) (err error) {
 	}
 	unsure, err := q.conn.PublishBatch(ctx, q.conn.RetryUnlessFull, what, msgs)
 	if exists, _ := natsconn.Rejected(err); exists {
-		// Which one? And if the acknowledgement of an earlier try was lost, it is all of them.
+		// If the acknowledgement of an earlier try was lost, all of them exist.
 		found, first, ferr := q.countKnown(ctx, batch)
 		if ferr != nil {
 			return fmt.Errorf("%s: %w", what, ferr)
@@ -152,10 +156,11 @@ func (q *Queue) SubmitBatch(ctx context.Context, batch []jobs.Job) (err error) {
 	return SubmitError(what, err)
 }
 
-// each calls fn for every job, a few at a time, and returns the first error.
+// each calls fn for every job concurrently, and returns the first error in the order of the batch. All
+// calls have returned then.
 func each(batch []jobs.Job, fn func(jobs.Job) error) error {
-	// round trips under way at a time: enough to fill one, few enough to leave the connection to
-	// others
+	// Concurrent requests: enough to hide the round trip, and few enough to leave room on the
+	// connection for other calls.
 	const together = 64
 	errs := make([]error, len(batch))
 	slots := make(chan struct{}, together)
@@ -173,7 +178,8 @@ func each(batch []jobs.Job, fn func(jobs.Job) error) error {
 	return nil
 }
 
-// noResults fails with jobs.ErrExists when one of the jobs is over.
+// noResults fails with jobs.ErrExists if one of the jobs has a result. One request is enough in most
+// cases.
 func (q *Queue) noResults(ctx context.Context, batch []jobs.Job) error {
 	if q.results.NoneAtOnce(ctx, batch) {
 		return nil
@@ -181,7 +187,8 @@ func (q *Queue) noResults(ctx context.Context, batch []jobs.Job) error {
 	return each(batch, func(j jobs.Job) error { return q.fresh(ctx, jobs.Job{ID: j.ID}) })
 }
 
-// countKnown counts the jobs that are queued or over, and names the first in order.
+// countKnown counts the jobs that are queued or have ended, and returns the id of the first of them in
+// the batch.
 func (q *Queue) countKnown(ctx context.Context, batch []jobs.Job) (n int, first string, err error) {
 	var mu sync.Mutex
 	there := map[string]bool{}
@@ -212,11 +219,11 @@ func (q *Queue) countKnown(ctx context.Context, batch []jobs.Job) (n int, first 
 	return n, first, err
 }
 
-// unknown fails with jobs.ErrExists when a job is over or delayed. That it is queued is noticed
-// when it is stored.
+// unknown fails with jobs.ErrExists if a job has a result or is delayed. The stream itself refuses a
+// job that is queued.
 func (q *Queue) unknown(ctx context.Context, j jobs.Job) error {
 	held := make(chan error, 1)
-	go func() { // beside the other question: two round trips would be half of a submission's time
+	go func() { // concurrently: two round trips in turn would take half of the time of a submission
 		s := wire.SourceOf(j)
 		_, err := q.conn.Last(ctx, wire.SchedStream, "exo.*."+s.Tail()+"."+j.ID)
 		held <- err
@@ -234,7 +241,7 @@ func (q *Queue) unknown(ctx context.Context, j jobs.Job) error {
 	return herr
 }
 
-// fresh fails with jobs.ErrExists when a job of that id has a result.
+// fresh fails with jobs.ErrExists if a job of that id has a result.
 func (q *Queue) fresh(ctx context.Context, j jobs.Job) error {
 	_, err := q.results.Lookup(ctx, j.ID)
 	switch {
@@ -246,7 +253,8 @@ func (q *Queue) fresh(ctx context.Context, j jobs.Job) error {
 	return err
 }
 
-// Prepare makes a job's message, with a large spec put into the object store.
+// Prepare returns the message of a job and the job with its defaults. It stores a specification of more
+// than jobs.MaxInline bytes as an object. The caller publishes the message.
 func (q *Queue) Prepare(ctx context.Context, j jobs.Job) (*nats.Msg, jobs.Job, error) {
 	j = j.WithDefaults()
 	if err := j.Validate(); err != nil {
@@ -271,13 +279,13 @@ func (q *Queue) Prepare(ctx context.Context, j jobs.Job) (*nats.Msg, jobs.Job, e
 	return m, j, nil
 }
 
-// putSpec stores a spec under a name of job and content, so that nobody else's job holds it and a
-// repeated call stores the same.
+// putSpec stores a specification as an object. The name is made of the id and the content, so the
+// object is of this job only, and a repeated call stores the same object.
 func (q *Queue) putSpec(ctx context.Context, j jobs.Job) (*jobs.ObjectRef, error) {
 	sum := sha256.Sum256(j.Spec)
 	ref := &jobs.ObjectRef{SHA256: hex.EncodeToString(sum[:]), Size: int64(len(j.Spec))}
 	ref.Name = "spec-" + j.ID + "-" + ref.SHA256
-	// under no name of the tenant's: no job can read it as a source
+	// The name is not one of the tenant's, so no job can read the object as a source.
 	_, err := q.objects.PutNamed(ctx, ref.Name, jobs.OwnerOf(j), bytes.NewReader(j.Spec))
 	if natsconn.IsNoSpace(err) {
 		err = natsconn.NoSpaceError("store the spec of job " + j.ID)
@@ -285,7 +293,8 @@ func (q *Queue) putSpec(ctx context.Context, j jobs.Job) (*jobs.ObjectRef, error
 	return ref, err
 }
 
-// Spec reads a spec back and checks that it is the one that was put.
+// Spec reads a specification that Prepare stored, and checks its length and digest. The error can be
+// retried (jobs.Retryable) unless the object is gone or has another content.
 func (q *Queue) Spec(ctx context.Context, ref *jobs.ObjectRef) ([]byte, error) {
 	r, err := q.objects.OpenNamed(ctx, ref.Name)
 	if errors.Is(err, jobs.ErrNotFound) {
@@ -313,6 +322,7 @@ func (q *Queue) Spec(ctx context.Context, ref *jobs.ObjectRef) ([]byte, error) {
 	return data, nil
 }
 
+// checkSpec returns an error unless a specification is JSON.
 func checkSpec(data []byte) error {
 	if !json.Valid(data) {
 		return jobs.Errorf(jobs.CodeInvalid, "the spec in the object store is not JSON")
@@ -320,7 +330,8 @@ func checkSpec(data []byte) error {
 	return nil
 }
 
-// EnsureConsumer makes the consumer of a source unless this connection has seen it.
+// EnsureConsumer makes the consumer of a source, unless this connection has seen it. Forget makes the
+// next call ask the server again.
 func (q *Queue) EnsureConsumer(ctx context.Context, s wire.Source) error {
 	if _, ok := q.sources.Load(s); ok {
 		return nil
@@ -331,13 +342,13 @@ func (q *Queue) EnsureConsumer(ctx context.Context, s wire.Source) error {
 			Durable:   s.Consumer(),
 			AckPolicy: jetstream.AckExplicitPolicy,
 			AckWait:   q.conn.Lease,
-			// The worker counts attempts, so that the last one can leave a result.
+			// The worker counts the attempts, so that the last one can leave a result.
 			MaxDeliver:    -1,
 			FilterSubject: s.Job("*"),
 			MaxAckPending: maxUnacked,
 			MaxWaiting:    512,
-			// A source whose kind no worker serves leaves no consumer behind. Its jobs stay, and a
-			// worker makes it again.
+			// The server removes the consumer of a kind that no worker serves. Its jobs stay, and a
+			// worker of that kind makes the consumer again.
 			InactiveThreshold: consumerIdle,
 		})
 		return err
@@ -349,11 +360,10 @@ func (q *Queue) EnsureConsumer(ctx context.Context, s wire.Source) error {
 	return nil
 }
 
-// consumerIdle is how long a consumer that no worker asks is kept. The server waits for the
-// acknowledgements that are due, too (nats-server 2.12 and later), so that a long job keeps its
-// consumer.
+// consumerIdle is how long the server keeps a consumer that no worker asks. It also waits for
+// outstanding acknowledgements (nats-server 2.12 and later), so a long job keeps its consumer.
 const consumerIdle = time.Hour
 
-// maxUnacked is how many jobs of a source may be out or waiting for a retry. The server keeps each
-// in memory (about 100 bytes); workers hold a few hundred.
+// maxUnacked is how many jobs of a source may be with workers or wait for a retry. The server keeps
+// about 100 bytes of memory for each. Workers hold a few hundred.
 const maxUnacked = 50_000

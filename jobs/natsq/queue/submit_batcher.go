@@ -17,10 +17,10 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
-// submitBatcher groups the jobs that the callers of one connection submit. Jobs that come while
-// others are in progress form a group: one question for earlier results instead of one per job, and
-// one atomic batch if that is faster. A job that comes alone is sent at once. Each caller gets the
-// answer of its own job, whatever happens to the others.
+// submitBatcher groups the jobs that callers of one connection submit concurrently. Jobs that come
+// while others are in progress form a group. A group needs one request for earlier results instead of
+// one per job, and is stored as one atomic batch if that is faster. A job that comes alone is sent at
+// once. Each caller gets the answer of its own job, whatever happens to the others.
 type submitBatcher struct {
 	q    *Queue
 	mode publishmode.Mode

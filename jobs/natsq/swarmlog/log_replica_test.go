@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"sync"
 	"testing"
 	"time"
@@ -27,13 +26,8 @@ func cluster(t *testing.T) (all [3]*server.Server) {
 	var ports [3]int
 	var routes []string
 	for i := range ports {
-		l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		ports[i] = l.Addr().(*net.TCPAddr).Port
-		routes = append(routes, l.Addr().String())
-		_ = l.Close()
+		ports[i] = natsqtest.Port(t)
+		routes = append(routes, fmt.Sprintf("127.0.0.1:%d", ports[i]))
 	}
 	var started sync.WaitGroup
 	for i := range all {

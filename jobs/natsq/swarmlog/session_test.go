@@ -4,8 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/url"
-	"strconv"
 	"testing"
 	"time"
 
@@ -46,19 +44,6 @@ func writes(t *testing.T, kv jetstream.KeyValue) uint64 {
 		t.Fatal(err)
 	}
 	return status.(*jetstream.KeyValueBucketStatus).StreamInfo().State.LastSeq
-}
-
-func portOf(t *testing.T, s *server.Server) int {
-	t.Helper()
-	u, err := url.Parse(s.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	port, err := strconv.Atoi(u.Port())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return port
 }
 
 func Dial(t *testing.T, s *server.Server) *natsq.Conn {
@@ -173,11 +158,11 @@ func TestSessionRemoved(t *testing.T) {
 func TestSessionOutlivesServer(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	srv, err := server.Start(t.Context(), server.Options{Dir: dir})
+	port := natsqtest.Port(t)
+	srv, err := server.Start(t.Context(), server.Options{Dir: dir, Port: port})
 	if err != nil {
 		t.Fatal(err)
 	}
-	port := portOf(t, srv)
 	const ttl = time.Second // a stall of the machine is shorter
 	var all []swarms.Session
 	var held []swarms.Lease

@@ -92,11 +92,11 @@ func TestWakes(t *testing.T) {
 func TestWakesSweep(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	srv, err := server.Start(t.Context(), server.Options{Dir: dir})
+	port := natsqtest.Port(t)
+	srv, err := server.Start(t.Context(), server.Options{Dir: dir, Port: port})
 	if err != nil {
 		t.Fatal(err)
 	}
-	port := portOf(t, srv)
 	c := Dial(t, srv)
 	w := c.Swarms.OpenWakes()
 	defer w.Close()
