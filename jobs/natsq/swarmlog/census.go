@@ -15,18 +15,18 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
-// lostFor bounds how long a GPU agent is listed as lost whose shards nobody takes.
+// lostFor bounds how long a GPU agent is listed as lost while no agent takes its shards.
 const lostFor = 10 * time.Minute
 
-// lostMark is the body of the message that removes the record of a session which was not renewed. A
-// session that is closed leaves none.
+// lostMark is the body of the message that removes the record of a session that was not renewed. Close
+// leaves no mark.
 type lostMark struct {
 	Version int       `json:"v"`
 	Holder  string    `json:"holder"`
-	Renewed time.Time `json:"renewed"` // for the last time, by the server's clock
+	Renewed time.Time `json:"renewed"` // the last renewal, by the server's clock
 }
 
-// markLost is the body of the message that removes the record of session o.
+// markLost returns the body of the message that removes the record of session o.
 func markLost(o sessionState) ([]byte, error) {
 	data, err := json.Marshal(lostMark{Version: jobs.Version, Holder: o.holder, Renewed: o.renewed})
 	if err != nil {
@@ -35,16 +35,16 @@ func markLost(o sessionState) ([]byte, error) {
 	return data, nil
 }
 
-// Census is who is in the cluster, and who holds which shard.
+// Census lists the agents of the cluster and the holders of shards at one moment. It does not change.
 type Census struct {
-	// Agents are those that have announced themselves, and those that are lost, by name. A lost
-	// agent has the state AgentLost and a Lost.
+	// Agents are the agents that have announced themselves and those that are lost, in the order of
+	// their names. A lost agent has State jobs.AgentLost and a Lost.
 	Agents []jobs.Agent
 	// Holders are the live holders of leases, by lease key.
 	Holders map[string]string
 }
 
-// LostHolder returns the lost agent that held a lease last; nil: there is none.
+// LostHolder returns the lost agent that last held a lease, or nil.
 func (c *Census) LostHolder(key string) *jobs.Agent {
 	for i, a := range c.Agents {
 		if a.Lost != nil && slices.Contains(a.Lost.Shards, key) {
@@ -54,8 +54,8 @@ func (c *Census) LostHolder(key string) *jobs.Agent {
 	return nil
 }
 
-// Recovery returns how far the replay of a shard is; nil: it is not replayed, or its agent has not
-// said so yet.
+// Recovery returns the progress of the replay of a shard. It is nil if the shard is not replayed, or
+// its agent has not announced that yet.
 func (c *Census) Recovery(key string) *jobs.Recovery {
 	for _, a := range c.Agents {
 		for i, r := range a.Recovering {
@@ -67,8 +67,8 @@ func (c *Census) Recovery(key string) *jobs.Recovery {
 	return nil
 }
 
-// Census lists agents and leases. It is for people and for hints; nothing that must be right may
-// rest on it.
+// Census reads agents and leases. The two are read one after the other, so they need not match. It is
+// for people and for hints, and no decision that must be right may depend on it.
 func (sw *Swarms) Census(ctx context.Context) (*Census, error) {
 	agents, err := sw.agents.Agents(ctx)
 	if err != nil {
@@ -81,7 +81,7 @@ func (sw *Swarms) Census(ctx context.Context) (*Census, error) {
 	return census(agents, all, time.Now()), nil
 }
 
-// absent is a session that has ended without a word.
+// absent is a session that was not closed and is not renewed.
 type absent struct {
 	holder string
 	since  time.Time
@@ -89,6 +89,7 @@ type absent struct {
 	buried bool // its record is gone
 }
 
+// census is Census of the agents and the last message of each key of the bucket.
 func census(agents []jobs.Agent, messages map[string]*natsconn.Message, now time.Time) *Census {
 	t, live, lost := newLeaseTable(), map[string]bool{}, map[string]*absent{}
 	known := map[string]bool{}
@@ -108,7 +109,7 @@ func census(agents []jobs.Agent, messages map[string]*natsconn.Message, now time
 			live[s.holder] = true
 			continue
 		}
-		lost[id] = &absent{holder: s.holder, since: s.renewed} // nobody is there who ends it
+		lost[id] = &absent{holder: s.holder, since: s.renewed} // no other session has removed it yet
 	}
 	out := &Census{Holders: map[string]string{}}
 	for key, l := range t.leases {
@@ -121,7 +122,7 @@ func census(agents []jobs.Agent, messages map[string]*natsconn.Message, now time
 			out.Holders[key] = l.holder
 		}
 	}
-	gone := map[string]*absent{} // by name, of several the latest
+	gone := map[string]*absent{} // by name; the latest of several
 	for _, o := range lost {
 		if was := gone[o.holder]; live[o.holder] || now.Sub(o.since) > lostFor || was != nil &&
 			was.since.After(o.since) {
@@ -131,7 +132,7 @@ func census(agents []jobs.Agent, messages map[string]*natsconn.Message, now time
 		gone[o.holder] = o
 	}
 	for _, a := range agents {
-		// the registry forgets it later
+		// The registry still lists the agent for a while.
 		if o := gone[a.Name]; o != nil && o.buried && a.Seen.Before(o.since.Add(registry.AnnounceEvery)) {
 			a.State, a.Lost, a.Running, a.Recovering = jobs.AgentLost, o.lost(), len(o.shards), nil
 			delete(gone, a.Name)
@@ -141,7 +142,7 @@ func census(agents []jobs.Agent, messages map[string]*natsconn.Message, now time
 		out.Agents = append(out.Agents, a)
 	}
 	for name, o := range gone {
-		if len(o.shards) == 0 && o.buried { // all are held again
+		if len(o.shards) == 0 && o.buried { // other agents hold all its shards
 			continue
 		}
 		out.Agents = append(out.Agents, jobs.Agent{
@@ -155,4 +156,5 @@ func census(agents []jobs.Agent, messages map[string]*natsconn.Message, now time
 	return out
 }
 
+// lost returns the public form.
 func (o *absent) lost() *jobs.Lost { return &jobs.Lost{Since: o.since, Shards: o.shards} }

@@ -17,7 +17,9 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 )
 
-// leaseTable is the bucket of leases as a session has last read it.
+// leaseTable is the bucket of leases as a session has last read it. It has no lock; a Session guards its
+// table with its own. It decides nothing that must be right: every write of a lease is a
+// compare-and-set.
 type leaseTable struct {
 	seq      uint64                  // the last message read
 	read     time.Time               // when all of it was read
@@ -25,18 +27,19 @@ type leaseTable struct {
 	sessions map[string]sessionState // by key; those whose record exists
 }
 
-// leaseState is what is known of a lease.
+// leaseState is a lease in the table.
 type leaseState struct {
 	rev uint64
-	// both empty: nobody holds it. A holder without a session renews the lease itself, as programs
+	// Both are empty for a free lease. A holder without a session renews the lease itself, as programs
 	// before sessions did.
 	session, holder string
 	seen            time.Time // when this revision was first read, by the clock of this process
-	next            string    // the session that it is offered to; empty: it is not offered
+	next            string    // the session to which it is offered; empty if it is not offered
 	ready           bool      // the agent of next has followed the shard
 }
 
-// sessionState is what is known of the session of another process.
+// sessionState is a session in the table. seen is when its revision was first read, by the clock of this
+// process.
 type sessionState struct {
 	rev     uint64
 	holder  string
@@ -46,15 +49,16 @@ type sessionState struct {
 	renewed time.Time // when this revision was written, by the server's clock
 }
 
+// newLeaseTable returns an empty table.
 func newLeaseTable() leaseTable {
 	return leaseTable{read: time.Now(), leases: map[string]leaseState{}, sessions: map[string]sessionState{}}
 }
 
-// rereadEvery is how often the whole bucket is read again: leases of swarms that were removed leave
-// no message behind.
+// rereadEvery is the period after which the whole bucket is read again, because leases of removed
+// swarms leave no message.
 const rereadEvery = 10 * time.Minute
 
-// keep drops what is not among all the messages of the bucket.
+// keep removes the keys that are not among all messages of the bucket.
 func (t *leaseTable) keep(all []leaseChange) {
 	t.read = time.Now()
 	last := t.seq
@@ -63,7 +67,7 @@ func (t *leaseTable) keep(all []leaseChange) {
 		there[c.key] = true
 	}
 	for key, l := range t.leases {
-		if !there[key] && l.rev <= last { // one that was taken since is not in the answer
+		if !there[key] && l.rev <= last { // a lease that was taken since may be missing in the answer
 			delete(t.leases, key)
 		}
 	}
@@ -74,20 +78,22 @@ func (t *leaseTable) keep(all []leaseChange) {
 	}
 }
 
-// put notes what a lease is.
+// put stores the state of a lease, unless a later one, or the same, is known. It sets the time at
+// which the revision was first seen.
 func (t *leaseTable) put(key string, l leaseState, now time.Time) {
 	was, is := t.leases[key]
 	switch {
 	case l.rev < was.rev:
 		return
-	case is && l.rev == was.rev: // it was read again
+	case is && l.rev == was.rev: // read again, which is no sign of life
 		return
 	}
 	l.seen = now
 	t.leases[key] = l
 }
 
-// free reports whether a lease may be tried for: nobody holds it, or a session that has ended does.
+// free reports whether a try to take a lease makes sense: it has no holder, its session has ended, or
+// an earlier program without sessions has not renewed it for ttl.
 func (t *leaseTable) free(l leaseState, own string, ttl time.Duration, now time.Time) bool {
 	switch {
 	case l.holder == "" || l.session == own:
@@ -99,7 +105,8 @@ func (t *leaseTable) free(l leaseState, own string, ttl time.Duration, now time.
 	return !alive
 }
 
-// readLease reads a lease, which a program before sessions may have written.
+// readLease decodes a lease. A value that is not a leaseRecord is the name of its holder, as programs
+// before sessions wrote it.
 func readLease(value []byte) leaseState {
 	var r leaseRecord
 	if json.Unmarshal(value, &r) != nil || !isSession(r.Session) {
@@ -117,8 +124,7 @@ type leaseChange struct {
 	at    time.Time // when it was stored, by the server's clock
 }
 
-// change brings a message of the bucket into the table and reports whether a lease may have come
-// free by it.
+// change applies a message of the bucket to the table, and reports whether a lease may have become free.
 func (t *leaseTable) change(c leaseChange, now time.Time) (freed bool) {
 	t.seq = max(t.seq, c.seq)
 	if !isSession(c.key) {
@@ -135,7 +141,7 @@ func (t *leaseTable) change(c leaseChange, now time.Time) (freed bool) {
 		delete(t.sessions, c.key)
 		return true
 	}
-	if t.sessions[c.key].rev == c.seq { // it was read again
+	if t.sessions[c.key].rev == c.seq { // read again, which is no sign of life
 		return false
 	}
 	t.sessions[c.key] = sessionState{
@@ -145,12 +151,12 @@ func (t *leaseTable) change(c leaseChange, now time.Time) (freed bool) {
 	return false
 }
 
-// readMost is how many messages one request asks for.
+// readMost is the number of messages per request.
 const readMost = 1024
 
-// readLeases returns the messages of the bucket behind number after, of which the bucket keeps the
-// last of each key. The answer may be that of a replica that lags, which is a prefix of the
-// leader's. Changes that came before an error are returned with it.
+// readLeases returns the messages of the bucket after a sequence number. The bucket keeps the last
+// message of each key. A replica that is behind may answer, with a prefix of the leader's messages.
+// With an error it returns the messages that came before.
 func (sw *Swarms) readLeases(ctx context.Context, after uint64) (all []leaseChange, err error) {
 	for {
 		n := len(all)
@@ -162,6 +168,7 @@ func (sw *Swarms) readLeases(ctx context.Context, after uint64) (all []leaseChan
 	}
 }
 
+// readSomeLeases makes one request of at most readMost messages, and appends them to a slice.
 func (sw *Swarms) readSomeLeases(ctx context.Context, after uint64, to []leaseChange) ([]leaseChange, error) {
 	req, err := json.Marshal(map[string]any{"seq": after + 1, "next_by_subj": leaseSubject(">"), "batch": readMost})
 	if err != nil {
@@ -183,7 +190,7 @@ func (sw *Swarms) readSomeLeases(ctx context.Context, after uint64, to []leaseCh
 		}
 		switch status := m.Header.Get("Status"); status {
 		case "":
-		case "204", "404": // the end of what was asked for; there is nothing
+		case "204", "404": // the end of the answer; no messages
 			return to, nil
 		case "503":
 			return to, nats.ErrNoResponders
@@ -200,8 +207,8 @@ func (sw *Swarms) readSomeLeases(ctx context.Context, after uint64, to []leaseCh
 	}
 }
 
-// follow keeps the table up to date and removes the records of sessions that have ended without a
-// word, until ctx ends or the session is lost.
+// follow polls the bucket, and removes the records of sessions that are not renewed, until ctx ends or
+// the session is lost.
 func (s *Session) follow(ctx context.Context) {
 	every := min(s.ttl/10, pollMost)
 	next := time.NewTimer(every)
@@ -224,18 +231,18 @@ func (s *Session) follow(ctx context.Context) {
 			continue
 		}
 		now := time.Now()
-		if gap := now.Sub(good); gap > 3*every { // nothing was heard of anybody meanwhile: others have as long again
+		if gap := now.Sub(good); gap > 3*every { // the time without a read counts against no other session
 			s.mu.Lock()
 			s.table.forgive(gap)
 			s.mu.Unlock()
 		}
 		good = now
-		s.bury(ctx, now)
+		s.removeDead(ctx, now)
 	}
 }
 
-// poll reads what has changed, and ends leases that others have taken. One goroutine at a time
-// calls it.
+// poll reads the changes since the last poll, and ends leases that other sessions have taken. Only one
+// goroutine at a time may call it: OpenSession first, then follow.
 func (s *Session) poll(ctx context.Context) error {
 	after, again := s.table.seq, time.Since(s.table.read) > rereadEvery
 	if again {
@@ -253,12 +260,12 @@ func (s *Session) poll(ctx context.Context) error {
 		if !isSession(c.key) {
 			freed = s.concerns(c.key) || freed
 		}
-		// it was offered to somebody
+		// a change of the offer, which keeps the holder
 		if h := s.held[c.key]; h != nil && c.seq > h.rev && s.table.leases[c.key].session == s.id {
 			h.rev = c.seq
 		} else if h != nil && c.seq > h.rev {
 			level := slog.LevelWarn
-			if c.gone { // its swarm was removed with it
+			if c.gone { // its swarm was removed
 				level = slog.LevelDebug
 			}
 			s.log.Log(ctx, level, "lease lost", "lease", c.key, "to", s.table.leases[c.key].holder)
@@ -272,7 +279,7 @@ func (s *Session) poll(ctx context.Context) error {
 	return err
 }
 
-// forgive moves the times at which others were seen.
+// forgive adds a gap to the times at which other sessions and leases were seen.
 func (t *leaseTable) forgive(gap time.Duration) {
 	for id, o := range t.sessions {
 		o.seen = o.seen.Add(gap)
@@ -284,8 +291,9 @@ func (t *leaseTable) forgive(gap time.Duration) {
 	}
 }
 
-// bury removes the records of sessions that were not renewed for their ttl.
-func (s *Session) bury(ctx context.Context, now time.Time) {
+// removeDead removes the records of sessions that were not renewed for their ttl. Of several sessions
+// that do so, one succeeds, and the others see a wrong revision.
+func (s *Session) removeDead(ctx context.Context, now time.Time) {
 	s.mu.Lock()
 	late := map[string]sessionState{}
 	for id, o := range s.table.sessions {
@@ -297,7 +305,7 @@ func (s *Session) bury(ctx context.Context, now time.Time) {
 	for _, l := range s.table.leases {
 		old = old || l.session == "" && l.holder != "" && now.Sub(l.seen) > s.ttl
 	}
-	if old { // leases of programs before sessions, one by one
+	if old { // leases of programs before sessions have no record to remove
 		s.ring()
 	}
 	s.mu.Unlock()

@@ -22,29 +22,30 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-// Headers of a log entry.
+// Headers of an entry. Its number is the sequence number of the message.
 const (
 	headerKind   = "Exo-Kind"
 	headerRef    = "Exo-Ref"
 	headerWriter = "Exo-Writer"
 )
 
-// Log is a swarms.Log: a stream with a single subject.
+// Log is a swarms.Log: a stream with a single subject. It has no state but single, so a caller may make
+// one per use.
 type Log struct {
 	c       *Swarms
 	stream  string
 	subject string
 
-	template string // the stream's name without what differs between swarms
+	template string // the name of the stream with placeholders, for traces
 
-	single atomic.Bool // it was made by a program before atomic batches
+	single atomic.Bool // the stream takes no atomic batches, as those of earlier programs
 }
 
 // logPrefix begins the names of the streams of logs.
 const logPrefix = "EXO_LOG_"
 
-// Log addresses a log of a shard. swarm is the key of its swarm, see swarms.Swarm.Key, so two swarms
-// of one id have different logs. The log need not exist.
+// Log returns a log of a shard without a request to the server. swarm is the key of the swarm
+// (swarms.Swarm.Key), so two swarms of one id have different logs. The log need not exist.
 func (sw *Swarms) Log(swarm string, shard int, d swarms.Direction) swarms.Log {
 	return &Log{
 		c:       sw,
@@ -55,7 +56,7 @@ func (sw *Swarms) Log(swarm string, shard int, d swarms.Direction) swarms.Log {
 	}
 }
 
-// Create implements swarms.Log. A log that exists keeps what it was made with, but for the replicas.
+// Create implements swarms.Log. A log that exists keeps its configuration, except for the replicas.
 func (l *Log) Create(ctx context.Context, of ...swarms.Consistency) error {
 	var want swarms.Consistency
 	if len(of) > 0 {
@@ -66,7 +67,7 @@ func (l *Log) Create(ctx context.Context, of ...swarms.Consistency) error {
 	}
 	replicas, persist, fast := cmp.Or(want.Replicas, l.c.conn.Replicas), jetstream.DefaultPersistMode,
 		want.Durability == swarms.Fast
-	if fast { // which no replicated stream can be, whatever others have
+	if fast { // which the server does not offer for replicated streams
 		replicas, persist = 1, jetstream.AsyncPersistMode
 	}
 	began := time.Now()
@@ -75,12 +76,12 @@ func (l *Log) Create(ctx context.Context, of ...swarms.Consistency) error {
 			Name:     l.stream,
 			Subjects: []string{l.subject},
 			Replicas: replicas,
-			// The server syncs no acknowledgement of such a stream, and takes no atomic batches for
-			// it.
+			// The server acknowledges messages of an asynchronous stream before they are on the disk, and
+			// takes no atomic batches for it.
 			PersistMode: persist,
 			Retention:   jetstream.LimitsPolicy,
 			Discard:     jetstream.DiscardNew,
-			// Who reads the end of a log decides by it, so no replica that lags behind may answer.
+			// Callers decide by the end of a log, so a replica that is behind must not answer.
 			AllowDirect: false,
 
 			AllowAtomicPublish: !fast,
@@ -94,14 +95,14 @@ func (l *Log) Create(ctx context.Context, of ...swarms.Consistency) error {
 	})
 }
 
-// errCodeNoCluster is what a server that is no cluster says of more replicas than one; a cluster
-// with too few servers says errCodeNoPeers.
+// errCodeNoCluster is the error of a single server for more than one replica. A cluster with too few
+// servers returns natsconn.ErrCodeNoPeers.
 const errCodeNoCluster = 10074
 
-// tooFewServers reports whether a stream was refused because it has more replicas than there are
-// servers. A cluster says so for a moment while it has no leader too, and for as long as one of its
-// servers is away: it then names the offline peer, and the stream can be made when that server is
-// back.
+// tooFewServers reports whether a stream was refused because it has more replicas than the cluster has
+// servers. A cluster returns the same error for a moment during an election, and as long as one of its
+// servers is away. In the second case the error names the offline peer, and the stream can be made
+// when that server is back.
 func tooFewServers(err error, after time.Duration) bool {
 	var api *jetstream.APIError
 	if !errors.As(err, &api) {
@@ -111,12 +112,12 @@ func tooFewServers(err error, after time.Duration) bool {
 		!strings.Contains(api.Description, offlinePeer)
 }
 
-// offlinePeer is what nats-server 2.15.2 adds to errCodeNoPeers when a server of the cluster is
+// offlinePeer is the text that nats-server 2.15.2 adds to the error while a server of the cluster is
 // away.
 const offlinePeer = "peer offline"
 
-// wakes has the server republish the headers of every entry of an in-log, for agents that have
-// parked its shard; see Wakes.
+// wakes returns the configuration with which the server republishes the headers of the entries of a
+// log of entries, for agents that have parked its shard (Wakes). It is nil for a log of answers.
 func (l *Log) wakes() *jetstream.RePublish {
 	if !strings.HasSuffix(l.template, "_"+string(swarms.In)) {
 		return nil
@@ -124,12 +125,13 @@ func (l *Log) wakes() *jetstream.RePublish {
 	return &jetstream.RePublish{Source: l.subject, Destination: wakeSubject(l.subject), HeadersOnly: true}
 }
 
-// Delete removes the log and everything in it. A log that is not there is no error.
+// Delete implements swarms.Log.
 func (l *Log) Delete(ctx context.Context) error { return l.c.conn.DeleteStream(ctx, l.stream) }
 
-// Append implements swarms.Log. What fences is JetStream's expected last sequence. Several entries
-// are one atomic batch, or are sent one at a time: with the second under way before the first is
-// stored, it would also stand right behind what another writer has stored meanwhile.
+// Append implements swarms.Log. The expected last sequence number of JetStream is the fence. Several
+// entries are one atomic batch, or are sent one at a time. If the second entry were sent before the
+// first is stored, an entry of another writer could take the place of the first, and the server would
+// still accept the second.
 func (l *Log) Append(ctx context.Context, after uint64, entries ...swarms.Entry) error {
 	for len(entries) > 0 {
 		n, size := 1, len(entries[0].Data)
@@ -146,13 +148,14 @@ func (l *Log) Append(ctx context.Context, after uint64, entries ...swarms.Entry)
 	return nil
 }
 
-// The most of an atomic batch: what it costs is the same for 1 entry as for 64 (way.go), and a
-// server of a cluster has it in memory until it is complete.
+// Bounds of one atomic batch. Up to 64 entries cost as much as one (package publishmode). The servers
+// of a cluster keep a batch in memory until it is complete.
 const (
 	appendMost  = 256
 	appendBytes = 8 << 20
 )
 
+// append stores at most one batch of entries.
 func (l *Log) append(ctx context.Context, after uint64, entries []swarms.Entry) (err error) {
 	msgs := make([]*nats.Msg, len(entries))
 	for i, e := range entries {
@@ -179,7 +182,7 @@ func (l *Log) append(ctx context.Context, after uint64, entries []swarms.Entry) 
 	if n := len(entries); n > 1 {
 		what = fmt.Sprintf("append %d entries, to %s %d, to %s", n, entries[n-1].Kind, entries[n-1].Ref, l.stream)
 	}
-	done, began := 0, time.Now() // so many are known to be stored
+	done, began := 0, time.Now() // done entries are known to be stored
 	err = l.c.conn.Retry(ctx, what, func(ctx context.Context) error {
 		for done < len(msgs) {
 			n, err := l.publish(ctx, after+uint64(done), msgs[done:])
@@ -196,8 +199,8 @@ func (l *Log) append(ctx context.Context, after uint64, entries []swarms.Entry) 
 				return err
 			case errors.As(err, &api) && (api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence ||
 				api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant):
-				// Either somebody else wrote, or an earlier try of this very call was stored and
-				// its acknowledgement lost.
+				// Another writer has appended, or an earlier try of this call was stored and its
+				// acknowledgement was lost.
 				n, err := l.stored(ctx, after, entries)
 				if short := (errShort{}); errors.As(err, &short) {
 					if time.Since(began) < shortPatience {
@@ -208,7 +211,7 @@ func (l *Log) append(ctx context.Context, after uint64, entries []swarms.Entry) 
 				if err != nil {
 					return err
 				}
-				if n <= done { // the end that the server compares with is not the one that it tells
+				if n <= done { // the server compares with another end than it reports, as after an election
 					return fmt.Errorf("%w: %w", nats.ErrTimeout, api)
 				}
 				done = n
@@ -230,22 +233,21 @@ func (l *Log) append(ctx context.Context, after uint64, entries []swarms.Entry) 
 		api.ErrorCode == jetstream.JSErrCodeStreamNotFound:
 		return fmt.Errorf("%s: %w", what, jobs.ErrNotFound)
 	case errors.As(err, &api) && !errors.Is(err, jobs.ErrUnavailable):
-		// What is left are limits: no space, no memory, too many messages. They do not pass by
-		// waiting.
+		// The other errors are limits: no space, no memory, too many messages. Waiting does not help.
 		return fmt.Errorf("%s: the NATS server refuses (%w): free disk space or raise its limits", what, err)
 	}
 	return err
 }
 
-// What the server says of an atomic batch for a stream that was made without them, of one of which
-// it has lost a message, and of more at a time than it keeps: natsconn.ErrCodeManyBatches.
+// Errors of the server for an atomic batch: the stream does not take batches, or a message of the batch
+// was lost. natsconn.ErrCodeManyBatches means that too many batches are in progress.
 const (
 	errCodeNoBatches  = 10174
 	errCodeIncomplete = 10176
 )
 
-// publish stores messages, the first right behind entry number after, and returns how many are
-// known to be stored when one is not.
+// publish stores messages, the first one right after entry number after. With an error it returns how
+// many are known to be stored.
 func (l *Log) publish(ctx context.Context, after uint64, msgs []*nats.Msg) (stored int, err error) {
 	mode := &l.c.mode
 	together := !l.single.Load() && mode.Atomic(len(msgs))
@@ -277,7 +279,8 @@ func (l *Log) publish(ctx context.Context, after uint64, msgs []*nats.Msg) (stor
 	return len(msgs), nil
 }
 
-// stored is how many of entries stand behind entry number after. An ErrFenced says that others do.
+// stored returns how many of the entries follow entry number after. It fails with jobs.ErrFenced if
+// entries of another writer do, and with errShort if the log ends before entry number after.
 func (l *Log) stored(ctx context.Context, after uint64, entries []swarms.Entry) (int, error) {
 	last, writer, err := l.end(ctx)
 	if err != nil {
@@ -290,7 +293,7 @@ func (l *Log) stored(ctx context.Context, after uint64, entries []swarms.Entry) 
 	case last.Seq > after && n <= uint64(len(entries)) && writer == l.c.conn.Writer && last.Kind == entries[n-1].Kind &&
 		last.Ref == entries[n-1].Ref && bytes.Equal(last.Data, entries[n-1].Data):
 		return int(n), nil
-	case last.Seq > after: // somebody else has written, behind all of them or in place of some
+	case last.Seq > after: // another writer has appended, after all of them or instead of some
 		found, err := l.found(ctx, after, entries)
 		if err != nil || found == len(entries) {
 			return found, err
@@ -300,22 +303,22 @@ func (l *Log) stored(ctx context.Context, after uint64, entries []swarms.Entry) 
 	return 0, errShort{after, last.Seq}
 }
 
-// errShort says that a log ends before an entry that was stored in it. A leader that is cut off
-// says so of a log that goes on elsewhere, and a new one until it has applied what is stored; a log
-// that was put back to an earlier state stays so.
+// errShort reports that a log ends before an entry that was stored in it. A leader that is cut off
+// from its cluster returns an old end, and a new leader does until it has applied all stored entries.
+// The end of a log that was restored to an earlier state stays as it is.
 type errShort struct{ after, last uint64 }
 
 func (e errShort) Error() string {
 	return fmt.Sprintf("behind %d: the last entry is %d, which is before it", e.after, e.last)
 }
 
-// shortPatience is how long a log that is too short is asked again before it counts as put back to
-// an earlier state. A leader that is cut off gives up after 4 to 9 s.
+// shortPatience is how long a log that is too short is asked again before it counts as restored to an
+// earlier state. A leader that is cut off gives up after 4 to 9 s.
 const shortPatience = 10 * time.Second
 
-// found is how many of entries stand right behind entry number after, where others may follow.
-// Their bytes are compared too: a process may do a job twice at a time, and then has one writer for
-// both.
+// found returns how many of the entries follow entry number after; entries of other writers may come
+// after them. It compares their bytes too, because two attempts of one job may run in one process and
+// then share a writer name.
 func (l *Log) found(ctx context.Context, after uint64, entries []swarms.Entry) (n int, err error) {
 	s, err := l.c.conn.JS.Stream(ctx, l.stream)
 	if err != nil {
@@ -328,7 +331,7 @@ func (l *Log) found(ctx context.Context, after uint64, entries []swarms.Entry) (
 			return n, nil
 		}
 		m, err := l.c.conn.GetOnce(ctx, l.stream, map[string]any{"seq": seq})
-		if errors.Is(err, jobs.ErrNotFound) { // another leader has answered, which lags behind
+		if errors.Is(err, jobs.ErrNotFound) { // the answer is of a new leader that is behind
 			return n, fmt.Errorf("%w: %w", nats.ErrTimeout, err)
 		}
 		if err != nil {
@@ -337,28 +340,26 @@ func (l *Log) found(ctx context.Context, after uint64, entries []swarms.Entry) (
 		e, err := entry(seq, m.Header, m.Data)
 		if err != nil || m.Header.Get(headerWriter) != l.c.conn.Writer || e.Kind != entries[n].Kind ||
 			e.Ref != entries[n].Ref || !bytes.Equal(e.Data, entries[n].Data) {
-			return n, nil // one that cannot be read is somebody else's
+			return n, nil // an entry that cannot be read is of another writer
 		}
 	}
 	return n, nil
 }
 
-// Last returns the last entry, or one with Seq 0 when the log is empty. jobs.ErrNotFound when there
-// is no such log.
+// Last implements swarms.Log.
 func (l *Log) Last(ctx context.Context) (swarms.Entry, error) {
 	e, _, err := l.end(ctx)
 	return e, err
 }
 
-// end is Last, with the writer of the entry. It asks the leader: the client's own call asks
-// whichever replica answers first where the stream allows that, as those that earlier versions have
-// made do.
+// end is Last with the writer of the entry. It asks the leader. The client's own call would ask any
+// replica if the stream allows that, as the streams of earlier versions do.
 func (l *Log) end(ctx context.Context) (e swarms.Entry, writer string, err error) {
 	what := "read the end of " + l.stream
 	err = l.c.conn.Retry(ctx, what, func(ctx context.Context) error {
 		e, writer = swarms.Entry{}, ""
 		m, err := l.c.conn.LastOnce(ctx, l.stream, l.subject)
-		if errors.Is(err, jobs.ErrNotFound) { // nothing is in it, or everything that was is trimmed
+		if errors.Is(err, jobs.ErrNotFound) { // it is empty, or all entries are trimmed
 			return nil
 		}
 		if err != nil {
@@ -374,6 +375,7 @@ func (l *Log) end(ctx context.Context) (e swarms.Entry, writer string, err error
 	return e, writer, err
 }
 
+// entry decodes a stored entry, which any client with the permission may have written.
 func entry(seq uint64, h nats.Header, data []byte) (swarms.Entry, error) {
 	ref, err := strconv.ParseUint(h.Get(headerRef), 10, 64)
 	if err != nil {
@@ -383,20 +385,21 @@ func entry(seq uint64, h nats.Header, data []byte) (swarms.Entry, error) {
 	return swarms.Entry{Seq: seq, Kind: h.Get(headerKind), Ref: ref, Data: data, Trace: natsconn.TraceOf(h)}, nil
 }
 
-// Reader is a swarms.Reader over a consumer that the server forgets when it is not read. The client's
-// own ordered consumer is not used: once its stream is deleted it tries for ever to make a new one
-// and no context ends that.
+// Reader is a swarms.Reader over a consumer that the server removes when it is not read. It does not
+// use the client's ordered consumer, which tries for ever to make a new one when its stream is deleted,
+// and does not end with a context.
 type Reader struct {
 	log  *Log
-	it   jetstream.MessagesContext // nil: to be made again
-	next uint64
-	last uint64 // digest of the entry before next; 0 before the first one
-	late bool   // the leader had entry next at the last look, and it has not come
+	it   jetstream.MessagesContext // nil if the consumer must be made
+	next uint64                    // number of the next entry
+	last uint64                    // digest of the entry before next; 0 before the first entry
+	late bool                      // at the last look the leader had entry next
 }
 
-// A reader that gets nothing for readerIdle asks the leader whether there is an entry. One that has
-// not come readerLate later never may: the consumer is on a server whose replica does not follow,
-// and its heartbeats go on. The reader then makes another consumer, which may be on another server.
+// A reader without an entry for readerIdle asks the leader for the end of the log. If an entry is there
+// and does not come within readerLate, the consumer is on a server whose replica does not follow,
+// although its heartbeats go on. The reader then makes another consumer, which may be on another
+// server.
 const (
 	readerIdle = 5 * time.Second
 	readerLate = 2 * time.Second
@@ -411,6 +414,7 @@ func (l *Log) Read(ctx context.Context, from uint64) (swarms.Reader, error) {
 	return r, nil
 }
 
+// open makes the consumer, from entry next on.
 func (r *Reader) open(ctx context.Context) error {
 	l := r.log
 	began := time.Now()
@@ -429,8 +433,8 @@ func (r *Reader) open(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		// 32 batches of less than 1 MiB each bound what a slow reader holds in memory. A heartbeat
-		// that stays out for two seconds tells that the consumer or the server is gone.
+		// 32 messages of less than 1 MiB each bound the memory of a slow reader. Without a heartbeat for
+		// two seconds the consumer or the server is gone.
 		r.it, err = c.Messages(jetstream.PullMaxMessages(32), jetstream.PullExpiry(20*time.Second),
 			jetstream.PullHeartbeat(time.Second))
 		return err
@@ -441,9 +445,9 @@ func (r *Reader) open(ctx context.Context) error {
 	return err
 }
 
-// check returns an ErrFenced when the log has another entry, or none, in the place of the last one
-// that was read: it was put back to an earlier state since, as from a backup. What comes next does
-// not follow what was read.
+// check fails with jobs.ErrFenced if the log has another entry, or none, in the place of the last one
+// that was read: it was restored to an earlier state since, for example from a backup. The next entry
+// would not follow those that were read.
 func (r *Reader) check(ctx context.Context, began time.Time) error {
 	if r.last == 0 {
 		return nil
@@ -464,7 +468,7 @@ func (r *Reader) check(ctx context.Context, began time.Time) error {
 	switch {
 	case err != nil:
 		return err
-	case end.Seq >= r.next: // it was trimmed behind the reader
+	case end.Seq >= r.next: // the entries before next were trimmed
 		return nil
 	case time.Since(began) < shortPatience:
 		return fmt.Errorf("%w: %w", nats.ErrTimeout, errShort{r.next - 1, end.Seq})
@@ -473,10 +477,10 @@ func (r *Reader) check(ctx context.Context, began time.Time) error {
 		errShort{r.next - 1, end.Seq}, jobs.ErrFenced)
 }
 
-// digestSeed is that of this process, which alone compares digests.
+// digestSeed is random, because only this process compares digests.
 var digestSeed = maphash.MakeSeed()
 
-// digest tells a stored entry from others in its place. It is never 0.
+// digest tells a stored entry from another one with the same number. It is never 0.
 func digest(h nats.Header, data []byte) uint64 {
 	var d maphash.Hash
 	d.SetSeed(digestSeed)
@@ -488,14 +492,15 @@ func digest(h nats.Header, data []byte) uint64 {
 	return max(1, d.Sum64())
 }
 
-// look compares the end of the log, by its leader, with what has come.
+// look asks the leader for the end of the log, and closes the consumer if entry next is there at two
+// looks in turn. Next then makes another consumer.
 func (r *Reader) look(ctx context.Context) {
 	l := r.log
 	try, cancel := context.WithTimeout(ctx, natsconn.LongTry)
 	defer cancel()
 	m, err := l.c.conn.LastOnce(try, l.stream, l.subject)
 	switch {
-	case err != nil: // missing heartbeats and the next look tell of a server that is gone
+	case err != nil: // missing heartbeats or the next look find a server that is gone
 	case m.Seq < r.next:
 		r.late = false
 	case r.late:
@@ -531,7 +536,7 @@ func (r *Reader) Next(ctx context.Context) (swarms.Entry, error) {
 		case errors.Is(err, context.DeadlineExceeded):
 			r.look(ctx)
 			continue
-		default: // the consumer is gone, with its stream or without, or the connection was
+		default: // the consumer or the stream is gone, or the connection was lost
 			r.Close()
 			continue
 		}
@@ -545,7 +550,7 @@ func (r *Reader) Next(ctx context.Context) (swarms.Entry, error) {
 		case seq > r.next && meta.Sequence.Consumer == 1:
 			return swarms.Entry{}, fmt.Errorf("read %s: entry %d is the first there is, %d is wanted: the log was "+
 				"trimmed", r.log.stream, seq, r.next)
-		case seq > r.next: // a delivery was lost on the way
+		case seq > r.next: // a delivery was lost
 			r.Close()
 			continue
 		}

@@ -15,13 +15,13 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-// A session that is ready for a lease looks at the bucket each eagerEvery, for eagerFor at most.
+// A session that is ready for a lease polls the bucket every eagerEvery, for at most eagerFor.
 const (
 	eagerEvery = 20 * time.Millisecond
 	eagerFor   = 10 * time.Second
 )
 
-// pause returns how long a session waits until its next look at the bucket.
+// pause returns the time until the next poll of the bucket.
 func (s *Session) pause(every time.Duration) time.Duration {
 	if time.Now().UnixNano() < s.eager.Load() {
 		return min(every, eagerEvery)
@@ -29,8 +29,8 @@ func (s *Session) pause(every time.Duration) time.Duration {
 	return every
 }
 
-// concerns reports whether a change of a lease is news for this session: it is offered to it, or
-// was handed to it. s.mu is held.
+// concerns reports whether a change of a lease matters to this session: the lease is offered to it, or
+// was handed to it, or its own offer has changed. It must be called with mu held.
 func (s *Session) concerns(key string) bool {
 	l := s.table.leases[key]
 	return l.next == s.id || l.session == s.id && (s.held[key] == nil || l.next != "")
@@ -43,7 +43,7 @@ func (s *Session) Peers() []swarms.Peer {
 	return s.table.peers(s.id)
 }
 
-// peers are the sessions of a table, own being that of the process, by their keys.
+// peers returns the sessions of a table in the order of their keys. own is the session of this process.
 func (t *leaseTable) peers(own string) []swarms.Peer {
 	count := map[string]int{}
 	for _, l := range t.leases {
@@ -95,7 +95,8 @@ func (s *Session) Ready(ctx context.Context, key string) error {
 		r.Ready = true
 		return r.Next == s.id
 	})
-	if err == nil { // the shard stands still from when it is handed over until this session hears of it
+	// From the hand-over until this session learns of it no agent serves the shard, so it polls often.
+	if err == nil {
 		s.eager.Store(time.Now().Add(eagerFor).UnixNano())
 		s.hurry()
 	}
@@ -127,8 +128,8 @@ func (s *Session) Hand(ctx context.Context, key string) error {
 	})
 }
 
-// rewrite changes the record of a lease if change allows that for what it is now. It fails with
-// jobs.ErrFenced otherwise.
+// rewrite applies change to the record of a lease. change returns false if the present record does not
+// allow it; then rewrite fails with jobs.ErrFenced, and so it does if the record changes meanwhile.
 func (s *Session) rewrite(ctx context.Context, what, key string, change func(*leaseRecord) bool) error {
 	what += " lease " + key
 	var now leaseRecord
@@ -172,7 +173,7 @@ func (s *Session) rewrite(ctx context.Context, what, key string, change func(*le
 	return nil
 }
 
-// Move is a shard that is to go from one agent to another.
+// Move is the planned hand-over of a shard from one agent to another.
 type Move struct {
 	Shard string `json:"shard"` // its lease key
 	From  string `json:"from"`
@@ -182,17 +183,17 @@ type Move struct {
 	from, to string // sessions
 }
 
-// States of a Move.
+// States of a Move, in their order. The last two are final.
 const (
-	MovePlanned  = "planned"
-	MoveOffered  = "offered"
-	MoveFollowed = "followed"
-	MoveMoved    = "moved"
-	MoveRefused  = "refused"
+	MovePlanned  = "planned"  // nothing is written yet
+	MoveOffered  = "offered"  // the lease names the session that is to have it
+	MoveFollowed = "followed" // the agent of that session has followed the shard up to the last answer
+	MoveMoved    = "moved"    // that session holds the lease
+	MoveRefused  = "refused"  // the lease has changed otherwise, or the offer was withdrawn
 )
 
-// PlanMoves returns the moves that give each GPU agent its share of the shards: it holds one more
-// than another at most. Agents of versions before hand-overs keep what they have.
+// PlanMoves returns the moves after which no GPU agent holds more than one shard more than another.
+// Agents of versions before hand-overs keep their shards. It changes nothing.
 func (sw *Swarms) PlanMoves(ctx context.Context) ([]Move, error) {
 	t, err := sw.leaseTable(ctx)
 	if err != nil {
@@ -201,7 +202,7 @@ func (sw *Swarms) PlanMoves(ctx context.Context) ([]Move, error) {
 	return t.moves(), nil
 }
 
-// leaseTable reads the bucket of leases.
+// leaseTable reads the bucket of leases once.
 func (sw *Swarms) leaseTable(ctx context.Context) (leaseTable, error) {
 	t := newLeaseTable()
 	all, err := sw.conn.LastPerKey(ctx, "list leases", wire.LeaseBucket)
@@ -212,6 +213,7 @@ func (sw *Swarms) leaseTable(ctx context.Context) (leaseTable, error) {
 	return t, err
 }
 
+// moves is PlanMoves for a table.
 func (t *leaseTable) moves() (all []Move) {
 	peers := slices.DeleteFunc(t.peers(""), func(p swarms.Peer) bool { return !p.Takes })
 	if len(peers) < 2 {
@@ -250,8 +252,8 @@ func (t *leaseTable) moves() (all []Move) {
 	}
 }
 
-// OfferMoves offers the shards of planned moves to their agents. One that has changed since is
-// refused.
+// OfferMoves offers the shards of planned moves to their agents, and updates the states of the moves. A
+// move whose lease has changed since the plan is refused.
 func (sw *Swarms) OfferMoves(ctx context.Context, all []Move) error {
 	t, err := sw.leaseTable(ctx)
 	if err != nil {
@@ -271,7 +273,7 @@ func (sw *Swarms) OfferMoves(ctx context.Context, all []Move) error {
 		m.State = MoveOffered
 		err = sw.conn.Retry(ctx, "offer lease "+m.Shard, func(ctx context.Context) error {
 			_, err := sw.putLease(ctx, m.Shard, value, l.rev)
-			if natsconn.IsWrongRevision(err) { // or an earlier try got through, which the next look shows
+			if natsconn.IsWrongRevision(err) { // FollowMoves shows whether an earlier try has stored it
 				return nil
 			}
 			return err
@@ -283,7 +285,7 @@ func (sw *Swarms) OfferMoves(ctx context.Context, all []Move) error {
 	return nil
 }
 
-// FollowMoves brings the states of moves up to date and reports whether all are over.
+// FollowMoves updates the states of moves, and reports whether all of them are moved or refused.
 func (sw *Swarms) FollowMoves(ctx context.Context, all []Move) (over bool, err error) {
 	t, err := sw.leaseTable(ctx)
 	if err != nil {

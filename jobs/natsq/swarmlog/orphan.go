@@ -18,19 +18,21 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-// Orphan is what is left of a swarm that nobody removes: the job that it belonged to is over, or
-// its removal was interrupted.
+// Orphan is a swarm, or logs of a swarm, that no job refers to: its job has ended, its removal was
+// interrupted, or its record is gone.
 type Orphan struct {
-	Swarm  swarms.Swarm `json:"swarm"`         // its record; of logs without one an id and a nonce
+	Swarm  swarms.Swarm `json:"swarm"`         // its record; for logs without a record only id and nonce
 	Logs   []string     `json:"logs"`          // the streams of its logs
-	Job    string       `json:"job,omitempty"` // whose run it was, where its record says so
-	Reason string       `json:"reason"`
+	Job    string       `json:"job,omitempty"` // the job to which it belonged, if its record names it
+	Reason string       `json:"reason"`        // for people
 	record bool         // it has a record
 }
 
-// Orphans lists the orphans, by id. A swarm that is being removed at this moment may be among them.
+// Orphans returns the orphans in the order of their keys. A swarm that is being removed at this moment
+// may be among them.
 func (sw *Swarms) Orphans(ctx context.Context) ([]Orphan, error) {
-	logs, err := sw.logsByKey(ctx) // before the records: each swarm has its record before its logs
+	// The logs are listed before the records, because a swarm has its record before its logs.
+	logs, err := sw.logsByKey(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -45,7 +47,7 @@ func (sw *Swarms) Orphans(ctx context.Context) ([]Orphan, error) {
 		delete(logs, key)
 		switch {
 		case r.Err != nil:
-			continue // who repairs it decides
+			continue // an operator has to repair or remove it
 		case r.Swarm.Ending:
 			o.Reason = "its removal was interrupted"
 		case o.Job == "":
@@ -65,7 +67,7 @@ func (sw *Swarms) Orphans(ctx context.Context) ([]Orphan, error) {
 	for key, streams := range logs {
 		id, nonce, _ := strings.Cut(key, "=")
 		s := swarms.Swarm{ID: id, Nonce: nonce}
-		r, err := sw.swarmRecord(ctx, id) // the list may be that of a replica that lags behind
+		r, err := sw.swarmRecord(ctx, id) // asks the leader; the list may come from a replica that is behind
 		switch {
 		case err == nil && r.swarm.Key() == key:
 			continue
@@ -78,7 +80,7 @@ func (sw *Swarms) Orphans(ctx context.Context) ([]Orphan, error) {
 	return all, nil
 }
 
-// RemoveOrphan removes an orphan, unless it is none any more.
+// RemoveOrphan removes an orphan. It does nothing if the job of the swarm has not ended.
 func (sw *Swarms) RemoveOrphan(ctx context.Context, o Orphan) error {
 	if o.record && !o.Swarm.Ending {
 		if over, err := sw.jobs.Over(ctx, o.Job); err != nil || !over {
@@ -88,7 +90,7 @@ func (sw *Swarms) RemoveOrphan(ctx context.Context, o Orphan) error {
 	return sw.RemoveSwarm(ctx, o.Swarm)
 }
 
-// logsByKey lists the streams of all logs by the key of their swarm.
+// logsByKey returns the streams of all logs, sorted, by the key of their swarm.
 func (sw *Swarms) logsByKey(ctx context.Context) (map[string][]string, error) {
 	var all map[string][]string
 	err := sw.conn.Retry(ctx, "list the logs of swarms", func(ctx context.Context) error {
@@ -107,8 +109,8 @@ func (sw *Swarms) logsByKey(ctx context.Context) (map[string][]string, error) {
 	return all, err
 }
 
-// logKey is the key of the swarm that a log's stream is of; ok is false for a stream that is no
-// log.
+// logKey returns the key of the swarm of a log, from the name of its stream. ok is false for a stream
+// that is not a log.
 func logKey(stream string) (key string, ok bool) {
 	name, ok := strings.CutPrefix(stream, logPrefix)
 	cut := strings.LastIndexByte(name, '_')
@@ -123,11 +125,12 @@ func logKey(stream string) (key string, ok bool) {
 	return name[:cut], err == nil && swarms.CheckKey(name[:cut]) == nil
 }
 
-// SweepOrphans removes orphans until ctx ends. It looks once every so often, some earlier and some
-// later, and removes what was an orphan at two looks: what is being made or removed at one of them
-// is left to whoever does so. Several may sweep at a time.
+// SweepOrphans removes orphans until ctx ends. It looks once per period, at a random time in it, so
+// that sweeps of several agents do not come together. It removes an orphan that it has seen at two
+// looks in turn, because a swarm that is being made or removed looks the same. Several processes may
+// sweep at the same time.
 func (sw *Swarms) SweepOrphans(ctx context.Context, every time.Duration, log *slog.Logger) {
-	before := map[string]bool{} // by identity
+	before := map[string]bool{} // the orphans of the last look, by swarms.Swarm.Identity
 	for {
 		t := time.NewTimer(every/2 + rand.N(every))
 		select {

@@ -20,13 +20,13 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-// Session is a swarms.Session. It has a record in the bucket of leases and renews that record alone:
-// a lease names the session that holds it and is valid as long as the record exists. A process with
-// 10,000 leases therefore writes as often as one with a single lease.
+// Session is a swarms.Session. It has one record in the bucket of leases, and renews only that record.
+// A lease names the session that holds it, and is valid as long as the record of the session exists.
+// So a process with 10,000 leases writes as often as one with a single lease.
 //
-// Whoever misses the renewals of a session for its ttl removes the record at the revision that it
-// has seen. That fails when the session is alive, so no clocks are compared. After that the leases
-// of the session are free, and the first compare-and-set takes each.
+// A session that observes no renewal of another session for the other's ttl removes its record, at
+// the revision that it has read. The removal fails if the other session is alive, so no clocks are
+// compared. After it the leases of that session are free, and a compare-and-set takes each.
 type Session struct {
 	c      *Swarms
 	id     string
@@ -38,47 +38,47 @@ type Session struct {
 	once   sync.Once
 	err    error // of Close
 	lost   chan struct{}
-	look   chan struct{} // asks for a poll before its time
-	eager  atomic.Int64  // until then, in unix nanoseconds, it polls often
+	look   chan struct{} // asks for a poll before the next period
+	eager  atomic.Int64  // it polls often until this time, in Unix nanoseconds
 
 	mu    sync.Mutex
-	rev   uint64            // of the record
+	rev   uint64            // revision of the record
 	held  map[string]*lease // by key
 	table leaseTable
-	freed chan struct{} // closed and replaced when a lease may have come free
+	freed chan struct{} // closed and replaced when a lease may have become free
 }
 
-// sessionPrefix begins the keys of the records of sessions. A lease key holds no slash, so the two
-// never meet.
+// sessionPrefix begins the keys of the records of sessions. A lease key has no slash, so the two are
+// never equal.
 const sessionPrefix = "session/"
 
-// leaseRecord is the value of a lease.
+// leaseRecord is the value of a lease in the bucket.
 type leaseRecord struct {
 	Version int    `json:"v"`
 	Holder  string `json:"holder"`  // for people
 	Session string `json:"session"` // the key of its record
-	// Next is the key of the session that the lease is offered to; empty: it is not offered. Ready
-	// says that its agent has followed the shard up to the last answer.
+	// Next is the key of the session to which the lease is offered; empty if it is not offered. Ready
+	// says that the agent of Next has followed the shard up to the last answer.
 	Next  string `json:"next,omitempty"`
 	Ready bool   `json:"ready,omitempty"`
 }
 
-// sessionRecord is the value of a session's record.
+// sessionRecord is the value of the record of a session.
 type sessionRecord struct {
 	Version int    `json:"v"`
 	Holder  string `json:"holder"`
 	TTL     int64  `json:"ttl_ms"`
-	// Takes says that leases may be offered to the session, and those that it holds to others.
-	// Programs before hand-overs do not say so.
+	// Takes says that the session takes part in hand-overs. Earlier programs do not.
 	Takes bool `json:"takes,omitempty"`
 }
 
-// pollMost bounds the pause between two looks at the bucket, and so how late a session hears of a
-// lease that came free.
+// pollMost bounds the pause between two polls of the bucket, and so the delay until a session learns
+// of a free lease.
 const pollMost = time.Second
 
-// OpenSession opens a session for holder. A ttl after it was last renewed others may take its
-// leases.
+// OpenSession opens a session of an agent with the name holder, and reads the bucket once. Other
+// sessions may take its leases when it was not renewed for ttl. It starts two goroutines, which run
+// until Close or until the session is lost.
 func (sw *Swarms) OpenSession(ctx context.Context, holder string, ttl time.Duration,
 	log *slog.Logger,
 ) (swarms.Session, error) {
@@ -96,7 +96,7 @@ func (sw *Swarms) OpenSession(ctx context.Context, holder string, ttl time.Durat
 	}
 	err = sw.conn.Retry(ctx, "open a session of "+holder, func(ctx context.Context) (err error) {
 		s.rev, err = sw.putLease(ctx, s.id, value, 0)
-		if natsconn.IsWrongRevision(err) { // an earlier try got through
+		if natsconn.IsWrongRevision(err) { // an earlier try has stored it
 			s.rev, err = s.own(ctx)
 		}
 		return err
@@ -114,8 +114,8 @@ func (sw *Swarms) OpenSession(ctx context.Context, holder string, ttl time.Durat
 	return s, nil
 }
 
-// putLease writes a key of the bucket when its revision is still rev, 0 for a key that was never
-// written.
+// putLease writes a key of the bucket if its revision is still rev; 0 means that it was never written.
+// It returns the new revision.
 func (sw *Swarms) putLease(ctx context.Context, key string, value []byte, rev uint64) (uint64, error) {
 	return sw.writeLease(ctx, &nats.Msg{Subject: leaseSubject(key), Data: value}, rev)
 }
@@ -125,7 +125,7 @@ func (sw *Swarms) removeLease(ctx context.Context, key string, rev uint64) (uint
 	return sw.removeMarked(ctx, key, nil, rev)
 }
 
-// removeMarked is removeLease with a word for those who look why the key is gone.
+// removeMarked is removeLease with a mark that says why the key is gone (lostMark).
 func (sw *Swarms) removeMarked(ctx context.Context, key string, mark []byte, rev uint64) (uint64, error) {
 	return sw.writeLease(ctx, &nats.Msg{
 		Subject: leaseSubject(key), Header: nats.Header{"KV-Operation": {"DEL"}},
@@ -133,6 +133,7 @@ func (sw *Swarms) removeMarked(ctx context.Context, key string, mark []byte, rev
 	}, rev)
 }
 
+// writeLease publishes a message for a key at a revision, in a single try.
 func (sw *Swarms) writeLease(ctx context.Context, m *nats.Msg, rev uint64) (uint64, error) {
 	ack, err := sw.conn.JS.PublishMsg(ctx, m, jetstream.WithExpectLastSequencePerSubject(rev),
 		jetstream.WithRetryAttempts(0))
@@ -146,8 +147,8 @@ const leaseStream = "KV_" + wire.LeaseBucket
 
 func leaseSubject(key string) string { return "$KV." + wire.LeaseBucket + "." + key }
 
-// own returns the revision of the session's record, which nobody else writes; jobs.ErrNotFound when
-// somebody has removed it.
+// own returns the revision of the record of the session, which no other process writes. It fails with
+// jobs.ErrNotFound if another process has removed it.
 func (s *Session) own(ctx context.Context) (uint64, error) {
 	m, err := s.c.conn.LastOnce(ctx, leaseStream, leaseSubject(s.id))
 	if err == nil && natsconn.IsTombstone(m.Header) {
@@ -159,8 +160,8 @@ func (s *Session) own(ctx context.Context) (uint64, error) {
 	return m.Seq, nil
 }
 
-// Acquire implements swarms.Session. It asks the server only where its own table does not say that
-// the lease is held.
+// Acquire implements swarms.Session. It asks the server only if the table of the session does not show
+// a holder.
 func (s *Session) Acquire(ctx context.Context, key string) (swarms.Lease, error) {
 	value, err := json.Marshal(leaseRecord{Version: jobs.Version, Holder: s.holder, Session: s.id})
 	if err != nil {
@@ -180,7 +181,9 @@ func (s *Session) Acquire(ctx context.Context, key string) (swarms.Lease, error)
 	}
 	var rev uint64
 	err = s.c.conn.Retry(ctx, "acquire lease "+key, func(ctx context.Context) (err error) {
-		if was.session != "" && was.session != s.id { // the table may lag behind: a record that it misses may exist
+		// The table may come from a replica that is behind, so the leader must confirm the end of the
+		// other session.
+		if was.session != "" && was.session != s.id {
 			if err := s.gone(ctx, was.session); err != nil {
 				return err
 			}
@@ -190,7 +193,7 @@ func (s *Session) Acquire(ctx context.Context, key string) (swarms.Lease, error)
 			return err
 		}
 		m, lerr := s.c.conn.LastOnce(ctx, leaseStream, leaseSubject(key))
-		// an earlier try got through
+		// an earlier try may have stored it
 		if lerr == nil && !natsconn.IsTombstone(m.Header) && readLease(m.Data).session == s.id {
 			rev = m.Seq
 			return nil
@@ -219,8 +222,8 @@ func (s *Session) Acquire(ctx context.Context, key string) (swarms.Lease, error)
 	return l, nil
 }
 
-// gone asks the leader of the bucket whether a session has ended, and fails with swarms.ErrHeld when
-// it has not.
+// gone asks the leader of the bucket whether a session has ended. It fails with swarms.ErrHeld if it
+// has not.
 func (s *Session) gone(ctx context.Context, session string) error {
 	m, err := s.c.conn.LastOnce(ctx, leaseStream, leaseSubject(session))
 	switch {
@@ -246,14 +249,15 @@ func (s *Session) isLost() bool {
 	}
 }
 
-// Freed implements swarms.Session.
+// Freed implements swarms.Session. The caller must get a new channel after each close, and get it
+// before it tries to acquire, so that it misses nothing.
 func (s *Session) Freed() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.freed
 }
 
-// Close implements swarms.Session: it removes the record, which frees all leases with one write.
+// Close implements swarms.Session. It removes the record, which frees all leases with one write.
 func (s *Session) Close(ctx context.Context) error {
 	s.once.Do(func() {
 		s.stop()
@@ -266,7 +270,8 @@ func (s *Session) Close(ctx context.Context) error {
 			if !natsconn.IsWrongRevision(err) {
 				return err
 			}
-			if s.rev, err = s.own(ctx); err != nil { // a renewal got through whose answer was lost, or it is removed
+			// A renewal was stored whose answer was lost, or the record was removed.
+			if s.rev, err = s.own(ctx); err != nil {
 				return err
 			}
 			return nats.ErrTimeout // once more, with that revision
@@ -280,8 +285,8 @@ func (s *Session) Close(ctx context.Context) error {
 }
 
 // renew writes the record each third of the ttl, until ctx ends or the session is lost. While the
-// server is away it keeps trying: nobody else can take a lease then, and a session that nobody has
-// removed goes on.
+// server is away it tries again: no other process can take a lease meanwhile, and the session goes on
+// unless another process has removed its record.
 func (s *Session) renew(ctx context.Context, value []byte) {
 	tick := time.NewTicker(s.ttl / 3)
 	defer tick.Stop()
@@ -296,8 +301,8 @@ func (s *Session) renew(ctx context.Context, value []byte) {
 		}
 		try, cancel := context.WithTimeout(ctx, max(s.ttl/3, 100*time.Millisecond))
 		rev, err := s.c.putLease(try, s.id, value, s.rev)
-		if natsconn.IsWrongRevision(err) { // somebody has removed it, or an earlier write got through
-			if rev, err = s.own(try); err == nil && rev < s.rev { // the bucket was put back to an earlier state
+		if natsconn.IsWrongRevision(err) { // another process has removed it, or an earlier write was stored
+			if rev, err = s.own(try); err == nil && rev < s.rev { // the bucket was restored to an earlier state
 				err = jobs.ErrNotFound
 			}
 			if err == nil {
@@ -316,7 +321,7 @@ func (s *Session) renew(ctx context.Context, value []byte) {
 			s.lose()
 			return
 		case time.Since(good) > s.ttl && !natsconn.IsTransient(err):
-			// it cannot be renewed any more: the connection is closed, or its user shut out
+			// The connection is closed, or its user has lost the permission.
 			s.log.Warn("session lost: it cannot be renewed", "session", s.id, "leases", s.count(), "error", err)
 			s.lose()
 			return
@@ -324,6 +329,7 @@ func (s *Session) renew(ctx context.Context, value []byte) {
 	}
 }
 
+// count returns the number of leases that the session holds.
 func (s *Session) count() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -345,13 +351,13 @@ func (s *Session) lose() {
 	s.ring()
 }
 
-// ring tells those who wait that a lease may be free. s.mu is held.
+// ring closes the channel of Freed and makes a new one. It must be called with mu held.
 func (s *Session) ring() {
 	close(s.freed)
 	s.freed = make(chan struct{})
 }
 
-// hurry asks for a look at the bucket soon.
+// hurry makes the next poll of the bucket begin now. It never waits.
 func (s *Session) hurry() {
 	select {
 	case s.look <- struct{}{}:
@@ -359,7 +365,8 @@ func (s *Session) hurry() {
 	}
 }
 
-// lease is a swarms.Lease of a session.
+// lease is a swarms.Lease of a session. rev is the revision of the lease in the bucket, which changes
+// with offers; the lock of the session guards it.
 type lease struct {
 	s    *Session
 	key  string
@@ -372,9 +379,11 @@ type lease struct {
 // Lost implements swarms.Lease.
 func (l *lease) Lost() <-chan struct{} { return l.lost }
 
+// lose closes the channel of Lost. A second call does nothing.
 func (l *lease) lose() { l.over.Do(func() { close(l.lost) }) }
 
-// Release implements swarms.Lease.
+// Release implements swarms.Lease. It removes the lease at its revision, so it never removes the lease
+// of another session.
 func (l *lease) Release(ctx context.Context) error {
 	var err error
 	l.once.Do(func() {

@@ -1,5 +1,3 @@
-// Package swarmlog keeps the state of swarms on the server: their records, the logs of their
-// shards, and the leases of the agents that serve them.
 package swarmlog
 
 import (
@@ -21,7 +19,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-// Swarms reads and writes the state of swarms. Its methods may be called from several goroutines.
+// Swarms reads and writes the state of swarms. Its methods may be called from several goroutines. Each
+// call ends with its context, or with the patience of the connection.
 type Swarms struct {
 	conn   *natsconn.Conn
 	agents Agents
@@ -29,22 +28,25 @@ type Swarms struct {
 	mode   publishmode.Mode // of appends
 }
 
-// Agents lists the agents that are alive. It is a *registry.Registry.
+// Agents lists the agents that are alive. It is a *registry.Registry. Its answers are hints, and only
+// Census uses them.
 type Agents interface {
 	Agents(ctx context.Context) ([]jobs.Agent, error)
 }
 
-// Jobs reports whether a job has ended, or never existed. Swarms of such jobs are orphans.
+// Jobs reports whether a job has ended, or is not known. It is a *queue.Queue. Swarms of such jobs are
+// orphans, so a wrong answer of true removes a swarm that is in use.
 type Jobs interface {
 	Over(ctx context.Context, id string) (bool, error)
 }
 
-// New returns the swarms that a connection reaches. The connection stays the caller's.
+// New returns the swarms that a connection reaches. The connection stays the caller's, and must not be
+// closed before all readers, sessions and wake-ups have ended.
 func New(c *natsconn.Conn, a Agents, j Jobs) *Swarms { return &Swarms{conn: c, agents: a, jobs: j} }
 
-// CreateSwarm announces a swarm and claims its id. It is called before the swarm's logs are made,
-// so that no log is without a record. It fails with jobs.ErrExists when another swarm has the id;
-// one that is being removed is removed first. A call that is repeated with the same record
+// CreateSwarm stores the record of a swarm and so claims its id. The caller creates the logs after it,
+// so that no log is without a record. It fails with jobs.ErrExists if another swarm has the id; if
+// that one is being removed, its removal is completed first. A repeated call with the same record
 // succeeds.
 func (sw *Swarms) CreateSwarm(ctx context.Context, s swarms.Swarm) error {
 	if err := s.Validate(); err != nil {
@@ -79,16 +81,16 @@ func (sw *Swarms) CreateSwarm(ctx context.Context, s swarms.Swarm) error {
 				_, err := kv.Create(ctx, s.ID, data)
 				return err
 			})
-		// else somebody was faster, or it was this call and its answer was lost
+		// Otherwise the next look tells whether another call stored a record, or this one.
 		if !errors.Is(err, jetstream.ErrKeyExists) {
 			return err
 		}
 	}
 }
 
-// ChangeSwarm has change change the record of the swarm that s is a record of, and returns the new
-// one. It fails with jobs.ErrNotFound when that swarm is not there any more. change may be called
-// several times.
+// ChangeSwarm applies change to the record of the swarm that s identifies, and returns the new record.
+// It fails with jobs.ErrNotFound if the swarm was removed. change may be called several times, each
+// time with the present record, and must not keep it.
 func (sw *Swarms) ChangeSwarm(ctx context.Context, s swarms.Swarm, change func(*swarms.Swarm)) (swarms.Swarm, error) {
 	for {
 		r, err := sw.swarmRecord(ctx, s.ID)
@@ -122,9 +124,10 @@ func (sw *Swarms) ChangeSwarm(ctx context.Context, s swarms.Swarm, change func(*
 	}
 }
 
-// RemoveSwarm ends the swarm that s is a record of: whoever serves it gives its memory back, its
-// logs go, and then its record. It never touches another swarm of the same id. A swarm that is not
-// there is no error, and what is left of its logs goes.
+// RemoveSwarm removes the swarm that s identifies. In this order: the record is marked as ending, so
+// that agents stop to serve it; its logs are removed; then its leases and its record. It never changes
+// another swarm of the same id. For a swarm without a record it removes the logs that are left. The
+// call may be repeated after an error.
 func (sw *Swarms) RemoveSwarm(ctx context.Context, s swarms.Swarm) error {
 	for {
 		r, err := sw.swarmRecord(ctx, s.ID)
@@ -134,11 +137,11 @@ func (sw *Swarms) RemoveSwarm(ctx context.Context, s swarms.Swarm) error {
 		case err != nil:
 			return err
 		case r.swarm.Identity() != s.Identity() && r.swarm.Key() == s.Key():
-			// of earlier versions, whose logs have one name
+			// Records of earlier versions share the names of their logs, which may be in use.
 			return nil
 		case r.swarm.Identity() != s.Identity():
 			return sw.removeLogs(ctx, s.Key())
-		case r.err == nil && !r.swarm.Ending: // first of all nobody is to serve it, or to write its logs anew
+		case r.err == nil && !r.swarm.Ending: // no agent may serve it, or make its logs again
 			if _, err := sw.ChangeSwarm(ctx, s, func(s *swarms.Swarm) { s.Ending = true }); err != nil &&
 				!errors.Is(err, jobs.ErrNotFound) {
 				return err
@@ -163,7 +166,7 @@ func (sw *Swarms) RemoveSwarm(ctx context.Context, s swarms.Swarm) error {
 	}
 }
 
-// removeLogs removes all logs of the swarm with that key.
+// removeLogs removes all logs of the swarm with a key.
 func (sw *Swarms) removeLogs(ctx context.Context, key string) error {
 	var all []string
 	what := "list the logs of swarm " + key
@@ -171,7 +174,7 @@ func (sw *Swarms) removeLogs(ctx context.Context, key string) error {
 		all = nil
 		names := sw.conn.JS.StreamNames(ctx, jetstream.WithStreamListSubject("exo.log."+key+".>"))
 		for name := range names.Name() {
-			if strings.HasPrefix(name, logPrefix+key+"_") { // a stream of somebody else's may have such a subject too
+			if strings.HasPrefix(name, logPrefix+key+"_") { // a stream of another program may have such a subject
 				all = append(all, name)
 			}
 		}
@@ -188,9 +191,9 @@ func (sw *Swarms) removeLogs(ctx context.Context, key string) error {
 	return nil
 }
 
-// forgetLeases removes the leases of the swarm with that key and the marks of those that were given
-// back: no later swarm has leases of these names, so they would stay for ever. Agents, who remove
-// the swarms of runs, may not purge leases.
+// forgetLeases removes the leases of the swarm with a key, and the marks of leases that were given
+// back. No later swarm has leases of these names, so they would stay for ever. CPU agents, which remove
+// the swarms of runs, are not allowed to purge leases, and skip this.
 func (sw *Swarms) forgetLeases(ctx context.Context, key string) error {
 	_, err := sw.conn.Purge(ctx, "KV_"+wire.LeaseBucket, "$KV."+wire.LeaseBucket+"."+key+".*")
 	if errors.Is(err, jobs.ErrDenied) {
@@ -199,7 +202,7 @@ func (sw *Swarms) forgetLeases(ctx context.Context, key string) error {
 	return err
 }
 
-// record is a swarm's record as the leader of the bucket has it.
+// record is the record of a swarm as the leader of the bucket has it.
 type record struct {
 	swarm    swarms.Swarm
 	err      error // why it cannot be read
@@ -207,7 +210,8 @@ type record struct {
 	revision uint64
 }
 
-// swarmRecord reads a record; jobs.ErrNotFound when there is none.
+// swarmRecord reads a record. It fails with jobs.ErrNotFound if there is none. A record that cannot be
+// decoded is no error of the call; record.err has it.
 func (sw *Swarms) swarmRecord(ctx context.Context, id string) (r record, err error) {
 	if err := jobs.CheckID("swarm", id); err != nil {
 		return r, err
@@ -231,15 +235,15 @@ func (sw *Swarms) swarmRecord(ctx context.Context, id string) (r record, err err
 	return r, nil
 }
 
-// Swarm returns the record of a swarm, as the leader of the records has it; jobs.ErrNotFound when
-// there is none.
+// Swarm returns the record of a swarm as the leader of the bucket has it. It fails with
+// jobs.ErrNotFound if there is none.
 func (sw *Swarms) Swarm(ctx context.Context, id string) (swarms.Swarm, error) {
 	r, err := sw.swarmRecord(ctx, id)
 	return r.swarm, cmp.Or(err, r.err)
 }
 
-// Swarms lists the swarms there are, by id, those that are being removed too. One whose record
-// cannot be read has its error.
+// Swarms returns all swarms in the order of their ids, including those that are being removed. A
+// swarm whose record cannot be read has Change.Err.
 func (sw *Swarms) Swarms(ctx context.Context) (all []swarms.Change, err error) {
 	err = sw.conn.Retry(ctx, "list swarms", func(ctx context.Context) error {
 		all = nil
@@ -258,7 +262,7 @@ func (sw *Swarms) Swarms(ctx context.Context) (all []swarms.Change, err error) {
 				switch {
 				case !ok:
 					return jobs.ErrUnavailable
-				case u == nil: // that was all
+				case u == nil: // the end of the present state
 					slices.SortFunc(all, func(a, b swarms.Change) int { return cmp.Compare(a.ID, b.ID) })
 					return nil
 				}
@@ -273,8 +277,8 @@ func (sw *Swarms) Swarms(ctx context.Context) (all []swarms.Change, err error) {
 	return all, err
 }
 
-// readSwarm reads a swarm's record, which may be a stranger's. Beside an error what could be read
-// is returned, with the id.
+// readSwarm decodes the record of a swarm, which any client with the permission may have written.
+// With an error it returns the fields that it could read, and the id of the key.
 func readSwarm(key string, value []byte) (s swarms.Swarm, err error) {
 	err = json.Unmarshal(value, &s)
 	was := s.ID
@@ -288,10 +292,9 @@ func readSwarm(key string, value []byte) (s swarms.Swarm, err error) {
 	return s, s.Validate()
 }
 
-// WatchSwarms calls fn for every swarm there is and for every change afterwards, one call at a
-// time, until ctx ends. When the records are put back to an earlier state, or made anew, fn hears
-// what there is then, and which swarms are gone. It fails when the records cannot be watched at
-// all.
+// WatchSwarms calls fn for every swarm and for every later change, one call at a time, until ctx ends.
+// If the bucket is restored to an earlier state or made again, fn gets the swarms that exist then, and
+// those that do not exist any more. It returns an error only if the bucket cannot be watched at all.
 func (sw *Swarms) WatchSwarms(ctx context.Context, fn func(swarms.Change)) error {
 	err := sw.conn.WatchBucket(ctx, wire.SwarmBucket, func(u jetstream.KeyValueEntry) {
 		ch := swarms.Change{ID: u.Key(), Gone: u.Operation() != jetstream.KeyValuePut}

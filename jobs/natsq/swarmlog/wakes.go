@@ -16,27 +16,26 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-// Wakes is a swarms.Wakes. The server republishes the headers of every entry of an in-log
-// (Log.Create); a watched log has a subscription to those, all subscriptions share one channel, and
-// there is no goroutine and no consumer of a log. A copy may be lost with a connection, and logs of
-// earlier programs have none, so all watched logs are compared with the server's list of streams
-// now and then, and after each reconnection.
+// Wakes is a swarms.Wakes. The server republishes the headers of every entry of a log of entries
+// (Log.Create). A watched log has a subscription to these copies, and all subscriptions share one
+// channel, so a log needs no goroutine and no consumer. A copy can be lost with the connection, and
+// logs of earlier programs have none. So a sweep compares all watched logs with the server's list of
+// streams from time to time, and after each reconnection.
 type Wakes struct {
 	c      *Swarms
-	heard  chan *nats.Msg
+	copies chan *nats.Msg // of all subscriptions
 	stop   context.CancelFunc
 	ended  sync.WaitGroup
 	once   sync.Once
-	rung   chan struct{} // has a token when there is something in woken
-	sweeps chan struct{} // asks for a sweep
+	rung   chan struct{} // has a token when woken is not empty
 
 	mu    sync.Mutex
-	asks  map[string]*asleep // by the subject of the log
+	asks  map[string]*asleep // by the subject of the copies
 	keys  map[string]string  // subject by key
 	woken []string           // keys
 }
 
-// asleep is a log that is watched.
+// asleep is a watched log, whose last entry was number last.
 type asleep struct {
 	key    string
 	stream string
@@ -44,21 +43,21 @@ type asleep struct {
 	sub    *nats.Subscription
 }
 
-// sweepEvery is how long a wake-up that was lost may go unnoticed. A sweep of 10,000 logs is 80
-// pages of the server's list.
+// sweepEvery is how long a lost copy may delay a wake-up. A sweep of 10,000 logs reads 80 pages of the
+// server's list.
 const sweepEvery = 30 * time.Second
 
-// heardMost is how many copies may wait; what comes beyond is found by a sweep.
-const heardMost = 1 << 14
+// maxCopies is how many copies may wait. A sweep finds the logs of those that are dropped.
+const maxCopies = 1 << 14
 
-// wakeSubject is where the headers of what is appended to a log are republished; see Log.Create.
+// wakeSubject returns the subject on which the server republishes the headers of the entries of a log.
 func wakeSubject(log string) string { return "exo.wake.log" + strings.TrimPrefix(log, "exo.log") }
 
-// OpenWakes begins to listen. Close ends it.
+// OpenWakes starts two goroutines, which run until Close. It sends no request before the first Add.
 func (sw *Swarms) OpenWakes() swarms.Wakes {
 	w := &Wakes{
-		c: sw, heard: make(chan *nats.Msg, heardMost), rung: make(chan struct{}, 1),
-		sweeps: make(chan struct{}, 1), asks: map[string]*asleep{}, keys: map[string]string{},
+		c: sw, copies: make(chan *nats.Msg, maxCopies), rung: make(chan struct{}, 1),
+		asks: map[string]*asleep{}, keys: map[string]string{},
 	}
 	var run context.Context
 	run, w.stop = context.WithCancel(context.Background())
@@ -74,7 +73,7 @@ func (w *Wakes) Add(ctx context.Context, key string, log swarms.Log, last uint64
 		return fmt.Errorf("watch log %s: it is not one of this queue: %w", key, jobs.ErrNotFound)
 	}
 	w.Remove(key)
-	sub, err := w.c.conn.NC.ChanSubscribe(wakeSubject(l.subject), w.heard)
+	sub, err := w.c.conn.NC.ChanSubscribe(wakeSubject(l.subject), w.copies)
 	if err != nil {
 		return fmt.Errorf("watch %s: %w: %w", l.stream, err, jobs.ErrUnavailable)
 	}
@@ -82,8 +81,8 @@ func (w *Wakes) Add(ctx context.Context, key string, log swarms.Log, last uint64
 	w.asks[wakeSubject(l.subject)] = &asleep{key: key, stream: l.stream, last: last, sub: sub}
 	w.keys[key] = wakeSubject(l.subject)
 	w.mu.Unlock()
-	// The server has the subscription before this question, so an entry is either in its answer or
-	// in a copy.
+	// The server has the subscription before this request, so an entry is in its answer or comes as a
+	// copy.
 	end, err := w.end(ctx, l.stream)
 	switch {
 	case errors.Is(err, jetstream.ErrStreamNotFound):
@@ -97,7 +96,7 @@ func (w *Wakes) Add(ctx context.Context, key string, log swarms.Log, last uint64
 	return nil
 }
 
-// end is the number of the last entry of a stream.
+// end returns the number of the last entry of a stream.
 func (w *Wakes) end(ctx context.Context, stream string) (last uint64, err error) {
 	err = w.c.conn.Retry(ctx, "look at "+stream, func(ctx context.Context) error {
 		s, err := w.c.conn.JS.Stream(ctx, stream)
@@ -109,7 +108,7 @@ func (w *Wakes) end(ctx context.Context, stream string) (last uint64, err error)
 	return last, err
 }
 
-// Remove implements swarms.Wakes.
+// Remove implements swarms.Wakes. A key that Next is about to return may still be returned.
 func (w *Wakes) Remove(key string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -118,7 +117,7 @@ func (w *Wakes) Remove(key string) {
 	}
 }
 
-// forget ends a watch and returns its key. w.mu is held.
+// forget ends a watch and returns its key. It must be called with mu held.
 func (w *Wakes) forget(subject string) string {
 	a := w.asks[subject]
 	_ = a.sub.Unsubscribe()
@@ -127,7 +126,7 @@ func (w *Wakes) forget(subject string) string {
 	return a.key
 }
 
-// wake has Next return the key of a watched log.
+// wake ends the watch of a log, and makes Next return its key. It does nothing for other subjects.
 func (w *Wakes) wake(subject string) {
 	w.mu.Lock()
 	if w.asks[subject] == nil {
@@ -161,7 +160,7 @@ func (w *Wakes) Next(ctx context.Context) (string, error) {
 	}
 }
 
-// Close implements swarms.Wakes.
+// Close implements swarms.Wakes. It waits for both goroutines before it ends the subscriptions.
 func (w *Wakes) Close() {
 	w.once.Do(func() {
 		w.stop()
@@ -174,12 +173,12 @@ func (w *Wakes) Close() {
 	})
 }
 
-// listen takes the copies. Nothing in them is believed but that something was appended: anybody may
-// publish one.
+// listen handles the copies until ctx ends. Any client with the permission can publish one, so it uses
+// nothing of a copy but its subject.
 func (w *Wakes) listen(ctx context.Context) {
 	for {
 		select {
-		case m := <-w.heard:
+		case m := <-w.copies:
 			w.wake(m.Subject)
 		case <-ctx.Done():
 			return
@@ -187,8 +186,7 @@ func (w *Wakes) listen(ctx context.Context) {
 	}
 }
 
-// sweep compares all watched logs with the server's, every sweepEvery and when the connection was
-// away.
+// sweep looks at all watched logs every sweepEvery and after each reconnection, until ctx ends.
 func (w *Wakes) sweep(ctx context.Context) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
@@ -209,8 +207,8 @@ func (w *Wakes) sweep(ctx context.Context) {
 	}
 }
 
-// look wakes every watched log that is not as it was. A log that is added meanwhile has looked by
-// itself.
+// look wakes every watched log whose last entry has changed, or that is gone. It ignores logs that are
+// added meanwhile, because Add looks by itself.
 func (w *Wakes) look(ctx context.Context) error {
 	w.mu.Lock()
 	before := make(map[string]*asleep, len(w.asks))
@@ -239,8 +237,8 @@ func (w *Wakes) look(ctx context.Context) error {
 			break
 		}
 	}
-	// The list says of no stream that it is gone: it leaves out those without a leader, and pages
-	// move when streams are removed.
+	// A stream that is missing in the list is not always gone: the list omits streams without a leader,
+	// and its pages move when streams are removed. So each missing one is asked.
 	for subject, a := range before {
 		if end, err := w.end(ctx, a.stream); errors.Is(err, jetstream.ErrStreamNotFound) || err == nil &&
 			end != a.last {
@@ -252,7 +250,7 @@ func (w *Wakes) look(ctx context.Context) error {
 	return nil
 }
 
-// wakeIf is wake for a watch that is still the same.
+// wakeIf is wake, unless the log was removed, or added again, since the caller has read a.
 func (w *Wakes) wakeIf(subject string, a *asleep) {
 	w.mu.Lock()
 	same := w.asks[subject] == a
@@ -262,7 +260,7 @@ func (w *Wakes) wakeIf(subject string, a *asleep) {
 	}
 }
 
-// streamPage is a page of the server's list of streams, with what of it is needed.
+// streamPage is a page of the server's list of streams, with the fields that a sweep needs.
 type streamPage struct {
 	Error   *jetstream.APIError `json:"error"`
 	Total   int                 `json:"total"`
@@ -276,7 +274,7 @@ type streamPage struct {
 	} `json:"streams"`
 }
 
-// list asks for a page of the streams of in-logs.
+// list returns the page of the list of logs that begins at an offset.
 func (w *Wakes) list(ctx context.Context, offset int) (page streamPage, err error) {
 	req, err := json.Marshal(map[string]any{"subject": "exo.log.>", "offset": offset})
 	if err != nil {
