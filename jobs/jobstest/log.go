@@ -119,9 +119,10 @@ func testLogFence(t *testing.T, q Queue) {
 			t.Fatalf("repeated append of what others have written behind: %v", err)
 		}
 		for what, again := range map[string][]swarms.Entry{
-			"more than is there": several(5, 8), "another kind": {{Kind: swarms.EntryTick, Ref: 5, Data: entry(5).Data}},
-			"other data":     {{Kind: entry(5).Kind, Ref: 5, Data: []byte("other")}},
-			"another number": {{Kind: entry(5).Kind, Ref: 6, Data: entry(5).Data}},
+			"more than is there": several(5, 8),
+			"another kind":       {{Kind: swarms.EntryTick, Ref: 5, Data: entry(5).Data}},
+			"other data":         {{Kind: entry(5).Kind, Ref: 5, Data: []byte("other")}},
+			"another number":     {{Kind: entry(5).Kind, Ref: 6, Data: entry(5).Data}},
 		} {
 			if err := b.Append(within(t), 4, again...); !errors.Is(err, jobs.ErrFenced) {
 				t.Fatalf("%s: %v", what, err)

@@ -38,7 +38,8 @@ func (w *Worker) doBatch(ctx context.Context, s wire.Source, b Batch, msgs []*na
 		}
 	}
 	add(msgs)
-	w.linger(ctx, s, b, keepOpen, func() (count, bytes int) { return b.Max - len(tasks), b.MaxBytes - size }, &until, add)
+	room := func() (count, bytes int) { return b.Max - len(tasks), b.MaxBytes - size }
+	w.linger(ctx, s, b, keepOpen, room, &until, add)
 	if keepOpen {
 		w.sources.closed(s)
 	}

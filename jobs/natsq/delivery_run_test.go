@@ -37,8 +37,11 @@ func TestDeliveryRuns(t *testing.T) {
 		reply string
 		code  jobs.Code
 	}{
-		"done":    {nil, false, "+ACK", ""},
-		"drained": {func(stop context.CancelCauseFunc, _ jobs.Job, _ *nats.Msg) { stop(jobs.ErrDrain) }, false, "-NAK", ""},
+		"done": {nil, false, "+ACK", ""},
+		"drained": {
+			func(stop context.CancelCauseFunc, _ jobs.Job, _ *nats.Msg) { stop(jobs.ErrDrain) },
+			false, "-NAK", "",
+		},
 		"cancelled": {
 			func(_ context.CancelCauseFunc, j jobs.Job, _ *nats.Msg) { _ = d.c.Queue.Cancel(t.Context(), j, false) },
 			false, "+ACK", jobs.CodeCanceled,

@@ -195,7 +195,8 @@ func (w *Worker) conclude(ctx context.Context, t *task, output any, err, cause e
 	switch {
 	case err == nil:
 	case errors.Is(cause, jobs.ErrCancelled):
-		err = jobs.Errorf(jobs.CodeCanceled, "%v: %v", jobs.ErrCancelled, err) // whatever code the error of the handler has
+		// The code says so, whatever code the error of the handler has.
+		err = jobs.Errorf(jobs.CodeCanceled, "%v: %v", jobs.ErrCancelled, err)
 	case errors.Is(cause, jobs.ErrDeadline):
 		err = fmt.Errorf("job %s was not done by %s: %w", t.id, t.job.Deadline.Format(time.RFC3339), jobs.ErrDeadline)
 	case ending:

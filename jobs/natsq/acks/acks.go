@@ -364,7 +364,8 @@ func (b *Batcher) doneUpTo(s wire.Source, first *natsconn.Message) (last fetched
 	defer b.mu.Unlock()
 	for _, run := range b.runs[s] {
 		i := sort.Search(len(run.jobs), func(i int) bool { return run.jobs[i].seq >= first.Seq })
-		if run.running > 0 || i == len(run.jobs) || run.jobs[i].seq != first.Seq || run.jobs[i].subject != first.Subject {
+		if run.running > 0 || i == len(run.jobs) || run.jobs[i].seq != first.Seq ||
+			run.jobs[i].subject != first.Subject {
 			continue
 		}
 		for ; i < len(run.jobs) && (run.jobs[i].state == done || run.jobs[i].state == acked); i++ {

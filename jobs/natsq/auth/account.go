@@ -9,7 +9,7 @@ import (
 	"github.com/nats-io/nkeys"
 )
 
-// accounts lists the accounts that a cluster with these tenants has.
+// accounts returns the names of the accounts of a cluster with these tenants.
 func accounts(tenants []string) []string {
 	all := []string{systemAccount, clusterAccount, viewerAccount}
 	for _, t := range tenants {
@@ -18,7 +18,7 @@ func accounts(tenants []string) []string {
 	return all
 }
 
-// rolesOf lists the roles of an account.
+// rolesOf returns the roles whose users are in an account.
 func rolesOf(account string) (all []Role) {
 	for _, r := range Roles() {
 		if accountOf(r, tenantOf(account)) == account {
@@ -28,7 +28,7 @@ func rolesOf(account string) (all []Role) {
 	return all
 }
 
-// accountOf is the account of a role's users.
+// accountOf returns the account of the users of a role. tenant counts for roles of tenants only.
 func accountOf(r Role, tenant string) string {
 	if r.Account == tenantPrefix {
 		return tenantPrefix + tenant
@@ -36,6 +36,7 @@ func accountOf(r Role, tenant string) string {
 	return r.Account
 }
 
+// tenantOf returns the tenant of an account, or "" for an account of the cluster.
 func tenantOf(account string) string {
 	if len(account) > len(tenantPrefix) && account[:len(tenantPrefix)] == tenantPrefix {
 		return account[len(tenantPrefix):]
@@ -43,23 +44,24 @@ func tenantOf(account string) string {
 	return ""
 }
 
-// roleKey is the name of the key that signs the users of a role.
+// roleKey returns the name of the key that signs the users of a role.
 func roleKey(account, role string) string { return account + "." + role }
 
-// gatewayOf is where the agents hear the requests of a tenant. The name in it is put there by the
-// server, from the tenant's account, which the operator's key has signed: a client cannot choose
-// it.
+// gatewayOf returns the subject on which agents get the requests of a tenant. The server puts the name of
+// the tenant into it. It takes the name from the account, which the operator has signed, so a client
+// cannot choose it.
 func gatewayOf(tenant string) jwt.Subject { return jwt.Subject("exo.tenant." + tenant + ".>") }
 
+// gatewayLocal is the subject on which a client of a tenant publishes its requests.
 const gatewayLocal = "exo.api.>"
 
-// ways fills in what an account lets others ask and hear, and what it asks and hears of others.
+// connectAccounts sets the exports and imports of an account.
 //
-// Tenants and viewers have accounts of their own, without JetStream, and not only permissions: the
-// server publishes the answer to a request wherever the request says, and what a consumer hands out
-// wherever its configuration says, whatever its client may publish itself. In an account without
-// streams that reaches nobody.
-func ways(c *jwt.AccountClaims, account, cluster string) {
+// Tenants and viewers have accounts of their own, without JetStream, because permissions alone are not
+// enough: the server publishes the answer to a request on the subject that the request names, and the
+// messages of a consumer on the subject that its configuration names, whatever the client itself may
+// publish. In an account without streams these messages reach no other client.
+func connectAccounts(c *jwt.AccountClaims, account, cluster string) {
 	c.Exports, c.Imports = nil, nil
 	add := func(subject string, kind jwt.ExportType) {
 		c.Imports = append(c.Imports, &jwt.Import{
@@ -97,8 +99,8 @@ func ways(c *jwt.AccountClaims, account, cluster string) {
 	}
 }
 
-// wanted is an account as it should be: have, with everything in it that this package decides.
-// Revocations stay.
+// wanted returns the claims that an account must have. They are new but for the revocations of have, which
+// may be nil.
 func wanted(have *jwt.AccountClaims, account, key, cluster string, roleKeys map[string]string) *jwt.AccountClaims {
 	c := jwt.NewAccountClaims(key)
 	if have != nil {
@@ -111,7 +113,7 @@ func wanted(have *jwt.AccountClaims, account, key, cluster string, roleKeys map[
 			MaxAckPending: jwt.NoLimit,
 		}
 	}
-	ways(c, account, cluster)
+	connectAccounts(c, account, cluster)
 	for _, r := range rolesOf(account) {
 		s := jwt.NewUserScope()
 		s.Key, s.Role, s.Description, s.Template = roleKeys[r.Name], r.Name, r.Does, r.template()
@@ -120,15 +122,15 @@ func wanted(have *jwt.AccountClaims, account, key, cluster string, roleKeys map[
 	return c
 }
 
-// sameClaims says whether two accounts mean the same; when they were signed and by whom does not
-// count.
+// sameClaims reports whether two claims have the same content. The time of the signature and the signer do
+// not count.
 func sameClaims(a, b *jwt.AccountClaims) bool {
 	if a == nil || b == nil {
 		return a == b
 	}
 	text := func(c *jwt.AccountClaims) string {
 		copied := *c
-		copied.Type, copied.Version = "", 0 // filled in when it is signed, and these are sorted then
+		copied.Type, copied.Version = "", 0 // set by the signature, which also sorts exports and imports
 		copied.Exports, copied.Imports = slices.Clone(c.Exports), slices.Clone(c.Imports)
 		slices.SortFunc(copied.Exports, func(a, b *jwt.Export) int {
 			return strings.Compare(string(a.Subject), string(b.Subject))
@@ -145,7 +147,7 @@ func sameClaims(a, b *jwt.AccountClaims) bool {
 	return text(a) == text(b)
 }
 
-// check refuses an account that a server would.
+// check returns an error for claims that a server would refuse.
 func check(c *jwt.AccountClaims) error {
 	vr := jwt.CreateValidationResults()
 	c.Validate(vr)
@@ -155,7 +157,7 @@ func check(c *jwt.AccountClaims) error {
 	return nil
 }
 
-// sign stores an account, signed by the operator.
+// sign stores the claims of an account, signed by the operator.
 func (f *Folder) sign(c *jwt.AccountClaims, operator nkeys.KeyPair) error {
 	if err := check(c); err != nil {
 		return err
@@ -167,7 +169,7 @@ func (f *Folder) sign(c *jwt.AccountClaims, operator nkeys.KeyPair) error {
 	return write(f.accountFile(c.Name), []byte(text+"\n"), 0o600)
 }
 
-// sorted puts the accounts in the order in which they are listed: those of the cluster first.
+// sorted sorts accounts in place: first those of the cluster, then those of the tenants.
 func sorted(names []string) []string {
 	first := accounts(nil)
 	slices.SortStableFunc(names, func(a, b string) int {

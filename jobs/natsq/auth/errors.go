@@ -2,8 +2,8 @@ package auth
 
 import "github.com/exoswarm/exoswarm/jobs"
 
-// invalid is an error of what the caller asked for or of what stands in the folder; the sentence
-// names the cure.
+// invalid returns an error of jobs.CodeInvalid, for a wrong argument or a damaged folder. The text names
+// the cure.
 func invalid(format string, args ...any) error {
 	return jobs.Errorf(jobs.CodeInvalid, "auth: "+format, args...)
 }

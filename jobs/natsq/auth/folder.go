@@ -1,5 +1,3 @@
-// Package auth makes and keeps the keys, accounts and users of a cluster, in one folder of an
-// administrator's machine.
 package auth
 
 import (
@@ -17,19 +15,19 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// Folder is the folder with everything: keys (secret, 0600), credentials of users (secret, 0600),
-// and the signed claims of operator, accounts and users, which are not. Whoever has its keys is the
-// cluster's administrator; servers and agents need none of it but auth.conf and a file of creds.
-// One process uses it at a time.
+// Folder is a folder with the keys (secret, mode 0600), the credentials of users (secret, mode 0600), and
+// the signed claims of operator, accounts and users, which are not secret. One process uses it at a
+// time, which a lock on a file ensures. Its methods are for one goroutine.
 type Folder struct {
 	dir  string
 	lock *os.File
 }
 
-// ConfigName is the file, in the folder, that a server's configuration includes.
+// ConfigName is the name of the file in the folder that the configuration of a server includes.
 const ConfigName = "auth.conf"
 
-// Open opens a folder, and makes it where there is none and make is set. Close it.
+// Open opens and locks a folder. If make is set it makes a missing folder. It fails if another process
+// has the folder open. The caller closes it.
 func Open(dir string, make bool) (*Folder, error) {
 	if make {
 		for _, d := range []string{"keys", "creds", "accounts", "users"} {
@@ -49,31 +47,33 @@ func Open(dir string, make bool) (*Folder, error) {
 	return &Folder{dir, lock}, nil
 }
 
-// Close lets others use the folder. A second call does nothing.
+// Close releases the lock. A second call does nothing.
 func (f *Folder) Close() { _ = f.lock.Close() }
 
+// path returns the path of a file in the folder.
 func (f *Folder) path(parts ...string) string {
 	return filepath.Join(append([]string{f.dir}, parts...)...)
 }
 
+// The files of a key, an account, a user and the operator.
 func (f *Folder) keyFile(name string) string     { return f.path("keys", name+".nk") }
 func (f *Folder) accountFile(name string) string { return f.path("accounts", name+".jwt") }
 func (f *Folder) userFile(name string) string    { return f.path("users", name+".jwt") }
 func (f *Folder) operatorFile() string           { return f.path("operator.jwt") }
 
-// CredsFile is where the credentials of a user are.
+// CredsFile returns the path of the credentials of a user. The file is secret.
 func (f *Folder) CredsFile(name string) string { return f.path("creds", name+".creds") }
 
-// ConfigFile is what a server's configuration includes.
+// ConfigFile returns the path of the file that the configuration of a server includes. It has no secret.
 func (f *Folder) ConfigFile() string { return f.path(ConfigName) }
 
-// write replaces a file as a whole.
+// write replaces a file as a whole: after a crash the file has the old content or the new one.
 func write(file string, data []byte, mode fs.FileMode) error {
 	tmp, err := os.CreateTemp(filepath.Dir(file), ".new-*")
 	if err != nil {
 		return fmt.Errorf("auth: %w", err)
 	}
-	defer os.Remove(tmp.Name()) //nolint:errcheck // it is gone when all went well
+	defer os.Remove(tmp.Name()) //nolint:errcheck // after a success it does not exist
 	_, err = tmp.Write(data)
 	for _, step := range []func() error{func() error { return tmp.Chmod(mode) }, tmp.Sync, tmp.Close} {
 		if serr := step(); err == nil {
@@ -89,7 +89,7 @@ func write(file string, data []byte, mode fs.FileMode) error {
 	return nil
 }
 
-// key reads a key; nil when there is none.
+// key reads a key. It returns nil if there is none.
 func (f *Folder) key(name string) (nkeys.KeyPair, error) {
 	seed, err := os.ReadFile(f.keyFile(name))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -105,7 +105,7 @@ func (f *Folder) key(name string) (nkeys.KeyPair, error) {
 	return k, nil
 }
 
-// mustKey reads a key that has to be there.
+// mustKey is key for a key that must exist.
 func (f *Folder) mustKey(name string) (nkeys.KeyPair, error) {
 	k, err := f.key(name)
 	if err == nil && k == nil {
@@ -115,7 +115,7 @@ func (f *Folder) mustKey(name string) (nkeys.KeyPair, error) {
 	return k, err
 }
 
-// newKey makes a key, and never in the place of another.
+// newKey makes and stores a key. It never replaces a key.
 func (f *Folder) newKey(name string, prefix nkeys.PrefixByte) (nkeys.KeyPair, error) {
 	k, err := nkeys.CreatePair(prefix)
 	if err != nil {
@@ -131,7 +131,7 @@ func (f *Folder) newKey(name string, prefix nkeys.PrefixByte) (nkeys.KeyPair, er
 	return k, write(f.keyFile(name), append(seed, '\n'), 0o600)
 }
 
-// accountClaims reads an account; nil when there is none.
+// accountClaims reads the claims of an account. It returns nil if there are none.
 func (f *Folder) accountClaims(name string) (*jwt.AccountClaims, error) {
 	text, err := readToken(f.accountFile(name))
 	if err != nil || text == "" {
@@ -144,6 +144,7 @@ func (f *Folder) accountClaims(name string) (*jwt.AccountClaims, error) {
 	return c, nil
 }
 
+// readToken reads a signed token. It returns "" if there is no file.
 func readToken(file string) (string, error) {
 	data, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -155,7 +156,7 @@ func readToken(file string) (string, error) {
 	return strings.TrimSpace(string(data)), nil
 }
 
-// names lists what is in one of the folders, by name.
+// names returns the names of the files with an extension in a sub-folder, sorted, without the extension.
 func (f *Folder) names(dir, ext string) (all []string, err error) {
 	entries, err := os.ReadDir(f.path(dir))
 	if err != nil {
@@ -169,7 +170,7 @@ func (f *Folder) names(dir, ext string) (all []string, err error) {
 	return all, nil
 }
 
-// Tenants lists the tenants that have an account, by name.
+// Tenants returns the tenants that have an account, in the order of their names.
 func (f *Folder) Tenants() (all []string, err error) {
 	accounts, err := f.names("accounts", ".jwt")
 	for _, a := range accounts {
@@ -180,12 +181,12 @@ func (f *Folder) Tenants() (all []string, err error) {
 	return all, err
 }
 
-// maxTenant leaves room for an id behind the tenant's name, which begins with it
-// (docs/protocol.md).
+// maxTenant is the longest name of a tenant in bytes. It leaves room for the rest of an id, which begins
+// with the name (docs/protocol.md).
 const maxTenant = 32
 
-// CheckTenant says whether a tenant can have an account. Its name and "--" begin the ids of its
-// jobs, so it must be clear where it ends.
+// CheckTenant returns an error unless a tenant of this name can have an account. The ids of its jobs begin
+// with the name and "--", so the end of the name must be unambiguous.
 func CheckTenant(name string) error {
 	if err := jobs.CheckID("tenant", name); err != nil {
 		return err

@@ -12,32 +12,32 @@ import (
 	"github.com/nats-io/nkeys"
 )
 
-// Options say what a folder should have. What it has and they do not name stays.
+// Options describe the content that a folder must have. Other content of the folder stays.
 type Options struct {
-	// Operator is the name of the operator of a new folder; "exoswarm" when empty.
+	// Operator is the name of the operator of a new folder; empty means "exoswarm".
 	Operator string
-	// Tenants have an account each.
+	// Tenants are the tenants that get an account each, if they have none.
 	Tenants []string
 }
 
-// Change is a difference between what a folder has and what it should.
+// Change is a difference between a folder and its Options.
 type Change struct {
 	What string `json:"what"` // operator, key, account, role, user or file
 	Name string `json:"name"`
-	Do   string `json:"do"` // make, or what is changed
+	Do   string `json:"do"` // make, or a description of the change
 }
 
 const operatorKey = "operator"
 
-// state is a folder as it was read.
+// state is the content of a folder, with the tenants that the Options add.
 type state struct {
-	operator string // its claims, "" for none
-	tenants  []string
-	keys     map[string]string // public, by name; "" for one that is missing
-	accounts map[string]*jwt.AccountClaims
+	operator string                        // the signed claims; "" if there are none
+	tenants  []string                      // sorted
+	keys     map[string]string             // public keys by name; "" if a key is missing
+	accounts map[string]*jwt.AccountClaims // nil if an account is missing
 }
 
-// keysOf lists the keys that a cluster with these tenants has.
+// keysOf returns the names of the keys of a cluster with these tenants.
 func keysOf(tenants []string) []string {
 	all := []string{operatorKey}
 	for _, a := range accounts(tenants) {
@@ -49,6 +49,7 @@ func keysOf(tenants []string) []string {
 	return all
 }
 
+// read reads and checks the folder.
 func (f *Folder) read(o Options) (*state, error) {
 	s := &state{keys: map[string]string{}, accounts: map[string]*jwt.AccountClaims{}}
 	var err error
@@ -94,8 +95,8 @@ func (f *Folder) read(o Options) (*state, error) {
 	return s, s.check(f)
 }
 
-// check refuses a folder of which a part is missing: what was made anew would not go with what is
-// out there.
+// check returns an error if a part of the folder is missing. A new part would not match the claims and
+// credentials that servers and users have.
 func (s *state) check(f *Folder) error {
 	lost := func(name string) error {
 		return invalid("the key %s is missing: put it back from a backup; a new one would need new credentials for "+
@@ -128,7 +129,7 @@ func (s *state) check(f *Folder) error {
 	return nil
 }
 
-// Plan lists what Apply would do. It changes nothing.
+// Plan returns the changes that Apply would make. It changes nothing.
 func (f *Folder) Plan(o Options) ([]Change, error) {
 	s, err := f.read(o)
 	if err != nil {
@@ -182,7 +183,7 @@ func (f *Folder) Plan(o Options) ([]Change, error) {
 	return all, nil
 }
 
-// want is an account as it should be.
+// want returns the claims that an account must have.
 func (s *state) want(name string) *jwt.AccountClaims {
 	roleKeys := map[string]string{}
 	for _, r := range rolesOf(name) {
@@ -191,7 +192,7 @@ func (s *state) want(name string) *jwt.AccountClaims {
 	return wanted(s.accounts[name], name, s.keys[name], s.keys[clusterAccount], roleKeys)
 }
 
-// differences says in words which subjects a role gains and loses.
+// differences describes the subjects that a role gains and loses, for people.
 func differences(have, want jwt.UserPermissionLimits) string {
 	var all []string
 	list := func(what string, h, w jwt.StringList) {
@@ -217,8 +218,8 @@ func differences(have, want jwt.UserPermissionLimits) string {
 	return strings.Join(all, ", ")
 }
 
-// firstUsers are those that every folder has, named as their roles, with credentials that do not
-// expire.
+// firstUsers returns the users of every folder: one per role of the cluster, and one submitter per tenant.
+// Their credentials do not expire.
 func firstUsers(tenants []string) []User {
 	all := []User{
 		{Name: Pusher, Role: Pusher},
@@ -233,9 +234,8 @@ func firstUsers(tenants []string) []User {
 	return all
 }
 
-// Apply makes what is missing and signs anew what has changed, and returns that. Keys and
-// credentials that are there stay as they are. When it fails in the middle, what it did stays, and
-// another call goes on.
+// Apply makes the missing parts, signs changed accounts again, and returns the changes. Existing keys and
+// credentials stay as they are. After an error the changes so far stay, and another call makes the rest.
 func (f *Folder) Apply(o Options) ([]Change, error) {
 	plan, err := f.Plan(o)
 	if err != nil {
@@ -294,7 +294,7 @@ func (f *Folder) Apply(o Options) ([]Change, error) {
 	return plan, f.writeConfig()
 }
 
-// Accounts returns the signed claims of all accounts, for running servers.
+// Accounts returns the signed claims of all accounts, for running servers. They are not secret.
 func (f *Folder) Accounts() (all []string, err error) {
 	names, err := f.names("accounts", ".jwt")
 	if err != nil {
@@ -310,7 +310,7 @@ func (f *Folder) Accounts() (all []string, err error) {
 	return all, nil
 }
 
-// writeConfig writes what a server's configuration includes. There is no secret in it.
+// writeConfig writes the file that the configuration of a server includes. It has no secret.
 func (f *Folder) writeConfig() error {
 	operator, err := readToken(f.operatorFile())
 	if err != nil {
@@ -341,7 +341,7 @@ func (f *Folder) writeConfig() error {
 	return write(f.ConfigFile(), []byte(b.String()), 0o644)
 }
 
-// signedAt is a time as claims have it, in whole seconds.
+// signedAt returns a time of claims, which is in seconds since 1970; 0 is the zero time.
 func signedAt(unix int64) time.Time {
 	if unix == 0 {
 		return time.Time{}

@@ -9,7 +9,7 @@ import (
 	"github.com/nats-io/jwt/v2"
 )
 
-// Names of the accounts. That of a tenant is tenantPrefix and its name.
+// Names of the accounts. The account of a tenant is tenantPrefix and its name.
 const (
 	systemAccount  = "system"
 	clusterAccount = "cluster"
@@ -24,49 +24,49 @@ const (
 	Submitter = "submitter"
 	Operator  = "operator"
 	Viewer    = "viewer"
-	// Pusher is the role of the user that hands accounts to running servers; people and agents do
-	// not get it.
+	// Pusher is the role of the user that hands accounts to running servers. People and agents do not
+	// get it.
 	Pusher = "pusher"
 )
 
-// Role is what a user may do. It stands in the account as the template of a signing key, not in the
-// users, so a change of this table reaches users that exist.
+// Role is a set of permissions. It is part of the account, as the template of a signing key, and not of
+// its users. So a change reaches users that exist.
 type Role struct {
 	Name    string
-	Account string // in which its users are; tenantPrefix for that of their tenant
-	Does    string // for people
-	// Publish and Subscribe list the subjects allowed, Deny what of Publish is not. {{name()}}
-	// stands for the user's name.
+	Account string // the account of its users; tenantPrefix for the account of their tenant
+	Does    string // a description for people
+	// Publish and Subscribe are the allowed subjects. Deny are the subjects that Publish would allow and
+	// that are not. {{name()}} stands for the name of the user.
 	Publish, Deny, Subscribe []string
-	// Answers says that a user may answer requests that reach it, each once.
+	// Answers says that a user may answer each request that it gets once.
 	Answers bool
 }
 
-// inbox is where a user gets answers. Everybody has one of their own, so that nobody hears the
-// answers of others; the client must be told of it, because its default is one for all.
+// inbox is the subject on which a user gets answers. Each user has its own, so that no user reads the
+// answers to another one. The client needs an option for it, because its default is the same for all.
 const inbox = "_INBOX.{{name()}}.>"
 
-// answerWithin bounds how late an answer may come: the gateway waits up to five minutes for a
-// result, and one minute more.
+// answerWithin bounds the delay of an answer. A gateway waits for a result for at most five minutes.
 const answerWithin = 6 * time.Minute
 
-// fixed are the streams that agents use and must not make, change or remove. Only the logs of
-// swarms are theirs to make, and as the name of a stream is one token, which a wildcard matches as
-// a whole or not at all, those cannot be allowed by name.
+// fixed are the streams that agents use and must not make, change or remove. Agents may make the logs of
+// swarms only. The name of a stream is one token of a subject, and a wildcard matches a whole token, so
+// the logs cannot be allowed by a prefix. Instead all other streams are denied.
 var fixed = []string{
 	"EXO_JOBS_CPU", "EXO_JOBS_GPU", "EXO_RESULTS", "EXO_DEAD", "EXO_SCHED", "EXO_WAIT", "EXO_JOBLOGS", "EXO_PUSH",
 	"KV_EXO_LEASES", "KV_EXO_SWARMS", "KV_EXO_CANCEL", "KV_EXO_CONTROL", "KV_EXO_AGENTS", "KV_EXO_CRON",
 	"KV_EXO_TENANTS", "OBJ_EXO_OBJECTS",
 }
 
-// purged are those of them that agents purge: jobs that are done, that wait no longer or are
-// withdrawn, and objects. The server knows which messages a purge is for by its body, so who may
-// purge one job may purge all.
+// purged are the fixed streams that agents purge: of jobs that have ended, moved or were withdrawn, and of
+// objects. The body of a request selects the messages, which permissions cannot see, so an agent that
+// may purge one job may purge all.
 var purged = []string{"EXO_JOBS_CPU", "EXO_JOBS_GPU", "EXO_SCHED", "EXO_WAIT", "OBJ_EXO_OBJECTS"}
 
-// served are those of them that GPU agents read: what swarms there are, and who serves them.
+// served are the fixed streams that GPU agents read: the records of swarms, the leases, and the registry.
 var served = []string{"KV_EXO_LEASES", "KV_EXO_SWARMS", "KV_EXO_AGENTS"}
 
+// each returns a pattern with each of the names, but without some.
 func each(pattern string, names []string, but ...string) (all []string) {
 	for _, n := range names {
 		if !slices.Contains(but, n) {
@@ -76,22 +76,24 @@ func each(pattern string, names []string, but ...string) (all []string) {
 	return all
 }
 
-// reads are the questions to JetStream that change nothing and whose answer goes to whoever asks.
+// reads are the requests to JetStream that change nothing, and whose answers go to the requester only.
 var reads = []string{
 	"$JS.API.INFO", "$JS.API.STREAM.INFO.*", "$JS.API.STREAM.LIST", "$JS.API.STREAM.NAMES", "$JS.API.STREAM.MSG.GET.*",
 	"$JS.API.CONSUMER.INFO.*.*", "$JS.API.CONSUMER.LIST.*", "$JS.API.CONSUMER.NAMES.*",
 }
 
-// elections is where servers tell their account of new leaders; in an account without streams there
-// is nothing to hear.
+// elections is the subject on which servers announce new leaders of streams. An account without streams
+// gets no such messages.
 const elections = "$JS.EVENT.ADVISORY.STREAM.LEADER_ELECTED.*"
 
-// told are the subjects on which the cluster tells what happens to jobs.
+// told are the subjects on which the cluster publishes the progress and the end of jobs.
 var told = []string{"exo.progress.*", "exo.done.*", "exo.joblog.*"}
 
-// Roles lists the roles. What is in it was found by running everything under each; TestRoles does
-// so again.
+// Roles returns all roles. TestRoles executes all operations under each role, and so shows that a role
+// has the permissions that it needs and no others. The caller may change the result.
 func Roles() []Role {
+	// A CPU agent executes jobs of all tenants, so it may write results and dead letters of any job. It may
+	// not change a stream but the logs of swarms, nor remove the consumers that all agents share.
 	return []Role{{
 		Name: Agent, Account: clusterAccount,
 		Does: "for CPU agents: executes jobs, answers requests, feeds swarms, and keeps leases, logs and objects",
@@ -120,6 +122,9 @@ func Roles() []Role {
 		}, told),
 		Answers: true,
 	}, {
+		// A GPU agent needs the logs, records and leases of swarms only. It reads no other fixed stream,
+		// because data of tenants are none of its business: the requests for a message, a direct get and
+		// a consumer are denied for each of them.
 		Name: GPUAgent, Account: clusterAccount,
 		Does: "for GPU agents: serves swarms and keeps their leases and logs; reads no jobs, results, objects, " +
 			"limits or schedules",
@@ -139,6 +144,8 @@ func Roles() []Role {
 			each("$JS.API.CONSUMER.MSG.NEXT.%s.*", fixed, served...)),
 		Subscribe: []string{inbox, "exo.agent.drain.*", elections},
 	}, {
+		// A submitter reaches the gateways only. The import of its account adds the name of the tenant to
+		// each subject.
 		Name: Submitter, Account: tenantPrefix,
 		Does: "for a tenant: submits, lists, cancels and retries its jobs, reads their results and logs, and " +
 			"keeps schedules, all through agents",
@@ -148,17 +155,23 @@ func Roles() []Role {
 		},
 		Subscribe: []string{inbox},
 	}, {
+		// An operator may do everything in the account of the cluster. The system account, which could
+		// change accounts, stays out of reach.
 		Name: Operator, Account: clusterAccount,
 		Does: "for operators: all except the system account: streams, queues, pauses, limits, dead letters, " +
 			"agents, jobs of all tenants",
 		Publish: []string{">"}, Subscribe: []string{">"},
 	}, {
+		// A viewer has no account with streams. Its requests are exports of the cluster's account, so it
+		// can make no consumer, whose messages could be sent to a subject of its choice.
 		Name: Viewer, Account: viewerAccount,
 		Does: "for observers: reads jobs, results, logs of jobs, queues, dead letters, limits, schedules and " +
 			"agents of all tenants, and changes nothing",
 		Publish:   slices.Concat(reads, []string{"exo.running.*"}),
 		Subscribe: slices.Concat([]string{inbox, elections}, told),
 	}, {
+		// The pusher sends new claims of accounts to running servers, and can do nothing else with the
+		// system account. The server accepts only claims that the operator has signed.
 		Name: Pusher, Account: systemAccount,
 		Does:      "for `exoswarm auth` alone: hands accounts to running servers",
 		Publish:   []string{"$SYS.REQ.CLAIMS.UPDATE"},
@@ -166,7 +179,7 @@ func Roles() []Role {
 	}}
 }
 
-// RoleNamed finds a role for a user that is to be added.
+// RoleNamed returns the role with a name, or an error that lists the names.
 func RoleNamed(name string) (Role, error) {
 	var names []string
 	for _, r := range Roles() {
@@ -178,7 +191,7 @@ func RoleNamed(name string) (Role, error) {
 	return Role{}, invalid("role %q: use one of %s", name, strings.Join(names, ", "))
 }
 
-// template is the role as the server knows it.
+// template returns the permissions as they are in the claims of an account.
 func (r Role) template() jwt.UserPermissionLimits {
 	l := jwt.NewUserScope().Template
 	l.Pub = jwt.Permission{Allow: r.Publish, Deny: r.Deny}

@@ -14,25 +14,25 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// User is somebody who may connect.
+// User is a login with one role.
 type User struct {
 	Name   string `json:"name"`
 	Role   string `json:"role"`
-	Tenant string `json:"tenant,omitempty"`
-	// Expires is when its credentials end, zero for never; seconds count.
+	Tenant string `json:"tenant,omitempty"` // for roles of tenants only
+	// Expires is when its credentials end, in whole seconds; zero means never.
 	Expires time.Time `json:"expires,omitzero"`
 	Revoked bool      `json:"revoked,omitempty"`
 }
 
-// Tags of a user's claims, by which a client can say as what it is refused. What it may does not
-// depend on them.
+// Tags in the claims of a user. A client reads them for its messages; its permissions do not depend on
+// them.
 const (
 	tagRole   = "role:"
 	tagTenant = "tenant:"
 )
 
-// AddUser makes a user and its credentials, and returns the file with them. The name must be an id
-// and new.
+// AddUser makes a user and its credentials, and returns the path of the credentials. The name must be a
+// valid id that no user of the folder has or had.
 func (f *Folder) AddUser(u User) (creds string, err error) {
 	if err := jobs.CheckID("user", u.Name); err != nil {
 		return "", err
@@ -64,6 +64,7 @@ func (f *Folder) AddUser(u User) (creds string, err error) {
 	return f.CredsFile(u.Name), f.makeUser(u)
 }
 
+// makeUser makes the key, the claims and the credentials of a user. The caller has checked u.
 func (f *Folder) makeUser(u User) error {
 	r, err := RoleNamed(u.Role)
 	if err != nil {
@@ -91,7 +92,7 @@ func (f *Folder) makeUser(u User) error {
 		return fmt.Errorf("auth: make the key of user %s: %w", u.Name, err)
 	}
 	claims := jwt.NewUserClaims(public)
-	claims.SetScoped(true) // what it may stands in the account
+	claims.SetScoped(true) // the account has its permissions
 	claims.Name, claims.IssuerAccount = u.Name, c.Subject
 	claims.Tags = jwt.TagList{tagRole + u.Role} // not by Add, which makes all letters small
 	if u.Tenant != "" {
@@ -108,15 +109,15 @@ func (f *Folder) makeUser(u User) error {
 	if err != nil {
 		return invalid("credentials of user %s: %v", u.Name, err)
 	}
-	// The record first: nobody may have credentials that cannot be revoked.
+	// The record comes before the credentials, because credentials without it could not be revoked.
 	if err := write(f.userFile(u.Name), []byte(text+"\n"), 0o600); err != nil {
 		return err
 	}
 	return write(f.CredsFile(u.Name), creds, 0o600)
 }
 
-// Users lists the users by role, tenant and name, those of which the credentials were given away
-// too.
+// Users returns all users in the order of role, tenant and name, whether or not the folder still has their
+// credentials.
 func (f *Folder) Users() ([]User, error) {
 	names, err := f.names("users", ".jwt")
 	if err != nil {
@@ -137,7 +138,7 @@ func (f *Folder) Users() ([]User, error) {
 	return all, nil
 }
 
-// user reads one user, its claims and the account that it is in.
+// user reads a user, its claims and its account. It fails with jobs.ErrNotFound if there is no such user.
 func (f *Folder) user(name string) (u User, c *jwt.UserClaims, account *jwt.AccountClaims, err error) {
 	if err := jobs.CheckID("user", name); err != nil {
 		return u, nil, nil, err
@@ -175,9 +176,10 @@ func (f *Folder) user(name string) (u User, c *jwt.UserClaims, account *jwt.Acco
 	return u, c, account, nil
 }
 
-// Revoke ends a user: servers that have the new claims of its account let it in no more, and end
-// its connections. Hand them over then (Accounts). Its credentials stay, worthless: an agent that
-// cannot read them would not learn that it is out. One that is revoked already is no error.
+// Revoke revokes a user. Servers with the new claims of its account end its connections and refuse new
+// ones, so the caller must hand the claims to running servers (Accounts). The credentials stay in the
+// folder without effect, because an agent that cannot read them would not learn that it is revoked. A
+// second call succeeds.
 func (f *Folder) Revoke(name string) error {
 	u, c, account, err := f.user(name)
 	if err != nil {

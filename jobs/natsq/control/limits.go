@@ -1,5 +1,10 @@
 // Package control stores what operators tell the workers of a pool: which kinds are paused, and the
-// limits of tenants. It applies the limits of submissions.
+// limits of tenants. It applies the limits of submissions; the limits of running jobs are applied by
+// package limiter.
+//
+// A limit of queued jobs is approximate. Each connection counts its own submissions, and asks the server
+// for the number of jobs once per second at most, so several submitters together can exceed it by what
+// they submit in a second (RFC 0009).
 package control
 
 import (
@@ -31,17 +36,18 @@ type Control struct {
 // New returns the control that a connection reaches. The connection stays the caller's.
 func New(c *natsconn.Conn) *Control { return &Control{conn: c} }
 
-// OnRefused has fn called for every submission that is refused because the tenant has as many jobs
-// in the queue as it may. A later call replaces fn.
+// OnRefused makes fn the function that is called for each submission that is refused because of the limit
+// of queued jobs. A later call replaces fn. fn must not wait.
 func (ct *Control) OnRefused(fn func(p jobs.Pool, tenant string)) { ct.refused.Store(&fn) }
 
+// tenantRefused calls the function of OnRefused.
 func (ct *Control) tenantRefused(p jobs.Pool, tenant string) {
 	if fn := ct.refused.Load(); fn != nil {
 		(*fn)(p, tenant)
 	}
 }
 
-// tenantKey is the key of a tenant's limits in controlBucket. '*' may not stand in a key.
+// tenantKey returns the key of the limits of a tenant in wire.ControlBucket. A key cannot contain '*'.
 func tenantKey(tenant string) string {
 	if tenant == jobs.EveryTenant {
 		return "tenant"
@@ -49,7 +55,7 @@ func tenantKey(tenant string) string {
 	return "tenant." + tenant
 }
 
-// ParseTenantKey is the inverse of tenantKey; ok is false for a key of something else.
+// ParseTenantKey is the inverse of tenantKey. ok is false for a key that is not of limits.
 func ParseTenantKey(key string) (tenant string, ok bool) {
 	if key == "tenant" {
 		return jobs.EveryTenant, true
@@ -57,6 +63,7 @@ func ParseTenantKey(key string) (tenant string, ok bool) {
 	return strings.CutPrefix(key, "tenant.")
 }
 
+// checkTenant returns an error unless tenant is an id or jobs.EveryTenant.
 func checkTenant(tenant string) error {
 	if tenant == jobs.EveryTenant {
 		return nil
@@ -64,9 +71,9 @@ func checkTenant(tenant string) error {
 	return jobs.CheckID("tenant", tenant)
 }
 
-// LimitTenant sets the limits of a tenant, or of jobs.EveryTenant, that are in l, and leaves its
-// others as they are. Workers hear of it at once, connections that submit within a second. What
-// runs goes on, and counts.
+// LimitTenant sets the limits in l for a tenant, or for jobs.EveryTenant, and leaves its other limits as
+// they are. Workers learn of it at once, and connections that submit within a second. Running jobs go
+// on, and count.
 func (ct *Control) LimitTenant(ctx context.Context, tenant string, l jobs.Limits) error {
 	if err := checkTenant(tenant); err != nil {
 		return err
@@ -92,14 +99,14 @@ func (ct *Control) LimitTenant(ctx context.Context, tenant string, l jobs.Limits
 			_, err := kv.Update(ctx, tenantKey(tenant), data, revision)
 			return err
 		})
-		if !natsconn.IsWrongRevision(err) { // somebody else changed it: look again
+		if !natsconn.IsWrongRevision(err) { // otherwise another process has changed it
 			return err
 		}
 	}
 }
 
-// UnlimitTenant removes the limits of a tenant, which has those of jobs.EveryTenant from then on,
-// or those of jobs.EveryTenant. jobs.ErrNotFound when it has none.
+// UnlimitTenant removes the limits of a tenant, which then has those of jobs.EveryTenant, or the limits of
+// jobs.EveryTenant. It fails with jobs.ErrNotFound if there are none.
 func (ct *Control) UnlimitTenant(ctx context.Context, tenant string) error {
 	if err := checkTenant(tenant); err != nil {
 		return err
@@ -117,7 +124,8 @@ func (ct *Control) UnlimitTenant(ctx context.Context, tenant string) error {
 	return err
 }
 
-// Tenants lists the limits that are set, those of jobs.EveryTenant first and then by name.
+// Tenants returns the limits that are set: first those of jobs.EveryTenant, then in the order of names. A
+// record that is not valid has TenantLimits.Error.
 func (ct *Control) Tenants(ctx context.Context) ([]jobs.TenantLimits, error) {
 	var all []jobs.TenantLimits
 	err := ct.conn.Values(ctx, "list the limits of tenants", wire.ControlBucket, func(key string, m *natsconn.Message) {
@@ -135,7 +143,8 @@ func (ct *Control) Tenants(ctx context.Context) ([]jobs.TenantLimits, error) {
 	return all, err
 }
 
-// limitsOf reads the limits set for one tenant, none when there are none, from the leader.
+// limitsOf reads the limits of one tenant from the leader, with their revision. It returns no limits and no
+// error if none are set.
 func (ct *Control) limitsOf(ctx context.Context, tenant string) (l jobs.Limits, revision uint64, err error) {
 	m, err := ct.conn.Last(ctx, "KV_"+wire.ControlBucket, "$KV."+wire.ControlBucket+"."+tenantKey(tenant))
 	if errors.Is(err, jobs.ErrNotFound) {
@@ -153,15 +162,14 @@ func (ct *Control) limitsOf(ctx context.Context, tenant string) (l jobs.Limits, 
 	return l, m.Seq, err
 }
 
-// submitted is what a connection knows of the room that a tenant has in a pool's queue. The limit
-// and the number of jobs are asked for anew when they are old; between, its own submissions are
-// counted.
+// submitted is the state of a connection for the queue of one pool and tenant: the limit and the number of
+// queued jobs. It reads both again when they are old, and counts its own submissions in between.
 type submitted struct {
-	turn   chan struct{} // holds one while somebody uses the rest; not a mutex, because who waits has a context
+	turn   chan struct{} // guards the rest; not a mutex, because a caller that waits has a context
 	limit  int           // 0 is none
 	rate   float64
 	known  time.Time     // when the limit was read
-	queued int           // jobs that are in the queue, at least
+	queued int           // jobs in the queue, at least
 	asked  time.Time     // when they were counted
 	took   time.Duration // and how long that took
 }
@@ -169,14 +177,14 @@ type submitted struct {
 const (
 	// limitAge is how old the limit may be, and the number of jobs, which others change too.
 	limitAge = time.Second
-	// countRest is how soon a queue that is full is counted again: a submitter that does not wait
-	// costs that much. It is also ten times as long as counting takes, which is in proportion to
-	// the jobs.
+	// countRest is the pause before a full queue is counted again, which bounds the load of a submitter
+	// that does not wait. The pause is also at least ten times the time of the count, which is
+	// proportional to the number of jobs.
 	countRest = 100 * time.Millisecond
 )
 
-// Admit fails with jobs.ErrFull when one of the tenants of the jobs would have more in its queue
-// than it may.
+// Admit fails with jobs.ErrFull if a tenant of the jobs would have more jobs in its queue than its limit
+// allows; jobs.RetryAfter returns when to try again. It counts the jobs as submitted.
 func (ct *Control) Admit(ctx context.Context, batch ...jobs.Job) error {
 	type queue struct {
 		pool   jobs.Pool
@@ -185,7 +193,7 @@ func (ct *Control) Admit(ctx context.Context, batch ...jobs.Job) error {
 	add := map[queue]int{}
 	for _, j := range batch {
 		s := wire.SourceOf(j)
-		if s.Valid() { // else it is refused with a better sentence
+		if s.Valid() { // otherwise the submission refuses it with a better error
 			add[queue{s.Pool, s.Tenant}]++
 		}
 	}
@@ -204,6 +212,7 @@ func (ct *Control) Admit(ctx context.Context, batch ...jobs.Job) error {
 	return nil
 }
 
+// admit is Admit for n jobs of one pool and tenant.
 func (s *submitted) admit(ctx context.Context, c *Control, p jobs.Pool, tenant string, n int) error {
 	select {
 	case s.turn <- struct{}{}:
@@ -244,8 +253,8 @@ func (s *submitted) admit(ctx context.Context, c *Control, p jobs.Pool, tenant s
 	return nil
 }
 
-// read asks for the limits. Those that are known stay while nobody answers: a submission that would
-// find its own stream does not wait for the leader of this bucket too.
+// read reads the limits. While no leader of the bucket answers, the known limits stay, so that a submission
+// does not wait for this leader in addition to that of its own stream.
 func (s *submitted) read(ctx context.Context, c *Control, tenant string) error {
 	try := ctx
 	if !s.known.IsZero() {
@@ -269,8 +278,8 @@ func (s *submitted) read(ctx context.Context, c *Control, tenant string) error {
 	return nil
 }
 
-// countQueued counts the jobs of a tenant in a pool's queue, as the leader has them. The counts of
-// consumers drift, see Worker.patience.
+// countQueued counts the jobs of a tenant in the queue of a pool, as the leader has them. It does not use
+// the counts of consumers, which drift (RFC 0007).
 func (ct *Control) countQueued(ctx context.Context, p jobs.Pool, tenant string) (n int, err error) {
 	err = ct.conn.Retry(ctx, "count the jobs of tenant "+tenant, func(ctx context.Context) error {
 		s, err := ct.conn.JS.Stream(ctx, wire.JobStream(p))

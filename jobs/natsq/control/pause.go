@@ -22,19 +22,20 @@ func PauseKey(p jobs.Pool, kind string) string {
 	return "pause." + string(p) + "." + kind
 }
 
-// Pause has the workers of a pool take no new jobs of a kind, or of any when kind is empty; what
-// runs goes on. It holds, for workers that start later too, until Resume. A worker that has asked
-// the server before it hears of the pause takes what that request brings, up to two seconds later:
-// to give it back would cost the job an attempt.
+// Pause stops the workers of a pool from taking new jobs of a kind, or of all kinds if kind is empty.
+// Running jobs go on. It holds until Resume, also for workers that start later. A worker that asked the
+// server before it learned of the pause takes the jobs of that request, up to two seconds later, because
+// to give a job back would cost it an attempt.
 func (ct *Control) Pause(ctx context.Context, p jobs.Pool, kind string) error {
 	return ct.setPause(ctx, p, kind, true)
 }
 
-// Resume ends a pause of the same pool and kind. What is not paused stays so.
+// Resume ends the pause of the same pool and kind. It returns nil if there is none.
 func (ct *Control) Resume(ctx context.Context, p jobs.Pool, kind string) error {
 	return ct.setPause(ctx, p, kind, false)
 }
 
+// setPause writes or removes the key of a pause.
 func (ct *Control) setPause(ctx context.Context, p jobs.Pool, kind string, on bool) error {
 	if p != jobs.PoolCPU && p != jobs.PoolGPU {
 		return jobs.Errorf(jobs.CodeInvalid, "pool %q: use %q or %q", p, jobs.PoolCPU, jobs.PoolGPU)
@@ -61,7 +62,7 @@ func (ct *Control) setPause(ctx context.Context, p jobs.Pool, kind string, on bo
 	})
 }
 
-// PausedKeys reads what is paused now.
+// PausedKeys returns the keys of all present pauses, see PauseKey.
 func (ct *Control) PausedKeys(ctx context.Context) (map[string]bool, error) {
 	all := map[string]bool{}
 	err := ct.conn.Values(ctx, "read what is paused", wire.ControlBucket, func(key string, _ *natsconn.Message) {

@@ -17,14 +17,14 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
 )
 
-// Client submits and follows the jobs of a tenant by asking the gateways of the agents, for a login
-// that may do no more. Ids of jobs and schedules are as the caller gives them or with the tenant's
-// name and "--" before them; answers have the latter. Its methods may be called from several
-// goroutines; they fail with jobs.ErrUnavailable when no agent answers.
+// Client submits and follows the jobs of a tenant with requests to gateways. It needs no permission but
+// for requests. Its methods take ids with or without the prefix of the tenant ("NAME--"), and return
+// them with it. They may be called from several goroutines, and fail with jobs.ErrUnavailable if no
+// gateway answers.
 type Client struct{ c *natsconn.Conn }
 
-// Connect reaches the server. InProcess, Replicas, Lease and Bare of the options have no meaning
-// here.
+// Connect connects to the server. The options InProcess, Replicas, Lease and Bare have no effect. The
+// caller closes the client.
 func Connect(ctx context.Context, o natsconn.Options) (*Client, error) {
 	c, err := natsconn.Dial(ctx, o)
 	if err != nil {
@@ -33,26 +33,30 @@ func Connect(ctx context.Context, o natsconn.Options) (*Client, error) {
 	return &Client{c}, nil
 }
 
-// Close ends the connection. A second call does nothing.
+// Close ends the connection, and with it all running calls. A second call does nothing.
 func (c *Client) Close() { c.c.Close() }
 
-// Lost is closed when the connection has been without a server for as long as Options.GiveUp says;
-// never without that.
+// Lost is closed when the connection was without a server for Options.GiveUp. Without that option it is
+// never closed.
 func (c *Client) Lost() <-chan struct{} { return c.c.Lost() }
 
-// LostError says that the server was lost, if it was: err is what a call has failed with.
+// LostError returns the error of a call that failed with err: that the server was lost, if it was, or
+// err.
 func (c *Client) LostError(err error) error { return c.c.LostError(err) }
 
-// apiFailed is what a gateway answered in place of a result.
+// apiFailed is the error of an answer. It unwraps to the error class that the gateway had.
 type apiFailed struct {
 	*apiError
 	class error
 }
 
+// Error implements error.
 func (f *apiFailed) Error() string { return f.Message }
+
+// Unwrap returns the class of the error.
 func (f *apiFailed) Unwrap() error { return f.class }
 
-// failure makes the error of an answer that it was made of.
+// failure is the inverse of apiFailure. It returns nil for nil.
 func (e *apiError) failure() error {
 	if e == nil {
 		return nil
@@ -76,9 +80,9 @@ func (e *apiError) failure() error {
 	return f
 }
 
-// ask sends a request and takes the answer of whichever gateway has it. A gateway that ends, or
-// none for a moment, is asked again; unsure says that one before may have done what was asked. wait
-// is how long a gateway may take besides what a round trip does.
+// ask sends a request and returns the answer of a gateway. It repeats the request while no gateway
+// answers, or the one that answers ends, for the patience of the connection. unsure reports that an
+// earlier try may have had its effect. wait is how long a gateway may take in addition to a round trip.
 func (c *Client) ask(ctx context.Context, subject string, body any,
 	wait time.Duration,
 ) (r apiReply, unsure bool, err error) {
@@ -129,33 +133,34 @@ func (c *Client) ask(ctx context.Context, subject string, body any,
 		t := time.NewTimer(min(time.Duration(tries)*50*time.Millisecond, time.Second))
 		select {
 		case <-t.C:
-		case <-ctx.Done(): // said at the next turn
+		case <-ctx.Done(): // the next try returns its cause
 			t.Stop()
 		}
 	}
 }
 
-// submission is a job as a gateway takes it.
+// submission returns a job as a gateway accepts it: without the version, and without the default tenant,
+// so that it gets the tenant of the login.
 func submission(j jobs.Job) jobs.Job {
 	j.Version = 0
 	if j.Tenant == jobs.DefaultTenant {
-		j.Tenant = "" // the login's own
+		j.Tenant = ""
 	}
 	return j
 }
 
-// Submit hands a job in, with an id that the caller has made, and returns the id that it has, when
-// it is stored. Errors are those of Conn.Submit. A job without a tenant is of the login's.
+// Submit stores a job with an id of the caller, and returns its id with the prefix of the tenant. Errors
+// are those of queue.Queue.Submit. A job without a tenant gets that of the login.
 func (c *Client) Submit(ctx context.Context, j jobs.Job) (id string, err error) {
 	r, unsure, err := c.ask(ctx, apiSubmit, submission(j), 0)
-	if unsure && errors.Is(err, jobs.ErrExists) { // by the try whose answer was lost
+	if unsure && errors.Is(err, jobs.ErrExists) { // an earlier try stored it, and its answer was lost
 		err = nil
 	}
 	return r.Job, err
 }
 
-// SubmitBatch hands in up to jobs.MaxBatch jobs, all or none, and returns the ids that they have;
-// see Conn.SubmitBatch.
+// SubmitBatch stores at most jobs.MaxBatch jobs, all or none, and returns their ids; see
+// queue.Queue.SubmitBatch. If the answer of a try is lost, the repeated try fails with jobs.ErrExists.
 func (c *Client) SubmitBatch(ctx context.Context, batch []jobs.Job) (ids []string, err error) {
 	if len(batch) == 0 {
 		return nil, nil
@@ -168,11 +173,12 @@ func (c *Client) SubmitBatch(ctx context.Context, batch []jobs.Job) (ids []strin
 	return r.Jobs, err
 }
 
-// Lookup returns the result of a job that is over; jobs.ErrNotFound when it has none.
+// Lookup returns the result of a job. It fails with jobs.ErrNotFound while the job has none.
 func (c *Client) Lookup(ctx context.Context, id string) (jobs.Result, error) {
 	return c.result(ctx, id, 0)
 }
 
+// result is one request for a result, which waits at the gateway.
 func (c *Client) result(ctx context.Context, id string, wait time.Duration) (jobs.Result, error) {
 	if err := jobs.CheckID("job id", id); err != nil {
 		return jobs.Result{}, err
@@ -187,7 +193,8 @@ func (c *Client) result(ctx context.Context, id string, wait time.Duration) (job
 	return *r.Result, nil
 }
 
-// Result waits until a job has a result. One that says failed is returned with a nil error.
+// Result waits until a job has a result, and returns it. The error is nil for a job that has failed; the
+// result says so.
 func (c *Client) Result(ctx context.Context, id string) (jobs.Result, error) {
 	for {
 		r, err := c.result(ctx, id, followTurn)
@@ -197,8 +204,8 @@ func (c *Client) Result(ctx context.Context, id string) (jobs.Result, error) {
 	}
 }
 
-// Locate returns a job that is not over, and where it stands; jobs.ErrNotFound when there is none
-// of that id.
+// Locate returns a job that has not ended, with its state. It fails with jobs.ErrNotFound if there is
+// none of that id.
 func (c *Client) Locate(ctx context.Context, id string) (queue.ListedJob, error) {
 	if err := jobs.CheckID("job id", id); err != nil {
 		return queue.ListedJob{}, err
@@ -213,8 +220,7 @@ func (c *Client) Locate(ctx context.Context, id string) (queue.ListedJob, error)
 	return *r.Queued, nil
 }
 
-// Cancel asks for a job to end, see Conn.Cancel. One that is over stays as it is, and that is no
-// error.
+// Cancel asks for a job to end, see queue.Queue.Cancel. It returns nil for a job that has ended.
 func (c *Client) Cancel(ctx context.Context, id string, finish bool) error {
 	if err := jobs.CheckID("job id", id); err != nil {
 		return err
@@ -223,7 +229,7 @@ func (c *Client) Cancel(ctx context.Context, id string, finish bool) error {
 	return err
 }
 
-// AddSchedule stores a schedule; jobs.ErrExists when there is one of that name.
+// AddSchedule stores a schedule. It fails with jobs.ErrExists if the tenant has one of that name.
 func (c *Client) AddSchedule(ctx context.Context, s jobs.Schedule) error {
 	s.Job = submission(s.Job)
 	_, unsure, err := c.ask(ctx, "cron.add", s, 0)
@@ -233,7 +239,7 @@ func (c *Client) AddSchedule(ctx context.Context, s jobs.Schedule) error {
 	return err
 }
 
-// Schedules lists the schedules of the tenant by name.
+// Schedules returns the schedules of the tenant in the order of their names.
 func (c *Client) Schedules(ctx context.Context) ([]jobs.ScheduleState, error) {
 	r, _, err := c.ask(ctx, "cron.list", nil, 0)
 	if err != nil || r.Schedules == nil {
@@ -242,12 +248,12 @@ func (c *Client) Schedules(ctx context.Context) ([]jobs.ScheduleState, error) {
 	return *r.Schedules, nil
 }
 
-// RemoveSchedule ends a schedule, see Conn.RemoveSchedule.
+// RemoveSchedule ends a schedule, see schedules.Schedules.RemoveSchedule.
 func (c *Client) RemoveSchedule(ctx context.Context, name string) error {
 	return c.change(ctx, "remove", name)
 }
 
-// PauseSchedule has a schedule stop, or go on.
+// PauseSchedule stops a schedule if on is true, and otherwise lets it go on.
 func (c *Client) PauseSchedule(ctx context.Context, name string, on bool) error {
 	if on {
 		return c.change(ctx, "pause", name)
@@ -255,6 +261,7 @@ func (c *Client) PauseSchedule(ctx context.Context, name string, on bool) error 
 	return c.change(ctx, "resume", name)
 }
 
+// change sends a request about one schedule.
 func (c *Client) change(ctx context.Context, verb, name string) error {
 	if err := jobs.CheckID("schedule", name); err != nil {
 		return err

@@ -11,12 +11,12 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
 )
 
-// followTurn is how long one request of a client waits, because one of the hands of a gateway is
-// held meanwhile.
+// followTurn is how long one request waits at a gateway. It is short, so that a gateway that ends, or a
+// lost answer, delays a client by no more.
 const followTurn = 20 * time.Second
 
-// List calls fn with the tenant's jobs of a pool that are not over, in the order of Conn.Jobs,
-// until fn returns false. It reads a page at a time.
+// List calls fn with the jobs of the tenant in a pool that have not ended, in the order of
+// queue.Queue.Jobs, until fn returns false. It reads a page at a time.
 func (c *Client) List(ctx context.Context, p jobs.Pool, fn func(queue.ListedJob) bool) error {
 	if err := jobs.CheckID("pool", string(p)); err != nil {
 		return err
@@ -40,8 +40,8 @@ func (c *Client) List(ctx context.Context, p jobs.Pool, fn func(queue.ListedJob)
 	}
 }
 
-// Results calls fn with the results of the tenant's newest jobs, without their outputs, until fn
-// returns false. There are at most pageJobs of them.
+// Results calls fn with the newest results of the tenant, without their outputs, until fn returns false.
+// It calls fn at most pageJobs times.
 func (c *Client) Results(ctx context.Context, fn func(jobs.Result) bool) error {
 	r, _, err := c.ask(ctx, "list."+string(jobs.PoolCPU), map[string]bool{"ended": true}, pageTime)
 	if err != nil {
@@ -59,7 +59,8 @@ func (c *Client) Results(ctx context.Context, fn func(jobs.Result) bool) error {
 	return nil
 }
 
-// Logs is Conn.Logs for a job of the tenant.
+// Logs calls fn with the log lines of a job of the tenant in their order. With follow it waits for more
+// lines until the job has ended. It returns the error of fn, if fn returns one.
 func (c *Client) Logs(ctx context.Context, id string, follow bool, fn func(jobs.LogLines) error) error {
 	if err := jobs.CheckID("job id", id); err != nil {
 		return err
@@ -87,8 +88,8 @@ func (c *Client) Logs(ctx context.Context, id string, follow bool, fn func(jobs.
 	}
 }
 
-// Watch calls fn with the progress of a job as it comes, one call at a time, until the job has a
-// result, and returns that. Progress that comes faster than it is asked for is left out.
+// Watch calls fn with the progress of a job, one call at a time, until the job has a result, and returns
+// the result. It omits progress that comes faster than the requests.
 func (c *Client) Watch(ctx context.Context, id string, fn func(json.RawMessage)) (jobs.Result, error) {
 	if err := jobs.CheckID("job id", id); err != nil {
 		return jobs.Result{}, err
@@ -97,7 +98,7 @@ func (c *Client) Watch(ctx context.Context, id string, fn func(json.RawMessage))
 		r, _, err := c.ask(ctx, "result."+id, map[string]any{"wait_s": followTurn.Seconds(), "progress": true},
 			followTurn)
 		switch {
-		case errors.Is(err, jobs.ErrNotFound): // not yet
+		case errors.Is(err, jobs.ErrNotFound): // it has no result yet
 		case err != nil:
 			return jobs.Result{}, err
 		case r.Result != nil:
@@ -110,14 +111,14 @@ func (c *Client) Watch(ctx context.Context, id string, fn func(json.RawMessage))
 	}
 }
 
-// Retry queues a job of the tenant that failed for good anew, under its id; jobs.ErrNotFound when
-// it has no dead letter.
+// Retry queues a job of the tenant that failed for good again, under its id. It fails with
+// jobs.ErrNotFound if the job has no dead letter.
 func (c *Client) Retry(ctx context.Context, id string) error {
 	if err := jobs.CheckID("job id", id); err != nil {
 		return err
 	}
 	_, unsure, err := c.ask(ctx, "retry."+id, nil, 0)
-	if unsure && errors.Is(err, jobs.ErrNotFound) { // by the try whose answer was lost, or there was none
+	if unsure && errors.Is(err, jobs.ErrNotFound) { // an earlier try may have queued it
 		if _, ferr := c.Locate(ctx, id); ferr == nil {
 			return nil
 		}

@@ -1,5 +1,3 @@
-// Package gateway lets clients submit jobs and follow them with plain NATS messages and JSON, and
-// is such a client.
 package gateway
 
 import (
@@ -22,9 +20,9 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/schema"
 )
 
-// Subjects of the gateway, behind apiPrefix for whoever may do all, or behind tenantPrefix and a
-// tenant's name for those who have an account of that tenant: for them the server makes the one of
-// the other. The last token is a job's id, or a schedule's name, where it is not a verb.
+// Subjects of requests. A client without a tenant publishes below apiPrefix. A client with an account of
+// a tenant does so too, and the server maps its subjects below tenantPrefix and the name of the tenant.
+// The last token is the id of a job or the name of a schedule, unless it is a verb.
 const (
 	apiPrefix    = "exo.api."
 	tenantPrefix = "exo.tenant."
@@ -38,9 +36,8 @@ const (
 	apiRetry     = "retry.*"
 )
 
-// Gateway answers requests of clients that speak only NATS and JSON, or may do no more: submit,
-// result, find, list, logs, cancel, retry, schedules. Any number may run; a request goes to one of
-// them.
+// Gateway answers requests: submit, result, find, list, logs, cancel, retry, schedules. Its clients speak
+// only NATS and JSON, or have no permission for more.
 type Gateway struct {
 	conn  *natsconn.Conn
 	parts Parts
@@ -54,7 +51,8 @@ type Gateway struct {
 // longestWait bounds how long a request may wait for a result.
 const longestWait = 5 * time.Minute
 
-// apiReply is the answer to every request.
+// apiReply is the answer to every request. The fields that are set depend on the request; Error excludes
+// all others but Job.
 type apiReply struct {
 	Version int              `json:"v"`
 	Job     string           `json:"job,omitempty"`
@@ -62,12 +60,12 @@ type apiReply struct {
 	Result  *jobs.Result     `json:"result,omitempty"`
 	Queued  *queue.ListedJob `json:"queued,omitempty"`
 
-	Progress json.RawMessage    `json:"progress,omitempty"` // in place of a result that is not there yet
+	Progress json.RawMessage    `json:"progress,omitempty"` // while there is no result
 	Listed   *[]queue.ListedJob `json:"listed,omitempty"`
 	Ended    *[]jobs.Result     `json:"ended,omitempty"` // without their outputs
 	Logs     *[]jobs.LogLines   `json:"logs,omitempty"`
-	Next     string             `json:"next,omitempty"` // where the next page begins; none when this is the last
-	Over     bool               `json:"over,omitempty"` // the job whose log it is
+	Next     string             `json:"next,omitempty"` // the begin of the next page; empty on the last page
+	Over     bool               `json:"over,omitempty"` // the job whose log this is has ended
 
 	Schedule  string                `json:"schedule,omitempty"`
 	Schedules *[]jobs.ScheduleState `json:"schedules,omitempty"`
@@ -75,17 +73,18 @@ type apiReply struct {
 	Error *apiError `json:"error,omitempty"`
 }
 
+// apiError is the error of a request.
 type apiError struct {
-	Code    string `json:"code"` // a jobs.Code, or exists, full, not_found, unavailable
-	Message string `json:"message"`
-	Field   string `json:"field,omitempty"`
-	Value   string `json:"value,omitempty"`
-	Cure    string `json:"cure,omitempty"`
+	Code    string `json:"code"`            // a jobs.Code, or exists, full, not_found, unavailable
+	Message string `json:"message"`         // a sentence for people
+	Field   string `json:"field,omitempty"` // of a request that is not valid: the field, as a JSON pointer
+	Value   string `json:"value,omitempty"` // the value of the field
+	Cure    string `json:"cure,omitempty"`  // what to write instead
 
-	RetryAfter float64 `json:"retry_after_s,omitempty"`
+	RetryAfter float64 `json:"retry_after_s,omitempty"` // seconds until the same request may succeed
 }
 
-// Parts are what a gateway offers to its clients.
+// Parts are the parts of the queue that a gateway offers to its clients. All are required.
 type Parts struct {
 	Jobs      Queue       // a *queue.Queue
 	Results   Results     // a *results.Results
@@ -95,8 +94,10 @@ type Parts struct {
 	Logs      Logs        // a *joblog.Logs
 }
 
-// Queue submits jobs and finds them.
+// Queue submits jobs and finds them. The gateway passes ids as the queue knows them, with the prefix of
+// the tenant.
 type Queue interface {
+	// SubmitNew stores a job; made says that the gateway has made its id.
 	SubmitNew(ctx context.Context, j jobs.Job, made bool) error
 	SubmitBatch(ctx context.Context, batch []jobs.Job) error
 	Locate(ctx context.Context, id string) (queue.ListedJob, error)
@@ -108,13 +109,16 @@ type Queue interface {
 	Missing(ctx context.Context, j jobs.Job) ([]string, error)
 }
 
-// DeadLetters lists the jobs that failed for good and queues them again.
+// DeadLetters lists the jobs that failed for good and queues them again. List calls fn until it returns
+// false. Redrive may be repeated after an error.
 type DeadLetters interface {
 	List(ctx context.Context, f jobs.DeadFilter, fn func(jobs.DeadLetter) bool) error
 	Redrive(ctx context.Context, d jobs.DeadLetter) error
 }
 
-// Results reads the results of jobs and follows their progress.
+// Results reads the results of jobs and follows their progress. Lookup fails with jobs.ErrNotFound while
+// a job has no result, and Result waits for it. Progress calls fn, one call at a time, until stop is
+// called.
 type Results interface {
 	Lookup(ctx context.Context, id string) (jobs.Result, error)
 	Result(ctx context.Context, id string) (jobs.Result, error)
@@ -122,27 +126,29 @@ type Results interface {
 	Progress(id string, fn func(json.RawMessage)) (stop func(), err error)
 }
 
-// Pools refuses jobs of pools without an agent.
+// Pools refuses jobs of pools without an agent. The answer is a hint, as the registry is.
 type Pools interface {
 	CheckPools(ctx context.Context, batch ...jobs.Job) error
 }
 
-// Schedules keeps schedules. Read returns one with its revision.
+// Schedules keeps schedules.
 type Schedules interface {
 	AddSchedule(ctx context.Context, s jobs.Schedule) error
 	RemoveSchedule(ctx context.Context, name string) error
 	PauseSchedule(ctx context.Context, name string, on bool) error
 	Schedules(ctx context.Context) ([]jobs.ScheduleState, error)
+	// Read returns a schedule with its revision, or fails with jobs.ErrNotFound.
 	Read(ctx context.Context, name string) (s jobs.Schedule, revision uint64, err error)
 }
 
-// Logs reads the log lines of a job from a place on. fn is told the place after each message.
+// Logs reads the log lines of a job from a sequence number on. fn gets the number after each message.
+// With follow the call waits for more lines until the job has ended.
 type Logs interface {
 	LogsFrom(ctx context.Context, id string, seq uint64, follow bool, fn func(next uint64, l jobs.LogLines) error) error
 }
 
-// Serve starts a gateway, which runs until Close. It answers when serveGateway returns. The
-// connection stays the caller's.
+// Serve starts a gateway, which runs until Close. When Serve returns the gateway answers requests. The
+// connection stays the caller's, and must not be closed before the gateway.
 func Serve(c *natsconn.Conn, p Parts, log *slog.Logger) (*Gateway, error) {
 	run, stop := context.WithCancel(context.Background())
 	g := &Gateway{conn: c, parts: p, log: log, stop: stop}
@@ -168,15 +174,15 @@ func Serve(c *natsconn.Conn, p Parts, log *slog.Logger) (*Gateway, error) {
 		}
 		g.subs = append(g.subs, sub)
 	}
-	// The server knows of it when this returns. If it is away, it will when it is back.
+	// After the flush the server has the subscriptions. A server that is away gets them later.
 	if err := c.NC.FlushTimeout(5 * time.Second); err != nil {
 		log.Warn("requests are answered when the server is back", "error", err)
 	}
 	return g, nil
 }
 
-// Close takes no more requests and waits for those under way, which end early. A second call does
-// nothing.
+// Close ends the subscriptions, refuses the waiting requests, and waits for the running ones, whose
+// contexts end. A second call waits too.
 func (g *Gateway) Close() {
 	g.once.Do(func() {
 		for _, s := range g.subs {
@@ -190,9 +196,11 @@ func (g *Gateway) Close() {
 	g.line.ended.Wait()
 }
 
+// reply sends an answer. An answer that is too large for a message becomes an error, which names where
+// the result is stored.
 func (g *Gateway) reply(m *nats.Msg, r apiReply) {
 	if m.Reply == "" {
-		return // published, not requested: its sender wants no answer
+		return // the sender has published, and expects no answer
 	}
 	r.Version = jobs.Version
 	data, err := r.encode()
@@ -211,7 +219,8 @@ func (g *Gateway) reply(m *nats.Msg, r apiReply) {
 	}
 }
 
-// encode does not write < > & as six letters each: what fits a message must fit an answer.
+// encode returns the answer as JSON. It does not escape < > & with six letters each, because a result
+// that fits into a message must fit into an answer.
 func (r apiReply) encode() ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -220,7 +229,8 @@ func (r apiReply) encode() ([]byte, error) {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
 }
 
-// answer does what a request asks for. at is its place in the line, which a wait gives back.
+// answer executes a request and returns its answer. at is the place of the request in the line, which is
+// parked before a wait.
 func (g *Gateway) answer(ctx context.Context, m *nats.Msg, at *requestPlace) apiReply {
 	ctx, cancel := context.WithTimeout(ctx, longestWait+time.Minute)
 	defer cancel()
@@ -259,6 +269,7 @@ func (g *Gateway) answer(ctx context.Context, m *nats.Msg, at *requestPlace) api
 	return r
 }
 
+// apiFailure returns err as the error of an answer. Client turns it back into an error of the same class.
 func apiFailure(err error) *apiError {
 	e := &apiError{Message: err.Error(), RetryAfter: jobs.RetryAfter(err).Seconds()}
 	var s *schema.Error
@@ -280,14 +291,14 @@ func apiFailure(err error) *apiError {
 	return e
 }
 
-// ParseSubmission reads a request to submit: a job whose version, id and time of submission may be
-// left out. The error is a *schema.Error, or says which rule between two fields is broken.
+// ParseSubmission decodes a request to submit: a job that may omit version, id and time of submission.
+// The error is a *schema.Error for a field, or a *jobs.Error for a rule between two fields.
 func ParseSubmission(data []byte) (jobs.Job, error) {
 	j, _, err := parseSubmission(data)
 	return j, err
 }
 
-// parseSubmission is ParseSubmission; made says that the id was left out.
+// parseSubmission is ParseSubmission. made reports that the id was omitted, so no other job has it.
 func parseSubmission(data []byte) (j jobs.Job, made bool, err error) {
 	if err := schema.Validate(schema.Submission, data); err != nil {
 		return j, false, err
@@ -310,6 +321,7 @@ func parseSubmission(data []byte) (j jobs.Job, made bool, err error) {
 	return j, made, schema.CheckSpec(j)
 }
 
+// submit submits one job and returns its id, also with an error.
 func (g *Gateway) submit(ctx context.Context, from owner, data []byte) (string, error) {
 	j, made, err := parseSubmission(data)
 	if err == nil {
@@ -324,7 +336,7 @@ func (g *Gateway) submit(ctx context.Context, from owner, data []byte) (string, 
 	return j.ID, g.parts.Jobs.SubmitNew(ctx, j, made)
 }
 
-// submitAll submits an array of jobs, all or none.
+// submitAll submits an array of jobs, all or none, and returns their ids in the order of the array.
 func (g *Gateway) submitAll(ctx context.Context, from owner, data []byte) (ids []string, err error) {
 	if err := jobs.CheckJSON(data); err != nil {
 		return nil, err
@@ -356,11 +368,11 @@ func (g *Gateway) submitAll(ctx context.Context, from owner, data []byte) (ids [
 	return ids, nil
 }
 
-// errProgressed ends the waiting for a result when there is progress to tell.
+// errProgressed is the cause with which a wait for a result ends because of progress.
 var errProgressed = errors.New("there is progress")
 
-// Lookup returns the result of a job, or news of its progress, which may come before it. It holds a
-// hand while it looks, and none while it waits.
+// result returns the result of a job, or its next progress if the request asks for that. It parks the
+// request before it waits. Without a result at the end of the wait it fails with jobs.ErrNotFound.
 func (g *Gateway) result(ctx context.Context, id string, data []byte,
 	at *requestPlace,
 ) (*jobs.Result, json.RawMessage, error) {
@@ -370,7 +382,8 @@ func (g *Gateway) result(ctx context.Context, id string, data []byte,
 	}
 	if err := readRequest(data, &o); err != nil || o.Wait < 0 || o.Wait > longestWait.Seconds() {
 		return nil, nil, jobs.Errorf(jobs.CodeInvalid,
-			`a request for a result is empty or {"wait_s": N} with N from 0 to %v, and "progress": true for news meanwhile`, longestWait.Seconds())
+			`a request for a result is empty or {"wait_s": N} with N from 0 to %v, and "progress": true for news `+
+				`meanwhile`, longestWait.Seconds())
 	}
 	if now, err := g.parts.Results.Lookup(ctx, id); err == nil {
 		return &now, nil, nil
@@ -391,7 +404,7 @@ func (g *Gateway) result(ctx context.Context, id string, data []byte,
 			select {
 			case news <- data:
 				end(errProgressed)
-			default: // the client asks again, and there will be more
+			default: // the client asks again for later progress
 			}
 		})
 		if err != nil {
@@ -410,9 +423,10 @@ func (g *Gateway) result(ctx context.Context, id string, data []byte,
 	return &r, nil, nil
 }
 
+// seconds returns a number of seconds of a request as a duration.
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
-// readRequest reads what a request says besides its subject, which may be nothing.
+// readRequest decodes the body of a request into o. An empty body leaves o as it is.
 func readRequest(data []byte, o any) error {
 	if len(data) == 0 {
 		return nil
@@ -423,7 +437,7 @@ func readRequest(data []byte, o any) error {
 	return json.Unmarshal(data, o)
 }
 
-// find returns a job that is not over, and where it stands.
+// find returns a job that has not ended, with its state.
 func (g *Gateway) find(ctx context.Context, from owner, id string) (*queue.ListedJob, error) {
 	l, err := g.parts.Jobs.Locate(ctx, id)
 	if err == nil {
@@ -435,6 +449,7 @@ func (g *Gateway) find(ctx context.Context, from owner, id string) (*queue.Liste
 	return &l, nil
 }
 
+// cancel cancels a job. For a job that has ended it does nothing.
 func (g *Gateway) cancel(ctx context.Context, from owner, id string, data []byte) error {
 	var o struct {
 		Finish bool `json:"finish"`
@@ -445,7 +460,7 @@ func (g *Gateway) cancel(ctx context.Context, from owner, id string, data []byte
 	j, err := g.parts.Jobs.Find(ctx, id)
 	if errors.Is(err, jobs.ErrNotFound) {
 		if _, lerr := g.parts.Results.Lookup(ctx, id); lerr == nil {
-			return nil // it is over
+			return nil // it has ended
 		}
 	}
 	if err == nil {

@@ -12,21 +12,21 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
 )
 
-// Bounds of a page, whatever is asked for: what its answer holds of jobs or lines, and how long a
-// gateway's hand looks for more. One job or message of a log is always in it.
+// Bounds of a page. A page has at least one job, or one message of a log, if there is any.
 const (
-	pageJobs  = 100
-	pageBytes = jobs.MaxMessage / 2
-	pageTime  = 2 * time.Second
-	// pageRoom is for what an answer has besides a job. One that was published as large as a
-	// message may be is listed without its spec.
+	pageJobs  = 100                 // jobs or results
+	pageBytes = jobs.MaxMessage / 2 // bytes of jobs or lines
+	pageTime  = 2 * time.Second     // time in which a worker of the gateway looks for more
+	// pageRoom is the part of an answer besides one job. A job that leaves less room in a message is
+	// listed without its specification.
 	pageRoom = 8 << 10
 )
 
-// errPage ends the reading of a log at the end of a page.
+// errPage is the error with which the reading of a log ends at the end of a page.
 var errPage = errors.New("the page is full")
 
-// list answers with a page of the jobs of a pool that are not over, those of the tenant only.
+// list puts a page of the jobs of a pool that have not ended into an answer, or a page of the newest
+// results. A tenant gets its own jobs only.
 func (g *Gateway) list(ctx context.Context, from owner, p jobs.Pool, data []byte, r *apiReply) error {
 	var o struct {
 		From  string `json:"from"`
@@ -36,8 +36,8 @@ func (g *Gateway) list(ctx context.Context, from owner, p jobs.Pool, data []byte
 	err := readRequest(data, &o)
 	at, ok := queue.ParsePlace(o.From)
 	if err != nil || !ok || o.Limit < 0 || o.Limit > pageJobs {
-		return jobs.Errorf(jobs.CodeInvalid, `a request for a list is empty or {"from": "NEXT OF THE PAGE BEFORE", "limit": N} with N up to %d, `+
-			`or {"ended": true, "limit": N} for the newest results`, pageJobs)
+		return jobs.Errorf(jobs.CodeInvalid, `a request for a list is empty or {"from": "NEXT OF THE PAGE BEFORE", `+
+			`"limit": N} with N up to %d, or {"ended": true, "limit": N} for the newest results`, pageJobs)
 	}
 	if p != jobs.PoolCPU && p != jobs.PoolGPU {
 		return jobs.Errorf(jobs.CodeInvalid, "pool %.100q: use %q or %q", p, jobs.PoolCPU, jobs.PoolGPU)
@@ -53,9 +53,6 @@ func (g *Gateway) list(ctx context.Context, from owner, p jobs.Pool, data []byte
 		prefix := ""
 		if from != "" {
 			prefix = string(from) + "--"
-		}
-		if o.Limit == 0 {
-			o.Limit = pageJobs
 		}
 		ended, began := []jobs.Result{}, time.Now()
 		err := g.parts.Results.List(ctx, prefix, func(res jobs.Result) bool {
@@ -74,7 +71,7 @@ func (g *Gateway) list(ctx context.Context, from owner, p jobs.Pool, data []byte
 	}
 	var werr error
 	err = g.parts.Jobs.JobsFrom(ctx, p, tenant, at, func(at queue.Place, j jobs.Job) bool {
-		// it stands on the tenant's subject and says that it is another's: a worker will refuse it
+		// The body of the job names another tenant than its subject. A worker refuses such a job.
 		if from.check(j) != nil {
 			return true
 		}
@@ -106,8 +103,8 @@ func (g *Gateway) list(ctx context.Context, from owner, p jobs.Pool, data []byte
 	return nil
 }
 
-// logs answers with a page of what was logged of a job. A request may wait for lines, or for the
-// end of the job.
+// logs puts a page of the log of a job into an answer. A request may wait for more lines, or for the end
+// of the job, if there are none.
 func (g *Gateway) logs(ctx context.Context, id string, data []byte, r *apiReply, at *requestPlace) error {
 	var o struct {
 		From string  `json:"from"`
@@ -119,7 +116,8 @@ func (g *Gateway) logs(ctx context.Context, id string, data []byte, r *apiReply,
 		seq, err = strconv.ParseUint(o.From, 10, 64)
 	}
 	if err != nil || o.Wait < 0 || o.Wait > longestWait.Seconds() {
-		return jobs.Errorf(jobs.CodeInvalid, `a request for a log is empty or {"from": "NEXT OF THE PAGE BEFORE", "wait_s": N} with N from 0 to %v`, longestWait.Seconds())
+		return jobs.Errorf(jobs.CodeInvalid, `a request for a log is empty or {"from": "NEXT OF THE PAGE BEFORE", `+
+			`"wait_s": N} with N from 0 to %v`, longestWait.Seconds())
 	}
 	page := []jobs.LogLines{}
 	began, size := time.Now(), 0
@@ -128,8 +126,7 @@ func (g *Gateway) logs(ctx context.Context, id string, data []byte, r *apiReply,
 		for _, line := range l.Lines {
 			size += len(line)
 		}
-		// The next message is as long as this one at most, or not: it has a place of its own in
-		// what a message holds.
+		// The page keeps room for one more message of the largest size.
 		if size > pageBytes-jobs.MaxLogMessage || time.Since(began) > pageTime {
 			return errPage
 		}
@@ -150,7 +147,8 @@ func (g *Gateway) logs(ctx context.Context, id string, data []byte, r *apiReply,
 	if err != nil && !errors.Is(err, errPage) {
 		return err
 	}
-	// Who waits goes on in any case, and who does not as long as there is more.
+	// A client that waits goes on until the job has ended. A client that does not wait goes on while
+	// there are more lines.
 	if full || o.Wait > 0 && !r.Over {
 		r.Next = strconv.FormatUint(seq, 10)
 	}
@@ -158,7 +156,7 @@ func (g *Gateway) logs(ctx context.Context, id string, data []byte, r *apiReply,
 	return nil
 }
 
-// retry queues a job that failed for good anew.
+// retry redrives the dead letter of a job. It fails with jobs.ErrNotFound if the job has none.
 func (g *Gateway) retry(ctx context.Context, from owner, id string) error {
 	var letter *jobs.DeadLetter
 	err := g.parts.Letters.List(ctx, jobs.DeadFilter{Tenant: string(from), ID: id},
@@ -170,7 +168,7 @@ func (g *Gateway) retry(ctx context.Context, from owner, id string) error {
 		return fmt.Errorf("job %s has no dead letter: only a job that failed for good can be tried again: %w", id,
 			jobs.ErrNotFound)
 	}
-	// it died on a subject of the tenant's and is another's
+	// The body of the job may name another tenant than its subject.
 	if j, err := jobs.DecodeJob(letter.Data); err == nil && from.check(j) != nil {
 		return from.check(j)
 	}

@@ -10,48 +10,51 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// Limits of a gateway. A request that is answered at once takes a hand; one that waits for a result
-// or a log gives its hand back and waits beside, so that open questions delay nobody.
+// Limits of a gateway. A request needs a worker while it is answered. A request that waits for a result
+// or a log gives its worker back, so requests that wait delay no others.
 const (
 	allWorkers    = 64
-	tenantWorkers = 16 // of one tenant: a flood of its requests leaves the other hands to others
-	gatewayLine   = 1024
-	ownerLine     = 512
-	gatewayWaits  = 8192 // open questions, about 16 KiB each
-	ownerWaits    = 512
+	tenantWorkers = 16   // for one tenant, so that many requests of one leave workers for the others
+	gatewayLine   = 1024 // requests without a worker
+	ownerLine     = 512  // of one tenant
+	gatewayWaits  = 8192 // requests that wait for a result or a log, about 16 KiB each
+	ownerWaits    = 512  // of one tenant
 )
 
-// requestLine holds the requests of each tenant in order, and hands them out to the tenants in
-// turn.
+// requestLine keeps the requests of each tenant in their order, and serves the tenants in turn. Its
+// methods never wait.
 type requestLine struct {
 	serve func(m *nats.Msg, from owner) // on a goroutine of its own
 
 	mu     sync.Mutex
 	of     map[owner]*ownerLineState
-	turn   []owner // those with requests that stand in line
-	busy   int     // hands in use
-	length int     // requests that stand in line
-	waits  int     // open questions
+	turn   []owner // owners with requests in line, in the order of their turns
+	busy   int     // workers in use
+	length int     // requests in line
+	waits  int     // parked requests
 	closed bool
 	ended  sync.WaitGroup
 }
 
-// ownerLineState is what a line knows of one tenant.
+// ownerLineState is the part of a line that belongs to one owner.
 type ownerLineState struct {
-	standing []*nats.Msg
+	standing []*nats.Msg // requests in line
 	busy     int
 	waits    int
 }
 
+// newRequestLine returns an empty line. It calls serve for each request on a goroutine of its own. serve
+// must call requestPlace.leave at its end.
 func newRequestLine(serve func(m *nats.Msg, from owner)) *requestLine {
 	return &requestLine{serve: serve, of: map[owner]*ownerLineState{}}
 }
 
-// Who may do everything is one owner for all its users, and has no limit of its own.
+// The limits of an owner. All clients without a tenant are one owner, which may use the whole gateway.
 func (o owner) workers() int { return o.limit(tenantWorkers, allWorkers) }
 func (o owner) room() int    { return o.limit(ownerLine, gatewayLine) }
 func (o owner) waits() int   { return o.limit(ownerWaits, gatewayWaits) }
 
+// limit returns the limit of a tenant, or that of the whole gateway.
 func (o owner) limit(tenant, all int) int {
 	if o == "" {
 		return all
@@ -59,7 +62,7 @@ func (o owner) limit(tenant, all int) int {
 	return tenant
 }
 
-// state must be called with mu held.
+// state returns the state of an owner, which is new if the line has none. It must be called with mu held.
 func (l *requestLine) state(from owner) *ownerLineState {
 	s := l.of[from]
 	if s == nil {
@@ -69,14 +72,14 @@ func (l *requestLine) state(from owner) *ownerLineState {
 	return s
 }
 
-// forget drops a tenant that has nothing here. It must be called with mu held.
+// forget removes the state of an owner without requests. It must be called with mu held.
 func (l *requestLine) forget(from owner, s *ownerLineState) {
 	if s.busy == 0 && s.waits == 0 && len(s.standing) == 0 {
 		delete(l.of, from)
 	}
 }
 
-// add takes a request, and reports whether there was room for it.
+// add puts a request into the line, and reports whether there was room. If not, the caller answers it.
 func (l *requestLine) add(m *nats.Msg, from owner) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -93,7 +96,8 @@ func (l *requestLine) add(m *nats.Msg, from owner) bool {
 	return true
 }
 
-// dispatch gives free hands to the tenants in turn. It must be called with mu held.
+// dispatch gives free workers to the owners in turn, one request each. An owner at its limit keeps its
+// requests in line. It must be called with mu held.
 func (l *requestLine) dispatch() {
 	for looked := 0; l.busy < allWorkers && looked < len(l.turn); {
 		from := l.turn[0]
@@ -117,16 +121,16 @@ func (l *requestLine) dispatch() {
 	}
 }
 
-// requestPlace is what a request under way holds of a line: a hand first, and after park a place
-// among the open questions.
+// requestPlace is the place of a running request in a line: a worker at first, and after park a place
+// among the requests that wait.
 type requestPlace struct {
 	l      *requestLine
 	from   owner
 	parked bool
 }
 
-// park gives the hand back before a wait. It fails with jobs.ErrFull when the tenant, or all
-// together, have too many open questions.
+// park gives the worker back before a wait. It fails with jobs.ErrFull if too many requests of the owner,
+// or of all, wait already. A second call does nothing.
 func (p *requestPlace) park() error {
 	l := p.l
 	l.mu.Lock()
@@ -149,7 +153,7 @@ func (p *requestPlace) park() error {
 	return nil
 }
 
-// leave gives back what the place still holds.
+// leave gives back the worker, or the place among the requests that wait. It is called once.
 func (p *requestPlace) leave() {
 	l := p.l
 	l.mu.Lock()
@@ -166,7 +170,7 @@ func (p *requestPlace) leave() {
 	l.dispatch()
 }
 
-// close takes no more requests and returns those that stand in line.
+// close ends the line and returns the requests in it, which the caller answers. Running requests go on.
 func (l *requestLine) close() (left []*nats.Msg) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

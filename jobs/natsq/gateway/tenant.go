@@ -8,16 +8,16 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// owner is whose requests the gateway answers: a tenant, or "" for somebody who may do everything.
+// owner is the tenant of a request, or "" for a client that may do everything.
 //
-// A tenant's jobs and schedules have ids of its own, which begin with its name and "--" (exoswarm
-// auth has no tenant whose name would make that unclear). Results, marks and cancellations are
-// known by the id alone, so by it a tenant reaches its own and nobody else's, and cannot take the
-// id of another's job before that is submitted.
+// The ids of the jobs and schedules of a tenant begin with its name and "--". exoswarm auth refuses
+// names of tenants with which that would be ambiguous. Results, progress and cancellations are found by
+// the id alone. So a tenant reaches its own jobs and no others, and cannot use the id of a job of
+// another tenant before that tenant submits it.
 type owner string
 
-// caller takes the subject of a request apart. The tenant in it comes from the server, which takes
-// it from the account of whoever asks; what the request itself says is not believed.
+// caller splits the subject of a request into its owner and the rest. The server sets the tenant in the
+// subject from the account of the client, so it can be trusted.
 func caller(subject string) (from owner, what string) {
 	if rest, ok := strings.CutPrefix(subject, tenantPrefix); ok {
 		tenant, what, _ := strings.Cut(rest, ".")
@@ -26,7 +26,7 @@ func caller(subject string) (from owner, what string) {
 	return "", strings.TrimPrefix(subject, apiPrefix)
 }
 
-// own is an id as the queue knows it.
+// own returns an id as the queue knows it: with the prefix of the tenant, which a client may omit.
 func (o owner) own(id string) string {
 	if prefix := string(o) + "--"; o != "" && id != "" && !strings.HasPrefix(id, prefix) {
 		return prefix + id
@@ -34,8 +34,8 @@ func (o owner) own(id string) string {
 	return id
 }
 
-// admit makes a submission one of the tenant. It has no spec_ref, which may name anybody's object:
-// the schema of submissions knows none.
+// admit gives a submission the tenant and the ids of its owner, and validates it again. A submission has
+// no spec_ref, which could name an object of another tenant; the schema of submissions excludes it.
 func (o owner) admit(j jobs.Job) (jobs.Job, error) {
 	if o == "" {
 		return j, nil
@@ -51,8 +51,8 @@ func (o owner) admit(j jobs.Job) (jobs.Job, error) {
 	return j, j.Validate()
 }
 
-// check refuses a job of somebody else; that there is one is not said. Its id says whose it is,
-// unless an operator made it up.
+// check fails with jobs.ErrNotFound for a job of another tenant, so that its existence is not revealed.
+// Such a job can have an id of this tenant only if an operator has submitted it.
 func (o owner) check(j jobs.Job) error {
 	if o == "" || j.Tenant == string(o) {
 		return nil
@@ -60,7 +60,7 @@ func (o owner) check(j jobs.Job) error {
 	return fmt.Errorf("job %s is not queued: %w", j.ID, jobs.ErrNotFound)
 }
 
-// schedule makes a schedule one of the tenant.
+// schedule gives a schedule the tenant and the name of its owner, and validates it again.
 func (o owner) schedule(s jobs.Schedule) (jobs.Schedule, error) {
 	if o == "" {
 		return s, nil
@@ -73,7 +73,7 @@ func (o owner) schedule(s jobs.Schedule) (jobs.Schedule, error) {
 	return s, s.Validate()
 }
 
-// mine says whether a schedule is the tenant's.
+// mine reports whether a schedule is of the owner.
 func (o owner) mine(s jobs.Schedule) bool {
 	return o == "" || s.Job.Tenant == string(o) && strings.HasPrefix(s.Name, string(o)+"--")
 }

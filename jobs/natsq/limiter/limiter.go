@@ -19,7 +19,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
-// Why a tenant has to wait.
+// Reasons for which a tenant waits, for Options.Refused: all its slots are in use by all workers together,
+// or its rate allows no job now.
 const (
 	ReasonConcurrency = "concurrency"
 	ReasonRate        = "rate"
@@ -97,6 +98,8 @@ type sighting struct {
 // grantTick is the period of the loop. What is not used for one to two ticks is given back.
 const grantTick = 100 * time.Millisecond
 
+// recordKey returns the key of the record of a tenant in wire.TenantBucket. Each pool has a record of its
+// own.
 func recordKey(p jobs.Pool, tenant string) string { return string(p) + "." + tenant }
 
 // Start returns a limiter that follows the records of a pool until Close. ctx bounds the start only.

@@ -1,5 +1,10 @@
-// Package objects is the store for files that travel between submitters and agents, and its
-// sweeper.
+// Package objects stores files that travel between submitters and agents, and removes those that no job
+// needs any more.
+//
+// An object belongs to a job (jobs.Owner in its metadata), and has no age of its own. A sweeper in each
+// CPU agent asks the streams whether anything is known of the job, and removes the object when nothing
+// was known for a grace time. There are no counters, so a process that is killed leaves none that are
+// wrong.
 package objects
 
 import (
@@ -17,32 +22,32 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
-// Store keeps objects in the cluster's object store. Its methods may be called from several
-// goroutines.
+// Store reads and writes the object store of the cluster. Names of objects of different tenants never
+// meet (jobs.Owner.Named). Its methods may be called from several goroutines.
 type Store struct {
 	conn  *natsconn.Conn
 	known func(ctx context.Context, job string) (bool, error)
 }
 
-// New returns the store that a connection reaches. known reports whether anything of a job exists:
-// the sweeper keeps its objects as long. The connection stays the caller's.
+// New returns the store that a connection reaches. known reports whether the queue has anything of a
+// job; the sweeper keeps the objects of the job as long. The connection stays the caller's.
 func New(c *natsconn.Conn, known func(ctx context.Context, job string) (bool, error)) *Store {
 	return &Store{conn: c, known: known}
 }
 
-// putTries is how often PutObject tries. With apiTimeout for each message it outlasts the restart
-// of a server.
+// putTries is how often PutObject tries. Each message has a timeout of the client, so the tries together
+// outlast the restart of a server.
 const putTries = 4
 
-// PutObject stores everything that r yields under a name of the owner's, replacing what was there,
-// and returns its length in bytes. The object stays as long as the owner's job. When the server
-// does not answer, an r that is an io.Seeker is stored again from where it stood;
-// jobs.ErrUnavailable when that does not help either.
+// PutObject stores the content of r under a name of the owner, replaces an earlier object of the name,
+// and returns the size in bytes. The object is kept as long as the job of the owner is known. If the
+// server does not answer and r is an io.Seeker, PutObject tries again from the position that r had. It
+// fails with jobs.ErrUnavailable after the last try. The caller closes r.
 func (st *Store) PutObject(ctx context.Context, name string, of jobs.Owner, r io.Reader) (int64, error) {
 	return st.PutNamed(ctx, of.Named(name), of, r)
 }
 
-// PutNamed is PutObject under the store's own name.
+// PutNamed is PutObject with the name that the store uses, whatever tenant the owner has.
 func (st *Store) PutNamed(ctx context.Context, name string, of jobs.Owner, r io.Reader) (int64, error) {
 	what := "store object " + name
 	var from int64
@@ -50,7 +55,7 @@ func (st *Store) PutNamed(ctx context.Context, name string, of jobs.Owner, r io.
 	if again {
 		var err error
 		if from, err = seeker.Seek(0, io.SeekCurrent); err != nil {
-			again = false // a pipe, say
+			again = false // for example a pipe
 		}
 	}
 	var before natsconn.Violation
@@ -65,7 +70,7 @@ func (st *Store) PutNamed(ctx context.Context, name string, of jobs.Owner, r io.
 		switch {
 		case err == nil:
 			return n, nil
-		case cut: // perhaps it was another call's
+		case cut: // the refusal may belong to another call, so try once more
 		case ctx.Err() != nil:
 			return 0, fmt.Errorf("%s: %w", what, context.Cause(ctx))
 		case !natsconn.IsTransient(err):
@@ -83,9 +88,10 @@ func (st *Store) PutNamed(ctx context.Context, name string, of jobs.Owner, r io.
 	}
 }
 
+// putObject is one try.
 func (st *Store) putObject(parent context.Context, name string, of jobs.Owner, r io.Reader) (int64, error) {
-	// With a deadline in its context the client waits that long for a message that was lost,
-	// without one apiTimeout.
+	// The context of the client has no deadline: with one the client would wait until it for a message
+	// that was lost, instead of its shorter timeout.
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(parent))
 	defer cancel(nil)
 	defer context.AfterFunc(parent, func() { cancel(context.Cause(parent)) })()
@@ -107,13 +113,14 @@ func (st *Store) putObject(parent context.Context, name string, of jobs.Owner, r
 	return int64(info.Size), nil
 }
 
-// Object opens an object of the owner's for reading. Its digest is checked at the end: a damaged
-// object ends with an error, not with io.EOF. The caller closes it.
+// Object opens an object of the owner. The reader checks the digest at the end, and returns an error
+// instead of io.EOF for a damaged object. It fails with jobs.ErrNotFound if there is no such object. The
+// caller closes the reader.
 func (st *Store) Object(ctx context.Context, name string, of jobs.Owner) (io.ReadCloser, error) {
 	return st.OpenNamed(ctx, of.Named(name))
 }
 
-// OpenNamed is Object under the store's own name.
+// OpenNamed is Object with the name that the store uses.
 func (st *Store) OpenNamed(ctx context.Context, name string) (io.ReadCloser, error) {
 	s, err := st.conn.JS.ObjectStore(ctx, wire.ObjectBucket)
 	if err != nil {
@@ -129,7 +136,7 @@ func (st *Store) OpenNamed(ctx context.Context, name string) (io.ReadCloser, err
 	return o, nil
 }
 
-// DeleteObject removes an object of the owner's. One that is not there is no error.
+// DeleteObject removes an object of the owner. It returns nil if there is no such object.
 func (st *Store) DeleteObject(ctx context.Context, name string, of jobs.Owner) error {
 	name = of.Named(name)
 	m, err := st.conn.Last(ctx, objectStream, metaSubject(name))

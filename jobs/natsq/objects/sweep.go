@@ -18,46 +18,41 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
-// Objects belong to jobs (jobs.Owner, in the object's metadata) and have no age of their own. A
-// sweeper in each CPU agent removes those whose job is gone for longer than a grace time. Nothing
-// is counted, so a process that is killed leaves nothing that has to be set right: what refers to
-// an object is what the streams hold.
-
 const (
 	objectStream = "OBJ_" + wire.ObjectBucket
 	objectMeta   = "$O." + wire.ObjectBucket + ".M."
 	objectChunks = "$O." + wire.ObjectBucket + ".C."
 	metaJob      = "exo-job"
 	metaTenant   = "exo-tenant"
-	// Grace is how long an object outlives its job: a submitter stores objects before the job, and
-	// an upload takes its time.
+	// Grace is how long an object outlives its job. It covers the time from the upload of an object to
+	// the submission of its job.
 	Grace = time.Hour
 )
 
-// Object is an object as the store has it.
+// Object describes a stored object.
 type Object struct {
 	Name string `json:"name"`
 	jobs.Owner
 	Size   uint64    `json:"size"`
 	Stored time.Time `json:"stored"`
-	// State says why it is there: its job is known, its job is gone, or it has none.
-	State State `json:"state"`
+	State  State     `json:"state"`
 
 	nuid string
-	at   *natsconn.Message // its description; without data
+	at   *natsconn.Message // its description, without data
 }
 
-// State says what an object's job is.
+// State tells whether a job needs an object. It is found out when the object is listed, and not stored.
 type State string
 
-// The states of an object.
+// The states of an object. A sweep removes orphaned objects after the grace time, and no others.
 const (
 	Kept     State = "kept"     // its job is known
 	Orphaned State = "orphaned" // nothing is known of its job
 	Unowned  State = "unowned"  // it belongs to no job and stays until it is deleted
 )
 
-// ownerOf reads an object's owner, of one that an earlier version stored from its name.
+// ownerOf returns the owner of an object from its metadata. The objects of earlier versions have none;
+// their names contain the id of the job.
 func ownerOf(info jetstream.ObjectInfo) jobs.Owner {
 	if id, ok := info.Metadata[metaJob]; ok {
 		return jobs.Owner{Tenant: info.Metadata[metaTenant], Job: id}
@@ -76,14 +71,15 @@ func ownerOf(info jetstream.ObjectInfo) jobs.Owner {
 	return jobs.Owner{Job: rest}
 }
 
+// metaSubject returns the subject of the description of an object.
 func metaSubject(name string) string {
 	return objectMeta + base64.URLEncoding.EncodeToString([]byte(name))
 }
 
-// Objects calls fn with every object and its state, in the order in which they were stored, until
-// fn returns false. It reads one at a time.
+// Objects calls fn with every object and its state, in the order in which they were stored, until fn
+// returns false. It reads one description at a time.
 func (st *Store) Objects(ctx context.Context, fn func(Object) bool) error {
-	known := map[string]bool{} // by id of the job: objects of one stand together mostly
+	known := map[string]bool{} // by id of the job; objects of one job are mostly next to each other
 	return st.eachObject(ctx, func(o Object) (bool, error) {
 		if o.Job != "" {
 			alive, ok := known[o.Job]
@@ -105,7 +101,7 @@ func (st *Store) Objects(ctx context.Context, fn func(Object) bool) error {
 	})
 }
 
-// eachObject lists the objects, all in the state Unowned.
+// eachObject calls fn with every object, in the state Unowned, until fn returns false or an error.
 func (st *Store) eachObject(ctx context.Context, fn func(Object) (bool, error)) error {
 	for seq := uint64(1); ; seq++ {
 		var m *natsconn.Message
@@ -135,11 +131,11 @@ func (st *Store) eachObject(ctx context.Context, fn func(Object) (bool, error)) 
 	}
 }
 
-// referred reports whether anything is known of a job: that it waits, is delayed, queued or runs,
-// its result, its dead letter or its swarm.
+// referred reports whether a job may still need its objects: it has not ended, or its result, its dead
+// letter or its swarm exists.
 func (st *Store) referred(ctx context.Context, id string) (bool, error) {
 	if jobs.CheckID("job id", id) != nil {
-		return true, nil // nobody can know
+		return true, nil // no stream can be asked for such an id
 	}
 	m, err := st.conn.Last(ctx, "KV_"+wire.SwarmBucket, "$KV."+wire.SwarmBucket+"."+id)
 	switch {
@@ -151,11 +147,11 @@ func (st *Store) referred(ctx context.Context, id string) (bool, error) {
 	return st.known(ctx, id)
 }
 
-// remove takes an object away unless it was stored anew since.
+// remove removes an object, unless it was replaced since o was read.
 func (st *Store) remove(ctx context.Context, o Object) error {
 	return st.conn.Retry(ctx, "delete object "+o.Name, func(ctx context.Context) error {
-		// The description first: a reader finds the object whole or not at all. Chunks that a kill
-		// leaves behind go with the next sweep.
+		// The description goes first, so that a reader finds a complete object or none. A sweep removes
+		// chunks that are left when the process dies in between.
 		if _, err := st.conn.PurgeOnce(ctx, objectStream, o.at.Subject, o.at.Seq+1); err != nil {
 			return err
 		}
@@ -164,28 +160,33 @@ func (st *Store) remove(ctx context.Context, o Object) error {
 	})
 }
 
-// SweepObjects removes the objects whose job is gone, and which were stored longer than grace ago,
-// as were all others of that job; show is called with each. With dry nothing is removed.
+// SweepObjects makes one pass: it removes the objects whose job is not known, if all objects of that job
+// are older than grace. It calls show with each of them. With dry it removes nothing.
 func (st *Store) SweepObjects(ctx context.Context, grace time.Duration, dry bool, show func(Object)) error {
 	s := &objectSweep{c: st, grace: grace, dry: dry, show: show}
 	return s.pass(ctx)
 }
 
-// objectSweep is what a sweeper remembers from one pass to the next.
+// objectSweep is a sweeper with its state between two passes. It is for one goroutine.
+//
+// A job may be unknown for a moment although it exists, for example between the upload of its objects and
+// its submission. So one pass removes the objects of a job only if all of them are old, and a sweeper
+// with several passes only if the job was unknown for the whole grace time.
 type objectSweep struct {
 	c     *Store
 	grace time.Duration
 	dry   bool
 	show  func(Object)
-	// seen is when a job was first seen to be gone; nil where one pass decides.
+	// seen is when a job was first found to be unknown; nil if one pass decides.
 	seen map[string]time.Time
-	rest time.Duration // between two jobs, so that a sweep leaves the servers to others
+	rest time.Duration // pause between two jobs, which limits the load of the servers
 }
 
-// pass looks at all objects once.
+// pass looks at all objects once, and removes those that may go.
 func (s *objectSweep) pass(ctx context.Context) error {
 	began := time.Now()
-	chunks, err := s.chunks(ctx) // before the descriptions: an upload that ends meanwhile has one
+	// The chunks are listed before the descriptions, so an upload that ends meanwhile has a description.
+	chunks, err := s.chunks(ctx)
 	if err != nil {
 		return err
 	}
@@ -246,7 +247,7 @@ func (s *objectSweep) pass(ctx context.Context) error {
 		}
 		delete(s.seen, id)
 	}
-	for nuid := range chunks { // of uploads that were broken off, and of objects half removed
+	for nuid := range chunks { // of interrupted uploads, and of objects that were removed in part
 		m, err := s.c.conn.Last(ctx, objectStream, objectChunks+nuid)
 		if errors.Is(err, jobs.ErrNotFound) || err == nil && began.Sub(m.Time) < s.grace {
 			continue
@@ -262,7 +263,7 @@ func (s *objectSweep) pass(ctx context.Context) error {
 	return nil
 }
 
-// chunks lists the contents that the store has, by their names there.
+// chunks returns the ids of all contents in the store.
 func (s *objectSweep) chunks(ctx context.Context) (map[string]bool, error) {
 	all := map[string]bool{}
 	err := s.c.conn.Retry(ctx, "list the contents of objects", func(ctx context.Context) error {
@@ -282,6 +283,7 @@ func (s *objectSweep) chunks(ctx context.Context) (map[string]bool, error) {
 	return all, err
 }
 
+// pauseFor waits for d. It returns the cause of ctx if that ends first.
 func pauseFor(ctx context.Context, d time.Duration) error {
 	if d == 0 {
 		return nil
@@ -296,8 +298,8 @@ func pauseFor(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// KeepObjects sweeps until ctx ends: an object goes when its job was seen to be gone for as long as
-// grace. Several agents may do so at once.
+// KeepObjects makes passes until ctx ends. It removes an object when its job was unknown for as long as
+// grace, at two passes at least. Several agents may do so at the same time.
 func (st *Store) KeepObjects(ctx context.Context, grace time.Duration, log *slog.Logger) {
 	s := &objectSweep{
 		c: st, grace: grace, seen: map[string]time.Time{}, rest: 20 * time.Millisecond,
@@ -319,7 +321,8 @@ func (st *Store) KeepObjects(ctx context.Context, grace time.Duration, log *slog
 	}
 }
 
-// objectAge is the age at which the store removes objects: none, unless an earlier version made it.
+// objectAge returns the age at which the server removes objects, or 0. Only a bucket that an earlier
+// version has made has such an age.
 func (st *Store) objectAge(ctx context.Context) (time.Duration, error) {
 	var age time.Duration
 	err := st.conn.Retry(ctx, "look at the object store", func(ctx context.Context) error {

@@ -28,6 +28,14 @@
 // They share their consumers on the server, so each delayed or waiting job goes to one of them, and
 // any of them may be missing.
 //
+// # Bounds
+//
+// A queue refuses a job when its stream is full (jobs.ErrFull); it never drops one. A batch has at most
+// jobs.MaxBatch messages, because it is one atomic batch of the server. A specification of more than
+// jobs.MaxInline bytes is an object, and its job has the digest. Lists and dead letters are read one
+// message at a time, so they need no memory in proportion to the queue; only Queue.SourcesOf reads all
+// subjects of a pool at once.
+//
 // # Order of the steps
 //
 // A cancellation is marked first, then the job is withdrawn, and then it gets its result: a worker

@@ -26,7 +26,9 @@ const (
 	StateRetrying JobState = "retrying" // a worker had it, and it waits for the next attempt
 )
 
-// ListedJob is a job that has not ended, with its state.
+// ListedJob is a job that has not ended, with its state. The state comes from several answers of the
+// server and of workers, so it may be some milliseconds old, and a job that moves meanwhile may appear
+// in its former place.
 type ListedJob struct {
 	jobs.Job
 	State   JobState      `json:"state"`

@@ -1,4 +1,14 @@
 // Package schedules keeps the schedules of jobs, and submits their jobs at their times.
+//
+// Every worker evaluates all schedules with its own clock (Run). A run of a schedule is one atomic
+// batch of two messages in wire.WaitStream: the mark of its time, which can be stored once, and the
+// job, which waits for no parent. So however many workers reach a time, one of them submits the job,
+// and any worker moves the job on. A worker that starts reads the last mark of a schedule, and goes on
+// from there.
+//
+// A time that no worker has reached within the grace time is missed. The schedule says whether the
+// last missed time is made up for (jobs.OnceMissed). A clock that is ahead submits early by as much; two
+// clocks never submit a time twice.
 package schedules
 
 import (
@@ -10,7 +20,7 @@ import (
 	"strings"
 	"sync"
 	"time"
-	_ "time/tzdata" // schedules name time zones, and a container may have none
+	_ "time/tzdata" // a container may have no time zones
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -23,38 +33,37 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/schema"
 )
 
-// Schedules reads and writes schedules. Its methods may be called from several goroutines.
+// Schedules reads and writes schedules. Its methods may be called from several goroutines. It uses the
+// queue for submissions, and changes no jobs that were submitted.
 type Schedules struct {
 	conn  *natsconn.Conn
 	queue *queue.Queue
 }
 
-// New returns the schedules that a connection reaches. The connection stays the caller's.
+// New returns the schedules that a connection reaches. The connection stays the caller's. Nothing runs
+// before Run.
 func New(c *natsconn.Conn, q *queue.Queue) *Schedules { return &Schedules{c, q} }
 
-// a container may have none, and a zone must mean the same everywhere
-
-// A run of a schedule is one atomic batch of two messages in waitStream: the mark of its time,
-// which can be written once, and the job as one that waits for nothing. So however many agents come
-// to a time, one of them submits, and whoever lives moves the job on. The clock is the agents'.
-
 const (
-	// grace is how late a time may be seen that does not count as missed: an election of the
-	// servers takes up to 10 s, an agent's restart less.
+	// grace is the delay after which a time counts as missed. An election of the servers takes up to
+	// 10 s, and the restart of an agent less.
 	grace = 30 * time.Second
-	// marksKept is how long the marks of times stay; the last one always does.
+	// marksKept is how long marks are kept. It must be longer than the grace time: a worker whose clock is
+	// behind finds the mark of a time that another one has submitted. The last mark of a schedule is always kept.
 	marksKept = time.Hour
-	cronTick  = 500 * time.Millisecond
+	cronTick  = 500 * time.Millisecond // the period of evaluations
 )
 
+// cronFields parses the five fields of a schedule.
 var cronFields = cron.NewParser(cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow)
 
-// times reads when a schedule comes.
+// times returns the times of a schedule in its zone. It fails with jobs.CodeInvalid if there are none
+// within five years.
 func times(s jobs.Schedule) (*cron.SpecSchedule, error) {
 	bad := func(field, value string, why any) error {
 		return jobs.Errorf(jobs.CodeInvalid, "schedule %s: %s %q: %v", s.Name, field, value, why)
 	}
-	if strings.Contains(s.Cron, "=") { // the library would read a zone, and stumble over half of one
+	if strings.Contains(s.Cron, "=") { // the library would read a zone, and panics on an incomplete one
 		return nil, bad("cron", s.Cron, "use five fields, and zone for the time zone")
 	}
 	spec, err := cronFields.Parse(s.Cron)
@@ -77,7 +86,8 @@ func times(s jobs.Schedule) (*cron.SpecSchedule, error) {
 	return at, nil
 }
 
-// due lists the times behind cursor, up to now, at which a schedule is to run.
+// due returns the times after cursor and up to now at which a schedule must run. They are the times
+// within the grace time, or, if there are none, the last missed time of a schedule that makes up for it.
 func due(at cron.Schedule, missed jobs.MissedPolicy, cursor, now time.Time) (run []time.Time) {
 	late := now.Add(-grace)
 	from := cursor
@@ -95,8 +105,8 @@ func due(at cron.Schedule, missed jobs.MissedPolicy, cursor, now time.Time) (run
 	return run
 }
 
-// latest is the last time behind cursor and up to now, or zero. It looks back ever further, so that
-// a year that was missed is not gone through minute by minute.
+// latest returns the last time after cursor and up to now, or zero. It doubles the period in which it
+// looks, so that it does not step through a whole year of missed minutes.
 func latest(at cron.Schedule, cursor, now time.Time) (last time.Time) {
 	for back := time.Minute; ; back *= 2 {
 		from := now.Add(-back)
@@ -113,8 +123,8 @@ func latest(at cron.Schedule, cursor, now time.Time) (last time.Time) {
 	}
 }
 
-// AddSchedule stores a schedule, which every worker follows from then on. jobs.ErrExists when there
-// is one of that name.
+// AddSchedule stores a schedule, which all workers follow within a second. Times before From, which is
+// now if it is zero, do not count. It fails with jobs.ErrExists if there is a schedule of that name.
 func (sc *Schedules) AddSchedule(ctx context.Context, s jobs.Schedule) error {
 	if err := s.Validate(); err != nil {
 		return err
@@ -140,8 +150,8 @@ func (sc *Schedules) AddSchedule(ctx context.Context, s jobs.Schedule) error {
 	return err
 }
 
-// RemoveSchedule ends a schedule; jobs that it has submitted go on. jobs.ErrNotFound when there is
-// none of that name.
+// RemoveSchedule removes a schedule and its marks. Jobs that it has submitted go on. It fails with
+// jobs.ErrNotFound if there is no schedule of that name.
 func (sc *Schedules) RemoveSchedule(ctx context.Context, name string) error {
 	if _, _, err := sc.Read(ctx, name); err != nil {
 		return err
@@ -155,8 +165,8 @@ func (sc *Schedules) RemoveSchedule(ctx context.Context, name string) error {
 	return err
 }
 
-// PauseSchedule has a schedule stop, or go on. When it goes on the times in between are skipped, or
-// made up for once, as its Missed says.
+// PauseSchedule stops a schedule if on is true, and otherwise lets it go on. Then the times of the pause
+// are skipped, or made up for once, as the schedule's Missed says.
 func (sc *Schedules) PauseSchedule(ctx context.Context, name string, on bool) error {
 	for {
 		s, revision, err := sc.Read(ctx, name)
@@ -175,13 +185,13 @@ func (sc *Schedules) PauseSchedule(ctx context.Context, name string, on bool) er
 				_, err := kv.Update(ctx, name, data, revision)
 				return err
 			})
-		if !natsconn.IsWrongRevision(err) { // somebody else changed it: look again
+		if !natsconn.IsWrongRevision(err) { // otherwise another process has changed it
 			return err
 		}
 	}
 }
 
-// Read reads one schedule and its revision.
+// Read returns a schedule and its revision. It fails with jobs.ErrNotFound if there is none.
 func (sc *Schedules) Read(ctx context.Context, name string) (s jobs.Schedule, revision uint64, err error) {
 	if err := jobs.CheckID("schedule", name); err != nil {
 		return s, 0, err
@@ -201,7 +211,8 @@ func (sc *Schedules) Read(ctx context.Context, name string) (s jobs.Schedule, re
 	return s, revision, err
 }
 
-// Schedules lists the schedules by name.
+// Schedules returns all schedules in the order of their names. A schedule whose record is not valid has
+// ScheduleState.Error.
 func (sc *Schedules) Schedules(ctx context.Context) ([]jobs.ScheduleState, error) {
 	var all []jobs.ScheduleState
 	err := sc.conn.Values(ctx, "list schedules", wire.CronBucket, func(key string, m *natsconn.Message) {
@@ -225,7 +236,7 @@ func (sc *Schedules) Schedules(ctx context.Context) ([]jobs.ScheduleState, error
 	return all, nil
 }
 
-// lastRun is the last time of a schedule that has come, or zero.
+// lastRun returns the time of the last mark of a schedule, or zero.
 func (sc *Schedules) lastRun(ctx context.Context, name string) (time.Time, error) {
 	m, err := sc.conn.Last(ctx, wire.WaitStream, wire.FiredSubject(name, "*"))
 	if errors.Is(err, jobs.ErrNotFound) {
@@ -236,12 +247,12 @@ func (sc *Schedules) lastRun(ctx context.Context, name string) (time.Time, error
 	}
 	at, err := jobs.ParseStamp(m.Subject[strings.LastIndex(m.Subject, ".")+1:])
 	if err != nil {
-		return time.Time{}, nil //nolint:nilerr // a stranger's message is no run
+		return time.Time{}, nil //nolint:nilerr // the message of another program is not a run
 	}
 	return at, nil
 }
 
-// fire submits the job of a time unless somebody has.
+// fire submits the job of a time, unless a process has done so. It may be repeated after an error.
 func (sc *Schedules) fire(ctx context.Context, s jobs.Schedule, at time.Time) (err error) {
 	j := s.Run(at)
 	ctx, span := sc.queue.StartSubmit(ctx, j)
@@ -255,8 +266,8 @@ func (sc *Schedules) fire(ctx context.Context, s jobs.Schedule, at time.Time) (e
 	said := wire.FiredSubject(s.Name, jobs.Stamp(at))
 	_, err = sc.conn.PublishBatch(ctx, sc.conn.RetryIdempotent, what, []*nats.Msg{{Subject: said}, m})
 	if exists, _ := natsconn.Rejected(err); exists {
-		// Somebody has. Only when a job of that id was submitted by hand is there no mark; then
-		// that is the run.
+		// Another process has submitted it. If there is no mark, a job of that id was submitted by
+		// hand, and counts as the run.
 		err = sc.conn.PublishMsg(ctx, sc.conn.RetryIdempotent, what, &nats.Msg{Subject: said})
 		if exists, _ := natsconn.Rejected(err); exists {
 			return nil
@@ -265,13 +276,13 @@ func (sc *Schedules) fire(ctx context.Context, s jobs.Schedule, at time.Time) (e
 	if err != nil {
 		return queue.SubmitError(what, err)
 	}
-	// The rest is anybody's.
+	// The job is stored. If this process dies now, the resolver of any worker moves it on.
 	_, _ = sc.queue.Resolve(ctx, m.Subject, nil)
 	sc.dropMarks(ctx, s.Name, at)
 	return nil
 }
 
-// dropMarks removes marks that nobody needs any more. What fails here the next run does.
+// dropMarks removes the old marks of a schedule. After an error the next run removes them.
 func (sc *Schedules) dropMarks(ctx context.Context, name string, at time.Time) {
 	for {
 		m, err := sc.conn.Next(ctx, wire.WaitStream, wire.FiredSubject(name, "*"), 1)
@@ -288,7 +299,7 @@ func (sc *Schedules) dropMarks(ctx context.Context, name string, at time.Time) {
 	}
 }
 
-// scheduler follows the schedules for one worker.
+// scheduler evaluates the schedules for one worker. Its watch changes the map, and its loop reads it.
 type scheduler struct {
 	c   *Schedules
 	log *slog.Logger
@@ -297,14 +308,16 @@ type scheduler struct {
 	all map[string]*plan
 }
 
-// plan is a schedule and what one worker knows of it; the loop alone uses the times.
+// plan is a schedule in one worker. Only the loop uses cursor and next. A changed record makes a new
+// plan.
 type plan struct {
 	jobs.Schedule
 	at     *cron.SpecSchedule
-	cursor time.Time // times up to it are done with; zero: not known yet
-	next   time.Time
+	cursor time.Time // the times up to this one have run or are skipped; zero if not known yet
+	next   time.Time // the next time
 }
 
+// readSchedule decodes the record of a schedule, which any client with the permission may have written.
 func readSchedule(key string, value []byte) (*plan, error) {
 	e := &plan{}
 	if err := json.Unmarshal(value, &e.Schedule); err != nil {
@@ -321,7 +334,8 @@ func readSchedule(key string, value []byte) (*plan, error) {
 	return e, err
 }
 
-// Run runs schedules until ctx ends. Any number of workers do.
+// Run follows the schedules and submits their jobs until ctx ends. Any number of workers may run it.
+// Errors are logged and tried again.
 func (sc *Schedules) Run(ctx context.Context, log *slog.Logger) {
 	w := &scheduler{c: sc, log: log, all: map[string]*plan{}}
 	var watch sync.WaitGroup
@@ -339,6 +353,7 @@ func (sc *Schedules) Run(ctx context.Context, log *slog.Logger) {
 	}
 }
 
+// changed learns a schedule that was added, changed or removed.
 func (w *scheduler) changed(u jetstream.KeyValueEntry) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -354,8 +369,8 @@ func (w *scheduler) changed(u jetstream.KeyValueEntry) {
 	w.all[u.Key()] = e
 }
 
-// evaluate runs what is due now. What fails is tried again at the next turn, until it counts as
-// missed.
+// evaluate runs the schedules that are due. A schedule that fails is tried again at the next tick, until
+// its time counts as missed.
 func (w *scheduler) evaluate(ctx context.Context, now time.Time) {
 	w.mu.Lock()
 	var ready []*plan
@@ -372,6 +387,8 @@ func (w *scheduler) evaluate(ctx context.Context, now time.Time) {
 	}
 }
 
+// run submits the jobs of one schedule that are due, and moves its cursor on. After an error the cursor
+// stays.
 func (w *scheduler) run(ctx context.Context, e *plan, now time.Time) error {
 	if e.cursor.IsZero() {
 		last, err := w.c.lastRun(ctx, e.Name)
@@ -388,15 +405,15 @@ func (w *scheduler) run(ctx context.Context, e *plan, now time.Time) error {
 		}
 		w.log.Info("schedule came", "schedule", e.Name, "time", t.UTC())
 	}
-	if now.After(e.cursor) { // From may be yet to come
+	if now.After(e.cursor) { // From may be in the future
 		e.cursor = now
 	}
 	e.next = e.at.Next(e.cursor)
 	return nil
 }
 
-// Parse reads a request to add a schedule, whose version may be left out. The error is a
-// *schema.Error, or says which rule between two fields is broken.
+// Parse decodes a request to add a schedule, which may omit the version. The error is a *schema.Error for
+// a field, or a *jobs.Error for a rule between two fields.
 func Parse(data []byte) (jobs.Schedule, error) {
 	if err := schema.Validate(schema.Schedule, data); err != nil {
 		return jobs.Schedule{}, err

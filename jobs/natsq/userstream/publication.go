@@ -13,11 +13,11 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 )
 
-// outSubject begins the subjects below exo. that are free for what jobs publish: those that the
-// role of agents has.
+// outSubject is the prefix of the subjects below exo. on which jobs may publish. The role of agents allows
+// them.
 const outSubject = "exo.out."
 
-// ownSubject says whether a subject is one of the queue's, the server's or somebody's inbox.
+// ownSubject reports whether a subject belongs to the queue or the server, or is an inbox.
 func ownSubject(subject string) bool {
 	for _, p := range []string{"exo.", "$", "_"} {
 		if strings.HasPrefix(subject, p) {
@@ -27,9 +27,10 @@ func ownSubject(subject string) bool {
 	return subject == "exo"
 }
 
-// Publish stores a message in a stream that is not the queue's own, once for all calls with one id
-// within the stream's memory of them, and returns when it is stored. The stream must be there and
-// hold the subject. After jobs.ErrUnavailable the same call may be repeated.
+// Publish stores a message in a stream of a user, and returns when it is stored. Of several calls with the
+// same id only one stores the message, for as long as the stream remembers ids. The stream must exist
+// and have the subject, otherwise the error has jobs.CodeInvalid. After jobs.ErrUnavailable the call may
+// be repeated.
 func (u *Streams) Publish(ctx context.Context, p jobs.Publication) error {
 	what := "publish to " + p.Subject + " of stream " + p.Stream
 	if ownStream(p.Stream) || ownSubject(p.Subject) || strings.ContainsAny(p.Subject, "*> \t\r\n") {
@@ -57,8 +58,8 @@ func (u *Streams) Publish(ctx context.Context, p jobs.Publication) error {
 	return err
 }
 
-// Published returns the id of the last message of a subject that a stream holds, empty when it
-// holds none.
+// Published returns the id of the last message of a subject in a stream, or "" if there is none. A job that
+// starts again uses it to find the message with which to go on.
 func (u *Streams) Published(ctx context.Context, stream, subject string) (id string, err error) {
 	err = u.conn.Retry(ctx, "look at stream "+stream, func(ctx context.Context) error {
 		s, err := u.conn.JS.Stream(ctx, stream)

@@ -14,26 +14,27 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
+// pushSubject returns the subject of the rows that are pushed to a name.
 func pushSubject(name string) string { return "exo.push." + name }
 
-// What the server says of messages with ids in an atomic batch.
+// Errors of the server for an atomic batch of messages with ids.
 const (
-	errCodeDuplicateBatch = 10201
-	errCodeDuplicateSoon  = 10158
+	errCodeDuplicateBatch = 10201 // the batch is stored already
+	errCodeDuplicateSoon  = 10158 // another batch with these ids is in progress
 )
 
-// Push stores what was pushed to a name, frames of rows in their order, all or none, and returns
-// when that is on the disk of the servers. Of two calls with one key within ten minutes the first
-// is stored, and again is true for the other. It fails with jobs.ErrFull when too much waits to be
-// read, and with jobs.ErrUnavailable after which the same call may be repeated under its key. The
-// frames stay the caller's.
+// Push stores frames of rows under a name, in their order, all or none, and returns when the servers
+// have them on disk. Of two calls with the same key within ten minutes only the first stores its frames,
+// and again is true for the other; with an empty key each call stores its frames. It fails with
+// jobs.ErrFull if too many frames wait for a reader. After jobs.ErrUnavailable the call may be repeated
+// with its key. The caller owns the frames.
 func (u *Streams) Push(ctx context.Context, name, key string, frames [][]byte) (again bool, err error) {
 	what := "push to " + name
 	if err := jobs.CheckID("name", name); err != nil {
 		return false, err
 	}
 	if key == "" {
-		key = natsconn.NewID() // tells the tries of this call apart
+		key = natsconn.NewID() // the same for all tries of this call
 	}
 	msgs, size := make([]*nats.Msg, len(frames)), 0
 	for i, f := range frames {
@@ -56,7 +57,7 @@ func (u *Streams) Push(ctx context.Context, name, key string, frames [][]byte) (
 			case errCodeDuplicateBatch:
 				again = true
 				return nil
-			case errCodeDuplicateSoon, natsconn.ErrCodeManyBatches: // others are on their way
+			case errCodeDuplicateSoon, natsconn.ErrCodeManyBatches: // other batches are in progress
 				return fmt.Errorf("%w: %w", nats.ErrTimeout, err)
 			}
 		}
@@ -65,10 +66,11 @@ func (u *Streams) Push(ctx context.Context, name, key string, frames [][]byte) (
 	if many, full := natsconn.Rejected(err); many || full {
 		return false, fmt.Errorf("%s: %w: no job reads it as fast as it comes", what, jobs.ErrFull)
 	}
-	// A try whose answer was lost has stored it.
+	// After several tries an earlier one of this call has stored the frames.
 	return again && tries == 1, err
 }
 
+// push is one try. It sets again if a single message was stored before.
 func (u *Streams) push(ctx context.Context, msgs []*nats.Msg, again *bool) error {
 	if len(msgs) > 1 {
 		return u.conn.PublishBatchOnce(ctx, msgs)

@@ -1,5 +1,10 @@
 // Package userstream reads and writes JetStream streams that belong to users, and the stream of
 // pushed rows.
+//
+// A subscriber delivers the messages of a stream in their order, each once, although JetStream redelivers
+// out of order. It keeps the messages that it has returned and that are not acknowledged. After a lost
+// connection, or in a new attempt of the job, it removes the consumer and makes another one after the
+// last stored message, so a redelivery never overtakes.
 package userstream
 
 import (
@@ -18,39 +23,41 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
-// Streams reads and writes the streams of users. Its methods may be called from several goroutines.
+// Streams reads and writes the streams of users. Its methods may be called from several goroutines. It
+// changes no stream, and only the consumers that it has made.
 type Streams struct{ conn *natsconn.Conn }
 
-// New returns the streams that a connection reaches. The connection stays the caller's.
+// New returns the streams that a connection reaches. The connection stays the caller's, and outlives all
+// subscribers.
 func New(c *natsconn.Conn) *Streams { return &Streams{c} }
 
-// subscriber is a jobs.Subscriber over a durable pull consumer.
+// subscriber is a jobs.Subscriber over a durable pull consumer. It is for one goroutine.
 type subscriber struct {
 	c       *natsconn.Conn
 	s       jobs.Subscription
-	it      jetstream.MessagesContext // nil: to be made again
+	it      jetstream.MessagesContext // nil if the consumer must be opened
 	last    uint64                    // number of the last message that was returned
-	acked   uint64                    // up to which messages are acknowledged
-	pending []jetstream.Msg           // returned, and not acknowledged
+	acked   uint64                    // the last message that Ack has acknowledged
+	pending []jetstream.Msg           // messages that were returned and not acknowledged
 }
 
 const (
-	// ackPatience is how long the server waits for an acknowledgement. A later attempt does not
-	// wait for it, it makes the consumer anew.
+	// ackPatience is how long the server waits for an acknowledgement. A later attempt does not wait
+	// for that, because it makes a new consumer.
 	ackPatience = 5 * time.Minute
-	// forgotten is how long the server keeps the consumer of a job that does not go on.
+	// forgotten is how long the server keeps the consumer of a job that nobody reads.
 	forgotten = 24 * time.Hour
-	// leastPull is how many messages a request asks for at least: the client drops what is more
-	// than twice as many, what the server says beside the messages counted. The consumer itself
-	// gives no more than is wanted.
+	// leastPull is the smallest number of messages per request. The client drops messages beyond twice
+	// that number, and counts status messages of the server too. The limit of the consumer
+	// (MaxAckPending) bounds the messages that come.
 	leastPull = 256
-	// aheadBytes bounds what the client holds of messages that were not asked for yet.
+	// aheadBytes bounds the memory of the client for messages that Next has not returned yet.
 	aheadBytes = 8 << 20
 )
 
-// Subscribe makes a subscriber; the caller closes it. A stream of the queue itself is refused, and
-// so is one that drops what no consumer wants: the consumer is made anew where an attempt ended
-// before its messages were acknowledged, so that they come in their order.
+// Subscribe returns a subscriber, which the caller closes. It fails with jobs.CodeInvalid for a stream of
+// the queue itself, for a stream that does not have the subject, and for one with interest retention:
+// such a stream could drop messages while the subscriber makes its consumer again.
 func (u *Streams) Subscribe(ctx context.Context, s jobs.Subscription) (jobs.Subscriber, error) {
 	switch {
 	case s.Push != "":
@@ -66,7 +73,7 @@ func (u *Streams) Subscribe(ctx context.Context, s jobs.Subscription) (jobs.Subs
 	return r, nil
 }
 
-// ownStream says whether a stream is the queue's, or a bucket's.
+// ownStream reports whether a stream belongs to the queue, or to a bucket.
 func ownStream(name string) bool {
 	for _, own := range []string{"EXO_", "KV_", "OBJ_", "$"} {
 		if strings.HasPrefix(name, own) {
@@ -76,11 +83,10 @@ func ownStream(name string) bool {
 	return false
 }
 
-// metaConsumer of a consumer's metadata says whose it is.
+// metaConsumer is the key in the metadata of a consumer for its owner, see subscriber.mark.
 const metaConsumer = "exoswarm-owner"
 
-// mark says whose consumer a subscription's is: the job's, or its tenant's where it outlives the
-// job.
+// mark returns the owner of the consumer: the job, or the tenant if the consumer outlives the job.
 func (r *subscriber) mark() string {
 	switch {
 	case r.s.Push != "":
@@ -93,8 +99,8 @@ func (r *subscriber) mark() string {
 	return "job:" + r.s.Owner.Job
 }
 
-// ours reports whether a consumer was made here for that mark. Those of an earlier version have no
-// mark, and names that say it.
+// ours reports whether a consumer was made for the owner in a mark. Consumers of earlier versions have no
+// mark; their names show the owner.
 func ours(c jetstream.ConsumerConfig, mark string) bool {
 	have, ok := c.Metadata[metaConsumer]
 	if !ok {
@@ -104,8 +110,8 @@ func ours(c jetstream.ConsumerConfig, mark string) bool {
 	return have == mark
 }
 
-// Unsubscribe removes a consumer that a job has made for itself. One that is not there, or that
-// somebody else has made, is left alone.
+// Unsubscribe removes a consumer that a job has made for itself. It returns nil and changes nothing if
+// there is no such consumer, or if it has another owner.
 func (u *Streams) Unsubscribe(ctx context.Context, stream, consumer string) error {
 	return u.conn.Retry(ctx, "remove consumer "+consumer, func(ctx context.Context) error {
 		old, err := u.conn.JS.Consumer(ctx, stream, consumer)
@@ -127,7 +133,7 @@ func (u *Streams) Unsubscribe(ctx context.Context, stream, consumer string) erro
 	})
 }
 
-// open makes the consumer ready, behind the last message that was returned.
+// open opens the consumer, so that it goes on after the last message that was returned.
 func (r *subscriber) open(ctx context.Context) error {
 	what := "subscribe to " + r.s.Subject + " of stream " + r.s.Stream
 	err := r.c.Retry(ctx, what, func(ctx context.Context) error {
@@ -171,9 +177,9 @@ func (r *subscriber) open(ctx context.Context) error {
 	return err
 }
 
-// consumer finds the durable consumer, or makes it. One with messages on the way, to an attempt
-// that is over or over a connection that was lost, is made anew behind what is stored: those
-// messages would come again behind later ones.
+// consumer finds the durable consumer, or makes it. A consumer with unacknowledged messages, of an ended
+// attempt or a lost connection, is removed and made again after the last stored message. Otherwise
+// those messages would come again after later ones.
 func (r *subscriber) consumer(ctx context.Context, stream jetstream.Stream, queue bool) (jetstream.Consumer, error) {
 	config := jetstream.ConsumerConfig{
 		Durable: r.s.Consumer, FilterSubject: r.s.Subject, AckPolicy: jetstream.AckExplicitPolicy, AckWait: ackPatience,
@@ -182,7 +188,7 @@ func (r *subscriber) consumer(ctx context.Context, stream jetstream.Stream, queu
 	}
 	if !r.s.Keep {
 		config.InactiveThreshold = forgotten
-		config.MemoryStorage = !r.s.New // the source's position says where to go on
+		config.MemoryStorage = !r.s.New // the position of the source is enough to go on
 	}
 	from := r.last
 	old, err := stream.Consumer(ctx, r.s.Consumer)
@@ -213,19 +219,19 @@ func (r *subscriber) consumer(ctx context.Context, stream jetstream.Stream, queu
 			return nil, err
 		}
 	}
-	if from > 0 && !queue { // a work queue holds nothing that was acknowledged
+	if from > 0 && !queue { // a work queue has no acknowledged messages
 		config.DeliverPolicy, config.OptStartSeq = jetstream.DeliverByStartSequencePolicy, from+1
 	}
 	made, err := stream.CreateConsumer(ctx, config)
 	var api *jetstream.APIError
-	// the server has not cleared the old one away: it answers that it cannot rename a file
+	// While the server still removes the old consumer it answers that it cannot rename a file.
 	if errors.As(err, &api) && api.Code >= 500 {
 		err = fmt.Errorf("%w: %w", nats.ErrTimeout, err)
 	}
 	return made, err
 }
 
-// overlap says whether a message can have a subject that matches both patterns.
+// overlap reports whether a subject can match both patterns.
 func overlap(a, b string) bool {
 	x, y := strings.Split(a, "."), strings.Split(b, ".")
 	for i := 0; i < len(x) && i < len(y); i++ {
@@ -239,7 +245,9 @@ func overlap(a, b string) bool {
 	return len(x) == len(y)
 }
 
-// Next implements jobs.Subscriber.
+// Next implements jobs.Subscriber. It skips messages that it has returned before: one that is acknowledged
+// is acknowledged again, and another one waits for Ack. When the connection is lost it opens the consumer
+// again, after the last message that it has returned.
 func (r *subscriber) Next(ctx context.Context) (jobs.Published, error) {
 	for {
 		if ctx.Err() != nil {
@@ -258,7 +266,7 @@ func (r *subscriber) Next(ctx context.Context) (jobs.Published, error) {
 		case errors.Is(err, jetstream.ErrConsumerDeleted):
 			return jobs.Published{}, fmt.Errorf("consumer %s of stream %s was removed: %w", r.s.Consumer, r.s.Stream,
 				jobs.ErrFenced)
-		default: // the connection was lost, and with it what was on the way
+		default: // the connection was lost, with the messages on their way
 			r.Close()
 			continue
 		}
@@ -281,8 +289,8 @@ func (r *subscriber) Next(ctx context.Context) (jobs.Published, error) {
 	}
 }
 
-// Ack implements jobs.Subscriber. Only the last one is waited for: the server takes them in their
-// order.
+// Ack implements jobs.Subscriber. It waits only for the answer to the last acknowledgement, because the
+// server handles them in their order.
 func (r *subscriber) Ack(ctx context.Context, seq uint64) {
 	r.acked = max(r.acked, seq)
 	var later []jetstream.Msg
@@ -310,7 +318,8 @@ func (r *subscriber) Ack(ctx context.Context, seq uint64) {
 	}
 }
 
-// Close implements jobs.Subscriber.
+// Close implements jobs.Subscriber. The server delivers the messages that are not acknowledged to the next
+// subscriber.
 func (r *subscriber) Close() {
 	if r.it != nil {
 		r.it.Stop()
