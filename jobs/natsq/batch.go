@@ -73,10 +73,10 @@ func (w *Worker) doBatch(ctx context.Context, s wire.Source, b Batch, msgs []*na
 	w.runBatch(ctx, run, b, left)
 }
 
-// linger asks the sources of the batch's kind for more jobs, most urgent lane first, until the batch
-// is full or until has passed. With keepOpen it keeps a request open at the source that the batch
-// began with, and the server sends jobs as they come: one request per batch instead of four. The
-// loop of the worker may ask the other sources at the same time; each job goes to one of them.
+// linger asks the sources of the batch's kind for more jobs, most urgent lane first, until the
+// batch is full or until has passed. With keepOpen it keeps a request open at the source that the
+// batch began with, and the server sends jobs as they come: one request per batch instead of four.
+// The loop of the worker may ask the other sources at the same time; each job goes to one of them.
 func (w *Worker) linger(ctx context.Context, s wire.Source, b Batch, keepOpen bool, room func() (count, bytes int),
 	until *time.Time, add func([]*nats.Msg),
 ) {
@@ -143,8 +143,8 @@ func byLane(all []wire.Source) []wire.Source {
 	return all
 }
 
-// runBatch runs tasks together. If the handler fails without a cause of its own, one of the jobs may
-// be the reason, so the halves run separately.
+// runBatch runs tasks together. If the handler fails without a cause of its own, one of the jobs
+// may be the reason, so the halves run separately.
 func (w *Worker) runBatch(worker, run context.Context, b Batch, tasks []*task) {
 	base := context.WithoutCancel(worker)
 	span := w.c.batching(tasks)

@@ -12,8 +12,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
-// discovery finds the sources of a pool for one worker. It also ends queued jobs that no worker would
-// ever take. Only queuedByTenant may be called beside the other methods.
+// discovery finds the sources of a pool for one worker. It also ends queued jobs that no worker
+// would ever take. Only queuedByTenant may be called beside the other methods.
 type discovery struct {
 	c        *Conn
 	pool     jobs.Pool
@@ -49,9 +49,9 @@ func (w *discovery) queuedByTenant() map[string]uint64 {
 // maxExpired bounds how many queued jobs of one source a call of expire reads.
 const maxExpired = 100
 
-// expire ends queued jobs past their deadline whose kind no agent serves. No worker takes such a job,
-// so no worker would notice its deadline. It reads the oldest jobs of each source. Several workers
-// may do this at the same time, because the first result is final.
+// expire ends queued jobs past their deadline whose kind no agent serves. No worker takes such a
+// job, so no worker would notice its deadline. It reads the oldest jobs of each source. Several
+// workers may do this at the same time, because the first result is final.
 func (w *discovery) expire(ctx context.Context) error {
 	if len(w.foreign.sources) == 0 {
 		return nil
@@ -106,10 +106,10 @@ func (w *discovery) expireSource(ctx context.Context, s wire.Source) error {
 	return nil
 }
 
-// look finds the sources of the pool. Usually each has a consumer, which its first submitter has made.
-// A job has no consumer if it was published by hand, or if no worker has served its kind for the time
-// after which the server removes an idle consumer. Then the pool has more jobs than its consumers
-// know, and look lists the subjects of all jobs, which is expensive and therefore rare.
+// look finds the sources of the pool. Usually each has a consumer, which its first submitter has
+// made. A job has no consumer if it was published by hand, or if no worker has served its kind for
+// the time after which the server removes an idle consumer. Then the pool has more jobs than its
+// consumers know, and look lists the subjects of all jobs, which is expensive and therefore rare.
 func (w *discovery) look(ctx context.Context) error {
 	all, info, err := w.c.Queue.Consumers(ctx, w.pool)
 	if err != nil {

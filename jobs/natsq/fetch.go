@@ -14,8 +14,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
-// loop waits for a free slot, fetches jobs of the source that the fair queue chooses, and starts them,
-// until ctx ends. It is the only goroutine that takes slots.
+// loop waits for a free slot, fetches jobs of the source that the fair queue chooses, and starts
+// them, until ctx ends. It is the only goroutine that takes slots.
 func (w *Worker) loop(ctx context.Context) {
 	q := fairqueue.New()
 	for {
@@ -41,8 +41,8 @@ func (w *Worker) loop(ctx context.Context) {
 			continue
 		}
 		if b, ok := w.Batches[s.Kind]; ok {
-			// An open request reserves slots of the tenant, so the source of a tenant with limits is
-			// asked repeatedly instead. A full batch asks for no more.
+			// An open request reserves slots of the tenant, so the source of a tenant with limits
+			// is asked repeatedly instead. A full batch asks for no more.
 			keepOpen := b.Linger > 0 && len(msgs) < b.Max && !w.ctl.quota(s.Tenant).Limited()
 			if keepOpen { // before this loop fetches again
 				w.sources.keepOpen(s)
@@ -93,8 +93,8 @@ func (w *Worker) fetch(ctx context.Context, q *fairqueue.Queue) (wire.Source, []
 	}
 }
 
-// room returns how many jobs of a source are fetched at once: a batch, or one for each free slot and
-// for the slot of the fetch itself.
+// room returns how many jobs of a source are fetched at once: a batch, or one for each free slot
+// and for the slot of the fetch itself.
 func (w *Worker) room(s wire.Source) int {
 	if b, ok := w.Batches[s.Kind]; ok {
 		return b.Max
@@ -102,8 +102,8 @@ func (w *Worker) room(s wire.Source) int {
 	return max(1, 1+cap(w.slots)-len(w.slots))
 }
 
-// hasJobs asks the stream whether a source has jobs. If not, the source is not ready until there are
-// news.
+// hasJobs asks the stream whether a source has jobs. If not, the source is not ready until there
+// are news.
 func (w *Worker) hasJobs(ctx context.Context, s wire.Source) (bool, error) {
 	news, _ := w.sources.begin(s)
 	_, err := w.c.NextOnce(ctx, wire.JobStream(w.Pool), s.Job("*"), 1)
@@ -114,8 +114,8 @@ func (w *Worker) hasJobs(ctx context.Context, s wire.Source) (bool, error) {
 	return false, nil
 }
 
-// fetchFrom fetches jobs of one source and begins their heartbeats. It returns fewer than asked for,
-// or none, when the source has no more or its tenant no more slots.
+// fetchFrom fetches jobs of one source and begins their heartbeats. It returns fewer than asked
+// for, or none, when the source has no more or its tenant no more slots.
 func (w *Worker) fetchFrom(ctx context.Context, s wire.Source, r pull.Request) ([]*nats.Msg, error) {
 	news, hasConsumer := w.sources.begin(s)
 	if !hasConsumer {
@@ -134,7 +134,8 @@ func (w *Worker) fetchFrom(ctx context.Context, s wire.Source, r pull.Request) (
 	w.limits.Began(s, r.Messages, msgs)
 	w.acks.Track(s, msgs)
 	if errors.Is(err, pull.ErrNoConsumer) {
-		// An operator has removed it, or its leader is being elected. The next fetch makes it again.
+		// An operator has removed it, or its leader is being elected. The next fetch makes it
+		// again.
 		w.c.Queue.Forget(s)
 		w.sources.consumer(s, false)
 		err = nil

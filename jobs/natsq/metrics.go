@@ -10,9 +10,9 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
-// Metrics counts the jobs of workers by pool and kind, never by job. It also shows the limits and jobs
-// of tenants, of which at most a hundred have labels of their own. One Metrics may serve several
-// workers. A nil Metrics counts nothing.
+// Metrics counts the jobs of workers by pool and kind, never by job. It also shows the limits and
+// jobs of tenants, of which at most a hundred have labels of their own. One Metrics may serve
+// several workers. A nil Metrics counts nothing.
 type Metrics struct {
 	completed, failed, retries, refusals, dead *prometheus.CounterVec
 	running                                    *prometheus.GaugeVec
@@ -21,6 +21,8 @@ type Metrics struct {
 }
 
 // NewMetrics registers the metrics of workers. Names and labels are listed in docs/protocol.md.
+// Labels have the pool and the kind, which are few; a job has no label of its own. It fails if the
+// metrics are registered already.
 func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{

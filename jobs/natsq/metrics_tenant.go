@@ -11,8 +11,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/quota"
 )
 
-// tenantMetrics collects the limits and jobs of tenants, by pool and tenant. It asks its workers for
-// their state at each collection, and never the server.
+// tenantMetrics collects the limits and jobs of tenants, by pool and tenant. It asks its workers
+// for their state at each collection, and never the server.
 type tenantMetrics struct {
 	weight, limit, running, queued, refused *prometheus.Desc
 
@@ -28,6 +28,7 @@ type tenantSource struct {
 	tenants func() map[string]tenantState
 }
 
+// refusedTenant is the key of a counter of refusals.
 type refusedTenant struct {
 	pool           jobs.Pool
 	tenant, reason string
@@ -38,13 +39,14 @@ type refusedTenant struct {
 const reasonQueued = "queued"
 
 // maxTenants bounds the values of the label tenant. The first tenants that are seen keep labels of
-// their own as long as the process lives. All others share otherTenants, which is not a valid name of
-// a tenant.
+// their own as long as the process lives. All others share otherTenants, which is not a valid name
+// of a tenant.
 const (
 	maxTenants   = 100
 	otherTenants = "other tenants"
 )
 
+// newTenantMetrics returns metrics without tenants. Workers add themselves with Metrics.follow.
 func newTenantMetrics() *tenantMetrics {
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc("exoswarm_tenant_"+name, help, append([]string{"pool", "tenant"}, labels...), nil)
@@ -137,8 +139,8 @@ func (m *tenantMetrics) labelLocked(tenant string) string {
 	return tenant
 }
 
-// follow adds the tenants of a worker to the metrics until ended is called. tenants must not wait for
-// the server.
+// follow adds the tenants of a worker to the metrics until ended is called. tenants must not wait
+// for the server.
 func (m *Metrics) follow(pool jobs.Pool, tenants func() map[string]tenantState) (ended func()) {
 	if m == nil {
 		return func() {}

@@ -20,8 +20,9 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/userstream"
 )
 
-// Conn is a connection to the queue, as its parts. Connect sets all fields, and they must not be changed.
-// The parts share one connection to the server. All methods may be called from several goroutines.
+// Conn is a connection to the queue, as its parts. Connect sets all fields, and they must not be
+// changed. The parts share one connection to the server. All methods may be called from several
+// goroutines.
 type Conn struct {
 	*natsconn.Conn
 	Registry  *registry.Registry
@@ -38,21 +39,21 @@ type Conn struct {
 	resultsMode publishmode.Mode
 }
 
-// StreamJobs are the parts of a connection that the handler of stream jobs needs: results, swarms and
-// streams of users. It implements cpuagents.Queue.
+// StreamJobs are the parts of a connection that the handler of stream jobs needs: results, swarms
+// and streams of users. It implements cpuagents.Queue.
 type StreamJobs struct {
 	*results.Results
 	*swarmlog.Swarms
 	*userstream.Streams
 }
 
-// StreamJobs returns the parts of the connection that the handler of stream jobs needs. They are valid
-// until the connection is closed.
+// StreamJobs returns the parts of the connection that the handler of stream jobs needs. They are
+// valid until the connection is closed.
 func (c *Conn) StreamJobs() StreamJobs { return StreamJobs{c.Results, c.Swarms, c.Streams} }
 
-// Connect connects to a server, checks that it has JetStream, and creates the missing streams and buckets
-// of the protocol. It leaves existing ones as they are. The error tells which of these steps failed, and
-// what to do. The caller closes the connection after everything that uses it.
+// Connect connects to a server, checks that it has JetStream, and creates the missing streams and
+// buckets of the protocol. It leaves existing ones as they are. The error tells which of these
+// steps failed, and what to do. The caller closes the connection after everything that uses it.
 func Connect(ctx context.Context, o natsconn.Options) (*Conn, error) {
 	k, err := natsconn.Open(ctx, o)
 	if err != nil {
@@ -73,8 +74,8 @@ func Connect(ctx context.Context, o natsconn.Options) (*Conn, error) {
 	return c, nil
 }
 
-// Serve starts a gateway over all parts of the connection, which runs until its Close. When Serve returns
-// the gateway answers requests.
+// Serve starts a gateway over all parts of the connection, which runs until its Close. When Serve
+// returns the gateway answers requests.
 func (c *Conn) Serve(log *slog.Logger) (*gateway.Gateway, error) {
 	return gateway.Serve(c.Conn, gateway.Parts{
 		Jobs: c.Queue, Results: c.Results, Letters: c.Letters, Pools: c.Registry,

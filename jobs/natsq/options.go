@@ -22,12 +22,12 @@ type WorkerOptions struct {
 	// Concurrency is how many jobs and batches run at once; 0 means 4.
 	Concurrency int
 	// Healthy is called before every renewal of the leases. While it returns an error the worker
-	// renews no lease and takes no jobs, and its jobs are cancelled with that error: they go to other
-	// workers. It is meant for a watchdog of the device, because a kernel that hangs would keep its
-	// jobs for ever. Nil means always healthy.
+	// renews no lease and takes no jobs, and its jobs are cancelled with that error: they go to
+	// other workers. It is meant for a watchdog of the device, because a kernel that hangs would
+	// keep its jobs for ever. Nil means always healthy.
 	Healthy func() error
-	// Ready is called before jobs are taken. While it returns an error the worker takes no jobs; its
-	// running jobs go on. Nil means always ready.
+	// Ready is called before jobs are taken. While it returns an error the worker takes no jobs;
+	// its running jobs go on. Nil means always ready.
 	Ready func() error
 	// Metrics counts the jobs of the worker; nil for none.
 	Metrics *Metrics

@@ -13,8 +13,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
-// runningJobs are the jobs that a worker executes now. The zero value is empty and ready. Its methods
-// may be called from several goroutines.
+// runningJobs are the jobs that a worker executes now. The zero value is empty and ready. Its
+// methods may be called from several goroutines.
 type runningJobs struct {
 	mu   sync.Mutex
 	jobs map[string]*jobs.Running

@@ -8,9 +8,10 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
-// sourceTable knows which sources of a pool may have jobs. The server announces each stored job once,
-// and announcements can be lost; redeliveries are not announced. So every source is also polled from
-// time to time. The methods may be called from several goroutines, and none waits for the server.
+// sourceTable knows which sources of a pool may have jobs. The server announces each stored job
+// once, and announcements can be lost; redeliveries are not announced. So every source is also
+// polled from time to time. The methods may be called from several goroutines, and none waits for
+// the server.
 type sourceTable struct {
 	wake func() // called when a source may have jobs, without the lock
 
@@ -22,8 +23,8 @@ type sourceTable struct {
 // sourceState is what the worker knows of one source.
 type sourceState struct {
 	ready bool // a fetch may find jobs
-	// news counts the announcements and polls. A fetch that found nothing makes the source not ready
-	// only if there were no news since the fetch began.
+	// news counts the announcements and polls. A fetch that found nothing makes the source not
+	// ready only if there were no news since the fetch began.
 	news        uint64
 	announced   time.Time // the last announcement
 	hasConsumer bool
@@ -31,14 +32,15 @@ type sourceState struct {
 	open        int  // batches that keep a request open at the source
 }
 
+// newSourceTable returns a table without sources. wake must not call the table.
 func newSourceTable(wake func()) *sourceTable {
 	return &sourceTable{wake: wake, sources: map[wire.Source]*sourceState{}}
 }
 
 // The server announces a job some microseconds before its consumer hands the job out. A source that
 // was announced and had no job is asked again, with growing pauses, until lastRecheck has passed
-// since the announcement. Without that, three in ten jobs of an idle worker waited for the next poll
-// (measured).
+// since the announcement. Without that, three in ten jobs of an idle worker waited for the next
+// poll (measured).
 const (
 	firstRecheck = 200 * time.Microsecond
 	lastRecheck  = 50 * time.Millisecond
@@ -103,8 +105,8 @@ func (t *sourceTable) candidates() (all []wire.Source) {
 }
 
 // wait returns how long the server may wait for jobs of a source: long if the source is polled,
-// short if it was just announced and the worker has no other source to ask meanwhile, else 0. With 0
-// the server answers from a count of pending jobs, which can be 0 while a job exists (nats-server
+// short if it was just announced and the worker has no other source to ask meanwhile, else 0. With
+// 0 the server answers from a count of pending jobs, which can be 0 while a job exists (nats-server
 // 2.15.2, RFC 0007). A request that waits finds the job.
 func (t *sourceTable) wait(s wire.Source, ready int) time.Duration {
 	t.mu.Lock()
@@ -121,8 +123,8 @@ func (t *sourceTable) wait(s wire.Source, ready int) time.Duration {
 	return 0
 }
 
-// begin returns the state of a source at the begin of a fetch: its news, for noJobs and fetched, and
-// whether its consumer exists.
+// begin returns the state of a source at the begin of a fetch: its news, for noJobs and fetched,
+// and whether its consumer exists.
 func (t *sourceTable) begin(s wire.Source) (news uint64, hasConsumer bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -146,8 +148,8 @@ func (t *sourceTable) noJobs(s wire.Source, news uint64) {
 	}
 }
 
-// drained is noJobs after a fetch got fewer jobs than it asked for. The source is asked again shortly
-// if its last announcement is recent.
+// drained is noJobs after a fetch got fewer jobs than it asked for. The source is asked again
+// shortly if its last announcement is recent.
 func (t *sourceTable) drained(s wire.Source, news uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -14,11 +14,11 @@ import (
 // maxStuck bounds how many jobs of a source one look removes.
 const maxStuck = 1000
 
-// stuckJobs removes jobs that the server delivers to no worker any more: the consumer of their source
-// is past them and expects no acknowledgement. A power cut leaves such a job when it loses the removal
-// of the job but not its acknowledgement, which are two writes. Such a job has its result, so it is
-// removed. A job without a result was seen only where a replica was damaged; it stays, and the log
-// says how to repair that. A value is for one goroutine.
+// stuckJobs removes jobs that the server delivers to no worker any more: the consumer of their
+// source is past them and expects no acknowledgement. A power cut leaves such a job when it loses
+// the removal of the job but not its acknowledgement, which are two writes. Such a job has its
+// result, so it is removed. A job without a result was seen only where a replica was damaged; it
+// stays, and the log says how to repair that. A value is for one goroutine.
 type stuckJobs struct {
 	c   *Conn
 	log *slog.Logger
@@ -26,6 +26,7 @@ type stuckJobs struct {
 	first map[wire.Source]uint64
 }
 
+// newStuckJobs returns a value that has seen no jobs yet.
 func newStuckJobs(c *Conn, log *slog.Logger) *stuckJobs {
 	return &stuckJobs{c: c, log: log, first: map[wire.Source]uint64{}}
 }

@@ -104,9 +104,10 @@ func (w *Worker) open(ctx context.Context, m *nats.Msg) (opened *task) {
 	return t
 }
 
-// removeSwarm removes the swarm of a job that ends as failed. A handler keeps the swarm when it returns
-// an error after which the job may be tried again, so the swarm of an earlier attempt may exist even if
-// this attempt did not run. If the removal fails, the swarm is an orphan, which a sweep removes.
+// removeSwarm removes the swarm of a job that ends as failed. A handler keeps the swarm when it
+// returns an error after which the job may be tried again, so the swarm of an earlier attempt may
+// exist even if this attempt did not run. If the removal fails, the swarm is an orphan, which a
+// sweep removes.
 func (w *Worker) removeSwarm(ctx context.Context, t *task) {
 	ctx, cancel := context.WithTimeout(ctx, removeSwarmTimeout)
 	defer cancel()
@@ -136,8 +137,8 @@ func (w *Worker) mustRun(t *task) error {
 	return nil
 }
 
-// mostDeliveries returns how often a job is delivered at most. It is more than the attempts, because
-// workers that drain, or cannot execute jobs for now, give jobs back without an attempt.
+// mostDeliveries returns how often a job is delivered at most. It is more than the attempts,
+// because workers that drain, or cannot execute jobs for now, give jobs back without an attempt.
 func mostDeliveries(j jobs.Job) int { return 2 * j.MaxAttempts }
 
 // do runs one job and ends its delivery. ctx is that of the worker, which ends at Drain.
@@ -172,8 +173,9 @@ func (w *Worker) do(ctx context.Context, m *nats.Msg) {
 	w.conclude(base, t, output, err, context.Cause(run), ctx.Err() != nil)
 }
 
-// release ends the heartbeat, the slot and the wait for an acknowledgement of a delivery. If the job
-// is not settled by then, the queue delivers it again when its lease ends. A second call does nothing.
+// release ends the heartbeat, the slot and the wait for an acknowledgement of a delivery. If the
+// job is not settled by then, the queue delivers it again when its lease ends. A second call does
+// nothing.
 func (w *Worker) release(m *nats.Msg) {
 	w.heartbeats.Drop(m)
 	w.acks.Returned(m)
@@ -188,9 +190,9 @@ func withDeadline(ctx context.Context, at time.Time) (context.Context, context.C
 	return context.WithDeadlineCause(ctx, at, jobs.ErrDeadline)
 }
 
-// conclude decides how a task ends after its handler returned: settle, retry, give back, or leave it to
-// its lease. cause is why the context of the handler ended, nil if it did not. ending says that the
-// worker drains.
+// conclude decides how a task ends after its handler returned: settle, retry, give back, or leave
+// it to its lease. cause is why the context of the handler ended, nil if it did not. ending says
+// that the worker drains.
 func (w *Worker) conclude(ctx context.Context, t *task, output any, err, cause error, ending bool) {
 	switch {
 	case err == nil:
@@ -210,7 +212,8 @@ func (w *Worker) conclude(ctx context.Context, t *task, output any, err, cause e
 		outcome(t.span, "abandoned", err)
 		return
 	case errors.Is(err, jobs.ErrUnfit) && t.attempt >= mostDeliveries(t.job):
-		// Each of these agents was ready before it had the job, so the job needs more than they have.
+		// Each of these agents was ready before it had the job, so the job needs more than they
+		// have.
 		err = jobs.Errorf(jobs.CodeIO, "job %s was given to agents %d times that could not do it, the last one "+
 			"because of: %v", t.id, t.attempt, err)
 	case errors.Is(err, jobs.ErrUnfit):
@@ -219,8 +222,8 @@ func (w *Worker) conclude(ctx context.Context, t *task, output any, err, cause e
 		w.giveBack(t, queue.FirstPause)
 		return
 	case errors.Is(err, jobs.ErrFenced):
-		// Another attempt of the job writes to the same log, and its outcome counts. If that attempt
-		// has ended too, the queue delivers the job again when the lease ends.
+		// Another attempt of the job writes to the same log, and its outcome counts. If that
+		// attempt has ended too, the queue delivers the job again when the lease ends.
 		t.log.Warn("job left to another attempt of it", "error", err)
 		outcome(t.span, "abandoned", err)
 		return
@@ -240,8 +243,8 @@ func (w *Worker) retry(t *task, err error) {
 	w.giveBack(t, pause)
 }
 
-// giveBack returns a job to the queue, which delivers it again after the pause. If the message to the
-// server is lost, the end of the lease has the same effect.
+// giveBack returns a job to the queue, which delivers it again after the pause. If the message to
+// the server is lost, the end of the lease has the same effect.
 func (w *Worker) giveBack(t *task, pause time.Duration) {
 	w.release(t.m)
 	var err error
@@ -264,8 +267,8 @@ func (w *Worker) drop(t *task, err error) {
 	}
 }
 
-// makeResult returns the result of a task with an output or an error. An output that is not JSON, or
-// is too large, becomes an error.
+// makeResult returns the result of a task with an output or an error. An output that is not JSON,
+// or is too large, becomes an error.
 func (w *Worker) makeResult(t *task, output any, err error) jobs.Result {
 	r := jobs.Result{
 		Version: jobs.Version, JobID: t.id, Kind: t.src.Kind, Status: jobs.Done,
@@ -310,8 +313,8 @@ func (w *Worker) settleResult(ctx context.Context, t *task, r jobs.Result) {
 	w.stored(ctx, t, r, first, err)
 }
 
-// stored continues after the result of a task was stored (first), refused because the job has one, or
-// not stored (err).
+// stored continues after the result of a task was stored (first), refused because the job has one,
+// or not stored (err).
 func (w *Worker) stored(ctx context.Context, t *task, r jobs.Result, first bool, err error) {
 	if err != nil {
 		t.log.Error("result not stored; the job will be repeated", "error", err)
@@ -370,8 +373,8 @@ func (w *Worker) finished(ctx context.Context, t *task, r jobs.Result) {
 	}
 }
 
-// progress publishes the progress of a job, and keeps it for questions about running jobs. An error is
-// logged only.
+// progress publishes the progress of a job, and keeps it for questions about running jobs. An error
+// is logged only.
 func (w *Worker) progress(id string, v any) {
 	data, err := json.Marshal(v)
 	if err != nil {

@@ -2,8 +2,8 @@ package natsq
 
 import "log/slog"
 
-// logger returns the logger of a task, whose lines are also stored as the log of the job. It makes the
-// logger at the first call, because most jobs log nothing.
+// logger returns the logger of a task, whose lines are also stored as the log of the job. It makes
+// the logger at the first call, because most jobs log nothing.
 func (w *Worker) logger(t *task) *slog.Logger {
 	t.logOnce.Do(func() {
 		t.lines = w.logs.Lines(t.id, t.attempt, w.Name, t.job.ResultTTL)
@@ -15,7 +15,8 @@ func (w *Worker) logger(t *task) *slog.Logger {
 	return t.logger
 }
 
-// endLog stores the rest of the log of a task. A later call of logger returns the logger of the worker.
+// endLog stores the rest of the log of a task. A later call of logger returns the logger of the
+// worker.
 func (w *Worker) endLog(t *task) {
 	t.logOnce.Do(func() {})
 	if t.lines != nil {

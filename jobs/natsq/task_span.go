@@ -29,8 +29,8 @@ func (c *Conn) processing(ctx context.Context, t *task) trace.Span {
 	return span
 }
 
-// batching starts the span of one run of a batch. The span is in no trace of a job; links connect it
-// with the attempts of the jobs.
+// batching starts the span of one run of a batch. The span is in no trace of a job; links connect
+// it with the attempts of the jobs.
 func (c *Conn) batching(tasks []*task) trace.Span {
 	if c.Tracer == nil {
 		return telemetry.NoSpan

@@ -19,7 +19,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
-// Worker takes jobs of one pool and executes them. Its methods may be called from several goroutines.
+// Worker takes jobs of one pool and executes them. Its methods may be called from several
+// goroutines.
 type Worker struct {
 	WorkerOptions
 	c          *Conn
@@ -213,8 +214,8 @@ func (w *Worker) poll(ctx context.Context) {
 	}
 }
 
-// tenants returns the state of the tenants that have limits of their own, have jobs queued or had jobs
-// in this worker.
+// tenants returns the state of the tenants that have limits of their own, have jobs queued or had
+// jobs in this worker.
 func (w *Worker) tenants() map[string]tenantState {
 	all := map[string]tenantState{}
 	for _, name := range w.ctl.limited() {

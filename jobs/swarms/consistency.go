@@ -4,25 +4,25 @@ import (
 	"encoding/json"
 )
 
-// Consistency is how safely the logs of a swarm are kept. A swarm's spec has it; the zero value
-// leaves it to the cluster.
+// Consistency is how safely the logs of a swarm are stored. It is part of the specification of the
+// swarm. The zero value means the default of the cluster.
 type Consistency struct {
-	// Replicas is on how many servers each log is kept: 1, 3 or 5; 0: as many as the cluster's
-	// streams have.
+	// Replicas is the number of servers that store each log: 1, 3 or 5; 0 means as many as the
+	// streams of the cluster have.
 	Replicas int `json:"replicas,omitempty"`
-	// Durability is Synced, Fast, or empty, which stands for Synced.
+	// Durability is Synced or Fast; empty means Synced.
 	Durability string `json:"durability,omitempty"`
 }
 
 // Values of Consistency.Durability.
 const (
 	// Synced acknowledges an entry as the server is configured: when it is on the disk of the
-	// server, and of most servers of several, unless the server was started not to sync. A client
-	// cannot ask a server how it was started.
+	// server, or of most servers of a cluster, unless the server was started not to sync. A client
+	// cannot ask a server for that setting.
 	Synced = "synced"
-	// Fast acknowledges an entry before it is on the disk. A server that is killed may lose entries
-	// that were acknowledged. It is for one replica: a server that replicates a stream syncs it as
-	// the server is configured, and cannot be told otherwise for one stream.
+	// Fast acknowledges an entry before it is on the disk. A server that is killed may lose
+	// acknowledged entries. It is for one replica only, because a server syncs all replicated
+	// streams as it is configured.
 	Fast = "fast"
 )
 
@@ -44,7 +44,7 @@ func (c Consistency) Validate() error {
 	return nil
 }
 
-// ConsistencyOf reads it from a swarm's spec as JSON, of which it looks at nothing else.
+// ConsistencyOf reads the consistency from a specification in JSON. It ignores all other fields.
 func ConsistencyOf(spec json.RawMessage) (c Consistency, err error) {
 	if len(spec) == 0 {
 		return c, nil

@@ -10,15 +10,15 @@ import (
 // Entry is one message of a log.
 type Entry struct {
 	Seq  uint64 // position in its log, from 1, without gaps
-	Kind string // what Data is
-	// Ref ties an entry to what caused it: in a log of results the Seq of the entry that it
-	// answers, in a log of observations the number of the batch in its source, from 1.
+	Kind string // the type of Data
+	// Ref is the cause of the entry. In a log of answers it is the Seq of the entry that it
+	// answers. In a log of entries it is the number of the batch in its source, from 1.
 	Ref  uint64
-	Data []byte
-	// Trace is that of whoever appended it. Append takes that of its context where there is none.
+	Data []byte // the format depends on Kind
+	// Trace is the trace of the writer. If it is empty, Append uses that of its context.
 	Trace jobs.Trace
-	// Behind is how many entries stood behind it in its log when a Reader was handed it; it is not
-	// stored.
+	// Behind is the number of entries after this one in the log, at the time when a Reader got it.
+	// It is not stored.
 	Behind uint64
 }
 
@@ -26,28 +26,29 @@ type Entry struct {
 const (
 	EntryObserve  = "observe"  // a batch of observations, Arrow IPC
 	EntryDecide   = "decide"   // their decisions, Arrow IPC
-	EntryEnd      = "end"      // nothing follows; EndOfInput as JSON
+	EntryEnd      = "end"      // the last entry of a log; EndOfInput as JSON
 	EntryRejected = "rejected" // the entry named by Ref could not be applied; Error as JSON
 
-	// Of swarms whose agents are addressed: observe and decide are of agents there.
-	EntryTick   = "tick"   // all agents step; Tick as JSON
-	EntryTicked = "ticked" // they have; Ticked as JSON
-	EntryQuery  = "query"  // what agents or groups are; Query as JSON
-	EntryState  = "state"  // its answer, Arrow IPC
-	EntryVote   = "vote"   // how all agents vote now; Vote as JSON
-	EntryVoted  = "voted"  // what they have decided; Voted as JSON
-	EntryFuse   = "fuse"   // what agents know together; Fuse as JSON
-	EntryFused  = "fused"  // the nodes, Arrow IPC
+	// Kinds of swarms whose agents are addressed. There observe and decide have ids of agents.
+	EntryTick   = "tick"   // steps all agents; Tick as JSON
+	EntryTicked = "ticked" // the answer to a tick; Ticked as JSON
+	EntryQuery  = "query"  // asks for the state of agents or groups; Query as JSON
+	EntryState  = "state"  // the answer to a query, Arrow IPC
+	EntryVote   = "vote"   // asks for the ballots and the decision of all agents; Vote as JSON
+	EntryVoted  = "voted"  // the answer to a vote; Voted as JSON
+	EntryFuse   = "fuse"   // asks for knowledge nodes; Fuse as JSON
+	EntryFused  = "fused"  // the answer to a fuse: the nodes, Arrow IPC
 
-	// Of all swarms.
-	EntrySnapshot    = "snapshot"    // what all agents are is to be kept; Snapshot as JSON
-	EntrySnapshotted = "snapshotted" // it is; Snapshotted as JSON
-	EntryReset       = "reset"       // all agents become such as have seen nothing; Reset as JSON
-	EntryCleared     = "cleared"     // they have; Reset as JSON
+	// Kinds of all swarms.
+	EntrySnapshot    = "snapshot"    // asks for a snapshot of all agents; Snapshot as JSON
+	EntrySnapshotted = "snapshotted" // the answer to a snapshot; Snapshotted as JSON
+	EntryReset       = "reset"       // resets all agents to their initial state; Reset as JSON
+	EntryCleared     = "cleared"     // the answer to a reset; Reset as JSON
 )
 
-// Asks says that an entry of a kind changes nothing of the agents: who replays one that has an
-// answer skips it, and a stream that writes a log lets others put such entries between its own.
+// Asks reports whether entries of a kind are read-only: they change no agent. A replay skips such
+// entries if they are answered. A job that writes a log accepts such entries of other writers
+// between its own.
 func Asks(kind string) bool {
 	switch kind {
 	case EntryQuery, EntryVote, EntryFuse, EntrySnapshot:
@@ -56,69 +57,69 @@ func Asks(kind string) bool {
 	return false
 }
 
-// EndOfInput closes a log of observations, and travels on into the log of results.
+// EndOfInput is the data of the last entry of a log of entries, and of its answer.
 type EndOfInput struct {
-	Rows        uint64 `json:"rows"` // observations sent
-	Interrupted bool   `json:"interrupted,omitempty"`
+	Rows        uint64 `json:"rows"`                  // observations in the log
+	Interrupted bool   `json:"interrupted,omitempty"` // the source has more, which the job did not read
 }
 
 // Limits of the entries of a swarm whose agents are addressed.
 const (
-	// MaxTicks bounds the ticks of an entry: an agent process that ends in the middle of one begins
-	// it anew.
+	// MaxTicks is the largest number of ticks of one entry. An agent process that ends within an
+	// entry repeats it from its begin.
 	MaxTicks = 10_000
-	// MaxAddressed bounds the agents or groups that an entry names, which bounds what its answer
-	// takes.
+	// MaxAddressed is the largest number of agents or groups of one entry. It bounds the size of
+	// the answer.
 	MaxAddressed = 65_536
-	// MaxState is the largest answer to a query in bytes of its columns: it is less than a message
-	// takes.
+	// MaxState is the largest answer to a query, in bytes of its columns. It is less than the
+	// largest message.
 	MaxState = 960 << 10
 )
 
-// Tick has all agents of a swarm step, each driven by the inputs that it holds.
+// Tick steps all agents of a swarm, each with the inputs that it has.
 type Tick struct {
 	Version int `json:"v"`
 	Count   int `json:"count"` // steps, 1 to MaxTicks
 }
 
-// Ticked says what the swarm is after the last step of a Tick. Candidates are by their index in the
-// spec.
+// Ticked is the state of a swarm after the last step of a Tick. Slices have an element per
+// candidate, in the order of the specification.
 type Ticked struct {
 	Version int      `json:"v"`
 	Stepped uint64   `json:"stepped"` // steps of agents
 	Tally   []uint64 `json:"tally"`   // agents that vote for each candidate
 	Decided []uint64 `json:"decided"` // groups that have decided for each candidate
-	// Undecided is how many groups have not met the rule.
+	// Undecided is the number of groups that have not met the rule.
 	Undecided uint64 `json:"undecided"`
 }
 
-// Query asks for the state of agents or of groups, in any order. It changes nothing.
+// Query asks for the state of agents or of groups, and is read-only. The answer has their order.
+// Exactly one of the two lists has elements, at most MaxAddressed.
 type Query struct {
 	Version int      `json:"v"`
-	Agents  []uint32 `json:"agents,omitempty"` // up to MaxAddressed ids; or
-	Groups  []uint32 `json:"groups,omitempty"` // the same
+	Agents  []uint32 `json:"agents,omitempty"` // ids
+	Groups  []uint32 `json:"groups,omitempty"` // ids
 }
 
-// Snapshot asks for a snapshot of all agents as the entries before it have made them. It changes
-// nothing of them.
+// Snapshot asks for a snapshot of all agents after all entries before it. It is read-only.
 type Snapshot struct {
 	Version int    `json:"v"`
 	Name    string `json:"name"` // of the snapshot, an id
 }
 
-// Snapshotted says that a snapshot is complete and durable.
+// Snapshotted reports that a snapshot is complete and durable.
 type Snapshotted struct {
 	Version int    `json:"v"`
-	Name    string `json:"name"`   // of one shard of several that of its part
-	Entry   uint64 `json:"entry"`  // of the log, that asked for it
-	Agents  int64  `json:"agents"` // all of the shard
-	Groups  int    `json:"groups"`
-	Bytes   int64  `json:"bytes"`  // of its files
-	SHA256  string `json:"sha256"` // of its manifest
+	Name    string `json:"name"`   // for one of several shards the name of its part
+	Entry   uint64 `json:"entry"`  // the number of the entry that asked for it
+	Agents  int64  `json:"agents"` // agents of the shard
+	Groups  int    `json:"groups"` // groups of the shard
+	Bytes   int64  `json:"bytes"`  // size of its files
+	SHA256  string `json:"sha256"` // of its manifest, 64 hexadecimal digits
 }
 
-// Reset makes all agents of a swarm such as have seen nothing, also those of a swarm that was made
-// from a snapshot.
+// Reset resets all agents of a swarm to their initial state, also in a swarm that began with a
+// snapshot.
 type Reset struct {
 	Version int `json:"v"`
 }
@@ -141,8 +142,8 @@ func DecodeReset(data []byte) (r Reset, err error) {
 	return r, decodeEntry("reset", data, &r, &r.Version)
 }
 
-// DecodeTick reads the data of an EntryTick. Whatever the bytes are, the answer is a Tick within
-// its limits or an Error of jobs.CodeInvalid or jobs.CodeVersion.
+// DecodeTick reads the data of an EntryTick. For any bytes it returns a Tick within its limits, or
+// a *jobs.Error with jobs.CodeInvalid or jobs.CodeVersion.
 func DecodeTick(data []byte) (t Tick, err error) {
 	if err := decodeEntry("tick", data, &t, &t.Version); err != nil {
 		return t, err
@@ -173,7 +174,7 @@ func DecodeTicked(data []byte) (t Ticked, err error) {
 	return t, decodeEntry("ticked", data, &t, &t.Version)
 }
 
-// decodeEntry reads JSON of this version that has no other fields than v has.
+// decodeEntry decodes JSON of this version into v. It refuses fields that v does not have.
 func decodeEntry(kind string, data []byte, v any, version *int) error {
 	if err := jobs.CheckJSON(data); err != nil {
 		return &jobs.Error{Code: jobs.CodeInvalid, Message: kind + ": " + err.Error()}

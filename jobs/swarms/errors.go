@@ -6,8 +6,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// ErrHeld is returned by Session.Acquire while another session holds the lease. The other conditions
-// of logs and leases are errors of package jobs: jobs.ErrFenced, jobs.ErrNotFound and
+// ErrHeld is returned by Session.Acquire while another session holds the lease. The other
+// conditions of logs and leases are errors of package jobs: jobs.ErrFenced, jobs.ErrNotFound and
 // jobs.ErrUnavailable.
 var ErrHeld = errors.New("lease is held")
 

@@ -19,13 +19,13 @@ const (
 // NewNonce returns a nonce for the record of a new swarm.
 func NewNonce() string { return strings.ToLower(rand.Text()[:newNonce]) }
 
-// keySeparator stands between the id and the nonce in a key. It may not stand in an id, and it may
-// stand in the names of streams, subjects, key-value keys and folders.
+// keySeparator separates the id and the nonce in a key. It is not allowed in an id, and is allowed
+// in the names of streams, subjects, keys of buckets and folders.
 const keySeparator = "="
 
-// Key names the swarm wherever something of it is stored: logs, leases and checkpoints. Two swarms
-// of one id have different keys. The key of a record without a nonce, which an earlier version
-// wrote, is its id: that is how its logs are called.
+// Key returns the name of the swarm in the names of its logs, leases and checkpoints. Two swarms of
+// one id have different keys. A record without a nonce is of an earlier version; its key is its id,
+// because its logs have that name.
 func (s Swarm) Key() string {
 	if s.Nonce == "" {
 		return s.ID
@@ -33,8 +33,8 @@ func (s Swarm) Key() string {
 	return s.ID + keySeparator + s.Nonce
 }
 
-// Identity tells the swarm from every other one, before and after it. It is the key, or the id and
-// the time of creation where the record has no nonce.
+// Identity returns a text that no earlier or later swarm has: the key, or the id and the time of
+// creation if the record has no nonce.
 func (s Swarm) Identity() string {
 	if s.Nonce == "" {
 		return s.ID + "@" + s.Created.UTC().Format(time.RFC3339Nano)
@@ -70,9 +70,9 @@ func validNonce(nonce string) bool {
 	return len(nonce) >= minNonce && len(nonce) <= maxNonce
 }
 
-// OwnerJob returns the id of the job that the swarm ends with, and nothing for one that lasts until
-// it is deleted. Records of earlier versions do not name it: there a swarm whose spec leaves the
-// number of its groups open is that of the job of its id.
+// OwnerJob returns the id of the job with which the swarm ends, or "" for a swarm that lasts until
+// it is deleted. Records of earlier versions do not name the job: there a swarm whose specification
+// has no number of groups belongs to the job with its id.
 func (s Swarm) OwnerJob() string {
 	if s.Owner != "" || s.Nonce != "" {
 		return s.Owner

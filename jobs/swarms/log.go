@@ -12,11 +12,11 @@ type Log interface {
 	// Delete removes the log with all entries. It returns nil if there is no such log.
 	Delete(ctx context.Context) error
 	// Append adds entries in their order, the first one right after entry number after (0 for an
-	// empty log), and returns when all are stored. It fails with jobs.ErrFenced if another writer has
-	// appended since. After any error the first few entries may be stored, but never one without
-	// those before it. The same call may be repeated after jobs.ErrUnavailable: entries that were
-	// stored are found and not stored twice. The log does not keep the slices. An entry is stored in
-	// its own Trace, or in that of ctx if it has none.
+	// empty log), and returns when all are stored. It fails with jobs.ErrFenced if another writer
+	// has appended since. After any error the first few entries may be stored, but never one
+	// without those before it. The same call may be repeated after jobs.ErrUnavailable: entries
+	// that were stored are found and not stored twice. The log does not keep the slices. An entry
+	// is stored in its own Trace, or in that of ctx if it has none.
 	Append(ctx context.Context, after uint64, entries ...Entry) error
 	// Last returns the last entry, or one with Seq 0 if the log is empty. It fails with
 	// jobs.ErrNotFound if there is no such log. In a cluster the entry may be older than one that a
@@ -53,13 +53,13 @@ const (
 // own. A report is a hint: the log may be unchanged. The methods may be called from several
 // goroutines.
 type Wakes interface {
-	// Add watches a log under a key until Next has returned the key, or Remove is called. If the last
-	// entry of the log is not number last, Next returns the key at once.
+	// Add watches a log under a key until Next has returned the key, or Remove is called. If the
+	// last entry of the log is not number last, Next returns the key at once.
 	Add(ctx context.Context, key string, l Log, last uint64) error
 	// Remove ends the watch of a key. It does nothing for a key that is not watched.
 	Remove(key string)
-	// Next waits until a log has a new last entry or is gone, and returns its key. It fails with the
-	// cause of ctx.
+	// Next waits until a log has a new last entry or is gone, and returns its key. It fails with
+	// the cause of ctx.
 	Next(ctx context.Context) (key string, err error)
 	// Close ends all watches. A second call does nothing.
 	Close()

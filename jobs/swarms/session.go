@@ -2,8 +2,8 @@ package swarms
 
 import "context"
 
-// Session is the presence of an agent: one record that the agent renews, and the leases that it holds
-// under this record. The methods may be called from several goroutines.
+// Session is the presence of an agent: one record that the agent renews, and the leases that it
+// holds under this record. The methods may be called from several goroutines.
 type Session interface {
 	// Acquire takes the lease with a key. It fails with ErrHeld while another session holds it, if
 	// possible without a request to the server, and with jobs.ErrFenced after the session was lost.
@@ -37,8 +37,8 @@ type Session interface {
 	Close(ctx context.Context) error
 }
 
-// Lease is the right to serve one shard, as long as its session lasts. It prevents that two agents do
-// the same work. Only the expected position of every append prevents that both have an effect.
+// Lease is the right to serve one shard, as long as its session lasts. It prevents that two agents
+// do the same work. Only the expected position of every append prevents that both have an effect.
 type Lease interface {
 	// Lost is closed when another process may hold the lease.
 	Lost() <-chan struct{}

@@ -4,26 +4,26 @@ import (
 	"strconv"
 )
 
-// MaxShards is the most shards of a swarm.
+// MaxShards is the largest number of shards of a swarm.
 const MaxShards = 64
 
-// ShardCount is how many shards the swarm has: 1 where the record says none.
+// ShardCount returns the number of shards; 1 if the record has none.
 func (s Swarm) ShardCount() int { return max(1, s.Shards) }
 
-// ShardGroups are the groups of shard k, those from first on and before end: with G groups and S
-// shards the first is k times G over S, without its fraction. So shards differ by one group at
-// most, and a swarm with as many groups as shards or more has some in each.
+// ShardGroups returns the groups of shard k: those from first on and before end. With G groups and
+// S shards, first is floor(k*G/S). So the sizes of two shards differ by at most one group, and no
+// shard is empty if there are at least as many groups as shards.
 func (s Swarm) ShardGroups(k int) (first, end int) {
 	return int(int64(k) * int64(s.Groups) / int64(s.ShardCount())),
 		int(int64(k+1) * int64(s.Groups) / int64(s.ShardCount()))
 }
 
-// ShardOf is the shard that has a group.
+// ShardOf returns the shard of a group.
 func (s Swarm) ShardOf(group int) int {
 	return int((int64(group+1)*int64(s.ShardCount()) - 1) / int64(s.Groups))
 }
 
-// validateShards checks what a record says of its shards.
+// validateShards checks the fields of a record that depend on the shards.
 func (s Swarm) validateShards() error {
 	switch {
 	case s.Shards < 0 || s.Shards > MaxShards || s.Shards > s.Groups:
@@ -38,8 +38,8 @@ func (s Swarm) validateShards() error {
 	return nil
 }
 
-// BaseOf is what stands for the first entries of the log of shard k, which may be gone; nil: none
-// are.
+// BaseOf returns the base of shard k, which replaces the first entries of its log; nil if all
+// entries are there.
 func (s Swarm) BaseOf(k int) *Base {
 	if s.ShardCount() == 1 {
 		return s.Base
@@ -50,5 +50,5 @@ func (s Swarm) BaseOf(k int) *Base {
 	return nil
 }
 
-// LeaseKey is what the lease of a shard of the swarm with that key is called.
+// LeaseKey returns the key of the lease of a shard. swarm is the key of the swarm (Swarm.Key).
 func LeaseKey(swarm string, shard int) string { return swarm + "." + strconv.Itoa(shard) }

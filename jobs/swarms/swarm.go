@@ -1,10 +1,12 @@
-// Package swarms is the contract of running swarms: their records, the ordered logs of their shards,
-// and the leases of the agents that serve them. Package natsq implements it over NATS JetStream.
+// Package swarms is the contract of running swarms: their records, the ordered logs of their
+// shards, and the leases of the agents that serve them. Package natsq implements it over NATS
+// JetStream.
 //
 // Each shard has two logs. Clients append observations and questions to the log of entries. The
-// agent that holds the lease of the shard reads it in order, and appends to the log of answers. Every
-// answer names the entry that it answers (Entry.Ref). An append names the entry that it follows, so
-// an agent that has lost its lease cannot write: correctness never depends on the lease itself.
+// agent that holds the lease of the shard reads it in order, and appends to the log of answers.
+// Every answer names the entry that it answers (Entry.Ref). An append names the entry that it
+// follows, so an agent that has lost its lease cannot write: correctness never depends on the lease
+// itself.
 package swarms
 
 import (
@@ -16,30 +18,31 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// Swarm is the record of a running swarm. It has everything that a GPU agent needs to serve a shard.
+// Swarm is the record of a running swarm. It has everything that a GPU agent needs to serve a
+// shard.
 type Swarm struct {
 	Version int             `json:"v"`
 	ID      string          `json:"id"`     // an id, unique among the swarms that exist at the same time
 	Name    string          `json:"name"`   // of the specification
 	Spec    json.RawMessage `json:"spec"`   // the specification as JSON
 	Groups  int             `json:"groups"` // number of groups, which are numbered from 0
-	// Shards is the number of shards into which the groups are split, see ShardGroups. 0 means 1, as
-	// in the records of swarms with one shard.
+	// Shards is the number of shards into which the groups are split, see ShardGroups. 0 means 1,
+	// as in the records of swarms with one shard.
 	Shards  int       `json:"shards,omitempty"`
 	Created time.Time `json:"created"`
-	// Nonce tells the swarm from earlier and later ones of the same id, see Key. NewNonce makes one.
-	// Records of earlier versions have none.
+	// Nonce tells the swarm from earlier and later ones of the same id, see Key. NewNonce makes
+	// one. Records of earlier versions have none.
 	Nonce string `json:"nonce,omitempty"`
-	// Owner is the id of the job to which the swarm belongs, and with which it ends. A swarm without
-	// an owner lasts until it is deleted.
+	// Owner is the id of the job to which the swarm belongs, and with which it ends. A swarm
+	// without an owner lasts until it is deleted.
 	Owner string `json:"owner,omitempty"`
 	// Ending says that the swarm is being removed. No agent serves it any more, and its logs are
 	// removed before the record.
 	Ending bool `json:"ending,omitempty"`
 	// From is the snapshot with which its agents begin; nil for agents in their initial state.
 	From *SnapshotRef `json:"from,omitempty"`
-	// Base replaces the first entries of the log of a swarm with one shard, which may be trimmed; nil
-	// if all entries are there.
+	// Base replaces the first entries of the log of a swarm with one shard, which may be trimmed;
+	// nil if all entries are there.
 	Base *Base `json:"base,omitempty"`
 	// Bases are the same for the logs of several shards, in the order of the shards. nil if all
 	// entries are there.
@@ -73,8 +76,8 @@ func (r SnapshotRef) Validate() error {
 	return nil
 }
 
-// MaxGroups is the largest number of groups of a swarm. An agent keeps 4 bytes for each before it asks
-// its device for their pages.
+// MaxGroups is the largest number of groups of a swarm. An agent keeps 4 bytes for each before it
+// asks its device for their pages.
 const MaxGroups = 1 << 27
 
 // Validate checks everything but the specification, which belongs to the cell. The error names the

@@ -8,25 +8,25 @@ import (
 	"strings"
 )
 
-// Vote asks how all agents of a swarm vote as they are now, each by its last step, and what they
-// decide together. It changes nothing of the agents; the swarm goes on to the round of the vote.
+// Vote asks for the ballots of all agents of a swarm, each after its last step, and for their
+// decision. It changes no agent. The swarm goes on to the round of the vote.
 type Vote struct {
 	Version int `json:"v"`
-	// Round is the number of the round, more than that of all votes before in the swarm; 0: the
-	// next one. It is in the answer, and chooses the leader where priorities are seeded. A round
-	// that is over is refused with jobs.CodeRound.
+	// Round is the number of the round; 0 means the next one. It must be larger than the rounds of
+	// all earlier votes, otherwise the vote is refused with jobs.CodeRound. It is in the answer,
+	// and seeds the priorities if Priority is seeded.
 	Round uint64 `json:"round,omitempty"`
-	// Rule is what the strongest candidate needs to win: plurality, which an empty one stands for,
-	// majority, quorum or unanimous.
+	// Rule is the rule by which the strongest candidate wins: plurality, majority, quorum or
+	// unanimous. Empty means plurality.
 	Rule string `json:"rule,omitempty"`
-	// Quorum is the share of the rule quorum, above 0 and at most 1, as a fraction or a decimal:
-	// 2/3, 0.6. Its parts are below 2^32.
+	// Quorum is the share of the rule quorum, above 0 and at most 1, as a fraction or a decimal,
+	// such as 2/3 or 0.6. Numerator and denominator are below 2^32.
 	Quorum string `json:"quorum,omitempty"`
-	// Of is what majority, quorum and unanimous are of: the votes cast, which an empty one stands
-	// for, or all agents.
+	// Of is the whole for majority, quorum and unanimous: the ballots that were cast, or all
+	// agents. Empty means the ballots that were cast.
 	Of string `json:"of,omitempty"`
-	// Priority is that of agents which stand for leader: uniform, which an empty one stands for,
-	// where the smallest id leads, or seeded.
+	// Priority is the priority of agents for the choice of the leader: uniform or seeded. Empty
+	// means uniform, with which the smallest id leads.
 	Priority string `json:"priority,omitempty"`
 }
 
@@ -44,44 +44,46 @@ const (
 	PrioritySeeded  = "seeded"  // by the swarm's seed, the round and the agent: see docs/protocol.md
 )
 
-// Voted is a decision of all agents of a swarm. Candidates are by their index in the spec.
+// Voted is the decision of all agents of a swarm. A candidate is its index in the specification.
 type Voted struct {
 	Version int    `json:"v"`
 	Round   uint64 `json:"round"`
-	// Winner is the candidate that has won; nil: nobody has.
+	// Winner is the candidate that has won; nil if none has.
 	Winner *int `json:"winner,omitempty"`
-	// Counts are the agents that vote for each candidate.
+	// Counts are the ballots for each candidate.
 	Counts []uint64 `json:"counts"`
 	// Abstentions are the agents that have never stepped.
 	Abstentions uint64 `json:"abstentions"`
-	// QuorumMet says whether the strongest candidate has what the rule asks for.
+	// QuorumMet says whether the strongest candidate meets the rule.
 	QuorumMet bool   `json:"quorum_met"`
 	Leader    Leader `json:"leader"`
 }
 
-// Leader is the agent with the highest priority in a round, the smallest id of several.
+// Leader is the agent with the highest priority among the voters for the outcome of a round. Of
+// several it is the one with the smallest id.
 type Leader struct {
 	Agent    uint32 `json:"agent"`
 	Priority uint32 `json:"priority"`
 }
 
-// Fuse asks what agents know together: the mean of their embeddings, by node. It changes nothing.
+// Fuse asks for knowledge nodes: the mean of the embeddings of the agents of each node. It is
+// read-only.
 type Fuse struct {
 	Version int `json:"v"`
-	// By says which node an agent belongs to: by group, by vote, or one node for all.
+	// By chooses the node of an agent: ByGroup, ByVote or ByAll.
 	By string `json:"by"`
-	// Nodes is how many there are by group, 1 to MaxAddressed and no more than groups; 0: one a
-	// group. By vote and for all it is 0.
+	// Nodes is the number of nodes for ByGroup, from 1 to MaxAddressed and at most the number of
+	// groups; 0 means one per group. For ByVote and ByAll it must be 0.
 	Nodes int `json:"nodes,omitempty"`
-	// Sums asks for sums in place of means, which merge: those of a shard with those of the others.
+	// Sums asks for sums instead of means, because the sums of several shards can be added.
 	Sums bool `json:"sums,omitempty"`
 }
 
-// How a Fuse chooses members.
+// How a Fuse chooses the members of a node.
 const (
-	ByGroup = "group" // group g of G is in node g*nodes/G, without its fraction
-	ByVote  = "vote"  // a node a candidate; agents that have never stepped belong to nobody
-	ByAll   = "all"
+	ByGroup = "group" // group g of G is in node floor(g*nodes/G)
+	ByVote  = "vote"  // one node per candidate; agents that have never stepped are in none
+	ByAll   = "all"   // one node for all agents
 )
 
 // DecodeVote reads the data of an EntryVote, as DecodeTick does.
@@ -92,7 +94,7 @@ func DecodeVote(data []byte) (v Vote, err error) {
 	return v, v.Validate()
 }
 
-// Validate checks the fields of a vote, whatever swarm it is for. The error names the field, its
+// Validate checks the fields of a vote without regard to its swarm. The error names the field, its
 // value and the cure.
 func (v Vote) Validate() error {
 	oneOf := func(field, value string, values ...string) error {
@@ -122,10 +124,10 @@ func (v Vote) Validate() error {
 	return err
 }
 
-// sharePattern bounds what a quorum may be before it becomes a number.
+// sharePattern bounds the length of a quorum before it is parsed.
 var sharePattern = regexp.MustCompile(`^[0-9]{1,10}([/.][0-9]{1,10})?$`)
 
-// Share is the quorum as a fraction, 0/1 of other rules than quorum.
+// Share returns the quorum as a fraction, or 0/1 for other rules than quorum.
 func (v Vote) Share() (num, den uint32, err error) {
 	if v.Rule != RuleQuorum {
 		if v.Quorum != "" {
@@ -162,7 +164,7 @@ func DecodeFuse(data []byte) (f Fuse, err error) {
 	return f, f.Validate()
 }
 
-// Validate checks the fields of a fuse, whatever swarm it is for. The error names the field, its
+// Validate checks the fields of a fuse without regard to its swarm. The error names the field, its
 // value and the cure.
 func (f Fuse) Validate() error {
 	switch f.By {

@@ -17,16 +17,16 @@ import (
 )
 
 // Batcher removes the jobs of one worker from their queues. The acknowledgement of one job is one
-// synced write of the server, and so is a purge of many jobs. Jobs that one fetch brought leave by a
-// purge where that is possible, else by acknowledgements. If the worker dies first, the next
+// synced write of the server, and so is a purge of many jobs. Jobs that one fetch brought leave by
+// a purge where that is possible, else by acknowledgements. If the worker dies first, the next
 // delivery of a job finds its result and removes it.
 //
 // A purge removes all jobs of a source up to a sequence number, so the batcher must know before
 // that all of them have results. It knows the jobs of its runs. For the gaps before and between its
 // runs it asks the leader of the stream, where jobs only disappear and never appear before others.
 //
-// The caller calls Track after each fetch, and then for each job of the fetch Done or Returned once.
-// The methods may be called from several goroutines.
+// The caller calls Track after each fetch, and then for each job of the fetch Done or Returned
+// once. The methods may be called from several goroutines.
 type Batcher struct {
 	conn    *natsconn.Conn
 	log     *slog.Logger
@@ -85,11 +85,11 @@ const (
 	// minRun is the shortest run that is worth the three round trips of a purge. The jobs of a
 	// shorter one are acknowledged.
 	minRun = 8
-	// flushDelay is how long an acknowledgement waits for the next fetch. The server removes the last
-	// job of a queue by removing a file and making another, before it stores the next job. Sent at
-	// once, that took 0.3 of the 1.2 ms of a job that was submitted as the one before it ended. After
-	// a fetch that brought the next job the queue is not empty, and the rest happens while that job
-	// runs.
+	// flushDelay is how long an acknowledgement waits for the next fetch. The server removes the
+	// last job of a queue by removing a file and making another, before it stores the next job.
+	// Sent at once, that took 0.3 of the 1.2 ms of a job that was submitted as the one before it
+	// ended. After a fetch that brought the next job the queue is not empty, and the rest happens
+	// while that job runs.
 	flushDelay = 5 * time.Millisecond
 	// longestWait is how long a job with a result waits for the jobs before it, or for the next
 	// purge. Then it is acknowledged. A sixth of a lease bounds it too, so that no lease ends
@@ -102,10 +102,10 @@ const (
 )
 
 // A purge reads every queued subject while it has the stream locked: 2.3 ms with a thousand
-// subjects, 133 ms with 100,000 (measured on two cores with a load of 30). So purges take a fifth of
-// the time at most, and a purge that takes longer removes more jobs. After two purges in a row that
-// were slower than acknowledgements, and too slow for the jobs to wait for the next one, the pause
-// is twenty times the time of the purge. One such purge may be due to a busy disk.
+// subjects, 133 ms with 100,000 (measured on two cores with a load of 30). So purges take a fifth
+// of the time at most, and a purge that takes longer removes more jobs. After two purges in a row
+// that were slower than acknowledgements, and too slow for the jobs to wait for the next one, the
+// pause is twenty times the time of the purge. One such purge may be due to a busy disk.
 const (
 	pauseFactor     = 4
 	slowPauseFactor = 20
@@ -128,8 +128,8 @@ func newBatcher(c *natsconn.Conn, log *slog.Logger) *Batcher {
 	}
 }
 
-// Track takes note of the deliveries that one fetch got of a source, in their order. A fetch without
-// jobs changes nothing.
+// Track takes note of the deliveries that one fetch got of a source, in their order. A fetch
+// without jobs changes nothing.
 func (b *Batcher) Track(s wire.Source, msgs []*nats.Msg) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -157,9 +157,10 @@ func (b *Batcher) Track(s wire.Source, msgs []*nats.Msg) {
 	}
 	for i, m := range msgs {
 		meta, err := m.Metadata()
-		// A consumer makes first deliveries in order, and numbers all deliveries. So between two first
-		// deliveries with consecutive numbers there is no other job. This holds within one fetch only,
-		// because a server that crashed between two fetches may have reused its numbers.
+		// A consumer makes first deliveries in order, and numbers all deliveries. So between two
+		// first deliveries with consecutive numbers there is no other job. This holds within one
+		// fetch only, because a server that crashed between two fetches may have reused its
+		// numbers.
 		fresh := err == nil && meta.NumDelivered == 1
 		if cur == nil || !fresh || meta.Sequence.Consumer != before.Consumer+1 ||
 			meta.Sequence.Stream <= before.Stream {
@@ -209,8 +210,8 @@ func (b *Batcher) flushSingle() {
 	b.single = b.single[:0]
 }
 
-// Returned takes note that the worker gives a job back to the queue, or leaves it to its lease. For a
-// job that is done it does nothing.
+// Returned takes note that the worker gives a job back to the queue, or leaves it to its lease. For
+// a job that is done it does nothing.
 func (b *Batcher) Returned(m *nats.Msg) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -259,9 +260,9 @@ func (b *Batcher) loop() {
 	}
 }
 
-// pass purges the jobs that can be purged. It acknowledges the jobs that are in no run or have waited
-// too long; at the end of the worker, all that are done. more reports whether jobs are left that are
-// done.
+// pass purges the jobs that can be purged. It acknowledges the jobs that are in no run or have
+// waited too long; at the end of the worker, all that are done. more reports whether jobs are left
+// that are done.
 func (b *Batcher) pass(ending bool) (more bool) {
 	b.mu.Lock()
 	b.flushSingle()
@@ -301,8 +302,8 @@ func (b *Batcher) purge(ctx context.Context, s wire.Source) error {
 		if last.seq == 0 {
 			break
 		}
-		// A server that lost the end of its stream gives the same numbers to other jobs, so the last
-		// one must still be the same job.
+		// A server that lost the end of its stream gives the same numbers to other jobs, so the
+		// last one must still be the same job.
 		if last.seq != first.Seq {
 			m, err := b.conn.GetOnce(ctx, wire.JobStream(s.Pool), map[string]any{"seq": last.seq})
 			if err != nil && !errors.Is(err, jobs.ErrNotFound) {
@@ -344,7 +345,8 @@ func (b *Batcher) purge(ctx context.Context, s wire.Source) error {
 	return nil
 }
 
-// purgeable reports whether all jobs of a run have ended whose last sequence number is at least from.
+// purgeable reports whether all jobs of a run have ended whose last sequence number is at least
+// from.
 func (b *Batcher) purgeable(s wire.Source, from uint64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

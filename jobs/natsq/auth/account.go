@@ -47,9 +47,9 @@ func tenantOf(account string) string {
 // roleKey returns the name of the key that signs the users of a role.
 func roleKey(account, role string) string { return account + "." + role }
 
-// gatewayOf returns the subject on which agents get the requests of a tenant. The server puts the name of
-// the tenant into it. It takes the name from the account, which the operator has signed, so a client
-// cannot choose it.
+// gatewayOf returns the subject on which agents get the requests of a tenant. The server puts the
+// name of the tenant into it. It takes the name from the account, which the operator has signed, so
+// a client cannot choose it.
 func gatewayOf(tenant string) jwt.Subject { return jwt.Subject("exo.tenant." + tenant + ".>") }
 
 // gatewayLocal is the subject on which a client of a tenant publishes its requests.
@@ -57,10 +57,10 @@ const gatewayLocal = "exo.api.>"
 
 // connectAccounts sets the exports and imports of an account.
 //
-// Tenants and viewers have accounts of their own, without JetStream, because permissions alone are not
-// enough: the server publishes the answer to a request on the subject that the request names, and the
-// messages of a consumer on the subject that its configuration names, whatever the client itself may
-// publish. In an account without streams these messages reach no other client.
+// Tenants and viewers have accounts of their own, without JetStream, because permissions alone are
+// not enough: the server publishes the answer to a request on the subject that the request names,
+// and the messages of a consumer on the subject that its configuration names, whatever the client
+// itself may publish. In an account without streams these messages reach no other client.
 func connectAccounts(c *jwt.AccountClaims, account, cluster string) {
 	c.Exports, c.Imports = nil, nil
 	add := func(subject string, kind jwt.ExportType) {
@@ -99,8 +99,8 @@ func connectAccounts(c *jwt.AccountClaims, account, cluster string) {
 	}
 }
 
-// wanted returns the claims that an account must have. They are new but for the revocations of have, which
-// may be nil.
+// wanted returns the claims that an account must have. They are new but for the revocations of
+// have, which may be nil.
 func wanted(have *jwt.AccountClaims, account, key, cluster string, roleKeys map[string]string) *jwt.AccountClaims {
 	c := jwt.NewAccountClaims(key)
 	if have != nil {
@@ -122,8 +122,8 @@ func wanted(have *jwt.AccountClaims, account, key, cluster string, roleKeys map[
 	return c
 }
 
-// sameClaims reports whether two claims have the same content. The time of the signature and the signer do
-// not count.
+// sameClaims reports whether two claims have the same content. The time of the signature and the
+// signer do not count.
 func sameClaims(a, b *jwt.AccountClaims) bool {
 	if a == nil || b == nil {
 		return a == b
@@ -147,7 +147,8 @@ func sameClaims(a, b *jwt.AccountClaims) bool {
 	return text(a) == text(b)
 }
 
-// check returns an error for claims that a server would refuse.
+// check returns an error for claims that a server would refuse. It finds an error before the claims
+// are stored, because a server that gets them only logs it.
 func check(c *jwt.AccountClaims) error {
 	vr := jwt.CreateValidationResults()
 	c.Validate(vr)

@@ -15,9 +15,9 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// Folder is a folder with the keys (secret, mode 0600), the credentials of users (secret, mode 0600), and
-// the signed claims of operator, accounts and users, which are not secret. One process uses it at a
-// time, which a lock on a file ensures. Its methods are for one goroutine.
+// Folder is a folder with the keys (secret, mode 0600), the credentials of users (secret, mode
+// 0600), and the signed claims of operator, accounts and users, which are not secret. One process
+// uses it at a time, which a lock on a file ensures. Its methods are for one goroutine.
 type Folder struct {
 	dir  string
 	lock *os.File
@@ -26,8 +26,8 @@ type Folder struct {
 // ConfigName is the name of the file in the folder that the configuration of a server includes.
 const ConfigName = "auth.conf"
 
-// Open opens and locks a folder. If make is set it makes a missing folder. It fails if another process
-// has the folder open. The caller closes it.
+// Open opens and locks a folder. If make is set it makes a missing folder. It fails if another
+// process has the folder open. The caller closes it.
 func Open(dir string, make bool) (*Folder, error) {
 	if make {
 		for _, d := range []string{"keys", "creds", "accounts", "users"} {
@@ -64,7 +64,8 @@ func (f *Folder) operatorFile() string           { return f.path("operator.jwt")
 // CredsFile returns the path of the credentials of a user. The file is secret.
 func (f *Folder) CredsFile(name string) string { return f.path("creds", name+".creds") }
 
-// ConfigFile returns the path of the file that the configuration of a server includes. It has no secret.
+// ConfigFile returns the path of the file that the configuration of a server includes. It has no
+// secret.
 func (f *Folder) ConfigFile() string { return f.path(ConfigName) }
 
 // write replaces a file as a whole: after a crash the file has the old content or the new one.
@@ -156,7 +157,8 @@ func readToken(file string) (string, error) {
 	return strings.TrimSpace(string(data)), nil
 }
 
-// names returns the names of the files with an extension in a sub-folder, sorted, without the extension.
+// names returns the names of the files with an extension in a sub-folder, sorted, without the
+// extension.
 func (f *Folder) names(dir, ext string) (all []string, err error) {
 	entries, err := os.ReadDir(f.path(dir))
 	if err != nil {
@@ -181,12 +183,12 @@ func (f *Folder) Tenants() (all []string, err error) {
 	return all, err
 }
 
-// maxTenant is the longest name of a tenant in bytes. It leaves room for the rest of an id, which begins
-// with the name (docs/protocol.md).
+// maxTenant is the longest name of a tenant in bytes. It leaves room for the rest of an id, which
+// begins with the name (docs/protocol.md).
 const maxTenant = 32
 
-// CheckTenant returns an error unless a tenant of this name can have an account. The ids of its jobs begin
-// with the name and "--", so the end of the name must be unambiguous.
+// CheckTenant returns an error unless a tenant of this name can have an account. The ids of its
+// jobs begin with the name and "--", so the end of the name must be unambiguous.
 func CheckTenant(name string) error {
 	if err := jobs.CheckID("tenant", name); err != nil {
 		return err

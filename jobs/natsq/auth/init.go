@@ -20,7 +20,8 @@ type Options struct {
 	Tenants []string
 }
 
-// Change is a difference between a folder and its Options.
+// Change is a difference between a folder and its Options. Each change but those of users and files
+// must reach the running servers, see Folder.Accounts.
 type Change struct {
 	What string `json:"what"` // operator, key, account, role, user or file
 	Name string `json:"name"`
@@ -95,8 +96,8 @@ func (f *Folder) read(o Options) (*state, error) {
 	return s, s.check(f)
 }
 
-// check returns an error if a part of the folder is missing. A new part would not match the claims and
-// credentials that servers and users have.
+// check returns an error if a part of the folder is missing. A new part would not match the claims
+// and credentials that servers and users have.
 func (s *state) check(f *Folder) error {
 	lost := func(name string) error {
 		return invalid("the key %s is missing: put it back from a backup; a new one would need new credentials for "+
@@ -192,7 +193,8 @@ func (s *state) want(name string) *jwt.AccountClaims {
 	return wanted(s.accounts[name], name, s.keys[name], s.keys[clusterAccount], roleKeys)
 }
 
-// differences describes the subjects that a role gains and loses, for people.
+// differences describes the subjects that a role gains (+) and loses (-), for people. It is empty
+// if the permissions are the same.
 func differences(have, want jwt.UserPermissionLimits) string {
 	var all []string
 	list := func(what string, h, w jwt.StringList) {
@@ -218,8 +220,8 @@ func differences(have, want jwt.UserPermissionLimits) string {
 	return strings.Join(all, ", ")
 }
 
-// firstUsers returns the users of every folder: one per role of the cluster, and one submitter per tenant.
-// Their credentials do not expire.
+// firstUsers returns the users of every folder: one per role of the cluster, and one submitter per
+// tenant. Their credentials do not expire.
 func firstUsers(tenants []string) []User {
 	all := []User{
 		{Name: Pusher, Role: Pusher},
@@ -234,8 +236,9 @@ func firstUsers(tenants []string) []User {
 	return all
 }
 
-// Apply makes the missing parts, signs changed accounts again, and returns the changes. Existing keys and
-// credentials stay as they are. After an error the changes so far stay, and another call makes the rest.
+// Apply makes the missing parts, signs changed accounts again, and returns the changes. Existing
+// keys and credentials stay as they are. After an error the changes so far stay, and another call
+// makes the rest.
 func (f *Folder) Apply(o Options) ([]Change, error) {
 	plan, err := f.Plan(o)
 	if err != nil {

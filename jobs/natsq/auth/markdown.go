@@ -9,8 +9,9 @@ import (
 // markdownColumns bounds a line of Markdown.
 const markdownColumns = 118
 
-// Markdown returns the roles as a section of docs/operations.md: for each a line, and a block with
-// its subjects.
+// Markdown returns the roles as a section of docs/operations.md: a line for each role, and a block
+// with its subjects. A test compares the section with the file, so the document cannot differ from
+// the roles.
 func Markdown() string {
 	var b strings.Builder
 	b.WriteString("`FIXED` stands for any of these streams, and `FIXED-{A,B}` for any but A and B:\n\n")
@@ -34,7 +35,8 @@ func Markdown() string {
 	return strings.ReplaceAll(b.String(), "{{name()}}", "USER")
 }
 
-// writeSubjects writes an indented paragraph of subjects behind its name; nothing for none.
+// writeSubjects writes an indented paragraph with a name and subjects. It writes nothing for no
+// subjects.
 func writeSubjects(b *strings.Builder, name string, subjects []string) {
 	if len(subjects) > 0 {
 		writeLines(b, fmt.Sprintf("    %-11s", name), subjects)
@@ -55,8 +57,9 @@ func writeLines(b *strings.Builder, head string, words []string) {
 	b.WriteString(line + "\n")
 }
 
-// folded writes subjects in a row that differ in the name of a fixed stream alone as one, where
-// that is shorter.
+// folded joins consecutive subjects that differ only in the name of a fixed stream, if that is
+// shorter. The result has FIXED in the place of the name, or FIXED-{A,B} if the names A and B are
+// missing.
 func folded(subjects []string) []string {
 	var out []string
 	for len(subjects) > 0 {
@@ -90,8 +93,8 @@ func folded(subjects []string) []string {
 	return out
 }
 
-// patternOf replaces the token of a subject that names a fixed stream by FIXED, and returns that
-// name; empty when there is none.
+// patternOf replaces the token of a subject that names a fixed stream by FIXED, and returns the
+// name, or "" if there is none.
 func patternOf(subject string) (pattern, name string) {
 	tokens := strings.Split(subject, ".")
 	for i, t := range tokens {

@@ -19,51 +19,54 @@ const (
 
 // The roles.
 const (
-	Agent     = "agent"    // of CPU agents
-	GPUAgent  = "gpuagent" // of GPU agents
-	Submitter = "submitter"
-	Operator  = "operator"
-	Viewer    = "viewer"
-	// Pusher is the role of the user that hands accounts to running servers. People and agents do not
-	// get it.
+	Agent     = "agent"     // of CPU agents
+	GPUAgent  = "gpuagent"  // of GPU agents
+	Submitter = "submitter" // of the programs and people of a tenant
+	Operator  = "operator"  // of people who run the cluster
+	Viewer    = "viewer"    // of people and programs that observe all tenants
+	// Pusher is the role of the user that hands accounts to running servers. People and agents do
+	// not get it.
 	Pusher = "pusher"
 )
 
-// Role is a set of permissions. It is part of the account, as the template of a signing key, and not of
-// its users. So a change reaches users that exist.
+// Role is a set of permissions. It is part of the account, as the template of a signing key, and
+// not of its users. So a change reaches users that exist.
 type Role struct {
 	Name    string
 	Account string // the account of its users; tenantPrefix for the account of their tenant
 	Does    string // a description for people
-	// Publish and Subscribe are the allowed subjects. Deny are the subjects that Publish would allow and
-	// that are not. {{name()}} stands for the name of the user.
+	// Publish and Subscribe are the allowed subjects. Deny are the subjects that Publish would
+	// allow and that are not. {{name()}} stands for the name of the user.
 	Publish, Deny, Subscribe []string
 	// Answers says that a user may answer each request that it gets once.
 	Answers bool
 }
 
-// inbox is the subject on which a user gets answers. Each user has its own, so that no user reads the
-// answers to another one. The client needs an option for it, because its default is the same for all.
+// inbox is the subject on which a user gets answers. Each user has its own, so that no user reads
+// the answers to another one. The client needs an option for it, because its default is the same
+// for all.
 const inbox = "_INBOX.{{name()}}.>"
 
-// answerWithin bounds the delay of an answer. A gateway waits for a result for at most five minutes.
+// answerWithin bounds the delay of an answer. A gateway waits for a result for at most five
+// minutes.
 const answerWithin = 6 * time.Minute
 
-// fixed are the streams that agents use and must not make, change or remove. Agents may make the logs of
-// swarms only. The name of a stream is one token of a subject, and a wildcard matches a whole token, so
-// the logs cannot be allowed by a prefix. Instead all other streams are denied.
+// fixed are the streams that agents use and must not make, change or remove. Agents may make the
+// logs of swarms only. The name of a stream is one token of a subject, and a wildcard matches a
+// whole token, so the logs cannot be allowed by a prefix. Instead all other streams are denied.
 var fixed = []string{
 	"EXO_JOBS_CPU", "EXO_JOBS_GPU", "EXO_RESULTS", "EXO_DEAD", "EXO_SCHED", "EXO_WAIT", "EXO_JOBLOGS", "EXO_PUSH",
 	"KV_EXO_LEASES", "KV_EXO_SWARMS", "KV_EXO_CANCEL", "KV_EXO_CONTROL", "KV_EXO_AGENTS", "KV_EXO_CRON",
 	"KV_EXO_TENANTS", "OBJ_EXO_OBJECTS",
 }
 
-// purged are the fixed streams that agents purge: of jobs that have ended, moved or were withdrawn, and of
-// objects. The body of a request selects the messages, which permissions cannot see, so an agent that
-// may purge one job may purge all.
+// purged are the fixed streams that agents purge: of jobs that have ended, moved or were withdrawn,
+// and of objects. The body of a request selects the messages, which permissions cannot see, so an
+// agent that may purge one job may purge all.
 var purged = []string{"EXO_JOBS_CPU", "EXO_JOBS_GPU", "EXO_SCHED", "EXO_WAIT", "OBJ_EXO_OBJECTS"}
 
-// served are the fixed streams that GPU agents read: the records of swarms, the leases, and the registry.
+// served are the fixed streams that GPU agents read: the records of swarms, the leases, and the
+// registry.
 var served = []string{"KV_EXO_LEASES", "KV_EXO_SWARMS", "KV_EXO_AGENTS"}
 
 // each returns a pattern with each of the names, but without some.
@@ -76,24 +79,26 @@ func each(pattern string, names []string, but ...string) (all []string) {
 	return all
 }
 
-// reads are the requests to JetStream that change nothing, and whose answers go to the requester only.
+// reads are the requests to JetStream that change nothing, and whose answers go to the requester
+// only.
 var reads = []string{
 	"$JS.API.INFO", "$JS.API.STREAM.INFO.*", "$JS.API.STREAM.LIST", "$JS.API.STREAM.NAMES", "$JS.API.STREAM.MSG.GET.*",
 	"$JS.API.CONSUMER.INFO.*.*", "$JS.API.CONSUMER.LIST.*", "$JS.API.CONSUMER.NAMES.*",
 }
 
-// elections is the subject on which servers announce new leaders of streams. An account without streams
-// gets no such messages.
+// elections is the subject on which servers announce new leaders of streams. An account without
+// streams gets no such messages.
 const elections = "$JS.EVENT.ADVISORY.STREAM.LEADER_ELECTED.*"
 
 // told are the subjects on which the cluster publishes the progress and the end of jobs.
 var told = []string{"exo.progress.*", "exo.done.*", "exo.joblog.*"}
 
-// Roles returns all roles. TestRoles executes all operations under each role, and so shows that a role
-// has the permissions that it needs and no others. The caller may change the result.
+// Roles returns all roles. TestRoles executes all operations under each role, and so shows that a
+// role has the permissions that it needs and no others. The caller may change the result.
 func Roles() []Role {
-	// A CPU agent executes jobs of all tenants, so it may write results and dead letters of any job. It may
-	// not change a stream but the logs of swarms, nor remove the consumers that all agents share.
+	// A CPU agent executes jobs of all tenants, so it may write results and dead letters of any
+	// job. It may not change a stream but the logs of swarms, nor remove the consumers that all
+	// agents share.
 	return []Role{{
 		Name: Agent, Account: clusterAccount,
 		Does: "for CPU agents: executes jobs, answers requests, feeds swarms, and keeps leases, logs and objects",
@@ -122,9 +127,9 @@ func Roles() []Role {
 		}, told),
 		Answers: true,
 	}, {
-		// A GPU agent needs the logs, records and leases of swarms only. It reads no other fixed stream,
-		// because data of tenants are none of its business: the requests for a message, a direct get and
-		// a consumer are denied for each of them.
+		// A GPU agent needs the logs, records and leases of swarms only. It reads no other fixed
+		// stream, because data of tenants are none of its business: the requests for a message, a
+		// direct get and a consumer are denied for each of them.
 		Name: GPUAgent, Account: clusterAccount,
 		Does: "for GPU agents: serves swarms and keeps their leases and logs; reads no jobs, results, objects, " +
 			"limits or schedules",
@@ -144,8 +149,8 @@ func Roles() []Role {
 			each("$JS.API.CONSUMER.MSG.NEXT.%s.*", fixed, served...)),
 		Subscribe: []string{inbox, "exo.agent.drain.*", elections},
 	}, {
-		// A submitter reaches the gateways only. The import of its account adds the name of the tenant to
-		// each subject.
+		// A submitter reaches the gateways only. The import of its account adds the name of the
+		// tenant to each subject.
 		Name: Submitter, Account: tenantPrefix,
 		Does: "for a tenant: submits, lists, cancels and retries its jobs, reads their results and logs, and " +
 			"keeps schedules, all through agents",
@@ -155,23 +160,23 @@ func Roles() []Role {
 		},
 		Subscribe: []string{inbox},
 	}, {
-		// An operator may do everything in the account of the cluster. The system account, which could
-		// change accounts, stays out of reach.
+		// An operator may do everything in the account of the cluster. The system account, which
+		// could change accounts, stays out of reach.
 		Name: Operator, Account: clusterAccount,
 		Does: "for operators: all except the system account: streams, queues, pauses, limits, dead letters, " +
 			"agents, jobs of all tenants",
 		Publish: []string{">"}, Subscribe: []string{">"},
 	}, {
-		// A viewer has no account with streams. Its requests are exports of the cluster's account, so it
-		// can make no consumer, whose messages could be sent to a subject of its choice.
+		// A viewer has no account with streams. Its requests are exports of the cluster's account,
+		// so it can make no consumer, whose messages could be sent to a subject of its choice.
 		Name: Viewer, Account: viewerAccount,
 		Does: "for observers: reads jobs, results, logs of jobs, queues, dead letters, limits, schedules and " +
 			"agents of all tenants, and changes nothing",
 		Publish:   slices.Concat(reads, []string{"exo.running.*"}),
 		Subscribe: slices.Concat([]string{inbox, elections}, told),
 	}, {
-		// The pusher sends new claims of accounts to running servers, and can do nothing else with the
-		// system account. The server accepts only claims that the operator has signed.
+		// The pusher sends new claims of accounts to running servers, and can do nothing else with
+		// the system account. The server accepts only claims that the operator has signed.
 		Name: Pusher, Account: systemAccount,
 		Does:      "for `exoswarm auth` alone: hands accounts to running servers",
 		Publish:   []string{"$SYS.REQ.CLAIMS.UPDATE"},

@@ -24,15 +24,15 @@ type User struct {
 	Revoked bool      `json:"revoked,omitempty"`
 }
 
-// Tags in the claims of a user. A client reads them for its messages; its permissions do not depend on
-// them.
+// Tags in the claims of a user. A client reads them for its messages; its permissions do not depend
+// on them.
 const (
 	tagRole   = "role:"
 	tagTenant = "tenant:"
 )
 
-// AddUser makes a user and its credentials, and returns the path of the credentials. The name must be a
-// valid id that no user of the folder has or had.
+// AddUser makes a user and its credentials, and returns the path of the credentials. The name must
+// be a valid id that no user of the folder has or had.
 func (f *Folder) AddUser(u User) (creds string, err error) {
 	if err := jobs.CheckID("user", u.Name); err != nil {
 		return "", err
@@ -116,8 +116,8 @@ func (f *Folder) makeUser(u User) error {
 	return write(f.CredsFile(u.Name), creds, 0o600)
 }
 
-// Users returns all users in the order of role, tenant and name, whether or not the folder still has their
-// credentials.
+// Users returns all users in the order of role, tenant and name, whether or not the folder still
+// has their credentials.
 func (f *Folder) Users() ([]User, error) {
 	names, err := f.names("users", ".jwt")
 	if err != nil {
@@ -138,7 +138,8 @@ func (f *Folder) Users() ([]User, error) {
 	return all, nil
 }
 
-// user reads a user, its claims and its account. It fails with jobs.ErrNotFound if there is no such user.
+// user reads a user, its claims and its account. It fails with jobs.ErrNotFound if there is no such
+// user.
 func (f *Folder) user(name string) (u User, c *jwt.UserClaims, account *jwt.AccountClaims, err error) {
 	if err := jobs.CheckID("user", name); err != nil {
 		return u, nil, nil, err
@@ -176,10 +177,11 @@ func (f *Folder) user(name string) (u User, c *jwt.UserClaims, account *jwt.Acco
 	return u, c, account, nil
 }
 
-// Revoke revokes a user. Servers with the new claims of its account end its connections and refuse new
-// ones, so the caller must hand the claims to running servers (Accounts). The credentials stay in the
-// folder without effect, because an agent that cannot read them would not learn that it is revoked. A
-// second call succeeds.
+// Revoke revokes a user for good: its name is not used again, and no call undoes it. Servers with
+// the new claims of its account end its connections and refuse new ones, so the caller must hand
+// the claims to running servers (Accounts). The credentials stay in the folder without effect,
+// because an agent that cannot read them would not learn that it is revoked. A second call
+// succeeds.
 func (f *Folder) Revoke(name string) error {
 	u, c, account, err := f.user(name)
 	if err != nil {

@@ -1,10 +1,10 @@
 // Package control stores what operators tell the workers of a pool: which kinds are paused, and the
-// limits of tenants. It applies the limits of submissions; the limits of running jobs are applied by
-// package limiter.
+// limits of tenants. It applies the limits of submissions; the limits of running jobs are applied
+// by package limiter.
 //
-// A limit of queued jobs is approximate. Each connection counts its own submissions, and asks the server
-// for the number of jobs once per second at most, so several submitters together can exceed it by what
-// they submit in a second (RFC 0009).
+// A limit of queued jobs is approximate. Each connection counts its own submissions, and asks the
+// server for the number of jobs once per second at most, so several submitters together can exceed
+// it by what they submit in a second (RFC 0009).
 package control
 
 import (
@@ -36,8 +36,8 @@ type Control struct {
 // New returns the control that a connection reaches. The connection stays the caller's.
 func New(c *natsconn.Conn) *Control { return &Control{conn: c} }
 
-// OnRefused makes fn the function that is called for each submission that is refused because of the limit
-// of queued jobs. A later call replaces fn. fn must not wait.
+// OnRefused makes fn the function that is called for each submission that is refused because of the
+// limit of queued jobs. A later call replaces fn. fn must not wait.
 func (ct *Control) OnRefused(fn func(p jobs.Pool, tenant string)) { ct.refused.Store(&fn) }
 
 // tenantRefused calls the function of OnRefused.
@@ -47,7 +47,8 @@ func (ct *Control) tenantRefused(p jobs.Pool, tenant string) {
 	}
 }
 
-// tenantKey returns the key of the limits of a tenant in wire.ControlBucket. A key cannot contain '*'.
+// tenantKey returns the key of the limits of a tenant in wire.ControlBucket. A key cannot contain
+// '*'.
 func tenantKey(tenant string) string {
 	if tenant == jobs.EveryTenant {
 		return "tenant"
@@ -71,9 +72,9 @@ func checkTenant(tenant string) error {
 	return jobs.CheckID("tenant", tenant)
 }
 
-// LimitTenant sets the limits in l for a tenant, or for jobs.EveryTenant, and leaves its other limits as
-// they are. Workers learn of it at once, and connections that submit within a second. Running jobs go
-// on, and count.
+// LimitTenant sets the limits in l for a tenant, or for jobs.EveryTenant, and leaves its other
+// limits as they are. Workers learn of it at once, and connections that submit within a second.
+// Running jobs go on, and count.
 func (ct *Control) LimitTenant(ctx context.Context, tenant string, l jobs.Limits) error {
 	if err := checkTenant(tenant); err != nil {
 		return err
@@ -105,8 +106,8 @@ func (ct *Control) LimitTenant(ctx context.Context, tenant string, l jobs.Limits
 	}
 }
 
-// UnlimitTenant removes the limits of a tenant, which then has those of jobs.EveryTenant, or the limits of
-// jobs.EveryTenant. It fails with jobs.ErrNotFound if there are none.
+// UnlimitTenant removes the limits of a tenant, which then has those of jobs.EveryTenant, or the
+// limits of jobs.EveryTenant. It fails with jobs.ErrNotFound if there are none.
 func (ct *Control) UnlimitTenant(ctx context.Context, tenant string) error {
 	if err := checkTenant(tenant); err != nil {
 		return err
@@ -124,8 +125,8 @@ func (ct *Control) UnlimitTenant(ctx context.Context, tenant string) error {
 	return err
 }
 
-// Tenants returns the limits that are set: first those of jobs.EveryTenant, then in the order of names. A
-// record that is not valid has TenantLimits.Error.
+// Tenants returns the limits that are set: first those of jobs.EveryTenant, then in the order of
+// names. A record that is not valid has TenantLimits.Error.
 func (ct *Control) Tenants(ctx context.Context) ([]jobs.TenantLimits, error) {
 	var all []jobs.TenantLimits
 	err := ct.conn.Values(ctx, "list the limits of tenants", wire.ControlBucket, func(key string, m *natsconn.Message) {
@@ -143,8 +144,8 @@ func (ct *Control) Tenants(ctx context.Context) ([]jobs.TenantLimits, error) {
 	return all, err
 }
 
-// limitsOf reads the limits of one tenant from the leader, with their revision. It returns no limits and no
-// error if none are set.
+// limitsOf reads the limits of one tenant from the leader, with their revision. It returns no
+// limits and no error if none are set.
 func (ct *Control) limitsOf(ctx context.Context, tenant string) (l jobs.Limits, revision uint64, err error) {
 	m, err := ct.conn.Last(ctx, "KV_"+wire.ControlBucket, "$KV."+wire.ControlBucket+"."+tenantKey(tenant))
 	if errors.Is(err, jobs.ErrNotFound) {
@@ -162,8 +163,9 @@ func (ct *Control) limitsOf(ctx context.Context, tenant string) (l jobs.Limits, 
 	return l, m.Seq, err
 }
 
-// submitted is the state of a connection for the queue of one pool and tenant: the limit and the number of
-// queued jobs. It reads both again when they are old, and counts its own submissions in between.
+// submitted is the state of a connection for the queue of one pool and tenant: the limit and the
+// number of queued jobs. It reads both again when they are old, and counts its own submissions in
+// between.
 type submitted struct {
 	turn   chan struct{} // guards the rest; not a mutex, because a caller that waits has a context
 	limit  int           // 0 is none
@@ -177,14 +179,14 @@ type submitted struct {
 const (
 	// limitAge is how old the limit may be, and the number of jobs, which others change too.
 	limitAge = time.Second
-	// countRest is the pause before a full queue is counted again, which bounds the load of a submitter
-	// that does not wait. The pause is also at least ten times the time of the count, which is
-	// proportional to the number of jobs.
+	// countRest is the pause before a full queue is counted again, which bounds the load of a
+	// submitter that does not wait. The pause is also at least ten times the time of the count,
+	// which is proportional to the number of jobs.
 	countRest = 100 * time.Millisecond
 )
 
-// Admit fails with jobs.ErrFull if a tenant of the jobs would have more jobs in its queue than its limit
-// allows; jobs.RetryAfter returns when to try again. It counts the jobs as submitted.
+// Admit fails with jobs.ErrFull if a tenant of the jobs would have more jobs in its queue than its
+// limit allows; jobs.RetryAfter returns when to try again. It counts the jobs as submitted.
 func (ct *Control) Admit(ctx context.Context, batch ...jobs.Job) error {
 	type queue struct {
 		pool   jobs.Pool
@@ -253,8 +255,8 @@ func (s *submitted) admit(ctx context.Context, c *Control, p jobs.Pool, tenant s
 	return nil
 }
 
-// read reads the limits. While no leader of the bucket answers, the known limits stay, so that a submission
-// does not wait for this leader in addition to that of its own stream.
+// read reads the limits. While no leader of the bucket answers, the known limits stay, so that a
+// submission does not wait for this leader in addition to that of its own stream.
 func (s *submitted) read(ctx context.Context, c *Control, tenant string) error {
 	try := ctx
 	if !s.known.IsZero() {
@@ -278,8 +280,8 @@ func (s *submitted) read(ctx context.Context, c *Control, tenant string) error {
 	return nil
 }
 
-// countQueued counts the jobs of a tenant in the queue of a pool, as the leader has them. It does not use
-// the counts of consumers, which drift (RFC 0007).
+// countQueued counts the jobs of a tenant in the queue of a pool, as the leader has them. It does
+// not use the counts of consumers, which drift (RFC 0007).
 func (ct *Control) countQueued(ctx context.Context, p jobs.Pool, tenant string) (n int, err error) {
 	err = ct.conn.Retry(ctx, "count the jobs of tenant "+tenant, func(ctx context.Context) error {
 		s, err := ct.conn.JS.Stream(ctx, wire.JobStream(p))

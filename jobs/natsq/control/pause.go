@@ -22,10 +22,10 @@ func PauseKey(p jobs.Pool, kind string) string {
 	return "pause." + string(p) + "." + kind
 }
 
-// Pause stops the workers of a pool from taking new jobs of a kind, or of all kinds if kind is empty.
-// Running jobs go on. It holds until Resume, also for workers that start later. A worker that asked the
-// server before it learned of the pause takes the jobs of that request, up to two seconds later, because
-// to give a job back would cost it an attempt.
+// Pause stops the workers of a pool from taking new jobs of a kind, or of all kinds if kind is
+// empty. Running jobs go on. It holds until Resume, also for workers that start later. A worker
+// that asked the server before it learned of the pause takes the jobs of that request, up to two
+// seconds later, because to give a job back would cost it an attempt.
 func (ct *Control) Pause(ctx context.Context, p jobs.Pool, kind string) error {
 	return ct.setPause(ctx, p, kind, true)
 }

@@ -17,14 +17,14 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
 )
 
-// Client submits and follows the jobs of a tenant with requests to gateways. It needs no permission but
-// for requests. Its methods take ids with or without the prefix of the tenant ("NAME--"), and return
-// them with it. They may be called from several goroutines, and fail with jobs.ErrUnavailable if no
-// gateway answers.
+// Client submits and follows the jobs of a tenant with requests to gateways. It needs no permission
+// but for requests. Its methods take ids with or without the prefix of the tenant ("NAME--"), and
+// return them with it. They may be called from several goroutines, and fail with
+// jobs.ErrUnavailable if no gateway answers.
 type Client struct{ c *natsconn.Conn }
 
-// Connect connects to the server. The options InProcess, Replicas, Lease and Bare have no effect. The
-// caller closes the client.
+// Connect connects to the server. The options InProcess, Replicas, Lease and Bare have no effect.
+// The caller closes the client.
 func Connect(ctx context.Context, o natsconn.Options) (*Client, error) {
 	c, err := natsconn.Dial(ctx, o)
 	if err != nil {
@@ -36,12 +36,12 @@ func Connect(ctx context.Context, o natsconn.Options) (*Client, error) {
 // Close ends the connection, and with it all running calls. A second call does nothing.
 func (c *Client) Close() { c.c.Close() }
 
-// Lost is closed when the connection was without a server for Options.GiveUp. Without that option it is
-// never closed.
+// Lost is closed when the connection was without a server for Options.GiveUp. Without that option
+// it is never closed.
 func (c *Client) Lost() <-chan struct{} { return c.c.Lost() }
 
-// LostError returns the error of a call that failed with err: that the server was lost, if it was, or
-// err.
+// LostError returns the error of a call that failed with err: that the server was lost, if it was,
+// or err.
 func (c *Client) LostError(err error) error { return c.c.LostError(err) }
 
 // apiFailed is the error of an answer. It unwraps to the error class that the gateway had.
@@ -82,7 +82,8 @@ func (e *apiError) failure() error {
 
 // ask sends a request and returns the answer of a gateway. It repeats the request while no gateway
 // answers, or the one that answers ends, for the patience of the connection. unsure reports that an
-// earlier try may have had its effect. wait is how long a gateway may take in addition to a round trip.
+// earlier try may have had its effect. wait is how long a gateway may take in addition to a round
+// trip.
 func (c *Client) ask(ctx context.Context, subject string, body any,
 	wait time.Duration,
 ) (r apiReply, unsure bool, err error) {
@@ -139,8 +140,8 @@ func (c *Client) ask(ctx context.Context, subject string, body any,
 	}
 }
 
-// submission returns a job as a gateway accepts it: without the version, and without the default tenant,
-// so that it gets the tenant of the login.
+// submission returns a job as a gateway accepts it: without the version, and without the default
+// tenant, so that it gets the tenant of the login.
 func submission(j jobs.Job) jobs.Job {
 	j.Version = 0
 	if j.Tenant == jobs.DefaultTenant {
@@ -149,8 +150,8 @@ func submission(j jobs.Job) jobs.Job {
 	return j
 }
 
-// Submit stores a job with an id of the caller, and returns its id with the prefix of the tenant. Errors
-// are those of queue.Queue.Submit. A job without a tenant gets that of the login.
+// Submit stores a job with an id of the caller, and returns its id with the prefix of the tenant.
+// Errors are those of queue.Queue.Submit. A job without a tenant gets that of the login.
 func (c *Client) Submit(ctx context.Context, j jobs.Job) (id string, err error) {
 	r, unsure, err := c.ask(ctx, apiSubmit, submission(j), 0)
 	if unsure && errors.Is(err, jobs.ErrExists) { // an earlier try stored it, and its answer was lost
@@ -160,7 +161,8 @@ func (c *Client) Submit(ctx context.Context, j jobs.Job) (id string, err error) 
 }
 
 // SubmitBatch stores at most jobs.MaxBatch jobs, all or none, and returns their ids; see
-// queue.Queue.SubmitBatch. If the answer of a try is lost, the repeated try fails with jobs.ErrExists.
+// queue.Queue.SubmitBatch. If the answer of a try is lost, the repeated try fails with
+// jobs.ErrExists.
 func (c *Client) SubmitBatch(ctx context.Context, batch []jobs.Job) (ids []string, err error) {
 	if len(batch) == 0 {
 		return nil, nil
@@ -193,8 +195,8 @@ func (c *Client) result(ctx context.Context, id string, wait time.Duration) (job
 	return *r.Result, nil
 }
 
-// Result waits until a job has a result, and returns it. The error is nil for a job that has failed; the
-// result says so.
+// Result waits until a job has a result, and returns it. The error is nil for a job that has
+// failed; the result says so.
 func (c *Client) Result(ctx context.Context, id string) (jobs.Result, error) {
 	for {
 		r, err := c.result(ctx, id, followTurn)
@@ -204,8 +206,8 @@ func (c *Client) Result(ctx context.Context, id string) (jobs.Result, error) {
 	}
 }
 
-// Locate returns a job that has not ended, with its state. It fails with jobs.ErrNotFound if there is
-// none of that id.
+// Locate returns a job that has not ended, with its state. It fails with jobs.ErrNotFound if there
+// is none of that id.
 func (c *Client) Locate(ctx context.Context, id string) (queue.ListedJob, error) {
 	if err := jobs.CheckID("job id", id); err != nil {
 		return queue.ListedJob{}, err

@@ -11,8 +11,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
 )
 
-// followTurn is how long one request waits at a gateway. It is short, so that a gateway that ends, or a
-// lost answer, delays a client by no more.
+// followTurn is how long one request waits at a gateway. It is short, so that a gateway that ends,
+// or a lost answer, delays a client by no more.
 const followTurn = 20 * time.Second
 
 // List calls fn with the jobs of the tenant in a pool that have not ended, in the order of
@@ -40,8 +40,8 @@ func (c *Client) List(ctx context.Context, p jobs.Pool, fn func(queue.ListedJob)
 	}
 }
 
-// Results calls fn with the newest results of the tenant, without their outputs, until fn returns false.
-// It calls fn at most pageJobs times.
+// Results calls fn with the newest results of the tenant, without their outputs, until fn returns
+// false. It calls fn at most pageJobs times.
 func (c *Client) Results(ctx context.Context, fn func(jobs.Result) bool) error {
 	r, _, err := c.ask(ctx, "list."+string(jobs.PoolCPU), map[string]bool{"ended": true}, pageTime)
 	if err != nil {
@@ -59,8 +59,8 @@ func (c *Client) Results(ctx context.Context, fn func(jobs.Result) bool) error {
 	return nil
 }
 
-// Logs calls fn with the log lines of a job of the tenant in their order. With follow it waits for more
-// lines until the job has ended. It returns the error of fn, if fn returns one.
+// Logs calls fn with the log lines of a job of the tenant in their order. With follow it waits for
+// more lines until the job has ended. It returns the error of fn, if fn returns one.
 func (c *Client) Logs(ctx context.Context, id string, follow bool, fn func(jobs.LogLines) error) error {
 	if err := jobs.CheckID("job id", id); err != nil {
 		return err
@@ -88,8 +88,8 @@ func (c *Client) Logs(ctx context.Context, id string, follow bool, fn func(jobs.
 	}
 }
 
-// Watch calls fn with the progress of a job, one call at a time, until the job has a result, and returns
-// the result. It omits progress that comes faster than the requests.
+// Watch calls fn with the progress of a job, one call at a time, until the job has a result, and
+// returns the result. It omits progress that comes faster than the requests.
 func (c *Client) Watch(ctx context.Context, id string, fn func(json.RawMessage)) (jobs.Result, error) {
 	if err := jobs.CheckID("job id", id); err != nil {
 		return jobs.Result{}, err

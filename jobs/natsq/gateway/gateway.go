@@ -20,9 +20,9 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/schema"
 )
 
-// Subjects of requests. A client without a tenant publishes below apiPrefix. A client with an account of
-// a tenant does so too, and the server maps its subjects below tenantPrefix and the name of the tenant.
-// The last token is the id of a job or the name of a schedule, unless it is a verb.
+// Subjects of requests. A client without a tenant publishes below apiPrefix. A client with an
+// account of a tenant does so too, and the server maps its subjects below tenantPrefix and the name
+// of the tenant. The last token is the id of a job or the name of a schedule, unless it is a verb.
 const (
 	apiPrefix    = "exo.api."
 	tenantPrefix = "exo.tenant."
@@ -36,8 +36,8 @@ const (
 	apiRetry     = "retry.*"
 )
 
-// Gateway answers requests: submit, result, find, list, logs, cancel, retry, schedules. Its clients speak
-// only NATS and JSON, or have no permission for more.
+// Gateway answers requests: submit, result, find, list, logs, cancel, retry, schedules. Its clients
+// speak only NATS and JSON, or have no permission for more.
 type Gateway struct {
 	conn  *natsconn.Conn
 	parts Parts
@@ -51,8 +51,8 @@ type Gateway struct {
 // longestWait bounds how long a request may wait for a result.
 const longestWait = 5 * time.Minute
 
-// apiReply is the answer to every request. The fields that are set depend on the request; Error excludes
-// all others but Job.
+// apiReply is the answer to every request. The fields that are set depend on the request; Error
+// excludes all others but Job.
 type apiReply struct {
 	Version int              `json:"v"`
 	Job     string           `json:"job,omitempty"`
@@ -94,8 +94,8 @@ type Parts struct {
 	Logs      Logs        // a *joblog.Logs
 }
 
-// Queue submits jobs and finds them. The gateway passes ids as the queue knows them, with the prefix of
-// the tenant.
+// Queue submits jobs and finds them. The gateway passes ids as the queue knows them, with the
+// prefix of the tenant.
 type Queue interface {
 	// SubmitNew stores a job; made says that the gateway has made its id.
 	SubmitNew(ctx context.Context, j jobs.Job, made bool) error
@@ -109,16 +109,16 @@ type Queue interface {
 	Missing(ctx context.Context, j jobs.Job) ([]string, error)
 }
 
-// DeadLetters lists the jobs that failed for good and queues them again. List calls fn until it returns
-// false. Redrive may be repeated after an error.
+// DeadLetters lists the jobs that failed for good and queues them again. List calls fn until it
+// returns false. Redrive may be repeated after an error.
 type DeadLetters interface {
 	List(ctx context.Context, f jobs.DeadFilter, fn func(jobs.DeadLetter) bool) error
 	Redrive(ctx context.Context, d jobs.DeadLetter) error
 }
 
-// Results reads the results of jobs and follows their progress. Lookup fails with jobs.ErrNotFound while
-// a job has no result, and Result waits for it. Progress calls fn, one call at a time, until stop is
-// called.
+// Results reads the results of jobs and follows their progress. Lookup fails with jobs.ErrNotFound
+// while a job has no result, and Result waits for it. Progress calls fn, one call at a time, until
+// stop is called.
 type Results interface {
 	Lookup(ctx context.Context, id string) (jobs.Result, error)
 	Result(ctx context.Context, id string) (jobs.Result, error)
@@ -141,14 +141,14 @@ type Schedules interface {
 	Read(ctx context.Context, name string) (s jobs.Schedule, revision uint64, err error)
 }
 
-// Logs reads the log lines of a job from a sequence number on. fn gets the number after each message.
-// With follow the call waits for more lines until the job has ended.
+// Logs reads the log lines of a job from a sequence number on. fn gets the number after each
+// message. With follow the call waits for more lines until the job has ended.
 type Logs interface {
 	LogsFrom(ctx context.Context, id string, seq uint64, follow bool, fn func(next uint64, l jobs.LogLines) error) error
 }
 
-// Serve starts a gateway, which runs until Close. When Serve returns the gateway answers requests. The
-// connection stays the caller's, and must not be closed before the gateway.
+// Serve starts a gateway, which runs until Close. When Serve returns the gateway answers requests.
+// The connection stays the caller's, and must not be closed before the gateway.
 func Serve(c *natsconn.Conn, p Parts, log *slog.Logger) (*Gateway, error) {
 	run, stop := context.WithCancel(context.Background())
 	g := &Gateway{conn: c, parts: p, log: log, stop: stop}
@@ -196,8 +196,8 @@ func (g *Gateway) Close() {
 	g.line.ended.Wait()
 }
 
-// reply sends an answer. An answer that is too large for a message becomes an error, which names where
-// the result is stored.
+// reply sends an answer. An answer that is too large for a message becomes an error, which names
+// where the result is stored.
 func (g *Gateway) reply(m *nats.Msg, r apiReply) {
 	if m.Reply == "" {
 		return // the sender has published, and expects no answer
@@ -219,8 +219,8 @@ func (g *Gateway) reply(m *nats.Msg, r apiReply) {
 	}
 }
 
-// encode returns the answer as JSON. It does not escape < > & with six letters each, because a result
-// that fits into a message must fit into an answer.
+// encode returns the answer as JSON. It does not escape < > & with six letters each, because a
+// result that fits into a message must fit into an answer.
 func (r apiReply) encode() ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -229,8 +229,8 @@ func (r apiReply) encode() ([]byte, error) {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
 }
 
-// answer executes a request and returns its answer. at is the place of the request in the line, which is
-// parked before a wait.
+// answer executes a request and returns its answer. at is the place of the request in the line,
+// which is parked before a wait.
 func (g *Gateway) answer(ctx context.Context, m *nats.Msg, at *requestPlace) apiReply {
 	ctx, cancel := context.WithTimeout(ctx, longestWait+time.Minute)
 	defer cancel()
@@ -269,7 +269,8 @@ func (g *Gateway) answer(ctx context.Context, m *nats.Msg, at *requestPlace) api
 	return r
 }
 
-// apiFailure returns err as the error of an answer. Client turns it back into an error of the same class.
+// apiFailure returns err as the error of an answer. Client turns it back into an error of the same
+// class.
 func apiFailure(err error) *apiError {
 	e := &apiError{Message: err.Error(), RetryAfter: jobs.RetryAfter(err).Seconds()}
 	var s *schema.Error
@@ -291,8 +292,9 @@ func apiFailure(err error) *apiError {
 	return e
 }
 
-// ParseSubmission decodes a request to submit: a job that may omit version, id and time of submission.
-// The error is a *schema.Error for a field, or a *jobs.Error for a rule between two fields.
+// ParseSubmission decodes a request to submit: a job that may omit version, id and time of
+// submission. The error is a *schema.Error for a field, or a *jobs.Error for a rule between two
+// fields.
 func ParseSubmission(data []byte) (jobs.Job, error) {
 	j, _, err := parseSubmission(data)
 	return j, err
@@ -371,8 +373,9 @@ func (g *Gateway) submitAll(ctx context.Context, from owner, data []byte) (ids [
 // errProgressed is the cause with which a wait for a result ends because of progress.
 var errProgressed = errors.New("there is progress")
 
-// result returns the result of a job, or its next progress if the request asks for that. It parks the
-// request before it waits. Without a result at the end of the wait it fails with jobs.ErrNotFound.
+// result returns the result of a job, or its next progress if the request asks for that. It parks
+// the request before it waits. Without a result at the end of the wait it fails with
+// jobs.ErrNotFound.
 func (g *Gateway) result(ctx context.Context, id string, data []byte,
 	at *requestPlace,
 ) (*jobs.Result, json.RawMessage, error) {

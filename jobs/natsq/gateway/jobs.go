@@ -17,16 +17,16 @@ const (
 	pageJobs  = 100                 // jobs or results
 	pageBytes = jobs.MaxMessage / 2 // bytes of jobs or lines
 	pageTime  = 2 * time.Second     // time in which a worker of the gateway looks for more
-	// pageRoom is the part of an answer besides one job. A job that leaves less room in a message is
-	// listed without its specification.
+	// pageRoom is the part of an answer besides one job. A job that leaves less room in a message
+	// is listed without its specification.
 	pageRoom = 8 << 10
 )
 
 // errPage is the error with which the reading of a log ends at the end of a page.
 var errPage = errors.New("the page is full")
 
-// list puts a page of the jobs of a pool that have not ended into an answer, or a page of the newest
-// results. A tenant gets its own jobs only.
+// list puts a page of the jobs of a pool that have not ended into an answer, or a page of the
+// newest results. A tenant gets its own jobs only.
 func (g *Gateway) list(ctx context.Context, from owner, p jobs.Pool, data []byte, r *apiReply) error {
 	var o struct {
 		From  string `json:"from"`
@@ -103,8 +103,8 @@ func (g *Gateway) list(ctx context.Context, from owner, p jobs.Pool, data []byte
 	return nil
 }
 
-// logs puts a page of the log of a job into an answer. A request may wait for more lines, or for the end
-// of the job, if there are none.
+// logs puts a page of the log of a job into an answer. A request may wait for more lines, or for
+// the end of the job, if there are none.
 func (g *Gateway) logs(ctx context.Context, id string, data []byte, r *apiReply, at *requestPlace) error {
 	var o struct {
 		From string  `json:"from"`
@@ -147,8 +147,8 @@ func (g *Gateway) logs(ctx context.Context, id string, data []byte, r *apiReply,
 	if err != nil && !errors.Is(err, errPage) {
 		return err
 	}
-	// A client that waits goes on until the job has ended. A client that does not wait goes on while
-	// there are more lines.
+	// A client that waits goes on until the job has ended. A client that does not wait goes on
+	// while there are more lines.
 	if full || o.Wait > 0 && !r.Over {
 		r.Next = strconv.FormatUint(seq, 10)
 	}

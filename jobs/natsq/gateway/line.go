@@ -10,8 +10,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// Limits of a gateway. A request needs a worker while it is answered. A request that waits for a result
-// or a log gives its worker back, so requests that wait delay no others.
+// Limits of a gateway. A request needs a worker while it is answered. A request that waits for a
+// result or a log gives its worker back, so requests that wait delay no others.
 const (
 	allWorkers    = 64
 	tenantWorkers = 16   // for one tenant, so that many requests of one leave workers for the others
@@ -43,13 +43,14 @@ type ownerLineState struct {
 	waits    int
 }
 
-// newRequestLine returns an empty line. It calls serve for each request on a goroutine of its own. serve
-// must call requestPlace.leave at its end.
+// newRequestLine returns an empty line. It calls serve for each request on a goroutine of its own.
+// serve must call requestPlace.leave at its end.
 func newRequestLine(serve func(m *nats.Msg, from owner)) *requestLine {
 	return &requestLine{serve: serve, of: map[owner]*ownerLineState{}}
 }
 
-// The limits of an owner. All clients without a tenant are one owner, which may use the whole gateway.
+// The limits of an owner. All clients without a tenant are one owner, which may use the whole
+// gateway.
 func (o owner) workers() int { return o.limit(tenantWorkers, allWorkers) }
 func (o owner) room() int    { return o.limit(ownerLine, gatewayLine) }
 func (o owner) waits() int   { return o.limit(ownerWaits, gatewayWaits) }
@@ -62,7 +63,8 @@ func (o owner) limit(tenant, all int) int {
 	return tenant
 }
 
-// state returns the state of an owner, which is new if the line has none. It must be called with mu held.
+// state returns the state of an owner, which is new if the line has none. It must be called with mu
+// held.
 func (l *requestLine) state(from owner) *ownerLineState {
 	s := l.of[from]
 	if s == nil {
@@ -79,7 +81,8 @@ func (l *requestLine) forget(from owner, s *ownerLineState) {
 	}
 }
 
-// add puts a request into the line, and reports whether there was room. If not, the caller answers it.
+// add puts a request into the line, and reports whether there was room. If not, the caller answers
+// it.
 func (l *requestLine) add(m *nats.Msg, from owner) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -96,8 +99,8 @@ func (l *requestLine) add(m *nats.Msg, from owner) bool {
 	return true
 }
 
-// dispatch gives free workers to the owners in turn, one request each. An owner at its limit keeps its
-// requests in line. It must be called with mu held.
+// dispatch gives free workers to the owners in turn, one request each. An owner at its limit keeps
+// its requests in line. It must be called with mu held.
 func (l *requestLine) dispatch() {
 	for looked := 0; l.busy < allWorkers && looked < len(l.turn); {
 		from := l.turn[0]
@@ -121,16 +124,16 @@ func (l *requestLine) dispatch() {
 	}
 }
 
-// requestPlace is the place of a running request in a line: a worker at first, and after park a place
-// among the requests that wait.
+// requestPlace is the place of a running request in a line: a worker at first, and after park a
+// place among the requests that wait.
 type requestPlace struct {
 	l      *requestLine
 	from   owner
 	parked bool
 }
 
-// park gives the worker back before a wait. It fails with jobs.ErrFull if too many requests of the owner,
-// or of all, wait already. A second call does nothing.
+// park gives the worker back before a wait. It fails with jobs.ErrFull if too many requests of the
+// owner, or of all, wait already. A second call does nothing.
 func (p *requestPlace) park() error {
 	l := p.l
 	l.mu.Lock()
@@ -170,7 +173,8 @@ func (p *requestPlace) leave() {
 	l.dispatch()
 }
 
-// close ends the line and returns the requests in it, which the caller answers. Running requests go on.
+// close ends the line and returns the requests in it, which the caller answers. Running requests go
+// on.
 func (l *requestLine) close() (left []*nats.Msg) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

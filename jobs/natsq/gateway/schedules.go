@@ -12,9 +12,9 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/schedules"
 )
 
-// cron executes a request about schedules. what is the part of the subject after "cron.": add, list, or a
-// verb and the name of a schedule. A tenant gets jobs.ErrNotFound for a schedule of another tenant, so
-// that its existence is not revealed.
+// cron executes a request about schedules. what is the part of the subject after "cron.": add,
+// list, or a verb and the name of a schedule. A tenant gets jobs.ErrNotFound for a schedule of
+// another tenant, so that its existence is not revealed.
 func (g *Gateway) cron(ctx context.Context, from owner, what string, m *nats.Msg, r *apiReply) error {
 	verb, name, _ := strings.Cut(what, ".")
 	name = from.own(name)

@@ -11,13 +11,13 @@ import (
 // owner is the tenant of a request, or "" for a client that may do everything.
 //
 // The ids of the jobs and schedules of a tenant begin with its name and "--". exoswarm auth refuses
-// names of tenants with which that would be ambiguous. Results, progress and cancellations are found by
-// the id alone. So a tenant reaches its own jobs and no others, and cannot use the id of a job of
-// another tenant before that tenant submits it.
+// names of tenants with which that would be ambiguous. Results, progress and cancellations are
+// found by the id alone. So a tenant reaches its own jobs and no others, and cannot use the id of a
+// job of another tenant before that tenant submits it.
 type owner string
 
-// caller splits the subject of a request into its owner and the rest. The server sets the tenant in the
-// subject from the account of the client, so it can be trusted.
+// caller splits the subject of a request into its owner and the rest. The server sets the tenant in
+// the subject from the account of the client, so it can be trusted.
 func caller(subject string) (from owner, what string) {
 	if rest, ok := strings.CutPrefix(subject, tenantPrefix); ok {
 		tenant, what, _ := strings.Cut(rest, ".")
@@ -34,8 +34,9 @@ func (o owner) own(id string) string {
 	return id
 }
 
-// admit gives a submission the tenant and the ids of its owner, and validates it again. A submission has
-// no spec_ref, which could name an object of another tenant; the schema of submissions excludes it.
+// admit gives a submission the tenant and the ids of its owner, and validates it again. A
+// submission has no spec_ref, which could name an object of another tenant; the schema of
+// submissions excludes it.
 func (o owner) admit(j jobs.Job) (jobs.Job, error) {
 	if o == "" {
 		return j, nil
@@ -51,8 +52,8 @@ func (o owner) admit(j jobs.Job) (jobs.Job, error) {
 	return j, j.Validate()
 }
 
-// check fails with jobs.ErrNotFound for a job of another tenant, so that its existence is not revealed.
-// Such a job can have an id of this tenant only if an operator has submitted it.
+// check fails with jobs.ErrNotFound for a job of another tenant, so that its existence is not
+// revealed. Such a job can have an id of this tenant only if an operator has submitted it.
 func (o owner) check(j jobs.Job) error {
 	if o == "" || j.Tenant == string(o) {
 		return nil

@@ -1,4 +1,8 @@
-// Package joblog stores what the handlers of jobs log, and reads it.
+// Package joblog stores the log lines of jobs, and reads them.
+//
+// A handler must never wait for its log. So its lines go into memory, and one goroutine per worker
+// stores the lines of all jobs in one atomic batch at a time. Memory, rate and size are bounded;
+// lines beyond the bounds are dropped and counted, and the count is stored with the log.
 package joblog
 
 import (
@@ -28,7 +32,7 @@ type Logs struct {
 	results Results
 }
 
-// Jobs tells whether anything of a job is known. It is a *queue.Queue.
+// Jobs reports whether the queue has anything of a job. It is a *queue.Queue.
 type Jobs interface {
 	Known(ctx context.Context, id string) (bool, error)
 }
@@ -41,31 +45,31 @@ type Results interface {
 // New returns the logs that a connection reaches. The connection stays the caller's.
 func New(c *natsconn.Conn, j Jobs, r Results) *Logs { return &Logs{c, j, r} }
 
-// How fast a worker stores what its handlers log. One batch, and so one sync of the server's disk,
-// a turn: five in a second, whatever the handlers do.
+// Bounds of a writer. It stores one batch per period, so the server syncs its disk for logs five
+// times per second at most, whatever the handlers do.
 const (
-	logTurn     = 200 * time.Millisecond
-	logMessages = 256     // of a turn
-	logBytes    = 1 << 20 // of a turn
-	logPending  = 32 << 10
-	// logHeld bounds what a worker holds for all its jobs while the server is away or slow.
+	logPeriod   = 200 * time.Millisecond
+	logMessages = 256      // of one batch, each of one job
+	logBytes    = 1 << 20  // of the lines of one batch
+	logPending  = 32 << 10 // bytes in memory for one job
+	// logHeld bounds the memory for all jobs of a worker while the server is away or slow.
 	logHeld = 8 << 20
-	// logPatience is what one turn, and the last one, may take.
+	// logPatience bounds the time for one batch, and the time of Close.
 	logPatience = 5 * time.Second
 )
 
-// Writer stores what the handlers of a worker log. One goroutine writes, so that no handler waits
-// for the server.
+// Writer stores the lines of the jobs of one worker. Its methods, and those of its Lines, may be
+// called from several goroutines, and none but Close waits for the server.
 type Writer struct {
 	c   *natsconn.Conn
 	log *slog.Logger
 
 	mu     sync.Mutex
-	dirty  []*Lines // have something to say, in the order of their turns
-	held   int      // bytes pending in all of them
+	dirty  []*Lines // those with something to store, in the order of their turns
+	held   int      // bytes in memory of all jobs, with those of now
 	closed bool
 
-	now *logBatch // under way; the loop's alone
+	now *logBatch // the batch that is being stored; for the loop alone
 
 	wake  chan struct{}
 	stop  chan struct{}
@@ -73,10 +77,10 @@ type Writer struct {
 	once  sync.Once
 }
 
-// Lines are the lines of one attempt at a job. The logbook's mutex guards what follows the fixed
-// part.
+// Lines is an io.Writer for the lines of one attempt at a job. The mutex of its Writer guards the
+// fields from pending on.
 type Lines struct {
-	book    *Writer
+	writer  *Writer
 	id      string
 	attempt int
 	worker  string
@@ -84,35 +88,35 @@ type Lines struct {
 
 	pending []json.RawMessage
 	size    int // bytes of pending
-	lines   int // so far
-	bytes   int
+	lines   int // accepted so far
+	bytes   int // accepted so far
 	dropped int
-	said    int // dropped, when it was last stored
-	dirty   bool
+	said    int  // the number of dropped lines that was last stored
+	dirty   bool // it is in writer.dirty
 }
 
-// NewWriter returns a logbook and starts its goroutine. The caller closes it before the connection.
+// NewWriter returns a writer and starts its goroutine. The caller closes it before the connection.
 func NewWriter(c *natsconn.Conn, log *slog.Logger) *Writer {
 	b := &Writer{c: c, log: log, wake: make(chan struct{}, 1), stop: make(chan struct{})}
 	b.ended.Go(b.loop)
 	return b
 }
 
-// Lines returns the place for the lines of one attempt. Messages stay for ttl seconds, 0 for the
-// default, and natsconn.LogSlack.
+// Lines returns a writer for the lines of one attempt. The server keeps them for ttl seconds, or
+// for the default with 0, and natsconn.LogSlack longer. The caller calls End after the last line.
 func (b *Writer) Lines(id string, attempt int, worker string, ttl int) *Lines {
 	if ttl <= 0 {
 		ttl = natsconn.ResultTTL
 	}
 	return &Lines{
-		book: b, id: id, attempt: attempt, worker: worker,
+		writer: b, id: id, attempt: attempt, worker: worker,
 		ttl: strconv.Itoa(ttl+int(natsconn.LogSlack.Seconds())) + "s",
 	}
 }
 
-// End has the number of dropped lines stored, if it grew since the last message.
+// End stores the number of dropped lines, if it grew since the last message.
 func (l *Lines) End() {
-	b := l.book
+	b := l.writer
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if l.dropped > l.said && l.lines > 0 {
@@ -120,19 +124,20 @@ func (l *Lines) End() {
 	}
 }
 
-// Write takes one line of JSON. It never fails.
+// Write accepts one line of JSON, and copies it. It never fails: a line beyond the bounds is
+// dropped and counted.
 func (l *Lines) Write(p []byte) (int, error) {
 	line := bytes.TrimSpace(p)
 	if len(line) > jobs.MaxLogLine {
 		line = shorten(line)
 	}
-	b := l.book
+	b := l.writer
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	n := len(line)
 	if l.lines == jobs.MaxLogLines || l.bytes+n > jobs.MaxLogBytes || l.size+n > logPending || b.held+n > logHeld ||
 		b.closed {
-		// a job of which nothing is kept has no turn: they could be any number
+		// A job without an accepted line stores no count, because such jobs have no bound.
 		if l.dropped++; l.dropped == 1 && l.lines > 0 && !b.closed {
 			b.touch(l)
 		}
@@ -147,16 +152,16 @@ func (l *Lines) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// shorten makes a line of at most jobs.MaxLogLine bytes of one that is longer: the fields of the
-// handler go, and then the end of its message.
+// shorten cuts a line to at most jobs.MaxLogLine bytes: it removes the fields of the handler, and
+// then the end of the message.
 func shorten(line []byte) []byte {
 	var one struct {
 		jobs.LogLine
 		Cut bool `json:"cut"`
 	}
-	_ = json.Unmarshal(line, &one) // slog has made it
+	_ = json.Unmarshal(line, &one) // slog has written it, so it is valid
 	one.Cut = true
-	for room := jobs.MaxLogLine - 256; ; room /= 2 { // escapes may be six times as long as what they stand for
+	for room := jobs.MaxLogLine - 256; ; room /= 2 { // an escape has up to six bytes per byte
 		if len(one.Message) > room {
 			one.Message = strings.ToValidUTF8(one.Message[:room], "")
 		}
@@ -170,7 +175,7 @@ func shorten(line []byte) []byte {
 	}
 }
 
-// touch gives l a turn. It must be called with mu held.
+// touch puts l among those with something to store. It must be called with mu held.
 func (b *Writer) touch(l *Lines) {
 	if l.dirty {
 		return
@@ -184,17 +189,19 @@ func (b *Writer) touch(l *Lines) {
 	}
 }
 
+// loop stores one batch per period while something is pending, until Close. Then it stores the
+// rest, unless the server is away.
 func (b *Writer) loop() {
 	turn := time.NewTimer(time.Hour)
 	defer turn.Stop()
 	for {
 		select {
 		case <-b.wake:
-			turn.Reset(logTurn)
+			turn.Reset(logPeriod)
 		case <-turn.C:
 			ctx, cancel := context.WithTimeout(context.Background(), logPatience)
 			if b.store(ctx) {
-				turn.Reset(logTurn)
+				turn.Reset(logPeriod)
 			}
 			cancel()
 		case <-b.stop:
@@ -207,16 +214,16 @@ func (b *Writer) loop() {
 	}
 }
 
-// logBatch is what one turn stores. It is sent again as it is until the server has said something
-// about it.
+// logBatch is one batch. It is sent again unchanged until the server has answered, so that its
+// message ids prevent a second copy.
 type logBatch struct {
 	msgs  []*nats.Msg
-	of    []*Lines
-	lines []int // in each message
-	size  int   // bytes of all lines
+	of    []*Lines // the job of each message
+	lines []int    // the number of lines in each message
+	size  int      // bytes of all lines
 }
 
-// take makes the batch of a turn; nil when nothing is pending.
+// take removes pending lines from memory and returns them as a batch, or nil if there are none.
 func (b *Writer) take() *logBatch {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -226,14 +233,14 @@ func (b *Writer) take() *logBatch {
 		b.dirty = b.dirty[1:]
 		var data bytes.Buffer
 		enc := json.NewEncoder(&data)
-		enc.SetEscapeHTML(false) // else a message could be six times as long as its lines
+		enc.SetEscapeHTML(false) // otherwise a message could be six times as long as its lines
 		err := enc.Encode(jobs.LogLines{
 			Version: jobs.Version, JobID: l.id, Attempt: l.attempt, Worker: l.worker,
 			Lines: l.pending, Dropped: l.dropped,
 		})
 		n, size := len(l.pending), l.size
 		l.pending, l.size, l.said, l.dirty = nil, 0, l.dropped, false
-		if err != nil { // slog writes JSON
+		if err != nil { // not expected, because slog writes JSON
 			b.log.Error("log of a job not stored", "job", l.id, "error", err)
 			l.dropped += n
 			b.held -= size
@@ -250,13 +257,14 @@ func (b *Writer) take() *logBatch {
 	return t
 }
 
-// errCodeBatchTwice is what the server says of a batch with a message id that it knows: an earlier
-// try was stored.
+// errCodeBatchTwice is the error of the server for a batch with a known message id: an earlier try
+// was stored.
 const errCodeBatchTwice = 10201
 
-// store stores what is pending, as much as goes into one turn. more says that something is left.
+// store stores one batch of pending lines. more reports whether there are others, or the batch must
+// be sent again. A batch that the server refuses counts as dropped.
 func (b *Writer) store(ctx context.Context) (more bool) {
-	if !b.c.NC.IsConnected() { // it must not fill the client's buffer, which others need
+	if !b.c.NC.IsConnected() { // logs must not fill the buffer of the client, which other calls need
 		return true
 	}
 	if b.now == nil {
@@ -283,7 +291,8 @@ func (b *Writer) store(ctx context.Context) (more bool) {
 	return len(b.dirty) > 0
 }
 
-// Close stores what is left, for a while. A second call does nothing.
+// Close stores the rest, for at most logPatience, and ends the goroutine. Later lines are dropped.
+// A second call waits too.
 func (b *Writer) Close() {
 	b.once.Do(func() {
 		b.mu.Lock()
@@ -294,19 +303,20 @@ func (b *Writer) Close() {
 	b.ended.Wait()
 }
 
-// followGrace is how long a follower waits for lines of a job that is over: they are stored some
-// turns behind it.
-const followGrace = 5 * logTurn
+// followGrace is how long a follower waits for lines after the job has ended, because they are
+// stored some periods later.
+const followGrace = 5 * logPeriod
 
-// Logs calls fn with what handlers have logged while they worked on a job, in the order in which it
-// was stored, until fn returns an error, which it returns. With follow it goes on until the job is
-// over. jobs.ErrNotFound when nothing is known of such a job. A message that is no log is given as
-// a line that says so.
+// Logs calls fn with the log lines of a job, of all attempts, in the order in which they were
+// stored. It ends with the last line, with follow when the job has ended, or with the first error
+// of fn, which it returns. It fails with jobs.ErrNotFound if the job is not known. A message that
+// cannot be decoded becomes a line that says so.
 func (lg *Logs) Logs(ctx context.Context, id string, follow bool, fn func(jobs.LogLines) error) error {
 	return lg.LogsFrom(ctx, id, 1, follow, func(_ uint64, l jobs.LogLines) error { return fn(l) })
 }
 
-// LogsFrom is Logs from a place in the stream on; fn is told the place behind each message.
+// LogsFrom is Logs from a sequence number of the stream on. fn gets the number after each message,
+// with which a later call goes on.
 func (lg *Logs) LogsFrom(ctx context.Context, id string, seq uint64, follow bool,
 	fn func(next uint64, l jobs.LogLines) error,
 ) error {
@@ -314,7 +324,7 @@ func (lg *Logs) LogsFrom(ctx context.Context, id string, seq uint64, follow bool
 		return err
 	}
 	news := make(chan struct{}, 1)
-	if follow { // each message is a push too, and the job's end; a look now and then in case one was lost
+	if follow { // subscriptions tell of lines and of the end; a look from time to time finds lost messages
 		for _, subject := range []string{wire.JobLogSubject(id), wire.DoneSubject(id)} {
 			sub, err := lg.conn.NC.Subscribe(subject, func(*nats.Msg) {
 				select {
@@ -374,7 +384,7 @@ func (lg *Logs) LogsFrom(ctx context.Context, id string, seq uint64, follow bool
 	}
 }
 
-// readLines reads a message of a job's log.
+// readLines decodes a message of the log of a job.
 func readLines(id string, m *natsconn.Message) jobs.LogLines {
 	l, err := jobs.DecodeLogLines(m.Data)
 	if err == nil && l.JobID != id {

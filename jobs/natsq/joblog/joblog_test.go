@@ -11,7 +11,7 @@ import (
 func TestLogsTwice(t *testing.T) {
 	c := inside(t)
 	b := &Writer{c: c.conn, log: slog.New(slog.DiscardHandler), wake: make(chan struct{}, 1)}
-	both := []*Lines{{book: b, id: "a", ttl: "60s"}, {book: b, id: "b", ttl: "60s"}}
+	both := []*Lines{{writer: b, id: "a", ttl: "60s"}, {writer: b, id: "b", ttl: "60s"}}
 	for _, l := range both {
 		slog.New(slog.NewJSONHandler(l, nil)).Info("once")
 	}
@@ -42,7 +42,7 @@ func TestLogsHeld(t *testing.T) {
 	const all = 3 * logHeld / 1000
 	dropped := 0
 	for range all {
-		l := &Lines{book: b}
+		l := &Lines{writer: b}
 		if n, err := l.Write(line); n != len(line) || err != nil {
 			t.Fatal(n, err)
 		}

@@ -2,8 +2,8 @@ package limiter
 
 import "time"
 
-// serverClock estimates the time of the server from the stamps that the server puts on messages. The
-// estimate is the server's time or a little before, so tokens never refill too early.
+// serverClock estimates the time of the server from the stamps that the server puts on messages.
+// The estimate is the server's time or a little before, so tokens never refill too early.
 type serverClock struct {
 	start time.Time     // a local time; the zero of elapsed
 	ahead time.Duration // the server's clock is ahead of the local one by at least this

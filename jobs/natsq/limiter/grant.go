@@ -50,9 +50,9 @@ func (l *Limiter) loop(ctx context.Context) {
 	}
 }
 
-// serve brings the record of one tenant up to date: it gets what the worker wants and gives back what
-// the worker does not use. tick says that a grantTick has passed. pause is the time until tokens may
-// be there; with 0 the next tick is early enough.
+// serve brings the record of one tenant up to date: it gets what the worker wants and gives back
+// what the worker does not use. tick says that a grantTick has passed. pause is the time until
+// tokens may be there; with 0 the next tick is early enough.
 func (l *Limiter) serve(ctx context.Context, name string, t *tenant, tick bool) (pause time.Duration, err error) {
 	if l.Heartbeats.Unhealthy() { // other workers get its slots when its heartbeat has stood still for a lease
 		return 0, nil
@@ -149,8 +149,8 @@ func (t *tenant) returnUnused(q quota.Quota, d *quota.Demand) bool {
 	return unused
 }
 
-// granted tells the worker of the outcome of a demand; got says that it got some of it. pause is the
-// time until tokens may be there, or 0.
+// granted tells the worker of the outcome of a demand; got says that it got some of it. pause is
+// the time until tokens may be there, or 0.
 func (l *Limiter) granted(name string, t *tenant, q quota.Quota, d quota.Demand, got bool) (pause time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -19,8 +19,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
-// Reasons for which a tenant waits, for Options.Refused: all its slots are in use by all workers together,
-// or its rate allows no job now.
+// Reasons for which a tenant waits, for Options.Refused: all its slots are in use by all workers
+// together, or its rate allows no job now.
 const (
 	ReasonConcurrency = "concurrency"
 	ReasonRate        = "rate"
@@ -35,8 +35,8 @@ type Options struct {
 	Heartbeats Heartbeats
 	// Freed is called when more jobs of a tenant may begin. It must not wait, or call the limiter.
 	Freed func()
-	// HasJobs asks the server whether a source has jobs. When it has none, the worker must take note
-	// and call Open for it only after news.
+	// HasJobs asks the server whether a source has jobs. When it has none, the worker must take
+	// note and call Open for it only after news.
 	HasJobs func(ctx context.Context, s wire.Source) (bool, error)
 	// Refused is called once each time that a tenant begins to wait, with the reason.
 	Refused func(tenant, reason string)
@@ -49,9 +49,9 @@ type Heartbeats interface {
 	Lose(m *nats.Msg, cause error)
 }
 
-// Limiter keeps slots and tokens of tenants for one worker. A job of a tenant with limits begins with
-// a slot and a token of the tenant's record on the server. One goroutine gets them and gives them
-// back, so a tenant at its limit delays no other tenant: its sources are just not open.
+// Limiter keeps slots and tokens of tenants for one worker. A job of a tenant with limits begins
+// with a slot and a token of the tenant's record on the server. One goroutine gets them and gives
+// them back, so a tenant at its limit delays no other tenant: its sources are just not open.
 //
 // The record of a tenant never shows fewer slots for this worker than the worker uses: a slot is
 // added here after it is written there, and removed here before. The methods may be called from
@@ -98,11 +98,12 @@ type sighting struct {
 // grantTick is the period of the loop. What is not used for one to two ticks is given back.
 const grantTick = 100 * time.Millisecond
 
-// recordKey returns the key of the record of a tenant in wire.TenantBucket. Each pool has a record of its
-// own.
+// recordKey returns the key of the record of a tenant in wire.TenantBucket. Each pool has a record
+// of its own.
 func recordKey(p jobs.Pool, tenant string) string { return string(p) + "." + tenant }
 
-// Start returns a limiter that follows the records of a pool until Close. ctx bounds the start only.
+// Start returns a limiter that follows the records of a pool until Close. ctx bounds the start
+// only.
 func Start(ctx context.Context, c *natsconn.Conn, o Options) (*Limiter, error) {
 	l := newLimiter(c, o)
 	// Records may have been written long ago, so the first stamp is that of an answer.
@@ -131,8 +132,8 @@ func newLimiter(c *natsconn.Conn, o Options) *Limiter {
 	}
 }
 
-// Close gives all slots and tokens back and ends the loop. If the server does not answer within 5 s,
-// the slots are free when the lease of the worker ends.
+// Close gives all slots and tokens back and ends the loop. If the server does not answer within 5
+// s, the slots are free when the lease of the worker ends.
 func (l *Limiter) Close() {
 	l.stop()
 	l.ended.Wait()
@@ -210,8 +211,8 @@ func (l *Limiter) Open(s wire.Source, n int) bool {
 	return false
 }
 
-// Reserve takes slots and tokens for at most n jobs and returns for how many. The caller then fetches
-// so many jobs and calls Began.
+// Reserve takes slots and tokens for at most n jobs and returns for how many. The caller then
+// fetches so many jobs and calls Began.
 func (l *Limiter) Reserve(s wire.Source, n int) int {
 	q := l.Quota(s.Tenant)
 	l.mu.Lock()
@@ -253,8 +254,8 @@ func (l *Limiter) Began(s wire.Source, n int, msgs []*nats.Msg) {
 	}
 }
 
-// End frees the slot of a job. For a job that has none, or has ended, it does nothing. The slot of a
-// job that the record does not show any more is not free.
+// End frees the slot of a job. For a job that has none, or has ended, it does nothing. The slot of
+// a job that the record does not show any more is not free.
 func (l *Limiter) End(m *nats.Msg) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -1,5 +1,12 @@
 // Package natsconn is a connection to a NATS server with JetStream: login, retries, denials and
 // elections, and the messages and buckets that the rest of natsq is made of.
+//
+// Every call ends: with its context, or when no server has answered for Options.Patience. A call
+// repeats its request as its verb tells: Retry has long tries, for reads and for requests that must
+// not be sent often; RetryIdempotent has short tries, for requests that may be sent twice;
+// RetryUnlessFull is RetryIdempotent without a wait for space on the disk of the server; and Once
+// in a name means a single try. So the caller must choose a request of which a repetition has no
+// second effect: a read, a compare-and-set, or a message whose subject or id the server takes once.
 package natsconn
 
 import (
@@ -32,42 +39,40 @@ type Options struct {
 	Name string
 	// Replicas of every stream: 1 for a single server, 3 for a cluster. 0 means 1.
 	Replicas int
-	// Lease is how long a worker that says nothing keeps a job; it says so three times as often. 0
-	// means 15 s. All connections to a queue must have the same.
+	// Lease is how long a worker keeps a job without a renewal. A worker renews three times per
+	// lease. 0 means 15 s. All connections to a queue must have the same value.
 	Lease time.Duration
 	// Bare leaves the server as it is: nothing is created. It is for Plan.
 	Bare bool
 	// Patience is how long a call keeps trying while the server cannot be reached; 0 means 30 s.
 	Patience time.Duration
-	// Logger is told once when the connection is lost and once when it is back, and of what the
-	// server refuses in the background; nil for nobody.
+	// Logger gets a line when the connection is lost, when it is back, and for each message that
+	// the server refuses in the background; nil for none.
 	Logger *slog.Logger
-	// GiveUp ends a connection that has been without a server for so long, for good: Lost is closed
-	// and every call fails with jobs.ErrUnavailable. It is for commands, which somebody waits for;
-	// 0, for agents, means never.
+	// GiveUp ends a connection for good after so long without a server: Lost is closed, and every
+	// call fails with jobs.ErrUnavailable. It is for commands, for which a person waits. 0 means
+	// never, which is for agents.
 	GiveUp time.Duration
-	// Tracing makes spans of what goes over the connection, joined by the headers of messages; nil
-	// for none, and then headers are neither written nor looked at. It belongs to the caller, who
-	// flushes it after Close.
+	// Tracing makes spans for messages, which their headers join; nil for none, and then trace
+	// headers are neither written nor read. The caller owns it, and flushes it after Close.
 	Tracing trace.TracerProvider
 }
 
-// Conn is a connection to a NATS server with JetStream, and the ways in which its calls are
-// repeated. Its methods may be called from several goroutines.
+// Conn is a connection to a NATS server with JetStream, and the rules by which its calls are
+// repeated. Its methods may be called from several goroutines. Its fields must not be changed.
 type Conn struct {
 	NC       *nats.Conn
 	refused  *violations
 	elected  *elections
-	JS       jetstream.JetStream
-	Writer   string // distinguishes this connection's appends from those of others
+	JS       jetstream.JetStream // nil after Dial
+	Writer   string              // a random name, which tells the appends of this connection from others
 	Replicas int
 	Patience time.Duration
 	Lease    time.Duration
 	Tracer   trace.Tracer // nil: nothing is traced
 }
 
-// dialed reaches the server and no more: the connection has no JetStream. where names the server in
-// texts for people.
+// dialed connects without JetStream. where names the server in texts for people.
 func dialed(ctx context.Context, o Options) (c *Conn, where string, err error) {
 	c = &Conn{
 		Writer: nats.NewInbox()[len(nats.InboxPrefix):], elected: &elections{}, Replicas: max(o.Replicas, 1),
@@ -78,16 +83,16 @@ func dialed(ctx context.Context, o Options) (c *Conn, where string, err error) {
 	return c, where, err
 }
 
-// Dial reaches the server and no more, for a login that may use no stream: js is nil, and what
-// needs it must not be called.
+// Dial connects without JetStream, for a login that may not use streams: JS is nil, and methods
+// that need it must not be called.
 func Dial(ctx context.Context, o Options) (*Conn, error) {
 	c, _, err := dialed(ctx, o)
 	return c, err
 }
 
-// Open reaches the server, checks that it has JetStream, and creates the streams and buckets of the
-// protocol where they do not exist; those that exist it leaves as they are. The error says which of
-// these failed and what to do.
+// Open connects to a server, checks that it has JetStream, and creates the missing streams and
+// buckets of the protocol. It leaves existing ones as they are. The error tells which of these
+// steps failed and what to do.
 func Open(ctx context.Context, o Options) (*Conn, error) {
 	c, where, err := dialed(ctx, o)
 	if err != nil {
@@ -187,21 +192,24 @@ func (o Options) connect(ctx context.Context) (nc *nats.Conn, r *violations, whe
 	}
 }
 
-// Lost is closed when the connection has been without a server for as long as Options.GiveUp says;
-// never without that.
+// Lost is closed when the connection was without a server for Options.GiveUp. Without that option
+// it is never closed.
 func (c *Conn) Lost() <-chan struct{} { return c.refused.left }
 
-// LostError says that the server was lost, if it was: err is what a call has failed with.
+// LostError returns the error of a call that failed with err: that the server was lost, if it was,
+// or err.
 func (c *Conn) LostError(err error) error { return c.refused.lostError(err) }
 
 // Do calls fn with a context that ends when the server denies a message of this connection, and
-// calls it again. Which call the server means it does not say: a call has failed with
-// jobs.ErrDenied when the same message is denied twice, or any message three times.
+// then calls fn again. The server does not tell to which call the message belongs. So a call fails
+// with jobs.ErrDenied only when the same message is denied twice, or any message three times. fn
+// must be safe to repeat.
 func (c *Conn) Do(ctx context.Context, fn func(ctx context.Context) error) error {
 	return c.refused.do(ctx, fn)
 }
 
-// Attempt returns the context of one try of a call that cannot be repeated as a whole. See do.
+// Attempt is Do for a call that cannot be repeated as a whole. It returns the context of one try.
+// end reports whether a denial has cut it, and which.
 func (c *Conn) Attempt(ctx context.Context) (try context.Context, end func(err error) (by Violation, cut bool)) {
 	return c.refused.attempt(ctx)
 }
@@ -209,26 +217,26 @@ func (c *Conn) Attempt(ctx context.Context) (try context.Context, end func(err e
 // Denied returns the error of a call that a violation has ended.
 func (c *Conn) Denied(by Violation) error { return c.refused.denied(by) }
 
-// Explain adds the reason to an error of a connection that the server has closed.
+// Explain adds the reason to an error, if the server has closed the connection.
 func (c *Conn) Explain(err error) error { return c.refused.explain(err) }
 
-// Refused is closed when the server has shut this connection's user out for good: its credentials
-// expired or were revoked. Everything fails from then on.
+// Refused is closed when the server refuses the user of this connection for good, because the
+// credentials expired or were revoked. All calls fail from then on.
 func (c *Conn) Refused() <-chan struct{} { return c.refused.gone }
 
-// NewID returns an id for a job or swarm that nobody else has.
+// NewID returns a random id for a job or a swarm, which is unique.
 func NewID() string { return nuid.Next() }
 
 // Close ends the connection. Readers, leases and workers must have ended before. A second call does
 // nothing.
 func (c *Conn) Close() { c.NC.Close() }
 
-// IsTransient says whether the same call may succeed once the server, or the leader of its cluster,
+// IsTransient reports whether the same call may succeed when the server, or the leader of a stream,
 // is back.
 func IsTransient(err error) bool {
 	var code jetstream.ErrorCode
 	var api *jetstream.APIError
-	var former *nats.APIError // watches of buckets go by the client's former package
+	var former *nats.APIError // watches of buckets use the client's former package
 	switch {
 	case errors.As(err, &api):
 		code = api.ErrorCode
@@ -247,7 +255,7 @@ func IsTransient(err error) bool {
 		errors.Is(err, nats.ErrReconnectBufExceeded)
 }
 
-// What a cluster says while it has no leader or too few servers.
+// Errors of a cluster while it has no leader or too few servers.
 const (
 	ErrCodeNoPeers      = 10005
 	errCodeNotAvailable = 10008
@@ -255,44 +263,46 @@ const (
 	errCodeNoResources  = 10023
 )
 
-// How long one try of a call may take. What a try has sent to a leader that is gone nobody answers,
-// so where a call may be repeated its tries are short at first: a sixth of what the call has taken
-// so far. The servers elect another leader after 4 to 9 s, and with tries of 5 s the next one began
-// up to 5 s behind that.
+// The time limits of one try. A leader that is gone never answers, so the tries of a call that may
+// be repeated are short at first: a sixth of the time of the call so far. The servers elect another
+// leader after 4 to 9 s; with tries of 5 s the next one began up to 5 s after that.
 const (
 	ShortTry = time.Second
 	LongTry  = 5 * time.Second
 )
 
-// apiTimeout is the time limit of a request of the client that has no other limit.
+// apiTimeout is the limit of a request of the client without another limit.
 const apiTimeout = 10 * time.Second
 
-// The longest pause between two tries, and between those of a call that may be repeated: they begin
-// soon after the election too.
+// The longest pause between two tries. It is shorter for a call that may be repeated, so that a try
+// begins soon after an election.
 const (
 	longPause  = time.Second
 	shortPause = 250 * time.Millisecond
 )
 
-// Retry calls fn until it succeeds, fails for good, ctx ends, or patience runs out. Each try has a
-// time limit of its own.
+// Retry calls fn until it succeeds, fails for good, ctx ends, or no server has answered for
+// Patience. Each try has a time limit. The last error is jobs.ErrUnavailable if the patience has
+// ended.
 func (c *Conn) Retry(ctx context.Context, what string, fn func(ctx context.Context) error) error {
 	return c.retryIn(ctx, what, longPause, func(time.Duration) time.Duration { return LongTry }, fn)
 }
 
-// RetryIdempotent is retry for what may be done more than once although an answer was lost. size is
-// how much a try sends, in bytes.
+// RetryIdempotent is Retry for a request that may be sent again although its answer was lost.
+// Its tries are shorter, and end with an election. size is the number of bytes that a try sends.
 func (c *Conn) RetryIdempotent(ctx context.Context, what string, size int, fn func(ctx context.Context) error) error {
 	limit := func(since time.Duration) time.Duration { return tryLimit(since, size) }
 	return c.retryIn(ctx, what, shortPause, limit, func(ctx context.Context) error { return c.elected.try(ctx, fn) })
 }
 
-// tryLimit is how long a try of repeat may take that begins so long after the call.
+// tryLimit returns the time limit of a try that begins so long after the call, and sends size
+// bytes.
 func tryLimit(since time.Duration, size int) time.Duration {
-	const slowest = 4 << 20 // bytes a second of a connection that is worth waiting for
+	const slowest = 4 << 20 // bytes per second of the slowest connection that is supported
 	return min(max(since/6, ShortTry), LongTry) + time.Duration(size)*time.Second/slowest
 }
 
+// retryIn is Retry with a longest pause, and a limit of a try by the time since the call.
 func (c *Conn) retryIn(ctx context.Context, what string, rest time.Duration,
 	limit func(since time.Duration) time.Duration, fn func(ctx context.Context) error,
 ) error {

@@ -34,8 +34,8 @@ func Start(t testing.TB, o server.Options) *server.Server {
 }
 
 // Port returns a free TCP port of 127.0.0.1 for a server that the test stops and starts again. The
-// system takes ports of outgoing connections from 32768 on, so a port from below stays free while the
-// server is away.
+// system takes ports of outgoing connections from 32768 on, so a port from below stays free while
+// the server is away.
 func Port(t testing.TB) int {
 	t.Helper()
 	for range 100 {

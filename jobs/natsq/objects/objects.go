@@ -1,10 +1,10 @@
-// Package objects stores files that travel between submitters and agents, and removes those that no job
-// needs any more.
+// Package objects stores files that travel between submitters and agents, and removes those that no
+// job needs any more.
 //
-// An object belongs to a job (jobs.Owner in its metadata), and has no age of its own. A sweeper in each
-// CPU agent asks the streams whether anything is known of the job, and removes the object when nothing
-// was known for a grace time. There are no counters, so a process that is killed leaves none that are
-// wrong.
+// An object belongs to a job (jobs.Owner in its metadata), and has no age of its own. A sweeper in
+// each CPU agent asks the streams whether anything is known of the job, and removes the object when
+// nothing was known for a grace time. There are no counters, so a process that is killed leaves
+// none that are wrong.
 package objects
 
 import (
@@ -22,27 +22,28 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
-// Store reads and writes the object store of the cluster. Names of objects of different tenants never
-// meet (jobs.Owner.Named). Its methods may be called from several goroutines.
+// Store reads and writes the object store of the cluster. Names of objects of different tenants
+// never meet (jobs.Owner.Named). Its methods may be called from several goroutines.
 type Store struct {
 	conn  *natsconn.Conn
 	known func(ctx context.Context, job string) (bool, error)
 }
 
-// New returns the store that a connection reaches. known reports whether the queue has anything of a
-// job; the sweeper keeps the objects of the job as long. The connection stays the caller's.
+// New returns the store that a connection reaches. It starts nothing; each CPU agent calls
+// KeepObjects. known reports whether the queue has anything of a job; the sweeper keeps the objects
+// of the job as long. The connection stays the caller's.
 func New(c *natsconn.Conn, known func(ctx context.Context, job string) (bool, error)) *Store {
 	return &Store{conn: c, known: known}
 }
 
-// putTries is how often PutObject tries. Each message has a timeout of the client, so the tries together
-// outlast the restart of a server.
+// putTries is how often PutObject tries. Each message has a timeout of the client, so the tries
+// together outlast the restart of a server.
 const putTries = 4
 
-// PutObject stores the content of r under a name of the owner, replaces an earlier object of the name,
-// and returns the size in bytes. The object is kept as long as the job of the owner is known. If the
-// server does not answer and r is an io.Seeker, PutObject tries again from the position that r had. It
-// fails with jobs.ErrUnavailable after the last try. The caller closes r.
+// PutObject stores the content of r under a name of the owner, replaces an earlier object of the
+// name, and returns the size in bytes. The object is kept as long as the job of the owner is known.
+// If the server does not answer and r is an io.Seeker, PutObject tries again from the position that
+// r had. It fails with jobs.ErrUnavailable after the last try. The caller closes r.
 func (st *Store) PutObject(ctx context.Context, name string, of jobs.Owner, r io.Reader) (int64, error) {
 	return st.PutNamed(ctx, of.Named(name), of, r)
 }
@@ -90,8 +91,8 @@ func (st *Store) PutNamed(ctx context.Context, name string, of jobs.Owner, r io.
 
 // putObject is one try.
 func (st *Store) putObject(parent context.Context, name string, of jobs.Owner, r io.Reader) (int64, error) {
-	// The context of the client has no deadline: with one the client would wait until it for a message
-	// that was lost, instead of its shorter timeout.
+	// The context of the client has no deadline: with one the client would wait until it for a
+	// message that was lost, instead of its shorter timeout.
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(parent))
 	defer cancel(nil)
 	defer context.AfterFunc(parent, func() { cancel(context.Cause(parent)) })()
@@ -113,9 +114,9 @@ func (st *Store) putObject(parent context.Context, name string, of jobs.Owner, r
 	return int64(info.Size), nil
 }
 
-// Object opens an object of the owner. The reader checks the digest at the end, and returns an error
-// instead of io.EOF for a damaged object. It fails with jobs.ErrNotFound if there is no such object. The
-// caller closes the reader.
+// Object opens an object of the owner. The reader checks the digest at the end, and returns an
+// error instead of io.EOF for a damaged object. It fails with jobs.ErrNotFound if there is no such
+// object. The caller closes the reader.
 func (st *Store) Object(ctx context.Context, name string, of jobs.Owner) (io.ReadCloser, error) {
 	return st.OpenNamed(ctx, of.Named(name))
 }
@@ -136,7 +137,9 @@ func (st *Store) OpenNamed(ctx context.Context, name string) (io.ReadCloser, err
 	return o, nil
 }
 
-// DeleteObject removes an object of the owner. It returns nil if there is no such object.
+// DeleteObject removes an object of the owner. It returns nil if there is no such object. An object
+// that is stored again meanwhile stays. A reader of the removed object gets an error instead of
+// io.EOF.
 func (st *Store) DeleteObject(ctx context.Context, name string, of jobs.Owner) error {
 	name = of.Named(name)
 	m, err := st.conn.Last(ctx, objectStream, metaSubject(name))

@@ -24,8 +24,8 @@ const (
 	objectChunks = "$O." + wire.ObjectBucket + ".C."
 	metaJob      = "exo-job"
 	metaTenant   = "exo-tenant"
-	// Grace is how long an object outlives its job. It covers the time from the upload of an object to
-	// the submission of its job.
+	// Grace is how long an object outlives its job. It covers the time from the upload of an object
+	// to the submission of its job.
 	Grace = time.Hour
 )
 
@@ -41,7 +41,8 @@ type Object struct {
 	at   *natsconn.Message // its description, without data
 }
 
-// State tells whether a job needs an object. It is found out when the object is listed, and not stored.
+// State tells whether a job needs an object. It is found out when the object is listed, and not
+// stored.
 type State string
 
 // The states of an object. A sweep removes orphaned objects after the grace time, and no others.
@@ -51,8 +52,9 @@ const (
 	Unowned  State = "unowned"  // it belongs to no job and stays until it is deleted
 )
 
-// ownerOf returns the owner of an object from its metadata. The objects of earlier versions have none;
-// their names contain the id of the job.
+// ownerOf returns the owner of an object, or the zero owner for an object that belongs to no job.
+// It reads it from its metadata. The objects of earlier versions have none; their names contain the
+// id of the job.
 func ownerOf(info jetstream.ObjectInfo) jobs.Owner {
 	if id, ok := info.Metadata[metaJob]; ok {
 		return jobs.Owner{Tenant: info.Metadata[metaTenant], Job: id}
@@ -76,8 +78,8 @@ func metaSubject(name string) string {
 	return objectMeta + base64.URLEncoding.EncodeToString([]byte(name))
 }
 
-// Objects calls fn with every object and its state, in the order in which they were stored, until fn
-// returns false. It reads one description at a time.
+// Objects calls fn with every object and its state, in the order in which they were stored, until
+// fn returns false. It reads one description at a time.
 func (st *Store) Objects(ctx context.Context, fn func(Object) bool) error {
 	known := map[string]bool{} // by id of the job; objects of one job are mostly next to each other
 	return st.eachObject(ctx, func(o Object) (bool, error) {
@@ -131,8 +133,8 @@ func (st *Store) eachObject(ctx context.Context, fn func(Object) (bool, error)) 
 	}
 }
 
-// referred reports whether a job may still need its objects: it has not ended, or its result, its dead
-// letter or its swarm exists.
+// referred reports whether a job may still need its objects: it has not ended, or its result, its
+// dead letter or its swarm exists.
 func (st *Store) referred(ctx context.Context, id string) (bool, error) {
 	if jobs.CheckID("job id", id) != nil {
 		return true, nil // no stream can be asked for such an id
@@ -150,8 +152,8 @@ func (st *Store) referred(ctx context.Context, id string) (bool, error) {
 // remove removes an object, unless it was replaced since o was read.
 func (st *Store) remove(ctx context.Context, o Object) error {
 	return st.conn.Retry(ctx, "delete object "+o.Name, func(ctx context.Context) error {
-		// The description goes first, so that a reader finds a complete object or none. A sweep removes
-		// chunks that are left when the process dies in between.
+		// The description goes first, so that a reader finds a complete object or none. A sweep
+		// removes chunks that are left when the process dies in between.
 		if _, err := st.conn.PurgeOnce(ctx, objectStream, o.at.Subject, o.at.Seq+1); err != nil {
 			return err
 		}
@@ -160,8 +162,8 @@ func (st *Store) remove(ctx context.Context, o Object) error {
 	})
 }
 
-// SweepObjects makes one pass: it removes the objects whose job is not known, if all objects of that job
-// are older than grace. It calls show with each of them. With dry it removes nothing.
+// SweepObjects makes one pass: it removes the objects whose job is not known, if all objects of
+// that job are older than grace. It calls show with each of them. With dry it removes nothing.
 func (st *Store) SweepObjects(ctx context.Context, grace time.Duration, dry bool, show func(Object)) error {
 	s := &objectSweep{c: st, grace: grace, dry: dry, show: show}
 	return s.pass(ctx)
@@ -169,9 +171,9 @@ func (st *Store) SweepObjects(ctx context.Context, grace time.Duration, dry bool
 
 // objectSweep is a sweeper with its state between two passes. It is for one goroutine.
 //
-// A job may be unknown for a moment although it exists, for example between the upload of its objects and
-// its submission. So one pass removes the objects of a job only if all of them are old, and a sweeper
-// with several passes only if the job was unknown for the whole grace time.
+// A job may be unknown for a moment although it exists, for example between the upload of its
+// objects and its submission. So one pass removes the objects of a job only if all of them are old,
+// and a sweeper with several passes only if the job was unknown for the whole grace time.
 type objectSweep struct {
 	c     *Store
 	grace time.Duration
@@ -185,7 +187,8 @@ type objectSweep struct {
 // pass looks at all objects once, and removes those that may go.
 func (s *objectSweep) pass(ctx context.Context) error {
 	began := time.Now()
-	// The chunks are listed before the descriptions, so an upload that ends meanwhile has a description.
+	// The chunks are listed before the descriptions, so an upload that ends meanwhile has a
+	// description.
 	chunks, err := s.chunks(ctx)
 	if err != nil {
 		return err
@@ -263,7 +266,8 @@ func (s *objectSweep) pass(ctx context.Context) error {
 	return nil
 }
 
-// chunks returns the ids of all contents in the store.
+// chunks returns the ids of all contents in the store. The server reads the subjects of all chunks
+// for it, so a pass is expensive for a store with many objects.
 func (s *objectSweep) chunks(ctx context.Context) (map[string]bool, error) {
 	all := map[string]bool{}
 	err := s.c.conn.Retry(ctx, "list the contents of objects", func(ctx context.Context) error {
@@ -298,8 +302,8 @@ func pauseFor(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// KeepObjects makes passes until ctx ends. It removes an object when its job was unknown for as long as
-// grace, at two passes at least. Several agents may do so at the same time.
+// KeepObjects makes passes until ctx ends. It removes an object when its job was unknown for as
+// long as grace, at two passes at least. Several agents may do so at the same time.
 func (st *Store) KeepObjects(ctx context.Context, grace time.Duration, log *slog.Logger) {
 	s := &objectSweep{
 		c: st, grace: grace, seen: map[string]time.Time{}, rest: 20 * time.Millisecond,
@@ -321,8 +325,8 @@ func (st *Store) KeepObjects(ctx context.Context, grace time.Duration, log *slog
 	}
 }
 
-// objectAge returns the age at which the server removes objects, or 0. Only a bucket that an earlier
-// version has made has such an age.
+// objectAge returns the age at which the server removes objects, or 0. Only a bucket that an
+// earlier version has made has such an age.
 func (st *Store) objectAge(ctx context.Context) (time.Duration, error) {
 	var age time.Duration
 	err := st.conn.Retry(ctx, "look at the object store", func(ctx context.Context) error {

@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// The pauses between the attempts of a job: FirstPause, doubled after each attempt, up to lastPause.
+// The pauses between the attempts of a job: FirstPause, doubled after each attempt, up to
+// lastPause.
 const (
 	FirstPause = time.Second
 	lastPause  = time.Minute

@@ -11,10 +11,10 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
-// Cancel asks for a job to end. With finish the job takes no new input, and its result says how far it
-// came. Otherwise the job fails as cancelled: at once if no worker has had it, else when its worker has
-// stopped it or receives it again. Cancel returns nil for a job that has ended, and changes nothing
-// then. The call may be repeated after an error.
+// Cancel asks for a job to end. With finish the job takes no new input, and its result says how far
+// it came. Otherwise the job fails as cancelled: at once if no worker has had it, else when its
+// worker has stopped it or receives it again. Cancel returns nil for a job that has ended, and
+// changes nothing then. The call may be repeated after an error.
 func (q *Queue) Cancel(ctx context.Context, j jobs.Job, finish bool) error {
 	how := "stop"
 	if finish {
@@ -24,7 +24,8 @@ func (q *Queue) Cancel(ctx context.Context, j jobs.Job, finish bool) error {
 		return err
 	}
 	what := "cancel job " + j.ID
-	// The mark comes before the withdrawal, so that a worker that receives the job meanwhile sees it.
+	// The mark comes before the withdrawal, so that a worker that receives the job meanwhile sees
+	// it.
 	err := q.conn.Retry(ctx, what, func(ctx context.Context) error {
 		kv, err := q.conn.JS.KeyValue(ctx, wire.CancelBucket)
 		if err != nil {
@@ -50,15 +51,16 @@ func (q *Queue) Cancel(ctx context.Context, j jobs.Job, finish bool) error {
 	return q.ResolveChildren(ctx, j.ID)
 }
 
-// Withdraw removes a job that no worker has had from the queue, without a result. A job that a worker
-// has had stays.
+// Withdraw removes a job that no worker has had from the queue, without a result. A job that a
+// worker has had stays.
 func (q *Queue) Withdraw(ctx context.Context, j jobs.Job) error {
 	_, err := q.withdraw(ctx, j)
 	return err
 }
 
-// withdraw removes a job that no worker has had, and reports whether it did. It looks in the streams
-// in the order in which a job moves through them, so a job that moves meanwhile is still found.
+// withdraw removes a job that no worker has had, and reports whether it did. It looks in the
+// streams in the order in which a job moves through them, so a job that moves meanwhile is still
+// found.
 func (q *Queue) withdraw(ctx context.Context, j jobs.Job) (waiting bool, err error) {
 	s := wire.SourceOf(j)
 	if !s.Valid() {

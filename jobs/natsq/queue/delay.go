@@ -16,8 +16,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
-// Headers of a message that the server copies to another subject of its stream at a time (nats-server
-// 2.12 and later).
+// Headers of a message that the server copies to another subject of its stream at a time
+// (nats-server 2.12 and later).
 const (
 	headerSchedule = "Nats-Schedule"
 	headerTarget   = "Nats-Schedule-Target"
@@ -26,8 +26,8 @@ const (
 // promoter is the consumer that the movers of all workers share.
 const promoter = "promoter"
 
-// schedule stores a job that must not begin yet. Such jobs are in a stream of their own, because the
-// server takes schedules only in a stream that may also drop messages, which a queue must not.
+// schedule stores a job that must not begin yet. Such jobs are in a stream of their own, because
+// the server takes schedules only in a stream that may also drop messages, which a queue must not.
 func (q *Queue) schedule(ctx context.Context, j jobs.Job, m *nats.Msg) error {
 	what := "schedule job " + j.ID
 	s := wire.SourceOf(j)

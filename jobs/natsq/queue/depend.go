@@ -16,9 +16,9 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
-// A job with parents is in wire.WaitStream until they have ended. One atomic batch stores the job and,
-// right after it, one edge per parent in the order of Job.After: edge i of the job at sequence number
-// n is at n+1+i. An edge that exists stands for a parent that has not ended.
+// A job with parents is in wire.WaitStream until they have ended. One atomic batch stores the job
+// and, right after it, one edge per parent in the order of Job.After: edge i of the job at sequence
+// number n is at n+1+i. An edge that exists stands for a parent that has not ended.
 
 // submitGraph stores a batch as waiting jobs, all or none. The batch may have jobs without parents.
 // The call then moves on the jobs that need not wait. The resolvers of the workers do the same for
@@ -78,8 +78,8 @@ func (q *Queue) submitGraph(ctx context.Context, what string, batch []jobs.Job, 
 	for _, j := range batch {
 		inside[j.ID] = true
 	}
-	// The batch is stored, so errors from here on do not matter. Jobs with a parent in the batch follow
-	// that parent.
+	// The batch is stored, so errors from here on do not matter. Jobs with a parent in the batch
+	// follow that parent.
 	_ = each(batch, func(j jobs.Job) error {
 		if slices.ContainsFunc(j.After, func(p string) bool { return inside[p] }) {
 			return nil
@@ -94,8 +94,8 @@ func (q *Queue) submitGraph(ctx context.Context, what string, batch []jobs.Job, 
 }
 
 // checkGraph finds the errors of a batch that the server would not refuse: a job that has ended, is
-// queued or is delayed, an unknown parent, and a job for which another one waits already, so that its
-// parents could close a circle.
+// queued or is delayed, an unknown parent, and a job for which another one waits already, so that
+// its parents could close a circle.
 func (q *Queue) checkGraph(ctx context.Context, batch []jobs.Job) error {
 	inside := map[string]bool{}
 	child := map[string]string{} // a child in the batch, by parent outside of the batch
@@ -194,8 +194,8 @@ func (q *Queue) present(ctx context.Context, batch []jobs.Job) (n int, first str
 	return n, first, err
 }
 
-// clearEdges removes the edges of jobs that do not wait. The caller has checked that none of them is
-// known.
+// clearEdges removes the edges of jobs that do not wait. The caller has checked that none of them
+// is known.
 func (q *Queue) clearEdges(ctx context.Context, batch []jobs.Job) error {
 	return each(batch, func(j jobs.Job) error {
 		for _, p := range j.After {
@@ -250,8 +250,8 @@ func (q *Queue) edge(ctx context.Context, job uint64, i int, parent, child strin
 // edgeSeq returns the sequence number of edge i of the job at a sequence number.
 func edgeSeq(job uint64, i int) uint64 { return job + 1 + uint64(i) }
 
-// unwait removes a waiting job and then its edges. In this order a process that finds no edge any more
-// can see that the job was removed (Enqueue), and does not queue it.
+// unwait removes a waiting job and then its edges. In this order a process that finds no edge any
+// more can see that the job was removed (Enqueue), and does not queue it.
 func (q *Queue) unwait(ctx context.Context, m *natsconn.Message, parents []string) error {
 	if err := q.conn.Remove(ctx, wire.WaitStream, m.Seq); err != nil {
 		return err
@@ -282,8 +282,8 @@ func (q *Queue) withdrawWaiting(ctx context.Context, s wire.Source, id string) (
 	return true, q.unwait(ctx, m, j.After)
 }
 
-// msgID returns the message id of the move of a waiting job. The server remembers it for two minutes
-// and stores only one of several moves.
+// msgID returns the message id of the move of a waiting job. The server remembers it for two
+// minutes and stores only one of several moves.
 func msgID(id string, seq uint64) string {
 	return "wait-" + id + "-" + strconv.FormatUint(seq, 10)
 }

@@ -3,7 +3,8 @@
 //
 // # The way of a job
 //
-// A job is one message. It moves forwards through these places, and each is a stream or a part of one:
+// A job is one message. It moves forwards through these places, and each is a stream or a part of
+// one:
 //
 //   - waiting: in wire.WaitStream, while a parent has not ended (depend.go, resolve.go);
 //   - delayed: in wire.SchedStream, until its time (delay.go);
@@ -11,8 +12,8 @@
 //   - ended: in wire.ResultStream, for as long as the result is kept.
 //
 // The message is written to the next place before it is removed from the present one. So a process
-// may die between the two, another process repeats the move, and a reader that looks at the places in
-// this order finds the job. Only a redrive of a dead letter moves a job back.
+// may die between the two, another process repeats the move, and a reader that looks at the places
+// in this order finds the job. Only a redrive of a dead letter moves a job back.
 //
 // # What makes a repeated call safe
 //
@@ -30,16 +31,16 @@
 //
 // # Bounds
 //
-// A queue refuses a job when its stream is full (jobs.ErrFull); it never drops one. A batch has at most
-// jobs.MaxBatch messages, because it is one atomic batch of the server. A specification of more than
-// jobs.MaxInline bytes is an object, and its job has the digest. Lists and dead letters are read one
-// message at a time, so they need no memory in proportion to the queue; only Queue.SourcesOf reads all
-// subjects of a pool at once.
+// A queue refuses a job when its stream is full (jobs.ErrFull); it never drops one. A batch has at
+// most jobs.MaxBatch messages, because it is one atomic batch of the server. A specification of
+// more than jobs.MaxInline bytes is an object, and its job has the digest. Lists and dead letters
+// are read one message at a time, so they need no memory in proportion to the queue; only
+// Queue.SourcesOf reads all subjects of a pool at once.
 //
 // # Order of the steps
 //
 // A cancellation is marked first, then the job is withdrawn, and then it gets its result: a worker
 // that receives the job in between sees the mark. A job with parents is stored in one atomic batch
-// with its edges. A removal takes the job first and the edges afterwards, so an edge without a job is
-// left over, and never a job without its edges that must still wait.
+// with its edges. A removal takes the job first and the edges afterwards, so an edge without a job
+// is left over, and never a job without its edges that must still wait.
 package queue

@@ -26,9 +26,9 @@ const (
 	StateRetrying JobState = "retrying" // a worker had it, and it waits for the next attempt
 )
 
-// ListedJob is a job that has not ended, with its state. The state comes from several answers of the
-// server and of workers, so it may be some milliseconds old, and a job that moves meanwhile may appear
-// in its former place.
+// ListedJob is a job that has not ended, with its state. The state comes from several answers of
+// the server and of workers, so it may be some milliseconds old, and a job that moves meanwhile may
+// appear in its former place.
 type ListedJob struct {
 	jobs.Job
 	State   JobState      `json:"state"`
@@ -37,8 +37,8 @@ type ListedJob struct {
 	Note    string        `json:"note,omitempty"`      // why it does not run, if that is known
 }
 
-// Place is a position in the list of the jobs of a pool. The list has the queued jobs first, and then
-// the waiting ones. Seq is a sequence number in the stream of one of them.
+// Place is a position in the list of the jobs of a pool. The list has the queued jobs first, and
+// then the waiting ones. Seq is a sequence number in the stream of one of them.
 type Place struct {
 	waiting bool
 	Seq     uint64
@@ -62,8 +62,8 @@ func ParsePlace(text string) (at Place, ok bool) {
 	return Place{word == "waiting", seq}, err == nil && (word == "queued" || word == "waiting")
 }
 
-// Overview is the state of a pool at one moment, from which Describe derives the state of its jobs. It
-// does not change, so several goroutines may read it.
+// Overview is the state of a pool at one moment, from which Describe derives the state of its jobs.
+// It does not change, so several goroutines may read it.
 type Overview struct {
 	running map[string]jobs.Running
 	given   map[wire.Source]uint64 // the last job that each source has delivered
@@ -96,8 +96,8 @@ func (q *Queue) Overview(ctx context.Context, p jobs.Pool, id string) (*Overview
 	return o, err
 }
 
-// Describe returns the state of a job that was found in a stream at a sequence number. waits are its
-// parents that have not ended.
+// Describe returns the state of a job that was found in a stream at a sequence number. waits are
+// its parents that have not ended.
 func (o *Overview) Describe(j jobs.Job, stream string, seq uint64, waits []string) ListedJob {
 	l := ListedJob{Job: j, State: StateQueued, Waits: waits}
 	r, running := o.running[j.ID]
@@ -125,8 +125,8 @@ func (o *Overview) Describe(j jobs.Job, stream string, seq uint64, waits []strin
 	return l
 }
 
-// Locate returns a job that has not ended, with its state. It fails with jobs.ErrNotFound if there is
-// none of that id.
+// Locate returns a job that has not ended, with its state. It fails with jobs.ErrNotFound if there
+// is none of that id.
 func (q *Queue) Locate(ctx context.Context, id string) (ListedJob, error) {
 	j, stream, seq, err := q.find(ctx, id)
 	if err != nil {
@@ -166,15 +166,15 @@ func (at Place) Stream(p jobs.Pool) string {
 	return wire.JobStream(p)
 }
 
-// Jobs calls fn with the jobs of a pool until fn returns false: first those that are queued, running
-// or waiting for a retry, then those that wait for others, both oldest first. Messages that are not
-// jobs are skipped. It reads one message at a time.
+// Jobs calls fn with the jobs of a pool until fn returns false: first those that are queued,
+// running or waiting for a retry, then those that wait for others, both oldest first. Messages that
+// are not jobs are skipped. It reads one message at a time.
 func (q *Queue) Jobs(ctx context.Context, p jobs.Pool, fn func(jobs.Job) bool) error {
 	return q.JobsFrom(ctx, p, "*", Place{Seq: 1}, func(_ Place, j jobs.Job) bool { return fn(j) })
 }
 
-// JobsFrom is Jobs from a place on, for one tenant, or for all if tenant is *. at is the place of the
-// job.
+// JobsFrom is Jobs from a place on, for one tenant, or for all if tenant is *. at is the place of
+// the job.
 func (q *Queue) JobsFrom(ctx context.Context, p jobs.Pool, tenant string, from Place,
 	fn func(at Place, j jobs.Job) bool,
 ) error {

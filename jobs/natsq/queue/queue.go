@@ -14,8 +14,8 @@ import (
 )
 
 // Queue is the client's side of the work queue: it submits, lists, withdraws and cancels jobs. Its
-// methods may be called from several goroutines. Each call ends with its context, or with the patience
-// of the connection.
+// methods may be called from several goroutines. Each call ends with its context, or with the
+// patience of the connection.
 type Queue struct {
 	conn    *natsconn.Conn
 	agents  Agents
@@ -28,8 +28,8 @@ type Queue struct {
 	batcher submitBatcher
 }
 
-// Agents lists the agents and the kinds that they serve. It is a *registry.Registry. Its answers are
-// hints: an agent may have ended some seconds ago.
+// Agents lists the agents and the kinds that they serve. It is a *registry.Registry. Its answers
+// are hints: an agent may have ended some seconds ago.
 type Agents interface {
 	Agents(ctx context.Context) ([]jobs.Agent, error)
 	// Served returns the number of agents of a pool by kind.
@@ -38,9 +38,11 @@ type Agents interface {
 
 // Objects keeps the specifications that are too large for a message. It is an *objects.Store.
 type Objects interface {
-	// PutNamed stores an object of a job and replaces an earlier one of the name. It returns the size.
+	// PutNamed stores an object of a job and replaces an earlier one of the name. It returns the
+	// size.
 	PutNamed(ctx context.Context, name string, of jobs.Owner, r io.Reader) (int64, error)
-	// OpenNamed fails with jobs.ErrNotFound if there is no such object. The caller closes the reader.
+	// OpenNamed fails with jobs.ErrNotFound if there is no such object. The caller closes the
+	// reader.
 	OpenNamed(ctx context.Context, name string) (io.ReadCloser, error)
 	// DeleteObject returns nil if there is no such object.
 	DeleteObject(ctx context.Context, name string, of jobs.Owner) error

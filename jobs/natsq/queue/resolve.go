@@ -29,9 +29,9 @@ const (
 	ended                   // this look gave the job its result, so its own children may move
 )
 
-// Resolve looks at the job that waits on a subject, and moves it on if its parents allow. Any number
-// of processes may do so at the same time. over is the result of one parent, and the only parent that
-// is looked at; with nil all parents are.
+// Resolve looks at the job that waits on a subject, and moves it on if its parents allow. Any
+// number of processes may do so at the same time. over is the result of one parent, and the only
+// parent that is looked at; with nil all parents are.
 func (q *Queue) Resolve(ctx context.Context, subject string, over *jobs.Result) (Resolution, error) {
 	m, err := q.conn.Last(ctx, wire.WaitStream, subject)
 	if errors.Is(err, jobs.ErrNotFound) {
@@ -105,9 +105,9 @@ func (q *Queue) parents(ctx context.Context, seq uint64, j jobs.Job,
 	if over == nil && (!left || !removed) {
 		return left, nil, nil
 	}
-	// A process that removes an edge must look at all edges afterwards. Then of several processes that
-	// remove one each, the last sees that none is left. The look begins at a random edge: from a fixed
-	// one it could read all edges each time, if the parents end in the same order.
+	// A process that removes an edge must look at all edges afterwards. Then of several processes
+	// that remove one each, the last sees that none is left. The look begins at a random edge: from
+	// a fixed one it could read all edges each time, if the parents end in the same order.
 	from := rand.IntN(len(j.After))
 	for k := range j.After {
 		i := (from + k) % len(j.After)
@@ -145,9 +145,9 @@ func (q *Queue) parent(ctx context.Context, id string, over *jobs.Result) (known
 	return true, fmt.Errorf("%s %s (%s): %s", id, r.Status, r.Error.Code, r.Error.Message), nil
 }
 
-// end gives a waiting job its result, because a parent has failed with why. In this order: result, dead
-// letter, removal of the job. Each step may be repeated, so a later look finishes the work of a process
-// that dies in between.
+// end gives a waiting job its result, because a parent has failed with why. In this order: result,
+// dead letter, removal of the job. Each step may be repeated, so a later look finishes the work of
+// a process that dies in between.
 func (q *Queue) end(ctx context.Context, m *natsconn.Message, s wire.Source, j jobs.Job,
 	why error,
 ) (Resolution, error) {
@@ -184,9 +184,9 @@ func (q *Queue) end(ctx context.Context, m *natsconn.Message, s wire.Source, j j
 	return ended, nil
 }
 
-// Enqueue copies a waiting job into its queue, or among the delayed jobs until notBefore. The caller
-// then removes it from the waiting ones. A second call has no effect: the subject is taken, the server
-// remembers the message id, or the job has a result.
+// Enqueue copies a waiting job into its queue, or among the delayed jobs until notBefore. The
+// caller then removes it from the waiting ones. A second call has no effect: the subject is taken,
+// the server remembers the message id, or the job has a result.
 func (q *Queue) Enqueue(ctx context.Context, m *natsconn.Message, s wire.Source, id string, notBefore time.Time) error {
 	if jobs.CheckID("job id", id) == nil { // a job with another id becomes a dead letter
 		if _, err := q.results.Lookup(ctx, id); err == nil {
@@ -221,8 +221,8 @@ func (q *Queue) Enqueue(ctx context.Context, m *natsconn.Message, s wire.Source,
 	return err
 }
 
-// ResolveChildren resolves the jobs that wait for a job that has ended, and their children where that
-// ends them too. The job must have its result.
+// ResolveChildren resolves the jobs that wait for a job that has ended, and their children where
+// that ends them too. The job must have its result.
 func (q *Queue) ResolveChildren(ctx context.Context, id string) error {
 	for over := []string{id}; len(over) > 0; over = over[1:] {
 		var r *jobs.Result
@@ -267,9 +267,9 @@ func (q *Queue) ResolveChildren(ctx context.Context, id string) error {
 // resolver is the consumer that the resolvers of all workers share.
 const resolver = "resolver"
 
-// Resolver moves waiting jobs on, for one worker: those that wait for a job that the worker has ended,
-// and from time to time all others. Every worker runs one. Its methods may be called from several
-// goroutines.
+// Resolver moves waiting jobs on, for one worker: those that wait for a job that the worker has
+// ended, and from time to time all others. Every worker runs one. Its methods may be called from
+// several goroutines.
 type Resolver struct {
 	c       *Queue
 	log     *slog.Logger
@@ -277,8 +277,8 @@ type Resolver struct {
 	over    chan string // ids of jobs that the worker has ended
 }
 
-// maxEnded bounds the ids that wait for a look. A later look at all waiting jobs finds the children of
-// the others.
+// maxEnded bounds the ids that wait for a look. A later look at all waiting jobs finds the children
+// of the others.
 const maxEnded = 4096
 
 // NewResolver returns the resolver of one worker. It does nothing before Run.
@@ -286,8 +286,8 @@ func NewResolver(c *Queue, log *slog.Logger) *Resolver {
 	return &Resolver{c: c, log: log, over: make(chan string, maxEnded)}
 }
 
-// JobEnded reports that a job has its result. It never blocks, and costs nothing while no job waits for
-// another.
+// JobEnded reports that a job has its result. It never blocks, and costs nothing while no job waits
+// for another.
 func (d *Resolver) JobEnded(id string) {
 	if !d.waiting.Load() {
 		return
@@ -322,10 +322,10 @@ func (d *Resolver) Run(ctx context.Context) {
 
 // look fetches waiting jobs and resolves them, until ctx ends.
 //
-// The request waits at the server instead of ending at once if nothing is pending. The server answers
-// the latter from a count of pending messages, which drifts when messages are removed while they are
-// delivered (nats-server 2.15.2). That happens here all the time: one random graph in some hundreds
-// had a waiting job that was not seen for more than 10 s (measured).
+// The request waits at the server instead of ending at once if nothing is pending. The server
+// answers the latter from a count of pending messages, which drifts when messages are removed while
+// they are delivered (nats-server 2.15.2). That happens here all the time: one random graph in some
+// hundreds had a waiting job that was not seen for more than 10 s (measured).
 func (d *Resolver) look(ctx context.Context) {
 	const patience = time.Second // and the age of d.waiting, at most
 	var cons jetstream.Consumer
@@ -407,8 +407,8 @@ func (d *Resolver) count(ctx context.Context) error {
 	return err
 }
 
-// one resolves one waiting job, and decides when it is looked at again: after a growing pause, but not
-// later than its deadline.
+// one resolves one waiting job, and decides when it is looked at again: after a growing pause, but
+// not later than its deadline.
 func (d *Resolver) one(ctx context.Context, m jetstream.Msg) {
 	subject := m.Subject()
 	f, err := d.c.Resolve(ctx, subject, nil)

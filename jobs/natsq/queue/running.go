@@ -12,8 +12,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
-// runningWait is how long Running waits for workers that do not answer. It then returns the answers of
-// the others.
+// runningWait is how long Running waits for workers that do not answer. It then returns the answers
+// of the others.
 const runningWait = 500 * time.Millisecond
 
 // RunningQuestion is the message that asks workers for one job, or for all if Job is empty.

@@ -16,8 +16,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
-// Consumers returns the sources of a pool that have a consumer, with the state of the consumer, and the
-// state of the stream of the pool before that.
+// Consumers returns the sources of a pool that have a consumer, with the state of the consumer, and
+// the state of the stream of the pool before that.
 func (q *Queue) Consumers(ctx context.Context, p jobs.Pool) (all map[wire.Source]*jetstream.ConsumerInfo,
 	info *jetstream.StreamInfo, err error,
 ) {
@@ -39,8 +39,8 @@ func (q *Queue) Consumers(ctx context.Context, p jobs.Pool) (all map[wire.Source
 	return all, info, err
 }
 
-// Relist is the pause between two lists of the subjects of a pool, while the number of jobs without a
-// consumer stays the same. Such jobs are usually of kinds that no worker serves.
+// Relist is the pause between two lists of the subjects of a pool, while the number of jobs without
+// a consumer stays the same. Such jobs are usually of kinds that no worker serves.
 const Relist = 5 * time.Minute
 
 // SourcesOf counts the jobs of a pool by source. The server reads the subjects of all jobs, which
@@ -66,8 +66,8 @@ func (q *Queue) SourcesOf(ctx context.Context, p jobs.Pool) (found map[wire.Sour
 	return found, err
 }
 
-// Stats returns the state of the queue of a pool. The counts come from several answers of the server,
-// so they may differ by the jobs that move meanwhile.
+// Stats returns the state of the queue of a pool. The counts come from several answers of the
+// server, so they may differ by the jobs that move meanwhile.
 func (q *Queue) Stats(ctx context.Context, p jobs.Pool) (jobs.QueueStats, error) {
 	all, info, err := q.Consumers(ctx, p)
 	if err != nil {

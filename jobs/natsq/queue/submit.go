@@ -22,17 +22,17 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
-// Submit stores a job and returns when it is stored. It fails with jobs.ErrExists if a job of that id
-// is queued, running or has ended, and with jobs.ErrFull if the queue or the tenant has no room;
+// Submit stores a job and returns when it is stored. It fails with jobs.ErrExists if a job of that
+// id is queued, running or has ended, and with jobs.ErrFull if the queue or the tenant has no room;
 // jobs.RetryAfter returns when to try again. The call may be repeated after jobs.ErrUnavailable.
 //
-// A queued job is compared with those of its kind, lane and tenant only. A second job of its id with
-// another kind, lane or tenant runs too, and so does one without parents while a job of its id waits
-// for others. The first result of the id is final.
+// A queued job is compared with those of its kind, lane and tenant only. A second job of its id
+// with another kind, lane or tenant runs too, and so does one without parents while a job of its id
+// waits for others. The first result of the id is final.
 func (q *Queue) Submit(ctx context.Context, j jobs.Job) error { return q.SubmitNew(ctx, j, false) }
 
-// SubmitNew is Submit. made says that the id was made for this call, which saves the search for other
-// jobs of the id.
+// SubmitNew is Submit. made says that the id was made for this call, which saves the search for
+// other jobs of the id.
 func (q *Queue) SubmitNew(ctx context.Context, j jobs.Job, made bool) error {
 	if err := q.control.Admit(ctx, j); err != nil {
 		return fmt.Errorf("submit job %s: %w", j.ID, err)
@@ -50,8 +50,8 @@ func (q *Queue) Resubmit(ctx context.Context, j jobs.Job, forgiven uint64) error
 	return q.submit(ctx, j, forgiven, false)
 }
 
-// submit is SubmitNew without the limits of the tenant. Cancellations up to the revision forgiven do
-// not count for the job.
+// submit is SubmitNew without the limits of the tenant. Cancellations up to the revision forgiven
+// do not count for the job.
 func (q *Queue) submit(ctx context.Context, j jobs.Job, forgiven uint64, made bool) (err error) {
 	ctx, span := q.StartSubmit(ctx, j)
 	defer func() { natsconn.EndSpan(span, err) }()
@@ -80,8 +80,8 @@ func (q *Queue) submit(ctx context.Context, j jobs.Job, forgiven uint64, made bo
 	return q.batcher.submit(ctx, &submission{what: what, job: j, m: m, made: made})
 }
 
-// SubmitError returns err as the error of a submission: jobs.ErrExists if the stream has the id, and
-// jobs.ErrFull if the stream is full. The text begins with what.
+// SubmitError returns err as the error of a submission: jobs.ErrExists if the stream has the id,
+// and jobs.ErrFull if the stream is full. The text begins with what.
 func SubmitError(what string, err error) error {
 	if exists, full := natsconn.Rejected(err); exists {
 		return fmt.Errorf("%s: %w", what, jobs.ErrExists)
@@ -94,10 +94,10 @@ func SubmitError(what string, err error) error {
 // SubmitBatch stores at most jobs.MaxBatch jobs of one pool, all or none, and returns when they are
 // stored. If one of them exists, none is stored, and the error is jobs.ErrExists with its id.
 //
-// A batch may contain jobs with parents, in any order. Then its jobs may be of both pools and delayed,
-// and the jobs and their parents together are at most jobs.MaxBatch. In a batch without parents no
-// job may be delayed, and a delayed job of the same id is not noticed: the id then runs now, and its
-// first result is final.
+// A batch may contain jobs with parents, in any order. Then its jobs may be of both pools and
+// delayed, and the jobs and their parents together are at most jobs.MaxBatch. In a batch without
+// parents no job may be delayed, and a delayed job of the same id is not noticed: the id then runs
+// now, and its first result is final.
 func (q *Queue) SubmitBatch(ctx context.Context, batch []jobs.Job) (err error) {
 	if len(batch) == 0 {
 		return nil
@@ -156,8 +156,8 @@ func (q *Queue) SubmitBatch(ctx context.Context, batch []jobs.Job) (err error) {
 	return SubmitError(what, err)
 }
 
-// each calls fn for every job concurrently, and returns the first error in the order of the batch. All
-// calls have returned then.
+// each calls fn for every job concurrently, and returns the first error in the order of the batch.
+// All calls have returned then.
 func each(batch []jobs.Job, fn func(jobs.Job) error) error {
 	// Concurrent requests: enough to hide the round trip, and few enough to leave room on the
 	// connection for other calls.
@@ -178,8 +178,8 @@ func each(batch []jobs.Job, fn func(jobs.Job) error) error {
 	return nil
 }
 
-// noResults fails with jobs.ErrExists if one of the jobs has a result. One request is enough in most
-// cases.
+// noResults fails with jobs.ErrExists if one of the jobs has a result. One request is enough in
+// most cases.
 func (q *Queue) noResults(ctx context.Context, batch []jobs.Job) error {
 	if q.results.NoneAtOnce(ctx, batch) {
 		return nil
@@ -187,8 +187,8 @@ func (q *Queue) noResults(ctx context.Context, batch []jobs.Job) error {
 	return each(batch, func(j jobs.Job) error { return q.fresh(ctx, jobs.Job{ID: j.ID}) })
 }
 
-// countKnown counts the jobs that are queued or have ended, and returns the id of the first of them in
-// the batch.
+// countKnown counts the jobs that are queued or have ended, and returns the id of the first of them
+// in the batch.
 func (q *Queue) countKnown(ctx context.Context, batch []jobs.Job) (n int, first string, err error) {
 	var mu sync.Mutex
 	there := map[string]bool{}
@@ -219,8 +219,8 @@ func (q *Queue) countKnown(ctx context.Context, batch []jobs.Job) (n int, first 
 	return n, first, err
 }
 
-// unknown fails with jobs.ErrExists if a job has a result or is delayed. The stream itself refuses a
-// job that is queued.
+// unknown fails with jobs.ErrExists if a job has a result or is delayed. The stream itself refuses
+// a job that is queued.
 func (q *Queue) unknown(ctx context.Context, j jobs.Job) error {
 	held := make(chan error, 1)
 	go func() { // concurrently: two round trips in turn would take half of the time of a submission
@@ -253,8 +253,8 @@ func (q *Queue) fresh(ctx context.Context, j jobs.Job) error {
 	return err
 }
 
-// Prepare returns the message of a job and the job with its defaults. It stores a specification of more
-// than jobs.MaxInline bytes as an object. The caller publishes the message.
+// Prepare returns the message of a job and the job with its defaults. It stores a specification of
+// more than jobs.MaxInline bytes as an object. The caller publishes the message.
 func (q *Queue) Prepare(ctx context.Context, j jobs.Job) (*nats.Msg, jobs.Job, error) {
 	j = j.WithDefaults()
 	if err := j.Validate(); err != nil {
@@ -293,8 +293,8 @@ func (q *Queue) putSpec(ctx context.Context, j jobs.Job) (*jobs.ObjectRef, error
 	return ref, err
 }
 
-// Spec reads a specification that Prepare stored, and checks its length and digest. The error can be
-// retried (jobs.Retryable) unless the object is gone or has another content.
+// Spec reads a specification that Prepare stored, and checks its length and digest. The error can
+// be retried (jobs.Retryable) unless the object is gone or has another content.
 func (q *Queue) Spec(ctx context.Context, ref *jobs.ObjectRef) ([]byte, error) {
 	r, err := q.objects.OpenNamed(ctx, ref.Name)
 	if errors.Is(err, jobs.ErrNotFound) {
@@ -330,8 +330,8 @@ func checkSpec(data []byte) error {
 	return nil
 }
 
-// EnsureConsumer makes the consumer of a source, unless this connection has seen it. Forget makes the
-// next call ask the server again.
+// EnsureConsumer makes the consumer of a source, unless this connection has seen it. Forget makes
+// the next call ask the server again.
 func (q *Queue) EnsureConsumer(ctx context.Context, s wire.Source) error {
 	if _, ok := q.sources.Load(s); ok {
 		return nil

@@ -18,9 +18,9 @@ import (
 )
 
 // submitBatcher groups the jobs that callers of one connection submit concurrently. Jobs that come
-// while others are in progress form a group. A group needs one request for earlier results instead of
-// one per job, and is stored as one atomic batch if that is faster. A job that comes alone is sent at
-// once. Each caller gets the answer of its own job, whatever happens to the others.
+// while others are in progress form a group. A group needs one request for earlier results instead
+// of one per job, and is stored as one atomic batch if that is faster. A job that comes alone is
+// sent at once. Each caller gets the answer of its own job, whatever happens to the others.
 type submitBatcher struct {
 	q    *Queue
 	mode publishmode.Mode
@@ -30,7 +30,8 @@ type submitBatcher struct {
 	busy    bool // a goroutine sends
 }
 
-// submission is one job in progress. Its caller waits until done has the answer, or until it gives up.
+// submission is one job in progress. Its caller waits until done has the answer, or until it gives
+// up.
 type submission struct {
 	gone   func() bool                        // reports whether its caller has given up
 	onGone func(fn func()) (stop func() bool) // calls fn when its caller gives up
@@ -46,9 +47,9 @@ type submission struct {
 // jobs. A caller waits no longer than this, and only after others.
 const groupPeriod = 1500 * time.Microsecond
 
-// submit puts a job into the next group, and waits for its answer or for the end of ctx. In the second
-// case the job may be stored or not. The caller of a job that comes alone sends it itself, because the
-// start of another goroutine would delay it.
+// submit puts a job into the next group, and waits for its answer or for the end of ctx. In the
+// second case the job may be stored or not. The caller of a job that comes alone sends it itself,
+// because the start of another goroutine would delay it.
 func (s *submitBatcher) submit(ctx context.Context, one *submission) error {
 	one.gone = func() bool { return ctx.Err() != nil }
 	one.onGone = func(fn func()) func() bool { return context.AfterFunc(ctx, fn) }
@@ -95,8 +96,8 @@ func (s *submitBatcher) send() {
 	}
 }
 
-// next returns the waiting submissions of one pool, in their order and each id once. It drops those whose
-// callers have given up. If it returns none, the sender must end.
+// next returns the waiting submissions of one pool, in their order and each id once. It drops those
+// whose callers have given up. If it returns none, the sender must end.
 func (s *submitBatcher) next() (group []*submission) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -13,9 +13,9 @@ import (
 // listStep is how many sequence numbers List reads before it calls fn in the opposite order.
 const listStep = 256
 
-// List calls fn with the stored results, newest first, until fn returns false. It selects jobs whose
-// id begins with prefix. Messages that are not results are skipped. It reads one message at a time
-// and holds at most listStep results.
+// List calls fn with the stored results, newest first, until fn returns false. It selects jobs
+// whose id begins with prefix. Messages that are not results are skipped. It reads one message at a
+// time and holds at most listStep results.
 func (rs *Results) List(ctx context.Context, prefix string, fn func(jobs.Result) bool) error {
 	var first, last uint64
 	err := rs.conn.Retry(ctx, "list results", func(ctx context.Context) error {

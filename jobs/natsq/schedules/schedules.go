@@ -2,13 +2,13 @@
 //
 // Every worker evaluates all schedules with its own clock (Run). A run of a schedule is one atomic
 // batch of two messages in wire.WaitStream: the mark of its time, which can be stored once, and the
-// job, which waits for no parent. So however many workers reach a time, one of them submits the job,
-// and any worker moves the job on. A worker that starts reads the last mark of a schedule, and goes on
-// from there.
+// job, which waits for no parent. So however many workers reach a time, one of them submits the
+// job, and any worker moves the job on. A worker that starts reads the last mark of a schedule, and
+// goes on from there.
 //
 // A time that no worker has reached within the grace time is missed. The schedule says whether the
-// last missed time is made up for (jobs.OnceMissed). A clock that is ahead submits early by as much; two
-// clocks never submit a time twice.
+// last missed time is made up for (jobs.OnceMissed). A clock that is ahead submits early by as
+// much; two clocks never submit a time twice.
 package schedules
 
 import (
@@ -33,23 +33,26 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/schema"
 )
 
-// Schedules reads and writes schedules. Its methods may be called from several goroutines. It uses the
-// queue for submissions, and changes no jobs that were submitted.
+// Schedules reads and writes schedules. Its methods may be called from several goroutines. The
+// records are in wire.CronBucket, by the names of the schedules. A record is changed at its
+// revision, so two changes at the same time are both applied. It uses the queue for submissions,
+// and changes no jobs that were submitted.
 type Schedules struct {
 	conn  *natsconn.Conn
 	queue *queue.Queue
 }
 
-// New returns the schedules that a connection reaches. The connection stays the caller's. Nothing runs
-// before Run.
+// New returns the schedules that a connection reaches. The connection stays the caller's. Nothing
+// runs before Run.
 func New(c *natsconn.Conn, q *queue.Queue) *Schedules { return &Schedules{c, q} }
 
 const (
-	// grace is the delay after which a time counts as missed. An election of the servers takes up to
-	// 10 s, and the restart of an agent less.
+	// grace is the delay after which a time counts as missed. An election of the servers takes up
+	// to 10 s, and the restart of an agent less.
 	grace = 30 * time.Second
-	// marksKept is how long marks are kept. It must be longer than the grace time: a worker whose clock is
-	// behind finds the mark of a time that another one has submitted. The last mark of a schedule is always kept.
+	// marksKept is how long marks are kept. It must be longer than the grace time: a worker whose
+	// clock is behind finds the mark of a time that another one has submitted. The last mark of a
+	// schedule is always kept.
 	marksKept = time.Hour
 	cronTick  = 500 * time.Millisecond // the period of evaluations
 )
@@ -57,8 +60,8 @@ const (
 // cronFields parses the five fields of a schedule.
 var cronFields = cron.NewParser(cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow)
 
-// times returns the times of a schedule in its zone. It fails with jobs.CodeInvalid if there are none
-// within five years.
+// times returns the times of a schedule in its zone. It fails with jobs.CodeInvalid if there are
+// none within five years.
 func times(s jobs.Schedule) (*cron.SpecSchedule, error) {
 	bad := func(field, value string, why any) error {
 		return jobs.Errorf(jobs.CodeInvalid, "schedule %s: %s %q: %v", s.Name, field, value, why)
@@ -87,7 +90,8 @@ func times(s jobs.Schedule) (*cron.SpecSchedule, error) {
 }
 
 // due returns the times after cursor and up to now at which a schedule must run. They are the times
-// within the grace time, or, if there are none, the last missed time of a schedule that makes up for it.
+// within the grace time, or, if there are none, the last missed time of a schedule that makes up
+// for it.
 func due(at cron.Schedule, missed jobs.MissedPolicy, cursor, now time.Time) (run []time.Time) {
 	late := now.Add(-grace)
 	from := cursor
@@ -105,8 +109,8 @@ func due(at cron.Schedule, missed jobs.MissedPolicy, cursor, now time.Time) (run
 	return run
 }
 
-// latest returns the last time after cursor and up to now, or zero. It doubles the period in which it
-// looks, so that it does not step through a whole year of missed minutes.
+// latest returns the last time after cursor and up to now, or zero. It doubles the period in which
+// it looks, so that it does not step through a whole year of missed minutes.
 func latest(at cron.Schedule, cursor, now time.Time) (last time.Time) {
 	for back := time.Minute; ; back *= 2 {
 		from := now.Add(-back)
@@ -123,8 +127,9 @@ func latest(at cron.Schedule, cursor, now time.Time) (last time.Time) {
 	}
 }
 
-// AddSchedule stores a schedule, which all workers follow within a second. Times before From, which is
-// now if it is zero, do not count. It fails with jobs.ErrExists if there is a schedule of that name.
+// AddSchedule stores a schedule, which all workers follow within a second. Times before From, which
+// is now if it is zero, do not count. It fails with jobs.ErrExists if there is a schedule of that
+// name.
 func (sc *Schedules) AddSchedule(ctx context.Context, s jobs.Schedule) error {
 	if err := s.Validate(); err != nil {
 		return err
@@ -165,8 +170,8 @@ func (sc *Schedules) RemoveSchedule(ctx context.Context, name string) error {
 	return err
 }
 
-// PauseSchedule stops a schedule if on is true, and otherwise lets it go on. Then the times of the pause
-// are skipped, or made up for once, as the schedule's Missed says.
+// PauseSchedule stops a schedule if on is true, and otherwise lets it go on. Then the times of the
+// pause are skipped, or made up for once, as the schedule's Missed says.
 func (sc *Schedules) PauseSchedule(ctx context.Context, name string, on bool) error {
 	for {
 		s, revision, err := sc.Read(ctx, name)
@@ -211,8 +216,8 @@ func (sc *Schedules) Read(ctx context.Context, name string) (s jobs.Schedule, re
 	return s, revision, err
 }
 
-// Schedules returns all schedules in the order of their names. A schedule whose record is not valid has
-// ScheduleState.Error.
+// Schedules returns all schedules in the order of their names. A schedule whose record is not valid
+// has ScheduleState.Error.
 func (sc *Schedules) Schedules(ctx context.Context) ([]jobs.ScheduleState, error) {
 	var all []jobs.ScheduleState
 	err := sc.conn.Values(ctx, "list schedules", wire.CronBucket, func(key string, m *natsconn.Message) {
@@ -299,7 +304,8 @@ func (sc *Schedules) dropMarks(ctx context.Context, name string, at time.Time) {
 	}
 }
 
-// scheduler evaluates the schedules for one worker. Its watch changes the map, and its loop reads it.
+// scheduler evaluates the schedules for one worker. Its watch changes the map, and its loop reads
+// it.
 type scheduler struct {
 	c   *Schedules
 	log *slog.Logger
@@ -308,8 +314,8 @@ type scheduler struct {
 	all map[string]*plan
 }
 
-// plan is a schedule in one worker. Only the loop uses cursor and next. A changed record makes a new
-// plan.
+// plan is a schedule in one worker. Only the loop uses cursor and next. A changed record makes a
+// new plan.
 type plan struct {
 	jobs.Schedule
 	at     *cron.SpecSchedule
@@ -317,7 +323,8 @@ type plan struct {
 	next   time.Time // the next time
 }
 
-// readSchedule decodes the record of a schedule, which any client with the permission may have written.
+// readSchedule decodes the record of a schedule, which any client with the permission may have
+// written.
 func readSchedule(key string, value []byte) (*plan, error) {
 	e := &plan{}
 	if err := json.Unmarshal(value, &e.Schedule); err != nil {
@@ -334,8 +341,8 @@ func readSchedule(key string, value []byte) (*plan, error) {
 	return e, err
 }
 
-// Run follows the schedules and submits their jobs until ctx ends. Any number of workers may run it.
-// Errors are logged and tried again.
+// Run follows the schedules and submits their jobs until ctx ends. Any number of workers may run
+// it. Errors are logged and tried again.
 func (sc *Schedules) Run(ctx context.Context, log *slog.Logger) {
 	w := &scheduler{c: sc, log: log, all: map[string]*plan{}}
 	var watch sync.WaitGroup
@@ -369,8 +376,8 @@ func (w *scheduler) changed(u jetstream.KeyValueEntry) {
 	w.all[u.Key()] = e
 }
 
-// evaluate runs the schedules that are due. A schedule that fails is tried again at the next tick, until
-// its time counts as missed.
+// evaluate runs the schedules that are due. A schedule that fails is tried again at the next tick,
+// until its time counts as missed.
 func (w *scheduler) evaluate(ctx context.Context, now time.Time) {
 	w.mu.Lock()
 	var ready []*plan
@@ -387,8 +394,8 @@ func (w *scheduler) evaluate(ctx context.Context, now time.Time) {
 	}
 }
 
-// run submits the jobs of one schedule that are due, and moves its cursor on. After an error the cursor
-// stays.
+// run submits the jobs of one schedule that are due, and moves its cursor on. After an error the
+// cursor stays.
 func (w *scheduler) run(ctx context.Context, e *plan, now time.Time) error {
 	if e.cursor.IsZero() {
 		last, err := w.c.lastRun(ctx, e.Name)
@@ -412,8 +419,8 @@ func (w *scheduler) run(ctx context.Context, e *plan, now time.Time) error {
 	return nil
 }
 
-// Parse decodes a request to add a schedule, which may omit the version. The error is a *schema.Error for
-// a field, or a *jobs.Error for a rule between two fields.
+// Parse decodes a request to add a schedule, which may omit the version. The error is a
+// *schema.Error for a field, or a *jobs.Error for a rule between two fields.
 func Parse(data []byte) (jobs.Schedule, error) {
 	if err := schema.Validate(schema.Schedule, data); err != nil {
 		return jobs.Schedule{}, err

@@ -18,8 +18,8 @@ import (
 // lostFor bounds how long a GPU agent is listed as lost while no agent takes its shards.
 const lostFor = 10 * time.Minute
 
-// lostMark is the body of the message that removes the record of a session that was not renewed. Close
-// leaves no mark.
+// lostMark is the body of the message that removes the record of a session that was not renewed.
+// Close leaves no mark.
 type lostMark struct {
 	Version int       `json:"v"`
 	Holder  string    `json:"holder"`
@@ -35,7 +35,8 @@ func markLost(o sessionState) ([]byte, error) {
 	return data, nil
 }
 
-// Census lists the agents of the cluster and the holders of shards at one moment. It does not change.
+// Census lists the agents of the cluster and the holders of shards at one moment. It does not
+// change.
 type Census struct {
 	// Agents are the agents that have announced themselves and those that are lost, in the order of
 	// their names. A lost agent has State jobs.AgentLost and a Lost.
@@ -54,8 +55,8 @@ func (c *Census) LostHolder(key string) *jobs.Agent {
 	return nil
 }
 
-// Recovery returns the progress of the replay of a shard. It is nil if the shard is not replayed, or
-// its agent has not announced that yet.
+// Recovery returns the progress of the replay of a shard. It is nil if the shard is not replayed,
+// or its agent has not announced that yet.
 func (c *Census) Recovery(key string) *jobs.Recovery {
 	for _, a := range c.Agents {
 		for i, r := range a.Recovering {
@@ -67,8 +68,8 @@ func (c *Census) Recovery(key string) *jobs.Recovery {
 	return nil
 }
 
-// Census reads agents and leases. The two are read one after the other, so they need not match. It is
-// for people and for hints, and no decision that must be right may depend on it.
+// Census reads agents and leases. The two are read one after the other, so they need not match. It
+// is for people and for hints, and no decision that must be right may depend on it.
 func (sw *Swarms) Census(ctx context.Context) (*Census, error) {
 	agents, err := sw.agents.Agents(ctx)
 	if err != nil {

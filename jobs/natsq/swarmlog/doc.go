@@ -1,5 +1,5 @@
-// Package swarmlog keeps the state of swarms on the server: their records, the logs of their shards,
-// and the leases of the agents that serve them. It implements package swarms.
+// Package swarmlog keeps the state of swarms on the server: their records, the logs of their
+// shards, and the leases of the agents that serve them. It implements package swarms.
 //
 // # What must hold
 //

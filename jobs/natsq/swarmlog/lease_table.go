@@ -17,8 +17,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 )
 
-// leaseTable is the bucket of leases as a session has last read it. It has no lock; a Session guards its
-// table with its own. It decides nothing that must be right: every write of a lease is a
+// leaseTable is the bucket of leases as a session has last read it. It has no lock; a Session
+// guards its table with its own. It decides nothing that must be right: every write of a lease is a
 // compare-and-set.
 type leaseTable struct {
 	seq      uint64                  // the last message read
@@ -30,16 +30,16 @@ type leaseTable struct {
 // leaseState is a lease in the table.
 type leaseState struct {
 	rev uint64
-	// Both are empty for a free lease. A holder without a session renews the lease itself, as programs
-	// before sessions did.
+	// Both are empty for a free lease. A holder without a session renews the lease itself, as
+	// programs before sessions did.
 	session, holder string
 	seen            time.Time // when this revision was first read, by the clock of this process
 	next            string    // the session to which it is offered; empty if it is not offered
 	ready           bool      // the agent of next has followed the shard
 }
 
-// sessionState is a session in the table. seen is when its revision was first read, by the clock of this
-// process.
+// sessionState is a session in the table. seen is when its revision was first read, by the clock of
+// this process.
 type sessionState struct {
 	rev     uint64
 	holder  string
@@ -92,8 +92,8 @@ func (t *leaseTable) put(key string, l leaseState, now time.Time) {
 	t.leases[key] = l
 }
 
-// free reports whether a try to take a lease makes sense: it has no holder, its session has ended, or
-// an earlier program without sessions has not renewed it for ttl.
+// free reports whether a try to take a lease makes sense: it has no holder, its session has ended,
+// or an earlier program without sessions has not renewed it for ttl.
 func (t *leaseTable) free(l leaseState, own string, ttl time.Duration, now time.Time) bool {
 	switch {
 	case l.holder == "" || l.session == own:
@@ -105,8 +105,8 @@ func (t *leaseTable) free(l leaseState, own string, ttl time.Duration, now time.
 	return !alive
 }
 
-// readLease decodes a lease. A value that is not a leaseRecord is the name of its holder, as programs
-// before sessions wrote it.
+// readLease decodes a lease. A value that is not a leaseRecord is the name of its holder, as
+// programs before sessions wrote it.
 func readLease(value []byte) leaseState {
 	var r leaseRecord
 	if json.Unmarshal(value, &r) != nil || !isSession(r.Session) {
@@ -124,7 +124,8 @@ type leaseChange struct {
 	at    time.Time // when it was stored, by the server's clock
 }
 
-// change applies a message of the bucket to the table, and reports whether a lease may have become free.
+// change applies a message of the bucket to the table, and reports whether a lease may have become
+// free.
 func (t *leaseTable) change(c leaseChange, now time.Time) (freed bool) {
 	t.seq = max(t.seq, c.seq)
 	if !isSession(c.key) {
@@ -207,8 +208,8 @@ func (sw *Swarms) readSomeLeases(ctx context.Context, after uint64, to []leaseCh
 	}
 }
 
-// follow polls the bucket, and removes the records of sessions that are not renewed, until ctx ends or
-// the session is lost.
+// follow polls the bucket, and removes the records of sessions that are not renewed, until ctx ends
+// or the session is lost.
 func (s *Session) follow(ctx context.Context) {
 	every := min(s.ttl/10, pollMost)
 	next := time.NewTimer(every)
@@ -241,8 +242,8 @@ func (s *Session) follow(ctx context.Context) {
 	}
 }
 
-// poll reads the changes since the last poll, and ends leases that other sessions have taken. Only one
-// goroutine at a time may call it: OpenSession first, then follow.
+// poll reads the changes since the last poll, and ends leases that other sessions have taken. Only
+// one goroutine at a time may call it: OpenSession first, then follow.
 func (s *Session) poll(ctx context.Context) error {
 	after, again := s.table.seq, time.Since(s.table.read) > rereadEvery
 	if again {
@@ -291,8 +292,8 @@ func (t *leaseTable) forgive(gap time.Duration) {
 	}
 }
 
-// removeDead removes the records of sessions that were not renewed for their ttl. Of several sessions
-// that do so, one succeeds, and the others see a wrong revision.
+// removeDead removes the records of sessions that were not renewed for their ttl. Of several
+// sessions that do so, one succeeds, and the others see a wrong revision.
 func (s *Session) removeDead(ctx context.Context, now time.Time) {
 	s.mu.Lock()
 	late := map[string]sessionState{}

@@ -29,8 +29,8 @@ const (
 	headerWriter = "Exo-Writer"
 )
 
-// Log is a swarms.Log: a stream with a single subject. It has no state but single, so a caller may make
-// one per use.
+// Log is a swarms.Log: a stream with a single subject. It has no state but single, so a caller may
+// make one per use.
 type Log struct {
 	c       *Swarms
 	stream  string
@@ -76,8 +76,8 @@ func (l *Log) Create(ctx context.Context, of ...swarms.Consistency) error {
 			Name:     l.stream,
 			Subjects: []string{l.subject},
 			Replicas: replicas,
-			// The server acknowledges messages of an asynchronous stream before they are on the disk, and
-			// takes no atomic batches for it.
+			// The server acknowledges messages of an asynchronous stream before they are on the
+			// disk, and takes no atomic batches for it.
 			PersistMode: persist,
 			Retention:   jetstream.LimitsPolicy,
 			Discard:     jetstream.DiscardNew,
@@ -95,14 +95,14 @@ func (l *Log) Create(ctx context.Context, of ...swarms.Consistency) error {
 	})
 }
 
-// errCodeNoCluster is the error of a single server for more than one replica. A cluster with too few
-// servers returns natsconn.ErrCodeNoPeers.
+// errCodeNoCluster is the error of a single server for more than one replica. A cluster with too
+// few servers returns natsconn.ErrCodeNoPeers.
 const errCodeNoCluster = 10074
 
-// tooFewServers reports whether a stream was refused because it has more replicas than the cluster has
-// servers. A cluster returns the same error for a moment during an election, and as long as one of its
-// servers is away. In the second case the error names the offline peer, and the stream can be made
-// when that server is back.
+// tooFewServers reports whether a stream was refused because it has more replicas than the cluster
+// has servers. A cluster returns the same error for a moment during an election, and as long as one
+// of its servers is away. In the second case the error names the offline peer, and the stream can
+// be made when that server is back.
 func tooFewServers(err error, after time.Duration) bool {
 	var api *jetstream.APIError
 	if !errors.As(err, &api) {
@@ -112,8 +112,8 @@ func tooFewServers(err error, after time.Duration) bool {
 		!strings.Contains(api.Description, offlinePeer)
 }
 
-// offlinePeer is the text that nats-server 2.15.2 adds to the error while a server of the cluster is
-// away.
+// offlinePeer is the text that nats-server 2.15.2 adds to the error while a server of the cluster
+// is away.
 const offlinePeer = "peer offline"
 
 // wakes returns the configuration with which the server republishes the headers of the entries of a
@@ -128,10 +128,10 @@ func (l *Log) wakes() *jetstream.RePublish {
 // Delete implements swarms.Log.
 func (l *Log) Delete(ctx context.Context) error { return l.c.conn.DeleteStream(ctx, l.stream) }
 
-// Append implements swarms.Log. The expected last sequence number of JetStream is the fence. Several
-// entries are one atomic batch, or are sent one at a time. If the second entry were sent before the
-// first is stored, an entry of another writer could take the place of the first, and the server would
-// still accept the second.
+// Append implements swarms.Log. The expected last sequence number of JetStream is the fence.
+// Several entries are one atomic batch, or are sent one at a time. If the second entry were sent
+// before the first is stored, an entry of another writer could take the place of the first, and the
+// server would still accept the second.
 func (l *Log) Append(ctx context.Context, after uint64, entries ...swarms.Entry) error {
 	for len(entries) > 0 {
 		n, size := 1, len(entries[0].Data)
@@ -148,8 +148,8 @@ func (l *Log) Append(ctx context.Context, after uint64, entries ...swarms.Entry)
 	return nil
 }
 
-// Bounds of one atomic batch. Up to 64 entries cost as much as one (package publishmode). The servers
-// of a cluster keep a batch in memory until it is complete.
+// Bounds of one atomic batch. Up to 64 entries cost as much as one (package publishmode). The
+// servers of a cluster keep a batch in memory until it is complete.
 const (
 	appendMost  = 256
 	appendBytes = 8 << 20
@@ -233,21 +233,22 @@ func (l *Log) append(ctx context.Context, after uint64, entries []swarms.Entry) 
 		api.ErrorCode == jetstream.JSErrCodeStreamNotFound:
 		return fmt.Errorf("%s: %w", what, jobs.ErrNotFound)
 	case errors.As(err, &api) && !errors.Is(err, jobs.ErrUnavailable):
-		// The other errors are limits: no space, no memory, too many messages. Waiting does not help.
+		// The other errors are limits: no space, no memory, too many messages. Waiting does not
+		// help.
 		return fmt.Errorf("%s: the NATS server refuses (%w): free disk space or raise its limits", what, err)
 	}
 	return err
 }
 
-// Errors of the server for an atomic batch: the stream does not take batches, or a message of the batch
-// was lost. natsconn.ErrCodeManyBatches means that too many batches are in progress.
+// Errors of the server for an atomic batch: the stream does not take batches, or a message of the
+// batch was lost. natsconn.ErrCodeManyBatches means that too many batches are in progress.
 const (
 	errCodeNoBatches  = 10174
 	errCodeIncomplete = 10176
 )
 
-// publish stores messages, the first one right after entry number after. With an error it returns how
-// many are known to be stored.
+// publish stores messages, the first one right after entry number after. With an error it returns
+// how many are known to be stored.
 func (l *Log) publish(ctx context.Context, after uint64, msgs []*nats.Msg) (stored int, err error) {
 	mode := &l.c.mode
 	together := !l.single.Load() && mode.Atomic(len(msgs))
@@ -304,21 +305,21 @@ func (l *Log) stored(ctx context.Context, after uint64, entries []swarms.Entry) 
 }
 
 // errShort reports that a log ends before an entry that was stored in it. A leader that is cut off
-// from its cluster returns an old end, and a new leader does until it has applied all stored entries.
-// The end of a log that was restored to an earlier state stays as it is.
+// from its cluster returns an old end, and a new leader does until it has applied all stored
+// entries. The end of a log that was restored to an earlier state stays as it is.
 type errShort struct{ after, last uint64 }
 
 func (e errShort) Error() string {
 	return fmt.Sprintf("behind %d: the last entry is %d, which is before it", e.after, e.last)
 }
 
-// shortPatience is how long a log that is too short is asked again before it counts as restored to an
-// earlier state. A leader that is cut off gives up after 4 to 9 s.
+// shortPatience is how long a log that is too short is asked again before it counts as restored to
+// an earlier state. A leader that is cut off gives up after 4 to 9 s.
 const shortPatience = 10 * time.Second
 
-// found returns how many of the entries follow entry number after; entries of other writers may come
-// after them. It compares their bytes too, because two attempts of one job may run in one process and
-// then share a writer name.
+// found returns how many of the entries follow entry number after; entries of other writers may
+// come after them. It compares their bytes too, because two attempts of one job may run in one
+// process and then share a writer name.
 func (l *Log) found(ctx context.Context, after uint64, entries []swarms.Entry) (n int, err error) {
 	s, err := l.c.conn.JS.Stream(ctx, l.stream)
 	if err != nil {
@@ -385,9 +386,9 @@ func entry(seq uint64, h nats.Header, data []byte) (swarms.Entry, error) {
 	return swarms.Entry{Seq: seq, Kind: h.Get(headerKind), Ref: ref, Data: data, Trace: natsconn.TraceOf(h)}, nil
 }
 
-// Reader is a swarms.Reader over a consumer that the server removes when it is not read. It does not
-// use the client's ordered consumer, which tries for ever to make a new one when its stream is deleted,
-// and does not end with a context.
+// Reader is a swarms.Reader over a consumer that the server removes when it is not read. It does
+// not use the client's ordered consumer, which tries for ever to make a new one when its stream is
+// deleted, and does not end with a context.
 type Reader struct {
 	log  *Log
 	it   jetstream.MessagesContext // nil if the consumer must be made
@@ -396,10 +397,10 @@ type Reader struct {
 	late bool                      // at the last look the leader had entry next
 }
 
-// A reader without an entry for readerIdle asks the leader for the end of the log. If an entry is there
-// and does not come within readerLate, the consumer is on a server whose replica does not follow,
-// although its heartbeats go on. The reader then makes another consumer, which may be on another
-// server.
+// A reader without an entry for readerIdle asks the leader for the end of the log. If an entry is
+// there and does not come within readerLate, the consumer is on a server whose replica does not
+// follow, although its heartbeats go on. The reader then makes another consumer, which may be on
+// another server.
 const (
 	readerIdle = 5 * time.Second
 	readerLate = 2 * time.Second
@@ -433,8 +434,8 @@ func (r *Reader) open(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		// 32 messages of less than 1 MiB each bound the memory of a slow reader. Without a heartbeat for
-		// two seconds the consumer or the server is gone.
+		// 32 messages of less than 1 MiB each bound the memory of a slow reader. Without a
+		// heartbeat for two seconds the consumer or the server is gone.
 		r.it, err = c.Messages(jetstream.PullMaxMessages(32), jetstream.PullExpiry(20*time.Second),
 			jetstream.PullHeartbeat(time.Second))
 		return err
@@ -445,9 +446,9 @@ func (r *Reader) open(ctx context.Context) error {
 	return err
 }
 
-// check fails with jobs.ErrFenced if the log has another entry, or none, in the place of the last one
-// that was read: it was restored to an earlier state since, for example from a backup. The next entry
-// would not follow those that were read.
+// check fails with jobs.ErrFenced if the log has another entry, or none, in the place of the last
+// one that was read: it was restored to an earlier state since, for example from a backup. The next
+// entry would not follow those that were read.
 func (r *Reader) check(ctx context.Context, began time.Time) error {
 	if r.last == 0 {
 		return nil
@@ -492,8 +493,8 @@ func digest(h nats.Header, data []byte) uint64 {
 	return max(1, d.Sum64())
 }
 
-// look asks the leader for the end of the log, and closes the consumer if entry next is there at two
-// looks in turn. Next then makes another consumer.
+// look asks the leader for the end of the log, and closes the consumer if entry next is there at
+// two looks in turn. Next then makes another consumer.
 func (r *Reader) look(ctx context.Context) {
 	l := r.log
 	try, cancel := context.WithTimeout(ctx, natsconn.LongTry)

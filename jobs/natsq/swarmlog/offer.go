@@ -29,8 +29,8 @@ func (s *Session) pause(every time.Duration) time.Duration {
 	return every
 }
 
-// concerns reports whether a change of a lease matters to this session: the lease is offered to it, or
-// was handed to it, or its own offer has changed. It must be called with mu held.
+// concerns reports whether a change of a lease matters to this session: the lease is offered to it,
+// or was handed to it, or its own offer has changed. It must be called with mu held.
 func (s *Session) concerns(key string) bool {
 	l := s.table.leases[key]
 	return l.next == s.id || l.session == s.id && (s.held[key] == nil || l.next != "")
@@ -43,7 +43,8 @@ func (s *Session) Peers() []swarms.Peer {
 	return s.table.peers(s.id)
 }
 
-// peers returns the sessions of a table in the order of their keys. own is the session of this process.
+// peers returns the sessions of a table in the order of their keys. own is the session of this
+// process.
 func (t *leaseTable) peers(own string) []swarms.Peer {
 	count := map[string]int{}
 	for _, l := range t.leases {
@@ -95,7 +96,8 @@ func (s *Session) Ready(ctx context.Context, key string) error {
 		r.Ready = true
 		return r.Next == s.id
 	})
-	// From the hand-over until this session learns of it no agent serves the shard, so it polls often.
+	// From the hand-over until this session learns of it no agent serves the shard, so it polls
+	// often.
 	if err == nil {
 		s.eager.Store(time.Now().Add(eagerFor).UnixNano())
 		s.hurry()
@@ -128,8 +130,9 @@ func (s *Session) Hand(ctx context.Context, key string) error {
 	})
 }
 
-// rewrite applies change to the record of a lease. change returns false if the present record does not
-// allow it; then rewrite fails with jobs.ErrFenced, and so it does if the record changes meanwhile.
+// rewrite applies change to the record of a lease. change returns false if the present record does
+// not allow it; then rewrite fails with jobs.ErrFenced, and so it does if the record changes
+// meanwhile.
 func (s *Session) rewrite(ctx context.Context, what, key string, change func(*leaseRecord) bool) error {
 	what += " lease " + key
 	var now leaseRecord
@@ -252,8 +255,8 @@ func (t *leaseTable) moves() (all []Move) {
 	}
 }
 
-// OfferMoves offers the shards of planned moves to their agents, and updates the states of the moves. A
-// move whose lease has changed since the plan is refused.
+// OfferMoves offers the shards of planned moves to their agents, and updates the states of the
+// moves. A move whose lease has changed since the plan is refused.
 func (sw *Swarms) OfferMoves(ctx context.Context, all []Move) error {
 	t, err := sw.leaseTable(ctx)
 	if err != nil {

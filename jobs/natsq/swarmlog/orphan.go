@@ -28,8 +28,8 @@ type Orphan struct {
 	record bool         // it has a record
 }
 
-// Orphans returns the orphans in the order of their keys. A swarm that is being removed at this moment
-// may be among them.
+// Orphans returns the orphans in the order of their keys. A swarm that is being removed at this
+// moment may be among them.
 func (sw *Swarms) Orphans(ctx context.Context) ([]Orphan, error) {
 	// The logs are listed before the records, because a swarm has its record before its logs.
 	logs, err := sw.logsByKey(ctx)
@@ -109,8 +109,8 @@ func (sw *Swarms) logsByKey(ctx context.Context) (map[string][]string, error) {
 	return all, err
 }
 
-// logKey returns the key of the swarm of a log, from the name of its stream. ok is false for a stream
-// that is not a log.
+// logKey returns the key of the swarm of a log, from the name of its stream. ok is false for a
+// stream that is not a log.
 func logKey(stream string) (key string, ok bool) {
 	name, ok := strings.CutPrefix(stream, logPrefix)
 	cut := strings.LastIndexByte(name, '_')
@@ -127,8 +127,8 @@ func logKey(stream string) (key string, ok bool) {
 
 // SweepOrphans removes orphans until ctx ends. It looks once per period, at a random time in it, so
 // that sweeps of several agents do not come together. It removes an orphan that it has seen at two
-// looks in turn, because a swarm that is being made or removed looks the same. Several processes may
-// sweep at the same time.
+// looks in turn, because a swarm that is being made or removed looks the same. Several processes
+// may sweep at the same time.
 func (sw *Swarms) SweepOrphans(ctx context.Context, every time.Duration, log *slog.Logger) {
 	before := map[string]bool{} // the orphans of the last look, by swarms.Swarm.Identity
 	for {

@@ -20,9 +20,9 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-// Session is a swarms.Session. It has one record in the bucket of leases, and renews only that record.
-// A lease names the session that holds it, and is valid as long as the record of the session exists.
-// So a process with 10,000 leases writes as often as one with a single lease.
+// Session is a swarms.Session. It has one record in the bucket of leases, and renews only that
+// record. A lease names the session that holds it, and is valid as long as the record of the
+// session exists. So a process with 10,000 leases writes as often as one with a single lease.
 //
 // A session that observes no renewal of another session for the other's ttl removes its record, at
 // the revision that it has read. The removal fails if the other session is alive, so no clocks are
@@ -48,8 +48,8 @@ type Session struct {
 	freed chan struct{} // closed and replaced when a lease may have become free
 }
 
-// sessionPrefix begins the keys of the records of sessions. A lease key has no slash, so the two are
-// never equal.
+// sessionPrefix begins the keys of the records of sessions. A lease key has no slash, so the two
+// are never equal.
 const sessionPrefix = "session/"
 
 // leaseRecord is the value of a lease in the bucket.
@@ -57,8 +57,8 @@ type leaseRecord struct {
 	Version int    `json:"v"`
 	Holder  string `json:"holder"`  // for people
 	Session string `json:"session"` // the key of its record
-	// Next is the key of the session to which the lease is offered; empty if it is not offered. Ready
-	// says that the agent of Next has followed the shard up to the last answer.
+	// Next is the key of the session to which the lease is offered; empty if it is not offered.
+	// Ready says that the agent of Next has followed the shard up to the last answer.
 	Next  string `json:"next,omitempty"`
 	Ready bool   `json:"ready,omitempty"`
 }
@@ -72,8 +72,8 @@ type sessionRecord struct {
 	Takes bool `json:"takes,omitempty"`
 }
 
-// pollMost bounds the pause between two polls of the bucket, and so the delay until a session learns
-// of a free lease.
+// pollMost bounds the pause between two polls of the bucket, and so the delay until a session
+// learns of a free lease.
 const pollMost = time.Second
 
 // OpenSession opens a session of an agent with the name holder, and reads the bucket once. Other
@@ -114,8 +114,8 @@ func (sw *Swarms) OpenSession(ctx context.Context, holder string, ttl time.Durat
 	return s, nil
 }
 
-// putLease writes a key of the bucket if its revision is still rev; 0 means that it was never written.
-// It returns the new revision.
+// putLease writes a key of the bucket if its revision is still rev; 0 means that it was never
+// written. It returns the new revision.
 func (sw *Swarms) putLease(ctx context.Context, key string, value []byte, rev uint64) (uint64, error) {
 	return sw.writeLease(ctx, &nats.Msg{Subject: leaseSubject(key), Data: value}, rev)
 }
@@ -147,8 +147,8 @@ const leaseStream = "KV_" + wire.LeaseBucket
 
 func leaseSubject(key string) string { return "$KV." + wire.LeaseBucket + "." + key }
 
-// own returns the revision of the record of the session, which no other process writes. It fails with
-// jobs.ErrNotFound if another process has removed it.
+// own returns the revision of the record of the session, which no other process writes. It fails
+// with jobs.ErrNotFound if another process has removed it.
 func (s *Session) own(ctx context.Context) (uint64, error) {
 	m, err := s.c.conn.LastOnce(ctx, leaseStream, leaseSubject(s.id))
 	if err == nil && natsconn.IsTombstone(m.Header) {
@@ -160,8 +160,8 @@ func (s *Session) own(ctx context.Context) (uint64, error) {
 	return m.Seq, nil
 }
 
-// Acquire implements swarms.Session. It asks the server only if the table of the session does not show
-// a holder.
+// Acquire implements swarms.Session. It asks the server only if the table of the session does not
+// show a holder.
 func (s *Session) Acquire(ctx context.Context, key string) (swarms.Lease, error) {
 	value, err := json.Marshal(leaseRecord{Version: jobs.Version, Holder: s.holder, Session: s.id})
 	if err != nil {
@@ -181,8 +181,8 @@ func (s *Session) Acquire(ctx context.Context, key string) (swarms.Lease, error)
 	}
 	var rev uint64
 	err = s.c.conn.Retry(ctx, "acquire lease "+key, func(ctx context.Context) (err error) {
-		// The table may come from a replica that is behind, so the leader must confirm the end of the
-		// other session.
+		// The table may come from a replica that is behind, so the leader must confirm the end of
+		// the other session.
 		if was.session != "" && was.session != s.id {
 			if err := s.gone(ctx, was.session); err != nil {
 				return err
@@ -222,8 +222,8 @@ func (s *Session) Acquire(ctx context.Context, key string) (swarms.Lease, error)
 	return l, nil
 }
 
-// gone asks the leader of the bucket whether a session has ended. It fails with swarms.ErrHeld if it
-// has not.
+// gone asks the leader of the bucket whether a session has ended. It fails with swarms.ErrHeld if
+// it has not.
 func (s *Session) gone(ctx context.Context, session string) error {
 	m, err := s.c.conn.LastOnce(ctx, leaseStream, leaseSubject(session))
 	switch {
@@ -285,8 +285,8 @@ func (s *Session) Close(ctx context.Context) error {
 }
 
 // renew writes the record each third of the ttl, until ctx ends or the session is lost. While the
-// server is away it tries again: no other process can take a lease meanwhile, and the session goes on
-// unless another process has removed its record.
+// server is away it tries again: no other process can take a lease meanwhile, and the session goes
+// on unless another process has removed its record.
 func (s *Session) renew(ctx context.Context, value []byte) {
 	tick := time.NewTicker(s.ttl / 3)
 	defer tick.Stop()
@@ -365,8 +365,8 @@ func (s *Session) hurry() {
 	}
 }
 
-// lease is a swarms.Lease of a session. rev is the revision of the lease in the bucket, which changes
-// with offers; the lock of the session guards it.
+// lease is a swarms.Lease of a session. rev is the revision of the lease in the bucket, which
+// changes with offers; the lock of the session guards it.
 type lease struct {
 	s    *Session
 	key  string
@@ -382,8 +382,8 @@ func (l *lease) Lost() <-chan struct{} { return l.lost }
 // lose closes the channel of Lost. A second call does nothing.
 func (l *lease) lose() { l.over.Do(func() { close(l.lost) }) }
 
-// Release implements swarms.Lease. It removes the lease at its revision, so it never removes the lease
-// of another session.
+// Release implements swarms.Lease. It removes the lease at its revision, so it never removes the
+// lease of another session.
 func (l *lease) Release(ctx context.Context) error {
 	var err error
 	l.once.Do(func() {

@@ -19,8 +19,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-// Swarms reads and writes the state of swarms. Its methods may be called from several goroutines. Each
-// call ends with its context, or with the patience of the connection.
+// Swarms reads and writes the state of swarms. Its methods may be called from several goroutines.
+// Each call ends with its context, or with the patience of the connection.
 type Swarms struct {
 	conn   *natsconn.Conn
 	agents Agents
@@ -28,26 +28,26 @@ type Swarms struct {
 	mode   publishmode.Mode // of appends
 }
 
-// Agents lists the agents that are alive. It is a *registry.Registry. Its answers are hints, and only
-// Census uses them.
+// Agents lists the agents that are alive. It is a *registry.Registry. Its answers are hints, and
+// only Census uses them.
 type Agents interface {
 	Agents(ctx context.Context) ([]jobs.Agent, error)
 }
 
-// Jobs reports whether a job has ended, or is not known. It is a *queue.Queue. Swarms of such jobs are
-// orphans, so a wrong answer of true removes a swarm that is in use.
+// Jobs reports whether a job has ended, or is not known. It is a *queue.Queue. Swarms of such jobs
+// are orphans, so a wrong answer of true removes a swarm that is in use.
 type Jobs interface {
 	Over(ctx context.Context, id string) (bool, error)
 }
 
-// New returns the swarms that a connection reaches. The connection stays the caller's, and must not be
-// closed before all readers, sessions and wake-ups have ended.
+// New returns the swarms that a connection reaches. The connection stays the caller's, and must not
+// be closed before all readers, sessions and wake-ups have ended.
 func New(c *natsconn.Conn, a Agents, j Jobs) *Swarms { return &Swarms{conn: c, agents: a, jobs: j} }
 
-// CreateSwarm stores the record of a swarm and so claims its id. The caller creates the logs after it,
-// so that no log is without a record. It fails with jobs.ErrExists if another swarm has the id; if
-// that one is being removed, its removal is completed first. A repeated call with the same record
-// succeeds.
+// CreateSwarm stores the record of a swarm and so claims its id. The caller creates the logs after
+// it, so that no log is without a record. It fails with jobs.ErrExists if another swarm has the id;
+// if that one is being removed, its removal is completed first. A repeated call with the same
+// record succeeds.
 func (sw *Swarms) CreateSwarm(ctx context.Context, s swarms.Swarm) error {
 	if err := s.Validate(); err != nil {
 		return err
@@ -88,9 +88,9 @@ func (sw *Swarms) CreateSwarm(ctx context.Context, s swarms.Swarm) error {
 	}
 }
 
-// ChangeSwarm applies change to the record of the swarm that s identifies, and returns the new record.
-// It fails with jobs.ErrNotFound if the swarm was removed. change may be called several times, each
-// time with the present record, and must not keep it.
+// ChangeSwarm applies change to the record of the swarm that s identifies, and returns the new
+// record. It fails with jobs.ErrNotFound if the swarm was removed. change may be called several
+// times, each time with the present record, and must not keep it.
 func (sw *Swarms) ChangeSwarm(ctx context.Context, s swarms.Swarm, change func(*swarms.Swarm)) (swarms.Swarm, error) {
 	for {
 		r, err := sw.swarmRecord(ctx, s.ID)
@@ -124,10 +124,10 @@ func (sw *Swarms) ChangeSwarm(ctx context.Context, s swarms.Swarm, change func(*
 	}
 }
 
-// RemoveSwarm removes the swarm that s identifies. In this order: the record is marked as ending, so
-// that agents stop to serve it; its logs are removed; then its leases and its record. It never changes
-// another swarm of the same id. For a swarm without a record it removes the logs that are left. The
-// call may be repeated after an error.
+// RemoveSwarm removes the swarm that s identifies. In this order: the record is marked as ending,
+// so that agents stop to serve it; its logs are removed; then its leases and its record. It never
+// changes another swarm of the same id. For a swarm without a record it removes the logs that are
+// left. The call may be repeated after an error.
 func (sw *Swarms) RemoveSwarm(ctx context.Context, s swarms.Swarm) error {
 	for {
 		r, err := sw.swarmRecord(ctx, s.ID)
@@ -192,8 +192,8 @@ func (sw *Swarms) removeLogs(ctx context.Context, key string) error {
 }
 
 // forgetLeases removes the leases of the swarm with a key, and the marks of leases that were given
-// back. No later swarm has leases of these names, so they would stay for ever. CPU agents, which remove
-// the swarms of runs, are not allowed to purge leases, and skip this.
+// back. No later swarm has leases of these names, so they would stay for ever. CPU agents, which
+// remove the swarms of runs, are not allowed to purge leases, and skip this.
 func (sw *Swarms) forgetLeases(ctx context.Context, key string) error {
 	_, err := sw.conn.Purge(ctx, "KV_"+wire.LeaseBucket, "$KV."+wire.LeaseBucket+"."+key+".*")
 	if errors.Is(err, jobs.ErrDenied) {
@@ -210,8 +210,8 @@ type record struct {
 	revision uint64
 }
 
-// swarmRecord reads a record. It fails with jobs.ErrNotFound if there is none. A record that cannot be
-// decoded is no error of the call; record.err has it.
+// swarmRecord reads a record. It fails with jobs.ErrNotFound if there is none. A record that cannot
+// be decoded is no error of the call; record.err has it.
 func (sw *Swarms) swarmRecord(ctx context.Context, id string) (r record, err error) {
 	if err := jobs.CheckID("swarm", id); err != nil {
 		return r, err
@@ -292,9 +292,10 @@ func readSwarm(key string, value []byte) (s swarms.Swarm, err error) {
 	return s, s.Validate()
 }
 
-// WatchSwarms calls fn for every swarm and for every later change, one call at a time, until ctx ends.
-// If the bucket is restored to an earlier state or made again, fn gets the swarms that exist then, and
-// those that do not exist any more. It returns an error only if the bucket cannot be watched at all.
+// WatchSwarms calls fn for every swarm and for every later change, one call at a time, until ctx
+// ends. If the bucket is restored to an earlier state or made again, fn gets the swarms that exist
+// then, and those that do not exist any more. It returns an error only if the bucket cannot be
+// watched at all.
 func (sw *Swarms) WatchSwarms(ctx context.Context, fn func(swarms.Change)) error {
 	err := sw.conn.WatchBucket(ctx, wire.SwarmBucket, func(u jetstream.KeyValueEntry) {
 		ch := swarms.Change{ID: u.Key(), Gone: u.Operation() != jetstream.KeyValuePut}

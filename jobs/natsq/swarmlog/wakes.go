@@ -19,8 +19,8 @@ import (
 // Wakes is a swarms.Wakes. The server republishes the headers of every entry of a log of entries
 // (Log.Create). A watched log has a subscription to these copies, and all subscriptions share one
 // channel, so a log needs no goroutine and no consumer. A copy can be lost with the connection, and
-// logs of earlier programs have none. So a sweep compares all watched logs with the server's list of
-// streams from time to time, and after each reconnection.
+// logs of earlier programs have none. So a sweep compares all watched logs with the server's list
+// of streams from time to time, and after each reconnection.
 type Wakes struct {
 	c      *Swarms
 	copies chan *nats.Msg // of all subscriptions
@@ -43,14 +43,15 @@ type asleep struct {
 	sub    *nats.Subscription
 }
 
-// sweepEvery is how long a lost copy may delay a wake-up. A sweep of 10,000 logs reads 80 pages of the
-// server's list.
+// sweepEvery is how long a lost copy may delay a wake-up. A sweep of 10,000 logs reads 80 pages of
+// the server's list.
 const sweepEvery = 30 * time.Second
 
 // maxCopies is how many copies may wait. A sweep finds the logs of those that are dropped.
 const maxCopies = 1 << 14
 
-// wakeSubject returns the subject on which the server republishes the headers of the entries of a log.
+// wakeSubject returns the subject on which the server republishes the headers of the entries of a
+// log.
 func wakeSubject(log string) string { return "exo.wake.log" + strings.TrimPrefix(log, "exo.log") }
 
 // OpenWakes starts two goroutines, which run until Close. It sends no request before the first Add.
@@ -81,8 +82,8 @@ func (w *Wakes) Add(ctx context.Context, key string, log swarms.Log, last uint64
 	w.asks[wakeSubject(l.subject)] = &asleep{key: key, stream: l.stream, last: last, sub: sub}
 	w.keys[key] = wakeSubject(l.subject)
 	w.mu.Unlock()
-	// The server has the subscription before this request, so an entry is in its answer or comes as a
-	// copy.
+	// The server has the subscription before this request, so an entry is in its answer or comes as
+	// a copy.
 	end, err := w.end(ctx, l.stream)
 	switch {
 	case errors.Is(err, jetstream.ErrStreamNotFound):
@@ -173,8 +174,8 @@ func (w *Wakes) Close() {
 	})
 }
 
-// listen handles the copies until ctx ends. Any client with the permission can publish one, so it uses
-// nothing of a copy but its subject.
+// listen handles the copies until ctx ends. Any client with the permission can publish one, so it
+// uses nothing of a copy but its subject.
 func (w *Wakes) listen(ctx context.Context) {
 	for {
 		select {
@@ -207,8 +208,8 @@ func (w *Wakes) sweep(ctx context.Context) {
 	}
 }
 
-// look wakes every watched log whose last entry has changed, or that is gone. It ignores logs that are
-// added meanwhile, because Add looks by itself.
+// look wakes every watched log whose last entry has changed, or that is gone. It ignores logs that
+// are added meanwhile, because Add looks by itself.
 func (w *Wakes) look(ctx context.Context) error {
 	w.mu.Lock()
 	before := make(map[string]*asleep, len(w.asks))
@@ -237,8 +238,8 @@ func (w *Wakes) look(ctx context.Context) error {
 			break
 		}
 	}
-	// A stream that is missing in the list is not always gone: the list omits streams without a leader,
-	// and its pages move when streams are removed. So each missing one is asked.
+	// A stream that is missing in the list is not always gone: the list omits streams without a
+	// leader, and its pages move when streams are removed. So each missing one is asked.
 	for subject, a := range before {
 		if end, err := w.end(ctx, a.stream); errors.Is(err, jetstream.ErrStreamNotFound) || err == nil &&
 			end != a.last {

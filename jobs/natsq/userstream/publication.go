@@ -13,11 +13,12 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 )
 
-// outSubject is the prefix of the subjects below exo. on which jobs may publish. The role of agents allows
-// them.
+// outSubject is the prefix of the subjects below exo. on which jobs may publish. The role of agents
+// allows them.
 const outSubject = "exo.out."
 
-// ownSubject reports whether a subject belongs to the queue or the server, or is an inbox.
+// ownSubject reports whether a subject belongs to the queue or the server, or is an inbox. A job
+// must not publish on such a subject: it could forge messages of the queue, or answers to requests.
 func ownSubject(subject string) bool {
 	for _, p := range []string{"exo.", "$", "_"} {
 		if strings.HasPrefix(subject, p) {
@@ -27,10 +28,10 @@ func ownSubject(subject string) bool {
 	return subject == "exo"
 }
 
-// Publish stores a message in a stream of a user, and returns when it is stored. Of several calls with the
-// same id only one stores the message, for as long as the stream remembers ids. The stream must exist
-// and have the subject, otherwise the error has jobs.CodeInvalid. After jobs.ErrUnavailable the call may
-// be repeated.
+// Publish stores a message in a stream of a user, and returns when it is stored. Of several calls
+// with the same id only one stores the message, for as long as the stream remembers ids. The stream
+// must exist and have the subject, otherwise the error has jobs.CodeInvalid. After
+// jobs.ErrUnavailable the call may be repeated.
 func (u *Streams) Publish(ctx context.Context, p jobs.Publication) error {
 	what := "publish to " + p.Subject + " of stream " + p.Stream
 	if ownStream(p.Stream) || ownSubject(p.Subject) || strings.ContainsAny(p.Subject, "*> \t\r\n") {
@@ -58,8 +59,8 @@ func (u *Streams) Publish(ctx context.Context, p jobs.Publication) error {
 	return err
 }
 
-// Published returns the id of the last message of a subject in a stream, or "" if there is none. A job that
-// starts again uses it to find the message with which to go on.
+// Published returns the id of the last message of a subject in a stream, or "" if there is none. A
+// job that starts again uses it to find the message with which to go on.
 func (u *Streams) Published(ctx context.Context, stream, subject string) (id string, err error) {
 	err = u.conn.Retry(ctx, "look at stream "+stream, func(ctx context.Context) error {
 		s, err := u.conn.JS.Stream(ctx, stream)

@@ -23,11 +23,11 @@ const (
 	errCodeDuplicateSoon  = 10158 // another batch with these ids is in progress
 )
 
-// Push stores frames of rows under a name, in their order, all or none, and returns when the servers
-// have them on disk. Of two calls with the same key within ten minutes only the first stores its frames,
-// and again is true for the other; with an empty key each call stores its frames. It fails with
-// jobs.ErrFull if too many frames wait for a reader. After jobs.ErrUnavailable the call may be repeated
-// with its key. The caller owns the frames.
+// Push stores frames of rows under a name, in their order, all or none, and returns when the
+// servers have them on disk. Of two calls with the same key within ten minutes only the first
+// stores its frames, and again is true for the other; with an empty key each call stores its
+// frames. It fails with jobs.ErrFull if too many frames wait for a reader. After
+// jobs.ErrUnavailable the call may be repeated with its key. The caller owns the frames.
 func (u *Streams) Push(ctx context.Context, name, key string, frames [][]byte) (again bool, err error) {
 	what := "push to " + name
 	if err := jobs.CheckID("name", name); err != nil {
@@ -70,7 +70,9 @@ func (u *Streams) Push(ctx context.Context, name, key string, frames [][]byte) (
 	return again && tries == 1, err
 }
 
-// push is one try. It sets again if a single message was stored before.
+// push is one try, without a repetition by the client: an atomic batch, or a single message, which
+// the server tells to be a duplicate in its answer. It sets again if that message was stored
+// before.
 func (u *Streams) push(ctx context.Context, msgs []*nats.Msg, again *bool) error {
 	if len(msgs) > 1 {
 		return u.conn.PublishBatchOnce(ctx, msgs)

@@ -1,10 +1,10 @@
 // Package userstream reads and writes JetStream streams that belong to users, and the stream of
 // pushed rows.
 //
-// A subscriber delivers the messages of a stream in their order, each once, although JetStream redelivers
-// out of order. It keeps the messages that it has returned and that are not acknowledged. After a lost
-// connection, or in a new attempt of the job, it removes the consumer and makes another one after the
-// last stored message, so a redelivery never overtakes.
+// A subscriber delivers the messages of a stream in their order, each once, although JetStream
+// redelivers out of order. It keeps the messages that it has returned and that are not
+// acknowledged. After a lost connection, or in a new attempt of the job, it removes the consumer
+// and makes another one after the last stored message, so a redelivery never overtakes.
 package userstream
 
 import (
@@ -23,12 +23,13 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 )
 
-// Streams reads and writes the streams of users. Its methods may be called from several goroutines. It
-// changes no stream, and only the consumers that it has made.
+// Streams reads and writes the streams of users: sources subscribe to them, sinks publish to them,
+// and the push server stores rows in a stream of the queue that works alike. Its methods may be
+// called from several goroutines. It changes no stream, and only the consumers that it has made.
 type Streams struct{ conn *natsconn.Conn }
 
-// New returns the streams that a connection reaches. The connection stays the caller's, and outlives all
-// subscribers.
+// New returns the streams that a connection reaches. The connection stays the caller's, and
+// outlives all subscribers.
 func New(c *natsconn.Conn) *Streams { return &Streams{c} }
 
 // subscriber is a jobs.Subscriber over a durable pull consumer. It is for one goroutine.
@@ -42,22 +43,23 @@ type subscriber struct {
 }
 
 const (
-	// ackPatience is how long the server waits for an acknowledgement. A later attempt does not wait
-	// for that, because it makes a new consumer.
+	// ackPatience is how long the server waits for an acknowledgement. A later attempt does not
+	// wait for that, because it makes a new consumer.
 	ackPatience = 5 * time.Minute
 	// forgotten is how long the server keeps the consumer of a job that nobody reads.
 	forgotten = 24 * time.Hour
-	// leastPull is the smallest number of messages per request. The client drops messages beyond twice
-	// that number, and counts status messages of the server too. The limit of the consumer
+	// leastPull is the smallest number of messages per request. The client drops messages beyond
+	// twice that number, and counts status messages of the server too. The limit of the consumer
 	// (MaxAckPending) bounds the messages that come.
 	leastPull = 256
 	// aheadBytes bounds the memory of the client for messages that Next has not returned yet.
 	aheadBytes = 8 << 20
 )
 
-// Subscribe returns a subscriber, which the caller closes. It fails with jobs.CodeInvalid for a stream of
-// the queue itself, for a stream that does not have the subject, and for one with interest retention:
-// such a stream could drop messages while the subscriber makes its consumer again.
+// Subscribe returns a subscriber, which the caller closes. It fails with jobs.CodeInvalid for a
+// stream of the queue itself, for a stream that does not have the subject, and for one with
+// interest retention: such a stream could drop messages while the subscriber makes its consumer
+// again.
 func (u *Streams) Subscribe(ctx context.Context, s jobs.Subscription) (jobs.Subscriber, error) {
 	switch {
 	case s.Push != "":
@@ -99,8 +101,8 @@ func (r *subscriber) mark() string {
 	return "job:" + r.s.Owner.Job
 }
 
-// ours reports whether a consumer was made for the owner in a mark. Consumers of earlier versions have no
-// mark; their names show the owner.
+// ours reports whether a consumer was made for the owner in a mark. Consumers of earlier versions
+// have no mark; their names show the owner.
 func ours(c jetstream.ConsumerConfig, mark string) bool {
 	have, ok := c.Metadata[metaConsumer]
 	if !ok {
@@ -110,8 +112,8 @@ func ours(c jetstream.ConsumerConfig, mark string) bool {
 	return have == mark
 }
 
-// Unsubscribe removes a consumer that a job has made for itself. It returns nil and changes nothing if
-// there is no such consumer, or if it has another owner.
+// Unsubscribe removes a consumer that a job has made for itself. It returns nil and changes nothing
+// if there is no such consumer, or if it has another owner.
 func (u *Streams) Unsubscribe(ctx context.Context, stream, consumer string) error {
 	return u.conn.Retry(ctx, "remove consumer "+consumer, func(ctx context.Context) error {
 		old, err := u.conn.JS.Consumer(ctx, stream, consumer)
@@ -177,9 +179,9 @@ func (r *subscriber) open(ctx context.Context) error {
 	return err
 }
 
-// consumer finds the durable consumer, or makes it. A consumer with unacknowledged messages, of an ended
-// attempt or a lost connection, is removed and made again after the last stored message. Otherwise
-// those messages would come again after later ones.
+// consumer finds the durable consumer, or makes it. A consumer with unacknowledged messages, of an
+// ended attempt or a lost connection, is removed and made again after the last stored message.
+// Otherwise those messages would come again after later ones.
 func (r *subscriber) consumer(ctx context.Context, stream jetstream.Stream, queue bool) (jetstream.Consumer, error) {
 	config := jetstream.ConsumerConfig{
 		Durable: r.s.Consumer, FilterSubject: r.s.Subject, AckPolicy: jetstream.AckExplicitPolicy, AckWait: ackPatience,
@@ -231,7 +233,8 @@ func (r *subscriber) consumer(ctx context.Context, stream jetstream.Stream, queu
 	return made, err
 }
 
-// overlap reports whether a subject can match both patterns.
+// overlap reports whether a subject can match both patterns. A token "*" matches any token, and ">"
+// one or more tokens at the end.
 func overlap(a, b string) bool {
 	x, y := strings.Split(a, "."), strings.Split(b, ".")
 	for i := 0; i < len(x) && i < len(y); i++ {
@@ -245,9 +248,9 @@ func overlap(a, b string) bool {
 	return len(x) == len(y)
 }
 
-// Next implements jobs.Subscriber. It skips messages that it has returned before: one that is acknowledged
-// is acknowledged again, and another one waits for Ack. When the connection is lost it opens the consumer
-// again, after the last message that it has returned.
+// Next implements jobs.Subscriber. It skips messages that it has returned before: one that is
+// acknowledged is acknowledged again, and another one waits for Ack. When the connection is lost it
+// opens the consumer again, after the last message that it has returned.
 func (r *subscriber) Next(ctx context.Context) (jobs.Published, error) {
 	for {
 		if ctx.Err() != nil {
@@ -289,8 +292,8 @@ func (r *subscriber) Next(ctx context.Context) (jobs.Published, error) {
 	}
 }
 
-// Ack implements jobs.Subscriber. It waits only for the answer to the last acknowledgement, because the
-// server handles them in their order.
+// Ack implements jobs.Subscriber. It waits only for the answer to the last acknowledgement, because
+// the server handles them in their order.
 func (r *subscriber) Ack(ctx context.Context, seq uint64) {
 	r.acked = max(r.acked, seq)
 	var later []jetstream.Msg
@@ -318,8 +321,8 @@ func (r *subscriber) Ack(ctx context.Context, seq uint64) {
 	}
 }
 
-// Close implements jobs.Subscriber. The server delivers the messages that are not acknowledged to the next
-// subscriber.
+// Close implements jobs.Subscriber. The server delivers the messages that are not acknowledged to
+// the next subscriber.
 func (r *subscriber) Close() {
 	if r.it != nil {
 		r.it.Stop()
