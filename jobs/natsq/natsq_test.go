@@ -3,6 +3,7 @@ package natsq_test
 import (
 	"context"
 	"errors"
+	"flag"
 	"log/slog"
 	"strings"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	natsd "github.com/nats-io/nats-server/v2/server"
 
 	"github.com/exoswarm/exoswarm/internal/leak"
+	"github.com/exoswarm/exoswarm/internal/testlong"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/jobstest"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
@@ -23,7 +25,19 @@ import (
 // maxParallel is how many tests run at a time. They mostly wait.
 const maxParallel = 8
 
-func TestMain(m *testing.M) { leak.CheckParallel(m, maxParallel) }
+// fewChecks is how many random sequences the model and the graphs of the suite get in a short run.
+// A long run has the default of 100.
+const fewChecks = "40"
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if f := flag.Lookup("rapid.checks"); !testlong.Enabled() && f.Value.String() == f.DefValue {
+		if err := f.Value.Set(fewChecks); err != nil {
+			panic(err)
+		}
+	}
+	leak.CheckParallel(m, maxParallel)
+}
 
 // client returns the parts of a connection that the suite tests.
 func client(c *natsq.Conn) jobstest.Client {
