@@ -58,8 +58,9 @@ func Needed(r jobs.Result) bool {
 }
 
 // Put stores a letter and replaces an earlier one of the same job. The caller must have stored the
-// result of the job before, and must remove the job from its queue afterwards. retry decides how
-// often the server is asked. The reason is cut to natsconn.MaxReason bytes, because it is a header.
+// result of the job before, if the id is valid, and must remove the job from its queue afterwards.
+// retry decides how often the server is asked. The reason is cut to natsconn.MaxReason bytes,
+// because it is a header.
 func (s *Store) Put(ctx context.Context, retry natsconn.RetryFunc, l Letter) error {
 	reason := strings.Map(func(r rune) rune {
 		if r == '\r' || r == '\n' {

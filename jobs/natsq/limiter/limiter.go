@@ -55,7 +55,7 @@ type Heartbeats interface {
 //
 // The record of a tenant never shows fewer slots for this worker than the worker uses: a slot is
 // added here after it is written there, and removed here before. The methods may be called from
-// several goroutines, and none waits for the server.
+// several goroutines, and none but Close waits for the server.
 type Limiter struct {
 	Options
 	conn *natsconn.Conn
