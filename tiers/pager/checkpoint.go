@@ -11,63 +11,70 @@ import (
 	"github.com/exoswarm/exoswarm/tiers"
 )
 
-// Checkpoint makes every page durable as it is now, with a note, as one epoch, and returns its
-// number. Only pages that were written since the last one are put. Pins for writing must have been
-// given back: while one is held, Checkpoint fails with tiers.ErrUnavailable and does nothing.
-// Others may pin for writing as soon as their page is saved, which they do themselves if it is not
-// yet; what they write goes into the next epoch.
-//
-// After an error the pages are still dirty, and the store is where it was.
-func (p *Pager) Checkpoint(ctx context.Context, note []byte) (epoch uint64, err error) {
-	if p.closed.Load() {
-		return 0, tiers.ErrClosed
-	}
-	if p.opts.Store == nil {
-		return 0, fmt.Errorf("checkpoint without a store: %w", tiers.ErrInvalid)
-	}
-	p.checkpoint.Lock()
-	defer p.checkpoint.Unlock()
+// checkpoints makes the content of a Pager durable, one checkpoint at a time. A checkpoint marks
+// every dirty page as saving at one moment, puts the marked pages while the Pager is in use, and
+// commits the store.
+type checkpoints struct {
+	table *table
+	puts  *putter
+	store tiers.Store
+
+	// running is held by the Checkpoint that runs, and by Delete.
+	running sync.Mutex
+	// gate is held shared while a dirty page is put, and exclusively while a checkpoint marks its
+	// pages.
+	gate sync.RWMutex
+	// marking is true from the mark of a checkpoint to its commit. Dirty pages must not be put
+	// then, because their writes came after the mark and belong to the next epoch. Guarded by gate.
+	marking bool
+}
+
+// run makes a checkpoint, see Pager.Checkpoint. The store is not nil.
+func (cp *checkpoints) run(ctx context.Context, note []byte) (epoch uint64, err error) {
+	cp.running.Lock()
+	defer cp.running.Unlock()
 	var committed atomic.Uint64
-	marked, err := p.mark()
+	marked, err := cp.mark()
 	if err != nil {
 		return 0, fmt.Errorf("checkpoint: %w", err)
 	}
 	defer func() {
 		if err != nil {
-			p.unmark()
+			cp.unmark()
 		}
-		p.puts.Lock()
-		p.marking = false
-		p.puts.Unlock()
+		cp.gate.Lock()
+		cp.marking = false
+		cp.gate.Unlock()
 	}()
-	if err := p.saveAll(ctx, marked); err != nil {
+	if err := cp.saveAll(ctx, marked); err != nil {
 		return 0, fmt.Errorf("checkpoint: %w", err)
 	}
 	note = slices.Clone(note) // A commit that ctx does not wait for may still read it.
-	err = p.bounded(ctx, func() (err error) {
-		n, err := p.opts.Store.Commit(ctx, note)
+	err = bounded(ctx, func() (err error) {
+		n, err := cp.store.Commit(ctx, note)
 		committed.Store(n)
 		return err
 	})
 	epoch = committed.Load()
 	var lost *tiers.LostError
 	if errors.As(err, &lost) {
-		p.redirty(lost.Pages)
+		cp.redirty(lost.Pages)
 	}
 	return epoch, err
 }
 
-// mark turns every dirty page into one to save, at one moment, and returns their ids in order.
-func (p *Pager) mark() ([]uint64, error) {
-	p.puts.Lock() // Waits for evictions that put.
-	defer p.puts.Unlock()
-	for i := range p.table {
-		p.table[i].mu.Lock()
-		defer p.table[i].mu.Unlock()
+// mark turns every dirty page into one to save, at one moment, and returns the ids of all pages to
+// save, in ascending order. It fails if a page is pinned for writing, and changes nothing then.
+func (cp *checkpoints) mark() ([]uint64, error) {
+	cp.gate.Lock() // Waits for evictions that put.
+	defer cp.gate.Unlock()
+	for i := range cp.table.shards {
+		cp.table.shards[i].mu.Lock()
+		defer cp.table.shards[i].mu.Unlock()
 	}
 	var pinned, marked []uint64
-	for i := range p.table {
-		for page, f := range p.table[i].pages {
+	for i := range cp.table.shards {
+		for page, f := range cp.table.shards[i].pages {
 			if f.writes.Load() > 0 {
 				pinned = append(pinned, page)
 			}
@@ -78,8 +85,8 @@ func (p *Pager) mark() ([]uint64, error) {
 		return nil, fmt.Errorf("%d pages are pinned for writing, %d among them: %w", len(pinned), pinned[0],
 			tiers.ErrUnavailable)
 	}
-	for i := range p.table {
-		for page, f := range p.table[i].pages {
+	for i := range cp.table.shards {
+		for page, f := range cp.table.shards[i].pages {
 			if f.dirty.Load() {
 				f.saving.Store(true)
 				f.dirty.Store(false)
@@ -89,17 +96,17 @@ func (p *Pager) mark() ([]uint64, error) {
 			}
 		}
 	}
-	p.marking = true
+	cp.marking = true
 	slices.Sort(marked)
 	return marked, nil
 }
 
-// savers is how many pages a checkpoint saves at once: one is read from its frame while another is
-// written.
+// savers is the number of pages that a checkpoint saves at once: some are read from their frames
+// while others are written.
 const savers = 4
 
-// saveAll saves pages that were marked, and stops at the first error.
-func (p *Pager) saveAll(ctx context.Context, pages []uint64) error {
+// saveAll saves marked pages, and stops at the first error.
+func (cp *checkpoints) saveAll(ctx context.Context, pages []uint64) error {
 	var next atomic.Int64
 	var failed atomic.Bool
 	var errs [savers]error
@@ -111,7 +118,7 @@ func (p *Pager) saveAll(ctx context.Context, pages []uint64) error {
 				if i >= len(pages) {
 					return
 				}
-				if err := p.save(ctx, pages[i]); err != nil {
+				if err := cp.save(ctx, pages[i]); err != nil {
 					errs[w] = fmt.Errorf("page %d: %w", pages[i], err)
 					failed.Store(true)
 				}
@@ -122,10 +129,11 @@ func (p *Pager) saveAll(ctx context.Context, pages []uint64) error {
 	return errors.Join(errs[:]...)
 }
 
-// save puts a page that is marked, unless somebody did or it was evicted meanwhile, and lets
-// writers at it again. Readers go on meanwhile.
-func (p *Pager) save(ctx context.Context, page uint64) error {
-	s := p.shard(page)
+// save puts a marked page into the store and removes the mark, after which it may be pinned for
+// writing. It does nothing if the page was saved or evicted meanwhile. The page may be pinned for
+// reading all the time. The caller holds neither a claim nor a lock.
+func (cp *checkpoints) save(ctx context.Context, page uint64) error {
+	s := cp.table.shard(page)
 	marked := func() *frame {
 		if f := s.pages[page]; f != nil && f.saving.Load() {
 			return f
@@ -133,7 +141,7 @@ func (p *Pager) save(ctx context.Context, page uint64) error {
 		return nil
 	}
 	s.mu.Lock()
-	err := s.await(ctx, page, func() bool { return marked() == nil }) // Whoever moves it may save it on the way.
+	err := s.await(ctx, page, func() bool { return marked() == nil }) // A move may save it on the way.
 	f := marked()
 	if err != nil || f == nil {
 		s.mu.Unlock()
@@ -144,7 +152,7 @@ func (p *Pager) save(ctx context.Context, page uint64) error {
 	f.pins.Add(1)
 	s.moving[page] = struct{}{}
 	s.mu.Unlock()
-	_, err = p.put(ctx, f)
+	_, err = cp.puts.put(ctx, f)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err == nil {
@@ -156,18 +164,18 @@ func (p *Pager) save(ctx context.Context, page uint64) error {
 	return err
 }
 
-// saveClaimed saves the marked pages of a group where they are. A checkpoint waits for them, and
-// the group may wait for frames that are not free before the checkpoint is over: pages written
-// since it began must not leave memory.
-func (p *Pager) saveClaimed(ctx context.Context, g *group) error {
+// saveClaimed saves the marked pages of a group where they are, before the caller waits for frames.
+// The running checkpoint waits for these pages, and frames may come free only after the checkpoint,
+// since pages that were written during it must not leave memory.
+func (cp *checkpoints) saveClaimed(ctx context.Context, g *group) error {
 	for i, f := range g.from {
 		if f == nil || !f.saving.Load() {
 			continue
 		}
-		if _, err := p.put(ctx, f); err != nil {
+		if _, err := cp.puts.put(ctx, f); err != nil {
 			return err
 		}
-		s := p.shard(g.pages[i])
+		s := cp.table.shard(g.pages[i])
 		s.mu.Lock()
 		f.saving.Store(false)
 		s.changed.Broadcast()
@@ -176,10 +184,10 @@ func (p *Pager) saveClaimed(ctx context.Context, g *group) error {
 	return nil
 }
 
-// unmark makes what a failed checkpoint has not saved dirty again.
-func (p *Pager) unmark() {
-	for i := range p.table {
-		s := &p.table[i]
+// unmark makes the pages that a failed checkpoint has not saved dirty again.
+func (cp *checkpoints) unmark() {
+	for i := range cp.table.shards {
+		s := &cp.table.shards[i]
 		s.mu.Lock()
 		for _, f := range s.pages {
 			if f.saving.Load() {
@@ -191,11 +199,11 @@ func (p *Pager) unmark() {
 	}
 }
 
-// redirty makes the next checkpoint put pages again whose sync failed, as far as they are still in
-// a frame.
-func (p *Pager) redirty(pages []uint64) {
+// redirty marks pages as dirty whose sync failed, as far as they are still in a frame, so that the
+// next checkpoint puts them again.
+func (cp *checkpoints) redirty(pages []uint64) {
 	for _, page := range pages {
-		s := p.shard(page)
+		s := cp.table.shard(page)
 		s.mu.Lock()
 		if f := s.pages[page]; f != nil {
 			f.dirty.Store(true)
@@ -204,28 +212,6 @@ func (p *Pager) redirty(pages []uint64) {
 	}
 }
 
-// Note is the note of the last checkpoint. The caller must not change it.
-func (p *Pager) Note() []byte {
-	if p.opts.Store == nil {
-		return nil
-	}
-	return p.opts.Store.Note()
-}
-
-// Pages returns the ids of all pages, in ascending order.
-func (p *Pager) Pages() []uint64 {
-	var ids []uint64
-	if p.opts.Store != nil {
-		ids = p.opts.Store.Pages()
-	}
-	for i := range p.table {
-		s := &p.table[i]
-		s.mu.RLock()
-		for page := range s.pages {
-			ids = append(ids, page)
-		}
-		s.mu.RUnlock()
-	}
-	slices.Sort(ids)
-	return slices.Compact(ids)
-}
+// errMarking is the error of a dirty page that cannot be put because its writes do not belong to
+// the checkpoint that runs.
+var errMarking = errors.New("a checkpoint is running")

@@ -2,65 +2,17 @@ package pager
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"time"
 
 	"github.com/exoswarm/exoswarm/tiers"
+	"github.com/exoswarm/exoswarm/tiers/pager/internal/storecall"
 )
 
-// group is pages that move together, in slices that are used again.
-type group struct {
-	pages    []uint64
-	from, to []*frame // nil: the store, or none
-	errs     []error
-	calls    []*call
-	reasons  []Reason
-	disks    []*disk // of the store, where a page came from or went
-	clean    []bool  // the store holds what is in from
-	moves    []tiers.Move
-	index    []int
-}
-
-// newGroup is an empty one.
-func (p *Pager) newGroup() *group {
-	g, _ := p.groups.Get().(*group)
-	if g == nil {
-		g = &group{}
-	}
-	return g
-}
-
-// freeGroup gives a group back.
-func (p *Pager) freeGroup(g *group) {
-	g.pages = g.pages[:0]
-	clear(g.from)
-	clear(g.to)
-	clear(g.errs)
-	clear(g.calls)
-	g.from, g.to, g.errs, g.calls, g.reasons = g.from[:0], g.to[:0], g.errs[:0], g.calls[:0], g.reasons[:0]
-	g.disks, g.clean = g.disks[:0], g.clean[:0]
-	p.groups.Put(g)
-}
-
-// add takes in a page that its caller has claimed.
-func (g *group) add(page uint64, from *frame, why Reason) {
-	g.pages = append(g.pages, page)
-	g.from = append(g.from, from)
-	g.to = append(g.to, nil)
-	g.errs = append(g.errs, nil)
-	g.calls = append(g.calls, nil)
-	g.reasons = append(g.reasons, why)
-	g.disks = append(g.disks, nil)
-	g.clean = append(g.clean, from != nil && !from.dirty.Load() && !from.saving.Load())
-}
-
-// copyFrames copies the pages of a group that have both frames and no error, those between the same
-// two tiers together.
-func (p *Pager) copyFrames(ctx context.Context, g *group, u tiers.Urgency) {
-	for lower := range p.memory {
-		for upper := range p.memory {
-			src, dst := p.memory[lower], p.memory[upper]
+// copyFrames copies the pages of a group that have both frames and no error. Pages between the same
+// two tiers are copied together, and share the error if that fails.
+func (mo *mover) copyFrames(ctx context.Context, g *group, u tiers.Urgency) {
+	for lower := range mo.memory {
+		for upper := range mo.memory {
+			src, dst := mo.memory[lower], mo.memory[upper]
 			g.moves, g.index = g.moves[:0], g.index[:0]
 			for i, f := range g.from {
 				if f != nil && g.to[i] != nil && g.errs[i] == nil && f.memory == src && g.to[i].memory == dst {
@@ -71,19 +23,20 @@ func (p *Pager) copyFrames(ctx context.Context, g *group, u tiers.Urgency) {
 			if len(g.moves) == 0 {
 				continue
 			}
-			start := nanotime()
-			if err := p.copyMoves(ctx, src, dst, g.moves, u); err != nil {
+			start := storecall.Nanotime()
+			if err := mo.copyMoves(ctx, src, dst, g.moves, u); err != nil {
 				for _, i := range g.index {
 					g.errs[i] = err
 				}
 			}
-			dst.copies.add((nanotime() - start) / int64(len(g.moves)))
+			dst.copies.Add((storecall.Nanotime() - start) / int64(len(g.moves)))
 		}
 	}
 }
 
-// copyMoves copies frames of one tier into frames of another, by whoever can do it best.
-func (p *Pager) copyMoves(ctx context.Context, src, dst *memory, moves []tiers.Move, u tiers.Urgency) error {
+// copyMoves copies frames of one tier into frames of another: by a Copier that reaches the other
+// medium, by the processor if it addresses one of them, or through a staging buffer.
+func (mo *mover) copyMoves(ctx context.Context, src, dst *memory, moves []tiers.Move, u tiers.Urgency) error {
 	if c := dst.copier; c != nil && c.Reaches(src.Frames) {
 		return dst.outcome(ctx, c.CopyIn(ctx, src.Frames, moves, u))
 	}
@@ -99,13 +52,13 @@ func (p *Pager) copyMoves(ctx context.Context, src, dst *memory, moves []tiers.M
 			err = src.outcome(ctx, src.Frames.Read(mv.From, 0, dst.mapped.Frame(mv.To)))
 		default:
 			var b []byte
-			if b, err = p.stage(ctx); err != nil {
+			if b, err = mo.staging.Take(ctx); err != nil {
 				return err
 			}
 			if err = src.outcome(ctx, src.Frames.Read(mv.From, 0, b)); err == nil {
 				err = dst.outcome(ctx, dst.Frames.Write(mv.To, 0, b))
 			}
-			p.putStage(b)
+			mo.staging.Put(b)
 		}
 		if err != nil {
 			return err
@@ -114,100 +67,66 @@ func (p *Pager) copyMoves(ctx context.Context, src, dst *memory, moves []tiers.M
 	return nil
 }
 
-// readFrame copies a frame's page into a buffer.
-func (p *Pager) readFrame(f *frame, b []byte) error {
-	return f.memory.outcome(context.Background(), f.memory.Frames.Read(f.number, 0, b))
-}
-
-// outcome counts a copy of a tier against its breaker.
-func (m *memory) outcome(ctx context.Context, err error) error {
-	if err == nil {
-		if m.failing.Load() { // Mutex and clock only where there is something to tell.
-			m.breaker.report(true, time.Now())
-			m.failing.Store(m.breaker.open(time.Now()))
-		}
-		return nil
-	}
-	if ctx.Err() == nil {
-		m.failed.Add(1)
-		m.failing.Store(true)
-		m.breaker.report(false, time.Now())
-	}
-	return fmt.Errorf("%s: %w", m.Name, err)
-}
-
-// outcomeOfAccess is outcome for a part of a page, where a range that does not fit is the caller's
-// mistake.
-func (m *memory) outcomeOfAccess(err error) error {
-	if errors.Is(err, tiers.ErrInvalid) {
-		return err
-	}
-	return m.outcome(context.Background(), err)
-}
-
-// down says whether a tier of frames is left alone at the moment.
-func (m *memory) down() bool { return m.failing.Load() && m.breaker.open(time.Now()) }
-
-// readStore reads the pages of a group that have a frame to go to, no error, and no frame to come
-// from, from the store, as many at once as its tiers take.
-func (p *Pager) readStore(ctx context.Context, g *group) {
+// readStore reads pages of a group from the store: those without a source frame that have a
+// destination and no error. It reads as many at once as the tiers of the store take.
+func (mo *mover) readStore(ctx context.Context, g *group) {
 	for i, page := range g.pages {
 		if g.from[i] == nil && g.to[i] != nil && g.errs[i] == nil {
-			g.calls[i], g.errs[i] = p.beginGet(ctx, page, g.to[i])
+			g.calls[i], g.errs[i] = mo.beginGet(ctx, page, g.to[i])
 			g.disks[i] = nil
 			if g.calls[i] != nil {
-				g.disks[i] = g.calls[i].disk
+				g.disks[i] = g.calls[i].Disk
 			}
-			if g.calls[i] != nil && g.calls[i].stage != nil { // Buffers are few: one at a time.
-				p.finishGet(ctx, g, i)
+			if g.calls[i] != nil && g.calls[i].Stage != nil { // Buffers are few: one at a time.
+				mo.finishGet(ctx, g, i)
 			}
 		}
 	}
 	for i := range g.pages {
 		if g.calls[i] != nil {
-			p.finishGet(ctx, g, i)
+			mo.finishGet(ctx, g, i)
 		}
 	}
 }
 
-// beginGet reads a page into a frame, or into a buffer where the processor does not reach the
-// frame.
-func (p *Pager) beginGet(ctx context.Context, page uint64, to *frame) (*call, error) {
-	tier, err := p.opts.Store.Where(page)
+// beginGet starts the read of a page into a frame, or into a staging buffer if the processor cannot
+// address the frame. finishGet ends it.
+func (mo *mover) beginGet(ctx context.Context, page uint64, to *frame) (*storecall.Call, error) {
+	tier, err := mo.store.Where(page)
 	if err != nil {
 		return nil, err
 	}
-	d := p.disks[tier]
+	d := mo.calls.Disks[tier]
 	if m := to.memory; m.mapped != nil {
-		c, err := p.begin(ctx, callGet, d, page, m.mapped.Frame(to.number))
+		c, err := mo.calls.Begin(ctx, storecall.Get, d, page, m.mapped.Frame(to.number))
 		if err == nil {
-			c.frame = to
+			c.Frame = to
 		}
 		return c, err
 	}
-	b, err := p.stage(ctx)
+	b, err := mo.staging.Take(ctx)
 	if err != nil {
 		return nil, err
 	}
-	c, err := p.begin(ctx, callGet, d, page, b)
+	c, err := mo.calls.Begin(ctx, storecall.Get, d, page, b)
 	if err != nil {
-		p.putStage(b)
+		mo.staging.Put(b)
 		return nil, err
 	}
-	c.stage = b
+	c.Stage = b
 	return c, nil
 }
 
-// finishGet waits for the read of page i of a group. An abandoned read keeps the frame or the
-// buffer that it fills.
-func (p *Pager) finishGet(ctx context.Context, g *group, i int) {
+// finishGet waits for the read of page i of a group and sets its error. An abandoned read keeps the
+// frame or the buffer that it fills.
+func (mo *mover) finishGet(ctx context.Context, g *group, i int) {
 	c := g.calls[i]
 	g.calls[i] = nil
-	b := c.stage
-	abandoned, err := p.end(c)
+	b := c.Stage
+	abandoned, err := mo.calls.End(ctx, c)
 	switch {
 	case abandoned && b != nil:
-		p.replaceStage()
+		mo.staging.Replace()
 	case abandoned:
 		g.to[i] = nil
 	case b != nil:
@@ -215,12 +134,7 @@ func (p *Pager) finishGet(ctx context.Context, g *group, i int) {
 			m := g.to[i].memory
 			err = m.outcome(ctx, m.Frames.Write(g.to[i].number, 0, b))
 		}
-		p.putStage(b)
+		mo.staging.Put(b)
 	}
 	g.errs[i] = err
-}
-
-// errGone says that a page's only content is in a frame that cannot be read.
-func errGone(m *memory, err error) error {
-	return fmt.Errorf("its newest content is in %s, which fails: %w", m.Name, errors.Join(tiers.ErrLost, err))
 }

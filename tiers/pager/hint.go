@@ -8,25 +8,26 @@ import (
 	"github.com/exoswarm/exoswarm/tiers"
 )
 
-// WillNeed says that pages will be pinned in a tier soon: they are brought there in the background,
-// behind misses, as far as there is room that nobody uses. It does not wait; what there is no room
-// for in the queue of 1,024 is forgotten.
+// WillNeed announces that pages will be pinned in a tier soon. They are brought there in the
+// background, after page faults, as far as frames can be spared. It does not wait. Pages that find
+// the queue of 1,024 full are dropped.
 func (p *Pager) WillNeed(tier int, pages ...uint64) error {
 	m, err := p.tier(tier)
 	if err != nil {
 		return err
 	}
 	for _, page := range pages {
-		if !p.want(want{page, m, ByHint}) {
+		if !p.guesses.want(want{page, m, ByHint}) {
 			return nil
 		}
 	}
 	return nil
 }
 
-// WillSweep says that the pages first..last, both included, will be pinned in a tier once each, in
-// order: those ahead stay or are fetched, and those passed make room. It holds until the last one
-// is pinned or another sweep is announced.
+// WillSweep announces that the pages first..last, both included, will be pinned in a tier once
+// each, in order. Pages ahead of the sweep stay or are fetched, and pages that it has passed are
+// evicted first. The announcement holds until the last page is pinned or another sweep is
+// announced.
 func (p *Pager) WillSweep(tier int, first, last uint64) error {
 	m, err := p.tier(tier)
 	if err != nil {
@@ -39,7 +40,7 @@ func (p *Pager) WillSweep(tier int, first, last uint64) error {
 	m.policy.Sweep(first, last)
 	m.policyMu.Unlock()
 	select {
-	case p.sweeping <- struct{}{}:
+	case p.fetches.sweeping <- struct{}{}:
 	default:
 	}
 	return nil
@@ -48,11 +49,10 @@ func (p *Pager) WillSweep(tier int, first, last uint64) error {
 // Guess turns guessing on or off for the pins from now on; it is on at first, unless NoPrefetch. It
 // is off while the caller pins pages ahead of their use by itself, as a sweep does: guesses would
 // only compete with its pins for frames.
-func (p *Pager) Guess(on bool) { p.guessless.Store(!on) }
+func (p *Pager) Guess(on bool) { p.guesses.off.Store(!on) }
 
-// DoneWith says that pages will not be needed soon: those that are in a tier and not pinned are
-// moved down now, in batches. An error joins those of the pages that stay for want of a medium that
-// takes them.
+// DoneWith announces that pages will not be needed soon. Pages that are in a tier and not pinned
+// move down now, in batches. The error joins those of the pages that no medium takes, which stay.
 func (p *Pager) DoneWith(ctx context.Context, tier int, pages ...uint64) error {
 	m, err := p.tier(tier)
 	if err != nil {
@@ -60,15 +60,15 @@ func (p *Pager) DoneWith(ctx context.Context, tier int, pages ...uint64) error {
 	}
 	var errs []error
 	at := 0
-	_ = p.inPairs(func(g *group, most int) bool {
+	_ = p.groups.inPairs(func(g *group, most int) bool {
 		for ; at < len(pages) && len(g.pages) < most && ctx.Err() == nil; at++ {
-			if f := p.claimFrom(m, pages[at]); f != nil {
+			if f := p.table.claimFrom(m, pages[at]); f != nil {
 				g.add(pages[at], f, ByHint)
 			}
 		}
 		return at < len(pages) && ctx.Err() == nil
 	}, func(g *group) {
-		p.lowerAndRelease(ctx, g)
+		p.move.lowerAndRelease(ctx, g)
 	}, func(g *group) error {
 		for _, err := range g.errs {
 			if err != nil && !errors.Is(err, errMarking) {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/tiers"
+	"github.com/exoswarm/exoswarm/tiers/circuit"
 	"github.com/exoswarm/exoswarm/tiers/policy"
 	"github.com/exoswarm/exoswarm/tiers/prefetch"
 )
@@ -14,44 +15,44 @@ import (
 type Options struct {
 	// Memory are the tiers of frames, the fastest first; at least one.
 	Memory []Memory
-	// Store keeps pages below them and makes checkpoints. Without one, pages live in memory only,
-	// and a full memory refuses new ones. The caller closes it, after the Pager.
+	// Store keeps pages below them and makes checkpoints. Without a store, pages are in memory
+	// only, and a full memory refuses new ones. The caller closes the store, after the Pager.
 	Store tiers.Store
 	// PageSize is the length of every page in bytes; 0 means the Store's.
 	PageSize int
 	// Kind is how pages are encoded on disk; nil means no shuffle and class 0.
 	Kind func(page uint64) tiers.Kind
-	// Disks say how pages move between the tiers of the Store, in its order; those that are not
-	// given have the zero Disk.
+	// Disks say how pages move between the tiers of the Store, in its order; missing ones are zero
+	// Disks.
 	Disks []Disk
 	// Aging sets what the design calls LRU with aging: every MaxIdle that is 0 becomes the
 	// threshold of its place, and every Policy that is nil policy.NewLRU alone.
 	Aging bool
-	// Breaker says when a tier is left alone after failures.
-	Breaker Breaker
-	// Batch is how many pages move together in the background; 0 means 16, which at 2 MiB is 0.6 ms
-	// of a bus of 55 GB/s.
+	// Breaker says when and for how long the circuit of a failing tier opens.
+	Breaker circuit.Options
+	// Batch is the number of pages that move together in the background; 0 means 16, which take a
+	// bus of 55 GB/s 0.6 ms with pages of 2 MiB.
 	Batch int
-	// Staging is how many buffers of a page moves between media have that copy through the
-	// processor, and so how many of those are under way at once; 0 means 16.
+	// Staging is the number of staging buffers of one page. It bounds how many pages the processor
+	// copies between media at once; 0 means 16.
 	Staging int
-	// Prefetch bounds what each tier guesses. NoPrefetch turns guessing off: pages then move up by
-	// pins and hints alone.
+	// Prefetch bounds the guesses of each tier. With NoPrefetch there are none: pages move up by
+	// pins and hints only.
 	Prefetch   prefetch.Options
 	NoPrefetch bool
 }
 
-// AgingThresholds are after how much idle time a page leaves its tier downwards, from the top tier
-// on: gpu, cpu, nvme and ssd in the design's five.
+// AgingThresholds are the ages at which pages move down, from the top tier on: gpu, cpu, nvme and
+// ssd of the five tiers of the design.
 var AgingThresholds = [...]time.Duration{time.Second, 10 * time.Second, 60 * time.Second, 300 * time.Second}
 
 // Disk says how pages move out of one tier of the Store.
 type Disk struct {
 	// Name is what errors and statistics call it; empty means "store" and its number.
 	Name string
-	// MaxIdle moves a page to the next tier of the Store in the background that was not in memory
-	// for so long; 0 means never. A page that is read again within so long after it left memory,
-	// while it lies in the tier below, moves up.
+	// MaxIdle is the time after which a page that was not in memory moves to the next tier of the
+	// Store, in the background; 0 means never. A page in the tier below that is read again within
+	// this time after it left memory moves up.
 	MaxIdle time.Duration
 }
 
@@ -65,13 +66,14 @@ type Memory struct {
 	// background until High are free. 0 means a 32nd and a 16th of the frames, at least 1 and 2
 	// where there are 8 or more, and none below.
 	Low, High int
-	// MaxIdle demotes a page in the background that was not pinned for so long; 0 means never.
+	// MaxIdle is the time without a pin after which a page moves down, in the background; 0 means
+	// never.
 	MaxIdle time.Duration
-	// Promote moves pages up into this tier that are in use again and again in the one below, as
-	// long as more frames are free than High.
+	// Promote moves pages of the tier below that are in use again and again up into this one, as
+	// long as more frames than High are free.
 	Promote bool
-	// Policy are the experts that choose what stays; nil means policy.Experts, the adaptive
-	// default. A single one makes it that policy.
+	// Policy are the experts that choose the page to evict; nil means policy.Experts, the adaptive
+	// default. With a single expert the tier follows it alone.
 	Policy []policy.New
 }
 
@@ -117,7 +119,7 @@ func (o Options) withDefaults() Options {
 	if o.Kind == nil {
 		o.Kind = func(uint64) tiers.Kind { return tiers.Kind{} }
 	}
-	o.Breaker = o.Breaker.withDefaults()
+	o.Breaker = o.Breaker.WithDefaults()
 	return o
 }
 
@@ -171,8 +173,8 @@ func (o Options) validate() error {
 	if o.Batch < 1 || o.Staging < putsAtOnce+1 {
 		bad("batches of %d pages and %d staging buffers: want at least 1 and %d", o.Batch, o.Staging, putsAtOnce+1)
 	}
-	if b := o.Breaker; b.Failures < 1 || b.Pause <= 0 || b.MaxPause < b.Pause || b.Stall <= 0 {
-		bad("breaker %+v", b)
+	if !o.Breaker.Valid() {
+		bad("breaker %+v", o.Breaker)
 	}
 	if o.PageSize <= 0 {
 		bad("page size %d", o.PageSize)
@@ -182,3 +184,9 @@ func (o Options) validate() error {
 	}
 	return errors.Join(errs...)
 }
+
+// MaxMemory is the greatest number of memory tiers.
+const MaxMemory = 8
+
+// putsAtOnce is how many puts of one group are under way together: each holds a staging buffer.
+const putsAtOnce = 4

@@ -10,10 +10,11 @@ import (
 	"github.com/exoswarm/exoswarm/tiers"
 )
 
-// noPage is the one number that no page has: tables hold numbers plus one.
+// noPage is the one number that no page may have, since the tables store numbers plus one.
 const noPage = math.MaxUint64
 
-// Create makes a page of zeros in a memory tier. It fails with tiers.ErrExist when there is one.
+// Create makes a page of zeros in a memory tier. It fails with tiers.ErrExist if the page exists,
+// and waits for a frame as Pin does.
 func (p *Pager) Create(ctx context.Context, page uint64, tier int) error {
 	m, err := p.tier(tier)
 	if err != nil {
@@ -22,10 +23,10 @@ func (p *Pager) Create(ctx context.Context, page uint64, tier int) error {
 	if page == noPage {
 		return fmt.Errorf("create page %d: the number stands for no page: %w", page, tiers.ErrInvalid)
 	}
-	s := p.shard(page)
+	s := p.table.shard(page)
 	s.mu.Lock()
 	err = s.rest(ctx, page)
-	if err == nil && (s.pages[page] != nil || (p.opts.Store != nil && p.opts.Store.Has(page))) {
+	if err == nil && (s.pages[page] != nil || (p.store != nil && p.store.Has(page))) {
 		err = tiers.ErrExist
 	}
 	if err != nil {
@@ -34,26 +35,26 @@ func (p *Pager) Create(ctx context.Context, page uint64, tier int) error {
 	}
 	s.moving[page] = struct{}{}
 	s.mu.Unlock()
-	f, err := p.take(ctx, m, nil)
+	f, err := p.move.take(ctx, m, nil)
 	if err == nil {
 		if err = m.outcome(ctx, p.clear(f)); err != nil {
 			m.release(f)
 		}
 	}
 	if err != nil {
-		p.settle(page, nil, nil)
+		p.table.settle(page, nil, nil)
 		return fmt.Errorf("create page %d in %s: %w", page, m.Name, err)
 	}
 	f.dirty.Store(true)
-	f.touched.Store(p.clock.Load())
+	f.touched.Store(p.clock.now())
 	f.heat.Store(0)
 	m.note(page)
 	m.added(page)
-	p.settle(page, nil, f)
+	p.table.settle(page, nil, f)
 	return nil
 }
 
-// clear makes a frame zeros.
+// clear fills a frame with zeros.
 func (p *Pager) clear(f *frame) error {
 	if z, ok := f.memory.Frames.(tiers.Zeroer); ok {
 		return z.Zero(f.number)
@@ -61,10 +62,10 @@ func (p *Pager) clear(f *frame) error {
 	return f.memory.Frames.Write(f.number, 0, p.zero)
 }
 
-// Read copies from a page at off into dst, from the frame where it is; a page that is in none is
-// brought into the last memory tier.
+// Read copies len(dst) bytes of a page from byte off on into dst. It reads from the frame where the
+// page is; a page that is in none is brought into the last memory tier first.
 func (p *Pager) Read(ctx context.Context, page uint64, off int64, dst []byte) error {
-	h, err := p.pinAnywhere(ctx, page, ForReading)
+	h, err := p.pins.anywhere(ctx, page, ForReading)
 	if err != nil {
 		return err
 	}
@@ -72,39 +73,14 @@ func (p *Pager) Read(ctx context.Context, page uint64, off int64, dst []byte) er
 	return h.f.memory.outcomeOfAccess(h.f.memory.Frames.Read(h.f.number, off, dst))
 }
 
-// Write copies src into a page at off, likewise.
+// Write copies src into a page from byte off on, in the frame that Read would use.
 func (p *Pager) Write(ctx context.Context, page uint64, off int64, src []byte) error {
-	h, err := p.pinAnywhere(ctx, page, ForWriting)
+	h, err := p.pins.anywhere(ctx, page, ForWriting)
 	if err != nil {
 		return err
 	}
 	defer h.Unpin()
 	return h.f.memory.outcomeOfAccess(h.f.memory.Frames.Write(h.f.number, off, src))
-}
-
-// pinAnywhere pins a page where it is, or in the last memory tier.
-func (p *Pager) pinAnywhere(ctx context.Context, page uint64, access Access) (Pin, error) {
-	for {
-		if f := p.tryPin(page, nil, access); f != nil {
-			return Pin{p, f, access}, nil
-		}
-		level := len(p.memory) - 1
-		s := p.shard(page)
-		s.mu.Lock()
-		err := s.rest(ctx, page) // what is on its way is pinned where it arrives: it would be brought back otherwise
-		if f := s.pages[page]; f != nil {
-			level = f.memory.level
-		}
-		s.mu.Unlock()
-		if err != nil {
-			return Pin{}, fmt.Errorf("pin page %d: %w", page, err)
-		}
-		h, err := p.Pin(ctx, page, level, access)
-		if !errors.Is(err, errPinned) {
-			return h, err
-		}
-		// It was pinned elsewhere between the look and the pin.
-	}
 }
 
 // Delete removes a page; it is gone for good with the next Checkpoint. It fails with
@@ -113,9 +89,9 @@ func (p *Pager) Delete(ctx context.Context, page uint64) error {
 	if p.closed.Load() {
 		return tiers.ErrClosed
 	}
-	p.checkpoint.Lock()
-	defer p.checkpoint.Unlock()
-	s := p.shard(page)
+	p.checkpoints.running.Lock()
+	defer p.checkpoints.running.Unlock()
+	s := p.table.shard(page)
 	s.mu.Lock()
 	err := s.rest(ctx, page)
 	f := s.pages[page]
@@ -123,7 +99,7 @@ func (p *Pager) Delete(ctx context.Context, page uint64) error {
 	case err != nil:
 	case f != nil && f.pins.Load() > 0:
 		err = fmt.Errorf("it is pinned: %w", tiers.ErrUnavailable)
-	case f == nil && (p.opts.Store == nil || !p.opts.Store.Has(page)):
+	case f == nil && (p.store == nil || !p.store.Has(page)):
 		err = tiers.ErrNotFound
 	}
 	if err != nil {
@@ -135,9 +111,9 @@ func (p *Pager) Delete(ctx context.Context, page uint64) error {
 		f.moving = true
 	}
 	s.mu.Unlock()
-	if p.opts.Store != nil {
-		if err := p.opts.Store.Delete(ctx, page); err != nil && !errors.Is(err, tiers.ErrNotFound) {
-			p.settle(page, f, f)
+	if p.store != nil {
+		if err := p.store.Delete(ctx, page); err != nil && !errors.Is(err, tiers.ErrNotFound) {
+			p.table.settle(page, f, f)
 			return err
 		}
 	}
@@ -145,8 +121,8 @@ func (p *Pager) Delete(ctx context.Context, page uint64) error {
 		f.memory.removed(page)
 		f.fetched.Store(0)
 	}
-	p.recent.drop(page)
-	p.settle(page, f, nil)
+	p.ages.Forget(page)
+	p.table.settle(page, f, nil)
 	if f != nil {
 		f.memory.release(f)
 	}
@@ -157,18 +133,18 @@ func (p *Pager) Delete(ctx context.Context, page uint64) error {
 // content is in a tier of frames that fails, and those that the store reports.
 func (p *Pager) Lost() []uint64 {
 	var ids []uint64
-	if s, ok := p.opts.Store.(interface{ Lost() []uint64 }); ok {
+	if s, ok := p.store.(interface{ Lost() []uint64 }); ok {
 		for _, page := range s.Lost() {
-			if p.frameOf(page) == nil {
+			if p.table.frameOf(page) == nil {
 				ids = append(ids, page)
 			}
 		}
 	}
-	for i := range p.table {
-		s := &p.table[i]
+	for i := range p.table.shards {
+		s := &p.table.shards[i]
 		s.mu.RLock()
 		for page, f := range s.pages {
-			if f.memory.down() && (f.dirty.Load() || f.saving.Load() || p.opts.Store == nil) {
+			if f.memory.down() && (f.dirty.Load() || f.saving.Load() || p.store == nil) {
 				ids = append(ids, page)
 			}
 		}
@@ -176,4 +152,33 @@ func (p *Pager) Lost() []uint64 {
 	}
 	slices.Sort(ids)
 	return ids
+}
+
+// Pages returns the ids of all pages, in ascending order.
+func (p *Pager) Pages() []uint64 {
+	var ids []uint64
+	if p.store != nil {
+		ids = p.store.Pages()
+	}
+	for i := range p.table.shards {
+		s := &p.table.shards[i]
+		s.mu.RLock()
+		for page := range s.pages {
+			ids = append(ids, page)
+		}
+		s.mu.RUnlock()
+	}
+	slices.Sort(ids)
+	return slices.Compact(ids)
+}
+
+// Pin brings a page into a memory tier and holds it there until Unpin. A page that is pinned in
+// another tier fails with tiers.ErrUnavailable, since it may not move. When every frame of the tier
+// is pinned, Pin waits for one, or for the end of ctx. A pin for writing marks the page dirty.
+func (p *Pager) Pin(ctx context.Context, page uint64, tier int, access Access) (Pin, error) {
+	m, err := p.tier(tier)
+	if err != nil {
+		return Pin{}, err
+	}
+	return p.pins.pin(ctx, page, m, access)
 }

@@ -3,17 +3,46 @@
 // A page is in one frame of one memory tier or in none, and in the store when it was checkpointed
 // or evicted. Pin brings it into the tier that the caller names and holds it there; the caller may
 // then use the frame, launch kernels on it included, until Unpin. Pages that are not pinned move
-// down in the background, by watermark and idle time, and what to evict is chosen by package
-// policy.
+// down in the background, by watermark and idle time; package policy chooses the page to evict.
 //
-// The promises beside those of the store:
-//   - A pinned page does not move, and its frame is nobody else's.
+// The promises in addition to those of the store:
+//   - A pinned page does not move, and no other page uses its frame.
 //   - A page that was written is in a frame or in the store at any time; when neither medium can hold
 //     it, the call that would have to drop it fails, and nothing is dropped.
 //   - Checkpoint makes one consistent epoch: exactly the writes whose pins were given back before it
 //     was called.
-//   - A failing directory is left alone after three failures, others take its pages, and it is probed
-//     again by itself.
+//   - After three failures in a row the circuit of a directory is open: other directories take its
+//     pages, and a probe closes the circuit again.
+//
+// # Parts
+//
+// A Pager consists of parts, each with state of its own. Each part calls only those above it in
+// this list:
+//   - memory: the frames of a tier, its free list, policy, predictor and circuit breaker
+//   - table: the frame of each resident page, and the claims of pages that move
+//   - storecall.Caller: the calls to the store; ages.Table: the ages of its pages
+//   - guesser: the queue of wanted pages
+//   - checkpoints: the marks of the checkpoint that runs
+//   - mover: moves of groups of claimed pages, up (bring) and down (lower)
+//   - pinner: pins and page faults
+//   - fetcher, keeper, aging: the background work of wanted pages, of memory tiers, of the store
+//
+// # Locks
+//
+// Locks are taken in this order, and a goroutine that holds one takes only later ones:
+//  1. checkpoints.running: one Checkpoint or Delete at a time
+//  2. memory.bulk: one PinAll of a tier at a time
+//  3. a claim of a page, see table: only a goroutine without claims waits for one; a goroutine that
+//     holds claims and waits for frames saves its marked pages first
+//  4. checkpoints.gate: shared to put dirty pages, exclusive to mark them
+//  5. memory.policyMu
+//  6. memory.predictMu
+//  7. shard.mu of the page table; Checkpoint takes all of them, in ascending order
+//  8. memory.mu
+//
+// The locks of a breaker, of an ages.Table and of the store are taken last, and under them none of
+// these. Nothing is copied and no medium is called under any lock from 5 on. Claims that fail at
+// once instead of waiting, claimFrom and claimAbove, are also made under 5.
 package pager
 
 import (
@@ -25,123 +54,35 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/tiers"
-	"github.com/exoswarm/exoswarm/tiers/policy"
-	"github.com/exoswarm/exoswarm/tiers/prefetch"
+	"github.com/exoswarm/exoswarm/tiers/pager/internal/ages"
+	"github.com/exoswarm/exoswarm/tiers/pager/internal/storecall"
 )
-
-// shards is the number of parts of the page table, each with its own lock: enough that the pins of
-// a few hundred cores seldom meet.
-const shards = 256
-
-// MaxMemory is how many memory tiers there may be.
-const MaxMemory = 8
 
 // Pager is an open page manager. All methods may be called from several goroutines at once.
 type Pager struct {
 	opts   Options
-	table  [shards]shard
-	memory []*memory
-	disks  []*disk // the tiers of the store
-	recent recent  // the ages of the pages that are in the store only
-	moved  migrations
+	memory []*memory // constant
+	store  tiers.Store
+	zero   []byte // a page of zeros, never written: all Pagers with pages of that size share it
 
-	stages   chan []byte // free staging buffers; nil stands for one that is to be made
-	stager   tiers.Stager
-	zero     []byte    // a page of zeros, which nobody writes: all Pagers with pages of that size share it
-	callPool sync.Pool // *call
-	groups   sync.Pool // *group
+	table       table
+	clock       clock
+	demand      demand
+	ages        ages.Table // of the pages that are in the store only
+	calls       *storecall.Caller
+	staging     *storecall.Staging
+	groups      *groups
+	guesses     guesser
+	checkpoints checkpoints
+	move        mover
+	pins        pinner
+	fetches     fetcher
 
-	// checkpoint is held by the Checkpoint that runs, and by Delete.
-	checkpoint sync.Mutex
-	// puts is held shared while a dirty page is put, and exclusively while a checkpoint marks its
-	// pages.
-	puts sync.RWMutex
-	// marking forbids putting pages that are dirty, since a checkpoint has marked its pages and not
-	// committed them: what was written after the mark must not get into its epoch. Guarded by puts.
-	marking bool
-
-	clock  atomic.Int64 // coarse time, in units of tick
-	demand atomic.Int64 // misses that are being served now; background work waits for them
-
-	work      sync.WaitGroup
-	serving   sync.WaitGroup // the goroutines that a medium may hold up
-	stop      context.CancelFunc
-	ended     chan struct{} // closed by Close
-	wanted    chan want
-	sweeping  chan struct{} // a hint that a sweep was announced
-	forgotten atomic.Uint64
-	guessless atomic.Bool // see Guess
-	closed    atomic.Bool
+	work   sync.WaitGroup     // the goroutines of the background work
+	stop   context.CancelFunc // ends them
+	ended  chan struct{}      // closed by Close
+	closed atomic.Bool
 }
-
-// shard is a part of the page table.
-type shard struct {
-	mu sync.RWMutex
-	// pages are the resident ones. moving has the pages that are on their way, resident or not:
-	// whoever wants one waits on changed.
-	pages   map[uint64]*frame
-	moving  map[uint64]struct{}
-	changed sync.Cond
-
-	// log takes pins for the policies, without a lock: what comes when it is full is not recorded.
-	logged atomic.Uint32
-	log    [64]atomic.Uint64 // page+1, 0 for nothing
-
-	// hits counts pins that were served at once, by memory tier.
-	hits [MaxMemory]atomic.Uint64
-}
-
-// frame is a frame of a memory tier.
-type frame struct {
-	memory *memory
-	number int
-	page   atomic.Uint64 // constant while the frame is in the table
-	pins   atomic.Int32
-	writes atomic.Int32 // pins for writing
-	// touched is the clock of the last pin, and heat in how many ticks there were some since the
-	// page came.
-	touched atomic.Int64
-	heat    atomic.Uint32
-	// fetched is one more than the Reason for which the page came though nobody had asked for it, 0
-	// once somebody has.
-	fetched atomic.Uint32
-	// dirty: the store does not hold this content. saving: a checkpoint is to put it before anybody
-	// writes it again. Both change under the shard's lock only, dirty also under the shared one.
-	dirty, saving atomic.Bool
-	moving        bool // guarded by the shard's lock
-}
-
-// memory is a tier of frames.
-type memory struct {
-	Memory
-	level  int
-	frames []frame
-	copier tiers.Copier // Frames as one, or nil
-	mapped tiers.Mapped // likewise
-
-	mu   sync.Mutex // guards free; taken last
-	free []*frame
-
-	policyMu sync.Mutex // guards policy; taken before a shard's lock, never under one
-	policy   *policy.Adaptive
-
-	predictMu sync.Mutex // guards what guesses; taken after policyMu, before a shard's lock
-	predictor *prefetch.Predictor
-	guesses   []prefetch.Guess
-
-	breaker *breaker
-	failing atomic.Bool  // the breaker has something to tell
-	barren  atomic.Int64 // the clock until which no page makes room for a guess
-
-	waiters atomic.Int32
-	freed   chan struct{} // a hint to one waiter
-	kick    chan struct{} // a hint to the keeper
-	bulk    chan struct{} // held by the PinAll that runs
-	counters
-}
-
-// tick is the resolution of the clock: pins of one page within a tick are one access to the policy.
-const tick = 5 * time.Millisecond
 
 // Open starts a Pager over empty frames. The caller closes it.
 func Open(opts Options) (*Pager, error) {
@@ -150,47 +91,80 @@ func Open(opts Options) (*Pager, error) {
 		return nil, err
 	}
 	p := &Pager{
-		opts: opts, wanted: make(chan want, wantQueue), sweeping: make(chan struct{}, 1), ended: make(chan struct{}),
-		zero: zeroPage(opts.PageSize), stages: make(chan []byte, opts.Staging),
-	}
-	for i := range p.table {
-		s := &p.table[i]
-		s.pages, s.moving = map[uint64]*frame{}, map[uint64]struct{}{}
-		s.changed.L = &s.mu
+		opts: opts, store: opts.Store, ended: make(chan struct{}), zero: zeroPage(opts.PageSize),
 	}
 	for level, o := range opts.Memory {
 		p.memory = append(p.memory, newMemory(level, o, opts))
 	}
+	p.openStore()
+	p.connect()
+	p.startWork()
+	return p, nil
+}
+
+// openStore makes the staging buffers and starts the workers of the store's tiers.
+func (p *Pager) openStore() {
+	var stager tiers.Stager
 	for _, m := range p.memory { // The first medium with a preference.
 		if s, ok := m.Frames.(tiers.Stager); ok {
-			p.stager = s
+			stager = s
 			break
 		}
 	}
-	for range opts.Staging {
-		p.stages <- nil
+	p.staging = storecall.NewStaging(p.opts.Staging, p.opts.PageSize, stager)
+	calls := storecall.Options{
+		Store: p.store, Kind: p.opts.Kind, Breaker: p.opts.Breaker, Staging: p.staging, Ended: p.ended,
 	}
+	if p.store != nil {
+		for _, d := range p.opts.Disks {
+			calls.Names = append(calls.Names, d.Name)
+		}
+	}
+	p.calls = storecall.New(calls)
+}
+
+// connect gives every part those that it calls.
+func (p *Pager) connect() {
+	p.table.init(p.store)
+	p.groups = newGroups(p.opts.Batch)
+	p.guesses = guesser{table: &p.table, wanted: make(chan want, wantQueue)}
+	puts := &putter{calls: p.calls, staging: p.staging}
+	p.checkpoints = checkpoints{table: &p.table, puts: puts, store: p.store}
+	p.move = mover{
+		table: &p.table, memory: p.memory, store: p.store, calls: p.calls, staging: p.staging, puts: puts,
+		checkpoints: &p.checkpoints, ages: &p.ages, clock: &p.clock, groups: p.groups, disks: p.opts.Disks,
+		ended: p.ended,
+	}
+	p.pins = pinner{
+		table: &p.table, memory: p.memory, guesses: &p.guesses, move: &p.move, checkpoints: &p.checkpoints,
+		groups: p.groups, clock: &p.clock, demand: &p.demand, closed: &p.closed, ended: p.ended,
+	}
+	p.fetches = fetcher{
+		table: &p.table, memory: p.memory, guesses: &p.guesses, move: &p.move, groups: p.groups, clock: &p.clock,
+		demand: &p.demand, sweeping: make(chan struct{}, 1), batch: p.opts.Batch, stall: p.opts.Breaker.Stall,
+	}
+}
+
+// startWork starts the goroutines of the background work, which Close ends.
+func (p *Pager) startWork() {
 	ctx, stop := context.WithCancel(context.Background())
 	p.stop = stop
-	if opts.Store != nil {
-		for level := range opts.Store.Tiers() {
-			d := &disk{
-				Disk: opts.Disks[level], level: level, breaker: &breaker{Breaker: opts.Breaker},
-				calls: make(chan *call, diskWorkers),
-			}
-			p.disks = append(p.disks, d)
-			for range diskWorkers {
-				p.serving.Go(func() { p.serve(d) })
-			}
+	if p.store != nil {
+		a := &aging{
+			table: &p.table, store: p.store, calls: p.calls, disks: p.opts.Disks, ages: &p.ages, clock: &p.clock,
+			demand: &p.demand, moved: &p.move.moved, above: len(p.memory),
 		}
-		p.work.Go(func() { p.age(ctx) })
+		p.work.Go(func() { a.run(ctx) })
 	}
-	p.work.Go(func() { p.keepTime(ctx) })
+	p.work.Go(func() { p.clock.keep(ctx) })
+	k := &keeper{
+		table: &p.table, memory: p.memory, store: p.store, guesses: &p.guesses, move: &p.move, groups: p.groups,
+		clock: &p.clock, demand: &p.demand, batch: p.opts.Batch,
+	}
 	for _, m := range p.memory {
-		p.work.Go(func() { p.keepFree(ctx, m) })
+		p.work.Go(func() { k.run(ctx, m) })
 	}
-	p.work.Go(func() { p.fetch(ctx) })
-	return p, nil
+	p.work.Go(func() { p.fetches.run(ctx) })
 }
 
 // zeroPages has a page of zeros for each size that was used. A process opens thousands of Pagers,
@@ -206,33 +180,6 @@ func zeroPage(size int) []byte {
 	return page.([]byte)
 }
 
-// newMemory is a tier whose frames are all free.
-func newMemory(level int, o Memory, opts Options) *memory {
-	m := &memory{
-		Memory: o, level: level, freed: make(chan struct{}, 1), kick: make(chan struct{}, 1),
-		bulk: make(chan struct{}, 1),
-	}
-	m.copier, _ = o.Frames.(tiers.Copier)
-	m.mapped, _ = o.Frames.(tiers.Mapped)
-	m.breaker = &breaker{Breaker: opts.Breaker}
-	n := o.Frames.Count()
-	m.frames = make([]frame, n)
-	m.policy = policy.NewAdaptive(n-o.High, o.Policy)
-	if !opts.NoPrefetch {
-		m.predictor = prefetch.New(opts.Prefetch)
-	}
-	for i := n - 1; i >= 0; i-- {
-		m.frames[i].memory, m.frames[i].number = m, i
-		m.free = append(m.free, &m.frames[i])
-	}
-	return m
-}
-
-// shard finds a page's part of the table.
-func (p *Pager) shard(page uint64) *shard {
-	return &p.table[page*0x9e3779b97f4a7c15>>56]
-}
-
 // tier finds a memory tier by number.
 func (p *Pager) tier(n int) (*memory, error) {
 	if p.closed.Load() {
@@ -242,6 +189,31 @@ func (p *Pager) tier(n int) (*memory, error) {
 		return nil, fmt.Errorf("memory tier %d of %d: %w", n, len(p.memory), tiers.ErrInvalid)
 	}
 	return p.memory[n], nil
+}
+
+// Checkpoint makes every page durable as it is now, with a note, as one epoch, and returns its
+// number. Only pages that were written since the last one are put. Pins for writing must have been
+// given back: while one is held, Checkpoint fails with tiers.ErrUnavailable and does nothing.
+// Others may pin for writing as soon as their page is saved, which they do themselves if it is not
+// yet; what they write goes into the next epoch. note is copied.
+//
+// After an error the pages are still dirty, and the store is where it was.
+func (p *Pager) Checkpoint(ctx context.Context, note []byte) (epoch uint64, err error) {
+	if p.closed.Load() {
+		return 0, tiers.ErrClosed
+	}
+	if p.store == nil {
+		return 0, fmt.Errorf("checkpoint without a store: %w", tiers.ErrInvalid)
+	}
+	return p.checkpoints.run(ctx, note)
+}
+
+// Note returns the note of the last checkpoint, nil without a store. The caller must not change it.
+func (p *Pager) Note() []byte {
+	if p.store == nil {
+		return nil
+	}
+	return p.store.Note()
 }
 
 // Close stops the background work and reports pages that are still pinned as tiers.ErrLeak. It does
@@ -257,26 +229,17 @@ func (p *Pager) Close() error {
 	if err := p.waitEnd(); err != nil {
 		errs = append(errs, err)
 	}
-	for i := range p.table {
-		s := &p.table[i]
-		s.mu.RLock()
-		for page, f := range s.pages {
-			if n := f.pins.Load(); n != 0 {
-				errs = append(errs, fmt.Errorf("page %d has %d pins: %w", page, n, tiers.ErrLeak))
-			}
-		}
-		s.mu.RUnlock()
-	}
+	errs = append(errs, p.table.leaks()...)
 	return errors.Join(errs...)
 }
 
-// waitEnd waits for the goroutines of the Pager. One that a medium holds up is left to it after the
-// time of a stall.
+// waitEnd waits for the goroutines of the Pager, for the time of a stall. It returns tiers.ErrLeak
+// if a medium still holds one up then.
 func (p *Pager) waitEnd() error {
 	done := make(chan struct{})
 	go func() {
 		p.work.Wait()
-		p.serving.Wait()
+		p.calls.Wait()
 		close(done)
 	}()
 	t := time.NewTimer(p.opts.Breaker.Stall)

@@ -14,12 +14,12 @@ func TestInPairs(t *testing.T) {
 	for groups := range 6 {
 		for fails := range groups + 1 { // the last: none
 			for empty := range groups + 1 { // the one that has no page; the last: none
-				p := Pager{opts: Options{Batch: 4}}
+				gs := newGroups(4)
 				var under, most atomic.Int32
 				var moved, finished []int
 				var moves [6]atomic.Int32
 				i, filled := 0, 0
-				err := p.inPairs(func(g *group, most int) bool {
+				err := gs.inPairs(func(g *group, most int) bool {
 					if most != 2 && (filled == 0 || most != 4) {
 						t.Fatalf("%d groups: at most %d pages after %d groups", groups, most, filled)
 					}

@@ -1,0 +1,121 @@
+package pager
+
+import (
+	"context"
+	"time"
+
+	"github.com/exoswarm/exoswarm/tiers"
+)
+
+// keeper is the background work of the memory tiers: one goroutine a tier keeps frames free, moves
+// idle pages down and asks for warm ones to move up.
+type keeper struct {
+	table   *table
+	memory  []*memory
+	store   tiers.Store // nil without one
+	guesses *guesser
+	move    *mover
+	groups  *groups
+	clock   *clock
+	demand  *demand
+	batch   int
+}
+
+// idleEvery is the number of rounds from one look for idle pages to the next: 80 ms, a twelfth of
+// the shortest threshold of the design.
+const idleEvery = 16
+
+// run keeps a tier between its watermarks, hands the recorded pins to its policy, and moves idle
+// pages down and warm ones up, until ctx ends.
+func (k *keeper) run(ctx context.Context, m *memory) {
+	t := time.NewTimer(tick)
+	defer t.Stop()
+	for round := 0; ; round++ {
+		select {
+		case <-t.C:
+		case <-m.kick:
+		case <-ctx.Done():
+			return
+		}
+		start := time.Now()
+		k.table.drain(m)
+		if m.freeFrames() < m.Low && !m.down() {
+			k.makeRoom(ctx, m)
+		}
+		if round%idleEvery == 0 {
+			if m.MaxIdle > 0 {
+				k.demoteIdle(ctx, m)
+			}
+			if m.level > 0 && k.memory[m.level-1].Promote {
+				k.promoteWarm(m)
+			}
+		}
+		// The policies may take at most a tenth of a core. Pins that find the log full meanwhile
+		// are not recorded, so the policy sees a sample.
+		t.Reset(max(tick, 10*time.Since(start)))
+	}
+}
+
+// makeRoom evicts pages in batches until as many frames are free as the high watermark says. It
+// goes on during page faults, because they need the frames.
+func (k *keeper) makeRoom(ctx context.Context, m *memory) {
+	for ctx.Err() == nil {
+		n := m.High - m.freeFrames()
+		if n <= 0 || k.move.evictBatch(ctx, m, min(n, k.batch), ByWatermark) == 0 {
+			return // Otherwise no page may be evicted, or the medium below fails: the next round tries again.
+		}
+	}
+}
+
+// demoteIdle moves the pages of a tier down that were not pinned for MaxIdle. A last tier without a
+// store below keeps its pages.
+func (k *keeper) demoteIdle(ctx context.Context, m *memory) {
+	if m.level == len(k.memory)-1 && k.store == nil {
+		return
+	}
+	oldest := k.clock.now() - int64(m.MaxIdle/tick)
+	g := k.groups.take()
+	defer func() { k.groups.put(g) }()
+	for i := range m.frames {
+		f := &m.frames[i]
+		if f.touched.Load() <= oldest {
+			if page, here := k.table.pageOf(f); here {
+				if c := k.table.claimFrom(m, page); c != nil {
+					g.add(page, c, ByAge)
+				}
+			}
+		}
+		if len(g.pages) == k.batch || i == len(m.frames)-1 && len(g.pages) > 0 {
+			// The pages are claimed, so this batch moves at once; page faults go first after it.
+			m.idle.Add(uint64(k.move.lowerAndRelease(ctx, g)))
+			k.groups.put(g)
+			g = k.groups.take()
+			if !k.demand.giveWay(ctx) {
+				return
+			}
+		}
+	}
+}
+
+// warm is the number of ticks with pins after which a page moves up.
+const warm = 3
+
+// promoteWarm queues the warm pages of a tier for the tier above, as many as that has frames free
+// above its high watermark.
+func (k *keeper) promoteWarm(m *memory) {
+	above := k.memory[m.level-1]
+	room := above.freeFrames() - above.High
+	since := k.clock.now() - int64(time.Second/tick)
+	for i := range m.frames {
+		if room <= 0 {
+			return
+		}
+		f := &m.frames[i]
+		if f.heat.Load() < warm || f.touched.Load() < since {
+			continue
+		}
+		if page, here := k.table.pageOf(f); here && k.guesses.want(want{page, above, ByHeat}) {
+			room--
+		}
+	}
+}
