@@ -41,8 +41,11 @@ var files = map[string][]string{
 		"appender.go", "begin.go", "checkpoint.go", "in_flight.go", "loop.go", "pipeline.go",
 		"serve.go", "writer.go",
 	},
-	"gpuagents/state":  {"snapshotter.go"},
-	"tiers/pagestore":  {"batch.go", "commit.go", "page.go", "store.go", "options.go"},
+	"gpuagents/state": {"snapshotter.go"},
+	"tiers/pagestore": {
+		"batch.go", "commit.go", "locks.go", "options.go", "page.go", "pagetable.go", "records.go",
+		"store.go",
+	},
 	"cpuagents":        {"ordered.go", "stream.go", "streamer.go"},
 	"cpuagents/files":  {"files.go", "output.go", "root.go", "spill.go"},
 	"cpuagents/source": {"journal.go", "source.go"},

@@ -26,8 +26,8 @@ func (s *Store) PutAll(ctx context.Context, tier int, pages []uint64, kind Kind,
 ) (put int, err error) {
 	b := newBatch(len(pages))
 	b.run(func() {
-		buf := s.buffer()
-		defer s.freeBuffer(buf)
+		buf := s.records.takeBuffer()
+		defer s.records.freeBuffer(buf)
 		room := buf.room(s.opts.PageSize)[:s.opts.PageSize]
 		for {
 			b.mu.Lock()
@@ -58,8 +58,8 @@ func (s *Store) PutAll(ctx context.Context, tier int, pages []uint64, kind Kind,
 func (s *Store) GetAll(ctx context.Context, pages []uint64, f func(i int, content []byte) error) (got int, err error) {
 	b := newBatch(len(pages))
 	b.run(func() {
-		buf := s.buffer()
-		defer s.freeBuffer(buf)
+		buf := s.records.takeBuffer()
+		defer s.records.freeBuffer(buf)
 		room := buf.room(s.opts.PageSize)[:s.opts.PageSize]
 		for {
 			b.mu.Lock()

@@ -28,12 +28,3 @@ func (b *buffer) record(body []byte) [][]byte {
 	b.rec = [2][]byte{b.head, body}
 	return b.rec[:]
 }
-
-// buffer takes one that is the caller's until freeBuffer.
-func (s *Store) buffer() *buffer { return s.bufs.Get().(*buffer) }
-
-// freeBuffer gives a buffer back, and keeps nothing of the caller's memory.
-func (s *Store) freeBuffer(b *buffer) {
-	clear(b.rec[:])
-	s.bufs.Put(b)
-}

@@ -25,8 +25,8 @@ func (s *Store) Compact(ctx context.Context) (freed int64, err error) {
 	}
 	defer s.life.RUnlock()
 	var errs []error
-	drained := make([]map[uint32]bool, len(s.dirs))
-	for i, d := range s.dirs {
+	drained := make([]map[uint32]bool, len(s.records.dirs))
+	for i, d := range s.records.dirs {
 		freed += d.Usage().FileBytes
 		drained[i] = d.Drain(sparse)
 	}
@@ -35,7 +35,7 @@ func (s *Store) Compact(ctx context.Context) (freed int64, err error) {
 			errs = append(errs, ctx.Err())
 			break
 		}
-		e, err := s.lookup(page)
+		e, err := s.table.lookup(page)
 		if err != nil || !drained[e.tier()][e.loc().Segment] {
 			continue
 		}
@@ -47,7 +47,7 @@ func (s *Store) Compact(ctx context.Context) (freed int64, err error) {
 	if _, err := s.commit(ctx, nil, true); err != nil {
 		errs = append(errs, fmt.Errorf("compact: %w", err))
 	}
-	for _, d := range s.dirs {
+	for _, d := range s.records.dirs {
 		errs = append(errs, d.Undrain())
 		freed -= d.Usage().FileBytes
 	}

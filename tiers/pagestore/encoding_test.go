@@ -205,11 +205,11 @@ func TestReadOfOtherRecords(t *testing.T) {
 		"raw":          {segment.Header{Stored: size, Elem: 4}, raw, nil},
 		"raw, cut off": {segment.Header{Stored: size - 1, Elem: 4}, raw, tiers.ErrCorrupt},
 	} {
-		w, buf := s.startWrite(1), s.buffer()
+		w, buf := s.table.startWrite(1), s.records.takeBuffer()
 		c.h.Life, c.h.Seq = w.Life, w.Seq
-		change, tried, err := s.place(s.dirs[0], 0, 1, w.epoch, c.h, buf, c.body)
-		s.freeBuffer(buf)
-		if done, err := s.endWrite(ctx, 1, w, change, tried, err); !done || err != nil {
+		change, tried, err := s.records.place(s.records.dirs[0], 0, 1, w.epoch, c.h, buf, c.body)
+		s.records.freeBuffer(buf)
+		if done, err := s.table.endWrite(ctx, 1, w, change, tried, err); !done || err != nil {
 			t.Fatalf("%s: %v, %v", name, done, err)
 		}
 		if in, err := s.Stat(1); err != nil || in.Bytes != 5*vfs.BlockSize {

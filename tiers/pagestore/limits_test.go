@@ -75,7 +75,7 @@ func TestOneTier(t *testing.T) {
 	if tier, err := s.Where(3); tier != 0 || !errors.Is(err, tiers.ErrNotFound) {
 		t.Errorf("a page that there is not is in tier %d: %v", tier, err)
 	}
-	if err := s.Delete(ctx, 3); !errors.Is(err, tiers.ErrNotFound) || len(s.pending) != 0 {
+	if err := s.Delete(ctx, 3); !errors.Is(err, tiers.ErrNotFound) || len(s.table.pending) != 0 {
 		t.Errorf("deletion of a page that there is not: %v", err)
 	}
 }
@@ -84,9 +84,9 @@ func TestOneTier(t *testing.T) {
 func TestLastEpoch(t *testing.T) {
 	ctx, fs := t.Context(), vfs.NewMem(0)
 	s := smallStore(t, fs, nil)
-	s.mu.Lock()
-	s.next = maxEpoch
-	s.mu.Unlock()
+	s.table.mu.Lock()
+	s.table.next = maxEpoch
+	s.table.mu.Unlock()
 	page := filled(vfs.BlockSize, 9)
 	if err := s.Put(ctx, 0, 1, page, Kind{}); err != nil {
 		t.Fatal(err)
@@ -219,23 +219,23 @@ func TestReadAgain(t *testing.T) {
 		reads.Store(0)
 		healAt.Store(at)
 		heal = func() { write(whole) }
-		before := s.failures[0].Load()
+		before := s.records.failures[0].Load()
 		err := s.Get(ctx, 1, got)
 		if n := reads.Load(); n != min(at, 3) || (err == nil) != (at <= 3) || err != nil &&
 			!errors.Is(err, tiers.ErrCorrupt) || err == nil && string(got) != string(page) {
 			t.Errorf("in order at read %d: %d reads, %v", at, n, err)
 		}
-		if failed := s.failures[0].Load() - before; (failed == 1) != (at > 3) || failed > 1 {
+		if failed := s.records.failures[0].Load() - before; (failed == 1) != (at > 3) || failed > 1 {
 			t.Errorf("in order at read %d: %d failures", at, failed)
 		}
 	}
 	write(whole)
 	reads.Store(0)
 	fails.Store(1)
-	before := s.failures[0].Load()
+	before := s.records.failures[0].Load()
 	if err := s.Get(ctx, 1, got); !errors.Is(err, tiers.ErrMedium) || !errors.Is(err, syscall.EIO) ||
-		reads.Load() != 1 || s.failures[0].Load() != before+1 {
-		t.Errorf("%d reads, %d failures: %v", reads.Load(), s.failures[0].Load()-before, err)
+		reads.Load() != 1 || s.records.failures[0].Load() != before+1 {
+		t.Errorf("%d reads, %d failures: %v", reads.Load(), s.records.failures[0].Load()-before, err)
 	}
 }
 

@@ -112,11 +112,11 @@ func TestOpenMany(t *testing.T) {
 	reset, apply := s.takeIn()
 	x, st, err := index.Open(opts, reset, apply)
 	took := time.Since(start)
-	if err != nil || st.Damaged != nil || uint64(s.committed.len()) != pages {
-		t.Fatalf("%d pages, %v, %v", s.committed.len(), err, st.Damaged)
+	if err != nil || st.Damaged != nil || uint64(s.table.committed.len()) != pages {
+		t.Fatalf("%d pages, %v, %v", s.table.committed.len(), err, st.Damaged)
 	}
 	t.Logf("%d pages opened in %v, %.1f bytes of memory a page", pages, took.Round(time.Millisecond),
-		float64(s.committed.bytes())/float64(pages))
+		float64(s.table.committed.bytes())/float64(pages))
 	if err := x.Close(); err != nil {
 		t.Fatal(err)
 	}

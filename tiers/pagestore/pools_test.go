@@ -49,12 +49,12 @@ func TestSweepOfACommit(t *testing.T) {
 		}
 		commit()
 		now := s.index.Marks()
-		if bound := max(limit, s.committed.len()); now > bound {
+		if bound := max(limit, s.table.committed.len()); now > bound {
 			t.Errorf("%d marks after a commit, at most %d", now, bound)
 		}
 		switch {
 		case now == 0:
-			if least := max(limit, s.committed.len()); marks+2 <= least { // a page, and the life that it is of
+			if least := max(limit, s.table.committed.len()); marks+2 <= least { // a page, and the life that it is of
 				t.Errorf("swept at %d marks, want more than %d", marks+2, least)
 			}
 			swept++
@@ -88,7 +88,7 @@ func TestTrimFails(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if s.failures[0].Load() != 0 {
+	if s.records.failures[0].Load() != 0 {
 		t.Error("a full tier counts as a failure")
 	}
 	if _, err := s.Commit(ctx, nil); err != nil {
@@ -100,12 +100,12 @@ func TestTrimFails(t *testing.T) {
 		}
 	}
 	failing.Store(true)
-	if _, err := s.Commit(ctx, []byte("n")); err != nil || s.failures[0].Load() != 1 || string(s.Note()) != "n" {
-		t.Errorf("%d failures, note %q: %v", s.failures[0].Load(), s.Note(), err)
+	if _, err := s.Commit(ctx, []byte("n")); err != nil || s.records.failures[0].Load() != 1 || string(s.Note()) != "n" {
+		t.Errorf("%d failures, note %q: %v", s.records.failures[0].Load(), s.Note(), err)
 	}
 	failing.Store(false)
-	if _, err := s.Commit(ctx, nil); err != nil || s.failures[0].Load() != 1 || s.Usage(0).FileBytes != 0 {
-		t.Errorf("%d failures, %d bytes of files: %v", s.failures[0].Load(), s.Usage(0).FileBytes, err)
+	if _, err := s.Commit(ctx, nil); err != nil || s.records.failures[0].Load() != 1 || s.Usage(0).FileBytes != 0 {
+		t.Errorf("%d failures, %d bytes of files: %v", s.records.failures[0].Load(), s.Usage(0).FileBytes, err)
 	}
 }
 
@@ -121,11 +121,11 @@ func TestBuffersComeBack(t *testing.T) {
 		o.PageSize, o.Tiers = 4*vfs.BlockSize, append(o.Tiers, second)
 	})
 	var made atomic.Int64
-	s.bufs.New = func() any { made.Add(1); return newBuffer() }
+	s.records.bufs.New = func() any { made.Add(1); return newBuffer() }
 	page, got := filled(4*vfs.BlockSize, 9), make([]byte, 4*vfs.BlockSize)
 	const n = 64
 	for range n { // The race detector has a pool drop a part of what it is given.
-		s.freeBuffer(s.buffer())
+		s.records.freeBuffer(s.records.takeBuffer())
 	}
 	dropped := made.Load()
 	for what, call := range map[string]func(i int) error{
@@ -133,9 +133,9 @@ func TestBuffersComeBack(t *testing.T) {
 		"get":  func(int) error { return s.Get(ctx, 0, got) },
 		"move": func(i int) error { return s.Move(ctx, 0, i%2) },
 		"compact": func(int) error {
-			s.mu.RLock()
-			e := s.pending[0].entry
-			s.mu.RUnlock()
+			s.table.mu.RLock()
+			e := s.table.pending[0].entry
+			s.table.mu.RUnlock()
 			return s.rewrite(ctx, 0, e.tier())
 		},
 		"put all": func(int) error {
@@ -169,7 +169,7 @@ func TestBuffersComeBack(t *testing.T) {
 	if err := s.Put(ctx, 1, 0, page, Kind{Elem: 1}); err != nil {
 		t.Fatal(err)
 	}
-	coders := s.dirs[1].coders
+	coders := s.records.dirs[1].coders
 	first := coders.Get()
 	coders.Put(first)
 	for what, err := range map[string]error{"put": s.Put(ctx, 1, 1, page, Kind{Elem: 1}), "get": s.Get(ctx, 0, got)} {
@@ -207,12 +207,12 @@ func TestSweepFails(t *testing.T) {
 		}
 	}
 	failing.Store(true)
-	if _, err := s.Commit(ctx, []byte("n")); err != nil || s.failures[0].Load() != 1 || s.marks.Load() == 0 {
-		t.Errorf("%d failures, %d marks: %v", s.failures[0].Load(), s.marks.Load(), err)
+	if _, err := s.Commit(ctx, []byte("n")); err != nil || s.records.failures[0].Load() != 1 || s.marks.Load() == 0 {
+		t.Errorf("%d failures, %d marks: %v", s.records.failures[0].Load(), s.marks.Load(), err)
 	}
 	failing.Store(false)
-	if _, err := s.Commit(ctx, nil); err != nil || s.failures[0].Load() != 1 || s.marks.Load() != 0 {
-		t.Errorf("%d failures, %d marks: %v", s.failures[0].Load(), s.marks.Load(), err)
+	if _, err := s.Commit(ctx, nil); err != nil || s.records.failures[0].Load() != 1 || s.marks.Load() != 0 {
+		t.Errorf("%d failures, %d marks: %v", s.records.failures[0].Load(), s.marks.Load(), err)
 	}
 }
 
@@ -289,8 +289,8 @@ func TestSweepNeedsEveryTier(t *testing.T) {
 			return nil
 		}}, two)
 		if got := s.marks.Load(); got < marks || got == 0 || got != int64(s.index.Marks()) ||
-			s.sweepAt.Load() != minMarks || s.pages.Load() != 2 {
-			t.Errorf("%d marks and %d pages after an open, %d marks before", got, s.pages.Load(), marks)
+			s.sweepAt.Load() != minMarks || s.table.pages.Load() != 2 {
+			t.Errorf("%d marks and %d pages after an open, %d marks before", got, s.table.pages.Load(), marks)
 		}
 		s.sweepAt.Store(0)
 		if _, err := s.Commit(ctx, nil); err != nil {

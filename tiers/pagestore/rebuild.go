@@ -20,7 +20,7 @@ func (s *Store) rebuild() error {
 	// Copies of one content that were made by moves. The copy of a move that a crash cut short may
 	// be incomplete.
 	copies := map[uint64][]entry{}
-	for tier, d := range s.dirs {
+	for tier, d := range s.records.dirs {
 		err := d.Scan(func(h segment.Header, l segment.Loc) {
 			stamp := index.Stamp{Life: h.Life, Seq: h.Seq}
 			if h.Epoch > maxEpoch || !s.index.Counts(h.Page, h.Epoch, stamp) {
@@ -42,16 +42,16 @@ func (s *Store) rebuild() error {
 			return fmt.Errorf("tier %s: %w", d.name, err)
 		}
 	}
-	s.committed.reset(len(found))
+	s.table.committed.reset(len(found))
 	for page, c := range found {
 		e := c.entry
 		for _, other := range copies[page] {
-			if _, err := s.readAt(page, e, nil); err == nil {
+			if _, err := s.records.readAt(page, e, nil); err == nil {
 				break
 			}
 			e = other
 		}
-		s.committed.set(page, e)
+		s.table.committed.set(page, e)
 	}
-	return s.index.Rebuild(s.entries(nil))
+	return s.index.Rebuild(s.table.entries(nil))
 }

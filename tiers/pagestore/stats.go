@@ -38,18 +38,18 @@ func (s *Store) Stats() Stats {
 	st := Stats{Healed: s.healed, IndexBytes: s.index.Bytes()}
 	s.commitMu.Unlock()
 	st.Lost = len(s.Lost())
-	for i, d := range s.dirs {
-		st.Tiers = append(st.Tiers, TierStats{Name: d.name, Usage: d.Usage(), Failures: s.failures[i].Load()})
+	for i, d := range s.records.dirs {
+		st.Tiers = append(st.Tiers, TierStats{Name: d.name, Usage: d.Usage(), Failures: s.records.failures[i].Load()})
 		if err := d.Unavailable(); err != nil {
 			st.Tiers[i].Unavailable = err.Error()
 		}
 		st.Healed = st.Healed || d.Usage().Healed > 0
 	}
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	st.Epoch, st.Pages, st.Pending = s.epoch, s.committed.len(), len(s.pending)
-	for page, e := range s.committed.all() {
-		if _, gone := s.damaged[page]; !gone {
+	s.table.mu.RLock()
+	defer s.table.mu.RUnlock()
+	st.Epoch, st.Pages, st.Pending = s.table.epoch, s.table.committed.len(), len(s.table.pending)
+	for page, e := range s.table.committed.all() {
+		if _, gone := s.table.damaged[page]; !gone {
 			st.Tiers[e.tier()].Pages++
 			st.Tiers[e.tier()].LogicalBytes += int64(s.opts.PageSize)
 		}
@@ -60,31 +60,31 @@ func (s *Store) Stats() Stats {
 // Usage is what the files of a tier hold, those of no tier nothing. It takes time in proportion to
 // the number of files.
 func (s *Store) Usage(tier int) segment.Usage {
-	if tier < 0 || tier >= len(s.dirs) {
+	if tier < 0 || tier >= len(s.records.dirs) {
 		return segment.Usage{}
 	}
-	return s.dirs[tier].Usage()
+	return s.records.dirs[tier].Usage()
 }
 
 // Unavailable is why a tier's directory could not be read when the store was opened, nil when it
 // could.
 func (s *Store) Unavailable(tier int) error {
-	if tier < 0 || tier >= len(s.dirs) {
+	if tier < 0 || tier >= len(s.records.dirs) {
 		return nil
 	}
-	return s.dirs[tier].Unavailable()
+	return s.records.dirs[tier].Unavailable()
 }
 
 // Fill is the part of a tier's capacity, less what the index may take of it, or of its quota, that
 // records use: 0 to 1.
 func (s *Store) Fill(tier int) float64 {
-	if tier < 0 || tier >= len(s.dirs) {
+	if tier < 0 || tier >= len(s.records.dirs) {
 		return 0
 	}
 	room := s.opts.Tiers[tier].Capacity - s.indexReserve()
 	if room <= 0 {
 		return 1
 	}
-	u := s.dirs[tier].Usage()
+	u := s.records.dirs[tier].Usage()
 	return max(min(float64(u.SlotBytes)/float64(room), 1), s.opts.Tiers[tier].Quota.Fill(u))
 }

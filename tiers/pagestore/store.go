@@ -7,7 +7,7 @@
 // -9 or power loss, Open returns the pages and the note of the last complete epoch, byte for byte,
 // and nothing of a later one.
 //
-// What it promises, each held by a test of this package:
+// The promises, each held by a test of this package:
 //   - A commit that returned survives kill -9 and power loss byte-exact.
 //   - A commit that did not return is all or nothing.
 //   - A read returns the right bytes or an error that names the page; never other bytes.
@@ -16,18 +16,17 @@
 //   - A failed fsync is never retried as if it had worked: the segment takes nothing more, the pages
 //     whose bytes are in doubt are reported by id, and the index starts a new generation.
 //   - The files of a tier never take more than its capacity.
+//
+// A Store consists of the locks of its directories, the records in them, the pageTable, and the
+// index. Locks are taken in this order: Store.life, Store.commitMu, pageTable.mu, the lock of a
+// segment.Dir.
 package pagestore
 
 import (
 	"context"
-	"crypto/aes"
-	"crypto/cipher"
-	"crypto/hmac"
 	"crypto/rand"
-	"crypto/sha256"
 	"errors"
 	"fmt"
-	"io"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -37,61 +36,29 @@ import (
 	"github.com/exoswarm/exoswarm/tiers/codec"
 	"github.com/exoswarm/exoswarm/tiers/index"
 	"github.com/exoswarm/exoswarm/tiers/segment"
-	"github.com/exoswarm/exoswarm/tiers/vfs"
 )
 
 // Store is an open store. All methods may be called from several goroutines at once; calls that
 // write or delete one page are ordered by the caller.
 type Store struct {
-	opts  Options
-	id    [16]byte
-	aead  cipher.AEAD
-	locks []io.Closer
-	// unread are the directories that could not be opened, by tier, and why.
-	unread map[int]error
-	dirs   []*tierDir
-	bufs   sync.Pool // *buffer
+	opts    Options
+	locks   locks
+	records records
+	table   pageTable
 
-	// commitMu lets one commit, rotation or scrub of the index run at a time. It is taken before
-	// mu.
+	// commitMu lets one commit, rotation or scrub of the index run at a time.
 	commitMu sync.Mutex
 	index    *index.Index
 
-	// mu guards what follows. Nothing does I/O under it.
-	mu        sync.RWMutex
-	committed pageMap
-	// damaged are committed pages whose place does not exist: their entries stay, in case the
-	// segment comes back, but they are served as lost and hold no slot.
-	damaged map[uint64]struct{}
-	// pending changes go with the next commit; committing ones are with the commit that runs.
-	pending, committing map[uint64]change
-	// limbo are slots that a failed commit may have made durable.
-	limbo []entry
-	epoch uint64 // committed
-	next  uint64 // of what is written now
-	note  []byte
-	// seq numbers the records that are written in this life of the index, and running are those
-	// that are being written.
-	seq     uint64
-	lifeID  uint64
-	running map[uint64]index.Void
-	// voids are records that must not count in the epoch that comes next, committingVoids in that
-	// which is committed.
-	voids, committingVoids []index.Void
-
-	// sweepAt is how many marks the index may hold at least before sweep drops them, and marks how
-	// many it holds.
+	// sweepAt is the least number of marks in the index at which sweep drops them, and marks their
+	// number.
 	sweepAt, marks atomic.Int64
-	// pages is about how many pages there are, for indexReserve, which is called under a
-	// segment.Dir's lock and so cannot take mu.
-	pages atomic.Int64
 
 	// life is held shared by every call and exclusively by Close, which so waits for them.
 	life   sync.RWMutex
 	closed bool
 
-	healed   bool
-	failures []atomic.Uint64 // by tier
+	healed bool
 }
 
 var _ tiers.Store = (*Store)(nil)
@@ -117,16 +84,21 @@ func Open(opts Options) (s *Store, err error) {
 		return nil, err
 	}
 	st := &Store{
-		opts: opts, damaged: map[uint64]struct{}{}, pending: map[uint64]change{},
-		failures: make([]atomic.Uint64, len(opts.Tiers)), running: map[uint64]index.Void{}, unread: map[int]error{},
+		opts:    opts,
+		locks:   locks{fs: opts.FS, tiers: opts.Tiers, unread: map[int]error{}},
+		records: records{pageSize: opts.PageSize, failures: make([]atomic.Uint64, len(opts.Tiers))},
+		table: pageTable{
+			damaged: map[uint64]struct{}{}, pending: map[uint64]change{}, running: map[uint64]index.Void{},
+		},
 	}
-	st.bufs.New = func() any { return newBuffer() }
+	st.records.bufs.New = func() any { return newBuffer() }
+	st.table.records = &st.records
 	defer func() {
 		if s == nil {
 			err = errors.Join(err, st.release())
 		}
 	}()
-	if err := st.lock(); err != nil {
+	if err := st.locks.lock(); err != nil {
 		return nil, err
 	}
 	damage, err := st.openIndex()
@@ -136,68 +108,12 @@ func Open(opts Options) (s *Store, err error) {
 	if err := st.openSegments(damage); err != nil {
 		return nil, err
 	}
-	st.next = st.epoch + 1
-	st.lifeID = st.index.Life()
+	st.table.next = st.table.epoch + 1
+	st.table.lifeID = st.index.Life()
 	st.sweepAt.Store(minMarks)
-	st.pages.Store(int64(st.committed.len()))
+	st.table.pages.Store(int64(st.table.committed.len()))
 	st.marks.Store(int64(st.index.Marks()))
 	return st, nil
-}
-
-// lock makes the directories and takes their locks.
-func (s *Store) lock() error {
-	for i, t := range s.opts.Tiers {
-		l, err := s.lockDir(t.Dir)
-		switch {
-		case err == nil:
-			s.locks = append(s.locks, l)
-		case errors.Is(err, vfs.ErrLocked):
-			return fmt.Errorf("tier %s in %s: %w", t.Name, t.Dir, tiers.ErrLocked)
-		default:
-			s.unread[i] = fmt.Errorf("tier %s: %w", t.Name, err)
-		}
-	}
-	if len(s.unread) == len(s.opts.Tiers) {
-		return s.unreadable()
-	}
-	return nil
-}
-
-// lockDir makes a directory, takes its lock, and looks whether it can be read.
-func (s *Store) lockDir(dir string) (io.Closer, error) {
-	if err := s.opts.FS.MkdirAll(dir); err != nil {
-		return nil, err
-	}
-	l, err := s.opts.FS.Lock(filepath.Join(dir, "LOCK"))
-	if err != nil {
-		return nil, err
-	}
-	if _, err := s.opts.FS.List(dir); err != nil {
-		return nil, errors.Join(err, l.Close())
-	}
-	return l, nil
-}
-
-// unreadable joins why directories cannot be used.
-func (s *Store) unreadable() error {
-	var errs []error
-	for i := range s.opts.Tiers {
-		if err := s.unread[i]; err != nil {
-			errs = append(errs, err)
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// paths are the directories that can be used, in order.
-func (s *Store) paths() []string {
-	var p []string
-	for i, t := range s.opts.Tiers {
-		if s.unread[i] == nil {
-			p = append(p, t.Dir)
-		}
-	}
-	return p
 }
 
 // minMarks is how much the index remembers of stale records before a sweep is worth its writes: 2
@@ -209,22 +125,22 @@ func (s *Store) openIndex() (damage, err error) {
 	reset, apply := s.takeIn()
 	x, st, err := index.Open(s.indexOptions(), reset, apply)
 	switch {
-	case errors.Is(err, index.ErrNone) && len(s.unread) > 0 && !s.opts.New:
+	case errors.Is(err, index.ErrNone) && len(s.locks.unread) > 0 && !s.opts.New:
 		// It may lie there: a new one would hide it.
-		return nil, fmt.Errorf("no index in the directories that can be read: %w", s.unreadable())
+		return nil, fmt.Errorf("no index in the directories that can be read: %w", s.locks.unreadable())
 	case errors.Is(err, index.ErrNone):
 		return nil, s.create()
 	case err != nil:
 		return nil, err
 	}
-	s.index, s.epoch, s.note, s.healed = x, st.Epoch, st.Note, st.Healed
+	s.index, s.table.epoch, s.table.note, s.healed = x, st.Epoch, st.Note, st.Healed
 	meta := x.Meta()
-	s.id = meta.Store
+	s.records.id = meta.Store
 	if meta.PageSize != s.opts.PageSize {
 		return nil, fmt.Errorf("store has pages of %d bytes, options say %d: %w", meta.PageSize, s.opts.PageSize,
 			tiers.ErrMismatch)
 	}
-	check, err := s.openKey()
+	check, err := s.records.openKey(s.opts.Key)
 	if err == nil && check != meta.KeyCheck {
 		return nil, fmt.Errorf("store was made with another key, or with none: %w", tiers.ErrMismatch)
 	}
@@ -233,22 +149,22 @@ func (s *Store) openIndex() (damage, err error) {
 
 // takeIn is how Open of the index fills the table of pages.
 func (s *Store) takeIn() (reset func(index.Meta), apply func(index.Entry)) {
-	reset = func(m index.Meta) { s.committed.reset(m.Pages) }
+	reset = func(m index.Meta) { s.table.committed.reset(m.Pages) }
 	apply = func(e index.Entry) {
 		l := segment.Loc{Segment: e.Segment, Slot: e.Slot, Blocks: e.Blocks}
-		s.committed.set(e.Page, pack(int(e.Tier), l, e.Epoch, e.Check))
+		s.table.committed.set(e.Page, pack(int(e.Tier), l, e.Epoch, e.Check))
 	}
 	return reset, apply
 }
 
 // indexOptions say where the index is.
 func (s *Store) indexOptions() index.Options {
-	return index.Options{FS: s.opts.FS, Tables: s.opts.Tables, Dirs: s.paths()}
+	return index.Options{FS: s.opts.FS, Tables: s.opts.Tables, Dirs: s.locks.paths()}
 }
 
 // create makes the index of a new store in directories that hold no segments.
 func (s *Store) create() error {
-	for _, dir := range s.paths() {
+	for _, dir := range s.locks.paths() {
 		names, err := s.opts.FS.List(dir)
 		if err != nil {
 			return err
@@ -257,34 +173,16 @@ func (s *Store) create() error {
 			return fmt.Errorf("%s holds segments and there is no index for them: %w", dir, tiers.ErrCorrupt)
 		}
 	}
-	if _, err := rand.Read(s.id[:]); err != nil {
+	if _, err := rand.Read(s.records.id[:]); err != nil {
 		return fmt.Errorf("store id: %w", err)
 	}
-	check, err := s.openKey()
+	check, err := s.records.openKey(s.opts.Key)
 	if err != nil {
 		return err
 	}
-	s.index, err = index.Create(s.indexOptions(), index.Meta{Store: s.id, PageSize: s.opts.PageSize, KeyCheck: check})
+	meta := index.Meta{Store: s.records.id, PageSize: s.opts.PageSize, KeyCheck: check}
+	s.index, err = index.Create(s.indexOptions(), meta)
 	return err
-}
-
-// openKey sets up encryption and returns what the index keeps to tell keys apart; zero without a
-// key.
-func (s *Store) openKey() (check [32]byte, err error) {
-	if len(s.opts.Key) == 0 {
-		return check, nil
-	}
-	block, err := aes.NewCipher(s.opts.Key)
-	if err != nil {
-		return check, fmt.Errorf("key: %w", err)
-	}
-	if s.aead, err = cipher.NewGCM(block); err != nil {
-		return check, fmt.Errorf("key: %w", err)
-	}
-	mac := hmac.New(sha256.New, s.opts.Key)
-	mac.Write([]byte("exoswarm tiers key check"))
-	mac.Write(s.id[:])
-	return [32]byte(mac.Sum(nil)), nil
 }
 
 // openSegments opens the directories, rebuilds the index from their records when it is damaged, and
@@ -296,12 +194,12 @@ func (s *Store) openSegments(damage error) error {
 			return err
 		}
 		opts := segment.Options{
-			FS: s.opts.FS, Path: t.Dir, Store: s.id, Tier: uint8(i), PageSize: s.opts.PageSize,
+			FS: s.opts.FS, Path: t.Dir, Store: s.records.id, Tier: uint8(i), PageSize: s.opts.PageSize,
 			SegmentBytes: t.SegmentBytes, Capacity: t.Capacity, Reserve: s.indexReserve, Quota: t.Quota,
 			DiskReserve: t.DiskReserve,
 		}
 		var d *segment.Dir
-		err = s.unread[i]
+		err = s.locks.unread[i]
 		if err == nil {
 			d, err = segment.Open(opts)
 		}
@@ -310,26 +208,26 @@ func (s *Store) openSegments(damage error) error {
 		case errors.Is(err, tiers.ErrMismatch), errors.Is(err, tiers.ErrVersion), errors.Is(err, tiers.ErrCorrupt):
 			return fmt.Errorf("tier %s: %w", t.Name, err)
 		default:
-			s.unread[i] = err
+			s.locks.unread[i] = err
 			d = segment.Down(opts, err)
 		}
-		s.dirs = append(s.dirs, &tierDir{Dir: d, name: t.Name, coders: pool, spec: t.Codec})
+		s.records.dirs = append(s.records.dirs, &tierDir{Dir: d, name: t.Name, coders: pool, spec: t.Codec})
 	}
-	if damage != nil && len(s.unread) > 0 {
+	if damage != nil && len(s.locks.unread) > 0 {
 		// What the records of the other directories say may be older than what is sealed.
-		return fmt.Errorf("%w; it cannot be rebuilt without every directory: %w", damage, s.unreadable())
+		return fmt.Errorf("%w; it cannot be rebuilt without every directory: %w", damage, s.locks.unreadable())
 	}
 	if damage != nil {
 		if err := s.rebuild(); err != nil {
 			return fmt.Errorf("%w; rebuild it from the segments: %w", damage, err)
 		}
 	}
-	for page, e := range s.committed.all() {
-		if e.tier() >= len(s.dirs) || s.dirs[e.tier()].Claim(e.loc()) != nil {
-			s.damaged[page] = struct{}{}
+	for page, e := range s.table.committed.all() {
+		if e.tier() >= len(s.records.dirs) || s.records.dirs[e.tier()].Claim(e.loc()) != nil {
+			s.table.damaged[page] = struct{}{}
 		}
 	}
-	for _, d := range s.dirs {
+	for _, d := range s.records.dirs {
 		if err := d.Prune(); err != nil {
 			return fmt.Errorf("tier %s: %w", d.name, err)
 		}
@@ -339,22 +237,22 @@ func (s *Store) openSegments(damage error) error {
 
 // indexReserve is how many bytes of a tier's capacity segments leave to the index.
 func (s *Store) indexReserve() int64 {
-	return index.Reserve(s.opts.Tables, s.pages.Load(), s.marks.Load())
+	return index.Reserve(s.opts.Tables, s.table.pages.Load(), s.marks.Load())
 }
 
 // Epoch is the last committed epoch, 0 before the first, and Note the note that went with it; the
 // caller must not change it.
 func (s *Store) Epoch() uint64 {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return s.epoch
+	s.table.mu.RLock()
+	defer s.table.mu.RUnlock()
+	return s.table.epoch
 }
 
 // Note is the note of the last committed epoch. The caller must not change it.
 func (s *Store) Note() []byte {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return s.note
+	s.table.mu.RLock()
+	defer s.table.mu.RUnlock()
+	return s.table.note
 }
 
 // PageSize is the length of every page in bytes.
@@ -378,8 +276,8 @@ func (s *Store) Close() error {
 // enter is what every call on a tier begins with; without an error it holds life, which the caller
 // gives back.
 func (s *Store) enter(ctx context.Context, tier int) error {
-	if tier < 0 || tier >= len(s.dirs) {
-		return fmt.Errorf("tier %d of %d: %w", tier, len(s.dirs), tiers.ErrInvalid)
+	if tier < 0 || tier >= len(s.records.dirs) {
+		return fmt.Errorf("tier %d of %d: %w", tier, len(s.records.dirs), tiers.ErrInvalid)
 	}
 	if err := ctx.Err(); err != nil {
 		return err
@@ -395,16 +293,13 @@ func (s *Store) enter(ctx context.Context, tier int) error {
 // release closes what is open, in the order of dependence, and keeps every error.
 func (s *Store) release() error {
 	var errs []error
-	for _, d := range s.dirs {
+	for _, d := range s.records.dirs {
 		errs = append(errs, d.Close())
 		d.coders.Close()
 	}
 	if s.index != nil {
 		errs = append(errs, s.index.Close())
 	}
-	for _, l := range s.locks {
-		errs = append(errs, l.Close())
-	}
-	s.locks = nil
+	errs = append(errs, s.locks.release())
 	return errors.Join(errs...)
 }

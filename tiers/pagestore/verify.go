@@ -47,7 +47,7 @@ func (s *Store) VerifyWith(ctx context.Context, bytesPerSecond int64, progress f
 		r.Problems = append(r.Problems, err)
 	}
 	s.commitMu.Unlock()
-	for _, d := range s.dirs {
+	for _, d := range s.records.dirs {
 		if err := d.VerifyHeaders(); err != nil {
 			r.Problems = append(r.Problems, fmt.Errorf("tier %s: %w", d.name, err))
 		}
