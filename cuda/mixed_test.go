@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
-	"github.com/exoswarm/exoswarm/cuda/devicetest"
+	"github.com/exoswarm/exoswarm/cuda/devicetest/collectivetest"
 	"github.com/exoswarm/exoswarm/cuda/relay"
 )
 
@@ -50,7 +50,7 @@ func overHosts(t testing.TB) (*mixed, *counted) {
 
 // TestMixed: a collective of two ways is one.
 func TestMixed(t *testing.T) {
-	devicetest.RunCollective(t, func(t testing.TB) device.Collective {
+	collectivetest.Run(t, func(t testing.TB) device.Collective {
 		m, _ := overHosts(t)
 		return m
 	})

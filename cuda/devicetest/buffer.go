@@ -7,22 +7,23 @@ import (
 	"testing"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/cuda/devicetest/fixture"
 )
 
 // bufferSizes are the edges of bytes, words, warps, alignment and of what a driver hands out at a
 // time.
 var bufferSizes = []int64{0, 1, 3, 4, 7, 255, 256, 257, 4096, 65_537, 2<<20 - 1, 2 << 20, 5<<20 + 3}
 
-func testRanges(t *testing.T, open Opener) {
-	d := opened(t, open)
+func testRanges(t *testing.T, open fixture.Opener) {
+	d := fixture.Open(t, open)
 	for _, size := range bufferSizes {
-		b := alloc(t, d, size)
+		b := fixture.Alloc(t, d, size)
 		if b.Size() != size {
 			t.Fatalf("size %d of a buffer of %d bytes", b.Size(), size)
 		}
-		data := randomBytes(uint64(size), int(size))
-		write(t, b, 0, data)
-		if got := download(t, b); !bytes.Equal(got, data) {
+		data := fixture.RandomBytes(uint64(size), int(size))
+		fixture.Write(t, b, 0, data)
+		if got := fixture.Download(t, b); !bytes.Equal(got, data) {
 			t.Fatalf("a buffer of %d bytes does not hold what was written", size)
 		}
 		for _, off := range []int64{0, size / 2, size} { // nothing is always allowed inside
@@ -38,12 +39,12 @@ func testRanges(t *testing.T, open Opener) {
 		}
 		one := []byte{0}
 		for _, off := range []int64{-1, size, size + 1, math.MaxInt64, math.MinInt64, -size - 1} {
-			want(t, "write outside", b.Write(off, one), device.ErrInvalidArgument)
-			want(t, "read outside", b.Read(off, one), device.ErrInvalidArgument)
-			want(t, "fill outside", b.Fill(off, 1, 0), device.ErrInvalidArgument)
+			fixture.Want(t, "write outside", b.Write(off, one), device.ErrInvalidArgument)
+			fixture.Want(t, "read outside", b.Read(off, one), device.ErrInvalidArgument)
+			fixture.Want(t, "fill outside", b.Fill(off, 1, 0), device.ErrInvalidArgument)
 		}
-		want(t, "write too much", b.Write(0, make([]byte, size+1)), device.ErrInvalidArgument)
-		want(t, "write nothing past the end", b.Write(size+1, nil), device.ErrInvalidArgument)
+		fixture.Want(t, "write too much", b.Write(0, make([]byte, size+1)), device.ErrInvalidArgument)
+		fixture.Want(t, "write nothing past the end", b.Write(size+1, nil), device.ErrInvalidArgument)
 		for _, r := range [][2]int64{
 			{0, -1},
 			{1, -1},
@@ -54,22 +55,22 @@ func testRanges(t *testing.T, open Opener) {
 			{math.MaxInt64, math.MaxInt64},
 			{0, math.MinInt64},
 		} {
-			want(t, "fill out of range", b.Fill(r[0], r[1], 0), device.ErrInvalidArgument)
+			fixture.Want(t, "fill out of range", b.Fill(r[0], r[1], 0), device.ErrInvalidArgument)
 		}
-		if got := download(t, b); !bytes.Equal(got, data) {
+		if got := fixture.Download(t, b); !bytes.Equal(got, data) {
 			t.Fatalf("a refused call changed a buffer of %d bytes", size)
 		}
 	}
 	_, err := d.Alloc(-1, "devicetest")
-	want(t, "alloc of -1", err, device.ErrInvalidArgument)
+	fixture.Want(t, "alloc of -1", err, device.ErrInvalidArgument)
 }
 
 // testRandomAccess compares a buffer with a Go slice under the same writes and fills.
-func testRandomAccess(t *testing.T, open Opener) {
+func testRandomAccess(t *testing.T, open fixture.Opener) {
 	const size = 100_003
-	d := opened(t, open)
-	b := alloc(t, d, size)
-	model := bytes.Repeat([]byte{poison}, size)
+	d := fixture.Open(t, open)
+	b := fixture.Alloc(t, d, size)
+	model := bytes.Repeat([]byte{fixture.Poison}, size)
 	r := rand.New(rand.NewPCG(1, 2))
 	for step := range 300 {
 		off := r.IntN(size + 1)
@@ -79,8 +80,8 @@ func testRandomAccess(t *testing.T, open Opener) {
 		}
 		switch r.IntN(3) {
 		case 0:
-			data := randomBytes(uint64(step), n)
-			write(t, b, int64(off), data)
+			data := fixture.RandomBytes(uint64(step), n)
+			fixture.Write(t, b, int64(off), data)
 			copy(model[off:], data)
 		case 1:
 			v := byte(step)
@@ -98,17 +99,17 @@ func testRandomAccess(t *testing.T, open Opener) {
 			}
 		}
 	}
-	if !bytes.Equal(download(t, b), model) {
+	if !bytes.Equal(fixture.Download(t, b), model) {
 		t.Fatal("the buffer differs from its model")
 	}
 }
 
 // testNeighbours checks that an access to one of many small buffers touches no other.
-func testNeighbours(t *testing.T, open Opener) {
-	d := opened(t, open)
+func testNeighbours(t *testing.T, open fixture.Opener) {
+	d := fixture.Open(t, open)
 	buffers := make([]device.Buffer, 64)
 	for i := range buffers {
-		buffers[i] = upload(t, d, bytes.Repeat([]byte{byte(i)}, 1+i*37))
+		buffers[i] = fixture.Upload(t, d, bytes.Repeat([]byte{byte(i)}, 1+i*37))
 	}
 	for i := 1; i < len(buffers); i += 2 {
 		if err := buffers[i].Fill(0, buffers[i].Size(), 0xFF); err != nil {
@@ -116,14 +117,14 @@ func testNeighbours(t *testing.T, open Opener) {
 		}
 	}
 	for i := 0; i < len(buffers); i += 2 {
-		if got := download(t, buffers[i]); !bytes.Equal(got, bytes.Repeat([]byte{byte(i)}, 1+i*37)) {
+		if got := fixture.Download(t, buffers[i]); !bytes.Equal(got, bytes.Repeat([]byte{byte(i)}, 1+i*37)) {
 			t.Errorf("buffer %d changed with its neighbour", i)
 		}
 	}
 }
 
-func testClosedBuffer(t *testing.T, open Opener) {
-	d := opened(t, open)
+func testClosedBuffer(t *testing.T, open fixture.Opener) {
+	d := fixture.Open(t, open)
 	b, err := d.Alloc(100, "devicetest")
 	if err != nil {
 		t.Fatal(err)
@@ -134,14 +135,19 @@ func testClosedBuffer(t *testing.T, open Opener) {
 		}
 	}
 	one := []byte{1}
-	want(t, "write", b.Write(0, one), device.ErrClosed)
-	want(t, "read", b.Read(0, one), device.ErrClosed)
-	want(t, "fill", b.Fill(0, 1, 1), device.ErrClosed)
+	fixture.Want(t, "write", b.Write(0, one), device.ErrClosed)
+	fixture.Want(t, "read", b.Read(0, one), device.ErrClosed)
+	fixture.Want(t, "fill", b.Fill(0, 1, 1), device.ErrClosed)
 	if b.Size() != 100 {
 		t.Errorf("size %d after close", b.Size())
 	}
-	s := newStream(t, d)
-	err = s.Launch(findKernel(t, d, "fill_u32"), device.Geometry{Grid: 1, Block: 32}, device.Ptr(b), device.Uint64(1),
-		device.Uint32(1))
-	want(t, "launch", err, device.ErrClosed)
+	s := fixture.NewStream(t, d)
+	err = s.Launch(
+		fixture.FindKernel(t, d, "fill_u32"),
+		device.Geometry{Grid: 1, Block: 32},
+		device.Ptr(b),
+		device.Uint64(1),
+		device.Uint32(1),
+	)
+	fixture.Want(t, "launch", err, device.ErrClosed)
 }

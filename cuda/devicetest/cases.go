@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/cuda/devicetest/fixture"
+	"github.com/exoswarm/exoswarm/cuda/devicetest/launches"
 )
 
 // cases has one entry a kernel of the set; observe kernels have RunObserve.
@@ -39,17 +41,16 @@ var cases = map[string]testCase{
 		}
 		return []param{input(data), {arg: device.Uint64(uint64(n))}, {mem: make([]byte, 8), out: true}}
 	}},
-	"tally_merge": launchCase("tally_merge"),
 }
 
 func init() {
-	for _, name := range tallyKernels {
+	for _, name := range launches.TallyKernels {
 		cases[name] = tallyCase(name)
 	}
 }
 
 func init() {
-	for _, kernel := range FuseKernels {
+	for _, kernel := range launches.FuseKernels {
 		cases[kernel] = fuseCaseOf(kernel)
 	}
 }
@@ -88,11 +89,7 @@ func input(mem []byte) param { return param{mem: mem} }
 
 // output is memory that the kernel must write as a whole: both devices start from the same poison.
 func output(n int) param {
-	mem := make([]byte, n)
-	for i := range mem {
-		mem[i] = poison
-	}
-	return param{mem: mem, out: true}
+	return param{mem: fixture.Poisoned(n), out: true}
 }
 
 // floats are n float32 of both signs and many magnitudes, as bytes.

@@ -10,29 +10,11 @@ import (
 	"unsafe"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/cuda/devicetest/fixture"
 )
 
-// allocHost allocates n bytes of host memory, filled with poison, and closes them at the end of the
-// test.
-func allocHost(t testing.TB, d device.Device, n int64) device.HostBuffer {
-	t.Helper()
-	h, err := d.AllocHost(n, "devicetest")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := h.Close(); err != nil {
-			t.Errorf("close host buffer: %v", err)
-		}
-	})
-	for i := range h.Bytes() {
-		h.Bytes()[i] = poison
-	}
-	return h
-}
-
-func testHostBuffer(t *testing.T, open Opener) {
-	d := opened(t, open)
+func testHostBuffer(t *testing.T, open fixture.Opener) {
+	d := fixture.Open(t, open)
 	for _, size := range bufferSizes {
 		h, err := d.AllocHost(size, "staging")
 		if err != nil {
@@ -60,13 +42,13 @@ func testHostBuffer(t *testing.T, open Opener) {
 		}
 	}
 	_, err := d.AllocHost(-1, "devicetest")
-	want(t, "alloc of -1", err, device.ErrInvalidArgument)
+	fixture.Want(t, "alloc of -1", err, device.ErrInvalidArgument)
 	_, err = d.AllocHost(1<<60, "devicetest")
-	want(t, "alloc of 1 EiB", err, device.ErrOutOfMemory)
+	fixture.Want(t, "alloc of 1 EiB", err, device.ErrOutOfMemory)
 	if u := d.Usage(); len(u) != 0 {
 		t.Errorf("usage after all was closed: %v", u)
 	}
-	b := alloc(t, d, 100)
+	b := fixture.Alloc(t, d, 100)
 	h, err := d.AllocHost(100, "devicetest")
 	if err != nil {
 		t.Fatal(err)
@@ -74,27 +56,27 @@ func testHostBuffer(t *testing.T, open Opener) {
 	if err := h.Close(); err != nil {
 		t.Error(err)
 	}
-	s := newStream(t, d)
-	want(t, "upload from closed memory", s.Upload(b, 0, h, 0, 1), device.ErrClosed)
-	want(t, "download to closed memory", s.Download(h, 0, b, 0, 1), device.ErrClosed)
+	s := fixture.NewStream(t, d)
+	fixture.Want(t, "upload from closed memory", s.Upload(b, 0, h, 0, 1), device.ErrClosed)
+	fixture.Want(t, "download to closed memory", s.Download(h, 0, b, 0, 1), device.ErrClosed)
 }
 
 // testStreamCopies compares device and host buffers with Go slices under the same random copies and
 // fills on a stream.
-func testStreamCopies(t *testing.T, open Opener) {
+func testStreamCopies(t *testing.T, open fixture.Opener) {
 	const size = 70_001
-	d := opened(t, open)
-	s := newStream(t, d)
+	d := fixture.Open(t, open)
+	s := fixture.NewStream(t, d)
 	r := rand.New(rand.NewPCG(5, 6))
-	host := allocHost(t, d, size)
+	host := fixture.AllocHost(t, d, size)
 	var buffers []device.Buffer
 	var models [][]byte
 	for i := range 3 {
-		data := randomBytes(uint64(i), size)
-		buffers = append(buffers, upload(t, d, data))
+		data := fixture.RandomBytes(uint64(i), size)
+		buffers = append(buffers, fixture.Upload(t, d, data))
 		models = append(models, data)
 	}
-	hostModel := bytes.Repeat([]byte{poison}, size)
+	hostModel := bytes.Repeat([]byte{fixture.Poison}, size)
 	span := func() (off, n int) {
 		off = r.IntN(size + 1)
 		n = r.IntN(size - off + 1)
@@ -117,7 +99,7 @@ func testStreamCopies(t *testing.T, open Opener) {
 			copy(hostModel[off:off+n], models[i][from:])
 		case 2:
 			if i == j && n > 0 && off < from+n && from < off+n {
-				want(t, "overlap", s.Copy(buffers[i], int64(off), buffers[j], int64(from), int64(n)),
+				fixture.Want(t, "overlap", s.Copy(buffers[i], int64(off), buffers[j], int64(from), int64(n)),
 					device.ErrInvalidArgument)
 				continue
 			}
@@ -131,9 +113,9 @@ func testStreamCopies(t *testing.T, open Opener) {
 			t.Fatal(err)
 		}
 	}
-	wait(t, s)
+	fixture.Wait(t, s)
 	for i, b := range buffers {
-		if !bytes.Equal(download(t, b), models[i]) {
+		if !bytes.Equal(fixture.Download(t, b), models[i]) {
 			t.Errorf("buffer %d differs from its model", i)
 		}
 	}
@@ -142,12 +124,24 @@ func testStreamCopies(t *testing.T, open Opener) {
 	}
 }
 
-func testCopyArguments(t *testing.T, open Opener) {
+func testCopyArguments(t *testing.T, open fixture.Opener) {
 	const size = 1000
-	d, other := opened(t, open), opened(t, open)
-	s := newStream(t, d)
-	a, b, h := upload(t, d, randomBytes(1, size)), alloc(t, d, size), allocHost(t, d, size)
-	foreign := alloc(t, other, size)
+	d, other := fixture.Open(t, open), fixture.Open(t, open)
+	s := fixture.NewStream(t, d)
+	a, b, h := fixture.Upload(
+		t,
+		d,
+		fixture.RandomBytes(1, size),
+	), fixture.Alloc(
+		t,
+		d,
+		size,
+	), fixture.AllocHost(
+		t,
+		d,
+		size,
+	)
+	foreign := fixture.Alloc(t, other, size)
 	closed, err := d.Alloc(size, "devicetest")
 	if err != nil {
 		t.Fatal(err)
@@ -170,58 +164,58 @@ func testCopyArguments(t *testing.T, open Opener) {
 		{math.MinInt64, 0, 1},
 		{0, 0, math.MinInt64},
 	} {
-		want(t, "upload", s.Upload(b, c.dst, h, c.src, c.n), device.ErrInvalidArgument)
-		want(t, "download", s.Download(h, c.dst, b, c.src, c.n), device.ErrInvalidArgument)
-		want(t, "copy", s.Copy(b, c.dst, a, c.src, c.n), device.ErrInvalidArgument)
-		want(t, "buffer copy", b.Copy(c.dst, a, c.src, c.n), device.ErrInvalidArgument)
+		fixture.Want(t, "upload", s.Upload(b, c.dst, h, c.src, c.n), device.ErrInvalidArgument)
+		fixture.Want(t, "download", s.Download(h, c.dst, b, c.src, c.n), device.ErrInvalidArgument)
+		fixture.Want(t, "copy", s.Copy(b, c.dst, a, c.src, c.n), device.ErrInvalidArgument)
+		fixture.Want(t, "buffer copy", b.Copy(c.dst, a, c.src, c.n), device.ErrInvalidArgument)
 		if c.src == 0 {
-			want(t, "fill", s.Fill(b, c.dst, c.n, 1), device.ErrInvalidArgument)
+			fixture.Want(t, "fill", s.Fill(b, c.dst, c.n, 1), device.ErrInvalidArgument)
 		}
 	}
-	want(t, "copy of nil", s.Copy(b, 0, nil, 0, 0), device.ErrInvalidArgument)
-	want(t, "copy to nil", s.Copy(nil, 0, b, 0, 0), device.ErrInvalidArgument)
-	want(t, "upload from nil", s.Upload(b, 0, nil, 0, 0), device.ErrInvalidArgument)
-	want(t, "download to nil", s.Download(nil, 0, b, 0, 0), device.ErrInvalidArgument)
-	want(t, "fill of nil", s.Fill(nil, 0, 0, 0), device.ErrInvalidArgument)
-	want(t, "buffer copy of nil", b.Copy(0, nil, 0, 0), device.ErrInvalidArgument)
-	want(t, "upload to another device", s.Upload(foreign, 0, h, 0, 1), device.ErrInvalidArgument)
-	want(t, "download from another device", s.Download(h, 0, foreign, 0, 1), device.ErrInvalidArgument)
-	want(t, "fill of another device", s.Fill(foreign, 0, 1, 1), device.ErrInvalidArgument)
-	want(t, "copy inside another device", s.Copy(foreign, 0, foreign, 500, 1), device.ErrInvalidArgument)
-	want(t, "copy of closed memory", s.Copy(b, 0, closed, 0, 1), device.ErrClosed)
-	want(t, "copy to closed memory", s.Copy(closed, 0, b, 0, 1), device.ErrClosed)
-	want(t, "buffer copy of closed memory", b.Copy(0, closed, 0, 1), device.ErrClosed)
-	want(t, "buffer copy to closed memory", closed.Copy(0, b, 0, 1), device.ErrClosed)
-	want(t, "overlap", b.Copy(10, b, 0, 11), device.ErrInvalidArgument)
+	fixture.Want(t, "copy of nil", s.Copy(b, 0, nil, 0, 0), device.ErrInvalidArgument)
+	fixture.Want(t, "copy to nil", s.Copy(nil, 0, b, 0, 0), device.ErrInvalidArgument)
+	fixture.Want(t, "upload from nil", s.Upload(b, 0, nil, 0, 0), device.ErrInvalidArgument)
+	fixture.Want(t, "download to nil", s.Download(nil, 0, b, 0, 0), device.ErrInvalidArgument)
+	fixture.Want(t, "fill of nil", s.Fill(nil, 0, 0, 0), device.ErrInvalidArgument)
+	fixture.Want(t, "buffer copy of nil", b.Copy(0, nil, 0, 0), device.ErrInvalidArgument)
+	fixture.Want(t, "upload to another device", s.Upload(foreign, 0, h, 0, 1), device.ErrInvalidArgument)
+	fixture.Want(t, "download from another device", s.Download(h, 0, foreign, 0, 1), device.ErrInvalidArgument)
+	fixture.Want(t, "fill of another device", s.Fill(foreign, 0, 1, 1), device.ErrInvalidArgument)
+	fixture.Want(t, "copy inside another device", s.Copy(foreign, 0, foreign, 500, 1), device.ErrInvalidArgument)
+	fixture.Want(t, "copy of closed memory", s.Copy(b, 0, closed, 0, 1), device.ErrClosed)
+	fixture.Want(t, "copy to closed memory", s.Copy(closed, 0, b, 0, 1), device.ErrClosed)
+	fixture.Want(t, "buffer copy of closed memory", b.Copy(0, closed, 0, 1), device.ErrClosed)
+	fixture.Want(t, "buffer copy to closed memory", closed.Copy(0, b, 0, 1), device.ErrClosed)
+	fixture.Want(t, "overlap", b.Copy(10, b, 0, 11), device.ErrInvalidArgument)
 	if err := errors.Join(b.Copy(size, a, size, 0), s.Copy(b, size, a, size, 0), s.Upload(b, size, h, size, 0),
 		s.Fill(b, size, 0, 1)); err != nil {
 		t.Errorf("nothing at the end: %v", err)
 	}
-	wait(t, s)
-	if n := countOther(download(t, b)); n != 0 {
+	fixture.Wait(t, s)
+	if n := fixture.CountOther(fixture.Download(t, b)); n != 0 {
 		t.Errorf("refused calls changed %d bytes", n)
 	}
-	if n := countOther(h.Bytes()); n != 0 {
+	if n := fixture.CountOther(h.Bytes()); n != 0 {
 		t.Errorf("refused calls changed %d bytes of host memory", n)
 	}
 }
 
 // testPeerCopies copies between two devices, from either end, and inside one.
-func testPeerCopies(t *testing.T, open Opener) {
+func testPeerCopies(t *testing.T, open fixture.Opener) {
 	const size = 300_007
-	one, two := opened(t, open), opened(t, open)
-	data := randomBytes(9, size)
-	a, b := upload(t, one, data), alloc(t, two, size)
+	one, two := fixture.Open(t, open), fixture.Open(t, open)
+	data := fixture.RandomBytes(9, size)
+	a, b := fixture.Upload(t, one, data), fixture.Alloc(t, two, size)
 	expect := func(what string, m device.Buffer, off int, data []byte) {
 		t.Helper()
-		got := download(t, m)
-		if n := countOther(got[:off]) + countOther(got[off+len(data):]); n != 0 {
+		got := fixture.Download(t, m)
+		if n := fixture.CountOther(got[:off]) + fixture.CountOther(got[off+len(data):]); n != 0 {
 			t.Errorf("%s: %d bytes around it were overwritten", what, n)
 		}
 		if !bytes.Equal(got[off:off+len(data)], data) {
 			t.Errorf("%s: other bytes have arrived", what)
 		}
-		if err := m.Fill(0, m.Size(), poison); err != nil {
+		if err := m.Fill(0, m.Size(), fixture.Poison); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -230,26 +224,26 @@ func testPeerCopies(t *testing.T, open Opener) {
 	}
 	expect("buffer to buffer", b, 100, data[7:200_007])
 	for i, d := range []device.Device{one, two} {
-		s := newStream(t, d)
+		s := fixture.NewStream(t, d)
 		if err := s.Copy(b, 1, a, 3, size-3); err != nil {
 			t.Fatal(err)
 		}
-		wait(t, s)
+		fixture.Wait(t, s)
 		expect([]string{"on the source's stream", "on the destination's stream"}[i], b, 1, data[3:])
 	}
-	c := alloc(t, one, size)
+	c := fixture.Alloc(t, one, size)
 	if err := c.Copy(5, a, 0, size-5); err != nil {
 		t.Fatal(err)
 	}
 	expect("on one device", c, 5, data[:size-5])
-	if err := errors.Join(c.Fill(0, size, poison), c.Write(0, data[:1000]), c.Copy(2000, c, 0, 1000),
-		c.Fill(0, 1000, poison)); err != nil {
+	if err := errors.Join(c.Fill(0, size, fixture.Poison), c.Write(0, data[:1000]), c.Copy(2000, c, 0, 1000),
+		c.Fill(0, 1000, fixture.Poison)); err != nil {
 		t.Fatal(err)
 	}
 	expect("in one buffer", c, 2000, data[:1000])
 }
 
-func testLeakedHandles(t *testing.T, open Opener) {
+func testLeakedHandles(t *testing.T, open fixture.Opener) {
 	d := open(t, 0)
 	s, err := d.NewStream()
 	if err != nil {
@@ -272,7 +266,7 @@ func testLeakedHandles(t *testing.T, open Opener) {
 		t.Fatal(err)
 	}
 	err = d.Close()
-	want(t, "close with open handles", err, device.ErrLeak)
+	fixture.Want(t, "close with open handles", err, device.ErrLeak)
 	for _, word := range []string{"1 streams", "1 events", "1 graphs", "lost staging", "321"} {
 		if err != nil && !strings.Contains(err.Error(), word) {
 			t.Errorf("the report does not name %q: %v", word, err)

@@ -1,459 +1,58 @@
 package devicetest
 
 import (
-	"bytes"
-	"fmt"
-	"math"
 	"math/rand/v2"
-	"strings"
 	"testing"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
-	"github.com/exoswarm/exoswarm/cuda/kernels"
+	"github.com/exoswarm/exoswarm/cuda/devicetest/fixture"
+	"github.com/exoswarm/exoswarm/cuda/devicetest/launches"
 	"github.com/exoswarm/exoswarm/internal/testlong"
 )
 
-// Fuse is one launch of a fusion kernel, and what must come of it by the plainest way to say it.
-type Fuse struct {
-	Kernel string
-	Params []Param
-	about  string
-}
-
-// String names the launch in a failure.
-func (f Fuse) String() string { return f.Kernel + " " + f.about }
-
-// FuseKernels are the kernels that RandomFuse knows.
-var FuseKernels = []string{
-	"fuse_sorted_f32", "fuse_sorted_f32_wide", "fuse_sorted_bf16", "fuse_sorted_bf16_wide",
-	"fuse_unsorted_f32", "fuse_unsorted_f32_wide", "fuse_unsorted_bf16", "fuse_unsorted_bf16_wide", "fuse_means",
-	"fuse_count", "fuse_starts", "fuse_place", "fuse_walk_f32", "fuse_walk_f32_wide", "fuse_walk_bf16",
-	"fuse_walk_bf16_wide",
-}
-
-// fuseDims are numbers of columns that a kernel is for: whole teams, teams with idle lanes, several
-// vectors a lane.
-func fuseDims(kernel string) []int {
-	bf16, wide := strings.Contains(kernel, "bf16"), strings.Contains(kernel, "wide")
-	switch {
-	case bf16 && wide:
-		return []int{264, 376, 512}
-	case wide:
-		return []int{136, 192, 256, 264, 512}
-	case bf16:
-		return []int{8, 16, 24, 64, 200, 256}
-	}
-	return []int{8, 16, 24, 64, 72, 128}
-}
-
-// fuseValues bounds the values of a case, of which a plain loop takes milliseconds.
-const fuseValues = 200_000
-
-// RandomFuse is a launch over about n agents, fewer where their rows are long.
-func RandomFuse(r *rand.Rand, kernel string, n int) Fuse {
-	dims := fuseDims(kernel)
-	dim := dims[r.IntN(len(dims))]
-	f := fuseCase{
-		r: r, dim: dim, agents: min(n, fuseValues/dim), nodes: 1 + r.IntN(1<<r.IntN(16)),
-		bf16: strings.Contains(kernel, "bf16"), sequence: r.Uint32(),
-	}
-	f.nodes = min(f.nodes, 1+fuseValues/dim)
-	about := fmt.Sprintf("of %d agents, %d nodes", f.agents, f.nodes)
-	switch {
-	case kernel == "fuse_count":
-		return Fuse{kernel, f.count(), about}
-	case kernel == "fuse_starts":
-		return Fuse{kernel, f.starts(), about}
-	case kernel == "fuse_place":
-		return Fuse{kernel, f.place(), about}
-	case strings.HasPrefix(kernel, "fuse_walk"):
-		return Fuse{kernel, f.walk(), fmt.Sprintf("%s of %d, flags %#x", about, dim, f.flags)}
-	case kernel == "fuse_means":
-		return Fuse{kernel, f.means(), fmt.Sprintf("of %d nodes of %d", f.nodes, dim)}
-	case strings.HasPrefix(kernel, "fuse_unsorted"):
-		return Fuse{kernel, f.unsorted(), fmt.Sprintf("of %d agents, %d nodes of %d, flags %#x", f.agents, f.nodes, dim,
-			f.flags)}
-	}
-	return Fuse{kernel, f.sorted(), fmt.Sprintf("of %d rows, %d nodes of %d, flags %#x", f.agents, f.nodes, dim,
-		f.flags)}
-}
-
-// fuseCase makes a case.
-type fuseCase struct {
-	r                  *rand.Rand
-	dim, agents, nodes int
-	bf16               bool
-	flags, sequence    uint32
-	rows               []float32 // as the kernel sees them
-	weights            []uint32
-	sums               []float32 // of the nodes, before and then after the launch
-	tallies            []uint64
-	words              [kernels.FuseWords]uint64
-}
-
-// embed makes the rows by value; one in 40 has a value that is not finite. It returns them as they
-// stand in memory.
-func (f *fuseCase) embed(value func() float32, hostile bool) []byte {
-	f.rows = make([]float32, f.agents*f.dim)
-	var mem []byte
-	if f.bf16 {
-		mem = make([]byte, 0, 2*len(f.rows))
-	}
-	for i := range f.rows {
-		f.rows[i] = value()
-	}
-	for i := 0; hostile && i < f.agents; i++ {
-		if f.r.IntN(40) == 0 {
-			odd := []uint32{0x7f800000, 0xff800000, 0x7fc00000, 0xffc10000, 0x7f810000}
-			f.rows[i*f.dim+f.r.IntN(f.dim)] = math.Float32frombits(odd[f.r.IntN(len(odd))])
-		}
-	}
-	if !f.bf16 {
-		return append(mem, device.Bytes(f.rows)...)
-	}
-	for i, v := range f.rows {
-		half := uint16(math.Float32bits(v) >> 16) // any value will do; the cut off one is it
-		f.rows[i] = device.FromBF16(half)
-		mem = append(mem, byte(half), byte(half>>8))
-	}
-	return mem
-}
-
-// before makes the memory of the nodes; the result holds copies of it.
-func (f *fuseCase) before(value func() float32) (sums, tallies []byte) {
-	f.sums, f.tallies = make([]float32, f.nodes*f.dim), make([]uint64, 2*f.nodes)
-	for i := range f.sums {
-		f.sums[i] = value()
-	}
-	for i := range f.tallies {
-		f.tallies[i] = f.r.Uint64N(1 << 40)
-	}
-	return bytes.Clone(device.Bytes(f.sums)), bytes.Clone(device.Bytes(f.tallies))
-}
-
-// weigh makes weights by value in one case of two.
-func (f *fuseCase) weigh(value func() uint32) Param {
-	if f.r.IntN(2) == 0 {
-		return constant(nil)
-	}
-	f.flags |= kernels.FuseWeighted
-	f.weights = make([]uint32, f.agents)
-	for i := range f.weights {
-		f.weights[i] = value()
-	}
-	return constant(device.Bytes(f.weights))
-}
-
-func (f *fuseCase) weight(agent int) uint32 {
-	if f.weights == nil {
-		return kernels.FuseOne
-	}
-	return f.weights[agent]
-}
-
-// take adds a row to sums, or refuses it.
-func (f *fuseCase) take(sums []float32, tally []uint64, agent int) {
-	row := f.rows[agent*f.dim:][:f.dim]
-	for _, v := range row {
-		if v-v != 0 { // NaN
-			f.words[kernels.FuseRefused]++
-			return
-		}
-	}
-	w := f.weight(agent)
-	by := float32(w) / 65536
-	for d, v := range row {
-		product := by * v
-		sums[d] += product
-	}
-	tally[0]++
-	tally[1] += uint64(w)
-	f.words[kernels.FuseFused]++
-	f.words[kernels.FuseWeight] += uint64(w)
-}
-
-// ends are the parameters scratch, sequence and result. Earlier launches may have left totals in
-// the scratch memory.
-func (f *fuseCase) ends(old [kernels.FuseWords]uint64) []Param {
-	old[kernels.FuseTicket] = 0
-	for i := range f.words {
-		f.words[i] += old[i]
-	}
-	after, result := f.words, output(8*kernels.FuseWords)
-	want := bytes.Clone(result.mem)
-	if f.flags&kernels.FuseLast != 0 {
-		f.words[kernels.FuseTicket] = uint64(f.sequence)
-		want = device.Bytes(f.words[:])
-		after = [kernels.FuseWords]uint64{}
-	}
-	return []Param{
-		{Mem: bytes.Clone(device.Bytes(old[:])), Want: bytes.Clone(device.Bytes(after[:]))},
-		{Arg: device.Uint32(f.sequence)},
-		{Mem: result.mem, Want: want},
-	}
-}
-
-func (f *fuseCase) earlier() (old [kernels.FuseWords]uint64) {
-	for i := range old {
-		old[i] = f.r.Uint64N(1 << 30)
-	}
-	return old
-}
-
-// constant is memory that the kernel must leave as it is.
-func constant(mem []byte) Param {
-	return Param{Mem: append([]byte{}, mem...), Want: append([]byte{}, mem...)}
-}
-
-func count(v int) Param { return Param{Arg: device.Uint32(uint32(v))} }
-
-// sorted is a launch over runs of many lengths, which go to nodes and to sums of runs.
-func (f *fuseCase) sorted() []Param {
-	r := f.r
-	parts := !f.bf16 && r.IntN(3) == 0
-	value := func() float32 {
-		v := float32(r.NormFloat64()) * float32(int64(1)<<r.IntN(20))
-		switch r.IntN(20) {
-		case 0:
-			v = math.Float32frombits(r.Uint32() & 0x807fffff) // subnormal
-		case 1:
-			v = 0
-		}
-		return v
-	}
-	rows := f.embed(value, !parts)
-	order := constant(nil)
-	weights := order
-	var place []int // the agent of each row
-	for range f.agents {
-		place = append(place, len(place))
-	}
-	if parts {
-		f.flags |= kernels.FuseParts
-	} else {
-		weights = f.weigh(func() uint32 { return r.Uint32() >> r.IntN(32) })
-		if r.IntN(2) == 0 {
-			f.flags |= kernels.FuseOrder
-			place = r.Perm(f.agents)
-			numbers := make([]uint32, f.agents)
-			for i, p := range place {
-				numbers[i] = uint32(p)
-			}
-			order = constant(device.Bytes(numbers))
-		}
-	}
-	if r.IntN(2) == 0 {
-		f.flags |= kernels.FuseFresh
-	}
-	if r.IntN(2) == 0 {
-		f.flags |= kernels.FuseLast
-	}
-	sums, tallies := f.before(value)
-	partTallies := make([]uint64, 2*(f.agents+1))
-	for i := range partTallies {
-		partTallies[i] = r.Uint64N(1 << 20)
-	}
-	oldPartTallies := bytes.Clone(device.Bytes(partTallies))
-	partSums := make([]float32, len(partTallies)/2*f.dim)
-	oldPartSums := bytes.Clone(device.Bytes(partSums))
-	var runs []uint32
-	nodes := r.Perm(f.nodes)
-	fresh := len(partTallies) / 2 // sums of runs are written from the end down, and read below
-	for at := 0; len(nodes) > 0; {
-		n := min(r.IntN(1<<r.IntN(10)), f.agents-at)
-		target, kind := nodes[0], kernels.FuseRunNode
-		if !parts && r.IntN(2) == 0 && fresh > 0 {
-			fresh--
-			target, kind = fresh, kernels.FuseRunPart
-		} else {
-			nodes = nodes[1:]
-		}
-		runs = append(runs, uint32(at), uint32(n), uint32(target), uint32(kind))
-		total, tally := make([]float32, f.dim), make([]uint64, 2)
-		for k := at; k < at+n; k++ {
-			if !parts {
-				f.take(total, tally, place[k])
-				continue
-			}
-			for d := range total {
-				total[d] += f.rows[k*f.dim+d]
-			}
-			tally[0] += partTallies[2*k]
-			tally[1] += partTallies[2*k+1]
-		}
-		switch {
-		case kind == kernels.FuseRunPart:
-			copy(partSums[target*f.dim:], total)
-			copy(partTallies[2*target:], tally)
-		case f.flags&kernels.FuseFresh != 0:
-			for d, v := range total {
-				f.sums[target*f.dim+d] = 0 + v
-			}
-			copy(f.tallies[2*target:], tally)
-		case n > 0:
-			for d, v := range total {
-				f.sums[target*f.dim+d] += v
-			}
-			f.tallies[2*target] += tally[0]
-			f.tallies[2*target+1] += tally[1]
-		}
-		at += n
-		if len(runs) > 40_000 {
-			break
-		}
-	}
-	params := []Param{
-		constant(rows),
-		order,
-		weights,
-		constant(device.Bytes(runs)),
-		count(len(runs) / 4),
-		count(f.dim),
-		{Arg: device.Uint32(f.flags)},
-		{Mem: sums, Want: device.Bytes(f.sums)},
-		{Mem: tallies, Want: device.Bytes(f.tallies)},
-		{Mem: oldPartSums, Want: device.Bytes(partSums)},
-		{Mem: oldPartTallies, Want: device.Bytes(partTallies)},
-	}
-	return append(params, f.ends(f.earlier())...)
-}
-
-// members are of some character: uniform, skewed, sorted, few heavy nodes; with absent and invalid
-// ones.
-func (f *fuseCase) members() []uint32 {
-	members, character, heavy := make([]uint32, f.agents), f.r.IntN(4), f.r.IntN(f.nodes)
-	for i := range members {
-		node := f.r.IntN(f.nodes)
-		switch {
-		case character == 0 && f.r.IntN(100) != 0:
-			node = heavy
-		case character == 1:
-			node = (heavy + f.r.IntN(4)) % f.nodes
-		case character == 2:
-			node = i * f.nodes / f.agents
-		}
-		members[i] = uint32(node)
-		switch f.r.IntN(30) {
-		case 0:
-			members[i] = kernels.NoNode
-		case 1:
-			members[i] = uint32(f.nodes) + f.r.Uint32N(10)
-		}
-	}
-	return members
-}
-
-// unsorted is a launch over small integers, whose sums are exact in every order.
-func (f *fuseCase) unsorted() []Param {
-	r := f.r
-	small := func() float32 { return float32(r.IntN(33) - 16) }
-	rows := f.embed(small, true)
-	weights := f.weigh(func() uint32 { return r.Uint32N(9) << 14 }) // quarters
-	for _, flag := range []uint32{kernels.FuseFirst, kernels.FuseLast} {
-		if r.IntN(2) == 0 {
-			f.flags |= flag
-		}
-	}
-	members := f.members()
-	low, high := 0, f.nodes
-	if r.IntN(2) == 0 {
-		low = r.IntN(f.nodes)
-		high = low + r.IntN(f.nodes-low+1)
-	}
-	sums, tallies := f.before(small)
-	for i, id := range members {
-		switch {
-		case int(id) >= low && int(id) < high:
-			f.take(f.sums[int(id)*f.dim:][:f.dim], f.tallies[2*id:][:2], i)
-		case f.flags&kernels.FuseFirst == 0:
-		case id == kernels.NoNode:
-			f.words[kernels.FuseNobody]++
-		case int(id) >= f.nodes:
-			f.words[kernels.FuseInvalid]++
-		}
-	}
-	params := []Param{
-		constant(rows), constant(device.Bytes(members)), weights, count(f.agents), count(low), count(high),
-		count(f.nodes), count(f.dim),
-		{Arg: device.Uint32(f.flags)},
-		{Mem: sums, Want: device.Bytes(f.sums)},
-		{Mem: tallies, Want: device.Bytes(f.tallies)},
-	}
-	return append(params, f.ends(f.earlier())...)
-}
-
-// means is a launch over sums and weights of all magnitudes.
-func (f *fuseCase) means() []Param {
-	sums, _ := f.before(func() float32 { return float32(f.r.NormFloat64()) * float32(int64(1)<<f.r.IntN(40)) })
-	means := make([]float32, len(f.sums))
-	for m := range f.nodes {
-		f.tallies[2*m+1] >>= f.r.IntN(41)
-		f.tallies[2*m+1] <<= f.r.IntN(24)
-		for d := m * f.dim; d < (m+1)*f.dim && f.tallies[2*m+1] > 0; d++ {
-			means[d] = f.sums[d] / (float32(f.tallies[2*m+1]) / 65536)
-		}
-	}
-	return []Param{
-		constant(sums), constant(device.Bytes(f.tallies)), count(f.nodes), count(f.dim),
-		{Mem: output(len(sums)).mem, Want: device.Bytes(means)},
-	}
-}
-
-// fuseCaseOf is the entry of a fusion kernel among the cases.
+// fuseCaseOf returns the case of a fusion kernel.
 func fuseCaseOf(kernel string) testCase {
 	settle := func(before []param, after [][]byte) {
 		var was [][]byte
 		for _, p := range before {
 			was = append(was, p.mem)
 		}
-		SettleFuse(kernel, was, after)
+		launches.SettleFuse(kernel, was, after)
 	}
 	return testCase{
 		compiled: true, settle: settle,
-		make: func(r *rand.Rand, n int) []param { return launchOf(RandomFuse(r, kernel, n).Params) },
+		make: func(r *rand.Rand, n int) []param { return asCase(launches.RandomFuse(r, kernel, n).Params) },
 	}
-}
-
-// launchOf is a launch as cases have it.
-func launchOf(params []Param) (all []param) {
-	for _, p := range params {
-		c := param{mem: p.Mem, out: !bytes.Equal(p.Mem, p.Want), arg: p.Arg}
-		if p.Mem == nil && p.Arg.Kind() == 0 {
-			c.mem = []byte{} // an empty buffer is one
-		}
-		all = append(all, c)
-	}
-	return all
 }
 
 // testFusions compares random launches with plain loops: members of all kinds, rows of all lengths,
 // runs, flags and shapes.
-func testFusions(t *testing.T, open Opener) {
-	d := opened(t, open)
+func testFusions(t *testing.T, open fixture.Opener) {
+	d := fixture.Open(t, open)
 	if !compiles(d) {
 		t.Skip("this driver runs no compiled code")
 	}
-	launches := testlong.Of(900, 180)
+	rounds := testlong.Of(900, 180)
 	if testing.Short() {
-		launches = 90
+		rounds = 90
 	}
 	sizes := []int{0, 1, 2, 31, 32, 33, 127, 128, 129, 1023, 1024, 1025, 2047, 2048, 2049, 20_000}
 	r := rand.New(rand.NewPCG(21, 22))
-	for _, kernel := range FuseKernels {
+	for _, kernel := range launches.FuseKernels {
 		t.Run(kernel, func(t *testing.T) {
-			for range launches / len(FuseKernels) {
-				f := RandomFuse(r, kernel, sizes[r.IntN(len(sizes))])
+			for range rounds / len(launches.FuseKernels) {
+				f := launches.RandomFuse(r, kernel, sizes[r.IntN(len(sizes))])
 				g := device.Geometry{
 					Grid:  grids[r.IntN(len(grids))],
 					Block: []int{1, 7, 31, 32, 33, 64, 100, 128, 256}[r.IntN(9)],
 				}
-				got := runCase(t, d, kernel, g, launchOf(f.Params))
+				got := runCase(t, d, kernel, g, asCase(f.Params))
 				f.Settle(got)
 				for i, p := range f.Params {
 					if p.Arg.Kind() != 0 {
 						continue
 					}
-					if err := equalWithin(got[i], p.Want, 0); err != nil {
+					if err := fixture.EqualWithin(got[i], p.Want, 0); err != nil {
 						t.Fatalf("%v, grid %d, block %d: parameter %d: %v", f, g.Grid, g.Block, i, err)
 					}
 				}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/cuda/devicetest/fixture"
 )
 
 // gemmSizes are m, n and k: around a tile of 128 and its slices of 8, thin ones, and empty ones.
@@ -24,9 +25,9 @@ var gemmSizes = [][3]int{
 }
 
 // testGemm multiplies matrices of all forms and compares with a product in float64.
-func testGemm(t *testing.T, open Opener) {
-	d := opened(t, open)
-	s := newStream(t, d)
+func testGemm(t *testing.T, open fixture.Opener) {
+	d := fixture.Open(t, open)
+	s := fixture.NewStream(t, d)
 	r := rand.New(rand.NewPCG(12, 13))
 	for _, size := range gemmSizes {
 		for form := range 24 {
@@ -42,7 +43,7 @@ func testGemm(t *testing.T, open Opener) {
 				if err := s.Gemm(scale[0], p.a.m, p.b.m, scale[1], p.c.m); err != nil {
 					t.Fatalf("%v, form %d: %v", size, form, err)
 				}
-				wait(t, s)
+				fixture.Wait(t, s)
 				if err := p.compare(t, scale[0], scale[1]); err != nil {
 					t.Fatalf("%v, form %d, scale %d: %v", size, form, i, err)
 				}
@@ -60,21 +61,21 @@ func testGemm(t *testing.T, open Opener) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	other := newStream(t, d)
+	other := fixture.NewStream(t, d)
 	if g.Len() != 1 {
 		t.Errorf("%d operations", g.Len())
 	}
 	if err := errors.Join(s.Replay(g), s.Gemm(1, p.a.m, p.b.m, 0, p.c.m)); err != nil {
 		t.Fatal(err)
 	}
-	wait(t, s)
+	fixture.Wait(t, s)
 	if err := p.c.m.Buffer.Fill(0, p.c.m.Bytes(), 0x7F); err != nil { // NaN, which beta = 0 does not read
 		t.Fatal(err)
 	}
 	if err := other.Replay(g); err != nil {
 		t.Fatal(err)
 	}
-	wait(t, other)
+	fixture.Wait(t, other)
 	if err := p.compare(t, 1, 0); err != nil {
 		t.Error(err)
 	}
@@ -112,7 +113,7 @@ func newProduct(t *testing.T, d device.Device, r *rand.Rand, size [3]int, factor
 			m.Stride, m.Off = cols+8, 48
 		}
 		x := operand{m: m, values: make([]float64, rows*cols)}
-		mem := bytes.Repeat([]byte{poison}, int(m.Off+m.Bytes()+64))
+		mem := bytes.Repeat([]byte{fixture.Poison}, int(m.Off+m.Bytes()+64))
 		for i := range x.values {
 			v := float32(r.NormFloat64())
 			if e == device.BF16 {
@@ -125,7 +126,7 @@ func newProduct(t *testing.T, d device.Device, r *rand.Rand, size [3]int, factor
 		if err != nil {
 			t.Fatal(err)
 		}
-		write(t, b, 0, mem)
+		fixture.Write(t, b, 0, mem)
 		x.m.Buffer = b
 		return x
 	}
@@ -167,7 +168,7 @@ func (x operand) value(i, j int) float64 {
 // c. The bound follows from k roundings of fp32, and one of the result's type.
 func (p *product) compare(t *testing.T, alpha, beta float32) error {
 	t.Helper()
-	mem := download(t, p.c.m.Buffer)
+	mem := fixture.Download(t, p.c.m.Buffer)
 	for i := range p.size[0] {
 		for j := range p.size[1] {
 			var sum, size float64
@@ -192,20 +193,20 @@ func (p *product) compare(t *testing.T, alpha, beta float32) error {
 			}
 			p.c.values[at] = got
 			for b := range int(p.c.m.Elem.Bytes()) { // what is left in the end stands around the elements
-				mem[p.c.at(at)+b] = poison
+				mem[p.c.at(at)+b] = fixture.Poison
 			}
 		}
 	}
-	if n := countOther(mem); n != 0 {
+	if n := fixture.CountOther(mem); n != 0 {
 		return fmt.Errorf("%d bytes around the result were overwritten", n)
 	}
 	return nil
 }
 
-func testGemmArguments(t *testing.T, open Opener) {
-	d := opened(t, open)
-	s := newStream(t, d)
-	buffers := []device.Buffer{alloc(t, d, 4096), alloc(t, d, 4096), alloc(t, d, 4096)}
+func testGemmArguments(t *testing.T, open fixture.Opener) {
+	d := fixture.Open(t, open)
+	s := fixture.NewStream(t, d)
+	buffers := []device.Buffer{fixture.Alloc(t, d, 4096), fixture.Alloc(t, d, 4096), fixture.Alloc(t, d, 4096)}
 	matrix := func(i int) device.Matrix {
 		return device.Matrix{Buffer: buffers[i], Rows: 8, Cols: 8, Elem: device.F32}
 	}
@@ -216,7 +217,7 @@ func testGemmArguments(t *testing.T, open Opener) {
 	if err := closed.Close(); err != nil {
 		t.Fatal(err)
 	}
-	foreign := alloc(t, opened(t, open), 4096)
+	foreign := fixture.Alloc(t, fixture.Open(t, open), 4096)
 	for what, change := range map[string]func(a, b, c *device.Matrix){
 		"no memory":           func(a, _, _ *device.Matrix) { a.Buffer = nil },
 		"no type":             func(a, _, _ *device.Matrix) { a.Elem = 0 },
@@ -236,17 +237,17 @@ func testGemmArguments(t *testing.T, open Opener) {
 	} {
 		a, b, c := matrix(0), matrix(1), matrix(2)
 		change(&a, &b, &c)
-		want(t, what, s.Gemm(1, a, b, 0, c), device.ErrInvalidArgument)
+		fixture.Want(t, what, s.Gemm(1, a, b, 0, c), device.ErrInvalidArgument)
 	}
 	a, b, c := matrix(0), matrix(1), matrix(2)
 	b.Buffer = closed
-	want(t, "closed memory", s.Gemm(1, a, b, 0, c), device.ErrClosed)
+	fixture.Want(t, "closed memory", s.Gemm(1, a, b, 0, c), device.ErrClosed)
 	c.Buffer, c.Off = a.Buffer, 1024 // beside it, in one buffer
 	if err := s.Gemm(1, a, matrix(1), 0, c); err != nil {
 		t.Error(err)
 	}
-	wait(t, s)
-	if n := countOther(download(t, buffers[2])); n != 0 {
+	fixture.Wait(t, s)
+	if n := fixture.CountOther(fixture.Download(t, buffers[2])); n != 0 {
 		t.Errorf("refused calls changed %d bytes", n)
 	}
 }

@@ -8,35 +8,22 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/cuda/devicetest/fixture"
 )
-
-func newEvent(t testing.TB, d device.Device) device.Event {
-	t.Helper()
-	e, err := d.NewEvent()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := e.Close(); err != nil {
-			t.Errorf("close event: %v", err)
-		}
-	})
-	return e
-}
 
 // testEventOrder hands a buffer back and forth between two streams, which only events keep in
 // order.
-func testEventOrder(t *testing.T, open Opener) {
+func testEventOrder(t *testing.T, open fixture.Opener) {
 	const n, rounds = 50_000, 60
-	d := opened(t, open)
-	fill, add := findKernel(t, d, "fill_u32"), findKernel(t, d, "vector_add_f32")
-	one := alloc(t, d, 4*n)
-	streams := []device.Stream{newStream(t, d), newStream(t, d)}
-	events := []device.Event{newEvent(t, d), newEvent(t, d)}
-	sum, next := alloc(t, d, 4*n), alloc(t, d, 4*n)
+	d := fixture.Open(t, open)
+	fill, add := fixture.FindKernel(t, d, "fill_u32"), fixture.FindKernel(t, d, "vector_add_f32")
+	one := fixture.Alloc(t, d, 4*n)
+	streams := []device.Stream{fixture.NewStream(t, d), fixture.NewStream(t, d)}
+	events := []device.Event{fixture.NewEvent(t, d), fixture.NewEvent(t, d)}
+	sum, next := fixture.Alloc(t, d, 4*n), fixture.Alloc(t, d, 4*n)
 	g := device.Geometry{Grid: 3, Block: 128}
-	launch(t, streams[1], fill, g, device.Ptr(one), device.Uint64(n), device.Uint32(0x3F800000))
-	launch(t, streams[1], fill, g, device.Ptr(sum), device.Uint64(n), device.Uint32(0))
+	fixture.Launch(t, streams[1], fill, g, device.Ptr(one), device.Uint64(n), device.Uint32(0x3F800000))
+	fixture.Launch(t, streams[1], fill, g, device.Ptr(sum), device.Uint64(n), device.Uint32(0))
 	if err := streams[1].Record(events[1]); err != nil {
 		t.Fatal(err)
 	}
@@ -45,14 +32,14 @@ func testEventOrder(t *testing.T, open Opener) {
 		if err := s.Wait(other); err != nil {
 			t.Fatal(err)
 		}
-		launch(t, s, add, g, device.Ptr(sum), device.Ptr(one), device.Ptr(next), device.Uint64(n))
+		fixture.Launch(t, s, add, g, device.Ptr(sum), device.Ptr(one), device.Ptr(next), device.Uint64(n))
 		if err := s.Record(mine); err != nil {
 			t.Fatal(err)
 		}
 		sum, next = next, sum
 	}
 	last := events[(rounds-1)%2]
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), fixture.Patience)
 	defer cancel()
 	if err := last.Sync(ctx); err != nil {
 		t.Fatal(err)
@@ -60,24 +47,36 @@ func testEventOrder(t *testing.T, open Opener) {
 	if done, err := last.Done(); err != nil || !done {
 		t.Errorf("done %v after sync: %v", done, err)
 	}
-	for i, v := range device.Of[float32](download(t, sum)) {
+	for i, v := range device.Of[float32](fixture.Download(t, sum)) {
 		if v != rounds {
 			t.Fatalf("element %d is %v, want %d", i, v, rounds)
 		}
 	}
 }
 
-func testEvents(t *testing.T, open Opener) {
-	d, other := opened(t, open), opened(t, open)
-	s := newStream(t, d)
-	never, first, second, foreign := newEvent(t, d), newEvent(t, d), newEvent(t, d), newEvent(t, other)
+func testEvents(t *testing.T, open fixture.Opener) {
+	d, other := fixture.Open(t, open), fixture.Open(t, open)
+	s := fixture.NewStream(t, d)
+	never, first, second, foreign := fixture.NewEvent(
+		t,
+		d,
+	), fixture.NewEvent(
+		t,
+		d,
+	), fixture.NewEvent(
+		t,
+		d,
+	), fixture.NewEvent(
+		t,
+		other,
+	)
 	if done, err := never.Done(); err != nil || !done {
 		t.Errorf("an event that was never recorded: done %v, %v", done, err)
 	}
 	if err := errors.Join(s.Wait(never), s.Wait(foreign), never.Sync(context.Background())); err != nil {
 		t.Errorf("waits for events that were never recorded: %v", err)
 	}
-	b := alloc(t, d, 8<<20)
+	b := fixture.Alloc(t, d, 8<<20)
 	if err := s.Record(first); err != nil {
 		t.Fatal(err)
 	}
@@ -89,9 +88,9 @@ func testEvents(t *testing.T, open Opener) {
 	if err := s.Record(second); err != nil {
 		t.Fatal(err)
 	}
-	wait(t, s)
+	fixture.Wait(t, s)
 	took, err := second.Since(first)
-	if err != nil || took < 0 || took > patience {
+	if err != nil || took < 0 || took > fixture.Patience {
 		t.Errorf("20 fills of 8 MiB took %v: %v", took, err)
 	}
 	if zero, err := first.Since(first); err != nil || zero != 0 {
@@ -105,19 +104,19 @@ func testEvents(t *testing.T, open Opener) {
 		{first, nil},
 	} {
 		_, err := pair[0].Since(pair[1])
-		want(t, "since", err, device.ErrInvalidArgument)
+		fixture.Want(t, "since", err, device.ErrInvalidArgument)
 	}
-	want(t, "record another device's event", s.Record(foreign), device.ErrInvalidArgument)
-	want(t, "record nil", s.Record(nil), device.ErrInvalidArgument)
-	want(t, "wait for nil", s.Wait(nil), device.ErrInvalidArgument)
+	fixture.Want(t, "record another device's event", s.Record(foreign), device.ErrInvalidArgument)
+	fixture.Want(t, "record nil", s.Record(nil), device.ErrInvalidArgument)
+	fixture.Want(t, "wait for nil", s.Wait(nil), device.ErrInvalidArgument)
 
 	// Across devices.
-	far := newStream(t, other)
+	far := fixture.NewStream(t, other)
 	if err := errors.Join(far.Record(foreign), s.Wait(foreign), far.Wait(second)); err != nil {
 		t.Error(err)
 	}
-	wait(t, s)
-	wait(t, far)
+	fixture.Wait(t, s)
+	fixture.Wait(t, far)
 
 	closed, err := d.NewEvent()
 	if err != nil {
@@ -127,22 +126,22 @@ func testEvents(t *testing.T, open Opener) {
 		t.Error(err)
 	}
 	_, err = closed.Done()
-	want(t, "done", err, device.ErrClosed)
-	want(t, "sync", closed.Sync(context.Background()), device.ErrClosed)
-	want(t, "record", s.Record(closed), device.ErrClosed)
-	want(t, "wait", s.Wait(closed), device.ErrClosed)
+	fixture.Want(t, "done", err, device.ErrClosed)
+	fixture.Want(t, "sync", closed.Sync(context.Background()), device.ErrClosed)
+	fixture.Want(t, "record", s.Record(closed), device.ErrClosed)
+	fixture.Want(t, "wait", s.Wait(closed), device.ErrClosed)
 	_, err = closed.Since(first)
-	want(t, "since", err, device.ErrClosed)
+	fixture.Want(t, "since", err, device.ErrClosed)
 }
 
 // testGraph captures a sequence of every kind of work and replays it on changing data.
-func testGraph(t *testing.T, open Opener) {
+func testGraph(t *testing.T, open fixture.Opener) {
 	const n = 10_001
-	d := opened(t, open)
-	s := newStream(t, d)
-	add := findKernel(t, d, "vector_add_f32")
-	in, out := allocHost(t, d, 4*n), allocHost(t, d, 4*n)
-	a, b := alloc(t, d, 4*n), alloc(t, d, 4*n)
+	d := fixture.Open(t, open)
+	s := fixture.NewStream(t, d)
+	add := fixture.FindKernel(t, d, "vector_add_f32")
+	in, out := fixture.AllocHost(t, d, 4*n), fixture.AllocHost(t, d, 4*n)
+	a, b := fixture.Alloc(t, d, 4*n), fixture.Alloc(t, d, 4*n)
 	g, err := s.Capture(func() error {
 		return errors.Join(
 			s.Upload(a, 0, in, 0, 4*n),
@@ -158,7 +157,7 @@ func testGraph(t *testing.T, open Opener) {
 	if g.Len() != 5 {
 		t.Errorf("%d operations, want 5", g.Len())
 	}
-	if n := countOther(download(t, b)); n != 0 {
+	if n := fixture.CountOther(fixture.Download(t, b)); n != 0 {
 		t.Errorf("the capture itself wrote %d bytes", n)
 	}
 	for round := range 20 {
@@ -169,44 +168,49 @@ func testGraph(t *testing.T, open Opener) {
 		if err := s.Replay(g); err != nil {
 			t.Fatal(err)
 		}
-		wait(t, s)
+		fixture.Wait(t, s)
 		for i, v := range device.Of[float32](out.Bytes()) {
 			if v != x[i]+x[i] {
 				t.Fatalf("round %d: element %d is %v, want %v", round, i, v, x[i]+x[i])
 			}
 		}
 	}
-	if left := bytes.Count(download(t, a), []byte{0}); left != 4*n {
+	if left := bytes.Count(fixture.Download(t, a), []byte{0}); left != 4*n {
 		t.Errorf("the fill reached %d bytes of %d", left, 4*n)
 	}
 	// Replays are ordered with other work of their stream.
 	if err := errors.Join(s.Replay(g), s.Fill(b, 0, 4*n, 9), s.Download(out, 0, b, 0, 4*n)); err != nil {
 		t.Fatal(err)
 	}
-	wait(t, s)
+	fixture.Wait(t, s)
 	if bytes.Count(out.Bytes(), []byte{9}) != 4*n {
 		t.Error("a replay ran after what was put in behind it")
 	}
 
-	again := newStream(t, d) // another stream of the device
+	again := fixture.NewStream(t, d) // another stream of the device
 	if err := again.Replay(g); err != nil {
 		t.Fatal(err)
 	}
-	wait(t, again)
-	want(t, "another device's graph", newStream(t, opened(t, open)).Replay(g), device.ErrInvalidArgument)
-	want(t, "no graph", s.Replay(nil), device.ErrInvalidArgument)
+	fixture.Wait(t, again)
+	fixture.Want(
+		t,
+		"another device's graph",
+		fixture.NewStream(t, fixture.Open(t, open)).Replay(g),
+		device.ErrInvalidArgument,
+	)
+	fixture.Want(t, "no graph", s.Replay(nil), device.ErrInvalidArgument)
 	if err := errors.Join(g.Close(), g.Close()); err != nil {
 		t.Error(err)
 	}
-	want(t, "a closed graph", s.Replay(g), device.ErrClosed)
+	fixture.Want(t, "a closed graph", s.Replay(g), device.ErrClosed)
 }
 
 // testCapture checks what a capture refuses, and that the stream is one again afterwards.
-func testCapture(t *testing.T, open Opener) {
-	d := opened(t, open)
-	s := newStream(t, d)
-	e, h := newEvent(t, d), allocHost(t, d, 64)
-	b := alloc(t, d, 64)
+func testCapture(t *testing.T, open fixture.Opener) {
+	d := fixture.Open(t, open)
+	s := fixture.NewStream(t, d)
+	e, h := fixture.NewEvent(t, d), fixture.AllocHost(t, d, 64)
+	b := fixture.Alloc(t, d, 64)
 	empty, err := s.Capture(func() error { return nil })
 	if err != nil {
 		t.Fatal(err)
@@ -214,14 +218,14 @@ func testCapture(t *testing.T, open Opener) {
 	if err := s.Replay(empty); err != nil || empty.Len() != 0 {
 		t.Errorf("an empty graph of %d operations: %v", empty.Len(), err)
 	}
-	wait(t, s)
+	fixture.Wait(t, s)
 	ctx := context.Background()
 	sound := func() {
 		t.Helper()
 		if err := errors.Join(s.Fill(b, 0, 64, 3), s.Sync(ctx)); err != nil {
 			t.Fatalf("the stream after a failed capture: %v", err)
 		}
-		if bytes.Count(download(t, b), []byte{3}) != 64 {
+		if bytes.Count(fixture.Download(t, b), []byte{3}) != 64 {
 			t.Fatal("the stream still captures")
 		}
 	}
@@ -241,19 +245,19 @@ func testCapture(t *testing.T, open Opener) {
 					return err
 				}
 				err := call()
-				want(t, what+" in a capture", err, device.ErrInvalidArgument)
+				fixture.Want(t, what+" in a capture", err, device.ErrInvalidArgument)
 				if swallow {
 					return nil
 				}
 				return err
 			})
-			want(t, "a capture with "+what, err, device.ErrInvalidArgument)
+			fixture.Want(t, "a capture with "+what, err, device.ErrInvalidArgument)
 			sound()
 		}
 	}
 	own := errors.New("own")
 	_, err = s.Capture(func() error { return own })
-	want(t, "an error of the callback", err, own)
+	fixture.Want(t, "an error of the callback", err, own)
 	sound()
 	func() {
 		defer func() {
@@ -275,42 +279,46 @@ func testCapture(t *testing.T, open Opener) {
 	if err := closed.Close(); err != nil {
 		t.Error(err)
 	}
-	want(t, "replay with a closed buffer", s.Replay(g), device.ErrClosed)
+	fixture.Want(t, "replay with a closed buffer", s.Replay(g), device.ErrClosed)
 	if err := errors.Join(g.Close(), empty.Close()); err != nil {
 		t.Error(err)
 	}
 }
 
 // testAwait has a kernel store a word in host memory, and waits for it.
-func testAwait(t *testing.T, open Opener) {
-	d := opened(t, open)
-	s := newStream(t, d)
-	fill := findKernel(t, d, "fill_u32")
-	h := allocHost(t, d, 64)
+func testAwait(t *testing.T, open fixture.Opener) {
+	d := fixture.Open(t, open)
+	s := fixture.NewStream(t, d)
+	fill := fixture.FindKernel(t, d, "fill_u32")
+	h := fixture.AllocHost(t, d, 64)
 	words := device.Of[uint32](h.Bytes())
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), fixture.Patience)
 	defer cancel()
 	for round := uint32(1); round < 50; round++ {
-		launch(t, s, fill, device.Geometry{Grid: 1, Block: 1}, device.Mapped(h, 16, 4), device.Uint64(1),
+		fixture.Launch(t, s, fill, device.Geometry{Grid: 1, Block: 1}, device.Mapped(h, 16, 4), device.Uint64(1),
 			device.Uint32(round))
 		if err := s.Await(ctx, h, 16, round); err != nil {
 			t.Fatal(err)
 		}
 	}
-	wait(t, s)
-	if words[3] != poison*0x01010101 || words[4] != 49 || words[5] != poison*0x01010101 {
+	fixture.Wait(t, s)
+	if words[3] != fixture.Poison*0x01010101 || words[4] != 49 || words[5] != fixture.Poison*0x01010101 {
 		t.Errorf("words %x", words[3:6])
 	}
-	want(t, "a word that nothing stores", s.Await(ctx, h, 16, 4711), device.ErrInvalidArgument)
-	want(t, "a word across", s.Await(ctx, h, 2, 1), device.ErrInvalidArgument)
-	want(t, "a word outside", s.Await(ctx, h, 64, 1), device.ErrInvalidArgument)
-	want(t, "no memory", s.Await(ctx, nil, 0, 1), device.ErrInvalidArgument)
+	fixture.Want(t, "a word that nothing stores", s.Await(ctx, h, 16, 4711), device.ErrInvalidArgument)
+	fixture.Want(t, "a word across", s.Await(ctx, h, 2, 1), device.ErrInvalidArgument)
+	fixture.Want(t, "a word outside", s.Await(ctx, h, 64, 1), device.ErrInvalidArgument)
+	fixture.Want(t, "no memory", s.Await(ctx, nil, 0, 1), device.ErrInvalidArgument)
 	for what, arg := range map[string]device.Arg{
 		"past": device.Mapped(h, 0, 65), "across": device.Mapped(h, 8, 4), "before": device.Mapped(h, -16, 4),
 		"nil": device.Mapped(nil, 0, 4),
 	} {
-		want(t, what, s.Launch(fill, device.Geometry{Grid: 1, Block: 1}, arg, device.Uint64(1), device.Uint32(1)),
-			device.ErrInvalidArgument)
+		fixture.Want(
+			t,
+			what,
+			s.Launch(fill, device.Geometry{Grid: 1, Block: 1}, arg, device.Uint64(1), device.Uint32(1)),
+			device.ErrInvalidArgument,
+		)
 	}
 	short, stop := context.WithTimeout(ctx, time.Nanosecond)
 	defer stop()

@@ -6,14 +6,15 @@ import (
 	"testing"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/cuda/devicetest/fixture"
 )
 
 // testHealth asks a sound device, one whose memory is not what its owner says, and a closed one.
-func testHealth(t *testing.T, open Opener) {
+func testHealth(t *testing.T, open fixture.Opener) {
 	ctx := context.Background()
-	d := opened(t, open)
-	data := randomBytes(11, 100_003)
-	b := upload(t, d, data)
+	d := fixture.Open(t, open)
+	data := fixture.RandomBytes(11, 100_003)
+	b := fixture.Upload(t, d, data)
 	claims := []device.Claim{
 		{Name: "page 1", Buffer: b, Bytes: int64(len(data)), Sum: Checksum(data)},
 		{Name: "page 2", Buffer: b, Off: 1600, Bytes: 777, Sum: Checksum(data[1600:2377])},
@@ -29,7 +30,7 @@ func testHealth(t *testing.T, open Opener) {
 	if h.Claims != 3 || h.InUse < int64(len(data)) || (h.State == device.OK) != (len(h.Reasons) == 0) {
 		t.Errorf("%+v", h)
 	}
-	write(t, b, 2000, []byte{data[2000] ^ 1})
+	fixture.Write(t, b, 2000, []byte{data[2000] ^ 1})
 	claims = append(claims, device.Claim{Name: "page 4", Buffer: b, Off: 1 << 20, Bytes: 1})
 	h = d.Health(ctx, claims...)
 	all := strings.Join(h.Reasons, "; ")

@@ -11,13 +11,14 @@ import (
 	"testing"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/cuda/devicetest/fixture"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/internal/testlong"
 )
 
 // testSet checks that the device has every kernel of the set with its signature.
-func testSet(t *testing.T, open Opener) {
-	d := opened(t, open)
+func testSet(t *testing.T, open fixture.Opener) {
+	d := fixture.Open(t, open)
 	for _, name := range kernels.Names() {
 		src, _ := kernels.Lookup(name)
 		k, err := d.Kernel(name)
@@ -33,7 +34,7 @@ func testSet(t *testing.T, open Opener) {
 		}
 	}
 	_, err := d.Kernel("no_such_kernel")
-	want(t, "an unknown kernel", err, device.ErrNotSupported)
+	fixture.Want(t, "an unknown kernel", err, device.ErrNotSupported)
 }
 
 // blocks and grids are the launch shapes that every case runs at: around a warp, around the usual
@@ -65,8 +66,8 @@ type testCase struct {
 
 // testCases runs each case on the device and on the host reference and compares the outputs, the
 // inputs, and the bytes around every buffer.
-func testCases(t *testing.T, open Opener) {
-	dev, ref := opened(t, open), reference(t)
+func testCases(t *testing.T, open fixture.Opener) {
+	dev, ref := fixture.Open(t, open), fixture.Reference(t)
 	for _, name := range kernels.Names() {
 		c, ok := cases[name]
 		if !ok || c.compiled && !compiles(dev) {
@@ -100,7 +101,7 @@ func testCases(t *testing.T, open Opener) {
 							c.settle(params, got)
 						}
 						for i := range got {
-							if err := equalWithin(got[i], need[i], c.bound); err != nil {
+							if err := fixture.EqualWithin(got[i], need[i], c.bound); err != nil {
 								t.Fatalf("n %d, grid %d, block %d: parameter %d: %v", n, grid, block, i, err)
 							}
 						}
@@ -114,9 +115,6 @@ func testCases(t *testing.T, open Opener) {
 // compiles says whether the device runs the kernels that it is given. A driver that is made of host
 // memory for tests does not; it knows a few by their names.
 func compiles(d device.Device) bool { return d.Properties().Model != "fake" }
-
-// caseGuard is the number of bytes before and behind each buffer that a kernel must leave alone.
-const caseGuard = 1024
 
 // runCase launches once and returns the content of every buffer parameter.
 func runCase(t *testing.T, d device.Device, name string, g device.Geometry, params []param) [][]byte {
@@ -134,31 +132,31 @@ func runCase(t *testing.T, d device.Device, name string, g device.Geometry, para
 		}
 		// A multiple of 16 keeps the guard's start aligned; the part behind the data belongs to the
 		// guard.
-		b, err := d.Alloc(int64(len(p.mem)+2*caseGuard), "case")
+		b, err := d.Alloc(int64(len(p.mem)+2*fixture.Guard), "case")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := b.Fill(0, b.Size(), poison); err != nil {
+		if err := b.Fill(0, b.Size(), fixture.Poison); err != nil {
 			t.Fatal(err)
 		}
-		write(t, b, caseGuard, p.mem)
+		fixture.Write(t, b, fixture.Guard, p.mem)
 		buffers[i] = b
-		args[i] = device.Range(b, caseGuard, int64(len(p.mem)))
+		args[i] = device.Range(b, fixture.Guard, int64(len(p.mem)))
 	}
-	launch(t, s, findKernel(t, d, name), g, args...)
-	wait(t, s)
+	fixture.Launch(t, s, fixture.FindKernel(t, d, name), g, args...)
+	fixture.Wait(t, s)
 	out := make([][]byte, len(params))
 	for i, b := range buffers {
 		if b == nil {
 			continue
 		}
-		whole := download(t, b)
-		end := len(whole) - caseGuard
-		if n := countOther(whole[:caseGuard]) + countOther(whole[end:]); n > 0 {
+		whole := fixture.Download(t, b)
+		end := len(whole) - fixture.Guard
+		if n := fixture.CountOther(whole[:fixture.Guard]) + fixture.CountOther(whole[end:]); n > 0 {
 			t.Fatalf("%s, grid %d, block %d: %d bytes around parameter %d were overwritten", name, g.Grid, g.Block, n,
 				i)
 		}
-		out[i] = whole[caseGuard:end]
+		out[i] = whole[fixture.Guard:end]
 		if !params[i].out && !bytes.Equal(out[i], params[i].mem) {
 			t.Fatalf("%s: the input %d was changed", name, i)
 		}
@@ -172,44 +170,20 @@ func runCase(t *testing.T, d device.Device, name string, g device.Geometry, para
 	return out
 }
 
-func countOther(guard []byte) int { return len(guard) - bytes.Count(guard, []byte{poison}) }
-
-// equalWithin compares two buffers: their bytes, or with a bound their float32 elements.
-func equalWithin(got, need []byte, bound float64) error {
-	if bytes.Equal(got, need) {
-		return nil
-	}
-	if bound == 0 || len(got) != len(need) {
-		for i := range min(len(got), len(need)) {
-			if got[i] != need[i] {
-				return fmt.Errorf("byte %d of %d is %#x, want %#x", i, len(need), got[i], need[i])
-			}
-		}
-		return fmt.Errorf("%d bytes, want %d", len(got), len(need))
-	}
-	have := device.Of[float32](got)
-	for i, w := range device.Of[float32](need) {
-		if diff := math.Abs(float64(have[i]) - float64(w)); diff > bound*math.Abs(float64(w)) || math.IsNaN(diff) {
-			return fmt.Errorf("element %d is %v, want %v within %g", i, have[i], w, bound)
-		}
-	}
-	return nil
-}
-
 // testCover launches what the kernel suggests.
-func testCover(t *testing.T, open Opener) {
-	d := opened(t, open)
-	s := newStream(t, d)
-	k := findKernel(t, d, "fill_u32")
+func testCover(t *testing.T, open fixture.Opener) {
+	d := fixture.Open(t, open)
+	s := fixture.NewStream(t, d)
+	k := fixture.FindKernel(t, d, "fill_u32")
 	for _, n := range []int64{1, 31, 9_999, 100_000, 1_000_003} {
 		g := k.Cover(n)
 		if threads := int64(g.Grid) * int64(g.Block); threads < n || g.Block < 32 || !g.Flat() {
 			t.Errorf("%d elements: %+v", n, g)
 		}
-		b := alloc(t, d, 4*n)
-		launch(t, s, k, g, device.Ptr(b), device.Uint64(uint64(n)), device.Uint32(5))
-		wait(t, s)
-		for i, v := range device.Of[uint32](download(t, b)) {
+		b := fixture.Alloc(t, d, 4*n)
+		fixture.Launch(t, s, k, g, device.Ptr(b), device.Uint64(uint64(n)), device.Uint32(5))
+		fixture.Wait(t, s)
+		for i, v := range device.Of[uint32](fixture.Download(t, b)) {
 			if v != 5 {
 				t.Fatalf("word %d of %d is %d", i, n, v)
 			}
@@ -232,8 +206,8 @@ __global__ void fill_u32(unsigned int *out, unsigned long long n, unsigned int v
 `
 
 // testCompile compiles a kernel from source, or is refused in words that help.
-func testCompile(t *testing.T, open Opener) {
-	d := opened(t, open)
+func testCompile(t *testing.T, open fixture.Opener) {
+	d := fixture.Open(t, open)
 	fits := []device.Param{
 		{Name: "out", Kind: device.KindBuffer},
 		{Name: "n", Kind: device.KindUint64},
@@ -249,7 +223,7 @@ func testCompile(t *testing.T, open Opener) {
 			return err
 		},
 	} {
-		want(t, what, call(), device.ErrInvalidArgument)
+		fixture.Want(t, what, call(), device.ErrInvalidArgument)
 	}
 	k, err := d.Compile("fill_u32", fillSource, fits...)
 	if errors.Is(err, device.ErrNotSupported) {
@@ -264,19 +238,23 @@ func testCompile(t *testing.T, open Opener) {
 	if k.Name() != "fill_u32" || !slices.Equal(k.Signature(), fits) {
 		t.Errorf("%s %v", k.Name(), k.Signature())
 	}
-	s := newStream(t, d)
-	b := alloc(t, d, 4*1000)
-	want(t, "a wrong argument", s.Launch(k, k.Cover(1000), device.Ptr(b), device.Uint32(1000), device.Uint32(7)),
-		device.ErrInvalidArgument)
-	launch(t, s, k, k.Cover(1000), device.Ptr(b), device.Uint64(1000), device.Uint32(7))
-	wait(t, s)
-	for i, v := range device.Of[uint32](download(t, b)) {
+	s := fixture.NewStream(t, d)
+	b := fixture.Alloc(t, d, 4*1000)
+	fixture.Want(
+		t,
+		"a wrong argument",
+		s.Launch(k, k.Cover(1000), device.Ptr(b), device.Uint32(1000), device.Uint32(7)),
+		device.ErrInvalidArgument,
+	)
+	fixture.Launch(t, s, k, k.Cover(1000), device.Ptr(b), device.Uint64(1000), device.Uint32(7))
+	fixture.Wait(t, s)
+	for i, v := range device.Of[uint32](fixture.Download(t, b)) {
 		if v != 7 {
 			t.Fatalf("word %d is %d", i, v)
 		}
 	}
 	_, err = d.Compile("fill_u32", strings.Replace(fillSource, "out[i] = value", "out[i] = valu", 1))
-	want(t, "an error of the source", err, device.ErrInvalidArgument)
+	fixture.Want(t, "an error of the source", err, device.ErrInvalidArgument)
 	if refused := (*device.SourceError)(nil); !errors.As(err, &refused) || !strings.Contains(refused.Log, "valu") {
 		t.Errorf("the error has not the compiler's words: %v", err)
 	}
@@ -287,11 +265,11 @@ func testCompile(t *testing.T, open Opener) {
 
 // testCompileExact compiles a kernel whose result tells a fused multiplication and addition from
 // two operations.
-func testCompileExact(t *testing.T, open Opener) {
-	d := opened(t, open)
+func testCompileExact(t *testing.T, open fixture.Opener) {
+	d := fixture.Open(t, open)
 	const source = `__global__ void fused(float *v, float a, float b) { v[0] = a * a + b; }`
 	_, err := d.CompileExact("other", source)
-	want(t, "no such kernel", err, device.ErrInvalidArgument)
+	fixture.Want(t, "no such kernel", err, device.ErrInvalidArgument)
 	exact, err := d.CompileExact("fused", source)
 	if errors.Is(err, device.ErrNotSupported) {
 		if text := err.Error(); !strings.Contains(text, "cuda:N") && !strings.Contains(text, "NVRTC") {
@@ -306,27 +284,28 @@ func testCompileExact(t *testing.T, open Opener) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := newStream(t, d)
-	b := alloc(t, d, 4)
+	s := fixture.NewStream(t, d)
+	b := fixture.Alloc(t, d, 4)
 	const a = 1 + 0x1p-12 // a * a has a last bit that float32 has no place for
 	for what, k := range map[string]device.Kernel{"exact": exact, "fused": fused} {
-		launch(t, s, k, device.Geometry{Grid: 1, Block: 1}, device.Ptr(b), device.Float32(a),
+		fixture.Launch(t, s, k, device.Geometry{Grid: 1, Block: 1}, device.Ptr(b), device.Float32(a),
 			device.Float32(-1-0x1p-11))
-		wait(t, s)
-		if got := device.Of[float32](download(t, b))[0]; what == "exact" && got != 0 || what == "fused" && got != 0 &&
-			got != 0x1p-24 {
+		fixture.Wait(t, s)
+		if got := device.Of[float32](fixture.Download(t, b))[0]; what == "exact" && got != 0 ||
+			what == "fused" && got != 0 &&
+				got != 0x1p-24 {
 			t.Errorf("%s: %v", what, got)
 		}
 	}
 }
 
 // testArguments checks that a wrong call is an error before it reaches the device.
-func testArguments(t *testing.T, open Opener) {
-	d := opened(t, open)
-	s := newStream(t, d)
-	k := findKernel(t, d, "fill_u32")
-	b := alloc(t, d, 64)
-	foreign := alloc(t, reference(t), 64)
+func testArguments(t *testing.T, open fixture.Opener) {
+	d := fixture.Open(t, open)
+	s := fixture.NewStream(t, d)
+	k := fixture.FindKernel(t, d, "fill_u32")
+	b := fixture.Alloc(t, d, 64)
+	foreign := fixture.Alloc(t, fixture.Reference(t), 64)
 	good := []device.Arg{device.Ptr(b), device.Uint64(16), device.Uint32(1)}
 	g := device.Geometry{Grid: 1, Block: 32}
 	for what, args := range map[string][]device.Arg{
@@ -346,7 +325,7 @@ func testArguments(t *testing.T, open Opener) {
 		"an unaligned one": {device.Range(b, 4, 16), good[1], good[2]},
 		"another device":   {device.Ptr(foreign), good[1], good[2]},
 	} {
-		want(t, what, s.Launch(k, g, args...), device.ErrInvalidArgument)
+		fixture.Want(t, what, s.Launch(k, g, args...), device.ErrInvalidArgument)
 	}
 	most := d.Properties().MaxThreadsPerBlock
 	for _, g := range []device.Geometry{
@@ -364,18 +343,27 @@ func testArguments(t *testing.T, open Opener) {
 		{Grid: 1, Block: 1, BlockZ: -1},
 		{Grid: 1, Block: 1, Shared: 1 << 30},
 	} {
-		want(t, fmt.Sprint(g), s.Launch(k, g, good...), device.ErrInvalidArgument)
+		fixture.Want(t, fmt.Sprint(g), s.Launch(k, g, good...), device.ErrInvalidArgument)
 	}
-	want(t, "no kernel", s.Launch(nil, g, good...), device.ErrInvalidArgument)
-	want(t, "a kernel of another kind of device", s.Launch(otherKernel{}, g, good...), device.ErrInvalidArgument)
-	want(t, "a kernel of another device", s.Launch(findKernel(t, opened(t, open), "fill_u32"), g, good...),
-		device.ErrInvalidArgument)
-	wait(t, s)
-	if n := countOther(download(t, b)); n != 0 {
+	fixture.Want(t, "no kernel", s.Launch(nil, g, good...), device.ErrInvalidArgument)
+	fixture.Want(
+		t,
+		"a kernel of another kind of device",
+		s.Launch(otherKernel{}, g, good...),
+		device.ErrInvalidArgument,
+	)
+	fixture.Want(
+		t,
+		"a kernel of another device",
+		s.Launch(fixture.FindKernel(t, fixture.Open(t, open), "fill_u32"), g, good...),
+		device.ErrInvalidArgument,
+	)
+	fixture.Wait(t, s)
+	if n := fixture.CountOther(fixture.Download(t, b)); n != 0 {
 		t.Errorf("a refused launch wrote %d bytes", n)
 	}
-	launch(t, s, k, g, good...) // and a right call still works
-	wait(t, s)
+	fixture.Launch(t, s, k, g, good...) // and a right call still works
+	fixture.Wait(t, s)
 }
 
 type otherKernel struct{}

@@ -7,9 +7,10 @@ import (
 	"testing"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/cuda/devicetest/fixture"
 )
 
-func testLimit(t *testing.T, open Opener) {
+func testLimit(t *testing.T, open fixture.Opener) {
 	const limit = 8 << 20
 	d := open(t, limit)
 	defer func() {
@@ -19,14 +20,14 @@ func testLimit(t *testing.T, open Opener) {
 	}()
 	for _, n := range []int64{limit + 1, 1 << 50, math.MaxInt64} {
 		_, err := d.Alloc(n, "devicetest")
-		want(t, "alloc over the limit", err, device.ErrOutOfMemory)
+		fixture.Want(t, "alloc over the limit", err, device.ErrOutOfMemory)
 	}
 	for round := range 3 { // what is freed can be had again
 		var buffers []device.Buffer
 		for {
 			b, err := d.Alloc(1<<20, "devicetest")
 			if err != nil {
-				want(t, "alloc past the limit", err, device.ErrOutOfMemory)
+				fixture.Want(t, "alloc past the limit", err, device.ErrOutOfMemory)
 				break
 			}
 			buffers = append(buffers, b)
@@ -59,8 +60,8 @@ func testLimit(t *testing.T, open Opener) {
 	}
 }
 
-func testUsage(t *testing.T, open Opener) {
-	d := opened(t, open)
+func testUsage(t *testing.T, open fixture.Opener) {
+	d := fixture.Open(t, open)
 	if u := d.Usage(); len(u) != 0 {
 		t.Fatalf("usage of a fresh device: %v", u)
 	}
@@ -91,7 +92,7 @@ func testUsage(t *testing.T, open Opener) {
 	}
 }
 
-func testLeak(t *testing.T, open Opener) {
+func testLeak(t *testing.T, open fixture.Opener) {
 	d := open(t, 0)
 	b, err := d.Alloc(123, "lost pages")
 	if err != nil {
@@ -102,7 +103,7 @@ func testLeak(t *testing.T, open Opener) {
 		t.Fatal(err)
 	}
 	err = d.Close()
-	want(t, "close with open handles", err, device.ErrLeak)
+	fixture.Want(t, "close with open handles", err, device.ErrLeak)
 	if err != nil && (!strings.Contains(err.Error(), "lost pages") || !strings.Contains(err.Error(), "123") ||
 		!strings.Contains(err.Error(), "stream")) {
 		t.Errorf("the report does not name what was lost: %v", err)
@@ -113,23 +114,23 @@ func testLeak(t *testing.T, open Opener) {
 	if err := errors.Join(b.Close(), s.Close()); err != nil { // late owners do no harm
 		t.Errorf("close after the device: %v", err)
 	}
-	want(t, "write after the device", b.Write(0, []byte{1}), device.ErrClosed)
+	fixture.Want(t, "write after the device", b.Write(0, []byte{1}), device.ErrClosed)
 }
 
-func testClosedDevice(t *testing.T, open Opener) {
+func testClosedDevice(t *testing.T, open fixture.Opener) {
 	d := open(t, 0)
-	k := findKernel(t, d, "fill_u32")
+	k := fixture.FindKernel(t, d, "fill_u32")
 	if err := d.Close(); err != nil {
 		t.Fatal(err)
 	}
 	_, err := d.Alloc(1, "devicetest")
-	want(t, "alloc", err, device.ErrClosed)
+	fixture.Want(t, "alloc", err, device.ErrClosed)
 	_, err = d.NewStream()
-	want(t, "stream", err, device.ErrClosed)
+	fixture.Want(t, "stream", err, device.ErrClosed)
 	_, _, err = d.Memory()
-	want(t, "memory", err, device.ErrClosed)
+	fixture.Want(t, "memory", err, device.ErrClosed)
 	_, err = d.Kernel("fill_u32")
-	want(t, "kernel", err, device.ErrClosed)
+	fixture.Want(t, "kernel", err, device.ErrClosed)
 	if p := d.Properties(); p.Name == "" || k.Name() != "fill_u32" {
 		t.Error("facts are gone with the device")
 	}
@@ -137,7 +138,7 @@ func testClosedDevice(t *testing.T, open Opener) {
 
 // testReopen opens and uses devices one after the other and two at once; handles of one are refused
 // by the other.
-func testReopen(t *testing.T, open Opener) {
+func testReopen(t *testing.T, open fixture.Opener) {
 	for range 3 {
 		d := open(t, 0)
 		b, err := d.Alloc(1<<20, "devicetest")
@@ -151,13 +152,13 @@ func testReopen(t *testing.T, open Opener) {
 			t.Error(err)
 		}
 	}
-	one, two := opened(t, open), opened(t, open)
+	one, two := fixture.Open(t, open), fixture.Open(t, open)
 	if g := one.Properties().Generation; g == 0 || g == two.Properties().Generation {
 		t.Errorf("generations %d and %d", g, two.Properties().Generation)
 	}
-	foreign := alloc(t, two, 64)
-	s := newStream(t, one)
-	err := s.Launch(findKernel(t, one, "fill_u32"), device.Geometry{Grid: 1, Block: 32}, device.Ptr(foreign),
+	foreign := fixture.Alloc(t, two, 64)
+	s := fixture.NewStream(t, one)
+	err := s.Launch(fixture.FindKernel(t, one, "fill_u32"), device.Geometry{Grid: 1, Block: 32}, device.Ptr(foreign),
 		device.Uint64(1), device.Uint32(1))
-	want(t, "a buffer of another device", err, device.ErrInvalidArgument)
+	fixture.Want(t, "a buffer of another device", err, device.ErrInvalidArgument)
 }

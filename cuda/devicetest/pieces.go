@@ -7,22 +7,23 @@ import (
 	"testing"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/cuda/devicetest/fixture"
 )
 
 // testPieces scatters pieces of random sizes up, adds a fill before and behind in the stream's
 // order, and gathers them.
-func testPieces(t *testing.T, open Opener) {
+func testPieces(t *testing.T, open fixture.Opener) {
 	const size, count = 1 << 20, 60
-	d := opened(t, open)
-	s := newStream(t, d)
-	in, out := allocHost(t, d, size), allocHost(t, d, size)
-	copy(in.Bytes(), randomBytes(3, size))
-	one, two := alloc(t, d, size), alloc(t, d, size)
+	d := fixture.Open(t, open)
+	s := fixture.NewStream(t, d)
+	in, out := fixture.AllocHost(t, d, size), fixture.AllocHost(t, d, size)
+	copy(in.Bytes(), fixture.RandomBytes(3, size))
+	one, two := fixture.Alloc(t, d, size), fixture.Alloc(t, d, size)
 	r := rand.New(rand.NewPCG(9, 10))
 	for round := range 10 {
 		var pieces []device.Piece
 		model := [2][]byte{bytes.Repeat([]byte{byte(round)}, size), bytes.Repeat([]byte{byte(round + 100)}, size)}
-		host := bytes.Repeat([]byte{poison}, size)
+		host := bytes.Repeat([]byte{fixture.Poison}, size)
 		part := size / count
 		order := r.Perm(count)
 		if round%2 == 0 {
@@ -51,16 +52,16 @@ func testPieces(t *testing.T, open Opener) {
 			back[i].Host = out
 		}
 		for i := range out.Bytes() {
-			out.Bytes()[i] = poison
+			out.Bytes()[i] = fixture.Poison
 		}
 		err := errors.Join(s.Fill(one, 0, size, byte(round)), s.Fill(two, 0, size, byte(round+100)),
 			s.UploadAll(pieces), s.DownloadAll(back))
 		if err != nil {
 			t.Fatal(err)
 		}
-		wait(t, s)
+		fixture.Wait(t, s)
 		for i, b := range []device.Buffer{one, two} {
-			if !bytes.Equal(download(t, b), model[i]) {
+			if !bytes.Equal(fixture.Download(t, b), model[i]) {
 				t.Fatalf("round %d: buffer %d differs from its model", round, i)
 			}
 		}
@@ -71,8 +72,9 @@ func testPieces(t *testing.T, open Opener) {
 		if err := errors.Join(s.UploadAll(pieces), s.Fill(one, 0, size, 0xEE), s.Fill(two, 0, size, 0xEE)); err != nil {
 			t.Fatal(err)
 		}
-		wait(t, s)
-		if c := bytes.Count(download(t, one), []byte{0xEE}) + bytes.Count(download(t, two), []byte{0xEE}); c != 2*size {
+		fixture.Wait(t, s)
+		late := func(b device.Buffer) int { return size - bytes.Count(fixture.Download(t, b), []byte{0xEE}) }
+		if late(one)+late(two) > 0 {
 			t.Fatalf("round %d: a piece came after what was put in behind it", round)
 		}
 	}
@@ -88,22 +90,22 @@ func testPieces(t *testing.T, open Opener) {
 	if err := s.Replay(g); err != nil {
 		t.Error(err)
 	}
-	wait(t, s)
+	fixture.Wait(t, s)
 	if err := g.Close(); err != nil {
 		t.Error(err)
 	}
-	if !bytes.Equal(download(t, one)[:100], in.Bytes()[:100]) ||
-		!bytes.Equal(download(t, two)[5:105], in.Bytes()[7:107]) {
+	if !bytes.Equal(fixture.Download(t, one)[:100], in.Bytes()[:100]) ||
+		!bytes.Equal(fixture.Download(t, two)[5:105], in.Bytes()[7:107]) {
 		t.Error("a captured upload of pieces has other bytes")
 	}
 	if err := errors.Join(s.UploadAll(nil), s.DownloadAll([]device.Piece{{Buffer: one, Host: out}})); err != nil {
 		t.Errorf("nothing: %v", err)
 	}
 	good := device.Piece{Buffer: one, Host: in, Bytes: 8}
-	if err := one.Fill(0, size, poison); err != nil {
+	if err := one.Fill(0, size, fixture.Poison); err != nil {
 		t.Fatal(err)
 	}
-	foreign := alloc(t, opened(t, open), 8)
+	foreign := fixture.Alloc(t, fixture.Open(t, open), 8)
 	for what, bad := range map[string]device.Piece{
 		"no memory": {}, "no host memory": {Buffer: one, Bytes: 1},
 		"past the end":   {Buffer: one, Off: size - 7, Host: in, Bytes: 8},
@@ -111,11 +113,11 @@ func testPieces(t *testing.T, open Opener) {
 		"negative":       {Buffer: one, Host: in, Bytes: -1},
 		"another device": {Buffer: foreign, Host: in, Bytes: 8},
 	} {
-		want(t, what, s.UploadAll([]device.Piece{good, bad}), device.ErrInvalidArgument)
-		want(t, what, s.DownloadAll([]device.Piece{bad, good}), device.ErrInvalidArgument)
+		fixture.Want(t, what, s.UploadAll([]device.Piece{good, bad}), device.ErrInvalidArgument)
+		fixture.Want(t, what, s.DownloadAll([]device.Piece{bad, good}), device.ErrInvalidArgument)
 	}
-	wait(t, s)
-	if n := countOther(download(t, one)); n != 0 {
+	fixture.Wait(t, s)
+	if n := fixture.CountOther(fixture.Download(t, one)); n != 0 {
 		t.Errorf("refused calls changed %d bytes", n)
 	}
 }

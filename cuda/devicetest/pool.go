@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/cuda/devicetest/fixture"
 )
 
 // Scale is a number of rounds from the environment, or n where it is not set: a GPU runs the suite
@@ -33,12 +34,12 @@ func churnSize(r *rand.Rand) int64 { return int64(math.Exp2(r.Float64() * 22)) }
 // testChurn allocates and closes buffers of random sizes and purposes, EXOSWARM_ALLOCATIONS of
 // them, and compares the accounting with a model, and some of the contents. In the end all memory
 // is back.
-func testChurn(t *testing.T, open Opener) {
+func testChurn(t *testing.T, open fixture.Opener) {
 	rounds := Scale(t, "EXOSWARM_ALLOCATIONS", 5000)
-	d := opened(t, open)
+	d := fixture.Open(t, open)
 	purposes := []string{"pages", "staging", "votes"}
 	r := rand.New(rand.NewPCG(7, 8))
-	if err := alloc(t, d, 1).Close(); err != nil { // what the device needs once is there
+	if err := fixture.Alloc(t, d, 1).Close(); err != nil { // what the device needs once is there
 		t.Fatal(err)
 	}
 	before, _, err := d.Memory()
@@ -78,9 +79,9 @@ func testChurn(t *testing.T, open Opener) {
 		}
 		h := held{b: b, purpose: p}
 		if round%16 == 0 {
-			h.stamp = randomBytes(uint64(round), int(min(n, 64)))
-			write(t, b, n-int64(len(h.stamp)), h.stamp)
-			write(t, b, 0, h.stamp)
+			h.stamp = fixture.RandomBytes(uint64(round), int(min(n, 64)))
+			fixture.Write(t, b, n-int64(len(h.stamp)), h.stamp)
+			fixture.Write(t, b, 0, h.stamp)
 			if n < 2*int64(len(h.stamp)) {
 				h.stamp = nil // the ends overlap
 			}
@@ -126,11 +127,11 @@ func testChurn(t *testing.T, open Opener) {
 
 // testStreamMemory uses and gives up memory of one size on two streams, without a wait between, and
 // looks at what the streams have seen in it.
-func testStreamMemory(t *testing.T, open Opener) {
+func testStreamMemory(t *testing.T, open fixture.Opener) {
 	const n, rounds = 300_000, 40
-	d := opened(t, open)
-	streams := []device.Stream{newStream(t, d), newStream(t, d)}
-	out := allocHost(t, d, 2*rounds*n)
+	d := fixture.Open(t, open)
+	streams := []device.Stream{fixture.NewStream(t, d), fixture.NewStream(t, d)}
+	out := fixture.AllocHost(t, d, 2*rounds*n)
 	for round := range rounds {
 		for i, s := range streams {
 			b, err := s.Alloc(n, "scratch")
@@ -154,7 +155,7 @@ func testStreamMemory(t *testing.T, open Opener) {
 		}
 	}
 	for _, s := range streams {
-		wait(t, s)
+		fixture.Wait(t, s)
 	}
 	for k := range 2 * rounds {
 		part := out.Bytes()[k*n : (k+1)*n]
@@ -167,9 +168,9 @@ func testStreamMemory(t *testing.T, open Opener) {
 	}
 }
 
-func testRelease(t *testing.T, open Opener) {
-	d := opened(t, open)
-	s := newStream(t, d)
+func testRelease(t *testing.T, open fixture.Opener) {
+	d := fixture.Open(t, open)
+	s := fixture.NewStream(t, d)
 	b, err := s.Alloc(100, "scratch")
 	if err != nil {
 		t.Fatal(err)
@@ -179,26 +180,31 @@ func testRelease(t *testing.T, open Opener) {
 		t.Fatal(err)
 	}
 	_, err = s.Alloc(-1, "scratch")
-	want(t, "alloc of -1", err, device.ErrInvalidArgument)
-	want(t, "release nil", s.Release(nil), device.ErrInvalidArgument)
-	want(t, "release another device's buffer", s.Release(alloc(t, opened(t, open), 1)), device.ErrInvalidArgument)
+	fixture.Want(t, "alloc of -1", err, device.ErrInvalidArgument)
+	fixture.Want(t, "release nil", s.Release(nil), device.ErrInvalidArgument)
+	fixture.Want(
+		t,
+		"release another device's buffer",
+		s.Release(fixture.Alloc(t, fixture.Open(t, open), 1)),
+		device.ErrInvalidArgument,
+	)
 	g, err := s.Capture(func() error { return s.Release(b) })
-	want(t, "release in a capture", err, device.ErrInvalidArgument)
+	fixture.Want(t, "release in a capture", err, device.ErrInvalidArgument)
 	if g != nil {
 		t.Error("a capture with an error has a graph")
 	}
 	_, err = s.Capture(func() error { _, err := s.Alloc(1, "scratch"); return err })
-	want(t, "alloc in a capture", err, device.ErrInvalidArgument)
+	fixture.Want(t, "alloc in a capture", err, device.ErrInvalidArgument)
 	if err := errors.Join(s.Release(b), s.Release(empty)); err != nil {
 		t.Fatal(err)
 	}
-	want(t, "release twice", s.Release(b), device.ErrClosed)
-	want(t, "write", b.Write(0, []byte{1}), device.ErrClosed)
-	want(t, "fill", s.Fill(b, 0, 1, 1), device.ErrClosed)
+	fixture.Want(t, "release twice", s.Release(b), device.ErrClosed)
+	fixture.Want(t, "write", b.Write(0, []byte{1}), device.ErrClosed)
+	fixture.Want(t, "fill", s.Fill(b, 0, 1, 1), device.ErrClosed)
 	if err := b.Close(); err != nil {
 		t.Errorf("close after release: %v", err)
 	}
-	wait(t, s)
+	fixture.Wait(t, s)
 	if u := d.Usage(); len(u) != 0 {
 		t.Errorf("usage %+v", u)
 	}
@@ -209,8 +215,8 @@ func testRelease(t *testing.T, open Opener) {
 	if err := closed.Close(); err != nil {
 		t.Error(err)
 	}
-	late := alloc(t, d, 1)
-	want(t, "release on a closed stream", closed.Release(late), device.ErrClosed)
+	late := fixture.Alloc(t, d, 1)
+	fixture.Want(t, "release on a closed stream", closed.Release(late), device.ErrClosed)
 	_, err = closed.Alloc(1, "scratch")
-	want(t, "alloc on a closed stream", err, device.ErrClosed)
+	fixture.Want(t, "alloc on a closed stream", err, device.ErrClosed)
 }

@@ -10,60 +10,61 @@ import (
 	"testing"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/cuda/devicetest/fixture"
 )
 
 // testOrder runs a long chain of launches each of which needs the one before: a doubles in a ring
 // of buffers.
-func testOrder(t *testing.T, open Opener) {
+func testOrder(t *testing.T, open fixture.Opener) {
 	const n, rounds = 10_000, 24 * 200
-	d := opened(t, open)
-	s := newStream(t, d)
-	fill, add := findKernel(t, d, "fill_u32"), findKernel(t, d, "vector_add_f32")
-	a, b := alloc(t, d, 4*n), alloc(t, d, 4*n)
+	d := fixture.Open(t, open)
+	s := fixture.NewStream(t, d)
+	fill, add := fixture.FindKernel(t, d, "fill_u32"), fixture.FindKernel(t, d, "vector_add_f32")
+	a, b := fixture.Alloc(t, d, 4*n), fixture.Alloc(t, d, 4*n)
 	g := device.Geometry{Grid: 3, Block: 128}
 	for i := range rounds {
 		if i%24 == 0 { // 1.0, doubled 23 times, stays exact
-			launch(t, s, fill, g, device.Ptr(a), device.Uint64(n), device.Uint32(0x3F800000))
+			fixture.Launch(t, s, fill, g, device.Ptr(a), device.Uint64(n), device.Uint32(0x3F800000))
 			continue
 		}
-		launch(t, s, add, g, device.Ptr(a), device.Ptr(a), device.Ptr(b), device.Uint64(n))
+		fixture.Launch(t, s, add, g, device.Ptr(a), device.Ptr(a), device.Ptr(b), device.Uint64(n))
 		a, b = b, a
 	}
-	wait(t, s)
-	for i, v := range device.Of[float32](download(t, a)) {
+	fixture.Wait(t, s)
+	for i, v := range device.Of[float32](fixture.Download(t, a)) {
 		if v != 1<<23 {
 			t.Fatalf("element %d is %v after the chain, want %v", i, v, 1<<23)
 		}
 	}
-	wait(t, s) // an empty stream is done
+	fixture.Wait(t, s) // an empty stream is done
 }
 
-func testSyncContext(t *testing.T, open Opener) {
-	d := opened(t, open)
-	s := newStream(t, d)
-	b := alloc(t, d, 4<<20)
-	fill := findKernel(t, d, "fill_u32")
+func testSyncContext(t *testing.T, open fixture.Opener) {
+	d := fixture.Open(t, open)
+	s := fixture.NewStream(t, d)
+	b := fixture.Alloc(t, d, 4<<20)
+	fill := fixture.FindKernel(t, d, "fill_u32")
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	for i := range 50 {
-		launch(t, s, fill, device.Geometry{Grid: 4, Block: 64}, device.Ptr(b), device.Uint64(1<<20),
+		fixture.Launch(t, s, fill, device.Geometry{Grid: 4, Block: 64}, device.Ptr(b), device.Uint64(1<<20),
 			device.Uint32(uint32(i)))
 	}
 	if err := s.Sync(ctx); err != nil && !errors.Is(err, context.Canceled) {
 		t.Errorf("a cancelled wait: %v", err)
 	}
-	wait(t, s) // the work was not cancelled
-	for i, v := range device.Of[uint32](download(t, b)) {
+	fixture.Wait(t, s) // the work was not cancelled
+	for i, v := range device.Of[uint32](fixture.Download(t, b)) {
 		if v != 49 {
 			t.Fatalf("word %d is %d", i, v)
 		}
 	}
 }
 
-func testClosedStream(t *testing.T, open Opener) {
-	d := opened(t, open)
-	b := alloc(t, d, 4<<20)
-	fill := findKernel(t, d, "fill_u32")
+func testClosedStream(t *testing.T, open fixture.Opener) {
+	d := fixture.Open(t, open)
+	b := fixture.Alloc(t, d, 4<<20)
+	fill := fixture.FindKernel(t, d, "fill_u32")
 	s, err := d.NewStream()
 	if err != nil {
 		t.Fatal(err)
@@ -71,28 +72,28 @@ func testClosedStream(t *testing.T, open Opener) {
 	args := []device.Arg{device.Ptr(b), device.Uint64(1 << 20), device.Uint32(7)}
 	g := device.Geometry{Grid: 2, Block: 32}
 	for range 20 {
-		launch(t, s, fill, g, args...)
+		fixture.Launch(t, s, fill, g, args...)
 	}
 	for i := range 2 { // Close waits for the work
 		if err := s.Close(); err != nil {
 			t.Errorf("close %d: %v", i, err)
 		}
 	}
-	for i, v := range device.Of[uint32](download(t, b)) {
+	for i, v := range device.Of[uint32](fixture.Download(t, b)) {
 		if v != 7 {
 			t.Fatalf("word %d is %d: Close did not wait", i, v)
 		}
 	}
-	want(t, "launch", s.Launch(fill, g, args...), device.ErrClosed)
-	want(t, "sync", s.Sync(context.Background()), device.ErrClosed)
+	fixture.Want(t, "launch", s.Launch(fill, g, args...), device.ErrClosed)
+	fixture.Want(t, "sync", s.Sync(context.Background()), device.ErrClosed)
 }
 
 // testConcurrent has many goroutines copy and launch on one device at once, each with its own
 // stream and buffers.
-func testConcurrent(t *testing.T, open Opener) {
+func testConcurrent(t *testing.T, open fixture.Opener) {
 	const goroutines, rounds, n = 64, 10, 5_000
-	d := opened(t, open)
-	fill, add := findKernel(t, d, "fill_u32"), findKernel(t, d, "checksum")
+	d := fixture.Open(t, open)
+	fill, add := fixture.FindKernel(t, d, "fill_u32"), fixture.FindKernel(t, d, "checksum")
 	var wg sync.WaitGroup
 	failed := make(chan error, goroutines)
 	for id := range goroutines {
@@ -115,7 +116,7 @@ func testConcurrent(t *testing.T, open Opener) {
 // copyAndLaunch writes, overwrites half by a kernel, sums on the device and compares, with handles
 // of its own.
 func copyAndLaunch(d device.Device, fill, sum device.Kernel, seed, n int) (err error) {
-	data := randomBytes(uint64(seed), 4*n)
+	data := fixture.RandomBytes(uint64(seed), 4*n)
 	words, err := d.Alloc(int64(len(data)), "concurrent")
 	if err != nil {
 		return err
@@ -141,7 +142,7 @@ func copyAndLaunch(d device.Device, fill, sum device.Kernel, seed, n int) (err e
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), fixture.Patience)
 	defer cancel()
 	if err := s.Sync(ctx); err != nil {
 		return err

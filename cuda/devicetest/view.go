@@ -7,10 +7,11 @@ import (
 	"testing"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/cuda/devicetest/fixture"
 )
 
-func testViews(t *testing.T, open Opener) {
-	d := opened(t, open)
+func testViews(t *testing.T, open fixture.Opener) {
+	d := fixture.Open(t, open)
 	data := []float64{1, -2, math.Pi, math.Inf(1), 5}
 	v, err := device.From(d, data, "view")
 	if err != nil {
@@ -25,16 +26,16 @@ func testViews(t *testing.T, open Opener) {
 		t.Errorf("%v: %v", part, err)
 	}
 	for _, i := range []int64{-1, 4, 5, 6, math.MaxInt64, math.MaxInt64 / 8, 1 << 61, math.MinInt64} {
-		want(t, "get outside", v.Get(i, part), device.ErrInvalidArgument)
-		want(t, "set outside", v.Set(i, part), device.ErrInvalidArgument)
+		fixture.Want(t, "get outside", v.Get(i, part), device.ErrInvalidArgument)
+		fixture.Want(t, "set outside", v.Set(i, part), device.ErrInvalidArgument)
 	}
 	if err := v.Close(); err != nil {
 		t.Error(err)
 	}
-	want(t, "closed", v.Set(0, data), device.ErrClosed)
+	fixture.Want(t, "closed", v.Set(0, data), device.ErrClosed)
 	for _, n := range []int64{-1, math.MaxInt64, math.MaxInt64/4 + 1} {
 		_, err := device.Make[uint32](d, n, "view")
-		want(t, "make", err, device.ErrInvalidArgument)
+		fixture.Want(t, "make", err, device.ErrInvalidArgument)
 	}
 	empty, err := device.From(d, []int8(nil), "view")
 	if err != nil || empty.Len() != 0 {

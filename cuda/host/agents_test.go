@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
-	"github.com/exoswarm/exoswarm/cuda/devicetest"
+	"github.com/exoswarm/exoswarm/cuda/devicetest/launches"
 	"github.com/exoswarm/exoswarm/cuda/host"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/internal/testlong"
@@ -30,7 +30,7 @@ func TestAgentKernelsOnTheCPU(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	for _, kernel := range devicetest.AgentKernels {
+	for _, kernel := range launches.AgentKernels {
 		program := compileAgents(t, kernel, "-DEMULATED_MMA")
 		r := rand.New(rand.NewPCG(31, 32))
 		for _, n := range []int{0, 1, 33, 129, 300, 700}[:testlong.Of(6, 4)] {
@@ -55,7 +55,7 @@ func compileAgents(t *testing.T, kernel string, options ...string) string {
 // checkAgents compares a launch over about n agents with the twin's.
 func checkAgents(t *testing.T, dev device.Device, kernel, program string, r *rand.Rand, n int) {
 	t.Helper()
-	params := devicetest.RandomAgents(r, kernel, n)
+	params := launches.RandomAgents(r, kernel, n)
 	twin(t, dev, kernel, params)
 	threads, blocks := []int{32, 64, 128}[r.IntN(3)], 1+r.IntN(3)
 	after, err := emulateLaunch(t, program, params, threads, blocks)
@@ -68,7 +68,7 @@ func checkAgents(t *testing.T, dev device.Device, kernel, program string, r *ran
 }
 
 // twin launches a kernel on the host device; what it leaves becomes what is wanted.
-func twin(t *testing.T, d device.Device, kernel string, params []devicetest.Param) {
+func twin(t *testing.T, d device.Device, kernel string, params []launches.Param) {
 	t.Helper()
 	ok := func(err error) {
 		if err != nil {

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/exoswarm/exoswarm/cuda/devicetest"
+	"github.com/exoswarm/exoswarm/cuda/devicetest/launches"
 	"github.com/exoswarm/exoswarm/cuda/host"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/internal/testlong"
@@ -30,7 +30,7 @@ func TestFuseKernelsOnTheCPU(t *testing.T) {
 		fmt.Sprintf("#define FUSE_SLOTS %d", kernels.FuseSlots), "#define FUSE_SLOTS 256",
 		fmt.Sprintf("#define FUSE_SHARE %d\n", kernels.FuseShare), "#define FUSE_SHARE 8\n",
 	)
-	for _, kernel := range devicetest.FuseKernels {
+	for _, kernel := range launches.FuseKernels {
 		source, _ := kernels.Lookup(kernel)
 		source.Code = small.Replace(source.Code)
 		if code := source.Code; strings.Count(code, "FUSE_TILE 128\n")+strings.Count(code, "FUSE_SLOTS 256\n")+
@@ -42,7 +42,7 @@ func TestFuseKernelsOnTheCPU(t *testing.T) {
 			slices.Concat(host.Exact, host.Sanitized, []string{args})...)
 		r := rand.New(rand.NewPCG(23, 24))
 		for range testlong.Of(8, 3) {
-			f := devicetest.RandomFuse(r, kernel, []int{0, 1, 17, 33, 129, 300, 1025}[r.IntN(7)])
+			f := launches.RandomFuse(r, kernel, []int{0, 1, 17, 33, 129, 300, 1025}[r.IntN(7)])
 			threads, blocks := []int{1, 7, 31, 32, 33, 64, 100}[r.IntN(7)], 1+r.IntN(3)
 			if err := emulateFuse(t, program, f, threads, blocks); err != nil {
 				t.Fatalf("%v, %d threads, %d blocks: %v", f, threads, blocks, err)
@@ -51,7 +51,7 @@ func TestFuseKernelsOnTheCPU(t *testing.T) {
 	}
 }
 
-func emulateFuse(t *testing.T, program string, f devicetest.Fuse, threads, blocks int) error {
+func emulateFuse(t *testing.T, program string, f launches.Fuse, threads, blocks int) error {
 	t.Helper()
 	after, err := emulateLaunch(t, program, f.Params, threads, blocks)
 	if err != nil {
@@ -63,7 +63,7 @@ func emulateFuse(t *testing.T, program string, f devicetest.Fuse, threads, block
 
 // emulateLaunch runs a program of testdata/emulate_fuse.cpp and returns what is in the memory of
 // each parameter then.
-func emulateLaunch(t *testing.T, program string, params []devicetest.Param, threads, blocks int) (after [][]byte,
+func emulateLaunch(t *testing.T, program string, params []launches.Param, threads, blocks int) (after [][]byte,
 	err error,
 ) {
 	t.Helper()
@@ -106,7 +106,7 @@ func emulateLaunch(t *testing.T, program string, params []devicetest.Param, thre
 }
 
 // equalMemory compares the memory of each parameter with what is wanted.
-func equalMemory(after [][]byte, params []devicetest.Param) error {
+func equalMemory(after [][]byte, params []launches.Param) error {
 	for i, p := range params {
 		for k, want := range p.Want {
 			if after[i][k] != want {

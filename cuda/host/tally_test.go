@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/exoswarm/exoswarm/cuda/devicetest"
+	"github.com/exoswarm/exoswarm/cuda/devicetest/launches"
 	"github.com/exoswarm/exoswarm/cuda/host"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/internal/testlong"
@@ -36,7 +36,7 @@ func TestTallyKernelsOnTheCPU(t *testing.T) {
 			slices.Concat(host.Sanitized, []string{params})...)
 		r := rand.New(rand.NewPCG(13, 14))
 		for range testlong.Of(8, 2) { // emulated threads are slow
-			c := devicetest.RandomTally(r, kernel,
+			c := launches.RandomTally(r, kernel,
 				[]int{0, 1, 17, 31, 64, 300, 1025, 5000, 40_000}[r.IntN(testlong.Of(9, 7))])
 			threads, blocks := 32*(1+r.IntN(2)), max(source.Grid, 1+r.IntN(3))
 			emulateTally(t, program, &c, threads, blocks)
@@ -44,7 +44,7 @@ func TestTallyKernelsOnTheCPU(t *testing.T) {
 	}
 }
 
-func emulateTally(t *testing.T, program string, c devicetest.Launch, threads, blocks int) {
+func emulateTally(t *testing.T, program string, c launches.Launch, threads, blocks int) {
 	t.Helper()
 	var file, want []byte
 	word := func(v uint64) {

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/exoswarm/exoswarm/cuda/devicetest"
+	"github.com/exoswarm/exoswarm/cuda/devicetest/launches"
 	"github.com/exoswarm/exoswarm/cuda/host"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/internal/testlong"
@@ -37,7 +37,7 @@ func TestWideKernelsOnTheCPU(t *testing.T) {
 				blocks = []int{1, 7, 31, 32, 33, 64, 100} // it has no whole warps
 			}
 			for range cases {
-				l := devicetest.RandomLaunch(r, kernel,
+				l := launches.RandomLaunch(r, kernel,
 					[]int{0, 1, 17, 31, 64, 300, 1025, 5000, 20_000}[r.IntN(testlong.Of(9, 7))])
 				emulateTally(t, program, l, blocks[r.IntN(len(blocks))], 1+r.IntN(3))
 			}

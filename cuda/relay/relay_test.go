@@ -8,7 +8,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
-	"github.com/exoswarm/exoswarm/cuda/devicetest"
+	"github.com/exoswarm/exoswarm/cuda/devicetest/collectivetest"
 	"github.com/exoswarm/exoswarm/cuda/faults"
 	"github.com/exoswarm/exoswarm/cuda/host"
 	"github.com/exoswarm/exoswarm/cuda/relay"
@@ -29,7 +29,7 @@ func hosts(t testing.TB, n int) []device.Device {
 	return all
 }
 
-func over(n int) devicetest.CollectiveOpener {
+func over(n int) collectivetest.Opener {
 	return func(t testing.TB) device.Collective {
 		c, err := relay.New(hosts(t, n), "a test")
 		if err != nil {
@@ -40,11 +40,11 @@ func over(n int) devicetest.CollectiveOpener {
 }
 
 func TestConformance(t *testing.T) {
-	t.Run("two", func(t *testing.T) { devicetest.RunCollective(t, over(2)) })
-	t.Run("three", func(t *testing.T) { devicetest.RunCollective(t, over(3)) })
+	t.Run("two", func(t *testing.T) { collectivetest.Run(t, over(2)) })
+	t.Run("three", func(t *testing.T) { collectivetest.Run(t, over(3)) })
 }
 
-func BenchmarkCollective(b *testing.B) { devicetest.BenchCollective(b, over(2)) }
+func BenchmarkCollective(b *testing.B) { collectivetest.Bench(b, over(2)) }
 
 // TestRefusals: what can be no rank, and no memory for the staging of the last one, leave nothing
 // behind.

@@ -6,7 +6,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cuda"
 	"github.com/exoswarm/exoswarm/cuda/device"
-	"github.com/exoswarm/exoswarm/cuda/devicetest"
+	"github.com/exoswarm/exoswarm/cuda/devicetest/observetest"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
 )
@@ -45,7 +45,7 @@ func TestConformance(t *testing.T) {
 			if of.own && cell != "gru" {
 				continue
 			}
-			devicetest.RunObserve(t, open, func(agents int) devicetest.Cell {
+			observetest.Run(t, open, func(agents int) observetest.Cell {
 				c, _ := cells.Lookup(cell)
 				b, err := c.Bind(nil, agents, of.features, cells.Weighted)
 				if err != nil {
@@ -56,7 +56,7 @@ func TestConformance(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				return devicetest.Cell{
+				return observetest.Cell{
 					Kernel: c.Kernel, Vars: l.Vars, Params: b.ParamBlock(), Weights: b.Weights(7),
 					Inputs: of.features, Candidates: len(c.Candidates),
 				}

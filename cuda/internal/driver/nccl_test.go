@@ -13,7 +13,7 @@ import (
 	"testing"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
-	"github.com/exoswarm/exoswarm/cuda/devicetest"
+	"github.com/exoswarm/exoswarm/cuda/devicetest/collectivetest"
 	"github.com/exoswarm/exoswarm/cuda/relay"
 )
 
@@ -54,13 +54,13 @@ func openRelay(t testing.TB) device.Collective {
 	return c
 }
 
-func TestNCCL(t *testing.T) { devicetest.RunCollective(t, openNCCL) }
+func TestNCCL(t *testing.T) { collectivetest.Run(t, openNCCL) }
 
 // TestRelay: GPUs meet in host memory as host devices do.
-func TestRelay(t *testing.T) { devicetest.RunCollective(t, openRelay) }
+func TestRelay(t *testing.T) { collectivetest.Run(t, openRelay) }
 
-func BenchmarkNCCL(b *testing.B)  { devicetest.BenchCollective(b, openNCCL) }
-func BenchmarkRelay(b *testing.B) { devicetest.BenchCollective(b, openRelay) }
+func BenchmarkNCCL(b *testing.B)  { collectivetest.Bench(b, openNCCL) }
+func BenchmarkRelay(b *testing.B) { collectivetest.Bench(b, openRelay) }
 
 // TestNCCLRefusals: what NCCL does not serve is ErrNotSupported, and nothing is left of it.
 func TestNCCLRefusals(t *testing.T) {

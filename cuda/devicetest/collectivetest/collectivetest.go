@@ -1,4 +1,6 @@
-package devicetest
+// Package collectivetest is the conformance suite of device.Collective, for every implementation of
+// it. Sums and gathered bytes must be those that the host computes.
+package collectivetest
 
 import (
 	"bytes"
@@ -9,15 +11,15 @@ import (
 	"testing"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/cuda/devicetest/fixture"
 )
 
-// CollectiveOpener opens a collective over fresh devices, two or more. The suite closes it, and
+// Opener opens a collective over fresh devices, two or more. The suite closes the collective and
 // then its devices.
-type CollectiveOpener func(t testing.TB) device.Collective
+type Opener func(t testing.TB) device.Collective
 
-// RunCollective holds the collectives that open makes to the contract. Sums and bytes are compared
-// with those that the host makes of the same numbers.
-func RunCollective(t *testing.T, open CollectiveOpener) {
+// Run tests that the collectives that open makes keep the contract. Each test opens one of its own.
+func Run(t *testing.T, open Opener) {
 	t.Run("sum", func(t *testing.T) { testSum(t, open) })
 	t.Run("gather", func(t *testing.T) { testGather(t, open) })
 	t.Run("order", func(t *testing.T) { testCollectiveOrder(t, open) })
@@ -27,8 +29,9 @@ func RunCollective(t *testing.T, open CollectiveOpener) {
 	t.Run("closed", func(t *testing.T) { testClosedCollective(t, open) })
 }
 
-// collected opens a collective with a stream a rank, and closes all at the end of the test.
-func collected(t testing.TB, open CollectiveOpener) (device.Collective, []device.Stream) {
+// collected opens a collective and a stream for each rank. It closes everything at the end of the
+// test, the collective twice, which must do no harm.
+func collected(t testing.TB, open Opener) (device.Collective, []device.Stream) {
 	t.Helper()
 	c := open(t)
 	devices := c.Devices()
@@ -47,30 +50,32 @@ func collected(t testing.TB, open CollectiveOpener) (device.Collective, []device
 	})
 	var streams []device.Stream
 	for _, d := range devices {
-		streams = append(streams, newStream(t, d))
+		streams = append(streams, fixture.NewStream(t, d))
 	}
 	return c, streams
 }
 
-// places are buffers of so many bytes, with guards of poison in front of and behind the part that a
-// call may write.
+// places returns a place of n bytes for each rank, with guards of poison before and after it that a
+// call must not write. The offsets differ from rank to rank.
 func places(t testing.TB, c device.Collective, streams []device.Stream, n int64) []device.Place {
 	t.Helper()
 	var all []device.Place
 	for rank, d := range c.Devices() {
 		off := int64(device.RangeAlign * (1 + 3*rank))
-		all = append(all, device.Place{Stream: streams[rank], Buffer: alloc(t, d, off+n+guardBytes), Off: off})
+		all = append(all, device.Place{Stream: streams[rank], Buffer: fixture.Alloc(t, d, off+n+guardBytes), Off: off})
 	}
 	return all
 }
 
+// guardBytes is the length of the guard after a place.
 const guardBytes = 48
 
-// holds fails unless a place has these bytes, and poison around them.
+// holds ends the test unless a place has exactly the bytes need, with poison around them. what
+// names the call.
 func holds(t testing.TB, what string, p device.Place, need []byte) {
 	t.Helper()
-	got := download(t, p.Buffer)
-	whole := bytes.Repeat([]byte{poison}, len(got))
+	got := fixture.Download(t, p.Buffer)
+	whole := bytes.Repeat([]byte{fixture.Poison}, len(got))
 	copy(whole[p.Off:], need)
 	if !bytes.Equal(got, whole) {
 		at := 0
@@ -82,17 +87,19 @@ func holds(t testing.TB, what string, p device.Place, need []byte) {
 	}
 }
 
+// call returns a context that is over when a call takes too long.
 func call(t testing.TB) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), fixture.Patience)
 	t.Cleanup(cancel)
 	return ctx
 }
 
-// collectiveSizes are numbers of elements around the widths that a device has a liking for.
+// collectiveSizes are numbers of elements, around the widths of vectors, warps and blocks.
 var collectiveSizes = []int{0, 1, 2, 3, 7, 31, 257, 4096, 70_001}
 
-func testSum(t *testing.T, open CollectiveOpener) {
+// testSum compares sums of both kinds of elements, of all sizes.
+func testSum(t *testing.T, open Opener) {
 	c, streams := collected(t, open)
 	t.Logf("route %+v over %d devices", c.Route(), len(c.Devices()))
 	r := rand.New(rand.NewPCG(51, 52))
@@ -102,7 +109,7 @@ func testSum(t *testing.T, open CollectiveOpener) {
 	}
 }
 
-// sumOf compares one sum of random elements, which wrap around.
+// sumOf compares two sums of random elements in succession. Elements wrap around.
 func sumOf[T uint32 | uint64](t *testing.T, c device.Collective, streams []device.Stream, n int, kind device.Kind,
 	draw func() T,
 ) {
@@ -116,9 +123,9 @@ func sumOf[T uint32 | uint64](t *testing.T, c device.Collective, streams []devic
 			own[i] = draw()
 			need[i] += own[i]
 		}
-		write(t, p.Buffer, p.Off, device.Bytes(own))
+		fixture.Write(t, p.Buffer, p.Off, device.Bytes(own))
 	}
-	for again := range 2 { // the second sum is of what the first has made: as many times it as there are ranks
+	for again := range 2 { // the second sums the results of the first, which are the same in every rank
 		if err := c.Sum(call(t), kind, int64(n), all); err != nil {
 			t.Fatal(err)
 		}
@@ -131,13 +138,14 @@ func sumOf[T uint32 | uint64](t *testing.T, c device.Collective, streams []devic
 	}
 }
 
-func testGather(t *testing.T, open CollectiveOpener) {
+// testGather: every rank receives the bytes of all ranks, in their order.
+func testGather(t *testing.T, open Opener) {
 	c, streams := collected(t, open)
 	for i, n := range collectiveSizes {
 		ranks := len(streams)
-		all, need := places(t, c, streams, int64(n*ranks)), randomBytes(uint64(60+i), n*ranks)
+		all, need := places(t, c, streams, int64(n*ranks)), fixture.RandomBytes(uint64(60+i), n*ranks)
 		for rank, p := range all {
-			write(t, p.Buffer, p.Off+int64(rank*n), need[rank*n:][:n])
+			fixture.Write(t, p.Buffer, p.Off+int64(rank*n), need[rank*n:][:n])
 		}
 		if err := c.Gather(call(t), int64(n), all); err != nil {
 			t.Fatal(err)
@@ -148,9 +156,9 @@ func testGather(t *testing.T, open CollectiveOpener) {
 	}
 }
 
-// testCollectiveOrder: a call begins when what the streams hold is done, and what they are given
-// later begins behind it.
-func testCollectiveOrder(t *testing.T, open CollectiveOpener) {
+// testCollectiveOrder: a call begins after the work that the streams already have, and work that
+// they get later begins after the call.
+func testCollectiveOrder(t *testing.T, open Opener) {
 	c, streams := collected(t, open)
 	const n = 1 << 16
 	all := places(t, c, streams, 4*n)
@@ -161,8 +169,8 @@ func testCollectiveOrder(t *testing.T, open CollectiveOpener) {
 		for rank, p := range all {
 			value := 1000*round + uint32(rank)
 			total += value
-			k := findKernel(t, c.Devices()[rank], "fill_u32")
-			launch(t, p.Stream, k, k.Cover(n), device.Range(p.Buffer, p.Off, 4*n), device.Uint64(n),
+			k := fixture.FindKernel(t, c.Devices()[rank], "fill_u32")
+			fixture.Launch(t, p.Stream, k, k.Cover(n), device.Range(p.Buffer, p.Off, 4*n), device.Uint64(n),
 				device.Uint32(value))
 		}
 		if err := c.Sum(call(t), device.KindUint32, n, all); err != nil {
@@ -170,15 +178,15 @@ func testCollectiveOrder(t *testing.T, open CollectiveOpener) {
 		}
 		for rank, p := range all {
 			if round == 0 {
-				copies[rank] = alloc(t, c.Devices()[rank], 4*n)
+				copies[rank] = fixture.Alloc(t, c.Devices()[rank], 4*n)
 			}
 			if err := p.Stream.Copy(copies[rank], 0, p.Buffer, p.Off, 4*n); err != nil {
 				t.Fatal(err)
 			}
 		}
 		for rank, p := range all {
-			wait(t, p.Stream)
-			got := device.Of[uint32](download(t, copies[rank]))
+			fixture.Wait(t, p.Stream)
+			got := device.Of[uint32](fixture.Download(t, copies[rank]))
 			for i, v := range got {
 				if v != total {
 					t.Fatalf("round %d, rank %d, element %d: %d, want %d", round, rank, i, v, total)
@@ -188,14 +196,15 @@ func testCollectiveOrder(t *testing.T, open CollectiveOpener) {
 	}
 }
 
-// testLarge: more bytes than any staging memory holds at a time, and not a multiple of it.
-func testLarge(t *testing.T, open CollectiveOpener) {
+// testLarge: calls over more bytes than staging memory holds at a time, and no multiple of its
+// size.
+func testLarge(t *testing.T, open Opener) {
 	c, streams := collected(t, open)
 	const n = 9<<20 + 123
 	all := places(t, c, streams, n*int64(len(streams)))
-	need := randomBytes(70, n*len(streams))
+	need := fixture.RandomBytes(70, n*len(streams))
 	for rank, p := range all {
-		write(t, p.Buffer, p.Off+int64(rank*n), need[rank*n:][:n])
+		fixture.Write(t, p.Buffer, p.Off+int64(rank*n), need[rank*n:][:n])
 	}
 	if err := c.Gather(call(t), n, all); err != nil {
 		t.Fatal(err)
@@ -217,7 +226,9 @@ func testLarge(t *testing.T, open CollectiveOpener) {
 	}
 }
 
-func testCollectiveArguments(t *testing.T, open CollectiveOpener) {
+// testCollectiveArguments: a call with wrong arguments fails and changes nothing, and the
+// collective still works.
+func testCollectiveArguments(t *testing.T, open Opener) {
 	c, streams := collected(t, open)
 	ctx, ranks := call(t), len(streams)
 	all := places(t, c, streams, 64*int64(ranks))
@@ -245,15 +256,15 @@ func testCollectiveArguments(t *testing.T, open CollectiveOpener) {
 		}),
 		"the same memory twice": changed(func(p []device.Place) { p[1].Buffer, p[1].Off = p[0].Buffer, p[0].Off }),
 	} {
-		want(t, "sum: "+what, c.Sum(ctx, device.KindUint64, 8, p), device.ErrInvalidArgument)
-		want(t, "gather: "+what, c.Gather(ctx, 64, p), device.ErrInvalidArgument)
+		fixture.Want(t, "sum: "+what, c.Sum(ctx, device.KindUint64, 8, p), device.ErrInvalidArgument)
+		fixture.Want(t, "gather: "+what, c.Gather(ctx, 64, p), device.ErrInvalidArgument)
 	}
 	for _, n := range []int64{-1, 1 << 40, 1 << 60, 1<<63 - 1} {
-		want(t, "sum of too many", c.Sum(ctx, device.KindUint64, n, all), device.ErrInvalidArgument)
-		want(t, "gather of too many", c.Gather(ctx, n, all), device.ErrInvalidArgument)
+		fixture.Want(t, "sum of too many", c.Sum(ctx, device.KindUint64, n, all), device.ErrInvalidArgument)
+		fixture.Want(t, "gather of too many", c.Gather(ctx, n, all), device.ErrInvalidArgument)
 	}
 	for _, k := range []device.Kind{0, device.KindBuffer, device.KindFloat32, device.KindInt32} {
-		want(t, "sum of "+k.String(), c.Sum(ctx, k, 1, all), device.ErrInvalidArgument)
+		fixture.Want(t, "sum of "+k.String(), c.Sum(ctx, k, 1, all), device.ErrInvalidArgument)
 	}
 	for _, p := range all {
 		holds(t, "after what was refused", p, nil)
@@ -261,34 +272,35 @@ func testCollectiveArguments(t *testing.T, open CollectiveOpener) {
 	sumOf(t, c, streams, 100, device.KindUint32, func() uint32 { return 7 }) // it works still
 }
 
-// testCollectiveContext: a context that is over ends a call, and the collective serves the next.
-func testCollectiveContext(t *testing.T, open CollectiveOpener) {
+// testCollectiveContext: a context that is over ends a call, and the next call works.
+func testCollectiveContext(t *testing.T, open Opener) {
 	c, streams := collected(t, open)
 	over, cancel := context.WithCancel(context.Background())
 	cancel()
 	all := places(t, c, streams, 1<<20)
-	want(t, "sum", c.Sum(over, device.KindUint32, 1<<18, all), context.Canceled)
-	want(t, "gather", c.Gather(over, 1<<18, all[:len(streams)]), context.Canceled)
+	fixture.Want(t, "sum", c.Sum(over, device.KindUint32, 1<<18, all), context.Canceled)
+	fixture.Want(t, "gather", c.Gather(over, 1<<18, all[:len(streams)]), context.Canceled)
 	for _, s := range streams {
-		wait(t, s)
+		fixture.Wait(t, s)
 	}
 	sumOf(t, c, streams, 1000, device.KindUint64, func() uint64 { return 1<<63 + 5 })
 }
 
-func testClosedCollective(t *testing.T, open CollectiveOpener) {
+// testClosedCollective: calls of a closed collective fail with device.ErrClosed.
+func testClosedCollective(t *testing.T, open Opener) {
 	c, streams := collected(t, open)
 	all := places(t, c, streams, 1024)
 	if err := c.Close(); err != nil {
 		t.Fatal(err)
 	}
-	want(t, "sum", c.Sum(call(t), device.KindUint32, 8, all), device.ErrClosed)
-	want(t, "gather", c.Gather(call(t), 8, all), device.ErrClosed)
+	fixture.Want(t, "sum", c.Sum(call(t), device.KindUint32, 8, all), device.ErrClosed)
+	fixture.Want(t, "gather", c.Gather(call(t), 8, all), device.ErrClosed)
 }
 
-// BenchCollective measures sums and gathers of growing sizes and reports the bytes of a rank in a
-// second: of a sum its elements, of a gather what it receives. Every size is compared with the
-// host's result once.
-func BenchCollective(b *testing.B, open CollectiveOpener) {
+// Bench measures sums and gathers of growing sizes. It reports the bytes of a rank in a second: for
+// a sum the bytes of its elements, for a gather those that the rank receives. It compares the
+// result of one gather of each size with that of the host.
+func Bench(b *testing.B, open Opener) {
 	c, streams := collected(b, open)
 	ranks := len(streams)
 	b.Logf("route %+v over %d devices", c.Route(), ranks)
@@ -299,7 +311,7 @@ func BenchCollective(b *testing.B, open CollectiveOpener) {
 			if err != nil {
 				b.Skip(err)
 			}
-			data := randomBytes(uint64(rank), int(min(n, 1<<16)))
+			data := fixture.RandomBytes(uint64(rank), int(min(n, 1<<16)))
 			for off := int64(0); off < n; off += int64(len(data)) {
 				if err := buf.Write(int64(rank)*n+off, data); err != nil {
 					b.Fatal(err)
@@ -314,7 +326,7 @@ func BenchCollective(b *testing.B, open CollectiveOpener) {
 			for from := range ranks {
 				got := make([]byte, min(n, 1<<16))
 				if err := p.Buffer.Read(int64(from)*n, got); err != nil ||
-					!bytes.Equal(got, randomBytes(uint64(from), len(got))) {
+					!bytes.Equal(got, fixture.RandomBytes(uint64(from), len(got))) {
 					b.Fatalf("gather: other bytes (%v)", err)
 				}
 			}

@@ -1,4 +1,4 @@
-package devicetest
+package launches
 
 import (
 	"bytes"
@@ -9,8 +9,9 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 )
 
-// Settle brings what a launch may do in any order into the order in which the wanted memory has it:
-// after is the memory of the parameters after the launch. What no order explains is left as it is.
+// Settle brings results that a launch may produce in any order into the order of the wanted memory.
+// after is the memory of the parameters after the launch; Settle changes it in place. Results that
+// are wrong in every order stay as they are.
 func (f Fuse) Settle(after [][]byte) {
 	var before [][]byte
 	for _, p := range f.Params {
@@ -19,7 +20,8 @@ func (f Fuse) Settle(after [][]byte) {
 	SettleFuse(f.Kernel, before, after)
 }
 
-// SettleFuse is Fuse.Settle for the memory of the parameters before and after a launch.
+// SettleFuse is Fuse.Settle for a launch that is known by the memory of its parameters before and
+// after it.
 func SettleFuse(kernel string, before, after [][]byte) {
 	switch kernel {
 	case "fuse_count":
@@ -29,8 +31,8 @@ func SettleFuse(kernel string, before, after [][]byte) {
 	}
 }
 
-// settleNumbers gives the agents of a node the numbers 0, 1 and so on, if those are the ones they
-// have.
+// settleNumbers renumbers the agents of each node 0, 1 and so on in the order of the agents, if
+// these are the numbers that the agents have.
 func settleNumbers(members []uint32, mem []byte) {
 	numbers, have := words32(mem), map[uint32][]uint32{}
 	for i, id := range members {
@@ -54,8 +56,8 @@ func settleNumbers(members []uint32, mem []byte) {
 	}
 }
 
-// settleStarts puts the nodes' stretches of places in the order of the nodes, if together they are
-// all places, each once.
+// settleStarts puts the ranges of places of the nodes in the order of the nodes, if the ranges
+// cover all places exactly once.
 func settleStarts(counts []uint32, mem []byte) {
 	starts := words32(mem)
 	nodes := len(starts) - 1
@@ -80,12 +82,12 @@ func settleStarts(counts []uint32, mem []byte) {
 	}
 }
 
-// words32 is memory as words, which are a copy of it.
+// words32 returns a copy of memory as words.
 func words32(mem []byte) []uint32 { return slices.Clone(device.Of[uint32](bytes.Clone(mem))) }
 
-// count is a launch over members of all kinds; the numbers wanted are those in the order of the
-// agents.
-func (f *fuseCase) count() []Param {
+// count returns the parameters of a launch that counts the agents of each node and numbers them.
+// The wanted numbers are those in the order of the agents, see Settle.
+func (f *fusion) count() []Param {
 	members, counts, numbers := f.members(), make([]uint32, f.nodes+1), make([]uint32, f.agents)
 	for i := range numbers {
 		numbers[i] = f.r.Uint32() | 1<<31 // of agents without a node, before and after
@@ -110,8 +112,8 @@ func (f *fuseCase) count() []Param {
 	}
 }
 
-// starts is a launch over counts, many of them 0.
-func (f *fuseCase) starts() []Param {
+// starts returns the parameters of a launch that turns counts, many of them 0, into first places.
+func (f *fusion) starts() []Param {
 	counts, starts := make([]uint32, f.nodes+1), make([]uint32, f.nodes+1)
 	most := 1 + f.r.IntN(1<<f.r.IntN(12))
 	for m := range f.nodes {
@@ -123,9 +125,10 @@ func (f *fuseCase) starts() []Param {
 	return []Param{count(f.nodes), {Mem: device.Bytes(counts), Want: device.Bytes(starts)}}
 }
 
-// places is the agents by node, the nodes in some order, and the first place of each; the last: how
-// many places there are.
-func (f *fuseCase) places(members []uint32) (order, starts, numbers []uint32) {
+// places sorts the agents by node, in a random order of nodes and agents. order has the agents by
+// place, the first of each node marked; starts has the first place of each node and, as the last
+// element, the number of places; numbers has the number of each agent in its node.
+func (f *fusion) places(members []uint32) (order, starts, numbers []uint32) {
 	starts, numbers = make([]uint32, f.nodes+1), make([]uint32, f.agents)
 	agents := make([][]uint32, f.nodes)
 	for _, i := range f.r.Perm(f.agents) {
@@ -145,8 +148,8 @@ func (f *fuseCase) places(members []uint32) (order, starts, numbers []uint32) {
 	return order, starts, numbers
 }
 
-// place is a launch that puts agents to their places.
-func (f *fuseCase) place() []Param {
+// place returns the parameters of a launch that writes agents to their places.
+func (f *fusion) place() []Param {
 	members := f.members()
 	order, starts, numbers := f.places(members)
 	before := bytes.Repeat([]byte{0xA5}, 4*f.agents)
@@ -158,8 +161,9 @@ func (f *fuseCase) place() []Param {
 	}
 }
 
-// walk is a launch over small integers, whose sums are exact in every order.
-func (f *fuseCase) walk() []Param {
+// walk returns the parameters of a launch that sums sorted rows of small integers, whose sums are
+// exact in every order.
+func (f *fusion) walk() []Param {
 	small := func() float32 { return float32(f.r.IntN(33) - 16) }
 	rows := f.embed(small, true)
 	weights := f.weigh(func() uint32 { return f.r.Uint32N(9) << 14 }) // quarters

@@ -1,4 +1,6 @@
-package devicetest
+// Package observetest is the conformance suite of observe kernels, the part of a cell that a device
+// runs: a device must compute the same bits as the host device.
+package observetest
 
 import (
 	"bytes"
@@ -8,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/cuda/devicetest/fixture"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 )
 
@@ -30,18 +33,18 @@ type Cell struct {
 	Feature func(r *rand.Rand) float32
 }
 
-// ObserveAgents are the group sizes that RunObserve takes: around a warp, around a block, and past
+// Agents are the group sizes that RunObserve takes: around a warp, around a block, and past
 // the largest block.
-var ObserveAgents = []int{1, 31, 32, 33, 64, 256, 300, 1024, 1500}
+var Agents = []int{1, 31, 32, 33, 64, 256, 300, 1024, 1500}
 
-// RunObserve runs the observe kernel of a cell on the device under test and on the host device, and
+// Run runs the observe kernel of a cell on the device under test and on the host device, and
 // requires the same bits: every output and every byte of every page, after each of several batches,
 // at groups of each size of ObserveAgents, in slots at the start, the middle and the end of several
 // pages, with several runs a batch, at each block size. It also requires that a batch cut into
 // single observations leaves the same bits.
-func RunObserve(t *testing.T, open Opener, cell func(agents int) Cell) {
-	dev, ref := opened(t, open), reference(t)
-	for _, agents := range ObserveAgents {
+func Run(t *testing.T, open fixture.Opener, cell func(agents int) Cell) {
+	dev, ref := fixture.Open(t, open), fixture.Reference(t)
+	for _, agents := range Agents {
 		if testing.Short() && agents > 33 && agents != 300 {
 			continue // compute-sanitizer takes minutes for one of those
 		}
@@ -66,6 +69,8 @@ type Observation struct {
 // observeFrames is the number of page frames in the comparison.
 const observeFrames = 3
 
+// compareObserve compares the device under test with the reference, for groups of one size: the
+// same batches at every block size, and one observation at a time.
 func compareObserve(t *testing.T, dev, ref device.Device, c Cell, agents int) {
 	layout := observeLayout(t, c.Vars, agents)
 	r := rand.New(rand.NewPCG(uint64(agents), 9))
@@ -85,7 +90,7 @@ func compareObserve(t *testing.T, dev, ref device.Device, c Cell, agents int) {
 		for i, b := range batches {
 			got := o.observe(t, b, threads)
 			for j, name := range observeOutputs {
-				if err := equalWithin(got[j], need[i][j], 0); err != nil {
+				if err := fixture.EqualWithin(got[j], need[i][j], 0); err != nil {
 					t.Fatalf("block %d, batch %d: %s: %v", threads, i, name, err)
 				}
 			}
@@ -95,14 +100,15 @@ func compareObserve(t *testing.T, dev, ref device.Device, c Cell, agents int) {
 	for i, b := range batches {
 		cut := single.observeSingly(t, b, c.Threads[0])
 		for j, name := range observeOutputs {
-			if err := equalWithin(cut[j], need[i][j], 0); err != nil {
+			if err := fixture.EqualWithin(cut[j], need[i][j], 0); err != nil {
 				t.Fatalf("one observation at a time, batch %d: %s: %v", i, name, err)
 			}
 		}
 	}
 }
 
-// observeLayout is the smallest page of a power of two that holds three groups or more.
+// observeLayout returns the layout of the smallest page, a power of two in bytes, that holds three
+// groups or more.
 func observeLayout(t *testing.T, vars []kernels.Var, agents int) kernels.Layout {
 	t.Helper()
 	for size := 4096; size <= 256<<20; size *= 2 {
@@ -114,9 +120,10 @@ func observeLayout(t *testing.T, vars []kernels.Var, agents int) kernels.Layout 
 	return kernels.Layout{}
 }
 
-// randomObservation makes one run for each of some groups, the first and the last of all among
-// them, of 1 to 9 observations. clock is the last time of each group; now and then two observations
-// of a group have the same one, and some come late.
+// randomObservation returns runs of 1 to 9 observations for some of the groups, including the first
+// and the last of all and the last and the first of neighbouring pages. clock has the last time of
+// each group, in nanoseconds, and is advanced. Some observations of a group have the same time, and
+// some come late.
 func randomObservation(r *rand.Rand, c Cell, l kernels.Layout, clock []int64) Observation {
 	var o Observation
 	groups := r.Perm(len(clock))[:min(len(clock), 12)]
@@ -150,6 +157,7 @@ func randomObservation(r *rand.Rand, c Cell, l kernels.Layout, clock []int64) Ob
 	return o
 }
 
+// normalFeature draws from the normal distribution, with an outlier or a zero now and then.
 func normalFeature(r *rand.Rand) float32 {
 	v := r.NormFloat64()
 	switch r.IntN(20) {
@@ -161,7 +169,7 @@ func normalFeature(r *rand.Rand) float32 {
 	return float32(v)
 }
 
-// observeOutputs names what observe returns, in order.
+// observeOutputs are the names of the outputs that observe returns, in order.
 var observeOutputs = []string{"scores", "decisions", "counts", "leaders", "rounds", "pages"}
 
 // observer holds the pages and the constant arguments of one device between batches.
@@ -177,13 +185,15 @@ type observer struct {
 	table, par, wts device.Buffer
 }
 
+// newObserver uploads the constant arguments and makes empty pages. With inHost, frame 1 is in host
+// memory.
 func newObserver(t *testing.T, d device.Device, c Cell, l kernels.Layout, inHost bool) *observer {
 	t.Helper()
 	o := &observer{
-		inHost: inHost, dev: d, cell: c, layout: l, kernel: findKernel(t, d, c.Kernel),
-		stream: newStream(t, d),
+		inHost: inHost, dev: d, cell: c, layout: l, kernel: fixture.FindKernel(t, d, c.Kernel),
+		stream: fixture.NewStream(t, d),
 	}
-	o.pages = upload(t, d, make([]byte, observeFrames*l.PageBytes))
+	o.pages = fixture.Upload(t, d, make([]byte, observeFrames*l.PageBytes))
 	var err error
 	if o.host, err = d.AllocHost(int64(observeFrames*l.PageBytes), "frames in host memory"); err != nil {
 		t.Fatal(err)
@@ -194,9 +204,9 @@ func newObserver(t *testing.T, d device.Device, c Cell, l kernels.Layout, inHost
 		}
 	})
 	clear(o.host.Bytes())
-	o.table = upload(t, d, device.Bytes(l.Table()))
-	o.par = upload(t, d, device.Bytes(c.Params))
-	o.wts = upload(t, d, device.Bytes(c.Weights))
+	o.table = fixture.Upload(t, d, device.Bytes(l.Table()))
+	o.par = fixture.Upload(t, d, device.Bytes(c.Params))
+	o.wts = fixture.Upload(t, d, device.Bytes(c.Weights))
 	return o
 }
 
@@ -206,10 +216,10 @@ func (o *observer) observe(t *testing.T, b Observation, threads int) [][]byte {
 	return append(o.launch(t, b, threads), o.frames(t))
 }
 
-// frames are the contents of all frames, wherever they are.
+// frames returns the content of all frames, on the device or in host memory.
 func (o *observer) frames(t *testing.T) []byte {
 	t.Helper()
-	all, size := download(t, o.pages), o.layout.PageBytes
+	all, size := fixture.Download(t, o.pages), o.layout.PageBytes
 	if o.inHost {
 		if bytes.Count(all[size:2*size], []byte{0}) != size {
 			t.Fatal("a frame on the device was written in place of one in host memory")
@@ -219,7 +229,8 @@ func (o *observer) frames(t *testing.T) []byte {
 	return all
 }
 
-// launch launches one batch and returns the outputs.
+// launch launches one batch and returns the outputs without the pages. It ends the test if the
+// kernel writes around its parameters.
 func (o *observer) launch(t *testing.T, b Observation, threads int) [][]byte {
 	t.Helper()
 	n := len(b.Times)
@@ -237,16 +248,16 @@ func (o *observer) launch(t *testing.T, b Observation, threads int) [][]byte {
 	}
 	var buffers []device.Buffer
 	take := func(size int64, data []byte) {
-		b, err := o.dev.Alloc(size+2*caseGuard, "observe")
+		b, err := o.dev.Alloc(size+2*fixture.Guard, "observe")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := b.Fill(0, b.Size(), poison); err != nil {
+		if err := b.Fill(0, b.Size(), fixture.Poison); err != nil {
 			t.Fatal(err)
 		}
-		write(t, b, caseGuard, data)
+		fixture.Write(t, b, fixture.Guard, data)
 		buffers = append(buffers, b)
-		args = append(args, device.Range(b, caseGuard, size))
+		args = append(args, device.Range(b, fixture.Guard, size))
 	}
 	for _, in := range [][]byte{device.Bytes(words), device.Bytes(b.Times), device.Bytes(b.Features)} {
 		take(int64(len(in)), in)
@@ -255,17 +266,18 @@ func (o *observer) launch(t *testing.T, b Observation, threads int) [][]byte {
 		take(int64(size), nil)
 	}
 	args = append(args, device.Mapped(o.host, 0, o.host.Size()))
-	launch(t, o.stream, o.kernel, device.Geometry{Grid: len(b.Runs), Block: threads, Shared: o.cell.Shared}, args...)
-	wait(t, o.stream)
+	shape := device.Geometry{Grid: len(b.Runs), Block: threads, Shared: o.cell.Shared}
+	fixture.Launch(t, o.stream, o.kernel, shape, args...)
+	fixture.Wait(t, o.stream)
 	var out [][]byte
 	for i, buf := range buffers {
-		whole := download(t, buf)
-		end := len(whole) - caseGuard
-		if countOther(whole[:caseGuard])+countOther(whole[end:]) > 0 {
+		whole := fixture.Download(t, buf)
+		end := len(whole) - fixture.Guard
+		if fixture.CountOther(whole[:fixture.Guard])+fixture.CountOther(whole[end:]) > 0 {
 			t.Fatalf("%s, block %d: bytes around parameter %d were overwritten", o.cell.Kernel, threads, i+5)
 		}
 		if i >= 3 {
-			out = append(out, whole[caseGuard:end])
+			out = append(out, whole[fixture.Guard:end])
 		}
 		if err := buf.Close(); err != nil {
 			t.Fatal(err)

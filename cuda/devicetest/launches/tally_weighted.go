@@ -1,18 +1,18 @@
-package devicetest
+package launches
 
 import (
 	"fmt"
 	"math"
 	"math/rand/v2"
 	"strings"
-	"testing"
 
 	"github.com/exoswarm/exoswarm/consensus"
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 )
 
-// WeightedTally is one launch of a weighted tally kernel.
+// WeightedTally is one launch of a weighted tally kernel. The weights are in the slice of their
+// kind.
 type WeightedTally struct {
 	Tally    // of the kernel that counts such ballots without weights
 	Weighted string
@@ -24,13 +24,14 @@ type WeightedTally struct {
 	weights  []byte
 }
 
-// unweighted is a kernel that counts such ballots, for as many candidates, without weights.
+// unweighted returns the kernel that counts the same ballots for as many candidates without
+// weights.
 func unweighted(kernel string) string {
 	width, most := kernel[len("tally_weighted_"):len("tally_weighted_u8")], kernel[strings.LastIndex(kernel, "_"):]
 	return "tally_" + width + most
 }
 
-// hostileFloats are weights at which a conversion could go wrong.
+// hostileFloats are weights whose conversion to fixed point is easily wrong.
 var hostileFloats = []float32{
 	0, float32(math.Copysign(0, -1)), 1, 0.5 / consensus.One, 1.5 / consensus.One, 2.5 / consensus.One,
 	math.SmallestNonzeroFloat32,
@@ -41,7 +42,8 @@ var hostileFloats = []float32{
 	math.Nextafter32(128, 0), 128, math.Nextafter32(128, 256),
 }
 
-// smallFloat is a weight below 128: any, between two numbers of fixed point, or next to the end.
+// smallFloat returns a random weight below 128: any, one between two numbers of fixed point, or the
+// greatest.
 func smallFloat(r *rand.Rand) float32 {
 	switch r.IntN(4) {
 	case 0:
@@ -52,8 +54,8 @@ func smallFloat(r *rand.Rand) float32 {
 	return math.Float32frombits(r.Uint32N(math.Float32bits(128)))
 }
 
-// RandomWeighted is a launch over n ballots with weights: small, large, all equal, zero, or for
-// floats any bits or any below 128.
+// RandomWeighted returns a launch over n ballots with weights that are small, large, all equal or
+// zero; those of floats may have any bits, or be any below 128.
 func RandomWeighted(r *rand.Rand, kernel string, n int) WeightedTally {
 	t := WeightedTally{
 		Tally: RandomTally(r, unweighted(kernel), n), Weighted: kernel,
@@ -96,7 +98,8 @@ func RandomWeighted(r *rand.Rand, kernel string, n int) WeightedTally {
 	return t
 }
 
-// weigh is the tally by the plainest way to say it.
+// weigh returns the weighted tally, counted in the plainest way. A bad weight counts as such, and
+// its ballot does not count.
 func (t *WeightedTally) weigh() consensus.Tally {
 	sum := consensus.Tally{Counts: make([]uint64, t.Candidates)}
 	all := byte(consensus.Abstain)
@@ -123,7 +126,7 @@ func (t *WeightedTally) weigh() consensus.Tally {
 	return sum
 }
 
-// Params are the parameters of the launch.
+// Params returns the parameters of the launch: those of the tally without weights, and the weights.
 func (t *WeightedTally) Params() []Param {
 	params := t.Tally.Params()
 	const scratch, result = 13, 15
@@ -161,111 +164,10 @@ func (t *WeightedTally) Params() []Param {
 	return append(params, Param{Mem: weights, Want: weights})
 }
 
-// Name is the kernel of the launch.
+// Name returns the kernel of the launch.
 func (t WeightedTally) Name() string { return t.Weighted }
 
 // String names the launch in a failure.
 func (t WeightedTally) String() string {
 	return fmt.Sprintf("%s, weights of kind %d, %v", t.Weighted, t.Kind, t.Tally)
-}
-
-// Launch is a launch of a kernel with what must be in its memory afterwards.
-type Launch interface {
-	fmt.Stringer
-	Name() string
-	Params() []Param
-}
-
-// Name is the kernel of the launch.
-func (t Tally) Name() string { return t.Kernel }
-
-// asCase is the launch as the cases have it.
-func asCase(l Launch) []param {
-	var params []param
-	for _, p := range l.Params() {
-		c := param{mem: p.Mem, out: string(p.Mem) != string(p.Want), arg: p.Arg}
-		if p.Mem == nil && p.Arg.Kind() == 0 {
-			c.mem = []byte{} // an empty buffer is one
-		}
-		params = append(params, c)
-	}
-	return params
-}
-
-// launchCase is the entry among the cases of a kernel whose launches say what must come of them.
-func launchCase(kernel string) testCase {
-	return testCase{compiled: true, make: func(r *rand.Rand,
-		n int,
-	) []param {
-		return asCase(randomLaunches[kernel](r, n))
-	}}
-}
-
-// randomLaunches make a launch over n ballots, or partials, of each kernel that this file and its
-// neighbours test.
-var randomLaunches = map[string]func(r *rand.Rand, n int) Launch{
-	"tally_merge": func(r *rand.Rand, n int) Launch { return RandomMerge(r, n) },
-}
-
-func init() {
-	for kernel := range kernels.WeightedKernels() {
-		randomLaunches[kernel] = func(r *rand.Rand, n int) Launch { t := RandomWeighted(r, kernel, n); return &t }
-		cases[kernel] = launchCase(kernel)
-	}
-}
-
-// RandomLaunch is a random launch of a kernel over n ballots, or groups of them, or partials; nil
-// for a kernel that has none.
-func RandomLaunch(r *rand.Rand, kernel string, n int) Launch {
-	if make, ok := randomLaunches[kernel]; ok {
-		return make(r, n)
-	}
-	return nil
-}
-
-// checkLaunch does a launch and compares all of its memory.
-func checkLaunch(t *testing.T, d device.Device, l Launch, g device.Geometry) {
-	t.Helper()
-	if src, _ := kernels.Lookup(l.Name()); src.MaxBlock > 0 {
-		g.Block = min(g.Block, src.MaxBlock)
-	}
-	if src, _ := kernels.Lookup(l.Name()); src.WholeWarps {
-		g.Block = (g.Block + 31) / 32 * 32
-	}
-	all := l.Params()
-	got := runCase(t, d, l.Name(), g, asCase(l))
-	for i, p := range all {
-		if p.Arg.Kind() != 0 {
-			continue
-		}
-		if err := equalWithin(got[i], p.Want, 0); err != nil {
-			t.Fatalf("%v, grid %d, block %d: parameter %d: %v", l, g.Grid, g.Block, i, err)
-		}
-	}
-}
-
-// testLaunches compares random launches of the kernels of randomLaunches with the plainest way to
-// say what they do.
-func testLaunches(t *testing.T, open Opener) {
-	d := opened(t, open)
-	if !compiles(d) {
-		t.Skip("this driver runs no compiled code")
-	}
-	each := 400
-	if testing.Short() {
-		each = 50
-	}
-	sizes := []int{0, 1, 2, 15, 16, 17, 31, 32, 33, 63, 64, 65, 255, 257, 1023, 1024, 1025, 4099, 20_000}
-	r := rand.New(rand.NewPCG(21, 22))
-	for kernel, random := range randomLaunches {
-		t.Run(kernel, func(t *testing.T) {
-			for range each {
-				checkLaunch(t, d, random(r, sizes[r.IntN(len(sizes))]),
-					device.Geometry{Grid: grids[r.IntN(len(grids))], Block: blocks[r.IntN(len(blocks))]})
-			}
-			for range 2 {
-				checkLaunch(t, d, random(r, 999_999+r.IntN(3)), device.Geometry{Grid: 264, Block: 256})
-			}
-		})
-	}
 }

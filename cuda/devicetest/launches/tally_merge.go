@@ -1,4 +1,4 @@
-package devicetest
+package launches
 
 import (
 	"errors"
@@ -101,7 +101,7 @@ func RandomMerge(r *rand.Rand, n int) *Merge {
 	return m
 }
 
-// Name is the kernel of the launch.
+// Name returns the kernel of the launch.
 func (m *Merge) Name() string { return "tally_merge" }
 
 // String names the launch in a failure.
@@ -111,7 +111,7 @@ func (m *Merge) String() string {
 		m.Heard, m.Need, m.Candidates, m.Rule, m.overflow, m.torn)
 }
 
-// Params are the parameters of the launch.
+// Params returns the parameters of the launch, see Launch.
 func (m *Merge) Params() []Param {
 	flags, word := uint64(0), m.Word
 	switch {

@@ -1,0 +1,333 @@
+package launches
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"strings"
+
+	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/cuda/devicetest/fixture"
+	"github.com/exoswarm/exoswarm/cuda/kernels"
+)
+
+// AgentKernels are the kernels of agent-addressed swarms, which RandomAgents knows.
+var AgentKernels = []string{
+	"gru_tick_h8_f32", "gru_tick_h16_f32", "gru_tick_h32_f32", "gru_tick_h8_bf16", "gru_tick_h16_bf16",
+	"gru_tick_h32_bf16",
+	"gru_step_h8_f32", "gru_step_h16_f32", "gru_step_h32_f32", "gru_step_h8_bf16", "gru_step_h16_bf16",
+	"gru_step_h32_bf16",
+	"leaky_tick", "leaky_step", "step_decide", "agent_sums",
+}
+
+// agentSwarm is a swarm with a random state, from which the parameters of a launch are made.
+type agentSwarm struct {
+	r      *rand.Rand
+	layout kernels.Layout
+	words  []uint32 // the parameters of the cell, by kernels.AgentCandidates and so on
+	table  []uint32 // the weights of the cell as its kernel takes them
+	groups int
+	// candidates is the number of candidates of a vote, class the width of a GRU cell or 0 for a
+	// leaky one.
+	candidates, class int
+	elem              kernels.Elem
+	odd               bool // some of its state is not finite
+	pages             []byte
+}
+
+// RandomAgents returns a launch over a swarm of about n agents, or fewer if a step takes the host
+// device long. The groups are of any size and fill several pages, the last not completely; some
+// agents have never stepped. Launches of steps name some agents that do not exist, and have inputs
+// that are huge, NaN or infinite.
+//
+// The wanted content of memory that the kernel writes is empty: the caller compares it with that of
+// another device.
+func RandomAgents(r *rand.Rand, kernel string, n int) []Param {
+	c := &agentSwarm{r: r, candidates: 2 + r.IntN(kernels.AgentMostCandidates-1), elem: kernels.F32}
+	leaky := strings.HasPrefix(kernel, "leaky")
+	sums := kernel == "agent_sums"
+	if sums { // of any cell
+		c.odd, leaky = true, r.IntN(4) == 0
+		c.elem = []kernels.Elem{kernels.F32, kernels.BF16}[r.IntN(2)]
+	}
+	if strings.HasSuffix(kernel, "bf16") {
+		c.elem = kernels.BF16
+	}
+	if leaky {
+		c.candidates = 2
+	} else {
+		c.class = 8
+		if at := strings.Index(kernel, "_h"); at >= 0 {
+			fmt.Sscanf(kernel[at:], "_h%d_", &c.class) //nolint:errcheck // a name of the list above
+		}
+		if sums {
+			c.class = 8 << r.IntN(3)
+		}
+		n = min(n, 40_000/c.class)
+	}
+	c.swarm(min(n, 20_000))
+	sparse := !strings.Contains(kernel, "_tick") && !sums
+	arena, other, frames := c.scatter(sparse)
+	for page := range frames {
+		if sums && r.IntN(6) == 0 {
+			frames[page] = 1 << kernels.AgentHostBit
+		}
+	}
+	host := changed(other)
+	word := func(v int) Param { return Param{Arg: device.Uint32(uint32(v))} }
+	head := []Param{
+		changed(arena),
+		{Arg: device.Uint64(uint64(c.layout.PageBytes))},
+		constant(device.Bytes(frames)),
+		constant(device.Bytes(c.layout.Table())), constant(device.Bytes(c.words)),
+	}
+	if sums {
+		return append(head, c.sums()...)
+	}
+	scratch := make([]uint64, kernels.AgentScratch)
+	for i := kernels.AgentSum; i < len(scratch); i++ { // left by earlier launches
+		scratch[i] = r.Uint64()
+	}
+	kept, result, sequence := changed(device.Bytes(scratch)), changed(make([]byte, 8*kernels.AgentResultWords)),
+		Param{Arg: device.Uint32(1 + r.Uint32N(1<<31))}
+	if !sparse {
+		first, count := 0, len(frames)
+		if r.IntN(2) == 0 { // some of the pages, or none
+			first = r.IntN(len(frames))
+			count = r.IntN(len(frames) - first + 1)
+		}
+		return append(head, constant(device.Bytes(c.table)), word(c.groups), word(first), word(count),
+			word(1+r.IntN(2)*r.IntN(4)), word(r.IntN(kernels.AgentTickPublish+1)),
+			changed(make([]byte, c.groups)), kept, sequence, result)
+	}
+	all := c.groups * c.layout.Agents
+	agents, inputs := c.observations(min(n, all))
+	votes := make([]byte, len(agents))
+	n, of := len(agents), []uint32{r.Uint32(), r.Uint32()} // of a launch, and of one that was recorded
+	if r.IntN(3) == 0 {
+		of = []uint32{uint32(n), uint32(sequence.Arg.Bits())}
+		n, sequence = kernels.AgentHeaded, Param{Arg: device.Uint32(r.Uint32())}
+	}
+	recorded := constant(device.Bytes(of))
+	if kernel != "step_decide" {
+		return append(head, constant(device.Bytes(c.table)), word(c.groups), constant(device.Bytes(agents)),
+			constant(device.Bytes(inputs)),
+			word(n), changed(votes), kept, host, recorded)
+	}
+	stamps := make([]uint32, c.groups)
+	for i := range stamps {
+		stamps[i] = r.Uint32N(3)
+	}
+	for i, a := range agents {
+		votes[i] = byte(r.IntN(c.candidates))
+		if int64(a) >= int64(all) || r.IntN(10) == 0 {
+			votes[i] = kernels.AgentNoVote
+		}
+	}
+	scratch[kernels.AgentStepped], scratch[kernels.AgentRefused] = r.Uint64N(100), r.Uint64N(100)
+	kept = changed(device.Bytes(scratch))
+	return append(head, word(c.groups), constant(device.Bytes(agents)), constant(votes), word(n),
+		changed(device.Bytes(stamps)), changed(make([]byte, len(agents))), kept, sequence, result, host, recorded)
+}
+
+// sums returns the arguments of agent_sums after those that all kernels share: random runs of
+// agents in random order.
+func (c *agentSwarm) sums() []Param {
+	r, all := c.r, c.groups*c.layout.Agents
+	word := func(v int) Param { return Param{Arg: device.Uint32(uint32(v))} }
+	variable, width := kernels.AgentVarPotential, 1
+	if c.class > 0 {
+		variable, width = kernels.AgentVarRow, c.class
+	}
+	order := make([]uint32, all)
+	for i, a := range r.Perm(all) {
+		order[i] = uint32(a)
+	}
+	var runs []uint32
+	for first := 0; first < all; {
+		rows := min(r.IntN(200), all-first)
+		runs = append(runs, uint32(first), uint32(rows))
+		first += rows + r.IntN(2)*r.IntN(10)
+	}
+	before := make([]float32, len(runs)/2*width)
+	for i := range before {
+		before[i] = float32(r.NormFloat64())
+	}
+	bf16 := 0
+	if c.class > 0 && c.elem == kernels.BF16 {
+		bf16 = 1
+	}
+	return []Param{
+		word(c.groups), word(variable), word(width), word(bf16), constant(device.Bytes(order)), word(r.IntN(2)),
+		constant(device.Bytes(runs)),
+		word(len(runs) / 2), changed(device.Bytes(before)), changed(make([]byte, 2*len(runs))),
+	}
+}
+
+// scatter puts the pages into frames in random order, with unused frames between them. With two,
+// some of the frames are in a second arena, which stands for host memory. frames has the frame of
+// each page as kernels take it.
+func (c *agentSwarm) scatter(two bool) (arena, host []byte, frames []uint32) {
+	size := c.layout.PageBytes
+	pages := len(c.pages) / size
+	empty := func() []byte { return bytes.Repeat([]byte{fixture.Poison}, (pages+c.r.IntN(3))*size) }
+	arena, host = empty(), empty()
+	inHost := c.r.Perm(len(host) / size)
+	for page, frame := range c.r.Perm(len(arena) / size)[:pages] {
+		entry, to := uint32(frame), arena
+		if two && c.r.IntN(2) == 0 {
+			frame, to = inHost[page], host
+			entry = uint32(frame) | 1<<kernels.AgentHostBit
+		}
+		frames = append(frames, entry)
+		copy(to[frame*size:], c.pages[page*size:][:size])
+	}
+	return arena, host, frames
+}
+
+// changed returns memory that a launch writes and whose content after it is not known here.
+func changed(mem []byte) Param {
+	return Param{Mem: append([]byte{}, mem...), Want: []byte{}}
+}
+
+// swarm makes the layout, the parameters, the weights and the pages of about n agents.
+func (c *agentSwarm) swarm(n int) {
+	r := c.r
+	sizes := []int{1, 2, 3, 5, 31, 32, 33, 64, 100, 257, 300, 1500, 4100}
+	for len(sizes) > 1 && sizes[len(sizes)-1] > max(n, 5) {
+		sizes = sizes[:len(sizes)-1]
+	}
+	agents := sizes[r.IntN(len(sizes))]
+	c.groups = max(1, (n+agents-1)/agents)
+	vars := kernels.AgentLeakyVars()
+	if c.class > 0 {
+		vars = kernels.AgentGRUVars(c.class, c.candidates, c.elem)
+	}
+	for size := 4096; ; size *= 2 {
+		l, err := kernels.NewLayout(vars, agents, size)
+		if err == nil && l.Slots > r.IntN(9) {
+			c.layout = l
+			break
+		}
+	}
+	c.words = make([]uint32, kernels.AgentWords)
+	c.words[kernels.AgentCandidates], c.words[kernels.AgentRule], c.words[kernels.AgentQuorum] = uint32(c.candidates),
+		r.Uint32N(5), r.Uint32N(1<<16+1)
+	c.words[kernels.AgentFeatures] = 1 + r.Uint32N(kernels.AgentLeakyFeatures)
+	c.words[kernels.AgentDecay], c.words[kernels.AgentThreshold],
+		c.words[kernels.AgentTraceRate] = math.Float32bits(0.9), math.Float32bits(1), math.Float32bits(0.01)
+	if c.class > 0 {
+		c.words[kernels.AgentFeatures] = 1 + r.Uint32N(uint32(c.class))
+		c.gruTable()
+	} else {
+		c.table = make([]uint32, 1)
+	}
+	c.state()
+}
+
+// gruTable makes the table of a GRU cell from random weights. One table in four has only weights of
+// the greatest magnitude, with which sums are largest.
+func (c *agentSwarm) gruTable() {
+	r, H := c.r, c.class
+	c.table = make([]uint32, kernels.AgentGRUTable(H))
+	scale := 11 + r.IntN(3)
+	for i, v := range kernels.Logistic(scale + 6) {
+		c.table[kernels.AgentTableLogistic+i] = math.Float32bits(v)
+	}
+	largest := r.IntN(4) == 0
+	number := func(deviation float64, most int) int32 {
+		if largest {
+			return int32((2*r.IntN(2) - 1) * most)
+		}
+		return int32(max(-float64(most), min(float64(most), r.NormFloat64()*deviation)))
+	}
+	numbers := func(words []uint32, most int) {
+		for i := range words {
+			words[i] = uint32(uint16(number(4000, most))) | uint32(number(4000, most))<<16
+		}
+	}
+	for i := range 4 * H {
+		c.table[kernels.AgentTableBias+i] = uint32(number(1<<17, kernels.AgentGateBias))
+	}
+	for i := range kernels.AgentMostCandidates {
+		c.table[kernels.AgentTableReadoutBias(H)+i] = uint32(number(1<<16, kernels.AgentVoteBias))
+		if i >= c.candidates {
+			none := int32(kernels.AgentNoCandidate)
+			c.table[kernels.AgentTableReadoutBias(H)+i] = uint32(none)
+		}
+	}
+	numbers(c.table[kernels.AgentTableWeights(H):kernels.AgentTableReadout(H)], kernels.AgentGateWeight)
+	numbers(c.table[kernels.AgentTableReadout(H):][:c.candidates*H/2], kernels.AgentVoteWeight)
+}
+
+// state makes the pages: random values in the variables of agents, and poison between them.
+func (c *agentSwarm) state() {
+	l := c.layout
+	c.pages = make([]byte, (c.groups+l.Slots-1)/l.Slots*l.PageBytes)
+	for i := range c.pages {
+		c.pages[i] = fixture.Poison
+	}
+	for g := range c.groups {
+		page := c.pages[g/l.Slots*l.PageBytes:][:l.PageBytes]
+		slot := g % l.Slots
+		for v, of := range l.Vars {
+			n, first := of.Width, slot*of.Width
+			if !of.Group {
+				n, first = n*l.Agents, first*l.Agents
+			}
+			to := page[int(l.Offsets[v])+first*of.Elem.Bytes():][:n*of.Elem.Bytes()]
+			for k := range n {
+				c.element(of, to[k*of.Elem.Bytes():])
+			}
+		}
+	}
+}
+
+// element writes a random value of a variable's element type to the start of to.
+func (c *agentSwarm) element(of kernels.Var, to []byte) {
+	v := float32(c.r.Float64()*2 - 1)
+	if c.odd && c.r.IntN(200) == 0 {
+		v = []float32{float32(math.NaN()), float32(math.Inf(1)), float32(math.Inf(-1)), 1e-40}[c.r.IntN(4)]
+	}
+	switch of.Elem {
+	case kernels.U8:
+		to[0] = byte(c.r.IntN(c.candidates + 1))
+	case kernels.U32:
+		device.Of[uint32](to[:4])[0] = c.r.Uint32N(1000)
+	case kernels.U64:
+		device.Of[uint64](to[:8])[0] = c.r.Uint64N(1 << 40)
+	case kernels.BF16:
+		device.Of[uint16](to[:2])[0] = device.ToBF16(v)
+	default:
+		device.Of[float32](to[:4])[0] = v
+	}
+}
+
+// observations returns the agents of a launch and their inputs: about half of n agents in random
+// order, each at most once, and some ids that no agent has.
+func (c *agentSwarm) observations(n int) (agents []uint32, inputs []float32) {
+	r, all := c.r, c.groups*c.layout.Agents
+	for _, a := range r.Perm(all)[:min(n, all)] {
+		if r.IntN(2) == 0 {
+			continue
+		}
+		agents = append(agents, uint32(a))
+		if r.IntN(30) == 0 {
+			agents = append(agents, []uint32{uint32(all), uint32(all) + r.Uint32N(1000), math.MaxUint32}[r.IntN(3)])
+		}
+	}
+	for range len(agents) * int(c.words[kernels.AgentFeatures]) {
+		v := float32(r.NormFloat64())
+		switch r.IntN(200) {
+		case 0:
+			v = math.Float32frombits([]uint32{0x7f800000, 0xff800000, 0x7fc00000, 0xffc10000, 0x7f810000}[r.IntN(5)])
+		case 1:
+			v *= 1e30
+		case 2:
+			v *= 1e-40
+		}
+		inputs = append(inputs, v)
+	}
+	return agents, inputs
+}
