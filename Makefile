@@ -55,7 +55,7 @@ mutate: ## 200 changes to code that guards, fences, commits and limits: at least
 	go run ./internal/mutate -n 200 -seed $(SEED)
 
 nab: ## scores on the labelled streams beside the repository (../shared/nab), learning on and off
-	go test -count=1 -v -run 'TestLearningFindsAnomalies' ./cuda/host
+	go test -count=1 -v -run 'TestLearningFindsAnomalies' ./cuda/host/celltwin
 
 chaos: ## fault runs of the queue at length, about two hours: ten faults of each kind with each of five seeds; as root with power cuts and partitions
 	for seed in 1 2 3 4 5; do \

@@ -30,7 +30,7 @@ type buffer struct {
 	mem   []byte // the memory; its capacity ends where it ends
 }
 
-// guarded makes n aligned bytes between two guards.
+// guarded makes n bytes between two guards. mem is aligned to align and cannot grow into the guard.
 func guarded(n int64) (whole, mem []byte) {
 	raw := make([]byte, n+2*guard+align)
 	skip := (align - int(uintptr(unsafe.Pointer(unsafe.SliceData(raw)))%align)) % align
@@ -40,16 +40,17 @@ func guarded(n int64) (whole, mem []byte) {
 	return whole, whole[guard : guard+n : guard+n]
 }
 
+// fill sets every byte of b to v.
 func fill(b []byte, v byte) {
 	for i := range b {
 		b[i] = v
 	}
 }
 
-// Size is the length in bytes; it stays known after Close.
+// Size returns the length in bytes, also after Close.
 func (b *buffer) Size() int64 { return b.size }
 
-// access runs fn on a range of the memory while the buffer cannot be closed.
+// access calls fn with a range of the memory. Close waits for fn. op names the call in errors.
 func (b *buffer) access(op string, off, n int64, fn func(mem []byte)) error {
 	if err := device.CheckRange(op, off, n, b.size); err != nil {
 		return err
@@ -81,7 +82,8 @@ func (b *buffer) Fill(off, n int64, v byte) error {
 	return b.access("fill", off, n, func(mem []byte) { fill(mem, v) })
 }
 
-// Close gives the memory back and reports ErrSticky when something wrote past its ends.
+// Close gives the memory back. It returns device.ErrSticky if a kernel wrote past the ends of the
+// buffer. A second call does nothing.
 func (b *buffer) Close() error {
 	if whole := b.detach(); whole != nil {
 		return b.free(whole)
@@ -89,7 +91,8 @@ func (b *buffer) Close() error {
 	return nil
 }
 
-// detach closes the handle and returns its memory, nil where that was done before.
+// detach closes the handle and returns the memory with its guards, nil if the handle was closed
+// before. Work in progress may still use the memory.
 func (b *buffer) detach() []byte {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -103,7 +106,7 @@ func (b *buffer) detach() []byte {
 	return whole
 }
 
-// free gives detached memory back.
+// free gives detached memory back to the accounting of the device and checks its guards.
 func (b *buffer) free(whole []byte) error {
 	b.dev.mu.Lock()
 	b.dev.used -= b.size
@@ -118,4 +121,5 @@ func (b *buffer) free(whole []byte) error {
 
 var guardPattern = bytes.Repeat([]byte{guardByte}, guard)
 
+// intact reports whether a guard has its original content.
 func intact(g []byte) bool { return bytes.Equal(g, guardPattern) }

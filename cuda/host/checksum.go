@@ -1,13 +1,17 @@
 package host
 
-import "sync/atomic"
+import (
+	"sync/atomic"
 
-func init() { register("checksum", checksum) }
+	"github.com/exoswarm/exoswarm/cuda/host/twin"
+)
+
+func init() { twin.Register("checksum", checksum) }
 
 // checksum is the twin of checksum.cu: each block adds its share of the words.
-func checksum(b *Block) {
-	data, n, sum := Mem[uint8](b, 0), b.Uint64(1), Mem[uint64](b, 2)
-	words := Mem[uint64](b, 0)
+func checksum(b *twin.Block) {
+	data, n, sum := twin.Mem[uint8](b, 0), b.Uint64(1), twin.Mem[uint64](b, 2)
+	words := twin.Mem[uint64](b, 0)
 	var acc uint64
 	lo, hi := b.Part(n / 8)
 	for i, w := range words[lo:hi] {

@@ -7,7 +7,8 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 )
 
-// span is a checked range of memory of this device, or with peer of any host device.
+// span returns a range of memory, which the caller has checked against the size. The memory is of
+// this device, or with peer of any host device. The range stays valid after Close of its buffer.
 func (d *Device) span(m device.Sized, off, n int64, peer bool) ([]byte, error) {
 	switch b := m.(type) {
 	case *buffer:
@@ -48,6 +49,7 @@ func (s *stream) Copy(dst device.Buffer, dstOff int64, src device.Buffer, srcOff
 	return s.copy("copy", dst, dstOff, src, srcOff, n)
 }
 
+// copy checks a copy between any two kinds of memory and queues it. op names it in errors.
 func (s *stream) copy(op string, dst device.Sized, dstOff int64, src device.Sized, srcOff, n int64) error {
 	if dst == nil || src == nil {
 		return s.note(fmt.Errorf("%s: no memory: %w", op, device.ErrInvalidArgument))
@@ -78,6 +80,8 @@ func (s *stream) UploadAll(pieces []device.Piece) error { return s.move("upload"
 // DownloadAll queues the pieces as one operation.
 func (s *stream) DownloadAll(pieces []device.Piece) error { return s.move("download", false, pieces) }
 
+// move checks all pieces before it queues any: a wrong piece changes nothing. up is the direction
+// to the device.
 func (s *stream) move(op string, up bool, pieces []device.Piece) error {
 	type pair struct{ to, from []byte }
 	copies := make([]pair, 0, len(pieces))
@@ -133,7 +137,7 @@ func (s *stream) Fill(b device.Buffer, off, n int64, v byte) error {
 	}, b))
 }
 
-// Copy copies from a buffer of any host device.
+// Copy copies from a buffer of any host device at once, without a stream.
 func (b *buffer) Copy(off int64, src device.Buffer, srcOff, n int64) error {
 	from, ok := src.(*buffer)
 	if !ok || from == nil {
@@ -152,6 +156,7 @@ func (b *buffer) Copy(off int64, src device.Buffer, srcOff, n int64) error {
 	return nested(from, srcOff, b, off, n, func(from, to []byte) { copy(to, from) })
 }
 
+// nested calls fn with ranges of two buffers, x locked first.
 func nested(x *buffer, xOff int64, y *buffer, yOff, n int64, fn func(x, y []byte)) (err error) {
 	outer := x.access("copy", xOff, n, func(xm []byte) {
 		err = y.access("copy", yOff, n, func(ym []byte) { fn(xm, ym) })

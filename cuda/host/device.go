@@ -1,7 +1,15 @@
-// Package host is the host device: the contract of cuda/device in pure Go on all cores. It is a
-// real backend, the default where there is no GPU and the fallback of a degraded one, and the
-// oracle that the CUDA device is compared with: each kernel of cuda/kernels has its twin here,
-// registered under the same name.
+// Package host is the host device: the contract of cuda/device in pure Go, on all cores.
+//
+// It is the default on machines without a GPU, the fallback for a failed one, and the oracle with
+// which the CUDA device is compared. It runs the Go twins of kernels, which are in packages of
+// their own: celltwin, fusiontwin, tallytwin, and here the twins of small ones.
+//
+// A stream is a goroutine with a queue. A launch is divided among the workers of the device's pool.
+// A twin that panics breaks the device: from then on every call fails, as on a GPU after a fault.
+//
+// Locks are taken in this order: event.mu, stream.mu, buffer.mu, Device.mu. A goroutine that locks two
+// buffers locks the one at the lower address first. graph.mu is held while the steps of a graph run,
+// which take no lock.
 package host
 
 import (
@@ -16,6 +24,7 @@ import (
 	"sync/atomic"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/cuda/host/twin"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 )
 
@@ -32,7 +41,8 @@ type Options struct {
 	Requested, Reason string
 }
 
-// Device is the host device. Make it with Open.
+// Device is the host device, made by Open. All methods may be called from several goroutines at
+// once.
 type Device struct {
 	props device.Properties
 	limit int64
@@ -43,9 +53,9 @@ type Device struct {
 	// as a CUDA context does after a fault.
 	broken atomic.Pointer[error]
 
-	mu      sync.Mutex
+	mu      sync.Mutex // guards the fields below
 	closed  bool
-	used    int64
+	used    int64 // bytes of buffers that are open, or released and still in use by queued work
 	buffers map[*buffer]struct{}
 	pinned  map[*hostBuffer]struct{}
 	handles map[io.Closer]string // streams, events and graphs, each with its kind
@@ -92,7 +102,7 @@ func Open(opts Options) (*Device, error) {
 	}, nil
 }
 
-// Properties describes the device.
+// Properties returns the description of the device.
 func (d *Device) Properties() device.Properties { return d.props }
 
 // Memory returns what the limit has left, or less where the machine itself has less, and the limit.
@@ -143,8 +153,8 @@ func (d *Device) Kernel(name string) (device.Kernel, error) {
 	if !ok {
 		return nil, fmt.Errorf("kernel %q is not in the set: %w", name, device.ErrNotSupported)
 	}
-	fn, ok := twins[name]
-	if !ok {
+	fn := twin.Lookup(name)
+	if fn == nil {
 		return nil, fmt.Errorf("kernel %q has no twin on the host device: %w", name, device.ErrNotSupported)
 	}
 	return &kernel{dev: d, name: name, sig: src.Params, fn: fn, src: src}, nil
@@ -200,6 +210,7 @@ func (d *Device) Usage() []device.Usage {
 	return d.usageLocked()
 }
 
+// usageLocked is Usage with d.mu held.
 func (d *Device) usageLocked() []device.Usage {
 	by := device.UsageBy{}
 	for b := range d.buffers {
@@ -211,7 +222,7 @@ func (d *Device) usageLocked() []device.Usage {
 	return by.List()
 }
 
-// forget takes a handle that is closed off the list.
+// forget removes a closed handle from the list of open ones.
 func (d *Device) forget(h io.Closer) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -250,7 +261,7 @@ func (d *Device) Close() error {
 	return errors.Join(errs...)
 }
 
-// health is the error of a broken device, nil of a sound one.
+// health returns the error of a broken device, nil otherwise. op names the call in the error.
 func (d *Device) health(op string) error {
 	if p := d.broken.Load(); p != nil {
 		return fmt.Errorf("%s on host: %w", op, *p)

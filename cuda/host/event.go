@@ -9,7 +9,8 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 )
 
-// event is the last mark that a stream was given for it.
+// event is the last mark that Record has put into a stream. A later Record replaces the mark; who
+// waits for the former one goes on to wait for it.
 type event struct {
 	dev *Device
 
@@ -39,7 +40,7 @@ func (d *Device) NewEvent() (device.Event, error) {
 	return e, nil
 }
 
-// last is the mark of the latest record, nil where there was none.
+// last returns the mark of the latest Record, nil if there was none. op names the call in errors.
 func (e *event) last(op string) (*mark, error) {
 	if e == nil {
 		return nil, fmt.Errorf("%s: no event: %w", op, device.ErrInvalidArgument)
@@ -52,7 +53,7 @@ func (e *event) last(op string) (*mark, error) {
 	return e.at, nil
 }
 
-// Record queues a mark.
+// Record queues a mark, which becomes the event's.
 func (s *stream) Record(ev device.Event) error {
 	e, ok := ev.(*event)
 	if !ok || e == nil || e.dev != s.dev {
@@ -99,7 +100,7 @@ func (s *stream) Wait(ev device.Event) error {
 	}})
 }
 
-// Done says whether the stream has passed the mark.
+// Done reports whether the stream has passed the mark; an event without a mark is done.
 func (e *event) Done() (bool, error) {
 	m, err := e.last("query an event")
 	if err != nil {
@@ -119,7 +120,7 @@ func (e *event) Done() (bool, error) {
 	}
 }
 
-// Sync waits for the mark.
+// Sync waits until the stream has passed the mark, or for the end of ctx.
 func (e *event) Sync(ctx context.Context) error {
 	m, err := e.last("sync an event")
 	if err != nil {
@@ -135,7 +136,7 @@ func (e *event) Sync(ctx context.Context) error {
 	return e.dev.health("sync an event")
 }
 
-// Since is the time between two marks.
+// Since returns the time between the marks of two events, both of which must be done.
 func (e *event) Since(earlier device.Event) (time.Duration, error) {
 	from, ok := earlier.(*event)
 	if !ok || from == nil || from.dev != e.dev {
@@ -160,7 +161,7 @@ func (e *event) Since(earlier device.Event) (time.Duration, error) {
 	return times[1].Sub(times[0]), nil
 }
 
-// Close gives the event up; who waits for it is not disturbed.
+// Close closes the event. Streams that wait for its mark go on waiting.
 func (e *event) Close() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()

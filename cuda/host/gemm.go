@@ -7,24 +7,26 @@ import (
 	"gonum.org/v1/gonum/blas/blas32"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/cuda/host/twin"
 )
 
 func init() {
-	register("gemm_f32", gemm(loadF32, storeF32, loadF32))
-	register("gemm_bf16", gemm(loadBF16, storeBF16, loadBF16))
-	register("gemm_bf16_f32", gemm(loadBF16, storeF32, loadF32))
+	twin.Register("gemm_f32", gemm(loadF32, storeF32, loadF32))
+	twin.Register("gemm_bf16", gemm(loadBF16, storeBF16, loadBF16))
+	twin.Register("gemm_bf16_f32", gemm(loadBF16, storeF32, loadF32))
 }
 
+// Conversions of elements to float32 and back, for gemm.
 func loadF32(v float32) float32  { return v }
 func storeF32(v float32) float32 { return v }
 func loadBF16(v uint16) float32  { return device.FromBF16(v) }
 func storeBF16(v float32) uint16 { return device.ToBF16(v) }
 
-// gemm is the twin of the kernels of gemm.cuh: each block makes its share of the elements. It is
-// the plain form that they are compared with; Stream.Gemm goes by gonum.
-func gemm[E, O uint16 | float32](get func(E) float32, put func(float32) O, old func(O) float32) twin {
-	return func(blk *Block) {
-		a, b, c := Mem[E](blk, 0), Mem[E](blk, 1), Mem[O](blk, 2)
+// gemm returns the twin of the kernels of gemm.cuh for element types: each block computes its share
+// of the elements, in the plainest way. Stream.Gemm uses gonum instead.
+func gemm[E, O uint16 | float32](get func(E) float32, put func(float32) O, old func(O) float32) twin.Func {
+	return func(blk *twin.Block) {
+		a, b, c := twin.Mem[E](blk, 0), twin.Mem[E](blk, 1), twin.Mem[O](blk, 2)
 		m, n, k := uint64(blk.Uint32(3)), uint64(blk.Uint32(4)), uint64(blk.Uint32(5))
 		aRow, aCol, bRow, bCol, cRow := blk.Uint64(6), blk.Uint64(7), blk.Uint64(8), blk.Uint64(9), blk.Uint64(10)
 		alpha, beta := blk.Float32(11), blk.Float32(12)
@@ -45,8 +47,8 @@ func gemm[E, O uint16 | float32](get func(E) float32, put func(float32) O, old f
 	}
 }
 
-// Gemm queues a product, which gonum computes on all cores. Matrices of bf16 are widened for it,
-// and the result is rounded once.
+// Gemm queues a product, which gonum computes on all cores. Matrices of bf16 are widened to float32
+// for it, and the result is rounded once.
 func (s *stream) Gemm(alpha float32, a, b device.Matrix, beta float32, c device.Matrix) error {
 	m, n, k, err := device.CheckGemm(a, b, c)
 	if err != nil {
@@ -75,6 +77,7 @@ func (s *stream) Gemm(alpha float32, a, b device.Matrix, beta float32, c device.
 	}, a.Buffer, b.Buffer, c.Buffer))
 }
 
+// transpose returns how gonum has to read a matrix.
 func transpose(m device.Matrix) blas.Transpose {
 	if m.Transposed {
 		return blas.Trans
@@ -82,7 +85,8 @@ func transpose(m device.Matrix) blas.Transpose {
 	return blas.NoTrans
 }
 
-// wide is a matrix in fp32: the memory itself, or a copy, which is filled if its content counts.
+// wide returns a matrix in float32: the memory itself, or for bf16 a copy. The copy has the content
+// of the matrix only if content is set.
 func wide(m device.Matrix, mem []byte, content bool) blas32.General {
 	g := blas32.General{Rows: m.Rows, Cols: m.Cols, Stride: max(m.Step(), 1)}
 	if m.Elem == device.F32 {
@@ -99,7 +103,8 @@ func wide(m device.Matrix, mem []byte, content bool) blas32.General {
 	return g
 }
 
-// narrow rounds the elements, and leaves what stands between the rows.
+// narrow rounds the elements of from into a matrix of bf16. It leaves memory between the rows as it
+// is.
 func narrow(m device.Matrix, mem []byte, from blas32.General) {
 	to := device.Of[uint16](mem)
 	for i := range m.Rows {
@@ -109,6 +114,7 @@ func narrow(m device.Matrix, mem []byte, from blas32.General) {
 	}
 }
 
+// scale multiplies the elements by beta; a beta of 0 also replaces NaN and infinities.
 func scale(g blas32.General, beta float32) {
 	for i := range g.Rows {
 		row := g.Data[i*g.Stride : i*g.Stride+g.Cols]

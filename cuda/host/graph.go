@@ -9,7 +9,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 )
 
-// graph is a list of steps with the memory that they use.
+// graph is a list of steps, and the memory that they use, which must be open when it is replayed.
 type graph struct {
 	dev    *Device
 	steps  []step
@@ -19,7 +19,8 @@ type graph struct {
 	closed atomic.Bool
 }
 
-// Capture records what fn puts into the stream.
+// Capture calls fn and records the work that fn puts into the stream, instead of queueing it. It
+// fails if fn or a call inside fn fails. Other goroutines must not use the stream meanwhile.
 func (s *stream) Capture(fn func() error) (device.Graph, error) {
 	if err := s.health("capture"); err != nil {
 		return nil, err
@@ -49,6 +50,7 @@ func (s *stream) Capture(fn func() error) (device.Graph, error) {
 	return g, nil
 }
 
+// record starts a capture into g. Captures cannot be nested.
 func (s *stream) record(g *graph) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -62,7 +64,7 @@ func (s *stream) record(g *graph) error {
 	return nil
 }
 
-// Replay queues the steps as one.
+// Replay queues all steps of a graph as one operation.
 func (s *stream) Replay(dg device.Graph) error {
 	g, ok := dg.(*graph)
 	if !ok || g == nil || g.dev != s.dev {
@@ -85,6 +87,8 @@ func (s *stream) Replay(dg device.Graph) error {
 	return s.put("replay", g.run)
 }
 
+// run makes the steps in order. Replays of one graph in several streams exclude each other, since
+// the steps share memory.
 func (g *graph) run() *failure {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -96,10 +100,10 @@ func (g *graph) run() *failure {
 	return nil
 }
 
-// Len is the number of steps.
+// Len returns the number of steps.
 func (g *graph) Len() int { return len(g.steps) }
 
-// Close gives the graph up.
+// Close closes the graph. Replays that are queued still run.
 func (g *graph) Close() error {
 	if !g.closed.Swap(true) {
 		g.dev.forget(g)

@@ -6,7 +6,8 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 )
 
-// Health looks at the guards of every buffer and checks the claims. The host has no sensors.
+// Health checks the guards of every open buffer and the claims. It does not wait for streams. The
+// host has no sensors to report.
 func (d *Device) Health(ctx context.Context, claims ...device.Claim) device.Health {
 	var h device.Health
 	d.mu.Lock()

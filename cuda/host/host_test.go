@@ -12,6 +12,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/cuda/host/twin"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -27,7 +28,7 @@ func open(t *testing.T, opts Options) *Device {
 }
 
 // launchTwin runs fn as a kernel of one buffer argument.
-func launchTwin(t *testing.T, d *Device, fn twin, mem device.Buffer, grid int) error {
+func launchTwin(t *testing.T, d *Device, fn twin.Func, mem device.Buffer, grid int) error {
 	t.Helper()
 	s, err := d.NewStream()
 	if err != nil {
@@ -56,7 +57,13 @@ func TestEveryBlockRunsOnce(t *testing.T) {
 			if err := mem.Fill(0, mem.Size(), 0); err != nil {
 				t.Fatal(err)
 			}
-			err = launchTwin(t, d, func(b *Block) { atomic.AddUint32(&Mem[uint32](b, 0)[b.Index], 1) }, mem, grid)
+			err = launchTwin(
+				t,
+				d,
+				func(b *twin.Block) { atomic.AddUint32(&twin.Mem[uint32](b, 0)[b.Index], 1) },
+				mem,
+				grid,
+			)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -89,7 +96,7 @@ func TestPanicIsSticky(t *testing.T) {
 	}
 	for i := range 2 {
 		if i == 0 {
-			err = launchTwin(t, d, func(b *Block) { Mem[uint32](b, 0)[b.Index]++ }, mem, 1000)
+			err = launchTwin(t, d, func(b *twin.Block) { twin.Mem[uint32](b, 0)[b.Index]++ }, mem, 1000)
 		} else {
 			err = mem.Write(0, []byte{1})
 		}
@@ -127,7 +134,7 @@ func TestSyncHonoursContext(t *testing.T) {
 	release := make(chan struct{})
 	k := &kernel{
 		dev: d, name: "wait", sig: []device.Param{{Name: "mem", Kind: device.KindBuffer}},
-		fn: func(*Block) { <-release },
+		fn: func(*twin.Block) { <-release },
 	}
 	if err := s.Launch(k, device.Geometry{Grid: 1, Block: 1}, device.Ptr(mem)); err != nil {
 		t.Fatal(err)
@@ -161,24 +168,6 @@ func TestGuards(t *testing.T) {
 		b.whole[guard+at] ^= 1
 		if err := b.Close(); !errors.Is(err, device.ErrSticky) {
 			t.Errorf("a byte at %d was overwritten: %v", at, err)
-		}
-	}
-}
-
-func TestPartCoversAll(t *testing.T) {
-	for _, n := range []uint64{0, 1, 7, 1000, 1 << 40} {
-		for _, grid := range []int{1, 3, 8, 1001} {
-			var end uint64
-			for i := range grid {
-				lo, hi := (&Block{Index: i, Grid: grid}).Part(n)
-				if lo != end || hi < lo {
-					t.Fatalf("n %d grid %d: block %d is [%d, %d) after %d", n, grid, i, lo, hi, end)
-				}
-				end = hi
-			}
-			if end != n {
-				t.Fatalf("n %d grid %d ends at %d", n, grid, end)
-			}
 		}
 	}
 }

@@ -11,8 +11,8 @@ import (
 // pageSize is the alignment of host buffers: what pinned memory has on a GPU.
 const pageSize = 4096
 
-// hostBuffer is plain memory of the process, which is what pinned memory is to a device that is the
-// process.
+// hostBuffer is memory of the process. The host device works in the process, so that is its pinned
+// memory. It counts against the memory limit of the device.
 type hostBuffer struct {
 	dev     *Device
 	purpose string
@@ -48,10 +48,10 @@ func (d *Device) AllocHost(n int64, purpose string) (device.HostBuffer, error) {
 	return b, nil
 }
 
-// Size is the length in bytes.
+// Size returns the length in bytes, also after Close.
 func (b *hostBuffer) Size() int64 { return b.size }
 
-// Bytes is the memory, nil once closed.
+// Bytes returns the memory, nil after Close.
 func (b *hostBuffer) Bytes() []byte {
 	if mem := b.mem.Load(); mem != nil {
 		return *mem
@@ -59,7 +59,7 @@ func (b *hostBuffer) Bytes() []byte {
 	return nil
 }
 
-// Close lets go of the memory.
+// Close gives the memory back to the accounting. Work that is queued may still use it.
 func (b *hostBuffer) Close() error {
 	if b.mem.Swap(nil) == nil {
 		return nil

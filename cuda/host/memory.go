@@ -6,16 +6,15 @@ import (
 	"strings"
 )
 
-// unknownMemory stands for the machine's memory where the system does not tell it: enough to work
-// with, little enough to fail with ErrOutOfMemory before the process is killed.
+// unknownMemory is the assumed memory of a machine whose system does not report it: enough to work
+// with, and little enough to fail with ErrOutOfMemory before the process is killed.
 const unknownMemory = 4 << 30
 
-// Memory is the machine's memory in bytes, what is available without swapping and all of it; 4 GiB
-// where the system does not tell.
+// Memory returns the machine's memory in bytes: what is available without swapping, and all of it.
+// Both are 4 GiB if the system does not report it.
 func Memory() (available, total int64) { return systemMemory() }
 
-// systemMemory is the machine's memory in bytes, available without swapping and in all, as
-// /proc/meminfo has it.
+// systemMemory is Memory, from /proc/meminfo.
 func systemMemory() (available, total int64) {
 	text, err := os.ReadFile("/proc/meminfo")
 	if err != nil {
@@ -28,6 +27,7 @@ func systemMemory() (available, total int64) {
 	return available, total
 }
 
+// meminfo returns a field of /proc/meminfo in bytes, 0 if it is missing.
 func meminfo(text, field string) int64 {
 	_, rest, ok := strings.Cut(text, field)
 	if !ok {

@@ -7,17 +7,19 @@ import (
 	"sync/atomic"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/cuda/host/twin"
 )
 
-// pool is the cores of the host device: workers that live as long as it does and take blocks of the
-// launches offered to them. The stream that launches works along, so a pool of n has n-1 goroutines
-// of its own.
+// pool is the cores of the host device: workers that live as long as the device and take blocks of
+// the launches that are offered to them. The goroutine of the stream that launches takes blocks,
+// too, so a pool of n workers has n-1 goroutines.
 type pool struct {
 	offers  chan *grid
 	workers int
 	wg      sync.WaitGroup
 }
 
+// newPool starts the workers. The caller ends them with close.
 func newPool(workers int) *pool {
 	// The queue holds a full set of offers for a few launches at once, so that a stream rarely
 	// waits to make them.
@@ -32,14 +34,14 @@ func newPool(workers int) *pool {
 	return p
 }
 
-// close ends the workers. Nothing may be running.
+// close ends the workers and waits for them. No launch may be running.
 func (p *pool) close() {
 	close(p.offers)
 	p.wg.Wait()
 }
 
-// run does all blocks of a launch and returns when they are done, with the failure of the first
-// that broke.
+// run makes all blocks of a launch and returns when they are done: nil, or the first failure.
+// Blocks that begin after a failure are left out.
 func (p *pool) run(g *grid) *failure {
 	g.finished = make(chan struct{})
 	// Several chunks a worker even out blocks of unequal length; large chunks keep the shared
@@ -59,25 +61,25 @@ func (p *pool) run(g *grid) *failure {
 // grid is one launch in progress.
 type grid struct {
 	kernel          string
-	fn              twin
-	args            []argument
+	fn              twin.Func
+	args            []twin.Argument
 	blocks, threads int
 
 	chunk    int64
-	next     atomic.Int64 // the first block that nobody has taken
+	next     atomic.Int64 // the first block that no worker has taken
 	done     atomic.Int64 // blocks that are over
 	finished chan struct{}
 	failure  atomic.Pointer[failure]
 }
 
-// failure is why a launch broke off, and where.
+// failure is the error of a launch that panicked, and the stack at the panic.
 type failure struct {
 	err   error
 	stack []byte
 }
 
-// work takes blocks until none is left. An offer that arrives after the launch is over finds none
-// and returns.
+// work takes blocks until none is left. A worker that gets the offer after the end of the launch
+// finds none and returns.
 func (g *grid) work() {
 	total := int64(g.blocks)
 	for {
@@ -98,7 +100,7 @@ func (g *grid) work() {
 
 // blocksOf runs the blocks [first, end). A panic of the twin becomes the failure of the launch.
 func (g *grid) blocksOf(first, end int64) {
-	b := Block{Grid: g.blocks, Threads: g.threads, args: g.args}
+	b := twin.Block{Grid: g.blocks, Threads: g.threads, Args: g.args}
 	defer func() {
 		if r := recover(); r != nil {
 			err := fmt.Errorf("kernel %s: block %d of %d: %v: %w", g.kernel, b.Index, g.blocks, r, device.ErrSticky)

@@ -16,7 +16,7 @@ func (d *Device) Trim() (int64, error) {
 	return 0, nil
 }
 
-// Alloc reserves memory, which no work under way shares.
+// Alloc allocates a buffer. It is ready at once: no queued work uses its memory.
 func (s *stream) Alloc(n int64, purpose string) (device.Buffer, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -26,7 +26,8 @@ func (s *stream) Alloc(n int64, purpose string) (device.Buffer, error) {
 	return s.dev.Alloc(n, purpose)
 }
 
-// Release closes the handle, and queues the look at the guards and the accounting behind the work.
+// Release closes the handle of a buffer at once. After the queued work it checks the guards and
+// gives the memory back to the accounting; a guard that was overwritten breaks the device.
 func (s *stream) Release(m device.Buffer) error {
 	b, ok := m.(*buffer)
 	if !ok || b == nil || b.dev != s.dev {
@@ -49,7 +50,7 @@ func (s *stream) Release(m device.Buffer) error {
 	return nil
 }
 
-// plain refuses a closed stream and a capture. s.mu is held.
+// plain returns an error if the stream is closed or captures. The caller holds s.mu.
 func (s *stream) plain(op string) error {
 	if s.closed {
 		return fmt.Errorf("%s: stream: %w", op, device.ErrClosed)

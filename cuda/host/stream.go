@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/cuda/host/twin"
 )
 
 // depth is how many operations a stream holds before Launch waits: about what a CUDA stream holds.
@@ -35,12 +36,15 @@ type operation struct {
 	mark func()
 }
 
+// newStream starts the goroutine of a stream.
 func newStream(d *Device) *stream {
 	s := &stream{dev: d, queue: make(chan operation, depth), done: make(chan struct{})}
 	go s.run()
 	return s
 }
 
+// run makes the queued operations in order. After a failure it makes no further steps on the
+// device, but still calls the marks, so that nobody waits forever.
 func (s *stream) run() {
 	defer close(s.done)
 	for op := range s.queue {
@@ -56,8 +60,8 @@ func (s *stream) run() {
 	}
 }
 
-// put queues a step, or records it while the stream captures, together with the memory that it
-// uses.
+// put queues a step, or records it, with the memory that it uses, while the stream captures. It
+// waits if the queue is full.
 func (s *stream) put(op string, work step, mem ...device.Sized) error {
 	if err := s.health(op); err != nil {
 		return err
@@ -76,7 +80,7 @@ func (s *stream) put(op string, work step, mem ...device.Sized) error {
 	return nil
 }
 
-// queueOp queues what cannot be captured.
+// queueOp queues an operation that cannot be captured.
 func (s *stream) queueOp(ctx context.Context, op string, o operation) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -94,7 +98,7 @@ func (s *stream) queueOp(ctx context.Context, op string, o operation) error {
 	}
 }
 
-// note remembers the first error of a call inside a capture.
+// note returns err. Inside a capture it also records the first error, which Capture then returns.
 func (s *stream) note(err error) error {
 	if err == nil {
 		return nil
@@ -112,11 +116,12 @@ func (s *stream) refuse(err error) error {
 	return err
 }
 
-// Launch checks the call and queues it.
+// Launch checks a launch and queues it. A wrong launch changes nothing.
 func (s *stream) Launch(k device.Kernel, g device.Geometry, args ...device.Arg) error {
 	return s.note(s.launch(k, g, args))
 }
 
+// launch is Launch without note.
 func (s *stream) launch(k device.Kernel, g device.Geometry, args []device.Arg) error {
 	hk, ok := k.(*kernel)
 	if !ok || hk == nil || hk.dev != s.dev {
@@ -131,11 +136,11 @@ func (s *stream) launch(k device.Kernel, g device.Geometry, args []device.Arg) e
 	if err := device.CheckArgs(hk.name, hk.sig, args); err != nil {
 		return err
 	}
-	bound := make([]argument, len(args))
+	bound := make([]twin.Argument, len(args))
 	var used []device.Sized
 	for i, a := range args {
 		if a.Kind() != device.KindBuffer {
-			bound[i] = argument{bits: a.Bits()}
+			bound[i] = twin.Argument{Bits: a.Bits()}
 			continue
 		}
 		off, n := a.Span()
@@ -143,7 +148,7 @@ func (s *stream) launch(k device.Kernel, g device.Geometry, args []device.Arg) e
 		if err != nil {
 			return fmt.Errorf("launch %s: argument %d (%s): %w", hk.name, i, hk.sig[i].Name, err)
 		}
-		bound[i] = argument{mem: mem}
+		bound[i] = twin.Argument{Mem: mem}
 		used = append(used, a.Memory())
 	}
 	return s.put("launch "+hk.name, func() *failure {
@@ -151,7 +156,8 @@ func (s *stream) launch(k device.Kernel, g device.Geometry, args []device.Arg) e
 	}, used...)
 }
 
-// Sync waits for everything queued so far.
+// Sync waits for all work that is queued so far, or for the end of ctx, and returns the error of a
+// broken device.
 func (s *stream) Sync(ctx context.Context) error {
 	reached := make(chan struct{})
 	if err := s.queueOp(ctx, "sync", operation{mark: func() { close(reached) }}); err != nil {
@@ -165,8 +171,8 @@ func (s *stream) Sync(ctx context.Context) error {
 	}
 }
 
-// Await waits for the work that stores the word, and looks at it: the cores of the host gain
-// nothing from looking earlier.
+// Await waits for all queued work and then checks the word. Polling the word as a GPU's host does
+// would gain nothing here.
 func (s *stream) Await(ctx context.Context, flag device.HostBuffer, off int64, want uint32) error {
 	if err := device.CheckWord("await", flag, off); err != nil {
 		return s.note(err)
@@ -185,7 +191,8 @@ func (s *stream) Await(ctx context.Context, flag device.HostBuffer, off int64, w
 	return nil
 }
 
-// health is the device's, and remembers that the owner of the stream has seen it.
+// health returns the error of a broken device, nil otherwise, and remembers that a call has
+// returned it.
 func (s *stream) health(op string) error {
 	err := s.dev.health(op)
 	if err != nil {
@@ -194,8 +201,8 @@ func (s *stream) health(op string) error {
 	return err
 }
 
-// Close waits for what is queued and ends the goroutine. An error of that work which no earlier
-// call has returned is returned here.
+// Close waits for the queued work and ends the goroutine. It returns an error of that work unless
+// an earlier call has returned it.
 func (s *stream) Close() error {
 	s.mu.Lock()
 	if s.recording != nil {

@@ -77,7 +77,7 @@ var walls = []wall{
 	},
 	{of: "cuda/device", banned: []string{module + "/...", "github.com/...", "gorgonia.org/..."}, reason: "the " +
 		"contract imports the standard library only"},
-	{of: "cuda/host", banned: []string{"gorgonia.org/..."}, reason: "the host device is pure Go"},
+	{of: "cuda/host/...", banned: []string{"gorgonia.org/..."}, reason: "the host device is pure Go"},
 }
 
 // onlyImporter says which packages alone may import another's package.

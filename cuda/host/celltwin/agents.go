@@ -1,0 +1,309 @@
+package celltwin
+
+import (
+	"math"
+	"slices"
+	"sync/atomic"
+
+	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/cuda/host/fmath"
+	"github.com/exoswarm/exoswarm/cuda/host/fusiontwin"
+	"github.com/exoswarm/exoswarm/cuda/host/twin"
+	"github.com/exoswarm/exoswarm/cuda/kernels"
+)
+
+func init() {
+	for _, class := range []int{8, 16, kernels.AgentMostHidden} {
+		for _, elem := range []kernels.Elem{kernels.F32, kernels.BF16} {
+			open := func(s *agentSwarm, table []uint32) agentCell { return newAgentGRU(s, table, class, elem) }
+			twin.Register(kernels.AgentGRUName("tick", class, elem), func(b *twin.Block) { agentTick(b, open) })
+			twin.Register(kernels.AgentGRUName("step", class, elem), func(b *twin.Block) { agentStep(b, open) })
+		}
+	}
+	open := func(s *agentSwarm, _ []uint32) agentCell { return newAgentLeaky(s) }
+	twin.Register("leaky_tick", func(b *twin.Block) { agentTick(b, open) })
+	twin.Register("leaky_step", func(b *twin.Block) { agentStep(b, open) })
+	twin.Register("step_decide", stepDecide)
+	twin.Register("agent_sums", agentSums)
+}
+
+// agentSwarm is an agent-addressed swarm as its kernels get it.
+type agentSwarm struct {
+	arena, host []byte // the frames in device memory and in host memory
+	pageBytes   uint64
+	frames      []uint32 // by page
+	offsets     []uint32 // by variable, in bytes from the start of a page
+	words       []uint32 // the parameters, by kernels.AgentCandidates and so on
+	// agents is the number of agents of a group, slots that of groups of a page.
+	agents, slots, groups, candidates int
+}
+
+// openAgents reads the arguments that all kernels of agents share. groups is the number of the
+// argument with the number of groups.
+func openAgents(b *twin.Block, groups int) *agentSwarm {
+	layout, words := twin.Mem[uint32](b, 3), twin.Mem[uint32](b, 4)
+	return &agentSwarm{
+		arena: twin.Mem[byte](b, 0), pageBytes: b.Uint64(1), frames: twin.Mem[uint32](b, 2),
+		offsets: layout[2:], words: words,
+		agents: int(layout[0]), slots: int(layout[1]), groups: int(b.Uint32(groups)),
+		candidates: int(words[kernels.AgentCandidates]),
+	}
+}
+
+// variable returns the content of a page from the start of a variable on.
+func (s *agentSwarm) variable(page, v int) []byte {
+	arena, frame := s.arena, uint64(s.frames[page])
+	if frame>>kernels.AgentHostBit != 0 {
+		arena, frame = s.host, frame&(1<<kernels.AgentHostBit-1)
+	}
+	return arena[frame*s.pageBytes:][:s.pageBytes][s.offsets[v]:]
+}
+
+// counts returns the counts of the votes of a group, by candidate.
+func (s *agentSwarm) counts(group int) []uint32 {
+	at := group % s.slots * s.candidates * 4
+	return device.Of[uint32](s.variable(group/s.slots, kernels.AgentVarCounts)[at : at+4*s.candidates])
+}
+
+// round returns the round word of a group.
+func (s *agentSwarm) round(group int) *uint64 {
+	return &device.Of[uint64](s.variable(group/s.slots, kernels.AgentVarRound)[:8*s.slots])[group%s.slots]
+}
+
+// vote returns the vote of an agent, which is its candidate plus one, or 0 before its first step.
+// at is the index of the agent in the page.
+func (s *agentSwarm) vote(page, at int) *byte { return &s.variable(page, kernels.AgentVarVote)[at] }
+
+// decide returns the decision of a group with these counts.
+func (s *agentSwarm) decide(counts []uint32) byte {
+	return byte(decision(counts, kernels.Rule(s.words[kernels.AgentRule]), s.words[kernels.AgentQuorum]))
+}
+
+// agentCell is the step of one agent, the one at index at of a page.
+type agentCell interface {
+	// hold stores the inputs of an observation for the next steps.
+	hold(page, at int, inputs []float32)
+	// step updates the agent by the inputs that it holds and returns the candidate that it votes
+	// for.
+	step(page, at int) int
+}
+
+// agentTick is the twin of tick in agents.cuh: each block steps all agents of its share of the
+// groups, and the last one publishes the sums.
+func agentTick(b *twin.Block, open func(*agentSwarm, []uint32) agentCell) {
+	s := openAgents(b, 6)
+	cell := open(s, twin.Mem[uint32](b, 5))
+	steps := b.Uint32(9)
+	votes, decisions := b.Uint32(10), twin.Mem[byte](b, 11)
+	scratch, result := twin.Mem[uint64](b, 12), twin.Mem[uint64](b, 14)
+	sums := make([]uint64, s.candidates)
+	begin := int(b.Uint32(7)) * s.slots
+	groups := min(begin+int(b.Uint32(8))*s.slots, s.groups) - begin
+	first, end := b.Part(uint64(groups))
+	for g := begin + int(first); g < begin+int(end); g++ {
+		counts := s.counts(g)
+		clear(counts)
+		page := g / s.slots
+		for a := range s.agents {
+			at := g%s.slots*s.agents + a
+			best := 0
+			for range steps {
+				best = cell.step(page, at)
+			}
+			*s.vote(page, at) = byte(best + 1)
+			counts[best]++
+		}
+		for c, n := range counts {
+			sums[c] += uint64(n)
+		}
+		*s.round(g) += uint64(steps)
+		decisions[g] = s.decide(counts)
+	}
+	if votes != kernels.AgentTickSilent {
+		for c, n := range sums {
+			atomic.AddUint64(&scratch[kernels.AgentSum+c], n)
+		}
+	}
+	if !twin.LastBlock(b, scratch) {
+		return
+	}
+	for c := 0; c < s.candidates && votes == kernels.AgentTickPublish; c++ {
+		scratch[kernels.AgentTally+c] = scratch[kernels.AgentSum+c]
+		result[kernels.AgentResultTally+c] = scratch[kernels.AgentSum+c]
+		scratch[kernels.AgentSum+c] = 0
+	}
+	result[kernels.AgentStepped], result[kernels.AgentOutside],
+		result[kernels.AgentRefused] = uint64(groups)*uint64(s.agents)*uint64(steps), 0, 0
+	atomic.StoreUint64(&result[kernels.AgentDone], uint64(b.Uint32(13)))
+}
+
+// agentStep is the twin of gru_step.cu and leaky_step.cu: each block steps its share of the
+// observed agents. An agent that does not exist, or inputs that are not finite, are counted and
+// left out.
+func agentStep(b *twin.Block, open func(*agentSwarm, []uint32) agentCell) {
+	s := openAgents(b, 6)
+	cell := open(s, twin.Mem[uint32](b, 5))
+	s.host = twin.Mem[byte](b, 12)
+	agents, inputs := twin.Mem[uint32](b, 7), twin.Mem[float32](b, 8)
+	votes, scratch := twin.Mem[byte](b, 10), twin.Mem[uint64](b, 11)
+	features := int(s.words[kernels.AgentFeatures])
+	held := make([]float32, features)
+	n := b.Uint32(9)
+	if n == kernels.AgentHeaded {
+		n = twin.Mem[uint32](b, 13)[0]
+	}
+	first, end := b.Part(uint64(n))
+	for i := int(first); i < int(end); i++ {
+		votes[i] = kernels.AgentNoVote
+		group := int(agents[i]) / s.agents
+		if group >= s.groups {
+			atomic.AddUint64(&scratch[kernels.AgentOutside], 1)
+			continue
+		}
+		copy(held, inputs[i*features:])
+		if slices.ContainsFunc(held, func(v float32) bool { return v-v != 0 }) {
+			atomic.AddUint64(&scratch[kernels.AgentRefused], 1)
+			continue
+		}
+		page := group / s.slots
+		at := int(agents[i]) - page*s.slots*s.agents
+		cell.hold(page, at, held)
+		best := cell.step(page, at)
+		votes[i] = byte(best)
+		atomic.AddUint64(&scratch[kernels.AgentStepped], 1)
+		s.revote(scratch, group, s.vote(page, at), best)
+	}
+}
+
+// revote replaces the vote of an agent in the counts of its group and of the swarm.
+func (s *agentSwarm) revote(scratch []uint64, group int, vote *byte, best int) {
+	old := int(*vote)
+	if old == best+1 {
+		return
+	}
+	*vote = byte(best + 1)
+	counts := s.counts(group)
+	atomic.AddUint32(&counts[best], 1)
+	atomic.AddUint64(&scratch[kernels.AgentTally+best], 1)
+	if old >= 1 && old <= s.candidates {
+		atomic.AddUint32(&counts[old-1], math.MaxUint32)
+		atomic.AddUint64(&scratch[kernels.AgentTally+old-1], math.MaxUint64)
+	}
+}
+
+// stepDecide is the twin of step_decide.cu: it decides the groups of the observed agents after
+// their steps, and advances the round of each such group once.
+func stepDecide(b *twin.Block) {
+	s := openAgents(b, 5)
+	s.host = twin.Mem[byte](b, 14)
+	agents, votes := twin.Mem[uint32](b, 6), twin.Mem[byte](b, 7)
+	stamps, decisions := twin.Mem[uint32](b, 9), twin.Mem[byte](b, 10)
+	scratch, sequence, result := twin.Mem[uint64](b, 11), b.Uint32(12), twin.Mem[uint64](b, 13)
+	n := b.Uint32(8)
+	if n == kernels.AgentHeaded {
+		head := twin.Mem[uint32](b, 15)
+		n, sequence = head[0], head[1]
+	}
+	first, end := b.Part(uint64(n))
+	for i := int(first); i < int(end); i++ {
+		decisions[i] = kernels.AgentNoVote
+		if votes[i] == kernels.AgentNoVote {
+			continue
+		}
+		group := int(agents[i]) / s.agents
+		decisions[i] = s.decide(s.counts(group))
+		if atomic.SwapUint32(&stamps[group], sequence) != sequence {
+			*s.round(group)++
+		}
+	}
+	if !twin.LastBlock(b, scratch) {
+		return
+	}
+	copy(result[kernels.AgentResultTally:], scratch[kernels.AgentTally:][:s.candidates])
+	for i := kernels.AgentStepped; i <= kernels.AgentRefused; i++ {
+		result[i] = scratch[i]
+		scratch[i] = 0
+	}
+	atomic.StoreUint64(&result[kernels.AgentDone], uint64(sequence))
+}
+
+// agentSums is the twin of agent_sums.cu: it adds a variable of the agents of each run, in their
+// order. Agents that never stepped, whose page is in host memory, or whose row is not finite are
+// left out.
+func agentSums(b *twin.Block) {
+	s := openAgents(b, 5)
+	variable, width, bf16, ordered := int(b.Uint32(6)), int(b.Uint32(7)), b.Uint32(8) != 0, b.Uint32(10) != 0
+	order, runs := twin.Mem[uint32](b, 9), twin.Mem[uint32](b, 11)
+	sums, counts := twin.Mem[float32](b, 13), twin.Mem[uint32](b, 14)
+	stride := width
+	if width > 1 {
+		stride *= 2
+	}
+	memory, per := make([]float32, width), s.agents*s.slots
+	first, end := b.Part(uint64(b.Uint32(12)))
+	for i := int(first); i < int(end); i++ {
+		sum, added := sums[i*width:][:width], uint32(0)
+		for place := int(runs[2*i]); place < int(runs[2*i])+int(runs[2*i+1]); place++ {
+			agent := place
+			if ordered {
+				agent = int(order[place])
+			}
+			page, at := agent/per, agent%per
+			if s.frames[page]>>kernels.AgentHostBit != 0 || *s.vote(page, at) == 0 {
+				continue
+			}
+			row := memory
+			if bf16 {
+				fusiontwin.Widened(device.Of[uint16](s.variable(page, variable)[2*at*stride:][:2*width]), row)
+			} else {
+				row = s.floats(page, variable, at*stride, width)
+			}
+			if !fusiontwin.WholeRow(row) {
+				continue
+			}
+			for d, v := range row {
+				sum[d] += v
+			}
+			added++
+		}
+		counts[i] = added
+	}
+}
+
+// agentLeaky is the twin of leaky_agents.cuh.
+type agentLeaky struct {
+	s                      *agentSwarm
+	decay, threshold, rate float32
+}
+
+// newAgentLeaky reads the parameters of the cell.
+func newAgentLeaky(s *agentSwarm) agentCell {
+	word := func(i int) float32 { return math.Float32frombits(s.words[i]) }
+	return &agentLeaky{s, word(kernels.AgentDecay), word(kernels.AgentThreshold), word(kernels.AgentTraceRate)}
+}
+
+// floats returns n float32 of a variable from element at on.
+func (s *agentSwarm) floats(page, v, at, n int) []float32 {
+	return device.Of[float32](s.variable(page, v)[4*at : 4*(at+n)])
+}
+
+func (c *agentLeaky) hold(page, at int, inputs []float32) {
+	to := c.s.floats(page, kernels.AgentVarInput, 2*at, 2)
+	to[1] = 0
+	for k, v := range inputs {
+		to[k] = fmath.Clamp(v, kernels.AgentInput)
+	}
+}
+
+func (c *agentLeaky) step(page, at int) int {
+	input := c.s.floats(page, kernels.AgentVarInput, 2*at, 2)
+	potential, trace := &c.s.floats(page, kernels.AgentVarPotential, at, 1)[0],
+		&c.s.floats(page, kernels.AgentVarTrace, at, 1)[0]
+	v, spike, vote := fmath.FMA(c.decay, *potential, fmath.FMA(input[0], input[1], input[0])), float32(0), 0
+	if v > c.threshold {
+		v, spike, vote = v-c.threshold, 1, 1
+	}
+	*potential = v
+	*trace = fmath.FMA(c.rate, spike-*trace, *trace)
+	return vote
+}

@@ -1,0 +1,130 @@
+package celltwin
+
+import (
+	"github.com/exoswarm/exoswarm/cuda/host/fmath"
+	"github.com/exoswarm/exoswarm/cuda/kernels"
+)
+
+const (
+	// largest bounds a raw feature, so that no distance, and no multiple of one that the front
+	// forms, overflows.
+	largest = 1e36
+	// eager is how many observations shape a new group's level and spread without being clipped.
+	eager = 20
+	// settling is how many observations pass before a feature counts as anything but level.
+	settling = 5
+	// jolt is the least rate of level and spread under a clipped observation: a lone glitch moves
+	// them by half a spread, while a lasting change of scale multiplies the spread by 1.6 each
+	// time.
+	jolt = 1.0 / 64
+)
+
+// front is what all agents of a group see of an observation: its features in units of their running
+// spread. Level and spread are robust: a feature further than clip spreads away counts as that far.
+type front struct {
+	level, spread, last []float32 // [I]
+	now                 []float32 // [I]: the current observation in spreads
+}
+
+// see takes the features of one observation. first says that the group has seen none, n is how many
+// it has seen with this one, rate the rate of level and spread, at least 1/n.
+func (f *front) see(x []float32, round uint64, rate, clip float32) {
+	for i, v := range x {
+		v = finite(v, f.level[i])
+		if round == 0 {
+			f.level[i], f.spread[i] = v, 0
+		}
+		unit := f.spread[i] + float32(1e-6*fmath.Abs(f.level[i])) + 1e-30
+		d := v - f.level[i]
+		limit, r := float32(clip*unit), rate
+		u := float32(0)
+		if fmath.Abs(d) < limit {
+			u = d / unit
+		} else {
+			u = clip
+			if d < 0 {
+				u = -clip
+			}
+			if round >= eager {
+				d = fmath.Clamp(d, limit)
+				r = fmath.Max(r, jolt)
+			}
+		}
+		if round < settling {
+			u = 0
+		}
+		f.now[i] = u
+		f.level[i] += float32(r * d)
+		f.spread[i] += float32(r * (float32(1.25*fmath.Abs(d)) - f.spread[i]))
+	}
+}
+
+// finite brings a raw feature into ±largest; a NaN, which the contract excludes, becomes the level.
+func finite(v, level float32) float32 {
+	if v != v {
+		return level
+	}
+	return fmath.Clamp(v, largest)
+}
+
+// project is an agent's view of a vector of features: the sum of their products with its direction,
+// the components of which stand A elements apart.
+func project(direction []float32, A int, x []float32) float32 {
+	sum := float32(0)
+	for f, v := range x {
+		sum += float32(direction[f*A] * v)
+	}
+	return sum
+}
+
+// habits are a group's memory of what is usual at a time of the day, and of what the hour of the
+// week adds to that, in spreads. A stream whose times say nothing finds all its observations in a
+// few slots, whose habit is then its level.
+type habits struct {
+	day, week         []float32 // [I*slots]
+	daySeen, weekSeen []uint32  // [slots]
+	// of the current observation:
+	daySlot, weekSlot int
+	dayNow, weekNow   []float32 // [I]
+}
+
+// habitClip bounds what one observation adds to a habit, in spreads: habits are of the bulk, not of
+// outliers.
+const habitClip = 3
+
+// recall finds the habits of time t, in unix nanoseconds.
+func (h *habits) recall(t int64) {
+	h.daySlot = slotOf(t, 86_400_000_000_000/kernels.DaySlots, kernels.DaySlots)
+	h.weekSlot = slotOf(t, 604_800_000_000_000/kernels.WeekSlots, kernels.WeekSlots)
+	for i := range h.dayNow {
+		h.dayNow[i] = h.day[i*kernels.DaySlots+h.daySlot]
+		h.weekNow[i] = h.week[i*kernels.WeekSlots+h.weekSlot]
+	}
+}
+
+// slotOf cuts time into slots of width nanoseconds and counts them modulo n, also before 1970.
+func slotOf(t, width, n int64) int {
+	t %= width * n
+	if t < 0 {
+		t += width * n
+	}
+	return int(t / width)
+}
+
+// learn moves the recalled habits towards the observation in spreads: fast in a slot that is new,
+// then at the rate.
+func (h *habits) learn(now []float32, rate float32) {
+	day := fmath.Max(1/(float32(h.daySeen[h.daySlot])+1), rate)
+	week := fmath.Max(1/(float32(h.weekSeen[h.weekSlot])+2), float32(2*rate))
+	for i, u := range now {
+		miss := fmath.Clamp(u, habitClip) - h.dayNow[i]
+		h.day[i*kernels.DaySlots+h.daySlot] = h.dayNow[i] + float32(day*miss)
+		h.week[i*kernels.WeekSlots+h.weekSlot] = h.weekNow[i] + float32(week*(miss-h.weekNow[i]))
+	}
+	if h.daySeen[h.daySlot] < 1<<20 {
+		h.daySeen[h.daySlot]++
+	}
+	if h.weekSeen[h.weekSlot] < 1<<20 {
+		h.weekSeen[h.weekSlot]++
+	}
+}

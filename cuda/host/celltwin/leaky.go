@@ -1,0 +1,27 @@
+package celltwin
+
+import (
+	"github.com/exoswarm/exoswarm/cuda/host/fmath"
+	"github.com/exoswarm/exoswarm/cuda/host/twin"
+	"github.com/exoswarm/exoswarm/cuda/kernels"
+)
+
+func init() {
+	twin.Register("leaky_observe", func(b *twin.Block) { observeByRatio(b, kernels.LeakyVarLatest, leakyStep) })
+}
+
+// leakyStep is the Go twin of Leaky::step: every agent integrates its view of the features with a
+// leak of its own. Its ratio is how far, in its usual distances, the present view lies from the
+// integral.
+func leakyStep(o *observation, g *ratioGroup, inverse, rate float32) {
+	potential, usually := o.each(kernels.LeakyVarPotential, 0), o.each(kernels.LeakyVarUsual, 0)
+	A := o.agents
+	for i := range potential {
+		c := o.weights[i:]
+		distance := project(c[kernels.LeakyProject*A:], A, g.front.now) - potential[i]
+		usual := usually[i] + errorFloor
+		g.bins[i] = surpriseBin(fmath.Abs(distance) / usual)
+		potential[i] += float32(fmath.Max(inverse, c[kernels.LeakyRate*A]) * distance)
+		usually[i] += float32(rate * (fmath.Min(fmath.Abs(distance), float32(usualClip*usual)) - usually[i]))
+	}
+}

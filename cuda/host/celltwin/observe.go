@@ -1,0 +1,119 @@
+// Package celltwin has the Go twins of the kernels of cells: those that observe for groups, and
+// those of agent-addressed swarms.
+//
+// A twin has the same bits as its kernel, page for page. So it does its arithmetic in float32 with
+// package fmath, in the order of the kernel, and converts each product before it adds it.
+package celltwin
+
+import (
+	"math"
+
+	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/cuda/host/twin"
+	"github.com/exoswarm/exoswarm/cuda/kernels"
+)
+
+// observation is the arguments of an observe kernel (kernels.ObserveParams) as one block sees them:
+// the run of the block, the page of the run's group in each element type, and the outputs.
+type observation struct {
+	run      kernels.Run
+	agents   int
+	slots    int
+	offsets  []uint32
+	f32      []float32 // the page
+	u32      []uint32
+	u64      []uint64
+	words    []uint32 // the parameter block
+	weights  []float32
+	times    []int64
+	features []float32
+	out      outputs
+}
+
+// outputs are the columns that an observe kernel fills, by index of the observation.
+type outputs struct {
+	scores    []float32
+	decisions []uint32
+	counts    []uint32
+	leaders   []uint32
+	rounds    []uint64
+}
+
+// openObservation reads the arguments of a block. The page is in device memory or in host memory,
+// as the run says.
+func openObservation(b *twin.Block) observation {
+	runs := twin.Mem[uint32](b, 5)[b.Index*kernels.RunWords:]
+	run := kernels.Run{Frame: runs[0], Slot: runs[1], First: runs[2], Count: runs[3], Group: runs[4]}
+	size := b.Uint64(1)
+	frames, frame := twin.Mem[byte](b, 0), run.Frame&^(1<<kernels.RunHostBit)
+	if frame != run.Frame {
+		frames = twin.Mem[byte](b, 13)
+	}
+	page := frames[uint64(frame)*size:][:size]
+	table := twin.Mem[uint32](b, 2)
+	return observation{
+		run:      run,
+		agents:   int(table[0]),
+		slots:    int(table[1]),
+		offsets:  table[2:],
+		f32:      device.Of[float32](page),
+		u32:      device.Of[uint32](page),
+		u64:      device.Of[uint64](page),
+		words:    twin.Mem[uint32](b, 3),
+		weights:  twin.Mem[float32](b, 4),
+		times:    twin.Mem[int64](b, 6),
+		features: twin.Mem[float32](b, 7),
+		out: outputs{
+			scores:    twin.Mem[float32](b, 8),
+			decisions: twin.Mem[uint32](b, 9),
+			counts:    twin.Mem[uint32](b, 10),
+			leaders:   twin.Mem[uint32](b, 11),
+			rounds:    twin.Mem[uint64](b, 12),
+		},
+	}
+}
+
+// float returns word i of the parameter block as a float32.
+func (o *observation) float(i int) float32 { return math.Float32frombits(o.words[i]) }
+
+// group returns the index, in elements of 4 bytes, of component c of a group variable.
+func (o *observation) group(v, c int) int {
+	return int(o.offsets[v])/4 + c*o.slots + int(o.run.Slot)
+}
+
+// group64 returns the index of a group variable of 8 bytes, in such elements.
+func (o *observation) group64(v int) int { return int(o.offsets[v])/8 + int(o.run.Slot) }
+
+// agent returns the index, in elements of 4 bytes, of component c of an agent variable for the
+// first agent of the group; the other agents follow it.
+func (o *observation) agent(v, c int) int {
+	return int(o.offsets[v])/4 + (c*o.slots+int(o.run.Slot))*o.agents
+}
+
+// loadGroup copies a group variable of float32 from the page to a slice as long as the variable.
+func (o *observation) loadGroup(v int, to []float32) {
+	for c := range to {
+		to[c] = o.f32[o.group(v, c)]
+	}
+}
+
+// storeGroup is the inverse of loadGroup.
+func (o *observation) storeGroup(v int, from []float32) {
+	for c := range from {
+		o.f32[o.group(v, c)] = from[c]
+	}
+}
+
+// loadGroup32 is loadGroup for a variable of uint32.
+func (o *observation) loadGroup32(v int, to []uint32) {
+	for c := range to {
+		to[c] = o.u32[o.group(v, c)]
+	}
+}
+
+// storeGroup32 is the inverse of loadGroup32.
+func (o *observation) storeGroup32(v int, from []uint32) {
+	for c := range from {
+		o.u32[o.group(v, c)] = from[c]
+	}
+}

@@ -1,0 +1,89 @@
+package celltwin
+
+import (
+	"testing"
+
+	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/cuda/host/twin"
+	"github.com/exoswarm/exoswarm/cuda/kernels"
+	"github.com/exoswarm/exoswarm/gpuagents/cells"
+)
+
+// swarm runs the twin of a cell's kernel on one frame of pages, block after block.
+type swarm struct {
+	bound  *cells.Bound
+	layout kernels.Layout
+	page   []byte
+	table  []float32
+}
+
+// columns are the outputs of a batch, by index of the observation.
+type columns struct {
+	scores    []float32
+	decisions []uint32
+	counts    []uint32
+	leaders   []uint32
+	rounds    []uint64
+}
+
+const testSeed = 20240501
+
+func bind(t testing.TB, cell string, values map[string]float64, agents, features int, v cells.Voting) *cells.Bound {
+	t.Helper()
+	c, ok := cells.Lookup(cell)
+	if !ok {
+		t.Fatalf("no cell %q", cell)
+	}
+	b, err := c.Bind(values, agents, features, v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func newSwarm(t testing.TB, b *cells.Bound, pageBytes int) *swarm {
+	t.Helper()
+	layout, err := b.Layout(pageBytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &swarm{bound: b, layout: layout, page: device.Bytes(make([]uint64, pageBytes/8)), table: b.Weights(testSeed)}
+}
+
+// observe runs one batch: runs over times and features. It returns the outputs.
+func (s *swarm) observe(runs []kernels.Run, times []int64, features []float32) columns {
+	n := len(times)
+	out := columns{
+		make([]float32, n), make([]uint32, n), make([]uint32, n*len(s.bound.Cell.Candidates)),
+		make([]uint32, n), make([]uint64, n),
+	}
+	flat := make([]uint32, 0, 4*len(runs))
+	for _, r := range runs {
+		flat = r.Words(flat)
+	}
+	args := []twin.Argument{
+		{Mem: s.page},
+		{Bits: uint64(s.layout.PageBytes)},
+		{Mem: device.Bytes(s.layout.Table())},
+		{Mem: device.Bytes(s.bound.ParamBlock())},
+		{Mem: device.Bytes(s.table)},
+		{Mem: device.Bytes(flat)},
+		{Mem: device.Bytes(times)},
+		{Mem: device.Bytes(features)},
+		{Mem: device.Bytes(out.scores)},
+		{Mem: device.Bytes(out.decisions)},
+		{Mem: device.Bytes(out.counts)},
+		{Mem: device.Bytes(out.leaders)},
+		{Mem: device.Bytes(out.rounds)},
+		{Mem: s.page},
+	}
+	for i := range runs {
+		twin.Lookup(s.bound.Cell.Kernel)(&twin.Block{Index: i, Grid: len(runs), Threads: 1, Args: args})
+	}
+	return out
+}
+
+// series runs one group, in slot 0, through all of its observations in one run.
+func (s *swarm) series(times []int64, features []float32) columns {
+	return s.observe([]kernels.Run{{Count: uint32(len(times))}}, times, features)
+}

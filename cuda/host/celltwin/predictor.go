@@ -1,0 +1,364 @@
+package celltwin
+
+import (
+	"sync"
+
+	"github.com/exoswarm/exoswarm/cuda/host/fmath"
+	"github.com/exoswarm/exoswarm/cuda/host/twin"
+	"github.com/exoswarm/exoswarm/cuda/kernels"
+)
+
+func init() { twin.Register("predictor_observe", predictorObserve) }
+
+const (
+	hidden  = kernels.PredictorHidden
+	readout = kernels.PredictorReadout
+	kinds   = kernels.PredictorKinds
+
+	// reach3 bounds what a readout takes in, in spreads: outliers are for the error, not for the
+	// prediction.
+	reach3 = 3
+	// errorFloor and driftFloor are the least usual error and drift, in spreads of the group: a
+	// stream that is predicted to the last digit must not call rounding a surprise.
+	errorFloor = 0.01
+	driftFloor = 0.005
+	// A gradient and a usual error take in at most this many usual errors of one observation.
+	gradientClip = 4
+	usualClip    = 8
+	// ridge keeps the normalised step finite when all inputs of a readout are near zero.
+	ridge = 0.1
+	// largestReadout bounds the squared norm of a readout; one that left it would start again from
+	// nothing.
+	largestReadout = 1e4
+	// An agent's weight is weightBase for one that predicts no better than its own level, and grows
+	// by weightGain for one that predicts perfectly: eight times as much.
+	weightBase = kernels.MaxVoteWeight / 8
+	weightGain = kernels.MaxVoteWeight - weightBase
+	// heldPart is what is left of a score during hold-off.
+	heldPart = 0.25
+)
+
+// predictorAgent is the state of one agent while its group's run is stepped.
+type predictorAgent struct {
+	h          [hidden]float32
+	w          [readout]float32
+	mean       float32
+	err        float32
+	drift      float32
+	driftUsual float32
+	naive      float32
+	unrest     float32
+}
+
+// predictorGroup is the state of one group while its run is stepped. Instances are pooled: a step
+// allocates nothing.
+type predictorGroup struct {
+	front   front
+	habits  habits
+	history [kinds]history
+	hold    float32 // negative while an incident lasts
+	agents  []predictorAgent
+	bins    [][kinds]uint32 // [A]: surprise of each agent this round
+	weights []uint32        // [A]: and its weight
+	byBin   [kinds][kernels.SurpriseBins]uint32
+	floats  []float32
+	words   []uint32
+}
+
+var predictorPool = sync.Pool{New: func() any { return new(predictorGroup) }}
+
+// size makes the slices long enough for a number of features and agents. It keeps their memory.
+func (g *predictorGroup) size(features, agents int) {
+	if len(g.agents) == agents && len(g.front.now) == features {
+		return
+	}
+	g.agents = make([]predictorAgent, agents)
+	g.bins, g.weights = make([][kinds]uint32, agents), make([]uint32, agents)
+	g.floats = make([]float32, features*(6+kernels.DaySlots+kernels.WeekSlots))
+	rest := g.floats
+	take := func(n int) []float32 {
+		s := rest[:n:n]
+		rest = rest[n:]
+		return s
+	}
+	g.front = front{level: take(features), spread: take(features), last: take(features), now: take(features)}
+	g.words = make([]uint32, kernels.DaySlots+kernels.WeekSlots+kinds*kernels.HistoryBins)
+	g.habits = habits{
+		dayNow: take(features), weekNow: take(features),
+		day: take(features * kernels.DaySlots), week: take(features * kernels.WeekSlots),
+		daySeen: g.words[:kernels.DaySlots], weekSeen: g.words[kernels.DaySlots:][:kernels.WeekSlots],
+	}
+	for k := range g.history {
+		g.history[k].atLeast = g.histories()[k*kernels.HistoryBins:][:kernels.HistoryBins]
+	}
+}
+
+// histories returns the bins of all kinds of surprise, one kind after the other, as in the page.
+func (g *predictorGroup) histories() []uint32 { return g.words[kernels.DaySlots+kernels.WeekSlots:] }
+
+// predictorObserve is the Go twin of predictor_observe: it steps one group through its run.
+func predictorObserve(b *twin.Block) {
+	o := openObservation(b)
+	if o.run.Count == 0 {
+		return
+	}
+	features := int(o.words[kernels.PredictorFeatures])
+	g := predictorPool.Get().(*predictorGroup)
+	defer predictorPool.Put(g)
+	g.size(features, o.agents)
+	g.load(&o)
+	round := &o.u64[o.group64(kernels.PredictorVarRound)]
+	latest := o.latest(kernels.PredictorVarLatest, kernels.PredictorDrop)
+	for n := o.run.First; n < o.run.First+o.run.Count; n++ {
+		if latest.take(&o, n, *round) {
+			continue
+		}
+		g.observe(&o, int(n), round, o.features[int(n)*features:][:features])
+	}
+	g.store(&o)
+}
+
+// observe steps the group by observation n of the batch. An incident opens when the group is as
+// surprised as the alarm and more than the level held from before, and the vote is anomalous. It
+// lasts until the vote is normal. Where no incident may open, ballots for anomalous count as
+// suspicious.
+func (g *predictorGroup) observe(o *observation, n int, round *uint64, x []float32) {
+	seen := *round
+	inverse := 1 / float32(seen+1)
+	g.front.see(x, seen, fmath.Max(inverse, o.float(kernels.PredictorFrontRate)), o.float(kernels.PredictorClip))
+	g.habits.recall(o.times[n])
+	g.step(o, seen, inverse)
+
+	warm := seen >= uint64(o.words[kernels.PredictorWarmup])
+	if warm {
+		shape := tailShape{
+			o.float(kernels.PredictorTailShare), o.float(kernels.PredictorTailShape),
+			o.float(kernels.PredictorTailTrust), o.float(kernels.PredictorRankMix),
+		}
+		for k := range g.history {
+			g.history[k].shape = shape
+			g.history[k].fit()
+		}
+	}
+
+	rule := kernels.Rule(o.words[kernels.PredictorRule])
+	alarm, suspect := o.float(kernels.PredictorAlarm), o.float(kernels.PredictorSuspect)
+	level, inside := fmath.Abs(g.hold), g.hold < 0
+	var t tally
+	total := uint32(0)
+	clear(g.byBin[:])
+	for a, bins := range g.bins {
+		weight := g.weights[a]
+		for k, bin := range bins {
+			g.byBin[k][bin] += weight
+		}
+		total += weight
+		candidate, count := uint32(kernels.VoteNormal), uint32(1)
+		if warm {
+			switch surprisal := g.surprisal(bins); {
+			case surprisal >= alarm && surprisal > level:
+				candidate = kernels.VoteAnomalous
+			case surprisal >= suspect:
+				candidate = kernels.VoteSuspicious
+			}
+		}
+		if rule == kernels.RuleWeighted {
+			count = weight
+		}
+		t.vote(uint32(a), candidate, count, weight)
+	}
+	var bins [kinds]uint32
+	for k := range bins {
+		bins[k] = groupSurprise(&g.byBin[k], total, o.words[kernels.PredictorShare])
+	}
+
+	score, opens := float32(0), false
+	if warm {
+		surprisal := g.surprisal(bins)
+		score = surprisal / (surprisal + kernels.ScoreHalf)
+		if surprisal <= level {
+			score = float32(heldPart * score)
+		}
+		opens = !inside && surprisal >= alarm && surprisal > level
+		level = fmath.Max(
+			float32(level*o.float(kernels.PredictorHold)),
+			float32(surprisal*o.float(kernels.PredictorMargin)),
+		)
+	}
+	if !opens {
+		t.lower()
+	}
+	decision := t.decide(rule, o.words[kernels.PredictorQuorum])
+	inside = decision == kernels.VoteAnomalous || inside && decision != kernels.VoteNormal
+	g.hold = level
+	if inside {
+		g.hold = -level
+	}
+	if seen >= eager {
+		for k := range g.history {
+			g.history[k].add(bins[k], o.words[kernels.PredictorMemory])
+		}
+	}
+	g.habits.learn(g.front.now, o.float(kernels.PredictorHabitRate))
+	copy(g.front.last, g.front.now)
+
+	o.out.scores[n] = score
+	o.out.decisions[n] = decision
+	copy(o.out.counts[n*kernels.VoteCandidates:], t.counts[:])
+	o.out.leaders[n] = t.leader
+	o.out.rounds[n] = electRound(round, seen)
+}
+
+// surprisal returns the score of a surprise of every kind: the mean of the scores of the kinds.
+func (g *predictorGroup) surprisal(bins [kinds]uint32) float32 {
+	sum := float32(0)
+	for k, bin := range bins {
+		sum += g.history[k].score(bin)
+	}
+	return sum / kinds
+}
+
+// step moves every agent of the group by one observation: recurrent units, prediction, error,
+// surprise, learning.
+func (g *predictorGroup) step(o *observation, seen uint64, inverse float32) {
+	var (
+		learn  = o.float(kernels.PredictorLearn)
+		rate   = fmath.Max(inverse, o.float(kernels.PredictorHistoryRate))
+		A      = len(g.agents)
+		single = len(g.front.now) == 1
+		first  = seen == 0
+		value  = g.front.now[0]
+		last   = g.front.last[0]
+		day    = g.habits.dayNow[0]
+		week   = g.habits.weekNow[0]
+	)
+	for i := range g.agents {
+		a, c := &g.agents[i], o.weights[i:]
+		if !single {
+			value = project(c[kernels.PredictorProject*A:], A, g.front.now)
+			last = project(c[kernels.PredictorProject*A:], A, g.front.last)
+			day = project(c[kernels.PredictorProject*A:], A, g.habits.dayNow)
+			week = project(c[kernels.PredictorProject*A:], A, g.habits.weekNow)
+		}
+
+		h := a.h
+		for j := range hidden {
+			in := c[(kernels.PredictorIn+j*kernels.PredictorInputs)*A:]
+			v := in[0] + float32(in[A]*last)
+			v += float32(in[2*A] * day)
+			v += float32(in[3*A] * week)
+			rec := c[(kernels.PredictorRecurrent+j*hidden)*A:]
+			v += float32(rec[0] * h[0])
+			v += float32(rec[A] * h[1])
+			v += float32(rec[2*A] * h[2])
+			v += float32(rec[3*A] * h[3])
+			a.h[j] = h[j] + float32(c[(kernels.PredictorLeak+j)*A]*(fmath.Tanh(v)-h[j]))
+		}
+
+		if first {
+			a.mean = value
+		}
+		in := [readout]float32{
+			a.h[0], a.h[1], a.h[2], a.h[3],
+			fmath.Clamp(last-a.mean, reach3), fmath.Clamp(day-a.mean, reach3), fmath.Clamp(week, reach3),
+		}
+		predicted, norm, square := float32(0), float32(ridge), float32(0)
+		for j, x := range in {
+			predicted += float32(a.w[j] * x)
+			norm += float32(x * x)
+			square += float32(a.w[j] * a.w[j])
+		}
+		off := value - a.mean
+		e := off - predicted
+		size := fmath.Abs(e)
+		usual := a.err + errorFloor
+
+		fast := fmath.Max(inverse, c[kernels.PredictorFast*A])
+		a.drift += float32(fast * (e - a.drift))
+		drift := fmath.Abs(a.drift)
+		limit := float32(usualClip * usual)
+		a.unrest += float32(fmath.Max(inverse, c[kernels.PredictorUnrest*A]) * (fmath.Min(size, limit) - a.unrest))
+		g.bins[i] = [kinds]uint32{
+			kernels.PredictorInstant:  surpriseBin(size / usual),
+			kernels.PredictorLasting:  surpriseBin(drift / (a.driftUsual + driftFloor)),
+			kernels.PredictorRestless: surpriseBin((a.unrest + errorFloor) / usual),
+		}
+		g.weights[i] = voteWeight(usual, a.naive)
+
+		gain := float32(learn*fmath.Clamp(e, float32(gradientClip*usual))) / norm
+		for j, x := range in {
+			a.w[j] += float32(gain * x)
+		}
+		if square > largestReadout {
+			a.w = [readout]float32{}
+		}
+		a.driftUsual += float32(rate * (fmath.Min(drift, float32(usualClip*(a.driftUsual+driftFloor))) - a.driftUsual))
+		a.err += float32(rate * (fmath.Min(size, limit) - a.err))
+		a.naive += float32(rate * (fmath.Min(fmath.Abs(off), limit) - a.naive))
+		a.mean += float32(fmath.Max(inverse, c[kernels.PredictorSlow*A]) * fmath.Clamp(off, limit))
+	}
+}
+
+// voteWeight is what an agent's vote counts: the more, the smaller its usual error is beside what
+// it would err without a readout. It is in [weightBase, MaxVoteWeight].
+func voteWeight(usual, naive float32) uint32 {
+	skill := 1 - usual/(naive+2*errorFloor)
+	skill = fmath.Max(0, fmath.Min(1, skill))
+	return weightBase + uint32(float32(weightGain*skill))
+}
+
+// load reads the state of the group from its page.
+func (g *predictorGroup) load(o *observation) {
+	o.loadGroup(kernels.PredictorVarLevel, g.front.level)
+	o.loadGroup(kernels.PredictorVarSpread, g.front.spread)
+	o.loadGroup(kernels.PredictorVarLast, g.front.last)
+	o.loadGroup(kernels.PredictorVarDay, g.habits.day)
+	o.loadGroup(kernels.PredictorVarWeek, g.habits.week)
+	o.loadGroup32(kernels.PredictorVarDaySeen, g.habits.daySeen)
+	o.loadGroup32(kernels.PredictorVarWeekSeen, g.habits.weekSeen)
+	o.loadGroup32(kernels.PredictorVarHistory, g.histories())
+	g.hold = o.f32[o.group(kernels.PredictorVarHold, 0)]
+	g.each(o, func(state []float32, at func(*predictorAgent) *float32) {
+		for i := range g.agents {
+			*at(&g.agents[i]) = state[i]
+		}
+	})
+}
+
+// store writes the state of the group back to its page.
+func (g *predictorGroup) store(o *observation) {
+	o.storeGroup(kernels.PredictorVarLevel, g.front.level)
+	o.storeGroup(kernels.PredictorVarSpread, g.front.spread)
+	o.storeGroup(kernels.PredictorVarLast, g.front.last)
+	o.storeGroup(kernels.PredictorVarDay, g.habits.day)
+	o.storeGroup(kernels.PredictorVarWeek, g.habits.week)
+	o.storeGroup32(kernels.PredictorVarDaySeen, g.habits.daySeen)
+	o.storeGroup32(kernels.PredictorVarWeekSeen, g.habits.weekSeen)
+	o.storeGroup32(kernels.PredictorVarHistory, g.histories())
+	o.f32[o.group(kernels.PredictorVarHold, 0)] = g.hold
+	g.each(o, func(state []float32, at func(*predictorAgent) *float32) {
+		for i := range g.agents {
+			state[i] = *at(&g.agents[i])
+		}
+	})
+}
+
+// each visits every component of the agents' state: the page's elements, one an agent, and where
+// they live in the scratch.
+func (g *predictorGroup) each(o *observation, visit func(state []float32, at func(*predictorAgent) *float32)) {
+	component := func(v, c int, at func(*predictorAgent) *float32) {
+		visit(o.f32[o.agent(v, c):][:len(g.agents)], at)
+	}
+	for j := range hidden {
+		component(kernels.PredictorVarHidden, j, func(a *predictorAgent) *float32 { return &a.h[j] })
+	}
+	for j := range readout {
+		component(kernels.PredictorVarReadout, j, func(a *predictorAgent) *float32 { return &a.w[j] })
+	}
+	component(kernels.PredictorVarMean, 0, func(a *predictorAgent) *float32 { return &a.mean })
+	component(kernels.PredictorVarError, 0, func(a *predictorAgent) *float32 { return &a.err })
+	component(kernels.PredictorVarDrift, 0, func(a *predictorAgent) *float32 { return &a.drift })
+	component(kernels.PredictorVarDriftUsual, 0, func(a *predictorAgent) *float32 { return &a.driftUsual })
+	component(kernels.PredictorVarNaive, 0, func(a *predictorAgent) *float32 { return &a.naive })
+	component(kernels.PredictorVarUnrest, 0, func(a *predictorAgent) *float32 { return &a.unrest })
+}

@@ -1,0 +1,343 @@
+package celltwin
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/exoswarm/exoswarm/cuda/host/fmath"
+	"github.com/exoswarm/exoswarm/cuda/kernels"
+	"github.com/exoswarm/exoswarm/gpuagents/cells"
+)
+
+// slowGroup is the predictor as its description reads, without pages, bins of weight or pools: what
+// the fast twin must equal to the bit. Sums over agents are made by sorting.
+type slowGroup struct {
+	b       *cells.Bound
+	words   []uint32
+	table   []float32
+	seen    uint64
+	level   []float32
+	spread  []float32
+	last    []float32
+	day     map[[2]int]float32 // feature, slot
+	week    map[[2]int]float32
+	visits  map[string]int
+	reached [3][kernels.HistoryBins]uint32 // of every kind of surprise
+	hold    float32
+	inside  bool // an incident lasts
+	agents  []slowAgent
+}
+
+type slowAgent struct {
+	h, w                                        []float32
+	mean, err, drift, driftUsual, naive, unrest float32
+}
+
+func newSlowGroup(b *cells.Bound) *slowGroup {
+	g := &slowGroup{
+		b: b, words: b.ParamBlock(), table: b.Weights(testSeed),
+		level: make([]float32, b.Features), spread: make([]float32, b.Features), last: make([]float32, b.Features),
+		day: map[[2]int]float32{}, week: map[[2]int]float32{}, visits: map[string]int{},
+		agents: make([]slowAgent, b.Agents),
+	}
+	for i := range g.agents {
+		g.agents[i] = slowAgent{
+			h: make([]float32, kernels.PredictorHidden),
+			w: make([]float32, kernels.PredictorReadout),
+		}
+	}
+	return g
+}
+
+func (g *slowGroup) p(i int) float32 { return math.Float32frombits(g.words[i]) }
+
+func (g *slowGroup) weight(component, agent int) float32 { return g.table[component*g.b.Agents+agent] }
+
+// view is an agent's projection of a vector of features.
+func (g *slowGroup) view(agent int, x []float32) float32 {
+	sum := float32(0)
+	for f := range x {
+		sum += times(g.weight(kernels.PredictorProject+f, agent), x[f])
+	}
+	return sum
+}
+
+// toward is old moved to target by a rate.
+func toward(old, target, rate float32) float32 {
+	return old + times(rate, target-old)
+}
+
+// times is a product that is rounded before it meets a sum, whatever the processor could do at
+// once.
+func times(a, b float32) float32 { return float32(a * b) }
+
+func limited(x, limit float32) float32 { return max(-limit, min(limit, x)) }
+
+func (g *slowGroup) observe(t int64, x []float32) (score float32, decision uint32, counts []uint32, leader uint32) {
+	n := float32(g.seen + 1)
+	inverse := 1 / n
+
+	// The observation in spreads.
+	now := make([]float32, len(x))
+	for f, v := range x {
+		v = limited(v, 1e36)
+		if g.seen == 0 {
+			g.level[f] = v
+		}
+		unit := g.spread[f] + times(1e-6, fmath.Abs(g.level[f])) + 1e-30
+		rate, d := max(inverse, g.p(kernels.PredictorFrontRate)), v-g.level[f]
+		limit := times(g.p(kernels.PredictorClip), unit)
+		if fmath.Abs(d) < limit {
+			now[f] = d / unit
+		} else {
+			now[f] = float32(math.Copysign(float64(g.p(kernels.PredictorClip)), float64(d)))
+			if g.seen >= 20 {
+				d, rate = limited(d, limit), max(rate, 1.0/64)
+			}
+		}
+		if g.seen < 5 {
+			now[f] = 0
+		}
+		g.level[f] += times(rate, d)
+		g.spread[f] = toward(g.spread[f], times(1.25, fmath.Abs(d)), rate)
+	}
+
+	// The habits.
+	const nanosecondsDay = 86_400_000_000_000
+	mod := func(a, b int64) int64 { return (a%b + b) % b }
+	daySlot, weekSlot := int(mod(t, nanosecondsDay)/(nanosecondsDay/48)),
+		int(mod(t, 7*nanosecondsDay)/(nanosecondsDay/24))
+	day, week := make([]float32, len(x)), make([]float32, len(x))
+	for f := range x {
+		day[f], week[f] = g.day[[2]int{f, daySlot}], g.week[[2]int{f, weekSlot}]
+	}
+
+	// The agents.
+	type ballot struct {
+		bins   [3]uint32
+		weight uint32
+		agent  int
+	}
+	ballots := make([]ballot, len(g.agents))
+	for i := range g.agents {
+		bins, weight := g.step(i, now, day, week, inverse)
+		ballots[i] = ballot{bins, weight, i}
+	}
+
+	surprisal := func(bins [3]uint32) float32 {
+		sum := float32(0)
+		for kind, bin := range bins {
+			sum += g.surprisal(g.reached[kind], bin)
+		}
+		return sum / 3
+	}
+
+	// The votes.
+	warm := g.seen >= uint64(g.words[kernels.PredictorWarmup])
+	counts = make([]uint32, 3)
+	all := uint64(0)
+	best := ballots[0]
+	for _, b := range ballots {
+		all += uint64(b.weight)
+		vote := 0
+		if warm && surprisal(b.bins) >= g.p(kernels.PredictorSuspect) {
+			vote = 1
+		}
+		if warm && surprisal(b.bins) >= g.p(kernels.PredictorAlarm) && surprisal(b.bins) > g.hold {
+			vote = 2
+		}
+		if g.b.Voting.Rule == kernels.RuleWeighted {
+			counts[vote] += b.weight
+		} else {
+			counts[vote]++
+		}
+		if b.weight > best.weight {
+			best = b
+		}
+	}
+
+	// The group's surprise of each kind: walk down from the most surprised agent until a share of
+	// the weight has been passed.
+	var bins [3]uint32
+	for kind := range bins {
+		slices.SortFunc(ballots, func(a, b ballot) int { return int(b.bins[kind]) - int(a.bins[kind]) })
+		passed := uint64(0)
+		for _, b := range ballots {
+			passed += uint64(b.weight)
+			if passed<<16 >= uint64(g.words[kernels.PredictorShare])*all {
+				bins[kind] = b.bins[kind]
+				break
+			}
+		}
+	}
+	opens := false
+	if warm {
+		s := surprisal(bins)
+		score = s / (s + 10)
+		opens = !g.inside && s >= g.p(kernels.PredictorAlarm) && s > g.hold
+		if s <= g.hold {
+			score /= 4
+		}
+		g.hold = max(times(g.hold, g.p(kernels.PredictorHold)), times(g.p(kernels.PredictorMargin), s))
+	}
+
+	// The decision. An incident opens once, and lasts until the group is normal again.
+	if !opens {
+		counts[1], counts[2] = counts[1]+counts[2], 0
+	}
+	decision = uint32(slices.Index(counts, slices.Max(counts)))
+	g.inside = decision == 2 || g.inside && decision != 0
+	for kind := range bins {
+		if reached := &g.reached[kind]; g.seen >= 20 {
+			for b := range reached {
+				if b <= int(bins[kind]/4) {
+					reached[b]++
+				}
+			}
+			if reached[0] >= g.words[kernels.PredictorMemory] {
+				for b := range reached {
+					reached[b] /= 2
+				}
+			}
+		}
+	}
+
+	// What stays.
+	dayKey, weekKey := fmt.Sprint("day", daySlot), fmt.Sprint("week", weekSlot)
+	dayRate := max(1/(float32(g.visits[dayKey])+1), g.p(kernels.PredictorHabitRate))
+	weekRate := max(1/(float32(g.visits[weekKey])+2), 2*g.p(kernels.PredictorHabitRate))
+	for f := range x {
+		miss := limited(now[f], 3) - day[f]
+		g.day[[2]int{f, daySlot}] = day[f] + times(dayRate, miss)
+		g.week[[2]int{f, weekSlot}] = toward(week[f], miss, weekRate)
+	}
+	g.visits[dayKey]++
+	g.visits[weekKey]++
+	g.last = now
+	g.seen++
+	return score, decision, counts, uint32(best.agent)
+}
+
+// surprisal is the score of a surprise against the history of its kind.
+func (g *slowGroup) surprisal(reached [kernels.HistoryBins]uint32, bin uint32) float32 {
+	total := float32(reached[0])
+	edge := 0
+	for b := range reached {
+		if float32(reached[b]) > times(g.p(kernels.PredictorTailShare), total) {
+			edge = b
+		}
+	}
+	edge++
+	tail, distance := uint32(0), uint32(0)
+	for b := edge; b < kernels.HistoryBins; b++ {
+		above := uint32(0)
+		if b+1 < kernels.HistoryBins {
+			above = reached[b+1]
+		}
+		tail += reached[b] - above
+		distance += (reached[b] - above) * uint32(2*(b-edge)+1)
+	}
+	rank := fmath.Log((total + 1) / (float32(reached[bin/4]) + 0.5))
+	if int(bin) < 4*edge {
+		return rank
+	}
+	prior := times(g.p(kernels.PredictorTailShape), g.p(kernels.PredictorTailTrust))
+	measured := times(float32(distance), math.Ln2/16)
+	excess := (prior + measured) / (g.p(kernels.PredictorTailTrust) + float32(tail))
+	over := times(float32(int(bin)-4*edge), math.Ln2/32)
+	far := fmath.Log((total+1)/(float32(tail)+1)) + over/excess
+	return far + times(g.p(kernels.PredictorRankMix), rank-far)
+}
+
+// step moves one agent and returns its surprise of each kind and its weight.
+func (g *slowGroup) step(i int, now, day, week []float32, inverse float32) (bins [3]uint32, weight uint32) {
+	a := &g.agents[i]
+	value, inputs := g.view(i, now), []float32{1, g.view(i, g.last), g.view(i, day), g.view(i, week)}
+	h := make([]float32, kernels.PredictorHidden)
+	for j := range h {
+		v := float32(0)
+		for k, x := range inputs {
+			v += times(g.weight(kernels.PredictorIn+j*kernels.PredictorInputs+k, i), x)
+		}
+		for k, x := range a.h {
+			v += times(g.weight(kernels.PredictorRecurrent+j*kernels.PredictorHidden+k, i), x)
+		}
+		h[j] = toward(a.h[j], fmath.Tanh(v), g.weight(kernels.PredictorLeak+j, i))
+	}
+	a.h = h
+	if g.seen == 0 {
+		a.mean = value
+	}
+	in := append(slices.Clone(h), limited(inputs[1]-a.mean, 3), limited(inputs[2]-a.mean, 3), limited(inputs[3], 3))
+	predicted, norm := float32(0), float32(0.1)
+	for j := range in {
+		predicted += times(a.w[j], in[j])
+		norm += times(in[j], in[j])
+	}
+	off := value - a.mean
+	e := off - predicted
+	usual, driftUsual := a.err+0.01, a.driftUsual+0.005
+	a.drift = toward(a.drift, e, max(inverse, g.weight(kernels.PredictorFast, i)))
+	a.unrest = toward(a.unrest, min(fmath.Abs(e), times(8, usual)), max(inverse, g.weight(kernels.PredictorUnrest, i)))
+	ratios := [3]float32{fmath.Abs(e) / usual, fmath.Abs(a.drift) / driftUsual, (a.unrest + 0.01) / usual}
+	skill := max(0, min(1, 1-usual/(a.naive+0.02)))
+	weight = 1024 + uint32(times(7168, skill))
+
+	step := times(g.p(kernels.PredictorLearn), limited(e, times(4, usual))) / norm
+	for j := range a.w {
+		a.w[j] += times(step, in[j])
+	}
+	rate := max(inverse, g.p(kernels.PredictorHistoryRate))
+	a.driftUsual = toward(a.driftUsual, min(fmath.Abs(a.drift), times(8, driftUsual)), rate)
+	a.err = toward(a.err, min(fmath.Abs(e), times(8, usual)), rate)
+	a.naive = toward(a.naive, min(fmath.Abs(off), times(8, usual)), rate)
+	a.mean += times(max(inverse, g.weight(kernels.PredictorSlow, i)), limited(off, times(8, usual)))
+
+	// The bin of a ratio: 32 to the octave from 2^-6, evenly spaced inside an octave.
+	for kind, ratio := range ratios {
+		if ratio >= 1.0/64 {
+			fraction, exponent := math.Frexp(float64(ratio))
+			bins[kind] = min(uint32((exponent-1+6)*32+int(math.Floor((2*fraction-1)*32))), 511)
+		}
+	}
+	return bins, weight
+}
+
+// TestPredictorEqualsSlowTwin runs random series through both.
+func TestPredictorEqualsSlowTwin(t *testing.T) {
+	for trial := range 12 {
+		rng := rand.New(rand.NewPCG(uint64(trial), 3))
+		features, agents := 1+trial%3*trial%5, 1+rng.IntN(40)
+		voting := cells.Weighted
+		if trial%4 == 3 {
+			voting = cells.Voting{Rule: kernels.RulePlurality}
+		}
+		b := bind(t, "predictor", map[string]float64{
+			"warmup": 25, "memory": float64(100 + rng.IntN(500)), "learn": rng.Float64() * 0.5,
+			"share": 0.1 + 0.8*rng.Float64(),
+			"clip":  2 + 40*rng.Float64(), "history": 20 + 500*rng.Float64(), "alarm": 0.3,
+		}, agents, features, voting)
+		events := randomEvents(rng, 900, 1, features)
+		fast, slow := newSwarm(t, b, 1<<18).play(events, nil), newSlowGroup(b)
+		alarms := 0
+		for i, e := range events {
+			score, decision, counts, leader := slow.observe(e.time, e.features)
+			if score != fast.scores[i] || decision != fast.decisions[i] || leader != fast.leaders[i] ||
+				!slices.Equal(counts, fast.counts[i*3:][:3]) {
+				t.Fatalf("trial %d, observation %d: fast %v %d %d %v, slow %v %d %d %v", trial, i,
+					fast.scores[i], fast.decisions[i], fast.leaders[i], fast.counts[i*3:][:3], score, decision, leader,
+					counts)
+			}
+			if decision == kernels.VoteAnomalous {
+				alarms++
+			}
+		}
+		if alarms == 0 {
+			t.Errorf("trial %d: no anomalous decision among %d: the comparison does not reach the alarm", trial,
+				len(events))
+		}
+	}
+}

@@ -1,0 +1,100 @@
+package celltwin
+
+import (
+	"sync"
+
+	"github.com/exoswarm/exoswarm/cuda/host/fmath"
+	"github.com/exoswarm/exoswarm/cuda/host/twin"
+	"github.com/exoswarm/exoswarm/cuda/kernels"
+)
+
+// ratioGroup is what leaky, lif and gru keep of a group while its run is stepped, pooled like
+// predictorGroup. Their agents vote by a ratio, how unusual an observation is to them; all three
+// have the words of leaky first in their parameter block, and round, level and spread first in
+// their state.
+type ratioGroup struct {
+	front   front
+	byBin   [kernels.SurpriseBins]uint32
+	bins    []uint32  // [A]: the bin of each agent's ratio
+	scratch []float32 // of the cell
+}
+
+var ratioPool = sync.Pool{New: func() any { return new(ratioGroup) }}
+
+// ratioStep moves every agent of a group by the observation in g.front.now and fills g.bins.
+// inverse is one over the number of observations with this one, rate that of what is usual.
+type ratioStep func(o *observation, g *ratioGroup, inverse, rate float32)
+
+// observeByRatio steps one group through its run; it is the twin of observe_by_ratio. latestVar is
+// the number of kernels.VarLatest.
+func observeByRatio(b *twin.Block, latestVar int, step ratioStep) {
+	o := openObservation(b)
+	if o.run.Count == 0 {
+		return
+	}
+	features := int(o.words[kernels.LeakyFeatures])
+	g := ratioPool.Get().(*ratioGroup)
+	defer ratioPool.Put(g)
+	if len(g.front.now) != features {
+		g.front = front{
+			level: make([]float32, features), spread: make([]float32, features),
+			now: make([]float32, features),
+		}
+	}
+	if len(g.bins) != o.agents {
+		g.bins = make([]uint32, o.agents)
+	}
+	o.loadGroup(kernels.LeakyVarLevel, g.front.level)
+	o.loadGroup(kernels.LeakyVarSpread, g.front.spread)
+	round := &o.u64[o.group64(kernels.LeakyVarRound)]
+	latest := o.latest(latestVar, kernels.LeakyDrop)
+	for n := o.run.First; n < o.run.First+o.run.Count; n++ {
+		seen := *round
+		if latest.take(&o, n, seen) {
+			continue
+		}
+		inverse := 1 / float32(seen+1)
+		g.front.see(o.features[int(n)*features:][:features], seen, fmath.Max(inverse, o.float(kernels.LeakyFrontRate)),
+			o.float(kernels.LeakyClip))
+		step(&o, g, inverse, fmath.Max(inverse, o.float(kernels.LeakyHistoryRate)))
+		g.vote(&o, int(n), round, seen)
+	}
+	o.storeGroup(kernels.LeakyVarLevel, g.front.level)
+	o.storeGroup(kernels.LeakyVarSpread, g.front.spread)
+}
+
+// vote collects the votes of the agents from g.bins and writes the decision of the group.
+func (g *ratioGroup) vote(o *observation, n int, round *uint64, seen uint64) {
+	suspicious, anomalous := uint32(kernels.SurpriseBins), uint32(kernels.SurpriseBins)
+	warm := seen >= uint64(o.words[kernels.LeakyWarmup])
+	if warm {
+		suspicious = surpriseBin(o.float(kernels.LeakySuspicious))
+		anomalous = surpriseBin(o.float(kernels.LeakyAnomalous))
+	}
+	var t tally
+	clear(g.byBin[:])
+	for i, bin := range g.bins {
+		g.byBin[bin]++
+		candidate := uint32(kernels.VoteNormal)
+		switch {
+		case bin >= anomalous:
+			candidate = kernels.VoteAnomalous
+		case bin >= suspicious:
+			candidate = kernels.VoteSuspicious
+		}
+		t.vote(uint32(i), candidate, 1, bin)
+	}
+	score := float32(0)
+	if warm {
+		ratio := surpriseRatio(groupSurprise(&g.byBin, uint32(o.agents), o.words[kernels.LeakyShare]))
+		score = ratio / (ratio + o.float(kernels.LeakyAnomalous))
+	}
+	o.out.scores[n] = score
+	o.out.decisions[n] = t.decide(kernels.Rule(o.words[kernels.LeakyRule]), o.words[kernels.LeakyQuorum])
+	copy(o.out.counts[n*kernels.VoteCandidates:], t.counts[:])
+	o.out.leaders[n] = t.leader
+	o.out.rounds[n] = electRound(round, seen)
+}
+
+// each returns component c of an agent variable in the page, one element for each agent.
+func (o *observation) each(v, c int) []float32 { return o.f32[o.agent(v, c):][:o.agents] }

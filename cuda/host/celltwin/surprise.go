@@ -1,0 +1,119 @@
+package celltwin
+
+import (
+	"math"
+
+	"github.com/exoswarm/exoswarm/cuda/host/fmath"
+	"github.com/exoswarm/exoswarm/cuda/kernels"
+)
+
+// surpriseBin returns the bin of a ratio >= 0; see kernels.SurpriseBins.
+func surpriseBin(ratio float32) uint32 {
+	const lowest = (127 + kernels.SurpriseMinOctave) * kernels.SurpriseFine
+	bin := int32(math.Float32bits(ratio)>>(23-5)) - lowest
+	return uint32(min(max(bin, 0), kernels.SurpriseBins-1))
+}
+
+// surpriseRatio returns the least ratio of a bin.
+func surpriseRatio(bin uint32) float32 {
+	const lowest = (127 + kernels.SurpriseMinOctave) * kernels.SurpriseFine
+	return math.Float32frombits((bin + lowest) << (23 - 5))
+}
+
+// groupSurprise returns the highest bin that agents of at least a share (16.16) of the total weight
+// reach.
+func groupSurprise(byBin *[kernels.SurpriseBins]uint32, total, share uint32) uint32 {
+	reached := uint32(0)
+	for bin := kernels.SurpriseBins - 1; bin > 0; bin-- {
+		reached += byBin[bin]
+		if uint64(reached)<<16 >= uint64(share)*uint64(total) {
+			return uint32(bin)
+		}
+	}
+	return 0
+}
+
+// history is the distribution of a group's past surprise, and what a surprise means against it: its
+// score in nats, about the negative log of the probability of one as large.
+//
+// Inside the bulk the score is the rank. The tail, which has too few observations for ranks, is
+// taken as exponential in the log of the surprise (a Pareto tail; Hill 1975, and Siffer et al.,
+// KDD'17, for its use on streams), with a mean excess shrunk towards an expectation.
+type history struct {
+	atLeast []uint32 // [HistoryBins]: how many past surprises were in this bin or above
+
+	shape   tailShape
+	total   float32
+	edge    uint32 // first fine bin of the tail
+	excess  float32
+	logTail float32
+
+	// The agents of a round share a few bins: their scores are worked out once.
+	known  [kernels.SurpriseBins / 64]uint64
+	scores [kernels.SurpriseBins]float32
+}
+
+// tailShape are the parameters of the tail.
+type tailShape struct {
+	share, expected, trust, rankMix float32
+}
+
+// fit finds the tail. The history does not change between fit and the scores drawn from it.
+func (h *history) fit() {
+	clear(h.known[:])
+	h.total = float32(h.atLeast[0])
+	target := float32(h.shape.share * h.total)
+	lo, hi := 0, kernels.HistoryBins // the last bin that more than the target reach is in [lo, hi)
+	for hi-lo > 1 {
+		if mid := (lo + hi) / 2; float32(h.atLeast[mid]) > target {
+			lo = mid
+		} else {
+			hi = mid
+		}
+	}
+	tail, sum := uint32(0), uint32(0) // observations beyond the bin, and their distances in half bins
+	if lo+1 < kernels.HistoryBins {
+		tail = h.atLeast[lo+1]
+		sum = tail
+	}
+	for b := lo + 2; b < kernels.HistoryBins && h.atLeast[b] > 0; b++ {
+		sum += 2 * h.atLeast[b]
+	}
+	const halfBin = math.Ln2 / (2 * kernels.HistoryFine)
+	h.edge = uint32(lo+1) * (kernels.SurpriseFine / kernels.HistoryFine)
+	h.excess = (float32(h.shape.expected*h.shape.trust) + float32(float32(sum)*halfBin)) / (h.shape.trust +
+		float32(tail))
+	h.logTail = fmath.Log((h.total + 1) / (float32(tail) + 1))
+}
+
+// score returns the surprise of a fine bin in nats, from the cache that fit empties.
+func (h *history) score(bin uint32) float32 {
+	if h.known[bin/64]>>(bin%64)&1 == 0 {
+		h.known[bin/64] |= 1 << (bin % 64)
+		h.scores[bin] = h.surprisal(bin)
+	}
+	return h.scores[bin]
+}
+
+// surprisal computes the score of a bin; see history.
+func (h *history) surprisal(bin uint32) float32 {
+	const fine = math.Ln2 / kernels.SurpriseFine
+	rank := fmath.Log((h.total + 1) / (float32(h.atLeast[bin/(kernels.SurpriseFine/kernels.HistoryFine)]) + 0.5))
+	if bin < h.edge {
+		return rank
+	}
+	tail := h.logTail + float32(float32(bin-h.edge)*fine)/h.excess
+	return tail + float32(h.shape.rankMix*(rank-tail))
+}
+
+// add counts a surprise, and halves all counts when they have grown to memory: old ones fade.
+func (h *history) add(bin, memory uint32) {
+	for b := uint32(0); b <= bin/(kernels.SurpriseFine/kernels.HistoryFine); b++ {
+		h.atLeast[b]++
+	}
+	if h.atLeast[0] >= memory {
+		for b := range h.atLeast {
+			h.atLeast[b] /= 2
+		}
+	}
+}

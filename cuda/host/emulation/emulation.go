@@ -1,0 +1,110 @@
+// Package emulation compiles the CUDA sources of kernels for the processor, for tests of their text
+// on machines without a GPU. A program of testdata runs a kernel block by block, its threads as
+// threads of the processor.
+package emulation
+
+import (
+	"embed"
+	"encoding/binary"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/exoswarm/exoswarm/cuda/kernels"
+	"github.com/exoswarm/exoswarm/internal/testcache"
+)
+
+// programs are the sources that include the text of a kernel and run it.
+//
+//go:embed testdata/*.cpp
+var programs embed.FS
+
+// Options of Compile. With Sanitized, sanitizers watch each access of a kernel. With Exact,
+// floating point follows the source, as nvcc --fmad=false does.
+var (
+	Sanitized = []string{"-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"}
+	Exact     = []string{"-ffp-contract=off"}
+)
+
+// Compile compiles a kernel with a program of testdata, named without its folder, and returns the
+// path of the executable. It skips the test if there is no g++. Executables are kept across runs
+// (internal/testcache), because the compiler takes most of the time of these tests.
+func Compile(t testing.TB, program string, source kernels.Source, options ...string) string {
+	t.Helper()
+	compiler, err := exec.LookPath("g++")
+	if err != nil {
+		t.Skip("no g++ to compile the kernels for the CPU with")
+	}
+	runner := testcache.Read(t, programs, "testdata/"+program)
+	args := append([]string{
+		"-std=c++17", "-O1", "-pthread", "-Wno-unknown-pragmas", "-Werror",
+		"-DKERNEL=" + source.Name,
+	}, options...)
+	parts := append([]string{"emulation", testcache.Version(t, compiler), runner, source.Code}, args...)
+	return testcache.File(t, func(path string) error {
+		text, main := path+".cu", path+".cpp"
+		if err := os.WriteFile(text, []byte(source.Code), 0o600); err != nil {
+			return err
+		}
+		if err := os.WriteFile(main, []byte(runner), 0o600); err != nil {
+			return err
+		}
+		cmd := exec.Command(compiler, append(args, fmt.Sprintf("-DKERNEL_FILE=%q", text), "-o", path, main)...)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("%s: %w\n%s", source.File, err, out)
+		}
+		return nil
+	}, parts...)
+}
+
+// Param is one parameter of a launch: memory, or a scalar.
+type Param struct {
+	Mem    []byte
+	Scalar bool
+	Bits   uint64 // of the scalar
+}
+
+// Launch runs an executable of emulate_fuse.cpp or emulate_tally.cpp and returns the memory of each
+// parameter after it; that of scalars is empty. It returns an error with the output of the
+// executable if that fails, for example because a sanitizer has found something.
+func Launch(t testing.TB, program string, params []Param, threads, blocks int) (after [][]byte, err error) {
+	t.Helper()
+	var file []byte
+	word := func(v uint64) { file = binary.LittleEndian.AppendUint64(file, v) }
+	for _, v := range []int{threads, blocks, len(params)} {
+		word(uint64(v))
+	}
+	for _, p := range params {
+		if p.Scalar {
+			word(0)
+			word(p.Bits)
+			continue
+		}
+		word(1)
+		word(uint64(len(p.Mem)))
+		file = append(file, p.Mem...)
+	}
+	path := filepath.Join(t.TempDir(), "parameters")
+	if err := os.WriteFile(path, file, 0o600); err != nil {
+		return nil, err
+	}
+	if out, err := exec.Command(program, path).CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("%w\n%s", err, out)
+	}
+	have, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	if len(have) != len(file) {
+		return nil, fmt.Errorf("%d bytes, want %d", len(have), len(file))
+	}
+	at := 24 // after the first words
+	for _, p := range params {
+		at += 16
+		after = append(after, have[at:][:len(p.Mem)])
+		at += len(p.Mem)
+	}
+	return after, nil
+}

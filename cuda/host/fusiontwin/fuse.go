@@ -1,0 +1,312 @@
+// Package fusiontwin has the Go twins of the kernels that fuse embeddings into knowledge nodes. A
+// twin adds rows in the order that its kernel guarantees, so that equal sums are equal bits.
+package fusiontwin
+
+import (
+	"math"
+	"sync/atomic"
+
+	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/cuda/host/twin"
+	"github.com/exoswarm/exoswarm/cuda/kernels"
+)
+
+func init() {
+	for _, dim := range []int{8, 512} {
+		twin.Register(kernels.FuseName("fuse_sorted", device.F32, dim), fuseSorted[float32])
+		twin.Register(kernels.FuseName("fuse_sorted", device.BF16, dim), fuseSorted[uint16])
+		twin.Register(kernels.FuseName("fuse_walk", device.F32, dim), fuseWalk[float32])
+		twin.Register(kernels.FuseName("fuse_walk", device.BF16, dim), fuseWalk[uint16])
+		twin.Register(kernels.FuseName("fuse_unsorted", device.F32, dim), fuseUnsorted[float32])
+		twin.Register(kernels.FuseName("fuse_unsorted", device.BF16, dim), fuseUnsorted[uint16])
+	}
+	twin.Register("fuse_count", fuseCount)
+	twin.Register("fuse_starts", fuseStarts)
+	twin.Register("fuse_place", fusePlace)
+	twin.Register("fuse_means", fuseMeans)
+}
+
+// embedding is an element of an agent's row: a float, or the bits of a bf16.
+type embedding interface{ float32 | uint16 }
+
+// Widened returns a row as float32: the row itself, or for bf16 its values in memory, which is as
+// long as the row.
+func Widened[E embedding](row []E, memory []float32) []float32 {
+	switch row := any(row).(type) {
+	case []float32:
+		return row
+	case []uint16:
+		for d, v := range row {
+			memory[d] = device.FromBF16(v)
+		}
+	}
+	return memory
+}
+
+// WholeRow reports whether a row has neither NaN nor infinity. These, and no other values, have an
+// exponent of ones.
+func WholeRow(row []float32) bool {
+	const exponent = 0x7f800000
+	for _, v := range row {
+		if math.Float32bits(v)&exponent == exponent {
+			return false
+		}
+	}
+	return true
+}
+
+// addRow adds weight times row to the sums, with a rounding after each operation.
+func addRow(sums, row []float32, weight uint32) {
+	by := fuseFactor(uint64(weight))
+	sums = sums[:len(row)]
+	for d, v := range row {
+		product := by * v
+		sums[d] += product
+	}
+}
+
+// fuseFactor returns a weight, in units of 1/kernels.FuseOne, as a factor.
+func fuseFactor(weight uint64) float32 { return float32(weight) * (1.0 / kernels.FuseOne) }
+
+// fuseWeight returns the weight of an agent: its own, or one if the launch has no weights.
+func fuseWeight(weights []uint32, flags uint32, agent int) uint32 {
+	if flags&kernels.FuseWeighted == 0 {
+		return kernels.FuseOne
+	}
+	return weights[agent]
+}
+
+// fuseTotals are the totals of a fusion, by kernels.FuseFused and so on, that one block has
+// counted.
+type fuseTotals [kernels.FuseWords]uint64
+
+// finish adds the totals of a block to the scratch memory. The last block of the last launch of a
+// fusion moves them to the result, which is argument number result.
+func (t *fuseTotals) finish(b *twin.Block, flags uint32, scratch []uint64, sequence uint32, result int) {
+	for i := kernels.FuseTicket + 1; i < kernels.FuseWords; i++ {
+		atomic.AddUint64(&scratch[i], t[i])
+	}
+	if flags&kernels.FuseLast == 0 || atomic.AddUint64(&scratch[kernels.FuseTicket], 1) != uint64(b.Grid) {
+		return
+	}
+	copy(twin.Mem[uint64](b, result), scratch)
+	twin.Mem[uint64](b, result)[kernels.FuseTicket] = uint64(sequence)
+	clear(scratch)
+}
+
+// add adds the row of an agent to the sums and the tally of its node, or counts it as refused.
+func (t *fuseTotals) add(sums []float32, tally []uint64, row []float32, weight uint32) {
+	if !WholeRow(row) {
+		t[kernels.FuseRefused]++
+		return
+	}
+	addRow(sums, row, weight)
+	tally[0]++
+	tally[1] += uint64(weight)
+	t[kernels.FuseFused]++
+	t[kernels.FuseWeight] += uint64(weight)
+}
+
+// outside counts an agent whose node does not exist.
+func (t *fuseTotals) outside(id uint32) {
+	if id == kernels.NoNode {
+		t[kernels.FuseNobody]++
+	} else {
+		t[kernels.FuseInvalid]++
+	}
+}
+
+// fuseSorted is the twin of fuse_sorted.cuh: each block sums its share of the runs, row by row. A
+// run is a range of rows of one node, or a part of one, whose sum is fused later.
+func fuseSorted[E embedding](b *twin.Block) {
+	order, weights, runs := twin.Mem[uint32](b, 1), twin.Mem[uint32](b, 2), twin.Mem[uint32](b, 3)
+	count, dim, flags := b.Uint32(4), uint64(b.Uint32(5)), b.Uint32(6)
+	sums, tallies, partSums, partTallies := twin.Mem[float32](b, 7), twin.Mem[uint64](b, 8), twin.Mem[float32](b, 9),
+		twin.Mem[uint64](b, 10)
+	parts := flags&kernels.FuseParts != 0
+	var totals fuseTotals
+	total, memory := make([]float32, dim), make([]float32, dim)
+	first, end := b.Part(uint64(count))
+	for r := first; r < end; r++ {
+		run := runs[4*r:][:4]
+		isPart := run[3] == kernels.FuseRunPart
+		if !isPart && run[1] == 0 && flags&kernels.FuseFresh == 0 {
+			continue
+		}
+		clear(total)
+		var agents, refused, weight uint64
+		for k := run[0]; k < run[0]+run[1]; k++ {
+			at := uint64(k)
+			if flags&kernels.FuseOrder != 0 {
+				at = uint64(order[k])
+			}
+			if parts {
+				for d, v := range twin.Mem[float32](b, 0)[at*dim:][:dim] {
+					total[d] += v
+				}
+				agents += partTallies[2*at]
+				weight += partTallies[2*at+1]
+				continue
+			}
+			row := Widened(twin.Mem[E](b, 0)[at*dim:][:dim], memory)
+			if !WholeRow(row) {
+				refused++
+				continue
+			}
+			w := fuseWeight(weights, flags, int(at))
+			addRow(total, row, w)
+			agents++
+			weight += uint64(w)
+		}
+		if !parts {
+			totals[kernels.FuseFused] += agents
+			totals[kernels.FuseRefused] += refused
+			totals[kernels.FuseWeight] += weight
+		}
+		target := uint64(run[2])
+		if isPart {
+			copy(partSums[target*dim:], total)
+			partTallies[2*target], partTallies[2*target+1] = agents, weight
+			continue
+		}
+		node, tally := sums[target*dim:][:dim], tallies[2*target:][:2]
+		if flags&kernels.FuseFresh != 0 {
+			clear(node)
+			clear(tally)
+		}
+		for d, v := range total {
+			node[d] += v
+		}
+		tally[0] += agents
+		tally[1] += weight
+	}
+	totals.finish(b, flags, twin.Mem[uint64](b, 11), b.Uint32(12), 13)
+}
+
+// fuseUnsorted is the twin of fuse_unsorted.cuh. Each block owns a share of the nodes and searches
+// all members for their agents. That is cheap compared with adding rows, and no two blocks add to
+// the same sum.
+func fuseUnsorted[E embedding](b *twin.Block) {
+	rows, members, weights := twin.Mem[E](b, 0), twin.Mem[uint32](b, 1), twin.Mem[uint32](b, 2)
+	agents, low, high, nodes := uint64(b.Uint32(3)), b.Uint32(4), b.Uint32(5), b.Uint32(6)
+	dim, flags, sums, tallies := uint64(b.Uint32(7)), b.Uint32(8), twin.Mem[float32](b, 9), twin.Mem[uint64](b, 10)
+	var totals fuseTotals
+	members = members[:agents]
+	memory := make([]float32, dim)
+	if flags&kernels.FuseFirst != 0 {
+		lo, hi := b.Part(agents)
+		for _, id := range members[lo:hi] {
+			if id >= nodes {
+				totals.outside(id)
+			}
+		}
+	}
+	from, to := b.Part(uint64(high - low))
+	mine, span := low+uint32(from), uint32(to-from)
+	for i, id := range members {
+		if id-mine >= span { // also below mine: the difference is then huge
+			continue
+		}
+		totals.add(sums[uint64(id)*dim:][:dim], tallies[2*uint64(id):][:2], Widened(rows[uint64(i)*dim:][:dim], memory),
+			fuseWeight(weights, flags, i))
+	}
+	totals.finish(b, flags, twin.Mem[uint64](b, 11), b.Uint32(12), 13)
+}
+
+// fuseCount is the twin of fuse_count.cu: it counts the agents of each node and numbers them. The
+// numbers depend on the order of the blocks.
+func fuseCount(b *twin.Block) {
+	members, agents, nodes := twin.Mem[uint32](b, 0), uint64(b.Uint32(1)), b.Uint32(2)
+	counts, numbers := twin.Mem[uint32](b, 3), twin.Mem[uint32](b, 4)
+	var totals fuseTotals
+	lo, hi := b.Part(agents)
+	for i := lo; i < hi; i++ {
+		if id := members[i]; id < nodes {
+			numbers[i] = atomic.AddUint32(&counts[id], 1) - 1
+		} else {
+			totals.outside(id)
+		}
+	}
+	totals.finish(b, 0, twin.Mem[uint64](b, 5), 0, 0)
+}
+
+// fuseStarts is the twin of fuse_starts.cu: each block reserves places for all its nodes at once,
+// and turns their counts into first places.
+func fuseStarts(b *twin.Block) {
+	nodes := uint64(b.Uint32(0))
+	counts := twin.Mem[uint32](b, 1)
+	lo, hi := b.Part(nodes)
+	sum := uint32(0)
+	for _, n := range counts[lo:hi] {
+		sum += n
+	}
+	if sum == 0 { // a block without nodes leaves the number of places alone
+		clear(counts[lo:hi])
+		return
+	}
+	start := atomic.AddUint32(&counts[nodes], sum) - sum
+	for m := lo; m < hi; m++ {
+		counts[m], start = start, start+counts[m]
+	}
+}
+
+// fusePlace is the twin of fuse_place.cu: it writes every agent to its place and marks the first of
+// each node.
+func fusePlace(b *twin.Block) {
+	members, nodes := twin.Mem[uint32](b, 0), b.Uint32(2)
+	starts, numbers, order := twin.Mem[uint32](b, 3), twin.Mem[uint32](b, 4), twin.Mem[uint32](b, 5)
+	lo, hi := b.Part(uint64(b.Uint32(1)))
+	for i := lo; i < hi; i++ {
+		if id := members[i]; id < nodes {
+			entry := uint32(i)
+			if numbers[i] == 0 {
+				entry |= kernels.FuseHead
+			}
+			order[starts[id]+numbers[i]] = entry
+		}
+	}
+}
+
+// fuseWalk is the twin of fuse_walk.cuh. Each block goes from the first node that starts in its
+// share of the places to the end of the last one, so no two blocks add to the same sum.
+func fuseWalk[E embedding](b *twin.Block) {
+	rows, members := twin.Mem[E](b, 0), twin.Mem[uint32](b, 1)
+	weights, order := twin.Mem[uint32](b, 2), twin.Mem[uint32](b, 3)
+	nodes, dim, flags := b.Uint32(6), uint64(b.Uint32(7)), b.Uint32(8)
+	sums, tallies := twin.Mem[float32](b, 9), twin.Mem[uint64](b, 10)
+	var totals fuseTotals
+	memory := make([]float32, dim)
+	places := uint64(twin.Mem[uint32](b, 4)[nodes])
+	k, end := b.Part(places)
+	for k < end && order[k]&kernels.FuseHead == 0 {
+		k++
+	}
+	if k == end {
+		places = 0 // no node starts here: the block before has them all
+	}
+	for ; k < places && (k < end || order[k]&kernels.FuseHead == 0); k++ {
+		agent := uint64(order[k] &^ kernels.FuseHead)
+		id := uint64(members[agent])
+		totals.add(sums[id*dim:][:dim], tallies[2*id:][:2], Widened(rows[agent*dim:][:dim], memory),
+			fuseWeight(weights, flags, int(agent)))
+	}
+	totals.finish(b, flags, twin.Mem[uint64](b, 11), b.Uint32(12), 13)
+}
+
+// fuseMeans is the twin of fuse_means.cu: it divides the sums of each node by its weight. A node
+// without weight gets zeros.
+func fuseMeans(b *twin.Block) {
+	sums, tallies := twin.Mem[float32](b, 0), twin.Mem[uint64](b, 1)
+	dim, means := uint64(b.Uint32(3)), twin.Mem[float32](b, 4)
+	lo, hi := b.Part(uint64(b.Uint32(2)))
+	for m := lo; m < hi; m++ {
+		weight := tallies[2*m+1]
+		by := fuseFactor(weight)
+		for d := m * dim; d < (m+1)*dim; d++ {
+			means[d] = 0
+			if weight > 0 {
+				means[d] = sums[d] / by
+			}
+		}
+	}
+}

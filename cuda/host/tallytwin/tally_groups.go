@@ -1,0 +1,87 @@
+package tallytwin
+
+import (
+	"sync/atomic"
+
+	"github.com/exoswarm/exoswarm/consensus"
+	"github.com/exoswarm/exoswarm/cuda/host/twin"
+	"github.com/exoswarm/exoswarm/cuda/kernels"
+)
+
+// tallyGroups is the twin of tally_groups_u8.cu and tally_groups_u4.cu: each block decides its
+// share of the groups, and the last one closes the round and replies with the number of decided
+// groups.
+func tallyGroups(b *twin.Block, packed bool) {
+	candidates, starts, size, groups := b.Uint32(3), twin.Mem[uint32](b, 4), b.Uint32(5), b.Uint32(6)
+	n, flags, a := b.Uint64(2), b.Uint32(8), askOf(b, 9)
+	ballots := twin.Mem[uint8](b, 0)[b.Uint64(1):]
+	priorities, scratch, word := twin.Mem[uint32](b, 7), twin.Mem[uint64](b, 16), twin.Mem[uint64](b, 17)
+	winners, leaders := twin.Mem[uint32](b, 18), twin.Mem[uint32](b, 19)
+	rows, result := twin.Mem[uint32](b, 20), twin.Mem[uint64](b, 21)
+	t, err := consensus.NewTally(int(candidates))
+	if err != nil {
+		panic(err)
+	}
+	decided := uint64(0)
+	first, end := b.Part(uint64(groups))
+	for g := first; g < end; g++ {
+		lo, hi := g*uint64(size), (g+1)*uint64(size)
+		if size == 0 {
+			lo, hi = uint64(starts[g]), uint64(starts[g+1])
+		}
+		hi = min(hi, n)
+		lo = min(lo, hi)
+		clear(t.Counts)
+		t = consensus.Tally{Counts: t.Counts}
+		if packed {
+			err = t.CastPackedFrom(ballots, int(lo), int(hi-lo))
+		} else {
+			err = t.Cast(ballots[lo:hi])
+		}
+		if err != nil {
+			panic(err)
+		}
+		t.Leader.Elected = hi > lo
+		if flags&kernels.TallyPriorities != 0 {
+			t.Leader.Elected = false
+			t.Nominate(0, priorities[lo:hi])
+		}
+		winner, err := a.rule.Winner(&t)
+		if err != nil {
+			panic(err)
+		}
+		winners[g] = kernels.NoDecision
+		if winner != consensus.None {
+			winners[g] = uint32(winner)
+			decided++
+		}
+		if flags&kernels.TallyPriorities != 0 {
+			leaders[g] = ^uint32(0)
+			if t.Leader.Elected {
+				leaders[g] = uint32(t.Leader.Agent)
+			}
+		}
+		if flags&kernels.TallyRows != 0 {
+			row := rows[g*uint64(candidates+2):][:candidates+2]
+			for c, votes := range t.Counts {
+				row[c] = uint32(votes)
+			}
+			row[candidates], row[candidates+1] = uint32(t.Abstentions), uint32(t.Invalid)
+		}
+	}
+	atomic.AddUint64(&scratch[kernels.TallyAbstain], decided)
+	if !twin.LastBlock(b, scratch) {
+		return
+	}
+	won, now := a.elect(&word[0])
+	elected := uint32(0)
+	if won {
+		elected = kernels.ResultElected
+	}
+	a.reply(result, []uint32{
+		kernels.ReplyFlags: elected, kernels.ReplyWinner: kernels.NoDecision, kernels.ReplyRound: uint32(now),
+		kernels.ReplyRoundHigh: uint32(now >> 32),
+		kernels.ReplyAbstain:   uint32(scratch[kernels.TallyAbstain]), kernels.ReplyInvalid: 0,
+	})
+	scratch[kernels.TallyAbstain] = 0
+}

@@ -1,0 +1,93 @@
+package tallytwin_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/exoswarm/exoswarm/cuda/devicetest/launches"
+	"github.com/exoswarm/exoswarm/cuda/host/emulation"
+	"github.com/exoswarm/exoswarm/cuda/kernels"
+	"github.com/exoswarm/exoswarm/internal/testlong"
+)
+
+// TestTallyKernelsOnTheCPU runs the CUDA text of the tally kernels, compiled for the CPU: counts,
+// decisions, rounds and scratch memory must be those of the plainest way to count, whatever the
+// ballots and the launch shape.
+func TestTallyKernelsOnTheCPU(t *testing.T) {
+	if testing.Short() {
+		t.Skip("emulated threads are slow")
+	}
+	for _, kernel := range kernels.Names() {
+		source, _ := kernels.Lookup(kernel)
+		// which TestWideKernelsOnTheCPU runs
+		if !strings.HasPrefix(kernel, "tally_") || !source.WholeWarps || kernels.WeightedKernels()[kernel] != 0 {
+			continue
+		}
+		t.Run(kernel, func(t *testing.T) {
+			t.Parallel()
+			params := fmt.Sprintf("-DPARAMS=%d", len(source.Params))
+			program := emulation.Compile(t, "emulate_tally.cpp", source,
+				slices.Concat(emulation.Sanitized, []string{params})...)
+			r := rand.New(rand.NewPCG(13, 14))
+			samples := testlong.Of(8, 2) // emulated threads are slow
+			if source.Grid > 0 {
+				samples = testlong.Of(8, 1) // a resident kernel has many blocks
+			}
+			for range samples {
+				c := launches.RandomTally(r, kernel,
+					[]int{0, 1, 17, 31, 64, 300, 1025, 5000, 40_000}[r.IntN(testlong.Of(9, 7))])
+				threads, blocks := 32*(1+r.IntN(2)), max(source.Grid, 1+r.IntN(3))
+				emulateTally(t, program, &c, threads, blocks)
+			}
+		})
+	}
+}
+
+func emulateTally(t *testing.T, program string, c launches.Launch, threads, blocks int) {
+	t.Helper()
+	var file, want []byte
+	word := func(v uint64) {
+		file, want = binary.LittleEndian.AppendUint64(file, v), binary.LittleEndian.AppendUint64(want, v)
+	}
+	params := c.Params()
+	for _, v := range []int{threads, blocks, len(params)} {
+		word(uint64(v))
+	}
+	for _, p := range params {
+		if p.Arg.Kind() != 0 {
+			word(0)
+			word(p.Arg.Bits())
+			continue
+		}
+		word(1)
+		word(uint64(len(p.Mem)))
+		file, want = append(file, p.Mem...), append(want, p.Want...)
+	}
+	path := filepath.Join(t.TempDir(), "parameters")
+	if err := os.WriteFile(path, file, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command(program, path).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %v\n%s", c, err, out)
+	}
+	have, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(have, want) {
+		for i := range want {
+			if have[i] != want[i] {
+				t.Fatalf("%v, %d threads, %d blocks: byte %d of %d is %#x, want %#x", c, threads, blocks, i, len(want),
+					have[i], want[i])
+			}
+		}
+	}
+}
