@@ -1,5 +1,6 @@
-// agent_sums adds up the embeddings of agents, run by run, in the order of the agents of each; see kernels.AgentSumsParams. A thread has a run: its sums
-// stay in registers, nothing is exchanged, and rows of several agents are on their way at once, since what must not be added is read all the same.
+// agent_sums adds up the embeddings of agents, run by run, in the order of the agents of each; see
+// kernels.AgentSumsParams. A thread has a run: its sums stay in registers, nothing is exchanged, and rows of several
+// agents are on their way at once, since what must not be added is read all the same.
 #include "agents.cuh"
 
 #define IN_FLIGHT 4 // agents: four rows of 32 bytes, of 10 million agents in runs of 128, are 10 MB on their way
@@ -16,12 +17,16 @@ template <int N> struct Row {
 };
 
 template <> struct Row<1> {
-  static __device__ __forceinline__ void load(unsigned *to, const unsigned char *from) { to[0] = __ldcs((const unsigned *)from); }
+  static __device__ __forceinline__ void load(unsigned *to, const unsigned char *from) {
+    to[0] = __ldcs((const unsigned *)from);
+  }
 };
 
-// Adds a run of embeddings of WIDTH elements, one every STRIDE elements of the variable at offset, to sums, and returns how many agents are in them.
+// Adds a run of embeddings of WIDTH elements, one every STRIDE elements of the variable at offset, to sums, and returns
+// how many agents are in them.
 template <int WIDTH, int STRIDE, class E>
-__device__ unsigned add_run(const Swarm &s, unsigned offset, const unsigned *order, unsigned first, unsigned rows, float *sums) {
+__device__ unsigned add_run(const Swarm &s, unsigned offset, const unsigned *order, unsigned first, unsigned rows,
+    float *sums) {
   const int words = WIDTH * E::BYTES / 4;
   const unsigned per = s.agents * s.slots;
   float sum[WIDTH];
@@ -33,7 +38,8 @@ __device__ unsigned add_run(const Swarm &s, unsigned offset, const unsigned *ord
     bool counts[IN_FLIGHT];
 #pragma unroll
     for (unsigned j = 0; j < IN_FLIGHT; j++) {
-      const unsigned place = first + (k + j < rows ? k + j : k), agent = order ? order[place] : place, page = agent / per, at = agent - page * per;
+      const unsigned place = first + (k + j < rows ? k + j : k), agent = order ? order[place] : place,
+          page = agent / per, at = agent - page * per;
       const unsigned frame = s.frames[page];
       counts[j] = k + j < rows && frame >> AGENT_HOST_BIT == 0;
       const unsigned char *from = s.pages + (counts[j] ? frame : 0) * s.page_bytes;
@@ -58,9 +64,9 @@ __device__ unsigned add_run(const Swarm &s, unsigned offset, const unsigned *ord
 }
 
 extern "C" __global__ void __launch_bounds__(256)
-agent_sums(unsigned char *pages, unsigned long long page_bytes, const unsigned *frames, const unsigned *layout, const unsigned *params,
-           unsigned groups, unsigned variable, unsigned width, unsigned bf16, const unsigned *order, unsigned ordered, const unsigned *runs,
-           unsigned n, float *sums, unsigned *counts) {
+agent_sums(unsigned char *pages, unsigned long long page_bytes, const unsigned *frames, const unsigned *layout,
+           const unsigned *params, unsigned groups, unsigned variable, unsigned width, unsigned bf16,
+           const unsigned *order, unsigned ordered, const unsigned *runs, unsigned n, float *sums, unsigned *counts) {
   const Swarm s(pages, page_bytes, frames, layout, params, groups);
   const unsigned offset = layout[2 + variable];
   if (!ordered) order = 0;

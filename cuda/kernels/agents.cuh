@@ -1,4 +1,5 @@
-// What the kernels of agent-addressed cells share: where state stands, spans of groups, decisions, the swarm's tally. See agents.go.
+// What the kernels of agent-addressed cells share: where state stands, spans of groups, decisions, the swarm's tally.
+// See agents.go.
 // Blocks are whole warps.
 #pragma once
 
@@ -31,7 +32,8 @@ struct BF16 {
   enum { BYTES = 2 };
   static __device__ __forceinline__ void unpack(float *to, const unsigned *from, int n) {
 #pragma unroll
-    for (int k = 0; k < n; k += 2) to[k] = __uint_as_float(from[k / 2] << 16), to[k + 1] = __uint_as_float(from[k / 2] & 0xffff0000u);
+    for (int k = 0; k < n; k += 2)
+      to[k] = __uint_as_float(from[k / 2] << 16), to[k + 1] = __uint_as_float(from[k / 2] & 0xffff0000u);
   }
   static __device__ __forceinline__ unsigned half(float v) {
     const unsigned u = __float_as_uint(v);
@@ -59,8 +61,10 @@ struct Swarm {
   unsigned offsets[SWARM_VARS], agents, slots, groups, candidates; // agents a group, groups a page and of the swarm
   unsigned inverse; // 2^32 over agents
 
-  __device__ __forceinline__ Swarm(unsigned char *p, u64 bytes, const unsigned *table, const unsigned *layout, const unsigned *words, unsigned n, unsigned char *h = 0)
-      : pages(p), host(h), page_bytes(bytes), frames(table), params(words), agents(layout[0]), slots(layout[1]), groups(n), candidates(words[AGENT_CANDIDATES]) {
+  __device__ __forceinline__ Swarm(unsigned char *p, u64 bytes, const unsigned *table, const unsigned *layout,
+      const unsigned *words, unsigned n, unsigned char *h = 0)
+      : pages(p), host(h), page_bytes(bytes), frames(table), params(words), agents(layout[0]), slots(layout[1]),
+          groups(n), candidates(words[AGENT_CANDIDATES]) {
     for (int v = 0; v < SWARM_VARS; v++) offsets[v] = layout[2 + v];
     inverse = 0xffffffffu / agents;
   }
@@ -71,15 +75,21 @@ struct Swarm {
     return g + (i - g * agents >= agents);
   }
 
-  // Where a page is by its entry in frames. One in host memory is stepped there, over the bus: additions to it are atomic among the threads of
-  // this device, and nobody else looks at it before the launch has ended.
+  // Where a page is by its entry in frames. One in host memory is stepped there, over the bus: additions to it are
+  // atomic among the threads of this device, and nobody else looks at it before the launch has ended.
   __device__ __forceinline__ unsigned char *at(unsigned entry) const {
     return (entry >> AGENT_HOST_BIT ? host : pages) + (entry & (1u << AGENT_HOST_BIT) - 1) * page_bytes;
   }
   // In a page that is so in the memory of the device, by its frame, or anywhere, by where it is.
-  __device__ __forceinline__ unsigned char *variable(unsigned frame, unsigned v) const { return variable(pages + frame * page_bytes, v); }
-  __device__ __forceinline__ unsigned char *variable(unsigned char *page, unsigned v) const { return page + offsets[v]; }
-  template <class Page> __device__ __forceinline__ u64 *round(Page page, unsigned slot) const { return (u64 *)variable(page, AGENT_VAR_ROUND) + slot; }
+  __device__ __forceinline__ unsigned char *variable(unsigned frame, unsigned v) const {
+    return variable(pages + frame * page_bytes, v);
+  }
+  __device__ __forceinline__ unsigned char *variable(unsigned char *page, unsigned v) const {
+    return page + offsets[v];
+  }
+  template <class Page> __device__ __forceinline__ u64 *round(Page page, unsigned slot) const {
+    return (u64 *)variable(page, AGENT_VAR_ROUND) + slot;
+  }
   template <class Page> __device__ __forceinline__ unsigned *counts(Page page, unsigned slot) const {
     return (unsigned *)variable(page, AGENT_VAR_COUNTS) + slot * candidates;
   }
@@ -90,7 +100,8 @@ struct Swarm {
 
 // Whole groups of one page that a block steps at once.
 struct Span {
-  unsigned frame, slot, groups, first; // the frame of the page, its first slot there, how many, the first of them in the swarm
+  // the frame of the page, its first slot there, how many, the first of them in the swarm
+  unsigned frame, slot, groups, first;
 };
 
 // The pages that a tick steps, how often, and what it does with the votes: AGENT_TICK_*.
@@ -112,10 +123,12 @@ __device__ __forceinline__ Span span_of(const Swarm &s, const Part &part, unsign
   return r;
 }
 
-// Steps all agents of a part. A Cell has SPAN, the agents of a span if groups are small, open(), which all threads call first, and step(span, next, steps, counts), which steps the agents of a span so often and
-// adds their last votes to counts, [groups][candidates]; next is the block's next span, of no groups at the end.
+// Steps all agents of a part. A Cell has SPAN, the agents of a span if groups are small, open(), which all threads call
+// first, and step(span, next, steps, counts), which steps the agents of a span so often and adds their last votes to
+// counts, [groups][candidates]; next is the block's next span, of no groups at the end.
 template <class Cell>
-__device__ __forceinline__ void tick(const Swarm &s, const Part &part, Cell &cell, unsigned char *decisions, u64 *scratch, unsigned sequence, u64 *result) {
+__device__ __forceinline__ void tick(const Swarm &s, const Part &part, Cell &cell, unsigned char *decisions,
+    u64 *scratch, unsigned sequence, u64 *result) {
   __shared__ unsigned counts[AGENT_SPAN_GROUPS * AGENT_MOST_CANDIDATES], sums[AGENT_MOST_CANDIDATES];
   __shared__ bool last;
   const unsigned C = s.candidates;
@@ -148,7 +161,8 @@ __device__ __forceinline__ void tick(const Swarm &s, const Part &part, Cell &cel
     __syncthreads();
     now = next;
   }
-  if (part.votes != AGENT_TICK_SILENT && threadIdx.x < C && sums[threadIdx.x]) atomicAdd(&scratch[AGENT_SUM + threadIdx.x], (u64)sums[threadIdx.x]);
+  if (part.votes != AGENT_TICK_SILENT && threadIdx.x < C && sums[threadIdx.x])
+    atomicAdd(&scratch[AGENT_SUM + threadIdx.x], (u64)sums[threadIdx.x]);
   __threadfence();
   __syncthreads();
   if (threadIdx.x == 0) last = atomicInc((unsigned *)&scratch[AGENT_TICKET], gridDim.x - 1) == gridDim.x - 1;
@@ -167,7 +181,9 @@ __device__ __forceinline__ void tick(const Swarm &s, const Part &part, Cell &cel
 }
 
 // How many observations a sparse launch has: what it was told, or what its head says, of a launch that was recorded.
-__device__ __forceinline__ unsigned counted(unsigned count, const unsigned *head) { return count == AGENT_HEADED ? head[0] : count; }
+__device__ __forceinline__ unsigned counted(unsigned count, const unsigned *head) {
+  return count == AGENT_HEADED ? head[0] : count;
+}
 
 // Where an addressed agent is.
 struct Place {
@@ -197,7 +213,8 @@ __device__ __forceinline__ void open_sparse(Sparse *b) {
 }
 
 // Replaces the vote of an agent, old, by candidate best.
-__device__ __forceinline__ void revote(const Swarm &s, Sparse *b, const Place &p, unsigned char *vote, unsigned old, unsigned best) {
+__device__ __forceinline__ void revote(const Swarm &s, Sparse *b, const Place &p, unsigned char *vote, unsigned old,
+    unsigned best) {
   if (old == best + 1) return;
   *vote = (unsigned char)(best + 1);
   unsigned *counts = s.counts(p.page, p.slot);
@@ -210,7 +227,8 @@ __device__ __forceinline__ void revote(const Swarm &s, Sparse *b, const Place &p
 
 __device__ __forceinline__ void close_sparse(const Swarm &s, const Sparse *b, u64 *scratch) {
   __syncthreads();
-  if (threadIdx.x < s.candidates && b->tally[threadIdx.x]) atomicAdd(&scratch[AGENT_TALLY + threadIdx.x], (u64)(long long)b->tally[threadIdx.x]);
+  if (threadIdx.x < s.candidates && b->tally[threadIdx.x])
+    atomicAdd(&scratch[AGENT_TALLY + threadIdx.x], (u64)(long long)b->tally[threadIdx.x]);
   if (threadIdx.x != 0) return;
   if (b->stepped) atomicAdd(&scratch[AGENT_STEPPED], (u64)b->stepped);
   if (b->outside) atomicAdd(&scratch[AGENT_OUTSIDE], (u64)b->outside);

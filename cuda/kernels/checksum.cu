@@ -1,6 +1,7 @@
 // checksum adds the checksum of n bytes to sum[0], which the caller has set to zero. Each word of 8 bytes is mixed with
 // its position and the mixed words are summed modulo 2^64: a changed, moved or missing word changes the sum, and the
-// order in which threads and blocks finish does not. The last word is filled up with zero bytes, and n is mixed in once.
+// order in which threads and blocks finish does not. The last word is filled up with zero bytes, and n is mixed in
+// once.
 // Any launch shape; data starts at a multiple of 8 bytes.
 __device__ __forceinline__ unsigned long long checksum_mix(unsigned long long word, unsigned long long i)
 {

@@ -1,11 +1,12 @@
-// The frame of a custom cell's kernel: what surrounds the step that a user has written (custom.go puts the two together, and
-// RFC 0014 says what for). One block steps one group through its run, as ratio.cuh does; any number of threads gives the same
-// bits where the step itself is a function of what it is handed. A Cell has
+// The frame of a custom cell's kernel: what surrounds the step that a user has written (custom.go puts the two
+// together, and RFC 0014 says what for). One block steps one group through its run, as ratio.cuh does; any number of
+// threads gives the same bits where the step itself is a function of what it is handed. A Cell has
 //   typename Agent, Params                              what the step sees of an agent, and the parameters
 //   static Params params(const unsigned *words)
 //   static void load(const State &, unsigned a, Agent &), store(const State &, unsigned a, const Agent &)
 //   static Ballot step(Agent &, const Params &, const Observation &)
-// The state begins with round, level and spread of the group. CUSTOM_CANDIDATES and the words CUSTOM_* are defined before.
+// The state begins with round, level and spread of the group. CUSTOM_CANDIDATES and the words CUSTOM_* are defined
+// before.
 #pragma once
 
 #include "front.cuh"
@@ -22,7 +23,8 @@
 // What the step hands back.
 struct Ballot {
   unsigned candidate;      // the vote; at or beyond the number of candidates the agent abstains
-  float surprise = -1.0f;  // how unusual the observation is to the agent, as a ratio to what is usual; negative: it does not say
+  // how unusual the observation is to the agent, as a ratio to what is usual; negative: it does not say
+  float surprise = -1.0f;
   unsigned weight = 1;     // of the vote under the rule weighted, cut at 8192
 };
 
@@ -37,9 +39,9 @@ struct Observation {
   unsigned long long round; // observations of the group before this one
 };
 
-// What every Agent begins with: its index, and random numbers in [0, 1), multiples of 2^-24, which depend on the swarm's seed, the
-// index and, for uniform, the round, and on nothing else. fixed(k) is number k of the generator that built-in cells draw their
-// weights from.
+// What every Agent begins with: its index, and random numbers in [0, 1), multiples of 2^-24, which depend on the
+// swarm's seed, the index and, for uniform, the round, and on nothing else. fixed(k) is number k of the generator that
+// built-in cells draw their weights from.
 struct Numbers {
   unsigned index; // inside its group
 
@@ -75,10 +77,11 @@ __device__ __forceinline__ unsigned short to_bf16(float v) {
 }
 
 template <class Cell>
-__device__ __forceinline__ void observe_custom(unsigned char *pages, unsigned long long page_bytes, const unsigned *layout,
-                                               const unsigned *params, const float *weights, const Run *runs, const long long *times,
-                                               const float *features, float *scores, unsigned *decisions, unsigned *counts,
-                                               unsigned *leaders, unsigned long long *rounds, unsigned char *host) {
+__device__ __forceinline__ void observe_custom(unsigned char *pages, unsigned long long page_bytes,
+                                               const unsigned *layout, const unsigned *params, const float *weights,
+                                               const Run *runs, const long long *times, const float *features,
+                                               float *scores, unsigned *decisions, unsigned *counts, unsigned *leaders,
+                                               unsigned long long *rounds, unsigned char *host) {
   __shared__ float level[MAX_FEATURES], spread[MAX_FEATURES], now[MAX_FEATURES];
   __shared__ Tally tally;
   __shared__ ByBin by_bin;
@@ -104,7 +107,8 @@ __device__ __forceinline__ void observe_custom(unsigned char *pages, unsigned lo
     }
     const float *x = features + (unsigned long long)n * I;
     const float rate = max32(quo(1.0f, __ull2float_rn(seen + 1)), param(params, CUSTOM_FRONT_RATE));
-    for (unsigned f = thread; f < I; f += threads) now[f] = see(x[f], &level[f], &spread[f], seen, rate, param(params, CUSTOM_CLIP));
+    for (unsigned f = thread; f < I; f += threads)
+      now[f] = see(x[f], &level[f], &spread[f], seen, rate, param(params, CUSTOM_CLIP));
     if (thread == 0) clear_tally(&tally);
     clear_bins(&by_bin);
     __syncthreads();
@@ -137,7 +141,8 @@ __device__ __forceinline__ void observe_custom(unsigned char *pages, unsigned lo
       }
       scores[n] = score;
       decisions[n] = decide(&tally, params[CUSTOM_RULE], params[CUSTOM_QUORUM]);
-      for (unsigned c = 0; c < VOTE_CANDIDATES; c++) counts[(unsigned long long)n * VOTE_CANDIDATES + c] = tally.counts[c];
+      for (unsigned c = 0; c < VOTE_CANDIDATES; c++)
+        counts[(unsigned long long)n * VOTE_CANDIDATES + c] = tally.counts[c];
       leaders[n] = leader_of(&tally);
       rounds[n] = elect_round(round, seen);
       keep_latest(state, CUSTOM_VAR_LATEST, params[CUSTOM_DROP], times[n], seen);

@@ -131,10 +131,12 @@ func (c Custom) Source() (string, error) {
 	c.structs(&b)
 	fmt.Fprintf(&b, `extern "C" __global__ void __launch_bounds__(1024)
 %s(unsigned char *pages, unsigned long long page_bytes, const unsigned *layout, const unsigned *params,
-               const float *weights, const exoswarm_frame::Run *runs, const long long *times, const float *features, float *scores,
-               unsigned *decisions, unsigned *counts, unsigned *leaders, unsigned long long *rounds, unsigned char *host) {
-  exoswarm_frame::observe_custom<exoswarm_cell::exoswarm_step>(pages, page_bytes, layout, params, weights, runs, times, features, scores,
-                                                               decisions, counts, leaders, rounds, host);
+               const float *weights, const exoswarm_frame::Run *runs, const long long *times,
+               const float *features, float *scores, unsigned *decisions, unsigned *counts, unsigned *leaders,
+               unsigned long long *rounds, unsigned char *host) {
+  exoswarm_frame::observe_custom<exoswarm_cell::exoswarm_step>(pages, page_bytes, layout, params, weights, runs, times,
+                                                               features, scores, decisions, counts, leaders, rounds,
+                                                               host);
 }
 namespace exoswarm_cell {
 #line 1 "step"
@@ -216,11 +218,13 @@ var customName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_]{0,62}$`)
 var reserved = []string{"index", "fixed", "uniform", "open", "step", "Agent", "Params", "Numbers"}
 
 // keywords of C++17.
-var keywords = strings.Fields(`alignas alignof and and_eq asm auto bitand bitor bool break case catch char char16_t char32_t class compl const
-	constexpr const_cast continue decltype default delete do double dynamic_cast else enum explicit export extern false float for friend
-	goto if inline int long mutable namespace new noexcept not not_eq nullptr operator or or_eq private protected public register
-	reinterpret_cast return short signed sizeof static static_assert static_cast struct switch template this thread_local throw true
-	try typedef typeid typename union unsigned using virtual void volatile wchar_t while xor xor_eq`)
+var keywords = strings.Fields(`
+	alignas alignof and and_eq asm auto bitand bitor bool break case catch char char16_t char32_t class compl
+	const constexpr const_cast continue decltype default delete do double dynamic_cast else enum explicit export
+	extern false float for friend goto if inline int long mutable namespace new noexcept not not_eq nullptr
+	operator or or_eq private protected public register reinterpret_cast return short signed sizeof static
+	static_assert static_cast struct switch template this thread_local throw true try typedef typeid typename
+	union unsigned using virtual void volatile wchar_t while xor xor_eq`)
 
 // CustomName refuses what can be no name of a state variable or of a parameter.
 func CustomName(name string) error {

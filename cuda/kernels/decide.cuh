@@ -3,9 +3,10 @@
 
 #include "words.cuh"
 
-// The candidate with the most votes, the smallest index of several, or 0xffffffff when the rule asks for more than it got, or
-// nobody has a vote. quorum is a fraction of 65536; 0, which is no quorum, asks for one vote.
-__device__ __forceinline__ unsigned decision(const unsigned *counts, unsigned candidates, unsigned rule, unsigned quorum) {
+// The candidate with the most votes, the smallest index of several, or 0xffffffff when the rule asks for more than it
+// got, or nobody has a vote. quorum is a fraction of 65536; 0, which is no quorum, asks for one vote.
+__device__ __forceinline__ unsigned decision(const unsigned *counts, unsigned candidates, unsigned rule,
+    unsigned quorum) {
   // Every count is read once, and no read waits for what another one has found.
   unsigned winner = 0, most = counts[0];
   unsigned long long total = most;

@@ -1,5 +1,5 @@
-// Float32 arithmetic of the cells whose agents are addressed: fused multiply-adds, each rounded once, by which host.fma32 goes
-// too. Nothing here depends on the compiler's options or on the chip.
+// Float32 arithmetic of the cells whose agents are addressed: fused multiply-adds, each rounded once, by which
+// host.fma32 goes too. Nothing here depends on the compiler's options or on the chip.
 #pragma once
 
 __device__ __forceinline__ float fma32(float a, float b, float c) { return __fmaf_rn(a, b, c); }
@@ -16,8 +16,8 @@ __device__ __forceinline__ float fma_sat(float a, float b, float c) {
 #endif
 }
 
-// 1/d, rounded to nearest, for d from 2^-100 to 2^125. One Newton step by fma makes the chip's approximation that: reciprocals_f32
-// is the proof, which the conformance suite runs for every mantissa.
+// 1/d, rounded to nearest, for d from 2^-100 to 2^125. One Newton step by fma makes the chip's approximation that:
+// reciprocals_f32 is the proof, which the conformance suite runs for every mantissa.
 __device__ __forceinline__ float reciprocal(float d) {
 #ifdef __CUDA_ARCH__
   float r;
@@ -28,12 +28,14 @@ __device__ __forceinline__ float reciprocal(float d) {
 #endif
 }
 
-// The logistic function of x / 2^e to 3e-5, by coefficients for e: a quotient of polynomials that passes 1/2 where tanh(x/2) is within 6e-5 of 1. The numerator may
-// overflow where that is so.
+// The logistic function of x / 2^e to 3e-5, by coefficients for e: a quotient of polynomials that passes 1/2 where
+// tanh(x/2) is within 6e-5 of 1. The numerator may overflow where that is so.
 struct Logistic {
   float a0, a1, a2, b0, b1;
 
-  __device__ __forceinline__ void load(const float *from) { a0 = from[0], a1 = from[1], a2 = from[2], b0 = from[3], b1 = from[4]; }
+  __device__ __forceinline__ void load(const float *from) {
+    a0 = from[0], a1 = from[1], a2 = from[2], b0 = from[3], b1 = from[4];
+  }
 
   __device__ __forceinline__ float operator()(float x) const {
     const float q = __fmul_rn(x, x);

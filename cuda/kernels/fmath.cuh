@@ -1,6 +1,6 @@
-// The float32 functions of the cells, operation by operation as in cuda/host/fmath.go, and to the same bits. Every
-// operation is an intrinsic that rounds to nearest: the compiler may neither fuse nor approximate it under any option but
-// -ftz, which the caller leaves off.
+// The float32 functions of the cells, operation by operation as in cuda/host/fmath/fmath.go, and to the same bits.
+// Every operation is an intrinsic that rounds to nearest: the compiler may neither fuse nor approximate it under any
+// option but -ftz, which the caller leaves off.
 #pragma once
 
 __device__ __forceinline__ float add(float a, float b) { return __fadd_rn(a, b); }

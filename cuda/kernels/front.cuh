@@ -1,4 +1,4 @@
-// What all agents of a group see of an observation, as in cuda/host/front.go.
+// What all agents of a group see of an observation, as in cuda/host/celltwin/front.go.
 #pragma once
 
 #include "fmath.cuh"
@@ -11,7 +11,8 @@
 #define HABIT_CLIP 3.0f
 
 // One feature in spreads; moves its level and spread.
-__device__ __forceinline__ float see(float v, float *level, float *spread, unsigned long long round, float rate, float clip) {
+__device__ __forceinline__ float see(float v, float *level, float *spread, unsigned long long round, float rate,
+    float clip) {
   v = v != v ? *level : clamp32(v, LARGEST);
   if (round == 0) {
     *level = v;
@@ -42,7 +43,8 @@ __device__ __forceinline__ unsigned slot_of(long long t, long long width, long l
   return (unsigned)(t / width);
 }
 
-// An agent's view of a vector of features: the sum of products with its direction, whose components stand `agents` apart.
+// An agent's view of a vector of features: the sum of products with its direction, whose components stand `agents`
+// apart.
 __device__ __forceinline__ float project(const float *direction, unsigned agents, const float *x, unsigned features) {
   float sum = 0.0f;
   for (unsigned f = 0; f < features; f++) sum = add(sum, mul(direction[f * agents], x[f]));

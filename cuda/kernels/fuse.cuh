@@ -1,7 +1,8 @@
-// What the fusion kernels share. A row is whole vectors of 16 bytes. A team of lanes, a power of two up to a warp, handles
-// a row at a time, each lane one vector in so many: up to C of them. A warp has several teams where rows are short, and all its
-// teams make the same number of steps, so that votes over the warp are allowed everywhere. Lanes of a block behind its
-// last whole warp stand by; a block of less than a warp goes thread by thread, slowly and with the same results.
+// What the fusion kernels share. A row is whole vectors of 16 bytes. A team of lanes, a power of two up to a warp,
+// handles a row at a time, each lane one vector in so many: up to C of them. A warp has several teams where rows are
+// short, and all its teams make the same number of steps, so that votes over the warp are allowed everywhere. Lanes of
+// a block behind its last whole warp stand by; a block of less than a warp goes thread by thread, slowly and with the
+// same results.
 #pragma once
 
 #include "fuse_words.cuh"
@@ -10,8 +11,8 @@ typedef unsigned long long u64;
 
 #define FULL 0xffffffffu
 
-// Rows in flight a lane where runs or places are walked, of one vector each: 4 or 8. Rows of several vectors a lane have as many fewer. Eight need registers
-// that a third block of a multiprocessor would have.
+// Rows in flight a lane where runs or places are walked, of one vector each: 4 or 8. Rows of several vectors a lane
+// have as many fewer. Eight need registers that a third block of a multiprocessor would have.
 #ifndef FUSE_ROWS
 #define FUSE_ROWS 4
 #endif
@@ -35,7 +36,9 @@ struct F32 {
 // Rows of bf16, the upper halves of floats; of a pair the even column is the low half.
 struct BF16 {
   enum { VALUES = 8 };
-  static __device__ __forceinline__ bool half(unsigned v) { return (v & 0x7f80u) == 0x7f80u || (v & 0x7f800000u) == 0x7f800000u; }
+  static __device__ __forceinline__ bool half(unsigned v) {
+    return (v & 0x7f80u) == 0x7f80u || (v & 0x7f800000u) == 0x7f800000u;
+  }
   static __device__ __forceinline__ bool odd(uint4 v) { return half(v.x) || half(v.y) || half(v.z) || half(v.w); }
   static __device__ __forceinline__ void pair(float *acc, unsigned v, float w) {
     acc[0] += w * __uint_as_float(v << 16);
@@ -54,7 +57,8 @@ __device__ __forceinline__ float factor(unsigned weight) { return (float)weight 
 
 // This thread's place in its team.
 struct Team {
-  unsigned lanes, at, in_warp, per_warp, mask; // lanes of a team; lane of the thread; team of the warp; teams of a warp; its lanes
+  // lanes of a team; lane of the thread; team of the warp; teams of a warp; its lanes
+  unsigned lanes, at, in_warp, per_warp, mask;
   unsigned warps;                              // whole warps of the block
 };
 
@@ -89,8 +93,10 @@ template <class E, int C, int B>
 struct Batch {
   uint4 raw[B][C];
 
-  // Loads the lane's part of row number at[b] for each b that is set in take. Rows are read once: they leave the cache first.
-  __device__ __forceinline__ void load(const uint4 *rows, const unsigned *at, unsigned take, unsigned vectors, const Team &t) {
+  // Loads the lane's part of row number at[b] for each b that is set in take. Rows are read once: they leave the cache
+  // first.
+  __device__ __forceinline__ void load(const uint4 *rows, const unsigned *at, unsigned take, unsigned vectors,
+      const Team &t) {
 #pragma unroll
     for (int b = 0; b < B; b++) {
 #pragma unroll
@@ -137,9 +143,10 @@ struct Totals {
   u64 weight;
 };
 
-// The end of a launch, by all threads: the totals go to scratch memory, and the last block of a fusion's last launch takes them
-// out, so that it is zero again, and stores the result, its first word last.
-__device__ __forceinline__ void finish(const Totals &mine, unsigned flags, u64 *scratch, unsigned sequence, u64 *result) {
+// The end of a launch, by all threads: the totals go to scratch memory, and the last block of a fusion's last launch
+// takes them out, so that it is zero again, and stores the result, its first word last.
+__device__ __forceinline__ void finish(const Totals &mine, unsigned flags, u64 *scratch, unsigned sequence,
+    u64 *result) {
   __shared__ u64 block[FUSE_WORDS];
   __shared__ bool last;
   for (unsigned i = threadIdx.x; i < FUSE_WORDS; i += blockDim.x) block[i] = 0;

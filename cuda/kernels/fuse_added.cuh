@@ -3,8 +3,8 @@
 
 #include "fuse.cuh"
 
-// Adds four floats to global memory at a multiple of 16 bytes, each by itself. One transaction in place of four, where there is
-// one; it takes the generic address, which is the global one.
+// Adds four floats to global memory at a multiple of 16 bytes, each by itself. One transaction in place of four, where
+// there is one; it takes the generic address, which is the global one.
 __device__ __forceinline__ void add4(float *to, float a, float b, float c, float d) {
 #if __CUDACC_VER_MAJOR__ >= 12 && __CUDA_ARCH__ >= 900
   asm volatile("red.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(a), "f"(b), "f"(c), "f"(d) : "memory");
@@ -24,11 +24,14 @@ struct Unsorted {
   u64 *tallies;
 
   __device__ __forceinline__ bool few() const { return high - low <= FUSE_SLOTS; }
-  __device__ __forceinline__ unsigned weight(unsigned agent) const { return flags & FUSE_WEIGHTED ? weights[agent] : FUSE_ONE; }
+  __device__ __forceinline__ unsigned weight(unsigned agent) const {
+    return flags & FUSE_WEIGHTED ? weights[agent] : FUSE_ONE;
+  }
 
   // Adds what a team holds for a node to it: acc has the team's columns, agents and weight are those of its rows.
   template <class E, int C>
-  __device__ __forceinline__ void leave(u64 node, float (*acc)[E::VALUES], unsigned agents, u64 weight, const Team &t, Totals &totals) const {
+  __device__ __forceinline__ void leave(u64 node, float (*acc)[E::VALUES], unsigned agents, u64 weight, const Team &t,
+      Totals &totals) const {
     const unsigned vectors = dim / E::VALUES;
     float *to = sums + node * dim;
 #pragma unroll
@@ -36,7 +39,8 @@ struct Unsorted {
       const unsigned v = t.at + c * t.lanes;
       if (v >= vectors) continue;
 #pragma unroll
-      for (int q = 0; q < E::VALUES; q += 4) add4(to + v * E::VALUES + q, acc[c][q], acc[c][q + 1], acc[c][q + 2], acc[c][q + 3]);
+      for (int q = 0; q < E::VALUES; q += 4)
+        add4(to + v * E::VALUES + q, acc[c][q], acc[c][q + 1], acc[c][q + 2], acc[c][q + 3]);
     }
     for (unsigned i = t.at; i < 2; i += t.lanes) atomicAdd(&tallies[2 * node + i], i == 0 ? (u64)agents : weight);
     if (t.at == 0) {
@@ -57,7 +61,8 @@ struct Unsorted {
     for (unsigned v = 0; v < vectors; v++) {
       float acc[E::VALUES] = {};
       E::add(acc, row[v], factor(by));
-      for (int q = 0; q < E::VALUES; q += 4) add4(sums + node * dim + v * E::VALUES + q, acc[q], acc[q + 1], acc[q + 2], acc[q + 3]);
+      for (int q = 0; q < E::VALUES; q += 4)
+        add4(sums + node * dim + v * E::VALUES + q, acc[q], acc[q + 1], acc[q + 2], acc[q + 3]);
     }
     atomicAdd(&tallies[2 * node], 1ull);
     atomicAdd(&tallies[2 * node + 1], (u64)by);

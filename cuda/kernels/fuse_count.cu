@@ -1,14 +1,17 @@
-// fuse_count counts the agents of each node and numbers them, in any order; see kernels.FuseCountParams. A block counts a tile of
-// agents in shared memory, and adds once for each node of the tile: a heavy node costs no more than others, and so do many.
+// fuse_count counts the agents of each node and numbers them, in any order; see kernels.FuseCountParams. A block counts
+// a tile of agents in shared memory, and adds once for each node of the tile: a heavy node costs no more than others,
+// and so do many.
 #include "fuse_added.cuh"
 
 struct Counts {
-  unsigned node[FUSE_SLOTS], agents[FUSE_SLOTS];        // of a slot: its node; its agents of the tile, then those before them
+  // of a slot: its node; its agents of the tile, then those before them
+  unsigned node[FUSE_SLOTS], agents[FUSE_SLOTS];
   unsigned short slot[FUSE_TILE], number[FUSE_TILE];    // of an agent: its slot, its number among those of the tile
 };
 
 extern "C" __global__ void __launch_bounds__(FUSE_MAX_BLOCK, 5)
-fuse_count(const unsigned *members, unsigned agents, unsigned nodes, unsigned *counts, unsigned *numbers, unsigned long long *scratch) {
+fuse_count(const unsigned *members, unsigned agents, unsigned nodes, unsigned *counts, unsigned *numbers,
+    unsigned long long *scratch) {
   __shared__ Counts tile;
   Totals totals = {};
   const unsigned present = lanes_present(), lane = threadIdx.x % 32, below = (1u << lane) - 1;

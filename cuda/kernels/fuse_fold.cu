@@ -1,5 +1,5 @@
-// fuse_fold adds the nodes of several devices up; see kernels.FuseFoldParams. A thread has four columns of a node at a time, whose sums it
-// adds in double, rank by rank from +0, so that the bits depend on the order of the ranks alone.
+// fuse_fold adds the nodes of several devices up; see kernels.FuseFoldParams. A thread has four columns of a node at a
+// time, whose sums it adds in double, rank by rank from +0, so that the bits depend on the order of the ranks alone.
 #include "fuse.cuh"
 
 #define FOLD_VALUE 1u
@@ -8,7 +8,8 @@
 __device__ __forceinline__ bool odd(float v) { return (__float_as_uint(v) & 0x7f800000u) == 0x7f800000u; }
 
 extern "C" __global__ void __launch_bounds__(1024)
-fuse_fold(const uint4 *parts, unsigned vectors, unsigned ranks, unsigned nodes, unsigned dim, float *sums, unsigned long long *tallies, unsigned *faults) {
+fuse_fold(const uint4 *parts, unsigned vectors, unsigned ranks, unsigned nodes, unsigned dim, float *sums,
+    unsigned long long *tallies, unsigned *faults) {
   const unsigned quads = dim / 4;
   const u64 rows = (u64)nodes * quads, step = (u64)gridDim.x * blockDim.x;
   unsigned found = 0;

@@ -1,9 +1,10 @@
-// fuse_place puts each agent at its place among those of its node; see kernels.FusePlaceParams. It reads where the node's places start,
-// from a table that stays in the cache, and has several agents on their way a thread.
+// fuse_place puts each agent at its place among those of its node; see kernels.FusePlaceParams. It reads where the
+// node's places start, from a table that stays in the cache, and has several agents on their way a thread.
 #include "fuse_added.cuh"
 
 extern "C" __global__ void __launch_bounds__(FUSE_MAX_BLOCK)
-fuse_place(const unsigned *members, unsigned agents, unsigned nodes, const unsigned *starts, const unsigned *numbers, unsigned *order) {
+fuse_place(const unsigned *members, unsigned agents, unsigned nodes, const unsigned *starts, const unsigned *numbers,
+    unsigned *order) {
   const int each = 4;
   const u64 step = (u64)gridDim.x * blockDim.x;
   for (u64 base = (u64)blockIdx.x * blockDim.x + threadIdx.x; base < agents; base += each * step) {

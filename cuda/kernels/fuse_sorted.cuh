@@ -1,5 +1,6 @@
-// Sums runs of rows, one run a team; see kernels.FuseSortedParams. Runs are short and of about equal length, whatever the
-// nodes are, so the teams end together; a node of many runs gets its sum by further launches over the sums of its runs.
+// Sums runs of rows, one run a team; see kernels.FuseSortedParams. Runs are short and of about equal length, whatever
+// the nodes are, so the teams end together; a node of many runs gets its sum by further launches over the sums of its
+// runs.
 // No atomics touch a sum: the bits do not depend on the launch shape.
 #pragma once
 
@@ -16,7 +17,9 @@ struct Sorted {
   u64 *part_tallies;
 
   // The rows of run number r, first and how many; none behind the last.
-  __device__ __forceinline__ uint2 rows_of(u64 r) const { return r < count ? ((const uint2 *)runs)[2 * r] : make_uint2(0, 0); }
+  __device__ __forceinline__ uint2 rows_of(u64 r) const {
+    return r < count ? ((const uint2 *)runs)[2 * r] : make_uint2(0, 0);
+  }
 
   // The agent, or the sum of a run, that is row k of a run.
   __device__ __forceinline__ unsigned row(uint2 run, unsigned k) const {
@@ -24,10 +27,14 @@ struct Sorted {
     return k < run.y && flags & FUSE_ORDER ? order[at] : at;
   }
 
-  __device__ __forceinline__ unsigned weight(unsigned row) const { return flags & FUSE_WEIGHTED ? weights[row] : FUSE_ONE; }
+  __device__ __forceinline__ unsigned weight(unsigned row) const {
+    return flags & FUSE_WEIGHTED ? weights[row] : FUSE_ONE;
+  }
 
   // Whether the run leaves its target as it is: a node without members that is not written anew.
-  __device__ __forceinline__ bool idle(uint4 run) const { return run.w != FUSE_RUN_PART && run.y == 0 && !(flags & FUSE_FRESH); }
+  __device__ __forceinline__ bool idle(uint4 run) const {
+    return run.w != FUSE_RUN_PART && run.y == 0 && !(flags & FUSE_FRESH);
+  }
 
   // Stores values of a vector's columns.
   __device__ __forceinline__ void store(uint4 run, unsigned vector, const float *acc, int values) const {
@@ -60,9 +67,9 @@ struct Sorted {
   }
 };
 
-// One run a team. B rows are loaded together, and the numbers of the next B while they are on their way. Runs may be short: the
-// next run is read at the start of one, and the numbers of its first rows with the last rows of it, so that what a team waits
-// for is rows alone.
+// One run a team. B rows are loaded together, and the numbers of the next B while they are on their way. Runs may be
+// short: the next run is read at the start of one, and the numbers of its first rows with the last rows of it, so that
+// what a team waits for is rows alone.
 template <class E, int C, int B>
 __device__ __forceinline__ void sum_runs(const Sorted &s, Totals &totals) {
   const unsigned vectors = s.dim / E::VALUES;
@@ -164,7 +171,8 @@ __device__ __forceinline__ void sum_runs_alone(const Sorted &s, Totals &totals) 
   }
 }
 
-// WIDE is for rows of more than a warp's 32 vectors: a kernel of its own, so that its registers do not crowd the others.
+// WIDE is for rows of more than a warp's 32 vectors: a kernel of its own, so that its registers do not crowd the
+// others.
 // FUSE_ROWS loads of 16 bytes are in flight a lane, whatever the row.
 template <class E, bool WIDE>
 __device__ __forceinline__ void fuse_sorted(const Sorted &s, u64 *scratch, unsigned sequence, u64 *result) {

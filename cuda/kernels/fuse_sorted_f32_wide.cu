@@ -1,10 +1,11 @@
-// fuse_sorted_f32_wide sums runs of f32 rows of more than 512 bytes into nodes, or into sums of runs; see kernels.FuseSortedParams.
+// fuse_sorted_f32_wide sums runs of f32 rows of more than 512 bytes into nodes, or into sums of runs; see
+// kernels.FuseSortedParams.
 #include "fuse_sorted.cuh"
 
 extern "C" __global__ void __launch_bounds__(FUSE_MAX_BLOCK, 2)
-fuse_sorted_f32_wide(const uint4 *rows, const unsigned *order, const unsigned *weights, const uint4 *runs, unsigned count, unsigned dim, unsigned flags,
-  float *sums, unsigned long long *tallies, float *part_sums, unsigned long long *part_tallies, unsigned long long *scratch,
-  unsigned sequence, unsigned long long *result) {
+fuse_sorted_f32_wide(const uint4 *rows, const unsigned *order, const unsigned *weights, const uint4 *runs,
+  unsigned count, unsigned dim, unsigned flags, float *sums, unsigned long long *tallies, float *part_sums,
+  unsigned long long *part_tallies, unsigned long long *scratch, unsigned sequence, unsigned long long *result) {
   const Sorted s = {rows, order, weights, runs, count, dim, flags, sums, tallies, part_sums, part_tallies};
   fuse_sorted<F32, true>(s, scratch, sequence, result);
 }

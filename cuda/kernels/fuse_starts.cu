@@ -1,5 +1,6 @@
-// fuse_starts gives each node a stretch of places as long as its count; see kernels.FuseStartsParams. Any order of the stretches will do,
-// so a warp takes places for all its nodes by one addition to the number of those taken, and no block waits for another.
+// fuse_starts gives each node a stretch of places as long as its count; see kernels.FuseStartsParams. Any order of the
+// stretches will do, so a warp takes places for all its nodes by one addition to the number of those taken, and no
+// block waits for another.
 #include "fuse_added.cuh"
 
 extern "C" __global__ void __launch_bounds__(FUSE_MAX_BLOCK)

@@ -1,8 +1,8 @@
-// Adds rows to nodes by atomics; see kernels.FuseUnsortedParams. A block takes a tile of agents at a time and brings those of
-// one node together, by a hash table of counters in shared memory: count, give every node a stretch of places, put the agents
-// into it. Teams then walk equal shares of the places, sum in registers while the node is the same, and add to global memory
-// when it changes. So a heavy node costs one addition a team and tile, however heavy it is, and however many such nodes
-// there are; and few nodes need fewer additions than there are agents.
+// Adds rows to nodes by atomics; see kernels.FuseUnsortedParams. A block takes a tile of agents at a time and brings
+// those of one node together, by a hash table of counters in shared memory: count, give every node a stretch of places,
+// put the agents into it. Teams then walk equal shares of the places, sum in registers while the node is the same, and
+// add to global memory when it changes. So a heavy node costs one addition a team and tile, however heavy it is, and
+// however many such nodes there are; and few nodes need fewer additions than there are agents.
 #pragma once
 
 #include "fuse_added.cuh"
@@ -20,9 +20,12 @@ struct Tile {
     return find_slot(node, id);
   }
 
-  __device__ __forceinline__ u64 node_of(const Unsorted &u, unsigned slot) const { return u.few() ? u.low + slot : node[slot]; }
+  __device__ __forceinline__ u64 node_of(const Unsorted &u, unsigned slot) const {
+    return u.few() ? u.low + slot : node[slot];
+  }
 
-  // Brings the agents from first on together. By all threads of the block; those of a warp that are there are in present.
+  // Brings the agents from first on together. By all threads of the block; those of a warp that are there are in
+  // present.
   __device__ __forceinline__ void group(const Unsorted &u, u64 first, unsigned present, Totals &totals) {
     const unsigned lane = threadIdx.x % 32, below = (1u << lane) - 1;
     for (unsigned s = threadIdx.x; s < FUSE_SLOTS; s += blockDim.x) node[s] = NO_NODE, place[s] = 0;
@@ -77,7 +80,8 @@ __device__ __forceinline__ void add_rows(const Unsorted &u, const Tile &tile, u6
   const Team t = this_team(vectors);
   if (threadIdx.x / 32 >= t.warps) return;
   const unsigned teams = t.warps * t.per_warp, share = (tile.taken + teams - 1) / teams;
-  const unsigned from = (threadIdx.x / 32 * t.per_warp + t.in_warp) * share, end = from + share < tile.taken ? from + share : tile.taken;
+  const unsigned from = (threadIdx.x / 32 * t.per_warp + t.in_warp) * share,
+      end = from + share < tile.taken ? from + share : tile.taken;
   unsigned held = FUSE_NO_SLOT, agents = 0;
   u64 weight = 0;
   float acc[C][E::VALUES];

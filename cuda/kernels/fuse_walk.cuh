@@ -1,22 +1,25 @@
-// Adds rows to nodes by places, where the agents of a node stand together; see kernels.FuseWalkParams. A team takes an equal share of
-// consecutive places, whatever the nodes are, sums in registers while the node is the same, and adds by atomics when it
-// changes: a node costs one addition, and one more for each share that it reaches into.
+// Adds rows to nodes by places, where the agents of a node stand together; see kernels.FuseWalkParams. A team takes an
+// equal share of consecutive places, whatever the nodes are, sums in registers while the node is the same, and adds by
+// atomics when it changes: a node costs one addition, and one more for each share that it reaches into.
 #pragma once
 
 #include "fuse_added.cuh"
 
 // The agent at a place, and FUSE_HEAD where it is the first of its node.
-__device__ __forceinline__ unsigned entry(const unsigned *order, u64 place, unsigned places) { return place < places ? order[place] : 0; }
+__device__ __forceinline__ unsigned entry(const unsigned *order, u64 place, unsigned places) {
+  return place < places ? order[place] : 0;
+}
 
-// The entries of the next rows are read while rows are on their way, those of the next share with the last rows of one. Only the
-// first agent of a node, and of a share, is asked for its node.
+// The entries of the next rows are read while rows are on their way, those of the next share with the last rows of one.
+// Only the first agent of a node, and of a share, is asked for its node.
 template <class E, int C, int B>
 __device__ __forceinline__ void walk(const Unsorted &u, const unsigned *order, unsigned places, Totals &totals) {
   const unsigned vectors = u.dim / E::VALUES;
   const Team t = this_team(vectors);
   if (threadIdx.x / 32 >= t.warps) return;
   const u64 step = (u64)gridDim.x * t.warps * t.per_warp * FUSE_SHARE;
-  u64 base = ((u64)blockIdx.x * t.warps + threadIdx.x / 32) * t.per_warp * FUSE_SHARE; // the first place of the warp's teams
+  // the first place of the warp's teams
+  u64 base = ((u64)blockIdx.x * t.warps + threadIdx.x / 32) * t.per_warp * FUSE_SHARE;
   unsigned ahead[B];
 #pragma unroll
   for (int b = 0; b < B; b++) ahead[b] = entry(order, base + t.in_warp * FUSE_SHARE + b, places);
@@ -68,7 +71,8 @@ __device__ __forceinline__ void walk(const Unsorted &u, const unsigned *order, u
 
 // WIDE is for rows of more than a warp's 32 vectors, as with fuse_sorted.
 template <class E, bool WIDE>
-__device__ __forceinline__ void fuse_walk(const Unsorted &u, const unsigned *order, const unsigned *starts, u64 *scratch, unsigned sequence, u64 *result) {
+__device__ __forceinline__ void fuse_walk(const Unsorted &u, const unsigned *order, const unsigned *starts,
+    u64 *scratch, unsigned sequence, u64 *result) {
   Totals totals = {};
   const unsigned places = starts[u.nodes];
   if (blockDim.x < 32) {

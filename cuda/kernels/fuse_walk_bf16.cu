@@ -2,9 +2,9 @@
 #include "fuse_walk.cuh"
 
 extern "C" __global__ void __launch_bounds__(FUSE_MAX_BLOCK, FUSE_BLOCKS)
-fuse_walk_bf16(const uint4 *rows, const unsigned *members, const unsigned *weights, const unsigned *order, const unsigned *starts,
-  unsigned agents, unsigned nodes, unsigned dim, unsigned flags, float *sums, unsigned long long *tallies, unsigned long long *scratch,
-  unsigned sequence, unsigned long long *result) {
+fuse_walk_bf16(const uint4 *rows, const unsigned *members, const unsigned *weights, const unsigned *order,
+  const unsigned *starts, unsigned agents, unsigned nodes, unsigned dim, unsigned flags, float *sums,
+  unsigned long long *tallies, unsigned long long *scratch, unsigned sequence, unsigned long long *result) {
   const Unsorted u = {rows, members, weights, agents, 0, nodes, nodes, dim, flags, sums, tallies};
   fuse_walk<BF16, false>(u, order, starts, scratch, sequence, result);
 }

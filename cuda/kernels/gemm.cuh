@@ -1,9 +1,10 @@
 #pragma once
 // Matrix products without a library: c = alpha*a*b + beta*c, rows one after the other, sums in fp32 in the order of k.
 //
-// With 256 threads a block, a block makes a tile of 128 x 128: a thread has 8 x 8 sums in registers, and slices of 8 columns
-// of a and 8 rows of b go through shared memory while the next ones are on their way. A smaller block makes one element a
-// thread; there are no larger ones, because of the registers. Element (i, j) of a stands at a[i * a_row + j * a_col], so a transpose is another pair of steps.
+// With 256 threads a block, a block makes a tile of 128 x 128: a thread has 8 x 8 sums in registers, and slices of 8
+// columns of a and 8 rows of b go through shared memory while the next ones are on their way. A smaller block makes one
+// element a thread; there are no larger ones, because of the registers. Element (i, j) of a stands at a[i * a_row + j *
+// a_col], so a transpose is another pair of steps.
 
 __device__ __forceinline__ float gemm_get(const float *p) { return *p; }
 __device__ __forceinline__ float gemm_get(const unsigned short *p) { return __uint_as_float((unsigned int)*p << 16); }
@@ -58,23 +59,25 @@ __device__ __forceinline__ void gemm(const E *a, const E *b, O *c, unsigned int 
                 acc[i][j] = 0.0f;
         float ra[4], rb[4];
         // The thread's four elements of each slice, neighbours where memory has them side by side.
-#define GEMM_A(q, i, l) const unsigned int i = a_col == 1 ? t / 2 : (t + 256 * q) % T, l = a_col == 1 ? t % 2 * 4 + q : (t + 256 * q) / T
-#define GEMM_B(q, l, j) const unsigned int j = b_col == 1 ? (t + 256 * q) % T : t / 2, l = b_col == 1 ? (t + 256 * q) / T : t % 2 * 4 + q
-#define GEMM_LOAD(l0)                                                                                                        \
-    _Pragma("unroll") for (unsigned int q = 0; q < 4; q++)                                                                   \
-    {                                                                                                                        \
-        GEMM_A(q, i, la);                                                                                                    \
-        GEMM_B(q, lb, j);                                                                                                    \
-        ra[q] = i0 + i < m && l0 + la < k ? gemm_get(a + (i0 + i) * a_row + (l0 + la) * a_col) : 0.0f;                       \
-        rb[q] = j0 + j < n && l0 + lb < k ? gemm_get(b + (l0 + lb) * b_row + (j0 + j) * b_col) : 0.0f;                       \
+#define GEMM_A(q, i, l) const unsigned int i = a_col == 1 ? t / 2 : (t + 256 * q) % T, \
+        l = a_col == 1 ? t % 2 * 4 + q : (t + 256 * q) / T
+#define GEMM_B(q, l, j) const unsigned int j = b_col == 1 ? (t + 256 * q) % T : t / 2, \
+        l = b_col == 1 ? (t + 256 * q) / T : t % 2 * 4 + q
+#define GEMM_LOAD(l0)                                                                                  \
+    _Pragma("unroll") for (unsigned int q = 0; q < 4; q++)                                             \
+    {                                                                                                  \
+        GEMM_A(q, i, la);                                                                              \
+        GEMM_B(q, lb, j);                                                                              \
+        ra[q] = i0 + i < m && l0 + la < k ? gemm_get(a + (i0 + i) * a_row + (l0 + la) * a_col) : 0.0f; \
+        rb[q] = j0 + j < n && l0 + lb < k ? gemm_get(b + (l0 + lb) * b_row + (j0 + j) * b_col) : 0.0f; \
     }
-#define GEMM_STORE(s)                                                                                                        \
-    _Pragma("unroll") for (unsigned int q = 0; q < 4; q++)                                                                   \
-    {                                                                                                                        \
-        GEMM_A(q, i, la);                                                                                                    \
-        GEMM_B(q, lb, j);                                                                                                    \
-        as[s][la][i] = ra[q];                                                                                                \
-        bs[s][lb][j] = rb[q];                                                                                                \
+#define GEMM_STORE(s)                                      \
+    _Pragma("unroll") for (unsigned int q = 0; q < 4; q++) \
+    {                                                      \
+        GEMM_A(q, i, la);                                  \
+        GEMM_B(q, lb, j);                                  \
+        as[s][la][i] = ra[q];                              \
+        bs[s][lb][j] = rb[q];                              \
     }
         __syncthreads(); // the tile before is read out
         GEMM_LOAD(0u)
@@ -117,8 +120,9 @@ __device__ __forceinline__ void gemm(const E *a, const E *b, O *c, unsigned int 
 }
 
 // The parameters of every product, for factors of E and a result of O, and their names.
-#define GEMM_PARAMS(E, O)                                                                                                    \
-    const E *a, const E *b, O *c, unsigned int m, unsigned int n, unsigned int k, unsigned long long a_row,                  \
-        unsigned long long a_col, unsigned long long b_row, unsigned long long b_col, unsigned long long c_row, float alpha, \
+#define GEMM_PARAMS(E, O)                                                                                       \
+    const E *a, const E *b, O *c, unsigned int m, unsigned int n, unsigned int k, unsigned long long a_row,     \
+        unsigned long long a_col, unsigned long long b_row, unsigned long long b_col, unsigned long long c_row, \
+                float alpha,                                                                                    \
         float beta
 #define GEMM_NAMES a, b, c, m, n, k, a_row, a_col, b_row, b_col, c_row, alpha, beta

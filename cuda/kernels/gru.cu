@@ -1,5 +1,6 @@
-// gru_observe: one block steps one group through its run; see cuda/host/gru.go, which does the same operation by operation,
-// ratio.cuh, and kernels.ObserveParams. The threads of a block read the shared weights at the same addresses at once.
+// gru_observe: one block steps one group through its run; see cuda/host/celltwin/gru.go, which does the same operation
+// by operation, ratio.cuh, and kernels.ObserveParams. The threads of a block read the shared weights at the same
+// addresses at once.
 #include "philox.cuh"
 #include "ratio.cuh"
 
@@ -19,7 +20,8 @@ struct Gru {
   float learn;
 
   __device__ __forceinline__ Gru(const State &s, const unsigned *p, const float *w, unsigned features)
-      : state(s), shared(w), params(p), seed(w), I(features), H(p[GRU_HIDDEN]), latest(GRU_VAR_WEIGHTS), learn(param(p, GRU_LEARN)) {
+      : state(s), shared(w), params(p), seed(w), I(features), H(p[GRU_HIDDEN]), latest(GRU_VAR_WEIGHTS),
+          learn(param(p, GRU_LEARN)) {
     const unsigned n = GRU_GATES * H * (H + 2);
     weights = w + n;
     if (p[GRU_OWN]) {
@@ -35,14 +37,17 @@ struct Gru {
     const unsigned n = GRU_GATES * H * (H + 2), key0 = seed_key(seed), key1 = seed_key(seed + 2);
     for (unsigned i = threadIdx.x; i < n; i += blockDim.x) {
       const unsigned place = i % (H + 2), gate = i / (H + 2) / H;
-      const unsigned reach = place < H ? GRU_UNITS_REACH : (place == H ? GRU_INPUT_REACH : (gate == GRU_UPDATE ? GRU_UPDATE_REACH : GRU_BIAS_REACH));
+      const unsigned reach = place < H ? GRU_UNITS_REACH
+          : (place == H ? GRU_INPUT_REACH : (gate == GRU_UPDATE ? GRU_UPDATE_REACH : GRU_BIAS_REACH));
       const float u = unit_of(philox(key0, key1, i, 0xffffffffu, group, 1));
       const_cast<float *>(shared)[i] = mul(sub(mul(2.0f, u), 1.0f), param(params, reach));
     }
   }
 
   // The units' part of the sum of a gate, and the input's.
-  __device__ __forceinline__ const float *row(unsigned gate, unsigned j) const { return shared + (gate * H + j) * (H + 2); }
+  __device__ __forceinline__ const float *row(unsigned gate, unsigned j) const {
+    return shared + (gate * H + j) * (H + 2);
+  }
   __device__ __forceinline__ float units(const float *row, const float *h) const {
     float sum = 0.0f;
     for (unsigned k = 0; k < H; k++) sum = add(sum, mul(row[k], h[k]));
@@ -88,5 +93,6 @@ extern "C" __global__ void __launch_bounds__(1024)
 gru_observe(unsigned char *pages, unsigned long long page_bytes, const unsigned *layout, const unsigned *params,
             const float *weights, const Run *runs, const long long *times, const float *features, float *scores,
             unsigned *decisions, unsigned *counts, unsigned *leaders, unsigned long long *rounds, unsigned char *host) {
-  observe_by_ratio<Gru>(pages, page_bytes, layout, params, weights, runs, times, features, scores, decisions, counts, leaders, rounds, host);
+  observe_by_ratio<Gru>(pages, page_bytes, layout, params, weights, runs, times, features, scores, decisions, counts,
+      leaders, rounds, host);
 }

@@ -1,6 +1,7 @@
-// The gated recurrent unit of agent-addressed swarms: torch.nn.GRUCell with sums of products of 16-bit fixed point numbers, each two signed bytes, high and low. A
-// warp steps tiles of 16 agents, and lane 4 g + t has agents g and g + 8 of a tile, of each the PIECE units and inputs from t * PIECE on. Sums are exact integers in
-// any order, so cuda/host/gru_agents.go has the same bits; what may not overflow is said in gru_table.go.
+// The gated recurrent unit of agent-addressed swarms: torch.nn.GRUCell with sums of products of 16-bit fixed point
+// numbers, each two signed bytes, high and low. A warp steps tiles of 16 agents, and lane 4 g + t has agents g and g +
+// 8 of a tile, of each the PIECE units and inputs from t * PIECE on. Sums are exact integers in any order, so
+// cuda/host/celltwin/gru_agents.go has the same bits; what may not overflow is said in gru_table.go.
 #pragma once
 
 #include "agents.cuh"
@@ -19,7 +20,8 @@
 #define WORDS (PIECE * ELEM::BYTES / 4)    // of 32 bits in a piece
 #define ROW (2 * HIDDEN * ELEM::BYTES)     // bytes of an agent: its units and behind them its inputs
 #define HALF (HIDDEN * ELEM::BYTES)        // where the inputs begin
-#define CHUNKS (HIDDEN == 8 ? 1 : HIDDEN / 16) // of 16 units; another so many of 16 inputs, but for 8 units, whose inputs are beside them in one chunk
+// of 16 units; another so many of 16 inputs, but for 8 units, whose inputs are beside them in one chunk
+#define CHUNKS (HIDDEN == 8 ? 1 : HIDDEN / 16)
 #define COLUMNS (HIDDEN / 8)               // tiles of 8 columns of a gate
 #define ALL (HIDDEN == 8 ? 1 : 2 * CHUNKS) // chunks of units and inputs
 #define FRAGMENTS (2 * COLUMNS * (ALL + CHUNKS))
@@ -44,14 +46,17 @@ __device__ __forceinline__ Bytes bytes_of(unsigned p, unsigned q) {
   return b;
 }
 
-// Two values as numbers, + 128, in the halves of a word: the last bits of a float32 that is 1.5 * 2^23 and more are an integer, rounded to nearest.
+// Two values as numbers, + 128, in the halves of a word: the last bits of a float32 that is 1.5 * 2^23 and more are an
+// integer, rounded to nearest.
 __device__ __forceinline__ unsigned halves_of(const float *v, float scale) {
   const float one = 12582912.0f + 128.0f;
   return __byte_perm(__float_as_uint(fma32(v[0], scale, one)), __float_as_uint(fma32(v[1], scale, one)), 0x5410);
 }
 
 // Four values as numbers.
-__device__ __forceinline__ Bytes bytes_of(const float *v, float scale) { return bytes_of(halves_of(v, scale), halves_of(v + 2, scale)); }
+__device__ __forceinline__ Bytes bytes_of(const float *v, float scale) {
+  return bytes_of(halves_of(v, scale), halves_of(v + 2, scale));
+}
 
 // N words of a row in memory, at a multiple of their size or of 16 bytes.
 template <int N> struct Words {
@@ -64,7 +69,8 @@ template <int N> struct Words {
   }
   static __device__ __forceinline__ void store(unsigned char *to, const unsigned *from) {
 #pragma unroll
-    for (int k = 0; k < N; k += 4) __stcs((uint4 *)(to + 4 * k), make_uint4(from[k], from[k + 1], from[k + 2], from[k + 3]));
+    for (int k = 0; k < N; k += 4)
+      __stcs((uint4 *)(to + 4 * k), make_uint4(from[k], from[k + 1], from[k + 2], from[k + 3]));
   }
 };
 
@@ -73,20 +79,28 @@ template <> struct Words<2> {
     const uint2 v = __ldcs((const uint2 *)from);
     to[0] = v.x, to[1] = v.y;
   }
-  static __device__ __forceinline__ void store(unsigned char *to, const unsigned *from) { __stcs((uint2 *)to, make_uint2(from[0], from[1])); }
+  static __device__ __forceinline__ void store(unsigned char *to, const unsigned *from) {
+    __stcs((uint2 *)to, make_uint2(from[0], from[1]));
+  }
 };
 
 template <> struct Words<1> {
-  static __device__ __forceinline__ void load(unsigned *to, const unsigned char *from) { to[0] = __ldcs((const unsigned *)from); }
-  static __device__ __forceinline__ void store(unsigned char *to, const unsigned *from) { __stcs((unsigned *)to, from[0]); }
+  static __device__ __forceinline__ void load(unsigned *to, const unsigned char *from) {
+    to[0] = __ldcs((const unsigned *)from);
+  }
+  static __device__ __forceinline__ void store(unsigned char *to, const unsigned *from) {
+    __stcs((unsigned *)to, from[0]);
+  }
 };
 
 typedef Words<WORDS> Piece;
 
 // What a block shares: fragments of matrices, of which lane 4 g + t has four numbers of column g, and biases.
 struct Shared {
-  uint4 bias[COLUMNS][4][4]; // int32 of gates r, z, and of the inputs' and the units' part of n: of a lane's two columns, twice
-  uint4 weights[HIDDEN == 8 ? 1 : FRAGMENTS / 2][32]; // of two chunks: low, low, high, high; a single one is half of it: low, high
+  // int32 of gates r, z, and of the inputs' and the units' part of n: of a lane's two columns, twice
+  uint4 bias[COLUMNS][4][4];
+  // of two chunks: low, low, high, high; a single one is half of it: low, high
+  uint4 weights[HIDDEN == 8 ? 1 : FRAGMENTS / 2][32];
   uint2 readout[2][CHUNKS][32];                       // low, high
   uint4 readout_bias[2][4]; // the same of the readout
 };
@@ -97,12 +111,14 @@ struct Net {
   uint2 weights[HIDDEN == 8 ? FRAGMENTS : 1];
   Logistic logistic;
 
-  // The four numbers of row of a table of int16 from k on, and of 8 units two and the two of the inputs that are behind them.
+  // The four numbers of row of a table of int16 from k on, and of 8 units two and the two of the inputs that are behind
+  // them.
   static __device__ __forceinline__ uint2 fragment(const unsigned *row, unsigned k, bool first, bool second) {
     unsigned p = row[k / 2], q = HIDDEN == 8 ? row[(k + HIDDEN) / 2] : row[k / 2 + 1];
     if (!first) p = 0;
     if (!second) q = 0;
-    const Bytes b = bytes_of(((p + 128) & 0xffffu) | ((p & 0xffff0000u) + 0x800000u), ((q + 128) & 0xffffu) | ((q & 0xffff0000u) + 0x800000u));
+    const Bytes b = bytes_of(((p + 128) & 0xffffu) | ((p & 0xffff0000u) + 0x800000u),
+        ((q + 128) & 0xffffu) | ((q & 0xffff0000u) + 0x800000u));
     return make_uint2(b.low, b.high);
   }
 
@@ -113,7 +129,8 @@ struct Net {
     const int j = part / chunks, c = part % chunks + (HIDDEN > 8 && gate == 2 ? CHUNKS : 0);
     const unsigned g = lane / 4, t = lane % 4, unit = g / 2 * PIECE + 2 * j + g % 2;
     const unsigned *row = table + TABLE_WEIGHTS + ((gate < 2 ? gate : 2) * HIDDEN + unit) * HIDDEN;
-    return fragment(row, HIDDEN == 8 ? 2 * t : c / CHUNKS * HIDDEN + t * PIECE + c % CHUNKS * 4, HIDDEN > 8 || gate != 2, HIDDEN > 8 || gate != 3);
+    return fragment(row, HIDDEN == 8 ? 2 * t : c / CHUNKS * HIDDEN + t * PIECE + c % CHUNKS * 4,
+        HIDDEN > 8 || gate != 2, HIDDEN > 8 || gate != 3);
   }
 
   // All threads of a block open it.
@@ -141,7 +158,8 @@ struct Net {
     for (unsigned i = threadIdx.x; i < 2 * CHUNKS * 32; i += blockDim.x) {
       const unsigned k = i % 32, chunk = i / 32 % CHUNKS, candidate = i / 32 / CHUNKS * 8 + k / 4;
       const unsigned *row = table + TABLE_READOUT + candidate * HIDDEN / 2;
-      to->readout[i / 32 / CHUNKS][chunk][k] = HIDDEN == 8 ? votes_of(row, k % 4) : fragment(row, k % 4 * PIECE + 4 * chunk, true, true);
+      to->readout[i / 32 / CHUNKS][chunk][k] = HIDDEN == 8 ? votes_of(row, k % 4) : fragment(row,
+          k % 4 * PIECE + 4 * chunk, true, true);
     }
     if (threadIdx.x < 8) {
       const unsigned *b = table + TABLE_READOUT_BIAS + 2 * threadIdx.x;
@@ -150,7 +168,8 @@ struct Net {
     __syncthreads();
   }
 
-  // Of 8 units the high and the low bytes are in one fragment: low and high of the weights for the sum of the middle, high and nothing for that of the high ones.
+  // Of 8 units the high and the low bytes are in one fragment: low and high of the weights for the sum of the middle,
+  // high and nothing for that of the high ones.
   static __device__ __forceinline__ uint2 votes_of(const unsigned *row, unsigned t) {
     const uint2 v = fragment(row, 2 * t, true, false);
     return make_uint2((v.x & 0xffffu) | v.y << 16, v.y & 0xffffu);
@@ -171,7 +190,9 @@ struct Net {
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
 #pragma unroll
-      for (int c = 0; c < CHUNKS; c++) a[r][c] = HIDDEN == 8 ? bytes_of(halves_of(h[r], AGENT_UNIT_SCALE), halves[r]) : bytes_of(h[r] + 4 * c, AGENT_UNIT_SCALE);
+      for (int c = 0; c < CHUNKS; c++)
+        a[r][c] = HIDDEN == 8 ? bytes_of(halves_of(h[r], AGENT_UNIT_SCALE), halves[r]) : bytes_of(h[r] + 4 * c,
+            AGENT_UNIT_SCALE);
     }
   }
 
@@ -187,11 +208,13 @@ struct Net {
 #pragma unroll
         for (int gate = 0; gate < 4; gate++) {
           const int chunks = gate < 2 ? ALL : CHUNKS, first = HIDDEN > 8 && gate == 2 ? CHUNKS : 0;
-          const int base = gate < 2 ? (gate * COLUMNS + j) * ALL : 2 * COLUMNS * ALL + ((gate - 2) * COLUMNS + j) * CHUNKS;
+          const int base = gate < 2 ? (gate * COLUMNS + j) * ALL : 2 * COLUMNS * ALL +
+              ((gate - 2) * COLUMNS + j) * CHUNKS;
           const uint4 b = shared->bias[j][gate][lane % 4];
           int middle[4] = {(int)b.x, (int)b.y, (int)b.z, (int)b.w}, high[4] = {0, 0, 0, 0};
           if (chunks == 1) {
-            const uint2 w = HIDDEN == 8 ? weights[HIDDEN == 8 ? base : 0] : ((const uint2 *)shared->weights)[base * 32 + lane];
+            const uint2 w = HIDDEN == 8 ? weights[HIDDEN == 8 ? base : 0]
+                : ((const uint2 *)shared->weights)[base * 32 + lane];
             const Bytes u = a[m][first], v = a[m + 1][first];
             if (HIDDEN == 8) {
               mma32(middle, middle, u.high, v.high, u.low, v.low, w.x, w.y);
@@ -215,7 +238,8 @@ struct Net {
 #pragma unroll
         for (int i = 0; i < 4; i++) {
           const float r = logistic(sum[0][i]), z = logistic(sum[1][i]);
-          const float n = fma32(2.0f, logistic(fma32(r, sum[3][i], sum[2][i])), -1.0f); // tanh: the rows of n are doubled
+          // tanh: the rows of n are doubled
+          const float n = fma32(2.0f, logistic(fma32(r, sum[3][i], sum[2][i])), -1.0f);
           float *own = &h[m + i / 2][2 * j + i % 2];
           *own = fma32(z, __fsub_rn(*own, n), n);
         }
@@ -255,7 +279,8 @@ struct Net {
     return mine > theirs ? mine : theirs;
   }
 
-  // The candidate of agent g + 8 t of the tile by the units h, where lanes own one; the largest sum, of equal ones the smallest index: keys are the sum and 15 less the index.
+  // The candidate of agent g + 8 t of the tile by the units h, where lanes own one; the largest sum, of equal ones the
+  // smallest index: keys are the sum and 15 less the index.
   __device__ __forceinline__ unsigned elected(const float (*h)[PIECE]) const {
     Bytes a[ROWS][CHUNKS];
     int key[4];
@@ -278,7 +303,8 @@ struct Net {
     const int even = most(t & 1 ? key[1] : key[0], t & 1 ? key[0] : key[1], 1); // of row t % 2
     int own;
     if (ROWS == 4) {
-      const int odd = most(t & 1 ? key[ROWS - 1] : key[ROWS - 2], t & 1 ? key[ROWS - 2] : key[ROWS - 1], 1); // and of row 2 + t % 2
+      // and of row 2 + t % 2
+      const int odd = most(t & 1 ? key[ROWS - 1] : key[ROWS - 2], t & 1 ? key[ROWS - 2] : key[ROWS - 1], 1);
       own = most(t & 2 ? odd : even, t & 2 ? even : odd, 2);
     } else {
       own = most(even, even, 2);

@@ -6,7 +6,8 @@
 #endif
 
 #define TILE (16 * TILES)                // observations that a warp takes at once
-#define VECTOR (PIECE == 2 ? 2 : 4)      // features that are read at once where rows of them begin at multiples of as many
+// features that are read at once where rows of them begin at multiples of as many
+#define VECTOR (PIECE == 2 ? 2 : 4)
 
 // The piece of an observation's inputs.
 __device__ __forceinline__ void read_inputs(float *to, const float *row, unsigned features) {
@@ -31,9 +32,10 @@ __device__ __forceinline__ u64 of_lane(u64 v, unsigned lane) {
 }
 
 extern "C" __global__ void __launch_bounds__(GRU_BLOCK, GRU_BLOCKS)
-KERNEL_NAME(unsigned char *pages, unsigned long long page_bytes, const unsigned *frames, const unsigned *layout, const unsigned *params,
-            const unsigned *table, unsigned groups, const unsigned *agents, const float *inputs, unsigned count, unsigned char *votes,
-            unsigned long long *scratch, unsigned char *host, const unsigned *head) {
+KERNEL_NAME(unsigned char *pages, unsigned long long page_bytes, const unsigned *frames, const unsigned *layout,
+            const unsigned *params, const unsigned *table, unsigned groups, const unsigned *agents, const float *inputs,
+            unsigned count, unsigned char *votes, unsigned long long *scratch, unsigned char *host,
+            const unsigned *head) {
   __shared__ Shared shared;
   __shared__ Sparse block;
   const Swarm s(pages, page_bytes, frames, layout, params, groups, host);
@@ -44,8 +46,8 @@ KERNEL_NAME(unsigned char *pages, unsigned long long page_bytes, const unsigned 
   const u64 warps = (u64)gridDim.x * (blockDim.x / 32);
   u64 first = ((u64)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32) * TILE;
   const unsigned mine = lane / 4 + lane % 4 * 8; // in a tile, where the lane owns one
-  // Observations that are there have their agents read a tile ahead. To bring rows and votes nearer before they are read (prefetch.global.L2) made it slower: 250 us
-  // for 1M of 100M agents and 207 without, 231 with rows alone (H200).
+  // Observations that are there have their agents read a tile ahead. To bring rows and votes nearer before they are
+  // read (prefetch.global.L2) made it slower: 250 us for 1M of 100M agents and 207 without, 231 with rows alone (H200).
   const auto agent_of = [&](u64 i) { return OWNS && i < n ? __ldcs(agents + i) : 0; };
   const auto is_there = [&](u64 i) { return OWNS && i < n; };
   const auto row_of = [&](const Place &p) { return s.variable(p.page, AGENT_VAR_ROW) + (u64)p.at * ROW; };

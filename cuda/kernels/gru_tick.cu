@@ -21,7 +21,8 @@ struct Dense {
   Cursor ahead; // the tile that is under way
   unsigned h[ROWS][WORDS], x[ROWS][WORDS];
 
-  __device__ __forceinline__ Dense(const Swarm &swarm, Shared *memory, const unsigned *table) : s(swarm), net(memory, table, swarm.candidates) {
+  __device__ __forceinline__ Dense(const Swarm &swarm, Shared *memory, const unsigned *table)
+      : s(swarm), net(memory, table, swarm.candidates) {
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
 #pragma unroll
@@ -42,7 +43,8 @@ struct Dense {
   __device__ __forceinline__ void go(const Span &span) {
     const unsigned lane = threadIdx.x % 32, first = threadIdx.x / 32 * TILE + lane / 4;
     ahead.left = (int)(span.groups * s.agents) - (int)first;
-    ahead.row = s.variable(span.frame, AGENT_VAR_ROW) + ((u64)span.slot * s.agents + first) * ROW + lane % 4 * (4 * WORDS);
+    ahead.row = s.variable(span.frame, AGENT_VAR_ROW) + ((u64)span.slot * s.agents + first) * ROW +
+        lane % 4 * (4 * WORDS);
   }
 
   __device__ __forceinline__ void open(const Span &first) {
@@ -50,7 +52,8 @@ struct Dense {
     fetch();
   }
 
-  template <bool MANY> __device__ __forceinline__ void step(const Span &span, const Span &next, unsigned steps, unsigned *counts) {
+  template <bool MANY> __device__ __forceinline__ void step(const Span &span, const Span &next, unsigned steps,
+      unsigned *counts) {
     const unsigned lane = threadIdx.x % 32, each = blockDim.x / 32 * TILE;
     const unsigned agents = span.groups * s.agents;
     unsigned first = threadIdx.x / 32 * TILE;
@@ -94,9 +97,10 @@ struct Dense {
 };
 
 extern "C" __global__ void __launch_bounds__(GRU_BLOCK, GRU_BLOCKS)
-KERNEL_NAME(unsigned char *pages, unsigned long long page_bytes, const unsigned *frames, const unsigned *layout, const unsigned *params,
-            const unsigned *table, unsigned groups, unsigned first, unsigned count, unsigned steps, unsigned tally, unsigned char *decisions,
-            unsigned long long *scratch, unsigned sequence, unsigned long long *result) {
+KERNEL_NAME(unsigned char *pages, unsigned long long page_bytes, const unsigned *frames, const unsigned *layout,
+            const unsigned *params, const unsigned *table, unsigned groups, unsigned first, unsigned count,
+            unsigned steps, unsigned tally, unsigned char *decisions, unsigned long long *scratch, unsigned sequence,
+            unsigned long long *result) {
   __shared__ Shared shared;
   const Swarm swarm(pages, page_bytes, frames, layout, params, groups);
   Dense cell(swarm, &shared, table);

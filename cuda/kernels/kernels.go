@@ -1,5 +1,6 @@
 // Package kernels is the kernel set as data: the CUDA C++ source of every built-in kernel,
-// embedded, and its signature. The Go twin of each kernel stands in cuda/host under the same name.
+// embedded, and its signature. The Go twin of each kernel is registered in cuda/host/twin under the
+// same name.
 package kernels
 
 import (

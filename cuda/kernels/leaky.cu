@@ -1,5 +1,5 @@
-// leaky_observe: one block steps one group through its run; see cuda/host/leaky.go, which does the same operation by
-// operation, ratio.cuh, and kernels.ObserveParams.
+// leaky_observe: one block steps one group through its run; see cuda/host/celltwin/leaky.go, which does the same
+// operation by operation, ratio.cuh, and kernels.ObserveParams.
 #include "ratio.cuh"
 
 struct Leaky {
@@ -27,6 +27,8 @@ struct Leaky {
 extern "C" __global__ void __launch_bounds__(1024)
 leaky_observe(unsigned char *pages, unsigned long long page_bytes, const unsigned *layout, const unsigned *params,
               const float *weights, const Run *runs, const long long *times, const float *features, float *scores,
-              unsigned *decisions, unsigned *counts, unsigned *leaders, unsigned long long *rounds, unsigned char *host) {
-  observe_by_ratio<Leaky>(pages, page_bytes, layout, params, weights, runs, times, features, scores, decisions, counts, leaders, rounds, host);
+              unsigned *decisions, unsigned *counts, unsigned *leaders, unsigned long long *rounds,
+              unsigned char *host) {
+  observe_by_ratio<Leaky>(pages, page_bytes, layout, params, weights, runs, times, features, scores, decisions, counts,
+      leaders, rounds, host);
 }

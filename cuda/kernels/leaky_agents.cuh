@@ -1,4 +1,4 @@
-// The leaky integrator of agent-addressed swarms; cuda/host/leaky_agents.go does the same operation by operation.
+// The leaky integrator of agent-addressed swarms; cuda/host/celltwin/agents.go does the same operation by operation.
 #pragma once
 
 #define SWARM_VARS (AGENT_VAR_TRACE + 1)
@@ -8,7 +8,8 @@ struct Leaky {
   float decay, threshold, rate;
 
   __device__ __forceinline__ explicit Leaky(const unsigned *params)
-      : decay(__uint_as_float(params[AGENT_DECAY])), threshold(__uint_as_float(params[AGENT_THRESHOLD])), rate(__uint_as_float(params[AGENT_TRACE_RATE])) {}
+      : decay(__uint_as_float(params[AGENT_DECAY])), threshold(__uint_as_float(params[AGENT_THRESHOLD])),
+          rate(__uint_as_float(params[AGENT_TRACE_RATE])) {}
 
   // Moves potential and trace by the current and the gain that drive the agent, and says whether it spikes.
   __device__ __forceinline__ bool step(float *potential, float *trace, float current, float gain) const {

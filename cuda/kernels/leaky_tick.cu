@@ -15,10 +15,12 @@ struct DenseLeaky {
     atomicAdd(&counts[2 * group], 0xffffffffu);
   }
 
-  template <bool MANY> __device__ __forceinline__ void step(const Span &span, const Span &, unsigned steps, unsigned *counts) {
+  template <bool MANY> __device__ __forceinline__ void step(const Span &span, const Span &, unsigned steps,
+      unsigned *counts) {
     const unsigned A = s.agents, agents = span.groups * A;
     const u64 at = (u64)span.slot * A;
-    float *potential = (float *)s.variable(span.frame, AGENT_VAR_POTENTIAL) + at, *trace = (float *)s.variable(span.frame, AGENT_VAR_TRACE) + at;
+    float *potential = (float *)s.variable(span.frame, AGENT_VAR_POTENTIAL) + at,
+        *trace = (float *)s.variable(span.frame, AGENT_VAR_TRACE) + at;
     const float2 *input = (const float2 *)s.variable(span.frame, AGENT_VAR_INPUT) + at;
     unsigned char *vote = s.variable(span.frame, AGENT_VAR_VOTE) + at;
     // All are quiet but for those that spike.
@@ -77,9 +79,10 @@ struct DenseLeaky {
 };
 
 extern "C" __global__ void __launch_bounds__(256, 3)
-leaky_tick(unsigned char *pages, unsigned long long page_bytes, const unsigned *frames, const unsigned *layout, const unsigned *params,
-           const float *weights, unsigned groups, unsigned first, unsigned count, unsigned steps, unsigned tally, unsigned char *decisions,
-           unsigned long long *scratch, unsigned sequence, unsigned long long *result) {
+leaky_tick(unsigned char *pages, unsigned long long page_bytes, const unsigned *frames, const unsigned *layout,
+           const unsigned *params, const float *weights, unsigned groups, unsigned first, unsigned count,
+           unsigned steps, unsigned tally, unsigned char *decisions, unsigned long long *scratch, unsigned sequence,
+           unsigned long long *result) {
   const Swarm swarm(pages, page_bytes, frames, layout, params, groups);
   DenseLeaky cell(swarm);
   const Part part = {first, count, steps, tally};

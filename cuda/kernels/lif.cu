@@ -1,5 +1,5 @@
-// lif_observe: one block steps one group through its run; see cuda/host/lif.go, which does the same operation by operation,
-// ratio.cuh, and kernels.ObserveParams.
+// lif_observe: one block steps one group through its run; see cuda/host/celltwin/lif.go, which does the same operation
+// by operation, ratio.cuh, and kernels.ObserveParams.
 #include "ratio.cuh"
 
 #define RATE_FLOOR 0.05f
@@ -38,5 +38,6 @@ extern "C" __global__ void __launch_bounds__(1024)
 lif_observe(unsigned char *pages, unsigned long long page_bytes, const unsigned *layout, const unsigned *params,
             const float *weights, const Run *runs, const long long *times, const float *features, float *scores,
             unsigned *decisions, unsigned *counts, unsigned *leaders, unsigned long long *rounds, unsigned char *host) {
-  observe_by_ratio<Lif>(pages, page_bytes, layout, params, weights, runs, times, features, scores, decisions, counts, leaders, rounds, host);
+  observe_by_ratio<Lif>(pages, page_bytes, layout, params, weights, runs, times, features, scores, decisions, counts,
+      leaders, rounds, host);
 }

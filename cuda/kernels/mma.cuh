@@ -1,10 +1,12 @@
-// Products of matrices of bytes with sums of int32, which are exact: by tensor cores where there are some, else by the same sums in the lanes.
+// Products of matrices of bytes with sums of int32, which are exact: by tensor cores where there are some, else by the
+// same sums in the lanes.
 #pragma once
 
 #define FULL 0xffffffffu
 
 #if !(__CUDA_ARCH__ >= 800) && !defined(EMULATED_MMA)
-// What a lane has of d = c + a b: a has 16 rows, of which lane 4 g + t has bytes 4 t.. of rows g and g + 8 (a0, a1), b 8 columns, of which it has those of column g.
+// What a lane has of d = c + a b: a has 16 rows, of which lane 4 g + t has bytes 4 t.. of rows g and g + 8 (a0, a1), b
+// 8 columns, of which it has those of column g.
 static __device__ void mma_by_lanes(int *d, unsigned a0, unsigned a1, unsigned b) {
   const unsigned lane = threadIdx.x % 32, row = lane & ~3u, column = lane % 4 * 8;
   for (unsigned k = 0; k < 4; k++) {
@@ -18,7 +20,8 @@ static __device__ void mma_by_lanes(int *d, unsigned a0, unsigned a1, unsigned b
 }
 #endif
 
-// d = c + a b with 16 products a sum: of lane 4 g + t d is of rows g (d[0], d[1]) and g + 8, and columns 2 t and 2 t + 1.
+// d = c + a b with 16 products a sum: of lane 4 g + t d is of rows g (d[0], d[1]) and g + 8, and columns 2 t and 2 t +
+// 1.
 __device__ __forceinline__ void mma16(int *d, const int *c, unsigned a0, unsigned a1, unsigned b) {
 #if __CUDA_ARCH__ >= 800
   asm("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%7, %8, %9, %10};"
@@ -33,9 +36,11 @@ __device__ __forceinline__ void mma16(int *d, const int *c, unsigned a0, unsigne
 }
 
 // The same with 32 products: those of a0, a1 and b0, and those of a2, a3 and b1.
-__device__ __forceinline__ void mma32(int *d, const int *c, unsigned a0, unsigned a1, unsigned a2, unsigned a3, unsigned b0, unsigned b1) {
+__device__ __forceinline__ void mma32(int *d, const int *c, unsigned a0, unsigned a1, unsigned a2, unsigned a3,
+    unsigned b0, unsigned b1) {
 #if __CUDA_ARCH__ >= 800
-  asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%10, %11, %12, %13};"
+  asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+      "{%8, %9}, {%10, %11, %12, %13};"
       : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
       : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1), "r"(c[0]), "r"(c[1]), "r"(c[2]), "r"(c[3]));
 #elif defined(EMULATED_MMA)

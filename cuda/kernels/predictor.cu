@@ -1,6 +1,7 @@
-// predictor_observe: one block steps one group through its run; see cuda/host/predictor.go, which does the same operation
-// by operation, and kernels.ObserveParams. Any number of threads gives the same bits. With a thread to each agent, agents
-// live in registers for the whole run; with fewer threads they go back to the page after every observation.
+// predictor_observe: one block steps one group through its run; see cuda/host/celltwin/predictor.go, which does the
+// same operation by operation, and kernels.ObserveParams. Any number of threads gives the same bits. With a thread to
+// each agent, agents live in registers for the whole run; with fewer threads they go back to the page after every
+// observation.
 #include "fmath.cuh"
 #include "front.cuh"
 #include "latest.cuh"
@@ -84,8 +85,8 @@ __device__ __forceinline__ float nats_of(const Group &g, const TailShape &shape,
 }
 
 // Moves agent a by one observation and returns its surprise of each kind and its weight.
-__device__ __forceinline__ void step(Agent &s, unsigned a, unsigned A, const Group &g, const Setting &set, float inverse,
-                                     bool first, unsigned *bins, unsigned *weight) {
+__device__ __forceinline__ void step(Agent &s, unsigned a, unsigned A, const Group &g, const Setting &set,
+                                     float inverse, bool first, unsigned *bins, unsigned *weight) {
   const float *c = set.weights + a;
   float value = g.now[0], last = g.last[0], day = g.day[0], week = g.week[0];
   if (set.features > 1) {
@@ -112,7 +113,8 @@ __device__ __forceinline__ void step(Agent &s, unsigned a, unsigned A, const Gro
   for (int j = 0; j < PREDICTOR_HIDDEN; j++) s.h[j] = h[j];
 
   if (first) s.mean = value;
-  float in[PREDICTOR_READOUT] = {h[0], h[1], h[2], h[3], clamp32(sub(last, s.mean), REACH), clamp32(sub(day, s.mean), REACH),
+  float in[PREDICTOR_READOUT] = {h[0], h[1], h[2], h[3], clamp32(sub(last, s.mean), REACH),
+      clamp32(sub(day, s.mean), REACH),
                                  clamp32(week, REACH)};
   float predicted = 0.0f, norm = RIDGE, square = 0.0f;
 #pragma unroll
@@ -154,7 +156,8 @@ __device__ __forceinline__ void step(Agent &s, unsigned a, unsigned A, const Gro
 extern "C" __global__ void __launch_bounds__(1024)
 predictor_observe(unsigned char *pages, unsigned long long page_bytes, const unsigned *layout, const unsigned *params,
                   const float *weights, const Run *runs, const long long *times, const float *features, float *scores,
-                  unsigned *decisions, unsigned *counts, unsigned *leaders, unsigned long long *rounds, unsigned char *host) {
+                  unsigned *decisions, unsigned *counts, unsigned *leaders, unsigned long long *rounds,
+                  unsigned char *host) {
   __shared__ Group g;
   const Run run = runs[blockIdx.x];
   if (run.count == 0) return;
@@ -270,7 +273,8 @@ predictor_observe(unsigned char *pages, unsigned long long page_bytes, const uns
       g.hold = inside ? -held : held;
       scores[n] = score;
       decisions[n] = decision;
-      for (unsigned c = 0; c < VOTE_CANDIDATES; c++) counts[(unsigned long long)n * VOTE_CANDIDATES + c] = g.tally.counts[c];
+      for (unsigned c = 0; c < VOTE_CANDIDATES; c++)
+        counts[(unsigned long long)n * VOTE_CANDIDATES + c] = g.tally.counts[c];
       leaders[n] = leader_of(&g.tally);
       rounds[n] = elect_round(round, seen);
       keep_latest(state, PREDICTOR_VAR_LATEST, params[PREDICTOR_DROP], t, seen);
@@ -278,12 +282,14 @@ predictor_observe(unsigned char *pages, unsigned long long page_bytes, const uns
     for (unsigned f = thread; f < I; f += threads) {
       float miss = sub(clamp32(g.now[f], HABIT_CLIP), g.day[f]);
       *state.group(PREDICTOR_VAR_DAY, f * DAY_SLOTS + day_slot) = add(g.day[f], mul(g.day_rate, miss));
-      *state.group(PREDICTOR_VAR_WEEK, f * WEEK_SLOTS + week_slot) = add(g.week[f], mul(g.week_rate, sub(miss, g.week[f])));
+      *state.group(PREDICTOR_VAR_WEEK, f * WEEK_SLOTS + week_slot) = add(g.week[f],
+          mul(g.week_rate, sub(miss, g.week[f])));
       g.last[f] = g.now[f];
     }
     __syncthreads();
     if (seen >= EAGER)
-      for (unsigned k = 0; k < PREDICTOR_KINDS; k++) add_surprise(&g.history[k], g.bins[k], before[k], params[PREDICTOR_MEMORY]);
+      for (unsigned k = 0; k < PREDICTOR_KINDS; k++)
+        add_surprise(&g.history[k], g.bins[k], before[k], params[PREDICTOR_MEMORY]);
     __syncthreads();
     seen++;
   }

@@ -1,10 +1,12 @@
-// What leaky, lif and gru have in common, as in cuda/host/ratio.go: one block steps one group through its run, and an agent
-// votes by a ratio, how unusual the observation is to it. A Cell is made of (state, params, weights, features) and has
+// What leaky, lif and gru have in common, as in cuda/host/celltwin/ratio.go: one block steps one group through its run,
+// and an agent votes by a ratio, how unusual the observation is to it. A Cell is made of (state, params, weights,
+// features) and has
 //   float step(unsigned a, const float *now, float inverse, float rate)
 // which moves agent a by an observation and returns its ratio,
 //   void begin(unsigned group)
-// which every thread calls before the first observation of a group, and the number of VarLatest as latest. All three have the words of leaky first in their parameter
-// block, and round, level and spread first in their state. Any number of threads gives the same bits.
+// which every thread calls before the first observation of a group, and the number of VarLatest as latest. All three
+// have the words of leaky first in their parameter block, and round, level and spread first in their state. Any number
+// of threads gives the same bits.
 #pragma once
 
 #include "front.cuh"
@@ -17,11 +19,11 @@
 #define USUAL_CLIP 8.0f
 
 template <class Cell>
-__device__ __forceinline__ void observe_by_ratio(unsigned char *pages, unsigned long long page_bytes, const unsigned *layout,
-                                                 const unsigned *params, const float *weights, const Run *runs,
-                                                 const long long *times, const float *features, float *scores,
-                                                 unsigned *decisions, unsigned *counts, unsigned *leaders,
-                                                 unsigned long long *rounds, unsigned char *host) {
+__device__ __forceinline__ void observe_by_ratio(unsigned char *pages, unsigned long long page_bytes,
+                                                 const unsigned *layout, const unsigned *params, const float *weights,
+                                                 const Run *runs, const long long *times, const float *features,
+                                                 float *scores, unsigned *decisions, unsigned *counts,
+                                                 unsigned *leaders, unsigned long long *rounds, unsigned char *host) {
   __shared__ float level[MAX_FEATURES], spread[MAX_FEATURES], now[MAX_FEATURES];
   __shared__ Tally tally;
   __shared__ ByBin by_bin;
@@ -63,7 +65,8 @@ __device__ __forceinline__ void observe_by_ratio(unsigned char *pages, unsigned 
     for (unsigned a = thread; a < A; a += threads) {
       unsigned bin = surprise_bin(cell.step(a, now, inverse, rate));
       atomicAdd(&by_bin.bins[bin], 1u);
-      ballots.vote(a, bin >= anomalous ? VOTE_ANOMALOUS : (bin >= suspicious ? VOTE_SUSPICIOUS : VOTE_NORMAL), 1, 1, bin);
+      ballots.vote(a, bin >= anomalous ? VOTE_ANOMALOUS : (bin >= suspicious ? VOTE_SUSPICIOUS : VOTE_NORMAL), 1, 1,
+          bin);
     }
     cast(&tally, ballots);
     __syncthreads();
@@ -78,7 +81,8 @@ __device__ __forceinline__ void observe_by_ratio(unsigned char *pages, unsigned 
       }
       scores[n] = score;
       decisions[n] = decide(&tally, params[LEAKY_RULE], params[LEAKY_QUORUM]);
-      for (unsigned c = 0; c < VOTE_CANDIDATES; c++) counts[(unsigned long long)n * VOTE_CANDIDATES + c] = tally.counts[c];
+      for (unsigned c = 0; c < VOTE_CANDIDATES; c++)
+        counts[(unsigned long long)n * VOTE_CANDIDATES + c] = tally.counts[c];
       leaders[n] = leader_of(&tally);
       rounds[n] = elect_round(round, seen);
       keep_latest(state, cell.latest, params[LEAKY_DROP], times[n], seen);

@@ -40,8 +40,9 @@ var bannedPrefixes = map[string]string{
 var (
 	// A number comes before a word, so that the e of 1e5 is none.
 	stepToken = regexp.MustCompile(`\.?[0-9](?:[eEpP][+-]|[A-Za-z0-9_.])*|[A-Za-z_][A-Za-z0-9_]*`)
-	stepHead  = regexp.MustCompile(`\bBallot\s+step\s*\(\s*Agent\s*&\s*\w*\s*,\s*const\s+Params\s*&\s*\w*\s*,\s*const\s+Observation\s*&\s*\w*\s*\)\s*\{`)
-	digraph   = regexp.MustCompile(`<%|%>|<:|:>|%:|\?\?`)
+	stepHead  = regexp.MustCompile(`\bBallot\s+step\s*\(\s*Agent\s*&\s*\w*\s*,\s*const\s+Params\s*&\s*\w*\s*,` +
+		`\s*const\s+Observation\s*&\s*\w*\s*\)\s*\{`)
+	digraph = regexp.MustCompile(`<%|%>|<:|:>|%:|\?\?`)
 )
 
 // checkStep returns the step with its comments made spaces, line for line and byte for byte, and

@@ -1,11 +1,12 @@
-// step_decide decides the groups of the agents that a launch of gru_step_* or leaky_step has stepped, and publishes the swarm's tally; see
-// kernels.DecideParams. Whoever stamps a group first advances its round.
+// step_decide decides the groups of the agents that a launch of gru_step_* or leaky_step has stepped, and publishes the
+// swarm's tally; see kernels.DecideParams. Whoever stamps a group first advances its round.
 #include "agents.cuh"
 
 extern "C" __global__ void __launch_bounds__(256)
-step_decide(unsigned char *pages, unsigned long long page_bytes, const unsigned *frames, const unsigned *layout, const unsigned *params,
-            unsigned groups, const unsigned *agents, const unsigned char *votes, unsigned count, unsigned *stamps, unsigned char *decisions,
-            unsigned long long *scratch, unsigned number, unsigned long long *result, unsigned char *host, const unsigned *head) {
+step_decide(unsigned char *pages, unsigned long long page_bytes, const unsigned *frames, const unsigned *layout,
+            const unsigned *params, unsigned groups, const unsigned *agents, const unsigned char *votes, unsigned count,
+            unsigned *stamps, unsigned char *decisions, unsigned long long *scratch, unsigned number,
+            unsigned long long *result, unsigned char *host, const unsigned *head) {
   __shared__ bool last;
   const Swarm s(pages, page_bytes, frames, layout, params, groups, host);
   const unsigned n = counted(count, head), sequence = count == AGENT_HEADED ? head[1] : number;

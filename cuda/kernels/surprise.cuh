@@ -1,4 +1,4 @@
-// Surprise and its history, as in cuda/host/surprise.go.
+// Surprise and its history, as in cuda/host/celltwin/surprise.go.
 #pragma once
 
 #include "fmath.cuh"
@@ -30,7 +30,8 @@ __device__ __forceinline__ void clear_bins(ByBin *b) {
 __device__ __forceinline__ void sum_segments(ByBin *b) {
   for (unsigned s = threadIdx.x; s < BIN_SEGMENTS; s += blockDim.x) {
     unsigned sum = 0;
-    for (unsigned i = 0; i < BIN_SEGMENT; i++) sum += b->bins[s * BIN_SEGMENT + (i + s) % BIN_SEGMENT]; // own bank first
+    // own bank first
+    for (unsigned i = 0; i < BIN_SEGMENT; i++) sum += b->bins[s * BIN_SEGMENT + (i + s) % BIN_SEGMENT];
     b->segments[s] = sum;
   }
 }
@@ -89,8 +90,8 @@ __device__ __forceinline__ float score_of(const History *h, const TailShape &sha
   return add(tail, mul(shape.rank_mix, sub(rank, tail)));
 }
 
-// Counts a surprise and fades old ones. All threads of the block call it with the same `first`, which is at_least[0] as it
-// was before, read ahead of a synchronisation.
+// Counts a surprise and fades old ones. All threads of the block call it with the same `first`, which is at_least[0] as
+// it was before, read ahead of a synchronisation.
 __device__ __forceinline__ void add_surprise(History *h, unsigned bin, unsigned first, unsigned memory) {
   bool fade = first + 1 >= memory;
   for (unsigned b = threadIdx.x; b < HISTORY_BINS; b += blockDim.x) {

@@ -1,5 +1,5 @@
-// What the tally kernels share: ballots into bit planes, sums over a warp, a block and a grid, the decision. All sums are
-// of integers and the leader is a maximum, so neither the launch shape nor the order of blocks matters. Ballots and
+// What the tally kernels share: ballots into bit planes, sums over a warp, a block and a grid, the decision. All sums
+// are of integers and the leader is a maximum, so neither the launch shape nor the order of blocks matters. Ballots and
 // priorities are read past the L1 cache: a resident kernel sees them change.
 // Tie rule: the smallest index wins, among candidates as among leaders.
 #pragma once
@@ -141,8 +141,8 @@ __device__ __forceinline__ unsigned abstentions(const Planes &p, bool halves) {
   return halves ? ones : ones & p.none;
 }
 
-// What one thread has counted: votes for candidates 0..K-1, and abstentions. Every other ballot is invalid: their number
-// is what is left of n.
+// What one thread has counted: votes for candidates 0..K-1, and abstentions. Every other ballot is invalid: their
+// number is what is left of n.
 template <int K>
 struct Ballots {
   unsigned counts[K], abstain;
@@ -208,9 +208,9 @@ __device__ __forceinline__ Walk walk(unsigned n, unsigned block, unsigned blocks
   return w;
 }
 
-// Counts the vectors of a body by all threads that walk it: a byte or, with HALVES, half a byte a ballot. Four loads in flight
-// and as few operations as can be read at full rate on an H200; rings of asynchronous copies, the bulk copy engine, more
-// loads, and counting in base two were all slower there (docs/performance.md).
+// Counts the vectors of a body by all threads that walk it: a byte or, with HALVES, half a byte a ballot. Four loads in
+// flight and as few operations as can be read at full rate on an H200; rings of asynchronous copies, the bulk copy
+// engine, more loads, and counting in base two were all slower there (docs/performance.md).
 template <int K, bool HALVES>
 __device__ __forceinline__ void count_body(const Walk &w, const uint4 *body, unsigned vectors, Ballots<K> *b) {
   unsigned i = w.at;
@@ -233,7 +233,8 @@ __device__ __forceinline__ void count_body(const Walk &w, const uint4 *body, uns
   } else if (i < vectors) { // up to three
     const uint4 pad = make_uint4(PAD, PAD, PAD, PAD);
     const bool second = i + w.step < vectors, third = i + 2 * w.step < vectors;
-    const uint4 v0 = __ldcg(body + i), v1 = second ? __ldcg(body + i + w.step) : pad, v2 = third ? __ldcg(body + i + 2 * w.step) : pad;
+    const uint4 v0 = __ldcg(body + i), v1 = second ? __ldcg(body + i + w.step) : pad,
+        v2 = third ? __ldcg(body + i + 2 * w.step) : pad;
     b->bytes(v0, v1);
     if (third) b->bytes(v2, pad);
     b->abstain -= 16 * (third ? 1 : !second);
@@ -268,7 +269,8 @@ __device__ __forceinline__ bool elect(u64 *word, const Ask &ask, u64 *now) {
   return won;
 }
 
-// True in every thread of the block that is the last of the grid to come here; it then sees what all others have stored.
+// True in every thread of the block that is the last of the grid to come here; it then sees what all others have
+// stored.
 __device__ __forceinline__ bool last_block(u64 *scratch) {
   __shared__ bool last;
   __threadfence();
@@ -279,9 +281,9 @@ __device__ __forceinline__ bool last_block(u64 *scratch) {
   return last;
 }
 
-// A result in host memory whose words may arrive in any order: each carries the sequence number of its launch in its low
-// half, and the host takes the result when all of them do. So no fence stands before the last word, which would wait for
-// the bus. Lanes that store neighbours store them at once.
+// A result in host memory whose words may arrive in any order: each carries the sequence number of its launch in its
+// low half, and the host takes the result when all of them do. So no fence stands before the last word, which would
+// wait for the bus. Lanes that store neighbours store them at once.
 __device__ __forceinline__ void reply(const Ask &ask, const unsigned *values, unsigned i, u64 *result) {
   *(volatile u64 *)&result[i] = (u64)values[i] << 32 | ask.sequence;
 }
@@ -312,7 +314,8 @@ struct Board {
 };
 
 // The words before the counts, by one thread.
-__device__ __forceinline__ void head(const Ask &ask, unsigned *values, unsigned winner, unsigned votes, unsigned cast, unsigned abstain, u64 leader, u64 now, bool won) {
+__device__ __forceinline__ void head(const Ask &ask, unsigned *values, unsigned winner, unsigned votes, unsigned cast,
+    unsigned abstain, u64 leader, u64 now, bool won) {
   const bool met = rule_met(ask, votes, cast, (unsigned)ask.n);
   if (!(ask.flags & TALLY_PRIORITIES)) leader = ask.n > 0 ? 0xffffffffull : 0; // all equal: agent 0
   values[REPLY_FLAGS] = (met ? RESULT_MET : 0) | (won ? RESULT_ELECTED : 0) | (leader ? RESULT_HAS_LEADER : 0);
@@ -339,10 +342,11 @@ __device__ __forceinline__ bool last_warp(const Warp &warp, u64 *scratch) {
 }
 
 // Leaves what a warp has counted on the board, and for the lanes 0..K of the first warp takes what the block has: votes
-// for candidate i in lane i, abstentions in lane K. Where there are priorities, key is a leader's, or 0, and in lane 0 it
-// becomes the block's. The other warps have nothing to do behind it.
+// for candidate i in lane i, abstentions in lane K. Where there are priorities, key is a leader's, or 0, and in lane 0
+// it becomes the block's. The other warps have nothing to do behind it.
 template <int K>
-__device__ __forceinline__ unsigned gather_block(const Warp &warp, const Ballots<K> &b, bool led, u64 *key, Board *board) {
+__device__ __forceinline__ unsigned gather_block(const Warp &warp, const Ballots<K> &b, bool led, u64 *key,
+    Board *board) {
   const unsigned id = threadIdx.x / 32, warps = blockDim.x / 32;
 #pragma unroll
   for (int c = 0; c < K; c++) {
@@ -367,8 +371,8 @@ __device__ __forceinline__ unsigned gather_block(const Warp &warp, const Ballots
 }
 
 // Decides and replies, by one warp that has the votes of candidate i in lane i; lane 0 has the rest.
-__device__ __forceinline__ void decide_warp(const Warp &warp, const Ask &ask, unsigned votes, unsigned abstain, u64 leader, u64 now, bool won,
-                                            unsigned *values, u64 *result) {
+__device__ __forceinline__ void decide_warp(const Warp &warp, const Ask &ask, unsigned votes, unsigned abstain,
+                                            u64 leader, u64 now, bool won, unsigned *values, u64 *result) {
   const bool stands = warp.lane < ask.candidates;
   if (stands) values[REPLY_COUNTS + warp.lane] = votes;
   else votes = 0;
@@ -385,13 +389,15 @@ __device__ __forceinline__ void decide_warp(const Warp &warp, const Ask &ask, un
 // decides and replies. abstains is the half byte that abstains where the counters cover it, else K or more. What is
 // independent is under way together: each access of device memory takes half a microsecond.
 template <int K>
-__device__ __forceinline__ void conclude(const Ask &ask, const Ballots<K> &b, int abstains, u64 key, Board *board, u64 *scratch, u64 *word, u64 *result) {
+__device__ __forceinline__ void conclude(const Ask &ask, const Ballots<K> &b, int abstains, u64 key, Board *board,
+    u64 *scratch, u64 *word, u64 *result) {
   const Warp warp = whole_warp();
   const bool led = ask.flags & TALLY_PRIORITIES;
   const unsigned sum = gather_block<K>(warp, b, led, &key, board);
   if (threadIdx.x >= 32) return;
   if (sum) { // 0 in the lanes behind K
-    if (warp.lane == K || (warp.lane >= ask.candidates && (int)warp.lane == abstains)) atomicAdd(&scratch[TALLY_ABSTAIN], (u64)sum);
+    if (warp.lane == K || (warp.lane >= ask.candidates && (int)warp.lane == abstains))
+      atomicAdd(&scratch[TALLY_ABSTAIN], (u64)sum);
     else if (warp.lane < ask.candidates) atomicAdd(&scratch[TALLY_SLOTS + warp.lane], (u64)sum);
   }
   if (warp.lane == 0 && key) atomicMax(&scratch[TALLY_LEADER], key);
@@ -468,9 +474,10 @@ __device__ __forceinline__ u64 key_of4(u64 best, uint4 p, u64 at) {
   return best;
 }
 
-// The largest key of the agents that this thread looks at, of the whole electorate. priorities starts at a multiple of 16
-// bytes, as arguments do.
-__device__ __forceinline__ u64 electorate_key(const Ask &ask, const unsigned *priorities, unsigned block, unsigned blocks) {
+// The largest key of the agents that this thread looks at, of the whole electorate. priorities starts at a multiple of
+// 16 bytes, as arguments do.
+__device__ __forceinline__ u64 electorate_key(const Ask &ask, const unsigned *priorities, unsigned block,
+    unsigned blocks) {
   if (!(ask.flags & TALLY_PRIORITIES)) return 0;
   const unsigned fours = (unsigned)(ask.n / 4);
   const Walk w = walk(fours, block, blocks);
@@ -479,7 +486,8 @@ __device__ __forceinline__ u64 electorate_key(const Ask &ask, const unsigned *pr
   unsigned i = w.at;
   const unsigned last = fours > 3 * w.step ? fours - 3 * w.step : 0;
   for (; i < last; i += 4 * w.step) {
-    const uint4 p0 = __ldcg(v + i), p1 = __ldcg(v + i + w.step), p2 = __ldcg(v + i + 2 * w.step), p3 = __ldcg(v + i + 3 * w.step);
+    const uint4 p0 = __ldcg(v + i), p1 = __ldcg(v + i + w.step), p2 = __ldcg(v + i + 2 * w.step),
+        p3 = __ldcg(v + i + 3 * w.step);
     best = key_of4(best, p0, 4 * (u64)i);
     best = key_of4(best, p1, 4 * ((u64)i + w.step));
     best = key_of4(best, p2, 4 * ((u64)i + 2 * w.step));
@@ -487,7 +495,8 @@ __device__ __forceinline__ u64 electorate_key(const Ask &ask, const unsigned *pr
   }
 #pragma unroll 1
   for (; i < fours; i += w.step) best = key_of4(best, __ldcg(v + i), 4 * (u64)i);
-  const u64 rest = leader_key(priorities, 4 * (u64)fours + (u64)block * blockDim.x + threadIdx.x, ask.n, (u64)blocks * blockDim.x);
+  const u64 rest = leader_key(priorities, 4 * (u64)fours + (u64)block * blockDim.x + threadIdx.x, ask.n,
+      (u64)blocks * blockDim.x);
   return rest > best ? rest : best;
 }
 
@@ -508,8 +517,8 @@ __device__ __forceinline__ void lead(const Ask &ask, u64 key, u64 *scratch) {
   if (threadIdx.x == 0 && leader) atomicMax(&scratch[TALLY_LEADER], leader);
 }
 
-// Adds what the threads of a block have counted to the grid's sums. sums is shared memory of K+1 words. last is the value
-// that abstains where the counters cover it, else K or more.
+// Adds what the threads of a block have counted to the grid's sums. sums is shared memory of K+1 words. last is the
+// value that abstains where the counters cover it, else K or more.
 template <int K>
 __device__ __forceinline__ void flush(const Ask &ask, const Ballots<K> &b, unsigned *sums, int last, u64 *scratch) {
   const Warp warp = this_warp();

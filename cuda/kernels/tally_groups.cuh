@@ -1,4 +1,5 @@
-// What the kernels that decide many groups share: where a group's ballots are, what is stored of it, the end of the launch.
+// What the kernels that decide many groups share: where a group's ballots are, what is stored of it, the end of the
+// launch.
 #pragma once
 
 #include "tally.cuh"
@@ -24,8 +25,8 @@ __device__ __forceinline__ Group group(const unsigned *starts, unsigned size, u6
 }
 
 // What is known of a group when it is counted, in the thread that stores it. Nobody asks who leads without priorities.
-__device__ __forceinline__ void store(const Ask &ask, const Out &out, unsigned g, unsigned winner, unsigned votes, unsigned cast, unsigned abstain,
-                                      unsigned all, u64 leader, unsigned *decided) {
+__device__ __forceinline__ void store(const Ask &ask, const Out &out, unsigned g, unsigned winner, unsigned votes,
+                                      unsigned cast, unsigned abstain, unsigned all, u64 leader, unsigned *decided) {
   const bool met = rule_met(ask, votes, cast, all);
   *decided += met;
   out.winners[g] = met ? winner : NO_DECISION;
@@ -40,8 +41,8 @@ __device__ __forceinline__ void store(const Ask &ask, const Out &out, unsigned g
 // Decides one group, by the thread that has its counts. Packed ballots of all ones abstain unless 16 candidates stand;
 // sixteen counters have counted them as the last.
 template <int K, bool HALVES>
-__device__ __forceinline__ void store_planes(const Ask &ask, const Out &out, unsigned g, const Ballots<K> &b, unsigned all,
-                                             u64 leader, unsigned *decided) {
+__device__ __forceinline__ void store_planes(const Ask &ask, const Out &out, unsigned g, const Ballots<K> &b,
+                                             unsigned all, u64 leader, unsigned *decided) {
   unsigned cast = 0, most = 0, winner = 0;
   unsigned *row = out.rows + (u64)g * (ask.candidates + 2);
 #pragma unroll
@@ -55,7 +56,8 @@ __device__ __forceinline__ void store_planes(const Ask &ask, const Out &out, uns
   store(ask, out, g, winner, most, cast, abstain, all, leader, decided);
 }
 
-// The end of a launch, by all threads: adds up how many groups this thread has decided, and the last block closes the round.
+// The end of a launch, by all threads: adds up how many groups this thread has decided, and the last block closes the
+// round.
 __device__ __forceinline__ void finish_groups(const Ask &ask, unsigned decided, u64 *scratch, u64 *word, u64 *result) {
   __shared__ unsigned winning, values[REPLY_COUNTS];
   if (threadIdx.x == 0) winning = 0;

@@ -1,6 +1,6 @@
-// tally_groups_u4_5, _8 and _16 are tally_groups_u8 for ballots of half a byte, the even one of a byte in its low half: a group may begin
-// and end in the middle of a byte. There are at most 16 candidates, so all groups are counted by bit planes: a small one by
-// a thread alone, a larger one by a warp.
+// tally_groups_u4_5, _8 and _16 are tally_groups_u8 for ballots of half a byte, the even one of a byte in its low half:
+// a group may begin and end in the middle of a byte. There are at most 16 candidates, so all groups are counted by bit
+// planes: a small one by a thread alone, a larger one by a warp.
 #include "tally_groups.cuh"
 
 #ifndef TALLY
@@ -10,8 +10,8 @@
 
 // Counts the ballots lo..lo+len-1 by the lanes of a warp, or by one thread alone (lane 0 of 1).
 template <int K>
-__device__ __forceinline__ void count_halves_group(Ballots<K> *b, const unsigned char *ballots, u64 lo, unsigned len, unsigned lane,
-                                                   unsigned lanes) {
+__device__ __forceinline__ void count_halves_group(Ballots<K> *b, const unsigned char *ballots, u64 lo, unsigned len,
+                                                   unsigned lane, unsigned lanes) {
   const u64 hi = lo + len, from = (lo + 1) / 2, to = hi / 2; // whole bytes; from may be behind to
   const unsigned char *p = ballots + from;
   const Split s = split(p, to > from ? to - from : 0);
@@ -25,7 +25,8 @@ __device__ __forceinline__ void count_halves_group(Ballots<K> *b, const unsigned
   if (i < vectors) b->halves(s.body[i]);
   const unsigned first = len > 0 ? (unsigned)(lo % 2) : 0, last = hi > lo + first ? (unsigned)(hi % 2) : 0;
   if (lane != lanes - 1 || s.head + s.tail + first + last == 0) return;
-  // What is left fits two vectors, and their last bytes, which head and tail never reach, take the half bytes at the ends.
+  // What is left fits two vectors, and their last bytes, which head and tail never reach, take the half bytes at the
+  // ends.
   uint4 head = gather(p, s.head), tail = gather((const unsigned char *)(s.body + vectors), s.tail);
   if (first) head.w = (head.w & 0x00FFFFFFu) | (0xF0u | ballots[lo / 2] >> 4) << 24;
   if (last) tail.w = (tail.w & 0x00FFFFFFu) | (0xF0u | (ballots[hi / 2] & 0xFu)) << 24;
@@ -37,8 +38,9 @@ __device__ __forceinline__ void count_halves_group(Ballots<K> *b, const unsigned
 }
 
 template <int K>
-__device__ __forceinline__ void groups_halves(const Ask &ask, const unsigned char *ballots, const unsigned *starts, unsigned size,
-                                              unsigned groups, const unsigned *priorities, const Out &out, unsigned *decided) {
+__device__ __forceinline__ void groups_halves(const Ask &ask, const unsigned char *ballots, const unsigned *starts,
+                                              unsigned size, unsigned groups, const unsigned *priorities,
+                                              const Out &out, unsigned *decided) {
   const Warp warp = whole_warp();
   const u64 warps = (u64)gridDim.x * (blockDim.x / 32), id = (u64)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
   const unsigned span = ask.n <= (u64)groups * TALLY_LANE_BALLOTS ? 32 : 1;
@@ -74,10 +76,11 @@ __device__ __forceinline__ void groups_halves(const Ask &ask, const unsigned cha
 }
 
 extern "C" __global__ void __launch_bounds__(TALLY_THREADS, 2)
-TALLY(const unsigned char *ballots, unsigned long long first, unsigned long long n, unsigned candidates, const unsigned *starts, unsigned size,
-      unsigned groups, const unsigned *priorities, unsigned flags, unsigned rule, unsigned of_all, unsigned num,
-      unsigned den, unsigned long long seen, unsigned long long round, unsigned sequence, unsigned long long *scratch, unsigned long long *word,
-      unsigned *winners, unsigned *leaders, unsigned *rows, unsigned long long *result) {
+TALLY(const unsigned char *ballots, unsigned long long first, unsigned long long n, unsigned candidates,
+      const unsigned *starts, unsigned size, unsigned groups, const unsigned *priorities, unsigned flags, unsigned rule,
+      unsigned of_all, unsigned num, unsigned den, unsigned long long seen, unsigned long long round, unsigned sequence,
+      unsigned long long *scratch, unsigned long long *word, unsigned *winners, unsigned *leaders, unsigned *rows,
+      unsigned long long *result) {
   const Ask ask = {candidates, flags, rule, of_all, num, den, sequence, n, seen, round};
   const Out out = {winners, leaders, rows};
   unsigned decided = 0;

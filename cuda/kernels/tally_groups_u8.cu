@@ -1,7 +1,8 @@
-// tally_groups_u8_5, _8, _16 and _256 decide each of many groups of one-byte ballots, and close one round for all of them; see
-// kernels.TallyGroupsParams. Up to 16 candidates: a thread counts a small group alone, by bit planes in its registers,
-// and a warp shares a larger one, so groups of 1 and of 65,536 agents may stand side by side. More candidates: a warp
-// counts each group in a histogram of its own. Where groups are large on the average each warp takes one at a time.
+// tally_groups_u8_5, _8, _16 and _256 decide each of many groups of one-byte ballots, and close one round for all of
+// them; see kernels.TallyGroupsParams. Up to 16 candidates: a thread counts a small group alone, by bit planes in its
+// registers, and a warp shares a larger one, so groups of 1 and of 65,536 agents may stand side by side. More
+// candidates: a warp counts each group in a histogram of its own. Where groups are large on the average each warp takes
+// one at a time.
 #include "tally_groups.cuh"
 
 #ifndef TALLY
@@ -11,7 +12,8 @@
 
 // Counts len ballots by the lanes of a warp, or by one thread alone (lane 0 of 1).
 template <int K>
-__device__ __forceinline__ void count_group(Ballots<K> *b, const unsigned char *p, unsigned len, unsigned lane, unsigned lanes) {
+__device__ __forceinline__ void count_group(Ballots<K> *b, const unsigned char *p, unsigned len, unsigned lane,
+    unsigned lanes) {
   const Split s = split(p, len);
   const unsigned vectors = (unsigned)s.vectors;
   const uint4 pad = make_uint4(PAD, PAD, PAD, PAD);
@@ -28,8 +30,9 @@ __device__ __forceinline__ void count_group(Ballots<K> *b, const unsigned char *
 }
 
 template <int K>
-__device__ __forceinline__ void groups_planes(const Ask &ask, const unsigned char *ballots, const unsigned *starts, unsigned size,
-                                              unsigned groups, const unsigned *priorities, const Out &out, unsigned *decided) {
+__device__ __forceinline__ void groups_planes(const Ask &ask, const unsigned char *ballots, const unsigned *starts,
+                                              unsigned size, unsigned groups, const unsigned *priorities,
+                                              const Out &out, unsigned *decided) {
   const Warp warp = whole_warp();
   const u64 warps = (u64)gridDim.x * (blockDim.x / 32), id = (u64)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
   const unsigned span = ask.n <= (u64)groups * TALLY_LANE_BALLOTS ? 32 : 1;
@@ -68,8 +71,9 @@ __device__ __forceinline__ void groups_planes(const Ask &ask, const unsigned cha
 // exchanges them through shared memory so that each thread has one group. The places are turned so that neither the
 // stores nor the loads of a quarter of a warp meet in a bank.
 template <int K>
-__device__ __forceinline__ void groups_lines(const Ask &ask, const unsigned char *ballots, unsigned vectors, unsigned groups,
-                                             const unsigned *priorities, const Out &out, uint4 *shared, unsigned *decided) {
+__device__ __forceinline__ void groups_lines(const Ask &ask, const unsigned char *ballots, unsigned vectors,
+                                             unsigned groups, const unsigned *priorities, const Out &out, uint4 *shared,
+                                             unsigned *decided) {
   const unsigned lane = threadIdx.x % 32, total = groups * vectors, size = 16 * vectors; // total < 2^28
   uint4 *mine = shared + threadIdx.x / 32 * 128;
   const uint4 *body = (const uint4 *)ballots;
@@ -104,7 +108,8 @@ __device__ __forceinline__ void groups_lines(const Ask &ask, const unsigned char
       b.bytes(x[0], x[1]);
       b.bytes(x[2], x[3]);
       b.abstain -= 16 * (4 - vectors);
-      store_planes<K, false>(ask, out, g, b, size, led ? leader_key(priorities + (u64)g * size, 0, size, 1) : 0, decided);
+      store_planes<K, false>(ask, out, g, b, size, led ? leader_key(priorities + (u64)g * size, 0, size, 1) : 0,
+          decided);
     }
     __syncwarp(0xffffffffu);
   }
@@ -112,16 +117,18 @@ __device__ __forceinline__ void groups_lines(const Ask &ask, const unsigned char
 }
 
 template <int K>
-__device__ __forceinline__ void groups_counted(const Ask &ask, const unsigned char *ballots, const unsigned *starts, unsigned size, unsigned groups,
-                                               const unsigned *priorities, const Out &out, uint4 *shared, unsigned *decided) {
-  const bool lines = size != 0 && size % 16 == 0 && size <= 64 && (u64)ballots % 16 == 0 && ask.n == (u64)groups * size && blockDim.x <= 256;
+__device__ __forceinline__ void groups_counted(const Ask &ask, const unsigned char *ballots, const unsigned *starts,
+                                               unsigned size, unsigned groups, const unsigned *priorities,
+                                               const Out &out, uint4 *shared, unsigned *decided) {
+  const bool lines = size != 0 && size % 16 == 0 && size <= 64 && (u64)ballots % 16 == 0 &&
+      ask.n == (u64)groups * size && blockDim.x <= 256;
   if (lines) groups_lines<K>(ask, ballots, size / 16, groups, priorities, out, shared, decided);
   else groups_planes<K>(ask, ballots, starts, size, groups, priorities, out, decided);
 }
 
-__device__ __forceinline__ void groups_rows(const Ask &ask, const unsigned char *ballots, const unsigned *starts, unsigned size,
-                                            unsigned groups, const unsigned *priorities, const Out &out, unsigned *histogram,
-                                            unsigned *decided) {
+__device__ __forceinline__ void groups_rows(const Ask &ask, const unsigned char *ballots, const unsigned *starts,
+                                            unsigned size, unsigned groups, const unsigned *priorities, const Out &out,
+                                            unsigned *histogram, unsigned *decided) {
   const Warp warp = whole_warp();
   const u64 warps = (u64)gridDim.x * (blockDim.x / 32), id = (u64)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
   unsigned *bins = histogram + 256 * (threadIdx.x / 32);
@@ -145,16 +152,18 @@ __device__ __forceinline__ void groups_rows(const Ask &ask, const unsigned char 
     const bool led = ask.flags & TALLY_PRIORITIES;
     const u64 leader = led ? warp_max(warp, leader_key(priorities + at.lo, warp.lane, at.len, warp.lanes)) : 0;
     if (warp.lane == 0)
-      store(ask, out, (unsigned)g, ~(unsigned)strongest, (unsigned)(strongest >> 32), cast, ask.candidates < 256 ? bins[255] : 0, at.len, leader, decided);
+      store(ask, out, (unsigned)g, ~(unsigned)strongest, (unsigned)(strongest >> 32), cast,
+          ask.candidates < 256 ? bins[255] : 0, at.len, leader, decided);
     __syncwarp(warp.mask);
   }
 }
 
 extern "C" __global__ void __launch_bounds__(TALLY_THREADS, 2)
-TALLY(const unsigned char *ballots, unsigned long long first, unsigned long long n, unsigned candidates, const unsigned *starts, unsigned size,
-      unsigned groups, const unsigned *priorities, unsigned flags, unsigned rule, unsigned of_all, unsigned num,
-      unsigned den, unsigned long long seen, unsigned long long round, unsigned sequence, unsigned long long *scratch, unsigned long long *word,
-      unsigned *winners, unsigned *leaders, unsigned *rows, unsigned long long *result) {
+TALLY(const unsigned char *ballots, unsigned long long first, unsigned long long n, unsigned candidates,
+      const unsigned *starts, unsigned size, unsigned groups, const unsigned *priorities, unsigned flags, unsigned rule,
+      unsigned of_all, unsigned num, unsigned den, unsigned long long seen, unsigned long long round, unsigned sequence,
+      unsigned long long *scratch, unsigned long long *word, unsigned *winners, unsigned *leaders, unsigned *rows,
+      unsigned long long *result) {
   __shared__ uint4 shared[256 * 4]; // the lines of the warps, or their histograms
   const Ask ask = {candidates, flags, rule, of_all, num, den, sequence, n, seen, round};
   const Out out = {winners, leaders, rows};

@@ -1,6 +1,6 @@
-// tally_merge merges the partial tallies of many shards, which lie in one buffer, decides and closes the round in one launch;
-// see kernels.TallyMergeParams, and consensus.Poll for what it means. A shard that is late has another round in its record
-// and is left out; one that repeats itself has still one record.
+// tally_merge merges the partial tallies of many shards, which lie in one buffer, decides and closes the round in one
+// launch; see kernels.TallyMergeParams, and consensus.Poll for what it means. A shard that is late has another round in
+// its record and is left out; one that repeats itself has still one record.
 #include "tally_wide.cuh"
 
 // Whether a record is a partial of the round: of a launch that has closed it for its shard.
@@ -20,9 +20,10 @@ __device__ __forceinline__ u64 block_max(u64 *shared, u64 v) {
 }
 
 extern "C" __global__ void __launch_bounds__(1024)
-tally_merge(const unsigned long long *records, unsigned stride, unsigned shards, unsigned candidates, unsigned need, unsigned rule,
-            unsigned of_all, unsigned num, unsigned den, unsigned long long seen, unsigned long long round, unsigned sequence,
-            unsigned long long *scratch, unsigned long long *word, unsigned long long *result) {
+tally_merge(const unsigned long long *records, unsigned stride, unsigned shards, unsigned candidates, unsigned need,
+            unsigned rule, unsigned of_all, unsigned num, unsigned den, unsigned long long seen,
+            unsigned long long round, unsigned sequence, unsigned long long *scratch, unsigned long long *word,
+            unsigned long long *result) {
   __shared__ u64 highest, smallest;
   const Ask ask = {candidates, 0, rule, of_all, num, den, sequence, 0, seen, round};
   // A thread sums a column over the records of its block: the candidates, total, abstentions, invalid and bad weights.
@@ -50,8 +51,10 @@ tally_merge(const unsigned long long *records, unsigned stride, unsigned shards,
   }
   if (!last_block(scratch)) return;
 
-  const u64 total = __ldcg(&scratch[TALLY_WEIGHT]), abstain = __ldcg(&scratch[TALLY_ABSTAIN]), invalid = __ldcg(&scratch[TALLY_INVALID]);
-  const u64 bad = __ldcg(&scratch[TALLY_BAD]), heard = __ldcg(&scratch[TALLY_HEARD]), carry = __ldcg(&scratch[TALLY_CARRY]);
+  const u64 total = __ldcg(&scratch[TALLY_WEIGHT]), abstain = __ldcg(&scratch[TALLY_ABSTAIN]),
+      invalid = __ldcg(&scratch[TALLY_INVALID]);
+  const u64 bad = __ldcg(&scratch[TALLY_BAD]), heard = __ldcg(&scratch[TALLY_HEARD]),
+      carry = __ldcg(&scratch[TALLY_CARRY]);
   const Strongest s = take_counts(ask, scratch, result + RESULT_COUNTS);
   const bool torn = s.cast + abstain + invalid != total;
   if (carry || torn) // what does not fit is void

@@ -1,8 +1,9 @@
 // tally_resident_u8_8 and _16 are tally_u8_8 and _16 for many rounds over the same electorate by one launch; see
 // kernels.TallyResidentParams. One cluster of blocks, which share their memory, counts a megabyte in less time than a
-// launch takes. The first block looks at a doorbell in host memory, tells the others when it rings, and has the sums of all.
-// The kernel ends when it is told to, or when its life is over: no kernel may stay for ever. A chip without clusters has
-// one block work.
+// launch takes. The first block looks at a doorbell in host memory, tells the others when it rings, and has the sums of
+// all.
+// The kernel ends when it is told to, or when its life is over: no kernel may stay for ever. A chip without clusters
+// has one block work.
 #include "tally.cuh"
 
 #ifndef TALLY
@@ -30,7 +31,8 @@ __device__ __forceinline__ void meet() {
 // The address, in the cluster, of a variable of a block's shared memory.
 __device__ __forceinline__ unsigned theirs(const void *mine, unsigned block) {
   unsigned at;
-  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(at) : "r"((unsigned)__cvta_generic_to_shared(mine)), "r"(block));
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(at) : "r"((unsigned)__cvta_generic_to_shared(mine)),
+      "r"(block));
   return at;
 }
 #endif
@@ -72,8 +74,8 @@ __device__ __forceinline__ u64 microseconds() {
 #endif
 }
 
-// Waits for the ring with the number want. Lane i gets word i of the doorbell; when the life is over before, those are the
-// words that end the kernel.
+// Waits for the ring with the number want. Lane i gets word i of the doorbell; when the life is over before, those are
+// the words that end the kernel.
 __device__ __forceinline__ unsigned listen(const Warp &warp, const u64 *doorbell, unsigned want, u64 until) {
   const u64 *mine = doorbell + warp.lane % DOORBELL_WORDS;
   for (;;) {
@@ -84,9 +86,10 @@ __device__ __forceinline__ unsigned listen(const Warp &warp, const u64 *doorbell
 }
 
 extern "C" __global__ void __cluster_dims__(RESIDENT_BLOCKS, 1, 1) __launch_bounds__(TALLY_THREADS)
-TALLY(const unsigned char *ballots, unsigned long long first, unsigned long long n, unsigned candidates, const unsigned *priorities, unsigned flags,
-      unsigned rule, unsigned of_all, unsigned num, unsigned den, const unsigned long long *doorbell, unsigned life, unsigned sequence,
-      unsigned long long *word, unsigned long long *result) {
+TALLY(const unsigned char *ballots, unsigned long long first, unsigned long long n, unsigned candidates,
+      const unsigned *priorities, unsigned flags, unsigned rule, unsigned of_all, unsigned num, unsigned den,
+      const unsigned long long *doorbell, unsigned life, unsigned sequence, unsigned long long *word,
+      unsigned long long *result) {
   // Two of each, by turns: what is set back after a round is not used in the next one.
   __shared__ unsigned request[2][DOORBELL_WORDS], totals[2][PLANES + 1];
   __shared__ u64 leaders[2][RESIDENT_BLOCKS]; // the key of each block

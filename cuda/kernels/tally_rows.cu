@@ -1,6 +1,6 @@
 // tally_u8_256 and tally_u4_16 are tally_u8 and tally_u4 for many candidates. The bytes are counted by a histogram in
-// shared memory with a column for each lane: lanes never meet in a bank, whatever the ballots are. A byte of two ballots
-// is counted as one, and the counts of its halves are the sums of rows and of columns.
+// shared memory with a column for each lane: lanes never meet in a bank, whatever the ballots are. A byte of two
+// ballots is counted as one, and the counts of its halves are the sums of rows and of columns.
 #include "tally.cuh"
 
 #ifndef TALLY
@@ -10,7 +10,9 @@
 #define LANES 32
 
 // One byte in the histogram, whose column is the lane. The shift leaves byte k of the word at the place of a row.
-#define VOTE(word, k) atomicAdd((unsigned *)((char *)column + ((k) == 0 ? (word) << 7 & 0x7F80u : (word) >> (8 * (k) - 7) & 0x7F80u)), 1u)
+#define VOTE(word, \
+    k) atomicAdd((unsigned *)((char *)column + \
+    ((k) == 0 ? (word) << 7 & 0x7F80u : (word) >> (8 * (k) - 7) & 0x7F80u)), 1u)
 
 __device__ __forceinline__ void vote4(unsigned *column, unsigned word) {
   VOTE(word, 0);
@@ -54,9 +56,10 @@ __device__ __forceinline__ void put(const Ask &ask, unsigned value, unsigned sum
 }
 
 extern "C" __global__ void __launch_bounds__(TALLY_THREADS, 2)
-TALLY(const unsigned char *ballots, unsigned long long first, unsigned long long n, unsigned candidates, const unsigned *priorities, unsigned flags,
-      unsigned rule, unsigned of_all, unsigned num, unsigned den, unsigned long long seen, unsigned long long round, unsigned sequence,
-      unsigned long long *scratch, unsigned long long *word, unsigned long long *result) {
+TALLY(const unsigned char *ballots, unsigned long long first, unsigned long long n, unsigned candidates,
+      const unsigned *priorities, unsigned flags, unsigned rule, unsigned of_all, unsigned num, unsigned den,
+      unsigned long long seen, unsigned long long round, unsigned sequence, unsigned long long *scratch,
+      unsigned long long *word, unsigned long long *result) {
   __shared__ uint4 histogram[256 * LANES / 4];
   __shared__ unsigned values[REPLY_COUNTS], halves[16];
   const Ask ask = {candidates, flags, rule, of_all, num, den, sequence, n, seen, round};
@@ -85,7 +88,8 @@ TALLY(const unsigned char *ballots, unsigned long long first, unsigned long long
   if (NIBBLES) {
     __syncthreads();
     if (threadIdx.x < 16) put(ask, threadIdx.x, halves[threadIdx.x], scratch);
-    if (ask.n % 2 && blockIdx.x == 0 && threadIdx.x == 0) put(ask, ballots[ask.n / 2] & 15, 1, scratch); // the last, alone in its byte
+    // the last, alone in its byte
+    if (ask.n % 2 && blockIdx.x == 0 && threadIdx.x == 0) put(ask, ballots[ask.n / 2] & 15, 1, scratch);
   }
   lead(ask, key, scratch);
   conclude_rows(ask, values, scratch, word, result);

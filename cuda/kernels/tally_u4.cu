@@ -7,9 +7,10 @@
 #endif
 
 extern "C" __global__ void __launch_bounds__(TALLY_THREADS, 2)
-TALLY(const unsigned char *ballots, unsigned long long first, unsigned long long n, unsigned candidates, const unsigned *priorities, unsigned flags,
-      unsigned rule, unsigned of_all, unsigned num, unsigned den, unsigned long long seen, unsigned long long round, unsigned sequence,
-      unsigned long long *scratch, unsigned long long *word, unsigned long long *result) {
+TALLY(const unsigned char *ballots, unsigned long long first, unsigned long long n, unsigned candidates,
+      const unsigned *priorities, unsigned flags, unsigned rule, unsigned of_all, unsigned num, unsigned den,
+      unsigned long long seen, unsigned long long round, unsigned sequence, unsigned long long *scratch,
+      unsigned long long *word, unsigned long long *result) {
   __shared__ Board board;
   const Ask ask = {candidates, flags, rule, of_all, num, den, sequence, n, seen, round};
   ballots += first;

@@ -1,8 +1,9 @@
 // tally_weighted_u8_w32_5 and its like are tally_u8_5 and its like for ballots that have weights, for up to eight
-// candidates; see kernels.TallyWeightedParams. With weights of a byte four ballots become the selector of a byte permutation,
-// which makes a word of zeros and ones for each candidate, and a dot product multiplies that with four weights and adds. With
-// weights of 32 bits a ballot is an addition to a word of shared memory that is the thread's own: half the instructions of
-// dot products of their halves, and as many for five candidates as for eight. Sums are of integers, so no order matters.
+// candidates; see kernels.TallyWeightedParams. With weights of a byte four ballots become the selector of a byte
+// permutation, which makes a word of zeros and ones for each candidate, and a dot product multiplies that with four
+// weights and adds. With weights of 32 bits a ballot is an addition to a word of shared memory that is the thread's
+// own: half the instructions of dot products of their halves, and as many for five candidates as for eight. Sums are of
+// integers, so no order matters.
 // Sums of 32 bits go to sums of 64 bits before they can overflow.
 #include "tally_weights.cuh"
 
@@ -17,16 +18,18 @@
 #ifndef REGISTER_BALLOTS
 #define REGISTER_BALLOTS (WEIGHTS == WEIGHT_U8 ? 1u << 24 : 1u << 16)
 #endif
-static_assert((REGISTER_BALLOTS) * (WEIGHTS == WEIGHT_U8 ? 255ull : 65535ull) + 65535 < 1ull << 32, "a thread's sum overflows");
+static_assert((REGISTER_BALLOTS) * (WEIGHTS == WEIGHT_U8 ? 255ull : 65535ull) + 65535 < 1ull << 32,
+    "a thread's sum overflows");
 
-// After how many rounds of 16 ballots at most a thread carries from low halves to high ones, where whole weights of up to
-// 2^23 were added to the low ones. Tests make it small.
+// After how many rounds of 16 ballots at most a thread carries from low halves to high ones, where whole weights of up
+// to 2^23 were added to the low ones. Tests make it small.
 #ifndef CARRY_ROUNDS
 #define CARRY_ROUNDS 16
 #endif
 static_assert(CARRY_ROUNDS * 16ull * (1 << 23) + 65535 < 1ull << 32, "a low half overflows");
 
-// The bytes of b:a that the four half bytes of select say, low three bits; with the highest bit only the sign of that byte.
+// The bytes of b:a that the four half bytes of select say, low three bits; with the highest bit only the sign of that
+// byte.
 __device__ __forceinline__ unsigned permute(unsigned a, unsigned b, unsigned select) {
   unsigned r;
 #ifdef __CUDA_ARCH__
@@ -74,8 +77,9 @@ struct Dots {
   }
 };
 
-// The sums of one thread with weights of 32 bits, in a column of the table of its warp: rows of low halves, of abstentions,
-// of candidates 0..K-1 and of invalid ballots, and then as many of high halves. Lanes never meet in a bank.
+// The sums of one thread with weights of 32 bits, in a column of the table of its warp: rows of low halves, of
+// abstentions, of candidates 0..K-1 and of invalid ballots, and then as many of high halves. Lanes never meet in a
+// bank.
 template <int K>
 struct Column {
   enum { ROWS = K + 2, WORDS = 2 * ROWS * 32 }; // of a warp
@@ -83,14 +87,17 @@ struct Column {
   unsigned *own;
   unsigned rounds; // since the last carry
 
-  __device__ __forceinline__ Column(unsigned *table) : own(table + threadIdx.x / 32 * WORDS + threadIdx.x % 32) { clear(); }
+  __device__ __forceinline__ Column(unsigned *table) : own(table + threadIdx.x / 32 * WORDS + threadIdx.x % 32) {
+    clear();
+  }
   __device__ __forceinline__ void clear() {
     rounds = 0;
 #pragma unroll
     for (int r = 0; r < 2 * ROWS; r++) own[32 * r] = 0;
   }
 
-  // The row of the ballot in byte or half byte k of b: one more than it is, so that of an abstention, all ones, is zero.
+  // The row of the ballot in byte or half byte k of b: one more than it is, so that of an abstention, all ones, is
+  // zero.
   __device__ __forceinline__ unsigned *row(unsigned b, int k) const {
     const int BITS = NIBBLES ? 4 : 8, TOP = 32 - BITS;
     const unsigned next = (b << (TOP - BITS * k)) + (1u << TOP), last = (unsigned)(ROWS - 1) << TOP;
@@ -135,8 +142,8 @@ typedef Column<PLANES> Weighed;
 // Two words of four ballots become eight half bytes: those of a in the low halves of bytes.
 __device__ __forceinline__ unsigned halve(unsigned a, unsigned b) { return (a & 0x0F0F0F0Fu) | (b << 4 & 0xF0F0F0F0u); }
 
-// A byte whose upper five bits are equal is known by its low four. Bytes that are not so, which only invalid ballots are, are
-// replaced by an invalid one that is.
+// A byte whose upper five bits are equal is known by its low four. Bytes that are not so, which only invalid ballots
+// are, are replaced by an invalid one that is.
 template <int FLIGHT>
 __device__ __forceinline__ void normalize(Unit<NIBBLES, WEIGHTS> *u) {
   if (NIBBLES) return;
@@ -207,7 +214,8 @@ struct WideBoard {
   u64 sums[TALLY_THREADS / 32][PLANES + 3];
 };
 
-// Where lane i of the first warp adds sum i; nothing for a candidate that does not stand, and the leader in the last lane.
+// Where lane i of the first warp adds sum i; nothing for a candidate that does not stand, and the leader in the last
+// lane.
 __device__ __forceinline__ int place(const Ask &ask, unsigned lane) {
   if (lane < ask.candidates) return TALLY_SLOTS + lane;
   if (lane == PLANES) return TALLY_ABSTAIN;
@@ -216,8 +224,8 @@ __device__ __forceinline__ int place(const Ask &ask, unsigned lane) {
   return lane == 31 ? TALLY_LEADER : -1;
 }
 
-// Leaves the warp's sums t, PLANES+2 a thread, on the board. A sum is added in pieces of 27 bits, of which 32 do not overflow a word; the
-// highest piece is zero but for few threads with many ballots.
+// Leaves the warp's sums t, PLANES+2 a thread, on the board. A sum is added in pieces of 27 bits, of which 32 do not
+// overflow a word; the highest piece is zero but for few threads with many ballots.
 __device__ __forceinline__ void leave(const Warp &warp, const u64 *t, unsigned bad, u64 key, WideBoard *board) {
   const unsigned id = threadIdx.x / 32, low = (1u << 27) - 1;
   const int HIGH = WEIGHTS == WEIGHT_U8 ? 27 : 54;
@@ -242,9 +250,10 @@ __device__ __forceinline__ void leave(const Warp &warp, const u64 *t, unsigned b
 }
 
 extern "C" __global__ void __launch_bounds__(TALLY_THREADS, 2)
-TALLY(const unsigned char *ballots, unsigned long long first, unsigned long long n, unsigned candidates, const unsigned *priorities, unsigned flags,
-      unsigned rule, unsigned of_all, unsigned num, unsigned den, unsigned long long seen, unsigned long long round, unsigned sequence,
-      unsigned long long *scratch, unsigned long long *word, unsigned long long *result, const uint4 *weights) {
+TALLY(const unsigned char *ballots, unsigned long long first, unsigned long long n, unsigned candidates,
+      const unsigned *priorities, unsigned flags, unsigned rule, unsigned of_all, unsigned num, unsigned den,
+      unsigned long long seen, unsigned long long round, unsigned sequence, unsigned long long *scratch,
+      unsigned long long *word, unsigned long long *result, const uint4 *weights) {
   typedef Source<NIBBLES, WEIGHTS> S;
   __shared__ WideBoard board;
   const Ask ask = {candidates, flags, rule, of_all, num, den, sequence, n, seen, round};

@@ -1,7 +1,7 @@
-// tally_weighted_u8_w32_256 and its like are tally_weighted_u8_w32_8 and its like for many candidates, whose sums do not fit
-// in registers: a table in shared memory has a row for each value of a ballot and a column for each lane, so that lanes
-// never meet in a bank, whatever the ballots are. Of weights of 32 bits a lane adds the halves to two columns. Sums of 32
-// bits go to sums of 64 bits before they can overflow.
+// tally_weighted_u8_w32_256 and its like are tally_weighted_u8_w32_8 and its like for many candidates, whose sums do
+// not fit in registers: a table in shared memory has a row for each value of a ballot and a column for each lane, so
+// that lanes never meet in a bank, whatever the ballots are. Of weights of 32 bits a lane adds the halves to two
+// columns. Sums of 32 bits go to sums of 64 bits before they can overflow.
 #include "tally_weights.cuh"
 
 #ifndef TALLY
@@ -12,16 +12,17 @@
 #define LANES 32
 #define ROWS (NIBBLES ? 16 : 256)
 
-// How many ballots a thread adds before a column could overflow, which 16 warps of a block share, and with two columns a
-// lane two lanes of each. Tests make it small.
+// How many ballots a thread adds before a column could overflow, which 16 warps of a block share, and with two columns
+// a lane two lanes of each. Tests make it small.
 #ifndef ROW_BALLOTS
 #define ROW_BALLOTS (WEIGHTS == WEIGHT_U8 ? 1u << 20 : 1u << 11)
 #endif
-static_assert((ROW_BALLOTS) * (WEIGHTS == WEIGHT_U8 ? 255ull : 2 * 65535ull) * (TALLY_THREADS / 32) < 1ull << 32, "a column overflows");
+static_assert((ROW_BALLOTS) * (WEIGHTS == WEIGHT_U8 ? 255ull : 2 * 65535ull) * (TALLY_THREADS / 32) < 1ull << 32,
+    "a column overflows");
 
-// Where a lane adds: both halves of a weight, and which half is first. The lower 16 lanes add the low half first to their
-// own column and the high half to the one 16 further, the upper ones the other way round: in both steps each lane has a bank
-// of its own, and low halves are in the lower columns.
+// Where a lane adds: both halves of a weight, and which half is first. The lower 16 lanes add the low half first to
+// their own column and the high half to the one 16 further, the upper ones the other way round: in both steps each lane
+// has a bank of its own, and low halves are in the lower columns.
 struct Columns {
   char *own, *other;
   unsigned first, second; // selectors of the halves
@@ -50,7 +51,8 @@ __device__ __forceinline__ void add4(const Columns &c, unsigned b, unsigned at, 
   const unsigned bits = NIBBLES ? 4 : 8, mask = (ROWS - 1) * 4 * LANES;
 #pragma unroll
   for (unsigned k = 0; k < 4; k++) {
-    const unsigned from = at + bits * k, row = (from < 7 ? b << (7 - from) : b >> (from - 7)) & mask; // a row is 2^7 bytes
+    // a row is 2^7 bytes
+    const unsigned from = at + bits * k, row = (from < 7 ? b << (7 - from) : b >> (from - 7)) & mask;
     c.add(row, WEIGHTS == WEIGHT_U8 ? w[0] >> 8 * k & 0xFF : w[k]);
   }
 }
@@ -64,7 +66,8 @@ __device__ __forceinline__ void weigh(Unit<NIBBLES, WEIGHTS> *u, const Columns &
     const unsigned w[4] = {v.x, v.y, v.z, v.w};
     if (WEIGHTS == WEIGHT_U8) {
 #pragma unroll
-      for (int k = 0; k < 4; k++) add4(c, u[f].ballots[NIBBLES ? k / 2 : k % Source<NIBBLES, WEIGHTS>::WORDS], NIBBLES ? 16 * (k % 2) : 0, w + k);
+      for (int k = 0; k < 4; k++)
+        add4(c, u[f].ballots[NIBBLES ? k / 2 : k % Source<NIBBLES, WEIGHTS>::WORDS], NIBBLES ? 16 * (k % 2) : 0, w + k);
       *total += dot4(0x01010101u, v.x, dot4(0x01010101u, v.y, dot4(0x01010101u, v.z, dot4(0x01010101u, v.w, 0u))));
     } else {
       add4(c, u[f].ballots[0], 0, w);
@@ -75,7 +78,9 @@ __device__ __forceinline__ void weigh(Unit<NIBBLES, WEIGHTS> *u, const Columns &
 }
 
 // The rows that count: candidates and abstentions. What others add to their rows is never looked at.
-__device__ __forceinline__ bool row_counts(const Ask &ask, unsigned row) { return row < ask.candidates || row == ROWS - 1; }
+__device__ __forceinline__ bool row_counts(const Ask &ask, unsigned row) {
+  return row < ask.candidates || row == ROWS - 1;
+}
 
 // Adds the rows to the grid's sums, and leaves zeros. By all threads.
 __device__ __forceinline__ void spill(const Ask &ask, unsigned *table, u64 *scratch) {
@@ -96,9 +101,10 @@ __device__ __forceinline__ void spill(const Ask &ask, unsigned *table, u64 *scra
 }
 
 extern "C" __global__ void __launch_bounds__(TALLY_THREADS, 2)
-TALLY(const unsigned char *ballots, unsigned long long first, unsigned long long n, unsigned candidates, const unsigned *priorities, unsigned flags,
-      unsigned rule, unsigned of_all, unsigned num, unsigned den, unsigned long long seen, unsigned long long round, unsigned sequence,
-      unsigned long long *scratch, unsigned long long *word, unsigned long long *result, const uint4 *weights) {
+TALLY(const unsigned char *ballots, unsigned long long first, unsigned long long n, unsigned candidates,
+      const unsigned *priorities, unsigned flags, unsigned rule, unsigned of_all, unsigned num, unsigned den,
+      unsigned long long seen, unsigned long long round, unsigned sequence, unsigned long long *scratch,
+      unsigned long long *word, unsigned long long *result, const uint4 *weights) {
   typedef Source<NIBBLES, WEIGHTS> S;
   __shared__ uint4 cells[ROWS * LANES / 4];
   __shared__ u64 totals[TALLY_THREADS / 32], bads[TALLY_THREADS / 32];

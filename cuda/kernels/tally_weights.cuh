@@ -1,10 +1,11 @@
-// What the tallies of ballots with weights share: how a thread reads ballots and weights. PACKED ballots are half a byte
-// each, KIND is that of the weights. Loads go past the L1 cache, which holds nothing that is read twice.
+// What the tallies of ballots with weights share: how a thread reads ballots and weights. PACKED ballots are half a
+// byte each, KIND is that of the weights. Loads go past the L1 cache, which holds nothing that is read twice.
 #pragma once
 
 #include "tally_wide.cuh"
 
-// The dot product of PTX of four bytes, by which c grows. Not by the name of the toolkit, which NVRTC of CUDA 11 does not know.
+// The dot product of PTX of four bytes, by which c grows. Not by the name of the toolkit, which NVRTC of CUDA 11 does
+// not know.
 #ifdef __CUDA_ARCH__
 __device__ __forceinline__ unsigned dot4(unsigned a, unsigned b, unsigned c) {
   asm("dp4a.u32.u32 %0, %1, %2, %0;" : "+r"(c) : "r"(a), "r"(b));
@@ -24,7 +25,8 @@ struct Source {
     BALLOTS = KIND == WEIGHT_U8 ? 16 : 4,         // a unit
     BYTES = PACKED ? BALLOTS / 2 : BALLOTS,       // of its ballots
     WORDS = BYTES < 4 ? 1 : BYTES / 4,            // that hold them
-    FLIGHT = KIND == WEIGHT_U8 ? 2 : 4            // units a thread has under way, which are four loads of 16 bytes in the end
+    // units a thread has under way, which are four loads of 16 bytes in the end
+    FLIGHT = KIND == WEIGHT_U8 ? 2 : 4
   };
   const unsigned char *ballots;
   const uint4 *weights;
@@ -32,8 +34,8 @@ struct Source {
   unsigned shift;       // bits from a word's begin to the first ballot
   bool aligned;         // a unit's ballots are one load
 
-  // n < 2^32, so there are fewer than 2^30 units. Where the ballots begin inside a word, a unit is put together from one
-  // word more than it has, and the last units are left to the rest, so that nothing behind the ballots is read.
+  // n < 2^32, so there are fewer than 2^30 units. Where the ballots begin inside a word, a unit is put together from
+  // one word more than it has, and the last units are left to the rest, so that nothing behind the ballots is read.
   __device__ __forceinline__ Source(const unsigned char *p, const uint4 *w, u64 n) {
     ballots = p;
     weights = w;
@@ -63,7 +65,8 @@ struct Unit {
     }
     if (S::BYTES == 16) {
       const uint4 v = __ldcg((const uint4 *)s.ballots + i);
-      ballots[0] = v.x, ballots[S::WORDS > 1 ? 1 : 0] = v.y, ballots[S::WORDS > 2 ? 2 : 0] = v.z, ballots[S::WORDS > 3 ? 3 : 0] = v.w;
+      ballots[0] = v.x, ballots[S::WORDS > 1 ? 1 : 0] = v.y, ballots[S::WORDS > 2 ? 2 : 0] = v.z,
+          ballots[S::WORDS > 3 ? 3 : 0] = v.w;
     }
   }
 
@@ -96,13 +99,16 @@ struct Unit {
     none();
     const u64 at = (u64)s.units * S::BALLOTS + k;
     ballots[0] = PACKED ? __ldcg(s.ballots + at / 2) >> at % 2 * 4 & 15 : __ldcg(s.ballots + at);
-    weights.x = KIND == WEIGHT_U8 ? __ldcg((const unsigned char *)s.weights + at) : __ldcg((const unsigned *)s.weights + at);
+    weights.x = KIND == WEIGHT_U8 ? __ldcg((const unsigned char *)s.weights + at)
+        : __ldcg((const unsigned *)s.weights + at);
   }
 };
 
-// Loads the units i, i + step and so on below stop, all of them under way at once; those that are not there weigh nothing.
+// Loads the units i, i + step and so on below stop, all of them under way at once; those that are not there weigh
+// nothing.
 template <bool PACKED, int KIND>
-__device__ __forceinline__ void load_units(const Source<PACKED, KIND> &s, unsigned i, unsigned step, unsigned stop, Unit<PACKED, KIND> *u) {
+__device__ __forceinline__ void load_units(const Source<PACKED, KIND> &s, unsigned i, unsigned step, unsigned stop,
+    Unit<PACKED, KIND> *u) {
   const int FLIGHT = Source<PACKED, KIND>::FLIGHT;
   if (s.aligned && i + (FLIGHT - 1) * step < stop) {
 #pragma unroll
@@ -118,12 +124,14 @@ __device__ __forceinline__ void load_units(const Source<PACKED, KIND> &s, unsign
   }
 }
 
-// consensus.Fixed of the float32 of these bits, which are below 2^16: the product is exact, and rounded to the even one of
-// two that are as near. Conversions to integers run at a quarter of the rate of additions or less.
-__device__ __forceinline__ unsigned fixed_weight(unsigned bits) { return __float2uint_rn(__uint_as_float(bits) * 65536.0f); }
+// consensus.Fixed of the float32 of these bits, which are below 2^16: the product is exact, and rounded to the even one
+// of two that are as near. Conversions to integers run at a quarter of the rate of additions or less.
+__device__ __forceinline__ unsigned fixed_weight(unsigned bits) {
+  return __float2uint_rn(__uint_as_float(bits) * 65536.0f);
+}
 
-// The same of weights below 2^7: next to 2^23 a float's last bit is one, so the addition rounds to an integer, which is then
-// in the low bits.
+// The same of weights below 2^7: next to 2^23 a float's last bit is one, so the addition rounds to an integer, which is
+// then in the low bits.
 __device__ __forceinline__ unsigned fixed_small(unsigned bits) {
   return __float_as_uint(__fmaf_rn(__uint_as_float(bits), 65536.0f, 8388608.0f)) - 0x4B000000u;
 }
@@ -139,8 +147,8 @@ __device__ __forceinline__ unsigned refuse(unsigned bits, unsigned *bad) {
   return 0;
 }
 
-// Makes floats fixed point; *bad counts those that consensus.Fixed refuses, which weigh 0. They are rare, and so are weights
-// of 128 and more: a branch for all units. True where all weights are 2^23 at most.
+// Makes floats fixed point; *bad counts those that consensus.Fixed refuses, which weigh 0. They are rare, and so are
+// weights of 128 and more: a branch for all units. True where all weights are 2^23 at most.
 template <bool PACKED, int KIND, int FLIGHT>
 __device__ __forceinline__ bool fix_weights(Unit<PACKED, KIND> *u, unsigned *bad) {
   if (KIND != WEIGHT_F32) return false;

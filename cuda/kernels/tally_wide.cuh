@@ -1,5 +1,5 @@
-// Tallies whose sums take 64 bits: of weights, and of partial tallies. The numbers of tally.cuh are below 2^32 and decide
-// in one word; these do not.
+// Tallies whose sums take 64 bits: of weights, and of partial tallies. The numbers of tally.cuh are below 2^32 and
+// decide in one word; these do not.
 #pragma once
 
 #include "tally.cuh"
@@ -9,7 +9,8 @@
 __device__ __forceinline__ u64 warp_sum_wide(const Warp &w, u64 v) {
 #if __CUDA_ARCH__ >= 800
   const unsigned low = (1u << 27) - 1; // 32 pieces of 27 bits fit in a word
-  const u64 a = warp_sum(w, (unsigned)v & low), b = warp_sum(w, (unsigned)(v >> 27) & low), c = warp_sum(w, (unsigned)(v >> 54));
+  const u64 a = warp_sum(w, (unsigned)v & low), b = warp_sum(w, (unsigned)(v >> 27) & low),
+      c = warp_sum(w, (unsigned)(v >> 54));
   return a + (b << 27) + (c << 54);
 #else
   for (unsigned d = 16; d > 0; d /= 2) {
@@ -94,10 +95,12 @@ struct Outcome {
   }
 };
 
-// Decides and stores the result, by one warp of the last block; K candidates at most, K <= 8. Lane i takes the sum in word at
-// of the scratch memory, which is zero again: candidates in the first lanes, abstentions, everything and bad weights in lanes
-// K..K+2, the leader in the last one; at is negative in the others. What is independent is under way together.
-__device__ __forceinline__ void finish_warp(const Warp &warp, const Ask &ask, int at, int K, u64 *scratch, u64 *word, u64 *result) {
+// Decides and stores the result, by one warp of the last block; K candidates at most, K <= 8. Lane i takes the sum in
+// word at of the scratch memory, which is zero again: candidates in the first lanes, abstentions, everything and bad
+// weights in lanes K..K+2, the leader in the last one; at is negative in the others. What is independent is under way
+// together.
+__device__ __forceinline__ void finish_warp(const Warp &warp, const Ask &ask, int at, int K, u64 *scratch, u64 *word,
+    u64 *result) {
   Outcome o;
   u64 now = 0, v = 0;
   bool won = false;
@@ -119,7 +122,8 @@ __device__ __forceinline__ void finish_warp(const Warp &warp, const Ask &ask, in
   o.decide(ask, __shfl_sync(warp.mask, (unsigned)won, 0) != 0);
   const u64 count = __shfl_sync(warp.mask, v, warp.lane < RESULT_COUNTS ? 0 : warp.lane - RESULT_COUNTS);
   const u64 mine = warp.lane < RESULT_COUNTS ? o.word(ask, warp.lane) : count;
-  if (warp.lane != RESULT_DONE && warp.lane < RESULT_COUNTS + ask.candidates) result[warp.lane] = mine; // neighbours at once
+  // neighbours at once
+  if (warp.lane != RESULT_DONE && warp.lane < RESULT_COUNTS + ask.candidates) result[warp.lane] = mine;
   __syncwarp(warp.mask);
   if (warp.lane != RESULT_DONE) return;
   __threadfence_system(); // covers what the warp stored before

@@ -21,7 +21,8 @@ struct Ballots {
     total = 0;
     leader = 0;
   }
-  __device__ __forceinline__ void vote(unsigned agent, unsigned candidate, unsigned count, unsigned weight, unsigned priority) {
+  __device__ __forceinline__ void vote(unsigned agent, unsigned candidate, unsigned count, unsigned weight,
+      unsigned priority) {
     for (int c = 0; c < VOTE_CANDIDATES; c++) counts[c] += candidate == c ? count : 0;
     total += weight;
     unsigned long long key = (unsigned long long)priority << 32 | (unsigned)~agent;

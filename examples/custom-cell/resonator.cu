@@ -1,5 +1,5 @@
-// Each agent is a damped oscillator with a period of its own. Noise moves it a little; input that swings at its period drives it
-// far out, and then it votes swinging.
+// Each agent is a damped oscillator with a period of its own. Noise moves it a little; input that swings at its period
+// drives it far out, and then it votes swinging.
 __device__ Ballot step(Agent &a, const Params &p, const Observation &x) {
   // The agent's own frequency, in radians an observation: fixed(0) is the same number at every step.
   const float quickest = 6.2831853f / p.period_min, slowest = 6.2831853f / p.period_max;

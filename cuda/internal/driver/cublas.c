@@ -12,8 +12,8 @@ struct exo_cublas {
     int (*version)(void *, int *);
     int (*set_stream)(void *, CUstream);
     int (*set_workspace)(void *, void *, size_t);
-    int (*gemm)(void *, int, int, int, int, int, const void *, const void *, int, int, const void *, int, int, const void *, void *, int,
-                int, int, int);
+    int (*gemm)(void *, int, int, int, int, int, const void *, const void *, int, int, const void *, int, int,
+                const void *, void *, int, int, int, int);
 };
 
 enum { TYPE_F32 = 0, TYPE_BF16 = 14, COMPUTE_32F = 68, ALGO_DEFAULT = -1 };
@@ -33,8 +33,10 @@ exo_cublas *exo_cublas_open(const char *name, int *version)
     *(void **)&n->set_workspace = dlsym(lib, "cublasSetWorkspace_v2"); // since 11.2
     *(void **)&n->gemm = dlsym(lib, "cublasGemmEx");
     int major = 0, minor = 0;
-    if (n->create == NULL || n->destroy == NULL || n->set_stream == NULL || n->set_workspace == NULL || n->gemm == NULL || property == NULL ||
-        property(0, &major) != 0 || property(1, &minor) != 0 || major < 11) { // before 11, the type of the sums is another enum
+    if (n->create == NULL || n->destroy == NULL || n->set_stream == NULL || n->set_workspace == NULL ||
+        n->gemm == NULL || property == NULL ||
+        // before 11, the type of the sums is another enum
+        property(0, &major) != 0 || property(1, &minor) != 0 || major < 11) {
         free(n);
         dlclose(lib);
         return NULL;
@@ -55,8 +57,9 @@ int exo_cublas_destroy(const exo_cublas *lib, CUcontext ctx, void *handle)
     return r == CUDA_SUCCESS ? lib->destroy(handle) : -(int)r;
 }
 
-int exo_cublas_gemm(const exo_cublas *lib, CUcontext ctx, void *handle, CUstream stream, CUdeviceptr work, size_t work_size, int m, int n,
-                    int k, float alpha, exo_matrix a, exo_matrix b, float beta, exo_matrix c)
+int exo_cublas_gemm(const exo_cublas *lib, CUcontext ctx, void *handle, CUstream stream, CUdeviceptr work,
+                    size_t work_size, int m, int n, int k, float alpha, exo_matrix a, exo_matrix b, float beta,
+                    exo_matrix c)
 {
     CUresult r = cuCtxSetCurrent(ctx);
     if (r != CUDA_SUCCESS)
@@ -66,7 +69,7 @@ int exo_cublas_gemm(const exo_cublas *lib, CUcontext ctx, void *handle, CUstream
         e = lib->set_workspace(handle, (void *)(uintptr_t)work, work_size);
     if (e != 0)
         return e;
-    return lib->gemm(handle, a.transposed, b.transposed, m, n, k, &alpha, (void *)a.at, a.bf16 ? TYPE_BF16 : TYPE_F32, a.step,
-                     (void *)b.at, b.bf16 ? TYPE_BF16 : TYPE_F32, b.step, &beta, (void *)c.at, c.bf16 ? TYPE_BF16 : TYPE_F32, c.step,
-                     COMPUTE_32F, ALGO_DEFAULT);
+    return lib->gemm(handle, a.transposed, b.transposed, m, n, k, &alpha, (void *)a.at, a.bf16 ? TYPE_BF16 : TYPE_F32,
+                     a.step, (void *)b.at, b.bf16 ? TYPE_BF16 : TYPE_F32, b.step, &beta, (void *)c.at,
+                     c.bf16 ? TYPE_BF16 : TYPE_F32, c.step, COMPUTE_32F, ALGO_DEFAULT);
 }

@@ -12,8 +12,8 @@ typedef struct exo_cublas exo_cublas;
 // exo_cublas_open opens the library and finds its entries; NULL when that fails. It is never closed.
 exo_cublas *exo_cublas_open(const char *name, int *version);
 
-// exo_cublas_create makes a handle in a context. A handle is used by one thread at a time. The results are cublasStatus_t,
-// of which 0 is success and the negative of a CUresult an error of the driver.
+// exo_cublas_create makes a handle in a context. A handle is used by one thread at a time. The results are
+// cublasStatus_t, of which 0 is success and the negative of a CUresult an error of the driver.
 int exo_cublas_create(const exo_cublas *lib, CUcontext ctx, void **handle);
 int exo_cublas_destroy(const exo_cublas *lib, CUcontext ctx, void *handle);
 
@@ -24,7 +24,8 @@ typedef struct {
 } exo_matrix;
 
 // exo_cublas_gemm puts c = alpha*a*b + beta*c, m x n x k, into the stream, with sums in fp32 and the given workspace.
-int exo_cublas_gemm(const exo_cublas *lib, CUcontext ctx, void *handle, CUstream stream, CUdeviceptr work, size_t work_size, int m, int n,
-                    int k, float alpha, exo_matrix a, exo_matrix b, float beta, exo_matrix c);
+int exo_cublas_gemm(const exo_cublas *lib, CUcontext ctx, void *handle, CUstream stream, CUdeviceptr work,
+                    size_t work_size, int m, int n, int k, float alpha, exo_matrix a, exo_matrix b, float beta,
+                    exo_matrix c);
 
 #endif

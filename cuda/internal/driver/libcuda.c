@@ -1,11 +1,11 @@
 //go:build cuda
 
 // gorgonia.org/cu links libcuda.so.1 and calls cuInit before main, and where that fails it exits the process: a binary
-// that contains it could neither fall back to the host device nor say what is missing. So the entries of the driver that
-// it and the supplement use are defined here, each as a jump through a pointer, and win over the library's at link time;
-// with --as-needed the binary does not even name the library. Before exo_driver_init has found the driver, the pointers
-// lead to a function that answers CUDA_ERROR_NOT_INITIALIZED. cuInit itself always answers success: the real one is
-// called by exo_driver_init, when a device is opened.
+// that contains it could neither fall back to the host device nor say what is missing. So the entries of the driver
+// that it and the supplement use are defined here, each as a jump through a pointer, and win over the library's at link
+// time; with --as-needed the binary does not even name the library. Before exo_driver_init has found the driver, the
+// pointers lead to a function that answers CUDA_ERROR_NOT_INITIALIZED. cuInit itself always answers success: the real
+// one is called by exo_driver_init, when a device is opened.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>

@@ -166,8 +166,8 @@ static CUresult out(exo_rank *r, size_t to, size_t from, size_t n)
     return e == CUDA_SUCCESS ? cuMemcpyPeerAsync(r->at + to, r->own, r->staging + from, r->primary, n, r->inner) : e;
 }
 
-// calls makes the call of each rank for the n bytes in staging, all as a group: one thread serves all GPUs. A group is ended also
-// where a call in it fails, or the thread would stay in it.
+// calls makes the call of each rank for the n bytes in staging, all as a group: one thread serves all GPUs. A group is
+// ended also where a call in it fails, or the thread would stay in it.
 static int calls(const exo_nccl *lib, exo_rank *ranks, int n, size_t bytes, int element)
 {
     int e = lib->begin();
@@ -182,7 +182,8 @@ static int calls(const exo_nccl *lib, exo_rank *ranks, int n, size_t bytes, int 
         else if (element == 0)
             e = lib->gather((char *)staging + i * bytes, staging, bytes, TYPE_U8, r->comm, r->inner);
         else
-            e = lib->reduce(staging, staging, bytes / element, element == 8 ? TYPE_U64 : TYPE_U32, SUM, r->comm, r->inner);
+            e = lib->reduce(staging, staging, bytes / element, element == 8 ? TYPE_U64 : TYPE_U32, SUM, r->comm,
+                r->inner);
     }
     int end = lib->end();
     return e != 0 ? e : end;

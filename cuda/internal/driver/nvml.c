@@ -37,7 +37,8 @@ exo_nvml *exo_nvml_open(const char *name, const char *uuid, int *result)
     int (*init)(void) = (int (*)(void))dlsym(lib, "nvmlInit_v2");
     int (*find)(const char *, void **) = (int (*)(const char *, void **))dlsym(lib, "nvmlDeviceGetHandleByUUID");
     int (*event_create)(void **) = (int (*)(void **))dlsym(lib, "nvmlEventSetCreate");
-    int (*event_register)(void *, unsigned long long, void *) = (int (*)(void *, unsigned long long, void *))dlsym(lib, "nvmlDeviceRegisterEvents");
+    int (*event_register)(void *, unsigned long long, void *) = (int (*)(void *, unsigned long long, void *))dlsym(lib,
+        "nvmlDeviceRegisterEvents");
     if (n == NULL || init == NULL || find == NULL || (*result = init()) != 0) {
         free(n);
         dlclose(lib);
@@ -60,7 +61,8 @@ exo_nvml *exo_nvml_open(const char *name, const char *uuid, int *result)
         exo_nvml_close(n);
         return NULL;
     }
-    if (event_create != NULL && event_register != NULL && event_create(&n->events) == 0 && event_register(n->device, XID, n->events) != 0 && n->event_free != NULL) {
+    if (event_create != NULL && event_register != NULL && event_create(&n->events) == 0 && event_register(n->device,
+        XID, n->events) != 0 && n->event_free != NULL) {
         n->event_free(n->events);
         n->events = NULL;
     }

@@ -8,7 +8,8 @@
 
 struct exo_nvrtc {
     int (*version)(int *major, int *minor);
-    int (*create)(exo_program *, const char *source, const char *name, int n, const char *const *headers, const char *const *names);
+    int (*create)(exo_program *, const char *source, const char *name, int n, const char *const *headers,
+        const char *const *names);
     int (*compile)(exo_program, int n, const char *const *options);
     int (*cubin_size)(exo_program, size_t *);
     int (*cubin)(exo_program, char *);
@@ -33,7 +34,8 @@ exo_nvrtc *exo_nvrtc_open(const char *name, int *version)
         void *at;
     } entries[] = {
         {"nvrtcVersion", &n->version},        {"nvrtcCreateProgram", &n->create}, {"nvrtcCompileProgram", &n->compile},
-        {"nvrtcGetCUBINSize", &n->cubin_size}, {"nvrtcGetCUBIN", &n->cubin},       {"nvrtcGetProgramLogSize", &n->log_size},
+        {"nvrtcGetCUBINSize", &n->cubin_size}, {"nvrtcGetCUBIN", &n->cubin},
+            {"nvrtcGetProgramLogSize", &n->log_size},
         {"nvrtcGetProgramLog", &n->log},      {"nvrtcDestroyProgram", &n->destroy}, {"nvrtcGetErrorString", &n->error},
     };
     for (size_t i = 0; i < sizeof entries / sizeof entries[0]; i++) {
@@ -54,8 +56,8 @@ exo_nvrtc *exo_nvrtc_open(const char *name, int *version)
     return n;
 }
 
-static int take(const exo_nvrtc *lib, exo_program p, int (*size_of)(exo_program, size_t *), int (*get)(exo_program, char *),
-                char **data, size_t *size)
+static int take(const exo_nvrtc *lib, exo_program p, int (*size_of)(exo_program, size_t *),
+                int (*get)(exo_program, char *), char **data, size_t *size)
 {
     (void)lib;
     int r = size_of(p, size);

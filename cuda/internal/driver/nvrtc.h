@@ -12,8 +12,8 @@ typedef struct exo_program *exo_program;
 // outlive a program. The version is 1000*major + 10*minor, as CUDA counts.
 exo_nvrtc *exo_nvrtc_open(const char *name, int *version);
 
-// exo_nvrtc_compile compiles source to a cubin (image) and a log, both from malloc and owned by the caller, both possibly
-// NULL. The result is an nvrtcResult. Calls may run at once.
+// exo_nvrtc_compile compiles source to a cubin (image) and a log, both from malloc and owned by the caller, both
+// possibly NULL. The result is an nvrtcResult. Calls may run at once.
 int exo_nvrtc_compile(const exo_nvrtc *lib, const char *source, const char *file, int n, const char *const *options,
                       char **image, size_t *image_size, char **log);
 

@@ -21,8 +21,8 @@ CUresult exo_launch(CUcontext ctx, CUfunction fn, exo_shape shape, CUstream stre
         return r;
     for (int i = 0; i < n; i++)
         at[i] = (void *)&values[i];
-    return cuLaunchKernel(fn, shape.grid_x, shape.grid_y, shape.grid_z, shape.block_x, shape.block_y, shape.block_z, shape.shared,
-                          stream, at, NULL);
+    return cuLaunchKernel(fn, shape.grid_x, shape.grid_y, shape.grid_z, shape.block_x, shape.block_y, shape.block_z,
+                          shape.shared, stream, at, NULL);
 }
 
 CUresult exo_stream_sync(CUcontext ctx, CUstream stream)
@@ -120,8 +120,8 @@ CUresult exo_download(CUcontext ctx, CUstream stream, uint64_t dst, CUdeviceptr 
     return r == CUDA_SUCCESS ? cuMemcpyDtoHAsync((void *)dst, src, n, stream) : r;
 }
 
-CUresult exo_copy(CUcontext ctx, CUstream stream, CUdeviceptr dst, CUcontext dst_ctx, CUdeviceptr src, CUcontext src_ctx,
-                  size_t n)
+CUresult exo_copy(CUcontext ctx, CUstream stream, CUdeviceptr dst, CUcontext dst_ctx, CUdeviceptr src,
+                  CUcontext src_ctx, size_t n)
 {
     CUresult r = cuCtxSetCurrent(ctx);
     if (r != CUDA_SUCCESS)
@@ -154,8 +154,8 @@ typedef struct {
     unsigned int flags;
 } manner;
 enum { ORDER_STREAM = 1 };
-CUresult cuMemcpyBatchAsync(CUdeviceptr *to, CUdeviceptr *from, size_t *sizes, size_t n, manner *manners, size_t *first, size_t count,
-                            size_t *failed, CUstream stream);
+CUresult cuMemcpyBatchAsync(CUdeviceptr *to, CUdeviceptr *from, size_t *sizes, size_t n, manner *manners, size_t *first,
+                            size_t count, size_t *failed, CUstream stream);
 
 CUresult exo_batch(CUcontext ctx, CUstream stream, int up, uint64_t *on, uint64_t *off, uint64_t *size, int n)
 {
@@ -170,8 +170,8 @@ CUresult exo_batch(CUcontext ctx, CUstream stream, int up, uint64_t *on, uint64_
     return r == CUDA_ERROR_NOT_INITIALIZED ? CUDA_ERROR_NOT_SUPPORTED : r;
 }
 
-CUresult exo_move(CUcontext ctx, CUstream *streams, CUevent *events, int lanes, int up, const uint64_t *on, const uint64_t *off,
-                  const uint64_t *size, int n)
+CUresult exo_move(CUcontext ctx, CUstream *streams, CUevent *events, int lanes, int up, const uint64_t *on,
+                  const uint64_t *off, const uint64_t *size, int n)
 {
     CUresult r = cuCtxSetCurrent(ctx);
     if (lanes > 1 && r == CUDA_SUCCESS)
@@ -313,7 +313,8 @@ CUresult exo_event_poll(CUcontext ctx, CUevent event, int64_t spin_ns, int64_t l
 // A query of the stream costs as much as seeing the word is meant to save, so it is asked rarely.
 enum { AWAIT_QUERY_NS = 100000 };
 
-CUresult exo_await(CUcontext ctx, CUstream stream, uint64_t word, uint32_t want, int64_t spin_ns, int64_t limit_ns, int *done)
+CUresult exo_await(CUcontext ctx, CUstream stream, uint64_t word, uint32_t want, int64_t spin_ns, int64_t limit_ns,
+    int *done)
 {
     const uint32_t *at = (const uint32_t *)word;
     *done = 0;
@@ -355,7 +356,8 @@ CUresult exo_module_load(CUcontext ctx, CUmodule *module, const void *image, cha
     return r;
 }
 
-CUresult exo_function(CUcontext ctx, CUfunction *fn, CUmodule module, const char *name, int shared_optin, int attributes[4])
+CUresult exo_function(CUcontext ctx, CUfunction *fn, CUmodule module, const char *name, int shared_optin,
+    int attributes[4])
 {
     int fixed = 0;
     CUresult r = cuCtxSetCurrent(ctx);

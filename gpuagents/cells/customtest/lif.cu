@@ -28,7 +28,9 @@ __device__ void begin(Agent &a, const Params &p, unsigned count) {
   for (unsigned f = 0; f < count; f++) a.direction[f] = (float)((double)a.direction[f] / norm);
 }
 
-__device__ bool reaches(float ratio, float bound) { return __float_as_uint(ratio) >> 18 >= __float_as_uint(bound) >> 18; }
+__device__ bool reaches(float ratio, float bound) {
+  return __float_as_uint(ratio) >> 18 >= __float_as_uint(bound) >> 18;
+}
 
 __device__ Ballot step(Agent &a, const Params &p, const Observation &x) {
   if (x.round == 0) begin(a, p, x.count);

@@ -1,11 +1,11 @@
-// The least that a round could take: a kernel reads the ballots' bytes, forgets them, and its last block answers in mapped host
-// memory, which the host polls. No counting, no leader, no election; launched and polled by C++.
+// The least that a round could take: a kernel reads the ballots' bytes, forgets them, and its last block answers in
+// mapped host memory, which the host polls. No counting, no leader, no election; launched and polled by C++.
 //
 //   nvcc -O3 -arch=sm_90 -std=c++17 least.cu -o least && ./least
 //
-// Writes a JSON object a line: bytes, copies, us (median wall time of 1,000 launches of the best of nine shapes), p99, and the shape. With no
-// bytes it is a launch and its answer. Memory is read again and again, as in the benchmark that this stands
-// beside, from 100 MB on, and for the 50 MB of 100 million packed ballots, from two copies in turn.
+// Writes a JSON object a line: bytes, copies, us (median wall time of 1,000 launches of the best of nine shapes), p99,
+// and the shape. With no bytes it is a launch and its answer. Memory is read again and again, as in the benchmark that
+// this stands beside, from 100 MB on, and for the 50 MB of 100 million packed ballots, from two copies in turn.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -25,7 +25,8 @@
   } while (0)
 
 template <int FLIGHT>
-__global__ void least(const uint4 *p, unsigned n, unsigned *ticket, unsigned *sink, volatile unsigned *answer, unsigned sequence) {
+__global__ void least(const uint4 *p, unsigned n, unsigned *ticket, unsigned *sink, volatile unsigned *answer,
+    unsigned sequence) {
   const unsigned step = gridDim.x * blockDim.x;
   unsigned seen = 0;
   for (unsigned i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += FLIGHT * step) {
@@ -52,7 +53,8 @@ int main() {
   struct {
     size_t bytes;
     int copies;
-  } cases[] = {{0, 1}, {10000, 1}, {1000000, 1}, {10000000, 1}, {20000000, 1}, {50000000, 1}, {50000000, 2}, {64000000, 1}, {100000000, 2}};
+  } cases[] = {{0, 1}, {10000, 1}, {1000000, 1}, {10000000, 1}, {20000000, 1}, {50000000, 1}, {50000000, 2},
+      {64000000, 1}, {100000000, 2}};
   for (const auto &c : cases) {
     const size_t bytes = c.bytes;
     const int copies = c.copies;
@@ -68,7 +70,8 @@ int main() {
         std::vector<double> wall;
         for (int i = 0; i < ROUNDS + WARMUP; i++) {
           const auto start = std::chrono::steady_clock::now();
-          least<4><<<grid, block, 0, stream>>>(memory[i % copies], (unsigned)(bytes / 16), ticket, sink, seen_by_device, ++sequence);
+          least<4><<<grid, block, 0, stream>>>(memory[i % copies], (unsigned)(bytes / 16), ticket, sink, seen_by_device,
+              ++sequence);
           while (*(volatile unsigned *)answer != sequence) {
           }
           const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - start;
@@ -76,9 +79,11 @@ int main() {
         }
         CHECK(cudaGetLastError());
         std::sort(wall.begin(), wall.end());
-        if (wall[wall.size() / 2] < best) best = wall[wall.size() / 2], best99 = wall[wall.size() * 99 / 100], best_grid = grid, best_block = block;
+        if (wall[wall.size() / 2] < best)
+          best = wall[wall.size() / 2], best99 = wall[wall.size() * 99 / 100], best_grid = grid, best_block = block;
       }
-    printf("{\"bytes\": %zu, \"copies\": %d, \"us\": %.2f, \"p99\": %.2f, \"grid\": %u, \"block\": %u}\n", bytes, copies, best, best99, best_grid, best_block);
+    printf("{\"bytes\": %zu, \"copies\": %d, \"us\": %.2f, \"p99\": %.2f, \"grid\": %u, \"block\": %u}\n", bytes,
+        copies, best, best99, best_grid, best_block);
     fflush(stdout);
     for (auto m : memory) CHECK(cudaFree(m));
   }

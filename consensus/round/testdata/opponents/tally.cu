@@ -1,10 +1,12 @@
-// What CUB does for a round of votes, from the host's call until the winner is in host memory, against the number of ballots:
-// a histogram of five bins, the largest of them, a copy, captured as one graph, which is replayed and waited for. It elects no
-// leader, checks no quorum and closes no round.
+// What CUB does for a round of votes, from the host's call until the winner is in host memory, against the number of
+// ballots:
+// a histogram of five bins, the largest of them, a copy, captured as one graph, which is replayed and waited for. It
+// elects no leader, checks no quorum and closes no round.
 //
 //   nvcc -O3 -arch=sm_90 -std=c++17 tally.cu -o tally && ./tally >opponents.json
 //
-// Writes a JSON object a line: name, n, us (median wall time of 1,000 replays), p99, and device_us (median device time).
+// Writes a JSON object a line: name, n, us (median wall time of 1,000 replays), p99, and device_us (median device
+// time).
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -54,12 +56,14 @@ static void run(size_t n, std::mt19937 &rng) {
     CHECK(cudaMalloc(&memory[i], n));
     CHECK(cudaMemcpy(memory[i], ballots.data(), n, cudaMemcpyHostToDevice));
     if (!temporary) {
-      CHECK(cub::DeviceHistogram::HistogramEven(nullptr, bytes, memory[i], counts, CANDIDATES + 1, 0, CANDIDATES, (int)n, stream));
+      CHECK(cub::DeviceHistogram::HistogramEven(nullptr, bytes, memory[i], counts, CANDIDATES + 1, 0, CANDIDATES,
+          (int)n, stream));
       CHECK(cudaMalloc(&temporary, bytes));
     }
     cudaGraph_t graph;
     CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed));
-    CHECK(cub::DeviceHistogram::HistogramEven(temporary, bytes, memory[i], counts, CANDIDATES + 1, 0, CANDIDATES, (int)n, stream));
+    CHECK(cub::DeviceHistogram::HistogramEven(temporary, bytes, memory[i], counts, CANDIDATES + 1, 0, CANDIDATES,
+        (int)n, stream));
     largest<<<1, 1, 0, stream>>>(counts, device_result);
     CHECK(cudaMemcpyAsync(result, device_result, sizeof(unsigned) * (CANDIDATES + 1), cudaMemcpyDeviceToHost, stream));
     CHECK(cudaStreamEndCapture(stream, &graph));
@@ -97,7 +101,8 @@ static void run(size_t n, std::mt19937 &rng) {
     }
   std::sort(wall.begin(), wall.end());
   std::sort(device.begin(), device.end());
-  printf("{\"name\": \"cub::DeviceHistogram and largest, one graph\", \"n\": %zu, \"us\": %.2f, \"p99\": %.2f, \"device_us\": %.2f}\n", n,
+  printf("{\"name\": \"cub::DeviceHistogram and largest, one graph\", \"n\": %zu, "
+         "\"us\": %.2f, \"p99\": %.2f, \"device_us\": %.2f}\n", n,
          wall[wall.size() / 2], wall[wall.size() * 99 / 100], device[device.size() / 2]);
   fflush(stdout);
   for (int i = 0; i < copies; i++) {
@@ -115,5 +120,7 @@ static void run(size_t n, std::mt19937 &rng) {
 
 int main() {
   std::mt19937 rng(7);
-  for (size_t n : {1000ul, 3000ul, 10000ul, 30000ul, 100000ul, 300000ul, 1000000ul, 3000000ul, 10000000ul, 30000000ul, 100000000ul}) run(n, rng);
+  for (size_t n : {1000ul, 3000ul, 10000ul, 30000ul, 100000ul, 300000ul, 1000000ul, 3000000ul, 10000000ul, 30000000ul,
+      100000000ul})
+    run(n, rng);
 }

@@ -1,8 +1,8 @@
-// Decides tallies by vote.cuh on the CPU, for tests on machines without a GPU. Compile with -DFILE_UNDER_TEST="...", the path
-// of vote.cuh.
+// Decides tallies by vote.cuh on the CPU, for tests on machines without a GPU. Compile with -DFILE_UNDER_TEST="...",
+// the path of vote.cuh.
 //
-// usage: decide FILE: reads uint32 words {rule, quorum, counts[VOTE_CANDIDATES]} to the end, and writes a winner for each to
-// the standard output.
+// usage: decide FILE: reads uint32 words {rule, quorum, counts[VOTE_CANDIDATES]} to the end, and writes a winner for
+// each to the standard output.
 #include <cstdio>
 
 struct Index {

@@ -2,8 +2,8 @@
 // It is for tests on machines without a GPU: the kernel's own text is compiled, so its arithmetic, its indexing and its
 // synchronisation are what is tested. Compile with -ffp-contract=off, -DKERNEL_FILE="..." and -DKERNEL=name.
 //
-// usage: emulate FILE: reads uint64 words {threads, blocks, page_bytes, bytes of each of the 12 buffers in the order of the
-// kernel's parameters}, then the buffers, runs the kernel and writes all of it back to FILE.
+// usage: emulate FILE: reads uint64 words {threads, blocks, page_bytes, bytes of each of the 12 buffers in the order of
+// the kernel's parameters}, then the buffers, runs the kernel and writes all of it back to FILE.
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
@@ -56,8 +56,8 @@ static inline unsigned long long atomicCAS(unsigned long long *p, unsigned long 
   return want;
 }
 
-// Exchange between the lanes of a warp: every lane leaves its value, all wait, every lane takes its neighbour's. All warps
-// of the block exchange at once, which holds for the kernels here: they shuffle with whole blocks.
+// Exchange between the lanes of a warp: every lane leaves its value, all wait, every lane takes its neighbour's. All
+// warps of the block exchange at once, which holds for the kernels here: they shuffle with whole blocks.
 template <class T> static inline T __shfl_down_sync(unsigned, T v, unsigned d) {
   static T lanes[1024];
   lanes[threadIdx.x] = v;
@@ -88,8 +88,9 @@ int main(int, char **argv) {
       threads.emplace_back([&, t] {
         threadIdx.x = t;
         KERNEL((unsigned char *)at(0), head[2], (unsigned *)at(1), (unsigned *)at(2), (float *)at(3), (Run *)at(4),
-               (long long *)at(5), (float *)at(6), (float *)at(7), (unsigned *)at(8), (unsigned *)at(9), (unsigned *)at(10),
-               (unsigned long long *)at(11), (unsigned char *)at(0)); // frames in host memory are the same
+               (long long *)at(5), (float *)at(6), (float *)at(7), (unsigned *)at(8), (unsigned *)at(9),
+               // frames in host memory are the same
+               (unsigned *)at(10), (unsigned long long *)at(11), (unsigned char *)at(0));
       });
     for (auto &t : threads) t.join();
   }

@@ -1,9 +1,9 @@
-// Runs a kernel of fusion or of agent-addressed swarms on the CPU: a thread of the operating system for each thread of a block, block after block. It is for
-// tests on machines without a GPU, as emulate_tally.cpp is for the tallies. Compile with -DKERNEL_FILE="...",
-// -DKERNEL=name and -DARGS=n, the number of its parameters.
+// Runs a kernel of fusion or of agent-addressed swarms on the CPU: a thread of the operating system for each thread of
+// a block, block after block. It is for tests on machines without a GPU, as emulate_tally.cpp is for the tallies.
+// Compile with -DKERNEL_FILE="...", -DKERNEL=name and -DARGS=n, the number of its parameters.
 //
-// usage: emulate FILE: reads uint64 words {threads, blocks, parameters}, then for each parameter {1 for memory, bytes or
-// value} and the bytes, runs the kernel and writes the file anew with what is in memory then.
+// usage: emulate FILE: reads uint64 words {threads, blocks, parameters}, then for each parameter {1 for memory, bytes
+// or value} and the bytes, runs the kernel and writes the file anew with what is in memory then.
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
@@ -98,7 +98,8 @@ static inline unsigned atomicCAS(unsigned *p, unsigned want, unsigned v) {
   return want;
 }
 
-// Exchange between the lanes of a warp: every lane leaves its value, the warp waits, every lane looks at all, the warp waits.
+// Exchange between the lanes of a warp: every lane leaves its value, the warp waits, every lane looks at all, the warp
+// waits.
 static unsigned left_by[1024];
 template <class F> static inline unsigned exchange(unsigned v, F look) {
   left_by[threadIdx.x] = v;
@@ -146,10 +147,11 @@ static inline unsigned __ballot_sync(unsigned mask, bool v) {
 static inline bool __any_sync(unsigned mask, bool v) { return __ballot_sync(mask, v) != 0; }
 
 #ifdef EMULATED_MMA
-// The tensor cores: every lane leaves its fragments of a and b, the warp waits, every lane sums for its places in d, the warp waits. a and b have 16 rows and
-// 8 columns of 32 bytes.
+// The tensor cores: every lane leaves its fragments of a and b, the warp waits, every lane sums for its places in d,
+// the warp waits. a and b have 16 rows and 8 columns of 32 bytes.
 static unsigned fragments[1024][6];
-static void emulated_mma(int *d, const int *c, unsigned a0, unsigned a1, unsigned a2, unsigned a3, unsigned b0, unsigned b1) {
+static void emulated_mma(int *d, const int *c, unsigned a0, unsigned a1, unsigned a2, unsigned a3, unsigned b0,
+    unsigned b1) {
   const unsigned mine[6] = {a0, a1, a2, a3, b0, b1}, lane = threadIdx.x % 32;
   memcpy(fragments[threadIdx.x], mine, sizeof mine);
   warp_wait();
@@ -157,7 +159,8 @@ static void emulated_mma(int *d, const int *c, unsigned a0, unsigned a1, unsigne
   for (unsigned i = 0; i < 4; i++) {
     const unsigned row = lane / 4, column = lane % 4 * 2 + i % 2;
     int sum = c[i];
-    for (unsigned k = 0; k < 8; k++) sum = __dp4a((int)all[4 * row + k % 4][i / 2 + k / 4 * 2], (int)all[4 * column + k % 4][4 + k / 4], sum);
+    for (unsigned k = 0; k < 8; k++)
+      sum = __dp4a((int)all[4 * row + k % 4][i / 2 + k / 4 * 2], (int)all[4 * column + k % 4][4 + k / 4], sum);
     d[i] = sum;
   }
   warp_wait();

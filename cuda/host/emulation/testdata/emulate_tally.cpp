@@ -1,9 +1,9 @@
-// Runs a tally kernel on the CPU: a thread of the operating system for each thread of a block, block after block. It is for
-// tests on machines without a GPU, as emulate.cpp is for the cells. Compile with -DKERNEL_FILE="...", -DKERNEL=name and
-// -DPARAMS=number.
+// Runs a tally kernel on the CPU: a thread of the operating system for each thread of a block, block after block. It is
+// for tests on machines without a GPU, as emulate.cpp is for the cells. Compile with -DKERNEL_FILE="...", -DKERNEL=name
+// and -DPARAMS=number.
 //
-// usage: emulate FILE: reads uint64 words {threads, blocks, parameters}, then for each parameter {1 for memory, bytes or
-// value} and the bytes, runs the kernel and writes the file anew with what is in memory then.
+// usage: emulate FILE: reads uint64 words {threads, blocks, parameters}, then for each parameter {1 for memory, bytes
+// or value} and the bytes, runs the kernel and writes the file anew with what is in memory then.
 #include <atomic>
 #include <cstdint>
 #include <cstdio>
@@ -45,14 +45,18 @@ static inline unsigned __vcmpne4(unsigned a, unsigned b) {
     if ((a ^ b) >> k & 0xFF) r |= 0xFFu << k;
   return r;
 }
-static inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b) { return (unsigned __int128)a * b >> 64; }
+static inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b) {
+  return (unsigned __int128)a * b >> 64;
+}
 static inline unsigned __byte_perm(unsigned a, unsigned b, unsigned s) {
   const unsigned long long both = (unsigned long long)b << 32 | a;
   unsigned r = 0;
   for (int k = 0; k < 4; k++) r |= (unsigned)(both >> 8 * (s >> 4 * k & 7) & 0xFF) << 8 * k;
   return r;
 }
-static inline unsigned __funnelshift_r(unsigned low, unsigned high, unsigned s) { return (unsigned)(((unsigned long long)high << 32 | low) >> (s & 31)); }
+static inline unsigned __funnelshift_r(unsigned low, unsigned high, unsigned s) {
+  return (unsigned)(((unsigned long long)high << 32 | low) >> (s & 31));
+}
 static inline float __uint_as_float(unsigned v) {
   float f;
   memcpy(&f, &v, 4);
@@ -93,8 +97,12 @@ template <class T> static inline T exchange(T v, unsigned lane) {
   __syncwarp(0);
   return got;
 }
-template <class T> static inline T __shfl_down_sync(unsigned, T v, unsigned d) { return exchange(v, threadIdx.x % 32 + d); }
-template <class T> static inline T __shfl_xor_sync(unsigned, T v, unsigned d) { return exchange(v, threadIdx.x % 32 ^ d); }
+template <class T> static inline T __shfl_down_sync(unsigned, T v, unsigned d) {
+  return exchange(v, threadIdx.x % 32 + d);
+}
+template <class T> static inline T __shfl_xor_sync(unsigned, T v, unsigned d) {
+  return exchange(v, threadIdx.x % 32 ^ d);
+}
 template <class T> static inline T __shfl_sync(unsigned, T v, int lane) { return exchange(v, lane); }
 static inline unsigned __ballot_sync(unsigned mask, bool v) {
   unsigned all = 0;

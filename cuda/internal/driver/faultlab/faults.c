@@ -28,7 +28,8 @@ typedef struct {
     CUresult (*load)(CUmodule *, const void *);
     CUresult (*function)(CUfunction *, CUmodule, const char *);
     CUresult (*alloc)(CUdeviceptr *, size_t);
-    CUresult (*launch)(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream, void **, void **);
+    CUresult (*launch)(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream,
+        void **, void **);
     CUresult (*read)(void *, CUdeviceptr, size_t);
 } driver;
 
@@ -63,7 +64,8 @@ static int bind(driver *d, void *lib)
 }
 
 // run loads the kernels into the current context, launches one and waits; value gets the first word of its buffer.
-static CUresult run(const driver *d, const char *ptx, const char *kernel, unsigned long long n, int wait, unsigned *value)
+static CUresult run(const driver *d, const char *ptx, const char *kernel, unsigned long long n, int wait,
+    unsigned *value)
 {
     CUmodule module;
     CUfunction fn;

@@ -27,4 +27,6 @@ extern "C" __global__ void hang(unsigned int *p, unsigned long long n)
     p[0] = 1;
 }
 
-extern "C" __global__ void sound(unsigned int *p, unsigned long long n) { p[threadIdx.x] = threadIdx.x + (unsigned int)n; }
+extern "C" __global__ void sound(unsigned int *p, unsigned long long n) {
+    p[threadIdx.x] = threadIdx.x + (unsigned int)n;
+}

@@ -1,8 +1,8 @@
 // A driver for tests without a GPU: the calls that the CUDA device makes, over host memory, on the calling thread. It
-// has as many devices as FAKE_DEVICES says, one without it, and knows the kernels fill_u32, vector_add_f32 and checksum by name. It is strict: a call without a live current context, an
-// access outside an allocation, or a free of something else fails as the real driver does, and an illegal access breaks
-// its context for good; with FAKE_POISON=1 it breaks every context of the process, those of the future too, which is what
-// real drivers do.
+// has as many devices as FAKE_DEVICES says, one without it, and knows the kernels fill_u32, vector_add_f32 and checksum
+// by name. It is strict: a call without a live current context, an access outside an allocation, or a free of something
+// else fails as the real driver does, and an illegal access breaks its context for good; with FAKE_POISON=1 it breaks
+// every context of the process, those of the future too, which is what real drivers do.
 //
 // It shows that the code above calls the driver rightly. It shows nothing about timing, asynchrony or compiled code.
 #include <pthread.h>
@@ -85,7 +85,11 @@ static int devices(void)
 result cuDeviceGetCount(int *n) { *n = devices(); return OK; }
 result cuDeviceGet(int *d, int i) { *d = i; return i >= 0 && i < devices() ? OK : 101; }
 result cuDeviceCanAccessPeer(int *v, int d, int other) { *v = d != other; return OK; }
-result cuDeviceGetP2PAttribute(int *v, int attribute, int d, int other) { (void)attribute, (void)d, (void)other; *v = 0; return OK; }
+result cuDeviceGetP2PAttribute(int *v, int attribute, int d, int other) {
+    (void)attribute, (void)d, (void)other;
+    *v = 0;
+    return OK;
+}
 result cuDeviceGetName(char *name, int n, int d) { (void)d; snprintf(name, n, "fake"); return OK; }
 result cuDeviceTotalMem_v2(size_t *n, int d) { (void)d; *n = MEMORY; return OK; }
 result cuDeviceGetUuid(unsigned char id[16], int d) { memset(id, 7 + d, 16); return OK; }
@@ -252,7 +256,8 @@ result cuStreamSynchronize(struct stream *s) { ENTER STREAM(s) return leave(s->c
 int fake_primary(int d, struct stream *s, ptr at, size_t n)
 {
     pthread_mutex_lock(&lock);
-    int yes = s != NULL && s->ctx != NULL && s->ctx == primary[d].ctx && s->ctx->alive && current == s->ctx && !is_pinned(at, n) && inside(s->ctx, at, n);
+    int yes = s != NULL && s->ctx != NULL && s->ctx == primary[d].ctx && s->ctx->alive && current == s->ctx &&
+        !is_pinned(at, n) && inside(s->ctx, at, n);
     pthread_mutex_unlock(&lock);
     return yes;
 }
@@ -406,7 +411,8 @@ result cuMemcpyHtoDAsync_v2(ptr dst, const void *src, size_t n, struct stream *s
 }
 
 // Every third call answers as a driver does that has no batches, so that both ways are tested.
-result cuMemcpyBatchAsync(ptr *to, ptr *from, size_t *sizes, size_t n, void *manners, size_t *first, size_t count, size_t *failed, struct stream *s)
+result cuMemcpyBatchAsync(ptr *to, ptr *from, size_t *sizes, size_t n, void *manners, size_t *first, size_t count,
+    size_t *failed, struct stream *s)
 {
     ENTER STREAM(s)
     static int calls;
@@ -416,7 +422,8 @@ result cuMemcpyBatchAsync(ptr *to, ptr *from, size_t *sizes, size_t n, void *man
     if (s->capture != NULL || count != 1 || *first != 0)
         return leave(INVALID);
     for (size_t i = 0; i < n; i++) {
-        if (!(inside(c, to[i], sizes[i]) && is_pinned(from[i], sizes[i])) && !(inside(c, from[i], sizes[i]) && is_pinned(to[i], sizes[i]))) {
+        if (!(inside(c, to[i], sizes[i]) && is_pinned(from[i], sizes[i])) &&
+            !(inside(c, from[i], sizes[i]) && is_pinned(to[i], sizes[i]))) {
             *failed = i;
             return leave(INVALID);
         }
@@ -495,7 +502,8 @@ result cuFuncSetAttribute(struct function *f, int attribute, int v)
 
 result cuFuncGetParamInfo(struct function *f, size_t i, size_t *offset, size_t *size)
 {
-    static const struct { const char *name, *sizes; } all[] = {{"fill_u32", "884"}, {"vector_add_f32", "8888"}, {"checksum", "888"}, {"fused", "844"}};
+    static const struct { const char *name, *sizes; } all[] = {{"fill_u32", "884"}, {"vector_add_f32", "8888"},
+        {"checksum", "888"}, {"fused", "844"}};
     for (int k = 0; k < 4; k++)
         if (strcmp(all[k].name, f->name) == 0) {
             if (i >= strlen(all[k].sizes))

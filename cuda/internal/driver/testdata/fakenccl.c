@@ -1,7 +1,7 @@
-// NCCL for tests without a GPU, over the driver of fakecuda.c: the calls that a collective makes, done when their group ends. It is
-// strict: memory and streams are those of a GPU's primary context, which is the current one, all ranks of a group make the same
-// call, and a communicator is used by nobody after its end. The environment variable FAKE_NCCL has it fail: "start", "call", "end", or
-// "async", behind a call.
+// NCCL for tests without a GPU, over the driver of fakecuda.c: the calls that a collective makes, done when their group
+// ends. It is strict: memory and streams are those of a GPU's primary context, which is the current one, all ranks of a
+// group make the same call, and a communicator is used by nobody after its end. The environment variable FAKE_NCCL has
+// it fail: "start", "call", "end", or "async", behind a call.
 #include <dlfcn.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -116,7 +116,8 @@ int ncclGroupEnd(void)
     if (n != ops[0].c->of->n)
         return USAGE;
     for (int i = 0; i < n; i++)
-        if (ops[i].c->of != ops[0].c->of || ops[i].c->rank != i || ops[i].n != ops[0].n || ops[i].type != ops[0].type || ops[i].gather != ops[0].gather)
+        if (ops[i].c->of != ops[0].c->of || ops[i].c->rank != i || ops[i].n != ops[0].n || ops[i].type != ops[0].type ||
+            ops[i].gather != ops[0].gather)
             return USAGE;
     const size_t bytes = ops[0].n;
     char *all = malloc(bytes * n + 1);
