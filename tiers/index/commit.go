@@ -76,7 +76,7 @@ func (x *Index) Commit(c Commit) error {
 		}
 	}
 	marks := x.news(c, gone)
-	if err := x.ledger.commit(st, slices.Values(marks)); err != nil {
+	if err := x.superblock.commit(st, slices.Values(marks)); err != nil {
 		x.broken = true
 		return err
 	}
@@ -91,9 +91,10 @@ func (x *Index) Commit(c Commit) error {
 		}
 	}
 	x.seal, x.gone = st, gone
-	if x.ledger.wantsRenewal() {
-		// The commit is durable. When this fails the ledger is broken, and the next commit says so.
-		if err := x.ledger.renew(x.seal, x.marks()); err != nil {
+	if x.superblock.wantsRenewal() {
+		// The commit is durable. When this fails the superblock is broken, and the next commit says
+		// so.
+		if err := x.superblock.renew(x.seal, x.marks()); err != nil {
 			x.broken = true
 		}
 	}

@@ -46,13 +46,13 @@ type State struct {
 
 // Index is an open index. One goroutine uses it at a time.
 type Index struct {
-	opts   Options
-	meta   Meta
-	ledger *ledger
-	table  Table
-	dir    string // of the table
-	seal   seal
-	broken bool
+	opts       Options
+	meta       Meta
+	superblock *superblock
+	table      Table
+	dir        string // of the table
+	seal       seal
+	broken     bool
 
 	// life is the number of this opening, under which records are written.
 	life uint64
@@ -60,7 +60,7 @@ type Index struct {
 	number uint64
 	// gone are pages whose keys say that they are deleted: the next commit removes them.
 	gone []uint64
-	// What a rebuild must know beside the records, as the ledger holds it.
+	// What a rebuild must know beside the records, as the superblock holds it.
 	tombs map[uint64]uint64
 	voids map[Void]struct{}
 	lives map[uint64]uint64
@@ -116,11 +116,11 @@ func Open(opts Options, reset func(Meta), apply func(Entry)) (*Index, State, err
 		clear(x.voids)
 		clear(x.lives)
 	}
-	l, st, err := openLedger(opts.FS, x.opts.Dirs, forget, x.learn)
+	l, st, err := openSuperblock(opts.FS, x.opts.Dirs, forget, x.learn)
 	if err != nil {
 		return nil, State{}, err
 	}
-	x.ledger, x.seal, x.meta = l, st, l.meta
+	x.superblock, x.seal, x.meta = l, st, l.meta
 	if st.life != 0 {
 		x.lives[st.life] = max(x.lives[st.life], st.Epoch)
 	}
@@ -154,7 +154,7 @@ func Open(opts Options, reset func(Meta), apply func(Entry)) (*Index, State, err
 	return x, state, nil
 }
 
-// learn takes in a mark of the ledger.
+// learn takes in a mark of the superblock.
 func (x *Index) learn(m mark) {
 	switch m.kind {
 	case markGone:
@@ -195,14 +195,16 @@ func (x *Index) Broken() bool { return x.broken }
 
 // Reserve is the most bytes that the index of so many pages and marks takes for a moment, in one
 // directory: two tables while one is renewed, and the superblocks.
-func Reserve(t Backend, pages, marks int64) int64 { return 2*t.Reserve(pages) + ledgerReserve(marks) }
+func Reserve(t Backend, pages, marks int64) int64 {
+	return 2*t.Reserve(pages) + superblockReserve(marks)
+}
 
 // Marks is how many records, pages and lives the superblock tells a rebuild to leave out.
 func (x *Index) Marks() int { return len(x.tombs) + len(x.voids) + len(x.lives) }
 
 // Bytes is the length of all files.
 func (x *Index) Bytes() int64 {
-	n := x.ledger.bytes()
+	n := x.superblock.bytes()
 	if x.table != nil {
 		n += x.table.Bytes()
 	}
@@ -217,7 +219,7 @@ func (x *Index) Verify() error {
 	gone := x.gone
 	_, err := x.load(func(Entry) {})
 	x.gone = gone
-	return errors.Join(err, x.ledger.verify())
+	return errors.Join(err, x.superblock.verify())
 }
 
 // Close closes the files. Every commit was synced before.
@@ -227,8 +229,8 @@ func (x *Index) Close() error {
 		errs = append(errs, x.table.Close())
 		x.table = nil
 	}
-	if x.ledger != nil {
-		errs = append(errs, x.ledger.close())
+	if x.superblock != nil {
+		errs = append(errs, x.superblock.close())
 	}
 	x.broken = true
 	return errors.Join(errs...)

@@ -9,7 +9,7 @@ import (
 // Probe reads what the superblock in some directories says about their store, without the table and
 // without changing anything. It fails with ErrNone when there is none.
 func Probe(fsys vfs.FS, dirs []string) (Meta, error) {
-	l, _, err := openLedger(fsys, dirs, func(Meta) {}, func(mark) {})
+	l, _, err := openSuperblock(fsys, dirs, func(Meta) {}, func(mark) {})
 	if err != nil {
 		return Meta{}, err
 	}

@@ -10,7 +10,7 @@ import (
 
 // reader replays one generation from its copies.
 type reader struct {
-	x     *ledger
+	x     *superblock
 	sizes [2]int64
 	// damaged: a batch had to be taken from the second copy, or the copies end at different places.
 	damaged bool

@@ -57,7 +57,7 @@ func (x *Index) Forget() error {
 	clear(x.lives)
 	st := x.seal
 	st.base = st.Epoch
-	if err := x.ledger.renew(st, x.marks()); err != nil {
+	if err := x.superblock.renew(st, x.marks()); err != nil {
 		x.broken = true
 		return err
 	}

@@ -47,10 +47,10 @@ func (x *Index) renew(st seal, all iter.Seq[Entry], news []mark) error {
 			continue
 		}
 		st.sums = sum
-		if x.ledger == nil {
-			x.ledger, err = createLedger(x.opts.FS, x.opts.Dirs, x.meta, st)
+		if x.superblock == nil {
+			x.superblock, err = createSuperblock(x.opts.FS, x.opts.Dirs, x.meta, st)
 		} else {
-			err = x.ledger.renew(st, concat(x.marks(), slices.Values(news)))
+			err = x.superblock.renew(st, concat(x.marks(), slices.Values(news)))
 		}
 		if err != nil {
 			// Its number is not used again, so a seal that is durable after all finds its table.

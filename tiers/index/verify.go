@@ -11,7 +11,7 @@ import (
 // verify reads both copies whole: every batch must be intact, and nothing may follow the last
 // commit. It returns an error for each copy that is damaged. The store goes on with the other one;
 // renew makes both anew.
-func (x *ledger) verify() error {
+func (x *superblock) verify() error {
 	if x.broken {
 		return nil // There is nothing to check until it is renewed.
 	}
@@ -25,7 +25,7 @@ func (x *ledger) verify() error {
 }
 
 // verifyCopy checks one copy.
-func (x *ledger) verifyCopy(c *file, which int) error {
+func (x *superblock) verifyCopy(c *file, which int) error {
 	size, err := c.Size()
 	if err != nil {
 		return err

@@ -211,7 +211,3 @@ func (cp *checkpoints) redirty(pages []uint64) {
 		s.mu.Unlock()
 	}
 }
-
-// errMarking is the error of a dirty page that cannot be put because its writes do not belong to
-// the checkpoint that runs.
-var errMarking = errors.New("a checkpoint is running")

@@ -2,7 +2,6 @@ package pager
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -152,12 +151,6 @@ func (t *table) claim(ctx context.Context, page uint64, m *memory) (*frame, erro
 	s.moving[page] = struct{}{}
 	return f, nil
 }
-
-// errPinned is the error of a page that may not move, because it is pinned in another tier.
-var errPinned = fmt.Errorf("pinned: %w", tiers.ErrUnavailable)
-
-// errSettle is the error of a page that is in its tier and has to be saved before it is written.
-var errSettle = errors.New("page is being saved")
 
 // claimFrom claims a page of a tier, without waiting. It returns the frame of the page, or nil
 // without a claim if the page is elsewhere, claimed or pinned.

@@ -16,15 +16,15 @@ import (
 // only here, and fdatasync rarely has a new length to write.
 const growBytes = 256 << 10
 
-// ledger is the superblock: two identical files of one block a commit, of which either alone is
+// superblock is two identical files of one block a commit, of which either alone is
 // enough. Its last commit says which state of the table counts and what its sums are, and with its
 // marks, which records of the segments count should the table be lost.
 //
 // A commit is atomic: it counts once its last batch is on either copy, and it is acknowledged once
 // it is on both. Every batch carries its generation, its number and a CRC32C, so a torn tail ends
-// the ledger, damage in one copy is made good from the other, and damage that neither can make good
-// is ErrCorrupt.
-type ledger struct {
+// the superblock, damage in one copy is made good from the other, and damage that neither can make
+// good is ErrCorrupt.
+type superblock struct {
 	fs   vfs.FS
 	dirs []string
 	meta Meta
@@ -58,10 +58,10 @@ func parseName(name string) (gen uint64, which int, ok bool) {
 	return gen, which, (which == 0 || which == 1) && copyName(gen, which) == name
 }
 
-// createLedger makes the ledger of a new store, without marks. dirs are the directories that copies
-// may lie in, the preferred ones first; the two copies lie apart where there are two.
-func createLedger(fsys vfs.FS, dirs []string, meta Meta, st seal) (*ledger, error) {
-	x := &ledger{fs: fsys, dirs: slices.Clone(dirs), meta: meta}
+// createSuperblock makes the superblock of a new store, without marks. dirs are the directories
+// that copies may lie in, the preferred ones first; the two copies lie apart where there are two.
+func createSuperblock(fsys vfs.FS, dirs []string, meta Meta, st seal) (*superblock, error) {
+	x := &superblock{fs: fsys, dirs: slices.Clone(dirs), meta: meta}
 	old, err := x.list()
 	if err != nil {
 		return nil, err
@@ -83,7 +83,7 @@ type found struct {
 }
 
 // list finds all index files, the newest generation first.
-func (x *ledger) list() ([]found, error) {
+func (x *superblock) list() ([]found, error) {
 	var all []found
 	for _, dir := range x.dirs {
 		names, err := x.fs.List(dir)
@@ -108,12 +108,12 @@ func (x *ledger) list() ([]found, error) {
 	return all, nil
 }
 
-// openLedger reads the newest complete generation. reset is called before its marks, and again when
-// a generation turns out incomplete and an older one is read instead; apply is called for every
-// mark of every commit, in order. It fails with ErrNone when there is no index, or only the
+// openSuperblock reads the newest complete generation. reset is called before its marks, and again
+// when a generation turns out incomplete and an older one is read instead; apply is called for
+// every mark of every commit, in order. It fails with ErrNone when there is no index, or only the
 // beginning of a first one.
-func openLedger(fsys vfs.FS, dirs []string, reset func(Meta), apply func(mark)) (*ledger, seal, error) {
-	x := &ledger{fs: fsys, dirs: slices.Clone(dirs)}
+func openSuperblock(fsys vfs.FS, dirs []string, reset func(Meta), apply func(mark)) (*superblock, seal, error) {
+	x := &superblock{fs: fsys, dirs: slices.Clone(dirs)}
 	all, err := x.list()
 	if err != nil {
 		return nil, seal{}, err
@@ -145,7 +145,7 @@ func openLedger(fsys vfs.FS, dirs []string, reset func(Meta), apply func(mark)) 
 // load reads one generation from its copies. It fails with ErrNone when its snapshot is incomplete,
 // as after a crash while it was made. clean means that both copies are there, agree where they were
 // compared, and end in zeros.
-func (x *ledger) load(copies []found, reset func(Meta), apply func(mark)) (st seal, clean bool, err error) {
+func (x *superblock) load(copies []found, reset func(Meta), apply func(mark)) (st seal, clean bool, err error) {
 	x.gen, x.seq, x.end, x.snapshot = copies[0].gen, 0, vfs.BlockSize, 0
 	x.copies = [2]*file{}
 	sizes := [2]int64{}
@@ -193,16 +193,16 @@ func (x *ledger) load(copies []found, reset func(Meta), apply func(mark)) (st se
 }
 
 // wantsRenewal says that commits have outgrown the snapshot.
-func (x *ledger) wantsRenewal() bool { return x.end > max(4*x.snapshot, growBytes) }
+func (x *superblock) wantsRenewal() bool { return x.end > max(4*x.snapshot, growBytes) }
 
-// ledgerReserve is the most bytes that a ledger with so many marks takes for a moment, in one
-// directory: two generations of two copies, the old one up to four times a snapshot and a commit of
-// every mark longer, the new one a snapshot.
-func ledgerReserve(marks int64) int64 { return 8*growBytes + marks*2*(4+1+1)*entryBytes }
+// superblockReserve is the most bytes that a superblock with so many marks takes for a moment, in
+// one directory: two generations of two copies, the old one up to four times a snapshot and a
+// commit of every mark longer, the new one a snapshot.
+func superblockReserve(marks int64) int64 { return 8*growBytes + marks*2*(4+1+1)*entryBytes }
 
 // commit makes a seal and marks durable together. After an error it is unknown whether a crash
 // would bring back the state before or after; the index is then broken until renew.
-func (x *ledger) commit(st seal, marks iter.Seq[mark]) error {
+func (x *superblock) commit(st seal, marks iter.Seq[mark]) error {
 	if x.broken {
 		return ErrBroken
 	}
@@ -214,7 +214,7 @@ func (x *ledger) commit(st seal, marks iter.Seq[mark]) error {
 }
 
 // append writes the batches of one commit to the given copies and syncs them.
-func (x *ledger) append(copies []*file, st seal, marks iter.Seq[mark]) error {
+func (x *superblock) append(copies []*file, st seal, marks iter.Seq[mark]) error {
 	var part []byte
 	flush := func(kind uint8) error {
 		b := batch{kind: kind, seq: x.seq, gen: x.gen, entries: part}
@@ -270,7 +270,7 @@ func (f *file) write(p []byte, off int64) error {
 // renew starts a new generation with a snapshot: the seal and all marks. The old generation counts
 // until the new one is complete on both copies, and is removed then. When a directory fails, both
 // copies go to the others.
-func (x *ledger) renew(st seal, marks iter.Seq[mark]) error {
+func (x *superblock) renew(st seal, marks iter.Seq[mark]) error {
 	old := *x
 	var errs []error
 	for _, pair := range placements(x.dirs) {
@@ -308,7 +308,7 @@ func placements(dirs []string) [][2]string {
 }
 
 // rotate makes one attempt in one pair of directories.
-func (x *ledger) rotate(dirs [2]string, st seal, marks iter.Seq[mark]) (copies [2]*file, err error) {
+func (x *superblock) rotate(dirs [2]string, st seal, marks iter.Seq[mark]) (copies [2]*file, err error) {
 	defer func() {
 		if err == nil {
 			return
@@ -352,7 +352,7 @@ func (x *ledger) rotate(dirs [2]string, st seal, marks iter.Seq[mark]) (copies [
 
 // removeOld deletes the files of all generations but the current one. What cannot be deleted is
 // left: Open prefers the newest complete generation, and the next rotation tries again.
-func (x *ledger) removeOld() {
+func (x *superblock) removeOld() {
 	all, err := x.list()
 	if err != nil {
 		return
@@ -369,7 +369,7 @@ func (x *ledger) removeOld() {
 }
 
 // bytes is the length of both copies together, as allocated.
-func (x *ledger) bytes() int64 {
+func (x *superblock) bytes() int64 {
 	var n int64
 	for _, c := range x.copies {
 		if c != nil {
@@ -380,7 +380,7 @@ func (x *ledger) bytes() int64 {
 }
 
 // close closes the files. Every commit was synced before.
-func (x *ledger) close() error {
+func (x *superblock) close() error {
 	var errs []error
 	for i, c := range x.copies {
 		if c != nil {
