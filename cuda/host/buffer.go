@@ -18,7 +18,9 @@ const (
 	guardByte = 0xD7
 )
 
-// buffer is host memory with guards around it.
+// buffer is memory with guards around it. A kernel that writes outside its buffers damages a guard,
+// which Close and Health report. Work that was queued before Close keeps the memory: it is only
+// given back to the accounting, and the garbage collector frees it later.
 type buffer struct {
 	dev     *Device
 	purpose string
@@ -32,6 +34,7 @@ type buffer struct {
 
 // guarded makes n bytes between two guards. mem is aligned to align and cannot grow into the guard.
 func guarded(n int64) (whole, mem []byte) {
+	// The guards are multiples of align, so an aligned start aligns the memory between them.
 	raw := make([]byte, n+2*guard+align)
 	skip := (align - int(uintptr(unsafe.Pointer(unsafe.SliceData(raw)))%align)) % align
 	whole = raw[skip : int64(skip)+n+2*guard]
@@ -67,17 +70,18 @@ func (b *buffer) access(op string, off, n int64, fn func(mem []byte)) error {
 	return nil
 }
 
-// Write copies src into the buffer.
+// Write copies src into the buffer at once, without a stream. The caller orders it with queued
+// work.
 func (b *buffer) Write(off int64, src []byte) error {
 	return b.access("write", off, int64(len(src)), func(mem []byte) { copy(mem, src) })
 }
 
-// Read copies from the buffer into dst.
+// Read copies from the buffer into dst at once, as Write does.
 func (b *buffer) Read(off int64, dst []byte) error {
 	return b.access("read", off, int64(len(dst)), func(mem []byte) { copy(dst, mem) })
 }
 
-// Fill sets a range to one byte.
+// Fill sets a range to one byte at once, as Write does.
 func (b *buffer) Fill(off, n int64, v byte) error {
 	return b.access("fill", off, n, func(mem []byte) { fill(mem, v) })
 }
@@ -119,6 +123,7 @@ func (b *buffer) free(whole []byte) error {
 	return nil
 }
 
+// guardPattern is the content of a guard.
 var guardPattern = bytes.Repeat([]byte{guardByte}, guard)
 
 // intact reports whether a guard has its original content.

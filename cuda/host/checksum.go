@@ -8,7 +8,8 @@ import (
 
 func init() { twin.Register("checksum", checksum) }
 
-// checksum is the twin of checksum.cu: each block adds its share of the words.
+// checksum is the twin of checksum.cu: each block adds its share of the words. The sum does not
+// depend on the order of blocks and words, but on the place of each word.
 func checksum(b *twin.Block) {
 	data, n, sum := twin.Mem[uint8](b, 0), b.Uint64(1), twin.Mem[uint64](b, 2)
 	words := twin.Mem[uint64](b, 0)
@@ -17,7 +18,7 @@ func checksum(b *twin.Block) {
 	for i, w := range words[lo:hi] {
 		acc += checksumMix(w, lo+uint64(i))
 	}
-	if b.Index == 0 {
+	if b.Index == 0 { // block 0 adds the last bytes and the length
 		var tail uint64
 		for i := n / 8 * 8; i < n; i++ {
 			tail |= uint64(data[i]) << (8 * (i % 8))

@@ -34,17 +34,18 @@ func (d *Device) span(m device.Sized, off, n int64, peer bool) ([]byte, error) {
 	return nil, fmt.Errorf("memory of another device: %w", device.ErrInvalidArgument)
 }
 
-// Upload queues a copy from host memory.
+// Upload queues a copy from host memory to the device. The caller must not change the source before
+// the copy is done.
 func (s *stream) Upload(dst device.Buffer, dstOff int64, src device.HostBuffer, srcOff, n int64) error {
 	return s.copy("upload", dst, dstOff, src, srcOff, n)
 }
 
-// Download queues a copy to host memory.
+// Download queues a copy from the device to host memory.
 func (s *stream) Download(dst device.HostBuffer, dstOff int64, src device.Buffer, srcOff, n int64) error {
 	return s.copy("download", dst, dstOff, src, srcOff, n)
 }
 
-// Copy queues a copy between device buffers.
+// Copy queues a copy between buffers, of which at least one is of the stream's device.
 func (s *stream) Copy(dst device.Buffer, dstOff int64, src device.Buffer, srcOff, n int64) error {
 	return s.copy("copy", dst, dstOff, src, srcOff, n)
 }
@@ -74,10 +75,11 @@ func (s *stream) copy(op string, dst device.Sized, dstOff int64, src device.Size
 	}, dst, src))
 }
 
-// UploadAll queues the pieces as one operation.
+// UploadAll queues copies of many pieces to the device as one operation. Their destinations must
+// not overlap, which is not checked.
 func (s *stream) UploadAll(pieces []device.Piece) error { return s.move("upload", true, pieces) }
 
-// DownloadAll queues the pieces as one operation.
+// DownloadAll queues copies of many pieces to host memory as one operation, likewise.
 func (s *stream) DownloadAll(pieces []device.Piece) error { return s.move("download", false, pieces) }
 
 // move checks all pieces before it queues any: a wrong piece changes nothing. up is the direction
@@ -108,7 +110,7 @@ func (s *stream) move(op string, up bool, pieces []device.Piece) error {
 		}
 		used = append(used, p.Buffer, p.Host)
 	}
-	if len(copies) == 0 {
+	if len(copies) == 0 { // nothing to order, so nothing to queue
 		return nil
 	}
 	return s.note(s.put(op, func() *failure {
@@ -119,7 +121,7 @@ func (s *stream) move(op string, up bool, pieces []device.Piece) error {
 	}, used...))
 }
 
-// Fill queues a fill.
+// Fill queues a fill of a range with one byte.
 func (s *stream) Fill(b device.Buffer, off, n int64, v byte) error {
 	if b == nil {
 		return s.note(fmt.Errorf("fill: no memory: %w", device.ErrInvalidArgument))
@@ -149,7 +151,7 @@ func (b *buffer) Copy(off int64, src device.Buffer, srcOff, n int64) error {
 	if b == from {
 		return b.access("copy", 0, b.size, func(mem []byte) { copy(mem[off:off+n], mem[srcOff:srcOff+n]) })
 	}
-	// Two goroutines that copy crosswise lock in the same order.
+	// Two goroutines that copy in opposite directions lock in the same order.
 	if uintptr(unsafe.Pointer(b)) < uintptr(unsafe.Pointer(from)) {
 		return nested(b, off, from, srcOff, n, func(to, from []byte) { copy(to, from) })
 	}

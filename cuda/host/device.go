@@ -7,9 +7,18 @@
 // A stream is a goroutine with a queue. A launch is divided among the workers of the device's pool.
 // A twin that panics breaks the device: from then on every call fails, as on a GPU after a fault.
 //
-// Locks are taken in this order: event.mu, stream.mu, buffer.mu, Device.mu. A goroutine that locks two
-// buffers locks the one at the lower address first. graph.mu is held while the steps of a graph run,
-// which take no lock.
+// # Memory
+//
+// Device memory and pinned memory are memory of the process, which the garbage collector frees. The
+// limit of the device counts both. Queued work has the memory itself and not the handle, so a
+// buffer may be closed while work that uses it is queued. Each buffer is between two guards of 256
+// bytes, and a guard that a kernel has overwritten is an error of Close, Release or Health.
+//
+// # Locks
+//
+// Locks are taken in this order: event.mu, stream.mu, buffer.mu, Device.mu. A goroutine that locks
+// two buffers locks the one at the lower address first. graph.mu is held while the steps of a graph
+// run, which take no lock.
 package host
 
 import (
@@ -37,7 +46,8 @@ type Options struct {
 	Workers int
 	// Logger gets the stack of a kernel that panicked; nil: slog.Default.
 	Logger *slog.Logger
-	// Requested and Reason go into the Properties.
+	// Requested and Reason go into the Properties: the device that was asked for, and why this one
+	// is used in its place.
 	Requested, Reason string
 }
 
@@ -49,16 +59,16 @@ type Device struct {
 	log   *slog.Logger
 	pool  *pool
 
-	// broken holds the first error of a kernel that panicked; from then on the device refuses work,
-	// as a CUDA context does after a fault.
+	// broken holds the first error of a kernel that panicked, or of a guard that was overwritten.
+	// From then on the device refuses work, as a CUDA context does after a fault.
 	broken atomic.Pointer[error]
 
 	mu      sync.Mutex // guards the fields below
 	closed  bool
-	used    int64 // bytes of buffers that are open, or released and still in use by queued work
-	buffers map[*buffer]struct{}
-	pinned  map[*hostBuffer]struct{}
-	handles map[io.Closer]string // streams, events and graphs, each with its kind
+	used    int64                    // bytes of buffers that are open, or released and still in use by queued work
+	buffers map[*buffer]struct{}     // open ones
+	pinned  map[*hostBuffer]struct{} // open ones
+	handles map[io.Closer]string     // streams, events and graphs, each with its kind
 }
 
 var _ device.Device = (*Device)(nil)
@@ -105,7 +115,8 @@ func Open(opts Options) (*Device, error) {
 // Properties returns the description of the device.
 func (d *Device) Properties() device.Properties { return d.props }
 
-// Memory returns what the limit has left, or less where the machine itself has less, and the limit.
+// Memory returns the bytes that can be allocated now, and the limit. The machine may have less free
+// than the limit leaves.
 func (d *Device) Memory() (free, total int64, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -116,7 +127,9 @@ func (d *Device) Memory() (free, total int64, err error) {
 	return max(min(d.limit-d.used, available), 0), d.limit, nil
 }
 
-// Alloc reserves memory that starts at a multiple of 256 bytes.
+// Alloc returns a buffer of n bytes, which starts at a multiple of 256 bytes. It fails with
+// device.ErrOutOfMemory if the limit leaves less. Closing a buffer makes room at once, releasing it
+// after the work of the stream. purpose names the buffer in logs, in Usage and in errors.
 func (d *Device) Alloc(n int64, purpose string) (device.Buffer, error) {
 	if n < 0 {
 		return nil, fmt.Errorf("alloc %d bytes for %s: %w", n, purpose, device.ErrInvalidArgument)
@@ -141,7 +154,8 @@ func (d *Device) Alloc(n int64, purpose string) (device.Buffer, error) {
 	return b, nil
 }
 
-// Kernel returns the twin of a built-in kernel.
+// Kernel returns the twin of a built-in kernel. It fails with device.ErrNotSupported for a name
+// that is not in the set. Kernels are not closed.
 func (d *Device) Kernel(name string) (device.Kernel, error) {
 	d.mu.Lock()
 	closed := d.closed
@@ -160,7 +174,8 @@ func (d *Device) Kernel(name string) (device.Kernel, error) {
 	return &kernel{dev: d, name: name, sig: src.Params, fn: fn, src: src}, nil
 }
 
-// Compile refuses: there is no CUDA C++ on the host.
+// Compile fails, because the host does not run CUDA C++: with device.ErrInvalidArgument for a
+// source that no device would accept, and with device.ErrNotSupported for others.
 func (d *Device) Compile(name, source string, params ...device.Param) (device.Kernel, error) {
 	found, _, err := device.ParseKernel(name, source)
 	if err != nil {
@@ -183,12 +198,13 @@ func (d *Device) Compile(name, source string, params ...device.Param) (device.Ke
 		"for others: %w", name, device.ErrNotSupported)
 }
 
-// CompileExact refuses, as Compile does.
+// CompileExact fails as Compile does.
 func (d *Device) CompileExact(name, source string, params ...device.Param) (device.Kernel, error) {
 	return d.Compile(name, source, params...)
 }
 
-// NewStream opens a stream, which is one goroutine.
+// NewStream opens a stream, which is one goroutine. Streams work at the same time, and share the
+// workers of the device. The caller closes it.
 func (d *Device) NewStream() (device.Stream, error) {
 	if err := d.health("new stream"); err != nil {
 		return nil, err
@@ -203,7 +219,7 @@ func (d *Device) NewStream() (device.Stream, error) {
 	return s, nil
 }
 
-// Usage sums the open buffers by purpose.
+// Usage returns the bytes of the open buffers and host buffers, by purpose.
 func (d *Device) Usage() []device.Usage {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -229,8 +245,8 @@ func (d *Device) forget(h io.Closer) {
 	delete(d.handles, h)
 }
 
-// Close waits for the work of every stream, ends the workers and releases all memory. What was
-// still open is ErrLeak.
+// Close waits for the work of every stream, ends the workers and releases all memory. It closes
+// what is still open and returns device.ErrLeak for it. A second call does nothing.
 func (d *Device) Close() error {
 	d.mu.Lock()
 	if d.closed {
@@ -254,6 +270,7 @@ func (d *Device) Close() error {
 		open = append(open, b)
 	}
 	d.mu.Unlock()
+	// Without the lock: handles take it when they close.
 	for _, h := range open {
 		errs = append(errs, h.Close())
 	}

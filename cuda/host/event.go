@@ -19,13 +19,14 @@ type event struct {
 	at     *mark // nil: never recorded
 }
 
-// mark is one point of a stream. when is set before reached is closed.
+// mark is one point in the work of a stream. The goroutine of the stream sets when and then closes
+// reached, after the work before the mark.
 type mark struct {
 	reached chan struct{}
 	when    time.Time
 }
 
-// NewEvent makes an event.
+// NewEvent returns an event without a mark. The caller closes it.
 func (d *Device) NewEvent() (device.Event, error) {
 	if err := d.health("new event"); err != nil {
 		return nil, err
@@ -63,6 +64,8 @@ func (s *stream) Record(ev device.Event) error {
 		return err
 	}
 	m := &mark{reached: make(chan struct{})}
+	// The lock is held until the mark is queued, so that marks of several Records of one event are
+	// in the order of their replacement.
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.closed {
@@ -109,7 +112,7 @@ func (e *event) Done() (bool, error) {
 	if err := e.dev.health("query an event"); err != nil {
 		return false, err
 	}
-	if m == nil {
+	if m == nil { // never recorded
 		return true, nil
 	}
 	select {

@@ -30,6 +30,7 @@ func gemm[E, O uint16 | float32](get func(E) float32, put func(float32) O, old f
 		m, n, k := uint64(blk.Uint32(3)), uint64(blk.Uint32(4)), uint64(blk.Uint32(5))
 		aRow, aCol, bRow, bCol, cRow := blk.Uint64(6), blk.Uint64(7), blk.Uint64(8), blk.Uint64(9), blk.Uint64(10)
 		alpha, beta := blk.Float32(11), blk.Float32(12)
+		// Element e of the result is in row e/n and column e%n, whatever the strides are.
 		lo, hi := blk.Part(m * n)
 		for e := lo; e < hi; e++ {
 			i, j := e/n, e%n
@@ -39,7 +40,7 @@ func gemm[E, O uint16 | float32](get func(E) float32, put func(float32) O, old f
 			}
 			sum *= alpha
 			at := i*cRow + j
-			if beta != 0 {
+			if beta != 0 { // with 0, what c has is not read: it may be anything
 				sum += beta * old(c[at])
 			}
 			c[at] = put(sum)
@@ -48,7 +49,9 @@ func gemm[E, O uint16 | float32](get func(E) float32, put func(float32) O, old f
 }
 
 // Gemm queues a product, which gonum computes on all cores. Matrices of bf16 are widened to float32
-// for it, and the result is rounded once.
+// for it, in memory of the process that does not count against the limit, and the result is rounded
+// once. The order of the sums differs from that of a GPU, so results are equal within rounding
+// only.
 func (s *stream) Gemm(alpha float32, a, b device.Matrix, beta float32, c device.Matrix) error {
 	m, n, k, err := device.CheckGemm(a, b, c)
 	if err != nil {
@@ -60,12 +63,12 @@ func (s *stream) Gemm(alpha float32, a, b device.Matrix, beta float32, c device.
 			return s.note(fmt.Errorf("gemm: %w", err))
 		}
 	}
-	if m == 0 || n == 0 {
+	if m == 0 || n == 0 { // no element
 		return nil
 	}
 	return s.note(s.put("gemm", func() *failure {
 		out := wide(c, mem[2], beta != 0)
-		if k == 0 || alpha == 0 {
+		if k == 0 || alpha == 0 { // gonum refuses empty factors
 			scale(out, beta)
 		} else {
 			blas32.Gemm(transpose(a), transpose(b), alpha, wide(a, mem[0], true), wide(b, mem[1], true), beta, out)

@@ -14,7 +14,7 @@ type graph struct {
 	dev    *Device
 	steps  []step
 	mem    []device.Sized
-	err    error      // the first error of a call inside the capture
+	err    error      // the first error of a call inside the capture; guarded by the stream's mu
 	mu     sync.Mutex // held during a replay
 	closed atomic.Bool
 }
@@ -29,6 +29,7 @@ func (s *stream) Capture(fn func() error) (device.Graph, error) {
 	if err := s.record(g); err != nil {
 		return nil, err
 	}
+	// The capture ends however fn ends.
 	var err error
 	func() {
 		defer func() { // also when fn panics
@@ -73,6 +74,7 @@ func (s *stream) Replay(dg device.Graph) error {
 	if g.closed.Load() {
 		return s.note(fmt.Errorf("replay: graph: %w", device.ErrClosed))
 	}
+	// The steps have the memory itself; what they use must still be open all the same.
 	for _, m := range g.mem {
 		if _, err := g.dev.span(m, 0, 0, true); err != nil {
 			return s.note(fmt.Errorf("replay: %w", err))

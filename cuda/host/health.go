@@ -18,6 +18,7 @@ func (d *Device) Health(ctx context.Context, claims ...device.Claim) device.Heal
 	}
 	d.mu.Unlock()
 	h.InUse = used
+	// A device that is closed or broken answers no claims.
 	if closed {
 		h.Note(device.Failed, "the device is closed")
 		return h
@@ -26,7 +27,7 @@ func (d *Device) Health(ctx context.Context, claims ...device.Claim) device.Heal
 		h.Note(device.Failed, "%v", err)
 		return h
 	}
-	for _, b := range open {
+	for _, b := range open { // those that are closed meanwhile are skipped
 		b.mu.RLock()
 		whole := b.whole
 		if whole != nil && (!intact(whole[:guard]) || !intact(whole[guard+b.size:])) {

@@ -20,7 +20,9 @@ type hostBuffer struct {
 	mem     atomic.Pointer[[]byte] // nil once closed
 }
 
-// AllocHost reserves memory that starts at a multiple of 4096 bytes.
+// AllocHost returns host memory of n bytes, zeros at first, which starts at a multiple of 4096
+// bytes. It fails with device.ErrOutOfMemory if the limit or the free memory of the machine is
+// less.
 func (d *Device) AllocHost(n int64, purpose string) (device.HostBuffer, error) {
 	if n < 0 {
 		return nil, fmt.Errorf("alloc %d bytes of host memory for %s: %w", n, purpose, device.ErrInvalidArgument)
@@ -33,6 +35,7 @@ func (d *Device) AllocHost(n int64, purpose string) (device.HostBuffer, error) {
 	if d.closed {
 		return nil, fmt.Errorf("alloc %d bytes of host memory for %s on host: %w", n, purpose, device.ErrClosed)
 	}
+	// The limit and the machine both bound it: memory of the host is memory of the device.
 	available, _ := systemMemory()
 	if available = min(available, d.limit-d.used); n > available {
 		return nil, fmt.Errorf("alloc %d bytes of host memory for %s on host: %d are available: %w", n, purpose,

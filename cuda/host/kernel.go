@@ -9,13 +9,14 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 )
 
-// kernel is a twin as a device.Kernel of one device.
+// kernel is a twin as a device.Kernel of one device. It is constant, and launches of other devices
+// refuse it.
 type kernel struct {
 	dev  *Device
 	name string
 	sig  []device.Param
 	fn   twin.Func
-	src  kernels.Source
+	src  kernels.Source // for the limits of its shape
 }
 
 // Name and Signature return what package kernels says of the kernel.

@@ -14,9 +14,9 @@ import (
 // the launches that are offered to them. The goroutine of the stream that launches takes blocks,
 // too, so a pool of n workers has n-1 goroutines.
 type pool struct {
-	offers  chan *grid
+	offers  chan *grid // launches that have blocks left; a worker may receive one twice
 	workers int
-	wg      sync.WaitGroup
+	wg      sync.WaitGroup // of the workers
 }
 
 // newPool starts the workers. The caller ends them with close.
@@ -58,17 +58,18 @@ func (p *pool) run(g *grid) *failure {
 	return g.failure.Load()
 }
 
-// grid is one launch in progress.
+// grid is one launch in progress. Workers take chunks of blocks by next and count them in done; the
+// launch is over when done has reached blocks.
 type grid struct {
-	kernel          string
+	kernel          string // the name, for errors
 	fn              twin.Func
 	args            []twin.Argument
 	blocks, threads int
 
-	chunk    int64
-	next     atomic.Int64 // the first block that no worker has taken
-	done     atomic.Int64 // blocks that are over
-	finished chan struct{}
+	chunk    int64         // how many blocks a worker takes at a time
+	next     atomic.Int64  // the first block that no worker has taken
+	done     atomic.Int64  // blocks that are over
+	finished chan struct{} // closed by the worker that ends the last block
 	failure  atomic.Pointer[failure]
 }
 

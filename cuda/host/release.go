@@ -6,7 +6,8 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 )
 
-// Trim has nothing to give back: the garbage collector keeps the memory of closed buffers.
+// Trim returns 0: no memory of closed buffers is kept, but for what the garbage collector has not
+// yet freed.
 func (d *Device) Trim() (int64, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -10,11 +10,13 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/host/twin"
 )
 
-// depth is how many operations a stream holds before Launch waits: about what a CUDA stream holds.
+// depth is the number of operations that a stream holds before calls wait: about that of a CUDA
+// stream.
 const depth = 1024
 
-// stream is one goroutine that does what is put into its queue. The device owns it in its list of
-// handles; the goroutine ends when the queue is closed and empty.
+// stream is one goroutine that makes the operations of its queue in order. The device has it in its
+// list of handles. The goroutine ends when the queue is closed and empty. Calls are checked before
+// they are queued, so queued work fails only if a kernel panics.
 type stream struct {
 	dev *Device
 
@@ -27,10 +29,12 @@ type stream struct {
 	told atomic.Bool // a call has returned the error that broke the device
 }
 
-// step is one piece of work. It can be done again, and it is left out on a broken device.
+// step is one piece of work. A graph makes it any number of times. It is left out on a broken
+// device.
 type step func() *failure
 
-// operation is one entry of the queue: a step, and a mark, which is always called after it.
+// operation is one entry of the queue: a step, and a mark, which is called after it, also on a
+// broken device. Either may be nil.
 type operation struct {
 	step step
 	mark func()
@@ -48,6 +52,7 @@ func newStream(d *Device) *stream {
 func (s *stream) run() {
 	defer close(s.done)
 	for op := range s.queue {
+		// On a broken device the steps are left out and the marks are not.
 		if op.step != nil && s.dev.broken.Load() == nil {
 			if f := op.step(); f != nil {
 				s.dev.broken.CompareAndSwap(nil, &f.err)
@@ -71,7 +76,7 @@ func (s *stream) put(op string, work step, mem ...device.Sized) error {
 	if s.closed {
 		return fmt.Errorf("%s: stream: %w", op, device.ErrClosed)
 	}
-	if s.recording != nil {
+	if s.recording != nil { // the work is for the graph only
 		s.recording.steps = append(s.recording.steps, work)
 		s.recording.mem = append(s.recording.mem, mem...)
 		return nil
@@ -136,6 +141,8 @@ func (s *stream) launch(k device.Kernel, g device.Geometry, args []device.Arg) e
 	if err := device.CheckArgs(hk.name, hk.sig, args); err != nil {
 		return err
 	}
+	// The memory is looked up now, so that a buffer which is closed later stays usable for this
+	// launch.
 	bound := make([]twin.Argument, len(args))
 	var used []device.Sized
 	for i, a := range args {
@@ -209,7 +216,7 @@ func (s *stream) Close() error {
 		defer s.mu.Unlock()
 		return s.refuse(fmt.Errorf("close a stream in a capture: %w", device.ErrInvalidArgument))
 	}
-	if s.closed {
+	if s.closed { // a second Close waits for the first
 		s.mu.Unlock()
 		<-s.done
 		return nil
@@ -219,7 +226,7 @@ func (s *stream) Close() error {
 	s.mu.Unlock()
 	<-s.done
 	s.dev.forget(s)
-	if s.told.Load() {
+	if s.told.Load() { // the owner knows of the error
 		return nil
 	}
 	return s.dev.health("close a stream")

@@ -164,6 +164,7 @@ func testCollectiveOrder(t *testing.T, open Opener) {
 	all := places(t, c, streams, 4*n)
 	copies := make([]device.Buffer, len(all))
 	total := uint32(0)
+	// No Sync is between the launches, the sum and the copies of a round.
 	for round := range uint32(20) {
 		total = 0
 		for rank, p := range all {
@@ -200,7 +201,7 @@ func testCollectiveOrder(t *testing.T, open Opener) {
 // size.
 func testLarge(t *testing.T, open Opener) {
 	c, streams := collected(t, open)
-	const n = 9<<20 + 123
+	const n = 9<<20 + 123 // bytes of a rank
 	all := places(t, c, streams, n*int64(len(streams)))
 	need := fixture.RandomBytes(70, n*len(streams))
 	for rank, p := range all {
@@ -216,6 +217,7 @@ func testLarge(t *testing.T, open Opener) {
 	if err := c.Sum(call(t), device.KindUint64, words, all); err != nil {
 		t.Fatal(err)
 	}
+	// Every rank has the same bytes after the gather, so a sum is a multiple of them.
 	sums := device.Of[uint64](bytes.Clone(need[:8*words]))
 	for i := range sums {
 		sums[i] *= uint64(len(all))
@@ -237,6 +239,7 @@ func testCollectiveArguments(t *testing.T, open Opener) {
 		fn(other)
 		return other
 	}
+	// Each case is wrong in one respect only.
 	room := all[1].Buffer.Size()
 	for what, p := range map[string][]device.Place{
 		"a place too few":  all[1:],
@@ -311,6 +314,7 @@ func Bench(b *testing.B, open Opener) {
 			if err != nil {
 				b.Skip(err)
 			}
+			// The content of a rank repeats every 64 KiB, which is enough to compare.
 			data := fixture.RandomBytes(uint64(rank), int(min(n, 1<<16)))
 			for off := int64(0); off < n; off += int64(len(data)) {
 				if err := buf.Write(int64(rank)*n+off, data); err != nil {
@@ -331,6 +335,7 @@ func Bench(b *testing.B, open Opener) {
 				}
 			}
 		}
+		// moved is the number of bytes of a rank that a call moves.
 		run := func(name string, moved int64, fn func() error) {
 			b.Run(fmt.Sprintf("%s/%d", name, n), func(b *testing.B) {
 				b.SetBytes(moved)

@@ -81,15 +81,17 @@ func RandomFuse(r *rand.Rand, kernel string, n int) Fuse {
 
 // fusion makes the parameters of a launch and what must come of it.
 type fusion struct {
-	r                  *rand.Rand
+	r *rand.Rand
+	// dim is the number of columns of a row. Each agent has a row, each node a sum and a tally.
 	dim, agents, nodes int
-	bf16               bool
+	bf16               bool // the rows are bf16, else float32
 	flags, sequence    uint32
 	rows               []float32 // as the kernel sees them
-	weights            []uint32
+	weights            []uint32  // of the agents; nil: none
 	sums               []float32 // of the nodes, before and then after the launch
-	tallies            []uint64
-	words              [kernels.FuseWords]uint64
+	// tallies are the number and the weight of the agents of each node, likewise.
+	tallies []uint64
+	words   [kernels.FuseWords]uint64 // the totals of the launch
 }
 
 // embed makes the embeddings of all agents with value, and returns them as they are in memory. If
@@ -113,14 +115,15 @@ func (f *fusion) embed(value func() float32, hostile bool) []byte {
 		return append(mem, device.Bytes(f.rows)...)
 	}
 	for i, v := range f.rows {
-		half := uint16(math.Float32bits(v) >> 16) // any value will do; the cut off one is it
+		half := uint16(math.Float32bits(v) >> 16) // the value cut off is as good as the rounded one
 		f.rows[i] = device.FromBF16(half)
 		mem = append(mem, byte(half), byte(half>>8))
 	}
 	return mem
 }
 
-// before makes the memory of the nodes; the result holds copies of it.
+// before makes the sums and the tallies of the nodes before the launch, and returns copies of them
+// as memory. The caller then brings sums and tallies to what they must be after the launch.
 func (f *fusion) before(value func() float32) (sums, tallies []byte) {
 	f.sums, f.tallies = make([]float32, f.nodes*f.dim), make([]uint64, 2*f.nodes)
 	for i := range f.sums {
@@ -132,7 +135,7 @@ func (f *fusion) before(value func() float32) (sums, tallies []byte) {
 	return bytes.Clone(device.Bytes(f.sums)), bytes.Clone(device.Bytes(f.tallies))
 }
 
-// weigh makes weights by value in one case of two.
+// weigh returns the parameter of the weights. One launch of two has weights, made with value.
 func (f *fusion) weigh(value func() uint32) Param {
 	if f.r.IntN(2) == 0 {
 		return constant(nil)
@@ -145,6 +148,7 @@ func (f *fusion) weigh(value func() uint32) Param {
 	return constant(device.Bytes(f.weights))
 }
 
+// weight returns the weight of an agent: its own, or one without weights.
 func (f *fusion) weight(agent int) uint32 {
 	if f.weights == nil {
 		return kernels.FuseOne
@@ -152,11 +156,11 @@ func (f *fusion) weight(agent int) uint32 {
 	return f.weights[agent]
 }
 
-// take adds a row to sums, or refuses it.
+// take adds the row of an agent to sums and tally, or counts it as refused if it is not finite.
 func (f *fusion) take(sums []float32, tally []uint64, agent int) {
 	row := f.rows[agent*f.dim:][:f.dim]
 	for _, v := range row {
-		if v-v != 0 { // NaN
+		if v-v != 0 { // NaN or infinite
 			f.words[kernels.FuseRefused]++
 			return
 		}
@@ -194,6 +198,7 @@ func (f *fusion) ends(old [kernels.FuseWords]uint64) []Param {
 	}
 }
 
+// earlier returns totals that earlier launches of the fusion may have left.
 func (f *fusion) earlier() (old [kernels.FuseWords]uint64) {
 	for i := range old {
 		old[i] = f.r.Uint64N(1 << 30)
@@ -209,7 +214,8 @@ func constant(mem []byte) Param {
 // count returns a scalar that counts something.
 func count(v int) Param { return Param{Arg: device.Uint32(uint32(v))} }
 
-// sorted is a launch over runs of many lengths, which go to nodes and to sums of runs.
+// sorted returns the parameters of a launch over runs of many lengths. The sums of some runs go to
+// nodes, those of others are parts, which a later launch fuses; some launches fuse such parts.
 func (f *fusion) sorted() []Param {
 	r := f.r
 	parts := !f.bf16 && r.IntN(3) == 0
@@ -224,6 +230,7 @@ func (f *fusion) sorted() []Param {
 		return v
 	}
 	rows := f.embed(value, !parts)
+	// Without an order the rows of a run are consecutive in memory.
 	order := constant(nil)
 	weights := order
 	var place []int // the agent of each row
@@ -258,6 +265,7 @@ func (f *fusion) sorted() []Param {
 	oldPartTallies := bytes.Clone(device.Bytes(partTallies))
 	partSums := make([]float32, len(partTallies)/2*f.dim)
 	oldPartSums := bytes.Clone(device.Bytes(partSums))
+	// Each node has one run at most, and the runs are in a random order of nodes.
 	var runs []uint32
 	nodes := r.Perm(f.nodes)
 	fresh := len(partTallies) / 2 // sums of runs are written from the end down, and read below
@@ -287,7 +295,7 @@ func (f *fusion) sorted() []Param {
 		case kind == kernels.FuseRunPart:
 			copy(partSums[target*f.dim:], total)
 			copy(partTallies[2*target:], tally)
-		case f.flags&kernels.FuseFresh != 0:
+		case f.flags&kernels.FuseFresh != 0: // 0 + v turns -0 into 0, as the kernel does
 			for d, v := range total {
 				f.sums[target*f.dim+d] = 0 + v
 			}
@@ -320,8 +328,8 @@ func (f *fusion) sorted() []Param {
 	return append(params, f.ends(f.earlier())...)
 }
 
-// members are of some character: uniform, skewed, sorted, few heavy nodes; with absent and invalid
-// ones.
+// members returns the node of each agent. The nodes are uniform, all of few, sorted, or nearly all
+// one. Some agents have no node, and some a node that does not exist.
 func (f *fusion) members() []uint32 {
 	members, character, heavy := make([]uint32, f.agents), f.r.IntN(4), f.r.IntN(f.nodes)
 	for i := range members {
@@ -345,7 +353,8 @@ func (f *fusion) members() []uint32 {
 	return members
 }
 
-// unsorted is a launch over small integers, whose sums are exact in every order.
+// unsorted returns the parameters of a launch over small integers, whose sums are exact in every
+// order. The launch fuses the agents of the nodes from low to high only.
 func (f *fusion) unsorted() []Param {
 	r := f.r
 	small := func() float32 { return float32(r.IntN(33) - 16) }
@@ -384,7 +393,7 @@ func (f *fusion) unsorted() []Param {
 	return append(params, f.ends(f.earlier())...)
 }
 
-// means is a launch over sums and weights of all magnitudes.
+// means returns the parameters of a launch that divides sums by weights of all magnitudes.
 func (f *fusion) means() []Param {
 	sums, _ := f.before(func() float32 { return float32(f.r.NormFloat64()) * float32(int64(1)<<f.r.IntN(40)) })
 	means := make([]float32, len(f.sums))

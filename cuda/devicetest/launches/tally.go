@@ -15,7 +15,7 @@ import (
 // Tally is one launch of a tally kernel. Its methods count the ballots in the plainest way.
 type Tally struct {
 	Kernel           string // tally_u8_5, tally_u4_16, tally_groups_u8_256, tally_resident_u8_8 and so on
-	Ballots          []byte // one a byte, also those that the kernel gets packed
+	Ballots          []byte // one a byte, even if the kernel gets them packed
 	Candidates       int
 	Offset           int      // bytes before the first ballot
 	Priorities       []uint32 // nil: none
@@ -29,12 +29,14 @@ type Tally struct {
 	Record           bool // the result is a record, and not a reply
 }
 
-// packed, grouped and Resident report the family of the kernel: ballots of four bits, a decision
-// for each group, and a kernel that stays on the device for many rounds.
+// packed reports whether the kernel gets two ballots a byte.
 func (t *Tally) packed() bool { return strings.Contains(t.Kernel, "_u4") }
 
+// grouped reports whether the kernel decides each of many groups.
 func (t *Tally) grouped() bool { return strings.HasPrefix(t.Kernel, "tally_groups_") }
 
+// Resident reports whether the kernel stays on the device for many rounds. Its grid is fixed, see
+// kernels.ResidentBlocks.
 func (t *Tally) Resident() bool { return strings.HasPrefix(t.Kernel, "tally_resident_") }
 
 // most returns the greatest number of candidates that the kernel serves.
@@ -67,14 +69,15 @@ func RandomTally(r *rand.Rand, kernel string, n int) Tally {
 		values = 16
 	}
 	t.Seen, t.Round = t.Word, t.Word+1+r.Uint64N(3)
-	switch r.IntN(6) {
+	switch r.IntN(6) { // most launches close their round
 	case 0: // stale
 		t.Seen--
-	case 1: // back
+	case 1: // back; the request of a resident kernel has a number of steps, which is never negative
 		if !t.Resident() { // whose rounds are so many steps further
 			t.Round = t.Word - min(t.Word, 1)
 		}
 	}
+	// The character of all ballots: any bytes, all equal, nearly all equal, or spread.
 	character, one := r.IntN(4), byte(r.IntN(t.Candidates))
 	for i := range t.Ballots {
 		switch {
@@ -177,6 +180,7 @@ func (t *Tally) Params() []Param {
 	if t.Record {
 		flags |= kernels.TallyRecord
 	}
+	// The round closes if the caller has seen the present round word.
 	same := func(mem []byte) Param { return Param{Mem: mem, Want: mem} }
 	u32 := func(v uint32) Param { return Param{Arg: device.Uint32(v)} }
 	u64 := func(v uint64) Param { return Param{Arg: device.Uint64(v)} }
@@ -192,7 +196,7 @@ func (t *Tally) Params() []Param {
 	params = append(params, same(device.Bytes(t.Priorities)), u32(flags), u32(uint32(t.Rule.Kind)),
 		u32(uint32(t.Rule.Of)),
 		u32(t.Rule.Quorum.Num), u32(t.Rule.Quorum.Den))
-	if t.Resident() { // one ring; the second does not come before the life is over
+	if t.Resident() { // one request; the kernel ends when the second does not come in time
 		ring := t.reply([]uint32{uint32(t.Seen), uint32(t.Seen >> 32), uint32(t.Round - t.Seen), 0})
 		params = append(params, same(device.Bytes(ring)), u32(300), u32(t.Sequence-1))
 	} else {

@@ -11,21 +11,29 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 )
 
-// Merge is one launch of tally_merge, and what must come of it.
+// Merge is one launch of tally_merge, which merges the records of the shards of a swarm.
 type Merge struct {
-	Records                  []uint64
-	Stride, Shards, Heard    int
-	Candidates               int
-	Need                     uint32
-	Rule                     consensus.Rule
-	Word, Seen, Round        uint64
-	Sequence                 uint32
-	merged                   consensus.Tally
+	Records []uint64 // of the shards, Stride words each
+	Stride  int      // in words
+	Shards  int
+	// Heard is the number of records that count, and Need the number that the round needs.
+	Heard      int
+	Candidates int
+	Need       uint32
+	Rule       consensus.Rule
+	// Word is the round word, Seen what the caller takes it for, and Round the round to close.
+	Word, Seen, Round uint64
+	Sequence          uint32
+
+	merged consensus.Tally // of the records that count
+	// overflow: the sums do not fit 64 bits. torn: a record is not the sum of its parts. complete:
+	// enough records count.
 	overflow, torn, complete bool
 }
 
-// RandomMerge is a launch over up to n/8 records: whole ones, of other rounds, of shards that lost
-// their election, near the end of 64 bits, or with one that is not the sum of its parts.
+// RandomMerge returns a launch over up to n/8 records. Some are of other rounds or of shards that
+// did not close theirs; the sums may be near the end of 64 bits, and one record may not be the sum
+// of its parts.
 func RandomMerge(r *rand.Rand, n int) *Merge {
 	base := RandomTally(r, "tally_u8_256", 0)
 	m := &Merge{
@@ -39,6 +47,7 @@ func RandomMerge(r *rand.Rand, n int) *Merge {
 	m.Stride = kernels.RecordWords(m.Candidates) + 2*r.IntN(2)
 	m.Records = make([]uint64, m.Stride*m.Shards)
 	m.merged = consensus.Tally{Counts: make([]uint64, m.Candidates)}
+	// Counts are below most: of any magnitude, or such that some sums overflow and others just fit.
 	most := uint64(1) << r.IntN(40)
 	if r.IntN(3) == 0 {
 		most = math.MaxUint64 / uint64(m.Candidates+2) / uint64(1+r.IntN(1+r.IntN(2*m.Shards+1)))
@@ -55,6 +64,7 @@ func RandomMerge(r *rand.Rand, n int) *Merge {
 			t.Counts = append(t.Counts, r.Uint64N(most))
 			t.Total += t.Counts[len(t.Counts)-1]
 		}
+		// The leader of a record is a number in its shard, whose first agent the record names.
 		first, agent, flags := r.Uint64N(ids), uint64(r.Uint32()), uint64(r.IntN(2))*kernels.ResultMet
 		if r.IntN(5) > 0 {
 			t.Leader = consensus.Leader{Agent: first + agent, Priority: r.Uint32() >> (r.IntN(2) * 30), Elected: true}

@@ -14,14 +14,15 @@ import (
 // WeightedTally is one launch of a weighted tally kernel. The weights are in the slice of their
 // kind.
 type WeightedTally struct {
-	Tally    // of the kernel that counts such ballots without weights
-	Weighted string
-	Kind     int
+	Tally           // of the kernel that counts such ballots without weights
+	Weighted string // the kernel of the launch
+	Kind     int    // of the weights: kernels.WeightU8 and so on
 	Bytes    []uint8
 	Words    []uint32
 	Floats   []float32
-	weight   func(i int) (w uint64, bad bool)
-	weights  []byte
+	// weight returns the weight of ballot i in fixed point, or that it is a bad one.
+	weight  func(i int) (w uint64, bad bool)
+	weights []byte // as the kernel gets them
 }
 
 // unweighted returns the kernel that counts the same ballots for as many candidates without
@@ -129,7 +130,7 @@ func (t *WeightedTally) weigh() consensus.Tally {
 // Params returns the parameters of the launch: those of the tally without weights, and the weights.
 func (t *WeightedTally) Params() []Param {
 	params := t.Tally.Params()
-	const scratch, result = 13, 15
+	const scratch, result = 13, 15 // numbers of parameters that differ from those without weights
 	zero := make([]byte, 8*kernels.WeightedScratch)
 	params[scratch] = Param{Mem: zero, Want: zero}
 	d, err := consensus.Decide(t.Rule, t.weigh())

@@ -96,6 +96,7 @@ func compareObserve(t *testing.T, dev, ref device.Device, c Cell, agents int) {
 			}
 		}
 	}
+	// Batches are for speed only: single observations must leave the same bits.
 	single := newObserver(t, dev, c, layout, true)
 	for i, b := range batches {
 		cut := single.observeSingly(t, b, c.Threads[0])
@@ -241,11 +242,13 @@ func (o *observer) launch(t *testing.T, b Observation, threads int) [][]byte {
 		}
 		words = r.Words(words)
 	}
+	// The outputs in the order of observeOutputs, without the pages.
 	sizes := []int{4 * n, 4 * n, 4 * n * o.cell.Candidates, 4 * n, 8 * n}
 	args := []device.Arg{
 		device.Ptr(o.pages), device.Uint64(uint64(o.layout.PageBytes)), device.Ptr(o.table),
 		device.Ptr(o.par), device.Ptr(o.wts),
 	}
+	// take allocates a parameter between two guards.
 	var buffers []device.Buffer
 	take := func(size int64, data []byte) {
 		b, err := o.dev.Alloc(size+2*fixture.Guard, "observe")

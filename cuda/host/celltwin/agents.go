@@ -12,6 +12,8 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 )
 
+// The twins of the kernels of agent-addressed swarms: a tick and a step of each cell, and the
+// kernels that all cells share.
 func init() {
 	for _, class := range []int{8, 16, kernels.AgentMostHidden} {
 		for _, elem := range []kernels.Elem{kernels.F32, kernels.BF16} {
@@ -119,6 +121,8 @@ func agentTick(b *twin.Block, open func(*agentSwarm, []uint32) agentCell) {
 		*s.round(g) += uint64(steps)
 		decisions[g] = s.decide(counts)
 	}
+	// A swarm may be stepped in several launches: each counts its pages, and the last one
+	// publishes.
 	if votes != kernels.AgentTickSilent {
 		for c, n := range sums {
 			atomic.AddUint64(&scratch[kernels.AgentSum+c], n)
@@ -154,7 +158,7 @@ func agentStep(b *twin.Block, open func(*agentSwarm, []uint32) agentCell) {
 	}
 	first, end := b.Part(uint64(n))
 	for i := int(first); i < int(end); i++ {
-		votes[i] = kernels.AgentNoVote
+		votes[i] = kernels.AgentNoVote // until the agent has stepped
 		group := int(agents[i]) / s.agents
 		if group >= s.groups {
 			atomic.AddUint64(&scratch[kernels.AgentOutside], 1)
@@ -287,6 +291,7 @@ func (s *agentSwarm) floats(page, v, at, n int) []float32 {
 	return device.Of[float32](s.variable(page, v)[4*at : 4*(at+n)])
 }
 
+// hold implements agentCell. The second input is the gain; it is 0 if there is one feature only.
 func (c *agentLeaky) hold(page, at int, inputs []float32) {
 	to := c.s.floats(page, kernels.AgentVarInput, 2*at, 2)
 	to[1] = 0
@@ -295,6 +300,8 @@ func (c *agentLeaky) hold(page, at int, inputs []float32) {
 	}
 }
 
+// step implements agentCell: the potential decays and takes in the input, and an agent whose
+// potential passes the threshold spikes, which is its vote.
 func (c *agentLeaky) step(page, at int) int {
 	input := c.s.floats(page, kernels.AgentVarInput, 2*at, 2)
 	potential, trace := &c.s.floats(page, kernels.AgentVarPotential, at, 1)[0],

@@ -21,13 +21,17 @@ const (
 
 // front is what all agents of a group see of an observation: its features in units of their running
 // spread. Level and spread are robust: a feature further than clip spreads away counts as that far.
+// All slices have one element a feature.
 type front struct {
-	level, spread, last []float32 // [I]
-	now                 []float32 // [I]: the current observation in spreads
+	level, spread []float32
+	// now is the current observation, and last the one before it, in spreads from the level. A
+	// group whose cell needs no last has none.
+	last, now []float32
 }
 
-// see takes the features of one observation. first says that the group has seen none, n is how many
-// it has seen with this one, rate the rate of level and spread, at least 1/n.
+// see updates level and spread by the features of one observation and sets now. round is the number
+// of observations that the group has seen before, rate the rate of level and spread, at least
+// 1/(round+1). clip is the greatest distance from the level that counts, in spreads.
 func (f *front) see(x []float32, round uint64, rate, clip float32) {
 	for i, v := range x {
 		v = finite(v, f.level[i])
@@ -59,7 +63,7 @@ func (f *front) see(x []float32, round uint64, rate, clip float32) {
 	}
 }
 
-// finite brings a raw feature into ±largest; a NaN, which the contract excludes, becomes the level.
+// finite limits a raw feature to ±largest. A NaN, which the contract excludes, becomes the level.
 func finite(v, level float32) float32 {
 	if v != v {
 		return level
@@ -67,8 +71,8 @@ func finite(v, level float32) float32 {
 	return fmath.Clamp(v, largest)
 }
 
-// project is an agent's view of a vector of features: the sum of their products with its direction,
-// the components of which stand A elements apart.
+// project returns an agent's view of a vector of features: the sum of their products with the
+// agent's direction, whose components are A elements apart.
 func project(direction []float32, A int, x []float32) float32 {
 	sum := float32(0)
 	for f, v := range x {

@@ -6,13 +6,14 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 )
 
+// Groups with weights of their own have a variable more, so the latest time is one further.
 func init() {
 	twin.Register("gru_observe", func(b *twin.Block) {
 		observeByRatio(b, kernels.GruVarWeights+int(twin.Mem[uint32](b, 3)[kernels.GruOwn]), gruStep)
 	})
 }
 
-// sigmoid32 is the logistic function by way of tanh32.
+// sigmoid32 returns the logistic function of x, by fmath.Tanh.
 func sigmoid32(x float32) float32 { return 0.5 + float32(0.5*fmath.Tanh(float32(0.5*x))) }
 
 // gruRow is one gate of one unit: the weights of the units and of the input, and the bias.

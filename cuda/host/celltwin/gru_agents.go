@@ -90,6 +90,7 @@ func (c *agentGRU) halves(page, at, from, n int) []uint16 {
 	return device.Of[uint16](c.s.variable(page, kernels.AgentVarRow)[2*(2*at*c.class+from):][:2*n])
 }
 
+// hold implements agentCell.
 func (c *agentGRU) hold(page, at int, inputs []float32) {
 	clear(c.y)
 	for k, v := range inputs {
@@ -106,6 +107,8 @@ func dot(bias int32, a, w []fixed) int32 {
 	return bias
 }
 
+// step implements agentCell: gates and units as torch.nn.GRUCell has them, with sums of fixed point
+// numbers, and the candidate with the largest readout, of equal ones the first.
 func (c *agentGRU) step(page, at int) int {
 	c.load(c.row, page, at, 0)
 	H := c.class

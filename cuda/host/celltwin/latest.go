@@ -10,8 +10,8 @@ type latest struct {
 	time int64
 }
 
-// latest opens that of the run's group. variable is the number of kernels.VarLatest, drop its word
-// of the parameter block.
+// latest returns the latest time of the run's group. variable is the number of kernels.VarLatest,
+// and drop the word of the parameter block that says which observations are dropped.
 func (o *observation) latest(variable, drop int) latest {
 	l := latest{drop: kernels.Drop(o.words[drop])}
 	if l.drop != 0 {
@@ -21,7 +21,9 @@ func (o *observation) latest(variable, drop int) latest {
 	return l
 }
 
-// take says whether observation n is dropped, and answers it then. seen is how many were applied.
+// take reports whether observation n is dropped, and writes its outputs if so: why it is dropped,
+// as the decision, and the round as it was. A later time becomes the latest. seen is the number of
+// observations that were applied before.
 func (l *latest) take(o *observation, n uint32, seen uint64) (dropped bool) {
 	if l.drop == 0 {
 		return false

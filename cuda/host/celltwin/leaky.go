@@ -6,6 +6,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 )
 
+// The latest time is a variable after those of the cell.
 func init() {
 	twin.Register("leaky_observe", func(b *twin.Block) { observeByRatio(b, kernels.LeakyVarLatest, leakyStep) })
 }

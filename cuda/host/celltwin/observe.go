@@ -16,13 +16,15 @@ import (
 // observation is the arguments of an observe kernel (kernels.ObserveParams) as one block sees them:
 // the run of the block, the page of the run's group in each element type, and the outputs.
 type observation struct {
-	run      kernels.Run
-	agents   int
-	slots    int
-	offsets  []uint32
-	f32      []float32 // the page
-	u32      []uint32
-	u64      []uint64
+	run     kernels.Run
+	agents  int      // of a group
+	slots   int      // groups of a page
+	offsets []uint32 // of the variables, in bytes from the start of a page
+	// The page, as elements of each type.
+	f32 []float32
+	u32 []uint32
+	u64 []uint64
+
 	words    []uint32 // the parameter block
 	weights  []float32
 	times    []int64
@@ -34,9 +36,9 @@ type observation struct {
 type outputs struct {
 	scores    []float32
 	decisions []uint32
-	counts    []uint32
-	leaders   []uint32
-	rounds    []uint64
+	counts    []uint32 // of the votes, one for each candidate
+	leaders   []uint32 // numbers of agents in their group
+	rounds    []uint64 // after the observation
 }
 
 // openObservation reads the arguments of a block. The page is in device memory or in host memory,

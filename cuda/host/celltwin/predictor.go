@@ -40,14 +40,15 @@ const (
 
 // predictorAgent is the state of one agent while its group's run is stepped.
 type predictorAgent struct {
-	h          [hidden]float32
-	w          [readout]float32
-	mean       float32
-	err        float32
+	h    [hidden]float32  // the recurrent units
+	w    [readout]float32 // the weights of the prediction, from the mean on
+	mean float32          // the running level of the agent's view
+	err  float32          // the usual size of the error of the prediction
+	// drift is the mean error of late, with its sign, and driftUsual its usual size.
 	drift      float32
 	driftUsual float32
-	naive      float32
-	unrest     float32
+	naive      float32 // the usual size of the error of the mean alone
+	unrest     float32 // the mean size of the error of late
 }
 
 // predictorGroup is the state of one group while its run is stepped. Instances are pooled: a step
@@ -129,6 +130,7 @@ func (g *predictorGroup) observe(o *observation, n int, round *uint64, x []float
 	g.habits.recall(o.times[n])
 	g.step(o, seen, inverse)
 
+	// The scores come from the history before this observation.
 	warm := seen >= uint64(o.words[kernels.PredictorWarmup])
 	if warm {
 		shape := tailShape{
@@ -141,6 +143,7 @@ func (g *predictorGroup) observe(o *observation, n int, round *uint64, x []float
 		}
 	}
 
+	// The ballots: every agent compares its own surprise with the thresholds.
 	rule := kernels.Rule(o.words[kernels.PredictorRule])
 	alarm, suspect := o.float(kernels.PredictorAlarm), o.float(kernels.PredictorSuspect)
 	level, inside := fmath.Abs(g.hold), g.hold < 0
@@ -167,6 +170,7 @@ func (g *predictorGroup) observe(o *observation, n int, round *uint64, x []float
 		}
 		t.vote(uint32(a), candidate, count, weight)
 	}
+	// The surprise of the group: of each kind the one that a share of the weight reaches.
 	var bins [kinds]uint32
 	for k := range bins {
 		bins[k] = groupSurprise(&g.byBin[k], total, o.words[kernels.PredictorShare])
@@ -185,6 +189,7 @@ func (g *predictorGroup) observe(o *observation, n int, round *uint64, x []float
 			float32(surprisal*o.float(kernels.PredictorMargin)),
 		)
 	}
+	// The decision: an observation that opens no incident is suspicious at most.
 	if !opens {
 		t.lower()
 	}
@@ -241,6 +246,7 @@ func (g *predictorGroup) step(o *observation, seen uint64, inverse float32) {
 			week = project(c[kernels.PredictorProject*A:], A, g.habits.weekNow)
 		}
 
+		// The units: leaky integrators with a random net, driven by the observation before.
 		h := a.h
 		for j := range hidden {
 			in := c[(kernels.PredictorIn+j*kernels.PredictorInputs)*A:]
@@ -258,6 +264,7 @@ func (g *predictorGroup) step(o *observation, seen uint64, inverse float32) {
 		if first {
 			a.mean = value
 		}
+		// The prediction, from the units and from what is usual at this time.
 		in := [readout]float32{
 			a.h[0], a.h[1], a.h[2], a.h[3],
 			fmath.Clamp(last-a.mean, reach3), fmath.Clamp(day-a.mean, reach3), fmath.Clamp(week, reach3),
@@ -273,6 +280,7 @@ func (g *predictorGroup) step(o *observation, seen uint64, inverse float32) {
 		size := fmath.Abs(e)
 		usual := a.err + errorFloor
 
+		// The surprises: the error, its drift and its unrest, each beside its usual size.
 		fast := fmath.Max(inverse, c[kernels.PredictorFast*A])
 		a.drift += float32(fast * (e - a.drift))
 		drift := fmath.Abs(a.drift)
@@ -285,6 +293,7 @@ func (g *predictorGroup) step(o *observation, seen uint64, inverse float32) {
 		}
 		g.weights[i] = voteWeight(usual, a.naive)
 
+		// Learning: a normalised gradient step of the readout, and the usual sizes.
 		gain := float32(learn*fmath.Clamp(e, float32(gradientClip*usual))) / norm
 		for j, x := range in {
 			a.w[j] += float32(gain * x)

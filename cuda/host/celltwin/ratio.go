@@ -19,6 +19,7 @@ type ratioGroup struct {
 	scratch []float32 // of the cell
 }
 
+// ratioPool has groups that are not in use, with slices of any length.
 var ratioPool = sync.Pool{New: func() any { return new(ratioGroup) }}
 
 // ratioStep moves every agent of a group by the observation in g.front.now and fills g.bins.
@@ -71,6 +72,7 @@ func (g *ratioGroup) vote(o *observation, n int, round *uint64, seen uint64) {
 		suspicious = surpriseBin(o.float(kernels.LeakySuspicious))
 		anomalous = surpriseBin(o.float(kernels.LeakyAnomalous))
 	}
+	// A group that has seen too little to be warm votes normal.
 	var t tally
 	clear(g.byBin[:])
 	for i, bin := range g.bins {

@@ -58,7 +58,8 @@ type tailShape struct {
 	share, expected, trust, rankMix float32
 }
 
-// fit finds the tail. The history does not change between fit and the scores drawn from it.
+// fit computes the tail from the counts and empties the cache of scores. The history does not
+// change between fit and the scores drawn from it.
 func (h *history) fit() {
 	clear(h.known[:])
 	h.total = float32(h.atLeast[0])

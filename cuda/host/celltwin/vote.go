@@ -9,9 +9,9 @@ import (
 // tally is one round's ballots: the votes of the agents of one group. All sums are of integers, so
 // the order of the agents does not matter.
 type tally struct {
-	counts   [kernels.VoteCandidates]uint32
-	priority uint32 // of the leader
-	leader   uint32
+	counts   [kernels.VoteCandidates]uint32 // by candidate
+	priority uint32                         // of the leader
+	leader   uint32                         // the number of an agent in its group
 	cast     bool
 }
 

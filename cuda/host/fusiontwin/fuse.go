@@ -11,6 +11,8 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 )
 
+// One twin serves the kernels for rows of any length; the names are those of short and of wide
+// rows.
 func init() {
 	for _, dim := range []int{8, 512} {
 		twin.Register(kernels.FuseName("fuse_sorted", device.F32, dim), fuseSorted[float32])
@@ -83,6 +85,7 @@ type fuseTotals [kernels.FuseWords]uint64
 // finish adds the totals of a block to the scratch memory. The last block of the last launch of a
 // fusion moves them to the result, which is argument number result.
 func (t *fuseTotals) finish(b *twin.Block, flags uint32, scratch []uint64, sequence uint32, result int) {
+	// All words but the ticket are sums.
 	for i := kernels.FuseTicket + 1; i < kernels.FuseWords; i++ {
 		atomic.AddUint64(&scratch[i], t[i])
 	}
@@ -129,6 +132,7 @@ func fuseSorted[E embedding](b *twin.Block) {
 	first, end := b.Part(uint64(count))
 	for r := first; r < end; r++ {
 		run := runs[4*r:][:4]
+		// A run is {first row, rows, target, kind}; its target is a node, or the number of a part.
 		isPart := run[3] == kernels.FuseRunPart
 		if !isPart && run[1] == 0 && flags&kernels.FuseFresh == 0 {
 			continue
@@ -140,7 +144,7 @@ func fuseSorted[E embedding](b *twin.Block) {
 			if flags&kernels.FuseOrder != 0 {
 				at = uint64(order[k])
 			}
-			if parts {
+			if parts { // the rows are the sums of parts, with tallies of their own
 				for d, v := range twin.Mem[float32](b, 0)[at*dim:][:dim] {
 					total[d] += v
 				}
@@ -170,7 +174,7 @@ func fuseSorted[E embedding](b *twin.Block) {
 			continue
 		}
 		node, tally := sums[target*dim:][:dim], tallies[2*target:][:2]
-		if flags&kernels.FuseFresh != 0 {
+		if flags&kernels.FuseFresh != 0 { // what the node has is of an earlier fusion
 			clear(node)
 			clear(tally)
 		}
@@ -193,7 +197,7 @@ func fuseUnsorted[E embedding](b *twin.Block) {
 	var totals fuseTotals
 	members = members[:agents]
 	memory := make([]float32, dim)
-	if flags&kernels.FuseFirst != 0 {
+	if flags&kernels.FuseFirst != 0 { // once for all launches of a fusion
 		lo, hi := b.Part(agents)
 		for _, id := range members[lo:hi] {
 			if id >= nodes {
@@ -278,6 +282,7 @@ func fuseWalk[E embedding](b *twin.Block) {
 	memory := make([]float32, dim)
 	places := uint64(twin.Mem[uint32](b, 4)[nodes])
 	k, end := b.Part(places)
+	// The agents before the first head belong to a node of the block before.
 	for k < end && order[k]&kernels.FuseHead == 0 {
 		k++
 	}

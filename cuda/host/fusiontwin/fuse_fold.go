@@ -19,6 +19,7 @@ func fuseFold(b *twin.Block) {
 	nodes := uint64(b.Uint32(3))
 	found := uint32(0)
 	lo, hi := b.Part(nodes)
+	// The sums of a rank come first in its vectors, then two words of tally for each node.
 	for d := lo * dim; d < hi*dim; d++ {
 		sum := 0.0
 		for r := range ranks {

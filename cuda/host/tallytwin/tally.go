@@ -10,6 +10,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 )
 
+// One twin serves the kernels for all numbers of candidates: a kernel for fewer is only faster.
 func init() {
 	for _, candidates := range []int{5, 8, kernels.PlaneCandidates, kernels.MaxCandidates} {
 		twin.Register(kernels.TallyName(candidates, false), func(b *twin.Block) { tallyBallots(b, false, askOf(b, 6)) })
@@ -54,7 +55,7 @@ func tallyBallots(b *twin.Block, packed bool, a ask) {
 		panic(err)
 	}
 	lo, hi := b.Part(n) // the ballots of this block
-	if packed {
+	if packed {         // whole bytes of two ballots each
 		lo, hi = b.Part((n + 1) / 2)
 		data := ballots[first+lo : first+hi]
 		lo, hi = min(2*lo, n), min(2*hi, n)
@@ -65,6 +66,7 @@ func tallyBallots(b *twin.Block, packed bool, a ask) {
 	if err != nil {
 		panic(err)
 	}
+	// The scratch memory has the sums of all blocks, and the leader as a key.
 	for c, votes := range part.Counts {
 		if votes > 0 {
 			atomic.AddUint64(&scratch[kernels.TallySlots+c], votes)
@@ -81,7 +83,7 @@ func tallyBallots(b *twin.Block, packed bool, a ask) {
 			Leader: leaderOf(scratch[kernels.TallyLeader]),
 		}
 		copy(sum.Counts, scratch[kernels.TallySlots:])
-		clear(scratch)
+		clear(scratch) // for the next launch
 		a.finish(sum, n, flags, flags&kernels.TallyRecord != 0, twin.Mem[uint64](b, 14), twin.Mem[uint64](b, 15))
 	}
 }
@@ -101,6 +103,7 @@ func tallyResident(b *twin.Block) {
 		},
 		sequence: b.Uint32(12),
 	}
+	// A request is complete when all of its words have the next sequence number in their low half.
 	for {
 		a.sequence++
 		var request [kernels.DoorbellWords]uint32
@@ -111,7 +114,7 @@ func tallyResident(b *twin.Block) {
 			}
 			request[i] = uint32(w >> 32)
 		}
-		if request[kernels.DoorbellSteps] == 0 {
+		if request[kernels.DoorbellSteps] == 0 { // the request to end
 			return
 		}
 		a.seen = uint64(request[kernels.DoorbellSeenHigh])<<32 | uint64(request[kernels.DoorbellSeen])
@@ -172,7 +175,7 @@ func (a ask) finish(t consensus.Tally, agents uint64, flags uint32, record bool,
 	for _, votes := range t.Counts {
 		t.Invalid -= votes
 	}
-	if flags&kernels.TallyPriorities == 0 {
+	if flags&kernels.TallyPriorities == 0 { // the blocks have nominated none
 		t.Leader = consensus.Leader{Elected: agents > 0}
 	}
 	d, err := consensus.Decide(a.rule, t)
@@ -193,7 +196,7 @@ func (a ask) finish(t consensus.Tally, agents uint64, flags uint32, record bool,
 	if d.Leader.Elected {
 		said |= kernels.ResultHasLeader
 	}
-	if record {
+	if record { // the word with the sequence number last, since a reader polls it
 		copy(result[kernels.ResultCounts:], d.Counts)
 		result[kernels.ResultWinner] = d.Leader.Agent<<32 | uint64(winner)
 		result[kernels.ResultPriority] = uint64(d.Leader.Priority)
@@ -205,6 +208,7 @@ func (a ask) finish(t consensus.Tally, agents uint64, flags uint32, record bool,
 		result[kernels.ResultDone] = uint64(said)<<32 | uint64(a.sequence)
 		return
 	}
+	// A reply has 32 bits of each value, and the counts after its head.
 	values := []uint32{
 		kernels.ReplyFlags: said, kernels.ReplyWinner: winner, kernels.ReplyLeader: uint32(d.Leader.Agent),
 		kernels.ReplyPriority: d.Leader.Priority,

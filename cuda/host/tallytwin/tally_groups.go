@@ -26,9 +26,10 @@ func tallyGroups(b *twin.Block, packed bool) {
 	first, end := b.Part(uint64(groups))
 	for g := first; g < end; g++ {
 		lo, hi := g*uint64(size), (g+1)*uint64(size)
-		if size == 0 {
+		if size == 0 { // groups of different sizes
 			lo, hi = uint64(starts[g]), uint64(starts[g+1])
 		}
+		// A last group may be smaller.
 		hi = min(hi, n)
 		lo = min(lo, hi)
 		clear(t.Counts)
@@ -41,6 +42,7 @@ func tallyGroups(b *twin.Block, packed bool) {
 		if err != nil {
 			panic(err)
 		}
+		// Without priorities the first agent leads, and leaders are not stored.
 		t.Leader.Elected = hi > lo
 		if flags&kernels.TallyPriorities != 0 {
 			t.Leader.Elected = false
@@ -69,6 +71,7 @@ func tallyGroups(b *twin.Block, packed bool) {
 			row[candidates], row[candidates+1] = uint32(t.Abstentions), uint32(t.Invalid)
 		}
 	}
+	// The slot of abstentions is free here: rows have the abstentions of each group.
 	atomic.AddUint64(&scratch[kernels.TallyAbstain], decided)
 	if !twin.LastBlock(b, scratch) {
 		return

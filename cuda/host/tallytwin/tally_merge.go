@@ -35,13 +35,14 @@ func tallyMerge(b *twin.Block) {
 			err = errors.Join(err, e)
 		}
 	}
-	if refused != 0 {
+	if refused != 0 { // the sums are worth nothing
 		merged = consensus.Tally{Counts: make([]uint64, candidates)}
 	}
 	d, e := consensus.Decide(a.rule, merged)
 	if err = errors.Join(err, e); err != nil {
 		panic(err)
 	}
+	// The round closes only if enough shards were heard and nothing was refused.
 	flags, winner, now := refused, kernels.NoDecision, word[0]
 	if refused == 0 && heard >= uint64(b.Uint32(4)) {
 		var won bool

@@ -10,6 +10,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 )
 
+// A twin serves the kernel of every number of candidates, as those without weights do.
 func init() {
 	for name, kind := range kernels.WeightedKernels() {
 		packed := strings.HasPrefix(name, "tally_weighted_u4")
@@ -28,7 +29,7 @@ func tallyWeighted(b *twin.Block, packed bool, kind int) {
 	}
 	lo, hi := b.Part((n + 1) / 2) // pairs, so that packed ballots begin with a byte
 	lo, hi = min(2*lo, n), min(2*hi, n)
-	if packed {
+	if packed { // unpacked in chunks, since weights are cast with one ballot a byte
 		var chunk [4096]byte
 		for at := lo; at < hi; at += uint64(len(chunk)) {
 			end := min(at+uint64(len(chunk)), hi)
