@@ -9,6 +9,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/devicetest/fixture"
 	"github.com/exoswarm/exoswarm/cuda/devicetest/launches"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
+	"github.com/exoswarm/exoswarm/internal/testlong"
 )
 
 // asCase converts the parameters of a launch to those of a case.
@@ -64,7 +65,7 @@ func testLaunches(t *testing.T, open fixture.Opener) {
 	if !compiles(d) {
 		t.Skip("this driver runs no compiled code")
 	}
-	each := 400
+	each := testlong.Of(400, 100)
 	if testing.Short() {
 		each = 50
 	}
