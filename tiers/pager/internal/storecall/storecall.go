@@ -207,8 +207,8 @@ func (c *Caller) reclaim(call *Call) {
 
 // Begin hands a call to a tier of the store: to read a page into buf, to write it from buf to the
 // tier, or to move it there. buf belongs to the call until End, and longer if End abandons it.
-// Begin waits for a place in the queue. It fails without a call if the breaker is open, or when ctx
-// or the Caller ends.
+// Begin waits for a place in the queue. It fails without a call if the breaker is open, if no call
+// of the tier ends for Stall, or when ctx or the Caller ends.
 func (c *Caller) Begin(ctx context.Context, op Op, d *Disk, page uint64, buf []byte) (*Call, error) {
 	if !d.Breaker.Allow(time.Now()) {
 		return nil, d.CircuitOpen()
@@ -221,11 +221,25 @@ func (c *Caller) Begin(ctx context.Context, op Op, d *Disk, page uint64, buf []b
 	call.state.Store(stateQueued)
 	call.timer.Reset(c.opts.Breaker.Stall)
 	d.Depth.Add(1)
-	select {
-	case d.calls <- func() { c.run(ctx, call) }:
-		return call, nil
-	case <-ctx.Done():
-	case <-c.opts.Ended:
+	work := func() { c.run(ctx, call) }
+	for seen, waiting := d.ended.Load(), true; waiting; {
+		select {
+		case d.calls <- work:
+			call.timer.Reset(c.opts.Breaker.Stall) // the wait for a place is not the medium's
+			return call, nil
+		case <-call.timer.C:
+			now := d.ended.Load()
+			if now == seen { // no call ended, so the medium stalls
+				d.Depth.Add(-1)
+				return nil, d.stalled(c.opts.Breaker.Stall)
+			}
+			seen = now
+			call.timer.Reset(c.opts.Breaker.Stall)
+		case <-ctx.Done():
+			waiting = false
+		case <-c.opts.Ended:
+			waiting = false
+		}
 	}
 	d.Breaker.Withdraw()
 	d.Depth.Add(-1)
@@ -281,10 +295,14 @@ func (c *Caller) End(ctx context.Context, call *Call) (abandoned bool, err error
 		d.Breaker.Withdraw() // The outcome is unknown; the next call finds out.
 		return true, over
 	}
+	return true, d.stalled(c.opts.Breaker.Stall)
+}
+
+// stalled opens the circuit of a tier that did not answer for a time, and returns the error.
+func (d *Disk) stalled(after time.Duration) error {
 	d.Failed.Add(1)
 	d.Breaker.Trip(time.Now())
-	return true, fmt.Errorf("%s did not answer for %v: %w: %w", d.Name, c.opts.Breaker.Stall, tiers.ErrUnavailable,
-		tiers.ErrMedium)
+	return fmt.Errorf("%s did not answer for %v: %w: %w", d.Name, after, tiers.ErrUnavailable, tiers.ErrMedium)
 }
 
 // report tells the breaker of the tier how a call ended. An error that concerns one page, or the

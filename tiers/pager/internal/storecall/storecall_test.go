@@ -166,6 +166,48 @@ func TestQueue(t *testing.T) {
 	}
 }
 
+// TestWaitForPlace: the time that a call waits for a place in the queue is not its stall either, and a
+// queue that does not move at all fails a call after the stall, and not when its caller gives up.
+func TestWaitForPlace(t *testing.T) {
+	c, d, _ := open(t, 250*time.Millisecond, func(context.Context, uint64) error {
+		time.Sleep(60 * time.Millisecond)
+		return nil
+	})
+	const calls = 40 // the last one waits for half a second
+	ended := make(chan error, calls)
+	for page := range uint64(calls) {
+		go func() {
+			call, err := c.Begin(t.Context(), storecall.Move, d, page, nil)
+			if err == nil {
+				_, err = c.End(t.Context(), call)
+			}
+			ended <- err
+		}()
+	}
+	for range calls {
+		if err := <-ended; err != nil {
+			t.Errorf("a call of a queue that moves: %v", err)
+		}
+	}
+
+	answer := make(chan struct{})
+	defer close(answer)
+	c, d, _ = open(t, 50*time.Millisecond, func(context.Context, uint64) error { <-answer; return nil })
+	for page := range uint64(8) { // four workers, and four places in the queue
+		if _, err := c.Begin(t.Context(), storecall.Move, d, page, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if _, err := c.Begin(ctx, storecall.Move, d, 9, nil); !errors.Is(err, tiers.ErrMedium) || ctx.Err() != nil {
+		t.Errorf("a call that finds no place: %v, want %v after the stall", err, tiers.ErrMedium)
+	}
+	if !d.Breaker.Open(time.Now()) {
+		t.Error("the circuit of a tier that stalls is closed")
+	}
+}
+
 // TestStagingWaits: Take waits for a buffer until its context ends, and Replace makes up for one
 // that does not come back.
 func TestStagingWaits(t *testing.T) {
