@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/cpuagents"
+	"github.com/exoswarm/exoswarm/gpuagents/swarmclient"
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
@@ -173,12 +174,12 @@ func (h *hints) waits(ctx context.Context, p *cpuagents.StreamProgress) string {
 	if err != nil {
 		return ""
 	}
-	st := shardStates(census, record)[0]
+	st := swarmclient.ShardStates(record, census.Holders, census)[0]
 	switch {
-	case st.State == stateServed:
+	case st.State == swarmclient.StateServed:
 		return ""
-	case st.State == stateWaiting:
-		return stateWaiting + " (gpuagent --nats URL starts one)"
+	case st.State == swarmclient.StateWaiting:
+		return swarmclient.StateWaiting + " (gpuagent --nats URL starts one)"
 	case st.Recovering != nil:
 		return fmt.Sprintf("%s is %s", st.Holder, st.State)
 	}

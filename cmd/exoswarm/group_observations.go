@@ -13,19 +13,16 @@ import (
 
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
+	"github.com/exoswarm/exoswarm/gpuagents/swarmclient"
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
-	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // groupColumns are those of a file of observations for groups.
 func groupColumns(spec *swarm.Spec) []string {
 	return append([]string{swarm.GroupColumn, spec.Timestamp}, spec.Features...)
 }
-
-// maxTimestamp bounds the text of a timestamp in bytes, which travels with its row.
-const maxTimestamp = 64
 
 // readGroupObservations reads a file of observations for groups whole: it is checked to its end
 // before anything takes effect.
@@ -59,7 +56,7 @@ func readGroupObservations(path string, spec *swarm.Spec) (*batch.Observations, 
 			text = unquoted
 		}
 		at, err := clock.Parse(text)
-		if len(text) > maxTimestamp || err != nil {
+		if len(text) > swarmclient.MaxTimestamp || err != nil {
 			want := "a time, such as 2006-01-02 15:04:05, RFC 3339, or unix seconds"
 			if d != nil && len(d.Time) > 0 {
 				want = "of the form of csv.time, " + strings.Join(d.Time, " or ")
@@ -96,17 +93,10 @@ func readGroupObservations(path string, spec *swarm.Spec) (*batch.Observations, 
 	return o, err
 }
 
-// maxGroupRows is how many observations go into an entry of a swarm whose groups are addressed: as
-// in the entries of a stream, so that the answer, which has up to 64 bytes a row more and 4 for
-// every candidate, is a message too.
-func (s *simulation) maxGroupRows() int {
-	return min(4096, (480<<10)/(56+maxTimestamp+12*len(s.spec.Features)))
-}
-
 // observeGroups hands observations over, in as many entries as that takes, and prints their
 // decisions.
-func observeGroups(cmd *cobra.Command, s *simulation, path string) error {
-	o, err := readGroupObservations(path, s.spec)
+func observeGroups(cmd *cobra.Command, s *swarmclient.Swarm, path string) error {
+	o, err := readGroupObservations(path, s.Spec())
 	if err != nil {
 		return err
 	}
@@ -114,29 +104,10 @@ func observeGroups(cmd *cobra.Command, s *simulation, path string) error {
 	if err != nil {
 		return err
 	}
-	entries := 0
-	for first := 0; first < o.Len(); first += s.maxGroupRows() {
-		last := min(first+s.maxGroupRows(), o.Len())
-		part := &batch.Observations{
-			Group: o.Group[first:last], Row: o.Row[first:last], Time: o.Time[first:last], Read: o.Read[first:last],
-			Features: o.Features[first*o.Width : last*o.Width],
-			Width:    o.Width, Timestamp: o.Timestamp[first:last], Value: o.Value[first*o.Width : last*o.Width],
-		}
-		data, err := part.Encode()
-		if err == nil {
-			data, err = s.only(cmd.Context(), swarms.EntryObserve, data, swarms.EntryDecide)
-		}
-		var d *batch.Decisions
-		if err == nil {
-			d, err = batch.DecodeDecisions(data)
-		}
-		if err != nil {
-			return fmt.Errorf("observations from number %d on (those before took effect): %w", first+1, err)
-		}
-		entries++
+	entries, err := s.ObserveGroups(cmd.Context(), o, func(d *batch.Decisions) error {
 		for i, g := range d.Group {
-			decision, counts := s.decided(d.Decision[i]),
-				votes{s.spec.Vote.Candidates, d.Counts[i*d.Candidates:][:d.Candidates]}
+			decision, counts := s.Candidate(int(d.Decision[i])),
+				votes{s.Spec().Vote.Candidates, d.Counts[i*d.Candidates:][:d.Candidates]}
 			item := map[string]any{
 				"group": g, "timestamp": d.Timestamp[i], "score": d.Score[i], "decision": decision, "round": d.Round[i],
 				"counts": counts, "leader": d.Leader[i],
@@ -149,6 +120,10 @@ func observeGroups(cmd *cobra.Command, s *simulation, path string) error {
 				return err
 			}
 		}
+		return nil
+	})
+	if err != nil {
+		return err
 	}
 	if err := p.end(); err != nil {
 		return err
@@ -179,6 +154,3 @@ func (v votes) MarshalJSON() ([]byte, error) {
 	}
 	return append(b, '}'), nil
 }
-
-// decided is the name of what a group has decided.
-func (s *simulation) decided(c uint32) string { return s.candidate(uint8(min(c, batch.NoVote))) }

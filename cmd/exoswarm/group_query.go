@@ -1,36 +1,19 @@
 package main
 
 import (
-	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/gpuagents/swarmclient"
 	"github.com/exoswarm/exoswarm/jobs/batch"
-	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // showVariables prints what agents, or groups, of a swarm are whose groups are addressed.
-func showVariables(cmd *cobra.Command, s *simulation, p *printer, ids []uint32, groups bool) error {
-	q := swarms.Query{Agents: ids}
+func showVariables(cmd *cobra.Command, s *swarmclient.Swarm, p *printer, ids []uint32, groups bool) error {
 	if groups {
-		q = swarms.Query{Groups: ids}
-	}
-	q.Version = jobs.Version
-	data, err := json.Marshal(q)
-	if err == nil {
-		data, err = s.only(cmd.Context(), swarms.EntryQuery, data, swarms.EntryState)
-	}
-	if err != nil {
-		return err
-	}
-	if groups {
-		all, err := batch.DecodeGroupVariables(data)
+		all, err := s.GroupVariables(cmd.Context(), ids)
 		if err != nil {
 			return err
 		}
@@ -42,11 +25,11 @@ func showVariables(cmd *cobra.Command, s *simulation, p *printer, ids []uint32, 
 		}
 		return nil
 	}
-	all, err := batch.DecodeAgentVariables(data)
+	all, err := s.AgentVariables(cmd.Context(), ids)
 	if err != nil {
 		return err
 	}
-	size := uint32(s.spec.AgentsPerGroup)
+	size := uint32(s.Spec().AgentsPerGroup)
 	for i, id := range all.Agent {
 		state, text := rowOf(all.Vars, i)
 		embedding := all.Embedding[i*all.Width:][:all.Width]
@@ -94,38 +77,4 @@ func rowOf(vars []batch.Variable, i int) (state map[string]any, text string) {
 		parts = append(parts, v.Name+" "+shown)
 	}
 	return state, strings.Join(parts, ", ")
-}
-
-// mayTake says why an entry is not put into the log behind its last one: the log of a run is
-// written by its job, and others only ask.
-func (k shard) mayTake(kind string, last swarms.Entry) error {
-	switch {
-	case last.Kind == swarms.EntryEnd && k.of.spec.OfRun():
-		return jobs.Errorf(jobs.CodeInvalid, "%v: its run has read all its input and ends: take a snapshot while it "+
-			"reads, or run it again", k)
-	case last.Kind == swarms.EntryEnd:
-		return jobs.Errorf(jobs.CodeInvalid, "%v: its log has ended", k)
-	case !k.of.spec.OfRun():
-		return nil
-	case !swarms.Asks(kind):
-		return jobs.Errorf(jobs.CodeInvalid, "%v: it is that of a run, whose job alone may change it: it takes "+
-			"query, fuse and snapshot; %s is for swarms that were made with exoswarm swarm create", k, kind)
-	case last.Seq == 0: // a refusal of the first entry says that the swarm cannot be served
-		return jobs.Errorf(jobs.CodeInvalid, "%v: its run has read nothing yet: ask again", k)
-	}
-	return nil
-}
-
-// over says of an error that the log is gone why it is: a run ends while it is asked.
-func (s *simulation) over(err error) error {
-	if errors.Is(err, jobs.ErrNotFound) && s.spec.OfRun() {
-		return jobs.Errorf(jobs.CodeInvalid, "swarm %s: its run has ended, and its log is gone: run it again, or "+
-			"ask while it reads", s.name)
-	}
-	return err
-}
-
-// only asks the one shard of a swarm whose groups are addressed.
-func (s *simulation) only(ctx context.Context, kind string, data []byte, want string) ([]byte, error) {
-	return shard{s, 0}.ask(ctx, time.Now().Add(s.timeout), kind, data, want)
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -26,11 +25,9 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents"
 	"github.com/exoswarm/exoswarm/internal/bucket"
 	"github.com/exoswarm/exoswarm/internal/testlong"
-	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
-	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // groupDecision is a decision as runs and swarm observe print it.
@@ -429,28 +426,5 @@ func TestAskedRun(t *testing.T) {
 	ask(0, "create", "goes-on", "--from", "half", "--snapshots", kept)
 	if out, _ := ask(0, "query", "goes-on", "--agents", "0-15", "-o", "json"); out != before[1] {
 		t.Errorf("from the snapshot: %s\nwant %s", out, before[1])
-	}
-}
-
-// TestNamed: an id goes before the name of a run's spec, which names a run where one alone has it.
-func TestNamed(t *testing.T) {
-	run := func(id, name string) swarms.Change {
-		return swarms.Change{ID: id, Swarm: swarms.Swarm{ID: id, Name: name}}
-	}
-	all := []swarms.Change{
-		run("j1", "plant"), run("j2", "mill"), run("j3", "mill"), run("j4", "j1"),
-		{ID: "broken", Err: errors.New("no JSON")},
-	}
-	for name, want := range map[string]string{"plant": "j1", "j3": "j3", "j1": "j1", "broken": "broken"} {
-		if s, err := named(all, name); err != nil || s.ID != want {
-			t.Errorf("%s: %s %v, want %s", name, s.ID, err, want)
-		}
-	}
-	if _, err := named(all, "mill"); err == nil || !strings.Contains(err.Error(), "2 runs have that name: use the "+
-		"id of one: j2, j3") {
-		t.Error(err)
-	}
-	if _, err := named(all, "quarry"); !errors.Is(err, jobs.ErrNotFound) {
-		t.Error(err)
 	}
 }

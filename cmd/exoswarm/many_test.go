@@ -73,17 +73,21 @@ type many struct {
 	want map[int32][]byte // what an undisturbed one answers, by its ticks
 }
 
-func (m *many) simulation(i int) *simulation {
-	s := &simulation{conn: m.conn, name: fmt.Sprintf("m%05d", i), spec: m.spec, timeout: 5 * time.Minute}
+// record returns the record of swarm i.
+func (m *many) record(i int) swarms.Swarm {
 	data, err := json.Marshal(m.spec)
 	if err != nil {
 		panic(err)
 	}
-	s.record = swarms.Swarm{
-		Version: jobs.Version, ID: s.name, Nonce: fmt.Sprintf("%08d", i), Name: "m", Spec: data,
+	return swarms.Swarm{
+		Version: jobs.Version, ID: fmt.Sprintf("m%05d", i), Nonce: fmt.Sprintf("%08d", i), Name: "m", Spec: data,
 		Groups: m.spec.Groups(), Created: manyCreated,
 	}
-	return s
+}
+
+// log returns a log of swarm i.
+func (m *many) log(i int, d swarms.Direction) swarms.Log {
+	return m.conn.Swarms.Log(m.record(i).Key(), 0, d)
 }
 
 // each calls fn for swarms, several at a time, and fails with the first error.
@@ -154,27 +158,24 @@ func (m *many) undisturbed(t *testing.T) {
 
 // make makes a swarm with observations and one tick in its log.
 func (m *many) make(ctx context.Context, i int) error {
-	s := m.simulation(i)
-	k := shard{s, 0}
 	for _, d := range []swarms.Direction{swarms.In, swarms.Out} {
-		if err := k.log(d).Create(ctx); err != nil {
+		if err := m.log(i, d).Create(ctx); err != nil {
 			return err
 		}
 	}
-	if err := k.log(swarms.In).Append(ctx, 0, swarms.Entry{Kind: swarms.EntryObserve, Ref: 1, Data: m.seen},
+	if err := m.log(i, swarms.In).Append(ctx, 0, swarms.Entry{Kind: swarms.EntryObserve, Ref: 1, Data: m.seen},
 		swarms.Entry{Kind: swarms.EntryTick, Ref: 2, Data: []byte(manyTick)}); err != nil {
 		return err
 	}
 	m.last[i].Store(2)
 	m.tick[i].Store(1)
-	return m.conn.Swarms.CreateSwarm(ctx, s.record)
+	return m.conn.Swarms.CreateSwarm(ctx, m.record(i))
 }
 
 // ask appends an entry to the log of a swarm and returns the answer.
 func (m *many) ask(ctx context.Context, i int, kind string, data []byte) (swarms.Entry, error) {
-	k := shard{m.simulation(i), 0}
 	seq := m.last[i].Add(1)
-	if err := k.log(swarms.In).Append(ctx, seq-1, swarms.Entry{Kind: kind, Ref: seq, Data: data}); err != nil {
+	if err := m.log(i, swarms.In).Append(ctx, seq-1, swarms.Entry{Kind: kind, Ref: seq, Data: data}); err != nil {
 		return swarms.Entry{}, err
 	}
 	if kind == swarms.EntryTick {
@@ -182,7 +183,19 @@ func (m *many) ask(ctx context.Context, i int, kind string, data []byte) (swarms
 	}
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
-	return k.answer(ctx, seq, seq)
+	r, err := m.log(i, swarms.Out).Read(ctx, seq)
+	if err != nil {
+		return swarms.Entry{}, err
+	}
+	defer r.Close()
+	e, err := r.Next(ctx)
+	if err == nil && e.Ref != seq {
+		err = fmt.Errorf("answer %d is to entry %d, want %d", e.Seq, e.Ref, seq)
+	}
+	if err == nil && e.Kind == swarms.EntryRejected {
+		err = fmt.Errorf("entry %d was refused: %s", seq, e.Data)
+	}
+	return e, err
 }
 
 // question asks a swarm what it is, which must be what an undisturbed one is.
@@ -427,45 +440,4 @@ func TestMany(t *testing.T) {
 	m.firstQuestions(t, moved)
 	m.firstQuestions(t, some())
 	lost()
-}
-
-// TestCreateRefused: a swarm is refused at its creation when every GPU agent says that it is full,
-// with their numbers.
-func TestCreateRefused(t *testing.T) {
-	srv, err := server.Start(t.Context(), server.Options{Dir: t.TempDir(), Port: server.InProcess})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer srv.Close()
-	conn, err := natsq.Connect(t.Context(), natsconn.Options{InProcess: srv, Name: "test"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	s := &simulation{conn: conn, name: "one", timeout: time.Second}
-	announce := func(name, state string) {
-		t.Helper()
-		a, err := conn.Registry.Announce(t.Context(), func() jobs.Agent {
-			return jobs.Agent{Name: name, Pool: jobs.PoolGPU, Running: 3, MaxShards: 3, State: state}
-		}, slog.New(slog.DiscardHandler))
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = a.Close(context.WithoutCancel(t.Context())) })
-	}
-	if err := s.admitted(t.Context()); err != nil {
-		t.Errorf("without agents: %v", err)
-	}
-	announce("a", "full")
-	if err := s.create(t.Context()); err == nil || !strings.Contains(err.Error(), "swarm one: every GPU agent has "+
-		"as many shards as it takes (a has 3 of 3)") {
-		t.Errorf("all are full: %v", err)
-	}
-	if all, err := conn.Swarms.Swarms(t.Context()); err != nil || len(all) != 0 {
-		t.Errorf("something was left: %v, %v", all, err)
-	}
-	announce("b", "serving")
-	if err := s.admitted(t.Context()); err != nil {
-		t.Errorf("one has room: %v", err)
-	}
 }

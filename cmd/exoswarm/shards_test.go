@@ -15,7 +15,6 @@ import (
 
 	"github.com/exoswarm/exoswarm/cuda"
 	"github.com/exoswarm/exoswarm/gpuagents"
-	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/internal/bucket"
 	"github.com/exoswarm/exoswarm/internal/testlong"
 	"github.com/exoswarm/exoswarm/jobs"
@@ -269,13 +268,15 @@ func TestShardsCommands(t *testing.T) {
 	has(errs, "swarm again, shard 1 of 3 (agents 330 to 659): ", "no shard has answered")
 	out, _ = run(0, "swarm", "list", "-o", "json")
 	has(out, `"holders":["agent","other","agent"]`)
-	one, err := findSimulation(t.Context(), conn, "again", 5*time.Minute)
+	log := conn.Swarms.Log(swarmKey(t, conn, "again"), 1, swarms.In)
+	last, err := log.Last(t.Context())
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("the last entry of shard 1: %v", err)
 	}
-	if _, _, err := (shard{one, 1}).append(t.Context(), time.Now().Add(5*time.Minute), swarms.EntryTick,
-		[]byte(`{"v":1,"count":1}`)); err != nil {
-		t.Fatal(err)
+	if err := log.Append(t.Context(), last.Seq, swarms.Entry{
+		Kind: swarms.EntryTick, Ref: last.Ref + 1, Data: []byte(`{"v":1,"count":1}`),
+	}); err != nil {
+		t.Fatalf("append a tick to shard 1 alone: %v", err)
 	}
 	agent.Stop() // which waits for the other's lease
 	if err := other.Close(t.Context()); err != nil {
@@ -330,41 +331,4 @@ func swarmKey(t *testing.T, conn *natsq.Conn, id string) string {
 		t.Fatal(err)
 	}
 	return s.Key()
-}
-
-// TestEach: what is said when some shards fail.
-func TestEach(t *testing.T) {
-	spec := &swarm.Spec{AgentsPerGroup: 10}
-	s := &simulation{name: "x", spec: spec, timeout: time.Second, record: swarms.Swarm{Groups: 10, Shards: 4}}
-	for want, c := range map[string]struct{ asked, failing []int }{
-		"": {[]int{0, 1, 2, 3}, nil},
-		"2: has failed; shards 0, 1, 3 have answered":                 {[]int{0, 1, 2, 3}, []int{2}},
-		"0: has failed; shards 2, 3 failed too; shard 1 has answered": {[]int{0, 1, 2, 3}, []int{0, 2, 3}},
-		"1: has failed; shard 3 failed too; no shard has answered":    {[]int{1, 3}, []int{1, 3}},
-		"0: has failed; no shard has answered":                        {[]int{0}, []int{0}},
-		"3: has failed; shard 0 has answered":                         {[]int{0, 3}, []int{3}},
-	} {
-		err := s.each(func(k int) bool { return slices.Contains(c.asked, k) }, func(k shard) error {
-			if slices.Contains(c.failing, k.number) {
-				return jobs.Errorf(jobs.CodeDeadline, "%d: has failed", k.number)
-			}
-			return nil
-		})
-		var of *jobs.Error
-		if (err == nil) != (want == "") || err != nil &&
-			(err.Error() != want || !errors.As(err, &of) || of.Code != jobs.CodeDeadline) {
-			t.Errorf("%v: %v, want %s", c, err, want)
-		}
-	}
-	if got := (shard{s, 1}).late(7).Error(); !strings.HasPrefix(got, "swarm x, shard 1 of 4 (agents 20 to 49): "+
-		"entry 7 of its log has no answer after 1s") {
-		t.Error(got)
-	}
-	s.record.Shards = 0
-	if err := s.each(nil, func(shard) error { return os.ErrClosed }); err != os.ErrClosed { //nolint:errorlint // as it is
-		t.Error(err)
-	}
-	if got := (shard{s, 0}).String(); got != "swarm x" {
-		t.Error(got)
-	}
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/gpuagents/snapshot"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
+	"github.com/exoswarm/exoswarm/gpuagents/swarmclient"
 	"github.com/exoswarm/exoswarm/internal/bucket"
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/internal/keyring"
@@ -268,40 +268,26 @@ func snapshotOf(cmd *cobra.Command, name string) (from *swarms.SnapshotRef, spec
 	return from, spec, err
 }
 
-func swarmSnapshot(cmd *cobra.Command, s *simulation) error {
+func swarmSnapshot(cmd *cobra.Command, s *swarmclient.Swarm) error {
 	name, _ := cmd.Flags().GetString("name")
 	if name == "" {
 		const stamp = "-20060102T150405Z"
-		name = s.name[:min(len(s.name), 64-len(stamp))] + time.Now().UTC().Format(stamp)
+		name = s.ID()[:min(len(s.ID()), 64-len(stamp))] + time.Now().UTC().Format(stamp)
 	}
-	if err := jobs.CheckID("snapshot", name); err != nil {
+	if err := s.CheckSnapshotName(name); err != nil {
 		return command.Usage("swarm snapshot: --name: %v", err)
 	}
 	p, err := newPrinter(cmd.OutOrStdout(), cmd.Flags(), "SNAPSHOT", "ENTRY", "AGENTS", "GROUPS", "BYTES", "DIGEST")
 	if err != nil {
 		return err
 	}
-	shards := s.record.ShardCount()
-	if shards > 1 {
-		if err := jobs.CheckID("snapshot", snapshot.PartName(name, shards-1)); err != nil {
-			return command.Usage("swarm snapshot: --name: the part of a shard: %v", err)
-		}
-	}
-	want := swarms.Snapshot{Version: jobs.Version, Name: name}
 	if wait, _ := cmd.Flags().GetBool("wait"); !wait {
-		data, err := json.Marshal(want)
+		entries, err := s.StartSnapshot(cmd.Context(), name)
 		if err != nil {
-			return fmt.Errorf("encode a snapshot: %w", err)
-		}
-		entries, deadline := make([]uint64, shards), time.Now().Add(s.timeout)
-		if err := s.each(nil, func(k shard) (err error) {
-			_, entries[k.number], err = k.append(cmd.Context(), deadline, swarms.EntrySnapshot, data)
-			return err
-		}); err != nil {
 			return err
 		}
 		item := map[string]any{"name": name, "entry": entries[0]}
-		if shards > 1 {
+		if len(entries) > 1 {
 			item = map[string]any{"name": name, "entries": entries}
 		}
 		if err := p.item(item, name, entryList(entries)); err != nil {
@@ -309,7 +295,7 @@ func swarmSnapshot(cmd *cobra.Command, s *simulation) error {
 		}
 		return p.end()
 	}
-	all, err := askAll(cmd.Context(), s, swarms.EntrySnapshot, want, swarms.EntrySnapshotted, swarms.DecodeSnapshotted)
+	all, err := s.Snapshot(cmd.Context(), name)
 	if err != nil {
 		return err
 	}
@@ -320,7 +306,7 @@ func swarmSnapshot(cmd *cobra.Command, s *simulation) error {
 	}
 	done := whole{Snapshotted: all[0], Entry: all[0].Entry}
 	entries := []uint64{done.Entry}
-	if shards > 1 {
+	if len(all) > 1 {
 		done = whole{Snapshotted: swarms.Snapshotted{Version: jobs.Version, Name: name}}
 		entries = nil
 		var digests []string
@@ -338,18 +324,14 @@ func swarmSnapshot(cmd *cobra.Command, s *simulation) error {
 	return p.end()
 }
 
-// entryList shows entries of the logs of shards.
+// entryList returns the numbers of entries with commas between.
 func entryList(all []uint64) string {
 	return strings.Trim(strings.ReplaceAll(fmt.Sprint(all), " ", ","), "[]")
 }
 
-func swarmReset(cmd *cobra.Command, s *simulation) error {
-	_, err := askAll(cmd.Context(), s, swarms.EntryReset, swarms.Reset{Version: jobs.Version}, swarms.EntryCleared,
-		swarms.DecodeReset)
-	return err
-}
+func swarmReset(cmd *cobra.Command, s *swarmclient.Swarm) error { return s.Reset(cmd.Context()) }
 
-func swarmTrim(cmd *cobra.Command, s *simulation) (err error) {
+func swarmTrim(cmd *cobra.Command, s *swarmclient.Swarm) (err error) {
 	name, _ := cmd.Flags().GetString("to")
 	place, _ := cmd.Flags().GetString("snapshots")
 	if name == "" || place == "" {
@@ -360,85 +342,21 @@ func swarmTrim(cmd *cobra.Command, s *simulation) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, b.Close()) }()
-	ctx := cmd.Context()
-	if s.spec.OfRun() {
-		return jobs.Errorf(jobs.CodeInvalid, "swarm %s: it is that of a run, whose job reads its log from the start "+
-			"when it goes on elsewhere: nothing is removed from that", s.name)
-	}
-	record := s.record
-	bases := make([]swarms.Base, record.ShardCount())
-	for k := range bases {
-		part := name
-		if len(bases) > 1 {
-			part = snapshot.PartName(name, k)
-		}
-		m, digest, err := snapshot.ReadManifest(ctx, b, part)
-		if err != nil {
-			return err
-		}
-		if first, end := record.ShardGroups(k); !m.Swarm.Of(record) || m.First() != first || m.Groups != end-first {
-			return command.Usage("swarm trim: snapshot %s is of another swarm, %s of %s", part, m.Swarm.ID,
-				m.Swarm.Created.Format(time.RFC3339))
-		}
-		if base := record.BaseOf(k); base != nil && m.Entry < base.Entry {
-			return command.Usage("swarm trim: snapshot %s is of entry %d, and the log is trimmed to %d already", part,
-				m.Entry, base.Entry)
-		}
-		if err := snapshot.Verify(ctx, b, m, bytesProgress(cmd.ErrOrStderr(), m.Bytes())); err != nil {
-			return err
-		}
-		bases[k] = swarms.Base{SnapshotRef: swarms.SnapshotRef{Name: part, SHA256: digest}, Entry: m.Entry}
-	}
-	// The record first: who reads a log without a checkpoint must know of the snapshot before
-	// entries go. The snapshot's own entry stays, so that a log always has a last one.
-	if s.record, err = s.conn.Swarms.ChangeSwarm(ctx, record, func(now *swarms.Swarm) {
-		if now.Base, now.Bases = nil, bases; len(bases) == 1 {
-			now.Base, now.Bases = &bases[0], nil
-		}
-	}); err != nil {
-		return err
-	}
-	deadline := time.Now().Add(s.timeout)
-	if err := s.each(nil, func(k shard) error {
-		entry := bases[k.number].Entry
-		answer, err := k.answered(ctx, deadline, entry)
-		if err != nil {
-			return err
-		}
-		return errors.Join(k.log(swarms.In).Trim(ctx, entry), k.log(swarms.Out).Trim(ctx, answer))
-	}); err != nil {
+	bases, err := s.Trim(cmd.Context(), b, name, func(total int64) func(int64) {
+		return bytesProgress(cmd.ErrOrStderr(), total)
+	})
+	if err != nil {
 		return err
 	}
 	if len(bases) == 1 {
-		cmd.PrintErrf("swarm %s: the log begins with entry %d, behind snapshot %s\n", s.name, bases[0].Entry, name)
+		cmd.PrintErrf("swarm %s: the log begins with entry %d, behind snapshot %s\n", s.ID(), bases[0].Entry, name)
 		return nil
 	}
 	var entries []uint64
 	for _, base := range bases {
 		entries = append(entries, base.Entry)
 	}
-	cmd.PrintErrf("swarm %s: the logs of its shards begin with entries %s, behind snapshot %s\n", s.name,
+	cmd.PrintErrf("swarm %s: the logs of its shards begin with entries %s, behind snapshot %s\n", s.ID(),
 		entryList(entries), name)
 	return nil
-}
-
-// answered is the number of the answer to an entry, which is the entry's own: each has one, in
-// their order.
-func (k shard) answered(ctx context.Context, deadline time.Time, entry uint64) (uint64, error) {
-	ctx, cancel := context.WithDeadlineCause(ctx, deadline, k.late(entry))
-	defer cancel()
-	r, err := k.log(swarms.Out).Read(ctx, entry)
-	if err != nil {
-		return 0, err
-	}
-	defer r.Close()
-	e, err := r.Next(ctx)
-	if err != nil {
-		return 0, ended(ctx, err)
-	}
-	if e.Seq != entry || e.Ref != entry {
-		return 0, jobs.Errorf(jobs.CodeInternal, "%v: answer %d is to entry %d: the logs were changed by somebody "+
-			"else", k, e.Seq, e.Ref)
-	}
-	return e.Seq, nil
 }

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"cmp"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -17,8 +16,8 @@ import (
 	"golang.org/x/term"
 
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
+	"github.com/exoswarm/exoswarm/gpuagents/swarmclient"
 	"github.com/exoswarm/exoswarm/internal/command"
-	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
@@ -54,14 +53,14 @@ the swarm: an agent process without a checkpoint begins with it.`,
 		Use: "snapshot NAME", Short: "Keep what all agents are, to make swarms of it", Args: cobra.ExactArgs(1),
 		Long: `Have the GPU agent write a snapshot to its --snapshots, as the entries before this one
 have left the agents. The swarm stands still meanwhile.`,
-		RunE: simulating(swarmSnapshot),
+		RunE: onSwarm(swarmSnapshot),
 	}
 	snap.Flags().String("name", "", "of the snapshot, 1 to 64 letters, digits, '-' or '_'; NAME and the time when "+
 		"empty")
 	snap.Flags().Bool("wait", true, "wait until it is complete")
 	reset := &cobra.Command{
 		Use: "reset NAME", Short: "Make all agents such as have seen nothing, with the weights that they have",
-		Args: cobra.ExactArgs(1), RunE: simulating(swarmReset),
+		Args: cobra.ExactArgs(1), RunE: onSwarm(swarmReset),
 	}
 	trim := &cobra.Command{
 		Use: "trim NAME --to SNAPSHOT", Short: "Remove what a snapshot of the swarm stands for from its log",
@@ -70,7 +69,7 @@ have left the agents. The swarm stands still meanwhile.`,
 Every file of the snapshot is read and checked first. From then on an agent process without a
 checkpoint begins with the snapshot, so all GPU agents must reach it, and it must stay until the log
 is trimmed to a later one.`,
-		RunE: simulating(swarmTrim),
+		RunE: onSwarm(swarmTrim),
 	}
 	trim.Flags().String("to", "", "name of the snapshot (required)")
 	trim.Flags().String("snapshots", "", "folder, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX of the snapshots, as the "+
@@ -82,7 +81,7 @@ is trimmed to a later one.`,
 	}
 	tick := &cobra.Command{
 		Use: "tick NAME", Short: "Step all agents, each driven by the inputs that it holds", Args: cobra.ExactArgs(1),
-		RunE: simulating(swarmTick),
+		RunE: onSwarm(swarmTick),
 	}
 	tick.Flags().Int("count", 1, "steps")
 	observe := &cobra.Command{
@@ -95,12 +94,12 @@ addressed: the column agent and the features of the swarm's spec, as CSV with a 
 name ends with .ndjson or .jsonl, as a JSON object a line. Their agents hold the inputs, step once
 and vote. A file that is not valid changes nothing; a large one goes into several entries of the
 swarm's log.`,
-		RunE: simulating(swarmObserve),
+		RunE: onSwarm(swarmObserve),
 	}
 	observe.Flags().String("input", "", "file of observations, or - for standard input (required)")
 	query := &cobra.Command{
 		Use: "query NAME", Short: "Show what agents or groups are; it changes nothing", Args: cobra.ExactArgs(1),
-		RunE: simulating(swarmQuery),
+		RunE: onSwarm(swarmQuery),
 		Long: `Show what agents or groups are: of a swarm whose groups are addressed all state
 variables of the cell, and the embeddings of agents; docs/cells.md says what they mean. It changes
 nothing. NAME may be that of a run, or the id of its swarm, as long as it reads. Agent I of group G
@@ -137,11 +136,27 @@ is an orphan twice in turn, so the list is empty unless none runs.`,
 	return command.Group("swarm", "Make swarms that last, step them and look at them, also at those of runs", all...)
 }
 
-// simulating is connected for what is asked of a swarm.
-func simulating(fn func(cmd *cobra.Command, s *simulation) error) func(*cobra.Command, []string) error {
+// swarmClient returns a client of the swarms that a connection reaches. Its timeout is the flag of that
+// name, where the command has one.
+func swarmClient(cmd *cobra.Command, c *natsq.Conn) (*swarmclient.Client, error) {
+	o := swarmclient.Options{Swarms: c.Swarms, Agents: c.Registry, Jobs: c.Queue}
+	if cmd.Flags().Lookup("timeout") != nil {
+		o.Timeout, _ = cmd.Flags().GetDuration("timeout")
+		if o.Timeout <= 0 {
+			return nil, command.Usage("--timeout %v: use more than 0", o.Timeout)
+		}
+	}
+	return swarmclient.New(o)
+}
+
+// onSwarm makes a command's RunE of a function that needs the swarm that the first argument names.
+func onSwarm(fn func(cmd *cobra.Command, s *swarmclient.Swarm) error) func(*cobra.Command, []string) error {
 	return connected(func(cmd *cobra.Command, args []string, c *natsq.Conn) error {
-		timeout, _ := cmd.Flags().GetDuration("timeout")
-		s, err := findSimulation(cmd.Context(), c, args[0], timeout)
+		client, err := swarmClient(cmd, c)
+		if err != nil {
+			return err
+		}
+		s, err := client.Open(cmd.Context(), args[0])
 		if err != nil {
 			return err
 		}
@@ -150,13 +165,15 @@ func simulating(fn func(cmd *cobra.Command, s *simulation) error) func(*cobra.Co
 }
 
 func swarmCreate(cmd *cobra.Command, args []string, c *natsq.Conn) error {
-	timeout, _ := cmd.Flags().GetDuration("timeout")
 	spec, from, err := specOf(cmd, args)
 	if err != nil {
 		return err
 	}
-	s := &simulation{conn: c, name: spec.Name, spec: spec, timeout: timeout, from: from}
-	if err := s.create(cmd.Context()); err != nil {
+	client, err := swarmClient(cmd, c)
+	if err != nil {
+		return err
+	}
+	if _, err := client.Create(cmd.Context(), spec, from); err != nil {
 		return err
 	}
 	over := ""
@@ -276,8 +293,8 @@ func swarmList(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 			Holders []string      `json:"holders,omitempty"` // by shard; of one that nobody has an empty one
 			State   string        `json:"state,omitempty"`
 			// Shards are those that are not served: they are replayed, or nobody holds them.
-			Shards []shardState `json:"shards,omitempty"`
-			Error  string       `json:"error,omitempty"`
+			Shards []swarmclient.ShardState `json:"shards,omitempty"`
+			Error  string                   `json:"error,omitempty"`
 		}{ID: s.ID}
 		spec, err := &swarm.Spec{}, s.Err
 		if err == nil {
@@ -293,16 +310,16 @@ func swarmList(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 		}
 		agents := int64(s.Swarm.Groups) * int64(spec.AgentsPerGroup)
 		shards, served := s.Swarm.ShardCount(), 0
-		states := shardStates(census, s.Swarm)
+		states := swarmclient.ShardStates(s.Swarm, census.Holders, census)
 		for _, st := range states {
 			if item.Holders = append(item.Holders, st.Holder); st.Holder != "" {
 				served++
 			}
-			if st.State != stateServed {
+			if st.State != swarmclient.StateServed {
 				item.Shards = append(item.Shards, st)
 			}
 		}
-		item.State = swarmState(states)
+		item.State = swarmclient.SummaryState(states)
 		if err := p.item(item, s.ID, spec.Name, spec.Addressed, spec.Cell.Kind, agents, s.Swarm.Groups,
 			fmt.Sprintf("%d/%d", served, shards), s.Swarm.Created.Format(time.RFC3339), item.State, ""); err != nil {
 			return err
@@ -311,7 +328,7 @@ func swarmList(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 	return p.end()
 }
 
-func swarmTick(cmd *cobra.Command, s *simulation) error {
+func swarmTick(cmd *cobra.Command, s *swarmclient.Swarm) error {
 	count, _ := cmd.Flags().GetInt("count")
 	if count < 1 {
 		return command.Usage("swarm tick: --count %d: use 1 or more", count)
@@ -320,7 +337,7 @@ func swarmTick(cmd *cobra.Command, s *simulation) error {
 	if err != nil {
 		return err
 	}
-	t, err := s.tick(cmd.Context(), count)
+	t, err := s.Tick(cmd.Context(), count)
 	if err != nil {
 		return err
 	}
@@ -329,7 +346,7 @@ func swarmTick(cmd *cobra.Command, s *simulation) error {
 		Agents    *uint64 `json:"agents,omitempty"` // none of those who have not decided
 		Groups    uint64  `json:"groups"`
 	}
-	for c, name := range s.spec.Vote.Candidates {
+	for c, name := range s.Spec().Vote.Candidates {
 		if err := p.item(item{name, &t.Tally[c], t.Decided[c]}, name, t.Tally[c], t.Decided[c]); err != nil {
 			return err
 		}
@@ -344,11 +361,11 @@ func swarmTick(cmd *cobra.Command, s *simulation) error {
 	return nil
 }
 
-func swarmObserve(cmd *cobra.Command, s *simulation) error {
+func swarmObserve(cmd *cobra.Command, s *swarmclient.Swarm) error {
 	path, _ := cmd.Flags().GetString("input")
-	columns := append([]string{swarm.AgentColumn}, s.spec.Features...)
-	if !s.spec.ByAgent() {
-		columns = groupColumns(s.spec)
+	columns := append([]string{swarm.AgentColumn}, s.Spec().Features...)
+	if !s.Spec().ByAgent() {
+		columns = groupColumns(s.Spec())
 	}
 	if path == "" {
 		return command.Usage("swarm observe: --input is missing: name a file with the columns %s",
@@ -363,13 +380,13 @@ func swarmObserve(cmd *cobra.Command, s *simulation) error {
 		return command.ErrInterrupted
 	}
 	path = given.paths[0]
-	if !s.spec.ByAgent() {
-		if err := (shard{s, 0}).mayTake(swarms.EntryObserve, swarms.Entry{}); err != nil {
+	if !s.Spec().ByAgent() {
+		if err := s.CanObserveGroups(); err != nil {
 			return err
 		}
 		return observeGroups(cmd, s, path)
 	}
-	o, err := readObservations(path, s.spec)
+	o, err := readObservations(path, s.Spec())
 	if err != nil {
 		return err
 	}
@@ -377,24 +394,18 @@ func swarmObserve(cmd *cobra.Command, s *simulation) error {
 	if err != nil {
 		return err
 	}
-	entries := 0
-	for first := 0; first < len(o.Agent); first += s.maxRows() {
-		last := min(first+s.maxRows(), len(o.Agent))
-		d, err := s.observe(cmd.Context(), &batch.AgentObservations{
-			Agent:    o.Agent[first:last],
-			Features: o.Features[first*o.Width : last*o.Width], Width: o.Width,
-		})
-		if err != nil {
-			return fmt.Errorf("observations from number %d on (those before took effect): %w", first+1, err)
-		}
-		entries++
+	entries, err := s.Observe(cmd.Context(), o, func(d *batch.AgentDecisions) error {
 		for i, id := range d.Agent {
-			vote, decision := s.candidate(d.Vote[i]), s.candidate(d.Decision[i])
+			vote, decision := s.Candidate(int(d.Vote[i])), s.Candidate(int(d.Decision[i]))
 			if err := p.item(map[string]any{"agent": id, "vote": vote, "decision": decision}, id, vote,
 				decision); err != nil {
 				return err
 			}
 		}
+		return nil
+	})
+	if err != nil {
+		return err
 	}
 	if err := p.end(); err != nil {
 		return err
@@ -403,7 +414,7 @@ func swarmObserve(cmd *cobra.Command, s *simulation) error {
 	return nil
 }
 
-func swarmQuery(cmd *cobra.Command, s *simulation) error {
+func swarmQuery(cmd *cobra.Command, s *swarmclient.Swarm) error {
 	agents, _ := cmd.Flags().GetString("agents")
 	groups, _ := cmd.Flags().GetString("groups")
 	if (agents == "") == (groups == "") {
@@ -416,7 +427,7 @@ func swarmQuery(cmd *cobra.Command, s *simulation) error {
 		columns = []string{"GROUP", "DECISION", "ROUND", "VOTES"}
 	}
 	switch {
-	case s.spec.ByAgent():
+	case s.Spec().ByAgent():
 	case groups != "":
 		columns = []string{"GROUP", "ROUND", "STATE"}
 	default:
@@ -431,7 +442,7 @@ func swarmQuery(cmd *cobra.Command, s *simulation) error {
 		return err
 	}
 	switch {
-	case !s.spec.ByAgent():
+	case !s.Spec().ByAgent():
 		err = showVariables(cmd, s, p, ids, groups != "")
 	case groups != "":
 		err = showGroups(cmd, s, p, ids)
@@ -444,13 +455,13 @@ func swarmQuery(cmd *cobra.Command, s *simulation) error {
 	return p.end()
 }
 
-func showAgents(cmd *cobra.Command, s *simulation, p *printer, ids []uint32) error {
-	all, err := s.agentStates(cmd.Context(), ids)
+func showAgents(cmd *cobra.Command, s *swarmclient.Swarm, p *printer, ids []uint32) error {
+	all, err := s.AgentStates(cmd.Context(), ids)
 	if err != nil {
 		return err
 	}
 	for i, id := range all.Agent {
-		vote, state := s.candidate(all.Vote[i]), all.State[i*all.Width:][:all.Width]
+		vote, state := s.Candidate(int(all.Vote[i])), all.State[i*all.Width:][:all.Width]
 		if err := p.item(map[string]any{"agent": id, "vote": vote, "state": state}, id, vote,
 			strings.Trim(fmt.Sprint(state), "[]")); err != nil {
 			return err
@@ -459,16 +470,16 @@ func showAgents(cmd *cobra.Command, s *simulation, p *printer, ids []uint32) err
 	return nil
 }
 
-func showGroups(cmd *cobra.Command, s *simulation, p *printer, ids []uint32) error {
-	all, err := s.groupStates(cmd.Context(), ids)
+func showGroups(cmd *cobra.Command, s *swarmclient.Swarm, p *printer, ids []uint32) error {
+	all, err := s.GroupStates(cmd.Context(), ids)
 	if err != nil {
 		return err
 	}
 	for i, id := range all.Group {
-		decision, votes, text := s.candidate(all.Decision[i]), map[string]uint32{}, []string(nil)
+		decision, votes, text := s.Candidate(int(all.Decision[i])), map[string]uint32{}, []string(nil)
 		for c, n := range all.Counts[i*all.Candidates:][:all.Candidates] {
-			votes[s.candidate(uint8(c))] = n
-			text = append(text, fmt.Sprintf("%s %d", s.candidate(uint8(c)), n))
+			votes[s.Candidate(c)] = n
+			text = append(text, fmt.Sprintf("%s %d", s.Candidate(c), n))
 		}
 		item := map[string]any{"group": id, "decision": decision, "round": all.Round[i], "votes": votes}
 		if err := p.item(item, id, decision, all.Round[i], strings.Join(text, ", ")); err != nil {
@@ -501,32 +512,13 @@ func parseIDs(text string) (ids []uint32, err error) {
 }
 
 func swarmDelete(cmd *cobra.Command, args []string, c *natsq.Conn) error {
-	if err := jobs.CheckID("swarm", args[0]); err != nil {
+	client, err := swarmClient(cmd, c)
+	if err != nil {
 		return err
 	}
-	ctx := cmd.Context()
-	s, err := c.Swarms.Swarm(ctx, args[0])
-	switch {
-	case errors.Is(err, jobs.ErrNotFound): // its logs may be there still
-		missing := fmt.Errorf("swarm %s: %w: exoswarm swarm list shows those there are", args[0], jobs.ErrNotFound)
-		return errors.Join(c.Swarms.RemoveSwarm(ctx, swarms.Swarm{ID: args[0]}), missing)
-	case err != nil && s.ID == "":
-		return err
-	}
-	if job := s.OwnerJob(); err == nil && job != "" {
-		switch over, err := c.Queue.Over(ctx, job); {
-		case err != nil:
-			return err
-		case !over:
-			return jobs.Errorf(jobs.CodeInvalid, "swarm %s is that of a run: cancel its job with exoswarm job "+
-				"cancel %s", s.ID, job)
-		}
-	}
-	if err := confirm(cmd, fmt.Sprintf("delete swarm %s, its log, and the state of all its agents",
-		args[0])); err != nil {
-		return err
-	}
-	if err := c.Swarms.RemoveSwarm(ctx, s); err != nil { // one whose record cannot be read too
+	if err := client.Delete(cmd.Context(), args[0], func() error {
+		return confirm(cmd, fmt.Sprintf("delete swarm %s, its log, and the state of all its agents", args[0]))
+	}); err != nil {
 		return err
 	}
 	cmd.PrintErrf("swarm %s is deleted\n", args[0])

@@ -7,79 +7,15 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/exoswarm/exoswarm/gpuagents/swarmclient"
 	"github.com/exoswarm/exoswarm/jobs"
-	"github.com/exoswarm/exoswarm/jobs/natsq/swarmlog"
-	"github.com/exoswarm/exoswarm/jobs/swarms"
+	"github.com/exoswarm/exoswarm/jobs/natsq"
 )
-
-// shardState is where a shard of a swarm stands, as people and -o json see it.
-type shardState struct {
-	Shard      int            `json:"shard"`
-	Holder     string         `json:"holder,omitempty"` // the GPU agent that serves it
-	State      string         `json:"state"`
-	Recovering *jobs.Recovery `json:"recovering,omitempty"` // nil: it is not replayed
-	LostHolder string         `json:"lost_holder,omitempty"`
-	LostSince  time.Time      `json:"lost_since,omitzero"`
-}
-
-// Words of shardState.State beside a replay.
-const (
-	stateServed  = "served"
-	stateWaiting = "waiting for a GPU agent"
-)
-
-// shardStates are those of all shards of a swarm, in their order.
-func shardStates(c *swarmlog.Census, s swarms.Swarm) (all []shardState) {
-	for k := range s.ShardCount() {
-		key := swarms.LeaseKey(s.Key(), k)
-		st := shardState{Shard: k, Holder: c.Holders[key], State: stateServed}
-		switch st.Holder {
-		case "":
-			st.State = stateWaiting
-			if a := c.LostHolder(key); a != nil {
-				st.LostHolder, st.LostSince = a.Name, a.Lost.Since
-				st.State = fmt.Sprintf("%s: %s was lost at %s", stateWaiting, a.Name,
-					a.Lost.Since.Local().Format(time.TimeOnly))
-			}
-		default:
-			if st.Recovering = c.Recovery(key); st.Recovering != nil {
-				st.State = st.Recovering.String()
-			}
-		}
-		all = append(all, st)
-	}
-	return all
-}
-
-// swarmState is where a swarm stands as a whole: the state of the first shard that is not served.
-func swarmState(all []shardState) string {
-	var first string
-	others := 0
-	for _, st := range all {
-		switch {
-		case st.State == stateServed:
-		case first == "":
-			first = st.State
-			if len(all) > 1 {
-				first = fmt.Sprintf("shard %d: %s", st.Shard, st.State)
-			}
-		default:
-			others++
-		}
-	}
-	switch {
-	case first == "":
-		return stateServed
-	case others > 0:
-		return fmt.Sprintf("%s; %d more shards are not served", first, others)
-	}
-	return first
-}
 
 func swarmGetCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "get NAME", Short: "Show who serves each shard of a swarm, and how far that is", Args: cobra.ExactArgs(1),
-		RunE: simulating(swarmGet),
+		RunE: connected(swarmGet),
 		Long: `Show each shard of a swarm: the GPU agent that serves it, its state, and the last
 entries of its logs. ENTRIES are those of its log, ANSWERED is the last one that has an answer. A
 shard that another agent has taken over is replayed first: it answers nothing before the replay is
@@ -87,35 +23,38 @@ over.`,
 	}
 }
 
-func swarmGet(cmd *cobra.Command, s *simulation) error {
+func swarmGet(cmd *cobra.Command, args []string, c *natsq.Conn) error {
+	client, err := swarmClient(cmd, c)
+	if err != nil {
+		return err
+	}
+	s, err := client.Open(cmd.Context(), args[0])
+	if err != nil {
+		return err
+	}
 	p, err := newPrinter(cmd.OutOrStdout(), cmd.Flags(), "SHARD", "AGENTS", "HOLDER", "STATE", "ENTRIES", "ANSWERED")
 	if err != nil {
 		return err
 	}
-	census, err := s.conn.Swarms.Census(cmd.Context())
+	census, err := c.Swarms.Census(cmd.Context())
+	if err != nil {
+		return err
+	}
+	positions, err := s.Positions(cmd.Context())
 	if err != nil {
 		return err
 	}
 	type item struct {
-		shardState
+		swarmclient.ShardState
 		First    int64  `json:"first_agent"`
 		End      int64  `json:"end_agent"` // behind the last one
 		Entries  uint64 `json:"entries"`
 		Answered uint64 `json:"answered"`
 	}
-	for _, st := range shardStates(census, s.record) {
-		k := shard{s, st.Shard}
-		in, err := k.log(swarms.In).Last(cmd.Context())
-		if err != nil {
-			return k.of.over(err)
-		}
-		out, err := k.log(swarms.Out).Last(cmd.Context())
-		if err != nil {
-			return k.of.over(err)
-		}
-		first, end := k.agents()
-		one := item{st, first, end, in.Seq, min(out.Ref, in.Seq)}
-		if err := p.item(one, st.Shard, fmt.Sprintf("%d to %d", first, end-1), st.Holder, st.State, one.Entries,
+	for i, st := range swarmclient.ShardStates(s.Record(), census.Holders, census) {
+		at := positions[i]
+		one := item{st, at.First, at.End, at.Entries, at.Answered}
+		if err := p.item(one, st.Shard, fmt.Sprintf("%d to %d", at.First, at.End-1), st.Holder, st.State, one.Entries,
 			one.Answered); err != nil {
 			return err
 		}

@@ -1,19 +1,14 @@
 package main
 
 import (
-	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/exoswarm/exoswarm/gpuagents/partition"
+	"github.com/exoswarm/exoswarm/gpuagents/swarmclient"
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/jobs"
-	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
@@ -31,7 +26,7 @@ the server. A reset of the swarm does not begin the rounds anew.
 Of several candidates with the most votes the first wins, if it has what the rule asks for. The
 leader is the agent with the highest priority: agent 0 where all are equal, and with --priority
 seeded one that the swarm's seed and the round choose.`,
-		RunE: simulating(swarmVote),
+		RunE: onSwarm(swarmVote),
 	}
 	f := c.Flags()
 	f.String("rule", swarms.RulePlurality, "what the winner needs: plurality, majority, quorum or unanimous")
@@ -52,14 +47,14 @@ mean of their embeddings, the units of a gru or the potential of a leaky, and of
 groups are addressed what docs/cells.md says of its cell. By group a node has consecutive groups, by
 vote there is one for each candidate, where agents keep votes: not in a swarm whose groups are
 addressed. It changes nothing.`,
-		RunE: simulating(swarmFuse),
+		RunE: onSwarm(swarmFuse),
 	}
 	c.Flags().String("by", "", "which node an agent belongs to: group, vote or all (required)")
 	c.Flags().Int("nodes", 0, "nodes by group; 0: one a group")
 	return c
 }
 
-func swarmVote(cmd *cobra.Command, s *simulation) error {
+func swarmVote(cmd *cobra.Command, s *swarmclient.Swarm) error {
 	f := cmd.Flags()
 	want := swarms.Vote{Version: jobs.Version}
 	want.Rule, _ = f.GetString("rule")
@@ -77,16 +72,16 @@ func swarmVote(cmd *cobra.Command, s *simulation) error {
 	if err != nil {
 		return err
 	}
-	v, err := s.vote(cmd.Context(), want)
+	v, err := s.Vote(cmd.Context(), want)
 	if err != nil {
 		return err
 	}
 	winner, votes, text := "none", map[string]uint64{}, []string(nil)
 	if v.Winner != nil {
-		winner = s.spec.Vote.Candidates[*v.Winner]
+		winner = s.Spec().Vote.Candidates[*v.Winner]
 	}
 	for c, n := range v.Counts {
-		name := s.spec.Vote.Candidates[c]
+		name := s.Spec().Vote.Candidates[c]
 		votes[name] = n
 		text = append(text, fmt.Sprintf("%s %d", name, n))
 	}
@@ -101,73 +96,7 @@ func swarmVote(cmd *cobra.Command, s *simulation) error {
 	return p.end()
 }
 
-// vote has all agents decide, in the round of want or, where that is 0, in the next one. Shard 0 is
-// asked first: its log puts the rounds of all who vote at once into one order, and what it refuses
-// no other shard hears of.
-func (s *simulation) vote(ctx context.Context, want swarms.Vote) (v swarms.Voted, err error) {
-	deadline, next := time.Now().Add(s.timeout), want.Round == 0
-	for {
-		all, err := s.voteIn(ctx, deadline, want)
-		// a vote has reached some shards alone, or others vote too
-		if over := (*jobs.Error)(nil); next && errors.As(err, &over) && over.Code == jobs.CodeRound {
-			if want.Round, err = s.laterRound(ctx, deadline, want); err == nil {
-				continue
-			}
-		}
-		if err != nil {
-			return v, err
-		}
-		want.Round = all[0].Round
-		v, err = partition.Voted(s.record, s.spec.AgentsPerGroup, len(s.spec.Vote.Candidates), want, all)
-		return v, s.wrong(err)
-	}
-}
-
-// voteIn asks shard 0, and then the others for the round that it has answered with.
-func (s *simulation) voteIn(ctx context.Context, deadline time.Time, want swarms.Vote) ([]swarms.Voted, error) {
-	entry := func(int) ([]byte, error) { return json.Marshal(want) }
-	all, err := askUntil(ctx, s, deadline, swarms.EntryVote, func(k int) bool { return k == 0 }, entry,
-		swarms.EntryVoted, swarms.DecodeVoted)
-	if err != nil || len(all) == 1 {
-		return all, err
-	}
-	want.Round = all[0].Round
-	others, err := askUntil(ctx, s, deadline, swarms.EntryVote, func(k int) bool { return k > 0 }, entry,
-		swarms.EntryVoted, swarms.DecodeVoted)
-	others[0] = all[0]
-	return others, err
-}
-
-// laterRound returns a round that is later than the last one of every shard: each has had a vote in
-// its own next round.
-func (s *simulation) laterRound(ctx context.Context, deadline time.Time, want swarms.Vote) (uint64, error) {
-	want.Round = 0
-	entry := func(int) ([]byte, error) { return json.Marshal(want) }
-	all, err := askUntil(ctx, s, deadline, swarms.EntryVote, nil, entry, swarms.EntryVoted, swarms.DecodeVoted)
-	last := uint64(0)
-	for _, v := range all {
-		last = max(last, v.Round)
-	}
-	return last + 1, err
-}
-
-// fuse asks what all agents know together. Of several shards the sums are merged; one has the means
-// itself.
-func (s *simulation) fuse(ctx context.Context, want swarms.Fuse) (*batch.FusedNodes, error) {
-	if s.record.ShardCount() == 1 {
-		all, err := askAll(ctx, s, swarms.EntryFuse, want, swarms.EntryFused, batch.DecodeFusedNodes)
-		return all[0], err
-	}
-	want.Sums = true
-	all, err := askAll(ctx, s, swarms.EntryFuse, want, swarms.EntryFused, batch.DecodeFusedSums)
-	if err != nil {
-		return nil, err
-	}
-	nodes, err := partition.Fused(s.record, s.spec.AgentsPerGroup, len(s.spec.Vote.Candidates), want, all)
-	return nodes, s.wrong(err)
-}
-
-func swarmFuse(cmd *cobra.Command, s *simulation) error {
+func swarmFuse(cmd *cobra.Command, s *swarmclient.Swarm) error {
 	want := swarms.Fuse{Version: jobs.Version}
 	want.By, _ = cmd.Flags().GetString("by")
 	want.Nodes, _ = cmd.Flags().GetInt("nodes")
@@ -182,7 +111,7 @@ func swarmFuse(cmd *cobra.Command, s *simulation) error {
 	if err != nil {
 		return err
 	}
-	nodes, err := s.fuse(cmd.Context(), want)
+	nodes, err := s.Fuse(cmd.Context(), want)
 	if err != nil {
 		return err
 	}
@@ -190,7 +119,7 @@ func swarmFuse(cmd *cobra.Command, s *simulation) error {
 		mean, name := nodes.Mean[i*nodes.Width:][:nodes.Width], any(node)
 		item := map[string]any{"node": node, "agents": nodes.Count[i], "mean": mean}
 		if want.By == swarms.ByVote {
-			name = s.candidate(uint8(node))
+			name = s.Candidate(int(node))
 			item["candidate"] = name
 		}
 		if err := p.item(item, name, nodes.Count[i], strings.Trim(fmt.Sprint(mean), "[]")); err != nil {

@@ -1,0 +1,113 @@
+package swarmclient
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/exoswarm/exoswarm/gpuagents/partition"
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/batch"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
+)
+
+// MaxTimestamp bounds the text of a timestamp of ObserveGroups in bytes.
+const MaxTimestamp = 64
+
+// Observe gives agents inputs, steps those agents once, and calls fn with their votes and the
+// decisions of their groups, in the order of the observations. o has one row for each observation,
+// of as many features as the specification has; an agent may have several. A long list takes
+// several entries, of which entries is the number that took effect; fn is called after each of
+// them, and its error ends the call.
+func (s *Swarm) Observe(ctx context.Context, o *batch.AgentObservations,
+	fn func(*batch.AgentDecisions) error,
+) (entries int, err error) {
+	// Three quarters of a message leave room for the columns' frames.
+	rows := min(swarms.MaxAddressed, jobs.MaxMessage*3/4/(4+4*len(s.spec.Features)))
+	for first := 0; first < len(o.Agent); first += rows {
+		end := min(first+rows, len(o.Agent))
+		d, err := s.observe(ctx, &batch.AgentObservations{
+			Agent:    o.Agent[first:end],
+			Features: o.Features[first*o.Width : end*o.Width], Width: o.Width,
+		})
+		if err != nil {
+			return entries, lateObservations(first, err)
+		}
+		entries++
+		if err := fn(d); err != nil {
+			return entries, err
+		}
+	}
+	return entries, nil
+}
+
+// lateObservations says that the observations before number first, from 0, took effect.
+func lateObservations(first int, err error) error {
+	return fmt.Errorf("observations from number %d on (those before took effect): %w", first+1, err)
+}
+
+// observe appends the observations of one entry to the logs of their shards.
+func (s *Swarm) observe(ctx context.Context, o *batch.AgentObservations) (*batch.AgentDecisions, error) {
+	split, err := partition.Agents(s.record, s.spec.AgentsPerGroup, o.Agent)
+	if err != nil {
+		return nil, jobs.Errorf(jobs.CodeInvalid, "observe: %v", err)
+	}
+	all, err := ask(ctx, s, swarms.EntryObserve, split.Has,
+		func(k int) ([]byte, error) { return split.Observations(o, k).Encode() }, swarms.EntryDecide,
+		batch.DecodeAgentDecisions)
+	if err != nil {
+		return nil, err
+	}
+	d, err := split.Decisions(all)
+	return d, s.badAnswer(err)
+}
+
+// CanObserveGroups returns the error that ObserveGroups would fail with for every list: the log of
+// a run's swarm is written by its job alone.
+func (s *Swarm) CanObserveGroups() error {
+	return shard{s, 0}.allows(swarms.EntryObserve, swarms.Entry{})
+}
+
+// ObserveGroups hands over observations of groups, in the order of their times within each group,
+// and calls fn with the decisions, as Observe does. Timestamps have up to MaxTimestamp bytes.
+func (s *Swarm) ObserveGroups(ctx context.Context, o *batch.Observations,
+	fn func(*batch.Decisions) error,
+) (entries int, err error) {
+	rows := s.maxGroupRows()
+	for first := 0; first < o.Len(); first += rows {
+		end := min(first+rows, o.Len())
+		part := &batch.Observations{
+			Group: o.Group[first:end], Row: o.Row[first:end], Time: o.Time[first:end], Read: o.Read[first:end],
+			Features: o.Features[first*o.Width : end*o.Width],
+			Width:    o.Width, Timestamp: o.Timestamp[first:end], Value: o.Value[first*o.Width : end*o.Width],
+		}
+		data, err := part.Encode()
+		if err == nil {
+			data, err = s.askOnly(ctx, swarms.EntryObserve, data, swarms.EntryDecide)
+		}
+		var d *batch.Decisions
+		if err == nil {
+			d, err = batch.DecodeDecisions(data)
+		}
+		if err != nil {
+			return entries, lateObservations(first, err)
+		}
+		entries++
+		if err := fn(d); err != nil {
+			return entries, err
+		}
+	}
+	return entries, nil
+}
+
+// maxGroupRows returns how many observations of groups one entry takes. The answer has up to 64
+// bytes a row more and 4 bytes for every candidate, and must fit a message too, as in the entries
+// of a stream.
+func (s *Swarm) maxGroupRows() int {
+	return min(4096, (480<<10)/(56+MaxTimestamp+12*len(s.spec.Features)))
+}
+
+// askOnly asks the one shard of a swarm whose groups are addressed.
+func (s *Swarm) askOnly(ctx context.Context, kind string, data []byte, want string) ([]byte, error) {
+	return shard{s, 0}.ask(ctx, time.Now().Add(s.timeout), kind, data, want)
+}

@@ -1,0 +1,156 @@
+package swarmclient
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/exoswarm/exoswarm/gpuagents/snapshot"
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
+)
+
+// CheckSnapshotName returns an error when a name cannot be that of a snapshot of the swarm. The
+// parts of a swarm of several shards have longer names.
+func (s *Swarm) CheckSnapshotName(name string) error {
+	if err := jobs.CheckID("snapshot", name); err != nil {
+		return err
+	}
+	if n := s.record.ShardCount(); n > 1 {
+		if err := jobs.CheckID("snapshot", snapshot.PartName(name, n-1)); err != nil {
+			return fmt.Errorf("the part of a shard: %w", err)
+		}
+	}
+	return nil
+}
+
+// Snapshot has the GPU agents write a snapshot of all agents, as the entries before it have left
+// them, into the place of snapshots that they were started with. It returns when every shard is
+// complete and durable, with one element for each. The swarm answers nothing else meanwhile.
+func (s *Swarm) Snapshot(ctx context.Context, name string) ([]swarms.Snapshotted, error) {
+	if err := s.CheckSnapshotName(name); err != nil {
+		return nil, err
+	}
+	return askAll(ctx, s, swarms.EntrySnapshot, swarms.Snapshot{Version: jobs.Version, Name: name}, swarms.EntrySnapshotted,
+		swarms.DecodeSnapshotted)
+}
+
+// StartSnapshot is Snapshot without the wait. It returns the numbers of the entries that ask for
+// the snapshot, by shard.
+func (s *Swarm) StartSnapshot(ctx context.Context, name string) (entries []uint64, err error) {
+	if err := s.CheckSnapshotName(name); err != nil {
+		return nil, err
+	}
+	data, err := json.Marshal(swarms.Snapshot{Version: jobs.Version, Name: name})
+	if err != nil {
+		return nil, fmt.Errorf("encode a snapshot: %w", err)
+	}
+	entries = make([]uint64, s.record.ShardCount())
+	deadline := time.Now().Add(s.timeout)
+	return entries, s.each(nil, func(k shard) (err error) {
+		_, entries[k.number], err = k.append(ctx, deadline, swarms.EntrySnapshot, data)
+		return err
+	})
+}
+
+// Trim removes the entries that a snapshot of this swarm contains from the logs, with their
+// answers. It reads and checks every file of the snapshot first; progress, unless it is nil, returns
+// the function that is told how many of the bytes of a part are checked, or nil. From then on an
+// agent without a checkpoint begins with the snapshot, which must stay until the log is trimmed to
+// a later one.
+//
+// It returns the bases of the shards, by shard: the part of the snapshot, and the first entry that
+// is left of the log. A snapshot of another swarm is refused with jobs.CodeInput.
+func (s *Swarm) Trim(ctx context.Context, store snapshot.Store, name string,
+	progress func(total int64) func(done int64),
+) ([]swarms.Base, error) {
+	bases, err := s.bases(ctx, store, name, progress)
+	if err != nil {
+		return nil, err
+	}
+	// The record is first: a reader of a log without a checkpoint must know of the snapshot before
+	// entries go. The snapshot's own entry stays, so that a log always has a last one.
+	if _, err := s.store.ChangeSwarm(ctx, s.record, func(now *swarms.Swarm) {
+		if now.Base, now.Bases = nil, bases; len(bases) == 1 {
+			now.Base, now.Bases = &bases[0], nil
+		}
+	}); err != nil {
+		return nil, err
+	}
+	deadline := time.Now().Add(s.timeout)
+	return bases, s.each(nil, func(k shard) error {
+		entry := bases[k.number].Entry
+		answer, err := k.answered(ctx, deadline, entry)
+		if err != nil {
+			return err
+		}
+		return errors.Join(k.log(swarms.In).Trim(ctx, entry), k.log(swarms.Out).Trim(ctx, answer))
+	})
+}
+
+// bases checks the parts of a snapshot against the shards of the swarm.
+func (s *Swarm) bases(ctx context.Context, store snapshot.Store, name string,
+	progress func(total int64) func(done int64),
+) ([]swarms.Base, error) {
+	if s.spec.OfRun() {
+		return nil, jobs.Errorf(jobs.CodeInvalid, "swarm %s: it is that of a run, whose job reads its log from the "+
+			"start when it goes on elsewhere: nothing is removed from that", s.record.ID)
+	}
+	// The record of this moment, because another caller may have trimmed the logs.
+	record, err := s.store.Swarm(ctx, s.record.ID)
+	if err != nil {
+		return nil, err
+	}
+	bases := make([]swarms.Base, s.record.ShardCount())
+	for k := range bases {
+		part := name
+		if len(bases) > 1 {
+			part = snapshot.PartName(name, k)
+		}
+		m, digest, err := snapshot.ReadManifest(ctx, store, part)
+		if err != nil {
+			return nil, err
+		}
+		if first, end := s.record.ShardGroups(k); !m.Swarm.Of(s.record) || m.First() != first ||
+			m.Groups != end-first {
+			return nil, jobs.Errorf(jobs.CodeInput, "swarm trim: snapshot %s is of another swarm, %s of %s", part,
+				m.Swarm.ID, m.Swarm.Created.Format(time.RFC3339))
+		}
+		if base := record.BaseOf(k); base != nil && m.Entry < base.Entry {
+			return nil, jobs.Errorf(jobs.CodeInput, "swarm trim: snapshot %s is of entry %d, and the log is trimmed to "+
+				"%d already", part, m.Entry, base.Entry)
+		}
+		var tell func(int64)
+		if progress != nil {
+			tell = progress(m.Bytes())
+		}
+		if err := snapshot.Verify(ctx, store, m, tell); err != nil {
+			return nil, err
+		}
+		bases[k] = swarms.Base{SnapshotRef: swarms.SnapshotRef{Name: part, SHA256: digest}, Entry: m.Entry}
+	}
+	return bases, nil
+}
+
+// answered returns the number of the answer to an entry, which is that of the entry: each entry has
+// one answer, in their order.
+func (k shard) answered(ctx context.Context, deadline time.Time, entry uint64) (uint64, error) {
+	ctx, cancel := context.WithDeadlineCause(ctx, deadline, k.late(entry))
+	defer cancel()
+	r, err := k.log(swarms.Out).Read(ctx, entry)
+	if err != nil {
+		return 0, err
+	}
+	defer r.Close()
+	e, err := r.Next(ctx)
+	if err != nil {
+		return 0, ended(ctx, err)
+	}
+	if e.Seq != entry || e.Ref != entry {
+		return 0, jobs.Errorf(jobs.CodeInternal, "%v: answer %d is to entry %d: the logs were changed by somebody "+
+			"else", k, e.Seq, e.Ref)
+	}
+	return e.Seq, nil
+}

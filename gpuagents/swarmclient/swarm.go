@@ -1,0 +1,86 @@
+package swarmclient
+
+import (
+	"context"
+	"time"
+
+	"github.com/exoswarm/exoswarm/gpuagents/partition"
+	"github.com/exoswarm/exoswarm/gpuagents/swarm"
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
+)
+
+// Swarm is one swarm, as its record was when Create or Open returned it. A swarm that is deleted
+// and created again under the same name is another one: calls of the former Swarm fail.
+type Swarm struct {
+	store   Store
+	timeout time.Duration // bounds the wait for the answers to one entry
+	spec    *swarm.Spec
+	record  swarms.Swarm
+}
+
+// None is the name of a vote or decision for no candidate.
+const None = "none"
+
+// ID returns the id of the swarm: its name or, of a run, the id of the job.
+func (s *Swarm) ID() string { return s.record.ID }
+
+// Record returns the record of the swarm. The caller must not change what it points to.
+func (s *Swarm) Record() swarms.Swarm { return s.record }
+
+// Spec returns the specification of the swarm, which the caller must not change.
+func (s *Swarm) Spec() *swarm.Spec { return s.spec }
+
+// Candidate returns the name of a vote or a decision, an index of the candidates of the
+// specification; None for any other number.
+func (s *Swarm) Candidate(c int) string {
+	if 0 <= c && c < len(s.spec.Vote.Candidates) {
+		return s.spec.Vote.Candidates[c]
+	}
+	return None
+}
+
+// Wait returns when GPU agents serve all shards. It asks each shard for its first agent, which
+// changes nothing.
+func (s *Swarm) Wait(ctx context.Context) error {
+	_, err := ask(ctx, s, swarms.EntryQuery, nil, func(k int) ([]byte, error) {
+		return shard{s, k}.firstAgent()
+	}, swarms.EntryState, func([]byte) (struct{}, error) { return struct{}{}, nil })
+	return err
+}
+
+// Tick steps all agents count times, 1 or more, each driven by the inputs that it holds. It returns
+// the tally after the last step, with Stepped the steps of all agents together. Each entry has up
+// to swarms.MaxTicks steps; when one fails, the steps of those before it have taken effect.
+func (s *Swarm) Tick(ctx context.Context, count int) (sum swarms.Ticked, err error) {
+	for stepped := uint64(0); count > 0; count -= swarms.MaxTicks {
+		n := min(count, swarms.MaxTicks)
+		all, err := askAll(ctx, s, swarms.EntryTick, swarms.Tick{Version: jobs.Version, Count: n}, swarms.EntryTicked,
+			swarms.DecodeTicked)
+		if err == nil {
+			sum, err = partition.Ticked(s.record, s.spec.AgentsPerGroup, len(s.spec.Vote.Candidates), n, all)
+			err = s.badAnswer(err)
+		}
+		if err != nil {
+			return sum, err
+		}
+		stepped += sum.Stepped
+		sum.Stepped = stepped
+	}
+	return sum, nil
+}
+
+// Reset returns all agents to their initial state, also those of a swarm that began with a
+// snapshot. Their weights and the numbers of rounds stay.
+func (s *Swarm) Reset(ctx context.Context) error {
+	_, err := askAll(ctx, s, swarms.EntryReset, swarms.Reset{Version: jobs.Version}, swarms.EntryCleared, swarms.DecodeReset)
+	return err
+}
+
+// badAnswer describes answers that do not fit each other or the question; nil for a nil error.
+func (s *Swarm) badAnswer(err error) error {
+	if err == nil {
+		return nil
+	}
+	return jobs.Errorf(jobs.CodeInternal, "swarm %s: %v: see that all GPU agents are of this version", s.record.ID, err)
+}

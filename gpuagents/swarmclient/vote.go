@@ -1,0 +1,84 @@
+package swarmclient
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/exoswarm/exoswarm/gpuagents/partition"
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/batch"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
+)
+
+// Vote lets all agents of a swarm whose agents are addressed decide together, as each of them votes
+// since its last step. It changes no agent. The round of want must be later than all rounds before;
+// 0 takes the next one. A round that is over is refused with jobs.CodeRound.
+//
+// Shard 0 is asked first: its log puts the rounds of concurrent callers into one order, and the
+// other shards do not hear of a vote that shard 0 refuses.
+func (s *Swarm) Vote(ctx context.Context, want swarms.Vote) (v swarms.Voted, err error) {
+	want.Version = jobs.Version
+	deadline, next := time.Now().Add(s.timeout), want.Round == 0
+	for {
+		all, err := s.voteIn(ctx, deadline, want)
+		// An earlier vote has reached some shards alone, or other callers vote too.
+		if over := (*jobs.Error)(nil); next && errors.As(err, &over) && over.Code == jobs.CodeRound {
+			if want.Round, err = s.laterRound(ctx, deadline, want); err == nil {
+				continue
+			}
+		}
+		if err != nil {
+			return v, err
+		}
+		want.Round = all[0].Round
+		v, err = partition.Voted(s.record, s.spec.AgentsPerGroup, len(s.spec.Vote.Candidates), want, all)
+		return v, s.badAnswer(err)
+	}
+}
+
+// voteIn asks shard 0, and then the other shards for the round that shard 0 has answered with.
+func (s *Swarm) voteIn(ctx context.Context, deadline time.Time, want swarms.Vote) ([]swarms.Voted, error) {
+	entry := func(int) ([]byte, error) { return json.Marshal(want) }
+	all, err := askUntil(ctx, s, deadline, swarms.EntryVote, func(k int) bool { return k == 0 }, entry, swarms.EntryVoted,
+		swarms.DecodeVoted)
+	if err != nil || len(all) == 1 {
+		return all, err
+	}
+	want.Round = all[0].Round
+	others, err := askUntil(ctx, s, deadline, swarms.EntryVote, func(k int) bool { return k > 0 }, entry, swarms.EntryVoted,
+		swarms.DecodeVoted)
+	others[0] = all[0]
+	return others, err
+}
+
+// laterRound returns a round that is later than the last one of every shard, after a vote of each
+// shard in its own next round.
+func (s *Swarm) laterRound(ctx context.Context, deadline time.Time, want swarms.Vote) (uint64, error) {
+	want.Round = 0
+	all, err := askUntil(ctx, s, deadline, swarms.EntryVote, nil, func(int) ([]byte, error) { return json.Marshal(want) },
+		swarms.EntryVoted, swarms.DecodeVoted)
+	last := uint64(0)
+	for _, v := range all {
+		last = max(last, v.Round)
+	}
+	return last + 1, err
+}
+
+// Fuse returns the knowledge nodes of the swarm: for each node the number of its agents that have
+// stepped, and the mean of their embeddings. It changes nothing.
+func (s *Swarm) Fuse(ctx context.Context, want swarms.Fuse) (*batch.FusedNodes, error) {
+	want.Version = jobs.Version
+	if s.record.ShardCount() == 1 {
+		all, err := askAll(ctx, s, swarms.EntryFuse, want, swarms.EntryFused, batch.DecodeFusedNodes)
+		return all[0], err
+	}
+	want.Sums = true // means of shards cannot be merged exactly, sums can
+	all, err := askAll(ctx, s, swarms.EntryFuse, want, swarms.EntryFused, batch.DecodeFusedSums)
+	if err != nil {
+		return nil, err
+	}
+	nodes, err := partition.Fused(s.record, s.spec.AgentsPerGroup, len(s.spec.Vote.Candidates), want, all)
+	return nodes, s.badAnswer(err)
+}
