@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/exoswarm/exoswarm/internal/command"
+	"github.com/exoswarm/exoswarm/internal/listing"
 	"github.com/exoswarm/exoswarm/jobs/natsq/auth"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 )
@@ -27,7 +28,7 @@ nats-server), users the file of theirs below creds.`,
 	f.String("operator", "", "name of the operator of a new folder (default exoswarm)")
 	f.StringArray("tenant", nil, "tenant that gets an account of its own; may be given several times")
 	f.Bool("yes", false, "make it")
-	outputFlag(f)
+	listing.Flag(f)
 
 	add := &cobra.Command{
 		Use: "add NAME --role ROLE", Short: "Make a user and write its credentials", Args: cobra.ExactArgs(1),
@@ -39,7 +40,7 @@ nats-server), users the file of theirs below creds.`,
 	f.Duration("expires", 0, "how long the credentials are good, such as 720h; 0 for ever")
 
 	list := &cobra.Command{Use: "list", Short: "List the users", Args: cobra.NoArgs, RunE: inFolder(false, authList)}
-	outputFlag(list.Flags())
+	listing.Flag(list.Flags())
 	revoke := &cobra.Command{
 		Use: "revoke NAME", Short: "End a user: it is let in no more, and its connections are closed",
 		Args: cobra.ExactArgs(1),
@@ -99,16 +100,16 @@ func authInit(cmd *cobra.Command, _ []string, f *auth.Folder) error {
 	if err != nil {
 		return err
 	}
-	p, err := newPrinter(cmd.OutOrStdout(), cmd.Flags(), "WHAT", "NAME", "CHANGE")
+	p, err := listing.New(cmd.OutOrStdout(), cmd.Flags(), "WHAT", "NAME", "CHANGE")
 	if err != nil {
 		return err
 	}
 	for _, ch := range plan {
-		if err := p.item(ch, ch.What, ch.Name, ch.Do); err != nil {
+		if err := p.Item(ch, ch.What, ch.Name, ch.Do); err != nil {
 			return err
 		}
 	}
-	if err := p.end(); err != nil {
+	if err := p.End(); err != nil {
 		return err
 	}
 	switch {
@@ -153,7 +154,7 @@ func authList(cmd *cobra.Command, _ []string, f *auth.Folder) error {
 	if err != nil {
 		return err
 	}
-	p, err := newPrinter(cmd.OutOrStdout(), cmd.Flags(), "USER", "ROLE", "TENANT", "EXPIRES", "STATE")
+	p, err := listing.New(cmd.OutOrStdout(), cmd.Flags(), "USER", "ROLE", "TENANT", "EXPIRES", "STATE")
 	if err != nil {
 		return err
 	}
@@ -168,11 +169,11 @@ func authList(cmd *cobra.Command, _ []string, f *auth.Folder) error {
 		if u.Revoked {
 			state = "revoked"
 		}
-		if err := p.item(u, u.Name, u.Role, u.Tenant, expires, state); err != nil {
+		if err := p.Item(u, u.Name, u.Role, u.Tenant, expires, state); err != nil {
 			return err
 		}
 	}
-	return p.end()
+	return p.End()
 }
 
 func authRevoke(cmd *cobra.Command, args []string, f *auth.Folder) error {

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/exoswarm/exoswarm/internal/command"
+	"github.com/exoswarm/exoswarm/internal/listing"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/schema"
 )
@@ -61,7 +62,7 @@ within 30 seconds is missed, and skipped unless --missed says otherwise.`,
 	for _, c := range all {
 		natsFlag(c.Flags())
 	}
-	outputFlag(list.Flags())
+	listing.Flag(list.Flags())
 	return command.Group("cron", "Submit jobs at set times", all...)
 }
 
@@ -110,7 +111,7 @@ func cronList(cmd *cobra.Command, _ []string, c submitter) error {
 	if err != nil {
 		return err
 	}
-	p, err := newPrinter(cmd.OutOrStdout(), cmd.Flags(), "SCHEDULE", "CRON", "ZONE", "POOL", "KIND", "MISSED", "NEXT",
+	p, err := listing.New(cmd.OutOrStdout(), cmd.Flags(), "SCHEDULE", "CRON", "ZONE", "POOL", "KIND", "MISSED", "NEXT",
 		"LAST")
 	if err != nil {
 		return err
@@ -126,10 +127,10 @@ func cronList(cmd *cobra.Command, _ []string, c submitter) error {
 		if s.Error != "" {
 			none = s.Error
 		}
-		if err := p.item(s, s.Name, s.Cron, s.Zone, s.Job.Pool, s.Job.Kind, s.Missed, at(s.Next, none),
+		if err := p.Item(s, s.Name, s.Cron, s.Zone, s.Job.Pool, s.Job.Kind, s.Missed, at(s.Next, none),
 			at(s.Last, "never")); err != nil {
 			return err
 		}
 	}
-	return p.end()
+	return p.End()
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/exoswarm/exoswarm/internal/command"
+	"github.com/exoswarm/exoswarm/internal/listing"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 )
@@ -35,7 +36,7 @@ func dlqCommand() *cobra.Command {
 	all := []*cobra.Command{list, show, again, purge}
 	for _, c := range all {
 		natsFlag(c.Flags())
-		outputFlag(c.Flags())
+		listing.Flag(c.Flags())
 	}
 	for _, c := range []*cobra.Command{list, again, purge} {
 		c.Flags().String("pool", "", "of this pool only")
@@ -70,34 +71,34 @@ func chosen(cmd *cobra.Command, args []string) (jobs.DeadFilter, error) {
 
 func dlqList(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 	limit, _ := cmd.Flags().GetInt("limit")
-	p, err := newPrinter(cmd.OutOrStdout(), cmd.Flags(), "JOB", "POOL", "KIND", "TENANT", "DIED", "ATTEMPTS", "CODE",
+	p, err := listing.New(cmd.OutOrStdout(), cmd.Flags(), "JOB", "POOL", "KIND", "TENANT", "DIED", "ATTEMPTS", "CODE",
 		"REASON")
 	if err != nil {
 		return err
 	}
 	var perr error
 	err = c.Letters.List(cmd.Context(), deadFilter(cmd.Flags(), args), func(d jobs.DeadLetter) bool {
-		perr = p.item(d, d.ID, d.Pool, d.Kind, d.Tenant, d.Died.Format(time.RFC3339), d.Attempts, d.Reason.Code,
+		perr = p.Item(d, d.ID, d.Pool, d.Kind, d.Tenant, d.Died.Format(time.RFC3339), d.Attempts, d.Reason.Code,
 			d.Reason.Message)
-		return perr == nil && (limit == 0 || p.n < limit)
+		return perr == nil && (limit == 0 || p.Len() < limit)
 	})
-	return errors.Join(err, perr, p.end())
+	return errors.Join(err, perr, p.End())
 }
 
 func dlqShow(cmd *cobra.Command, args []string, c *natsq.Conn) error {
-	p, err := newPrinter(cmd.OutOrStdout(), cmd.Flags(), "JOB", "CODE", "REASON", "MESSAGE")
+	p, err := listing.New(cmd.OutOrStdout(), cmd.Flags(), "JOB", "CODE", "REASON", "MESSAGE")
 	if err != nil {
 		return err
 	}
 	var perr error
 	err = c.Letters.List(cmd.Context(), jobs.DeadFilter{ID: args[0]}, func(d jobs.DeadLetter) bool {
-		perr = p.item(d, d.ID, d.Reason.Code, d.Reason.Message, string(d.Data))
+		perr = p.Item(d, d.ID, d.Reason.Code, d.Reason.Message, string(d.Data))
 		return perr == nil
 	})
-	if err := errors.Join(err, perr, p.end()); err != nil {
+	if err := errors.Join(err, perr, p.End()); err != nil {
 		return err
 	}
-	if p.n == 0 {
+	if p.Len() == 0 {
 		return fmt.Errorf("dead letter %s: %w", args[0], jobs.ErrNotFound)
 	}
 	return nil
@@ -154,9 +155,9 @@ func dlqPurge(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 
 // printCount prints a count, also beside an error.
 func printCount(cmd *cobra.Command, what string, n uint64, err error) error {
-	p, perr := newPrinter(cmd.OutOrStdout(), cmd.Flags(), "LETTERS "+what)
+	p, perr := listing.New(cmd.OutOrStdout(), cmd.Flags(), "LETTERS "+what)
 	if perr != nil {
 		return errors.Join(err, perr)
 	}
-	return errors.Join(err, p.item(map[string]uint64{what: n}, n), p.end())
+	return errors.Join(err, p.Item(map[string]uint64{what: n}, n), p.End())
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/gpuagents/swarmclient"
 	"github.com/exoswarm/exoswarm/internal/command"
+	"github.com/exoswarm/exoswarm/internal/listing"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
@@ -100,7 +101,7 @@ func observeGroups(cmd *cobra.Command, s *swarmclient.Swarm, path string) error 
 	if err != nil {
 		return err
 	}
-	p, err := newPrinter(cmd.OutOrStdout(), cmd.Flags(), "GROUP", "TIMESTAMP", "SCORE", "DECISION", "ROUND")
+	p, err := listing.New(cmd.OutOrStdout(), cmd.Flags(), "GROUP", "TIMESTAMP", "SCORE", "DECISION", "ROUND")
 	if err != nil {
 		return err
 	}
@@ -116,7 +117,7 @@ func observeGroups(cmd *cobra.Command, s *swarmclient.Swarm, path string) error 
 				decision = "dropped: " + batch.Reasons[d.Dropped[i]]
 				item = map[string]any{"group": g, "timestamp": d.Timestamp[i], "dropped": batch.Reasons[d.Dropped[i]]}
 			}
-			if err := p.item(item, g, d.Timestamp[i], d.Score[i], decision, d.Round[i]); err != nil {
+			if err := p.Item(item, g, d.Timestamp[i], d.Score[i], decision, d.Round[i]); err != nil {
 				return err
 			}
 		}
@@ -125,7 +126,7 @@ func observeGroups(cmd *cobra.Command, s *swarmclient.Swarm, path string) error 
 	if err != nil {
 		return err
 	}
-	if err := p.end(); err != nil {
+	if err := p.End(); err != nil {
 		return err
 	}
 	cmd.PrintErrf("%d observations in %d entries\n", o.Len(), entries)

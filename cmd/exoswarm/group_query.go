@@ -7,11 +7,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/exoswarm/exoswarm/gpuagents/swarmclient"
+	"github.com/exoswarm/exoswarm/internal/listing"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
 
 // showVariables prints what agents, or groups, of a swarm are whose groups are addressed.
-func showVariables(cmd *cobra.Command, s *swarmclient.Swarm, p *printer, ids []uint32, groups bool) error {
+func showVariables(cmd *cobra.Command, s *swarmclient.Swarm, p *listing.Printer, ids []uint32, groups bool) error {
 	if groups {
 		all, err := s.GroupVariables(cmd.Context(), ids)
 		if err != nil {
@@ -19,7 +20,7 @@ func showVariables(cmd *cobra.Command, s *swarmclient.Swarm, p *printer, ids []u
 		}
 		for i, id := range all.Group {
 			state, text := rowOf(all.Vars, i)
-			if err := p.item(map[string]any{"group": id, "state": state}, id, state["round"], text); err != nil {
+			if err := p.Item(map[string]any{"group": id, "state": state}, id, state["round"], text); err != nil {
 				return err
 			}
 		}
@@ -34,7 +35,7 @@ func showVariables(cmd *cobra.Command, s *swarmclient.Swarm, p *printer, ids []u
 		state, text := rowOf(all.Vars, i)
 		embedding := all.Embedding[i*all.Width:][:all.Width]
 		item := map[string]any{"agent": id, "group": id / size, "embedding": embedding, "state": state}
-		if err := p.item(item, id, id/size, strings.Trim(fmt.Sprint(embedding), "[]"), text); err != nil {
+		if err := p.Item(item, id, id/size, strings.Trim(fmt.Sprint(embedding), "[]"), text); err != nil {
 			return err
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/exoswarm/exoswarm/internal/command"
+	"github.com/exoswarm/exoswarm/internal/listing"
 	"github.com/exoswarm/exoswarm/internal/redact"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
@@ -52,7 +53,7 @@ func jobCommand() *cobra.Command {
 	all := []*cobra.Command{get, list, watch, logs, cancel, retry}
 	for _, c := range all {
 		natsFlag(c.Flags())
-		outputFlag(c.Flags())
+		listing.Flag(c.Flags())
 	}
 	output := jobOutputCommand()
 	natsFlag(output.Flags())
@@ -84,7 +85,7 @@ func cells(j queue.ListedJob) (attempts, worker, since, detail any) {
 }
 
 func jobGet(cmd *cobra.Command, args []string, c submitter) error {
-	p, err := newPrinter(cmd.OutOrStdout(), cmd.Flags(), "JOB", "STATE", "KIND", "ATTEMPTS", "WORKER", "SINCE",
+	p, err := listing.New(cmd.OutOrStdout(), cmd.Flags(), "JOB", "STATE", "KIND", "ATTEMPTS", "WORKER", "SINCE",
 		"DETAIL")
 	if err != nil {
 		return err
@@ -98,11 +99,11 @@ func jobGet(cmd *cobra.Command, args []string, c submitter) error {
 			if r.Error != nil {
 				text = r.Error.Message
 			}
-			if err := p.item(jobView{ID: r.JobID, State: string(r.Status), Result: &r}, r.JobID, r.Status, r.Kind,
+			if err := p.Item(jobView{ID: r.JobID, State: string(r.Status), Result: &r}, r.JobID, r.Status, r.Kind,
 				r.Attempts, r.Worker, r.Finished.Format(time.RFC3339), text); err != nil {
 				return err
 			}
-			return p.end()
+			return p.End()
 		}
 		if !errors.Is(err, jobs.ErrNotFound) {
 			return err
@@ -114,10 +115,10 @@ func jobGet(cmd *cobra.Command, args []string, c submitter) error {
 				ID: j.ID, State: string(j.State), Job: &j.Job, Waits: j.Waits, Running: j.Running,
 				Note: j.Note,
 			}
-			if err := p.item(v, j.ID, j.State, j.Kind, attempts, worker, since, detail); err != nil {
+			if err := p.Item(v, j.ID, j.State, j.Kind, attempts, worker, since, detail); err != nil {
 				return err
 			}
-			return p.end()
+			return p.End()
 		}
 		if !errors.Is(err, jobs.ErrNotFound) || look == 1 {
 			return fmt.Errorf("job %s: neither queued nor over: check the id, or its result has expired: %w", args[0],
@@ -135,16 +136,16 @@ func jobList(cmd *cobra.Command, _ []string, c submitter) error {
 		return err
 	}
 	over, _ := cmd.Flags().GetBool("all")
-	p, err := newPrinter(cmd.OutOrStdout(), cmd.Flags(), "JOB", "STATE", "KIND", "LANE", "TENANT", "SUBMITTED",
+	p, err := listing.New(cmd.OutOrStdout(), cmd.Flags(), "JOB", "STATE", "KIND", "LANE", "TENANT", "SUBMITTED",
 		"ATTEMPTS", "WORKER", "SINCE", "DETAIL")
 	if err != nil {
 		return err
 	}
-	room := func() bool { return limit == 0 || p.n < limit }
+	room := func() bool { return limit == 0 || p.Len() < limit }
 	var perr error
 	err = c.List(cmd.Context(), pool, func(j queue.ListedJob) bool {
 		attempts, worker, since, detail := cells(j)
-		perr = p.item(j, j.ID, j.State, j.Kind, j.Lane, j.Tenant, j.Submitted.Format(time.RFC3339), attempts, worker,
+		perr = p.Item(j, j.ID, j.State, j.Kind, j.Lane, j.Tenant, j.Submitted.Format(time.RFC3339), attempts, worker,
 			since, detail)
 		return perr == nil && room()
 	})
@@ -155,12 +156,12 @@ func jobList(cmd *cobra.Command, _ []string, c submitter) error {
 				text = r.Error.Message
 			}
 			v := jobView{ID: r.JobID, State: string(r.Status), Result: &r}
-			perr = p.item(v, r.JobID, r.Status, r.Kind, "", "", "", r.Attempts, r.Worker,
+			perr = p.Item(v, r.JobID, r.Status, r.Kind, "", "", "", r.Attempts, r.Worker,
 				r.Finished.Format(time.RFC3339), text)
 			return perr == nil && room()
 		})
 	}
-	return errors.Join(err, perr, p.end())
+	return errors.Join(err, perr, p.End())
 }
 
 func jobWatch(cmd *cobra.Command, args []string, c submitter) error {
@@ -185,7 +186,7 @@ type logView struct {
 
 func jobLogs(cmd *cobra.Command, args []string, c submitter) error {
 	follow, _ := cmd.Flags().GetBool("follow")
-	p, err := newPrinter(cmd.OutOrStdout(), cmd.Flags(), "TIME", "ATTEMPT", "WORKER", "LEVEL", "MESSAGE", "FIELDS")
+	p, err := listing.New(cmd.OutOrStdout(), cmd.Flags(), "TIME", "ATTEMPT", "WORKER", "LEVEL", "MESSAGE", "FIELDS")
 	if err != nil {
 		return err
 	}
@@ -197,7 +198,7 @@ func jobLogs(cmd *cobra.Command, args []string, c submitter) error {
 				return err
 			}
 			v := logView{Job: l.JobID, Attempt: l.Attempt, Worker: l.Worker, Line: raw}
-			if err := p.item(v, line.Time.Format(time.RFC3339Nano), l.Attempt, l.Worker, line.Level, line.Message,
+			if err := p.Item(v, line.Time.Format(time.RFC3339Nano), l.Attempt, l.Worker, line.Level, line.Message,
 				logFields(raw)); err != nil {
 				return err
 			}
@@ -206,14 +207,14 @@ func jobLogs(cmd *cobra.Command, args []string, c submitter) error {
 		if l.Dropped > dropped[key] {
 			dropped[key] = l.Dropped
 			v := logView{Job: l.JobID, Attempt: l.Attempt, Worker: l.Worker, Dropped: l.Dropped}
-			if err := p.item(v, "", l.Attempt, l.Worker, "", fmt.Sprintf("(%d lines of this attempt had no room so "+
+			if err := p.Item(v, "", l.Attempt, l.Worker, "", fmt.Sprintf("(%d lines of this attempt had no room so "+
 				"far)", l.Dropped), ""); err != nil {
 				return err
 			}
 		}
-		return p.flush()
+		return p.Flush()
 	})
-	return errors.Join(err, p.end())
+	return errors.Join(err, p.End())
 }
 
 // logFields lists what a line has besides time, level and message, by name.

@@ -1,13 +1,9 @@
 package main
 
 import (
-	"bytes"
-	"encoding/json"
 	"path/filepath"
 	"strings"
 	"testing"
-
-	"go.yaml.in/yaml/v3"
 
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
@@ -66,59 +62,6 @@ func TestJobCommandErrors(t *testing.T) {
 		if code != c.code || !strings.Contains(stderr, c.want) || strings.Count(stderr, "\n") != 1 {
 			t.Errorf("%v: exit %d, want %d\nstderr %s\nwant   %s\nstdout %s", c.args, code, c.code, stderr, c.want,
 				stdout)
-		}
-	}
-}
-
-// TestPrinter: a list is well-formed in every format, with no, one and many items, and a table of
-// many is written as it comes.
-func TestPrinter(t *testing.T) {
-	type item struct {
-		Name string `json:"name"`
-		N    int    `json:"n"`
-	}
-	for _, format := range []string{"table", "json", "jsonl", "yaml"} {
-		for _, n := range []int{0, 1, 450} {
-			cmd := submitCommand()
-			if err := cmd.Flags().Set("output", format); err != nil {
-				t.Fatal(err)
-			}
-			var b bytes.Buffer
-			p, err := newPrinter(&b, cmd.Flags(), "NAME", "N")
-			if err != nil {
-				t.Fatal(err)
-			}
-			for i := range n {
-				if err := p.item(item{"true", i}, "a\tb\nc", i); err != nil {
-					t.Fatal(err)
-				}
-			}
-			if err := p.end(); err != nil {
-				t.Fatal(err)
-			}
-			var got []item
-			switch format {
-			case "table":
-				if lines := strings.Count(b.String(), "\n"); lines != n+1 {
-					t.Errorf("%d lines of %d items", lines, n)
-				}
-				continue
-			case "json":
-				err = json.Unmarshal(b.Bytes(), &got)
-			case "jsonl":
-				for dec := json.NewDecoder(&b); dec.More(); {
-					var i item
-					if err = dec.Decode(&i); err != nil {
-						break
-					}
-					got = append(got, i)
-				}
-			case "yaml":
-				err = yaml.Unmarshal(b.Bytes(), &got)
-			}
-			if err != nil || len(got) != n || n > 0 && got[n-1] != (item{"true", n - 1}) {
-				t.Errorf("%s of %d: %d items, %v", format, n, len(got), err)
-			}
 		}
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents/report"
 	"github.com/exoswarm/exoswarm/cpuagents/source"
 	"github.com/exoswarm/exoswarm/internal/command"
-	"github.com/exoswarm/exoswarm/internal/redact"
+	"github.com/exoswarm/exoswarm/internal/listing"
 )
 
 // readLabels reads the labels that decisions are compared with; an empty file name is none.
@@ -44,7 +44,7 @@ func (d *destination) labelsOf(inputs []input, others []source.Series) error {
 		if !known[l.Series] {
 			return command.Usage("--labels %s: label %d: the input has no series %s: write the path of its file "+
 				"below --input",
-				d.labelFile, i+1, redact.Short(redact.Line(l.Series), maxCell))
+				d.labelFile, i+1, listing.Cell(l.Series))
 		}
 	}
 	return nil

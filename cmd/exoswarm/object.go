@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/exoswarm/exoswarm/internal/command"
+	"github.com/exoswarm/exoswarm/internal/listing"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/objects"
@@ -37,16 +38,16 @@ stays.`,
 	for _, c := range all {
 		natsFlag(c.Flags())
 		if c != remove {
-			outputFlag(c.Flags())
+			listing.Flag(c.Flags())
 		}
 	}
 	return command.Group("object", "Look at the objects of the queue's store and remove them", all...)
 }
 
-func objectPrinter(cmd *cobra.Command) (*printer, func(objects.Object) error, error) {
-	p, err := newPrinter(cmd.OutOrStdout(), cmd.Flags(), "OBJECT", "STATE", "JOB", "TENANT", "SIZE", "STORED")
+func objectPrinter(cmd *cobra.Command) (*listing.Printer, func(objects.Object) error, error) {
+	p, err := listing.New(cmd.OutOrStdout(), cmd.Flags(), "OBJECT", "STATE", "JOB", "TENANT", "SIZE", "STORED")
 	return p, func(o objects.Object) error {
-		return p.item(o, o.Name, o.State, o.Job, o.Tenant, o.Size, o.Stored.Format(time.RFC3339))
+		return p.Item(o, o.Name, o.State, o.Job, o.Tenant, o.Size, o.Stored.Format(time.RFC3339))
 	}, err
 }
 
@@ -63,7 +64,7 @@ func objectList(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 		}
 		return perr == nil
 	})
-	return errors.Join(err, perr, p.end())
+	return errors.Join(err, perr, p.End())
 }
 
 func objectSweep(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
@@ -79,8 +80,8 @@ func objectSweep(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 	var perr error
 	err = c.Objects.SweepObjects(cmd.Context(), grace, !yes,
 		func(o objects.Object) { perr = errors.Join(perr, show(o)) })
-	if err = errors.Join(err, perr, p.end()); err == nil && !yes && p.n > 0 {
-		cmd.PrintErrf("%d to remove: add --yes\n", p.n)
+	if err = errors.Join(err, perr, p.End()); err == nil && !yes && p.Len() > 0 {
+		cmd.PrintErrf("%d to remove: add --yes\n", p.Len())
 	}
 	return err
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents"
 	"github.com/exoswarm/exoswarm/cpuagents/report"
 	"github.com/exoswarm/exoswarm/internal/command"
-	"github.com/exoswarm/exoswarm/internal/redact"
+	"github.com/exoswarm/exoswarm/internal/listing"
 )
 
 // progress shows how a run goes: one line that is rewritten on a terminal, a line every few seconds
@@ -190,7 +190,7 @@ func printTable(w io.Writer, r *cpuagents.StreamResult, series []cpuagents.Serie
 			break
 		}
 		fmt.Fprintf(t, "%d\t%d\t%d\t%d\t  %s\n", s.Observations, s.Decisions, s.Anomalies, s.Rejected,
-			redact.Short(redact.Line(s.Name), maxCell))
+			listing.Cell(s.Name))
 	}
 	_ = t.Flush()
 	if more := len(series) - mostRows; more > 0 {

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/exoswarm/exoswarm/internal/command"
+	"github.com/exoswarm/exoswarm/internal/listing"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 )
@@ -18,7 +19,7 @@ func queueCommand() *cobra.Command {
 		Args: cobra.NoArgs, RunE: connected(queueStats),
 	}
 	natsFlag(stats.Flags())
-	outputFlag(stats.Flags())
+	listing.Flag(stats.Flags())
 	change := func(use, short string, pause bool) *cobra.Command {
 		cmd := &cobra.Command{Use: use, Short: short, Args: cobra.ExactArgs(1)}
 		cmd.RunE = connected(func(cmd *cobra.Command, args []string, c *natsq.Conn) error {
@@ -42,7 +43,7 @@ func queueCommand() *cobra.Command {
 }
 
 func queueStats(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
-	p, err := newPrinter(cmd.OutOrStdout(), cmd.Flags(), "POOL", "KIND", "LANE", "TENANT", "WAITING", "RUNNING",
+	p, err := listing.New(cmd.OutOrStdout(), cmd.Flags(), "POOL", "KIND", "LANE", "TENANT", "WAITING", "RUNNING",
 		"RETRIED", "PAUSED", "AGENTS")
 	if err != nil {
 		return err
@@ -52,13 +53,13 @@ func queueStats(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 		if err != nil {
 			return err
 		}
-		if p.format != "table" {
-			if err := p.item(st); err != nil {
+		if !p.IsTable() {
+			if err := p.Item(st); err != nil {
 				return err
 			}
 			continue
 		}
-		if err := p.item(nil, pool, "", "", "", st.Jobs, "", "", st.Paused, ""); err != nil {
+		if err := p.Item(nil, pool, "", "", "", st.Jobs, "", "", st.Paused, ""); err != nil {
 			return err
 		}
 		for _, s := range st.Sources {
@@ -66,13 +67,13 @@ func queueStats(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 			if s.Agents == 0 {
 				agents = "no agent of kind " + s.Kind
 			}
-			if err := p.item(nil, pool, s.Kind, s.Lane, s.Tenant, s.Waiting, s.Running, s.Retried, s.Paused ||
+			if err := p.Item(nil, pool, s.Kind, s.Lane, s.Tenant, s.Waiting, s.Running, s.Retried, s.Paused ||
 				st.Paused, agents); err != nil {
 				return err
 			}
 		}
 	}
-	return p.end()
+	return p.End()
 }
 
 func agentCommand() *cobra.Command {
@@ -87,7 +88,7 @@ While an agent replays shards that it has taken over, its state says how far tha
 		if err != nil {
 			return err
 		}
-		p, err := newPrinter(cmd.OutOrStdout(), cmd.Flags(), "AGENT", "POOL", "KINDS", "DEVICE", "RUNNING", "STATE",
+		p, err := listing.New(cmd.OutOrStdout(), cmd.Flags(), "AGENT", "POOL", "KINDS", "DEVICE", "RUNNING", "STATE",
 			"UP")
 		if err != nil {
 			return err
@@ -101,15 +102,15 @@ While an agent replays shards that it has taken over, its state says how far tha
 			if a.Concurrency > 0 {
 				running += fmt.Sprintf("/%d", a.Concurrency)
 			}
-			if err := p.item(a, a.Name, a.Pool, strings.Join(a.Kinds, ","), a.Device, running, agentState(a),
+			if err := p.Item(a, a.Name, a.Pool, strings.Join(a.Kinds, ","), a.Device, running, agentState(a),
 				up); err != nil {
 				return err
 			}
 		}
-		return p.end()
+		return p.End()
 	})
 	natsFlag(list.Flags())
-	outputFlag(list.Flags())
+	listing.Flag(list.Flags())
 	drain := &cobra.Command{
 		Use: "drain AGENT", Short: "Have an agent take nothing new, give back what it has, and end",
 		Args: cobra.ExactArgs(1),
@@ -132,7 +133,7 @@ which setting it is and how to change it by hand.`,
 		RunE: initServer,
 	}
 	natsFlag(cmd.Flags())
-	outputFlag(cmd.Flags())
+	listing.Flag(cmd.Flags())
 	cmd.Flags().Int("replicas", 1, "replicas of every stream: 3 in a NATS cluster")
 	cmd.Flags().Bool("yes", false, "apply the changes")
 	return cmd
@@ -165,16 +166,16 @@ func prepare(cmd *cobra.Command, c *natsq.Conn, yes bool) error {
 	if err != nil {
 		return err
 	}
-	p, err := newPrinter(cmd.OutOrStdout(), f, "STREAM", "SETTING", "HAVE", "WANT", "CAN LOSE DATA")
+	p, err := listing.New(cmd.OutOrStdout(), f, "STREAM", "SETTING", "HAVE", "WANT", "CAN LOSE DATA")
 	if err != nil {
 		return err
 	}
 	for _, ch := range plan {
-		if err := p.item(ch, ch.Stream, ch.Field, ch.Have, ch.Want, ch.Drops); err != nil {
+		if err := p.Item(ch, ch.Stream, ch.Field, ch.Have, ch.Want, ch.Drops); err != nil {
 			return err
 		}
 	}
-	if err := p.end(); err != nil {
+	if err := p.End(); err != nil {
 		return err
 	}
 	switch {

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/exoswarm/exoswarm/internal/command"
+	"github.com/exoswarm/exoswarm/internal/listing"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/swarmlog"
@@ -23,7 +24,7 @@ and ends when everything has moved. A shard whose agent cannot take it stays whe
 the same by themselves (gpuagent --rebalance), one shard at a time.`,
 	}
 	natsFlag(c.Flags())
-	outputFlag(c.Flags())
+	listing.Flag(c.Flags())
 	c.Flags().Bool("dry-run", false, "show what would move, and move nothing")
 	c.Flags().Duration("timeout", 10*time.Minute, "how long to wait; offers that are open then stand")
 	return c
@@ -34,7 +35,7 @@ func rebalance(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 	if timeout <= 0 {
 		return command.Usage("agent rebalance: --timeout %v: use more than 0", timeout)
 	}
-	p, err := newPrinter(cmd.OutOrStdout(), cmd.Flags(), "SHARD", "FROM", "TO", "STATE")
+	p, err := listing.New(cmd.OutOrStdout(), cmd.Flags(), "SHARD", "FROM", "TO", "STATE")
 	if err != nil {
 		return err
 	}
@@ -51,14 +52,14 @@ func rebalance(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 	}
 	moved := 0
 	for _, m := range moves {
-		if perr := p.item(m, m.Shard, m.From, m.To, m.State); perr != nil {
+		if perr := p.Item(m, m.Shard, m.From, m.To, m.State); perr != nil {
 			return perr
 		}
 		if m.State == swarmlog.MoveMoved {
 			moved++
 		}
 	}
-	if perr := p.end(); perr != nil {
+	if perr := p.End(); perr != nil {
 		return perr
 	}
 	if len(moves) == 0 {

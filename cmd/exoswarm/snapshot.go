@@ -21,6 +21,7 @@ import (
 	"github.com/exoswarm/exoswarm/internal/bucket"
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/internal/keyring"
+	"github.com/exoswarm/exoswarm/internal/listing"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
@@ -42,7 +43,7 @@ func snapshotCommand() *cobra.Command {
 	for _, c := range all {
 		c.Long = c.Short + ".\n\nPLACE is a folder, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX, as the GPU agents " +
 			"have it (gpuagent --snapshots)."
-		outputFlag(c.Flags())
+		listing.Flag(c.Flags())
 		keyFileFlag(c.Flags())
 	}
 	return command.Group("snapshot", "Look at snapshots of swarms, without a cluster", all...)
@@ -98,7 +99,7 @@ func snapshotList(cmd *cobra.Command, b bucket.Bucket) error {
 	if err != nil {
 		return err
 	}
-	p, err := newPrinter(cmd.OutOrStdout(), cmd.Flags(), "SNAPSHOT", "SWARM", "SHARD", "ENTRY", "CELL", "AGENTS",
+	p, err := listing.New(cmd.OutOrStdout(), cmd.Flags(), "SNAPSHOT", "SWARM", "SHARD", "ENTRY", "CELL", "AGENTS",
 		"GROUPS", "BYTES", "DIGEST", "ERROR")
 	if err != nil {
 		return err
@@ -122,7 +123,7 @@ func snapshotList(cmd *cobra.Command, b bucket.Bucket) error {
 			continue
 		case err != nil:
 			item.Error = err.Error()
-			err = p.item(item, name, "", "", "", "", "", "", "", "", err)
+			err = p.Item(item, name, "", "", "", "", "", "", "", "", err)
 		default:
 			item.Shard = m.Shard
 			of := ""
@@ -131,13 +132,13 @@ func snapshotList(cmd *cobra.Command, b bucket.Bucket) error {
 			}
 			item.Swarm, item.Entry, item.Cell, item.Agents, item.Groups, item.Bytes, item.SHA256 = m.Swarm, m.Entry,
 				m.Cell, m.Agents, m.Groups, m.Bytes(), digest
-			err = p.item(item, name, m.Swarm.ID, of, m.Entry, m.Cell, m.Agents, m.Groups, size(m.Bytes()), digest, "")
+			err = p.Item(item, name, m.Swarm.ID, of, m.Entry, m.Cell, m.Agents, m.Groups, listing.Size(m.Bytes()), digest, "")
 		}
 		if err != nil {
 			return err
 		}
 	}
-	return p.end()
+	return p.End()
 }
 
 func snapshotShow(cmd *cobra.Command, b bucket.Bucket, names []string) error {
@@ -145,7 +146,7 @@ func snapshotShow(cmd *cobra.Command, b bucket.Bucket, names []string) error {
 	if err != nil {
 		return err
 	}
-	p, err := newPrinter(cmd.OutOrStdout(), cmd.Flags(), "VARIABLE", "TYPE", "PER", "SHAPE", "FILES", "BYTES")
+	p, err := listing.New(cmd.OutOrStdout(), cmd.Flags(), "VARIABLE", "TYPE", "PER", "SHAPE", "FILES", "BYTES")
 	if err != nil {
 		return err
 	}
@@ -154,12 +155,12 @@ func snapshotShow(cmd *cobra.Command, b bucket.Bucket, names []string) error {
 		for _, f := range v.Files {
 			rows, bytes = rows+f.Rows, bytes+f.Bytes
 		}
-		if err := p.item(v, v.Name, v.DType, v.Per, fmt.Sprintf("[%d, %d]", rows, v.Width), len(v.Files),
-			size(bytes)); err != nil {
+		if err := p.Item(v, v.Name, v.DType, v.Per, fmt.Sprintf("[%d, %d]", rows, v.Width), len(v.Files),
+			listing.Size(bytes)); err != nil {
 			return err
 		}
 	}
-	if err := p.end(); err != nil {
+	if err := p.End(); err != nil {
 		return err
 	}
 	cmd.PrintErrf("%s: entry %d of swarm %s, cell %s, seed %d, %d agents in %d groups, digest %s\n", m.Name, m.Entry,
@@ -179,7 +180,7 @@ func snapshotVerify(cmd *cobra.Command, b bucket.Bucket, names []string) error {
 			}
 		}
 	}
-	p, err := newPrinter(cmd.OutOrStdout(), cmd.Flags(), "SNAPSHOT", "BYTES", "ERROR")
+	p, err := listing.New(cmd.OutOrStdout(), cmd.Flags(), "SNAPSHOT", "BYTES", "ERROR")
 	if err != nil {
 		return err
 	}
@@ -204,11 +205,11 @@ func snapshotVerify(cmd *cobra.Command, b bucket.Bucket, names []string) error {
 			item.Error = err.Error()
 			bad = append(bad, err)
 		}
-		if err := p.item(item, name, size(item.Bytes), item.Error); err != nil {
+		if err := p.Item(item, name, listing.Size(item.Bytes), item.Error); err != nil {
 			return err
 		}
 	}
-	if err := p.end(); err != nil {
+	if err := p.End(); err != nil {
 		return err
 	}
 	return errors.Join(bad...)
@@ -228,7 +229,7 @@ func bytesProgress(w io.Writer, total int64) func(done int64) {
 		defer mu.Unlock()
 		if now := time.Now(); now.Sub(last) > time.Second/2 || done == total {
 			last = now
-			fmt.Fprintf(w, "\r\033[K%s of %s", size(done), size(total))
+			fmt.Fprintf(w, "\r\033[K%s of %s", listing.Size(done), listing.Size(total))
 			if done == total {
 				fmt.Fprintln(w)
 			}
@@ -277,7 +278,7 @@ func swarmSnapshot(cmd *cobra.Command, s *swarmclient.Swarm) error {
 	if err := s.CheckSnapshotName(name); err != nil {
 		return command.Usage("swarm snapshot: --name: %v", err)
 	}
-	p, err := newPrinter(cmd.OutOrStdout(), cmd.Flags(), "SNAPSHOT", "ENTRY", "AGENTS", "GROUPS", "BYTES", "DIGEST")
+	p, err := listing.New(cmd.OutOrStdout(), cmd.Flags(), "SNAPSHOT", "ENTRY", "AGENTS", "GROUPS", "BYTES", "DIGEST")
 	if err != nil {
 		return err
 	}
@@ -290,10 +291,10 @@ func swarmSnapshot(cmd *cobra.Command, s *swarmclient.Swarm) error {
 		if len(entries) > 1 {
 			item = map[string]any{"name": name, "entries": entries}
 		}
-		if err := p.item(item, name, entryList(entries)); err != nil {
+		if err := p.Item(item, name, entryList(entries)); err != nil {
 			return err
 		}
-		return p.end()
+		return p.End()
 	}
 	all, err := s.Snapshot(cmd.Context(), name)
 	if err != nil {
@@ -317,11 +318,11 @@ func swarmSnapshot(cmd *cobra.Command, s *swarmclient.Swarm) error {
 		}
 		done.Entries, done.SHA256 = entries, snapshot.SetDigest(digests)
 	}
-	if err := p.item(done, done.Name, entryList(entries), done.Agents, done.Groups, size(done.Bytes),
+	if err := p.Item(done, done.Name, entryList(entries), done.Agents, done.Groups, listing.Size(done.Bytes),
 		done.SHA256); err != nil {
 		return err
 	}
-	return p.end()
+	return p.End()
 }
 
 // entryList returns the numbers of entries with commas between.

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/exoswarm/exoswarm/internal/command"
+	"github.com/exoswarm/exoswarm/internal/listing"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/gateway"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
@@ -38,7 +39,7 @@ as another. A line that is not valid ends the command before its batch; the mess
 	}
 	f := cmd.Flags()
 	natsFlag(f)
-	outputFlag(f)
+	listing.Flag(f)
 	f.String("pool", "cpu", "cpu or gpu")
 	f.String("kind", "", "what to do")
 	f.String("spec", "null", "the job's spec: JSON, @FILE, or - for standard input")
@@ -96,14 +97,14 @@ func submit(cmd *cobra.Command, _ []string, c submitter) error {
 	if wait {
 		return waitFor(cmd, id, c.Result)
 	}
-	p, err := newPrinter(cmd.OutOrStdout(), f, "JOB")
+	p, err := listing.New(cmd.OutOrStdout(), f, "JOB")
 	if err != nil {
 		return err
 	}
-	if err := p.item(map[string]string{"job": id}, id); err != nil {
+	if err := p.Item(map[string]string{"job": id}, id); err != nil {
 		return err
 	}
-	return p.end()
+	return p.End()
 }
 
 func jobFromFlags(cmd *cobra.Command) (jobs.Job, error) {
@@ -185,14 +186,14 @@ func waitFor(cmd *cobra.Command, id string, result func(ctx context.Context, id 
 	if err != nil {
 		return err
 	}
-	p, err := newPrinter(cmd.OutOrStdout(), cmd.Flags(), "JOB", "STATUS", "ATTEMPTS", "WORKER", "OUTPUT")
+	p, err := listing.New(cmd.OutOrStdout(), cmd.Flags(), "JOB", "STATUS", "ATTEMPTS", "WORKER", "OUTPUT")
 	if err != nil {
 		return err
 	}
-	if err := p.item(r, r.JobID, r.Status, r.Attempts, r.Worker, string(r.Output)); err != nil {
+	if err := p.Item(r, r.JobID, r.Status, r.Attempts, r.Worker, string(r.Output)); err != nil {
 		return err
 	}
-	if err := p.end(); err != nil {
+	if err := p.End(); err != nil {
 		return err
 	}
 	if r.Error != nil {
@@ -217,7 +218,7 @@ func submitFile(cmd *cobra.Command, c submitter, file string) error {
 		defer f.Close()
 		in = f
 	}
-	p, err := newPrinter(cmd.OutOrStdout(), cmd.Flags(), "JOB")
+	p, err := listing.New(cmd.OutOrStdout(), cmd.Flags(), "JOB")
 	if err != nil {
 		return err
 	}
@@ -229,7 +230,7 @@ func submitFile(cmd *cobra.Command, c submitter, file string) error {
 			return err
 		}
 		for _, id := range ids {
-			if err := p.item(map[string]string{"job": id}, id); err != nil {
+			if err := p.Item(map[string]string{"job": id}, id); err != nil {
 				return err
 			}
 		}
@@ -252,7 +253,7 @@ func submitFile(cmd *cobra.Command, c submitter, file string) error {
 			if err != nil {
 				return fmt.Errorf("%s line %d: %w", file, n, err)
 			}
-			if err := p.item(map[string]string{"job": id}, id); err != nil {
+			if err := p.Item(map[string]string{"job": id}, id); err != nil {
 				return err
 			}
 			continue
@@ -274,5 +275,5 @@ func submitFile(cmd *cobra.Command, c submitter, file string) error {
 	if err := flush(); err != nil {
 		return fmt.Errorf("%s, last batch: %w", file, err)
 	}
-	return p.end()
+	return p.End()
 }

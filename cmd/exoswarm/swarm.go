@@ -18,6 +18,7 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/gpuagents/swarmclient"
 	"github.com/exoswarm/exoswarm/internal/command"
+	"github.com/exoswarm/exoswarm/internal/listing"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
@@ -127,7 +128,7 @@ is an orphan twice in turn, so the list is empty unless none runs.`,
 	for _, c := range all {
 		natsFlag(c.Flags())
 		if c != remove && c != create && c != reset && c != trim {
-			outputFlag(c.Flags())
+			listing.Flag(c.Flags())
 		}
 		if c != remove && c != list && c != orphans {
 			c.Flags().Duration("timeout", time.Minute, "how long to wait for each answer")
@@ -277,7 +278,7 @@ func swarmList(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 	if err != nil {
 		return err
 	}
-	p, err := newPrinter(cmd.OutOrStdout(), cmd.Flags(), "SWARM", "NAME", "ADDRESSED", "CELL", "AGENTS", "GROUPS",
+	p, err := listing.New(cmd.OutOrStdout(), cmd.Flags(), "SWARM", "NAME", "ADDRESSED", "CELL", "AGENTS", "GROUPS",
 		"SHARDS", "CREATED", "STATE", "ERROR")
 	if err != nil {
 		return err
@@ -303,7 +304,7 @@ func swarmList(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 		}
 		if err != nil {
 			item.Error = err.Error()
-			if err := p.item(item, s.ID, "", "", "", "", "", "", "", "", err); err != nil {
+			if err := p.Item(item, s.ID, "", "", "", "", "", "", "", "", err); err != nil {
 				return err
 			}
 			continue
@@ -320,12 +321,12 @@ func swarmList(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 			}
 		}
 		item.State = swarmclient.SummaryState(states)
-		if err := p.item(item, s.ID, spec.Name, spec.Addressed, spec.Cell.Kind, agents, s.Swarm.Groups,
+		if err := p.Item(item, s.ID, spec.Name, spec.Addressed, spec.Cell.Kind, agents, s.Swarm.Groups,
 			fmt.Sprintf("%d/%d", served, shards), s.Swarm.Created.Format(time.RFC3339), item.State, ""); err != nil {
 			return err
 		}
 	}
-	return p.end()
+	return p.End()
 }
 
 func swarmTick(cmd *cobra.Command, s *swarmclient.Swarm) error {
@@ -333,7 +334,7 @@ func swarmTick(cmd *cobra.Command, s *swarmclient.Swarm) error {
 	if count < 1 {
 		return command.Usage("swarm tick: --count %d: use 1 or more", count)
 	}
-	p, err := newPrinter(cmd.OutOrStdout(), cmd.Flags(), "CANDIDATE", "AGENTS", "GROUPS")
+	p, err := listing.New(cmd.OutOrStdout(), cmd.Flags(), "CANDIDATE", "AGENTS", "GROUPS")
 	if err != nil {
 		return err
 	}
@@ -347,14 +348,14 @@ func swarmTick(cmd *cobra.Command, s *swarmclient.Swarm) error {
 		Groups    uint64  `json:"groups"`
 	}
 	for c, name := range s.Spec().Vote.Candidates {
-		if err := p.item(item{name, &t.Tally[c], t.Decided[c]}, name, t.Tally[c], t.Decided[c]); err != nil {
+		if err := p.Item(item{name, &t.Tally[c], t.Decided[c]}, name, t.Tally[c], t.Decided[c]); err != nil {
 			return err
 		}
 	}
-	if err := p.item(item{"none", nil, t.Undecided}, "none", "", t.Undecided); err != nil {
+	if err := p.Item(item{"none", nil, t.Undecided}, "none", "", t.Undecided); err != nil {
 		return err
 	}
-	if err := p.end(); err != nil {
+	if err := p.End(); err != nil {
 		return err
 	}
 	cmd.PrintErrf("%d ticks, %d steps of agents\n", count, t.Stepped)
@@ -390,14 +391,14 @@ func swarmObserve(cmd *cobra.Command, s *swarmclient.Swarm) error {
 	if err != nil {
 		return err
 	}
-	p, err := newPrinter(cmd.OutOrStdout(), cmd.Flags(), "AGENT", "VOTE", "DECISION")
+	p, err := listing.New(cmd.OutOrStdout(), cmd.Flags(), "AGENT", "VOTE", "DECISION")
 	if err != nil {
 		return err
 	}
 	entries, err := s.Observe(cmd.Context(), o, func(d *batch.AgentDecisions) error {
 		for i, id := range d.Agent {
 			vote, decision := s.Candidate(int(d.Vote[i])), s.Candidate(int(d.Decision[i]))
-			if err := p.item(map[string]any{"agent": id, "vote": vote, "decision": decision}, id, vote,
+			if err := p.Item(map[string]any{"agent": id, "vote": vote, "decision": decision}, id, vote,
 				decision); err != nil {
 				return err
 			}
@@ -407,7 +408,7 @@ func swarmObserve(cmd *cobra.Command, s *swarmclient.Swarm) error {
 	if err != nil {
 		return err
 	}
-	if err := p.end(); err != nil {
+	if err := p.End(); err != nil {
 		return err
 	}
 	cmd.PrintErrf("%d observations in %d entries\n", len(o.Agent), entries)
@@ -437,7 +438,7 @@ func swarmQuery(cmd *cobra.Command, s *swarmclient.Swarm) error {
 	if err != nil {
 		return command.Usage("swarm query: %s: %v", what[0], err)
 	}
-	p, err := newPrinter(cmd.OutOrStdout(), cmd.Flags(), columns...)
+	p, err := listing.New(cmd.OutOrStdout(), cmd.Flags(), columns...)
 	if err != nil {
 		return err
 	}
@@ -452,17 +453,17 @@ func swarmQuery(cmd *cobra.Command, s *swarmclient.Swarm) error {
 	if err != nil {
 		return err
 	}
-	return p.end()
+	return p.End()
 }
 
-func showAgents(cmd *cobra.Command, s *swarmclient.Swarm, p *printer, ids []uint32) error {
+func showAgents(cmd *cobra.Command, s *swarmclient.Swarm, p *listing.Printer, ids []uint32) error {
 	all, err := s.AgentStates(cmd.Context(), ids)
 	if err != nil {
 		return err
 	}
 	for i, id := range all.Agent {
 		vote, state := s.Candidate(int(all.Vote[i])), all.State[i*all.Width:][:all.Width]
-		if err := p.item(map[string]any{"agent": id, "vote": vote, "state": state}, id, vote,
+		if err := p.Item(map[string]any{"agent": id, "vote": vote, "state": state}, id, vote,
 			strings.Trim(fmt.Sprint(state), "[]")); err != nil {
 			return err
 		}
@@ -470,7 +471,7 @@ func showAgents(cmd *cobra.Command, s *swarmclient.Swarm, p *printer, ids []uint
 	return nil
 }
 
-func showGroups(cmd *cobra.Command, s *swarmclient.Swarm, p *printer, ids []uint32) error {
+func showGroups(cmd *cobra.Command, s *swarmclient.Swarm, p *listing.Printer, ids []uint32) error {
 	all, err := s.GroupStates(cmd.Context(), ids)
 	if err != nil {
 		return err
@@ -482,7 +483,7 @@ func showGroups(cmd *cobra.Command, s *swarmclient.Swarm, p *printer, ids []uint
 			text = append(text, fmt.Sprintf("%s %d", s.Candidate(c), n))
 		}
 		item := map[string]any{"group": id, "decision": decision, "round": all.Round[i], "votes": votes}
-		if err := p.item(item, id, decision, all.Round[i], strings.Join(text, ", ")); err != nil {
+		if err := p.Item(item, id, decision, all.Round[i], strings.Join(text, ", ")); err != nil {
 			return err
 		}
 	}
@@ -547,16 +548,16 @@ func swarmOrphans(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 	if err != nil {
 		return err
 	}
-	p, err := newPrinter(cmd.OutOrStdout(), cmd.Flags(), "SWARM", "JOB", "LOGS", "REASON")
+	p, err := listing.New(cmd.OutOrStdout(), cmd.Flags(), "SWARM", "JOB", "LOGS", "REASON")
 	if err != nil {
 		return err
 	}
 	for _, o := range all {
-		if err := p.item(o, o.Swarm.ID, o.Job, len(o.Logs), o.Reason); err != nil {
+		if err := p.Item(o, o.Swarm.ID, o.Job, len(o.Logs), o.Reason); err != nil {
 			return err
 		}
 	}
-	if err := p.end(); err != nil {
+	if err := p.End(); err != nil {
 		return err
 	}
 	if remove, _ := cmd.Flags().GetBool("delete"); !remove {

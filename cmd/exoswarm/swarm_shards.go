@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/exoswarm/exoswarm/gpuagents/swarmclient"
+	"github.com/exoswarm/exoswarm/internal/listing"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 )
@@ -32,7 +33,7 @@ func swarmGet(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 	if err != nil {
 		return err
 	}
-	p, err := newPrinter(cmd.OutOrStdout(), cmd.Flags(), "SHARD", "AGENTS", "HOLDER", "STATE", "ENTRIES", "ANSWERED")
+	p, err := listing.New(cmd.OutOrStdout(), cmd.Flags(), "SHARD", "AGENTS", "HOLDER", "STATE", "ENTRIES", "ANSWERED")
 	if err != nil {
 		return err
 	}
@@ -54,12 +55,12 @@ func swarmGet(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 	for i, st := range swarmclient.ShardStates(s.Record(), census.Holders, census) {
 		at := positions[i]
 		one := item{st, at.First, at.End, at.Entries, at.Answered}
-		if err := p.item(one, st.Shard, fmt.Sprintf("%d to %d", at.First, at.End-1), st.Holder, st.State, one.Entries,
+		if err := p.Item(one, st.Shard, fmt.Sprintf("%d to %d", at.First, at.End-1), st.Holder, st.State, one.Entries,
 			one.Answered); err != nil {
 			return err
 		}
 	}
-	return p.end()
+	return p.End()
 }
 
 // agentState is the state of an agent for people: what was lost with it, what it replays, and why

@@ -8,6 +8,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/gpuagents/swarmclient"
 	"github.com/exoswarm/exoswarm/internal/command"
+	"github.com/exoswarm/exoswarm/internal/listing"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
@@ -68,7 +69,7 @@ func swarmVote(cmd *cobra.Command, s *swarmclient.Swarm) error {
 	if err := want.Validate(); err != nil {
 		return command.Usage("swarm %v", err)
 	}
-	p, err := newPrinter(cmd.OutOrStdout(), f, "ROUND", "WINNER", "VOTES", "ABSTENTIONS", "LEADER", "PRIORITY")
+	p, err := listing.New(cmd.OutOrStdout(), f, "ROUND", "WINNER", "VOTES", "ABSTENTIONS", "LEADER", "PRIORITY")
 	if err != nil {
 		return err
 	}
@@ -89,11 +90,11 @@ func swarmVote(cmd *cobra.Command, s *swarmclient.Swarm) error {
 		"round": v.Round, "winner": winner, "votes": votes, "abstentions": v.Abstentions, "quorum_met": v.QuorumMet,
 		"leader": v.Leader,
 	}
-	if err := p.item(item, v.Round, winner, strings.Join(text, ", "), v.Abstentions, v.Leader.Agent,
+	if err := p.Item(item, v.Round, winner, strings.Join(text, ", "), v.Abstentions, v.Leader.Agent,
 		v.Leader.Priority); err != nil {
 		return err
 	}
-	return p.end()
+	return p.End()
 }
 
 func swarmFuse(cmd *cobra.Command, s *swarmclient.Swarm) error {
@@ -107,7 +108,7 @@ func swarmFuse(cmd *cobra.Command, s *swarmclient.Swarm) error {
 	if want.By == swarms.ByVote {
 		columns[0] = "CANDIDATE"
 	}
-	p, err := newPrinter(cmd.OutOrStdout(), cmd.Flags(), columns...)
+	p, err := listing.New(cmd.OutOrStdout(), cmd.Flags(), columns...)
 	if err != nil {
 		return err
 	}
@@ -122,9 +123,9 @@ func swarmFuse(cmd *cobra.Command, s *swarmclient.Swarm) error {
 			name = s.Candidate(int(node))
 			item["candidate"] = name
 		}
-		if err := p.item(item, name, nodes.Count[i], strings.Trim(fmt.Sprint(mean), "[]")); err != nil {
+		if err := p.Item(item, name, nodes.Count[i], strings.Trim(fmt.Sprint(mean), "[]")); err != nil {
 			return err
 		}
 	}
-	return p.end()
+	return p.End()
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/exoswarm/exoswarm/internal/command"
+	"github.com/exoswarm/exoswarm/internal/listing"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 )
@@ -28,7 +29,7 @@ is no limit, whatever "*" has.`,
 	f.Int("concurrency", 0, "jobs that run at a time, on all agents together, 1 to 10000")
 	f.Int("queued", 0, "jobs in the queue, 1 to 100000; more are refused")
 	list := &cobra.Command{Use: "list", Short: "List the limits", Args: cobra.NoArgs, RunE: connected(tenantList)}
-	outputFlag(list.Flags())
+	listing.Flag(list.Flags())
 	unlimit := &cobra.Command{
 		Use: "unlimit NAME", Short: `Remove the limits of a tenant, which has those of "*" then`,
 		Args: cobra.ExactArgs(1),
@@ -73,18 +74,18 @@ func tenantList(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 	if err != nil {
 		return err
 	}
-	p, err := newPrinter(cmd.OutOrStdout(), cmd.Flags(), "TENANT", "WEIGHT", "RATE", "BURST", "CONCURRENCY", "QUEUED",
+	p, err := listing.New(cmd.OutOrStdout(), cmd.Flags(), "TENANT", "WEIGHT", "RATE", "BURST", "CONCURRENCY", "QUEUED",
 		"ERROR")
 	if err != nil {
 		return err
 	}
 	for _, t := range all {
-		if err := p.item(t, t.Tenant, cell(t.Weight), cell(t.Rate), cell(t.Burst), cell(t.Concurrency), cell(t.Queued),
+		if err := p.Item(t, t.Tenant, cell(t.Weight), cell(t.Rate), cell(t.Burst), cell(t.Concurrency), cell(t.Queued),
 			t.Error); err != nil {
 			return err
 		}
 	}
-	return p.end()
+	return p.End()
 }
 
 // cell is a limit in a table: nothing when it is not set.

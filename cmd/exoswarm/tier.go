@@ -14,6 +14,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/exoswarm/exoswarm/internal/command"
+	"github.com/exoswarm/exoswarm/internal/listing"
 	"github.com/exoswarm/exoswarm/tiers"
 	"github.com/exoswarm/exoswarm/tiers/pagestore"
 )
@@ -119,7 +120,7 @@ func tierVerify(cmd *cobra.Command, s *pagestore.Store) error {
 		out.Problems = append(out.Problems, p.Error())
 	}
 	err = emit(cmd, out, func(w io.Writer) {
-		fmt.Fprintf(w, "%d pages, %s read, %d bad\n", out.Pages, size(out.Bytes), len(out.Bad))
+		fmt.Fprintf(w, "%d pages, %s read, %d bad\n", out.Pages, listing.Size(out.Bytes), len(out.Bad))
 		for _, p := range out.Problems {
 			fmt.Fprintf(w, "%s\n", p)
 		}
@@ -148,7 +149,7 @@ func verifyProgress(w io.Writer) func(*pagestore.Report, int) {
 	return func(r *pagestore.Report, total int) {
 		if now := time.Now(); now.Sub(last) > time.Second/2 || r.Pages == total {
 			last = now
-			fmt.Fprintf(w, "\r\033[K%d of %d pages, %s, %d bad", r.Pages, total, size(r.Bytes), len(r.Bad))
+			fmt.Fprintf(w, "\r\033[K%d of %d pages, %s, %d bad", r.Pages, total, listing.Size(r.Bytes), len(r.Bad))
 			if r.Pages == total {
 				fmt.Fprintln(w)
 			}
@@ -165,11 +166,11 @@ func tierStats(cmd *cobra.Command, s *pagestore.Store) error {
 			if t.LiveBytes > 0 {
 				ratio = fmt.Sprintf("%.2f", float64(t.LogicalBytes)/float64(t.LiveBytes))
 			}
-			fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\t%s\t%d\t%d\t%s\n", t.Name, t.Pages, size(t.LogicalBytes),
-				size(t.LiveBytes),
-				size(t.FileBytes), ratio, t.Segments, t.Retired, t.Unavailable)
+			fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\t%s\t%d\t%d\t%s\n", t.Name, t.Pages, listing.Size(t.LogicalBytes),
+				listing.Size(t.LiveBytes),
+				listing.Size(t.FileBytes), ratio, t.Segments, t.Retired, t.Unavailable)
 		}
-		fmt.Fprintf(w, "\nepoch %d, %d pages, %d lost, index %s\n", st.Epoch, st.Pages, st.Lost, size(st.IndexBytes))
+		fmt.Fprintf(w, "\nepoch %d, %d pages, %d lost, index %s\n", st.Epoch, st.Pages, st.Lost, listing.Size(st.IndexBytes))
 		if st.Healed {
 			fmt.Fprintln(w, "damage to one copy of the index or of a header was made good")
 		}
@@ -182,18 +183,5 @@ func tierCompact(cmd *cobra.Command, s *pagestore.Store) error {
 		return fmt.Errorf("compact: %w", errors.Join(err, interrupted(cmd)))
 	}
 	return emit(cmd, map[string]int64{"freed_bytes": freed},
-		func(w io.Writer) { fmt.Fprintf(w, "%s given back\n", size(freed)) })
-}
-
-// size is a number of bytes for people.
-func size(n int64) string {
-	v, unit := float64(n), 0
-	for v >= 1024 && unit < 5 {
-		v /= 1024
-		unit++
-	}
-	if unit == 0 {
-		return fmt.Sprintf("%d B", n)
-	}
-	return fmt.Sprintf("%.1f %ciB", v, " KMGTP"[unit])
+		func(w io.Writer) { fmt.Fprintf(w, "%s given back\n", listing.Size(freed)) })
 }
