@@ -2,12 +2,14 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/exoswarm/exoswarm/cpuagents"
 	"github.com/exoswarm/exoswarm/cpuagents/files"
@@ -47,7 +49,7 @@ func served(t *testing.T, dir string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = drain(agent.Drain) })
+	t.Cleanup(func() { _ = drainIn30s(agent.Drain) })
 	conn := connect()
 	files, err := files.New(files.Options{
 		Roots: map[files.Root]string{{Name: "data"}: dir}, Objects: conn.Objects,
@@ -68,7 +70,7 @@ func served(t *testing.T, dir string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = drain(w.Drain) })
+	t.Cleanup(func() { _ = drainIn30s(w.Drain) })
 	g, err := conn.Serve(log)
 	if err != nil {
 		t.Fatal(err)
@@ -140,4 +142,11 @@ func TestDetach(t *testing.T) {
 		""); code != command.ExitUsage {
 		t.Errorf("attached without a cluster: exit %d", code)
 	}
+}
+
+// drainIn30s bounds a call that ends an agent.
+func drainIn30s(fn func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	return fn(ctx)
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents/source"
 	"github.com/exoswarm/exoswarm/examples/telemetry"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
+	"github.com/exoswarm/exoswarm/internal/runinput"
 	"github.com/exoswarm/exoswarm/internal/testlong"
 )
 
@@ -105,7 +106,7 @@ func streamJob(t *testing.T, data string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	inputs, err := findInputs([]string{filepath.Join(data, "data")})
+	inputs, err := runinput.Find([]string{filepath.Join(data, "data")})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -53,30 +52,9 @@ func patience(cmd *cobra.Command) (time.Duration, error) {
 	return d, nil
 }
 
-// link is a connection that may lose its server for good.
-type link interface {
-	Lost() <-chan struct{}
-	LostError(err error) error
-	Close()
-}
-
 // closeAfter is how long a command that was interrupted may still use its connection. Some calls of
 // the client end with it only.
 const closeAfter = 2 * time.Second
-
-// attached returns ctx, ended also by the loss of the server.
-func attached(ctx context.Context, l link) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	done := make(chan struct{})
-	go func() {
-		select {
-		case <-l.Lost():
-			cancel(l.LostError(jobs.ErrUnavailable))
-		case <-done:
-		}
-	}()
-	return ctx, sync.OnceFunc(func() { close(done); cancel(nil) })
-}
 
 // connected makes a command's RunE of a function that needs a connection.
 func connected(fn func(cmd *cobra.Command, args []string, c *natsq.Conn) error) func(*cobra.Command, []string) error {
@@ -101,8 +79,8 @@ func connected(fn func(cmd *cobra.Command, args []string, c *natsq.Conn) error) 
 }
 
 // within runs a command until it ends or its server is lost, and says so then.
-func within(cmd *cobra.Command, l link, fn func() error) error {
-	ctx, stop := attached(cmd.Context(), l)
+func within(cmd *cobra.Command, l command.Link, fn func() error) error {
+	ctx, stop := command.WithLink(cmd.Context(), l)
 	defer stop()
 	ended := make(chan struct{})
 	defer close(ended)

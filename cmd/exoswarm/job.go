@@ -17,7 +17,9 @@ import (
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/internal/listing"
 	"github.com/exoswarm/exoswarm/internal/redact"
+	"github.com/exoswarm/exoswarm/internal/runjob"
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
 )
 
@@ -58,6 +60,22 @@ func jobCommand() *cobra.Command {
 	output := jobOutputCommand()
 	natsFlag(output.Flags())
 	return command.Group("job", "Look at jobs and end or repeat them", append(all, output)...)
+}
+
+func jobOutputCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "output ID -o FILE", Short: "Write the decisions of a run's job that is done", Args: cobra.ExactArgs(1),
+		Long: `Write the decisions of a run's job that is done. They stay where they are, for a day
+after they were made or until exoswarm run has fetched them. exoswarm run --attach ID waits for a
+job that is not over, and writes its report and rejects too.`,
+		RunE: connected(func(cmd *cobra.Command, args []string, c *natsq.Conn) error {
+			output, _ := cmd.Flags().GetString("output")
+			return runjob.Fetch(cmd.Context(), c, args[0], output, cmd.OutOrStdout())
+		}),
+	}
+	c.Flags().StringP("output", "o", "-", "file for the decisions, with the extension of their format, or - for "+
+		"standard output")
+	return c
 }
 
 // jobView is a job as it is shown: not over, or its result.

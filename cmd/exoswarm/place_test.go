@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -10,7 +9,6 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/exoswarm/exoswarm/cpuagents"
 	"github.com/exoswarm/exoswarm/internal/command"
 )
 
@@ -203,25 +201,5 @@ func TestNATSEmpty(t *testing.T) {
 	}
 	if code, _, stderr := exec(t.Context(), t, append(args, "--nats", "")...); code != 0 {
 		t.Errorf("exit %d: %s", code, stderr)
-	}
-}
-
-// TestTableOrder: of many series the table shows those with anomalies, the most first, and the
-// others in their order.
-func TestTableOrder(t *testing.T) {
-	var all []cpuagents.SeriesSummary
-	for i := range mostRows + 10 {
-		all = append(all, cpuagents.SeriesSummary{
-			Name:      fmt.Sprintf("s%03d", i),
-			Anomalies: uint64(max(0, i-mostRows-7)),
-		})
-	}
-	var out bytes.Buffer
-	printTable(&out, &cpuagents.StreamResult{}, all, &destination{output: place{name: "d.ndjson"}}, nil)
-	lines := strings.Split(out.String(), "\n")
-	for i, want := range []string{"s069", "s068", "s000", "s001"} {
-		if !strings.HasSuffix(lines[i+1], want) {
-			t.Errorf("line %d is %q, want series %s", i+1, lines[i+1], want)
-		}
 	}
 }

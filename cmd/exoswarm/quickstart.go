@@ -10,6 +10,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/examples/telemetry"
 	"github.com/exoswarm/exoswarm/internal/command"
+	"github.com/exoswarm/exoswarm/internal/runjob"
 )
 
 func quickstartCommand() *cobra.Command {
@@ -30,15 +31,14 @@ func quickstartCommand() *cobra.Command {
 func quickstart(cmd *cobra.Command) (err error) {
 	out, _ := cmd.Flags().GetString("out")
 	progress, _ := cmd.Flags().GetString("progress")
-	log, err := command.Logger(cmd)
+	o, err := newRun(cmd)
 	if err != nil {
 		return err
 	}
 	if err := os.MkdirAll(out, 0o755); err != nil {
 		return command.Usage("--out: %v", err)
 	}
-	// The example travels inside the binary; the swarm reads it from files, as it would a user's
-	// own.
+	// The example is part of the binary. A run reads it from files, like those of a user.
 	dir, err := os.MkdirTemp("", "exoswarm-example-")
 	if err != nil {
 		return fmt.Errorf("temporary folder: %w", err)
@@ -57,12 +57,10 @@ func quickstart(cmd *cobra.Command) (err error) {
 	}
 	fmt.Fprintf(cmd.ErrOrStderr(), "%d generated series with labelled incidents; a group of agents watches each\n",
 		len(names))
-	err = run(cmd, runOptions{
-		specFile: filepath.Join(dir, "swarm.yaml"), inputs: []string{filepath.Join(dir, "data")},
-		output: filepath.Join(out, "decisions.ndjson"), report: filepath.Join(out, "report.html"),
-		labels: filepath.Join(dir, "incidents.json"), progress: progress, log: log,
-	})
-	if err != nil {
+	o.SpecFile, o.Inputs = filepath.Join(dir, "swarm.yaml"), []string{filepath.Join(dir, "data")}
+	o.Output, o.Report = filepath.Join(out, "decisions.ndjson"), filepath.Join(out, "report.html")
+	o.Labels, o.Progress = filepath.Join(dir, "incidents.json"), progress
+	if err := runjob.Run(cmd.Context(), o); err != nil {
 		return err
 	}
 	cmd.Println("\nYour own files: exoswarm run -f examples/telemetry/swarm.yaml --input FOLDER --output " +

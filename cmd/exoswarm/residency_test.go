@@ -98,7 +98,7 @@ func TestResidency(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = drain(agent.Drain) })
+	t.Cleanup(func() { _ = drainIn30s(agent.Drain) })
 	entry, err := conn.Registry.Announce(t.Context(), func() jobs.Agent {
 		return jobs.Agent{
 			Version: jobs.Version, Name: "gpu", Pool: jobs.PoolGPU, Room: agent.Room(), State: "serving",
@@ -108,7 +108,7 @@ func TestResidency(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = drain(entry.Close) })
+	t.Cleanup(func() { _ = drainIn30s(entry.Close) })
 	text := func(name string, bytes int64, more string) string {
 		of := func(agents int64) string {
 			return fmt.Sprintf("name: %s\naddressed: agent\nagents: %d\nagents_per_group: 50\nfeatures: [a]\ncell: "+

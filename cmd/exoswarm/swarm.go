@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,6 +18,8 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/swarmclient"
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/internal/listing"
+	"github.com/exoswarm/exoswarm/internal/runinput"
+	"github.com/exoswarm/exoswarm/internal/specfile"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
@@ -202,7 +203,7 @@ func specOf(cmd *cobra.Command, args []string) (spec *swarm.Spec, from *swarms.S
 			"create NAME --from %s", name)
 	}
 	if file != "" {
-		if spec, err = readSpec(file); err != nil {
+		if spec, err = specfile.Read(file); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -257,20 +258,6 @@ func specOf(cmd *cobra.Command, args []string) (spec *swarm.Spec, from *swarms.S
 			"or hand it to exoswarm run, whose input says", cmp.Or(file, "snapshot "+name))
 	}
 	return spec, from, nil
-}
-
-// readSpec reads a spec and the files of its folder that it names.
-func readSpec(file string) (*swarm.Spec, error) {
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return nil, command.Usage("swarm spec: %v: check -f", err)
-	}
-	folder, err := os.OpenRoot(filepath.Dir(file)) // which links do not leave
-	if err != nil {
-		return nil, command.Usage("swarm spec: %v: check -f", err)
-	}
-	defer folder.Close()
-	return swarm.ParseIn(folder.FS(), file, text)
 }
 
 func swarmList(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
@@ -372,15 +359,15 @@ func swarmObserve(cmd *cobra.Command, s *swarmclient.Swarm) error {
 		return command.Usage("swarm observe: --input is missing: name a file with the columns %s",
 			strings.Join(columns, ", "))
 	}
-	given, err := spool(cmd.Context(), []string{path}, cmd.InOrStdin())
-	defer func() { _ = given.close() }()
+	given, err := runinput.Spool(cmd.Context(), []string{path}, cmd.InOrStdin())
+	defer func() { _ = given.Close() }()
 	if err != nil {
 		return err
 	}
-	if given.interrupted { // half of a file is none
+	if given.Interrupted { // half of a file is none
 		return command.ErrInterrupted
 	}
-	path = given.paths[0]
+	path = given.Paths[0]
 	if !s.Spec().ByAgent() {
 		if err := s.CanObserveGroups(); err != nil {
 			return err

@@ -1,4 +1,4 @@
-package main
+package runoutput
 
 import (
 	"context"
@@ -8,42 +8,33 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"time"
 
 	"github.com/exoswarm/exoswarm/internal/command"
+	"github.com/exoswarm/exoswarm/internal/stdpath"
 )
 
-// place is where a run puts a file for its user: a regular file, which appears complete or not at
-// all, or a stream (standard output, a FIFO, a device), which is written to. Nothing that is not a
+// place is a file or stream that a user named for output: a regular file, which appears complete or
+// not at all, or a stream (standard output, a FIFO, a device), which is written to. Nothing but a
 // regular file is ever replaced.
 type place struct {
 	name string // as the user wrote it
-	file string // the regular file, behind links; empty for a stream
+	file string // the regular file, after symbolic links; empty for a stream
 }
 
-// stdoutNames are the names of standard output.
-var stdoutNames = map[string]bool{"-": true, "/dev/stdout": true, "/dev/fd/1": true, "/proc/self/fd/1": true}
+// maxLinks bounds the symbolic links that newPlace follows, as Linux does.
+const maxLinks = 40
 
-// isDescriptor reports whether a path names an open file of this process.
-func isDescriptor(path string) bool {
-	return path == "/dev/stdin" || path == "/dev/stderr" || strings.HasPrefix(path, "/dev/fd/") ||
-		strings.HasPrefix(path, "/proc/self/fd/")
-}
-
-// mostLinks is how many symbolic links are followed, as by Linux.
-const mostLinks = 40
-
-// newPlace looks at what a flag names. It follows links, also one to a file that does not exist
-// yet.
+// newPlace returns the place that the value of a flag names. It follows symbolic links, also one to
+// a file that does not exist yet, and checks that the folder of a file takes new files.
 func newPlace(flag, name string) (p place, err error) {
 	p.name = name
-	if p.stdout() || isDescriptor(name) {
+	if p.stdout() || stdpath.IsDescriptor(name) {
 		return p, nil
 	}
 	path := name
-	for range mostLinks {
+	for range maxLinks {
 		info, err := os.Lstat(path)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
@@ -58,7 +49,7 @@ func newPlace(flag, name string) (p place, err error) {
 			if !filepath.IsAbs(to) {
 				to = filepath.Join(filepath.Dir(path), to)
 			}
-			if path = to; stdoutNames[path] || isDescriptor(path) {
+			if path = to; stdpath.IsStdout(path) || stdpath.IsDescriptor(path) {
 				return place{name: path}, nil
 			}
 			continue
@@ -75,7 +66,7 @@ func newPlace(flag, name string) (p place, err error) {
 	return p, command.Usage("%s %s: too many symbolic links: choose another place", flag, name)
 }
 
-// writable checks that the folder of a file takes new files.
+// writable returns an error when the folder of a file does not take new files.
 func writable(flag, name, path string) error {
 	dir := filepath.Dir(path)
 	info, err := os.Stat(dir)
@@ -94,12 +85,12 @@ func writable(flag, name, path string) error {
 	return nil
 }
 
-// stream reports whether the place is written to, in contrast to replaced.
+// stream reports whether the place is a stream, which is written to and never replaced.
 func (p place) stream() bool { return p.file == "" }
 
-func (p place) stdout() bool { return stdoutNames[p.name] }
+func (p place) stdout() bool { return stdpath.IsStdout(p.name) }
 
-// title is how messages name the place.
+// title returns the name of the place in messages.
 func (p place) title() string {
 	if p.stdout() {
 		return "standard output"
@@ -107,11 +98,11 @@ func (p place) title() string {
 	return p.name
 }
 
-// fill writes the place. ctx bounds the wait for a reader of a FIFO. A reader that has gone away
-// has had enough: that is no error.
+// fill calls write with a writer to the place. ctx bounds the wait for the reader of a FIFO. A
+// reader that closes its end early is no error.
 func (p place) fill(ctx context.Context, stdout io.Writer, write func(io.Writer) error) error {
 	if !p.stream() {
-		return writeFile(p.file, write)
+		return WriteFile(p.file, write)
 	}
 	w, done := stdout, func() error { return nil }
 	if !p.stdout() {
@@ -134,8 +125,8 @@ func (p place) fill(ctx context.Context, stdout io.Writer, write func(io.Writer)
 	return nil
 }
 
-// openStream opens a FIFO, device or descriptor for writing. A FIFO has no reader at first: it
-// tries until there is one.
+// openStream opens a FIFO, device or descriptor for writing. It tries a FIFO again until it has a
+// reader, or ctx ends.
 func openStream(ctx context.Context, name string) (*os.File, error) {
 	again := time.NewTicker(20 * time.Millisecond)
 	defer again.Stop()
@@ -153,4 +144,31 @@ func openStream(ctx context.Context, name string) (*os.File, error) {
 		case <-again.C:
 		}
 	}
+}
+
+// WriteFile writes a regular file, which appears complete and durable when fill has succeeded, or not
+// at all. Other errors name the path.
+func WriteFile(path string, fill func(io.Writer) error) (err error) {
+	part := filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".part")
+	f, err := os.Create(part)
+	if err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	defer func() {
+		if err != nil {
+			_ = f.Close()
+			_ = os.Remove(part)
+			err = fmt.Errorf("write %s: %w", path, err)
+		}
+	}()
+	if err = fill(f); err != nil {
+		return err
+	}
+	if err = f.Sync(); err != nil {
+		return err
+	}
+	if err = f.Close(); err != nil {
+		return err
+	}
+	return os.Rename(part, path)
 }

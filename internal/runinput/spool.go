@@ -1,4 +1,4 @@
-package main
+package runinput
 
 import (
 	"bufio"
@@ -14,31 +14,35 @@ import (
 
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/internal/command"
+	"github.com/exoswarm/exoswarm/internal/stdpath"
 )
 
-// spooled are the inputs of a run with files in place of what can be read only once.
-type spooled struct {
-	paths       []string
-	dir         string // of those files; empty for none
-	interrupted bool   // ctx ended the reading
+// Spooled has the paths of inputs after Spool: each stream is replaced by a file with its content.
+type Spooled struct {
+	Paths []string
+	// Interrupted reports that the context ended before a stream did: its file has the bytes until
+	// then.
+	Interrupted bool
+	dir         string // of the files; empty for none
 }
 
-func (s *spooled) close() error {
+// Close removes the files of Spool.
+func (s *Spooled) Close() error {
 	if s.dir == "" {
 		return nil
 	}
 	return os.RemoveAll(s.dir)
 }
 
-// spool copies standard input (-), FIFOs and descriptors into files, because an attempt at a job
-// that failed reads its sources again. When ctx ends, what was read until then is the input. The
-// caller closes the result, also when an error is returned.
-func spool(ctx context.Context, paths []string, stdin io.Reader) (s *spooled, err error) {
-	s = &spooled{}
+// Spool copies standard input (-), FIFOs and descriptors into files, because a second attempt at a
+// job reads its sources again. When ctx ends, the bytes until then are the input. The caller closes
+// the result, also when an error is returned.
+func Spool(ctx context.Context, paths []string, stdin io.Reader) (s *Spooled, err error) {
+	s = &Spooled{}
 	for _, p := range paths {
-		std := p == "-" || p == "/dev/stdin" || p == "/dev/fd/0"
-		if !std && !once(p) {
-			s.paths = append(s.paths, p)
+		std := stdpath.IsStdin(p)
+		if !std && !isStream(p) {
+			s.Paths = append(s.Paths, p)
 			continue
 		}
 		if s.dir == "" {
@@ -64,32 +68,30 @@ func spool(ctx context.Context, paths []string, stdin io.Reader) (s *spooled, er
 		if err != nil {
 			return s, fmt.Errorf("read %s: %w", p, err)
 		}
-		s.paths = append(s.paths, path)
+		s.Paths = append(s.Paths, path)
 	}
 	return s, nil
 }
 
 var errTwice = errors.New("standard input is named twice")
 
-// once reports whether a path is a FIFO, device or descriptor.
-func once(path string) bool {
-	if isDescriptor(path) {
+// isStream reports whether a path is a FIFO, device or descriptor, which can be read only once.
+func isStream(path string) bool {
+	if stdpath.IsDescriptor(path) {
 		return true
 	}
 	info, err := os.Stat(path)
 	return err == nil && info.Mode()&(fs.ModeNamedPipe|fs.ModeCharDevice) != 0
 }
 
-// openSource opens a FIFO without waiting for its writer in a call that ctx cannot end: reads wait
-// for it.
+// openSource opens a file, FIFO or descriptor. The open of a FIFO waits for its writer, or for ctx.
 func openSource(ctx context.Context, path string) (*os.File, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
 	flags := os.O_RDONLY
-	if info, err := os.Stat(path); err == nil && info.Mode()&fs.ModeNamedPipe != 0 && !isDescriptor(path) {
-		// A FIFO that is open for writing, too, does not end while it has no writer yet. The
-		// writer's end is known by its own close.
+	if info, err := os.Stat(path); err == nil && info.Mode()&fs.ModeNamedPipe != 0 && !stdpath.IsDescriptor(path) {
+		// Opening it for writing too would not wait, but then its end would never be seen.
 		type opened struct {
 			f   *os.File
 			err error
@@ -123,8 +125,9 @@ func openSource(ctx context.Context, path string) (*os.File, error) {
 	return f, nil
 }
 
-// copy reads a source to its end, or until ctx ends, into a file whose extension says the format.
-func (s *spooled) copy(ctx context.Context, from io.Reader, name string) (string, error) {
+// copy copies a stream to its end, or until ctx ends, into a file of the folder. The extension of
+// the file names the format.
+func (s *Spooled) copy(ctx context.Context, from io.Reader, name string) (string, error) {
 	in := bufio.NewReaderSize(from, 64<<10)
 	tmp, err := os.CreateTemp(s.dir, ".spool-*")
 	if err != nil {
@@ -146,7 +149,7 @@ func (s *spooled) copy(ctx context.Context, from io.Reader, name string) (string
 	select {
 	case r = <-done:
 	case <-ctx.Done():
-		s.interrupted = true
+		s.Interrupted = true
 		if c, is := from.(io.Closer); is {
 			_ = c.Close()
 		}
@@ -167,7 +170,8 @@ func (s *spooled) copy(ctx context.Context, from io.Reader, name string) (string
 	return path, os.Rename(tmp.Name(), path)
 }
 
-// sniff is the extension of what begins so. Text that is no JSON object is CSV.
+// sniff returns the extension for the first bytes of a stream. Text that begins no JSON object is
+// CSV.
 func sniff(head []byte) string {
 	for _, f := range []struct{ magic, ext string }{
 		{"PAR1", ".parquet"},

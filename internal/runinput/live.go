@@ -1,4 +1,4 @@
-package main
+package runinput
 
 import (
 	"bufio"
@@ -16,12 +16,14 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents/source"
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/internal/dialect"
+	"github.com/exoswarm/exoswarm/internal/stdpath"
 )
 
-// liveInput hands standard input or a FIFO to the CPU agent of a run while it is being written. A
-// document is the complete records that have come since the last request, so the delay of a row is
-// that of a request when rows are rare, and documents are large when they are not.
-type liveInput struct {
+// Live hands standard input or a FIFO to the CPU agent of a run while it is being written. A
+// document has the complete records since the last request: the delay of a row is that of a request
+// when rows are rare, and documents are large when they are not. Its methods may be called from
+// several goroutines.
+type Live struct {
 	source source.Series
 	name   string // as the user wrote it, for errors
 	from   io.Closer
@@ -41,24 +43,24 @@ type liveInput struct {
 // liveInputAnswer is how long a request waits for a record before the answer is source.InputWait.
 const liveInputAnswer = time.Second
 
-// mostPending bounds the bytes that are read ahead of the requests.
+// mostPending bounds the bytes that are read before they are requested.
 const mostPending = 4 * source.MaxInputDocument
 
-// openLiveInput returns the input of a run that is one stream of plain CSV or NDJSON. Otherwise it
-// returns nil and what spool is to read: the first bytes of standard input are read to learn its
-// format. The caller closes the result.
-func openLiveInput(ctx context.Context, paths []string, stdin io.Reader,
+// OpenLive returns the input of a run that is one stream of plain CSV or NDJSON. For other inputs it
+// returns nil, and rest, which replaces stdin in the call of Spool: the first bytes of standard
+// input were read to learn its format. The caller closes the result.
+func OpenLive(ctx context.Context, paths []string, stdin io.Reader,
 	csv dialect.CSV,
-) (l *liveInput, rest io.Reader, err error) {
+) (l *Live, rest io.Reader, err error) {
 	if len(paths) != 1 {
 		return nil, stdin, nil
 	}
 	path := paths[0]
-	std := path == "-" || path == "/dev/stdin" || path == "/dev/fd/0"
+	std := stdpath.IsStdin(path)
 	from, name := stdin, "stdin"
 	if !std {
 		info, err := os.Stat(path)
-		if err != nil || info.Mode()&fs.ModeNamedPipe == 0 || isDescriptor(path) {
+		if err != nil || info.Mode()&fs.ModeNamedPipe == 0 || stdpath.IsDescriptor(path) {
 			return nil, stdin, nil
 		}
 		f, err := openSource(ctx, path)
@@ -86,7 +88,7 @@ func openLiveInput(ctx context.Context, paths []string, stdin io.Reader,
 		return nil, stdin, errors.Join(closer.Close(), command.Usage("input %s: a FIFO holds CSV or NDJSON here, "+
 			"and this one begins as %s: send it to standard input", path, format))
 	}
-	l = &liveInput{
+	l = &Live{
 		source: source.Series{Name: name, URI: source.SubmitterURI, Format: format}, name: path, from: closer,
 		changed: make(chan struct{}), first: true,
 	}
@@ -116,7 +118,7 @@ func peek(ctx context.Context, in *bufio.Reader) ([]byte, error) {
 }
 
 // read moves the stream into pending.
-func (l *liveInput) read(in io.Reader) {
+func (l *Live) read(in io.Reader) {
 	buf := make([]byte, 64<<10)
 	for {
 		n, err := in.Read(buf)
@@ -144,14 +146,22 @@ func (l *liveInput) read(in io.Reader) {
 	}
 }
 
-// change tells those who wait for changed. l.mu is held.
-func (l *liveInput) change() {
+// change wakes the goroutines that wait for changed. l.mu is held.
+func (l *Live) change() {
 	close(l.changed)
 	l.changed = make(chan struct{})
 }
 
-// answer answers the request for document number n.
-func (l *liveInput) answer(n uint64) []byte {
+// Source returns the source that the job of the run has for this input.
+func (l *Live) Source() source.Series { return l.source }
+
+// Name returns the path as the user wrote it.
+func (l *Live) Name() string { return l.name }
+
+// Answer returns the answer to the request for document number n, from 1: the document, also when it
+// is requested again, or a note that there is none yet or no more. It waits up to a second for a
+// record. The slice must not be changed, and is valid until the next document is requested.
+func (l *Live) Answer(n uint64) []byte {
 	wait := time.NewTimer(liveInputAnswer)
 	defer wait.Stop()
 	l.mu.Lock()
@@ -184,10 +194,9 @@ func (l *liveInput) answer(n uint64) []byte {
 	}
 }
 
-// cut makes the next document of the complete records. It reports whether there are any. A record
-// that is too long for a document is cut where the document ends, and rejected as two. l.mu is
-// held.
-func (l *liveInput) cut() bool {
+// cut makes the next document from the complete records, and reports whether there are any. A record
+// that is too long for a document is cut where the document ends, and rejected as two. l.mu is held.
+func (l *Live) cut() bool {
 	if l.first && l.records.header && l.head == nil {
 		n := l.records.firstEnd
 		if n == 0 && l.ended {
@@ -223,9 +232,9 @@ func (l *liveInput) cut() bool {
 	return true
 }
 
-// close ends the reading, and returns the error of the source. The goroutine that reads ends when
-// its read returns.
-func (l *liveInput) close() error {
+// Close ends the reading, and returns the error of the stream. The goroutine that reads ends when its
+// read returns. Close of nil does nothing.
+func (l *Live) Close() error {
 	if l == nil {
 		return nil
 	}
@@ -238,90 +247,4 @@ func (l *liveInput) close() error {
 		_ = l.from.Close()
 	}
 	return err
-}
-
-// records finds the ends of records in a stream. The zero value is for lines.
-type records struct {
-	csv    bool // a field in quotes may hold line ends
-	comma  byte
-	header bool // the first record is a header
-
-	state    recordState
-	read     int   // bytes scanned and not dropped
-	ends     []int // of the records among them, in order; one in endEvery bytes and the last are kept
-	firstEnd int   // of the first record of the stream, while nothing was dropped
-}
-
-type recordState byte
-
-const (
-	fieldBegins recordState = iota
-	inField
-	inQuotes
-	quoteInQuotes
-)
-
-// endEvery is how many bytes apart the ends of records are kept.
-const endEvery = 4 << 10
-
-// scan goes on with the next bytes of the stream.
-func (r *records) scan(data []byte) {
-	for _, c := range data {
-		r.read++
-		if r.csv {
-			switch {
-			case r.state == inQuotes:
-				if c == '"' {
-					r.state = quoteInQuotes
-				}
-				continue
-			case c == '"' && r.state == quoteInQuotes:
-				r.state = inQuotes
-				continue
-			case c == '"' && r.state == fieldBegins:
-				r.state = inQuotes
-				continue
-			case c == r.comma || c == '\n':
-				r.state = fieldBegins
-			default:
-				r.state = inField
-			}
-		}
-		if c == '\n' {
-			r.end()
-		}
-	}
-}
-
-func (r *records) end() {
-	if r.firstEnd == 0 {
-		r.firstEnd = r.read
-	}
-	if n := len(r.ends); n > 1 && r.read-r.ends[n-2] < endEvery {
-		r.ends[n-1] = r.read
-		return
-	}
-	r.ends = append(r.ends, r.read)
-}
-
-// before returns the last kept end that is at most n bytes behind the begin, or 0.
-func (r *records) before(n int) (at int) {
-	for _, e := range r.ends {
-		if e <= n {
-			at = e
-		}
-	}
-	return at
-}
-
-// drop forgets the first n bytes.
-func (r *records) drop(n int) {
-	r.read -= n
-	keep := r.ends[:0]
-	for _, e := range r.ends {
-		if e > n {
-			keep = append(keep, e-n)
-		}
-	}
-	r.ends = keep
 }

@@ -1,4 +1,4 @@
-package main
+package runoutput
 
 import (
 	"bufio"
@@ -13,9 +13,9 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents/sink"
 )
 
-// live writes the rows of a run to standard output as the CPU agent sends them. It answers when
-// they are written, so a reader that is slow slows the run down. Rows come piece by piece, and
-// again when an answer is lost or another agent goes on with the job.
+// live writes the rows of a run to a stream as the CPU agent sends them. It answers when they are
+// written, so a slow reader slows the run down. Rows come in pieces, and come again when an answer
+// is lost or another agent continues the job.
 type live struct {
 	w      io.Writer
 	closed func() // called once, when the reader has gone away
@@ -28,18 +28,18 @@ type live struct {
 	wrote map[string]uint64 // by series, as its rows begin: how many are written
 }
 
-// piece says which rows a message has: the number of the batch, and of the piece of it.
+// piece identifies the rows of a message: the number of the batch, and of the piece of it.
 type piece struct{ batch, number uint64 }
 
 func (p piece) after(q piece) bool {
 	return p.batch > q.batch || p.batch == q.batch && p.number > q.number
 }
 
-// liveAnswer is how long a write may take until the agent is told to wait.
+// liveAnswer bounds the time of a write before the agent is told to wait.
 const liveAnswer = time.Second
 
-// newLive writes to w. closed is called in a goroutine of its own, once, when the reader has gone
-// away.
+// newLive writes to w. closed is called once, in a goroutine of its own, when the reader closes its
+// end.
 func newLive(w io.Writer, closed func()) *live {
 	done := make(chan struct{})
 	close(done)
@@ -84,7 +84,7 @@ func (l *live) take(message []byte) []byte {
 	return []byte(sink.RowsTaken)
 }
 
-// write writes a piece. It may take as long as the reader does.
+// write writes a piece, however long the reader takes.
 func (l *live) write(rows []byte, done chan struct{}) {
 	_, err := l.w.Write(rows)
 	l.mu.Lock()
@@ -103,22 +103,22 @@ func (l *live) write(rows []byte, done chan struct{}) {
 // end waits for the call of closed.
 func (l *live) end() { l.calls.Wait() }
 
-// seriesOf is what tells the series of a row of NDJSON: its text up to the number of the row.
+// seriesOf returns the text of a row of NDJSON up to its number, which identifies the series.
 func seriesOf(line []byte) string {
 	head, _, _ := bytes.Cut(line, []byte(`,"row":`))
 	return string(head)
 }
 
-// failed returns the error of the first write that failed; gone reports that the reader has had
-// enough.
+// failed returns the error of the first write that failed. gone reports that the reader has closed
+// its end.
 func (l *live) failed() (gone bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return errors.Is(l.err, syscall.EPIPE) || errors.Is(l.err, io.ErrClosedPipe), l.err
 }
 
-// rest copies the rows of an output that are not written yet, as after a loss of the connection.
-// The rows of a series stand in the output in the order in which they were sent.
+// rest copies the rows of an output that were not written live, as after a loss of the connection.
+// The rows of a series are in the output in the order in which they were sent.
 func (l *live) rest(w io.Writer, output io.Reader) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

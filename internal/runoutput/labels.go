@@ -1,16 +1,15 @@
-package main
+package runoutput
 
 import (
 	"os"
 
 	"github.com/exoswarm/exoswarm/cpuagents/report"
-	"github.com/exoswarm/exoswarm/cpuagents/source"
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/internal/listing"
 )
 
-// readLabels reads the labels that decisions are compared with; an empty file name is none.
-func (d *destination) readLabels(file string) error {
+// ReadLabels reads the labels with which decisions are compared; an empty path means none.
+func (d *Destination) ReadLabels(file string) error {
 	if file == "" {
 		return nil
 	}
@@ -30,15 +29,11 @@ func (d *destination) readLabels(file string) error {
 	return nil
 }
 
-// labelsOf refuses labels of series that the run does not have. Sources may be folders whose series
-// are not known yet.
-func (d *destination) labelsOf(inputs []input, others []source.Series) error {
-	if len(others) > 0 {
-		return nil
-	}
+// CheckLabels refuses labels of series that the run does not have. series are the names of all.
+func (d *Destination) CheckLabels(series []string) error {
 	known := map[string]bool{"": true}
-	for _, in := range inputs {
-		known[in.Name] = true
+	for _, name := range series {
+		known[name] = true
 	}
 	for i, l := range d.labels {
 		if !known[l.Series] {
@@ -50,8 +45,9 @@ func (d *destination) labelsOf(inputs []input, others []source.Series) error {
 	return nil
 }
 
-// compare compares the collected decisions with the labels; nil is a run without labels.
-func (d *destination) compare(anomaly string) (*report.Outcome, error) {
+// Compare compares the collected decisions with the labels. anomaly is the name of the candidate that
+// counts as an alarm. The result is nil for a run without labels.
+func (d *Destination) Compare(anomaly string) (*report.Outcome, error) {
 	if len(d.labels) == 0 {
 		return nil, nil
 	}

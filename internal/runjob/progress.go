@@ -1,15 +1,12 @@
-package main
+package runjob
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"strings"
 	"sync"
-	"text/tabwriter"
 	"time"
 
 	"golang.org/x/term"
@@ -17,11 +14,10 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents"
 	"github.com/exoswarm/exoswarm/cpuagents/report"
 	"github.com/exoswarm/exoswarm/internal/command"
-	"github.com/exoswarm/exoswarm/internal/listing"
 )
 
-// progress shows how a run goes: one line that is rewritten on a terminal, a line every few seconds
-// elsewhere, or a JSON object a line.
+// progress shows the progress of a run: one line that is rewritten on a terminal, a line every few
+// seconds elsewhere, or JSON lines. Its methods may be called from several goroutines.
 type progress struct {
 	mu    sync.Mutex
 	w     io.Writer
@@ -35,11 +31,10 @@ type progress struct {
 
 const plainEvery = 5 * time.Second
 
-// rateOver is the time over which the rate of decisions is taken: the rate is the present one, not
-// that of the whole run.
+// rateOver is the time over which the rate of decisions is measured, which is not that of the whole run.
 const rateOver = 5 * time.Second
 
-// rateSample is how many decisions there were at a time.
+// rateSample is the number of decisions at a time.
 type rateSample struct {
 	at        time.Time
 	decisions uint64
@@ -53,13 +48,14 @@ func (p *progress) rate(now time.Time, decisions uint64) float64 {
 		p.rates = p.rates[1:]
 	}
 	first := p.rates[0]
-	if decisions < first.decisions { // another attempt at the job has begun anew
+	if decisions < first.decisions { // another attempt at the job has started
 		p.rates = p.rates[len(p.rates)-1:]
 		return 0
 	}
 	return float64(decisions-first.decisions) / max(now.Sub(first.at).Seconds(), 1e-3)
 }
 
+// newProgress returns the progress on w, as the flag --progress says.
 func newProgress(mode string, w io.Writer) (*progress, error) {
 	switch mode {
 	case "plain", "json", "none":
@@ -74,6 +70,7 @@ func newProgress(mode string, w io.Writer) (*progress, error) {
 	return &progress{w: w, mode: mode, rates: []rateSample{{at: time.Now()}}}, nil
 }
 
+// update shows news of the CPU agent.
 func (p *progress) update(s cpuagents.StreamProgress) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -84,8 +81,8 @@ func (p *progress) update(s cpuagents.StreamProgress) {
 	p.show(false)
 }
 
-// waiting says what the run waits for, as often as that changes; empty: nothing. What is new is
-// shown at once.
+// waiting sets what the run waits for; empty: nothing. It shows a new reason at once, and news of the
+// same reason when a line is due.
 func (p *progress) waiting(text string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -99,7 +96,7 @@ func (p *progress) waiting(text string) {
 	p.show(isNew)
 }
 
-// show writes the line; with atOnce it does not wait for the next one to be due. p.mu is held.
+// show writes the line, with atOnce also before the next one is due. p.mu is held.
 func (p *progress) show(atOnce bool) {
 	s, now := p.last, time.Now()
 	rate, wait := p.rate(now, s.Decisions), ""
@@ -124,6 +121,7 @@ func (p *progress) show(atOnce bool) {
 	}
 }
 
+// note writes a line of its own.
 func (p *progress) note(text string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -135,8 +133,8 @@ func (p *progress) note(text string) {
 	fmt.Fprintln(p.w, text)
 }
 
-// job says under which id a run goes, so that its output can be fetched whatever becomes of this
-// process. With printed the id stands on standard output besides.
+// job shows the id of the job, by which its output can be fetched when this process has ended. printed
+// says that the id goes to standard output too.
 func (p *progress) job(id string, printed bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -149,7 +147,7 @@ func (p *progress) job(id string, printed bool) {
 	}
 }
 
-// outcome says in JSON what a run has found of its labels; the table says it in words.
+// outcome shows in JSON which labels the run has found; the table has the same in words.
 func (p *progress) outcome(labels *report.Outcome) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -158,6 +156,7 @@ func (p *progress) outcome(labels *report.Outcome) {
 	}
 }
 
+// end completes the line on a terminal.
 func (p *progress) end() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -168,53 +167,5 @@ func (p *progress) endLine() {
 	if p.open {
 		fmt.Fprintln(p.w)
 		p.open = false
-	}
-}
-
-// mostRows is how many series the table lists.
-const mostRows = 60
-
-// printTable ends a run: what became of each series, those with the most anomalies first, and of
-// all.
-func printTable(w io.Writer, r *cpuagents.StreamResult, series []cpuagents.SeriesSummary, d *destination,
-	labels *report.Outcome,
-) {
-	series = slices.Clone(series)
-	slices.SortStableFunc(series, func(a, b cpuagents.SeriesSummary) int {
-		return cmp.Compare(b.Anomalies, a.Anomalies)
-	})
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "observations\tdecisions\tanomalies\trejected\t  series")
-	for i, s := range series {
-		if i == mostRows {
-			break
-		}
-		fmt.Fprintf(t, "%d\t%d\t%d\t%d\t  %s\n", s.Observations, s.Decisions, s.Anomalies, s.Rejected,
-			listing.Cell(s.Name))
-	}
-	_ = t.Flush()
-	if more := len(series) - mostRows; more > 0 {
-		fmt.Fprintf(w, "... and %d more series\n", more)
-	}
-	what := ""
-	if r.Interrupted {
-		what = " before the interruption"
-	}
-	fmt.Fprintf(w, "\n%d series, %d observations%s, %d decisions, %d anomalies, %d rejected rows%s\n", len(series),
-		r.Observations, what, r.Decisions, r.Anomalies, r.Rejected, r.Note())
-	if labels != nil {
-		fmt.Fprintln(w, labels)
-	}
-	fmt.Fprintf(w, "%.2f s, %.0f observations/s, from reading a row to its decision p50 %.1f ms, p99 %.1f ms\n\n",
-		r.Seconds, float64(r.Observations)/max(r.Seconds, 1e-9), r.LatencyP50, r.LatencyP99)
-	fmt.Fprintf(w, "decisions  %s\n", d.output.name)
-	switch {
-	case r.Rejected > 0 && d.hasRejects:
-		fmt.Fprintf(w, "rejects    %s\n", d.rejects.name)
-	case r.Rejected > 0:
-		fmt.Fprintln(w, "rejects    (name a file with --rejects to see them)")
-	}
-	if d.hasReport {
-		fmt.Fprintf(w, "report     %s\n", d.report.name)
 	}
 }

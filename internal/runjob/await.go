@@ -1,4 +1,4 @@
-package main
+package runjob
 
 import (
 	"context"
@@ -13,20 +13,23 @@ import (
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/swarmlog"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 const (
-	// pickup is how long a job may wait for an agent to start on it.
+	// pickup bounds the time until a CPU agent takes the job.
 	pickup = 30 * time.Second
-	// hintAfter is how long a run waits before it says what it waits for.
+	// hintAfter is the time without news after which a run shows what it waits for.
 	hintAfter = 3 * time.Second
 )
 
-// errNotOver marks an error after which the job may go on: what it needs must stay.
+// errNotOver marks an error after which the job may go on, so its objects must stay.
 var errNotOver = errors.New("the job is not over")
 
-// await waits for the job's result and shows its progress. When ctx ends, a run of its own is asked
-// to finish early, and the wait goes on; one that was attached to is left alone.
+// await waits for the result of a job and shows its progress. When ctx ends, it asks the job to finish
+// early if own is set, and waits on; it leaves a job of another process alone. base bounds the calls
+// that follow.
 func await(ctx, base context.Context, conn *natsq.Conn, job jobs.Job, show *progress,
 	own bool,
 ) (*cpuagents.StreamResult, error) {
@@ -62,7 +65,7 @@ func await(ctx, base context.Context, conn *natsq.Conn, job jobs.Job, show *prog
 		quiet.Stop()
 		defer quiet.Stop()
 		stopping := false
-		hints := hints{conn: conn, job: job.ID, began: time.Now()}
+		hints := hints{swarms: conn.Swarms, job: job.ID, began: time.Now()}
 		for {
 			select {
 			case <-interrupted:
@@ -80,7 +83,7 @@ func await(ctx, base context.Context, conn *natsq.Conn, job jobs.Job, show *prog
 			case <-news:
 				if stopping {
 					quiet.Stop()
-					if p := latest.Load(); !p.Done { // from then on the agent writes the output, without a word
+					if p := latest.Load(); !p.Done { // from then on the agent writes the output and sends no news
 						quiet.Reset(silence)
 					}
 				}
@@ -130,14 +133,20 @@ func await(ctx, base context.Context, conn *natsq.Conn, job jobs.Job, show *prog
 	return out, nil
 }
 
-// silence is how long an agent that is to finish may say nothing before the command ends without
-// it.
+// silence bounds the time without news of an agent that was asked to finish, after which the command
+// ends without it.
 const silence = 4 * time.Second
 
-// hints says what a run waits for.
+// swarmReader reads the records of swarms and the state of their agents. It is the Swarms of a connection.
+type swarmReader interface {
+	Swarm(ctx context.Context, id string) (swarms.Swarm, error)
+	Census(ctx context.Context) (*swarmlog.Census, error)
+}
+
+// hints finds what a run waits for. One goroutine uses it.
 type hints struct {
-	conn    *natsq.Conn
-	job     string
+	swarms  swarmReader
+	job     string // its id, which is that of the swarm
 	began   time.Time
 	taken   bool      // told of a missing CPU agent
 	decided uint64    // decisions when they were last seen to become more
@@ -153,8 +162,8 @@ func (h *hints) next(p *cpuagents.StreamProgress) string {
 	return ""
 }
 
-// waits returns what keeps rows that were read from being decided, when none was for hintAfter:
-// there is no GPU agent, the one there was is lost, or the one that has taken over replays the log.
+// waits returns the reason why no row was decided for hintAfter, or nothing: there is no GPU agent, the
+// last one is lost, or the one that has taken over replays the log.
 func (h *hints) waits(ctx context.Context, p *cpuagents.StreamProgress) string {
 	now := time.Now()
 	if p == nil || p.Done || p.Decisions >= p.Observations || p.Decisions != h.decided || h.since.IsZero() {
@@ -166,11 +175,11 @@ func (h *hints) waits(ctx context.Context, p *cpuagents.StreamProgress) string {
 	if now.Sub(h.since) < hintAfter {
 		return ""
 	}
-	record, err := h.conn.Swarms.Swarm(ctx, h.job)
+	record, err := h.swarms.Swarm(ctx, h.job)
 	if err != nil { // it is not made yet, or is over
 		return ""
 	}
-	census, err := h.conn.Swarms.Census(ctx)
+	census, err := h.swarms.Census(ctx)
 	if err != nil {
 		return ""
 	}

@@ -1,4 +1,4 @@
-package main
+package runjob
 
 import (
 	"bytes"
@@ -15,19 +15,21 @@ import (
 
 	"github.com/exoswarm/exoswarm/cpuagents/files"
 	"github.com/exoswarm/exoswarm/internal/command"
+	"github.com/exoswarm/exoswarm/internal/runinput"
+	"github.com/exoswarm/exoswarm/internal/runoutput"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 )
 
-// carrier brings the input to the agent that reads it, and the output back.
+// carrier brings the inputs to the agent that reads them, and the output back. One goroutine uses it.
 type carrier interface {
-	// source returns the URI under which the agent finds input number i.
-	source(ctx context.Context, i int, in input) (string, error)
+	// source makes input number i available, and returns its URI for the agent.
+	source(ctx context.Context, i int, in runinput.Input) (string, error)
 	// sinks returns the URIs for decisions and rejects.
 	sinks() (output, rejects string)
-	// collect puts decisions and rejects where the user wants them.
-	collect(ctx context.Context, d *destination) error
-	// cleanup removes what was only for the way.
+	// collect brings decisions and rejects into the files of the destination.
+	collect(ctx context.Context, d *runoutput.Destination) error
+	// cleanup removes the copies that the carrier made.
 	cleanup(ctx context.Context) error
 }
 
@@ -36,42 +38,43 @@ type localCarrier struct {
 	output, rejects string // names of files
 }
 
-// localRoots makes the folders that the agent may see: one for each input and one for the output.
-func localRoots(inputs []input, d *destination) (map[files.Root]string, *localCarrier) {
+// localRoots returns the folders that the agent may use, one for each input, one for the output and one
+// for the rejects, and the carrier that names them.
+func localRoots(inputs []runinput.Input, d *runoutput.Destination) (map[files.Root]string, *localCarrier) {
 	roots := map[files.Root]string{
-		{Name: "out"}:         filepath.Dir(d.decisions),
-		{Name: "out-rejects"}: filepath.Dir(d.rejected),
+		{Name: "out"}:         filepath.Dir(d.Decisions()),
+		{Name: "out-rejects"}: filepath.Dir(d.Rejected()),
 	}
 	for _, in := range inputs {
 		// The series' name is its path below the root.
 		suffix := filepath.FromSlash(in.Name)
-		roots[files.Root{Name: "in" + strconv.Itoa(in.from)}] = filepath.Clean(strings.TrimSuffix(in.Path, suffix) +
+		roots[files.Root{Name: "in" + strconv.Itoa(in.From)}] = filepath.Clean(strings.TrimSuffix(in.Path, suffix) +
 			".")
 	}
-	return roots, &localCarrier{output: filepath.Base(d.decisions), rejects: filepath.Base(d.rejected)}
+	return roots, &localCarrier{output: filepath.Base(d.Decisions()), rejects: filepath.Base(d.Rejected())}
 }
 
-func (c *localCarrier) source(_ context.Context, _ int, in input) (string, error) {
-	return fmt.Sprintf("file:in%d/%s", in.from, in.Name), nil
+func (c *localCarrier) source(_ context.Context, _ int, in runinput.Input) (string, error) {
+	return fmt.Sprintf("file:in%d/%s", in.From, in.Name), nil
 }
 
 func (c *localCarrier) sinks() (output, rejects string) {
 	return "file:out/" + c.output, "file:out-rejects/" + c.rejects
 }
 
-func (c *localCarrier) collect(context.Context, *destination) error { return nil }
+func (c *localCarrier) collect(context.Context, *runoutput.Destination) error { return nil }
 
 func (c *localCarrier) cleanup(context.Context) error { return nil }
 
-// objectCarrier sends everything through the cluster's object store, so that no machine needs to
-// see another's files.
+// objectCarrier sends inputs and output through the object store of the cluster, so that no machine
+// needs access to the files of another one.
 type objectCarrier struct {
 	conn *natsq.Conn
 	id   string
 	sent []string
 }
 
-func (c *objectCarrier) source(ctx context.Context, i int, in input) (string, error) {
+func (c *objectCarrier) source(ctx context.Context, i int, in runinput.Input) (string, error) {
 	f, err := os.Open(in.Path)
 	if err != nil {
 		return "", command.Usage("input: %v", err)
@@ -89,13 +92,13 @@ func (c *objectCarrier) sinks() (output, rejects string) {
 	return "object:output-" + c.id, "object:rejects-" + c.id
 }
 
-func (c *objectCarrier) collect(ctx context.Context, d *destination) error {
-	for name, path := range map[string]string{"output-": d.decisions, "rejects-": d.rejected} {
+func (c *objectCarrier) collect(ctx context.Context, d *runoutput.Destination) error {
+	for name, path := range map[string]string{"output-": d.Decisions(), "rejects-": d.Rejected()} {
 		r, err := c.conn.Objects.Object(ctx, name+c.id, jobs.Owner{})
 		if err != nil {
 			return err
 		}
-		err = writeFile(path, func(w io.Writer) error { _, err := io.Copy(w, r); return err })
+		err = runoutput.WriteFile(path, func(w io.Writer) error { _, err := io.Copy(w, r); return err })
 		_ = r.Close()
 		if err != nil {
 			return err
@@ -104,8 +107,8 @@ func (c *objectCarrier) collect(ctx context.Context, d *destination) error {
 	return nil
 }
 
-// cleanup removes everything side by side: ctx bounds all of it. What it does not reach, the CPU
-// agents remove when the job's result is gone.
+// cleanup removes all objects of the run, several at a time, until ctx ends. CPU agents remove the
+// others when the result of the job is gone.
 func (c *objectCarrier) cleanup(ctx context.Context) error {
 	names := append(c.sent, "output-"+c.id, "rejects-"+c.id, "manifest-"+c.id, "summary-"+c.id, "run-"+c.id)
 	errs := make([]error, len(names))
@@ -129,32 +132,6 @@ func (c *objectCarrier) cleanup(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// writeFile writes a file that appears complete or not at all.
-func writeFile(path string, fill func(io.Writer) error) (err error) {
-	part := filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".part")
-	f, err := os.Create(part)
-	if err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
-	}
-	defer func() {
-		if err != nil {
-			_ = f.Close()
-			_ = os.Remove(part)
-			err = fmt.Errorf("write %s: %w", path, err)
-		}
-	}()
-	if err = fill(f); err != nil {
-		return err
-	}
-	if err = f.Sync(); err != nil {
-		return err
-	}
-	if err = f.Close(); err != nil {
-		return err
-	}
-	return os.Rename(part, path)
-}
-
 // putJSON stores a value as an object of a job.
 func putJSON(ctx context.Context, conn *natsq.Conn, name, job string, v any) error {
 	data, err := json.Marshal(v)
@@ -165,6 +142,7 @@ func putJSON(ctx context.Context, conn *natsq.Conn, name, job string, v any) err
 	return err
 }
 
+// getJSON reads an object that putJSON has stored.
 func getJSON(ctx context.Context, conn *natsq.Conn, name string, v any) error {
 	r, err := conn.Objects.Object(ctx, name, jobs.Owner{})
 	if err != nil {

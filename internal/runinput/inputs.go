@@ -1,4 +1,6 @@
-package main
+// Package runinput finds and reads the inputs of a run: files, folders of them, lists of sources,
+// standard input and FIFOs.
+package runinput
 
 import (
 	"bytes"
@@ -13,14 +15,16 @@ import (
 	"github.com/exoswarm/exoswarm/internal/dialect"
 )
 
-// input is one file of the input and the --input it came from.
-type input struct {
+// Input is one file of the input.
+type Input struct {
 	files.Found
-	from int
+	// From is the index of the path, a file or a folder, below which it was found.
+	From int
 }
 
-// setCSV sets what flags say of a dialect.
-func setCSV(d *dialect.CSV, settings []string) error {
+// SetCSV changes a dialect by settings of the form KEY=VALUE, as those of the flag --csv. The error
+// for a wrong setting is one of usage.
+func SetCSV(d *dialect.CSV, settings []string) error {
 	if len(settings) == 0 {
 		return nil
 	}
@@ -37,16 +41,17 @@ func setCSV(d *dialect.CSV, settings []string) error {
 	return nil
 }
 
-// findInputs lists the series of all inputs by name. What the run itself writes is not one of them:
-// a run whose output stands in the folder that it reads would read its own decisions the next time.
-func findInputs(paths []string, outputs ...string) ([]input, error) {
+// Find returns the files at and below paths, by their names, each of which is a series. It leaves
+// the outputs of the run out: a run that writes into the folder that it reads would otherwise read
+// its own decisions the next time. Two files of one name are an error of usage.
+func Find(paths []string, outputs ...string) ([]Input, error) {
 	own := map[string]bool{}
 	for _, p := range outputs {
 		if abs, err := filepath.Abs(p); err == nil && p != "" {
 			own[abs] = true
 		}
 	}
-	var all []input
+	var all []Input
 	for i, p := range paths {
 		files, err := files.Walk(p)
 		if err != nil {
@@ -56,7 +61,7 @@ func findInputs(paths []string, outputs ...string) ([]input, error) {
 			if abs, err := filepath.Abs(f.Path); err == nil && own[abs] {
 				continue
 			}
-			all = append(all, input{f, i})
+			all = append(all, Input{f, i})
 		}
 	}
 	if len(all) == 0 && len(paths) > 0 {
@@ -72,12 +77,13 @@ func findInputs(paths []string, outputs ...string) ([]input, error) {
 	return all, nil
 }
 
-// readSources reads a list of sources that are not files of this machine.
-func readSources(path string, inputs []input) (list []source.Series, err error) {
+// ReadSources reads the file of --sources, a list of sources that are not files of this machine. It
+// refuses one that has the name of an input or of another source. An empty path is an empty list.
+func ReadSources(path string, inputs []Input) (list []source.Series, err error) {
 	if path == "" {
 		return nil, nil
 	}
-	if err := readList("--sources", path, `[{"name":"NAME","uri":"https://HOST/PATH"}]`, &list); err != nil {
+	if err := ReadList("--sources", path, `[{"name":"NAME","uri":"https://HOST/PATH"}]`, &list); err != nil {
 		return nil, err
 	}
 	names := map[string]bool{}
@@ -94,8 +100,9 @@ func readSources(path string, inputs []input) (list []source.Series, err error) 
 	return list, nil
 }
 
-// readList reads a JSON list that a flag names; form says how one is written.
-func readList(flag, path, form string, list any) error {
+// ReadList reads a JSON file that a flag names into list, without unknown fields. form is an example
+// of such a file, for the error.
+func ReadList(flag, path, form string, list any) error {
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return command.Usage("%s: %v", flag, err)

@@ -1,0 +1,80 @@
+package runjob
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/exoswarm/exoswarm/cpuagents"
+	"github.com/exoswarm/exoswarm/cpuagents/report"
+	"github.com/exoswarm/exoswarm/cpuagents/rows"
+	"github.com/exoswarm/exoswarm/gpuagents/swarm"
+	"github.com/exoswarm/exoswarm/internal/command"
+	"github.com/exoswarm/exoswarm/internal/runoutput"
+	"github.com/exoswarm/exoswarm/jobs/natsq"
+)
+
+// runRecord describes a run to the processes that fetch its output later. It is an object beside the
+// output, and is removed with it.
+type runRecord struct {
+	Name    string      `json:"name"`
+	Anomaly string      `json:"anomaly"`
+	Columns []string    `json:"columns"` // of the features
+	Format  rows.Format `json:"format"`
+}
+
+// recordOf returns the record of a run with a specification.
+func recordOf(spec *swarm.Spec, format rows.Format) runRecord {
+	stream := cpuagents.StreamSpec{Candidates: spec.Vote.Candidates, Columns: rows.ColumnSpec{Features: spec.Features}}
+	return runRecord{
+		Name: spec.Name, Anomaly: spec.Vote.Candidates[len(spec.Vote.Candidates)-1],
+		Columns: stream.FeatureColumns(), Format: format,
+	}
+}
+
+// delivery brings the output of a job that is done to its destination.
+type delivery struct {
+	conn    *natsq.Conn
+	carrier carrier
+	id      string
+	record  runRecord
+	dest    *runoutput.Destination
+	show    *progress
+}
+
+// finish writes decisions, rejects and report, and ends with the table. It returns
+// command.ErrInterrupted for the complete output of a job that was interrupted.
+func (d *delivery) finish(ctx context.Context, o *Options, result *cpuagents.StreamResult) error {
+	base, dest, rec := context.WithoutCancel(ctx), d.dest, d.record
+	if gone, err := dest.Failed(); err != nil && !gone {
+		return fmt.Errorf("write %s: %w", dest.Output(), err)
+	} else if gone {
+		fmt.Fprintf(o.Err, "%s was closed by its reader: the run ended early, after %d decisions\n", dest.Title(),
+			result.Decisions)
+		return nil
+	}
+	if err := d.carrier.collect(base, dest); err != nil {
+		return err
+	}
+	var series []cpuagents.SeriesSummary
+	if err := getJSON(base, d.conn, "summary-"+d.id, &series); err != nil {
+		return err
+	}
+	h := report.Header{Title: rec.Name, Anomaly: rec.Anomaly, Features: rec.Columns, Result: *result}
+	var err error
+	if h.Labels, err = dest.Compare(rec.Anomaly); err != nil {
+		return err
+	}
+	if err := dest.Deliver(ctx, o.Out, h, series); err != nil {
+		return err
+	}
+	table := o.Out
+	if dest.UsesStdout() {
+		table = o.Err
+	}
+	printTable(table, result, series, dest, h.Labels)
+	d.show.outcome(h.Labels)
+	if result.Interrupted {
+		return command.ErrInterrupted
+	}
+	return nil
+}

@@ -1,0 +1,342 @@
+// Package runjob is the job of one run of a swarm over inputs: it submits the job, in this process or
+// to a cluster, shows its progress, and brings its output to the user.
+package runjob
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os/signal"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/exoswarm/exoswarm/cpuagents/files"
+	"github.com/exoswarm/exoswarm/cpuagents/sink"
+	"github.com/exoswarm/exoswarm/cpuagents/source"
+	"github.com/exoswarm/exoswarm/gpuagents/swarm"
+	"github.com/exoswarm/exoswarm/internal/command"
+	"github.com/exoswarm/exoswarm/internal/dialect"
+	"github.com/exoswarm/exoswarm/internal/localcluster"
+	"github.com/exoswarm/exoswarm/internal/runinput"
+	"github.com/exoswarm/exoswarm/internal/runoutput"
+	"github.com/exoswarm/exoswarm/internal/specfile"
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
+)
+
+// Options are the settings of a run.
+type Options struct {
+	// Command is the name of the command in traces.
+	Command string
+	// In, Out and Err are the standard streams of the command. Messages and progress go to Err.
+	In       io.Reader
+	Out, Err io.Writer
+	// Log receives warnings, and the log of a cluster in this process. Required.
+	Log *slog.Logger
+	// Progress is auto, plain, json or none.
+	Progress string
+
+	// SpecFile is the specification of the swarm.
+	SpecFile string
+	// Inputs are files and folders, or - for standard input.
+	Inputs []string
+	// Sources is the file with a list of sources that are not files; empty for none.
+	Sources string
+	// CSV has settings KEY=VALUE of the dialect of CSV files, which replace those of the specification.
+	CSV []string
+	// Strict ends the run at the first row that is not valid.
+	Strict bool
+	// BatchRows is the most rows of a message, 1 to 4096; 0 leaves it to the agent.
+	BatchRows int
+
+	// Output, Rejects and Report are the places of runoutput.New.
+	Output, Rejects, Report string
+	// Labels is the file of labelled incidents; empty for none.
+	Labels string
+	// Webhook receives anomalies as they are found; nil for none.
+	Webhook *sink.WebhookSpec
+	// Sinks receive decisions as they are made.
+	Sinks []sink.Spec
+
+	// NATS and Login are the server of a cluster. Both empty run everything in this process.
+	NATS  string
+	Login natsconn.Login
+	// Patience is how long the server of a cluster may be away.
+	Patience time.Duration
+	// Attach is the id of the job of an earlier run, for Attach alone.
+	Attach string
+	// Detach submits the job, prints its id and ends.
+	Detach bool
+
+	// DataDir, Roots, Egress and Secrets are those of a cluster in this process.
+	DataDir string
+	Roots   map[files.Root]string
+	Egress  []string
+	Secrets string
+}
+
+// OnCluster reports whether the run is a job of a cluster, and not of this process.
+func (o *Options) OnCluster() bool { return o.NATS != "" || o.Login.Context != "" }
+
+// input is the input of a run: files, other sources, and at most one stream that is read live.
+type input struct {
+	files  []runinput.Input
+	others []source.Series // the live stream is one of them
+	live   *runinput.Live  // nil for none
+	// spooled has the copies of streams; its interruption ends the input, and not the run.
+	spooled *runinput.Spooled
+}
+
+// openInput finds the inputs of a run, and reads the streams that cannot be read live. The caller
+// closes the result, also when an error is returned.
+func openInput(ctx context.Context, o *Options, csv dialect.CSV, dest *runoutput.Destination) (*input, error) {
+	in, paths, stdin := &input{}, o.Inputs, o.In
+	var err error
+	if !o.Detach { // this process would have to stay to send it
+		if in.live, stdin, err = runinput.OpenLive(ctx, paths, stdin, csv); err != nil {
+			return in, err
+		}
+		if in.live != nil {
+			paths = nil
+		}
+	}
+	if in.spooled, err = runinput.Spool(ctx, paths, stdin); err != nil {
+		return in, err
+	}
+	if in.files, err = runinput.Find(in.spooled.Paths, dest.Files()...); err != nil {
+		return in, err
+	}
+	if in.others, err = runinput.ReadSources(o.Sources, in.files); err != nil {
+		return in, err
+	}
+	if in.live == nil {
+		return in, nil
+	}
+	for _, s := range in.others {
+		if s.Name == in.live.Source().Name {
+			return in, command.Usage("--sources %s: a source is called %s as the input is: rename it", o.Sources, s.Name)
+		}
+	}
+	in.others = append(in.others, in.live.Source())
+	return in, nil
+}
+
+// close ends the reading and removes the copies of streams.
+func (in *input) close() (err error) {
+	if in.spooled != nil {
+		err = in.spooled.Close()
+	}
+	if cerr := in.live.Close(); err == nil && cerr != nil {
+		err = fmt.Errorf("read %s: %w", in.live.Name(), cerr)
+	}
+	return err
+}
+
+// names returns the names of all series, and nil when they are not known yet: a source may be a
+// folder.
+func (in *input) names() []string {
+	if len(in.others) > 0 {
+		return nil
+	}
+	names := make([]string, len(in.files))
+	for i, f := range in.files {
+		names[i] = f.Name
+	}
+	return names
+}
+
+// readSpec reads the specification of a run.
+func readSpec(o *Options) (*swarm.Spec, error) {
+	spec, err := specfile.Read(o.SpecFile)
+	if err != nil {
+		return nil, err
+	}
+	if spec.ByAgent() {
+		return nil, command.Usage("run: %s addresses agents, and files are for groups: make it with exoswarm swarm "+
+			"create", o.SpecFile)
+	}
+	return spec, runinput.SetCSV(&spec.CSV, o.CSV)
+}
+
+// Run is one run from its input to its output: it submits the job, waits for it, writes the output
+// and prints a table. When ctx ends, the run finishes the rows that it has read, writes their
+// decisions, and returns command.ErrInterrupted.
+func Run(ctx context.Context, o Options) (err error) {
+	spec, err := readSpec(&o)
+	if err != nil {
+		return err
+	}
+	dest, err := runoutput.New(o.Output, o.Rejects, o.Report)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if cerr := dest.Close(); err == nil {
+			err = cerr
+		}
+	}()
+	if err := dest.ReadLabels(o.Labels); err != nil {
+		return err
+	}
+	if dest.UsesStdout() {
+		signal.Ignore(syscall.SIGPIPE) // a reader that goes away must leave no temporary files behind
+	}
+	in, err := openInput(ctx, &o, spec.CSV, dest)
+	defer func() {
+		if cerr := in.close(); err == nil {
+			err = cerr
+		}
+	}()
+	if err != nil {
+		return err
+	}
+	if in.spooled.Interrupted { // its end is the end of the input
+		ctx = context.WithoutCancel(ctx)
+	}
+	if n := len(in.files) + len(in.others); spec.GroupCount != 0 && spec.GroupCount != n {
+		return command.Usage("run: %s has groups: %d, and the input %d series, a group each: leave groups out for a "+
+			"run, or make the swarm with exoswarm swarm create", o.SpecFile, spec.GroupCount, n)
+	}
+	spec.GroupCount = 0 // distinguishes the swarm of a run from one that lasts
+	if names := in.names(); names != nil {
+		if err := dest.CheckLabels(names); err != nil {
+			return err
+		}
+	}
+	show, err := newProgress(o.Progress, o.Err)
+	if err != nil {
+		return err
+	}
+	tracing, err := command.NewTracing(ctx, "exoswarm", command.AgentName(o.Command),
+		slog.New(slog.NewTextHandler(o.Err, nil)))
+	if err != nil {
+		return err
+	}
+	defer tracing.Close()
+	ctx = tracing.Context(ctx)
+	id := natsconn.NewID()
+	var conn *natsq.Conn
+	var carrier carrier
+	// Start and end are short. ctx ends the work of the job alone, which then finishes early.
+	base := context.WithoutCancel(ctx)
+	if !o.OnCluster() {
+		roots, local := localRoots(in.files, dest)
+		for name, dir := range o.Roots {
+			if roots[name] != "" {
+				return command.Usage("run: --root %s: the run itself has a folder of that name: choose another",
+					name.Name)
+			}
+			roots[name] = dir
+		}
+		var e *localcluster.Cluster
+		if e, err = localcluster.Start(base, localcluster.Options{
+			DataDir: o.DataDir, Roots: roots, Egress: o.Egress,
+			Secrets: o.Secrets, Log: o.Log, Tracing: tracing.Provider(),
+		}); err != nil {
+			return err
+		}
+		defer func() {
+			if cerr := e.Close(); err == nil {
+				err = cerr
+			}
+		}()
+		conn, carrier = e.Conn(), local
+		ended := make(chan struct{})
+		var watch sync.WaitGroup
+		watch.Add(1)
+		go func() {
+			defer watch.Done()
+			select {
+			case <-e.Full():
+				e.Abort()
+			case <-ended:
+			}
+		}()
+		defer func() {
+			close(ended)
+			watch.Wait()
+			select {
+			case <-e.Full(): // the reason of every other failure
+				err = jobs.Errorf(jobs.CodeIO, "no space left on the disk of the streams, %s: free some or name "+
+					"another folder with --data-dir", e.Dir())
+			default:
+			}
+		}()
+	} else {
+		if conn, err = natsq.Connect(ctx, natsconn.Options{
+			URL: o.NATS, Login: o.Login, Name: "exoswarm run",
+			Tracing: tracing.Provider(), GiveUp: o.Patience,
+		}); err != nil {
+			return err
+		}
+		defer conn.Close()
+		defer func() { err = conn.LostError(err) }()
+		var stop context.CancelFunc
+		base, stop = command.WithLink(base, conn)
+		defer stop()
+		carrier = &objectCarrier{conn: conn, id: id}
+	}
+	over := true // the job needs its objects no more
+	defer func() {
+		if !over {
+			return
+		}
+		last, cancel := context.WithTimeout(base, cleanupLimit)
+		defer cancel()
+		if cerr := carrier.cleanup(last); cerr != nil {
+			o.Log.Warn("cleaning up; the CPU agents remove what is left", "error", cerr)
+		}
+	}()
+	live := dest.Streams() && !o.Detach
+	if live {
+		dest.GoLive(ctx, o.Out, func() {
+			// Nobody reads the other rows. A job that is over cannot be cancelled, and need not be.
+			_ = conn.Queue.Cancel(base, jobs.Job{ID: id, Pool: jobs.PoolCPU}, true)
+		})
+		defer dest.EndLive()
+	}
+	if live || in.live != nil {
+		stop, err := conn.Results.Rows(id, func(message []byte) []byte {
+			if n, ok := source.ParseInputRequest(message); ok && in.live != nil {
+				return in.live.Answer(n)
+			}
+			return dest.Take(message)
+		})
+		if err != nil {
+			return err
+		}
+		defer stop()
+	}
+	rec := recordOf(spec, dest.Format())
+	job, err := (&submission{
+		conn: conn, carrier: carrier, id: id, spec: spec, input: in, record: rec, live: live,
+	}).submit(ctx, &o)
+	if err != nil {
+		return err
+	}
+	if o.OnCluster() {
+		show.job(id, o.Detach)
+	}
+	if o.Detach {
+		over = false
+		_, err := fmt.Fprintln(o.Out, id)
+		return err
+	}
+	result, err := await(ctx, base, conn, job, show, true)
+	if err != nil {
+		over = !errors.Is(err, errNotOver)
+		return dest.Explain(err)
+	}
+	if in.spooled.Interrupted {
+		result.Interrupted = true
+	}
+	return (&delivery{conn: conn, carrier: carrier, id: id, record: rec, dest: dest, show: show}).finish(ctx, &o, result)
+}
+
+// cleanupLimit bounds the clean-up of a run, so that Ctrl-C ends a run within 5 s whatever the server
+// does.
+const cleanupLimit = 3 * time.Second

@@ -1,0 +1,62 @@
+package runjob
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"text/tabwriter"
+
+	"github.com/exoswarm/exoswarm/cpuagents"
+	"github.com/exoswarm/exoswarm/cpuagents/report"
+	"github.com/exoswarm/exoswarm/internal/listing"
+	"github.com/exoswarm/exoswarm/internal/runoutput"
+)
+
+// mostRows bounds the series of the table.
+const mostRows = 60
+
+// printTable prints the counts of each series, those with the most anomalies first, the sums, and the
+// files of the output.
+func printTable(w io.Writer, r *cpuagents.StreamResult, series []cpuagents.SeriesSummary, d *runoutput.Destination,
+	labels *report.Outcome,
+) {
+	series = slices.Clone(series)
+	slices.SortStableFunc(series, func(a, b cpuagents.SeriesSummary) int {
+		return cmp.Compare(b.Anomalies, a.Anomalies)
+	})
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(t, "observations\tdecisions\tanomalies\trejected\t  series")
+	for i, s := range series {
+		if i == mostRows {
+			break
+		}
+		fmt.Fprintf(t, "%d\t%d\t%d\t%d\t  %s\n", s.Observations, s.Decisions, s.Anomalies, s.Rejected,
+			listing.Cell(s.Name))
+	}
+	_ = t.Flush()
+	if more := len(series) - mostRows; more > 0 {
+		fmt.Fprintf(w, "... and %d more series\n", more)
+	}
+	what := ""
+	if r.Interrupted {
+		what = " before the interruption"
+	}
+	fmt.Fprintf(w, "\n%d series, %d observations%s, %d decisions, %d anomalies, %d rejected rows%s\n", len(series),
+		r.Observations, what, r.Decisions, r.Anomalies, r.Rejected, r.Note())
+	if labels != nil {
+		fmt.Fprintln(w, labels)
+	}
+	fmt.Fprintf(w, "%.2f s, %.0f observations/s, from reading a row to its decision p50 %.1f ms, p99 %.1f ms\n\n",
+		r.Seconds, float64(r.Observations)/max(r.Seconds, 1e-9), r.LatencyP50, r.LatencyP99)
+	fmt.Fprintf(w, "decisions  %s\n", d.Output())
+	switch {
+	case r.Rejected > 0 && d.RejectsPath() != "":
+		fmt.Fprintf(w, "rejects    %s\n", d.RejectsPath())
+	case r.Rejected > 0:
+		fmt.Fprintln(w, "rejects    (name a file with --rejects to see them)")
+	}
+	if d.ReportPath() != "" {
+		fmt.Fprintf(w, "report     %s\n", d.ReportPath())
+	}
+}

@@ -1,0 +1,25 @@
+// Package specfile reads the specification of a swarm from a file of this machine.
+package specfile
+
+import (
+	"os"
+	"path/filepath"
+
+	"github.com/exoswarm/exoswarm/gpuagents/swarm"
+	"github.com/exoswarm/exoswarm/internal/command"
+)
+
+// Read reads a specification and the files that it names, which must be in its folder or below:
+// symbolic links do not lead out of it. A file that cannot be read is an error of usage.
+func Read(file string) (*swarm.Spec, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, command.Usage("swarm spec: %v: check -f", err)
+	}
+	folder, err := os.OpenRoot(filepath.Dir(file))
+	if err != nil {
+		return nil, command.Usage("swarm spec: %v: check -f", err)
+	}
+	defer folder.Close()
+	return swarm.ParseIn(folder.FS(), file, text)
+}
