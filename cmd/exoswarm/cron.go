@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/exoswarm/exoswarm/internal/command"
+	"github.com/exoswarm/exoswarm/internal/jobclient"
 	"github.com/exoswarm/exoswarm/internal/listing"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/schema"
@@ -38,10 +39,10 @@ within 30 seconds is missed, and skipped unless --missed says otherwise.`,
 		Use: "list", Short: "List the schedules and when they come next", Args: cobra.NoArgs,
 		RunE: submitting(cronList),
 	}
-	one := func(use, short string, fn func(cmd *cobra.Command, c submitter, name string) error) *cobra.Command {
+	one := func(use, short string, fn func(cmd *cobra.Command, c jobclient.Client, name string) error) *cobra.Command {
 		return &cobra.Command{
 			Use: use + " NAME", Short: short, Args: cobra.ExactArgs(1),
-			RunE: submitting(func(cmd *cobra.Command, args []string, c submitter) error {
+			RunE: submitting(func(cmd *cobra.Command, args []string, c jobclient.Client) error {
 				return fn(cmd, c, args[0])
 			}),
 		}
@@ -49,13 +50,13 @@ within 30 seconds is missed, and skipped unless --missed says otherwise.`,
 	all := []*cobra.Command{
 		add, list,
 		one("remove", "End a schedule; jobs that it has submitted go on",
-			func(cmd *cobra.Command, c submitter, name string) error {
+			func(cmd *cobra.Command, c jobclient.Client, name string) error {
 				return c.RemoveSchedule(cmd.Context(), name)
 			}),
-		one("pause", "Have a schedule submit nothing", func(cmd *cobra.Command, c submitter, name string) error {
+		one("pause", "Have a schedule submit nothing", func(cmd *cobra.Command, c jobclient.Client, name string) error {
 			return c.PauseSchedule(cmd.Context(), name, true)
 		}),
-		one("resume", "End a pause", func(cmd *cobra.Command, c submitter, name string) error {
+		one("resume", "End a pause", func(cmd *cobra.Command, c jobclient.Client, name string) error {
 			return c.PauseSchedule(cmd.Context(), name, false)
 		}),
 	}
@@ -66,7 +67,7 @@ within 30 seconds is missed, and skipped unless --missed says otherwise.`,
 	return command.Group("cron", "Submit jobs at set times", all...)
 }
 
-func cronAdd(cmd *cobra.Command, args []string, c submitter) error {
+func cronAdd(cmd *cobra.Command, args []string, c jobclient.Client) error {
 	f := cmd.Flags()
 	text := func(name string) string { v, _ := f.GetString(name); return v }
 	s := jobs.Schedule{
@@ -106,7 +107,7 @@ func cronAdd(cmd *cobra.Command, args []string, c submitter) error {
 	return c.AddSchedule(cmd.Context(), s)
 }
 
-func cronList(cmd *cobra.Command, _ []string, c submitter) error {
+func cronList(cmd *cobra.Command, _ []string, c jobclient.Client) error {
 	all, err := c.Schedules(cmd.Context())
 	if err != nil {
 		return err

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -10,6 +9,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/exoswarm/exoswarm/internal/command"
+	"github.com/exoswarm/exoswarm/internal/jobclient"
 	"github.com/exoswarm/exoswarm/internal/listing"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
@@ -104,43 +104,12 @@ func dlqShow(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 	return nil
 }
 
-// redrive queues the jobs of the chosen letters anew. One that cannot be is said, and the others go
-// on.
-func redrive(ctx context.Context, c *natsq.Conn, f jobs.DeadFilter) (n int, err error) {
-	var errs []error
-	const most = 20 // complaints
-	refused := 0
-	// A job that fails at once becomes a new letter behind those there are; they end the walk, not
-	// that one.
-	var last uint64
-	if err := c.Letters.List(ctx, f, func(d jobs.DeadLetter) bool { last = d.Seq; return true }); err != nil {
-		return 0, err
-	}
-	err = c.Letters.List(ctx, f, func(d jobs.DeadLetter) bool {
-		if d.Seq > last {
-			return false
-		}
-		if rerr := c.Letters.Redrive(ctx, d); rerr != nil {
-			if refused++; refused <= most {
-				errs = append(errs, rerr)
-			}
-			return ctx.Err() == nil
-		}
-		n++
-		return true
-	})
-	if refused > most {
-		errs = append(errs, fmt.Errorf("and %d more", refused-most))
-	}
-	return n, errors.Join(append(errs, err)...)
-}
-
 func dlqRedrive(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 	f, err := chosen(cmd, args)
 	if err != nil {
 		return err
 	}
-	n, err := redrive(cmd.Context(), c, f)
+	n, err := jobclient.Redrive(cmd.Context(), c.Letters, f)
 	return printCount(cmd, "redriven", uint64(n), err)
 }
 

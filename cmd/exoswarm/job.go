@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/exoswarm/exoswarm/internal/command"
+	"github.com/exoswarm/exoswarm/internal/jobclient"
 	"github.com/exoswarm/exoswarm/internal/listing"
 	"github.com/exoswarm/exoswarm/internal/redact"
 	"github.com/exoswarm/exoswarm/internal/runjob"
@@ -102,7 +103,7 @@ func cells(j queue.ListedJob) (attempts, worker, since, detail any) {
 	return "", "", "", j.Note
 }
 
-func jobGet(cmd *cobra.Command, args []string, c submitter) error {
+func jobGet(cmd *cobra.Command, args []string, c jobclient.Client) error {
 	p, err := listing.New(cmd.OutOrStdout(), cmd.Flags(), "JOB", "STATE", "KIND", "ATTEMPTS", "WORKER", "SINCE",
 		"DETAIL")
 	if err != nil {
@@ -146,7 +147,7 @@ func jobGet(cmd *cobra.Command, args []string, c submitter) error {
 	return nil
 }
 
-func jobList(cmd *cobra.Command, _ []string, c submitter) error {
+func jobList(cmd *cobra.Command, _ []string, c jobclient.Client) error {
 	text, _ := cmd.Flags().GetString("pool")
 	limit, _ := cmd.Flags().GetInt("limit")
 	pool, err := poolOf(text)
@@ -182,7 +183,7 @@ func jobList(cmd *cobra.Command, _ []string, c submitter) error {
 	return errors.Join(err, perr, p.End())
 }
 
-func jobWatch(cmd *cobra.Command, args []string, c submitter) error {
+func jobWatch(cmd *cobra.Command, args []string, c jobclient.Client) error {
 	var mu sync.Mutex // progress comes on another goroutine
 	return waitFor(cmd, args[0], func(ctx context.Context, id string) (jobs.Result, error) {
 		return c.Watch(ctx, id, func(data json.RawMessage) {
@@ -202,7 +203,7 @@ type logView struct {
 	Dropped int             `json:"dropped,omitempty"`
 }
 
-func jobLogs(cmd *cobra.Command, args []string, c submitter) error {
+func jobLogs(cmd *cobra.Command, args []string, c jobclient.Client) error {
 	follow, _ := cmd.Flags().GetBool("follow")
 	p, err := listing.New(cmd.OutOrStdout(), cmd.Flags(), "TIME", "ATTEMPT", "WORKER", "LEVEL", "MESSAGE", "FIELDS")
 	if err != nil {
@@ -250,7 +251,7 @@ func logFields(raw json.RawMessage) string {
 	return strings.Join(text, " ")
 }
 
-func jobCancel(cmd *cobra.Command, args []string, c submitter) error {
+func jobCancel(cmd *cobra.Command, args []string, c jobclient.Client) error {
 	finish, _ := cmd.Flags().GetBool("finish")
 	if _, err := c.Lookup(cmd.Context(), args[0]); err == nil {
 		return command.Usage("job %s is over: exoswarm job get %s shows its result", args[0], args[0])
@@ -260,7 +261,7 @@ func jobCancel(cmd *cobra.Command, args []string, c submitter) error {
 	return c.Cancel(cmd.Context(), args[0], finish)
 }
 
-func jobRetry(cmd *cobra.Command, args []string, c submitter) error {
+func jobRetry(cmd *cobra.Command, args []string, c jobclient.Client) error {
 	switch err := c.Retry(cmd.Context(), args[0]); {
 	case errors.Is(err, jobs.ErrNotFound):
 		return command.Usage("job %s has no dead letter: only a job that failed for good can be tried again", args[0])

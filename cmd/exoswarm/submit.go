@@ -1,11 +1,9 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -15,9 +13,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/exoswarm/exoswarm/internal/command"
+	"github.com/exoswarm/exoswarm/internal/jobclient"
 	"github.com/exoswarm/exoswarm/internal/listing"
 	"github.com/exoswarm/exoswarm/jobs"
-	"github.com/exoswarm/exoswarm/jobs/natsq/gateway"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/schema"
 )
@@ -75,7 +73,7 @@ func checkSubmit(cmd *cobra.Command, _ []string) error {
 	return err
 }
 
-func submit(cmd *cobra.Command, _ []string, c submitter) error {
+func submit(cmd *cobra.Command, _ []string, c jobclient.Client) error {
 	f := cmd.Flags()
 	wait, _ := f.GetBool("wait")
 	file, _ := f.GetString("file")
@@ -202,13 +200,9 @@ func waitFor(cmd *cobra.Command, id string, result func(ctx context.Context, id 
 	return nil
 }
 
-// batchBytes bounds the lines of a batch, so that they and what is added to each fit a message to
-// an agent. A quarter of the largest message is room for that: no line of ids and kinds alone
-// becomes four times as long.
-const batchBytes = jobs.MaxMessage / 4
-
-// submitFile reads jobs line by line and holds one batch of them at a time.
-func submitFile(cmd *cobra.Command, c submitter, file string) error {
+// submitFile submits the jobs of a file, or of standard input for "-", and prints their ids as they
+// are submitted.
+func submitFile(cmd *cobra.Command, c jobclient.Client, file string) error {
 	in := cmd.InOrStdin()
 	if file != "-" {
 		f, err := os.Open(file)
@@ -222,58 +216,10 @@ func submitFile(cmd *cobra.Command, c submitter, file string) error {
 	if err != nil {
 		return err
 	}
-	var batch []jobs.Job
-	size, length := 0, 0 // of the batch, with what its jobs wait for, and in bytes
-	flush := func() error {
-		ids, err := c.SubmitBatch(cmd.Context(), batch)
-		if err != nil {
-			return err
-		}
-		for _, id := range ids {
-			if err := p.Item(map[string]string{"job": id}, id); err != nil {
-				return err
-			}
-		}
-		batch, size, length = batch[:0], 0, 0
-		return nil
-	}
-	lines := bufio.NewScanner(in)
-	lines.Buffer(make([]byte, 64<<10), jobs.MaxMessage)
-	for n := 1; lines.Scan(); n++ {
-		line := bytes.TrimSpace(lines.Bytes())
-		if len(line) == 0 {
-			continue
-		}
-		j, err := gateway.ParseSubmission(line)
-		if err != nil {
-			return fmt.Errorf("%s line %d: %w", file, n, err)
-		}
-		if j.NotBefore.After(time.Now()) && len(j.After) == 0 { // a delayed job goes by itself
-			id, err := c.Submit(cmd.Context(), j)
-			if err != nil {
-				return fmt.Errorf("%s line %d: %w", file, n, err)
-			}
-			if err := p.Item(map[string]string{"job": id}, id); err != nil {
-				return err
-			}
-			continue
-		}
-		size, length = size+1+len(j.After), length+len(line)
-		if len(batch) > 0 && (size > jobs.MaxBatch || length > batchBytes || j.Pool != batch[0].Pool) {
-			if err := flush(); err != nil {
-				return fmt.Errorf("%s before line %d: %w", file, n, err)
-			}
-			size, length = 1+len(j.After), len(line)
-		}
-		batch = append(batch, j)
-	}
-	if err := lines.Err(); errors.Is(err, bufio.ErrTooLong) {
-		return command.Usage("%s: a line of more than %d bytes: submit that job with --spec", file, jobs.MaxMessage)
-	} else if err != nil {
-		return fmt.Errorf("read %s: %w", file, err)
-	}
-	if err := flush(); err != nil {
-		return fmt.Errorf("%s, last batch: %w", file, err)
+	if err := jobclient.SubmitLines(cmd.Context(), c, file, in, func(id string) error {
+		return p.Item(map[string]string{"job": id}, id)
+	}); err != nil {
+		return err
 	}
 	return p.End()
 }

@@ -6,8 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -18,9 +16,7 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/swarmclient"
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/internal/listing"
-	"github.com/exoswarm/exoswarm/internal/runinput"
 	"github.com/exoswarm/exoswarm/internal/specfile"
-	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
@@ -347,156 +343,6 @@ func swarmTick(cmd *cobra.Command, s *swarmclient.Swarm) error {
 	}
 	cmd.PrintErrf("%d ticks, %d steps of agents\n", count, t.Stepped)
 	return nil
-}
-
-func swarmObserve(cmd *cobra.Command, s *swarmclient.Swarm) error {
-	path, _ := cmd.Flags().GetString("input")
-	columns := append([]string{swarm.AgentColumn}, s.Spec().Features...)
-	if !s.Spec().ByAgent() {
-		columns = groupColumns(s.Spec())
-	}
-	if path == "" {
-		return command.Usage("swarm observe: --input is missing: name a file with the columns %s",
-			strings.Join(columns, ", "))
-	}
-	given, err := runinput.Spool(cmd.Context(), []string{path}, cmd.InOrStdin())
-	defer func() { _ = given.Close() }()
-	if err != nil {
-		return err
-	}
-	if given.Interrupted { // half of a file is none
-		return command.ErrInterrupted
-	}
-	path = given.Paths[0]
-	if !s.Spec().ByAgent() {
-		if err := s.CanObserveGroups(); err != nil {
-			return err
-		}
-		return observeGroups(cmd, s, path)
-	}
-	o, err := readObservations(path, s.Spec())
-	if err != nil {
-		return err
-	}
-	p, err := listing.New(cmd.OutOrStdout(), cmd.Flags(), "AGENT", "VOTE", "DECISION")
-	if err != nil {
-		return err
-	}
-	entries, err := s.Observe(cmd.Context(), o, func(d *batch.AgentDecisions) error {
-		for i, id := range d.Agent {
-			vote, decision := s.Candidate(int(d.Vote[i])), s.Candidate(int(d.Decision[i]))
-			if err := p.Item(map[string]any{"agent": id, "vote": vote, "decision": decision}, id, vote,
-				decision); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	if err := p.End(); err != nil {
-		return err
-	}
-	cmd.PrintErrf("%d observations in %d entries\n", len(o.Agent), entries)
-	return nil
-}
-
-func swarmQuery(cmd *cobra.Command, s *swarmclient.Swarm) error {
-	agents, _ := cmd.Flags().GetString("agents")
-	groups, _ := cmd.Flags().GetString("groups")
-	if (agents == "") == (groups == "") {
-		return command.Usage("swarm query: use --agents or --groups, as in --agents 1,5-9")
-	}
-	what := [2]string{"--agents", agents}
-	columns := []string{"AGENT", "VOTE", "STATE"}
-	if groups != "" {
-		what = [2]string{"--groups", groups}
-		columns = []string{"GROUP", "DECISION", "ROUND", "VOTES"}
-	}
-	switch {
-	case s.Spec().ByAgent():
-	case groups != "":
-		columns = []string{"GROUP", "ROUND", "STATE"}
-	default:
-		columns = []string{"AGENT", "GROUP", "EMBEDDING", "STATE"}
-	}
-	ids, err := parseIDs(what[1])
-	if err != nil {
-		return command.Usage("swarm query: %s: %v", what[0], err)
-	}
-	p, err := listing.New(cmd.OutOrStdout(), cmd.Flags(), columns...)
-	if err != nil {
-		return err
-	}
-	switch {
-	case !s.Spec().ByAgent():
-		err = showVariables(cmd, s, p, ids, groups != "")
-	case groups != "":
-		err = showGroups(cmd, s, p, ids)
-	default:
-		err = showAgents(cmd, s, p, ids)
-	}
-	if err != nil {
-		return err
-	}
-	return p.End()
-}
-
-func showAgents(cmd *cobra.Command, s *swarmclient.Swarm, p *listing.Printer, ids []uint32) error {
-	all, err := s.AgentStates(cmd.Context(), ids)
-	if err != nil {
-		return err
-	}
-	for i, id := range all.Agent {
-		vote, state := s.Candidate(int(all.Vote[i])), all.State[i*all.Width:][:all.Width]
-		if err := p.Item(map[string]any{"agent": id, "vote": vote, "state": state}, id, vote,
-			strings.Trim(fmt.Sprint(state), "[]")); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func showGroups(cmd *cobra.Command, s *swarmclient.Swarm, p *listing.Printer, ids []uint32) error {
-	all, err := s.GroupStates(cmd.Context(), ids)
-	if err != nil {
-		return err
-	}
-	for i, id := range all.Group {
-		decision, votes, text := s.Candidate(int(all.Decision[i])), map[string]uint32{}, []string(nil)
-		for c, n := range all.Counts[i*all.Candidates:][:all.Candidates] {
-			votes[s.Candidate(c)] = n
-			text = append(text, fmt.Sprintf("%s %d", s.Candidate(c), n))
-		}
-		item := map[string]any{"group": id, "decision": decision, "round": all.Round[i], "votes": votes}
-		if err := p.Item(item, id, decision, all.Round[i], strings.Join(text, ", ")); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// parseIDs reads ids and ranges of them.
-func parseIDs(text string) (ids []uint32, err error) {
-	for part := range strings.SplitSeq(text, ",") {
-		from, to, ranged := strings.Cut(part, "-")
-		if !ranged {
-			to = from
-		}
-		first, err := strconv.ParseUint(strings.TrimSpace(from), 10, 32)
-		last, lerr := strconv.ParseUint(strings.TrimSpace(to), 10, 32)
-		switch {
-		case err != nil || lerr != nil || last < first:
-			return nil, fmt.Errorf("%q is neither an id nor a range: write 1,5-9", part)
-		case last-first >= swarms.MaxAddressed || len(ids)+int(last-first) >= swarms.MaxAddressed:
-			return nil, fmt.Errorf("more than %d ids: ask for fewer at a time", swarms.MaxAddressed)
-		}
-		for id := first; id <= last; id++ {
-			ids = append(ids, uint32(id))
-		}
-	}
-	return slices.Clip(ids), nil
 }
 
 func swarmDelete(cmd *cobra.Command, args []string, c *natsq.Conn) error {

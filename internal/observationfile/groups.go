@@ -1,4 +1,4 @@
-package main
+package observationfile
 
 import (
 	"encoding/json"
@@ -9,25 +9,27 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/gpuagents/swarmclient"
 	"github.com/exoswarm/exoswarm/internal/command"
-	"github.com/exoswarm/exoswarm/internal/listing"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
 
-// groupColumns are those of a file of observations for groups.
-func groupColumns(spec *swarm.Spec) []string {
+// Columns returns the columns of a file of observations for a swarm.
+func Columns(spec *swarm.Spec) []string {
+	if spec.ByAgent() {
+		return append([]string{swarm.AgentColumn}, spec.Features...)
+	}
 	return append([]string{swarm.GroupColumn, spec.Timestamp}, spec.Features...)
 }
 
-// readGroupObservations reads a file of observations for groups whole: it is checked to its end
-// before anything takes effect.
-func readGroupObservations(path string, spec *swarm.Spec) (*batch.Observations, error) {
+// ReadGroups reads a file of observations of groups: the column group, with the number, the timestamp
+// and the features of the specification. Rows of a group must be in the order of their times, unless
+// the specification takes late ones. It reads and checks the whole file. Read of the result is the
+// time of the call.
+func ReadGroups(path string, spec *swarm.Spec) (*batch.Observations, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, command.Usage("--input: %v", err)
@@ -89,69 +91,7 @@ func readGroupObservations(path string, spec *swarm.Spec) (*batch.Observations, 
 	if d == nil {
 		err = eachObject(path, f, add)
 	} else {
-		err = eachRecord(path, f, d, groupColumns(spec), add)
+		err = eachRecord(path, f, d, Columns(spec), add)
 	}
 	return o, err
-}
-
-// observeGroups hands observations over, in as many entries as that takes, and prints their
-// decisions.
-func observeGroups(cmd *cobra.Command, s *swarmclient.Swarm, path string) error {
-	o, err := readGroupObservations(path, s.Spec())
-	if err != nil {
-		return err
-	}
-	p, err := listing.New(cmd.OutOrStdout(), cmd.Flags(), "GROUP", "TIMESTAMP", "SCORE", "DECISION", "ROUND")
-	if err != nil {
-		return err
-	}
-	entries, err := s.ObserveGroups(cmd.Context(), o, func(d *batch.Decisions) error {
-		for i, g := range d.Group {
-			decision, counts := s.Candidate(int(d.Decision[i])),
-				votes{s.Spec().Vote.Candidates, d.Counts[i*d.Candidates:][:d.Candidates]}
-			item := map[string]any{
-				"group": g, "timestamp": d.Timestamp[i], "score": d.Score[i], "decision": decision, "round": d.Round[i],
-				"counts": counts, "leader": d.Leader[i],
-			}
-			if d.Dropped != nil && d.Dropped[i] != batch.Applied {
-				decision = "dropped: " + batch.Reasons[d.Dropped[i]]
-				item = map[string]any{"group": g, "timestamp": d.Timestamp[i], "dropped": batch.Reasons[d.Dropped[i]]}
-			}
-			if err := p.Item(item, g, d.Timestamp[i], d.Score[i], decision, d.Round[i]); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	if err := p.End(); err != nil {
-		return err
-	}
-	cmd.PrintErrf("%d observations in %d entries\n", o.Len(), entries)
-	return nil
-}
-
-// votes are the counts of candidates. As JSON they stand in the order of the candidates, as in the
-// output of a run.
-type votes struct {
-	candidates []string
-	counts     []uint32
-}
-
-// MarshalJSON implements json.Marshaler.
-func (v votes) MarshalJSON() ([]byte, error) {
-	b := []byte{'{'}
-	for c, n := range v.counts {
-		if c > 0 {
-			b = append(b, ',')
-		}
-		name, err := json.Marshal(v.candidates[c])
-		if err != nil {
-			return nil, err
-		}
-		b = strconv.AppendUint(append(append(b, name...), ':'), uint64(n), 10)
-	}
-	return append(b, '}'), nil
 }

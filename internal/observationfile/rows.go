@@ -1,68 +1,25 @@
-package main
+// Package observationfile reads files of observations for a swarm that lasts: CSV with a header, or JSON
+// lines. A file is checked to its end before any row is used. Errors name the file, the line and the
+// column.
+package observationfile
 
 import (
 	"bufio"
 	"encoding/csv"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
-	"math"
-	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
-	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/internal/dialect"
 	"github.com/exoswarm/exoswarm/jobs"
-	"github.com/exoswarm/exoswarm/jobs/batch"
 )
 
-// readObservations reads a file of observations of agents whole: it is checked to its end before
-// anything takes effect.
-func readObservations(path string, spec *swarm.Spec) (*batch.AgentObservations, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, command.Usage("--input: %v", err)
-	}
-	defer f.Close()
-	o, d := &batch.AgentObservations{Width: len(spec.Features)}, dialectOf(path, spec)
-	add := func(line int, get func(column string) (string, bool)) error {
-		bad := func(column, text, want string) error {
-			return jobs.Errorf(jobs.CodeInput, "%s:%d: column %s: %q is not %s", path, line, column, text, want)
-		}
-		text, ok := get(swarm.AgentColumn)
-		id, err := strconv.ParseUint(text, 10, 32)
-		if !ok || err != nil || int64(id) >= spec.Agents {
-			return bad(swarm.AgentColumn, text, fmt.Sprintf("an agent, 0 to %d", spec.Agents-1))
-		}
-		o.Agent = append(o.Agent, uint32(id))
-		for _, name := range spec.Features {
-			text, ok := get(name)
-			number, problem := d.Number(text)
-			if problem != "" {
-				return bad(name, text, "a number: it "+problem)
-			}
-			v, err := strconv.ParseFloat(number, 32)
-			if !ok || err != nil || math.IsNaN(v) || math.IsInf(v, 0) {
-				return bad(name, text, "a number")
-			}
-			o.Features = append(o.Features, float32(v))
-		}
-		return nil
-	}
-	if d == nil {
-		err = eachObject(path, f, add)
-	} else {
-		err = eachRecord(path, f, d, append([]string{swarm.AgentColumn}, spec.Features...), add)
-	}
-	return o, err
-}
-
-// dialectOf returns how a file of observations is written; nil for NDJSON.
+// dialectOf returns the dialect of a CSV file, that of the specification; nil for JSON lines, which the
+// extension .ndjson or .jsonl says.
 func dialectOf(path string, spec *swarm.Spec) *dialect.CSV {
 	if ext := filepath.Ext(path); ext == ".ndjson" || ext == ".jsonl" {
 		return nil
@@ -70,7 +27,8 @@ func dialectOf(path string, spec *swarm.Spec) *dialect.CSV {
 	return &spec.CSV
 }
 
-// eachRecord reads CSV of a dialect that has all columns.
+// eachRecord calls add with the number of the line and the columns of each record of a CSV file, which
+// must have all columns that are named. It stops at the first error of add.
 func eachRecord(path string, f io.Reader, d *dialect.CSV, columns []string,
 	add func(int, func(string) (string, bool)) error,
 ) error {
@@ -117,7 +75,8 @@ func eachRecord(path string, f io.Reader, d *dialect.CSV, columns []string,
 	}
 }
 
-// eachObject reads a JSON object a line.
+// eachObject calls add with the number of the line and the members of the JSON object on each line, as
+// eachRecord does. The text of a member is its JSON. Empty lines are left out.
 func eachObject(path string, f io.Reader, add func(int, func(string) (string, bool)) error) error {
 	lines := bufio.NewScanner(f)
 	lines.Buffer(nil, jobs.MaxMessage)

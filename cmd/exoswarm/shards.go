@@ -2,14 +2,11 @@ package main
 
 import (
 	"fmt"
-	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/exoswarm/exoswarm/gpuagents/swarmclient"
 	"github.com/exoswarm/exoswarm/internal/listing"
-	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 )
 
@@ -61,32 +58,4 @@ func swarmGet(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 		}
 	}
 	return p.End()
-}
-
-// agentState is the state of an agent for people: what was lost with it, what it replays, and why
-// it runs on the host.
-func agentState(a jobs.Agent) string {
-	switch {
-	case a.Lost != nil && len(a.Lost.Shards) == 0:
-		return fmt.Sprintf("%s since %s, held no shards", a.State, a.Lost.Since.UTC().Format(time.RFC3339))
-	case a.Lost != nil:
-		const most = 3
-		names, more := a.Lost.Shards, ""
-		if len(names) > most {
-			names, more = names[:most], fmt.Sprintf(" and %d more", len(names)-most)
-		}
-		return fmt.Sprintf("%s since %s, held %s%s", a.State, a.Lost.Since.UTC().Format(time.RFC3339),
-			strings.Join(names, ", "), more)
-	}
-	state := a.State
-	if n := len(a.Recovering); n > 0 {
-		state = fmt.Sprintf("%s, %s: %v", state, a.Recovering[0].Shard, a.Recovering[0])
-		if n > 1 {
-			state += fmt.Sprintf(" and %d more", n-1)
-		}
-	}
-	if a.Fallback != "" {
-		state += " on the host: no GPU"
-	}
-	return state
 }

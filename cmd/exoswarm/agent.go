@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -12,6 +13,80 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/swarmlog"
 )
+
+func agentCommand() *cobra.Command {
+	list := &cobra.Command{
+		Use: "list", Short: "List the agents that are alive, and GPU agents that were lost", Args: cobra.NoArgs,
+		Long: `List the agents that are alive. A GPU agent that ended without giving back what it
+held is lost: it is listed with its shards until others hold them, and for ten minutes at most.
+While an agent replays shards that it has taken over, its state says how far that is.`,
+	}
+	list.RunE = connected(func(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
+		census, err := c.Swarms.Census(cmd.Context())
+		if err != nil {
+			return err
+		}
+		p, err := listing.New(cmd.OutOrStdout(), cmd.Flags(), "AGENT", "POOL", "KINDS", "DEVICE", "RUNNING", "STATE",
+			"UP")
+		if err != nil {
+			return err
+		}
+		for _, a := range census.Agents {
+			up := ""
+			if a.Lost == nil {
+				up = a.Seen.Sub(a.Started).Round(time.Second).String()
+			}
+			running := fmt.Sprint(a.Running)
+			if a.Concurrency > 0 {
+				running += fmt.Sprintf("/%d", a.Concurrency)
+			}
+			if err := p.Item(a, a.Name, a.Pool, strings.Join(a.Kinds, ","), a.Device, running, agentState(a),
+				up); err != nil {
+				return err
+			}
+		}
+		return p.End()
+	})
+	natsFlag(list.Flags())
+	listing.Flag(list.Flags())
+	drain := &cobra.Command{
+		Use: "drain AGENT", Short: "Have an agent take nothing new, give back what it has, and end",
+		Args: cobra.ExactArgs(1),
+		RunE: connected(func(cmd *cobra.Command, args []string, c *natsq.Conn) error {
+			return c.Registry.DrainAgent(cmd.Context(), args[0])
+		}),
+	}
+	natsFlag(drain.Flags())
+	return command.Group("agent", "Look at the agents of the cluster", list, drain, rebalanceCommand())
+}
+
+// agentState is the state of an agent for people: what was lost with it, what it replays, and why
+// it runs on the host.
+func agentState(a jobs.Agent) string {
+	switch {
+	case a.Lost != nil && len(a.Lost.Shards) == 0:
+		return fmt.Sprintf("%s since %s, held no shards", a.State, a.Lost.Since.UTC().Format(time.RFC3339))
+	case a.Lost != nil:
+		const most = 3
+		names, more := a.Lost.Shards, ""
+		if len(names) > most {
+			names, more = names[:most], fmt.Sprintf(" and %d more", len(names)-most)
+		}
+		return fmt.Sprintf("%s since %s, held %s%s", a.State, a.Lost.Since.UTC().Format(time.RFC3339),
+			strings.Join(names, ", "), more)
+	}
+	state := a.State
+	if n := len(a.Recovering); n > 0 {
+		state = fmt.Sprintf("%s, %s: %v", state, a.Recovering[0].Shard, a.Recovering[0])
+		if n > 1 {
+			state += fmt.Sprintf(" and %d more", n-1)
+		}
+	}
+	if a.Fallback != "" {
+		state += " on the host: no GPU"
+	}
+	return state
+}
 
 func rebalanceCommand() *cobra.Command {
 	c := &cobra.Command{

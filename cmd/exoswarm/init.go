@@ -1,0 +1,80 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/exoswarm/exoswarm/internal/command"
+	"github.com/exoswarm/exoswarm/internal/listing"
+	"github.com/exoswarm/exoswarm/jobs/natsq"
+)
+
+func initCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "init",
+		Short: "Create or update the streams of a NATS server, after showing what would change",
+		Long: `Compare the streams of a NATS server with what this version wants and show the
+differences. With --yes they are applied. What could lose data is never applied: the command says
+which setting it is and how to change it by hand.`,
+		Args: cobra.NoArgs,
+		RunE: initServer,
+	}
+	natsFlag(cmd.Flags())
+	listing.Flag(cmd.Flags())
+	cmd.Flags().Int("replicas", 1, "replicas of every stream: 3 in a NATS cluster")
+	cmd.Flags().Bool("yes", false, "apply the changes")
+	return cmd
+}
+
+func initServer(cmd *cobra.Command, _ []string) error {
+	f := cmd.Flags()
+	o, err := natsOptions(cmd, nil)
+	if err != nil {
+		return err
+	}
+	replicas, _ := f.GetInt("replicas")
+	yes, _ := f.GetBool("yes")
+	if replicas < 1 || replicas > 5 {
+		return command.Usage("--replicas %d: use 1 to 5", replicas)
+	}
+	o.Replicas, o.Bare = replicas, true
+	c, err := natsq.Connect(cmd.Context(), o)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	return within(cmd, c, func() error { return prepare(cmd, c, yes) })
+}
+
+// prepare shows what the server lacks, and with yes makes it.
+func prepare(cmd *cobra.Command, c *natsq.Conn, yes bool) error {
+	f := cmd.Flags()
+	plan, err := c.Plan(cmd.Context())
+	if err != nil {
+		return err
+	}
+	p, err := listing.New(cmd.OutOrStdout(), f, "STREAM", "SETTING", "HAVE", "WANT", "CAN LOSE DATA")
+	if err != nil {
+		return err
+	}
+	for _, ch := range plan {
+		if err := p.Item(ch, ch.Stream, ch.Field, ch.Have, ch.Want, ch.Drops); err != nil {
+			return err
+		}
+	}
+	if err := p.End(); err != nil {
+		return err
+	}
+	switch {
+	case len(plan) == 0:
+		cmd.PrintErrln("nothing to change")
+		return nil
+	case !yes:
+		cmd.PrintErrln("nothing was changed: apply it with --yes")
+		return nil
+	}
+	if _, err := c.Apply(cmd.Context()); err != nil {
+		return err
+	}
+	cmd.PrintErrf("%d changes applied\n", len(plan))
+	return nil
+}

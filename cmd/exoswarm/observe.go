@@ -1,0 +1,127 @@
+package main
+
+import (
+	"encoding/json"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/exoswarm/exoswarm/gpuagents/swarmclient"
+	"github.com/exoswarm/exoswarm/internal/command"
+	"github.com/exoswarm/exoswarm/internal/listing"
+	"github.com/exoswarm/exoswarm/internal/observationfile"
+	"github.com/exoswarm/exoswarm/internal/runinput"
+	"github.com/exoswarm/exoswarm/jobs/batch"
+)
+
+// observeGroups hands observations over, in as many entries as that takes, and prints their
+// decisions.
+func observeGroups(cmd *cobra.Command, s *swarmclient.Swarm, path string) error {
+	o, err := observationfile.ReadGroups(path, s.Spec())
+	if err != nil {
+		return err
+	}
+	p, err := listing.New(cmd.OutOrStdout(), cmd.Flags(), "GROUP", "TIMESTAMP", "SCORE", "DECISION", "ROUND")
+	if err != nil {
+		return err
+	}
+	entries, err := s.ObserveGroups(cmd.Context(), o, func(d *batch.Decisions) error {
+		for i, g := range d.Group {
+			decision, counts := s.Candidate(int(d.Decision[i])),
+				votes{s.Spec().Vote.Candidates, d.Counts[i*d.Candidates:][:d.Candidates]}
+			item := map[string]any{
+				"group": g, "timestamp": d.Timestamp[i], "score": d.Score[i], "decision": decision, "round": d.Round[i],
+				"counts": counts, "leader": d.Leader[i],
+			}
+			if d.Dropped != nil && d.Dropped[i] != batch.Applied {
+				decision = "dropped: " + batch.Reasons[d.Dropped[i]]
+				item = map[string]any{"group": g, "timestamp": d.Timestamp[i], "dropped": batch.Reasons[d.Dropped[i]]}
+			}
+			if err := p.Item(item, g, d.Timestamp[i], d.Score[i], decision, d.Round[i]); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if err := p.End(); err != nil {
+		return err
+	}
+	cmd.PrintErrf("%d observations in %d entries\n", o.Len(), entries)
+	return nil
+}
+
+// votes are the counts of candidates. As JSON they stand in the order of the candidates, as in the
+// output of a run.
+type votes struct {
+	candidates []string
+	counts     []uint32
+}
+
+// MarshalJSON implements json.Marshaler.
+func (v votes) MarshalJSON() ([]byte, error) {
+	b := []byte{'{'}
+	for c, n := range v.counts {
+		if c > 0 {
+			b = append(b, ',')
+		}
+		name, err := json.Marshal(v.candidates[c])
+		if err != nil {
+			return nil, err
+		}
+		b = strconv.AppendUint(append(append(b, name...), ':'), uint64(n), 10)
+	}
+	return append(b, '}'), nil
+}
+
+func swarmObserve(cmd *cobra.Command, s *swarmclient.Swarm) error {
+	path, _ := cmd.Flags().GetString("input")
+	if path == "" {
+		return command.Usage("swarm observe: --input is missing: name a file with the columns %s",
+			strings.Join(observationfile.Columns(s.Spec()), ", "))
+	}
+	given, err := runinput.Spool(cmd.Context(), []string{path}, cmd.InOrStdin())
+	defer func() { _ = given.Close() }()
+	if err != nil {
+		return err
+	}
+	if given.Interrupted { // half of a file is none
+		return command.ErrInterrupted
+	}
+	path = given.Paths[0]
+	if !s.Spec().ByAgent() {
+		if err := s.CanObserveGroups(); err != nil {
+			return err
+		}
+		return observeGroups(cmd, s, path)
+	}
+	o, err := observationfile.ReadAgents(path, s.Spec())
+	if err != nil {
+		return err
+	}
+	p, err := listing.New(cmd.OutOrStdout(), cmd.Flags(), "AGENT", "VOTE", "DECISION")
+	if err != nil {
+		return err
+	}
+	entries, err := s.Observe(cmd.Context(), o, func(d *batch.AgentDecisions) error {
+		for i, id := range d.Agent {
+			vote, decision := s.Candidate(int(d.Vote[i])), s.Candidate(int(d.Decision[i]))
+			if err := p.Item(map[string]any{"agent": id, "vote": vote, "decision": decision}, id, vote,
+				decision); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if err := p.End(); err != nil {
+		return err
+	}
+	cmd.PrintErrf("%d observations in %d entries\n", len(o.Agent), entries)
+	return nil
+}
