@@ -5,7 +5,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"os"
 	"sync"
@@ -23,7 +22,6 @@ import (
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
-	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/objects"
 )
 
@@ -37,8 +35,7 @@ func root() *cobra.Command {
 		RunE:  func(cmd *cobra.Command, _ []string) error { return serve(cmd) },
 	}
 	f := cmd.Flags()
-	command.NATSFlags(f, false)
-	f.Int("replicas", 1, "replicas of the streams: 3 in a NATS cluster")
+	command.AgentFlags(f, "cpuagent", "results and logs")
 	f.String("data-dir", "", "folder for temporary files; the system's when empty")
 	f.StringArray("root", nil, "NAME=DIR: a folder that jobs may read and write as file:NAME/..., or tenant=TENANT,"+
 		"name=NAME,path=DIR; none by default")
@@ -64,10 +61,7 @@ func root() *cobra.Command {
 	f.Int("concurrency", 4, "jobs at a time")
 	f.Duration("sweep", time.Minute, "how often to look for what ended runs have left, and to remove what was there "+
 		"at the last look too; 0: never")
-	f.String("name", command.AgentName("cpuagent"), "name of this agent in results and logs")
 	command.MemoryFlag(f, "an eighth of what the machine has available")
-	command.MetricsFlag(f)
-	command.LogFlags(f)
 	return cmd
 }
 
@@ -98,12 +92,9 @@ func serve(cmd *cobra.Command) (err error) {
 	if err := checkWall(log); err != nil {
 		return err
 	}
-	url, login := command.NATS(cmd)
-	replicas, _ := f.GetInt("replicas")
 	data, _ := f.GetString("data-dir")
 	rootFlags, _ := f.GetStringArray("root")
 	concurrency, _ := f.GetInt("concurrency")
-	name, _ := f.GetString("name")
 	unpacked, _ := f.GetInt64("max-unpacked")
 	if unpacked < 1 {
 		return command.Usage("--max-unpacked %d: use 1 or more bytes", unpacked)
@@ -153,29 +144,21 @@ func serve(cmd *cobra.Command) (err error) {
 			return command.Usage("--data-dir: %v", err)
 		}
 	}
-	metrics, err := command.NewMetrics(cmd, log)
+	process, err := command.NewAgentProcess(cmd, log)
 	if err != nil {
 		return err
 	}
-	defer metrics.Close()
+	defer process.Close()
+	metrics := process.Metrics
 	metrics.Require("isolation", command.NewHoldings("/proc/self").GPUFree)
 	counts, err := natsq.NewMetrics(metrics)
 	if err != nil {
 		return err
 	}
-	tracing, err := command.NewTracing(cmd.Context(), "exoswarm-cpuagent", name, log)
-	if err != nil {
+	if err := process.Connect("exoswarm-cpuagent"); err != nil {
 		return err
 	}
-	defer tracing.Close()
-	conn, err := command.Connect(cmd, natsconn.Options{
-		URL: url, Login: login, Name: name, Replicas: replicas,
-		Logger: log, Tracing: tracing.Provider(),
-	}, metrics)
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
+	conn := process.Conn
 	files, err := files.New(files.Options{
 		Roots: roots, Objects: conn.Objects, Scratch: data, Unpacked: unpacked,
 		Memory: inputs,
@@ -214,70 +197,53 @@ func serve(cmd *cobra.Command) (err error) {
 		return err
 	}
 	worker, err := conn.Work(cmd.Context(), natsq.WorkerOptions{
-		Name: name, Pool: jobs.PoolCPU, Concurrency: concurrency, Ready: files.Ready, Metrics: counts, Logger: log,
+		Name: process.Name, Pool: jobs.PoolCPU, Concurrency: concurrency, Ready: files.Ready, Metrics: counts, Logger: log,
 		Handlers: map[string]jobs.Handler{cpuagents.KindStream: streamer.Handle},
 	})
 	if err != nil {
 		return err
 	}
-	ctx, end := context.WithCancelCause(cmd.Context())
-	defer end(nil)
+	ctx := process.Context()
 	var sweeping sync.WaitGroup
+	defer func() { process.End(nil); sweeping.Wait() }()
 	sweeping.Go(func() { conn.Objects.KeepObjects(ctx, grace, log) })
-	defer func() { end(nil); sweeping.Wait() }()
-	started := time.Now().UTC()
-	describe := func() jobs.Agent {
+	if err := process.Announce(func() jobs.Agent {
 		a := jobs.Agent{
-			Name: name, Pool: jobs.PoolCPU, Kinds: []string{cpuagents.KindStream}, Concurrency: concurrency,
-			Running: worker.Running(), State: "serving", Started: started,
+			Pool: jobs.PoolCPU, Kinds: []string{cpuagents.KindStream}, Concurrency: concurrency,
+			Running: worker.Running(), State: "serving",
 		}
 		if state := files.DescribeScratch(); state != "" {
 			a.State = state
 		}
-		if ctx.Err() != nil {
-			a.State = "draining"
-		}
 		return a
-	}
-	entry, err := conn.Registry.Announce(cmd.Context(), describe, log)
-	if err != nil {
+	}); err != nil {
 		return errors.Join(err, drain(worker))
 	}
 	gateway, err := conn.Serve(log)
 	if err != nil {
-		return errors.Join(err, entry.Close(context.WithoutCancel(cmd.Context())), drain(worker))
+		leave(process)
+		return errors.Join(err, drain(worker))
 	}
-	sweep, _ := cmd.Flags().GetDuration("sweep")
-	var swept sync.WaitGroup
-	defer func() { end(nil); swept.Wait() }()
-	if sweep > 0 {
-		swept.Go(func() { conn.Swarms.SweepOrphans(ctx, sweep, log) })
+	if sweep, _ := cmd.Flags().GetDuration("sweep"); sweep > 0 {
+		sweeping.Go(func() { conn.Swarms.SweepOrphans(ctx, sweep, log) })
 	}
-	log.Info("cpuagent is ready", "name", name, "nats", natsconn.Redact(url), "memory", limit)
+	log.Info("cpuagent is ready", "name", process.Name, "nats", process.URL(), "memory", limit)
 
-	select {
-	case <-ctx.Done():
-	case <-entry.Drained():
-		end(errors.New("an operator asked for it"))
-	case <-conn.Refused():
-		refused := fmt.Errorf("the NATS server does not let this agent in any more: its credentials expired or were "+
-			"revoked (exoswarm auth user add): %w", jobs.ErrDenied)
-		end(refused)
+	if refused := process.Wait(); refused != nil {
 		defer func() { err = errors.Join(refused, err) }()
 	}
-	log.Info("draining", "reason", context.Cause(ctx))
-	metrics.Require("drain", func(context.Context) error {
-		return fmt.Errorf("this agent drains: %w", context.Cause(ctx))
-	})
 	closePush(push)
 	gateway.Close()
 	err = drain(worker)
-	last, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-	defer cancel()
-	if cerr := entry.Close(last); cerr != nil {
-		log.Warn("the registry forgets this agent by itself", "error", cerr)
-	}
+	leave(process)
 	return err
+}
+
+// leave removes the agent from the registry, or leaves it to the registry after 5 s.
+func leave(p *command.AgentProcess) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	p.Leave(ctx)
 }
 
 // listenPush starts the push endpoint, where there is to be one.

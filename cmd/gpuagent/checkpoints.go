@@ -21,21 +21,23 @@ import (
 	"github.com/exoswarm/exoswarm/tiers/vfs"
 )
 
-// checkpoints keeps a page store a shard, over all tiers: KEY.SHARD in the folder of each, where
-// KEY is swarms.Swarm.Key. It implements gpuagents.Checkpoints.
+// checkpoints keeps one page store for each shard, over all tiers: the folder KEY.SHARD in each tier,
+// where KEY is swarms.Swarm.Key. It implements gpuagents.Checkpoints, and its methods may be called from
+// several goroutines.
 type checkpoints struct {
-	fs    vfs.FS        // nil: the operating system's
+	fs    vfs.FS        // nil: that of the operating system
 	keys  *keyring.Ring // nil: stores are not encrypted
 	tiers []*storeTier
 
 	mu   sync.Mutex
-	idle map[string][]int64 // by shard that is not open: bytes of its folders, by tier
+	idle map[string][]int64 // bytes of the folders of shards that are not open, by shard and tier
 }
 
-// newCheckpoints looks what is in the tiers' folders already, the fastest tier first.
+// newCheckpoints returns the checkpoints in the folders of tiers, the fastest tier first. Shards that
+// are there already count against the capacities of their tiers.
 func newCheckpoints(tiers ...*storeTier) *checkpoints {
 	c := &checkpoints{tiers: tiers, idle: map[string][]int64{}}
-	ids, _ := c.Shards() // a folder that cannot be read holds nothing that is known of
+	ids, _ := c.Shards() // a folder that cannot be read counts as empty
 	for _, id := range ids {
 		if name, err := folder(id.Swarm, id.Shard); err == nil {
 			c.rest(name)
@@ -46,16 +48,17 @@ func newCheckpoints(tiers ...*storeTier) *checkpoints {
 
 // Sizes of a shard's store.
 const (
-	// maxSegment bounds a segment file, unless a tier is so large that it would have too many of
-	// them open.
+	// maxSegment bounds a segment file in bytes, unless a tier is so large that it would have too many
+	// open files.
 	maxSegment = 64 << 20
-	// mostSegments is how many files a full tier has about; each is open.
+	// mostSegments is the approximate number of files of a full tier, all of which are open.
 	mostSegments = 4096
-	// indexBytes is room in the index for a page and for what is remembered of its former places.
+	// indexBytes is the room in the index for one page and its former places.
 	indexBytes = 1 << 10
 )
 
-// Open implements gpuagents.Checkpoints.
+// Open implements gpuagents.Checkpoints. The store has pages of pageSize bytes. A store that cannot be
+// read is replaced by an empty one, and the caller replays the log.
 func (c *checkpoints) Open(swarm string, shard, pageSize, pages int) (pages.Store, error) {
 	name, err := folder(swarm, shard)
 	if err != nil {
@@ -63,8 +66,8 @@ func (c *checkpoints) Open(swarm string, shard, pageSize, pages int) (pages.Stor
 	}
 	record := int64(pageSize + vfs.BlockSize)
 	all := record * int64(pages)
-	// A checkpoint only saves time: one that cannot be found on a disk that fails need not keep the
-	// shard from the others.
+	// A checkpoint only saves time. New makes a store without one that a failed disk hides, so that the
+	// shard can use the other disks.
 	o := pagestore.Options{FS: c.fs, PageSize: pageSize, New: true}
 	index := o.MinCapacity() + indexBytes*int64(pages)
 	for _, t := range c.tiers {
@@ -72,8 +75,8 @@ func (c *checkpoints) Open(swarm string, shard, pageSize, pages int) (pages.Stor
 		p.SegmentBytes = max(min(2*all, max(maxSegment, t.capacity/mostSegments)), record)
 		p.Capacity = t.capacity
 		if t.quota == nil {
-			// A commit may replace every page before the old ones come free; a third copy is room
-			// for segments that are not full.
+			// A commit may write every page before the old copies are free. A third copy is room for
+			// segments that are not full.
 			p.Capacity = index + 3*all + 2*p.SegmentBytes
 		}
 		o.Tiers = append(o.Tiers, p)
@@ -128,8 +131,7 @@ func (s *store) Close() error {
 	return s.err
 }
 
-// rest has the folders of a shard that is not open count against the tiers' capacities, and wake
-// has them count no more: its store does.
+// rest counts the folders of a shard that is not open against the capacities of the tiers.
 func (c *checkpoints) rest(name string) {
 	c.wake(name)
 	c.mu.Lock()
@@ -146,6 +148,7 @@ func (c *checkpoints) rest(name string) {
 	c.idle[name] = taken
 }
 
+// wake ends the count of rest, before the store of the shard is opened: an open store counts itself.
 func (c *checkpoints) wake(name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -155,11 +158,12 @@ func (c *checkpoints) wake(name string) {
 	delete(c.idle, name)
 }
 
-// length is how long the files below a folder are together, as far as it can be read.
+// length returns the sum of the sizes of the files below a folder in bytes, without those that cannot
+// be read.
 func length(dir string) (sum int64) {
 	_ = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
 		if err != nil {
-			return nil //nolint:nilerr // What cannot be read is not known of.
+			return nil //nolint:nilerr // it is left out
 		}
 		if info, err := d.Info(); err == nil && info.Mode().IsRegular() {
 			sum += info.Size()
@@ -169,7 +173,8 @@ func length(dir string) (sum int64) {
 	return sum
 }
 
-// Remove implements gpuagents.Checkpoints.
+// Remove implements gpuagents.Checkpoints. The store must be closed. It removes the other tiers when one
+// fails.
 func (c *checkpoints) Remove(swarm string, shard int) error {
 	name, err := folder(swarm, shard)
 	if err != nil {
@@ -188,8 +193,8 @@ func (c *checkpoints) Remove(swarm string, shard int) error {
 	return errors.Join(errs...)
 }
 
-// Shards implements gpuagents.Checkpoints: what is kept in any tier. An error says which could not
-// be listed.
+// Shards implements gpuagents.Checkpoints: the shards with a folder in any tier, in the order of their
+// names. The error names the tiers that could not be listed.
 func (c *checkpoints) Shards() ([]shard.ID, error) {
 	found := map[string]shard.ID{}
 	var errs []error
@@ -213,8 +218,8 @@ func (c *checkpoints) Shards() ([]shard.ID, error) {
 	return ids, errors.Join(errs...)
 }
 
-// folder is the name of a shard's folders: the key of its swarm and its number. The key comes from
-// the queue: one that would lead elsewhere is refused.
+// folder returns the name of the folders of a shard: the key of its swarm and its number. It refuses a
+// key that would be the path of another folder, because keys come from the queue.
 func folder(swarm string, shard int) (string, error) {
 	if err := swarms.CheckKey(swarm); err != nil {
 		return "", err

@@ -13,8 +13,8 @@ import (
 	"github.com/exoswarm/exoswarm/internal/command"
 )
 
-// deviceNames reads --device: the names of devices to open, each once. all stands for every GPU,
-// and is left as it is.
+// deviceNames returns the names in the value of --device, each once. It leaves all and auto, which are
+// valid alone, as they are.
 func deviceNames(list string) ([]string, error) {
 	names := strings.Split(list, ",")
 	for i, name := range names {
@@ -36,9 +36,9 @@ func deviceNames(list string) ([]string, error) {
 	return names, nil
 }
 
-// openDevices opens the devices of --device, in its order. requireGPU refuses the host device, also
-// where auto falls back to it. On an error none is left open; one of a device that is not there
-// says which there are.
+// openDevices opens the devices of --device, in the order of the list. requireGPU refuses the host
+// device, also when auto has chosen it. On an error no device stays open. The error for a device that
+// does not exist names those that do.
 func openDevices(ctx context.Context, list string, requireGPU bool,
 	opts cuda.Options,
 ) (all []device.Device, err error) {
@@ -87,7 +87,7 @@ func openDevices(ctx context.Context, list string, requireGPU bool,
 	return all, nil
 }
 
-// present names the devices of this machine that --device takes.
+// present returns the names of the devices of this machine for --device, separated by commas.
 func present() string {
 	n, err := cuda.Count()
 	if err != nil {
@@ -100,7 +100,7 @@ func present() string {
 	return strings.Join(append(names, "host"), ", ")
 }
 
-// fallback is why auto chose the host device; empty when it did not.
+// fallback returns the reason why auto has chosen the host device; empty when it has not.
 func fallback(all []device.Device) string {
 	if p := all[0].Properties(); p.Requested == "auto" && p.Name == "host" {
 		return p.Reason
@@ -108,6 +108,7 @@ func fallback(all []device.Device) string {
 	return ""
 }
 
+// closeDevices closes all devices, and returns every error.
 func closeDevices(all []device.Device) error {
 	var errs []error
 	for _, d := range all {
@@ -116,7 +117,8 @@ func closeDevices(all []device.Device) error {
 	return errors.Join(errs...)
 }
 
-// models names the devices for the registry: the model of one; of several, which are of each model.
+// models returns the models of the devices for the registry, with the names of the devices of each
+// model when there are several devices.
 func models(all []device.Device) string {
 	if len(all) == 1 {
 		return all[0].Properties().Model
@@ -136,8 +138,8 @@ func models(all []device.Device) string {
 	return strings.Join(order, "; ")
 }
 
-// levels is what the registry says of an agent of which a device is not at its normal level: of
-// several, which.
+// levels returns the state for the registry when a device is not at its normal level: the level of the
+// only device, or the levels and names of those that are not normal.
 func levels(names []string, at []pool.Level) string {
 	if len(at) == 1 {
 		return at[0].String()

@@ -12,19 +12,20 @@ import (
 	"github.com/exoswarm/exoswarm/internal/keyring"
 )
 
-// A shard's store is encrypted with a key of its own, which lies in each of its folders, encrypted
-// with the operator's key (RFC 0026). Rotation encrypts that file anew and no page. The file is the
-// magic, the id of the operator's key, a nonce, and the sealed key.
+// The store of a shard is encrypted with a key of its own. A file in each of its folders has that key,
+// encrypted with the operator's key (RFC 0026), so that a rotation writes these files again and no
+// page. The file is the magic, the id of the operator's key, a nonce, and the sealed key.
 const (
 	keyFile  = "KEY"
 	keyMagic = "EXOKEY1\n"
 	nonceLen = 12
 )
 
-// errKey is a store whose key cannot be had: it is encrypted with an operator's key that is not in
-// the key file, or the file is damaged.
+// errKey is the error for a store whose key cannot be read: it is encrypted with an operator's key that
+// is not in the key file, or its file is damaged.
 var errKey = errors.New("the store's key cannot be read")
 
+// gcm returns AES in Galois/Counter mode for a key.
 func gcm(key []byte) (cipher.AEAD, error) {
 	block, err := aes.NewCipher(key)
 	if err != nil {
@@ -33,7 +34,8 @@ func gcm(key []byte) (cipher.AEAD, error) {
 	return cipher.NewGCM(block)
 }
 
-// wrap encrypts the key of a shard's store with the operator's current key.
+// wrap encrypts the key of a store with the current key of the operator. The name of the store is
+// authenticated with it: the file of one store does not open another one.
 func wrap(ring *keyring.Ring, name string, key []byte) ([]byte, error) {
 	aead, err := gcm(ring.Current())
 	if err != nil {
@@ -48,8 +50,8 @@ func wrap(ring *keyring.Ring, name string, key []byte) ([]byte, error) {
 	return aead.Seal(append(out, nonce...), nonce, key, []byte(name)), nil
 }
 
-// unwrap decrypts what wrap has made, with whichever key of the ring did. current says that it was
-// the current one.
+// unwrap decrypts the result of wrap with the key of the ring that has its id. current reports whether
+// that is the current key. Its errors wrap errKey.
 func unwrap(ring *keyring.Ring, name string, text []byte) (key []byte, current bool, err error) {
 	const head = len(keyMagic) + 8
 	if len(text) < head+nonceLen || string(text[:len(keyMagic)]) != keyMagic {
@@ -76,9 +78,9 @@ func unwrap(ring *keyring.Ring, name string, text []byte) (key []byte, current b
 		"line", errKey)
 }
 
-// storeKey returns the key of a shard's store, from the folders of its tiers; it makes one for a
-// store that is new, and encrypts it anew where the operator's key has changed. nil: the agent has
-// no key, and the store neither.
+// storeKey returns the key of a store, which it reads from the folders of the tiers. It makes a key for
+// a new store, and writes the files again when the operator's key has changed or a tier has none. It
+// returns nil when neither the agent nor the store has a key.
 func (c *checkpoints) storeKey(name string) ([]byte, error) {
 	var key []byte
 	var current bool
@@ -86,7 +88,7 @@ func (c *checkpoints) storeKey(name string) ([]byte, error) {
 	var unreadable error
 	for _, t := range c.tiers {
 		text, err := os.ReadFile(filepath.Join(t.dir, name, keyFile))
-		if err != nil { // a failed disk, or a tier that is new
+		if err != nil { // a failed disk, or a new tier
 			missing = true
 			continue
 		}
@@ -126,14 +128,14 @@ func (c *checkpoints) storeKey(name string) ([]byte, error) {
 		}
 		written++
 	}
-	if written == 0 { // before the first page is: else it could never be read
+	if written == 0 { // the key must be durable before the first page, which could not be read without it
 		return nil, fmt.Errorf("store the key: %w", errors.Join(errs...))
 	}
 	return key, nil
 }
 
-// writeDurably replaces a file in a folder, which it makes; after a power cut there is the old
-// content or the new.
+// writeDurably replaces a file of a folder, and makes the folder if it does not exist. After a power cut
+// the file has the old content or the new one.
 func writeDurably(dir, file string, content []byte) (err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
@@ -161,11 +163,11 @@ func writeDurably(dir, file string, content []byte) (err error) {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// locked says why a checkpoint that is there cannot be read with the agent's keys, or nil. A shard
-// whose checkpoint cannot be read begins from its log, so an agent that was started with the wrong
-// key file must not get that far.
+// locked returns an error when a checkpoint cannot be read with the keys of the agent. A shard with an
+// unreadable checkpoint starts from its log and overwrites the checkpoint, so an agent with the wrong
+// key file must not start.
 func (c *checkpoints) locked() error {
-	ids, _ := c.Shards() // what cannot be listed is not open to question
+	ids, _ := c.Shards() // tiers that cannot be listed are not checked
 	for _, id := range ids {
 		name, err := folder(id.Swarm, id.Shard)
 		if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/exoswarm/exoswarm/internal/command"
 )
 
-// listed is a device as gpuagent devices shows it. Sizes are in bytes.
+// listed is a device in the output of gpuagent devices. Sizes are in bytes.
 type listed struct {
 	Name        string `json:"name"`
 	Model       string `json:"model,omitempty"`
@@ -29,6 +29,7 @@ type listed struct {
 	Error       string `json:"error,omitempty"` // why it cannot be used
 }
 
+// devicesCommand returns the command gpuagent devices.
 func devicesCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "devices",
@@ -40,6 +41,8 @@ func devicesCommand() *cobra.Command {
 	return cmd
 }
 
+// listDevices prints all GPUs and the host device as a table or JSON. A device that cannot be opened has
+// an error in place of its memory; that there is no GPU is a line on stderr, and no failure.
 func listDevices(cmd *cobra.Command) error {
 	if err := command.CheckOutput(cmd.Flags()); err != nil {
 		return err
@@ -68,8 +71,8 @@ func listDevices(cmd *cobra.Command) error {
 	return w.Flush()
 }
 
-// look opens a device, asks it, and closes it: free memory is known to an open one only. A GPU's
-// context takes some hundred MiB meanwhile, which count as used.
+// look opens a device, reads its properties, and closes it: only an open device knows its free memory.
+// The context of a GPU takes some hundred MiB meanwhile, which count as used.
 func look(ctx context.Context, name string) (l listed) {
 	l.Name = name
 	d, err := cuda.Open(ctx, name, cuda.Options{Logger: slog.New(slog.DiscardHandler)})

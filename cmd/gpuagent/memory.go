@@ -12,19 +12,22 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// budget divides the memory of the process, in bytes. Pages on the host device, pages in host
-// memory and the rest are together less than the heap may have.
+// budget divides the memory of the process, in bytes. Pages on the host device, pages in host memory
+// and the rest are together at most the heap.
 type budget struct {
 	total int64
-	heap  int64 // what the collector keeps to: the total without the program's pages and what it overshoots
-	rest  int64 // of the heap, for batches, messages, checkpoints and all else
+	// heap is the limit of the garbage collector: the total without the program text and the bytes by
+	// which the collector exceeds its limit.
+	heap int64
+	// rest is the part of the heap for batches, messages, checkpoints and everything else but pages.
+	rest int64
 }
 
-// leastRest is what the rest needs: two batches of the largest message on their way through a
-// shard, and the runtime.
+// leastRest is the least rest in bytes: two batches of the largest message in a shard, and the
+// runtime.
 const leastRest = 192 << 20
 
-// divide divides total bytes.
+// divide divides total bytes. Too few bytes are an error of usage.
 func divide(total int64) (budget, error) {
 	b := budget{total: total, heap: total - total/8}
 	if b.rest = max(b.heap/4, leastRest); b.rest >= b.heap-leastRest/3 {
@@ -34,17 +37,17 @@ func divide(total int64) (budget, error) {
 	return b, nil
 }
 
-// forPages is what all pages in the machine's memory may take.
+// forPages returns the bytes for all pages in the memory of the machine.
 func (b budget) forPages() int64 { return b.heap - b.rest }
 
-// device is what the host device may allocate: pages, and half of the rest for batches.
+// device returns the bytes that the host device may allocate: pages, and half of the rest for batches.
 func (b budget) device() int64 { return b.heap - b.rest/2 }
 
 // isHost reports whether a device's memory is the machine's.
 func isHost(d device.Device) bool { return d.Properties().Name == "host" }
 
-// hostPages returns how many bytes of host memory pages may take that are on no device: asked, or
-// where that is -1 the default.
+// hostPages returns the bytes of host memory for pages that are on no device: asked or, for -1, the
+// default, which is half of forPages, and 0 with a host device. onDevice is --page-memory.
 func (b budget) hostPages(all []device.Device, onDevice, asked int64) (int64, error) {
 	most := b.forPages()
 	for _, d := range all {
@@ -66,13 +69,14 @@ func (b budget) hostPages(all []device.Device, onDevice, asked int64) (int64, er
 	return asked, nil
 }
 
-// batchShare is the part of device memory that is left to batches, weights and kernels where nobody
-// says how much pages may take: a 16th is 8.8 GB of an H200, and a batch of the largest message
-// takes less than 100 MB of each shard.
+// batchShare is the divisor for the part of device memory that is left to batches, weights and kernels
+// by default: a 16th is 8.8 GB of an H200, and a batch of the largest message takes less than 100 MB
+// of each shard.
 const batchShare = 16
 
-// pages returns how many bytes pages may take on a device: what was asked for; on the host device
-// what the budget has for pages; else all that is free now but what batches need.
+// pages returns the bytes for pages on a device, 1 or more: asked or, for 0, the free memory without
+// the share of batches. On the host device that is at most the part of the budget for pages, without
+// inHost. limit bounds the memory of a device; 0: no bound.
 func (b budget) pages(d device.Device, asked, inHost, limit int64) (int64, error) {
 	if asked > 0 {
 		return asked, nil
@@ -91,7 +95,8 @@ func (b budget) pages(d device.Device, asked, inHost, limit int64) (int64, error
 	return max(1, free), nil
 }
 
-// roomOf is what the agent announces: memory for pages, and what its disks have free.
+// roomOf returns the room that the agent announces: memory for pages, and the free space of its disks.
+// nil: the agent does not know it yet.
 func roomOf(a *gpuagents.Agent, disks []*storeTier) *jobs.Room {
 	room := a.Room()
 	if room == nil {
@@ -101,8 +106,8 @@ func roomOf(a *gpuagents.Agent, disks []*storeTier) *jobs.Room {
 	return room
 }
 
-// diskRoom returns how many bytes the tiers can take. It is 1 where they are full, and 0 without
-// any.
+// diskRoom returns the bytes that the tiers can take: 1 when they are full, and 0 without tiers. Tiers
+// that cannot be read are left out.
 func diskRoom(disks []*storeTier) (room int64) {
 	seen := map[syscall.Fsid]bool{} // tiers of one file system share its free space
 	for _, t := range disks {
@@ -125,8 +130,8 @@ func diskRoom(disks []*storeTier) (room int64) {
 	return room
 }
 
-// fileSystem returns the file system of a folder. Where the folder does not exist yet, that is the
-// one of its nearest parent: the folder of checkpoints is made with the first shard.
+// fileSystem returns the file system of a folder or, if it does not exist, of its nearest parent: the
+// folder of checkpoints is made with the first shard.
 func fileSystem(dir string) (s syscall.Statfs_t, err error) {
 	for {
 		err = syscall.Statfs(dir, &s)

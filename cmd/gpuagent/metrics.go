@@ -16,12 +16,12 @@ import (
 	"github.com/exoswarm/exoswarm/internal/command"
 )
 
-// healthPatience bounds a look at the device: a scrape of the metrics waits for it.
+// healthPatience bounds a check of a device, for which a scrape of the metrics waits.
 const healthPatience = 2 * time.Second
 
-// healthy says why no work is done, or nil: every device is in an emergency, or has failed and the
-// host does not stand in for it. One device of several that does no work is no reason: the others
-// do it.
+// healthy returns the check of the agent and its devices. It fails when the agent is not healthy, or
+// when every device is in an emergency or has failed without the host device in its place. One
+// working device is enough, because it serves the shards of the others.
 func healthy(current func() []device.Device, agent *atomic.Pointer[gpuagents.Agent]) command.Check {
 	return func(ctx context.Context) error {
 		var levels []pool.Level
@@ -55,8 +55,8 @@ func healthy(current func() []device.Device, agent *atomic.Pointer[gpuagents.Age
 	}
 }
 
-// newFallbackMetric is 1 for an agent that serves on the host device because --device auto found no
-// GPU that it can use.
+// newFallbackMetric returns a gauge that is 1 when --device auto has chosen the host device because no
+// GPU can be used.
 func newFallbackMetric(on bool) prometheus.Collector {
 	g := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "exoswarm_gpuagent_auto_fallback", Help: "1 when --device auto chose the host device because no GPU " +
@@ -68,13 +68,15 @@ func newFallbackMetric(on bool) prometheus.Collector {
 	return g
 }
 
-// deviceMetrics collects what the device says of itself when it is asked.
+// deviceMetrics collects the state, memory and sensors of one device at each scrape.
 type deviceMetrics struct {
 	current func() device.Device // which may be another one after a fault, of the same name
 
 	state, inUse, cached, temperature, power, busy, memoryBusy, ecc *prometheus.Desc
 }
 
+// newDeviceMetrics returns the metrics of a device, labelled with its name. current returns the device
+// of the moment, always of the same name.
 func newDeviceMetrics(current func() device.Device) *deviceMetrics {
 	d := current()
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
@@ -105,7 +107,7 @@ func (m *deviceMetrics) Describe(out chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect implements prometheus.Collector. What the chip cannot measure is left out.
+// Collect implements prometheus.Collector. It leaves out values that the chip does not measure.
 func (m *deviceMetrics) Collect(out chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), healthPatience)
 	defer cancel()

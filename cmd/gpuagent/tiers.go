@@ -24,30 +24,31 @@ type storeTier struct {
 	name  string
 	dir   string
 	codec codec.Spec
-	// age is how long a page is out of memory before it goes to the next tier; 0: it goes when this
-	// one is full.
+	// age is the time without use after which a page moves to the next tier; 0: when this tier is full.
 	age time.Duration
-	// capacity is what all shards may take of it, in bytes, and quota what they have taken of that;
-	// 0 and nil for a folder in which each shard takes what it needs.
+	// capacity bounds the bytes of all shards, and quota has the bytes that they take. They are 0 and nil
+	// for a folder in which each shard takes as much as it needs.
 	capacity int64
 	quota    *pagestore.Quota
 }
 
-// folderTier is a folder of checkpoints without further tiers. It is raw: a shard stands still
-// while its checkpoint is stored, and LZ4 makes that 4 to 15 times as long on two loaded cores for
-// 1.4 to 1.8 times the room (BenchmarkCheckpointCodec).
+// folderTier returns the tier for a folder of checkpoints without --tier. It does not compress: a shard
+// answers nothing while its checkpoint is stored, and LZ4 makes that 4 to 15 times as long on two
+// loaded cores, to save a factor of 1.4 to 1.8 of the space (BenchmarkCheckpointCodec).
 func folderTier(dir string) *storeTier { return &storeTier{name: "checkpoint", dir: dir} }
 
-// codecs are those of the design, by the names of its tiers. A tier of another name is raw.
+// codecs are the default codecs by the names of tiers. Tiers of other names are raw.
 var codecs = map[string]codec.Spec{
 	"nvme": {ID: codec.LZ4}, "ssd": {ID: codec.Zstd, Level: 3},
 	"hdd": {ID: codec.Zstd, Level: 9},
 }
 
+// tierName is the form of the name of a tier, which is part of metrics and logs.
 var tierName = regexp.MustCompile(`^[a-z][a-z0-9_-]{0,31}$`)
 
-// parseTiers reads the values of --tier; one may be several with semicolons between them, as an
-// environment variable is.
+// parseTiers reads the values of --tier, the fastest tier first. A value may be several, separated by
+// semicolons, as in an environment variable. Tiers have different names and folders that do not
+// contain each other.
 func parseTiers(values []string) ([]*storeTier, error) {
 	var all []*storeTier
 	for _, value := range strings.Split(strings.Join(values, ";"), ";") {
@@ -73,19 +74,19 @@ func parseTiers(values []string) ([]*storeTier, error) {
 		return nil, command.Usage("%d times --tier: there may be %d tiers", len(all), pagestore.MaxTiers)
 	}
 	if len(all) > 0 {
-		all[len(all)-1].age = 0 // there is no next one
+		all[len(all)-1].age = 0 // no tier follows
 	}
 	return all, nil
 }
 
-// within says whether a path is another one or below it.
+// within reports whether a path is root or below it.
 func within(path, root string) bool {
 	rel, err := filepath.Rel(root, path)
 	return err == nil && rel != ".." && !strings.HasPrefix(rel, ".."+string(filepath.Separator))
 }
 
-// parseTier reads NAME=DIR[,codec=CODEC][,capacity=SIZE][,age=TIME], of the tier with so many
-// before it.
+// parseTier reads NAME=DIR[,codec=CODEC][,capacity=SIZE][,age=TIME]. place is the number of tiers
+// before this one, which gives the default age.
 func parseTier(value string, place int) (*storeTier, error) {
 	parts := strings.Split(value, ",")
 	name, dir, _ := strings.Cut(parts[0], "=")
@@ -133,9 +134,9 @@ func parseTier(value string, place int) (*storeTier, error) {
 	return t, nil
 }
 
-// openTiers looks whether the folders of tiers are there, and sets the capacities that nobody has.
-// A folder that is missing is refused: a disk that is not mounted must not become a folder of the
-// root disk. One that fails in another way is a tier that fails: the others do without.
+// openTiers checks the folders of tiers, and sets the capacities that were not given. A folder that
+// does not exist is an error of usage: for a disk that is not mounted, data would go to the root disk.
+// A tier that fails in another way is logged, and the agent works with the others.
 func openTiers(all []*storeTier, log *slog.Logger) error {
 	for _, t := range all {
 		info, err := os.Stat(t.dir)
@@ -162,7 +163,7 @@ func openTiers(all []*storeTier, log *slog.Logger) error {
 		case err != nil:
 			log.Error("a tier has failed, the others do without it", "tier", t.name, "folder", t.dir, "error", err)
 		}
-		if t.capacity == 0 { // what is free, and what is taken by this already
+		if t.capacity == 0 { // the free space, and the space of the checkpoints that are there
 			room := free + length(t.dir)
 			t.capacity = max(room-room/diskShare, pagestore.Options{}.MinCapacity())
 		}
@@ -171,11 +172,11 @@ func openTiers(all []*storeTier, log *slog.Logger) error {
 	return nil
 }
 
-// diskShare is the part of a disk that a tier leaves free where nobody says how much it may take:
-// file systems slow down when they are full.
+// diskShare is the divisor for the part of a disk that a tier leaves free by default, because file
+// systems become slow when they are full.
 const diskShare = 20
 
-// described is what the log says of tiers.
+// described returns a list of tiers for the log.
 func described(all []*storeTier) string {
 	var names []string
 	for _, t := range all {
@@ -184,7 +185,7 @@ func described(all []*storeTier) string {
 	return strings.Join(names, " ")
 }
 
-// abandoned warns of checkpoints in a folder that is none of the tiers.
+// abandoned warns of checkpoints in a folder that is not one of the tiers.
 func abandoned(dir string, all []*storeTier, log *slog.Logger) {
 	if slices.ContainsFunc(all, func(t *storeTier) bool { return t.dir == dir }) {
 		return

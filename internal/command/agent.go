@@ -1,0 +1,138 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
+	"github.com/exoswarm/exoswarm/jobs/natsq/registry"
+)
+
+// AgentFlags adds the flags that the processes of agents have in common: those of the connection,
+// the name, metrics and the log. kind begins the default name; uses says where the name appears.
+func AgentFlags(f *pflag.FlagSet, kind, uses string) {
+	NATSFlags(f, false)
+	f.Int("replicas", 1, "replicas of the streams: 3 in a NATS cluster")
+	f.String("name", AgentName(kind), "name of this agent in "+uses)
+	MetricsFlag(f)
+	LogFlags(f)
+}
+
+// AgentProcess is the process of an agent, from its metrics to its last heartbeat. The order of the
+// calls is NewAgentProcess, Connect, Announce, Wait, Leave and Close; Close alone is enough after an
+// error. One goroutine makes them.
+type AgentProcess struct {
+	Name    string
+	Log     *slog.Logger
+	Metrics *Metrics
+	// Tracing and Conn are nil before Connect.
+	Tracing *Tracing
+	Conn    *natsq.Conn
+
+	cmd   *cobra.Command
+	ctx   context.Context // ends when the process must drain
+	end   context.CancelCauseFunc
+	entry *registry.Announcement
+}
+
+// NewAgentProcess reads the flags of AgentFlags, and serves the metrics. The caller adds its checks
+// to the metrics before Connect, which may wait for a server.
+func NewAgentProcess(cmd *cobra.Command, log *slog.Logger) (*AgentProcess, error) {
+	m, err := NewMetrics(cmd, log)
+	if err != nil {
+		return nil, err
+	}
+	p := &AgentProcess{Log: log, Metrics: m, cmd: cmd}
+	p.Name, _ = cmd.Flags().GetString("name")
+	p.ctx, p.end = context.WithCancelCause(cmd.Context())
+	return p, nil
+}
+
+// Connect reads the variables of traces, and connects to the server, for which it waits. service is
+// the name of the process in traces.
+func (p *AgentProcess) Connect(service string) (err error) {
+	if p.Tracing, err = NewTracing(p.cmd.Context(), service, p.Name, p.Log); err != nil {
+		return err
+	}
+	o := natsconn.Options{Name: p.Name, Logger: p.Log, Tracing: p.Tracing.Provider()}
+	o.URL, o.Login = NATS(p.cmd)
+	o.Replicas, _ = p.cmd.Flags().GetInt("replicas")
+	p.Conn, err = Connect(p.cmd, o, p.Metrics)
+	return err
+}
+
+// URL returns the address of the server without a password, for the log.
+func (p *AgentProcess) URL() string {
+	url, _ := NATS(p.cmd)
+	return natsconn.Redact(url)
+}
+
+// Context returns the context of the work. It ends when the process must drain, or with End.
+func (p *AgentProcess) Context() context.Context { return p.ctx }
+
+// End ends the context of the work. The first cause is the one that the log shows.
+func (p *AgentProcess) End(cause error) { p.end(cause) }
+
+// Announce puts the agent into the registry, where heartbeats keep it until Leave. describe is called
+// for every heartbeat, in a goroutine of its own; Announce sets the version, the name and the time of
+// the start, and the state while the agent drains.
+func (p *AgentProcess) Announce(describe func() jobs.Agent) (err error) {
+	started := time.Now().UTC()
+	p.entry, err = p.Conn.Registry.Announce(p.cmd.Context(), func() jobs.Agent {
+		a := describe()
+		a.Name, a.Started = p.Name, started
+		if p.ctx.Err() != nil {
+			a.State = "draining"
+		}
+		return a
+	}, p.Log)
+	return err
+}
+
+// Wait returns when the agent must drain: after a signal, the request of an operator, or End. The
+// process is not ready from then on. The error is the reason when the server refuses the login of
+// the agent; the caller drains all the same, and returns it.
+func (p *AgentProcess) Wait() (refused error) {
+	select {
+	case <-p.ctx.Done():
+	case <-p.entry.Drained():
+		p.end(errors.New("an operator asked for it"))
+	case <-p.Conn.Refused():
+		refused = fmt.Errorf("the NATS server does not let this agent in any more: its credentials expired or were "+
+			"revoked (exoswarm auth user add): %w", jobs.ErrDenied)
+		p.end(refused)
+	}
+	p.Log.Info("draining", "reason", context.Cause(p.ctx))
+	p.Metrics.Require("drain", func(context.Context) error {
+		return fmt.Errorf("this agent drains: %w", context.Cause(p.ctx))
+	})
+	return refused
+}
+
+// Leave removes the agent from the registry, until ctx ends. Without it the registry forgets the
+// agent after some missed heartbeats.
+func (p *AgentProcess) Leave(ctx context.Context) {
+	if err := p.entry.Close(ctx); err != nil {
+		p.Log.Warn("the registry forgets this agent by itself", "error", err)
+	}
+}
+
+// Close ends the context of the work, the connection, the traces and the metrics.
+func (p *AgentProcess) Close() {
+	p.end(nil)
+	if p.Conn != nil {
+		p.Conn.Close()
+	}
+	if p.Tracing != nil {
+		p.Tracing.Close()
+	}
+	p.Metrics.Close()
+}
