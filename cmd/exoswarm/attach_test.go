@@ -82,6 +82,7 @@ func served(t *testing.T, dir string) string {
 // TestDetach: the output of a job outlives who has submitted it: another process waits for it, and
 // fetches it by its id.
 func TestDetach(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	url := served(t, dir)
 	spec := write(t, filepath.Join(dir, "swarm.yaml"), smallSpec)

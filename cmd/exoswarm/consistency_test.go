@@ -13,6 +13,7 @@ import (
 // TestConsistencyOfSwarms: a run whose logs are fast decides as any. A run and a swarm with more
 // replicas than there are servers are refused with what to do, and leave nothing.
 func TestConsistencyOfSwarms(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	input := write(t, filepath.Join(dir, "in", "a.csv"), series(1, 700))
 	run := func(more string) (code int, output, stderr string) {

@@ -28,6 +28,7 @@ func (p *process) resident(t *testing.T) int64 {
 // TestMemoryOfSwarms has a GPU agent of 1 GiB on the host device refuse swarms that it cannot hold,
 // with the numbers, serve one that fits, and give its memory back.
 func TestMemoryOfSwarms(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("builds and starts real processes: not with -short")
 	}

@@ -16,6 +16,7 @@ import (
 // TestFormats: decisions go out in every format, come back as a source, and the swarm decides the
 // same, byte for byte.
 func TestFormats(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	spec := write(t, filepath.Join(dir, "swarm.yaml"), smallSpec)
 	first := write(t, filepath.Join(dir, "first.csv"), series(1, 900))
@@ -59,6 +60,7 @@ func TestFormats(t *testing.T) {
 // TestOutputInInput: a run may write into the folder that it reads, and does not read its own
 // output the next time.
 func TestOutputInInput(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	spec := write(t, filepath.Join(dir, "swarm.yaml"), smallSpec)
 	write(t, filepath.Join(dir, "in", "a.csv"), series(1, 50))
@@ -77,6 +79,7 @@ func TestOutputInInput(t *testing.T) {
 
 // TestSources: a run in this process polls a source, beside a file, and tells a webhook.
 func TestSources(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	spec := write(t, filepath.Join(dir, "swarm.yaml"), smallSpec)
 	file := write(t, filepath.Join(dir, "b.csv"), series(1, 2000))

@@ -54,6 +54,7 @@ func jsonLines[T any](t *testing.T, text string) (all []T) {
 // TestGroupSwarm: the life of a swarm whose groups are addressed and that lasts, as a user sees it,
 // on a real server with a real agent. Its decisions are those of a run over the same rows.
 func TestGroupSwarm(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	s, err := server.Start(t.Context(), server.Options{Dir: t.TempDir(), Port: 0})
 	if err != nil {
@@ -81,7 +82,7 @@ func TestGroupSwarm(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	dev, err := cuda.Open(t.Context(), "host", cuda.Options{})
+	dev, err := cuda.Open(t.Context(), "host", cuda.Options{Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,6 +16,7 @@ import (
 
 // TestJobLogs: what a handler logs is shown in each format, and never commands the terminal.
 func TestJobLogs(t *testing.T) {
+	t.Parallel()
 	s, err := server.Start(t.Context(), server.Options{Dir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)

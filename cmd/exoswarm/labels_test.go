@@ -15,6 +15,7 @@ import (
 // TestLabels: a run with labels says what it found of them in its table, in JSON and in the report;
 // bad labels end it before any work.
 func TestLabels(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	spec := write(t, filepath.Join(dir, "swarm.yaml"), smallSpec)
 	var text strings.Builder

@@ -16,6 +16,7 @@ import (
 // TestRunLate runs shuffled and repeated rows through a swarm under each policy, beside a plain
 // walk over them that says which are dropped, and beside a run over the others alone.
 func TestRunLate(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	r := rand.New(rand.NewPCG(3, 3))
 	const series, rows = 3, 400

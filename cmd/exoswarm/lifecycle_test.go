@@ -116,7 +116,7 @@ func undisturbedAgent(t *testing.T) (*natsq.Conn, interface{ Close() error }) {
 		t.Fatal(err)
 	}
 	t.Cleanup(conn.Close)
-	dev, err := cuda.Open(t.Context(), "host", cuda.Options{})
+	dev, err := cuda.Open(t.Context(), "host", cuda.Options{Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,6 +20,7 @@ import (
 // next ones, in this process and on a cluster, and the end of the stream is the end of the run. The
 // decisions are those of a file with the same rows.
 func TestLiveInput(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name          string
 		cluster, fifo bool
@@ -143,6 +144,7 @@ func (l *lazyFile) Close() error { return l.file.Close() }
 
 // TestLiveInputInterrupted: Ctrl-C while nothing comes ends the run with what has come.
 func TestLiveInputInterrupted(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	spec, out := write(t, filepath.Join(dir, "swarm.yaml"), smallSpec), filepath.Join(dir, "out.ndjson")
 	r, w := io.Pipe()

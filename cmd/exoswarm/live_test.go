@@ -14,6 +14,7 @@ import (
 
 // TestLive: with --output - rows come while the run goes on, and a reader that ends ends the run.
 func TestLive(t *testing.T) {
+	t.Parallel()
 	for _, cluster := range []bool{false, true} {
 		name := "one process"
 		if cluster {
@@ -76,6 +77,7 @@ func TestLive(t *testing.T) {
 
 // TestLiveRows: rows that come as they are decided are those of the output, each once.
 func TestLiveRows(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	spec := write(t, filepath.Join(dir, "swarm.yaml"), smallSpec)
 	in := []string{

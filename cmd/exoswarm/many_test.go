@@ -124,7 +124,7 @@ func (m *many) undisturbed(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	dev, err := cuda.Open(t.Context(), "host", cuda.Options{})
+	dev, err := cuda.Open(t.Context(), "host", cuda.Options{Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,6 +15,7 @@ import (
 // TestPlaces: a run writes through links, into FIFOs and devices and to standard output, and
 // replaces none of them.
 func TestPlaces(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	spec := write(t, filepath.Join(dir, "swarm.yaml"), smallSpec)
 	in := write(t, filepath.Join(dir, "in.csv"), series(1, 40)+"x,1\n")
@@ -149,6 +150,7 @@ func TestPlaces(t *testing.T) {
 // TestOnceInputs: standard input and a FIFO are read, their format is found, and further arguments
 // are inputs.
 func TestOnceInputs(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	spec := write(t, filepath.Join(dir, "swarm.yaml"), smallSpec)
 	text := series(1, 40)

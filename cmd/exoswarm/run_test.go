@@ -105,6 +105,7 @@ func readDecisions(t *testing.T, path string) (all []decision) {
 }
 
 func TestRun(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	spec := write(t, filepath.Join(dir, "swarm.yaml"), smallSpec)
 	write(t, filepath.Join(dir, "in", "b.csv"), series(1, 700))
@@ -186,6 +187,7 @@ func TestRun(t *testing.T) {
 }
 
 func TestBadInput(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	spec := write(t, filepath.Join(dir, "swarm.yaml"), smallSpec)
 	badSpec := write(t, filepath.Join(dir, "bad.yaml"), "name: x\ncel: {}\n")
@@ -305,6 +307,7 @@ func TestBadInput(t *testing.T) {
 // TestRunDialect: the reasons for which no row is valid say what to set, and with it the same
 // numbers give the same decisions.
 func TestRunDialect(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	plain := series(1, 200)
 	european := strings.NewReplacer(",", ";", ".", ",").Replace(plain)

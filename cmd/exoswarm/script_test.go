@@ -4,22 +4,31 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
+	"log/slog"
+	"math"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/exoswarm/exoswarm/cuda"
+	"github.com/exoswarm/exoswarm/gpuagents"
+	"github.com/exoswarm/exoswarm/gpuagents/agents"
+	"github.com/exoswarm/exoswarm/internal/bucket"
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/jobstest"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // TestScripts runs the scripts in testdata/script. Beside the commands of testscript they have:
@@ -30,8 +39,17 @@ import (
 //	auth CODE ARG...         exoswarm auth with --dir $WORK/auth
 //	as USER CODE ARG...      exoswarm with the credentials of a user in $WORK/auth
 //	until REGEXP COMMAND     run exoswarm or as until its output matches
+//	local CODE ARG...        exoswarm without --nats
 //	worker NAME [USER]       start a worker of pool cpu that doubles numbers and waits
-//	stop NAME                stop a worker
+//	gpuagent NAME [PLACE]    start a GPU agent on the host device, with a folder for snapshots
+//	lease NAME SWARM SHARD   take the lease of a shard, and answer nothing
+//	stop NAME                stop a worker or a GPU agent, or give a lease back
+//	append SWARM SHARD KIND DATA  append an entry to the log of one shard
+//	begins SWARM SHARD N     entry N is the first one of both logs of a shard
+//	delete SWARM             exoswarm swarm delete --yes, which must leave no log of up to 7 shards
+//	keep NAME REGEXP         set $NAME to the first group of a match in the last output
+//	least NUMBER MIN         the number must be MIN or more
+//	flip FILE                flip the last bit of a file
 //	gateway USER             start a gateway
 //	context USER FILE        write a context of the nats tool
 //	repeat N FROM TO         write a file N times into another
@@ -44,6 +62,14 @@ func TestScripts(t *testing.T) {
 			env.Defer(s.close)
 			lastYear := time.Now().Add(time.Hour).UTC().Year() - 1 // of a New Year in Berlin
 			env.Setenv("LASTYEAR", strconv.Itoa(lastYear))
+			examples, err := filepath.Abs(filepath.Join("..", "..", "examples"))
+			if err != nil {
+				return err
+			}
+			env.Setenv("EXAMPLES", examples)
+			// Priorities rise by 1 from the leader of round 9, modulo the 200,000 agents.
+			behind := math.MaxUint32 - agents.Priority(1, 9, 200_000, 0)
+			env.Setenv("LEADER", strconv.FormatUint(uint64((200_000-behind)%200_000), 10))
 			env.Setenv("INAMONTH", time.Now().Add(720*time.Hour).UTC().Format("2006-01"))
 			return nil
 		},
@@ -55,6 +81,15 @@ func TestScripts(t *testing.T) {
 			"until":    plain((*scene).until),
 			"worker":   plain((*scene).worker),
 			"stop":     plain(func(s *scene, ts *testscript.TestScript, args []string) { s.workers[args[0]]() }),
+			"local":    plain(func(s *scene, ts *testscript.TestScript, args []string) { s.expect(ts, args) }),
+			"gpuagent": plain((*scene).gpuagent),
+			"lease":    plain((*scene).lease),
+			"append":   plain((*scene).append),
+			"begins":   plain((*scene).begins),
+			"delete":   plain((*scene).delete),
+			"keep":     plain((*scene).keep),
+			"least":    plain((*scene).least),
+			"flip":     plain((*scene).flip),
 			"gateway":  plain((*scene).gateway),
 			"context":  plain((*scene).context),
 			"repeat":   plain((*scene).repeat),
@@ -68,7 +103,8 @@ type sceneKey struct{}
 type scene struct {
 	t       *testing.T
 	url     string
-	workers map[string]func()
+	workers map[string]func() // end what has a name
+	last    string            // output of the last command
 	closers []func()
 }
 
@@ -120,6 +156,7 @@ func (s *scene) expect(ts *testscript.TestScript, args []string) (stdout string)
 		ts.Fatalf("write the exit code first: %v", err)
 	}
 	code, stdout, stderr := s.run(args[1:])
+	s.last = stdout
 	_, _ = ts.Stdout().Write([]byte(stdout))
 	_, _ = ts.Stderr().Write([]byte(stderr))
 	if code != want {
@@ -128,12 +165,19 @@ func (s *scene) expect(ts *testscript.TestScript, args []string) (stdout string)
 	return stdout
 }
 
-// reaching adds the server to arguments that name none.
+// reaching adds the server to arguments that name none, and a timeout for slow machines to commands
+// that wait for a swarm.
 func (s *scene) reaching(args []string) []string {
-	if s.url == "" || slices.Contains(args, "--nats") || slices.Contains(args, "--nats-context") {
+	if s.url == "" || slices.Contains(args, "--nats") || slices.Contains(args, "--nats-context") ||
+		args[1] == "snapshot" {
 		return args
 	}
-	return append(slices.Clone(args), "--nats", s.url)
+	args = append(slices.Clone(args), "--nats", s.url)
+	if args[1] == "swarm" && !slices.Contains(args, "--timeout") &&
+		!slices.Contains([]string{"list", "delete", "orphans"}, args[2]) {
+		args = append(args, "--timeout", "5m")
+	}
+	return args
 }
 
 func (s *scene) exoswarm(ts *testscript.TestScript, args []string) { s.expect(ts, s.reaching(args)) }
@@ -242,4 +286,124 @@ func (s *scene) repeat(ts *testscript.TestScript, args []string) {
 	n, err := strconv.Atoi(args[0])
 	ts.Check(err)
 	ts.Check(os.WriteFile(ts.MkAbs(args[2]), bytes.Repeat([]byte(ts.ReadFile(args[1])), n), 0o600))
+}
+
+func (s *scene) gpuagent(ts *testscript.TestScript, args []string) {
+	conn := s.connect(ts, "")
+	quiet := slog.New(slog.DiscardHandler)
+	dev, err := cuda.Open(context.Background(), "host", cuda.Options{MemoryLimit: 64 << 20, Logger: quiet})
+	ts.Check(err)
+	// A lease of an hour ends with its agent alone, however busy the machine is.
+	o := gpuagents.Options{Name: args[0], Device: dev, Queue: conn.Swarms, Logger: quiet, LeaseTTL: time.Hour}
+	closePlace := func() error { return nil }
+	if len(args) > 1 {
+		b, err := bucket.Open(context.Background(), args[1])
+		ts.Check(err)
+		o.Snapshots, closePlace = b, b.Close
+	}
+	agent, err := gpuagents.Start(o)
+	ts.Check(err)
+	stop := sync.OnceFunc(func() {
+		agent.Stop()
+		if err := errors.Join(dev.Close(), closePlace()); err != nil { // a leak of the agent is an error of the device
+			s.t.Errorf("stop %s: %v", args[0], err)
+		}
+	})
+	s.workers[args[0]] = stop
+	s.closers = append(s.closers, stop)
+}
+
+// swarm returns the record of a swarm.
+func (s *scene) swarm(ts *testscript.TestScript, conn *natsq.Conn, id string) swarms.Swarm {
+	record, err := conn.Swarms.Swarm(context.Background(), id)
+	ts.Check(err)
+	return record
+}
+
+// log returns a log of the shard whose swarm and number are the first arguments.
+func (s *scene) log(ts *testscript.TestScript, args []string, d swarms.Direction) swarms.Log {
+	conn := s.connect(ts, "")
+	n, err := strconv.Atoi(args[1])
+	ts.Check(err)
+	return conn.Swarms.Log(s.swarm(ts, conn, args[0]).Key(), n, d)
+}
+
+func (s *scene) lease(ts *testscript.TestScript, args []string) {
+	conn := s.connect(ts, "")
+	n, err := strconv.Atoi(args[2])
+	ts.Check(err)
+	session, err := conn.Swarms.OpenSession(context.Background(), args[0], time.Hour, jobstest.Quiet)
+	ts.Check(err)
+	stop := sync.OnceFunc(func() {
+		if err := session.Close(context.Background()); err != nil {
+			s.t.Errorf("give the lease of %s back: %v", args[0], err)
+		}
+	})
+	s.workers[args[0]] = stop
+	s.closers = append(s.closers, stop)
+	_, err = session.Acquire(context.Background(), swarms.LeaseKey(s.swarm(ts, conn, args[1]).Key(), n))
+	ts.Check(err)
+}
+
+func (s *scene) append(ts *testscript.TestScript, args []string) {
+	log := s.log(ts, args, swarms.In)
+	last, err := log.Last(context.Background())
+	ts.Check(err)
+	ts.Check(log.Append(context.Background(), last.Seq, swarms.Entry{
+		Kind: args[2], Ref: last.Ref + 1, Data: []byte(args[3]),
+	}))
+}
+
+func (s *scene) begins(ts *testscript.TestScript, args []string) {
+	first, err := strconv.ParseUint(args[2], 10, 64)
+	ts.Check(err)
+	for _, d := range []swarms.Direction{swarms.In, swarms.Out} {
+		log := s.log(ts, args, d)
+		for seq := uint64(1); seq <= first; seq++ {
+			r, err := log.Read(context.Background(), seq)
+			ts.Check(err)
+			e, err := r.Next(context.Background())
+			r.Close()
+			if there := err == nil && e.Seq == seq; there != (seq == first) {
+				ts.Fatalf("log %v of shard %s: entry %d is there: %v, error %v; want %d as the first one", d, args[1], seq,
+					there, err, first)
+			}
+		}
+	}
+}
+
+func (s *scene) delete(ts *testscript.TestScript, args []string) {
+	conn := s.connect(ts, "")
+	key := s.swarm(ts, conn, args[0]).Key()
+	s.expect(ts, s.reaching([]string{"0", "swarm", "delete", args[0], "--yes"}))
+	for k := range 7 {
+		for _, d := range []swarms.Direction{swarms.In, swarms.Out} {
+			if _, err := conn.Swarms.Log(key, k, d).Last(context.Background()); !errors.Is(err, jobs.ErrNotFound) {
+				ts.Fatalf("log %v of shard %d of %s: error %v, want that it is not found", d, k, args[0], err)
+			}
+		}
+	}
+}
+
+func (s *scene) keep(ts *testscript.TestScript, args []string) {
+	found := regexp.MustCompile(args[1]).FindStringSubmatch(s.last)
+	if found == nil {
+		ts.Fatalf("no match for %q in %s", args[1], s.last)
+	}
+	ts.Setenv(args[0], found[1])
+}
+
+func (s *scene) least(ts *testscript.TestScript, args []string) {
+	n, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	if least, err := strconv.Atoi(args[1]); err != nil || n < least {
+		ts.Fatalf("%d is less than %s, error %v", n, args[1], err)
+	}
+}
+
+func (s *scene) flip(ts *testscript.TestScript, args []string) {
+	data, err := os.ReadFile(ts.MkAbs(args[0]))
+	ts.Check(err)
+	data[len(data)-1] ^= 1
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]), data, 0o600))
 }

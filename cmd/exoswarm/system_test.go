@@ -310,6 +310,7 @@ func TestCluster(t *testing.T) {
 // TestFullDisk: an output on a disk that runs full is one sentence and exit code 1, and leaves no
 // half of a file.
 func TestFullDisk(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	spec := write(t, filepath.Join(dir, "swarm.yaml"), smallSpec)
 	in := write(t, filepath.Join(dir, "a.csv"), series(1, 100_000))

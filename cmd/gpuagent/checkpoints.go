@@ -57,8 +57,8 @@ const (
 	indexBytes = 1 << 10
 )
 
-// Open implements gpuagents.Checkpoints. The store has pages of pageSize bytes. A store that cannot be
-// read is replaced by an empty one, and the caller replays the log.
+// Open implements gpuagents.Checkpoints. The store has up to pages pages of pageSize bytes. It makes a
+// store when it finds no index of one. The caller closes the store before it opens the shard again.
 func (c *checkpoints) Open(swarm string, shard, pageSize, pages int) (pages.Store, error) {
 	name, err := folder(swarm, shard)
 	if err != nil {
@@ -66,8 +66,8 @@ func (c *checkpoints) Open(swarm string, shard, pageSize, pages int) (pages.Stor
 	}
 	record := int64(pageSize + vfs.BlockSize)
 	all := record * int64(pages)
-	// A checkpoint only saves time. New makes a store without one that a failed disk hides, so that the
-	// shard can use the other disks.
+	// New: a checkpoint only saves the replay of the log, so a store that a failed disk may hide does
+	// not keep the shard from the other disks.
 	o := pagestore.Options{FS: c.fs, PageSize: pageSize, New: true}
 	index := o.MinCapacity() + indexBytes*int64(pages)
 	for _, t := range c.tiers {

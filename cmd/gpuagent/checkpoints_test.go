@@ -538,6 +538,7 @@ func TestCheckpointsEndWithTheSwarm(t *testing.T) {
 // between; the second agent goes on from the checkpoint, or finds it damaged when it needs a page,
 // and starts from the log.
 func TestPagedSwarm(t *testing.T) {
+	t.Parallel()
 	const half, whole, page = 9, 18, 64 << 10
 	r := newRig(t)
 	all := observations(whole, 7)

@@ -134,6 +134,7 @@ func (s *several) same(tb testing.TB, swarm string, want [][]byte) {
 
 // TestFleet: shards that come at once spread over the devices by their room, and answer as on one.
 func TestFleet(t *testing.T) {
+	t.Parallel()
 	const n = 6
 	want, all := undisturbed(t, n), observations(n, 7)
 	s := newSeveral(t, 3, 5, 3)
@@ -165,6 +166,7 @@ func TestFleet(t *testing.T) {
 // nothing had been; the other's own shard is not disturbed; a device that mends gets the next
 // shard.
 func TestFleetFailure(t *testing.T) {
+	t.Parallel()
 	const n = 20
 	want, all := undisturbed(t, n), observations(n, 7)
 	s := newSeveral(t, 4, 4)
@@ -243,6 +245,7 @@ func TestFleetRebuild(t *testing.T) {
 // TestFleetEmergency: when every device is in an emergency, the agent says which, and gives all
 // shards to another.
 func TestFleetEmergency(t *testing.T) {
+	t.Parallel()
 	const n = 10
 	want, all := undisturbed(t, n), observations(n, 7)
 	s := newSeveral(t, 4, 4)

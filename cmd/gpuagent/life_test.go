@@ -168,6 +168,7 @@ func lived(t *testing.T, device, id string, entries []swarms.Entry, store snapsh
 // is made of that answers every question as the first one; and so does the host device that lives
 // the same life, whose snapshot has the same bytes.
 func TestLife(t *testing.T) {
+	t.Parallel()
 	if *lifeAgents%1000 != 0 {
 		t.Fatalf("-life.agents %d: use a multiple of 1,000", *lifeAgents)
 	}

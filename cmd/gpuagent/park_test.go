@@ -204,6 +204,7 @@ func TestMaxShards(t *testing.T) {
 // TestParkedAtStart: an agent that comes to swarms that have nothing to do opens some and parks the
 // others, and all answer.
 func TestParkedAtStart(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	const n = 12
 	tick := swarms.Entry{Kind: swarms.EntryTick, Data: []byte(`{"v":1,"count":1}`)}

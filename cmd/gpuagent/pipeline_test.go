@@ -147,6 +147,7 @@ var kindsOfSwarm = map[string]string{"groups": text(1, 7), "agents": byAgent}
 // anywhere in it, have the answers of an agent that had one entry at a time. A drained agent has
 // answered what it applied, and its checkpoint is of that.
 func TestPipelined(t *testing.T) {
+	t.Parallel()
 	const n = 90
 	for name, text := range kindsOfSwarm {
 		t.Run(name, func(t *testing.T) {

@@ -16,6 +16,7 @@ import (
 // device nor in its host memory, gives the answers of one that has room for all, in order and not,
 // and over kills.
 func TestPrefetchOfProcess(t *testing.T) {
+	t.Parallel()
 	r := newRigAt(t, 0)
 	var ranges [][2]int
 	for i := range 60 { // all groups, or the next two in order

@@ -107,6 +107,7 @@ func (r *rig) census(tb testing.TB) *swarmlog.Census {
 // TestTakeoverIsTold: an agent that has ended without a word is lost with what it held, and how far
 // its successor is with the replay is told in the registry, by metrics and in the log.
 func TestTakeoverIsTold(t *testing.T) {
+	t.Parallel()
 	const n, at = 20, 7
 	r := newRig(t)
 	r.logs(t, "x", mixed(t, n, true))

@@ -229,6 +229,7 @@ func (r *rig) tierPages(t *testing.T, met func(pages map[string]int) bool) {
 // The agent is killed again and again, while it stores checkpoints too. Answers and pages are those
 // of one that has all pages on the device and was not disturbed.
 func TestFiveTiers(t *testing.T) {
+	t.Parallel()
 	r := newRigAt(t, 0)
 	ranges := [][2]int{{0, cold}, {0, cold}, {cold / 2, cold}, {cold / 2, cold}}
 	for range 7 {
@@ -287,6 +288,7 @@ func TestFiveTiers(t *testing.T) {
 // memory has room for most of them. They come back when their groups are observed again, and the
 // answers are those of an agent that keeps them on the device. Without the ages they stay.
 func TestAges(t *testing.T) {
+	t.Parallel()
 	r := newRigAt(t, 0)
 	all := observationsOf([2]int{0, cold}, [2]int{0, cold}, [2]int{0, cold}, [2]int{0, cold})
 	answers, pages := r.undisturbed(t, all)
@@ -338,6 +340,7 @@ func newTiers(dir string) []*storeTier {
 
 // TestFullTiers: a tier without room passes its pages on, and nothing else changes.
 func TestFullTiers(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	all := observationsOf([2]int{0, cold}, [2]int{0, cold}, [2]int{0, cold})
 	answers, pages := r.undisturbed(t, all)
@@ -387,6 +390,7 @@ func TestFullTiers(t *testing.T) {
 // TestUnreadTier: a shard goes back to its checkpoint when a disk does not read a page, and the
 // third time to its log.
 func TestUnreadTier(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	all := observationsOf([2]int{0, cold}, [2]int{0, cold}, [2]int{0, cold})
 	answers, pages := r.undisturbed(t, all)
@@ -427,6 +431,7 @@ func TestUnreadTier(t *testing.T) {
 // TestFailingTier: a disk that fails costs its shard a replay at most, and the others go on without
 // it; there is nothing of the shard left in any tier once its swarm is gone.
 func TestFailingTier(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	all := observationsOf([2]int{0, cold}, [2]int{0, cold}, [2]int{0, cold}, [2]int{0, cold})
 	answers, pages := r.undisturbed(t, all)
