@@ -23,6 +23,7 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/agents"
 	"github.com/exoswarm/exoswarm/internal/bucket"
 	"github.com/exoswarm/exoswarm/internal/command"
+	"github.com/exoswarm/exoswarm/internal/keyring"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/jobstest"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
@@ -41,7 +42,8 @@ import (
 //	until REGEXP COMMAND     run exoswarm or as until its output matches
 //	local CODE ARG...        exoswarm without --nats
 //	worker NAME [USER]       start a worker of pool cpu that doubles numbers and waits
-//	gpuagent NAME [PLACE]    start a GPU agent on the host device, with a folder for snapshots
+//	gpuagent NAME [PLACE [KEY]]  start a GPU agent on the host device, with a folder for snapshots,
+//	                         which the file KEY encrypts
 //	lease NAME SWARM SHARD   take the lease of a shard, and answer nothing
 //	stop NAME                stop a worker or a GPU agent, or give a lease back
 //	append SWARM SHARD KIND DATA  append an entry to the log of one shard
@@ -300,6 +302,11 @@ func (s *scene) gpuagent(ts *testscript.TestScript, args []string) {
 		b, err := bucket.Open(context.Background(), args[1])
 		ts.Check(err)
 		o.Snapshots, closePlace = b, b.Close
+		if len(args) > 2 {
+			keys, err := keyring.Read(args[2])
+			ts.Check(err)
+			o.Snapshots = bucket.Seal(b, keys)
+		}
 	}
 	agent, err := gpuagents.Start(o)
 	ts.Check(err)

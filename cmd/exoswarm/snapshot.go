@@ -250,9 +250,9 @@ func snapshotOf(cmd *cobra.Command, name string) (from *swarms.SnapshotRef, spec
 		}
 		return from, nil, from.Validate()
 	}
-	b, err := bucket.Open(cmd.Context(), place)
+	b, err := openBucket(cmd, place)
 	if err != nil {
-		return nil, nil, command.Usage("--snapshots: %v", err)
+		return nil, nil, err
 	}
 	defer func() { err = errors.Join(err, b.Close()) }()
 	parts, found, err := snapshot.ReadSet(cmd.Context(), b, name)
