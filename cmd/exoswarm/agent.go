@@ -14,12 +14,14 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/swarmlog"
 )
 
+// agentCommand returns exoswarm agent: the agents of a cluster, their end, and the balance of
+// their shards.
 func agentCommand() *cobra.Command {
 	list := &cobra.Command{
 		Use: "list", Short: "List the agents that are alive, and GPU agents that were lost", Args: cobra.NoArgs,
-		Long: `List the agents that are alive. A GPU agent that ended without giving back what it
-held is lost: it is listed with its shards until others hold them, and for ten minutes at most.
-While an agent replays shards that it has taken over, its state says how far that is.`,
+		Long: `List the agents that are alive. A GPU agent that ended without giving its shards back
+is lost: the list shows it with its shards until other agents hold them, for ten minutes at most.
+While an agent replays shards that it has taken over, its state shows the progress.`,
 	}
 	list.RunE = connected(func(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 		census, err := c.Swarms.Census(cmd.Context())
@@ -50,18 +52,18 @@ While an agent replays shards that it has taken over, its state says how far tha
 	natsFlag(list.Flags())
 	listing.Flag(list.Flags())
 	drain := &cobra.Command{
-		Use: "drain AGENT", Short: "Have an agent take nothing new, give back what it has, and end",
+		Use: "drain AGENT", Short: "Drain an agent: it takes no more work, gives back what it has, and ends",
 		Args: cobra.ExactArgs(1),
 		RunE: connected(func(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 			return c.Registry.DrainAgent(cmd.Context(), args[0])
 		}),
 	}
 	natsFlag(drain.Flags())
-	return command.Group("agent", "Look at the agents of the cluster", list, drain, rebalanceCommand())
+	return command.Group("agent", "List, drain and balance the agents of the cluster", list, drain, rebalanceCommand())
 }
 
-// agentState is the state of an agent for people: what was lost with it, what it replays, and why
-// it runs on the host.
+// agentState returns the state of an agent for people: the shards that were lost with it, the progress
+// of its replays, and whether it uses the host device in place of a GPU.
 func agentState(a jobs.Agent) string {
 	switch {
 	case a.Lost != nil && len(a.Lost.Shards) == 0:
@@ -88,23 +90,28 @@ func agentState(a jobs.Agent) string {
 	return state
 }
 
+// rebalanceCommand returns exoswarm agent rebalance.
 func rebalanceCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use: "rebalance", Short: "Give each GPU agent its share of the shards, and wait for it", Args: cobra.NoArgs,
+		Use: "rebalance", Short: "Even out the shards of the GPU agents, and wait until they have moved", Args: cobra.NoArgs,
 		RunE: connected(rebalance),
-		Long: `Move shards from GPU agents that hold more to those that hold fewer, until none has
-two more than another. The agent that gets a shard replays its log first, while the other one still
-serves it; then the lease goes over, and the shard stands still for a moment. It prints what moves,
-and ends when everything has moved. A shard whose agent cannot take it stays where it is. Agents do
-the same by themselves (gpuagent --rebalance), one shard at a time.`,
+		Long: `Move shards from GPU agents with more shards to agents with fewer, until no agent has
+two more than another. The new agent of a shard first replays its log, while the old agent still
+serves it. Then the lease moves, and the shard does not answer for a moment. The command prints the
+moves, and ends when all are complete. A shard stays where it is when its new agent cannot take it.
+Agents do the same by themselves (gpuagent --rebalance), one shard at a time.`,
 	}
 	natsFlag(c.Flags())
 	listing.Flag(c.Flags())
 	c.Flags().Bool("dry-run", false, "show what would move, and move nothing")
-	c.Flags().Duration("timeout", 10*time.Minute, "how long to wait; offers that are open then stand")
+	c.Flags().Duration("timeout", 10*time.Minute, "longest wait; shards that have not moved by then still move later")
 	return c
 }
 
+// rebalance plans the moves of shards, offers them to their new agents and, unless --dry-run is
+// given, waits until all are over. It prints one item for each move, a swarmlog.Move, in the
+// end; while it waits, changes of state go to stderr. It fails when a shard stays where it is,
+// or when --timeout has passed: the offers stay open then.
 func rebalance(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 	timeout, _ := cmd.Flags().GetDuration("timeout")
 	if timeout <= 0 {
@@ -149,7 +156,8 @@ func rebalance(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 	return err
 }
 
-// followMoves waits until all moves are over, and prints what changes.
+// followMoves waits until all moves are over or timeout has passed, and writes every change of state to
+// stderr. An interrupt leaves the offers open.
 func followMoves(cmd *cobra.Command, c *natsq.Conn, moves []swarmlog.Move, timeout time.Duration) error {
 	look, end := time.NewTicker(200*time.Millisecond), time.NewTimer(timeout)
 	defer look.Stop()

@@ -12,22 +12,25 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 )
 
+// authCommand returns exoswarm auth. Its commands work on the folder of an administrator and,
+// except for revoke and push with --nats, reach no server. One process at a time may use the
+// folder.
 func authCommand() *cobra.Command {
 	initialise := &cobra.Command{
 		Use:   "init --dir DIR",
 		Short: "Make the keys, accounts and first users of a cluster, after showing what would be made",
-		Long: `Compare a folder with what a cluster of these tenants needs and show the differences.
-With --yes what is missing is made, and accounts whose roles have changed are signed anew. Keys and
-credentials that are there stay as they are. The folder is the administrator's: keep it off the
-servers, and back it up. Servers need auth.conf (exoswarm nats --auth, or an include of
-nats-server), users the file of theirs below creds.`,
+		Long: `Compare a folder with the accounts that a cluster of these tenants needs, and show the
+differences. --yes makes what is missing, and signs accounts again whose roles have changed. Existing
+keys and credentials stay. Keep the folder with the administrator, away from the servers, and back
+it up. Servers need auth.conf (exoswarm nats --auth, or an include of nats-server). Each user needs
+the file of its name in creds.`,
 		Args: cobra.NoArgs,
 		RunE: inFolder(true, authInit),
 	}
 	f := initialise.Flags()
 	f.String("operator", "", "name of the operator of a new folder (default exoswarm)")
-	f.StringArray("tenant", nil, "tenant that gets an account of its own; may be given several times")
-	f.Bool("yes", false, "make it")
+	f.StringArray("tenant", nil, "tenant with an account of its own; may be given several times")
+	f.Bool("yes", false, "make the changes")
 	listing.Flag(f)
 
 	add := &cobra.Command{
@@ -36,20 +39,20 @@ nats-server), users the file of theirs below creds.`,
 	}
 	f = add.Flags()
 	f.String("role", "", "agent, submitter, operator or viewer (required)")
-	f.String("tenant", "", "whose jobs a submitter submits and sees")
-	f.Duration("expires", 0, "how long the credentials are good, such as 720h; 0 for ever")
+	f.String("tenant", "", "tenant whose jobs a submitter submits and sees")
+	f.Duration("expires", 0, "how long the credentials are valid, such as 720h; 0: for ever")
 
 	list := &cobra.Command{Use: "list", Short: "List the users", Args: cobra.NoArgs, RunE: inFolder(false, authList)}
 	listing.Flag(list.Flags())
 	revoke := &cobra.Command{
-		Use: "revoke NAME", Short: "End a user: it is let in no more, and its connections are closed",
+		Use: "revoke NAME", Short: "Revoke a user: its login is refused, and its connections are closed",
 		Args: cobra.ExactArgs(1),
-		Long: `End a user. With --nats the running servers hear of it at once and close its
-connections. Without, nothing happens to them until the accounts are pushed (exoswarm auth push).`,
+		Long: `Revoke a user. With --nats the running servers close its connections at once. Without
+--nats they do so after exoswarm auth push.`,
 		RunE: inFolder(false, authRevoke),
 	}
 	push := &cobra.Command{
-		Use: "push", Short: "Hand the accounts to running servers, after init or revoke", Args: cobra.NoArgs,
+		Use: "push", Short: "Send the accounts to running servers, after init or revoke", Args: cobra.NoArgs,
 		RunE: inFolder(false, func(cmd *cobra.Command, _ []string, f *auth.Folder) error {
 			return pushAccounts(cmd, f)
 		}),
@@ -61,13 +64,13 @@ connections. Without, nothing happens to them until the accounts are pushed (exo
 	for _, c := range append(all, add) {
 		c.Flags().String("dir", "", "the folder with keys and accounts (required)")
 	}
-	return command.Group("auth", "Make accounts, roles and users for a cluster, and end them",
+	return command.Group("auth", "Make and revoke accounts and users of a cluster",
 		append(all, command.Group("user", "Make users", add))...)
 }
 
 // authNATSFlags adds the flags of a connection that logs in by the folder.
 func authNATSFlags(f *pflag.FlagSet) {
-	f.String("nats", "", "URL of a server of the cluster; the others hear of it by themselves")
+	f.String("nats", "", "URL of a server of the cluster, which informs the others")
 	f.String("nats-ca", "", "file with the certificates, in PEM, that the server's must be signed by")
 	f.String("nats-cert", "", "file with our certificate, for a server that asks for one")
 	f.String("nats-key", "", "file with the key of --nats-cert")
@@ -91,6 +94,8 @@ func inFolder(create bool, fn func(cmd *cobra.Command, args []string, f *auth.Fo
 	}
 }
 
+// authInit prints the difference between the folder and the accounts that the flags ask for, one
+// item for each change, and applies it with --yes. It never replaces keys or credentials.
 func authInit(cmd *cobra.Command, _ []string, f *auth.Folder) error {
 	o := auth.Options{}
 	o.Operator, _ = cmd.Flags().GetString("operator")
@@ -128,6 +133,7 @@ func authInit(cmd *cobra.Command, _ []string, f *auth.Folder) error {
 	return nil
 }
 
+// authAdd makes a user, and prints the path of the credentials file alone, for scripts.
 func authAdd(cmd *cobra.Command, args []string, f *auth.Folder) error {
 	u := auth.User{Name: args[0]}
 	u.Role, _ = cmd.Flags().GetString("role")
@@ -149,6 +155,8 @@ func authAdd(cmd *cobra.Command, args []string, f *auth.Folder) error {
 	return nil
 }
 
+// authList prints the users of the folder, one item for each, an auth.User; the table adds
+// whether the credentials are good, expired or revoked. Secrets are not part of it.
 func authList(cmd *cobra.Command, _ []string, f *auth.Folder) error {
 	all, err := f.Users()
 	if err != nil {
@@ -176,6 +184,8 @@ func authList(cmd *cobra.Command, _ []string, f *auth.Folder) error {
 	return p.End()
 }
 
+// authRevoke revokes a user in the folder first, so that a later push has the revocation even
+// when the servers cannot be reached now.
 func authRevoke(cmd *cobra.Command, args []string, f *auth.Folder) error {
 	if err := f.Revoke(args[0]); err != nil {
 		return err
@@ -188,6 +198,8 @@ func authRevoke(cmd *cobra.Command, args []string, f *auth.Folder) error {
 	return pushAccounts(cmd, f)
 }
 
+// pushAccounts sends the accounts of the folder to the server of --nats, which passes them to
+// the other servers of its cluster. The login is that of the folder.
 func pushAccounts(cmd *cobra.Command, f *auth.Folder) error {
 	get := func(name string) string { v, _ := cmd.Flags().GetString(name); return v }
 	if get("nats") == "" {

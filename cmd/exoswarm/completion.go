@@ -13,11 +13,11 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
 )
 
-// completionTime is how long a completion may ask the cluster. A shell waits for it.
+// completionTime bounds the request of a completion, for which the shell waits.
 const completionTime = time.Second
 
-// completeNames has commands that take the name of a swarm or the id of a job complete it, where a
-// cluster answers at once.
+// completeNames adds completions to the commands that take the name of a swarm or the id of a job. They
+// ask the cluster of the flags, and complete nothing when it does not answer at once.
 func completeNames(root *cobra.Command) {
 	names := func(path []string, list func(ctx context.Context, c *natsq.Conn) []string) {
 		cmd, _, err := root.Find(path)
@@ -47,6 +47,7 @@ func completeNames(root *cobra.Command) {
 	}
 }
 
+// swarmNames returns the ids of all swarms, and none when the cluster does not answer.
 func swarmNames(ctx context.Context, c *natsq.Conn) (names []string) {
 	all, err := c.Swarms.Swarms(ctx)
 	if err != nil {
@@ -58,9 +59,10 @@ func swarmNames(ctx context.Context, c *natsq.Conn) (names []string) {
 	return names
 }
 
-// mostCompleted bounds the ids that a shell is given.
+// mostCompleted bounds the ids of a completion.
 const mostCompleted = 100
 
+// jobIDs returns ids of jobs of the CPU pool that are not over, up to mostCompleted.
 func jobIDs(ctx context.Context, c *natsq.Conn) (ids []string) {
 	_ = c.Queue.List(ctx, jobs.PoolCPU, func(j queue.ListedJob) bool {
 		ids = append(ids, j.ID)

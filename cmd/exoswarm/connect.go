@@ -16,18 +16,18 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 )
 
-// natsFlag adds the flags of a connection.
+// natsFlag adds the flags of a connection to the queue.
 func natsFlag(f *pflag.FlagSet) {
 	command.NATSFlags(f, false)
 	patienceFlag(f)
 }
 
-// patienceFlag adds --patience. Its default ends a command within 5 s of the loss of its server.
+// patienceFlag adds --patience. Its default ends a command within 5 s after the loss of its server.
 func patienceFlag(f *pflag.FlagSet) {
-	f.Duration("patience", 4*time.Second, "how long the NATS server may be away before the command ends, 1s or more")
+	f.Duration("patience", 4*time.Second, "how long the NATS server may be unreachable before the command ends, 1s or more")
 }
 
-// natsOptions reads the flags of a connection.
+// natsOptions returns the options of a connection that the flags of natsFlag describe. tracing may be nil.
 func natsOptions(cmd *cobra.Command, tracing *command.Tracing) (natsconn.Options, error) {
 	o := natsconn.Options{Name: strings.TrimSpace("exoswarm " + cmd.Name())}
 	o.URL, o.Login = command.NATS(cmd)
@@ -39,7 +39,7 @@ func natsOptions(cmd *cobra.Command, tracing *command.Tracing) (natsconn.Options
 	return o, err
 }
 
-// patience reads --patience.
+// patience returns the value of --patience, or an error of usage.
 func patience(cmd *cobra.Command) (time.Duration, error) {
 	d, _ := cmd.Flags().GetDuration("patience")
 	if d < time.Second {
@@ -48,11 +48,12 @@ func patience(cmd *cobra.Command) (time.Duration, error) {
 	return d, nil
 }
 
-// closeAfter is how long a command that was interrupted may still use its connection. Some calls of
-// the client end with it only.
+// closeAfter is the time that an interrupted command has before its connection is closed. Some calls of
+// the NATS client end in no other way.
 const closeAfter = 2 * time.Second
 
-// connected makes a command's RunE of a function that needs a connection.
+// connected makes a RunE of a function that needs a connection to the queue. It traces the command, and
+// ends it with the connection when the server is lost.
 func connected(fn func(cmd *cobra.Command, args []string, c *natsq.Conn) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		tracing, err := newTracing(cmd)
@@ -74,7 +75,7 @@ func connected(fn func(cmd *cobra.Command, args []string, c *natsq.Conn) error) 
 	}
 }
 
-// within runs a command until it ends or its server is lost, and says so then.
+// within runs a command until it ends or its server is lost; then its error is the loss.
 func within(cmd *cobra.Command, l command.Link, fn func() error) error {
 	ctx, stop := command.WithLink(cmd.Context(), l)
 	defer stop()
@@ -117,13 +118,14 @@ func submitting(fn func(cmd *cobra.Command, args []string, c jobclient.Client) e
 	}
 }
 
-// newTracing reads the OTEL_* variables for a command, which reports on stderr.
+// newTracing returns the tracing of a command that the OTEL_* variables describe; its own errors go to
+// stderr.
 func newTracing(cmd *cobra.Command) (*command.Tracing, error) {
 	log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
 	return command.NewTracing(cmd.Context(), "exoswarm", command.AgentName(cmd.Name()), log)
 }
 
-// poolOf reads a pool from the command line.
+// poolOf returns the pool of a name on the command line.
 func poolOf(text string) (jobs.Pool, error) {
 	if p := jobs.Pool(text); p == jobs.PoolCPU || p == jobs.PoolGPU {
 		return p, nil

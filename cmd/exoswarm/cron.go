@@ -13,28 +13,30 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/schema"
 )
 
+// cronCommand returns exoswarm cron. The login of a tenant sees and changes the schedules of
+// that tenant.
 func cronCommand() *cobra.Command {
 	add := &cobra.Command{
 		Use:   `add NAME --cron "MINUTE HOUR DAY MONTH WEEKDAY" --kind KIND`,
-		Short: "Have a job submitted at each of some times, once in the whole cluster",
-		Long: `Add a schedule. At each of its times one job is submitted, by whichever agent comes
-first; its id is the name and the time, as in nightly-20260131T0200Z. A time that no agent has seen
-within 30 seconds is missed, and skipped unless --missed says otherwise.`,
+		Short: "Submit a job at set times, once for the whole cluster",
+		Long: `Add a schedule. At each of its times one agent of the cluster submits one job. The id
+of the job is the name and the time, as in nightly-20260131T0200Z. A time at which no agent runs for
+30 seconds is missed. --missed says what happens to missed times.`,
 		Args: cobra.ExactArgs(1),
 		RunE: submitting(cronAdd),
 	}
 	f := add.Flags()
-	f.String("cron", "", "when: minute, hour, day of month, month and day of week, as in \"*/15 8-18 * * mon-fri\"")
-	f.String("zone", "UTC", "time zone of that, such as Europe/Berlin")
+	f.String("cron", "", "minute, hour, day of month, month and day of week, as in \"*/15 8-18 * * mon-fri\"")
+	f.String("zone", "UTC", "time zone of --cron, such as Europe/Berlin")
 	f.String("missed", "skip", "times at which no agent ran: skip them, or make up for the last once")
-	f.String("from", "", "time such as 2026-01-31T12:00:00Z up to which times do not count; now when empty")
+	f.String("from", "", "first time that counts, such as 2026-01-31T12:00:00Z; empty: now")
 	f.String("pool", "cpu", "cpu or gpu")
-	f.String("kind", "", "what to do")
+	f.String("kind", "", "kind of the job, which selects its handler")
 	f.String("spec", "null", "the job's spec: JSON, @FILE, or - for standard input")
 	f.String("lane", "normal", "high, normal or low")
-	f.String("tenant", jobs.DefaultTenant, "whose share it uses")
-	f.Int("max-attempts", jobs.Attempts, "how often a run may be tried, 1 to 100")
-	f.Duration("result-ttl", 24*time.Hour, "how long the result of a run is kept, 1 s to 168 h")
+	f.String("tenant", jobs.DefaultTenant, "tenant whose limits the jobs count against")
+	f.Int("max-attempts", jobs.Attempts, "most attempts at each job, 1 to 100")
+	f.Duration("result-ttl", 24*time.Hour, "how long the result of each job is kept, 1 s to 168 h")
 	list := &cobra.Command{
 		Use: "list", Short: "List the schedules and when they come next", Args: cobra.NoArgs,
 		RunE: submitting(cronList),
@@ -53,10 +55,10 @@ within 30 seconds is missed, and skipped unless --missed says otherwise.`,
 			func(cmd *cobra.Command, c jobclient.Client, name string) error {
 				return c.RemoveSchedule(cmd.Context(), name)
 			}),
-		one("pause", "Have a schedule submit nothing", func(cmd *cobra.Command, c jobclient.Client, name string) error {
+		one("pause", "Pause a schedule: it submits no jobs", func(cmd *cobra.Command, c jobclient.Client, name string) error {
 			return c.PauseSchedule(cmd.Context(), name, true)
 		}),
-		one("resume", "End a pause", func(cmd *cobra.Command, c jobclient.Client, name string) error {
+		one("resume", "End the pause of a schedule", func(cmd *cobra.Command, c jobclient.Client, name string) error {
 			return c.PauseSchedule(cmd.Context(), name, false)
 		}),
 	}
@@ -67,6 +69,8 @@ within 30 seconds is missed, and skipped unless --missed says otherwise.`,
 	return command.Group("cron", "Submit jobs at set times", all...)
 }
 
+// cronAdd stores a schedule, which agents follow from then on. A name that is taken is
+// jobs.ErrExists. The specification of the job is checked as by exoswarm submit.
 func cronAdd(cmd *cobra.Command, args []string, c jobclient.Client) error {
 	f := cmd.Flags()
 	text := func(name string) string { v, _ := f.GetString(name); return v }
@@ -107,6 +111,8 @@ func cronAdd(cmd *cobra.Command, args []string, c jobclient.Client) error {
 	return c.AddSchedule(cmd.Context(), s)
 }
 
+// cronList prints the schedules, one item for each, a jobs.ScheduleState. NEXT of the table is
+// "paused", or the error of a schedule that cannot be read.
 func cronList(cmd *cobra.Command, _ []string, c jobclient.Client) error {
 	all, err := c.Schedules(cmd.Context())
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 )
 
+// dlqCommand returns exoswarm dlq: the dead letters of jobs that have failed for good.
 func dlqCommand() *cobra.Command {
 	list := &cobra.Command{
 		Use: "list", Short: "List dead letters, oldest first", Args: cobra.NoArgs,
@@ -22,7 +23,7 @@ func dlqCommand() *cobra.Command {
 	}
 	list.Flags().Int("limit", 100, "most letters to list; 0 for all")
 	show := &cobra.Command{
-		Use: "show ID", Short: "Show one with the message that it holds", Args: cobra.ExactArgs(1),
+		Use: "show ID", Short: "Show one dead letter with the message of its job", Args: cobra.ExactArgs(1),
 		RunE: connected(dlqShow),
 	}
 	again := &cobra.Command{
@@ -30,7 +31,7 @@ func dlqCommand() *cobra.Command {
 		Args: cobra.MaximumNArgs(1), RunE: connected(dlqRedrive),
 	}
 	purge := &cobra.Command{
-		Use: "purge [ID]", Short: "Remove dead letters for good", Args: cobra.MaximumNArgs(1),
+		Use: "purge [ID]", Short: "Remove dead letters; their jobs cannot be repeated", Args: cobra.MaximumNArgs(1),
 		RunE: connected(dlqPurge),
 	}
 	all := []*cobra.Command{list, show, again, purge}
@@ -39,16 +40,18 @@ func dlqCommand() *cobra.Command {
 		listing.Flag(c.Flags())
 	}
 	for _, c := range []*cobra.Command{list, again, purge} {
-		c.Flags().String("pool", "", "of this pool only")
-		c.Flags().String("kind", "", "of this kind only")
-		c.Flags().String("tenant", "", "of this tenant only")
+		c.Flags().String("pool", "", "only of this pool")
+		c.Flags().String("kind", "", "only of this kind")
+		c.Flags().String("tenant", "", "only of this tenant")
 	}
 	for _, c := range []*cobra.Command{again, purge} {
-		c.Flags().Bool("all", false, "all of them")
+		c.Flags().Bool("all", false, "all dead letters")
 	}
-	return command.Group("dlq", "Look at jobs that failed for good, try them again, or remove them", all...)
+	return command.Group("dlq", "List, repeat and remove jobs that failed for good", all...)
 }
 
+// deadFilter returns the filter of --pool, --kind, --tenant and an optional id. Without any of
+// them it selects all letters.
 func deadFilter(f *pflag.FlagSet, args []string) (d jobs.DeadFilter) {
 	pool, _ := f.GetString("pool")
 	d.Pool = jobs.Pool(pool)
@@ -60,7 +63,8 @@ func deadFilter(f *pflag.FlagSet, args []string) (d jobs.DeadFilter) {
 	return d
 }
 
-// chosen is deadFilter for a command that changes something: choosing everything takes a word.
+// chosen returns deadFilter for a command that changes letters. All of them must be asked for with
+// --all.
 func chosen(cmd *cobra.Command, args []string) (jobs.DeadFilter, error) {
 	d := deadFilter(cmd.Flags(), args)
 	if all, _ := cmd.Flags().GetBool("all"); d == (jobs.DeadFilter{}) && !all {
@@ -69,6 +73,8 @@ func chosen(cmd *cobra.Command, args []string) (jobs.DeadFilter, error) {
 	return d, nil
 }
 
+// dlqList prints dead letters as they are read, oldest first, one item for each, a
+// jobs.DeadLetter.
 func dlqList(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 	limit, _ := cmd.Flags().GetInt("limit")
 	p, err := listing.New(cmd.OutOrStdout(), cmd.Flags(), "JOB", "POOL", "KIND", "TENANT", "DIED", "ATTEMPTS", "CODE",
@@ -85,6 +91,8 @@ func dlqList(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 	return errors.Join(err, perr, p.End())
 }
 
+// dlqShow prints one dead letter with the message of its job. An id without a letter is
+// jobs.ErrNotFound.
 func dlqShow(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 	p, err := listing.New(cmd.OutOrStdout(), cmd.Flags(), "JOB", "CODE", "REASON", "MESSAGE")
 	if err != nil {
@@ -104,6 +112,8 @@ func dlqShow(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 	return nil
 }
 
+// dlqRedrive queues the jobs of the chosen letters again, and prints their number, also when
+// some are refused.
 func dlqRedrive(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 	f, err := chosen(cmd, args)
 	if err != nil {
@@ -113,6 +123,8 @@ func dlqRedrive(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 	return printCount(cmd, "redriven", uint64(n), err)
 }
 
+// dlqPurge removes the chosen letters, and prints their number. Their jobs cannot be repeated
+// afterwards.
 func dlqPurge(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 	f, err := chosen(cmd, args)
 	if err != nil {
@@ -122,7 +134,7 @@ func dlqPurge(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 	return printCount(cmd, "purged", n, err)
 }
 
-// printCount prints a count, also beside an error.
+// printCount prints a number of dead letters as one item, also when err is not nil, which it returns.
 func printCount(cmd *cobra.Command, what string, n uint64, err error) error {
 	p, perr := listing.New(cmd.OutOrStdout(), cmd.Flags(), "LETTERS "+what)
 	if perr != nil {

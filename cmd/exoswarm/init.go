@@ -8,13 +8,15 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 )
 
+// initCommand returns exoswarm init. Other commands and agents create missing streams when they
+// connect; init shows the changes before, and sets the number of replicas.
 func initCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "init",
 		Short: "Create or update the streams of a NATS server, after showing what would change",
-		Long: `Compare the streams of a NATS server with what this version wants and show the
-differences. With --yes they are applied. What could lose data is never applied: the command says
-which setting it is and how to change it by hand.`,
+		Long: `Compare the streams of a NATS server with those of this version, and show the
+differences. --yes applies them. A change that could lose data is never applied: the command names
+the setting and how to change it by hand.`,
 		Args: cobra.NoArgs,
 		RunE: initServer,
 	}
@@ -25,6 +27,8 @@ which setting it is and how to change it by hand.`,
 	return cmd
 }
 
+// initServer connects without creating missing streams, unlike other commands, so that the plan
+// shows them.
 func initServer(cmd *cobra.Command, _ []string) error {
 	f := cmd.Flags()
 	o, err := natsOptions(cmd, nil)
@@ -45,7 +49,8 @@ func initServer(cmd *cobra.Command, _ []string) error {
 	return within(cmd, c, func() error { return prepare(cmd, c, yes) })
 }
 
-// prepare shows what the server lacks, and with yes makes it.
+// prepare prints the changes that the streams of the server need, one item for each, and applies them
+// with yes.
 func prepare(cmd *cobra.Command, c *natsq.Conn, yes bool) error {
 	f := cmd.Flags()
 	plan, err := c.Plan(cmd.Context())

@@ -24,9 +24,11 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
 )
 
+// jobCommand returns exoswarm job. All its commands but output take the login of a tenant, which
+// sees the jobs of that tenant alone.
 func jobCommand() *cobra.Command {
 	get := &cobra.Command{
-		Use: "get ID", Short: "Show where a job stands, or its result", Args: cobra.ExactArgs(1),
+		Use: "get ID", Short: "Show the state of a job, or its result", Args: cobra.ExactArgs(1),
 		RunE: submitting(jobGet),
 	}
 	list := &cobra.Command{
@@ -35,20 +37,20 @@ func jobCommand() *cobra.Command {
 	}
 	list.Flags().String("pool", "cpu", "cpu or gpu")
 	list.Flags().Int("limit", 100, "most jobs to list; 0 for all")
-	list.Flags().Bool("all", false, "list the jobs that are over too, of all pools, newest first")
-	watch := &cobra.Command{Use: "watch ID", Short: "Print a job's progress as it comes, then its result; fails as " +
-		"the job does", Args: cobra.ExactArgs(1), RunE: submitting(jobWatch)}
-	watch.Flags().Duration("timeout", 0, "longest wait; 0 for none")
+	list.Flags().Bool("all", false, "also list jobs that are over, of all pools, newest first")
+	watch := &cobra.Command{Use: "watch ID", Short: "Print the progress of a job, then its result; fails if the " +
+		"job fails", Args: cobra.ExactArgs(1), RunE: submitting(jobWatch)}
+	watch.Flags().Duration("timeout", 0, "longest wait; 0: no limit")
 	logs := &cobra.Command{
-		Use: "logs ID", Short: "Print what a job's handler has logged, attempt by attempt",
+		Use: "logs ID", Short: "Print the log lines of a job, attempt by attempt",
 		Args: cobra.ExactArgs(1), RunE: submitting(jobLogs),
 	}
-	logs.Flags().BoolP("follow", "F", false, "go on until the job is over")
+	logs.Flags().BoolP("follow", "F", false, "continue until the job is over")
 	cancel := &cobra.Command{
-		Use: "cancel ID", Short: "End a job that waits or runs", Args: cobra.ExactArgs(1),
+		Use: "cancel ID", Short: "Cancel a job that waits or runs", Args: cobra.ExactArgs(1),
 		RunE: submitting(jobCancel),
 	}
-	cancel.Flags().Bool("finish", false, "let it finish what it holds; its result says how far it came")
+	cancel.Flags().Bool("finish", false, "let it finish the work in hand; its result shows how far it came")
 	retry := &cobra.Command{
 		Use: "retry ID", Short: "Try a job that failed for good again", Args: cobra.ExactArgs(1),
 		RunE: submitting(jobRetry),
@@ -60,15 +62,16 @@ func jobCommand() *cobra.Command {
 	}
 	output := jobOutputCommand()
 	natsFlag(output.Flags())
-	return command.Group("job", "Look at jobs and end or repeat them", append(all, output)...)
+	return command.Group("job", "Show, cancel and repeat jobs", append(all, output)...)
 }
 
+// jobOutputCommand returns exoswarm job output, whose -o names a file and not a format.
 func jobOutputCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "output ID -o FILE", Short: "Write the decisions of a run's job that is done", Args: cobra.ExactArgs(1),
-		Long: `Write the decisions of a run's job that is done. They stay where they are, for a day
-after they were made or until exoswarm run has fetched them. exoswarm run --attach ID waits for a
-job that is not over, and writes its report and rejects too.`,
+		Long: `Write the decisions of a run's job that is done. The cluster keeps them for a day, or
+until exoswarm run has fetched them; this command does not remove them. exoswarm run --attach ID
+waits for a job that is not over, and also writes its report and rejects.`,
 		RunE: connected(func(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 			output, _ := cmd.Flags().GetString("output")
 			return runjob.Fetch(cmd.Context(), c, args[0], output, cmd.OutOrStdout())
@@ -79,7 +82,7 @@ job that is not over, and writes its report and rejects too.`,
 	return c
 }
 
-// jobView is a job as it is shown: not over, or its result.
+// jobView is the item of a job: Job with its state while it is not over, Result afterwards.
 type jobView struct {
 	ID      string        `json:"id"`
 	State   string        `json:"state"` // a natsq.JobState, or done, failed or skipped
@@ -90,7 +93,7 @@ type jobView struct {
 	Result  *jobs.Result  `json:"result,omitempty"`
 }
 
-// cells are the columns ATTEMPTS, WORKER, SINCE and DETAIL of a job that is not over.
+// cells returns the columns ATTEMPTS, WORKER, SINCE and DETAIL of a job that is not over.
 func cells(j queue.ListedJob) (attempts, worker, since, detail any) {
 	switch {
 	case j.Running != nil:
@@ -103,6 +106,9 @@ func cells(j queue.ListedJob) (attempts, worker, since, detail any) {
 	return "", "", "", j.Note
 }
 
+// jobGet prints one item, a jobView: the job with its state while it is queued or runs, and its
+// result afterwards. An id of which nothing is known is jobs.ErrNotFound. A job that failed is
+// no failure of the command.
 func jobGet(cmd *cobra.Command, args []string, c jobclient.Client) error {
 	p, err := listing.New(cmd.OutOrStdout(), cmd.Flags(), "JOB", "STATE", "KIND", "ATTEMPTS", "WORKER", "SINCE",
 		"DETAIL")
@@ -147,6 +153,9 @@ func jobGet(cmd *cobra.Command, args []string, c jobclient.Client) error {
 	return nil
 }
 
+// jobList prints the jobs of a pool that are not over as they are read, oldest first:
+// queue.ListedJob items. With --all the results of all pools follow, newest first, as jobView
+// items. --limit bounds both together.
 func jobList(cmd *cobra.Command, _ []string, c jobclient.Client) error {
 	text, _ := cmd.Flags().GetString("pool")
 	limit, _ := cmd.Flags().GetInt("limit")
@@ -183,6 +192,9 @@ func jobList(cmd *cobra.Command, _ []string, c jobclient.Client) error {
 	return errors.Join(err, perr, p.End())
 }
 
+// jobWatch prints the progress of a job to stderr, a line for each report, and its result as
+// waitFor does. Reports may come from any client that knows the id, so they are cleaned for a
+// terminal.
 func jobWatch(cmd *cobra.Command, args []string, c jobclient.Client) error {
 	var mu sync.Mutex // progress comes on another goroutine
 	return waitFor(cmd, args[0], func(ctx context.Context, id string) (jobs.Result, error) {
@@ -194,7 +206,7 @@ func jobWatch(cmd *cobra.Command, args []string, c jobclient.Client) error {
 	})
 }
 
-// logView is a line as it is shown: the job's, or how many had no room.
+// logView is the item of a log line: the line itself, or the number of lines without room.
 type logView struct {
 	Job     string          `json:"job"`
 	Attempt int             `json:"attempt"`
@@ -203,6 +215,9 @@ type logView struct {
 	Dropped int             `json:"dropped,omitempty"`
 }
 
+// jobLogs prints the log lines of a job, one logView for each line, in the order in which
+// attempts wrote them. With --follow it ends with the job. Lines that the log had no room for
+// are one item with their number.
 func jobLogs(cmd *cobra.Command, args []string, c jobclient.Client) error {
 	follow, _ := cmd.Flags().GetBool("follow")
 	p, err := listing.New(cmd.OutOrStdout(), cmd.Flags(), "TIME", "ATTEMPT", "WORKER", "LEVEL", "MESSAGE", "FIELDS")
@@ -236,7 +251,8 @@ func jobLogs(cmd *cobra.Command, args []string, c jobclient.Client) error {
 	return errors.Join(err, p.End())
 }
 
-// logFields lists what a line has besides time, level and message, by name.
+// logFields returns the fields of a line besides time, level and message, as NAME=JSON in the order of
+// their names.
 func logFields(raw json.RawMessage) string {
 	var all map[string]json.RawMessage
 	if json.Unmarshal(raw, &all) != nil {
@@ -251,6 +267,8 @@ func logFields(raw json.RawMessage) string {
 	return strings.Join(text, " ")
 }
 
+// jobCancel asks for the end of a job, and does not wait for it. A job that is over is an error
+// of usage.
 func jobCancel(cmd *cobra.Command, args []string, c jobclient.Client) error {
 	finish, _ := cmd.Flags().GetBool("finish")
 	if _, err := c.Lookup(cmd.Context(), args[0]); err == nil {
@@ -261,6 +279,8 @@ func jobCancel(cmd *cobra.Command, args []string, c jobclient.Client) error {
 	return c.Cancel(cmd.Context(), args[0], finish)
 }
 
+// jobRetry queues a job again that has a dead letter, under its id, and prints the number of
+// jobs, 1.
 func jobRetry(cmd *cobra.Command, args []string, c jobclient.Client) error {
 	switch err := c.Retry(cmd.Context(), args[0]); {
 	case errors.Is(err, jobs.ErrNotFound):

@@ -1,5 +1,11 @@
-// Command exoswarm is the operator's tool: it runs a swarm over files, in one process or on a
-// cluster, and starts a NATS server for the agents to meet at.
+// Command exoswarm is the tool of users and operators: it runs swarms over files, in one process or on
+// a cluster, creates swarms that last, submits jobs, and maintains the cluster.
+//
+// Its files are named after the groups of commands. They declare flags, call the packages that do the
+// work, and print: runjob for runs, swarmclient for swarms, jobclient for jobs, listing for lists. With
+// -o json, jsonl or yaml a list has the items that the comments of the commands name; their fields are
+// part of the interface. Messages for people go to stderr. Exit codes are those of
+// package command: 0, 1 for a failure, 2 for a wrong input or command line, 130 for an interruption.
 package main
 
 import (
@@ -10,6 +16,8 @@ import (
 
 func main() { command.Main(root()) }
 
+// root returns the command with all its sub-commands. main.go lists them; each group has a file
+// of its name.
 func root() *cobra.Command {
 	cmd := command.Group("exoswarm", "Stateful neural agents for very many entities",
 		quickstartCommand(), runCommand(), swarmCommand(), snapshotCommand(), natsCommand(),
@@ -21,7 +29,8 @@ func root() *cobra.Command {
 	return cmd
 }
 
-// checkFirst makes every command check its format of output before it connects to anything.
+// checkFirst makes every command check the value of -o before it connects: a wrong one must not change
+// anything first.
 func checkFirst(cmd *cobra.Command) {
 	if cmd.Flags().Lookup("output") != nil {
 		before := cmd.PreRunE

@@ -14,6 +14,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
+// natsCommand returns exoswarm nats: a NATS server with the settings that the durability of runs
+// needs.
 func natsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "nats --port PORT --data-dir DIR",
@@ -23,26 +25,28 @@ func natsCommand() *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.Int("port", 4222, "port to listen on; 0 for a free one")
-	f.String("host", "127.0.0.1", "address to listen on; any but loopback needs --token-file or --auth")
-	f.String("token-file", "", "file with the token that clients must show; with --auth only the servers of a "+
-		"cluster show it")
-	f.String("auth", "", "the auth.conf of exoswarm auth init: clients log in as the users made there")
-	f.String("tls-cert", "", "file with the server's certificate, in PEM: clients and other servers must speak TLS "+
-		"then")
+	f.String("host", "127.0.0.1", "address to listen on; addresses other than loopback need --token-file or --auth")
+	f.String("token-file", "", "file with the token that clients must present; with --auth only the servers of a "+
+		"cluster present it")
+	f.String("auth", "", "file auth.conf of exoswarm auth init: clients log in as its users")
+	f.String("tls-cert", "", "file with the server's certificate, in PEM; clients and other servers must use TLS")
 	f.String("tls-key", "", "file with the key of --tls-cert")
-	f.String("tls-ca", "", "file with the certificates, in PEM, that those of clients and other servers must be "+
-		"signed by; empty asks clients for none")
+	f.String("tls-ca", "", "file with the certificates, in PEM, that must have signed those of clients and other "+
+		"servers; empty: clients need none")
 	f.String("data-dir", "", "folder for the streams (required)")
 	f.String("key-file", "", "file with the key that encrypts the streams, as 64 hexadecimal digits, readable by "+
 		"its owner alone; a second line is the former key, to rotate; empty: not encrypted")
-	f.String("name", "", "name of this server; each of a cluster has its own")
-	f.Int("cluster-port", 0, "port for the other servers of a cluster; 0 for a server on its own")
+	f.String("name", "", "name of this server, unique in its cluster")
+	f.Int("cluster-port", 0, "port for the other servers of a cluster; 0: no cluster")
 	f.StringArray("route", nil, "HOST:PORT: the cluster port of another server; may be given several times")
 	f.Bool("fast", false, "do not sync every message to disk: a power cut can lose the last 100 ms")
 	command.LogFlags(f)
 	return cmd
 }
 
+// serveNATS runs the server until a signal, or until its disk is full, which is an error. It
+// logs the URL when the server answers. All flags are checked before the server opens its
+// folder.
 func serveNATS(cmd *cobra.Command) error {
 	f := cmd.Flags()
 	log, err := command.Logger(cmd)

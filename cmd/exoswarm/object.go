@@ -13,25 +13,26 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/objects"
 )
 
+// objectCommand returns exoswarm object: the inputs and outputs of jobs in the object store of
+// the cluster.
 func objectCommand() *cobra.Command {
 	list := &cobra.Command{
 		Use: "list", Short: "List the objects of the queue's store and the jobs that they belong to",
 		Args: cobra.NoArgs, RunE: connected(objectList),
-		Long: `List the objects of the queue's store. An object is kept as long as anything is known
-of its job: while it waits or runs, while its dead letter or its result is there, while its swarm
-is. It is orphaned afterwards, and a CPU agent removes it. One that is unowned belongs to no job and
-stays.`,
+		Long: `List the objects of the queue's store. An object is kept while its job waits or runs,
+and while the job's dead letter, result or swarm exists. Then it is orphaned, and a CPU agent removes
+it. An unowned object belongs to no job, and stays.`,
 	}
-	list.Flags().Bool("orphans", false, "those alone whose job is gone")
+	list.Flags().Bool("orphans", false, "only objects whose job is gone")
 	sweep := &cobra.Command{
-		Use: "sweep", Short: "Show the objects whose job is gone, and with --yes remove them", Args: cobra.NoArgs,
+		Use: "sweep", Short: "List the objects whose job is gone, and remove them with --yes", Args: cobra.NoArgs,
 		RunE: connected(objectSweep),
 	}
-	sweep.Flags().Duration("grace", objects.Grace, "leave those that were stored, they or others of their job, "+
-		"within this time")
+	sweep.Flags().Duration("grace", objects.Grace, "keep objects of a job that has stored one within this "+
+		"time")
 	sweep.Flags().Bool("yes", false, "remove them")
 	remove := &cobra.Command{
-		Use: "delete NAME", Short: "Remove an object, whatever needs it", Args: cobra.ExactArgs(1),
+		Use: "delete NAME", Short: "Remove an object, also if a job needs it", Args: cobra.ExactArgs(1),
 		RunE: connected(objectDelete),
 	}
 	all := []*cobra.Command{list, sweep, remove}
@@ -41,9 +42,10 @@ stays.`,
 			listing.Flag(c.Flags())
 		}
 	}
-	return command.Group("object", "Look at the objects of the queue's store and remove them", all...)
+	return command.Group("object", "List and remove the objects of the queue's store", all...)
 }
 
+// objectPrinter begins a list of objects, and returns the function that prints one.
 func objectPrinter(cmd *cobra.Command) (*listing.Printer, func(objects.Object) error, error) {
 	p, err := listing.New(cmd.OutOrStdout(), cmd.Flags(), "OBJECT", "STATE", "JOB", "TENANT", "SIZE", "STORED")
 	return p, func(o objects.Object) error {
@@ -51,6 +53,8 @@ func objectPrinter(cmd *cobra.Command) (*listing.Printer, func(objects.Object) e
 	}, err
 }
 
+// objectList prints the objects as they are read, one item for each, an objects.Object. With
+// --orphans it leaves out those that a job needs or that belong to none.
 func objectList(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 	orphans, _ := cmd.Flags().GetBool("orphans")
 	p, show, err := objectPrinter(cmd)
@@ -67,6 +71,8 @@ func objectList(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 	return errors.Join(err, perr, p.End())
 }
 
+// objectSweep prints the orphaned objects that are older than --grace, and removes them with
+// --yes. CPU agents do the same by themselves with their own --object-grace.
 func objectSweep(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 	grace, _ := cmd.Flags().GetDuration("grace")
 	yes, _ := cmd.Flags().GetBool("yes")
@@ -86,6 +92,8 @@ func objectSweep(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 	return err
 }
 
+// objectDelete removes an object by its full name, as the list shows it, without asking whether
+// a job needs it.
 func objectDelete(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 	return c.Objects.DeleteObject(cmd.Context(), args[0], jobs.Owner{}) // the name as the list shows it, of any tenant
 }

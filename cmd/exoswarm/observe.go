@@ -15,8 +15,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
 
-// observeGroups hands observations over, in as many entries as that takes, and prints their
-// decisions.
+// observeGroups is swarmObserve for a swarm whose groups are addressed. A row that the specification
+// drops has the reason in place of a decision.
 func observeGroups(cmd *cobra.Command, s *swarmclient.Swarm, path string) error {
 	o, err := observationfile.ReadGroups(path, s.Spec())
 	if err != nil {
@@ -54,8 +54,8 @@ func observeGroups(cmd *cobra.Command, s *swarmclient.Swarm, path string) error 
 	return nil
 }
 
-// votes are the counts of candidates. As JSON they stand in the order of the candidates, as in the
-// output of a run.
+// votes are the votes by candidate. Their JSON is an object in the order of the candidates, as in the
+// output of a run; a map would sort them by name.
 type votes struct {
 	candidates []string
 	counts     []uint32
@@ -77,6 +77,10 @@ func (v votes) MarshalJSON() ([]byte, error) {
 	return append(b, '}'), nil
 }
 
+// swarmObserve reads a file of observations whole, sends them, and prints a decision for each in
+// the order of the file, as soon as the entry of the row is answered. Standard input is spooled
+// to a file first. A file that is not valid, or was read in part because of a signal, changes
+// nothing.
 func swarmObserve(cmd *cobra.Command, s *swarmclient.Swarm) error {
 	path, _ := cmd.Flags().GetString("input")
 	if path == "" {

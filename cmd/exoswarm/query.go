@@ -15,7 +15,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-// showVariables prints what agents, or groups, of a swarm are whose groups are addressed.
+// showVariables prints agents, or groups, of a swarm whose groups are addressed, each with the state
+// variables of its cell. Agents have their group and embedding besides.
 func showVariables(cmd *cobra.Command, s *swarmclient.Swarm, p *listing.Printer, ids []uint32, groups bool) error {
 	if groups {
 		all, err := s.GroupVariables(cmd.Context(), ids)
@@ -46,10 +47,11 @@ func showVariables(cmd *cobra.Command, s *swarmclient.Swarm, p *listing.Printer,
 	return nil
 }
 
-// longVariable is how many numbers of a variable stand in a table, which has a line a row.
+// longVariable bounds the numbers of a variable that a table shows; of longer ones it shows the length.
 const longVariable = 16
 
-// rowOf is row i of variables: by name, a variable of one number as that, and as a text.
+// rowOf returns row i of variables by name, those with one number as a number and others as a list, and
+// the same as a text for a table.
 func rowOf(vars []batch.Variable, i int) (state map[string]any, text string) {
 	state = map[string]any{}
 	var parts []string
@@ -84,6 +86,9 @@ func rowOf(vars []batch.Variable, i int) (state map[string]any, text string) {
 	return state, strings.Join(parts, ", ")
 }
 
+// swarmQuery prints the states of agents or groups in the order of the ids on the command line.
+// The fields depend on how the swarm is addressed: votes and states, or the variables of the
+// cell.
 func swarmQuery(cmd *cobra.Command, s *swarmclient.Swarm) error {
 	agents, _ := cmd.Flags().GetString("agents")
 	groups, _ := cmd.Flags().GetString("groups")
@@ -125,6 +130,7 @@ func swarmQuery(cmd *cobra.Command, s *swarmclient.Swarm) error {
 	return p.End()
 }
 
+// showAgents prints agents of a swarm whose agents are addressed, each with its vote and state.
 func showAgents(cmd *cobra.Command, s *swarmclient.Swarm, p *listing.Printer, ids []uint32) error {
 	all, err := s.AgentStates(cmd.Context(), ids)
 	if err != nil {
@@ -140,6 +146,8 @@ func showAgents(cmd *cobra.Command, s *swarmclient.Swarm, p *listing.Printer, id
 	return nil
 }
 
+// showGroups prints groups of a swarm whose agents are addressed, each with its decision, its
+// round and the votes of its agents now.
 func showGroups(cmd *cobra.Command, s *swarmclient.Swarm, p *listing.Printer, ids []uint32) error {
 	all, err := s.GroupStates(cmd.Context(), ids)
 	if err != nil {
@@ -159,7 +167,8 @@ func showGroups(cmd *cobra.Command, s *swarmclient.Swarm, p *listing.Printer, id
 	return nil
 }
 
-// parseIDs reads ids and ranges of them.
+// parseIDs reads ids and ranges, as in 1,5-9, in their order. It returns up to swarms.MaxAddressed ids; an
+// id may repeat.
 func parseIDs(text string) (ids []uint32, err error) {
 	for part := range strings.SplitSeq(text, ",") {
 		from, to, ranged := strings.Cut(part, "-")

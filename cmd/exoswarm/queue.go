@@ -11,6 +11,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 )
 
+// queueCommand returns exoswarm queue.
 func queueCommand() *cobra.Command {
 	stats := &cobra.Command{
 		Use: "stats", Short: "Show how many jobs wait and run, by kind, lane and tenant",
@@ -32,14 +33,17 @@ func queueCommand() *cobra.Command {
 			return c.Control.Resume(cmd.Context(), pool, kind)
 		})
 		natsFlag(cmd.Flags())
-		cmd.Flags().String("kind", "", "this kind only")
+		cmd.Flags().String("kind", "", "only this kind")
 		return cmd
 	}
-	return command.Group("queue", "Look at the queues, pause and resume them", stats,
-		change("pause POOL", "Have workers take no new jobs; what runs goes on", true),
-		change("resume POOL", "End a pause", false))
+	return command.Group("queue", "Show, pause and resume the queues", stats,
+		change("pause POOL", "Pause a pool: workers take no new jobs, and running jobs continue", true),
+		change("resume POOL", "End the pause of a pool", false))
 }
 
+// queueStats prints the sources of both pools: for each kind, lane and tenant the jobs that wait
+// and run. A table has a row for each source below the sum of its pool; the other formats have
+// one item for each pool, a queue.Stats. A source without an agent of its kind says so.
 func queueStats(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 	p, err := listing.New(cmd.OutOrStdout(), cmd.Flags(), "POOL", "KIND", "LANE", "TENANT", "WAITING", "RUNNING",
 		"RETRIED", "PAUSED", "AGENTS")

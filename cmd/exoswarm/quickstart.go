@@ -13,6 +13,7 @@ import (
 	"github.com/exoswarm/exoswarm/internal/runjob"
 )
 
+// quickstartCommand returns exoswarm quickstart.
 func quickstartCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "quickstart",
@@ -21,13 +22,16 @@ func quickstartCommand() *cobra.Command {
 		RunE:  func(cmd *cobra.Command, _ []string) error { return quickstart(cmd) },
 	}
 	f := cmd.Flags()
-	f.String("out", "exoswarm-out", "folder for what it writes")
+	f.String("out", "exoswarm-out", "folder for decisions and report")
 	f.String("progress", "auto", "auto, plain, json or none")
 	command.LogFlags(f)
 	command.SetDefault(f, "log-level", "error")
 	return cmd
 }
 
+// quickstart unpacks the example into a temporary folder, runs it with its labels in this
+// process, and ends with the command for the user's own files. It writes decisions and report to
+// --out, and replaces files of an earlier quickstart there.
 func quickstart(cmd *cobra.Command) (err error) {
 	out, _ := cmd.Flags().GetString("out")
 	progress, _ := cmd.Flags().GetString("progress")

@@ -10,60 +10,62 @@ import (
 	"github.com/exoswarm/exoswarm/internal/runjob"
 )
 
+// runCommand returns exoswarm run. Package runjob does the work; flags of a cluster in this
+// process and of one that is reached by --nats exclude each other.
 func runCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run -f swarm.yaml --input PATH [PATH ...] --output FILE",
-		Short: "Run a swarm over files: one series a file, one decision a row",
-		Long: `Run a swarm over files. PATH is a file, or a folder that is read in depth; each file
-is a series, named by its path below PATH. The extension says the format: .csv, .ndjson or .jsonl,
-.parquet or .pq, .arrow, .arrows or .feather, and all but Parquet may be packed (.csv.gz,
-.ndjson.zst). A file named by --input whose extension says nothing is read as CSV. PATH may also be
-a FIFO, or - for standard input. Its first bytes say the format. Plain CSV and NDJSON are decided as
-they come, when there is no other PATH; everything else is read to its end first. Without --nats
-everything runs in this process; with it, the job goes to a cluster.
+		Short: "Run a swarm over files: one series per file, one decision per row",
+		Long: `Run a swarm over files. PATH is a file, or a folder that is read with its sub-folders.
+Each file is a series, named by its path below PATH. The extension gives the format: .csv, .ndjson or
+.jsonl, .parquet or .pq, .arrow, .arrows or .feather. All but Parquet may be packed (.csv.gz,
+.ndjson.zst). A file of --input with another extension is read as CSV. PATH may also be a FIFO, or -
+for standard input; then the first bytes give the format. Plain CSV and NDJSON from a single stream
+are decided row by row as they arrive; other streams are read to their end first. Without --nats
+everything runs in this process; with --nats the job runs on a cluster.
 
-FILE appears complete or not at all. With -, /dev/stdout, a FIFO or a device, decisions in NDJSON
-are written as they are made, in the order of their batches: a reader that is slow slows the run
-down, and one that ends, as head does, ends it. A symbolic link is followed. Nothing that is not a
-regular file is ever replaced.
+FILE appears complete or not at all. With -, /dev/stdout, a FIFO or a device, decisions are NDJSON
+and are written when they are made, in the order of their batches. A slow reader slows the run down,
+and a reader that ends, as head does, ends the run. Symbolic links are followed. Only regular files
+are ever replaced.
 
-Rows that are not valid are skipped and listed with reasons in NAME.rejects.ndjson beside the output
-NAME.ndjson, or where
---rejects says.
-With --nats the job's id is printed at once. Its output is kept for a day, whatever becomes of this
-process: run --attach ID takes the job up again, job output ID fetches what it wrote.
+Invalid rows are skipped and listed with reasons in NAME.rejects.ndjson beside the output
+NAME.ndjson, or in --rejects.
 
-Ctrl-C stops reading, finishes what was read, and writes it; a second Ctrl-C ends at once.`,
+With --nats the id of the job is printed at once. The cluster keeps its output for a day, also if
+this process ends: run --attach ID waits for the job again, job output ID fetches its decisions.
+
+Ctrl-C stops reading, decides the rows that were read, and writes the output. A second Ctrl-C ends
+the command at once.`,
 		Args: cobra.ArbitraryArgs, // more inputs, as from --input data/*.csv
 		RunE: runFromFlags,
 	}
 	f := cmd.Flags()
-	f.StringP("file", "f", "", "the swarm's spec (required)")
+	f.StringP("file", "f", "", "specification of the swarm (required)")
 	f.StringArray("input", nil, "file or folder, or - for standard input; may be given several times")
 	f.String("sources", "", "JSON file with a list of sources that are not files; see docs/sources.md")
-	f.StringArray("root", nil, "NAME=DIR: a folder that sources of a run in this process may name")
-	f.StringArray("egress", nil, "HOST, HOST:PORT, *.DOMAIN or NETWORK that a run in this process may reach")
+	f.StringArray("root", nil, "NAME=DIR: a folder that sources may read, for a run in this process")
+	f.StringArray("egress", nil, "HOST, HOST:PORT, *.DOMAIN or NETWORK that sources may reach, for a run in this process")
 	f.String("secrets", "", "folder of the secrets that sources refer to as file:NAME, for a run in this process")
-	f.String("webhook", "", "URL that anomalies are sent to as they are found")
-	f.String("webhook-secret", "", "env:NAME or file:NAME of the agent: the key that signs what is sent")
-	f.String("sinks", "", "JSON file with a list of where decisions go besides, as they are made; see docs/sources.md")
-	f.StringArray("csv", nil, "KEY=VALUE of how CSV files are written, over csv in the spec: delimiter, decimal, "+
+	f.String("webhook", "", "URL to which anomalies are sent when they are found")
+	f.String("webhook-secret", "", "env:NAME or file:NAME on the CPU agent: the key that signs messages to --webhook")
+	f.String("sinks", "", "JSON file with a list of further sinks of decisions; see docs/sources.md")
+	f.StringArray("csv", nil, "KEY=VALUE of the dialect of CSV files, in place of csv in the specification: delimiter, decimal, "+
 		"header, names, time, zone; as in --csv 'delimiter=;'")
 	f.String("output", "", "file for the decisions, in the format of its extension, or - for standard output in "+
 		"NDJSON (required)")
-	f.String("rejects", "", "file for the rows that are not valid, as NDJSON; NAME.rejects.ndjson beside the output "+
-		"NAME.* when empty")
+	f.String("rejects", "", "file for invalid rows, as NDJSON; empty: NAME.rejects.ndjson beside the output NAME.*")
 	f.String("report", "", "file for a report, one HTML page")
-	f.String("labels", "", "JSON file with a list of labelled incidents, to compare anomalies with; see Labels in "+
+	f.String("labels", "", "JSON file with a list of labelled incidents to compare with the anomalies; see Labels in "+
 		"docs/sources.md")
-	f.Bool("detach", false, "with --nats: submit the job, print its id and end; run --attach ID or job output ID "+
-		"fetches its output")
-	f.String("attach", "", "with --nats: the id of a run's job; wait for it and write its --output")
-	f.Bool("strict", false, "stop at the first row that is not valid")
+	f.Bool("detach", false, "with --nats: submit the job, print its id and end; fetch its output with run --attach ID "+
+		"or job output ID")
+	f.String("attach", "", "with --nats: id of the job of an earlier run, whose output is awaited and written")
+	f.Bool("strict", false, "stop at the first invalid row")
 	command.NATSFlags(f, true)
 	patienceFlag(f)
-	f.String("data-dir", "", "folder for the streams of a run in this process; a temporary one when empty")
-	f.Int("batch-rows", 0, "most rows of a message, 1 to 4096; changes no output")
+	f.String("data-dir", "", "folder for the streams of a run in this process; empty: a temporary folder")
+	f.Int("batch-rows", 0, "most rows of a message, 1 to 4096; does not change the output")
 	f.String("progress", "auto", "auto, plain, json or none")
 	command.LogFlags(f)
 	command.SetDefault(f, "log-level", "error")
@@ -78,6 +80,8 @@ func newRun(cmd *cobra.Command) (runjob.Options, error) {
 	}, err
 }
 
+// runFromFlags reads the flags, refuses combinations that contradict each other, and starts a
+// run or attaches to one.
 func runFromFlags(cmd *cobra.Command, args []string) error {
 	f := cmd.Flags()
 	o, err := newRun(cmd)
@@ -128,7 +132,7 @@ func runFromFlags(cmd *cobra.Command, args []string) error {
 		return command.Usage("run: --detach writes nothing here: leave --attach, --report, --labels and --rejects " +
 			"to the run that fetches the output")
 	case o.Detach && o.Output == "":
-		o.Output = "-" // it says the format alone
+		o.Output = "-" // only its format counts
 	}
 	if o.Attach != "" {
 		if o.SpecFile != "" || len(o.Inputs) > 0 || o.Sources != "" {

@@ -10,17 +10,21 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 )
 
+// swarmGetCommand returns exoswarm swarm get.
 func swarmGetCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "get NAME", Short: "Show who serves each shard of a swarm, and how far that is", Args: cobra.ExactArgs(1),
+		Use: "get NAME", Short: "Show which agent serves each shard of a swarm, and its progress", Args: cobra.ExactArgs(1),
 		RunE: connected(swarmGet),
-		Long: `Show each shard of a swarm: the GPU agent that serves it, its state, and the last
-entries of its logs. ENTRIES are those of its log, ANSWERED is the last one that has an answer. A
-shard that another agent has taken over is replayed first: it answers nothing before the replay is
-over.`,
+		Long: `Show each shard of a swarm: the GPU agent that serves it, its state, and the ends of
+its logs. ENTRIES is the number of the last entry of its log, ANSWERED that of the last entry with an
+answer. A new agent of a shard first replays the log, and answers nothing until the replay is
+complete.`,
 	}
 }
 
+// swarmGet prints one item for each shard of a swarm, in their order: its agents, its holder and
+// state, and the ends of its logs. It asks no GPU agent, and so answers while none serves the
+// swarm.
 func swarmGet(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 	client, err := swarmClient(cmd, c)
 	if err != nil {

@@ -26,18 +26,19 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
+// snapshotCommand returns exoswarm snapshot. Its commands read a place of snapshots, and need no
+// cluster.
 func snapshotCommand() *cobra.Command {
 	list := &cobra.Command{
 		Use: "list PLACE", Short: "List the snapshots in a folder or bucket", Args: cobra.ExactArgs(1),
 		RunE: inBucket(func(cmd *cobra.Command, b bucket.Bucket, _ []string) error { return snapshotList(cmd, b) }),
 	}
 	show := &cobra.Command{
-		Use: "show PLACE NAME", Short: "Show what a snapshot has: its variables, their types and files",
+		Use: "show PLACE NAME", Short: "Show the variables of a snapshot, their types and files",
 		Args: cobra.ExactArgs(2), RunE: inBucket(snapshotShow),
 	}
 	verify := &cobra.Command{
-		Use: "verify PLACE [NAME...]", Short: "Read every file and every checksum of snapshots, of all of them when " +
-			"none is named", Args: cobra.MinimumNArgs(1), RunE: inBucket(snapshotVerify),
+		Use: "verify PLACE [NAME...]", Short: "Read every file and every checksum of the named snapshots, or of all", Args: cobra.MinimumNArgs(1), RunE: inBucket(snapshotVerify),
 	}
 	all := []*cobra.Command{list, show, verify}
 	for _, c := range all {
@@ -46,16 +47,17 @@ func snapshotCommand() *cobra.Command {
 		listing.Flag(c.Flags())
 		keyFileFlag(c.Flags())
 	}
-	return command.Group("snapshot", "Look at snapshots of swarms, without a cluster", all...)
+	return command.Group("snapshot", "List, show and verify snapshots of swarms, without a cluster", all...)
 }
 
-// keyFileFlag adds the flag of openBucket.
+// keyFileFlag adds --key-file for openBucket.
 func keyFileFlag(f *pflag.FlagSet) {
 	f.String("key-file", "", "file with the keys of encrypted snapshots, as the GPU agents have it (gpuagent "+
 		"--key-file)")
 }
 
-// openBucket opens the place of snapshots, encrypted or not.
+// openBucket opens a place of snapshots, with the keys of --key-file for encrypted ones. The caller
+// closes it.
 func openBucket(cmd *cobra.Command, place string) (bucket.Bucket, error) {
 	var keys *keyring.Ring
 	if file, _ := cmd.Flags().GetString("key-file"); file != "" {
@@ -71,7 +73,8 @@ func openBucket(cmd *cobra.Command, place string) (bucket.Bucket, error) {
 	return bucket.Seal(b, keys), nil
 }
 
-// inBucket opens the place that the first argument names.
+// inBucket makes a RunE of a function that needs the place of snapshots that the first argument names.
+// names are the other arguments.
 func inBucket(fn func(cmd *cobra.Command, b bucket.Bucket, names []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) (err error) {
 		b, err := openBucket(cmd, args[0])
@@ -83,7 +86,8 @@ func inBucket(fn func(cmd *cobra.Command, b bucket.Bucket, names []string) error
 	}
 }
 
-// snapshotNames lists what may be snapshots: folders with a manifest.
+// snapshotNames returns the sorted names of the folders of a place that may be snapshots. Some may have
+// no manifest yet.
 func snapshotNames(ctx context.Context, b bucket.Bucket) ([]string, error) {
 	all, err := b.Folders(ctx)
 	if err != nil {
@@ -94,6 +98,9 @@ func snapshotNames(ctx context.Context, b bucket.Bucket) ([]string, error) {
 	return all, nil
 }
 
+// snapshotList prints the complete snapshots of a place by name, one item for each; every shard
+// of a swarm has a part of its own. A manifest that cannot be read is an item with an error.
+// Snapshots that are being written are left out.
 func snapshotList(cmd *cobra.Command, b bucket.Bucket) error {
 	names, err := snapshotNames(cmd.Context(), b)
 	if err != nil {
@@ -141,6 +148,7 @@ func snapshotList(cmd *cobra.Command, b bucket.Bucket) error {
 	return p.End()
 }
 
+// snapshotShow prints one item for each variable of a snapshot, and a summary to stderr.
 func snapshotShow(cmd *cobra.Command, b bucket.Bucket, names []string) error {
 	m, digest, err := snapshot.ReadManifest(cmd.Context(), b, names[0])
 	if err != nil {
@@ -168,6 +176,9 @@ func snapshotShow(cmd *cobra.Command, b bucket.Bucket, names []string) error {
 	return nil
 }
 
+// snapshotVerify reads every file of the named snapshots, or of all of them, and compares the
+// checksums. It prints an item for each snapshot, and fails in the end when one is damaged or
+// incomplete.
 func snapshotVerify(cmd *cobra.Command, b bucket.Bucket, names []string) error {
 	if len(names) == 0 {
 		all, err := snapshotNames(cmd.Context(), b)
@@ -215,8 +226,8 @@ func snapshotVerify(cmd *cobra.Command, b bucket.Bucket, names []string) error {
 	return errors.Join(bad...)
 }
 
-// bytesProgress rewrites a line on a terminal, twice a second. What it returns may be called by
-// several goroutines.
+// bytesProgress returns a function that shows the number of bytes done: one line on a terminal, rewritten
+// twice a second. The function may be called from several goroutines. It is nil when w is no terminal.
 func bytesProgress(w io.Writer, total int64) func(done int64) {
 	f, ok := w.(*os.File)
 	if !ok || !term.IsTerminal(int(f.Fd())) {
@@ -237,8 +248,9 @@ func bytesProgress(w io.Writer, total int64) func(done int64) {
 	}
 }
 
-// snapshotOf is what a new swarm begins as, and the spec of the swarm that it was taken of, nil
-// when the place is not known.
+// snapshotOf returns the reference to the snapshot with which a new swarm begins, and the specification
+// of the swarm of the snapshot. The specification is nil without --snapshots: then --digest must
+// identify the snapshot, and its files are not read.
 func snapshotOf(cmd *cobra.Command, name string) (from *swarms.SnapshotRef, spec *swarm.Spec, err error) {
 	place, _ := cmd.Flags().GetString("snapshots")
 	digest, _ := cmd.Flags().GetString("digest")
@@ -269,6 +281,8 @@ func snapshotOf(cmd *cobra.Command, name string) (from *swarms.SnapshotRef, spec
 	return from, spec, err
 }
 
+// swarmSnapshot takes a snapshot of all shards. It prints one item with the digest that exoswarm
+// swarm create --digest takes or, with --wait=false, with the entries that ask for it.
 func swarmSnapshot(cmd *cobra.Command, s *swarmclient.Swarm) error {
 	name, _ := cmd.Flags().GetString("name")
 	if name == "" {
@@ -330,8 +344,11 @@ func entryList(all []uint64) string {
 	return strings.Trim(strings.ReplaceAll(fmt.Sprint(all), " ", ","), "[]")
 }
 
+// swarmReset returns all agents to their initial state, and prints nothing.
 func swarmReset(cmd *cobra.Command, s *swarmclient.Swarm) error { return s.Reset(cmd.Context()) }
 
+// swarmTrim trims the logs of a swarm to a snapshot, which it reads and checks whole first. The
+// entries before it are lost; the snapshot must stay.
 func swarmTrim(cmd *cobra.Command, s *swarmclient.Swarm) (err error) {
 	name, _ := cmd.Flags().GetString("to")
 	place, _ := cmd.Flags().GetString("snapshots")

@@ -20,17 +20,20 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/schema"
 )
 
+// submitCommand returns exoswarm submit. The login of a tenant submits jobs of that tenant
+// alone.
 func submitCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "submit --pool POOL --kind KIND --spec JSON | submit --file JOBS.jsonl",
 		Short: "Submit a job, or a file of them, and print the ids",
-		Long: `Submit a job. With --wait the command ends when the job does: with 0 when it is done,
-2 when its input or spec is at fault, 1 when it failed otherwise.
+		Long: `Submit a job. With --wait the command ends with the job: exit code 0 if it is done, 2
+if its input or specification is wrong, 1 if it failed for another reason.
 
-With --file every line is a job as JSON, as in docs/protocol.md; id and version may be left out.
-Lines are submitted in batches of up to 1000 of one pool and 256 KiB, each all or none. A job that
-waits for others (after) stands behind those, or in the same batch, where each of its parents counts
-as another. A line that is not valid ends the command before its batch; the message names it.`,
+With --file every line is a job as JSON (docs/protocol.md); id and version may be left out. Lines are
+submitted in batches of one pool, of up to 1000 jobs and 256 KiB, each batch whole or not at all. A
+job that waits for others (after) must come after them, or in their batch; each of its parents counts
+as a job of the batch. A line that is not valid ends the command before its batch, and the error
+names the line.`,
 		Args:    cobra.NoArgs,
 		PreRunE: checkSubmit,
 		RunE:    submitting(submit),
@@ -39,24 +42,24 @@ as another. A line that is not valid ends the command before its batch; the mess
 	natsFlag(f)
 	listing.Flag(f)
 	f.String("pool", "cpu", "cpu or gpu")
-	f.String("kind", "", "what to do")
+	f.String("kind", "", "kind of the job, which selects its handler")
 	f.String("spec", "null", "the job's spec: JSON, @FILE, or - for standard input")
-	f.String("id", "", "the job's id; a new one when empty. The same id is never done twice")
+	f.String("id", "", "id of the job; empty: a new one. A job with the same id is not done twice")
 	f.String("lane", "normal", "high, normal or low")
-	f.String("tenant", jobs.DefaultTenant, "whose share it uses; that of the login, where it is a tenant's")
-	f.Duration("delay", 0, "begin no earlier than after this time")
-	f.Duration("deadline", 0, "fail when it is not done after this time; 0 for none")
-	f.StringSlice("after", nil, "ids of jobs that must be over before it begins, with commas between")
-	f.String("on-failed-parent", "", "when one of those is not done: fail (the default), skip or run")
-	f.Int("max-attempts", jobs.Attempts, "how often it may be tried, 1 to 100")
+	f.String("tenant", jobs.DefaultTenant, "tenant whose limits the job counts against; with the login of a tenant, that tenant")
+	f.Duration("delay", 0, "time before the first attempt")
+	f.Duration("deadline", 0, "time after which the job fails if it is not done; 0: none")
+	f.StringSlice("after", nil, "ids of jobs that must be over first, separated by commas")
+	f.String("on-failed-parent", "", "if a job of --after fails: fail (the default), skip or run")
+	f.Int("max-attempts", jobs.Attempts, "most attempts, 1 to 100")
 	f.Duration("result-ttl", 24*time.Hour, "how long the result is kept, 1 s to 168 h")
-	f.StringP("file", "f", "", "file of jobs, one a line as JSON; - for standard input")
+	f.StringP("file", "f", "", "NDJSON file, one job per line; - for standard input")
 	f.Bool("wait", false, "wait for the result and print it")
-	f.Duration("timeout", 0, "longest wait with --wait; 0 for none. The job goes on after it")
+	f.Duration("timeout", 0, "longest wait with --wait; 0: no limit. The job continues afterwards")
 	return cmd
 }
 
-// checkSubmit finds what is wrong with the flags before anything connects.
+// checkSubmit checks the combination of flags before the command connects.
 func checkSubmit(cmd *cobra.Command, _ []string) error {
 	f := cmd.Flags()
 	wait, _ := f.GetBool("wait")
@@ -73,6 +76,8 @@ func checkSubmit(cmd *cobra.Command, _ []string) error {
 	return err
 }
 
+// submit submits one job, and prints its id or, with --wait, its result; or it submits the jobs
+// of --file.
 func submit(cmd *cobra.Command, _ []string, c jobclient.Client) error {
 	f := cmd.Flags()
 	wait, _ := f.GetBool("wait")
@@ -105,6 +110,8 @@ func submit(cmd *cobra.Command, _ []string, c jobclient.Client) error {
 	return p.End()
 }
 
+// jobFromFlags returns the job of the command line, checked as the queue checks it. --delay and
+// --deadline count from now by the clock of this machine.
 func jobFromFlags(cmd *cobra.Command) (jobs.Job, error) {
 	f := cmd.Flags()
 	j := jobs.Job{Version: jobs.Version, Submitted: time.Now().UTC()}
@@ -148,7 +155,8 @@ func jobFromFlags(cmd *cobra.Command) (jobs.Job, error) {
 	return j, schema.CheckSpec(j)
 }
 
-// readText reads a flag that holds a text, @FILE, or - for standard input.
+// readText returns the value of a flag that is a text, @FILE, or - for standard input, up to jobs.MaxSpec
+// bytes and one.
 func readText(cmd *cobra.Command, text string) ([]byte, error) {
 	var r io.Reader
 	switch {
@@ -171,7 +179,8 @@ func readText(cmd *cobra.Command, text string) ([]byte, error) {
 	return bytes.TrimSpace(data), nil
 }
 
-// waitFor prints a job's result, and fails as the job did.
+// waitFor waits for the result of a job and prints it as one item, a jobs.Result. It fails with the error
+// of a job that failed, whose code gives the exit code. After --timeout the job continues.
 func waitFor(cmd *cobra.Command, id string, result func(ctx context.Context, id string) (jobs.Result, error)) error {
 	ctx := cmd.Context()
 	if limit, _ := cmd.Flags().GetDuration("timeout"); limit > 0 {

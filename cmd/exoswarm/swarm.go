@@ -21,52 +21,54 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
+// swarmCommand returns exoswarm swarm. Package swarmclient does the work: the commands read
+// flags and files, and print.
 func swarmCommand() *cobra.Command {
 	create := &cobra.Command{
-		Use: "create -f SPEC | create NAME --from SNAPSHOT", Short: "Make a swarm that lasts, and wait until a GPU " +
-			"agent serves it", Args: cobra.MaximumNArgs(1),
-		Long: `Make a swarm that lasts, and wait until a GPU agent serves it: one whose agents are
-addressed, or one whose groups are, of which the spec says how many (groups: N). The swarm of a run
-is made by exoswarm run, and lasts as long as that.
+		Use: "create -f SPEC | create NAME --from SNAPSHOT", Short: "Create a swarm that lasts, and wait until GPU " +
+			"agents serve it", Args: cobra.MaximumNArgs(1),
+		Long: `Create a swarm that lasts until it is deleted, and wait until GPU agents serve it.
+Either its agents are addressed, or its groups; then the specification has their number (groups: N).
+The swarm of a run is created by exoswarm run, and ends with the run.
 
-With --from its agents begin as those of a snapshot. The spec is that of the snapshot, which is read
-from --snapshots, the place that the GPU agents have; or that of -f, whose cell, seed, features,
-candidates and groups must be the same. --agents makes them more, where those added have seen
-nothing, or fewer. A snapshot of a run's swarm becomes one that lasts, with as many groups; one of a
-swarm of several shards, or of one, begins a swarm of as many as one likes. Without access to that
-place use -f and --digest, which exoswarm swarm snapshot prints. The snapshot must stay as long as
-the swarm: an agent process without a checkpoint begins with it.`,
+With --from the agents begin with the state of a snapshot. The specification is that of the snapshot
+in --snapshots, the place that the GPU agents use, or that of -f, with the same cell, seed, features,
+candidates and size of groups. --agents gives the swarm more agents, which begin in their initial
+state, or fewer. A snapshot of a run becomes a swarm with as many groups. The number of shards may
+differ from that of the snapshot. Without access to the place, use -f and the --digest that exoswarm
+swarm snapshot has printed. The snapshot must stay as long as the swarm, because an agent process
+without a checkpoint begins with it.`,
 		RunE: connected(swarmCreate),
 	}
-	create.Flags().StringP("file", "f", "", "the swarm's spec, with addressed: agent, or groups: N")
-	create.Flags().String("from", "", "name of a snapshot that its agents begin as")
+	create.Flags().StringP("file", "f", "", "specification of the swarm, with addressed: agent, or groups: N")
+	create.Flags().String("from", "", "name of the snapshot with which the agents begin")
 	create.Flags().String("snapshots", "", "folder, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX of the snapshots, as "+
-		"the GPU agents have it")
+		"for gpuagent --snapshots")
 	keyFileFlag(create.Flags())
 	create.Flags().String("digest", "", "SHA-256 of the snapshot's manifest, in place of --snapshots")
-	create.Flags().Int64("agents", 0, "how many agents, whole groups; 0: as many as the spec says")
-	create.Flags().Int("shards", 0, "over how many logs they are split, each served by one GPU agent at a time; 0: "+
-		"as many as the spec says")
+	create.Flags().Int64("agents", 0, "number of agents, a multiple of agents_per_group; 0: that of the specification")
+	create.Flags().Int("shards", 0, "number of shards, each with a log and served by one GPU agent at a time; 0: that "+
+		"of the specification")
 	snap := &cobra.Command{
-		Use: "snapshot NAME", Short: "Keep what all agents are, to make swarms of it", Args: cobra.ExactArgs(1),
-		Long: `Have the GPU agent write a snapshot to its --snapshots, as the entries before this one
-have left the agents. The swarm stands still meanwhile.`,
+		Use: "snapshot NAME", Short: "Save the state of all agents, to create swarms from it", Args: cobra.ExactArgs(1),
+		Long: `Have the GPU agents write a snapshot to their --snapshots: the state of all agents
+after the entries before this one. The swarm answers nothing else meanwhile.`,
 		RunE: onSwarm(swarmSnapshot),
 	}
-	snap.Flags().String("name", "", "of the snapshot, 1 to 64 letters, digits, '-' or '_'; NAME and the time when "+
-		"empty")
-	snap.Flags().Bool("wait", true, "wait until it is complete")
+	snap.Flags().String("name", "", "name of the snapshot, 1 to 64 letters, digits, '-' or '_'; empty: NAME and the "+
+		"time")
+	snap.Flags().Bool("wait", true, "wait until the snapshot is complete")
 	reset := &cobra.Command{
-		Use: "reset NAME", Short: "Make all agents such as have seen nothing, with the weights that they have",
+		Use: "reset NAME", Short: "Return all agents to their initial state; their weights stay",
 		Args: cobra.ExactArgs(1), RunE: onSwarm(swarmReset),
 	}
 	trim := &cobra.Command{
-		Use: "trim NAME --to SNAPSHOT", Short: "Remove what a snapshot of the swarm stands for from its log",
+		Use: "trim NAME --to SNAPSHOT", Short: "Remove the entries that a snapshot contains from the log",
 		Args: cobra.ExactArgs(1),
-		Long: `Remove the entries of a swarm's log that are in a snapshot of it, and their answers.
-Every file of the snapshot is read and checked first. From then on an agent process without a
-checkpoint begins with the snapshot, so all GPU agents must reach it, and it must stay until the log
-is trimmed to a later one.`,
+		Long: `Remove the entries that a snapshot of the swarm contains from its log, with their
+answers. The command first reads and checks every file of the snapshot. From then on an agent process
+without a checkpoint begins with the snapshot. So all GPU agents must have access to it, and it must
+stay until the log is trimmed to a later one.`,
 		RunE: onSwarm(swarmTrim),
 	}
 	trim.Flags().String("to", "", "name of the snapshot (required)")
@@ -74,50 +76,52 @@ is trimmed to a later one.`,
 		"GPU agents have it (required)")
 	keyFileFlag(trim.Flags())
 	list := &cobra.Command{
-		Use: "list", Short: "List the swarms, those of runs too", Args: cobra.NoArgs,
+		Use: "list", Short: "List the swarms, also those of runs", Args: cobra.NoArgs,
 		RunE: connected(swarmList),
 	}
 	tick := &cobra.Command{
-		Use: "tick NAME", Short: "Step all agents, each driven by the inputs that it holds", Args: cobra.ExactArgs(1),
+		Use: "tick NAME", Short: "Step all agents, each with the inputs that it holds", Args: cobra.ExactArgs(1),
 		RunE: onSwarm(swarmTick),
 	}
-	tick.Flags().Int("count", 1, "steps")
+	tick.Flags().Int("count", 1, "number of steps")
 	observe := &cobra.Command{
-		Use: "observe NAME --input FILE", Short: "Give agents inputs of their own and step those, or groups " +
-			"observations", Args: cobra.ExactArgs(1),
-		Long: `Read observations, a row each, and print what is decided. Of a swarm whose groups are
-addressed: the column group, that of the timestamp and the features of its spec; the agents of the
-group step. Rows of a group stand in the order of their times. Of a swarm whose agents are
-addressed: the column agent and the features of the swarm's spec, as CSV with a header or, where the
-name ends with .ndjson or .jsonl, as a JSON object a line. Their agents hold the inputs, step once
-and vote. A file that is not valid changes nothing; a large one goes into several entries of the
-swarm's log.`,
+		Use: "observe NAME --input FILE", Short: "Send observations to agents or groups, and print their " +
+			"decisions", Args: cobra.ExactArgs(1),
+		Long: `Read observations, one per row, and print the decisions. The file is CSV with a header
+or, if its name ends with .ndjson or .jsonl, JSON lines.
+
+If the groups of the swarm are addressed, the columns are group, the timestamp and the features of
+the specification, and the rows of a group are in the order of their times. The agents of the group
+step. If the agents are addressed, the columns are agent and the features. Each agent holds its
+inputs, steps once and votes.
+
+A file that is not valid changes nothing. A large file takes several entries of the log.`,
 		RunE: onSwarm(swarmObserve),
 	}
 	observe.Flags().String("input", "", "file of observations, or - for standard input (required)")
 	query := &cobra.Command{
-		Use: "query NAME", Short: "Show what agents or groups are; it changes nothing", Args: cobra.ExactArgs(1),
+		Use: "query NAME", Short: "Show the state of agents or groups; it changes nothing", Args: cobra.ExactArgs(1),
 		RunE: onSwarm(swarmQuery),
-		Long: `Show what agents or groups are: of a swarm whose groups are addressed all state
-variables of the cell, and the embeddings of agents; docs/cells.md says what they mean. It changes
-nothing. NAME may be that of a run, or the id of its swarm, as long as it reads. Agent I of group G
-has the id G times agents_per_group plus I.`,
+		Long: `Show the state of agents or groups. If the groups of the swarm are addressed, that is
+all state variables of the cell (docs/cells.md) and, for agents, their embeddings. It changes
+nothing. NAME may be that of a run, or the id of its swarm, while the run reads its input. Agent I of
+group G has the id G times agents_per_group plus I.`,
 	}
-	query.Flags().String("agents", "", "ids and ranges of them, as in 1,5-9")
-	query.Flags().String("groups", "", "the same of groups")
+	query.Flags().String("agents", "", "ids and ranges of agents, as in 1,5-9")
+	query.Flags().String("groups", "", "numbers and ranges of groups, as in 1,5-9")
 	remove := &cobra.Command{
-		Use: "delete NAME", Short: "End a swarm, and remove its log and its agents' state", Args: cobra.ExactArgs(1),
+		Use: "delete NAME", Short: "Delete a swarm, its log and the state of its agents", Args: cobra.ExactArgs(1),
 		RunE: connected(swarmDelete),
 	}
-	remove.Flags().Bool("yes", false, "do not ask")
+	remove.Flags().Bool("yes", false, "do not ask for confirmation")
 	orphans := &cobra.Command{
-		Use: "orphans", Short: "List what is left of swarms whose run is over, and remove it with --delete",
+		Use: "orphans", Short: "List the remains of swarms whose run is over, and remove them with --delete",
 		Args: cobra.NoArgs, RunE: connected(swarmOrphans),
-		Long: `List the swarms of runs whose job is over or does not exist, those whose removal was
-interrupted, and logs that belong to no swarm. CPU agents look for them every minute and remove what
-is an orphan twice in turn, so the list is empty unless none runs.`,
+		Long: `List swarms of runs whose job is over or does not exist, swarms whose removal was
+interrupted, and logs without a swarm. CPU agents look for these every minute, and remove those that
+they find twice in turn. So the list is usually empty while a CPU agent runs.`,
 	}
-	orphans.Flags().Bool("delete", false, "remove them")
+	orphans.Flags().Bool("delete", false, "remove the listed swarms and logs")
 	all := []*cobra.Command{
 		create, list, swarmGetCommand(), tick, observe, query, swarmVoteCommand(),
 		swarmFuseCommand(), snap, trim, reset, remove, orphans,
@@ -128,10 +132,10 @@ is an orphan twice in turn, so the list is empty unless none runs.`,
 			listing.Flag(c.Flags())
 		}
 		if c != remove && c != list && c != orphans {
-			c.Flags().Duration("timeout", time.Minute, "how long to wait for each answer")
+			c.Flags().Duration("timeout", time.Minute, "longest wait for each answer")
 		}
 	}
-	return command.Group("swarm", "Make swarms that last, step them and look at them, also at those of runs", all...)
+	return command.Group("swarm", "Create, step, query and delete swarms; query those of runs too", all...)
 }
 
 // swarmClient returns a client of the swarms that a connection reaches. Its timeout is the flag of that
@@ -162,6 +166,8 @@ func onSwarm(fn func(cmd *cobra.Command, s *swarmclient.Swarm) error) func(*cobr
 	})
 }
 
+// swarmCreate creates a swarm, and returns when GPU agents serve all its shards. Its only output
+// is a line on stderr. After --timeout the swarm stays, and waits for its agents.
 func swarmCreate(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 	spec, from, err := specOf(cmd, args)
 	if err != nil {
@@ -183,7 +189,9 @@ func swarmCreate(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 	return nil
 }
 
-// specOf is the spec of a swarm to be made, and what its agents begin as.
+// specOf returns the specification of the swarm to create, from -f or from the snapshot of --from, with
+// --agents and --shards applied and checked again, and the snapshot with which its agents begin (nil:
+// none).
 func specOf(cmd *cobra.Command, args []string) (spec *swarm.Spec, from *swarms.SnapshotRef, err error) {
 	f := cmd.Flags()
 	file, _ := f.GetString("file")
@@ -256,6 +264,9 @@ func specOf(cmd *cobra.Command, args []string) (spec *swarm.Spec, from *swarms.S
 	return spec, from, nil
 }
 
+// swarmList prints all swarms, also those of runs, one item for each, with the names of the
+// agents that hold its shards and the states of the shards that are not served. A record that
+// cannot be read is an item with an error.
 func swarmList(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 	all, err := c.Swarms.Swarms(cmd.Context())
 	if err != nil {
@@ -312,6 +323,9 @@ func swarmList(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 	return p.End()
 }
 
+// swarmTick steps all agents, and prints for each candidate how many agents vote for it and how
+// many groups have decided for it after the last step. The last item, none, counts the groups
+// without a decision.
 func swarmTick(cmd *cobra.Command, s *swarmclient.Swarm) error {
 	count, _ := cmd.Flags().GetInt("count")
 	if count < 1 {
@@ -345,6 +359,8 @@ func swarmTick(cmd *cobra.Command, s *swarmclient.Swarm) error {
 	return nil
 }
 
+// swarmDelete removes a swarm after a confirmation, or without one with --yes. A name without a
+// swarm is jobs.ErrNotFound, but logs that an interrupted removal left are removed.
 func swarmDelete(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 	client, err := swarmClient(cmd, c)
 	if err != nil {
@@ -359,7 +375,8 @@ func swarmDelete(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 	return nil
 }
 
-// confirm asks before what cannot be undone. Without a terminal to ask at, --yes must say it.
+// confirm asks on the terminal before a change that cannot be undone; what completes "This will". Without
+// a terminal it takes --yes alone. A refusal is an error of usage.
 func confirm(cmd *cobra.Command, what string) error {
 	if yes, _ := cmd.Flags().GetBool("yes"); yes {
 		return nil
@@ -376,6 +393,8 @@ func confirm(cmd *cobra.Command, what string) error {
 	return nil
 }
 
+// swarmOrphans prints the remains of ended runs and of interrupted removals, one item for each,
+// a swarmlog.Orphan, and removes them with --delete.
 func swarmOrphans(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 	all, err := c.Swarms.Orphans(cmd.Context())
 	if err != nil {

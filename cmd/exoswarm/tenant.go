@@ -12,26 +12,28 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 )
 
+// tenantCommand returns exoswarm tenant. Limits are stored in the cluster, and workers follow a
+// change at once.
 func tenantCommand() *cobra.Command {
 	limit := &cobra.Command{
 		Use:   "limit NAME",
-		Short: "Bound what a tenant takes; what is not named stays as it is",
-		Long: `Set limits of a tenant, or with the name "*" those of all tenants where they have none
-of their own. Each holds for each pool by itself. Workers follow at once, and what runs goes on. 0
-is no limit, whatever "*" has.`,
+		Short: "Set limits of a tenant; limits that are not named stay",
+		Long: `Set limits of a tenant. The name "*" sets the limits of all tenants that have none of
+their own. A limit applies to each pool separately. Workers follow at once, and running jobs
+continue. 0 means no limit, also if "*" has one.`,
 		Args: cobra.ExactArgs(1),
 		RunE: connected(tenantLimit),
 	}
 	f := limit.Flags()
-	f.Float64("weight", 1, "share of the turns within a lane where others have jobs too, 0.01 to 1000")
-	f.Float64("rate", 0, "jobs that begin a second, 0.001 to 1000000")
-	f.Int("burst", 0, "jobs that may begin at once after a pause, as many as in a second when 0")
-	f.Int("concurrency", 0, "jobs that run at a time, on all agents together, 1 to 10000")
+	f.Float64("weight", 1, "share of a lane while other tenants have jobs too, 0.01 to 1000")
+	f.Float64("rate", 0, "jobs that start per second, 0.001 to 1000000")
+	f.Int("burst", 0, "jobs that may start at once after a pause; 0: as many as --rate has in a second")
+	f.Int("concurrency", 0, "running jobs, on all agents together, 1 to 10000")
 	f.Int("queued", 0, "jobs in the queue, 1 to 100000; more are refused")
 	list := &cobra.Command{Use: "list", Short: "List the limits", Args: cobra.NoArgs, RunE: connected(tenantList)}
 	listing.Flag(list.Flags())
 	unlimit := &cobra.Command{
-		Use: "unlimit NAME", Short: `Remove the limits of a tenant, which has those of "*" then`,
+		Use: "unlimit NAME", Short: `Remove the limits of a tenant, which gets those of "*"`,
 		Args: cobra.ExactArgs(1),
 		RunE: connected(func(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 			return c.Control.UnlimitTenant(cmd.Context(), args[0])
@@ -41,9 +43,11 @@ is no limit, whatever "*" has.`,
 	for _, c := range all {
 		natsFlag(c.Flags())
 	}
-	return command.Group("tenant", "Bound what tenants take of the queues", all...)
+	return command.Group("tenant", "Limit the jobs of tenants", all...)
 }
 
+// tenantLimit sets the limits whose flags are on the command line, and leaves the others as they
+// are. 0 removes a limit, also one of "*".
 func tenantLimit(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 	f := cmd.Flags()
 	l := jobs.Limits{
@@ -69,6 +73,8 @@ func given[T any](f *pflag.FlagSet, name string, get func(string) (T, error)) *T
 	return &v
 }
 
+// tenantList prints the limits that are set, one item for each tenant. A record that cannot be
+// read has an error.
 func tenantList(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 	all, err := c.Control.Tenants(cmd.Context())
 	if err != nil {

@@ -19,24 +19,27 @@ import (
 	"github.com/exoswarm/exoswarm/tiers/pagestore"
 )
 
+// tierCommand returns exoswarm tier. Its commands open the page store of one shard, which no
+// agent may have open.
 func tierCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "tier",
-		Short: "Look after the page stores of a machine, while no agent has them open",
+		Short: "Check and compact the page stores of a machine while no agent has them open",
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	verify := tierSubcommand("verify DIR...", "Read every page and every checksum of a store, and list what is "+
-		"damaged", tierVerify)
-	verify.Flags().Int64("rate", 0, "most bytes to read a second; 0 for no bound")
-	stats := tierSubcommand("stats DIR...", "Show what a store holds, tier by tier", tierStats)
-	compact := tierSubcommand("compact DIR...", "Give the room of deleted and replaced pages back to the disks",
+	verify := tierSubcommand("verify DIR...", "Read every page and every checksum of a store, and list damaged "+
+		"pages", tierVerify)
+	verify.Flags().Int64("rate", 0, "most bytes to read per second; 0: no limit")
+	stats := tierSubcommand("stats DIR...", "Show the pages and bytes of a store, tier by tier", tierStats)
+	compact := tierSubcommand("compact DIR...", "Give the space of deleted and replaced pages back to the disks",
 		tierCompact)
 	cmd.AddCommand(verify, stats, compact)
 	return cmd
 }
 
-// tierSubcommand is a command on the directories of one store, the fastest first.
+// tierSubcommand returns a command on the directories of one store, the fastest first, which withStore
+// opens for run.
 func tierSubcommand(use, short string, run func(*cobra.Command, *pagestore.Store) error) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: use, Short: short,
@@ -54,7 +57,8 @@ func tierSubcommand(use, short string, run func(*cobra.Command, *pagestore.Store
 	return cmd
 }
 
-// withStore opens a store for a command.
+// withStore opens the store of some directories, calls run and closes the store. Directories that are not
+// those of one store, or a wrong key, are errors of usage; a store that an agent has open is not.
 func withStore(cmd *cobra.Command, dirs []string, run func(*cobra.Command, *pagestore.Store) error) (err error) {
 	opts, err := pagestore.Discover(nil, dirs)
 	switch {
@@ -86,7 +90,7 @@ func withStore(cmd *cobra.Command, dirs []string, run func(*cobra.Command, *page
 	return run(cmd, s)
 }
 
-// emit prints a value as JSON or by a function as a table.
+// emit prints a value as indented JSON, or as the table that a function writes.
 func emit(cmd *cobra.Command, v any, table func(w io.Writer)) error {
 	if out, _ := cmd.Flags().GetString("output"); out == "json" {
 		e := json.NewEncoder(cmd.OutOrStdout())
@@ -106,6 +110,8 @@ type tierReport struct {
 	Problems []string `json:"problems"`
 }
 
+// tierVerify reads every page of a store, and prints a tierReport. It changes nothing, and fails
+// with tiers.ErrCorrupt when it has found damage.
 func tierVerify(cmd *cobra.Command, s *pagestore.Store) error {
 	rate, _ := cmd.Flags().GetInt64("rate")
 	if rate < 0 {
@@ -131,7 +137,7 @@ func tierVerify(cmd *cobra.Command, s *pagestore.Store) error {
 	return err
 }
 
-// interrupted is why a command ended early, nil when it was not a signal.
+// interrupted returns command.ErrInterrupted when a signal has ended the context of a command.
 func interrupted(cmd *cobra.Command) error {
 	if cmd.Context().Err() != nil {
 		return command.ErrInterrupted
@@ -139,7 +145,8 @@ func interrupted(cmd *cobra.Command) error {
 	return nil
 }
 
-// verifyProgress rewrites a line on a terminal, twice a second.
+// verifyProgress returns the function that shows the progress of tierVerify: one line on a terminal,
+// rewritten twice a second. It returns nil when w is no terminal.
 func verifyProgress(w io.Writer) func(*pagestore.Report, int) {
 	f, ok := w.(*os.File)
 	if !ok || !term.IsTerminal(int(f.Fd())) {
@@ -157,6 +164,8 @@ func verifyProgress(w io.Writer) func(*pagestore.Report, int) {
 	}
 }
 
+// tierStats prints the pages and bytes of each tier of a store: those of the pages, those that
+// are stored, and those of the files.
 func tierStats(cmd *cobra.Command, s *pagestore.Store) error {
 	st := s.Stats()
 	return emit(cmd, st, func(w io.Writer) {
@@ -177,6 +186,8 @@ func tierStats(cmd *cobra.Command, s *pagestore.Store) error {
 	})
 }
 
+// tierCompact gives the space of deleted and replaced pages back to the disks, and prints the
+// number of bytes.
 func tierCompact(cmd *cobra.Command, s *pagestore.Store) error {
 	freed, err := s.Compact(cmd.Context())
 	if err != nil {

@@ -13,48 +13,52 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
+// swarmVoteCommand returns exoswarm swarm vote, for swarms whose agents are addressed.
 func swarmVoteCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use: "vote NAME", Short: "Have all agents decide together, as they vote now; it changes no agent",
+		Use: "vote NAME", Short: "Let all agents decide together, as they vote now; it changes no agent",
 		Args: cobra.ExactArgs(1),
-		Long: `Have all agents decide together, as each of them votes since its last step. Those that
-have never stepped abstain. It changes no agent.
+		Long: `Let all agents decide together. Each agent votes as it has voted since its last step;
+an agent that has never stepped abstains. It changes no agent.
 
-Rounds of a swarm count up: a vote is in the next round, or in the one of --round, which must be
-later than all before. A round that is over is refused, also after a restart of the GPU agent or of
-the server. A reset of the swarm does not begin the rounds anew.
+The rounds of a swarm count up. A vote is in the next round, or in --round, which must be later than
+all rounds before. A round that is over is refused, also after a restart of the GPU agent or the
+server. A reset of the swarm does not reset its rounds.
 
-Of several candidates with the most votes the first wins, if it has what the rule asks for. The
-leader is the agent with the highest priority: agent 0 where all are equal, and with --priority
-seeded one that the swarm's seed and the round choose.`,
+If several candidates have the most votes, the first of them wins, provided that it meets the rule.
+The leader is the agent with the highest priority: agent 0 if all are equal, and with --priority
+seeded an agent that the seed of the swarm and the round choose.`,
 		RunE: onSwarm(swarmVote),
 	}
 	f := c.Flags()
-	f.String("rule", swarms.RulePlurality, "what the winner needs: plurality, majority, quorum or unanimous")
-	f.String("quorum", "", "the share that the rule quorum asks for, as 2/3 or 0.6")
-	f.String("of", "", "what majority, quorum and unanimous are of: cast, the votes cast, or all, all agents "+
+	f.String("rule", swarms.RulePlurality, "rule for the winner: plurality, majority, quorum or unanimous")
+	f.String("quorum", "", "share for the rule quorum, as in 2/3 or 0.6")
+	f.String("of", "", "base of majority, quorum and unanimous: cast (the votes cast) or all (all agents) "+
 		"(default cast)")
-	f.Uint64("round", 0, "number of the round, more than that of the last one; the next one when it is not given")
-	f.String("priority", swarms.PriorityUniform, "of agents that stand for leader: uniform or seeded")
+	f.Uint64("round", 0, "number of the round, later than all before; default: the next one")
+	f.String("priority", swarms.PriorityUniform, "priority of agents for the leader: uniform or seeded")
 	return c
 }
 
+// swarmFuseCommand returns exoswarm swarm fuse.
 func swarmFuseCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use: "fuse NAME --by group|vote|all", Short: "Show what agents know together: the mean of their embeddings; " +
-			"it changes nothing", Args: cobra.ExactArgs(1),
-		Long: `Show what agents know together, by node: how many of its agents have stepped, and the
-mean of their embeddings, the units of a gru or the potential of a leaky, and of a swarm whose
-groups are addressed what docs/cells.md says of its cell. By group a node has consecutive groups, by
-vote there is one for each candidate, where agents keep votes: not in a swarm whose groups are
+		Use: "fuse NAME --by group|vote|all", Short: "Show knowledge nodes: means of the embeddings of agents; it " +
+			"changes nothing", Args: cobra.ExactArgs(1),
+		Long: `Show knowledge nodes: for each node the number of its agents that have stepped, and
+the mean of their embeddings. The embedding is the units of a gru or the potential of a leaky; for
+swarms whose groups are addressed, docs/cells.md describes it for each cell. By group, a node has
+consecutive groups. By vote, each candidate has a node; this needs a swarm whose agents are
 addressed. It changes nothing.`,
 		RunE: onSwarm(swarmFuse),
 	}
-	c.Flags().String("by", "", "which node an agent belongs to: group, vote or all (required)")
-	c.Flags().Int("nodes", 0, "nodes by group; 0: one a group")
+	c.Flags().String("by", "", "what assigns agents to nodes: group, vote or all (required)")
+	c.Flags().Int("nodes", 0, "number of nodes by group; 0: one for each group")
 	return c
 }
 
+// swarmVote lets all agents decide together, and prints one item: the round, the winner or none,
+// the votes by candidate, the abstentions, whether the rule is met, and the leader.
 func swarmVote(cmd *cobra.Command, s *swarmclient.Swarm) error {
 	f := cmd.Flags()
 	want := swarms.Vote{Version: jobs.Version}
@@ -97,6 +101,8 @@ func swarmVote(cmd *cobra.Command, s *swarmclient.Swarm) error {
 	return p.End()
 }
 
+// swarmFuse prints one item for each knowledge node: the number of its agents that have stepped,
+// and the mean of their embeddings. By vote a node is a candidate.
 func swarmFuse(cmd *cobra.Command, s *swarmclient.Swarm) error {
 	want := swarms.Fuse{Version: jobs.Version}
 	want.By, _ = cmd.Flags().GetString("by")
