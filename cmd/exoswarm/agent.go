@@ -112,6 +112,9 @@ Agents do the same by themselves (gpuagent --rebalance), one shard at a time.`,
 // given, waits until all are over. It prints one item for each move, a swarmlog.Move, in the
 // end; while it waits, changes of state go to stderr. It fails when a shard stays where it is,
 // or when --timeout has passed: the offers stay open then.
+//
+// Fields of a move: shard (its lease key), from and to (names of agents), and state: planned,
+// offered, followed, moved or refused.
 func rebalance(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 	timeout, _ := cmd.Flags().GetDuration("timeout")
 	if timeout <= 0 {

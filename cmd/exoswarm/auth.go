@@ -96,6 +96,9 @@ func inFolder(create bool, fn func(cmd *cobra.Command, args []string, f *auth.Fo
 
 // authInit prints the difference between the folder and the accounts that the flags ask for, one
 // item for each change, and applies it with --yes. It never replaces keys or credentials.
+//
+// Fields of a change: what (operator, key, account, role, user or file), name, and do, the
+// change in words.
 func authInit(cmd *cobra.Command, _ []string, f *auth.Folder) error {
 	o := auth.Options{}
 	o.Operator, _ = cmd.Flags().GetString("operator")
@@ -157,6 +160,8 @@ func authAdd(cmd *cobra.Command, args []string, f *auth.Folder) error {
 
 // authList prints the users of the folder, one item for each, an auth.User; the table adds
 // whether the credentials are good, expired or revoked. Secrets are not part of it.
+//
+// Fields: name, role, tenant of a submitter, expires (RFC 3339, none for ever) and revoked.
 func authList(cmd *cobra.Command, _ []string, f *auth.Folder) error {
 	all, err := f.Users()
 	if err != nil {
@@ -186,6 +191,8 @@ func authList(cmd *cobra.Command, _ []string, f *auth.Folder) error {
 
 // authRevoke revokes a user in the folder first, so that a later push has the revocation even
 // when the servers cannot be reached now.
+//
+// Credentials that are expired need no revocation.
 func authRevoke(cmd *cobra.Command, args []string, f *auth.Folder) error {
 	if err := f.Revoke(args[0]); err != nil {
 		return err

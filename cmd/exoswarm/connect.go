@@ -24,7 +24,8 @@ func natsFlag(f *pflag.FlagSet) {
 
 // patienceFlag adds --patience. Its default ends a command within 5 s after the loss of its server.
 func patienceFlag(f *pflag.FlagSet) {
-	f.Duration("patience", 4*time.Second, "how long the NATS server may be unreachable before the command ends, 1s or more")
+	f.Duration("patience", 4*time.Second, "how long the NATS server may be unreachable before the command ends, 1s "+
+		"or more")
 }
 
 // natsOptions returns the options of a connection that the flags of natsFlag describe. tracing may be nil.

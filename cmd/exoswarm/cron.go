@@ -55,7 +55,7 @@ of the job is the name and the time, as in nightly-20260131T0200Z. A time at whi
 			func(cmd *cobra.Command, c jobclient.Client, name string) error {
 				return c.RemoveSchedule(cmd.Context(), name)
 			}),
-		one("pause", "Pause a schedule: it submits no jobs", func(cmd *cobra.Command, c jobclient.Client, name string) error {
+		one("pause", "Pause a schedule", func(cmd *cobra.Command, c jobclient.Client, name string) error {
 			return c.PauseSchedule(cmd.Context(), name, true)
 		}),
 		one("resume", "End the pause of a schedule", func(cmd *cobra.Command, c jobclient.Client, name string) error {
@@ -113,6 +113,8 @@ func cronAdd(cmd *cobra.Command, args []string, c jobclient.Client) error {
 
 // cronList prints the schedules, one item for each, a jobs.ScheduleState. NEXT of the table is
 // "paused", or the error of a schedule that cannot be read.
+//
+// Fields: those of the schedule, next and last (left out when there is none), and error.
 func cronList(cmd *cobra.Command, _ []string, c jobclient.Client) error {
 	all, err := c.Schedules(cmd.Context())
 	if err != nil {

@@ -75,6 +75,9 @@ func chosen(cmd *cobra.Command, args []string) (jobs.DeadFilter, error) {
 
 // dlqList prints dead letters as they are read, oldest first, one item for each, a
 // jobs.DeadLetter.
+//
+// Fields: seq, id, pool, kind, tenant, reason with its code and message, attempts, worker, died,
+// and data, the message as base64.
 func dlqList(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 	limit, _ := cmd.Flags().GetInt("limit")
 	p, err := listing.New(cmd.OutOrStdout(), cmd.Flags(), "JOB", "POOL", "KIND", "TENANT", "DIED", "ATTEMPTS", "CODE",

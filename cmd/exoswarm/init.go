@@ -29,6 +29,8 @@ the setting and how to change it by hand.`,
 
 // initServer connects without creating missing streams, unlike other commands, so that the plan
 // shows them.
+//
+// A second init with the same flags prints an empty list.
 func initServer(cmd *cobra.Command, _ []string) error {
 	f := cmd.Flags()
 	o, err := natsOptions(cmd, nil)

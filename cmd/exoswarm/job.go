@@ -109,6 +109,9 @@ func cells(j queue.ListedJob) (attempts, worker, since, detail any) {
 // jobGet prints one item, a jobView: the job with its state while it is queued or runs, and its
 // result afterwards. An id of which nothing is known is jobs.ErrNotFound. A job that failed is
 // no failure of the command.
+//
+// The result is read first, and again when the job is not found, because it may end between the
+// two requests.
 func jobGet(cmd *cobra.Command, args []string, c jobclient.Client) error {
 	p, err := listing.New(cmd.OutOrStdout(), cmd.Flags(), "JOB", "STATE", "KIND", "ATTEMPTS", "WORKER", "SINCE",
 		"DETAIL")
@@ -156,6 +159,9 @@ func jobGet(cmd *cobra.Command, args []string, c jobclient.Client) error {
 // jobList prints the jobs of a pool that are not over as they are read, oldest first:
 // queue.ListedJob items. With --all the results of all pools follow, newest first, as jobView
 // items. --limit bounds both together.
+//
+// A reader of standard output that ends early, as head does, ends the list. Jobs that come or
+// end meanwhile may be missing, or be listed twice.
 func jobList(cmd *cobra.Command, _ []string, c jobclient.Client) error {
 	text, _ := cmd.Flags().GetString("pool")
 	limit, _ := cmd.Flags().GetInt("limit")
@@ -218,6 +224,9 @@ type logView struct {
 // jobLogs prints the log lines of a job, one logView for each line, in the order in which
 // attempts wrote them. With --follow it ends with the job. Lines that the log had no room for
 // are one item with their number.
+//
+// Fields: job, attempt, worker, and line with time, level, msg and the fields of the handler, or
+// dropped, the number of lines without room.
 func jobLogs(cmd *cobra.Command, args []string, c jobclient.Client) error {
 	follow, _ := cmd.Flags().GetBool("follow")
 	p, err := listing.New(cmd.OutOrStdout(), cmd.Flags(), "TIME", "ATTEMPT", "WORKER", "LEVEL", "MESSAGE", "FIELDS")

@@ -47,6 +47,9 @@ func natsCommand() *cobra.Command {
 // serveNATS runs the server until a signal, or until its disk is full, which is an error. It
 // logs the URL when the server answers. All flags are checked before the server opens its
 // folder.
+//
+// Without --fast the server syncs each message to the disk before it acknowledges it, so that a
+// power cut loses nothing that was acknowledged.
 func serveNATS(cmd *cobra.Command) error {
 	f := cmd.Flags()
 	log, err := command.Logger(cmd)

@@ -55,6 +55,8 @@ func objectPrinter(cmd *cobra.Command) (*listing.Printer, func(objects.Object) e
 
 // objectList prints the objects as they are read, one item for each, an objects.Object. With
 // --orphans it leaves out those that a job needs or that belong to none.
+//
+// Fields: name, state, job, tenant, size in bytes and stored, the time.
 func objectList(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 	orphans, _ := cmd.Flags().GetBool("orphans")
 	p, show, err := objectPrinter(cmd)

@@ -81,6 +81,10 @@ func (v votes) MarshalJSON() ([]byte, error) {
 // the order of the file, as soon as the entry of the row is answered. Standard input is spooled
 // to a file first. A file that is not valid, or was read in part because of a signal, changes
 // nothing.
+//
+// Fields of an item: agent, vote and decision; for groups those of observeGroups. The number of
+// entries goes to stderr. The error of an entry has the number of its first row: the rows before
+// it took effect and were printed. Those of the entry may still take effect after a timeout.
 func swarmObserve(cmd *cobra.Command, s *swarmclient.Swarm) error {
 	path, _ := cmd.Flags().GetString("input")
 	if path == "" {

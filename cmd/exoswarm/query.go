@@ -89,6 +89,9 @@ func rowOf(vars []batch.Variable, i int) (state map[string]any, text string) {
 // swarmQuery prints the states of agents or groups in the order of the ids on the command line.
 // The fields depend on how the swarm is addressed: votes and states, or the variables of the
 // cell.
+//
+// NAME may be the name of a run. Its answers are those of the moment at which the GPU agent
+// reads the query, between two batches.
 func swarmQuery(cmd *cobra.Command, s *swarmclient.Swarm) error {
 	agents, _ := cmd.Flags().GetString("agents")
 	groups, _ := cmd.Flags().GetString("groups")
@@ -131,6 +134,9 @@ func swarmQuery(cmd *cobra.Command, s *swarmclient.Swarm) error {
 }
 
 // showAgents prints agents of a swarm whose agents are addressed, each with its vote and state.
+//
+// Fields: agent, vote (a candidate or none) and state, the numbers of the cell in the order of
+// docs/cells.md.
 func showAgents(cmd *cobra.Command, s *swarmclient.Swarm, p *listing.Printer, ids []uint32) error {
 	all, err := s.AgentStates(cmd.Context(), ids)
 	if err != nil {
@@ -148,6 +154,9 @@ func showAgents(cmd *cobra.Command, s *swarmclient.Swarm, p *listing.Printer, id
 
 // showGroups prints groups of a swarm whose agents are addressed, each with its decision, its
 // round and the votes of its agents now.
+//
+// Fields: group, decision, round (the number of decisions so far) and votes by candidate; agents
+// that have never stepped are in none of them.
 func showGroups(cmd *cobra.Command, s *swarmclient.Swarm, p *listing.Printer, ids []uint32) error {
 	all, err := s.GroupStates(cmd.Context(), ids)
 	if err != nil {

@@ -43,7 +43,9 @@ func queueCommand() *cobra.Command {
 
 // queueStats prints the sources of both pools: for each kind, lane and tenant the jobs that wait
 // and run. A table has a row for each source below the sum of its pool; the other formats have
-// one item for each pool, a queue.Stats. A source without an agent of its kind says so.
+// one item for each pool, a jobs.QueueStats. A source without an agent of its kind says so.
+//
+// JSON has one object for each pool, with the list of its sources.
 func queueStats(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 	p, err := listing.New(cmd.OutOrStdout(), cmd.Flags(), "POOL", "KIND", "LANE", "TENANT", "WAITING", "RUNNING",
 		"RETRIED", "PAUSED", "AGENTS")

@@ -32,6 +32,8 @@ func quickstartCommand() *cobra.Command {
 // quickstart unpacks the example into a temporary folder, runs it with its labels in this
 // process, and ends with the command for the user's own files. It writes decisions and report to
 // --out, and replaces files of an earlier quickstart there.
+//
+// Its exit code is that of the run, so that it serves as a test of an installation.
 func quickstart(cmd *cobra.Command) (err error) {
 	out, _ := cmd.Flags().GetString("out")
 	progress, _ := cmd.Flags().GetString("progress")

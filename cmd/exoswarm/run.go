@@ -45,13 +45,14 @@ the command at once.`,
 	f.StringArray("input", nil, "file or folder, or - for standard input; may be given several times")
 	f.String("sources", "", "JSON file with a list of sources that are not files; see docs/sources.md")
 	f.StringArray("root", nil, "NAME=DIR: a folder that sources may read, for a run in this process")
-	f.StringArray("egress", nil, "HOST, HOST:PORT, *.DOMAIN or NETWORK that sources may reach, for a run in this process")
+	f.StringArray("egress", nil, "HOST, HOST:PORT, *.DOMAIN or NETWORK that sources may reach, for a run in this "+
+		"process")
 	f.String("secrets", "", "folder of the secrets that sources refer to as file:NAME, for a run in this process")
 	f.String("webhook", "", "URL to which anomalies are sent when they are found")
 	f.String("webhook-secret", "", "env:NAME or file:NAME on the CPU agent: the key that signs messages to --webhook")
 	f.String("sinks", "", "JSON file with a list of further sinks of decisions; see docs/sources.md")
-	f.StringArray("csv", nil, "KEY=VALUE of the dialect of CSV files, in place of csv in the specification: delimiter, decimal, "+
-		"header, names, time, zone; as in --csv 'delimiter=;'")
+	f.StringArray("csv", nil, "KEY=VALUE of the dialect of CSV files, in place of csv in the specification: "+
+		"delimiter, decimal, header, names, time, zone; as in --csv 'delimiter=;'")
 	f.String("output", "", "file for the decisions, in the format of its extension, or - for standard output in "+
 		"NDJSON (required)")
 	f.String("rejects", "", "file for invalid rows, as NDJSON; empty: NAME.rejects.ndjson beside the output NAME.*")
@@ -82,6 +83,8 @@ func newRun(cmd *cobra.Command) (runjob.Options, error) {
 
 // runFromFlags reads the flags, refuses combinations that contradict each other, and starts a
 // run or attaches to one.
+//
+// --nats with an empty value is a run in this process also when the environment names a server.
 func runFromFlags(cmd *cobra.Command, args []string) error {
 	f := cmd.Flags()
 	o, err := newRun(cmd)

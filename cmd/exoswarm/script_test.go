@@ -372,8 +372,8 @@ func (s *scene) begins(ts *testscript.TestScript, args []string) {
 			e, err := r.Next(context.Background())
 			r.Close()
 			if there := err == nil && e.Seq == seq; there != (seq == first) {
-				ts.Fatalf("log %v of shard %s: entry %d is there: %v, error %v; want %d as the first one", d, args[1], seq,
-					there, err, first)
+				ts.Fatalf("log %v of shard %s: entry %d is there: %v, error %v; want %d as the first one", d, args[1],
+					seq, there, err, first)
 			}
 		}
 	}

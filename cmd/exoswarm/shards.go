@@ -25,6 +25,10 @@ complete.`,
 // swarmGet prints one item for each shard of a swarm, in their order: its agents, its holder and
 // state, and the ends of its logs. It asks no GPU agent, and so answers while none serves the
 // swarm.
+//
+// Fields: shard, holder, state, recovering with the progress of a replay, lost_holder and
+// lost_since of the last agent, first_agent and end_agent (the first id behind the shard),
+// entries and answered.
 func swarmGet(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 	client, err := swarmClient(cmd, c)
 	if err != nil {

@@ -101,6 +101,9 @@ func snapshotNames(ctx context.Context, b bucket.Bucket) ([]string, error) {
 // snapshotList prints the complete snapshots of a place by name, one item for each; every shard
 // of a swarm has a part of its own. A manifest that cannot be read is an item with an error.
 // Snapshots that are being written are left out.
+//
+// Fields: name, swarm with its id and time of creation, shard of several, entry (the last one in
+// the state), cell, agents, groups, bytes, sha256 of the manifest, and error.
 func snapshotList(cmd *cobra.Command, b bucket.Bucket) error {
 	names, err := snapshotNames(cmd.Context(), b)
 	if err != nil {
@@ -139,7 +142,8 @@ func snapshotList(cmd *cobra.Command, b bucket.Bucket) error {
 			}
 			item.Swarm, item.Entry, item.Cell, item.Agents, item.Groups, item.Bytes, item.SHA256 = m.Swarm, m.Entry,
 				m.Cell, m.Agents, m.Groups, m.Bytes(), digest
-			err = p.Item(item, name, m.Swarm.ID, of, m.Entry, m.Cell, m.Agents, m.Groups, listing.Size(m.Bytes()), digest, "")
+			err = p.Item(item, name, m.Swarm.ID, of, m.Entry, m.Cell, m.Agents, m.Groups, listing.Size(m.Bytes()),
+				digest, "")
 		}
 		if err != nil {
 			return err
@@ -149,6 +153,9 @@ func snapshotList(cmd *cobra.Command, b bucket.Bucket) error {
 }
 
 // snapshotShow prints one item for each variable of a snapshot, and a summary to stderr.
+//
+// Fields of a variable: name, dtype, per (agent, group or swarm), width and files, each with its
+// rows and bytes.
 func snapshotShow(cmd *cobra.Command, b bucket.Bucket, names []string) error {
 	m, digest, err := snapshot.ReadManifest(cmd.Context(), b, names[0])
 	if err != nil {
@@ -179,6 +186,8 @@ func snapshotShow(cmd *cobra.Command, b bucket.Bucket, names []string) error {
 // snapshotVerify reads every file of the named snapshots, or of all of them, and compares the
 // checksums. It prints an item for each snapshot, and fails in the end when one is damaged or
 // incomplete.
+//
+// Fields: name, bytes of all parts, and error. Progress is a line on a terminal.
 func snapshotVerify(cmd *cobra.Command, b bucket.Bucket, names []string) error {
 	if len(names) == 0 {
 		all, err := snapshotNames(cmd.Context(), b)
@@ -283,6 +292,9 @@ func snapshotOf(cmd *cobra.Command, name string) (from *swarms.SnapshotRef, spec
 
 // swarmSnapshot takes a snapshot of all shards. It prints one item with the digest that exoswarm
 // swarm create --digest takes or, with --wait=false, with the entries that ask for it.
+//
+// Fields: name, entry or, of several shards, entries, agents, groups, bytes and sha256. The
+// digest of several shards is that of the digests of their parts.
 func swarmSnapshot(cmd *cobra.Command, s *swarmclient.Swarm) error {
 	name, _ := cmd.Flags().GetString("name")
 	if name == "" {
@@ -349,6 +361,9 @@ func swarmReset(cmd *cobra.Command, s *swarmclient.Swarm) error { return s.Reset
 
 // swarmTrim trims the logs of a swarm to a snapshot, which it reads and checks whole first. The
 // entries before it are lost; the snapshot must stay.
+//
+// A second trim to the same snapshot changes nothing, and one to an earlier snapshot is an error
+// of usage.
 func swarmTrim(cmd *cobra.Command, s *swarmclient.Swarm) (err error) {
 	name, _ := cmd.Flags().GetString("to")
 	place, _ := cmd.Flags().GetString("snapshots")

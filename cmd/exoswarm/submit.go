@@ -46,7 +46,8 @@ names the line.`,
 	f.String("spec", "null", "the job's spec: JSON, @FILE, or - for standard input")
 	f.String("id", "", "id of the job; empty: a new one. A job with the same id is not done twice")
 	f.String("lane", "normal", "high, normal or low")
-	f.String("tenant", jobs.DefaultTenant, "tenant whose limits the job counts against; with the login of a tenant, that tenant")
+	f.String("tenant", jobs.DefaultTenant, "tenant whose limits the job counts against; with the login of a tenant, "+
+		"that tenant")
 	f.Duration("delay", 0, "time before the first attempt")
 	f.Duration("deadline", 0, "time after which the job fails if it is not done; 0: none")
 	f.StringSlice("after", nil, "ids of jobs that must be over first, separated by commas")
@@ -78,6 +79,9 @@ func checkSubmit(cmd *cobra.Command, _ []string) error {
 
 // submit submits one job, and prints its id or, with --wait, its result; or it submits the jobs
 // of --file.
+//
+// Without --wait the item has the field job, the id that the job got: the login of a tenant puts
+// the name of the tenant before it.
 func submit(cmd *cobra.Command, _ []string, c jobclient.Client) error {
 	f := cmd.Flags()
 	wait, _ := f.GetBool("wait")

@@ -168,6 +168,9 @@ func onSwarm(fn func(cmd *cobra.Command, s *swarmclient.Swarm) error) func(*cobr
 
 // swarmCreate creates a swarm, and returns when GPU agents serve all its shards. Its only output
 // is a line on stderr. After --timeout the swarm stays, and waits for its agents.
+//
+// A name that is taken is jobs.ErrExists. A swarm that no agent can serve is removed again, and
+// its refusal is the error.
 func swarmCreate(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 	spec, from, err := specOf(cmd, args)
 	if err != nil {
@@ -267,6 +270,10 @@ func specOf(cmd *cobra.Command, args []string) (spec *swarm.Spec, from *swarms.S
 // swarmList prints all swarms, also those of runs, one item for each, with the names of the
 // agents that hold its shards and the states of the shards that are not served. A record that
 // cannot be read is an item with an error.
+//
+// Fields: id, swarm (the record), holders by shard (an empty name: none), state (that of the
+// first shard that is not served), shards (those that are not served), and error. The table
+// counts the served shards, as in 3/4.
 func swarmList(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 	all, err := c.Swarms.Swarms(cmd.Context())
 	if err != nil {
@@ -326,6 +333,9 @@ func swarmList(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 // swarmTick steps all agents, and prints for each candidate how many agents vote for it and how
 // many groups have decided for it after the last step. The last item, none, counts the groups
 // without a decision.
+//
+// Fields: candidate, agents (left out for none) and groups. The number of steps of all agents
+// together goes to stderr.
 func swarmTick(cmd *cobra.Command, s *swarmclient.Swarm) error {
 	count, _ := cmd.Flags().GetInt("count")
 	if count < 1 {
@@ -361,6 +371,8 @@ func swarmTick(cmd *cobra.Command, s *swarmclient.Swarm) error {
 
 // swarmDelete removes a swarm after a confirmation, or without one with --yes. A name without a
 // swarm is jobs.ErrNotFound, but logs that an interrupted removal left are removed.
+//
+// The swarm of a run whose job is not over is refused: the job would fail.
 func swarmDelete(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 	client, err := swarmClient(cmd, c)
 	if err != nil {
@@ -395,6 +407,9 @@ func confirm(cmd *cobra.Command, what string) error {
 
 // swarmOrphans prints the remains of ended runs and of interrupted removals, one item for each,
 // a swarmlog.Orphan, and removes them with --delete.
+//
+// Fields: swarm (its record), job of a run, logs and reason. Removal ends at the first error,
+// and another call continues.
 func swarmOrphans(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 	all, err := c.Swarms.Orphans(cmd.Context())
 	if err != nil {

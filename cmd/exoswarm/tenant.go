@@ -75,6 +75,9 @@ func given[T any](f *pflag.FlagSet, name string, get func(string) (T, error)) *T
 
 // tenantList prints the limits that are set, one item for each tenant. A record that cannot be
 // read has an error.
+//
+// Fields: tenant ("*" for the default), weight, rate, burst, concurrency and queued, each left
+// out when it is not set, and error.
 func tenantList(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 	all, err := c.Control.Tenants(cmd.Context())
 	if err != nil {

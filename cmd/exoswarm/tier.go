@@ -112,6 +112,8 @@ type tierReport struct {
 
 // tierVerify reads every page of a store, and prints a tierReport. It changes nothing, and fails
 // with tiers.ErrCorrupt when it has found damage.
+//
+// --rate bounds the reads in bytes per second, so that a verification leaves the disk to others.
 func tierVerify(cmd *cobra.Command, s *pagestore.Store) error {
 	rate, _ := cmd.Flags().GetInt64("rate")
 	if rate < 0 {
@@ -166,6 +168,8 @@ func verifyProgress(w io.Writer) func(*pagestore.Report, int) {
 
 // tierStats prints the pages and bytes of each tier of a store: those of the pages, those that
 // are stored, and those of the files.
+//
+// The JSON is that of pagestore.Stats, with the names of its Go fields.
 func tierStats(cmd *cobra.Command, s *pagestore.Store) error {
 	st := s.Stats()
 	return emit(cmd, st, func(w io.Writer) {
@@ -179,7 +183,8 @@ func tierStats(cmd *cobra.Command, s *pagestore.Store) error {
 				listing.Size(t.LiveBytes),
 				listing.Size(t.FileBytes), ratio, t.Segments, t.Retired, t.Unavailable)
 		}
-		fmt.Fprintf(w, "\nepoch %d, %d pages, %d lost, index %s\n", st.Epoch, st.Pages, st.Lost, listing.Size(st.IndexBytes))
+		fmt.Fprintf(w, "\nepoch %d, %d pages, %d lost, index %s\n", st.Epoch, st.Pages, st.Lost,
+			listing.Size(st.IndexBytes))
 		if st.Healed {
 			fmt.Fprintln(w, "damage to one copy of the index or of a header was made good")
 		}

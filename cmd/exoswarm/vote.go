@@ -59,6 +59,8 @@ addressed. It changes nothing.`,
 
 // swarmVote lets all agents decide together, and prints one item: the round, the winner or none,
 // the votes by candidate, the abstentions, whether the rule is met, and the leader.
+//
+// Fields: round, winner, votes, abstentions, quorum_met and leader with its agent and priority.
 func swarmVote(cmd *cobra.Command, s *swarmclient.Swarm) error {
 	f := cmd.Flags()
 	want := swarms.Vote{Version: jobs.Version}
@@ -103,6 +105,8 @@ func swarmVote(cmd *cobra.Command, s *swarmclient.Swarm) error {
 
 // swarmFuse prints one item for each knowledge node: the number of its agents that have stepped,
 // and the mean of their embeddings. By vote a node is a candidate.
+//
+// Fields: node, agents, mean and, by vote, candidate. The mean of a node without agents is 0.
 func swarmFuse(cmd *cobra.Command, s *swarmclient.Swarm) error {
 	want := swarms.Fuse{Version: jobs.Version}
 	want.By, _ = cmd.Flags().GetString("by")

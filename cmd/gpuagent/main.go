@@ -73,9 +73,9 @@ func root() *cobra.Command {
 		"are parked until their log has an entry")
 	f.Int64("parked-memory", gpuagents.ParkedMemory, "most bytes of memory for the state of parked shards without a "+
 		"data folder, at most an eighth of the heap; when they are used up, this agent takes no more shards")
-	f.Duration("rebalance", gpuagents.DefaultRebalance, "time for which the GPU agents of the cluster must be the same "+
-		"before this one hands shards to agents that have at least two fewer; 0: never by itself (exoswarm agent "+
-		"rebalance)")
+	f.Duration("rebalance", gpuagents.DefaultRebalance, "time for which the GPU agents of the cluster must be the "+
+		"same before this one hands shards to agents that have at least two fewer; 0: never by itself (exoswarm "+
+		"agent rebalance)")
 	cmd.AddCommand(devicesCommand())
 	return cmd
 }

@@ -129,7 +129,8 @@ func TestDelete(t *testing.T) {
 	}
 	for _, j := range []Jobs{nil, over} {
 		c.jobs = j
-		if err := c.Delete(t.Context(), "01job", nil); err == nil || !strings.Contains(err.Error(), "exoswarm job cancel") {
+		if err := c.Delete(t.Context(), "01job", nil); err == nil ||
+			!strings.Contains(err.Error(), "exoswarm job cancel") {
 			t.Errorf("the swarm of a run, Jobs %v: error %v, want a refusal", j, err)
 		}
 	}

@@ -119,8 +119,8 @@ func (s *Swarm) bases(ctx context.Context, store snapshot.Store, name string,
 				m.Swarm.ID, m.Swarm.Created.Format(time.RFC3339))
 		}
 		if base := record.BaseOf(k); base != nil && m.Entry < base.Entry {
-			return nil, jobs.Errorf(jobs.CodeInput, "swarm trim: snapshot %s is of entry %d, and the log is trimmed to "+
-				"%d already", part, m.Entry, base.Entry)
+			return nil, jobs.Errorf(jobs.CodeInput, "swarm trim: snapshot %s is of entry %d, and the log is trimmed "+
+				"to %d already", part, m.Entry, base.Entry)
 		}
 		var tell func(int64)
 		if progress != nil {

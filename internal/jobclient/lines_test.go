@@ -63,8 +63,8 @@ func TestSubmitLines(t *testing.T) {
 		r, ids := &recorder{}, 0
 		err := SubmitLines(t.Context(), r, "test", strings.NewReader(c.text), func(string) error { ids++; return nil })
 		if err != nil || !slices.Equal(r.batches, c.batches) || r.alone != c.alone {
-			t.Errorf("%s: batches %v and %d alone, error %v; want %v and %d", c.name, r.batches, r.alone, err, c.batches,
-				c.alone)
+			t.Errorf("%s: batches %v and %d alone, error %v; want %v and %d", c.name, r.batches, r.alone, err,
+				c.batches, c.alone)
 		}
 		if want := strings.Count(c.text, `"id"`); ids != want {
 			t.Errorf("%s: %d ids, want %d", c.name, ids, want)
@@ -135,7 +135,8 @@ func TestRedrive(t *testing.T) {
 		l.all = append(l.all, jobs.DeadLetter{ID: fmt.Sprint(i), Kind: kind, Seq: uint64(i + 1)})
 	}
 	n, err := Redrive(t.Context(), l, jobs.DeadFilter{})
-	if n != 10 || err == nil || strings.Count(err.Error(), "refused") != 20 || !strings.Contains(err.Error(), "and 10 more") {
+	if n != 10 || err == nil || strings.Count(err.Error(), "refused") != 20 ||
+		!strings.Contains(err.Error(), "and 10 more") {
 		t.Errorf("%d jobs are queued, error %v; want 10, and 20 of 30 errors in full", n, err)
 	}
 }

@@ -72,7 +72,8 @@ func TestFormat(t *testing.T) {
 	if err := flags.Set("output", "xml"); err != nil {
 		t.Fatalf("set -o xml: %v", err)
 	}
-	if _, err := New(io.Discard, flags, "NAME"); err == nil || !strings.Contains(err.Error(), "use table, json, jsonl or yaml") {
+	if _, err := New(io.Discard, flags, "NAME"); err == nil ||
+		!strings.Contains(err.Error(), "use table, json, jsonl or yaml") {
 		t.Errorf("-o xml: error %v, want the list of formats", err)
 	}
 }

@@ -98,7 +98,10 @@ func TestReadGroups(t *testing.T) {
 			t.Errorf("%s: error %v, want one with %q", name, err, c.want)
 		}
 	}
-	late := parse(t, "name: g\ngroups: 3\nagents_per_group: 8\ntimestamp: at\nfeatures: [v]\nobservations: {late: drop}\n")
+	late := parse(
+		t,
+		"name: g\ngroups: 3\nagents_per_group: 8\ntimestamp: at\nfeatures: [v]\nobservations: {late: drop}\n",
+	)
 	if _, err := ReadGroups(write(t, "g.csv", "group,at,v\n1,2,1\n1,1,1\n"), late); err != nil {
 		t.Errorf("out of order with late: drop: %v", err)
 	}

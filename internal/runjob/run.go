@@ -118,7 +118,8 @@ func openInput(ctx context.Context, o *Options, csv dialect.CSV, dest *runoutput
 	}
 	for _, s := range in.others {
 		if s.Name == in.live.Source().Name {
-			return in, command.Usage("--sources %s: a source is called %s as the input is: rename it", o.Sources, s.Name)
+			return in, command.Usage("--sources %s: a source is called %s as the input is: rename it", o.Sources,
+				s.Name)
 		}
 	}
 	in.others = append(in.others, in.live.Source())
@@ -334,7 +335,8 @@ func Run(ctx context.Context, o Options) (err error) {
 	if in.spooled.Interrupted {
 		result.Interrupted = true
 	}
-	return (&delivery{conn: conn, carrier: carrier, id: id, record: rec, dest: dest, show: show}).finish(ctx, &o, result)
+	d := &delivery{conn: conn, carrier: carrier, id: id, record: rec, dest: dest, show: show}
+	return d.finish(ctx, &o, result)
 }
 
 // cleanupLimit bounds the clean-up of a run, so that Ctrl-C ends a run within 5 s whatever the server

@@ -22,8 +22,8 @@ func (d *Destination) ReadLabels(file string) error {
 		return command.Usage("--labels: %v", err)
 	}
 	if d.labels, err = report.ParseLabels(data); err != nil {
-		return command.Usage(`--labels %s: %v: write [{"series":"NAME","what":"WORDS","begin":"TIME","end":"TIME"}], without series for all of them`,
-			file, err)
+		return command.Usage(`--labels %s: %v: write [{"series":"NAME","what":"WORDS","begin":"TIME","end":"TIME"}], `+
+			"without series for all of them", file, err)
 	}
 	d.labelFile = file
 	return nil
