@@ -33,6 +33,7 @@ var errNotOver = errors.New("the job is not over")
 func await(ctx, base context.Context, conn *natsq.Conn, job jobs.Job, show *progress,
 	own bool,
 ) (*cpuagents.StreamResult, error) {
+	// The wait ends with the result, or with the cause that the goroutine below finds.
 	wait, cancel := context.WithCancelCause(base)
 	defer cancel(nil)
 	var latest atomic.Pointer[cpuagents.StreamProgress]
@@ -55,7 +56,7 @@ func await(ctx, base context.Context, conn *natsq.Conn, job jobs.Job, show *prog
 	defer stop()
 	over := make(chan struct{})
 	watched := make(chan struct{})
-	withdrawn := false
+	withdrawn := false // no agent had begun the job, and it is no longer queued
 	go func() {
 		defer close(watched)
 		look := time.NewTicker(time.Second)
@@ -87,7 +88,7 @@ func await(ctx, base context.Context, conn *natsq.Conn, job jobs.Job, show *prog
 						quiet.Reset(silence)
 					}
 				}
-			case <-quiet.C:
+			case <-quiet.C: // the agent that was asked to finish has said nothing for silence
 				if latest.Load() == nil { // no agent has begun it
 					withdrawn = conn.Queue.Withdraw(base, job) == nil
 					cancel(command.ErrInterrupted)
@@ -153,7 +154,8 @@ type hints struct {
 	since   time.Time // when that was
 }
 
-// next returns a note that a run shows once, or nothing.
+// next returns a note that a run shows once, or nothing: that no CPU agent has taken the job. p is the
+// last news of the job; nil: there is none.
 func (h *hints) next(p *cpuagents.StreamProgress) string {
 	if p == nil && !h.taken && time.Since(h.began) >= hintAfter {
 		h.taken = true
@@ -166,6 +168,7 @@ func (h *hints) next(p *cpuagents.StreamProgress) string {
 // last one is lost, or the one that has taken over replays the log.
 func (h *hints) waits(ctx context.Context, p *cpuagents.StreamProgress) string {
 	now := time.Now()
+	// Every new decision, and a job without open rows, starts the time again.
 	if p == nil || p.Done || p.Decisions >= p.Observations || p.Decisions != h.decided || h.since.IsZero() {
 		if h.since = now; p != nil {
 			h.decided = p.Decisions

@@ -46,7 +46,7 @@ func localRoots(inputs []runinput.Input, d *runoutput.Destination) (map[files.Ro
 		{Name: "out-rejects"}: filepath.Dir(d.Rejected()),
 	}
 	for _, in := range inputs {
-		// The series' name is its path below the root.
+		// The name of a series is its path below the root, so the root is the path without it.
 		suffix := filepath.FromSlash(in.Name)
 		roots[files.Root{Name: "in" + strconv.Itoa(in.From)}] = filepath.Clean(strings.TrimSuffix(in.Path, suffix) +
 			".")
@@ -70,8 +70,8 @@ func (c *localCarrier) cleanup(context.Context) error { return nil }
 // needs access to the files of another one.
 type objectCarrier struct {
 	conn *natsq.Conn
-	id   string
-	sent []string
+	id   string   // of the job, part of the names of all objects
+	sent []string // names of the inputs so far, also of one that failed half way
 }
 
 func (c *objectCarrier) source(ctx context.Context, i int, in runinput.Input) (string, error) {
@@ -110,6 +110,7 @@ func (c *objectCarrier) collect(ctx context.Context, d *runoutput.Destination) e
 // cleanup removes all objects of the run, several at a time, until ctx ends. CPU agents remove the
 // others when the result of the job is gone.
 func (c *objectCarrier) cleanup(ctx context.Context) error {
+	// Sixteen at a time: a run of many files has as many objects.
 	names := append(c.sent, "output-"+c.id, "rejects-"+c.id, "manifest-"+c.id, "summary-"+c.id, "run-"+c.id)
 	errs := make([]error, len(names))
 	slots := make(chan struct{}, 16)
@@ -132,7 +133,7 @@ func (c *objectCarrier) cleanup(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// putJSON stores a value as an object of a job.
+// putJSON stores a value as an object that belongs to a job, so that it is removed with the job.
 func putJSON(ctx context.Context, conn *natsq.Conn, name, job string, v any) error {
 	data, err := json.Marshal(v)
 	if err != nil {

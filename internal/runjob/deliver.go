@@ -16,8 +16,8 @@ import (
 // runRecord describes a run to the processes that fetch its output later. It is an object beside the
 // output, and is removed with it.
 type runRecord struct {
-	Name    string      `json:"name"`
-	Anomaly string      `json:"anomaly"`
+	Name    string      `json:"name"`    // of the specification
+	Anomaly string      `json:"anomaly"` // the candidate that counts as an alarm
 	Columns []string    `json:"columns"` // of the features
 	Format  rows.Format `json:"format"`
 }
@@ -52,6 +52,7 @@ func (d *delivery) finish(ctx context.Context, o *Options, result *cpuagents.Str
 			result.Decisions)
 		return nil
 	}
+	// From here on an interrupt waits for the files: they appear complete or not at all.
 	if err := d.carrier.collect(base, dest); err != nil {
 		return err
 	}

@@ -21,14 +21,15 @@ import (
 type progress struct {
 	mu    sync.Mutex
 	w     io.Writer
-	mode  string
-	shown time.Time
+	mode  string                   // terminal, plain, json or none
+	shown time.Time                // when the last plain line was written
 	last  cpuagents.StreamProgress // as it was told
 	wait  string                   // what the run waits for; empty: nothing
 	rates []rateSample             // of the last rateOver, oldest first
 	open  bool                     // the line on the terminal has no end yet
 }
 
+// plainEvery is the time between two plain lines.
 const plainEvery = 5 * time.Second
 
 // rateOver is the time over which the rate of decisions is measured, which is not that of the whole run.
@@ -86,6 +87,7 @@ func (p *progress) update(s cpuagents.StreamProgress) {
 func (p *progress) waiting(text string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	// The first word, such as waiting or the name of an agent, identifies the reason.
 	word, _, _ := strings.Cut(text, " ")
 	isNew := !strings.HasPrefix(p.wait, word) || p.wait == ""
 	if text == "" || text == p.wait {

@@ -9,7 +9,6 @@ import (
 	"io"
 	"log/slog"
 	"os/signal"
-	"sync"
 	"syscall"
 	"time"
 
@@ -19,12 +18,10 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/internal/dialect"
-	"github.com/exoswarm/exoswarm/internal/localcluster"
 	"github.com/exoswarm/exoswarm/internal/runinput"
 	"github.com/exoswarm/exoswarm/internal/runoutput"
 	"github.com/exoswarm/exoswarm/internal/specfile"
 	"github.com/exoswarm/exoswarm/jobs"
-	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 )
 
@@ -184,7 +181,7 @@ func Run(ctx context.Context, o Options) (err error) {
 		return err
 	}
 	if dest.UsesStdout() {
-		signal.Ignore(syscall.SIGPIPE) // a reader that goes away must leave no temporary files behind
+		signal.Ignore(syscall.SIGPIPE) // the default action would leave temporary files
 	}
 	in, err := openInput(ctx, &o, spec.CSV, dest)
 	defer func() {
@@ -195,7 +192,8 @@ func Run(ctx context.Context, o Options) (err error) {
 	if err != nil {
 		return err
 	}
-	if in.spooled.Interrupted { // its end is the end of the input
+	interrupt := ctx
+	if in.spooled.Interrupted { // the interrupt has ended the input, and not the run
 		ctx = context.WithoutCancel(ctx)
 	}
 	if n := len(in.files) + len(in.others); spec.GroupCount != 0 && spec.GroupCount != n {
@@ -220,68 +218,15 @@ func Run(ctx context.Context, o Options) (err error) {
 	defer tracing.Close()
 	ctx = tracing.Context(ctx)
 	id := natsconn.NewID()
-	var conn *natsq.Conn
-	var carrier carrier
 	// Start and end are short. ctx ends the work of the job alone, which then finishes early.
-	base := context.WithoutCancel(ctx)
-	if !o.OnCluster() {
-		roots, local := localRoots(in.files, dest)
-		for name, dir := range o.Roots {
-			if roots[name] != "" {
-				return command.Usage("run: --root %s: the run itself has a folder of that name: choose another",
-					name.Name)
-			}
-			roots[name] = dir
-		}
-		var e *localcluster.Cluster
-		if e, err = localcluster.Start(base, localcluster.Options{
-			DataDir: o.DataDir, Roots: roots, Egress: o.Egress,
-			Secrets: o.Secrets, Log: o.Log, Tracing: tracing.Provider(),
-		}); err != nil {
-			return err
-		}
-		defer func() {
-			if cerr := e.Close(); err == nil {
-				err = cerr
-			}
-		}()
-		conn, carrier = e.Conn(), local
-		ended := make(chan struct{})
-		var watch sync.WaitGroup
-		watch.Add(1)
-		go func() {
-			defer watch.Done()
-			select {
-			case <-e.Full():
-				e.Abort()
-			case <-ended:
-			}
-		}()
-		defer func() {
-			close(ended)
-			watch.Wait()
-			select {
-			case <-e.Full(): // the reason of every other failure
-				err = jobs.Errorf(jobs.CodeIO, "no space left on the disk of the streams, %s: free some or name "+
-					"another folder with --data-dir", e.Dir())
-			default:
-			}
-		}()
-	} else {
-		if conn, err = natsq.Connect(ctx, natsconn.Options{
-			URL: o.NATS, Login: o.Login, Name: "exoswarm run",
-			Tracing: tracing.Provider(), GiveUp: o.Patience,
-		}); err != nil {
-			return err
-		}
-		defer conn.Close()
-		defer func() { err = conn.LostError(err) }()
-		var stop context.CancelFunc
-		base, stop = command.WithLink(base, conn)
-		defer stop()
-		carrier = &objectCarrier{conn: conn, id: id}
+	link, err := connect(ctx, &o, in, dest, tracing, id)
+	if err != nil {
+		return err
 	}
-	over := true // the job needs its objects no more
+	defer func() { err = link.close(err) }()
+	conn, carrier, base := link.conn, link.carrier, link.base
+	// Objects of a job that goes on without this process stay until its result is gone.
+	over := true
 	defer func() {
 		if !over {
 			return
@@ -300,6 +245,7 @@ func Run(ctx context.Context, o Options) (err error) {
 		})
 		defer dest.EndLive()
 	}
+	// One subject of the job carries the requests for input and the rows of the output.
 	if live || in.live != nil {
 		stop, err := conn.Results.Rows(id, func(message []byte) []byte {
 			if n, ok := source.ParseInputRequest(message); ok && in.live != nil {
@@ -336,7 +282,7 @@ func Run(ctx context.Context, o Options) (err error) {
 		result.Interrupted = true
 	}
 	d := &delivery{conn: conn, carrier: carrier, id: id, record: rec, dest: dest, show: show}
-	return d.finish(ctx, &o, result)
+	return d.finish(interrupt, &o, result)
 }
 
 // cleanupLimit bounds the clean-up of a run, so that Ctrl-C ends a run within 5 s whatever the server

@@ -50,6 +50,7 @@ func (s *submission) submit(ctx context.Context, o *Options) (jobs.Job, error) {
 	if err != nil {
 		return jobs.Job{}, fmt.Errorf("encode the spec: %w", err)
 	}
+	// The agent sorts no rows: it must know whether the swarm takes late ones.
 	columns := rows.ColumnSpec{
 		Timestamp: s.spec.Timestamp, Features: s.spec.Features,
 		AnyOrder: s.spec.Observations.Late != swarm.Reject,
