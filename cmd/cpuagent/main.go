@@ -1,5 +1,6 @@
-// Command cpuagent is a CPU agent process: it reads sources, feeds swarms, and writes what they
-// decide.
+// Command cpuagent is a CPU agent process: it reads sources, sends their rows to the logs of swarms,
+// and writes the decisions. It also serves the gateway of tenants, and removes the remains of ended
+// runs. It holds no GPU code, which it checks before it starts.
 package main
 
 import (
@@ -27,6 +28,7 @@ import (
 
 func main() { command.Main(root()) }
 
+// root returns the command, which serves until a signal.
 func root() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "cpuagent --nats URL",
@@ -36,7 +38,7 @@ func root() *cobra.Command {
 	}
 	f := cmd.Flags()
 	command.AgentFlags(f, "cpuagent", "results and logs")
-	f.String("data-dir", "", "folder for temporary files; the system's when empty")
+	f.String("data-dir", "", "folder for temporary files; empty: that of the system")
 	f.StringArray("root", nil, "NAME=DIR: a folder that jobs may read and write as file:NAME/..., or tenant=TENANT,"+
 		"name=NAME,path=DIR; none by default")
 	f.StringArray("egress", nil, "HOST, HOST:PORT, *.DOMAIN or NETWORK that jobs may reach, or tenant=TENANT,"+
@@ -45,28 +47,28 @@ func root() *cobra.Command {
 		"publish to; none by default")
 	f.String("secrets", "", "folder of the secrets that jobs may refer to as file:NAME, those of a tenant in a "+
 		"folder of its name; env:NAME is the variable "+secret.Prefix+"NAME or "+secret.Prefix+"TENANT__NAME")
-	f.StringArray("secret", nil, "name=NAME,host=HOST or tenant=TENANT,name=NAME,host=HOST: a secret that goes to "+
-		"that host alone")
+	f.StringArray("secret", nil, "name=NAME,host=HOST or tenant=TENANT,name=NAME,host=HOST: a secret that is sent to "+
+		"that host only")
 	f.Int64("max-unpacked", 64<<30, "most bytes that one packed source (.gz, .zst) may unpack to")
-	f.String("push-listen", "", "HOST:PORT to take rows at, for sources at push:NAME; none by default. Any host but "+
-		"a loopback address needs --push-token")
+	f.String("push-listen", "", "HOST:PORT to receive rows over HTTP, for sources at push:NAME; none by default. Hosts "+
+		"other than a loopback address need --push-token")
 	f.StringArray("push-token", nil, "NAME=env:SECRET or NAME=file:SECRET: the bearer token that may push to NAME; "+
-		"several of one name are all good")
+		"a name may have several")
 	f.String("push-cert", "", "file with the certificate of --push-listen, in PEM")
 	f.String("push-key", "", "file with the key of --push-cert")
-	f.Int64("push-max-body", 16<<20, "most bytes of the body of a push, as it comes; up to 67108864")
+	f.Int64("push-max-body", 16<<20, "most bytes of the body of a push, before it is unpacked; up to 67108864")
 	f.Int("push-max-rows", 1_000_000, "most rows of a push")
-	f.Duration("object-grace", objects.Grace, "how long an object stays after its job is gone, with its result and "+
-		"dead letter")
-	f.Int("concurrency", 4, "jobs at a time")
-	f.Duration("sweep", time.Minute, "how often to look for what ended runs have left, and to remove what was there "+
-		"at the last look too; 0: never")
+	f.Duration("object-grace", objects.Grace, "time that an object stays after the result and the dead letter of its job "+
+		"are gone")
+	f.Int("concurrency", 4, "running jobs")
+	f.Duration("sweep", time.Minute, "time between two searches for remains of ended runs; remains that two searches in turn "+
+		"find are removed; 0: never")
 	command.MemoryFlag(f, "an eighth of what the machine has available")
 	return cmd
 }
 
-// checkWall looks at this process before it does anything: a CPU agent must not be able to reach a
-// GPU.
+// checkWall returns an error when this program holds GPU code: a CPU agent must not be able to reach a
+// GPU. Where the check is not possible, it logs that and returns nil.
 func checkWall(log *slog.Logger) error {
 	program, err := os.Executable()
 	if err == nil {
@@ -83,6 +85,9 @@ func checkWall(log *slog.Logger) error {
 	return nil
 }
 
+// serve is the life of the process: it checks the flags, opens what jobs may use, connects, works until
+// the reason to drain, and gives its jobs back. Every part is opened before the worker takes its first
+// job, and closed after the worker has drained: defers run in the reverse order.
 func serve(cmd *cobra.Command) (err error) {
 	f := cmd.Flags()
 	log, err := command.Logger(cmd)
@@ -106,6 +111,7 @@ func serve(cmd *cobra.Command) (err error) {
 	if concurrency < 1 {
 		return command.Usage("--concurrency %d: use 1 or more", concurrency)
 	}
+	// Sources share the memory of inputs; the heap gets the rest of the limit.
 	limit, err := command.Memory(cmd, 1.0/8, 1<<30)
 	if err != nil {
 		return err
@@ -150,6 +156,7 @@ func serve(cmd *cobra.Command) (err error) {
 	}
 	defer process.Close()
 	metrics := process.Metrics
+	// Open devices and mapped libraries again, at each request of the health: they may come later.
 	metrics.Require("isolation", command.NewHoldings("/proc/self").GPUFree)
 	counts, err := natsq.NewMetrics(metrics)
 	if err != nil {
@@ -167,6 +174,7 @@ func serve(cmd *cobra.Command) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, files.Close()) }()
+	// The watch outlives the signal: a job that drains needs the scratch folder too.
 	watching, unwatch := context.WithCancel(context.WithoutCancel(cmd.Context()))
 	var watch sync.WaitGroup
 	watch.Go(func() { files.WatchScratch(watching, log) })
@@ -204,6 +212,7 @@ func serve(cmd *cobra.Command) (err error) {
 		return err
 	}
 	ctx := process.Context()
+	// Objects and orphans are looked after in the background, until the process drains.
 	var sweeping sync.WaitGroup
 	defer func() { process.End(nil); sweeping.Wait() }()
 	sweeping.Go(func() { conn.Objects.KeepObjects(ctx, grace, log) })
@@ -232,6 +241,8 @@ func serve(cmd *cobra.Command) (err error) {
 	if refused := process.Wait(); refused != nil {
 		defer func() { err = errors.Join(refused, err) }()
 	}
+	// No new rows and requests first, then the jobs, and the registry last: an operator sees the agent
+	// until it has given everything back.
 	closePush(push)
 	gateway.Close()
 	err = drain(worker)
@@ -246,7 +257,8 @@ func leave(p *command.AgentProcess) {
 	p.Leave(ctx)
 }
 
-// listenPush starts the push endpoint, where there is to be one.
+// listenPush starts the server for pushed rows. It returns nil without --push-listen; then the other
+// flags of the server are errors of usage.
 func listenPush(cmd *cobra.Command, conn *natsq.Conn, inputs *inputmem.Memory, secrets *secret.Store,
 	metrics *command.Metrics, log *slog.Logger,
 ) (*push.Server, error) {
@@ -278,7 +290,8 @@ func listenPush(cmd *cobra.Command, conn *natsq.Conn, inputs *inputmem.Memory, s
 	return push, nil
 }
 
-// closePush lets pushes under way finish.
+// closePush ends the server for pushed rows, if there is one, and gives requests in progress 30 s to
+// finish. A second call does nothing.
 func closePush(p *push.Server) {
 	if p == nil {
 		return
@@ -288,7 +301,7 @@ func closePush(p *push.Server) {
 	p.Close(ctx)
 }
 
-// drain gives the agent's jobs back to the queue.
+// drain ends a worker, and gives its jobs back to the queue within a minute.
 func drain(w *natsq.Worker) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()

@@ -69,7 +69,8 @@ func (p *AgentProcess) Connect(service string) (err error) {
 	return err
 }
 
-// URL returns the address of the server without a password, for the log.
+// URL returns the address of the server without a password, for the log. It is that of the flags: the
+// server may have named others of its cluster.
 func (p *AgentProcess) URL() string {
 	url, _ := NATS(p.cmd)
 	return natsconn.Redact(url)

@@ -13,7 +13,8 @@ import (
 )
 
 // ReadAgents reads a file of observations of agents: the column agent, with the id, and the features
-// of the specification. It reads and checks the whole file.
+// of the specification. It reads and checks the whole file. Ids may repeat, and are in the order of the
+// rows. Errors of the rows are of the input.
 func ReadAgents(path string, spec *swarm.Spec) (*batch.AgentObservations, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -37,6 +38,7 @@ func ReadAgents(path string, spec *swarm.Spec) (*batch.AgentObservations, error)
 			if problem != "" {
 				return bad(name, text, "a number: it "+problem)
 			}
+			// Features are float32 on the device: a number beyond its range is refused here.
 			v, err := strconv.ParseFloat(number, 32)
 			if !ok || err != nil || math.IsNaN(v) || math.IsInf(v, 0) {
 				return bad(name, text, "a number")

@@ -41,8 +41,8 @@ func ReadGroups(path string, spec *swarm.Spec) (*batch.Observations, error) {
 	if err != nil {
 		return nil, err
 	}
-	latest := map[uint32]int64{} // by group
-	read := time.Now().UnixNano()
+	latest := map[uint32]int64{}  // time of the last row in ns, by group
+	read := time.Now().UnixNano() // one time for all rows: the file is complete
 	add := func(line int, get func(column string) (string, bool)) error {
 		bad := func(column, text, want string) error {
 			return jobs.Errorf(jobs.CodeInput, "%s:%d: column %s: %q is not %s", path, line, column, text, want)
@@ -54,7 +54,7 @@ func ReadGroups(path string, spec *swarm.Spec) (*batch.Observations, error) {
 		}
 		group := uint32(id)
 		text, _ = get(spec.Timestamp)
-		// of a JSON object
+		// The text of a member of a JSON object is a JSON string.
 		if unquoted := ""; strings.HasPrefix(text, `"`) && json.Unmarshal([]byte(text), &unquoted) == nil {
 			text = unquoted
 		}

@@ -18,6 +18,9 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
+// A row is passed to add as a function from a column to its text. ok is false for a column that a JSON
+// object does not have; in CSV every column of Columns exists.
+
 // dialectOf returns the dialect of a CSV file, that of the specification; nil for JSON lines, which the
 // extension .ndjson or .jsonl says.
 func dialectOf(path string, spec *swarm.Spec) *dialect.CSV {
@@ -39,12 +42,12 @@ func eachRecord(path string, f io.Reader, d *dialect.CSV, columns []string,
 	if err != nil {
 		return jobs.Errorf(jobs.CodeInput, "%s: its header cannot be read: %v", path, err)
 	}
-	again := !d.HasHeader() // the first record is a row
+	again := !d.HasHeader() // without a header the first record is a row, which the loop takes first
 	names := header
 	if again {
 		names = d.Columns(len(header))
 	}
-	header[0] = strings.TrimPrefix(header[0], "\ufeff")
+	header[0] = strings.TrimPrefix(header[0], "\ufeff") // a byte order mark, as spreadsheets write it
 	for i, name := range names {
 		place[strings.TrimSpace(name)] = i
 	}
@@ -78,6 +81,7 @@ func eachRecord(path string, f io.Reader, d *dialect.CSV, columns []string,
 // eachObject calls add with the number of the line and the members of the JSON object on each line, as
 // eachRecord does. The text of a member is its JSON. Empty lines are left out.
 func eachObject(path string, f io.Reader, add func(int, func(string) (string, bool)) error) error {
+	// A line is at most a message long: longer ones could not be sent.
 	lines := bufio.NewScanner(f)
 	lines.Buffer(nil, jobs.MaxMessage)
 	for n := 1; lines.Scan(); n++ {

@@ -119,6 +119,7 @@ func peek(ctx context.Context, in *bufio.Reader) ([]byte, error) {
 
 // read moves the stream into pending.
 func (l *Live) read(in io.Reader) {
+	// It holds the mutex only between reads, so that answers do not wait for the stream.
 	buf := make([]byte, 64<<10)
 	for {
 		n, err := in.Read(buf)
@@ -171,7 +172,7 @@ func (l *Live) Answer(n uint64) []byte {
 		case n == l.number:
 			return l.doc
 		case n != l.number+1:
-			return []byte(source.InputEnd) // of another run
+			return []byte(source.InputEnd) // a request of another run
 		case l.cut():
 			l.number = n
 			l.change()
@@ -207,6 +208,7 @@ func (l *Live) cut() bool {
 		}
 		l.head = bytes.Clone(l.pending[:min(n, source.MaxInputDocument/2)])
 	}
+	// Every document but the first, which has it already, begins with the header.
 	most := source.MaxInputDocument
 	if !l.first {
 		most -= len(l.head)

@@ -45,6 +45,7 @@ func Spool(ctx context.Context, paths []string, stdin io.Reader) (s *Spooled, er
 			s.Paths = append(s.Paths, p)
 			continue
 		}
+		// The folder is made for the first stream: most runs have none.
 		if s.dir == "" {
 			if s.dir, err = os.MkdirTemp("", "exoswarm-input-"); err != nil {
 				return s, fmt.Errorf("temporary folder: %w", err)
@@ -55,7 +56,7 @@ func Spool(ctx context.Context, paths []string, stdin io.Reader) (s *Spooled, er
 			if stdin == nil {
 				return s, command.Usage("--input %s: %v", p, errTwice)
 			}
-			stdin = nil
+			stdin = nil // a second name of standard input is an error
 		} else {
 			f, err := openSource(ctx, p)
 			if err != nil {
@@ -73,6 +74,7 @@ func Spool(ctx context.Context, paths []string, stdin io.Reader) (s *Spooled, er
 	return s, nil
 }
 
+// errTwice is the error for standard input as two inputs: the second would be empty.
 var errTwice = errors.New("standard input is named twice")
 
 // isStream reports whether a path is a FIFO, device or descriptor, which can be read only once.

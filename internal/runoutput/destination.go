@@ -71,6 +71,7 @@ func New(output, rejects, page string) (d *Destination, err error) {
 	if err := d.apart(); err != nil {
 		return nil, err
 	}
+	// Only the files for streams are in a temporary folder.
 	d.decisions, d.rejected = d.output.file, d.rejects.file
 	if d.decisions == "" || d.rejected == "" {
 		if d.temp, err = os.MkdirTemp("", "exoswarm-output-"); err != nil {
@@ -117,6 +118,7 @@ func (d *Destination) apart() error {
 				key = abs
 			}
 		}
+		// The null device may take everything.
 		if other := named[key]; other != "" && key != os.DevNull {
 			return command.Usage("%s and %s are both %s: name another file", other, p.flag, p.name)
 		}

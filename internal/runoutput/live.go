@@ -53,6 +53,8 @@ func (l *live) take(message []byte) []byte {
 	if _, err := fmt.Sscanf(string(head), "%d %d", &at.batch, &at.number); err != nil {
 		return []byte(sink.RowsStop) // of another version
 	}
+	// One write runs at a time. A message that repeats the last piece waits for that write, and is not
+	// written again.
 	l.mu.Lock()
 	idle := false
 	select {
@@ -95,6 +97,7 @@ func (l *live) write(rows []byte, done chan struct{}) {
 		l.calls.Go(l.closed)
 		return
 	}
+	// rest leaves these rows out.
 	for line := range bytes.Lines(rows) {
 		l.wrote[seriesOf(line)]++
 	}

@@ -76,6 +76,7 @@ func writable(flag, name, path string) error {
 	case !info.IsDir():
 		return command.Usage("%s %s: %s is not a folder", flag, name, dir)
 	}
+	// Permissions alone do not say it: a file system may be mounted read-only.
 	probe, err := os.CreateTemp(dir, ".exoswarm-*")
 	if err != nil {
 		return command.Usage("%s %s: %v: choose another place", flag, name, errors.Unwrap(err))
@@ -116,7 +117,7 @@ func (p place) fill(ctx context.Context, stdout io.Writer, write func(io.Writer)
 	if cerr := done(); err == nil {
 		err = cerr
 	}
-	if errors.Is(err, syscall.EPIPE) {
+	if errors.Is(err, syscall.EPIPE) { // the reader has closed its end
 		return nil
 	}
 	if err != nil {
