@@ -28,13 +28,13 @@ func served(t *testing.T, dir string) string {
 	t.Helper()
 	s, err := server.Start(t.Context(), server.Options{Dir: t.TempDir()})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("server.Start: %v", err)
 	}
 	t.Cleanup(s.Close)
 	connect := func() *natsq.Conn {
 		c, err := natsq.Connect(t.Context(), natsconn.Options{URL: s.URL()})
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("natsq.Connect: %v", err)
 		}
 		t.Cleanup(c.Close)
 		return c
@@ -42,12 +42,12 @@ func served(t *testing.T, dir string) string {
 	log := slog.New(slog.DiscardHandler)
 	dev, err := host.Open(host.Options{Logger: log, Requested: "host", Reason: "a test"})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("host.Open: %v", err)
 	}
 	t.Cleanup(func() { _ = dev.Close() })
 	agent, err := gpuagents.Start(gpuagents.Options{Name: "gpu", Device: dev, Queue: connect().Swarms, Logger: log})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("gpuagents.Start: %v", err)
 	}
 	t.Cleanup(func() { _ = drainIn30s(agent.Drain) })
 	conn := connect()
@@ -56,24 +56,24 @@ func served(t *testing.T, dir string) string {
 		Scratch: t.TempDir(),
 	})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("files.New: %v", err)
 	}
 	t.Cleanup(func() { _ = files.Close() })
 	streamer, err := cpuagents.New(cpuagents.Options{Queue: conn.StreamJobs(), Files: files, Logger: log})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("cpuagents.New: %v", err)
 	}
 	w, err := conn.Work(t.Context(), natsq.WorkerOptions{
 		Name: "cpu", Pool: jobs.PoolCPU, Logger: log,
 		Handlers: map[string]jobs.Handler{cpuagents.KindStream: streamer.Handle},
 	})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("conn.Work: %v", err)
 	}
 	t.Cleanup(func() { _ = drainIn30s(w.Drain) })
 	g, err := conn.Serve(log)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("conn.Serve: %v", err)
 	}
 	t.Cleanup(g.Close)
 	return s.URL()
@@ -99,7 +99,7 @@ func TestDetach(t *testing.T) {
 		t.Helper()
 		data, err := os.ReadFile(path)
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("os.ReadFile: %v", err)
 		}
 		return data
 	}

@@ -32,7 +32,7 @@ func TestRoles(t *testing.T) {
 	}
 	bin, dir, data := binaries(t), filepath.Join(t.TempDir(), "auth"), t.TempDir()
 	if err := os.CopyFS(data, telemetry.Files); err != nil {
-		t.Fatal(err)
+		t.Fatalf("os.CopyFS: %v", err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
@@ -100,15 +100,15 @@ func streamJob(t *testing.T, data string) string {
 	t.Helper()
 	text, err := fs.ReadFile(telemetry.Files, "swarm.yaml")
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("fs.ReadFile swarm.yaml: %v", err)
 	}
 	spec, err := swarm.Parse("swarm.yaml", text)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("swarm.Parse swarm.yaml: %v", err)
 	}
 	inputs, err := runinput.Find([]string{filepath.Join(data, "data")})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("runinput.Find: %v", err)
 	}
 	var manifest []source.Series
 	for _, in := range inputs {
@@ -116,12 +116,12 @@ func streamJob(t *testing.T, data string) string {
 	}
 	list, err := json.Marshal(manifest)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("json.Marshal: %v", err)
 	}
 	write(t, filepath.Join(data, "manifest.json"), string(list))
 	swarmJSON, err := json.Marshal(spec)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("json.Marshal: %v", err)
 	}
 	job, err := json.Marshal(cpuagents.StreamSpec{
 		Name: spec.Name, Spec: swarmJSON, Candidates: spec.Vote.Candidates,
@@ -130,7 +130,7 @@ func streamJob(t *testing.T, data string) string {
 		Summary: "file:data/summary.json",
 	})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("json.Marshal: %v", err)
 	}
 	return string(job)
 }

@@ -84,7 +84,7 @@ func hostile(t *testing.T, answers map[string]func(w io.Writer) error) (base str
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("net.Listen tcp: %v", err)
 	}
 	var ended sync.WaitGroup
 	t.Cleanup(func() { _ = l.Close(); ended.Wait() })
@@ -129,11 +129,11 @@ func zeros(t *testing.T, size int) []byte {
 	z := gzip.NewWriter(&out)
 	for range size >> 20 {
 		if _, err := z.Write(make([]byte, 1<<20)); err != nil {
-			t.Fatal(err)
+			t.Fatalf("z.Write: %v", err)
 		}
 	}
 	if err := z.Close(); err != nil {
-		t.Fatal(err)
+		t.Fatalf("z.Close: %v", err)
 	}
 	return out.Bytes()
 }
@@ -150,13 +150,13 @@ func TestSourceBounds(t *testing.T) {
 	file := func(name string, data []byte) string {
 		t.Helper()
 		if err := os.WriteFile(filepath.Join(c.dir, name), data, 0o644); err != nil {
-			t.Fatal(err)
+			t.Fatalf("os.WriteFile: %v", err)
 		}
 		return "file:d/" + name
 	}
 	db, err := sql.Open("sqlite", filepath.Join(c.dir, "x.db"))
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("sql.Open sqlite: %v", err)
 	}
 	for _, s := range []string{
 		"CREATE TABLE t (id INTEGER PRIMARY KEY, at INTEGER, value)", "INSERT INTO t VALUES (1, 1700000000, 1)",
@@ -169,11 +169,11 @@ func TestSourceBounds(t *testing.T) {
 		}
 	}
 	if err := db.Close(); err != nil {
-		t.Fatal(err)
+		t.Fatalf("db.Close: %v", err)
 	}
 	nc, err := nats.Connect(c.url)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("nats.Connect: %v", err)
 	}
 	defer nc.Close()
 	js, err := jetstream.New(nc)
@@ -190,7 +190,7 @@ func TestSourceBounds(t *testing.T) {
 			"big.lines": bytes.Repeat([]byte("x"), 1000<<10),
 		} {
 			if _, err := js.Publish(t.Context(), subject, data); err != nil {
-				t.Fatal(err)
+				t.Fatalf("js.Publish: %v", err)
 			}
 		}
 	}

@@ -31,7 +31,7 @@ func (p *process) peak(t *testing.T) int64 {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("os.ReadFile: %v", err)
 	}
 	m := regexp.MustCompile(`VmHWM:\s+(\d+) kB`).FindSubmatch(text)
 	if m == nil {
@@ -39,7 +39,7 @@ func (p *process) peak(t *testing.T) int64 {
 	}
 	kib, err := strconv.ParseInt(string(m[1]), 10, 64)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("strconv.ParseInt: %v", err)
 	}
 	return kib << 10
 }
@@ -47,7 +47,7 @@ func (p *process) peak(t *testing.T) int64 {
 func (p *process) resetPeak(t *testing.T) {
 	t.Helper()
 	if err := os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", p.cmd.Process.Pid), []byte("5"), 0); err != nil {
-		t.Fatal(err)
+		t.Fatalf("os.WriteFile: %v", err)
 	}
 }
 
@@ -71,10 +71,10 @@ func packedArrow(t *testing.T, size int) []byte {
 	var out bytes.Buffer
 	w := ipc.NewWriter(&out, ipc.WithSchema(s), ipc.WithZstd())
 	if err := w.Write(rec); err != nil {
-		t.Fatal(err)
+		t.Fatalf("w.Write: %v", err)
 	}
 	if err := w.Close(); err != nil {
-		t.Fatal(err)
+		t.Fatalf("w.Close: %v", err)
 	}
 	return out.Bytes()
 }
@@ -118,7 +118,7 @@ func (c *bounded) stream(t *testing.T, id string, list []source.Series) (said []
 	t.Helper()
 	text, err := json.Marshal(list)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("json.Marshal: %v", err)
 	}
 	write(t, filepath.Join(c.dir, id+".manifest"), string(text))
 	job, err := json.Marshal(cpuagents.StreamSpec{
@@ -128,7 +128,7 @@ func (c *bounded) stream(t *testing.T, id string, list []source.Series) (said []
 		Rejects: "file:d/" + id + ".rejects", Summary: "file:d/" + id + ".summary",
 	})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("json.Marshal: %v", err)
 	}
 	c.cpu.resetPeak(t)
 	began := time.Now()
@@ -158,11 +158,11 @@ func TestInputBounds(t *testing.T) {
 	z := gzip.NewWriter(&bomb)
 	for range 400 {
 		if _, err := z.Write(make([]byte, 1<<20)); err != nil {
-			t.Fatal(err)
+			t.Fatalf("z.Write: %v", err)
 		}
 	}
 	if err := z.Close(); err != nil {
-		t.Fatal(err)
+		t.Fatalf("z.Close: %v", err)
 	}
 	// A Parquet footer that is a list of 15 million empty structures.
 	footer := append([]byte{0x19, 0xfc}, binary.AppendUvarint(nil, 15_000_000)...)
@@ -206,7 +206,7 @@ func TestInputBounds(t *testing.T) {
 				return r
 			}, name)
 			if err := os.WriteFile(filepath.Join(dir, id+"."+in.ext), in.data, 0o644); err != nil {
-				t.Fatal(err)
+				t.Fatalf("os.WriteFile: %v", err)
 			}
 			var list []source.Series
 			for i := range in.copies {
@@ -224,7 +224,7 @@ func TestInputBounds(t *testing.T) {
 			}
 			out, err := os.ReadFile(filepath.Join(dir, id+".out.ndjson"))
 			if err != nil {
-				t.Fatal(err)
+				t.Fatalf("os.ReadFile: %v", err)
 			}
 			if n := bytes.Count(out, []byte("\n")); n != in.copies*in.each {
 				t.Errorf("%d decisions, want %d", n, in.copies*in.each)

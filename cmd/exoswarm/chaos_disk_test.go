@@ -42,10 +42,10 @@ func newDisk(t *testing.T, mib int64) *disk {
 	}
 	f, err := os.Create(d.image)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("os.Create: %v", err)
 	}
 	if err := errors.Join(f.Truncate(mib<<20), f.Close()); err != nil {
-		t.Fatal(err)
+		t.Fatalf("errors.Join: %v", err)
 	}
 	if out, err := osexec.CommandContext(t.Context(), "mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=0,"+
 		"lazy_journal_init=0", d.image).CombinedOutput(); err != nil {
@@ -77,22 +77,22 @@ func (d *disk) cut() {
 	survives := d.image + ".cut"
 	from, err := os.Open(d.image)
 	if err != nil {
-		d.t.Fatal(err)
+		d.t.Fatalf("os.Open: %v", err)
 	}
 	defer from.Close()
 	to, err := os.Create(survives)
 	if err != nil {
-		d.t.Fatal(err)
+		d.t.Fatalf("os.Create: %v", err)
 	}
 	if _, err := io.Copy(to, from); err != nil {
-		d.t.Fatal(err)
+		d.t.Fatalf("io.Copy: %v", err)
 	}
 	if err := to.Close(); err != nil {
-		d.t.Fatal(err)
+		d.t.Fatalf("to.Close: %v", err)
 	}
 	d.unmount() // writes what was lost, into the image that nobody reads again
 	if err := os.Rename(survives, d.image); err != nil {
-		d.t.Fatal(err)
+		d.t.Fatalf("os.Rename: %v", err)
 	}
 	d.command("mount", "-o", "loop", d.image, d.dir)
 }
@@ -185,7 +185,7 @@ func TestChaosDiskFull(t *testing.T) {
 	d := newDisk(t, 128)
 	ballast := filepath.Join(d.dir, "ballast")
 	if err := os.WriteFile(ballast, make([]byte, 64<<20), 0o600); err != nil {
-		t.Fatal(err)
+		t.Fatalf("os.WriteFile: %v", err)
 	}
 	c := startChaos(t, binaries(t), chaosOptions{servers: 1, workers: 0, dir: func(int) string { return d.dir }})
 	defer c.end()
@@ -194,7 +194,7 @@ func TestChaosDiskFull(t *testing.T) {
 	load := &flow{}
 	big, err := json.Marshal(string(bytes.Repeat([]byte("x"), 256<<10)))
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("json.Marshal: %v", err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
@@ -229,7 +229,7 @@ func TestChaosDiskFull(t *testing.T) {
 	}
 	large := job("large")
 	if large.Spec, err = json.Marshal(string(bytes.Repeat([]byte("x"), 1<<20))); err != nil {
-		t.Fatal(err)
+		t.Fatalf("json.Marshal: %v", err)
 	}
 	if err := conn.Queue.Submit(ctx, large); !errors.Is(err, jobs.ErrFull) {
 		t.Errorf("a job whose spec is an object: %v", err)
@@ -247,7 +247,7 @@ func TestChaosDiskFull(t *testing.T) {
 		t.Errorf("the server does not say that its disk is full:\n%s", log)
 	}
 	if err := os.Remove(ballast); err != nil {
-		t.Fatal(err)
+		t.Fatalf("os.Remove: %v", err)
 	}
 	for n := 0; ; n++ {
 		id := fmt.Sprint("again", n)

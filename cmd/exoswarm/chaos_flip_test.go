@@ -55,7 +55,7 @@ func flip(t *testing.T, bin string, end syscall.Signal) {
 		}
 	}
 	if err := conn.Queue.SubmitBatch(t.Context(), batch); err != nil {
-		t.Fatal(err)
+		t.Fatalf("conn.Queue.SubmitBatch: %v", err)
 	}
 	load.ack(ids)
 	victim := (c.leader() + 1) % 3
@@ -69,13 +69,13 @@ func flip(t *testing.T, bin string, end syscall.Signal) {
 	for _, name := range blocks {
 		data, err := os.ReadFile(name)
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("os.ReadFile: %v", err)
 		}
 		if at := bytes.Index(data, []byte("payload of flip150")); at >= 0 {
 			data[at] ^= 1
 			flipped = true
 			if err := os.WriteFile(name, data, 0o600); err != nil {
-				t.Fatal(err)
+				t.Fatalf("os.WriteFile: %v", err)
 			}
 		}
 	}
@@ -85,12 +85,12 @@ func flip(t *testing.T, bin string, end syscall.Signal) {
 	c.startServer(victim)
 	nc, err := nats.Connect(c.urls)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("nats.Connect: %v", err)
 	}
 	defer nc.Close()
 	js, err := jetstream.New(nc)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("jetstream.New: %v", err)
 	}
 	current := func() (leader string, all bool) {
 		s, err := js.Stream(t.Context(), "EXO_JOBS_CPU")

@@ -136,6 +136,6 @@ func left(t *testing.T, ctx context.Context, conn *natsq.Conn) { //nolint:revive
 		return true
 	})
 	if err != nil {
-		t.Error(err)
+		t.Errorf("conn.Queue.Jobs: %v", err)
 	}
 }

@@ -53,21 +53,21 @@ func TestChaosOverload(t *testing.T) {
 	defer conn.Close()
 	nc, err := nats.Connect(c.urls)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("nats.Connect: %v", err)
 	}
 	defer nc.Close()
 	js, err := jetstream.New(nc)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("jetstream.New: %v", err)
 	}
 	stream, err := js.Stream(t.Context(), "EXO_JOBS_CPU")
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("js.Stream EXO_JOBS_CPU: %v", err)
 	}
 	cfg := stream.CachedInfo().Config
 	cfg.MaxMsgs = room
 	if _, err := js.UpdateStream(t.Context(), cfg); err != nil {
-		t.Fatal(err)
+		t.Fatalf("js.UpdateStream: %v", err)
 	}
 	var mu sync.Mutex
 	submitted := map[string]time.Time{}
@@ -80,13 +80,13 @@ func TestChaosOverload(t *testing.T) {
 		}
 	})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("nc.Subscribe exo.res.*: %v", err)
 	}
 	if err := watch.SetPendingLimits(-1, -1); err != nil {
-		t.Fatal(err)
+		t.Fatalf("watch.SetPendingLimits: %v", err)
 	}
 	if err := nc.Flush(); err != nil {
-		t.Fatal(err)
+		t.Fatalf("nc.Flush: %v", err)
 	}
 	load := &flow{}
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)

@@ -68,7 +68,7 @@ func TestChaosPartition(t *testing.T) {
 	}
 	self, err := os.Executable()
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("os.Executable: %v", err)
 	}
 	inside := osexec.CommandContext(t.Context(), "ip",
 		append([]string{
@@ -88,7 +88,7 @@ func TestChaosPartition(t *testing.T) {
 func partitioned(t *testing.T, prefix string) {
 	token := filepath.Join(t.TempDir(), "token")
 	if err := os.WriteFile(token, []byte(chaosToken), 0o600); err != nil {
-		t.Fatal(err)
+		t.Fatalf("os.WriteFile: %v", err)
 	}
 	c := startChaos(t, binaries(t), chaosOptions{
 		servers: 3, workers: 2, args: []string{"--token-file", token}, token: chaosToken,

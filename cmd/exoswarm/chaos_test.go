@@ -156,7 +156,7 @@ func freePorts(t *testing.T, n int) (ports []int) {
 	for range n {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("net.Listen tcp: %v", err)
 		}
 		defer l.Close() // all are held until all are known
 		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
@@ -207,7 +207,7 @@ func startChaos(t *testing.T, bin string, o chaosOptions) *chaosCluster {
 	// The negative control asks for a consumer by name.
 	first := jobs.Job{Version: jobs.Version, ID: "first", Pool: jobs.PoolCPU, Kind: "chaos", Spec: json.RawMessage("0")}
 	if err := conn.Queue.Submit(t.Context(), first); err != nil {
-		t.Fatal(err)
+		t.Fatalf("conn.Queue.Submit: %v", err)
 	}
 	for i := range o.workers {
 		c.workers = append(c.workers, nil)
@@ -225,7 +225,7 @@ func (c *chaosCluster) startWorker(i int) {
 	c.t.Helper()
 	self, err := os.Executable()
 	if err != nil {
-		c.t.Fatal(err)
+		c.t.Fatalf("os.Executable: %v", err)
 	}
 	// env is a program everywhere, and keeps startProcess as it is.
 	c.workers[i], _ = startProcess(c.t, "worker is ready", "env", chaosWorkerEnv+"="+c.urls, chaosModeEnv+"="+c.mode,
@@ -239,7 +239,7 @@ func (c *chaosCluster) connect() *natsq.Conn {
 		Lease: chaosLease, Patience: time.Minute,
 	})
 	if err != nil {
-		c.t.Fatal(err)
+		c.t.Fatalf("natsq.Connect: %v", err)
 	}
 	return conn
 }
@@ -249,12 +249,12 @@ func (c *chaosCluster) leader() int {
 	c.t.Helper()
 	nc, err := nats.Connect(c.urls)
 	if err != nil {
-		c.t.Fatal(err)
+		c.t.Fatalf("nats.Connect: %v", err)
 	}
 	defer nc.Close()
 	js, err := jetstream.New(nc)
 	if err != nil {
-		c.t.Fatal(err)
+		c.t.Fatalf("jetstream.New: %v", err)
 	}
 	for end := time.Now().Add(2 * time.Minute); time.Now().Before(end); {
 		s, err := js.Stream(c.t.Context(), "EXO_JOBS_CPU")
@@ -350,10 +350,10 @@ func (f *flow) watch(t *testing.T, urls string) *nats.Conn {
 	nc, err := nats.Connect(urls, nats.MaxReconnects(-1), nats.ReconnectWait(100*time.Millisecond),
 		nats.PingInterval(time.Second), nats.MaxPingsOutstanding(2))
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("nats.Connect: %v", err)
 	}
 	if _, err := nc.Subscribe("exo.res.*", func(*nats.Msg) { f.done() }); err != nil {
-		t.Fatal(err)
+		t.Fatalf("nc.Subscribe exo.res.*: %v", err)
 	}
 	return nc
 }

@@ -42,7 +42,7 @@ func TestConsistencyOfSwarms(t *testing.T) {
 	}
 	s, err := server.Start(t.Context(), server.Options{Dir: t.TempDir()})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("server.Start: %v", err)
 	}
 	defer s.Close()
 	spec := write(t, filepath.Join(dir, "lasting.yaml"), fmt.Sprintf("name: x\naddressed: agent\nagents: %d\n"+

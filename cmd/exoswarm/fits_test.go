@@ -16,11 +16,11 @@ func (p *process) resident(t *testing.T) int64 {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", p.cmd.Process.Pid))
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("os.ReadFile: %v", err)
 	}
 	pages, err := strconv.ParseInt(strings.Fields(string(text))[1], 10, 64)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("strconv.ParseInt: %v", err)
 	}
 	return pages * int64(os.Getpagesize())
 }

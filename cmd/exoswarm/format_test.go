@@ -28,7 +28,7 @@ func TestFormats(t *testing.T) {
 		}
 		data, err := os.ReadFile(out)
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("os.ReadFile: %v", err)
 		}
 		return data
 	}
@@ -40,7 +40,7 @@ func TestFormats(t *testing.T) {
 	var want string
 	for _, format := range []string{"csv", "ndjson", "jsonl.gz", "csv.zst", "arrow", "feather.gz", "parquet"} {
 		if err := os.Mkdir(filepath.Join(dir, format), 0o755); err != nil {
-			t.Fatal(err)
+			t.Fatalf("os.Mkdir: %v", err)
 		}
 		data := run(first, name(format))
 		if again := run(first, name(format)); !bytes.Equal(data, again) {

@@ -58,7 +58,7 @@ func TestGroupSwarm(t *testing.T) {
 	dir := t.TempDir()
 	s, err := server.Start(t.Context(), server.Options{Dir: t.TempDir(), Port: 0})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("server.Start: %v", err)
 	}
 	defer s.Close()
 	run := func(want int, args ...string) (stdout, stderr string) {
@@ -79,35 +79,35 @@ func TestGroupSwarm(t *testing.T) {
 	}
 	conn, err := natsq.Connect(t.Context(), natsconn.Options{URL: s.URL(), Name: "agent"})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("natsq.Connect: %v", err)
 	}
 	defer conn.Close()
 	dev, err := cuda.Open(t.Context(), "host", cuda.Options{Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("cuda.Open host: %v", err)
 	}
 	kept := filepath.Join(dir, "kept")
 	if err := os.Mkdir(kept, 0o755); err != nil {
-		t.Fatal(err)
+		t.Fatalf("os.Mkdir: %v", err)
 	}
 	store, err := bucket.Open(t.Context(), kept)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("bucket.Open: %v", err)
 	}
 	agent, err := gpuagents.Start(gpuagents.Options{
 		Name: "agent", Device: dev, Queue: conn.Swarms, Snapshots: store,
 		Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("gpuagents.Start: %v", err)
 	}
 	defer func() {
 		agent.Stop()
 		if err := dev.Close(); err != nil {
-			t.Error(err)
+			t.Errorf("dev.Close: %v", err)
 		}
 		if err := store.Close(); err != nil {
-			t.Error(err)
+			t.Errorf("store.Close: %v", err)
 		}
 	}()
 	const cell = "agents_per_group: 8\ncell: {kind: leaky, params: {warmup: 20}}\n"
@@ -134,7 +134,7 @@ func TestGroupSwarm(t *testing.T) {
 	}
 	text, err := os.ReadFile(decisions)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("os.ReadFile: %v", err)
 	}
 	want := jsonLines[groupDecision](t, string(text))
 	first, second := strings.Builder{}, strings.Builder{}
@@ -183,7 +183,7 @@ func TestGroupSwarm(t *testing.T) {
 	agents := jsonLines[agentState](t, out)
 	nodes, err := fusion.NewNodes(1, 8) // the narrowest; what is beyond the embedding stays zero
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("fusion.NewNodes: %v", err)
 	}
 	var embeddings []float32
 	var weights []uint32
@@ -198,11 +198,11 @@ func TestGroupSwarm(t *testing.T) {
 		}
 	}
 	if _, err := nodes.Accumulate(make([]uint32, 24), embeddings, weights); err != nil {
-		t.Fatal(err)
+		t.Fatalf("nodes.Accumulate: %v", err)
 	}
 	mean := make([]float32, 8)
 	if err := nodes.Means(mean); err != nil {
-		t.Fatal(err)
+		t.Fatalf("nodes.Means: %v", err)
 	}
 	type fusedNode struct {
 		Node   int
@@ -339,7 +339,7 @@ func TestAskedRun(t *testing.T) {
 	cmd := osexec.CommandContext(ctx, filepath.Join(c.bin, "exoswarm"), args("asked.ndjson", "--nats", c.url)...)
 	cmd.Stdout, cmd.Stderr = &said, &said
 	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
+		t.Fatalf("cmd.Start: %v", err)
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
@@ -413,7 +413,7 @@ func TestAskedRun(t *testing.T) {
 	}
 	want, err := os.ReadFile(filepath.Join(dir, "alone.ndjson"))
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("os.ReadFile: %v", err)
 	}
 	got, err := os.ReadFile(filepath.Join(dir, "asked.ndjson"))
 	if err != nil || bytes.Count(want, []byte("\n")) != 3000 || !bytes.Equal(got, want) {

@@ -23,7 +23,7 @@ func probe(t *testing.T, url string) (status int, body string) {
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("http.NewRequestWithContext: %v", err)
 	}
 	r, err := http.DefaultClient.Do(req)
 	if err != nil {
@@ -147,11 +147,11 @@ func TestProcessHealth(t *testing.T) {
 		}
 	}
 	if err := nats.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
+		t.Fatalf("nats.cmd.Process.Signal: %v", err)
 	}
 	each(down)
 	if err := nats.cmd.Process.Signal(syscall.SIGCONT); err != nil {
-		t.Fatal(err)
+		t.Fatalf("nats.cmd.Process.Signal: %v", err)
 	}
 	each(up)
 	nats.end(t, syscall.SIGKILL)
@@ -192,7 +192,7 @@ func TestProcessHealth(t *testing.T) {
 func TestNATSFlags(t *testing.T) {
 	open := filepath.Join(t.TempDir(), "keys")
 	if err := os.WriteFile(open, []byte(strings.Repeat("11", 32)), 0o644); err != nil {
-		t.Fatal(err)
+		t.Fatalf("os.WriteFile: %v", err)
 	}
 	for _, args := range [][]string{
 		{"--host", "0.0.0.0"},

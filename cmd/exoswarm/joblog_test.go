@@ -19,14 +19,14 @@ func TestJobLogs(t *testing.T) {
 	t.Parallel()
 	s, err := server.Start(t.Context(), server.Options{Dir: t.TempDir()})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("server.Start: %v", err)
 	}
 	defer s.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	conn, err := natsq.Connect(ctx, natsconn.Options{URL: s.URL()})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("natsq.Connect: %v", err)
 	}
 	defer conn.Close()
 	release := make(chan struct{})
@@ -44,14 +44,14 @@ func TestJobLogs(t *testing.T) {
 		},
 	})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("conn.Work: %v", err)
 	}
 	defer w.Stop()
 	if err := conn.Queue.Submit(ctx, jobs.Job{
 		Version: jobs.Version, ID: "j", Pool: jobs.PoolCPU, Kind: "k",
 		Spec: []byte("1"),
 	}); err != nil {
-		t.Fatal(err)
+		t.Fatalf("conn.Queue.Submit: %v", err)
 	}
 	logs := func(args ...string) string {
 		t.Helper()

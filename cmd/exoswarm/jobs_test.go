@@ -12,7 +12,7 @@ func TestJobCommandErrors(t *testing.T) {
 	dir := t.TempDir()
 	s, err := server.Start(t.Context(), server.Options{Dir: dir})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("server.Start: %v", err)
 	}
 	defer s.Close()
 	bad := write(t, filepath.Join(dir, "bad.jsonl"),

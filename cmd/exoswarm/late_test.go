@@ -77,7 +77,7 @@ func TestRunLate(t *testing.T) {
 			}
 			data, err := os.ReadFile(out)
 			if err != nil {
-				t.Fatal(err)
+				t.Fatalf("os.ReadFile: %v", err)
 			}
 			return string(data), stdout, stderr
 		}
@@ -124,11 +124,11 @@ func number(t *testing.T, text string) string {
 	t.Helper()
 	var v float64
 	if err := json.Unmarshal([]byte(text), &v); err != nil {
-		t.Fatal(err)
+		t.Fatalf("json.Unmarshal: %v", err)
 	}
 	data, err := json.Marshal(v)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("json.Marshal: %v", err)
 	}
 	return string(data)
 }

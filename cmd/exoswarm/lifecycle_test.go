@@ -70,7 +70,7 @@ func TestLifecycleProcesses(t *testing.T) {
 	twin, dev := undisturbedAgent(t)
 	defer func() {
 		if err := dev.Close(); err != nil {
-			t.Error(err)
+			t.Errorf("dev.Close: %v", err)
 		}
 	}()
 	counts, began := &lifecycleCounts{}, time.Now()
@@ -108,24 +108,24 @@ func undisturbedAgent(t *testing.T) (*natsq.Conn, interface{ Close() error }) {
 	t.Helper()
 	srv, err := server.Start(t.Context(), server.Options{Dir: t.TempDir(), Port: server.InProcess, Fast: true})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("server.Start: %v", err)
 	}
 	t.Cleanup(srv.Close)
 	conn, err := natsq.Connect(t.Context(), natsconn.Options{InProcess: srv, Name: "undisturbed"})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("natsq.Connect: %v", err)
 	}
 	t.Cleanup(conn.Close)
 	dev, err := cuda.Open(t.Context(), "host", cuda.Options{Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("cuda.Open host: %v", err)
 	}
 	agent, err := gpuagents.Start(gpuagents.Options{
 		Name: "undisturbed", Device: dev, Queue: conn.Swarms,
 		Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("gpuagents.Start: %v", err)
 	}
 	return conn, closer(func() error { agent.Stop(); return dev.Close() })
 }

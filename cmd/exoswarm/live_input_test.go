@@ -49,7 +49,7 @@ func TestLiveInput(t *testing.T) {
 				from, to := filepath.Join(dir, "in", "stdin.csv"), filepath.Join(dir, "out")
 				if err := errors.Join(os.Mkdir(filepath.Dir(from), 0o700), syscall.Mkfifo(from, 0o600),
 					syscall.Mkfifo(to, 0o600)); err != nil {
-					t.Fatal(err)
+					t.Fatalf("errors.Join: %v", err)
 				}
 				args = append(args, "--input", from, "--output", to)
 				in, out = opener(func() (*os.File, error) { return os.OpenFile(from, os.O_WRONLY, 0) }),
@@ -61,7 +61,7 @@ func TestLiveInput(t *testing.T) {
 				in = w
 				lines, end, err := os.Pipe()
 				if err != nil {
-					t.Fatal(err)
+					t.Fatalf("os.Pipe: %v", err)
 				}
 				defer lines.Close()
 				stdout, out = end, opener(func() (*os.File, error) { return lines, nil })
@@ -81,11 +81,11 @@ func TestLiveInput(t *testing.T) {
 			next := 0
 			for _, n := range []int{2, 1, 20, 1, 37} { // the first with the header
 				if _, err := io.WriteString(in, strings.Join(rows[next:next+n], "")); err != nil {
-					t.Fatal(err)
+					t.Fatalf("io.WriteString: %v", err)
 				}
 				if next += n; next == len(rows) {
 					if err := in.Close(); err != nil { // the last row has no end
-						t.Fatal(err)
+						t.Fatalf("in.Close: %v", err)
 					}
 				}
 				for strings.Count(got.String(), "\n") < next-1 {
@@ -160,7 +160,7 @@ func TestLiveInputInterrupted(t *testing.T) {
 	done := make(chan int, 1)
 	go func() { done <- command.Run(ctx, cmd, &log) }()
 	if _, err := io.WriteString(w, series(1, 30)); err != nil {
-		t.Fatal(err)
+		t.Fatalf("io.WriteString: %v", err)
 	}
 	// the rows are taken at once; this is when nothing comes
 	time.AfterFunc(3*time.Second, func() { interrupt(command.ErrInterrupted) })

@@ -36,7 +36,7 @@ func TestLive(t *testing.T) {
 			}
 			r, w, err := os.Pipe()
 			if err != nil {
-				t.Fatal(err)
+				t.Fatalf("os.Pipe: %v", err)
 			}
 			defer r.Close()
 			defer w.Close()
@@ -62,10 +62,10 @@ func TestLive(t *testing.T) {
 			_ = r.Close() // as head does
 			later := strings.ReplaceAll(series(2, 50), "2026", "2027")
 			if err := os.WriteFile(filepath.Join(dir, ".b"), []byte(later), 0o600); err != nil {
-				t.Fatal(err)
+				t.Fatalf("os.WriteFile: %v", err)
 			}
 			if err := os.Rename(filepath.Join(dir, ".b"), filepath.Join(dir, "in", "b.csv")); err != nil {
-				t.Fatal(err)
+				t.Fatalf("os.Rename: %v", err)
 			}
 			if code := <-done; code != 0 || !strings.Contains(log.String(), "standard output was closed by its "+
 				"reader: the run ended early") {

@@ -48,7 +48,7 @@ func newBrittle(t *testing.T, to string, after int, dies bool) *brittle {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("net.Listen tcp: %v", err)
 	}
 	b := &brittle{l: l, to: strings.TrimPrefix(to, "nats://"), after: after, dies: dies, broken: make(chan struct{})}
 	if after == 0 {
@@ -216,19 +216,19 @@ func TestLostServer(t *testing.T) {
 	}
 	s, err := server.Start(t.Context(), server.Options{Dir: t.TempDir(), Fast: true})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("server.Start: %v", err)
 	}
 	t.Cleanup(s.Close)
 	c, err := natsq.Connect(t.Context(), natsconn.Options{URL: s.URL()})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("natsq.Connect: %v", err)
 	}
 	defer c.Close()
 	if err := c.Queue.Submit(t.Context(), jobs.Job{
 		Version: jobs.Version, ID: "standing", Pool: jobs.PoolCPU,
 		Kind: "none", Spec: []byte("1"), Submitted: time.Now(),
 	}); err != nil {
-		t.Fatal(err)
+		t.Fatalf("c.Queue.Submit: %v", err)
 	}
 	table := commandLines(t, t.TempDir())
 	var walk func(*cobra.Command)
@@ -344,7 +344,7 @@ func TestStoppedServer(t *testing.T) {
 	}
 	t.Setenv("EXOSWARM_PATIENCE", "") // so that it is put back
 	if err := os.Unsetenv("EXOSWARM_PATIENCE"); err != nil {
-		t.Fatal(err)
+		t.Fatalf("os.Unsetenv EXOSWARM_PATIENCE: %v", err)
 	}
 	bin := binaries(t)
 	dir := t.TempDir()
@@ -363,7 +363,7 @@ func TestStoppedServer(t *testing.T) {
 			"--data-dir", t.TempDir())
 		c, err := natsq.Connect(t.Context(), natsconn.Options{URL: url})
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("natsq.Connect: %v", err)
 		}
 		type end struct {
 			code   int
@@ -376,11 +376,11 @@ func TestStoppedServer(t *testing.T) {
 		}()
 		for n := 0; n == 0; { // until the job is there
 			if err := c.Queue.Jobs(t.Context(), jobs.PoolCPU, func(jobs.Job) bool { n++; return false }); err != nil {
-				t.Fatal(err)
+				t.Fatalf("c.Queue.Jobs: %v", err)
 			}
 		}
 		if err := nats.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
-			t.Fatal(err)
+			t.Fatalf("nats.cmd.Process.Signal: %v", err)
 		}
 		began := time.Now()
 		e := <-ended

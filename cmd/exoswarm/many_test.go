@@ -116,17 +116,17 @@ func (m *many) undisturbed(t *testing.T) {
 	t.Helper()
 	srv, err := server.Start(t.Context(), server.Options{Dir: t.TempDir(), Port: server.InProcess})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("server.Start: %v", err)
 	}
 	defer srv.Close()
 	conn, err := natsq.Connect(t.Context(), natsconn.Options{InProcess: srv, Name: "undisturbed"})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("natsq.Connect: %v", err)
 	}
 	defer conn.Close()
 	dev, err := cuda.Open(t.Context(), "host", cuda.Options{Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("cuda.Open host: %v", err)
 	}
 	defer dev.Close()
 	a, err := gpuagents.Start(gpuagents.Options{
@@ -134,12 +134,12 @@ func (m *many) undisturbed(t *testing.T) {
 		Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("gpuagents.Start: %v", err)
 	}
 	defer a.Stop()
 	one := &many{conn: conn, spec: m.spec, seen: m.seen, last: make([]atomic.Uint64, 1), tick: make([]atomic.Int32, 1)}
 	if err := one.make(t.Context(), 0); err != nil {
-		t.Fatal(err)
+		t.Fatalf("one.make: %v", err)
 	}
 	m.want = map[int32][]byte{}
 	for n := range int32(manyMostTicks) {
@@ -151,7 +151,7 @@ func (m *many) undisturbed(t *testing.T) {
 			t.Fatal("a tick changes nothing")
 		}
 		if _, err := one.ask(t.Context(), 0, swarms.EntryTick, []byte(manyTick)); err != nil {
-			t.Fatal(err)
+			t.Fatalf("one.ask: %v", err)
 		}
 	}
 }
@@ -241,7 +241,7 @@ func costOf(t *testing.T, p *process, metrics string) (c cost) {
 	dir := fmt.Sprint("/proc/", p.cmd.Process.Pid)
 	status, err := os.ReadFile(dir + "/status")
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("os.ReadFile: %v", err)
 	}
 	if m := regexp.MustCompile(`VmRSS:\s+(\d+) kB`).FindSubmatch(status); m != nil {
 		kb, _ := strconv.Atoi(string(m[1]))
@@ -249,7 +249,7 @@ func costOf(t *testing.T, p *process, metrics string) (c cost) {
 	}
 	fds, err := os.ReadDir(dir + "/fd")
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("os.ReadDir: %v", err)
 	}
 	c.fds = len(fds)
 	if metrics == "" {
@@ -257,16 +257,16 @@ func costOf(t *testing.T, p *process, metrics string) (c cost) {
 	}
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, metrics, nil)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("http.NewRequestWithContext: %v", err)
 	}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("http.DefaultClient.Do: %v", err)
 	}
 	defer resp.Body.Close()
 	text, err := io.ReadAll(resp.Body)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("io.ReadAll: %v", err)
 	}
 	if g := regexp.MustCompile(`(?m)^go_goroutines (\d+)`).FindSubmatch(text); g != nil {
 		c.goroutines, _ = strconv.Atoi(string(g[1]))
@@ -279,7 +279,7 @@ func (m *many) running(t *testing.T, name string) (shards, parked int) {
 	t.Helper()
 	all, err := m.conn.Registry.Agents(t.Context())
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("m.conn.Registry.Agents: %v", err)
 	}
 	for _, a := range all {
 		if a.Name == name {
@@ -340,14 +340,14 @@ func TestMany(t *testing.T) {
 	}
 	var err error
 	if m.spec, err = swarm.Parse("many.yaml", []byte(manySpec)); err != nil {
-		t.Fatal(err)
+		t.Fatalf("swarm.Parse many.yaml: %v", err)
 	}
 	o := &batch.AgentObservations{Width: 2}
 	for id := range uint32(1000) {
 		o.Agent, o.Features = append(o.Agent, id), append(o.Features, float32(id%17)/9, float32(id%5))
 	}
 	if m.seen, err = o.Encode(); err != nil {
-		t.Fatal(err)
+		t.Fatalf("o.Encode: %v", err)
 	}
 	m.undisturbed(t)
 	port := fixedPorts(t, 1)[0]
@@ -361,7 +361,7 @@ func TestMany(t *testing.T) {
 		URL: m.url, Name: "test",
 		Patience: 10 * time.Minute,
 	}); err != nil {
-		t.Fatal(err)
+		t.Fatalf("natsq.Connect: %v", err)
 	}
 	t.Cleanup(m.conn.Close)
 	metrics := ""

@@ -37,7 +37,7 @@ func TestPlaces(t *testing.T) {
 		t.Helper()
 		info, err := os.Lstat(path)
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("os.Lstat: %v", err)
 		}
 		return info.Mode().Type()
 	}
@@ -45,16 +45,16 @@ func TestPlaces(t *testing.T) {
 	t.Run("links", func(t *testing.T) {
 		far := filepath.Join(dir, "far")
 		if err := os.Mkdir(far, 0o755); err != nil {
-			t.Fatal(err)
+			t.Fatalf("os.Mkdir: %v", err)
 		}
 		write(t, filepath.Join(far, "old.ndjson"), "old\n")
 		for _, to := range []string{"old.ndjson", "missing.ndjson"} {
 			link, second := filepath.Join(dir, "to-"+to), filepath.Join(dir, "second-"+to)
 			if err := os.Symlink(filepath.Join("far", to), link); err != nil {
-				t.Fatal(err)
+				t.Fatalf("os.Symlink: %v", err)
 			}
 			if err := os.Symlink(link, second); err != nil {
-				t.Fatal(err)
+				t.Fatalf("os.Symlink: %v", err)
 			}
 			run("--output", second)
 			got, err := os.ReadFile(filepath.Join(far, to))
@@ -66,7 +66,7 @@ func TestPlaces(t *testing.T) {
 	t.Run("a device", func(t *testing.T) {
 		link := filepath.Join(dir, "null.ndjson")
 		if err := os.Symlink(os.DevNull, link); err != nil {
-			t.Fatal(err)
+			t.Fatalf("os.Symlink: %v", err)
 		}
 		run("--output", link)
 		if mode(link) != fs.ModeSymlink || mode(os.DevNull)&fs.ModeCharDevice == 0 {
@@ -76,7 +76,7 @@ func TestPlaces(t *testing.T) {
 	t.Run("a FIFO", func(t *testing.T) {
 		fifo := filepath.Join(dir, "fifo")
 		if err := syscall.Mkfifo(fifo, 0o600); err != nil {
-			t.Fatal(err)
+			t.Fatalf("syscall.Mkfifo: %v", err)
 		}
 		read := make(chan []byte, 1)
 		go func() {
@@ -157,7 +157,7 @@ func TestOnceInputs(t *testing.T) {
 	in := write(t, filepath.Join(dir, "in.csv"), text)
 	fifo := filepath.Join(dir, "fifo")
 	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
-		t.Fatal(err)
+		t.Fatalf("syscall.Mkfifo: %v", err)
 	}
 	run := func(stdin string, args ...string) string {
 		t.Helper()

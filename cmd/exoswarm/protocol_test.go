@@ -19,12 +19,12 @@ func TestFirstJob(t *testing.T) {
 	dir := t.TempDir()
 	nc, err := nats.Connect(served(t, dir))
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("nats.Connect: %v", err)
 	}
 	defer nc.Close()
 	doc, err := os.ReadFile(filepath.Join("..", "..", "docs", "protocol.md"))
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("os.ReadFile: %v", err)
 	}
 	_, section, _ := strings.Cut(string(doc), "## A first job")
 	section, _, _ = strings.Cut(section, "\n## ")
@@ -61,7 +61,7 @@ func TestFirstJob(t *testing.T) {
 	// A spec that is none is refused at once.
 	r, err := nc.Request("exo.api.submit", []byte(`{"pool":"cpu","kind":"stream","spec":{}}`), time.Minute)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("nc.Request exo.api.submit: %v", err)
 	}
 	if !bytes.Contains(r.Data, []byte(`"field":"/spec"`)) {
 		t.Errorf("an empty spec: %s", r.Data)

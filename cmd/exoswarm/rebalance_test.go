@@ -75,7 +75,7 @@ func TestRebalanceProcesses(t *testing.T) {
 		t.Helper()
 		var list []struct{ Holders []string }
 		if err := json.Unmarshal([]byte(run("swarm", "list", "-o", "json")), &list); err != nil {
-			t.Fatal(err)
+			t.Fatalf("json.Unmarshal: %v", err)
 		}
 		count := map[string]int{}
 		for _, s := range list {

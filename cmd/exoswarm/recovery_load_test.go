@@ -82,7 +82,7 @@ func (r *recovery) inputs(files, perFile int) {
 	}
 	text, err := json.Marshal(manifest)
 	if err != nil {
-		r.t.Fatal(err)
+		r.t.Fatalf("json.Marshal: %v", err)
 	}
 	write(r.t, filepath.Join(r.root, "manifest.json"), string(text))
 }

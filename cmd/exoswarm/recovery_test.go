@@ -139,7 +139,7 @@ func startRecovery(ctx context.Context, t *testing.T, servers, agents int) *reco
 		URL: r.url, Name: "test", Replicas: servers,
 		Patience: 10 * time.Minute,
 	}); err != nil {
-		t.Fatal(err)
+		t.Fatalf("natsq.Connect: %v", err)
 	}
 	t.Cleanup(r.conn.Close)
 	return r
@@ -306,7 +306,7 @@ func TestRecovery(t *testing.T) {
 	loads := []*load{r.stream(), r.addressed(newSimulated(t, *recoverRows/7))}
 	for _, l := range loads { // each remembers its first round as the undisturbed one
 		if err := l.run(ctx, closed()); err != nil {
-			t.Fatal(err)
+			t.Fatalf("l.run: %v", err)
 		}
 		l.flow, l.due, l.rounds = pulse{}, 0, 0 // what is printed is of the kills
 	}
@@ -460,11 +460,11 @@ func TestRecoveryControl(t *testing.T) {
 		t.Helper()
 		gpu.start(t)
 		if err := sim.append(ctx, r.conn, id, from, n); err != nil {
-			t.Fatal(err)
+			t.Fatalf("sim.append: %v", err)
 		}
 		if err := answers(ctx, r.conn, id, from, n,
 			func(e swarms.Entry) { got = append(got, answerLine(e)) }); err != nil {
-			t.Fatal(err)
+			t.Fatalf("answers: %v", err)
 		}
 		gpu.end(t, syscall.SIGTERM) // leaves a checkpoint behind the last entry
 		return got
@@ -472,7 +472,7 @@ func TestRecoveryControl(t *testing.T) {
 	var undisturbed []string
 	for _, id := range []string{"undisturbed", "right", "wrong"} {
 		if err := sim.announce(ctx, r.conn, id); err != nil {
-			t.Fatal(err)
+			t.Fatalf("sim.announce: %v", err)
 		}
 		got := serve(id, 0, third)
 		before := r.note(id, nil)
@@ -499,7 +499,7 @@ func TestRecoveryControl(t *testing.T) {
 			t.Logf("a checkpoint with the position of an earlier one: %v", c.err())
 		}
 		if err := r.conn.Swarms.RemoveSwarm(ctx, swarms.Swarm{ID: id}); err != nil {
-			t.Fatal(err)
+			t.Fatalf("r.conn.Swarms.RemoveSwarm: %v", err)
 		}
 	}
 }
@@ -518,7 +518,7 @@ func (r *recovery) note(id string, put []byte) []byte {
 	o.Tiers[0].Capacity = o.MinCapacity() + 1<<30
 	s, err := pagestore.Open(o)
 	if err != nil {
-		r.t.Fatal(err)
+		r.t.Fatalf("pagestore.Open: %v", err)
 	}
 	got := bytes.Clone(s.Note())
 	if put != nil {
@@ -550,11 +550,11 @@ func specJSON(t *testing.T, text string) json.RawMessage {
 	t.Helper()
 	spec, err := swarm.Parse("swarm.yaml", []byte(text))
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("swarm.Parse swarm.yaml: %v", err)
 	}
 	data, err := json.Marshal(spec)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("json.Marshal: %v", err)
 	}
 	return data
 }

@@ -49,7 +49,7 @@ func sumOf(t *testing.T, r *prometheus.Registry, name string) (sum float64) {
 	t.Helper()
 	all, err := r.Gather()
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("r.Gather: %v", err)
 	}
 	for _, f := range all {
 		if f.GetName() != name {
@@ -72,31 +72,31 @@ func TestResidency(t *testing.T) {
 	}
 	s, err := server.Start(t.Context(), server.Options{Dir: t.TempDir()})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("server.Start: %v", err)
 	}
 	t.Cleanup(s.Close)
 	conn, err := natsq.Connect(t.Context(), natsconn.Options{URL: s.URL()})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("natsq.Connect: %v", err)
 	}
 	t.Cleanup(conn.Close)
 	log := slog.New(slog.DiscardHandler)
 	own, err := host.Open(host.Options{Logger: log, Requested: "host", Reason: "a test"})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("host.Open: %v", err)
 	}
 	t.Cleanup(func() { _ = own.Close() })
 	dev, registry := &tapped{Device: own}, prometheus.NewRegistry()
 	counts, err := gpuagents.NewMetrics(registry)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("gpuagents.NewMetrics: %v", err)
 	}
 	agent, err := gpuagents.Start(gpuagents.Options{
 		Name: "gpu", Device: dev, Queue: conn.Swarms, Logger: log, Metrics: counts, PageMemory: 8 << 20,
 		HostPageMemory: 16 << 20, ResidencyCheck: 20 * time.Millisecond,
 	})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("gpuagents.Start: %v", err)
 	}
 	t.Cleanup(func() { _ = drainIn30s(agent.Drain) })
 	entry, err := conn.Registry.Announce(t.Context(), func() jobs.Agent {
@@ -106,7 +106,7 @@ func TestResidency(t *testing.T) {
 		}
 	}, log)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("conn.Registry.Announce: %v", err)
 	}
 	t.Cleanup(func() { _ = drainIn30s(entry.Close) })
 	text := func(name string, bytes int64, more string) string {
@@ -117,7 +117,7 @@ func TestResidency(t *testing.T) {
 		for agents := int64(50_000); ; agents += 10_000 {
 			spec, err := swarm.Parse("test.yaml", []byte(of(agents)))
 			if err != nil {
-				t.Fatal(err)
+				t.Fatalf("swarm.Parse test.yaml: %v", err)
 			}
 			if spec.PageBytes(spec.Groups()) >= bytes {
 				return of(agents)
@@ -179,7 +179,7 @@ func TestResidency(t *testing.T) {
 	arena := dev.large[0]
 	dev.mu.Unlock()
 	if err := arena.Write(10<<16+4096, []byte("a bit flips, and others do")); err != nil {
-		t.Fatal(err)
+		t.Fatalf("arena.Write: %v", err)
 	}
 	until("the violation", func() bool {
 		return sumOf(t, registry, violated) > 0 && errors.Is(agent.Residency(), pages.ErrResidency)

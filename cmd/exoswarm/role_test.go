@@ -32,7 +32,7 @@ func TestGPUAgentRole(t *testing.T) {
 	}
 	s, err := server.Start(t.Context(), server.Options{Dir: t.TempDir(), Auth: filepath.Join(folder, auth.ConfigName)})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("server.Start: %v", err)
 	}
 	t.Cleanup(s.Close)
 	creds := func(user string) string { return filepath.Join(folder, "creds", user+".creds") }
@@ -43,7 +43,7 @@ func TestGPUAgentRole(t *testing.T) {
 			Login: natsconn.Login{Credentials: creds(user)}, Name: user,
 		})
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("natsq.Connect: %v", err)
 		}
 		t.Cleanup(c.Close)
 		return c
@@ -52,7 +52,7 @@ func TestGPUAgentRole(t *testing.T) {
 	me := connect(auth.GPUAgent)
 	dev, err := host.Open(host.Options{})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("host.Open: %v", err)
 	}
 	t.Cleanup(func() { _ = dev.Close() })
 	agent, err := gpuagents.Start(gpuagents.Options{
@@ -60,13 +60,13 @@ func TestGPUAgentRole(t *testing.T) {
 		Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("gpuagents.Start: %v", err)
 	}
 	t.Cleanup(agent.Stop)
 	entry, err := me.Registry.Announce(t.Context(),
 		func() jobs.Agent { return jobs.Agent{Name: "gpu", Pool: jobs.PoolGPU} }, nil)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("me.Registry.Announce: %v", err)
 	}
 	defer func() { _ = entry.Close(t.Context()) }()
 	spec := write(t, filepath.Join(dir, "agents.yaml"), "name: lasting\naddressed: agent\nagents: 256\ncell: {kind: "+
@@ -85,10 +85,10 @@ func TestGPUAgentRole(t *testing.T) {
 		Submitted: time.Now().UTC(),
 	}
 	if err := operator.Queue.Submit(t.Context(), j); err != nil {
-		t.Fatal(err)
+		t.Fatalf("operator.Queue.Submit: %v", err)
 	}
 	if _, err := operator.Objects.PutObject(t.Context(), "o", jobs.Owner{}, strings.NewReader("x")); err != nil {
-		t.Fatal(err)
+		t.Fatalf("operator.Objects.PutObject o: %v", err)
 	}
 	for what, try := range map[string]func() error{
 		"find a job":    func() error { _, err := me.Queue.Find(t.Context(), "j"); return err },
@@ -126,7 +126,7 @@ func TestGPUAgentRole(t *testing.T) {
 		}
 	}
 	if r, err := operator.Objects.Object(t.Context(), "o", jobs.Owner{}); err != nil {
-		t.Error(err)
+		t.Errorf("operator.Objects.Object o: %v", err)
 	} else if data, err := io.ReadAll(r); err != nil || string(data) != "x" {
 		t.Errorf("%s, %v", data, err)
 	}

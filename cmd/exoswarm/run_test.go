@@ -50,10 +50,10 @@ const smallSpec = "name: test\nagents_per_group: 16\n"
 func write(t *testing.T, path, text string) string {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		t.Fatal(err)
+		t.Fatalf("os.MkdirAll: %v", err)
 	}
 	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
+		t.Fatalf("os.WriteFile: %v", err)
 	}
 	return path
 }
@@ -90,7 +90,7 @@ func readDecisions(t *testing.T, path string) (all []decision) {
 	t.Helper()
 	data, err := os.ReadFile(path)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("os.ReadFile: %v", err)
 	}
 	for line := range bytes.Lines(data) {
 		var d decision
@@ -165,7 +165,7 @@ func TestRun(t *testing.T) {
 	// the folder.
 	first, err := os.ReadFile(out)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("os.ReadFile: %v", err)
 	}
 	if code, _, stderr := exec(t.Context(), t, append(args, "--batch-rows", "37")...); code != 0 {
 		t.Fatalf("exit %d: %s", code, stderr)
@@ -175,7 +175,7 @@ func TestRun(t *testing.T) {
 	}
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("os.ReadDir: %v", err)
 	}
 	var names []string
 	for _, e := range entries {
@@ -196,7 +196,7 @@ func TestBadInput(t *testing.T) {
 	write(t, filepath.Join(sub, "good.csv"), series(1, 30))
 	out := filepath.Join(dir, "d.ndjson")
 	if err := os.Mkdir(filepath.Join(dir, "none"), 0o755); err != nil {
-		t.Fatal(err)
+		t.Fatalf("os.Mkdir: %v", err)
 	}
 	file := func(name, text string) string { return write(t, filepath.Join(dir, name), text) }
 	for name, c := range map[string]struct {
@@ -417,7 +417,7 @@ func TestQuickstart(t *testing.T) {
 	dir := t.TempDir()
 	text, err := os.ReadFile(filepath.Join("..", "..", "README.md"))
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("os.ReadFile: %v", err)
 	}
 	readme := string(text)
 	shown := regexp.MustCompile(`(?m)^    (\{"series":.*)\n     (.*\})$`).FindStringSubmatch(readme)

@@ -27,7 +27,7 @@ func fill(t *testing.T, dir string) (mend func()) {
 	t.Helper()
 	f, err := os.Create(filepath.Join(dir, "filler"))
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("os.Create: %v", err)
 	}
 	for err == nil {
 		_, err = f.Write(make([]byte, 4096))
@@ -36,7 +36,7 @@ func fill(t *testing.T, dir string) (mend func()) {
 		t.Fatal(err)
 	}
 	if err := f.Close(); err != nil {
-		t.Fatal(err)
+		t.Fatalf("f.Close: %v", err)
 	}
 	return func() { _ = os.Remove(f.Name()) }
 }
@@ -45,7 +45,7 @@ func fill(t *testing.T, dir string) (mend func()) {
 func readOnly(t *testing.T, dir string) (mend func()) {
 	t.Helper()
 	if err := syscall.Mount("", dir, "", syscall.MS_REMOUNT|syscall.MS_RDONLY, ""); err != nil {
-		t.Fatal(err)
+		t.Fatalf("syscall.Mount: %v", err)
 	}
 	return func() { _ = syscall.Mount("", dir, "", syscall.MS_REMOUNT, "") }
 }
@@ -54,7 +54,7 @@ func readOnly(t *testing.T, dir string) (mend func()) {
 func away(t *testing.T, dir string) (mend func()) {
 	t.Helper()
 	if err := os.Rename(dir, dir+".away"); err != nil {
-		t.Fatal(err)
+		t.Fatalf("os.Rename: %v", err)
 	}
 	return func() { _ = os.Rename(dir+".away", dir) }
 }
@@ -69,11 +69,11 @@ func TestScratch(t *testing.T) {
 	bin := binaries(t)
 	parsed, err := swarm.Parse("swarm.yaml", []byte("name: test\nagents_per_group: 16\n"))
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("swarm.Parse swarm.yaml: %v", err)
 	}
 	spec, err := json.Marshal(parsed)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("json.Marshal: %v", err)
 	}
 	c := &cluster{bin: bin, natsDir: t.TempDir()}
 	c.nats, c.url = startProcess(t, `nats is ready.*url=(\S+)`, filepath.Join(bin, "exoswarm"), "nats", "--port", "0",
@@ -83,7 +83,7 @@ func TestScratch(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir, scratch := t.TempDir(), filepath.Join(t.TempDir(), "scratch")
 			if err := os.Mkdir(scratch, 0o755); err != nil {
-				t.Fatal(err)
+				t.Fatalf("os.Mkdir: %v", err)
 			}
 			if name != "absent" {
 				if err := syscall.Mount("tmpfs", scratch, "tmpfs", 0, "size=4m"); err != nil {
@@ -105,12 +105,12 @@ func TestScratch(t *testing.T) {
 				Summary: "file:d/summary",
 			})
 			if err != nil {
-				t.Fatal(err)
+				t.Fatalf("json.Marshal: %v", err)
 			}
 			get := func(path string) (int, string) {
 				r, err := http.Get(url + path)
 				if err != nil {
-					t.Fatal(err)
+					t.Fatalf("http.Get: %v", err)
 				}
 				defer r.Body.Close()
 				b, _ := io.ReadAll(r.Body)
@@ -136,7 +136,7 @@ func TestScratch(t *testing.T) {
 			var said strings.Builder
 			cmd.Stdout, cmd.Stderr = &said, &said
 			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
+				t.Fatalf("cmd.Start: %v", err)
 			}
 			ended := make(chan error, 1)
 			go func() { ended <- cmd.Wait() }()

@@ -66,7 +66,7 @@ func TestNoSecretComesOut(t *testing.T) {
 	for name, p := range map[string]*process{"nats": nats, "cpuagent": cpu, "gpuagent": gpu} {
 		data, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", p.cmd.Process.Pid))
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("os.ReadFile: %v", err)
 		}
 		came["command line of "+name] = string(data)
 		if name != "nats" {
@@ -83,7 +83,7 @@ func TestNoSecretComesOut(t *testing.T) {
 	}
 	conn, err := natsq.Connect(t.Context(), natsconn.Options{URL: url, Name: "test"})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("natsq.Connect: %v", err)
 	}
 	defer conn.Close()
 	// Each source fails in its own way; nothing listens on the port.
@@ -111,11 +111,11 @@ func TestNoSecretComesOut(t *testing.T) {
 		src.Name = name
 		manifest, err := json.Marshal([]source.Series{src})
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("json.Marshal: %v", err)
 		}
 		if _, err := conn.Objects.PutObject(t.Context(), "m-"+id, jobs.Owner{Job: id},
 			strings.NewReader(string(manifest))); err != nil {
-			t.Fatal(err)
+			t.Fatalf("conn.Objects.PutObject: %v", err)
 		}
 		spec, err := json.Marshal(cpuagents.StreamSpec{
 			Name: "n", Spec: json.RawMessage("{}"), Candidates: []string{"a", "b"},
@@ -124,20 +124,20 @@ func TestNoSecretComesOut(t *testing.T) {
 			Webhook: &sink.WebhookSpec{URL: "http://127.0.0.1:1/hook?token=" + marked("webhook"), Secret: "env:HOOK"},
 		})
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("json.Marshal: %v", err)
 		}
 		j := jobs.Job{
 			Version: jobs.Version, ID: id, Pool: jobs.PoolCPU, Kind: cpuagents.KindStream, Spec: spec,
 			Submitted: time.Now().UTC(), MaxAttempts: 1, Deadline: time.Now().Add(20 * time.Second),
 		}
 		if err := conn.Queue.Submit(t.Context(), j); err != nil {
-			t.Fatal(err)
+			t.Fatalf("conn.Queue.Submit: %v", err)
 		}
 	}
 	for i := range n {
 		r, err := conn.Results.Result(t.Context(), fmt.Sprint("job", i+1))
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("conn.Results.Result: %v", err)
 		}
 		data, err := json.Marshal(r)
 		if err != nil || r.Error == nil {
@@ -151,7 +151,7 @@ func TestNoSecretComesOut(t *testing.T) {
 		came["dead letter of "+d.ID] = fmt.Sprint(d.Reason, d.Worker)
 		return true
 	}); err != nil {
-		t.Fatal(err)
+		t.Fatalf("conn.Queue.DeadLetters: %v", err)
 	}
 	// Commands, with the URL in the environment.
 	for _, line := range []string{
@@ -203,12 +203,12 @@ func fetchText(t *testing.T, url string) string {
 	t.Helper()
 	resp, err := http.Get(url)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("http.Get: %v", err)
 	}
 	defer resp.Body.Close()
 	data, err := io.ReadAll(resp.Body)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("io.ReadAll: %v", err)
 	}
 	return string(data)
 }
@@ -217,18 +217,18 @@ func fetchText(t *testing.T, url string) string {
 func TestEscapes(t *testing.T) {
 	srv, err := server.Start(t.Context(), server.Options{Dir: t.TempDir(), Fast: true})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("server.Start: %v", err)
 	}
 	t.Cleanup(srv.Close)
 	conn, err := natsq.Connect(t.Context(), natsconn.Options{URL: srv.URL()})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("natsq.Connect: %v", err)
 	}
 	t.Cleanup(conn.Close)
 	hostile := "\x1b]0;owned\x07\x1b[2J\u009b31m\u202e" + strings.Repeat("x", 60_000)
 	output, err := json.Marshal(map[string]string{"a": "\u009b31m\u202e"})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("json.Marshal: %v", err)
 	}
 	w, err := conn.Work(t.Context(), natsq.WorkerOptions{
 		Name: "w", Pool: jobs.PoolCPU,
@@ -240,7 +240,7 @@ func TestEscapes(t *testing.T) {
 		},
 	})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("conn.Work: %v", err)
 	}
 	t.Cleanup(w.Stop)
 	for _, line := range []string{

@@ -85,7 +85,7 @@ func TestShardsOfProcesses(t *testing.T) {
 		Holders []string
 	}
 	if err := json.Unmarshal([]byte(run("list", "-o", "json")), &list); err != nil {
-		t.Fatal(err)
+		t.Fatalf("json.Unmarshal: %v", err)
 	}
 	for _, s := range list {
 		if want := map[string]int{"one": 1, "seven": 7}[s.ID]; len(s.Holders) != want ||

@@ -69,7 +69,7 @@ func readFiles(t *testing.T, dir string) map[string]string {
 		return err
 	})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("filepath.WalkDir: %v", err)
 	}
 	return all
 }
@@ -97,11 +97,11 @@ func TestKilledInSnapshots(t *testing.T) {
 		"agents_per_group: 24\npage_size: 256KiB\nfeatures: [a, b]\n"+
 		"cell: {kind: leaky}\ncheckpoint: {interval: 100ms, entries: 3}\n", agents))
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("swarm.Parse test.yaml: %v", err)
 	}
 	specJSON, err := json.Marshal(spec)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("json.Marshal: %v", err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
@@ -110,7 +110,7 @@ func TestKilledInSnapshots(t *testing.T) {
 		"--data-dir", t.TempDir())
 	conn, err := natsq.Connect(ctx, natsconn.Options{URL: c.url, Name: "test"})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("natsq.Connect: %v", err)
 	}
 	defer conn.Close()
 	all := kept(t, agents)
@@ -136,7 +136,7 @@ func TestKilledInSnapshots(t *testing.T) {
 	}
 	c.gpu.end(t, syscall.SIGTERM)
 	if err := conn.Swarms.RemoveSwarm(ctx, swarms.Swarm{ID: "x"}); err != nil {
-		t.Fatal(err)
+		t.Fatalf("conn.Swarms.RemoveSwarm: %v", err)
 	}
 	kinds := map[string]int{}
 	for _, e := range want {
@@ -166,7 +166,7 @@ func TestKilledInSnapshots(t *testing.T) {
 			}
 			begun, err := filepath.Glob(filepath.Join(place, "*", "*.partial"))
 			if err != nil {
-				t.Fatal(err)
+				t.Fatalf("filepath.Glob: %v", err)
 			}
 			if len(begun) == 0 || kills == most {
 				time.Sleep(100 * time.Microsecond) // between two looks
@@ -180,7 +180,7 @@ func TestKilledInSnapshots(t *testing.T) {
 		}
 		c.gpu.end(t, syscall.SIGTERM)
 		if err := conn.Swarms.RemoveSwarm(ctx, swarms.Swarm{ID: "x"}); err != nil {
-			t.Fatal(err)
+			t.Fatalf("conn.Swarms.RemoveSwarm: %v", err)
 		}
 		t.Logf("%d kills, answers %v", kills, kinds)
 		for i, e := range got {
@@ -210,18 +210,18 @@ func announce(ctx context.Context, t *testing.T, c *natsq.Conn, spec json.RawMes
 	t.Helper()
 	for _, d := range []swarms.Direction{swarms.In, swarms.Out} {
 		if err := c.Swarms.Log("x", 0, d).Create(ctx); err != nil {
-			t.Fatal(err)
+			t.Fatalf("c.Swarms.Log().Create: %v", err)
 		}
 	}
 	for i, e := range all {
 		if err := c.Swarms.Log("x", 0, swarms.In).Append(ctx, uint64(i), e); err != nil {
-			t.Fatal(err)
+			t.Fatalf("c.Swarms.Log().Append: %v", err)
 		}
 	}
 	if err := c.Swarms.CreateSwarm(ctx, swarms.Swarm{
 		Version: jobs.Version, ID: "x", Name: "x", Spec: spec,
 		Groups: groups,
 	}); err != nil {
-		t.Fatal(err)
+		t.Fatalf("c.Swarms.CreateSwarm: %v", err)
 	}
 }

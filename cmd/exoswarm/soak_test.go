@@ -137,13 +137,13 @@ func anonymous(t *testing.T, pid int) float64 {
 	t.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("os.ReadFile: %v", err)
 	}
 	for line := range bytes.Lines(status) {
 		if rest, ok := bytes.CutPrefix(line, []byte("RssAnon:")); ok {
 			kib, err := strconv.ParseFloat(string(bytes.Fields(rest)[0]), 64)
 			if err != nil {
-				t.Fatal(err)
+				t.Fatalf("strconv.ParseFloat: %v", err)
 			}
 			return kib / 1024
 		}

@@ -77,7 +77,7 @@ func TestVotesOfProcesses(t *testing.T) {
 	read := func(text string, to any) {
 		t.Helper()
 		if err := json.Unmarshal([]byte(text), to); err != nil {
-			t.Fatal(err)
+			t.Fatalf("json.Unmarshal: %v", err)
 		}
 	}
 	read(string(run("query", "x", "--agents", fmt.Sprintf("0-%d", agents-1), "-o", "json")), &states)
@@ -105,7 +105,7 @@ func TestVotesOfProcesses(t *testing.T) {
 		Quorum: consensus.Fraction{Num: 1, Den: 4},
 	}, tally)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("consensus.Decide: %v", err)
 	}
 	var voted struct {
 		Winner      string
@@ -140,11 +140,11 @@ func TestVotesOfProcesses(t *testing.T) {
 			}
 		}
 		if _, err := nodes.Accumulate(members, embeddings, weights); err != nil {
-			t.Fatal(err)
+			t.Fatalf("nodes.Accumulate: %v", err)
 		}
 		means := make([]float32, 8*count)
 		if err := nodes.Means(means); err != nil {
-			t.Fatal(err)
+			t.Fatalf("nodes.Means: %v", err)
 		}
 		var fused []struct {
 			Agents uint64

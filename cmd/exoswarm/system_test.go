@@ -60,7 +60,7 @@ func binaries(t *testing.T) string {
 	wantsBuilt.Store(true)
 	dir, err := built()
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("built: %v", err)
 	}
 	return dir
 }
@@ -110,10 +110,10 @@ func startProcess(t *testing.T, ready string, name string, args ...string) (*pro
 	p := &process{cmd: osexec.Command(name, args...), done: make(chan struct{}), log: &transcript{}}
 	stderr, err := p.cmd.StderrPipe()
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("p.cmd.StderrPipe: %v", err)
 	}
 	if err := p.cmd.Start(); err != nil {
-		t.Fatal(err)
+		t.Fatalf("p.cmd.Start: %v", err)
 	}
 	re := regexp.MustCompile(ready)
 	found := make(chan string, 1)
@@ -215,11 +215,11 @@ func TestCluster(t *testing.T) {
 	}
 	want := filepath.Join(dir, "embedded.ndjson")
 	if err := run(t, t.Context(), want, func() {}); err != nil {
-		t.Fatal(err)
+		t.Fatalf("run: %v", err)
 	}
 	expected, err := os.ReadFile(want)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("os.ReadFile: %v", err)
 	}
 	if n := bytes.Count(expected, []byte("\n")); n != 99_000 {
 		t.Fatalf("%d lines", n)
@@ -292,7 +292,7 @@ func TestCluster(t *testing.T) {
 			}
 			got, err := os.ReadFile(out)
 			if err != nil {
-				t.Fatal(err)
+				t.Fatalf("os.ReadFile: %v", err)
 			}
 			if !bytes.Equal(got, expected) {
 				t.Error("the decisions differ from those of the run in one process")
@@ -316,7 +316,7 @@ func TestFullDisk(t *testing.T) {
 	in := write(t, filepath.Join(dir, "a.csv"), series(1, 100_000))
 	small := filepath.Join(dir, "small")
 	if err := os.Mkdir(small, 0o755); err != nil {
-		t.Fatal(err)
+		t.Fatalf("os.Mkdir: %v", err)
 	}
 	if err := syscall.Mount("tmpfs", small, "tmpfs", 0, "size=12m"); err != nil {
 		if errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.EACCES) {
@@ -326,7 +326,7 @@ func TestFullDisk(t *testing.T) {
 	}
 	defer func() {
 		if err := syscall.Unmount(small, 0); err != nil {
-			t.Error(err)
+			t.Errorf("syscall.Unmount: %v", err)
 		}
 	}()
 	code, stdout, stderr := exec(t.Context(), t, "run", "-f", spec, "--input", in, "--output",

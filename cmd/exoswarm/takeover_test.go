@@ -21,13 +21,13 @@ func TestTakeoverIsShown(t *testing.T) {
 	testlong.Only(t)
 	s, err := server.Start(t.Context(), server.Options{Dir: t.TempDir()})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("server.Start: %v", err)
 	}
 	defer s.Close()
 	connect := func() *natsq.Conn {
 		c, err := natsq.Connect(t.Context(), natsconn.Options{URL: s.URL(), Name: "test"})
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("natsq.Connect: %v", err)
 		}
 		return c
 	}

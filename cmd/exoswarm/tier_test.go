@@ -38,27 +38,27 @@ func tierStore(t *testing.T, key []byte) (dirs []string) {
 		{Dir: dirs[1], Capacity: 256 << 20, SegmentBytes: 8*(page+4096) + 8192, Codec: codec.Spec{ID: codec.LZ4}},
 	}})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("pagestore.Open: %v", err)
 	}
 	ctx := context.Background()
 	for id := range uint64(40) {
 		if err := s.Put(ctx, int(id%2), id, bytes.Repeat([]byte{byte(id), 7}, page/2), pagestore.Kind{}); err != nil {
-			t.Fatal(err)
+			t.Fatalf("s.Put: %v", err)
 		}
 	}
 	if _, err := s.Commit(ctx, []byte("note")); err != nil {
-		t.Fatal(err)
+		t.Fatalf("s.Commit: %v", err)
 	}
 	for id := range uint64(30) {
 		if err := s.Delete(ctx, id); err != nil {
-			t.Fatal(err)
+			t.Fatalf("s.Delete: %v", err)
 		}
 	}
 	if _, err := s.Commit(ctx, []byte("note")); err != nil {
-		t.Fatal(err)
+		t.Fatalf("s.Commit: %v", err)
 	}
 	if err := s.Close(); err != nil {
-		t.Fatal(err)
+		t.Fatalf("s.Close: %v", err)
 	}
 	return dirs
 }
@@ -102,22 +102,22 @@ func TestTierCommands(t *testing.T) {
 	// Flip a bit of a page.
 	s, err := pagestore.Open(mustDiscover(t, dirs))
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("pagestore.Open: %v", err)
 	}
 	at, err := s.Stat(38)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("s.Stat: %v", err)
 	}
 	if err := s.Close(); err != nil {
-		t.Fatal(err)
+		t.Fatalf("s.Close: %v", err)
 	}
 	b, err := os.ReadFile(at.File)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("os.ReadFile: %v", err)
 	}
 	b[at.Offset+5000] ^= 4
 	if err := os.WriteFile(at.File, b, 0o600); err != nil {
-		t.Fatal(err)
+		t.Fatalf("os.WriteFile: %v", err)
 	}
 	code, out, _ = tierExec(t, append([]string{"verify", "-o", "json"}, dirs...)...)
 	var r tierReport
@@ -132,7 +132,7 @@ func mustDiscover(t *testing.T, dirs []string) pagestore.Options {
 	t.Helper()
 	o, err := pagestore.Discover(nil, dirs)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("pagestore.Discover: %v", err)
 	}
 	return o
 }
@@ -145,7 +145,7 @@ func TestTierUsage(t *testing.T) {
 		t.Helper()
 		path := filepath.Join(dir, name)
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
+			t.Fatalf("os.WriteFile: %v", err)
 		}
 		return path
 	}
@@ -184,7 +184,7 @@ func TestTierUsage(t *testing.T) {
 		return o
 	}())
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("pagestore.Open: %v", err)
 	}
 	defer s.Close()
 	if code, _, errs := tierExec(t, "stats", "--key-file", good, dirs[0], dirs[1]); code != command.ExitFailure ||

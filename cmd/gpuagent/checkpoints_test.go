@@ -65,12 +65,12 @@ func newRigAt(tb testing.TB, port int) *rig {
 	tb.Helper()
 	srv, err := server.Start(tb.Context(), server.Options{Dir: tb.TempDir(), Port: port})
 	if err != nil {
-		tb.Fatal(err)
+		tb.Fatalf("server.Start: %v", err)
 	}
 	tb.Cleanup(srv.Close)
 	conn, err := natsq.Connect(tb.Context(), natsconn.Options{InProcess: srv, Name: "test"})
 	if err != nil {
-		tb.Fatal(err)
+		tb.Fatalf("natsq.Connect: %v", err)
 	}
 	tb.Cleanup(conn.Close)
 	return &rig{server: srv, conn: conn}
@@ -148,7 +148,7 @@ func (r *rig) start(tb testing.TB, o gpuagents.Options) *gpuagents.Agent {
 	tb.Helper()
 	dev, err := cuda.Open(tb.Context(), "host", cuda.Options{})
 	if err != nil {
-		tb.Fatal(err)
+		tb.Fatalf("cuda.Open host: %v", err)
 	}
 	o.Name, o.Device = cmp.Or(o.Name, "agent"), dev
 	o.LeaseTTL = cmp.Or(o.LeaseTTL, time.Minute) // none is lost on a busy machine
@@ -158,12 +158,12 @@ func (r *rig) start(tb testing.TB, o gpuagents.Options) *gpuagents.Agent {
 	o.Logger = slog.New(slog.NewTextHandler(r, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	a, err := gpuagents.Start(o)
 	if err != nil {
-		tb.Fatal(err)
+		tb.Fatalf("gpuagents.Start: %v", err)
 	}
 	tb.Cleanup(func() {
 		a.Stop()
 		if err := dev.Close(); err != nil {
-			tb.Error(err)
+			tb.Errorf("dev.Close: %v", err)
 		}
 	})
 	return a
@@ -179,7 +179,7 @@ func (r *rig) announce(tb testing.TB, id, text string, batches []*batch.Observat
 	tb.Helper()
 	for _, d := range []swarms.Direction{swarms.In, swarms.Out} {
 		if err := r.conn.Swarms.Log(id, 0, d).Create(tb.Context()); err != nil {
-			tb.Fatal(err)
+			tb.Fatalf("r.conn.Swarms.Log().Create: %v", err)
 		}
 	}
 	r.append(tb, id, 0, batches)
@@ -190,11 +190,11 @@ func (r *rig) put(tb testing.TB, id, text string) {
 	tb.Helper()
 	spec, err := swarm.Parse("test.yaml", []byte(text))
 	if err != nil {
-		tb.Fatal(err)
+		tb.Fatalf("swarm.Parse test.yaml: %v", err)
 	}
 	data, err := json.Marshal(spec)
 	if err != nil {
-		tb.Fatal(err)
+		tb.Fatalf("json.Marshal: %v", err)
 	}
 	r.record(tb, swarms.Swarm{Version: jobs.Version, ID: id, Name: spec.Name, Spec: data, Groups: groups})
 }
@@ -215,12 +215,12 @@ func (r *rig) append(tb testing.TB, id string, after int, batches []*batch.Obser
 	for i, o := range batches {
 		data, err := o.Encode()
 		if err != nil {
-			tb.Fatal(err)
+			tb.Fatalf("o.Encode: %v", err)
 		}
 		n := uint64(after + i)
 		if err := r.conn.Swarms.Log(id, 0, swarms.In).Append(tb.Context(), n,
 			swarms.Entry{Kind: swarms.EntryObserve, Ref: n + 1, Data: data}); err != nil {
-			tb.Fatal(err)
+			tb.Fatalf("r.conn.Swarms.Log().Append: %v", err)
 		}
 	}
 }
@@ -239,14 +239,14 @@ func (r *rig) decisions(tb testing.TB, id string, from, to int) [][]byte {
 	tb.Helper()
 	rd, err := r.conn.Swarms.Log(id, 0, swarms.Out).Read(tb.Context(), uint64(from))
 	if err != nil {
-		tb.Fatal(err)
+		tb.Fatalf("r.conn.Swarms.Log().Read: %v", err)
 	}
 	defer rd.Close()
 	var all [][]byte
 	for i := from; i <= to; i++ {
 		e, err := rd.Next(tb.Context())
 		if err != nil {
-			tb.Fatal(err)
+			tb.Fatalf("rd.Next: %v", err)
 		}
 		if e.Kind != swarms.EntryDecide || e.Ref != uint64(i) {
 			tb.Fatalf("%s: answer %d is a %s to entry %d: %s", id, i, e.Kind, e.Ref, e.Data)
@@ -302,7 +302,7 @@ func flipPages(t *testing.T, dir string) {
 		return os.WriteFile(path, data, 0o600)
 	})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("filepath.WalkDir: %v", err)
 	}
 }
 
@@ -355,7 +355,7 @@ func TestResume(t *testing.T) {
 			for _, f := range files {
 				if filepath.Ext(f) != ".seg" {
 					if err := os.RemoveAll(f); err != nil {
-						t.Fatal(err)
+						t.Fatalf("os.RemoveAll: %v", err)
 					}
 				}
 			}
@@ -363,13 +363,13 @@ func TestResume(t *testing.T) {
 		{name: "locked", log: "no checkpoints of this shard", harm: func(t *testing.T, id, dir string) {
 			s, err := checkpointsIn(dir).Open(id, 0, 64<<10, 1)
 			if err != nil {
-				t.Fatal(err)
+				t.Fatalf("checkpointsIn().Open: %v", err)
 			}
 			t.Cleanup(func() { _ = s.Close() })
 		}},
 		{name: "folder gone", log: "serving shard", harm: func(t *testing.T, _, dir string) {
 			if err := os.RemoveAll(dir); err != nil {
-				t.Fatal(err)
+				t.Fatalf("os.RemoveAll: %v", err)
 			}
 		}},
 	} {
@@ -397,7 +397,7 @@ func TestResume(t *testing.T) {
 			}
 			last, err := r.conn.Swarms.Log(id, 0, swarms.In).Last(t.Context())
 			if err != nil {
-				t.Fatal(err)
+				t.Fatalf("r.conn.Swarms.Log().Last: %v", err)
 			}
 			have := int(last.Seq)
 			r.append(t, id, have, all[have:])
@@ -425,7 +425,7 @@ func TestResume(t *testing.T) {
 			}
 			for _, s := range []string{id, id + "-whole"} {
 				if err := r.conn.Swarms.RemoveSwarm(t.Context(), swarms.Swarm{ID: s}); err != nil {
-					t.Fatal(err)
+					t.Fatalf("r.conn.Swarms.RemoveSwarm: %v", err)
 				}
 			}
 		})
@@ -437,11 +437,11 @@ func kept(t *testing.T, dir, id string) []byte {
 	t.Helper()
 	s, err := checkpointsIn(dir).Open(id, 0, 64<<10, 1)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("checkpointsIn().Open: %v", err)
 	}
 	defer func() {
 		if err := s.Close(); err != nil {
-			t.Error(err)
+			t.Errorf("s.Close: %v", err)
 		}
 	}()
 	if len(s.Pages()) == 0 {
@@ -451,7 +451,7 @@ func kept(t *testing.T, dir, id string) []byte {
 	content := make([]byte, 64<<10)
 	for _, page := range s.Pages() {
 		if err := s.Get(t.Context(), page, content); err != nil {
-			t.Fatal(err)
+			t.Fatalf("s.Get: %v", err)
 		}
 		all = append(all, content...)
 	}
@@ -464,10 +464,10 @@ func (r *rig) renew(t *testing.T, id string, batches []*batch.Observations) {
 	for _, d := range []swarms.Direction{swarms.In, swarms.Out} {
 		l := r.conn.Swarms.Log(id, 0, d)
 		if err := l.Delete(t.Context()); err != nil {
-			t.Fatal(err)
+			t.Fatalf("l.Delete: %v", err)
 		}
 		if err := l.Create(t.Context()); err != nil {
-			t.Fatal(err)
+			t.Fatalf("l.Create: %v", err)
 		}
 	}
 	r.append(t, id, 0, batches)
@@ -493,17 +493,17 @@ func TestCheckpointsEndWithTheSwarm(t *testing.T) {
 	there := func(id string) {
 		t.Helper()
 		if _, err := os.Stat(filepath.Join(dir, id+".0")); err != nil {
-			t.Error(err)
+			t.Errorf("os.Stat: %v", err)
 		}
 	}
 	remove := func(id string) {
 		t.Helper()
 		if err := r.conn.Swarms.RemoveSwarm(t.Context(), swarms.Swarm{ID: id}); err != nil {
-			t.Fatal(err)
+			t.Fatalf("r.conn.Swarms.RemoveSwarm: %v", err)
 		}
 		for _, d := range []swarms.Direction{swarms.In, swarms.Out} {
 			if err := r.conn.Swarms.Log(id, 0, d).Delete(t.Context()); err != nil {
-				t.Fatal(err)
+				t.Fatalf("r.conn.Swarms.Log().Delete: %v", err)
 			}
 		}
 	}
@@ -513,7 +513,7 @@ func TestCheckpointsEndWithTheSwarm(t *testing.T) {
 	}
 	if err := r.conn.Swarms.Log("ended", 0, swarms.In).Append(t.Context(), 3,
 		swarms.Entry{Kind: swarms.EntryEnd, Ref: 4, Data: []byte("{}")}); err != nil {
-		t.Fatal(err)
+		t.Fatalf("r.conn.Swarms.Log().Append: %v", err)
 	}
 	a := r.agent(t, dir)
 	for id, n := range map[string]int{"served": 3, "ended": 4, "late": 3} {
@@ -549,7 +549,7 @@ func TestPagedSwarm(t *testing.T) {
 	first.Stop()
 	want := r.decisions(t, "resident", 1, whole)
 	if err := r.conn.Swarms.RemoveSwarm(t.Context(), swarms.Swarm{ID: "resident"}); err != nil {
-		t.Fatal(err)
+		t.Fatalf("r.conn.Swarms.RemoveSwarm: %v", err)
 	}
 	for i, c := range []struct {
 		inHost  int64
@@ -579,7 +579,7 @@ func TestPagedSwarm(t *testing.T) {
 			}
 		}
 		if err := r.conn.Swarms.RemoveSwarm(t.Context(), swarms.Swarm{ID: id}); err != nil {
-			t.Fatal(err)
+			t.Fatalf("r.conn.Swarms.RemoveSwarm: %v", err)
 		}
 	}
 }
@@ -593,7 +593,7 @@ func TestNoRoom(t *testing.T) {
 	r.answered(t, "large", 1)
 	rd, err := r.conn.Swarms.Log("large", 0, swarms.Out).Read(t.Context(), 1)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("r.conn.Swarms.Log().Read: %v", err)
 	}
 	defer rd.Close()
 	e, err := rd.Next(t.Context())

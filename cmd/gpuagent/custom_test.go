@@ -32,31 +32,31 @@ func TestCustomCellsAreOff(t *testing.T) {
 		r := newRig(t)
 		dev, err := cuda.Open(t.Context(), "host", cuda.Options{})
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("cuda.Open host: %v", err)
 		}
 		a, err := gpuagents.Start(gpuagents.Options{
 			Name: "agent", Device: dev, Queue: r.conn.Swarms,
 			LeaseTTL: time.Minute, Logger: slog.New(slog.NewTextHandler(r, nil)), CustomCells: allowed,
 		})
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("gpuagents.Start: %v", err)
 		}
 		t.Cleanup(func() {
 			a.Stop()
 			if err := dev.Close(); err != nil {
-				t.Error(err)
+				t.Errorf("dev.Close: %v", err)
 			}
 		})
 		r.announce(t, "custom", customText, nil)
 		r.answered(t, "custom", 1)
 		rd, err := r.conn.Swarms.Log("custom", 0, swarms.Out).Read(t.Context(), 1)
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("r.conn.Swarms.Log().Read: %v", err)
 		}
 		defer rd.Close()
 		e, err := rd.Next(t.Context())
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("rd.Next: %v", err)
 		}
 		refused, want, code := jobs.Error{}, "start the GPU agents of the cluster with --allow-custom-cells",
 			jobs.CodeInvalid
@@ -65,7 +65,7 @@ func TestCustomCellsAreOff(t *testing.T) {
 				jobs.CodeDevice
 		}
 		if err := json.Unmarshal(e.Data, &refused); err != nil {
-			t.Fatal(err)
+			t.Fatalf("json.Unmarshal: %v", err)
 		}
 		if e.Kind != swarms.EntryRejected || refused.Code != code || !strings.Contains(refused.Message, want) {
 			t.Errorf("allowed %v: %s %s", allowed, e.Kind, e.Data)

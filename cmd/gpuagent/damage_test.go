@@ -158,11 +158,11 @@ func (s *damagedScene) ask(t *testing.T) []byte {
 	}
 	data, err := json.Marshal(q)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("json.Marshal: %v", err)
 	}
 	if err := s.conn.Swarms.Log(s.id, 0, swarms.In).Append(t.Context(), s.entries,
 		swarms.Entry{Kind: swarms.EntryQuery, Data: data}); err != nil {
-		t.Fatal(err)
+		t.Fatalf("s.conn.Swarms.Log().Append: %v", err)
 	}
 	s.entries++
 	s.answered(t, s.id, int(s.entries))
@@ -232,7 +232,7 @@ func (s *damagedScene) damage(t *testing.T, r *rand.Rand, dir string) string {
 			continue
 		}
 		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, data, 0o600)); err != nil {
-			t.Fatal(err)
+			t.Fatalf("errors.Join: %v", err)
 		}
 	}
 	return fmt.Sprintf("%s: %s", name, d.name)

@@ -54,7 +54,7 @@ func hostDevice(tb testing.TB) *faults.Device {
 	tb.Helper()
 	d, err := cuda.Open(tb.Context(), "host", cuda.Options{})
 	if err != nil {
-		tb.Fatal(err)
+		tb.Fatalf("cuda.Open host: %v", err)
 	}
 	return faults.New(d)
 }
@@ -64,7 +64,7 @@ func newSick(tb testing.TB) *sick {
 	s := &sick{rig: newRig(tb), reg: prometheus.NewRegistry(), devices: []*faults.Device{hostDevice(tb)}}
 	counts, err := gpuagents.NewMetrics(s.reg)
 	if err != nil {
-		tb.Fatal(err)
+		tb.Fatalf("gpuagents.NewMetrics: %v", err)
 	}
 	agent, err := gpuagents.Start(gpuagents.Options{
 		Name: "agent", Device: s.devices[0], Queue: s.conn.Swarms, LeaseTTL: time.Minute,
@@ -90,7 +90,7 @@ func newSick(tb testing.TB) *sick {
 		},
 	})
 	if err != nil {
-		tb.Fatal(err)
+		tb.Fatalf("gpuagents.Start: %v", err)
 	}
 	s.agent = agent
 	tb.Cleanup(func() {
@@ -223,7 +223,7 @@ func TestLevels(t *testing.T) {
 		t.Errorf("the level is measured as %v", g)
 	}
 	if err := s.agent.Health(); err != nil {
-		t.Error(err)
+		t.Errorf("s.agent.Health: %v", err)
 	}
 }
 
@@ -262,12 +262,12 @@ func TestEmergency(t *testing.T) {
 		Logger: slog.New(slog.NewTextHandler(s, nil)),
 	})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("gpuagents.Start: %v", err)
 	}
 	t.Cleanup(func() {
 		agent.Stop()
 		if err := d.Close(); err != nil {
-			t.Error(err)
+			t.Errorf("d.Close: %v", err)
 		}
 	})
 	s.announce(t, "x", text(1, 4), all[:5])

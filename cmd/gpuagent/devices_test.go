@@ -59,11 +59,11 @@ func TestFallback(t *testing.T) {
 	var log bytes.Buffer
 	all, err := openDevices(t.Context(), "auto", false, cuda.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("openDevices auto: %v", err)
 	}
 	defer func() {
 		if err := closeDevices(all); err != nil {
-			t.Error(err)
+			t.Errorf("closeDevices: %v", err)
 		}
 	}()
 	if fallback(all) == "" || strings.Count(log.String(), "level=WARN") != 1 {
@@ -76,7 +76,7 @@ func TestFallback(t *testing.T) {
 	}
 	host, err := openDevices(t.Context(), "host", false, cuda.Options{Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("openDevices host: %v", err)
 	}
 	defer func() { _ = closeDevices(host) }()
 	if f := fallback(host); f != "" {

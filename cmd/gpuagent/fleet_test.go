@@ -50,7 +50,7 @@ func newSeveral(tb testing.TB, pages ...int64) *several {
 	s := &several{rig: newRig(tb), reg: prometheus.NewRegistry()}
 	counts, err := gpuagents.NewMetrics(s.reg)
 	if err != nil {
-		tb.Fatal(err)
+		tb.Fatalf("gpuagents.NewMetrics: %v", err)
 	}
 	var own []pool.Accelerator
 	for i, n := range pages {
@@ -72,7 +72,7 @@ func newSeveral(tb testing.TB, pages ...int64) *several {
 		Logger:   slog.New(slog.NewTextHandler(s, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	})
 	if err != nil {
-		tb.Fatal(err)
+		tb.Fatalf("gpuagents.Start: %v", err)
 	}
 	s.agent = agent
 	tb.Cleanup(func() {
@@ -106,7 +106,7 @@ func (s *several) labelled(tb testing.TB, metric, device string) float64 {
 	tb.Helper()
 	all, err := s.reg.Gather()
 	if err != nil {
-		tb.Fatal(err)
+		tb.Fatalf("s.reg.Gather: %v", err)
 	}
 	sum := 0.0
 	for _, f := range all {
@@ -302,7 +302,7 @@ func TestDeviceList(t *testing.T) {
 			t.Errorf("the registry says %q", got)
 		}
 		if err := closeDevices(all); err != nil {
-			t.Error(err)
+			t.Errorf("closeDevices: %v", err)
 		}
 	}
 	d := hostDevice(t)

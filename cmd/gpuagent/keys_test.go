@@ -18,7 +18,7 @@ func ringOf(t *testing.T, lines ...string) *keyring.Ring {
 	t.Helper()
 	r, err := keyring.Read(keyLines(t, lines...))
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("keyring.Read: %v", err)
 	}
 	return r
 }
@@ -27,7 +27,7 @@ func keyLines(t *testing.T, lines ...string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "keys")
 	if err := os.WriteFile(path, []byte(strings.Join(lines, "\n")), 0o600); err != nil {
-		t.Fatal(err)
+		t.Fatalf("os.WriteFile: %v", err)
 	}
 	return path
 }
@@ -79,7 +79,7 @@ func TestStoreKeys(t *testing.T) {
 				n += bytes.Count(b, text)
 				return err
 			}); err != nil {
-				t.Fatal(err)
+				t.Fatalf("filepath.WalkDir: %v", err)
 			}
 		}
 		return n
@@ -91,10 +91,10 @@ func TestStoreKeys(t *testing.T) {
 		t.Fatalf("a store that is not encrypted, with a key: %v", err) // the shard drops it and starts from its log
 	}
 	if err := with(nil).Remove("s", 0); err != nil {
-		t.Fatal(err)
+		t.Fatalf("with().Remove s: %v", err)
 	}
 	if err := use(with(ringOf(t, one)), true); err != nil {
-		t.Fatal(err)
+		t.Fatalf("use: %v", err)
 	}
 	for _, text := range [][]byte{[]byte("nobody may read"), []byte(one), bytes.Repeat([]byte{0x11}, 32)} {
 		if n := found(text); n != 0 {
@@ -102,7 +102,7 @@ func TestStoreKeys(t *testing.T) {
 		}
 	}
 	if err := os.Remove(filepath.Join(dirs[0], "s.0", keyFile)); err != nil { // the other tier has it too
-		t.Fatal(err)
+		t.Fatalf("os.Remove: %v", err)
 	}
 	for _, step := range []struct {
 		name  string

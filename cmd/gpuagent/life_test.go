@@ -96,7 +96,7 @@ func lived(t *testing.T, device, id string, entries []swarms.Entry, store snapsh
 	r := newRig(t)
 	for _, d := range []swarms.Direction{swarms.In, swarms.Out} {
 		if err := r.conn.Swarms.Log(id, 0, d).Create(t.Context()); err != nil {
-			t.Fatal(err)
+			t.Fatalf("r.conn.Swarms.Log().Create: %v", err)
 		}
 	}
 	text := fmt.Sprintf("name: life\naddressed: agent\nagents: %d\nagents_per_group: 50\nfeatures: [a, b]\ncell: "+
@@ -109,11 +109,11 @@ func lived(t *testing.T, device, id string, entries []swarms.Entry, store snapsh
 	}
 	spec, err := swarm.Parse("life.yaml", []byte(text))
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("swarm.Parse life.yaml: %v", err)
 	}
 	data, err := json.Marshal(spec)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("json.Marshal: %v", err)
 	}
 	r.record(t, swarms.Swarm{
 		Version: jobs.Version, ID: id, Name: "life", Spec: data, Groups: spec.Groups(), From: from,
@@ -123,26 +123,26 @@ func lived(t *testing.T, device, id string, entries []swarms.Entry, store snapsh
 		CacheDir: filepath.Join(os.TempDir(), "exoswarm-kernels"),
 	})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("cuda.Open: %v", err)
 	}
 	agent, err := gpuagents.Start(gpuagents.Options{
 		Name: "agent", Device: dev, Queue: r.conn.Swarms, LeaseTTL: time.Minute, Snapshots: store,
 		Logger: slog.New(slog.NewTextHandler(r, nil)),
 	})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("gpuagents.Start: %v", err)
 	}
 	defer func() {
 		agent.Stop()
 		if err := dev.Close(); err != nil {
-			t.Error(err)
+			t.Errorf("dev.Close: %v", err)
 		}
 	}()
 	began := time.Now()
 	for i, e := range entries {
 		e.Ref = uint64(i + 1)
 		if err := r.conn.Swarms.Log(id, 0, swarms.In).Append(t.Context(), uint64(i), e); err != nil {
-			t.Fatal(err)
+			t.Fatalf("r.conn.Swarms.Log().Append: %v", err)
 		}
 		for end := time.Now().Add(10 * time.Minute); ; time.Sleep(2 * time.Millisecond) {
 			last, err := r.conn.Swarms.Log(id, 0, swarms.Out).Last(t.Context())
@@ -179,7 +179,7 @@ func TestLife(t *testing.T) {
 	const before = 9 // entries up to the snapshot
 	kept, err := swarms.DecodeSnapshotted(want[before-1].Data)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("swarms.DecodeSnapshotted: %v", err)
 	}
 	t.Logf("a snapshot of %d agents, %d bytes", kept.Agents, kept.Bytes)
 	m, digest, err := snapshot.ReadManifest(t.Context(), store, "here")
@@ -209,7 +209,7 @@ func TestLife(t *testing.T) {
 	}
 	other, _, err := snapshot.ReadManifest(t.Context(), store, "there")
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("snapshot.ReadManifest there: %v", err)
 	}
 	for v, of := range m.Variables {
 		for f, file := range of.Files {

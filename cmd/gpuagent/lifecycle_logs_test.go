@@ -46,7 +46,7 @@ func TestLogsDeleted(t *testing.T) {
 		t.Helper()
 		for _, d := range []swarms.Direction{swarms.In, swarms.Out} {
 			if err := l.conn.Swarms.Log(s.record.Key(), 0, d).Delete(ctx); err != nil {
-				t.Fatal(err)
+				t.Fatalf("l.conn.Swarms.Log().Delete: %v", err)
 			}
 		}
 	}
@@ -67,7 +67,7 @@ func TestLogsDeleted(t *testing.T) {
 	// checkpoint's is different.
 	for _, d := range []swarms.Direction{swarms.In, swarms.Out} {
 		if err := l.conn.Swarms.Log(x.record.Key(), 0, d).Create(ctx); err != nil {
-			t.Fatal(err)
+			t.Fatalf("l.conn.Swarms.Log().Create: %v", err)
 		}
 	}
 	x.entries = nil

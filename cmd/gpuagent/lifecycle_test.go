@@ -57,7 +57,7 @@ func newGate(tb testing.TB, to string) *gate {
 	tb.Helper()
 	l, err := (&net.ListenConfig{}).Listen(tb.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
-		tb.Fatal(err)
+		tb.Fatalf("Listen tcp: %v", err)
 	}
 	g := &gate{l: l, to: to, open: map[net.Conn]bool{}}
 	g.ended.Go(func() {
@@ -163,11 +163,11 @@ func newCycle(tb testing.TB) *cycle {
 	l := &cycle{t: tb, store: tb.TempDir(), swarms: map[string]*cycleSwarm{}}
 	var err error
 	if l.dev, err = cuda.Open(tb.Context(), "host", cuda.Options{}); err != nil {
-		tb.Fatal(err)
+		tb.Fatalf("cuda.Open host: %v", err)
 	}
 	free, err := (&net.ListenConfig{}).Listen(tb.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
-		tb.Fatal(err)
+		tb.Fatalf("Listen tcp: %v", err)
 	}
 	l.port = free.Addr().(*net.TCPAddr).Port
 	_ = free.Close()
@@ -177,17 +177,17 @@ func newCycle(tb testing.TB) *cycle {
 	}
 	srv, err := server.Start(tb.Context(), server.Options{Dir: tb.TempDir(), Port: server.InProcess, Fast: true})
 	if err != nil {
-		tb.Fatal(err)
+		tb.Fatalf("server.Start: %v", err)
 	}
 	if l.twin, err = natsq.Connect(tb.Context(), natsconn.Options{InProcess: srv, Name: "twin"}); err != nil {
-		tb.Fatal(err)
+		tb.Fatalf("natsq.Connect: %v", err)
 	}
 	twin, err := gpuagents.Start(gpuagents.Options{
 		Name: "twin", Device: l.dev, Queue: l.twin.Swarms,
 		Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
-		tb.Fatal(err)
+		tb.Fatalf("gpuagents.Start: %v", err)
 	}
 	tb.Cleanup(func() {
 		for i := range l.seats {
@@ -200,7 +200,7 @@ func newCycle(tb testing.TB) *cycle {
 		l.twin.Close()
 		srv.Close()
 		if err := l.dev.Close(); err != nil {
-			tb.Error(err)
+			tb.Errorf("l.dev.Close: %v", err)
 		}
 	})
 	return l
@@ -529,7 +529,7 @@ func TestLifecycle(t *testing.T) {
 	testlong.Only(t)
 	if f := flag.Lookup("rapid.checks"); f.Value.String() == f.DefValue {
 		if err := f.Value.Set(cycleSlice); err != nil {
-			t.Fatal(err)
+			t.Fatalf("f.Value.Set: %v", err)
 		}
 		defer func() { _ = f.Value.Set(f.DefValue) }()
 	}

@@ -16,11 +16,11 @@ func TestDivide(t *testing.T) {
 	for _, total := range []int64{300 << 20, 1 << 30, 24 << 30, 2 << 40} {
 		b, err := divide(total)
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("divide: %v", err)
 		}
 		d, err := host.Open(host.Options{MemoryLimit: b.device()})
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("host.Open: %v", err)
 		}
 		for _, c := range []struct {
 			device, host int64
@@ -42,7 +42,7 @@ func TestDivide(t *testing.T) {
 			}
 			onDevice, err := b.pages(d, c.device, inHost, 0)
 			if err != nil {
-				t.Fatal(err)
+				t.Fatalf("b.pages: %v", err)
 			}
 			if sum := onDevice + inHost + b.rest; sum > b.heap+1 || b.heap >= total {
 				t.Errorf("%d: %d for pages on the device, %d in host memory, %d for the rest, of a heap of %d", total,
@@ -50,7 +50,7 @@ func TestDivide(t *testing.T) {
 			}
 		}
 		if err := d.Close(); err != nil {
-			t.Error(err)
+			t.Errorf("d.Close: %v", err)
 		}
 	}
 }

@@ -18,7 +18,7 @@ func values(t testing.TB, r *prometheus.Registry) map[string]float64 {
 	t.Helper()
 	all, err := r.Gather()
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("r.Gather: %v", err)
 	}
 	sums := map[string]float64{}
 	for _, f := range all {
@@ -36,13 +36,13 @@ func TestMetrics(t *testing.T) {
 	r := newRig(t)
 	dev, err := cuda.Open(t.Context(), "host", cuda.Options{})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("cuda.Open host: %v", err)
 	}
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(newDeviceMetrics(func() device.Device { return dev }))
 	counts, err := gpuagents.NewMetrics(reg)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("gpuagents.NewMetrics: %v", err)
 	}
 	a, err := gpuagents.Start(gpuagents.Options{
 		Name: "agent", Device: dev, Queue: r.conn.Swarms, LeaseTTL: time.Minute,
@@ -50,18 +50,18 @@ func TestMetrics(t *testing.T) {
 		Checkpoints: checkpointsIn(t.TempDir()), Metrics: counts,
 	})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("gpuagents.Start: %v", err)
 	}
 	t.Cleanup(func() {
 		a.Stop()
 		if err := dev.Close(); err != nil {
-			t.Error(err)
+			t.Errorf("dev.Close: %v", err)
 		}
 	})
 	r.announce(t, "counted", text(1, 2), observations(entries, 7))
 	if err := r.conn.Swarms.Log("counted", 0, swarms.In).Append(t.Context(), entries,
 		swarms.Entry{Kind: swarms.EntryObserve, Ref: entries + 1, Data: []byte("no batch")}); err != nil {
-		t.Fatal(err)
+		t.Fatalf("r.conn.Swarms.Log().Append: %v", err)
 	}
 	r.answered(t, "counted", entries+1)
 	serving := values(t, reg)

@@ -20,7 +20,7 @@ func (r *rig) told(tb testing.TB, id string, seq int, e swarms.Entry) swarms.Ent
 	tb.Helper()
 	e.Ref = uint64(seq)
 	if err := r.conn.Swarms.Log(id, 0, swarms.In).Append(tb.Context(), uint64(seq-1), e); err != nil {
-		tb.Fatal(err)
+		tb.Fatalf("r.conn.Swarms.Log().Append: %v", err)
 	}
 	r.answered(tb, id, seq)
 	return r.all(tb, id, seq)[seq-1]
@@ -30,7 +30,7 @@ func (r *rig) told(tb testing.TB, id string, seq int, e swarms.Entry) swarms.Ent
 func (r *rig) remove(tb testing.TB, id string) {
 	tb.Helper()
 	if err := r.conn.Swarms.RemoveSwarm(tb.Context(), swarms.Swarm{ID: id}); err != nil {
-		tb.Fatal(err)
+		tb.Fatalf("r.conn.Swarms.RemoveSwarm: %v", err)
 	}
 }
 
@@ -177,7 +177,7 @@ func TestMaxShards(t *testing.T) {
 	held := func() (n int) {
 		all, err := r.conn.Swarms.Leases(t.Context())
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("r.conn.Swarms.Leases: %v", err)
 		}
 		return len(all)
 	}
@@ -187,7 +187,7 @@ func TestMaxShards(t *testing.T) {
 	gone := ""
 	all, err := r.conn.Swarms.Leases(t.Context())
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("r.conn.Swarms.Leases: %v", err)
 	}
 	for key := range all {
 		gone, _, _ = strings.Cut(key, ".")

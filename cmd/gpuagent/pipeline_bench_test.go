@@ -87,7 +87,7 @@ func BenchmarkShard(b *testing.B) {
 				r, random := newRig(b), rand.New(rand.NewPCG(1, 1))
 				for _, d := range []swarms.Direction{swarms.In, swarms.Out} {
 					if err := r.conn.Swarms.Log("x", 0, d).Create(b.Context()); err != nil {
-						b.Fatal(err)
+						b.Fatalf("r.conn.Swarms.Log().Create: %v", err)
 					}
 				}
 				for i := range entries {
@@ -109,11 +109,11 @@ func BenchmarkShard(b *testing.B) {
 				}
 				spec, err := swarm.Parse("bench.yaml", []byte(c.text))
 				if err != nil {
-					b.Fatal(err)
+					b.Fatalf("swarm.Parse bench.yaml: %v", err)
 				}
 				data, err := json.Marshal(spec)
 				if err != nil {
-					b.Fatal(err)
+					b.Fatalf("json.Marshal: %v", err)
 				}
 				n := c.groups
 				if spec.ByAgent() {
@@ -126,25 +126,25 @@ func BenchmarkShard(b *testing.B) {
 						CacheDir: filepath.Join(os.TempDir(), "exoswarm-kernels"),
 					})
 				if err != nil {
-					b.Fatal(err)
+					b.Fatalf("cuda.Open: %v", err)
 				}
 				reg := prometheus.NewRegistry()
 				counts, err := gpuagents.NewMetrics(reg)
 				if err != nil {
-					b.Fatal(err)
+					b.Fatalf("gpuagents.NewMetrics: %v", err)
 				}
 				a, err := gpuagents.Start(gpuagents.Options{
 					Name: "agent", Device: dev, Queue: r.conn.Swarms, LeaseTTL: time.Minute,
 					Logger: slog.New(slog.NewTextHandler(r, nil)), Metrics: counts, BatchLatency: *benchLatency,
 				})
 				if err != nil {
-					b.Fatal(err)
+					b.Fatalf("gpuagents.Start: %v", err)
 				}
 				answered := func(n int) (uint64, time.Time, float64) {
 					for {
 						last, err := r.conn.Swarms.Log("x", 0, swarms.Out).Last(b.Context())
 						if err != nil {
-							b.Fatal(err)
+							b.Fatalf("r.conn.Swarms.Log().Last: %v", err)
 						}
 						if last.Ref >= uint64(n) {
 							if last.Kind == swarms.EntryRejected {
@@ -164,7 +164,7 @@ func BenchmarkShard(b *testing.B) {
 				b.ReportMetric(100*(busyAfter-busyBefore)/took, "%busy")
 				a.Stop()
 				if err := dev.Close(); err != nil {
-					b.Fatal(err)
+					b.Fatalf("dev.Close: %v", err)
 				}
 				b.StartTimer()
 			}

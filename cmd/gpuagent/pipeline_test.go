@@ -84,11 +84,11 @@ func (r *rig) logs(tb testing.TB, id string, all []swarms.Entry) {
 	tb.Helper()
 	for _, d := range []swarms.Direction{swarms.In, swarms.Out} {
 		if err := r.conn.Swarms.Log(id, 0, d).Create(tb.Context()); err != nil {
-			tb.Fatal(err)
+			tb.Fatalf("r.conn.Swarms.Log().Create: %v", err)
 		}
 	}
 	if err := r.conn.Swarms.Log(id, 0, swarms.In).Append(tb.Context(), 0, all...); err != nil {
-		tb.Fatal(err)
+		tb.Fatalf("r.conn.Swarms.Log().Append: %v", err)
 	}
 }
 
@@ -97,13 +97,13 @@ func (r *rig) all(tb testing.TB, id string, n int) (answers []swarms.Entry) {
 	tb.Helper()
 	rd, err := r.conn.Swarms.Log(id, 0, swarms.Out).Read(tb.Context(), 1)
 	if err != nil {
-		tb.Fatal(err)
+		tb.Fatalf("r.conn.Swarms.Log().Read: %v", err)
 	}
 	defer rd.Close()
 	for i := range n {
 		e, err := rd.Next(tb.Context())
 		if err != nil {
-			tb.Fatal(err)
+			tb.Fatalf("rd.Next: %v", err)
 		}
 		if e.Seq != uint64(i+1) || e.Ref != e.Seq {
 			tb.Fatalf("%s: answer %d is to entry %d", id, e.Seq, e.Ref)
@@ -132,7 +132,7 @@ func (r *rig) oneByOne(tb testing.TB, id, text string, all []swarms.Entry) []swa
 	a := r.agent(tb, "")
 	for i, e := range all {
 		if err := r.conn.Swarms.Log(id, 0, swarms.In).Append(tb.Context(), uint64(i), e); err != nil {
-			tb.Fatal(err)
+			tb.Fatalf("r.conn.Swarms.Log().Append: %v", err)
 		}
 		r.answered(tb, id, i+1)
 	}
@@ -155,7 +155,7 @@ func TestPipelined(t *testing.T) {
 			all := mixed(t, n, name == "agents")
 			want := r.oneByOne(t, "one", text, all)
 			if err := r.conn.Swarms.RemoveSwarm(t.Context(), swarms.Swarm{ID: "one"}); err != nil {
-				t.Fatal(err)
+				t.Fatalf("r.conn.Swarms.RemoveSwarm: %v", err)
 			}
 			r.logs(t, "full", all)
 			r.put(t, "full", text)
@@ -171,7 +171,7 @@ func TestPipelined(t *testing.T) {
 				a.Stop()
 				last, err := r.conn.Swarms.Log("full", 0, swarms.Out).Last(t.Context())
 				if err != nil {
-					t.Fatal(err)
+					t.Fatalf("r.conn.Swarms.Log().Last: %v", err)
 				}
 				done = last.Ref
 				if dir == "" ||
@@ -225,7 +225,7 @@ func TestFenced(t *testing.T) {
 	r.put(t, "x", byAgent)
 	other, err := natsq.Connect(t.Context(), natsconn.Options{InProcess: r.server, Name: "other"})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("natsq.Connect: %v", err)
 	}
 	t.Cleanup(other.Close)
 	var calls, overtaken atomic.Int64
@@ -365,7 +365,7 @@ func TestBatchMetrics(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	counts, err := gpuagents.NewMetrics(reg)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("gpuagents.NewMetrics: %v", err)
 	}
 	began := time.Now()
 	a := r.start(t, gpuagents.Options{Metrics: counts})

@@ -58,18 +58,18 @@ func (r *rig) metric(t *testing.T, name string) (sum float64) {
 	t.Helper()
 	resp, err := http.Get(metricsURL.FindStringSubmatch(r.log())[1])
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("http.Get: %v", err)
 	}
 	defer resp.Body.Close()
 	defer http.DefaultClient.CloseIdleConnections()
 	text, err := io.ReadAll(resp.Body)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("io.ReadAll: %v", err)
 	}
 	for _, m := range regexp.MustCompile(`(?m)^`+name+`(?:\{.*\})? (\S+)$`).FindAllSubmatch(text, -1) {
 		v, err := strconv.ParseFloat(string(m[1]), 64)
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("strconv.ParseFloat: %v", err)
 		}
 		sum += v
 	}

@@ -25,7 +25,7 @@ func (r *rig) held(tb testing.TB) map[string]int {
 	tb.Helper()
 	all, err := r.conn.Swarms.Leases(tb.Context())
 	if err != nil {
-		tb.Fatal(err)
+		tb.Fatalf("r.conn.Swarms.Leases: %v", err)
 	}
 	count := map[string]int{}
 	for _, holder := range all {
@@ -94,7 +94,7 @@ func TestRebalance(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	counts, err := gpuagents.NewMetrics(registry)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("gpuagents.NewMetrics: %v", err)
 	}
 	start := func(name string) *gpuagents.Agent {
 		return r.start(t, gpuagents.Options{
@@ -116,11 +116,11 @@ func TestRebalance(t *testing.T) {
 	r.wait(t, "the second agent to have its share", func() bool { h := r.held(t); return h["a"] == 3 && h["b"] == 3 })
 	first, err := r.conn.Swarms.Leases(t.Context())
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("r.conn.Swarms.Leases: %v", err)
 	}
 	last, err := r.conn.Swarms.Log(ids[0], 0, swarms.Out).Last(t.Context())
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("r.conn.Swarms.Log().Last: %v", err)
 	}
 	r.answered(t, ids[0], min(int(last.Ref)+300, most)) // some looks later nothing has moved back
 	if now, err := r.conn.Swarms.Leases(t.Context()); err != nil || fmt.Sprint(now) != fmt.Sprint(first) {
@@ -132,7 +132,7 @@ func TestRebalance(t *testing.T) {
 	r.put(t, "twin", byAgent)
 	n := slices.Max(sent)
 	if err := r.conn.Swarms.Log("twin", 0, swarms.In).Append(t.Context(), 0, all[:n]...); err != nil {
-		t.Fatal(err)
+		t.Fatalf("r.conn.Swarms.Log().Append: %v", err)
 	}
 	r.answered(t, "twin", n)
 	want := r.all(t, "twin", n)
@@ -172,7 +172,7 @@ func TestHandoverKills(t *testing.T) {
 	start := func(name string) (conn *natsq.Conn) {
 		conn, err := natsq.Connect(t.Context(), natsconn.Options{URL: r.server.URL(), Name: name})
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("natsq.Connect: %v", err)
 		}
 		t.Cleanup(conn.Close) // behind the agent's end
 		r.start(t, gpuagents.Options{Name: name, Queue: conn.Swarms, LeaseTTL: time.Second})
@@ -193,18 +193,18 @@ func TestHandoverKills(t *testing.T) {
 		r.wait(t, "something to move", func() bool {
 			var err error
 			if moves, err = r.conn.Swarms.PlanMoves(t.Context()); err != nil {
-				t.Fatal(err)
+				t.Fatalf("r.conn.Swarms.PlanMoves: %v", err)
 			}
 			return len(moves) == 2
 		})
 		if err := r.conn.Swarms.OfferMoves(t.Context(), moves); err != nil {
-			t.Fatal(err)
+			t.Fatalf("r.conn.Swarms.OfferMoves: %v", err)
 		}
 		state := []string{swarmlog.MoveOffered, swarmlog.MoveFollowed, swarmlog.MoveMoved, swarmlog.MoveOffered}[i%4]
 		r.wait(t, "a move to be "+state, func() bool {
 			over, err := r.conn.Swarms.FollowMoves(t.Context(), moves)
 			if err != nil {
-				t.Fatal(err)
+				t.Fatalf("r.conn.Swarms.FollowMoves: %v", err)
 			}
 			return over || slices.ContainsFunc(moves, func(m swarmlog.Move) bool { return m.State == state })
 		})
@@ -222,7 +222,7 @@ func TestHandoverKills(t *testing.T) {
 	r.put(t, "twin", byAgent)
 	n := slices.Max(sent)
 	if err := r.conn.Swarms.Log("twin", 0, swarms.In).Append(t.Context(), 0, all[:n]...); err != nil {
-		t.Fatal(err)
+		t.Fatalf("r.conn.Swarms.Log().Append: %v", err)
 	}
 	r.answered(t, "twin", n)
 	want := r.all(t, "twin", n)

@@ -35,7 +35,7 @@ func ballots(tb testing.TB, r *rand.Rand, n int) (all []swarms.Entry) {
 		}
 		data, err := json.Marshal(v)
 		if err != nil {
-			tb.Fatal(err)
+			tb.Fatalf("json.Marshal: %v", err)
 		}
 		e.Data = data
 		all = append(all, e)
@@ -105,7 +105,7 @@ func TestRoundsGoOn(t *testing.T) {
 						other := swarms.Entry{Kind: swarms.EntryTick, Data: []byte(`{"v":1,"count":1}`)}
 						last, err := r.conn.Swarms.Log("other", 0, swarms.In).Last(t.Context())
 						if err != nil {
-							t.Fatal(err)
+							t.Fatalf("r.conn.Swarms.Log().Last: %v", err)
 						}
 						r.told(t, "other", int(last.Seq)+1, other)
 						r.crowd(t, a, 1)
@@ -121,7 +121,7 @@ func TestRoundsGoOn(t *testing.T) {
 			kept, err := swarms.DecodeSnapshotted(r.told(t, "x", n+1,
 				swarms.Entry{Kind: swarms.EntrySnapshot, Data: []byte(`{"v":1,"name":"kept"}`)}).Data)
 			if err != nil {
-				t.Fatal(err)
+				t.Fatalf("swarms.DecodeSnapshotted: %v", err)
 			}
 			a.Stop()
 			s, err := r.conn.Swarms.Swarm(t.Context(), "x")
@@ -145,7 +145,7 @@ func TestRoundsGoOn(t *testing.T) {
 				v.Version = jobs.Version
 				text, err := json.Marshal(v)
 				if err != nil {
-					t.Fatal(err)
+					t.Fatalf("json.Marshal: %v", err)
 				}
 				e := swarms.Entry{Kind: swarms.EntryVote, Data: text}
 				last = checkVotes(t, []swarms.Entry{e}, []swarms.Entry{r.told(t, "x", n+2+i, e)}, last)

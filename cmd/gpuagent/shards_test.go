@@ -37,11 +37,11 @@ func (r *rig) openShards(tb testing.TB, id string, n int) *shards {
 		"cell: {kind: gru, params: {hidden: 5}}\nvote: {candidates: [a, b, c], rule: majority}\ncheckpoint: "+
 		"{interval: 1h, entries: 3}\n", n))
 	if err != nil {
-		tb.Fatal(err)
+		tb.Fatalf("swarm.Parse test.yaml: %v", err)
 	}
 	data, err := json.Marshal(spec)
 	if err != nil {
-		tb.Fatal(err)
+		tb.Fatalf("json.Marshal: %v", err)
 	}
 	s := &shards{r, swarms.Swarm{
 		Version: jobs.Version, ID: id, Name: spec.Name, Spec: data, Groups: spec.Groups(),
@@ -50,7 +50,7 @@ func (r *rig) openShards(tb testing.TB, id string, n int) *shards {
 	for k := range n {
 		for _, d := range []swarms.Direction{swarms.In, swarms.Out} {
 			if err := r.conn.Swarms.Log(id, k, d).Create(tb.Context()); err != nil {
-				tb.Fatal(err)
+				tb.Fatalf("r.conn.Swarms.Log().Create: %v", err)
 			}
 		}
 	}
@@ -67,7 +67,7 @@ func (s *shards) tell(tb testing.TB, kind string, data [][]byte) {
 		}
 		if err := s.conn.Swarms.Log(s.of.ID, k, swarms.In).Append(tb.Context(), s.last[k],
 			swarms.Entry{Kind: kind, Ref: s.last[k] + 1, Data: d}); err != nil {
-			tb.Fatal(err)
+			tb.Fatalf("s.conn.Swarms.Log().Append: %v", err)
 		}
 		s.last[k]++
 	}
@@ -83,7 +83,7 @@ func (s *shards) said(tb testing.TB, k int, want string) []byte {
 	})
 	r, err := s.conn.Swarms.Log(s.of.ID, k, swarms.Out).Read(tb.Context(), n)
 	if err != nil {
-		tb.Fatal(err)
+		tb.Fatalf("s.conn.Swarms.Log().Read: %v", err)
 	}
 	defer r.Close()
 	e, err := r.Next(tb.Context())

@@ -20,11 +20,11 @@ func place(t *testing.T, dir string) snapshot.Store {
 	t.Helper()
 	b, err := bucket.Open(t.Context(), dir)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("bucket.Open: %v", err)
 	}
 	t.Cleanup(func() {
 		if err := b.Close(); err != nil {
-			t.Error(err)
+			t.Errorf("b.Close: %v", err)
 		}
 	})
 	return b
@@ -35,12 +35,12 @@ func (r *rig) entry(tb testing.TB, id string, after int, kind string, v any) {
 	tb.Helper()
 	data, err := json.Marshal(v)
 	if err != nil {
-		tb.Fatal(err)
+		tb.Fatalf("json.Marshal: %v", err)
 	}
 	n := uint64(after)
 	if err := r.conn.Swarms.Log(id, 0, swarms.In).Append(tb.Context(), n,
 		swarms.Entry{Kind: kind, Ref: n + 1, Data: data}); err != nil {
-		tb.Fatal(err)
+		tb.Fatalf("r.conn.Swarms.Log().Append: %v", err)
 	}
 }
 
@@ -50,7 +50,7 @@ func (r *rig) reply(tb testing.TB, id string, number int) swarms.Entry {
 	r.answered(tb, id, number)
 	rd, err := r.conn.Swarms.Log(id, 0, swarms.Out).Read(tb.Context(), uint64(number))
 	if err != nil {
-		tb.Fatal(err)
+		tb.Fatalf("r.conn.Swarms.Log().Read: %v", err)
 	}
 	defer rd.Close()
 	e, err := rd.Next(tb.Context())
@@ -85,11 +85,11 @@ func TestSwarmFromSnapshot(t *testing.T) {
 	// The second begins as it was.
 	spec, err := swarm.Parse("test.yaml", []byte(text(1, 2)))
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("swarm.Parse test.yaml: %v", err)
 	}
 	specJSON, err := json.Marshal(spec)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("json.Marshal: %v", err)
 	}
 	record := swarms.Swarm{
 		Version: jobs.Version, ID: "second", Name: "x", Spec: specJSON, Groups: groups,
@@ -97,7 +97,7 @@ func TestSwarmFromSnapshot(t *testing.T) {
 	}
 	for _, d := range []swarms.Direction{swarms.In, swarms.Out} {
 		if err := r.conn.Swarms.Log("second", 0, d).Create(t.Context()); err != nil {
-			t.Fatal(err)
+			t.Fatalf("r.conn.Swarms.Log().Create: %v", err)
 		}
 	}
 	r.append(t, "second", 0, all[half:whole-2])
@@ -108,7 +108,7 @@ func TestSwarmFromSnapshot(t *testing.T) {
 	// Its checkpoint has all of it: it goes on when the snapshot is out of reach.
 	away := dir + "-away"
 	if err := os.Rename(filepath.Join(dir, "half"), away); err != nil {
-		t.Fatal(err)
+		t.Fatalf("os.Rename: %v", err)
 	}
 	r.reset()
 	r.append(t, "second", n-2, all[whole-2:whole-1])
@@ -128,7 +128,7 @@ func TestSwarmFromSnapshot(t *testing.T) {
 		t.Fatal("an answered snapshot is written again:", err)
 	}
 	if err := os.Rename(away, filepath.Join(dir, "half")); err != nil {
-		t.Fatal(err)
+		t.Fatalf("os.Rename: %v", err)
 	}
 	r.logged(t, "swarm begins as a snapshot")
 	r.answered(t, "second", n)
@@ -167,7 +167,7 @@ func TestSwarmFromSnapshot(t *testing.T) {
 	other.Name = "none"
 	for _, d := range []swarms.Direction{swarms.In, swarms.Out} {
 		if err := r.conn.Swarms.Log("third", 0, d).Create(t.Context()); err != nil {
-			t.Fatal(err)
+			t.Fatalf("r.conn.Swarms.Log().Create: %v", err)
 		}
 	}
 	r.append(t, "third", 0, all[:1])

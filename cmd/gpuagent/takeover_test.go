@@ -66,7 +66,7 @@ func gaugeSum(tb testing.TB, r *prometheus.Registry, name string) (sum float64) 
 	tb.Helper()
 	all, err := r.Gather()
 	if err != nil {
-		tb.Fatal(err)
+		tb.Fatalf("r.Gather: %v", err)
 	}
 	for _, f := range all {
 		if f.GetName() == name {
@@ -83,7 +83,7 @@ func (r *rig) vanish(tb testing.TB, name, key string) {
 	tb.Helper()
 	conn, err := natsq.Connect(tb.Context(), natsconn.Options{InProcess: r.server, Name: name})
 	if err != nil {
-		tb.Fatal(err)
+		tb.Fatalf("natsq.Connect: %v", err)
 	}
 	s, err := conn.Swarms.OpenSession(tb.Context(), name, time.Second, slog.New(slog.DiscardHandler))
 	if err == nil {
@@ -99,7 +99,7 @@ func (r *rig) census(tb testing.TB) *swarmlog.Census {
 	tb.Helper()
 	c, err := r.conn.Swarms.Census(tb.Context())
 	if err != nil {
-		tb.Fatal(err)
+		tb.Fatalf("r.conn.Swarms.Census: %v", err)
 	}
 	return c
 }
@@ -128,7 +128,7 @@ func TestTakeoverIsTold(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	counts, err := gpuagents.NewMetrics(registry)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("gpuagents.NewMetrics: %v", err)
 	}
 	s := &sluice{r.conn.Swarms, at, make(chan struct{})}
 	r.reset()
@@ -137,11 +137,11 @@ func TestTakeoverIsTold(t *testing.T) {
 		return jobs.Agent{Name: "agent", Pool: jobs.PoolGPU, State: "serving", Recovering: second.Recoveries()}
 	}, slog.New(slog.DiscardHandler))
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("r.conn.Registry.Announce: %v", err)
 	}
 	defer func() {
 		if err := entry.Close(t.Context()); err != nil {
-			t.Error(err)
+			t.Errorf("entry.Close: %v", err)
 		}
 	}()
 	r.wait(t, "the replay to be told", func() bool {

@@ -51,11 +51,11 @@ func grown(b *testing.B, cell string) (pages [][]byte) {
 	r := newRig(b)
 	spec, err := swarm.Parse("grown.yaml", []byte(grownText[cell]))
 	if err != nil {
-		b.Fatal(err)
+		b.Fatalf("swarm.Parse grown.yaml: %v", err)
 	}
 	data, err := json.Marshal(spec)
 	if err != nil {
-		b.Fatal(err)
+		b.Fatalf("json.Marshal: %v", err)
 	}
 	record := swarms.Swarm{Version: jobs.Version, ID: cell, Name: spec.Name, Spec: data, Groups: grownGroups}
 	rng := rand.New(rand.NewPCG(1, 1))
@@ -70,7 +70,7 @@ func grown(b *testing.B, cell string) (pages [][]byte) {
 			}
 			body, err := o.Encode()
 			if err != nil {
-				b.Fatal(err)
+				b.Fatalf("o.Encode: %v", err)
 			}
 			entries = append(entries, swarms.Entry{Kind: swarms.EntryObserve, Data: body},
 				swarms.Entry{Kind: swarms.EntryTick, Data: []byte(`{"v":1,"count":1}`)})
@@ -87,20 +87,20 @@ func grown(b *testing.B, cell string) (pages [][]byte) {
 			}
 			body, err := o.Encode()
 			if err != nil {
-				b.Fatal(err)
+				b.Fatalf("o.Encode: %v", err)
 			}
 			entries = append(entries, swarms.Entry{Kind: swarms.EntryObserve, Data: body})
 		}
 	}
 	for _, d := range []swarms.Direction{swarms.In, swarms.Out} {
 		if err := r.conn.Swarms.Log(cell, 0, d).Create(b.Context()); err != nil {
-			b.Fatal(err)
+			b.Fatalf("r.conn.Swarms.Log().Create: %v", err)
 		}
 	}
 	for i, e := range entries {
 		e.Ref = uint64(i + 1)
 		if err := r.conn.Swarms.Log(cell, 0, swarms.In).Append(b.Context(), uint64(i), e); err != nil {
-			b.Fatal(err)
+			b.Fatalf("r.conn.Swarms.Log().Append: %v", err)
 		}
 	}
 	r.record(b, record)
@@ -110,17 +110,17 @@ func grown(b *testing.B, cell string) (pages [][]byte) {
 	a.Stop()
 	s, err := c.Open(cell, 0, int(spec.PageSize), 64)
 	if err != nil {
-		b.Fatal(err)
+		b.Fatalf("c.Open: %v", err)
 	}
 	defer func() {
 		if err := s.Close(); err != nil {
-			b.Error(err)
+			b.Errorf("s.Close: %v", err)
 		}
 	}()
 	for _, page := range s.Pages() {
 		content := vfs.Buffer(int(spec.PageSize))
 		if err := s.Get(b.Context(), page, content); err != nil {
-			b.Fatal(err)
+			b.Fatalf("s.Get: %v", err)
 		}
 		pages = append(pages, content)
 	}
@@ -150,7 +150,7 @@ func BenchmarkCheckpointCodec(b *testing.B) {
 					Tiers:    []pagestore.Tier{{Dir: b.TempDir(), Capacity: 2 << 30, Codec: spec}},
 				})
 				if err != nil {
-					b.Fatal(err)
+					b.Fatalf("pagestore.Open: %v", err)
 				}
 				defer s.Close()
 				each := func(f func(i int) error) {
@@ -159,7 +159,7 @@ func BenchmarkCheckpointCodec(b *testing.B) {
 						wg.Go(func() {
 							for i := w; i < len(pages); i += 4 {
 								if err := f(i); err != nil {
-									b.Error(err)
+									b.Errorf("f: %v", err)
 								}
 							}
 						})
@@ -171,7 +171,7 @@ func BenchmarkCheckpointCodec(b *testing.B) {
 					began := time.Now()
 					each(func(i int) error { return s.Put(b.Context(), 0, uint64(i), pages[i], tiers.Kind{Elem: 4}) })
 					if _, err := s.Commit(b.Context(), nil); err != nil {
-						b.Fatal(err)
+						b.Fatalf("s.Commit: %v", err)
 					}
 					stored += time.Since(began)
 					began = time.Now()
@@ -202,11 +202,11 @@ func BenchmarkTierZipf(b *testing.B) {
 		"entries: 16}\n"
 	spec, err := swarm.Parse("zipf.yaml", []byte(text))
 	if err != nil {
-		b.Fatal(err)
+		b.Fatalf("swarm.Parse zipf.yaml: %v", err)
 	}
 	data, err := json.Marshal(spec)
 	if err != nil {
-		b.Fatal(err)
+		b.Fatalf("json.Marshal: %v", err)
 	}
 	rng := rand.New(rand.NewPCG(1, 1))
 	zipf := rand.NewZipf(rng, *zipfPower, 1, uint64(spec.Agents/50-1))
@@ -219,7 +219,7 @@ func BenchmarkTierZipf(b *testing.B) {
 		}
 		body, err := o.Encode()
 		if err != nil {
-			b.Fatal(err)
+			b.Fatalf("o.Encode: %v", err)
 		}
 		entries = append(entries, body)
 	}
@@ -244,7 +244,7 @@ func BenchmarkTierZipf(b *testing.B) {
 						t.codec = codec.Spec{}
 					}
 					if err := os.MkdirAll(t.dir, 0o700); err != nil {
-						b.Fatal(err)
+						b.Fatalf("os.MkdirAll: %v", err)
 					}
 					disks = append(disks, t)
 				}
@@ -256,13 +256,13 @@ func BenchmarkTierZipf(b *testing.B) {
 				id := fmt.Sprintf("zipf%d", n)
 				for _, d := range []swarms.Direction{swarms.In, swarms.Out} {
 					if err := r.conn.Swarms.Log(id, 0, d).Create(b.Context()); err != nil {
-						b.Fatal(err)
+						b.Fatalf("r.conn.Swarms.Log().Create: %v", err)
 					}
 				}
 				add := func(i int, kind string, body []byte) {
 					if err := r.conn.Swarms.Log(id, 0, swarms.In).Append(b.Context(), uint64(i),
 						swarms.Entry{Kind: kind, Ref: uint64(i + 1), Data: body}); err != nil {
-						b.Fatal(err)
+						b.Fatalf("r.conn.Swarms.Log().Append: %v", err)
 					}
 				}
 				add(0, swarms.EntryTick, []byte(`{"v":1,"count":1}`)) // every page is made
@@ -281,7 +281,7 @@ func BenchmarkTierZipf(b *testing.B) {
 				a.Stop()
 				s, err := c.Open(id, 0, page, 1024)
 				if err != nil {
-					b.Fatal(err)
+					b.Fatalf("c.Open: %v", err)
 				}
 				for i := range disks {
 					u := s.(*store).Usage(i)
@@ -291,10 +291,10 @@ func BenchmarkTierZipf(b *testing.B) {
 					}
 				}
 				if err := s.Close(); err != nil {
-					b.Fatal(err)
+					b.Fatalf("s.Close: %v", err)
 				}
 				if err := c.Remove(id, 0); err != nil {
-					b.Fatal(err)
+					b.Fatalf("c.Remove: %v", err)
 				}
 			}
 			b.ReportMetric(float64(b.N*len(entries)*rows)/took.Seconds(), "obs/s")

@@ -72,17 +72,17 @@ func (r *rig) announceCold(t *testing.T, id string, batches []*batch.Observation
 	t.Helper()
 	for _, d := range []swarms.Direction{swarms.In, swarms.Out} {
 		if err := r.conn.Swarms.Log(id, 0, d).Create(t.Context()); err != nil {
-			t.Fatal(err)
+			t.Fatalf("r.conn.Swarms.Log().Create: %v", err)
 		}
 	}
 	r.append(t, id, 0, batches)
 	spec, err := swarm.Parse("cold.yaml", []byte(coldText))
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("swarm.Parse cold.yaml: %v", err)
 	}
 	data, err := json.Marshal(spec)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("json.Marshal: %v", err)
 	}
 	r.record(t, swarms.Swarm{Version: jobs.Version, ID: id, Name: spec.Name, Spec: data, Groups: cold})
 }
@@ -98,7 +98,7 @@ func (r *rig) undisturbed(t *testing.T, batches []*batch.Observations) (answers 
 	a.Stop()
 	answers, pages = r.decisions(t, "whole", 1, len(batches)), contents(t, c, "whole")
 	if err := r.conn.Swarms.RemoveSwarm(t.Context(), swarms.Swarm{ID: "whole"}); err != nil {
-		t.Fatal(err)
+		t.Fatalf("r.conn.Swarms.RemoveSwarm: %v", err)
 	}
 	return answers, pages
 }
@@ -131,7 +131,7 @@ func contents(t *testing.T, c *checkpoints, id string) map[uint64][]byte {
 		for _, page := range s.Pages() {
 			all[page] = make([]byte, coldPage)
 			if err := s.Get(t.Context(), page, all[page]); err != nil {
-				t.Fatal(err)
+				t.Fatalf("s.Get: %v", err)
 			}
 		}
 	})
@@ -143,11 +143,11 @@ func withStore(t *testing.T, c *checkpoints, id string, f func(s *store)) {
 	t.Helper()
 	s, err := c.Open(id, 0, coldPage, cold)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("c.Open: %v", err)
 	}
 	defer func() {
 		if err := s.Close(); err != nil {
-			t.Error(err)
+			t.Errorf("s.Close: %v", err)
 		}
 	}()
 	f(s.(*store))
@@ -170,7 +170,7 @@ func (r *rig) spawn(t *testing.T, args ...string) *child {
 	cmd.Env = append(os.Environ(), childAgent+"=1")
 	cmd.Stderr = r
 	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
+		t.Fatalf("cmd.Start: %v", err)
 	}
 	c := &child{cmd, make(chan error, 1)}
 	go func() { c.ends <- cmd.Wait() }()
@@ -209,12 +209,12 @@ func (r *rig) tierPages(t *testing.T, met func(pages map[string]int) bool) {
 	r.wait(t, "pages in tiers", func() bool {
 		resp, err := http.Get(url)
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("http.Get: %v", err)
 		}
 		defer resp.Body.Close()
 		text, err = io.ReadAll(resp.Body)
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("io.ReadAll: %v", err)
 		}
 		pages := map[string]int{}
 		for _, m := range sample.FindAllSubmatch(text, -1) {
@@ -242,7 +242,7 @@ func TestFiveTiers(t *testing.T) {
 		args := []string{"--page-memory", fmt.Sprint(3 * coldPage), "--host-page-memory", fmt.Sprint(2 * coldPage)}
 		for i, tier := range []string{"nvme", "ssd", "hdd"} {
 			if err := os.MkdirAll(filepath.Join(dir, tier), 0o700); err != nil {
-				t.Fatal(err)
+				t.Fatalf("os.MkdirAll: %v", err)
 			}
 			args = append(args, "--tier", tier+"="+filepath.Join(dir, tier)+",age="+ages[i])
 		}
@@ -279,7 +279,7 @@ func TestFiveTiers(t *testing.T) {
 	tiers, err := parseTiers([]string{"nvme=" + filepath.Join(dir, "nvme") + ";ssd=" + filepath.Join(dir, "ssd") +
 		";hdd=" + filepath.Join(dir, "hdd")})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("parseTiers: %v", err)
 	}
 	r.same(t, "cold", newCheckpoints(tiers...), answers, pages)
 }
@@ -299,7 +299,7 @@ func TestAges(t *testing.T) {
 	}
 	for _, tier := range []string{"nvme", "ssd", "hdd"} {
 		if err := os.MkdirAll(filepath.Join(dir, tier), 0o700); err != nil {
-			t.Fatal(err)
+			t.Fatalf("os.MkdirAll: %v", err)
 		}
 		flags = append(flags, "--tier", tier+"="+filepath.Join(dir, tier)+",age=250ms")
 	}
@@ -321,7 +321,7 @@ func TestAges(t *testing.T) {
 	tiers, err := parseTiers([]string{"nvme=" + filepath.Join(dir, "nvme") + ";ssd=" + filepath.Join(dir, "ssd") +
 		";hdd=" + filepath.Join(dir, "hdd")})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("parseTiers: %v", err)
 	}
 	r.same(t, "cold", newCheckpoints(tiers...), answers, pages)
 }
@@ -382,7 +382,7 @@ func TestFullTiers(t *testing.T) {
 		})
 		r.same(t, name, c, answers, pages)
 		if err := r.conn.Swarms.RemoveSwarm(t.Context(), swarms.Swarm{ID: name}); err != nil {
-			t.Fatal(err)
+			t.Fatalf("r.conn.Swarms.RemoveSwarm: %v", err)
 		}
 	}
 }
@@ -477,11 +477,11 @@ func TestFailingTier(t *testing.T) {
 		t.Errorf("%v, %v", ids, err)
 	}
 	if err := r.conn.Swarms.RemoveSwarm(t.Context(), swarms.Swarm{ID: "cold"}); err != nil {
-		t.Fatal(err)
+		t.Fatalf("r.conn.Swarms.RemoveSwarm: %v", err)
 	}
 	for _, d := range []swarms.Direction{swarms.In, swarms.Out} {
 		if err := r.conn.Swarms.Log("cold", 0, d).Delete(t.Context()); err != nil {
-			t.Fatal(err)
+			t.Fatalf("r.conn.Swarms.Log().Delete: %v", err)
 		}
 	}
 	r.wait(t, "removal", func() bool {
@@ -501,7 +501,7 @@ func metricsOf(t *testing.T, reg *prometheus.Registry) *gpuagents.Metrics {
 	t.Helper()
 	m, err := gpuagents.NewMetrics(reg)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("gpuagents.NewMetrics: %v", err)
 	}
 	return m
 }
@@ -511,7 +511,7 @@ func gauge(t *testing.T, reg *prometheus.Registry, name, tier string) float64 {
 	t.Helper()
 	families, err := reg.Gather()
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("reg.Gather: %v", err)
 	}
 	for _, f := range families {
 		for _, m := range f.GetMetric() {
@@ -531,7 +531,7 @@ func TestTierFlags(t *testing.T) {
 		"cellar=" + dir + "/c,age=1h",
 	})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("parseTiers: %v", err)
 	}
 	var text []string
 	for _, d := range got {
@@ -543,7 +543,7 @@ func TestTierFlags(t *testing.T) {
 		t.Errorf("%s, want %s", got, want)
 	}
 	if err := os.WriteFile(filepath.Join(dir, "file"), nil, 0o600); err != nil {
-		t.Fatal(err)
+		t.Fatalf("os.WriteFile: %v", err)
 	}
 	for value, want := range map[string]string{
 		"nvme":                              `--tier "nvme": use NAME=DIR`,
