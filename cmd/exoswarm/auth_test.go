@@ -51,7 +51,7 @@ func TestRoles(t *testing.T) {
 	exo("run", "-f", spec, "--input", in, "--output", want, "--progress", "none")
 	expected, err := os.ReadFile(want)
 	if err != nil || len(expected) == 0 {
-		t.Fatal(err)
+		t.Fatalf("the embedded run has written %d bytes, error %v; want some", len(expected), err)
 	}
 
 	exo("auth", "init", "--dir", dir, "--tenant", "acme", "--yes")

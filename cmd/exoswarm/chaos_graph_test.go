@@ -98,7 +98,7 @@ func TestChaosGraphs(t *testing.T) {
 		for i, j := range g {
 			r, err := conn.Results.Result(ctx, j.ID)
 			if err != nil || r.Status != jobs.Done {
-				t.Fatalf("%+v, %v", r, err)
+				t.Fatalf("result %+v, error %v; want a job that is done", r, err)
 			}
 			if i < len(g)-1 && r.Finished.After(last) {
 				last = r.Finished

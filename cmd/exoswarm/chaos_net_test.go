@@ -81,7 +81,7 @@ func TestChaosPartition(t *testing.T) {
 	out, err := inside.CombinedOutput()
 	t.Logf("%s", out)
 	if err != nil {
-		t.Error(err)
+		t.Errorf("the test inside the network has failed: %v", err)
 	}
 }
 

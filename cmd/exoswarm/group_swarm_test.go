@@ -130,7 +130,7 @@ func TestGroupSwarm(t *testing.T) {
 	decisions := filepath.Join(dir, "d.ndjson")
 	if code, _, errs := exec(t.Context(), t, "run", "-f", alone, "--input", filepath.Join(dir, "in"), "--output",
 		decisions, "--progress", "none"); code != 0 {
-		t.Fatal(errs)
+		t.Fatalf("a run over the same rows: exit %d, want 0: %s", code, errs)
 	}
 	text, err := os.ReadFile(decisions)
 	if err != nil {
@@ -259,12 +259,12 @@ func TestGroupSwarm(t *testing.T) {
 	for _, args := range [][]string{{"delete", "meters", "--yes"}, {"delete", "more", "--yes"}} {
 		if code, _, errs := exec(t.Context(), t, append([]string{"swarm"},
 			append(args, "--nats", s.URL())...)...); code != 0 {
-			t.Error(errs)
+			t.Errorf("swarm %v: exit %d, want 0: %s", args, code, errs)
 		}
 	}
 	if code, _, errs := exec(t.Context(), t, "run", "-f", spec, "--input", filepath.Join(dir, "in"), "--output",
 		decisions); code != 2 || !strings.Contains(errs, "has groups: 3, and the input 2 series") {
-		t.Errorf("%d %s", code, errs)
+		t.Errorf("a run with a number of groups: exit %d, want 2 and both numbers: %s", code, errs)
 	}
 }
 
@@ -316,7 +316,7 @@ func TestAskedRun(t *testing.T) {
 		}, more...)
 	}
 	if code, _, errs := exec(ctx, t, args("alone.ndjson", "--egress", source.Listener.Addr().String())...); code != 0 {
-		t.Fatal(errs)
+		t.Fatalf("a run that is left alone: exit %d, want 0: %s", code, errs)
 	}
 	mu.Lock()
 	reached, release = make(chan struct{}, 1), make(chan struct{})
@@ -421,7 +421,7 @@ func TestAskedRun(t *testing.T) {
 	}
 	if _, errs := ask(1, "query", "plant", "--groups", "0"); !strings.Contains(errs,
 		"swarm list shows those there are") {
-		t.Error(errs)
+		t.Errorf("a query after the run: %s, want that there is no such swarm", errs)
 	}
 	// What the run had learned by half goes on as a swarm that lasts.
 	ask(0, "create", "goes-on", "--from", "half", "--snapshots", kept)

@@ -60,7 +60,7 @@ func TestLabels(t *testing.T) {
 	var last struct{ Labels *report.Outcome }
 	lines := strings.Split(strings.TrimSpace(stderr), "\n")
 	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &last); err != nil || last.Labels == nil {
-		t.Fatalf("%v: %s", err, stderr)
+		t.Fatalf("the last line has no labels, error %v: %s", err, stderr)
 	}
 	if o := last.Labels; o.Labels != 2 || o.Found != 1 || o.Outside != 0 || o.Each[0].Alarms != alarms ||
 		o.Each[1].Found {

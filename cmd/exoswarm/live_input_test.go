@@ -33,7 +33,7 @@ func TestLiveInput(t *testing.T) {
 			code, want, stderr := exec(t.Context(), t, "run", "-f", spec, "--input", file, "--output", "-",
 				"--progress", "none")
 			if code != 0 {
-				t.Fatal(stderr)
+				t.Fatalf("a run over the file: exit %d, want 0: %s", code, stderr)
 			}
 			args := []string{"run", "-f", spec, "--progress", "none"}
 			if c.cluster {

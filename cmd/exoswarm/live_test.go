@@ -90,7 +90,7 @@ func TestLiveRows(t *testing.T) {
 		"--output",
 	}
 	if code, _, stderr := exec(t.Context(), t, append(args, file)...); code != 0 {
-		t.Fatal(stderr)
+		t.Fatalf("a run into a file: exit %d, want 0: %s", code, stderr)
 	}
 	code, out, stderr := exec(t.Context(), t, append(args, "-")...)
 	want, err := os.ReadFile(file)

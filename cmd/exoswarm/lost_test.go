@@ -150,7 +150,7 @@ func commandLines(t *testing.T, dir string) map[string][]string {
 	folder := filepath.Join(dir, "auth")
 	if code, _, stderr := exec(t.Context(), t, "auth", "init", "--dir", folder, "--tenant", "acme",
 		"--yes"); code != 0 {
-		t.Fatal(stderr)
+		t.Fatalf("auth init: exit %d, want 0: %s", code, stderr)
 	}
 	snapshots := t.TempDir()
 	return map[string][]string{

@@ -145,7 +145,7 @@ func (m *many) undisturbed(t *testing.T) {
 	for n := range int32(manyMostTicks) {
 		e, err := one.ask(t.Context(), 0, swarms.EntryQuery, []byte(manyQuery))
 		if err != nil || e.Kind != swarms.EntryState {
-			t.Fatal(e.Kind, err)
+			t.Fatalf("a query is answered with a %q, error %v; want a state", e.Kind, err)
 		}
 		if m.want[n+1] = e.Data; n > 0 && bytes.Equal(e.Data, m.want[n]) {
 			t.Fatal("a tick changes nothing")

@@ -31,7 +31,7 @@ func TestPlaces(t *testing.T) {
 	run("--output", plain)
 	want, err := os.ReadFile(plain)
 	if err != nil || bytes.Count(want, []byte("\n")) != 40 {
-		t.Fatal(err, len(want))
+		t.Fatalf("the output has %d bytes, error %v; want 40 lines", len(want), err)
 	}
 	mode := func(path string) fs.FileMode {
 		t.Helper()

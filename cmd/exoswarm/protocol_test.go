@@ -38,10 +38,10 @@ func TestFirstJob(t *testing.T) {
 		if m := request.FindStringSubmatch(line); m != nil {
 			r, err := nc.Request(m[1], []byte(m[2]), time.Minute+5*time.Second)
 			if err != nil {
-				t.Fatalf("%s: %v", m[1], err)
+				t.Fatalf("request on %s: %v", m[1], err)
 			}
 			if bytes.Contains(r.Data, []byte(`"error"`)) {
-				t.Fatalf("%s: %s", m[1], r.Data)
+				t.Fatalf("request on %s is answered with an error: %s", m[1], r.Data)
 			}
 			last = r.Data
 			continue
@@ -49,14 +49,14 @@ func TestFirstJob(t *testing.T) {
 		cmd := osexec.CommandContext(t.Context(), "sh", "-c", line)
 		cmd.Dir = dir
 		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("%s: %v: %s", line, err, out)
+			t.Fatalf("command %s of the document: %v: %s", line, err, out)
 		}
 	}
 	var answer struct{ Result struct{ Status string } }
 	decisions, err := os.ReadFile(filepath.Join(dir, "decisions.ndjson"))
 	if json.Unmarshal(last, &answer) != nil || answer.Result.Status != "done" || err != nil ||
 		bytes.Count(decisions, []byte("\n")) != 2 {
-		t.Errorf("%s, %v: %s", last, err, decisions)
+		t.Errorf("the last answer is %s, error %v, and the decisions %s; want a job that is done with two", last, err, decisions)
 	}
 	// A spec that is none is refused at once.
 	r, err := nc.Request("exo.api.submit", []byte(`{"pool":"cpu","kind":"stream","spec":{}}`), time.Minute)

@@ -321,7 +321,7 @@ func TestRecovery(t *testing.T) {
 	close(over)
 	for range loads {
 		if err := <-failed; err != nil {
-			t.Fatal(err)
+			t.Fatalf("a load: %v", err)
 		}
 	}
 	line := fmt.Sprintf("seed %d", seed)

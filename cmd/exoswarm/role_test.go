@@ -28,7 +28,7 @@ func TestGPUAgentRole(t *testing.T) {
 	folder := filepath.Join(dir, "auth")
 	if code, _, stderr := exec(t.Context(), t, "auth", "init", "--dir", folder, "--tenant", "acme",
 		"--yes"); code != 0 {
-		t.Fatal(stderr)
+		t.Fatalf("auth init: exit %d, want 0: %s", code, stderr)
 	}
 	s, err := server.Start(t.Context(), server.Options{Dir: t.TempDir(), Auth: filepath.Join(folder, auth.ConfigName)})
 	if err != nil {
@@ -128,6 +128,6 @@ func TestGPUAgentRole(t *testing.T) {
 	if r, err := operator.Objects.Object(t.Context(), "o", jobs.Owner{}); err != nil {
 		t.Errorf("operator.Objects.Object o: %v", err)
 	} else if data, err := io.ReadAll(r); err != nil || string(data) != "x" {
-		t.Errorf("%s, %v", data, err)
+		t.Errorf("object o is %q, error %v; want x", data, err)
 	}
 }

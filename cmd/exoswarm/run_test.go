@@ -131,7 +131,7 @@ func TestRun(t *testing.T) {
 		}
 		rows[d.Series] = append(rows[d.Series], d.Row)
 		if d.Score < 0 || d.Score > 1 || len(d.Counts) != 3 || d.Leader == nil || d.Decision == "" {
-			t.Fatalf("%+v", d)
+			t.Fatalf("decision %+v: want a score from 0 to 1, three counts, a leader and a decision", d)
 		}
 		if want := uint64(len(rows[d.Series])); d.Round != want {
 			t.Fatalf("%s row %d is round %d, want %d", d.Series, d.Row, d.Round, want)
@@ -146,11 +146,11 @@ func TestRun(t *testing.T) {
 		}
 	}
 	if rows["a.b.csv"][1] != 3 || all[0].Timestamp != "1" || all[0].Value != 5 {
-		t.Errorf("%v %+v", rows["a.b.csv"], all[0])
+		t.Errorf("rows %v and first decision %+v; want rows 1 and 3, of time 1 and value 5", rows["a.b.csv"], all[0])
 	}
 	rejects, err := os.ReadFile(filepath.Join(dir, "d.rejects.ndjson"))
 	if err != nil || string(rejects) != `{"series":"a.b.csv","row":2,"line":3,"reason":"column \"value\": \"x\" is not a number"}`+"\n" {
-		t.Errorf("%s, %v", rejects, err)
+		t.Errorf("the rejects are %s, error %v; want row 2 with its reason alone", rejects, err)
 	}
 	page, err := os.ReadFile(report)
 	if err != nil || !bytes.Contains(page, []byte("uPlot")) || bytes.Contains(page, []byte("src=\"http")) {
@@ -396,7 +396,8 @@ func TestInterrupt(t *testing.T) {
 	}
 	if !strings.Contains(stdout.String(), fmt.Sprintf("%d observations before the interruption", n)) ||
 		!strings.Contains(stderr.text.String(), "stopping") {
-		t.Fatalf("%s%s", stdout.String(), stderr.text.String())
+		t.Fatalf("an interrupted run says\n%s%s\nwant its %d observations, and that it stops", stdout.String(),
+			stderr.text.String(), n)
 	}
 }
 

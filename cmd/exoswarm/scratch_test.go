@@ -33,7 +33,7 @@ func fill(t *testing.T, dir string) (mend func()) {
 		_, err = f.Write(make([]byte, 4096))
 	}
 	if !errors.Is(err, syscall.ENOSPC) {
-		t.Fatal(err)
+		t.Fatalf("fill the disk: error %v, want that it is full", err)
 	}
 	if err := f.Close(); err != nil {
 		t.Fatalf("f.Close: %v", err)

@@ -141,7 +141,7 @@ func TestNoSecretComesOut(t *testing.T) {
 		}
 		data, err := json.Marshal(r)
 		if err != nil || r.Error == nil {
-			t.Fatalf("%s, %v", data, err)
+			t.Fatalf("result %s, error %v; want a failed job", data, err)
 		}
 		t.Logf("%s: %v", r.JobID, r.Error)
 		came["result of "+r.JobID] = string(data)

@@ -288,7 +288,7 @@ func TestCluster(t *testing.T) {
 				disturb(t, c)
 			}
 			if err := <-ended; err != nil {
-				t.Fatal(err)
+				t.Fatalf("the disturbed run: %v", err)
 			}
 			got, err := os.ReadFile(out)
 			if err != nil {

@@ -350,7 +350,7 @@ func TestResume(t *testing.T) {
 		{name: "index gone", log: "checkpoint not used", harm: func(t *testing.T, id, dir string) {
 			files, err := filepath.Glob(filepath.Join(dir, id+".0", "*"))
 			if err != nil || len(files) == 0 {
-				t.Fatal(files, err)
+				t.Fatalf("files of the checkpoint: %v, error %v; want some", files, err)
 			}
 			for _, f := range files {
 				if filepath.Ext(f) != ".seg" {

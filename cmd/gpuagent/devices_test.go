@@ -97,7 +97,7 @@ func TestDevices(t *testing.T) {
 	}
 	last := all[len(all)-1]
 	if last.Name != "host" || last.MemoryFree <= 0 || last.MemoryTotal < last.MemoryFree || last.Error != "" {
-		t.Errorf("%+v", last)
+		t.Errorf("the last device is %+v; want the host with its free and total memory", last)
 	}
 	if code, _, _ := gpuagent(t, "devices", "-o", "xml"); code != command.ExitUsage {
 		t.Errorf("-o xml: exit %d", code)

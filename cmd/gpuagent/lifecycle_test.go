@@ -212,11 +212,11 @@ func (l *cycle) up() {
 	var err error
 	if l.server, err = server.Start(context.Background(),
 		server.Options{Dir: l.store, Port: l.port, Fast: true}); err != nil {
-		l.t.Fatalf("%v", err)
+		l.t.Fatalf("start the server: %v", err)
 	}
 	if l.conn, err = natsq.Connect(context.Background(),
 		natsconn.Options{URL: l.server.URL(), Name: "test"}); err != nil {
-		l.t.Fatalf("%v", err)
+		l.t.Fatalf("connect: %v", err)
 	}
 }
 
@@ -291,7 +291,7 @@ func (l *cycle) do(step string) {
 			}
 			data, err := o.Encode()
 			if err != nil {
-				l.t.Fatalf("%v", err)
+				l.t.Fatalf("encode observations: %v", err)
 			}
 			l.append(ctx, has, swarms.EntryObserve, data)
 		}
@@ -321,10 +321,10 @@ func (l *cycle) do(step string) {
 	case "empty":
 		l.down()
 		if err := os.RemoveAll(l.store); err != nil {
-			l.t.Fatalf("%v", err)
+			l.t.Fatalf("remove the store: %v", err)
 		}
 		if err := os.Mkdir(l.store, 0o755); err != nil {
-			l.t.Fatalf("%v", err)
+			l.t.Fatalf("make the store: %v", err)
 		}
 		clear(l.swarms)
 		l.up()
@@ -349,11 +349,11 @@ func (l *cycle) create(ctx context.Context, id string) {
 		"cell: {kind: leaky, params: {decay: 0.9, threshold: 1}}\nvote: {candidates: [quiet, spike], rule: "+
 		"majority}\ncheckpoint: {interval: 1h, entries: 1}\n", id, cycleAgents))
 	if err != nil {
-		l.t.Fatalf("%v", err)
+		l.t.Fatalf("parse the specification: %v", err)
 	}
 	data, err := json.Marshal(spec)
 	if err != nil {
-		l.t.Fatalf("%v", err)
+		l.t.Fatalf("encode the specification: %v", err)
 	}
 	s := &cycleSwarm{record: swarms.Swarm{
 		Version: jobs.Version, ID: id, Nonce: swarms.NewNonce(), Name: id, Spec: data,
@@ -445,7 +445,7 @@ func (l *cycle) check() {
 	for {
 		held, err := l.conn.Swarms.Leases(ctx)
 		if err != nil {
-			l.t.Fatalf("%v", err)
+			l.t.Fatalf("list the leases: %v", err)
 		}
 		leases := 0 // of the present swarms: one that is held under the name of an earlier one would keep nobody away
 		for _, s := range l.swarms {

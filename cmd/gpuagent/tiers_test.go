@@ -474,7 +474,7 @@ func TestFailingTier(t *testing.T) {
 	r.append(t, "cold", len(all), observationsOf([2]int{0, cold}))
 	r.answered(t, "cold", len(all)+1)
 	if ids, err := c.Shards(); len(ids) != 1 || err != nil {
-		t.Errorf("%v, %v", ids, err)
+		t.Errorf("shards %v, error %v; want one", ids, err)
 	}
 	if err := r.conn.Swarms.RemoveSwarm(t.Context(), swarms.Swarm{ID: "cold"}); err != nil {
 		t.Fatalf("r.conn.Swarms.RemoveSwarm: %v", err)
