@@ -1,6 +1,6 @@
-// Command cpuagent is a CPU agent process: it reads sources, sends their rows to the logs of swarms,
-// and writes the decisions. It also serves the gateway of tenants, and removes the remains of ended
-// runs. It holds no GPU code, which it checks before it starts.
+// Command cpuagent is a CPU agent process: it reads sources, sends their rows to the logs of
+// swarms, and writes the decisions. It also serves the gateway of tenants, and removes the remains
+// of ended runs. It holds no GPU code, which it checks before it starts.
 package main
 
 import (
@@ -50,25 +50,26 @@ func root() *cobra.Command {
 	f.StringArray("secret", nil, "name=NAME,host=HOST or tenant=TENANT,name=NAME,host=HOST: a secret that is sent to "+
 		"that host only")
 	f.Int64("max-unpacked", 64<<30, "most bytes that one packed source (.gz, .zst) may unpack to")
-	f.String("push-listen", "", "HOST:PORT to receive rows over HTTP, for sources at push:NAME; none by default. Hosts "+
-		"other than a loopback address need --push-token")
+	f.String("push-listen", "", "HOST:PORT to receive rows over HTTP, for sources at push:NAME; none by default. "+
+		"Hosts other than a loopback address need --push-token")
 	f.StringArray("push-token", nil, "NAME=env:SECRET or NAME=file:SECRET: the bearer token that may push to NAME; "+
 		"a name may have several")
 	f.String("push-cert", "", "file with the certificate of --push-listen, in PEM")
 	f.String("push-key", "", "file with the key of --push-cert")
 	f.Int64("push-max-body", 16<<20, "most bytes of the body of a push, before it is unpacked; up to 67108864")
 	f.Int("push-max-rows", 1_000_000, "most rows of a push")
-	f.Duration("object-grace", objects.Grace, "time that an object stays after the result and the dead letter of its job "+
-		"are gone")
+	f.Duration("object-grace", objects.Grace, "time that an object stays after the result and the dead letter of its "+
+		"job are gone")
 	f.Int("concurrency", 4, "running jobs")
-	f.Duration("sweep", time.Minute, "time between two searches for remains of ended runs; remains that two searches in turn "+
-		"find are removed; 0: never")
+	f.Duration("sweep", time.Minute, "time between two searches for remains of ended runs; remains that two "+
+		"searches in "+
+		"turn find are removed; 0: never")
 	command.MemoryFlag(f, "an eighth of what the machine has available")
 	return cmd
 }
 
-// checkWall returns an error when this program holds GPU code: a CPU agent must not be able to reach a
-// GPU. Where the check is not possible, it logs that and returns nil.
+// checkWall returns an error when this program holds GPU code: a CPU agent must not be able to
+// reach a GPU. Where the check is not possible, it logs that and returns nil.
 func checkWall(log *slog.Logger) error {
 	program, err := os.Executable()
 	if err == nil {
@@ -85,9 +86,9 @@ func checkWall(log *slog.Logger) error {
 	return nil
 }
 
-// serve is the life of the process: it checks the flags, opens what jobs may use, connects, works until
-// the reason to drain, and gives its jobs back. Every part is opened before the worker takes its first
-// job, and closed after the worker has drained: defers run in the reverse order.
+// serve is the life of the process: it checks the flags, opens what jobs may use, connects, works
+// until the reason to drain, and gives its jobs back. Every part is opened before the worker takes
+// its first job, and closed after the worker has drained: defers run in the reverse order.
 func serve(cmd *cobra.Command) (err error) {
 	f := cmd.Flags()
 	log, err := command.Logger(cmd)
@@ -205,7 +206,8 @@ func serve(cmd *cobra.Command) (err error) {
 		return err
 	}
 	worker, err := conn.Work(cmd.Context(), natsq.WorkerOptions{
-		Name: process.Name, Pool: jobs.PoolCPU, Concurrency: concurrency, Ready: files.Ready, Metrics: counts, Logger: log,
+		Name: process.Name, Pool: jobs.PoolCPU, Concurrency: concurrency, Ready: files.Ready, Metrics: counts,
+		Logger:   log,
 		Handlers: map[string]jobs.Handler{cpuagents.KindStream: streamer.Handle},
 	})
 	if err != nil {
@@ -241,8 +243,8 @@ func serve(cmd *cobra.Command) (err error) {
 	if refused := process.Wait(); refused != nil {
 		defer func() { err = errors.Join(refused, err) }()
 	}
-	// No new rows and requests first, then the jobs, and the registry last: an operator sees the agent
-	// until it has given everything back.
+	// No new rows and requests first, then the jobs, and the registry last: an operator sees the
+	// agent until it has given everything back.
 	closePush(push)
 	gateway.Close()
 	err = drain(worker)
@@ -257,8 +259,8 @@ func leave(p *command.AgentProcess) {
 	p.Leave(ctx)
 }
 
-// listenPush starts the server for pushed rows. It returns nil without --push-listen; then the other
-// flags of the server are errors of usage.
+// listenPush starts the server for pushed rows. It returns nil without --push-listen; then the
+// other flags of the server are errors of usage.
 func listenPush(cmd *cobra.Command, conn *natsq.Conn, inputs *inputmem.Memory, secrets *secret.Store,
 	metrics *command.Metrics, log *slog.Logger,
 ) (*push.Server, error) {
@@ -290,8 +292,8 @@ func listenPush(cmd *cobra.Command, conn *natsq.Conn, inputs *inputmem.Memory, s
 	return push, nil
 }
 
-// closePush ends the server for pushed rows, if there is one, and gives requests in progress 30 s to
-// finish. A second call does nothing.
+// closePush ends the server for pushed rows, if there is one, and gives requests in progress 30 s
+// to finish. A second call does nothing.
 func closePush(p *push.Server) {
 	if p == nil {
 		return

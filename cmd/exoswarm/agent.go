@@ -62,8 +62,8 @@ While an agent replays shards that it has taken over, its state shows the progre
 	return command.Group("agent", "List, drain and balance the agents of the cluster", list, drain, rebalanceCommand())
 }
 
-// agentState returns the state of an agent for people: the shards that were lost with it, the progress
-// of its replays, and whether it uses the host device in place of a GPU.
+// agentState returns the state of an agent for people: the shards that were lost with it, the
+// progress of its replays, and whether it uses the host device in place of a GPU.
 func agentState(a jobs.Agent) string {
 	switch {
 	case a.Lost != nil && len(a.Lost.Shards) == 0:
@@ -93,7 +93,8 @@ func agentState(a jobs.Agent) string {
 // rebalanceCommand returns exoswarm agent rebalance.
 func rebalanceCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use: "rebalance", Short: "Even out the shards of the GPU agents, and wait until they have moved", Args: cobra.NoArgs,
+		Use: "rebalance", Short: "Even out the shards of the GPU agents, and wait until they have moved",
+		Args: cobra.NoArgs,
 		RunE: connected(rebalance),
 		Long: `Move shards from GPU agents with more shards to agents with fewer, until no agent has
 two more than another. The new agent of a shard first replays its log, while the old agent still
@@ -159,8 +160,8 @@ func rebalance(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 	return err
 }
 
-// followMoves waits until all moves are over or timeout has passed, and writes every change of state to
-// stderr. An interrupt leaves the offers open.
+// followMoves waits until all moves are over or timeout has passed, and writes every change of
+// state to stderr. An interrupt leaves the offers open.
 func followMoves(cmd *cobra.Command, c *natsq.Conn, moves []swarmlog.Move, timeout time.Duration) error {
 	look, end := time.NewTicker(200*time.Millisecond), time.NewTimer(timeout)
 	defer look.Stop()

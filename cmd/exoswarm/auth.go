@@ -20,10 +20,10 @@ func authCommand() *cobra.Command {
 		Use:   "init --dir DIR",
 		Short: "Make the keys, accounts and first users of a cluster, after showing what would be made",
 		Long: `Compare a folder with the accounts that a cluster of these tenants needs, and show the
-differences. --yes makes what is missing, and signs accounts again whose roles have changed. Existing
-keys and credentials stay. Keep the folder with the administrator, away from the servers, and back
-it up. Servers need auth.conf (exoswarm nats --auth, or an include of nats-server). Each user needs
-the file of its name in creds.`,
+differences. --yes makes what is missing, and signs accounts again whose roles have changed.
+Existing keys and credentials stay. Keep the folder with the administrator, away from the servers,
+and back it up. Servers need auth.conf (exoswarm nats --auth, or an include of nats-server). Each
+user needs the file of its name in creds.`,
 		Args: cobra.NoArgs,
 		RunE: inFolder(true, authInit),
 	}

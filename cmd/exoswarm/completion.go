@@ -16,8 +16,8 @@ import (
 // completionTime bounds the request of a completion, for which the shell waits.
 const completionTime = time.Second
 
-// completeNames adds completions to the commands that take the name of a swarm or the id of a job. They
-// ask the cluster of the flags, and complete nothing when it does not answer at once.
+// completeNames adds completions to the commands that take the name of a swarm or the id of a job.
+// They ask the cluster of the flags, and complete nothing when it does not answer at once.
 func completeNames(root *cobra.Command) {
 	names := func(path []string, list func(ctx context.Context, c *natsq.Conn) []string) {
 		cmd, _, err := root.Find(path)

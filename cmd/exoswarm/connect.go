@@ -28,7 +28,8 @@ func patienceFlag(f *pflag.FlagSet) {
 		"or more")
 }
 
-// natsOptions returns the options of a connection that the flags of natsFlag describe. tracing may be nil.
+// natsOptions returns the options of a connection that the flags of natsFlag describe. tracing may
+// be nil.
 func natsOptions(cmd *cobra.Command, tracing *command.Tracing) (natsconn.Options, error) {
 	o := natsconn.Options{Name: strings.TrimSpace("exoswarm " + cmd.Name())}
 	o.URL, o.Login = command.NATS(cmd)
@@ -49,12 +50,12 @@ func patience(cmd *cobra.Command) (time.Duration, error) {
 	return d, nil
 }
 
-// closeAfter is the time that an interrupted command has before its connection is closed. Some calls of
-// the NATS client end in no other way.
+// closeAfter is the time that an interrupted command has before its connection is closed. Some
+// calls of the NATS client end in no other way.
 const closeAfter = 2 * time.Second
 
-// connected makes a RunE of a function that needs a connection to the queue. It traces the command, and
-// ends it with the connection when the server is lost.
+// connected makes a RunE of a function that needs a connection to the queue. It traces the command,
+// and ends it with the connection when the server is lost.
 func connected(fn func(cmd *cobra.Command, args []string, c *natsq.Conn) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		tracing, err := newTracing(cmd)
@@ -119,8 +120,8 @@ func submitting(fn func(cmd *cobra.Command, args []string, c jobclient.Client) e
 	}
 }
 
-// newTracing returns the tracing of a command that the OTEL_* variables describe; its own errors go to
-// stderr.
+// newTracing returns the tracing of a command that the OTEL_* variables describe; its own errors go
+// to stderr.
 func newTracing(cmd *cobra.Command) (*command.Tracing, error) {
 	log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
 	return command.NewTracing(cmd.Context(), "exoswarm", command.AgentName(cmd.Name()), log)

@@ -137,7 +137,8 @@ func dlqPurge(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 	return printCount(cmd, "purged", n, err)
 }
 
-// printCount prints a number of dead letters as one item, also when err is not nil, which it returns.
+// printCount prints a number of dead letters as one item, also when err is not nil, which it
+// returns.
 func printCount(cmd *cobra.Command, what string, n uint64, err error) error {
 	p, perr := listing.New(cmd.OutOrStdout(), cmd.Flags(), "LETTERS "+what)
 	if perr != nil {

@@ -51,8 +51,8 @@ func initServer(cmd *cobra.Command, _ []string) error {
 	return within(cmd, c, func() error { return prepare(cmd, c, yes) })
 }
 
-// prepare prints the changes that the streams of the server need, one item for each, and applies them
-// with yes.
+// prepare prints the changes that the streams of the server need, one item for each, and applies
+// them with yes.
 func prepare(cmd *cobra.Command, c *natsq.Conn, yes bool) error {
 	f := cmd.Flags()
 	plan, err := c.Plan(cmd.Context())

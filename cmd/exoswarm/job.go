@@ -260,8 +260,8 @@ func jobLogs(cmd *cobra.Command, args []string, c jobclient.Client) error {
 	return errors.Join(err, p.End())
 }
 
-// logFields returns the fields of a line besides time, level and message, as NAME=JSON in the order of
-// their names.
+// logFields returns the fields of a line besides time, level and message, as NAME=JSON in the order
+// of their names.
 func logFields(raw json.RawMessage) string {
 	var all map[string]json.RawMessage
 	if json.Unmarshal(raw, &all) != nil {

@@ -1,11 +1,12 @@
-// Command exoswarm is the tool of users and operators: it runs swarms over files, in one process or on
-// a cluster, creates swarms that last, submits jobs, and maintains the cluster.
+// Command exoswarm is the tool of users and operators: it runs swarms over files, in one process or
+// on a cluster, creates swarms that last, submits jobs, and maintains the cluster.
 //
-// Its files are named after the groups of commands. They declare flags, call the packages that do the
-// work, and print: runjob for runs, swarmclient for swarms, jobclient for jobs, listing for lists. With
-// -o json, jsonl or yaml a list has the items that the comments of the commands name; their fields are
-// part of the interface. Messages for people go to stderr. Exit codes are those of
-// package command: 0, 1 for a failure, 2 for a wrong input or command line, 130 for an interruption.
+// Its files are named after the groups of commands. They declare flags, call the packages that do
+// the work, and print: runjob for runs, swarmclient for swarms, jobclient for jobs, listing for
+// lists. With -o json, jsonl or yaml a list has the items that the comments of the commands name;
+// their fields are part of the interface. Messages for people go to stderr. Exit codes are those of
+// package command: 0, 1 for a failure, 2 for a wrong input or command line, 130 for an
+// interruption.
 package main
 
 import (
@@ -29,8 +30,8 @@ func root() *cobra.Command {
 	return cmd
 }
 
-// checkFirst makes every command check the value of -o before it connects: a wrong one must not change
-// anything first.
+// checkFirst makes every command check the value of -o before it connects: a wrong one must not
+// change anything first.
 func checkFirst(cmd *cobra.Command) {
 	if cmd.Flags().Lookup("output") != nil {
 		before := cmd.PreRunE

@@ -20,8 +20,8 @@ func objectCommand() *cobra.Command {
 		Use: "list", Short: "List the objects of the queue's store and the jobs that they belong to",
 		Args: cobra.NoArgs, RunE: connected(objectList),
 		Long: `List the objects of the queue's store. An object is kept while its job waits or runs,
-and while the job's dead letter, result or swarm exists. Then it is orphaned, and a CPU agent removes
-it. An unowned object belongs to no job, and stays.`,
+and while the job's dead letter, result or swarm exists. Then it is orphaned, and a CPU agent
+removes it. An unowned object belongs to no job, and stays.`,
 	}
 	list.Flags().Bool("orphans", false, "only objects whose job is gone")
 	sweep := &cobra.Command{

@@ -15,8 +15,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
 
-// observeGroups is swarmObserve for a swarm whose groups are addressed. A row that the specification
-// drops has the reason in place of a decision.
+// observeGroups is swarmObserve for a swarm whose groups are addressed. A row that the
+// specification drops has the reason in place of a decision.
 func observeGroups(cmd *cobra.Command, s *swarmclient.Swarm, path string) error {
 	o, err := observationfile.ReadGroups(path, s.Spec())
 	if err != nil {
@@ -54,8 +54,8 @@ func observeGroups(cmd *cobra.Command, s *swarmclient.Swarm, path string) error 
 	return nil
 }
 
-// votes are the votes by candidate. Their JSON is an object in the order of the candidates, as in the
-// output of a run; a map would sort them by name.
+// votes are the votes by candidate. Their JSON is an object in the order of the candidates, as in
+// the output of a run; a map would sort them by name.
 type votes struct {
 	candidates []string
 	counts     []uint32

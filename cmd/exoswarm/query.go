@@ -15,8 +15,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-// showVariables prints agents, or groups, of a swarm whose groups are addressed, each with the state
-// variables of its cell. Agents have their group and embedding besides.
+// showVariables prints agents, or groups, of a swarm whose groups are addressed, each with the
+// state variables of its cell. Agents have their group and embedding besides.
 func showVariables(cmd *cobra.Command, s *swarmclient.Swarm, p *listing.Printer, ids []uint32, groups bool) error {
 	if groups {
 		all, err := s.GroupVariables(cmd.Context(), ids)
@@ -47,11 +47,12 @@ func showVariables(cmd *cobra.Command, s *swarmclient.Swarm, p *listing.Printer,
 	return nil
 }
 
-// longVariable bounds the numbers of a variable that a table shows; of longer ones it shows the length.
+// longVariable bounds the numbers of a variable that a table shows; of longer ones it shows the
+// length.
 const longVariable = 16
 
-// rowOf returns row i of variables by name, those with one number as a number and others as a list, and
-// the same as a text for a table.
+// rowOf returns row i of variables by name, those with one number as a number and others as a list,
+// and the same as a text for a table.
 func rowOf(vars []batch.Variable, i int) (state map[string]any, text string) {
 	state = map[string]any{}
 	var parts []string
@@ -176,8 +177,8 @@ func showGroups(cmd *cobra.Command, s *swarmclient.Swarm, p *listing.Printer, id
 	return nil
 }
 
-// parseIDs reads ids and ranges, as in 1,5-9, in their order. It returns up to swarms.MaxAddressed ids; an
-// id may repeat.
+// parseIDs reads ids and ranges, as in 1,5-9, in their order. It returns up to swarms.MaxAddressed
+// ids; an id may repeat.
 func parseIDs(text string) (ids []uint32, err error) {
 	for part := range strings.SplitSeq(text, ",") {
 		from, to, ranged := strings.Cut(part, "-")

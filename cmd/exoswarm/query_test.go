@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestParseIDs: ids and ranges keep their order and may repeat; texts that are neither, and too many
-// ids, are refused.
+// TestParseIDs: ids and ranges keep their order and may repeat; texts that are neither, and too
+// many ids, are refused.
 func TestParseIDs(t *testing.T) {
 	got, err := parseIDs("1, 5-7,0,5")
 	if want := []uint32{1, 5, 6, 7, 0, 5}; err != nil || !slices.Equal(got, want) {

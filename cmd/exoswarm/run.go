@@ -17,8 +17,8 @@ func runCommand() *cobra.Command {
 		Use:   "run -f swarm.yaml --input PATH [PATH ...] --output FILE",
 		Short: "Run a swarm over files: one series per file, one decision per row",
 		Long: `Run a swarm over files. PATH is a file, or a folder that is read with its sub-folders.
-Each file is a series, named by its path below PATH. The extension gives the format: .csv, .ndjson or
-.jsonl, .parquet or .pq, .arrow, .arrows or .feather. All but Parquet may be packed (.csv.gz,
+Each file is a series, named by its path below PATH. The extension gives the format: .csv, .ndjson
+or .jsonl, .parquet or .pq, .arrow, .arrows or .feather. All but Parquet may be packed (.csv.gz,
 .ndjson.zst). A file of --input with another extension is read as CSV. PATH may also be a FIFO, or -
 for standard input; then the first bytes give the format. Plain CSV and NDJSON from a single stream
 are decided row by row as they arrive; other streams are read to their end first. Without --nats

@@ -13,11 +13,12 @@ import (
 // swarmGetCommand returns exoswarm swarm get.
 func swarmGetCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "get NAME", Short: "Show which agent serves each shard of a swarm, and its progress", Args: cobra.ExactArgs(1),
+		Use: "get NAME", Short: "Show which agent serves each shard of a swarm, and its progress",
+		Args: cobra.ExactArgs(1),
 		RunE: connected(swarmGet),
 		Long: `Show each shard of a swarm: the GPU agent that serves it, its state, and the ends of
-its logs. ENTRIES is the number of the last entry of its log, ANSWERED that of the last entry with an
-answer. A new agent of a shard first replays the log, and answers nothing until the replay is
+its logs. ENTRIES is the number of the last entry of its log, ANSWERED that of the last entry with
+an answer. A new agent of a shard first replays the log, and answers nothing until the replay is
 complete.`,
 	}
 }

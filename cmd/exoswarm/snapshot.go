@@ -38,7 +38,9 @@ func snapshotCommand() *cobra.Command {
 		Args: cobra.ExactArgs(2), RunE: inBucket(snapshotShow),
 	}
 	verify := &cobra.Command{
-		Use: "verify PLACE [NAME...]", Short: "Read every file and every checksum of the named snapshots, or of all", Args: cobra.MinimumNArgs(1), RunE: inBucket(snapshotVerify),
+		Use:   "verify PLACE [NAME...]",
+		Short: "Read every file and every checksum of the named snapshots, or of all",
+		Args:  cobra.MinimumNArgs(1), RunE: inBucket(snapshotVerify),
 	}
 	all := []*cobra.Command{list, show, verify}
 	for _, c := range all {
@@ -73,8 +75,8 @@ func openBucket(cmd *cobra.Command, place string) (bucket.Bucket, error) {
 	return bucket.Seal(b, keys), nil
 }
 
-// inBucket makes a RunE of a function that needs the place of snapshots that the first argument names.
-// names are the other arguments.
+// inBucket makes a RunE of a function that needs the place of snapshots that the first argument
+// names. names are the other arguments.
 func inBucket(fn func(cmd *cobra.Command, b bucket.Bucket, names []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) (err error) {
 		b, err := openBucket(cmd, args[0])
@@ -86,8 +88,8 @@ func inBucket(fn func(cmd *cobra.Command, b bucket.Bucket, names []string) error
 	}
 }
 
-// snapshotNames returns the sorted names of the folders of a place that may be snapshots. Some may have
-// no manifest yet.
+// snapshotNames returns the sorted names of the folders of a place that may be snapshots. Some may
+// have no manifest yet.
 func snapshotNames(ctx context.Context, b bucket.Bucket) ([]string, error) {
 	all, err := b.Folders(ctx)
 	if err != nil {
@@ -235,8 +237,9 @@ func snapshotVerify(cmd *cobra.Command, b bucket.Bucket, names []string) error {
 	return errors.Join(bad...)
 }
 
-// bytesProgress returns a function that shows the number of bytes done: one line on a terminal, rewritten
-// twice a second. The function may be called from several goroutines. It is nil when w is no terminal.
+// bytesProgress returns a function that shows the number of bytes done: one line on a terminal,
+// rewritten twice a second. The function may be called from several goroutines. It is nil when w is
+// no terminal.
 func bytesProgress(w io.Writer, total int64) func(done int64) {
 	f, ok := w.(*os.File)
 	if !ok || !term.IsTerminal(int(f.Fd())) {
@@ -257,9 +260,9 @@ func bytesProgress(w io.Writer, total int64) func(done int64) {
 	}
 }
 
-// snapshotOf returns the reference to the snapshot with which a new swarm begins, and the specification
-// of the swarm of the snapshot. The specification is nil without --snapshots: then --digest must
-// identify the snapshot, and its files are not read.
+// snapshotOf returns the reference to the snapshot with which a new swarm begins, and the
+// specification of the swarm of the snapshot. The specification is nil without --snapshots: then
+// --digest must identify the snapshot, and its files are not read.
 func snapshotOf(cmd *cobra.Command, name string) (from *swarms.SnapshotRef, spec *swarm.Spec, err error) {
 	place, _ := cmd.Flags().GetString("snapshots")
 	digest, _ := cmd.Flags().GetString("digest")

@@ -29,11 +29,11 @@ func submitCommand() *cobra.Command {
 		Long: `Submit a job. With --wait the command ends with the job: exit code 0 if it is done, 2
 if its input or specification is wrong, 1 if it failed for another reason.
 
-With --file every line is a job as JSON (docs/protocol.md); id and version may be left out. Lines are
-submitted in batches of one pool, of up to 1000 jobs and 256 KiB, each batch whole or not at all. A
-job that waits for others (after) must come after them, or in their batch; each of its parents counts
-as a job of the batch. A line that is not valid ends the command before its batch, and the error
-names the line.`,
+With --file every line is a job as JSON (docs/protocol.md); id and version may be left out. Lines
+are submitted in batches of one pool, of up to 1000 jobs and 256 KiB, each batch whole or not at
+all. A job that waits for others (after) must come after them, or in their batch; each of its
+parents counts as a job of the batch. A line that is not valid ends the command before its batch,
+and the error names the line.`,
 		Args:    cobra.NoArgs,
 		PreRunE: checkSubmit,
 		RunE:    submitting(submit),
@@ -159,8 +159,8 @@ func jobFromFlags(cmd *cobra.Command) (jobs.Job, error) {
 	return j, schema.CheckSpec(j)
 }
 
-// readText returns the value of a flag that is a text, @FILE, or - for standard input, up to jobs.MaxSpec
-// bytes and one.
+// readText returns the value of a flag that is a text, @FILE, or - for standard input, up to
+// jobs.MaxSpec bytes and one.
 func readText(cmd *cobra.Command, text string) ([]byte, error) {
 	var r io.Reader
 	switch {
@@ -183,8 +183,8 @@ func readText(cmd *cobra.Command, text string) ([]byte, error) {
 	return bytes.TrimSpace(data), nil
 }
 
-// waitFor waits for the result of a job and prints it as one item, a jobs.Result. It fails with the error
-// of a job that failed, whose code gives the exit code. After --timeout the job continues.
+// waitFor waits for the result of a job and prints it as one item, a jobs.Result. It fails with the
+// error of a job that failed, whose code gives the exit code. After --timeout the job continues.
 func waitFor(cmd *cobra.Command, id string, result func(ctx context.Context, id string) (jobs.Result, error)) error {
 	ctx := cmd.Context()
 	if limit, _ := cmd.Flags().GetDuration("timeout"); limit > 0 {

@@ -32,12 +32,12 @@ Either its agents are addressed, or its groups; then the specification has their
 The swarm of a run is created by exoswarm run, and ends with the run.
 
 With --from the agents begin with the state of a snapshot. The specification is that of the snapshot
-in --snapshots, the place that the GPU agents use, or that of -f, with the same cell, seed, features,
-candidates and size of groups. --agents gives the swarm more agents, which begin in their initial
-state, or fewer. A snapshot of a run becomes a swarm with as many groups. The number of shards may
-differ from that of the snapshot. Without access to the place, use -f and the --digest that exoswarm
-swarm snapshot has printed. The snapshot must stay as long as the swarm, because an agent process
-without a checkpoint begins with it.`,
+in --snapshots, the place that the GPU agents use, or that of -f, with the same cell, seed,
+features, candidates and size of groups. --agents gives the swarm more agents, which begin in their
+initial state, or fewer. A snapshot of a run becomes a swarm with as many groups. The number of
+shards may differ from that of the snapshot. Without access to the place, use -f and the --digest
+that exoswarm swarm snapshot has printed. The snapshot must stay as long as the swarm, because an
+agent process without a checkpoint begins with it.`,
 		RunE: connected(swarmCreate),
 	}
 	create.Flags().StringP("file", "f", "", "specification of the swarm, with addressed: agent, or groups: N")
@@ -66,9 +66,9 @@ after the entries before this one. The swarm answers nothing else meanwhile.`,
 		Use: "trim NAME --to SNAPSHOT", Short: "Remove the entries that a snapshot contains from the log",
 		Args: cobra.ExactArgs(1),
 		Long: `Remove the entries that a snapshot of the swarm contains from its log, with their
-answers. The command first reads and checks every file of the snapshot. From then on an agent process
-without a checkpoint begins with the snapshot. So all GPU agents must have access to it, and it must
-stay until the log is trimmed to a later one.`,
+answers. The command first reads and checks every file of the snapshot. From then on an agent
+process without a checkpoint begins with the snapshot. So all GPU agents must have access to it, and
+it must stay until the log is trimmed to a later one.`,
 		RunE: onSwarm(swarmTrim),
 	}
 	trim.Flags().String("to", "", "name of the snapshot (required)")
@@ -104,8 +104,8 @@ A file that is not valid changes nothing. A large file takes several entries of 
 		RunE: onSwarm(swarmQuery),
 		Long: `Show the state of agents or groups. If the groups of the swarm are addressed, that is
 all state variables of the cell (docs/cells.md) and, for agents, their embeddings. It changes
-nothing. NAME may be that of a run, or the id of its swarm, while the run reads its input. Agent I of
-group G has the id G times agents_per_group plus I.`,
+nothing. NAME may be that of a run, or the id of its swarm, while the run reads its input. Agent I
+of group G has the id G times agents_per_group plus I.`,
 	}
 	query.Flags().String("agents", "", "ids and ranges of agents, as in 1,5-9")
 	query.Flags().String("groups", "", "numbers and ranges of groups, as in 1,5-9")
@@ -138,8 +138,8 @@ they find twice in turn. So the list is usually empty while a CPU agent runs.`,
 	return command.Group("swarm", "Create, step, query and delete swarms; query those of runs too", all...)
 }
 
-// swarmClient returns a client of the swarms that a connection reaches. Its timeout is the flag of that
-// name, where the command has one.
+// swarmClient returns a client of the swarms that a connection reaches. Its timeout is the flag of
+// that name, where the command has one.
 func swarmClient(cmd *cobra.Command, c *natsq.Conn) (*swarmclient.Client, error) {
 	o := swarmclient.Options{Swarms: c.Swarms, Agents: c.Registry, Jobs: c.Queue}
 	if cmd.Flags().Lookup("timeout") != nil {
@@ -192,9 +192,9 @@ func swarmCreate(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 	return nil
 }
 
-// specOf returns the specification of the swarm to create, from -f or from the snapshot of --from, with
-// --agents and --shards applied and checked again, and the snapshot with which its agents begin (nil:
-// none).
+// specOf returns the specification of the swarm to create, from -f or from the snapshot of --from,
+// with --agents and --shards applied and checked again, and the snapshot with which its agents
+// begin (nil: none).
 func specOf(cmd *cobra.Command, args []string) (spec *swarm.Spec, from *swarms.SnapshotRef, err error) {
 	f := cmd.Flags()
 	file, _ := f.GetString("file")
@@ -387,8 +387,8 @@ func swarmDelete(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 	return nil
 }
 
-// confirm asks on the terminal before a change that cannot be undone; what completes "This will". Without
-// a terminal it takes --yes alone. A refusal is an error of usage.
+// confirm asks on the terminal before a change that cannot be undone; what completes "This will".
+// Without a terminal it takes --yes alone. A refusal is an error of usage.
 func confirm(cmd *cobra.Command, what string) error {
 	if yes, _ := cmd.Flags().GetBool("yes"); yes {
 		return nil

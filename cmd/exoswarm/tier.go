@@ -38,8 +38,8 @@ func tierCommand() *cobra.Command {
 	return cmd
 }
 
-// tierSubcommand returns a command on the directories of one store, the fastest first, which withStore
-// opens for run.
+// tierSubcommand returns a command on the directories of one store, the fastest first, which
+// withStore opens for run.
 func tierSubcommand(use, short string, run func(*cobra.Command, *pagestore.Store) error) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: use, Short: short,
@@ -57,8 +57,9 @@ func tierSubcommand(use, short string, run func(*cobra.Command, *pagestore.Store
 	return cmd
 }
 
-// withStore opens the store of some directories, calls run and closes the store. Directories that are not
-// those of one store, or a wrong key, are errors of usage; a store that an agent has open is not.
+// withStore opens the store of some directories, calls run and closes the store. Directories that
+// are not those of one store, or a wrong key, are errors of usage; a store that an agent has open
+// is not.
 func withStore(cmd *cobra.Command, dirs []string, run func(*cobra.Command, *pagestore.Store) error) (err error) {
 	opts, err := pagestore.Discover(nil, dirs)
 	switch {
@@ -147,8 +148,8 @@ func interrupted(cmd *cobra.Command) error {
 	return nil
 }
 
-// verifyProgress returns the function that shows the progress of tierVerify: one line on a terminal,
-// rewritten twice a second. It returns nil when w is no terminal.
+// verifyProgress returns the function that shows the progress of tierVerify: one line on a
+// terminal, rewritten twice a second. It returns nil when w is no terminal.
 func verifyProgress(w io.Writer) func(*pagestore.Report, int) {
 	f, ok := w.(*os.File)
 	if !ok || !term.IsTerminal(int(f.Fd())) {

@@ -37,7 +37,8 @@ func TestRunTrace(t *testing.T) {
 		ids := map[string]bool{}
 		for _, s := range all {
 			if ids[s.ID] = true; s.Trace != submit.Trace || !of[s.Parent] || s.Failed {
-				t.Errorf("span %+v: want one of the trace of the submission, with a known parent and without an error", s)
+				t.Errorf("span %+v: want one of the trace of the submission, with a known parent and without an "+
+					"error", s)
 			}
 		}
 		if len(all) != n {

@@ -21,20 +21,20 @@ import (
 	"github.com/exoswarm/exoswarm/tiers/vfs"
 )
 
-// checkpoints keeps one page store for each shard, over all tiers: the folder KEY.SHARD in each tier,
-// where KEY is swarms.Swarm.Key. It implements gpuagents.Checkpoints, and its methods may be called from
-// several goroutines.
+// checkpoints keeps one page store for each shard, over all tiers: the folder KEY.SHARD in each
+// tier, where KEY is swarms.Swarm.Key. It implements gpuagents.Checkpoints, and its methods may be
+// called from several goroutines.
 type checkpoints struct {
 	fs    vfs.FS        // nil: that of the operating system
 	keys  *keyring.Ring // nil: stores are not encrypted
 	tiers []*storeTier
 
-	mu   sync.Mutex
+	mu   sync.Mutex         // guards idle
 	idle map[string][]int64 // bytes of the folders of shards that are not open, by shard and tier
 }
 
-// newCheckpoints returns the checkpoints in the folders of tiers, the fastest tier first. Shards that
-// are there already count against the capacities of their tiers.
+// newCheckpoints returns the checkpoints in the folders of tiers, the fastest tier first. Shards
+// that are there already count against the capacities of their tiers.
 func newCheckpoints(tiers ...*storeTier) *checkpoints {
 	c := &checkpoints{tiers: tiers, idle: map[string][]int64{}}
 	ids, _ := c.Shards() // a folder that cannot be read counts as empty
@@ -48,8 +48,8 @@ func newCheckpoints(tiers ...*storeTier) *checkpoints {
 
 // Sizes of a shard's store.
 const (
-	// maxSegment bounds a segment file in bytes, unless a tier is so large that it would have too many
-	// open files.
+	// maxSegment bounds a segment file in bytes, unless a tier is so large that it would have too
+	// many open files.
 	maxSegment = 64 << 20
 	// mostSegments is the approximate number of files of a full tier, all of which are open.
 	mostSegments = 4096
@@ -57,17 +57,19 @@ const (
 	indexBytes = 1 << 10
 )
 
-// Open implements gpuagents.Checkpoints. The store has up to pages pages of pageSize bytes. It makes a
-// store when it finds no index of one. The caller closes the store before it opens the shard again.
+// Open implements gpuagents.Checkpoints. The store has up to pages pages of pageSize bytes. It
+// makes a store when it finds no index of one. The caller closes the store before it opens the
+// shard again.
 func (c *checkpoints) Open(swarm string, shard, pageSize, pages int) (pages.Store, error) {
 	name, err := folder(swarm, shard)
 	if err != nil {
 		return nil, err
 	}
+	// A record is a page with its header, as segments store it.
 	record := int64(pageSize + vfs.BlockSize)
 	all := record * int64(pages)
-	// New: a checkpoint only saves the replay of the log, so a store that a failed disk may hide does
-	// not keep the shard from the other disks.
+	// New: a checkpoint only saves the replay of the log, so a store that a failed disk may hide
+	// does not keep the shard from the other disks.
 	o := pagestore.Options{FS: c.fs, PageSize: pageSize, New: true}
 	index := o.MinCapacity() + indexBytes*int64(pages)
 	for _, t := range c.tiers {
@@ -75,8 +77,8 @@ func (c *checkpoints) Open(swarm string, shard, pageSize, pages int) (pages.Stor
 		p.SegmentBytes = max(min(2*all, max(maxSegment, t.capacity/mostSegments)), record)
 		p.Capacity = t.capacity
 		if t.quota == nil {
-			// A commit may write every page before the old copies are free. A third copy is room for
-			// segments that are not full.
+			// A commit may write every page before the old copies are free. A third copy is room
+			// for segments that are not full.
 			p.Capacity = index + 3*all + 2*p.SegmentBytes
 		}
 		o.Tiers = append(o.Tiers, p)
@@ -84,6 +86,7 @@ func (c *checkpoints) Open(swarm string, shard, pageSize, pages int) (pages.Stor
 	if o.Key, err = c.storeKey(name); err != nil {
 		return nil, fmt.Errorf("checkpoint %s: %w", name, err)
 	}
+	// The open store counts its own bytes against the quotas.
 	c.wake(name)
 	s, err := pagestore.Open(o)
 	if err != nil {
@@ -94,7 +97,8 @@ func (c *checkpoints) Open(swarm string, shard, pageSize, pages int) (pages.Stor
 	return &store{Store: s, of: c, name: name, index: index}, nil
 }
 
-// store is the open store of a shard. It implements pages.Layered.
+// store is the open store of a shard. It implements pages.Layered: pages may be read from the tiers
+// in which they are.
 type store struct {
 	*pagestore.Store
 	of    *checkpoints
@@ -106,7 +110,7 @@ type store struct {
 
 var _ pages.Layered = (*store)(nil)
 
-// Disks implements pages.Layered.
+// Disks implements pages.Layered. The order is that of the tiers, the fastest first.
 func (s *store) Disks() []pager.Disk {
 	var disks []pager.Disk
 	for _, t := range s.of.tiers {
@@ -115,13 +119,13 @@ func (s *store) Disks() []pager.Disk {
 	return disks
 }
 
-// Holds implements pages.Layered.
+// Holds implements pages.Layered. tier is an index of Disks.
 func (s *store) Holds(tier int) pages.TierUsage {
 	u := s.Usage(tier)
 	return pages.TierUsage{Pages: u.Used, Bytes: u.LiveBytes, Fill: s.Fill(tier), Unavailable: s.Unavailable(tier)}
 }
 
-// Close implements pages.Store.
+// Close implements pages.Store. A second call returns the error of the first.
 func (s *store) Close() error {
 	s.once.Do(func() {
 		s.err = s.Store.Close()
@@ -148,7 +152,8 @@ func (c *checkpoints) rest(name string) {
 	c.idle[name] = taken
 }
 
-// wake ends the count of rest, before the store of the shard is opened: an open store counts itself.
+// wake ends the count of rest, before the store of the shard is opened: an open store counts
+// itself.
 func (c *checkpoints) wake(name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -158,8 +163,8 @@ func (c *checkpoints) wake(name string) {
 	delete(c.idle, name)
 }
 
-// length returns the sum of the sizes of the files below a folder in bytes, without those that cannot
-// be read.
+// length returns the sum of the sizes of the files below a folder in bytes, without those that
+// cannot be read.
 func length(dir string) (sum int64) {
 	_ = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
 		if err != nil {
@@ -173,8 +178,8 @@ func length(dir string) (sum int64) {
 	return sum
 }
 
-// Remove implements gpuagents.Checkpoints. The store must be closed. It removes the other tiers when one
-// fails.
+// Remove implements gpuagents.Checkpoints. The store must be closed. It removes the other tiers
+// when one fails.
 func (c *checkpoints) Remove(swarm string, shard int) error {
 	name, err := folder(swarm, shard)
 	if err != nil {
@@ -193,8 +198,8 @@ func (c *checkpoints) Remove(swarm string, shard int) error {
 	return errors.Join(errs...)
 }
 
-// Shards implements gpuagents.Checkpoints: the shards with a folder in any tier, in the order of their
-// names. The error names the tiers that could not be listed.
+// Shards implements gpuagents.Checkpoints: the shards with a folder in any tier, in the order of
+// their names. The error names the tiers that could not be listed.
 func (c *checkpoints) Shards() ([]shard.ID, error) {
 	found := map[string]shard.ID{}
 	var errs []error
@@ -203,6 +208,7 @@ func (c *checkpoints) Shards() ([]shard.ID, error) {
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			errs = append(errs, fmt.Errorf("tier %s: %w", t.name, err))
 		}
+		// Other files in the folder of a tier are not shards, and stay.
 		for _, e := range entries {
 			swarm, number, _ := strings.Cut(e.Name(), ".")
 			n, err := strconv.Atoi(number)
@@ -218,8 +224,8 @@ func (c *checkpoints) Shards() ([]shard.ID, error) {
 	return ids, errors.Join(errs...)
 }
 
-// folder returns the name of the folders of a shard: the key of its swarm and its number. It refuses a
-// key that would be the path of another folder, because keys come from the queue.
+// folder returns the name of the folders of a shard: the key of its swarm and its number. It
+// refuses a key that would be the path of another folder, because keys come from the queue.
 func folder(swarm string, shard int) (string, error) {
 	if err := swarms.CheckKey(swarm); err != nil {
 		return "", err

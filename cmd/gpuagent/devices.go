@@ -13,8 +13,8 @@ import (
 	"github.com/exoswarm/exoswarm/internal/command"
 )
 
-// deviceNames returns the names in the value of --device, each once. It leaves all and auto, which are
-// valid alone, as they are.
+// deviceNames returns the names in the value of --device, each once. It leaves all and auto, which
+// are valid alone, as they are.
 func deviceNames(list string) ([]string, error) {
 	names := strings.Split(list, ",")
 	for i, name := range names {
@@ -37,8 +37,8 @@ func deviceNames(list string) ([]string, error) {
 }
 
 // openDevices opens the devices of --device, in the order of the list. requireGPU refuses the host
-// device, also when auto has chosen it. On an error no device stays open. The error for a device that
-// does not exist names those that do.
+// device, also when auto has chosen it. On an error no device stays open. The error for a device
+// that does not exist names those that do.
 func openDevices(ctx context.Context, list string, requireGPU bool,
 	opts cuda.Options,
 ) (all []device.Device, err error) {
@@ -52,6 +52,7 @@ func openDevices(ctx context.Context, list string, requireGPU bool,
 			all = nil
 		}
 	}()
+	// The first GPU knows its peers, which are the others of the machine.
 	everyGPU := names[0] == "all"
 	if everyGPU {
 		names[0] = "cuda:0"
@@ -123,7 +124,7 @@ func models(all []device.Device) string {
 	if len(all) == 1 {
 		return all[0].Properties().Model
 	}
-	var order []string
+	var order []string // models in the order of their first device
 	names := map[string][]string{}
 	for _, d := range all {
 		p := d.Properties()
@@ -138,8 +139,8 @@ func models(all []device.Device) string {
 	return strings.Join(order, "; ")
 }
 
-// levels returns the state for the registry when a device is not at its normal level: the level of the
-// only device, or the levels and names of those that are not normal.
+// levels returns the state for the registry when a device is not at its normal level: the level of
+// the only device, or the levels and names of those that are not normal.
 func levels(names []string, at []pool.Level) string {
 	if len(at) == 1 {
 		return at[0].String()

@@ -12,17 +12,17 @@ import (
 	"github.com/exoswarm/exoswarm/internal/keyring"
 )
 
-// The store of a shard is encrypted with a key of its own. A file in each of its folders has that key,
-// encrypted with the operator's key (RFC 0026), so that a rotation writes these files again and no
-// page. The file is the magic, the id of the operator's key, a nonce, and the sealed key.
+// The store of a shard is encrypted with a key of its own. A file in each of its folders has that
+// key, encrypted with the operator's key (RFC 0026), so that a rotation writes these files again
+// and no page. The file is the magic, the id of the operator's key, a nonce, and the sealed key.
 const (
 	keyFile  = "KEY"
 	keyMagic = "EXOKEY1\n"
 	nonceLen = 12
 )
 
-// errKey is the error for a store whose key cannot be read: it is encrypted with an operator's key that
-// is not in the key file, or its file is damaged.
+// errKey is the error for a store whose key cannot be read: it is encrypted with an operator's key
+// that is not in the key file, or its file is damaged.
 var errKey = errors.New("the store's key cannot be read")
 
 // gcm returns AES in Galois/Counter mode for a key.
@@ -50,10 +50,10 @@ func wrap(ring *keyring.Ring, name string, key []byte) ([]byte, error) {
 	return aead.Seal(append(out, nonce...), nonce, key, []byte(name)), nil
 }
 
-// unwrap decrypts the result of wrap with the key of the ring that has its id. current reports whether
-// that is the current key. Its errors wrap errKey.
+// unwrap decrypts the result of wrap with the key of the ring that has its id. current reports
+// whether that is the current key. Its errors wrap errKey.
 func unwrap(ring *keyring.Ring, name string, text []byte) (key []byte, current bool, err error) {
-	const head = len(keyMagic) + 8
+	const head = len(keyMagic) + 8 // magic and id
 	if len(text) < head+nonceLen || string(text[:len(keyMagic)]) != keyMagic {
 		return nil, false, fmt.Errorf("%w: the file %s is damaged", errKey, keyFile)
 	}
@@ -78,14 +78,15 @@ func unwrap(ring *keyring.Ring, name string, text []byte) (key []byte, current b
 		"line", errKey)
 }
 
-// storeKey returns the key of a store, which it reads from the folders of the tiers. It makes a key for
-// a new store, and writes the files again when the operator's key has changed or a tier has none. It
-// returns nil when neither the agent nor the store has a key.
+// storeKey returns the key of a store, which it reads from the folders of the tiers. It makes a key
+// for a new store, and writes the files again when the operator's key has changed or a tier has
+// none. It returns nil when neither the agent nor the store has a key.
 func (c *checkpoints) storeKey(name string) ([]byte, error) {
 	var key []byte
 	var current bool
 	missing := false
 	var unreadable error
+	// Any folder with a readable key is enough: the key is the same in all.
 	for _, t := range c.tiers {
 		text, err := os.ReadFile(filepath.Join(t.dir, name, keyFile))
 		if err != nil { // a failed disk, or a new tier
@@ -134,8 +135,8 @@ func (c *checkpoints) storeKey(name string) ([]byte, error) {
 	return key, nil
 }
 
-// writeDurably replaces a file of a folder, and makes the folder if it does not exist. After a power cut
-// the file has the old content or the new one.
+// writeDurably replaces a file of a folder, and makes the folder if it does not exist. After a
+// power cut the file has the old content or the new one.
 func writeDurably(dir, file string, content []byte) (err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
@@ -156,6 +157,7 @@ func writeDurably(dir, file string, content []byte) (err error) {
 	if err := os.Rename(f.Name(), filepath.Join(dir, file)); err != nil {
 		return err
 	}
+	// The rename is durable with the folder.
 	d, err := os.Open(dir)
 	if err != nil {
 		return err
@@ -163,9 +165,9 @@ func writeDurably(dir, file string, content []byte) (err error) {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// locked returns an error when a checkpoint cannot be read with the keys of the agent. A shard with an
-// unreadable checkpoint starts from its log and overwrites the checkpoint, so an agent with the wrong
-// key file must not start.
+// locked returns an error when a checkpoint cannot be read with the keys of the agent. A shard with
+// an unreadable checkpoint starts from its log and overwrites the checkpoint, so an agent with the
+// wrong key file must not start.
 func (c *checkpoints) locked() error {
 	ids, _ := c.Shards() // tiers that cannot be listed are not checked
 	for _, id := range ids {

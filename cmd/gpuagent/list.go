@@ -41,8 +41,9 @@ func devicesCommand() *cobra.Command {
 	return cmd
 }
 
-// listDevices prints all GPUs and the host device as a table or JSON. A device that cannot be opened has
-// an error in place of its memory; that there is no GPU is a line on stderr, and no failure.
+// listDevices prints all GPUs and the host device as a table or JSON. A device that cannot be
+// opened has an error in place of its memory; that there is no GPU is a line on stderr, and no
+// failure.
 func listDevices(cmd *cobra.Command) error {
 	if err := command.CheckOutput(cmd.Flags()); err != nil {
 		return err
@@ -71,8 +72,8 @@ func listDevices(cmd *cobra.Command) error {
 	return w.Flush()
 }
 
-// look opens a device, reads its properties, and closes it: only an open device knows its free memory.
-// The context of a GPU takes some hundred MiB meanwhile, which count as used.
+// look opens a device, reads its properties, and closes it: only an open device knows its free
+// memory. The context of a GPU takes some hundred MiB meanwhile, which count as used.
 func look(ctx context.Context, name string) (l listed) {
 	l.Name = name
 	d, err := cuda.Open(ctx, name, cuda.Options{Logger: slog.New(slog.DiscardHandler)})

@@ -2,8 +2,8 @@
 // Built with the tag cuda it can use GPUs.
 //
 // main.go has the flags, settings.go their values, and serve.go the life of the process. tiers.go,
-// checkpoints.go and keys.go keep state on disks, devices.go and memory.go choose devices and divide
-// memory, and metrics.go describes the devices to Prometheus.
+// checkpoints.go and keys.go keep state on disks, devices.go and memory.go choose devices and
+// divide memory, and metrics.go describes the devices to Prometheus.
 package main
 
 import (

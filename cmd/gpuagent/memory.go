@@ -12,14 +12,15 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// budget divides the memory of the process, in bytes. Pages on the host device, pages in host memory
-// and the rest are together at most the heap.
+// budget divides the memory of the process, in bytes. Pages on the host device, pages in host
+// memory and the rest are together at most the heap.
 type budget struct {
 	total int64
-	// heap is the limit of the garbage collector: the total without the program text and the bytes by
-	// which the collector exceeds its limit.
+	// heap is the limit of the garbage collector: the total without the program text and the bytes
+	// by which the collector exceeds its limit.
 	heap int64
-	// rest is the part of the heap for batches, messages, checkpoints and everything else but pages.
+	// rest is the part of the heap for batches, messages, checkpoints and everything else but
+	// pages.
 	rest int64
 }
 
@@ -40,7 +41,8 @@ func divide(total int64) (budget, error) {
 // forPages returns the bytes for all pages in the memory of the machine.
 func (b budget) forPages() int64 { return b.heap - b.rest }
 
-// device returns the bytes that the host device may allocate: pages, and half of the rest for batches.
+// device returns the bytes that the host device may allocate: pages, and half of the rest for
+// batches.
 func (b budget) device() int64 { return b.heap - b.rest/2 }
 
 // isHost reports whether a device's memory is the machine's.
@@ -49,6 +51,7 @@ func isHost(d device.Device) bool { return d.Properties().Name == "host" }
 // hostPages returns the bytes of host memory for pages that are on no device: asked or, for -1, the
 // default, which is half of forPages, and 0 with a host device. onDevice is --page-memory.
 func (b budget) hostPages(all []device.Device, onDevice, asked int64) (int64, error) {
+	// Pages on a host device and pages in host memory share the same bytes.
 	most := b.forPages()
 	for _, d := range all {
 		if isHost(d) {
@@ -69,14 +72,14 @@ func (b budget) hostPages(all []device.Device, onDevice, asked int64) (int64, er
 	return asked, nil
 }
 
-// batchShare is the divisor for the part of device memory that is left to batches, weights and kernels
-// by default: a 16th is 8.8 GB of an H200, and a batch of the largest message takes less than 100 MB
-// of each shard.
+// batchShare is the divisor for the part of device memory that is left to batches, weights and
+// kernels by default: a 16th is 8.8 GB of an H200, and a batch of the largest message takes less
+// than 100 MB of each shard.
 const batchShare = 16
 
-// pages returns the bytes for pages on a device, 1 or more: asked or, for 0, the free memory without
-// the share of batches. On the host device that is at most the part of the budget for pages, without
-// inHost. limit bounds the memory of a device; 0: no bound.
+// pages returns the bytes for pages on a device, 1 or more: asked or, for 0, the free memory
+// without the share of batches. On the host device that is at most the part of the budget for
+// pages, without inHost. limit bounds the memory of a device; 0: no bound.
 func (b budget) pages(d device.Device, asked, inHost, limit int64) (int64, error) {
 	if asked > 0 {
 		return asked, nil
@@ -95,8 +98,8 @@ func (b budget) pages(d device.Device, asked, inHost, limit int64) (int64, error
 	return max(1, free), nil
 }
 
-// roomOf returns the room that the agent announces: memory for pages, and the free space of its disks.
-// nil: the agent does not know it yet.
+// roomOf returns the room that the agent announces: memory for pages, and the free space of its
+// disks. nil: the agent does not know it yet.
 func roomOf(a *gpuagents.Agent, disks []*storeTier) *jobs.Room {
 	room := a.Room()
 	if room == nil {
@@ -106,8 +109,8 @@ func roomOf(a *gpuagents.Agent, disks []*storeTier) *jobs.Room {
 	return room
 }
 
-// diskRoom returns the bytes that the tiers can take: 1 when they are full, and 0 without tiers. Tiers
-// that cannot be read are left out.
+// diskRoom returns the bytes that the tiers can take: 1 when they are full, and 0 without tiers.
+// Tiers that cannot be read are left out.
 func diskRoom(disks []*storeTier) (room int64) {
 	seen := map[syscall.Fsid]bool{} // tiers of one file system share its free space
 	for _, t := range disks {
@@ -130,8 +133,8 @@ func diskRoom(disks []*storeTier) (room int64) {
 	return room
 }
 
-// fileSystem returns the file system of a folder or, if it does not exist, of its nearest parent: the
-// folder of checkpoints is made with the first shard.
+// fileSystem returns the file system of a folder or, if it does not exist, of its nearest parent:
+// the folder of checkpoints is made with the first shard.
 func fileSystem(dir string) (s syscall.Statfs_t, err error) {
 	for {
 		err = syscall.Statfs(dir, &s)

@@ -19,11 +19,12 @@ import (
 // healthPatience bounds a check of a device, for which a scrape of the metrics waits.
 const healthPatience = 2 * time.Second
 
-// healthy returns the check of the agent and its devices. It fails when the agent is not healthy, or
-// when every device is in an emergency or has failed without the host device in its place. One
+// healthy returns the check of the agent and its devices. It fails when the agent is not healthy,
+// or when every device is in an emergency or has failed without the host device in its place. One
 // working device is enough, because it serves the shards of the others.
 func healthy(current func() []device.Device, agent *atomic.Pointer[gpuagents.Agent]) command.Check {
 	return func(ctx context.Context) error {
+		// Without an agent, while the process starts, only the devices are asked.
 		var levels []pool.Level
 		if a := agent.Load(); a != nil {
 			if err := a.Health(); err != nil {
@@ -39,7 +40,7 @@ func healthy(current func() []device.Device, agent *atomic.Pointer[gpuagents.Age
 			if levels != nil {
 				level = levels[i]
 			}
-			if level == pool.OnHost {
+			if level == pool.OnHost { // the host device serves in its place
 				return nil
 			}
 			h := d.Health(ctx)
@@ -55,8 +56,8 @@ func healthy(current func() []device.Device, agent *atomic.Pointer[gpuagents.Age
 	}
 }
 
-// newFallbackMetric returns a gauge that is 1 when --device auto has chosen the host device because no
-// GPU can be used.
+// newFallbackMetric returns a gauge that is 1 when --device auto has chosen the host device because
+// no GPU can be used.
 func newFallbackMetric(on bool) prometheus.Collector {
 	g := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "exoswarm_gpuagent_auto_fallback", Help: "1 when --device auto chose the host device because no GPU " +
@@ -70,13 +71,15 @@ func newFallbackMetric(on bool) prometheus.Collector {
 
 // deviceMetrics collects the state, memory and sensors of one device at each scrape.
 type deviceMetrics struct {
-	current func() device.Device // which may be another one after a fault, of the same name
+	// current returns the device of the moment: after a fault it may be another one, of the same
+	// name.
+	current func() device.Device
 
 	state, inUse, cached, temperature, power, busy, memoryBusy, ecc *prometheus.Desc
 }
 
-// newDeviceMetrics returns the metrics of a device, labelled with its name. current returns the device
-// of the moment, always of the same name.
+// newDeviceMetrics returns the metrics of a device, labelled with its name. current returns the
+// device of the moment, always of the same name.
 func newDeviceMetrics(current func() device.Device) *deviceMetrics {
 	d := current()
 	desc := func(name, help string, labels ...string) *prometheus.Desc {

@@ -27,8 +27,8 @@ import (
 const drainTime = time.Minute
 
 // serve is the life of the process: it opens disks and devices, connects, serves shards until the
-// reason to drain, and gives them back. Checkpoints and devices are opened before the connection, so
-// that an agent that cannot work does not take shards.
+// reason to drain, and gives them back. Checkpoints and devices are opened before the connection,
+// so that an agent that cannot work does not take shards.
 func serve(cmd *cobra.Command, s *settings) (err error) {
 	log, err := command.Logger(cmd)
 	if err != nil {
@@ -43,6 +43,8 @@ func serve(cmd *cobra.Command, s *settings) (err error) {
 			return command.Usage("--key-file: %v", err)
 		}
 	}
+	// The limit of the heap is set before the devices are opened: the host device allocates from
+	// it.
 	total, err := command.Memory(cmd, 3.0/4, 1<<30)
 	if err != nil {
 		return err
@@ -53,6 +55,7 @@ func serve(cmd *cobra.Command, s *settings) (err error) {
 	}
 	command.LimitHeap(mem.heap, log)
 	opts := cuda.Options{MemoryLimit: s.memoryLimit, HostMemoryLimit: mem.device(), Logger: log}
+	// Compiled kernels survive a restart, which is otherwise slow on a GPU.
 	if s.dataDir != "" {
 		opts.CacheDir = filepath.Join(s.dataDir, "kernels")
 		if err := os.MkdirAll(opts.CacheDir, 0o755); err != nil {
@@ -69,7 +72,8 @@ func serve(cmd *cobra.Command, s *settings) (err error) {
 		return err
 	}
 	defer process.Close()
-	var agent atomic.Pointer[gpuagents.Agent] // nil until it has started
+	// The metrics are served before the agent has started, and ask it through this pointer.
+	var agent atomic.Pointer[gpuagents.Agent]
 	counts, err := observeAgent(process.Metrics, &agent, opened)
 	if err != nil {
 		return err
@@ -98,6 +102,7 @@ func serve(cmd *cobra.Command, s *settings) (err error) {
 		MaxShards: s.maxShards, OpenShards: s.openShards, Rebalance: s.rebalance,
 		ParkedMemory: min(s.parkedMemory, mem.rest/2),
 	}
+	// A shard on a GPU that has failed continues on the host device, with the same results.
 	if !s.requireGPU {
 		o.OpenHost = func(ctx context.Context) (device.Device, error) {
 			return cuda.Open(ctx, "host", cuda.Options{HostMemoryLimit: mem.device(), Logger: log})
@@ -115,7 +120,9 @@ func serve(cmd *cobra.Command, s *settings) (err error) {
 	for _, d := range opened {
 		names = append(names, d.Properties().Name)
 	}
-	if err := process.Announce(func() jobs.Agent { return record(serving, opened, names, disks, s.maxShards) }); err != nil {
+	if err := process.Announce(func() jobs.Agent {
+		return record(serving, opened, names, disks, s.maxShards)
+	}); err != nil {
 		serving.Stop()
 		return err
 	}
@@ -126,6 +133,7 @@ func serve(cmd *cobra.Command, s *settings) (err error) {
 	if refused := process.Wait(); refused != nil {
 		defer func() { err = errors.Join(refused, err) }()
 	}
+	// The shards are handed over or given back first; the registry shows the agent until then.
 	last, cancel := context.WithTimeout(context.Background(), drainTime)
 	defer cancel()
 	err = serving.Drain(last)
@@ -134,8 +142,8 @@ func serve(cmd *cobra.Command, s *settings) (err error) {
 }
 
 // observeAgent registers the metrics and the checks of the agent and its devices. The agent may
-// replace a device by another one of the same name after a fault, so both ask the agent, once it has
-// started, for the devices of the moment.
+// replace a device by another one of the same name after a fault, so both ask the agent, once it
+// has started, for the devices of the moment.
 func observeAgent(m *command.Metrics, agent *atomic.Pointer[gpuagents.Agent],
 	opened []device.Device,
 ) (*gpuagents.Metrics, error) {
@@ -159,8 +167,8 @@ func observeAgent(m *command.Metrics, agent *atomic.Pointer[gpuagents.Agent],
 	return gpuagents.NewMetrics(m)
 }
 
-// openSnapshots opens the place of snapshots, encrypted with the keys of the agent. The store is nil
-// when there is none. The caller calls done after the agent has ended.
+// openSnapshots opens the place of snapshots, encrypted with the keys of the agent. The store is
+// nil when there is none. The caller calls done after the agent has ended.
 func openSnapshots(ctx context.Context, s *settings, log *slog.Logger) (_ snapshot.Store, done func(), err error) {
 	if s.snapshots == "" {
 		return nil, func() {}, nil

@@ -9,25 +9,40 @@ import (
 	"github.com/exoswarm/exoswarm/internal/keyring"
 )
 
-// settings are the values of the flags of gpuagent, checked one by one. Whether they fit the devices
-// and the memory of the machine is known when serve has opened those.
+// settings are the values of the flags of gpuagent, checked one by one. Whether they fit the
+// devices and the memory of the machine is known when serve has opened those.
 type settings struct {
-	dataDir   string // empty for none
+	dataDir   string // folder for kernels and, without tiers, for checkpoints; empty for none
 	devices   string // the list of --device
 	snapshots string // place of snapshots; empty: they are refused
-	keys      *keyring.Ring
-	tiers     []*storeTier // of --tier, which openTiers has not looked at
+	// keys encrypt checkpoints, tiers and snapshots; nil: nothing is encrypted.
+	keys *keyring.Ring
+	// tiers are those of --tier, the fastest first; openTiers has not checked their folders yet.
+	tiers []*storeTier
 
 	memoryLimit    int64 // bytes of each device; 0: all
 	pageMemory     int64 // bytes of each device; 0: the default of budget.pages
 	hostPageMemory int64 // bytes of the machine; -1: the default of budget.hostPages
-	parkedMemory   int64 // bytes
+	parkedMemory   int64 // bytes for parked shards without a data folder
 
-	requireGPU, customCells, prefetch bool
-	maxShards, openShards             int
+	// requireGPU refuses the host device, at the start and after a fault of a GPU.
+	requireGPU bool
+	// customCells allows cells whose step is code of their users.
+	customCells bool
+	// prefetch reads pages from disks before an entry needs them.
+	prefetch bool
+	// maxShards bounds the shards of the agent, and openShards those that are idle and not parked.
+	maxShards, openShards int
 
-	leaseTTL, rebalance, batchLatency time.Duration
-	pageAge, hostPageAge              time.Duration
+	// leaseTTL is the time that the shards stay with an agent that says nothing, 1s or more.
+	leaseTTL time.Duration
+	// rebalance is the time without a change of agents before a hand-over; 0: there is none.
+	rebalance time.Duration
+	// batchLatency bounds a batch of several entries on the device.
+	batchLatency time.Duration
+	// pageAge and hostPageAge are the times without use after which a page leaves the device and
+	// host memory; 0: when its frame is needed.
+	pageAge, hostPageAge time.Duration
 }
 
 // readSettings reads the flags. A value out of its range is an error of usage.
@@ -71,6 +86,8 @@ func readSettings(cmd *cobra.Command) (s *settings, err error) {
 	case s.batchLatency <= 0:
 		return nil, command.Usage("--batch-latency %v: use a duration above 0", s.batchLatency)
 	}
+	// Folders and keys last: their errors are about the machine, and not about the command line
+	// alone.
 	tiers, _ := f.GetStringArray("tier")
 	if s.tiers, err = parseTiers(tiers); err != nil {
 		return nil, err

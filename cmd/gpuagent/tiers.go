@@ -24,17 +24,18 @@ type storeTier struct {
 	name  string
 	dir   string
 	codec codec.Spec
-	// age is the time without use after which a page moves to the next tier; 0: when this tier is full.
+	// age is the time without use after which a page moves to the next tier; 0: when this tier is
+	// full.
 	age time.Duration
-	// capacity bounds the bytes of all shards, and quota has the bytes that they take. They are 0 and nil
-	// for a folder in which each shard takes as much as it needs.
+	// capacity bounds the bytes of all shards, and quota has the bytes that they take. They are 0
+	// and nil for a folder in which each shard takes as much as it needs.
 	capacity int64
 	quota    *pagestore.Quota
 }
 
-// folderTier returns the tier for a folder of checkpoints without --tier. It does not compress: a shard
-// answers nothing while its checkpoint is stored, and LZ4 makes that 4 to 15 times as long on two
-// loaded cores, to save a factor of 1.4 to 1.8 of the space (BenchmarkCheckpointCodec).
+// folderTier returns the tier for a folder of checkpoints without --tier. It does not compress: a
+// shard answers nothing while its checkpoint is stored, and LZ4 makes that 4 to 15 times as long on
+// two loaded cores, to save a factor of 1.4 to 1.8 of the space (BenchmarkCheckpointCodec).
 func folderTier(dir string) *storeTier { return &storeTier{name: "checkpoint", dir: dir} }
 
 // codecs are the default codecs by the names of tiers. Tiers of other names are raw.
@@ -46,8 +47,8 @@ var codecs = map[string]codec.Spec{
 // tierName is the form of the name of a tier, which is part of metrics and logs.
 var tierName = regexp.MustCompile(`^[a-z][a-z0-9_-]{0,31}$`)
 
-// parseTiers reads the values of --tier, the fastest tier first. A value may be several, separated by
-// semicolons, as in an environment variable. Tiers have different names and folders that do not
+// parseTiers reads the values of --tier, the fastest tier first. A value may be several, separated
+// by semicolons, as in an environment variable. Tiers have different names and folders that do not
 // contain each other.
 func parseTiers(values []string) ([]*storeTier, error) {
 	var all []*storeTier
@@ -135,8 +136,8 @@ func parseTier(value string, place int) (*storeTier, error) {
 }
 
 // openTiers checks the folders of tiers, and sets the capacities that were not given. A folder that
-// does not exist is an error of usage: for a disk that is not mounted, data would go to the root disk.
-// A tier that fails in another way is logged, and the agent works with the others.
+// does not exist is an error of usage: for a disk that is not mounted, data would go to the root
+// disk. A tier that fails in another way is logged, and the agent works with the others.
 func openTiers(all []*storeTier, log *slog.Logger) error {
 	for _, t := range all {
 		info, err := os.Stat(t.dir)
@@ -148,6 +149,8 @@ func openTiers(all []*storeTier, log *slog.Logger) error {
 			free, err = vfs.OS{}.Free(t.dir)
 		}
 		var probe *os.File
+		// A file tells whether the process may write: permissions of a folder do not say it on
+		// every file system.
 		if err == nil {
 			probe, err = os.CreateTemp(t.dir, ".probe-*")
 		}
@@ -167,6 +170,7 @@ func openTiers(all []*storeTier, log *slog.Logger) error {
 			room := free + length(t.dir)
 			t.capacity = max(room-room/diskShare, pagestore.Options{}.MinCapacity())
 		}
+		// One quota for the stores of all shards: each takes from it when it grows.
 		t.quota = pagestore.NewQuota(t.capacity)
 	}
 	return nil

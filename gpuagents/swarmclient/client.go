@@ -22,10 +22,10 @@
 // Each call ends when its context ends, or after Options.Timeout. An entry that has no answer by
 // then stays in its log, and takes effect as soon as a GPU agent serves the shard. Errors of the
 // cluster are *jobs.Error values: errors.As finds the code, such as jobs.CodeDeadline for an answer
-// that is late, jobs.CodeInvalid for an entry that the swarm does not take, and jobs.CodeRound for a
-// vote in a round that is over. A name without a swarm is jobs.ErrNotFound. When a swarm of several
-// shards fails, the error names the shards that failed and those that answered: entries of the
-// latter have taken effect.
+// that is late, jobs.CodeInvalid for an entry that the swarm does not take, and jobs.CodeRound for
+// a vote in a round that is over. A name without a swarm is jobs.ErrNotFound. When a swarm of
+// several shards fails, the error names the shards that failed and those that answered: entries of
+// the latter have taken effect.
 //
 // Methods of Client and Swarm may be called from several goroutines. Slices that are passed in
 // belong to the caller again when the call returns; results belong to the caller.

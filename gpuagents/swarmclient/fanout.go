@@ -70,8 +70,8 @@ func ask[T any](ctx context.Context, s *Swarm, kind string, has func(k int) bool
 	return askUntil(ctx, s, time.Now().Add(s.timeout), kind, has, data, want, decode)
 }
 
-// askUntil appends an entry of a kind to the log of each shard for which has is true (nil: all), and
-// decodes the answers, which must be of the kind want. data returns the data of the entry of a
+// askUntil appends an entry of a kind to the log of each shard for which has is true (nil: all),
+// and decodes the answers, which must be of the kind want. data returns the data of the entry of a
 // shard. All answers must come before one deadline. The result is by shard, with the zero value for
 // shards that were not asked.
 func askUntil[T any](ctx context.Context, s *Swarm, deadline time.Time, kind string, has func(k int) bool,

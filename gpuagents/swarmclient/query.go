@@ -27,8 +27,8 @@ func (s *Swarm) AgentStates(ctx context.Context, ids []uint32) (*batch.AgentStat
 	return states, s.badAnswer(err)
 }
 
-// GroupStates returns the decisions, rounds and counts of votes of groups, in the order of ids, of a
-// swarm whose agents are addressed. It takes up to swarms.MaxAddressed ids, and changes nothing.
+// GroupStates returns the decisions, rounds and counts of votes of groups, in the order of ids, of
+// a swarm whose agents are addressed. It takes up to swarms.MaxAddressed ids, and changes nothing.
 func (s *Swarm) GroupStates(ctx context.Context, ids []uint32) (*batch.GroupStates, error) {
 	split, err := partition.Groups(s.record, ids)
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-// shard is one shard of a swarm: a log of entries and a log of answers. Several writers may append to
-// the first at once; the GPU agent that serves the shard alone writes the second.
+// shard is one shard of a swarm: a log of entries and a log of answers. Several writers may append
+// to the first at once; the GPU agent that serves the shard alone writes the second.
 type shard struct {
 	swarm  *Swarm
 	number int // from 0
@@ -41,7 +41,8 @@ func (k shard) log(d swarms.Direction) swarms.Log {
 // late returns the error for an entry without an answer at the deadline.
 func (k shard) late(seq uint64) error {
 	return jobs.Errorf(jobs.CodeDeadline, "%v: entry %d of its log has no answer after %v, and stays there until it "+
-		"has one: see that a GPU agent runs (exoswarm agent list), or wait longer with --timeout", k, seq, k.swarm.timeout)
+		"has one: see that a GPU agent runs (exoswarm agent list), or wait longer with --timeout", k, seq,
+		k.swarm.timeout)
 }
 
 // ask appends an entry of a kind, waits until the deadline for its answer, and returns the data of
@@ -150,8 +151,8 @@ func (k shard) firstAgent() ([]byte, error) {
 	return json.Marshal(swarms.Query{Version: jobs.Version, Agents: []uint32{uint32(first)}})
 }
 
-// allows returns an error when the log does not take an entry of a kind behind its last entry: it has
-// ended, or its swarm is that of a run, whose job alone writes entries that change agents.
+// allows returns an error when the log does not take an entry of a kind behind its last entry: it
+// has ended, or its swarm is that of a run, whose job alone writes entries that change agents.
 func (k shard) allows(kind string, last swarms.Entry) error {
 	switch {
 	case last.Kind == swarms.EntryEnd && k.swarm.spec.OfRun():

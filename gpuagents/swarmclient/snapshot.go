@@ -56,10 +56,10 @@ func (s *Swarm) StartSnapshot(ctx context.Context, name string) (entries []uint6
 }
 
 // Trim removes the entries that a snapshot of this swarm contains from the logs, with their
-// answers. It reads and checks every file of the snapshot first; progress, unless it is nil, returns
-// the function that is told how many of the bytes of a part are checked, or nil. From then on an
-// agent without a checkpoint begins with the snapshot, which must stay until the log is trimmed to
-// a later one.
+// answers. It reads and checks every file of the snapshot first; progress, unless it is nil,
+// returns the function that is told how many of the bytes of a part are checked, or nil. From then
+// on an agent without a checkpoint begins with the snapshot, which must stay until the log is
+// trimmed to a later one.
 //
 // It returns the bases of the shards, by shard: the part of the snapshot, and the first entry that
 // is left of the log. A snapshot of another swarm is refused with jobs.CodeInput.

@@ -21,12 +21,13 @@ type ShardState struct {
 	Shard int `json:"shard"` // from 0
 	// Holder is the name of the GPU agent that holds the lease; empty: none does.
 	Holder string `json:"holder,omitempty"`
-	// State is StateServed, StateWaiting with a reason if one is known, or the progress of a replay.
+	// State is StateServed, StateWaiting with a reason if one is known, or the progress of a
+	// replay.
 	State string `json:"state"`
 	// Recovering is the progress of the replay of a shard that was taken over; nil: none runs.
 	Recovering *jobs.Recovery `json:"recovering,omitempty"`
-	// LostHolder is the last GPU agent that held the lease, when it ended without giving it back, and
-	// LostSince when that was.
+	// LostHolder is the last GPU agent that held the lease, when it ended without giving it back,
+	// and LostSince when that was.
 	LostHolder string    `json:"lost_holder,omitempty"`
 	LostSince  time.Time `json:"lost_since,omitzero"`
 }
@@ -93,8 +94,8 @@ func SummaryState(all []ShardState) string {
 type Position struct {
 	First int64 // id of its first agent
 	End   int64 // id behind its last agent
-	// Entries is the number of the last entry of its log, and Answered that of the last entry with an
-	// answer. They are equal when nothing waits.
+	// Entries is the number of the last entry of its log, and Answered that of the last entry with
+	// an answer. They are equal when nothing waits.
 	Entries, Answered uint64
 }
 

@@ -27,8 +27,8 @@ func AgentFlags(f *pflag.FlagSet, kind, uses string) {
 }
 
 // AgentProcess is the process of an agent, from its metrics to its last heartbeat. The order of the
-// calls is NewAgentProcess, Connect, Announce, Wait, Leave and Close; Close alone is enough after an
-// error. One goroutine makes them.
+// calls is NewAgentProcess, Connect, Announce, Wait, Leave and Close; Close alone is enough after
+// an error. One goroutine makes them.
 type AgentProcess struct {
 	Name    string
 	Log     *slog.Logger
@@ -69,8 +69,8 @@ func (p *AgentProcess) Connect(service string) (err error) {
 	return err
 }
 
-// URL returns the address of the server without a password, for the log. It is that of the flags: the
-// server may have named others of its cluster.
+// URL returns the address of the server without a password, for the log. It is that of the flags:
+// the server may have named others of its cluster.
 func (p *AgentProcess) URL() string {
 	url, _ := NATS(p.cmd)
 	return natsconn.Redact(url)
@@ -82,9 +82,9 @@ func (p *AgentProcess) Context() context.Context { return p.ctx }
 // End ends the context of the work. The first cause is the one that the log shows.
 func (p *AgentProcess) End(cause error) { p.end(cause) }
 
-// Announce puts the agent into the registry, where heartbeats keep it until Leave. describe is called
-// for every heartbeat, in a goroutine of its own; Announce sets the version, the name and the time of
-// the start, and the state while the agent drains.
+// Announce puts the agent into the registry, where heartbeats keep it until Leave. describe is
+// called for every heartbeat, in a goroutine of its own; Announce sets the version, the name and
+// the time of the start, and the state while the agent drains.
 func (p *AgentProcess) Announce(describe func() jobs.Agent) (err error) {
 	started := time.Now().UTC()
 	p.entry, err = p.Conn.Registry.Announce(p.cmd.Context(), func() jobs.Agent {

@@ -11,13 +11,14 @@ import (
 type Link interface {
 	// Lost is closed when the server has not answered for the time that the connection allows.
 	Lost() <-chan struct{}
-	// LostError returns the reason of the loss in place of err, and err when the server is not lost.
+	// LostError returns the reason of the loss in place of err, and err when the server is not
+	// lost.
 	LostError(err error) error
 	Close()
 }
 
-// WithLink returns a context that ends with ctx and with the loss of the server of a connection. The
-// caller calls the function when the work is done.
+// WithLink returns a context that ends with ctx and with the loss of the server of a connection.
+// The caller calls the function when the work is done.
 func WithLink(ctx context.Context, l Link) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	done := make(chan struct{})

@@ -1,5 +1,5 @@
-// Package jobclient submits jobs and follows them: directly on the queue or, for the login of a tenant,
-// through the gateway of the agents.
+// Package jobclient submits jobs and follows them: directly on the queue or, for the login of a
+// tenant, through the gateway of the agents.
 package jobclient
 
 import (
@@ -16,8 +16,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
 )
 
-// Connect connects to the queue or, when the login may not use that, to the gateway. The caller closes
-// the link after the last call.
+// Connect connects to the queue or, when the login may not use that, to the gateway. The caller
+// closes the link after the last call.
 func Connect(ctx context.Context, o natsconn.Options) (Client, command.Link, error) {
 	conn, err := natsq.Connect(ctx, o)
 	if errors.Is(err, jobs.ErrDenied) {
@@ -68,8 +68,8 @@ type resultReader interface {
 
 // logReader reads the log lines of a job.
 type logReader interface {
-	// Logs calls fn with the lines of a job, attempt by attempt. With follow it returns when the job is
-	// over.
+	// Logs calls fn with the lines of a job, attempt by attempt. With follow it returns when the
+	// job is over.
 	Logs(ctx context.Context, id string, follow bool, fn func(jobs.LogLines) error) error
 }
 

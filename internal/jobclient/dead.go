@@ -23,8 +23,8 @@ func Redrive(ctx context.Context, q DeadLetters, f jobs.DeadFilter) (n int, err 
 	var errs []error
 	const most = 20 // errors in full
 	refused := 0
-	// A job that fails at once becomes a new letter at the end. The last letter of this moment ends the
-	// walk, so that the job is not queued for ever.
+	// A job that fails at once becomes a new letter at the end. The last letter of this moment ends
+	// the walk, so that the job is not queued for ever.
 	var last uint64
 	if err := q.List(ctx, f, func(d jobs.DeadLetter) bool { last = d.Seq; return true }); err != nil {
 		return 0, err

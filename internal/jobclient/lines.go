@@ -14,8 +14,8 @@ import (
 )
 
 // batchBytes bounds the lines of a batch in bytes, so that the batch fits a message to an agent. A
-// quarter of the largest message suffices: no line becomes four times as long by the fields that the
-// gateway adds.
+// quarter of the largest message suffices: no line becomes four times as long by the fields that
+// the gateway adds.
 const batchBytes = jobs.MaxMessage / 4
 
 // BatchSubmitter submits jobs, as a Client does.
@@ -24,8 +24,8 @@ type BatchSubmitter interface {
 	SubmitBatch(ctx context.Context, batch []jobs.Job) (ids []string, err error)
 }
 
-// SubmitLines submits the jobs of a stream, one JSON object a line, and calls submitted with the id of
-// each job that was submitted, in that order: a delayed job is submitted at once, other jobs in
+// SubmitLines submits the jobs of a stream, one JSON object a line, and calls submitted with the id
+// of each job that was submitted, in that order: a delayed job is submitted at once, other jobs in
 // batches of one pool. It holds one batch at a time. A batch is submitted whole or not at all, and
 // batches before an error stay submitted. Errors have the name of the stream and the number of the
 // line, from 1.

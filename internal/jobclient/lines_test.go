@@ -35,8 +35,8 @@ func (r *recorder) SubmitBatch(_ context.Context, batch []jobs.Job) (ids []strin
 	return ids, nil
 }
 
-// TestSubmitLines: batches are bounded by jobs, parents and bytes, and have one pool; a delayed job is
-// submitted alone.
+// TestSubmitLines: batches are bounded by jobs, parents and bytes, and have one pool; a delayed job
+// is submitted alone.
 func TestSubmitLines(t *testing.T) {
 	line := func(i int, pool, more string) string {
 		return fmt.Sprintf(`{"id":"j%d","pool":"%s","kind":"k","spec":1%s}`+"\n", i, pool, more)
@@ -103,7 +103,8 @@ func TestSubmitLinesErrors(t *testing.T) {
 	}
 }
 
-// letters are dead letters; those of the kind bad are refused, and those that fail again are appended.
+// letters are dead letters; those of the kind bad are refused, and those that fail again are
+// appended.
 type letters struct{ all []jobs.DeadLetter }
 
 func (l *letters) List(_ context.Context, _ jobs.DeadFilter, fn func(jobs.DeadLetter) bool) error {

@@ -1,5 +1,5 @@
-// Package listing prints lists of items for people and programs: as a table, as JSON, as JSON lines or
-// as YAML, one item at a time.
+// Package listing prints lists of items for people and programs: as a table, as JSON, as JSON lines
+// or as YAML, one item at a time.
 package listing
 
 import (
@@ -30,8 +30,8 @@ type Printer struct {
 	n      int // items so far
 }
 
-// New starts a list on w with the titles of its columns, in the format of the flag of Flag. It fails
-// with an error of usage for any other format.
+// New starts a list on w with the titles of its columns, in the format of the flag of Flag. It
+// fails with an error of usage for any other format.
 func New(w io.Writer, f *pflag.FlagSet, columns ...string) (*Printer, error) {
 	if err := command.CheckOutput(f); err != nil {
 		return nil, err
@@ -49,8 +49,8 @@ func New(w io.Writer, f *pflag.FlagSet, columns ...string) (*Printer, error) {
 // table of a million rows is written while it is read.
 const tableBlock = 200
 
-// Item writes one item: v in the formats of programs, row in a table. A column is one line, of up to
-// MaxCell bytes, without characters that control a terminal.
+// Item writes one item: v in the formats of programs, row in a table. A column is one line, of up
+// to MaxCell bytes, without characters that control a terminal.
 func (p *Printer) Item(v any, row ...any) error {
 	p.n++
 	if p.format == "table" {

@@ -155,8 +155,8 @@ func Start(ctx context.Context, o Options) (_ *Cluster, err error) {
 // minMemory is the least memory of a cluster in bytes.
 const minMemory = 512 << 20
 
-// memoryOf limits the heap, and returns the bytes that the process may use, half of which are for the
-// device, and the memory of sources.
+// memoryOf limits the heap, and returns the bytes that the process may use, half of which are for
+// the device, and the memory of sources.
 func memoryOf(log *slog.Logger) (int64, *inputmem.Memory, error) {
 	l, err := memory.Detect(os.DirFS("/"))
 	if err != nil { // of another system
@@ -190,9 +190,9 @@ func drain(fn func(context.Context) error) error {
 	return fn(ctx)
 }
 
-// workDir makes an empty folder for streams and temporary files. In a folder that the user named, it
-// is a sub-folder that one process at a time holds by a lock. Files of an earlier process that was
-// killed are removed.
+// workDir makes an empty folder for streams and temporary files. In a folder that the user named,
+// it is a sub-folder that one process at a time holds by a lock. Files of an earlier process that
+// was killed are removed.
 func (c *Cluster) workDir(dataDir string) (string, error) {
 	if dataDir == "" {
 		dir, err := os.MkdirTemp("", "exoswarm-")
@@ -250,8 +250,9 @@ func (c *Cluster) Dir() string { return c.dir }
 // caller calls Abort.
 func (c *Cluster) Full() <-chan struct{} { return c.full }
 
-// Abort closes the connections, so that nothing waits for a server that does not answer, and ends the
-// log: later complaints of the agents are only a consequence. The caller calls Close afterwards.
+// Abort closes the connections, so that nothing waits for a server that does not answer, and ends
+// the log: later complaints of the agents are only a consequence. The caller calls Close
+// afterwards.
 func (c *Cluster) Abort() {
 	c.mute.Store(true)
 	for _, conn := range c.conns {
@@ -261,8 +262,8 @@ func (c *Cluster) Abort() {
 
 func (c *Cluster) onClose(fn func() error) { c.closers = append(c.closers, fn) }
 
-// Close ends everything in the reverse order of its start, and returns every error. The agents finish
-// or give back their work within 30 seconds each. A second call does nothing.
+// Close ends everything in the reverse order of its start, and returns every error. The agents
+// finish or give back their work within 30 seconds each. A second call does nothing.
 func (c *Cluster) Close() error {
 	var errs []error
 	for i := len(c.closers) - 1; i >= 0; i-- {

@@ -11,8 +11,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// TestCluster: a cluster has an agent of each kind, holds its folder alone, and leaves nothing in it
-// but the lock.
+// TestCluster: a cluster has an agent of each kind, holds its folder alone, and leaves nothing in
+// it but the lock.
 func TestCluster(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	left := filepath.Join(dir, "embedded", "left-by-a-killed-process")
@@ -50,8 +50,8 @@ func TestCluster(t *testing.T) {
 	}
 }
 
-// TestTemporary: without a folder, a cluster works in a temporary one, which goes with it also after
-// Abort.
+// TestTemporary: without a folder, a cluster works in a temporary one, which goes with it also
+// after Abort.
 func TestTemporary(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	c, err := Start(t.Context(), Options{Log: slog.New(slog.DiscardHandler)})

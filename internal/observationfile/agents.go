@@ -12,9 +12,9 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
 
-// ReadAgents reads a file of observations of agents: the column agent, with the id, and the features
-// of the specification. It reads and checks the whole file. Ids may repeat, and are in the order of the
-// rows. Errors of the rows are of the input.
+// ReadAgents reads a file of observations of agents: the column agent, with the id, and the
+// features of the specification. It reads and checks the whole file. Ids may repeat, and are in the
+// order of the rows. Errors of the rows are of the input.
 func ReadAgents(path string, spec *swarm.Spec) (*batch.AgentObservations, error) {
 	f, err := os.Open(path)
 	if err != nil {

@@ -25,10 +25,10 @@ func Columns(spec *swarm.Spec) []string {
 	return append([]string{swarm.GroupColumn, spec.Timestamp}, spec.Features...)
 }
 
-// ReadGroups reads a file of observations of groups: the column group, with the number, the timestamp
-// and the features of the specification. Rows of a group must be in the order of their times, unless
-// the specification takes late ones. It reads and checks the whole file. Read of the result is the
-// time of the call.
+// ReadGroups reads a file of observations of groups: the column group, with the number, the
+// timestamp and the features of the specification. Rows of a group must be in the order of their
+// times, unless the specification takes late ones. It reads and checks the whole file. Read of the
+// result is the time of the call.
 func ReadGroups(path string, spec *swarm.Spec) (*batch.Observations, error) {
 	f, err := os.Open(path)
 	if err != nil {

@@ -1,6 +1,6 @@
-// Package observationfile reads files of observations for a swarm that lasts: CSV with a header, or JSON
-// lines. A file is checked to its end before any row is used. Errors name the file, the line and the
-// column.
+// Package observationfile reads files of observations for a swarm that lasts: CSV with a header, or
+// JSON lines. A file is checked to its end before any row is used. Errors name the file, the line
+// and the column.
 package observationfile
 
 import (
@@ -18,11 +18,11 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// A row is passed to add as a function from a column to its text. ok is false for a column that a JSON
-// object does not have; in CSV every column of Columns exists.
+// A row is passed to add as a function from a column to its text. ok is false for a column that a
+// JSON object does not have; in CSV every column of Columns exists.
 
-// dialectOf returns the dialect of a CSV file, that of the specification; nil for JSON lines, which the
-// extension .ndjson or .jsonl says.
+// dialectOf returns the dialect of a CSV file, that of the specification; nil for JSON lines, which
+// the extension .ndjson or .jsonl says.
 func dialectOf(path string, spec *swarm.Spec) *dialect.CSV {
 	if ext := filepath.Ext(path); ext == ".ndjson" || ext == ".jsonl" {
 		return nil
@@ -30,8 +30,8 @@ func dialectOf(path string, spec *swarm.Spec) *dialect.CSV {
 	return &spec.CSV
 }
 
-// eachRecord calls add with the number of the line and the columns of each record of a CSV file, which
-// must have all columns that are named. It stops at the first error of add.
+// eachRecord calls add with the number of the line and the columns of each record of a CSV file,
+// which must have all columns that are named. It stops at the first error of add.
 func eachRecord(path string, f io.Reader, d *dialect.CSV, columns []string,
 	add func(int, func(string) (string, bool)) error,
 ) error {
@@ -78,8 +78,8 @@ func eachRecord(path string, f io.Reader, d *dialect.CSV, columns []string,
 	}
 }
 
-// eachObject calls add with the number of the line and the members of the JSON object on each line, as
-// eachRecord does. The text of a member is its JSON. Empty lines are left out.
+// eachObject calls add with the number of the line and the members of the JSON object on each line,
+// as eachRecord does. The text of a member is its JSON. Empty lines are left out.
 func eachObject(path string, f io.Reader, add func(int, func(string) (string, bool)) error) error {
 	// A line is at most a message long: longer ones could not be sent.
 	lines := bufio.NewScanner(f)

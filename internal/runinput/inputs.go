@@ -100,8 +100,8 @@ func ReadSources(path string, inputs []Input) (list []source.Series, err error) 
 	return list, nil
 }
 
-// ReadList reads a JSON file that a flag names into list, without unknown fields. form is an example
-// of such a file, for the error.
+// ReadList reads a JSON file that a flag names into list, without unknown fields. form is an
+// example of such a file, for the error.
 func ReadList(flag, path, form string, list any) error {
 	data, err := os.ReadFile(path)
 	if err != nil {

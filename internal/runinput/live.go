@@ -46,8 +46,8 @@ const liveInputAnswer = time.Second
 // mostPending bounds the bytes that are read before they are requested.
 const mostPending = 4 * source.MaxInputDocument
 
-// OpenLive returns the input of a run that is one stream of plain CSV or NDJSON. For other inputs it
-// returns nil, and rest, which replaces stdin in the call of Spool: the first bytes of standard
+// OpenLive returns the input of a run that is one stream of plain CSV or NDJSON. For other inputs
+// it returns nil, and rest, which replaces stdin in the call of Spool: the first bytes of standard
 // input were read to learn its format. The caller closes the result.
 func OpenLive(ctx context.Context, paths []string, stdin io.Reader,
 	csv dialect.CSV,
@@ -159,8 +159,8 @@ func (l *Live) Source() source.Series { return l.source }
 // Name returns the path as the user wrote it.
 func (l *Live) Name() string { return l.name }
 
-// Answer returns the answer to the request for document number n, from 1: the document, also when it
-// is requested again, or a note that there is none yet or no more. It waits up to a second for a
+// Answer returns the answer to the request for document number n, from 1: the document, also when
+// it is requested again, or a note that there is none yet or no more. It waits up to a second for a
 // record. The slice must not be changed, and is valid until the next document is requested.
 func (l *Live) Answer(n uint64) []byte {
 	wait := time.NewTimer(liveInputAnswer)
@@ -195,8 +195,9 @@ func (l *Live) Answer(n uint64) []byte {
 	}
 }
 
-// cut makes the next document from the complete records, and reports whether there are any. A record
-// that is too long for a document is cut where the document ends, and rejected as two. l.mu is held.
+// cut makes the next document from the complete records, and reports whether there are any. A
+// record that is too long for a document is cut where the document ends, and rejected as two. l.mu
+// is held.
 func (l *Live) cut() bool {
 	if l.first && l.records.header && l.head == nil {
 		n := l.records.firstEnd
@@ -234,8 +235,8 @@ func (l *Live) cut() bool {
 	return true
 }
 
-// Close ends the reading, and returns the error of the stream. The goroutine that reads ends when its
-// read returns. Close of nil does nothing.
+// Close ends the reading, and returns the error of the stream. The goroutine that reads ends when
+// its read returns. Close of nil does nothing.
 func (l *Live) Close() error {
 	if l == nil {
 		return nil

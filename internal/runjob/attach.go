@@ -91,8 +91,8 @@ func recordOn(ctx context.Context, conn *natsq.Conn, id string) (rec runRecord, 
 	return rec, err
 }
 
-// Fetch writes the decisions of a job that is done to output, and leaves them in the object store. A
-// job that is not over is an error of usage.
+// Fetch writes the decisions of a job that is done to output, and leaves them in the object store.
+// A job that is not over is an error of usage.
 func Fetch(ctx context.Context, c *natsq.Conn, id, output string, stdout io.Writer) (err error) {
 	if err := jobs.CheckID("job", id); err != nil {
 		return err

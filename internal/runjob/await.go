@@ -27,9 +27,9 @@ const (
 // errNotOver marks an error after which the job may go on, so its objects must stay.
 var errNotOver = errors.New("the job is not over")
 
-// await waits for the result of a job and shows its progress. When ctx ends, it asks the job to finish
-// early if own is set, and waits on; it leaves a job of another process alone. base bounds the calls
-// that follow.
+// await waits for the result of a job and shows its progress. When ctx ends, it asks the job to
+// finish early if own is set, and waits on; it leaves a job of another process alone. base bounds
+// the calls that follow.
 func await(ctx, base context.Context, conn *natsq.Conn, job jobs.Job, show *progress,
 	own bool,
 ) (*cpuagents.StreamResult, error) {
@@ -134,11 +134,12 @@ func await(ctx, base context.Context, conn *natsq.Conn, job jobs.Job, show *prog
 	return out, nil
 }
 
-// silence bounds the time without news of an agent that was asked to finish, after which the command
-// ends without it.
+// silence bounds the time without news of an agent that was asked to finish, after which the
+// command ends without it.
 const silence = 4 * time.Second
 
-// swarmReader reads the records of swarms and the state of their agents. It is the Swarms of a connection.
+// swarmReader reads the records of swarms and the state of their agents. It is the Swarms of a
+// connection.
 type swarmReader interface {
 	Swarm(ctx context.Context, id string) (swarms.Swarm, error)
 	Census(ctx context.Context) (*swarmlog.Census, error)
@@ -154,8 +155,8 @@ type hints struct {
 	since   time.Time // when that was
 }
 
-// next returns a note that a run shows once, or nothing: that no CPU agent has taken the job. p is the
-// last news of the job; nil: there is none.
+// next returns a note that a run shows once, or nothing: that no CPU agent has taken the job. p is
+// the last news of the job; nil: there is none.
 func (h *hints) next(p *cpuagents.StreamProgress) string {
 	if p == nil && !h.taken && time.Since(h.began) >= hintAfter {
 		h.taken = true
@@ -164,8 +165,8 @@ func (h *hints) next(p *cpuagents.StreamProgress) string {
 	return ""
 }
 
-// waits returns the reason why no row was decided for hintAfter, or nothing: there is no GPU agent, the
-// last one is lost, or the one that has taken over replays the log.
+// waits returns the reason why no row was decided for hintAfter, or nothing: there is no GPU agent,
+// the last one is lost, or the one that has taken over replays the log.
 func (h *hints) waits(ctx context.Context, p *cpuagents.StreamProgress) string {
 	now := time.Now()
 	// Every new decision, and a job without open rows, starts the time again.

@@ -21,8 +21,8 @@ func (f *fakeSwarms) Swarm(context.Context, string) (swarms.Swarm, error) { retu
 
 func (f *fakeSwarms) Census(context.Context) (*swarmlog.Census, error) { return &f.census, nil }
 
-// TestWaits: a run without decisions shows, after hintAfter, that there is no GPU agent, that the last
-// one was lost, or how far the next one has replayed the log.
+// TestWaits: a run without decisions shows, after hintAfter, that there is no GPU agent, that the
+// last one was lost, or how far the next one has replayed the log.
 func TestWaits(t *testing.T) {
 	record := swarms.Swarm{ID: "job", Nonce: "0123456789abcdef", Groups: 4}
 	key := swarms.LeaseKey(record.Key(), 0)

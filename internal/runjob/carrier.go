@@ -21,7 +21,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 )
 
-// carrier brings the inputs to the agent that reads them, and the output back. One goroutine uses it.
+// carrier brings the inputs to the agent that reads them, and the output back. One goroutine uses
+// it.
 type carrier interface {
 	// source makes input number i available, and returns its URI for the agent.
 	source(ctx context.Context, i int, in runinput.Input) (string, error)
@@ -38,8 +39,8 @@ type localCarrier struct {
 	output, rejects string // names of files
 }
 
-// localRoots returns the folders that the agent may use, one for each input, one for the output and one
-// for the rejects, and the carrier that names them.
+// localRoots returns the folders that the agent may use, one for each input, one for the output and
+// one for the rejects, and the carrier that names them.
 func localRoots(inputs []runinput.Input, d *runoutput.Destination) (map[files.Root]string, *localCarrier) {
 	roots := map[files.Root]string{
 		{Name: "out"}:         filepath.Dir(d.Decisions()),

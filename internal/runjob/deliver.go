@@ -13,8 +13,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 )
 
-// runRecord describes a run to the processes that fetch its output later. It is an object beside the
-// output, and is removed with it.
+// runRecord describes a run to the processes that fetch its output later. It is an object beside
+// the output, and is removed with it.
 type runRecord struct {
 	Name    string      `json:"name"`    // of the specification
 	Anomaly string      `json:"anomaly"` // the candidate that counts as an alarm

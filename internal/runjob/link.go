@@ -17,16 +17,16 @@ import (
 type link struct {
 	conn    *natsq.Conn
 	carrier carrier
-	// base is for the calls before and after the work of the job. It does not end with the context of
-	// the run, but with the loss of the server.
+	// base is for the calls before and after the work of the job. It does not end with the context
+	// of the run, but with the loss of the server.
 	base context.Context
 	// close ends the connection after everything that uses it. It returns err, or the loss of the
 	// server or of its disk as the reason of err.
 	close func(err error) error
 }
 
-// connect connects a run to its queue. ctx bounds the connection to a cluster alone; id is that of the
-// job.
+// connect connects a run to its queue. ctx bounds the connection to a cluster alone; id is that of
+// the job.
 func connect(ctx context.Context, o *Options, in *input, dest *runoutput.Destination,
 	tracing *command.Tracing, id string,
 ) (*link, error) {
@@ -36,8 +36,9 @@ func connect(ctx context.Context, o *Options, in *input, dest *runoutput.Destina
 	return startLocal(context.WithoutCancel(ctx), o, in, dest, tracing)
 }
 
-// startLocal starts a cluster in this process, whose CPU agent reads the inputs and writes the output in
-// place. A disk of the streams that is full ends the run at once, as the server answers nothing more.
+// startLocal starts a cluster in this process, whose CPU agent reads the inputs and writes the
+// output in place. A disk of the streams that is full ends the run at once, as the server answers
+// nothing more.
 func startLocal(base context.Context, o *Options, in *input, dest *runoutput.Destination,
 	tracing *command.Tracing,
 ) (*link, error) {
@@ -81,8 +82,8 @@ func startLocal(base context.Context, o *Options, in *input, dest *runoutput.Des
 	}}, nil
 }
 
-// connectCluster connects to the server of a cluster. The input and the output of the job go through
-// its object store.
+// connectCluster connects to the server of a cluster. The input and the output of the job go
+// through its object store.
 func connectCluster(ctx context.Context, o *Options, tracing *command.Tracing, id string) (*link, error) {
 	conn, err := natsq.Connect(ctx, natsconn.Options{
 		URL: o.NATS, Login: o.Login, Name: "exoswarm run",

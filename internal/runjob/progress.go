@@ -32,7 +32,8 @@ type progress struct {
 // plainEvery is the time between two plain lines.
 const plainEvery = 5 * time.Second
 
-// rateOver is the time over which the rate of decisions is measured, which is not that of the whole run.
+// rateOver is the time over which the rate of decisions is measured, which is not that of the whole
+// run.
 const rateOver = 5 * time.Second
 
 // rateSample is the number of decisions at a time.
@@ -82,8 +83,8 @@ func (p *progress) update(s cpuagents.StreamProgress) {
 	p.show(false)
 }
 
-// waiting sets what the run waits for; empty: nothing. It shows a new reason at once, and news of the
-// same reason when a line is due.
+// waiting sets what the run waits for; empty: nothing. It shows a new reason at once, and news of
+// the same reason when a line is due.
 func (p *progress) waiting(text string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -135,8 +136,8 @@ func (p *progress) note(text string) {
 	fmt.Fprintln(p.w, text)
 }
 
-// job shows the id of the job, by which its output can be fetched when this process has ended. printed
-// says that the id goes to standard output too.
+// job shows the id of the job, by which its output can be fetched when this process has ended.
+// printed says that the id goes to standard output too.
 func (p *progress) job(id string, printed bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -1,5 +1,5 @@
-// Package runjob is the job of one run of a swarm over inputs: it submits the job, in this process or
-// to a cluster, shows its progress, and brings its output to the user.
+// Package runjob is the job of one run of a swarm over inputs: it submits the job, in this process
+// or to a cluster, shows its progress, and brings its output to the user.
 package runjob
 
 import (
@@ -43,7 +43,8 @@ type Options struct {
 	Inputs []string
 	// Sources is the file with a list of sources that are not files; empty for none.
 	Sources string
-	// CSV has settings KEY=VALUE of the dialect of CSV files, which replace those of the specification.
+	// CSV has settings KEY=VALUE of the dialect of CSV files, which replace those of the
+	// specification.
 	CSV []string
 	// Strict ends the run at the first row that is not valid.
 	Strict bool
@@ -285,6 +286,6 @@ func Run(ctx context.Context, o Options) (err error) {
 	return d.finish(interrupt, &o, result)
 }
 
-// cleanupLimit bounds the clean-up of a run, so that Ctrl-C ends a run within 5 s whatever the server
-// does.
+// cleanupLimit bounds the clean-up of a run, so that Ctrl-C ends a run within 5 s whatever the
+// server does.
 const cleanupLimit = 3 * time.Second

@@ -27,8 +27,8 @@ type submission struct {
 	live    bool // rows are sent to this process as they are decided
 }
 
-// submit hands the inputs to the carrier, stores the manifest of the series and the record of the run
-// as objects, and submits the job, which it returns.
+// submit hands the inputs to the carrier, stores the manifest of the series and the record of the
+// run as objects, and submits the job, which it returns.
 func (s *submission) submit(ctx context.Context, o *Options) (jobs.Job, error) {
 	manifest := make([]source.Series, len(s.input.files))
 	for i, in := range s.input.files {

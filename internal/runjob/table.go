@@ -16,8 +16,8 @@ import (
 // mostRows bounds the series of the table.
 const mostRows = 60
 
-// printTable prints the counts of each series, those with the most anomalies first, the sums, and the
-// files of the output.
+// printTable prints the counts of each series, those with the most anomalies first, the sums, and
+// the files of the output.
 func printTable(w io.Writer, r *cpuagents.StreamResult, series []cpuagents.SeriesSummary, d *runoutput.Destination,
 	labels *report.Outcome,
 ) {

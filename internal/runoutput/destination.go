@@ -22,7 +22,8 @@ import (
 )
 
 // Destination has the places of one run. Decisions and rejects are collected in files first; those
-// for a stream are in a temporary folder until Deliver copies them. One goroutine uses it, except for Take and Failed.
+// for a stream are in a temporary folder until Deliver copies them. One goroutine uses it, except
+// for Take and Failed.
 type Destination struct {
 	output, rejects, report place
 	format                  rows.Format
@@ -87,8 +88,8 @@ func New(output, rejects, page string) (d *Destination, err error) {
 	return d, nil
 }
 
-// rejectsOf returns the default path of rejects: beside the output, under a name that the outputs of
-// other runs do not have.
+// rejectsOf returns the default path of rejects: beside the output, under a name that the outputs
+// of other runs do not have.
 func rejectsOf(output string) string {
 	base := filepath.Base(output)
 	if stem, ok := rows.CutFormat(base); ok {
@@ -141,7 +142,8 @@ func (d *Destination) wrote() bool {
 	return err == nil && info.Size() > 0 && !info.ModTime().Before(d.begun.Truncate(time.Second))
 }
 
-// Streams reports whether decisions can be written as they are made: the output is a stream of NDJSON.
+// Streams reports whether decisions can be written as they are made: the output is a stream of
+// NDJSON.
 func (d *Destination) Streams() bool { return d.output.stream() && d.format == "ndjson" }
 
 // GoLive makes Take write rows to the output as they come. closed is called once, in a goroutine of
@@ -155,9 +157,9 @@ func (d *Destination) GoLive(ctx context.Context, stdout io.Writer, closed func(
 	d.live = newLive(stdout, closed)
 }
 
-// Take writes a message of rows of the CPU agent after GoLive, and returns the answer: sink.RowsTaken
-// when they are written, sink.RowsWait while the reader is slow, and sink.RowsStop when it is gone or
-// GoLive was not called. It may be called from several goroutines.
+// Take writes a message of rows of the CPU agent after GoLive, and returns the answer:
+// sink.RowsTaken when they are written, sink.RowsWait while the reader is slow, and sink.RowsStop
+// when it is gone or GoLive was not called. It may be called from several goroutines.
 func (d *Destination) Take(message []byte) []byte {
 	if d.live == nil {
 		return []byte(sink.RowsStop)
@@ -230,8 +232,8 @@ func (d *Destination) Copy(ctx context.Context, stdout io.Writer, from io.Reader
 	return d.output.fill(ctx, stdout, func(w io.Writer) error { _, err := io.Copy(onlyWriter{w}, from); return err })
 }
 
-// streamFile is a FIFO or device that the first write opens, and that stays open until the run ends:
-// its reader sees one file.
+// streamFile is a FIFO or device that the first write opens, and that stays open until the run
+// ends: its reader sees one file.
 type streamFile struct {
 	open func() (*os.File, error)
 	file *os.File
@@ -307,7 +309,8 @@ func (d *Destination) pour(ctx context.Context, stdout io.Writer, to place, file
 	return to.fill(ctx, stdout, write)
 }
 
-// onlyWriter hides all methods but Write, so that io.Copy returns the error of the writer unchanged.
+// onlyWriter hides all methods but Write, so that io.Copy returns the error of the writer
+// unchanged.
 type onlyWriter struct{ io.Writer }
 
 // Close removes the files that were collected for streams.

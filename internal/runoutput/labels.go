@@ -45,8 +45,8 @@ func (d *Destination) CheckLabels(series []string) error {
 	return nil
 }
 
-// Compare compares the collected decisions with the labels. anomaly is the name of the candidate that
-// counts as an alarm. The result is nil for a run without labels.
+// Compare compares the collected decisions with the labels. anomaly is the name of the candidate
+// that counts as an alarm. The result is nil for a run without labels.
 func (d *Destination) Compare(anomaly string) (*report.Outcome, error) {
 	if len(d.labels) == 0 {
 		return nil, nil

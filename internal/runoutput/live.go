@@ -53,8 +53,8 @@ func (l *live) take(message []byte) []byte {
 	if _, err := fmt.Sscanf(string(head), "%d %d", &at.batch, &at.number); err != nil {
 		return []byte(sink.RowsStop) // of another version
 	}
-	// One write runs at a time. A message that repeats the last piece waits for that write, and is not
-	// written again.
+	// One write runs at a time. A message that repeats the last piece waits for that write, and is
+	// not written again.
 	l.mu.Lock()
 	idle := false
 	select {

@@ -147,8 +147,8 @@ func openStream(ctx context.Context, name string) (*os.File, error) {
 	}
 }
 
-// WriteFile writes a regular file, which appears complete and durable when fill has succeeded, or not
-// at all. Other errors name the path.
+// WriteFile writes a regular file, which appears complete and durable when fill has succeeded, or
+// not at all. Other errors name the path.
 func WriteFile(path string, fill func(io.Writer) error) (err error) {
 	part := filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".part")
 	f, err := os.Create(part)

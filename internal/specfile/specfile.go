@@ -9,9 +9,9 @@ import (
 	"github.com/exoswarm/exoswarm/internal/command"
 )
 
-// Read reads a specification in YAML and the files that it names, which must be in its folder or below:
-// symbolic links do not lead out of it. A file that cannot be read is an error of usage; the error for
-// one that is not valid names the line and the key.
+// Read reads a specification in YAML and the files that it names, which must be in its folder or
+// below: symbolic links do not lead out of it. A file that cannot be read is an error of usage; the
+// error for one that is not valid names the line and the key.
 func Read(file string) (*swarm.Spec, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package stdpath recognises paths that name a standard stream or an open descriptor of the process,
-// as users write them for inputs and outputs of a command.
+// Package stdpath recognises paths that name a standard stream or an open descriptor of the
+// process, as users write them for inputs and outputs of a command.
 package stdpath
 
 import "strings"
