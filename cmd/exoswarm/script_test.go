@@ -45,7 +45,8 @@ import (
 //	gpuagent NAME [PLACE [KEY]]  start a GPU agent on the host device, with a folder for snapshots,
 //	                         which the file KEY encrypts
 //	lease NAME SWARM SHARD   take the lease of a shard, and answer nothing
-//	stop NAME                stop a worker or a GPU agent, or give a lease back
+//	end NAME                 stop a worker or a GPU agent, or give a lease back (stop is a command
+//	                         of testscript, which ends the script)
 //	append SWARM SHARD KIND DATA  append an entry to the log of one shard
 //	begins SWARM SHARD N     entry N is the first one of both logs of a shard
 //	delete SWARM             exoswarm swarm delete --yes, which must leave no log of up to 7 shards
@@ -82,7 +83,7 @@ func TestScripts(t *testing.T) {
 			"as":       plain((*scene).as),
 			"until":    plain((*scene).until),
 			"worker":   plain((*scene).worker),
-			"stop":     plain(func(s *scene, ts *testscript.TestScript, args []string) { s.workers[args[0]]() }),
+			"end":      plain(func(s *scene, ts *testscript.TestScript, args []string) { s.workers[args[0]]() }),
 			"local":    plain(func(s *scene, ts *testscript.TestScript, args []string) { s.expect(ts, args) }),
 			"gpuagent": plain((*scene).gpuagent),
 			"lease":    plain((*scene).lease),
