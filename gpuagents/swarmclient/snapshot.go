@@ -33,7 +33,8 @@ func (s *Swarm) Snapshot(ctx context.Context, name string) ([]swarms.Snapshotted
 	if err := s.CheckSnapshotName(name); err != nil {
 		return nil, err
 	}
-	return askAll(ctx, s, swarms.EntrySnapshot, swarms.Snapshot{Version: jobs.Version, Name: name}, swarms.EntrySnapshotted,
+	return askAll(ctx, s, swarms.EntrySnapshot, swarms.Snapshot{Version: jobs.Version, Name: name},
+		swarms.EntrySnapshotted,
 		swarms.DecodeSnapshotted)
 }
 

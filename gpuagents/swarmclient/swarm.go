@@ -73,7 +73,8 @@ func (s *Swarm) Tick(ctx context.Context, count int) (sum swarms.Ticked, err err
 // Reset returns all agents to their initial state, also those of a swarm that began with a
 // snapshot. Their weights and the numbers of rounds stay.
 func (s *Swarm) Reset(ctx context.Context) error {
-	_, err := askAll(ctx, s, swarms.EntryReset, swarms.Reset{Version: jobs.Version}, swarms.EntryCleared, swarms.DecodeReset)
+	_, err := askAll(ctx, s, swarms.EntryReset, swarms.Reset{Version: jobs.Version}, swarms.EntryCleared,
+		swarms.DecodeReset)
 	return err
 }
 

@@ -41,13 +41,15 @@ func (s *Swarm) Vote(ctx context.Context, want swarms.Vote) (v swarms.Voted, err
 // voteIn asks shard 0, and then the other shards for the round that shard 0 has answered with.
 func (s *Swarm) voteIn(ctx context.Context, deadline time.Time, want swarms.Vote) ([]swarms.Voted, error) {
 	entry := func(int) ([]byte, error) { return json.Marshal(want) }
-	all, err := askUntil(ctx, s, deadline, swarms.EntryVote, func(k int) bool { return k == 0 }, entry, swarms.EntryVoted,
+	all, err := askUntil(ctx, s, deadline, swarms.EntryVote, func(k int) bool { return k == 0 }, entry,
+		swarms.EntryVoted,
 		swarms.DecodeVoted)
 	if err != nil || len(all) == 1 {
 		return all, err
 	}
 	want.Round = all[0].Round
-	others, err := askUntil(ctx, s, deadline, swarms.EntryVote, func(k int) bool { return k > 0 }, entry, swarms.EntryVoted,
+	others, err := askUntil(ctx, s, deadline, swarms.EntryVote, func(k int) bool { return k > 0 }, entry,
+		swarms.EntryVoted,
 		swarms.DecodeVoted)
 	others[0] = all[0]
 	return others, err
@@ -57,7 +59,8 @@ func (s *Swarm) voteIn(ctx context.Context, deadline time.Time, want swarms.Vote
 // shard in its own next round.
 func (s *Swarm) laterRound(ctx context.Context, deadline time.Time, want swarms.Vote) (uint64, error) {
 	want.Round = 0
-	all, err := askUntil(ctx, s, deadline, swarms.EntryVote, nil, func(int) ([]byte, error) { return json.Marshal(want) },
+	all, err := askUntil(ctx, s, deadline, swarms.EntryVote, nil,
+		func(int) ([]byte, error) { return json.Marshal(want) },
 		swarms.EntryVoted, swarms.DecodeVoted)
 	last := uint64(0)
 	for _, v := range all {
