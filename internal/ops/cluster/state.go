@@ -1,0 +1,141 @@
+// Package cluster observes a running cluster: one look a second at queues, agents, swarms and the
+// NATS servers, however many people watch, with a history of the numbers.
+package cluster
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/exoswarm/exoswarm/jobs"
+)
+
+// State is the cluster at one moment. Slices are sorted by name and must not be changed. Its JSON is
+// that of the HTTP API.
+type State struct {
+	// Frame counts the looks of this process, from 1 on.
+	Frame uint64    `json:"frame"`
+	At    time.Time `json:"at"`
+	// Error says why the last look failed; the rest is then what the look before it found, and Since
+	// is when that was.
+	Error string    `json:"error,omitempty"`
+	Since time.Time `json:"since,omitzero"`
+
+	NATS    NATS     `json:"nats"`
+	Pools   []Pool   `json:"pools"`
+	Agents  []Agent  `json:"agents"`
+	Swarms  []Swarm  `json:"swarms"`
+	Tenants []Tenant `json:"tenants"`
+	// Numbers are the series of Series at this moment, by name. Rates are per second.
+	Numbers map[string]float64 `json:"numbers"`
+}
+
+// NATS is what the servers say of JetStream.
+type NATS struct {
+	URL     string        `json:"url"` // without credentials
+	Server  string        `json:"server"`
+	Version string        `json:"version"`
+	Cluster string        `json:"cluster,omitempty"`
+	Servers []string      `json:"servers"` // known addresses
+	RTT     time.Duration `json:"rtt_ns"`
+	// Memory, Store and their limits are bytes of the account; a limit of 0 or less: none.
+	Memory      uint64   `json:"memory_bytes"`
+	MemoryLimit int64    `json:"memory_limit_bytes"`
+	Store       uint64   `json:"store_bytes"`
+	StoreLimit  int64    `json:"store_limit_bytes"`
+	Streams     []Stream `json:"streams"`
+}
+
+// Stream is a stream of the protocol; the logs of swarms are counted with their swarm.
+type Stream struct {
+	Name     string   `json:"name"`
+	Messages uint64   `json:"messages"`
+	Bytes    uint64   `json:"bytes"`
+	MaxBytes int64    `json:"max_bytes"` // -1: no limit
+	MaxMsgs  int64    `json:"max_messages"`
+	Leader   string   `json:"leader,omitempty"` // empty in a cluster: there is none now
+	Replicas int      `json:"replicas"`
+	Behind   []string `json:"behind,omitempty"` // replicas that are not current, or gone
+}
+
+// Pool is the queue of a pool of agents.
+type Pool struct {
+	jobs.QueueStats
+	// Begun and Ended are jobs a second.
+	Submitted float64 `json:"submitted_per_second"`
+	Ended     float64 `json:"ended_per_second"`
+	Dead      uint64  `json:"dead_letters"`
+	// Unserved are the kinds that have jobs and no agent.
+	Unserved []string `json:"unserved,omitempty"`
+}
+
+// Agent is an agent of the cluster, alive or lost.
+type Agent struct {
+	jobs.Agent
+	// Telemetry is what the agent answered; nil: it did not answer this time.
+	Telemetry *Telemetry `json:"telemetry,omitempty"`
+}
+
+// Telemetry is the answer of an agent to a question for its numbers.
+type Telemetry struct {
+	At time.Time `json:"at"`
+	// Samples are those of the metrics that were asked for.
+	Samples []Sample `json:"samples"`
+}
+
+// Sample is the value of a metric: a counter, a gauge, or the sum or count of a histogram.
+type Sample struct {
+	Name   string            `json:"n"`
+	Labels map[string]string `json:"l,omitempty"`
+	Value  float64           `json:"v"`
+}
+
+// Swarm is a swarm of the cluster.
+type Swarm struct {
+	ID        string          `json:"id"`
+	Name      string          `json:"name"`
+	Key       string          `json:"key"`
+	Cell      string          `json:"cell"`
+	Addressed string          `json:"addressed"` // agent or group
+	Agents    int64           `json:"agents"`
+	Groups    int             `json:"groups"`
+	Owner     string          `json:"owner,omitempty"` // the job that it ends with
+	Created   time.Time       `json:"created"`
+	Ending    bool            `json:"ending,omitempty"`
+	Error     string          `json:"error,omitempty"` // why its record cannot be read
+	State     string          `json:"state"`           // served, replaying, waiting, or ending
+	Shards    []Shard         `json:"shards"`
+	Spec      json.RawMessage `json:"spec,omitempty"`
+}
+
+// Shard is a part of a swarm's groups.
+type Shard struct {
+	Shard  int    `json:"shard"`
+	First  int    `json:"first_group"`
+	End    int    `json:"end_group"` // behind the last one
+	Holder string `json:"holder,omitempty"`
+	State  string `json:"state"` // served, replaying or waiting
+	// Entries is the number of the last entry of its log, Answered of the last one with an answer.
+	Entries  uint64 `json:"entries"`
+	Answered uint64 `json:"answered"`
+	// EntriesPerSecond is the rate at which entries were answered since the look before.
+	EntriesPerSecond float64        `json:"entries_per_second"`
+	Recovering       *jobs.Recovery `json:"recovering,omitempty"`
+	LostHolder       string         `json:"lost_holder,omitempty"`
+	LostSince        time.Time      `json:"lost_since,omitzero"`
+}
+
+// Tenant is a tenant with jobs or limits.
+type Tenant struct {
+	Tenant  string             `json:"tenant"`
+	Waiting uint64             `json:"waiting"`
+	Running int                `json:"running"`
+	Limits  *jobs.TenantLimits `json:"limits,omitempty"`
+}
+
+// States of swarms and shards.
+const (
+	StateServed    = "served"
+	StateReplaying = "replaying"
+	StateWaiting   = "waiting"
+	StateEnding    = "ending"
+)
