@@ -41,6 +41,8 @@ type AgentProcess struct {
 	ctx   context.Context // ends when the process must drain
 	end   context.CancelCauseFunc
 	entry *registry.Announcement
+	// silent ends the answers to questions of operators; nil before Announce.
+	silent []func()
 }
 
 // NewAgentProcess reads the flags of AgentFlags, and serves the metrics. The caller adds its checks
@@ -95,7 +97,15 @@ func (p *AgentProcess) Announce(describe func() jobs.Agent) (err error) {
 		}
 		return a
 	}, p.Log)
-	return err
+	if err != nil {
+		return err
+	}
+	silent, err := p.Conn.Telemetry.Answer(p.Name, p.Metrics.Samples)
+	if err != nil {
+		return err
+	}
+	p.silent = append(p.silent, silent)
+	return nil
 }
 
 // Wait returns when the agent must drain: after a signal, the request of an operator, or End. The
@@ -129,6 +139,9 @@ func (p *AgentProcess) Leave(ctx context.Context) {
 // Close ends the context of the work, the connection, the traces and the metrics.
 func (p *AgentProcess) Close() {
 	p.end(nil)
+	for _, silent := range p.silent {
+		silent()
+	}
 	if p.Conn != nil {
 		p.Conn.Close()
 	}

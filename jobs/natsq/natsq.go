@@ -17,6 +17,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/results"
 	"github.com/exoswarm/exoswarm/jobs/natsq/schedules"
 	"github.com/exoswarm/exoswarm/jobs/natsq/swarmlog"
+	"github.com/exoswarm/exoswarm/jobs/natsq/telemetry"
 	"github.com/exoswarm/exoswarm/jobs/natsq/userstream"
 )
 
@@ -35,6 +36,7 @@ type Conn struct {
 	Swarms    *swarmlog.Swarms
 	Streams   *userstream.Streams
 	Objects   *objects.Store
+	Telemetry *telemetry.Telemetry
 
 	resultsMode publishmode.Mode
 }
@@ -61,7 +63,7 @@ func Connect(ctx context.Context, o natsconn.Options) (*Conn, error) {
 	}
 	c := &Conn{
 		Conn: k, Control: control.New(k), Results: results.New(k), Registry: registry.New(k),
-		Streams: userstream.New(k),
+		Streams: userstream.New(k), Telemetry: telemetry.New(k),
 	}
 	c.Objects = objects.New(k, func(ctx context.Context, job string) (bool, error) { return c.Queue.Known(ctx, job) })
 	c.Letters = deadletters.New(k, func(ctx context.Context, j jobs.Job, forgiven uint64) error {

@@ -72,21 +72,7 @@ type Pool struct {
 type Agent struct {
 	jobs.Agent
 	// Telemetry is what the agent answered; nil: it did not answer this time.
-	Telemetry *Telemetry `json:"telemetry,omitempty"`
-}
-
-// Telemetry is the answer of an agent to a question for its numbers.
-type Telemetry struct {
-	At time.Time `json:"at"`
-	// Samples are those of the metrics that were asked for.
-	Samples []Sample `json:"samples"`
-}
-
-// Sample is the value of a metric: a counter, a gauge, or the sum or count of a histogram.
-type Sample struct {
-	Name   string            `json:"n"`
-	Labels map[string]string `json:"l,omitempty"`
-	Value  float64           `json:"v"`
+	Telemetry *jobs.Telemetry `json:"telemetry,omitempty"`
 }
 
 // Swarm is a swarm of the cluster.

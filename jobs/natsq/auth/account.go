@@ -81,11 +81,19 @@ func connectAccounts(c *jwt.AccountClaims, account, cluster string) {
 				ResponseType: jwt.ResponseTypeSingleton,
 			})
 		}
+		for _, s := range asked {
+			c.Exports = append(c.Exports, &jwt.Export{
+				Name: s, Subject: jwt.Subject(s), Type: jwt.Service, ResponseType: jwt.ResponseTypeStream,
+			})
+		}
 		for _, s := range told {
 			c.Exports = append(c.Exports, &jwt.Export{Name: s, Subject: jwt.Subject(s), Type: jwt.Stream})
 		}
 	case account == viewerAccount:
 		for _, s := range reads {
+			add(s, jwt.Service)
+		}
+		for _, s := range asked {
 			add(s, jwt.Service)
 		}
 		for _, s := range told {

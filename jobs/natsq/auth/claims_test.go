@@ -34,8 +34,8 @@ func TestClaims(t *testing.T) {
 	}
 	own, cluster := key(), key()
 	for account, n := range map[string][2]int{
-		clusterAccount: {1 + len(reads) + len(told), 0},
-		viewerAccount:  {0, len(reads) + len(told)}, tenantPrefix + "acme": {0, 1}, "other": {0, 0},
+		clusterAccount: {1 + len(reads) + len(asked) + len(told), 0},
+		viewerAccount:  {0, len(reads) + len(asked) + len(told)}, tenantPrefix + "acme": {0, 1}, "other": {0, 0},
 	} {
 		keys := map[string]string{}
 		for _, r := range rolesOf(account) {

@@ -90,6 +90,9 @@ var reads = []string{
 // streams gets no such messages.
 const elections = "$JS.EVENT.ADVISORY.STREAM.LEADER_ELECTED.*"
 
+// asked are the questions to agents that change nothing. Every agent that is asked may answer.
+var asked = []string{"exo.running.*", "exo.agent.telemetry"}
+
 // told are the subjects on which the cluster publishes the progress and the end of jobs.
 var told = []string{"exo.progress.*", "exo.done.*", "exo.joblog.*"}
 
@@ -122,9 +125,8 @@ func Roles() []Role {
 				"$JS.API.CONSUMER.DELETE.EXO_SCHED.*",
 			}),
 		Subscribe: slices.Concat([]string{
-			inbox, "exo.wake.>", "exo.api.>", "exo.tenant.>", "exo.agent.drain.*",
-			"exo.running.*", elections,
-		}, told),
+			inbox, "exo.wake.>", "exo.api.>", "exo.tenant.>", "exo.agent.drain.*", elections,
+		}, asked, told),
 		Answers: true,
 	}, {
 		// A GPU agent needs the logs, records and leases of swarms only. It reads no other fixed
@@ -147,7 +149,8 @@ func Roles() []Role {
 			each("$JS.API.CONSUMER.CREATE.%s.>", fixed, served...),
 			each("$JS.API.CONSUMER.DELETE.%s.*", fixed, served...),
 			each("$JS.API.CONSUMER.MSG.NEXT.%s.*", fixed, served...)),
-		Subscribe: []string{inbox, "exo.agent.drain.*", elections},
+		Subscribe: []string{inbox, "exo.agent.drain.*", "exo.agent.telemetry", elections},
+		Answers:   true,
 	}, {
 		// A submitter reaches the gateways only. The import of its account adds the name of the
 		// tenant to each subject.
@@ -172,7 +175,7 @@ func Roles() []Role {
 		Name: Viewer, Account: viewerAccount,
 		Does: "for observers: reads jobs, results, logs of jobs, queues, dead letters, limits, schedules and " +
 			"agents of all tenants, and changes nothing",
-		Publish:   slices.Concat(reads, []string{"exo.running.*"}),
+		Publish:   slices.Concat(reads, asked),
 		Subscribe: slices.Concat([]string{inbox, elections}, told),
 	}, {
 		// The pusher sends new claims of accounts to running servers, and can do nothing else with

@@ -2,6 +2,7 @@ package auth_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"io"
@@ -294,6 +295,29 @@ func TestViewer(t *testing.T) {
 	if err := me.Letters.List(ctx, jobs.DeadFilter{},
 		func(jobs.DeadLetter) bool { n++; return true }); err != nil || n != 1 {
 		t.Errorf("%d dead letters, %v", n, err)
+	}
+	// Both kinds of agent answer a viewer, and the worker tells it what it runs.
+	for _, role := range []string{auth.Agent, auth.GPUAgent} {
+		silent, err := c.connect(t, role).Telemetry.Answer(role, func(names []string) []jobs.Sample {
+			return []jobs.Sample{{Name: names[0], Value: 7}}
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer silent()
+	}
+	var numbers map[string]jobs.Telemetry
+	for len(numbers) < 2 && ctx.Err() == nil { // the server may hear of their subscriptions later
+		look, cancel := context.WithTimeout(ctx, time.Second)
+		if numbers, err = me.Telemetry.Ask(look, []string{"x"}, []string{auth.Agent, auth.GPUAgent}); err != nil {
+			t.Fatal(err)
+		}
+		cancel()
+	}
+	for _, role := range []string{auth.Agent, auth.GPUAgent} {
+		if s := numbers[role].Samples; len(s) != 1 || s[0].Value != 7 {
+			t.Errorf("%s answers a viewer's question for numbers with %v, want one sample of 7", role, s)
+		}
 	}
 	if s, err := me.Queue.Stats(ctx, jobs.PoolGPU); err != nil || !s.Paused {
 		t.Errorf("%+v, %v", s, err)
