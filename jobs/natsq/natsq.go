@@ -16,6 +16,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/registry"
 	"github.com/exoswarm/exoswarm/jobs/natsq/results"
 	"github.com/exoswarm/exoswarm/jobs/natsq/schedules"
+	"github.com/exoswarm/exoswarm/jobs/natsq/servers"
 	"github.com/exoswarm/exoswarm/jobs/natsq/swarmlog"
 	"github.com/exoswarm/exoswarm/jobs/natsq/telemetry"
 	"github.com/exoswarm/exoswarm/jobs/natsq/userstream"
@@ -37,6 +38,7 @@ type Conn struct {
 	Streams   *userstream.Streams
 	Objects   *objects.Store
 	Telemetry *telemetry.Telemetry
+	Servers   *servers.Servers
 
 	resultsMode publishmode.Mode
 }
@@ -63,7 +65,7 @@ func Connect(ctx context.Context, o natsconn.Options) (*Conn, error) {
 	}
 	c := &Conn{
 		Conn: k, Control: control.New(k), Results: results.New(k), Registry: registry.New(k),
-		Streams: userstream.New(k), Telemetry: telemetry.New(k),
+		Streams: userstream.New(k), Telemetry: telemetry.New(k), Servers: servers.New(k),
 	}
 	c.Objects = objects.New(k, func(ctx context.Context, job string) (bool, error) { return c.Queue.Known(ctx, job) })
 	c.Letters = deadletters.New(k, func(ctx context.Context, j jobs.Job, forgiven uint64) error {

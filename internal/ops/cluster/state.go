@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/servers"
 )
 
 // State is the cluster at one moment. Slices are sorted by name and must not be changed. Its JSON is
@@ -20,50 +21,19 @@ type State struct {
 	Error string    `json:"error,omitempty"`
 	Since time.Time `json:"since,omitzero"`
 
-	NATS    NATS     `json:"nats"`
-	Pools   []Pool   `json:"pools"`
-	Agents  []Agent  `json:"agents"`
-	Swarms  []Swarm  `json:"swarms"`
-	Tenants []Tenant `json:"tenants"`
+	NATS    servers.Report `json:"nats"`
+	Pools   []Pool         `json:"pools"`
+	Agents  []Agent        `json:"agents"`
+	Swarms  []Swarm        `json:"swarms"`
+	Tenants []Tenant       `json:"tenants"`
 	// Numbers are the series of Series at this moment, by name. Rates are per second.
 	Numbers map[string]float64 `json:"numbers"`
-}
-
-// NATS is what the servers say of JetStream.
-type NATS struct {
-	URL     string        `json:"url"` // without credentials
-	Server  string        `json:"server"`
-	Version string        `json:"version"`
-	Cluster string        `json:"cluster,omitempty"`
-	Servers []string      `json:"servers"` // known addresses
-	RTT     time.Duration `json:"rtt_ns"`
-	// Memory, Store and their limits are bytes of the account; a limit of 0 or less: none.
-	Memory      uint64   `json:"memory_bytes"`
-	MemoryLimit int64    `json:"memory_limit_bytes"`
-	Store       uint64   `json:"store_bytes"`
-	StoreLimit  int64    `json:"store_limit_bytes"`
-	Streams     []Stream `json:"streams"`
-}
-
-// Stream is a stream of the protocol; the logs of swarms are counted with their swarm.
-type Stream struct {
-	Name     string   `json:"name"`
-	Messages uint64   `json:"messages"`
-	Bytes    uint64   `json:"bytes"`
-	MaxBytes int64    `json:"max_bytes"` // -1: no limit
-	MaxMsgs  int64    `json:"max_messages"`
-	Leader   string   `json:"leader,omitempty"` // empty in a cluster: there is none now
-	Replicas int      `json:"replicas"`
-	Behind   []string `json:"behind,omitempty"` // replicas that are not current, or gone
 }
 
 // Pool is the queue of a pool of agents.
 type Pool struct {
 	jobs.QueueStats
-	// Begun and Ended are jobs a second.
-	Submitted float64 `json:"submitted_per_second"`
-	Ended     float64 `json:"ended_per_second"`
-	Dead      uint64  `json:"dead_letters"`
+	Dead uint64 `json:"dead_letters"`
 	// Unserved are the kinds that have jobs and no agent.
 	Unserved []string `json:"unserved,omitempty"`
 }

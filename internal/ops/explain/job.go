@@ -1,0 +1,318 @@
+package explain
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
+	"github.com/exoswarm/exoswarm/jobs/natsq/servers"
+)
+
+// JobFacts are what is known about one job and the cluster around it. A nil pointer or slice is a
+// fact that is not known.
+type JobFacts struct {
+	ID  string
+	Now time.Time
+	// Listed is the job where it is not over, Result where it is, Dead its dead letter.
+	Listed *queue.ListedJob
+	Result *jobs.Result
+	Dead   *jobs.DeadLetter
+	Pool   jobs.QueueStats // of its pool
+	Agents []jobs.Agent
+	Limits []jobs.TenantLimits
+	// Running are the jobs of its tenant that run now, in all pools.
+	Running int
+	// Worker and Attempt are those of the last log lines of the job; empty: it has none.
+	Worker  string
+	Attempt int
+	Servers Facts
+}
+
+// Facts are what is known of the NATS servers.
+type Facts struct {
+	Error  error // why they could not be asked
+	Report *servers.Report
+	// Full says that a server refuses to store for want of disk space.
+	Full bool
+}
+
+// Job returns why a job does not progress. The first cause in the order of this function holds: a
+// state of the job itself, then the servers, then what an operator set, then the agents.
+func Job(f JobFacts) Reason {
+	switch {
+	case f.Result != nil:
+		return ended(f)
+	case f.Dead != nil:
+		return poisoned(f)
+	}
+	if r, ok := f.Servers.trouble("EXO_JOBS_" + strings.ToUpper(string(f.Pool.Pool))); ok && (f.Listed == nil ||
+		f.Listed.State != queue.StateRunning) {
+		return r
+	}
+	if f.Listed == nil {
+		return Reason{
+			Cause: Unknown, Stuck: true,
+			Sentence: fmt.Sprintf("nothing is known of job %s", f.ID),
+			Evidence: []string{"it is neither queued nor over, and there is no dead letter of this id"},
+			Cure:     "check the id (exoswarm job list --all); a result is kept for its result_ttl_s, a day by default",
+		}
+	}
+	j := f.Listed
+	switch j.State {
+	case queue.StateWaiting:
+		return Reason{
+			Cause:    Parents,
+			Sentence: fmt.Sprintf("the job waits for %s", several(len(j.Waits), "another job", "other jobs")),
+			Evidence: []string{"not over yet: " + strings.Join(j.Waits, ", ")},
+			Cure:     "exoswarm job explain " + first(j.Waits) + ", or cancel that job",
+		}
+	case queue.StateDelayed:
+		return Reason{
+			Cause: Delayed,
+			Sentence: fmt.Sprintf("the job starts at %s, in %v", j.NotBefore.Local().Format(time.DateTime),
+				j.NotBefore.Sub(f.Now).Round(time.Second)),
+			Evidence: []string{"not_before is " + j.NotBefore.UTC().Format(time.RFC3339)},
+			Cure:     "exoswarm job cancel " + j.ID + ", and submit it without a delay",
+		}
+	case queue.StateRunning:
+		return running(f)
+	}
+	return queued(f)
+}
+
+func ended(f JobFacts) Reason {
+	r := f.Result
+	at := fmt.Sprintf("attempt %d on %s ended at %s", r.Attempts, r.Worker, r.Finished.UTC().Format(time.RFC3339))
+	switch {
+	case r.Status == jobs.Done:
+		return Reason{Cause: Done, Sentence: "the job is done", Evidence: []string{at}, Cure: "exoswarm job get " + f.ID}
+	case r.Error == nil:
+		return Reason{Cause: Poisoned, Stuck: true, Sentence: "the job failed", Evidence: []string{at}}
+	}
+	switch r.Error.Code {
+	case jobs.CodeCanceled:
+		return Reason{
+			Cause: Cancelled, Stuck: true, Sentence: "the job was cancelled", Evidence: []string{r.Error.Message, at},
+			Cure: "submit it again",
+		}
+	case jobs.CodeDeadline:
+		return Reason{
+			Cause: Expired, Stuck: true, Sentence: "the deadline of the job has passed",
+			Evidence: []string{r.Error.Message, at}, Cure: "submit it again with a later deadline",
+		}
+	case jobs.CodeParent, jobs.CodeSkipped:
+		return Reason{
+			Cause: Skipped, Stuck: true, Sentence: "a job that it waited for was not done",
+			Evidence: []string{r.Error.Message}, Cure: "repair and retry that job, and submit this one again",
+		}
+	}
+	return poisoned(f)
+}
+
+func poisoned(f JobFacts) Reason {
+	message, attempts, worker := "", 0, ""
+	switch {
+	case f.Dead != nil:
+		attempts, worker = f.Dead.Attempts, f.Dead.Worker
+		if f.Dead.Reason != nil {
+			message = string(f.Dead.Reason.Code) + ": " + f.Dead.Reason.Message
+		}
+	case f.Result.Error != nil:
+		attempts, worker = f.Result.Attempts, f.Result.Worker
+		message = string(f.Result.Error.Code) + ": " + f.Result.Error.Message
+	}
+	return Reason{
+		Cause: Poisoned, Stuck: true,
+		Sentence: "the job failed for good: " + message,
+		Evidence: []string{fmt.Sprintf("%s, the last one on %s", several(attempts, "attempt", "attempts"), worker)},
+		Cure:     fmt.Sprintf("repair the cause, then exoswarm job retry %s (exoswarm job logs %[1]s)", f.ID),
+	}
+}
+
+func running(f JobFacts) Reason {
+	r := f.Listed.Running
+	out := Reason{
+		Cause: Running, Sentence: fmt.Sprintf("the job is running on %s, attempt %d, since %s", r.Worker, r.Attempt,
+			r.Since.Local().Format(time.TimeOnly)),
+	}
+	if len(r.Progress) > 0 {
+		out.Evidence = append(out.Evidence, "its last progress: "+string(r.Progress))
+	}
+	return out
+}
+
+// queued is for a job that no worker has now.
+func queued(f JobFacts) Reason {
+	j := f.Listed
+	source := source(f.Pool, j.Job)
+	switch {
+	case f.Pool.Paused:
+		return Reason{
+			Cause: PoolPaused, Stuck: true, Sentence: fmt.Sprintf("pool %s is paused", j.Pool),
+			Evidence: []string{fmt.Sprintf("%d jobs of the pool wait or run", f.Pool.Jobs)},
+			Cure:     fmt.Sprintf("exoswarm queue resume %s", j.Pool),
+		}
+	case source.Paused:
+		return Reason{
+			Cause: KindPaused, Stuck: true, Sentence: fmt.Sprintf("kind %s of pool %s is paused", j.Kind, j.Pool),
+			Evidence: []string{fmt.Sprintf("%d jobs of this kind, lane and tenant wait", source.Waiting)},
+			Cure:     fmt.Sprintf("exoswarm queue resume %s --kind %s", j.Pool, j.Kind),
+		}
+	}
+	if j.State == queue.StateRetrying {
+		return retrying(f)
+	}
+	of := agentsOf(f.Agents, j.Pool, j.Kind)
+	if len(of) == 0 {
+		return Reason{
+			Cause: NoAgent, Stuck: true, Sentence: fmt.Sprintf("no agent of kind %s is connected", j.Kind),
+			Evidence: []string{kinds(f.Agents, j.Pool)},
+			Cure:     fmt.Sprintf("start an agent that handles kind %s of pool %s, or submit another kind", j.Kind, j.Pool),
+		}
+	}
+	if r, ok := limited(f); ok {
+		return r
+	}
+	return busy(f, of, source)
+}
+
+// retrying is for a job that a worker had, and that no worker says it runs.
+func retrying(f JobFacts) Reason {
+	j := f.Listed
+	gone := f.Worker != "" && !slices.ContainsFunc(f.Agents, func(a jobs.Agent) bool {
+		return a.Name == f.Worker && a.Lost == nil
+	})
+	if gone {
+		return Reason{
+			Cause:    LeaseOfDead,
+			Sentence: fmt.Sprintf("worker %s is gone, and its lease on the job has not ended", f.Worker),
+			Evidence: []string{fmt.Sprintf("attempt %d logged its last line there; the worker is not registered", f.Attempt)},
+			Cure:     "none needed: another worker takes the job when the lease ends, 15 s after the worker's last sign of life",
+		}
+	}
+	out := Reason{
+		Cause:    RetryBackoff,
+		Sentence: "an attempt at the job ended without a result, and the next attempt waits",
+		Evidence: []string{"a worker received the job, and no worker runs it now"},
+		Cure: fmt.Sprintf("none needed: it is tried up to %d times, after pauses that double from 1 s "+
+			"(exoswarm job logs %s shows the attempts)", j.WithDefaults().MaxAttempts, j.ID),
+	}
+	if f.Worker != "" {
+		out.Evidence = append(out.Evidence, fmt.Sprintf("attempt %d on %s logged the last line", f.Attempt, f.Worker))
+	}
+	return out
+}
+
+// limited reports whether the tenant's limits hold the job back.
+func limited(f JobFacts) (Reason, bool) {
+	tenant := f.Listed.WithDefaults().Tenant
+	var own, all jobs.Limits
+	for _, l := range f.Limits {
+		switch l.Tenant {
+		case tenant:
+			own = l.Limits
+		case jobs.EveryTenant:
+			all = l.Limits
+		}
+	}
+	l := own.Or(all)
+	if l.Concurrency == nil || *l.Concurrency == 0 || f.Running < *l.Concurrency {
+		return Reason{}, false
+	}
+	return Reason{
+		Cause: TenantLimit,
+		Sentence: fmt.Sprintf("tenant %s runs %d jobs, and may run %d", tenant, f.Running,
+			*l.Concurrency),
+		Evidence: []string{fmt.Sprintf("its limit of concurrency is %d", *l.Concurrency)},
+		Cure: fmt.Sprintf("wait for one of its jobs to end, or exoswarm tenant limit %s --concurrency N",
+			tenant),
+	}, true
+}
+
+// busy is for a job that agents serve and that none has taken yet.
+func busy(f JobFacts, of []jobs.Agent, source jobs.SourceStats) Reason {
+	j := f.Listed
+	var evidence []string
+	full, draining, failing := 0, 0, 0
+	for _, a := range of {
+		state := a.State
+		switch {
+		case a.State == "draining":
+			draining++
+		case a.State != "serving" && a.State != "full":
+			failing++
+		case a.Concurrency > 0 && a.Running >= a.Concurrency:
+			full++
+			state = fmt.Sprintf("runs %d of %d jobs", a.Running, a.Concurrency)
+		}
+		if len(evidence) < 5 {
+			evidence = append(evidence, a.Name+": "+state)
+		}
+	}
+	switch len(of) {
+	case failing:
+		return Reason{
+			Cause: AgentTrouble, Stuck: true, Sentence: fmt.Sprintf("no agent of kind %s can work now", j.Kind),
+			Evidence: evidence, Cure: "see the state and the log of these agents (exoswarm agent list)",
+		}
+	case draining, draining + failing:
+		return Reason{
+			Cause: AgentsDraining, Stuck: true,
+			Sentence: fmt.Sprintf("all agents of kind %s drain and take nothing new", j.Kind),
+			Evidence: evidence, Cure: "start another agent",
+		}
+	case full + draining + failing:
+		return Reason{
+			Cause: AgentsFull, Sentence: fmt.Sprintf("all agents of kind %s are full", j.Kind),
+			Evidence: append(evidence, fmt.Sprintf("%d jobs of this kind, lane and tenant wait", source.Waiting)),
+			Cure:     "wait, start more agents, or raise --concurrency",
+		}
+	}
+	return Reason{
+		Cause: QueuedBehind, Sentence: "the job is queued, and agents are free: it starts soon",
+		Evidence: append(evidence, fmt.Sprintf("%d jobs of this kind, lane and tenant wait", source.Waiting)),
+		Cure:     "if this stays so, see the log of the agents: exoswarm doctor",
+	}
+}
+
+// source returns the counts of the job's kind, lane and tenant.
+func source(s jobs.QueueStats, j jobs.Job) jobs.SourceStats {
+	j = j.WithDefaults()
+	for _, c := range s.Sources {
+		if c.Kind == j.Kind && c.Lane == j.Lane && c.Tenant == j.Tenant {
+			return c
+		}
+	}
+	return jobs.SourceStats{}
+}
+
+// agentsOf returns the live agents of a pool that handle a kind.
+func agentsOf(all []jobs.Agent, p jobs.Pool, kind string) (of []jobs.Agent) {
+	for _, a := range all {
+		if a.Pool == p && a.Lost == nil && slices.Contains(a.Kinds, kind) {
+			of = append(of, a)
+		}
+	}
+	return of
+}
+
+// kinds is one sentence about the kinds that the agents of a pool handle.
+func kinds(all []jobs.Agent, p jobs.Pool) string {
+	seen := map[string]bool{}
+	n := 0
+	for _, a := range all {
+		if a.Pool == p && a.Lost == nil {
+			n++
+			for _, k := range a.Kinds {
+				seen[k] = true
+			}
+		}
+	}
+	if len(seen) == 0 {
+		return fmt.Sprintf("%s of pool %s, and none handles jobs", several(n, "agent", "agents"), p)
+	}
+	return fmt.Sprintf("the agents of pool %s handle: %s", p, strings.Join(sorted(seen), ", "))
+}
