@@ -33,7 +33,6 @@ type State struct {
 // Pool is the queue of a pool of agents.
 type Pool struct {
 	jobs.QueueStats
-	Dead uint64 `json:"dead_letters"`
 	// Unserved are the kinds that have jobs and no agent.
 	Unserved []string `json:"unserved,omitempty"`
 }
@@ -47,20 +46,22 @@ type Agent struct {
 
 // Swarm is a swarm of the cluster.
 type Swarm struct {
-	ID        string          `json:"id"`
-	Name      string          `json:"name"`
-	Key       string          `json:"key"`
-	Cell      string          `json:"cell"`
-	Addressed string          `json:"addressed"` // agent or group
-	Agents    int64           `json:"agents"`
-	Groups    int             `json:"groups"`
-	Owner     string          `json:"owner,omitempty"` // the job that it ends with
-	Created   time.Time       `json:"created"`
-	Ending    bool            `json:"ending,omitempty"`
-	Error     string          `json:"error,omitempty"` // why its record cannot be read
-	State     string          `json:"state"`           // served, replaying, waiting, or ending
-	Shards    []Shard         `json:"shards"`
-	Spec      json.RawMessage `json:"spec,omitempty"`
+	ID        string `json:"id"`
+	Name      string `json:"name"`
+	Key       string `json:"key"`
+	Cell      string `json:"cell"`
+	Addressed string `json:"addressed"` // agent or group
+	Agents    int64  `json:"agents"`
+	// Candidates are what its agents vote for, in the order of their numbers.
+	Candidates []string        `json:"candidates,omitempty"`
+	Groups     int             `json:"groups"`
+	Owner      string          `json:"owner,omitempty"` // the job that it ends with
+	Created    time.Time       `json:"created"`
+	Ending     bool            `json:"ending,omitempty"`
+	Error      string          `json:"error,omitempty"` // why its record cannot be read
+	State      string          `json:"state"`           // served, replaying, waiting, or ending
+	Shards     []Shard         `json:"shards"`
+	Spec       json.RawMessage `json:"spec,omitempty"`
 }
 
 // Shard is a part of a swarm's groups.
@@ -76,8 +77,10 @@ type Shard struct {
 	// EntriesPerSecond is the rate at which entries were answered since the look before.
 	EntriesPerSecond float64        `json:"entries_per_second"`
 	Recovering       *jobs.Recovery `json:"recovering,omitempty"`
-	LostHolder       string         `json:"lost_holder,omitempty"`
-	LostSince        time.Time      `json:"lost_since,omitzero"`
+	// Leaderless names the log of the shard that has no leader.
+	Leaderless string    `json:"leaderless,omitempty"`
+	LostHolder string    `json:"lost_holder,omitempty"`
+	LostSince  time.Time `json:"lost_since,omitzero"`
 }
 
 // Tenant is a tenant with jobs or limits.

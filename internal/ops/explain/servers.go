@@ -70,3 +70,16 @@ func first(all []string) string {
 }
 
 func sorted(set map[string]bool) []string { return slices.Sorted(maps.Keys(set)) }
+
+// Troubled reports whether any stream of the servers has no leader or is full, or a disk is.
+func (f Facts) Troubled() bool {
+	if f.Error != nil || f.Report == nil {
+		return f.Error != nil
+	}
+	var all []string
+	for _, s := range f.Report.Streams {
+		all = append(all, s.Name)
+	}
+	_, ok := f.trouble(all...)
+	return ok
+}

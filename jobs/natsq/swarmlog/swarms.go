@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -242,37 +241,13 @@ func (sw *Swarms) Swarm(ctx context.Context, id string) (swarms.Swarm, error) {
 	return r.swarm, cmp.Or(err, r.err)
 }
 
-// Swarms returns all swarms in the order of their ids, including those that are being removed. A
-// swarm whose record cannot be read has Change.Err.
+// Swarms lists the swarms, ordered by id, with those that are being removed. A swarm whose record
+// cannot be read has an error. It needs no consumer, so a viewer may call it.
 func (sw *Swarms) Swarms(ctx context.Context) (all []swarms.Change, err error) {
-	err = sw.conn.Retry(ctx, "list swarms", func(ctx context.Context) error {
-		all = nil
-		kv, err := sw.conn.JS.KeyValue(ctx, wire.SwarmBucket)
-		if err != nil {
-			return err
-		}
-		w, err := kv.WatchAll(ctx, jetstream.IgnoreDeletes())
-		if err != nil {
-			return err
-		}
-		defer func() { _ = w.Stop() }()
-		for {
-			select {
-			case u, ok := <-w.Updates():
-				switch {
-				case !ok:
-					return jobs.ErrUnavailable
-				case u == nil: // the end of the present state
-					slices.SortFunc(all, func(a, b swarms.Change) int { return cmp.Compare(a.ID, b.ID) })
-					return nil
-				}
-				ch := swarms.Change{ID: u.Key()}
-				ch.Swarm, ch.Err = readSwarm(u.Key(), u.Value())
-				all = append(all, ch)
-			case <-ctx.Done():
-				return context.Cause(ctx)
-			}
-		}
+	err = sw.conn.Values(ctx, "list swarms", wire.SwarmBucket, func(key string, m *natsconn.Message) {
+		ch := swarms.Change{ID: key}
+		ch.Swarm, ch.Err = readSwarm(key, m.Data)
+		all = append(all, ch)
 	})
 	return all, err
 }

@@ -1,0 +1,120 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/exoswarm/exoswarm/internal/ops/explain"
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
+)
+
+// JobView is a job as it is shown: not over, or its result.
+type JobView struct {
+	ID      string        `json:"id"`
+	State   string        `json:"state"` // a queue.JobState, or done, failed or skipped
+	Job     *jobs.Job     `json:"job,omitempty"`
+	Waits   []string      `json:"waits_for,omitempty"` // jobs that are not over
+	Running *jobs.Running `json:"running,omitempty"`
+	Note    string        `json:"note,omitempty"` // why it does not run, when that is known
+	Result  *jobs.Result  `json:"result,omitempty"`
+}
+
+func listed(j queue.ListedJob) JobView {
+	return JobView{ID: j.ID, State: string(j.State), Job: &j.Job, Waits: j.Waits, Running: j.Running, Note: j.Note}
+}
+
+func over(r jobs.Result) JobView { return JobView{ID: r.JobID, State: string(r.Status), Result: &r} }
+
+// Jobs returns at most limit jobs of a pool that are not over, oldest first, or with over those of
+// all pools that are, newest first.
+func (w *Watcher) Jobs(ctx context.Context, pool string, ended bool, limit int) ([]JobView, error) {
+	all := []JobView{}
+	if limit <= 0 {
+		return all, nil
+	}
+	if ended {
+		err := w.conn.Results.List(ctx, "", func(r jobs.Result) bool {
+			r.Output = nil // a list of results may be large
+			all = append(all, over(r))
+			return len(all) < limit
+		})
+		return all, err
+	}
+	err := w.conn.Queue.List(ctx, jobs.Pool(pool), func(j queue.ListedJob) bool {
+		all = append(all, listed(j))
+		return len(all) < limit
+	})
+	return all, err
+}
+
+// Job returns a job; jobs.ErrNotFound where nothing is known of it.
+func (w *Watcher) Job(ctx context.Context, id string) (JobView, error) {
+	// The result first, and again when the job is not found: it may have ended between the two.
+	for {
+		r, err := w.conn.Results.Lookup(ctx, id)
+		if err == nil {
+			return over(r), nil
+		}
+		if !errors.Is(err, jobs.ErrNotFound) {
+			return JobView{}, err
+		}
+		j, err := w.conn.Queue.Locate(ctx, id)
+		if err == nil {
+			return listed(j), nil
+		}
+		if !errors.Is(err, jobs.ErrNotFound) {
+			return JobView{}, err
+		}
+		if r, err = w.conn.Results.Lookup(ctx, id); err != nil {
+			return JobView{}, err
+		}
+		return over(r), nil
+	}
+}
+
+// JobLogs returns what the handlers of a job have logged.
+func (w *Watcher) JobLogs(ctx context.Context, id string) ([]jobs.LogLines, error) {
+	all := []jobs.LogLines{}
+	err := w.conn.Logs.Logs(ctx, id, false, func(l jobs.LogLines) error {
+		all = append(all, l)
+		return nil
+	})
+	return all, err
+}
+
+// Dead returns at most limit dead letters of a pool, oldest first; an empty pool is all of them.
+func (w *Watcher) Dead(ctx context.Context, pool string, limit int) ([]jobs.DeadLetter, error) {
+	all := []jobs.DeadLetter{}
+	if limit <= 0 {
+		return all, nil
+	}
+	err := w.conn.Letters.List(ctx, jobs.DeadFilter{Pool: jobs.Pool(pool)}, func(d jobs.DeadLetter) bool {
+		d.Data = nil
+		all = append(all, d)
+		return len(all) < limit
+	})
+	return all, err
+}
+
+// ExplainJob returns why a job does not progress.
+func (w *Watcher) ExplainJob(ctx context.Context, id string) (explain.Reason, error) {
+	return ExplainJob(ctx, w.conn, id)
+}
+
+// explainPatience bounds the collection of facts: a server that does not answer is a fact too.
+const explainPatience = 10 * time.Second
+
+// lastLine is what the last log lines of a job tell about its last attempt.
+func lastLine(ctx context.Context, logs func(context.Context, string, bool, func(jobs.LogLines) error) error,
+	id string,
+) (worker string, attempt int) {
+	_ = logs(ctx, id, false, func(l jobs.LogLines) error { // without a log the attempt is not known
+		if l.Attempt >= attempt && l.Worker != "" {
+			worker, attempt = l.Worker, l.Attempt
+		}
+		return nil
+	})
+	return worker, attempt
+}

@@ -1,0 +1,370 @@
+package cluster
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/exoswarm/exoswarm/gpuagents/swarm"
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/servers"
+	"github.com/exoswarm/exoswarm/jobs/natsq/swarmlog"
+	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
+)
+
+const (
+	// askPatience bounds a question to agents: a busy one answers within it.
+	askPatience = 700 * time.Millisecond
+	// mostGets bounds how many logs are read for their offset at one look.
+	mostGets = 256
+)
+
+// asked are the metrics of agents that the state has.
+var asked = []string{
+	"exoswarm_swarm_shards", "exoswarm_swarm_lag_entries", "exoswarm_swarm_observations_total",
+	"exoswarm_swarm_rejected_entries_total", "exoswarm_swarm_apply_seconds", "exoswarm_swarm_checkpoint_seconds",
+	"exoswarm_swarm_batch_limit", "exoswarm_swarm_pages", "exoswarm_swarm_page_hits_total",
+	"exoswarm_swarm_page_misses_total", "exoswarm_swarm_page_moves_total", "exoswarm_swarm_stored_pages",
+	"exoswarm_swarm_stored_bytes", "exoswarm_swarm_tier_fill_ratio", "exoswarm_swarm_tier_failures_total",
+	"exoswarm_swarm_residency_violations_total", "exoswarm_gpuagent_level",
+	"exoswarm_gpuagent_device_busy_seconds_total", "exoswarm_gpuagent_device_errors_total", "exoswarm_device_state",
+	"exoswarm_device_memory_in_use_bytes", "exoswarm_device_temperature_celsius", "exoswarm_device_power_watts",
+	"exoswarm_device_busy_ratio", "exoswarm_jobs_completed_total", "exoswarm_jobs_failed_total",
+	"exoswarm_jobs_running", "exoswarm_nats_reconnects_total", "exoswarm_build_info", "process_resident_memory_bytes",
+	"process_cpu_seconds_total", "process_open_fds", "go_goroutines",
+}
+
+// looker makes looks and remembers what the next one compares with. One goroutine uses it.
+type looker struct {
+	conn *natsq.Conn
+
+	at      time.Time
+	streams map[string]uint64 // the last message of each, at the last look that succeeded
+	records []swarms.Change
+	limits  []jobs.TenantLimits
+	// offsets are, by log of answers, the entry that its first message answers, less one. Each entry
+	// has one answer, in the order of the entries, so the last message tells the last answered entry.
+	offsets  map[string]int64
+	entries  map[string]uint64
+	results  uint64
+	counters map[string]float64 // sums of counters by agent
+	asked    time.Time
+	numbers  map[string]float64 // the series that come from agents, as of the last question
+	replies  map[string]*jobs.Telemetry
+}
+
+// look reads everything once. ask has the agents asked for their numbers too.
+func (l *looker) look(ctx context.Context, ask bool) (*State, error) {
+	s := &State{Numbers: map[string]float64{}}
+	report, err := l.conn.Servers.Report(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s.NATS = *report
+	now := time.Now()
+	for _, p := range wire.Pools() {
+		st, err := l.conn.Queue.Stats(ctx, p)
+		if err != nil {
+			return nil, err
+		}
+		s.Pools = append(s.Pools, pool(st))
+	}
+	census, err := l.conn.Swarms.Census(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, a := range census.Agents {
+		s.Agents = append(s.Agents, Agent{Agent: a})
+	}
+	if l.changed(s, "KV_"+wire.SwarmBucket) {
+		if l.records, err = l.conn.Swarms.Swarms(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if l.changed(s, "KV_"+wire.TenantBucket) {
+		if l.limits, err = l.conn.Control.Tenants(ctx); err != nil {
+			return nil, err
+		}
+	}
+	s.Tenants = tenants(s.Pools, l.limits)
+	if err := l.swarms(ctx, s, census, now); err != nil {
+		return nil, err
+	}
+	if ask {
+		l.ask(ctx, s.Agents)
+	}
+	for i := range s.Agents {
+		s.Agents[i].Telemetry = l.replies[s.Agents[i].Name]
+	}
+	l.count(s, now)
+	l.at = now
+	l.streams = map[string]uint64{}
+	for _, st := range s.NATS.Streams {
+		l.streams[st.Name] = st.Last
+	}
+	return s, nil
+}
+
+// changed reports whether a stream has grown since the look before.
+func (l *looker) changed(s *State, stream string) bool {
+	for _, st := range s.NATS.Streams {
+		if st.Name == stream {
+			before, ok := l.streams[stream]
+			return !ok || before != st.Last
+		}
+	}
+	return true
+}
+
+func pool(st jobs.QueueStats) Pool {
+	p := Pool{QueueStats: st}
+	for _, s := range st.Sources {
+		if s.Agents == 0 && s.Waiting+uint64(s.Running) > 0 && !slices.Contains(p.Unserved, s.Kind) {
+			p.Unserved = append(p.Unserved, s.Kind)
+		}
+	}
+	return p
+}
+
+func tenants(pools []Pool, limits []jobs.TenantLimits) []Tenant {
+	by := map[string]*Tenant{}
+	of := func(name string) *Tenant {
+		if by[name] == nil {
+			by[name] = &Tenant{Tenant: name}
+		}
+		return by[name]
+	}
+	for _, p := range pools {
+		for _, s := range p.Sources {
+			t := of(s.Tenant)
+			t.Waiting += s.Waiting
+			t.Running += s.Running
+		}
+	}
+	for i, l := range limits {
+		of(l.Tenant).Limits = &limits[i]
+	}
+	all := []Tenant{}
+	for _, t := range by {
+		all = append(all, *t)
+	}
+	slices.SortFunc(all, func(a, b Tenant) int { return cmp.Compare(a.Tenant, b.Tenant) })
+	return all
+}
+
+// swarms fills in the swarms of a state.
+func (l *looker) swarms(ctx context.Context, s *State, census *swarmlog.Census, now time.Time) error {
+	logs := map[string]servers.Log{}
+	for _, g := range s.NATS.Logs {
+		logs[logKey(g.Swarm, g.Shard, g.In)] = g
+	}
+	offsets, entries, gets := map[string]int64{}, map[string]uint64{}, 0
+	for _, r := range l.records {
+		if r.Gone {
+			continue
+		}
+		sw := record(r)
+		for k := range sw.Shards {
+			sh := &sw.Shards[k]
+			in, out := logs[logKey(sw.Key, k, true)], logs[logKey(sw.Key, k, false)]
+			sh.Entries = in.Last
+			if in.Leaderless {
+				sh.Leaderless = in.Name
+			} else if out.Leaderless {
+				sh.Leaderless = out.Name
+			}
+			key := logKey(sw.Key, k, false)
+			off, known := l.offsets[key]
+			if !known && out.Last > 0 && gets < mostGets && !out.Leaderless {
+				gets++
+				e, err := l.conn.Swarms.Log(sw.Key, k, swarms.Out).Last(ctx)
+				if ctx.Err() != nil {
+					return err
+				}
+				if err != nil || e.Seq == 0 {
+					continue // the swarm was removed meanwhile
+				}
+				off, known = int64(e.Ref)-int64(e.Seq), true
+			}
+			if known {
+				offsets[key] = off
+				sh.Answered = uint64(max(int64(out.Last)+off, 0))
+			}
+			sh.Entries = max(sh.Entries, sh.Answered) // the two logs are not read at one moment
+			entries[key] = sh.Answered
+			if before, ok := l.entries[key]; ok && !l.at.IsZero() {
+				sh.EntriesPerSecond = float64(sh.Answered-min(before, sh.Answered)) / now.Sub(l.at).Seconds()
+			}
+			serve(sh, census, swarms.LeaseKey(sw.Key, k))
+		}
+		sw.State = stateOf(sw)
+		s.Swarms = append(s.Swarms, sw)
+	}
+	l.offsets, l.entries = offsets, entries
+	slices.SortFunc(s.Swarms, func(a, b Swarm) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.ID, b.ID)) })
+	return nil
+}
+
+func logKey(swarm string, shard int, in bool) string {
+	dir := swarms.Out
+	if in {
+		dir = swarms.In
+	}
+	return swarms.LeaseKey(swarm, shard) + "." + string(dir)
+}
+
+// record is a swarm as its record says.
+func record(r swarms.Change) Swarm {
+	rec := r.Swarm
+	sw := Swarm{
+		ID: r.ID, Name: rec.Name, Key: rec.Key(), Groups: rec.Groups, Owner: rec.OwnerJob(), Created: rec.Created,
+		Ending: rec.Ending, Spec: rec.Spec, Shards: []Shard{},
+	}
+	if r.Err != nil {
+		sw.Error, sw.Name = r.Err.Error(), cmp.Or(sw.Name, r.ID)
+		return sw
+	}
+	var spec swarm.Spec
+	if json.Unmarshal(rec.Spec, &spec) == nil {
+		sw.Cell, sw.Addressed = spec.Cell.Kind, cmp.Or(string(spec.Addressed), "group")
+		sw.Agents = int64(rec.Groups) * int64(spec.AgentsPerGroup)
+		sw.Candidates = spec.Vote.Candidates
+	}
+	for k := range rec.ShardCount() {
+		first, end := rec.ShardGroups(k)
+		sw.Shards = append(sw.Shards, Shard{Shard: k, First: first, End: end})
+	}
+	return sw
+}
+
+// serve fills in who serves a shard.
+func serve(sh *Shard, c *swarmlog.Census, lease string) {
+	sh.Holder, sh.State = c.Holders[lease], StateServed
+	if sh.Holder == "" {
+		sh.State = StateWaiting
+		if a := c.LostHolder(lease); a != nil {
+			sh.LostHolder, sh.LostSince = a.Name, a.Lost.Since
+		}
+		return
+	}
+	if sh.Recovering = c.Recovery(lease); sh.Recovering != nil {
+		sh.State = StateReplaying
+	}
+}
+
+// stateOf is the state of a swarm: that of the shard that is farthest from being served.
+func stateOf(sw Swarm) string {
+	state := StateServed
+	for _, s := range sw.Shards {
+		switch {
+		case sw.Ending:
+			return StateEnding
+		case s.State == StateWaiting:
+			state = StateWaiting
+		case s.State == StateReplaying && state == StateServed:
+			state = StateReplaying
+		}
+	}
+	return state
+}
+
+// ask asks the agents for their numbers, and derives the series that come from them.
+func (l *looker) ask(ctx context.Context, agents []Agent) {
+	var names []string
+	for _, a := range agents {
+		if a.Lost == nil {
+			names = append(names, a.Name)
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, askPatience)
+	defer cancel()
+	found, err := l.conn.Telemetry.Ask(ctx, asked, names)
+	if err != nil {
+		found = nil // agents without an answer are shown without numbers
+	}
+	l.replies = map[string]*jobs.Telemetry{}
+	now, counters := time.Now(), map[string]float64{}
+	gpu := 0
+	for name, t := range found {
+		l.replies[name] = &t
+		busy := false
+		for _, s := range t.Samples {
+			switch s.Name {
+			case "exoswarm_swarm_observations_total", "exoswarm_gpuagent_device_busy_seconds_total",
+				"exoswarm_swarm_page_moves_total":
+				counters[name+" "+s.Name] += s.Value
+				busy = busy || strings.HasPrefix(s.Name, "exoswarm_gpuagent_device_busy")
+			}
+		}
+		if busy {
+			gpu++
+		}
+	}
+	rates := map[string]float64{}
+	for key, v := range counters {
+		before, ok := l.counters[key]
+		if !ok || v < before { // the first answer, or a new process of this name
+			continue
+		}
+		_, metric, _ := strings.Cut(key, " ")
+		rates[metric] += (v - before) / now.Sub(l.asked).Seconds()
+	}
+	l.numbers = map[string]float64{}
+	if l.counters != nil {
+		l.numbers[ObservationRate] = rates["exoswarm_swarm_observations_total"]
+		l.numbers[PageMoveRate] = rates["exoswarm_swarm_page_moves_total"]
+		if gpu > 0 {
+			l.numbers[DeviceBusy] = min(rates["exoswarm_gpuagent_device_busy_seconds_total"]/float64(gpu), 1)
+		}
+	}
+	l.counters, l.asked = counters, now
+}
+
+// count fills in the numbers of a state.
+func (l *looker) count(s *State, now time.Time) {
+	n := s.Numbers
+	for name, v := range l.numbers {
+		n[name] = v
+	}
+	for _, p := range s.Pools {
+		for _, c := range p.Sources {
+			n[JobsWaiting] += float64(c.Waiting)
+			n[JobsRunning] += float64(c.Running)
+		}
+	}
+	n[JobsWaiting] += 0
+	n[JobsRunning] += 0
+	for _, st := range s.NATS.Streams {
+		switch st.Name {
+		case wire.DeadStream:
+			n[DeadLetters] = float64(st.Messages)
+		case wire.ResultStream:
+			if !l.at.IsZero() {
+				n[JobsEnded] = float64(st.Last-min(l.results, st.Last)) / now.Sub(l.at).Seconds()
+			}
+			l.results = st.Last
+		}
+	}
+	for _, a := range s.Agents {
+		if a.Lost == nil {
+			n[AgentCount]++
+		}
+	}
+	n[ShardCount], n[ShardsUnserved], n[EntryRate], n[EntriesWaiting] = 0, 0, 0, 0
+	for _, sw := range s.Swarms {
+		for _, sh := range sw.Shards {
+			n[ShardCount]++
+			n[EntryRate] += sh.EntriesPerSecond
+			n[EntriesWaiting] += float64(sh.Entries - sh.Answered)
+			if sh.Holder == "" {
+				n[ShardsUnserved]++
+			}
+		}
+	}
+	n[StoreBytes] = float64(s.NATS.Store)
+}
