@@ -17,6 +17,7 @@ import (
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/internal/jobclient"
 	"github.com/exoswarm/exoswarm/internal/listing"
+	ops "github.com/exoswarm/exoswarm/internal/ops/cluster"
 	"github.com/exoswarm/exoswarm/internal/redact"
 	"github.com/exoswarm/exoswarm/internal/runjob"
 	"github.com/exoswarm/exoswarm/jobs"
@@ -62,7 +63,8 @@ func jobCommand() *cobra.Command {
 	}
 	output := jobOutputCommand()
 	natsFlag(output.Flags())
-	return command.Group("job", "Show, cancel and repeat jobs", append(all, output)...)
+	return command.Group("job", "Show, cancel and repeat jobs", append(all, output,
+		explainCommand("explain ID", "Tell why a job does not progress.", ops.ExplainJob))...)
 }
 
 // jobOutputCommand returns exoswarm job output, whose -o names a file and not a format.

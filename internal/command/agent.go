@@ -102,6 +102,7 @@ func (p *AgentProcess) Announce(describe func() jobs.Agent) (err error) {
 	}
 	silent, err := p.Conn.Telemetry.Answer(p.Name, p.Metrics.Samples)
 	if err != nil {
+		p.Leave(p.cmd.Context())
 		return err
 	}
 	p.silent = append(p.silent, silent)

@@ -1,0 +1,276 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/exoswarm/exoswarm/internal/command"
+	ops "github.com/exoswarm/exoswarm/internal/ops/cluster"
+	"github.com/exoswarm/exoswarm/internal/ops/explain"
+	"github.com/exoswarm/exoswarm/internal/ops/screen"
+	"github.com/exoswarm/exoswarm/internal/redact"
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq"
+)
+
+func statusCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "status", Short: "Show the cluster in a few lines, and what needs attention", Args: cobra.NoArgs,
+		RunE: connected(func(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
+			s, err := lookTwice(cmd.Context(), c, 0)
+			if err != nil {
+				return err
+			}
+			return writeState(cmd, s, func(w io.Writer) error { return screen.Status(w, s) })
+		}),
+	}
+	natsFlag(cmd.Flags())
+	command.OutputFlag(cmd.Flags(), "text", "json")
+	return cmd
+}
+
+// lookTwice returns the state of the cluster with rates over the time between two looks; 0: one look,
+// without rates.
+func lookTwice(ctx context.Context, c *natsq.Conn, apart time.Duration) (*ops.State, error) {
+	w := ops.Start(ops.Options{Conn: c, Every: max(apart, time.Millisecond)})
+	defer w.Close()
+	defer w.Watched()()
+	s, err := w.Wait(ctx, 0)
+	if err == nil && apart > 0 {
+		s, err = w.Wait(ctx, s.Frame)
+	}
+	if err == nil && s.Error != "" {
+		err = fmt.Errorf("look at the cluster: %s: %w", s.Error, jobs.ErrUnavailable)
+	}
+	return s, err
+}
+
+// writeState writes a state as the flag -o says.
+func writeState(cmd *cobra.Command, s *ops.State, text func(io.Writer) error) error {
+	if format, _ := cmd.Flags().GetString("output"); format != "json" {
+		return text(cmd.OutOrStdout())
+	}
+	data, err := json.MarshalIndent(s, "", "  ")
+	if err != nil {
+		return err
+	}
+	_, err = cmd.OutOrStdout().Write(append(data, '\n'))
+	return err
+}
+
+func topCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "top", Short: "Watch agents, queues and swarms in the terminal", Args: cobra.NoArgs,
+		Long: `Watch the cluster in the terminal. Keys: 1 agents, 2 queues, 3 swarms, s the next column to
+order by, p pause, q quit. Where the output is no terminal, and with --once, one frame is written.`,
+		RunE: connected(top),
+	}
+	natsFlag(cmd.Flags())
+	command.OutputFlag(cmd.Flags(), "text", "json")
+	cmd.Flags().Bool("once", false, "write one frame and end")
+	cmd.Flags().Duration("interval", time.Second, "time between two frames, 100ms or more")
+	cmd.Flags().String("view", "agents", "agents, queues or swarms")
+	return cmd
+}
+
+func top(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
+	interval, _ := cmd.Flags().GetDuration("interval")
+	if interval < 100*time.Millisecond {
+		return command.Usage("--interval %v: use 100ms or more", interval)
+	}
+	o := screen.Options{Local: time.Local}
+	switch name, _ := cmd.Flags().GetString("view"); name {
+	case "agents":
+	case "queues":
+		o.View = screen.Queues
+	case "swarms":
+		o.View = screen.Swarms
+	default:
+		return command.Usage("--view %q: use agents, queues or swarms", name)
+	}
+	once, _ := cmd.Flags().GetBool("once")
+	format, _ := cmd.Flags().GetString("output")
+	in, isFile := cmd.InOrStdin().(*os.File)
+	out, toFile := cmd.OutOrStdout().(*os.File)
+	if once || format == "json" || !isFile || !toFile || !term.IsTerminal(int(in.Fd())) || !term.IsTerminal(int(out.Fd())) {
+		s, err := lookTwice(cmd.Context(), c, interval)
+		if err != nil {
+			return err
+		}
+		return writeState(cmd, s, func(w io.Writer) error {
+			_, err := w.Write(screen.Frame(s, o))
+			return err
+		})
+	}
+	return watchTerminal(cmd.Context(), c, in, out, interval, o)
+}
+
+// watchTerminal draws frames until the user quits. The terminal is put back as it was.
+func watchTerminal(ctx context.Context, c *natsq.Conn, in, out *os.File, interval time.Duration, o screen.Options) error {
+	old, err := term.MakeRaw(int(in.Fd()))
+	if err != nil {
+		return fmt.Errorf("terminal: %w", err)
+	}
+	defer func() { _ = term.Restore(int(in.Fd()), old) }()
+	fmt.Fprint(out, "\x1b[?1049h\x1b[?25l")
+	defer fmt.Fprint(out, "\x1b[?25h\x1b[?1049l")
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	keys := make(chan byte)
+	go func() { // ends with the process: a read of a terminal cannot be interrupted
+		one := make([]byte, 1)
+		for {
+			if n, err := in.Read(one); err != nil || n == 0 {
+				return
+			}
+			select {
+			case keys <- one[0]:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	w := ops.Start(ops.Options{Conn: c, Every: interval})
+	defer w.Close()
+	defer w.Watched()()
+	states := make(chan *ops.State)
+	go func() {
+		defer close(states)
+		for frame := uint64(0); ; {
+			s, err := w.Wait(ctx, frame)
+			if err != nil {
+				return
+			}
+			frame = s.Frame
+			select {
+			case states <- s:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	var shown *ops.State
+	paused, order := false, 0
+	for {
+		select {
+		case s, ok := <-states:
+			if !ok {
+				return nil
+			}
+			if paused {
+				continue
+			}
+			shown = s
+		case k := <-keys:
+			switch k {
+			case 'q', 3, 4: // Ctrl-C and Ctrl-D come as bytes in raw mode
+				return nil
+			case '1', '2', '3':
+				o.View, order = screen.View(k-'1'), 0
+			case 's':
+				order++
+			case 'p':
+				paused = !paused
+			}
+			sorts := screen.SortsOf(o.View)
+			o.Sort = sorts[order%len(sorts)]
+		}
+		if shown == nil {
+			continue
+		}
+		if width, height, err := term.GetSize(int(out.Fd())); err == nil {
+			o.Width, o.Height = width, height-1
+		}
+		draw(out, screen.Frame(shown, o), paused, o.Sort)
+	}
+}
+
+// draw replaces what the terminal shows. A terminal in raw mode needs a carriage return a line.
+func draw(out io.Writer, frame []byte, paused bool, sort string) {
+	text := []byte("\x1b[H")
+	for _, b := range frame {
+		if b == '\n' {
+			text = append(text, "\x1b[K\r\n"...)
+		} else {
+			text = append(text, b)
+		}
+	}
+	foot := "1 agents  2 queues  3 swarms  s order  p pause  q quit"
+	if sort != "" {
+		foot += "   by " + sort
+	}
+	if paused {
+		foot += "   PAUSED"
+	}
+	_, _ = out.Write(append(text, "\x1b[J\x1b[7m"+foot+"\x1b[0m"...))
+}
+
+// explainCommand is job explain and swarm explain.
+func explainCommand(use, short string, why func(ctx context.Context, c *natsq.Conn, name string) (explain.Reason,
+	error),
+) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: use, Short: short, Args: cobra.ExactArgs(1),
+		Long: short + ` The answer is one sentence, what it rests on, and what to do.
+It fails with exit status 1 where nothing changes unless somebody acts.`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o, err := natsOptions(cmd, nil)
+			if err != nil {
+				return err
+			}
+			var r explain.Reason
+			c, err := natsq.Connect(cmd.Context(), o)
+			if err != nil {
+				if !errors.Is(err, jobs.ErrUnavailable) {
+					return err
+				}
+				r = explain.Job(explain.JobFacts{ID: args[0], Servers: explain.Facts{Error: err}})
+			} else {
+				defer c.Close()
+				if r, err = why(cmd.Context(), c, args[0]); err != nil {
+					return err
+				}
+			}
+			return printReason(cmd, r)
+		},
+	}
+	natsFlag(cmd.Flags())
+	command.OutputFlag(cmd.Flags(), "text", "json")
+	return cmd
+}
+
+// errStuck ends a command whose answer is that somebody must act. The answer is printed before.
+var errStuck = errors.New("it does not progress unless somebody acts")
+
+func printReason(cmd *cobra.Command, r explain.Reason) error {
+	w := cmd.OutOrStdout()
+	if format, _ := cmd.Flags().GetString("output"); format == "json" {
+		data, err := json.MarshalIndent(r, "", "  ")
+		if err != nil {
+			return err
+		}
+		if _, err := w.Write(append(data, '\n')); err != nil {
+			return err
+		}
+	} else {
+		fmt.Fprintf(w, "%s\n", redact.Line(r.Sentence))
+		for _, e := range r.Evidence {
+			fmt.Fprintf(w, "  %s\n", redact.Line(e))
+		}
+		if r.Cure != "" {
+			fmt.Fprintf(w, "what to do: %s\n", redact.Line(r.Cure))
+		}
+	}
+	if r.Stuck {
+		return errStuck
+	}
+	return nil
+}
