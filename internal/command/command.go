@@ -66,6 +66,9 @@ func Run(ctx context.Context, root *cobra.Command, stderr io.Writer) int {
 	if errors.Is(err, ErrInterrupted) {
 		return ExitInterrupted
 	}
+	if own := exitStatus(0); errors.As(err, &own) {
+		return int(own)
+	}
 	if format, _ := cmd.Flags().GetString("log-format"); format == "json" {
 		slog.New(slog.NewJSONHandler(stderr, nil)).Error(root.Name()+" ends", "error", sentence(err))
 	} else {

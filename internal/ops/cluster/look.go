@@ -34,7 +34,7 @@ var asked = []string{
 	"exoswarm_swarm_residency_violations_total", "exoswarm_gpuagent_level",
 	"exoswarm_gpuagent_device_busy_seconds_total", "exoswarm_gpuagent_device_errors_total", "exoswarm_device_state",
 	"exoswarm_device_memory_in_use_bytes", "exoswarm_device_temperature_celsius", "exoswarm_device_power_watts",
-	"exoswarm_device_busy_ratio", "exoswarm_jobs_completed_total", "exoswarm_jobs_failed_total",
+	"exoswarm_device_busy_ratio", "exoswarm_device_memory_errors_total", "exoswarm_jobs_completed_total", "exoswarm_jobs_failed_total",
 	"exoswarm_jobs_running", "exoswarm_nats_reconnects_total", "exoswarm_build_info", "process_resident_memory_bytes",
 	"process_cpu_seconds_total", "process_open_fds", "go_goroutines",
 }

@@ -211,7 +211,7 @@ func agentState(a cluster.Agent) string {
 	case a.Lost != nil:
 		return fmt.Sprintf("lost, %d shards", len(a.Lost.Shards))
 	case len(a.Recovering) > 0:
-		return "replays: " + clean(a.Recovering[0].String())
+		return clean(a.Recovering[0].String())
 	}
 	return clean(a.State)
 }

@@ -1,0 +1,285 @@
+package doctor
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/exoswarm/exoswarm/internal/ops/cluster"
+	"github.com/exoswarm/exoswarm/jobs"
+)
+
+var agentChecks = []check{
+	{"agents-present", "agents", present},
+	{"agents-lost", "agents", lost},
+	{"agents-state", "agents", states},
+	{"agents-versions", "agents", versions},
+	{"agents-names", "agents", names},
+	{"agents-clocks", "agents", clocks},
+}
+
+var deviceChecks = []check{
+	{"device-state", "devices", deviceState},
+	{"device-fallback", "devices", fallback},
+	{"device-memory", "devices", deviceMemory},
+}
+
+// alive returns the agents that are not lost.
+func alive(f *Facts) (all []cluster.Agent) {
+	for _, a := range f.State.Agents {
+		if a.Lost == nil {
+			all = append(all, a)
+		}
+	}
+	return all
+}
+
+func present(f *Facts) Result {
+	if r, no := missing(f); no {
+		return r
+	}
+	n := map[jobs.Pool]int{}
+	for _, a := range alive(f) {
+		n[a.Pool]++
+	}
+	var none []string
+	if n[jobs.PoolCPU] == 0 {
+		none = append(none, "no CPU agent: jobs, schedules, delayed jobs and the gateway wait (start cpuagent)")
+	}
+	if n[jobs.PoolGPU] == 0 {
+		none = append(none, "no GPU agent: no swarm is served (start gpuagent)")
+	}
+	if len(none) > 0 {
+		return Result{
+			Level: Failed, Summary: "a pool has no agent", Details: none,
+			Cure: "start the missing agents, or exoswarm serve for all in one process",
+		}
+	}
+	return ok("%d CPU agents and %d GPU agents are alive", n[jobs.PoolCPU], n[jobs.PoolGPU])
+}
+
+func lost(f *Facts) Result {
+	if r, no := missing(f); no {
+		return r
+	}
+	var all []string
+	shards := 0
+	for _, a := range f.State.Agents {
+		if a.Lost != nil {
+			all = append(all, fmt.Sprintf("%s since %s, held %d shards", a.Name, a.Lost.Since.UTC().Format(time.RFC3339),
+				len(a.Lost.Shards)))
+			shards += len(a.Lost.Shards)
+		}
+	}
+	if len(all) == 0 {
+		return ok("no agent is lost")
+	}
+	r := Result{
+		Level: Warn, Summary: count(len(all)) + " agents ended without giving back what they held", Details: all,
+		Cure: "start them again; others take their shards over meanwhile",
+	}
+	if shards > 0 {
+		r.Level = Failed
+	}
+	return r
+}
+
+func states(f *Facts) Result {
+	if r, no := missing(f); no {
+		return r
+	}
+	var bad, info []string
+	for _, a := range alive(f) {
+		switch {
+		case a.State == "serving":
+		case a.State == "full" || a.State == "draining":
+			info = append(info, a.Name+": "+a.State)
+		default:
+			bad = append(bad, a.Name+": "+a.State)
+		}
+	}
+	switch {
+	case len(bad) > 0:
+		return Result{
+			Level: Failed, Summary: count(len(bad)) + " agents cannot work as they should", Details: bad,
+			Cure: "see the log and /readyz of these agents",
+		}
+	case len(info) > 0:
+		return Result{Level: Info, Summary: count(len(info)) + " agents take nothing new", Details: info}
+	}
+	return ok("all agents serve")
+}
+
+func versions(f *Facts) Result {
+	if r, no := missing(f); no {
+		return r
+	}
+	by := map[string][]string{}
+	for _, a := range alive(f) {
+		if a.Telemetry == nil {
+			continue
+		}
+		for _, s := range a.Telemetry.Samples {
+			if s.Name == "exoswarm_build_info" {
+				by[s.Labels["version"]] = append(by[s.Labels["version"]], a.Name)
+			}
+		}
+	}
+	if len(by) == 0 {
+		return Result{Level: Skip, Summary: "no agent told its version"}
+	}
+	if len(by) > 1 {
+		var all []string
+		for _, v := range slices.Sorted(maps.Keys(by)) {
+			all = append(all, v+": "+strings.Join(by[v], ", "))
+		}
+		return Result{
+			Level: Warn, Summary: count(len(by)) + " versions run beside each other", Details: all,
+			Cure: "update all agents to one version, GPU agents first",
+		}
+	}
+	return ok("all agents have one version")
+}
+
+func names(f *Facts) Result {
+	if r, no := missing(f); no {
+		return r
+	}
+	seen, twice := map[string]bool{}, []string{}
+	for _, a := range alive(f) {
+		if seen[a.Name] {
+			twice = append(twice, a.Name)
+		}
+		seen[a.Name] = true
+	}
+	if len(twice) > 0 {
+		return Result{
+			Level: Failed, Summary: "agents share a name", Details: twice, Cure: "give each agent a name of its own (--name)",
+		}
+	}
+	return ok("each agent has a name of its own")
+}
+
+// clockDrift is how far the clock of an agent may be from that of this machine, the time of an answer
+// included.
+const clockDrift = 3 * time.Second
+
+func clocks(f *Facts) Result {
+	if r, no := missing(f); no {
+		return r
+	}
+	var off []string
+	asked := 0
+	for _, a := range alive(f) {
+		if a.Telemetry == nil {
+			continue
+		}
+		asked++
+		if d := a.Telemetry.At.Sub(f.State.At); d.Abs() > clockDrift {
+			off = append(off, fmt.Sprintf("%s: %v", a.Name, d.Round(100*time.Millisecond)))
+		}
+	}
+	switch {
+	case len(off) > 0:
+		return Result{
+			Level: Warn, Summary: "clocks of agents differ from this machine's", Details: off,
+			Cure: "synchronise the clocks (chrony, systemd-timesyncd): deadlines of jobs are compared with them",
+		}
+	case asked == 0:
+		return Result{Level: Skip, Summary: "no agent told its time"}
+	}
+	return ok("the clocks of %d agents agree with this machine's", asked)
+}
+
+// samples calls fn with the samples of a metric, of all agents that are alive.
+func samples(f *Facts, name string, fn func(agent string, s jobs.Sample)) (n int) {
+	for _, a := range alive(f) {
+		if a.Telemetry == nil {
+			continue
+		}
+		for _, s := range a.Telemetry.Samples {
+			if s.Name == name {
+				n++
+				fn(a.Name, s)
+			}
+		}
+	}
+	return n
+}
+
+func deviceState(f *Facts) Result {
+	if r, no := missing(f); no {
+		return r
+	}
+	r := Result{Level: OK}
+	n := samples(f, "exoswarm_device_state", func(agent string, s jobs.Sample) {
+		if s.Value == 0 || s.Labels["state"] == "ok" {
+			return
+		}
+		r.Details = append(r.Details, fmt.Sprintf("%s, device %s: %s", agent, s.Labels["device"], s.Labels["state"]))
+		if s.Labels["state"] == "failed" {
+			r.Level = Failed
+		} else if r.Level == OK {
+			r.Level = Warn
+		}
+	})
+	switch {
+	case n == 0:
+		return Result{Level: Skip, Summary: "no GPU agent told of its device"}
+	case r.Level == OK:
+		return ok("all devices are ok")
+	}
+	r.Summary = count(len(r.Details)) + " devices are not ok"
+	r.Cure = "see /readyz of the agent, and its log for the error; nvidia-smi -q shows Xids and throttling"
+	return r
+}
+
+func fallback(f *Facts) Result {
+	if r, no := missing(f); no {
+		return r
+	}
+	var all []string
+	for _, a := range alive(f) {
+		if a.Fallback != "" {
+			all = append(all, a.Name+": "+a.Fallback)
+		}
+	}
+	if len(all) > 0 {
+		return Result{
+			Level: Warn, Summary: count(len(all)) + " GPU agents run on the host device, because no GPU can be used",
+			Details: all, Cure: "gpuagent devices shows what there is; --require-gpu makes it an error",
+		}
+	}
+	return ok("no GPU agent fell back to the host device")
+}
+
+func deviceMemory(f *Facts) Result {
+	if r, no := missing(f); no {
+		return r
+	}
+	var bad []string
+	n := samples(f, "exoswarm_device_memory_errors_total", func(agent string, s jobs.Sample) {
+		if s.Labels["kind"] == "uncorrected" && s.Value > 0 {
+			bad = append(bad, fmt.Sprintf("%s, device %s: %.0f", agent, s.Labels["device"], s.Value))
+		}
+	})
+	violations := 0
+	samples(f, "exoswarm_swarm_residency_violations_total", func(agent string, s jobs.Sample) {
+		if s.Value > 0 {
+			violations++
+			bad = append(bad, fmt.Sprintf("%s: %.0f pages were not on the device as claimed", agent, s.Value))
+		}
+	})
+	switch {
+	case len(bad) > 0:
+		return Result{
+			Level: Failed, Summary: "memory of a device has changed or failed", Details: bad,
+			Cure: "replace the device: its memory cannot be trusted",
+		}
+	case n == 0:
+		return Result{Level: Skip, Summary: "no device counts errors of its memory"}
+	}
+	return ok("no uncorrected error of device memory")
+}

@@ -1,0 +1,186 @@
+package doctor
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/exoswarm/exoswarm/internal/ops/cluster"
+	"github.com/exoswarm/exoswarm/jobs"
+)
+
+var queueChecks = []check{
+	{"queue-paused", "queues", paused},
+	{"queue-unserved", "queues", unservedKinds},
+	{"queue-oldest", "queues", oldest},
+	{"queue-dead", "queues", dead},
+}
+
+var swarmChecks = []check{
+	{"swarm-served", "swarms", served},
+	{"swarm-records", "swarms", records},
+	{"swarm-tiers", "swarms", tiersFull},
+	{"swarm-disks", "swarms", tierFailures},
+}
+
+func paused(f *Facts) Result {
+	if r, no := missing(f); no {
+		return r
+	}
+	var all []string
+	cure := ""
+	for _, p := range f.State.Pools {
+		if p.Paused {
+			all, cure = append(all, fmt.Sprintf("pool %s, %d jobs", p.Pool, p.Jobs)), fmt.Sprintf("exoswarm queue resume %s", p.Pool)
+		}
+		for _, s := range p.Sources {
+			if s.Paused && !p.Paused {
+				all = append(all, fmt.Sprintf("kind %s of pool %s, %d jobs wait", s.Kind, p.Pool, s.Waiting))
+				cure = fmt.Sprintf("exoswarm queue resume %s --kind %s", p.Pool, s.Kind)
+			}
+		}
+	}
+	if len(all) > 0 {
+		return Result{Level: Warn, Summary: count(len(all)) + " queues are paused", Details: all, Cure: cure}
+	}
+	return ok("no queue is paused")
+}
+
+func unservedKinds(f *Facts) Result {
+	if r, no := missing(f); no {
+		return r
+	}
+	var all []string
+	for _, p := range f.State.Pools {
+		for _, k := range p.Unserved {
+			all = append(all, fmt.Sprintf("kind %s of pool %s", k, p.Pool))
+		}
+	}
+	if len(all) > 0 {
+		return Result{
+			Level: Failed, Summary: count(len(all)) + " kinds have jobs and no agent", Details: all,
+			Cure: "start an agent that handles the kind, or cancel its jobs (exoswarm job list)",
+		}
+	}
+	return ok("each kind with jobs has an agent")
+}
+
+// oldJob is the age from which on the oldest job is worth a look.
+const oldJob = time.Hour
+
+func oldest(f *Facts) Result {
+	if r, no := missing(f); no {
+		return r
+	}
+	r := ok("no job is older than %v", oldJob)
+	for _, p := range f.State.Pools {
+		if age := f.State.At.Sub(p.Oldest); !p.Oldest.IsZero() && age > oldJob {
+			r.Level, r.Summary = Info, fmt.Sprintf("the oldest job of pool %s is %v old", p.Pool, age.Round(time.Minute))
+			r.Cure = "exoswarm job list shows it first; exoswarm job explain ID names the cause if it does not progress"
+			hours := age.Hours()
+			r.Value, r.Unit = &hours, "h"
+		}
+	}
+	return r
+}
+
+func dead(f *Facts) Result {
+	if r, no := missing(f); no {
+		return r
+	}
+	n := f.State.Numbers[cluster.DeadLetters]
+	r := ok("there is no dead letter")
+	if n > 0 {
+		r = Result{
+			Level: Warn, Summary: fmt.Sprintf("%.0f jobs failed for good", n),
+			Cure: "exoswarm dlq list shows why; exoswarm job retry ID, or exoswarm dlq purge",
+		}
+	}
+	r.Value, r.Unit = &n, "jobs"
+	return r
+}
+
+func served(f *Facts) Result {
+	if r, no := missing(f); no {
+		return r
+	}
+	r := Result{Level: OK}
+	for _, sw := range f.State.Swarms {
+		for _, sh := range sw.Shards {
+			switch {
+			case sw.Ending:
+			case sh.State == cluster.StateWaiting:
+				r.Level = Failed
+				r.Details = append(r.Details, fmt.Sprintf("swarm %s, shard %d: no GPU agent holds it", sw.Name, sh.Shard))
+			case sh.State == cluster.StateReplaying:
+				if r.Level == OK {
+					r.Level = Warn
+				}
+				r.Details = append(r.Details, fmt.Sprintf("swarm %s, shard %d: %v on %s", sw.Name, sh.Shard, sh.Recovering, sh.Holder))
+			}
+		}
+	}
+	if r.Level == OK {
+		return ok("all shards of %d swarms are served", len(f.State.Swarms))
+	}
+	r.Summary, r.Cure = count(len(r.Details))+" shards are not served", "exoswarm swarm explain NAME"
+	return r
+}
+
+func records(f *Facts) Result {
+	if r, no := missing(f); no {
+		return r
+	}
+	var bad []string
+	for _, sw := range f.State.Swarms {
+		if sw.Error != "" {
+			bad = append(bad, sw.Name+": "+sw.Error)
+		}
+	}
+	if len(bad) > 0 {
+		return Result{
+			Level: Failed, Summary: count(len(bad)) + " records of swarms cannot be read", Details: bad,
+			Cure: "use the version that wrote them, or delete these swarms",
+		}
+	}
+	return ok("all records of swarms can be read")
+}
+
+func tiersFull(f *Facts) Result {
+	if r, no := missing(f); no {
+		return r
+	}
+	worst := Result{Level: OK, Summary: "no tier is near its capacity"}
+	n := samples(f, "exoswarm_swarm_tier_fill_ratio", func(agent string, s jobs.Sample) {
+		r := level(s.Value, fmt.Sprintf("tier %s of %s is %.0f %% full", s.Labels["tier"], agent, 100*s.Value),
+			"add a tier or capacity (--tier), or delete swarms")
+		if r.Level.rank() < worst.Level.rank() {
+			worst = r
+		}
+	})
+	if n == 0 {
+		return Result{Level: Skip, Summary: "no GPU agent told of its tiers"}
+	}
+	return worst
+}
+
+func tierFailures(f *Facts) Result {
+	if r, no := missing(f); no {
+		return r
+	}
+	var bad []string
+	n := samples(f, "exoswarm_swarm_tier_failures_total", func(agent string, s jobs.Sample) {
+		if s.Value > 0 {
+			bad = append(bad, fmt.Sprintf("%s, tier %s: %.0f", agent, s.Labels["tier"], s.Value))
+		}
+	})
+	switch {
+	case len(bad) > 0:
+		return Result{
+			Level: Warn, Summary: "reads, writes or moves of a tier have failed", Details: bad,
+			Cure: "check the disk of the tier (dmesg, smartctl) and the agent's log",
+		}
+	case n == 0:
+		return Result{Level: Skip, Summary: "no GPU agent told of its tiers"}
+	}
+	return ok("no disk of a tier has failed")
+}
