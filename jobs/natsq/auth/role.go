@@ -125,7 +125,8 @@ func Roles() []Role {
 				"$JS.API.CONSUMER.DELETE.EXO_SCHED.*",
 			}),
 		Subscribe: slices.Concat([]string{
-			inbox, "exo.wake.>", "exo.api.>", "exo.tenant.>", "exo.agent.drain.*", elections,
+			inbox, "exo.wake.>", "exo.api.>", "exo.tenant.>", "exo.agent.drain.*", "exo.agent.debug.*",
+			elections,
 		}, asked, told),
 		Answers: true,
 	}, {
@@ -149,7 +150,7 @@ func Roles() []Role {
 			each("$JS.API.CONSUMER.CREATE.%s.>", fixed, served...),
 			each("$JS.API.CONSUMER.DELETE.%s.*", fixed, served...),
 			each("$JS.API.CONSUMER.MSG.NEXT.%s.*", fixed, served...)),
-		Subscribe: []string{inbox, "exo.agent.drain.*", "exo.agent.telemetry", elections},
+		Subscribe: []string{inbox, "exo.agent.drain.*", "exo.agent.debug.*", "exo.agent.telemetry", elections},
 		Answers:   true,
 	}, {
 		// A submitter reaches the gateways only. The import of its account adds the name of the
