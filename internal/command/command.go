@@ -146,9 +146,9 @@ func newLogger(cmd *cobra.Command) (*slog.Logger, error) {
 	opts := &slog.HandlerOptions{Level: level, ReplaceAttr: cleanAttr}
 	switch format, _ := cmd.Flags().GetString("log-format"); format {
 	case "text":
-		return slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), opts)), nil
+		return slog.New(newRinged(slog.NewTextHandler(cmd.ErrOrStderr(), opts), opts)), nil
 	case "json":
-		return slog.New(slog.NewJSONHandler(cmd.ErrOrStderr(), opts)), nil
+		return slog.New(newRinged(slog.NewJSONHandler(cmd.ErrOrStderr(), opts), opts)), nil
 	default:
 		return nil, Usage("--log-format %q: use text or json", format)
 	}

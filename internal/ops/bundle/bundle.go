@@ -22,6 +22,7 @@ import (
 	"github.com/exoswarm/exoswarm/internal/ops/doctor"
 	"github.com/exoswarm/exoswarm/internal/redact"
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/telemetry"
 )
 
 // Format is the version of the files of a bundle.
@@ -31,21 +32,11 @@ const Format = 1
 type Cluster interface {
 	// Facts returns what the doctor sees.
 	Facts(ctx context.Context) *doctor.Facts
-	// Document returns a document of an agent; see Documents.
+	// Document returns a document of an agent; see telemetry.CPU and those after it.
 	Document(ctx context.Context, agent, what string, seconds int) ([]byte, error)
 	// Dead returns at most n dead letters, without their messages.
 	Dead(ctx context.Context, n int) ([]jobs.DeadLetter, error)
 }
-
-// Documents of an agent. Profiles are in the format of pprof.
-const (
-	CPU        = "cpu"        // a profile of so many seconds
-	Heap       = "heap"       // a profile
-	Goroutines = "goroutines" // stacks as text
-	Metrics    = "metrics"    // all of them, in the text format of Prometheus
-	Log        = "log"        // the last lines
-	Process    = "process"    // version, flags that hold no secret, limits: JSON
-)
 
 // Options bound a bundle.
 type Options struct {
@@ -107,17 +98,17 @@ func Write(ctx context.Context, out io.Writer, c Cluster, o Options) (Manifest, 
 	if !o.Lite && o.Profile > 0 {
 		var wait sync.WaitGroup
 		for _, a := range agents {
-			wait.Go(func() { b.document(ctx, c, a, CPU, ".pprof", o.Profile) })
+			wait.Go(func() { b.document(ctx, c, a, telemetry.CPU, ".pprof", o.Profile) })
 		}
 		wait.Wait()
 	}
 	for _, a := range agents {
-		b.document(ctx, c, a, Process, ".json", 0)
-		b.document(ctx, c, a, Metrics, ".1.txt", 0)
-		b.document(ctx, c, a, Log, ".jsonl", 0)
-		b.document(ctx, c, a, Goroutines, ".txt", 0)
+		b.document(ctx, c, a, telemetry.Process, ".json", 0)
+		b.document(ctx, c, a, telemetry.Metrics, ".1.txt", 0)
+		b.document(ctx, c, a, telemetry.Log, ".jsonl", 0)
+		b.document(ctx, c, a, telemetry.Goroutines, ".txt", 0)
 		if !o.Lite {
-			b.document(ctx, c, a, Heap, ".pprof", 0)
+			b.document(ctx, c, a, telemetry.Heap, ".pprof", 0)
 		}
 	}
 	dead, err := c.Dead(ctx, deadLetters)
@@ -129,7 +120,7 @@ func Write(ctx context.Context, out io.Writer, c Cluster, o Options) (Manifest, 
 	}
 	b.json("dead_letters.json", dead, err)
 	for _, a := range agents { // some seconds after the first: counters have moved
-		b.document(ctx, c, a, Metrics, ".2.txt", 0)
+		b.document(ctx, c, a, telemetry.Metrics, ".2.txt", 0)
 	}
 	strip(facts)
 	b.json("facts.json", facts, nil)
@@ -164,7 +155,7 @@ func (b *builder) document(ctx context.Context, c Cluster, agent, what, suffix s
 	try, cancel := context.WithTimeout(ctx, partPatience+profile)
 	defer cancel()
 	data, err := c.Document(try, agent, what, seconds)
-	if what == Log {
+	if what == telemetry.Log {
 		data = hideLines(data)
 	}
 	b.add("agents/"+fileName(agent)+"/"+what+suffix, data, err)

@@ -15,6 +15,7 @@ import (
 	"github.com/exoswarm/exoswarm/internal/ops/cluster"
 	"github.com/exoswarm/exoswarm/internal/ops/doctor"
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/telemetry"
 )
 
 // mark is a secret that is planted in every place that may hold one.
@@ -46,11 +47,11 @@ func (f *fake) Document(_ context.Context, agent, what string, seconds int) ([]b
 		return nil, errors.New("it does not answer: nats://user:" + mark + "@host")
 	}
 	switch what {
-	case Log:
+	case telemetry.Log:
 		return []byte(`{"msg":"rejected","error":"row 7: value \"` + mark + `\" is no number, and 'a ` + mark + `'"}` + "\nno json " + mark + "\n"), nil
-	case Metrics:
+	case telemetry.Metrics:
 		return []byte("x{url=\"nats://u:" + mark + "@h\"} 1\n"), nil
-	case CPU:
+	case telemetry.CPU:
 		if seconds != 2 {
 			return nil, errors.New("of other seconds")
 		}
@@ -71,7 +72,7 @@ func TestWrite(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.order[0] != CPU || c.order[1] != CPU {
+	if c.order[0] != telemetry.CPU || c.order[1] != telemetry.CPU {
 		t.Errorf("the order is %v, want profiles first", c.order)
 	}
 	z, err := zip.NewReader(bytes.NewReader(out.Bytes()), int64(out.Len()))

@@ -49,6 +49,16 @@ const (
 	partPatience = 10 * time.Second
 )
 
+// Documents of an agent. Profiles are in the format of pprof.
+const (
+	CPU        = "cpu"        // a profile of so many seconds
+	Heap       = "heap"       // a profile
+	Goroutines = "goroutines" // stacks as text
+	Metrics    = "metrics"    // all of them, in the text format of Prometheus
+	Log        = "log"        // the last lines, JSON
+	Process    = "process"    // version, flags that hold no secret, machine: JSON
+)
+
 // ErrBusy is the answer of an agent that makes a document for somebody else.
 var ErrBusy = errors.New("the agent makes a document for somebody else")
 
