@@ -73,6 +73,7 @@ func (t *Telemetry) AnswerDebug(agent string, document func(ctx context.Context,
 		cancel()
 		return nil, fmt.Errorf("hand out documents of agent %s: %w", agent, err)
 	}
+	t.settle()
 	return func() {
 		_ = sub.Unsubscribe()
 		cancel()

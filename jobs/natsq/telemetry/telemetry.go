@@ -54,8 +54,16 @@ func (t *Telemetry) Answer(agent string, samples func(names []string) []jobs.Sam
 	if err != nil {
 		return nil, fmt.Errorf("answer questions for the numbers of agent %s: %w", agent, err)
 	}
+	t.settle()
 	return func() { _ = sub.Unsubscribe() }, nil
 }
+
+// settlePatience bounds the wait for the server to know a subscription.
+const settlePatience = 2 * time.Second
+
+// settle waits until the server knows of the subscriptions so far. One that learns of them later misses
+// a question, which is asked again.
+func (t *Telemetry) settle() { _ = t.conn.NC.FlushTimeout(settlePatience) }
 
 // encode returns the answer as JSON of at most limit bytes: without the last samples if need be.
 func encode(a jobs.Telemetry, limit int) ([]byte, error) {
