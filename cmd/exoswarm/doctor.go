@@ -4,10 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/exoswarm/exoswarm/internal/command"
+	"github.com/exoswarm/exoswarm/internal/ops/bundle"
 	"github.com/exoswarm/exoswarm/internal/ops/doctor"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
@@ -27,6 +29,7 @@ error. With -o nagios the status is that of a Nagios plugin: 0, 1 for warnings, 
 	cmd.Flags().Bool("list", false, "list the checks by category and end")
 	cmd.Flags().Bool("strict", false, "exit with 1 for a warning too")
 	cmd.Flags().Bool("local", false, "check this machine only; no cluster is needed")
+	cmd.Flags().String("bundle", "", "check the cluster as a file of exoswarm debug bundle has it")
 	return cmd
 }
 
@@ -48,6 +51,13 @@ func examine(cmd *cobra.Command, only []string) error {
 		if !known[name] {
 			return command.Usage("check %q: exoswarm doctor --list shows the checks and categories", name)
 		}
+	}
+	if file, _ := cmd.Flags().GetString("bundle"); file != "" {
+		f, err := readBundle(file)
+		if err != nil {
+			return err
+		}
+		return writeResults(cmd, doctor.Examine(f, only...))
 	}
 	f := &doctor.Facts{}
 	if local, _ := cmd.Flags().GetBool("local"); local {
@@ -102,4 +112,72 @@ func writeResults(cmd *cobra.Command, all []doctor.Result) error {
 		err = errFindings
 	}
 	return err
+}
+
+// readBundle reads the facts of a bundle.
+func readBundle(name string) (*doctor.Facts, error) {
+	file, err := os.Open(name)
+	if err != nil {
+		return nil, command.Usage("--bundle: %v", err)
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil {
+		return nil, command.Usage("--bundle: %v", err)
+	}
+	f, err := bundle.Facts(file, info.Size())
+	if errors.Is(err, bundle.ErrFormat) {
+		return nil, command.Usage("--bundle %s: %v", name, err)
+	}
+	return f, err
+}
+
+func debugCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "bundle", Short: "Write what is needed to understand a problem into one file", Args: cobra.NoArgs,
+		Long: `Write a file with profiles, metrics, logs and stacks of all agents, the newest dead letters, the
+state of the cluster and the results of the doctor. It holds no specs, rows, results or credentials.
+The login must be that of an operator. A part that cannot be had leaves its reason in the file.`,
+		RunE: connected(writeBundle),
+	}
+	natsFlag(cmd.Flags())
+	f := cmd.Flags()
+	f.StringP("output", "o", "exoswarm-bundle.zip", "file to write; it must not exist")
+	f.Duration("for", 10*time.Second, "length of the CPU profiles, up to 60s; 0 for none")
+	f.Int64("max", 64, "most MiB before compression; what does not fit is left out")
+	f.StringSlice("agents", nil, "names of the agents to ask; all without it")
+	f.Bool("lite", false, "leave out profiles")
+	return command.Group("debug", "Collect what is needed to understand a problem", cmd)
+}
+
+func writeBundle(cmd *cobra.Command, _ []string, c *natsq.Conn) (err error) {
+	name, _ := cmd.Flags().GetString("output")
+	length, _ := cmd.Flags().GetDuration("for")
+	most, _ := cmd.Flags().GetInt64("max")
+	o := bundle.Options{Profile: length, Max: most << 20}
+	o.Agents, _ = cmd.Flags().GetStringSlice("agents")
+	o.Lite, _ = cmd.Flags().GetBool("lite")
+	o.Version, _ = command.Version()
+	switch {
+	case length < 0 || length > time.Minute:
+		return command.Usage("--for %v: use 0 to 60s", length)
+	case most < 1 || most > 1024:
+		return command.Usage("--max %d: use 1 to 1024 MiB", most)
+	}
+	file, err := os.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return command.Usage("--output: %v", err)
+	}
+	defer func() {
+		err = errors.Join(err, file.Close())
+		if err != nil {
+			err = errors.Join(err, os.Remove(name))
+		}
+	}()
+	m, err := bundle.Write(cmd.Context(), file, bundle.Over(c), o)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(cmd.ErrOrStderr(), "%s: %d files, %d parts are missing\n", name, len(m.Files), len(m.Missing))
+	return nil
 }

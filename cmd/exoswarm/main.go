@@ -21,7 +21,7 @@ func main() { command.Main(root()) }
 // of its name.
 func root() *cobra.Command {
 	cmd := command.Group("exoswarm", "Stateful neural agents for very many entities",
-		quickstartCommand(), runCommand(), statusCommand(), topCommand(), doctorCommand(), swarmCommand(), snapshotCommand(), natsCommand(),
+		quickstartCommand(), runCommand(), statusCommand(), topCommand(), doctorCommand(), debugCommand(), swarmCommand(), snapshotCommand(), natsCommand(),
 		submitCommand(), jobCommand(), queueCommand(), cronCommand(), tenantCommand(), dlqCommand(), objectCommand(),
 		agentCommand(), initCommand(), authCommand(), tierCommand(),
 	)

@@ -106,6 +106,14 @@ func (p *AgentProcess) Announce(describe func() jobs.Agent) (err error) {
 		return err
 	}
 	p.silent = append(p.silent, silent)
+	silent, err = p.Conn.Telemetry.AnswerDebug(p.Name, func(ctx context.Context, what string, seconds int) ([]byte, error) {
+		return p.Metrics.Document(ctx, p.cmd, what, seconds)
+	})
+	if err != nil {
+		p.Leave(p.cmd.Context())
+		return err
+	}
+	p.silent = append(p.silent, silent)
 	return nil
 }
 
