@@ -21,7 +21,7 @@ crash damage nab chaos recover recover-cluster recover-race lifecycle many soak 
 
 lint: ## format, import order and the short list of .golangci.yaml, for both builds
 	$(GOLANGCI) run --timeout 15m ./...
-	$(GOLANGCI) run --timeout 15m --build-tags cuda ./cuda/... ./cmd/gpuagent
+	$(GOLANGCI) run --timeout 15m --build-tags cuda ./cuda/... ./cmd/gpuagent ./cmd/internal/gpuprocess
 
 cuda: ## the GPU build: needs the CUDA 11.8 headers and link stubs, no GPU
 	CGO_LDFLAGS=-L$(CUDA_STUBS) go vet -tags cuda ./...
@@ -48,7 +48,7 @@ crash: ## the full campaigns of crashes, kills, flips and faults on the page sto
 	  go test ./tiers/pagestore -run 'Crash|Kill|Flip|Fault|BadgerDamage' -v -count=1 -timeout 2h
 
 damage: ## 10,000 damaged checkpoints of GPU agents, in one folder and over three tiers: each agent resumes or replays its log, and no state is wrong
-	go test ./cmd/gpuagent -run '^TestDamage$$' -v -count=1 -timeout 4h -args -damage.n=10000 -damage.seed=1 -damage.jobs=2
+	go test ./cmd/internal/gpuprocess -run '^TestDamage$$' -v -count=1 -timeout 4h -args -damage.n=10000 -damage.seed=1 -damage.jobs=2
 
 SEED ?= 1
 mutate: ## 200 changes to code that guards, fences, commits and limits: at least 90 % of them make a test of their package fail
@@ -77,7 +77,7 @@ recover-race: ## the slice of recover that the gate runs, with commands that are
 
 LIFECYCLES ?= 200
 lifecycle: ## 2,000 sequences of deletions, creations, kills, restarts, partitions, empty stores and two data folders in one process, about an hour and a half, and LIFECYCLES of real processes, half an hour on two cores: no wrong state, no deaf agent
-	go test -count=1 -v -timeout 5h -run '^TestLifecycle' ./cmd/gpuagent -args -rapid.checks=2000 -rapid.nofailfile
+	go test -count=1 -v -timeout 5h -run '^TestLifecycle' ./cmd/internal/gpuprocess -args -rapid.checks=2000 -rapid.nofailfile
 	go test -count=1 -v -timeout 5h -run '^TestLifecycleProcesses$$' ./cmd/exoswarm -args -lifecycle.n=$(LIFECYCLES) -lifecycle.seed=$(SEED)
 
 many: ## 10,000 idle swarms on one agent, ten minutes: memory, goroutines, files, leases, first answers, a kill; the server needs 21,000 open files

@@ -45,7 +45,7 @@ const lifecycleLease = 2 * time.Second
 // lifecycleServer is the operand of steps that concern the NATS server; agents are a and b.
 const lifecycleServer = "server"
 
-// TestLifecycleProcesses is TestLifecycle of cmd/gpuagent with real processes. A random sequence
+// TestLifecycleProcesses is TestLifecycle of cmd/internal/gpuprocess with real processes. A random sequence
 // creates swarms, gives them entries, deletes them and creates others of the same name, while
 // agents and the NATS server are killed, terminated, stopped, continued and started again, the
 // store is emptied, and agents get each other's data folder or an earlier state of their own. Every

@@ -1,0 +1,326 @@
+// Package cpuprocess composes the process of a CPU agent, for the command cpuagent and for exoswarm
+// serve.
+package cpuprocess
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spf13/cobra"
+
+	"github.com/exoswarm/exoswarm/cpuagents"
+	"github.com/exoswarm/exoswarm/cpuagents/egress"
+	"github.com/exoswarm/exoswarm/cpuagents/files"
+	"github.com/exoswarm/exoswarm/cpuagents/inputmem"
+	"github.com/exoswarm/exoswarm/cpuagents/push"
+	"github.com/exoswarm/exoswarm/cpuagents/secret"
+	"github.com/exoswarm/exoswarm/internal/command"
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/objects"
+)
+
+// Command returns the command cpuagent, which serves until a signal.
+func Command() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "cpuagent --nats URL",
+		Short: "Do the I/O of swarms until SIGTERM",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			log, err := command.Logger(cmd)
+			if err == nil {
+				err = checkWall(log)
+			}
+			if err != nil {
+				return err
+			}
+			return serve(cmd, log, true)
+		},
+	}
+	f := cmd.Flags()
+	command.AgentFlags(f, "cpuagent", "results and logs")
+	f.String("data-dir", "", "folder for temporary files; empty: that of the system")
+	f.StringArray("root", nil, "NAME=DIR: a folder that jobs may read and write as file:NAME/..., or tenant=TENANT,"+
+		"name=NAME,path=DIR; none by default")
+	f.StringArray("egress", nil, "HOST, HOST:PORT, *.DOMAIN or NETWORK that jobs may reach, or tenant=TENANT,"+
+		"host=HOST; none by default")
+	f.StringArray("stream", nil, "tenant=TENANT,name=STREAM: a JetStream stream that jobs of a tenant may read and "+
+		"publish to; none by default")
+	f.String("secrets", "", "folder of the secrets that jobs may refer to as file:NAME, those of a tenant in a "+
+		"folder of its name; env:NAME is the variable "+secret.Prefix+"NAME or "+secret.Prefix+"TENANT__NAME")
+	f.StringArray("secret", nil, "name=NAME,host=HOST or tenant=TENANT,name=NAME,host=HOST: a secret that is sent to "+
+		"that host only")
+	f.Int64("max-unpacked", 64<<30, "most bytes that one packed source (.gz, .zst) may unpack to")
+	f.String("push-listen", "", "HOST:PORT to receive rows over HTTP, for sources at push:NAME; none by default. "+
+		"Hosts other than a loopback address need --push-token")
+	f.StringArray("push-token", nil, "NAME=env:SECRET or NAME=file:SECRET: the bearer token that may push to NAME; "+
+		"a name may have several")
+	f.String("push-cert", "", "file with the certificate of --push-listen, in PEM")
+	f.String("push-key", "", "file with the key of --push-cert")
+	f.Int64("push-max-body", 16<<20, "most bytes of the body of a push, before it is unpacked; up to 67108864")
+	f.Int("push-max-rows", 1_000_000, "most rows of a push")
+	f.Duration("object-grace", objects.Grace, "time that an object stays after the result and the dead letter of its "+
+		"job are gone")
+	f.Int("concurrency", 4, "running jobs")
+	f.Duration("sweep", time.Minute, "time between two searches for remains of ended runs; remains that two "+
+		"searches in "+
+		"turn find are removed; 0: never")
+	command.MemoryFlag(f, "an eighth of what the machine has available")
+	return cmd
+}
+
+// Shared returns Command for a process that holds a GPU agent too, such as that of exoswarm serve. It
+// does not look for GPU code.
+func Shared() *cobra.Command {
+	cmd := Command()
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		log, err := command.Logger(cmd)
+		if err != nil {
+			return err
+		}
+		return serve(cmd, log, false)
+	}
+	return cmd
+}
+
+// checkWall returns an error when this program holds GPU code: a CPU agent must not be able to
+// reach a GPU. Where the check is not possible, it logs that and returns nil.
+func checkWall(log *slog.Logger) error {
+	program, err := os.Executable()
+	if err == nil {
+		err = command.GPUFree(program, "/proc/self")
+	}
+	switch {
+	case errors.Is(err, command.ErrGPUCode):
+		return err
+	case err != nil:
+		log.Warn("not looked at: whether this program holds GPU code", "error", err)
+	default:
+		log.Info("this program holds no GPU code", "looked_at", "functions, libraries, open devices")
+	}
+	return nil
+}
+
+// serve is the life of the process: it checks the flags, opens what jobs may use, connects, works
+// until the reason to drain, and gives its jobs back. Every part is opened before the worker takes
+// its first job, and closed after the worker has drained: defers run in the reverse order. walled
+// says that the process must not hold GPU code, which /readyz then checks.
+func serve(cmd *cobra.Command, log *slog.Logger, walled bool) (err error) {
+	f := cmd.Flags()
+	data, _ := f.GetString("data-dir")
+	rootFlags, _ := f.GetStringArray("root")
+	concurrency, _ := f.GetInt("concurrency")
+	unpacked, _ := f.GetInt64("max-unpacked")
+	if unpacked < 1 {
+		return command.Usage("--max-unpacked %d: use 1 or more bytes", unpacked)
+	}
+	grace, _ := f.GetDuration("object-grace")
+	if grace <= 0 {
+		return command.Usage("--object-grace %v: use more than 0", grace)
+	}
+	if concurrency < 1 {
+		return command.Usage("--concurrency %d: use 1 or more", concurrency)
+	}
+	// Sources share the memory of inputs; the heap gets the rest of the limit.
+	limit, err := command.Memory(cmd, 1.0/8, 1<<30)
+	if err != nil {
+		return err
+	}
+	inputs, err := inputmem.New(limit, concurrency)
+	if err != nil {
+		return err
+	}
+	command.LimitHeap(inputmem.HeapLimit(limit), log)
+	roots, err := files.ParseRoots(rootFlags)
+	if err != nil {
+		return command.Usage("%v", err)
+	}
+	allow, _ := f.GetStringArray("egress")
+	guard, err := egress.New(allow)
+	if err != nil {
+		return command.Usage("%v", err)
+	}
+	secretDir, _ := f.GetString("secrets")
+	secrets, err := secret.Open(secretDir)
+	if err != nil {
+		return command.Usage("--secrets: %v", err)
+	}
+	defer func() { err = errors.Join(err, secrets.Close()) }()
+	bound, _ := f.GetStringArray("secret")
+	if err := secrets.Bind(bound); err != nil {
+		return command.Usage("%v", err)
+	}
+	streamFlags, _ := f.GetStringArray("stream")
+	streams, err := cpuagents.ParseStreams(streamFlags)
+	if err != nil {
+		return command.Usage("%v", err)
+	}
+	if data != "" {
+		if err := os.MkdirAll(data, 0o755); err != nil {
+			return command.Usage("--data-dir: %v", err)
+		}
+	}
+	process, err := command.NewAgentProcess(cmd, log)
+	if err != nil {
+		return err
+	}
+	defer process.Close()
+	metrics := process.Metrics
+	if walled { // open devices and mapped libraries again, at each request of the health: they may come later
+		metrics.Require("isolation", command.NewHoldings("/proc/self").GPUFree)
+	}
+	counts, err := natsq.NewMetrics(metrics)
+	if err != nil {
+		return err
+	}
+	if err := process.Connect("exoswarm-cpuagent"); err != nil {
+		return err
+	}
+	conn := process.Conn
+	files, err := files.New(files.Options{
+		Roots: roots, Objects: conn.Objects, Scratch: data, Unpacked: unpacked,
+		Memory: inputs,
+	})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, files.Close()) }()
+	// The watch outlives the signal: a job that drains needs the scratch folder too.
+	watching, unwatch := context.WithCancel(context.WithoutCancel(cmd.Context()))
+	var watch sync.WaitGroup
+	watch.Go(func() { files.WatchScratch(watching, log) })
+	defer watch.Wait()
+	defer unwatch()
+	metrics.Require("scratch", func(context.Context) error { return files.Ready() })
+	if err := metrics.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Namespace: "exoswarm", Subsystem: "cpuagent", Name: "scratch_usable", Help: "1 while the scratch folder can " +
+			"be used, 0 while it cannot and no job is taken.",
+	}, func() float64 {
+		if files.Ready() != nil {
+			return 0
+		}
+		return 1
+	})); err != nil {
+		return err
+	}
+	push, err := listenPush(cmd, conn, inputs, secrets, metrics, log)
+	if err != nil {
+		return err
+	}
+	defer closePush(push)
+	streamer, err := cpuagents.New(cpuagents.Options{
+		Queue: conn.StreamJobs(), Files: files, Logger: log, Egress: guard,
+		Secrets: secrets, Streams: streams,
+	})
+	if err != nil {
+		return err
+	}
+	worker, err := conn.Work(cmd.Context(), natsq.WorkerOptions{
+		Name: process.Name, Pool: jobs.PoolCPU, Concurrency: concurrency, Ready: files.Ready, Metrics: counts,
+		Logger:   log,
+		Handlers: map[string]jobs.Handler{cpuagents.KindStream: streamer.Handle},
+	})
+	if err != nil {
+		return err
+	}
+	ctx := process.Context()
+	// Objects and orphans are looked after in the background, until the process drains.
+	var sweeping sync.WaitGroup
+	defer func() { process.End(nil); sweeping.Wait() }()
+	sweeping.Go(func() { conn.Objects.KeepObjects(ctx, grace, log) })
+	if err := process.Announce(func() jobs.Agent {
+		a := jobs.Agent{
+			Pool: jobs.PoolCPU, Kinds: []string{cpuagents.KindStream}, Concurrency: concurrency,
+			Running: worker.Running(), State: "serving",
+		}
+		if state := files.DescribeScratch(); state != "" {
+			a.State = state
+		}
+		return a
+	}); err != nil {
+		return errors.Join(err, drain(worker))
+	}
+	gateway, err := conn.Serve(log)
+	if err != nil {
+		leave(process)
+		return errors.Join(err, drain(worker))
+	}
+	if sweep, _ := cmd.Flags().GetDuration("sweep"); sweep > 0 {
+		sweeping.Go(func() { conn.Swarms.SweepOrphans(ctx, sweep, log) })
+	}
+	log.Info("cpuagent is ready", "name", process.Name, "nats", process.URL(), "memory", limit)
+
+	if refused := process.Wait(); refused != nil {
+		defer func() { err = errors.Join(refused, err) }()
+	}
+	// No new rows and requests first, then the jobs, and the registry last: an operator sees the
+	// agent until it has given everything back.
+	closePush(push)
+	gateway.Close()
+	err = drain(worker)
+	leave(process)
+	return err
+}
+
+// leave removes the agent from the registry, or leaves it to the registry after 5 s.
+func leave(p *command.AgentProcess) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	p.Leave(ctx)
+}
+
+// listenPush starts the server for pushed rows. It returns nil without --push-listen; then the
+// other flags of the server are errors of usage.
+func listenPush(cmd *cobra.Command, conn *natsq.Conn, inputs *inputmem.Memory, secrets *secret.Store,
+	metrics *command.Metrics, log *slog.Logger,
+) (*push.Server, error) {
+	f := cmd.Flags()
+	o := push.Options{Memory: inputs, Secrets: secrets, Queue: conn.Streams, Logger: log, Metrics: metrics}
+	o.Addr, _ = f.GetString("push-listen")
+	o.Cert, _ = f.GetString("push-cert")
+	o.Key, _ = f.GetString("push-key")
+	o.MaxBody, _ = f.GetInt64("push-max-body")
+	o.MaxRows, _ = f.GetInt("push-max-rows")
+	list, _ := f.GetStringArray("push-token")
+	if o.Addr == "" {
+		if len(list) > 0 || o.Cert != "" || o.Key != "" {
+			return nil, command.Usage("--push-token, --push-cert and --push-key are for --push-listen HOST:PORT")
+		}
+		return nil, nil
+	}
+	if o.MaxBody < 1 || o.MaxRows < 1 {
+		return nil, command.Usage("--push-max-body %d, --push-max-rows %d: use 1 or more", o.MaxBody, o.MaxRows)
+	}
+	var err error
+	if o.Tokens, err = push.ParseTokens(list); err != nil {
+		return nil, command.Usage("%v", err)
+	}
+	push, err := push.Listen(o)
+	if err != nil {
+		return nil, command.Usage("%v", err)
+	}
+	return push, nil
+}
+
+// closePush ends the server for pushed rows, if there is one, and gives requests in progress 30 s
+// to finish. A second call does nothing.
+func closePush(p *push.Server) {
+	if p == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	p.Close(ctx)
+}
+
+// drain ends a worker, and gives its jobs back to the queue within a minute.
+func drain(w *natsq.Worker) error {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	return w.Drain(ctx)
+}

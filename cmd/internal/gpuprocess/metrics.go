@@ -1,0 +1,153 @@
+package gpuprocess
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/gpuagents"
+	"github.com/exoswarm/exoswarm/gpuagents/pool"
+	"github.com/exoswarm/exoswarm/internal/command"
+)
+
+// healthPatience bounds a check of a device, for which a scrape of the metrics waits.
+const healthPatience = 2 * time.Second
+
+// healthy returns the check of the agent and its devices. It fails when the agent is not healthy,
+// or when every device is in an emergency or has failed without the host device in its place. One
+// working device is enough, because it serves the shards of the others.
+func healthy(current func() []device.Device, agent *atomic.Pointer[gpuagents.Agent]) command.Check {
+	return func(ctx context.Context) error {
+		// Without an agent, while the process starts, only the devices are asked.
+		var levels []pool.Level
+		if a := agent.Load(); a != nil {
+			if err := a.Health(); err != nil {
+				return err
+			}
+			levels = a.Levels()
+		}
+		ctx, cancel := context.WithTimeout(ctx, healthPatience)
+		defer cancel()
+		var errs []error
+		for i, d := range current() {
+			level := pool.Normal
+			if levels != nil {
+				level = levels[i]
+			}
+			if level == pool.OnHost { // the host device serves in its place
+				return nil
+			}
+			h := d.Health(ctx)
+			if h.State != device.Failed && level < pool.Emergency {
+				return nil
+			}
+			if level == pool.Emergency {
+				h.Reasons = append(h.Reasons, "too much has failed on it")
+			}
+			errs = append(errs, fmt.Errorf("%s has failed: %s", d.Properties().Name, strings.Join(h.Reasons, "; ")))
+		}
+		return errors.Join(errs...)
+	}
+}
+
+// newFallbackMetric returns a gauge that is 1 when --device auto has chosen the host device because
+// no GPU can be used.
+func newFallbackMetric(on bool) prometheus.Collector {
+	g := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "exoswarm_gpuagent_auto_fallback", Help: "1 when --device auto chose the host device because no GPU " +
+			"can be used, else 0.",
+	})
+	if on {
+		g.Set(1)
+	}
+	return g
+}
+
+// deviceMetrics collects the state, memory and sensors of one device at each scrape.
+type deviceMetrics struct {
+	// current returns the device of the moment: after a fault it may be another one, of the same
+	// name.
+	current func() device.Device
+
+	state, inUse, cached, temperature, power, busy, memoryBusy, ecc *prometheus.Desc
+}
+
+// newDeviceMetrics returns the metrics of a device, labelled with its name. current returns the
+// device of the moment, always of the same name.
+func newDeviceMetrics(current func() device.Device) *deviceMetrics {
+	d := current()
+	desc := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc("exoswarm_device_"+name, help, labels,
+			prometheus.Labels{"device": d.Properties().Name})
+	}
+	return &deviceMetrics{
+		current:     current,
+		state:       desc("state", "1 for the state that the device is in: ok, degraded or failed.", "state"),
+		inUse:       desc("memory_in_use_bytes", "Device memory of open buffers."),
+		cached:      desc("memory_cached_bytes", "Device memory that is kept for the next buffers."),
+		temperature: desc("temperature_celsius", "Temperature of the chip."),
+		power:       desc("power_watts", "Power of the board."),
+		busy:        desc("busy_ratio", "Share of the last sample period in which a kernel ran."),
+		memoryBusy: desc("memory_busy_ratio", "Share of the last sample period in which device memory was read or "+
+			"written."),
+		ecc: desc("memory_errors_total", "Memory errors since the driver was loaded.", "kind"),
+	}
+}
+
+// Describe implements prometheus.Collector.
+func (m *deviceMetrics) Describe(out chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{
+		m.state, m.inUse, m.cached, m.temperature, m.power, m.busy, m.memoryBusy,
+		m.ecc,
+	} {
+		out <- d
+	}
+}
+
+// Collect implements prometheus.Collector. It leaves out values that the chip does not measure.
+func (m *deviceMetrics) Collect(out chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeout(context.Background(), healthPatience)
+	defer cancel()
+	h := m.current().Health(ctx)
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	for _, s := range []device.State{device.OK, device.Degraded, device.Failed} {
+		v := 0.0
+		if s == h.State {
+			v = 1
+		}
+		gauge(m.state, v, s.String())
+	}
+	gauge(m.inUse, float64(h.InUse))
+	gauge(m.cached, float64(h.Cached))
+	s := h.Sensors
+	if s == nil {
+		return
+	}
+	for _, x := range []struct {
+		d     *prometheus.Desc
+		v     int
+		scale float64
+	}{
+		{m.temperature, s.Temperature, 1},
+		{m.power, s.PowerMilliwatts, 1e-3},
+		{m.busy, s.Utilisation, 1e-2},
+		{m.memoryBusy, s.MemoryUtilisation, 1e-2},
+	} {
+		if x.v >= 0 {
+			gauge(x.d, float64(x.v)*x.scale)
+		}
+	}
+	for kind, n := range map[string]int64{"corrected": s.ECCCorrected, "uncorrected": s.ECCUncorrected} {
+		if n >= 0 {
+			out <- prometheus.MustNewConstMetric(m.ecc, prometheus.CounterValue, float64(n), kind)
+		}
+	}
+}

@@ -1,0 +1,91 @@
+package gpuprocess
+
+import (
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/exoswarm/exoswarm/cuda"
+	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/gpuagents"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
+)
+
+// values sums what a registry has by name: counters, gauges, and the counts of histograms.
+func values(t testing.TB, r *prometheus.Registry) map[string]float64 {
+	t.Helper()
+	all, err := r.Gather()
+	if err != nil {
+		t.Fatalf("r.Gather: %v", err)
+	}
+	sums := map[string]float64{}
+	for _, f := range all {
+		for _, m := range f.GetMetric() {
+			sums[f.GetName()] += m.GetCounter().GetValue() + m.GetGauge().GetValue() +
+				float64(m.GetHistogram().GetSampleCount())
+		}
+	}
+	return sums
+}
+
+// TestMetrics: what an agent did and how its device is can be read from its metrics.
+func TestMetrics(t *testing.T) {
+	const entries = 6
+	r := newRig(t)
+	dev, err := cuda.Open(t.Context(), "host", cuda.Options{})
+	if err != nil {
+		t.Fatalf("cuda.Open host: %v", err)
+	}
+	reg := prometheus.NewRegistry()
+	reg.MustRegister(newDeviceMetrics(func() device.Device { return dev }))
+	counts, err := gpuagents.NewMetrics(reg)
+	if err != nil {
+		t.Fatalf("gpuagents.NewMetrics: %v", err)
+	}
+	a, err := gpuagents.Start(gpuagents.Options{
+		Name: "agent", Device: dev, Queue: r.conn.Swarms, LeaseTTL: time.Minute,
+		Logger:      slog.New(slog.NewTextHandler(r, nil)),
+		Checkpoints: checkpointsIn(t.TempDir()), Metrics: counts,
+	})
+	if err != nil {
+		t.Fatalf("gpuagents.Start: %v", err)
+	}
+	t.Cleanup(func() {
+		a.Stop()
+		if err := dev.Close(); err != nil {
+			t.Errorf("dev.Close: %v", err)
+		}
+	})
+	r.announce(t, "counted", text(1, 2), observations(entries, 7))
+	if err := r.conn.Swarms.Log("counted", 0, swarms.In).Append(t.Context(), entries,
+		swarms.Entry{Kind: swarms.EntryObserve, Ref: entries + 1, Data: []byte("no batch")}); err != nil {
+		t.Fatalf("r.conn.Swarms.Log().Append: %v", err)
+	}
+	r.answered(t, "counted", entries+1)
+	serving := values(t, reg)
+	for name, want := range map[string]float64{
+		"exoswarm_swarm_shards": 1, "exoswarm_swarm_observations_total": entries * batchRows,
+		"exoswarm_swarm_apply_seconds":          entries,
+		"exoswarm_swarm_rejected_entries_total": 1, "exoswarm_swarm_pages": 1, "exoswarm_device_state": 1,
+	} {
+		if serving[name] != want {
+			t.Errorf("%s is %v, want %v", name, serving[name], want)
+		}
+	}
+	if serving["exoswarm_device_memory_in_use_bytes"] <= 0 || a.Shards() != 1 {
+		t.Errorf("%v bytes in use, %d shards", serving["exoswarm_device_memory_in_use_bytes"], a.Shards())
+	}
+	a.Stop() // with a last checkpoint
+	ended := values(t, reg)
+	if n := ended["exoswarm_swarm_checkpoints_total"]; n < 1 || ended["exoswarm_swarm_checkpoint_seconds"] != n {
+		t.Errorf("%v checkpoints, %v timed", n, ended["exoswarm_swarm_checkpoint_seconds"])
+	}
+	if ended["exoswarm_swarm_shards"] != 0 || ended["exoswarm_device_memory_in_use_bytes"] != 0 || a.Shards() != 0 {
+		t.Errorf("after the end: %v", ended)
+	}
+	if _, err := gpuagents.NewMetrics(reg); err == nil {
+		t.Error("registered twice")
+	}
+}

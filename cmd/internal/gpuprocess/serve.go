@@ -1,0 +1,248 @@
+package gpuprocess
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/exoswarm/exoswarm/cuda"
+	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/gpuagents"
+	"github.com/exoswarm/exoswarm/gpuagents/pool"
+	"github.com/exoswarm/exoswarm/gpuagents/snapshot"
+	"github.com/exoswarm/exoswarm/internal/bucket"
+	"github.com/exoswarm/exoswarm/internal/command"
+	"github.com/exoswarm/exoswarm/internal/keyring"
+	"github.com/exoswarm/exoswarm/jobs"
+)
+
+// drainTime bounds the end of the process after the reason to drain.
+const drainTime = time.Minute
+
+// serve is the life of the process: it opens disks and devices, connects, serves shards until the
+// reason to drain, and gives them back. Checkpoints and devices are opened before the connection,
+// so that an agent that cannot work does not take shards.
+func serve(cmd *cobra.Command, s *settings) (err error) {
+	log, err := command.Logger(cmd)
+	if err != nil {
+		return err
+	}
+	if err := openTiers(s.tiers, log); err != nil {
+		return err
+	}
+	checkpoints, disks := makeCheckpoints(s.dataDir, s.tiers, s.keys, log)
+	if checkpoints != nil {
+		if err := checkpoints.locked(); err != nil {
+			return command.Usage("--key-file: %v", err)
+		}
+	}
+	// The limit of the heap is set before the devices are opened: the host device allocates from
+	// it.
+	total, err := command.Memory(cmd, 3.0/4, 1<<30)
+	if err != nil {
+		return err
+	}
+	mem, err := divide(total)
+	if err != nil {
+		return err
+	}
+	command.LimitHeap(mem.heap, log)
+	opts := cuda.Options{MemoryLimit: s.memoryLimit, HostMemoryLimit: mem.device(), Logger: log}
+	// Compiled kernels survive a restart, which is otherwise slow on a GPU.
+	if s.dataDir != "" {
+		opts.CacheDir = filepath.Join(s.dataDir, "kernels")
+		if err := os.MkdirAll(opts.CacheDir, 0o755); err != nil {
+			return command.Usage("--data-dir: %v", err)
+		}
+	}
+	opened, err := openDevices(cmd.Context(), s.devices, s.requireGPU, opts)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, closeDevices(opened)) }()
+	process, err := command.NewAgentProcess(cmd, log)
+	if err != nil {
+		return err
+	}
+	defer process.Close()
+	// The metrics are served before the agent has started, and ask it through this pointer.
+	var agent atomic.Pointer[gpuagents.Agent]
+	counts, err := observeAgent(process.Metrics, &agent, opened)
+	if err != nil {
+		return err
+	}
+	snapshots, closeSnapshots, err := openSnapshots(cmd.Context(), s, log)
+	if err != nil {
+		return err
+	}
+	defer closeSnapshots()
+	if err := process.Connect("exoswarm-gpuagent"); err != nil {
+		return err
+	}
+	inHost, err := mem.hostPages(opened, s.pageMemory, s.hostPageMemory)
+	if err != nil {
+		return err
+	}
+	own, err := accelerators(opened, s, mem, inHost, opts)
+	if err != nil {
+		return err
+	}
+	o := gpuagents.Options{
+		Name: process.Name, Device: own[0].Device, Open: own[0].Open, PageMemory: own[0].PageMemory,
+		Shared: own[0].Shared, Others: own[1:], HostPageMemory: inHost, PageAge: s.pageAge, HostPageAge: s.hostPageAge,
+		Prefetch: s.prefetch, Queue: process.Conn.Swarms, Logger: log, Snapshots: snapshots, LeaseTTL: s.leaseTTL,
+		CustomCells: s.customCells, Metrics: counts, Tracing: process.Tracing.Provider(), BatchLatency: s.batchLatency,
+		MaxShards: s.maxShards, OpenShards: s.openShards, Rebalance: s.rebalance,
+		ParkedMemory: min(s.parkedMemory, mem.rest/2),
+	}
+	// A shard on a GPU that has failed continues on the host device, with the same results.
+	if !s.requireGPU {
+		o.OpenHost = func(ctx context.Context) (device.Device, error) {
+			return cuda.Open(ctx, "host", cuda.Options{HostMemoryLimit: mem.device(), Logger: log})
+		}
+	}
+	if checkpoints != nil { // a nil *checkpoints would be a Checkpoints that is not nil
+		o.Checkpoints = checkpoints
+	}
+	serving, err := gpuagents.Start(o)
+	if err != nil {
+		return err
+	}
+	agent.Store(serving)
+	var names []string
+	for _, d := range opened {
+		names = append(names, d.Properties().Name)
+	}
+	if err := process.Announce(func() jobs.Agent {
+		return record(serving, opened, names, disks, s.maxShards)
+	}); err != nil {
+		serving.Stop()
+		return err
+	}
+	log.Info("gpuagent is ready", "name", process.Name, "nats", process.URL(), "memory", total, "device",
+		strings.Join(names, ","), "model", models(opened), "page_memory", own[0].PageMemory, "host_page_memory", inHost,
+		"tiers", described(disks))
+
+	if refused := process.Wait(); refused != nil {
+		defer func() { err = errors.Join(refused, err) }()
+	}
+	// The shards are handed over or given back first; the registry shows the agent until then.
+	last, cancel := context.WithTimeout(context.Background(), drainTime)
+	defer cancel()
+	err = serving.Drain(last)
+	process.Leave(last)
+	return err
+}
+
+// observeAgent registers the metrics and the checks of the agent and its devices. The agent may
+// replace a device by another one of the same name after a fault, so both ask the agent, once it
+// has started, for the devices of the moment.
+func observeAgent(m *command.Metrics, agent *atomic.Pointer[gpuagents.Agent],
+	opened []device.Device,
+) (*gpuagents.Metrics, error) {
+	current := func() []device.Device {
+		if a := agent.Load(); a != nil {
+			return a.Devices()
+		}
+		return opened
+	}
+	m.Require("devices", healthy(current, agent))
+	m.Require("residency", func(context.Context) error {
+		if a := agent.Load(); a != nil {
+			return a.Residency()
+		}
+		return nil
+	})
+	for i := range opened {
+		m.MustRegister(newDeviceMetrics(func() device.Device { return current()[i] }))
+	}
+	m.MustRegister(newFallbackMetric(fallback(opened) != ""))
+	return gpuagents.NewMetrics(m)
+}
+
+// openSnapshots opens the place of snapshots, encrypted with the keys of the agent. The store is
+// nil when there is none. The caller calls done after the agent has ended.
+func openSnapshots(ctx context.Context, s *settings, log *slog.Logger) (_ snapshot.Store, done func(), err error) {
+	if s.snapshots == "" {
+		return nil, func() {}, nil
+	}
+	b, err := bucket.Open(ctx, s.snapshots)
+	if err != nil {
+		return nil, nil, command.Usage("--snapshots: %v", err)
+	}
+	return bucket.Seal(b, s.keys), func() {
+		if err := b.Close(); err != nil {
+			log.Warn("closing the place of snapshots", "error", err)
+		}
+	}, nil
+}
+
+// accelerators returns the devices with the bytes that pages may take on each, and a function that
+// opens the device again after a fault.
+func accelerators(opened []device.Device, s *settings, mem budget, inHost int64,
+	opts cuda.Options,
+) (own []pool.Accelerator, err error) {
+	for _, d := range opened {
+		pages, err := mem.pages(d, s.pageMemory, inHost, s.memoryLimit)
+		if err != nil {
+			return nil, err
+		}
+		own = append(own, pool.Accelerator{
+			Device: d, PageMemory: pages, Shared: isHost(d),
+			Open: func(ctx context.Context) (device.Device, error) {
+				return cuda.Open(ctx, d.Properties().Name, opts)
+			},
+		})
+	}
+	return own, nil
+}
+
+// record returns the record of the agent for the registry, as it is now. State names the worst
+// level of the devices, if one is not normal.
+func record(a *gpuagents.Agent, opened []device.Device, names []string, disks []*storeTier,
+	maxShards int,
+) jobs.Agent {
+	memory := int64(0)
+	for _, d := range opened {
+		memory += d.Properties().MemoryBytes
+	}
+	r := jobs.Agent{
+		Pool: jobs.PoolGPU, Device: models(opened), Fallback: fallback(opened), Memory: memory,
+		Room: roomOf(a, disks), Running: a.Shards(), Parked: a.Parked(), MaxShards: maxShards, State: "serving",
+		Recovering: a.Recoveries(),
+	}
+	if a.Full() {
+		r.State = "full"
+	}
+	if a.Level() != pool.Normal {
+		r.State = levels(names, a.Levels())
+	}
+	return r
+}
+
+// makeCheckpoints returns the checkpoints of the agent, in the tiers or, without tiers, in a folder
+// below the data folder, and the tiers in use. Both are nil without tiers and data folder.
+func makeCheckpoints(data string, disks []*storeTier, keys *keyring.Ring,
+	log *slog.Logger,
+) (*checkpoints, []*storeTier) {
+	switch {
+	case len(disks) > 0:
+		if data != "" {
+			abandoned(filepath.Join(data, "checkpoints"), disks, log)
+		}
+	case data != "":
+		disks = append(disks, folderTier(filepath.Join(data, "checkpoints")))
+	default:
+		return nil, nil
+	}
+	c := newCheckpoints(disks...)
+	c.keys = keys
+	return c, disks
+}

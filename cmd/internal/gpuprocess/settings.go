@@ -1,0 +1,101 @@
+package gpuprocess
+
+import (
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/exoswarm/exoswarm/internal/command"
+	"github.com/exoswarm/exoswarm/internal/keyring"
+)
+
+// settings are the values of the flags of gpuagent, checked one by one. Whether they fit the
+// devices and the memory of the machine is known when serve has opened those.
+type settings struct {
+	dataDir   string // folder for kernels and, without tiers, for checkpoints; empty for none
+	devices   string // the list of --device
+	snapshots string // place of snapshots; empty: they are refused
+	// keys encrypt checkpoints, tiers and snapshots; nil: nothing is encrypted.
+	keys *keyring.Ring
+	// tiers are those of --tier, the fastest first; openTiers has not checked their folders yet.
+	tiers []*storeTier
+
+	memoryLimit    int64 // bytes of each device; 0: all
+	pageMemory     int64 // bytes of each device; 0: the default of budget.pages
+	hostPageMemory int64 // bytes of the machine; -1: the default of budget.hostPages
+	parkedMemory   int64 // bytes for parked shards without a data folder
+
+	// requireGPU refuses the host device, at the start and after a fault of a GPU.
+	requireGPU bool
+	// customCells allows cells whose step is code of their users.
+	customCells bool
+	// prefetch reads pages from disks before an entry needs them.
+	prefetch bool
+	// maxShards bounds the shards of the agent, and openShards those that are idle and not parked.
+	maxShards, openShards int
+
+	// leaseTTL is the time that the shards stay with an agent that says nothing, 1s or more.
+	leaseTTL time.Duration
+	// rebalance is the time without a change of agents before a hand-over; 0: there is none.
+	rebalance time.Duration
+	// batchLatency bounds a batch of several entries on the device.
+	batchLatency time.Duration
+	// pageAge and hostPageAge are the times without use after which a page leaves the device and
+	// host memory; 0: when its frame is needed.
+	pageAge, hostPageAge time.Duration
+}
+
+// readSettings reads the flags. A value out of its range is an error of usage.
+func readSettings(cmd *cobra.Command) (s *settings, err error) {
+	f := cmd.Flags()
+	s = &settings{}
+	s.dataDir, _ = f.GetString("data-dir")
+	s.devices, _ = f.GetString("device")
+	s.snapshots, _ = f.GetString("snapshots")
+	s.memoryLimit, _ = f.GetInt64("memory-limit")
+	s.pageMemory, _ = f.GetInt64("page-memory")
+	s.hostPageMemory, _ = f.GetInt64("host-page-memory")
+	s.parkedMemory, _ = f.GetInt64("parked-memory")
+	s.requireGPU, _ = f.GetBool("require-gpu")
+	s.customCells, _ = f.GetBool("allow-custom-cells")
+	s.maxShards, _ = f.GetInt("max-shards")
+	s.openShards, _ = f.GetInt("open-shards")
+	s.leaseTTL, _ = f.GetDuration("lease-ttl")
+	s.rebalance, _ = f.GetDuration("rebalance")
+	s.batchLatency, _ = f.GetDuration("batch-latency")
+	s.pageAge, _ = f.GetDuration("page-age")
+	s.hostPageAge, _ = f.GetDuration("host-page-age")
+	prefetch, _ := f.GetString("prefetch")
+	s.prefetch = prefetch == "auto"
+	switch {
+	case s.pageMemory < 0 || s.hostPageMemory < -1:
+		return nil, command.Usage("--page-memory %d, --host-page-memory %d: use a number of bytes", s.pageMemory,
+			s.hostPageMemory)
+	case s.leaseTTL < time.Second:
+		return nil, command.Usage("--lease-ttl %v: use 1s or more", s.leaseTTL)
+	case s.maxShards < 1 || s.openShards < 1 || s.parkedMemory < 1:
+		return nil, command.Usage("--max-shards %d, --open-shards %d, --parked-memory %d: use 1 or more", s.maxShards,
+			s.openShards, s.parkedMemory)
+	case s.rebalance < 0 || s.rebalance > 0 && s.rebalance < time.Second:
+		return nil, command.Usage("--rebalance %v: use 1s or more, or 0 for never", s.rebalance)
+	case s.pageAge < 0 || s.hostPageAge < 0:
+		return nil, command.Usage("--page-age %v, --host-page-age %v: use a duration, or 0 for a page to stay until "+
+			"its frame is needed", s.pageAge, s.hostPageAge)
+	case prefetch != "auto" && prefetch != "off":
+		return nil, command.Usage("--prefetch %q: use auto or off", prefetch)
+	case s.batchLatency <= 0:
+		return nil, command.Usage("--batch-latency %v: use a duration above 0", s.batchLatency)
+	}
+	// Folders and keys last: their errors are about the machine, and not about the command line
+	// alone.
+	tiers, _ := f.GetStringArray("tier")
+	if s.tiers, err = parseTiers(tiers); err != nil {
+		return nil, err
+	}
+	if file, _ := f.GetString("key-file"); file != "" {
+		if s.keys, err = keyring.Read(file); err != nil {
+			return nil, command.Usage("--key-file: %v", err)
+		}
+	}
+	return s, nil
+}
