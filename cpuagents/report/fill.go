@@ -6,6 +6,8 @@ import (
 	"html"
 	"io"
 	"strings"
+
+	"github.com/exoswarm/exoswarm/internal/uplot"
 )
 
 // fill writes the page with its parts in place of their marks. It does not use html/template: that
@@ -25,11 +27,11 @@ func fill(w io.Writer, h Header, features []string, series int, drawn []*chart) 
 	}
 	_, err = strings.NewReplacer(
 		"{{title}}", html.EscapeString(h.Title),
-		"{{plot.css}}", plotCSS,
+		"{{plot.css}}", uplot.CSS,
 		"{{page.css}}", pageCSS,
 		"{{summary}}", summary(h, series),
 		"{{key}}", key(h, features, series, len(drawn)),
-		"{{plot.js}}", plotJS,
+		"{{plot.js}}", uplot.JS,
 		"{{features}}", string(names),
 		"{{data}}", string(data),
 		"{{page.js}}", pageJS,

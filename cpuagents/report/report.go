@@ -16,14 +16,6 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 )
 
-// The chart library is uPlot 1.6.32 (MIT, see assets/uPlot.LICENSE), as its package ships it.
-//
-//go:embed assets/uPlot.iife.min.js
-var plotJS string
-
-//go:embed assets/uPlot.min.css
-var plotCSS string
-
 //go:embed page.html
 var page string
 
