@@ -1,0 +1,404 @@
+package dashboard
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/exoswarm/exoswarm/internal/ops/cluster"
+)
+
+var pictures = flag.String("pictures", "", "write a picture of each page into this folder")
+
+// view is a page: its name, its address and a text that it shows.
+type view struct{ name, hash, text string }
+
+// views are all pages, by the name of their picture, with a text that each shows.
+var views = []view{
+	{"overview", "", "Needs attention"},
+	{"queue", "queue", "Dead letters"},
+	{"job", "jobs/j1", "before-2"},
+	{"swarms", "swarms", "shops"},
+	{"swarm", "swarms/shops", "Entropy and margin"},
+	{"decision", "swarms/shops/shards/0/decisions/7", "Margin"},
+	{"agents", "agents", "NVIDIA H100"},
+	{"agent", "agents/g1", "device temperature"},
+	{"tiers", "tiers", "gpu to cpu"},
+	{"tenants", "tenants", "acme"},
+	{"nats", "nats", "EXO_JOBS_CPU"},
+	{"doctor", "doctor", "sync_interval"},
+	{"missing", "nothing", "no such page"},
+	{"missing job", "jobs/none", "No such job"},
+}
+
+// watch runs in each new document: it keeps the violations of the content security policy.
+const watch = `window.violations = [];
+document.addEventListener("securitypolicyviolation", e => violations.push(e.violatedDirective + " " + e.blockedURI + " " + e.sourceFile));
+window.addEventListener("error", e => violations.push("error: " + e.message + " " + e.filename + ":" + e.lineno));
+window.addEventListener("unhandledrejection", e => violations.push("rejection: " + e.reason));`
+
+// violations returns what the page has violated since it was loaded, and the console's errors.
+func (b *browser) violations() []string {
+	b.t.Helper()
+	var all []string
+	b.eval("window.violations", &all)
+	for _, line := range b.seen("Log.entryAdded") {
+		if !strings.Contains(line, "api/v1/jobs/none") { // a job that is not there
+			all = append(all, line)
+		}
+	}
+	return all
+}
+
+// axe returns the violations of axe-core's rules, with the elements.
+func (b *browser) axe() []string {
+	b.t.Helper()
+	var all []string
+	b.eval(
+		`axe.run(document, {runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]}).then(r =>
+		r.violations.map(v => v.id + ": " + v.help + " " + v.nodes.slice(0, 3).map(n => n.html.slice(0, 200) + " " + (n.any[0]?.message ?? "")).join(" | ")))`,
+		&all,
+	)
+	return all
+}
+
+// useAxe makes axe-core known in the present document. The policy of the page does not hold for the
+// protocol.
+func (b *browser) useAxe() {
+	b.t.Helper()
+	script, err := os.ReadFile("testdata/axe/axe.min.js")
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.eval(string(script)+"\n;undefined", nil)
+}
+
+// tick makes frames until the returned function is called.
+func tick(f *fakeCluster, edit func(*cluster.State)) (stop func()) {
+	end, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		t := time.NewTicker(200 * time.Millisecond)
+		defer t.Stop()
+		for {
+			select {
+			case <-t.C:
+				f.next(edit)
+			case <-end:
+				return
+			}
+		}
+	}()
+	return func() {
+		close(end)
+		<-ended
+	}
+}
+
+// grow lets the counters of a state grow.
+func grow(s *cluster.State) {
+	s.Agents = slices.Clone(s.Agents)
+	for i, a := range s.Agents {
+		if a.Telemetry == nil {
+			continue
+		}
+		t := *a.Telemetry
+		t.At = time.Now()
+		t.Samples = slices.Clone(t.Samples)
+		for k := range t.Samples {
+			t.Samples[k].Value += float64(k + 1)
+		}
+		s.Agents[i].Telemetry = &t
+	}
+}
+
+// TestPages opens every page in both color schemes, on a wide screen, on a phone and at 200 % zoom:
+// nothing violates the content security policy or a rule of axe-core, and no page is wider than the
+// screen.
+func TestPages(t *testing.T) {
+	f := newFake(fakeState())
+	defer tick(f, grow)()
+	r := opened(t, f, nil)
+	b := openBrowser(t)
+	b.begin(r)
+	b.pages(t, views, "")
+}
+
+// begin logs in and shows the overview, with axe-core.
+func (b *browser) begin(r *running) {
+	b.t.Helper()
+	b.call("Page.addScriptToEvaluateOnNewDocument", map[string]any{"source": watch}, nil)
+	b.look(1280, 900, "light", false)
+	b.open(r.base + "#t=" + url.PathEscape(testToken))
+	b.until("the overview", `document.body.innerText.includes("Needs attention")`)
+	b.useAxe()
+}
+
+// pages tests views on several screens, and writes pictures into a folder that is not empty.
+func (b *browser) pages(t *testing.T, views []view, folder string) {
+	begin := time.Now()
+	screens := []struct {
+		name, scheme  string
+		width, height int
+		phone         bool
+	}{
+		{"light", "light", 1280, 900, false},
+		{"dark", "dark", 1280, 900, false},
+		{"phone", "light", 360, 740, true},
+		{"zoom", "dark", 640, 450, false}, // 1280 by 900 at 200 %
+	}
+	for _, v := range views {
+		for _, s := range screens {
+			if t.Failed() && time.Since(begin) > 2*time.Minute {
+				t.Fatal("too slow to go on after a failure")
+			}
+			t.Run(v.name+"/"+s.name, func(t *testing.T) {
+				b := b.with(t)
+				b.look(s.width, s.height, s.scheme, s.phone)
+				b.eval("location.hash = "+quote("#/"+v.hash), nil)
+				b.until(v.text, `document.querySelector("main").innerText.includes(`+quote(v.text)+`)`)
+				b.until("one heading", `document.querySelectorAll("h1").length === 1`)
+				b.until("its charts", `[...document.querySelectorAll(".plot")].every(p => p.querySelector("canvas"))`)
+				if bad := b.violations(); len(bad) > 0 {
+					t.Errorf("violations: %s", strings.Join(bad, "\n"))
+				}
+				if bad := b.axe(); len(bad) > 0 {
+					t.Errorf("axe-core: %s", strings.Join(bad, "\n"))
+				}
+				var wide int
+				if b.eval("document.documentElement.scrollWidth", &wide); wide > s.width {
+					t.Errorf("the page is %d pixels wide, the screen %d", wide, s.width)
+				}
+				if folder != "" && (s.name == "light" || s.name == "dark" && v.name == "overview") {
+					name := filepath.Join(folder, "dashboard-"+v.name+"-"+s.name+".webp")
+					if err := os.WriteFile(name, b.picture(), 0o644); err != nil {
+						t.Fatal(err)
+					}
+				}
+			})
+		}
+	}
+}
+
+// with returns b for a sub-test.
+func (b *browser) with(t *testing.T) *browser {
+	b.t = t
+	return b
+}
+
+// TestFirstPaint: a browser that knows nothing paints the page within 300 ms and has fetched at
+// most 120 kB, from this origin alone.
+func TestFirstPaint(t *testing.T) {
+	f := newFake(fakeState())
+	r := opened(t, f, nil)
+	b := openBrowser(t)
+	b.look(1280, 900, "light", false)
+	b.open(r.base + "#t=" + url.PathEscape(testToken)) // starts the browser's processes
+	b.until("the overview", `document.body.innerText.includes("Needs attention")`)
+	best := 1e9
+	var size float64
+	for range 5 { // a loaded machine is slow now and then
+		b.open("about:blank")
+		b.call("Network.clearBrowserCache", nil, nil)
+		b.forget()
+		b.open(r.base)
+		b.until("the charts", `document.querySelector(".plot canvas")`)
+		var paint float64
+		b.eval(`performance.getEntriesByName("first-contentful-paint")[0].startTime`, &paint)
+		best = min(best, paint)
+		size = 0
+		for _, e := range b.seen("Network.loadingFinished") {
+			var got struct{ EncodedDataLength float64 }
+			if err := json.Unmarshal([]byte(e), &got); err != nil {
+				t.Fatal(err)
+			}
+			size += got.EncodedDataLength
+		}
+		for _, e := range b.seen("Network.requestWillBeSent") {
+			var got struct{ Request struct{ URL string } }
+			if err := json.Unmarshal([]byte(e), &got); err != nil {
+				t.Fatal(err)
+			}
+			if !strings.HasPrefix(got.Request.URL, r.base) {
+				t.Errorf("the page asks %s", got.Request.URL)
+			}
+		}
+	}
+	t.Logf("first paint %.0f ms, %.1f kB", best, size/1000)
+	if best > 300 {
+		t.Errorf("first paint after %.0f ms, want at most 300", best)
+	}
+	if size < 20_000 || size > 120_000 {
+		t.Errorf("%.0f bytes over the wire, want at most 120,000", size)
+	}
+}
+
+// TestEmptyPages: pages of a cluster with nothing in it say what to do next.
+func TestEmptyPages(t *testing.T) {
+	f := newFake(&cluster.State{Frame: 1, At: time.Now()})
+	r := opened(t, f, nil)
+	b := openBrowser(t)
+	b.call("Page.addScriptToEvaluateOnNewDocument", map[string]any{"source": watch}, nil)
+	b.look(1280, 900, "light", false)
+	b.open(r.base + "#t=" + url.PathEscape(testToken))
+	for hash, text := range map[string]string{
+		"": "exoswarm serve", "queue": "exoswarm init", "swarms": "exoswarm run", "agents": "gpuagent", "tiers": "exoswarm swarm create",
+		"tenants": "exoswarm tenant limit", "nats": "exoswarm init", "swarms/x": "No such swarm", "agents/x": "No such agent",
+	} {
+		b.eval("location.hash = "+quote("#/"+hash), nil)
+		b.until(text, `document.querySelector("main").innerText.includes(`+quote(text)+`)`)
+	}
+	if bad := b.violations(); len(bad) > 0 {
+		t.Errorf("violations: %s", strings.Join(bad, "\n"))
+	}
+}
+
+// TestLoginPage: without a login the page asks for the token, a wrong one is refused with a
+// sentence, and the token does not stay in the address.
+func TestLoginPage(t *testing.T) {
+	f := newFake(fakeState())
+	r := opened(t, f, func(o *Options) { o.Token = "" })
+	b := openBrowser(t)
+	b.open(r.base)
+	b.until("the form", `document.querySelector("form.login")`)
+	b.useAxe()
+	if bad := b.axe(); len(bad) > 0 {
+		t.Errorf("axe-core: %s", strings.Join(bad, "\n"))
+	}
+	send := func(token string) {
+		b.eval(
+			`{ const i = document.querySelector("input"); i.value = `+quote(
+				token,
+			)+`; i.dispatchEvent(new Event("input", {bubbles: true})); }`,
+			nil,
+		)
+		b.until("the token", `document.querySelector("input").value === `+quote(token))
+		b.eval(`setTimeout(() => document.querySelector("form").requestSubmit(), 50)`, nil)
+	}
+	send("wrong")
+	b.until("the refusal", `document.querySelector("[role=alert]").innerText.includes("wrong")`)
+	send(r.s.logins.token())
+	b.until("the overview", `document.body.innerText.includes("Needs attention")`)
+	b.call("Network.clearBrowserCookies", nil, nil)
+	b.open("about:blank")
+	b.open(r.s.LoginURL(strings.TrimSuffix(strings.TrimPrefix(r.base, "http://"), "/")))
+	b.until("the overview", `document.body.innerText.includes("Needs attention")`)
+	var hash string
+	if b.eval("location.hash", &hash); hash != "#/" {
+		t.Errorf("the address ends with %q", hash)
+	}
+	var cookies string
+	if b.eval("document.cookie", &cookies); cookies != "" {
+		t.Errorf("the page can read the cookie: %q", cookies)
+	}
+}
+
+// TestKeyboard: the navigation and the shards are reached and moved by keys alone.
+func TestKeyboard(t *testing.T) {
+	f := newFake(fakeState())
+	r := opened(t, f, nil)
+	b := openBrowser(t)
+	b.look(1280, 900, "light", false)
+	b.open(r.base + "#t=" + url.PathEscape(testToken))
+	b.until("the overview", `document.body.innerText.includes("Needs attention")`)
+	key := func(name string, code int) {
+		for _, kind := range []string{"keyDown", "keyUp"} {
+			b.call("Input.dispatchKeyEvent", map[string]any{
+				"type": kind, "key": name, "code": name, "windowsVirtualKeyCode": code,
+			}, nil)
+		}
+	}
+	key("Tab", 9)
+	b.until("the skip link", `document.activeElement.className === "skip"`)
+	key("Tab", 9)
+	key("Tab", 9)
+	key("Tab", 9)
+	b.until("the second page", `document.activeElement.textContent === "Queue"`)
+	b.eval(`location.hash = "#/swarms/shops"`, nil)
+	b.until("the strip", `document.querySelector(".shard")`)
+	b.eval(`document.querySelector(".shard").focus()`, nil)
+	key("ArrowRight", 39)
+	b.until(
+		"the second shard",
+		`document.querySelector(".shard[aria-pressed=true]").getAttribute("aria-label").startsWith("shard 1")`,
+	)
+	b.until("its votes", `document.querySelector("main").innerText.includes("Votes of shard 1")`)
+}
+
+// TestHiddenTab: a page that is not visible has no stream, so that the cluster is not watched; it goes
+// on with the newest state when it is visible again.
+func TestHiddenTab(t *testing.T) {
+	f := newFake(fakeState())
+	r := opened(t, f, nil, func(s *Server) { s.events.beat = 50 * time.Millisecond })
+	b := openBrowser(t)
+	b.begin(r)
+	show := func(visible string) {
+		b.eval(`Object.defineProperty(document, "hidden", {configurable: true, get: () => !`+visible+`});
+			document.dispatchEvent(new Event("visibilitychange"))`, nil)
+	}
+	eventually(t, "one follower", func() bool { return f.watchers.Load() == 1 })
+	show("false")
+	eventually(t, "nobody watches", func() bool { return f.watchers.Load() == 0 })
+	f.next(func(s *cluster.State) { s.Agents = nil })
+	show("true")
+	b.until("the new state", `document.querySelector("main").innerText.includes("No agent yet")`)
+}
+
+// TestLostServer: a page whose server ends says so, and asks for a login when another process answers
+// at its address.
+func TestLostServer(t *testing.T) {
+	f := newFake(fakeState())
+	b := openBrowser(t)
+	first, ln := listening(t, f, "127.0.0.1:0")
+	addr := ln.Addr().String()
+	r := &running{s: first, base: "http://" + addr + "/"}
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- first.Serve(ctx, ln) }()
+	b.begin(r)
+	b.until("live numbers", `document.getElementById("status").innerText.includes("live")`)
+	stop()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	b.until("the loss", `document.getElementById("status").innerText.includes("connection lost")`)
+	second, ln := listening(t, f, addr)
+	ctx, stop = context.WithCancel(t.Context())
+	go func() { done <- second.Serve(ctx, ln) }()
+	b.until("the form", `document.querySelector("form.login")`)
+	stop()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+// listening returns a server and a listener for it.
+func listening(t *testing.T, f Cluster, addr string) (*Server, net.Listener) {
+	t.Helper()
+	s, err := New(Options{Cluster: f, Listen: addr, Token: testToken})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln, err := net.Listen("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s, ln
+}
+
+// TestPrefixPage: the page works below a path.
+func TestPrefixPage(t *testing.T) {
+	r := opened(t, newFake(fakeState()), func(o *Options) { o.Prefix = "/a/b" })
+	b := openBrowser(t)
+	b.open(r.base + "a/b/#t=" + url.PathEscape(testToken))
+	b.until("the overview", `document.body.innerText.includes("Needs attention")`)
+	b.until("the charts", `document.querySelector(".plot canvas")`)
+}

@@ -1,0 +1,44 @@
+package dashboard
+
+import (
+	"context"
+	"time"
+
+	"github.com/exoswarm/exoswarm/internal/ops/cluster"
+	"github.com/exoswarm/exoswarm/internal/ops/explain"
+	"github.com/exoswarm/exoswarm/jobs"
+)
+
+// Cluster answers what the pages ask. *cluster.Watcher implements it. All methods are safe for
+// concurrent use.
+//
+// State, Wait and History read memory. The other methods ask the cluster: the server calls them at
+// most once per question and lifetime of an answer, however many browsers ask (see answers).
+type Cluster interface {
+	// State returns the newest state. It is never nil and must not be changed.
+	State() *cluster.State
+	// Wait returns the newest state as soon as its Frame is above after.
+	Wait(ctx context.Context, after uint64) (*cluster.State, error)
+	// Watched reports that somebody watches, until the caller calls done. Agents report telemetry
+	// every second meanwhile.
+	Watched() (done func())
+	// History returns the named series from a time on.
+	History(names []string, from time.Time) cluster.History
+
+	// Jobs lists at most limit jobs of a pool that are not over, oldest first, or with over those
+	// of all pools that are, newest first.
+	Jobs(ctx context.Context, pool string, over bool, limit int) ([]cluster.JobView, error)
+	// Job returns one job. It fails with jobs.ErrNotFound.
+	Job(ctx context.Context, id string) (cluster.JobView, error)
+	// JobLogs returns the lines that a job has logged, oldest first.
+	JobLogs(ctx context.Context, id string) ([]jobs.LogLines, error)
+	// ExplainJob tells why a job does not progress.
+	ExplainJob(ctx context.Context, id string) (explain.Reason, error)
+	// Dead lists dead letters of a pool (empty: of all), oldest first.
+	Dead(ctx context.Context, pool string, limit int) ([]jobs.DeadLetter, error)
+
+	// Decisions returns the newest answers of a shard of a swarm, newest first.
+	Decisions(ctx context.Context, swarmID string, shard, limit int) ([]cluster.Decision, error)
+	// ExplainSwarm tells why a swarm does not progress.
+	ExplainSwarm(ctx context.Context, name string) (explain.Reason, error)
+}

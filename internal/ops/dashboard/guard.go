@@ -1,0 +1,93 @@
+package dashboard
+
+import (
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+)
+
+// policy is the content security policy of every answer. Scripts and styles come from this origin
+// only, and no string becomes HTML or script.
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; " +
+	"font-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; " +
+	"require-trusted-types-for 'script'; trusted-types 'none'"
+
+// guard wraps the routes with the checks that hold for all of them: security headers, the path
+// prefix, the Host header and the origin of requests that change something. The headers come first,
+// because refusals need them too. The login is checked behind it, by the route.
+func (s *Server) guard(next http.Handler) http.Handler {
+	next = http.NewCrossOriginProtection().Handler(next)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		h.Set("Content-Security-Policy", policy)
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("Referrer-Policy", "no-referrer")
+		h.Set("Cross-Origin-Opener-Policy", "same-origin")
+		h.Set("Cross-Origin-Resource-Policy", "same-origin")
+		h.Set("Permissions-Policy", "camera=(), geolocation=(), microphone=()")
+		h.Set("Cache-Control", "no-store")
+		if !s.hostAllowed(r.Host) {
+			fail(
+				w,
+				http.StatusMisdirectedRequest,
+				"the Host of the request is not allowed: add it to the hosts of the dashboard",
+			)
+			return
+		}
+		if p := s.o.Prefix; p != "" {
+			rest, found := strings.CutPrefix(r.URL.Path, p)
+			switch {
+			case found && rest == "":
+				http.Redirect(w, r, p+"/", http.StatusPermanentRedirect)
+				return
+			case found && rest[0] == '/': // else a proxy has stripped the prefix
+				http.StripPrefix(p, next).ServeHTTP(w, r)
+				return
+			}
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// hostAllowed reports whether a browser may use a Host header. A page of another site that rebinds
+// its name to this machine sends its own name, which is not in the list. It cannot send a literal
+// address, because a browser looks up no address for one.
+func (s *Server) hostAllowed(host string) bool {
+	name := host
+	if h, _, err := net.SplitHostPort(host); err == nil {
+		name = h
+	}
+	name = strings.ToLower(strings.TrimSuffix(strings.Trim(name, "[]"), "."))
+	if s.hosts[name] {
+		return true
+	}
+	if s.local {
+		return isLoopback(name)
+	}
+	_, err := netip.ParseAddr(name)
+	return err == nil || name == "localhost"
+}
+
+// fromProxy reports whether the other end of the connection is a trusted proxy, whose headers about
+// the browser count.
+func (s *Server) fromProxy(r *http.Request) bool {
+	if !s.o.BehindProxy {
+		return false
+	}
+	from, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err != nil {
+		return false
+	}
+	for _, p := range s.o.Proxies {
+		if p.Contains(from.Addr().Unmap()) {
+			return true
+		}
+	}
+	return false
+}
+
+// encrypted reports whether the browser's side of the connection uses TLS.
+func (s *Server) encrypted(r *http.Request) bool {
+	return r.TLS != nil || s.fromProxy(r) && r.Header.Get("X-Forwarded-Proto") == "https"
+}

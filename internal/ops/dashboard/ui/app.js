@@ -1,0 +1,104 @@
+// The frame of the dashboard: login, navigation and the page that the address names.
+import { h, render } from "./vendor/preact.mjs";
+import { html, useState, useEffect, useRef, link, State } from "./lib.js";
+import { shared, useShared, start, logIn, logOut } from "./data.js";
+import { Overview } from "./pages/overview.js";
+import { Queue, Job } from "./pages/queue.js";
+import { Swarms, Swarm, Decision } from "./pages/swarms.js";
+import { Agents, Agent, Tiers } from "./pages/agents.js";
+import { Tenants, NATS, Doctor } from "./pages/system.js";
+
+// The pages: [title, first part of the address, the other pages below it].
+const menu = [
+  ["Overview", "", Overview], ["Queue", "queue", Queue], ["Swarms", "swarms", Swarms], ["Agents", "agents", Agents], ["Tiers", "tiers", Tiers],
+  ["Tenants", "tenants", Tenants], ["NATS", "nats", NATS], ["Doctor", "doctor", Doctor],
+];
+
+// page finds the component and its properties for the parts of an address.
+function page(parts) {
+  const [first = "", name, , shard, , seq] = parts;
+  if (first === "jobs" && name) return [Job, { id: name }, `Job ${name}`, "queue"];
+  if (first === "swarms" && parts.length === 6 && parts[2] === "shards" && parts[4] === "decisions") return [Decision, { name, shard, seq }, `Decision ${seq} of ${name}`, "swarms"];
+  if (first === "swarms" && name) return [Swarm, { name }, `Swarm ${name}`, "swarms"];
+  if (first === "agents" && name) return [Agent, { name }, `Agent ${name}`, "agents"];
+  const found = menu.find(m => m[1] === first);
+  return found ? [found[2], {}, found[0], first] : [Missing, {}, "Not found", ""];
+}
+const Missing = () => html`<h1>Not found</h1><p class="empty">There is no such page. <a href="#/">Overview</a></p>`;
+
+const parts = () => {
+  try {
+    return location.hash.replace(/^#\/?/, "").split("/").filter(p => p !== "").map(decodeURIComponent);
+  } catch {
+    return ["?"];
+  }
+};
+
+function useRoute() {
+  const [at, set] = useState(parts);
+  useEffect(() => {
+    const f = () => set(parts());
+    addEventListener("hashchange", f);
+    return () => removeEventListener("hashchange", f);
+  }, []);
+  return at;
+}
+
+function Main() {
+  const s = useShared(), at = useRoute(), [Page, props, title] = page(at), first = useRef(true), address = at.join("/");
+  useEffect(() => {
+    document.title = `${title} · Exoswarm`;
+    if (!first.current) document.getElementById("main").focus({ preventScroll: false });
+    first.current = false;
+    scrollTo(0, 0);
+  }, [address]);
+  if (s.locked) return html`<${Login} />`;
+  if (!s.state) return html`<h1>${title}</h1><p class="empty">${s.error || "Waiting for the first look at the cluster."}</p>`;
+  return html`<${Page} key=${address} ...${props} state=${s.state} />`;
+}
+
+function Login() {
+  const [token, setToken] = useState(""), [error, setError] = useState("");
+  const send = e => {
+    e.preventDefault();
+    logIn(/#t=/.test(token) ? decodeURIComponent(token.trim().replace(/^.*#t=/, "")) : token.trim()).catch(x => setError(x.message));
+  };
+  return html`<h1>Log in</h1><p>Open the address that the program printed at its start, or paste its token here.</p>
+    <form onSubmit=${send} class="login"><label>Token <input type="password" autocomplete="off" required value=${token} onInput=${e => setToken(e.target.value)} aria-describedby="login-error" /></label> <button type="submit">Log in</button></form>
+    <p id="login-error" role="alert">${error}</p>`;
+}
+
+function Nav() {
+  const at = useRoute(), [, , , current] = page(at);
+  return html`<ul>${menu.map(([title, to]) => html`<li><a href=${to ? link(to) : "#/"} aria-current=${to === current ? "page" : undefined}>${title}</a></li>`)}</ul>`;
+}
+
+// Status says whether the numbers are live. It changes only when that does, so that a screen reader
+// does not speak every second.
+function Status() {
+  const s = useShared();
+  const state = s.locked ? "logged out" : !s.state ? "connecting" : !s.online ? "connection lost" : s.error ? "the cluster does not answer" : "live";
+  return html`<${State} of=${{ live: "ok", connecting: "waiting" }[state] ?? "error"} text=${state} />
+    ${s.who && !s.locked ? html`<span class="who"> ${s.who.user} ${s.who.version} <button type="button" class="plain" onClick=${logOut}>Log out</button></span>` : null}`;
+}
+
+// begin uses the token in the address, and takes it out of the address and of the history.
+async function begin() {
+  const token = location.hash.match(/^#t=(.+)$/)?.[1];
+  if (!token) return start();
+  history.replaceState(null, "", location.pathname + location.search + "#/");
+  dispatchEvent(new HashChangeEvent("hashchange"));
+  try {
+    await logIn(decodeURIComponent(token));
+  } catch (e) {
+    await start();
+  }
+}
+addEventListener("hashchange", () => location.hash.startsWith("#t=") && begin());
+
+begin();
+const main = document.getElementById("main"), nav = document.getElementById("nav"), status = document.getElementById("status");
+for (const [root, part] of [[main, Main], [nav, Nav], [status, Status]]) {
+  root.textContent = "";
+  render(h(part), root);
+}

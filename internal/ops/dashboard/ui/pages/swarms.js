@@ -1,0 +1,136 @@
+// Swarms, one swarm with its shards and votes, and one decision.
+import { html, useState, num, rate, bytes, percent, ago, link, Time, State, Table, Link, Empty, Cmd, Facts, Why, Bar, JSONText, sum } from "../lib.js";
+import { useJSON, useTail, track } from "../data.js";
+import { Chart, of } from "../chart.js";
+
+const lag = x => Math.max(0, (x.entries || 0) - (x.answered || 0));
+const speed = w => sum(w.shards, x => x.entries_per_second);
+
+export function Swarms({ state: s }) {
+  return html`<h1>Swarms</h1><${Table} caption="All swarms" filter="swarms" rows=${s.swarms || []}
+    empty=${html`No swarm yet. Watch a file: <${Cmd}>exoswarm run -f swarm.yaml --input FILE --output FILE<//>, or make one that lasts: <${Cmd}>exoswarm swarm create -f swarm.yaml<//>.`} columns=${[
+      { name: "Swarm", value: w => html`<${Link} to=${["swarms", w.name]}>${w.name}<//>` }, { name: "State", value: w => html`<${State} of=${w.state} />` },
+      { name: "Cell", value: w => w.cell }, { name: "Neural agents", number: true, value: w => num(w.agents) }, { name: "Groups", number: true, value: w => num(w.groups) },
+      { name: "Shards served", number: true, value: w => `${(w.shards || []).filter(x => x.state === "served").length} of ${(w.shards || []).length}` },
+      { name: "Lag", number: true, value: w => num(sum(w.shards, lag)) }, { name: "Entries", number: true, value: w => rate(speed(w)) },
+      { name: "Owner", value: w => (w.owner ? html`<${Link} to=${["jobs", w.owner]}>${w.owner}<//>` : "lasts") }, { name: "Created", value: w => html`<${Time} at=${w.created} />` },
+    ]} />`;
+}
+
+// Strip shows the shards of a swarm as cells in order; the letter and the pattern tell the state.
+const letters = { served: "S", replaying: "R", waiting: "W", ending: "E" };
+function Strip({ swarm, shard, choose }) {
+  const list = swarm.shards || [], most = 512;
+  const move = e => {
+    const step = { ArrowRight: 1, ArrowLeft: -1, Home: -list.length, End: list.length }[e.key];
+    if (!step) return;
+    e.preventDefault();
+    const next = Math.max(0, Math.min(list.length - 1, shard + step));
+    choose(next);
+    e.currentTarget.children[next]?.focus();
+  };
+  return html`<div class="strip" role="group" aria-label="Shards, move with the arrow keys" onKeyDown=${move}>${list.slice(0, most).map(x => html`
+    <button type="button" class=${"shard " + x.state} aria-pressed=${x.shard === shard} tabindex=${x.shard === shard ? 0 : -1} onClick=${() => choose(x.shard)}
+      title=${`shard ${x.shard}: ${x.state}${x.holder ? ` by ${x.holder}` : ""}, lag ${lag(x)}`} aria-label=${`shard ${x.shard}, ${x.state}, ${x.holder || "no agent"}, lag ${lag(x)}`}>${letters[x.state] || "?"}</button>`)}</div>
+    <p class="dim">S served, R replaying, W waiting for an agent.${list.length > most ? ` The first ${most} shards of ${list.length}.` : ""}</p>`;
+}
+
+function Shards({ swarm }) {
+  return html`<${Table} caption="Shards with their holders" filter="shards" rows=${swarm.shards || []} empty="The swarm has no shard yet." columns=${[
+    { name: "Shard", value: x => x.shard }, { name: "State", value: x => html`<${State} of=${x.state} /> ${x.leaderless ? html`<${State} of="error" text=${`log ${x.leaderless} has no leader`} />` : null}` }, { name: "Groups", value: x => `${num(x.first_group)} to ${num(x.end_group - 1)}` },
+    { name: "Holder", value: x => (x.holder ? html`<${Link} to=${["agents", x.holder]}>${x.holder}<//>` : x.lost_holder ? html`lost: ${x.lost_holder}, ${ago(x.lost_since)}` : "–") },
+    { name: "Entries", number: true, value: x => num(x.entries) }, { name: "Lag", number: true, value: x => num(lag(x)) }, { name: "Rate", number: true, value: x => rate(x.entries_per_second) },
+    { name: "Replay", value: x => (x.recovering ? html`<${Bar} share=${x.recovering.entry / Math.max(1, x.recovering.of)} label=${`replay of shard ${x.shard}`} /> ${num(x.recovering.entry)} of ${num(x.recovering.of)} (${rate(x.recovering.entries_per_second)})` : "–") },
+  ]} />`;
+}
+
+// votes returns the weights of the candidates in an answer, by name, or null when it is no vote. The
+// answer to a table of observations has the sums of its first rows.
+export function votes(d, names) {
+  const out = {}, b = d.body || {};
+  const add = (name, n) => { out[name] = (out[name] || 0) + Number(n); };
+  const label = i => names?.[i] ?? `candidate ${i}`;
+  for (const r of d.rows || []) {
+    if (r.counts?.length) r.counts.forEach((n, i) => add(label(i), n));
+    else if (r.decision >= 0) add(label(r.decision), 1);
+  }
+  if (!d.rows) (b.counts ?? b.decided ?? b.tally ?? []).forEach((n, i) => add(label(i), n));
+  return Object.keys(out).length ? out : null;
+}
+
+// shape is the entropy in bits of votes, and the margin between the first two candidates, both of 0 to 1 of the most that is possible.
+export function shape(counts) {
+  const list = Object.values(counts).sort((a, b) => b - a), total = list.reduce((a, b) => a + b, 0);
+  if (!total) return { entropy: null, margin: null };
+  const h = -list.filter(n => n > 0).reduce((n, c) => n + (c / total) * Math.log2(c / total), 0);
+  return { entropy: list.length > 1 ? h / Math.log2(list.length) : 0, margin: (list[0] - (list[1] || 0)) / total };
+}
+
+function Votes({ swarm, list, shard }) {
+  const names = swarm.candidates, rows = [...list].reverse().map(d => [d, votes(d, names)]).filter(r => r[1]); // oldest first
+  if (!rows.length) return html`<${Empty}>No votes in the newest answers of shard ${shard}. Ask for one: <${Cmd}>exoswarm swarm vote ${swarm.name}<//>.<//>`;
+  const keys = [...new Set(rows.flatMap(r => Object.keys(r[1])))].slice(0, 8), at = rows.map(([d]) => Date.parse(d.at) / 1000), shapes = rows.map(r => shape(r[1]));
+  for (let i = 1; i < at.length; i++) if (at[i] <= at[i - 1]) at[i] = at[i - 1] + 0.001; // several answers in a moment
+  return html`<div class="charts"><${Chart} title="Votes by candidate" stacked at=${at} series=${keys.map(k => ({ label: k, values: rows.map(r => r[1][k] || 0) }))} />
+    <${Chart} title="Entropy and margin of votes" at=${at} range=${[0, 1]} format=${percent} series=${[{ label: "entropy", values: shapes.map(x => x.entropy) }, { label: "margin", values: shapes.map(x => x.margin) }]} /></div>`;
+}
+
+// outcome is what an answer decided, in a few words.
+function outcome(d, names) {
+  const label = i => (i >= 0 ? names?.[i] ?? `candidate ${i}` : "none");
+  if (d.rows?.length === 1) return label(d.rows[0].decision);
+  if (d.rows) {
+    const by = {};
+    for (const r of d.rows) by[label(r.decision)] = (by[label(r.decision)] || 0) + 1;
+    return Object.entries(by).sort((a, b) => b[1] - a[1]).map(([k, n]) => `${n} ${k}`).join(", ") + (d.count > d.rows.length ? ` in the first ${d.rows.length} of ${d.count} rows` : "");
+  }
+  if (typeof d.body?.winner === "number") return label(d.body.winner);
+  const v = votes(d, names);
+  return v ? Object.entries(v).sort((a, b) => b[1] - a[1])[0][0] : d.body?.message || "–";
+}
+
+export function Swarm({ name, state: s }) {
+  const w = (s.swarms || []).find(x => x.name === name) || (s.swarms || []).find(x => x.id === name), [shard, choose] = useState(0);
+  const path = `swarms/${encodeURIComponent(name)}`, full = useJSON(w ? path : null, 30), why = useJSON(w && w.state !== "served" ? path + "/explain" : null, 5);
+  const tail = useTail(w && w.shards?.length ? path : null, shard, 120);
+  const t = track("swarm " + name, f => {
+    const x = (f.swarms || []).find(y => y.name === name);
+    return x ? { entries: speed(x), lag: sum(x.shards, lag) } : {};
+  });
+  if (!w) return html`<h1>Swarm ${name}</h1><${Empty}>No such swarm. It may have ended with its job. <${Link} to=${["swarms"]}>All swarms<//><//>`;
+  const list = tail.data || [], names = w?.candidates;
+  return html`<h1>Swarm ${w.name}</h1><p><${State} of=${w.state} /> ${w.error}</p>
+    ${w.state !== "served" && html`<section aria-labelledby="why"><h2 id="why">Why it is ${w.state}</h2><${Why} reason=${why.data} error=${why.error} /></section>`}
+    <${Facts} of=${[["Cell", w.cell], ["Neural agents", num(w.agents)], ["Groups", num(w.groups)], ["Addressed by", w.addressed], ["Owner", w.owner ? html`<${Link} to=${["jobs", w.owner]}>job ${w.owner}<//>` : "lasts until it is deleted"], ["Created", html`<${Time} at=${w.created} />`], ["Entries", rate(speed(w))], ["Lag", `${num(sum(w.shards, lag))} entries`]]} />
+    <section aria-labelledby="shards"><h2 id="shards">Shards</h2><${Strip} swarm=${w} shard=${shard} choose=${choose} /><${Shards} swarm=${w} /></section>
+    <section aria-labelledby="rates"><h2 id="rates">The last minutes</h2><div class="charts">
+      <${Chart} title="Answered entries" at=${t.at} format=${rate} series=${of(t, { entries: "entries" })} />
+      <${Chart} title="Lag: entries without an answer" at=${t.at} series=${of(t, { lag: "lag" })} /></div></section>
+    <section aria-labelledby="votes"><h2 id="votes">Votes of shard ${shard}</h2>${tail.error && html`<p class="warn">${tail.error}</p>`}${tail.data && html`<${Votes} swarm=${w} list=${list} shard=${shard} />`}</section>
+    <section aria-labelledby="tail"><h2 id="tail">Newest answers of shard ${shard}</h2>
+      ${tail.data && html`<${Table} caption="Newest answers" hide filter="answers" rows=${list} empty="The shard has answered nothing yet." columns=${[
+        { name: "Answer", value: d => html`<a href=${link("swarms", w.name, "shards", String(shard), "decisions", String(d.seq))}>${d.seq}</a>` }, { name: "Entry", number: true, value: d => d.ref },
+        { name: "Kind", value: d => d.kind }, { name: "Time", value: d => html`<${Time} at=${d.at} />` }, { name: "Outcome", value: d => outcome(d, names) },
+      ]} />`}</section>
+    ${full.data?.spec && html`<section aria-labelledby="spec"><h2 id="spec">Specification</h2><details><summary>Show</summary><${JSONText} of=${full.data.spec} label="Specification" /></details></section>`}`;
+}
+
+export function Decision({ name, shard, seq }) {
+  const path = `swarms/${encodeURIComponent(name)}`, { data, error } = useJSON(`${path}/decisions?shard=${shard}&limit=200`, 30), full = useJSON(path, 60);
+  const i = (data || []).findIndex(d => String(d.seq) === seq), d = data?.[i], names = full.data?.candidates, counts = d && votes(d, names);
+  const page = n => link("swarms", name, "shards", shard, "decisions", String(n));
+  const title = html`<h1>Decision ${seq}</h1><p><${Link} to=${["swarms", name]}>Swarm ${name}<//>, shard ${shard}</p>`;
+  if (!data) return html`${title}<p class="empty">${error || "Asking the cluster."}</p>`;
+  if (!d) return html`${title}<${Empty}>The answer is not among the newest ${data.length} of the shard. ${data.length > 0 && html`The newest is <a href=${page(data[0].seq)}>${data[0].seq}</a>.`}<//>`;
+  const total = counts ? Object.values(counts).reduce((a, b) => a + b, 0) : 0, x = counts && shape(counts);
+  return html`${title}
+    <p class="filter">${i < data.length - 1 && html`<a href=${page(data[i + 1].seq)}>Earlier: ${data[i + 1].seq}</a>`} ${i > 0 && html`<a href=${page(data[i - 1].seq)}>Later: ${data[i - 1].seq}</a>`}</p>
+    <${Facts} of=${[["Outcome", outcome(d, names)], ["Kind", d.kind], ["Time", html`<${Time} at=${d.at} />`], ["Answers entry", num(d.ref)], ["Round", d.body?.round], ["Leader", d.body?.leader && `agent ${d.body.leader.agent}, priority ${d.body.leader.priority}`],
+      ["Quorum", d.body?.quorum_met === undefined ? "" : d.body.quorum_met ? "met" : "not met"], ["Abstentions", d.body?.abstentions], ["Rows", d.count], ["Size", bytes(d.bytes)], ["Entropy", x && percent(x.entropy)], ["Margin", x && percent(x.margin)]]} />
+    ${counts && html`<section aria-labelledby="counts"><h2 id="counts">Votes</h2><${Table} caption="Votes by candidate" rows=${Object.entries(counts).sort((a, b) => b[1] - a[1])} columns=${[
+      { name: "Candidate", value: r => r[0] }, { name: "Votes", number: true, value: r => num(r[1]) }, { name: "Share", value: r => html`<${Bar} share=${r[1] / total} label=${`share of ${r[0]}`} /> ${percent(r[1] / total)}` }]} /></section>`}
+    ${d.rows && html`<section aria-labelledby="rows"><h2 id="rows">Rows</h2><${Table} caption=${d.count > d.rows.length ? `The first ${d.rows.length} of ${d.count} rows` : "Rows"} hide filter="rows" rows=${d.rows} columns=${[
+      { name: d.rows[0]?.agent !== undefined ? "Agent" : "Group", value: r => r.agent ?? r.group }, { name: "Row", number: true, value: r => r.row ?? "–" }, { name: "Time of the row", value: r => r.timestamp || "–" }, { name: "Values", number: true, value: r => (r.values || []).map(num).join(", ") }, { name: "Score", number: true, value: r => r.score.toFixed(3) },
+      { name: "Outcome", value: r => (r.decision >= 0 ? names?.[r.decision] ?? `candidate ${r.decision}` : "none") }, { name: "Votes", number: true, value: r => (r.counts || []).join(", ") }, { name: "Leader", number: true, value: r => r.leader ?? (r.counts ? 0 : "–") }, { name: "Round", number: true, value: r => r.round ?? "–" } ]} /></section>`}
+    ${d.body && html`<section aria-labelledby="body"><h2 id="body">Content</h2><${JSONText} of=${d.body} label="Content of the answer" /></section>`}`;
+}
