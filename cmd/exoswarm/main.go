@@ -12,6 +12,7 @@ package main
 import (
 	"github.com/spf13/cobra"
 
+	"github.com/exoswarm/exoswarm/cmd/internal/serveprocess"
 	"github.com/exoswarm/exoswarm/internal/command"
 )
 
@@ -21,7 +22,7 @@ func main() { command.Main(root()) }
 // of its name.
 func root() *cobra.Command {
 	cmd := command.Group("exoswarm", "Stateful neural agents for very many entities",
-		quickstartCommand(), runCommand(), statusCommand(), topCommand(), doctorCommand(), debugCommand(), swarmCommand(), snapshotCommand(), natsCommand(),
+		quickstartCommand(), serveprocess.Command(), serveprocess.UICommand(), runCommand(), statusCommand(), topCommand(), doctorCommand(), debugCommand(), swarmCommand(), snapshotCommand(), natsCommand(),
 		submitCommand(), jobCommand(), queueCommand(), cronCommand(), tenantCommand(), dlqCommand(), objectCommand(),
 		agentCommand(), initCommand(), authCommand(), tierCommand(),
 	)

@@ -241,14 +241,18 @@ func fallback(f *Facts) Result {
 		return r
 	}
 	var all []string
+	level := Info // a binary without CUDA was built so
 	for _, a := range alive(f) {
 		if a.Fallback != "" {
 			all = append(all, a.Name+": "+a.Fallback)
+			if !strings.Contains(a.Fallback, "built without CUDA") {
+				level = Warn
+			}
 		}
 	}
 	if len(all) > 0 {
 		return Result{
-			Level: Warn, Summary: count(len(all)) + " GPU agents run on the host device, because no GPU can be used",
+			Level: level, Summary: count(len(all)) + " GPU agents run on the host device, because no GPU can be used",
 			Details: all, Cure: "gpuagent devices shows what there is; --require-gpu makes it an error",
 		}
 	}

@@ -1,0 +1,197 @@
+package serveprocess
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/exoswarm/exoswarm/examples/telemetry"
+	"github.com/exoswarm/exoswarm/internal/command"
+	"github.com/exoswarm/exoswarm/internal/runjob"
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq"
+)
+
+const (
+	// demoEvery is the time between two rows of a series.
+	demoEvery = 100 * time.Millisecond
+	// demoLength is the length of one run: its log and its job go with it, so files stay bounded.
+	demoLength = 10 * time.Minute
+	demoPause  = 5 * time.Second
+)
+
+// demoSeries are the series of the example that the demo replays, each as a run of its own.
+var demoSeries = []string{"cpu_load_percent.csv", "latency_p99_ms.csv", "pump_power_w.csv"}
+
+// demo replays the example data.
+type demo struct {
+	conn *natsq.Conn
+	url  string // of the NATS server
+	dir  string // for the specification and the ids of its jobs
+	log  *slog.Logger
+
+	mu   sync.Mutex
+	jobs map[string]string // the job of each series, by its file
+}
+
+// replay replays the example data until ctx ends: a job for each series that reads rows as they come,
+// with the present time, and a new one after demoLength. Jobs of an earlier process, to which nobody
+// sends rows any more, are cancelled.
+func (d *demo) replay(ctx context.Context) error {
+	if err := os.MkdirAll(d.dir, 0o700); err != nil {
+		return fmt.Errorf("folder of the demo: %w", err)
+	}
+	if err := d.cancelEarlier(ctx); err != nil {
+		return err
+	}
+	spec := filepath.Join(d.dir, "swarm.yaml")
+	data, err := telemetry.Files.ReadFile("swarm.yaml")
+	if err == nil {
+		err = os.WriteFile(spec, data, 0o600)
+	}
+	if err != nil {
+		return fmt.Errorf("unpack the example: %w", err)
+	}
+	var series sync.WaitGroup
+	for _, name := range demoSeries {
+		series.Go(func() {
+			for ctx.Err() == nil {
+				if err := d.replayOnce(ctx, spec, name); err != nil && ctx.Err() == nil {
+					d.log.Warn("a run of the demo ended", "series", name, "error", err)
+				}
+				select {
+				case <-time.After(demoPause):
+				case <-ctx.Done():
+				}
+			}
+		})
+	}
+	d.log.Info("the example data is replayed", "series", len(demoSeries))
+	series.Wait()
+	return nil
+}
+
+// idFile has the ids of the jobs of the demo.
+const idFile = "jobs.json"
+
+// cancelEarlier cancels the jobs of an earlier process.
+func (d *demo) cancelEarlier(ctx context.Context) error {
+	d.jobs = map[string]string{}
+	data, err := os.ReadFile(filepath.Join(d.dir, idFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err == nil {
+		err = json.Unmarshal(data, &d.jobs)
+	}
+	if err != nil {
+		return fmt.Errorf("jobs of the demo: %w: remove %s", err, d.dir)
+	}
+	for _, id := range d.jobs {
+		j, err := d.conn.Queue.Find(ctx, id)
+		if err == nil {
+			err = d.conn.Queue.Cancel(ctx, j, false)
+		}
+		if err != nil && !errors.Is(err, jobs.ErrNotFound) {
+			return fmt.Errorf("cancel job %s of an earlier demo: %w", id, err)
+		}
+	}
+	clear(d.jobs)
+	return nil
+}
+
+// note notes the id of the job of a series, for the next process.
+func (d *demo) note(series, id string) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.jobs[series] = id
+	data, err := json.Marshal(d.jobs)
+	if err != nil {
+		return fmt.Errorf("jobs of the demo: %w", err)
+	}
+	return os.WriteFile(filepath.Join(d.dir, idFile), data, 0o600)
+}
+
+// ids is the writer of the messages of a run, in JSON; it finds the id of its job.
+type ids func(id string)
+
+// Write implements io.Writer.
+func (f ids) Write(message []byte) (int, error) {
+	var m struct {
+		Job string `json:"job"`
+	}
+	if json.Unmarshal(message, &m) == nil && m.Job != "" {
+		f(m.Job)
+	}
+	return len(message), nil
+}
+
+// replayOnce is one run over a series.
+func (d *demo) replayOnce(ctx context.Context, spec, name string) error {
+	data, err := telemetry.Files.ReadFile("data/" + name)
+	if err != nil {
+		return fmt.Errorf("read the example: %w", err)
+	}
+	rows, feed := io.Pipe()
+	defer rows.Close()
+	go func() { _ = feed.CloseWithError(pace(ctx, feed, data)) }()
+	err = runjob.Run(ctx, runjob.Options{
+		Command: "serve", In: rows, Out: io.Discard, Log: d.log, Progress: "json",
+		Err: ids(func(id string) {
+			if err := d.note(name, id); err != nil {
+				d.log.Warn("the demo may leave a job behind", "job", id, "error", err)
+			}
+		}),
+		SpecFile: spec, Inputs: []string{"-"}, Output: "-", NATS: d.url, Patience: time.Minute,
+	})
+	if errors.Is(err, command.ErrInterrupted) {
+		return nil
+	}
+	return err
+}
+
+// pace writes the rows of a CSV file, one at a time, with the present time for their timestamps, until
+// demoLength is over or ctx ends. At the end of the data it begins again.
+func pace(ctx context.Context, w io.Writer, data []byte) error {
+	tick := time.NewTicker(demoEvery)
+	defer tick.Stop()
+	end := time.Now().Add(demoLength)
+	header, _, _ := bytes.Cut(data, []byte{'\n'})
+	if _, err := fmt.Fprintf(w, "%s\n", header); err != nil {
+		return err
+	}
+	for {
+		lines := bufio.NewScanner(bytes.NewReader(data[len(header)+1:]))
+		for lines.Scan() {
+			_, values, ok := strings.Cut(lines.Text(), ",")
+			if !ok {
+				continue
+			}
+			select {
+			case now := <-tick.C:
+				if now.After(end) {
+					return nil
+				}
+				if _, err := fmt.Fprintf(w, "%s,%s\n", now.UTC().Format(time.RFC3339Nano), values); err != nil {
+					return err
+				}
+			case <-ctx.Done():
+				return nil
+			}
+		}
+		if err := lines.Err(); err != nil {
+			return err
+		}
+	}
+}

@@ -1,0 +1,74 @@
+package serveprocess
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"github.com/exoswarm/exoswarm/internal/command"
+)
+
+// folderFormat is the version of the layout of a data folder: nats, gpu and cpu.
+const folderFormat = 1
+
+// marker describes a data folder, in its file exoswarm.json.
+type marker struct {
+	Format  int    `json:"format"`
+	Version string `json:"version"` // of the program that made it
+}
+
+// openFolder makes or opens a data folder, which one process at a time holds by a lock until it is
+// closed. A folder of a later layout is refused.
+func openFolder(dir string) (lock *os.File, err error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, command.Usage("--data-dir: %v", err)
+	}
+	lock, err = os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, command.Usage("--data-dir: %v", err)
+	}
+	defer func() {
+		if err != nil {
+			_ = lock.Close()
+		}
+	}()
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		return nil, command.Usage("--data-dir %s: another exoswarm serve uses it: end that one, or name another folder", dir)
+	}
+	name := filepath.Join(dir, "exoswarm.json")
+	data, err := os.ReadFile(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		version, _ := command.Version()
+		if data, err = json.Marshal(marker{folderFormat, version}); err != nil {
+			return nil, fmt.Errorf("describe the data folder: %w", err)
+		}
+		if err := os.WriteFile(name, append(data, '\n'), 0o600); err != nil {
+			return nil, fmt.Errorf("--data-dir: %w", err)
+		}
+		return lock, makeParts(dir)
+	}
+	if err != nil {
+		return nil, command.Usage("--data-dir: %v", err)
+	}
+	var m marker
+	if err := json.Unmarshal(data, &m); err != nil {
+		return nil, command.Usage("--data-dir %s: exoswarm.json is damaged: %v: restore it, or name another folder", dir, err)
+	}
+	if m.Format > folderFormat {
+		return nil, command.Usage("--data-dir %s was made by version %s, which is newer: update this program", dir, m.Version)
+	}
+	return lock, makeParts(dir)
+}
+
+func makeParts(dir string) error {
+	for _, part := range []string{"nats", "gpu", "cpu"} {
+		if err := os.MkdirAll(filepath.Join(dir, part), 0o700); err != nil {
+			return fmt.Errorf("--data-dir: %w", err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,262 @@
+// Package serveprocess composes a whole cluster in one process with its dashboard, for exoswarm serve,
+// and the dashboard alone, for exoswarm ui.
+package serveprocess
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/exoswarm/exoswarm/cmd/internal/cpuprocess"
+	"github.com/exoswarm/exoswarm/cmd/internal/gpuprocess"
+	"github.com/exoswarm/exoswarm/internal/command"
+	"github.com/exoswarm/exoswarm/internal/memory"
+	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
+	"github.com/exoswarm/exoswarm/jobs/natsq/server"
+)
+
+// Command returns exoswarm serve.
+func Command() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "serve", Short: "Run everything in one process, with the dashboard, until SIGTERM", Args: cobra.NoArgs,
+		Long: `Run a NATS server, a GPU agent, a CPU agent and the dashboard in one process, on a data folder
+that survives restarts and kills. Every other command finds it without flags. With --demo the
+example data is replayed live.`,
+		RunE: func(cmd *cobra.Command, _ []string) error { return serve(cmd) },
+	}
+	f := cmd.Flags()
+	f.String("data-dir", "exoswarm-data", "folder for everything that lasts; one process at a time uses it")
+	f.Int("nats-port", 4222, "port of the NATS server on 127.0.0.1; 0 for a free one")
+	f.String("device", "auto", "device of the GPU agent, as of gpuagent --device")
+	f.Bool("fast", false, "do not sync every message to disk: a power cut can lose the last 100 ms")
+	f.StringArray("root", nil, "NAME=DIR: a folder that jobs may read and write as file:NAME/...; none by default")
+	f.StringArray("egress", nil, "HOST, HOST:PORT, *.DOMAIN or NETWORK that jobs may reach; none by default")
+	f.Int("concurrency", 8, "running jobs")
+	f.Bool("allow-custom-cells", false, "serve swarms whose step is code of their users: that code runs with all "+
+		"rights of this process")
+	f.Bool("demo", false, "replay the example data live")
+	dashboardFlags(f)
+	command.LogFlags(f)
+	return cmd
+}
+
+// readyPatience bounds the start of the agents.
+const readyPatience = 2 * time.Minute
+
+// serve is the life of the process. The parts start in the order server, agents, dashboard and end in
+// the reverse one, so that agents give back what they hold while the server is there.
+func serve(cmd *cobra.Command) (err error) {
+	f := cmd.Flags()
+	log, err := command.Logger(cmd)
+	if err != nil {
+		return err
+	}
+	dir, _ := f.GetString("data-dir")
+	port, _ := f.GetInt("nats-port")
+	if port < 0 || port > 65535 {
+		return command.Usage("--nats-port %d: use 0 to 65535", port)
+	}
+	l, err := listen(cmd, log)
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	lock, err := openFolder(dir)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	fast, _ := f.GetBool("fast")
+	srv, err := server.Start(cmd.Context(), server.Options{
+		Dir: filepath.Join(dir, "nats"), Port: port, Fast: fast, Logger: log,
+	})
+	if err != nil {
+		return fmt.Errorf("%w: --nats-port chooses another port", err)
+	}
+	defer srv.Close()
+	conn, err := natsq.Connect(cmd.Context(), natsconn.Options{InProcess: srv, Name: "exoswarm serve", Logger: log})
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	d, err := l.open(conn)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	ctx, end := context.WithCancelCause(cmd.Context())
+	defer end(nil)
+	// A signal ends the users of the agents first.
+	agents, endAgents := context.WithCancel(context.WithoutCancel(cmd.Context()))
+	defer endAgents()
+	p := &parts{cmd: cmd, log: log, ctx: ctx, end: end}
+	p.start(agents, "gpuagent", gpuprocess.Command(), p.gpuArguments(srv.URL(), dir))
+	p.start(agents, "cpuagent", cpuprocess.Shared(), p.cpuArguments(srv.URL(), dir))
+	defer func() {
+		end(nil)
+		failed := p.wait(2)
+		endAgents()
+		err = errors.Join(err, failed, p.wait(0))
+	}()
+	if err := ready(ctx, conn); err != nil {
+		return p.cause(err)
+	}
+	limitHeap(log)
+	if on, _ := f.GetBool("demo"); on {
+		example := &demo{conn: conn, url: srv.URL(), dir: filepath.Join(dir, "demo"), log: log}
+		p.run(ctx, "demo", example.replay)
+	}
+	p.run(ctx, "dashboard", d.serve)
+	select {
+	case <-ctx.Done():
+		log.Info("stopping", "reason", context.Cause(ctx))
+		return p.cause(nil)
+	case <-srv.Full():
+		return fmt.Errorf("no space left on the disk of %s: free some and start again", dir)
+	}
+}
+
+// parts are the agents and other parts of the process. The first one that fails ends all.
+type parts struct {
+	cmd     *cobra.Command
+	log     *slog.Logger
+	ctx     context.Context // of the process
+	end     context.CancelCauseFunc
+	running []*part
+}
+
+type part struct {
+	name string
+	done chan struct{}
+	err  error // after done
+}
+
+// run runs a part in a goroutine until its function returns, which it does when its context ends.
+func (p *parts) run(ctx context.Context, name string, fn func(ctx context.Context) error) {
+	one := &part{name: name, done: make(chan struct{})}
+	p.running = append(p.running, one)
+	go func() {
+		defer close(one.done)
+		err := fn(ctx)
+		if p.ctx.Err() == nil { // it ended by itself
+			if err == nil {
+				err = errors.New("it ended")
+			}
+			one.err = fmt.Errorf("%s: %w", name, err)
+			p.end(one.err)
+			return
+		}
+		if err != nil && !errors.Is(err, command.ErrInterrupted) && !errors.Is(err, context.Canceled) {
+			one.err = fmt.Errorf("%s: %w", name, err)
+		}
+	}()
+}
+
+// start runs the command of an agent in this process.
+func (p *parts) start(ctx context.Context, name string, cmd *cobra.Command, args []string) {
+	cmd.SetArgs(args)
+	cmd.SetErr(p.cmd.ErrOrStderr())
+	cmd.SetOut(p.cmd.OutOrStdout())
+	cmd.SilenceErrors, cmd.SilenceUsage = true, true
+	p.run(ctx, name, cmd.ExecuteContext)
+}
+
+// wait waits for all parts from the one of number first on, in the order of their starts, and returns
+// their errors. It forgets them.
+func (p *parts) wait(first int) error {
+	var errs []error
+	waited := p.running[min(first, len(p.running)):]
+	p.running = p.running[:len(p.running)-len(waited)]
+	for _, one := range waited {
+		<-one.done
+		if !errors.Is(context.Cause(p.ctx), one.err) { // it is returned already
+			errs = append(errs, one.err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// cause returns the error of the part that ended the process; err without one.
+func (p *parts) cause(err error) error {
+	if c := context.Cause(p.ctx); c != nil && !errors.Is(c, command.ErrInterrupted) && !errors.Is(c, context.Canceled) {
+		return c
+	}
+	return err
+}
+
+// common are the arguments of both agents.
+func (p *parts) common(name, url string) []string {
+	level, _ := p.cmd.Flags().GetString("log-level")
+	format, _ := p.cmd.Flags().GetString("log-format")
+	return []string{"--name", name, "--nats", url, "--log-level", level, "--log-format", format}
+}
+
+func (p *parts) gpuArguments(url, dir string) []string {
+	device, _ := p.cmd.Flags().GetString("device")
+	args := append(p.common("gpuagent", url), "--device", device, "--data-dir", filepath.Join(dir, "gpu"),
+		// A process that was killed is the only one there is: nobody else takes its shards meanwhile.
+		"--lease-ttl", "2s", "--snapshots", filepath.Join(dir, "gpu", "snapshots"))
+	if custom, _ := p.cmd.Flags().GetBool("allow-custom-cells"); custom {
+		args = append(args, "--allow-custom-cells")
+	}
+	return args
+}
+
+func (p *parts) cpuArguments(url, dir string) []string {
+	args := append(p.common("cpuagent", url), "--data-dir", filepath.Join(dir, "cpu"))
+	for _, name := range []string{"root", "egress"} {
+		values, _ := p.cmd.Flags().GetStringArray(name)
+		for _, v := range values {
+			args = append(args, "--"+name, v)
+		}
+	}
+	n, _ := p.cmd.Flags().GetInt("concurrency")
+	return append(args, "--concurrency", fmt.Sprint(n))
+}
+
+// ready waits until both agents are in the registry.
+func ready(ctx context.Context, c *natsq.Conn) error {
+	wait, cancel := context.WithTimeout(ctx, readyPatience)
+	defer cancel()
+	began := time.Now()
+	for {
+		all, err := c.Registry.Agents(wait)
+		if err == nil {
+			n := 0
+			for _, a := range all {
+				if !a.Started.Before(began.Add(-readyPatience)) && (a.Name == "gpuagent" || a.Name == "cpuagent") {
+					n++
+				}
+			}
+			if n == 2 {
+				return nil
+			}
+		}
+		select {
+		case <-time.After(20 * time.Millisecond):
+		case <-wait.Done():
+			return fmt.Errorf("the agents do not start within %v: %w", readyPatience, context.Cause(wait))
+		}
+	}
+}
+
+// limitHeap limits the heap to what both agents may use together; each has set its own part.
+func limitHeap(log *slog.Logger) {
+	if os.Getenv("GOMEMLIMIT") != "" {
+		return
+	}
+	l, err := memory.Detect(os.DirFS("/"))
+	if err != nil {
+		return // of another system: the limit of the agent that started last holds
+	}
+	debug.SetMemoryLimit(l.Bytes / 8 * 7)
+	log.Debug("the heap is limited", "bytes", l.Bytes/8*7)
+}
