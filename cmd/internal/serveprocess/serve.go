@@ -82,6 +82,7 @@ func serve(cmd *cobra.Command) (err error) {
 		return fmt.Errorf("%w: --nats-port chooses another port", err)
 	}
 	defer srv.Close()
+	log.Info("nats is ready", "url", srv.URL(), "data", dir)
 	conn, err := natsq.Connect(cmd.Context(), natsconn.Options{InProcess: srv, Name: "exoswarm serve", Logger: log})
 	if err != nil {
 		return err

@@ -1,0 +1,167 @@
+package main
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/cookiejar"
+	"os"
+	osexec "os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	ops "github.com/exoswarm/exoswarm/internal/ops/cluster"
+	"github.com/exoswarm/exoswarm/internal/testlong"
+)
+
+// startServe starts exoswarm serve on free ports, and returns the URL of its NATS server and an API
+// client that has logged in.
+func startServe(t *testing.T, dir string, args ...string) (p *process, nats string, api *http.Client, base string) {
+	t.Helper()
+	p, login := startProcess(t, `the dashboard is ready.*url="?([^"\s]+)`, filepath.Join(binaries(t), "exoswarm"),
+		append([]string{"serve", "--data-dir", dir, "--nats-port", "0", "--listen", "127.0.0.1:0", "--device", "host"}, args...)...)
+	_, rest, _ := strings.Cut(p.log.String(), `msg="nats is ready" url=`)
+	nats, _, _ = strings.Cut(rest, " ")
+	base, token, found := strings.Cut(login, "#t=")
+	if !found {
+		t.Fatalf("the address of the dashboard is %s, want one with a token", login)
+	}
+	jar, err := cookiejar.New(nil)
+	if err != nil {
+		t.Fatalf("cookiejar.New: %v", err)
+	}
+	api = &http.Client{Jar: jar, Timeout: time.Minute}
+	r, err := api.Post(base+"api/v1/login", "application/json", strings.NewReader(fmt.Sprintf(`{"token":%q}`, token)))
+	if err != nil || r.StatusCode >= http.StatusBadRequest {
+		t.Fatalf("log in: %v, %v", r, err)
+	}
+	_ = r.Body.Close()
+	return p, nats, api, base
+}
+
+// stateOf asks the API for the state of the cluster.
+func stateOf(t *testing.T, api *http.Client, base string) *ops.State {
+	t.Helper()
+	r, err := api.Get(base + "api/v1/state")
+	if err != nil {
+		t.Fatalf("ask the API: %v", err)
+	}
+	defer r.Body.Close()
+	s := &ops.State{}
+	if err := json.NewDecoder(r.Body).Decode(s); err != nil || r.StatusCode != http.StatusOK {
+		t.Fatalf("the API answers %s: %v", r.Status, err)
+	}
+	return s
+}
+
+// TestServe: one command gives a cluster with a dashboard whose data moves within ten seconds of the
+// start; after a kill it goes on where it was, and a signal ends it in order.
+func TestServe(t *testing.T) {
+	testlong.Only(t)
+	if testing.Short() {
+		t.Skip("builds and starts real processes: not with -short")
+	}
+	dir := t.TempDir()
+	moving := func(api *http.Client, base string) *ops.State {
+		t.Helper()
+		for end := time.Now().Add(30 * time.Second); ; {
+			s := stateOf(t, api, base)
+			served := 0
+			for _, sw := range s.Swarms {
+				for _, sh := range sw.Shards {
+					if sh.EntriesPerSecond > 0 {
+						served++
+					}
+				}
+			}
+			if served >= 3 && len(s.Agents) == 2 {
+				return s
+			}
+			if time.Now().After(end) {
+				t.Fatalf("the data does not move: %+v", s)
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+	}
+	binaries(t)
+	began := time.Now()
+	p, _, api, base := startServe(t, dir, "--demo")
+	s := moving(api, base)
+	if took := time.Since(began); took > 10*time.Second {
+		t.Errorf("the dashboard shows moving data after %v, want at most 10 s", took)
+	}
+	if s.Numbers[ops.ShardsUnserved] != 0 {
+		t.Errorf("%v shards are not served", s.Numbers[ops.ShardsUnserved])
+	}
+	p.end(t, syscall.SIGKILL)
+	p, nats, api, base := startServe(t, dir, "--demo")
+	for end := time.Now().Add(30 * time.Second); ; time.Sleep(100 * time.Millisecond) {
+		s = moving(api, base)
+		if len(s.Swarms) == 3 { // those of the killed process are cancelled
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%d swarms after a kill, want the three of the demo", len(s.Swarms))
+		}
+	}
+	// Other commands reach it.
+	out, err := osexec.Command(filepath.Join(binaries(t), "exoswarm"), "status", "--nats", nats).CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "agents    2 alive") {
+		t.Errorf("exoswarm status: %v\n%s", err, out)
+	}
+	p.end(t, syscall.SIGTERM)
+	if code := p.cmd.ProcessState.ExitCode(); code != 0 {
+		t.Errorf("exit status %d after SIGTERM:\n%s", code, p.log)
+	}
+}
+
+// TestBundleSecrets: secrets that are planted wherever one can be are not in a bundle.
+func TestBundleSecrets(t *testing.T) {
+	testlong.Only(t)
+	if testing.Short() {
+		t.Skip("builds and starts real processes: not with -short")
+	}
+	const mark = "s3cr3t-PLANTED-7f2a"
+	dir, in := t.TempDir(), t.TempDir()
+	t.Setenv("EXOSWARM_PLANTED", mark)
+	t.Setenv("NATS_PASSWORD", mark)
+	rows := write(t, filepath.Join(in, "bad.csv"), "timestamp,value\n2026-01-01 00:00:00,1\n2026-01-01 00:00:01,"+mark+"\n")
+	spec := write(t, filepath.Join(in, "swarm.yaml"), "name: planted\nagents_per_group: 16\n")
+	p, nats, _, _ := startServe(t, dir, "--root", "in="+in)
+	exe := filepath.Join(binaries(t), "exoswarm")
+	run := func(want int, args ...string) string {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+		defer cancel()
+		cmd := osexec.CommandContext(ctx, exe, append(args, "--nats", nats)...)
+		out, _ := cmd.CombinedOutput()
+		if code := cmd.ProcessState.ExitCode(); code != want {
+			t.Errorf("exoswarm %s: exit %d, want %d\n%s", strings.Join(args, " "), code, want, out)
+		}
+		return string(out)
+	}
+	run(0, "run", "-f", spec, "--input", rows, "--output", filepath.Join(in, "out.ndjson"))
+	// A job whose spec holds secrets.
+	run(0, "submit", "--kind", "nobody", "--id", "waits1", "--spec", fmt.Sprintf(`{"password":%q}`, mark))
+	time.Sleep(2 * time.Second)
+	file := filepath.Join(dir, "b.zip")
+	run(0, "debug", "bundle", "-o", file, "--for", "1s")
+	plain, err := osexec.Command("unzip", "-p", file).Output()
+	if err != nil {
+		t.Skipf("unzip: %v", err)
+	}
+	for _, secret := range []string{mark, base64.StdEncoding.EncodeToString([]byte(mark))[:20]} {
+		if i := strings.Index(string(plain), secret); i >= 0 {
+			t.Errorf("the bundle holds a planted secret: …%s…", plain[max(0, i-200):min(len(plain), i+100)])
+		}
+	}
+	if info, err := os.Stat(file); err != nil || info.Size() > 64<<20 || info.Mode().Perm() != 0o600 {
+		t.Errorf("the bundle: %+v, %v, want at most 64 MiB for its owner alone", info, err)
+	}
+	p.end(t, syscall.SIGTERM)
+}
