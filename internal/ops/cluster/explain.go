@@ -34,8 +34,13 @@ func ExplainJob(ctx context.Context, c *natsq.Conn, id string) (explain.Reason, 
 	if f.Servers.Error != nil {
 		return explain.Job(f), nil
 	}
-	if err := jobFacts(ctx, c, &f); err != nil {
-		// A stream without a leader answers nothing: that is the cause, and not an error.
+	err := jobFacts(ctx, c, &f)
+	if err != nil || f.Listed == nil && f.Result == nil && f.Dead == nil {
+		// A stream without a leader answers nothing: that is the cause, and not an error. It may have
+		// lost its leader meanwhile.
+		f.Servers = facts(context.WithoutCancel(ctx), c)
+	}
+	if err != nil {
 		if f.Servers.Troubled() {
 			return explain.Job(f), nil
 		}
@@ -126,7 +131,7 @@ func ExplainSwarm(ctx context.Context, c *natsq.Conn, name string) (explain.Reas
 		}
 		next, err := l.look(ctx, false)
 		if err != nil {
-			if f.Servers.Troubled() {
+			if f.Servers = facts(context.WithoutCancel(ctx), c); f.Servers.Troubled() {
 				return explain.Swarm(f), nil
 			}
 			return explain.Reason{}, fmt.Errorf("explain swarm %s: %w", name, err)

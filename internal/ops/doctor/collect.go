@@ -3,10 +3,12 @@ package doctor
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/exoswarm/exoswarm/internal/ops/cluster"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/servers"
 )
 
 // collectPatience bounds Collect.
@@ -20,7 +22,10 @@ func Collect(ctx context.Context, c *natsq.Conn) *Facts {
 	defer w.Close()
 	defer w.Watched()()
 	s, err := w.Wait(ctx, 0)
-	f := &Facts{At: time.Now().UTC(), Drift: Drift(ctx, c)}
+	f := &Facts{At: time.Now().UTC()}
+	if err == nil && !strings.Contains(s.Error, servers.ErrNoLeader.Error()) {
+		f.Drift = Drift(ctx, c)
+	}
 	switch {
 	case err != nil:
 		f.Error = err.Error()
@@ -42,6 +47,9 @@ func Drift(ctx context.Context, c *natsq.Conn) *[]string {
 	}
 	all := []string{}
 	for _, p := range plan {
+		if p.Field == "num_replicas" {
+			continue // the number that is wanted is not known here: see nats-replicas
+		}
 		if p.Field == "" {
 			all = append(all, p.Stream+" is missing")
 		} else {

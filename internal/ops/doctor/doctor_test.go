@@ -80,6 +80,10 @@ func TestChecks(t *testing.T) {
 		{"nats-reachable", "streams cannot be read", doctor.Failed, func(f *doctor.Facts) { f.State, f.Error = nil, "stream not found" }},
 		{"nats-version", "2.9.1", doctor.Failed, func(f *doctor.Facts) { f.State.NATS.Version = "2.9.1" }},
 		{"nats-rtt", "80ms", doctor.Warn, func(f *doctor.Facts) { f.State.NATS.RTT = 80 * time.Millisecond }},
+		{"nats-store", "nearly full", doctor.Failed, func(f *doctor.Facts) { f.State.NATS.Refuses = true }},
+		{"nats-reachable", "no leader", doctor.Failed, func(f *doctor.Facts) {
+			f.State, f.Error = nil, "ask: "+servers.ErrNoLeader.Error()
+		}},
 		{"nats-store", "97 %", doctor.Failed, func(f *doctor.Facts) { f.State.NATS.Store = 970 }},
 		{"nats-store", "85 %", doctor.Warn, func(f *doctor.Facts) { f.State.NATS.Store = 850 }},
 		{"nats-leaders", "EXO_JOBS_CPU", doctor.Failed, func(f *doctor.Facts) { f.State.NATS.Streams[0].Leaderless = true }},

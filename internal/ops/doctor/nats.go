@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/exoswarm/exoswarm/jobs/natsq/servers"
 )
 
 var natsChecks = []check{
@@ -43,6 +45,11 @@ func count(n int) string { return strconv.Itoa(n) }
 
 func reachable(f *Facts) Result {
 	switch {
+	case strings.Contains(f.Error, servers.ErrNoLeader.Error()):
+		return Result{
+			Level: Failed, Summary: "the NATS servers answer, and JetStream has no leader", Details: []string{f.Error},
+			Cure: "start the NATS servers that are missing: a majority must run",
+		}
 	case f.Error != "" && f.Drift != nil:
 		return Result{
 			Level: Failed, Summary: "the NATS server answers, and its streams cannot be read", Details: []string{f.Error},
@@ -104,6 +111,12 @@ func store(f *Facts) Result {
 		return r
 	}
 	n := f.State.NATS
+	if n.Refuses {
+		return Result{
+			Level: Failed, Summary: "the NATS server refuses to store: its disk is nearly full",
+			Cure: "make room on the disk of the server; it stores again by itself",
+		}
+	}
 	if n.StoreLimit <= 0 {
 		return ok("%d bytes are stored; the account has no limit", n.Store)
 	}

@@ -2,6 +2,7 @@ package explain_test
 
 import (
 	"errors"
+	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -98,6 +99,9 @@ var jobCases = []jobCase{
 	}},
 	{explain.NoConnection, "refused", func(f *explain.JobFacts) { f.Servers.Error = errors.New("connection refused") }},
 	{explain.NoLeader, "EXO_JOBS_CPU", func(f *explain.JobFacts) { f.Servers.Report.Streams[0].Leaderless = true }},
+	{explain.NoLeader, "JetStream has no leader", func(f *explain.JobFacts) {
+		f.Servers.Error = fmt.Errorf("ask: %w", servers.ErrNoLeader)
+	}},
 	{explain.DiskFull, "disk is full", func(f *explain.JobFacts) { f.Servers.Report.Store, f.Servers.Report.StoreLimit = 9, 1 }},
 	{explain.StreamFull, "at its limit", func(f *explain.JobFacts) {
 		f.Servers.Report.Streams[0].Messages, f.Servers.Report.Streams[0].MaxMsgs = 5, 5
@@ -132,7 +136,7 @@ var swarmCases = []swarmCase{
 	{explain.NoConnection, "refused", func(f *explain.SwarmFacts) { f.Servers.Error = errors.New("connection refused") }},
 	{explain.NoLeader, "KV_EXO_LEASES", func(f *explain.SwarmFacts) { f.Servers.Report.Streams[1].Leaderless = true }},
 	{explain.NoLeader, "EXO_LOG_s_1_in", func(f *explain.SwarmFacts) { f.Shards[1].Leaderless = "EXO_LOG_s_1_in" }},
-	{explain.DiskFull, "disk is full", func(f *explain.SwarmFacts) { f.Servers.Full = true }},
+	{explain.DiskFull, "disk is full", func(f *explain.SwarmFacts) { f.Servers.Report.Refuses = true }},
 }
 
 func fail(f *explain.JobFacts, code jobs.Code) {

@@ -35,8 +35,6 @@ type JobFacts struct {
 type Facts struct {
 	Error  error // why they could not be asked
 	Report *servers.Report
-	// Full says that a server refuses to store for want of disk space.
-	Full bool
 }
 
 // Job returns why a job does not progress. The first cause in the order of this function holds: a

@@ -1,9 +1,12 @@
 package explain
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
+
+	"github.com/exoswarm/exoswarm/jobs/natsq/servers"
 )
 
 // nearlyFull is the part of a stream's limit at which the next message may be refused.
@@ -11,6 +14,13 @@ const nearlyFull = 0.999
 
 // trouble reports whether the servers hold back what needs these streams.
 func (f Facts) trouble(streams ...string) (Reason, bool) {
+	if errors.Is(f.Error, servers.ErrNoLeader) {
+		return Reason{
+			Cause: NoLeader, Stuck: true, Sentence: "the NATS servers answer, and JetStream has no leader",
+			Evidence: []string{f.Error.Error()},
+			Cure:     "start the NATS servers that are missing: a majority must run",
+		}, true
+	}
 	if f.Error != nil {
 		return Reason{
 			Cause: NoConnection, Stuck: true, Sentence: "the NATS server does not answer",
@@ -41,7 +51,7 @@ func (f Facts) trouble(streams ...string) (Reason, bool) {
 			}, true
 		}
 	}
-	if f.Full || full(int64(f.Report.Store), f.Report.StoreLimit) {
+	if f.Report.Refuses || full(int64(f.Report.Store), f.Report.StoreLimit) {
 		return Reason{
 			Cause: DiskFull, Stuck: true, Sentence: "the NATS server refuses to store: its disk is full",
 			Evidence: []string{fmt.Sprintf("%d bytes are stored; the limit is %d", f.Report.Store, f.Report.StoreLimit)},

@@ -92,6 +92,9 @@ func Status(out io.Writer, s *cluster.State) error {
 
 // Attention lists what an operator should look at, one sentence each with the command that tells more.
 func Attention(s *cluster.State) (all []string) {
+	if s.NATS.Refuses {
+		all = append(all, "the NATS server refuses to store: its disk is nearly full")
+	}
 	for _, st := range s.NATS.Streams {
 		if st.Leaderless {
 			all = append(all, fmt.Sprintf("stream %s has no leader: start the NATS servers that are missing", clean(st.Name)))

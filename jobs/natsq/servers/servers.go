@@ -5,7 +5,9 @@ package servers
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
@@ -26,11 +28,14 @@ type Report struct {
 	Servers []string `json:"servers"` // known addresses
 	// RTT is the time of one message to the server and back.
 	RTT time.Duration `json:"rtt_ns"`
-	// Memory, Store and their limits are bytes of the account. A limit of 0 or less is none.
+	// Memory, Store and their limits are bytes of the account. A limit below 0 is none.
 	Memory      uint64 `json:"memory_bytes"`
 	MemoryLimit int64  `json:"memory_limit_bytes"`
 	Store       uint64 `json:"store_bytes"`
 	StoreLimit  int64  `json:"store_limit_bytes"`
+	// Refuses says that the account may store nothing: a server of exoswarm nats does so while its
+	// disk is nearly full.
+	Refuses bool `json:"refuses,omitempty"`
 	// Streams are those of the protocol but the logs of swarms, by name.
 	Streams []Stream `json:"streams"`
 	// Logs are the logs of swarms, without those that could not be read.
@@ -85,10 +90,11 @@ func (s *Servers) Report(ctx context.Context) (*Report, error) {
 	r.RTT = time.Since(began)
 	account, err := s.conn.JS.AccountInfo(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("ask for the account: %w", err)
+		return nil, asked("ask for the account", err)
 	}
 	r.Memory, r.MemoryLimit = account.Memory, account.Limits.MaxMemory
 	r.Store, r.StoreLimit = account.Store, account.Limits.MaxStore
+	r.Refuses = r.StoreLimit == 0
 	list := s.conn.JS.ListStreams(ctx)
 	for info := range list.Info() {
 		st := stream(info)
@@ -99,10 +105,22 @@ func (s *Servers) Report(ctx context.Context) (*Report, error) {
 		}
 	}
 	if err := list.Err(); err != nil {
-		return nil, fmt.Errorf("list the streams: %w", err)
+		return nil, asked("list the streams", err)
 	}
 	slices.SortFunc(r.Streams, func(a, b Stream) int { return cmp.Compare(a.Name, b.Name) })
 	return r, nil
+}
+
+// ErrNoLeader marks a cluster of servers that answer while JetStream has no leader.
+var ErrNoLeader = errors.New("JetStream has no leader")
+
+// asked is the error of a question to JetStream, which says so where JetStream is not available.
+func asked(what string, err error) error {
+	if api := (*jetstream.APIError)(nil); errors.As(err, &api) && api.Code == http.StatusServiceUnavailable ||
+		errors.Is(err, context.DeadlineExceeded) { // the server itself answered a moment before
+		return fmt.Errorf("%s: %w: %w", what, ErrNoLeader, err)
+	}
+	return fmt.Errorf("%s: %w", what, err)
 }
 
 func withoutLogin(urls []string) (all []string) {
