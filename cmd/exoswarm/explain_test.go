@@ -1,0 +1,164 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	osexec "os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/exoswarm/exoswarm/internal/ops/explain"
+	"github.com/exoswarm/exoswarm/internal/testlong"
+)
+
+// explained waits until exoswarm explains something by a cause, and returns what it says.
+func explained(t *testing.T, url string, cause explain.Cause, what ...string) explain.Reason {
+	t.Helper()
+	var r explain.Reason
+	for end := time.Now().Add(time.Minute); ; time.Sleep(200 * time.Millisecond) {
+		out := asked(t, url, append(what, "-o", "json")...)
+		r = explain.Reason{}
+		if err := json.Unmarshal([]byte(out), &r); err != nil {
+			t.Fatalf("exoswarm %v: %v\n%s", what, err, out)
+		}
+		if r.Cause == cause {
+			return r
+		}
+		if time.Now().After(end) {
+			t.Errorf("exoswarm %v: %+v, want %s", what, r, cause)
+			return r
+		}
+	}
+}
+
+// asked runs a command of exoswarm and returns its standard output. Its exit status is not looked at.
+func asked(t *testing.T, url string, args ...string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	cmd := osexec.CommandContext(ctx, filepath.Join(binaries(t), "exoswarm"), append(args, "--nats", url)...)
+	out, _ := cmd.Output()
+	if cmd.ProcessState == nil || ctx.Err() != nil {
+		t.Fatalf("exoswarm %v does not end: %s", args, out)
+	}
+	return string(out)
+}
+
+// TestExplainProcesses: on real processes, a dead GPU agent and its successor, a dead worker, a NATS
+// server that is away, one whose disk is full, and servers without a leader are named.
+func TestExplainProcesses(t *testing.T) {
+	testlong.Only(t)
+	if testing.Short() {
+		t.Skip("builds and starts real processes: not with -short")
+	}
+	t.Run("agents", func(t *testing.T) {
+		t.Parallel()
+		c := startCluster(t, binaries(t))
+		dir := t.TempDir()
+		spec := write(t, filepath.Join(dir, "crowd.yaml"), "name: crowd\naddressed: agent\ncell: {kind: gru, params: {hidden: 8}}\n"+
+			"agents: 10000\nagents_per_group: 100\nfeatures: [a]\nvote: {candidates: [x, y], rule: majority}\nseed: 1\n")
+		asked(t, c.url, "swarm", "create", "-f", spec)
+		asked(t, c.url, "swarm", "tick", "crowd", "--count", "3")
+		explained(t, c.url, explain.Idle, "swarm", "explain", "crowd")
+		c.gpu.end(t, syscall.SIGKILL)
+		if r := explained(t, c.url, explain.HolderLost, "swarm", "explain", "crowd"); !r.Stuck || !strings.Contains(r.Cure, "start a GPU agent") {
+			t.Errorf("a dead GPU agent: %+v, want that somebody must start one", r)
+		}
+		c.startGPU(t)
+		explained(t, c.url, explain.Idle, "swarm", "explain", "crowd")
+
+		// A job that never ends: its input is a FIFO that stays open.
+		fifo := filepath.Join(dir, "rows.csv")
+		if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+			t.Fatalf("syscall.Mkfifo: %v", err)
+		}
+		series := write(t, filepath.Join(dir, "series.yaml"), "name: series\nagents_per_group: 16\n")
+		held, err := os.OpenFile(fifo, os.O_RDWR, 0)
+		if err != nil {
+			t.Fatalf("os.OpenFile: %v", err)
+		}
+		defer held.Close()
+		if _, err := held.WriteString("timestamp,value\n2026-01-01 00:00:00,1\n"); err != nil {
+			t.Fatalf("held.WriteString: %v", err)
+		}
+		run := osexec.Command(filepath.Join(binaries(t), "exoswarm"), "run", "-f", series, "--input", fifo, "--output",
+			filepath.Join(dir, "out.ndjson"), "--nats", c.url, "--progress", "json")
+		ids := make(chan string, 1)
+		if err := run.Start(); err != nil {
+			t.Fatalf("run.Start: %v", err)
+		}
+		defer func() { _ = run.Process.Kill(); _ = run.Wait() }()
+		go func() {
+			for t.Context().Err() == nil {
+				var all []struct{ ID, State string }
+				if json.Unmarshal([]byte(asked(t, c.url, "job", "list", "-o", "json")), &all) == nil && len(all) > 0 && all[0].State == "running" {
+					ids <- all[0].ID
+					return
+				}
+			}
+		}()
+		var id string
+		select {
+		case id = <-ids:
+		case <-time.After(time.Minute):
+			t.Fatal("the run has no job")
+		}
+		explained(t, c.url, explain.Running, "job", "explain", id)
+		c.cpu.end(t, syscall.SIGKILL)
+		for end := time.Now().Add(30 * time.Second); ; time.Sleep(200 * time.Millisecond) {
+			var r explain.Reason
+			if err := json.Unmarshal([]byte(asked(t, c.url, "job", "explain", id, "-o", "json")), &r); err != nil {
+				t.Fatal(err)
+			}
+			// Which of the two it is depends on whether its handler has logged a line.
+			if r.Cause == explain.LeaseOfDead || r.Cause == explain.RetryBackoff || r.Cause == explain.NoAgent {
+				break
+			}
+			if time.Now().After(end) {
+				t.Errorf("the job of a dead worker: %+v", r)
+				break
+			}
+		}
+		c.nats.end(t, syscall.SIGKILL)
+		explained(t, c.url, explain.NoConnection, "swarm", "explain", "crowd")
+		explained(t, c.url, explain.NoConnection, "job", "explain", id)
+	})
+	t.Run("leader", func(t *testing.T) {
+		t.Parallel()
+		r := startRecovery(t.Context(), t, 3, 0)
+		defer r.conn.Close()
+		asked(t, r.url, "submit", "--kind", "nobody", "--id", "j", "--spec", "{}")
+		explained(t, r.url, explain.NoAgent, "job", "explain", "j")
+		for _, m := range r.nats[1:] {
+			m.end(t, syscall.SIGKILL)
+		}
+		explained(t, r.url, explain.NoLeader, "job", "explain", "j")
+	})
+	t.Run("disk", func(t *testing.T) {
+		t.Parallel()
+		dir := t.TempDir()
+		if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=40m"); err != nil {
+			t.Skipf("no file system of our own: %v", err)
+		}
+		t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) })
+		_, url := startProcess(t, `nats is ready.*url=(\S+)`, filepath.Join(binaries(t), "exoswarm"), "nats", "--port", "0",
+			"--data-dir", dir)
+		asked(t, url, "init", "--yes")
+		asked(t, url, "submit", "--kind", "nobody", "--id", "j", "--spec", "{}")
+		if err := os.WriteFile(filepath.Join(dir, "others"), make([]byte, 33<<20), 0o600); err != nil {
+			t.Fatalf("os.WriteFile: %v", err)
+		}
+		explained(t, url, explain.DiskFull, "job", "explain", "j")
+		if out := asked(t, url, "doctor", "nats"); !strings.Contains(out, "nearly full") {
+			t.Errorf("exoswarm doctor: %s, want that the disk is nearly full", out)
+		}
+		if err := os.Remove(filepath.Join(dir, "others")); err != nil {
+			t.Fatalf("os.Remove: %v", err)
+		}
+		explained(t, url, explain.NoAgent, "job", "explain", "j")
+	})
+}
