@@ -402,3 +402,31 @@ func TestPrefixPage(t *testing.T) {
 	b.until("the overview", `document.body.innerText.includes("Needs attention")`)
 	b.until("the charts", `document.querySelector(".plot canvas")`)
 }
+
+// TestVotes: the shares of candidates, their entropy and margin are those of the answers.
+func TestVotes(t *testing.T) {
+	r := opened(t, newFake(fakeState()), nil)
+	b := openBrowser(t)
+	b.open(r.base)
+	var got []string
+	b.eval(`import("./`+site().folder+`/pages/swarms.js").then(({votes, shape}) => [
+		votes({body: {counts: [3, 1]}}, ["a", "b"]),
+		votes({body: {tally: [1, 2], decided: [0, 5]}}),
+		votes({rows: [{counts: [1, 2], decision: 1}, {counts: [4, 0], decision: 0}], body: null}, ["a", "b"]),
+		votes({rows: [{decision: 1}, {decision: 1}, {decision: -1}]}, ["a", "b"]),
+		votes({body: {error: "x"}}), votes({}),
+		shape({a: 5, b: 5}), shape({a: 3, b: 1, c: 0}), shape({a: 7}), shape({a: 0}),
+	].map(x => JSON.stringify(x)))`, &got)
+	for i, want := range []string{
+		`{"a":3,"b":1}`,
+		`{"candidate 0":0,"candidate 1":5}`,
+		`{"a":5,"b":2}`,
+		`{"b":2}`,
+		`null`, `null`,
+		`{"entropy":1,"margin":0}`, `{"entropy":0.511`, `{"entropy":0,"margin":1}`, `{"entropy":null,"margin":null}`,
+	} {
+		if i >= len(got) || !strings.HasPrefix(got[i], want) {
+			t.Fatalf("answer %d: %v, want %s", i, got, want)
+		}
+	}
+}
