@@ -38,14 +38,16 @@ function lock() {
   notify();
 }
 
-// useJSON asks a path again every so many seconds, while the page is visible. A path of null asks nothing.
+// useJSON asks a path again every so many seconds while the page is visible, and at once when it becomes
+// visible. A path of null asks nothing.
 export function useJSON(path, every) {
   const [got, set] = useState({ data: null, error: "" });
   useEffect(() => {
     if (path === null) return;
-    let timer, over = false;
+    let timer, over = false, asking = false;
     set(old => (old.path === path ? old : { path, data: null, error: "" }));
     const ask = async () => {
+      asking = true;
       if (!document.hidden) {
         try {
           const data = await get(path);
@@ -54,12 +56,20 @@ export function useJSON(path, every) {
           if (!over) set(old => ({ ...old, path, error: e.message, status: e.status }));
         }
       }
+      asking = false;
       if (!over && every) timer = setTimeout(ask, 1000 * every);
     };
+    const shown = () => {
+      if (document.hidden || asking) return;
+      clearTimeout(timer);
+      ask();
+    };
+    document.addEventListener("visibilitychange", shown);
     ask();
     return () => {
       over = true;
       clearTimeout(timer);
+      document.removeEventListener("visibilitychange", shown);
     };
   }, [path, every]);
   return got.path === path ? got : { data: null, error: "" };
@@ -72,9 +82,10 @@ export function useTail(path, shard, most) {
   const key = path && `${path}/decisions?shard=${shard}`;
   useEffect(() => {
     if (!key) return;
-    let timer, over = false, known = [];
+    let timer, over = false, asking = false, known = [];
     set({ data: null, error: "" });
     const ask = async () => {
+      asking = true;
       if (!document.hidden) {
         try {
           const list = await get(`${key}&limit=${known.length ? Math.min(20, most) : most}`);
@@ -86,12 +97,20 @@ export function useTail(path, shard, most) {
           if (!over) set(old => ({ ...old, error: e.message }));
         }
       }
+      asking = false;
       if (!over) timer = setTimeout(ask, 3000);
     };
+    const shown = () => {
+      if (document.hidden || asking) return;
+      clearTimeout(timer);
+      ask();
+    };
+    document.addEventListener("visibilitychange", shown);
     ask();
     return () => {
       over = true;
       clearTimeout(timer);
+      document.removeEventListener("visibilitychange", shown);
     };
   }, [key]);
   return got;
