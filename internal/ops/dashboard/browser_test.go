@@ -430,3 +430,13 @@ func TestVotes(t *testing.T) {
 		}
 	}
 }
+
+// TestFastAnswer: an answer that comes before the page was painted for the first time is shown.
+func TestFastAnswer(t *testing.T) {
+	r := opened(t, newFake(fakeState()), nil)
+	b := openBrowser(t)
+	b.call("Page.addScriptToEvaluateOnNewDocument", map[string]any{"source": `window.fetch = () =>
+		Promise.resolve(new Response('{"error":"log in first"}', {status: 401}))`}, nil)
+	b.open(r.base)
+	b.until("the form", `document.querySelector("form.login")`)
+}

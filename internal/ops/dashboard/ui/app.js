@@ -39,6 +39,7 @@ function useRoute() {
   useEffect(() => {
     const f = () => set(parts());
     addEventListener("hashchange", f);
+    f(); // the address may have changed since the first drawing
     return () => removeEventListener("hashchange", f);
   }, []);
   return at;

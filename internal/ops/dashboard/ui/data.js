@@ -6,16 +6,20 @@ const API = "api/v1/"; // relative, so that any path prefix works
 // shared is what every page may read. state is the newest frame.
 export const shared = { who: null, state: null, online: false, error: "", locked: false };
 const listeners = new Set();
+let version = 0; // counts the changes
 export function notify() {
+  version++;
   for (const f of listeners) f();
 }
 
-// useShared draws a component again with every frame.
+// useShared draws a component again with every frame. An effect runs after the page is painted, so a
+// change may come before it listens.
 export function useShared() {
-  const [, draw] = useState(0);
+  const [, draw] = useState(0), drawn = version;
   useEffect(() => {
     const f = () => draw(n => n + 1);
     listeners.add(f);
+    if (drawn !== version) f();
     return () => listeners.delete(f);
   }, []);
   return shared;
