@@ -28,6 +28,7 @@ var views = []view{
 	{"job", "jobs/j1", "before-2"},
 	{"swarms", "swarms", "shops"},
 	{"swarm", "swarms/shops", "Entropy and margin"},
+	{"swarm of a run", "swarms/s2", "lif"},
 	{"decision", "swarms/shops/shards/0/decisions/7", "Margin"},
 	{"agents", "agents", "NVIDIA H100"},
 	{"agent", "agents/g1", "device temperature"},

@@ -315,6 +315,7 @@ func TestRoutes(t *testing.T) {
 		"jobs/j1/explain":                        `"cause":"parents"`,
 		"swarms":                                 `"name":"shops"`,
 		"swarms/shops":                           `"spec":{`,
+		"swarms/s2":                              `"cell":"lif"`,
 		"swarms/s1":                              `"name":"shops"`,
 		"swarms/shops/explain":                   `"cause":"no_room"`,
 		"swarms/shops/decisions?shard=1&limit=2": `"seq":2`,

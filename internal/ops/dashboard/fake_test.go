@@ -157,7 +157,10 @@ func (f *fakeCluster) ExplainJob(context.Context, string) (explain.Reason, error
 	}, f.ask()
 }
 
-func (f *fakeCluster) ExplainSwarm(context.Context, string) (explain.Reason, error) {
+func (f *fakeCluster) ExplainSwarm(_ context.Context, id string) (explain.Reason, error) {
+	if id != "s1" {
+		return explain.Reason{}, fmt.Errorf("swarm %q: %w", id, jobs.ErrNotFound)
+	}
 	return explain.Reason{
 		Cause: "no_room", Sentence: "No GPU agent has room for shard 2.",
 		Evidence: []string{"g1 has 12 MiB"}, Cure: "Start a GPU agent.",
@@ -299,6 +302,9 @@ func fakeState() *cluster.State {
 				},
 				{Shard: 2, First: 200, End: 300, State: cluster.StateWaiting, LostHolder: "g2", LostSince: submitted},
 			},
+		}, {
+			ID: "s2", Name: "shops", Cell: "lif", Addressed: "group", Agents: 10, Groups: 1, Owner: "j1", State: cluster.StateServed,
+			Shards: []cluster.Shard{{End: 1, Holder: "g1", State: cluster.StateServed}},
 		}},
 		Tenants: []cluster.Tenant{{Tenant: "default", Waiting: 1, Running: 2}, {
 			Tenant: "acme", Running: 1, Limits: &jobs.TenantLimits{Tenant: "acme", Limits: jobs.Limits{Concurrency: new(4)}},

@@ -64,7 +64,7 @@ func (p params) num(name string) int {
 // Parameters that several routes have.
 var (
 	jobID     = param{name: "id", in: "path", kind: "string", doc: "id of a job"}
-	swarmName = param{name: "name", in: "path", kind: "string", doc: "name or id of a swarm"}
+	swarmName = param{name: "name", in: "path", kind: "string", doc: "id of a swarm, or its name if no other one has it"}
 	agentName = param{name: "name", in: "path", kind: "string", doc: "name of an agent"}
 	pool      = param{
 		name: "pool", in: "query", kind: "string", doc: "pool of agents; empty: all",
@@ -155,7 +155,7 @@ var table = []route{
 			if err != nil {
 				return nil, err
 			}
-			return o.Cluster.ExplainSwarm(ctx, swarm.Name)
+			return o.Cluster.ExplainSwarm(ctx, swarm.ID)
 		},
 	},
 	{
@@ -441,17 +441,17 @@ func listDecisions(ctx context.Context, o *Options, p params) (any, error) {
 	return list(all), err
 }
 
-// swarmOf finds a swarm by its name, else by its id: addresses of pages have names, and an id may be
-// the name of another swarm.
+// swarmOf finds a swarm by its id, else by its name: the swarms of several runs of one specification
+// have the same name.
 func swarmOf(c Cluster, name string) (cluster.Swarm, error) {
 	all := c.State().Swarms
 	for _, s := range all {
-		if s.Name == name {
+		if s.ID == name {
 			return s, nil
 		}
 	}
 	for _, s := range all {
-		if s.ID == name {
+		if s.Name == name {
 			return s, nil
 		}
 	}

@@ -80,7 +80,8 @@ export function useJSON(path, every) {
 }
 
 // useTail is the newest answers of a shard, newest first. Each answer costs the cluster a message, so
-// only the first question asks for many; later ones ask for the newest few and add them.
+// only the first question asks for many; later ones ask for the newest few and add them. Of a busy shard
+// some answers are left out.
 export function useTail(path, shard, most) {
   const [got, set] = useState({ data: null, error: "" });
   const key = path && `${path}/decisions?shard=${shard}`;
@@ -94,7 +95,7 @@ export function useTail(path, shard, most) {
         try {
           const list = await get(`${key}&limit=${known.length ? Math.min(20, most) : most}`);
           const last = list.at(-1)?.seq ?? 0;
-          if (known.length && last > known[0].seq + 1) known = []; // answers between them are missing
+          if (known.length && list.length && list[0].seq < known[0].seq) known = []; // another swarm of the name
           known = list.concat(known.filter(d => d.seq < last)).slice(0, most);
           if (!over) set({ data: known, error: "" });
         } catch (e) {

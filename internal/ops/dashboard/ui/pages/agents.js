@@ -40,7 +40,7 @@ const rank = name => { const i = first.findIndex(p => name.startsWith(p)); retur
 export function Agent({ name, state: s }) {
   const a = (s.agents || []).find(x => x.name === name), t = track("agent " + name, numbers(name)), [more, setMore] = useState(false);
   if (!a) return html`<h1>Agent ${name}</h1><${Empty}>No such agent. It may have ended. <${Link} to=${["agents"]}>All agents<//><//>`;
-  const shards = (s.swarms || []).flatMap(w => (w.shards || []).filter(x => x.holder === name).map(x => ({ ...x, swarm: w.name })));
+  const shards = (s.swarms || []).flatMap(w => (w.shards || []).filter(x => x.holder === name).map(x => ({ ...x, swarm: w.name, id: w.id })));
   const metrics = {};
   for (const k of Object.keys(t.series)) (metrics[k.split(" ")[0]] ??= []).push(k);
   const names = Object.keys(metrics).sort((x, y) => rank(x) - rank(y) || (x < y ? -1 : 1)), shown = more ? names : names.slice(0, 8);
@@ -50,7 +50,7 @@ export function Agent({ name, state: s }) {
     ${a.lost && html`<p class="warn">The agent ended ${ago(a.lost.since)} without giving back ${count((a.lost.shards || []).length, "shard")}. GPU agents with room take them over; if none does, start one: <${Cmd}>gpuagent --name ${name}<//>.</p>`}
     ${(a.recovering || []).length > 0 && html`<${Table} caption="Shards that it replays" rows=${a.recovering} columns=${[{ name: "Shard", value: r => r.shard }, { name: "Replay", value: r => html`<${Bar} share=${r.entry / Math.max(1, r.of)} label=${`replay of ${r.shard}`} /> ${num(r.entry)} of ${num(r.of)}` }, { name: "Rate", number: true, value: r => rate(r.entries_per_second) }]} />`}
     <section aria-labelledby="shards"><h2 id="shards">Shards</h2><${Table} caption="Shards that it serves" hide rows=${shards} empty=${a.pool === "gpu" ? "It serves no shard." : "CPU agents serve no shards."} columns=${[
-      { name: "Swarm", value: x => html`<${Link} to=${["swarms", x.swarm]}>${x.swarm}<//>` }, { name: "Shard", number: true, value: x => x.shard }, { name: "State", value: x => html`<${State} of=${x.state} />` }, { name: "Lag", number: true, value: x => num(x.entries - x.answered) }, { name: "Rate", number: true, value: x => rate(x.entries_per_second) }]} /></section>
+      { name: "Swarm", value: x => html`<${Link} to=${["swarms", x.id]}>${x.swarm}<//>` }, { name: "Shard", number: true, value: x => x.shard }, { name: "State", value: x => html`<${State} of=${x.state} />` }, { name: "Lag", number: true, value: x => num(x.entries - x.answered) }, { name: "Rate", number: true, value: x => rate(x.entries_per_second) }]} /></section>
     <section aria-labelledby="telemetry"><h2 id="telemetry">Telemetry of the last minutes</h2>
       ${!a.telemetry && html`<${Empty}>The agent has not answered. Agents of earlier versions have no telemetry.<//>`}
       ${a.telemetry?.omitted > 0 && html`<p class="dim">${a.telemetry.omitted} samples did not fit into the message.</p>`}

@@ -14,8 +14,8 @@ export function problems(s) {
   }
   for (const w of s.swarms || []) {
     const waits = (w.shards || []).filter(x => x.state === "waiting").length;
-    if (w.error) out.push(["bad", `The record of swarm ${w.name} cannot be read: ${w.error}`, ["swarms", w.name]]);
-    else if (waits && !w.ending) out.push(["bad", `Swarm ${w.name}: no agent serves ${waits} of ${count(w.shards.length, "shard")}.`, ["swarms", w.name]]);
+    if (w.error) out.push(["bad", `The record of swarm ${w.name} cannot be read: ${w.error}`, ["swarms", w.id]]);
+    else if (waits && !w.ending) out.push(["bad", `Swarm ${w.name}: no agent serves ${waits} of ${count(w.shards.length, "shard")}.`, ["swarms", w.id]]);
   }
   for (const p of s.pools || []) {
     for (const k of p.unserved || []) out.push(["bad", `Jobs of kind ${k} wait, and no agent of pool ${p.pool} handles this kind.`, ["queue"]]);

@@ -9,7 +9,7 @@ const speed = w => sum(w.shards, x => x.entries_per_second);
 export function Swarms({ state: s }) {
   return html`<h1>Swarms</h1><${Table} caption="All swarms" filter="swarms" rows=${s.swarms || []}
     empty=${html`No swarm yet. Watch a file: <${Cmd}>exoswarm run -f swarm.yaml --input FILE --output FILE<//>, or make one that lasts: <${Cmd}>exoswarm swarm create -f swarm.yaml<//>.`} columns=${[
-      { name: "Swarm", value: w => html`<${Link} to=${["swarms", w.name]}>${w.name}<//>` }, { name: "State", value: w => html`<${State} of=${w.state} />` },
+      { name: "Swarm", value: w => html`<${Link} to=${["swarms", w.id]}>${w.name}<//>${w.id !== w.name ? html` <span class="dim">${w.id}</span>` : null}` }, { name: "State", value: w => html`<${State} of=${w.state} />` },
       { name: "Cell", value: w => w.cell }, { name: "Neural agents", number: true, value: w => num(w.agents) }, { name: "Groups", number: true, value: w => num(w.groups) },
       { name: "Shards served", number: true, value: w => `${(w.shards || []).filter(x => x.state === "served").length} of ${(w.shards || []).length}` },
       { name: "Lag", number: true, value: w => num(sum(w.shards, lag)) }, { name: "Entries", number: true, value: w => rate(speed(w)) },
@@ -90,16 +90,16 @@ function outcome(d, names) {
 }
 
 export function Swarm({ name, state: s }) {
-  const w = (s.swarms || []).find(x => x.name === name) || (s.swarms || []).find(x => x.id === name), [shard, choose] = useState(0);
-  const path = `swarms/${encodeURIComponent(name)}`, full = useJSON(w ? path : null, 30), why = useJSON(w && w.state !== "served" ? path + "/explain" : null, 5);
+  const w = (s.swarms || []).find(x => x.id === name) || (s.swarms || []).find(x => x.name === name), [shard, choose] = useState(0);
+  const path = `swarms/${encodeURIComponent(w?.id ?? name)}`, full = useJSON(w ? path : null, 30), why = useJSON(w && w.state !== "served" ? path + "/explain" : null, 5);
   const tail = useTail(w && w.shards?.length ? path : null, shard, 120);
-  const t = track("swarm " + name, f => {
-    const x = (f.swarms || []).find(y => y.name === name);
+  const id = w?.id, t = track("swarm " + id, f => {
+    const x = (f.swarms || []).find(y => y.id === id);
     return x ? { entries: speed(x), lag: sum(x.shards, lag) } : {};
   });
   if (!w) return html`<h1>Swarm ${name}</h1><${Empty}>No such swarm. It may have ended with its job. <${Link} to=${["swarms"]}>All swarms<//><//>`;
   const list = tail.data || [], names = w?.candidates;
-  return html`<h1>Swarm ${w.name}</h1><p><${State} of=${w.state} /> ${w.error}</p>
+  return html`<h1>Swarm ${w.name}</h1><p><${State} of=${w.state} /> ${w.id !== w.name && html`<span class="dim">${w.id}</span>`} ${w.error}</p>
     ${w.state !== "served" && html`<section aria-labelledby="why"><h2 id="why">Why it is ${w.state}</h2><${Why} reason=${why.data} error=${why.error} /></section>`}
     <${Facts} of=${[["Cell", w.cell], ["Neural agents", num(w.agents)], ["Groups", num(w.groups)], ["Addressed by", w.addressed], ["Owner", w.owner ? html`<${Link} to=${["jobs", w.owner]}>job ${w.owner}<//>` : "lasts until it is deleted"], ["Created", html`<${Time} at=${w.created} />`], ["Entries", rate(speed(w))], ["Lag", `${num(sum(w.shards, lag))} entries`]]} />
     <section aria-labelledby="shards"><h2 id="shards">Shards</h2><${Strip} swarm=${w} shard=${shard} choose=${choose} /><${Shards} swarm=${w} /></section>
@@ -109,7 +109,7 @@ export function Swarm({ name, state: s }) {
     <section aria-labelledby="votes"><h2 id="votes">Votes of shard ${shard}</h2>${tail.error && html`<p class="warn">${tail.error}</p>`}${tail.data && html`<${Votes} swarm=${w} list=${list} shard=${shard} />`}</section>
     <section aria-labelledby="tail"><h2 id="tail">Newest answers of shard ${shard}</h2>
       ${tail.data && html`<${Table} caption="Newest answers" hide filter="answers" rows=${list} empty="The shard has answered nothing yet." columns=${[
-        { name: "Answer", value: d => html`<a href=${link("swarms", w.name, "shards", String(shard), "decisions", String(d.seq))}>${d.seq}</a>` }, { name: "Entry", number: true, value: d => d.ref },
+        { name: "Answer", value: d => html`<a href=${link("swarms", w.id, "shards", String(shard), "decisions", String(d.seq))}>${d.seq}</a>` }, { name: "Entry", number: true, value: d => d.ref },
         { name: "Kind", value: d => d.kind }, { name: "Time", value: d => html`<${Time} at=${d.at} />` }, { name: "Outcome", value: d => outcome(d, names) },
       ]} />`}</section>
     ${full.data?.spec && html`<section aria-labelledby="spec"><h2 id="spec">Specification</h2><details><summary>Show</summary><${JSONText} of=${full.data.spec} label="Specification" /></details></section>`}`;
@@ -119,7 +119,7 @@ export function Decision({ name, shard, seq }) {
   const path = `swarms/${encodeURIComponent(name)}`, { data, error } = useJSON(`${path}/decisions?shard=${shard}&limit=200`, 30), full = useJSON(path, 60);
   const i = (data || []).findIndex(d => String(d.seq) === seq), d = data?.[i], names = full.data?.candidates, counts = d && votes(d, names);
   const page = n => link("swarms", name, "shards", shard, "decisions", String(n));
-  const title = html`<h1>Decision ${seq}</h1><p><${Link} to=${["swarms", name]}>Swarm ${name}<//>, shard ${shard}</p>`;
+  const title = html`<h1>Decision ${seq}</h1><p><${Link} to=${["swarms", name]}>Swarm ${full.data?.name ?? name}<//>, shard ${shard}</p>`;
   if (!data) return html`${title}<p class="empty">${error || "Asking the cluster."}</p>`;
   if (!d) return html`${title}<${Empty}>The answer is not among the newest ${data.length} of the shard. ${data.length > 0 && html`The newest is <a href=${page(data[0].seq)}>${data[0].seq}</a>.`}<//>`;
   const total = counts ? Object.values(counts).reduce((a, b) => a + b, 0) : 0, x = counts && shape(counts);
