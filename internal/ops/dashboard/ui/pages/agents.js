@@ -41,12 +41,12 @@ export function Agent({ name, state: s }) {
   const a = (s.agents || []).find(x => x.name === name), t = track("agent " + name, numbers(name)), [more, setMore] = useState(false);
   if (!a) return html`<h1>Agent ${name}</h1><${Empty}>No such agent. It may have ended. <${Link} to=${["agents"]}>All agents<//><//>`;
   const shards = (s.swarms || []).flatMap(w => (w.shards || []).filter(x => x.holder === name).map(x => ({ ...x, swarm: w.name, id: w.id })));
-  const metrics = {};
-  for (const k of Object.keys(t.series)) (metrics[k.split(" ")[0]] ??= []).push(k);
+  const metrics = {}, build = a.telemetry?.samples?.find(x => x.n === "exoswarm_build_info")?.l;
+  for (const k of Object.keys(t.series)) if (!/_info( |$)/.test(k)) (metrics[k.split(" ")[0]] ??= []).push(k);
   const names = Object.keys(metrics).sort((x, y) => rank(x) - rank(y) || (x < y ? -1 : 1)), shown = more ? names : names.slice(0, 8);
   return html`<h1>Agent ${name}</h1><p><${State} of=${a.state} /> ${a.fallback}</p>
     <${Facts} of=${[["Pool", a.pool], ["Device", a.device], ["Memory of the device", a.memory && bytes(a.memory)], ["Room for pages", a.room && bytes(a.room.all)], ["Free memory", a.room?.free !== undefined && a.room?.free !== null ? bytes(a.room.free) : ""], ["Free on disks", a.room?.disk && bytes(a.room.disk)],
-      ["Kinds", (a.kinds || []).join(", ")], ["Work", `${a.running}${a.max_shards || a.concurrency ? ` of ${a.max_shards || a.concurrency}` : ""}`], ["Parked", a.parked], ["Started", html`<${Time} at=${a.started} />`], ["Seen", ago(a.seen || a.lost?.since)]]} />
+      ["Kinds", (a.kinds || []).join(", ")], ["Work", `${a.running}${a.max_shards || a.concurrency ? ` of ${a.max_shards || a.concurrency}` : ""}`], ["Parked", a.parked], ["Version", build?.version], ["Started", html`<${Time} at=${a.started} />`], ["Seen", ago(a.seen || a.lost?.since)]]} />
     ${a.lost && html`<p class="warn">The agent ended ${ago(a.lost.since)} without giving back ${count((a.lost.shards || []).length, "shard")}. GPU agents with room take them over; if none does, start one: <${Cmd}>gpuagent --name ${name}<//>.</p>`}
     ${(a.recovering || []).length > 0 && html`<${Table} caption="Shards that it replays" rows=${a.recovering} columns=${[{ name: "Shard", value: r => r.shard }, { name: "Replay", value: r => html`<${Bar} share=${r.entry / Math.max(1, r.of)} label=${`replay of ${r.shard}`} /> ${num(r.entry)} of ${num(r.of)}` }, { name: "Rate", number: true, value: r => rate(r.entries_per_second) }]} />`}
     <section aria-labelledby="shards"><h2 id="shards">Shards</h2><${Table} caption="Shards that it serves" hide rows=${shards} empty=${a.pool === "gpu" ? "It serves no shard." : "CPU agents serve no shards."} columns=${[
