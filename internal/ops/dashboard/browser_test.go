@@ -348,9 +348,10 @@ func TestHiddenTab(t *testing.T) {
 	eventually(t, "one follower", func() bool { return f.watchers.Load() == 1 })
 	show("false")
 	eventually(t, "nobody watches", func() bool { return f.watchers.Load() == 0 })
-	f.next(func(s *cluster.State) { s.Agents = nil })
+	f.next(func(s *cluster.State) { s.Agents, s.NATS.Refuses = nil, true })
 	show("true")
 	b.until("the new state", `document.querySelector("main").innerText.includes("No agent yet")`)
+	b.until("a full disk", `document.querySelector("main").innerText.includes("disk is nearly full")`)
 }
 
 // TestLostServer: a page whose server ends says so, and asks for a login when another process answers

@@ -61,10 +61,13 @@ func (p params) num(name string) int {
 	return n
 }
 
-// Parameters that several routes have.
+// Parameters that several routes have. Names in paths are those of the cluster, with any character;
+// a browser escapes them.
 var (
 	jobID     = param{name: "id", in: "path", kind: "string", doc: "id of a job"}
-	swarmName = param{name: "name", in: "path", kind: "string", doc: "id of a swarm, or its name if no other one has it"}
+	swarmName = param{
+		name: "name", in: "path", kind: "string", doc: "id of a swarm, or its name if no other one has it",
+	}
 	agentName = param{name: "name", in: "path", kind: "string", doc: "name of an agent"}
 	pool      = param{
 		name: "pool", in: "query", kind: "string", doc: "pool of agents; empty: all",

@@ -129,7 +129,8 @@ func (p *pages) register(mux *http.ServeMux) {
 	})
 }
 
-// write sends a file, or only that it has not changed.
+// write sends a file, or only that it has not changed. The caller sets Cache-Control: the page itself
+// is asked for each time, because it names the folder of the others.
 func (a *asset) write(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("Content-Type", a.media)

@@ -22,6 +22,7 @@ export function problems(s) {
     if (p.paused) out.push(["busy", `Pool ${p.pool} is paused.`, ["queue"]]);
   }
   if (s.numbers?.dead_letters) out.push(["busy", `There is ${count(s.numbers.dead_letters, "dead letter")}.`.replace(/^There is (?!1 )/, "There are "), ["queue"]]);
+  if (s.nats?.refuses) out.push(["bad", "The NATS server stores nothing more: its disk is nearly full.", ["nats"]]);
   for (const t of s.nats?.streams || []) {
     if (t.missing) out.push(["bad", `The server does not report stream ${t.name}.`, ["nats"]]);
     if (t.leaderless) out.push(["bad", `Stream ${t.name} has no leader.`, ["nats"]]);

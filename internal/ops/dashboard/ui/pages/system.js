@@ -19,7 +19,7 @@ const fill = (used, most) => (most > 0 ? html`${bytes(used)} of ${bytes(most)} <
 export function NATS({ state: s }) {
   const n = s.nats || {};
   return html`<h1>NATS</h1>${s.error && html`<p class="warn">The last look failed: ${s.error}</p>`}
-    <${Facts} of=${[["Address", n.url], ["Server", n.server], ["Version", n.version], ["Cluster", n.cluster || "one server"], ["Known servers", (n.servers || []).join(", ")], ["Round trip", seconds(n.rtt_ns / 1e9)], ["Store", fill(n.store_bytes, n.store_limit_bytes)], ["Memory", fill(n.memory_bytes, n.memory_limit_bytes)]]} />
+    <${Facts} of=${[["Address", n.url], ["Server", n.server], ["Version", n.version], ["Cluster", n.cluster || "one server"], ["Known servers", (n.servers || []).join(", ")], ["Round trip", seconds(n.rtt_ns / 1e9)], ["Store", n.refuses ? html`<${State} of="error" text=${`${bytes(n.store_bytes)}; the disk is nearly full, nothing more is stored`} />` : fill(n.store_bytes, n.store_limit_bytes)], ["Memory", fill(n.memory_bytes, n.memory_limit_bytes)]]} />
     <${Table} caption="Streams of the protocol" filter="streams" rows=${n.streams || []} empty=${html`No stream. Make them: <${Cmd}>exoswarm init<//>.`} columns=${[
       { name: "Stream", value: t => t.name }, { name: "Messages", number: true, value: t => num(t.messages) }, { name: "Stored", number: true, value: t => bytes(t.bytes) },
       { name: "Limit", value: t => (t.max_bytes > 0 ? html`<${Bar} share=${t.bytes / t.max_bytes} label=${`fill of ${t.name}`} /> ${bytes(t.max_bytes)}` : t.max_messages > 0 ? html`<${Bar} share=${t.messages / t.max_messages} label=${`fill of ${t.name}`} /> ${num(t.max_messages)} messages` : "none") },
