@@ -153,7 +153,9 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 		ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 15 * time.Second, WriteTimeout: 30 * time.Second,
 		IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 32 << 10,
 	}
+	down := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
+		defer close(down)
 		s.Close() // ends the streams, which Shutdown would wait for
 		short, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 		defer cancel()
@@ -161,7 +163,11 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 			_ = h.Close()
 		}
 	})
-	defer stop()
+	defer func() {
+		if !stop() { // requests end within the time above
+			<-down
+		}
+	}()
 	var err error
 	if s.o.TLS != nil {
 		err = h.ServeTLS(ln, "", "")
