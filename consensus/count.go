@@ -63,7 +63,8 @@ func countPlanes(by *[MaxCandidates]uint64, data []byte) {
 		w2, w3 := binary.LittleEndian.Uint64(chunk[16:]), binary.LittleEndian.Uint64(chunk[24:])
 		w4, w5 := binary.LittleEndian.Uint64(chunk[32:]), binary.LittleEndian.Uint64(chunk[40:])
 		w6, w7 := binary.LittleEndian.Uint64(chunk[48:]), binary.LittleEndian.Uint64(chunk[56:])
-		mixed := (w0 ^ w0<<1) | (w1 ^ w1<<1) | (w2 ^ w2<<1) | (w3 ^ w3<<1) | (w4 ^ w4<<1) | (w5 ^ w5<<1) | (w6 ^ w6<<1) | (w7 ^ w7<<1)
+		mixed := (w0 ^ w0<<1) | (w1 ^ w1<<1) | (w2 ^ w2<<1) | (w3 ^ w3<<1) |
+			(w4 ^ w4<<1) | (w5 ^ w5<<1) | (w6 ^ w6<<1) | (w7 ^ w7<<1)
 		if mixed&highHalf != 0 {
 			for _, v := range chunk {
 				by[v]++

@@ -465,7 +465,9 @@ func TestSinkStream(t *testing.T) {
 			t.Fatal(err)
 		}
 		var n, distinct, odd uint64
-		err = db.QueryRowContext(ctx, `SELECT count(*), count(DISTINCT "row"), count(*) FILTER (WHERE decision = 'anomalous') FROM decisions`).Scan(&n, &distinct, &odd)
+		err = db.QueryRowContext(ctx,
+			`SELECT count(*), count(DISTINCT "row"), count(*) FILTER (WHERE decision = 'anomalous') FROM `+
+				`decisions`).Scan(&n, &distinct, &odd)
 		if cerr := db.Close(); err != nil || cerr != nil || n != 3000 || distinct != 3000 || odd != anomalies ||
 			odd == 0 {
 			t.Errorf("%s: %d rows, %d of them different, %d anomalies, want %d: %v", id, n, distinct, odd, anomalies,

@@ -48,17 +48,23 @@ func TestDecodeJobErrors(t *testing.T) {
 		`{"v":1,"id":"a b"}`:             `job id "a b": use 1 to 64 letters`,
 		`{"v":1,"id":"a","kind":"x.>"}`:  `pool "": use "cpu" or "gpu"`,
 		`{"v":1,"id":"a","prioritty":1}`: `there is no field "prioritty"`,
-		`{"v":1,"id":"a","pool":"cpu","kind":"x.>","spec":1}`:                                                                     `kind "x.>"`,
-		`{"v":1,"id":"a","pool":"cpu","kind":"k"}`:                                                                                "its spec is not JSON",
-		`{"v":1,"id":"a","pool":"cpu","kind":"k","spec":1,"lane":"x"}`:                                                            `lane "x": use "high", "normal" or "low"`,
-		`{"v":1,"id":"a","pool":"cpu","kind":"k","spec":1,"tenant":"x.y"}`:                                                        `tenant "x.y"`,
-		`{"v":1,"id":"a","pool":"cpu","kind":"k","spec":1,"max_attempts":1e9}`:                                                    "JSON number",
-		`{"v":1,"id":"a","pool":"cpu","kind":"k","spec":1,"max_attempts":101}`:                                                    "max_attempts 101: use 1 to 100",
-		`{"v":1,"id":"a","pool":"cpu","kind":"k","spec":1,"result_ttl_s":-1}`:                                                     "result_ttl_s -1: use 1 to 604800",
-		`{"v":1,"id":"a","pool":"cpu","kind":"k","spec":1,"spec_ref":{"name":"x"}}`:                                               "a spec and a spec_ref: use one",
-		`{"v":1,"id":"a","pool":"cpu","kind":"k","spec_ref":{"name":"x","size":9223372036854775807}}`:                             "spec_ref.size 9223372036854775807",
-		`{"v":1,"id":"a","pool":"cpu","kind":"k","spec_ref":{"name":"x","size":1,"sha256":"00"}}`:                                 "64 hexadecimal digits",
-		`{"v":1,"id":"a","pool":"cpu","kind":"k","spec":1,"deadline":"2026-01-01T00:00:00Z","not_before":"2027-01-01T00:00:00Z"}`: "is before not_before",
+		`{"v":1,"id":"a","pool":"cpu","kind":"x.>","spec":1}`: `kind "x.>"`,
+		`{"v":1,"id":"a","pool":"cpu","kind":"k"}`:            "its spec is not JSON",
+
+		`{"v":1,"id":"a","pool":"cpu","kind":"k","spec":1,"lane":"x"}`: `lane "x": use "high", "normal" or "low"`,
+
+		`{"v":1,"id":"a","pool":"cpu","kind":"k","spec":1,"tenant":"x.y"}`:          `tenant "x.y"`,
+		`{"v":1,"id":"a","pool":"cpu","kind":"k","spec":1,"max_attempts":1e9}`:      "JSON number",
+		`{"v":1,"id":"a","pool":"cpu","kind":"k","spec":1,"max_attempts":101}`:      "max_attempts 101: use 1 to 100",
+		`{"v":1,"id":"a","pool":"cpu","kind":"k","spec":1,"result_ttl_s":-1}`:       "result_ttl_s -1: use 1 to 604800",
+		`{"v":1,"id":"a","pool":"cpu","kind":"k","spec":1,"spec_ref":{"name":"x"}}`: "a spec and a spec_ref: use one",
+
+		`{"v":1,"id":"a","pool":"cpu","kind":"k","spec_ref":{"name":"x",` +
+			`"size":9223372036854775807}}`: "spec_ref.size 9223372036854775807",
+		`{"v":1,"id":"a","pool":"cpu","kind":"k","spec_ref":{"name":"x","size":1,` +
+			`"sha256":"00"}}`: "64 hexadecimal digits",
+		`{"v":1,"id":"a","pool":"cpu","kind":"k","spec":1,"deadline":"2026-01-01T00:00:00Z",` +
+			`"not_before":"2027-01-01T00:00:00Z"}`: "is before not_before",
 		`{"v":1,"id":"a","pool":"cpu","kind":"k","spec":` +
 			deep: "nested deeper than 64 levels",
 		strings.Repeat(" ", MaxMessage+1): "at most 1048576 are taken",
@@ -111,7 +117,8 @@ func FuzzDecodeResult(f *testing.F) {
 }
 
 func FuzzDecodeLogLines(f *testing.F) {
-	f.Add([]byte(`{"v":1,"job":"a","attempt":1,"worker":"w","lines":[{"time":"2026-01-31T12:00:00Z","level":"INFO","msg":"m","x":[1]}],"dropped":2}`))
+	f.Add([]byte(`{"v":1,"job":"a","attempt":1,"worker":"w","lines":[{"time":"2026-01-31T12:00:00Z","level":"INFO",` +
+		`"msg":"m","x":[1]}],"dropped":2}`))
 	f.Add([]byte(`{"v":1,"lines":[[]],"dropped":-1}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		l, err := DecodeLogLines(data)

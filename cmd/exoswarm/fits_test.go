@@ -50,7 +50,8 @@ func TestMemoryOfSwarms(t *testing.T) {
 	// As in review A7: 32 GiB and more.
 	began := time.Now()
 	code, said := create("large", 4294967200)
-	if want := regexp.MustCompile(`swarm large does not fit: it needs [\d.]+ GiB .*the largest GPU agent can hold [\d.]+ [MG]iB`); code == 0 || !want.MatchString(said) {
+	if want := regexp.MustCompile(`swarm large does not fit: it needs [\d.]+ GiB .*the largest GPU agent can hold ` +
+		`[\d.]+ [MG]iB`); code == 0 || !want.MatchString(said) {
 		t.Fatalf("exit %d: %s; want %s", code, said, want)
 	}
 	t.Logf("refused after %v: %s", time.Since(began).Round(time.Millisecond), said)

@@ -256,7 +256,8 @@ func TestAskedRun(t *testing.T) {
 	spec := write(t, filepath.Join(dir, "swarm.yaml"), "name: plant\nagents_per_group: 16\ncheckpoint: {interval: "+
 		"100ms, entries: 2}\n")
 	list := write(t, filepath.Join(dir, "sources.json"),
-		fmt.Sprintf(`[{"name":"s","uri":"%s/x.csv","http":{"cursor_param":"from","cursor_from":"header:Next","rate":1000,"backoff_s":0.01,"timeout_s":600}}]`, source.URL))
+		fmt.Sprintf(`[{"name":"s","uri":"%s/x.csv","http":{"cursor_param":"from","cursor_from":"header:Next",`+
+			`"rate":1000,"backoff_s":0.01,"timeout_s":600}}]`, source.URL))
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	args := func(name string, more ...string) []string {

@@ -35,7 +35,8 @@ func TestLabels(t *testing.T) {
 		write(t, file, labels)
 		return exec(t.Context(), t, append([]string{"run", "-f", spec, "--input", in, "--labels", file}, more...)...)
 	}
-	const whole = `[{"series":"a.csv","what":"all of it","begin":"2000-01-01","end":"2100-01-01"},{"begin":"1999-01-01","end":"1999-01-02"}]`
+	const whole = `[{"series":"a.csv","what":"all of it","begin":"2000-01-01","end":"2100-01-01"},` +
+		`{"begin":"1999-01-01","end":"1999-01-02"}]`
 	code, stdout, stderr := run(whole, "--output", out, "--report", page, "--progress", "json")
 	if code != 0 {
 		t.Fatalf("exit %d: %s", code, stderr)

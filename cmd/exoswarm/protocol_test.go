@@ -56,7 +56,8 @@ func TestFirstJob(t *testing.T) {
 	decisions, err := os.ReadFile(filepath.Join(dir, "decisions.ndjson"))
 	if json.Unmarshal(last, &answer) != nil || answer.Result.Status != "done" || err != nil ||
 		bytes.Count(decisions, []byte("\n")) != 2 {
-		t.Errorf("the last answer is %s, error %v, and the decisions %s; want a job that is done with two", last, err, decisions)
+		t.Errorf("the last answer is %s, error %v, and the decisions %s; want a job that is done with two", last, err,
+			decisions)
 	}
 	// A spec that is none is refused at once.
 	r, err := nc.Request("exo.api.submit", []byte(`{"pool":"cpu","kind":"stream","spec":{}}`), time.Minute)

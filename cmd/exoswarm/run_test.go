@@ -149,7 +149,9 @@ func TestRun(t *testing.T) {
 		t.Errorf("rows %v and first decision %+v; want rows 1 and 3, of time 1 and value 5", rows["a.b.csv"], all[0])
 	}
 	rejects, err := os.ReadFile(filepath.Join(dir, "d.rejects.ndjson"))
-	if err != nil || string(rejects) != `{"series":"a.b.csv","row":2,"line":3,"reason":"column \"value\": \"x\" is not a number"}`+"\n" {
+	if err != nil ||
+		string(rejects) != `{"series":"a.b.csv","row":2,"line":3,"reason":"column \"value\": \"x\" is not a `+
+			`number"}`+"\n" {
 		t.Errorf("the rejects are %s, error %v; want row 2 with its reason alone", rejects, err)
 	}
 	page, err := os.ReadFile(report)
@@ -224,8 +226,14 @@ func TestBadInput(t *testing.T) {
 			2,
 			`c.csv: line 1: no column "timestamp"; the file has "time", "value"`,
 		},
-		"other delimiter": {[]string{"-f", spec, "--input", file("semicolon.csv", "timestamp;value\n31.01.2026 "+
-			"10:00;1,5\n"), "--output", out}, 2, `semicolon.csv: line 1: no column "timestamp": the file is separated by ";", its numbers have decimal commas and its timestamps are like "31.01.2026 10:00": set csv.delimiter: ";" and csv.decimal: "," and csv.time: "02.01.2006 15:04"`},
+		"other delimiter": {
+			[]string{"-f", spec, "--input", file("semicolon.csv", "timestamp;value\n31.01.2026 "+
+				"10:00;1,5\n"), "--output", out},
+			2,
+			`semicolon.csv: line 1: no column "timestamp": the file is separated by ";", its numbers have decimal ` +
+				`commas and its timestamps are like "31.01.2026 10:00": set csv.delimiter: ";" and csv.decimal: "," ` +
+				`and csv.time: "02.01.2006 15:04"`,
+		},
 		"bad dialect": {
 			[]string{"-f", spec, "--input", good, "--output", out, "--csv", "zone=Mars/X"},
 			2,

@@ -91,17 +91,36 @@ func TestNoSecretComesOut(t *testing.T) {
 		"user":  {URI: "https://me:" + marked("userinfo") + "@127.0.0.1:1/a.csv"},
 		"query": {URI: "http://127.0.0.1:1/a.csv?key=" + marked("query"), HTTP: &source.HTTPSpec{Tries: 1}},
 		"header": {
-			URI:  "http://127.0.0.1:1/a.csv",
-			HTTP: &source.HTTPSpec{Tries: 1, Headers: map[string]string{"Authorization": "Bearer {env:HEADER}{file:FILE}"}},
+			URI: "http://127.0.0.1:1/a.csv",
+			HTTP: &source.HTTPSpec{
+				Tries:   1,
+				Headers: map[string]string{"Authorization": "Bearer {env:HEADER}{file:FILE}"},
+			},
 		},
 		"dsn": {URI: "postgres://me:" + marked("dsn") + "@127.0.0.1:1/db", SQL: &source.SQLSpec{Query: "select 1"}},
 		"sql": {
 			URI: "postgres://me@127.0.0.1:1/db",
 			SQL: &source.SQLSpec{Query: "select 1", Password: "env:SQL", TLS: "disable"},
 		},
-		"s3":      {URI: "s3://bucket/a", Object: &source.ObjectSpec{StoreSpec: remote.StoreSpec{Endpoint: "http://127.0.0.1:1", AccessKey: "env:S3", SecretKey: "env:S3"}}},
-		"s3 user": {URI: "s3://bucket/a", Object: &source.ObjectSpec{StoreSpec: remote.StoreSpec{Endpoint: "http://me:" + marked("endpoint") + "@127.0.0.1:1"}}},
-		"gcs":     {URI: "gs://bucket/a", Object: &source.ObjectSpec{StoreSpec: remote.StoreSpec{Endpoint: "http://127.0.0.1:1", Account: "file:ACCOUNT"}}},
+		"s3": {
+			URI: "s3://bucket/a",
+			Object: &source.ObjectSpec{StoreSpec: remote.StoreSpec{
+				Endpoint: "http://127.0.0.1:1", AccessKey: "env:S3",
+				SecretKey: "env:S3",
+			}},
+		},
+		"s3 user": {
+			URI: "s3://bucket/a",
+			Object: &source.ObjectSpec{StoreSpec: remote.StoreSpec{Endpoint: "http://me:" + marked("endpoint") +
+				"@127.0.0.1:1"}},
+		},
+		"gcs": {
+			URI: "gs://bucket/a",
+			Object: &source.ObjectSpec{StoreSpec: remote.StoreSpec{
+				Endpoint: "http://127.0.0.1:1",
+				Account:  "file:ACCOUNT",
+			}},
+		},
 		"missing": {URI: "object:none"},
 	}
 	n := 0

@@ -100,7 +100,8 @@ func top(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 	format, _ := cmd.Flags().GetString("output")
 	in, isFile := cmd.InOrStdin().(*os.File)
 	out, toFile := cmd.OutOrStdout().(*os.File)
-	if once || format == "json" || !isFile || !toFile || !term.IsTerminal(int(in.Fd())) || !term.IsTerminal(int(out.Fd())) {
+	if once || format == "json" || !isFile || !toFile || !term.IsTerminal(int(in.Fd())) ||
+		!term.IsTerminal(int(out.Fd())) {
 		s, err := lookTwice(cmd.Context(), c, interval)
 		if err != nil {
 			return err
@@ -114,7 +115,9 @@ func top(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 }
 
 // watchTerminal draws frames until the user quits. The terminal is put back as it was.
-func watchTerminal(ctx context.Context, c *natsq.Conn, in, out *os.File, interval time.Duration, o screen.Options) error {
+func watchTerminal(ctx context.Context, c *natsq.Conn, in, out *os.File, interval time.Duration,
+	o screen.Options,
+) error {
 	old, err := term.MakeRaw(int(in.Fd()))
 	if err != nil {
 		return fmt.Errorf("terminal: %w", err)

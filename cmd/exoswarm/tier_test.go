@@ -89,7 +89,8 @@ func TestTierCommands(t *testing.T) {
 		t.Errorf("compact: %d, %s, %s", code, out, errs)
 	}
 	after := stats()
-	if got := before.Tiers[0].FileBytes + before.Tiers[1].FileBytes - after.Tiers[0].FileBytes - after.Tiers[1].FileBytes; got != freed.Bytes {
+	if got := before.Tiers[0].FileBytes +
+		before.Tiers[1].FileBytes - after.Tiers[0].FileBytes - after.Tiers[1].FileBytes; got != freed.Bytes {
 		t.Errorf("compact says %d bytes, the files are %d shorter", freed.Bytes, got)
 	}
 	if after.Pages != 10 || after.Tiers[1].LiveBytes != before.Tiers[1].LiveBytes {

@@ -389,7 +389,8 @@ func TestWalkFiles(t *testing.T) {
 			t.Errorf("%+v", f)
 		}
 	}
-	if want := ".sub/j.csv csv, a.csv csv, d.ndjson ndjson, e.csv.gz csv.gz, f.parquet parquet, sub/g.arrow arrow"; err != nil || strings.Join(got, ", ") != want {
+	if want := ".sub/j.csv csv, a.csv csv, d.ndjson ndjson, e.csv.gz csv.gz, f.parquet parquet, " +
+		"sub/g.arrow arrow"; err != nil || strings.Join(got, ", ") != want {
 		t.Errorf("%s, %v", strings.Join(got, ", "), err)
 	}
 	for name, want := range map[string]string{

@@ -85,7 +85,9 @@ func written(t *testing.T, series, rows int, loud func(i int) bool, labels ...La
 				decision = "anomalous"
 				sum.Anomalies = 1
 			}
-			fmt.Fprintf(&in, `{"series":%q,"row":%d,"timestamp":"%d","load":%d,"errors %%":%g,"score":0.1,"decision":%q}`+"\n", sum.Name, i+1, 1_700_000_000+60*i, i%7, float64(i)/3, decision)
+			fmt.Fprintf(&in,
+				`{"series":%q,"row":%d,"timestamp":"%d","load":%d,"errors %%":%g,"score":0.1,"decision":%q}`+"\n",
+				sum.Name, i+1, 1_700_000_000+60*i, i%7, float64(i)/3, decision)
 		}
 		all = append(all, sum)
 	}
@@ -179,8 +181,10 @@ func TestBrowserLabels(t *testing.T) {
 		}
 	}
 	// The chart is as wide as 49 minutes: its bands are 4 and 10 of them.
-	found := regexp.MustCompile(`class="band found" style="left: ([0-9.]+)px; width: ([0-9.]+)px`).FindStringSubmatch(p.dom)
-	missed := regexp.MustCompile(`class="band missed" style="left: ([0-9.]+)px; width: ([0-9.]+)px`).FindAllStringSubmatch(p.dom, -1)
+	found := regexp.MustCompile(`class="band found" style="left: ([0-9.]+)px; width: ` +
+		`([0-9.]+)px`).FindStringSubmatch(p.dom)
+	missed := regexp.MustCompile(`class="band missed" style="left: ([0-9.]+)px; width: `+
+		`([0-9.]+)px`).FindAllStringSubmatch(p.dom, -1)
 	if found == nil || len(missed) != 3 {
 		t.Fatal(found, missed)
 	}

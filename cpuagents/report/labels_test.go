@@ -110,9 +110,13 @@ func TestBadLabels(t *testing.T) {
 		"[\n{,}]":  "line 2: invalid character",
 		"[\n\n{}":  "line 3: label 1: begin is missing",
 		"[\n 7\n]": "line 2: label 1: it is a number, not an object",
-		`[{"begin":"2026-01-01","end":"2026-01-02"}`:                                        "line 1: the list ends too early",
-		`[{"begin":"2026-01-01","end":"2026-01-02"}] x`:                                     "line 1: text behind the end",
-		"[{\"begin\":\"2026-01-01\",\"end\":\"2026-01-02\"},\n {\"begin\":\"2026-01-01\"}]": "line 2: label 2: end is missing",
+
+		`[{"begin":"2026-01-01","end":"2026-01-02"}`: "line 1: the list ends too early",
+
+		`[{"begin":"2026-01-01","end":"2026-01-02"}] x`: "line 1: text behind the end",
+
+		"[{\"begin\":\"2026-01-01\",\"end\":\"2026-01-02\"},\n {\"begin\":\"2026-01-01\"}]": "line 2: label 2: " +
+			"end is missing",
 		"[{\"begin\":\"2026-01-01\",\"end\":\"2026-01-02\"},\n {\"begin\":\"soon\",\"end\":\"2026\"}]": "line 2: " +
 			"label 2: begin: its timestamp \"soon\" is not a time",
 		`[{"begin":5,"end":"2026-01-01"}]`: "line 1: " +

@@ -119,7 +119,8 @@ func TestDialectTimestamps(t *testing.T) {
 func TestDialectAdvice(t *testing.T) {
 	_, err := newCSVReader("a.csv", io.NopCloser(strings.NewReader("timestamp;value\n31.01.2026 10:00;1,5\n")),
 		valueSpec, nil)
-	want := `a.csv: line 1: no column "timestamp": the file is separated by ";", its numbers have decimal commas and its timestamps are like "31.01.2026 10:00": ` +
+	want := `a.csv: line 1: no column "timestamp": the file is separated by ";", its numbers have decimal commas and ` +
+		`its timestamps are like "31.01.2026 10:00": ` +
 		`set csv.delimiter: ";" and csv.decimal: "," and csv.time: "02.01.2006 15:04"`
 	var e *jobs.Error
 	if !errors.As(err, &e) || e.Code != jobs.CodeInput || e.Message != want {
@@ -130,7 +131,10 @@ func TestDialectAdvice(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, want := range []string{`its numbers have decimal commas and its timestamps are like "31.01.2026 10:00": set csv.decimal: "," and csv.time: "02.01.2006 15:04"`, "", ""} {
+	for i, want := range []string{
+		`its numbers have decimal commas and its timestamps are like "31.01.2026 10:00": ` +
+			`set csv.decimal: "," and csv.time: "02.01.2006 15:04"`, "", "",
+	} {
 		row, rejected, err := r.Next()
 		switch {
 		case err != nil:

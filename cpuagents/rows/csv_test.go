@@ -44,13 +44,21 @@ func readAll(t testing.TB, text string, spec ColumnSpec) (values []float64, reje
 
 func TestBadHeaders(t *testing.T) {
 	for name, c := range map[string]struct{ text, want string }{
-		"empty":   {"", "a.csv: the file is empty: it must begin with a header such as timestamp,value"},
-		"missing": {"time,value\n1,2\n", `a.csv: line 1: no column "timestamp"; the file has "time", "value": name the columns in the swarm spec (timestamp, features)`},
-		"twice":   {"timestamp,value,value\n", `a.csv: line 1: column "value" appears twice: rename one of them`},
-		"quote":   {"\"timestamp,value\n1,2\n", "a.csv: line 1: header: a quote that opens in it never closes"},
+		"empty": {"", "a.csv: the file is empty: it must begin with a header such as timestamp,value"},
+		"missing": {
+			"time,value\n1,2\n",
+			`a.csv: line 1: no column "timestamp"; the file has "time", "value": name the columns in the swarm spec ` +
+				`(timestamp, features)`,
+		},
+		"twice": {"timestamp,value,value\n", `a.csv: line 1: column "value" appears twice: rename one of them`},
+		"quote": {"\"timestamp,value\n1,2\n", "a.csv: line 1: header: a quote that opens in it never closes"},
 		"very long": {strings.Repeat("x", 10<<20) + "\n", "a.csv: line 1: header: the line is longer than 1048576 " +
 			"bytes"},
-		"binary": {"\x00\xff\xfe,\x80\n", `a.csv: line 1: no column "timestamp"; the file has "\x00\xff\xfe", "\x80": name the columns in the swarm spec (timestamp, features)`},
+		"binary": {
+			"\x00\xff\xfe,\x80\n",
+			`a.csv: line 1: no column "timestamp"; the file has "\x00\xff\xfe", "\x80": name the columns in ` +
+				`the swarm spec (timestamp, features)`,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := newCSVReader("a.csv", io.NopCloser(strings.NewReader(c.text)), valueSpec, nil)

@@ -325,7 +325,8 @@ func TestSubjectSink(t *testing.T) {
 func tableText(t *testing.T, db *sql.DB, table string) string {
 	t.Helper()
 	rows, err := db.QueryContext(fixture.Within(t),
-		`SELECT "series", "row", "timestamp", "value", "score", "decision", "round", "leader", "counts.odd, ""very""" FROM "`+table+`" ORDER BY "series", "round", "row"`)
+		`SELECT "series", "row", "timestamp", "value", "score", "decision", "round", "leader", "counts.odd, `+
+			`""very""" FROM "`+table+`" ORDER BY "series", "round", "row"`)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -40,7 +40,9 @@ func TestDroppedTable(t *testing.T) {
 	defer db.Close()
 	var got string
 	if err := db.QueryRowContext(fixture.Within(t),
-		`SELECT group_concat(coalesce(dropped, '-') || ' ' || (decision IS NULL) || (score IS NULL) || (leader IS NULL) || (round IS NULL) || ("counts.normal" IS NULL), ', ') FROM (SELECT * FROM decisions ORDER BY row)`).Scan(&got); err != nil {
+		`SELECT group_concat(coalesce(dropped, '-') || ' ' || (decision IS NULL) || (score IS NULL) || (leader IS `+
+			`NULL) || (round IS NULL) || ("counts.normal" IS NULL), ', ') FROM (SELECT * FROM decisions ORDER `+
+			`BY row)`).Scan(&got); err != nil {
 		t.Fatal(err)
 	}
 	if got != "- 00000, late 11111, duplicate 11111" {

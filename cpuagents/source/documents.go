@@ -42,7 +42,8 @@ type storer interface {
 // exact, a row that is no later than the last row of the documents before was read already and is
 // left out.
 type documentReader struct {
-	ctx     context.Context // ends the waiting
+	// ctx ends the waiting of Next, which implements rows.Reader and takes no context of its own.
+	ctx     context.Context //nolint:containedctx // the reader lives no longer than the attempt
 	name    string
 	spec    rows.ColumnSpec
 	files   *files.Files

@@ -101,7 +101,9 @@ func TestGCSHostile(t *testing.T) {
 		"reason": {func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "application/json")
 			w.WriteHeader(429)
-			_, _ = w.Write([]byte(`{"error":{"code":429,"message":"slow down","errors":[{"reason":"rateLimitExceeded"}]}}`))
+			_,
+				_ = w.Write([]byte(`{"error":{"code":429,"message":"slow ` +
+				`down","errors":[{"reason":"rateLimitExceeded"}]}}`))
 		}, jobs.CodeIO, `answers 429 "rateLimitExceeded"`},
 		"no JSON": {
 			func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("hello")) }, jobs.CodeIO,
@@ -147,7 +149,8 @@ func TestGCSHostile(t *testing.T) {
 // never shown.
 func TestGCSRefuses(t *testing.T) {
 	t.Setenv(secret.Prefix+"KEY", "hunter2")
-	t.Setenv(secret.Prefix+"AWAY", `{"type":"service_account","client_email":"a@b","private_key":"hunter2","token_uri":"http://10.0.0.1/token"}`)
+	t.Setenv(secret.Prefix+"AWAY",
+		`{"type":"service_account","client_email":"a@b","private_key":"hunter2","token_uri":"http://10.0.0.1/token"}`)
 	at := remote.StoreSpec{Endpoint: "http://127.0.0.1:1"}
 	with := func(fn func(*remote.StoreSpec)) remote.StoreSpec { s := at; fn(&s); return s }
 	for name, c := range map[string]struct {

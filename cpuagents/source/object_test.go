@@ -177,10 +177,15 @@ func TestS3Hostile(t *testing.T) {
 			text("<ListBucketResult><Contents><Key>in/a.csv</Key></Contents></ListBucketResult>"), nil,
 			jobs.CodeInput, "not that of an object store",
 		},
-		"disorder": {text("<ListBucketResult><Contents><Key>in/b.csv</Key><LastModified>2026-01-02T03:04:05Z</LastModified></Contents><Contents><Key>in/a.csv</Key><LastModified>2026-01-02T03:04:05Z</LastModified></Contents></ListBucketResult>"), nil, jobs.CodeInput, "not in the order"},
-		"no XML":   {text("hello"), nil, jobs.CodeInput, "not that of an object store"},
-		"nothing":  {text(""), nil, jobs.CodeInput, "not that of an object store"},
-		"empty":    {text("<ListBucketResult/>"), nil, "", ""},
+		"disorder": {
+			text("<ListBucketResult><Contents><Key>in/b.csv</Key><LastModified>" +
+				"2026-01-02T03:04:05Z</LastModified></Contents><Contents><Key>in/a.csv</Key><LastModified>" +
+				"2026-01-02T03:04:05Z</LastModified></Contents></ListBucketResult>"), nil, jobs.CodeInput,
+			"not in the order",
+		},
+		"no XML":  {text("hello"), nil, jobs.CodeInput, "not that of an object store"},
+		"nothing": {text(""), nil, jobs.CodeInput, "not that of an object store"},
+		"empty":   {text("<ListBucketResult/>"), nil, "", ""},
 		"endless": {func(w http.ResponseWriter) bool {
 			_, _ = w.Write([]byte("<ListBucketResult>"))
 			for range 17 << 4 {

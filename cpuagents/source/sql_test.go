@@ -29,7 +29,8 @@ func quickSQL(query string) *SQLSpec {
 // rows though the table changed.
 func TestSQLite(t *testing.T) {
 	files, dir := filestest.Database(t, "CREATE TABLE t (id INTEGER PRIMARY KEY, at TEXT, value)",
-		`INSERT INTO t VALUES (1,'2026-01-01',1.5),(2,'2026-01-02',2),(4,'2026-01-03',NULL),(5,'2026-01-04','4.25'),(9,'2026-01-05','x')`)
+		`INSERT INTO t VALUES (1,'2026-01-01',1.5),(2,'2026-01-02',2),(4,'2026-01-03',NULL),(5,'2026-01-04','4.25'),`+
+			`(9,'2026-01-05','x')`)
 	q, ctx := fixture.Queue(t), fixture.Within(t)
 	open := func() *documentReader {
 		f, err := newSQLFetcher("sqlite:db/a.db", quickSQL(goodQuery), rowstest.OneFeature, files, nil, nil)

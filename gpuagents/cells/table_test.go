@@ -80,7 +80,8 @@ func TestTable(t *testing.T) {
 	}; !slices.Equal(bias, want) {
 		t.Errorf("biases %v, want %v", bias, want)
 	}
-	if have := int32s(table[kernels.AgentTableReadoutBias(P):])[C-1:][:2]; have[0] != 64*readout*int32(w.ReadoutBias[C-1]) || have[1] != kernels.AgentNoCandidate {
+	have := int32s(table[kernels.AgentTableReadoutBias(P):])[C-1:][:2]
+	if have[0] != 64*readout*int32(w.ReadoutBias[C-1]) || have[1] != kernels.AgentNoCandidate {
 		t.Errorf("biases of the readout %v", have)
 	}
 	for _, bad := range []float32{129, float32(math.NaN()), float32(math.Inf(-1))} {

@@ -31,7 +31,7 @@ func TestRestore(t *testing.T) {
 		answered uint64
 		short    int // how often the log's end is an earlier one
 		s        *shelf
-		ctx      context.Context
+		cancel   context.CancelCauseFunc // ends the context of restore
 	}
 	renote := func(change func(p *position)) func(*testing.T, *start) {
 		return func(t *testing.T, b *start) {
@@ -157,10 +157,8 @@ func TestRestore(t *testing.T) {
 			b.s.opened.get = fmt.Errorf("%w: %w",
 				device.ErrLost, tiers.ErrCorrupt)
 		}, err: fault.ErrDevice},
-		{name: "the agent drains", change: func(t *testing.T, b *start) {
-			ctx, cancel := context.WithCancelCause(b.ctx)
-			cancel(jobs.ErrDrain)
-			b.ctx = ctx
+		{name: "the agent drains", change: func(_ *testing.T, b *start) {
+			b.cancel(jobs.ErrDrain)
 		}, err: jobs.ErrDrain},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -173,7 +171,9 @@ func TestRestore(t *testing.T) {
 			if err := before.Memory().Open(t.Context(), first.store); err != nil {
 				t.Fatal(err)
 			}
-			b := &start{in: ticks(5), answered: 5, ctx: t.Context()}
+			ctx, cancel := context.WithCancelCause(t.Context())
+			defer cancel(nil)
+			b := &start{in: ticks(5), answered: 5, cancel: cancel}
 			first.apply(t, before, b.in.all[:entry]...)
 			if err := first.save(t.Context(), before); err != nil || first.stored != uint64(entry) {
 				t.Fatalf("stored is entry %d: %v", first.stored, err)
@@ -193,7 +193,7 @@ func TestRestore(t *testing.T) {
 			if b.short > 0 { // the first end of both logs is one of a leader that has not applied everything
 				b.in.short, w.answered = b.short, at-1
 			}
-			r, err := b.s.restore(b.ctx, p, b.in, w)
+			r, err := b.s.restore(ctx, p, b.in, w)
 			if c.err != nil {
 				if !errors.Is(err, c.err) || r != nil || b.s.drops != 0 || b.in.readers != 0 || b.s.resumed() ||
 					store.closes != 0 {

@@ -237,7 +237,10 @@ func TestAgentStateRefuses(t *testing.T) {
 		{swarms.EntryObserve, "65537 observations: send at most 65536", o(func(o *batch.AgentObservations) {
 			o.Agent, o.Features = many, make([]float32, 2*len(many))
 		})},
-		{swarms.EntryObserve, "batch of agent-observations: its schema says", encoded(t, &batch.Observations{Width: 1})},
+		{
+			swarms.EntryObserve, "batch of agent-observations: its schema says",
+			encoded(t, &batch.Observations{Width: 1}),
+		},
 		{swarms.EntryObserve, "batch of agent-observations: not an Arrow IPC stream", []byte("agent,a,b\n1,2,3\n")},
 		{swarms.EntryTick, "tick: count 10001", []byte(`{"v":1,"count":10001}`)},
 		{swarms.EntryTick, "tick: count 0", []byte(`{"v":1}`)},

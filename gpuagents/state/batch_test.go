@@ -108,7 +108,8 @@ func TestMerged(t *testing.T) {
 				}
 				if s, ok := p.(*agentState); ok {
 					tick := swarms.Tick{Version: jobs.Version, Count: 1}
-					if d := cmp.Diff(mustApply(t, twin, swarms.EntryTick, tick), mustApply(t, s, swarms.EntryTick, tick),
+					if d := cmp.Diff(mustApply(t, twin, swarms.EntryTick, tick),
+						mustApply(t, s, swarms.EntryTick, tick),
 						cmp.AllowUnexported(Answer{})); d != "" {
 						t.Error(d)
 					}

@@ -339,7 +339,8 @@ func customState(t *testing.T, d device.Device, types map[string]string, embeddi
 		for v, of := range l.Vars {
 			switch n := l.Slots * of.Width * l.Agents; {
 			case of.Group && of.Name == "round":
-				for slot, rounds := 3, device.Of[uint64](content[l.Offsets[v]:][:8*l.Slots]); slot < l.Slots; slot += 5 {
+				for slot, rounds := 3,
+					device.Of[uint64](content[l.Offsets[v]:][:8*l.Slots]); slot < l.Slots; slot += 5 {
 					rounds[slot] = 0
 				}
 			case !of.Group && of.Elem == kernels.F32:

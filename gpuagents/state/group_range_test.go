@@ -377,11 +377,19 @@ func TestShardRefuses(t *testing.T) {
 		},
 		{0, swarms.EntryQuery, swarms.Query{Version: 1, Agents: []uint32{0, 3299}}, "query: agent 3299: shard 0 of 3 " +
 			"has agents 0 to 1088: write to the log of shard 2"},
-		{2, swarms.EntryQuery, swarms.Query{Version: 1, Groups: []uint32{99, 33}}, "query: group 33: shard 2 of 3 has " +
-			"groups 66 to 99: write to the log of shard 1"},
+		{
+			2, swarms.EntryQuery,
+			swarms.Query{Version: 1, Groups: []uint32{99, 33}},
+			"query: group 33: shard 2 of 3 has " +
+				"groups 66 to 99: write to the log of shard 1",
+		},
 		{2, swarms.EntryQuery, swarms.Query{Version: 1, Groups: []uint32{100}}, "query: group 100 of 100"},
-		{2, swarms.EntryFuse, swarms.Fuse{Version: 1, By: swarms.ByGroup, Nodes: 101}, "fuse: nodes 101: the swarm has " +
-			"100 groups"},
+		{
+			2, swarms.EntryFuse,
+			swarms.Fuse{Version: 1, By: swarms.ByGroup, Nodes: 101},
+			"fuse: nodes 101: the swarm has " +
+				"100 groups",
+		},
 	} {
 		_, err := s.each[c.shard].Apply(t.Context(), swarms.Entry{Kind: c.kind, Data: encoded(t, c.v)})
 		var refused *jobs.Error

@@ -122,10 +122,11 @@ func TestErrors(t *testing.T) {
 		byAgent("shards: -1\ncell: {kind: leaky}"): "a.yaml:4: shards -1: use 1 to 64",
 		"name: x\nshards: 2": "a.yaml:2: shards 2: a swarm whose groups are " +
 			"addressed has one",
-		"nam: x":                              `a.yaml:1: unknown key "nam": did you mean "name"?`,
-		"cell: {kind: predictor}":             `a.yaml: name "": use 1 to 64 letters, digits, '-' or '_'`,
-		"name: a b":                           `a.yaml:1: name "a b": use 1 to 64 letters`,
-		"name: x\ncell: {kind: predicter}":    `a.yaml:2: cell kind "predicter": did you mean "predictor"? There are [custom gru leaky lif predictor]`,
+		"nam: x":                  `a.yaml:1: unknown key "nam": did you mean "name"?`,
+		"cell: {kind: predictor}": `a.yaml: name "": use 1 to 64 letters, digits, '-' or '_'`,
+		"name: a b":               `a.yaml:1: name "a b": use 1 to 64 letters`,
+		"name: x\ncell: {kind: predicter}": `a.yaml:2: cell kind "predicter": did you mean "predictor"? There are ` +
+			`[custom gru leaky lif predictor]`,
 		"name: x\ncell:\n  params: {lern: 1}": `a.yaml:3: invalid cell parameter: predictor has no parameter "lern"`,
 		"name: x\ncell: {kind: gru, params: {hidden: 65}}": "a.yaml:2: invalid cell parameter: gru: hidden = 65, " +
 			"want 4 to 64",
@@ -139,8 +140,10 @@ func TestErrors(t *testing.T) {
 		"name: x\nfeatures: [timestamp]":  `a.yaml:2: feature column "timestamp" is empty or named twice`,
 		"name: x\nvote: {candidates: [a, b]}": "a.yaml:2: 2 candidates: the cell predictor votes " +
 			"between 3: [normal suspicious anomalous]",
-		"name: x\nvote: {candidates: [a, b, none]}": `a.yaml:2: candidate "none" is empty, named twice, or the reserved name none`,
-		"name: x\nvote: {rule: weigted}":            `a.yaml:2: rule "weigted": did you mean "weighted"? There are [majority plurality quorum unanimous weighted]`,
+		"name: x\nvote: {candidates: [a, b, none]}": `a.yaml:2: candidate "none" is empty, named twice, or the ` +
+			`reserved name none`,
+		"name: x\nvote: {rule: weigted}": `a.yaml:2: rule "weigted": did you mean "weighted"? There are [majority ` +
+			`plurality quorum unanimous weighted]`,
 		"name: x\nvote: {rule: quorum}": "a.yaml:2: quorum 0: the rule quorum needs a share " +
 			"above 0 and at most 1",
 		"name: x\nvote: {rule: majority, quorum: .5}": "a.yaml:2: quorum 0.5: only the rule quorum takes one, " +
@@ -149,7 +152,8 @@ func TestErrors(t *testing.T) {
 			"from 64KiB to 1GiB",
 		"name: x\ncheckpoint: {interval: 10ms}": "a.yaml:2: checkpoint interval 10ms: use a duration " +
 			"from 100ms to 1h, such as 5s",
-		"name: x\ncheckpoint: {interval: 5}":                `a.yaml: line 2: duration "5": write a number with ms, s, m or h, as in 5s`,
+		"name: x\ncheckpoint: {interval: 5}": `a.yaml: line 2: duration "5": write a number with ms, s, m or h, ` +
+			`as in 5s`,
 		"name: x\ncheckpoint:\n  entries: -2":               "a.yaml:3: checkpoint entries -2: use 1 to 1000000",
 		"name: x\nseed: -1":                                 "a.yaml: line 2: cannot unmarshal",
 		"name: x\nagents_per_group: 4096\npage_size: 64KiB": "a.yaml:3: layout: a group of 4096 agents needs a page of",
@@ -170,7 +174,8 @@ func TestErrors(t *testing.T) {
 			"addressed has some for each group",
 		byAgent("cell: {kind: gru, weights: group}"): "a.yaml:4: weights group: only a gru whose groups are " +
 			"addressed has some for each group",
-		"name: x\npage_size: 64KiB\nagents_per_group: 40\ncell: {kind: gru, weights: group, params: {hidden: 64}}": "a.yaml:2: layout: a group of 40 agents needs a page of",
+		"name: x\npage_size: 64KiB\nagents_per_group: 40\ncell: {kind: gru, weights: group, params: " +
+			"{hidden: 64}}": "a.yaml:2: layout: a group of 40 agents needs a page of",
 		"name: x\naddressed: agents": `a.yaml:2: addressed "agents": use group or agent`,
 		"name: x\nagents: 5": "a.yaml:2: agents 5: " +
 			"the input says how many there are",
@@ -197,7 +202,8 @@ func TestErrors(t *testing.T) {
 			"parameter: gru: 9 features, want 1 to 8",
 		byAgent("cell: {kind: leaky}\nagents_per_group: 4096\npage_size: 64KiB"): "a.yaml:3: agents 512: " +
 			"use a multiple of agents_per_group, 4096",
-		byAgent("vote: {candidates: [a, b]}\ncell: {params: {learn: 1}}\npage_size: 64KiB"): `a.yaml:5: invalid cell parameter: gru has no parameter "learn"`,
+		byAgent("vote: {candidates: [a, b]}\ncell: {params: {learn: 1}}\npage_size: 64KiB"): `a.yaml:5: invalid cell ` +
+			`parameter: gru has no parameter "learn"`,
 	} {
 		_, err := Parse("a.yaml", []byte(text))
 		var e *jobs.Error

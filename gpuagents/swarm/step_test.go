@@ -68,9 +68,12 @@ func TestCustomSpec(t *testing.T) {
 
 		"  step_file: steps/a.cu\n  step: |\n    " +
 			stepText: `a.yaml:6: step_file "steps/a.cu": the step stands in the spec too`,
-		"  step_file: steps/a.cu\n  state: {v: f64}":                          `a.yaml:7: invalid cell state: v: type "f64", want f32, bf16, u32, u8 or u64`,
-		"  step_file: steps/a.cu\n  state: {v: f32, n: u8}\n  embedding: [n]": `a.yaml:8: invalid cell embedding: "n" is no variable of f32 or bf16; those there are: ["v"]`,
-		"  step_file: steps/a.cu\n  state: {v: bf16}\n  embedding: [v, v]":    `a.yaml:8: invalid cell embedding: "v" is named twice`,
+		"  step_file: steps/a.cu\n  state: {v: f64}": `a.yaml:7: invalid cell state: v: type "f64", want f32, bf16, ` +
+			`u32, u8 or u64`,
+		"  step_file: steps/a.cu\n  state: {v: f32, n: u8}\n  embedding: [n]": `a.yaml:8: invalid cell ` +
+			`embedding: "n" is no variable of f32 or bf16; those there are: ["v"]`,
+		"  step_file: steps/a.cu\n  state: {v: bf16}\n  embedding: [v, v]": `a.yaml:8: invalid cell embedding: ` +
+			`"v" is named twice`,
 		"  step_file: steps/a.cu\n  state: {v: 'f32[0]'}": "a.yaml:7: invalid cell state: v: 0 " +
 			"elements, want 1 to 256",
 
@@ -78,7 +81,8 @@ func TestCustomSpec(t *testing.T) {
 			"state: w: 257 elements",
 		"  step_file: steps/a.cu\n  state: {u: 'u64[256]', v: 'u64[256]', w: 'u64[256]'}": "a.yaml:7: invalid cell " +
 			"state: 6144 bytes an agent, want 4096 at most",
-		"  step_file: steps/a.cu\n  state: {for: f32}": `a.yaml:7: invalid cell state: name "for": it has a meaning of its own`,
+		"  step_file: steps/a.cu\n  state: {for: f32}": `a.yaml:7: invalid cell state: name "for": it has a meaning ` +
+			`of its own`,
 
 		"  step_file: steps/a.cu\nagents_per_group: 4096\npage_size: 64KiB\n  ": "",
 	} {

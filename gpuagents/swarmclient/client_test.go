@@ -99,7 +99,8 @@ func TestDelete(t *testing.T) {
 	create := func(id, job string) {
 		t.Helper()
 		if err := conn.Swarms.CreateSwarm(t.Context(), swarms.Swarm{
-			Version: jobs.Version, ID: id, Nonce: swarms.NewNonce(), Name: id, Owner: job, Spec: []byte("{}"), Groups: 1,
+			Version: jobs.Version, ID: id, Nonce: swarms.NewNonce(), Name: id, Owner: job, Spec: []byte("{}"),
+			Groups:  1,
 			Created: time.Now().UTC(),
 		}); err != nil {
 			t.Fatalf("create %s: %v", id, err)

@@ -42,7 +42,8 @@ func TestEach(t *testing.T) {
 		t.Errorf("the error of a late answer is %q", got)
 	}
 	s.record.Shards = 0
-	if err := s.each(nil, func(shard) error { return os.ErrClosed }); err != os.ErrClosed { //nolint:errorlint // as it is
+	err := s.each(nil, func(shard) error { return os.ErrClosed })
+	if err != os.ErrClosed { //nolint:errorlint // as it is
 		t.Errorf("the error of the only shard is %v, want it unchanged", err)
 	}
 	if got := (shard{s, 0}).String(); got != "swarm x" {

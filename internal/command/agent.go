@@ -37,8 +37,9 @@ type AgentProcess struct {
 	Tracing *Tracing
 	Conn    *natsq.Conn
 
-	cmd   *cobra.Command
-	ctx   context.Context // ends when the process must drain
+	cmd *cobra.Command
+	// ctx ends when the process must drain; Context hands it out.
+	ctx   context.Context //nolint:containedctx // the process has one, as cobra.Command has
 	end   context.CancelCauseFunc
 	entry *registry.Announcement
 	// silent ends the answers to questions of operators; nil before Announce.
@@ -106,7 +107,9 @@ func (p *AgentProcess) Announce(describe func() jobs.Agent) (err error) {
 		return err
 	}
 	p.silent = append(p.silent, silent)
-	silent, err = p.Conn.Telemetry.AnswerDebug(p.Name, func(ctx context.Context, what string, seconds int) ([]byte, error) {
+	silent, err = p.Conn.Telemetry.AnswerDebug(p.Name, func(ctx context.Context, what string, seconds int) ([]byte,
+		error,
+	) {
 		return p.Metrics.Document(ctx, p.cmd, what, seconds)
 	})
 	if err != nil {

@@ -20,7 +20,8 @@ import (
 // shownFlags are the flags whose values a bundle shows. Others may hold a secret, or a path that
 // names a customer, and are shown as set or not.
 var shownFlags = []string{
-	"replicas", "name", "metrics", "log-level", "log-format", "device", "require-gpu", "page-memory", "host-page-memory",
+	"replicas", "name", "metrics", "log-level", "log-format", "device", "require-gpu", "page-memory",
+	"host-page-memory",
 	"memory", "concurrency", "max-shards", "page-age", "host-page-age", "batch", "patience", "sweep", "lease",
 }
 

@@ -115,7 +115,8 @@ func (d *CSV) Clock() (forms []Form, zone *time.Location, err error) {
 		forms = append(forms, f)
 	}
 	if d.Zone == "Local" {
-		return nil, nil, errors.New(`csv.zone "Local": agents run on several machines: name a zone such as Europe/Berlin`)
+		return nil, nil,
+			errors.New(`csv.zone "Local": agents run on several machines: name a zone such as Europe/Berlin`)
 	}
 	if zone, err = time.LoadLocation(d.Zone); err != nil {
 		return nil, nil, fmt.Errorf("csv.zone %q: it is no time zone: use a name such as Europe/Berlin or UTC", d.Zone)

@@ -138,7 +138,8 @@ func TestAdvise(t *testing.T) {
 		{
 			CSV{},
 			[]string{"timestamp;value", "31.01.2026 10:00;1,5"},
-			`the file is separated by ";", its numbers have decimal commas and its timestamps are like "31.01.2026 10:00": set csv.delimiter: ";" and csv.decimal: "," and csv.time: "02.01.2006 15:04"`,
+			`the file is separated by ";", its numbers have decimal commas and its timestamps are like "31.01.2026 ` +
+				`10:00": set csv.delimiter: ";" and csv.decimal: "," and csv.time: "02.01.2006 15:04"`,
 		},
 		{
 			CSV{},
@@ -159,7 +160,8 @@ func TestAdvise(t *testing.T) {
 		{
 			CSV{},
 			[]string{"2026-01-01 00:00:00,5", "2026-01-01 00:01:00,6"},
-			`its first line holds values: set csv.header: false with csv.names, or with columns called by their numbers`,
+			`its first line holds values: set csv.header: false with csv.names, or with columns called by their ` +
+				`numbers`,
 		},
 		{CSV{}, []string{"timestamp,value", "2026-01-01 00:00:00,x"}, ``},
 		{CSV{}, []string{"a,b", "c,d"}, ``},

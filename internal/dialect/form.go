@@ -58,7 +58,10 @@ func ParseForm(text string) (Form, error) {
 		back, err := time.Parse(layout, at.Format(layout))
 		if err != nil || back.Year() != at.Year() || back.YearDay() != at.YearDay() || back.Hour() != 0 &&
 			back.Hour() != at.Hour() {
-			return Form{}, errors.New(`it has no year, month and day, or hours without AM and PM: write "02.01.2006 15:04:05" (the second of January 2006, as Go does), "%d.%m.%Y %H:%M:%S", rfc3339, or unix_s, unix_ms, unix_us or unix_ns`)
+			return Form{},
+				errors.New(`it has no year, month and day, or hours without AM and PM: write "02.01.2006 15:04:05" ` +
+					`(the second of January 2006, as Go does), "%d.%m.%Y %H:%M:%S", rfc3339, or unix_s, unix_ms, ` +
+					`unix_us or unix_ns`)
 		}
 	}
 	return f, nil

@@ -135,7 +135,8 @@ func draw(title string, lines []line) (string, error) {
 	px := func(n float64) float64 { return left + (math.Log10(n)-x0)/(x1-x0)*(width-left-right) }
 	py := func(us float64) float64 { return height - bottom - (math.Log10(us)-y0)/(y1-y0)*(height-top-bottom) }
 	var b strings.Builder
-	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %g %g" font-family="sans-serif" font-size="13">`+"\n", width, height)
+	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %g %g" font-family="sans-serif" `+
+		`font-size="13">`+"\n", width, height)
 	fmt.Fprintf(&b, `<rect width="%g" height="%g" fill="white"/>`+"\n", width, height)
 	fmt.Fprintf(&b, `<text x="%g" y="28" font-size="16">%s</text>`+"\n", left, html.EscapeString(title))
 	for d := x0; d <= x1; d++ {
@@ -156,7 +157,8 @@ func draw(title string, lines []line) (string, error) {
 		for k, p := range l.points {
 			path.WriteString([]string{"L", "M"}[btoi(k == 0)])
 			fmt.Fprintf(&path, "%.1f %.1f", px(p.N), py(p.US))
-			fmt.Fprintf(&b, `<circle cx="%.1f" cy="%.1f" r="3" fill="%s"><title>%s: %g ballots, %g µs</title></circle>`+
+			fmt.Fprintf(&b, `<circle cx="%.1f" cy="%.1f" r="3" fill="%s">`+
+				`<title>%s: %g ballots, %g µs</title></circle>`+
 				"\n",
 				px(p.N), py(p.US), colour, html.EscapeString(l.name), p.N, p.US)
 		}

@@ -106,7 +106,10 @@ func TestCell(t *testing.T) {
 
 // TestSize: numbers of bytes have at most one digit behind the point.
 func TestSize(t *testing.T) {
-	for n, want := range map[int64]string{0: "0 B", 1023: "1023 B", 1536: "1.5 KiB", 1 << 30: "1.0 GiB", 1 << 60: "1024.0 PiB"} {
+	for n, want := range map[int64]string{
+		0: "0 B", 1023: "1023 B", 1536: "1.5 KiB", 1 << 30: "1.0 GiB",
+		1 << 60: "1024.0 PiB",
+	} {
 		if got := Size(n); got != want {
 			t.Errorf("Size(%d) is %q, want %q", n, got, want)
 		}

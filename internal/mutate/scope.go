@@ -12,7 +12,8 @@ type area struct {
 var scope = []area{
 	{"jobs/natsq", []string{
 		"jobs/natsq", "jobs/natsq/auth", "jobs/natsq/control", "jobs/natsq/deadletters",
-		"jobs/natsq/gateway", "jobs/natsq/heartbeat", "jobs/natsq/limiter", "jobs/natsq/natsconn", "jobs/natsq/queue", "jobs/natsq/quota",
+		"jobs/natsq/gateway", "jobs/natsq/heartbeat", "jobs/natsq/limiter", "jobs/natsq/natsconn", "jobs/natsq/queue",
+		"jobs/natsq/quota",
 		"jobs/natsq/results", "jobs/natsq/server", "jobs/natsq/swarmlog",
 	}},
 	{"gpuagents", []string{"gpuagents", "gpuagents/pages", "gpuagents/shard", "gpuagents/state"}},

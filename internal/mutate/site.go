@@ -114,7 +114,10 @@ func (x *finder) block(n ast.Node) {
 
 // unguarded matches calls that tell what happens and guard nothing, or whose lack only leaks until
 // the process ends.
-var unguarded = regexp.MustCompile(`(?i)^(_ = )?([\w.]*\b(log|logger|metrics|span|trace|tracer)\b|cancel\w*\(|stop\(|idle\(|.*\.(Stop|Lock|Unlock|RLock|RUnlock|SetAttributes|SetStatus|End|Done|Add|Wait)\(|panic\(|close\(done\))`)
+var unguarded = regexp.MustCompile(`(?i)^(_ = )?([\w.]*\b(log|logger|metrics|span|trace|tracer)\b|` +
+	`cancel\w*\(|stop\(|idle\(|` +
+	`.*\.(Stop|Lock|Unlock|RLock|RUnlock|SetAttributes|SetStatus|End|Done|Add|Wait)\(|` +
+	`panic\(|close\(done\))`)
 
 // statements makes mutants that leave a statement out.
 func (x *finder) statements(list []ast.Stmt) {
@@ -224,7 +227,9 @@ func (x *finder) bounds(e ast.Expr) {
 }
 
 func (x *finder) raw(n ast.Node) string {
-	return "(" + strings.ReplaceAll(strings.Join(strings.Fields(string(x.p.text[x.file][x.p.fset.Position(n.Pos()).Offset:x.p.fset.Position(n.End()).Offset])), " "), "%", "%%") + ")"
+	from, to := x.p.fset.Position(n.Pos()).Offset, x.p.fset.Position(n.End()).Offset
+	text := strings.Join(strings.Fields(string(x.p.text[x.file][from:to])), " ")
+	return "(" + strings.ReplaceAll(text, "%", "%%") + ")"
 }
 
 // pure reports whether an expression may be evaluated twice.
@@ -292,7 +297,8 @@ func (x *finder) makes(e ast.Expr) bool {
 }
 
 // errorMakers are no calls to skip: what they make is.
-var errorMakers = regexp.MustCompile(`(?i)(errorf|^errors\.|^context\.Cause|\.Err$|ctx\.Err|refus|retry$|inputError|ioError|fullDisk|classed|^jobs\.(Retry|AsError)|^wrong|^bad)`)
+var errorMakers = regexp.MustCompile(`(?i)(errorf|^errors\.|^context\.Cause|\.Err$|ctx\.Err|refus|retry$|` +
+	`inputError|ioError|fullDisk|classed|^jobs\.(Retry|AsError)|^wrong|^bad)`)
 
 // call makes a mutant that skips a call whose only result is an error, as if it had succeeded.
 func (x *finder) call(n *ast.CallExpr) {

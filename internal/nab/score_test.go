@@ -68,7 +68,8 @@ func TestScoreEqualsScript(t *testing.T) {
 				"standard": Standard, "reward_low_FP": RewardLowFP,
 				"reward_low_FN": RewardLowFN,
 			} {
-				m := regexp.MustCompile(profile + ` +(-?[0-9.]+) +threshold ([0-9.e+-]+) +windows ([0-9]+)`).FindSubmatch(text)
+				m := regexp.MustCompile(profile +
+					` +(-?[0-9.]+) +threshold ([0-9.e+-]+) +windows ([0-9]+)`).FindSubmatch(text)
 				if m == nil {
 					t.Fatalf("score.py does not print %s:\n%s", profile, text)
 				}

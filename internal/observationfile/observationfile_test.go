@@ -52,8 +52,10 @@ func TestReadAgents(t *testing.T) {
 func TestReadAgentsErrors(t *testing.T) {
 	spec := parse(t, byAgent)
 	for name, c := range map[string]struct{ file, text, want string }{
-		"no column":       {"a.csv", "agent,x\n1,2\n", `a.csv:1: there is no column "y"`},
-		"an unknown id":   {"a.csv", "agent,x,y\n1,1,1\n10,1,1\n", `a.csv:3: column agent: "10" is not an agent, 0 to 9`},
+		"no column": {"a.csv", "agent,x\n1,2\n", `a.csv:1: there is no column "y"`},
+
+		"an unknown id": {"a.csv", "agent,x,y\n1,1,1\n10,1,1\n", `a.csv:3: column agent: "10" is not an agent, 0 to 9`},
+
 		"not a number":    {"a.csv", "agent,x,y\n1,1,abc\n", `a.csv:2: column y: "abc" is not a number`},
 		"infinite":        {"a.csv", "agent,x,y\n1,1,1e99\n", `a.csv:2: column y: "1e99" is not a number`},
 		"an empty file":   {"a.csv", "", "its header cannot be read"},

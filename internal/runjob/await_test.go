@@ -50,7 +50,10 @@ func TestWaits(t *testing.T) {
 		},
 		{name: "a decision", quiet: time.Minute, progress: cpuagents.StreamProgress{Observations: 9, Decisions: 4}},
 		{name: "all decided", quiet: time.Minute, progress: cpuagents.StreamProgress{Observations: 3, Decisions: 3}},
-		{name: "done", quiet: time.Minute, progress: cpuagents.StreamProgress{Observations: 9, Decisions: 3, Done: true}},
+		{name: "done", quiet: time.Minute, progress: cpuagents.StreamProgress{
+			Observations: 9, Decisions: 3,
+			Done: true,
+		}},
 	} {
 		if c.progress == (cpuagents.StreamProgress{}) {
 			c.progress = cpuagents.StreamProgress{Series: 4, Observations: 9, Decisions: 3}

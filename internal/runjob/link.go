@@ -19,7 +19,7 @@ type link struct {
 	carrier carrier
 	// base is for the calls before and after the work of the job. It does not end with the context
 	// of the run, but with the loss of the server.
-	base context.Context
+	base context.Context //nolint:containedctx // it ends with the connection, which it describes
 	// close ends the connection after everything that uses it. It returns err, or the loss of the
 	// server or of its disk as the reason of err.
 	close func(err error) error

@@ -31,9 +31,10 @@ func TestRead(t *testing.T) {
 		t.Fatalf("link: %v", err)
 	}
 	for path, want := range map[string]string{
-		filepath.Join(dir, "none.yaml"):                                           "check -f",
-		write("bad.yaml", "name: bad\nunknown: 1\n"):                              "bad.yaml",
-		write("link.yaml", "name: l\ncell: {kind: custom, step_file: out.cuh}\n"): "name a file below the spec's own folder",
+		filepath.Join(dir, "none.yaml"):              "check -f",
+		write("bad.yaml", "name: bad\nunknown: 1\n"): "bad.yaml",
+		write("link.yaml", "name: l\ncell: {kind: custom, step_file: out.cuh}\n"): "name a file below the spec's " +
+			"own folder",
 	} {
 		if _, err := Read(path); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error %v, want one with %q", filepath.Base(path), err, want)

@@ -27,12 +27,16 @@ func TestDecode(t *testing.T) {
 
 func TestErrors(t *testing.T) {
 	for text, want := range map[string]string{
-		"nam: x\n":                       `a.yaml:1: unknown key "nam": did you mean "name"? Valid keys: cell, count, items, name`,
-		"name: x\ncell:\n  kid: k\n":     `a.yaml:3: unknown key "cell.kid": did you mean "cell.kind"? Valid keys under cell: kind, size`,
-		"items:\n- kind: a\n- syze: 1":   `a.yaml:3: unknown key "items.syze": did you mean "items.size"? Valid keys under items: kind, size`,
-		"name: x\nname: y\n":             `a.yaml:2: key "name" is given twice`,
-		"count: many\n":                  "a.yaml: line 1: cannot unmarshal",
-		"cell: {size: 2 parsecs}\n":      `a.yaml: line 1: size "2 parsecs": write a number with KiB, MiB or GiB, as in 2MiB`,
+		"nam: x\n": `a.yaml:1: unknown key "nam": did you mean "name"? Valid keys: cell, count, items, name`,
+
+		"name: x\ncell:\n  kid: k\n": `a.yaml:3: unknown key "cell.kid": did you mean "cell.kind"? Valid keys under ` +
+			`cell: kind, size`,
+		"items:\n- kind: a\n- syze: 1": `a.yaml:3: unknown key "items.syze": did you mean "items.size"? Valid keys ` +
+			`under items: kind, size`,
+		"name: x\nname: y\n": `a.yaml:2: key "name" is given twice`,
+		"count: many\n":      "a.yaml: line 1: cannot unmarshal",
+		"cell: {size: 2 parsecs}\n": `a.yaml: line 1: size "2 parsecs": write a number with KiB, MiB or GiB, as ` +
+			`in 2MiB`,
 		"":                               "a.yaml: EOF",
 		"- a\n":                          "a.yaml:1: a mapping of keys to values is expected",
 		"name: x\n---\nname: y\n":        "a.yaml: more than one document",

@@ -25,7 +25,8 @@ func FuzzWorker(f *testing.F) {
 	const object = `{"name":"n","sha256":"0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef","size":`
 	for _, data := range []string{
 		`{"v":1,"id":"ID","pool":"cpu","kind":"k","spec":1}`,
-		`{"v":1,"id":"ID","pool":"cpu","kind":"k","spec":1,"max_attempts":100,"result_ttl_s":1,"not_before":"9999-12-31T23:59:59Z","after":["ID"]}`,
+		`{"v":1,"id":"ID","pool":"cpu","kind":"k","spec":1,"max_attempts":100,"result_ttl_s":1,` +
+			`"not_before":"9999-12-31T23:59:59Z","after":["ID"]}`,
 		`{"v":1,"id":"ID","pool":"cpu","kind":"k","spec":1,"deadline":"0001-01-01T00:00:01Z"}`,
 		`{"v":1,"id":"ID","pool":"cpu","kind":"k","spec_ref":` + object + `67108864}}`,
 		`{"v":1,"id":"ID","pool":"cpu","kind":"k","spec_ref":` + object + `0}}`,

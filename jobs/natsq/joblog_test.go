@@ -226,7 +226,8 @@ func TestLogsStrangers(t *testing.T) {
 	s := natsqtest.Start(t, server.Options{})
 	c := natsqtest.Connect(t, s)
 	js := natsqtest.JetStream(t, s)
-	const good = `{"v":1,"job":"x","attempt":1,"worker":"python","lines":[{"time":"2026-01-31T12:00:00Z","level":"INFO","msg":"from afar","more":[1]}]}`
+	const good = `{"v":1,"job":"x","attempt":1,"worker":"python","lines":[{"time":"2026-01-31T12:00:00Z",` +
+		`"level":"INFO","msg":"from afar","more":[1]}]}`
 	for _, data := range []string{
 		"{", strings.Repeat("[", 1000), `{"v":2}`, `{"v":1,"job":"y"}`,
 		`{"v":1,"job":"x","lines":[7]}`, `{"v":1,"job":"x","lines":[{"time":"yesterday"}]}`,

@@ -128,17 +128,20 @@ func TestHostile(t *testing.T) {
 	// A kind that no client of ours has submitted, so no consumer waits for it: the worker must
 	// find it.
 	raw := map[string]string{
-		"exo.job.cpu.k.normal.default.h1":        `not JSON`,
-		"exo.job.cpu.k.normal.default.h2":        strings.Repeat("[", 500_000),
-		"exo.job.cpu.k.normal.default.h3":        `{"v":99,"id":"h3"}`,
-		"exo.job.cpu.k.normal.default.h4":        `{"v":1,"id":"other","pool":"cpu","kind":"k","spec":1}`,
-		"exo.job.cpu.k.low.default.h5":           `{"v":1,"id":"h5","pool":"cpu","kind":"k","spec":1}`,
-		"exo.job.cpu.k.normal.default.h6":        `{"v":1,"id":"h6","pool":"cpu","kind":"k","spec_ref":{"name":"none","sha256":"` + strings.Repeat("0", 64) + `","size":67108864}}`,
-		"exo.job.cpu.k.normal.default.h7":        "",
-		"exo.job.cpu.k.normal.default.h8!":       `{"v":1}`,
-		"exo.job.cpu.k.high.someone.h9":          `{"v":1,"id":"h9","pool":"cpu","kind":"unheard","lane":"high","tenant":"someone","spec":{}}`,
-		"exo.job.cpu.k.normal.default.h10":       `{"v":1,"id":"h10","pool":"cpu","kind":"k","spec":1,"surprise":true}`,
-		"exo.job.cpu.k.normal.default.h11":       `{"v":1,"id":"h11","pool":"cpu","kind":"k","spec":1,"deadline":"yesterday"}`,
+		"exo.job.cpu.k.normal.default.h1": `not JSON`,
+		"exo.job.cpu.k.normal.default.h2": strings.Repeat("[", 500_000),
+		"exo.job.cpu.k.normal.default.h3": `{"v":99,"id":"h3"}`,
+		"exo.job.cpu.k.normal.default.h4": `{"v":1,"id":"other","pool":"cpu","kind":"k","spec":1}`,
+		"exo.job.cpu.k.low.default.h5":    `{"v":1,"id":"h5","pool":"cpu","kind":"k","spec":1}`,
+		"exo.job.cpu.k.normal.default.h6": `{"v":1,"id":"h6","pool":"cpu","kind":"k","spec_ref":{"name":"none",` +
+			`"sha256":"` + strings.Repeat("0", 64) + `","size":67108864}}`,
+		"exo.job.cpu.k.normal.default.h7":  "",
+		"exo.job.cpu.k.normal.default.h8!": `{"v":1}`,
+		"exo.job.cpu.k.high.someone.h9": `{"v":1,"id":"h9","pool":"cpu","kind":"unheard","lane":"high",` +
+			`"tenant":"someone","spec":{}}`,
+		"exo.job.cpu.k.normal.default.h10": `{"v":1,"id":"h10","pool":"cpu","kind":"k","spec":1,"surprise":true}`,
+		"exo.job.cpu.k.normal.default.h11": `{"v":1,"id":"h11","pool":"cpu","kind":"k","spec":1,` +
+			`"deadline":"yesterday"}`,
 		"exo.job.cpu.k.normal.default." + tooBig: `{}`,
 	}
 	for subject, data := range raw {

@@ -15,7 +15,8 @@ import (
 
 // TestCheckSpec: specs of the kind stream are checked, those of others are not.
 func TestCheckSpec(t *testing.T) {
-	const good = `{"name":"a","spec":{"name":"a"},"candidates":["x"],"columns":{"timestamp":"t","features":["v"]},"manifest":"file:r/m","output":"file:r/o","rejects":"file:r/r","summary":"file:r/s"}`
+	const good = `{"name":"a","spec":{"name":"a"},"candidates":["x"],"columns":{"timestamp":"t","features":["v"]},` +
+		`"manifest":"file:r/m","output":"file:r/o","rejects":"file:r/r","summary":"file:r/s"}`
 	job := func(text string) jobs.Job {
 		return jobs.Job{Pool: jobs.PoolCPU, Kind: "stream", Spec: json.RawMessage(text)}
 	}
@@ -64,7 +65,9 @@ func TestCheckSpecDialects(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		spec := `{"name":"a","spec":{"name":"a"},"candidates":["x"],"columns":{"timestamp":"t","features":["v"],"csv":` + string(text) + `},"manifest":"file:r/m","output":"file:r/o","rejects":"file:r/r","summary":"file:r/s"}`
+		spec := `{"name":"a","spec":{"name":"a"},"candidates":["x"],"columns":{"timestamp":"t",` +
+			`"features":["v"],"csv":` + string(text) +
+			`},"manifest":"file:r/m","output":"file:r/o","rejects":"file:r/r","summary":"file:r/s"}`
 		_, want := d.Validate()
 		if err := Validate(Stream, json.RawMessage(spec)); (err == nil) != (want == nil) {
 			t.Errorf("delimiter %#x: the schema says %v, the dialect %v", c, err, want)
@@ -109,10 +112,14 @@ func TestErrors(t *testing.T) {
 			t.Errorf("%s: %+v", text, err)
 		}
 	}
-	if err := Validate(Submission, []byte(`{"pool":"gpu","kind":"infer","spec":{"x":1},"lane":"low","not_before":"2026-01-31T12:00:00Z"}`)); err != nil {
+	if err := Validate(Submission,
+		[]byte(`{"pool":"gpu","kind":"infer","spec":{"x":1},"lane":"low",`+
+			`"not_before":"2026-01-31T12:00:00Z"}`)); err != nil {
 		t.Error(err)
 	}
-	if err := Validate(Result, []byte(`{"v":1,"job":"a","kind":"k","status":"failed","attempts":1,"worker":"w","finished":"2026-01-31T12:00:00Z"}`)); err == nil {
+	if err := Validate(Result,
+		[]byte(`{"v":1,"job":"a","kind":"k","status":"failed","attempts":1,"worker":"w",`+
+			`"finished":"2026-01-31T12:00:00Z"}`)); err == nil {
 		t.Error("a failed result without an error was taken")
 	}
 }

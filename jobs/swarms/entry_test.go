@@ -90,21 +90,29 @@ func TestDecodeVotes(t *testing.T) {
 		`{"v":1,"round":1}`: "",
 		`{"v":1,"round":18446744073709551615,"rule":"quorum","quorum":"2/3","of":"all","priority":"seeded"}`: "",
 		`{"v":1,"round":1,"rule":"unanimous","of":"cast","priority":"uniform"}`:                              "",
-		`{"v":1}`:                                                     "",
-		`{"v":1,"round":-1}`:                                          "vote: json: cannot unmarshal number -1",
-		`{"v":1,"round":1,"rule":"weighted"}`:                         `vote: rule "weighted": votes of agents that are addressed weigh the same: use plurality`,
-		`{"v":1,"round":1,"rule":"most"}`:                             `vote: rule "most": use plurality, majority, quorum or unanimous`,
-		`{"v":1,"round":1,"of":"all"}`:                                `vote: of "all": plurality asks for no share`,
-		`{"v":1,"round":1,"rule":"majority","of":"some"}`:             `vote: of "some": use cast or all`,
-		`{"v":1,"round":1,"priority":"high"}`:                         `vote: priority "high": use uniform or seeded`,
-		`{"v":1,"round":1,"quorum":"1/2"}`:                            `vote: quorum "1/2": only the rule quorum takes one`,
-		`{"v":1,"round":1,"rule":"quorum"}`:                           `vote: quorum "": use a share above 0`,
-		`{"v":1,"round":1,"rule":"quorum","quorum":"0/7"}`:            `vote: quorum "0/7": use a share above 0`,
-		`{"v":1,"round":1,"rule":"quorum","quorum":"4/3"}`:            `vote: quorum "4/3": use a share above 0 and at most 1`,
-		`{"v":1,"round":1,"rule":"quorum","quorum":"1/0"}`:            `vote: quorum "1/0": use a share`,
-		`{"v":1,"round":1,"rule":"quorum","quorum":"-1/2"}`:           `vote: quorum "-1/2": use a share`,
-		`{"v":1,"round":1,"rule":"quorum","quorum":"1e-999999999"}`:   `vote: quorum "1e-999999999": use a share`,
-		`{"v":1,"round":1,"rule":"quorum","quorum":"0.0000000001"}`:   `vote: quorum "0.0000000001": it is 1/10000000000, whose parts must be below 2^32`,
+		`{"v":1}`:            "",
+		`{"v":1,"round":-1}`: "vote: json: cannot unmarshal number -1",
+		`{"v":1,"round":1,"rule":"weighted"}`: `vote: rule "weighted": votes of agents that are addressed weigh the ` +
+			`same: use plurality`,
+
+		`{"v":1,"round":1,"rule":"most"}`: `vote: rule "most": use plurality, majority, quorum or unanimous`,
+
+		`{"v":1,"round":1,"of":"all"}`:                    `vote: of "all": plurality asks for no share`,
+		`{"v":1,"round":1,"rule":"majority","of":"some"}`: `vote: of "some": use cast or all`,
+		`{"v":1,"round":1,"priority":"high"}`:             `vote: priority "high": use uniform or seeded`,
+
+		`{"v":1,"round":1,"quorum":"1/2"}`: `vote: quorum "1/2": only the rule quorum takes one`,
+
+		`{"v":1,"round":1,"rule":"quorum"}`:                `vote: quorum "": use a share above 0`,
+		`{"v":1,"round":1,"rule":"quorum","quorum":"0/7"}`: `vote: quorum "0/7": use a share above 0`,
+
+		`{"v":1,"round":1,"rule":"quorum","quorum":"4/3"}`: `vote: quorum "4/3": use a share above 0 and at most 1`,
+
+		`{"v":1,"round":1,"rule":"quorum","quorum":"1/0"}`:          `vote: quorum "1/0": use a share`,
+		`{"v":1,"round":1,"rule":"quorum","quorum":"-1/2"}`:         `vote: quorum "-1/2": use a share`,
+		`{"v":1,"round":1,"rule":"quorum","quorum":"1e-999999999"}`: `vote: quorum "1e-999999999": use a share`,
+		`{"v":1,"round":1,"rule":"quorum","quorum":"0.0000000001"}`: `vote: quorum "0.0000000001": it is ` +
+			`1/10000000000, whose parts must be below 2^32`,
 		`{"v":1,"round":1,"rule":"quorum","quorum":0.5}`:              "vote: json: cannot unmarshal number",
 		`{"v":1,"round":1,"nodes":1}`:                                 `vote: json: unknown field "nodes"`,
 		`{"v":2,"round":1}`:                                           "vote: it speaks protocol version 2",

@@ -24,7 +24,8 @@ import (
 // Pin:
 //
 //	go test -tags cuda ./tiers/gpuframes -run '^$' -bench . -benchtime 2s -device cuda:0
-//	EXOSWARM_BENCH_DIR=/disk go test -tags cuda ./tiers/gpuframes -run '^$' -bench DiskMiss -benchtime 1000x -device cuda:0
+//	EXOSWARM_BENCH_DIR=/disk go test -tags cuda ./tiers/gpuframes \
+//	  -run '^$' -bench DiskMiss -benchtime 1000x -device cuda:0
 const (
 	benchPage  = 2 << 20
 	benchPages = 256

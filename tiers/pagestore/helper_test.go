@@ -29,7 +29,8 @@ func TestMain(m *testing.M) {
 	for _, name := range []string{"v4.(*DB).updateSize", "v4.(*DB).monitorCache", "v4/y.(*WaterMark).process"} {
 		badger = append(badger, goleak.IgnoreAnyFunction("github.com/dgraph-io/badger/"+name))
 	}
-	badger = append(badger, goleak.IgnoreAnyFunction("github.com/dgraph-io/ristretto/v2/z.(*AllocatorPool).freeupAllocators"))
+	badger = append(badger,
+		goleak.IgnoreAnyFunction("github.com/dgraph-io/ristretto/v2/z.(*AllocatorPool).freeupAllocators"))
 	goleak.VerifyTestMain(m, badger...)
 }
 

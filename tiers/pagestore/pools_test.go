@@ -100,7 +100,8 @@ func TestTrimFails(t *testing.T) {
 		}
 	}
 	failing.Store(true)
-	if _, err := s.Commit(ctx, []byte("n")); err != nil || s.records.failures[0].Load() != 1 || string(s.Note()) != "n" {
+	if _, err := s.Commit(ctx, []byte("n")); err != nil || s.records.failures[0].Load() != 1 ||
+		string(s.Note()) != "n" {
 		t.Errorf("%d failures, note %q: %v", s.records.failures[0].Load(), s.Note(), err)
 	}
 	failing.Store(false)

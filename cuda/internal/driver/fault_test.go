@@ -64,7 +64,9 @@ func TestFaultsAreSticky(t *testing.T) {
 				return
 			}
 			testFault(t, func(t *testing.T, d *Device) *kernel {
-				return loadTest(t, d, "fault", `extern "C" __global__ void fault(unsigned int *out, unsigned long long n, unsigned int v) { `+body+` }`,
+				return loadTest(t, d, "fault",
+					`extern "C" __global__ void fault(unsigned int *out, unsigned long long n, unsigned `+
+						`int v) { `+body+` }`,
 					device.Param{Name: "out", Kind: device.KindBuffer},
 					device.Param{Name: "n", Kind: device.KindUint64}, device.Param{Name: "v", Kind: device.KindUint32})
 			}, 0)

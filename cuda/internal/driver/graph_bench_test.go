@@ -88,7 +88,8 @@ extern "C" __global__ void publish(const unsigned int *counts, unsigned int *seq
 }
 
 // Every count with the number of its round in one word, so that no word has to wait for another.
-extern "C" __global__ void publish_stamped(const unsigned int *counts, unsigned int *sequence, volatile unsigned long long *out)
+extern "C" __global__ void publish_stamped(const unsigned int *counts, unsigned int *sequence,
+                                           volatile unsigned long long *out)
 {
     WAIT;
     const unsigned int round = *sequence + 1;

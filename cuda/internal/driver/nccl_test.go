@@ -136,7 +136,8 @@ func TestFakeNCCL(t *testing.T) {
 		}
 	}
 	for _, n := range []string{"2", "3"} {
-		cmd := exec.Command(os.Args[0], "-test.run=^(TestNCCL|TestRelay|TestNCCLRefusals|TestNCCLLeak|TestFakeNCCLFaults)$", "-test.v", "-ranks="+n)
+		cmd := exec.Command(os.Args[0],
+			"-test.run=^(TestNCCL|TestRelay|TestNCCLRefusals|TestNCCLLeak|TestFakeNCCLFaults)$", "-test.v", "-ranks="+n)
 		cmd.Env = append(os.Environ(), "FAKE_DEVICES="+n, "EXOSWARM_LIBCUDA="+filepath.Join(dir, "libfakecuda.so"),
 			"EXOSWARM_LIBNCCL="+filepath.Join(dir, "libfakenccl.so"),
 			"EXOSWARM_SKIP_GPU=", "NCCL_NVLS_ENABLE=", "NCCL_SOCKET_IFNAME=")

@@ -259,7 +259,8 @@ func Facts(in io.ReaderAt, size int64) (*doctor.Facts, error) {
 		return nil, err
 	}
 	if m.Format != Format {
-		return nil, fmt.Errorf("read a bundle: %w: it has format %d, this program reads %d", ErrFormat, m.Format, Format)
+		return nil, fmt.Errorf("read a bundle: %w: it has format %d, this program reads %d", ErrFormat, m.Format,
+			Format)
 	}
 	f := &doctor.Facts{}
 	return f, decode(z, "facts.json", f)

@@ -48,7 +48,8 @@ func (f *fake) Document(_ context.Context, agent, what string, seconds int) ([]b
 	}
 	switch what {
 	case telemetry.Log:
-		return []byte(`{"msg":"rejected","error":"row 7: value \"` + mark + `\" is no number, and 'a ` + mark + `'"}` + "\nno json " + mark + "\n"), nil
+		return []byte(`{"msg":"rejected","error":"row 7: value \"` + mark + `\" is no number, and 'a ` + mark + `'"}` +
+			"\nno json " + mark + "\n"), nil
 	case telemetry.Metrics:
 		return []byte("x{url=\"nats://u:" + mark + "@h\"} 1\n"), nil
 	case telemetry.CPU:
@@ -60,7 +61,10 @@ func (f *fake) Document(_ context.Context, agent, what string, seconds int) ([]b
 }
 
 func (f *fake) Dead(context.Context, int) ([]jobs.DeadLetter, error) {
-	return []jobs.DeadLetter{{ID: "x", Data: []byte(mark), Reason: &jobs.Error{Code: jobs.CodeInput, Message: `value "` + mark + `"`}}}, nil
+	return []jobs.DeadLetter{{ID: "x", Data: []byte(mark), Reason: &jobs.Error{
+		Code:    jobs.CodeInput,
+		Message: `value "` + mark + `"`,
+	}}}, nil
 }
 
 // TestWrite: a bundle has its parts, an agent that fails leaves its reason beside the others, profiles
@@ -100,7 +104,8 @@ func TestWrite(t *testing.T) {
 		}
 	}
 	for _, want := range []string{
-		"manifest.json", "facts.json", "doctor.json", "dead_letters.json", "agents/a____b/cpu.pprof", "agents/a____b/metrics.1.txt",
+		"manifest.json", "facts.json", "doctor.json", "dead_letters.json", "agents/a____b/cpu.pprof",
+		"agents/a____b/metrics.1.txt",
 		"agents/a____b/metrics.2.txt", "agents/a____b/log.jsonl", "agents/c/heap.pprof.err.txt",
 	} {
 		if _, ok := files[want]; !ok {

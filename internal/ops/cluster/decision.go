@@ -59,7 +59,8 @@ func (w *Watcher) Decisions(ctx context.Context, swarm string, shard, limit int)
 			continue
 		}
 		if shard < 0 || shard >= len(sw.Shards) {
-			return nil, fmt.Errorf("swarm %s has the shards 0 to %d, not %d: %w", swarm, len(sw.Shards)-1, shard, jobs.ErrNotFound)
+			return nil, fmt.Errorf("swarm %s has the shards 0 to %d, not %d: %w", swarm, len(sw.Shards)-1, shard,
+				jobs.ErrNotFound)
 		}
 		return w.decisions(ctx, sw, shard, min(limit, mostDecisions))
 	}

@@ -150,7 +150,8 @@ func ExplainSwarm(ctx context.Context, c *natsq.Conn, name string) (explain.Reas
 					Rate: sh.EntriesPerSecond, Recovering: sh.Recovering, LostHolder: sh.LostHolder,
 					LostSince: sh.LostSince, Leaderless: sh.Leaderless,
 				})
-				if e, err := c.Swarms.Log(sw.Key, sh.Shard, swarms.Out).Last(ctx); err == nil && e.Kind == swarms.EntryRejected {
+				if e, err := c.Swarms.Log(sw.Key, sh.Shard, swarms.Out).Last(ctx); err == nil &&
+					e.Kind == swarms.EntryRejected {
 					if m, err := rejection(e.Data); err == nil {
 						f.Rejected = m
 					}

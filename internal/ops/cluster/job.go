@@ -52,26 +52,24 @@ func (w *Watcher) Jobs(ctx context.Context, pool string, ended bool, limit int) 
 // Job returns a job; jobs.ErrNotFound where nothing is known of it.
 func (w *Watcher) Job(ctx context.Context, id string) (JobView, error) {
 	// The result first, and again when the job is not found: it may have ended between the two.
-	for {
-		r, err := w.conn.Results.Lookup(ctx, id)
-		if err == nil {
-			return over(r), nil
-		}
-		if !errors.Is(err, jobs.ErrNotFound) {
-			return JobView{}, err
-		}
-		j, err := w.conn.Queue.Locate(ctx, id)
-		if err == nil {
-			return listed(j), nil
-		}
-		if !errors.Is(err, jobs.ErrNotFound) {
-			return JobView{}, err
-		}
-		if r, err = w.conn.Results.Lookup(ctx, id); err != nil {
-			return JobView{}, err
-		}
+	r, err := w.conn.Results.Lookup(ctx, id)
+	if err == nil {
 		return over(r), nil
 	}
+	if !errors.Is(err, jobs.ErrNotFound) {
+		return JobView{}, err
+	}
+	j, err := w.conn.Queue.Locate(ctx, id)
+	if err == nil {
+		return listed(j), nil
+	}
+	if !errors.Is(err, jobs.ErrNotFound) {
+		return JobView{}, err
+	}
+	if r, err = w.conn.Results.Lookup(ctx, id); err != nil {
+		return JobView{}, err
+	}
+	return over(r), nil
 }
 
 // JobLogs returns what the handlers of a job have logged.

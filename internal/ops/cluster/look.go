@@ -34,7 +34,8 @@ var asked = []string{
 	"exoswarm_swarm_residency_violations_total", "exoswarm_gpuagent_level",
 	"exoswarm_gpuagent_device_busy_seconds_total", "exoswarm_gpuagent_device_errors_total", "exoswarm_device_state",
 	"exoswarm_device_memory_in_use_bytes", "exoswarm_device_temperature_celsius", "exoswarm_device_power_watts",
-	"exoswarm_device_busy_ratio", "exoswarm_device_memory_errors_total", "exoswarm_jobs_completed_total", "exoswarm_jobs_failed_total",
+	"exoswarm_device_busy_ratio", "exoswarm_device_memory_errors_total", "exoswarm_jobs_completed_total",
+	"exoswarm_jobs_failed_total",
 	"exoswarm_jobs_running", "exoswarm_nats_reconnects_total", "exoswarm_build_info", "process_resident_memory_bytes",
 	"process_cpu_seconds_total", "process_open_fds", "go_goroutines",
 }
@@ -206,7 +207,8 @@ func (l *looker) swarms(ctx context.Context, s *State, census *swarmlog.Census, 
 		s.Swarms = append(s.Swarms, sw)
 	}
 	l.offsets, l.entries = offsets, entries
-	slices.SortFunc(s.Swarms, func(a, b Swarm) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.ID, b.ID)) })
+	slices.SortFunc(s.Swarms,
+		func(a, b Swarm) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.ID, b.ID)) })
 	return nil
 }
 
@@ -231,7 +233,7 @@ func record(r swarms.Change) Swarm {
 	}
 	var spec swarm.Spec
 	if json.Unmarshal(rec.Spec, &spec) == nil {
-		sw.Cell, sw.Addressed = spec.Cell.Kind, cmp.Or(string(spec.Addressed), "group")
+		sw.Cell, sw.Addressed = spec.Cell.Kind, cmp.Or(spec.Addressed, "group")
 		sw.Agents = int64(rec.Groups) * int64(spec.AgentsPerGroup)
 		sw.Candidates = spec.Vote.Candidates
 	}

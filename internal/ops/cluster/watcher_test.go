@@ -83,7 +83,8 @@ func create(t *testing.T, c *natsq.Conn) swarms.Swarm {
 		t.Fatal(err)
 	}
 	s := swarms.Swarm{
-		Version: jobs.Version, ID: spec.Name, Name: spec.Name, Spec: data, Groups: spec.Groups(), Nonce: swarms.NewNonce(),
+		Version: jobs.Version, ID: spec.Name, Name: spec.Name, Spec: data, Groups: spec.Groups(),
+		Nonce:   swarms.NewNonce(),
 		Created: time.Now().UTC(),
 	}
 	for _, d := range []swarms.Direction{swarms.In, swarms.Out} {
@@ -129,7 +130,10 @@ func TestWatcher(t *testing.T) {
 	}
 	defer agent.Stop()
 	announce(t, c, func() jobs.Agent {
-		return jobs.Agent{Name: "gpu", Pool: jobs.PoolGPU, State: "serving", Started: time.Now(), Running: agent.Shards()}
+		return jobs.Agent{
+			Name: "gpu", Pool: jobs.PoolGPU, State: "serving", Started: time.Now(),
+			Running: agent.Shards(),
+		}
 	})
 	asked := make(chan bool, 1000)
 	seen := 0.0
@@ -146,12 +150,16 @@ func TestWatcher(t *testing.T) {
 	}
 	defer silent()
 	until(t, w, "the served swarm", func(s *cluster.State) bool {
-		return s.Swarms[0].State == cluster.StateServed && s.Swarms[0].Shards[0].Holder == "gpu" && s.Numbers[cluster.ShardCount] == 1
+		return s.Swarms[0].State == cluster.StateServed && s.Swarms[0].Shards[0].Holder == "gpu" &&
+			s.Numbers[cluster.ShardCount] == 1
 	})
 	done := w.Watched()
 	defer done()
 	log := c.Swarms.Log(record.Key(), 0, swarms.In)
-	if err := log.Append(t.Context(), 0, swarms.Entry{Kind: swarms.EntryTick, Ref: 1, Data: []byte(`{"v":1,"count":2}`)},
+	if err := log.Append(t.Context(), 0, swarms.Entry{
+		Kind: swarms.EntryTick, Ref: 1,
+		Data: []byte(`{"v":1,"count":2}`),
+	},
 		swarms.Entry{Kind: swarms.EntryTick, Ref: 2, Data: []byte(`{"v":1,"count":1}`)}); err != nil {
 		t.Fatal(err)
 	}
@@ -166,7 +174,8 @@ func TestWatcher(t *testing.T) {
 		t.Error("the agent is asked, and not for its observations")
 	}
 	d, err := w.Decisions(t.Context(), "crowd", 0, 10)
-	if err != nil || len(d) != 2 || d[0].Ref != 2 || d[1].Kind != swarms.EntryTicked || !strings.Contains(string(d[1].Body), `"stepped":2000`) {
+	if err != nil || len(d) != 2 || d[0].Ref != 2 || d[1].Kind != swarms.EntryTicked ||
+		!strings.Contains(string(d[1].Body), `"stepped":2000`) {
 		t.Errorf("decisions: %+v, %v, want the two answers, newest first", d, err)
 	}
 	if _, err := w.Decisions(t.Context(), "crowd", 1, 10); err == nil {

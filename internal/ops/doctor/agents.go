@@ -68,7 +68,8 @@ func lost(f *Facts) Result {
 	shards := 0
 	for _, a := range f.State.Agents {
 		if a.Lost != nil {
-			all = append(all, fmt.Sprintf("%s since %s, held %d shards", a.Name, a.Lost.Since.UTC().Format(time.RFC3339),
+			all = append(all, fmt.Sprintf("%s since %s, held %d shards", a.Name,
+				a.Lost.Since.UTC().Format(time.RFC3339),
 				len(a.Lost.Shards)))
 			shards += len(a.Lost.Shards)
 		}
@@ -92,9 +93,9 @@ func states(f *Facts) Result {
 	}
 	var bad, info []string
 	for _, a := range alive(f) {
-		switch {
-		case a.State == "serving":
-		case a.State == "full" || a.State == "draining":
+		switch a.State {
+		case "serving":
+		case "full", "draining":
 			info = append(info, a.Name+": "+a.State)
 		default:
 			bad = append(bad, a.Name+": "+a.State)
@@ -156,7 +157,8 @@ func names(f *Facts) Result {
 	}
 	if len(twice) > 0 {
 		return Result{
-			Level: Failed, Summary: "agents share a name", Details: twice, Cure: "give each agent a name of its own (--name)",
+			Level: Failed, Summary: "agents share a name", Details: twice,
+			Cure: "give each agent a name of its own (--name)",
 		}
 	}
 	return ok("each agent has a name of its own")

@@ -35,9 +35,15 @@ func healthy() *doctor.Facts {
 			Frame: 1, At: at,
 			NATS: servers.Report{
 				Server: "n1", Version: "2.15.2", Cluster: "c", RTT: time.Millisecond, Store: 10, StoreLimit: 1000,
-				Streams: []servers.Stream{{Name: "EXO_JOBS_CPU", Replicas: 3, Leader: "n1", MaxBytes: -1, MaxMsgs: 1000, Messages: 3}},
+				Streams: []servers.Stream{{
+					Name: "EXO_JOBS_CPU", Replicas: 3, Leader: "n1", MaxBytes: -1, MaxMsgs: 1000,
+					Messages: 3,
+				}},
 			},
-			Pools: []cluster.Pool{{QueueStats: jobs.QueueStats{Pool: jobs.PoolCPU, Sources: []jobs.SourceStats{{Kind: "a"}}}}},
+			Pools: []cluster.Pool{{QueueStats: jobs.QueueStats{
+				Pool:    jobs.PoolCPU,
+				Sources: []jobs.SourceStats{{Kind: "a"}},
+			}}},
 			Agents: []cluster.Agent{
 				{Agent: jobs.Agent{Name: "c", Pool: jobs.PoolCPU, State: "serving"}},
 				{
@@ -53,7 +59,8 @@ func healthy() *doctor.Facts {
 				},
 			},
 			Swarms: []cluster.Swarm{{
-				Name: "s", State: cluster.StateServed, Shards: []cluster.Shard{{Holder: "g", State: cluster.StateServed}},
+				Name: "s", State: cluster.StateServed,
+				Shards: []cluster.Shard{{Holder: "g", State: cluster.StateServed}},
 			}},
 			Numbers: map[string]float64{},
 		},
@@ -77,7 +84,10 @@ func TestChecks(t *testing.T) {
 		{"nats-reachable", "refused", doctor.Failed, func(f *doctor.Facts) {
 			f.State, f.Drift, f.Error = nil, nil, "connection refused"
 		}},
-		{"nats-reachable", "streams cannot be read", doctor.Failed, func(f *doctor.Facts) { f.State, f.Error = nil, "stream not found" }},
+		{
+			"nats-reachable", "streams cannot be read", doctor.Failed,
+			func(f *doctor.Facts) { f.State, f.Error = nil, "stream not found" },
+		},
 		{"nats-version", "2.9.1", doctor.Failed, func(f *doctor.Facts) { f.State.NATS.Version = "2.9.1" }},
 		{"nats-rtt", "80ms", doctor.Warn, func(f *doctor.Facts) { f.State.NATS.RTT = 80 * time.Millisecond }},
 		{"nats-store", "nearly full", doctor.Failed, func(f *doctor.Facts) { f.State.NATS.Refuses = true }},
@@ -86,43 +96,92 @@ func TestChecks(t *testing.T) {
 		}},
 		{"nats-store", "97 %", doctor.Failed, func(f *doctor.Facts) { f.State.NATS.Store = 970 }},
 		{"nats-store", "85 %", doctor.Warn, func(f *doctor.Facts) { f.State.NATS.Store = 850 }},
-		{"nats-leaders", "EXO_JOBS_CPU", doctor.Failed, func(f *doctor.Facts) { f.State.NATS.Streams[0].Leaderless = true }},
-		{"nats-leaders", "EXO_LOG_s", doctor.Failed, func(f *doctor.Facts) { f.State.Swarms[0].Shards[0].Leaderless = "EXO_LOG_s" }},
+		{
+			"nats-leaders", "EXO_JOBS_CPU", doctor.Failed,
+			func(f *doctor.Facts) { f.State.NATS.Streams[0].Leaderless = true },
+		},
+		{
+			"nats-leaders", "EXO_LOG_s", doctor.Failed,
+			func(f *doctor.Facts) { f.State.Swarms[0].Shards[0].Leaderless = "EXO_LOG_s" },
+		},
 		{"nats-replicas", "n3", doctor.Warn, func(f *doctor.Facts) { f.State.NATS.Streams[0].Behind = []string{"n3"} }},
 		{"nats-replicas", "one replica", doctor.Warn, func(f *doctor.Facts) { f.State.NATS.Streams[0].Replicas = 1 }},
 		{"nats-replicas", "only copy", doctor.Info, func(f *doctor.Facts) { f.State.NATS.Cluster = "" }},
-		{"nats-streams", "is missing", doctor.Warn, func(f *doctor.Facts) { f.Drift = &[]string{"EXO_DEAD is missing"} }},
+		{
+			"nats-streams", "is missing", doctor.Warn,
+			func(f *doctor.Facts) { f.Drift = &[]string{"EXO_DEAD is missing"} },
+		},
 		{"nats-limits", "990 of 1000", doctor.Failed, func(f *doctor.Facts) { f.State.NATS.Streams[0].Messages = 990 }},
-		{"agents-present", "no GPU agent", doctor.Failed, func(f *doctor.Facts) { f.State.Agents = f.State.Agents[:1] }},
+		{
+			"agents-present", "no GPU agent", doctor.Failed,
+			func(f *doctor.Facts) { f.State.Agents = f.State.Agents[:1] },
+		},
 		{"agents-lost", "held 2 shards", doctor.Failed, func(f *doctor.Facts) {
 			f.State.Agents[1].Lost = &jobs.Lost{Since: f.At, Shards: []string{"s.0", "s.1"}}
 		}},
 		{"agents-state", "emergency", doctor.Failed, func(f *doctor.Facts) { f.State.Agents[1].State = "emergency" }},
 		{"agents-state", "draining", doctor.Info, func(f *doctor.Facts) { f.State.Agents[0].State = "draining" }},
 		{"agents-versions", "2: d", doctor.Warn, func(f *doctor.Facts) {
-			f.State.Agents = append(f.State.Agents, cluster.Agent{Agent: jobs.Agent{Name: "d", Pool: jobs.PoolCPU, State: "serving"}, Telemetry: &jobs.Telemetry{
-				At: f.At, Samples: []jobs.Sample{{Name: "exoswarm_build_info", Labels: map[string]string{"version": "2"}}},
+			f.State.Agents = append(f.State.Agents, cluster.Agent{Agent: jobs.Agent{
+				Name: "d", Pool: jobs.PoolCPU,
+				State: "serving",
+			}, Telemetry: &jobs.Telemetry{
+				At:      f.At,
+				Samples: []jobs.Sample{{Name: "exoswarm_build_info", Labels: map[string]string{"version": "2"}}},
 			}})
 		}},
-		{"agents-names", "c", doctor.Failed, func(f *doctor.Facts) { f.State.Agents = append(f.State.Agents, f.State.Agents[0]) }},
-		{"agents-clocks", "-1m0s", doctor.Warn, func(f *doctor.Facts) { f.State.Agents[1].Telemetry.At = f.At.Add(-time.Minute) }},
-		{"device-state", "failed", doctor.Failed, func(f *doctor.Facts) { f.State.Agents[1].Telemetry.Samples[1].Labels["state"] = "failed" }},
-		{"device-state", "degraded", doctor.Warn, func(f *doctor.Facts) { f.State.Agents[1].Telemetry.Samples[1].Labels["state"] = "degraded" }},
-		{"device-fallback", "no driver", doctor.Warn, func(f *doctor.Facts) { f.State.Agents[1].Fallback = "no driver" }},
-		{"device-memory", "cuda:0: 3", doctor.Failed, func(f *doctor.Facts) { f.State.Agents[1].Telemetry.Samples[2].Value = 3 }},
+		{
+			"agents-names", "c", doctor.Failed,
+			func(f *doctor.Facts) { f.State.Agents = append(f.State.Agents, f.State.Agents[0]) },
+		},
+		{
+			"agents-clocks", "-1m0s", doctor.Warn,
+			func(f *doctor.Facts) { f.State.Agents[1].Telemetry.At = f.At.Add(-time.Minute) },
+		},
+		{
+			"device-state", "failed", doctor.Failed,
+			func(f *doctor.Facts) { f.State.Agents[1].Telemetry.Samples[1].Labels["state"] = "failed" },
+		},
+		{
+			"device-state", "degraded", doctor.Warn,
+			func(f *doctor.Facts) { f.State.Agents[1].Telemetry.Samples[1].Labels["state"] = "degraded" },
+		},
+		{
+			"device-fallback", "no driver", doctor.Warn,
+			func(f *doctor.Facts) { f.State.Agents[1].Fallback = "no driver" },
+		},
+		{
+			"device-memory", "cuda:0: 3", doctor.Failed,
+			func(f *doctor.Facts) { f.State.Agents[1].Telemetry.Samples[2].Value = 3 },
+		},
 		{"queue-paused", "pool cpu", doctor.Warn, func(f *doctor.Facts) { f.State.Pools[0].Paused = true }},
 		{"queue-paused", "kind a", doctor.Warn, func(f *doctor.Facts) { f.State.Pools[0].Sources[0].Paused = true }},
-		{"queue-unserved", "kind b of pool cpu", doctor.Failed, func(f *doctor.Facts) { f.State.Pools[0].Unserved = []string{"b"} }},
-		{"queue-oldest", "2h", doctor.Info, func(f *doctor.Facts) { f.State.Pools[0].Oldest = f.At.Add(-2 * time.Hour) }},
+		{
+			"queue-unserved", "kind b of pool cpu", doctor.Failed,
+			func(f *doctor.Facts) { f.State.Pools[0].Unserved = []string{"b"} },
+		},
+		{
+			"queue-oldest", "2h", doctor.Info,
+			func(f *doctor.Facts) { f.State.Pools[0].Oldest = f.At.Add(-2 * time.Hour) },
+		},
 		{"queue-dead", "4 jobs", doctor.Warn, func(f *doctor.Facts) { f.State.Numbers[cluster.DeadLetters] = 4 }},
-		{"swarm-served", "no GPU agent holds", doctor.Failed, func(f *doctor.Facts) { f.State.Swarms[0].Shards[0].State = cluster.StateWaiting }},
+		{
+			"swarm-served", "no GPU agent holds", doctor.Failed,
+			func(f *doctor.Facts) { f.State.Swarms[0].Shards[0].State = cluster.StateWaiting },
+		},
 		{"swarm-served", "57 of 120", doctor.Warn, func(f *doctor.Facts) {
 			f.State.Swarms[0].Shards[0].State = cluster.StateReplaying
 			f.State.Swarms[0].Shards[0].Recovering = &jobs.Recovery{Entry: 57, Of: 120}
 		}},
 		{"swarm-records", "newer", doctor.Failed, func(f *doctor.Facts) { f.State.Swarms[0].Error = "newer" }},
-		{"swarm-tiers", "96 %", doctor.Failed, func(f *doctor.Facts) { f.State.Agents[1].Telemetry.Samples[3].Value = 0.96 }},
-		{"swarm-disks", "nvme: 2", doctor.Warn, func(f *doctor.Facts) { f.State.Agents[1].Telemetry.Samples[4].Value = 2 }},
+		{
+			"swarm-tiers", "96 %", doctor.Failed,
+			func(f *doctor.Facts) { f.State.Agents[1].Telemetry.Samples[3].Value = 0.96 },
+		},
+		{
+			"swarm-disks", "nvme: 2", doctor.Warn,
+			func(f *doctor.Facts) { f.State.Agents[1].Telemetry.Samples[4].Value = 2 },
+		},
 		{"security-transport", "not encrypted", doctor.Warn, func(f *doctor.Facts) { f.URL = "nats://10.0.0.1:4222" }},
 		{"machine-files", "1024", doctor.Warn, func(f *doctor.Facts) { f.Local.OpenFiles = 1024 }},
 		{"machine-memlock", "65536", doctor.Info, func(f *doctor.Facts) { f.Local.LockedMemory = 65536 }},
@@ -173,12 +232,14 @@ func TestFormats(t *testing.T) {
 		t.Errorf("the first of the results is %s, the worst %s", all[0].ID, doctor.Worst(all))
 	}
 	var text, js, prom, nagios bytes.Buffer
-	if err := doctor.WriteText(&text, all, false); err != nil || !strings.Contains(text.String(), "what to do: exoswarm swarm explain") ||
+	if err := doctor.WriteText(&text, all, false); err != nil ||
+		!strings.Contains(text.String(), "what to do: exoswarm swarm explain") ||
 		strings.Contains(text.String(), "machine-files") {
 		t.Errorf("%v, %s", err, text.String())
 	}
 	var back []doctor.Result
-	if err := doctor.WriteJSON(&js, all); err != nil || json.Unmarshal(js.Bytes(), &back) != nil || len(back) != len(all) {
+	if err := doctor.WriteJSON(&js, all); err != nil || json.Unmarshal(js.Bytes(), &back) != nil ||
+		len(back) != len(all) {
 		t.Errorf("%v, %s", err, js.String())
 	}
 	if err := doctor.WritePrometheus(&prom, all); err != nil ||
@@ -211,7 +272,8 @@ func TestFacts(t *testing.T) {
 	if !bytes.Equal(one, two) {
 		t.Errorf("live\n%s\noffline\n%s", one, two)
 	}
-	if i := slices.IndexFunc(live, func(r doctor.Result) bool { return r.ID == "agents-present" }); live[i].Level != doctor.Failed {
+	if i := slices.IndexFunc(live,
+		func(r doctor.Result) bool { return r.ID == "agents-present" }); live[i].Level != doctor.Failed {
 		t.Errorf("a cluster without agents: %+v", live[i])
 	}
 }

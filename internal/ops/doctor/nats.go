@@ -52,8 +52,9 @@ func reachable(f *Facts) Result {
 		}
 	case f.Error != "" && f.Drift != nil:
 		return Result{
-			Level: Failed, Summary: "the NATS server answers, and its streams cannot be read", Details: []string{f.Error},
-			Cure: "start an agent, or exoswarm init --yes: either makes the streams that are missing",
+			Level: Failed, Summary: "the NATS server answers, and its streams cannot be read",
+			Details: []string{f.Error},
+			Cure:    "start an agent, or exoswarm init --yes: either makes the streams that are missing",
 		}
 	case f.Error != "":
 		return Result{
@@ -181,8 +182,9 @@ func replicas(f *Facts) Result {
 	switch {
 	case len(behind) > 0:
 		return Result{
-			Level: Warn, Summary: count(len(behind)) + " streams have replicas that are gone or behind", Details: behind,
-			Cure: "start the servers that are missing; a replica that returns catches up by itself",
+			Level: Warn, Summary: count(len(behind)) + " streams have replicas that are gone or behind",
+			Details: behind,
+			Cure:    "start the servers that are missing; a replica that returns catches up by itself",
 		}
 	case f.State.NATS.Cluster != "" && len(single) > 0:
 		return Result{
@@ -201,8 +203,9 @@ func drift(f *Facts) Result {
 	}
 	if d := *f.Drift; len(d) > 0 {
 		return Result{
-			Level: Warn, Summary: count(len(d)) + " settings of streams differ from what this version wants", Details: d,
-			Cure: "exoswarm init shows them, exoswarm init --yes applies them",
+			Level: Warn, Summary: count(len(d)) + " settings of streams differ from what this version wants",
+			Details: d,
+			Cure:    "exoswarm init shows them, exoswarm init --yes applies them",
 		}
 	}
 	return ok("the streams are as this version wants them")

@@ -30,7 +30,8 @@ func paused(f *Facts) Result {
 	cure := ""
 	for _, p := range f.State.Pools {
 		if p.Paused {
-			all, cure = append(all, fmt.Sprintf("pool %s, %d jobs", p.Pool, p.Jobs)), fmt.Sprintf("exoswarm queue resume %s", p.Pool)
+			all, cure = append(all, fmt.Sprintf("pool %s, %d jobs", p.Pool, p.Jobs)),
+				fmt.Sprintf("exoswarm queue resume %s", p.Pool)
 		}
 		for _, s := range p.Sources {
 			if s.Paused && !p.Paused {
@@ -74,7 +75,8 @@ func oldest(f *Facts) Result {
 	r := ok("no job is older than %v", oldJob)
 	for _, p := range f.State.Pools {
 		if age := f.State.At.Sub(p.Oldest); !p.Oldest.IsZero() && age > oldJob {
-			r.Level, r.Summary = Info, fmt.Sprintf("the oldest job of pool %s is %v old", p.Pool, age.Round(time.Minute))
+			r.Level, r.Summary = Info, fmt.Sprintf("the oldest job of pool %s is %v old", p.Pool,
+				age.Round(time.Minute))
 			r.Cure = "exoswarm job list shows it first; exoswarm job explain ID names the cause if it does not progress"
 			hours := age.Hours()
 			r.Value, r.Unit = &hours, "h"
@@ -110,12 +112,14 @@ func served(f *Facts) Result {
 			case sw.Ending:
 			case sh.State == cluster.StateWaiting:
 				r.Level = Failed
-				r.Details = append(r.Details, fmt.Sprintf("swarm %s, shard %d: no GPU agent holds it", sw.Name, sh.Shard))
+				r.Details = append(r.Details, fmt.Sprintf("swarm %s, shard %d: no GPU agent holds it", sw.Name,
+					sh.Shard))
 			case sh.State == cluster.StateReplaying:
 				if r.Level == OK {
 					r.Level = Warn
 				}
-				r.Details = append(r.Details, fmt.Sprintf("swarm %s, shard %d: %v on %s", sw.Name, sh.Shard, sh.Recovering, sh.Holder))
+				r.Details = append(r.Details, fmt.Sprintf("swarm %s, shard %d: %v on %s", sw.Name, sh.Shard,
+					sh.Recovering, sh.Holder))
 			}
 		}
 	}

@@ -86,7 +86,8 @@ func ended(f JobFacts) Reason {
 	at := fmt.Sprintf("attempt %d on %s ended at %s", r.Attempts, r.Worker, r.Finished.UTC().Format(time.RFC3339))
 	switch {
 	case r.Status == jobs.Done:
-		return Reason{Cause: Done, Sentence: "the job is done", Evidence: []string{at}, Cure: "exoswarm job get " + f.ID}
+		return Reason{Cause: Done, Sentence: "the job is done", Evidence: []string{at}, Cure: "exoswarm job get " +
+			f.ID}
 	case r.Error == nil:
 		return Reason{Cause: Poisoned, Stuck: true, Sentence: "the job failed", Evidence: []string{at}}
 	}
@@ -168,7 +169,8 @@ func queued(f JobFacts) Reason {
 		return Reason{
 			Cause: NoAgent, Stuck: true, Sentence: fmt.Sprintf("no agent of kind %s is connected", j.Kind),
 			Evidence: []string{kinds(f.Agents, j.Pool)},
-			Cure:     fmt.Sprintf("start an agent that handles kind %s of pool %s, or submit another kind", j.Kind, j.Pool),
+			Cure: fmt.Sprintf("start an agent that handles kind %s of pool %s, or submit another kind", j.Kind,
+				j.Pool),
 		}
 	}
 	if r, ok := limited(f); ok {
@@ -187,8 +189,10 @@ func retrying(f JobFacts) Reason {
 		return Reason{
 			Cause:    LeaseOfDead,
 			Sentence: fmt.Sprintf("worker %s is gone, and its lease on the job has not ended", f.Worker),
-			Evidence: []string{fmt.Sprintf("attempt %d logged its last line there; the worker is not registered", f.Attempt)},
-			Cure:     "none needed: another worker takes the job when the lease ends, 15 s after the worker's last sign of life",
+			Evidence: []string{fmt.Sprintf("attempt %d logged its last line there; the worker is not registered",
+				f.Attempt)},
+			Cure: "none needed: another worker takes the job when the lease ends, 15 s after the worker's last " +
+				"sign of life",
 		}
 	}
 	out := Reason{

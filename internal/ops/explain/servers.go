@@ -39,13 +39,15 @@ func (f Facts) trouble(streams ...string) (Reason, bool) {
 		case s.Leaderless:
 			return Reason{
 				Cause: NoLeader, Stuck: true, Sentence: fmt.Sprintf("stream %s has no leader", s.Name),
-				Evidence: []string{fmt.Sprintf("%d replicas, of which %d are gone or behind", s.Replicas, len(s.Behind))},
-				Cure:     "start the NATS servers that are missing: a majority of the replicas must run",
+				Evidence: []string{fmt.Sprintf("%d replicas, of which %d are gone or behind", s.Replicas,
+					len(s.Behind))},
+				Cure: "start the NATS servers that are missing: a majority of the replicas must run",
 			}, true
 		case full(int64(s.Bytes), s.MaxBytes) || full(int64(s.Messages), s.MaxMsgs):
 			return Reason{
 				Cause: StreamFull, Stuck: true, Sentence: fmt.Sprintf("stream %s is at its limit", s.Name),
-				Evidence: []string{fmt.Sprintf("%d messages and %d bytes; the limits are %d and %d", s.Messages, s.Bytes,
+				Evidence: []string{fmt.Sprintf("%d messages and %d bytes; the limits are %d and %d", s.Messages,
+					s.Bytes,
 					s.MaxMsgs, s.MaxBytes)},
 				Cure: "let agents work it off, or raise the limit of the stream",
 			}, true
@@ -54,8 +56,9 @@ func (f Facts) trouble(streams ...string) (Reason, bool) {
 	if f.Report.Refuses || full(int64(f.Report.Store), f.Report.StoreLimit) {
 		return Reason{
 			Cause: DiskFull, Stuck: true, Sentence: "the NATS server refuses to store: its disk is full",
-			Evidence: []string{fmt.Sprintf("%d bytes are stored; the limit is %d", f.Report.Store, f.Report.StoreLimit)},
-			Cure:     "make room on the disk of the server; it stores again by itself",
+			Evidence: []string{fmt.Sprintf("%d bytes are stored; the limit is %d", f.Report.Store,
+				f.Report.StoreLimit)},
+			Cure: "make room on the disk of the server; it stores again by itself",
 		}, true
 	}
 	return Reason{}, false

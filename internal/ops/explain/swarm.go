@@ -63,7 +63,10 @@ func Swarm(f SwarmFacts) Reason {
 			Cure: "none needed; exoswarm swarm delete finishes an interrupted removal",
 		}
 	}
-	for _, check := range []func(SwarmFacts, ShardFacts) (Reason, bool){leaderless, unserved, replaying, device, stalled} {
+	for _, check := range []func(SwarmFacts, ShardFacts) (Reason, bool){
+		leaderless, unserved, replaying, device,
+		stalled,
+	} {
 		for _, s := range f.Shards {
 			if r, ok := check(f, s); ok {
 				if len(f.Shards) > 1 {
@@ -105,7 +108,8 @@ func unserved(f SwarmFacts, s ShardFacts) (Reason, bool) {
 			full++
 		}
 		if len(evidence) < 5 {
-			evidence = append(evidence, fmt.Sprintf("%s: %s, holds %s", a.Name, a.State, several(a.Running, "shard", "shards")))
+			evidence = append(evidence, fmt.Sprintf("%s: %s, holds %s", a.Name, a.State,
+				several(a.Running, "shard", "shards")))
 		}
 	}
 	lost := ""
@@ -132,7 +136,8 @@ func unserved(f SwarmFacts, s ShardFacts) (Reason, bool) {
 		}, true
 	case lost != "":
 		return Reason{
-			Cause: HolderLost, Sentence: fmt.Sprintf("GPU agent %s was lost, and its lease has not ended", s.LostHolder),
+			Cause: HolderLost, Sentence: fmt.Sprintf("GPU agent %s was lost, and its lease has not ended",
+				s.LostHolder),
 			Evidence: evidence, Cure: "none needed: another agent takes the shard over when the lease ends",
 		}, true
 	}
@@ -172,7 +177,8 @@ func device(f SwarmFacts, s ShardFacts) (Reason, bool) {
 		case strings.Contains(a.State, "emergency"):
 			return Reason{
 				Cause: DeviceFail, Stuck: true, Sentence: fmt.Sprintf("the device of %s has failed", a.Name),
-				Evidence: []string{"its state is " + a.State}, Cure: "see its /readyz and log; replace the device, or stop " +
+				Evidence: []string{"its state is " + a.State},
+				Cure: "see its /readyz and log; replace the device, or stop " +
 					"the agent so that another one takes the shard over",
 			}, true
 		case s.pending() > 0 && (strings.Contains(a.State, "reduced") || strings.Contains(a.State, "host")):
@@ -218,7 +224,8 @@ func idle(f SwarmFacts) Reason {
 		}
 	case f.Owner != "":
 		return Reason{
-			Cause: OwnerWaits, Sentence: fmt.Sprintf("all %d entries are answered: job %s has not sent more", entries, f.Owner),
+			Cause: OwnerWaits, Sentence: fmt.Sprintf("all %d entries are answered: job %s has not sent more", entries,
+				f.Owner),
 			Cure: "exoswarm job explain " + f.Owner,
 		}
 	}

@@ -97,9 +97,11 @@ func Attention(s *cluster.State) (all []string) {
 	}
 	for _, st := range s.NATS.Streams {
 		if st.Leaderless {
-			all = append(all, fmt.Sprintf("stream %s has no leader: start the NATS servers that are missing", clean(st.Name)))
+			all = append(all, fmt.Sprintf("stream %s has no leader: start the NATS servers that are missing",
+				clean(st.Name)))
 		} else if len(st.Behind) > 0 {
-			all = append(all, fmt.Sprintf("stream %s has replicas behind: %s", clean(st.Name), clean(strings.Join(st.Behind, ", "))))
+			all = append(all, fmt.Sprintf("stream %s has replicas behind: %s", clean(st.Name),
+				clean(strings.Join(st.Behind, ", "))))
 		}
 	}
 	for _, p := range s.Pools {
@@ -123,7 +125,8 @@ func Attention(s *cluster.State) (all []string) {
 		if sw.Error != "" {
 			all = append(all, fmt.Sprintf("swarm %s: %s", clean(sw.Name), clean(sw.Error)))
 		} else if sw.State == cluster.StateWaiting || sw.State == cluster.StateReplaying {
-			all = append(all, fmt.Sprintf("swarm %s is %s: exoswarm swarm explain %s", clean(sw.Name), sw.State, clean(sw.Name)))
+			all = append(all, fmt.Sprintf("swarm %s is %s: exoswarm swarm explain %s", clean(sw.Name), sw.State,
+				clean(sw.Name)))
 		}
 	}
 	if n := s.Numbers[cluster.DeadLetters]; n > 0 {
@@ -136,10 +139,12 @@ func Attention(s *cluster.State) (all []string) {
 func Frame(s *cluster.State, o Options) []byte {
 	var b bytes.Buffer
 	zone := cmp.Or(o.Local, time.UTC)
-	fmt.Fprintf(&b, "exoswarm top  %s  %s  %s\n", s.At.In(zone).Format(time.TimeOnly), clean(cmp.Or(s.NATS.Server, s.NATS.URL)),
+	fmt.Fprintf(&b, "exoswarm top  %s  %s  %s\n", s.At.In(zone).Format(time.TimeOnly),
+		clean(cmp.Or(s.NATS.Server, s.NATS.URL)),
 		health(s))
 	n := s.Numbers
-	fmt.Fprintf(&b, "jobs %s waiting, %s running, %s/s ended   entries %s/s, %s waiting   observations %s/s   device %s   dead %s\n",
+	fmt.Fprintf(&b, "jobs %s waiting, %s running, %s/s ended   entries %s/s, %s waiting   observations %s/s   device "+
+		"%s   dead %s\n",
 		number(n, cluster.JobsWaiting), number(n, cluster.JobsRunning), number(n, cluster.JobsEnded),
 		number(n, cluster.EntryRate), number(n, cluster.EntriesWaiting), number(n, cluster.ObservationRate),
 		percent(n, cluster.DeviceBusy), number(n, cluster.DeadLetters))
@@ -191,7 +196,8 @@ func agentTable(w io.Writer, s *cluster.State, by string) {
 		}
 		memory, cpu, lag, pages, busy := "-", "-", "-", "-", "-"
 		if a.Telemetry != nil {
-			memory, cpu = size(value(a, "process_resident_memory_bytes")), fmt.Sprintf("%.0f s", value(a, "process_cpu_seconds_total"))
+			memory, cpu = size(value(a, "process_resident_memory_bytes")),
+				fmt.Sprintf("%.0f s", value(a, "process_cpu_seconds_total"))
 			if a.Pool == jobs.PoolGPU {
 				lag = fmt.Sprintf("%.0f", value(a, "exoswarm_swarm_lag_entries"))
 				pages = fmt.Sprintf("%.0f/%.0f/%.0f", of(a, "exoswarm_swarm_pages", "tier", "gpu"),
@@ -201,7 +207,8 @@ func agentTable(w io.Writer, s *cluster.State, by string) {
 				}
 			}
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", clean(a.Name), a.Pool, agentState(a), running, busy, cpu,
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", clean(a.Name), a.Pool, agentState(a), running, busy,
+			cpu,
 			memory, pages, lag, clean(a.Device))
 	}
 	if len(rows) == 0 {
@@ -242,8 +249,8 @@ func queueTable(w io.Writer, s *cluster.State, by string) {
 		return 0
 	})
 	for _, r := range rows {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%d\t%d\t%d\t%v\n", r.pool, clean(r.Kind), r.Lane, clean(r.Tenant), r.Waiting,
-			r.Running, r.Retried, r.SourceStats.Agents, r.paused)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%d\t%d\t%d\t%v\n", r.pool, clean(r.Kind), r.Lane, clean(r.Tenant),
+			r.Waiting, r.Running, r.Retried, r.Agents, r.paused)
 	}
 	if len(rows) == 0 {
 		fmt.Fprintln(w, "no job is queued or running: exoswarm submit --help")
@@ -276,8 +283,10 @@ func swarmTable(w io.Writer, s *cluster.State, by string) {
 		if r.sh.Recovering != nil {
 			state = clean(r.sh.Recovering.String())
 		}
-		fmt.Fprintf(w, "%s\t%s\t%d\t%d/%d\t%s\t%s\t%d\t%d\t%.1f/s\n", clean(r.sw.Name), clean(r.sw.Cell), r.sw.Agents, r.sh.Shard,
-			len(r.sw.Shards), clean(r.sh.Holder), state, r.sh.Entries, r.sh.Entries-r.sh.Answered, r.sh.EntriesPerSecond)
+		fmt.Fprintf(w, "%s\t%s\t%d\t%d/%d\t%s\t%s\t%d\t%d\t%.1f/s\n", clean(r.sw.Name), clean(r.sw.Cell), r.sw.Agents,
+			r.sh.Shard,
+			len(r.sw.Shards), clean(r.sh.Holder), state, r.sh.Entries, r.sh.Entries-r.sh.Answered,
+			r.sh.EntriesPerSecond)
 	}
 	if len(rows) == 0 {
 		fmt.Fprintln(w, "no swarm: exoswarm run or exoswarm swarm create -f SPEC")

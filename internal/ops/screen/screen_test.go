@@ -50,11 +50,17 @@ func facts() *cluster.State {
 					{Name: "exoswarm_swarm_lag_entries", Value: 63},
 				}},
 			},
-			{Agent: jobs.Agent{Name: "g0", Pool: "gpu", State: "lost", Lost: &jobs.Lost{Since: at, Shards: []string{"s.1"}}}},
+			{Agent: jobs.Agent{
+				Name: "g0", Pool: "gpu", State: "lost",
+				Lost: &jobs.Lost{Since: at, Shards: []string{"s.1"}},
+			}},
 		},
 		Swarms: []cluster.Swarm{{
 			Name: "s", Cell: "gru", Agents: 2000, State: cluster.StateWaiting, Shards: []cluster.Shard{
-				{Shard: 0, Holder: "g1", State: cluster.StateReplaying, Entries: 120, Answered: 120, EntriesPerSecond: 2.5},
+				{
+					Shard: 0, Holder: "g1", State: cluster.StateReplaying, Entries: 120, Answered: 120,
+					EntriesPerSecond: 2.5,
+				},
 				{Shard: 1, State: cluster.StateWaiting, Entries: 40, Answered: 30},
 			},
 		}},

@@ -494,7 +494,8 @@ func TestAgent(t *testing.T) {
 	// A stream of somebody else's takes what jobs publish below exo.out. Others of the account are
 	// refused by the server.
 	admin, _ := c.raw(t, auth.Operator)
-	made := []byte(`{"name":"taken","subjects":["exo.out.>","plant.>"],"storage":"file","retention":"limits","discard":"old","num_replicas":1,"max_consumers":-1,"max_msgs":-1,"max_bytes":-1,"max_age":0}`)
+	made := []byte(`{"name":"taken","subjects":["exo.out.>","plant.>"],"storage":"file","retention":"limits",` +
+		`"discard":"old","num_replicas":1,"max_consumers":-1,"max_msgs":-1,"max_bytes":-1,"max_age":0}`)
 	if a, err := admin.RequestWithContext(ctx, "$JS.API.STREAM.CREATE.taken", made); err != nil ||
 		bytes.Contains(a.Data, []byte(`"error"`)) {
 		t.Fatalf("%s %v", a.Data, err)

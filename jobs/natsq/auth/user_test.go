@@ -284,7 +284,10 @@ func TestPlans(t *testing.T) {
 	if got := differences(have, have); got != "" {
 		t.Error(got)
 	}
-	if got := differences(jwt.UserPermissionLimits{Permissions: jwt.Permissions{Resp: &jwt.ResponsePermission{MaxMsgs: 1}}}, jwt.UserPermissionLimits{Permissions: jwt.Permissions{Resp: &jwt.ResponsePermission{MaxMsgs: 2}}}); got != "answers" {
+	answers := func(n int) jwt.UserPermissionLimits {
+		return jwt.UserPermissionLimits{Permissions: jwt.Permissions{Resp: &jwt.ResponsePermission{MaxMsgs: n}}}
+	}
+	if got := differences(answers(1), answers(2)); got != "answers" {
 		t.Error(got)
 	}
 }

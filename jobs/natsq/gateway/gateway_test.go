@@ -69,7 +69,8 @@ func TestGateway(t *testing.T) {
 	if text, _ = ask("exo.api.result."+id, ``); !strings.Contains(text, `"status":"done"`) {
 		t.Error(text)
 	}
-	_, _ = ask("exo.api.submit", `{"pool":"cpu","kind":"echo","spec":1,"id":"late","not_before":"2999-01-01T00:00:00Z"}`)
+	_, _ = ask("exo.api.submit",
+		`{"pool":"cpu","kind":"echo","spec":1,"id":"late","not_before":"2999-01-01T00:00:00Z"}`)
 	_, _ = ask("exo.api.submit", `{"pool":"cpu","kind":"echo","spec":2,"id":"child","after":["`+id+
 		`","late"],"on_failed_parent":"skip"}`)
 	for _, c := range []struct{ subject, data, want string }{
@@ -88,11 +89,27 @@ func TestGateway(t *testing.T) {
 			`"field":"/lane","value":"\"fast\"","cure":"use \"high\", \"normal\" or \"low\""`,
 		},
 		{"exo.api.submit", `{"pool":"cpu","kind":"echo","spec":1,"id":"` + id + `"}`, `"code":"exists"`},
-		{"exo.api.submit", `{"pool":"cpu","kind":"echo","spec":1,"deadline":"2026-01-01T00:00:00Z","not_before":"2027-01-01T00:00:00Z"}`, `is before not_before`},
+		{
+			"exo.api.submit",
+			`{"pool":"cpu","kind":"echo","spec":1,"deadline":"2026-01-01T00:00:00Z",` +
+				`"not_before":"2027-01-01T00:00:00Z"}`, `is before not_before`,
+		},
 		{"exo.api.submit", `[[[`, `"code":"invalid"`},
-		{"exo.api.submit", ` [{"pool":"cpu","kind":"echo","spec":1,"id":"g2","after":["g1"]},{"pool":"cpu","kind":"echo","spec":1,"id":"g1"}]`, `{"v":1,"jobs":["g2","g1"]}`},
-		{"exo.api.submit", `[{"pool":"cpu","kind":"echo","spec":1},{"pool":"cpu","kind":"echo","spec":1,"lane":"fast"}]`, `job 2 of the array: field /lane: `},
-		{"exo.api.submit", `[{"pool":"cpu","kind":"echo","spec":1,"id":"x","after":["y"]},{"pool":"cpu","kind":"echo","spec":1,"id":"y","after":["x"]}]`, `in a circle`},
+		{
+			"exo.api.submit",
+			` [{"pool":"cpu","kind":"echo","spec":1,"id":"g2","after":["g1"]},{"pool":"cpu","kind":"echo","spec":1,` +
+				`"id":"g1"}]`, `{"v":1,"jobs":["g2","g1"]}`,
+		},
+		{
+			"exo.api.submit",
+			`[{"pool":"cpu","kind":"echo","spec":1},{"pool":"cpu","kind":"echo","spec":1,"lane":"fast"}]`,
+			`job 2 of the array: field /lane: `,
+		},
+		{
+			"exo.api.submit",
+			`[{"pool":"cpu","kind":"echo","spec":1,"id":"x","after":["y"]},{"pool":"cpu","kind":"echo","spec":1,` +
+				`"id":"y","after":["x"]}]`, `in a circle`,
+		},
 		{"exo.api.submit", `[]`, `an array of 0 jobs: use 1 to 1000`},
 		{"exo.api.submit", `[1`, `"code":"invalid"`},
 		{"exo.api.result.g2", `{"wait_s":15}`, `"status":"done"`},
@@ -102,7 +119,11 @@ func TestGateway(t *testing.T) {
 		{"exo.api.result.a$b", ``, `"code":"invalid"`},
 		{"exo.api.cancel.none", ``, `"code":"not_found"`},
 		{"exo.api.cron.list", ``, `"schedules":[]`},
-		{"exo.api.cron.add", `{"name":"ny","cron":"0 0 1 1 *","missed":"once","job":{"pool":"cpu","kind":"echo","spec":1}}`, `{"v":1,"schedule":"ny"}`},
+		{
+			"exo.api.cron.add",
+			`{"name":"ny","cron":"0 0 1 1 *","missed":"once","job":{"pool":"cpu","kind":"echo","spec":1}}`,
+			`{"v":1,"schedule":"ny"}`,
+		},
 		{
 			"exo.api.cron.add", `{"name":"ny","cron":"0 0 1 1 *","job":{"pool":"cpu","kind":"echo","spec":1}}`,
 			`"code":"exists"`,
@@ -119,7 +140,13 @@ func TestGateway(t *testing.T) {
 			"exo.api.cron.add", `{"name":"n","cron":"0 0 1 1 *","job":{"pool":"cpu","kind":"stream","spec":{}}}`,
 			`"field":"/job/spec"`,
 		},
-		{"exo.api.cron.add", `{"name":"n","cron":"0 0 1 1 *","job":{"pool":"cpu","kind":"stream","spec":{"name":"a","spec":{"name":"a"},"candidates":["x"],"columns":{"timestamp":"t","features":["v"],"csv":{"zone":"Mars/X"}},"manifest":"file:r/m","output":"file:r/o","rejects":"file:r/r","summary":"file:r/s"}}}`, `"field":"/job/spec/columns/csv/zone"`},
+		{
+			"exo.api.cron.add",
+			`{"name":"n","cron":"0 0 1 1 *","job":{"pool":"cpu","kind":"stream","spec":{"name":"a",` +
+				`"spec":{"name":"a"},"candidates":["x"],"columns":{"timestamp":"t","features":["v"],` +
+				`"csv":{"zone":"Mars/X"}},"manifest":"file:r/m","output":"file:r/o","rejects":"file:r/r",` +
+				`"summary":"file:r/s"}}}`, `"field":"/job/spec/columns/csv/zone"`,
+		},
 		{"exo.api.cron.pause.ny", ``, `{"v":1,"schedule":"ny"}`},
 		{"exo.api.cron.list", ``, `"name":"ny","cron":"0 0 1 1 *","missed":"once","paused":true`},
 		{"exo.api.cron.resume.ny", ``, `{"v":1,"schedule":"ny"}`},
@@ -141,7 +168,10 @@ func TestGateway(t *testing.T) {
 		{"exo.api.cancel.late", ``, `{"v":1,"job":"late"}`},
 		{"exo.api.cancel." + id, ``, `{"v":1,"job":"` + id + `"}`},
 		{"exo.api.result.late", ``, `"code":"canceled"`},
-		{"exo.api.result.child", `{"wait_s":15}`, `"status":"skipped","error":{"code":"skipped","message":"job child did not begin, because job late failed`},
+		{
+			"exo.api.result.child", `{"wait_s":15}`,
+			`"status":"skipped","error":{"code":"skipped","message":"job child did not begin, because job late failed`,
+		},
 	} {
 		if text, _ := ask(c.subject, c.data); !strings.Contains(text, c.want) {
 			t.Errorf("%s %s: %s, want %s", c.subject, c.data, text, c.want)

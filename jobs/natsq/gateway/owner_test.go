@@ -110,7 +110,9 @@ func TestSubmission(t *testing.T) {
 		j.Submitted.Location() != time.UTC {
 		t.Errorf("%+v, %v, %v", j, made, err)
 	}
-	j, made, err = parseSubmission([]byte(fmt.Sprintf(`{"v":%d,"id":"mine","kind":"k","pool":"cpu","spec":1,"submitted":"2026-01-02T03:04:05Z"}`, jobs.Version)))
+	j, made,
+		err = parseSubmission([]byte(fmt.Sprintf(`{"v":%d,"id":"mine","kind":"k","pool":"cpu","spec":1,`+
+		`"submitted":"2026-01-02T03:04:05Z"}`, jobs.Version)))
 	if err != nil || made || j.ID != "mine" || !j.Submitted.Equal(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)) {
 		t.Errorf("%+v, %v, %v", j, made, err)
 	}

@@ -69,9 +69,12 @@ func TestLimiterFree(t *testing.T) {
 		"the limit is lower": {tenant{spare: 3, record: slots(4)}, quota.Quota{Concurrency: 3}, 5, 0},
 		"tokens":             {tenant{tokens: 4}, quota.Quota{Rate: 1}, 5, 4},
 		"no token":           {tenant{spare: 4}, quota.Quota{Rate: 1}, 5, 0},
-		"both, slots":        {tenant{spare: 2, tokens: 4, record: slots(2)}, quota.Quota{Rate: 1, Concurrency: 3}, 5, 2},
-		"both, tokens":       {tenant{spare: 4, tokens: 1, record: slots(4)}, quota.Quota{Rate: 1, Concurrency: 4}, 5, 1},
-		"tokens, no rate":    {tenant{tokens: 1}, quota.Quota{}, 5, 5},
+
+		"both, slots": {tenant{spare: 2, tokens: 4, record: slots(2)}, quota.Quota{Rate: 1, Concurrency: 3}, 5, 2},
+
+		"both, tokens": {tenant{spare: 4, tokens: 1, record: slots(4)}, quota.Quota{Rate: 1, Concurrency: 4}, 5, 1},
+
+		"tokens, no rate": {tenant{tokens: 1}, quota.Quota{}, 5, 5},
 	} {
 		if got := c.t.free(c.q, c.n); got != c.want {
 			t.Errorf("%s: %d, want %d", name, got, c.want)
@@ -261,7 +264,8 @@ func TestLimiterChanged(t *testing.T) {
 	if tell(8, `{"v":1,"tokens":0,"holders":{"me":{"slots":1}}}`); x.granted != 0 || x.spare != 0 {
 		t.Errorf("slots that are gone: %+v", x)
 	}
-	if err := causes[mine]; !errors.Is(err, heartbeat.ErrSlotLost) || err.Error() != "tenant a: "+heartbeat.ErrSlotLost.Error() ||
+	if err := causes[mine]; !errors.Is(err, heartbeat.ErrSlotLost) ||
+		err.Error() != "tenant a: "+heartbeat.ErrSlotLost.Error() ||
 		causes[other] != nil {
 		t.Errorf("%v, %v", causes[mine], causes[other])
 	}
@@ -272,7 +276,8 @@ func TestLimiterChanged(t *testing.T) {
 	b.changed(change{key: "cpu.a", value: "", revision: 1, at: stamp})
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if now := b.clock.now(); b.clock.ahead-before < 59*time.Minute || now.Before(stamp) || now.Sub(stamp) > time.Minute ||
+	if now := b.clock.now(); b.clock.ahead-before < 59*time.Minute || now.Before(stamp) ||
+		now.Sub(stamp) > time.Minute ||
 		b.clock.at == 0 {
 		t.Errorf("the clock is at %v behind a stamp of %v", now, stamp)
 	}

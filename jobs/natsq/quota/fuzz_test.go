@@ -15,13 +15,17 @@ func FuzzLimits(f *testing.F) {
 	f.Add([]byte(`{"v":1,"concurrency":8,"rate":5,"burst":3}`),
 		[]byte(`{"v":1,"holders":{"w":{"slots":3,"beat":17}},"tokens":4.5,"at":"2026-01-31T12:00:00Z"}`), uint16(4),
 		uint16(2), uint16(1))
-	f.Add([]byte(`{"v":1,"rate":1e400}`), []byte(`{"v":1,"holders":{"x":{"slots":-9000000000000000000}},"tokens":-1e308,"at":"9999-12-31T00:00:00Z"}`), uint16(1), uint16(1), uint16(0))
+	f.Add([]byte(`{"v":1,"rate":1e400}`),
+		[]byte(`{"v":1,"holders":{"x":{"slots":-9000000000000000000}},"tokens":-1e308,"at":"9999-12-31T00:00:00Z"}`),
+		uint16(1), uint16(1), uint16(0))
 	f.Add([]byte(`{"v":1,"weight":0.01,"concurrency":1,"rate":0.001}`),
 		[]byte(`{"v":1,"holders":{"x":{"slots":9999}},"tokens":1e308,"at":"0001-01-01T00:00:01Z"}`), uint16(1),
 		uint16(1), uint16(9))
 	f.Add([]byte(`{"v":1,"concurrency":8}`), []byte(`{"v":1,"holders":{"x":{"slots":-100}}}`), uint16(20), uint16(0),
 		uint16(0))
-	f.Add([]byte(`{"v":1}`), []byte(`{"v":1,"holders":{"x":{"slots":9223372036854775807},"y":{"slots":9223372036854775807}}}`), uint16(1), uint16(0), uint16(0))
+	f.Add([]byte(`{"v":1}`),
+		[]byte(`{"v":1,"holders":{"x":{"slots":9223372036854775807},"y":{"slots":9223372036854775807}}}`), uint16(1),
+		uint16(0), uint16(0))
 	f.Fuzz(func(t *testing.T, limits, acc []byte, more, take, has uint16) {
 		l, err := ParseLimits(limits)
 		typed(t, err)

@@ -48,7 +48,8 @@ func TestParse(t *testing.T) {
 	for text, want := range map[string]Record{
 		"":                   {},
 		`{"v":1,"tokens":0}`: {Version: 1},
-		`{"v":1,"tokens":1.5,"at":"2027-01-15T08:00:00Z","holders":{"a":{"slots":0,"beat":7},"b":{"slots":10000,"beat":0}}}`: {Version: 1, Tokens: 1.5, At: at, Holders: map[string]Holder{"a": {0, 7}, "b": {10000, 0}}},
+		`{"v":1,"tokens":1.5,"at":"2027-01-15T08:00:00Z","holders":{"a":{"slots":0,"beat":7},"b":{"slots":10000,` +
+			`"beat":0}}}`: {Version: 1, Tokens: 1.5, At: at, Holders: map[string]Holder{"a": {0, 7}, "b": {10000, 0}}},
 	} {
 		if jobs.Version != 1 {
 			text, want.Version = strings.Replace(text, `"v":1`, fmt.Sprintf(`"v":%d`, jobs.Version), 1),

@@ -14,7 +14,7 @@ func TestAgentKey(t *testing.T) {
 	for name, want := range map[string]string{
 		"host.example-1": "host_example-1",
 		"a":              "a",
-		"0123456789012345678901234567890123456789012345678901234567890123.x": "23456789012345678901234567890123456789012345678901234567890123_x",
+		"0123456789012345678901234567890123456789012345678901234567890123.x": "23456789012345678901234567890123456789012345678901234567890123_x", //nolint:lll // 64 bytes each
 	} {
 		if got := agentKey(name); got != want || jobs.CheckID("key", got) != nil {
 			t.Errorf("%s: %s, want %s", name, got, want)

@@ -212,9 +212,12 @@ func TestCronByHand(t *testing.T) {
 // FuzzSchedule: a stranger's record of a schedule is followed or refused, and looking for its times
 // ends soon.
 func FuzzSchedule(f *testing.F) {
-	f.Add([]byte(`{"v":1,"name":"n","cron":"* * * * *","zone":"UTC","missed":"once","job":{"pool":"cpu","kind":"k","spec":1}}`), int64(0))
-	f.Add([]byte(`{"v":1,"name":"n","cron":"0 0 29 2 *","zone":"Europe/Berlin","missed":"once","from":"0001-01-01T00:00:00Z","job":{"pool":"cpu","kind":"k","spec":1}}`), int64(1e9))
-	f.Add([]byte(`{"v":1,"name":"n","cron":"TZ=/ * * * *","zone":"../../etc","from":"9999-12-31T23:59:59Z","job":{"pool":"cpu","kind":"k"}}`), int64(-1))
+	f.Add([]byte(`{"v":1,"name":"n","cron":"* * * * *","zone":"UTC","missed":"once","job":{"pool":"cpu","kind":"k",`+
+		`"spec":1}}`), int64(0))
+	f.Add([]byte(`{"v":1,"name":"n","cron":"0 0 29 2 *","zone":"Europe/Berlin","missed":"once",`+
+		`"from":"0001-01-01T00:00:00Z","job":{"pool":"cpu","kind":"k","spec":1}}`), int64(1e9))
+	f.Add([]byte(`{"v":1,"name":"n","cron":"TZ=/ * * * *","zone":"../../etc","from":"9999-12-31T23:59:59Z",`+
+		`"job":{"pool":"cpu","kind":"k"}}`), int64(-1))
 	f.Add([]byte(`{"v":1,"name":"n","cron":"*/99999999999 1-0 31 2 ?","job":{}}`), int64(4e9))
 	f.Fuzz(func(t *testing.T, data []byte, now int64) {
 		e, err := readSchedule("n", data)

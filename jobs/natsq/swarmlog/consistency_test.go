@@ -71,8 +71,13 @@ func TestConsistencyOfLogs(t *testing.T) {
 		{conn, servers[0].URL(), swarms.Consistency{Replicas: 1}, "1 Default", ""},
 		{conn, servers[0].URL(), swarms.Consistency{Replicas: 3, Durability: swarms.Synced}, "3 Default", ""},
 		{conn, servers[0].URL(), swarms.Consistency{Durability: swarms.Fast}, "1 Async", ""},
-		{conn, "", swarms.Consistency{Replicas: 3, Durability: swarms.Fast}, "", "cannot be told otherwise for one of " +
-			"them: use 1 replica"},
+		{
+			conn, "",
+			swarms.Consistency{Replicas: 3, Durability: swarms.Fast},
+			"",
+			"cannot be told otherwise for one of " +
+				"them: use 1 replica",
+		},
 		{conn, "", swarms.Consistency{Replicas: 5}, "", "5 replicas: the NATS server has not as many servers"},
 		{conn, "", swarms.Consistency{Replicas: 2}, "", "replicas 2: use 1, 3 or 5"},
 		{conn, "", swarms.Consistency{Durability: "slow"}, "", `durability "slow": use synced or fast`},

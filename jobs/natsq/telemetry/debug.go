@@ -64,11 +64,12 @@ var ErrBusy = errors.New("the agent makes a document for somebody else")
 
 // AnswerDebug hands out documents of an agent until stop is called, which waits for one that is being
 // made. document makes one, for at most the time of its context; one is made at a time.
-func (t *Telemetry) AnswerDebug(agent string, document func(ctx context.Context, what string, seconds int) ([]byte, error),
+func (t *Telemetry) AnswerDebug(agent string, document func(ctx context.Context, what string, seconds int) ([]byte,
+	error),
 ) (stop func(), err error) {
 	ctx, cancel := context.WithCancel(context.Background())
-	d := &documents{ctx: ctx, of: document}
-	sub, err := t.conn.NC.Subscribe(debugPrefix+debugKey(agent), func(m *nats.Msg) { d.answer(m) })
+	d := &documents{of: document}
+	sub, err := t.conn.NC.Subscribe(debugPrefix+debugKey(agent), func(m *nats.Msg) { d.answer(ctx, m) })
 	if err != nil {
 		cancel()
 		return nil, fmt.Errorf("hand out documents of agent %s: %w", agent, err)
@@ -94,7 +95,6 @@ func debugKey(agent string) string {
 
 // documents keeps the document that was made last.
 type documents struct {
-	ctx    context.Context // ends with the answers
 	of     func(ctx context.Context, what string, seconds int) ([]byte, error)
 	making sync.WaitGroup
 
@@ -105,7 +105,9 @@ type documents struct {
 	until time.Time
 }
 
-func (d *documents) answer(m *nats.Msg) {
+// answer answers a request: with the first part of a new document, or with the part of the last one
+// that the request names. ctx ends with the answers of the agent.
+func (d *documents) answer(ctx context.Context, m *nats.Msg) {
 	var q debugRequest
 	if err := json.Unmarshal(m.Data, &q); err != nil || m.Reply == "" {
 		return
@@ -126,13 +128,13 @@ func (d *documents) answer(m *nats.Msg) {
 		return
 	}
 	d.busy, d.data, d.token = true, nil, ""
-	d.making.Go(func() { d.make(m, q) })
+	d.making.Go(func() { d.make(ctx, m, q) })
 }
 
 // make makes a document and answers with its first part. It does not hold up other requests.
-func (d *documents) make(m *nats.Msg, q debugRequest) {
+func (d *documents) make(ctx context.Context, m *nats.Msg, q debugRequest) {
 	seconds := min(max(q.Seconds, 0), 60)
-	ctx, cancel := context.WithTimeout(d.ctx, time.Duration(seconds)*time.Second+partPatience)
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(seconds)*time.Second+partPatience)
 	defer cancel()
 	data, err := d.of(ctx, q.What, seconds)
 	if len(data) > MaxDocument {
@@ -194,7 +196,8 @@ func (t *Telemetry) Document(ctx context.Context, agent, what string, seconds in
 		all = append(all, m.Data...)
 		total, err := strconv.Atoi(m.Header.Get(headerTotal))
 		if err != nil || total > MaxDocument || len(all) > total {
-			return nil, fmt.Errorf("ask agent %s for its %s: %d bytes of %q", agent, what, len(all), m.Header.Get(headerTotal))
+			return nil, fmt.Errorf("ask agent %s for its %s: %d bytes of %q", agent, what, len(all),
+				m.Header.Get(headerTotal))
 		}
 		if len(all) == total {
 			return all, nil

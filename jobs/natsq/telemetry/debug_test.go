@@ -20,24 +20,25 @@ func TestDocument(t *testing.T) {
 	large := bytes.Repeat([]byte("0123456789abcdef"), 200_000)
 	hold := make(chan struct{})
 	held := make(chan struct{}, 1)
-	stop, err := natsqtest.Connect(t, s).Telemetry.AnswerDebug("host.a-1", func(ctx context.Context, what string, seconds int) ([]byte, error) {
-		switch what {
-		case "large":
-			return large, nil
-		case "endless":
-			return make([]byte, telemetry.MaxDocument+7), nil
-		case "empty":
-			return nil, nil
-		case "slow":
-			held <- struct{}{}
-			select {
-			case <-hold:
-			case <-ctx.Done():
+	stop, err := natsqtest.Connect(t, s).Telemetry.AnswerDebug("host.a-1",
+		func(ctx context.Context, what string, seconds int) ([]byte, error) {
+			switch what {
+			case "large":
+				return large, nil
+			case "endless":
+				return make([]byte, telemetry.MaxDocument+7), nil
+			case "empty":
+				return nil, nil
+			case "slow":
+				held <- struct{}{}
+				select {
+				case <-hold:
+				case <-ctx.Done():
+				}
+				return []byte("slow"), ctx.Err()
 			}
-			return []byte("slow"), ctx.Err()
-		}
-		return nil, errors.New("there is no document " + what)
-	})
+			return nil, errors.New("there is no document " + what)
+		})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,20 +46,23 @@ func TestDocument(t *testing.T) {
 	defer cancel()
 	var got []byte
 	for got == nil { // the server may hear of the subscription later
-		if got, err = c.Telemetry.Document(ctx, "host.a-1", "large", 0); err != nil && !errors.Is(err, jobs.ErrNotFound) {
+		if got, err = c.Telemetry.Document(ctx, "host.a-1", "large", 0); err != nil &&
+			!errors.Is(err, jobs.ErrNotFound) {
 			t.Fatal(err)
 		}
 	}
 	if !bytes.Equal(got, large) {
 		t.Errorf("%d bytes came of %d", len(got), len(large))
 	}
-	if got, err := c.Telemetry.Document(ctx, "host.a-1", "endless", 0); err != nil || len(got) != telemetry.MaxDocument {
+	if got, err := c.Telemetry.Document(ctx, "host.a-1", "endless", 0); err != nil ||
+		len(got) != telemetry.MaxDocument {
 		t.Errorf("%d bytes, %v, want the first %d", len(got), err, telemetry.MaxDocument)
 	}
 	if got, err := c.Telemetry.Document(ctx, "host.a-1", "empty", 0); err != nil || len(got) != 0 {
 		t.Errorf("%d bytes, %v, want none", len(got), err)
 	}
-	if _, err := c.Telemetry.Document(ctx, "host.a-1", "other", 0); err == nil || !strings.Contains(err.Error(), "no document other") {
+	if _, err := c.Telemetry.Document(ctx, "host.a-1", "other", 0); err == nil ||
+		!strings.Contains(err.Error(), "no document other") {
 		t.Errorf("%v, want the agent's error", err)
 	}
 	if _, err := c.Telemetry.Document(ctx, "b", "large", 0); !errors.Is(err, jobs.ErrNotFound) {

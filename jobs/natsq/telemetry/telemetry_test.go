@@ -48,7 +48,8 @@ func TestAsk(t *testing.T) {
 	}
 	got := ask(time.Minute, "a", "b")
 	for _, name := range []string{"a", "b"} {
-		if have := fmt.Sprint(got[name].Samples); have != fmt.Sprintf("[{x map[of:%s] 1.5} {y map[of:%[1]s] 1.5}]", name) {
+		if have := fmt.Sprint(got[name].Samples); have != fmt.Sprintf("[{x map[of:%s] 1.5} {y map[of:%[1]s] 1.5}]",
+			name) {
 			t.Errorf("agent %s answered %s", name, have)
 		}
 	}

@@ -17,8 +17,8 @@ static int64_t now_ns(void)
 }
 
 // launches returns the nanoseconds of so many launches, each followed by a synchronisation when sync is set, or -1.
-static int64_t launches(uintptr_t ctx, uintptr_t fn, uintptr_t stream, unsigned grid, unsigned block, const uint64_t *values,
-                        int n, int times, int sync)
+static int64_t launches(uintptr_t ctx, uintptr_t fn, uintptr_t stream, unsigned grid, unsigned block,
+                        const uint64_t *values, int n, int times, int sync)
 {
     void *at[64];
     for (int i = 0; i < n && i < 64; i++)

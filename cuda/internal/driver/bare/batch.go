@@ -12,10 +12,11 @@ package bare
 // What the headers of CUDA 12.8 say; ours may be older.
 typedef struct { int type, id; } place;
 typedef struct { int order; place from, to; unsigned flags; } manner;
-typedef CUresult (*batch_fn)(CUdeviceptr *, CUdeviceptr *, size_t *, size_t, manner *, size_t *, size_t, size_t *, CUstream);
+typedef CUresult (*batch_fn)(CUdeviceptr *, CUdeviceptr *, size_t *, size_t, manner *, size_t *, size_t,
+                             size_t *, CUstream);
 
-// batch times n scattered copies of a page each, given to the driver by one call, in milliseconds. 1 says that the driver
-// has no such call.
+// batch times n scattered copies of a page each, given to the driver by one call, in
+// milliseconds. 1 says that the driver has no such call.
 static int batch(uintptr_t ctx, int up, size_t page, int n, int times, float *ms)
 {
     batch_fn call = (batch_fn)dlsym(RTLD_DEFAULT, "cuMemcpyBatchAsync");
@@ -25,7 +26,8 @@ static int batch(uintptr_t ctx, int up, size_t page, int n, int times, float *ms
     CUstream s;
     if (call == NULL)
         return 1;
-    if (cuCtxSetCurrent((CUcontext)ctx) || cuStreamCreate(&s, CU_STREAM_NON_BLOCKING) || cuEventCreate(&from, 0) || cuEventCreate(&to, 0) ||
+    if (cuCtxSetCurrent((CUcontext)ctx) || cuStreamCreate(&s, CU_STREAM_NON_BLOCKING) ||
+        cuEventCreate(&from, 0) || cuEventCreate(&to, 0) ||
         cuMemAlloc(&on, page * n) || cuMemHostAlloc(&host, page * n, CU_MEMHOSTALLOC_PORTABLE))
         return -1;
     CUdeviceptr *dst = malloc(n * sizeof *dst), *src = malloc(n * sizeof *src);

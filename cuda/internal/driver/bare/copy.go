@@ -14,14 +14,17 @@ static int copies(uintptr_t ctx, int kind, size_t n, int times, float *ms)
     CUdeviceptr a = 0, b = 0;
     CUevent from, to;
     CUstream s;
-    if (cuCtxSetCurrent((CUcontext)ctx) || cuStreamCreate(&s, CU_STREAM_NON_BLOCKING) || cuEventCreate(&from, 0) || cuEventCreate(&to, 0) ||
+    if (cuCtxSetCurrent((CUcontext)ctx) || cuStreamCreate(&s, CU_STREAM_NON_BLOCKING) ||
+        cuEventCreate(&from, 0) || cuEventCreate(&to, 0) ||
         cuMemAlloc(&a, n) || (kind == 2 ? cuMemAlloc(&b, n) : cuMemHostAlloc(&host, n, CU_MEMHOSTALLOC_PORTABLE)))
         return -1;
     int bad = 0;
     for (int i = -2; i < times && !bad; i++) {
         float t = 0;
         bad |= cuEventRecord(from, s);
-        bad |= kind == 0 ? cuMemcpyHtoDAsync(a, host, n, s) : kind == 1 ? cuMemcpyDtoHAsync(host, a, n, s) : cuMemcpyDtoDAsync(b, a, n, s);
+        bad |= kind == 0   ? cuMemcpyHtoDAsync(a, host, n, s)
+               : kind == 1 ? cuMemcpyDtoHAsync(host, a, n, s)
+                           : cuMemcpyDtoDAsync(b, a, n, s);
         bad |= cuEventRecord(to, s);
         bad |= cuStreamSynchronize(s);
         bad |= cuEventElapsedTime(&t, from, to);

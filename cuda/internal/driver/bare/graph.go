@@ -19,7 +19,8 @@ static int64_t now(void)
 }
 
 // rounds launches a graph and spins on a word until it has counted one further, so many times; ns gets each time.
-static int rounds(uintptr_t ctx, uintptr_t stream, uintptr_t exec, volatile uint32_t *word, uint32_t count, int times, int64_t *ns)
+static int rounds(uintptr_t ctx, uintptr_t stream, uintptr_t exec, volatile uint32_t *word, uint32_t count,
+                  int times, int64_t *ns)
 {
     if (cuCtxSetCurrent((CUcontext)ctx) != CUDA_SUCCESS)
         return -1;
@@ -47,14 +48,16 @@ static int memset32(uintptr_t ctx, uintptr_t stream, uint64_t at, size_t words)
 }
 
 // early launches a kernel that may start before the one in front of it has ended.
-static int early(uintptr_t ctx, uintptr_t fn, uintptr_t stream, unsigned grid, unsigned block, const uint64_t *values, int n)
+static int early(uintptr_t ctx, uintptr_t fn, uintptr_t stream, unsigned grid, unsigned block,
+                 const uint64_t *values, int n)
 {
     void *at[64];
     for (int i = 0; i < n && i < 64; i++)
         at[i] = (void *)&values[i];
     CUlaunchAttribute a = {.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION};
     a.value.programmaticStreamSerializationAllowed = 1;
-    CUlaunchConfig c = {.gridDimX = grid, .gridDimY = 1, .gridDimZ = 1, .blockDimX = block, .blockDimY = 1, .blockDimZ = 1,
+    CUlaunchConfig c = {.gridDimX = grid, .gridDimY = 1, .gridDimZ = 1,
+                        .blockDimX = block, .blockDimY = 1, .blockDimZ = 1,
                         .hStream = (CUstream)stream, .attrs = &a, .numAttrs = 1};
     CUresult r = cuCtxSetCurrent((CUcontext)ctx);
     return r != CUDA_SUCCESS ? r : cuLaunchKernelEx(&c, (CUfunction)fn, at, NULL);

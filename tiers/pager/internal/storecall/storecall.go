@@ -75,8 +75,8 @@ type Call struct {
 // workContext is the context of the work of a call: that of its caller, and over as soon as the
 // call is abandoned.
 type workContext struct {
-	context.Context
-	state *atomic.Int32
+	context.Context //nolint:containedctx // it is a context itself
+	state           *atomic.Int32
 }
 
 // Err implements context.Context.
