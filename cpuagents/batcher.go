@@ -27,7 +27,7 @@ const maxOpen = 256
 const maxBatchBytes = 480 << 10
 
 // batcher turns rows into batches. The rows of a batch depend on the sources and the specification
-// alone, so another attempt of the job makes the same batches.
+// alone, so another attempt of the job makes the same batches. One goroutine uses it.
 type batcher struct {
 	s       *stream
 	rejects *json.Encoder
@@ -43,7 +43,9 @@ type batcher struct {
 }
 
 // feed reads all series and appends their batches, then the end. It returns when the end is stored.
-// The end of ctx with jobs.ErrFinish ends the input early, and the end of work ends everything.
+// The end of ctx with jobs.ErrFinish ends the input early, and the end of work ends everything. A
+// job without any valid row is an error of the input that quotes the first reject. rejects gets a
+// line of JSON for each reject.
 func (s *stream) feed(ctx, work context.Context, rejects io.Writer) error {
 	end, last, err := lastOwn(work, s.in, 0)
 	if err != nil {
@@ -136,7 +138,9 @@ func (f *batcher) all(ctx, work, waiting context.Context) (interrupted bool, err
 	}
 }
 
-// open opens series number i. The waiting of a remote source ends with the reading.
+// open opens series number i. A file is read until work ends. A remote source waits for documents
+// only until waiting ends, so a request to finish does not wait for the source. The caller closes
+// the reader.
 func (f *batcher) open(work, waiting context.Context, i int) (rows.Reader, error) {
 	src, from := f.s.series[i], f.s.sourceResources()
 	if !source.IsRemote(src.URI) {
@@ -145,7 +149,9 @@ func (f *batcher) open(work, waiting context.Context, i int) (rows.Reader, error
 	return from.OpenRemote(waiting, f.s.log(1+i, swarms.In), f.s.id, i, src, f.s.spec.Columns)
 }
 
-// take reads up to n rows of one series into the batch.
+// take reads up to n rows of one series into the batch, and flushes a batch that is full. It
+// reports whether the series has ended. It returns the cause of ctx or work when one of them ends,
+// and with Strict an error for the first reject. Its counts are visible to collect when it returns.
 func (f *batcher) take(ctx, work context.Context, group int, r rows.Reader, n int) (ended bool, err error) {
 	var good, bad uint64
 	defer func() {
@@ -212,8 +218,9 @@ func (f *batcher) take(ctx, work context.Context, group int, r rows.Reader, n in
 	return false, nil
 }
 
-// flush appends the batch, unless an earlier attempt has, and waits while too many batches are
-// unanswered.
+// flush appends the batch, and waits before that while too many batches are unanswered. A batch
+// that an earlier attempt has appended is only counted, since its rows are the same. An empty batch
+// is not appended.
 func (f *batcher) flush(work context.Context) error {
 	if f.obs.Len() == 0 {
 		return nil
@@ -240,7 +247,8 @@ func (f *batcher) flush(work context.Context) error {
 	return nil
 }
 
-// wait returns when fewer than window batches before this one are unanswered.
+// wait returns when fewer than window batches before this one are unanswered. This bounds the
+// memory of the swarm's log reader and the time between a row and its decision.
 func (f *batcher) wait(work context.Context, number uint64) error {
 	for {
 		f.s.mu.Lock()
@@ -259,7 +267,7 @@ func (f *batcher) wait(work context.Context, number uint64) error {
 
 // append appends an entry of the stream. Questions that other clients have appended meanwhile stay
 // before it. Any other foreign entry is another attempt of the job: append fails with
-// jobs.ErrFenced.
+// jobs.ErrFenced. It sets after to the number of the entry, and is called by one goroutine.
 func (f *batcher) append(work context.Context, e swarms.Entry) error {
 	for {
 		err := f.s.in.Append(work, f.after, e)

@@ -12,7 +12,9 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-// collect reads decisions until the end of the log, and sends them to the output and the sinks.
+// collect reads decisions until the end of the log, and sends them to the output and the sinks. It
+// returns the last entry of the log, which has the number of rows that were sent. It is the only
+// goroutine that changes decided.
 func (s *stream) collect(ctx context.Context, ordered *orderedOutput) (end swarms.EndOfInput, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	r, err := s.out.Read(ctx, 1)
@@ -69,8 +71,10 @@ func (s *stream) collect(ctx context.Context, ordered *orderedOutput) (end swarm
 	}
 }
 
-// overdue returns the time since which a decision is due, and an error if that is too long ago. A
-// slow source is not a stall.
+// overdue returns the time since which a decision is due, and an error of class jobs.CodeDevice if
+// that is longer ago than Stall. The parameter since is the result of the last call, or the time of
+// the last decision. No decision is due while all batches are answered, so a slow source is not a
+// stall.
 func (s *stream) overdue(since time.Time) (time.Time, error) {
 	s.mu.Lock()
 	due, begun := s.sent > s.decided, s.decided > 0
@@ -99,7 +103,9 @@ func (s *stream) overdue(since time.Time) (time.Time, error) {
 	)
 }
 
-// entry processes one entry of the log of decisions. It returns true at the end of the log.
+// entry processes one entry of the log of decisions. It returns true at the end of the log. A batch
+// counts as decided after all sinks have taken it. A refused batch fails the job, and a refused
+// question of another client does not.
 func (s *stream) entry(
 	ctx context.Context, e swarms.Entry, end *swarms.EndOfInput, ordered *orderedOutput,
 ) (done bool, err error) {

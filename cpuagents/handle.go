@@ -67,5 +67,6 @@ func (h *Handlers) Kinds() []string {
 // Default holds the handlers of the process.
 var Default Handlers
 
-// Handle registers fn for a kind with the Default handlers.
+// Handle registers fn for a kind with the Default handlers. A program calls it before it starts the
+// agent; see Handlers.Handle for the kinds that are refused.
 func Handle(kind string, fn Func) error { return Default.Handle(kind, fn) }

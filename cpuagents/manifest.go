@@ -27,7 +27,8 @@ const (
 )
 
 // manifest reads the series of a job entry by entry. Their memory stays in h, which lasts as long
-// as the job.
+// as the job. A mistake in the list is an error of class jobs.CodeInvalid that names the series by
+// its number, from 1.
 func (s *Streamer) manifest(ctx context.Context, uri string, h *inputmem.Hold) ([]source.Series, error) {
 	r, err := s.Files.Open(ctx, uri)
 	if err != nil {
@@ -80,6 +81,7 @@ func (s *Streamer) manifest(ctx context.Context, uri string, h *inputmem.Hold) (
 	return series, nil
 }
 
+// errLongEntry means that an entry takes more than maxSeriesBytes.
 var errLongEntry = errors.New("the entry is too long")
 
 // entryReader reads a JSON list, and fails at an entry of more than maxSeriesBytes, since the
@@ -90,7 +92,8 @@ type entryReader struct {
 	decoded func() int64 // bytes that the decoder is done with
 }
 
-// Read implements io.Reader.
+// Read implements io.Reader. It counts the bytes that the decoder has not finished with, so a long
+// list of short entries passes.
 func (e *entryReader) Read(p []byte) (int, error) {
 	ahead := int64(0)
 	if e.decoded != nil {

@@ -16,8 +16,9 @@ import (
 )
 
 // orderedOutput writes decisions, series after series. They arrive with the series mixed, so they
-// are first spooled to a file, and ordered at the end: the memory does not grow with the input.
-// Without an output it only counts.
+// are first spooled to a file, and ordered at the end. The memory grows with the runs of decisions
+// of a series and not with the input. Without an output it only counts. One goroutine uses it: it
+// calls write for each batch, then finish, and close in any case.
 type orderedOutput struct {
 	s      *stream
 	out    io.Writer // nil: there is no output
@@ -34,6 +35,7 @@ type orderedOutput struct {
 // extent is a run of decisions of one series in the spool, in bytes.
 type extent struct{ off, n int64 }
 
+// newOrderedOutput returns the output of a stream into out, which may be nil.
 func newOrderedOutput(s *stream, out io.Writer) (*orderedOutput, error) {
 	k := &orderedOutput{
 		s:      s,
@@ -55,7 +57,8 @@ func newOrderedOutput(s *stream, out io.Writer) (*orderedOutput, error) {
 	return k, nil
 }
 
-// write decodes, counts and spools one batch of decisions.
+// write decodes, counts and spools one batch of decisions. It checks groups and candidates, because
+// the batch comes from another process. The result is valid as long as data.
 func (k *orderedOutput) write(data []byte) (*batch.Decisions, error) {
 	now := time.Now().UnixNano()
 	d, err := batch.DecodeDecisions(data)
@@ -97,7 +100,7 @@ func (k *orderedOutput) write(data []byte) (*batch.Decisions, error) {
 	return d, nil
 }
 
-// keep spools decision i.
+// keep spools decision i. Consecutive decisions of one series become one extent.
 func (k *orderedOutput) keep(d *batch.Decisions, i int) error {
 	g := d.Group[i]
 	k.line = k.enc.Spool(k.line[:0], d, i)
@@ -140,6 +143,7 @@ func (k *orderedOutput) finish() error {
 	return nil
 }
 
+// encode writes the document: the runs of each series in the order in which they were spooled.
 func (k *orderedOutput) encode(w io.Writer) error {
 	if err := k.enc.Begin(w); err != nil {
 		return err
@@ -159,6 +163,7 @@ func (k *orderedOutput) latency(percent float64) float64 {
 	return float64(k.hist.ValueAtPercentile(percent)) / 1000
 }
 
+// close releases the spool. It does not close the output.
 func (k *orderedOutput) close() {
 	if k.spool != nil {
 		_ = k.spool.Close()

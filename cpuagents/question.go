@@ -39,7 +39,7 @@ func lastOwn(ctx context.Context, log swarms.Log, after uint64) (end uint64, own
 }
 
 // asked reports whether an entry of the log is a question. The first entry is never one: if it is
-// refused, the swarm cannot be served.
+// refused, the swarm cannot be served. An entry that is not in the log is no question.
 func (s *stream) asked(ctx context.Context, seq uint64) (bool, error) {
 	last, err := s.in.Last(ctx)
 	if err != nil || seq <= 1 || seq > last.Seq {

@@ -59,7 +59,8 @@ func (s *StreamSpec) layout(series []source.Series) encode.Layout {
 	return l
 }
 
-// FeatureColumns returns the names that the features of a stream job have in its output.
+// FeatureColumns returns the names that the features of a stream job have in its output. The order
+// is that of Columns.Features.
 func (s *StreamSpec) FeatureColumns() []string { return s.layout(nil).FeatureColumns() }
 
 // SeriesSummary counts the rows and decisions of one series.
@@ -104,7 +105,9 @@ func (d *Dropped) count(of *batch.Decisions, i int) bool {
 	return true
 }
 
-// StreamResult is the output of a stream job.
+// StreamResult is the output of a stream job: the sums of all series, the time of the last attempt
+// in seconds, and the latencies of its decisions. Interrupted reports that the input was ended
+// early.
 type StreamResult struct {
 	Observations uint64 `json:"observations"`
 	Rejected     uint64 `json:"rejected"`
@@ -118,7 +121,8 @@ type StreamResult struct {
 	Interrupted bool    `json:"interrupted,omitempty"`
 }
 
-// StreamProgress is the progress that a stream job reports while it runs.
+// StreamProgress is the progress that a stream job reports while it runs. The numbers only grow
+// within an attempt, and a new attempt begins at 0 again.
 type StreamProgress struct {
 	Series       int    `json:"series"`
 	Observations uint64 `json:"observations"`

@@ -20,7 +20,7 @@ import (
 )
 
 // stream is one attempt at a stream job. Two goroutines share it: feed reads the sources, and
-// collect reads the decisions.
+// collect reads the decisions. mu guards the fields that follow it up to reported.
 type stream struct {
 	*Streamer
 	id       string
@@ -45,7 +45,9 @@ type stream struct {
 }
 
 // run reads all series, and returns when all decisions are written. The end of ctx with
-// jobs.ErrFinish ends only the reading.
+// jobs.ErrFinish ends only the reading. Outputs become visible at the end, in this order: the
+// decisions, the rejects, the summary. After an error none of them appears, except the rejects of
+// an input without a valid row. All goroutines have ended when run returns.
 func (s *stream) run(ctx context.Context) (*StreamResult, error) {
 	started := time.Now()
 	// Both sides end together: the first failure stops the other. A request to finish early stops
@@ -156,6 +158,8 @@ func (s *stream) run(ctx context.Context) (*StreamResult, error) {
 	return result, nil
 }
 
+// writeSummary writes the list of SeriesSummary. It is the last output of a job, so its presence
+// shows that the others are complete.
 func (s *stream) writeSummary(ctx context.Context) error {
 	w, err := s.Files.Create(ctx, s.spec.Summary)
 	if err != nil {
@@ -168,7 +172,8 @@ func (s *stream) writeSummary(ctx context.Context) error {
 	return w.Commit()
 }
 
-// report sends the progress of the job, at most five times a second.
+// report sends the progress of the job, at most five times a second. The last report of a job has
+// done set and is always sent.
 func (s *stream) report(done bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

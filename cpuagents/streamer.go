@@ -18,7 +18,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-// Queue is what a stream job needs of the queue besides the job itself.
+// Queue is the part of the queue that a stream job needs besides the job itself. Its methods may be
+// called concurrently.
 type Queue interface {
 	// CreateSwarm announces a swarm, Swarm reads its record, and RemoveSwarm removes the swarm with
 	// its logs, but no other swarm of the same id.
@@ -98,7 +99,10 @@ const (
 	defaultStall = 60 * time.Second
 )
 
-// Handle is the jobs.Handler for KindStream.
+// Handle is the jobs.Handler for KindStream. It returns a *StreamResult. progress is called with a
+// StreamProgress from the goroutines of the job, one call at a time. An error that is
+// jobs.ErrFenced means that another attempt of the job goes on, and jobs.ErrUnfit that another
+// agent must take the job.
 func (s *Streamer) Handle(ctx context.Context, job jobs.Job, progress func(any)) (any, error) {
 	if err := s.Files.Ready(); err != nil {
 		return nil, err
@@ -127,7 +131,8 @@ func (s *Streamer) Handle(ctx context.Context, job jobs.Job, progress func(any))
 	return result, nil
 }
 
-// attempt executes the job, without the clean-up.
+// attempt executes the job, without the clean-up. Every mistake that can be found without a row is
+// found before the swarm is announced.
 func (s *stream) attempt(ctx context.Context, job jobs.Job) (*StreamResult, error) {
 	spec := &s.spec
 	if err := json.Unmarshal(job.Spec, spec); err != nil {
@@ -240,7 +245,8 @@ const cleanPatience = 30 * time.Second
 
 // clean removes the swarm of a job that has ended, and what the attempt keeps elsewhere. If the
 // swarm was removed already, clean removes only what is left of it, since another attempt may have
-// made the next one.
+// made the next one. It runs also after the end of ctx, for at most cleanPatience, and logs its
+// failures.
 func (s *stream) clean(ctx context.Context, gone bool) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanPatience)
 	defer cancel()
@@ -269,7 +275,9 @@ func (s *stream) clean(ctx context.Context, gone bool) {
 	}
 }
 
-// sinks makes what takes the decisions of a job beside its output: its webhook and its sinks.
+// openSinks makes the sinks of a job: its webhook, those of its specification, and that of its
+// submitter. Their places are the same in every attempt. The caller closes them; after an error
+// they are closed.
 func (s *Streamer) openSinks(job string, spec StreamSpec, series []source.Series) (sinks []sink.Sink, err error) {
 	if len(spec.Sinks) > maxSinks {
 		return nil, jobs.Errorf(

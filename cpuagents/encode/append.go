@@ -6,7 +6,8 @@ import (
 )
 
 // AppendNumber appends v in the shortest form that parses to the same float. The parameter bits is
-// the size of that float: 32 or 64.
+// the size of that float: 32 or 64. Small and large numbers have an exponent, at the limits that
+// JavaScript uses. v must be finite, as JSON has no other numbers.
 func AppendNumber(b []byte, v float64, bits int) []byte {
 	if a := max(v, -v); a != 0 && (a < 1e-6 || a >= 1e21) {
 		return strconv.AppendFloat(b, v, 'e', -1, bits)

@@ -21,7 +21,12 @@ import (
 // time, and a few megabytes of memory here.
 const columnRows = 64 << 10
 
-// columnEncoder writes Arrow IPC files and Parquet files of flat columns.
+// columnEncoder writes Arrow IPC files and Parquet files of flat columns. All columns are required:
+// a missing feature is NaN, and a dropped observation has the reason in a column of its own.
+//
+// A spooled decision has, little-endian: row, round and leader (uint64), score (float32), decision
+// (uint32), the features (float64), the counts (uint32), the reason of a drop (uint32), and the
+// timestamp behind its length (uint32).
 type columnEncoder struct {
 	Layout
 	rows   string // arrow or parquet
@@ -34,6 +39,7 @@ type columnEncoder struct {
 	}
 }
 
+// newColumnEncoder returns an encoder of Arrow or Parquet. The order of the columns is that of CSV.
 func newColumnEncoder(rows string, l Layout) *columnEncoder {
 	fields := []arrow.Field{
 		{Name: "series", Type: arrow.BinaryTypes.String},
@@ -58,7 +64,7 @@ func newColumnEncoder(rows string, l Layout) *columnEncoder {
 	return &columnEncoder{Layout: l, rows: rows, schema: arrow.NewSchema(fields, nil)}
 }
 
-// firstFeature is the first column of features.
+// firstFeature is the first column of features. Series, row and timestamp precede it.
 const firstFeature = 3
 
 // Spool implements Encoder: the numbers in fixed places, then the text of the timestamp behind its
@@ -101,7 +107,8 @@ func (e *columnEncoder) Begin(w io.Writer) (err error) {
 	return err
 }
 
-// Piece implements Encoder.
+// Piece implements Encoder. Rows collect in the builder across pieces, so a batch may contain
+// several series, and its size does not depend on the pieces.
 func (e *columnEncoder) Piece(series int, r io.Reader) error {
 	in := bufio.NewReaderSize(r, 64<<10)
 	le := binary.LittleEndian
@@ -152,6 +159,7 @@ func (e *columnEncoder) Piece(series int, r io.Reader) error {
 	}
 }
 
+// flush writes the collected rows as one record batch or row group; nothing if there are none.
 func (e *columnEncoder) flush() error {
 	if e.held == 0 {
 		return nil
@@ -162,7 +170,8 @@ func (e *columnEncoder) flush() error {
 	return e.out.Write(rec)
 }
 
-// End implements Encoder.
+// End implements Encoder. It writes the last rows and the footer, and releases the builder also
+// after an error.
 func (e *columnEncoder) End() error {
 	err := e.flush()
 	e.build.Release()

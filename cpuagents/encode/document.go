@@ -35,7 +35,8 @@ func (p *Document) Rows() int { return p.count }
 // Size returns the size of the document before it is packed, in bytes, approximately.
 func (p *Document) Size() int { return p.size }
 
-// Add appends decision i of d.
+// Add appends decision i of d, and copies what it needs of d. The error is a decision of a group
+// without a series, or an unknown format. The document is unchanged then.
 func (p *Document) Add(d *batch.Decisions, i int) (err error) {
 	series := int(d.Group[i])
 	if series >= len(p.Series) {
@@ -87,7 +88,8 @@ func (p *Document) Take() ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// MediaType returns the media type of the documents; empty if their format is unknown.
+// MediaType returns the media type of the documents; empty if their format is unknown. A packed
+// document has the media type of its packing, as readers unpack it first.
 func (p *Document) MediaType() string {
 	form, pack, err := p.Format.Split()
 	switch {

@@ -2,7 +2,8 @@ package encode
 
 import "strings"
 
-// Layout describes the columns of the decisions of a job.
+// Layout describes the columns of the decisions of a job. The encoders share its slices and do not
+// change them. They must not change while an encoder uses them.
 type Layout struct {
 	Series     []string // names; a decision refers to one by its index
 	Candidates []string // a decision refers to one by its index
@@ -10,7 +11,8 @@ type Layout struct {
 	Drops      bool // formats with columns have one for the reason of a dropped observation
 }
 
-// reservedColumns are the columns of an output other than features and counts.
+// reservedColumns are the columns of an output other than features and counts. A feature with one
+// of these names gets a prefix.
 var reservedColumns = []string{
 	"job", "series", "row", "timestamp", "score", "decision", "round", "counts", "leader", DroppedColumn,
 }

@@ -9,7 +9,7 @@ import (
 
 // NewPacker returns a writer that packs into w: with gzip for gz, with zstd for zst, and not at all
 // for an empty pack. Its Close ends the packing and leaves w open. The same bytes in give the same
-// bytes out.
+// bytes out. No other goroutine is used, so the order of the writes to w is fixed.
 func NewPacker(w io.Writer, pack string) (io.WriteCloser, error) {
 	switch pack {
 	case "gz":

@@ -16,6 +16,8 @@ import (
 // bridge from Arrow would add 15 MB to the program, for columns that no output has.
 type parquetWriter struct{ w *pqfile.Writer }
 
+// newParquetWriter returns a writer of the columns of s, which are strings, unsigned integers and
+// floats. Parquet has no unsigned types: their columns are signed with a logical type.
 func newParquetWriter(w io.Writer, s *arrow.Schema) (_ *parquetWriter, err error) {
 	var nodes schema.FieldList
 	for _, f := range s.Fields() {
@@ -55,7 +57,8 @@ func newParquetWriter(w io.Writer, s *arrow.Schema) (_ *parquetWriter, err error
 	return &parquetWriter{pqfile.NewParquetWriter(w, root, pqfile.WithWriterProps(props))}, nil
 }
 
-// Write writes a row group.
+// Write writes a row group. The columns of rec are those of the schema, without nulls. rec remains
+// with the caller.
 func (p *parquetWriter) Write(rec arrow.RecordBatch) error {
 	g, err := p.w.AppendRowGroupChecked()
 	if err != nil {

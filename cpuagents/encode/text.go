@@ -30,7 +30,9 @@ type Encoder interface {
 	End() error
 }
 
-// New returns the encoder of a format, and the packing of its output as NewPacker takes it.
+// New returns the encoder of a format, and the packing of its output as NewPacker takes it. The
+// encoder does not pack: the caller gives Begin the writer of a packer. The error is an unknown
+// format.
 func New(f rows.Format, l Layout) (e Encoder, pack string, err error) {
 	rows, pack, err := f.Split()
 	if err != nil {
@@ -45,23 +47,27 @@ func New(f rows.Format, l Layout) (e Encoder, pack string, err error) {
 	return newColumnEncoder(rows, l), pack, nil
 }
 
-// text is the common part of formats whose spool has the lines of the output, in another order.
+// text is the common part of formats whose spooled decisions are the lines of the output, in
+// another order. So Piece copies them.
 type text struct {
 	w      io.Writer
 	header string
 }
 
+// Begin implements Encoder. It writes the header, which is empty for NDJSON.
 func (t *text) Begin(w io.Writer) error {
 	t.w = w
 	_, err := io.WriteString(w, t.header)
 	return err
 }
 
+// Piece implements Encoder. The lines name their series themselves.
 func (t *text) Piece(_ int, r io.Reader) error {
 	_, err := io.Copy(t.w, r)
 	return err
 }
 
+// End implements Encoder. Lines have no footer.
 func (t *text) End() error { return nil }
 
 // ndjsonEncoder writes one JSON object per line.
@@ -147,6 +153,7 @@ type csvEncoder struct {
 	Layout
 }
 
+// newCSVEncoder returns the encoder of CSV. Only an output with drops has the column of reasons.
 func newCSVEncoder(l Layout) *csvEncoder {
 	e := &csvEncoder{Layout: l}
 	header := []byte("series,row,timestamp")
@@ -169,7 +176,7 @@ func newCSVEncoder(l Layout) *csvEncoder {
 	return e
 }
 
-// Spool implements Encoder.
+// Spool implements Encoder. A missing feature is an empty field.
 func (e *csvEncoder) Spool(b []byte, d *batch.Decisions, i int) []byte {
 	b = append(b, e.prefix[d.Group[i]]...)
 	b = strconv.AppendUint(b, d.Row[i], 10)
@@ -201,7 +208,7 @@ func (e *csvEncoder) Spool(b []byte, d *batch.Decisions, i int) []byte {
 	return e.line(strconv.AppendUint(append(b, ','), d.Leader[i], 10), why)
 }
 
-// line ends a line.
+// line ends a line. The last column is the reason of a drop, if the layout has drops.
 func (e *csvEncoder) line(b []byte, dropped string) []byte {
 	if e.Drops {
 		b = append(append(b, ','), dropped...)
@@ -209,7 +216,9 @@ func (e *csvEncoder) line(b []byte, dropped string) []byte {
 	return append(b, '\n')
 }
 
-// appendCSV writes s as a field of RFC 4180.
+// appendCSV appends s as a field of RFC 4180. A field is quoted if it is empty, has a character
+// with a meaning, or has a space at its begin or end, which some readers remove. Bytes that are not
+// UTF-8 become U+FFFD.
 func appendCSV(b []byte, s string) []byte {
 	s = strings.ToValidUTF8(s, "\uFFFD")
 	if s != "" && !strings.ContainsAny(s, ",\"\r\n") && strings.TrimSpace(s) == s {

@@ -22,7 +22,9 @@ import (
 )
 
 // Objects is the queue's store of objects. Each owner has objects of its own. The methods may be
-// called concurrently.
+// called concurrently. PutObject stores all of r under a name, and returns its size in bytes. It
+// replaces an object of that name as a whole, or fails and leaves it. Object returns
+// jobs.ErrNotFound for a missing object; the caller closes the reader.
 type Objects interface {
 	PutObject(ctx context.Context, name string, of jobs.Owner, r io.Reader) (int64, error)
 	Object(ctx context.Context, name string, of jobs.Owner) (io.ReadCloser, error)
@@ -113,7 +115,8 @@ func New(o Options) (*Files, error) {
 	return f, nil
 }
 
-// Close closes the folders. A second call does nothing.
+// Close closes the folders, for all views. Files that are open remain usable; outputs must be
+// committed before. A second call does nothing.
 func (f *Files) Close() error {
 	var errs []error
 	for _, r := range f.roots {
@@ -150,7 +153,9 @@ func (f *Files) Resolve(uri string) (root *os.Root, name, object string, err err
 	return nil, "", "", fault.Input("%s: a source or sink is file:ROOT/PATH or object:NAME", uri)
 }
 
-// Open opens a file or an object for reading. The caller closes the file.
+// Open opens a file or an object for reading. The caller closes the file. The file can seek: an
+// object is copied to the scratch folder first. An error has a class: a missing file is one of the
+// input, a failing queue is marked with jobs.Retry.
 func (f *Files) Open(ctx context.Context, uri string) (*os.File, error) {
 	root, name, object, err := f.Resolve(uri)
 	if err != nil {
@@ -194,7 +199,7 @@ func (f *Files) RealPath(uri string, flags int) (string, error) {
 }
 
 // OpenFile opens a file below a root for reading. It never blocks, also not on a named pipe without
-// a writer.
+// a writer. The caller checks the kind of the file, and closes it.
 func OpenFile(root *os.Root, name string) (*os.File, error) {
 	return root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 }

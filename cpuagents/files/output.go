@@ -17,17 +17,20 @@ import (
 )
 
 // Output is a file or object that is being written. It appears complete or not at all: Commit makes
-// it visible.
+// it visible. One goroutine uses it. Write, Commit and Abort are called in this order; Abort may be
+// deferred.
 type Output struct {
 	io.Writer
 	commit func() error
 	abort  func()
 }
 
-// Commit makes the output visible under its name. It is called once.
+// Commit makes the output visible under its name, after a file is synced to its disk. It is called
+// once. After an error the former content of that name is unchanged. jobs.ErrFenced means that a
+// later attempt writes the output.
 func (o *Output) Commit() error { return o.commit() }
 
-// Abort discards the output. After Commit it does nothing.
+// Abort discards the output. After Commit it does nothing. A file leaves no part behind.
 func (o *Output) Abort() { o.abort() }
 
 // partOf returns the name under which a file is written until it is complete. Each call has a name
@@ -93,7 +96,8 @@ const maxLinks = 40
 
 // Create begins an output at a URI. A file is written beside its name and renamed by Commit. An
 // object is collected in a temporary file first, because the store takes it as a whole. The caller
-// calls Abort after Commit too.
+// calls Abort after Commit too. ctx must live until Commit has returned. One attempt of a job
+// writes an output at a time; a later attempt takes the name from an earlier one.
 func (f *Files) Create(ctx context.Context, uri string) (*Output, error) {
 	root, name, object, err := f.Resolve(uri)
 	if err != nil {

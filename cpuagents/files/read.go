@@ -26,7 +26,8 @@ func (f *Files) Read(
 	return newSpill(r, h, f)
 }
 
-// Check reads the header of a file, and closes it.
+// Check reads the header of a file, and closes the file. It returns the error that Read would
+// return for a file without the expected columns.
 func (f *Files) Check(ctx context.Context, name string, file *os.File, format rows.Format, spec rows.ColumnSpec) error {
 	h := f.Hold(ctx, name)
 	defer h.Release()

@@ -12,7 +12,8 @@ import (
 type Root struct{ Tenant, Name string }
 
 // ParseRoots parses the folders that jobs may read and write, as operators write them: NAME=DIR, or
-// tenant=TENANT,name=NAME,path=DIR.
+// tenant=TENANT,name=NAME,path=DIR. The values are paths of folders as written. A root that is
+// named twice has the last folder.
 func ParseRoots(list []string) (map[Root]string, error) {
 	roots := map[Root]string{}
 	bad := func(text string) error {

@@ -111,6 +111,8 @@ func (f *Files) NoteScratch(err error) {
 	}
 }
 
+// setScratch notes the result of a check, nil for a usable folder, and logs a change. It has no
+// effect on jobs that run.
 func (f *Files) setScratch(err error) {
 	f.state.mu.Lock()
 	defer f.state.mu.Unlock()
@@ -148,6 +150,7 @@ type writeOnly struct {
 	dir string
 }
 
+// Write implements io.Writer.
 func (w writeOnly) Write(p []byte) (int, error) {
 	n, err := w.w.Write(p)
 	if err != nil {
@@ -157,7 +160,7 @@ func (w writeOnly) Write(p []byte) (int, error) {
 }
 
 // Spool opens a temporary file in the scratch folder. It is gone when it is closed, and when the
-// process ends.
+// process ends. The caller closes it. An error of a full or broken folder is jobs.ErrUnfit.
 func (f *Files) Spool() (*os.File, error) {
 	tmp, err := os.CreateTemp(f.scratch, "exoswarm-spool-*")
 	if err != nil {

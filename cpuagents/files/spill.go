@@ -18,7 +18,8 @@ import (
 
 // spill is a reader that keeps the memory for one source free for others. While the hold of the
 // inner reader has that memory, spill moves its rows to a temporary file and reads them back from
-// there. The rows and their order are those of the inner reader.
+// there. The rows and their order are those of the inner reader. One goroutine uses it. The file
+// belongs to spill; the reader, too.
 type spill struct {
 	rows.Reader
 	hold  *inputmem.Hold
@@ -150,7 +151,8 @@ func (noRows) Next() (rows.Row, *rows.Reject, error) { return rows.Row{}, nil, i
 func (noRows) Close() error                          { return nil }
 
 // append writes an entry: its length, a byte that is 1 for a reject, and then the reject as JSON,
-// or the row with its numbers in fixed places and the timestamp last.
+// or the row with its numbers in fixed places and the timestamp last. Numbers are little-endian.
+// Features are not written, since they follow from the values.
 func (e *entry) append(b []byte) []byte {
 	le := binary.LittleEndian
 	b = append(b, 0, 0, 0, 0, 0)
@@ -172,7 +174,8 @@ func (e *entry) append(b []byte) []byte {
 	return b
 }
 
-// get reads an entry back.
+// get reads an entry back from the file, as append wrote it. The file is private to this process,
+// so damage is an error of the scratch folder and not of the input.
 func (s *spill) get() (rows.Row, *rows.Reject, error) {
 	le := binary.LittleEndian
 	var head [5]byte

@@ -16,7 +16,8 @@ const RejectsSuffix = ".rejects.ndjson"
 // Walk returns the files that a path of a user means. A path of a file means that file, under its
 // own name. A path of a folder means every file below it whose extension stands for a format, under
 // its path from there, in order, with slashes. Files whose names begin with a dot are being written
-// and are left out, and files that end with RejectsSuffix too.
+// and are left out, and files that end with RejectsSuffix too. Links to files are left out. An
+// error is of class jobs.CodeInput or jobs.CodeIO and names the path.
 func Walk(p string) (files []Found, err error) {
 	info, err := os.Stat(p)
 	if err != nil {
@@ -61,7 +62,7 @@ func Walk(p string) (files []Found, err error) {
 	return files, err
 }
 
-// Found is a file that Walk found.
+// Found is a file that Walk found. Name is unique among the files of one call.
 type Found struct {
 	Name   string // the series
 	Path   string

@@ -31,14 +31,16 @@ const maxFrame = 512 << 10
 // --ultra.
 const maxWindow = 8 << 20
 
-// tooLarge is the error of a body beyond a limit, which its text names.
+// tooLarge is the error of a body beyond a limit, which its text names. It becomes status 413.
 type tooLarge struct{ what string }
 
+// Error implements error.
 func (e tooLarge) Error() string { return e.what }
 
 // bodyParser turns a body into frames. A frame has one or more complete rows as NDJSON, of at most
 // maxFrame bytes together. It checks only that each row is a row; the job that reads the rows
-// checks their contents.
+// checks their contents. One goroutine uses it, for one body. The memory of frames counts against
+// hold until the caller releases it.
 type bodyParser struct {
 	frames [][]byte
 	rows   int
@@ -50,7 +52,8 @@ type bodyParser struct {
 	maxSize int64 // of what a body unpacks to, and of the frames
 }
 
-// add appends a row with its line end.
+// add appends a row with its line end, and copies it. It returns a tooLarge beyond the limits of
+// the body, and an error of inputmem if the agent has no memory for a new frame.
 func (f *bodyParser) add(line []byte) error {
 	if f.rows++; f.rows > f.maxRows {
 		return tooLarge{fmt.Sprintf("it has more than %d rows: push less at a time", f.maxRows)}
@@ -74,7 +77,8 @@ func (f *bodyParser) add(line []byte) error {
 }
 
 // read parses a body. If it fails, the error names the place and the reason, and there are no
-// frames.
+// frames. A body is all or nothing: one bad row refuses all rows, so that a client can correct and
+// repeat it.
 func (f *bodyParser) read(body io.Reader, format rows.Format, coding string) (err error) {
 	src, done, err := f.unpack(body, coding)
 	if err != nil {
@@ -102,6 +106,8 @@ func (f *bodyParser) read(body io.Reader, format rows.Format, coding string) (er
 	return err
 }
 
+// unpack returns a reader of the unpacked body. Any coding but gzip and zstd is read as it is: the
+// caller has checked it. The caller calls done at the end, also after an error.
 func (f *bodyParser) unpack(body io.Reader, coding string) (src io.Reader, done func(), err error) {
 	done = func() {}
 	switch coding {
@@ -131,7 +137,7 @@ type watched struct {
 	err    error
 }
 
-// Read implements io.Reader.
+// Read implements io.Reader. The first error is kept in err and returned by every later call.
 func (w *watched) Read(p []byte) (int, error) {
 	if w.err != nil {
 		return 0, w.err
@@ -148,6 +154,8 @@ func (w *watched) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// ndjson reads one object per line. Empty lines are left out, and a byte order mark before the
+// first line.
 func (f *bodyParser) ndjson(src io.Reader) error {
 	lines := rows.NewLines("the body", src)
 	for {
@@ -179,7 +187,8 @@ func (f *bodyParser) ndjson(src io.Reader) error {
 	}
 }
 
-// placed returns the error of a row with its place; nil if there is no problem.
+// placed returns the error of a row with its place; nil if there is no problem. Limits of the whole
+// body and of memory have no place, and are returned as they are.
 func placed(what string, number uint64, problem string, err error) error {
 	var large tooLarge
 	switch {
@@ -193,6 +202,8 @@ func placed(what string, number uint64, problem string, err error) error {
 	return nil
 }
 
+// csv reads records of RFC 4180 with commas. The first record names the members, which all others
+// have in the same order. Empty records are left out.
 func (f *bodyParser) csv(src io.Reader) error {
 	r := rows.NewRecords("the body", src, f.hold)
 	var keys [][]byte
@@ -226,7 +237,8 @@ func (f *bodyParser) csv(src io.Reader) error {
 }
 
 // csvKeys returns the names of the members for the columns of a header, each as JSON with its
-// colon.
+// colon. The problem is empty, or says what is wrong with the header: a name that is empty or
+// twice. Space around a name is removed, as around a field.
 func csvKeys(header []byte) (keys [][]byte, problem string) {
 	names, err := rows.SplitRecord(header, ',')
 	if err != nil || !utf8.Valid(header) {
@@ -244,7 +256,8 @@ func csvKeys(header []byte) (keys [][]byte, problem string) {
 	return keys, ""
 }
 
-// csvRow writes a record as a line of NDJSON.
+// csvRow writes a record into line as an object of NDJSON. The problem is empty, or says what is
+// wrong with the record. keys are those of csvKeys.
 func (f *bodyParser) csvRow(keys [][]byte, record []byte) (problem string) {
 	if !utf8.Valid(record) {
 		return "it is not valid UTF-8"
@@ -267,7 +280,9 @@ func (f *bodyParser) csvRow(keys [][]byte, record []byte) (problem string) {
 	return ""
 }
 
-// appendField appends a field of CSV as JSON. A field that parses as a number is a number.
+// appendField appends a field of CSV as JSON. An empty field is null. A field that parses as a
+// finite number is a number, and keeps its digits if it is a number of JSON. Any other field is a
+// text.
 func appendField(b []byte, text string) []byte {
 	if text == "" {
 		return append(b, "null"...)
@@ -281,7 +296,8 @@ func appendField(b []byte, text string) []byte {
 	return encode.AppendJSON(b, text)
 }
 
-// arrow reads an IPC stream or file. Its messages are verified as those of a source.
+// arrow reads an IPC stream or file. Its messages are verified in the same way as those of a
+// source, before the library decodes them. Columns have numbers, times, texts or booleans.
 func (f *bodyParser) arrow(src io.Reader) (err error) {
 	messages := rows.NewArrowMessages("the body", src, f.hold)
 	defer func() { // the library panics on some damage that no check before it finds
@@ -319,6 +335,8 @@ func (f *bodyParser) arrow(src io.Reader) (err error) {
 	return messages.Rest()
 }
 
+// record adds the rows of a record batch. The verified lengths of a batch still allow columns of
+// different lengths, which are refused here.
 func (f *bodyParser) record(keys [][]byte, rec arrow.RecordBatch) error {
 	for i := range keys {
 		if c := rec.Column(i); int64(c.Len()) != rec.NumRows() {
@@ -342,7 +360,7 @@ func (f *bodyParser) record(keys [][]byte, rec arrow.RecordBatch) error {
 }
 
 // appendCell appends a value of a column as JSON. An infinite number is a text, which no feature
-// is.
+// is. Integers keep all their digits. Times are RFC 3339 in UTC.
 func appendCell(b []byte, a arrow.Array, i int) []byte {
 	if !a.IsValid(i) {
 		return append(b, "null"...)

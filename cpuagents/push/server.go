@@ -33,7 +33,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// Queue is what an endpoint needs of the queue.
+// Queue is the part of the queue that an endpoint needs. Several requests call it concurrently.
 type Queue interface {
 	// Push stores frames of rows, all or none, and returns when they are on the disk. It returns
 	// again if the key was stored before. It fails with jobs.ErrFull while too much waits to be
@@ -41,7 +41,8 @@ type Queue interface {
 	Push(ctx context.Context, name, key string, frames [][]byte) (again bool, err error)
 }
 
-// Options configure Listen.
+// Options configure Listen. The zero value of a field has the default that its comment states.
+// Addr, Queue and Logger are required.
 type Options struct {
 	// Addr is HOST:PORT to listen on. Any host but a loopback address needs Tokens.
 	Addr string
@@ -67,6 +68,7 @@ type Options struct {
 	Metrics prometheus.Registerer
 }
 
+// The defaults of Options, and bounds of a whole endpoint.
 const (
 	defaultBody    = 16 << 20
 	defaultRows    = 1_000_000
@@ -81,7 +83,9 @@ const (
 	retryAfter = 5 * time.Second
 )
 
-// ParseTokens parses NAME=REF, as operators write who may push. REF is env:NAME or file:NAME.
+// ParseTokens parses NAME=REF, as operators write which secret may push to a name. REF is env:NAME
+// or file:NAME. A name may have several tokens, of which each is enough. The result is nil for an
+// empty list. Secrets are not read here.
 func ParseTokens(list []string) (map[string][]string, error) {
 	var tokens map[string][]string
 	for _, t := range list {
@@ -102,7 +106,8 @@ func ParseTokens(list []string) (map[string][]string, error) {
 	return tokens, nil
 }
 
-// Server is an endpoint that takes rows over HTTP and stores them on the queue. Close ends it.
+// Server is an endpoint that takes rows over HTTP and stores them on the queue. Close ends it. The
+// server of net/http calls its methods concurrently.
 type Server struct {
 	o       Options
 	server  *http.Server
@@ -116,8 +121,9 @@ type Server struct {
 	rows    prometheus.Counter
 }
 
-// Listen checks the options and serves until Close. A fault of the options is an error of class
-// jobs.CodeInvalid.
+// Listen checks the options and serves until Close. A mistake in the options is an error of class
+// jobs.CodeInvalid, and nothing listens then. It reserves memory of o.Memory for bodies until
+// Close.
 func Listen(o Options) (_ *Server, err error) {
 	bad := func(format string, args ...any) error {
 		return jobs.Errorf(jobs.CodeInvalid, "push endpoint %s: %s", o.Addr, fmt.Sprintf(format, args...))
@@ -239,17 +245,19 @@ func Listen(o Options) (_ *Server, err error) {
 	return p, nil
 }
 
-// isLoopback reports whether a host to listen on can be reached from this machine alone.
+// isLoopback reports whether a host to listen on can be reached from this machine alone. A name
+// other than localhost is not resolved and counts as reachable from outside.
 func isLoopback(host string) bool {
 	a, err := netip.ParseAddr(host)
 	return err == nil && a.Unmap().IsLoopback() || host == "localhost"
 }
 
-// Addr returns the address on which it listens.
+// Addr returns the address on which it listens. With port 0 in Options.Addr it has the port that
+// the system chose.
 func (p *Server) Addr() string { return p.addr.String() }
 
 // Close refuses new requests and lets those in progress finish until ctx ends; then it cuts them
-// off. A second call does nothing.
+// off. A second call does nothing. The memory of bodies is free when it returns.
 func (p *Server) Close(ctx context.Context) {
 	if p.server.Shutdown(ctx) != nil {
 		_ = p.server.Close()
@@ -264,13 +272,19 @@ type answerError struct {
 	text   string
 }
 
+// Error implements error.
 func (r answerError) Error() string { return r.text }
 
+// refuse returns an answer with a status of HTTP and a text, which the client sees. Trying again
+// does not help.
 func refuse(status int, format string, args ...any) error {
 	return answerError{status: status, text: fmt.Sprintf(format, args...)}
 }
 
-// serve answers one request.
+// serve answers one request with JSON, and counts it by its status. Every answer says whether rows
+// were stored: 202 means all of them, and any other status none, except that after 503 the client
+// learns it by the same request with the same key. A client that is told to come again finds the
+// pause in Retry-After, in seconds.
 func (p *Server) serve(w http.ResponseWriter, r *http.Request) {
 	rows, again, err := p.take(w, r)
 	status := http.StatusAccepted
@@ -298,7 +312,8 @@ func (p *Server) serve(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(answer)
 }
 
-// class returns the answer to an error.
+// class returns the answer to an error. An error that it does not know is logged, and the client
+// gets no detail of it.
 func (p *Server) class(r *http.Request, err error) answerError {
 	var no answerError
 	var long *http.MaxBytesError
@@ -343,7 +358,10 @@ var errBody = errors.New("the body was not read")
 // errBusy: there is no room for another request.
 var errBusy = answerError{http.StatusTooManyRequests, retryAfter, "too many are pushing at a time: come again later"}
 
-// take checks a request and stores its rows.
+// take checks a request and stores its rows, all or none. The checks are in the order of their
+// cost: a place, the token, the name, the headers, the body. again reports that the key was stored
+// before. The memory of the body and of its rows is released when it returns, and the store goes on
+// when the client has left.
 func (p *Server) take(w http.ResponseWriter, r *http.Request) (rows int, again bool, err error) {
 	select {
 	case p.at <- struct{}{}:
@@ -399,7 +417,9 @@ func (p *Server) take(w http.ResponseWriter, r *http.Request) (rows int, again b
 	return f.rows, again, err
 }
 
-// allow checks that the client may push to a name.
+// allow returns nil if the client may push to a name. With tokens a client needs one of the name.
+// Without tokens only clients of this machine reach the endpoint, and the Host header must say so.
+// A refusal does not tell whether the name exists.
 func (p *Server) allow(r *http.Request, name string) error {
 	if p.o.Tokens == nil {
 		// A page in a browser of this machine must not push under a name of its own that leads
@@ -440,7 +460,8 @@ func (p *Server) allow(r *http.Request, name string) error {
 // maxKey bounds an Idempotency-Key in bytes.
 const maxKey = 128
 
-// readHeaders returns the idempotency key, the format and the coding of a body.
+// readHeaders returns the idempotency key, the format and the coding of a body. Each refusal is an
+// answer of status 400 or 415 that names the header.
 func readHeaders(r *http.Request) (key string, format rows.Format, coding string, err error) {
 	key = r.Header.Get("Idempotency-Key")
 	for _, c := range []byte(key) {

@@ -21,8 +21,10 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents/secret"
 )
 
-// OpenSQLite opens a database below a root, for reading or for writing. If it is missing, writing
-// creates it.
+// OpenSQLite opens a database below a root, for reading or for writing. If the file is missing,
+// writing creates it. uri is file:ROOT/PATH. A writer syncs every commit and takes the lock at the
+// begin of a transaction; it waits up to a second for another writer. The caller closes the
+// database, and calls LimitSQLite for each connection that runs statements of a user.
 func OpenSQLite(f *files.Files, uri string, write bool) (*sql.DB, error) {
 	flags, query := os.O_RDONLY, "mode=ro&_pragma=query_only(1)"
 	if write {
@@ -55,7 +57,8 @@ const (
 )
 
 // LimitSQLite bounds what a statement of a connection may use: no other file, and no value that
-// takes all of the memory.
+// takes all of the memory. The limits belong to a connection, so they are set for each one that is
+// opened.
 func LimitSQLite(conn *sql.Conn) error {
 	for id, most := range map[int]int{liteAttached: 0, liteLength: sqlValue} {
 		if _, err := sqlite.Limit(conn, id, most); err != nil {
@@ -68,7 +71,8 @@ func LimitSQLite(conn *sql.Conn) error {
 // OpenPostgres returns a database at postgres://USER@HOST:PORT/DATABASE. It makes no connection
 // yet; each connection passes the guard. The agent's own environment gives no host, password or
 // key. The parameter password refers to a secret, empty for none, and mode is the mode of TLS:
-// verify-full (also if empty), require or disable.
+// verify-full (also if empty), require or disable. The caller closes the database. Errors never
+// contain the password.
 func OpenPostgres(
 	uri, password, mode string, readOnly bool, guard *egress.Guard, secrets *secret.Store,
 ) (*sql.DB, error) {
@@ -124,13 +128,14 @@ func OpenPostgres(
 }
 
 // PostgresTransient reports whether PostgreSQL may succeed later, by the code of its error:
-// connections, resources, rollbacks and interventions of an operator.
+// connections, resources, rollbacks and interventions of an operator. The code is an SQLSTATE; its
+// first two characters are the class.
 func PostgresTransient(code string) bool {
 	return slices.Contains([]string{"08", "53", "40", "57"}, code[:min(2, len(code))])
 }
 
 // SQLiteTransient reports whether SQLite may succeed later, by the code of its error: busy, locked
-// or interrupted.
+// or interrupted. The code may be an extended one, whose low byte is the primary code.
 func SQLiteTransient(code int) bool {
 	c := code & 0xff
 	return c == 5 || c == 6 || c == 9

@@ -19,10 +19,12 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents/secret"
 )
 
+// googleStore is the endpoint of Google's store.
 const googleStore = "https://storage.googleapis.com"
 
 // openGCS opens a bucket of Google's store, or of a store with the same protocol. It takes nothing
-// from the agent's environment, files or cloud.
+// from the environment, the files or the cloud of the agent. The library retries nothing, because
+// the callers of Store do. A version is a generation, and a read of another generation fails.
 func (o *Store) openGCS(bucket string, spec StoreSpec, most int64, guard *egress.Guard, secrets *secret.Store) error {
 	if spec.Region != "" || spec.AccessKey != "" || spec.SecretKey != "" || spec.SessionToken != "" {
 		return errors.New(
@@ -102,7 +104,8 @@ func (o *Store) openGCS(bucket string, spec StoreSpec, most int64, guard *egress
 	return nil
 }
 
-// bounded refuses an answer of more than most bytes.
+// bounded refuses an answer of more than most bytes. The bound is on the body, and reading beyond
+// it is errLong.
 type bounded struct {
 	http.RoundTripper
 	most int64

@@ -18,7 +18,7 @@ import (
 )
 
 // CheckHeaders returns an error that joins all names of headers that a job may not set; nil if
-// there is none.
+// there is none. The values are not checked here, because they may refer to secrets.
 func CheckHeaders(headers map[string]string) error {
 	var errs []error
 	for name := range headers {
@@ -30,7 +30,7 @@ func CheckHeaders(headers map[string]string) error {
 }
 
 // validHeader reports whether a job may set a header. The headers that frame a message belong to
-// the client.
+// the client. A name has letters, digits, hyphens and underscores.
 func validHeader(name string) bool {
 	for _, r := range name {
 		if r != '-' && r != '_' && (r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') {
@@ -44,7 +44,7 @@ func validHeader(name string) bool {
 }
 
 // WithoutQuery returns a URI for messages: without user, query and fragment, which may have a
-// secret.
+// secret. A URI that cannot be parsed is cut at the same characters.
 func WithoutQuery(uri string) string {
 	uri, _, _ = strings.Cut(uri, "?")
 	uri, _, _ = strings.Cut(uri, "#")
@@ -61,9 +61,9 @@ func WithoutQuery(uri string) string {
 	return uri
 }
 
-// SetHeaders sets the headers of a request, with the secrets to which they refer. It sets none
-// unless the request goes to the host for which they were written. A nil store reads the secrets of
-// the environment.
+// SetHeaders sets the headers of a request, with the secrets to which they refer. sameHost reports
+// whether the request goes to the host for which they were written; else it sets none, so that a
+// redirect carries no secret away. A nil store reads the secrets of the environment.
 func SetHeaders(req *http.Request, headers map[string]string, secrets *secret.Store, sameHost bool) error {
 	for name, text := range headers {
 		if !sameHost {
@@ -84,9 +84,10 @@ func SetHeaders(req *http.Request, headers map[string]string, secrets *secret.St
 	return nil
 }
 
-// RequestError gives the failure of a request a class. The message leaves out the URL, since the
+// RequestError returns the failure of a request with a class: jobs.CodeInvalid and permanent for a
+// refusal of the guard, jobs.CodeIO for any other. The message leaves out the URL, since the
 // library adds the query to it. The parameter what is a verb ("get"), and where is the result of
-// WithoutQuery. A refusal of the guard is permanent.
+// WithoutQuery.
 func RequestError(what, where string, err error) error {
 	var u *url.Error
 	if errors.As(err, &u) {
@@ -98,8 +99,9 @@ func RequestError(what, where string, err error) error {
 	return jobs.Errorf(jobs.CodeIO, "%s %s: %v", what, where, err)
 }
 
-// StatusError gives an answer that is not a success a class, and returns the least pause that its
-// server asks for. An answer that no further try repairs is permanent.
+// StatusError returns the error of an answer that is not a success, and the least pause that its
+// server asks for. Statuses 408, 425, 429 and 5xx are jobs.CodeIO and may be tried again; all
+// others are permanent. It does not read or close the body.
 func StatusError(what, where string, resp *http.Response) (after time.Duration, err error) {
 	if s, perr := strconv.ParseUint(resp.Header.Get("Retry-After"), 10, 20); perr == nil {
 		after = time.Duration(s) * time.Second

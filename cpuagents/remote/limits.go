@@ -24,7 +24,8 @@ type Limits struct {
 	Backoff  float64 // seconds before the second try, 0.001 to 60; default 0.5
 }
 
-// WithDefaults returns the limits with their defaults, and an error that joins all faults.
+// WithDefaults returns the limits with their defaults, and an error that joins all faults. The
+// receiver is not changed. Each fault names a field of a specification, its value and its range.
 func (l Limits) WithDefaults() (Limits, error) {
 	var errs []error
 	check := func(what string, v *float64, missing, low, high float64) {
@@ -55,16 +56,19 @@ func (l Limits) WithDefaults() (Limits, error) {
 	return l, errors.Join(errs...)
 }
 
-// Retry returns how a request is repeated. An error after the last try is marked with jobs.Retry:
-// the queue may retry the job.
+// Retry returns how a request is repeated: Tries times, with a growing pause that begins at
+// Backoff. An error after the last try is marked with jobs.Retry, because the queue may retry the
+// job. The receiver is a result of WithDefaults.
 func (l Limits) Retry() retry.Policy {
 	return retry.Policy{Tries: l.Tries, Base: seconds(l.Backoff), Exhausted: jobs.Retry}
 }
 
-// RequestTimeout returns the bound of a request.
+// RequestTimeout returns the bound of a request. It covers one try with its answer, and not the
+// pauses between tries.
 func (l Limits) RequestTimeout() time.Duration { return seconds(l.Timeout) }
 
-// UntilPoll returns the time that is left until the next poll, when the last one began at begun.
+// UntilPoll returns the time that is left until the next poll, when the last one began at begun. It
+// is negative if the poll took longer than Every, and the next one then begins at once.
 func (l Limits) UntilPoll(begun time.Time) time.Duration {
 	return time.Until(begun.Add(seconds(l.Every)))
 }

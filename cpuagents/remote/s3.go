@@ -24,7 +24,8 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents/secret"
 )
 
-// openS3 opens a bucket of a store with the protocol S3.
+// openS3 opens a bucket of a store with the protocol S3. A version is an ETag, and a read of
+// another ETag fails. It makes no connection.
 func (o *Store) openS3(bucket string, spec StoreSpec, most int64, guard *egress.Guard, secrets *secret.Store) error {
 	client, err := newS3(bucket, spec, most, guard, secrets)
 	if err != nil {
@@ -69,7 +70,9 @@ type s3Client struct {
 	most int64
 }
 
-// newS3 returns a client that takes nothing from the agent's environment, files or cloud.
+// newS3 returns a client that takes nothing from the environment, the files or the cloud of the
+// agent. Without keys its requests are not signed. The library retries nothing, because the callers
+// of Store do.
 func newS3(bucket string, spec StoreSpec, most int64, guard *egress.Guard, secrets *secret.Store) (*s3Client, error) {
 	region := spec.Region
 	if region == "" {
@@ -123,7 +126,8 @@ func newS3(bucket string, spec StoreSpec, most int64, guard *egress.Guard, secre
 	return c, nil
 }
 
-// Do implements the library's HTTP client.
+// Do implements the HTTP client of the library. It refuses a list that is none, and bounds every
+// body.
 func (c *s3Client) Do(r *http.Request) (*http.Response, error) {
 	resp, err := c.Client.Do(r)
 	if err != nil {

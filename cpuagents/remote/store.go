@@ -37,7 +37,7 @@ type StoreSpec struct {
 	SessionToken string `json:"session_token,omitempty"`
 }
 
-// IsObject reports whether a URI names objects of a store.
+// IsObject reports whether a URI names objects of a store. It looks at the scheme alone.
 func IsObject(uri string) bool {
 	return strings.HasPrefix(uri, "s3://") || strings.HasPrefix(uri, "gs://")
 }
@@ -46,8 +46,9 @@ func IsObject(uri string) bool {
 // it.
 const MaxListBytes = 16 << 20
 
-// Store reads and writes the objects of a bucket below a prefix. A method may be called while
-// another one runs.
+// Store reads and writes the objects of a bucket below a prefix. Its methods may be called
+// concurrently, except Close, which is the last call. Errors have a class, and retry.Permanent
+// marks those that no further try repairs.
 type Store struct {
 	// Timeout bounds a page of a list, and an object that is read.
 	Timeout time.Duration
@@ -62,7 +63,7 @@ type Store struct {
 	idle   func()                                    // closes idle connections
 }
 
-// Object is an object of a store.
+// Object is an object of a store. Size is in bytes.
 type Object struct {
 	Key  string
 	Size int64
@@ -70,7 +71,8 @@ type Object struct {
 }
 
 // NewStore returns the store of a bucket that is open, below a prefix. A version is the MD5 of an
-// object and its time.
+// object and its time. Tests use it with a bucket in memory. The store owns the bucket, and its
+// reads compare only the size of an object.
 func NewStore(where string, bucket *blob.Bucket, prefix string) *Store {
 	return &Store{
 		Timeout: 60 * time.Second, where: where, bucket: bucket, prefix: prefix, idle: func() {},
@@ -79,7 +81,8 @@ func NewStore(where string, bucket *blob.Bucket, prefix string) *Store {
 }
 
 // OpenStore opens the store at s3://BUCKET/PREFIX or gs://BUCKET/PREFIX. It makes no connection
-// yet. The parameter most bounds an answer in bytes, and where names the store in errors.
+// yet. The parameter most bounds an answer in bytes, and where names the store in errors. An error
+// names the mistake in the specification, and has no class yet. The caller closes the store.
 func OpenStore(
 	where, uri string, spec StoreSpec, most int64, guard *egress.Guard, secrets *secret.Store,
 ) (*Store, error) {
@@ -112,7 +115,8 @@ func OpenStore(
 	return o, o.openS3(bucket, spec, most, guard, secrets)
 }
 
-// storeURL checks that the operator allows the endpoint of a store.
+// storeURL checks that the operator allows the endpoint of a store. A query or a fragment in an
+// endpoint is refused.
 func storeURL(text string, guard *egress.Guard) error {
 	u, err := url.Parse(text)
 	if err != nil || u.RawQuery != "" || u.Fragment != "" {
@@ -121,7 +125,8 @@ func storeURL(text string, guard *egress.Guard) error {
 	return guard.Check(u)
 }
 
-// hostOf returns the host of a URL that storeURL accepted.
+// hostOf returns the host of a URL that storeURL accepted. It is the host to which credentials may
+// be sent.
 func hostOf(text string) string {
 	u, err := url.Parse(text)
 	if err != nil {
@@ -138,6 +143,7 @@ var (
 	errNoAnswer = errors.New("its answer is not that of an object store")
 )
 
+// limitedBody reads from a bounded reader and closes the body of the answer.
 type limitedBody struct {
 	io.Reader
 	io.Closer
@@ -149,6 +155,8 @@ type capped struct {
 	left int64
 }
 
+// Read implements io.Reader. It reads one byte beyond the bound to tell an answer of exactly that
+// size from a longer one.
 func (c *capped) Read(p []byte) (int, error) {
 	n, err := c.r.Read(p[:min(int64(len(p)), c.left+1)])
 	if c.left -= int64(n); c.left < 0 {
@@ -157,14 +165,16 @@ func (c *capped) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Close closes the bucket and its idle connections.
+// Close closes the bucket and its idle connections. No other call runs or follows.
 func (o *Store) Close() error {
 	o.idle()
 	return o.bucket.Close()
 }
 
-// List returns objects in the order of their keys: at most most of them, and one more if there are
-// more.
+// List returns up to most objects in the order of their keys, and one more if there are more. So a
+// caller sees by the length that the list is cut. Folders and keys of more than 1,024 bytes are
+// left out. A list in another order is an error of the input, because positions in it would skip
+// objects.
 func (o *Store) List(ctx context.Context, most int) (list []Object, err error) {
 	for token := blob.FirstPageToken; len(token) > 0 && len(list) <= most; {
 		var page []*blob.ListObject
@@ -185,7 +195,8 @@ func (o *Store) List(ctx context.Context, most int) (list []Object, err error) {
 }
 
 // page returns a page of the list and the token of the next one. The library panics on some
-// answers, such as an object without a time; that is an error of the store.
+// answers, such as an object without a time; that is an error of the store. size is the most
+// objects of the page. An empty next token means that the page is the last one.
 func (o *Store) page(ctx context.Context, token []byte, size int) (page []*blob.ListObject, next []byte, err error) {
 	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
 	defer cancel()
@@ -202,7 +213,8 @@ func (o *Store) page(ctx context.Context, token []byte, size int) (page []*blob.
 }
 
 // Read copies the contents of an object from List to doc. It returns ErrGone or ErrChanged if the
-// object is not there any more, or is another version.
+// object is missing or is another version; doc may have a part of the contents then, and after any
+// other error.
 func (o *Store) Read(ctx context.Context, l Object, doc io.Writer) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
 	defer cancel()
@@ -242,7 +254,7 @@ func (o *Store) Read(ctx context.Context, l Object, doc io.Writer) (err error) {
 }
 
 // Put writes an object below the prefix. It replaces an object of that name, as a whole or not at
-// all.
+// all. The caller bounds its time with ctx. data is not kept.
 func (o *Store) Put(ctx context.Context, name, mediaType string, data []byte) (err error) {
 	key := name
 	if o.prefix != "" {
@@ -263,7 +275,9 @@ func (o *Store) Put(ctx context.Context, name, mediaType string, data []byte) (e
 }
 
 // class gives an error its class, and marks with retry.Permanent what no further try repairs. The
-// message of the store is cut; it may have the host, and never a secret.
+// message of the store is cut; it may have the host, and never a secret. A refusal of the guard is
+// jobs.CodeInvalid, an answer that a repetition does not change jobs.CodeInput, and all others
+// jobs.CodeIO.
 func (o *Store) class(what, where string, err error) error {
 	status, code := 0, ""
 	if o.status != nil {

@@ -13,7 +13,8 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents/inputmem"
 )
 
-// arrowReader reads an Arrow IPC stream or file.
+// arrowReader reads an Arrow IPC stream or file. It holds one record batch at a time, whose memory
+// the messages below it take from the hold.
 type arrowReader struct {
 	*ArrowMessages
 	spec   ColumnSpec
@@ -39,6 +40,7 @@ func newArrowReader(name string, src io.ReadCloser, spec ColumnSpec, h *inputmem
 	return &columnarReader{name: name, spec: spec, src: r}, nil
 }
 
+// open reads the schema and finds the wanted columns. It checks their types, so that next need not.
 func (r *arrowReader) open() (err error) {
 	defer damaged(r.name, &err)
 	if err := r.hold.Grow(blockBytes(len(r.spec.Features))); err != nil {
@@ -82,6 +84,7 @@ func IsArrowTime(t arrow.DataType) bool {
 	return IsArrowNumber(t)
 }
 
+// close implements blockReader. It releases the record batch that is being read.
 func (r *arrowReader) close() error {
 	if r.record != nil {
 		r.record.Release()
@@ -90,7 +93,8 @@ func (r *arrowReader) close() error {
 	return r.file.Close()
 }
 
-// next implements blockReader.
+// next implements blockReader. A block never spans two record batches. After the last batch it
+// reads the rest of the file, to find out whether a packed file is complete.
 func (r *arrowReader) next(b *block) (more bool, err error) {
 	for r.record == nil || r.row == r.record.NumRows() {
 		if r.record != nil {
@@ -176,6 +180,7 @@ func ArrowTime(a arrow.Array, i int) string {
 	return strconv.FormatFloat(ArrowNumber(a, i), 'f', -1, 64)
 }
 
+// unitsPerSecond has the units of a timestamp in a second.
 var unitsPerSecond = map[arrow.TimeUnit]int64{
 	arrow.Second:      1,
 	arrow.Millisecond: 1e3,
@@ -183,7 +188,8 @@ var unitsPerSecond = map[arrow.TimeUnit]int64{
 	arrow.Nanosecond:  1e9,
 }
 
-// timeText writes a time that is a number of units since 1970 as RFC 3339 in UTC.
+// timeText writes a time that is a number of units since 1970 as RFC 3339 in UTC. v may be
+// negative.
 func timeText(v, perSecond int64) string {
 	s, rest := v/perSecond, v%perSecond
 	return time.Unix(s, rest*(1e9/perSecond)).UTC().Format(time.RFC3339Nano)

@@ -80,7 +80,9 @@ func footerSchema(name string, f *os.File) (message []byte, err error) {
 	return b.Bytes()[:b.Len()-8], nil // without the end mark
 }
 
-// schemaIsLast reports whether the first message of an Arrow IPC file is not its schema.
+// schemaIsLast reports whether the first message of an Arrow IPC file is not its schema. It leaves
+// the position of the file as it is. It returns false for a damaged file, whose reader reports the
+// damage.
 func schemaIsLast(f *os.File) (bool, error) {
 	var head [arrowBegin + 8]byte
 	if n, err := f.ReadAt(head[:], 0); n < len(head) || string(head[:len(arrowMagic)]) != arrowMagic ||
@@ -115,6 +117,7 @@ type prefixed struct {
 	io.Closer
 }
 
+// newPrefixed returns a reader of first and then of src, which it closes.
 func newPrefixed(first []byte, src io.ReadCloser) io.ReadCloser {
 	return prefixed{io.MultiReader(bytes.NewReader(first), src), src}
 }

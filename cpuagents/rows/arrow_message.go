@@ -110,7 +110,8 @@ func (r *ArrowMessages) Retain() {}
 // Release implements ipc.MessageReader.
 func (r *ArrowMessages) Release() {}
 
-// Message implements ipc.MessageReader.
+// Message implements ipc.MessageReader. The message is valid until the next call, which gives its
+// memory back to the hold. It returns io.EOF after the last message.
 func (r *ArrowMessages) Message() (*ipc.Message, error) {
 	if r.msg != nil {
 		r.msg.Release()
@@ -127,7 +128,9 @@ func (r *ArrowMessages) Message() (*ipc.Message, error) {
 	return r.msg, nil
 }
 
-// message reads and verifies one message, or returns io.EOF.
+// message reads and verifies one message, or returns io.EOF. It takes the memory of each part from
+// the hold before it allocates the part. The order of the checks matters: the length of the
+// metadata, the metadata, the length of the body, and then the buffers in the body.
 func (r *ArrowMessages) message() (meta, body []byte, err error) {
 	var head [8]byte
 	first := r.kind == 1

@@ -13,7 +13,8 @@ import (
 )
 
 // Clock parses timestamps. The zero value parses the default forms. One goroutine uses it. It tries
-// the form of the last timestamp first, since most files have one form.
+// the form of the last timestamp first, since most files have one form. A copy of a clock goes on
+// from the same state.
 type Clock struct {
 	form  int
 	names []string       // of forms
@@ -22,7 +23,8 @@ type Clock struct {
 	last  int64          // time of the last timestamp that was read
 }
 
-// NewClock returns a clock for the timestamps of a dialect.
+// NewClock returns a clock for the timestamps of a dialect, which may be nil. A mistake in its
+// forms or its zone is an error of class jobs.CodeInvalid.
 func NewClock(d *dialect.CSV) (Clock, error) {
 	if d.IsZero() || len(d.Time) == 0 && d.Zone == "" {
 		return Clock{}, nil
@@ -44,6 +46,8 @@ func NewClock(d *dialect.CSV) (Clock, error) {
 	return Clock{forms: forms, zone: zone, last: math.MinInt64}, nil
 }
 
+// defaultForms are the forms of timestamps that a source may have without a dialect. Where two of
+// them match a text, the earlier one counts.
 var defaultForms = []string{
 	"2006-01-02 15:04:05", // with or without a fraction, as Go accepts one everywhere
 	time.RFC3339,
@@ -56,7 +60,8 @@ var defaultForms = []string{
 }
 
 // Parse returns unix nanoseconds. A form without a zone is taken as UTC. A bare number is a unix
-// time in seconds, or by its size in milliseconds, microseconds or nanoseconds.
+// time in seconds, or by its size in milliseconds, microseconds or nanoseconds. A time outside the
+// years 1678 to 2261 does not fit into nanoseconds and is an error.
 func (c *Clock) Parse(text string) (int64, error) {
 	if c.zone != nil {
 		return c.parse(text)
@@ -81,7 +86,8 @@ func (c *Clock) Parse(text string) (int64, error) {
 	)
 }
 
-// parse is Parse for a clock with the forms of a dialect.
+// parse is Parse for a clock with the forms or the zone of a dialect. The last time decides between
+// two times of the same text, as at the end of daylight saving time.
 func (c *Clock) parse(text string) (int64, error) {
 	for i := range c.forms {
 		at := (c.form + i) % len(c.forms)
@@ -108,7 +114,8 @@ func (c *Clock) parse(text string) (int64, error) {
 	)
 }
 
-// unixTime parses a bare number as a unix time. The unit follows from its size.
+// unixTime parses a bare number as a unix time. The unit follows from its size. It returns
+// nanoseconds, and keeps all digits of a whole number.
 func unixTime(text string) (int64, bool) {
 	if v, err := strconv.ParseFloat(text, 64); err == nil && !math.IsNaN(v) {
 		// 1e11 seconds are the year 5138, and 1e11 milliseconds are 1973, so the unit is clear.

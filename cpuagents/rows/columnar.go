@@ -9,7 +9,7 @@ import (
 )
 
 // block is a sequence of rows of a columnar source, column by column. All slices have its number of
-// rows.
+// rows. A block belongs to one reader and is filled again and again.
 type block struct {
 	times  []string // empty for a row without a timestamp
 	values [][]float64
@@ -64,6 +64,7 @@ type columnarReader struct {
 	order  order
 }
 
+// Close implements Reader.
 func (r *columnarReader) Close() error { return r.src.close() }
 
 // Next implements Reader.
@@ -112,6 +113,8 @@ func damaged(name string, err *error) {
 	}
 }
 
+// row returns row i of the block, or what is wrong with it. The row has slices of its own, because
+// next overwrites the block.
 func (r *columnarReader) row(i int) (Row, string) {
 	out := Row{
 		Number:    r.number,
@@ -143,7 +146,8 @@ func (r *columnarReader) row(i int) (Row, string) {
 }
 
 // Find returns the positions of the wanted columns among names: of the timestamp, then of the
-// features. A column that is missing or appears twice is an error, which names the file.
+// features. A column that is missing or appears twice is an error, which names the file. The error
+// proposes a cure, such as another delimiter or another name.
 func (s ColumnSpec) Find(file string, names []string) (at []int, err error) {
 	for _, want := range append([]string{s.Timestamp}, s.Features...) {
 		found := -1

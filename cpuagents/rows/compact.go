@@ -27,6 +27,7 @@ const (
 // maxCompactDepth bounds the depth of structures. Parquet's footer needs less.
 const maxCompactDepth = 16
 
+// errCompactShort means that a length exceeds the bytes that are left.
 var errCompactShort = errors.New("a length points behind its end")
 
 // checkCompact verifies a struct of Thrift's compact protocol. It bounds every length by the bytes
@@ -38,11 +39,14 @@ func checkCompact(b []byte) (structs int64, err error) {
 	return c.structures, err
 }
 
+// thrift skips over values and counts them. b has the bytes that are left. Its methods fail at a
+// damaged value, and b is then undefined.
 type thrift struct {
 	b          []byte
 	structures int64
 }
 
+// take skips n bytes.
 func (c *thrift) take(n uint64) error {
 	if n > uint64(len(c.b)) {
 		return errCompactShort
@@ -51,6 +55,7 @@ func (c *thrift) take(n uint64) error {
 	return nil
 }
 
+// byte reads one byte.
 func (c *thrift) byte() (byte, error) {
 	if len(c.b) == 0 {
 		return 0, errCompactShort
@@ -60,6 +65,7 @@ func (c *thrift) byte() (byte, error) {
 	return v, nil
 }
 
+// varint reads a number of variable length. The sign does not matter here, so zigzag is not undone.
 func (c *thrift) varint() (uint64, error) {
 	v, n := binary.Uvarint(c.b)
 	if n <= 0 {
@@ -69,6 +75,7 @@ func (c *thrift) varint() (uint64, error) {
 	return v, nil
 }
 
+// value skips a value of a type. depth is the number of structures around it.
 func (c *thrift) value(kind byte, depth int) error {
 	if depth > maxCompactDepth {
 		return fmt.Errorf("nested deeper than %d", maxCompactDepth)
@@ -102,6 +109,7 @@ func (c *thrift) value(kind byte, depth int) error {
 	return fmt.Errorf("a value of unknown type %d", kind)
 }
 
+// list skips a list or a set: the count and the type of the elements, and then the elements.
 func (c *thrift) list(depth int) error {
 	head, err := c.byte()
 	if err != nil {
@@ -132,6 +140,7 @@ func (c *thrift) element(kind byte, depth int) error {
 	return c.value(kind, depth+1)
 }
 
+// maps skips a map: the count, the types of keys and values, and then the pairs.
 func (c *thrift) maps(depth int) error {
 	n, err := c.varint()
 	if err != nil || n == 0 {
@@ -155,6 +164,7 @@ func (c *thrift) maps(depth int) error {
 	return nil
 }
 
+// structs skips the fields of a struct up to its stop mark.
 func (c *thrift) structs(depth int) error {
 	c.structures++
 	for {

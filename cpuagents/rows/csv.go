@@ -48,6 +48,8 @@ func newCSVReader(name string, src io.ReadCloser, spec ColumnSpec, h *inputmem.H
 	return r, nil
 }
 
+// header reads the first record and finds the wanted columns. In a dialect without a header the
+// first record is a row, and is read again as such.
 func (r *csvReader) header() error {
 	record, problem, err := r.Record()
 	for err == nil && problem == "" && len(record) == 0 && !r.spec.CSV.HasHeader() { // an empty line is no row
@@ -147,6 +149,7 @@ func (r *csvReader) advise(records []string) string {
 	}).String()
 }
 
+// quoteAll returns names for a message: quoted, the first 12 of them, each cut at 40 bytes.
 func quoteAll(names []string) string {
 	const most = 12
 	var b strings.Builder
@@ -205,9 +208,12 @@ func (r *csvReader) cure(record []byte) string {
 	return r.advise(records)
 }
 
+// Close implements Reader.
 func (r *csvReader) Close() error { return r.src.Close() }
 
-// parse turns a record into a row, or returns what is wrong with it.
+// parse turns a record into a row, or returns what is wrong with it. The checks are in the order in
+// which a reader would look: the text, the number of fields, the timestamp, the features, and then
+// the order of time.
 func (r *csvReader) parse(record []byte) (Row, string) {
 	if !utf8.Valid(record) {
 		return Row{}, "it is not valid UTF-8"

@@ -33,7 +33,8 @@ func NewRecords(name string, src io.Reader, h *inputmem.Hold) *Records {
 // Line returns the number of the first line of the last record, from 1.
 func (r *Records) Line() uint64 { return r.first }
 
-// again makes record, which was read first, the next record once more.
+// again makes record the next record once more. The caller has read it with the last call of
+// Record, and nothing after it.
 func (r *Records) again(record []byte) error {
 	line := append(bytes.Clone(record), '\n')
 	rest := bytes.Clone(r.ahead[r.at:])
@@ -48,7 +49,7 @@ func (r *Records) again(record []byte) error {
 }
 
 // SplitRecord cuts a record into fields. Most records have no quote and are cut at the commas; the
-// others are parsed as RFC 4180.
+// others are parsed as RFC 4180. The fields do not share the memory of record.
 func SplitRecord(record []byte, comma rune) ([]string, error) {
 	text := string(record)
 	if !strings.Contains(text, `"`) {
@@ -114,7 +115,8 @@ func (r *Records) Record() (record []byte, problem string, err error) {
 	return nil, r.unread(), nil
 }
 
-// keep appends a line to the read-ahead.
+// keep appends a line to the read-ahead. It fails if the hold has no memory for the line, and keeps
+// nothing then.
 func (r *Records) keep(line []byte) error {
 	if need := len(r.ahead) + len(line); need > cap(r.ahead) {
 		grown := make([]byte, len(r.ahead), max(need, 2*cap(r.ahead), 4<<10))
@@ -137,6 +139,7 @@ func (r *Records) unread() (problem string) {
 	return "a quote that opens in it never closes"
 }
 
+// trimEnd returns a line without LF or CRLF at its end.
 func trimEnd(line []byte) []byte {
 	return bytes.TrimSuffix(bytes.TrimSuffix(line, []byte{'\n'}), []byte{'\r'})
 }

@@ -109,9 +109,9 @@ func (f Format) Split() (rows, pack string, err error) {
 }
 
 // Open returns the reader of a file in any format. It owns the file from here on, also when it
-// returns an error. Of a packed file it reads at most unpacked bytes of contents. Memory is taken
-// from h, which the caller releases after it closed the reader. The parameter name names the file
-// in errors.
+// returns an error. It reads the header or footer, so a file without the wanted columns is an error
+// here. Of a packed file it reads at most unpacked bytes of contents. Memory is taken from h, which
+// the caller releases after it closed the reader. The parameter name names the file in errors.
 func Open(name string, file *os.File, f Format, spec ColumnSpec, unpacked int64, h *inputmem.Hold) (Reader, error) {
 	rows, pack, err := f.Split()
 	if err != nil {

@@ -12,7 +12,8 @@ import (
 const lineBuffer = 64 << 10
 
 // Lines reads a text line by line. It holds its read-ahead and at most one line in memory. One
-// goroutine uses it.
+// goroutine uses it. A line longer than the read-ahead is copied; little more than MaxRecord bytes
+// of it are kept.
 type Lines struct {
 	name   string
 	buf    *bufio.Reader

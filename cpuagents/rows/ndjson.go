@@ -22,7 +22,8 @@ type ndjsonReader struct {
 	order   order
 }
 
-// newNDJSONReader returns the reader of src, which it owns. It reads nothing yet.
+// newNDJSONReader returns the reader of src, which it owns. It reads nothing yet. A column that is
+// the timestamp and a feature has one slot.
 func newNDJSONReader(name string, src io.ReadCloser, spec ColumnSpec) *ndjsonReader {
 	r := &ndjsonReader{spec: spec, src: src, lines: NewLines(name, src), slots: map[string]int{}}
 	for _, n := range append([]string{spec.Timestamp}, spec.Features...) {
@@ -37,6 +38,7 @@ func newNDJSONReader(name string, src io.ReadCloser, spec ColumnSpec) *ndjsonRea
 	return r
 }
 
+// Close implements Reader.
 func (r *ndjsonReader) Close() error { return r.src.Close() }
 
 // Next implements Reader.

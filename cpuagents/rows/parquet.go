@@ -61,6 +61,8 @@ func newParquetReader(name string, src *os.File, spec ColumnSpec, h *inputmem.Ho
 	return &columnarReader{name: name, spec: spec, src: r}, nil
 }
 
+// open verifies the footer, and finds the wanted columns. It takes the memory of the read-ahead of
+// all of them at once.
 func (r *parquetReader) open() (err error) {
 	defer damaged(r.name, &err)
 	if err := r.hold.Grow(blockBytes(len(r.spec.Features)) + parquetBuffer*int64(len(r.spec.Features)+1)); err != nil {
@@ -106,7 +108,8 @@ func (r *parquetReader) open() (err error) {
 type source struct{ parquet.ReaderAtSeeker }
 
 // checkFooter verifies the footer before the library sees it, since the library allocates the
-// number of elements that a list states.
+// number of elements that a list states. It also takes the memory of the structures that the
+// library makes of the footer.
 func (r *parquetReader) checkFooter() error {
 	info, err := r.src.Stat()
 	if err != nil {
@@ -146,6 +149,7 @@ func (r *parquetReader) checkFooter() error {
 	return r.hold.Grow(structs * parquetStruct)
 }
 
+// close implements blockReader. It closes the columns before the file that they read.
 func (r *parquetReader) close() error {
 	for _, c := range r.chunks {
 		_ = c.col.Close()
@@ -154,7 +158,8 @@ func (r *parquetReader) close() error {
 	return r.src.Close()
 }
 
-// next implements blockReader.
+// next implements blockReader. All columns advance by the same number of rows, and a block never
+// spans two row groups.
 func (r *parquetReader) next(b *block) (more bool, err error) {
 	for r.left == 0 {
 		if r.group == r.file.NumRowGroups() {
@@ -175,6 +180,8 @@ func (r *parquetReader) next(b *block) (more bool, err error) {
 	return true, nil
 }
 
+// openGroup opens the wanted columns of the next row group. A packing other than none, snappy, gzip
+// and zstd is refused.
 func (r *parquetReader) openGroup() error {
 	for _, c := range r.chunks {
 		_ = c.col.Close()
@@ -236,7 +243,7 @@ func (g *pageGuard) Close() error {
 // dictionaryValue is the most bytes of a decoded value, which is a slice.
 const dictionaryValue = 24
 
-// Next implements file.PageReader.
+// Next implements file.PageReader. A page that it refuses ends the column with Err.
 func (g *pageGuard) Next() bool {
 	if g.err != nil || !g.PageReader.Next() {
 		return false
@@ -273,6 +280,8 @@ func (g *pageGuard) Next() bool {
 	return true
 }
 
+// dictionary takes the memory of a decoded dictionary. A value takes at least one byte of the page,
+// so a larger number of values is damage.
 func (g *pageGuard) dictionary(d *pqfile.DictionaryPage) error {
 	if n := d.NumValues(); n < 0 || int64(n) > int64(len(d.Data())) {
 		return fmt.Errorf("a dictionary of %d values in %d bytes", n, len(d.Data()))
@@ -384,6 +393,7 @@ func kind(c *schema.Column, timestamp bool) valueKind {
 	return kindNone
 }
 
+// typeName returns the type of a column for a message.
 func typeName(c *schema.Column) string {
 	if l := c.LogicalType(); l != nil && !l.IsNone() {
 		return fmt.Sprintf("%s (%s)", c.PhysicalType(), l)
@@ -407,7 +417,8 @@ type chunk struct {
 	int96  []parquet.Int96
 }
 
-// read stores the next n rows in feature f of a block, or in its times if f is -1.
+// read stores the next n rows in feature f of a block, or in its times if f is -1. The header of a
+// page is not trusted: fewer or more rows or values than it states are damage.
 func (c *chunk) read(b *block, f, n int) error {
 	c.defs = resize(c.defs, n)
 	for at := 0; at < n; {
@@ -454,7 +465,8 @@ func (c *chunk) read(b *block, f, n int) error {
 	return nil
 }
 
-// batch reads up to n rows of the page.
+// batch reads up to n rows of the page. rows counts nulls, and values does not. The slices of
+// values are those of the chunk.
 func (c *chunk) batch(n int) (rows int64, values int, err error) {
 	size, defs := int64(n), c.defs[:n]
 	switch col := c.col.(type) {
@@ -480,6 +492,7 @@ func (c *chunk) batch(n int) (rows int64, values int, err error) {
 	return 0, 0, fmt.Errorf("it is %s", c.col.Type())
 }
 
+// number returns value i of the last batch as a feature. Integers of more than 53 bits are rounded.
 func (c *chunk) number(i int) float64 {
 	switch c.kind {
 	case kindInt32:
@@ -496,6 +509,7 @@ func (c *chunk) number(i int) float64 {
 	return c.double[i]
 }
 
+// time returns value i of the last batch as the text of a timestamp, see ArrowTime.
 func (c *chunk) time(i int) string {
 	switch c.kind {
 	case kindText:

@@ -41,7 +41,7 @@ type ColumnSpec struct {
 func (s ColumnSpec) columns() []string { return append([]string{s.Timestamp}, s.Features...) }
 
 // Reader reads the rows of one series in the order of its source. One goroutine uses it, and calls
-// Close once.
+// Close once. After an error other than a reject the reader is at its end.
 type Reader interface {
 	// Next returns the next valid row, or a reject, or an error: io.EOF after the last row. The
 	// caller owns the slices of the row.
@@ -91,6 +91,8 @@ type order struct {
 	any  bool
 }
 
+// check returns what is wrong with the time of a row; empty if it is not before the last valid row,
+// and r becomes that row.
 func (o *order) check(r *Row) (problem string) {
 	if o.any && r.Time < o.last {
 		return fmt.Sprintf(
@@ -102,7 +104,7 @@ func (o *order) check(r *Row) (problem string) {
 }
 
 // parseFeature parses the text of a number, or returns what is wrong with it. The parameter column
-// is for the message.
+// is for the message. The range is that of a 32-bit float, as the device computes with such.
 func parseFeature(column, text string) (v float64, problem string) {
 	v, err := strconv.ParseFloat(text, 64)
 	switch {

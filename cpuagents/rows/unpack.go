@@ -83,6 +83,7 @@ func zstdMemory(name string, h *inputmem.Hold) func(window int64) error {
 	}
 }
 
+// fault returns an error of a decoder as damage of the data, unless it has a class already.
 func (u *unpacker) fault(err error) error {
 	if fault.Classified(err) {
 		return err
@@ -93,7 +94,8 @@ func (u *unpacker) fault(err error) error {
 	return fault.Input("%s: its %s stream is damaged (%v): get the file again", u.name, u.pack, err)
 }
 
-// Read implements io.Reader.
+// Read implements io.Reader. Contents beyond the limit are an error of the input, whatever was read
+// before.
 func (u *unpacker) Read(p []byte) (int, error) {
 	n, err := u.from.Read(p)
 	if u.left -= int64(n); u.left < 0 {
@@ -108,7 +110,7 @@ func (u *unpacker) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Close implements io.Closer.
+// Close implements io.Closer. It closes the decoder before the file. A second call does nothing.
 func (u *unpacker) Close() error {
 	var errs []error
 	for i := len(u.closers) - 1; i >= 0; i-- {
@@ -124,7 +126,7 @@ type typed struct {
 	r    io.Reader
 }
 
-// Read implements io.Reader.
+// Read implements io.Reader. A failing disk is then jobs.CodeIO, and not damage of the file.
 func (t typed) Read(p []byte) (int, error) {
 	n, err := t.r.Read(p)
 	if err != nil && !errors.Is(err, io.EOF) {

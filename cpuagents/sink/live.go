@@ -51,11 +51,14 @@ func NewLive(job string, l encode.Layout, queue Queue, log *slog.Logger) Sink {
 // Open implements Sink: it keeps no position.
 func (t *liveSink) Open(context.Context, swarms.Log) error { return nil }
 
+// End implements Sink: nothing is held back.
 func (t *liveSink) End(context.Context) error { return nil }
 
+// Close implements Sink: there is no connection of its own.
 func (t *liveSink) Close() {}
 
-// Send implements Sink.
+// Send implements Sink. It returns when the submitter has written the rows, so a slow reader slows
+// the job. It sends nothing more after the submitter is gone. A row is never split.
 func (t *liveSink) Send(ctx context.Context, number uint64, d *batch.Decisions) error {
 	t.rows = t.rows[:0]
 	for i := range d.Len() {
@@ -78,7 +81,8 @@ func (t *liveSink) Send(ctx context.Context, number uint64, d *batch.Decisions) 
 	return nil
 }
 
-// ask sends a message until the submitter has written it, or is gone.
+// ask sends a message until the submitter has written it, or is gone. The submitter drops a
+// repeated message by its numbers. Only the end of ctx is an error.
 func (t *liveSink) ask(ctx context.Context, message []byte) error {
 	heard := time.Now()
 	for {

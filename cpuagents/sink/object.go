@@ -17,7 +17,7 @@ import (
 const partBytes = 64 << 20
 
 // objectWriter stores documents under names. A document replaces another one of the same name, as a
-// whole or not at all.
+// whole or not at all. files.Folder and remote.Store implement it.
 type objectWriter interface {
 	Put(ctx context.Context, name, mediaType string, data []byte) error
 	Close() error
@@ -35,6 +35,7 @@ type objectSink struct {
 	last  uint64
 }
 
+// newObject returns the sink of a folder or an object store. The caller has checked PartRows.
 func newObject(b base, p encode.Document, s Resources) (_ *objectSink, err error) {
 	t := &objectSink{base: b, Document: p, ext: "." + string(p.Format)}
 	if t.spec.PartRows == 0 {
@@ -57,7 +58,8 @@ func newObject(b base, p encode.Document, s Resources) (_ *objectSink, err error
 	return t, nil
 }
 
-// Send implements Sink.
+// Send implements Sink. It holds decisions until a part is complete. A part ends with a batch, so
+// its name and contents do not depend on the attempt.
 func (t *objectSink) Send(ctx context.Context, number uint64, d *batch.Decisions) error {
 	if number <= t.sent {
 		return nil
@@ -80,7 +82,8 @@ func (t *objectSink) Send(ctx context.Context, number uint64, d *batch.Decisions
 	return nil
 }
 
-// End implements Sink.
+// End implements Sink. It writes the part that is collected and then stores the position. After a
+// crash between the two the next attempt writes the same part again.
 func (t *objectSink) End(ctx context.Context) error {
 	if t.Rows() == 0 {
 		return nil
@@ -105,4 +108,5 @@ func (t *objectSink) End(ctx context.Context) error {
 	return t.advance(ctx, t.last)
 }
 
+// Close implements Sink. It discards a part that is not written.
 func (t *objectSink) Close() { _ = t.to.Close() }

@@ -76,7 +76,7 @@ type Queue interface {
 	SendRows(ctx context.Context, job string, rows []byte) (answer []byte, err error)
 }
 
-// Resources are what the sinks of a job may use.
+// Resources are what the sinks of a job may use. Sinks share them, and do not close them.
 type Resources struct {
 	Queue   Queue
 	Files   *files.Files
@@ -97,6 +97,7 @@ type positionLog struct {
 // entrySent is the kind of an entry that marks all batches up to Ref as stored.
 const entrySent = "sent"
 
+// Open implements Sink: it reads the position from the log.
 func (m *positionLog) Open(ctx context.Context, log swarms.Log) error {
 	if err := log.Create(ctx); err != nil {
 		return err
@@ -109,7 +110,8 @@ func (m *positionLog) Open(ctx context.Context, log swarms.Log) error {
 	return nil
 }
 
-// advance stores a position.
+// advance stores a position: all batches up to number are stored in the target. It is called after
+// the target has acknowledged them. jobs.ErrFenced means that another attempt has the log.
 func (m *positionLog) advance(ctx context.Context, number uint64) error {
 	if err := m.log.Append(ctx, m.after, swarms.Entry{Kind: entrySent, Ref: number}); err != nil {
 		return fmt.Errorf("keep the position of a sink: %w", err)
@@ -120,7 +122,8 @@ func (m *positionLog) advance(ctx context.Context, number uint64) error {
 	return m.log.Trim(ctx, m.after)
 }
 
-// base is the common part of sinks.
+// base is the common part of sinks. It does not change after New, so it is shared by the attempts
+// of a write.
 type base struct {
 	where     string // for messages
 	spec      Spec
@@ -129,12 +132,14 @@ type base struct {
 	anomalies bool   // send the decisions for the last candidate alone
 }
 
-// wanted reports whether decision i goes to the sink.
+// wanted reports whether decision i goes to the sink. A dropped observation has no decision, so it
+// is sent only with all the others.
 func (b *base) wanted(d *batch.Decisions, i int) bool {
 	return !b.anomalies || d.Decision[i] == b.anomaly
 }
 
-// try calls once until it succeeds, with the tries and the time of the specification.
+// try calls once until it succeeds, with the tries and the time of the specification. once must be
+// safe to repeat, as a call that failed may have had its effect.
 func (b *base) try(ctx context.Context, once func(ctx context.Context) error) error {
 	return b.limits.Retry().Do(ctx, func() (time.Duration, error) {
 		ctx, cancel := context.WithTimeout(ctx, b.limits.RequestTimeout())
@@ -143,7 +148,8 @@ func (b *base) try(ctx context.Context, once func(ctx context.Context) error) er
 	})
 }
 
-// bad returns an error of the specification.
+// bad returns an error of the specification, of class jobs.CodeInvalid, that names the sink without
+// its secrets.
 func (b *base) bad(format string, args ...any) error {
 	return jobs.Errorf(jobs.CodeInvalid, "sink %s: %s", b.where, fmt.Sprintf(format, args...))
 }

@@ -32,6 +32,8 @@ type subjectSink struct {
 	batch, piece    uint64 // the last message of the subject, when it is this sink's
 }
 
+// newSubject returns the sink of a subject, if the tenant of the job may publish to its stream. key
+// identifies job and sink in the ids of messages.
 func newSubject(b base, key string, p encode.Document, s Resources) (*subjectSink, error) {
 	stream, subject, ok := strings.Cut(strings.TrimPrefix(b.spec.URI, "nats:"), "/")
 	if !ok || stream == "" || subject == "" || strings.ContainsAny(stream+subject, " *>\\\t\r\n\x00?") ||
@@ -118,4 +120,5 @@ func (t *subjectSink) publish(ctx context.Context, number, piece uint64) error {
 // End implements Sink: nothing is held back.
 func (t *subjectSink) End(context.Context) error { return nil }
 
+// Close implements Sink. The connection belongs to the queue.
 func (t *subjectSink) Close() {}

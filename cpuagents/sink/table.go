@@ -53,6 +53,8 @@ type tableSink struct {
 // column is one of the table.
 type column struct{ name, typ string }
 
+// newTable returns the sink of a table. It checks all names of columns against the rules of both
+// databases before it opens one.
 func newTable(b base, key string, l encode.Layout, s Resources) (_ *tableSink, err error) {
 	t := &tableSink{base: b, Layout: l, key: key}
 	uri, query, _ := strings.Cut(b.spec.URI, "?")
@@ -111,6 +113,7 @@ func newTable(b base, key string, l encode.Layout, s Resources) (_ *tableSink, e
 	return t, nil
 }
 
+// Close implements Sink. It closes the only connection.
 func (t *tableSink) Close() { _ = t.db.Close() }
 
 // Open implements Sink. The position is in the database.
@@ -121,7 +124,8 @@ func (t *tableSink) Open(ctx context.Context, _ swarms.Log) error {
 	})
 }
 
-// tx runs fn in a transaction, and repeats it after a failure that may pass.
+// tx runs fn in a transaction, and repeats both after a failure that may pass. The answer to a
+// commit may be lost, so fn must find out by the position whether it has committed before.
 func (t *tableSink) tx(ctx context.Context, fn func(ctx context.Context, tx *sql.Tx) error) error {
 	return t.try(ctx, func(ctx context.Context) error {
 		if !t.ready {
@@ -196,7 +200,7 @@ func (t *tableSink) position(ctx context.Context, tx *sql.Tx) (sent uint64, err 
 	return sent, tx.QueryRowContext(ctx, query, t.key).Scan(&sent)
 }
 
-// Send implements Sink.
+// Send implements Sink. The decisions and the position are one transaction.
 func (t *tableSink) Send(ctx context.Context, number uint64, d *batch.Decisions) error {
 	if number <= t.sent {
 		return nil
@@ -220,6 +224,8 @@ func (t *tableSink) Send(ctx context.Context, number uint64, d *batch.Decisions)
 	return err
 }
 
+// insert adds the wanted decisions of a batch, with as many rows per statement as the databases
+// take. A dropped observation has nulls in place of a decision.
 func (t *tableSink) insert(ctx context.Context, tx *sql.Tx, d *batch.Decisions) error {
 	job, _, _ := strings.Cut(t.key, "/")
 	var names []string

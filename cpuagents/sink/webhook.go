@@ -110,6 +110,7 @@ func NewWebhook(
 // End implements Sink: nothing is held back.
 func (w *webhook) End(context.Context) error { return nil }
 
+// Close implements Sink.
 func (w *webhook) Close() { w.client.CloseIdleConnections() }
 
 // Send implements Sink. It returns when the receiver has accepted the decisions.
@@ -138,6 +139,9 @@ func (w *webhook) Send(ctx context.Context, number uint64, d *batch.Decisions) e
 	return w.advance(ctx, number)
 }
 
+// once posts the body with the id of a batch, and returns the least pause that the receiver asks
+// for. Any status of 2xx accepts the message. The secrets are read for each request, so a rotated
+// key is used at once.
 func (w *webhook) once(ctx context.Context, number uint64) (time.Duration, error) {
 	where := remote.WithoutQuery(w.spec.URL)
 	ctx, cancel := context.WithTimeout(ctx, w.limits.RequestTimeout())
@@ -181,7 +185,8 @@ func (w *webhook) once(ctx context.Context, number uint64) (time.Duration, error
 }
 
 // Sign returns the webhook-signature of a message. A receiver computes it too, and compares both in
-// constant time.
+// constant time. It is v1, and the HMAC-SHA-256 of id, timestamp and body with dots between them,
+// in base64. timestamp is in seconds since 1970.
 func Sign(key, id, timestamp string, body []byte) string {
 	m := hmac.New(sha256.New, []byte(key))
 	m.Write([]byte(id + "." + timestamp + "."))

@@ -17,7 +17,9 @@ import (
 // attempt makes the same batches.
 var ErrPause = errors.New("the next document may take a while")
 
-// fetcher reads the documents of a remote source, one after another. One goroutine uses it.
+// fetcher reads the documents of a remote source, one after another. One goroutine uses it, and
+// calls close once. A fetcher has no state of its own that matters after a crash: everything is in
+// the position.
 type fetcher interface {
 	// fetch writes the document after position at into doc, which is empty, and returns the
 	// position after it. It waits while there is none. The parameter last is the timestamp of the
@@ -40,7 +42,7 @@ type storer interface {
 
 // documentReader reads the rows of a remote source document by document. If the documents are not
 // exact, a row that is no later than the last row of the documents before was read already and is
-// left out.
+// left out. One goroutine uses it. It owns the journal and the fetcher, and closes them.
 type documentReader struct {
 	// ctx ends the waiting of Next, which implements rows.Reader and takes no context of its own.
 	ctx     context.Context //nolint:containedctx // the reader lives no longer than the attempt
@@ -59,6 +61,7 @@ type documentReader struct {
 	later   bool  // there are such rows
 }
 
+// Close implements rows.Reader.
 func (r *documentReader) Close() error {
 	var err error
 	if r.rows != nil {
@@ -69,7 +72,8 @@ func (r *documentReader) Close() error {
 	return errors.Join(err, r.src.close())
 }
 
-// Next implements rows.Reader. Between documents it returns ErrPause.
+// Next implements rows.Reader. Between documents it returns ErrPause, so that the caller sends the
+// rows that it holds before Next waits for the next document.
 func (r *documentReader) Next() (rows.Row, *rows.Reject, error) {
 	for {
 		if len(r.skipped) > 0 {

@@ -61,9 +61,11 @@ func (f *watcher) wanted(name string) bool {
 	return !strings.HasPrefix(path.Base(name), ".") && f.formatOf(name) != ""
 }
 
+// Close implements watchable. The root belongs to Files.
 func (d *folder) Close() error { return nil }
 
-// list implements watchable: in the order of modification, then of names.
+// list implements watchable: in the order of modification, then of names. It returns at most one
+// file more than most, which tells the caller that there are too many.
 func (d *folder) list(ctx context.Context, most int) ([]listed, error) {
 	dir, err := files.OpenFile(d.root, d.folder)
 	if err != nil {
@@ -110,7 +112,8 @@ func (d *folder) list(ctx context.Context, most int) ([]listed, error) {
 }
 
 // stat returns the file of a directory entry. It returns false for a folder, and for an entry that
-// is gone.
+// is gone. A file that cannot be read is listed with the reason in why, so that the job reports it
+// once.
 func (d *folder) stat(e fs.DirEntry) (l listed, at time.Time, ok bool) {
 	l.name = e.Name()
 	info, err := d.root.Stat(path.Join(d.folder, l.name))
@@ -144,7 +147,8 @@ func reasonOf(err error) string {
 	return err.Error()
 }
 
-// copy implements watchable.
+// copy implements watchable. It returns errWritten for a file that is not the listed one any more,
+// and unreadable for a file that no later call can read.
 func (d *folder) copy(ctx context.Context, l listed, doc *os.File) error {
 	file, err := files.OpenFile(d.root, path.Join(d.folder, l.name))
 	switch {

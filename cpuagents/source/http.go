@@ -99,7 +99,8 @@ type httpState struct {
 	Modified string `json:"modified,omitempty"`
 }
 
-// httpFetcher polls a URL.
+// httpFetcher polls a URL, with a cursor or links if the specification says so. Its redirects carry
+// no headers to another host.
 type httpFetcher struct {
 	url     *url.URL
 	format  rows.Format // of the source; empty to take it from the answer
@@ -111,6 +112,8 @@ type httpFetcher struct {
 	begun   time.Time // the last poll
 }
 
+// newHTTPFetcher returns the fetcher of a URL that the guard allows. It makes no connection yet. A
+// mistake in the specification is an error of class jobs.CodeInvalid.
 func newHTTPFetcher(
 	uri string, format rows.Format, spec *HTTPSpec, guard *egress.Guard, secrets *secret.Store,
 ) (*httpFetcher, error) {
@@ -149,12 +152,14 @@ func newHTTPFetcher(
 	}, nil
 }
 
+// close implements fetcher.
 func (f *httpFetcher) close() error {
 	f.client.CloseIdleConnections()
 	return nil
 }
 
-// fetch implements fetcher.
+// fetch implements fetcher. A failed try leaves the state as before it, so the next try asks for
+// the same page. Polls without news are not documents: fetch goes on to the next one.
 func (f *httpFetcher) fetch(ctx context.Context, at position, last string, doc *os.File) (position, error) {
 	var st httpState
 	if at.State != nil {
@@ -200,6 +205,7 @@ func (f *httpFetcher) fetch(ctx context.Context, at position, last string, doc *
 	}
 }
 
+// position returns the position with a state. An empty format means that there is no document.
 func (f *httpFetcher) position(st httpState, format rows.Format) (position, error) {
 	state, err := json.Marshal(st)
 	if err != nil {
@@ -208,7 +214,8 @@ func (f *httpFetcher) position(st httpState, format rows.Format) (position, erro
 	return position{State: state, Format: format, Done: !st.More && st.Polls == f.limits.Polls}, nil
 }
 
-// target returns the URL of the next request.
+// target returns the URL of the next request: the next page if there is one, else the URL of the
+// source with the cursor.
 func (f *httpFetcher) target(st *httpState, last string) (*url.URL, error) {
 	u := *f.url
 	if st.Next != "" {
@@ -299,7 +306,9 @@ func (f *httpFetcher) once(
 	return format, 0, f.turn(st, resp)
 }
 
-// turn finds the next page.
+// turn takes the cursor or the link of the next page from an answer. The same cursor or link as
+// before means that there is no further page, so a server that repeats itself cannot cause an
+// endless loop.
 func (f *httpFetcher) turn(st *httpState, resp *http.Response) error {
 	st.More = false
 	if name, ok := strings.CutPrefix(f.spec.CursorFrom, "header:"); ok {
@@ -332,7 +341,8 @@ func (f *httpFetcher) turn(st *httpState, resp *http.Response) error {
 	return nil
 }
 
-// nextLink returns the URL of <URL>; rel="next" (RFC 8288); empty if there is none.
+// nextLink returns the URL of <URL>; rel="next" (RFC 8288); empty if there is none. values are the
+// Link headers of an answer, each with one or more links. A damaged header ends the search in it.
 func nextLink(values []string) string {
 	for _, v := range values {
 		for v != "" {
@@ -360,7 +370,8 @@ func nextLink(values []string) string {
 }
 
 // formatOf returns the format of an answer: that of the source, of the media type, or of the
-// extension of the path.
+// extension of the path. A coding of the answer adds a packing to the format, unless the format has
+// one.
 func (f *httpFetcher) formatOf(resp *http.Response) (rows.Format, error) {
 	format := f.format
 	if format == "" {

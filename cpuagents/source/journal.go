@@ -56,6 +56,8 @@ type journal struct {
 	number uint64        // of the last document
 }
 
+// openJournal creates the log of a journal if it is missing, and begins to read it from its first
+// entry. The caller closes the journal.
 func openJournal(ctx context.Context, log swarms.Log) (*journal, error) {
 	if err := log.Create(ctx); err != nil {
 		return nil, err
@@ -73,6 +75,7 @@ func openJournal(ctx context.Context, log swarms.Log) (*journal, error) {
 	return j, nil
 }
 
+// close ends the reading. The log stays until the swarm of the job is removed.
 func (j *journal) close() {
 	if j.reader != nil {
 		j.reader.Close()

@@ -64,7 +64,8 @@ type bucket struct {
 	wanted func(key string) bool
 }
 
-// list implements watchable: in the order of the keys.
+// list implements watchable: in the order of the keys. Objects that are not wanted are listed as
+// such, because they count against most.
 func (b *bucket) list(ctx context.Context, most int) ([]listed, error) {
 	all, err := b.List(ctx, most)
 	if err != nil {
@@ -77,7 +78,8 @@ func (b *bucket) list(ctx context.Context, most int) ([]listed, error) {
 	return list, nil
 }
 
-// copy implements watchable.
+// copy implements watchable. The store checks the version, so a changed object is errWritten and is
+// listed again.
 func (b *bucket) copy(ctx context.Context, l listed, doc *os.File) error {
 	err := b.Read(ctx, remote.Object{Key: l.name, Size: l.size, Tag: l.tag}, files.ScratchWriter(doc))
 	switch {

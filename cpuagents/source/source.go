@@ -23,7 +23,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-// Resources are what the sources of a job may use.
+// Resources are what the sources of a job may use. Sources share them, and do not close them.
 type Resources struct {
 	Queue   Queue
 	Files   *files.Files
@@ -129,6 +129,7 @@ func (s Resources) OpenRemote(
 	}, nil
 }
 
+// file opens a source that is a file, and returns its format. The caller closes the file.
 func (s Resources) file(ctx context.Context, src Series) (*os.File, rows.Format, error) {
 	format := src.Format
 	if format == "" {

@@ -67,6 +67,8 @@ type cursor struct {
 	Text string `json:"text"`
 }
 
+// cursorOf returns a value of a database as a cursor. Whole floats are ints, because JSON has one
+// type of number for both.
 func cursorOf(v any) (*cursor, error) {
 	switch v := v.(type) {
 	case int64:
@@ -86,6 +88,7 @@ func cursorOf(v any) (*cursor, error) {
 	return nil, fmt.Errorf("a cursor is a number, a text or a time, not %T", v)
 }
 
+// value returns the argument for $1, with the type that the database gave the value.
 func (c *cursor) value() (any, error) {
 	switch c.Kind {
 	case "int":
@@ -98,7 +101,8 @@ func (c *cursor) value() (any, error) {
 	return c.Text, nil
 }
 
-// sqlFetcher reads a table page by page.
+// sqlFetcher reads a table page by page, in transactions that only read. The cursor is the whole
+// position, so a row that appears later with a smaller cursor is not read.
 type sqlFetcher struct {
 	where  string // for messages
 	spec   SQLSpec
@@ -110,7 +114,8 @@ type sqlFetcher struct {
 	begun  time.Time
 }
 
-// newSQLFetcher returns the fetcher of a database. It makes no connection yet.
+// newSQLFetcher returns the fetcher of a database. It makes no connection yet. The query is checked
+// for its form alone; the database limits what it can do.
 func newSQLFetcher(
 	uri string, spec *SQLSpec, cols rows.ColumnSpec, files *files.Files, guard *egress.Guard, secrets *secret.Store,
 ) (_ *sqlFetcher, err error) {
@@ -159,9 +164,11 @@ func newSQLFetcher(
 	return f, nil
 }
 
+// close implements fetcher.
 func (f *sqlFetcher) close() error { return f.db.Close() }
 
-// fetch implements fetcher.
+// fetch implements fetcher. A document is a page. A poll goes on while pages are full, and the next
+// poll begins after the pause of the specification.
 func (f *sqlFetcher) fetch(ctx context.Context, at position, _ string, doc *os.File) (position, error) {
 	st := sqlState{Cursor: f.start}
 	if at.State != nil {
@@ -205,6 +212,7 @@ func (f *sqlFetcher) fetch(ctx context.Context, at position, _ string, doc *os.F
 	}
 }
 
+// position returns the position with a state. An empty format means that there is no document.
 func (f *sqlFetcher) position(st sqlState, format rows.Format) (position, error) {
 	state, err := json.Marshal(st)
 	if err != nil {
@@ -237,7 +245,9 @@ func (f *sqlFetcher) class(err error) error {
 	return jobs.Errorf(jobs.CodeIO, "query %s: %v", f.where, err)
 }
 
-// page writes the next rows into doc as NDJSON, and returns their number and the last cursor.
+// page writes the next rows into doc as NDJSON, and returns their number and the last cursor. It
+// reads at most PageRows rows and MaxBytes bytes, also if the query returns more. Each call has a
+// transaction of its own.
 func (f *sqlFetcher) page(ctx context.Context, from *cursor, doc io.Writer) (n int, last *cursor, err error) {
 	ctx, cancel := context.WithTimeout(ctx, f.limits.RequestTimeout())
 	defer cancel()
@@ -321,7 +331,8 @@ func (f *sqlFetcher) page(ctx context.Context, from *cursor, doc io.Writer) (n i
 }
 
 // appendValue appends a value of a database as JSON. A decimal arrives as a text; for a feature it
-// is written as a number.
+// is written as a number. A number that is not finite becomes a text, which the reader of the
+// document rejects with a reason. Long texts are cut at 4 KiB.
 func appendValue(b []byte, v any, number bool) []byte {
 	switch v := v.(type) {
 	case nil:

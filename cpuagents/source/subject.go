@@ -17,7 +17,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// Queue is what sources need of the queue.
+// Queue is the part of the queue that sources need. Its methods may be called concurrently.
 type Queue interface {
 	// Subscribe reads a stream that does not belong to the queue. Unsubscribe removes a consumer of
 	// a stream.
@@ -149,6 +149,7 @@ func newPushFetcher(uri string, format rows.Format, spec *PushSpec, s Resources)
 	return f.checked("rows")
 }
 
+// badSource returns a function that makes errors of a specification, of class jobs.CodeInvalid.
 func badSource(uri string) func(text string, args ...any) error {
 	return func(text string, args ...any) error {
 		return jobs.Errorf(jobs.CodeInvalid, "source %s: %s", uri, fmt.Sprintf(text, args...))
@@ -156,7 +157,8 @@ func badSource(uri string) func(text string, args ...any) error {
 }
 
 // checked returns the fetcher with the defaults of its specification, or an error. The parameter
-// counted names what is counted.
+// counted names what is counted. A source without an end is refused, because the job would never
+// finish.
 func (f *subjectFetcher) checked(counted string) (*subjectFetcher, error) {
 	bad := badSource(f.where)
 	if f.spec.BatchMessages == 0 {
@@ -181,6 +183,7 @@ func (f *subjectFetcher) checked(counted string) (*subjectFetcher, error) {
 	return f, nil
 }
 
+// close implements fetcher. A durable consumer stays on the queue.
 func (f *subjectFetcher) close() error {
 	if f.in != nil {
 		f.in.Close()
@@ -189,7 +192,7 @@ func (f *subjectFetcher) close() error {
 	return nil
 }
 
-// remove removes the job's own consumer.
+// remove removes the job's own consumer. A consumer with a name of its own stays for the next job.
 func (f *subjectFetcher) remove(ctx context.Context) error {
 	if f.sub.Keep {
 		return nil
@@ -200,7 +203,9 @@ func (f *subjectFetcher) remove(ctx context.Context) error {
 // errOver ends the collection of a document, or of all documents.
 var errOver = errors.New("the time of a source is over")
 
-// fetch implements fetcher.
+// fetch implements fetcher. NDJSON documents collect several messages; any other format has one
+// message a document. Messages are acknowledged only after the journal has the document, so a crash
+// loses none.
 func (f *subjectFetcher) fetch(ctx context.Context, at position, _ string, doc *os.File) (position, error) {
 	var st subjectState
 	if at.State != nil {
