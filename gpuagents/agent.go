@@ -18,8 +18,12 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-// Agent serves every swarm of which it gets leases. Start starts it, and Drain or Stop ends it. Its
+// Agent serves every swarm whose leases it gets. Start starts it, and Drain or Stop ends it. Its
 // methods may be called from several goroutines.
+//
+// The goroutines of an agent are the ones that Start starts, and one for each shard in stateServed.
+// mu guards all fields below it, and the fields of assignments and served swarms. It is never held
+// during a call of the queue or of a device.
 type Agent struct {
 	o       Options
 	metrics Metrics
@@ -48,7 +52,11 @@ type Agent struct {
 	warned      time.Time               // when the refusal was logged
 }
 
-// Start starts an agent. An ErrOptions says what is wrong with the options; nothing runs then.
+// Start starts an agent, which watches the swarms of its queue at once. The error joins an
+// ErrOptions for each mistake in the options; nothing runs then.
+//
+// The caller ends the agent with Drain or Stop, and closes the devices and the queue of the options
+// after that.
 func Start(o Options) (*Agent, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
@@ -95,8 +103,9 @@ func Start(o Options) (*Agent, error) {
 	return a, nil
 }
 
-// Drain takes no new shard, completes the running batches, gives the leases back, and waits for
-// that or for ctx. The error is the cause of ctx.
+// Drain takes no new shard, completes the running batches, gives the leases back, and waits for the
+// end of that or of ctx. The error is the cause of ctx; the agent then goes on draining, and Closed
+// reports its end. A second call only waits.
 func (a *Agent) Drain(ctx context.Context) error {
 	a.cancel(jobs.ErrDrain)
 	select {
@@ -125,7 +134,8 @@ func (a *Agent) Shards() (n int) {
 	return n
 }
 
-// Parked returns how many of them are parked.
+// Parked returns how many of them are parked. Parked shards take no frame of a device and no
+// goroutine.
 func (a *Agent) Parked() (n int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -178,7 +188,8 @@ func (a *Agent) Health() error { return a.pool.Health() }
 // Closed returns a channel that is closed when the agent has ended.
 func (a *Agent) Closed() <-chan struct{} { return a.closed }
 
-// watch follows the records of the swarms, and starts again after a failure of the queue.
+// watch follows the records of the swarms, and starts again after a failure of the queue. A new
+// watch reports all swarms again, which change accepts.
 func (a *Agent) watch(ctx context.Context) {
 	a.sweepCheckpoints(ctx) // before the first shard opens its store
 	for ctx.Err() == nil {

@@ -46,7 +46,7 @@ const (
 // synced write of some milliseconds, most of which is waiting.
 const starters = 16
 
-// key returns the key of the lease and of the wake-up of the shard.
+// key returns the key of the lease and of the wake-up of the shard. It does not change.
 func (p *assignment) key() string { return swarms.LeaseKey(p.id.Swarm, p.id.Shard) }
 
 // enqueue hands an assignment to the starters. a.mu is held.
@@ -75,7 +75,8 @@ func (a *Agent) enqueueAfter(p *assignment, d time.Duration) {
 	})
 }
 
-// start starts assignments from the queue until ctx ends.
+// start starts assignments from the queue until ctx ends. Several starters run at a time, and an
+// assignment is in the queue of at most one of them, because only stateQueued is queued.
 func (a *Agent) start(ctx context.Context) {
 	for {
 		a.mu.Lock()
@@ -106,7 +107,9 @@ func (a *Agent) forget(p *assignment) {
 	p.rest = nil
 }
 
-// begin acquires the lease of a shard if the agent has none, and then serves or parks the shard.
+// begin acquires the lease of a shard if the agent has none, and then serves or parks the shard. If
+// another agent holds the lease and has offered it, the shard is followed. If the lease cannot be
+// had now, the assignment waits for retry, or is queued again after a pause.
 func (a *Agent) begin(ctx context.Context, p *assignment) {
 	a.mu.Lock()
 	s, tries, held := a.session, a.retries, p.lease != nil

@@ -182,7 +182,8 @@ func (a *Agent) pickOfferable(now time.Time) string {
 }
 
 // stopForHandover stops the work on a shard that another agent is ready for. The goroutine that
-// serves the shard then hands it over.
+// serves the shard then hands it over. A parked shard has no such goroutine and is handed over
+// here.
 func (a *Agent) stopForHandover(ctx context.Context, key string) {
 	a.mu.Lock()
 	p := a.assignments[key]
@@ -207,7 +208,8 @@ func (a *Agent) stopForHandover(ctx context.Context, key string) {
 	}
 }
 
-// handOver gives the lease of a shard that is stopped to the agent that it is offered to.
+// handOver gives the lease of a shard that is stopped to the agent that accepted its offer. If that
+// fails, it releases the lease, so that any agent may take the shard, this one included.
 func (a *Agent) handOver(ctx context.Context, p *assignment) {
 	a.mu.Lock()
 	l, s := p.lease, a.session

@@ -36,7 +36,9 @@ func (a *Agent) release(ctx context.Context, p *assignment) {
 	}
 }
 
-// retry starts all assignments that wait.
+// retry queues all assignments that wait. The caller has seen a change that may let one of them
+// start: a lease is free, a device accepts work again, or there is room for a shard that was
+// refused.
 func (a *Agent) retry() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -163,7 +165,8 @@ func (a *Agent) refuse() {
 	}
 }
 
-// endSession gives back all leases that are left.
+// endSession gives back all leases that are left, within the time of a lease. It runs after all
+// shards have ended.
 func (a *Agent) endSession() {
 	if a.session == nil {
 		return

@@ -70,7 +70,8 @@ func (a *Agent) listen(ctx context.Context) {
 	}
 }
 
-// hasParkedMemory reports whether there is memory for the rest of a shard.
+// hasParkedMemory reports whether the rest of a shard, of a size in bytes, fits into the memory of
+// parked shards. It reserves nothing, so shards that park at the same time may exceed the bound.
 func (a *Agent) hasParkedMemory(bytes int64) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -82,7 +82,10 @@ func (a *Agent) serve(ctx context.Context, p *assignment, from *shard.Rest, open
 // second. Creating a log takes some 5 ms.
 const firstMissing = 10 * time.Millisecond
 
-// work serves a shard as long as the agent has its lease and its device.
+// work serves a shard as long as the agent has its lease and its device. It returns nil at the end
+// of the log, jobs.ErrFenced without the lease, shard.ErrMoved when the device evicts the shard, a
+// *shard.Rest when the shard is idle, and else the failure. For a followed shard a goroutine
+// acquires the lease while the log is applied. That goroutine has ended when work returns.
 func (a *Agent) work(ctx context.Context, p *assignment, from *shard.Rest, open *shard.OpenShard) error {
 	a.mu.Lock()
 	lease, session := p.lease, a.session // a served shard has a lease, unless it is followed

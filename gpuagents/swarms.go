@@ -22,7 +22,7 @@ type servedSwarm struct {
 	next        time.Time     // when the next lease may be acquired
 }
 
-// change handles a change of a record.
+// change handles a change of a record. WatchSwarms calls it, one call at a time. It does not wait.
 func (a *Agent) change(ctx context.Context, c swarms.Change) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -8,8 +8,8 @@ import (
 )
 
 // Addressed is a cell whose agents are addressed one by one, with its parameters, its sizes and its
-// rule fixed: an observation is for one agent, all agents share the weights, and each votes for one
-// of Candidates. It does not change.
+// rule fixed. An observation is for one agent, all agents share the weights, and each agent votes
+// for one of Candidates. An Addressed does not change and may be used concurrently.
 type Addressed struct {
 	*Bound
 	// Candidates is how many an agent votes between.
@@ -41,10 +41,10 @@ var (
 )
 
 // Address binds a cell, gru or leaky, whose agents are addressed one by one. values are parameters
-// by name, those left out have their defaults; agents is the size of a group, features the width of
-// an agent's inputs. gru takes as many features as its units, padded to 8, 16 or 32, and 2..16
-// candidates. leaky takes one feature, its current, or two: the second is the gain above one that
-// multiplies it; it has two candidates. All that is wrong is in one error, an ErrParameter.
+// by name; the others have their defaults. agents is the size of a group, features the width of an
+// agent's inputs. gru takes as many features as its units, padded to 8, 16 or 32, and 2 to 16
+// candidates. leaky takes one or two features: its current, and the gain above one that multiplies
+// it. It has two candidates. The error joins an ErrParameter for each mistake. values is not kept.
 func Address(cell string, values map[string]float64, agents, features, candidates int, voting Voting) (*Addressed,
 	error,
 ) {
@@ -83,10 +83,13 @@ func Address(cell string, values map[string]float64, agents, features, candidate
 	return &Addressed{Bound: b, Candidates: candidates}, nil
 }
 
+// isGRU reports whether the cell is gru; else it is leaky.
 func (a *Addressed) isGRU() bool { return a.Cell == gruAddressed }
 
+// class returns the units of an agent padded to a size for which there is a kernel: 8, 16 or 32.
 func (a *Addressed) class() int { return kernels.AgentHidden(a.hidden()) }
 
+// elem returns the type of the units and inputs in the state.
 func (a *Addressed) elem() kernels.Elem {
 	if a.values["bf16"] == 1 {
 		return kernels.BF16
@@ -94,7 +97,8 @@ func (a *Addressed) elem() kernels.Elem {
 	return kernels.F32
 }
 
-// Kernels are the names of the kernels that step all agents and those addressed.
+// Kernels returns the names of the kernel that steps all agents and of the kernel that steps the
+// addressed ones.
 func (a *Addressed) Kernels() (tick, step string) {
 	if !a.isGRU() {
 		return "leaky_tick", "leaky_step"
@@ -102,8 +106,8 @@ func (a *Addressed) Kernels() (tick, step string) {
 	return kernels.AgentGRUName("tick", a.class(), a.elem()), kernels.AgentGRUName("step", a.class(), a.elem())
 }
 
-// Shape is how the kernels are launched best: blocks a multiprocessor, the threads of those of a
-// tick, and the agents of its spans. Others have 128 threads.
+// Shape returns the launch parameters that measured best: blocks per multiprocessor, threads per
+// block of a tick, and agents per span. The blocks of other kernels have 128 threads.
 func (a *Addressed) Shape() (blocks, threads, span int) {
 	if a.isGRU() {
 		return kernels.AgentGRUBlocks, 128, kernels.AgentSpan
@@ -111,10 +115,11 @@ func (a *Addressed) Shape() (blocks, threads, span int) {
 	return manyBlocks, kernels.AgentLeakyBlock, kernels.AgentSpanLeaky
 }
 
-// manyBlocks even out what blocks that have little to prepare do.
+// manyBlocks is for kernels whose blocks prepare little, so that many small blocks balance the
+// load.
 const manyBlocks = 64
 
-// Vars lists the state.
+// Vars returns the state variables, in the order of the layout.
 func (a *Addressed) Vars() []kernels.Var {
 	if a.isGRU() {
 		return kernels.AgentGRUVars(a.class(), a.Candidates, a.elem())
@@ -122,12 +127,13 @@ func (a *Addressed) Vars() []kernels.Var {
 	return kernels.AgentLeakyVars()
 }
 
-// Layout places the state in pages.
+// Layout places the state in pages of pageBytes. It fails if a group does not fit into a page.
 func (a *Addressed) Layout(pageBytes int) (kernels.Layout, error) {
 	return kernels.NewLayout(a.Vars(), a.Agents, pageBytes)
 }
 
-// ParamBlock is the parameter block that the kernels read.
+// ParamBlock returns the parameter block that the kernels read, of kernels.AgentWords words. The
+// caller owns it.
 func (a *Addressed) ParamBlock() []uint32 {
 	w := make([]uint32, kernels.AgentWords)
 	w[kernels.AgentCandidates], w[kernels.AgentFeatures] = uint32(a.Candidates), uint32(a.Features)

@@ -67,7 +67,7 @@ type Cell struct {
 // all is constant after start.
 var all = map[string]*Cell{gru.Name: gru, leaky.Name: leaky, lif.Name: lif, predictor.Name: predictor}
 
-// Lookup returns the cell of that name.
+// Lookup returns the cell of a name. Custom cells are not among them: Custom makes each.
 func Lookup(name string) (*Cell, bool) {
 	c, ok := all[name]
 	return c, ok
@@ -76,7 +76,8 @@ func Lookup(name string) (*Cell, bool) {
 // Names lists the cells in alphabetical order.
 func Names() []string { return slices.Sorted(maps.Keys(all)) }
 
-// Text is the text of the observe kernel, of the set or not: what the cell computes.
+// Text returns the text of the observe kernel, built in or custom: it defines what the cell
+// computes. Checkpoints compare it to detect a changed cell.
 func (c *Cell) Text() string {
 	if c.Source != "" {
 		return c.Source
@@ -95,7 +96,8 @@ type Voting struct {
 // Weighted is the default: the candidate with the most weight wins.
 var Weighted = Voting{Rule: kernels.RuleWeighted}
 
-// Bound is a cell with its parameters, its size and its rule fixed.
+// Bound is a cell with its parameters, its size and its rule fixed. The caller of Bind may set Drop
+// and Own before the first use; afterwards a Bound does not change and may be used concurrently.
 type Bound struct {
 	Cell     *Cell
 	Agents   int // agents a group
@@ -111,8 +113,9 @@ type Bound struct {
 	values map[string]float64
 }
 
-// Bind fixes the parameters of a cell; those that values leaves out take their defaults. It reports
-// everything that is wrong with its arguments in one error, an ErrParameter.
+// Bind fixes the parameters of a cell; a parameter that is not in values has its default. agents is
+// the size of a group, 1 to MaxAgents, and features the width of an observation, 1 to MaxFeatures.
+// The error joins an ErrParameter for each mistake. values is not kept.
 func (c *Cell) Bind(values map[string]float64, agents, features int, voting Voting) (*Bound, error) {
 	b := &Bound{Cell: c, Agents: agents, Features: features, Voting: voting, values: map[string]float64{}}
 	for _, p := range c.Params {
@@ -147,6 +150,8 @@ func (c *Cell) Bind(values map[string]float64, agents, features int, voting Voti
 	return b, nil
 }
 
+// check returns an ErrParameter if the cell has no parameter of the name, or if the value is out of
+// its range. A NaN is out of every range.
 func (c *Cell) check(name string, v float64) error {
 	i := slices.IndexFunc(c.Params, func(p Param) bool { return p.Name == name })
 	if i < 0 {
@@ -162,7 +167,7 @@ func (c *Cell) check(name string, v float64) error {
 	return nil
 }
 
-// nearest is the parameter whose name takes the fewest edits to reach.
+// nearest returns the name of the parameter with the smallest edit distance to name.
 func (c *Cell) nearest(name string) string {
 	names := make([]string, len(c.Params))
 	for i, p := range c.Params {
@@ -171,7 +176,9 @@ func (c *Cell) nearest(name string) string {
 	return strictyaml.Nearest(name, names)
 }
 
-// Layout places the cell's state in pages.
+// Layout places the cell's state in pages. It fails if a group does not fit into a page of
+// pageBytes. The layout depends on nothing but the receiver and pageBytes, and a checkpoint is
+// valid for one layout.
 func (b *Bound) Layout(pageBytes int) (kernels.Layout, error) {
 	return kernels.NewLayout(b.vars(), b.Agents, pageBytes)
 }
@@ -186,20 +193,22 @@ func (b *Bound) vars() []kernels.Var {
 	return vars
 }
 
-// Value is the value of a parameter.
+// Value returns the value of a parameter, as set or by default; 0 for an unknown name.
 func (b *Bound) Value(name string) float64 { return b.values[name] }
 
-// ParamBlock is the parameter block that the kernel reads.
+// ParamBlock returns the parameter block that the kernel reads. The caller owns it. Its layout is
+// that of the cell in package kernels.
 func (b *Bound) ParamBlock() []uint32 { return b.Cell.block(b) }
 
-// Weights is the table of fixed random weights for a swarm's seed, component-major [W][Agents],
-// behind what all agents share where a cell has such. An agent's weights depend on the seed and its
-// index inside its group alone: groups share the table, so a series means the same whichever group
-// watches it, unless Own is set. Only multiplication and addition are used: the table is the same
-// on every machine.
+// Weights returns the table of fixed random weights for the seed of a swarm, component-major
+// [W][Agents], after the weights that all agents share, if the cell has any. The weights of an
+// agent depend only on the seed and on its index in its group. Groups share the table, so a series
+// gives the same result in every group, unless Own is set. The table is made with multiplication
+// and addition only, so it is the same on every machine.
 func (b *Bound) Weights(seed uint64) []float32 { return b.Cell.weights(b, seed) }
 
-// StateBytes is the size of one agent's state and of one group's, without padding.
+// StateBytes returns the size in bytes of the state of one agent, and of the variables that a group
+// has once, without padding.
 func (b *Bound) StateBytes() (agent, group int) {
 	for _, v := range b.vars() {
 		if v.Group {

@@ -26,12 +26,15 @@ var framed = []Param{
 		"score"},
 }
 
-// Custom makes a cell of what its user has written: the types of the state variables of an agent by
-// name (f32, bf16, u32, u8 or u64, and behind it, in brackets, the length of an array), the names
-// of the parameters, the CUDA C++ text of the step, and the candidates, and the variables of its
-// embedding, where those are not all that are float. State and parameters stand in alphabetical
-// order. The error is an ErrState, an ErrEmbedding, an ErrParameter or a kernels.ErrStep; what a
-// compiler has to say of the step is not in it.
+// Custom returns a cell that a user has written. state has the type of each state variable of an
+// agent by name: f32, bf16, u32, u8 or u64, and for an array its length in brackets. params are the
+// parameters of the step with their defaults, step is its text in CUDA C++, and candidates are 2 to
+// kernels.MaxCustomCandidates names. embedding names the variables of the embedding; without names
+// these are all variables of f32 and bf16. State and parameters are in alphabetical order, whatever
+// the order of the specification, so the same specification gives the same layout.
+//
+// The error is an ErrState, an ErrEmbedding, an ErrParameter or a kernels.ErrStep. The step is not
+// compiled here.
 func Custom(state map[string]string, params map[string]float64, step string, candidates []string,
 	embedding ...string,
 ) (*Cell, error) {
@@ -83,8 +86,11 @@ var elems = map[string]kernels.Elem{
 	"u64": kernels.U64,
 }
 
+// customType matches the type of a variable: an element type, and the length of an array.
 var customType = regexp.MustCompile(`^([a-z0-9]+)(?:\[([0-9]{1,4})\])?$`)
 
+// customVars returns the variables of a custom cell in alphabetical order. The error is an
+// ErrState.
 func customVars(state map[string]string) (vars []kernels.Var, err error) {
 	bad := func(format string, args ...any) ([]kernels.Var, error) {
 		return nil, fmt.Errorf("%w: %s", ErrState, fmt.Sprintf(format, args...))
@@ -117,6 +123,8 @@ func customVars(state map[string]string) (vars []kernels.Var, err error) {
 	return vars, nil
 }
 
+// customBlock returns the parameter block: the words of the frame, and then all parameters in the
+// order of Cell.Params, which is the order in which the generated kernel reads them.
 func customBlock(b *Bound) []uint32 {
 	w := make([]uint32, kernels.CustomWords, kernels.CustomWords+len(b.Cell.Params))
 	w[kernels.CustomFeatures] = uint32(b.Features)
@@ -137,7 +145,8 @@ func customBlock(b *Bound) []uint32 {
 // customSeed is the seed alone: a custom cell makes its numbers itself.
 func customSeed(_ *Bound, seed uint64) []float32 { return seedParts(seed) }
 
-// seedParts is a seed as kernels read it.
+// seedParts returns a seed as kernels read it from a table of floats: in parts of 16 bits, lowest
+// first, each of which a float32 holds exactly.
 func seedParts(seed uint64) []float32 {
 	w := make([]float32, kernels.SeedWords)
 	for i := range w {

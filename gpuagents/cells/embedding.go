@@ -19,8 +19,9 @@ func (b *Bound) Embedding() (vars []int, width int) {
 	return vars, width
 }
 
-// customEmbedding is that of a custom cell: the variables of those names, or all that are float.
-// The error is an ErrEmbedding.
+// customEmbedding returns the names of the variables of the embedding of a custom cell: the given
+// ones, or all variables of f32 and bf16. The result shares no memory with names. The error is an
+// ErrEmbedding.
 func customEmbedding(vars []kernels.Var, names []string) ([]string, error) {
 	var float []string
 	for _, v := range vars {

@@ -50,9 +50,11 @@ var gru = &Cell{
 	weights: gruTable,
 }
 
-// reach is how far numbers of a deviation are from 0 at most.
+// reach returns the bound of a uniform distribution with mean 0 and a standard deviation, as a
+// float32 word.
 func reach(deviation float64) uint32 { return math.Float32bits(float32(deviation * math.Sqrt(3))) }
 
+// hidden returns the units of an agent.
 func (b *Bound) hidden() int { return int(b.values["hidden"]) }
 
 // Deviations of the random weights. The units' part of a sum has that of recurrentDeviation of the
@@ -67,6 +69,8 @@ const (
 // sharedAgent is the index whose random numbers make the shared weights; no agent has it.
 const sharedAgent = math.MaxUint32
 
+// gruTable returns the shared weights, gate by gate and unit by unit, and behind them the weights
+// of the agents. With Own the kernel draws the shared weights itself, from the seed in their place.
 func gruTable(b *Bound, seed uint64) []float32 {
 	H := b.hidden()
 	if b.Own {
@@ -89,7 +93,7 @@ func gruTable(b *Bound, seed uint64) []float32 {
 	return append(table, gruOwn(b, seed)...)
 }
 
-// gruOwn is what agents have of their own, component-major.
+// gruOwn returns the weights that differ between agents, component-major.
 func gruOwn(b *Bound, seed uint64) []float32 {
 	A := b.Agents
 	own := make([]float32, kernels.GruWeights(b.Features, A))

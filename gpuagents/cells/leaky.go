@@ -34,6 +34,7 @@ var leaky = &Cell{
 	weights: leakyTable,
 }
 
+// leakyBlock returns the parameter block of the cell.
 func leakyBlock(b *Bound) []uint32 { return ratioBlock(b, kernels.LeakyWords) }
 
 // ratioBlock is a parameter block that begins with the words of leaky, as that of every cell does
@@ -54,6 +55,8 @@ func ratioBlock(b *Bound, words int) []uint32 {
 	return w
 }
 
+// leakyTable returns the rate and the input direction of each agent, component-major. The order of
+// the draws fixes the numbers: a change of it changes every swarm.
 func leakyTable(b *Bound, seed uint64) []float32 {
 	A, table := b.Agents, make([]float32, kernels.LeakyWeights(b.Features)*b.Agents)
 	for a := range A {

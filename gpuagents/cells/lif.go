@@ -47,6 +47,8 @@ var lif = &Cell{
 	weights: lifTable,
 }
 
+// lifTable returns gain, leak, trace rate and input direction of each agent, component-major. A
+// range whose upper bound is below its lower bound has the lower bound alone.
 func lifTable(b *Bound, seed uint64) []float32 {
 	A, table := b.Agents, make([]float32, kernels.LifWeights(b.Features)*b.Agents)
 	between := func(r *source, low, high string) float32 {

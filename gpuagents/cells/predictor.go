@@ -58,6 +58,8 @@ var predictor = &Cell{
 	weights: predictorTable,
 }
 
+// predictorBlock returns the parameter block. Rates are per observation, shares of agents and
+// quorum are 16.16 fixed point, and levels of the score are surprises in nats.
 func predictorBlock(b *Bound) []uint32 {
 	w := make([]uint32, kernels.PredictorWords)
 	w[kernels.PredictorFeatures] = uint32(b.Features)
@@ -92,6 +94,8 @@ const (
 	driftSpan          = 4  // an agent's level is at least this much slower than its drift
 )
 
+// predictorTable returns the weights of each agent, component-major. The order of the draws fixes
+// the numbers: a change of it changes every swarm.
 func predictorTable(b *Bound, seed uint64) []float32 {
 	A, table := b.Agents, make([]float32, kernels.PredictorWeights(b.Features)*b.Agents)
 	for a := range A {
@@ -117,7 +121,8 @@ func predictorTable(b *Bound, seed uint64) []float32 {
 	return table
 }
 
-// projection draws a random direction of I features. One feature is watched as it is.
+// projection draws a random direction of unit length and calls set once for each feature, in order.
+// With one feature the direction is 1 and nothing is drawn.
 func projection(r *source, features int, set func(f int, v float32)) {
 	if features == 1 {
 		set(0, 1)

@@ -7,7 +7,8 @@ import (
 )
 
 // source draws the random numbers of one agent: Philox under the swarm's seed, with the agent's
-// index and the position of the draw as counter.
+// index and the position of the draw as counter. The same draws in the same order give the same
+// numbers.
 type source struct {
 	key   [2]uint32
 	agent uint32
@@ -15,6 +16,8 @@ type source struct {
 	block [4]uint32
 }
 
+// newSource returns the source of an agent, by its index in its group. The same arguments give the
+// same numbers on every machine.
 func newSource(seed uint64, agent int) *source {
 	return &source{key: [2]uint32{uint32(seed), uint32(seed >> 32)}, agent: uint32(agent)}
 }

@@ -130,7 +130,7 @@ func (a *Addressed) table(w GRUWeights) []uint32 {
 const biasBits = kernels.AgentUnitBits - 8
 
 // scaleOf is the power of two that weights and biases are multiplied by: the largest for which none
-// is above its most, and AgentMostScale at most.
+// is above its most, and AgentMostScale at most. The weights and biases are finite.
 func scaleOf(weights []float64, mostWeight float64, bias []float64, mostBias float64) int {
 	scale := kernels.AgentMostScale
 	for _, v := range weights {
@@ -146,12 +146,14 @@ func scaleOf(weights []float64, mostWeight float64, bias []float64, mostBias flo
 	return scale
 }
 
+// fill writes weights times 2^scale as int16, two to a word, rounded to even.
 func fill(to []uint32, weights []float64, scale int) {
 	for i, numbers := 0, device.Of[int16](device.Bytes(to)); i < len(weights); i++ {
 		numbers[i] = int16(math.RoundToEven(math.Ldexp(weights[i], scale)))
 	}
 }
 
+// fillBias writes biases times 2^(scale+biasBits) as int32.
 func fillBias(to []uint32, bias []float64, scale int) {
 	for i, v := range bias {
 		to[i] = uint32(int32(math.RoundToEven(math.Ldexp(v, scale+biasBits))))

@@ -11,7 +11,8 @@ import (
 )
 
 // fuse answers a fusion of all agents of the shard: the nodes that these agents may be in, with
-// their sums if the client merges several shards. It does not change the state.
+// their sums if the client merges several shards. It does not change the state. Mistakes of the
+// client are a *jobs.Error, which becomes the answer.
 func (s *agentState) fuse(ctx context.Context, data []byte) (Answer, error) {
 	want, err := swarms.DecodeFuse(data)
 	if err != nil {

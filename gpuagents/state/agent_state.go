@@ -19,8 +19,10 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-// agentState is the State of a swarm whose agents are addressed, or of a shard of one. Entries and
-// answers have the ids of the swarm.
+// agentState is the State of a swarm whose agents are addressed, or of one shard of such a swarm.
+// Entries and answers have the ids of the swarm; the agents below it have ids from 0 on. The
+// goroutine that serves the shard calls Apply, and another one may decode and fill batches
+// meanwhile.
 type agentState struct {
 	memory   *pages.Memory  // that of agents
 	agents   *agents.Agents // of the shard, with ids from 0 on
@@ -32,7 +34,8 @@ type agentState struct {
 	ranking *agents.Ranking // of the goroutine that adds to batches; nil before the first batch
 }
 
-// newAgentState allocates the agents of a shard. Their memory is not open.
+// newAgentState allocates the agents of a shard. Their memory is not open: the caller opens it with
+// a store, or resets it. The caller closes the state.
 func newAgentState(dev device.Device, b *pages.Budget, spec *swarm.Spec, p GroupRange) (*agentState, error) {
 	cell, err := spec.Address()
 	if err != nil {
@@ -47,7 +50,8 @@ func newAgentState(dev device.Device, b *pages.Budget, spec *swarm.Spec, p Group
 	return &agentState{memory: a.Memory(), agents: a, groups: p, seed: spec.Seed, every: spec.Checkpoint}, nil
 }
 
-// Info implements State.
+// Info implements State. The digest covers everything that decides the meaning of a page: the cell,
+// its kernels, parameters and weights, the layout, and the groups of the shard.
 func (s *agentState) Info() Info {
 	a := s.agents
 	h := sha256.New()
@@ -71,14 +75,15 @@ func (s *agentState) Memory() *pages.Memory { return s.memory }
 // Reset implements State.
 func (s *agentState) Reset(ctx context.Context) error { return s.agents.Reset(ctx) }
 
-// Restored implements State.
+// Restored implements State. The tally is not in the pages, so it is counted from them again.
 func (s *agentState) Restored(ctx context.Context) error { return s.agents.Recount(ctx) }
 
 // Close implements State.
 func (s *agentState) Close() error { return s.agents.Close() }
 
 // Apply implements State. It completes observations after the end of ctx, but neither ticks nor
-// fusions.
+// fusions. So an interrupted tick leaves pages that the caller must discard, and an interrupted
+// observation does not exist.
 func (s *agentState) Apply(ctx context.Context, e swarms.Entry) (Answer, error) {
 	switch e.Kind {
 	case swarms.EntryObserve:
@@ -95,7 +100,8 @@ func (s *agentState) Apply(ctx context.Context, e swarms.Entry) (Answer, error) 
 	return Answer{}, unknownKind(e)
 }
 
-// Decode implements State.
+// Decode implements State. The result shares the memory of data. It does not use the device, so it
+// may run while another goroutine applies a batch.
 func (s *agentState) Decode(data []byte) (Observations, error) {
 	o, err := batch.DecodeAgentObservations(data)
 	if err == nil {
@@ -107,7 +113,8 @@ func (s *agentState) Decode(data []byte) (Observations, error) {
 // Reduce implements State.
 func (s *agentState) Reduce(on bool) { s.splitter.Reduced = on }
 
-// check refuses observations that do not fit the swarm.
+// check returns a *jobs.Error for observations that do not fit the swarm: too many, of another
+// width, of an agent of another shard, or not finite. Nothing is applied then.
 func (s *agentState) check(o *batch.AgentObservations) error {
 	switch features := s.agents.Cell().Features; {
 	case len(o.Agent) > swarms.MaxAddressed:
@@ -128,7 +135,8 @@ func (s *agentState) check(o *batch.AgentObservations) error {
 	return nil
 }
 
-// tick answers an entry that steps all agents. When ctx ends, the pages are between two positions.
+// tick answers an entry that steps all agents, as many times as it says. When ctx ends, the pages
+// are between two positions, and the caller discards them.
 func (s *agentState) tick(ctx context.Context, data []byte) (Answer, error) {
 	t, err := swarms.DecodeTick(data)
 	if err != nil {
@@ -163,7 +171,8 @@ func (s *agentState) tick(ctx context.Context, data []byte) (Answer, error) {
 	return Answer{Kind: swarms.EntryTicked, Data: data}, err
 }
 
-// query answers the states of agents or groups. It reads pages where they are.
+// query answers the states of agents or groups, in the order of the question. It reads pages where
+// they are: it moves none to the device.
 func (s *agentState) query(ctx context.Context, data []byte) (Answer, error) {
 	q, err := swarms.DecodeQuery(data)
 	if err != nil {

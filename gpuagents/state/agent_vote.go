@@ -11,7 +11,8 @@ import (
 )
 
 // leader returns the leader among the agents of the shard, in groups of size, by its id in the
-// swarm.
+// swarm. Without a seed all priorities are equal, and the first agent leads. The merge of the
+// leaders of all shards is the leader of the swarm.
 func (h GroupRange) leader(seed, round uint64, size int, seeded bool) consensus.Leader {
 	first, n, all := int64(h.First)*int64(size), int64(h.Groups)*int64(size), int64(h.All)*int64(size)
 	l := consensus.Leader{Agent: uint64(first), Elected: true}

@@ -9,7 +9,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-// Observations are the decoded and checked observations of an entry: of groups, or of agents.
+// Observations are the decoded and checked observations of an entry: of groups, or of agents. One
+// of the two is set. Their slices share the memory of the entry and are not changed.
 type Observations struct {
 	Groups *batch.Observations
 	Agents *batch.AgentObservations
@@ -24,7 +25,8 @@ func (o Observations) Len() int {
 }
 
 // Batch is the observations of consecutive entries that are applied together. One goroutine fills
-// it, and then the goroutine of its State applies it.
+// it, and then the goroutine of its State applies it, once. A Batch without an entry is not
+// applied.
 type Batch interface {
 	// Add appends the observations of an entry.
 	Add(o Observations)
@@ -43,7 +45,8 @@ type groupBatch struct {
 // NewBatch implements State.
 func (s *groupState) NewBatch() Batch { return &groupBatch{s: s} }
 
-// Add implements Batch.
+// Add implements Batch. The first entry is not copied, since most batches have one. A later one is
+// appended to copies.
 func (m *groupBatch) Add(o Observations) {
 	e, all := o.Groups, &m.all
 	if m.entries = append(m.entries, e); len(
@@ -106,7 +109,8 @@ type agentBatch struct {
 	several  bool                       // a launch is not the first
 }
 
-// NewBatch implements State.
+// NewBatch implements State. All batches of a state share its ranking, so one batch is filled at a
+// time.
 func (s *agentState) NewBatch() Batch {
 	if s.ranking == nil {
 		s.ranking = agents.NewRanking(s.agents.Len(), s.agents.Cell().Agents)
@@ -163,7 +167,8 @@ func (m *agentBatch) Observe(ctx context.Context) (answers []Answer, err error) 
 	return answers, nil
 }
 
-// applyObservations applies an entry of observations alone.
+// applyObservations applies an entry of observations as a batch of its own, and returns its encoded
+// answer. The bits are those of the entry in any longer batch.
 func applyObservations(ctx context.Context, p State, e swarms.Entry) (Answer, error) {
 	o, err := p.Decode(e.Data)
 	if err != nil {

@@ -40,13 +40,15 @@ func observeKernel(dev device.Device, c *cells.Cell, step string) (device.Kernel
 	return k, nil
 }
 
-// maxLog bounds the bytes of the words of a compiler in a refusal; the first error is the one that
+// maxLog bounds the messages of a compiler in a refusal, in bytes. The first error is the one that
 // matters.
 const maxLog = 4 << 10
 
+// stepError matches an error of the compiler in the step, with the number of its line.
 var stepError = regexp.MustCompile(`(?m)^step\((\d+)\): (?:catastrophic )?error`)
 
-// quoteStep appends the line of the step that has the first error.
+// quoteStep appends the line of the step that has the first error. The result has at most maxLog
+// bytes of the log, in valid UTF-8.
 func quoteStep(log, step string) string {
 	quote := ""
 	if m := stepError.FindStringSubmatch(log); m != nil {

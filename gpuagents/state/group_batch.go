@@ -15,7 +15,8 @@ import (
 
 // plan groups the observations of a batch into runs, one for each group, in the order of the batch:
 // s.order[k] is the index in the batch of observation k of the kernel. The frame of a run is the
-// number of its page. It returns false when the batch is in that order already.
+// number of its page. It returns false when the batch is in that order already. It needs s.seen to
+// be -1 for all groups, and leaves it so.
 func (s *groupState) plan(groups []uint32) (moved bool) {
 	s.runs = s.runs[:0]
 	contiguous := true // so far the observations of each group follow one another
@@ -59,7 +60,8 @@ func (s *groupState) plan(groups []uint32) (moved bool) {
 	return !contiguous
 }
 
-// gather copies rows of width elements into the order of the kernel; scatter is its inverse.
+// gather returns a copy of rows of width elements in the order of the kernel: row k of the result
+// is row order[k] of src. scatter is its inverse.
 func gather[T any](order []int, src []T, width int) []T {
 	dst := make([]T, len(src))
 	for k, i := range order {
@@ -68,7 +70,7 @@ func gather[T any](order []int, src []T, width int) []T {
 	return dst
 }
 
-// scatter copies rows of width elements out of the order of the kernel.
+// scatter copies rows of width elements out of the order of the kernel. src is not changed.
 func scatter[T any](order []int, src []T, width int) []T {
 	dst := make([]T, len(src))
 	for k, i := range order {
@@ -78,7 +80,8 @@ func scatter[T any](order []int, src []T, width int) []T {
 }
 
 // sets cuts the pages of the runs into sets that are pinned together, and sorts the runs by sets:
-// the runs of set i end before ends[i].
+// the runs of set i end before ends[i]. plan has run before. A set has at most as many pages as
+// there are frames.
 func (s *groupState) sets() (sets []pages.Set, ends []int) {
 	var pages []uint64
 	for _, r := range s.runs {
@@ -112,7 +115,7 @@ func (s *groupState) sets() (sets []pages.Set, ends []int) {
 }
 
 // launch steps the runs from first up to end, whose pages are pinned. No earlier launch may be
-// running.
+// running. It does not wait for the device: the caller syncs the stream.
 func (s *groupState) launch(first, end int) error {
 	words := make([]uint32, 0, kernels.RunWords*(end-first))
 	for _, r := range s.runs[first:end] {
@@ -139,7 +142,8 @@ func (s *groupState) launch(first, end int) error {
 
 // observe steps the agents of the addressed groups in the order of the batch. It returns a decision
 // for each observation, and how often the device had no memory for a part. obs has passed check.
-// After an error the state is undefined, and the shard starts again from its checkpoint.
+// After an error the state is undefined, and the shard starts again from its checkpoint. The
+// splitter reports in halved how often it cut a part into two.
 func (s *groupState) observe(
 	ctx context.Context, obs *batch.Observations,
 ) (dec *batch.Decisions, halved int, err error) {
@@ -161,7 +165,8 @@ func (s *groupState) observe(
 	return dec, halved, err
 }
 
-// trim releases the memory that a batch can do without.
+// trim releases the staging buffers, and the memory that the device caches. The splitter calls it
+// before it tries a part again with half of the observations.
 func (s *groupState) trim() error {
 	for i := range s.staging {
 		if err := s.staging[i].Close(); err != nil {
@@ -174,8 +179,9 @@ func (s *groupState) trim() error {
 	return nil
 }
 
-// observePart applies the observations from one up to another. A staging.ErrNoMemory has changed
-// nothing.
+// observePart applies the observations from one index up to another, and writes their decisions to
+// the same places of whole. A staging.ErrNoMemory has changed nothing, so the caller may try a
+// smaller part. After any other error the pages are undefined.
 func (s *groupState) observePart(
 	ctx context.Context, all *batch.Observations, whole *batch.Decisions, from, to int,
 ) error {
@@ -253,7 +259,8 @@ func (s *groupState) observePart(
 	return nil
 }
 
-// markDropped moves the reasons why observations were dropped from decisions to dropped.
+// markDropped moves the reasons why observations were dropped from decisions to dropped. Both have
+// an element for each observation.
 func markDropped(decisions []uint32, dropped []uint8) {
 	for i, d := range decisions {
 		switch d {
@@ -266,7 +273,7 @@ func markDropped(decisions []uint32, dropped []uint8) {
 }
 
 // blockSize returns the threads of a block: one for each agent in whole warps, up to the limit of
-// the device.
+// the device. A device that states no limit counts as one of 1,024 threads.
 func blockSize(agents, most int) int {
 	if most < 32 {
 		most = 1024

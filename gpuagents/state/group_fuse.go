@@ -70,7 +70,8 @@ func (s *groupState) fuse(ctx context.Context, data []byte) (Answer, error) {
 	return Answer{Kind: swarms.EntryFused, Data: data}, err
 }
 
-// fuseAll fuses all agents into n nodes of consecutive groups, in windows of so many bytes.
+// fuseAll fuses all agents into n nodes of consecutive groups. It reads the pages in windows of at
+// most bytes, at least one page, and looks at ctx before each window.
 func (s *groupState) fuseAll(ctx context.Context, n, bytes int) (fusion.Nodes, error) {
 	vars, width := s.bound.Embedding()
 	f := &groupFusing{
@@ -128,7 +129,7 @@ func (s *groupState) fuseAll(ctx context.Context, n, bytes int) (fusion.Nodes, e
 }
 
 // extent returns the bytes of a variable in a page, rounded up so that the next variable in a
-// buffer is aligned.
+// buffer is aligned. v is an index of l.Vars.
 func extent(l kernels.Layout, v int) int {
 	of, n := l.Vars[v], l.Slots
 	if !of.Group {
@@ -137,7 +138,8 @@ func extent(l kernels.Layout, v int) int {
 	return (n*of.Width*of.Elem.Bytes() + 7) / 8 * 8
 }
 
-// floats returns the elements of a variable of an embedding.
+// floats returns the elements of a variable of an embedding as float32. The result may share the
+// memory of data.
 func floats(e kernels.Elem, data []byte) []float32 {
 	if e != kernels.BF16 {
 		return device.Of[float32](data)
@@ -150,7 +152,8 @@ func floats(e kernels.Elem, data []byte) []float32 {
 	return all
 }
 
-// groupFusing is a fusion whose agents come in the order of their ids.
+// groupFusing is a fusion whose agents come in the order of their ids. The order of the additions
+// is fixed, because floating-point sums depend on it.
 type groupFusing struct {
 	nodes   fusion.Nodes
 	node    int          // the node of the current agents
@@ -159,7 +162,9 @@ type groupFusing struct {
 	row     []float32
 }
 
-// page adds the agents of a page. Its first group is number first of groups.
+// page adds the agents of a page. Its first group is number first of groups. rounds has the round
+// of each group of the page; an agent of a group with round 0 has never stepped and is not counted.
+// f.columns has the variables of the embedding.
 func (f *groupFusing) page(l kernels.Layout, rounds []uint64, vars []int, first, groups int) {
 	per := l.Slots * l.Agents
 	for slot := range min(l.Slots, groups-first) {
@@ -204,7 +209,7 @@ func (f *groupFusing) add(counted bool) {
 	}
 }
 
-// finish writes the sum of the current node.
+// finish writes the sum of the current node, and begins an empty sum.
 func (f *groupFusing) finish() {
 	d := f.nodes.Dim
 	copy(f.nodes.Sums[f.node*d:][:d], f.chain.Sum())

@@ -12,7 +12,8 @@ import (
 )
 
 // question answers an entry that does not change the state. When ctx ends, a fusion returns before
-// it has read all pages.
+// it has read all pages. An entry that such a swarm does not answer is a *jobs.Error with the
+// reason.
 func (s *groupState) question(ctx context.Context, e swarms.Entry) (Answer, error) {
 	switch e.Kind {
 	case swarms.EntryQuery:
@@ -35,8 +36,9 @@ func (s *groupState) question(ctx context.Context, e swarms.Entry) (Answer, erro
 	return Answer{}, unknownKind(e)
 }
 
-// query answers the variables of agents or groups. It reads pages where they are: it pages none in,
-// and marks none.
+// query answers the variables of agents or groups, in the order of the question. It reads pages
+// where they are: it moves none to the device and marks none as used. A page that does not exist
+// reads as zeros.
 func (s *groupState) query(ctx context.Context, data []byte) (Answer, error) {
 	q, err := swarms.DecodeQuery(data)
 	if err != nil {
@@ -76,7 +78,8 @@ func (s *groupState) query(ctx context.Context, data []byte) (Answer, error) {
 	return Answer{Kind: swarms.EntryState, Data: data}, err
 }
 
-// answerBytes returns the bytes of an element in an answer, which has bf16 as float32.
+// answerBytes returns the bytes of an element in an answer, which has bf16 as float32. It is for
+// the bound of an answer before the answer is made.
 func answerBytes(e kernels.Elem) int {
 	if e == kernels.BF16 {
 		return 4
@@ -101,14 +104,14 @@ func (s *groupState) agentVariables(ctx context.Context, ids []uint32) (*batch.A
 	return out, nil
 }
 
-// groupVariables reads the variables of groups.
+// groupVariables reads the variables of groups. ids are valid, and the result shares their memory.
 func (s *groupState) groupVariables(ctx context.Context, ids []uint32) (*batch.GroupVariables, error) {
 	vars, _, err := s.variables(ctx, ids, true)
 	return &batch.GroupVariables{Group: ids, Vars: vars}, err
 }
 
-// variables reads all variables of agents, or of groups. place maps an index of the layout to one
-// of vars.
+// variables reads all variables of agents, or of groups, with one call of the pager. place maps an
+// index of the layout to one of vars.
 func (s *groupState) variables(
 	ctx context.Context, ids []uint32, groups bool,
 ) (vars []batch.Variable, place map[int]int, err error) {
@@ -142,6 +145,8 @@ type gathered struct {
 
 // gather returns the parts of pages that have a variable of ids. Consecutive ids in a page are a
 // run: each of its elements is a part, or the whole run where the elements of an id stand together.
+// ids are valid and may repeat. The parts write into g.data, so they are read before values is
+// called.
 func (s *groupState) gather(v int, ids []uint32) *gathered {
 	of, per := s.layout.Vars[v], s.layout.Slots
 	if !of.Group {
@@ -180,7 +185,8 @@ func (s *groupState) gather(v int, ids []uint32) *gathered {
 	return g
 }
 
-// values returns the values of the variable; the elements of an id follow one another.
+// values returns the values of the variable as a slice of its type, bf16 as float32; the elements
+// of an id follow one another.
 func (g *gathered) values() any {
 	switch g.of.Elem {
 	case kernels.U64:

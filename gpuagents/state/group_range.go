@@ -8,14 +8,15 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-// GroupRange is the consecutive groups of a swarm that a shard has; with one shard, all groups.
+// GroupRange is the consecutive groups of a swarm that a shard has. With one shard these are all
+// groups. It does not change.
 type GroupRange struct {
 	Shard, Shards int // the number of the shard, from 0 on, and the shards of the swarm
 	First, Groups int // its first group in the swarm, and the number of its groups
 	All           int // groups of the swarm
 }
 
-// RangeOf returns the groups of a shard.
+// RangeOf returns the groups of a shard. shard is below s.ShardCount().
 func RangeOf(s swarms.Swarm, shard int) GroupRange {
 	first, end := s.ShardGroups(shard)
 	return GroupRange{Shard: shard, Shards: s.ShardCount(), First: first, Groups: end - first, All: s.Groups}
@@ -50,7 +51,8 @@ func (h GroupRange) String() string {
 }
 
 // owns returns the index of the first id outside the shard, and an error that names the shard that
-// has it. ids are those of agents in groups of size, or, with size 1, of groups; what names them.
+// has it; nil if all ids are inside. ids are those of agents in groups of size, or of groups, with
+// size 1. The parameter what names them in the error.
 func (h GroupRange) owns(ids []uint32, size int, what string) (bad int, err error) {
 	first, n, all := int64(h.First)*int64(size), int64(h.Groups)*int64(size), int64(h.All)*int64(size)
 	for i, id := range ids {
@@ -68,7 +70,8 @@ func (h GroupRange) owns(ids []uint32, size int, what string) (bad int, err erro
 	return 0, nil
 }
 
-// local appends ids of the shard to others, as ids from 0 on.
+// local appends ids of the shard to others, as ids from 0 on. owns has accepted the ids. The result
+// may share the memory of to, and never that of ids.
 func (h GroupRange) local(to, ids []uint32, size int) []uint32 {
 	first := uint32(h.First * size)
 	if first == 0 {

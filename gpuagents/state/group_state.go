@@ -19,8 +19,9 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-// groupState is the State of a swarm whose groups are addressed: the pages, what the kernel of the
-// cell reads beside them, and the staging buffers of batches.
+// groupState is the State of a swarm whose groups are addressed: the pages, the constant tables
+// that the kernel of the cell reads beside them, and the staging buffers of batches. The goroutine
+// that serves the shard uses it.
 type groupState struct {
 	dev    device.Device
 	memory *pages.Memory
@@ -63,7 +64,8 @@ const (
 // ioPurpose names the buffers in the memory statistics of the device.
 var ioPurpose = [8]string{"runs", "times", "features", "scores", "decisions", "counts", "leaders", "rounds"}
 
-// newGroupState allocates what a groupState has on the device. Its memory is not open.
+// newGroupState allocates what a groupState has on the device. Its memory is not open: the caller
+// opens it with a store, or resets it. After an error everything is released.
 func newGroupState(dev device.Device, b *pages.Budget, spec *swarm.Spec, groups int) (_ *groupState, err error) {
 	s := &groupState{
 		dev: dev, groups: groups, inputs: len(spec.Features), seed: spec.Seed, every: spec.Checkpoint,
@@ -129,7 +131,9 @@ func (s *groupState) Info() Info {
 	}
 }
 
-// digest returns Info.Digest.
+// digest returns Info.Digest. It covers everything that decides the meaning of a page: the text of
+// the cell, its parameters and weights, and the layout. A checkpoint of another digest is
+// discarded.
 func (s *groupState) digest() string {
 	h := sha256.New()
 	fmt.Fprintf(
@@ -144,7 +148,8 @@ func (s *groupState) digest() string {
 // Memory implements State.
 func (s *groupState) Memory() *pages.Memory { return s.memory }
 
-// Restored implements State: there is no state beside the pages.
+// Restored implements State: there is no state beside the pages. So a checkpoint of the pages is a
+// checkpoint of the whole.
 func (s *groupState) Restored(context.Context) error { return nil }
 
 // Apply implements State. It completes an entry after the end of ctx: its state and its answer
@@ -156,7 +161,8 @@ func (s *groupState) Apply(ctx context.Context, e swarms.Entry) (Answer, error) 
 	return applyObservations(context.WithoutCancel(ctx), s, e)
 }
 
-// Decode implements State.
+// Decode implements State. The result shares the memory of data. It does not use the device, so it
+// may run while another goroutine applies a batch.
 func (s *groupState) Decode(data []byte) (Observations, error) {
 	o, err := batch.DecodeObservations(data)
 	if err == nil {
@@ -168,7 +174,8 @@ func (s *groupState) Decode(data []byte) (Observations, error) {
 // Reduce implements State.
 func (s *groupState) Reduce(on bool) { s.splitter.Reduced = on }
 
-// check refuses a batch that does not fit the swarm.
+// check returns a *jobs.Error for a batch that does not fit the swarm: of another width, of an
+// unknown group, or with a feature that is not finite. Nothing is applied then.
 func (s *groupState) check(o *batch.Observations) error {
 	if o.Width != s.inputs {
 		return jobs.Errorf(jobs.CodeInvalid, "observations have %d features, the swarm takes %d", o.Width, s.inputs)
@@ -186,7 +193,7 @@ func (s *groupState) check(o *batch.Observations) error {
 	return nil
 }
 
-// Close implements State.
+// Close implements State. It also closes a state that newGroupState could not complete.
 func (s *groupState) Close() error {
 	var errs []error
 	if s.stream != nil {

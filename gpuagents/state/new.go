@@ -7,7 +7,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// New makes the state of a shard, with pages that take the budget b. A *jobs.Error says what is
+// New makes the state of a shard on a device, with pages that take the budget b. The memory of the
+// state is not open yet. The caller closes the state before the device. A *jobs.Error says what is
 // wrong with the record of the swarm, or that there is no room for it here.
 func New(dev device.Device, b *pages.Budget, spec *swarm.Spec, p GroupRange) (State, error) {
 	if err := p.check(spec); err != nil {

@@ -14,8 +14,8 @@ import (
 // change it. The goroutine that serves the shard uses it.
 type Rounds struct{ last uint64 }
 
-// take returns the round of a vote, which is the next one if the vote names none. It refuses a
-// round that is over with CodeRound.
+// take returns the round of a vote, which is the next one if round is 0. It refuses a round that is
+// over with CodeRound. Rounds may leave out numbers, and never go back.
 func (r *Rounds) take(round uint64) (uint64, error) {
 	switch {
 	case r.last == math.MaxUint64:
@@ -37,7 +37,8 @@ func (r *Rounds) take(round uint64) (uint64, error) {
 	return round, nil
 }
 
-// number returns a vote with the number of its round.
+// number returns a vote with the number of its round. The entry in the log is not changed: the
+// number is added to a copy.
 func (r *Rounds) number(vote swarms.Entry) (swarms.Entry, error) {
 	v, err := swarms.DecodeVote(vote.Data)
 	if err != nil {

@@ -15,7 +15,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-// Snapshotter is a State with the operations on a swarm as a whole: snapshot, restore and reset.
+// Snapshotter is a State with the operations on a swarm as a whole: snapshot, restore and reset. It
+// also gives votes their rounds. The goroutine that serves the shard uses it.
 type Snapshotter struct {
 	State
 	swarm  swarms.Swarm   // the record when the shard was opened
@@ -32,10 +33,12 @@ func NewSnapshotter(of State, s swarms.Swarm, spec *swarm.Spec, has GroupRange, 
 	return &Snapshotter{of, s, spec, store, has, &Rounds{}}
 }
 
-// Rounds returns the last round of the swarm, which the caller keeps with its checkpoints.
+// Rounds returns the last round of the swarm, which the caller keeps with its checkpoints. The
+// caller reads and restores it in the goroutine that serves the shard.
 func (k *Snapshotter) Rounds() *Rounds { return k.rounds }
 
-// Info implements State: pages depend on the snapshot that the swarm was restored from.
+// Info implements State: pages depend on the snapshot that the swarm was restored from. A
+// checkpoint of another origin then has another digest and is discarded.
 func (k *Snapshotter) Info() Info {
 	of := k.State.Info()
 	if from := k.swarm.From; from != nil {
@@ -45,7 +48,8 @@ func (k *Snapshotter) Info() Info {
 	return of
 }
 
-// Apply implements State.
+// Apply implements State. It answers snapshots and resets itself, gives a vote its round, and
+// passes all other entries to the State below.
 func (k *Snapshotter) Apply(ctx context.Context, e swarms.Entry) (Answer, error) {
 	switch e.Kind {
 	case swarms.EntrySnapshot:
@@ -64,7 +68,7 @@ func (k *Snapshotter) Apply(ctx context.Context, e swarms.Entry) (Answer, error)
 	return k.State.Apply(ctx, e)
 }
 
-// clear resets all agents to their initial state.
+// clear resets all agents to their initial state. The rounds go on from the last one.
 func (k *Snapshotter) clear(ctx context.Context, data []byte) (Answer, error) {
 	r, err := swarms.DecodeReset(data)
 	if err != nil {
@@ -77,7 +81,8 @@ func (k *Snapshotter) clear(ctx context.Context, data []byte) (Answer, error) {
 	return Answer{Kind: swarms.EntryCleared, Data: data}, err
 }
 
-// memory returns the pages as a snapshot reads and writes them, until ctx ends.
+// memory returns the pages as a snapshot reads and writes them, until ctx ends. The result is valid
+// while the memory is open. Reads move no page to the device.
 func (k *Snapshotter) memory(ctx context.Context) *snapshot.Pages {
 	m := k.Memory()
 	return &snapshot.Pages{
@@ -154,8 +159,9 @@ func (k *Snapshotter) save(ctx context.Context, e swarms.Entry) (Answer, error) 
 	return Answer{Kind: swarms.EntrySnapshotted, Data: data}, err
 }
 
-// Load restores agents in their initial state, and the last round, from a snapshot. A *jobs.Error
-// says what is wrong with the snapshot; another attempt will not succeed.
+// Load restores the agents and the last round from a snapshot. The agents are in their initial
+// state before the call. A *jobs.Error says what is wrong with the snapshot; another attempt will
+// not succeed. After an error the pages are undefined.
 func (k *Snapshotter) Load(ctx context.Context, from swarms.SnapshotRef) error {
 	if k.store == nil {
 		return errNoSnapshots
