@@ -33,6 +33,7 @@ type buffer struct {
 }
 
 // guarded makes n bytes between two guards. mem is aligned to align and cannot grow into the guard.
+// whole is kept to check the guards, and only mem is given out.
 func guarded(n int64) (whole, mem []byte) {
 	// The guards are multiples of align, so an aligned start aligns the memory between them.
 	raw := make([]byte, n+2*guard+align)
@@ -53,7 +54,8 @@ func fill(b []byte, v byte) {
 // Size returns the length in bytes, also after Close.
 func (b *buffer) Size() int64 { return b.size }
 
-// access calls fn with a range of the memory. Close waits for fn. op names the call in errors.
+// access calls fn with a range of the memory. Close waits for fn. op names the call in errors. A
+// range outside the buffer, or a closed buffer, is an error, and fn is not called.
 func (b *buffer) access(op string, off, n int64, fn func(mem []byte)) error {
 	if err := device.CheckRange(op, off, n, b.size); err != nil {
 		return err

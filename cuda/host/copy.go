@@ -158,7 +158,8 @@ func (b *buffer) Copy(off int64, src device.Buffer, srcOff, n int64) error {
 	return nested(from, srcOff, b, off, n, func(from, to []byte) { copy(to, from) })
 }
 
-// nested calls fn with ranges of two buffers, x locked first.
+// nested calls fn with ranges of two buffers, x locked first. The caller gives the buffers in one
+// order for both directions, so that two copies cannot deadlock.
 func nested(x *buffer, xOff int64, y *buffer, yOff, n int64, fn func(x, y []byte)) (err error) {
 	outer := x.access("copy", xOff, n, func(xm []byte) {
 		err = y.access("copy", yOff, n, func(ym []byte) { fn(xm, ym) })

@@ -65,7 +65,8 @@ func (s *stream) record(g *graph) error {
 	return nil
 }
 
-// Replay queues all steps of a graph as one operation.
+// Replay queues all steps of a graph as one operation. It returns when the steps are queued, and
+// fails if the graph or a buffer of it is closed.
 func (s *stream) Replay(dg device.Graph) error {
 	g, ok := dg.(*graph)
 	if !ok || g == nil || g.dev != s.dev {

@@ -99,7 +99,8 @@ func (g *grid) work() {
 	}
 }
 
-// blocksOf runs the blocks [first, end). A panic of the twin becomes the failure of the launch.
+// blocksOf runs the blocks [first, end). A panic of the twin becomes the failure of the launch. The
+// first failure of a launch counts, and blocks that run at that time still end.
 func (g *grid) blocksOf(first, end int64) {
 	b := twin.Block{Grid: g.blocks, Threads: g.threads, Args: g.args}
 	defer func() {

@@ -60,10 +60,11 @@ func (Badger) Reserve(entries int64) int64 {
 	return (memTables+1)*2*memTableBytes + 8<<20 + entries*250
 }
 
-// Headroom implements Backend.
+// Headroom implements Backend: the log of a memtable, twice as long as this, and the value log.
 func (Badger) Headroom() int64 { return 2*memTableBytes + 8<<20 }
 
-// List implements Backend.
+// List implements Backend. Tables are folders with the extension TableExt. Other files are left
+// out.
 func (Badger) List(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -78,7 +79,7 @@ func (Badger) List(dir string) ([]string, error) {
 	return names, nil
 }
 
-// Remove implements Backend.
+// Remove implements Backend. No process has the table open.
 func (Badger) Remove(path string) error { return os.RemoveAll(path) }
 
 // Open implements Backend. Badger ends the process on some kinds of damage, or leaves a table out,
@@ -175,7 +176,8 @@ func checkSorted(path string) error {
 	return errors.Join(err, keep())
 }
 
-// badgerTable is one open database.
+// badgerTable is one open database. failed is the error of the first Apply that failed; all later
+// ones return it.
 type badgerTable struct {
 	db     *badger.DB
 	path   string
@@ -298,6 +300,7 @@ func (t *badgerTable) Apply(ops []Op) error {
 	return err
 }
 
+// apply splits ops into as many transactions as their size needs, in order.
 func (t *badgerTable) apply(ops []Op) error {
 	txn := t.db.NewTransaction(true)
 	defer func() { txn.Discard() }()
@@ -337,7 +340,7 @@ func (t *badgerTable) Bytes() (n int64) {
 	return n
 }
 
-// Close implements Table.
+// Close implements Table. A second call does nothing and returns nil.
 func (t *badgerTable) Close() (err error) {
 	t.close.Do(func() {
 		_, err = guard(func() (struct{}, error) { return struct{}{}, t.db.Close() })

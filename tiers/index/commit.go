@@ -10,7 +10,8 @@ import (
 	"github.com/exoswarm/exoswarm/tiers"
 )
 
-// Commit is what one commit makes durable together.
+// Commit is what one commit makes durable together: an epoch that only grows, a note of the caller
+// of at most MaxNote bytes, the changes of entries, and the records that do not count.
 type Commit struct {
 	Epoch   uint64
 	Note    []byte
@@ -18,8 +19,8 @@ type Commit struct {
 	Voids   []Void
 }
 
-// apply changes the table, when the medium has room: a mapped file that cannot grow ends the
-// process.
+// apply changes the table if the medium has room for it. Without room it fails with tiers.ErrFull
+// and changes nothing, because a mapped file that cannot grow ends the process.
 func (x *Index) apply(ops []Op) error {
 	free, err := x.opts.FS.Free(x.dir)
 	if err != nil {
@@ -101,7 +102,8 @@ func (x *Index) Commit(c Commit) error {
 	return nil
 }
 
-// next is the seal of the next commit, with the sums as they are.
+// next returns the seal of the next commit, with the sums of the present one. The caller updates
+// the sums.
 func (x *Index) next(c Commit) seal {
 	st := x.seal
 	st.Epoch, st.Note, st.life, st.healed = c.Epoch, slices.Clone(c.Note), x.life, false
@@ -109,7 +111,8 @@ func (x *Index) next(c Commit) seal {
 	return st
 }
 
-// news is what a rebuild must know of a commit.
+// news returns the marks by which a rebuild judges the records of this commit. The parameter gone
+// has the pages that the commit deletes.
 func (x *Index) news(c Commit, gone []uint64) []mark {
 	var marks []mark
 	for _, page := range gone {

@@ -4,7 +4,8 @@ import (
 	"encoding/binary"
 )
 
-// Entry says where the content of a page lies.
+// Entry is the place of the content of a page: a slot of a segment of a tier, and the length of the
+// record in blocks.
 type Entry struct {
 	Page, Epoch   uint64
 	Segment, Slot uint32
@@ -28,7 +29,8 @@ type Change struct {
 // overtook it.
 type Void struct{ Page, Epoch, Seq uint64 }
 
-// sums are over all entries, in any order.
+// sums are checksums over all entries, in any order: each entry adds a hash, so entries can be
+// added and taken out one by one.
 type sums struct {
 	count uint64
 	// pages is over page ids, epochs and checks, places over everything.
@@ -82,7 +84,8 @@ func encodePlace(b []byte, e Entry, has bool) {
 	le.PutUint32(b[20:], e.Check)
 }
 
-// decodePlace reads what encodePlace wrote.
+// decodePlace reads what encodePlace wrote, and reports whether there is an entry. b has
+// placeBytes.
 func decodePlace(page uint64, b []byte) (Entry, bool) {
 	le := binary.LittleEndian
 	return Entry{
@@ -91,7 +94,9 @@ func decodePlace(page uint64, b []byte) (Entry, bool) {
 	}, b[19] == hasPlace
 }
 
-// op makes the change of a page's key.
+// op returns the change of the key of a page in commit number stamp. The result shares the memory
+// of buf, which has room for 8+valueBytes and is zero. The old entry stays in the value, so that a
+// table which is one commit ahead of the seal can be read as of the seal.
 func (c Change) op(buf []byte, stamp uint64) Op {
 	b := buf[: 8+valueBytes : 8+valueBytes]
 	binary.BigEndian.PutUint64(b, c.Page)

@@ -23,9 +23,9 @@ import (
 	"github.com/exoswarm/exoswarm/tiers/vfs"
 )
 
-// Options say where an index is. Dirs are the directories that its files may lie in, the preferred
-// ones first: the table goes into the first, and the copies of the superblock apart where there are
-// two.
+// Options say where an index is. Dirs are the directories in which its files may be, in order of
+// preference. The table is in the first one that takes it. The two copies of the superblock are in
+// different directories if there are two.
 type Options struct {
 	FS     vfs.FS
 	Tables Backend
@@ -66,7 +66,7 @@ type Index struct {
 	lives map[uint64]uint64
 }
 
-// newIndex is an index that is not open yet.
+// newIndex returns an index that is not open yet, in a new life.
 func newIndex(opts Options) (*Index, error) {
 	x := &Index{
 		opts: opts, broken: true,
@@ -87,10 +87,12 @@ func (x *Index) NewLife() error {
 	return nil
 }
 
-// Life is the number of the present life.
+// Life returns the number of the present life, which is never 0. The writer of a record puts it
+// into the header.
 func (x *Index) Life() uint64 { return x.life }
 
-// Create makes the index of a new store, empty, at epoch 0 with no note.
+// Create makes the index of a new store: empty, at epoch 0, without a note. It is durable when
+// Create returns. The caller closes it.
 func Create(opts Options, meta Meta) (*Index, error) {
 	x, err := newIndex(opts)
 	if err != nil {
@@ -166,7 +168,7 @@ func (x *Index) learn(m mark) {
 	}
 }
 
-// marks yields all that a rebuild must know.
+// marks yields all marks of the past that a rebuild needs, in any order.
 func (x *Index) marks() iter.Seq[mark] {
 	return func(yield func(mark) bool) {
 		for page, epoch := range x.tombs {
@@ -187,22 +189,23 @@ func (x *Index) marks() iter.Seq[mark] {
 	}
 }
 
-// Meta is what the files say about the store.
+// Meta returns what the files say about the store.
 func (x *Index) Meta() Meta { return x.meta }
 
-// Broken says that the index takes no commit until Renew has succeeded.
+// Broken reports whether the index takes no commit until Renew has succeeded.
 func (x *Index) Broken() bool { return x.broken }
 
-// Reserve is the most bytes that the index of so many pages and marks takes for a moment, in one
-// directory: two tables while one is renewed, and the superblocks.
+// Reserve returns the most bytes that the index of a number of pages and marks takes at any moment,
+// in one directory: two tables while one is renewed, and the superblocks.
 func Reserve(t Backend, pages, marks int64) int64 {
 	return 2*t.Reserve(pages) + superblockReserve(marks)
 }
 
-// Marks is how many records, pages and lives the superblock tells a rebuild to leave out.
+// Marks returns the number of records, pages and lives that the superblock tells a rebuild to leave
+// out. Forget sets it to 0.
 func (x *Index) Marks() int { return len(x.tombs) + len(x.voids) + len(x.lives) }
 
-// Bytes is the length of all files.
+// Bytes returns the length of all files of the index together.
 func (x *Index) Bytes() int64 {
 	n := x.superblock.bytes()
 	if x.table != nil {
@@ -211,7 +214,8 @@ func (x *Index) Bytes() int64 {
 	return n
 }
 
-// Verify reads the table and both copies of the superblock whole.
+// Verify reads the table and both copies of the superblock whole, and compares the sums. It changes
+// nothing.
 func (x *Index) Verify() error {
 	if x.broken {
 		return nil // There is nothing to check until it is renewed.

@@ -41,7 +41,8 @@ func (x *Index) openTable(apply func(Entry)) ([]Op, error) {
 }
 
 // load reads the table, calls apply for every entry that counts, and compares the sums with the
-// seal's.
+// seal's. An entry that is newer than the seal counts as of the commit before, which the entry
+// contains.
 func (x *Index) load(apply func(Entry)) (repairs []Op, err error) {
 	var got sums
 	var gone []uint64

@@ -156,7 +156,8 @@ func batchLen(block []byte) int {
 	return n
 }
 
-// decodeBatch reads a whole batch and checks it. The result shares p's memory.
+// decodeBatch reads a whole batch and checks it. The result shares p's memory. It returns false for
+// bytes that are no batch of this version or fail their checksum, as a torn write does.
 func decodeBatch(p []byte) (*batch, bool) {
 	le := binary.LittleEndian
 	if len(p) < batchHeader || batchLen(p) != len(p) {

@@ -175,6 +175,7 @@ func (r *reader) afterCommit(off int64, seq uint64) bool {
 }
 
 // compare says whether both copies hold the same bytes in a range that one of them holds rightly.
+// It returns false if a copy is missing or too short.
 func (r *reader) compare(from, to int64) (bool, error) {
 	a, b := r.x.copies[0], r.x.copies[1]
 	if a == nil || b == nil || to > r.sizes[0] || to > r.sizes[1] {

@@ -15,8 +15,9 @@ type Stamp struct{ Life, Seq uint64 }
 // have the same check with a probability of one in 2^31.
 func (s Stamp) Check() uint32 { return uint32(mix(mix(s.Life+0x9e3779b97f4a7c15)^s.Seq)) | 1 }
 
-// Counts says whether a record was committed and its page not deleted since; of those that count,
-// the one with the largest epoch, and of that with the largest number, is the page's content.
+// Counts reports whether a record was committed and its page was not deleted later. Of the records
+// of a page that count, the content is the one with the largest epoch, and within it the one with
+// the largest Seq.
 func (x *Index) Counts(page, epoch uint64, s Stamp) bool {
 	if epoch > x.seal.base && epoch > x.lives[s.Life] {
 		return false
@@ -46,8 +47,8 @@ func (x *Index) Rebuild(all iter.Seq[Entry]) error {
 	return x.renew(st, all, nil)
 }
 
-// Forget drops what a rebuild had to know, once no record that does not count is left in any
-// segment.
+// Forget drops the marks. The caller guarantees that no segment has a record left that does not
+// count, on the medium and not only in memory.
 func (x *Index) Forget() error {
 	if x.broken {
 		return ErrBroken

@@ -10,8 +10,9 @@ import (
 	"github.com/exoswarm/exoswarm/tiers"
 )
 
-// Renew makes the whole index anew, with all entries: after a failure, in other directories if need
-// be, or as a commit of its own. c.Changes is what the commit does; all are all entries after it.
+// Renew writes the whole index again, with all entries: after a failure, in another directory if
+// the present one fails, or as a commit of its own. c.Changes is what the commit does; all yields
+// every entry after the commit. Until Renew succeeds, a crash brings back the state before.
 func (x *Index) Renew(c Commit, all iter.Seq[Entry]) error {
 	if len(c.Note) > MaxNote {
 		return fmt.Errorf("%d bytes, at most %d: %w", len(c.Note), MaxNote, ErrNote)

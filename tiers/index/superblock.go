@@ -192,7 +192,8 @@ func (x *superblock) load(copies []found, reset func(Meta), apply func(mark)) (s
 	return st, err == nil && clean, err
 }
 
-// wantsRenewal says that commits have outgrown the snapshot.
+// wantsRenewal reports whether the commits since the snapshot are so long that a new generation
+// pays off.
 func (x *superblock) wantsRenewal() bool { return x.end > max(4*x.snapshot, growBytes) }
 
 // superblockReserve is the most bytes that a superblock with so many marks takes for a moment, in
@@ -213,7 +214,8 @@ func (x *superblock) commit(st seal, marks iter.Seq[mark]) error {
 	return nil
 }
 
-// append writes the batches of one commit to the given copies and syncs them.
+// append writes the batches of one commit to the given copies and syncs them. It moves x.end and
+// x.seq also for batches whose commit fails, so the superblock is broken after an error.
 func (x *superblock) append(copies []*file, st seal, marks iter.Seq[mark]) error {
 	var part []byte
 	flush := func(kind uint8) error {
@@ -252,7 +254,8 @@ func (x *superblock) append(copies []*file, st seal, marks iter.Seq[mark]) error
 	return nil
 }
 
-// write writes whole blocks, and allocates ahead.
+// write writes whole blocks at an offset, and allocates the file ahead in steps of growBytes. It
+// does not sync.
 func (f *file) write(p []byte, off int64) error {
 	if need := off + int64(len(p)); need > f.allocated {
 		size := (need + growBytes - 1) / growBytes * growBytes
@@ -351,7 +354,8 @@ func (x *superblock) rotate(dirs [2]string, st seal, marks iter.Seq[mark]) (copi
 }
 
 // removeOld deletes the files of all generations but the current one. What cannot be deleted is
-// left: Open prefers the newest complete generation, and the next rotation tries again.
+// left: Open prefers the newest complete generation, and the next rotation tries again. No open
+// copy is among them.
 func (x *superblock) removeOld() {
 	all, err := x.list()
 	if err != nil {

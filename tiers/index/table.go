@@ -9,7 +9,7 @@ type Op struct{ Key, Value []byte }
 // one. Each is all or nothing: what Apply returned for survives a power loss, what was cut short
 // may have happened up to any transaction, and after an error nothing more is applied. Changes that
 // were never acknowledged may vanish. That is all that the index builds on: a table may also come
-// back damaged or older, which the superblock shows.
+// back damaged or older, which the superblock shows. One goroutine uses a Table at a time.
 type Table interface {
 	// Load calls f for every key. The slices are good until f returns.
 	Load(f func(key, value []byte) error) error

@@ -24,7 +24,8 @@ func (x *superblock) verify() error {
 	return errors.Join(errs...)
 }
 
-// verifyCopy checks one copy.
+// verifyCopy checks one copy. The error is tiers.ErrCorrupt for damage, and that of the medium for
+// a failed read.
 func (x *superblock) verifyCopy(c *file, which int) error {
 	size, err := c.Size()
 	if err != nil {

@@ -16,7 +16,8 @@ import (
 	"github.com/exoswarm/exoswarm/tiers/vfs"
 )
 
-// Loc is the place of a record: a slot of a segment, and the record's length in blocks.
+// Loc is the place of a record: a slot of a segment, and the length of the record in blocks of
+// vfs.BlockSize. Blocks is at most the length of the slot.
 type Loc struct {
 	Segment uint32
 	Slot    uint32
@@ -88,8 +89,8 @@ func Open(opts Options) (*Dir, error) {
 	return d, nil
 }
 
-// Down stands for a directory that cannot be read at the moment, and why: it has no record and
-// takes none.
+// Down returns a directory that cannot be read at the moment, for the reason why. It has no record
+// and takes none. Alloc and Scan fail with tiers.ErrUnavailable.
 func Down(opts Options, why error) *Dir {
 	return &Dir{
 		opts: opts, segments: map[uint32]*segment{}, classes: map[int][]*segment{}, next: 1,
@@ -97,7 +98,7 @@ func Down(opts Options, why error) *Dir {
 	}
 }
 
-// Unavailable is why the directory cannot be used, nil when it can.
+// Unavailable returns why the directory cannot be used; nil if it can.
 func (d *Dir) Unavailable() error { return d.down }
 
 // Usage is what a directory holds.
@@ -128,7 +129,8 @@ func (d *Dir) Usage() Usage {
 	return u
 }
 
-// Close closes the files. It does not sync.
+// Close closes the files, and gives their bytes back to the quota. It does not sync: the caller
+// calls Sync before, for what must be durable. No other call may run.
 func (d *Dir) Close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -143,7 +145,7 @@ func (d *Dir) Close() error {
 }
 
 // VerifyHeaders reads both copies of every segment's header, and joins an error for each that is
-// damaged.
+// damaged. It repairs nothing: Open does that.
 func (d *Dir) VerifyHeaders() error {
 	if d.down != nil {
 		return d.down

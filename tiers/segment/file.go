@@ -32,7 +32,8 @@ type segment struct {
 	listed bool // in Dir.classes
 }
 
-// fileName is the name of a segment's file, and fileNumber reads it.
+// fileName returns the name of the file of a segment. fileNumber is its inverse, and reports false
+// for any other name.
 func fileName(number uint32) string { return fmt.Sprintf("%08x.seg", number) }
 
 func fileNumber(name string) (uint32, bool) {
@@ -46,7 +47,8 @@ func fileNumber(name string) (uint32, bool) {
 	return n, true
 }
 
-// openSegment adds one file that exists.
+// openSegment adds one file that exists. A file of another store is an error. A file whose headers
+// are both damaged is kept without slots until Prune.
 func (d *Dir) openSegment(name string, number uint32) (err error) {
 	path := filepath.Join(d.opts.Path, name)
 	f, err := d.opts.FS.Open(path, vfs.Direct)
@@ -127,7 +129,7 @@ func (d *Dir) readFileHeader(f vfs.File, size int64) (h fileHeader, err error) {
 	return h, nil
 }
 
-// newSegment is a segment whose slots are all free.
+// newSegment is a segment whose slots are all free. It owns the file.
 func newSegment(h fileHeader, f vfs.File) *segment {
 	return &segment{fileHeader: h, file: f, used: make([]uint64, (h.slots+63)/64), free: h.slots}
 }
@@ -137,7 +139,7 @@ func (h fileHeader) length() int64 {
 	return 2*vfs.BlockSize + int64(h.slots)*int64(h.blocks)*vfs.BlockSize
 }
 
-// offset is where a slot begins.
+// offset returns where a slot begins in the file, in bytes.
 func (h fileHeader) offset(slot uint32) int64 {
 	return vfs.BlockSize + int64(slot)*int64(h.blocks)*vfs.BlockSize
 }
@@ -179,7 +181,7 @@ func (d *Dir) createSegment(h fileHeader) (err error) {
 	return nil
 }
 
-// removeSegment deletes a file of which no record is in use.
+// removeSegment deletes a file in which no record is in use. The caller holds mu.
 func (d *Dir) removeSegment(number uint32) error {
 	s := d.segments[number]
 	size, err := s.file.Size()

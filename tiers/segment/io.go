@@ -10,7 +10,7 @@ import (
 	"github.com/exoswarm/exoswarm/tiers"
 )
 
-// find returns a segment.
+// find returns a segment with slots, or fs.ErrNotExist.
 func (d *Dir) find(number uint32) (*segment, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -21,8 +21,8 @@ func (d *Dir) find(number uint32) (*segment, error) {
 	return s, nil
 }
 
-// Place is the file of a record and where it begins in it; the file is empty when the segment is
-// gone.
+// Place returns the path of the file of a record, and the offset of the record in it in bytes. The
+// path is empty if the segment does not exist any more.
 func (d *Dir) Place(l Loc) (file string, offset int64) {
 	s, err := d.find(l.Segment)
 	if err != nil {
@@ -47,7 +47,8 @@ func (d *Dir) Write(l Loc, rec [][]byte) (uint64, error) {
 	return s.written, nil
 }
 
-// Read reads a record's blocks into rec, aligned parts that are as long as the record together.
+// Read reads the blocks of a record into rec, whose parts are aligned and together as long as the
+// record. It checks nothing: the caller calls Unseal.
 func (d *Dir) Read(l Loc, rec [][]byte) error {
 	s, err := d.find(l.Segment)
 	if err != nil {
@@ -59,8 +60,8 @@ func (d *Dir) Read(l Loc, rec [][]byte) error {
 	return nil
 }
 
-// Durable says whether a write, by the number that Write returned, is covered by a sync that
-// succeeded.
+// Durable reports whether a sync that succeeded covers a write. The parameter write is the number
+// that Write returned.
 func (d *Dir) Durable(l Loc, write uint64) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -68,7 +69,7 @@ func (d *Dir) Durable(l Loc, write uint64) bool {
 	return s != nil && write <= s.synced
 }
 
-// Retired says whether a segment is out of use after a failed sync.
+// Retired reports whether a segment takes no more records after a failed sync, or does not exist.
 func (d *Dir) Retired(number uint32) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()

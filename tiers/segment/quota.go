@@ -11,14 +11,14 @@ type Quota struct {
 	used     int64
 }
 
-// NewQuota is a quota of so many bytes.
+// NewQuota returns a quota of capacity bytes.
 func NewQuota(capacity int64) *Quota { return &Quota{capacity: capacity} }
 
-// Capacity is how many bytes there are in all.
+// Capacity returns the bytes of the quota, used or not.
 func (q *Quota) Capacity() int64 { return q.capacity }
 
-// Used is how many bytes are taken. It may be more than there are: what was on the medium when a
-// directory was opened counts, whatever the capacity is by now.
+// Used returns how many bytes are taken. It may exceed the capacity: files that were on the medium
+// when a directory was opened count, whatever the capacity is now.
 func (q *Quota) Used() int64 {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -39,7 +39,7 @@ func (q *Quota) Hold(n int64) {
 // Give gives bytes back.
 func (q *Quota) Give(n int64) { q.Hold(-n) }
 
-// take takes bytes if there is room for them.
+// take takes n bytes if that many are left, and reports whether they were.
 func (q *Quota) take(n int64) bool {
 	if q == nil {
 		return true
@@ -53,7 +53,7 @@ func (q *Quota) take(n int64) bool {
 	return true
 }
 
-// left bounds room by what is left.
+// left returns the smaller of room and the bytes that are left, which may be negative.
 func (q *Quota) left(room int64) int64 {
 	if q == nil {
 		return room
@@ -63,8 +63,8 @@ func (q *Quota) left(room int64) int64 {
 	return min(room, q.capacity-q.used)
 }
 
-// short says that so much is taken that empty files are better given back than kept for the next
-// records.
+// short reports whether more than three quarters are taken. Empty files are then better given back
+// than kept for the next records.
 func (q *Quota) short() bool {
 	if q == nil {
 		return false

@@ -87,7 +87,8 @@ type Identity struct {
 // Seal completes a record: head, of HeaderBytes, is filled in, and body holds h.Stored bytes and
 // has room for whole blocks, and for tagBytes behind the stored bytes when aead is not nil. It
 // encrypts and pads body in place and returns its whole blocks; a body of whole blocks that is not
-// encrypted is only read.
+// encrypted is only read. The caller owns both buffers and writes them as one record. A nonce is
+// random, so the same page sealed twice gives different bytes.
 func Seal(head, body []byte, h Header, id Identity, aead cipher.AEAD) ([]byte, error) {
 	clear(head)
 	le := binary.LittleEndian
@@ -224,7 +225,7 @@ const (
 	fileVersion = 1
 )
 
-// encode fills a block.
+// encode fills a block. The checksum covers the whole block, with its own field as zeros.
 func (h fileHeader) encode(b []byte) {
 	clear(b)
 	le := binary.LittleEndian

@@ -59,7 +59,9 @@ func (d *Dir) sorted() []*segment {
 	return list
 }
 
-// scanSegment reads the headers of one segment.
+// scanSegment reads the headers of one segment. mu serialises the calls of f between the scanners.
+// A slot without a valid record of this store is left out, and a record of a newer version is an
+// error.
 func (d *Dir) scanSegment(s *segment, mu *sync.Mutex, f func(Header, Loc)) error {
 	block := vfs.Buffer(HeaderBytes)
 	for slot := range uint32(s.slots) {
@@ -82,9 +84,9 @@ func (d *Dir) scanSegment(s *segment, mu *sync.Mutex, f func(Header, Loc)) error
 	return nil
 }
 
-// Sweep overwrites the header of every slot that is free, so that no stale record is left, and
-// makes that durable. It says whether that is all of them: segments that take no writes keep
-// theirs.
+// Sweep overwrites the header of every free slot, so that no stale record is left, and makes that
+// durable. It reports whether these are all free slots: segments that take no writes keep their
+// stale records. Reads, writes and allocations may run beside it.
 func (d *Dir) Sweep() (all bool, err error) {
 	if d.down != nil {
 		return false, nil

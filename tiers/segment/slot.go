@@ -11,7 +11,8 @@ import (
 )
 
 // Claim marks the slot of a record that the index holds as used. It fails with ErrCorrupt when
-// there is no such slot or it is claimed twice.
+// there is no such slot or it is claimed twice. It is called after Open, for each record of the
+// index, and before Prune.
 func (d *Dir) Claim(l Loc) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -35,7 +36,7 @@ func (d *Dir) Claim(l Loc) error {
 	return nil
 }
 
-// take marks a slot as used.
+// take marks a free slot as used by a record of blocks. The caller holds mu.
 func (d *Dir) take(s *segment, slot uint32, blocks uint16) {
 	s.used[slot/64] |= 1 << (slot % 64)
 	s.free--
@@ -44,7 +45,8 @@ func (d *Dir) take(s *segment, slot uint32, blocks uint16) {
 }
 
 // Prune ends recovery: it removes the files that hold no claimed record and cannot take one, and
-// lists the free slots.
+// lists the free slots. It is called once, after all records are claimed and before the first
+// Alloc.
 func (d *Dir) Prune() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -60,7 +62,7 @@ func (d *Dir) Prune() error {
 	return nil
 }
 
-// list offers a segment to Alloc when it has a free slot.
+// list offers a segment to Alloc if it has a free slot and takes records. The caller holds mu.
 func (d *Dir) list(s *segment) {
 	if !s.listed && !s.retired && !s.draining && s.free > 0 {
 		s.listed = true
@@ -68,7 +70,7 @@ func (d *Dir) list(s *segment) {
 	}
 }
 
-// unlist takes a segment out of the offer.
+// unlist takes a segment out of the offer. The caller holds mu.
 func (d *Dir) unlist(s *segment) {
 	if s.listed {
 		s.listed = false
@@ -123,7 +125,8 @@ func (d *Dir) Alloc(blocks int) (Loc, error) {
 	return Loc{Segment: s.number, Slot: slot, Blocks: uint16(blocks)}, nil
 }
 
-// longerClass finds the shortest class above one that has a free slot, or 0.
+// longerClass returns the shortest class above one that has a free slot; 0 if there is none. The
+// caller holds mu.
 func (d *Dir) longerClass(class int) int {
 	best := 0
 	for c, list := range d.classes {
@@ -134,7 +137,8 @@ func (d *Dir) longerClass(class int) int {
 	return best
 }
 
-// firstFree is the next free slot in order from s.from on, around the end. There is one.
+// firstFree returns the next free slot, in order from s.from and around the end. The caller has
+// checked that there is one.
 func (s *segment) firstFree() uint32 {
 	for i := range s.slots {
 		slot := (s.from + i) % s.slots
@@ -150,7 +154,7 @@ func (s *segment) firstFree() uint32 {
 }
 
 // addSegment makes a file for a class, within the cap. An empty file of another class makes room
-// when need be.
+// when need be. The caller holds mu.
 func (d *Dir) addSegment(class int) error {
 	slot := int64(class) * vfs.BlockSize
 	h := fileHeader{
@@ -201,7 +205,7 @@ func (d *Dir) addSegment(class int) error {
 }
 
 // Trim removes the files without a record when the quota is short, so that other directories have
-// the room.
+// the room. Segments that are being drained stay.
 func (d *Dir) Trim() error {
 	if d.down != nil || !d.opts.Quota.short() {
 		return nil
@@ -217,7 +221,8 @@ func (d *Dir) Trim() error {
 	return errors.Join(errs...)
 }
 
-// Free gives a slot back. The caller guarantees that no durable index entry points to it.
+// Free gives a slot back, and panics if the slot is not in use. The caller guarantees that no
+// durable index entry points to it: the next record overwrites the slot.
 func (d *Dir) Free(l Loc) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -249,7 +254,7 @@ func (d *Dir) Drain(part float64) map[uint32]bool {
 }
 
 // Undrain removes the drained segments that are empty by now and puts the others back into the
-// offer.
+// offer. It is called after the index has made the moves durable.
 func (d *Dir) Undrain() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
