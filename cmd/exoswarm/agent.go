@@ -14,8 +14,9 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/swarmlog"
 )
 
-// agentCommand returns exoswarm agent: the agents of a cluster, their end, and the balance of
-// their shards.
+// agentCommand returns exoswarm agent: the agents of a cluster, their end, and the balance of their
+// shards. Its commands read and write the registry and the leases alone, so they work while an
+// agent is busy or lost.
 func agentCommand() *cobra.Command {
 	list := &cobra.Command{
 		Use: "list", Short: "List the agents that are alive, and GPU agents that were lost", Args: cobra.NoArgs,
@@ -63,7 +64,8 @@ While an agent replays shards that it has taken over, its state shows the progre
 }
 
 // agentState returns the state of an agent for people: the shards that were lost with it, the
-// progress of its replays, and whether it uses the host device in place of a GPU.
+// progress of its replays, and whether it uses the host device in place of a GPU. It names at most
+// three lost shards and one replay, to keep a table narrow; -o json has all of them.
 func agentState(a jobs.Agent) string {
 	switch {
 	case a.Lost != nil && len(a.Lost.Shards) == 0:
@@ -90,7 +92,8 @@ func agentState(a jobs.Agent) string {
 	return state
 }
 
-// rebalanceCommand returns exoswarm agent rebalance.
+// rebalanceCommand returns exoswarm agent rebalance. An interrupt or --timeout ends the command and
+// not the moves.
 func rebalanceCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "rebalance", Short: "Even out the shards of the GPU agents, and wait until they have moved",
@@ -161,7 +164,9 @@ func rebalance(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 }
 
 // followMoves waits until all moves are over or timeout has passed, and writes every change of
-// state to stderr. An interrupt leaves the offers open.
+// state to stderr. An interrupt leaves the offers open. It updates moves in place, also when it
+// returns an error, so that the caller can print how far each one came. It asks the cluster five
+// times a second.
 func followMoves(cmd *cobra.Command, c *natsq.Conn, moves []swarmlog.Move, timeout time.Duration) error {
 	look, end := time.NewTicker(200*time.Millisecond), time.NewTimer(timeout)
 	defer look.Stop()

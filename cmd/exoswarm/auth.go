@@ -68,7 +68,8 @@ user needs the file of its name in creds.`,
 		append(all, command.Group("user", "Make users", add))...)
 }
 
-// authNATSFlags adds the flags of a connection that logs in by the folder.
+// authNATSFlags adds the flags of a connection that logs in by the folder. They differ from
+// natsFlag: there is no login to choose.
 func authNATSFlags(f *pflag.FlagSet) {
 	f.String("nats", "", "URL of a server of the cluster, which informs the others")
 	f.String("nats-ca", "", "file with the certificates, in PEM, that the server's must be signed by")
@@ -77,7 +78,9 @@ func authNATSFlags(f *pflag.FlagSet) {
 	patienceFlag(f)
 }
 
-// inFolder makes a command's RunE of a function that needs the folder.
+// inFolder makes a command's RunE of a function that needs the folder of --dir. It makes a missing
+// folder if create is set, and closes the folder when the function has returned. A folder that
+// another process has open is an error.
 func inFolder(create bool, fn func(cmd *cobra.Command, args []string, f *auth.Folder) error) func(*cobra.Command,
 	[]string) error {
 	return func(cmd *cobra.Command, args []string) error {
@@ -136,7 +139,8 @@ func authInit(cmd *cobra.Command, _ []string, f *auth.Folder) error {
 	return nil
 }
 
-// authAdd makes a user, and prints the path of the credentials file alone, for scripts.
+// authAdd makes a user, and prints the path of the credentials file alone, for scripts. The servers
+// need no change: they know the account that has signed the user.
 func authAdd(cmd *cobra.Command, args []string, f *auth.Folder) error {
 	u := auth.User{Name: args[0]}
 	u.Role, _ = cmd.Flags().GetString("role")
@@ -205,8 +209,9 @@ func authRevoke(cmd *cobra.Command, args []string, f *auth.Folder) error {
 	return pushAccounts(cmd, f)
 }
 
-// pushAccounts sends the accounts of the folder to the server of --nats, which passes them to
-// the other servers of its cluster. The login is that of the folder.
+// pushAccounts sends the accounts of the folder to the server of --nats, which passes them to the
+// other servers of its cluster. The login is that of the folder. It may be repeated: a server that
+// has the accounts already changes nothing.
 func pushAccounts(cmd *cobra.Command, f *auth.Folder) error {
 	get := func(name string) string { v, _ := cmd.Flags().GetString(name); return v }
 	if get("nats") == "" {

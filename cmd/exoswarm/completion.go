@@ -17,7 +17,8 @@ import (
 const completionTime = time.Second
 
 // completeNames adds completions to the commands that take the name of a swarm or the id of a job.
-// They ask the cluster of the flags, and complete nothing when it does not answer at once.
+// They ask the cluster of the flags, and complete nothing when it does not answer at once. A
+// command that root does not have is left out. root calls it once, after all commands are added.
 func completeNames(root *cobra.Command) {
 	names := func(path []string, list func(ctx context.Context, c *natsq.Conn) []string) {
 		cmd, _, err := root.Find(path)
@@ -47,7 +48,8 @@ func completeNames(root *cobra.Command) {
 	}
 }
 
-// swarmNames returns the ids of all swarms, and none when the cluster does not answer.
+// swarmNames returns the ids of all swarms, and none when the cluster does not answer. An error has
+// no place in a completion, so it gives no names.
 func swarmNames(ctx context.Context, c *natsq.Conn) (names []string) {
 	all, err := c.Swarms.Swarms(ctx)
 	if err != nil {

@@ -16,7 +16,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 )
 
-// natsFlag adds the flags of a connection to the queue.
+// natsFlag adds the flags of a connection to the queue: the server, the login and the patience.
+// Every command that uses connected or submitting has them.
 func natsFlag(f *pflag.FlagSet) {
 	command.NATSFlags(f, false)
 	patienceFlag(f)
@@ -29,7 +30,7 @@ func patienceFlag(f *pflag.FlagSet) {
 }
 
 // natsOptions returns the options of a connection that the flags of natsFlag describe. tracing may
-// be nil.
+// be nil. The name of the connection, which operators see on the server, is that of the command.
 func natsOptions(cmd *cobra.Command, tracing *command.Tracing) (natsconn.Options, error) {
 	o := natsconn.Options{Name: strings.TrimSpace("exoswarm " + cmd.Name())}
 	o.URL, o.Login = command.NATS(cmd)
@@ -55,7 +56,9 @@ func patience(cmd *cobra.Command) (time.Duration, error) {
 const closeAfter = 2 * time.Second
 
 // connected makes a RunE of a function that needs a connection to the queue. It traces the command,
-// and ends it with the connection when the server is lost.
+// and ends it with the connection when the server is lost. fn uses the context of cmd, which ends
+// with a signal or the server, and does not close c. The streams of the queue exist when fn is
+// called.
 func connected(fn func(cmd *cobra.Command, args []string, c *natsq.Conn) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		tracing, err := newTracing(cmd)
@@ -77,7 +80,8 @@ func connected(fn func(cmd *cobra.Command, args []string, c *natsq.Conn) error) 
 	}
 }
 
-// within runs a command until it ends or its server is lost; then its error is the loss.
+// within runs a command until it ends or its server is lost; then its error is the loss. After an
+// interrupt fn has closeAfter to return; then the link is closed below it.
 func within(cmd *cobra.Command, l command.Link, fn func() error) error {
 	ctx, stop := command.WithLink(cmd.Context(), l)
 	defer stop()
@@ -121,13 +125,13 @@ func submitting(fn func(cmd *cobra.Command, args []string, c jobclient.Client) e
 }
 
 // newTracing returns the tracing of a command that the OTEL_* variables describe; its own errors go
-// to stderr.
+// to stderr. The caller closes it at the end of the command, which sends the last spans.
 func newTracing(cmd *cobra.Command) (*command.Tracing, error) {
 	log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
 	return command.NewTracing(cmd.Context(), "exoswarm", command.AgentName(cmd.Name()), log)
 }
 
-// poolOf returns the pool of a name on the command line.
+// poolOf returns the pool of a name on the command line, or an error of usage.
 func poolOf(text string) (jobs.Pool, error) {
 	if p := jobs.Pool(text); p == jobs.PoolCPU || p == jobs.PoolGPU {
 		return p, nil

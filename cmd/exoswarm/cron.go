@@ -13,8 +13,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/schema"
 )
 
-// cronCommand returns exoswarm cron. The login of a tenant sees and changes the schedules of
-// that tenant.
+// cronCommand returns exoswarm cron. The login of a tenant sees and changes the schedules of that
+// tenant. A schedule outlives the command, and any agent of the cluster submits its jobs.
 func cronCommand() *cobra.Command {
 	add := &cobra.Command{
 		Use:   `add NAME --cron "MINUTE HOUR DAY MONTH WEEKDAY" --kind KIND`,
@@ -70,7 +70,8 @@ of the job is the name and the time, as in nightly-20260131T0200Z. A time at whi
 }
 
 // cronAdd stores a schedule, which agents follow from then on. A name that is taken is
-// jobs.ErrExists. The specification of the job is checked as by exoswarm submit.
+// jobs.ErrExists. The specification of the job is checked as by exoswarm submit. Nothing is stored
+// after an error of usage. The answer of the command is its exit code: it prints nothing.
 func cronAdd(cmd *cobra.Command, args []string, c jobclient.Client) error {
 	f := cmd.Flags()
 	text := func(name string) string { v, _ := f.GetString(name); return v }

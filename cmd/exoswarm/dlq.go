@@ -50,8 +50,8 @@ func dlqCommand() *cobra.Command {
 	return command.Group("dlq", "List, repeat and remove jobs that failed for good", all...)
 }
 
-// deadFilter returns the filter of --pool, --kind, --tenant and an optional id. Without any of
-// them it selects all letters.
+// deadFilter returns the filter of --pool, --kind, --tenant and an optional id. Without any of them
+// it selects all letters. Several of them select the letters that match all.
 func deadFilter(f *pflag.FlagSet, args []string) (d jobs.DeadFilter) {
 	pool, _ := f.GetString("pool")
 	d.Pool = jobs.Pool(pool)
@@ -64,7 +64,7 @@ func deadFilter(f *pflag.FlagSet, args []string) (d jobs.DeadFilter) {
 }
 
 // chosen returns deadFilter for a command that changes letters. All of them must be asked for with
-// --all.
+// --all. So a forgotten argument does not change all letters.
 func chosen(cmd *cobra.Command, args []string) (jobs.DeadFilter, error) {
 	d := deadFilter(cmd.Flags(), args)
 	if all, _ := cmd.Flags().GetBool("all"); d == (jobs.DeadFilter{}) && !all {

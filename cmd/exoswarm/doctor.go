@@ -15,6 +15,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 )
 
+// doctorCommand returns exoswarm doctor. It changes nothing in the cluster. It also works without a
+// cluster, because an unreachable server is one of its findings.
 func doctorCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "doctor [CATEGORY|CHECK]...", Short: "Check the cluster and this machine; a cure for each finding",
@@ -36,6 +38,9 @@ error. With -o nagios the status is that of a Nagios plugin: 0, 1 for warnings, 
 // errFindings ends doctor when a check found an error. The findings are printed before.
 var errFindings = errors.New("checks have failed")
 
+// examine collects the facts and prints the results of the checks in only, or of all checks. The
+// facts come from a bundle, from this machine alone, or from the cluster and this machine. Names
+// are checked first, so that an unknown check connects to nothing.
 func examine(cmd *cobra.Command, only []string) error {
 	known := map[string]bool{}
 	for _, c := range doctor.Checks() {
@@ -88,7 +93,9 @@ func examine(cmd *cobra.Command, only []string) error {
 	return writeResults(cmd, doctor.Examine(f, only...))
 }
 
-// writeResults writes the results as -o says.
+// writeResults writes the results in the format of -o. Its error gives the exit code: errFindings
+// after an error of a check, or after a warning with --strict. With nagios the status of the
+// results is the exit code, and prometheus leaves the judgement to its reader.
 func writeResults(cmd *cobra.Command, all []doctor.Result) error {
 	w := cmd.OutOrStdout()
 	var err error
@@ -114,7 +121,8 @@ func writeResults(cmd *cobra.Command, all []doctor.Result) error {
 	return err
 }
 
-// readBundle reads the facts of a bundle.
+// readBundle reads the facts of a bundle. A file that is missing or is no bundle is an error of
+// usage.
 func readBundle(name string) (*doctor.Facts, error) {
 	file, err := os.Open(name)
 	if err != nil {
@@ -132,6 +140,7 @@ func readBundle(name string) (*doctor.Facts, error) {
 	return f, err
 }
 
+// debugCommand returns exoswarm debug, whose only command writes a bundle.
 func debugCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "bundle", Short: "Write what is needed to understand a problem into one file", Args: cobra.NoArgs,
@@ -150,6 +159,9 @@ The login must be that of an operator. A part that cannot be had leaves its reas
 	return command.Group("debug", "Collect what is needed to understand a problem", cmd)
 }
 
+// writeBundle writes a bundle into a new file that only its owner can read. It never replaces a
+// file, and removes its own after an error. Parts that are missing are no error: the bundle has
+// their reasons, and stderr their number.
 func writeBundle(cmd *cobra.Command, _ []string, c *natsq.Conn) (err error) {
 	name, _ := cmd.Flags().GetString("output")
 	length, _ := cmd.Flags().GetDuration("for")

@@ -95,7 +95,8 @@ type jobView struct {
 	Result  *jobs.Result  `json:"result,omitempty"`
 }
 
-// cells returns the columns ATTEMPTS, WORKER, SINCE and DETAIL of a job that is not over.
+// cells returns the columns ATTEMPTS, WORKER, SINCE and DETAIL of a job that is not over. Columns
+// that do not apply to the state of the job are empty.
 func cells(j queue.ListedJob) (attempts, worker, since, detail any) {
 	switch {
 	case j.Running != nil:
@@ -263,7 +264,7 @@ func jobLogs(cmd *cobra.Command, args []string, c jobclient.Client) error {
 }
 
 // logFields returns the fields of a line besides time, level and message, as NAME=JSON in the order
-// of their names.
+// of their names. It is empty for a line that is not an object.
 func logFields(raw json.RawMessage) string {
 	var all map[string]json.RawMessage
 	if json.Unmarshal(raw, &all) != nil {
@@ -278,8 +279,9 @@ func logFields(raw json.RawMessage) string {
 	return strings.Join(text, " ")
 }
 
-// jobCancel asks for the end of a job, and does not wait for it. A job that is over is an error
-// of usage.
+// jobCancel asks for the end of a job, and does not wait for it. A job that is over is an error of
+// usage. A job that runs gets the request soon, and its result then says that it was cancelled;
+// with --finish it ends as done.
 func jobCancel(cmd *cobra.Command, args []string, c jobclient.Client) error {
 	finish, _ := cmd.Flags().GetBool("finish")
 	if _, err := c.Lookup(cmd.Context(), args[0]); err == nil {

@@ -49,7 +49,8 @@ func natsCommand() *cobra.Command {
 // folder.
 //
 // Without --fast the server syncs each message to the disk before it acknowledges it, so that a
-// power cut loses nothing that was acknowledged.
+// power cut loses nothing that was acknowledged. The order matters to a supervisor: the line with
+// the URL is logged after the streams are open, so a client may connect as soon as it is there.
 func serveNATS(cmd *cobra.Command) error {
 	f := cmd.Flags()
 	log, err := command.Logger(cmd)

@@ -45,7 +45,8 @@ removes it. An unowned object belongs to no job, and stays.`,
 	return command.Group("object", "List and remove the objects of the queue's store", all...)
 }
 
-// objectPrinter begins a list of objects, and returns the function that prints one.
+// objectPrinter begins a list of objects, and returns the function that prints one. The caller ends
+// the list. Sizes are in bytes in every format.
 func objectPrinter(cmd *cobra.Command) (*listing.Printer, func(objects.Object) error, error) {
 	p, err := listing.New(cmd.OutOrStdout(), cmd.Flags(), "OBJECT", "STATE", "JOB", "TENANT", "SIZE", "STORED")
 	return p, func(o objects.Object) error {
@@ -94,8 +95,8 @@ func objectSweep(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 	return err
 }
 
-// objectDelete removes an object by its full name, as the list shows it, without asking whether
-// a job needs it.
+// objectDelete removes an object by its full name, as the list shows it, without asking whether a
+// job needs it. A job that reads the object later fails with an error of its input.
 func objectDelete(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 	return c.Objects.DeleteObject(cmd.Context(), args[0], jobs.Owner{}) // the name as the list shows it, of any tenant
 }

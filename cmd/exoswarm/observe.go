@@ -16,7 +16,11 @@ import (
 )
 
 // observeGroups is swarmObserve for a swarm whose groups are addressed. A row that the
-// specification drops has the reason in place of a decision.
+// specification drops has the reason in place of a decision. The caller has checked that the swarm
+// takes observations of this client: the swarm of a running job does not.
+//
+// Fields: group, timestamp as written, score from 0 to 1, decision, round, counts by candidate and
+// leader; or group, timestamp and dropped, the reason.
 func observeGroups(cmd *cobra.Command, s *swarmclient.Swarm, path string) error {
 	o, err := observationfile.ReadGroups(path, s.Spec())
 	if err != nil {

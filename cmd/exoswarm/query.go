@@ -16,7 +16,9 @@ import (
 )
 
 // showVariables prints agents, or groups, of a swarm whose groups are addressed, each with the
-// state variables of its cell. Agents have their group and embedding besides.
+// state variables of its cell. Agents have their group and embedding besides. Fields of an agent:
+// agent, group, embedding and state by variable. Fields of a group: group and state. The caller
+// ends p.
 func showVariables(cmd *cobra.Command, s *swarmclient.Swarm, p *listing.Printer, ids []uint32, groups bool) error {
 	if groups {
 		all, err := s.GroupVariables(cmd.Context(), ids)
@@ -52,7 +54,8 @@ func showVariables(cmd *cobra.Command, s *swarmclient.Swarm, p *listing.Printer,
 const longVariable = 16
 
 // rowOf returns row i of variables by name, those with one number as a number and others as a list,
-// and the same as a text for a table.
+// and the same as a text for a table. The text has the variables in the order of the layout. state
+// shares the memory of vars.
 func rowOf(vars []batch.Variable, i int) (state map[string]any, text string) {
 	state = map[string]any{}
 	var parts []string
@@ -178,7 +181,7 @@ func showGroups(cmd *cobra.Command, s *swarmclient.Swarm, p *listing.Printer, id
 }
 
 // parseIDs reads ids and ranges, as in 1,5-9, in their order. It returns up to swarms.MaxAddressed
-// ids; an id may repeat.
+// ids; an id may repeat. Whether the ids exist is checked by the swarm.
 func parseIDs(text string) (ids []uint32, err error) {
 	for part := range strings.SplitSeq(text, ",") {
 		from, to, ranged := strings.Cut(part, "-")

@@ -11,7 +11,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 )
 
-// queueCommand returns exoswarm queue.
+// queueCommand returns exoswarm queue. A pause is stored in the cluster and lasts until resume,
+// also when all agents restart. Running jobs go on.
 func queueCommand() *cobra.Command {
 	stats := &cobra.Command{
 		Use: "stats", Short: "Show how many jobs wait and run, by kind, lane and tenant",

@@ -13,7 +13,7 @@ import (
 	"github.com/exoswarm/exoswarm/internal/runjob"
 )
 
-// quickstartCommand returns exoswarm quickstart.
+// quickstartCommand returns exoswarm quickstart. It needs no file, cluster or network.
 func quickstartCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "quickstart",

@@ -73,7 +73,8 @@ the command at once.`,
 	return cmd
 }
 
-// newRun returns the options of a run that uses the streams and the log of a command.
+// newRun returns the options of a run that uses the streams and the log of a command. The caller
+// sets the others.
 func newRun(cmd *cobra.Command) (runjob.Options, error) {
 	log, err := command.Logger(cmd)
 	return runjob.Options{
@@ -85,6 +86,8 @@ func newRun(cmd *cobra.Command) (runjob.Options, error) {
 // run or attaches to one.
 //
 // --nats with an empty value is a run in this process also when the environment names a server.
+// Files are read after all combinations are checked, except --sinks, which is a part of the
+// options. args are further inputs, as a shell makes them of a pattern.
 func runFromFlags(cmd *cobra.Command, args []string) error {
 	f := cmd.Flags()
 	o, err := newRun(cmd)

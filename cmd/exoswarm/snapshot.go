@@ -59,7 +59,7 @@ func keyFileFlag(f *pflag.FlagSet) {
 }
 
 // openBucket opens a place of snapshots, with the keys of --key-file for encrypted ones. The caller
-// closes it.
+// closes it. A place that cannot be opened, or a wrong key file, is an error of usage.
 func openBucket(cmd *cobra.Command, place string) (bucket.Bucket, error) {
 	var keys *keyring.Ring
 	if file, _ := cmd.Flags().GetString("key-file"); file != "" {
@@ -89,7 +89,7 @@ func inBucket(fn func(cmd *cobra.Command, b bucket.Bucket, names []string) error
 }
 
 // snapshotNames returns the sorted names of the folders of a place that may be snapshots. Some may
-// have no manifest yet.
+// have no manifest yet. The caller reads each manifest and leaves out names without one.
 func snapshotNames(ctx context.Context, b bucket.Bucket) ([]string, error) {
 	all, err := b.Folders(ctx)
 	if err != nil {
@@ -239,7 +239,7 @@ func snapshotVerify(cmd *cobra.Command, b bucket.Bucket, names []string) error {
 
 // bytesProgress returns a function that shows the number of bytes done: one line on a terminal,
 // rewritten twice a second. The function may be called from several goroutines. It is nil when w is
-// no terminal.
+// no terminal. The caller passes sums that only grow.
 func bytesProgress(w io.Writer, total int64) func(done int64) {
 	f, ok := w.(*os.File)
 	if !ok || !term.IsTerminal(int(f.Fd())) {

@@ -21,6 +21,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 )
 
+// statusCommand returns exoswarm status: one look at the cluster, for people and scripts. An
+// unreachable cluster is jobs.ErrUnavailable.
 func statusCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "status", Short: "Show the cluster in a few lines, and what needs attention", Args: cobra.NoArgs,
@@ -37,8 +39,9 @@ func statusCommand() *cobra.Command {
 	return cmd
 }
 
-// lookTwice returns the state of the cluster with rates over the time between two looks; 0: one look,
-// without rates.
+// lookTwice returns the state of the cluster with rates over the time between two looks. With apart
+// 0 it looks once, and the state has no rates. A state with an error is returned together with
+// jobs.ErrUnavailable.
 func lookTwice(ctx context.Context, c *natsq.Conn, apart time.Duration) (*ops.State, error) {
 	w := ops.Start(ops.Options{Conn: c, Every: max(apart, time.Millisecond)})
 	defer w.Close()
@@ -53,7 +56,7 @@ func lookTwice(ctx context.Context, c *natsq.Conn, apart time.Duration) (*ops.St
 	return s, err
 }
 
-// writeState writes a state as the flag -o says.
+// writeState writes a state as indented JSON with -o json, else as the text that a function writes.
 func writeState(cmd *cobra.Command, s *ops.State, text func(io.Writer) error) error {
 	if format, _ := cmd.Flags().GetString("output"); format != "json" {
 		return text(cmd.OutOrStdout())
@@ -66,6 +69,7 @@ func writeState(cmd *cobra.Command, s *ops.State, text func(io.Writer) error) er
 	return err
 }
 
+// topCommand returns exoswarm top.
 func topCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "top", Short: "Watch agents, queues and swarms in the terminal", Args: cobra.NoArgs,
@@ -81,6 +85,8 @@ order by, p pause, q quit. Where the output is no terminal, and with --once, one
 	return cmd
 }
 
+// top watches the cluster until the user quits. If the input or the output is no terminal it writes
+// one frame, so that it can be used in a pipe.
 func top(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 	interval, _ := cmd.Flags().GetDuration("interval")
 	if interval < 100*time.Millisecond {
@@ -114,7 +120,10 @@ func top(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 	return watchTerminal(cmd.Context(), c, in, out, interval, o)
 }
 
-// watchTerminal draws frames until the user quits. The terminal is put back as it was.
+// watchTerminal draws frames until the user quits or ctx ends. It uses the second screen of the
+// terminal in raw mode, and restores the terminal before it returns. While it is paused it receives
+// states and draws the last frame. The goroutine that reads keys may outlive it, because a read of
+// a terminal cannot be interrupted.
 func watchTerminal(ctx context.Context, c *natsq.Conn, in, out *os.File, interval time.Duration,
 	o screen.Options,
 ) error {
@@ -196,7 +205,9 @@ func watchTerminal(ctx context.Context, c *natsq.Conn, in, out *os.File, interva
 	}
 }
 
-// draw replaces what the terminal shows. A terminal in raw mode needs a carriage return a line.
+// draw replaces the content of the terminal by a frame and a line of keys. It overwrites in place
+// and does not clear the screen first, which would flicker. A terminal in raw mode needs a carriage
+// return before each line.
 func draw(out io.Writer, frame []byte, paused bool, sort string) {
 	text := []byte("\x1b[H")
 	for _, b := range frame {
@@ -216,7 +227,8 @@ func draw(out io.Writer, frame []byte, paused bool, sort string) {
 	_, _ = out.Write(append(text, "\x1b[J\x1b[7m"+foot+"\x1b[0m"...))
 }
 
-// explainCommand is job explain and swarm explain.
+// explainCommand returns job explain or swarm explain; why finds the reason for a name. An
+// unreachable cluster is a reason like any other, and no failure to connect.
 func explainCommand(use, short string, why func(ctx context.Context, c *natsq.Conn, name string) (explain.Reason,
 	error),
 ) *cobra.Command {
@@ -253,6 +265,8 @@ It fails with exit status 1 where nothing changes unless somebody acts.`,
 // errStuck ends a command whose answer is that somebody must act. The answer is printed before.
 var errStuck = errors.New("it does not progress unless somebody acts")
 
+// printReason prints a reason as JSON, or as lines for people. Names in it come from the cluster,
+// so they are cleaned for a terminal. It returns errStuck if nothing changes by itself.
 func printReason(cmd *cobra.Command, r explain.Reason) error {
 	w := cmd.OutOrStdout()
 	if format, _ := cmd.Flags().GetString("output"); format == "json" {

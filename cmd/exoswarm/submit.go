@@ -60,7 +60,8 @@ and the error names the line.`,
 	return cmd
 }
 
-// checkSubmit checks the combination of flags before the command connects.
+// checkSubmit checks the combination of flags before the command connects. jobFromFlags checks the
+// values of the flags later.
 func checkSubmit(cmd *cobra.Command, _ []string) error {
 	f := cmd.Flags()
 	wait, _ := f.GetBool("wait")
@@ -160,7 +161,8 @@ func jobFromFlags(cmd *cobra.Command) (jobs.Job, error) {
 }
 
 // readText returns the value of a flag that is a text, @FILE, or - for standard input, up to
-// jobs.MaxSpec bytes and one.
+// jobs.MaxSpec bytes and one. The additional byte shows the caller that a text is too long. White
+// space around the text of a file is removed.
 func readText(cmd *cobra.Command, text string) ([]byte, error) {
 	var r io.Reader
 	switch {
@@ -214,7 +216,7 @@ func waitFor(cmd *cobra.Command, id string, result func(ctx context.Context, id 
 }
 
 // submitFile submits the jobs of a file, or of standard input for "-", and prints their ids as they
-// are submitted.
+// are submitted. After an error the ids that were printed are those of jobs that are queued.
 func submitFile(cmd *cobra.Command, c jobclient.Client, file string) error {
 	in := cmd.InOrStdin()
 	if file != "-" {

@@ -141,7 +141,7 @@ they find twice in turn. So the list is usually empty while a CPU agent runs.`,
 }
 
 // swarmClient returns a client of the swarms that a connection reaches. Its timeout is the flag of
-// that name, where the command has one.
+// that name, where the command has one. The client uses the connection and does not close it.
 func swarmClient(cmd *cobra.Command, c *natsq.Conn) (*swarmclient.Client, error) {
 	o := swarmclient.Options{Swarms: c.Swarms, Agents: c.Registry, Jobs: c.Queue}
 	if cmd.Flags().Lookup("timeout") != nil {
@@ -154,6 +154,7 @@ func swarmClient(cmd *cobra.Command, c *natsq.Conn) (*swarmclient.Client, error)
 }
 
 // onSwarm makes a command's RunE of a function that needs the swarm that the first argument names.
+// A name without a swarm is jobs.ErrNotFound, and fn is not called.
 func onSwarm(fn func(cmd *cobra.Command, s *swarmclient.Swarm) error) func(*cobra.Command, []string) error {
 	return connected(func(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 		client, err := swarmClient(cmd, c)
@@ -390,7 +391,8 @@ func swarmDelete(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 }
 
 // confirm asks on the terminal before a change that cannot be undone; what completes "This will".
-// Without a terminal it takes --yes alone. A refusal is an error of usage.
+// Without a terminal it takes --yes alone. A refusal is an error of usage. The change has not begun
+// when confirm is called.
 func confirm(cmd *cobra.Command, what string) error {
 	if yes, _ := cmd.Flags().GetBool("yes"); yes {
 		return nil

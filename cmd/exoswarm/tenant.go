@@ -61,7 +61,8 @@ func tenantLimit(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 	return c.Control.LimitTenant(cmd.Context(), args[0], l)
 }
 
-// given is the value of a flag, nil when it is not on the command line.
+// given returns the value of a flag; nil if it is not on the command line. So a limit that is not
+// named stays as it is, and a limit of 0 is removed.
 func given[T any](f *pflag.FlagSet, name string, get func(string) (T, error)) *T {
 	if !f.Changed(name) {
 		return nil
@@ -97,7 +98,7 @@ func tenantList(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 	return p.End()
 }
 
-// cell is a limit in a table: nothing when it is not set.
+// cell returns a limit as the text of a table: empty if it is not set.
 func cell[T any](v *T) string {
 	if v == nil {
 		return ""

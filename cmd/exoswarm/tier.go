@@ -91,7 +91,8 @@ func withStore(cmd *cobra.Command, dirs []string, run func(*cobra.Command, *page
 	return run(cmd, s)
 }
 
-// emit prints a value as indented JSON, or as the table that a function writes.
+// emit prints a value as indented JSON, or as the table that a function writes. The cells of a line
+// end with tabs, and columns are aligned to the right.
 func emit(cmd *cobra.Command, v any, table func(w io.Writer)) error {
 	if out, _ := cmd.Flags().GetString("output"); out == "json" {
 		e := json.NewEncoder(cmd.OutOrStdout())
@@ -103,7 +104,8 @@ func emit(cmd *cobra.Command, v any, table func(w io.Writer)) error {
 	return t.Flush()
 }
 
-// tierReport is the result of tier verify.
+// tierReport is the result of tier verify: the pages and bytes that were read, the ids of the
+// damaged pages, and a text for each problem.
 type tierReport struct {
 	Pages    int      `json:"pages"`
 	Bytes    int64    `json:"bytes"`
@@ -141,6 +143,7 @@ func tierVerify(cmd *cobra.Command, s *pagestore.Store) error {
 }
 
 // interrupted returns command.ErrInterrupted when a signal has ended the context of a command.
+// Joined with the error of the interrupted call it gives the exit code 130.
 func interrupted(cmd *cobra.Command) error {
 	if cmd.Context().Err() != nil {
 		return command.ErrInterrupted

@@ -13,7 +13,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-// swarmVoteCommand returns exoswarm swarm vote, for swarms whose agents are addressed.
+// swarmVoteCommand returns exoswarm swarm vote, for swarms whose agents are addressed. The votes of
+// a swarm whose groups are addressed end with each observation, so there is nothing to vote on.
 func swarmVoteCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "vote NAME", Short: "Let all agents decide together, as they vote now; it changes no agent",
@@ -40,7 +41,7 @@ seeded an agent that the seed of the swarm and the round choose.`,
 	return c
 }
 
-// swarmFuseCommand returns exoswarm swarm fuse.
+// swarmFuseCommand returns exoswarm swarm fuse, for swarms of both kinds.
 func swarmFuseCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "fuse NAME --by group|vote|all", Short: "Show knowledge nodes: means of the embeddings of agents; it " +

@@ -25,7 +25,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/objects"
 )
 
-// Command returns the command cpuagent, which serves until a signal.
+// Command returns the command cpuagent, which serves until a signal. It fails at once if its
+// program holds GPU code. Each call returns a command with flags of its own.
 func Command() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "cpuagent --nats URL",
@@ -88,8 +89,9 @@ func Shared() *cobra.Command {
 	return cmd
 }
 
-// checkWall returns an error when this program holds GPU code: a CPU agent must not be able to
-// reach a GPU. Where the check is not possible, it logs that and returns nil.
+// checkWall returns command.ErrGPUCode if this program holds GPU code, because a CPU agent must not
+// be able to reach a GPU. It looks at the functions and libraries of the program and at its open
+// devices. If the system does not allow the check, it logs that and returns nil.
 func checkWall(log *slog.Logger) error {
 	program, err := os.Executable()
 	if err == nil {
@@ -106,10 +108,16 @@ func checkWall(log *slog.Logger) error {
 	return nil
 }
 
-// serve is the life of the process: it checks the flags, opens what jobs may use, connects, works
-// until the reason to drain, and gives its jobs back. Every part is opened before the worker takes
-// its first job, and closed after the worker has drained: defers run in the reverse order. walled
-// says that the process must not hold GPU code, which /readyz then checks.
+// serve is the life of the process: it checks the flags, opens the resources of jobs, connects,
+// works until the reason to drain, and gives its jobs back.
+//
+// All flags are checked before the connection, so that a mistake leaves no trace in the cluster.
+// Every part is opened before the worker takes its first job, and closed after the worker has
+// drained: the deferred calls run in the reverse order. Only the push endpoint, the gateway and the
+// registry are closed earlier, in that order around the drain.
+//
+// walled reports whether the process must not hold GPU code, which /readyz then checks at each
+// request. The error joins the reason to drain with the failures of the drain itself.
 func serve(cmd *cobra.Command, log *slog.Logger, walled bool) (err error) {
 	f := cmd.Flags()
 	data, _ := f.GetString("data-dir")
@@ -267,15 +275,17 @@ func serve(cmd *cobra.Command, log *slog.Logger, walled bool) (err error) {
 	return err
 }
 
-// leave removes the agent from the registry, or leaves it to the registry after 5 s.
+// leave removes the agent from the registry. After 5 s it gives up, and the record ends with its
+// heartbeats.
 func leave(p *command.AgentProcess) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	p.Leave(ctx)
 }
 
-// listenPush starts the server for pushed rows. It returns nil without --push-listen; then the
-// other flags of the server are errors of usage.
+// listenPush starts the endpoint for pushed rows, whose bodies take a part of the memory of inputs.
+// It returns nil without --push-listen; then the other flags of the endpoint are errors of usage.
+// The caller calls closePush with the result.
 func listenPush(cmd *cobra.Command, conn *natsq.Conn, inputs *inputmem.Memory, secrets *secret.Store,
 	metrics *command.Metrics, log *slog.Logger,
 ) (*push.Server, error) {
@@ -307,8 +317,8 @@ func listenPush(cmd *cobra.Command, conn *natsq.Conn, inputs *inputmem.Memory, s
 	return push, nil
 }
 
-// closePush ends the server for pushed rows, if there is one, and gives requests in progress 30 s
-// to finish. A second call does nothing.
+// closePush ends the endpoint for pushed rows, if there is one, and gives requests in progress 30 s
+// to finish. A second call does nothing, so a deferred call may follow the one before the drain.
 func closePush(p *push.Server) {
 	if p == nil {
 		return
@@ -318,7 +328,8 @@ func closePush(p *push.Server) {
 	p.Close(ctx)
 }
 
-// drain ends a worker, and gives its jobs back to the queue within a minute.
+// drain ends a worker, and gives its jobs back to the queue within a minute. A job whose handler
+// does not end in that time is given out again when its lease ends.
 func drain(w *natsq.Worker) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()

@@ -34,7 +34,8 @@ type checkpoints struct {
 }
 
 // newCheckpoints returns the checkpoints in the folders of tiers, the fastest tier first. Shards
-// that are there already count against the capacities of their tiers.
+// that are there already count against the capacities of their tiers. The tiers stay with the
+// caller, who removes no folder while the checkpoints are in use.
 func newCheckpoints(tiers ...*storeTier) *checkpoints {
 	c := &checkpoints{tiers: tiers, idle: map[string][]int64{}}
 	ids, _ := c.Shards() // a folder that cannot be read counts as empty
@@ -59,7 +60,8 @@ const (
 
 // Open implements gpuagents.Checkpoints. The store has up to pages pages of pageSize bytes. It
 // makes a store when it finds no index of one. The caller closes the store before it opens the
-// shard again.
+// shard again. An error leaves no store open. A store that another process has open is such an
+// error.
 func (c *checkpoints) Open(swarm string, shard, pageSize, pages int) (pages.Store, error) {
 	name, err := folder(swarm, shard)
 	if err != nil {
@@ -119,7 +121,8 @@ func (s *store) Disks() []pager.Disk {
 	return disks
 }
 
-// Holds implements pages.Layered. tier is an index of Disks.
+// Holds implements pages.Layered. tier is an index of Disks. The numbers are those of the moment;
+// another goroutine may change them.
 func (s *store) Holds(tier int) pages.TierUsage {
 	u := s.Usage(tier)
 	return pages.TierUsage{Pages: u.Used, Bytes: u.LiveBytes, Fill: s.Fill(tier), Unavailable: s.Unavailable(tier)}
@@ -135,7 +138,8 @@ func (s *store) Close() error {
 	return s.err
 }
 
-// rest counts the folders of a shard that is not open against the capacities of the tiers.
+// rest counts the folders of a shard that is not open against the capacities of the tiers. It is
+// called when the store of the shard is closed, and for all shards that are there at the start.
 func (c *checkpoints) rest(name string) {
 	c.wake(name)
 	c.mu.Lock()
@@ -153,7 +157,7 @@ func (c *checkpoints) rest(name string) {
 }
 
 // wake ends the count of rest, before the store of the shard is opened: an open store counts
-// itself.
+// itself. A shard that is not counted stays uncounted.
 func (c *checkpoints) wake(name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -199,7 +203,8 @@ func (c *checkpoints) Remove(swarm string, shard int) error {
 }
 
 // Shards implements gpuagents.Checkpoints: the shards with a folder in any tier, in the order of
-// their names. The error names the tiers that could not be listed.
+// their names. The error names the tiers that could not be listed. Folders whose names are not
+// those of shards are left out.
 func (c *checkpoints) Shards() ([]shard.ID, error) {
 	found := map[string]shard.ID{}
 	var errs []error

@@ -14,7 +14,7 @@ import (
 )
 
 // deviceNames returns the names in the value of --device, each once. It leaves all and auto, which
-// are valid alone, as they are.
+// are valid alone, as they are. Whether a device of the name exists is found out by openDevices.
 func deviceNames(list string) ([]string, error) {
 	names := strings.Split(list, ",")
 	for i, name := range names {
@@ -38,7 +38,7 @@ func deviceNames(list string) ([]string, error) {
 
 // openDevices opens the devices of --device, in the order of the list. requireGPU refuses the host
 // device, also when auto has chosen it. On an error no device stays open. The error for a device
-// that does not exist names those that do.
+// that does not exist names those that do. The caller closes the devices with closeDevices.
 func openDevices(ctx context.Context, list string, requireGPU bool,
 	opts cuda.Options,
 ) (all []device.Device, err error) {
@@ -109,7 +109,7 @@ func fallback(all []device.Device) string {
 	return ""
 }
 
-// closeDevices closes all devices, and returns every error.
+// closeDevices closes all devices, and returns every error. No agent uses them any more.
 func closeDevices(all []device.Device) error {
 	var errs []error
 	for _, d := range all {
@@ -140,7 +140,8 @@ func models(all []device.Device) string {
 }
 
 // levels returns the state for the registry when a device is not at its normal level: the level of
-// the only device, or the levels and names of those that are not normal.
+// the only device, or the levels and names of those that are not normal. names and at have the same
+// length and order. The result is empty if all levels are normal.
 func levels(names []string, at []pool.Level) string {
 	if len(at) == 1 {
 		return at[0].String()

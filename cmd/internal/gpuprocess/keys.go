@@ -25,7 +25,8 @@ const (
 // that is not in the key file, or its file is damaged.
 var errKey = errors.New("the store's key cannot be read")
 
-// gcm returns AES in Galois/Counter mode for a key.
+// gcm returns AES in Galois/Counter mode for a key. A key has 16, 24 or 32 bytes; any other length
+// is an error.
 func gcm(key []byte) (cipher.AEAD, error) {
 	block, err := aes.NewCipher(key)
 	if err != nil {
@@ -51,7 +52,8 @@ func wrap(ring *keyring.Ring, name string, key []byte) ([]byte, error) {
 }
 
 // unwrap decrypts the result of wrap with the key of the ring that has its id. current reports
-// whether that is the current key. Its errors wrap errKey.
+// whether that is the current key. Its errors wrap errKey. name is that with which the key was
+// wrapped.
 func unwrap(ring *keyring.Ring, name string, text []byte) (key []byte, current bool, err error) {
 	const head = len(keyMagic) + 8 // magic and id
 	if len(text) < head+nonceLen || string(text[:len(keyMagic)]) != keyMagic {
@@ -80,7 +82,8 @@ func unwrap(ring *keyring.Ring, name string, text []byte) (key []byte, current b
 
 // storeKey returns the key of a store, which it reads from the folders of the tiers. It makes a key
 // for a new store, and writes the files again when the operator's key has changed or a tier has
-// none. It returns nil when neither the agent nor the store has a key.
+// none. It returns nil when neither the agent nor the store has a key. It is called before the
+// store is opened, while no other process has it open.
 func (c *checkpoints) storeKey(name string) ([]byte, error) {
 	var key []byte
 	var current bool
@@ -136,7 +139,8 @@ func (c *checkpoints) storeKey(name string) ([]byte, error) {
 }
 
 // writeDurably replaces a file of a folder, and makes the folder if it does not exist. After a
-// power cut the file has the old content or the new one.
+// power cut the file has the old content or the new one. It writes a temporary file beside the
+// target, syncs it, renames it and syncs the folder.
 func writeDurably(dir, file string, content []byte) (err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
@@ -167,7 +171,7 @@ func writeDurably(dir, file string, content []byte) (err error) {
 
 // locked returns an error when a checkpoint cannot be read with the keys of the agent. A shard with
 // an unreadable checkpoint starts from its log and overwrites the checkpoint, so an agent with the
-// wrong key file must not start.
+// wrong key file must not start. It runs before the agent takes its first lease.
 func (c *checkpoints) locked() error {
 	ids, _ := c.Shards() // tiers that cannot be listed are not checked
 	for _, id := range ids {

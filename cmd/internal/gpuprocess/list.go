@@ -43,7 +43,7 @@ func devicesCommand() *cobra.Command {
 
 // listDevices prints all GPUs and the host device as a table or JSON. A device that cannot be
 // opened has an error in place of its memory; that there is no GPU is a line on stderr, and no
-// failure.
+// failure. It may run beside an agent.
 func listDevices(cmd *cobra.Command) error {
 	if err := command.CheckOutput(cmd.Flags()); err != nil {
 		return err

@@ -28,7 +28,8 @@ type budget struct {
 // runtime.
 const leastRest = 192 << 20
 
-// divide divides total bytes. Too few bytes are an error of usage.
+// divide divides total bytes. Too few bytes are an error of usage. total is the value of --memory,
+// or what the container allows. The result does not change afterwards.
 func divide(total int64) (budget, error) {
 	b := budget{total: total, heap: total - total/8}
 	if b.rest = max(b.heap/4, leastRest); b.rest >= b.heap-leastRest/3 {
@@ -49,7 +50,8 @@ func (b budget) device() int64 { return b.heap - b.rest/2 }
 func isHost(d device.Device) bool { return d.Properties().Name == "host" }
 
 // hostPages returns the bytes of host memory for pages that are on no device: asked or, for -1, the
-// default, which is half of forPages, and 0 with a host device. onDevice is --page-memory.
+// default, which is half of forPages, and 0 with a host device. onDevice is --page-memory. The
+// result is divided among the devices in equal parts by the device pool.
 func (b budget) hostPages(all []device.Device, onDevice, asked int64) (int64, error) {
 	// Pages on a host device and pages in host memory share the same bytes.
 	most := b.forPages()
@@ -79,7 +81,8 @@ const batchShare = 16
 
 // pages returns the bytes for pages on a device, 1 or more: asked or, for 0, the free memory
 // without the share of batches. On the host device that is at most the part of the budget for
-// pages, without inHost. limit bounds the memory of a device; 0: no bound.
+// pages, without inHost. limit bounds the memory of a device; 0: no bound. A value that does not
+// fit is an error of usage that names the flag.
 func (b budget) pages(d device.Device, asked, inHost, limit int64) (int64, error) {
 	if asked > 0 {
 		return asked, nil
@@ -134,7 +137,8 @@ func diskRoom(disks []*storeTier) (room int64) {
 }
 
 // fileSystem returns the file system of a folder or, if it does not exist, of its nearest parent:
-// the folder of checkpoints is made with the first shard.
+// the folder of checkpoints is made with the first shard. It makes nothing, so a check of free
+// space leaves no folder behind.
 func fileSystem(dir string) (s syscall.Statfs_t, err error) {
 	for {
 		err = syscall.Statfs(dir, &s)

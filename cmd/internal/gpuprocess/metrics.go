@@ -110,7 +110,8 @@ func (m *deviceMetrics) Describe(out chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect implements prometheus.Collector. It leaves out values that the chip does not measure.
+// Collect implements prometheus.Collector. It leaves out values that the chip does not measure. It
+// waits for the device for at most healthPatience, and several scrapes may run at a time.
 func (m *deviceMetrics) Collect(out chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), healthPatience)
 	defer cancel()

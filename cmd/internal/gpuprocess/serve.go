@@ -28,7 +28,9 @@ const drainTime = time.Minute
 
 // serve is the life of the process: it opens disks and devices, connects, serves shards until the
 // reason to drain, and gives them back. Checkpoints and devices are opened before the connection,
-// so that an agent that cannot work does not take shards.
+// so that an agent that cannot work does not take shards. All settings are valid. The deferred
+// calls close the parts in the reverse order: the agent drains first, then its connection ends, and
+// the devices and stores are closed last, because shards write checkpoints while they drain.
 func serve(cmd *cobra.Command, s *settings) (err error) {
 	log, err := command.Logger(cmd)
 	if err != nil {
