@@ -35,14 +35,14 @@ func newAttempts(t *testing.T) *attempts {
 		Scratch: t.TempDir(),
 	})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("files.New: %v, want no error", err)
 	}
 	t.Cleanup(func() { _ = files.Close() })
 	if a.Streamer, err = New(Options{
 		Queue: a.conn.StreamJobs(), Files: files, Logger: slog.New(slog.DiscardHandler),
 		Egress: fixture.Loopback(t),
 	}); err != nil {
-		t.Fatal(err)
+		t.Fatalf("New: %v, want no error", err)
 	}
 	fixture.Write(t, filepath.Join(a.dir, "s.csv"), "timestamp,value\n1,1\n")
 	fixture.Write(t, filepath.Join(a.dir, "m"), `[{"name":"s","uri":"file:dir/s.csv"}]`)
@@ -62,7 +62,7 @@ func (a *attempts) job(t *testing.T, id string, change func(*StreamSpec)) jobs.J
 	}
 	data, err := json.Marshal(spec)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("json.Marshal: %v, want no error", err)
 	}
 	return jobs.Job{Version: jobs.Version, ID: id, Pool: jobs.PoolCPU, Kind: KindStream, Spec: data}
 }
@@ -87,7 +87,7 @@ func TestStreamSpecs(t *testing.T) {
 		}
 		data, err := json.Marshal(all)
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("json.Marshal: %v, want no error", err)
 		}
 		return string(data)
 	}
@@ -151,7 +151,7 @@ func TestStreamSpecs(t *testing.T) {
 		var e *jobs.Error
 		if c.want == begun {
 			if err == nil || errors.As(err, &e) && e.Code == jobs.CodeInvalid {
-				t.Errorf("%s: %v", name, err)
+				t.Errorf("%s: %v, want an error of another class than %v", name, err, jobs.CodeInvalid)
 			}
 			continue
 		}
@@ -163,12 +163,12 @@ func TestStreamSpecs(t *testing.T) {
 	job := a.job(t, "bounds", nil)
 	job.Spec = json.RawMessage(`{"candidates":1}`)
 	if _, err := a.try(t, job); err == nil || !strings.Contains(err.Error(), "job bounds: stream spec: ") {
-		t.Error(err)
+		t.Errorf("a.try: %v, want %q in its text", err, "job bounds: stream spec: ")
 	}
 	st, _ := a.try(t, a.job(t, "bounds", func(s *StreamSpec) { s.Output = "file:dir/o" }))
 	if st.spec.BatchRows != 4096 || st.spec.OutputFormat != "ndjson" || len(st.series) != 1 ||
 		st.summary[0].Name != "s" {
-		t.Errorf("%+v", st.spec)
+		t.Errorf("%+v, want the defaults 4096 and ndjson, and the series s", st.spec)
 	}
 }
 
@@ -222,23 +222,23 @@ func TestClaim(t *testing.T) {
 	first, err := of("a").claim(ctx)
 	if err != nil || first.ID != "a" || first.Owner != "a" || first.Groups != 3 || first.Name != "n" ||
 		first.Nonce == "" || string(first.Spec) != `{"name":"n"}` || first.Created.IsZero() {
-		t.Fatalf("%+v, %v", first, err)
+		t.Fatalf("record %+v, error %v; want a new one of job a with 3 groups", first, err)
 	}
 	if again, err := of("a").claim(ctx); err != nil || !again.Same(first) {
-		t.Errorf("%+v, %v", again, err)
+		t.Errorf("record %+v, error %v; want the first one, %+v", again, err, first)
 	}
 	if _, err := a.conn.Swarms.ChangeSwarm(ctx, first, func(s *swarms.Swarm) { s.Ending = true }); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Swarms.ChangeSwarm: %v, want no error", err)
 	}
 	next, err := of("a").claim(ctx)
 	if err != nil || next.Same(first) || next.Ending {
-		t.Errorf("%+v, %v", next, err)
+		t.Errorf("record %+v, error %v; want another one than %+v", next, err, first)
 	}
 	// Another attempt makes it between the question and the answer.
 	var other swarms.Swarm
 	q.created = func() {
 		if other, err = of("b").claim(ctx); err != nil {
-			t.Error(err)
+			t.Errorf("claim: %v, want no error", err)
 		}
 	}
 	if got, err := of("b").claim(ctx); err != nil || !got.Same(other) {
@@ -255,16 +255,16 @@ func TestClaim(t *testing.T) {
 		var e *jobs.Error
 		if got, err := of(s.ID).claim(ctx); !errors.As(err, &e) || e.Code != jobs.CodeInvalid || got.ID != "" ||
 			!strings.Contains(err.Error(), "submit the job with another id") {
-			t.Errorf("%s: %+v, %v", name, got, err)
+			t.Errorf("%s: record %+v, error %v; want none, and code %v", name, got, err, jobs.CodeInvalid)
 		}
 	}
 	q.swarm = jobs.ErrUnavailable
 	if _, err := of("e").claim(ctx); !errors.Is(err, jobs.ErrUnavailable) {
-		t.Error(err)
+		t.Errorf("claim: %v, want %v", err, jobs.ErrUnavailable)
 	}
 	q.swarm, q.create = nil, jobs.ErrDenied
 	if _, err := of("e").claim(ctx); !errors.Is(err, jobs.ErrDenied) {
-		t.Error(err)
+		t.Errorf("claim: %v, want %v", err, jobs.ErrDenied)
 	}
 }
 
@@ -283,7 +283,7 @@ func TestGone(t *testing.T) {
 	}
 	var err error
 	if s.record, err = s.claim(ctx); err != nil {
-		t.Fatal(err)
+		t.Fatalf("s.claim: %v, want no error", err)
 	}
 	ended, cancel := context.WithCancel(ctx)
 	cancel()
@@ -330,7 +330,7 @@ func TestClean(t *testing.T) {
 	s := of("a")
 	var err error
 	if s.record, err = s.claim(ctx); err != nil {
-		t.Fatal(err)
+		t.Fatalf("s.claim: %v, want no error", err)
 	}
 	s.remove = append(s.remove, func(context.Context) error { steps++; return errors.New("the consumer is busy") },
 		step)
@@ -342,7 +342,7 @@ func TestClean(t *testing.T) {
 	log.Reset()
 	// One that had not claimed it: that of an earlier attempt.
 	if _, err := of("b").claim(ctx); err != nil {
-		t.Fatal(err)
+		t.Fatalf("claim: %v, want no error", err)
 	}
 	if of("b").clean(ctx, false); there("b") {
 		t.Error("the swarm of an earlier attempt is there")
@@ -355,7 +355,7 @@ func TestClean(t *testing.T) {
 		Version: jobs.Version, ID: "c", Nonce: swarms.NewNonce(),
 		Owner: "x", Name: "n", Spec: json.RawMessage(`{}`), Groups: 1,
 	}); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Swarms.CreateSwarm: %v, want no error", err)
 	}
 	if of("c").clean(ctx, false); !there("c") || len(q.removed) != 0 {
 		t.Error("the swarm of another job was removed")
@@ -368,13 +368,13 @@ func TestClean(t *testing.T) {
 	// It was removed, and another attempt has made the next one.
 	s = of("d")
 	if s.record, err = s.claim(ctx); err != nil {
-		t.Fatal(err)
+		t.Fatalf("s.claim: %v, want no error", err)
 	}
 	if err := a.conn.Swarms.RemoveSwarm(ctx, s.record); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Swarms.RemoveSwarm: %v, want no error", err)
 	}
 	if _, err := of("d").claim(ctx); err != nil {
-		t.Fatal(err)
+		t.Fatalf("claim: %v, want no error", err)
 	}
 	steps, s.remove = 0, append(s.remove, step)
 	if s.clean(ctx, true); !there("d") || steps != 0 {
@@ -419,7 +419,7 @@ func TestAttemptEnds(t *testing.T) {
 	a.Files.NoteScratch(fmt.Errorf("full: %w", jobs.ErrUnfit))
 	if _, err := a.Handle(fixture.Within(t), a.job(t, "ends-ready", nil), func(any) {}); !errors.Is(err,
 		jobs.ErrUnfit) {
-		t.Error(err)
+		t.Errorf("%v, want %v", err, jobs.ErrUnfit)
 	}
 	usable()
 	ctx, cancel := context.WithCancelCause(fixture.Within(t))
@@ -430,7 +430,7 @@ func TestAttemptEnds(t *testing.T) {
 		t.Fatal("it is there already")
 	}
 	if st, err := s.claimed(fixture.Within(t), a.job(t, "ends-drain", nil)); err != nil || st.ID == "" {
-		t.Fatal(err)
+		t.Fatalf("record %+v, error %v; want a record", st, err)
 	}
 	if _, err := s.Handle(ctx, a.job(t, "ends-drain", nil), func(any) {}); err == nil {
 		t.Error("it ends without an error")

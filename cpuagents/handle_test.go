@@ -17,7 +17,7 @@ func TestHandlers(t *testing.T) {
 	var h Handlers
 	fn := func(context.Context, jobs.Job) (any, error) { return nil, nil }
 	if err := errors.Join(h.Handle("b", fn), h.Handle("a", fn)); err != nil {
-		t.Fatal(err)
+		t.Fatalf("joined errors: %v, want no error", err)
 	}
 	for _, kind := range []string{"a", "", "a b", KindStream} {
 		if h.Handle(kind, fn) == nil {
@@ -28,7 +28,7 @@ func TestHandlers(t *testing.T) {
 		t.Error("no function was registered")
 	}
 	if d := cmp.Diff([]string{"a", "b"}, h.Kinds()); d != "" || len(h.Jobs()) != 2 {
-		t.Error(d)
+		t.Errorf("difference (-want +got):\n%s", d)
 	}
 }
 
@@ -48,15 +48,15 @@ func TestHandlersWork(t *testing.T) {
 		h.Handle("panic", func(context.Context, jobs.Job) (any, error) { panic("no") }),
 	)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("joined errors: %v, want no error", err)
 	}
 	w, err := q.Work(ctx, natsq.WorkerOptions{Name: "w", Pool: jobs.PoolCPU, Handlers: h.Jobs()})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("q.Work: %v, want no error", err)
 	}
 	defer func() {
 		if err := w.Drain(context.WithoutCancel(ctx)); err != nil {
-			t.Error(err)
+			t.Errorf("w.Drain: %v, want no error", err)
 		}
 	}()
 	for id, c := range map[string]struct {
@@ -70,11 +70,11 @@ func TestHandlersWork(t *testing.T) {
 			Version: jobs.Version, ID: id, Pool: jobs.PoolCPU, Kind: c.kind,
 			Spec: json.RawMessage(c.spec),
 		}); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Queue.Submit: %v, want no error", err)
 		}
 		r, err := q.Results.Result(ctx, id)
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("Results.Result: %v, want no error", err)
 		}
 		if string(r.Output) != c.output || (r.Error != nil) != (c.code != "") || r.Error != nil &&
 			r.Error.Code != c.code {

@@ -29,12 +29,12 @@ func TestStreamLeavesOthersAlone(t *testing.T) {
 		}
 		s.Version, s.Name, s.Groups, s.Created = jobs.Version, s.ID, 2, time.Now().UTC()
 		if err := c.conn.Swarms.CreateSwarm(ctx, s); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Swarms.CreateSwarm: %v, want no error", err)
 		}
 		for k := range s.ShardCount() {
 			for _, d := range []swarms.Direction{swarms.In, swarms.Out} {
 				if err := c.conn.Swarms.Log(s.Key(), k, d).Create(ctx); err != nil {
-					t.Fatal(err)
+					t.Fatalf("Create: %v, want no error", err)
 				}
 			}
 		}
@@ -42,7 +42,7 @@ func TestStreamLeavesOthersAlone(t *testing.T) {
 		for _, series := range []string{"file:dir/none.csv", "file:dir/there.csv"} {
 			if err := os.WriteFile(filepath.Join(c.dir, "there.csv"), []byte("timestamp,value\n2020-01-01T00:00:00Z,"+
 				"1\n"), 0o644); err != nil {
-				t.Fatal(err)
+				t.Fatalf("os.WriteFile: %v, want no error", err)
 			}
 			_, err := c.streamer.Handle(ctx, c.job(t, s.ID, []source.Series{{Name: "s", URI: series}}, nil),
 				func(any) {})
@@ -58,7 +58,7 @@ func TestStreamLeavesOthersAlone(t *testing.T) {
 		for k := range s.ShardCount() {
 			for _, d := range []swarms.Direction{swarms.In, swarms.Out} {
 				if _, err := c.conn.Swarms.Log(s.Key(), k, d).Last(ctx); err != nil {
-					t.Errorf("%s: %v", name, err)
+					t.Errorf("%s: Last: %v, want no error", name, err)
 				}
 			}
 		}
@@ -75,11 +75,11 @@ func TestStreamEndsWithoutSources(t *testing.T) {
 		Spec: json.RawMessage(`{}`), Groups: 1,
 	}
 	if err := c.conn.Swarms.CreateSwarm(ctx, s); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Swarms.CreateSwarm: %v, want no error", err)
 	}
 	for _, k := range []int{0, 1, 65} {
 		if err := c.conn.Swarms.Log(s.Key(), k, swarms.Out).Create(ctx); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Create: %v, want no error", err)
 		}
 	}
 	job := c.job(t, "gone", []source.Series{{Name: "s", URI: "file:dir/none.csv"}}, nil)

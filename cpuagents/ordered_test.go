@@ -41,7 +41,7 @@ func encodeDecisions(t *testing.T, d *batch.Decisions) []byte {
 	t.Helper()
 	data, err := d.Encode()
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("d.Encode: %v, want no error", err)
 	}
 	return data
 }
@@ -51,7 +51,7 @@ func orderedOf(t *testing.T, format rows.Format, out io.Writer) (*stream, *order
 	t.Helper()
 	files, err := files.New(files.Options{Scratch: t.TempDir()})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("files.New: %v, want no error", err)
 	}
 	s := &stream{
 		Streamer: &Streamer{Options: Options{Files: files}},
@@ -61,7 +61,7 @@ func orderedOf(t *testing.T, format rows.Format, out io.Writer) (*stream, *order
 		format
 	k, err := newOrderedOutput(s, out)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("newOrderedOutput: %v, want no error", err)
 	}
 	t.Cleanup(k.close)
 	return s, k
@@ -79,7 +79,7 @@ func TestOrdered(t *testing.T) {
 		}
 	}
 	if err := k.finish(); err != nil {
-		t.Fatal(err)
+		t.Fatalf("k.finish: %v, want no error", err)
 	}
 	var got []string
 	for _, line := range strings.Split(strings.TrimSpace(out.String()), "\n")[1:] {
@@ -126,13 +126,13 @@ func TestOrderedBounds(t *testing.T) {
 		"nothing":    {nil, ""}, "garbage": {[]byte("garbage"), ""},
 	} {
 		if _, err := k.write(c.data); err == nil || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: k.write: %v, want %q in its text", name, err, c.want)
 		} else if e := (*jobs.Error)(nil); c.want != "" && (!errors.As(err, &e) || e.Code != jobs.CodeInvalid) {
 			t.Errorf("%s: %v is not CodeInvalid", name, err)
 		}
 	}
 	if _, err := k.write(encodeDecisions(t, none)); err != nil {
-		t.Error(err)
+		t.Errorf("k.write: %v, want no error", err)
 	}
 }
 
@@ -145,7 +145,7 @@ func TestOrderedLatency(t *testing.T) {
 	} {
 		_, k := orderedOf(t, "", nil)
 		if _, err := k.write(encodeDecisions(t, decisionsOf(ago, 0))); err != nil {
-			t.Fatal(err)
+			t.Fatalf("k.write: %v, want no error", err)
 		}
 		if got := k.latency(100); got < want[0] || got > want[1] || k.hist.TotalCount() != 1 {
 			t.Errorf("read %v ago: %v ms, %d values", ago, got, k.hist.TotalCount())
@@ -161,7 +161,7 @@ func TestOrderedWithoutOutput(t *testing.T) {
 	d.Decision[1], d.Score[1] = batch.NoDecision, 0
 	d.Counts[2], d.Counts[3] = 0, 0
 	if _, err := k.write(encodeDecisions(t, d)); err != nil {
-		t.Fatal(err)
+		t.Fatalf("k.write: %v, want no error", err)
 	}
 	if s.summary[0].Decisions != 1 || s.summary[0].Late != 1 || s.summary[1].Decisions != 1 || s.state.Decisions != 2 ||
 		s.state.Late != 1 {
@@ -196,7 +196,7 @@ func TestOrderedFails(t *testing.T) {
 			_, k := orderedOf(t, format, io.MultiWriter(w, &whole))
 			for range 3 {
 				if _, err := k.write(encodeDecisions(t, decisionsOf(0, 0, 1, 2))); err != nil {
-					t.Fatal(err)
+					t.Fatalf("k.write: %v, want no error", err)
 				}
 			}
 			err := k.finish()
@@ -211,7 +211,7 @@ func TestOrderedFails(t *testing.T) {
 					rows.ColumnSpec{Timestamp: name, Features: []string{"value", "row"}, AnyOrder: true},
 					fixture.Plenty, nil)
 				if err != nil {
-					t.Fatalf("%s: %v", format, err)
+					t.Fatalf("%s: rows.Open: %v, want no error", format, err)
 				}
 				if rows, rejects, err := rowstest.All(t, r); err != nil || len(rows) != 9 || len(rejects) != 0 {
 					t.Errorf("%s: %d rows, %v, %v", format, len(rows), rejects, err)
@@ -229,14 +229,14 @@ func TestOrderedFails(t *testing.T) {
 	_, k = orderedOf(t, "csv", io.Discard)
 	k.w = bufio.NewWriterSize(&failingWriter{0, full}, 1<<20)
 	if _, err := k.write(encodeDecisions(t, decisionsOf(0, 0, 1, 2))); err != nil {
-		t.Fatal(err)
+		t.Fatalf("k.write: %v, want no error", err)
 	}
 	if err := k.finish(); !errors.Is(err, jobs.ErrUnfit) || !strings.Contains(err.Error(), "the spool of decisions") {
 		t.Errorf("the spool, at the end: %v", err)
 	}
 	_, k = orderedOf(t, "csv", io.Discard)
 	if _, err := k.write(encodeDecisions(t, decisionsOf(0, 0))); err != nil {
-		t.Fatal(err)
+		t.Fatalf("k.write: %v, want no error", err)
 	}
 	k.close()
 	if err := k.finish(); err == nil {

@@ -22,7 +22,7 @@ func (c *cluster) question(ctx context.Context, t *testing.T, swarm, kind,
 	t.Helper()
 	record, err := c.conn.Swarms.Swarm(ctx, swarm)
 	if err != nil {
-		t.Error(err)
+		t.Errorf("Swarms.Swarm: %v, want no error", err)
 		return answer, false
 	}
 	in, out := c.conn.Swarms.Log(record.Key(), 0, swarms.In), c.conn.Swarms.Log(record.Key(), 0, swarms.Out)
@@ -38,18 +38,18 @@ func (c *cluster) question(ctx context.Context, t *testing.T, swarm, kind,
 			continue
 		}
 		if err != nil {
-			t.Error(err)
+			t.Errorf("in.Last: %v, want no error", err)
 			return answer, false
 		}
 		r, err := out.Read(ctx, 1)
 		if err != nil {
-			t.Error(err)
+			t.Errorf("out.Read: %v, want no error", err)
 			return answer, false
 		}
 		defer r.Close()
 		for answer.Ref != last.Seq+1 {
 			if answer, err = r.Next(ctx); err != nil {
-				t.Error(err)
+				t.Errorf("r.Next: %v, want no error", err)
 				return answer, false
 			}
 		}
@@ -117,13 +117,13 @@ func TestStreamFenced(t *testing.T) {
 		if r.URL.Query().Get("from") != "" {
 			record, err := c.conn.Swarms.Swarm(ctx, "fenced")
 			if err != nil {
-				t.Error(err)
+				t.Errorf("Swarms.Swarm: %v, want no error", err)
 			}
 			in := c.conn.Swarms.Log(record.Key(), 0, swarms.In)
 			for {
 				last, err := in.Last(ctx)
 				if err != nil {
-					t.Error(err)
+					t.Errorf("in.Last: %v, want no error", err)
 					break
 				}
 				if last.Kind != swarms.EntryObserve {
@@ -133,7 +133,7 @@ func TestStreamFenced(t *testing.T) {
 				if err := in.Append(ctx, last.Seq,
 					swarms.Entry{Kind: swarms.EntryQuery, Data: []byte(`{"v":1,"agents":[0]}`)},
 					swarms.Entry{Kind: swarms.EntryObserve, Ref: 2, Data: last.Data}); err != nil {
-					t.Error(err)
+					t.Errorf("in.Append: %v, want no error", err)
 				}
 				break
 			}
@@ -148,7 +148,7 @@ func TestStreamFenced(t *testing.T) {
 	job.LastAttempt = true
 	_, err := c.streamer.Handle(ctx, job, func(any) {})
 	if !errors.Is(err, jobs.ErrFenced) {
-		t.Fatal(err)
+		t.Fatalf("streamer.Handle: %v, want %v", err, jobs.ErrFenced)
 	}
 	record, err := c.conn.Swarms.Swarm(ctx, "fenced") // which is the other attempt's
 	if err != nil || record.Ending {

@@ -19,11 +19,11 @@ func TestStreamSchema(t *testing.T) {
 		Properties map[string]json.RawMessage `json:"properties"`
 	}
 	if err := json.Unmarshal(schema.Text(schema.Stream), &s); err != nil {
-		t.Fatal(err)
+		t.Fatalf("json.Unmarshal: %v, want no error", err)
 	}
 	doc, err := os.ReadFile("../docs/protocol.md")
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("os.ReadFile: %v, want no error", err)
 	}
 	_, section, _ := strings.Cut(string(doc), "## The kind `stream`")
 	section, _, _ = strings.Cut(section, "\n## ")

@@ -53,31 +53,31 @@ func newCluster(t *testing.T) *cluster {
 	t.Helper()
 	srv, err := server.Start(t.Context(), server.Options{Dir: t.TempDir(), Port: server.InProcess})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("server.Start: %v, want no error", err)
 	}
 	t.Cleanup(srv.Close)
 	connect := func() *natsq.Conn {
 		c, err := natsq.Connect(t.Context(), natsconn.Options{InProcess: srv, Name: "test"})
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("natsq.Connect: %v, want no error", err)
 		}
 		t.Cleanup(c.Close)
 		return c
 	}
 	dev, err := host.Open(host.Options{Logger: quiet, Requested: "host", Reason: "a test"})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("host.Open: %v, want no error", err)
 	}
 	t.Cleanup(func() { _ = dev.Close() })
 	agent, err := gpuagents.Start(gpuagents.Options{Name: "gpu", Device: dev, Queue: connect().Swarms, Logger: quiet})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("gpuagents.Start: %v, want no error", err)
 	}
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		if err := agent.Drain(ctx); err != nil {
-			t.Error(err)
+			t.Errorf("agent.Drain: %v, want no error", err)
 		}
 	})
 	c := &cluster{srv: srv, conn: connect(), dir: t.TempDir()}
@@ -86,26 +86,26 @@ func newCluster(t *testing.T) *cluster {
 		Scratch: t.TempDir(),
 	})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("files.New: %v, want no error", err)
 	}
 	t.Cleanup(func() { _ = files.Close() })
 	guard, err := egress.New([]string{"127.0.0.0/8"})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("egress.New: %v, want no error", err)
 	}
 	c.streamer, err = cpuagents.New(cpuagents.Options{
 		Queue: c.conn.StreamJobs(), Files: files, Logger: quiet,
 		Egress: guard, Secrets: &secret.Store{},
 	})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("cpuagents.New: %v, want no error", err)
 	}
 	parsed, err := swarm.Parse("swarm.yaml", []byte("name: test\nagents_per_group: 16\n"))
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("swarm.Parse: %v, want no error", err)
 	}
 	if c.spec, err = json.Marshal(parsed); err != nil {
-		t.Fatal(err)
+		t.Fatalf("json.Marshal: %v, want no error", err)
 	}
 	return c
 }
@@ -115,10 +115,10 @@ func (c *cluster) job(t *testing.T, id string, sources []source.Series, change f
 	t.Helper()
 	manifest, err := json.Marshal(sources)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("json.Marshal: %v, want no error", err)
 	}
 	if err := os.WriteFile(filepath.Join(c.dir, id+".manifest"), manifest, 0o644); err != nil {
-		t.Fatal(err)
+		t.Fatalf("os.WriteFile: %v, want no error", err)
 	}
 	spec := cpuagents.StreamSpec{
 		Name: "test", Spec: c.spec, Candidates: []string{"normal", "elevated", "anomalous"},
@@ -131,7 +131,7 @@ func (c *cluster) job(t *testing.T, id string, sources []source.Series, change f
 	}
 	data, err := json.Marshal(spec)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("json.Marshal: %v, want no error", err)
 	}
 	return jobs.Job{Version: jobs.Version, ID: id, Pool: jobs.PoolCPU, Kind: cpuagents.KindStream, Spec: data}
 }
@@ -141,7 +141,7 @@ func (c *cluster) read(t *testing.T, name string) string {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(c.dir, name))
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("os.ReadFile: %v, want no error", err)
 	}
 	return string(data)
 }
@@ -235,17 +235,17 @@ func TestPolledStream(t *testing.T) {
 func TestWatchedStream(t *testing.T) {
 	c := newCluster(t)
 	if err := os.Mkdir(filepath.Join(c.dir, "spool"), 0o755); err != nil {
-		t.Fatal(err)
+		t.Fatalf("os.Mkdir: %v, want no error", err)
 	}
 	for i := range 10 {
 		f, err := os.Create(filepath.Join(c.dir, "spool", fmt.Sprintf("%d.csv", 9-i)))
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("os.Create: %v, want no error", err)
 		}
 		_, _ = io.WriteString(f, "timestamp,value\n")
 		rowsOf(f, 300*i, 300*i+300)
 		if err := errors.Join(f.Close(), os.Chtimes(f.Name(), time.Time{}, time.Unix(int64(i), 0))); err != nil {
-			t.Fatal(err)
+			t.Fatalf("joined errors: %v, want no error", err)
 		}
 	}
 	goesOn(t, c, source.Series{URI: "watch:dir/spool", Watch: &source.WatchSpec{Every: 0.1, Polls: 2}})
@@ -259,16 +259,16 @@ func TestSubjectStream(t *testing.T) {
 	defer cancel()
 	nc, err := nats.Connect("", nats.InProcessServer(c.srv))
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("nats.Connect: %v, want no error", err)
 	}
 	defer nc.Close()
 	js, err := jetstream.New(nc)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("jetstream.New: %v, want no error", err)
 	}
 	stream, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: "readings", Subjects: []string{"plant.>"}})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("js.CreateStream: %v, want no error", err)
 	}
 	for i := range 3000 {
 		v := i % 7
@@ -277,7 +277,7 @@ func TestSubjectStream(t *testing.T) {
 		}
 		if _, err := js.PublishAsync(fmt.Sprintf("plant.%d", i%5),
 			fmt.Appendf(nil, `{"timestamp":%d,"value":%d}`, 1700000000+i, v)); err != nil {
-			t.Fatal(err)
+			t.Fatalf("js.PublishAsync: %v, want no error", err)
 		}
 	}
 	select {
@@ -319,7 +319,7 @@ func goesOn(t *testing.T, c *cluster, src source.Series) {
 	defer stop(nil)
 	out, err := c.streamer.Handle(ctx2, job, func(any) {})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("streamer.Handle: %v, want no error", err)
 	}
 	if r := out.(*cpuagents.StreamResult); r.Decisions != 3000 || r.Anomalies == 0 {
 		t.Fatalf("%+v", r)
@@ -361,7 +361,7 @@ func goesOn(t *testing.T, c *cluster, src source.Series) {
 			break
 		}
 		if !errors.Is(err, jobs.ErrDrain) {
-			t.Fatal(err)
+			t.Fatalf("streamer.Handle: %v, want %v", err, jobs.ErrDrain)
 		}
 	}
 	if got := c.read(t, "broken.ndjson"); got != want || attempts < 3 {
@@ -393,16 +393,16 @@ func TestSinkStream(t *testing.T) {
 	defer cancel()
 	nc, err := nats.Connect("", nats.InProcessServer(c.srv))
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("nats.Connect: %v, want no error", err)
 	}
 	defer nc.Close()
 	js, err := jetstream.New(nc)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("jetstream.New: %v, want no error", err)
 	}
 	stream, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: "out", Subjects: []string{"alarms.*"}})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("js.CreateStream: %v, want no error", err)
 	}
 	var mu sync.Mutex
 	var stop context.CancelCauseFunc // nil: nothing is stopped
@@ -432,7 +432,7 @@ func TestSinkStream(t *testing.T) {
 	}
 	out, err := c.streamer.Handle(ctx, job("whole"), func(any) {})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("streamer.Handle: %v, want no error", err)
 	}
 	anomalies := out.(*cpuagents.StreamResult).Anomalies
 	attempts := 0
@@ -448,7 +448,7 @@ func TestSinkStream(t *testing.T) {
 			break
 		}
 		if !errors.Is(err, jobs.ErrDrain) {
-			t.Fatal(err)
+			t.Fatalf("streamer.Handle: %v, want %v", err, jobs.ErrDrain)
 		}
 	}
 	texts := map[string][]string{}
@@ -462,7 +462,7 @@ func TestSinkStream(t *testing.T) {
 		}
 		db, err := sql.Open("sqlite", filepath.Join(c.dir, id+".db"))
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("sql.Open: %v, want no error", err)
 		}
 		var n, distinct, odd uint64
 		err = db.QueryRowContext(ctx,
@@ -480,13 +480,13 @@ func TestSinkStream(t *testing.T) {
 	}
 	info, err := stream.Info(ctx)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("stream.Info: %v, want no error", err)
 	}
 	lines := map[string]uint64{}
 	for seq := uint64(1); seq <= info.State.LastSeq; seq++ {
 		m, err := stream.GetMsg(ctx, seq)
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("stream.GetMsg: %v, want no error", err)
 		}
 		lines[m.Subject] += uint64(strings.Count(string(m.Data), "\n"))
 	}
@@ -520,7 +520,7 @@ func TestStreamFinishes(t *testing.T) {
 		}
 	})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("streamer.Handle: %v, want no error", err)
 	}
 	if r := out.(*cpuagents.StreamResult); !r.Interrupted || r.Decisions != 100 {
 		t.Errorf("%+v", r)
@@ -535,7 +535,7 @@ func TestStreamRefuses(t *testing.T) {
 	defer cancel()
 	file := []source.Series{{Name: "s", URI: "file:dir/s.csv"}}
 	if err := os.WriteFile(filepath.Join(c.dir, "s.csv"), []byte("timestamp,value\n1,1\n"), 0o644); err != nil {
-		t.Fatal(err)
+		t.Fatalf("os.WriteFile: %v, want no error", err)
 	}
 	var many []source.Series
 	for i := range 65 {
@@ -562,7 +562,7 @@ func TestStreamRefuses(t *testing.T) {
 		_, err := c.streamer.Handle(ctx, c.job(t, "refused", c2.series, c2.change), func(any) {})
 		var e *jobs.Error
 		if !errors.As(err, &e) || e.Code != jobs.CodeInvalid || !strings.Contains(err.Error(), c2.want) {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: streamer.Handle: %v, want code %v and %q in its text", name, err, jobs.CodeInvalid, c2.want)
 		}
 	}
 }

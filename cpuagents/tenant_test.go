@@ -44,22 +44,22 @@ func startTenants(t *testing.T) *tenants {
 	t.Helper()
 	s, err := server.Start(t.Context(), server.Options{Dir: t.TempDir()})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("server.Start: %v, want no error", err)
 	}
 	t.Cleanup(s.Close)
 	conn, err := natsq.Connect(t.Context(), natsconn.Options{URL: s.URL()})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("natsq.Connect: %v, want no error", err)
 	}
 	t.Cleanup(conn.Close)
 	nc, err := nats.Connect(s.URL())
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("nats.Connect: %v, want no error", err)
 	}
 	t.Cleanup(nc.Close)
 	js, err := jetstream.New(nc)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("jetstream.New: %v, want no error", err)
 	}
 	a := &tenants{conn: conn, js: js, dirs: map[string]string{}}
 	var flags []string
@@ -76,17 +76,17 @@ func startTenants(t *testing.T) *tenants {
 		}
 		for file, text := range map[string]string{"m.json": umbrellaSecret, "f.csv": "t,v\n1,2\n"} {
 			if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600); err != nil {
-				t.Fatal(err)
+				t.Fatalf("os.WriteFile: %v, want no error", err)
 			}
 		}
 	}
 	roots, err := files.ParseRoots(append(flags, "tenant=umbrella,name=private,path="+a.dirs["umbrella"]))
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("files.ParseRoots: %v, want no error", err)
 	}
 	files, err := files.New(files.Options{Roots: roots, Objects: conn.Objects, Scratch: t.TempDir()})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("files.New: %v, want no error", err)
 	}
 	t.Cleanup(func() { _ = files.Close() })
 	guard, err := egress.New([]string{
@@ -94,22 +94,22 @@ func startTenants(t *testing.T) *tenants {
 		"plain.example", "tenant=*,host=common.example",
 	})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("egress.New: %v, want no error", err)
 	}
 	secrets, err := secret.Open("")
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("secret.Open: %v, want no error", err)
 	}
 	streams, err := ParseStreams([]string{"tenant=umbrella,name=plant"})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("ParseStreams: %v, want no error", err)
 	}
 	a.Streamer, err = New(Options{
 		Queue: conn.StreamJobs(), Files: files, Logger: jobstest.Quiet, Egress: guard,
 		Secrets: secrets, Streams: streams,
 	})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("New: %v, want no error", err)
 	}
 	return a
 }
@@ -131,7 +131,7 @@ func (a *tenants) manifestError(t *testing.T, tenant, manifest string) string {
 		Columns: rows.ColumnSpec{Timestamp: "t", Features: []string{"v"}}, Manifest: manifest, Output: "object:o",
 		Rejects: "object:r", Summary: "object:s",
 	}); err != nil {
-		t.Fatal(err)
+		t.Fatalf("json.Marshal: %v, want no error", err)
 	}
 	if _, err = a.Handle(t.Context(), j, func(any) {}); err == nil {
 		t.Fatalf("%s runs %s", tenant, manifest)
@@ -176,11 +176,11 @@ func TestTenantsFiles(t *testing.T) {
 	for _, tenant := range []string{"acme", "umbrella", ""} {
 		o, err := a.of(tenantJob(tenant, "j")).Files.Create(t.Context(), "file:data/out.txt")
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("Files.Create: %v, want no error", err)
 		}
 		_, _ = io.WriteString(o, tenant)
 		if err := o.Commit(); err != nil {
-			t.Fatal(err)
+			t.Fatalf("o.Commit: %v, want no error", err)
 		}
 	}
 	for tenant, dir := range map[string]string{"acme": "acme", "umbrella": "umbrella", "": "none"} {
@@ -192,7 +192,7 @@ func TestTenantsFiles(t *testing.T) {
 	large := tenantJob("umbrella", "umbrella--large")
 	large.Spec = []byte(`"` + umbrellaSecret + strings.Repeat("x", jobs.MaxInline) + `"`)
 	if err := a.conn.Queue.Submit(t.Context(), large); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Queue.Submit: %v, want no error", err)
 	}
 	var names []string
 	if err := a.conn.Objects.Objects(t.Context(), func(o natsobjects.Object) bool {
@@ -203,7 +203,7 @@ func TestTenantsFiles(t *testing.T) {
 	}
 	if _, err := a.conn.Objects.PutObject(t.Context(), "m", jobs.Owner{Tenant: "umbrella", Job: "umbrella--large"},
 		strings.NewReader(umbrellaSecret)); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Objects.PutObject: %v, want no error", err)
 	}
 	for _, name := range []string{names[0], "m", "umbrella/m", "../umbrella/m", "/umbrella/m"} {
 		for _, tenant := range []string{"acme", "other"} {
@@ -244,15 +244,15 @@ func TestTenantsSecretsAndHosts(t *testing.T) {
 	dir := t.TempDir()
 	for file, text := range map[string]string{"KEY": "none", "acme/KEY": "of acme", "umbrella/KEY": umbrellaSecret} {
 		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, file)), 0o700); err != nil {
-			t.Fatal(err)
+			t.Fatalf("os.MkdirAll: %v, want no error", err)
 		}
 		if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
+			t.Fatalf("os.WriteFile: %v, want no error", err)
 		}
 	}
 	kept, err := secret.Open(dir)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("secret.Open: %v, want no error", err)
 	}
 	defer kept.Close()
 	for tenant, want := range map[string]string{
@@ -265,7 +265,7 @@ func TestTenantsSecretsAndHosts(t *testing.T) {
 	}
 	if err := a.Secrets.Bind([]string{"tenant=umbrella,name=ONLY,host=api.umbrella.example", "tenant=umbrella," +
 		"name=ONLY,host=*.umbrella.test"}); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Secrets.Bind: %v, want no error", err)
 	}
 	mine := a.of(tenantJob("umbrella", "j")).Secrets
 	for host, want := range map[string]bool{
@@ -299,19 +299,19 @@ func TestTenantsStreams(t *testing.T) {
 	defer cancel()
 	stream, err := a.js.CreateStream(ctx, jetstream.StreamConfig{Name: "plant", Subjects: []string{"plant.>"}})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("js.CreateStream: %v, want no error", err)
 	}
 	for _, c := range []string{"others", "exoswarm-x"} {
 		if _, err := stream.CreateConsumer(ctx, jetstream.ConsumerConfig{
 			Durable: c, FilterSubject: "plant.a",
 			AckPolicy: jetstream.AckExplicitPolicy,
 		}); err != nil {
-			t.Fatal(err)
+			t.Fatalf("stream.CreateConsumer: %v, want no error", err)
 		}
 	}
 	for range 3 {
 		if _, err := a.js.Publish(ctx, "plant.a", []byte(`{"t":1}`)); err != nil {
-			t.Fatal(err)
+			t.Fatalf("js.Publish: %v, want no error", err)
 		}
 	}
 	read := func(tenant, consumer string) error {
@@ -340,7 +340,7 @@ func TestTenantsStreams(t *testing.T) {
 		}
 	}
 	if err := read("umbrella", "mine"); err != nil {
-		t.Error(err)
+		t.Errorf("read: %v, want no error", err)
 	}
 	for tenant, consumer := range map[string]string{
 		"": "mine", "umbrella": "others",
@@ -352,10 +352,10 @@ func TestTenantsStreams(t *testing.T) {
 		}
 	}
 	if err := a.conn.Streams.Unsubscribe(ctx, "plant", "others"); err != nil {
-		t.Error(err)
+		t.Errorf("Streams.Unsubscribe: %v, want no error", err)
 	}
 	if err := a.conn.Streams.Unsubscribe(ctx, "plant", "mine"); err != nil {
-		t.Error(err)
+		t.Errorf("Streams.Unsubscribe: %v, want no error", err)
 	}
 	var left []string
 	names := stream.ConsumerNames(ctx)

@@ -120,12 +120,12 @@ func newStage(t *testing.T) *stage {
 	t.Helper()
 	srv, err := server.Start(t.Context(), server.Options{Dir: t.TempDir(), Port: server.InProcess})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("server.Start: %v, want no error", err)
 	}
 	t.Cleanup(srv.Close)
 	conn, err := natsq.Connect(t.Context(), natsconn.Options{InProcess: srv, Name: "test"})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("natsq.Connect: %v, want no error", err)
 	}
 	t.Cleanup(conn.Close)
 	return &stage{conn: conn, queue: told{conn.Swarms, make(chan swarms.Change, 8)}, log: &lines{}}
@@ -135,7 +135,7 @@ func openHost(t *testing.T) device.Device {
 	t.Helper()
 	d, err := cuda.Open(t.Context(), "host", cuda.Options{Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("cuda.Open: %v, want no error", err)
 	}
 	return d
 }
@@ -158,12 +158,12 @@ func (s *stage) agent(t *testing.T, o gpuagents.Options) *gpuagents.Agent {
 	o.Logger = slog.New(slog.NewTextHandler(s.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	a, err := gpuagents.Start(o)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("gpuagents.Start: %v, want no error", err)
 	}
 	t.Cleanup(func() {
 		a.Stop()
 		if err := o.Device.Close(); err != nil {
-			t.Error(err)
+			t.Errorf("Device.Close: %v, want no error", err)
 		}
 	})
 	return a
@@ -176,16 +176,16 @@ func (s *stage) record(t *testing.T, id string, shards int, more string) swarms.
 	spec, err := swarm.Parse("test.yaml", []byte("name: x\naddressed: agent\nagents: 64\nagents_per_group: 8\n"+
 		"features: [a]\ncell: {kind: leaky}\npage_size: 64KiB\n"+fmt.Sprintf("shards: %d\n", shards)+more))
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("swarm.Parse: %v, want no error", err)
 	}
 	data, err := json.Marshal(spec)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("json.Marshal: %v, want no error", err)
 	}
 	for k := range shards {
 		for _, d := range []swarms.Direction{swarms.In, swarms.Out} {
 			if err := s.conn.Swarms.Log(id, k, d).Create(t.Context()); err != nil {
-				t.Fatal(err)
+				t.Fatalf("Create: %v, want no error", err)
 			}
 		}
 	}
@@ -207,15 +207,15 @@ func (s *stage) ask(t *testing.T, id string, shard int, kind string, v any) swar
 	t.Helper()
 	data, err := json.Marshal(v)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("json.Marshal: %v, want no error", err)
 	}
 	last, err := s.conn.Swarms.Log(id, shard, swarms.In).Last(t.Context())
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("Last: %v, want no error", err)
 	}
 	if err := s.conn.Swarms.Log(id, shard, swarms.In).Append(t.Context(), last.Seq,
 		swarms.Entry{Kind: kind, Data: data}); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Append: %v, want no error", err)
 	}
 	return s.answer(t, id, shard, last.Seq+1)
 }
@@ -227,7 +227,7 @@ func (s *stage) answer(t *testing.T, id string, shard int, ref uint64) swarms.En
 	defer cancel()
 	r, err := s.conn.Swarms.Log(id, shard, swarms.Out).Read(ctx, 1)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("Read: %v, want no error", err)
 	}
 	defer r.Close()
 	for {

@@ -17,11 +17,11 @@ func openHost(t *testing.T) device.Device {
 	t.Helper()
 	d, err := cuda.Open(t.Context(), "host", cuda.Options{})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("cuda.Open: %v, want no error", err)
 	}
 	t.Cleanup(func() {
 		if err := d.Close(); err != nil { // a leak of the agent is an error here
-			t.Error(err)
+			t.Errorf("d.Close: %v, want no error", err)
 		}
 	})
 	return d

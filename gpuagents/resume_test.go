@@ -32,15 +32,15 @@ func (s *stage) observe(t *testing.T, id string, n int) {
 	}
 	data, err := o.Encode()
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("o.Encode: %v, want no error", err)
 	}
 	in := s.conn.Swarms.Log(id, 0, swarms.In)
 	last, err := in.Last(t.Context())
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("in.Last: %v, want no error", err)
 	}
 	if err := in.Append(t.Context(), last.Seq, swarms.Entry{Kind: swarms.EntryObserve, Data: data}); err != nil {
-		t.Fatal(err)
+		t.Fatalf("in.Append: %v, want no error", err)
 	}
 	if e := s.answer(t, id, 0, last.Seq+1); e.Kind != swarms.EntryDecide {
 		t.Fatalf("the answer to an observation is %s: %s", e.Kind, e.Data)
@@ -81,7 +81,7 @@ func (k *kept) note(t *testing.T, id string, change func(note map[string]any) []
 	t.Helper()
 	st, err := k.Open(id, 0, 64<<10, 1)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("k.Open: %v, want no error", err)
 	}
 	defer st.Close()
 	var note map[string]any
@@ -90,7 +90,7 @@ func (k *kept) note(t *testing.T, id string, change func(note map[string]any) []
 	}
 	if change != nil {
 		if _, err := st.Commit(t.Context(), change(note)); err != nil {
-			t.Fatal(err)
+			t.Fatalf("st.Commit: %v, want no error", err)
 		}
 	}
 	return note
@@ -114,20 +114,20 @@ func (s *stage) forget(t *testing.T, id string, left uint64) {
 	out := s.conn.Swarms.Log(id, 0, swarms.Out)
 	r, err := out.Read(t.Context(), 1)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("out.Read: %v, want no error", err)
 	}
 	var all []swarms.Entry
 	for range left {
 		e, err := r.Next(t.Context())
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("r.Next: %v, want no error", err)
 		}
 		all = append(all, e)
 	}
 	r.Close()
 	if err := errors.Join(out.Delete(t.Context()), out.Create(t.Context()),
 		out.Append(t.Context(), 0, all...)); err != nil {
-		t.Fatal(err)
+		t.Fatalf("joined errors: %v, want no error", err)
 	}
 }
 
@@ -341,7 +341,7 @@ func TestCheckpointsAreBehindAnswers(t *testing.T) {
 	in, tick := s.conn.Swarms.Log("x", 0, swarms.In), []byte(`{"v":1,"count":1}`)
 	for n := range uint64(4) {
 		if err := in.Append(t.Context(), n, swarms.Entry{Kind: swarms.EntryTick, Data: tick}); err != nil {
-			t.Fatal(err)
+			t.Fatalf("in.Append: %v, want no error", err)
 		}
 	}
 	s.tell(r)
@@ -360,7 +360,7 @@ func TestCheckpointsAreBehindAnswers(t *testing.T) {
 			Version: jobs.Version,
 			Count:   1,
 		}); e.Kind == swarms.EntryRejected {
-			t.Fatal(string(e.Data))
+			t.Fatalf("the tick was refused: %s", e.Data)
 		}
 	}
 	if n := len(committed); n != 0 {
@@ -417,7 +417,7 @@ func TestGone(t *testing.T) {
 	a.Stop()
 	for _, d := range []swarms.Direction{swarms.In, swarms.Out} {
 		if err := s.conn.Swarms.Log("y", 0, d).Delete(t.Context()); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Delete: %v, want no error", err)
 		}
 	}
 	k.list = errors.New("a tier that cannot be listed")
@@ -447,7 +447,7 @@ func TestRefusedSwarms(t *testing.T) {
 			if turn == 2 {
 				if err := s.conn.Swarms.Log(r.ID, 0, swarms.In).Append(t.Context(), 0,
 					swarms.Entry{Kind: swarms.EntryQuery, Data: []byte("{}")}); err != nil {
-					t.Fatal(err)
+					t.Fatalf("Append: %v, want no error", err)
 				}
 			}
 			s.tell(r)
@@ -540,6 +540,6 @@ func TestNoRoomForPages(t *testing.T) {
 	s.tell(s.record(t, "x", 1, ""))
 	e := s.answer(t, "x", 0, 1)
 	if e.Kind != swarms.EntryRejected || !strings.Contains(string(e.Data), "swarm x: ") {
-		t.Errorf("%+v", e)
+		t.Errorf("%+v, want a refusal that names swarm x", e)
 	}
 }

@@ -105,7 +105,7 @@ func TestAgentStarts(t *testing.T) {
 		q := &quiet{fail: fail, ttl: 10 * time.Second, watch: make(chan struct{}, 1)}
 		a, err := Start(Options{Name: "a", Device: d, Queue: q, Logger: slog.New(slog.DiscardHandler)})
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("Start: %v, want no error", err)
 		}
 		if o := a.o; o.LeaseTTL != 10*time.Second || o.MaxShards != MaxShards || o.OpenShards != OpenShards ||
 			o.ParkedMemory != ParkedMemory {
@@ -136,7 +136,7 @@ func TestAgentStarts(t *testing.T) {
 		if fail == nil {
 			a.Stop()
 		} else if err := a.Drain(t.Context()); err != nil {
-			t.Error(err)
+			t.Errorf("a.Drain: %v, want no error", err)
 		}
 		<-a.Closed()
 		if want := map[bool]int{true: 101, false: 100}[fail == nil]; q.closed != want {
@@ -150,7 +150,7 @@ func TestAgentStarts(t *testing.T) {
 	}
 	a, err := Start(set)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("Start: %v, want no error", err)
 	}
 	if o := a.o; o.LeaseTTL != time.Minute || o.MaxShards != 1 || o.OpenShards != 1 || o.ParkedMemory != 1 {
 		t.Errorf("options %+v", o)
@@ -161,7 +161,7 @@ func TestAgentStarts(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := a.Drain(ended); err != nil && !errors.Is(err, context.Canceled) {
-		t.Error(err)
+		t.Errorf("drain: %v, want no error or %v", err, context.Canceled)
 	}
 	a.Stop()
 }
@@ -198,7 +198,7 @@ func TestAgentWatchesAgain(t *testing.T) {
 	q.away.Store(true)
 	a, err := Start(Options{Name: "a", Device: openHost(t), Queue: q, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("Start: %v, want no error", err)
 	}
 	<-q.watch
 	if took := time.Since(q.left); took < time.Second {

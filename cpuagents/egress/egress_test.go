@@ -23,7 +23,7 @@ func guard(t testing.TB, allow ...string) *Guard {
 	t.Helper()
 	g, err := New(allow)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("New: %v, want no error", err)
 	}
 	return g
 }
@@ -107,7 +107,7 @@ func TestAddresses(t *testing.T) {
 		}
 	}
 	if err := g.CheckAddress(netip.AddrPort{}); !errors.Is(err, ErrAddress) {
-		t.Error(err)
+		t.Errorf("g.CheckAddress: %v, want %v", err, ErrAddress)
 	}
 }
 
@@ -116,7 +116,7 @@ func resolver(t *testing.T, answer [4]byte) *net.Resolver {
 	t.Helper()
 	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("net.ListenPacket: %v, want no error", err)
 	}
 	done := make(chan struct{})
 	go func() {
@@ -159,7 +159,7 @@ func get(t *testing.T, g *Guard, follow bool, target string, private ...string) 
 	defer c.CloseIdleConnections()
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, target, nil)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("http.NewRequestWithContext: %v, want no error", err)
 	}
 	for _, h := range private {
 		r.Header.Set(h, "secret")
@@ -183,31 +183,31 @@ func TestResolved(t *testing.T) {
 	defer srv.Close()
 	_, port, err := net.SplitHostPort(srv.Listener.Addr().String())
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("net.SplitHostPort: %v, want no error", err)
 	}
 	target := "http://good.test:" + port + "/"
 	g := guard(t, "good.test:"+port)
 	g.resolver = resolver(t, [4]byte{127, 0, 0, 1})
 	if body, _, err := get(t, g, true, target); !errors.Is(err, ErrAddress) || body != "" {
-		t.Errorf("%q %v", body, err)
+		t.Errorf("body %q, error %v; want none and %v", body, err, ErrAddress)
 	}
 	open := guard(t, "good.test:"+port, "127.0.0.0/8")
 	open.resolver = g.resolver
 	if body, _, err := get(t, open, true, target); err != nil || body != "inside" {
-		t.Errorf("%q %v", body, err)
+		t.Errorf("body %q, error %v; want inside", body, err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	if c, err := g.DialContext(ctx, "tcp", "good.test:"+port); !errors.Is(err, ErrAddress) {
-		t.Errorf("%v %v", c, err)
+		t.Errorf("%v, error %v, want %v", c, err, ErrAddress)
 	}
 	if c, err := open.DialContext(ctx, "tcp", "good.test:"+port); err != nil {
-		t.Error(err)
+		t.Errorf("open.DialContext: %v, want no error", err)
 	} else {
 		_ = c.Close()
 	}
 	if c, err := open.DialContext(ctx, "tcp", "evil.test:"+port); !errors.Is(err, ErrHost) {
-		t.Errorf("%v %v", c, err)
+		t.Errorf("%v, error %v, want %v", c, err, ErrHost)
 	}
 }
 
@@ -235,13 +235,13 @@ func TestRedirects(t *testing.T) {
 	both := guard(t, srv.Listener.Addr().String(), other.Listener.Addr().String())
 	one := guard(t, srv.Listener.Addr().String())
 	if body, _, err := get(t, both, true, to(other.URL), "X-Key", "Authorization"); err != nil || body != "other" {
-		t.Errorf("%q %v", body, err)
+		t.Errorf("body %q, error %v; want other", body, err)
 	}
 	if got := <-seen; got != "" {
 		t.Errorf("another host has seen %q", got)
 	}
 	if body, _, err := get(t, one, true, to(srv.URL+"/x")); err != nil || body != "here" {
-		t.Errorf("%q %v", body, err)
+		t.Errorf("body %q, error %v; want here", body, err)
 	}
 	for _, u := range []string{
 		other.URL, "http://169.254.169.254/latest/meta-data/", "http://[::ffff:169.254.169.254]/", "http://[::1]/",
@@ -253,7 +253,7 @@ func TestRedirects(t *testing.T) {
 		}
 	}
 	if _, _, err := get(t, one, true, srv.URL+"/loop"); !errors.Is(err, ErrRedirect) {
-		t.Error(err)
+		t.Errorf("get: %v, want %v", err, ErrRedirect)
 	}
 	if _, status, err := get(t, one, false, srv.URL+"/loop"); err != nil || status != http.StatusFound {
 		t.Error(status, err)

@@ -17,7 +17,7 @@ func allowed(t *testing.T, g *Guard, text string) bool {
 	t.Helper()
 	u, err := url.Parse(text)
 	if err != nil {
-		t.Fatalf("%q: %v", text, err)
+		t.Fatalf("%q: url.Parse: %v, want no error", text, err)
 	}
 	err = g.Check(u)
 	if err != nil && !Refused(err) {
@@ -78,7 +78,7 @@ func TestListOfTenants(t *testing.T) {
 		"tenant=a b,host=x.example", "tenant=a,host=", "tenant=a,host=x/y",
 	} {
 		if _, err := New([]string{text}); err == nil || !strings.Contains(err.Error(), text) {
-			t.Errorf("%q: %v", text, err)
+			t.Errorf("%q: New: %v, want %q in its text", text, err, text)
 		}
 	}
 }
@@ -93,7 +93,7 @@ func TestHostNames(t *testing.T) {
 		label(63) + ".de", long, long + ".", "a.zz", "x.a9",
 	} {
 		if _, err := New([]string{host}); err != nil {
-			t.Errorf("%q: %v", host, err)
+			t.Errorf("%q: New: %v, want no error", host, err)
 		}
 	}
 	for _, host := range []string{
@@ -102,21 +102,21 @@ func TestHostNames(t *testing.T) {
 	} {
 		ok := host == "a."
 		if _, err := New([]string{host}); (err == nil) != ok {
-			t.Errorf("%q: %v", host, err)
+			t.Errorf("%q: %v, want it accepted: %t", host, err, ok)
 		}
 	}
 	// The characters beside those of a name.
 	for r := rune(1); r < 128; r++ {
 		in := r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' || r == '_' || r == '.'
 		if _, err := canonical("a" + string(r) + "a"); (err == nil) != in {
-			t.Errorf("%q: %v", r, err)
+			t.Errorf("%q: %v, want it accepted: %t", r, err, in)
 		}
 	}
 	if _, err := canonical(long + "a"); err == nil || !strings.Contains(err.Error(), "253") {
-		t.Error(err)
+		t.Errorf("canonical: %v, want %q in its text", err, "253")
 	}
 	if _, err := canonical(""); err == nil || !strings.Contains(err.Error(), "253") {
-		t.Error(err)
+		t.Errorf("canonical: %v, want %q in its text", err, "253")
 	}
 }
 
@@ -145,7 +145,7 @@ func TestPorts(t *testing.T) {
 		"x.example:0": false, "x.example:": false,
 	} {
 		if _, err := New([]string{text}); (err == nil) != want {
-			t.Errorf("%s: %v", text, err)
+			t.Errorf("%s: %v, want it accepted: %t", text, err, want)
 		}
 	}
 	alone := guard(t, "192.168.7.7", "192.168.7.8:81")
@@ -172,14 +172,14 @@ func TestURLs(t *testing.T) {
 		"another scheme": {Scheme: "ftp", Host: "a.example"}, "no scheme": {Host: "a.example"},
 	} {
 		if err := g.Check(u); !errors.Is(err, ErrURL) {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: g.Check: %v, want %v", name, err, ErrURL)
 		}
 		if u != nil && u.Host == "" && g.Check(u).Error() != ErrURL.Error() {
-			t.Errorf("%s: %v", name, g.Check(u))
+			t.Errorf("%s: %v, want %v alone", name, g.Check(u), ErrURL)
 		}
 	}
 	if err := g.Check(&url.URL{Scheme: "http", Host: "a.example"}); err != nil {
-		t.Error(err)
+		t.Errorf("g.Check: %v, want no error", err)
 	}
 }
 
@@ -190,15 +190,15 @@ func TestControl(t *testing.T) {
 	for network, want := range map[string]bool{"tcp4": true, "udp4": false, "tcp": false, "unix": false} {
 		if err := g.control(network, "10.0.0.1:80", nil); (err == nil) != want || err != nil &&
 			!errors.Is(err, ErrAddress) {
-			t.Errorf("%s: %v", network, err)
+			t.Errorf("%s: %v, want it accepted: %t, or %v", network, err, want, ErrAddress)
 		}
 	}
 	if err := g.control("tcp6", "[fd00::1]:80", nil); err != nil {
-		t.Error(err)
+		t.Errorf("g.control: %v, want no error", err)
 	}
 	for _, address := range []string{"", "10.0.0.1", "a.example:80", "127.0.0.1:80", "[::1]:80"} {
 		if err := g.control("tcp4", address, nil); !errors.Is(err, ErrAddress) {
-			t.Errorf("%q: %v", address, err)
+			t.Errorf("%q: g.control: %v, want %v", address, err, ErrAddress)
 		}
 	}
 }
@@ -213,7 +213,7 @@ func TestDial(t *testing.T) {
 	} {
 		c, err := g.DialContext(t.Context(), "tcp", address)
 		if !errors.Is(err, want) {
-			t.Errorf("%s: %v, %v", address, c, err)
+			t.Errorf("%s: %v, error %v, want %v", address, c, err, want)
 		}
 	}
 }
@@ -223,17 +223,17 @@ func TestDial(t *testing.T) {
 func TestDialNetwork(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("net.Listen: %v, want no error", err)
 	}
 	defer l.Close()
 	c, err := guard(t, "127.0.0.0/8").DialContext(t.Context(), "tcp", l.Addr().String())
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("DialContext: %v, want no error", err)
 	}
 	_ = c.Close()
 	for _, g := range []*Guard{guard(t), guard(t, "127.0.0.0/8", "127.0.0.1"), guard(t, "10.0.0.0/8")} {
 		if c, err := g.DialContext(t.Context(), "tcp", l.Addr().String()); !errors.Is(err, ErrHost) {
-			t.Errorf("%v, %v", c, err)
+			t.Errorf("%v, error %v, want %v", c, err, ErrHost)
 		}
 	}
 }
@@ -244,7 +244,7 @@ func TestRefusedBody(t *testing.T) {
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://b.example/",
 		closer{strings.NewReader("x"), func() { closed = true }})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("http.NewRequestWithContext: %v, want no error", err)
 	}
 	resp, err := guard(t, "a.example").Client(false).Transport.RoundTrip(r)
 	if err == nil {
@@ -269,7 +269,7 @@ func TestRedirectRules(t *testing.T) {
 	request := func(text string) *http.Request {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, text, nil)
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("http.NewRequestWithContext: %v, want no error", err)
 		}
 		r.Header.Set("X-Key", "secret")
 		r.Header.Set("X-Other", "plain")
@@ -305,7 +305,7 @@ func TestRedirectRules(t *testing.T) {
 	} {
 		r := request(to)
 		if err := check(r, via(1)); err != nil || r.Header.Get("X-Key") != want || r.Header.Get("X-Other") != "plain" {
-			t.Errorf("%s: %v, %v", to, r.Header, err)
+			t.Errorf("%s: headers %v, error %v; want X-Key %q and X-Other plain", to, r.Header, err, want)
 		}
 	}
 	r := request("https://a.example/")

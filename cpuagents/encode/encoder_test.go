@@ -26,15 +26,15 @@ func encoded(t *testing.T, f rows.Format, n int) []byte {
 	t.Helper()
 	e, pack, err := New(f, Layout{Series: fixture.Series, Candidates: fixture.Candidates, Features: []string{"value"}})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("New: %v, want no error", err)
 	}
 	var out bytes.Buffer
 	w, err := NewPacker(&out, pack)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("NewPacker: %v, want no error", err)
 	}
 	if err := e.Begin(w); err != nil {
-		t.Fatal(err)
+		t.Fatalf("e.Begin: %v, want no error", err)
 	}
 	for g := range uint32(2) {
 		d := fixture.Decisions(g, n)
@@ -45,15 +45,15 @@ func encoded(t *testing.T, f rows.Format, n int) []byte {
 		}
 		for _, s := range spool {
 			if err := e.Piece(int(g), bytes.NewReader(s)); err != nil {
-				t.Fatal(err)
+				t.Fatalf("e.Piece: %v, want no error", err)
 			}
 		}
 	}
 	if err := e.End(); err != nil {
-		t.Fatal(err)
+		t.Fatalf("e.End: %v, want no error", err)
 	}
 	if err := w.Close(); err != nil {
-		t.Fatal(err)
+		t.Fatalf("w.Close: %v, want no error", err)
 	}
 	return out.Bytes()
 }
@@ -81,7 +81,7 @@ func TestEncodersAgree(t *testing.T) {
 				}
 				rows, _, err := rowstest.Parse(t, f, data, spec)
 				if err != nil {
-					t.Fatalf("%s: %v", f, err)
+					t.Fatalf("%s: rowstest.Parse: %v, want no error", f, err)
 				}
 				for _, r := range rows { // the score is a 32-bit float, which text writes in its shortest form
 					for k := range r.Values[1:] {
@@ -113,12 +113,12 @@ func TestDroppedOutput(t *testing.T) {
 		})
 		for i := range d.Len() {
 			if err := p.Add(d, i); err != nil {
-				t.Fatal(err)
+				t.Fatalf("p.Add: %v, want no error", err)
 			}
 		}
 		data, err := p.Take()
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("p.Take: %v, want no error", err)
 		}
 		return data
 	}
@@ -126,7 +126,7 @@ func TestDroppedOutput(t *testing.T) {
 	for i, why := range []string{"", "late", "duplicate"} {
 		var line map[string]any
 		if err := json.Unmarshal([]byte(lines[i]), &line); err != nil {
-			t.Fatal(err)
+			t.Fatalf("json.Unmarshal: %v, want no error", err)
 		}
 		_, decided := line["decision"]
 		if got, _ := line["dropped"].(string); got != why || decided != (why == "") || line["row"] == nil ||
@@ -144,12 +144,12 @@ func TestDroppedOutput(t *testing.T) {
 	}
 	r, err := ipc.NewFileReader(bytes.NewReader(write("arrow")))
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("ipc.NewFileReader: %v, want no error", err)
 	}
 	defer r.Close()
 	rec, err := r.RecordBatch(0)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("r.RecordBatch: %v, want no error", err)
 	}
 	last := int(rec.NumCols()) - 1
 	for i, why := range []string{"", "late", "duplicate"} {
@@ -161,7 +161,7 @@ func TestDroppedOutput(t *testing.T) {
 	}
 	if _, _, err := rowstest.Parse(t, "parquet", write("parquet"),
 		rows.ColumnSpec{Timestamp: "row", Features: []string{"value"}}); err != nil {
-		t.Error(err)
+		t.Errorf("rowstest.Parse: %v, want no error", err)
 	}
 }
 
@@ -175,7 +175,7 @@ func TestCSVOutput(t *testing.T) {
 		"series", "row", "timestamp", "value", "score", "decision", "round", "counts.normal",
 		`counts.odd, "very"`, "leader",
 	}, records[0]); d != "" {
-		t.Error(d)
+		t.Errorf("difference (-want +got):\n%s", d)
 	}
 	if records[1][0] != fixture.Series[0] || records[5][0] != "b\uFFFD" || records[1][1] != "1" {
 		t.Errorf("%q %q", records[1], records[5])
@@ -187,13 +187,13 @@ func TestPacker(t *testing.T) {
 		var out bytes.Buffer
 		w, err := NewPacker(&out, pack)
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("NewPacker: %v, want no error", err)
 		}
 		if _, err := io.WriteString(w, "hello"); err != nil {
-			t.Fatal(err)
+			t.Fatalf("io.WriteString: %v, want no error", err)
 		}
 		if err := w.Close(); err != nil {
-			t.Fatal(err)
+			t.Fatalf("w.Close: %v, want no error", err)
 		}
 		var r io.Reader = &out
 		switch pack {
@@ -206,7 +206,7 @@ func TestPacker(t *testing.T) {
 			r = z
 		}
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("NewPacker: %v, want no error", err)
 		}
 		if got, err := io.ReadAll(r); err != nil || string(got) != "hello" {
 			t.Errorf("what was packed with %q reads as %q, %v", pack, got, err)

@@ -28,12 +28,12 @@ func TestFeatureColumns(t *testing.T) {
 		p := NewDocument(f, l)
 		for i := range d.Len() {
 			if err := p.Add(d, i); err != nil {
-				t.Fatal(err)
+				t.Fatalf("p.Add: %v, want no error", err)
 			}
 		}
 		data, err := p.Take()
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("p.Take: %v, want no error", err)
 		}
 		if f == "ndjson" {
 			var first map[string]any

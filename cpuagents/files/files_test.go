@@ -19,16 +19,16 @@ func TestRoots(t *testing.T) {
 	fixture.Write(t, filepath.Join(dir, "in", "a", "x.csv"), "inside")
 	fixture.Write(t, filepath.Join(dir, "secret"), "outside")
 	if err := os.Symlink(filepath.Join(dir, "secret"), filepath.Join(dir, "in", "link")); err != nil {
-		t.Fatal(err)
+		t.Fatalf("os.Symlink: %v, want no error", err)
 	}
 	f, err := New(Options{Roots: map[Root]string{{Name: "in"}: filepath.Join(dir, "in")}, Scratch: t.TempDir()})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("New: %v, want no error", err)
 	}
 	defer f.Close()
 	r, err := f.Open(t.Context(), "file:in/a/x.csv")
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("f.Open: %v, want no error", err)
 	}
 	if text, err := io.ReadAll(r); err != nil || string(text) != "inside" {
 		t.Fatal(string(text), err)
@@ -63,16 +63,16 @@ func TestOutputIsWholeOrAbsent(t *testing.T) {
 	fixture.Write(t, filepath.Join(dir, "d"), "old")
 	f, err := New(Options{Roots: map[Root]string{{Name: "out"}: dir}})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("New: %v, want no error", err)
 	}
 	defer f.Close()
 	for _, commit := range []bool{false, true} {
 		o, err := f.Create(t.Context(), "file:out/d")
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("f.Create: %v, want no error", err)
 		}
 		if _, err := io.WriteString(o, "new"); err != nil {
-			t.Fatal(err)
+			t.Fatalf("io.WriteString: %v, want no error", err)
 		}
 		if text, _ := os.ReadFile(filepath.Join(dir, "d")); string(text) != "old" {
 			t.Fatalf("%s before commit", text)
@@ -81,7 +81,7 @@ func TestOutputIsWholeOrAbsent(t *testing.T) {
 		if commit {
 			want = "new"
 			if err := o.Commit(); err != nil {
-				t.Fatal(err)
+				t.Fatalf("o.Commit: %v, want no error", err)
 			}
 		}
 		o.Abort()
@@ -101,23 +101,23 @@ func TestOutputOfTwo(t *testing.T) {
 	fixture.Write(t, filepath.Join(dir, ".d.x.part"), "somebody's")
 	f, err := New(Options{Roots: map[Root]string{{Name: "out"}: dir}})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("New: %v, want no error", err)
 	}
 	defer f.Close()
 	var two []*Output
 	for _, text := range []string{"earlier", "later"} {
 		o, err := f.Create(t.Context(), "file:out/d")
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("f.Create: %v, want no error", err)
 		}
 		defer o.Abort()
 		if _, err := io.WriteString(o, text); err != nil {
-			t.Fatal(err)
+			t.Fatalf("io.WriteString: %v, want no error", err)
 		}
 		two = append(two, o)
 	}
 	if err := two[1].Commit(); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Commit: %v, want no error", err)
 	}
 	if err := two[0].Commit(); !errors.Is(err, jobs.ErrFenced) {
 		t.Errorf("the earlier attempt: %v", err)
@@ -137,7 +137,7 @@ func TestWalk(t *testing.T) {
 	}
 	files, err := Walk(dir)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("Walk: %v, want no error", err)
 	}
 	var names []string
 	for _, f := range files {
@@ -151,7 +151,7 @@ func TestWalk(t *testing.T) {
 	}
 	var e *jobs.Error
 	if _, err := Walk(filepath.Join(dir, "nothing")); !errors.As(err, &e) || e.Code != jobs.CodeInput {
-		t.Error(err)
+		t.Errorf("Walk: %v, want code %v", err, jobs.CodeInput)
 	}
 }
 
@@ -161,19 +161,19 @@ func TestOutputIsRegular(t *testing.T) {
 	dir := t.TempDir()
 	files, err := New(Options{Roots: map[Root]string{{Name: "r"}: dir}})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("New: %v, want no error", err)
 	}
 	t.Cleanup(func() { _ = files.Close() })
 	if err := syscall.Mkfifo(filepath.Join(dir, "fifo"), 0o600); err != nil {
-		t.Fatal(err)
+		t.Fatalf("syscall.Mkfifo: %v, want no error", err)
 	}
 	for link, to := range map[string]string{"link": "sub/file", "out": "/dev/null", "up": "../file", "round": "round"} {
 		if err := os.Symlink(to, filepath.Join(dir, link)); err != nil {
-			t.Fatal(err)
+			t.Fatalf("os.Symlink: %v, want no error", err)
 		}
 	}
 	if err := os.Mkdir(filepath.Join(dir, "sub"), 0o755); err != nil {
-		t.Fatal(err)
+		t.Fatalf("os.Mkdir: %v, want no error", err)
 	}
 	for _, name := range []string{"fifo", "out", "up", "round", "sub"} {
 		if out, err := files.Create(t.Context(), "file:r/"+name); err == nil {
@@ -183,13 +183,13 @@ func TestOutputIsRegular(t *testing.T) {
 	}
 	out, err := files.Create(t.Context(), "file:r/link")
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("files.Create: %v, want no error", err)
 	}
 	if _, err := out.Write([]byte("new")); err != nil {
-		t.Fatal(err)
+		t.Fatalf("out.Write: %v, want no error", err)
 	}
 	if err := out.Commit(); err != nil {
-		t.Fatal(err)
+		t.Fatalf("out.Commit: %v, want no error", err)
 	}
 	if data, err := os.ReadFile(filepath.Join(dir, "sub", "file")); err != nil || string(data) != "new" {
 		t.Errorf("behind the link: %q, %v", data, err)

@@ -29,7 +29,7 @@ func TestParseRoots(t *testing.T) {
 		{"*", "all"}: "/data/a,b",
 	}
 	if err != nil || !reflect.DeepEqual(got, want) {
-		t.Errorf("%v, %v", got, err)
+		t.Errorf("roots %v, error %v; want %v", got, err, want)
 	}
 	for _, text := range []string{
 		"", "in", "in=", "=/data", "a b=/data", "a/b=/data", "tenant=acme,in=/data", "tenant=acme,name=in",
@@ -39,7 +39,7 @@ func TestParseRoots(t *testing.T) {
 		var e *jobs.Error
 		if roots, err := ParseRoots([]string{"in=/data", text}); !errors.As(err, &e) || e.Code != jobs.CodeInvalid ||
 			!strings.Contains(err.Error(), fmt.Sprintf("--root %q", text)) || roots != nil {
-			t.Errorf("%q: %v, %v", text, roots, err)
+			t.Errorf("%q: roots %v, error %v; want none, and code %v with the flag", text, roots, err, jobs.CodeInvalid)
 		}
 	}
 }
@@ -57,7 +57,7 @@ func TestRootsOfTenants(t *testing.T) {
 	}
 	f, err := New(Options{Roots: roots, Scratch: t.TempDir()})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("New: %v, want no error", err)
 	}
 	defer f.Close()
 	for _, c := range []struct{ tenant, uri, want string }{
@@ -90,16 +90,16 @@ func TestRootsOfTenants(t *testing.T) {
 	}
 	if _, err := New(Options{Roots: map[Root]string{{"", "in"}: filepath.Join(t.TempDir(),
 		"none")}}); !fixture.IsInput(err) || !strings.Contains(err.Error(), "open folder") {
-		t.Error(err)
+		t.Errorf("New: %v, want an error of the input and %q in its text", err, "open folder")
 	}
 	if plain, err := New(Options{}); err != nil || plain.scratch != os.TempDir() || plain.unpacked != 64<<30 {
-		t.Errorf("%+v, %v", plain, err)
+		t.Errorf("%+v, error %v; want the temporary folder and 64 GiB", plain, err)
 	}
 	if set, err := New(Options{Scratch: "/x", Unpacked: 7}); err != nil || set.scratch != "/x" || set.unpacked != 7 {
-		t.Errorf("%+v, %v", set, err)
+		t.Errorf("%+v, error %v; want the folder /x and 7 bytes", set, err)
 	}
 	if err := f.Close(); err != nil {
-		t.Fatal(err)
+		t.Fatalf("f.Close: %v, want no error", err)
 	}
 	if err := f.Close(); err != nil {
 		t.Errorf("a second Close: %v", err)
@@ -115,16 +115,16 @@ func TestURIs(t *testing.T) {
 	dir := t.TempDir()
 	fixture.Write(t, filepath.Join(dir, "x"), "text")
 	if err := syscall.Mkfifo(filepath.Join(dir, "pipe"), 0o600); err != nil {
-		t.Fatal(err)
+		t.Fatalf("syscall.Mkfifo: %v, want no error", err)
 	}
 	f, err := New(Options{Roots: map[Root]string{{Name: "in"}: dir}, Scratch: t.TempDir()})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("New: %v, want no error", err)
 	}
 	defer f.Close()
 	with, err := New(Options{Objects: shelf{}, Scratch: t.TempDir()})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("New: %v, want no error", err)
 	}
 	for uri, want := range map[string]string{
 		"object:x": "this agent has no object store", "object:": "this agent has no object store", "": "a source or " +
@@ -139,7 +139,7 @@ func TestURIs(t *testing.T) {
 		}
 	}
 	if _, err := with.Open(t.Context(), "object:"); err == nil || !strings.Contains(err.Error(), "no object store") {
-		t.Error(err)
+		t.Errorf("with.Open: %v, want %q in its text", err, "no object store")
 	}
 }
 
@@ -175,19 +175,19 @@ func TestObjectFiles(t *testing.T) {
 	s, dir := shelf{"acme/a": "contents", "/a": "another's", "acme/cut": "conte"}, t.TempDir()
 	f, err := New(Options{Objects: s, Scratch: dir})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("New: %v, want no error", err)
 	}
 	f = f.For(jobs.Owner{Tenant: "acme"})
 	left := func() int {
 		all, err := os.ReadDir(dir)
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("os.ReadDir: %v, want no error", err)
 		}
 		return len(all)
 	}
 	r, err := f.Open(t.Context(), "object:a")
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("f.Open: %v, want no error", err)
 	}
 	if text, err := io.ReadAll(r); err != nil || string(text) != "contents" || left() != 0 {
 		t.Errorf("%q, %v, %d files in scratch", text, err, left())
@@ -195,27 +195,28 @@ func TestObjectFiles(t *testing.T) {
 	_ = r.Close()
 	if _, err := f.Open(t.Context(), "object:none"); !fixture.IsInput(err) ||
 		!strings.Contains(err.Error(), "object:none: there is no such object") {
-		t.Error(err)
+		t.Errorf("f.Open: %v, want an error of the input and %q in its text", err,
+			"object:none: there is no such object")
 	}
 	for _, name := range []string{"away", "cut"} {
 		if _, err := f.Open(t.Context(), "object:"+name); !jobs.Retryable(err) || !errors.Is(err, jobs.ErrUnavailable) {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: f.Open: %v, want an error to retry and %v", name, err, jobs.ErrUnavailable)
 		}
 	}
 	for _, commit := range []bool{false, true} {
 		o, err := f.Create(t.Context(), "object:new")
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("f.Create: %v, want no error", err)
 		}
 		if _, err := io.WriteString(o, "new contents"); err != nil {
-			t.Fatal(err)
+			t.Fatalf("io.WriteString: %v, want no error", err)
 		}
 		if left() != 1 {
 			t.Errorf("%d files in scratch", left())
 		}
 		if commit {
 			if err := o.Commit(); err != nil {
-				t.Error(err)
+				t.Errorf("o.Commit: %v, want no error", err)
 			}
 		}
 		o.Abort()
@@ -225,21 +226,21 @@ func TestObjectFiles(t *testing.T) {
 	}
 	o, err := f.Create(t.Context(), "object:fails")
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("f.Create: %v, want no error", err)
 	}
 	if err := o.Commit(); !errors.Is(err, jobs.ErrUnavailable) || left() != 0 {
 		t.Errorf("%v, %d files in scratch", err, left())
 	}
 	// A scratch folder that is gone is no fault of the job.
 	if err := os.Remove(dir); err != nil {
-		t.Fatal(err)
+		t.Fatalf("os.Remove: %v, want no error", err)
 	}
 	if _, err := f.Open(t.Context(), "object:a"); !errors.Is(err, jobs.ErrUnfit) ||
 		!strings.Contains(err.Error(), "create a temporary file in") {
-		t.Error(err)
+		t.Errorf("f.Open: %v, want %v and %q in its text", err, jobs.ErrUnfit, "create a temporary file in")
 	}
 	if _, err := f.Create(t.Context(), "object:a"); !errors.Is(err, jobs.ErrUnfit) {
-		t.Error(err)
+		t.Errorf("f.Create: %v, want %v", err, jobs.ErrUnfit)
 	}
 }
 
@@ -247,7 +248,7 @@ func TestObjectFiles(t *testing.T) {
 func TestSpoolFails(t *testing.T) {
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("os.OpenFile: %v, want no error", err)
 	}
 	defer full.Close()
 	if n, err := (writeOnly{full, "/scratch"}).Write([]byte("x")); !errors.Is(err, jobs.ErrUnfit) ||
@@ -256,11 +257,11 @@ func TestSpoolFails(t *testing.T) {
 	}
 	f, err := New(Options{Scratch: t.TempDir()})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("New: %v, want no error", err)
 	}
 	tmp, err := f.Spool()
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("f.Spool: %v, want no error", err)
 	}
 	if all, err := os.ReadDir(f.scratch); err != nil || len(all) != 0 {
 		t.Errorf("a spool is left behind by a kill: %v, %v", all, err)
@@ -281,12 +282,12 @@ func TestPartsOfAttempts(t *testing.T) {
 	}
 	f, err := New(Options{Roots: map[Root]string{{Name: "out"}: dir}})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("New: %v, want no error", err)
 	}
 	defer f.Close()
 	o, err := f.Create(t.Context(), "file:out/sub/d")
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("f.Create: %v, want no error", err)
 	}
 	all, err := os.ReadDir(filepath.Join(dir, "sub"))
 	if err != nil || len(all) != len(keep)+1 {
@@ -296,7 +297,7 @@ func TestPartsOfAttempts(t *testing.T) {
 	o.Abort()
 	for _, name := range keep {
 		if _, err := os.Lstat(filepath.Join(dir, "sub", name)); err != nil {
-			t.Error(err)
+			t.Errorf("os.Lstat: %v, want no error", err)
 		}
 	}
 	if all, err := os.ReadDir(filepath.Join(dir, "sub")); err != nil || len(all) != len(keep) {
@@ -304,17 +305,17 @@ func TestPartsOfAttempts(t *testing.T) {
 	}
 	if _, err := f.Create(t.Context(), "file:out/none/d"); !fixture.IsInput(err) ||
 		!strings.Contains(err.Error(), "write none/d") {
-		t.Error(err)
+		t.Errorf("f.Create: %v, want an error of the input and %q in its text", err, "write none/d")
 	}
 	// Its place cannot be taken.
 	o, err = f.Create(t.Context(), "file:out/taken")
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("f.Create: %v, want no error", err)
 	}
 	fixture.Write(t, filepath.Join(dir, "taken", "x"), "")
 	if err := o.Commit(); err == nil || errors.Is(err, jobs.ErrFenced) ||
 		!strings.Contains(err.Error(), "write taken") {
-		t.Error(err)
+		t.Errorf("%v, want an error with %q that is not %v", err, "write taken", jobs.ErrFenced)
 	}
 	if left, err := filepath.Glob(filepath.Join(dir, ".taken.*")); err != nil || len(left) != 0 {
 		t.Errorf("left behind: %v, %v", left, err)
@@ -326,11 +327,11 @@ func TestPartsOfAttempts(t *testing.T) {
 func TestLinks(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.Mkdir(filepath.Join(dir, "sub"), 0o755); err != nil {
-		t.Fatal(err)
+		t.Fatalf("os.Mkdir: %v, want no error", err)
 	}
 	link := func(name, to string) {
 		if err := os.Symlink(to, filepath.Join(dir, name)); err != nil {
-			t.Fatal(err)
+			t.Fatalf("os.Symlink: %v, want no error", err)
 		}
 	}
 	link("to0", "sub/new")
@@ -343,11 +344,11 @@ func TestLinks(t *testing.T) {
 	link("folder", "sub")
 	fixture.Write(t, filepath.Join(dir, "old"), "old")
 	if err := syscall.Mkfifo(filepath.Join(dir, "pipe"), 0o600); err != nil {
-		t.Fatal(err)
+		t.Fatalf("syscall.Mkfifo: %v, want no error", err)
 	}
 	root, err := os.OpenRoot(dir)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("os.OpenRoot: %v, want no error", err)
 	}
 	defer root.Close()
 	for name, want := range map[string]string{
@@ -359,7 +360,7 @@ func TestLinks(t *testing.T) {
 		got, err := target(root, name)
 		if err != nil {
 			if got = err.Error(); !strings.Contains(got, "write ") {
-				t.Error(err)
+				t.Errorf("%v, want an error with %q", err, "write ")
 			}
 		}
 		if !strings.Contains(got, want) || err == nil && got != want {
@@ -379,19 +380,19 @@ func TestWalkFiles(t *testing.T) {
 		fixture.Write(t, filepath.Join(dir, name), "")
 	}
 	if err := os.Symlink("a.csv", filepath.Join(dir, "k.csv")); err != nil {
-		t.Fatal(err)
+		t.Fatalf("os.Symlink: %v, want no error", err)
 	}
 	files, err := Walk(dir)
 	var got []string
 	for _, f := range files {
 		got = append(got, f.Name+" "+string(f.Format))
 		if f.Path != filepath.Join(dir, filepath.FromSlash(f.Name)) {
-			t.Errorf("%+v", f)
+			t.Errorf("%+v, want its path below %s", f, dir)
 		}
 	}
 	if want := ".sub/j.csv csv, a.csv csv, d.ndjson ndjson, e.csv.gz csv.gz, f.parquet parquet, " +
 		"sub/g.arrow arrow"; err != nil || strings.Join(got, ", ") != want {
-		t.Errorf("%s, %v", strings.Join(got, ", "), err)
+		t.Errorf("%s, error %v; want %s", strings.Join(got, ", "), err, want)
 	}
 	for name, want := range map[string]string{
 		"h.txt": "csv", "i": "csv", "f.parquet": "parquet", ".b.csv": "csv",
@@ -399,13 +400,13 @@ func TestWalkFiles(t *testing.T) {
 	} {
 		if f, err := Walk(filepath.Join(dir, name)); err != nil || len(f) != 1 || f[0].Name != name ||
 			string(f[0].Format) != want || f[0].Path != filepath.Join(dir, name) {
-			t.Errorf("%s: %v, %v", name, f, err)
+			t.Errorf("%s: %v, error %v; want that file alone, with format %s", name, f, err, want)
 		}
 	}
 	fixture.Write(t, filepath.Join(dir, "bad", "x.parquet.gz"), "")
 	fixture.Write(t, filepath.Join(dir, "none", "x.txt"), "")
 	if err := syscall.Mkfifo(filepath.Join(dir, "none", "pipe.csv"), 0o600); err != nil {
-		t.Fatal(err)
+		t.Fatalf("syscall.Mkfifo: %v, want no error", err)
 	}
 	for name, want := range map[string]string{
 		"bad": "x.parquet.gz: format", "bad/x.parquet.gz": "x.parquet.gz: format", "none": "no .csv, .ndjson",

@@ -71,7 +71,7 @@ func TestSpillWaits(t *testing.T) {
 	other := m.Hold(t.Context(), "another")
 	defer other.Release()
 	if err := other.Grow(1); err != nil {
-		t.Fatal(err)
+		t.Fatalf("other.Grow: %v, want no error", err)
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(jobs.ErrDrain)
@@ -98,16 +98,16 @@ func TestSpillWaits(t *testing.T) {
 func TestTooMuchMemory(t *testing.T) {
 	big, err := zstd.NewWriter(nil, zstd.WithWindowSize(8<<20))
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("zstd.NewWriter: %v, want no error", err)
 	}
 	defer big.Close()
 	var packed bytes.Buffer
 	big.Reset(&packed)
 	if _, err := big.Write(bytes.Repeat([]byte("timestamp,value\n"), 1<<20)); err != nil {
-		t.Fatal(err)
+		t.Fatalf("big.Write: %v, want no error", err)
 	}
 	if err := big.Close(); err != nil {
-		t.Fatal(err)
+		t.Fatalf("big.Close: %v, want no error", err)
 	}
 	// a list of 100,000 empty structures
 	footer := binary.LittleEndian.AppendUint32(append([]byte{0x19, 0xfc, 0xa0, 0x8d, 0x06}, make([]byte, 100_001)...),
@@ -127,7 +127,8 @@ func TestTooMuchMemory(t *testing.T) {
 		}
 		if !fixture.IsInput(err) || !strings.Contains(err.Error(), "raise the agent's --memory") ||
 			!strings.Contains(err.Error(), "4 MiB") {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: files.Read: %v, want an error of the input and %q in its text and %q in its text", name, err,
+				"raise the agent's --memory", "4 MiB")
 		}
 	}
 }

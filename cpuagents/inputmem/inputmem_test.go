@@ -52,7 +52,7 @@ func TestGrowFails(t *testing.T) {
 		t.Errorf("201 bytes of 200: %v", err)
 	}
 	if err := a.Grow(1); err != nil {
-		t.Fatal(err)
+		t.Fatalf("a.Grow: %v, want no error", err)
 	}
 	cancel(jobs.ErrDrain)
 	if err := b.Grow(1); !errors.Is(err, jobs.ErrDrain) || !IsMemory(err) {
@@ -79,7 +79,7 @@ func TestNoMemory(t *testing.T) {
 	}
 	whole, err := New(1<<30, 4)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("New: %v, want no error", err)
 	}
 	if whole.Reserve(whole.Limit() - leastInput/4) {
 		t.Error("Reserve left less than a job needs")

@@ -46,7 +46,7 @@ func endpoint(t testing.TB, q Queue, change func(*Options)) string {
 	}
 	p, err := Listen(o)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("Listen: %v, want no error", err)
 	}
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
@@ -75,7 +75,7 @@ func post(t testing.TB, client *http.Client, url string, body io.Reader, headers
 	t.Helper()
 	req, err := http.NewRequestWithContext(fixture.Within(t), http.MethodPost, url, body)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("http.NewRequestWithContext: %v, want no error", err)
 	}
 	req.Close = true
 	req.Header.Set("Content-Type", "application/x-ndjson")
@@ -87,7 +87,7 @@ func post(t testing.TB, client *http.Client, url string, body io.Reader, headers
 	}
 	resp, err := client.Do(req)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("client.Do: %v, want no error", err)
 	}
 	defer resp.Body.Close()
 	a := answer{status: resp.StatusCode, header: resp.Header}
@@ -120,7 +120,7 @@ func pushSource(ctx context.Context, t testing.TB, q *natsq.Conn, id, name strin
 	r, err := from.OpenRemote(ctx, q.Swarms.Log(id, 1, swarms.In), id, 0,
 		source.Series{Name: "s", URI: "push:" + name, Push: &spec}, columns[0])
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("from.OpenRemote: %v, want no error", err)
 	}
 	return r
 }
@@ -167,12 +167,12 @@ func TestPush(t *testing.T) {
 		{string(fixture.Zstd(t, []byte(ndjsonRows(10)))), []string{"Content-Encoding", "zstd"}, "202 1 false "},
 	} {
 		if got := post(t, client, url, strings.NewReader(c.body), c.headers...).String(); got != c.want {
-			t.Fatalf("%d: %s", i, got)
+			t.Fatalf("%d: %s, want %s", i, got, c.want)
 		}
 	}
 	if got := post(t, client, strings.TrimSuffix(url, "press")+"other", strings.NewReader(ndjsonRows(9)),
 		"Idempotency-Key", "k").String(); got != "202 1 false " {
-		t.Error("a key of another name: " + got)
+		t.Errorf("a key of another name: %s, want %q", got, "202 1 false ")
 	}
 	r := pushSource(fixture.Within(t), t, q, "formats", "press", source.PushSpec{Rows: 9, BatchSeconds: 60})
 	got, err := pushed(r, 100)
@@ -182,7 +182,7 @@ func TestPush(t *testing.T) {
 	}
 	families, err := registry.Gather()
 	if err != nil || len(families) != 2 || families[1].Metric[0].Counter.GetValue() != 10 {
-		t.Errorf("%v %v", families, err)
+		t.Errorf("metrics %v, error %v; want two families, the second with 10 rows", families, err)
 	}
 }
 
@@ -227,7 +227,7 @@ func TestPushTables(t *testing.T) {
 			got = append(got, row)
 		}
 		if err := r.Close(); err != nil {
-			t.Error(err)
+			t.Errorf("r.Close: %v, want no error", err)
 		}
 		if d := cmp.Diff(want, got, cmp.AllowUnexported(rows.Row{})); d != "" || bad != len(wantBad) {
 			t.Errorf("%s: %d rejected, want %d: %s", w.Name, bad, len(wantBad), d)
@@ -314,10 +314,10 @@ func TestPushRefuses(t *testing.T) {
 	// A header that promises too much, and one that hides it.
 	a := post(t, http.DefaultClient, base+"a", struct{ io.Reader }{strings.NewReader(long)})
 	if a.status != 413 {
-		t.Error(a)
+		t.Errorf("%v, want status 413", a)
 	}
 	if a := post(t, http.DefaultClient, base+"a", strings.NewReader(ndjsonRows(5))); a.status != 202 {
-		t.Fatal(a)
+		t.Fatalf("%v, want status 202", a)
 	}
 	r := pushSource(fixture.Within(t), t, q, "refused", "a", source.PushSpec{Rows: 1})
 	defer r.Close()
@@ -334,7 +334,7 @@ func TestPushTokens(t *testing.T) {
 	base := endpoint(t, q.Streams, func(o *Options) {
 		var err error
 		if o.Tokens, err = ParseTokens([]string{"a=env:ONE", "b=env:TWO", "a=env:TWO"}); err != nil {
-			t.Fatal(err)
+			t.Fatalf("ParseTokens: %v, want no error", err)
 		}
 	})
 	for _, c := range []struct {
@@ -356,7 +356,7 @@ func TestPushTokens(t *testing.T) {
 			"agents.example")
 		if a.status != c.status || a.status == 401 &&
 			(a.header.Get("WWW-Authenticate") != "Bearer" || strings.Contains(a.Error, "first")) {
-			t.Errorf("%+v: %v", c, a)
+			t.Errorf("%+v: %v, want its status, and for 401 a header and no token", c, a)
 		}
 	}
 }
@@ -371,7 +371,7 @@ func TestPushListens(t *testing.T) {
 	pair := srv.TLS.Certificates[0]
 	key, err := x509.MarshalPKCS8PrivateKey(pair.PrivateKey)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("x509.MarshalPKCS8PrivateKey: %v, want no error", err)
 	}
 	cert := filepath.Join(dir, "cert.pem")
 	for name, b := range map[string]*pem.Block{
@@ -379,7 +379,7 @@ func TestPushListens(t *testing.T) {
 		"key.pem":  {Type: "PRIVATE KEY", Bytes: key},
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), pem.EncodeToMemory(b), 0o600); err != nil {
-			t.Fatal(err)
+			t.Fatalf("os.WriteFile: %v, want no error", err)
 		}
 	}
 	for name, c := range map[string]struct {
@@ -401,12 +401,12 @@ func TestPushListens(t *testing.T) {
 		p, err := Listen(o)
 		var e *jobs.Error
 		if !errors.As(err, &e) || e.Code != jobs.CodeInvalid || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: %v %v", name, p, err)
+			t.Errorf("%s: %v, error %v; want code %v and %q", name, p, err, jobs.CodeInvalid, c.want)
 		}
 	}
 	for _, bad := range []string{"a", "a=", "=env:X", "a.b=env:X"} {
 		if _, err := ParseTokens([]string{bad}); err == nil {
-			t.Error(bad)
+			t.Errorf("token %q was parsed, want an error", bad)
 		}
 	}
 	q := fixture.Queue(t)
@@ -421,7 +421,7 @@ func TestPushListens(t *testing.T) {
 	}, DisableKeepAlives: true}}
 	if a := post(t, secure, strings.Replace(base, "http:", "https:", 1)+"a", strings.NewReader(ndjsonRows(1)),
 		"Authorization", "Bearer first"); a.status != 202 {
-		t.Error(a)
+		t.Errorf("%v, want status 202", a)
 	}
 }
 
@@ -444,7 +444,7 @@ func TestPushTrouble(t *testing.T) {
 	} {
 		a := post(t, http.DefaultClient, endpoint(t, troubled{c.err}, nil)+"a", strings.NewReader(ndjsonRows(1)))
 		if a.status != c.status || a.header.Get("Retry-After") != c.after || strings.Contains(a.Error, "hunter2") {
-			t.Errorf("%v: %v", c.err, a)
+			t.Errorf("%v: %v, want status %d, Retry-After %q and no secret", c.err, a, c.status, c.after)
 		}
 	}
 }
@@ -456,7 +456,7 @@ func TestPushAway(t *testing.T) {
 	start := func(port int) *server.Server {
 		s, err := server.Start(t.Context(), server.Options{Dir: dir, Port: port})
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("server.Start: %v, want no error", err)
 		}
 		return s
 	}
@@ -467,7 +467,7 @@ func TestPushAway(t *testing.T) {
 	}
 	q, err := natsq.Connect(t.Context(), natsconn.Options{URL: srv.URL(), Name: "test"})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("natsq.Connect: %v, want no error", err)
 	}
 	t.Cleanup(q.Close)
 	url := endpoint(t, q.Streams, func(o *Options) { o.Timeout = time.Second }) + "a"
@@ -480,7 +480,7 @@ func TestPushAway(t *testing.T) {
 				return
 			}
 			if a.status != 503 && a.status != 202 || ctx.Err() != nil {
-				t.Fatal(a)
+				t.Fatalf("%v, want status 503 or 202 in time", a)
 			}
 		}
 	}
@@ -540,7 +540,7 @@ func TestPushMany(t *testing.T) {
 	for c, a := range answers {
 		if a[0].status != 202 || a[1].status != 202 || a[0].Rows != count(c) || a[1].Rows != count(c) || a[0].Again &&
 			a[1].Again {
-			t.Errorf("%d: %v %v", c, a[0], a[1])
+			t.Errorf("%d: %v and %v, want 202 twice with %d rows, and at most one again", c, a[0], a[1], count(c))
 		}
 	}
 	r := pushSource(fixture.Within(t), t, q, "many", "a", source.PushSpec{Rows: uint64(total), BatchSeconds: 60})
@@ -616,7 +616,7 @@ func BenchmarkPush(b *testing.B) {
 				all.Go(func() {
 					for range each {
 						if a := post(b, http.DefaultClient, url, strings.NewReader(body.String())); a.status != 202 {
-							b.Error(a)
+							b.Errorf("%v, want status 202", a)
 						}
 					}
 				})
@@ -664,7 +664,7 @@ func FuzzPushBody(f *testing.F) {
 			}
 			for line := range bytes.SplitSeq(frame[:len(frame)-1], []byte{'\n'}) {
 				if problem := rows.CheckObject(line); problem != "" {
-					t.Fatalf("%q: %s", line, problem)
+					t.Fatalf("%q: %s, want a valid row", line, problem)
 				}
 				n++
 			}
@@ -680,7 +680,7 @@ func FuzzPushBody(f *testing.F) {
 func TestPushLeavesMemory(t *testing.T) {
 	m, err := inputmem.New(1<<30, 4)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("inputmem.New: %v, want no error", err)
 	}
 	p, err := Listen(Options{
 		Memory: m, Queue: fixture.Queue(t).Streams, Logger: slog.New(slog.DiscardHandler),

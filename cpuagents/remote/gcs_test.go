@@ -14,12 +14,12 @@ func TestGCSPut(t *testing.T) {
 	o, err := OpenStore("a store", "gs://bucket/out/", StoreSpec{Endpoint: g.URL, Account: "env:ACCOUNT"}, MaxListBytes,
 		fixture.Loopback(t), nil)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("OpenStore: %v, want no error", err)
 	}
 	defer o.Close()
 	for _, text := range []string{"one", "another"} {
 		if err := o.Put(fixture.Within(t), "part-1.csv", "text/csv", []byte(text)); err != nil {
-			t.Fatal(err)
+			t.Fatalf("o.Put: %v, want no error", err)
 		}
 		if got, err := g.GetObject("bucket", "out/part-1.csv"); err != nil || string(got.Content) != text ||
 			got.ContentType != "text/csv" {

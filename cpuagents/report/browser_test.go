@@ -40,7 +40,7 @@ func opened(t *testing.T, bin string, report []byte, charts int) drawnPage {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "report.html")
 	if err := os.WriteFile(file, report, 0o600); err != nil {
-		t.Fatal(err)
+		t.Fatalf("os.WriteFile: %v, want no error", err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	defer cancel()
@@ -95,11 +95,11 @@ func written(t *testing.T, series, rows int, loud func(i int) bool, labels ...La
 	if len(labels) > 0 {
 		var err error
 		if h.Labels, err = Compare(labels, h.Anomaly, bytes.NewReader(in.Bytes())); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Compare: %v, want no error", err)
 		}
 	}
 	if err := Write(&out, h, &in, all); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Write: %v, want no error", err)
 	}
 	return out.Bytes()
 }
@@ -158,7 +158,7 @@ func TestBrowserLabels(t *testing.T) {
 		{"series":"series-00001.csv","what":"before the first row","begin":"2001-01-01","end":"2001-01-02"}]`,
 		at(45), at(49), at(10), at(20), at(30), at(30)))
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("ParseLabels: %v, want no error", err)
 	}
 	p := opened(t, bin, written(t, 2, rows, func(i int) bool { return i == 0 }, labels...), 2)
 	if p.log != "" {
@@ -191,7 +191,7 @@ func TestBrowserLabels(t *testing.T) {
 	wide := func(m []string) float64 {
 		w, err := strconv.ParseFloat(m[2], 64)
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("strconv.ParseFloat: %v, want no error", err)
 		}
 		return w
 	}

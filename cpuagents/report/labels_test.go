@@ -42,7 +42,7 @@ func TestCompare(t *testing.T) {
 	} {
 		labels, err := ParseLabels([]byte("[" + c.labels + "]"))
 		if err != nil {
-			t.Fatalf("%s: %v", c.name, err)
+			t.Fatalf("%s: ParseLabels: %v, want no error", c.name, err)
 		}
 		var in bytes.Buffer
 		for row := range strings.SplitAfterSeq(c.rows, "anomalous") {
@@ -62,7 +62,7 @@ func TestCompare(t *testing.T) {
 		}
 		o, err := Compare(labels, "anomalous", &in)
 		if err != nil {
-			t.Fatalf("%s: %v", c.name, err)
+			t.Fatalf("%s: Compare: %v, want no error", c.name, err)
 		}
 		var alarms []uint64
 		for _, i := range o.Each {
@@ -89,7 +89,7 @@ func cutLast(s string) (before, after string, ok bool) {
 func TestEscapedAnomaly(t *testing.T) {
 	labels, err := ParseLabels([]byte(`[{"begin":"2026-01-01","end":"2026-01-02"}]`))
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("ParseLabels: %v, want no error", err)
 	}
 	in := `{"series":"a","timestamp":"2026-01-01","decision":"<up"}` + "\n" +
 		`{"series":"a","timestamp":"2026-01-02","decision":"\u003cup"}` + "\n"

@@ -19,7 +19,7 @@ func data(t *testing.T, page string) (charts []chart) {
 		t.Fatal("the page has no data")
 	}
 	if err := json.NewDecoder(strings.NewReader(rest)).Decode(&charts); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Decode: %v, want no error", err)
 	}
 	return charts
 }
@@ -46,7 +46,7 @@ func TestNoSpikeIsLost(t *testing.T) {
 	h := Header{Title: "<b>title", Anomaly: "<i>anomalous", Features: []string{"value", "{{page.js}}", "<u>\"unit"}}
 	if err := Write(&out, h, strings.NewReader(strings.ReplaceAll(in.String(), `"anomalous"`, `"<i>anomalous"`)),
 		series); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Write: %v, want no error", err)
 	}
 	page := out.String()
 	for _, raw := range []string{"<b>title", "<i>anomalous", "<u>", "a</script>"} {
@@ -90,7 +90,7 @@ func TestLate(t *testing.T) {
 	var out bytes.Buffer
 	h := Header{Features: []string{"value"}, Result: cpuagents.StreamResult{Dropped: cpuagents.Dropped{Late: 1}}}
 	if err := Write(&out, h, &in, []cpuagents.SeriesSummary{{Name: "s", Decisions: 4}}); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Write: %v, want no error", err)
 	}
 	c := data(t, out.String())[0]
 	var values []float64

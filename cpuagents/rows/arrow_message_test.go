@@ -34,7 +34,7 @@ func bodyLength(t *testing.T, meta []byte) int64 {
 		err = v.Check(arrowMessage, pos)
 	}
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("v.Root: %v, want no error", err)
 	}
 	return v.Int64(pos, 3)
 }
@@ -235,7 +235,7 @@ func TestArrowMemory(t *testing.T) {
 		h := m.Hold(t.Context(), "s")
 		r, err := newArrowReader("s", io.NopCloser(bytes.NewReader(arrowStream(parts...))), pairSpec, h)
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("newArrowReader: %v, want no error", err)
 		}
 		base := blockBytes(2) + 8*int64(len(parts[0].meta))
 		if h.Bytes() != base {
@@ -259,7 +259,7 @@ func TestArrowMemory(t *testing.T) {
 			t.Errorf("%s: at the end it takes %d bytes, want %d, %v", name, h.Bytes(), base, err)
 		}
 		if err := r.Close(); err != nil {
-			t.Error(err)
+			t.Errorf("r.Close: %v, want no error", err)
 		}
 		h.Release()
 		// Too little memory is said, at each of the places where some is taken.
@@ -305,7 +305,7 @@ func TestArrowBuffers(t *testing.T) {
 		v = flatbuf.New(p.meta)
 		pos, err := v.Root()
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("v.Root: %v, want no error", err)
 		}
 		batch = v.Sub(pos, 2)
 		buffers = v.Structs(batch, 2, 16)
@@ -601,7 +601,7 @@ func TestArrowBlocks(t *testing.T) {
 		w := ipc.NewWriter(&out, ipc.WithSchema(rec.Schema()))
 		if err := errors.Join(w.Write(rec), w.Write(rec.NewSlice(0, 0)), w.Write(rec.NewSlice(int64(n-1), int64(n))),
 			w.Close()); err != nil {
-			t.Fatal(err)
+			t.Fatalf("joined errors: %v, want no error", err)
 		}
 		rows, rejects, err := readWriting(t, fixture.File{Format: "arrow", Data: out.Bytes()}, pairSpec, fixture.Plenty)
 		if err != nil || len(rejects) != 0 || len(rows) != n+1 {

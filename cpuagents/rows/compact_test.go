@@ -73,7 +73,7 @@ func TestCompactDamage(t *testing.T) {
 		"list of unknown": {0x19, 0x4f, 0, 0, 0}, "map of unknown": {0x1b, 4, 0xff, 0, 0, 0},
 	} {
 		if _, err := checkCompact(b); !errors.Is(err, errCompactShort) {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: checkCompact: %v, want %v", name, err, errCompactShort)
 		}
 	}
 	for name, b := range map[string][]byte{

@@ -72,10 +72,10 @@ func TestDialects(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			values, rejects := readAll(t, c.text, c.spec)
 			if d := cmp.Diff(c.values, values); d != "" {
-				t.Error(d)
+				t.Errorf("difference (-want +got):\n%s", d)
 			}
 			if d := cmp.Diff(c.rejects, rejects); d != "" {
-				t.Error(d)
+				t.Errorf("difference (-want +got):\n%s", d)
 			}
 		})
 	}
@@ -101,7 +101,7 @@ func TestDialectTimestamps(t *testing.T) {
 		r, err := newCSVReader("a.csv", io.NopCloser(strings.NewReader("timestamp,value\n"+c.text+",1\n")),
 			withDialect(c.of), nil)
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("newCSVReader: %v, want no error", err)
 		}
 		row, rejected, err := r.Next()
 		if err != nil || rejected != nil || row.Timestamp != c.want {
@@ -129,7 +129,7 @@ func TestDialectAdvice(t *testing.T) {
 	r, err := newCSVReader("a.csv", io.NopCloser(strings.NewReader("timestamp;value\n31.01.2026 10:00;1,5\n"+
 		"2026-01-31 10:00:00;1\n31.01.2026 10:02;1\n")), withDialect(dialect.CSV{Delimiter: ";"}), nil)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("newCSVReader: %v, want no error", err)
 	}
 	for i, want := range []string{
 		`its numbers have decimal commas and its timestamps are like "31.01.2026 10:00": ` +
@@ -206,7 +206,7 @@ func TestTwins(t *testing.T) {
 			rows = append(rows, []string{fmt.Sprint(i), note, number})
 		}
 		if err := w.WriteAll(rows); err != nil {
-			t.Fatal(err)
+			t.Fatalf("w.WriteAll: %v, want no error", err)
 		}
 		twins(t, b.String(), d)
 		spec := withDialect(d)
@@ -247,7 +247,7 @@ func FuzzDialect(f *testing.F) {
 				break
 			}
 			if err != nil {
-				t.Fatal(err)
+				t.Fatalf("r.Next: %v, want no error", err)
 			}
 			if rejected != nil {
 				row.Number = rejected.Row

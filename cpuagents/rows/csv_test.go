@@ -23,7 +23,7 @@ func readAll(t testing.TB, text string, spec ColumnSpec) (values []float64, reje
 	t.Helper()
 	r, err := newCSVReader("a.csv", io.NopCloser(strings.NewReader(text)), spec, nil)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("newCSVReader: %v, want no error", err)
 	}
 	defer r.Close()
 	for {
@@ -32,7 +32,7 @@ func readAll(t testing.TB, text string, spec ColumnSpec) (values []float64, reje
 			return values, rejects
 		}
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("r.Next: %v, want no error", err)
 		}
 		if rej != nil {
 			rejects = append(rejects, fmt.Sprintf("%d/%d: %s", rej.Row, rej.Line, rej.Reason))
@@ -95,7 +95,7 @@ func TestBadRows(t *testing.T) {
 	}, "\n")
 	values, rejects := readAll(t, text, valueSpec)
 	if d := cmp.Diff([]float64{1, 8, 10, 12, 14, 15}, values); d != "" {
-		t.Error(d)
+		t.Errorf("difference (-want +got):\n%s", d)
 	}
 	want := []string{
 		`2/3: column "value": "abc" is not a number`,
@@ -111,7 +111,7 @@ func TestBadRows(t *testing.T) {
 		`15/18: a quote that opens in it never closes`,
 	}
 	if d := cmp.Diff(want, rejects); d != "" {
-		t.Error(d)
+		t.Errorf("difference (-want +got):\n%s", d)
 	}
 }
 
@@ -120,22 +120,22 @@ func TestBadRows(t *testing.T) {
 func TestStrayQuote(t *testing.T) {
 	values, rejects := readAll(t, "timestamp,value\n1,1\n2,\"2\n3,3\n4,4\n5,5\"\n6,6\n", valueSpec)
 	if d := cmp.Diff([]float64{1, 3, 4, 6}, values); d != "" {
-		t.Error(d)
+		t.Errorf("difference (-want +got):\n%s", d)
 	}
 	want := []string{"2/3: a quote that opens in it never closes", "5/6: a quote that opens in it never closes"}
 	if d := cmp.Diff(want, rejects); d != "" {
-		t.Error(d)
+		t.Errorf("difference (-want +got):\n%s", d)
 	}
 }
 
 func TestStrayQuoteBeforeLongLine(t *testing.T) {
 	values, rejects := readAll(t, "timestamp,value\n1,\"1\n2,"+strings.Repeat("x", 2<<20)+"\n3,3\n", valueSpec)
 	if d := cmp.Diff([]float64{3}, values); d != "" {
-		t.Error(d)
+		t.Errorf("difference (-want +got):\n%s", d)
 	}
 	want := []string{"1/2: a quote that opens in it never closes", "2/3: the line is longer than 1048576 bytes"}
 	if d := cmp.Diff(want, rejects); d != "" {
-		t.Error(d)
+		t.Errorf("difference (-want +got):\n%s", d)
 	}
 }
 
@@ -143,7 +143,7 @@ func TestSeveralFeatures(t *testing.T) {
 	r, err := newCSVReader("a.csv", io.NopCloser(strings.NewReader("b,t,a\n1.5,7,2.5\n")),
 		ColumnSpec{Timestamp: "t", Features: []string{"a", "b"}}, nil)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("newCSVReader: %v, want no error", err)
 	}
 	row, _, err := r.Next()
 	if err != nil || row.Values[0] != 2.5 || !cmp.Equal(row.Features, []float32{2.5, 1.5}) || row.Timestamp != "7" {
@@ -234,7 +234,7 @@ func FuzzCSV(f *testing.F) {
 				break
 			}
 			if err != nil {
-				t.Fatal(err)
+				t.Fatalf("r.Next: %v, want no error", err)
 			}
 			number := row.Number
 			if rej != nil {

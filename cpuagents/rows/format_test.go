@@ -35,7 +35,7 @@ func drainRows(t testing.TB, r Reader) (rows []Row, rejects []Reject, err error)
 	t.Helper()
 	defer func() {
 		if cerr := r.Close(); cerr != nil {
-			t.Error(cerr)
+			t.Errorf("r.Close: %v, want no error", cerr)
 		}
 	}()
 	for n := uint64(1); ; n++ {
@@ -75,7 +75,7 @@ func TestFormatsAgree(t *testing.T) {
 	all := fixture.Files(t, fixture.HardTable())
 	want, wantRejects, err := readWriting(t, all[0], pairSpec, fixture.Plenty)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("readWriting: %v, want no error", err)
 	}
 	numbers := func(rejects []Reject) (n []uint64) {
 		for _, r := range rejects {
@@ -89,12 +89,12 @@ func TestFormatsAgree(t *testing.T) {
 	for _, w := range all {
 		rows, rejects, err := readWriting(t, w, pairSpec, fixture.Plenty)
 		if err != nil {
-			t.Errorf("%s: %v", w.Name, err)
+			t.Errorf("%s: readWriting: %v, want no error", w.Name, err)
 			continue
 		}
 		bits := cmp.Comparer(func(a, b float64) bool { return math.Float64bits(a) == math.Float64bits(b) })
 		if d := cmp.Diff(want, rows, cmp.AllowUnexported(Row{}), bits); d != "" {
-			t.Errorf("%s: %s", w.Name, d)
+			t.Errorf("%s: difference (-want +got):\n%s", w.Name, d)
 		}
 		if !slices.Equal(numbers(rejects), numbers(wantRejects)) {
 			t.Errorf("%s: rejects %v", w.Name, rejects)
@@ -102,7 +102,7 @@ func TestFormatsAgree(t *testing.T) {
 		for _, r := range rejects {
 			if r.Reason == "" || r.Series != "s" ||
 				(r.Line != 0) != (Format(w.Format)[0] == 'c' || Format(w.Format)[0] == 'n') {
-				t.Errorf("%s: %+v", w.Name, r)
+				t.Errorf("%s: %+v, want a reason, the series s, and a line in texts alone", w.Name, r)
 			}
 		}
 	}
@@ -127,7 +127,7 @@ func TestFormatsAgreeOnManyRows(t *testing.T) {
 	all := fixture.Files(t, rows)
 	want, wantRejects, err := readWriting(t, all[0], pairSpec, fixture.Plenty)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("readWriting: %v, want no error", err)
 	}
 	for _, w := range all {
 		got, rejects, err := readWriting(t, w, pairSpec, fixture.Plenty)
@@ -146,7 +146,7 @@ func TestEmptyTables(t *testing.T) {
 	for _, w := range fixture.Files(t, nil) {
 		if rows, rejects, err := readWriting(t, w, pairSpec, fixture.Plenty); err != nil ||
 			len(rows)+len(rejects) != 0 {
-			t.Errorf("%s: %v %v %v", w.Name, rows, rejects, err)
+			t.Errorf("%s: rows %v, rejects %v, error %v; want none", w.Name, rows, rejects, err)
 		}
 	}
 }
@@ -273,7 +273,7 @@ func TestBadColumns(t *testing.T) {
 	list := table(stamp, arrow.Field{Name: "value", Type: arrow.ListOf(arrow.PrimitiveTypes.Float64)})
 	if _, _, err := readWriting(t, fixture.File{Format: "arrow", Data: fixture.Arrow(t, list, false)}, valueSpec,
 		fixture.Plenty); !fixture.IsInput(err) || !strings.Contains(err.Error(), "without dictionaries") {
-		t.Error(err)
+		t.Errorf("readWriting: %v, want an error of the input and %q in its text", err, "without dictionaries")
 	}
 }
 
@@ -301,7 +301,7 @@ func TestBadLines(t *testing.T) {
 	}, "\n")
 	rows, rejects, err := readWriting(t, fixture.File{Format: "ndjson", Data: []byte(text)}, valueSpec, fixture.Plenty)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("readWriting: %v, want no error", err)
 	}
 	var got []string
 	for _, r := range rejects {
@@ -325,10 +325,10 @@ func TestBadLines(t *testing.T) {
 		`17/18: its timestamp "5" goes back behind the row before it: sort the file by time`,
 	}
 	if d := cmp.Diff(want, got); d != "" {
-		t.Error(d)
+		t.Errorf("difference (-want +got):\n%s", d)
 	}
 	if len(rows) != 3 || rows[1].Values[0] != -6.5 || rows[1].Number != 16 || rows[2].Timestamp != "9" {
-		t.Errorf("%+v", rows)
+		t.Errorf("%+v, want three rows, the second of them row 16 with -6.5, the third at 9", rows)
 	}
 }
 
@@ -338,7 +338,7 @@ func TestCutOff(t *testing.T) {
 	all := fixture.Files(t, fixture.HardTable())
 	full, _, err := readWriting(t, all[0], pairSpec, fixture.Plenty)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("readWriting: %v, want no error", err)
 	}
 	for _, w := range all {
 		for n := 0; n < len(w.Data); n += 1 + len(w.Data)/150 {
@@ -391,7 +391,7 @@ func TestBombs(t *testing.T) {
 	} {
 		_, _, err := readWriting(t, w, pairSpec, 1<<20)
 		if !fixture.IsInput(err) || !strings.Contains(err.Error(), "--max-unpacked") {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: readWriting: %v, want an error of the input and %q in its text", name, err, "--max-unpacked")
 		}
 		if _, _, err := readWriting(t, w, pairSpec, fixture.Plenty); err != nil {
 			t.Errorf("%s with room: %v", name, err)
@@ -425,7 +425,7 @@ func TestBombs(t *testing.T) {
 	file = append(binary.LittleEndian.AppendUint32(file, uint32(len(footer))), "PAR1"...)
 	if _, _, err := readWriting(t, fixture.File{Format: "parquet", Data: file}, pairSpec,
 		fixture.Plenty); !fixture.IsInput(err) || !strings.Contains(err.Error(), "footer is damaged") {
-		t.Error(err)
+		t.Errorf("readWriting: %v, want an error of the input and %q in its text", err, "footer is damaged")
 	}
 }
 
@@ -477,13 +477,13 @@ func TestHugePages(t *testing.T) {
 				parquet.WithDataPageSize(2*maxParquetPage),
 				parquet.WithBatchSize(rows), parquet.WithCompression(codec)), pqarrow.DefaultWriterProps())
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("pqarrow.NewFileWriter: %v, want no error", err)
 		}
 		if err := w.Write(rec); err != nil {
-			t.Fatal(err)
+			t.Fatalf("w.Write: %v, want no error", err)
 		}
 		if err := w.Close(); err != nil {
-			t.Fatal(err)
+			t.Fatalf("w.Close: %v, want no error", err)
 		}
 		r, err := Open("s", fixture.TempFile(t, out.Bytes()), "parquet",
 			ColumnSpec{Timestamp: "timestamp", Features: []string{"value"}}, fixture.Plenty, nil)
@@ -512,7 +512,7 @@ func TestPageBombs(t *testing.T) {
 	} {
 		codec, err := compress.GetCodec(c.kind)
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("compress.GetCodec: %v, want no error", err)
 		}
 		if out, err := compress.Decode(codec, make([]byte, 10), c.data); err == nil {
 			t.Errorf("%s: %d bytes", name, len(out))
@@ -527,7 +527,7 @@ func TestFormatOf(t *testing.T) {
 		"a.arrow": "arrow", "a.feather.zst": "arrow.zst", "a.csv.gzip": "csv.gz", "file:in0/a.b.arrows": "arrow",
 	} {
 		if f, known := FormatOf(name, "x"); f != want || !known {
-			t.Errorf("%s: %s %v", name, f, known)
+			t.Errorf("%s: format %s, known %v; want %s, known", name, f, known, want)
 		}
 	}
 	for name, want := range map[string]Format{
@@ -535,7 +535,7 @@ func TestFormatOf(t *testing.T) {
 		".csv.d/a": "x",
 	} {
 		if f, known := FormatOf(name, "x"); f != want || known {
-			t.Errorf("%s: %s %v", name, f, known)
+			t.Errorf("%s: format %s, known %v; want %s, not known", name, f, known, want)
 		}
 	}
 	for _, f := range []Format{"", "x", "csv.", "csv.bz2", "parquet.gz", "csv.gz.gz", ".gz"} {
@@ -555,7 +555,7 @@ func fuzzFormat(f *testing.F, format Format) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		if _, _, err := readWriting(t, fixture.File{Format: string(format), Data: data}, pairSpec,
 			16<<20); err != nil && !fixture.IsInput(err) {
-			t.Fatal(err)
+			t.Fatalf("%v, want no error or one of the input", err)
 		}
 	})
 }
@@ -585,16 +585,16 @@ func BenchmarkFormats(b *testing.B) {
 	var stream bytes.Buffer
 	w := ipc.NewWriter(&stream, ipc.WithSchema(rec.Schema()))
 	if err := errors.Join(w.Write(rec), w.Close()); err != nil {
-		b.Fatal(err)
+		b.Fatalf("joined errors: %v, want no error", err)
 	}
 	var pq bytes.Buffer
 	p, err := pqarrow.NewFileWriter(rec.Schema(), &pq,
 		parquet.NewWriterProperties(parquet.WithCompression(compress.Codecs.Snappy)), pqarrow.DefaultWriterProps())
 	if err != nil {
-		b.Fatal(err)
+		b.Fatalf("pqarrow.NewFileWriter: %v, want no error", err)
 	}
 	if err := errors.Join(p.Write(rec), p.Close()); err != nil {
-		b.Fatal(err)
+		b.Fatalf("joined errors: %v, want no error", err)
 	}
 	for _, w := range []fixture.File{
 		{Name: "csv", Format: "csv", Data: fixture.CSV(rows)},
@@ -608,13 +608,13 @@ func BenchmarkFormats(b *testing.B) {
 			for b.Loop() {
 				r, err := Open("s", fixture.TempFile(b, w.Data), Format(w.Format), pairSpec, fixture.Plenty, nil)
 				if err != nil {
-					b.Fatal(err)
+					b.Fatalf("Open: %v, want no error", err)
 				}
 				for err == nil {
 					_, _, err = r.Next()
 				}
 				if !errors.Is(err, io.EOF) {
-					b.Fatal(err)
+					b.Fatalf("Open: %v, want %v", err, io.EOF)
 				}
 				_ = r.Close()
 			}

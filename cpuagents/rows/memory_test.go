@@ -27,7 +27,7 @@ func TestLongRecords(t *testing.T) {
 	text := "timestamp,value,note\n" + strings.Repeat("2026-01-02 03:04:05,1,"+strings.Repeat("x", 1<<19)+"\n", 2)
 	r, err := newCSVReader("a.csv", fixture.TempFile(t, []byte(text)), valueSpec, nil)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("newCSVReader: %v, want no error", err)
 	}
 	rows, _, err := drainRows(t, r)
 	if err != nil || len(rows) != 2 {
@@ -37,11 +37,11 @@ func TestLongRecords(t *testing.T) {
 	for range 64 {
 		r, err := newCSVReader("a.csv", fixture.TempFile(t, []byte(text)), valueSpec, nil)
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("newCSVReader: %v, want no error", err)
 		}
 		rows, _, err := drainRows(t, r)
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("drainRows: %v, want no error", err)
 		}
 		kept = append(kept, rows[0].Timestamp, rows[1].Timestamp)
 	}
@@ -58,7 +58,7 @@ func TestOpenQuote(t *testing.T) {
 	h := m.Hold(t.Context(), "s")
 	r, err := newCSVReader("s", fixture.TempFile(t, []byte(text)), valueSpec, h)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("newCSVReader: %v, want no error", err)
 	}
 	if _, rejected, err := r.Next(); err != nil || rejected == nil || rejected.Line != 2 {
 		t.Fatal(rejected, err)
@@ -80,7 +80,7 @@ func TestOpenQuote(t *testing.T) {
 		t.Errorf("%d bytes are still taken", used)
 	}
 	if err := r.Close(); err != nil {
-		t.Error(err)
+		t.Errorf("r.Close: %v, want no error", err)
 	}
 }
 
@@ -89,7 +89,7 @@ func TestOpenQuote(t *testing.T) {
 func TestPageBomb(t *testing.T) {
 	enc, err := zstd.NewWriter(nil)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("zstd.NewWriter: %v, want no error", err)
 	}
 	defer enc.Close()
 	large := make([]byte, 64<<20)
@@ -102,7 +102,7 @@ func TestPageBomb(t *testing.T) {
 	} {
 		c, err := compress.GetCodec(codec.of)
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("compress.GetCodec: %v, want no error", err)
 		}
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)

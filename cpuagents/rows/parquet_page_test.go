@@ -62,7 +62,7 @@ func TestParquetFooter(t *testing.T) {
 	for n, want := range map[uint32]bool{maxParquetFooter: true, maxParquetFooter + 1: false} {
 		f := fixture.TempFile(t, []byte("PAR1"))
 		if _, err := f.WriteAt(append(binary.LittleEndian.AppendUint32(nil, n), "PAR1"...), 4+int64(n)); err != nil {
-			t.Fatal(err)
+			t.Fatalf("f.WriteAt: %v, want no error", err)
 		}
 		if err := open(f); !fixture.IsInput(err) || strings.Contains(err.Error(), "16777216 are allowed") == want {
 			t.Errorf("a footer of %d bytes: %v", n, err)
@@ -83,7 +83,7 @@ func TestParquetMemory(t *testing.T) {
 	n := int64(binary.LittleEndian.Uint32(data[len(data)-8:]))
 	structs, err := checkCompact(data[int64(len(data))-8-n:])
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("checkCompact: %v, want no error", err)
 	}
 	buffers := blockBytes(2) + 3*64<<10
 	whole := buffers + 2*n + 512*structs
@@ -108,7 +108,7 @@ func TestParquetMemory(t *testing.T) {
 	h := inputmem.WithParts(1<<30, 1<<30).Hold(t.Context(), "s")
 	r, err := newParquetReader("s", fixture.TempFile(t, data), pairSpec, h)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("newParquetReader: %v, want no error", err)
 	}
 	if rows, _, err := drainRows(t, r); err != nil || len(rows) != 10 {
 		t.Fatal(len(rows), err)
@@ -181,20 +181,20 @@ func TestParquetGroups(t *testing.T) {
 		w, err := pqarrow.NewFileWriter(rec.Schema(), &out,
 			parquet.NewWriterProperties(parquet.WithMaxRowGroupLength(1<<20)), pqarrow.DefaultWriterProps())
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("pqarrow.NewFileWriter: %v, want no error", err)
 		}
 		at := 0
 		for _, n := range sizes {
 			w.NewBufferedRowGroup()
 			if n > 0 {
 				if err := w.WriteBuffered(rec.NewSlice(int64(at), int64(at+n))); err != nil {
-					t.Fatal(err)
+					t.Fatalf("w.WriteBuffered: %v, want no error", err)
 				}
 			}
 			at += n
 		}
 		if err := w.Close(); err != nil {
-			t.Fatal(err)
+			t.Fatalf("w.Close: %v, want no error", err)
 		}
 		rows, rejects, err := readWriting(t, fixture.File{Format: "parquet", Data: out.Bytes()}, pairSpec,
 			fixture.Plenty)
@@ -375,7 +375,7 @@ func doubleChunk(t *testing.T, optional bool, source *givenPages) *chunk {
 	}
 	node, err := schema.NewPrimitiveNode("x", repetition, parquet.Types.Double, -1, -1)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("schema.NewPrimitiveNode: %v, want no error", err)
 	}
 	descr := schema.NewColumn(node, level, 0)
 	guard := &pageGuard{PageReader: source, name: "s"}

@@ -27,7 +27,7 @@ func TestUnpack(t *testing.T) {
 			src := &failingReader{Reader: bytes.NewReader(data), err: io.EOF}
 			r, err := unpack("s", src, pack, limit, nil)
 			if err != nil {
-				t.Fatal(err)
+				t.Fatalf("unpack: %v, want no error", err)
 			}
 			got, err := io.ReadAll(r)
 			if (err == nil) != want || want && !bytes.Equal(got, text) || err != nil &&
@@ -117,15 +117,15 @@ func TestZstdMemory(t *testing.T) {
 		var packed bytes.Buffer
 		enc, err := zstd.NewWriter(&packed, zstd.WithWindowSize(window), zstd.WithEncoderConcurrency(1))
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("zstd.NewWriter: %v, want no error", err)
 		}
 		for range 2 {
 			if _, err := enc.Write(make([]byte, window)); err != nil {
-				t.Fatal(err)
+				t.Fatalf("enc.Write: %v, want no error", err)
 			}
 		}
 		if err := enc.Close(); err != nil {
-			t.Fatal(err)
+			t.Fatalf("enc.Close: %v, want no error", err)
 		}
 		for at, want := range map[int64]bool{limit: true, limit - 1: false} {
 			r, err := unpack("s", io.NopCloser(bytes.NewReader(packed.Bytes())), "zst", fixture.Plenty,

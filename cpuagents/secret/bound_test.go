@@ -29,7 +29,7 @@ func TestRefusals(t *testing.T) {
 		"ends": "x\r\n\r\n",
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
+			t.Fatalf("os.WriteFile: %v, want no error", err)
 		}
 	}
 	for ref, want := range map[string]string{
@@ -55,17 +55,17 @@ func TestRefusals(t *testing.T) {
 	}
 	without, err := Open("")
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("Open: %v, want no error", err)
 	}
 	if got := get(without, "file:one"); !strings.HasSuffix(got, "start it with --secrets DIR") {
 		t.Error(got)
 	}
 	if err := errors.Join(without.Close(), without.Close()); err != nil {
-		t.Error(err)
+		t.Errorf("joined errors: %v, want no error", err)
 	}
 	if _, err := Open(filepath.Join(dir, "nothing")); err == nil ||
 		!strings.Contains(err.Error(), "folder of secrets") {
-		t.Error(err)
+		t.Errorf("Open: %v, want %q in its text", err, "folder of secrets")
 	}
 }
 
@@ -75,7 +75,7 @@ func TestClosed(t *testing.T) {
 	open := func() int {
 		entries, err := os.ReadDir("/proc/self/fd")
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("os.ReadDir: %v, want no error", err)
 		}
 		return len(entries)
 	}
@@ -89,7 +89,7 @@ func TestClosed(t *testing.T) {
 		t.Errorf("%d files are open, %d before", after, before)
 	}
 	if err := s.Close(); err != nil {
-		t.Fatal(err)
+		t.Fatalf("s.Close: %v, want no error", err)
 	}
 	if err := s.Close(); err != nil {
 		t.Errorf("a second Close: %v", err)
@@ -106,10 +106,10 @@ func TestTenants(t *testing.T) {
 	t.Setenv(Prefix+"acme__A", "acme's")
 	t.Setenv(Prefix+"x__y__A", "x's or x__y's")
 	if err := os.Mkdir(filepath.Join(dir, "acme"), 0o700); err != nil {
-		t.Fatal(err)
+		t.Fatalf("os.Mkdir: %v, want no error", err)
 	}
 	if err := os.WriteFile(filepath.Join(dir, "acme", "token"), []byte("acme's file"), 0o600); err != nil {
-		t.Fatal(err)
+		t.Fatalf("os.WriteFile: %v, want no error", err)
 	}
 	for _, c := range []struct{ tenant, ref, want string }{
 		{"", "env:A", "own"},
@@ -154,7 +154,7 @@ func TestBind(t *testing.T) {
 		"name=A,host=API.example", "name=A,host=*.data.example",
 		"tenant=acme,name=A,host=acme.example",
 	}); err != nil {
-		t.Fatal(err)
+		t.Fatalf("s.Bind: %v, want no error", err)
 	}
 	for _, c := range []struct {
 		tenant, host string
@@ -201,7 +201,7 @@ func TestBind(t *testing.T) {
 	} {
 		var fresh Store
 		if err := fresh.Bind([]string{text}); err == nil || !strings.Contains(err.Error(), "--secret") {
-			t.Errorf("%q: %v", text, err)
+			t.Errorf("%q: fresh.Bind: %v, want %q in its text", text, err, "--secret")
 		}
 	}
 }

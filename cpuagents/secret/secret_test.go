@@ -17,25 +17,25 @@ func store(t *testing.T) (*Store, string) {
 	dir := t.TempDir()
 	sub := filepath.Join(dir, "secrets")
 	if err := os.Mkdir(sub, 0o700); err != nil {
-		t.Fatal(err)
+		t.Fatalf("os.Mkdir: %v, want no error", err)
 	}
 	for name, text := range map[string]string{
 		"secrets/token": "hunter2\r\n", "secrets/empty": "\n",
 		"outside": "hunter2", "secrets/big": strings.Repeat("x", maxSize+1),
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
+			t.Fatalf("os.WriteFile: %v, want no error", err)
 		}
 	}
 	if err := os.Symlink(filepath.Join(dir, "outside"), filepath.Join(sub, "link")); err != nil {
-		t.Fatal(err)
+		t.Fatalf("os.Symlink: %v, want no error", err)
 	}
 	if err := os.Mkdir(filepath.Join(sub, "dir"), 0o700); err != nil {
-		t.Fatal(err)
+		t.Fatalf("os.Mkdir: %v, want no error", err)
 	}
 	s, err := Open(sub)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("Open: %v, want no error", err)
 	}
 	t.Cleanup(func() { _ = s.Close() })
 	return s, sub
@@ -47,7 +47,7 @@ func TestGet(t *testing.T) {
 	s, _ := store(t)
 	for _, ref := range []string{"env:A", "file:token"} {
 		if v, err := s.Get(ref); err != nil || v.Reveal() != "hunter2" {
-			t.Errorf("%s: %q %v", ref, v.Reveal(), err)
+			t.Errorf("%s: %q, error %v; want hunter2", ref, v.Reveal(), err)
 		}
 	}
 	for _, ref := range []string{
@@ -57,7 +57,7 @@ func TestGet(t *testing.T) {
 	} {
 		v, err := s.Get(ref)
 		if !errors.Is(err, ErrMissing) && !errors.Is(err, ErrReference) || v.Reveal() != "" {
-			t.Errorf("%q: %q %v", ref, v.Reveal(), err)
+			t.Errorf("%q: %q, error %v; want nothing, and %v or %v", ref, v.Reveal(), err, ErrMissing, ErrReference)
 		}
 		if err != nil && strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%q: the error shows it: %v", ref, err)
@@ -65,10 +65,10 @@ func TestGet(t *testing.T) {
 	}
 	without, err := Open("")
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("Open: %v, want no error", err)
 	}
 	if _, err := without.Get("file:token"); !errors.Is(err, ErrMissing) {
-		t.Error(err)
+		t.Errorf("without.Get: %v, want %v", err, ErrMissing)
 	}
 }
 
@@ -80,10 +80,10 @@ func TestExpand(t *testing.T) {
 		t.Errorf("%q %v %v", v.Reveal(), used, err)
 	}
 	if v, used, err := s.Expand("plain"); err != nil || used || v.Reveal() != "plain" {
-		t.Errorf("%q %v %v", v.Reveal(), used, err)
+		t.Errorf("%q, used %v, error %v; want the text as it is, and no use", v.Reveal(), used, err)
 	}
 	if v, _, err := s.Expand("{file:token}{env:NONE}"); !errors.Is(err, ErrMissing) || v.Reveal() != "" {
-		t.Errorf("%q %v", v.Reveal(), err)
+		t.Errorf("%q, error %v; want nothing, and %v", v.Reveal(), err, ErrMissing)
 	}
 }
 
@@ -95,11 +95,11 @@ func TestHidden(t *testing.T) {
 	slog.New(slog.NewTextHandler(&log, nil)).Info("x", "v", v, "in", []Value{v})
 	data, err := json.Marshal(map[string]any{"v": v})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("json.Marshal: %v, want no error", err)
 	}
 	all := log.String() + string(data) + fmt.Sprint(v, &v, []Value{v}) +
 		fmt.Sprintf("%s %v %+v %#v %q %x %d", v, v, v, v, v, v, v) + fmt.Errorf("%w %v", errors.New("x"), v).Error()
 	if strings.Contains(all, "hunter2") || strings.Contains(all, fmt.Sprintf("%x", "hunter2")) {
-		t.Error(all)
+		t.Errorf("the secret is in %q", all)
 	}
 }

@@ -26,7 +26,7 @@ func TestGCSSink(t *testing.T) {
 		read: func(id string) string {
 			all, err := g.ListObjectsWithOptionsPaginated("bucket", fakestorage.ListOptions{Prefix: "out/" + id + "/"})
 			if err != nil {
-				t.Fatal(err)
+				t.Fatalf("g.ListObjectsWithOptionsPaginated: %v, want no error", err)
 			}
 			var b strings.Builder
 			for _, o := range all.Objects {

@@ -64,14 +64,14 @@ func sinkSuite(t *testing.T, q *natsq.Conn, s Resources, p place) {
 			Features: []string{"value"},
 		})
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("s.New: %v, want no error", err)
 		}
 		log := q.Swarms.Log(id, 1, swarms.Out)
 		if forgets >= 0 {
 			log = &forgetful{log, forgets}
 		}
 		if err := tp.Open(fixture.Within(t), log); err != nil {
-			t.Fatal(err)
+			t.Fatalf("tp.Open: %v, want no error", err)
 		}
 		return tp, nil
 	}
@@ -88,7 +88,7 @@ func sinkSuite(t *testing.T, q *natsq.Conn, s Resources, p place) {
 	}
 	whole, _ := attempt("whole", -1)
 	if err := send(whole, 0, len(all)); err != nil {
-		t.Fatal(err)
+		t.Fatalf("send: %v, want no error", err)
 	}
 	whole.Close()
 	want := p.read("whole")
@@ -119,11 +119,11 @@ func sinkSuite(t *testing.T, q *natsq.Conn, s Resources, p place) {
 	// An attempt that does not know that it is over.
 	first, _ := attempt("old", -1)
 	if err := send(first, 0, 2); err != nil {
-		t.Fatal(err)
+		t.Fatalf("send: %v, want no error", err)
 	}
 	second, _ := attempt("old", -1)
 	if err := send(second, 0, len(all)); err != nil {
-		t.Fatal(err)
+		t.Fatalf("send: %v, want no error", err)
 	}
 	if err := send(first, 2, len(all)); err != nil && !errors.Is(err, jobs.ErrFenced) {
 		t.Fatal(err)
@@ -141,11 +141,11 @@ func resources(t *testing.T) (s Resources, q *natsq.Conn, js jetstream.JetStream
 	q, srv := fixture.QueueAndServer(t)
 	nc, err := nats.Connect("", nats.InProcessServer(srv))
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("nats.Connect: %v, want no error", err)
 	}
 	t.Cleanup(nc.Close)
 	if js, err = jetstream.New(nc); err != nil {
-		t.Fatal(err)
+		t.Fatalf("jetstream.New: %v, want no error", err)
 	}
 	files, dir := filestest.Database(t)
 	return Resources{
@@ -159,13 +159,13 @@ func folderText(t *testing.T, dir string) string {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("os.ReadDir: %v, want no error", err)
 	}
 	var b strings.Builder
 	for _, e := range entries {
 		data, err := os.ReadFile(filepath.Join(dir, e.Name()))
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("os.ReadFile: %v, want no error", err)
 		}
 		fmt.Fprintf(&b, "%s\n%s\n", e.Name(), data)
 	}
@@ -235,18 +235,18 @@ func TestSubjectSink(t *testing.T) {
 	stream, err := js.CreateStream(fixture.Within(t),
 		jetstream.StreamConfig{Name: "out", Subjects: []string{"alarms.>"}, Duplicates: 100_000_000})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("js.CreateStream: %v, want no error", err)
 	}
 	read := func(id string) string {
 		info, err := stream.Info(fixture.Within(t))
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("stream.Info: %v, want no error", err)
 		}
 		var b strings.Builder
 		for seq := uint64(1); seq <= info.State.LastSeq; seq++ {
 			m, err := stream.GetMsg(fixture.Within(t), seq)
 			if err != nil {
-				t.Fatal(err)
+				t.Fatalf("stream.GetMsg: %v, want no error", err)
 			}
 			if m.Subject == "alarms."+id {
 				if len(m.Data) > subjectPiece || m.Header.Get("Content-Type") != "application/x-ndjson" {
@@ -264,7 +264,7 @@ func TestSubjectSink(t *testing.T) {
 		for ctx, n := fixture.Within(t), 0; ; n++ {
 			ack, err := js.Publish(ctx, "alarms.probe", nil, jetstream.WithMsgID(fmt.Sprint("probe", probes)))
 			if err != nil {
-				t.Fatal(err)
+				t.Fatalf("js.Publish: %v, want no error", err)
 			}
 			if n > 0 && !ack.Duplicate {
 				return
@@ -280,14 +280,14 @@ func TestSubjectSink(t *testing.T) {
 	tp, err := s.New("long", 0, Spec{URI: "nats:out/alarms.long"},
 		encode.Layout{Series: long, Candidates: fixture.Candidates, Features: []string{"value"}})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("s.New: %v, want no error", err)
 	}
 	if err := tp.Open(fixture.Within(t), q.Swarms.Log("long", 1, swarms.Out)); err != nil {
-		t.Fatal(err)
+		t.Fatalf("tp.Open: %v, want no error", err)
 	}
 	for _, d := range fixture.Batches() {
 		if err := tp.Send(fixture.Within(t), 1, d); err != nil {
-			t.Fatal(err)
+			t.Fatalf("tp.Send: %v, want no error", err)
 		}
 	}
 	tp.Close()
@@ -298,15 +298,15 @@ func TestSubjectSink(t *testing.T) {
 	tp, err = s.New("big", 0, Spec{URI: "nats:out/alarms.big", Anomalies: true},
 		encode.Layout{Series: long, Candidates: fixture.Candidates, Features: []string{"value"}})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("s.New: %v, want no error", err)
 	}
 	defer tp.Close()
 	if err := tp.Open(fixture.Within(t), q.Swarms.Log("big", 1, swarms.Out)); err != nil {
-		t.Fatal(err)
+		t.Fatalf("tp.Open: %v, want no error", err)
 	}
 	for n := range uint64(3) {
 		if err := tp.Send(fixture.Within(t), n+1, big); err != nil {
-			t.Fatal(err)
+			t.Fatalf("tp.Send: %v, want no error", err)
 		}
 	}
 	anomalies := 0
@@ -328,7 +328,7 @@ func tableText(t *testing.T, db *sql.DB, table string) string {
 		`SELECT "series", "row", "timestamp", "value", "score", "decision", "round", "leader", "counts.odd, `+
 			`""very""" FROM "`+table+`" ORDER BY "series", "round", "row"`)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("db.QueryContext: %v, want no error", err)
 	}
 	defer rows.Close()
 	var b strings.Builder
@@ -339,12 +339,12 @@ func tableText(t *testing.T, db *sql.DB, table string) string {
 			into[i] = &v[i]
 		}
 		if err := rows.Scan(into...); err != nil {
-			t.Fatal(err)
+			t.Fatalf("rows.Scan: %v, want no error", err)
 		}
 		fmt.Fprintln(&b, v...)
 	}
 	if err := rows.Err(); err != nil {
-		t.Fatal(err)
+		t.Fatalf("rows.Err: %v, want no error", err)
 	}
 	return b.String()
 }
@@ -394,11 +394,11 @@ func TestSQLiteSink(t *testing.T) {
 	s, q, _, dir := resources(t)
 	db, err := sql.Open("sqlite", filepath.Join(dir, "out.db"))
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("sql.Open: %v, want no error", err)
 	}
 	defer db.Close()
 	if _, err := db.ExecContext(fixture.Within(t), "CREATE TABLE other (x INTEGER)"); err != nil {
-		t.Fatal(err)
+		t.Fatalf("db.ExecContext: %v, want no error", err)
 	}
 	tableSuite(t, q, s, db, Spec{URI: "sqlite:db/out.db", Backoff: 0.001, Tries: 20}, "")
 	for _, uri := range []string{
@@ -434,7 +434,7 @@ func TestPostgresSink(t *testing.T) {
 	tableSuite(t, q, s, db, spec, "public.")
 	if _, err := db.ExecContext(fixture.Within(t), "GRANT INSERT ON given TO writer; GRANT SELECT, INSERT, UPDATE "+
 		"ON "+positionTable+" TO writer"); err != nil {
-		t.Fatal(err)
+		t.Fatalf("db.ExecContext: %v, want no error", err)
 	}
 	spec.URI = strings.Replace(uri, "postgres@", "writer@", 1) + "?table=given"
 	tp, err := s.New("given", 0, spec, encode.Layout{
@@ -442,15 +442,15 @@ func TestPostgresSink(t *testing.T) {
 		Features: []string{"value"},
 	})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("s.New: %v, want no error", err)
 	}
 	defer tp.Close()
 	if err := tp.Open(fixture.Within(t), nil); err != nil {
-		t.Fatal(err)
+		t.Fatalf("tp.Open: %v, want no error", err)
 	}
 	for i, d := range fixture.Batches() {
 		if err := tp.Send(fixture.Within(t), uint64(i+1), d); err != nil {
-			t.Fatal(err)
+			t.Fatalf("tp.Send: %v, want no error", err)
 		}
 	}
 	if tableText(t, db, "given") != tableText(t, db, "t_whole") {
@@ -458,7 +458,7 @@ func TestPostgresSink(t *testing.T) {
 	}
 	// it can be written at all
 	if _, err := db.ExecContext(fixture.Within(t), "INSERT INTO t_whole DEFAULT VALUES"); err != nil {
-		t.Error(err)
+		t.Errorf("db.ExecContext: %v, want no error", err)
 	}
 }
 
@@ -467,7 +467,7 @@ func TestSinkRefuses(t *testing.T) {
 	s, q, js, _ := resources(t)
 	if _, err := js.CreateStream(fixture.Within(t),
 		jetstream.StreamConfig{Name: "out", Subjects: []string{"alarms.>"}}); err != nil {
-		t.Fatal(err)
+		t.Fatalf("js.CreateStream: %v, want no error", err)
 	}
 	for _, spec := range []Spec{
 		{},

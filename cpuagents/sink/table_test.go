@@ -24,18 +24,18 @@ func TestDroppedTable(t *testing.T) {
 	tp, err := s.New("dropping", 0, Spec{URI: "sqlite:db/dropped.db?table=decisions"},
 		encode.Layout{Series: fixture.Series, Candidates: fixture.Candidates, Features: []string{"value"}, Drops: true})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("s.New: %v, want no error", err)
 	}
 	defer tp.Close()
 	if err := tp.Open(fixture.Within(t), q.Swarms.Log("dropping", 1, swarms.Out)); err != nil {
-		t.Fatal(err)
+		t.Fatalf("tp.Open: %v, want no error", err)
 	}
 	if err := tp.Send(fixture.Within(t), 1, d); err != nil {
-		t.Fatal(err)
+		t.Fatalf("tp.Send: %v, want no error", err)
 	}
 	db, err := sql.Open("sqlite", filepath.Join(dir, "dropped.db"))
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("sql.Open: %v, want no error", err)
 	}
 	defer db.Close()
 	var got string
@@ -43,7 +43,7 @@ func TestDroppedTable(t *testing.T) {
 		`SELECT group_concat(coalesce(dropped, '-') || ' ' || (decision IS NULL) || (score IS NULL) || (leader IS `+
 			`NULL) || (round IS NULL) || ("counts.normal" IS NULL), ', ') FROM (SELECT * FROM decisions ORDER `+
 			`BY row)`).Scan(&got); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Scan: %v, want no error", err)
 	}
 	if got != "- 00000, late 11111, duplicate 11111" {
 		t.Error(got)
@@ -56,7 +56,7 @@ func TestFeatureColumnsOfTables(t *testing.T) {
 	dir := t.TempDir()
 	files, err := files.New(files.Options{Roots: map[files.Root]string{{Name: "db"}: dir}})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("files.New: %v, want no error", err)
 	}
 	t.Cleanup(func() { _ = files.Close() })
 	s := Resources{Files: files}
@@ -64,36 +64,36 @@ func TestFeatureColumnsOfTables(t *testing.T) {
 	l := encode.Layout{Series: fixture.Series, Candidates: fixture.Candidates, Features: []string{"load", "score"}}
 	tp, err := s.New("features", 0, spec, l)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("s.New: %v, want no error", err)
 	}
 	defer tp.Close()
 	d := fixture.Decisions(0, 2)
 	d.Value = []float64{1, 2, 3, 4}
 	if err := tp.Open(t.Context(), nil); err != nil {
-		t.Fatal(err)
+		t.Fatalf("tp.Open: %v, want no error", err)
 	}
 	if err := tp.Send(t.Context(), 1, d); err != nil {
-		t.Fatal(err)
+		t.Fatalf("tp.Send: %v, want no error", err)
 	}
 	d.Value = []float64{5, 6} // the first feature alone, of an agent of an earlier version
 	if err := tp.Send(t.Context(), 2, d); err != nil {
-		t.Fatal(err)
+		t.Fatalf("tp.Send: %v, want no error", err)
 	}
 	db, err := sql.Open("sqlite", filepath.Join(dir, "out.db"))
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("sql.Open: %v, want no error", err)
 	}
 	defer db.Close()
 	rows, err := db.QueryContext(t.Context(), `SELECT "load", "features.score" FROM decisions ORDER BY "load"`)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("db.QueryContext: %v, want no error", err)
 	}
 	defer rows.Close()
 	var got []string
 	for rows.Next() {
 		var load, score sql.NullFloat64
 		if err := rows.Scan(&load, &score); err != nil {
-			t.Fatal(err)
+			t.Fatalf("rows.Scan: %v, want no error", err)
 		}
 		got = append(got, fmt.Sprint(load.Float64, score.Float64, score.Valid))
 	}

@@ -22,7 +22,7 @@ func gcsOf(t *testing.T, g *fakestore.GCS, spec ObjectSpec) *watcher {
 	spec.Every, spec.Backoff = 0.1, 0.001
 	f, err := newObjectWatcher("gs://bucket/in/", "", &spec, fixture.Loopback(t), nil)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("newObjectWatcher: %v, want no error", err)
 	}
 	return f
 }
@@ -79,7 +79,7 @@ func TestGCSChanged(t *testing.T) {
 	doc := fixture.TempFile(t, nil)
 	defer doc.Close()
 	if err := src.copy(fixture.Within(t), list[0], doc); err != nil {
-		t.Fatal(err)
+		t.Fatalf("src.copy: %v, want no error", err)
 	}
 	g.Put("in/a.csv", 1, 2) // as long, and another
 	if err := src.copy(fixture.Within(t), list[0], doc); !errors.Is(err, errWritten) {
@@ -131,7 +131,7 @@ func TestGCSHostile(t *testing.T) {
 					WatchSpec: WatchSpec{Tries: 2, Backoff: 0.001},
 				}, fixture.Loopback(t), nil)
 			if err != nil {
-				t.Fatal(err)
+				t.Fatalf("newObjectWatcher: %v, want no error", err)
 			}
 			defer f.close()
 			doc := fixture.TempFile(t, nil)
@@ -206,7 +206,7 @@ func TestGCSWaitEnds(t *testing.T) {
 			WatchSpec: WatchSpec{Tries: 2, Backoff: 0.001},
 		}, fixture.Loopback(t), nil)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("newObjectWatcher: %v, want no error", err)
 	}
 	defer f.close()
 	doc := fixture.TempFile(t, nil)
@@ -214,6 +214,6 @@ func TestGCSWaitEnds(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(fixture.Within(t))
 	go func() { <-asked; cancel(jobs.ErrFinish) }()
 	if _, err := f.fetch(ctx, position{}, "", doc); !errors.Is(err, jobs.ErrFinish) {
-		t.Error(err)
+		t.Errorf("f.fetch: %v, want %v", err, jobs.ErrFinish)
 	}
 }

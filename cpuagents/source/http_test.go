@@ -40,7 +40,7 @@ func remoteOf(ctx context.Context, t testing.TB, q *natsq.Conn, id string, src f
 	t.Helper()
 	j, err := openJournal(ctx, q.Swarms.Log(id, 1, swarms.In))
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("openJournal: %v, want no error", err)
 	}
 	return &documentReader{
 		ctx: ctx, name: "s", spec: rowstest.OneFeature, files: filestest.Scratch(t), journal: j,
@@ -142,7 +142,7 @@ func TestHTTPSource(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f, err := newHTTPFetcher(srv.URL+c.path, "", quick(c.spec), fixture.Loopback(t), nil)
 			if err != nil {
-				t.Fatal(err)
+				t.Fatalf("newHTTPFetcher: %v, want no error", err)
 			}
 			r := remoteOf(fixture.Within(t), t, q, "source-"+name, f)
 			got, err := told(r, 100)
@@ -151,7 +151,7 @@ func TestHTTPSource(t *testing.T) {
 			}
 			// What becomes of the last poll, nothing new, is no document.
 			if d := cmp.Diff(c.want, strings.TrimSuffix(strings.Join(got, " "), " -")); d != "" {
-				t.Error(d)
+				t.Errorf("difference (-want +got):\n%s", d)
 			}
 		})
 	}
@@ -181,7 +181,7 @@ func TestHTTPResume(t *testing.T) {
 		f, err := newHTTPFetcher(srv.URL, "csv", quick(HTTPSpec{CursorParam: "after", CursorFrom: "header:X-Next"}),
 			fixture.Loopback(t), nil)
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("newHTTPFetcher: %v, want no error", err)
 		}
 		return remoteOf(ctx, t, q, id, f)
 	}
@@ -197,21 +197,21 @@ func TestHTTPResume(t *testing.T) {
 		first := open(id)
 		before, err := told(first, stop)
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("told: %v, want no error", err)
 		}
 		if err := first.Close(); err != nil {
-			t.Fatal(err)
+			t.Fatalf("first.Close: %v, want no error", err)
 		}
 		// The attempt ended in the middle of storing a document.
 		log := q.Swarms.Log(id, 1, swarms.In)
 		last, err := log.Last(ctx)
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("log.Last: %v, want no error", err)
 		}
 		for i, kind := range []string{entryBegin, entryPiece} {
 			if err := log.Append(ctx, last.Seq+uint64(i),
 				swarms.Entry{Kind: kind, Ref: last.Ref + 1, Data: []byte("timestamp,value\n0,666\n")}); err != nil {
-				t.Fatal(err)
+				t.Fatalf("log.Append: %v, want no error", err)
 			}
 		}
 		mu.Lock()
@@ -221,10 +221,10 @@ func TestHTTPResume(t *testing.T) {
 			second := open(id)
 			again, err := told(second, 1000)
 			if err != nil {
-				t.Fatal(err)
+				t.Fatalf("told: %v, want no error", err)
 			}
 			if err := second.Close(); err != nil {
-				t.Fatal(err)
+				t.Fatalf("second.Close: %v, want no error", err)
 			}
 			stored := (stop-1)/11*11 + 11 // with the end of the document
 			if !cmp.Equal(before, again[:stop]) || !cmp.Equal(whole[:stored], again[:stored]) ||
@@ -299,7 +299,7 @@ func TestHTTPFailures(t *testing.T) {
 			spec.Headers = map[string]string{"Authorization": "Bearer {env:KEY}"}
 			f, err := newHTTPFetcher(srv.URL+name+"?token=hunter2", "csv", spec, fixture.Loopback(t), nil)
 			if err != nil {
-				t.Fatal(err)
+				t.Fatalf("newHTTPFetcher: %v, want no error", err)
 			}
 			defer f.close()
 			doc := fixture.TempFile(t, nil)
@@ -336,7 +336,7 @@ func TestHTTPWaitEnds(t *testing.T) {
 	defer srv.Close()
 	f, err := newHTTPFetcher(srv.URL, "csv", &HTTPSpec{Polls: 2, Every: 86400}, fixture.Loopback(t), nil)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("newHTTPFetcher: %v, want no error", err)
 	}
 	ctx, cancel := context.WithCancelCause(fixture.Within(t))
 	r := remoteOf(ctx, t, fixture.Queue(t), "wait", f)
@@ -402,15 +402,15 @@ func TestJournalPieces(t *testing.T) {
 		log := q.Swarms.Log(fmt.Sprintf("pieces-%d", i), 1, swarms.In)
 		j, err := openJournal(ctx, log)
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("openJournal: %v, want no error", err)
 		}
 		doc := fixture.TempFile(t, []byte(want))
 		if err := j.add(ctx, doc, position{Format: "csv", State: []byte(`{"a":1}`)}); err != nil {
-			t.Fatal(err)
+			t.Fatalf("j.add: %v, want no error", err)
 		}
 		j.close()
 		if j, err = openJournal(ctx, log); err != nil {
-			t.Fatal(err)
+			t.Fatalf("openJournal: %v, want no error", err)
 		}
 		at, ok, err := j.next(ctx, doc)
 		if err != nil || !ok || at.Format != "csv" || string(at.State) != `{"a":1}` {

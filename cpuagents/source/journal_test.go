@@ -39,7 +39,7 @@ func TestJournalFails(t *testing.T) {
 		log := q.Swarms.Log(fmt.Sprintf("fails-%d", fails), 1, swarms.In)
 		j, err := openJournal(ctx, &appends{log, fails, jobs.ErrUnavailable})
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("openJournal: %v, want no error", err)
 		}
 		if err := j.add(ctx, doc, position{Format: "csv"}); !errors.Is(err, jobs.ErrUnavailable) ||
 			!strings.Contains(err.Error(), "store document 1") {
@@ -47,7 +47,7 @@ func TestJournalFails(t *testing.T) {
 		}
 		j.close()
 		if j, err = openJournal(ctx, log); err != nil {
-			t.Fatal(err)
+			t.Fatalf("openJournal: %v, want no error", err)
 		}
 		out := fixture.TempFile(t, []byte("old"))
 		if _, ok, err := j.next(ctx, out); ok || err != nil || fixture.ReadAll(t, out) != "" {
@@ -58,7 +58,7 @@ func TestJournalFails(t *testing.T) {
 		}
 		second, err := openJournal(ctx, log)
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("openJournal: %v, want no error", err)
 		}
 		at, ok, err := second.next(ctx, out)
 		if got := fixture.ReadAll(t, out); err != nil || !ok || at.Name != "two" || len(got) != 2*journalPiece+5 ||
@@ -67,20 +67,20 @@ func TestJournalFails(t *testing.T) {
 		}
 		// Both go on; the second is faster.
 		if err := second.add(ctx, doc, position{Name: "three"}); err != nil {
-			t.Error(err)
+			t.Errorf("second.add: %v, want no error", err)
 		}
 		if err := j.add(ctx, doc, position{Name: "late"}); !errors.Is(err, jobs.ErrFenced) {
 			t.Errorf("a slower attempt: %v", err)
 		}
 		third, err := openJournal(ctx, log)
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("openJournal: %v, want no error", err)
 		}
 		var names []string
 		for {
 			at, ok, err := third.next(ctx, out)
 			if err != nil {
-				t.Fatal(err)
+				t.Fatalf("third.next: %v, want no error", err)
 			}
 			if !ok {
 				break
@@ -100,47 +100,47 @@ func TestJournalDamage(t *testing.T) {
 	q, ctx := fixture.Queue(t), fixture.Within(t)
 	log := q.Swarms.Log("damage", 1, swarms.In)
 	if err := log.Create(ctx); err != nil {
-		t.Fatal(err)
+		t.Fatalf("log.Create: %v, want no error", err)
 	}
 	if err := log.Append(ctx, 0, swarms.Entry{Kind: entryBegin, Ref: 1},
 		swarms.Entry{Kind: entryDocument, Ref: 1, Data: []byte("{")}); err != nil {
-		t.Fatal(err)
+		t.Fatalf("log.Append: %v, want no error", err)
 	}
 	doc := fixture.TempFile(t, []byte("text"))
 	j, err := openJournal(ctx, log)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("openJournal: %v, want no error", err)
 	}
 	if _, _, err := j.next(ctx, doc); err == nil || !strings.Contains(err.Error(), "journal entry 2") {
-		t.Error(err)
+		t.Errorf("j.next: %v, want %q in its text", err, "journal entry 2")
 	}
 	j.close()
 	if _, err := openJournal(ctx, lostLog{log}); !errors.Is(err, jobs.ErrUnavailable) {
-		t.Error(err)
+		t.Errorf("openJournal: %v, want %v", err, jobs.ErrUnavailable)
 	}
 	closed := fixture.TempFile(t, nil)
 	_ = closed.Close()
 	if err := (&journal{log: log, after: 2}).add(ctx, closed, position{}); err == nil ||
 		!strings.Contains(err.Error(), "read back") {
-		t.Error(err)
+		t.Errorf("add: %v, want %q in its text", err, "read back")
 	}
 	if err := files.Rewind(closed); err == nil || !strings.Contains(err.Error(), "empty") {
-		t.Error(err)
+		t.Errorf("files.Rewind: %v, want %q in its text", err, "empty")
 	}
 	full, err := os.OpenFile("/dev/full", os.O_RDWR, 0)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("os.OpenFile: %v, want no error", err)
 	}
 	defer full.Close()
 	other := q.Swarms.Log("pieces", 1, swarms.In)
 	if j, err = openJournal(ctx, other); err != nil {
-		t.Fatal(err)
+		t.Fatalf("openJournal: %v, want no error", err)
 	}
 	if err := j.add(ctx, doc, position{}); err != nil {
-		t.Fatal(err)
+		t.Fatalf("j.add: %v, want no error", err)
 	}
 	if j, err = openJournal(ctx, other); err != nil {
-		t.Fatal(err)
+		t.Fatalf("openJournal: %v, want no error", err)
 	}
 	if _, ok, err := j.next(ctx, full); err == nil || ok {
 		t.Errorf("a full disk: %v, %v", ok, err)
@@ -148,7 +148,7 @@ func TestJournalDamage(t *testing.T) {
 	j.close()
 	j.close()
 	if err := files.Rewind(doc); err != nil {
-		t.Error(err)
+		t.Errorf("files.Rewind: %v, want no error", err)
 	}
 	if at, err := doc.Seek(0, io.SeekCurrent); at != 0 || err != nil || fixture.ReadAll(t, doc) != "" {
 		t.Errorf("at %d, %v", at, err)

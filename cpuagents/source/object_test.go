@@ -27,7 +27,7 @@ func over(t testing.TB, b *blob.Bucket, prefix string, spec WatchSpec, h *hooked
 	spec.Every, spec.Backoff = 0.1, 0.001
 	f, err := newWatcher("a bucket", "", &spec)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("newWatcher: %v, want no error", err)
 	}
 	f.whole = true
 	h.watchable = &bucket{remote.NewStore("a bucket", b, prefix), f.wanted}
@@ -45,7 +45,7 @@ func TestObjects(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b, err := open()
 			if err != nil {
-				t.Fatal(err)
+				t.Fatalf("open: %v, want no error", err)
 			}
 			ctx := fixture.Within(t)
 			put := func(key string, from, to int) {
@@ -53,7 +53,7 @@ func TestObjects(t *testing.T) {
 				var text strings.Builder
 				fixture.Page(&text, from, to)
 				if err := b.WriteAll(ctx, key, []byte(text.String()), nil); err != nil {
-					t.Error(err)
+					t.Errorf("b.WriteAll: %v, want no error", err)
 				}
 			}
 			put("in/c.csv", 4, 6)
@@ -66,7 +66,7 @@ func TestObjects(t *testing.T) {
 			put("in/gone.csv", 666, 667)
 			put("in/grows.csv", 6, 7)
 			if err := b.WriteAll(ctx, "in/empty.csv", nil, nil); err != nil {
-				t.Fatal(err)
+				t.Fatalf("b.WriteAll: %v, want no error", err)
 			}
 			h := &hooked{look: func(n int) {
 				switch n {
@@ -81,7 +81,7 @@ func TestObjects(t *testing.T) {
 				switch {
 				case key == "in/gone.csv":
 					if err := b.Delete(ctx, key); err != nil {
-						t.Error(err)
+						t.Errorf("b.Delete: %v, want no error", err)
 					}
 				case key == "in/grows.csv" && h.n == 1:
 					put(key, 9, 10+h.n)
@@ -99,7 +99,7 @@ func TestObjects(t *testing.T) {
 				"7:8", "-", "in/b.csv 0 " + whyChanged, "8:9", "9:10", "-",
 			}
 			if d := cmp.Diff(want, got); d != "" {
-				t.Error(d)
+				t.Errorf("difference (-want +got):\n%s", d)
 			}
 		})
 	}
@@ -119,7 +119,7 @@ func s3Of(t testing.TB, s *fakestore.S3, spec ObjectSpec) *watcher {
 	spec.Every, spec.Backoff = 0.1, 0.001
 	f, err := newObjectWatcher("s3://bucket/in/", "", &spec, fixture.Loopback(t), nil)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("newObjectWatcher: %v, want no error", err)
 	}
 	return f
 }
@@ -250,7 +250,7 @@ func TestS3Refuses(t *testing.T) {
 	} {
 		if _, err := newObjectWatcher(uri, "", &ObjectSpec{StoreSpec: remote.StoreSpec{Endpoint: "http://127.0.0.1:1"}},
 			fixture.Loopback(t), nil); err == nil || strings.Contains(err.Error(), "hunter2") {
-			t.Errorf("%s: %v", uri, err)
+			t.Errorf("%s: %v, want an error without the secret", uri, err)
 		}
 	}
 	for name, spec := range map[string]ObjectSpec{
@@ -274,7 +274,7 @@ func TestS3Refuses(t *testing.T) {
 		_, err := newObjectWatcher("s3://bucket/x", "", &spec, fixture.Loopback(t), nil)
 		var e *jobs.Error
 		if !errors.As(err, &e) || e.Code != jobs.CodeInvalid || strings.Contains(err.Error(), "hunter2") {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: %v, want code %v and no secret", name, err, jobs.CodeInvalid)
 		}
 	}
 }
@@ -301,10 +301,10 @@ func TestS3WaitEnds(t *testing.T) {
 	defer doc.Close()
 	f, err := newObjectWatcher("s3://bucket/", "", spec(0.1), fixture.Loopback(t), nil)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("newObjectWatcher: %v, want no error", err)
 	}
 	if _, err := f.fetch(fixture.Within(t), position{}, "", doc); !jobs.Retryable(err) {
-		t.Error(err)
+		t.Errorf("f.fetch: %v, want an error to retry", err)
 	}
 	_ = f.close()
 	select {
@@ -312,12 +312,12 @@ func TestS3WaitEnds(t *testing.T) {
 	default:
 	}
 	if f, err = newObjectWatcher("s3://bucket/", "", spec(3600), fixture.Loopback(t), nil); err != nil {
-		t.Fatal(err)
+		t.Fatalf("newObjectWatcher: %v, want no error", err)
 	}
 	defer f.close()
 	ctx, cancel := context.WithCancelCause(fixture.Within(t))
 	go func() { <-asked; cancel(jobs.ErrFinish) }()
 	if _, err := f.fetch(ctx, position{}, "", doc); !errors.Is(err, jobs.ErrFinish) {
-		t.Error(err)
+		t.Errorf("f.fetch: %v, want %v", err, jobs.ErrFinish)
 	}
 }

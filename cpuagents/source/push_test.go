@@ -43,7 +43,7 @@ func TestPushResume(t *testing.T) {
 		t.Helper()
 		if _, err := q.Streams.Push(ctx, "a", "", [][]byte{fmt.Appendf(nil, "{\"timestamp\":%d,\"value\":%d}\n", v,
 			v)}); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Streams.Push: %v, want no error", err)
 		}
 	}
 	open := func(id string, rows uint64) (*documentReader, *subjectFetcher) {
@@ -51,7 +51,7 @@ func TestPushResume(t *testing.T) {
 		f, err := newPushFetcher("push:a", "", &PushSpec{Rows: rows, BatchSeconds: 60},
 			Resources{Queue: q.StreamJobs()})
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("newPushFetcher: %v, want no error", err)
 		}
 		return remoteOf(ctx, t, q, id, f), f
 	}

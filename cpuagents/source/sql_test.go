@@ -35,7 +35,7 @@ func TestSQLite(t *testing.T) {
 	open := func() *documentReader {
 		f, err := newSQLFetcher("sqlite:db/a.db", quickSQL(goodQuery), rowstest.OneFeature, files, nil, nil)
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("newSQLFetcher: %v, want no error", err)
 		}
 		return remoteOf(ctx, t, q, "sqlite", f)
 	}
@@ -44,17 +44,17 @@ func TestSQLite(t *testing.T) {
 		t.Fatal(got, err)
 	}
 	if err := first.Close(); err != nil {
-		t.Fatal(err)
+		t.Fatalf("first.Close: %v, want no error", err)
 	}
 	db, err := sql.Open("sqlite", filepath.Join(dir, "root", "a.db"))
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("sql.Open: %v, want no error", err)
 	}
 	if _, err := db.ExecContext(ctx, "UPDATE t SET value = 7"); err != nil {
-		t.Fatal(err)
+		t.Fatalf("db.ExecContext: %v, want no error", err)
 	}
 	if err := db.Close(); err != nil {
-		t.Fatal(err)
+		t.Fatalf("db.Close: %v, want no error", err)
 	}
 	second := open()
 	defer second.Close()
@@ -90,7 +90,7 @@ func TestSQLiteRefuses(t *testing.T) {
 	} {
 		f, err := newSQLFetcher("sqlite:db/a.db", quickSQL(query), rowstest.OneFeature, files, nil, nil)
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("newSQLFetcher: %v, want no error", err)
 		}
 		doc := fixture.TempFile(t, nil)
 		_, err = f.fetch(fixture.Within(t), position{}, "", doc)
@@ -123,7 +123,7 @@ func TestPostgresRefuses(t *testing.T) {
 	}
 	f, err := newSQLFetcher("postgres://u@10.0.0.1:5432/db", spec(), rowstest.OneFeature, nil, fixture.Loopback(t), nil)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("newSQLFetcher: %v, want no error", err)
 	}
 	defer f.close()
 	doc := fixture.TempFile(t, nil)
@@ -154,7 +154,7 @@ func TestPostgresSource(t *testing.T) {
 	source.Password, source.TLS, source.PageRows = "env:PG", "disable", 300
 	f, err := newSQLFetcher(uri, source, rowstest.OneFeature, nil, fixture.Loopback(t), nil)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("newSQLFetcher: %v, want no error", err)
 	}
 	r := remoteOf(fixture.Within(t), t, fixture.Queue(t), "back", f)
 	defer r.Close()
@@ -174,7 +174,7 @@ func TestPostgresSource(t *testing.T) {
 		return s
 	}(), rowstest.OneFeature, nil, fixture.Loopback(t), nil)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("newSQLFetcher: %v, want no error", err)
 	}
 	defer refused.close()
 	doc := fixture.TempFile(t, nil)

@@ -29,17 +29,17 @@ func newTopic(t testing.TB, retention jetstream.RetentionPolicy) *topic {
 	q, srv := fixture.QueueAndServer(t)
 	nc, err := nats.Connect("", nats.InProcessServer(srv))
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("nats.Connect: %v, want no error", err)
 	}
 	t.Cleanup(nc.Close)
 	js, err := jetstream.New(nc)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("jetstream.New: %v, want no error", err)
 	}
 	stream, err := js.CreateStream(fixture.Within(t),
 		jetstream.StreamConfig{Name: "s", Subjects: []string{"a.>"}, Retention: retention})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("js.CreateStream: %v, want no error", err)
 	}
 	return &topic{t, q, js, stream}
 }
@@ -98,7 +98,7 @@ func TestSubject(t *testing.T) {
 		t.Fatal(got, err)
 	}
 	if err := r.Close(); err != nil {
-		t.Fatal(err)
+		t.Fatalf("r.Close: %v, want no error", err)
 	}
 	want := []string{"1:1", "2:2", "-", "3:3", "4:4", "-", "5", "6", "-", "7:6", "8:7"}
 	for i, w := range want {
@@ -138,7 +138,7 @@ func TestSubjectResume(t *testing.T) {
 				spec.Consumer = fmt.Sprint("c", lost)
 				if lost && retention == jetstream.WorkQueuePolicy { // it was read by the other
 					if err := p.stream.DeleteConsumer(ctx, "cfalse"); err != nil {
-						t.Fatal(err)
+						t.Fatalf("stream.DeleteConsumer: %v, want no error", err)
 					}
 					p.publish(0, 1, 2, 3, 4, 5, 6, 7, 8, 9)
 				}
@@ -162,11 +162,11 @@ func TestSubjectResume(t *testing.T) {
 						Consumer: spec.Consumer, Keep: true, Ahead: 2,
 					})
 					if err != nil {
-						t.Fatal(err)
+						t.Fatalf("Streams.Subscribe: %v, want no error", err)
 					}
 					if stop < 9 {
 						if _, err := in.Next(ctx); err != nil {
-							t.Fatal(err)
+							t.Fatalf("in.Next: %v, want no error", err)
 						}
 					}
 					in.Close()
@@ -199,7 +199,7 @@ func TestSubjectNext(t *testing.T) {
 			Ahead: 1000,
 		})
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("Streams.Subscribe: %v, want no error", err)
 		}
 		if i == 1 {
 			if m, err := in.Next(ctx); err != nil || m.Seq != 6 {
@@ -218,10 +218,10 @@ func TestSubjectNext(t *testing.T) {
 	}
 	f := r.src.(*subjectFetcher)
 	if err := errors.Join(f.remove(ctx), f.remove(ctx)); err != nil {
-		t.Error(err)
+		t.Errorf("joined errors: %v, want no error", err)
 	}
 	if _, err := p.stream.Consumer(ctx, "own"); !errors.Is(err, jetstream.ErrConsumerNotFound) {
-		t.Error(err)
+		t.Errorf("stream.Consumer: %v, want %v", err, jetstream.ErrConsumerNotFound)
 	}
 }
 
@@ -255,10 +255,10 @@ func TestSubjectEnds(t *testing.T) {
 	}
 	go func() { _, err := told(r, 1); done <- err }()
 	if err := p.q.Streams.Unsubscribe(fixture.Within(t), "s", "own"); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Streams.Unsubscribe: %v, want no error", err)
 	}
 	if err := p.js.DeleteStream(fixture.Within(t), "s"); err != nil {
-		t.Fatal(err)
+		t.Fatalf("js.DeleteStream: %v, want no error", err)
 	}
 	if err := <-done; !errors.Is(err, jobs.ErrFenced) && !fixture.IsInput(err) {
 		t.Error(err)
@@ -284,11 +284,11 @@ func TestSubjectRefuses(t *testing.T) {
 	}
 	if _, err := p.js.CreateStream(fixture.Within(t),
 		jetstream.StreamConfig{Name: "l", Subjects: []string{"l"}}); err != nil {
-		t.Fatal(err)
+		t.Fatalf("js.CreateStream: %v, want no error", err)
 	}
 	if _, err := p.js.CreateConsumer(fixture.Within(t), "l",
 		jetstream.ConsumerConfig{Durable: "other", FilterSubject: "l"}); err != nil {
-		t.Fatal(err)
+		t.Fatalf("js.CreateConsumer: %v, want no error", err)
 	}
 	for uri, want := range map[string]string{
 		"nats:none/a": "there is no stream none", "nats:s/a.b": "interest",
@@ -306,7 +306,7 @@ func TestSubjectRefuses(t *testing.T) {
 		_, err = f.fetch(fixture.Within(t), position{}, "", doc)
 		var e *jobs.Error
 		if !errors.As(err, &e) || e.Code != jobs.CodeInvalid || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v", uri, err)
+			t.Errorf("%s: f.fetch: %v, want code %v and %q in its text", uri, err, jobs.CodeInvalid, want)
 		}
 		_ = doc.Close()
 		_ = f.close()

@@ -32,17 +32,17 @@ func newSpool(t testing.TB) *spool {
 	base := t.TempDir()
 	s := &spool{t: t, dir: filepath.Join(base, "root", "in")}
 	if err := os.MkdirAll(s.dir, 0o755); err != nil {
-		t.Fatal(err)
+		t.Fatalf("os.MkdirAll: %v, want no error", err)
 	}
 	if err := os.WriteFile(filepath.Join(base, "out.csv"), []byte("timestamp,value\n0,666\n"), 0o644); err != nil {
-		t.Fatal(err)
+		t.Fatalf("os.WriteFile: %v, want no error", err)
 	}
 	var err error
 	if s.files, err = files.New(files.Options{
 		Roots:   map[files.Root]string{{Name: "r"}: filepath.Join(base, "root")},
 		Scratch: base,
 	}); err != nil {
-		t.Fatal(err)
+		t.Fatalf("files.New: %v, want no error", err)
 	}
 	t.Cleanup(func() { _ = s.files.Close() })
 	return s
@@ -185,7 +185,7 @@ func TestWatchRenamed(t *testing.T) {
 		if n == 1 {
 			s.write(".b.csv", 2, 1, 2)
 			if err := os.Rename(filepath.Join(s.dir, ".b.csv"), filepath.Join(s.dir, "b.csv")); err != nil {
-				t.Error(err)
+				t.Errorf("os.Rename: %v, want no error", err)
 			}
 		}
 	}}
@@ -216,10 +216,10 @@ func TestWatchSkips(t *testing.T) {
 		os.Symlink("../other", path("l5.csv")), os.WriteFile(path("../other/in.csv"),
 			[]byte("timestamp,value\n30,30\n"), 0o644), os.Symlink("../other/in.csv", path("z.csv")),
 	); err != nil {
-		t.Fatal(err)
+		t.Fatalf("joined errors: %v, want no error", err)
 	}
 	if err := os.Chtimes(path("z.csv"), time.Time{}, time.Unix(99, 0)); err != nil {
-		t.Fatal(err)
+		t.Fatalf("os.Chtimes: %v, want no error", err)
 	}
 	f := s.watch(WatchSpec{Polls: 1, MaxBytes: 200, Renamed: true}, &hooked{read: func(name string) {
 		switch name {
@@ -230,7 +230,7 @@ func TestWatchSkips(t *testing.T) {
 		case "swap.csv":
 			s.remove(name)
 			if err := os.Symlink("/etc/passwd", path(name)); err != nil {
-				t.Error(err)
+				t.Errorf("os.Symlink: %v, want no error", err)
 			}
 		case "late.csv": // neither its size nor its time says so: it is read as it is
 			s.write(name, 7, 11, 12)
@@ -245,7 +245,7 @@ func TestWatchSkips(t *testing.T) {
 		"swap.csv 0 it cannot be opened: path escapes from parent", "4:30",
 	}
 	if d := cmp.Diff(want, s.told("skips", f)); d != "" {
-		t.Error(d)
+		t.Errorf("difference (-want +got):\n%s", d)
 	}
 }
 
@@ -254,7 +254,7 @@ func TestWatchManySkips(t *testing.T) {
 	s := newSpool(t)
 	for i := range 2*maxSkips + 3 {
 		if err := os.Symlink("/none", filepath.Join(s.dir, fmt.Sprintf("%0200d.csv", i))); err != nil {
-			t.Fatal(err)
+			t.Fatalf("os.Symlink: %v, want no error", err)
 		}
 	}
 	if got := s.told("many", s.watch(WatchSpec{}, nil)); len(got) != 2*maxSkips+3 ||
@@ -264,7 +264,7 @@ func TestWatchManySkips(t *testing.T) {
 	r := remoteOf(fixture.Within(t), t, fixture.Queue(t), "most", s.watch(WatchSpec{MaxFiles: 10}, nil))
 	defer r.Close()
 	if _, err := told(r, 1); !fixture.IsInput(err) || !strings.Contains(err.Error(), "max_files") {
-		t.Error(err)
+		t.Errorf("told: %v, want an error of the input and %q in its text", err, "max_files")
 	}
 }
 
@@ -275,7 +275,7 @@ func TestWatchResume(t *testing.T) {
 		s.write(fmt.Sprintf("%d.csv", i), i, 10*i, 10*i+2)
 	}
 	if err := os.Symlink("/none", filepath.Join(s.dir, "l.csv")); err != nil {
-		t.Fatal(err)
+		t.Fatalf("os.Symlink: %v, want no error", err)
 	}
 	s.put("h.csv", 2, "timestamp,value\n25,x\n") // one row, no valid one
 	whole := s.told("whole", s.watch(WatchSpec{Polls: 2}, nil))
@@ -292,7 +292,7 @@ func TestWatchResume(t *testing.T) {
 				t.Fatal(err, cerr)
 			}
 			if d := cmp.Diff(strings.Join(all, " "), strings.Join(got[:len(all)], " ")); d != "" {
-				t.Fatal(d)
+				t.Fatalf("difference (-want +got):\n%s", d)
 			}
 			if all = got; len(got) < n {
 				break
@@ -308,7 +308,7 @@ func TestWatchResume(t *testing.T) {
 	first := remoteOf(fixture.Within(t), t, q, id, s.watch(WatchSpec{Polls: 1}, nil))
 	before, err := toldFiles(first, 3)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("toldFiles: %v, want no error", err)
 	}
 	_ = first.Close()
 	s.write("0.csv", 50, 500, 600)
@@ -316,7 +316,7 @@ func TestWatchResume(t *testing.T) {
 	defer second.Close()
 	after, err := toldFiles(second, 1000)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("toldFiles: %v, want no error", err)
 	}
 	if got := strings.Join(after, " "); !cmp.Equal(before, after[:3]) || strings.Contains(got, ":500") ||
 		!strings.Contains(got, whyChanged) || !strings.Contains(got, ":31") {
@@ -329,7 +329,7 @@ func TestWatchRefuses(t *testing.T) {
 	s := newSpool(t)
 	s.write("a.csv", 1, 0, 1)
 	if err := os.Symlink("../..", filepath.Join(s.dir, "up")); err != nil {
-		t.Fatal(err)
+		t.Fatalf("os.Symlink: %v, want no error", err)
 	}
 	for _, uri := range []string{
 		"watch:x/in", "watch:r", "watch:", "watch:r/..", "watch:r/in/../../", "watch:r//etc",
@@ -350,7 +350,7 @@ func TestWatchRefuses(t *testing.T) {
 	// The folder goes away while it is watched.
 	f := s.watch(WatchSpec{}, nil)
 	if err := os.RemoveAll(s.dir); err != nil {
-		t.Fatal(err)
+		t.Fatalf("os.RemoveAll: %v, want no error", err)
 	}
 	doc := fixture.TempFile(t, nil)
 	defer doc.Close()
@@ -371,7 +371,7 @@ func TestWatchWaitEnds(t *testing.T) {
 	r := remoteOf(ctx, t, fixture.Queue(t), "wait", f)
 	defer r.Close()
 	if _, err := told(r, 1); !errors.Is(err, jobs.ErrFinish) {
-		t.Error(err)
+		t.Errorf("told: %v, want %v", err, jobs.ErrFinish)
 	}
 }
 
@@ -379,9 +379,9 @@ func TestWatchWaitEnds(t *testing.T) {
 func TestPipeAsFile(t *testing.T) {
 	s := newSpool(t)
 	if err := syscall.Mkfifo(filepath.Join(s.dir, "p.csv"), 0o644); err != nil {
-		t.Fatal(err)
+		t.Fatalf("syscall.Mkfifo: %v, want no error", err)
 	}
 	if _, err := s.files.Open(t.Context(), "file:r/in/p.csv"); !fixture.IsInput(err) {
-		t.Error(err)
+		t.Errorf("files.Open: %v, want an error of the input", err)
 	}
 }

@@ -34,11 +34,11 @@ func openNamed(t testing.TB, name string) device.Device {
 		CacheDir: os.TempDir() + "/exoswarm-kernels",
 	})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("cuda.Open: %v, want no error", err)
 	}
 	t.Cleanup(func() {
 		if err := d.Close(); err != nil {
-			t.Error(err)
+			t.Errorf("d.Close: %v, want no error", err)
 		}
 	})
 	return d
@@ -48,7 +48,7 @@ func address(t testing.TB, cell string, values map[string]float64, agents, featu
 	t.Helper()
 	c, err := cells.Address(cell, values, agents, features, candidates, cells.Voting{Rule: kernels.RuleMajority})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("cells.Address: %v, want no error", err)
 	}
 	return c
 }
@@ -57,11 +57,11 @@ func makeAgents(t testing.TB, d device.Device, cell *cells.Addressed, n int64, o
 	t.Helper()
 	a, err := New(d, cell, n, o)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("New: %v, want no error", err)
 	}
 	t.Cleanup(func() {
 		if err := a.Close(); err != nil {
-			t.Error(err)
+			t.Errorf("a.Close: %v, want no error", err)
 		}
 	})
 	return a
@@ -89,7 +89,7 @@ func fillPages(t testing.TB, a *Agents) {
 	}
 	for p := range a.pages {
 		if err := a.memory.Write(t.Context(), uint64(p), page); err != nil {
-			t.Fatal(err)
+			t.Fatalf("memory.Write: %v, want no error", err)
 		}
 	}
 }
@@ -104,7 +104,7 @@ func sampled(t testing.TB, a *Agents) *Agents {
 	for p := range h.pages {
 		if err := h.memory.Write(t.Context(), uint64(p),
 			pages[p*h.layout.PageBytes:][:h.layout.PageBytes]); err != nil {
-			t.Fatal(err)
+			t.Fatalf("memory.Write: %v, want no error", err)
 		}
 	}
 	return h
@@ -113,12 +113,12 @@ func sampled(t testing.TB, a *Agents) *Agents {
 func pagesOf(t testing.TB, a *Agents, n int) []byte {
 	t.Helper()
 	if err := a.stream.Sync(t.Context()); err != nil {
-		t.Fatal(err)
+		t.Fatalf("stream.Sync: %v, want no error", err)
 	}
 	data := make([]byte, n*a.layout.PageBytes)
 	for p := range n {
 		if err := a.memory.Read(t.Context(), uint64(p), data[p*a.layout.PageBytes:][:a.layout.PageBytes]); err != nil {
-			t.Fatal(err)
+			t.Fatalf("memory.Read: %v, want no error", err)
 		}
 	}
 	return data
@@ -151,7 +151,7 @@ func measured(b *testing.B, a *Agents, size int64, wait func(i int), launch func
 	ctx := context.Background()
 	ok := func(err error) {
 		if err != nil {
-			b.Fatal(err)
+			b.Fatalf("%v, want no error", err)
 		}
 	}
 	const warmup = 3
@@ -214,7 +214,7 @@ func BenchmarkAgentsTick(b *testing.B) {
 			a, err := New(d, address(b, c.cell, c.values, 64, c.features, c.vote), n,
 				Options{Geometry: device.Geometry{Grid: *benchGrid, Block: *benchBlock}})
 			if err != nil {
-				b.Fatal(err)
+				b.Fatalf("New: %v, want no error", err)
 			}
 			defer a.Close()
 			fillPages(b, a)
@@ -222,13 +222,13 @@ func BenchmarkAgentsTick(b *testing.B) {
 			ctx := context.Background()
 			measured(b, a, n*c.bytes, func(int) {
 				if _, err := a.Tick(ctx, *benchTicks); err != nil {
-					b.Fatal(err)
+					b.Fatalf("a.Tick: %v, want no error", err)
 				}
 			}, func(int) error {
 				return a.launchTick(ctx, a.memory.All()[0].Pages, *benchTicks, kernels.AgentTickPublish)
 			})
 			if _, err := h.Tick(ctx, (2*b.N+3)**benchTicks); err != nil {
-				b.Fatal(err)
+				b.Fatalf("h.Tick: %v, want no error", err)
 			}
 			h.check(b, a)
 		})
@@ -254,7 +254,7 @@ func BenchmarkAgentsObserve(b *testing.B) {
 			a, err := New(d, address(b, c.cell, c.values, 64, c.features, c.vote), all,
 				Options{Geometry: device.Geometry{Grid: *benchGrid, Block: *benchBlock}})
 			if err != nil {
-				b.Fatal(err)
+				b.Fatalf("New: %v, want no error", err)
 			}
 			defer a.Close()
 			fillPages(b, a)
@@ -266,7 +266,7 @@ func BenchmarkAgentsObserve(b *testing.B) {
 			for i := range on {
 				ids, inputs := randomObservations(r, int(all), int(n), c.features)
 				if on[i], err = a.Load(ids, inputs); err != nil {
-					b.Fatal(err)
+					b.Fatalf("a.Load: %v, want no error", err)
 				}
 				defer on[i].Close()
 				var few []uint32
@@ -277,7 +277,7 @@ func BenchmarkAgentsObserve(b *testing.B) {
 					}
 				}
 				if onHost[i], err = h.Load(few, fewInputs); err != nil {
-					b.Fatal(err)
+					b.Fatalf("h.Load: %v, want no error", err)
 				}
 				defer onHost[i].Close()
 			}
@@ -286,7 +286,7 @@ func BenchmarkAgentsObserve(b *testing.B) {
 			measured(b, a, n*c.bytes, func(i int) {
 				steps = append(steps, i%batches)
 				if _, err := a.Step(ctx, on[i%batches]); err != nil {
-					b.Fatal(err)
+					b.Fatalf("a.Step: %v, want no error", err)
 				}
 			}, func(i int) error {
 				steps = append(steps, i%batches)
@@ -294,7 +294,7 @@ func BenchmarkAgentsObserve(b *testing.B) {
 			})
 			for _, i := range steps {
 				if _, err := h.Step(ctx, onHost[i]); err != nil {
-					b.Fatal(err)
+					b.Fatalf("h.Step: %v, want no error", err)
 				}
 			}
 			h.check(b, a)
@@ -319,7 +319,7 @@ func BenchmarkAgentsCall(b *testing.B) {
 		for i := range b.N + 20 {
 			start := time.Now()
 			if err := f(); err != nil {
-				b.Fatal(err)
+				b.Fatalf("f: %v, want no error", err)
 			}
 			if i >= 20 {
 				all = append(all, time.Since(start))
@@ -344,7 +344,7 @@ func BenchmarkAgentsCall(b *testing.B) {
 		a.hostObservations = 1 << 30
 		o, err := a.Load(ids, inputs)
 		if err != nil {
-			b.Fatal(err)
+			b.Fatalf("a.Load: %v, want no error", err)
 		}
 		b.Run(fmt.Sprintf("%d/device", n), func(b *testing.B) {
 			times(b, func() error {
@@ -365,7 +365,7 @@ func BenchmarkAgentsCall(b *testing.B) {
 			})
 		})
 		if err := o.Close(); err != nil {
-			b.Fatal(err)
+			b.Fatalf("o.Close: %v, want no error", err)
 		}
 	}
 }

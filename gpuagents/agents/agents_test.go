@@ -127,7 +127,7 @@ func TestAgentsEqualFloat64(t *testing.T) {
 			w := randomWeights(r, c.hidden, c.features, c.candidates)
 			table, err := cell.Table(w)
 			if err != nil {
-				t.Fatal(err)
+				t.Fatalf("cell.Table: %v, want no error", err)
 			}
 			const n = 7 * 30
 			a := makeAgents(t, d, cell, n, Options{Weights: table, PageBytes: 32768})
@@ -141,7 +141,7 @@ func TestAgentsEqualFloat64(t *testing.T) {
 				before, stepped := units(t, a), map[int]bool{}
 				if step%3 == 2 {
 					if _, err := a.Tick(t.Context(), 1); err != nil {
-						t.Fatal(err)
+						t.Fatalf("a.Tick: %v, want no error", err)
 					}
 					for i := range n {
 						stepped[i] = true
@@ -225,7 +225,7 @@ func checkVotes(t *testing.T, a *Agents, r Report, decided func(group int) (byte
 		}
 		sum, err := consensus.NewTally(C)
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("consensus.NewTally: %v, want no error", err)
 		}
 		for c, n := range count {
 			sum.Counts[c] = uint64(n)
@@ -233,7 +233,7 @@ func checkVotes(t *testing.T, a *Agents, r Report, decided func(group int) (byte
 		}
 		winner, err := consensus.Rule{Kind: consensus.Majority}.Winner(&sum)
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("Winner: %v, want no error", err)
 		}
 		want := byte(kernels.AgentNoVote)
 		if winner != consensus.None {
@@ -260,11 +260,11 @@ func TestAgentsDecide(t *testing.T) {
 			if step%4 == 3 {
 				report, err := a.Tick(t.Context(), 2)
 				if err != nil || report.Stepped != 2*uint64(a.n) {
-					t.Fatalf("%+v: %v", report, err)
+					t.Fatalf("%+v, error %v; want %d steps", report, err, 2*uint64(a.n))
 				}
 				decisions, err := a.Decisions(t.Context())
 				if err != nil {
-					t.Fatal(err)
+					t.Fatalf("a.Decisions: %v, want no error", err)
 				}
 				checkVotes(t, a, report, func(g int) (byte, bool) { return decisions[g], true })
 				for g := range rounds {
@@ -277,7 +277,7 @@ func TestAgentsDecide(t *testing.T) {
 				}
 				out, err := a.Observe(t.Context(), ids, inputs)
 				if err != nil {
-					t.Fatal(err)
+					t.Fatalf("a.Observe: %v, want no error", err)
 				}
 				by := map[int]byte{}
 				for i, id := range ids {
@@ -317,12 +317,12 @@ func TestObservationsCut(t *testing.T) {
 	inputs[31] = float32(math.NaN())
 	out, err := whole.Observe(t.Context(), ids, inputs)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("whole.Observe: %v, want no error", err)
 	}
 	for i, id := range ids {
 		one, err := single.Observe(t.Context(), []uint32{id}, inputs[3*i:][:3])
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("single.Observe: %v, want no error", err)
 		}
 		if one.Votes[0] != out.Votes[i] {
 			t.Fatalf("observation %d: vote %d, alone %d", i, out.Votes[i], one.Votes[0])
@@ -344,7 +344,7 @@ func TestObservationsRefused(t *testing.T) {
 		ids := []uint32{3, 12, 4, 5, math.MaxUint32, 6}
 		out, err := a.Observe(t.Context(), ids, []float32{1, 2, 1, 2, 1, nan, inf, 1, nan, nan, 1e38, -1e38})
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("a.Observe: %v, want no error", err)
 		}
 		if out.Stepped != 2 || out.Outside != 2 || out.Refused != 2 {
 			t.Errorf("%+v, want 2 stepped, 2 outside, 2 refused", out.Report)
@@ -376,10 +376,10 @@ func TestLeakySpikes(t *testing.T) {
 	for step := range 12 {
 		if step == 0 {
 			if _, err := a.Observe(t.Context(), []uint32{1}, []float32{0.5, 0.5}); err != nil {
-				t.Fatal(err)
+				t.Fatalf("a.Observe: %v, want no error", err)
 			}
 		} else if _, err := a.Tick(t.Context(), 1); err != nil {
-			t.Fatal(err)
+			t.Fatalf("a.Tick: %v, want no error", err)
 		}
 		v = 0.5*v + 0.75
 		spike := 0.0
@@ -431,16 +431,16 @@ func TestAgentsRefuse(t *testing.T) {
 	}
 	o, err := a.Load([]uint32{1}, []float32{1, 2})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("a.Load: %v, want no error", err)
 	}
 	if err := errors.Join(o.Close(), o.Close()); err != nil {
-		t.Error(err)
+		t.Errorf("joined errors: %v, want no error", err)
 	}
 	if _, err := a.Step(t.Context(), o); !errors.Is(err, ErrInvalid) {
 		t.Errorf("closed observations: %v", err)
 	}
 	if err := a.Close(); err != nil {
-		t.Error(err)
+		t.Errorf("a.Close: %v, want no error", err)
 	}
 }
 
@@ -541,20 +541,20 @@ func TestAgentsCancelled(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := a.Tick(ctx, 3); err != nil && !errors.Is(err, context.Canceled) {
-		t.Fatal(err)
+		t.Fatalf("tick: %v, want no error or %v", err, context.Canceled)
 	}
 	o, err := a.Load([]uint32{7}, make([]float32, 8))
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("a.Load: %v, want no error", err)
 	}
 	if _, err := a.Step(ctx, o); err != nil && !errors.Is(err, context.Canceled) {
-		t.Fatal(err)
+		t.Fatalf("step: %v, want no error or %v", err, context.Canceled)
 	}
 	if err := o.Close(); err != nil {
-		t.Error(err)
+		t.Errorf("o.Close: %v, want no error", err)
 	}
 	if _, err := a.Tick(t.Context(), 1); err != nil {
-		t.Fatal(err)
+		t.Fatalf("a.Tick: %v, want no error", err)
 	}
 	if rounds := device.Of[uint64](column(t, a, kernels.AgentVarRound)); rounds[0] != 5 || rounds[1] != 4 {
 		t.Errorf("rounds %v, want 5 of the first group and 4 of the others", rounds[:2])

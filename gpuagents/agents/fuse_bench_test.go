@@ -41,19 +41,19 @@ func BenchmarkAgentsFuse(b *testing.B) {
 			a, err := New(d, address(b, c.cell, c.values, 64, c.features, c.vote), n,
 				Options{Geometry: device.Geometry{Grid: *benchGrid, Block: *benchBlock}})
 			if err != nil {
-				b.Fatal(err)
+				b.Fatalf("New: %v, want no error", err)
 			}
 			defer a.Close()
 			fillPages(b, a)
 			if _, err := a.Tick(ctx, 1); err != nil { // so that all vote
-				b.Fatal(err)
+				b.Fatalf("a.Tick: %v, want no error", err)
 			}
 			timed := func(b *testing.B, bytes int64, call func() error) {
 				wall := make([]time.Duration, 0, b.N)
 				for i := range b.N + 2 {
 					start := time.Now()
 					if err := call(); err != nil {
-						b.Fatal(err)
+						b.Fatalf("call: %v, want no error", err)
 					}
 					if took := time.Since(start); i >= 2 {
 						wall = append(wall, took)

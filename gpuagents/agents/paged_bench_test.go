@@ -43,7 +43,7 @@ func pagedAgents(b *testing.B, d device.Device, parts int) *Agents {
 	cell := address(b, "gru", nil, 64, 8, 5)
 	layout, err := cell.Layout(*pagedBytes)
 	if err != nil {
-		b.Fatal(err)
+		b.Fatalf("cell.Layout: %v, want no error", err)
 	}
 	o := Options{PageBytes: *pagedBytes}
 	if parts > 1 {
@@ -51,7 +51,7 @@ func pagedAgents(b *testing.B, d device.Device, parts int) *Agents {
 	}
 	a, err := New(d, cell, int64(pages*layout.Slots*layout.Agents), o)
 	if err != nil {
-		b.Fatal(err)
+		b.Fatalf("New: %v, want no error", err)
 	}
 	fillPages(b, a)
 	return a
@@ -68,7 +68,7 @@ func BenchmarkPagedTick(b *testing.B) {
 	ctx := context.Background()
 	tick := func() {
 		if _, err := a.Tick(ctx, *pagedTicks); err != nil {
-			b.Fatal(err)
+			b.Fatalf("a.Tick: %v, want no error", err)
 		}
 	}
 	for range 3 { // forth, back and forth
@@ -153,7 +153,7 @@ func stepRepeats(b *testing.B, a *Agents, o *Observations) float64 {
 	again.launches = o.launches[1:]
 	start := time.Now()
 	if _, err := a.Step(context.Background(), &again); err != nil {
-		b.Fatal(err)
+		b.Fatalf("a.Step: %v, want no error", err)
 	}
 	return time.Since(start).Seconds()
 }
@@ -212,7 +212,7 @@ func BenchmarkPagedZipf(b *testing.B) {
 			}
 			end := time.Since(start)
 			if err != nil {
-				b.Fatal(err)
+				b.Fatalf("a.Load: %v, want no error", err)
 			}
 			there = append(there, observedThere(a, ids))
 			if i >= *pagedWarm {
@@ -225,7 +225,7 @@ func BenchmarkPagedZipf(b *testing.B) {
 				}
 			}
 			if err := o.Close(); err != nil {
-				b.Fatal(err)
+				b.Fatalf("o.Close: %v, want no error", err)
 			}
 		}
 		rates[k] = float64(*pagedBatch) / median(took)
@@ -248,7 +248,7 @@ func BenchmarkPagedZipf(b *testing.B) {
 			}
 		}
 		if err := a.Close(); err != nil {
-			b.Fatal(err)
+			b.Fatalf("a.Close: %v, want no error", err)
 		}
 	}
 	if !slices.Equal(last[0].Votes, last[1].Votes) || !slices.Equal(last[0].Decisions, last[1].Decisions) ||

@@ -40,13 +40,13 @@ func prefetchAgents(b *testing.B, prefetch bool) *Agents {
 	cell := address(b, "gru", nil, 64, 8, 5)
 	layout, err := cell.Layout(*pagedBytes)
 	if err != nil {
-		b.Fatal(err)
+		b.Fatalf("cell.Layout: %v, want no error", err)
 	}
 	budget := pages.NewBudget(int64(total / *prefetchParts)*int64(*pagedBytes),
 		int64(*prefetchHost)*int64(*pagedBytes)).WithPrefetch(prefetch)
 	a, err := newAgents(d, budget, cell, int64(total*layout.Slots*layout.Agents), Options{PageBytes: *pagedBytes})
 	if err != nil {
-		b.Fatal(err)
+		b.Fatalf("newAgents: %v, want no error", err)
 	}
 	dir := b.TempDir()
 	store, err := pagestore.Open(pagestore.Options{
@@ -54,23 +54,23 @@ func prefetchAgents(b *testing.B, prefetch bool) *Agents {
 		Tiers: []pagestore.Tier{{Name: "disk", Dir: dir, Capacity: 16 << 30, SegmentBytes: 64 << 20}},
 	})
 	if err != nil {
-		b.Fatal(err)
+		b.Fatalf("pagestore.Open: %v, want no error", err)
 	}
 	b.Cleanup(func() {
 		if err := a.Close(); err != nil {
-			b.Error(err)
+			b.Errorf("a.Close: %v, want no error", err)
 		}
 		if err := store.Close(); err != nil {
-			b.Error(err)
+			b.Errorf("store.Close: %v, want no error", err)
 		}
 	})
 	ctx := context.Background()
 	if err := a.memory.Open(ctx, store); err != nil {
-		b.Fatal(err)
+		b.Fatalf("memory.Open: %v, want no error", err)
 	}
 	fillPages(b, a)
 	if err := a.memory.Checkpoint(ctx, nil); err != nil {
-		b.Fatal(err)
+		b.Fatalf("memory.Checkpoint: %v, want no error", err)
 	}
 	return a
 }
@@ -118,11 +118,11 @@ func benchmarkPrefetch(b *testing.B, load string) {
 		if load == "tick" {
 			if k == 1 && *prefetchSweep && !a.memory.Backward() {
 				if err := a.memory.Pager().WillSweep(onDevice, 0, uint64(a.pages-1)); err != nil {
-					b.Fatal(err)
+					b.Fatalf("WillSweep: %v, want no error", err)
 				}
 			}
 			if _, err := a.Tick(ctx, *pagedTicks); err != nil {
-				b.Fatal(err)
+				b.Fatalf("a.Tick: %v, want no error", err)
 			}
 			return nil, time.Since(start)
 		}
@@ -138,7 +138,7 @@ func benchmarkPrefetch(b *testing.B, load string) {
 			err = o.Close()
 		}
 		if err != nil {
-			b.Fatal(err)
+			b.Fatalf("a.Load: %v, want no error", err)
 		}
 		return votes, took
 	}

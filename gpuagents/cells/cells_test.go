@@ -18,7 +18,7 @@ func mustBind(t *testing.T, cell string, values map[string]float64, agents, feat
 	}
 	b, err := c.Bind(values, agents, features, Weighted)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("c.Bind: %v, want no error", err)
 	}
 	return b
 }
@@ -87,7 +87,7 @@ func TestDescriptions(t *testing.T) {
 				t.Errorf("%s: %d weights, want %d", name, got, want)
 			}
 			if _, err := b.Layout(1 << 20); err != nil {
-				t.Errorf("%s: %v", name, err)
+				t.Errorf("%s: b.Layout: %v, want no error", name, err)
 			}
 			if agent, _ := b.StateBytes(); agent > 256 {
 				t.Errorf("%s: %d bytes an agent, want 256 at most", name, agent)

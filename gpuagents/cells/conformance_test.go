@@ -27,7 +27,7 @@ func TestConformance(t *testing.T) {
 	open := func(t testing.TB, memoryLimit int64) device.Device {
 		d, err := cuda.Open(t.Context(), name, cuda.Options{MemoryLimit: memoryLimit, CacheDir: t.TempDir()})
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("cuda.Open: %v, want no error", err)
 		}
 		return d
 	}
@@ -49,12 +49,12 @@ func TestConformance(t *testing.T) {
 				c, _ := cells.Lookup(cell)
 				b, err := c.Bind(nil, agents, of.features, cells.Weighted)
 				if err != nil {
-					t.Fatal(err)
+					t.Fatalf("c.Bind: %v, want no error", err)
 				}
 				b.Drop, b.Own = of.drop, of.own
 				l, err := b.Layout(256 << 20)
 				if err != nil {
-					t.Fatal(err)
+					t.Fatalf("b.Layout: %v, want no error", err)
 				}
 				return observetest.Cell{
 					Kernel: c.Kernel, Vars: l.Vars, Params: b.ParamBlock(), Weights: b.Weights(7),

@@ -15,13 +15,13 @@ func TestEmbedding(t *testing.T) {
 		c, err := Custom(map[string]string{"w": "f32[3]", "n": "u8", "b": "bf16", "round": "u64"}, nil,
 			kernels.StepSignature+" { return {0}; }", []string{"a", "b"}, names...)
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("Custom: %v, want no error", err)
 		}
 		return c
 	}
 	none, err := Custom(map[string]string{"n": "u8"}, nil, kernels.StepSignature+" { return {0}; }", []string{"a", "b"})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("Custom: %v, want no error", err)
 	}
 	for name, c := range map[string]struct {
 		cell  *Cell
@@ -39,17 +39,17 @@ func TestEmbedding(t *testing.T) {
 	} {
 		b, err := c.cell.Bind(nil, 7, 2, Weighted)
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("cell.Bind: %v, want no error", err)
 		}
 		l, err := b.Layout(64 << 10)
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("b.Layout: %v, want no error", err)
 		}
 		vars, width := b.Embedding()
 		var names []string
 		for _, v := range vars {
 			if of := l.Vars[v]; of.Group || of.Elem != kernels.F32 && of.Elem != kernels.BF16 {
-				t.Errorf("%s: %+v", name, of)
+				t.Errorf("%s: %+v, want a float variable of agents", name, of)
 			}
 			names = append(names, l.Vars[v].Name)
 		}
@@ -60,7 +60,7 @@ func TestEmbedding(t *testing.T) {
 	for _, bad := range [][]string{{"n"}, {"x"}, {"w", "w"}, {"level"}} {
 		if _, err := Custom(map[string]string{"w": "f32", "n": "u8"}, nil, kernels.StepSignature+" { return {0}; }",
 			[]string{"a", "b"}, bad...); !errors.Is(err, ErrEmbedding) {
-			t.Errorf("%q: %v", bad, err)
+			t.Errorf("%q: Custom: %v, want %v", bad, err, ErrEmbedding)
 		}
 	}
 }

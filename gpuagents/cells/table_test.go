@@ -36,7 +36,7 @@ func TestTable(t *testing.T) {
 	const H, I, C, P = 3, 2, 4, 8
 	a, err := Address("gru", map[string]float64{"hidden": H}, 8, I, C, Voting{})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("Address: %v, want no error", err)
 	}
 	next := float32(0)
 	w := drawn(func() float32 { next++; return next }, H, I, C)
@@ -105,7 +105,7 @@ func TestTableScales(t *testing.T) {
 		H, I, C := 1+r.IntN(32), 1, 2+r.IntN(15)
 		a, err := Address("gru", map[string]float64{"hidden": float64(H)}, 8, I, C, Voting{})
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("Address: %v, want no error", err)
 		}
 		most, mostBias := math.Ldexp(128, -r.IntN(40)), math.Ldexp(128, -r.IntN(40))
 		w := drawn(func() float32 { return float32((2*r.Float64() - 1) * most) }, H, I, C)
@@ -116,7 +116,7 @@ func TestTableScales(t *testing.T) {
 		}
 		table, err := a.Table(w)
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("a.Table: %v, want no error", err)
 		}
 		P := a.class()
 		within := func(name string, numbers []int16, weight int, biases []int32, bias int) {
@@ -147,7 +147,7 @@ func TestTableScales(t *testing.T) {
 func TestAddressedWeights(t *testing.T) {
 	a, err := Address("gru", nil, 8, 8, 5, Voting{})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("Address: %v, want no error", err)
 	}
 	one, other := a.Weights(1), a.Weights(2)
 	if slices.Equal(one, other) || !slices.Equal(one, a.Weights(1)) || len(one) != kernels.AgentGRUTable(8) {

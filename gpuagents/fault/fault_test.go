@@ -12,7 +12,7 @@ import (
 // TestMark: errors of devices are marked once, and no others are.
 func TestMark(t *testing.T) {
 	if err := Mark(nil); err != nil {
-		t.Error(err)
+		t.Errorf("Mark: %v, want no error", err)
 	}
 	if err := Mark(io.EOF); !errors.Is(err, io.EOF) || errors.Is(err, ErrDevice) {
 		t.Errorf("an error of another package becomes %v", err)

@@ -27,15 +27,15 @@ func TestNoBudget(t *testing.T) {
 		t.Errorf("%+v, %v; want %+v", s, err, want)
 	}
 	if s.halve(7, 100) || s.frames != 7 || s.ages() != [2]time.Duration{} {
-		t.Errorf("%+v", s)
+		t.Errorf("%+v, want 7 frames as before, and no ages", s)
 	}
 	s.allocateHost(4, 100)
 	if s.hostNeeded != 4 || s.hostFrames != 0 || s.HostBytes != 0 {
-		t.Errorf("%+v", s)
+		t.Errorf("%+v, want 4 frames needed in host memory, and none there", s)
 	}
 	s.Release()
 	if s.frames != 7 {
-		t.Errorf("%+v", s)
+		t.Errorf("%+v, want 7 frames", s)
 	}
 }
 
@@ -125,7 +125,7 @@ func TestAllocationHalves(t *testing.T) {
 	b := NewBudget(1000, 0)
 	s, err := b.Allocate(0, 19, page)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("b.Allocate: %v, want no error", err)
 	}
 	for _, want := range []int{9, 4, 2} {
 		if !s.halve(19, page) || s.frames != want || s.DeviceBytes != int64(want)*page ||
@@ -164,7 +164,7 @@ func TestAllocationTakesHost(t *testing.T) {
 		b.host = c.host
 		s, err := b.Allocate(0, 5, page)
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("b.Allocate: %v, want no error", err)
 		}
 		s.allocateHost(c.needed, page)
 		if s.hostNeeded != c.needed || s.hostFrames != c.want || s.HostBytes != int64(c.want)*page ||

@@ -23,11 +23,11 @@ func openHost(t *testing.T) device.Device {
 	t.Helper()
 	d, err := cuda.Open(t.Context(), "host", cuda.Options{})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("cuda.Open: %v, want no error", err)
 	}
 	t.Cleanup(func() {
 		if err := d.Close(); err != nil {
-			t.Error(err)
+			t.Errorf("d.Close: %v, want no error", err)
 		}
 	})
 	return d
@@ -44,15 +44,15 @@ func openPages(t *testing.T, d device.Device, b *Budget, n int) *Memory {
 	t.Helper()
 	m, err := NewMemory(d, b, 0, testPage, n)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("NewMemory: %v, want no error", err)
 	}
 	t.Cleanup(func() {
 		if err := m.Close(); err != nil {
-			t.Error(err)
+			t.Errorf("m.Close: %v, want no error", err)
 		}
 	})
 	if err := m.Open(t.Context(), nil); err != nil {
-		t.Fatal(err)
+		t.Fatalf("m.Open: %v, want no error", err)
 	}
 	return m
 }
@@ -75,13 +75,13 @@ func TestMemory(t *testing.T) {
 			}
 			for page := 0; page < testPages; page += 2 {
 				if err := m.Write(t.Context(), uint64(page), contentOf(page)); err != nil {
-					t.Fatal(err)
+					t.Fatalf("m.Write: %v, want no error", err)
 				}
 			}
 			buf := make([]byte, testPage)
 			for page := range testPages {
 				if err := m.Read(t.Context(), uint64(page), buf); err != nil {
-					t.Fatal(err)
+					t.Fatalf("m.Read: %v, want no error", err)
 				}
 				want := make([]byte, testPage)
 				if page%2 == 0 {
@@ -142,11 +142,11 @@ func TestEach(t *testing.T) {
 		}
 		return nil
 	}); !errors.Is(err, bad) {
-		t.Error(err)
+		t.Errorf("m.Each: %v, want %v", err, bad)
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	if err := m.Each(ctx, m.All(), Sweep, func(int) error { cancel(bad); return nil }); !errors.Is(err, bad) {
-		t.Error(err)
+		t.Errorf("m.Each: %v, want %v", err, bad)
 	}
 }
 
@@ -158,7 +158,7 @@ func TestUnpack(t *testing.T) {
 		content := make([]byte, testPage)
 		copy(content[300*page:], "content")
 		if err := m.Write(t.Context(), uint64(page), content); err != nil {
-			t.Fatal(err)
+			t.Fatalf("m.Write: %v, want no error", err)
 		}
 	}
 	all, err := m.Pack(t.Context())
@@ -167,12 +167,12 @@ func TestUnpack(t *testing.T) {
 	}
 	other := openMemory(t, d, nil)
 	if err := other.Unpack(t.Context(), all); err != nil {
-		t.Fatal(err)
+		t.Fatalf("other.Unpack: %v, want no error", err)
 	}
 	a, b := make([]byte, testPage), make([]byte, testPage)
 	for page := range uint64(testPages) {
 		if err := errors.Join(m.Read(t.Context(), page, a), other.Read(t.Context(), page, b)); err != nil {
-			t.Fatal(err)
+			t.Fatalf("joined errors: %v, want no error", err)
 		}
 		if !bytes.Equal(a, b) || m.Made()[page] != other.Made()[page] {
 			t.Errorf("page %d differs", page)
@@ -192,7 +192,7 @@ func TestAudit(t *testing.T) {
 	}
 	m.Claim()
 	if err := m.Write(t.Context(), 5, contentOf(5)); err != nil {
-		t.Fatal(err)
+		t.Fatalf("m.Write: %v, want no error", err)
 	}
 	for want := range 2 {
 		if n, err := m.Audit(t.Context(), 1); n != want || err != nil {
@@ -200,7 +200,7 @@ func TestAudit(t *testing.T) {
 		}
 	}
 	if err := m.Arena().Fill(int64(m.Frame(5))*testPage, 8, 0xff); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Fill: %v, want no error", err)
 	}
 	if _, err := m.Audit(t.Context(), 1); !errors.Is(err, ErrResidency) {
 		t.Errorf("a damaged page: %v", err)
@@ -218,7 +218,7 @@ func TestAuditOfManyPages(t *testing.T) {
 	m.Claim()
 	for page := range uint64(pages) {
 		if err := m.Write(t.Context(), page, contentOf(int(page))); err != nil {
-			t.Fatal(err)
+			t.Fatalf("m.Write: %v, want no error", err)
 		}
 	}
 	most, audits := 0, 0
@@ -234,7 +234,7 @@ func TestAuditOfManyPages(t *testing.T) {
 	}
 	damaged := pages - 1
 	if err := m.Arena().Fill(int64(m.Frame(damaged))*testPage, 8, 0xff); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Fill: %v, want no error", err)
 	}
 	for range pages {
 		if _, err := m.Audit(t.Context(), 1); errors.Is(err, ErrResidency) {

@@ -15,7 +15,7 @@ import (
 func TestRefused(t *testing.T) {
 	s := swarms.Swarm{Groups: 4, Shards: 2} // of 10 agents: 20 a shard
 	if _, err := Agents(s, 10, []uint32{0, 40}); !errors.Is(err, ErrID) {
-		t.Error(err)
+		t.Errorf("Agents: %v, want %v", err, ErrID)
 	}
 	split, err := Agents(s, 10, []uint32{39, 0, 20})
 	if err != nil || !split.Has(0) || len(split.IDs(1)) != 2 {
@@ -31,7 +31,7 @@ func TestRefused(t *testing.T) {
 	a, b := &batch.AgentStates{Agent: []uint32{0}, Vote: []uint8{1}, Width: 1, State: []float32{1}},
 		&batch.AgentStates{Agent: []uint32{39, 20}, Vote: []uint8{1, 1}, Width: 2, State: []float32{1, 2, 3, 4}}
 	if _, err := split.AgentStates([]*batch.AgentStates{a, b}); !errors.Is(err, ErrAnswer) {
-		t.Error(err)
+		t.Errorf("split.AgentStates: %v, want %v", err, ErrAnswer)
 	}
 	good := swarms.Ticked{Stepped: 60, Tally: []uint64{20, 0}, Decided: []uint64{2, 0}}
 	for _, bad := range []swarms.Ticked{
@@ -39,7 +39,7 @@ func TestRefused(t *testing.T) {
 		{Stepped: 60, Tally: []uint64{1}, Decided: good.Decided},
 	} {
 		if _, err := Ticked(s, 10, 2, 3, []swarms.Ticked{good, bad}); !errors.Is(err, ErrAnswer) {
-			t.Errorf("%+v: %v", bad, err)
+			t.Errorf("%+v: %v, want %v", bad, err, ErrAnswer)
 		}
 	}
 	vote, voted := swarms.Vote{Version: 1, Round: 7}, swarms.Voted{Round: 7, Counts: []uint64{3, 4}, Abstentions: 13}
@@ -49,7 +49,7 @@ func TestRefused(t *testing.T) {
 		{Round: 7, Counts: []uint64{20}},
 	} {
 		if _, err := Voted(s, 10, 2, vote, []swarms.Voted{voted, bad}); !errors.Is(err, ErrAnswer) {
-			t.Errorf("%+v: %v", bad, err)
+			t.Errorf("%+v: %v, want %v", bad, err, ErrAnswer)
 		}
 	}
 	sums := func(node uint32, count uint64, sum float32, width int) *batch.FusedSums {
@@ -65,7 +65,7 @@ func TestRefused(t *testing.T) {
 		{Node: []uint32{2, 2}, Count: []uint64{1, 1}, Sum: make([]float32, 4), Width: 2},
 	} {
 		if _, err := Fused(s, 10, 2, fuse, []*batch.FusedSums{sums(0, 1, 1, 2), bad}); !errors.Is(err, ErrAnswer) {
-			t.Errorf("%+v: %v", bad, err)
+			t.Errorf("%+v: %v, want %v", bad, err, ErrAnswer)
 		}
 	}
 	for _, bad := range []float64{math.NaN(), math.Inf(-1)} {
@@ -73,11 +73,11 @@ func TestRefused(t *testing.T) {
 			sums(0, 1, float32(bad), 2),
 			sums(2, 1, 1, 2),
 		}); !errors.Is(err, fusion.ErrValue) {
-			t.Errorf("%v: %v", bad, err)
+			t.Errorf("%v: Fused: %v, want %v", bad, err, fusion.ErrValue)
 		}
 	}
 	all, err := Fused(s, 10, 2, fuse, []*batch.FusedSums{sums(1, 1, 1, 2), sums(1, 3, 4, 2)})
 	if err != nil || all.Count[1] != 4 || all.Mean[2] != 1.25 || all.Mean[0] != 0 || len(all.Node) != 3 {
-		t.Errorf("%+v: %v", all, err)
+		t.Errorf("%+v, error %v; want three nodes, 4 agents in node 1, and the means 0 and 1.25", all, err)
 	}
 }

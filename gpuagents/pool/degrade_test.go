@@ -51,7 +51,7 @@ func TestDegradation(t *testing.T) {
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("os.ReadFile: %v, want no error", err)
 		}
 		d, now := &degradation{Patience: Patience{}.withDefaults()}, epoch
 		for i, line := range strings.Split(string(text), "\n") {

@@ -12,15 +12,15 @@ import (
 func TestProbe(t *testing.T) {
 	d := faults.New(openHost(t))
 	if err := check(t.Context(), d); err != nil {
-		t.Fatal(err)
+		t.Fatalf("check: %v, want no error", err)
 	}
 	for _, op := range []faults.Op{faults.Alloc, faults.Launch, faults.Wait} {
 		d.Fail(op, 0, 1, device.ErrTransient)
 		if err := check(t.Context(), d); !errors.Is(err, device.ErrTransient) {
-			t.Errorf("%v: %v", op, err)
+			t.Errorf("%v: check: %v, want %v", op, err, device.ErrTransient)
 		}
 	}
 	if err := check(t.Context(), d); err != nil {
-		t.Error(err)
+		t.Errorf("check: %v, want no error", err)
 	}
 }

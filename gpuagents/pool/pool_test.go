@@ -86,7 +86,7 @@ func TestChooseProperty(t *testing.T) {
 				if got >= 0 {
 					s, until, err := f.devices[got].take(t.Context())
 					if err != nil {
-						t.Fatal(err)
+						t.Fatalf("take: %v, want no error", err)
 					}
 					b := &Placement{slot: s, evicted: until, pool: f, index: got, reserved: need}
 					b.budget = s.budget.WithArrival(b.allocated)
@@ -104,7 +104,7 @@ func TestNoBudgets(t *testing.T) {
 	for i := range 9 {
 		on, err := f.Take(t.Context(), func() int64 { return 1 << 16 })
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("f.Take: %v, want no error", err)
 		}
 		on.allocated(func() {})
 		if on.index != i%3 {
@@ -123,19 +123,19 @@ func TestPoolHealth(t *testing.T) {
 	f.devices[0].name, f.devices[1].name = "one", "two"
 	for i, want := range []string{"one", "two"} {
 		if err := f.Health(); err != nil {
-			t.Fatal(err)
+			t.Fatalf("f.Health: %v, want no error", err)
 		}
 		f.devices[i].state.level = Emergency
 		if err := f.devices[i].health(); !errors.Is(err, ErrEmergency) || !strings.HasPrefix(err.Error(), want+": ") {
-			t.Error(err)
+			t.Errorf("device %d: %v, want %v of %s", i, err, ErrEmergency, want)
 		}
 	}
 	err := f.Health()
 	if !errors.Is(err, ErrEmergency) || !strings.Contains(err.Error(), "one: ") ||
 		!strings.Contains(err.Error(), "two: ") {
-		t.Error(err)
+		t.Errorf("f.Health: %v, want %v and %q in its text and %q in its text", err, ErrEmergency, "one: ", "two: ")
 	}
 	if _, err := f.Take(t.Context(), func() int64 { return 0 }); !errors.Is(err, ErrEmergency) {
-		t.Error(err)
+		t.Errorf("f.Take: %v, want %v", err, ErrEmergency)
 	}
 }

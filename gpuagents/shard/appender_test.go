@@ -38,14 +38,14 @@ func TestWriterAppends(t *testing.T) {
 	}
 	at(1, 4)
 	if err := w.append(t.Context(), swarms.Entry{Ref: 5}); err != nil {
-		t.Fatal(err)
+		t.Fatalf("w.append: %v, want no error", err)
 	}
 	at(2, 5)
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	// What was applied is answered also when the agent drains.
 	if err := w.append(ended, swarms.Entry{Ref: 6}, swarms.Entry{Ref: 7}, swarms.Entry{Ref: 9}); err != nil {
-		t.Fatal(err)
+		t.Fatalf("w.append: %v, want no error", err)
 	}
 	at(5, 9)
 	l.fail = jobs.ErrFenced
@@ -70,16 +70,16 @@ func TestWriterRejects(t *testing.T) {
 		in, out := &ledger{}, &ledger{}
 		for range c.in {
 			if err := in.Append(t.Context(), uint64(len(in.all)), swarms.Entry{}); err != nil {
-				t.Fatal(err)
+				t.Fatalf("in.Append: %v, want no error", err)
 			}
 		}
 		w := &writer{out: out, answered: c.answered}
 		if err := w.refuse(t.Context(), in, log, why); err != nil {
-			t.Fatal(err)
+			t.Fatalf("w.refuse: %v, want no error", err)
 		}
 		if c.ref == 0 {
 			if len(out.all) != 0 || w.answered != c.answered {
-				t.Errorf("%+v: %+v", c, out.all)
+				t.Errorf("%+v: entries %+v, answered %d; want none, answered %d", c, out.all, w.answered, c.answered)
 			}
 			continue
 		}
@@ -90,7 +90,7 @@ func TestWriterRejects(t *testing.T) {
 		var e jobs.Error
 		if err := json.Unmarshal(out.all[0].Data, &e); err != nil || e.Code != jobs.CodeInvalid ||
 			e.Message != "not so" {
-			t.Errorf("%s: %v", out.all[0].Data, err)
+			t.Errorf("%s, error %v; want code %v with %q", out.all[0].Data, err, jobs.CodeInvalid, "not so")
 		}
 		for _, ref := range []uint64{c.ref - 1, c.ref, c.ref + 1} {
 			before := len(out.all)
@@ -125,7 +125,7 @@ func flightOf(t *testing.T, n int) *inFlight {
 	t.Helper()
 	r := newInFlight()
 	if err := r.acquire(t.Context(), n); err != nil {
-		t.Fatal(err)
+		t.Fatalf("r.acquire: %v, want no error", err)
 	}
 	return r
 }
@@ -161,7 +161,7 @@ func TestAnswersAreGathered(t *testing.T) {
 	}()
 	l.leave <- struct{}{}
 	if err := <-flushed; err != nil {
-		t.Fatal(err)
+		t.Fatalf("flush: %v, want no error", err)
 	}
 	all := l.entries()
 	if len(all) != 1+batches*each {
@@ -179,7 +179,7 @@ func TestAnswersAreGathered(t *testing.T) {
 		t.Error("room is not given back")
 	}
 	if err := errors.Join(a.flush(t.Context()), a.close()); err != nil {
-		t.Error(err)
+		t.Errorf("joined errors: %v, want no error", err)
 	}
 	close(l.enter)
 }
@@ -282,7 +282,7 @@ func TestAnswersFail(t *testing.T) {
 	_, good.span = tracer.Start(t.Context(), "good")
 	a.put([]pendingAnswer{good})
 	if err := a.close(); err != nil {
-		t.Fatal(err)
+		t.Fatalf("a.close: %v, want no error", err)
 	}
 	ended := spans.Ended()
 	if last := ended[len(ended)-1]; last.Name() != "good" || last.Status().Code != codes.Unset {

@@ -34,7 +34,7 @@ func TestWorkBeginsAtABase(t *testing.T) {
 		}
 		for _, e := range worked(t, int(n)) {
 			if _, err := k.Apply(t.Context(), e); err != nil {
-				t.Fatal(err)
+				t.Fatalf("k.Apply: %v, want no error", err)
 			}
 		}
 		ref := swarms.SnapshotRef{Name: name, SHA256: take(t, k, name, max(n, 1)).SHA256}
@@ -67,7 +67,7 @@ func TestWorkBeginsAtABase(t *testing.T) {
 			began, _ := openSnapshotter(t, d, store, workText, &ref)
 			st, err := kept.Open("", 0, 64<<10, 0)
 			if err != nil {
-				t.Fatal(err)
+				t.Fatalf("kept.Open: %v, want no error", err)
 			}
 			var at position
 			if err := errors.Join(json.Unmarshal(st.Note(), &at), st.Close()); err != nil ||
@@ -135,7 +135,7 @@ func TestBegin(t *testing.T) {
 		}
 		if told != (len(out.all) == 1) || told && (out.all[0].Ref != 1 || out.all[0].Kind != swarms.EntryRejected ||
 			!strings.Contains(string(out.all[0].Data), "swarm kept: snapshot none")) {
-			t.Errorf("%s: %+v", c.name, out.all)
+			t.Errorf("%s: entries %+v, want a refusal of the snapshot: %t", c.name, out.all, told)
 		}
 	}
 	k, s := openSnapshotter(t, d, unreadable{store}, workText, &good)

@@ -92,7 +92,7 @@ func newShelf(t *testing.T, d *disk) *shelf {
 	}
 	var err error
 	if s.store, err = s.open(); err != nil {
-		t.Fatal(err)
+		t.Fatalf("s.open: %v, want no error", err)
 	}
 	t.Cleanup(s.close)
 	return s
@@ -114,7 +114,7 @@ func agentsOf(t *testing.T, d device.Device) state.State {
 	p := openPaged(t, d, nil, pagedTexts["leaky"])
 	t.Cleanup(func() {
 		if err := p.Close(); err != nil {
-			t.Error(err)
+			t.Errorf("p.Close: %v, want no error", err)
 		}
 	})
 	return p
@@ -125,10 +125,10 @@ func (s *shelf) apply(t *testing.T, p state.State, all ...swarms.Entry) {
 	t.Helper()
 	for _, e := range all {
 		if _, err := p.Apply(t.Context(), e); err != nil {
-			t.Fatal(err)
+			t.Fatalf("p.Apply: %v, want no error", err)
 		}
 		if err := s.applied(t.Context(), p, e); err != nil {
-			t.Fatal(err)
+			t.Fatalf("s.applied: %v, want no error", err)
 		}
 	}
 }
@@ -138,7 +138,7 @@ func (s *shelf) apply(t *testing.T, p state.State, all ...swarms.Entry) {
 func TestCheckpointCadence(t *testing.T) {
 	s, p, log := newShelf(t, newDisk()), agentsOf(t, openHost(t)), ticks(12)
 	if err := p.Memory().Open(t.Context(), s.store); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Open: %v, want no error", err)
 	}
 	at := func(stored uint64, commits int) {
 		t.Helper()
@@ -162,7 +162,7 @@ func TestCheckpointCadence(t *testing.T) {
 		t.Errorf("note %s, want %+v; %d failedReads", s.opened.commits[0], want, s.failedReads)
 	}
 	if err := errors.Join(s.save(t.Context(), p), s.tick(t.Context(), p)); err != nil {
-		t.Fatal(err)
+		t.Fatalf("joined errors: %v, want no error", err)
 	}
 	at(3, 1) // Nothing was applied since.
 	s.cost, s.ended = time.Hour, time.Now().Add(-20*time.Hour+time.Minute)
@@ -181,17 +181,17 @@ func TestCheckpointCadence(t *testing.T) {
 	s.apply(t, p, log.all[8:10]...)
 	at(8, 2)
 	if err := s.tick(t.Context(), p); err != nil {
-		t.Fatal(err)
+		t.Fatalf("s.tick: %v, want no error", err)
 	}
 	at(10, 3)
 
 	for what, k := range map[string]*checkpoint{"none": nil, "no store": {entries: 1, last: swarms.Entry{Seq: 9}}} {
 		if err := errors.Join(k.applied(t.Context(), p, log.all[11]), k.save(t.Context(), p), k.endDamaged(p,
 			nil)); err != nil {
-			t.Errorf("%s: %v", what, err)
+			t.Errorf("%s: errors.Join: %v, want no error", what, err)
 		}
 		if err := k.endDamaged(p, tiers.ErrCorrupt); !errors.Is(err, tiers.ErrCorrupt) {
-			t.Errorf("%s: %v", what, err)
+			t.Errorf("%s: k.endDamaged: %v, want %v", what, err, tiers.ErrCorrupt)
 		}
 		if k.resumed() {
 			t.Errorf("%s: resumed", what)
@@ -214,13 +214,13 @@ func TestCheckpointCadence(t *testing.T) {
 func TestCheckpointFails(t *testing.T) {
 	s, p, log := newShelf(t, newDisk()), agentsOf(t, openHost(t)), ticks(6)
 	if err := p.Memory().Open(t.Context(), s.store); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Open: %v, want no error", err)
 	}
 	late := errors.New("no answer")
 	s.answered = func(context.Context) error { return late }
 	for _, e := range log.all[:3] {
 		if _, err := p.Apply(t.Context(), e); err != nil {
-			t.Fatal(err)
+			t.Fatalf("p.Apply: %v, want no error", err)
 		}
 		err := s.applied(t.Context(), p, e)
 		if (e.Seq == 3) != errors.Is(err, late) {

@@ -23,13 +23,13 @@ func TestApplyAnswers(t *testing.T) {
 	for _, replayed := range []uint64{0, 3, 4, 5, 9} {
 		s := newTestLoop(t, d, &ledger{waits: true}, replayed, nil)
 		if err := s.inFlight.acquire(t.Context(), 60); err != nil {
-			t.Fatal(err)
+			t.Fatalf("inFlight.acquire: %v, want no error", err)
 		}
 		if err := s.apply(t.Context(), batchOf(s.p, 3, 6, 5, 8)); err != nil {
-			t.Fatal(err)
+			t.Fatalf("s.apply: %v, want no error", err)
 		}
 		if err := s.answers.flush(t.Context()); err != nil {
-			t.Fatal(err)
+			t.Fatalf("answers.flush: %v, want no error", err)
 		}
 		if s.inFlight.any() {
 			t.Error("room is not given back")
@@ -43,7 +43,7 @@ func TestApplyAnswers(t *testing.T) {
 			t.Errorf("the limit is %v, and %d holds", limit, s.pipe.limit.Load())
 		}
 		if err := s.close(); err != nil {
-			t.Fatal(err)
+			t.Fatalf("s.close: %v, want no error", err)
 		}
 		if limit := s.gauge(t, "exoswarm_swarm_batch_limit"); limit != 0 {
 			t.Errorf("the limit of a closed loop is %v", limit)
@@ -93,7 +93,7 @@ func TestApplyNamesEntries(t *testing.T) {
 				Seq:  4,
 				Kind: swarms.EntryTick,
 			}}}}); err == nil || err.Error() != "log entry 4: broken" {
-				t.Errorf("%v", err)
+				t.Errorf("%v, want the error of log entry 4", err)
 			}
 		}
 		if err := s.close(); err != nil || len(s.out.all) != 0 {
@@ -107,10 +107,10 @@ func TestNothingToObserve(t *testing.T) {
 	s := newTestLoop(t, openHost(t), &ledger{waits: true}, 0, nil)
 	s.p.fail = errors.New("it was asked")
 	if err := s.inFlight.acquire(t.Context(), 20); err != nil {
-		t.Fatal(err)
+		t.Fatalf("inFlight.acquire: %v, want no error", err)
 	}
 	if err := s.apply(t.Context(), batchOf(s.p, 1, 2, 1, 2)); err != nil {
-		t.Fatal(err)
+		t.Fatalf("s.apply: %v, want no error", err)
 	}
 	if n := s.gauge(t, "exoswarm_swarm_batch_observations"); n != 0 {
 		t.Errorf("%v batches", n)
@@ -150,7 +150,7 @@ func TestServe(t *testing.T) {
 			s := newTestLoop(t, d, in, c.answered, keep.checkpoint)
 			s.p.refuse = c.refuse
 			if err := s.p.Memory().Open(t.Context(), keep.store); err != nil {
-				t.Fatal(err)
+				t.Fatalf("Open: %v, want no error", err)
 			}
 			ctx, cancel := context.WithCancelCause(t.Context())
 			defer cancel(nil)
@@ -164,7 +164,7 @@ func TestServe(t *testing.T) {
 				t.Errorf("%v, want %v", err, c.cause)
 			}
 			if err := s.close(); err != nil {
-				t.Fatal(err)
+				t.Fatalf("s.close: %v, want no error", err)
 			}
 			if s.at != uint64(len(in.all)) || keep.stored != c.stored || in.readers != 0 {
 				t.Errorf("applied is entry %d, stored %d, want %d; %d readers", s.at, keep.stored, c.stored, in.readers)
@@ -217,7 +217,7 @@ func TestServeFails(t *testing.T) {
 			keep.entries = 4
 			s := newTestLoop(t, d, in, 0, keep.checkpoint)
 			if err := s.p.Memory().Open(t.Context(), keep.store); err != nil {
-				t.Fatal(err)
+				t.Fatalf("Open: %v, want no error", err)
 			}
 			c.change(s, keep)
 			if name == "answers" {
@@ -254,7 +254,7 @@ func TestServeParks(t *testing.T) {
 			store = keep.store
 		}
 		if err := s.p.Memory().Open(t.Context(), store); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Open: %v, want no error", err)
 		}
 		ended := make(chan error)
 		go func() { ended <- s.serve(t.Context()) }()
@@ -268,10 +268,10 @@ func TestServeParks(t *testing.T) {
 		}
 		var r *Rest
 		if !errors.As(err, &r) || r.Entry != 4 || r.Stored != stores || stores && keep.stored != 4 {
-			t.Errorf("%v: %+v", err, r)
+			t.Errorf("%v: %+v, want a rest at entry 4, stored: %t", err, r, stores)
 		}
 		if err := s.close(); err != nil {
-			t.Error(err)
+			t.Errorf("s.close: %v, want no error", err)
 		}
 	}
 }
@@ -296,13 +296,13 @@ func TestResize(t *testing.T) {
 	}
 	s.place.reduced = true
 	if err := s.inFlight.acquire(t.Context(), 10); err != nil {
-		t.Fatal(err)
+		t.Fatalf("inFlight.acquire: %v, want no error", err)
 	}
 	if err := s.apply(t.Context(), batchOf(s.p, 1, 1)); err != nil || s.pipe.limit.Load() != 0 {
 		t.Errorf("the loop does not look at the level: %v", err)
 	}
 	if err := s.close(); err != nil {
-		t.Error(err)
+		t.Errorf("s.close: %v, want no error", err)
 	}
 }
 
@@ -316,7 +316,7 @@ func TestSnapshotIsBehindAnswers(t *testing.T) {
 		stored := -1
 		s.p.during = func() { stored = len(s.out.entries()) }
 		if err := s.inFlight.acquire(t.Context(), 1); err != nil {
-			t.Fatal(err)
+			t.Fatalf("inFlight.acquire: %v, want no error", err)
 		}
 		s.answers.put([]pendingAnswer{done(1)})
 		<-s.out.enter
@@ -331,7 +331,7 @@ func TestSnapshotIsBehindAnswers(t *testing.T) {
 			t.Errorf("%v; %d answers were stored at the snapshot", err, stored)
 		}
 		if err := s.close(); !errors.Is(err, fail) {
-			t.Error(err)
+			t.Errorf("s.close: %v, want %v", err, fail)
 		}
 	}
 	s := newTestLoop(t, d, &ledger{waits: true}, 4, nil)
@@ -341,7 +341,7 @@ func TestSnapshotIsBehindAnswers(t *testing.T) {
 			var given []state.Answer
 			e := &logEntry{Entry: swarms.Entry{Seq: seq, Kind: kind}}
 			if err := s.applyOne(t.Context(), e, &given); err != nil {
-				t.Fatal(err)
+				t.Fatalf("s.applyOne: %v, want no error", err)
 			}
 			if applied := kind == swarms.EntryTick || seq > 4; applied != (len(s.p.seen) == 1) ||
 				applied != (len(given) == 1) {
@@ -350,7 +350,7 @@ func TestSnapshotIsBehindAnswers(t *testing.T) {
 		}
 	}
 	if err := s.close(); err != nil {
-		t.Error(err)
+		t.Errorf("s.close: %v, want no error", err)
 	}
 }
 
@@ -358,7 +358,7 @@ func TestSnapshotIsBehindAnswers(t *testing.T) {
 func TestReplayedQuestion(t *testing.T) {
 	s := newTestLoop(t, openHost(t), &ledger{waits: true}, 4, nil)
 	if err := s.inFlight.acquire(t.Context(), 5); err != nil {
-		t.Fatal(err)
+		t.Fatalf("inFlight.acquire: %v, want no error", err)
 	}
 	q := &entryBatch{entries: []logEntry{{Entry: swarms.Entry{Seq: 3, Kind: swarms.EntryQuery}, weight: 5}}}
 	if err := s.apply(t.Context(), q); err != nil || s.inFlight.any() {
@@ -396,7 +396,7 @@ func TestSpans(t *testing.T) {
 		s.server.o.Tracer = tracer
 	}
 	if err := s.close(); err != nil {
-		t.Error(err)
+		t.Errorf("s.close: %v, want no error", err)
 	}
 }
 
@@ -421,10 +421,10 @@ func TestSeat(t *testing.T) {
 	eventually(t, "it waits", func() bool { return len(s.out.entries()) == 2 && idle() })
 	cancel()
 	if err := <-ended; !errors.Is(err, context.Canceled) {
-		t.Error(err)
+		t.Errorf("%v, want %v", err, context.Canceled)
 	}
 	if err := s.close(); err != nil {
-		t.Error(err)
+		t.Errorf("s.close: %v, want no error", err)
 	}
 }
 
@@ -451,7 +451,7 @@ func TestReplaySkips(t *testing.T) {
 	} {
 		if err := of.applyOne(t.Context(), &logEntry{Entry: swarms.Entry{Seq: uint64(i + 1), Kind: kind}},
 			new([]state.Answer)); err != nil {
-			t.Fatal(err)
+			t.Fatalf("of.applyOne: %v, want no error", err)
 		}
 	}
 	if want := []string{swarms.EntryReset, swarms.EntryTick}; !slices.Equal(r.kinds, want) {

@@ -29,11 +29,11 @@ func openHost(t *testing.T) device.Device {
 	t.Helper()
 	d, err := cuda.Open(t.Context(), "host", cuda.Options{})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("cuda.Open: %v, want no error", err)
 	}
 	t.Cleanup(func() {
 		if err := d.Close(); err != nil { // a leak of the state is an error here
-			t.Error(err)
+			t.Errorf("d.Close: %v, want no error", err)
 		}
 	})
 	return d
@@ -68,7 +68,7 @@ func openWhole(t testing.TB, d device.Device, b *pages.Budget, text string, page
 	t.Helper()
 	spec, err := swarm.Parse("test.yaml", []byte(text))
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("swarm.Parse: %v, want no error", err)
 	}
 	if pageBytes > 0 {
 		spec.PageSize = testPage
@@ -79,7 +79,7 @@ func openWhole(t testing.TB, d device.Device, b *pages.Budget, text string, page
 	}
 	s, err := state.New(d, b, spec, state.GroupRange{Shards: 1, Groups: groups, All: groups})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("state.New: %v, want no error", err)
 	}
 	return s
 }
@@ -97,11 +97,11 @@ func openSnapshotter(
 	t.Helper()
 	spec, err := swarm.Parse("test.yaml", []byte(text))
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("swarm.Parse: %v, want no error", err)
 	}
 	data, err := json.Marshal(spec)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("json.Marshal: %v, want no error", err)
 	}
 	s := swarms.Swarm{
 		Version: jobs.Version, ID: "kept", Name: "kept", Spec: data, Groups: spec.Groups(), Shards: spec.Shards,
@@ -110,11 +110,11 @@ func openSnapshotter(
 	has := state.RangeOf(s, 0)
 	st, err := state.New(d, nil, spec, has)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("state.New: %v, want no error", err)
 	}
 	t.Cleanup(func() {
 		if err := st.Close(); err != nil {
-			t.Error(err)
+			t.Errorf("st.Close: %v, want no error", err)
 		}
 	})
 	return state.NewSnapshotter(st, s, spec, has, store), s
@@ -125,11 +125,11 @@ func openStore(t *testing.T) snapshot.Store {
 	t.Helper()
 	b, err := bucket.Open(t.Context(), t.TempDir())
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("bucket.Open: %v, want no error", err)
 	}
 	t.Cleanup(func() {
 		if err := b.Close(); err != nil {
-			t.Error(err)
+			t.Errorf("b.Close: %v, want no error", err)
 		}
 	})
 	return b
@@ -146,7 +146,7 @@ func take(t *testing.T, k *state.Snapshotter, name string, seq uint64) swarms.Sn
 	}
 	s, err := swarms.DecodeSnapshotted(a.Data)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("swarms.DecodeSnapshotted: %v, want no error", err)
 	}
 	return s
 }
@@ -168,7 +168,7 @@ func (d *disk) open(t testing.TB) *pagestore.Store {
 		}},
 	})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("pagestore.Open: %v, want no error", err)
 	}
 	return s
 }
@@ -181,7 +181,7 @@ func encoded(t testing.TB, v any) []byte {
 		data, err = e.Encode()
 	}
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("json.Marshal: %v, want no error", err)
 	}
 	return data
 }
@@ -192,7 +192,7 @@ func contents(t testing.TB, m *pages.Memory) []byte {
 	all := make([]byte, m.Count()*m.PageBytes())
 	for page := range m.Count() {
 		if err := m.Read(t.Context(), uint64(page), all[page*m.PageBytes():][:m.PageBytes()]); err != nil {
-			t.Fatal(err)
+			t.Fatalf("m.Read: %v, want no error", err)
 		}
 	}
 	return all
@@ -232,7 +232,7 @@ func randomEntry(t testing.TB, r *rand.Rand, text string) swarms.Entry {
 	t.Helper()
 	spec, err := swarm.Parse("test.yaml", []byte(text))
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("swarm.Parse: %v, want no error", err)
 	}
 	width := max(1, len(spec.Features))
 	switch n := r.IntN(4); {
@@ -268,11 +268,11 @@ func customSpec(t testing.TB, of customtest.Cell, agents int, rule string) *swar
 	}
 	data, err := json.Marshal(spec)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("json.Marshal: %v, want no error", err)
 	}
 	read, err := swarm.FromJSON(data)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("swarm.FromJSON: %v, want no error", err)
 	}
 	return read
 }

@@ -34,11 +34,11 @@ func record(t *testing.T, text string, groups int) swarms.Swarm {
 	t.Helper()
 	spec, err := swarm.Parse("test.yaml", []byte(text))
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("swarm.Parse: %v, want no error", err)
 	}
 	data, err := json.Marshal(spec)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("json.Marshal: %v, want no error", err)
 	}
 	return swarms.Swarm{Version: jobs.Version, ID: "x", Name: spec.Name, Spec: data, Groups: groups}
 }
@@ -62,7 +62,7 @@ func TestNeed(t *testing.T) {
 		const have = 1 << 40
 		spec, err := swarm.Parse("test.yaml", []byte(text))
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("swarm.Parse: %v, want no error", err)
 		}
 		groups := 40
 		if spec.ByAgent() {
@@ -72,13 +72,13 @@ func TestNeed(t *testing.T) {
 		on := placeOn(d)
 		p, err := state.New(d, on.budget, spec, state.GroupRange{Shards: 1, Groups: groups, All: groups})
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("state.New: %v, want no error", err)
 		}
 		if took := have - on.budget.Room(); need != took || need == 0 {
 			t.Errorf("%s: %d bytes are kept, and it has taken %d", name, need, took)
 		}
 		if err := p.Close(); err != nil {
-			t.Error(err)
+			t.Errorf("p.Close: %v, want no error", err)
 		}
 		if room := on.budget.Room(); room != have {
 			t.Errorf("%s: %d bytes left in the end", name, room)
@@ -89,7 +89,7 @@ func TestNeed(t *testing.T) {
 		}
 		spec, err = swarm.Parse("test.yaml", []byte(stated))
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("swarm.Parse: %v, want no error", err)
 		}
 		if got, want := Need(record(t, stated, groups)), spec.PageBytes(groups); got != want || got == 0 {
 			t.Errorf("%s: the record needs %d bytes, want %d", name, got, want)

@@ -26,7 +26,7 @@ func TestEntryBatches(t *testing.T) {
 	s := openWhole(t, openHost(t), nil, gruText, 0)
 	defer func() {
 		if err := s.Close(); err != nil {
-			t.Error(err)
+			t.Errorf("s.Close: %v, want no error", err)
 		}
 	}()
 	ctx, cancel := context.WithCancel(patient(t))
@@ -117,7 +117,7 @@ func TestEntryBatches(t *testing.T) {
 func TestInFlight(t *testing.T) {
 	r := newInFlight()
 	if err := r.acquire(patient(t), 2*inFlightBytes); err != nil {
-		t.Fatal(err)
+		t.Fatalf("r.acquire: %v, want no error", err)
 	}
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -136,7 +136,7 @@ func TestInFlight(t *testing.T) {
 		got := 0
 		for ; got < 4 && under < n; got++ {
 			if err := <-taken; err != nil {
-				t.Fatal(err)
+				t.Fatalf("take: %v, want no error", err)
 			}
 			under++
 		}

@@ -37,11 +37,11 @@ func TestRestore(t *testing.T) {
 		return func(t *testing.T, b *start) {
 			var p position
 			if err := json.Unmarshal(b.s.store.Note(), &p); err != nil {
-				t.Fatal(err)
+				t.Fatalf("json.Unmarshal: %v, want no error", err)
 			}
 			change(&p)
 			if _, err := b.s.store.Commit(t.Context(), encoded(t, p)); err != nil {
-				t.Fatal(err)
+				t.Fatalf("store.Commit: %v, want no error", err)
 			}
 		}
 	}
@@ -122,7 +122,7 @@ func TestRestore(t *testing.T) {
 		},
 		{name: "no JSON", change: func(t *testing.T, b *start) {
 			if _, err := b.s.store.Commit(t.Context(), []byte("{")); err != nil {
-				t.Fatal(err)
+				t.Fatalf("store.Commit: %v, want no error", err)
 			}
 		}, reason: "its position is not JSON"},
 		{name: "no note", change: func(t *testing.T, b *start) {
@@ -169,7 +169,7 @@ func TestRestore(t *testing.T) {
 			disk, before := newDisk(), agentsOf(t, d)
 			first := newShelf(t, disk)
 			if err := before.Memory().Open(t.Context(), first.store); err != nil {
-				t.Fatal(err)
+				t.Fatalf("Open: %v, want no error", err)
 			}
 			ctx, cancel := context.WithCancelCause(t.Context())
 			defer cancel(nil)
@@ -180,7 +180,7 @@ func TestRestore(t *testing.T) {
 			}
 			want := contents(t, before.Memory())
 			if err := before.Memory().Shut(); err != nil {
-				t.Fatal(err)
+				t.Fatalf("Shut: %v, want no error", err)
 			}
 			first.close()
 
@@ -203,7 +203,7 @@ func TestRestore(t *testing.T) {
 				return
 			}
 			if err != nil {
-				t.Fatal(err)
+				t.Fatalf("s.restore: %v, want no error", err)
 			}
 			if b.in.readers != 1 {
 				t.Errorf("%d readers are open", b.in.readers)
@@ -252,10 +252,10 @@ func TestDiscard(t *testing.T) {
 		"a medium that keeps pages": {func(t *testing.T, s *shelf) {
 			s.dropFail = errors.New("busy")
 			if err := s.store.Put(t.Context(), 0, 0, make([]byte, testPage), tiers.Kind{Elem: 4}); err != nil {
-				t.Fatal(err)
+				t.Fatalf("store.Put: %v, want no error", err)
 			}
 			if _, err := s.store.Commit(t.Context(), []byte("{")); err != nil {
-				t.Fatal(err)
+				t.Fatalf("store.Commit: %v, want no error", err)
 			}
 		}, false},
 		"not to be opened": {func(_ *testing.T, s *shelf) { s.openFail = errors.New("locked") }, false},
@@ -294,7 +294,7 @@ func TestSpoiled(t *testing.T) {
 	}{{nil, 0}, {tiers.ErrCorrupt, 1}, {tiers.ErrMedium, 0}, {fault.ErrDevice, 0}, {jobs.ErrDrain, 0}} {
 		s, p := newShelf(t, newDisk()), agentsOf(t, d)
 		if err := p.Memory().Open(t.Context(), s.store); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Open: %v, want no error", err)
 		}
 		before := s.opened
 		if err := s.endDamaged(p, c.err); !errors.Is(err, c.err) || s.drops != c.drops || before.closes != c.drops ||
@@ -315,7 +315,7 @@ func TestRestoreLetsGo(t *testing.T) {
 	d := openHost(t)
 	s, p, log := newShelf(t, newDisk()), agentsOf(t, d), ticks(3)
 	if err := p.Memory().Open(t.Context(), s.store); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Open: %v, want no error", err)
 	}
 	s.apply(t, p, log.all...)
 	if err := p.Memory().Shut(); err != nil || s.stored != 3 {
@@ -348,7 +348,7 @@ func TestStart(t *testing.T) {
 		}
 		applyAll(t, used, before)
 		if _, err := (*checkpoint)(nil).start(t.Context(), used, ticks(1)); err != nil {
-			t.Fatal(err)
+			t.Fatalf("start: %v, want no error", err)
 		}
 		want := applyAll(t, fresh, after)
 		for i, got := range applyAll(t, used, after) {
@@ -357,7 +357,7 @@ func TestStart(t *testing.T) {
 			}
 		}
 		if err := errors.Join(used.Close(), fresh.Close()); err != nil {
-			t.Error(err)
+			t.Errorf("joined errors: %v, want no error", err)
 		}
 	}
 	gone := errors.New("gone")

@@ -72,7 +72,7 @@ func TestWorkRefuses(t *testing.T) {
 	d := openHost(t)
 	custom, err := json.Marshal(customSpec(t, customtest.Leaky(1), 8, "majority"))
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("json.Marshal: %v, want no error", err)
 	}
 	const waits = "waiting for room, or for an agent that has it"
 	for _, c := range []struct {
@@ -121,7 +121,7 @@ func TestWorkRefuses(t *testing.T) {
 		err := p.serve(t, nil, 99)
 		if (err == nil) != (c.err == "") || err != nil && (!strings.Contains(err.Error(), c.err) ||
 			fault.ClassOf(err) != "") {
-			t.Errorf("%s: %v", c.name, err)
+			t.Errorf("%s: %v, want %q and no class", c.name, err, c.err)
 		}
 		if wrong := (*jobs.Error)(nil); errors.As(err, &wrong) {
 			t.Errorf("%s: the error lays it to the swarm: %v", c.name, err)
@@ -140,7 +140,7 @@ func TestWorkTriesAgain(t *testing.T) {
 	p := newTestServer(t, openHost(t), Options{}, 3)
 	p.on.device = gone
 	if err := gone.Close(); err != nil {
-		t.Fatal(err)
+		t.Fatalf("gone.Close: %v, want no error", err)
 	}
 	if err := p.serve(t, nil, 99); !errors.Is(err, fault.ErrDevice) || len(p.out.entries()) != 0 {
 		t.Errorf("%v, with %d answers", err, len(p.out.entries()))
@@ -152,11 +152,11 @@ func TestWorkTriesAgain(t *testing.T) {
 func TestWorkHasNoDeviceMemory(t *testing.T) {
 	small, err := cuda.Open(t.Context(), "host", cuda.Options{MemoryLimit: 16 << 10})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("cuda.Open: %v, want no error", err)
 	}
 	defer func() {
 		if err := small.Close(); err != nil {
-			t.Error(err)
+			t.Errorf("small.Close: %v, want no error", err)
 		}
 	}()
 	for _, answered := range []uint64{0, 1} {
@@ -225,7 +225,7 @@ func TestWorkFreesMemory(t *testing.T) {
 			spec, err := swarm.Parse("test.yaml", []byte(strings.Replace(workText, "agents: 64",
 				fmt.Sprintf("agents: %d", 8*(groups+step)), 1)))
 			if err != nil {
-				t.Fatal(err)
+				t.Fatalf("swarm.Parse: %v, want no error", err)
 			}
 			if spec.PageBytes(groups+step) <= bytes {
 				groups += step
@@ -241,7 +241,7 @@ func TestWorkFreesMemory(t *testing.T) {
 		for range 2 {
 			p.out.all = nil
 			if err := p.serve(t, nil, 99); err != nil {
-				t.Fatal(err)
+				t.Fatalf("p.serve: %v, want no error", err)
 			}
 		}
 		if p.freed != map[bool]int{true: 2}[frees] {

@@ -20,7 +20,7 @@ func TestSizing(t *testing.T) {
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("os.ReadFile: %v, want no error", err)
 		}
 		now := epoch
 		s := newBatchSize(100*time.Millisecond, now)

@@ -76,7 +76,7 @@ func newTestLoop(t *testing.T, d device.Device, in *ledger, answered uint64, kee
 	s.p = &scripted{State: agentsOf(t, d)}
 	metrics, err := NewMetrics(s.registry)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("NewMetrics: %v, want no error", err)
 	}
 	a := &Server{o: Options{
 		Metrics: metrics, BatchLatency: time.Second, Keeps: func(int64) bool { return true },
@@ -87,7 +87,7 @@ func newTestLoop(t *testing.T, d device.Device, in *ledger, answered uint64, kee
 	}
 	r, err := in.Read(t.Context(), 1)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("in.Read: %v, want no error", err)
 	}
 	log := slog.New(slog.NewTextHandler(&s.log, nil))
 	s.place = placeOn(d)
@@ -102,7 +102,7 @@ func (s *testLoop) gauge(t *testing.T, name string) (sum float64) {
 	t.Helper()
 	all, err := s.registry.Gather()
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("registry.Gather: %v, want no error", err)
 	}
 	for _, f := range all {
 		for _, m := range f.GetMetric() {

@@ -80,7 +80,7 @@ func newTestServer(t *testing.T, d device.Device, o Options, n int) *testServer 
 	t.Helper()
 	spec, err := swarm.Parse("test.yaml", []byte(workText))
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("swarm.Parse: %v, want no error", err)
 	}
 	p := &testServer{pairOfLogs: pairOfLogs{in: &ledger{all: worked(t, n)}, out: &ledger{}}, swarm: record(t, workText,
 		spec.Groups())}
@@ -172,7 +172,7 @@ func bytesOf(t *testing.T, o *batch.AgentObservations) []byte {
 	t.Helper()
 	data, err := o.Encode()
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("o.Encode: %v, want no error", err)
 	}
 	return data
 }

@@ -25,7 +25,7 @@ import (
 func TestNumPy(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "formats", "snapshot.md"))
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("os.ReadFile: %v, want no error", err)
 	}
 	lines := regexp.MustCompile("(?s)```python\n(.*?)```").FindSubmatch(page)
 	if lines == nil {
@@ -41,7 +41,7 @@ func TestNumPy(t *testing.T) {
 		}
 	}
 	if _, _, err := snapshot.SaveFiles(t.Context(), open(t, dir), head("s"), &p.Pages, fewBytes); err != nil {
-		t.Fatal(err)
+		t.Fatalf("snapshot.SaveFiles: %v, want no error", err)
 	}
 	code := "folder = " + fmt.Sprintf("%q", filepath.Join(dir, "s")) + "\n" + string(lines[1]) +
 		"print(json.dumps({k: [str(a.dtype), list(a.shape), np.ascontiguousarray(a).tobytes().hex()] for k, a in " +
@@ -52,7 +52,7 @@ func TestNumPy(t *testing.T) {
 	}
 	var got map[string][3]any
 	if err := json.Unmarshal(out, &got); err != nil {
-		t.Fatal(err)
+		t.Fatalf("json.Unmarshal: %v, want no error", err)
 	}
 	widened := make([]byte, 0, 2*len(p.dense(2))) // bfloat16 as float32
 	for i, d := 0, p.dense(2); i < len(d); i += 2 {
@@ -64,7 +64,7 @@ func TestNumPy(t *testing.T) {
 		"trace": {"float32", []any{65.0, 2.0}, hex.EncodeToString(widened)},
 	}
 	if d := cmp.Diff(want, got); d != "" {
-		t.Error(d)
+		t.Errorf("difference (-want +got):\n%s", d)
 	}
 }
 
@@ -98,7 +98,7 @@ func FuzzHeader(f *testing.F) {
 		a, err := snapshot.ReadHeader(r)
 		if err != nil {
 			if !errors.Is(err, snapshot.ErrCorrupt) {
-				t.Fatal(err)
+				t.Fatalf("%v, want %v", err, snapshot.ErrCorrupt)
 			}
 			return
 		}
@@ -119,15 +119,15 @@ func FuzzManifest(f *testing.F) {
 	}, 5, 13, 768)
 	store := open(f, f.TempDir())
 	if _, _, err := snapshot.SaveFiles(f.Context(), store, head("s"), &p.Pages, fewBytes/2); err != nil {
-		f.Fatal(err)
+		f.Fatalf("snapshot.SaveFiles: %v, want no error", err)
 	}
 	in, err := store.Open(f.Context(), "s/"+snapshot.ManifestName)
 	if err != nil {
-		f.Fatal(err)
+		f.Fatalf("store.Open: %v, want no error", err)
 	}
 	good, err := io.ReadAll(in)
 	if err = errors.Join(err, in.Close()); err != nil {
-		f.Fatal(err)
+		f.Fatalf("joined errors: %v, want no error", err)
 	}
 	f.Add(good)
 	for _, change := range [][2]string{
@@ -149,7 +149,7 @@ func FuzzManifest(f *testing.F) {
 		}
 		if _, err := snapshot.ParseManifest([]byte(bad)); !errors.Is(err, snapshot.ErrCorrupt) &&
 			!errors.Is(err, snapshot.ErrMismatch) {
-			f.Errorf("%s: %v", change[1], err)
+			f.Errorf("%s: %v, want %v or %v", change[1], err, snapshot.ErrCorrupt, snapshot.ErrMismatch)
 		}
 		f.Add([]byte(bad))
 	}
@@ -157,7 +157,7 @@ func FuzzManifest(f *testing.F) {
 		m, err := snapshot.ParseManifest(data)
 		if err != nil {
 			if !errors.Is(err, snapshot.ErrCorrupt) && !errors.Is(err, snapshot.ErrMismatch) {
-				t.Fatal(err)
+				t.Fatalf("%v, want %v or %v", err, snapshot.ErrCorrupt, snapshot.ErrMismatch)
 			}
 			return
 		}
@@ -166,7 +166,7 @@ func FuzzManifest(f *testing.F) {
 			for _, file := range v.Files {
 				rows += file.Rows
 				if file.Rows < 1 || file.Bytes < file.Rows || strings.ContainsAny(file.Name, "/\\") {
-					t.Fatalf("%+v", file)
+					t.Fatalf("%+v, want rows, at least as many bytes, and a name without slashes", file)
 				}
 			}
 			if want := map[string]int64{"agent": m.Agents, "group": int64(m.Groups)}[v.Per]; rows != want {
@@ -175,7 +175,7 @@ func FuzzManifest(f *testing.F) {
 		}
 		again, err := json.Marshal(m)
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("json.Marshal: %v, want no error", err)
 		}
 		m2, err := snapshot.ParseManifest(again)
 		if err != nil {
@@ -183,7 +183,7 @@ func FuzzManifest(f *testing.F) {
 		}
 		m.Spec, m2.Spec = nil, nil // its text is indented as it comes
 		if d := cmp.Diff(m, m2); d != "" {
-			t.Fatal(d)
+			t.Fatalf("difference (-want +got):\n%s", d)
 		}
 	})
 }

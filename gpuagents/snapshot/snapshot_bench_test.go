@@ -48,12 +48,12 @@ func BenchmarkSave(b *testing.B) {
 			for i := range b.N {
 				m, _, err := snapshot.Save(b.Context(), open(b, dir), head(fmt.Sprint("s", i)), &p.Pages)
 				if err != nil {
-					b.Fatal(err)
+					b.Fatalf("snapshot.Save: %v, want no error", err)
 				}
 				b.SetBytes(m.Bytes())
 				b.StopTimer()
 				if err := os.RemoveAll(filepath.Join(dir, m.Name)); err != nil {
-					b.Fatal(err)
+					b.Fatalf("os.RemoveAll: %v, want no error", err)
 				}
 				b.StartTimer()
 			}
@@ -68,13 +68,13 @@ func BenchmarkLoad(b *testing.B) {
 			store := open(b, benchDir(b))
 			m, _, err := snapshot.Save(b.Context(), store, head("s"), &p.Pages)
 			if err != nil {
-				b.Fatal(err)
+				b.Fatalf("snapshot.Save: %v, want no error", err)
 			}
 			b.SetBytes(m.Bytes())
 			b.ResetTimer()
 			for range b.N {
 				if err := snapshot.Load(b.Context(), store, m, &p.Pages); err != nil {
-					b.Fatal(err)
+					b.Fatalf("snapshot.Load: %v, want no error", err)
 				}
 			}
 		})
@@ -98,18 +98,18 @@ func rawWrite(b *testing.B, dir string, data []byte) {
 	for i := range rawFiles {
 		f, err := os.Create(filepath.Join(dir, fmt.Sprint(i)))
 		if err != nil {
-			b.Fatal(err)
+			b.Fatalf("os.Create: %v, want no error", err)
 		}
 		for at := 0; at < len(data); at += 2 << 20 {
 			if _, err := f.Write(data[at : at+2<<20]); err != nil {
-				b.Fatal(err)
+				b.Fatalf("f.Write: %v, want no error", err)
 			}
 		}
 		if err := f.Sync(); err != nil {
-			b.Fatal(err)
+			b.Fatalf("f.Sync: %v, want no error", err)
 		}
 		if err := f.Close(); err != nil {
-			b.Fatal(err)
+			b.Fatalf("f.Close: %v, want no error", err)
 		}
 	}
 }
@@ -124,13 +124,13 @@ func BenchmarkRawRead(b *testing.B) {
 		for i := range rawFiles {
 			f, err := os.Open(filepath.Join(dir, fmt.Sprint(i)))
 			if err != nil {
-				b.Fatal(err)
+				b.Fatalf("os.Open: %v, want no error", err)
 			}
 			if _, err := io.ReadFull(f, data); err != nil {
-				b.Fatal(err)
+				b.Fatalf("io.ReadFull: %v, want no error", err)
 			}
 			if err := f.Close(); err != nil {
-				b.Fatal(err)
+				b.Fatalf("f.Close: %v, want no error", err)
 			}
 		}
 	}
@@ -144,11 +144,11 @@ func benchDir(b *testing.B) string {
 	}
 	dir = filepath.Join(dir, fmt.Sprint("snapshots-", os.Getpid()))
 	if err := os.Mkdir(dir, 0o755); err != nil {
-		b.Fatal(err)
+		b.Fatalf("os.Mkdir: %v, want no error", err)
 	}
 	b.Cleanup(func() {
 		if err := os.RemoveAll(dir); err != nil {
-			b.Error(err)
+			b.Errorf("os.RemoveAll: %v, want no error", err)
 		}
 	})
 	return dir

@@ -35,7 +35,7 @@ func newPages(t testing.TB, vars []kernels.Var, agents, groups, pageBytes int) *
 	t.Helper()
 	l, err := kernels.NewLayout(vars, agents, pageBytes)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("kernels.NewLayout: %v, want no error", err)
 	}
 	p := &inMemory{snapshot.Pages{Layout: l, Groups: groups}, make([]byte, (groups+l.Slots-1)/l.Slots*pageBytes)}
 	p.Read = func(page uint64, buf []byte) error {
@@ -114,11 +114,11 @@ func open(t testing.TB, dir string) bucket.Bucket {
 	t.Helper()
 	b, err := bucket.Open(t.Context(), dir)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("bucket.Open: %v, want no error", err)
 	}
 	t.Cleanup(func() {
 		if err := b.Close(); err != nil {
-			t.Error(err)
+			t.Errorf("b.Close: %v, want no error", err)
 		}
 	})
 	return b
@@ -209,11 +209,11 @@ func object(t testing.TB, store snapshot.Store, name string) []byte {
 	t.Helper()
 	in, err := store.Open(t.Context(), name)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("store.Open: %v, want no error", err)
 	}
 	data, err := io.ReadAll(in)
 	if err = errors.Join(err, in.Close()); err != nil {
-		t.Fatal(err)
+		t.Fatalf("joined errors: %v, want no error", err)
 	}
 	return data
 }
@@ -343,7 +343,7 @@ func TestFaults(t *testing.T) {
 	whole := open(t, t.TempDir())
 	_, want, err := snapshot.SaveFiles(t.Context(), whole, head("s"), &p.Pages, fewBytes)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("snapshot.SaveFiles: %v, want no error", err)
 	}
 	failed := 0
 	for n := 0; ; n++ {
@@ -366,10 +366,10 @@ func TestFaults(t *testing.T) {
 		}
 		// What a killed process leaves: a file that was begun.
 		if err := os.MkdirAll(filepath.Join(dir, "s"), 0o755); err != nil {
-			t.Fatal(err)
+			t.Fatalf("os.MkdirAll: %v, want no error", err)
 		}
 		if err := os.WriteFile(filepath.Join(dir, "s", "row-00000.npy.X.partial"), []byte("x"), 0o644); err != nil {
-			t.Fatal(err)
+			t.Fatalf("os.WriteFile: %v, want no error", err)
 		}
 		m, digest, err := snapshot.SaveFiles(t.Context(), store, head("s"), &p.Pages, fewBytes)
 		if err != nil || digest != want {
@@ -412,7 +412,7 @@ func TestFlips(t *testing.T) {
 	store := open(t, dir)
 	m, digest, err := snapshot.SaveFiles(t.Context(), store, head("s"), &p.Pages, fewBytes)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("snapshot.SaveFiles: %v, want no error", err)
 	}
 	check := func(what string, loads bool) {
 		t.Helper()
@@ -430,12 +430,12 @@ func TestFlips(t *testing.T) {
 			path := filepath.Join(dir, "s", f.Name)
 			data, err := os.ReadFile(path)
 			if err != nil {
-				t.Fatal(err)
+				t.Fatalf("os.ReadFile: %v, want no error", err)
 			}
 			set := func(data []byte) {
 				t.Helper()
 				if err := os.WriteFile(path, data, 0o644); err != nil {
-					t.Fatal(err)
+					t.Fatalf("os.WriteFile: %v, want no error", err)
 				}
 			}
 			for i := range data {
@@ -452,7 +452,7 @@ func TestFlips(t *testing.T) {
 			set(append(slices.Clone(data), 0))
 			check(f.Name+" and a byte", true)
 			if err := os.Remove(path); err != nil {
-				t.Fatal(err)
+				t.Fatalf("os.Remove: %v, want no error", err)
 			}
 			check(f.Name+" missing", true)
 			set(data)
@@ -464,13 +464,13 @@ func TestFlips(t *testing.T) {
 	path := filepath.Join(dir, "s", snapshot.ManifestName)
 	data, err := os.ReadFile(path)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("os.ReadFile: %v, want no error", err)
 	}
 	for i := range data {
 		bad := slices.Clone(data)
 		bad[i] ^= 1 << (i % 8)
 		if err := os.WriteFile(path, bad, 0o644); err != nil {
-			t.Fatal(err)
+			t.Fatalf("os.WriteFile: %v, want no error", err)
 		}
 		if _, sum, err := snapshot.ReadManifest(t.Context(), store, "s"); err == nil && sum == digest {
 			t.Fatalf("manifest, byte %d: nobody sees it", i)
@@ -485,7 +485,7 @@ func TestExists(t *testing.T) {
 	store := open(t, dir)
 	_, digest, err := snapshot.Save(t.Context(), store, head("s"), &p.Pages)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("snapshot.Save: %v, want no error", err)
 	}
 	unread := p.Pages
 	unread.Read = func(uint64, []byte) error { return errFault }
@@ -505,7 +505,7 @@ func TestExists(t *testing.T) {
 		}
 	}
 	if err := os.WriteFile(filepath.Join(dir, "s", snapshot.ManifestName), []byte("{}"), 0o644); err != nil {
-		t.Fatal(err)
+		t.Fatalf("os.WriteFile: %v, want no error", err)
 	}
 	if _, _, err := snapshot.Save(t.Context(), store, head("s"), &p.Pages); !errors.Is(err, snapshot.ErrExists) {
 		t.Errorf("something else of that name: %v", err)
@@ -513,7 +513,7 @@ func TestExists(t *testing.T) {
 	for _, name := range []string{"", "..", "a/b", "a b"} {
 		if _, _, err := snapshot.Save(t.Context(), store, head(name), &p.Pages); err == nil ||
 			errors.Is(err, snapshot.ErrNotFound) {
-			t.Errorf("%q: %v", name, err)
+			t.Errorf("%q: %v, want an error other than %v", name, err, snapshot.ErrNotFound)
 		}
 	}
 }
@@ -524,7 +524,7 @@ func TestMismatch(t *testing.T) {
 	store := open(t, t.TempDir())
 	m, _, err := snapshot.Save(t.Context(), store, head("s"), &p.Pages)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("snapshot.Save: %v, want no error", err)
 	}
 	for says, change := range map[string]func(vars []kernels.Var) ([]kernels.Var, int){
 		"its groups have 5 agents, those of the swarm 6": func(v []kernels.Var) ([]kernels.Var, int) { return v, 6 },
@@ -560,19 +560,19 @@ func TestCancelled(t *testing.T) {
 	q := p.Pages
 	q.Read = func(page uint64, buf []byte) error { cancel(why); return p.Read(page, buf) }
 	if _, _, err := snapshot.SaveFiles(ctx, store, head("s"), &q, fewBytes); !errors.Is(err, why) {
-		t.Fatal(err)
+		t.Fatalf("snapshot.SaveFiles: %v, want %v", err, why)
 	}
 	if names, err := filepath.Glob(filepath.Join(dir, "s", "*")); err != nil || len(names) != 0 {
 		t.Errorf("left %v: %v", names, err)
 	}
 	m, _, err := snapshot.SaveFiles(t.Context(), store, head("s"), &p.Pages, fewBytes)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("snapshot.SaveFiles: %v, want no error", err)
 	}
 	if err := snapshot.Load(ctx, store, m, &p.Pages); !errors.Is(err, why) {
-		t.Error(err)
+		t.Errorf("snapshot.Load: %v, want %v", err, why)
 	}
 	if err := snapshot.Verify(ctx, store, m, nil); !errors.Is(err, why) {
-		t.Error(err)
+		t.Errorf("snapshot.Verify: %v, want %v", err, why)
 	}
 }

@@ -15,16 +15,16 @@ import (
 func TestBuffer(t *testing.T) {
 	d, err := cuda.Open(t.Context(), "host", cuda.Options{})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("cuda.Open: %v, want no error", err)
 	}
 	defer func() {
 		if err := d.Close(); err != nil {
-			t.Error(err)
+			t.Errorf("d.Close: %v, want no error", err)
 		}
 	}()
 	var b Buffer
 	if err := b.Grow(d, 1000, "test"); err != nil {
-		t.Fatal(err)
+		t.Fatalf("b.Grow: %v, want no error", err)
 	}
 	first := b.Memory
 	if err := b.Grow(d, 1500, "test"); err != nil || b.Memory != first || first.Size() < 1500 {
@@ -34,7 +34,7 @@ func TestBuffer(t *testing.T) {
 		t.Errorf("%d bytes: %v", b.Memory.Size(), err)
 	}
 	if err := errors.Join(b.Close(), b.Close()); err != nil || b.Memory != nil {
-		t.Error(err)
+		t.Errorf("close twice: %v, memory %v; want no error and none", err, b.Memory)
 	}
 }
 
@@ -85,11 +85,11 @@ func TestSplitterFails(t *testing.T) {
 	other, bad := errors.New("other"), errors.New("bad")
 	var s Splitter
 	if _, err := s.Each(8, func(int, int) (int, error) { return 0, other }, nil); !errors.Is(err, other) {
-		t.Error(err)
+		t.Errorf("s.Each: %v, want %v", err, other)
 	}
 	noMemory := fmt.Errorf("x: %w", ErrNoMemory)
 	_, err := s.Each(8, func(int, int) (int, error) { return 0, noMemory }, func() error { return bad })
 	if !errors.Is(err, bad) || !errors.Is(err, noMemory) {
-		t.Error(err)
+		t.Errorf("s.Each: %v, want %v and %v", err, bad, noMemory)
 	}
 }

@@ -38,7 +38,7 @@ func allStates(t testing.TB, s *agentState) *batch.AgentStates {
 	}
 	states, err := s.agents.AgentStates(t.Context(), ids)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("agents.AgentStates: %v, want no error", err)
 	}
 	return states
 }
@@ -73,7 +73,7 @@ func plainFuse(t testing.TB, a *agents.Agents, states *batch.AgentStates, f swar
 		}
 	}
 	if _, err := nodes.Accumulate(members, rows, weights); err != nil {
-		t.Fatal(err)
+		t.Fatalf("nodes.Accumulate: %v, want no error", err)
 	}
 	for m, w := range nodes.Weights {
 		nodes.Counts[m] = w / consensus.One
@@ -125,11 +125,11 @@ func checkFuses(t testing.TB, s *agentState) {
 		}
 		answer, err := batch.DecodeFusedNodes(data.Data)
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("batch.DecodeFusedNodes: %v, want no error", err)
 		}
 		mean := make([]float32, len(want.Sums))
 		if err := want.Means(mean); err != nil {
-			t.Fatal(err)
+			t.Fatalf("want.Means: %v, want no error", err)
 		}
 		if !slices.Equal(answer.Count, want.Counts) || !bytes.Equal(device.Bytes(answer.Mean), device.Bytes(mean)) ||
 			len(answer.Node) != want.Len() || int(answer.Node[want.Len()-1]) != want.Len()-1 {
@@ -158,7 +158,7 @@ func checkRounds(t testing.TB, s *agentState, round uint64) {
 				err = want.Cast(states.Vote)
 			}
 			if err != nil {
-				t.Fatal(err)
+				t.Fatalf("consensus.NewTally: %v, want no error", err)
 			}
 			for id := range states.Agent {
 				l := consensus.Leader{Agent: uint64(id), Elected: true}
@@ -179,11 +179,11 @@ func checkRounds(t testing.TB, s *agentState, round uint64) {
 			}
 			rule, err := consensus.ParseRule(text)
 			if err != nil {
-				t.Fatal(err)
+				t.Fatalf("consensus.ParseRule: %v, want no error", err)
 			}
 			d, err := consensus.Decide(rule, want)
 			if err != nil {
-				t.Fatal(err)
+				t.Fatalf("consensus.Decide: %v, want no error", err)
 			}
 			expect := swarms.Voted{
 				Version: jobs.Version, Round: round, Counts: d.Counts, Abstentions: d.Abstentions,
@@ -203,10 +203,10 @@ func checkRounds(t testing.TB, s *agentState, round uint64) {
 			}
 			got, err := swarms.DecodeVoted(answer.Data)
 			if err != nil {
-				t.Fatal(err)
+				t.Fatalf("swarms.DecodeVoted: %v, want no error", err)
 			}
 			if diff := cmp.Diff(expect, got); diff != "" {
-				t.Fatalf("%+v: %s", v, diff)
+				t.Fatalf("%+v: difference (-want +got):\n%s", v, diff)
 			}
 		}
 	}
@@ -228,7 +228,7 @@ func stir(t testing.TB, r *rand.Rand, s *agentState, entries int) {
 	for range entries {
 		e := randomEntry(t, r, s)
 		if _, err := s.Apply(t.Context(), e); err != nil {
-			t.Fatalf("%s: %v", e.Kind, err)
+			t.Fatalf("%s: s.Apply: %v, want no error", e.Kind, err)
 		}
 	}
 }
@@ -244,7 +244,7 @@ func TestVotesAndFuses(t *testing.T) {
 				s := openPaged(t, openNamed(t, *deviceName), b, text).(*agentState)
 				defer func() {
 					if err := s.Close(); err != nil {
-						t.Error(err)
+						t.Errorf("s.Close: %v, want no error", err)
 					}
 				}()
 				r := rand.New(rand.NewPCG(uint64(frames), 7))
@@ -289,7 +289,7 @@ func TestFuseNotFinite(t *testing.T) {
 		for page := range a.Memory().Count() {
 			content := make([]byte, testPage)
 			if err := s.memory.Read(t.Context(), uint64(page), content); err != nil {
-				t.Fatal(err)
+				t.Fatalf("memory.Read: %v, want no error", err)
 			}
 			for i := range a.Layout().Slots * a.Layout().Agents {
 				v := []float32{
@@ -304,7 +304,7 @@ func TestFuseNotFinite(t *testing.T) {
 				}
 			}
 			if err := s.memory.Write(t.Context(), uint64(page), content); err != nil {
-				t.Fatal(err)
+				t.Fatalf("memory.Write: %v, want no error", err)
 			}
 		}
 		states := allStates(t, s)
@@ -312,14 +312,14 @@ func TestFuseNotFinite(t *testing.T) {
 			want := plainFuse(t, a, states, f)
 			got, err := a.Fuse(t.Context(), f.By, f.Nodes)
 			if err != nil {
-				t.Fatal(err)
+				t.Fatalf("a.Fuse: %v, want no error", err)
 			}
 			if !bytes.Equal(device.Bytes(want.Sums), device.Bytes(got.Sums)) || !slices.Equal(want.Counts, got.Counts) {
 				t.Errorf("%s, %+v: %v and %v, want %v and %v", cell, f, got.Counts, got.Sums, want.Counts, want.Sums)
 			}
 		}
 		if err := s.Close(); err != nil {
-			t.Error(err)
+			t.Errorf("s.Close: %v, want no error", err)
 		}
 	}
 }
@@ -330,7 +330,7 @@ func TestFuseLong(t *testing.T) {
 	s := openPaged(t, openNamed(t, *deviceName), pages.NewBudget(40*testPage, 1<<30), text).(*agentState)
 	defer func() {
 		if err := s.Close(); err != nil {
-			t.Error(err)
+			t.Errorf("s.Close: %v, want no error", err)
 		}
 	}()
 	stir(t, rand.New(rand.NewPCG(4, 4)), s, 2)
@@ -351,7 +351,7 @@ func TestVotesAfterRestore(t *testing.T) {
 			ok := func(err error) {
 				t.Helper()
 				if err != nil {
-					t.Fatal(err)
+					t.Fatalf("%v, want no error", err)
 				}
 			}
 			var answers [2][]Answer
@@ -375,7 +375,7 @@ func TestVotesAfterRestore(t *testing.T) {
 				ok(errors.Join(s.Close(), store.Close()))
 			}
 			if diff := cmp.Diff(answers[0], answers[1], cmp.AllowUnexported(Answer{})); diff != "" {
-				t.Fatal(diff)
+				t.Fatalf("difference (-want +got):\n%s", diff)
 			}
 		})
 	}
@@ -388,7 +388,7 @@ func TestFuseHalves(t *testing.T) {
 	s := openPaged(t, d, nil, pagedTexts["gru"]).(*agentState)
 	defer func() {
 		if err := s.Close(); err != nil {
-			t.Error(err)
+			t.Errorf("s.Close: %v, want no error", err)
 		}
 	}()
 	stir(t, rand.New(rand.NewPCG(2, 2)), s, 4)
@@ -446,20 +446,20 @@ func TestVoteFuseRefuse(t *testing.T) {
 	}
 	for _, f := range []swarms.Fuse{{By: swarms.ByGroup, Nodes: 101}, {By: "x"}, {By: swarms.ByAll, Nodes: 1}} {
 		if _, err := s.agents.Fuse(t.Context(), f.By, f.Nodes); !errors.Is(err, agents.ErrInvalid) {
-			t.Errorf("%+v: %v", f, err)
+			t.Errorf("%+v: %v, want %v", f, err, agents.ErrInvalid)
 		}
 	}
 	if _, err := s.agents.Vote(t.Context(), consensus.Rule{Kind: 9}, 1, false); !errors.Is(err, consensus.ErrRule) {
-		t.Error(err)
+		t.Errorf("agents.Vote: %v, want %v", err, consensus.ErrRule)
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(jobs.ErrDrain)
 	if _, err := s.Apply(ctx, swarms.Entry{Kind: swarms.EntryFuse, Data: []byte(`{"v":1,"by":"all"}`)}); !errors.Is(err,
 		jobs.ErrDrain) {
-		t.Error(err)
+		t.Errorf("fuse: %v, want %v", err, jobs.ErrDrain)
 	}
 	if _, err := s.Apply(ctx, swarms.Entry{Kind: swarms.EntryVote, Data: []byte(`{"v":1,"round":1}`)}); err != nil {
-		t.Error(err)
+		t.Errorf("s.Apply: %v, want no error", err)
 	}
 }
 
@@ -483,7 +483,7 @@ func TestFusePutsNothing(t *testing.T) {
 	ok := func(err error) {
 		t.Helper()
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("%v, want no error", err)
 		}
 	}
 	ctx := t.Context()

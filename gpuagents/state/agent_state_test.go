@@ -32,15 +32,15 @@ func openAgentState(t *testing.T, d device.Device, text string) *agentState {
 	t.Helper()
 	spec, err := swarm.Parse("test.yaml", []byte(text))
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("swarm.Parse: %v, want no error", err)
 	}
 	p, err := newWhole(d, nil, spec, spec.Groups())
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("newWhole: %v, want no error", err)
 	}
 	t.Cleanup(func() {
 		if err := p.Close(); err != nil {
-			t.Error(err)
+			t.Errorf("p.Close: %v, want no error", err)
 		}
 	})
 	return p.(*agentState)
@@ -53,7 +53,7 @@ func encoded(t testing.TB, v any) []byte {
 		data, err = e.Encode()
 	}
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("json.Marshal: %v, want no error", err)
 	}
 	return data
 }
@@ -106,11 +106,11 @@ func TestAgentState(t *testing.T) {
 				}
 				want, err := twin.Observe(t.Context(), o.Agent, o.Features)
 				if err != nil {
-					t.Fatal(err)
+					t.Fatalf("twin.Observe: %v, want no error", err)
 				}
 				if d := cmp.Diff(&batch.AgentDecisions{Agent: o.Agent, Vote: want.Votes, Decision: want.Decisions},
 					got); d != "" {
-					t.Fatal(d)
+					t.Fatalf("difference (-want +got):\n%s", d)
 				}
 				a = mustApply(t, s, swarms.EntryTick, swarms.Tick{Version: jobs.Version, Count: ticks})
 				ticked, err := swarms.DecodeTicked(a.Data)
@@ -119,11 +119,11 @@ func TestAgentState(t *testing.T) {
 				}
 				report, err := twin.Tick(t.Context(), ticks)
 				if err != nil {
-					t.Fatal(err)
+					t.Fatalf("twin.Tick: %v, want no error", err)
 				}
 				decisions, err := twin.Decisions(t.Context())
 				if err != nil {
-					t.Fatal(err)
+					t.Fatalf("twin.Decisions: %v, want no error", err)
 				}
 				expect := swarms.Ticked{
 					Version: jobs.Version, Stepped: report.Stepped, Tally: report.Tally,
@@ -139,19 +139,19 @@ func TestAgentState(t *testing.T) {
 					}
 				}
 				if d := cmp.Diff(expect, ticked); d != "" {
-					t.Fatal(d)
+					t.Fatalf("difference (-want +got):\n%s", d)
 				}
 				groups, err := batch.DecodeGroupStates(mustApply(t, s, swarms.EntryQuery,
 					swarms.Query{Version: jobs.Version, Groups: all}).Data)
 				if err != nil {
-					t.Fatal(err)
+					t.Fatalf("batch.DecodeGroupStates: %v, want no error", err)
 				}
 				if d := cmp.Diff(&batch.GroupStates{
 					Group: all, Decision: decisions, Round: device.Of[uint64](column(t, twin, kernels.AgentVarRound)),
 					Counts:     device.Of[uint32](column(t, twin, kernels.AgentVarCounts)),
 					Candidates: twin.Cell().Candidates,
 				}, groups); d != "" {
-					t.Fatal(d)
+					t.Fatalf("difference (-want +got):\n%s", d)
 				}
 			}
 			checkStates(t, s, twin)
@@ -175,7 +175,7 @@ func checkStates(t *testing.T, s *agentState, twin *agents.Agents) {
 	got, err := batch.DecodeAgentStates(mustApply(t, s, swarms.EntryQuery,
 		swarms.Query{Version: jobs.Version, Agents: ids}).Data)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("batch.DecodeAgentStates: %v, want no error", err)
 	}
 	vars := []int{kernels.AgentVarPotential, kernels.AgentVarTrace}
 	wide, width := 1, 1
@@ -193,7 +193,7 @@ func checkStates(t *testing.T, s *agentState, twin *agents.Agents) {
 		}
 	}
 	if d := cmp.Diff(want, got); d != "" {
-		t.Fatal(d)
+		t.Fatalf("difference (-want +got):\n%s", d)
 	}
 }
 
@@ -293,7 +293,7 @@ func TestAgentStateRestored(t *testing.T) {
 	}
 	for range 2 { // the second one forgets what came behind the first
 		if err := b.Reset(t.Context()); err != nil {
-			t.Fatal(err)
+			t.Fatalf("b.Reset: %v, want no error", err)
 		}
 		out, err := b.agents.Observe(t.Context(), []uint32{7}, []float32{1, 1})
 		if err != nil || out.Tally[0]+out.Tally[1]+out.Tally[2] != 1 {
@@ -301,7 +301,7 @@ func TestAgentStateRestored(t *testing.T) {
 		}
 	}
 	if err := b.Reset(t.Context()); err != nil {
-		t.Fatal(err)
+		t.Fatalf("b.Reset: %v, want no error", err)
 	}
 	copied := 0
 	for page, dirty := range a.memory.Dirty() {
@@ -315,7 +315,7 @@ func TestAgentStateRestored(t *testing.T) {
 		content := make([]byte, a.memory.PageBytes())
 		if err := errors.Join(a.memory.Read(t.Context(), uint64(page), content),
 			b.memory.Write(t.Context(), uint64(page), content)); err != nil {
-			t.Fatal(err)
+			t.Fatalf("joined errors: %v, want no error", err)
 		}
 	}
 	if err := b.Restored(t.Context()); err != nil || copied < 2 {
@@ -326,12 +326,12 @@ func TestAgentStateRestored(t *testing.T) {
 	for _, s := range []*agentState{a, b} {
 		out, err := s.agents.Observe(t.Context(), o.Agent, o.Features)
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("agents.Observe: %v, want no error", err)
 		}
 		outcomes = append(outcomes, out)
 	}
 	if d := cmp.Diff(outcomes[0], outcomes[1]); d != "" {
-		t.Fatal(d)
+		t.Fatalf("difference (-want +got):\n%s", d)
 	}
 	if a.Info() != b.Info() {
 		t.Error("the same swarm means something else")
@@ -355,7 +355,7 @@ func TestTickCancelled(t *testing.T) {
 	cancel(jobs.ErrDrain)
 	_, err := s.Apply(ctx, swarms.Entry{Kind: swarms.EntryTick, Data: []byte(`{"v":1,"count":10000}`)})
 	if refused := (*jobs.Error)(nil); !errors.Is(err, jobs.ErrDrain) || errors.As(err, &refused) {
-		t.Fatal(err)
+		t.Fatalf("%v, want %v and no refusal", err, jobs.ErrDrain)
 	}
 }
 
@@ -364,12 +364,12 @@ func TestTickCancelled(t *testing.T) {
 func TestNewAgentState(t *testing.T) {
 	d, err := cuda.Open(t.Context(), "host", cuda.Options{MemoryLimit: 1 << 20})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("cuda.Open: %v, want no error", err)
 	}
 	for groups, agents := range map[int]int64{99: 3300, 30_000: 33 * 30_000} {
 		spec, err := swarm.Parse("test.yaml", []byte(strings.Replace(gruText, "3300", fmt.Sprint(agents), 1)))
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("swarm.Parse: %v, want no error", err)
 		}
 		_, err = newWhole(d, nil, spec, groups)
 		if refused := (*jobs.Error)(nil); err == nil || errors.As(err, &refused) != (groups == 99) {
@@ -377,6 +377,6 @@ func TestNewAgentState(t *testing.T) {
 		}
 	}
 	if err := d.Close(); err != nil {
-		t.Error(err)
+		t.Errorf("d.Close: %v, want no error", err)
 	}
 }

@@ -75,7 +75,7 @@ func TestMerged(t *testing.T) {
 					p := openPaged(t, d, b, text)
 					t.Cleanup(func() {
 						if err := p.Close(); err != nil {
-							t.Error(err)
+							t.Errorf("p.Close: %v, want no error", err)
 						}
 					})
 					return p
@@ -111,7 +111,7 @@ func TestMerged(t *testing.T) {
 					if d := cmp.Diff(mustApply(t, twin, swarms.EntryTick, tick),
 						mustApply(t, s, swarms.EntryTick, tick),
 						cmp.AllowUnexported(Answer{})); d != "" {
-						t.Error(d)
+						t.Errorf("difference (-want +got):\n%s", d)
 					}
 				}
 			})
@@ -128,7 +128,7 @@ func TestMergedHalved(t *testing.T) {
 			p, twin := openPaged(t, d, nil, text), openPaged(t, openHost(t), nil, text)
 			defer func() {
 				if err := errors.Join(p.Close(), twin.Close()); err != nil {
-					t.Error(err)
+					t.Errorf("joined errors: %v, want no error", err)
 				}
 			}()
 			r := rand.New(rand.NewPCG(1, 1))
@@ -146,7 +146,7 @@ func TestMergedHalved(t *testing.T) {
 					err = p.agents.StageAll()
 				}
 				if err != nil {
-					t.Fatal(err)
+					t.Fatalf("%v, want no error", err)
 				}
 				d.Fail(faults.Alloc, first, 1, device.ErrOutOfMemory)
 				got, err := together(t.Context(), p, all)
@@ -156,7 +156,7 @@ func TestMergedHalved(t *testing.T) {
 				d.Heal()
 				got[0].Halved = 0
 				if d := cmp.Diff(applyAll(t, twin, all), got, cmp.AllowUnexported(Answer{})); d != "" {
-					t.Fatal(d)
+					t.Fatalf("difference (-want +got):\n%s", d)
 				}
 			}
 			if !bytes.Equal(contents(t, p.Memory()), contents(t, twin.Memory())) {

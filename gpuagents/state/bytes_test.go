@@ -13,7 +13,7 @@ func TestPageBytes(t *testing.T) {
 	for name, text := range pagedTexts {
 		spec, err := swarm.Parse("test.yaml", []byte(text))
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("swarm.Parse: %v, want no error", err)
 		}
 		spec.PageSize = testPage
 		p := openPaged(t, d, nil, text)
@@ -30,7 +30,7 @@ func TestPageBytes(t *testing.T) {
 			}
 		}
 		if err := p.Close(); err != nil {
-			t.Error(err)
+			t.Errorf("p.Close: %v, want no error", err)
 		}
 		for what, change := range map[string]func(*swarm.Spec){
 			"a page too small":    func(s *swarm.Spec) { s.PageSize = 1 },

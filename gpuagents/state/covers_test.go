@@ -54,7 +54,7 @@ func TestPartNames(t *testing.T) {
 	for shards := 1; shards <= 3; shards++ {
 		spec, err := swarm.Parse("test.yaml", []byte(workText+fmt.Sprintf("shards: %d\n", shards)))
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("swarm.Parse: %v, want no error", err)
 		}
 		for k := range shards {
 			name := fmt.Sprintf("of%d", shards)

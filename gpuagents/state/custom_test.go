@@ -27,11 +27,11 @@ func customSpec(t testing.TB, of customtest.Cell, agents int, rule string) *swar
 	}
 	data, err := json.Marshal(spec)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("json.Marshal: %v, want no error", err)
 	}
 	read, err := swarm.FromJSON(data)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("swarm.FromJSON: %v, want no error", err)
 	}
 	return read
 }
@@ -50,11 +50,11 @@ func openCustom(t *testing.T, d device.Device, spec *swarm.Spec, groups int) *gr
 		t.Skip("the host device compiles nothing, and says so: ", err)
 	}
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("newGroupState: %v, want no error", err)
 	}
 	t.Cleanup(func() {
 		if err := s.Close(); err != nil {
-			t.Error(err)
+			t.Errorf("s.Close: %v, want no error", err)
 		}
 	})
 	return s
@@ -71,11 +71,11 @@ func TestCustomLeaky(t *testing.T) {
 			spec.Cell = swarm.Cell{Kind: "leaky", Params: map[string]float64{"warmup": 20}}
 			builtIn, err := newGroupState(d, nil, spec, 20)
 			if err != nil {
-				t.Fatal(err)
+				t.Fatalf("newGroupState: %v, want no error", err)
 			}
 			defer func() {
 				if err := builtIn.Close(); err != nil {
-					t.Error(err)
+					t.Errorf("builtIn.Close: %v, want no error", err)
 				}
 			}()
 			r := rand.New(rand.NewPCG(uint64(agents), 6))
@@ -83,11 +83,11 @@ func TestCustomLeaky(t *testing.T) {
 				o := observations(r, 20, 2000, 1)
 				want, _, err := builtIn.observe(t.Context(), o)
 				if err != nil {
-					t.Fatal(err)
+					t.Fatalf("builtIn.observe: %v, want no error", err)
 				}
 				got, _, err := custom.observe(t.Context(), o)
 				if err != nil {
-					t.Fatal(err)
+					t.Fatalf("custom.observe: %v, want no error", err)
 				}
 				if d := cmp.Diff(want, got); d != "" {
 					t.Fatalf("batch %d: %s", batch, d)
@@ -120,7 +120,7 @@ func TestCustomOscillator(t *testing.T) {
 					o := observations(r, groups, 300, 1)
 					got, _, err := s.observe(t.Context(), o)
 					if err != nil {
-						t.Fatal(err)
+						t.Fatalf("s.observe: %v, want no error", err)
 					}
 					for n, g := range o.Group {
 						want := twins[g].Observe(o.Time[n], o.Features[n:n+1])
@@ -150,7 +150,7 @@ func TestCustomDoesNotCompile(t *testing.T) {
 	_, err := newGroupState(d, nil, customSpec(t, of, 8, "weighted"), 1)
 	var refused *jobs.Error
 	if !errors.As(err, &refused) || refused.Code != jobs.CodeInvalid {
-		t.Fatal(err)
+		t.Fatalf("newGroupState: %v, want code %v", err, jobs.CodeInvalid)
 	}
 	for _, part := range []string{fmt.Sprintf("step(%d): error", line), `"plus"`, fmt.Sprintf("line %d of the step: "+
 		"a.potential = plus(", line)} {
@@ -168,11 +168,11 @@ func TestCustomMeaning(t *testing.T) {
 		spec := customSpec(t, of, 8, "weighted")
 		b, err := spec.Bind()
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("spec.Bind: %v, want no error", err)
 		}
 		l, err := b.Layout(int(spec.PageSize))
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("b.Layout: %v, want no error", err)
 		}
 		return (&groupState{bound: b, layout: l, groups: 1, inputs: 1, seed: spec.Seed}).digest()
 	}
@@ -198,7 +198,7 @@ func TestCustomMeaning(t *testing.T) {
 func TestQuoteStep(t *testing.T) {
 	log := "step(2): error: identifier \"x\" is undefined\n\n1 error detected"
 	if got := quoteStep(log, "a\n  b = x;\r\nc"); got != log+"\nline 2 of the step: b = x;" {
-		t.Errorf("%q", got)
+		t.Errorf("%q, want the log and line 2 of the step", got)
 	}
 	for _, log := range []string{
 		"", "step(9): error: e", "step(0): error: e", "step(99999999999999999999): error: e",

@@ -13,6 +13,6 @@ func TestUnknownKind(t *testing.T) {
 	var refused *jobs.Error
 	if err := unknownKind(swarms.Entry{Kind: "odd"}); !errors.As(err, &refused) || refused.Code != jobs.CodeInvalid ||
 		refused.Message != `kind "odd": this swarm does not take it` {
-		t.Errorf("%v", err)
+		t.Errorf("%v, want code %v for the kind odd", err, jobs.CodeInvalid)
 	}
 }

@@ -162,7 +162,7 @@ func plainGroupFuse(t testing.TB, s *groupState, pages []byte, n int) fusion.Nod
 		Counts: make([]uint64, n),
 	}
 	if _, err := nodes.Accumulate(members, embedding, weights); err != nil {
-		t.Fatal(err)
+		t.Fatalf("nodes.Accumulate: %v, want no error", err)
 	}
 	for node, w := range nodes.Weights {
 		nodes.Counts[node] = w / consensus.One
@@ -179,7 +179,7 @@ func checkQuestions(t testing.TB, r *rand.Rand, p State, s *groupState) {
 		t.Helper()
 		a, err := p.Apply(t.Context(), swarms.Entry{Kind: kind, Data: []byte(text)})
 		if err != nil {
-			t.Fatalf("%s: %v", text, err)
+			t.Fatalf("%s: p.Apply: %v, want no error", text, err)
 		}
 		return a
 	}
@@ -199,7 +199,7 @@ func checkQuestions(t testing.TB, r *rand.Rand, p State, s *groupState) {
 		groups, err := batch.DecodeGroupVariables(ask(swarms.EntryQuery,
 			fmt.Sprintf(`{"v":1,"groups":%s}`, idList(ids))).Data)
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("batch.DecodeGroupVariables: %v, want no error", err)
 		}
 		every := &batch.GroupVariables{Group: ids}
 		every.Vars, _, _ = plainVariables(s, pages, ids, true)
@@ -224,7 +224,7 @@ func checkQuestions(t testing.TB, r *rand.Rand, p State, s *groupState) {
 		}
 		mean := make([]float32, len(want.Sums))
 		if err := want.Means(mean); err != nil {
-			t.Fatal(err)
+			t.Fatalf("want.Means: %v, want no error", err)
 		}
 		if len(got.Node) != n || !slices.Equal(got.Count, want.Counts) ||
 			!bytes.Equal(device.Bytes(got.Mean), device.Bytes(mean)) {
@@ -278,20 +278,20 @@ func TestGroupsQueryFuse(t *testing.T) {
 				for _, groups := range []int{questionGroups / 2, questionGroups - 9} {
 					data, err := observations(r, groups, 300, s.inputs).Encode()
 					if err != nil {
-						t.Fatal(err)
+						t.Fatalf("Encode: %v, want no error", err)
 					}
 					if _, err := k.Apply(t.Context(), swarms.Entry{Kind: swarms.EntryObserve, Data: data}); err != nil {
-						t.Fatal(err)
+						t.Fatalf("k.Apply: %v, want no error", err)
 					}
 					checkQuestions(t, r, k, s)
 				}
 				kept := take(t, k, "kept", 9)
 				if err := s.Close(); err != nil { // frames for the other
-					t.Fatal(err)
+					t.Fatalf("s.Close: %v, want no error", err)
 				}
 				again, restored := open(&swarms.SnapshotRef{Name: "kept", SHA256: kept.SHA256})
 				if err := again.Load(t.Context(), *again.swarm.From); err != nil {
-					t.Fatal(err)
+					t.Fatalf("again.Load: %v, want no error", err)
 				}
 				checkQuestions(t, r, again, restored)
 			})
@@ -314,20 +314,20 @@ func customState(t *testing.T, d device.Device, types map[string]string, embeddi
 	}
 	b, err := spec.Bind()
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("spec.Bind: %v, want no error", err)
 	}
 	l, err := b.Layout(int(spec.PageSize))
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("b.Layout: %v, want no error", err)
 	}
 	s := &groupState{bound: b, layout: l, groups: questionGroups, inputs: 2}
 	count := (s.groups + l.Slots - 1) / l.Slots
 	if s.memory, err = pages.NewMemory(d, nil, 0, l.PageBytes, count); err != nil {
-		t.Fatal(err)
+		t.Fatalf("pages.NewMemory: %v, want no error", err)
 	}
 	t.Cleanup(func() {
 		if err := s.Close(); err != nil {
-			t.Error(err)
+			t.Errorf("s.Close: %v, want no error", err)
 		}
 	})
 	r := rand.New(rand.NewPCG(1, 1))
@@ -359,7 +359,7 @@ func customState(t *testing.T, d device.Device, types map[string]string, embeddi
 			continue // one that is not there
 		}
 		if err := s.memory.Write(t.Context(), uint64(page), content); err != nil {
-			t.Fatal(err)
+			t.Fatalf("memory.Write: %v, want no error", err)
 		}
 	}
 	return s
@@ -377,11 +377,11 @@ func TestGroupsQueryCustom(t *testing.T) {
 	s := customState(t, d, map[string]string{"c": "u8[5]"}, nil)
 	a, err := s.Apply(t.Context(), swarms.Entry{Kind: swarms.EntryQuery, Data: []byte(`{"v":1,"agents":[0,40]}`)})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("s.Apply: %v, want no error", err)
 	}
 	if got, err := batch.DecodeAgentVariables(a.Data); err != nil || got.Width != 0 || len(got.Vars) != 1 ||
 		len(got.Vars[0].Values.([]uint8)) != 10 {
-		t.Errorf("%+v %v", got, err)
+		t.Errorf("%+v, error %v; want one variable of 10 values and no embedding", got, err)
 	}
 	refuses(t, s, swarms.EntryFuse, `{"v":1,"by":"all"}`, "the cell keeps no float variable")
 }

@@ -37,7 +37,7 @@ func openSharded(t testing.TB, d device.Device, store snapshot.Store, text strin
 	t.Helper()
 	spec, err := swarm.Parse("test.yaml", []byte(text+fmt.Sprintf("shards: %d\n", shards)))
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("swarm.Parse: %v, want no error", err)
 	}
 	if agents != 0 {
 		spec.Agents = agents
@@ -54,7 +54,7 @@ func (s *sharded) observe(t testing.TB, o *batch.AgentObservations) *batch.Agent
 	t.Helper()
 	split, err := partition.Agents(s.of, s.spec.AgentsPerGroup, o.Agent)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("partition.Agents: %v, want no error", err)
 	}
 	all := make([]*batch.AgentDecisions, len(s.each))
 	for k, one := range s.each {
@@ -63,12 +63,12 @@ func (s *sharded) observe(t testing.TB, o *batch.AgentObservations) *batch.Agent
 		}
 		a := mustApply(t, one, swarms.EntryObserve, split.Observations(o, k))
 		if all[k], err = batch.DecodeAgentDecisions(a.Data); err != nil {
-			t.Fatal(err)
+			t.Fatalf("batch.DecodeAgentDecisions: %v, want no error", err)
 		}
 	}
 	d, err := split.Decisions(all)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("split.Decisions: %v, want no error", err)
 	}
 	return d
 }
@@ -80,13 +80,13 @@ func (s *sharded) tick(t testing.TB, count int) swarms.Ticked {
 		got, err := swarms.DecodeTicked(mustApply(t, one, swarms.EntryTick,
 			swarms.Tick{Version: jobs.Version, Count: count}).Data)
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("swarms.DecodeTicked: %v, want no error", err)
 		}
 		all = append(all, got)
 	}
 	sum, err := partition.Ticked(s.of, s.spec.AgentsPerGroup, len(s.spec.Vote.Candidates), count, all)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("partition.Ticked: %v, want no error", err)
 	}
 	return sum
 }
@@ -98,13 +98,13 @@ func (s *sharded) vote(t testing.TB, v swarms.Vote) swarms.Voted {
 		one.rounds.last = 0 // rounds have tests of their own
 		got, err := swarms.DecodeVoted(mustApply(t, one, swarms.EntryVote, v).Data)
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("swarms.DecodeVoted: %v, want no error", err)
 		}
 		all = append(all, got)
 	}
 	sum, err := partition.Voted(s.of, s.spec.AgentsPerGroup, len(s.spec.Vote.Candidates), v, all)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("partition.Voted: %v, want no error", err)
 	}
 	return sum
 }
@@ -116,13 +116,13 @@ func (s *sharded) fuse(t testing.TB, f swarms.Fuse) *batch.FusedNodes {
 	for _, one := range s.each {
 		got, err := batch.DecodeFusedSums(mustApply(t, one, swarms.EntryFuse, f).Data)
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("batch.DecodeFusedSums: %v, want no error", err)
 		}
 		all = append(all, got)
 	}
 	sum, err := partition.Fused(s.of, s.spec.AgentsPerGroup, len(s.spec.Vote.Candidates), f, all)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("partition.Fused: %v, want no error", err)
 	}
 	return sum
 }
@@ -132,7 +132,7 @@ func (s *sharded) states(t testing.TB, ids []uint32) *batch.AgentStates {
 	t.Helper()
 	split, err := partition.Agents(s.of, s.spec.AgentsPerGroup, ids)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("partition.Agents: %v, want no error", err)
 	}
 	all := make([]*batch.AgentStates, len(s.each))
 	for k, one := range s.each {
@@ -141,12 +141,12 @@ func (s *sharded) states(t testing.TB, ids []uint32) *batch.AgentStates {
 		}
 		if all[k], err = batch.DecodeAgentStates(mustApply(t, one, swarms.EntryQuery,
 			swarms.Query{Version: jobs.Version, Agents: split.IDs(k)}).Data); err != nil {
-			t.Fatal(err)
+			t.Fatalf("batch.DecodeAgentStates: %v, want no error", err)
 		}
 	}
 	a, err := split.AgentStates(all)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("split.AgentStates: %v, want no error", err)
 	}
 	return a
 }
@@ -160,18 +160,18 @@ func (s *sharded) groups(t testing.TB) *batch.GroupStates {
 	rand.New(rand.NewPCG(1, 1)).Shuffle(len(ids), func(i, j int) { ids[i], ids[j] = ids[j], ids[i] })
 	split, err := partition.Groups(s.of, ids)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("partition.Groups: %v, want no error", err)
 	}
 	all := make([]*batch.GroupStates, len(s.each))
 	for k, one := range s.each {
 		if all[k], err = batch.DecodeGroupStates(mustApply(t, one, swarms.EntryQuery,
 			swarms.Query{Version: jobs.Version, Groups: split.IDs(k)}).Data); err != nil {
-			t.Fatal(err)
+			t.Fatalf("batch.DecodeGroupStates: %v, want no error", err)
 		}
 	}
 	g, err := split.GroupStates(all)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("split.GroupStates: %v, want no error", err)
 	}
 	return g
 }
@@ -272,7 +272,7 @@ func (s *sharded) sameFuse(t testing.TB, twin *sharded, f swarms.Fuse) {
 	got := s.fuse(t, f)
 	one, err := batch.DecodeFusedNodes(mustApply(t, twin.each[0], swarms.EntryFuse, f).Data)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("batch.DecodeFusedNodes: %v, want no error", err)
 	}
 	if !slices.Equal(got.Count, one.Count) || !slices.Equal(got.Node, one.Node) {
 		t.Fatalf("%d shards: %+v: counts %v of nodes %v, want %v of %v", len(s.each), f, got.Count, got.Node, one.Count,
@@ -286,7 +286,7 @@ func (s *sharded) sameFuse(t testing.TB, twin *sharded, f swarms.Fuse) {
 		err = m.Open(1)
 	}
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("fusion.NewMerger: %v, want no error", err)
 	}
 	shardsOf := make([]int, nodes)
 	for k := range s.each {
@@ -313,7 +313,7 @@ func (s *sharded) sameFuse(t testing.TB, twin *sharded, f swarms.Fuse) {
 			Counts: make([]uint64, nodes),
 		}
 		if _, err := part.Accumulate(members, rows, weights); err != nil {
-			t.Fatal(err)
+			t.Fatalf("part.Accumulate: %v, want no error", err)
 		}
 		for node, w := range part.Weights {
 			if w > 0 {
@@ -321,16 +321,16 @@ func (s *sharded) sameFuse(t testing.TB, twin *sharded, f swarms.Fuse) {
 			}
 		}
 		if _, err := m.Add(fusion.Partial{Shard: k, Round: 1, Nodes: part}); err != nil {
-			t.Fatal(err)
+			t.Fatalf("m.Add: %v, want no error", err)
 		}
 	}
 	total, err := m.Merge()
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("m.Merge: %v, want no error", err)
 	}
 	want := make([]float32, nodes*dim)
 	if err := total.Means(want); err != nil {
-		t.Fatal(err)
+		t.Fatalf("total.Means: %v, want no error", err)
 	}
 	for i := range got.Mean {
 		if want := want[i/width*dim+i%width]; math.Float32bits(got.Mean[i]) != math.Float32bits(want) {
@@ -404,7 +404,7 @@ func TestShardRefuses(t *testing.T) {
 	} {
 		spec, err := swarm.Parse("test.yaml", []byte(gruText))
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("swarm.Parse: %v, want no error", err)
 		}
 		var refused *jobs.Error
 		if _, err := New(d, nil, spec, h); !errors.As(err, &refused) || !strings.HasPrefix(refused.Message, text) {
@@ -413,11 +413,12 @@ func TestShardRefuses(t *testing.T) {
 	}
 	spec, err := swarm.Parse("test.yaml", []byte(keptTexts["predictor"]))
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("swarm.Parse: %v, want no error", err)
 	}
 	if _, err := New(d, nil, spec, GroupRange{Shards: 2, Groups: 1, All: 2}); err == nil ||
 		!strings.Contains(err.Error(), "its record has 2 shards: a swarm whose groups are addressed has one") {
-		t.Error(err)
+		t.Errorf("New: %v, want %q in its text", err,
+			"its record has 2 shards: a swarm whose groups are addressed has one")
 	}
 	a, b := s.each[0].Info().Digest, s.each[1].Info().Digest
 	if a == b {
@@ -468,10 +469,10 @@ func TestShardsKept(t *testing.T) {
 						n := openSharded(t, d, store, text, to, agents, from)
 						for _, one := range n.each {
 							if err := one.Reset(t.Context()); err != nil {
-								t.Fatal(err)
+								t.Fatalf("one.Reset: %v, want no error", err)
 							}
 							if err := one.Load(t.Context(), *from); err != nil {
-								t.Fatal(err)
+								t.Fatalf("one.Load: %v, want no error", err)
 							}
 						}
 						ids := n.everyAgent()
@@ -496,16 +497,16 @@ func TestShardsKept(t *testing.T) {
 			a, b := openSharded(t, d, store, text, 2, 0, &swarms.SnapshotRef{}), twin
 			_, digest, err := snapshot.ReadSet(t.Context(), store, "of7")
 			if err != nil {
-				t.Fatal(err)
+				t.Fatalf("snapshot.ReadSet: %v, want no error", err)
 			}
 			for _, one := range a.each {
 				if err := errors.Join(one.Reset(t.Context()),
 					one.Load(t.Context(), swarms.SnapshotRef{Name: "of7", SHA256: digest})); err != nil {
-					t.Fatal(err)
+					t.Fatalf("joined errors: %v, want no error", err)
 				}
 			}
 			if d := cmp.Diff(b.observe(t, next), a.observe(t, next)); d != "" {
-				t.Fatal(d)
+				t.Fatalf("difference (-want +got):\n%s", d)
 			}
 			a.same(t, b, 1)
 		})
@@ -517,7 +518,7 @@ func (s *sharded) keptRefused(t *testing.T, store snapshot.Store, name string, d
 	t.Helper()
 	own := swarms.SnapshotRef{Name: snapshot.PartName(name, 1), SHA256: digests[1]}
 	if err := s.each[1].Load(t.Context(), own); err != nil { // as its base
-		t.Error(err)
+		t.Errorf("Load: %v, want no error", err)
 	}
 	set := snapshot.SetDigest(digests)
 	for want, c := range map[string]struct {
@@ -556,6 +557,6 @@ func (s *sharded) keptRefused(t *testing.T, store snapshot.Store, name string, d
 		Data: []byte(`{"v":1,"name":"` + long + `"}`),
 	})
 	if err == nil || !strings.Contains(err.Error(), "choose a shorter name") {
-		t.Error(err)
+		t.Errorf("Apply: %v, want %q in its text", err, "choose a shorter name")
 	}
 }

@@ -23,11 +23,11 @@ func openHost(t *testing.T) device.Device {
 	t.Helper()
 	d, err := cuda.Open(t.Context(), "host", cuda.Options{})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("cuda.Open: %v, want no error", err)
 	}
 	t.Cleanup(func() {
 		if err := d.Close(); err != nil { // a leak of the state is an error here
-			t.Error(err)
+			t.Errorf("d.Close: %v, want no error", err)
 		}
 	})
 	return d
@@ -37,15 +37,15 @@ func openGroupState(t *testing.T, d device.Device, text string, groups int) *gro
 	t.Helper()
 	spec, err := swarm.Parse("test.yaml", []byte(text))
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("swarm.Parse: %v, want no error", err)
 	}
 	s, err := newGroupState(d, nil, spec, groups)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("newGroupState: %v, want no error", err)
 	}
 	t.Cleanup(func() {
 		if err := s.Close(); err != nil {
-			t.Error(err)
+			t.Errorf("s.Close: %v, want no error", err)
 		}
 	})
 	return s
@@ -57,7 +57,7 @@ func contents(t testing.TB, m *pages.Memory) []byte {
 	pages := make([]byte, len(m.Made())*m.PageBytes())
 	for page := range m.Made() {
 		if err := m.Read(t.Context(), uint64(page), pages[page*m.PageBytes():][:m.PageBytes()]); err != nil {
-			t.Fatal(err)
+			t.Fatalf("m.Read: %v, want no error", err)
 		}
 	}
 	return pages
@@ -157,14 +157,14 @@ func TestCutInvariance(t *testing.T) {
 		run := func(next func() int) (*batch.Decisions, []byte) {
 			s := openGroupState(t, d, text, groups)
 			if err := s.check(all); err != nil {
-				t.Fatal(err)
+				t.Fatalf("s.check: %v, want no error", err)
 			}
 			out := &batch.Decisions{}
 			for at := 0; at < n; {
 				to := min(at+next(), n)
 				dec, _, err := s.observe(t.Context(), cut(all, at, to))
 				if err != nil {
-					t.Fatal(err)
+					t.Fatalf("s.observe: %v, want no error", err)
 				}
 				out.Score = append(out.Score, dec.Score...)
 				out.Decision = append(out.Decision, dec.Decision...)
@@ -180,7 +180,7 @@ func TestCutInvariance(t *testing.T) {
 		for range 4 {
 			got, pages := run(func() int { return 1 + r.IntN(400) })
 			if d := cmp.Diff(want, got); d != "" {
-				t.Fatal(d)
+				t.Fatalf("difference (-want +got):\n%s", d)
 			}
 			if string(pages) != string(wantPages) {
 				t.Fatal("the pages differ")
@@ -202,7 +202,7 @@ func TestCheck(t *testing.T) {
 	s := openGroupState(t, openHost(t), "name: x\nagents_per_group: 4\n", 3)
 	good := observations(rand.New(rand.NewPCG(1, 1)), 3, 5, 1)
 	if err := s.check(good); err != nil {
-		t.Fatal(err)
+		t.Fatalf("s.check: %v, want no error", err)
 	}
 	for name, spoil := range map[string]func(*batch.Observations){
 		"group":    func(o *batch.Observations) { o.Group[2] = 3 },
@@ -222,41 +222,41 @@ func TestCheck(t *testing.T) {
 func TestOutOfMemory(t *testing.T) {
 	d, err := cuda.Open(t.Context(), "host", cuda.Options{MemoryLimit: 1 << 20})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("cuda.Open: %v, want no error", err)
 	}
 	spec, err := swarm.Parse("test.yaml", []byte("name: x\n"))
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("swarm.Parse: %v, want no error", err)
 	}
 	if _, err := newGroupState(d, nil, spec, 1000); err == nil {
 		t.Error("1,000 groups fit into 1 MiB")
 	}
 	if err := d.Close(); err != nil {
-		t.Error(err)
+		t.Errorf("d.Close: %v, want no error", err)
 	}
 }
 
 func BenchmarkObserve(b *testing.B) {
 	d, err := cuda.Open(b.Context(), "host", cuda.Options{})
 	if err != nil {
-		b.Fatal(err)
+		b.Fatalf("cuda.Open: %v, want no error", err)
 	}
 	defer d.Close()
 	for _, cell := range cells.Names() {
 		b.Run(cell, func(b *testing.B) {
 			spec, err := swarm.Parse("test.yaml", []byte("name: x\ncell: {kind: "+cell+"}\n"))
 			if err != nil {
-				b.Fatal(err)
+				b.Fatalf("swarm.Parse: %v, want no error", err)
 			}
 			s, err := newGroupState(d, nil, spec, 64)
 			if err != nil {
-				b.Fatal(err)
+				b.Fatalf("newGroupState: %v, want no error", err)
 			}
 			defer s.Close() //nolint:errcheck // a benchmark
 			o := observations(rand.New(rand.NewPCG(1, 1)), 64, 4096, 1)
 			for b.Loop() {
 				if _, _, err := s.observe(b.Context(), o); err != nil {
-					b.Fatal(err)
+					b.Fatalf("s.observe: %v, want no error", err)
 				}
 			}
 			steps := float64(b.N) * 4096 * 256

@@ -31,16 +31,16 @@ func BenchmarkPagedGroups(b *testing.B) {
 func pagedGroupsOf(b *testing.B, d device.Device, cell string) {
 	spec, err := swarm.Parse("bench.yaml", []byte("name: x\nagents_per_group: 64\ncell: {kind: "+cell+"}\n"))
 	if err != nil {
-		b.Fatal(err)
+		b.Fatalf("swarm.Parse: %v, want no error", err)
 	}
 	spec.PageSize = strictyaml.Size(*pagedBytes)
 	bound, err := spec.Bind()
 	if err != nil {
-		b.Fatal(err)
+		b.Fatalf("spec.Bind: %v, want no error", err)
 	}
 	layout, err := bound.Layout(*pagedBytes)
 	if err != nil {
-		b.Fatal(err)
+		b.Fatalf("bound.Layout: %v, want no error", err)
 	}
 	total := *pagedPages
 	if total == 0 {
@@ -63,7 +63,7 @@ func pagedGroupsOf(b *testing.B, d device.Device, cell string) {
 		}
 		s, err := newGroupState(d, budget, spec, groups)
 		if err != nil {
-			b.Fatal(err)
+			b.Fatalf("newGroupState: %v, want no error", err)
 		}
 		r, clock := rand.New(rand.NewPCG(9, 10)), int64(0)
 		observe := func(ids []uint32) (seconds float64) {
@@ -74,7 +74,7 @@ func pagedGroupsOf(b *testing.B, d device.Device, cell string) {
 			}
 			start := time.Now()
 			if last[k], _, err = s.observe(ctx, o); err != nil {
-				b.Fatal(err)
+				b.Fatalf("s.observe: %v, want no error", err)
 			}
 			return time.Since(start).Seconds()
 		}
@@ -119,7 +119,7 @@ func pagedGroupsOf(b *testing.B, d device.Device, cell string) {
 			b.ReportMetric(there[len(there)-1], "last-on-device")
 		}
 		if err := s.Close(); err != nil {
-			b.Fatal(err)
+			b.Fatalf("s.Close: %v, want no error", err)
 		}
 	}
 	if !slices.Equal(last[0].Score, last[1].Score) || !slices.Equal(last[0].Decision, last[1].Decision) ||

@@ -34,11 +34,11 @@ func openNamed(t testing.TB, name string) device.Device {
 		Logger: slog.New(slog.DiscardHandler), CacheDir: os.TempDir() + "/exoswarm-kernels",
 	})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("cuda.Open: %v, want no error", err)
 	}
 	t.Cleanup(func() {
 		if err := d.Close(); err != nil {
-			t.Error(err)
+			t.Errorf("d.Close: %v, want no error", err)
 		}
 	})
 	return d
@@ -58,7 +58,7 @@ func pagesOf(t testing.TB, a *agents.Agents) []byte {
 	data := make([]byte, a.Memory().Count()*size)
 	for p := range a.Memory().Count() {
 		if err := a.Memory().Read(t.Context(), uint64(p), data[p*size:][:size]); err != nil {
-			t.Fatal(err)
+			t.Fatalf("Read: %v, want no error", err)
 		}
 	}
 	return data

@@ -57,7 +57,7 @@ func TestDropped(t *testing.T) {
 		applied.Width = 1
 		plain, _, err := openGroupState(t, d, text, groups).observe(t.Context(), &applied)
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("observe: %v, want no error", err)
 		}
 		for _, most := range []int{n, 257, 1} {
 			s := openGroupState(t, d, drops, groups)
@@ -68,7 +68,7 @@ func TestDropped(t *testing.T) {
 			}
 			answers, err := m.Observe(t.Context())
 			if err != nil {
-				t.Fatal(err)
+				t.Fatalf("m.Observe: %v, want no error", err)
 			}
 			at, k, counted := 0, 0, [3]int{}
 			for _, a := range answers {
@@ -130,7 +130,7 @@ func TestOwnWeights(t *testing.T) {
 		}
 		dec, _, err := s.observe(t.Context(), o)
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("s.observe: %v, want no error", err)
 		}
 		return dec.Score
 	}

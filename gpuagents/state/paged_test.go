@@ -54,7 +54,7 @@ func openPaged(t testing.TB, d device.Device, b *pages.Budget, text string) Stat
 	t.Helper()
 	spec, err := swarm.Parse("test.yaml", []byte(text))
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("swarm.Parse: %v, want no error", err)
 	}
 	spec.PageSize = testPage
 	groups := pagedGroups
@@ -63,7 +63,7 @@ func openPaged(t testing.TB, d device.Device, b *pages.Budget, text string) Stat
 	}
 	p, err := newWhole(d, b, spec, groups)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("newWhole: %v, want no error", err)
 	}
 	return p
 }
@@ -86,7 +86,7 @@ func (d *disk) open(t testing.TB) *pagestore.Store {
 		}},
 	})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("pagestore.Open: %v, want no error", err)
 	}
 	return s
 }
@@ -97,7 +97,7 @@ func randomEntry(t testing.TB, r *rand.Rand, p State) swarms.Entry {
 	entry := func(kind string, v interface{ Encode() ([]byte, error) }) swarms.Entry {
 		data, err := v.Encode()
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("v.Encode: %v, want no error", err)
 		}
 		return swarms.Entry{Kind: kind, Data: data}
 	}
@@ -206,7 +206,7 @@ func TestPagedEqualsResident(t *testing.T) {
 				}
 				defer func() {
 					if err := errors.Join(p.paged.Close(), p.whole.Close()); err != nil {
-						rt.Error(err)
+						rt.Errorf("joined errors: %v, want no error", err)
 					}
 				}()
 				if n := len(p.paged.Memory().Made()); n < 11 || n > 14 || p.paged.Memory().Resident() ||
@@ -238,14 +238,14 @@ func TestPagedOverStore(t *testing.T) {
 				store := disk.open(t)
 				closeAll := func() {
 					if err := errors.Join(p.paged.Close(), p.whole.Close(), store.Close()); err != nil {
-						t.Fatal(err)
+						t.Fatalf("joined errors: %v, want no error", err)
 					}
 				}
 				defer func() { closeAll() }()
 				ok := func(err error) {
 					t.Helper()
 					if err != nil {
-						t.Fatal(err)
+						t.Fatalf("%v, want no error", err)
 					}
 				}
 				ctx := t.Context()
@@ -309,16 +309,16 @@ func TestTickTorn(t *testing.T) {
 		newDisk().open(t)
 	defer func() {
 		if err := errors.Join(s.Close(), store.Close()); err != nil {
-			t.Error(err)
+			t.Errorf("joined errors: %v, want no error", err)
 		}
 	}()
 	ctx, cancel := context.WithCancelCause(t.Context())
 	if err := s.memory.Open(ctx, draining{store, cancel}); err != nil {
-		t.Fatal(err)
+		t.Fatalf("memory.Open: %v, want no error", err)
 	}
 	_, err := s.Apply(ctx, swarms.Entry{Kind: swarms.EntryTick, Data: []byte(`{"v":1,"count":40}`)})
 	if !errors.Is(err, jobs.ErrDrain) {
-		t.Fatal(err)
+		t.Fatalf("s.Apply: %v, want %v", err, jobs.ErrDrain)
 	}
 	for _, e := range []swarms.Entry{
 		{Kind: swarms.EntryTick, Data: []byte(`{"v":1,"count":1}`)},
@@ -332,13 +332,13 @@ func TestTickTorn(t *testing.T) {
 		}
 	}
 	if err := s.Reset(t.Context()); err != nil {
-		t.Fatal(err)
+		t.Fatalf("s.Reset: %v, want no error", err)
 	}
 	a := mustApply(t, s, swarms.EntryTick, swarms.Tick{Version: jobs.Version, Count: 1})
 	fresh := openPaged(t, openHost(t), nil, pagedTexts["gru"])
 	defer func() {
 		if err := fresh.Close(); err != nil {
-			t.Error(err)
+			t.Errorf("fresh.Close: %v, want no error", err)
 		}
 	}()
 	if b := mustApply(t, fresh, swarms.EntryTick, swarms.Tick{Version: jobs.Version, Count: 1}); !bytes.Equal(a.Data,
@@ -358,7 +358,7 @@ func TestRoom(t *testing.T) {
 	}
 	spec, err := swarm.Parse("test.yaml", []byte(pagedTexts["leaky"]))
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("swarm.Parse: %v, want no error", err)
 	}
 	spec.PageSize = testPage
 	_, err = newWhole(d, b, spec, spec.Groups())
@@ -367,13 +367,13 @@ func TestRoom(t *testing.T) {
 		t.Errorf("no frames left: %v", err)
 	}
 	if err := errors.Join(first.Memory().Open(ctx, nil), first.Close(), first.Close()); err != nil {
-		t.Fatal(err)
+		t.Fatalf("joined errors: %v, want no error", err)
 	}
 	// As much again is there, and too little below it.
 	second := openPaged(t, d, pages.NewBudget(6*testPage, 2*testPage), pagedTexts["gru"])
 	defer func() {
 		if err := second.Close(); err != nil {
-			t.Error(err)
+			t.Errorf("second.Close: %v, want no error", err)
 		}
 	}()
 	room := pages.MemoryError{}
@@ -390,7 +390,7 @@ func TestRoom(t *testing.T) {
 	}
 	mustApply(t, second, swarms.EntryTick, swarms.Tick{Version: jobs.Version, Count: 1})
 	if err := errors.Join(second.Close(), store.Close()); err != nil {
-		t.Error(err)
+		t.Errorf("joined errors: %v, want no error", err)
 	}
 	if onDevice, inHost := b.Left(); onDevice != 6*testPage || inHost != 12*testPage {
 		t.Errorf("%d and %d bytes are left of the first budget", onDevice, inHost)
@@ -407,11 +407,11 @@ func TestStoreFull(t *testing.T) {
 		strings.Replace(pagedTexts["gru"], "agents: 540", "agents: 54000", 1))
 	defer func() {
 		if err := errors.Join(s.Close(), store.Close()); err != nil {
-			t.Error(err)
+			t.Errorf("joined errors: %v, want no error", err)
 		}
 	}()
 	if err := s.Memory().Open(t.Context(), store); err != nil {
-		t.Fatal(err)
+		t.Fatalf("Open: %v, want no error", err)
 	}
 	_, err := s.Apply(t.Context(), swarms.Entry{Kind: swarms.EntryTick, Data: []byte(`{"v":1,"count":1}`)})
 	if !errors.Is(err, tiers.ErrFull) {
@@ -447,7 +447,7 @@ func observePages(t *testing.T, paged, whole *agentState, each func(page int) in
 	for i, s := range []*agentState{paged, whole} {
 		var err error
 		if out[i], err = s.agents.Observe(t.Context(), ids, inputs); err != nil {
-			t.Fatal(err)
+			t.Fatalf("agents.Observe: %v, want no error", err)
 		}
 	}
 	if d := cmp.Diff(out[0], out[1]); d != "" {
@@ -465,7 +465,7 @@ func placed(t *testing.T, frames int) (paged, whole *agentState) {
 	whole = openPaged(t, d, nil, pagedTexts["gru"]).(*agentState)
 	t.Cleanup(func() {
 		if err := errors.Join(paged.Close(), whole.Close()); err != nil {
-			t.Error(err)
+			t.Errorf("joined errors: %v, want no error", err)
 		}
 	})
 	for _, s := range []*agentState{paged, whole} {
@@ -527,7 +527,7 @@ func TestGroupsInPlace(t *testing.T) {
 	}
 	t.Cleanup(func() {
 		if err := errors.Join(p.paged.Close(), p.whole.Close()); err != nil {
-			t.Error(err)
+			t.Errorf("joined errors: %v, want no error", err)
 		}
 	})
 	paged, r := p.paged.(*groupState), rand.New(rand.NewPCG(6, 6))
@@ -543,7 +543,7 @@ func TestGroupsInPlace(t *testing.T) {
 		o.Group = groups
 		data, err := o.Encode()
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("o.Encode: %v, want no error", err)
 		}
 		p.apply(t, swarms.Entry{Kind: swarms.EntryObserve, Data: data})
 		p.check(t)
@@ -624,7 +624,7 @@ func TestManyOfOneAgent(t *testing.T) {
 	inputs[7*features] = float32(math.NaN())
 	out, err := paged.agents.Observe(t.Context(), ids, inputs)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("agents.Observe: %v, want no error", err)
 	}
 	if out.Stepped != n-2 || out.Outside != 1 || out.Refused != 1 {
 		t.Errorf("%d steps, %d outside and %d refused of %d", out.Stepped, out.Outside, out.Refused, n)
@@ -632,7 +632,7 @@ func TestManyOfOneAgent(t *testing.T) {
 	for i := range ids {
 		one, err := whole.agents.Observe(t.Context(), ids[i:i+1], inputs[i*features:][:features])
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("agents.Observe: %v, want no error", err)
 		}
 		if one.Votes[0] != out.Votes[i] || one.Decisions[0] != out.Decisions[i] {
 			t.Errorf("observation %d: vote %d and decision %d together, %d and %d alone", i, out.Votes[i],

@@ -28,7 +28,7 @@ func TestPrefetch(t *testing.T) {
 			ok := func(err error) {
 				t.Helper()
 				if err != nil {
-					t.Fatal(err)
+					t.Fatalf("%v, want no error", err)
 				}
 			}
 			ctx := t.Context()

@@ -49,7 +49,7 @@ func openSnapshotterIn(t *testing.T, d device.Device, b *pages.Budget, store sna
 	t.Helper()
 	spec, err := swarm.Parse("test.yaml", []byte(text))
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("swarm.Parse: %v, want no error", err)
 	}
 	if spec.ByAgent() {
 		groups = spec.Groups()
@@ -64,7 +64,7 @@ func openShard(t testing.TB, d device.Device, b *pages.Budget, store snapshot.St
 	t.Helper()
 	data, err := json.Marshal(spec)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("json.Marshal: %v, want no error", err)
 	}
 	s := swarms.Swarm{
 		Version: jobs.Version, ID: "kept", Name: "kept", Spec: data, Groups: groups, Shards: spec.Shards,
@@ -73,11 +73,11 @@ func openShard(t testing.TB, d device.Device, b *pages.Budget, store snapshot.St
 	has := RangeOf(s, shard)
 	p, err := New(d, b, spec, has)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("New: %v, want no error", err)
 	}
 	t.Cleanup(func() {
 		if err := p.Close(); err != nil {
-			t.Error(err)
+			t.Errorf("p.Close: %v, want no error", err)
 		}
 	})
 	return &Snapshotter{p, s, spec, store, has, &Rounds{}}
@@ -87,11 +87,11 @@ func openStore(t *testing.T) snapshot.Store {
 	t.Helper()
 	b, err := bucket.Open(t.Context(), t.TempDir())
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("bucket.Open: %v, want no error", err)
 	}
 	t.Cleanup(func() {
 		if err := b.Close(); err != nil {
-			t.Error(err)
+			t.Errorf("b.Close: %v, want no error", err)
 		}
 	})
 	return b
@@ -142,7 +142,7 @@ func take(t *testing.T, k *Snapshotter, name string, seq uint64) swarms.Snapshot
 	}
 	s, err := swarms.DecodeSnapshotted(a.Data)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("swarms.DecodeSnapshotted: %v, want no error", err)
 	}
 	return s
 }
@@ -159,7 +159,7 @@ func TestKept(t *testing.T) {
 			applyAll(t, k, entriesFor(k, r, 2))
 			s := take(t, k, "one", 4)
 			if s.Entry != 4 || s.Agents != k.Info().Agents || s.Groups != k.swarm.Groups || s.Bytes == 0 {
-				t.Fatalf("%+v", s)
+				t.Fatalf("%+v, want entry 4, %d agents, %d groups and bytes", s, k.Info().Agents, k.swarm.Groups)
 			}
 			from := &swarms.SnapshotRef{Name: "one", SHA256: s.SHA256}
 			others := map[string]*Snapshotter{
@@ -219,12 +219,12 @@ func tallies(t *testing.T, s *agentState, others map[string]*Snapshotter) {
 	inputs := make([]float32, s.agents.Cell().Features)
 	want, err := s.agents.Observe(t.Context(), []uint32{3}, inputs)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("agents.Observe: %v, want no error", err)
 	}
 	for what, o := range others {
 		got, err := o.State.(*agentState).agents.Observe(t.Context(), []uint32{3}, inputs)
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("agents.Observe: %v, want no error", err)
 		}
 		if what == "other pages" && !slices.Equal(got.Tally, want.Tally) {
 			t.Errorf("tallies %v and %v", got.Tally, want.Tally)
@@ -237,10 +237,10 @@ func variables(t *testing.T, store snapshot.Store, name string) string {
 	t.Helper()
 	m, _, err := snapshot.ReadManifest(t.Context(), store, name)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("snapshot.ReadManifest: %v, want no error", err)
 	}
 	if err := snapshot.Verify(t.Context(), store, m, nil); err != nil {
-		t.Fatal(err)
+		t.Fatalf("snapshot.Verify: %v, want no error", err)
 	}
 	return fmt.Sprintf("%+v", m.Variables)
 }
@@ -357,7 +357,7 @@ func TestKeptRefused(t *testing.T) {
 	// Another rule and another pace of checkpoints are no other agents.
 	other := strings.Replace(gruText, "rule: majority", "rule: unanimous", 1) + "checkpoint: {entries: 7}\n"
 	if err := openSnapshotter(t, d, store, other, 0, &from).Load(t.Context(), from); err != nil {
-		t.Error(err)
+		t.Errorf("Load: %v, want no error", err)
 	}
 	if err := openSnapshotter(t, d, store, gruText, 0, &from).Load(ctx, from); !errors.Is(err, jobs.ErrDrain) {
 		t.Errorf("drained: %v", err)

@@ -23,7 +23,7 @@ func TestPieces(t *testing.T) {
 			p := pair{whole: openPaged(t, openHost(t), nil, text), paged: openPaged(t, d, nil, text)}
 			defer func() {
 				if err := errors.Join(p.whole.Close(), p.paged.Close()); err != nil {
-					t.Error(err)
+					t.Errorf("joined errors: %v, want no error", err)
 				}
 			}()
 			r := rand.New(rand.NewPCG(5, 5))
@@ -37,7 +37,7 @@ func TestPieces(t *testing.T) {
 					if s, ok := p.paged.(*agentState); ok && e.Kind == swarms.EntryObserve { // which allocates once
 						first = 0
 						if err := s.agents.StageAll(); err != nil {
-							t.Fatal(err)
+							t.Fatalf("agents.StageAll: %v, want no error", err)
 						}
 					}
 					d.Fail(faults.Alloc, first, 1+r.IntN(2), device.ErrOutOfMemory)
@@ -86,19 +86,19 @@ func TestFewerFrames(t *testing.T) {
 	b := pages.NewBudget(100*testPage, 200*testPage)
 	spec, err := swarm.Parse("test.yaml", []byte(pagedTexts["gru"]))
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("swarm.Parse: %v, want no error", err)
 	}
 	spec.PageSize = testPage
 	p, err := newWhole(d, b, spec, spec.Groups())
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("newWhole: %v, want no error", err)
 	}
 	left, _ := b.Left()
 	if n := p.Memory().Frames(); n > 5 || n < 2 || left != int64(100-n)*testPage {
 		t.Errorf("%d frames, %d bytes left", n, left)
 	}
 	if err := p.Close(); err != nil {
-		t.Error(err)
+		t.Errorf("p.Close: %v, want no error", err)
 	}
 	d.Room(testPage)
 	if _, err := newWhole(d, b, spec, spec.Groups()); !errors.Is(err, device.ErrOutOfMemory) {

@@ -18,7 +18,7 @@ import (
 func TestDefaults(t *testing.T) {
 	got, err := Parse("a.yaml", []byte("name: x\n"))
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("Parse: %v, want no error", err)
 	}
 	want := &Spec{
 		Name: "x", Addressed: ByGroup, Cell: Cell{Kind: "predictor"}, AgentsPerGroup: 256, Timestamp: "timestamp",
@@ -29,18 +29,18 @@ func TestDefaults(t *testing.T) {
 		Checkpoint:   Checkpoint{Interval: strictyaml.Duration(5 * time.Second), Entries: 1024},
 	}
 	if d := cmp.Diff(want, got); d != "" {
-		t.Fatal(d)
+		t.Fatalf("difference (-want +got):\n%s", d)
 	}
 	data, err := json.Marshal(got)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("json.Marshal: %v, want no error", err)
 	}
 	back, err := FromJSON(data)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("FromJSON: %v, want no error", err)
 	}
 	if d := cmp.Diff(got, back); d != "" {
-		t.Fatal(d)
+		t.Fatalf("difference (-want +got):\n%s", d)
 	}
 }
 
@@ -53,7 +53,7 @@ func TestGroups(t *testing.T) {
 		}
 	}
 	if _, err := Parse("a.yaml", []byte("name: x\nfeatures: [group]\n")); err != nil { // of a run
-		t.Error(err)
+		t.Errorf("Parse: %v, want no error", err)
 	}
 }
 
@@ -65,10 +65,10 @@ func TestExamplesParse(t *testing.T) {
 	for _, file := range files {
 		data, err := os.ReadFile(file)
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("os.ReadFile: %v, want no error", err)
 		}
 		if _, err := ParseIn(os.DirFS(filepath.Dir(file)), file, data); err != nil {
-			t.Error(err)
+			t.Errorf("ParseIn: %v, want no error", err)
 		}
 	}
 }
@@ -94,19 +94,19 @@ func TestByAgent(t *testing.T) {
 		want.Checkpoint = Checkpoint{Interval: strictyaml.Duration(5 * time.Second), Entries: 1024}
 		got, err := Parse("a.yaml", []byte(text))
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("Parse: %v, want no error", err)
 		}
 		data, err := json.Marshal(got)
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("json.Marshal: %v, want no error", err)
 		}
 		back, err := FromJSON(data)
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("FromJSON: %v, want no error", err)
 		}
 		for _, s := range []*Spec{got, back} {
 			if d := cmp.Diff(want, s); d != "" {
-				t.Fatal(d)
+				t.Fatalf("difference (-want +got):\n%s", d)
 			}
 		}
 		if got.Groups() != 2 {
@@ -228,7 +228,7 @@ func TestContinues(t *testing.T) {
 		t.Helper()
 		s, err := Parse("a.yaml", []byte("name: x\ncell: {kind: gru, weights: "+text))
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("Parse: %v, want no error", err)
 		}
 		return s
 	}

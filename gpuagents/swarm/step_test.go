@@ -25,7 +25,7 @@ func TestCustomSpec(t *testing.T) {
 	const state = "  state: {v: f32, hits: u8, past: 'f32[4]'}\n"
 	inline, err := Parse("a.yaml", []byte(ofCustom(state+"  step: |\n    "+stepText)))
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("Parse: %v, want no error", err)
 	}
 	files := fstest.MapFS{
 		"steps/a.cu": {Data: []byte(stepText)}, "empty.cu": {},
@@ -33,25 +33,25 @@ func TestCustomSpec(t *testing.T) {
 	}
 	named, err := ParseIn(files, "a.yaml", []byte(ofCustom(state+"  step_file: steps/a.cu\n")))
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("ParseIn: %v, want no error", err)
 	}
 	if d := cmp.Diff(inline, named); d != "" {
-		t.Error(d)
+		t.Errorf("difference (-want +got):\n%s", d)
 	}
 	data, err := json.Marshal(named)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("json.Marshal: %v, want no error", err)
 	}
 	back, err := FromJSON(data)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("FromJSON: %v, want no error", err)
 	}
 	if d := cmp.Diff(named, back); d != "" {
-		t.Error(d)
+		t.Errorf("difference (-want +got):\n%s", d)
 	}
 	b, err := back.Bind()
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("back.Bind: %v, want no error", err)
 	}
 	agent, group := b.StateBytes()
 	if agent != 4+1+16 || group != 8+4+4 || !strings.Contains(b.Cell.Text(), "a.v = p.rate;") ||
@@ -89,7 +89,7 @@ func TestCustomSpec(t *testing.T) {
 		_, err := ParseIn(files, "a.yaml", []byte(ofCustom(lines)))
 		if want == "" {
 			if err != nil {
-				t.Error(err)
+				t.Errorf("%v, want no error", err)
 			}
 			continue
 		}
@@ -153,11 +153,11 @@ func FuzzCustomSpec(f *testing.F) {
 		}
 		b, err := s.Bind()
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("s.Bind: %v, want no error", err)
 		}
 		l, err := b.Layout(int(s.PageSize))
 		if err != nil || l.Slots < 1 || len(l.Vars) != kernels.CustomVarAgents+1 {
-			t.Errorf("%+v %v", l, err)
+			t.Errorf("%+v, error %v; want slots and %d variables", l, err, kernels.CustomVarAgents+1)
 		}
 		if words := len(b.ParamBlock()); words != kernels.CustomWords+len(b.Cell.Params) ||
 			!strings.Contains(b.Cell.Text(), kernels.CustomKernel) {
