@@ -59,13 +59,16 @@ func TestExplainProcesses(t *testing.T) {
 		t.Parallel()
 		c := startCluster(t, binaries(t))
 		dir := t.TempDir()
-		spec := write(t, filepath.Join(dir, "crowd.yaml"), "name: crowd\naddressed: agent\ncell: {kind: gru, params: {hidden: 8}}\n"+
-			"agents: 10000\nagents_per_group: 100\nfeatures: [a]\nvote: {candidates: [x, y], rule: majority}\nseed: 1\n")
+		spec := write(t, filepath.Join(dir, "crowd.yaml"),
+			"name: crowd\naddressed: agent\ncell: {kind: gru, params: {hidden: 8}}\n"+
+				"agents: 10000\nagents_per_group: 100\nfeatures: [a]\nvote: {candidates: [x, y], rule: "+
+				"majority}\nseed: 1\n")
 		asked(t, c.url, "swarm", "create", "-f", spec)
 		asked(t, c.url, "swarm", "tick", "crowd", "--count", "3")
 		explained(t, c.url, explain.Idle, "swarm", "explain", "crowd")
 		c.gpu.end(t, syscall.SIGKILL)
-		if r := explained(t, c.url, explain.HolderLost, "swarm", "explain", "crowd"); !r.Stuck || !strings.Contains(r.Cure, "start a GPU agent") {
+		if r := explained(t, c.url, explain.HolderLost, "swarm", "explain", "crowd"); !r.Stuck ||
+			!strings.Contains(r.Cure, "start a GPU agent") {
 			t.Errorf("a dead GPU agent: %+v, want that somebody must start one", r)
 		}
 		c.startGPU(t)
@@ -95,7 +98,8 @@ func TestExplainProcesses(t *testing.T) {
 		go func() {
 			for t.Context().Err() == nil {
 				var all []struct{ ID, State string }
-				if json.Unmarshal([]byte(asked(t, c.url, "job", "list", "-o", "json")), &all) == nil && len(all) > 0 && all[0].State == "running" {
+				if json.Unmarshal([]byte(asked(t, c.url, "job", "list", "-o", "json")), &all) == nil && len(all) > 0 &&
+					all[0].State == "running" {
 					ids <- all[0].ID
 					return
 				}
@@ -145,7 +149,8 @@ func TestExplainProcesses(t *testing.T) {
 			t.Skipf("no file system of our own: %v", err)
 		}
 		t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) })
-		_, url := startProcess(t, `nats is ready.*url=(\S+)`, filepath.Join(binaries(t), "exoswarm"), "nats", "--port", "0",
+		_, url := startProcess(t, `nats is ready.*url=(\S+)`, filepath.Join(binaries(t), "exoswarm"), "nats", "--port",
+			"0",
 			"--data-dir", dir)
 		asked(t, url, "init", "--yes")
 		asked(t, url, "submit", "--kind", "nobody", "--id", "j", "--spec", "{}")

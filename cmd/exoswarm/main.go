@@ -22,7 +22,8 @@ func main() { command.Main(root()) }
 // of its name.
 func root() *cobra.Command {
 	cmd := command.Group("exoswarm", "Stateful neural agents for very many entities",
-		quickstartCommand(), serveprocess.Command(), serveprocess.UICommand(), runCommand(), statusCommand(), topCommand(), doctorCommand(), debugCommand(), swarmCommand(), snapshotCommand(), natsCommand(),
+		quickstartCommand(), serveprocess.Command(), serveprocess.UICommand(), runCommand(), statusCommand(),
+		topCommand(), doctorCommand(), debugCommand(), swarmCommand(), snapshotCommand(), natsCommand(),
 		submitCommand(), jobCommand(), queueCommand(), cronCommand(), tenantCommand(), dlqCommand(), objectCommand(),
 		agentCommand(), initCommand(), authCommand(), tierCommand(),
 	)

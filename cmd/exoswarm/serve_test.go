@@ -24,7 +24,8 @@ import (
 func startServe(t *testing.T, dir string, args ...string) (p *process, nats string, api *http.Client, base string) {
 	t.Helper()
 	p, login := startProcess(t, `the dashboard is ready.*url="?([^"\s]+)`, filepath.Join(binaries(t), "exoswarm"),
-		append([]string{"serve", "--data-dir", dir, "--nats-port", "0", "--listen", "127.0.0.1:0", "--device", "host"}, args...)...)
+		append([]string{"serve", "--data-dir", dir, "--nats-port", "0", "--listen", "127.0.0.1:0", "--device", "host"},
+			args...)...)
 	_, rest, _ := strings.Cut(p.log.String(), `msg="nats is ready" url=`)
 	nats, _, _ = strings.Cut(rest, " ")
 	base, token, found := strings.Cut(login, "#t=")
@@ -130,7 +131,8 @@ func TestBundleSecrets(t *testing.T) {
 	dir, in := t.TempDir(), t.TempDir()
 	t.Setenv("EXOSWARM_PLANTED", mark)
 	t.Setenv("NATS_PASSWORD", mark)
-	rows := write(t, filepath.Join(in, "bad.csv"), "timestamp,value\n2026-01-01 00:00:00,1\n2026-01-01 00:00:01,"+mark+"\n")
+	rows := write(t, filepath.Join(in, "bad.csv"),
+		"timestamp,value\n2026-01-01 00:00:00,1\n2026-01-01 00:00:01,"+mark+"\n")
 	spec := write(t, filepath.Join(in, "swarm.yaml"), "name: planted\nagents_per_group: 16\n")
 	p, nats, _, _ := startServe(t, dir, "--root", "in="+in)
 	exe := filepath.Join(binaries(t), "exoswarm")

@@ -32,7 +32,8 @@ type wall struct {
 var walls = []wall{
 	{
 		of: "cmd/exoswarm", plain: true, banned: []string{module + "/cuda/internal/driver", "gorgonia.org/cu"},
-		reason: "operators run it where there is no GPU and no C library; exoswarm serve on a GPU is built with the tag cuda",
+		reason: "operators run it where there is no GPU and no C library; exoswarm serve on a GPU is built with the " +
+			"tag cuda",
 	},
 	{
 		of: "cmd/cpuagent", banned: []string{module + "/cuda/...", "gorgonia.org/cu"},
@@ -177,7 +178,10 @@ func TestWalls(t *testing.T) {
 }
 
 // listens are the packages that may accept connections in a process of an agent.
-var listens = []string{"cmd/internal/serveprocess/dashboard.go", "internal/command/metrics.go", "cpuagents/push/server.go", "jobs/natsq/server/server.go"}
+var listens = []string{
+	"cmd/internal/serveprocess/dashboard.go", "internal/command/metrics.go",
+	"cpuagents/push/server.go", "jobs/natsq/server/server.go",
+}
 
 // TestListeners: no other file of the product opens a listener. That the processes have no more
 // than these at run time is tested by TestProcessHealth in cmd/exoswarm.

@@ -89,7 +89,8 @@ func listen(cmd *cobra.Command, log *slog.Logger) (*listener, error) {
 			return nil, command.Usage("--tls-cert: %v", err)
 		}
 		if pair.Leaf != nil && time.Now().After(pair.Leaf.NotAfter) {
-			return nil, command.Usage("--tls-cert %s has expired at %s", cert, pair.Leaf.NotAfter.UTC().Format(time.RFC3339))
+			return nil, command.Usage("--tls-cert %s has expired at %s", cert,
+				pair.Leaf.NotAfter.UTC().Format(time.RFC3339))
 		}
 		o.TLS = &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}
 	}
@@ -123,7 +124,8 @@ func (l *listener) open(c *natsq.Conn) (*site, error) {
 	s, err := dashboard.New(l.options)
 	if err != nil {
 		w.Close()
-		if errors.Is(err, dashboard.ErrExposed) || errors.Is(err, dashboard.ErrToken) || errors.Is(err, dashboard.ErrOptions) {
+		if errors.Is(err, dashboard.ErrExposed) || errors.Is(err, dashboard.ErrToken) ||
+			errors.Is(err, dashboard.ErrOptions) {
 			return nil, command.Usage("--listen: %v", err)
 		}
 		return nil, err

@@ -37,7 +37,8 @@ func openFolder(dir string) (lock *os.File, err error) {
 		}
 	}()
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		return nil, command.Usage("--data-dir %s: another exoswarm serve uses it: end that one, or name another folder", dir)
+		return nil, command.Usage("--data-dir %s: another exoswarm serve uses it: end that one, or name another folder",
+			dir)
 	}
 	name := filepath.Join(dir, "exoswarm.json")
 	data, err := os.ReadFile(name)
@@ -56,10 +57,12 @@ func openFolder(dir string) (lock *os.File, err error) {
 	}
 	var m marker
 	if err := json.Unmarshal(data, &m); err != nil {
-		return nil, command.Usage("--data-dir %s: exoswarm.json is damaged: %v: restore it, or name another folder", dir, err)
+		return nil, command.Usage("--data-dir %s: exoswarm.json is damaged: %v: restore it, or name another folder",
+			dir, err)
 	}
 	if m.Format > folderFormat {
-		return nil, command.Usage("--data-dir %s was made by version %s, which is newer: update this program", dir, m.Version)
+		return nil, command.Usage("--data-dir %s was made by version %s, which is newer: update this program", dir,
+			m.Version)
 	}
 	return lock, makeParts(dir)
 }

@@ -42,7 +42,8 @@ var views = []view{
 
 // watch runs in each new document: it keeps the violations of the content security policy.
 const watch = `window.violations = [];
-document.addEventListener("securitypolicyviolation", e => violations.push(e.violatedDirective + " " + e.blockedURI + " " + e.sourceFile));
+document.addEventListener("securitypolicyviolation", e =>
+  violations.push(e.violatedDirective + " " + e.blockedURI + " " + e.sourceFile));
 window.addEventListener("error", e => violations.push("error: " + e.message + " " + e.filename + ":" + e.lineno));
 window.addEventListener("unhandledrejection", e => violations.push("rejection: " + e.reason));`
 
@@ -64,8 +65,9 @@ func (b *browser) axe() []string {
 	b.t.Helper()
 	var all []string
 	b.eval(
-		`axe.run(document, {runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]}).then(r =>
-		r.violations.map(v => v.id + ": " + v.help + " " + v.nodes.slice(0, 3).map(n => n.html.slice(0, 200) + " " + (n.any[0]?.message ?? "")).join(" | ")))`,
+		`axe.run(document, {runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]})
+		.then(r => r.violations.map(v => v.id + ": " + v.help + " " + v.nodes.slice(0, 3)
+			.map(n => n.html.slice(0, 200) + " " + (n.any[0]?.message ?? "")).join(" | ")))`,
 		&all,
 	)
 	return all
@@ -251,8 +253,10 @@ func TestEmptyPages(t *testing.T) {
 	b.look(1280, 900, "light", false)
 	b.open(r.base + "#t=" + url.PathEscape(testToken))
 	for hash, text := range map[string]string{
-		"": "exoswarm serve", "queue": "exoswarm init", "swarms": "exoswarm run", "agents": "gpuagent", "tiers": "exoswarm swarm create",
-		"tenants": "exoswarm tenant limit", "nats": "exoswarm init", "swarms/x": "No such swarm", "agents/x": "No such agent",
+		"": "exoswarm serve", "queue": "exoswarm init", "swarms": "exoswarm run", "agents": "gpuagent",
+		"tiers":   "exoswarm swarm create",
+		"tenants": "exoswarm tenant limit", "nats": "exoswarm init", "swarms/x": "No such swarm",
+		"agents/x": "No such agent",
 	} {
 		b.eval("location.hash = "+quote("#/"+hash), nil)
 		b.until(text, `document.querySelector("main").innerText.includes(`+quote(text)+`)`)

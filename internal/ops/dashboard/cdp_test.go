@@ -46,7 +46,10 @@ type message struct {
 func openBrowser(t *testing.T) *browser {
 	t.Helper()
 	var bin string
-	for _, name := range []string{"chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "chrome"} {
+	for _, name := range []string{
+		"chromium-headless-shell", "chromium", "chromium-browser", "google-chrome",
+		"chrome",
+	} {
 		if path, err := exec.LookPath(name); err == nil {
 			bin = path
 			break
@@ -67,7 +70,8 @@ func openBrowser(t *testing.T) *browser {
 		t.Fatal(err)
 	}
 	b := &browser{
-		t: t, in: in, wait: map[int]chan message{}, events: map[string][]json.RawMessage{}, changed: make(chan struct{}),
+		t: t, in: in, wait: map[int]chan message{}, events: map[string][]json.RawMessage{},
+		changed: make(chan struct{}),
 	}
 	b.cmd = exec.Command(
 		bin,

@@ -99,13 +99,15 @@ func TestLogin(t *testing.T) {
 	if res := other.logIn(t, token); res.status != http.StatusUnauthorized {
 		t.Error("the token again:", res.status)
 	}
-	if res, _ := other.do(t, "GET", "api/v1/state", "", "Authorization", "Bearer "); res.status != http.StatusUnauthorized {
+	if res, _ := other.do(t, "GET", "api/v1/state", "", "Authorization",
+		"Bearer "); res.status != http.StatusUnauthorized {
 		t.Error("an empty bearer token, without a lasting one:", res.status)
 	}
 	if res, _ := r.do(t, "DELETE", "api/v1/login", ""); res.status != http.StatusNoContent {
 		t.Error("log out:", res.status)
 	}
-	if res, _ := other.do(t, "GET", "api/v1/state", "", "Cookie", c[0].String()); res.status != http.StatusUnauthorized {
+	if res, _ := other.do(t, "GET", "api/v1/state", "", "Cookie",
+		c[0].String()); res.status != http.StatusUnauthorized {
 		t.Error("the cookie after its end:", res.status)
 	}
 }
@@ -119,7 +121,8 @@ func (r *running) port() string {
 func TestCookie(t *testing.T) {
 	r := opened(t, newFake(fakeState()), nil)
 	res := r.logIn(t, testToken)
-	if text := res.header.Get("Set-Cookie"); !strings.Contains(text, "HttpOnly") || !strings.Contains(text, "SameSite=Strict") ||
+	if text := res.header.Get("Set-Cookie"); !strings.Contains(text, "HttpOnly") ||
+		!strings.Contains(text, "SameSite=Strict") ||
 		strings.Contains(text, "Secure") ||
 		!strings.Contains(text, "Path=/") {
 		t.Error(text)
@@ -213,12 +216,14 @@ func TestOrigin(t *testing.T) {
 		{"Origin", "null"},
 	} {
 		for _, method := range []string{"POST", "DELETE"} {
-			if res, _ := r.do(t, method, "api/v1/login", `{"token":"`+testToken+`"}`, headers...); res.status != http.StatusForbidden {
+			if res, _ := r.do(t, method, "api/v1/login", `{"token":"`+testToken+`"}`,
+				headers...); res.status != http.StatusForbidden {
 				t.Errorf("%s with %v: %d", method, headers, res.status)
 			}
 		}
 	}
-	if res, _ := r.do(t, "POST", "api/v1/login", `{"token":"`+testToken+`"}`, "Sec-Fetch-Site", "same-origin"); res.status != http.StatusNoContent {
+	if res, _ := r.do(t, "POST", "api/v1/login", `{"token":"`+testToken+`"}`, "Sec-Fetch-Site",
+		"same-origin"); res.status != http.StatusNoContent {
 		t.Error("from its own page:", res.status)
 	}
 }
@@ -240,7 +245,10 @@ func TestHeaders(t *testing.T) {
 			t.Errorf("%s: other origins may read it", path)
 		}
 	}
-	for _, word := range []string{"default-src 'none'", "require-trusted-types-for 'script'", "frame-ancestors 'none'"} {
+	for _, word := range []string{
+		"default-src 'none'", "require-trusted-types-for 'script'",
+		"frame-ancestors 'none'",
+	} {
 		if !strings.Contains(policy, word) {
 			t.Errorf("the policy lacks %s", word)
 		}
@@ -342,8 +350,10 @@ func TestRoutes(t *testing.T) {
 	for path, want := range map[string]int{
 		"jobs/none": 404, "swarms/none": 404, "agents/none": 404, "nosuch": 404, "swarms/none/explain": 404,
 		"swarms/none/decisions": 404, "swarms/shops/decisions?shard=3": 404,
-		"jobs?pool=tpu": 400, "jobs?limit=0": 400, "jobs?limit=1001": 400, "jobs?limit=x": 400, "jobs?over=perhaps": 400,
-		"swarms/shops/decisions?shard=-1": 400, "history?seconds=9": 400, "history?names=" + strings.Repeat("x", 300): 400,
+		"jobs?pool=tpu": 400, "jobs?limit=0": 400, "jobs?limit=1001": 400, "jobs?limit=x": 400,
+		"jobs?over=perhaps":               400,
+		"swarms/shops/decisions?shard=-1": 400, "history?seconds=9": 400, "history?names=" +
+			strings.Repeat("x", 300): 400,
 	} {
 		if res, body := r.get(t, path); res.status != want || !strings.Contains(body, `"error"`) {
 			t.Errorf("%s: %d %s, want %d", path, res.status, body, want)

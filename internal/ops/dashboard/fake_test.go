@@ -106,7 +106,8 @@ func fakeJob(id string) cluster.JobView {
 		ID: id, Pool: jobs.PoolCPU, Kind: "stream", Submitted: submitted, Lane: jobs.Normal, Tenant: "default",
 		MaxAttempts: 5, After: []string{"before-1", "before-2"},
 		Spec: json.RawMessage(
-			`{"sink":{"url":"https://user:hunter2@host/x","headers":{"X":"hunter3"},"token":"hunter4","rows":12345678901234567890}}`,
+			`{"sink":{"url":"https://user:hunter2@host/x","headers":{"X":"hunter3"},"token":"hunter4",` +
+				`"rows":12345678901234567890}}`,
 		),
 	}, Waits: []string{"before-2"}, Running: &jobs.Running{
 		JobID: id, Worker: "c1", Attempt: 1, Since: submitted.Add(10 * time.Second),
@@ -242,7 +243,8 @@ func fakeState() *cluster.State {
 		return s
 	}
 	gpu := cluster.Agent{Agent: jobs.Agent{
-		Name: "g1", Pool: jobs.PoolGPU, Device: "NVIDIA H100", Memory: 80 << 30, Running: 2, MaxShards: 8, State: "serving",
+		Name: "g1", Pool: jobs.PoolGPU, Device: "NVIDIA H100", Memory: 80 << 30, Running: 2, MaxShards: 8,
+		State:   "serving",
 		Started: now.Add(-time.Hour), Seen: now, Room: &jobs.Room{Shard: 1 << 30, All: 4 << 30},
 		Recovering: []jobs.Recovery{{Shard: "s1.1", Entry: 40, Of: 100, Rate: 12}},
 	}, Telemetry: &jobs.Telemetry{At: now, Samples: []jobs.Sample{
@@ -278,14 +280,16 @@ func fakeState() *cluster.State {
 			}},
 			gpu,
 			{Agent: jobs.Agent{
-				Name: "g2", Pool: jobs.PoolGPU, State: jobs.AgentLost, Lost: &jobs.Lost{Since: submitted, Shards: []string{"s1.2"}},
+				Name: "g2", Pool: jobs.PoolGPU, State: jobs.AgentLost,
+				Lost: &jobs.Lost{Since: submitted, Shards: []string{"s1.2"}},
 			}},
 		},
 		Swarms: []cluster.Swarm{{
 			ID: "s1", Name: "shops", Key: "s1.x", Cell: "predictor", Addressed: "group", Agents: 300_000, Groups: 300,
 			Created: now.Add(
 				-time.Hour,
-			), State: cluster.StateWaiting, Candidates: []string{"calm", "busy"}, Spec: json.RawMessage(`{"name":"shops","token":"hunter6"}`),
+			), State: cluster.StateWaiting, Candidates: []string{"calm", "busy"},
+			Spec: json.RawMessage(`{"name":"shops","token":"hunter6"}`),
 			Shards: []cluster.Shard{
 				{
 					Shard:            0,
@@ -297,7 +301,8 @@ func fakeState() *cluster.State {
 					EntriesPerSecond: 3.5,
 				},
 				{
-					Shard: 1, First: 100, End: 200, Holder: "g1", State: cluster.StateReplaying, Entries: 100, Answered: 100,
+					Shard: 1, First: 100, End: 200, Holder: "g1", State: cluster.StateReplaying, Entries: 100,
+					Answered:   100,
 					Recovering: &jobs.Recovery{Shard: "s1.1", Entry: 40, Of: 100, Rate: 12},
 				},
 				{Shard: 2, First: 200, End: 300, State: cluster.StateWaiting, LostHolder: "g2", LostSince: submitted},
@@ -307,10 +312,14 @@ func fakeState() *cluster.State {
 			Shards: []cluster.Shard{{End: 1, Holder: "g1", State: cluster.StateServed}},
 		}},
 		Tenants: []cluster.Tenant{{Tenant: "default", Waiting: 1, Running: 2}, {
-			Tenant: "acme", Running: 1, Limits: &jobs.TenantLimits{Tenant: "acme", Limits: jobs.Limits{Concurrency: new(4)}},
+			Tenant: "acme", Running: 1, Limits: &jobs.TenantLimits{
+				Tenant: "acme",
+				Limits: jobs.Limits{Concurrency: new(4)},
+			},
 		}},
 		Numbers: map[string]float64{
-			"jobs_waiting": 5, "jobs_running": 2, "jobs_ended_per_second": 0.1, "dead_letters": 1, "agents": 2, "shards": 3,
+			"jobs_waiting": 5, "jobs_running": 2, "jobs_ended_per_second": 0.1, "dead_letters": 1, "agents": 2,
+			"shards":          3,
 			"shards_unserved": 1, "entries_per_second": 3.5, "observations_per_second": 900, "entries_waiting": 4,
 			"store_bytes": 3 << 20, "device_busy": 0.4, "page_moves_per_second": 2,
 		},

@@ -111,7 +111,10 @@ func TestSite(t *testing.T) {
 			continue
 		}
 		text := string(a.body)
-		for _, bad := range []string{"innerHTML", "outerHTML", "insertAdjacentHTML", "dangerouslySetInnerHTML", "eval(", "new Function", "document.write", "localStorage"} {
+		for _, bad := range []string{
+			"innerHTML", "outerHTML", "insertAdjacentHTML", "dangerouslySetInnerHTML", "eval(",
+			"new Function", "document.write", "localStorage",
+		} {
 			if strings.Contains(text, bad) {
 				t.Errorf("%s uses %s", name, bad)
 			}

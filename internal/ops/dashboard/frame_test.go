@@ -17,8 +17,9 @@ func largeState(agents int) *cluster.State {
 		a.Telemetry = &jobs.Telemetry{At: s.At}
 		for k := range 60 {
 			a.Telemetry.Samples = append(a.Telemetry.Samples, jobs.Sample{
-				Name: fmt.Sprintf("exoswarm_swarm_metric_%d_total", k%40), Labels: map[string]string{"tier": fmt.Sprint(k % 3)},
-				Value: float64(i*k) * 1.25,
+				Name:   fmt.Sprintf("exoswarm_swarm_metric_%d_total", k%40),
+				Labels: map[string]string{"tier": fmt.Sprint(k % 3)},
+				Value:  float64(i*k) * 1.25,
 			})
 		}
 		s.Agents = append(s.Agents, a)

@@ -100,7 +100,8 @@ func live(t *testing.T) (*natsq.Conn, *cluster.Watcher) {
 	t.Cleanup(func() { agent.Stop() })
 	announce(func() jobs.Agent {
 		return jobs.Agent{
-			Name: "gpu-1", Pool: jobs.PoolGPU, State: "serving", Device: "host", Started: began, Running: agent.Shards(),
+			Name: "gpu-1", Pool: jobs.PoolGPU, State: "serving", Device: "host", Started: began,
+			Running:   agent.Shards(),
 			MaxShards: 8, Memory: 256 << 20, Room: &jobs.Room{Shard: 256 << 20, All: 256 << 20},
 		}
 	})
@@ -147,8 +148,9 @@ func live(t *testing.T) (*natsq.Conn, *cluster.Watcher) {
 	})
 	announce(func() jobs.Agent {
 		return jobs.Agent{
-			Name: "cpu-1", Pool: jobs.PoolCPU, Kinds: []string{"import", "parse"}, Concurrency: 2, Running: worker.Running(),
-			State: "serving", Started: began,
+			Name: "cpu-1", Pool: jobs.PoolCPU, Kinds: []string{"import", "parse"}, Concurrency: 2,
+			Running: worker.Running(),
+			State:   "serving", Started: began,
 		}
 	})
 	submit := func(id, kind string, edit func(*jobs.Job)) {

@@ -40,7 +40,11 @@ func serve(t *testing.T, o Options, edits ...func(*Server)) *running {
 	jar, _ := cookiejar.New(nil) // never fails
 	transport := &http.Transport{}
 	r := &running{s: s, base: "http://" + ln.Addr().String() + "/", http: &http.Client{
-		Jar: jar, Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		Jar: jar, Transport: transport, CheckRedirect: func(*http.Request,
+			[]*http.Request,
+		) error {
+			return http.ErrUseLastResponse
+		},
 	}}
 	t.Cleanup(func() {
 		cancel()

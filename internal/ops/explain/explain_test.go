@@ -70,7 +70,10 @@ var jobCases = []jobCase{
 	{explain.Skipped, "not done", func(f *explain.JobFacts) { fail(f, jobs.CodeParent) }},
 	{explain.Poisoned, "input: row 7", func(f *explain.JobFacts) { fail(f, jobs.CodeInput) }},
 	{explain.Poisoned, "invalid: of no kind", func(f *explain.JobFacts) {
-		f.Listed, f.Dead = nil, &jobs.DeadLetter{Reason: jobs.Errorf(jobs.CodeInvalid, "of no kind"), Attempts: 1, Worker: "w"}
+		f.Listed, f.Dead = nil, &jobs.DeadLetter{
+			Reason: jobs.Errorf(jobs.CodeInvalid, "of no kind"), Attempts: 1,
+			Worker: "w",
+		}
 	}},
 	{explain.Unknown, "nothing is known of job j", func(f *explain.JobFacts) { f.Listed = nil }},
 	{explain.Parents, "p, q", func(f *explain.JobFacts) {
@@ -89,7 +92,8 @@ var jobCases = []jobCase{
 	{explain.AgentTrouble, "no scratch", func(f *explain.JobFacts) { f.Agents[0].State = "no scratch (/x)" }},
 	{explain.TenantLimit, "may run 1", func(f *explain.JobFacts) {
 		one := 1
-		f.Running, f.Limits = 1, []jobs.TenantLimits{{Tenant: jobs.DefaultTenant, Limits: jobs.Limits{Concurrency: &one}}}
+		f.Running, f.Limits = 1,
+			[]jobs.TenantLimits{{Tenant: jobs.DefaultTenant, Limits: jobs.Limits{Concurrency: &one}}}
 	}},
 	{explain.RetryBackoff, "attempt 2 on a", func(f *explain.JobFacts) {
 		f.Listed.State, f.Worker, f.Attempt = queue.StateRetrying, "a", 2
@@ -102,7 +106,10 @@ var jobCases = []jobCase{
 	{explain.NoLeader, "JetStream has no leader", func(f *explain.JobFacts) {
 		f.Servers.Error = fmt.Errorf("ask: %w", servers.ErrNoLeader)
 	}},
-	{explain.DiskFull, "disk is full", func(f *explain.JobFacts) { f.Servers.Report.Store, f.Servers.Report.StoreLimit = 9, 1 }},
+	{explain.DiskFull, "disk is full", func(f *explain.JobFacts) {
+		f.Servers.Report.Store,
+			f.Servers.Report.StoreLimit = 9, 1
+	}},
 	{explain.StreamFull, "at its limit", func(f *explain.JobFacts) {
 		f.Servers.Report.Streams[0].Messages, f.Servers.Report.Streams[0].MaxMsgs = 5, 5
 	}},
@@ -118,7 +125,10 @@ var swarmCases = []swarmCase{
 		f.Shards[0].Holder, f.Agents[0].Running = "", 4
 	}},
 	{explain.Unserved, "holds the shard yet", func(f *explain.SwarmFacts) { f.Shards[0].Holder = "" }},
-	{explain.HolderLost, "h was lost", func(f *explain.SwarmFacts) { f.Shards[0].Holder, f.Shards[0].LostHolder = "", "h" }},
+	{explain.HolderLost, "h was lost", func(f *explain.SwarmFacts) {
+		f.Shards[0].Holder, f.Shards[0].LostHolder = "",
+			"h"
+	}},
 	{explain.HolderLost, "no other GPU agent", func(f *explain.SwarmFacts) {
 		f.Agents, f.Shards[0].Holder, f.Shards[0].LostHolder = nil, "", "h"
 	}},
@@ -133,7 +143,10 @@ var swarmCases = []swarmCase{
 	{explain.Ending, "being removed", func(f *explain.SwarmFacts) { f.Ending = true }},
 	{explain.BadRecord, "version 9", func(f *explain.SwarmFacts) { f.Error = "version 9" }},
 	{explain.NoSwarm, "no swarm s", func(f *explain.SwarmFacts) { f.Found = false }},
-	{explain.NoConnection, "refused", func(f *explain.SwarmFacts) { f.Servers.Error = errors.New("connection refused") }},
+	{
+		explain.NoConnection, "refused",
+		func(f *explain.SwarmFacts) { f.Servers.Error = errors.New("connection refused") },
+	},
 	{explain.NoLeader, "KV_EXO_LEASES", func(f *explain.SwarmFacts) { f.Servers.Report.Streams[1].Leaderless = true }},
 	{explain.NoLeader, "EXO_LOG_s_1_in", func(f *explain.SwarmFacts) { f.Shards[1].Leaderless = "EXO_LOG_s_1_in" }},
 	{explain.DiskFull, "disk is full", func(f *explain.SwarmFacts) { f.Servers.Report.Refuses = true }},
