@@ -129,7 +129,7 @@ func serve(cmd *cobra.Command) (err error) {
 type parts struct {
 	cmd     *cobra.Command
 	log     *slog.Logger
-	ctx     context.Context // of the process
+	ctx     context.Context //nolint:containedctx // of the process: it ends with a signal
 	end     context.CancelCauseFunc
 	running []*part
 }

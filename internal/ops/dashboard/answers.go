@@ -29,10 +29,11 @@ const (
 // mu guards known and the start of goroutines, so that close does not miss one. It is never held
 // while a question is asked.
 type answers struct {
-	mu      sync.Mutex
-	known   map[string]*answer // by the key of route.read
-	asking  chan struct{}      // one element for each question that is being asked
-	ended   context.Context    // ends with close: the parent of all questions
+	mu     sync.Mutex
+	known  map[string]*answer // by the key of route.read
+	asking chan struct{}      // one element for each question that is being asked
+	// ended ends with close; it is the parent of the contexts of all questions.
+	ended   context.Context //nolint:containedctx // the questions outlive the requests
 	end     context.CancelFunc
 	running sync.WaitGroup // questions
 }

@@ -34,7 +34,7 @@ type hub struct {
 	frame   *frame
 	changed chan struct{} // closed when frame is replaced
 	cancel  context.CancelFunc
-	ended   context.Context // of the hub
+	ended   context.Context //nolint:containedctx // the hub outlives the requests
 	end     context.CancelFunc
 	running sync.WaitGroup // followers
 }
