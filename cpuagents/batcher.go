@@ -18,7 +18,7 @@ import (
 
 // maxOpen is the number of series that are read at the same time, so many groups can step at once.
 // More than the cores of a machine or the multiprocessors of a GPU gain nothing, and each is an
-// open file.
+// open file. The bound is for one job.
 const maxOpen = 256
 
 // maxBatchBytes bounds a batch, so that it and its answer stay below 1 MiB each, which a NATS

@@ -74,7 +74,7 @@ func (s *stream) collect(ctx context.Context, ordered *orderedOutput) (end swarm
 // overdue returns the time since which a decision is due, and an error of class jobs.CodeDevice if
 // that is longer ago than Stall. The parameter since is the result of the last call, or the time of
 // the last decision. No decision is due while all batches are answered, so a slow source is not a
-// stall.
+// stall. The error tells an operator whether a GPU agent has ever answered.
 func (s *stream) overdue(since time.Time) (time.Time, error) {
 	s.mu.Lock()
 	due, begun := s.sent > s.decided, s.decided > 0

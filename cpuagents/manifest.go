@@ -28,7 +28,7 @@ const (
 
 // manifest reads the series of a job entry by entry. Their memory stays in h, which lasts as long
 // as the job. A mistake in the list is an error of class jobs.CodeInvalid that names the series by
-// its number, from 1.
+// its number, from 1. The order of the series is that of the list. The caller releases h.
 func (s *Streamer) manifest(ctx context.Context, uri string, h *inputmem.Hold) ([]source.Series, error) {
 	r, err := s.Files.Open(ctx, uri)
 	if err != nil {
@@ -85,7 +85,7 @@ func (s *Streamer) manifest(ctx context.Context, uri string, h *inputmem.Hold) (
 var errLongEntry = errors.New("the entry is too long")
 
 // entryReader reads a JSON list, and fails at an entry of more than maxSeriesBytes, since the
-// decoder holds an entry as a whole.
+// decoder holds an entry as a whole. One decoder uses it.
 type entryReader struct {
 	r       io.Reader
 	read    int64

@@ -158,7 +158,8 @@ func (k *orderedOutput) encode(w io.Writer) error {
 	return k.enc.End()
 }
 
-// latency returns a percentile of the latencies in milliseconds.
+// latency returns a percentile of the latencies in milliseconds. It is the time from the reading of
+// a row to its decision here, with three digits.
 func (k *orderedOutput) latency(percent float64) float64 {
 	return float64(k.hist.ValueAtPercentile(percent)) / 1000
 }

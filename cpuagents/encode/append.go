@@ -15,6 +15,7 @@ func AppendNumber(b []byte, v float64, bits int) []byte {
 	return strconv.AppendFloat(b, v, 'f', -1, bits)
 }
 
+// hex has the digits of an escape in JSON.
 const hex = "0123456789abcdef"
 
 // AppendJSON appends s as a JSON string (RFC 8259). A byte that is not UTF-8 becomes U+FFFD.

@@ -64,7 +64,7 @@ type Options struct {
 }
 
 // defaultUnpacked is ten times a day of a thousand rows a second. A larger file is more likely an
-// attack than a source.
+// attack than a source. It is in bytes.
 const defaultUnpacked = 64 << 30
 
 // For returns the view for the jobs of an owner. It shares the folders with the original; only the
@@ -76,7 +76,7 @@ func (f *Files) For(of jobs.Owner) *Files {
 }
 
 // root returns the folder of a name: the folder of the owner's tenant, else the folder of all
-// tenants, else nil.
+// tenants, else nil. The result belongs to Files.
 func (f *Files) root(name string) *os.Root {
 	tenant := f.of.Tenant
 	if f.of.Shared() {

@@ -8,7 +8,7 @@ import (
 )
 
 // Root is the name of a folder for the jobs of a tenant. An empty Tenant means jobs without a
-// tenant, and binding.Every means all jobs.
+// tenant, and binding.Every means all jobs. Two tenants may have folders of the same name.
 type Root struct{ Tenant, Name string }
 
 // ParseRoots parses the folders that jobs may read and write, as operators write them: NAME=DIR, or

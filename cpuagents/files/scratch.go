@@ -68,7 +68,8 @@ func (f *Files) Ready() error {
 }
 
 // WatchScratch checks the scratch folder now, and again until ctx ends. It logs when the folder
-// becomes unusable and usable.
+// becomes unusable and usable. One goroutine of the process calls it, and it returns only at the
+// end of ctx.
 func (f *Files) WatchScratch(ctx context.Context, log *slog.Logger) {
 	f.state.mu.Lock()
 	f.state.log = log
@@ -173,7 +174,8 @@ func (f *Files) Spool() (*os.File, error) {
 	return tmp, nil
 }
 
-// Rewind empties a temporary file, and goes to its beginning.
+// Rewind empties a temporary file, and goes to its beginning. Every attempt to fill the file begins
+// with it.
 func Rewind(f *os.File) error {
 	if err := f.Truncate(0); err != nil {
 		return ScratchError("empty", "a temporary file", err)

@@ -13,7 +13,8 @@ import (
 )
 
 // Limits bound the requests of a job to a system outside the cluster. The zero value of a field
-// means its default. The names in errors are those of the fields in specifications.
+// means its default. The names in errors are those of the fields in specifications. Times are in
+// seconds as in specifications, and sizes in bytes.
 type Limits struct {
 	Polls    int     // how often the system is asked in all, 1 to 1,000,000; default 1
 	Every    float64 // seconds from the begin of one poll to that of the next, 0.1 to 86,400; default 60

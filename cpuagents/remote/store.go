@@ -156,7 +156,8 @@ type capped struct {
 }
 
 // Read implements io.Reader. It reads one byte beyond the bound to tell an answer of exactly that
-// size from a longer one.
+// size from a longer one. The error is errLong, also for the bytes before the bound in the same
+// call.
 func (c *capped) Read(p []byte) (int, error) {
 	n, err := c.r.Read(p[:min(int64(len(p)), c.left+1)])
 	if c.left -= int64(n); c.left < 0 {

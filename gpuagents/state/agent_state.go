@@ -78,7 +78,7 @@ func (s *agentState) Reset(ctx context.Context) error { return s.agents.Reset(ct
 // Restored implements State. The tally is not in the pages, so it is counted from them again.
 func (s *agentState) Restored(ctx context.Context) error { return s.agents.Recount(ctx) }
 
-// Close implements State.
+// Close implements State. The memory of the agents is closed with them.
 func (s *agentState) Close() error { return s.agents.Close() }
 
 // Apply implements State. It completes observations after the end of ctx, but neither ticks nor

@@ -28,7 +28,8 @@ func (h GroupRange) leader(seed, round uint64, size int, seeded bool) consensus.
 }
 
 // vote answers a vote of all agents of the shard. Clients merge the answers of several shards; the
-// leader has its id in the swarm for that.
+// leader has its id in the swarm for that. The round is that of the entry, which Snapshotter has
+// numbered.
 func (s *agentState) vote(ctx context.Context, data []byte) (Answer, error) {
 	v, err := swarms.DecodeVote(data)
 	if err != nil {

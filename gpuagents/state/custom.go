@@ -14,7 +14,8 @@ import (
 
 // observeKernel returns the kernel of a cell: a built-in one, or one that is compiled from the text
 // of the cell. A *jobs.Error says that the text does not compile, with the words of the compiler,
-// or that the device compiles none.
+// or that the device compiles none. The parameter step is the text as the user wrote it, for the
+// line in an error.
 func observeKernel(dev device.Device, c *cells.Cell, step string) (device.Kernel, error) {
 	if c.Source == "" {
 		return dev.Kernel(c.Kernel)

@@ -181,7 +181,7 @@ func (s *groupState) trim() error {
 
 // observePart applies the observations from one index up to another, and writes their decisions to
 // the same places of whole. A staging.ErrNoMemory has changed nothing, so the caller may try a
-// smaller part. After any other error the pages are undefined.
+// smaller part. After any other error the pages are undefined. Indices are those of observations.
 func (s *groupState) observePart(
 	ctx context.Context, all *batch.Observations, whole *batch.Decisions, from, to int,
 ) error {

@@ -22,7 +22,8 @@ const fuseWindow = 32 << 20
 
 // fuse answers a fusion of all agents, by group or all. The nodes are bit for bit those of one
 // fusion.Nodes.Accumulate of all agents in the order of their ids; agents of groups without a round
-// have weight 0. It changes nothing.
+// have weight 0. It changes nothing. A mistake of the client is a *jobs.Error, and the end of ctx
+// is an error that leaves no answer.
 func (s *groupState) fuse(ctx context.Context, data []byte) (Answer, error) {
 	want, err := swarms.DecodeFuse(data)
 	if err != nil {
@@ -190,7 +191,8 @@ func (f *groupFusing) page(l kernels.Layout, rounds []uint64, vars []int, first,
 }
 
 // add adds the agent in row to its node. An agent that is not counted, or has a value that is not
-// finite, keeps its place in a run.
+// finite, keeps its place in a run. A run has fusion.RunRows agents, and runs are summed by
+// agents.Chain.
 func (f *groupFusing) add(counted bool) {
 	c := &f.chain
 	if c.Rows == 0 {

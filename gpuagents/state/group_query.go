@@ -87,7 +87,8 @@ func answerBytes(e kernels.Elem) int {
 	return e.Bytes()
 }
 
-// agentVariables reads the variables of agents.
+// agentVariables reads the variables of agents. The embedding of an agent is copied from its
+// variables, in the order of cells.Bound.Embedding.
 func (s *groupState) agentVariables(ctx context.Context, ids []uint32) (*batch.AgentVariables, error) {
 	vars, place, err := s.variables(ctx, ids, false)
 	if err != nil {

@@ -153,7 +153,7 @@ func (s *groupState) Memory() *pages.Memory { return s.memory }
 func (s *groupState) Restored(context.Context) error { return nil }
 
 // Apply implements State. It completes an entry after the end of ctx: its state and its answer
-// belong together.
+// belong together. Questions may end with ctx, because they change nothing.
 func (s *groupState) Apply(ctx context.Context, e swarms.Entry) (Answer, error) {
 	if e.Kind != swarms.EntryObserve {
 		return s.question(ctx, e)

@@ -52,7 +52,7 @@ func (r *Rounds) number(vote swarms.Entry) (swarms.Entry, error) {
 }
 
 // Skip notes an entry that a replay does not apply, because it is answered and does not change the
-// state.
+// state. It keeps the rounds the same as in the process that answered the entry.
 func (r *Rounds) Skip(e swarms.Entry) {
 	if e.Kind == swarms.EntryVote {
 		_, _ = r.number(e) // a vote that was refused then is refused now

@@ -28,7 +28,8 @@ type Snapshotter struct {
 }
 
 // NewSnapshotter adds snapshots, restores and resets to a State, which it does not close. store may
-// be nil.
+// be nil. The caller sets the last round with Rounds before the first entry, if there is a
+// checkpoint.
 func NewSnapshotter(of State, s swarms.Swarm, spec *swarm.Spec, has GroupRange, store snapshot.Store) *Snapshotter {
 	return &Snapshotter{of, s, spec, store, has, &Rounds{}}
 }

@@ -209,7 +209,8 @@ func encodeFileHeader(p []byte, m Meta, gen uint64) {
 	le.PutUint32(p[80:], crc32.Checksum(p, castagnoli))
 }
 
-// decodeFileHeader reads a block; ErrCorrupt when it is none.
+// decodeFileHeader reads a block; ErrCorrupt when it is none. p is a whole block and is not
+// changed.
 func decodeFileHeader(p []byte) (m Meta, gen uint64, err error) {
 	le := binary.LittleEndian
 	sum := le.Uint32(p[80:])

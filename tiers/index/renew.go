@@ -81,7 +81,8 @@ func concat(a, b iter.Seq[mark]) iter.Seq[mark] {
 	}
 }
 
-// freshTable is a number that no table in any directory has.
+// freshTable is a number that no table in any directory has. Tables of failed attempts keep their
+// numbers, so a number is never used twice.
 func (x *Index) freshTable() uint64 {
 	x.number = max(x.number, x.seal.table)
 	for _, dir := range x.opts.Dirs {

@@ -45,7 +45,7 @@ type file struct {
 	allocated int64
 }
 
-// names of the two copies of a generation.
+// names of the two copies of a generation. The parameter which is 0 or 1. Names sort by generation.
 func copyName(gen uint64, which int) string { return fmt.Sprintf("%016x.super%c", gen, 'a'+which) }
 
 // parseName reads what copyName made.
@@ -383,7 +383,7 @@ func (x *superblock) bytes() int64 {
 	return n
 }
 
-// close closes the files. Every commit was synced before.
+// close closes the files. Every commit was synced before. It syncs nothing and may be called again.
 func (x *superblock) close() error {
 	var errs []error
 	for i, c := range x.copies {

@@ -114,7 +114,8 @@ type Usage struct {
 	Healed int
 }
 
-// Usage reports the directory's accounting, which Open and Claim rebuild after a crash.
+// Usage reports the directory's accounting, which Open and Claim rebuild after a crash. The numbers
+// are those of one moment.
 func (d *Dir) Usage() Usage {
 	d.mu.Lock()
 	defer d.mu.Unlock()

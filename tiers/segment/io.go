@@ -32,7 +32,8 @@ func (d *Dir) Place(l Loc) (file string, offset int64) {
 }
 
 // Write writes a sealed record into its slot and returns the number of the write within the
-// segment, for Durable. The parts of rec are whole blocks at aligned addresses.
+// segment, for Durable. The parts of rec are whole blocks at aligned addresses. The caller has the
+// slot from Alloc and is its only writer.
 func (d *Dir) Write(l Loc, rec [][]byte) (uint64, error) {
 	s, err := d.find(l.Segment)
 	if err != nil {

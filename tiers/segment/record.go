@@ -134,6 +134,8 @@ func Seal(head, body []byte, h Header, id Identity, aead cipher.AEAD) ([]byte, e
 func associated(head []byte) []byte { return head[4:64] }
 
 // Parse checks a record's header block on its own and returns it, with the identity that it claims.
+// A record of another version is tiers.ErrVersion, and any other block that has no valid header is
+// tiers.ErrCorrupt. head is not changed.
 func Parse(head []byte) (Header, Identity, error) {
 	var h Header
 	var id Identity
@@ -210,7 +212,7 @@ func Unseal(head, body []byte, want Identity, aead cipher.AEAD) (Header, []byte,
 // whole blocks, and room for the cipher's tag.
 func BodyBuffer(pageSize int) int { return BlocksFor(pageSize) * vfs.BlockSize }
 
-// fileHeader is the first block of a segment file.
+// fileHeader is the first block of a segment file. The last block of the file has a copy of it.
 type fileHeader struct {
 	store    [16]byte
 	tier     uint8
@@ -241,7 +243,8 @@ func (h fileHeader) encode(b []byte) {
 }
 
 // decodeFileHeader reads a block. Bytes that no header starts with are ErrCorrupt, as after a crash
-// while the file was made.
+// while the file was made. A header of another version is tiers.ErrVersion. b is a whole block and
+// is not changed.
 func decodeFileHeader(b []byte) (h fileHeader, err error) {
 	le := binary.LittleEndian
 	if !bytes.HasPrefix(b, []byte(fileMagic)) {
