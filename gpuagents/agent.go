@@ -182,6 +182,13 @@ func (a *Agent) Devices() []device.Device {
 // Device returns the first device.
 func (a *Agent) Device() device.Device { return a.pool.Devices()[0] }
 
+// Place places work that is no shard, such as a job, on a device with room for bytes. The work shares
+// the device with the shards, and moves to another one as they do. The caller releases the placement
+// after the work, and before the agent is drained. An ErrEmergency says that no device accepts work.
+func (a *Agent) Place(ctx context.Context, bytes int64) (*pool.Placement, error) {
+	return a.pool.Take(ctx, func() int64 { return bytes })
+}
+
 // Health returns a pool.ErrEmergency for each device if the agent accepts no work, else nil.
 func (a *Agent) Health() error { return a.pool.Health() }
 

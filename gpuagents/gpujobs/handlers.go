@@ -1,0 +1,190 @@
+// Package gpujobs executes the jobs of pool gpu on the devices of an agent. Package jobs/gpujob is
+// their contract.
+//
+// handlers.go has the life of a job, and task.go its arrays; each kind has a file of its name.
+// Kinds without a kernel in the set (reduce, sort, histogram) are computed in Go on every device.
+package gpujobs
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/gpujob"
+)
+
+// Defaults of Options.
+const (
+	DefaultMemory  = 256 << 20
+	DefaultTimeout = time.Minute
+)
+
+// Objects reads and writes the object store of the queue. It is a *objects.Store.
+type Objects interface {
+	Object(ctx context.Context, name string, of jobs.Owner) (io.ReadCloser, error)
+	PutObject(ctx context.Context, name string, of jobs.Owner, r io.Reader) (int64, error)
+}
+
+// Place is the place of a job on a device. It is a *pool.Placement.
+type Place interface {
+	Device() device.Device
+	// Failed counts an error of the device, which the pool then opens again.
+	Failed(err error)
+	// Succeeded counts an operation that has ended well.
+	Succeeded(halved int)
+	// Release gives the place back. It is called once, after all work on the device has ended.
+	Release()
+}
+
+// Options configure Handlers.
+type Options struct {
+	// Place chooses a device with room for bytes of arrays. It is called once for each job, from
+	// several goroutines.
+	Place func(ctx context.Context, bytes int64) (Place, error)
+	// Objects holds arrays that are not in messages; nil: jobs that need it fail.
+	Objects Objects
+	// AllowKernels executes jobs of kind kernel, which run code of their submitters with all rights
+	// of the process.
+	AllowKernels bool
+	// Memory is the most bytes of the arrays of one job, inputs and outputs; 0: DefaultMemory.
+	Memory int64
+	// Timeout is the longest time of a job; 0: DefaultTimeout.
+	Timeout time.Duration
+	// Logger gets errors of the release of devices; nil: none.
+	Logger *slog.Logger
+}
+
+// Handlers executes jobs. Its methods may be called from several goroutines.
+type Handlers struct {
+	o       Options
+	closing sync.WaitGroup // releases of launches that nobody waits for any more
+}
+
+// New returns handlers. The caller calls Close after the last job has ended and before it closes
+// the devices.
+func New(o Options) (*Handlers, error) {
+	if o.Place == nil {
+		return nil, errors.New("gpujobs: Options.Place is missing")
+	}
+	if o.Memory == 0 {
+		o.Memory = DefaultMemory
+	}
+	if o.Timeout == 0 {
+		o.Timeout = DefaultTimeout
+	}
+	if o.Memory < 0 || o.Timeout < 0 {
+		return nil, fmt.Errorf("gpujobs: memory %d, timeout %v: use more than 0", o.Memory, o.Timeout)
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Handlers{o: o}, nil
+}
+
+// Close waits for launches of jobs that were cancelled. The watchdog of the device bounds the wait.
+func (h *Handlers) Close() { h.closing.Wait() }
+
+// Kinds returns the kinds that the handlers execute, in alphabetical order.
+func (h *Handlers) Kinds() []string {
+	return slices.DeleteFunc(gpujob.Kinds(), func(kind string) bool {
+		return kind == gpujob.KindKernel && !h.o.AllowKernels
+	})
+}
+
+// Jobs returns the handler of each kind for a worker of pool gpu. A job of kind kernel stays queued
+// for an agent that allows it.
+func (h *Handlers) Jobs() map[string]jobs.Handler {
+	all := map[string]jobs.Handler{}
+	for _, kind := range h.Kinds() {
+		all[kind] = h.handle
+	}
+	return all
+}
+
+// handle is the handler of every kind.
+func (h *Handlers) handle(ctx context.Context, job jobs.Job, progress func(any)) (any, error) {
+	spec, err := parse(job)
+	if err != nil {
+		return nil, fmt.Errorf("job %s: %w", job.ID, err)
+	}
+	late := fmt.Errorf("job %s took more than %v: split it, or raise --gpu-job-timeout: %w", job.ID, h.o.Timeout,
+		jobs.ErrDeadline)
+	ctx, stop := context.WithTimeoutCause(ctx, h.o.Timeout, late)
+	defer stop()
+	out, err := h.execute(ctx, job, spec, progress)
+	if cause := context.Cause(ctx); err != nil && cause != nil {
+		return nil, fmt.Errorf("job %s: %w", job.ID, cause)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("job %s: %w", job.ID, classed(err))
+	}
+	return out, nil
+}
+
+// parse returns the checked specification of a job. An unknown field is an error, because it is a
+// field that was misspelt.
+func parse(job jobs.Job) (gpujob.Spec, error) {
+	spec := gpujob.NewSpec(job.Kind)
+	if spec == nil {
+		return nil, jobs.Errorf(jobs.CodeInvalid, "kind %q: use one of %v", job.Kind, gpujob.Kinds())
+	}
+	d := json.NewDecoder(bytes.NewReader(job.Spec))
+	d.DisallowUnknownFields()
+	if err := d.Decode(spec); err != nil {
+		return nil, jobs.Errorf(jobs.CodeInvalid, "spec: %v: docs/gpu-jobs.md has the fields of kind %s", err, job.Kind)
+	}
+	return spec, spec.Check()
+}
+
+// execute loads the arrays, computes on a device, and stores the results.
+func (h *Handlers) execute(ctx context.Context, job jobs.Job, spec gpujob.Spec, progress func(any)) (any, error) {
+	t := &task{h: h, ctx: ctx, job: job, progress: progress}
+	var work func() (any, error)
+	switch s := spec.(type) {
+	case *gpujob.ReduceSpec:
+		work = t.reduce(s)
+	case *gpujob.SortSpec:
+		work = t.sort(s)
+	case *gpujob.HistogramSpec:
+		work = t.histogram(s)
+	case *gpujob.TallySpec:
+		work = t.tally(s)
+	case *gpujob.FuseSpec:
+		work = t.fuse(s)
+	case *gpujob.GemmSpec:
+		work = t.gemm(s)
+	case *gpujob.KernelSpec:
+		work = t.kernel(s)
+	}
+	return t.run(work)
+}
+
+// classed gives an error of a device its class for the queue.
+func classed(err error) error {
+	var known *jobs.Error
+	switch {
+	case errors.As(err, &known):
+		return err
+	case errors.Is(err, device.ErrInvalidArgument), errors.Is(err, device.ErrNotSupported):
+		return jobs.Errorf(jobs.CodeInvalid, "%v", err)
+	case errors.Is(err, device.ErrTimeout):
+		return jobs.Errorf(jobs.CodeDevice, "%v", err)
+	case broken(err), errors.Is(err, device.ErrOutOfMemory), errors.Is(err, device.ErrTransient):
+		return jobs.Retry(jobs.Errorf(jobs.CodeDevice, "%v", err))
+	}
+	return err
+}
+
+// broken reports whether a device must be opened again after an error.
+func broken(err error) bool {
+	return errors.Is(err, device.ErrSticky) || errors.Is(err, device.ErrLost) || errors.Is(err, device.ErrClosed)
+}

@@ -1,0 +1,143 @@
+package gpujobs
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/gpujob"
+)
+
+// kernel returns the work of a job of kind kernel.
+func (t *task) kernel(s *gpujob.KernelSpec) func() (any, error) {
+	inputs := make([]*input, len(s.Args))
+	for i := range s.Args {
+		a := &s.Args[i]
+		switch {
+		case a.Array != nil:
+			inputs[i] = t.in(fmt.Sprintf("args[%d].array", i), a.Array)
+		case a.Out != nil:
+			n, _ := a.Out.Shape.Count()
+			t.bytes += n * a.Out.Type.Bytes()
+		}
+	}
+	return func() (any, error) {
+		k, err := t.compile(s)
+		if err != nil {
+			return nil, err
+		}
+		stream, err := t.stream()
+		if err != nil {
+			return nil, err
+		}
+		args := make([]device.Arg, len(s.Args))
+		buffers := make([]device.Buffer, len(s.Args))
+		for i := range s.Args {
+			if args[i], buffers[i], err = t.argument(&s.Args[i], inputs[i]); err != nil {
+				return nil, fmt.Errorf("spec.args[%d]: %w", i, err)
+			}
+		}
+		g := device.Geometry{Grid: s.Grid[0], Block: s.Block[0], Shared: s.Shared}
+		g.GridY, g.GridZ = dims(s.Grid)
+		g.BlockY, g.BlockZ = dims(s.Block)
+		if err := stream.Launch(k, g, args...); err != nil {
+			return nil, fmt.Errorf("kernel %s: %w", s.Entry, err)
+		}
+		if err := stream.Sync(t.ctx); err != nil {
+			return nil, fmt.Errorf("kernel %s: %w", s.Entry, err)
+		}
+		return t.results(s, buffers)
+	}
+}
+
+// compile returns the kernel of the source, or an error of code invalid.
+func (t *task) compile(s *gpujob.KernelSpec) (device.Kernel, error) {
+	d := t.place.Device()
+	compile := d.Compile
+	if s.Exact {
+		compile = d.CompileExact
+	}
+	k, err := compile(s.Entry, s.Source)
+	if errors.Is(err, device.ErrNotSupported) {
+		return nil, jobs.Errorf(jobs.CodeInvalid, "kernel %s: device %s compiles no kernels: submit it to an agent with "+
+			"a GPU and the CUDA compiler (gpuagent --device cuda:0): %v", s.Entry, d.Properties().Name, err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("spec.source: %w", err)
+	}
+	return k, nil
+}
+
+// dims returns the second and the third dimension, 0 if there is none.
+func dims(all []int) (y, z int) {
+	if len(all) > 1 {
+		y = all[1]
+	}
+	if len(all) > 2 {
+		z = all[2]
+	}
+	return y, z
+}
+
+// argument returns an argument of the launch, and its buffer if it is an array.
+func (t *task) argument(a *gpujob.Arg, in *input) (device.Arg, device.Buffer, error) {
+	switch {
+	case in != nil:
+		b, err := t.upload(in.data)
+		return device.Ptr(b), b, err
+	case a.Out != nil:
+		n, _ := a.Out.Shape.Count()
+		b, err := t.alloc(n * a.Out.Type.Bytes())
+		if err == nil {
+			err = b.Fill(0, b.Size(), 0)
+		}
+		return device.Ptr(b), b, err
+	}
+	data, err := a.Bits()
+	if err != nil {
+		return device.Arg{}, nil, err
+	}
+	switch le := binary.LittleEndian; a.Type {
+	case gpujob.F32:
+		return device.Float32(math.Float32frombits(le.Uint32(data))), nil, nil
+	case gpujob.I32:
+		return device.Int32(int32(le.Uint32(data))), nil, nil
+	case gpujob.U32:
+		return device.Uint32(le.Uint32(data)), nil, nil
+	default:
+		return device.Uint64(le.Uint64(data)), nil, nil
+	}
+}
+
+// results reads the arrays of the output from the device.
+func (t *task) results(s *gpujob.KernelSpec, buffers []device.Buffer) (any, error) {
+	var names []string
+	var arrays []*gpujob.Array
+	for i := range s.Args {
+		var array gpujob.Array
+		switch a := &s.Args[i]; {
+		case a.Out != nil:
+			array = gpujob.Array{Type: a.Out.Type, Shape: a.Out.Shape}
+		case a.Array != nil && a.Return:
+			array = gpujob.Array{Type: a.Array.Type, Shape: a.Array.Shape}
+		default:
+			continue
+		}
+		array.Data = make([]byte, array.Size())
+		if err := buffers[i].Read(0, array.Data); err != nil {
+			return nil, fmt.Errorf("spec.args[%d]: %w", i, err)
+		}
+		names, arrays = append(names, s.Args[i].Label(i)), append(arrays, &array)
+	}
+	out := &gpujob.KernelOutput{Arrays: map[string]gpujob.Array{}, Ran: t.computed()}
+	if err := t.store(names, arrays); err != nil {
+		return nil, err
+	}
+	for i, name := range names {
+		out.Arrays[name] = *arrays[i]
+	}
+	return out, nil
+}
