@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/jobs"
@@ -97,9 +98,6 @@ type direct struct {
 
 // Submit implements Client.
 func (d direct) Submit(ctx context.Context, j jobs.Job) (string, error) {
-	if err := d.conn.Registry.CheckPools(ctx, j); err != nil {
-		return j.ID, err
-	}
 	return j.ID, d.Queue.Submit(ctx, j)
 }
 
@@ -109,10 +107,13 @@ func (d direct) SubmitBatch(ctx context.Context, batch []jobs.Job) ([]string, er
 	for i, j := range batch {
 		ids[i] = j.ID
 	}
-	if err := d.conn.Registry.CheckPools(ctx, batch...); err != nil {
-		return ids, err
-	}
 	return ids, d.Queue.SubmitBatch(ctx, batch)
+}
+
+// Object opens an object of the store, for outputs that are no part of a result. The caller closes
+// the reader.
+func (d direct) Object(ctx context.Context, name string, of jobs.Owner) (io.ReadCloser, error) {
+	return d.conn.Objects.Object(ctx, name, of)
 }
 
 // Results implements Client.

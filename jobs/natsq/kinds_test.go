@@ -162,7 +162,7 @@ func TestRunningJob(t *testing.T) {
 	}
 }
 
-// TestPoolGPU: a job for a pool that no agent serves is refused by the gateway at once.
+// TestPoolGPU: a job for a pool that no agent serves waits, and the list of jobs says why.
 func TestPoolGPU(t *testing.T) {
 	s := natsqtest.Start(t, server.Options{})
 	conn := natsqtest.Connect(t, s)
@@ -178,8 +178,11 @@ func TestPoolGPU(t *testing.T) {
 	defer c.Close()
 	j := natsqtest.Job("g", "kernel")
 	j.Pool = jobs.PoolGPU
-	if _, err := c.Submit(t.Context(), j); err == nil ||
-		!strings.Contains(err.Error(), "no agent takes jobs of pool gpu") {
-		t.Errorf("submit to pool gpu: %v; want a refusal", err)
+	id, err := c.Submit(t.Context(), j)
+	if err != nil {
+		t.Fatalf("submit to pool gpu: %v", err)
+	}
+	if l, err := c.Locate(t.Context(), id); err != nil || !strings.Contains(l.Note, "pool gpu has no agent") {
+		t.Errorf("the job has the note %q, error %v; want that the pool has no agent", l.Note, err)
 	}
 }

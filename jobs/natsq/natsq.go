@@ -82,7 +82,7 @@ func Connect(ctx context.Context, o natsconn.Options) (*Conn, error) {
 // returns the gateway answers requests.
 func (c *Conn) Serve(log *slog.Logger) (*gateway.Gateway, error) {
 	return gateway.Serve(c.Conn, gateway.Parts{
-		Jobs: c.Queue, Results: c.Results, Letters: c.Letters, Pools: c.Registry,
+		Jobs: c.Queue, Results: c.Results, Letters: c.Letters,
 		Schedules: c.Schedules, Logs: c.Logs,
 	}, log)
 }

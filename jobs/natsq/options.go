@@ -29,6 +29,9 @@ type WorkerOptions struct {
 	// Ready is called before jobs are taken. While it returns an error the worker takes no jobs;
 	// its running jobs go on. Nil means always ready.
 	Ready func() error
+	// JobsOnly makes a worker that executes jobs and nothing else: it leaves delayed jobs, jobs that
+	// wait for others, and schedules to other workers of the cluster. It needs fewer permissions.
+	JobsOnly bool
 	// Metrics counts the jobs of the worker; nil for none.
 	Metrics *Metrics
 	// Logger gets what happens to jobs; nil for none.

@@ -110,9 +110,11 @@ func (c *Conn) Work(ctx context.Context, o WorkerOptions) (_ *Worker, err error)
 	ends = append(ends, o.Metrics.follow(o.Pool, w.tenants))
 	w.running.Go(func() { w.loop(run) })
 	w.running.Go(func() { w.poll(run) })
-	w.running.Go(func() { queue.NewMover(c.Queue, o.Logger).Run(run) })
-	w.running.Go(func() { w.deps.Run(run) })
-	w.running.Go(func() { c.Schedules.Run(run, o.Logger) })
+	if !o.JobsOnly {
+		w.running.Go(func() { queue.NewMover(c.Queue, o.Logger).Run(run) })
+		w.running.Go(func() { w.deps.Run(run) })
+		w.running.Go(func() { c.Schedules.Run(run, o.Logger) })
+	}
 	go func() {
 		<-run.Done()
 		w.running.Wait()

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/exoswarm/exoswarm/gpuagents"
+	"github.com/exoswarm/exoswarm/gpuagents/gpujobs"
 	"github.com/exoswarm/exoswarm/internal/command"
 )
 
@@ -74,6 +75,11 @@ func Command() *cobra.Command {
 	f.Duration("rebalance", gpuagents.DefaultRebalance, "time for which the GPU agents of the cluster must be the "+
 		"same before this one hands shards to agents that have at least two fewer; 0: never by itself (exoswarm "+
 		"agent rebalance)")
+	f.Int("gpu-jobs", 2, "jobs of pool gpu that run at once beside the shards; 0: this agent takes no jobs")
+	f.Int64("gpu-job-memory", gpujobs.DefaultMemory, "most bytes of the arrays of one job, inputs and outputs")
+	f.Duration("gpu-job-timeout", gpujobs.DefaultTimeout, "longest time of one job")
+	f.Bool("allow-kernels", false, "execute jobs of kind kernel, which are code of their submitters: that code runs "+
+		"with all rights of this process")
 	cmd.AddCommand(devicesCommand())
 	return cmd
 }

@@ -118,13 +118,23 @@ func serve(cmd *cobra.Command, s *settings) (err error) {
 		return err
 	}
 	agent.Store(serving)
+	taker, err := takeJobs(process, s, serving)
+	if err != nil {
+		serving.Stop()
+		return err
+	}
 	var names []string
 	for _, d := range opened {
 		names = append(names, d.Properties().Name)
 	}
 	if err := process.Announce(func() jobs.Agent {
-		return record(serving, opened, names, disks, s.maxShards)
+		r := record(serving, opened, names, disks, s.maxShards)
+		r.Kinds = taker.kinds() // Running and MaxShards are of shards, so it says no Concurrency
+		return r
 	}); err != nil {
+		last, cancel := context.WithTimeout(context.Background(), drainTime)
+		defer cancel()
+		err = errors.Join(err, taker.drain(last))
 		serving.Stop()
 		return err
 	}
@@ -135,10 +145,10 @@ func serve(cmd *cobra.Command, s *settings) (err error) {
 	if refused := process.Wait(); refused != nil {
 		defer func() { err = errors.Join(refused, err) }()
 	}
-	// The shards are handed over or given back first; the registry shows the agent until then.
+	// Jobs go back to the queue first, because they use the devices of the shards. The shards are handed over or given back first; the registry shows the agent until then.
 	last, cancel := context.WithTimeout(context.Background(), drainTime)
 	defer cancel()
-	err = serving.Drain(last)
+	err = errors.Join(taker.drain(last), serving.Drain(last))
 	process.Leave(last)
 	return err
 }

@@ -34,6 +34,14 @@ type settings struct {
 	// maxShards bounds the shards of the agent, and openShards those that are idle and not parked.
 	maxShards, openShards int
 
+	// jobSlots is the number of jobs of pool gpu that run at once; 0: none is taken.
+	jobSlots int
+	// jobMemory bounds the arrays of one job in bytes, and jobTimeout its time.
+	jobMemory  int64
+	jobTimeout time.Duration
+	// allowKernels executes kernels of submitters.
+	allowKernels bool
+
 	// leaseTTL is the time that the shards stay with an agent that says nothing, 1s or more.
 	leaseTTL time.Duration
 	// rebalance is the time without a change of agents before a hand-over; 0: there is none.
@@ -65,6 +73,10 @@ func readSettings(cmd *cobra.Command) (s *settings, err error) {
 	s.batchLatency, _ = f.GetDuration("batch-latency")
 	s.pageAge, _ = f.GetDuration("page-age")
 	s.hostPageAge, _ = f.GetDuration("host-page-age")
+	s.jobSlots, _ = f.GetInt("gpu-jobs")
+	s.jobMemory, _ = f.GetInt64("gpu-job-memory")
+	s.jobTimeout, _ = f.GetDuration("gpu-job-timeout")
+	s.allowKernels, _ = f.GetBool("allow-kernels")
 	prefetch, _ := f.GetString("prefetch")
 	s.prefetch = prefetch == "auto"
 	switch {
@@ -83,6 +95,11 @@ func readSettings(cmd *cobra.Command) (s *settings, err error) {
 			"its frame is needed", s.pageAge, s.hostPageAge)
 	case prefetch != "auto" && prefetch != "off":
 		return nil, command.Usage("--prefetch %q: use auto or off", prefetch)
+	case s.jobSlots < 0 || s.jobSlots > 1000:
+		return nil, command.Usage("--gpu-jobs %d: use 0 to 1000", s.jobSlots)
+	case s.jobMemory < 1 || s.jobTimeout <= 0:
+		return nil, command.Usage("--gpu-job-memory %d, --gpu-job-timeout %v: use more than 0", s.jobMemory,
+			s.jobTimeout)
 	case s.batchLatency <= 0:
 		return nil, command.Usage("--batch-latency %v: use a duration above 0", s.batchLatency)
 	}

@@ -65,9 +65,16 @@ var fixed = []string{
 // agent that may purge one job may purge all.
 var purged = []string{"EXO_JOBS_CPU", "EXO_JOBS_GPU", "EXO_SCHED", "EXO_WAIT", "OBJ_EXO_OBJECTS"}
 
-// served are the fixed streams that GPU agents read: the records of swarms, the leases, and the
-// registry.
-var served = []string{"KV_EXO_LEASES", "KV_EXO_SWARMS", "KV_EXO_AGENTS"}
+// served are the fixed streams that GPU agents read by consumers: the records of swarms, the leases,
+// the registry, the jobs of pool gpu with their cancellations, pauses and limits, and objects.
+var served = []string{
+	"EXO_JOBS_GPU", "KV_EXO_LEASES", "KV_EXO_SWARMS", "KV_EXO_CANCEL", "KV_EXO_CONTROL", "KV_EXO_AGENTS",
+	"KV_EXO_TENANTS", "OBJ_EXO_OBJECTS",
+}
+
+// fetched are the fixed streams of which GPU agents get single messages: also the results, because
+// the first result of a job is final.
+var fetched = append([]string{"EXO_RESULTS"}, served...)
 
 // each returns a pattern with each of the names, but without some.
 func each(pattern string, names []string, but ...string) (all []string) {
@@ -130,28 +137,35 @@ func Roles() []Role {
 		}, asked, told),
 		Answers: true,
 	}, {
-		// A GPU agent needs the logs, records and leases of swarms only. It reads no other fixed
-		// stream, because data of tenants are none of its business: the requests for a message, a
-		// direct get and a consumer are denied for each of them.
+		// A GPU agent needs the logs, records and leases of swarms, and the jobs of pool gpu with
+		// their results and objects. It reads no other fixed stream: the requests for a message, a
+		// direct get and a consumer are denied for each of them. Its worker leaves schedules, delayed
+		// jobs and jobs that wait for others to CPU agents, so it submits no job.
 		Name: GPUAgent, Account: clusterAccount,
-		Does: "for GPU agents: serves swarms and keeps their leases and logs; reads no jobs, results, objects, " +
-			"limits or schedules",
+		Does: "for GPU agents: serves swarms and keeps their leases and logs; executes jobs of pool gpu, with " +
+			"their results and objects; reads no jobs of pool cpu, dead letters or schedules",
 		Publish: slices.Concat(reads, []string{
 			"$JS.API.DIRECT.GET.>", "$JS.API.CONSUMER.CREATE.>", "$JS.API.CONSUMER.DELETE.*.*",
 			"$JS.API.CONSUMER.MSG.NEXT.*.*",
 			"$JS.API.STREAM.CREATE.*", "$JS.API.STREAM.UPDATE.*", "$JS.API.STREAM.DELETE.*", "$JS.API.STREAM.PURGE.*",
-			"$JS.ACK.>", "$JS.FC.>", "exo.log.>", "$KV.EXO_AGENTS.>", "$KV.EXO_LEASES.>", "$KV.EXO_SWARMS.>",
+			"$JS.ACK.>", "$JS.FC.>", "exo.log.>", "exo.res.*", "exo.dead.gpu.>", "exo.progress.*", "exo.joblog.*",
+			"$KV.EXO_AGENTS.>", "$KV.EXO_LEASES.>", "$KV.EXO_SWARMS.>", "$KV.EXO_TENANTS.gpu.>", "$O.EXO_OBJECTS.>",
 		}),
 		Deny: slices.Concat(each("$JS.API.STREAM.CREATE.%s", fixed), each("$JS.API.STREAM.UPDATE.%s", fixed),
-			each("$JS.API.STREAM.DELETE.%s", fixed), each("$JS.API.STREAM.PURGE.%s", fixed),
-			each("$JS.API.STREAM.MSG.GET.%s", fixed, served...), each("$JS.API.DIRECT.GET.%s", fixed, served...),
-			each("$JS.API.DIRECT.GET.%s.>", fixed, served...),
+			each("$JS.API.STREAM.DELETE.%s", fixed),
+			each("$JS.API.STREAM.PURGE.%s", fixed, "EXO_JOBS_GPU", "OBJ_EXO_OBJECTS"),
+			each("$JS.API.STREAM.MSG.GET.%s", fixed, fetched...), each("$JS.API.DIRECT.GET.%s", fixed, fetched...),
+			each("$JS.API.DIRECT.GET.%s.>", fixed, fetched...),
 			each("$JS.API.CONSUMER.CREATE.%s", fixed, served...),
 			each("$JS.API.CONSUMER.CREATE.%s.>", fixed, served...),
 			each("$JS.API.CONSUMER.DELETE.%s.*", fixed, served...),
-			each("$JS.API.CONSUMER.MSG.NEXT.%s.*", fixed, served...)),
-		Subscribe: []string{inbox, "exo.agent.drain.*", "exo.agent.debug.*", "exo.agent.telemetry", elections},
-		Answers:   true,
+			each("$JS.API.CONSUMER.MSG.NEXT.%s.*", fixed, served...),
+			[]string{"$JS.API.CONSUMER.DELETE.EXO_JOBS_GPU.*"}), // all workers share these consumers
+		Subscribe: []string{
+			inbox, "exo.wake.gpu.>", "exo.running.gpu", "exo.agent.drain.*", "exo.agent.debug.*",
+			"exo.agent.telemetry", elections,
+		},
+		Answers: true,
 	}, {
 		// A submitter reaches the gateways only. The import of its account adds the name of the
 		// tenant to each subject.

@@ -89,7 +89,6 @@ type Parts struct {
 	Jobs      Queue       // a *queue.Queue
 	Results   Results     // a *results.Results
 	Letters   DeadLetters // a *deadletters.Store
-	Pools     Pools       // a *registry.Registry
 	Schedules Schedules   // a *schedules.Schedules
 	Logs      Logs        // a *joblog.Logs
 }
@@ -124,11 +123,6 @@ type Results interface {
 	Result(ctx context.Context, id string) (jobs.Result, error)
 	List(ctx context.Context, prefix string, fn func(jobs.Result) bool) error
 	Progress(id string, fn func(json.RawMessage)) (stop func(), err error)
-}
-
-// Pools refuses jobs of pools without an agent. The answer is a hint, as the registry is.
-type Pools interface {
-	CheckPools(ctx context.Context, batch ...jobs.Job) error
 }
 
 // Schedules keeps schedules.
@@ -332,9 +326,6 @@ func (g *Gateway) submit(ctx context.Context, from owner, data []byte) (string, 
 	if err != nil {
 		return j.ID, err
 	}
-	if err := g.parts.Pools.CheckPools(ctx, j); err != nil {
-		return j.ID, err
-	}
 	return j.ID, g.parts.Jobs.SubmitNew(ctx, j, made)
 }
 
@@ -360,9 +351,6 @@ func (g *Gateway) submitAll(ctx context.Context, from owner, data []byte) (ids [
 			return nil, fmt.Errorf("job %d of the array: %w", i+1, err)
 		}
 		batch[i], ids = j, append(ids, j.ID)
-	}
-	if err := g.parts.Pools.CheckPools(ctx, batch...); err != nil {
-		return nil, err
 	}
 	if err := g.parts.Jobs.SubmitBatch(ctx, batch); err != nil {
 		return nil, err

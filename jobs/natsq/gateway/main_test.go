@@ -60,7 +60,7 @@ func another(t testing.TB, s *server.Server) reached {
 	})
 	q = queue.New(c, agents, o, control.New(c), r, letters)
 	return reached{c, q, Parts{
-		Jobs: q, Results: r, Letters: letters, Pools: agents, Schedules: schedules.New(c, q),
+		Jobs: q, Results: r, Letters: letters, Schedules: schedules.New(c, q),
 		Logs: joblog.New(c, q, r),
 	}}
 }

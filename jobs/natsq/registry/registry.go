@@ -234,19 +234,3 @@ func Unserved(p jobs.Pool, kind string, served map[string]int) string {
 	return fmt.Sprintf("no agent of kind %s: the agents of pool %s serve %s", kind, p,
 		strings.Join(slices.Sorted(maps.Keys(served)), ", "))
 }
-
-// CheckPools fails if a job is for pool gpu and no agent takes jobs of that pool: the GPU agents of
-// this version serve swarms only.
-func (r *Registry) CheckPools(ctx context.Context, batch ...jobs.Job) error {
-	i := slices.IndexFunc(batch, func(j jobs.Job) bool { return j.Pool == jobs.PoolGPU })
-	if i < 0 {
-		return nil
-	}
-	served, err := r.Served(ctx, jobs.PoolGPU)
-	if err != nil || len(served) > 0 {
-		return err
-	}
-	return jobs.Errorf(jobs.CodeInvalid,
-		"job %s: no agent takes jobs of pool gpu: gpuagent serves swarms (exoswarm swarm create); use pool cpu, or "+
-			"start a worker of pool gpu first", batch[i].ID)
-}

@@ -1,0 +1,87 @@
+package gpuprocess
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/exoswarm/exoswarm/gpuagents"
+	"github.com/exoswarm/exoswarm/gpuagents/gpujobs"
+	"github.com/exoswarm/exoswarm/internal/command"
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq"
+)
+
+// jobTaker takes jobs of pool gpu for an agent, beside its shards. A nil jobTaker takes none.
+type jobTaker struct {
+	handlers *gpujobs.Handlers
+	worker   *natsq.Worker
+}
+
+// takeJobs starts a worker of pool gpu whose jobs run on the devices of the agent. It returns nil if
+// the settings ask for no jobs, or if the login may not take them, which the log then says. The
+// caller drains it before the agent.
+func takeJobs(p *command.AgentProcess, s *settings, agent *gpuagents.Agent) (*jobTaker, error) {
+	if s.jobSlots == 0 {
+		return nil, nil
+	}
+	handlers, err := gpujobs.New(gpujobs.Options{
+		Place: func(ctx context.Context, bytes int64) (gpujobs.Place, error) {
+			place, err := agent.Place(ctx, bytes)
+			if err != nil {
+				return nil, err
+			}
+			return place, nil
+		},
+		Objects: p.Conn.Objects, AllowKernels: s.allowKernels, Memory: s.jobMemory, Timeout: s.jobTimeout,
+		Logger: p.Log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	counts, err := natsq.NewMetrics(p.Metrics)
+	if err != nil {
+		return nil, err
+	}
+	worker, err := p.Conn.Work(p.Context(), natsq.WorkerOptions{
+		Name: p.Name, Pool: jobs.PoolGPU, Concurrency: s.jobSlots, Handlers: handlers.Jobs(), JobsOnly: true,
+		Metrics: counts, Logger: p.Log,
+		Ready: func() error { return agent.Health() },
+	})
+	if errors.Is(err, jobs.ErrDenied) {
+		p.Log.Warn("no jobs of pool gpu are taken: the login may not; bring the accounts up to date with exoswarm "+
+			"auth init, or use --gpu-jobs 0", "error", err)
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("take jobs of pool gpu: %w", err)
+	}
+	return &jobTaker{handlers, worker}, nil
+}
+
+// kinds returns the kinds of job for the registry.
+func (t *jobTaker) kinds() []string {
+	if t == nil {
+		return nil
+	}
+	return t.handlers.Kinds()
+}
+
+// drain gives the jobs back to the queue, and waits until the devices are free of them or ctx ends.
+func (t *jobTaker) drain(ctx context.Context) error {
+	if t == nil {
+		return nil
+	}
+	err := t.worker.Drain(ctx)
+	free := make(chan struct{})
+	go func() {
+		t.handlers.Close()
+		close(free)
+	}()
+	select {
+	case <-free:
+		return err
+	case <-ctx.Done():
+		return errors.Join(err, fmt.Errorf("wait for launches of jobs: %w", context.Cause(ctx)))
+	}
+}

@@ -1,0 +1,122 @@
+package gpuprocess
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/gpujob"
+)
+
+// TestJobs submits jobs of pool gpu, lets the process of a GPU agent execute them, and gets the
+// results. It runs on the device of the flag -device.
+func TestJobs(t *testing.T) {
+	r := newRigAt(t, 0)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	submit := func(id string, s gpujob.Spec) {
+		t.Helper()
+		j, err := gpujob.NewJob(id, s)
+		if err != nil {
+			t.Fatalf("NewJob: %v", err)
+		}
+		if err := r.conn.Queue.Submit(ctx, j); err != nil {
+			t.Fatalf("submit %s: %v", id, err)
+		}
+	}
+	result := func(id string, out any) jobs.Result {
+		t.Helper()
+		got, err := r.conn.Results.Result(ctx, id)
+		if err != nil {
+			t.Fatalf("result of %s: %v", id, err)
+		}
+		if got.Error == nil {
+			if err := json.Unmarshal(got.Output, out); err != nil {
+				t.Fatalf("output of %s: %v", id, err)
+			}
+		}
+		return got
+	}
+	// A job that nobody takes yet waits.
+	submit("early", &gpujob.ReduceSpec{Op: "sum", In: gpujob.From([]float32{1, 2, 3})})
+	agent := r.spawn(t, "--device", *benchDevice, "--allow-kernels")
+	var sum gpujob.ReduceOutput
+	if got := result("early", &sum); got.Error != nil || sum.Text != "6" || sum.Device != *benchDevice ||
+		got.Worker != "agent" {
+		t.Errorf("the sum is %+v of %+v", sum, got)
+	}
+	served, err := r.conn.Registry.Served(ctx, jobs.PoolGPU)
+	if err != nil || !slices.Equal(gpujob.Kinds(), sortedKeys(served)) {
+		t.Errorf("the registry shows the kinds %v, error %v; want %v", served, err, gpujob.Kinds())
+	}
+	// A specification and an output that are objects.
+	large := make([]float32, 1<<20)
+	for i := range large {
+		large[i] = float32(len(large) - i)
+	}
+	submit("large", &gpujob.SortSpec{In: gpujob.From(large)})
+	var sorted gpujob.SortOutput
+	if got := result("large", &sorted); got.Error != nil || sorted.Sorted.Object == "" {
+		t.Errorf("sorted %+v, error %v; want an object", sorted.Sorted.Shape, got.Error)
+	} else if o, err := r.conn.Objects.Object(ctx, sorted.Sorted.Object, jobs.Owner{}); err != nil {
+		t.Errorf("object %s: %v", sorted.Sorted.Object, err)
+	} else {
+		_ = o.Close()
+	}
+	x := gpujob.From([]float32{1, 2, 3})
+	submit("kernel", &gpujob.KernelSpec{
+		Source: "__global__ void twice(const float *x, float *y) { y[threadIdx.x] = 2 * x[threadIdx.x]; }",
+		Entry:  "twice", Grid: []int{1}, Block: []int{3}, Args: []gpujob.Arg{
+			{Array: &x}, {Name: "y", Out: &gpujob.Zero{Type: gpujob.F32, Shape: gpujob.Shape{3}}},
+		},
+	})
+	var launched gpujob.KernelOutput
+	got := result("kernel", &launched)
+	y := launched.Arrays["y"]
+	switch {
+	case *benchDevice == "host":
+		if got.Error == nil || got.Error.Code != jobs.CodeInvalid || !strings.Contains(got.Error.Message, "--device cuda") {
+			t.Errorf("a kernel on the host device: %v; want code invalid and the cure", got.Error)
+		}
+	case got.Error != nil || !slices.Equal(gpujob.Decode[float32](y.Data), []float32{2, 4, 6}):
+		t.Errorf("the kernel wrote %+v, error %v; want 2, 4, 6", y, got.Error)
+	}
+	agent.end(syscall.SIGTERM)
+	if text := r.log(); strings.Contains(text, "panic") || strings.Contains(text, "releasing the device") {
+		t.Errorf("the agent logged:\n%s", text)
+	}
+}
+
+// TestNoJobs: with --gpu-jobs 0 an agent serves shards alone, and without --allow-kernels it does
+// not serve kernels.
+func TestNoJobs(t *testing.T) {
+	r := newRigAt(t, 0)
+	for _, c := range []struct {
+		args []string
+		want []string
+	}{
+		{[]string{"--gpu-jobs", "0"}, nil},
+		{nil, slices.DeleteFunc(gpujob.Kinds(), func(k string) bool { return k == gpujob.KindKernel })},
+	} {
+		agent := r.spawn(t, c.args...)
+		served, err := r.conn.Registry.Served(t.Context(), jobs.PoolGPU)
+		if err != nil || !slices.Equal(sortedKeys(served), c.want) {
+			t.Errorf("%q: the registry shows the kinds %v, error %v; want %v", c.args, served, err, c.want)
+		}
+		agent.end(syscall.SIGTERM)
+	}
+}
+
+// sortedKeys returns the keys of a map in order.
+func sortedKeys(m map[string]int) (keys []string) {
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}
