@@ -12,6 +12,7 @@ package main
 import (
 	"github.com/spf13/cobra"
 
+	"github.com/exoswarm/exoswarm/cmd/internal/gpucommand"
 	"github.com/exoswarm/exoswarm/cmd/internal/serveprocess"
 	"github.com/exoswarm/exoswarm/internal/command"
 )
@@ -25,7 +26,7 @@ func root() *cobra.Command {
 		quickstartCommand(), serveprocess.Command(), serveprocess.UICommand(), runCommand(), statusCommand(),
 		topCommand(), doctorCommand(), debugCommand(), swarmCommand(), snapshotCommand(), natsCommand(),
 		submitCommand(), jobCommand(), queueCommand(), cronCommand(), tenantCommand(), dlqCommand(), objectCommand(),
-		agentCommand(), initCommand(), authCommand(), tierCommand(),
+		agentCommand(), initCommand(), authCommand(), tierCommand(), gpucommand.Command(submitting, natsFlag),
 	)
 	checkFirst(cmd)
 	completeNames(cmd)

@@ -1,0 +1,370 @@
+// Package gpucommand is the group of commands exoswarm gpu: they submit a job of pool gpu with
+// arrays of .npy files, wait for its result, and write its arrays as .npy files.
+package gpucommand
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/exoswarm/exoswarm/internal/command"
+	"github.com/exoswarm/exoswarm/internal/jobclient"
+	"github.com/exoswarm/exoswarm/internal/listing"
+	"github.com/exoswarm/exoswarm/internal/npy"
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/gpujob"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
+)
+
+// Submitting makes the RunE of a command of a function that needs a client of jobs.
+type Submitting func(fn func(cmd *cobra.Command, args []string, c jobclient.Client) error) func(*cobra.Command,
+	[]string) error
+
+// maxInput bounds the bytes of the elements of one file: a specification has jobs.MaxSpec bytes, and
+// base64 makes 4 bytes of 3.
+const maxInput = jobs.MaxSpec / 4 * 3
+
+// Command returns the group. connect makes the function of each command, and natsFlags adds the
+// flags that it needs.
+func Command(connect Submitting, natsFlags func(*pflag.FlagSet)) *cobra.Command {
+	all := []*cobra.Command{
+		runCommand(connect), reduceCommand(connect), sortCommand(connect), histogramCommand(connect),
+		tallyCommand(connect), fuseCommand(connect), gemmCommand(connect),
+	}
+	for _, c := range all {
+		c.Args = cobra.NoArgs
+		f := c.Flags()
+		natsFlags(f)
+		listing.Flag(f)
+		f.String("id", "", "id of the job; empty: a new one")
+		f.String("tenant", jobs.DefaultTenant, "tenant whose limits the job counts against")
+		f.Duration("timeout", 0, "longest wait for the result; 0: no limit. The job continues afterwards")
+	}
+	all[0].Args = cobra.ExactArgs(1)
+	return command.Group("gpu", "Execute jobs on GPU agents, with arrays of .npy files", all...)
+}
+
+// reduceCommand returns exoswarm gpu reduce.
+func reduceCommand(connect Submitting) *cobra.Command {
+	cmd := &cobra.Command{Use: "reduce --in A.npy --op OP", Short: "Print the sum, min, max or mean of an array"}
+	in := cmd.Flags().String("in", "", "the array")
+	op := cmd.Flags().String("op", gpujob.OpSum, "sum, min, max or mean")
+	cmd.RunE = connect(func(cmd *cobra.Command, _ []string, c jobclient.Client) error {
+		a, err := readArray("--in", *in)
+		if err != nil {
+			return err
+		}
+		var out gpujob.ReduceOutput
+		r, err := execute(cmd, c, &gpujob.ReduceSpec{Op: *op, In: a}, &out)
+		if err != nil {
+			return err
+		}
+		return show(cmd, r, out.Ran, "VALUE", out.Text)
+	})
+	return cmd
+}
+
+// sortCommand returns exoswarm gpu sort.
+func sortCommand(connect Submitting) *cobra.Command {
+	cmd := &cobra.Command{Use: "sort --in A.npy --out B.npy", Short: "Sort an array"}
+	f := cmd.Flags()
+	in, file := f.String("in", "", "the array, of one dimension"), f.String("out", "", "file for the sorted array")
+	indices := f.String("indices", "", "file for the place that each element had; empty: none")
+	descending := f.Bool("descending", false, "the largest first")
+	cmd.RunE = connect(func(cmd *cobra.Command, _ []string, c jobclient.Client) error {
+		a, err := readArray("--in", *in)
+		if err != nil {
+			return err
+		}
+		var out gpujob.SortOutput
+		r, err := execute(cmd, c, &gpujob.SortSpec{In: a, Descending: *descending, Indices: *indices != ""}, &out)
+		if err != nil {
+			return err
+		}
+		if err := writeArray(cmd, c, *file, &out.Sorted); err != nil {
+			return err
+		}
+		if out.Indices != nil {
+			if err := writeArray(cmd, c, *indices, out.Indices); err != nil {
+				return err
+			}
+		}
+		return show(cmd, r, out.Ran, "ELEMENTS", out.Sorted.Shape[0])
+	})
+	return cmd
+}
+
+// histogramCommand returns exoswarm gpu histogram.
+func histogramCommand(connect Submitting) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "histogram --in A.npy --bins N --min MIN --max MAX --out COUNTS.npy",
+		Short: "Count the elements of an array by bins of equal width",
+	}
+	f := cmd.Flags()
+	in, file := f.String("in", "", "the array"), f.String("out", "", "file for the counts")
+	bins := f.Int("bins", 10, "number of bins")
+	low, high := f.Float64("min", 0, "lower end of the first bin"), f.Float64("max", 1, "upper end of the last bin")
+	cmd.RunE = connect(func(cmd *cobra.Command, _ []string, c jobclient.Client) error {
+		a, err := readArray("--in", *in)
+		if err != nil {
+			return err
+		}
+		var out gpujob.HistogramOutput
+		r, err := execute(cmd, c, &gpujob.HistogramSpec{In: a, Bins: *bins, Min: *low, Max: *high}, &out)
+		if err != nil {
+			return err
+		}
+		if err := writeArray(cmd, c, *file, &out.Counts); err != nil {
+			return err
+		}
+		return show(cmd, r, out.Ran, "OUTSIDE", out.Below+out.Above+out.NaN)
+	})
+	return cmd
+}
+
+// tallyCommand returns exoswarm gpu tally.
+func tallyCommand(connect Submitting) *cobra.Command {
+	cmd := &cobra.Command{Use: "tally --in BALLOTS.npy --candidates N --rule RULE", Short: "Decide a round of votes"}
+	f := cmd.Flags()
+	in := f.String("in", "", "the ballots: u1, a candidate for each agent; 255 abstains")
+	candidates := f.Int("candidates", 2, "number of candidates, 1 to 256")
+	rule := f.String("rule", "plurality", `plurality, majority, weighted, unanimous or "quorum 2/3"; "of all" counts `+
+		"abstentions against")
+	weights := f.String("weights", "", "file with a weight for each ballot: u1, u4 or f4; empty: 1")
+	priorities := f.String("priorities", "", "file with the priority of each agent to lead: u4; empty: agent 0 leads")
+	cmd.RunE = connect(func(cmd *cobra.Command, _ []string, c jobclient.Client) (err error) {
+		s := &gpujob.TallySpec{Candidates: *candidates, Rule: *rule}
+		if s.Ballots, err = readArray("--in", *in); err != nil {
+			return err
+		}
+		if s.Weights, err = readOptional("--weights", *weights); err != nil {
+			return err
+		}
+		if s.Priorities, err = readOptional("--priorities", *priorities); err != nil {
+			return err
+		}
+		var out gpujob.TallyOutput
+		r, err := execute(cmd, c, s, &out)
+		if err != nil {
+			return err
+		}
+		winner := "none"
+		if out.Winner != nil {
+			winner = fmt.Sprint(*out.Winner)
+		}
+		return show(cmd, r, out.Ran, "WINNER", winner)
+	})
+	return cmd
+}
+
+// fuseCommand returns exoswarm gpu fuse.
+func fuseCommand(connect Submitting) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "fuse --in EMBEDDINGS.npy --members MEMBERS.npy --nodes N --out MEANS.npy",
+		Short: "Fuse embeddings into nodes",
+	}
+	f := cmd.Flags()
+	in := f.String("in", "", "the embeddings: f4, a row for each agent")
+	members := f.String("members", "", "the node of each agent: u4")
+	nodes := f.Int("nodes", 1, "number of nodes")
+	weights := f.String("weights", "", "file with the weight of each agent in units of 1/65536: u4; empty: 1")
+	file := f.String("out", "", "file for the means of the nodes")
+	cmd.RunE = connect(func(cmd *cobra.Command, _ []string, c jobclient.Client) (err error) {
+		s := &gpujob.FuseSpec{Nodes: *nodes}
+		if s.Embeddings, err = readArray("--in", *in); err != nil {
+			return err
+		}
+		if s.Members, err = readArray("--members", *members); err != nil {
+			return err
+		}
+		if s.Weights, err = readOptional("--weights", *weights); err != nil {
+			return err
+		}
+		var out gpujob.FuseOutput
+		r, err := execute(cmd, c, s, &out)
+		if err != nil {
+			return err
+		}
+		if err := writeArray(cmd, c, *file, &out.Means); err != nil {
+			return err
+		}
+		return show(cmd, r, out.Ran, "FUSED", out.Fused)
+	})
+	return cmd
+}
+
+// gemmCommand returns exoswarm gpu gemm.
+func gemmCommand(connect Submitting) *cobra.Command {
+	cmd := &cobra.Command{Use: "gemm --a A.npy --b B.npy --out C.npy", Short: "Multiply two matrices of f4"}
+	f := cmd.Flags()
+	a, b, file := f.String("a", "", "left factor"), f.String("b", "", "right factor"), f.String("out", "", "file for "+
+		"the product")
+	ta, tb := f.Bool("ta", false, "transpose the left factor"), f.Bool("tb", false, "transpose the right factor")
+	cmd.RunE = connect(func(cmd *cobra.Command, _ []string, c jobclient.Client) (err error) {
+		s := &gpujob.GemmSpec{TA: *ta, TB: *tb}
+		if s.A, err = readArray("--a", *a); err != nil {
+			return err
+		}
+		if s.B, err = readArray("--b", *b); err != nil {
+			return err
+		}
+		var out gpujob.GemmOutput
+		r, err := execute(cmd, c, s, &out)
+		if err != nil {
+			return err
+		}
+		if err := writeArray(cmd, c, *file, &out.C); err != nil {
+			return err
+		}
+		return show(cmd, r, out.Ran, "SHAPE", out.C.Shape)
+	})
+	return cmd
+}
+
+// execute submits a job, waits for its result, and reads its output. It fails with the error of a
+// job that failed, whose code gives the exit code.
+func execute(cmd *cobra.Command, c jobclient.Client, s gpujob.Spec, out any) (jobs.Result, error) {
+	f := cmd.Flags()
+	id, _ := f.GetString("id")
+	if id == "" {
+		id = natsconn.NewID()
+	}
+	j, err := gpujob.NewJob(id, s)
+	if err != nil {
+		return jobs.Result{}, err
+	}
+	j.Tenant, _ = f.GetString("tenant")
+	j.Submitted = time.Now().UTC()
+	ctx := cmd.Context()
+	if id, err = c.Submit(ctx, j); err != nil {
+		return jobs.Result{}, err
+	}
+	// A hint only: the job is stored, and may be over by now.
+	if l, err := c.Locate(ctx, id); err == nil && l.Note != "" {
+		cmd.PrintErrf("job %s waits: %s\n", id, l.Note)
+	}
+	if limit, _ := f.GetDuration("timeout"); limit > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, limit, fmt.Errorf("it has no result after %v; it goes on: "+
+			"exoswarm job get %s", limit, id))
+		defer cancel()
+	}
+	r, err := c.Result(ctx, id)
+	if err != nil {
+		return r, err
+	}
+	if r.Error != nil {
+		return r, fmt.Errorf("job %s failed: %w", id, r.Error)
+	}
+	if err := json.Unmarshal(r.Output, out); err != nil {
+		return r, fmt.Errorf("output of job %s: %w", id, err)
+	}
+	return r, nil
+}
+
+// show prints the result of a job as one item, a jobs.Result, with one column of its kind.
+func show(cmd *cobra.Command, r jobs.Result, ran gpujob.Ran, column string, value any) error {
+	p, err := listing.New(cmd.OutOrStdout(), cmd.Flags(), column, "DEVICE", "SECONDS", "WORKER", "JOB")
+	if err != nil {
+		return err
+	}
+	if err := p.Item(r, value, ran.Device, fmt.Sprintf("%.6f", ran.Seconds), r.Worker, r.JobID); err != nil {
+		return err
+	}
+	return p.End()
+}
+
+// readArray reads a .npy file. flag names it in errors.
+func readArray(flag, file string) (gpujob.Array, error) {
+	if file == "" {
+		return gpujob.Array{}, command.Usage("%s is missing: name a .npy file", flag)
+	}
+	r, err := os.Open(file)
+	if err != nil {
+		return gpujob.Array{}, command.Usage("%s: %v", flag, err)
+	}
+	defer r.Close()
+	a, err := npy.Read(r, maxInput)
+	if errors.Is(err, npy.ErrFormat) {
+		return gpujob.Array{}, command.Usage("%s %s: %v", flag, file, err)
+	}
+	if err != nil {
+		return gpujob.Array{}, fmt.Errorf("%s %s: %w", flag, file, err)
+	}
+	t, ok := fromNumPy[a.Type]
+	if !ok {
+		return gpujob.Array{}, command.Usage("%s %s: elements of %s: convert them to f4, f8, i4, i8, u4, u8 or u1",
+			flag, file, a.Type)
+	}
+	shape := gpujob.Shape(a.Shape)
+	if len(shape) == 0 {
+		shape = gpujob.Shape{1}
+	}
+	return gpujob.Array{Type: t, Shape: shape, Data: a.Data}, nil
+}
+
+// readOptional is readArray for a flag that may be empty; then it returns nil.
+func readOptional(flag, file string) (*gpujob.Array, error) {
+	if file == "" {
+		return nil, nil
+	}
+	a, err := readArray(flag, file)
+	return &a, err
+}
+
+// fromNumPy are the types by their names in .npy files.
+var fromNumPy = map[string]gpujob.Type{
+	"<f4": gpujob.F32, "<f8": gpujob.F64, "<i4": gpujob.I32, "<i8": gpujob.I64, "<u4": gpujob.U32, "<u8": gpujob.U64,
+	"<u1": gpujob.U8,
+}
+
+// objectReader reads objects. The client of a tenant is none, because it reaches gateways alone.
+type objectReader interface {
+	Object(ctx context.Context, name string, of jobs.Owner) (io.ReadCloser, error)
+}
+
+// writeArray writes an array of the output as a .npy file. It does nothing for an empty name.
+func writeArray(cmd *cobra.Command, c jobclient.Client, file string, a *gpujob.Array) (err error) {
+	if file == "" {
+		return nil
+	}
+	if a.Object != "" {
+		if a.Data, err = readObject(cmd, c, a.Object); err != nil {
+			return fmt.Errorf("output object %s: %w", a.Object, err)
+		}
+	}
+	out := &npy.Array{Shape: a.Shape, Data: a.Data}
+	for name, t := range fromNumPy {
+		if t == a.Type {
+			out.Type = name
+		}
+	}
+	w, err := os.Create(file)
+	if err != nil {
+		return command.Usage("--out: %v", err)
+	}
+	defer func() { err = errors.Join(err, w.Close()) }()
+	return npy.Write(w, out)
+}
+
+// readObject reads an output of the tenant of the command.
+func readObject(cmd *cobra.Command, c jobclient.Client, name string) ([]byte, error) {
+	o, ok := c.(objectReader)
+	if !ok {
+		return nil, errors.New("the login of a tenant cannot read it: ask an operator")
+	}
+	tenant, _ := cmd.Flags().GetString("tenant")
+	r, err := o.Object(cmd.Context(), name, jobs.Owner{Tenant: tenant})
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	return io.ReadAll(r)
+}

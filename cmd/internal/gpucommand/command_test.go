@@ -1,0 +1,207 @@
+package gpucommand
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/exoswarm/exoswarm/cmd/internal/gpuprocess"
+	"github.com/exoswarm/exoswarm/internal/command"
+	"github.com/exoswarm/exoswarm/internal/jobclient"
+	"github.com/exoswarm/exoswarm/internal/leak"
+	"github.com/exoswarm/exoswarm/internal/npy"
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/gpujob"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
+	"github.com/exoswarm/exoswarm/jobs/natsq/server"
+)
+
+var deviceName = flag.String("device", "host", "device of the agent: host or cuda:0")
+
+func TestMain(m *testing.M) { leak.Check(m) }
+
+// agent starts a server and a GPU agent in this process, and returns the URL of the server.
+func agent(t *testing.T) string {
+	t.Helper()
+	s, err := server.Start(t.Context(), server.Options{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatalf("server.Start: %v", err)
+	}
+	t.Cleanup(s.Close)
+	cmd := gpuprocess.Command()
+	cmd.SetArgs([]string{
+		"--nats", s.URL(), "--device", *deviceName, "--allow-kernels", "--log-level", "error", "--memory", "1073741824",
+	})
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.ExecuteContext(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, command.ErrInterrupted) {
+			t.Errorf("gpuagent: %v", err)
+		}
+	})
+	return s.URL()
+}
+
+// run runs exoswarm gpu against a server, and returns its output.
+func run(t *testing.T, url string, args ...string) (string, error) {
+	t.Helper()
+	connect := func(fn func(*cobra.Command, []string, jobclient.Client) error) func(*cobra.Command, []string) error {
+		return func(cmd *cobra.Command, args []string) error {
+			c, link, err := jobclient.Connect(cmd.Context(), natsconn.Options{URL: url, Name: "test"})
+			if err != nil {
+				return err
+			}
+			defer link.Close()
+			return fn(cmd, args, c)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	cmd := Command(connect, func(*pflag.FlagSet) {})
+	var out bytes.Buffer
+	cmd.SetOut(&out)
+	cmd.SetErr(io.Discard)
+	cmd.SilenceUsage = true
+	cmd.SetArgs(args)
+	err := cmd.ExecuteContext(ctx)
+	return out.String(), err
+}
+
+// save writes a .npy file and returns its name.
+func save[T gpujob.Element](t *testing.T, name string, values []T, shape ...int64) string {
+	t.Helper()
+	a := gpujob.From(values, shape...)
+	var b bytes.Buffer
+	for numpy, of := range fromNumPy {
+		if of == a.Type {
+			if err := npy.Write(&b, &npy.Array{Type: numpy, Shape: a.Shape, Data: a.Data}); err != nil {
+				t.Fatalf("npy.Write: %v", err)
+			}
+		}
+	}
+	file := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(file, b.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// saved reads the elements of a .npy file.
+func saved[T gpujob.Element](t *testing.T, file string) []T {
+	t.Helper()
+	a, err := readArray("file", file)
+	if err != nil {
+		t.Fatalf("read %s: %v", file, err)
+	}
+	return gpujob.Decode[T](a.Data)
+}
+
+// TestCommands: each command submits its job, an agent executes it, and the arrays of the result are
+// in files.
+func TestCommands(t *testing.T) {
+	url := agent(t)
+	a := save(t, "a.npy", []float32{3, 1, 2})
+	out := filepath.Join(t.TempDir(), "out.npy")
+	ok := func(want string, args ...string) {
+		t.Helper()
+		text, err := run(t, url, args...)
+		if err != nil || !strings.Contains(text, want) {
+			t.Fatalf("gpu %s: %q, error %v; want %q", strings.Join(args, " "), text, err, want)
+		}
+	}
+	ok("6 ", "reduce", "--in", a, "--op", "sum")
+	ok(`"text":"2"`, "reduce", "--in", a, "--op", "mean", "-o", "json")
+	ok(*deviceName, "sort", "--in", a, "--out", out, "--descending")
+	if got := saved[float32](t, out); !slices.Equal(got, []float32{3, 2, 1}) {
+		t.Errorf("sorted %v", got)
+	}
+	ok(*deviceName, "histogram", "--in", a, "--bins", "3", "--min", "0", "--max", "3", "--out", out)
+	if got := saved[uint64](t, out); !slices.Equal(got, []uint64{0, 1, 2}) {
+		t.Errorf("counts %v", got)
+	}
+	ok("1 ", "tally", "--in", save(t, "b.npy", []uint8{0, 1, 1}), "--candidates", "2", "--rule", "majority")
+	ok("2 ", "fuse", "--in", save(t, "e.npy", make([]float32, 16), 2, 8), "--members",
+		save(t, "m.npy", []uint32{0, 0}), "--nodes", "1", "--out", out)
+	ok("[2 2]", "gemm", "--a", save(t, "x.npy", []float32{1, 2, 3, 4}, 2, 2), "--b",
+		save(t, "y.npy", []float32{5, 6, 7, 8}, 2, 2), "--out", out)
+	if got := saved[float32](t, out); !slices.Equal(got, []float32{19, 22, 43, 50}) {
+		t.Errorf("product %v", got)
+	}
+	// An output that is an object of the store.
+	big := make([]float64, 100_000)
+	for i := range big {
+		big[i] = float64(i)
+	}
+	ok("100000 ", "sort", "--in", save(t, "big.npy", big), "--out", out)
+	if got := saved[float64](t, out); !slices.Equal(got, big) {
+		t.Errorf("%d elements of an object are not sorted", len(got))
+	}
+	source := filepath.Join(t.TempDir(), "add.cu")
+	if err := os.WriteFile(source, []byte(add), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	text, err := run(t, url, "run", source, "--in", a, "--in", a, "--out", out)
+	switch {
+	case *deviceName == "host":
+		if err == nil || jobs.AsError(err).Code != jobs.CodeInvalid || !strings.Contains(err.Error(), "--device cuda") {
+			t.Errorf("gpu run on the host device: %q, error %v; want a refusal with the cure", text, err)
+		}
+	case err != nil || !slices.Equal(saved[float32](t, out), []float32{6, 2, 4}):
+		t.Errorf("gpu run: %q, error %v; want 6, 2, 4", text, err)
+	}
+}
+
+const add = `__global__ void add(const float *a, const float *b, float *c, unsigned long long n) {
+	unsigned long long i = blockIdx.x * (unsigned long long)blockDim.x + threadIdx.x;
+	if (i < n) c[i] = a[i] + b[i];
+}`
+
+// TestLaunch: the flags of exoswarm gpu run and the parameters of the source make the arguments.
+func TestLaunch(t *testing.T) {
+	a := save(t, "a.npy", make([]float32, 1000), 10, 100)
+	l := launch{block: []int{256}, in: []string{a, a}, out: []string{"c.npy"}}
+	s, files, err := l.spec(add)
+	if err != nil {
+		t.Fatalf("spec: %v", err)
+	}
+	if s.Entry != "add" || !slices.Equal(s.Grid, []int{4}) || len(s.Args) != 4 || files["arg2"] != "c.npy" ||
+		!slices.Equal(s.Args[2].Out.Shape, gpujob.Shape{10, 100}) || s.Args[3].Value != "1000" {
+		t.Errorf("spec %+v, files %v", s, files)
+	}
+	l.out = []string{"c:x.npy:u8:2x3"}
+	if s, files, err = l.spec(add); err != nil || files["arg2"] != "c:x.npy" || s.Args[2].Out.Type != gpujob.U64 ||
+		!slices.Equal(s.Args[2].Out.Shape, gpujob.Shape{2, 3}) {
+		t.Errorf("spec %+v, files %v, error %v", s, files, err)
+	}
+	for want, l := range map[string]launch{
+		"3 pointers":  {block: []int{1}, in: []string{a}},
+		"use f4":      {block: []int{1}, in: []string{a, a}, out: []string{"c:f2:1"}},
+		"use for":     {block: []int{1}, in: []string{a, a}, out: []string{"c:f4:x"}},
+		"no scalar":   {block: []int{1}, in: []string{a, a}, out: []string{"c"}, set: map[string]string{"m": "1"}},
+		"is no u64":   {block: []int{1}, in: []string{a, a}, out: []string{"c"}, set: map[string]string{"n": "x"}},
+		"__global__":  {block: []int{1}, entry: "sub"},
+		"no such fil": {block: []int{1}, in: []string{"missing.npy"}},
+	} {
+		if _, _, err := l.spec(add); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%+v: %v; want %q", l, err, want)
+		}
+	}
+	if _, _, err := (&launch{}).spec(add + fmt.Sprintln() + strings.Replace(add, "add", "more", 1)); err == nil ||
+		!strings.Contains(err.Error(), "2 kernels") {
+		t.Errorf("two kernels: %v", err)
+	}
+}

@@ -1,0 +1,204 @@
+package gpucommand
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/internal/command"
+	"github.com/exoswarm/exoswarm/internal/jobclient"
+	"github.com/exoswarm/exoswarm/jobs/gpujob"
+)
+
+// launch are the flags of exoswarm gpu run.
+type launch struct {
+	entry       string
+	grid, block []int
+	shared      int
+	exact       bool
+	in, out     []string
+	set         map[string]string
+}
+
+// runCommand returns exoswarm gpu run.
+func runCommand(connect Submitting) *cobra.Command {
+	l := &launch{}
+	cmd := &cobra.Command{
+		Use:   "run KERNEL.cu --in A.npy --out C.npy [--grid N] [--block N] [--set NAME=VALUE]",
+		Short: "Launch a CUDA kernel on a GPU agent that runs with --allow-kernels",
+		Long: `Launch a kernel of CUDA C++. Its pointers are, in the order of its parameters, the files of
+--in and then those of --out. An output has the type and the shape of the first input, or those
+that are behind its name: c.npy:f4:10x20. Scalars are set by --set NAME=VALUE; a parameter n of
+an integer type that is not set is the number of elements of the first array.`,
+	}
+	f := cmd.Flags()
+	f.StringVar(&l.entry, "entry", "", "name of the kernel; empty: the only one of the source")
+	f.IntSliceVar(&l.grid, "grid", nil, "blocks, in 1 to 3 dimensions; by default a thread for each element")
+	f.IntSliceVar(&l.block, "block", []int{256}, "threads of a block, in 1 to 3 dimensions")
+	f.IntVar(&l.shared, "shared", 0, "bytes of dynamic shared memory of a block")
+	f.BoolVar(&l.exact, "exact", false, "round after every operation: the same bits on every chip")
+	f.StringArrayVar(&l.in, "in", nil, "file of an input array; may be repeated")
+	f.StringArrayVar(&l.out, "out", nil, "FILE or FILE:TYPE:SHAPE of an output array; may be repeated")
+	f.StringToStringVar(&l.set, "set", nil, "NAME=VALUE of a scalar parameter; may be repeated")
+	cmd.RunE = connect(func(cmd *cobra.Command, args []string, c jobclient.Client) error {
+		source, err := os.ReadFile(args[0])
+		if err != nil {
+			return command.Usage("%v", err)
+		}
+		s, files, err := l.spec(string(source))
+		if err != nil {
+			return err
+		}
+		var out gpujob.KernelOutput
+		r, err := execute(cmd, c, s, &out)
+		if err != nil {
+			return err
+		}
+		for name, file := range files {
+			a := out.Arrays[name]
+			if err := writeArray(cmd, c, file, &a); err != nil {
+				return err
+			}
+		}
+		return show(cmd, r, out.Ran, "KERNEL", s.Entry)
+	})
+	return cmd
+}
+
+var entryPattern = regexp.MustCompile(`__global__[^;{(]*?\bvoid\s+(?:__launch_bounds__\s*\([^)]*\)\s*)?([A-Za-z_]\w*)\s*\(`)
+
+// spec returns the specification of the job, and the files of its outputs by the names of the
+// arguments.
+func (l *launch) spec(source string) (s *gpujob.KernelSpec, files map[string]string, err error) {
+	s = &gpujob.KernelSpec{
+		Source: source, Entry: l.entry, Grid: l.grid, Block: l.block, Shared: l.shared, Exact: l.exact,
+	}
+	if s.Entry == "" {
+		found := entryPattern.FindAllStringSubmatch(source, -1)
+		if len(found) != 1 {
+			return nil, nil, command.Usage("--entry: the source has %d kernels: name one", len(found))
+		}
+		s.Entry = found[0][1]
+	}
+	params, _, err := device.ParseKernel(s.Entry, source)
+	if err != nil {
+		return nil, nil, command.Usage("%v", err)
+	}
+	inputs := make([]gpujob.Array, len(l.in))
+	for i, file := range l.in {
+		if inputs[i], err = readArray("--in", file); err != nil {
+			return nil, nil, err
+		}
+	}
+	outputs := make([]gpujob.Zero, len(l.out))
+	names := make([]string, len(l.out))
+	for i, text := range l.out {
+		if names[i], outputs[i], err = parseOut(text, inputs); err != nil {
+			return nil, nil, err
+		}
+	}
+	var n int64 // elements of the first array
+	switch {
+	case len(inputs) > 0:
+		n, _ = inputs[0].Shape.Count()
+	case len(outputs) > 0:
+		n, _ = outputs[0].Shape.Count()
+	}
+	files = map[string]string{}
+	arrays, unused := 0, len(l.set)
+	for i, p := range params {
+		if p.Kind == device.KindBuffer {
+			var a gpujob.Arg
+			switch at := arrays - len(inputs); {
+			case at < 0:
+				a.Array = &inputs[arrays]
+			case at < len(outputs):
+				a.Out = &outputs[at]
+				files[a.Label(i)] = names[at]
+			}
+			s.Args = append(s.Args, a)
+			arrays++
+			continue
+		}
+		a, set, err := l.scalar(p, n)
+		if err != nil {
+			return nil, nil, err
+		}
+		if set {
+			unused--
+		}
+		s.Args = append(s.Args, a)
+	}
+	if arrays != len(inputs)+len(outputs) {
+		return nil, nil, command.Usage("kernel %s has %d pointers: %d files of --in and %d of --out", s.Entry, arrays,
+			len(inputs), len(outputs))
+	}
+	if unused > 0 {
+		return nil, nil, command.Usage("--set: kernel %s has no scalar parameter of one of these names", s.Entry)
+	}
+	if len(s.Grid) == 0 {
+		threads := int64(1)
+		for _, b := range s.Block {
+			threads *= int64(max(b, 1))
+		}
+		s.Grid = []int{int(max(1, min((n+threads-1)/threads, math.MaxInt32)))}
+	}
+	return s, files, nil
+}
+
+// scalar returns the argument of a scalar parameter, and whether --set has it. n is its value if it
+// is called n and has none.
+func (l *launch) scalar(p device.Param, n int64) (gpujob.Arg, bool, error) {
+	types := map[device.Kind]gpujob.Type{
+		device.KindUint32: gpujob.U32, device.KindInt32: gpujob.I32, device.KindUint64: gpujob.U64,
+		device.KindFloat32: gpujob.F32,
+	}
+	text, set := l.set[p.Name]
+	if !set {
+		if p.Name != "n" || p.Kind == device.KindFloat32 {
+			return gpujob.Arg{}, false, command.Usage("parameter %s has no value: use --set %s=VALUE", p.Name, p.Name)
+		}
+		text = strconv.FormatInt(n, 10)
+	}
+	a := gpujob.Arg{Type: types[p.Kind], Value: json.Number(text)}
+	if _, err := a.Bits(); err != nil {
+		return a, set, command.Usage("--set %s: %v", p.Name, err)
+	}
+	return a, set, nil
+}
+
+// parseOut reads FILE or FILE:TYPE:SHAPE. Without type and shape an output has those of the first
+// input.
+func parseOut(text string, inputs []gpujob.Array) (file string, z gpujob.Zero, err error) {
+	parts := strings.Split(text, ":")
+	if len(parts) >= 3 {
+		last := parts[len(parts)-2:]
+		t, ok := fromNumPy["<"+last[0]]
+		if !ok {
+			return "", z, command.Usage("--out %s: type %q: use f4, f8, i4, i8, u4, u8 or u1", text, last[0])
+		}
+		z.Type = t
+		for _, d := range strings.Split(last[1], "x") {
+			size, err := strconv.ParseInt(d, 10, 64)
+			if err != nil || size < 0 {
+				return "", z, command.Usage("--out %s: shape %q: use for example 10x20", text, last[1])
+			}
+			z.Shape = append(z.Shape, size)
+		}
+		return strings.Join(parts[:len(parts)-2], ":"), z, nil
+	}
+	if len(inputs) == 0 {
+		return "", z, command.Usage("--out %s: without --in, name the type and the shape: %s:f4:1000", text, text)
+	}
+	if text == "" {
+		return "", z, fmt.Errorf("--out is empty: %w", command.Usage("name a file"))
+	}
+	return text, gpujob.Zero{Type: inputs[0].Type, Shape: inputs[0].Shape}, nil
+}
