@@ -176,7 +176,7 @@ func TestPoolGPU(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	j := natsqtest.Job("g", "kernel")
+	j := natsqtest.Job("g", "nobodys")
 	j.Pool = jobs.PoolGPU
 	id, err := c.Submit(t.Context(), j)
 	if err != nil {

@@ -20,6 +20,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/internal/dialect"
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/gpujob"
 )
 
 //go:embed *.schema.json
@@ -38,11 +39,16 @@ const (
 	Swarm      Name = "swarm"      // a swarm's record in EXO_SWARMS
 	Snapshot   Name = "snapshot"   // an entry snapshot of a swarm's log
 	Stream     Name = "stream"     // the spec of a job of kind stream
+	Array      Name = "array"      // an array in the spec of a job of pool gpu
 )
 
 // Names lists the schemas.
 func Names() []Name {
-	return []Name{Job, Submission, Result, Schedule, Limits, Swarm, Snapshot, Stream}
+	all := []Name{Job, Submission, Result, Schedule, Limits, Swarm, Snapshot, Stream, Array}
+	for _, kind := range gpujob.Kinds() { // the spec of a job of pool gpu and that kind
+		all = append(all, Name(kind))
+	}
+	return all
 }
 
 const base = "https://exoswarm.dev/schema/v1/"
@@ -141,12 +147,17 @@ const kindStream = "stream"
 // CheckSpec returns an *Error when the spec of a job of a built-in kind is not valid. Specs of
 // other kinds, and those that are objects, are their handlers' business.
 func CheckSpec(j jobs.Job) error {
-	if j.Pool != jobs.PoolCPU || j.Kind != kindStream || j.SpecRef != nil {
+	var err error
+	switch {
+	case j.SpecRef != nil:
 		return nil
-	}
-	err := Validate(Stream, j.Spec)
-	if err == nil {
-		err = checkCSV(j.Spec)
+	case j.Pool == jobs.PoolCPU && j.Kind == kindStream:
+		if err = Validate(Stream, j.Spec); err == nil {
+			err = checkCSV(j.Spec)
+		}
+	case j.Pool == jobs.PoolGPU && gpujob.NewSpec(j.Kind) != nil && len(j.Spec) <= jobs.MaxInline:
+		// The agent checks larger ones, of which most bytes are those of arrays.
+		err = Validate(Name(j.Kind), j.Spec)
 	}
 	var e *Error
 	if errors.As(err, &e) {

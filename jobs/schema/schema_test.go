@@ -47,6 +47,7 @@ func TestCheckSpec(t *testing.T) {
 	for _, j := range []jobs.Job{
 		{Pool: jobs.PoolCPU, Kind: "words", Spec: json.RawMessage(`{}`)},
 		{Pool: jobs.PoolGPU, Kind: "stream", Spec: json.RawMessage(`{}`)},
+		{Pool: jobs.PoolCPU, Kind: "reduce", Spec: json.RawMessage(`{}`)},
 	} {
 		if err := CheckSpec(j); err != nil {
 			t.Error(err)
@@ -179,11 +180,16 @@ func TestAgrees(t *testing.T) {
 	}
 }
 
-// TestDocumented: docs/protocol.md names every field of a job.
+// TestDocumented: docs/protocol.md names every field of a job, and docs/gpu-jobs.md those of jobs of
+// pool gpu.
 func TestDocumented(t *testing.T) {
-	doc, err := os.ReadFile("../../docs/protocol.md")
-	if err != nil {
-		t.Fatal(err)
+	var doc []byte
+	for _, name := range []string{"protocol.md", "gpu-jobs.md"} {
+		text, err := os.ReadFile("../../docs/" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		doc = append(doc, text...)
 	}
 	var s struct {
 		Properties map[string]any `json:"properties"`
@@ -195,7 +201,7 @@ func TestDocumented(t *testing.T) {
 	}
 	for name := range s.Properties {
 		if !strings.Contains(string(doc), "`"+name+"`") {
-			t.Errorf("docs/protocol.md does not name the field %s", name)
+			t.Errorf("docs/protocol.md and docs/gpu-jobs.md do not name the field %s", name)
 		}
 	}
 }

@@ -72,7 +72,9 @@ an integer type that is not set is the number of elements of the first array.`,
 	return cmd
 }
 
-var entryPattern = regexp.MustCompile(`__global__[^;{(]*?\bvoid\s+(?:__launch_bounds__\s*\([^)]*\)\s*)?([A-Za-z_]\w*)\s*\(`)
+// entryPattern finds the names of the kernels of a source.
+var entryPattern = regexp.MustCompile(`__global__[^;{(]*?\bvoid\s+` +
+	`(?:__launch_bounds__\s*\([^)]*\)\s*)?([A-Za-z_]\w*)\s*\(`)
 
 // spec returns the specification of the job, and the files of its outputs by the names of the
 // arguments.

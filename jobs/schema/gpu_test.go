@@ -1,0 +1,65 @@
+package schema_test
+
+import (
+	"encoding/json"
+	"errors"
+	"testing"
+
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/gpujob"
+	"github.com/exoswarm/exoswarm/jobs/schema"
+)
+
+// specs returns a specification of each kind of pool gpu.
+func specs() []gpujob.Spec {
+	f, u := gpujob.From([]float32{1, 2}), gpujob.From([]uint32{1, 2})
+	matrix := gpujob.From(make([]float32, 8), 1, 8)
+	return []gpujob.Spec{
+		&gpujob.ReduceSpec{Op: "sum", In: f},
+		&gpujob.SortSpec{In: f, Indices: true},
+		&gpujob.HistogramSpec{In: f, Bins: 2, Max: 1},
+		&gpujob.TallySpec{Ballots: gpujob.From([]uint8{0, 1}), Candidates: 2, Weights: &u, Priorities: &u},
+		&gpujob.FuseSpec{Embeddings: matrix, Members: gpujob.From([]uint32{0}), Nodes: 1},
+		&gpujob.GemmSpec{A: matrix, B: matrix, TB: true, Alpha: 2},
+		&gpujob.KernelSpec{
+			Source: "__global__ void k(float *x, float *y, int n) {}", Entry: "k", Grid: []int{1}, Block: []int{1},
+			Args: []gpujob.Arg{
+				{Array: &f, Return: true}, {Name: "y", Out: &gpujob.Zero{Type: gpujob.F32, Shape: gpujob.Shape{2}}},
+				{Type: gpujob.I32, Value: "2"},
+			},
+		},
+	}
+}
+
+// TestGPUSpecs: what package gpujob writes passes the schemas, and a wrong field is named with its
+// cure.
+func TestGPUSpecs(t *testing.T) {
+	seen := map[string]bool{}
+	for _, s := range specs() {
+		seen[s.Kind()] = true
+		j, err := gpujob.NewJob("j", s)
+		if err != nil {
+			t.Fatalf("NewJob: %v", err)
+		}
+		if err := schema.CheckSpec(j); err != nil {
+			t.Errorf("%s: %v", s.Kind(), err)
+		}
+	}
+	if len(seen) != len(gpujob.Kinds()) {
+		t.Errorf("specifications of %d kinds, want %d", len(seen), len(gpujob.Kinds()))
+	}
+	for _, c := range [][3]string{
+		{"reduce", `{"op":"product","in":{"type":"f32","shape":[1],"values":[1]}}`, "/spec/op"},
+		{"reduce", `{"op":"sum","in":{"type":"f16","shape":[1],"values":[1]}}`, "/spec/in/type"},
+		{"sort", `{"in":{"type":"f32","shape":[-1]}}`, "/spec/in/shape/0"},
+		{"gemm", `{"a":{"type":"f32","shape":[1,1]}}`, "/spec"},
+		{"tally", `{"ballots":{"type":"u8","shape":[0]},"candidates":0}`, "/spec/candidates"},
+		{"kernel", `{"source":"x","entry":"a b","grid":[1],"block":[1],"args":[]}`, "/spec/entry"},
+	} {
+		var e *schema.Error
+		err := schema.CheckSpec(jobs.Job{Pool: jobs.PoolGPU, Kind: c[0], Spec: json.RawMessage(c[1])})
+		if !errors.As(err, &e) || e.Field != c[2] || e.Cure == "" {
+			t.Errorf("%s %s: %v; want the field %s with a cure", c[0], c[1], err, c[2])
+		}
+	}
+}
