@@ -24,7 +24,8 @@ func specs() []gpujob.Spec {
 		&gpujob.KernelSpec{
 			Source: "__global__ void k(float *x, float *y, int n) {}", Entry: "k", Grid: []int{1}, Block: []int{1},
 			Args: []gpujob.Arg{
-				{Array: &f, Return: true}, {Name: "y", Out: &gpujob.Zero{Type: gpujob.F32, Shape: gpujob.Shape{2}}},
+				{Array: &f, Return: true},
+				{Name: "y", Out: &gpujob.Zero{Type: gpujob.F32, Shape: gpujob.Shape{2}}},
 				{Type: gpujob.I32, Value: "2"},
 			},
 		},
