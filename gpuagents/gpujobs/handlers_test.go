@@ -448,8 +448,14 @@ func TestRefused(t *testing.T) {
 			{`[]`, "spec"},
 		},
 		"gemm": {
-			{`{"a":{"type":"f32","shape":[1,2],"values":[1,2]},"b":{"type":"f32","shape":[1,2],"values":[1,2]}}`, "inner"},
-			{`{"a":{"type":"f32","shape":[2147483647,0]},"b":{"type":"f32","shape":[0,2147483647]}}`, "--gpu-job-memory"},
+			{
+				`{"a":{"type":"f32","shape":[1,2],"values":[1,2]},"b":{"type":"f32","shape":[1,2],"values":[1,2]}}`,
+				"inner",
+			},
+			{
+				`{"a":{"type":"f32","shape":[2147483647,0]},"b":{"type":"f32","shape":[0,2147483647]}}`,
+				"--gpu-job-memory",
+			},
 		},
 		"histogram": {{`{"bins":2,"min":1,"max":1,"in":{"type":"f32","shape":[0]}}`, "spec.min"}},
 		"tally": {

@@ -37,7 +37,8 @@ func (t *task) sort(s *gpujob.SortSpec) func() (any, error) {
 				return uint64(v) ^ 1<<63
 			})
 		case gpujob.U32:
-			order, err = sortAs(t.ctx, s, out, gpujob.Decode[uint32](in.data), func(v uint32) uint64 { return uint64(v) })
+			order, err = sortAs(t.ctx, s, out, gpujob.Decode[uint32](in.data),
+				func(v uint32) uint64 { return uint64(v) })
 		}
 		if err != nil {
 			return nil, err

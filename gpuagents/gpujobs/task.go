@@ -132,7 +132,8 @@ func (t *task) store(names []string, arrays []*gpujob.Array) error {
 	}
 	for i, a := range arrays {
 		a.Object = "gpu-" + t.job.ID + "-" + names[i]
-		if _, err := t.h.o.Objects.PutObject(t.ctx, a.Object, jobs.OwnerOf(t.job), bytes.NewReader(a.Data)); err != nil {
+		_, err := t.h.o.Objects.PutObject(t.ctx, a.Object, jobs.OwnerOf(t.job), bytes.NewReader(a.Data))
+		if err != nil {
 			return fmt.Errorf("store object %s: %w", a.Object, err)
 		}
 		a.Data = nil

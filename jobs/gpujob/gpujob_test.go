@@ -36,7 +36,8 @@ func TestFrom(t *testing.T) {
 	if err := json.Unmarshal(data, &a); err != nil {
 		t.Fatalf("Unmarshal: %v", err)
 	}
-	if got := Decode[float64](a.Data); a.Type != F64 || !slices.Equal(a.Shape, Shape{3, 1}) || !slices.Equal(got, want) {
+	got := Decode[float64](a.Data)
+	if a.Type != F64 || !slices.Equal(a.Shape, Shape{3, 1}) || !slices.Equal(got, want) {
 		t.Errorf("%s: %+v, %v; want %v", data, a, got, want)
 	}
 }
@@ -65,7 +66,8 @@ func TestInline(t *testing.T) {
 		a := Array{Type: c.of, Shape: Shape{n}, Values: json.RawMessage(c.text)}
 		got, err := a.Inline("in")
 		if c.want == "" {
-			if err == nil || jobs.AsError(err).Code != jobs.CodeInvalid || !strings.Contains(err.Error(), "spec.in.values") {
+			if err == nil || jobs.AsError(err).Code != jobs.CodeInvalid ||
+				!strings.Contains(err.Error(), "spec.in.values") {
 				t.Errorf("%s of %s: %q, %v; want code invalid and the field", c.text, c.of, got, err)
 			}
 			continue

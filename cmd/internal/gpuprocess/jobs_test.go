@@ -80,7 +80,8 @@ func TestJobs(t *testing.T) {
 	y := launched.Arrays["y"]
 	switch {
 	case *benchDevice == "host":
-		if got.Error == nil || got.Error.Code != jobs.CodeInvalid || !strings.Contains(got.Error.Message, "--device cuda") {
+		if got.Error == nil || got.Error.Code != jobs.CodeInvalid ||
+			!strings.Contains(got.Error.Message, "--device cuda") {
 			t.Errorf("a kernel on the host device: %v; want code invalid and the cure", got.Error)
 		}
 	case got.Error != nil || !slices.Equal(gpujob.Decode[float32](y.Data), []float32{2, 4, 6}):

@@ -194,7 +194,9 @@ func TestHideSecrets(t *testing.T) {
 // FuzzHideSecrets: whatever the text is, the result is JSON or empty, and hiding again changes
 // nothing.
 func FuzzHideSecrets(f *testing.F) {
-	for _, seed := range []string{``, `{"a":[1,"u://b@c"]}`, `{"headers":{"a":{"b":"c"}}}`, `"\ud800"`, `{"a":1,"a":2}`, `1 2`} {
+	for _, seed := range []string{
+		``, `{"a":[1,"u://b@c"]}`, `{"headers":{"a":{"b":"c"}}}`, `"\ud800"`, `{"a":1,"a":2}`, `1 2`,
+	} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, in []byte) {

@@ -308,7 +308,8 @@ func fakeState() *cluster.State {
 				{Shard: 2, First: 200, End: 300, State: cluster.StateWaiting, LostHolder: "g2", LostSince: submitted},
 			},
 		}, {
-			ID: "s2", Name: "shops", Cell: "lif", Addressed: "group", Agents: 10, Groups: 1, Owner: "j1", State: cluster.StateServed,
+			ID: "s2", Name: "shops", Cell: "lif", Addressed: "group", Agents: 10, Groups: 1, Owner: "j1",
+			State:  cluster.StateServed,
 			Shards: []cluster.Shard{{End: 1, Holder: "g1", State: cluster.StateServed}},
 		}},
 		Tenants: []cluster.Tenant{{Tenant: "default", Waiting: 1, Running: 2}, {

@@ -43,6 +43,14 @@ func missing(f *Facts) (Result, bool) {
 
 func count(n int) string { return strconv.Itoa(n) }
 
+// counted is a number with its noun, which ends in s for several.
+func counted[N int | float64](n N, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%.0f %ss", float64(n), noun)
+}
+
 func reachable(f *Facts) Result {
 	switch {
 	case strings.Contains(f.Error, servers.ErrNoLeader.Error()):

@@ -58,7 +58,7 @@ func unservedKinds(f *Facts) Result {
 	}
 	if len(all) > 0 {
 		return Result{
-			Level: Failed, Summary: count(len(all)) + " kinds have jobs and no agent", Details: all,
+			Level: Failed, Summary: "no agent handles " + counted(len(all), "kind") + " of waiting jobs", Details: all,
 			Cure: "start an agent that handles the kind, or cancel its jobs (exoswarm job list)",
 		}
 	}
@@ -93,7 +93,7 @@ func dead(f *Facts) Result {
 	r := ok("there is no dead letter")
 	if n > 0 {
 		r = Result{
-			Level: Warn, Summary: fmt.Sprintf("%.0f jobs failed for good", n),
+			Level: Warn, Summary: counted(n, "job") + " failed for good",
 			Cure: "exoswarm dlq list shows why; exoswarm job retry ID, or exoswarm dlq purge",
 		}
 	}

@@ -63,7 +63,7 @@ func Job(f JobFacts) Reason {
 	case queue.StateWaiting:
 		return Reason{
 			Cause:    Parents,
-			Sentence: fmt.Sprintf("the job waits for %s", several(len(j.Waits), "another job", "other jobs")),
+			Sentence: fmt.Sprintf("the job waits for %s", several(len(j.Waits), "other job", "other jobs")),
 			Evidence: []string{"not over yet: " + strings.Join(j.Waits, ", ")},
 			Cure:     "exoswarm job explain " + first(j.Waits) + ", or cancel that job",
 		}
