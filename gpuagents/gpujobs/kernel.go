@@ -63,8 +63,8 @@ func (t *task) compile(s *gpujob.KernelSpec) (device.Kernel, error) {
 	k, err := compile(s.Entry, s.Source)
 	if errors.Is(err, device.ErrNotSupported) {
 		return nil, jobs.Errorf(
-			jobs.CodeInvalid, "kernel %s: device %s compiles no kernels: submit it to an agent with a GPU and the CUDA "+
-				"compiler (gpuagent --device cuda:0): %v", s.Entry, d.Properties().Name, err,
+			jobs.CodeInvalid, "kernel %s: device %s compiles no kernels: submit it to an agent with a GPU and the "+
+				"CUDA compiler (gpuagent --device cuda:0): %v", s.Entry, d.Properties().Name, err,
 		)
 	}
 	if err != nil {

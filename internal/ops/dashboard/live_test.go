@@ -19,6 +19,7 @@ import (
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/internal/ops/cluster"
 	"github.com/exoswarm/exoswarm/internal/ops/doctor"
+	"github.com/exoswarm/exoswarm/internal/testlong"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
@@ -264,6 +265,7 @@ func feed(ctx context.Context, t *testing.T, c *natsq.Conn, people, series swarm
 
 // TestLive shows a real cluster in a browser, every page in both color schemes.
 func TestLive(t *testing.T) {
+	testlong.Only(t)
 	if testing.Short() {
 		t.Skip("40 s: the pages of TestPages with another cluster")
 	}
