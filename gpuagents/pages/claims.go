@@ -45,7 +45,7 @@ func (m *Memory) Audit(ctx context.Context, at uint64) (checked int, err error) 
 		return 0, nil
 	}
 	for begin, seen := time.Now(), 0; ; {
-		pages, compared, err := m.audit(ctx, at)
+		pages, compared, err := m.claims.audit(ctx, m, at)
 		checked, seen = checked+compared, seen+pages
 		if err != nil || pages < claimsAtOnce || seen >= len(m.made) || time.Since(begin) >= auditTime {
 			return checked, err
@@ -53,9 +53,8 @@ func (m *Memory) Audit(ctx context.Context, at uint64) (checked int, err error) 
 	}
 }
 
-// audit is Audit for the next claimsAtOnce pages. It returns how many there were.
-func (m *Memory) audit(ctx context.Context, at uint64) (audited, compared int, err error) {
-	c := m.claims
+// audit is Memory.Audit for the next claimsAtOnce pages of m. It returns how many there were.
+func (c *claims) audit(ctx context.Context, m *Memory, at uint64) (audited, compared int, err error) {
 	var wrong []string
 	frames := map[int]int{} // by page: where the pager holds it
 	for _, h := range m.pins {
