@@ -40,10 +40,12 @@ func completeNames(root *cobra.Command) {
 			return list(ctx, c), cobra.ShellCompDirectiveNoFileComp
 		}
 	}
-	for _, name := range []string{"tick", "observe", "query", "vote", "fuse", "snapshot", "trim", "reset", "delete"} {
+	for _, name := range []string{
+		"get", "explain", "tick", "observe", "query", "vote", "fuse", "snapshot", "trim", "reset", "delete",
+	} {
 		names([]string{"swarm", name}, swarmNames)
 	}
-	for _, name := range []string{"get", "watch", "logs", "cancel", "retry", "output"} {
+	for _, name := range []string{"get", "explain", "watch", "logs", "cancel", "retry", "output"} {
 		names([]string{"job", name}, jobIDs)
 	}
 }
