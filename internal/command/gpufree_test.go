@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/exoswarm/exoswarm/internal/command"
+	"github.com/exoswarm/exoswarm/internal/testlong"
 )
 
 // build makes a program of this module.
@@ -26,9 +27,7 @@ func build(t *testing.T, pkg string, flags ...string) string {
 // TestGPUFree looks at the real programs: cpuagent holds no GPU code, with symbols or without, and
 // gpuagent does.
 func TestGPUFree(t *testing.T) {
-	if testing.Short() {
-		t.Skip("builds three programs")
-	}
+	testlong.Only(t) // it builds three programs
 	const module = "github.com/exoswarm/exoswarm/cmd/"
 	for _, flags := range [][]string{nil, {"-ldflags=-s -w"}} {
 		if err := command.GPUFree(build(t, module+"cpuagent", flags...), "/proc/self"); err != nil {

@@ -13,6 +13,8 @@ import (
 
 	"go.uber.org/goleak"
 	"pgregory.net/rapid"
+
+	"github.com/exoswarm/exoswarm/internal/testlong"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -101,6 +103,7 @@ func table(t *testing.T, rows []row) map[string]float64 {
 
 // TestTable holds the adaptive policy to within 3 % of the best expert on every generated row.
 func TestTable(t *testing.T) {
+	testlong.Only(t)
 	for name, share := range table(t, generated(1)) {
 		if share < tolerance {
 			t.Errorf("%s: %.3f of the best expert, want %.2f", name, share, tolerance)
@@ -110,6 +113,7 @@ func TestTable(t *testing.T) {
 
 // TestTableOfTraces does so on the recorded traces. They are no part of the repository.
 func TestTableOfTraces(t *testing.T) {
+	testlong.Only(t)
 	rows := traces(t)
 	if len(rows) == 0 {
 		t.Skip("no access traces: set EXOSWARM_TRACES to a directory of *.txt.gz, one page number a line")

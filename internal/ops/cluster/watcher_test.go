@@ -16,6 +16,7 @@ import (
 	"github.com/exoswarm/exoswarm/internal/leak"
 	"github.com/exoswarm/exoswarm/internal/ops/cluster"
 	"github.com/exoswarm/exoswarm/internal/ops/explain"
+	"github.com/exoswarm/exoswarm/internal/testlong"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
@@ -192,6 +193,7 @@ func TestWatcher(t *testing.T) {
 
 // TestLostServer: a server that goes away is shown with the last state, and named as the cause.
 func TestLostServer(t *testing.T) {
+	testlong.Only(t)
 	s := natsqtest.Start(t, server.Options{Dir: t.TempDir(), Port: server.InProcess})
 	c := natsqtest.Connect(t, s)
 	create(t, c)
