@@ -102,7 +102,7 @@ func (w *Watcher) ExplainJob(ctx context.Context, id string) (explain.Reason, er
 }
 
 // explainPatience bounds the collection of facts: a server that does not answer is a fact too.
-const explainPatience = 10 * time.Second
+const explainPatience = 3 * time.Second
 
 // lastLine is what the last log lines of a job tell about its last attempt.
 func lastLine(ctx context.Context, logs func(context.Context, string, bool, func(jobs.LogLines) error) error,

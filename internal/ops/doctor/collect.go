@@ -12,7 +12,7 @@ import (
 )
 
 // collectPatience bounds Collect.
-const collectPatience = 15 * time.Second
+const collectPatience = 4 * time.Second
 
 // Collect asks a cluster for the facts. What cannot be had is missing in them.
 func Collect(ctx context.Context, c *natsq.Conn) *Facts {
