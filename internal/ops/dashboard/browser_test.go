@@ -329,7 +329,10 @@ func TestKeyboard(t *testing.T) {
 	b.until("the second page", `document.activeElement.textContent === "Queue"`)
 	b.eval(`location.hash = "#/swarms/shops"`, nil)
 	b.until("the strip", `document.querySelector(".shard")`)
-	b.eval(`document.querySelector(".shard").focus()`, nil)
+	// A page that is still being drawn may replace the strip, and with it the focus.
+	b.until("the focus on the strip", `(document.querySelector(".shard").focus(), `+
+		`document.activeElement.classList.contains("shard") && `+
+		`document.querySelector("main").innerText.includes("Votes of shard 0"))`)
 	key("ArrowRight", 39)
 	b.until(
 		"the second shard",
