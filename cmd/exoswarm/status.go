@@ -241,6 +241,7 @@ It fails with exit status 1 where nothing changes unless somebody acts.`,
 			if err != nil {
 				return err
 			}
+			o.Bare = true // it changes nothing, and a viewer may not
 			var r explain.Reason
 			c, err := natsq.Connect(cmd.Context(), o)
 			if err != nil {

@@ -59,7 +59,7 @@ func (r *Registry) Announce(ctx context.Context, describe func() jobs.Agent, log
 	if first.Name == "" {
 		return nil, jobs.Errorf(jobs.CodeInvalid, "announce an agent: it has no name")
 	}
-	a := &Announcement{r: r, key: agentKey(first.Name), drain: make(chan struct{})}
+	a := &Announcement{r: r, key: AgentKey(first.Name), drain: make(chan struct{})}
 	// Subscribe before the record is stored, so that whoever reads the record reaches the agent.
 	sub, err := r.conn.NC.Subscribe(drainSubject(a.key), func(m *nats.Msg) {
 		_ = m.Respond([]byte(fmt.Sprintf(`{"v":%d}`, jobs.Version))) // the registry shows that it drains
@@ -118,7 +118,7 @@ func (a *Announcement) Drained() <-chan struct{} { return a.drain }
 // jobs.ErrNotFound.
 func (r *Registry) DrainAgent(ctx context.Context, name string) error {
 	err := r.conn.Retry(ctx, "drain agent "+name, func(ctx context.Context) error {
-		_, err := r.conn.NC.RequestWithContext(ctx, drainSubject(agentKey(name)), nil)
+		_, err := r.conn.NC.RequestWithContext(ctx, drainSubject(AgentKey(name)), nil)
 		if errors.Is(err, nats.ErrNoResponders) {
 			return jobs.ErrNotFound
 		}
@@ -130,9 +130,10 @@ func (r *Registry) DrainAgent(ctx context.Context, name string) error {
 	return err
 }
 
-// agentKey makes an id of a name. The name of an agent contains the name of its host, which may be
+// AgentKey returns the id of an agent, at most 64 bytes, which is also the last token of its subjects.
+// It makes an id of a name. The name of an agent contains the name of its host, which may be
 // long and contain dots; the end of the name is unique.
-func agentKey(name string) string {
+func AgentKey(name string) string {
 	key := []byte(name[max(0, len(name)-64):])
 	for i, b := range key {
 		if jobs.CheckID("", string(b)) != nil {
@@ -154,7 +155,7 @@ func (r *Registry) announce(ctx context.Context, a jobs.Agent) error {
 		if err != nil {
 			return err
 		}
-		_, err = kv.Put(ctx, agentKey(a.Name), data)
+		_, err = kv.Put(ctx, AgentKey(a.Name), data)
 		return err
 	})
 }

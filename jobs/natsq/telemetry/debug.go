@@ -14,6 +14,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
+	"github.com/exoswarm/exoswarm/jobs/natsq/registry"
 )
 
 // debugPrefix begins the subjects on which agents hand out what a bundle holds; the name of the agent
@@ -69,7 +70,7 @@ func (t *Telemetry) AnswerDebug(agent string, document func(ctx context.Context,
 ) (stop func(), err error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	d := &documents{of: document}
-	sub, err := t.conn.NC.Subscribe(debugPrefix+debugKey(agent), func(m *nats.Msg) { d.answer(ctx, m) })
+	sub, err := t.conn.NC.Subscribe(debugPrefix+registry.AgentKey(agent), func(m *nats.Msg) { d.answer(ctx, m) })
 	if err != nil {
 		cancel()
 		return nil, fmt.Errorf("hand out documents of agent %s: %w", agent, err)
@@ -80,17 +81,6 @@ func (t *Telemetry) AnswerDebug(agent string, document func(ctx context.Context,
 		cancel()
 		d.making.Wait()
 	}, nil
-}
-
-// debugKey is the last token of the subject of an agent: as the key of the registry.
-func debugKey(agent string) string {
-	key := []byte(agent[max(0, len(agent)-64):])
-	for i, b := range key {
-		if jobs.CheckID("", string(b)) != nil {
-			key[i] = '_'
-		}
-	}
-	return string(key)
 }
 
 // documents keeps the document that was made last.
@@ -179,7 +169,7 @@ func (t *Telemetry) Document(ctx context.Context, agent, what string, seconds in
 			patience += time.Duration(seconds) * time.Second
 		}
 		try, cancel := context.WithTimeout(ctx, patience)
-		m, err := t.conn.NC.RequestMsgWithContext(try, &nats.Msg{Subject: debugPrefix + debugKey(agent), Data: data})
+		m, err := t.conn.NC.RequestMsgWithContext(try, &nats.Msg{Subject: debugPrefix + registry.AgentKey(agent), Data: data})
 		cancel()
 		switch {
 		case errors.Is(err, nats.ErrNoResponders):
