@@ -169,7 +169,8 @@ func (t *Telemetry) Document(ctx context.Context, agent, what string, seconds in
 			patience += time.Duration(seconds) * time.Second
 		}
 		try, cancel := context.WithTimeout(ctx, patience)
-		m, err := t.conn.NC.RequestMsgWithContext(try, &nats.Msg{Subject: debugPrefix + registry.AgentKey(agent), Data: data})
+		request := &nats.Msg{Subject: debugPrefix + registry.AgentKey(agent), Data: data}
+		m, err := t.conn.NC.RequestMsgWithContext(try, request)
 		cancel()
 		switch {
 		case errors.Is(err, nats.ErrNoResponders):
