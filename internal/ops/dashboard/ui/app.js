@@ -1,6 +1,6 @@
 // The frame of the dashboard: login, navigation and the page that the address names.
 import { h, render } from "./vendor/preact.mjs";
-import { html, useState, useEffect, useRef, link, State } from "./lib.js";
+import { html, useState, useEffect, useLayoutEffect, useRef, link, State } from "./lib.js";
 import { shared, useShared, start, logIn, logOut } from "./data.js";
 import { Overview } from "./pages/overview.js";
 import { Queue, Job } from "./pages/queue.js";
@@ -47,7 +47,9 @@ function useRoute() {
 
 function Main() {
   const s = useShared(), at = useRoute(), [Page, props, title] = page(at), first = useRef(true), address = at.join("/");
-  useEffect(() => {
+  // The focus moves while the page is drawn, not behind it: a later move would take it from an element
+  // that the user has reached in between.
+  useLayoutEffect(() => {
     document.title = `${title} · Exoswarm`;
     if (!first.current) document.getElementById("main").focus({ preventScroll: false });
     first.current = false;

@@ -1,10 +1,10 @@
 // Elements and formats that all pages share.
 import { h } from "./vendor/preact.mjs";
-import { useState, useEffect, useRef } from "./vendor/hooks.mjs";
+import { useState, useEffect, useLayoutEffect, useRef } from "./vendor/hooks.mjs";
 import htm from "./vendor/htm.mjs";
 
 export const html = htm.bind(h);
-export { useState, useEffect, useRef };
+export { useState, useEffect, useLayoutEffect, useRef };
 
 // Formats. A value that is missing is a dash.
 const compact = new Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 3 });
