@@ -119,10 +119,11 @@ func (r *Records) Record() (record []byte, problem string, err error) {
 // nothing then.
 func (r *Records) keep(line []byte) error {
 	if need := len(r.ahead) + len(line); need > cap(r.ahead) {
-		grown := make([]byte, len(r.ahead), max(need, 2*cap(r.ahead), 4<<10))
-		if err := r.hold.Grow(int64(cap(grown) - cap(r.ahead))); err != nil {
+		size := max(need, 2*cap(r.ahead), 4<<10)
+		if err := r.hold.Grow(int64(size - cap(r.ahead))); err != nil {
 			return err
 		}
+		grown := make([]byte, len(r.ahead), size)
 		copy(grown, r.ahead)
 		r.ahead = grown
 	}
