@@ -23,12 +23,15 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 )
 
+// Times of a demo at its normal speed; a demo that is n times as fast divides them by n.
 const (
 	// demoEvery is the time between two rows of a series.
 	demoEvery = 100 * time.Millisecond
 	// demoLength is the length of one run: its log and its job go with it, so files stay bounded.
 	demoLength = 10 * time.Minute
 	demoPause  = 5 * time.Second
+	// maxDemoSpeed is a row of each series a millisecond.
+	maxDemoSpeed = 100
 )
 
 // demoSeries are the series of the example that the demo replays, each as a run of its own.
@@ -36,10 +39,11 @@ var demoSeries = []string{"cpu_load_percent.csv", "latency_p99_ms.csv", "pump_po
 
 // demo replays the example data.
 type demo struct {
-	conn *natsq.Conn
-	url  string // of the NATS server
-	dir  string // for the specification and the ids of its jobs
-	log  *slog.Logger
+	conn  *natsq.Conn
+	url   string // of the NATS server
+	dir   string // for the specification and the ids of its jobs
+	speed int    // 1 to maxDemoSpeed
+	log   *slog.Logger
 
 	mu   sync.Mutex
 	jobs map[string]string // the job of each series, by its file
@@ -71,7 +75,7 @@ func (d *demo) replay(ctx context.Context) error {
 					d.log.Warn("a run of the demo ended", "series", name, "error", err)
 				}
 				select {
-				case <-time.After(demoPause):
+				case <-time.After(demoPause / time.Duration(d.speed)):
 				case <-ctx.Done():
 				}
 			}
@@ -145,7 +149,7 @@ func (d *demo) replayOnce(ctx context.Context, spec, name string) error {
 	}
 	rows, feed := io.Pipe()
 	defer rows.Close()
-	go func() { _ = feed.CloseWithError(pace(ctx, feed, data)) }()
+	go func() { _ = feed.CloseWithError(pace(ctx, feed, data, d.speed)) }()
 	err = runjob.Run(ctx, runjob.Options{
 		Command: "serve", In: rows, Out: io.Discard, Log: d.log, Progress: "json",
 		Err: ids(func(id string) {
@@ -162,11 +166,11 @@ func (d *demo) replayOnce(ctx context.Context, spec, name string) error {
 }
 
 // pace writes the rows of a CSV file, one at a time, with the present time for their timestamps, until
-// demoLength is over or ctx ends. At the end of the data it begins again.
-func pace(ctx context.Context, w io.Writer, data []byte) error {
-	tick := time.NewTicker(demoEvery)
+// demoLength is over or ctx ends. At the end of the data it begins again. It is speed times as fast.
+func pace(ctx context.Context, w io.Writer, data []byte, speed int) error {
+	tick := time.NewTicker(demoEvery / time.Duration(speed))
 	defer tick.Stop()
-	end := time.Now().Add(demoLength)
+	end := time.Now().Add(demoLength / time.Duration(speed))
 	header, _, _ := bytes.Cut(data, []byte{'\n'})
 	if _, err := fmt.Fprintf(w, "%s\n", header); err != nil {
 		return err

@@ -43,6 +43,7 @@ example data is replayed live.`,
 	f.Bool("allow-custom-cells", false, "serve swarms whose step is code of their users: that code runs with all "+
 		"rights of this process")
 	f.Bool("demo", false, "replay the example data live")
+	f.Int("demo-speed", 1, "1 to 100: so many times as many rows a second, and as many runs an hour")
 	dashboardFlags(f)
 	command.LogFlags(f)
 	return cmd
@@ -63,6 +64,10 @@ func serve(cmd *cobra.Command) (err error) {
 	port, _ := f.GetInt("nats-port")
 	if port < 0 || port > 65535 {
 		return command.Usage("--nats-port %d: use 0 to 65535", port)
+	}
+	speed, _ := f.GetInt("demo-speed")
+	if speed < 1 || speed > maxDemoSpeed {
+		return command.Usage("--demo-speed %d: use 1 to %d", speed, maxDemoSpeed)
 	}
 	l, err := listen(cmd, log)
 	if err != nil {
@@ -112,7 +117,7 @@ func serve(cmd *cobra.Command) (err error) {
 	}
 	limitHeap(log)
 	if on, _ := f.GetBool("demo"); on {
-		example := &demo{conn: conn, url: srv.URL(), dir: filepath.Join(dir, "demo"), log: log}
+		example := &demo{conn: conn, url: srv.URL(), dir: filepath.Join(dir, "demo"), speed: speed, log: log}
 		p.run(ctx, "demo", example.replay)
 	}
 	p.run(ctx, "dashboard", d.serve)
