@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"strings"
 
-	"gocloud.dev/blob"
 	_ "gocloud.dev/blob/s3blob" // s3://
 
 	"github.com/exoswarm/exoswarm/gpuagents/snapshot"
@@ -51,18 +50,18 @@ func Open(ctx context.Context, place string) (Bucket, error) {
 			ErrInvalid, u.Redacted())
 	}
 	prefix := strings.Trim(u.Path, "/")
+	if prefix != "" {
+		prefix += "/"
+	}
 	u.Path = ""
-	var r remote
+	var b Bucket
 	if u.Scheme == "gs" {
-		r, err = openGCS(ctx, u)
+		b, err = openGCS(ctx, u, prefix)
 	} else {
-		r.b, err = blob.OpenBucket(ctx, u.String())
+		b, err = openS3(ctx, u, prefix)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: %s: %w", ErrInvalid, u.Redacted(), err)
 	}
-	if prefix != "" {
-		r.b = blob.PrefixedBucket(r.b, prefix+"/")
-	}
-	return r, nil
+	return b, nil
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net/url"
 	"strings"
 
 	"gocloud.dev/blob"
@@ -14,11 +15,21 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/snapshot"
 )
 
-// remote is a bucket of an object store. An object there is whole or not at all by the store's own
-// promise; what becomes of the parts of uploads that nobody has ended is a rule of the bucket's.
-type remote struct {
-	b      *blob.Bucket
-	client io.Closer // of the store, where the bucket does not close it; nil otherwise
+// remote is a bucket of an object store that gocloud.dev opens. The store itself promises that an
+// object is whole or absent; a rule of the bucket removes the parts of uploads that nobody ended.
+type remote struct{ b *blob.Bucket }
+
+// openS3 opens a bucket of Amazon's store, or of a store with the same protocol. prefix is empty or
+// ends in a slash.
+func openS3(ctx context.Context, u *url.URL, prefix string) (Bucket, error) {
+	b, err := blob.OpenBucket(ctx, u.String())
+	if err != nil {
+		return nil, err
+	}
+	if prefix != "" {
+		b = blob.PrefixedBucket(b, prefix)
+	}
+	return remote{b}, nil
 }
 
 // Create implements snapshot.Store.
@@ -89,10 +100,4 @@ func (r remote) Folders(ctx context.Context) (all []string, err error) {
 }
 
 // Close implements Bucket.
-func (r remote) Close() error {
-	err := r.b.Close()
-	if r.client != nil {
-		err = errors.Join(err, r.client.Close())
-	}
-	return err
-}
+func (r remote) Close() error { return r.b.Close() }
