@@ -3,7 +3,6 @@ module github.com/exoswarm/exoswarm
 go 1.26.0
 
 require (
-	cloud.google.com/go/storage v1.67.0
 	github.com/HdrHistogram/hdrhistogram-go v1.4.0
 	github.com/agnivade/levenshtein v1.2.2
 	github.com/apache/arrow-go/v18 v18.8.0
@@ -52,6 +51,8 @@ require (
 	modernc.org/sqlite v1.57.0
 	pgregory.net/rapid v1.3.0
 )
+
+require cloud.google.com/go/storage v1.67.0 // indirect
 
 require (
 	cel.dev/expr v0.25.3 // indirect

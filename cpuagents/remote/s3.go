@@ -26,30 +26,30 @@ import (
 
 // openS3 opens a bucket of a store with the protocol S3. A version is an ETag, and a read of
 // another ETag fails. It makes no connection.
-func (o *Store) openS3(bucket string, spec StoreSpec, most int64, guard *egress.Guard, secrets *secret.Store) error {
-	client, err := newS3(bucket, spec, most, guard, secrets)
+func openS3(name string, spec StoreSpec, most int64, guard *egress.Guard, secrets *secret.Store) (bucket, error) {
+	client, err := newS3(name, spec, most, guard, secrets)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if o.bucket, err = s3blob.OpenBucket(context.Background(), client.s3, bucket, nil); err != nil {
-		return err
+	b := &blobBucket{idle: client.CloseIdleConnections}
+	if b.Bucket, err = s3blob.OpenBucket(context.Background(), client.s3, name, nil); err != nil {
+		return nil, err
 	}
-	o.idle = client.CloseIdleConnections
-	o.tag = func(b *blob.ListObject) string {
+	b.tag = func(b *blob.ListObject) string {
 		var s types.Object
 		if b.As(&s) {
 			return aws.ToString(s.ETag)
 		}
 		return ""
 	}
-	o.pin = func(as func(any) bool, tag string) error {
+	b.pin = func(as func(any) bool, tag string) error {
 		var in *s3.GetObjectInput
 		if as(&in) && tag != "" {
 			in.IfMatch = aws.String(tag)
 		}
 		return nil
 	}
-	o.status = func(err error) (status int, code string) {
+	b.answer = func(err error) (status int, code string) {
 		var answer *awshttp.ResponseError
 		var api smithy.APIError
 		if errors.As(err, &answer) {
@@ -60,7 +60,7 @@ func (o *Store) openS3(bucket string, spec StoreSpec, most int64, guard *egress.
 		}
 		return status, code
 	}
-	return nil
+	return b, nil
 }
 
 // s3Client sends every request through the guard, and refuses an answer of more than most bytes.

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"gocloud.dev/blob"
-	"gocloud.dev/gcerrors"
 
 	"github.com/exoswarm/exoswarm/cpuagents/egress"
 	"github.com/exoswarm/exoswarm/cpuagents/fault"
@@ -54,13 +53,31 @@ type Store struct {
 	Timeout time.Duration
 
 	where  string // for messages
-	bucket *blob.Bucket
+	bucket bucket
 	prefix string
-	tag    func(o *blob.ListObject) string // the version of an object
-	// makes a read fail for another version; nil where the size is compared alone
-	pin    func(as func(any) bool, tag string) error
-	status func(err error) (status int, code string) // the answer of a store that refuses; 0 for none
-	idle   func()                                    // closes idle connections
+}
+
+// bucket is one try at each call to a store, whose errors have no class yet. blobBucket is one of
+// gocloud.dev's, googleBucket one of Google's store.
+type bucket interface {
+	// page returns up to size objects below a prefix, folders among them, and the token of the next
+	// page; empty for none. The first token is empty.
+	page(ctx context.Context, token string, size int, prefix string) (list []listed, next string, err error)
+	// read returns the contents of an object. It fails with ErrGone if there is none, and with
+	// ErrChanged if the store has another version than tag; a store that cannot tell reads it.
+	read(ctx context.Context, key, tag string) (io.ReadCloser, error)
+	// put replaces an object, as a whole or not at all.
+	put(ctx context.Context, key, mediaType string, data []byte) error
+	// status returns the answer of a store that refuses; 0 for an error of another kind.
+	status(err error) (status int, code string)
+	// close releases the connections.
+	close() error
+}
+
+// listed is an object or a folder of a list.
+type listed struct {
+	Object
+	folder bool
 }
 
 // Object is an object of a store. Size is in bytes.
@@ -73,11 +90,13 @@ type Object struct {
 // NewStore returns the store of a bucket that is open, below a prefix. A version is the MD5 of an
 // object and its time. Tests use it with a bucket in memory. The store owns the bucket, and its
 // reads compare only the size of an object.
-func NewStore(where string, bucket *blob.Bucket, prefix string) *Store {
-	return &Store{
-		Timeout: 60 * time.Second, where: where, bucket: bucket, prefix: prefix, idle: func() {},
-		tag: func(o *blob.ListObject) string { return string(o.MD5) + o.ModTime.String() },
-	}
+func NewStore(where string, b *blob.Bucket, prefix string) *Store {
+	tag := func(o *blob.ListObject) string { return string(o.MD5) + o.ModTime.String() }
+	return newStore(where, &blobBucket{Bucket: b, tag: tag, idle: func() {}}, prefix)
+}
+
+func newStore(where string, b bucket, prefix string) *Store {
+	return &Store{Timeout: 60 * time.Second, where: where, bucket: b, prefix: prefix}
 }
 
 // OpenStore opens the store at s3://BUCKET/PREFIX or gs://BUCKET/PREFIX. It makes no connection
@@ -87,14 +106,14 @@ func OpenStore(
 	where, uri string, spec StoreSpec, most int64, guard *egress.Guard, secrets *secret.Store,
 ) (*Store, error) {
 	scheme, path, _ := strings.Cut(uri, "://")
-	bucket, prefix, _ := strings.Cut(path, "/")
+	name, prefix, _ := strings.Cut(path, "/")
 	more := ""
 	if scheme == "gs" {
 		more = "_" // Google's may have it
 	}
-	if len(bucket) < 3 || len(bucket) > 63 ||
-		strings.Trim(bucket, "abcdefghijklmnopqrstuvwxyz0123456789-."+more) != "" ||
-		strings.Contains(bucket, "..") ||
+	if len(name) < 3 || len(name) > 63 ||
+		strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-."+more) != "" ||
+		strings.Contains(name, "..") ||
 		strings.ContainsAny(prefix, "?#\x00") ||
 		len(prefix) > 1024 {
 		return nil, fmt.Errorf(
@@ -108,11 +127,15 @@ func OpenStore(
 	if secrets == nil {
 		secrets = &secret.Store{}
 	}
-	o := NewStore(where, nil, prefix)
+	open := openS3
 	if scheme == "gs" {
-		return o, o.openGCS(bucket, spec, most, guard, secrets)
+		open = openGCS
 	}
-	return o, o.openS3(bucket, spec, most, guard, secrets)
+	b, err := open(name, spec, most, guard, secrets)
+	if err != nil {
+		return nil, err
+	}
+	return newStore(where, b, prefix), nil
 }
 
 // storeURL checks that the operator allows the endpoint of a store. A query or a fragment in an
@@ -167,38 +190,37 @@ func (c *capped) Read(p []byte) (int, error) {
 }
 
 // Close closes the bucket and its idle connections. No other call runs or follows.
-func (o *Store) Close() error {
-	o.idle()
-	return o.bucket.Close()
-}
+func (o *Store) Close() error { return o.bucket.close() }
 
 // List returns up to most objects in the order of their keys, and one more if there are more. So a
 // caller sees by the length that the list is cut. Folders and keys of more than 1,024 bytes are
 // left out. A list in another order is an error of the input, because positions in it would skip
 // objects.
 func (o *Store) List(ctx context.Context, most int) (list []Object, err error) {
-	for token := blob.FirstPageToken; len(token) > 0 && len(list) <= most; {
-		var page []*blob.ListObject
+	for token := ""; ; {
+		var page []listed
 		if page, token, err = o.page(ctx, token, min(most+1-len(list), 1000)); err != nil {
 			return nil, err
 		}
 		for _, b := range page {
-			if b.IsDir || len(b.Key) > 1024 {
+			if b.folder || len(b.Key) > 1024 {
 				continue
 			}
 			if n := len(list); n > 0 && b.Key <= list[n-1].Key {
 				return nil, fault.Input("%s: its list is not in the order of the keys", o.where)
 			}
-			list = append(list, Object{Key: b.Key, Size: b.Size, Tag: o.tag(b)})
+			list = append(list, b.Object)
+		}
+		if token == "" || len(list) > most {
+			return list, nil
 		}
 	}
-	return list, nil
 }
 
 // page returns a page of the list and the token of the next one. The library panics on some
 // answers, such as an object without a time; that is an error of the store. size is the most
 // objects of the page. An empty next token means that the page is the last one.
-func (o *Store) page(ctx context.Context, token []byte, size int) (page []*blob.ListObject, next []byte, err error) {
+func (o *Store) page(ctx context.Context, token string, size int) (page []listed, next string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
 	defer cancel()
 	defer func() {
@@ -206,9 +228,9 @@ func (o *Store) page(ctx context.Context, token []byte, size int) (page []*blob.
 			err = fault.Input("list %s: %v", o.where, errNoAnswer)
 		}
 	}()
-	page, next, err = o.bucket.ListPage(ctx, token, size, &blob.ListOptions{Prefix: o.prefix})
+	page, next, err = o.bucket.page(ctx, token, size, o.prefix)
 	if err != nil {
-		return nil, nil, o.class("list", o.where, err)
+		return nil, "", o.class("list", o.where, err)
 	}
 	return page, next, nil
 }
@@ -224,19 +246,12 @@ func (o *Store) Read(ctx context.Context, l Object, doc io.Writer) (err error) {
 			err = fault.Input("get %s: %v", o.where, errNoAnswer)
 		}
 	}()
-	options := &blob.ReaderOptions{}
-	if o.pin != nil {
-		options.BeforeRead = func(as func(any) bool) error { return o.pin(as, l.Tag) }
-	}
 	what := o.where + ": " + fault.Quote(l.Key)
-	r, err := o.bucket.NewReader(ctx, l.Key, options)
-	switch gcerrors.Code(err) {
-	case gcerrors.OK:
-	case gcerrors.NotFound:
-		return ErrGone
-	case gcerrors.FailedPrecondition:
-		return ErrChanged
-	default:
+	r, err := o.bucket.read(ctx, l.Key, l.Tag)
+	switch {
+	case errors.Is(err, ErrGone), errors.Is(err, ErrChanged):
+		return err
+	case err != nil:
 		return o.class("get", what, err)
 	}
 	defer r.Close()
@@ -266,10 +281,7 @@ func (o *Store) Put(ctx context.Context, name, mediaType string, data []byte) (e
 			err = fault.Input("put %s: %v", o.where, errNoAnswer)
 		}
 	}()
-	if err := o.bucket.WriteAll(ctx, key, data, &blob.WriterOptions{
-		ContentType:                 mediaType,
-		DisableContentTypeDetection: true,
-	}); err != nil {
+	if err := o.bucket.put(ctx, key, mediaType, data); err != nil {
 		return o.class("put", o.where+": "+fault.Quote(name), err)
 	}
 	return nil
@@ -280,10 +292,7 @@ func (o *Store) Put(ctx context.Context, name, mediaType string, data []byte) (e
 // jobs.CodeInvalid, an answer that a repetition does not change jobs.CodeInput, and all others
 // jobs.CodeIO.
 func (o *Store) class(what, where string, err error) error {
-	status, code := 0, ""
-	if o.status != nil {
-		status, code = o.status(err)
-	}
+	status, code := o.bucket.status(err)
 	switch {
 	case egress.Refused(err):
 		return retry.Permanent(

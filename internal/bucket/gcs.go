@@ -13,12 +13,14 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"time"
 
 	"google.golang.org/api/googleapi"
 	"google.golang.org/api/option"
 	"google.golang.org/api/storage/v1"
 
 	"github.com/exoswarm/exoswarm/gpuagents/snapshot"
+	"github.com/exoswarm/exoswarm/internal/retry"
 )
 
 // google is a bucket of Google's store, or of a store with the same JSON API. It uses the generated
@@ -64,7 +66,8 @@ func (g google) Create(ctx context.Context, name string) (snapshot.Object, error
 	call := g.objects.Insert(g.bucket, &storage.Object{Name: g.prefix + name}).Context(ctx)
 	go func() {
 		defer close(u.done)
-		u.made, u.err = call.Media(from, googleapi.ContentType("application/octet-stream")).Do() // Media reads, too
+		// Media reads the first part, so it is called here. WithRetry without values has the defaults.
+		u.made, u.err = call.Media(from, googleapi.ContentType("application/octet-stream")).WithRetry(nil, nil).Do()
 		// A writer that still waits learns why nobody reads.
 		_ = from.CloseWithError(errors.Join(errUploadEnded, u.err))
 	}()
@@ -130,7 +133,11 @@ func (u *googleUpload) Abort() {
 
 // Open implements snapshot.Store.
 func (g google) Open(ctx context.Context, name string) (io.ReadCloser, error) {
-	answer, err := g.objects.Get(g.bucket, g.prefix+name).Context(ctx).Download()
+	var answer *http.Response
+	err := again(ctx, func() (err error) {
+		answer, err = g.objects.Get(g.bucket, g.prefix+name).Context(ctx).Download()
+		return err
+	})
 	var e *googleapi.Error
 	if errors.As(err, &e) && e.Code == http.StatusNotFound {
 		return nil, fmt.Errorf("%s: %w", name, fs.ErrNotExist)
@@ -146,17 +153,34 @@ func (g google) Sweep(context.Context, string) error { return nil }
 
 // Folders implements snapshot.Store.
 func (g google) Folders(ctx context.Context) (all []string, err error) {
-	list := g.objects.List(g.bucket).Delimiter("/").Prefix(g.prefix)
-	err = list.Pages(ctx, func(page *storage.Objects) error {
+	list := g.objects.List(g.bucket).Delimiter("/").Prefix(g.prefix).Context(ctx)
+	for {
+		var page *storage.Objects
+		if err := again(ctx, func() (err error) { page, err = list.Do(); return err }); err != nil {
+			return nil, fmt.Errorf("list objects: %w", err)
+		}
 		for _, p := range page.Prefixes {
 			all = append(all, strings.TrimSuffix(strings.TrimPrefix(p, g.prefix), "/"))
 		}
-		return nil
-	})
-	if err != nil {
-		return nil, fmt.Errorf("list objects: %w", err)
+		if page.NextPageToken == "" {
+			return all, nil
+		}
+		list.PageToken(page.NextPageToken)
 	}
-	return all, nil
+}
+
+// again calls once up to five times, until it succeeds or fails with an answer that no repetition
+// changes. The answers that it repeats are those that Google's documents name: 408, 429 and 5xx.
+func again(ctx context.Context, once func() error) error {
+	return retry.Policy{Tries: 5, Base: 200 * time.Millisecond}.Do(ctx, func() (time.Duration, error) {
+		err := once()
+		var e *googleapi.Error
+		if errors.As(err, &e) && e.Code < 500 && e.Code != http.StatusRequestTimeout &&
+			e.Code != http.StatusTooManyRequests {
+			err = retry.Permanent(err)
+		}
+		return 0, err
+	})
 }
 
 // Close implements Bucket. Connections of the client end by themselves when they are idle.
