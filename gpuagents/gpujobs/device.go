@@ -13,7 +13,10 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/gpujob"
 )
 
-// tally returns the work of a job of kind tally.
+// tally returns the work of a job of kind tally: one round of package round. Ballots that name no
+// candidate are counted in the output and are no error. Weights whose sum overflows are an error of
+// the input. The memory of the round is not part of t.bytes, which counts the arrays of the job
+// only.
 func (t *task) tally(s *gpujob.TallySpec) func() (any, error) {
 	ballots := t.in("ballots", &s.Ballots)
 	var weights, priorities *input
@@ -26,6 +29,7 @@ func (t *task) tally(s *gpujob.TallySpec) func() (any, error) {
 	return func() (_ any, err error) {
 		o := round.Options{Candidates: s.Candidates, Capacity: max(1, len(ballots.data))}
 		if s.Rule != "" {
+			// Check has not parsed the rule, so an error of it belongs to the job.
 			if o.Rule, err = consensus.ParseRule(s.Rule); err != nil {
 				return nil, jobs.Errorf(jobs.CodeInvalid, "spec.rule: %v", err)
 			}
@@ -43,6 +47,8 @@ func (t *task) tally(s *gpujob.TallySpec) func() (any, error) {
 		if err != nil {
 			return nil, fmt.Errorf("tally: %w", err)
 		}
+		// A cancelled job ends before its launches do, so the task closes the round and not this
+		// function.
 		t.left = append(t.left, r)
 		if err := r.Cast(ballots.data); err != nil {
 			return nil, fmt.Errorf("tally: %w", err)
@@ -84,7 +90,9 @@ func (t *task) tally(s *gpujob.TallySpec) func() (any, error) {
 	}
 }
 
-// fuse returns the work of a job of kind fuse.
+// fuse returns the work of a job of kind fuse. Members that name no node and embeddings that are
+// not finite are counted in the output, and the other agents are fused. The output has weights and
+// counts too, because means of several jobs can be merged with them only.
 func (t *task) fuse(s *gpujob.FuseSpec) func() (any, error) {
 	embeddings, members := t.in("embeddings", &s.Embeddings), t.in("members", &s.Members)
 	var weights *input
@@ -136,7 +144,8 @@ func (t *task) fuse(s *gpujob.FuseSpec) func() (any, error) {
 	}
 }
 
-// gemm returns the work of a job of kind gemm.
+// gemm returns the work of a job of kind gemm: C = Alpha * A * B. An Alpha of 0 counts as absent,
+// so it means 1. Check of the specification has compared the inner sizes.
 func (t *task) gemm(s *gpujob.GemmSpec) func() (any, error) {
 	a, b := t.in("a", &s.A), t.in("b", &s.B)
 	m, _, _, n := s.Dims()
@@ -154,6 +163,7 @@ func (t *task) gemm(s *gpujob.GemmSpec) func() (any, error) {
 		if err != nil {
 			return nil, err
 		}
+		// run has checked the product against the memory limit, so this one does not overflow.
 		size := m * n * gpujob.F32.Bytes()
 		c, err := t.alloc(size)
 		if err != nil {
@@ -185,7 +195,9 @@ func (t *task) gemm(s *gpujob.GemmSpec) func() (any, error) {
 	}
 }
 
-// product returns the bytes of a matrix of f32, or more than any limit if they do not fit.
+// product returns the bytes of an m by n matrix of f32. For a product that overflows it returns
+// more than any limit, so that run refuses the job; the sum with the bytes of the inputs still
+// fits.
 func (t *task) product(m, n int64) int64 {
 	if n > 0 && m > math.MaxInt64/8/n {
 		return math.MaxInt64 / 4
@@ -193,7 +205,7 @@ func (t *task) product(m, n int64) int64 {
 	return m * n * gpujob.F32.Bytes()
 }
 
-// matrix copies a factor to the device.
+// matrix copies a factor to the device in the order of the input. Gemm reads it transposed.
 func (t *task) matrix(in *input, transposed bool) (device.Matrix, error) {
 	b, err := t.upload(in.data)
 	return device.Matrix{

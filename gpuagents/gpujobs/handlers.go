@@ -24,22 +24,29 @@ import (
 
 // Defaults of Options.
 const (
-	DefaultMemory  = 256 << 20
+	// DefaultMemory is in bytes. It keeps a job small beside the page memory of shards.
+	DefaultMemory = 256 << 20
+	// DefaultTimeout bounds how long a job keeps a place on a device that shards use too.
 	DefaultTimeout = time.Minute
 )
 
-// Objects reads and writes the object store of the queue. It is a *objects.Store.
+// Objects reads and writes the object store of the queue. It is a *objects.Store. Errors wrap those
+// of package jobs: jobs.ErrNotFound for an object that does not exist or belongs to another tenant.
+// The caller of Object closes the reader. PutObject returns the stored bytes.
 type Objects interface {
 	Object(ctx context.Context, name string, of jobs.Owner) (io.ReadCloser, error)
 	PutObject(ctx context.Context, name string, of jobs.Owner, r io.Reader) (int64, error)
 }
 
-// Place is the place of a job on a device. It is a *pool.Placement.
+// Place is the place of a job on a device. It is a *pool.Placement. A job has it from the end of
+// its loading to its end, and calls one method at a time.
 type Place interface {
 	Device() device.Device
-	// Failed counts an error of the device, which the pool then opens again.
+	// Failed reports an error after which the device must be opened again. It counts against the
+	// level of the device, and the pool replaces the device after its last user has left.
 	Failed(err error)
-	// Succeeded counts an operation that has ended well.
+	// Succeeded counts an operation that has ended well. halved is the number of batches that were
+	// halved for lack of memory; jobs have none.
 	Succeeded(halved int)
 	// Release gives the place back. It is called once, after all work on the device has ended.
 	Release()
@@ -53,7 +60,7 @@ type Options struct {
 	// Objects holds arrays that are not in messages; nil: jobs that need it fail.
 	Objects Objects
 	// AllowKernels executes jobs of kind kernel, which run code of their submitters with all rights
-	// of the process.
+	// of the process. Without it such jobs wait in the queue for another agent.
 	AllowKernels bool
 	// Memory is the most bytes of the arrays of one job, inputs and outputs; 0: DefaultMemory.
 	Memory int64
@@ -91,11 +98,13 @@ func New(o Options) (*Handlers, error) {
 }
 
 // Close waits for launches of jobs that were cancelled. The watchdog of the device bounds the wait.
+// No handler may run, nor begin, from here on. A second call returns at once.
 func (h *Handlers) Close() { h.closing.Wait() }
 
 // Kinds returns the kinds that the handlers execute, in alphabetical order.
 func (h *Handlers) Kinds() []string {
 	return slices.DeleteFunc(gpujob.Kinds(), func(kind string) bool {
+		// The list is announced in the registry, and the queue delivers jobs of these kinds only.
 		return kind == gpujob.KindKernel && !h.o.AllowKernels
 	})
 }
@@ -110,7 +119,10 @@ func (h *Handlers) Jobs() map[string]jobs.Handler {
 	return all
 }
 
-// handle is the handler of every kind.
+// handle is the handler of every kind. The worker calls it once for each attempt. The error tells
+// the queue what to do: one of jobs.Retry asks for another attempt, any other one is final. An
+// error after the end of the context is replaced by the cause of that end, such as the time limit
+// of the agent.
 func (h *Handlers) handle(ctx context.Context, job jobs.Job, progress func(any)) (any, error) {
 	spec, err := parse(job)
 	if err != nil {
@@ -145,7 +157,10 @@ func parse(job jobs.Job) (gpujob.Spec, error) {
 	return spec, spec.Check()
 }
 
-// execute loads the arrays, computes on a device, and stores the results.
+// execute loads the arrays, computes on a device, and stores the results. It works in two steps:
+// the method of the kind announces the arrays, so that their bytes are known, and returns the work,
+// which run calls when the arrays are loaded and a device is chosen. parse returns no other type of
+// specification.
 func (h *Handlers) execute(ctx context.Context, job jobs.Job, spec gpujob.Spec, progress func(any)) (any, error) {
 	t := &task{h: h, ctx: ctx, job: job, progress: progress}
 	var work func() (any, error)
@@ -168,7 +183,10 @@ func (h *Handlers) execute(ctx context.Context, job jobs.Job, spec gpujob.Spec, 
 	return t.run(work)
 }
 
-// classed gives an error of a device its class for the queue.
+// classed gives an error of a device its class for the queue. Invalid arguments are those of the
+// job, so another attempt would fail in the same way. A launch that the watchdog has given up is
+// not repeated: it would block the next device as long. Broken, full and busy devices are worth
+// another attempt, here or on another agent. Errors of other origin keep their class.
 func classed(err error) error {
 	var known *jobs.Error
 	switch {
@@ -184,7 +202,8 @@ func classed(err error) error {
 	return err
 }
 
-// broken reports whether a device must be opened again after an error.
+// broken reports whether a device must be opened again after an error. Work of other users of the
+// device fails with the same error.
 func broken(err error) bool {
 	return errors.Is(err, device.ErrSticky) || errors.Is(err, device.ErrLost) || errors.Is(err, device.ErrClosed)
 }

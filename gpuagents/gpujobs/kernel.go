@@ -11,7 +11,10 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/gpujob"
 )
 
-// kernel returns the work of a job of kind kernel.
+// kernel returns the work of a job of kind kernel: it copies the arrays to the device, launches the
+// kernel once, waits for its end, and reads the outputs. The kernel is code of the submitter. If it
+// writes outside its buffers the device breaks for the shards on it too; if it does not end, the
+// watchdog of the device ends the wait with device.ErrTimeout.
 func (t *task) kernel(s *gpujob.KernelSpec) func() (any, error) {
 	inputs := make([]*input, len(s.Args))
 	for i := range s.Args {
@@ -41,8 +44,11 @@ func (t *task) kernel(s *gpujob.KernelSpec) func() (any, error) {
 			}
 		}
 		g := device.Geometry{Grid: s.Grid[0], Block: s.Block[0], Shared: s.Shared}
+		// A dimension of 0 means 1 to the device.
 		g.GridY, g.GridZ = dims(s.Grid)
 		g.BlockY, g.BlockZ = dims(s.Block)
+		// Launch checks the arguments against the parameters of the source, and the geometry
+		// against the limits of the device.
 		if err := stream.Launch(k, g, args...); err != nil {
 			return nil, fmt.Errorf("kernel %s: %w", s.Entry, err)
 		}
@@ -53,7 +59,9 @@ func (t *task) kernel(s *gpujob.KernelSpec) func() (any, error) {
 	}
 }
 
-// compile returns the kernel of the source, or an error of code invalid.
+// compile returns the kernel of the source. The device keeps compiled kernels, so the next job with
+// the same source does not compile. An error of the source is device.ErrInvalidArgument with the
+// messages of the compiler; the error of a device without a compiler says where the job can run.
 func (t *task) compile(s *gpujob.KernelSpec) (device.Kernel, error) {
 	d := t.place.Device()
 	compile := d.Compile
@@ -84,9 +92,11 @@ func dims(all []int) (y, z int) {
 	return y, z
 }
 
-// argument returns an argument of the launch, and its buffer if it is an array.
+// argument returns an argument of the launch, and its buffer if it is an array. Outputs begin with
+// zeros, so a kernel that does not write every element does not show memory of an earlier job.
 func (t *task) argument(a *gpujob.Arg, in *input) (device.Arg, device.Buffer, error) {
 	switch {
+	// Data of an array goes to the device as it is: both are little-endian.
 	case in != nil:
 		b, err := t.upload(in.data)
 		return device.Ptr(b), b, err
@@ -98,6 +108,7 @@ func (t *task) argument(a *gpujob.Arg, in *input) (device.Arg, device.Buffer, er
 		}
 		return device.Ptr(b), b, err
 	}
+	// Check has compared the value with its type, so an error here is one of the agent.
 	data, err := a.Bits()
 	if err != nil {
 		return device.Arg{}, nil, err
@@ -114,11 +125,13 @@ func (t *task) argument(a *gpujob.Arg, in *input) (device.Arg, device.Buffer, er
 	}
 }
 
-// results reads the arrays of the output from the device.
+// results reads the arrays of the output from the device: the outputs, and the inputs that are to
+// be returned after the kernel has changed them. Each is stored under the label of its argument.
 func (t *task) results(s *gpujob.KernelSpec, buffers []device.Buffer) (any, error) {
 	var names []string
 	var arrays []*gpujob.Array
 	for i := range s.Args {
+		// Of an output the specification has the type and the shape, and no bytes yet.
 		var array gpujob.Array
 		switch a := &s.Args[i]; {
 		case a.Out != nil:
@@ -134,6 +147,8 @@ func (t *task) results(s *gpujob.KernelSpec, buffers []device.Buffer) (any, erro
 		}
 		names, arrays = append(names, s.Args[i].Label(i)), append(arrays, &array)
 	}
+	// The map has copies of the arrays, so it is filled after store has moved large ones into
+	// objects.
 	out := &gpujob.KernelOutput{Arrays: map[string]gpujob.Array{}, Ran: t.computed()}
 	if err := t.store(names, arrays); err != nil {
 		return nil, err

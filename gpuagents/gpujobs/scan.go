@@ -10,11 +10,13 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/gpujob"
 )
 
-// checkEvery is the number of elements between two looks at the context.
+// checkEvery is the number of elements between two looks at the context: a job that is cancelled
+// ends within some milliseconds. sumFloats needs a multiple of sumBlock.
 const checkEvery = 1 << 20
 
 // each calls fn with consecutive parts of a slice until ctx ends. All parts but the last have
-// checkEvery elements.
+// checkEvery elements. It returns the cause of the end of ctx; then fn has seen a part of the
+// slice, and the caller drops what it computed.
 func each[T any](ctx context.Context, all []T, fn func(first int, part []T)) error {
 	for at := 0; at < len(all); at += checkEvery {
 		if ctx.Err() != nil {
@@ -25,7 +27,8 @@ func each[T any](ctx context.Context, all []T, fn func(first int, part []T)) err
 	return nil
 }
 
-// reduce returns the work of a job of kind reduce.
+// reduce returns the work of a job of kind reduce. Check admits no other types, and an empty array
+// for sums only.
 func (t *task) reduce(s *gpujob.ReduceSpec) func() (any, error) {
 	in := t.in("in", &s.In)
 	return func() (any, error) {
@@ -62,8 +65,10 @@ func reduceFloats[T float32 | float64](ctx context.Context, out *gpujob.ReduceOu
 		if v = sum; op == gpujob.OpMean {
 			v /= float64(len(all))
 		}
+		// Sums and means are float64 for both types, so their text has 64 bits.
 		bits = 64
 	default:
+		// Check refuses an empty array here. The built-in min and max return NaN if an operand is NaN.
 		best := all[0]
 		if err := each(ctx, all, func(_ int, part []T) {
 			for _, x := range part {
@@ -79,6 +84,7 @@ func reduceFloats[T float32 | float64](ctx context.Context, out *gpujob.ReduceOu
 		v = float64(best)
 	}
 	out.Text = strconv.FormatFloat(v, 'g', -1, bits)
+	// JSON has no NaN and no infinity; Text has them.
 	if out.Value = []byte(out.Text); math.IsNaN(v) || math.IsInf(v, 0) {
 		out.Value = []byte("null")
 	}
@@ -121,7 +127,9 @@ func sumFloats[T float32 | float64](ctx context.Context, all []T) (float64, erro
 	return sumFloats(ctx, blocks)
 }
 
-// reduceInts reduces integers exactly.
+// reduceInts reduces integers exactly. A sum may need more than 64 bits, so its halves of 32 bits
+// are summed apart and joined in a big.Int after each part. The mean is the nearest float64 of the
+// exact quotient.
 func reduceInts[T int32 | int64 | uint32](ctx context.Context, out *gpujob.ReduceOutput, op string, all []T) error {
 	if op == gpujob.OpMin || op == gpujob.OpMax {
 		best := all[0]
@@ -160,7 +168,7 @@ func reduceInts[T int32 | int64 | uint32](ctx context.Context, out *gpujob.Reduc
 	return nil
 }
 
-// histogram returns the work of a job of kind histogram.
+// histogram returns the work of a job of kind histogram. The counts are inside the memory limit.
 func (t *task) histogram(s *gpujob.HistogramSpec) func() (any, error) {
 	in := t.in("in", &s.In)
 	t.bytes += 8 * int64(s.Bins)
@@ -188,10 +196,12 @@ func (t *task) histogram(s *gpujob.HistogramSpec) func() (any, error) {
 	}
 }
 
-// count counts elements by bins, in float64.
+// count counts elements by bins, in float64: int64 beyond 2^53 are rounded first. Each element is
+// counted once, in a bin, below, above, or as NaN. The upper end belongs to the last bin.
 func count[T gpujob.Element](ctx context.Context, s *gpujob.HistogramSpec, out *gpujob.HistogramOutput,
 	counts []uint64, all []T,
 ) error {
+	// The division is done once; an element at a border may fall into the bin below it by rounding.
 	scale := float64(s.Bins) / (s.Max - s.Min)
 	return each(ctx, all, func(_ int, part []T) {
 		for _, e := range part {

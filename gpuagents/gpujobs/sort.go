@@ -8,13 +8,15 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/gpujob"
 )
 
-// sort returns the work of a job of kind sort.
+// sort returns the work of a job of kind sort. Equal elements keep their order, also with
+// Descending. The memory limit includes the work space.
 func (t *task) sort(s *gpujob.SortSpec) func() (any, error) {
 	in := t.in("in", &s.In)
 	// The elements again, and keys and indices twice.
 	n, _ := s.In.Shape.Count()
 	t.bytes += s.In.Size() + n*2*(8+4)
 	return func() (any, error) {
+		// Indices are u32, also when the job does not ask for them.
 		if n > math.MaxUint32 {
 			return nil, jobs.Errorf(jobs.CodeInvalid, "spec.in: %d elements: use at most %d", n, uint32(math.MaxUint32))
 		}
@@ -57,7 +59,9 @@ func (t *task) sort(s *gpujob.SortSpec) func() (any, error) {
 // nanKey is the key of a NaN, which comes last in both orders.
 const nanKey = math.MaxUint64
 
-// floatKey returns a key with the order of floats. Both zeros have one key.
+// floatKey returns a key whose order as an unsigned integer is that of floats. Negative floats have
+// their bits inverted, others the sign bit set. Both zeros have one key, so the sort keeps their
+// order.
 func floatKey(v float64) uint64 {
 	switch bits := math.Float64bits(v); {
 	case v != v:
@@ -71,7 +75,9 @@ func floatKey(v float64) uint64 {
 	}
 }
 
-// sortAs sets the sorted elements of the output, and returns the place that each had.
+// sortAs sets the sorted elements of the output, and returns the index that each had in the input.
+// key must keep the order. Descending inverts keys in place of the result, so the order of equal
+// elements stays, and NaN stays last.
 func sortAs[T gpujob.Element](ctx context.Context, s *gpujob.SortSpec, out *gpujob.SortOutput, all []T,
 	key func(T) uint64,
 ) ([]uint32, error) {
@@ -92,6 +98,7 @@ func sortAs[T gpujob.Element](ctx context.Context, s *gpujob.SortSpec, out *gpuj
 		return nil, err
 	}
 	sorted := make([]T, len(all))
+	// order[i] is the index in the input of the element at place i of the output.
 	for i, from := range order {
 		sorted[i] = all[from]
 	}
@@ -111,10 +118,13 @@ func radixOrder(ctx context.Context, keys []uint64) ([]uint32, error) {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
+		// starts[b] becomes the first index of keys with byte b: counts are shifted by one and
+		// summed.
 		var starts [257]int
 		for _, k := range keys {
 			starts[k>>shift&0xff+1]++
 		}
+		// All keys have one value in this byte, so the order stays.
 		if len(keys) > 0 && starts[keys[0]>>shift&0xff+1] == len(keys) {
 			continue
 		}

@@ -17,7 +17,8 @@ import (
 // one message.
 const inlineOutput = 256 << 10
 
-// task is one job in execution. One goroutine uses it.
+// task is one job in execution. One goroutine uses it, from execute to release; only the closing of
+// what is left may run in a goroutine of Handlers.
 type task struct {
 	h        *Handlers
 	ctx      context.Context //nolint:containedctx // the context of one call of a handler
@@ -25,15 +26,17 @@ type task struct {
 	progress func(any)
 
 	inputs []*input
-	bytes  int64 // of all arrays, inputs and outputs
+	// bytes counts all arrays, inputs and outputs, before anything is loaded.
+	bytes int64 // of all arrays, inputs and outputs
 
+	// place, began and ran are set when the device is chosen. release needs place.
 	place Place
 	began time.Time
 	ran   gpujob.Ran
 	left  []closer // to close when the work of the stream has ended, in this order
 }
 
-// closer is a stream or a buffer.
+// closer is a stream or a buffer. A round and a fuser of package consensus are closers too.
 type closer interface{ Close() error }
 
 // input is an array of the specification, whose bytes load fills in.
@@ -43,12 +46,13 @@ type input struct {
 	data  []byte
 }
 
-// Stage is the progress of a job.
+// Stage is the progress of a job, as programs that watch the job receive it.
 type Stage struct {
 	Stage string `json:"stage"` // loading, computing or storing
 }
 
-// in announces an array of the specification. Its data is there when the work begins.
+// in announces an array of the specification. It loads nothing: the bytes of the result are set
+// when the work begins.
 func (t *task) in(field string, a *gpujob.Array) *input {
 	i := &input{field: field, of: a}
 	t.inputs = append(t.inputs, i)
@@ -56,8 +60,12 @@ func (t *task) in(field string, a *gpujob.Array) *input {
 	return i
 }
 
-// run loads the inputs, takes a device, and calls work.
+// run loads the inputs, takes a device, and calls work. The order keeps devices free while inputs
+// are read from the object store. The memory limit is checked first, so a job that is too large
+// costs nothing. A place that was taken is always given back, here or by Close of the handlers.
 func (t *task) run(work func() (any, error)) (out any, err error) {
+	// Each agent has its own limit, but the error is final: the queue cannot choose an agent by
+	// size.
 	if t.bytes > t.h.o.Memory {
 		return nil, jobs.Errorf(jobs.CodeInvalid, "arrays of %d bytes, at most %d: split the job, or raise "+
 			"--gpu-job-memory", t.bytes, t.h.o.Memory)
@@ -79,7 +87,9 @@ func (t *task) run(work func() (any, error)) (out any, err error) {
 	return work()
 }
 
-// load reads the bytes of an input.
+// load reads the bytes of an input, inline or from the object store. An object must have exactly
+// the bytes of its shape; at most one byte more is read to find that out. A read that breaks off is
+// worth another attempt, a missing object is not.
 func (t *task) load(i *input) (err error) {
 	if i.of.Object == "" {
 		i.data, err = i.of.Inline(i.field)
@@ -97,11 +107,13 @@ func (t *task) load(i *input) (err error) {
 	}
 	defer r.Close()
 	size := i.of.Size()
+	// The shape is the claim of a submitter: memory beyond 64 MiB is taken as bytes arrive.
 	buf := bytes.NewBuffer(make([]byte, 0, min(size, 64<<20)+bytes.MinRead))
 	n, err := io.Copy(buf, io.LimitReader(r, size+1))
 	if err != nil {
 		return jobs.Retry(fmt.Errorf("spec.%s.object %q: %w", i.field, i.of.Object, err))
 	}
+	// n is size+1 if the object is longer: it was not read to its end.
 	if n != size {
 		return jobs.Errorf(jobs.CodeInput, "spec.%s.object %q: %d bytes or more, the shape %v of %s needs %d", i.field,
 			i.of.Object, n, []int64(i.of.Shape), i.of.Type, size)
@@ -110,14 +122,17 @@ func (t *task) load(i *input) (err error) {
 	return nil
 }
 
-// computed ends the time of the computation.
+// computed ends the time of the computation and returns where it ran. The works call it before
+// store, so that the time has no part of the object store.
 func (t *task) computed() gpujob.Ran {
 	t.ran.Seconds = time.Since(t.began).Seconds()
 	return t.ran
 }
 
-// store returns the outputs as arrays: their bytes inline if there are few, else as objects that
-// belong to the job. names are part of the names of the objects.
+// store decides how the outputs leave: with up to inlineOutput bytes in all they stay in Data,
+// otherwise each becomes an object of the job and Data is nil. names are part of the names of the
+// objects. A repeated attempt writes the same names. After an error some objects may be stored;
+// they belong to the job and go with it.
 func (t *task) store(names []string, arrays []*gpujob.Array) error {
 	total := 0
 	for _, a := range arrays {
@@ -141,7 +156,8 @@ func (t *task) store(names []string, arrays []*gpujob.Array) error {
 	return nil
 }
 
-// stream opens a stream that is closed with the task.
+// stream opens a stream that is closed with the task, before the buffers that are allocated after
+// it.
 func (t *task) stream() (device.Stream, error) {
 	s, err := t.place.Device().NewStream()
 	if err != nil {
@@ -177,6 +193,7 @@ func (t *task) alloc(n int64) (device.Buffer, error) {
 // release closes streams and buffers, and gives the place back. After a cancelled job it does so
 // when the launches have ended, which it does not wait for.
 func (t *task) release(err error) {
+	// Only a broken device is reported: the other errors are those of the job.
 	if broken(err) {
 		t.place.Failed(err)
 	} else if err == nil {
@@ -190,6 +207,8 @@ func (t *task) release(err error) {
 		}
 		t.place.Release()
 	}
+	// Close of a stream waits for its launches. The worker waits for the handler, so a cancelled
+	// job leaves that to Close of Handlers.
 	if t.ctx.Err() == nil || len(t.left) == 0 {
 		end()
 		return

@@ -1,5 +1,11 @@
 // Package gpucommand is the group of commands exoswarm gpu: they submit a job of pool gpu with
 // arrays of .npy files, wait for its result, and write its arrays as .npy files.
+//
+// Each command does the same steps in the same order: it reads and checks the files, submits the
+// job, waits, writes the files of the output, and prints one item. Nothing is submitted before all
+// inputs are read, and no file is created before the job is done. A command that ends early leaves
+// the job in the queue; exoswarm job get shows its result. package gpujob has the rules of each
+// kind, which are checked here and again by the agent.
 package gpucommand
 
 import (
@@ -23,16 +29,20 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 )
 
-// Submitting makes the RunE of a command of a function that needs a client of jobs.
+// Submitting makes the RunE of a command from a function that needs a client of jobs. It connects
+// before it calls the function, and closes the connection after it.
 type Submitting func(fn func(cmd *cobra.Command, args []string, c jobclient.Client) error) func(*cobra.Command,
 	[]string) error
 
-// maxInput bounds the bytes of the elements of one file: a specification has jobs.MaxSpec bytes, and
-// base64 makes 4 bytes of 3.
+// maxInput bounds the bytes of the elements of one file. Inputs travel inside the specification of
+// the job, which has at most jobs.MaxSpec bytes; base64 makes 4 bytes of 3. Larger inputs must be
+// objects, which these commands do not upload.
 const maxInput = jobs.MaxSpec / 4 * 3
 
-// Command returns the group. connect makes the function of each command, and natsFlags adds the
-// flags that it needs.
+// Command returns the group. connect makes the RunE of each command, and natsFlags adds the flags
+// that it needs. Every command exits with the codes of package command: an argument that cannot be
+// used is an error of usage, found before a job exists, and a failed job gives the code of its
+// error.
 func Command(connect Submitting, natsFlags func(*pflag.FlagSet)) *cobra.Command {
 	all := []*cobra.Command{
 		runCommand(connect), reduceCommand(connect), sortCommand(connect), histogramCommand(connect),
@@ -47,11 +57,14 @@ func Command(connect Submitting, natsFlags func(*pflag.FlagSet)) *cobra.Command 
 		f.String("tenant", jobs.DefaultTenant, "tenant whose limits the job counts against")
 		f.Duration("timeout", 0, "longest wait for the result; 0: no limit. The job continues afterwards")
 	}
+	// gpu run has the file of the kernel as its argument; the others take flags only.
 	all[0].Args = cobra.ExactArgs(1)
 	return command.Group("gpu", "Execute jobs on GPU agents, with arrays of .npy files", all...)
 }
 
-// reduceCommand returns exoswarm gpu reduce.
+// reduceCommand returns exoswarm gpu reduce. The array has f4, f8, i4, i8 or u4 elements and any
+// shape. The result is printed as text, since a sum of integers may have more than 64 bits; it has
+// no file.
 func reduceCommand(connect Submitting) *cobra.Command {
 	cmd := &cobra.Command{Use: "reduce --in A.npy --op OP", Short: "Print the sum, min, max or mean of an array"}
 	in := cmd.Flags().String("in", "", "the array")
@@ -71,7 +84,9 @@ func reduceCommand(connect Submitting) *cobra.Command {
 	return cmd
 }
 
-// sortCommand returns exoswarm gpu sort.
+// sortCommand returns exoswarm gpu sort. The array has one dimension. Equal elements keep their
+// order, and NaN comes last in both directions. Without --out nothing is written, and the command
+// prints the number of elements.
 func sortCommand(connect Submitting) *cobra.Command {
 	cmd := &cobra.Command{Use: "sort --in A.npy --out B.npy", Short: "Sort an array"}
 	f := cmd.Flags()
@@ -101,7 +116,9 @@ func sortCommand(connect Submitting) *cobra.Command {
 	return cmd
 }
 
-// histogramCommand returns exoswarm gpu histogram.
+// histogramCommand returns exoswarm gpu histogram. The file of --out has the counts as u8, one for
+// each bin. The last bin includes --max. The column OUTSIDE is the number of elements that are in
+// no bin, NaN included.
 func histogramCommand(connect Submitting) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "histogram --in A.npy --bins N --min MIN --max MAX --out COUNTS.npy",
@@ -129,7 +146,9 @@ func histogramCommand(connect Submitting) *cobra.Command {
 	return cmd
 }
 
-// tallyCommand returns exoswarm gpu tally.
+// tallyCommand returns exoswarm gpu tally. Weights and priorities have one element for each ballot.
+// A round without a winner is a result, and not an error: the column WINNER is none then. The
+// counts are in the item of -o json.
 func tallyCommand(connect Submitting) *cobra.Command {
 	cmd := &cobra.Command{Use: "tally --in BALLOTS.npy --candidates N --rule RULE", Short: "Decide a round of votes"}
 	f := cmd.Flags()
@@ -155,6 +174,7 @@ func tallyCommand(connect Submitting) *cobra.Command {
 		if err != nil {
 			return err
 		}
+		// The winner is the number of a candidate, from 0.
 		winner := "none"
 		if out.Winner != nil {
 			winner = fmt.Sprint(*out.Winner)
@@ -164,7 +184,9 @@ func tallyCommand(connect Submitting) *cobra.Command {
 	return cmd
 }
 
-// fuseCommand returns exoswarm gpu fuse.
+// fuseCommand returns exoswarm gpu fuse. The file of --out has a row of f4 for each node. Weights
+// and counts of the nodes are in the item of -o json; only the means have a file. The column FUSED
+// is the number of agents that were fused.
 func fuseCommand(connect Submitting) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "fuse --in EMBEDDINGS.npy --members MEMBERS.npy --nodes N --out MEANS.npy",
@@ -200,7 +222,8 @@ func fuseCommand(connect Submitting) *cobra.Command {
 	return cmd
 }
 
-// gemmCommand returns exoswarm gpu gemm.
+// gemmCommand returns exoswarm gpu gemm. Both factors have two dimensions, and their inner sizes
+// after the transpositions must be equal. The file of --out is in row-major order.
 func gemmCommand(connect Submitting) *cobra.Command {
 	cmd := &cobra.Command{Use: "gemm --a A.npy --b B.npy --out C.npy", Short: "Multiply two matrices of f4"}
 	f := cmd.Flags()
@@ -228,10 +251,14 @@ func gemmCommand(connect Submitting) *cobra.Command {
 	return cmd
 }
 
-// execute submits a job, waits for its result, and reads its output. It fails with the error of a
-// job that failed, whose code gives the exit code.
+// execute submits a job, waits for its result, and decodes its output into out, a pointer to the
+// output of the kind. It prints one line to the error output if the queue knows why the job waits.
+// An --id that is in use is a jobs.ErrExists, whether that job has ended or not. execute returns
+// the error of a job that failed, whose code gives the exit code. The end of the wait, by --timeout
+// or an interrupt, does not cancel the job.
 func execute(cmd *cobra.Command, c jobclient.Client, s gpujob.Spec, out any) (jobs.Result, error) {
 	f := cmd.Flags()
+	// Command has added these flags, so the lookups cannot fail.
 	id, _ := f.GetString("id")
 	if id == "" {
 		id = natsconn.NewID()
@@ -243,6 +270,7 @@ func execute(cmd *cobra.Command, c jobclient.Client, s gpujob.Spec, out any) (jo
 	j.Tenant, _ = f.GetString("tenant")
 	j.Submitted = time.Now().UTC()
 	ctx := cmd.Context()
+	// The gateway of a tenant may choose another id, so the one that it returns counts.
 	if id, err = c.Submit(ctx, j); err != nil {
 		return jobs.Result{}, err
 	}
@@ -256,6 +284,7 @@ func execute(cmd *cobra.Command, c jobclient.Client, s gpujob.Spec, out any) (jo
 			"exoswarm job get %s", limit, id))
 		defer cancel()
 	}
+	// Result has no limit of its own: a job without an agent waits until one comes.
 	r, err := c.Result(ctx, id)
 	if err != nil {
 		return r, err
@@ -269,7 +298,9 @@ func execute(cmd *cobra.Command, c jobclient.Client, s gpujob.Spec, out any) (jo
 	return r, nil
 }
 
-// show prints the result of a job as one item, a jobs.Result, with one column of its kind.
+// show prints the result of a job as one item: the table has value in a column of its kind, and
+// where the job ran; the other formats have the whole jobs.Result. It comes after the files are
+// written, so an output that cannot be written shows no success.
 func show(cmd *cobra.Command, r jobs.Result, ran gpujob.Ran, column string, value any) error {
 	p, err := listing.New(cmd.OutOrStdout(), cmd.Flags(), column, "DEVICE", "SECONDS", "WORKER", "JOB")
 	if err != nil {
@@ -281,7 +312,10 @@ func show(cmd *cobra.Command, r jobs.Result, ran gpujob.Ran, column string, valu
 	return p.End()
 }
 
-// readArray reads a .npy file. flag names it in errors.
+// readArray reads a .npy file as an array with its bytes inside. flag names it in errors, all of
+// them errors of usage but those of reading itself. A scalar becomes an array of one element: jobs
+// have no arrays without dimensions. NumPy stores booleans, complex numbers and 16-bit types too,
+// which no kind takes.
 func readArray(flag, file string) (gpujob.Array, error) {
 	if file == "" {
 		return gpujob.Array{}, command.Usage("%s is missing: name a .npy file", flag)
@@ -292,17 +326,20 @@ func readArray(flag, file string) (gpujob.Array, error) {
 	}
 	defer r.Close()
 	a, err := npy.Read(r, maxInput)
+	// The text of an ErrFormat says what to change in the file, so it is an error of usage.
 	if errors.Is(err, npy.ErrFormat) {
 		return gpujob.Array{}, command.Usage("%s %s: %v", flag, file, err)
 	}
 	if err != nil {
 		return gpujob.Array{}, fmt.Errorf("%s %s: %w", flag, file, err)
 	}
+	// npy.Read knows more types than the kinds do: the message names the types to convert to.
 	t, ok := fromNumPy[a.Type]
 	if !ok {
 		return gpujob.Array{}, command.Usage("%s %s: elements of %s: convert them to f4, f8, i4, i8, u4, u8 or u1",
 			flag, file, a.Type)
 	}
+	// NumPy writes a scalar with an empty shape.
 	shape := gpujob.Shape(a.Shape)
 	if len(shape) == 0 {
 		shape = gpujob.Shape{1}
@@ -319,18 +356,22 @@ func readOptional(flag, file string) (*gpujob.Array, error) {
 	return &a, err
 }
 
-// fromNumPy are the types by their names in .npy files.
+// fromNumPy are the types by their names in .npy files. Files are little-endian, as arrays are, so
+// bytes are never swapped.
 var fromNumPy = map[string]gpujob.Type{
 	"<f4": gpujob.F32, "<f8": gpujob.F64, "<i4": gpujob.I32, "<i8": gpujob.I64, "<u4": gpujob.U32, "<u8": gpujob.U64,
 	"<u1": gpujob.U8,
 }
 
-// objectReader reads objects. The client of a tenant is none, because it reaches gateways alone.
+// objectReader reads objects. The client of a tenant is not one, because a tenant reaches gateways
+// only, which hand out no objects.
 type objectReader interface {
 	Object(ctx context.Context, name string, of jobs.Owner) (io.ReadCloser, error)
 }
 
-// writeArray writes an array of the output as a .npy file. It does nothing for an empty name.
+// writeArray writes an array of the output as a .npy file, after it has fetched the bytes of a
+// large one from the object store. It does nothing for an empty name. An existing file is replaced.
+// After an error the file may have a part of the array; the output stays in the result of the job.
 func writeArray(cmd *cobra.Command, c jobclient.Client, file string, a *gpujob.Array) (err error) {
 	if file == "" {
 		return nil
@@ -350,16 +391,20 @@ func writeArray(cmd *cobra.Command, c jobclient.Client, file string, a *gpujob.A
 	if err != nil {
 		return command.Usage("--out: %v", err)
 	}
+	// The error of Close counts: some file systems report a full disk there.
 	defer func() { err = errors.Join(err, w.Close()) }()
 	return npy.Write(w, out)
 }
 
-// readObject reads an output of the tenant of the command.
+// readObject reads an output that is an object. It belongs to the tenant of --tenant, for whom the
+// job was submitted. The whole object is in memory then.
 func readObject(cmd *cobra.Command, c jobclient.Client, name string) ([]byte, error) {
 	o, ok := c.(objectReader)
 	if !ok {
 		return nil, errors.New("the login of a tenant cannot read it: ask an operator")
 	}
+	// Names of different tenants never meet in the store, so the name alone does not find an
+	// object.
 	tenant, _ := cmd.Flags().GetString("tenant")
 	r, err := o.Object(cmd.Context(), name, jobs.Owner{Tenant: tenant})
 	if err != nil {

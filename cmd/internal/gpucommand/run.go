@@ -17,17 +17,21 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/gpujob"
 )
 
-// launch are the flags of exoswarm gpu run.
+// launch are the flags of exoswarm gpu run. Package pflag fills it before RunE; nothing changes it
+// afterwards.
 type launch struct {
-	entry       string
+	entry string
+	// grid is nil for one thread an element. shared is in bytes.
 	grid, block []int
 	shared      int
 	exact       bool
 	in, out     []string
-	set         map[string]string
+	// set has the values of scalar parameters by name, as text.
+	set map[string]string
 }
 
-// runCommand returns exoswarm gpu run.
+// runCommand returns exoswarm gpu run. The source is sent as it is and compiled by the agent; only
+// the parameters are parsed here, to match them with the files.
 func runCommand(connect Submitting) *cobra.Command {
 	l := &launch{}
 	cmd := &cobra.Command{
@@ -61,7 +65,9 @@ an integer type that is not set is the number of elements of the first array.`,
 		if err != nil {
 			return err
 		}
+		// The keys are labels of the arguments, so the order of writing does not matter.
 		for name, file := range files {
+			// Every label of files is in the output of a job that is done.
 			a := out.Arrays[name]
 			if err := writeArray(cmd, c, file, &a); err != nil {
 				return err
@@ -72,12 +78,15 @@ an integer type that is not set is the number of elements of the first array.`,
 	return cmd
 }
 
-// entryPattern finds the names of the kernels of a source.
+// entryPattern finds the names of the kernels of a source. It does not skip comments: a kernel that
+// is commented out counts, and --entry then names the one that is meant.
 var entryPattern = regexp.MustCompile(`__global__[^;{(]*?\bvoid\s+` +
 	`(?:__launch_bounds__\s*\([^)]*\)\s*)?([A-Za-z_]\w*)\s*\(`)
 
-// spec returns the specification of the job, and the files of its outputs by the names of the
-// arguments.
+// spec returns the specification of the job, and the files of its outputs by the labels of their
+// arguments, which are the keys of the arrays in the output. It reads the files of --in. Pointers
+// take the files in order, inputs before outputs; scalars take --set. It fails with an error of
+// usage if a pointer has no file, a file no pointer, a scalar no value, or a value no scalar.
 func (l *launch) spec(source string) (s *gpujob.KernelSpec, files map[string]string, err error) {
 	s = &gpujob.KernelSpec{
 		Source: source, Entry: l.entry, Grid: l.grid, Block: l.block, Shared: l.shared, Exact: l.exact,
@@ -89,6 +98,7 @@ func (l *launch) spec(source string) (s *gpujob.KernelSpec, files map[string]str
 		}
 		s.Entry = found[0][1]
 	}
+	// The compiler of the agent has the last word; this only finds the kinds of the parameters.
 	params, _, err := device.ParseKernel(s.Entry, source)
 	if err != nil {
 		return nil, nil, command.Usage("%v", err)
@@ -119,6 +129,8 @@ func (l *launch) spec(source string) (s *gpujob.KernelSpec, files map[string]str
 		if p.Kind == device.KindBuffer {
 			var a gpujob.Arg
 			switch at := arrays - len(inputs); {
+			// at counts outputs from the end of the inputs. A pointer beyond both stays without an
+			// array, and the count below reports it.
 			case at < 0:
 				a.Array = &inputs[arrays]
 			case at < len(outputs):
@@ -146,6 +158,8 @@ func (l *launch) spec(source string) (s *gpujob.KernelSpec, files map[string]str
 		return nil, nil, command.Usage("--set: kernel %s has no scalar parameter of one of these names", s.Entry)
 	}
 	if len(s.Grid) == 0 {
+		// As many blocks as cover n elements in one dimension, and at least one: the device refuses
+		// an empty grid. A kernel must check its index against n.
 		threads := int64(1)
 		for _, b := range s.Block {
 			threads *= int64(max(b, 1))
@@ -155,9 +169,11 @@ func (l *launch) spec(source string) (s *gpujob.KernelSpec, files map[string]str
 	return s, files, nil
 }
 
-// scalar returns the argument of a scalar parameter, and whether --set has it. n is its value if it
-// is called n and has none.
+// scalar returns the argument of a scalar parameter, and whether --set has its value. An integer
+// parameter called n has the value n unless it is set; by convention it is the number of elements.
+// Bits checks that the text is a number in the range of the type.
 func (l *launch) scalar(p device.Param, n int64) (gpujob.Arg, bool, error) {
+	// ParseKernel returns these kinds and KindBuffer only.
 	types := map[device.Kind]gpujob.Type{
 		device.KindUint32: gpujob.U32, device.KindInt32: gpujob.I32, device.KindUint64: gpujob.U64,
 		device.KindFloat32: gpujob.F32,
@@ -167,6 +183,7 @@ func (l *launch) scalar(p device.Param, n int64) (gpujob.Arg, bool, error) {
 		if p.Name != "n" || p.Kind == device.KindFloat32 {
 			return gpujob.Arg{}, false, command.Usage("parameter %s has no value: use --set %s=VALUE", p.Name, p.Name)
 		}
+		// Bits refuses a number that the type of the parameter cannot hold.
 		text = strconv.FormatInt(n, 10)
 	}
 	a := gpujob.Arg{Type: types[p.Kind], Value: json.Number(text)}
@@ -176,10 +193,12 @@ func (l *launch) scalar(p device.Param, n int64) (gpujob.Arg, bool, error) {
 	return a, set, nil
 }
 
-// parseOut reads FILE or FILE:TYPE:SHAPE. Without type and shape an output has those of the first
-// input.
+// parseOut reads FILE or FILE:TYPE:SHAPE, where SHAPE is like 10x20. Without type and shape an
+// output has those of the first input, and it is an error if there is none. The last two parts are
+// type and shape, so FILE may have colons if both follow it.
 func parseOut(text string, inputs []gpujob.Array) (file string, z gpujob.Zero, err error) {
 	parts := strings.Split(text, ":")
+	// A name with two colons of its own is read as a type and a shape, and must be given with both.
 	if len(parts) >= 3 {
 		last := parts[len(parts)-2:]
 		t, ok := fromNumPy["<"+last[0]]

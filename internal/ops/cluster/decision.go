@@ -13,7 +13,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-// Decision is an answer in the log of a shard.
+// Decision is an answer in the log of a shard. The log may be trimmed and anybody with rights to
+// the log may write to it, so readers check every field.
 type Decision struct {
 	Seq  uint64    `json:"seq"`
 	Ref  uint64    `json:"ref"` // the entry that it answers
@@ -27,7 +28,8 @@ type Decision struct {
 	Bytes int             `json:"bytes"`
 }
 
-// DecisionRow is the decision about one observation.
+// DecisionRow is the decision about one observation. A row of a swarm whose agents are addressed
+// has Agent and Decision only.
 type DecisionRow struct {
 	Group uint32  `json:"group"`
 	Agent *uint32 `json:"agent,omitempty"` // of swarms whose agents are addressed
@@ -51,8 +53,10 @@ const (
 	mostRows      = 100
 )
 
-// Decisions returns the newest answers of a shard of a swarm, by its name or id, newest first, at most
-// limit and 200. jobs.ErrNotFound where there is no such swarm or shard.
+// Decisions returns the newest answers of a shard of a swarm, by its name or id, newest first, at
+// most limit and 200. jobs.ErrNotFound where there is no such swarm or shard. The shard is looked
+// up in the newest State, so a swarm that was created after the last look is not found. Each entry
+// is one request to the server. On any other error the entries that were read so far come with it.
 func (w *Watcher) Decisions(ctx context.Context, swarm string, shard, limit int) ([]Decision, error) {
 	for _, sw := range w.State().Swarms {
 		if sw.ID != swarm && sw.Name != swarm {
@@ -67,6 +71,8 @@ func (w *Watcher) Decisions(ctx context.Context, swarm string, shard, limit int)
 	return nil, fmt.Errorf("swarm %s: %w", swarm, jobs.ErrNotFound)
 }
 
+// decisions reads the log of answers of a shard from its end backwards. A gap ends the list without
+// an error: entries are only ever removed from the front of a log.
 func (w *Watcher) decisions(ctx context.Context, sw Swarm, shard, limit int) ([]Decision, error) {
 	all := []Decision{}
 	last, err := w.conn.Swarms.Log(sw.Key, shard, swarms.Out).Last(ctx)
@@ -105,12 +111,15 @@ func decision(sw Swarm, e swarms.Entry, at time.Time) Decision {
 	return d
 }
 
+// groupRows returns at most mostRows rows of a table of groups. Counts of a row is a part of g.
 func groupRows(g *batch.Decisions) (rows []DecisionRow) {
 	for i := range min(g.Len(), mostRows) {
 		r := DecisionRow{
 			Group: g.Group[i], Row: g.Row[i], Timestamp: g.Timestamp[i], Score: g.Score[i], Leader: g.Leader[i],
 			Round: g.Round[i], Decision: -1, Counts: g.Counts[i*g.Candidates : (i+1)*g.Candidates],
 		}
+		// The number of features differs by observation; Feature tells where a row ends. JSON has
+		// no NaN and no infinity.
 		for f := 0; ; f++ {
 			v, ok := g.Feature(i, f)
 			if !ok {
@@ -130,6 +139,8 @@ func groupRows(g *batch.Decisions) (rows []DecisionRow) {
 	return rows
 }
 
+// agentRows returns at most mostRows rows of a table of single agents. Pointers of a row point into
+// a.
 func agentRows(a *batch.AgentDecisions) (rows []DecisionRow) {
 	for i := range min(len(a.Agent), mostRows) {
 		r := DecisionRow{Agent: &a.Agent[i], Decision: -1}
@@ -141,7 +152,8 @@ func agentRows(a *batch.AgentDecisions) (rows []DecisionRow) {
 	return rows
 }
 
-// rejection returns the message of a rejected entry.
+// rejection returns the message of a rejected entry. The error is that of data which are no JSON;
+// the caller then does without a message.
 func rejection(data []byte) (string, error) {
 	var e jobs.Error
 	if err := json.Unmarshal(data, &e); err != nil {

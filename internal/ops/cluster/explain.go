@@ -13,7 +13,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-// facts asks the servers. An error is a fact.
+// facts asks the servers for their report within half of explainPatience, so that there is time
+// left for the other questions. An error is a fact, and not a failure: explain.Facts has it.
 func facts(ctx context.Context, c *natsq.Conn) explain.Facts {
 	ctx, cancel := context.WithTimeout(ctx, explainPatience/2)
 	defer cancel()
@@ -25,7 +26,8 @@ func facts(ctx context.Context, c *natsq.Conn) explain.Facts {
 }
 
 // ExplainJob returns why a job does not progress. The error is that of a question that failed
-// although the servers answer.
+// although the servers answer. ExplainJob takes no longer than explainPatience and changes nothing.
+// It asks the servers first: without them no other question has an answer.
 func ExplainJob(ctx context.Context, c *natsq.Conn, id string) (explain.Reason, error) {
 	ctx, cancel := context.WithTimeout(ctx, explainPatience)
 	defer cancel()
@@ -49,6 +51,10 @@ func ExplainJob(ctx context.Context, c *natsq.Conn, id string) (explain.Reason, 
 	return explain.Job(f), nil
 }
 
+// jobFacts fills in everything about a job but the servers. The order of the questions matters: a
+// result is final, then comes the queue, and last the dead letters, which are read from the
+// beginning. After it returns nil, exactly one of Result, Listed and Dead is set, or none for an
+// unknown id. Agents, limits and counts are read only for a job that is listed.
 func jobFacts(ctx context.Context, c *natsq.Conn, f *explain.JobFacts) error {
 	for look := range 2 { // it may end between the two questions
 		r, err := c.Results.Lookup(ctx, f.ID)
@@ -84,6 +90,7 @@ func jobFacts(ctx context.Context, c *natsq.Conn, f *explain.JobFacts) error {
 	if f.Limits, err = c.Control.Tenants(ctx); err != nil {
 		return err
 	}
+	// The limit of a tenant counts its running jobs of all pools and kinds.
 	tenant := f.Listed.WithDefaults().Tenant
 	for _, p := range wire.Pools() {
 		st := f.Pool
@@ -102,7 +109,8 @@ func jobFacts(ctx context.Context, c *natsq.Conn, f *explain.JobFacts) error {
 	return nil
 }
 
-// ExplainSwarm returns why a swarm does not progress.
+// ExplainSwarm returns why a swarm does not progress. It makes looks of its own and does not use
+// State, whose rates may be a second old.
 func (w *Watcher) ExplainSwarm(ctx context.Context, name string) (explain.Reason, error) {
 	return ExplainSwarm(ctx, w.conn, name)
 }
@@ -111,7 +119,9 @@ func (w *Watcher) ExplainSwarm(ctx context.Context, name string) (explain.Reason
 const rateOver = time.Second
 
 // ExplainSwarm returns why the swarm of a name or id does not progress. It looks twice, a second
-// apart, to see whether entries are answered.
+// apart, to see whether entries are answered. Several swarms may share a name while one of them
+// ends; the last in the order of names and ids wins, and shards of all are listed. A rejection is
+// reported only if it is the newest answer of a shard.
 func ExplainSwarm(ctx context.Context, c *natsq.Conn, name string) (explain.Reason, error) {
 	ctx, cancel := context.WithTimeout(ctx, explainPatience)
 	defer cancel()

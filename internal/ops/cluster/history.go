@@ -6,6 +6,7 @@ import (
 )
 
 // Series names the series of State.Numbers and of the history. Rates are per second.
+// The names are part of the HTTP API.
 const (
 	JobsWaiting     = "jobs_waiting"
 	JobsRunning     = "jobs_running"
@@ -30,7 +31,7 @@ func SeriesNames() []string {
 	}
 }
 
-// History is a part of the history.
+// History is a part of the history. At and each series have the same length and are sorted by time.
 type History struct {
 	Step time.Duration `json:"step_ns"`
 	// At are Unix seconds, one a step; a step without a look is left out.
@@ -39,16 +40,20 @@ type History struct {
 	Series map[string][]*float64 `json:"series"`
 }
 
-// The rings of the history.
+// The rings of the history: 15 minutes by second, and 24 hours by minute. They take 8 bytes for
+// each series and step, which is about 250 KiB.
 const (
 	fineSteps, coarseSteps = 15 * 60, 24 * 60
 	fineStep, coarseStep   = time.Second, time.Minute
 )
 
-// history keeps the series in two rings: one value a second, and the mean of a minute.
+// history keeps the series in two rings: one value a second, and the mean of a minute. The watcher
+// guards it with its mutex. Nothing is stored: a new process begins with an empty history.
 type history struct {
 	fine, coarse ring
 	minute       time.Time // of sums
+	// sums and counts cover the values since minute; the mean of a minute is written when the next
+	// minute begins.
 	sums, counts map[string]float64
 }
 
@@ -59,7 +64,8 @@ func newHistory() *history {
 	}
 }
 
-// add takes the numbers of a look. Names that are missing are not known at that time.
+// add takes the numbers of a look. Names that are missing are not known at that time. Times do not
+// go backwards, except by a change of the clock, after which a minute may occur twice.
 func (h *history) add(at time.Time, numbers map[string]float64) {
 	if m := at.Truncate(coarseStep); !m.Equal(h.minute) {
 		if len(h.counts) > 0 {
@@ -80,6 +86,8 @@ func (h *history) add(at time.Time, numbers map[string]float64) {
 	h.fine.add(at.Truncate(fineStep), numbers)
 }
 
+// since returns the series from the finer ring if it can reach back to from, otherwise from the
+// other one. The coarse ring lacks the minute that is not over yet.
 func (h *history) since(names []string, from time.Time) History {
 	if time.Since(from) <= fineSteps*fineStep {
 		return h.fine.since(names, from)
@@ -87,14 +95,16 @@ func (h *history) since(names []string, from time.Time) History {
 	return h.coarse.since(names, from)
 }
 
-// ring keeps the last values of each series.
+// ring keeps the last values of each series. NaN marks a value that is not known at a time.
 type ring struct {
 	step   time.Duration
 	at     []int64 // Unix seconds; 0: not used yet
 	values map[string][]float64
-	next   int
+	// next is the place of the oldest value, which the next step overwrites.
+	next int
 }
 
+// newRing allocates all series at once, so add never does.
 func newRing(step time.Duration, n int) ring {
 	r := ring{step: step, at: make([]int64, n), values: map[string][]float64{}}
 	for _, name := range SeriesNames() {
@@ -103,6 +113,7 @@ func newRing(step time.Duration, n int) ring {
 	return r
 }
 
+// add appends one step. Series that numbers lacks get NaN; names that are no series are ignored.
 func (r *ring) add(at time.Time, numbers map[string]float64) {
 	r.at[r.next] = at.Unix()
 	for name, values := range r.values {
@@ -115,6 +126,8 @@ func (r *ring) add(at time.Time, numbers map[string]float64) {
 	r.next = (r.next + 1) % len(r.at)
 }
 
+// since returns the steps from a time on, oldest first. Names that are no series are left out of
+// the result. Values are copies.
 func (r *ring) since(names []string, from time.Time) History {
 	h := History{Step: r.step, At: []int64{}, Series: map[string][]*float64{}}
 	for _, n := range names {

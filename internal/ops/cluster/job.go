@@ -10,7 +10,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
 )
 
-// JobView is a job as it is shown: not over, or its result.
+// JobView is a job as it is shown: not over, or its result. Exactly one of Job and Result is set.
 type JobView struct {
 	ID      string        `json:"id"`
 	State   string        `json:"state"` // a queue.JobState, or done, failed or skipped
@@ -21,14 +21,17 @@ type JobView struct {
 	Result  *jobs.Result  `json:"result,omitempty"`
 }
 
+// listed shows a job that is not over. State is the state in the queue, such as waiting or running.
 func listed(j queue.ListedJob) JobView {
 	return JobView{ID: j.ID, State: string(j.State), Job: &j.Job, Waits: j.Waits, Running: j.Running, Note: j.Note}
 }
 
+// over shows a job that is over. Result has its output, which may be large.
 func over(r jobs.Result) JobView { return JobView{ID: r.JobID, State: string(r.Status), Result: &r} }
 
-// Jobs returns at most limit jobs of a pool that are not over, oldest first, or with over those of
-// all pools that are, newest first.
+// Jobs returns at most limit jobs of a pool that are not over, oldest first. With ended it returns
+// results of all pools instead, newest first and without their outputs; pool is ignored then. The
+// list is never nil. After an error it has what was read before.
 func (w *Watcher) Jobs(ctx context.Context, pool string, ended bool, limit int) ([]JobView, error) {
 	all := []JobView{}
 	if limit <= 0 {
@@ -49,7 +52,7 @@ func (w *Watcher) Jobs(ctx context.Context, pool string, ended bool, limit int) 
 	return all, err
 }
 
-// Job returns a job; jobs.ErrNotFound where nothing is known of it.
+// Job returns a job; jobs.ErrNotFound where nothing is known of it. The result has its output.
 func (w *Watcher) Job(ctx context.Context, id string) (JobView, error) {
 	// The result first, and again when the job is not found: it may have ended between the two.
 	r, err := w.conn.Results.Lookup(ctx, id)
@@ -72,7 +75,9 @@ func (w *Watcher) Job(ctx context.Context, id string) (JobView, error) {
 	return over(r), nil
 }
 
-// JobLogs returns what the handlers of a job have logged.
+// JobLogs returns the lines that the handlers of a job have logged so far, attempt by attempt. It
+// does not wait for more. The list of a job without lines is empty; an unknown id is a
+// jobs.ErrNotFound.
 func (w *Watcher) JobLogs(ctx context.Context, id string) ([]jobs.LogLines, error) {
 	all := []jobs.LogLines{}
 	err := w.conn.Logs.Logs(ctx, id, false, func(l jobs.LogLines) error {
@@ -89,6 +94,7 @@ func (w *Watcher) Dead(ctx context.Context, pool string, limit int) ([]jobs.Dead
 		return all, nil
 	}
 	err := w.conn.Letters.List(ctx, jobs.DeadFilter{Pool: jobs.Pool(pool)}, func(d jobs.DeadLetter) bool {
+		// A list of dead letters shows their headers; the stored jobs may be large.
 		d.Data = nil
 		all = append(all, d)
 		return len(all) < limit
@@ -96,7 +102,7 @@ func (w *Watcher) Dead(ctx context.Context, pool string, limit int) ([]jobs.Dead
 	return all, err
 }
 
-// ExplainJob returns why a job does not progress.
+// ExplainJob returns why a job does not progress. See the function of this name.
 func (w *Watcher) ExplainJob(ctx context.Context, id string) (explain.Reason, error) {
 	return ExplainJob(ctx, w.conn, id)
 }
@@ -104,7 +110,9 @@ func (w *Watcher) ExplainJob(ctx context.Context, id string) (explain.Reason, er
 // explainPatience bounds the collection of facts: a server that does not answer is a fact too.
 const explainPatience = 3 * time.Second
 
-// lastLine is what the last log lines of a job tell about its last attempt.
+// lastLine returns the worker and the number of the last attempt that has logged something. logs is
+// the method Logs of the store of job logs. Without a log both results are zero, which readers show
+// as unknown: an explanation without them is better than none.
 func lastLine(ctx context.Context, logs func(context.Context, string, bool, func(jobs.LogLines) error) error,
 	id string,
 ) (worker string, attempt int) {

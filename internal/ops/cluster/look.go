@@ -18,13 +18,16 @@ import (
 )
 
 const (
-	// askPatience bounds a question to agents: a busy one answers within it.
+	// askPatience bounds a question to agents: a busy one answers within it. It is part of the
+	// period of a look, which is a second.
 	askPatience = 700 * time.Millisecond
-	// mostGets bounds how many logs are read for their offset at one look.
+	// mostGets bounds how many logs are read for their offset at one look. The others have Answered
+	// 0 until a later look; each log is read once, because the offset is kept.
 	mostGets = 256
 )
 
-// asked are the metrics of agents that the state has.
+// asked are the metrics of agents that the state has. An agent returns those of them that it has. A
+// dashboard that shows another metric must add it here.
 var asked = []string{
 	"exoswarm_swarm_shards", "exoswarm_swarm_lag_entries", "exoswarm_swarm_observations_total",
 	"exoswarm_swarm_rejected_entries_total", "exoswarm_swarm_apply_seconds", "exoswarm_swarm_checkpoint_seconds",
@@ -40,7 +43,9 @@ var asked = []string{
 	"process_cpu_seconds_total", "process_open_fds", "go_goroutines",
 }
 
-// looker makes looks and remembers what the next one compares with. One goroutine uses it.
+// looker makes looks and remembers what the next one compares with. One goroutine uses it. It holds
+// the results of slow questions until their source has changed: the records of swarms and the
+// limits of tenants are read again only when their bucket has grown.
 type looker struct {
 	conn *natsq.Conn
 
@@ -59,7 +64,9 @@ type looker struct {
 	replies  map[string]*jobs.Telemetry
 }
 
-// look reads everything once. ask has the agents asked for their numbers too.
+// look reads everything once and returns a new State without Frame and At. ask has the agents asked
+// for their numbers too; without it the State has those of the last question. After an error the
+// looker stays as it was or remembers more, so the next look is correct either way.
 func (l *looker) look(ctx context.Context, ask bool) (*State, error) {
 	s := &State{Numbers: map[string]float64{}}
 	report, err := l.conn.Servers.Report(ctx)
@@ -104,6 +111,7 @@ func (l *looker) look(ctx context.Context, ask bool) (*State, error) {
 	}
 	l.count(s, now)
 	l.at = now
+	// Only now: a look that fails must not hide a change from the next one.
 	l.streams = map[string]uint64{}
 	for _, st := range s.NATS.Streams {
 		l.streams[st.Name] = st.Last
@@ -111,7 +119,8 @@ func (l *looker) look(ctx context.Context, ask bool) (*State, error) {
 	return s, nil
 }
 
-// changed reports whether a stream has grown since the look before.
+// changed reports whether a stream has grown since the look before. A stream that the report lacks
+// counts as changed, which costs one more read and never shows an old value.
 func (l *looker) changed(s *State, stream string) bool {
 	for _, st := range s.NATS.Streams {
 		if st.Name == stream {
@@ -122,6 +131,8 @@ func (l *looker) changed(s *State, stream string) bool {
 	return true
 }
 
+// pool adds the kinds that no agent of the pool handles although jobs of them are queued or
+// running.
 func pool(st jobs.QueueStats) Pool {
 	p := Pool{QueueStats: st}
 	for _, s := range st.Sources {
@@ -132,6 +143,8 @@ func pool(st jobs.QueueStats) Pool {
 	return p
 }
 
+// tenants returns the tenants with jobs in any pool or limits of their own, by name. The sum covers
+// the sources that the statistics list. Limits points into limits, which must not change.
 func tenants(pools []Pool, limits []jobs.TenantLimits) []Tenant {
 	by := map[string]*Tenant{}
 	of := func(name string) *Tenant {
@@ -158,7 +171,10 @@ func tenants(pools []Pool, limits []jobs.TenantLimits) []Tenant {
 	return all
 }
 
-// swarms fills in the swarms of a state.
+// swarms fills in the swarms of a state. Entries and answers come from the report of the servers,
+// which has the last sequence of every log; only the offset between a sequence and the answered
+// entry needs a request for each log, once. The two logs are read at different moments, so answers
+// may be ahead of entries.
 func (l *looker) swarms(ctx context.Context, s *State, census *swarmlog.Census, now time.Time) error {
 	logs := map[string]servers.Log{}
 	for _, g := range s.NATS.Logs {
@@ -184,6 +200,8 @@ func (l *looker) swarms(ctx context.Context, s *State, census *swarmlog.Census, 
 			if !known && out.Last > 0 && gets < mostGets && !out.Leaderless {
 				gets++
 				e, err := l.conn.Swarms.Log(sw.Key, k, swarms.Out).Last(ctx)
+				// Any other error is taken for the removal of the swarm, and the shard is tried
+				// again at the next look.
 				if ctx.Err() != nil {
 					return err
 				}
@@ -212,6 +230,7 @@ func (l *looker) swarms(ctx context.Context, s *State, census *swarmlog.Census, 
 	return nil
 }
 
+// logKey returns the key of a log in the maps of a look.
 func logKey(swarm string, shard int, in bool) string {
 	dir := swarms.Out
 	if in {
@@ -220,7 +239,9 @@ func logKey(swarm string, shard int, in bool) string {
 	return swarms.LeaseKey(swarm, shard) + "." + string(dir)
 }
 
-// record is a swarm as its record says.
+// record is a swarm as its record says. A record that cannot be read has an Error and no shards. A
+// specification that cannot be decoded leaves Cell, Addressed and Agents empty: records of newer
+// versions are listed too.
 func record(r swarms.Change) Swarm {
 	rec := r.Swarm
 	sw := Swarm{
@@ -244,7 +265,8 @@ func record(r swarms.Change) Swarm {
 	return sw
 }
 
-// serve fills in who serves a shard.
+// serve fills in who serves a shard. The census reads leases and agents one after the other, so a
+// shard may have a holder that has just been lost.
 func serve(sh *Shard, c *swarmlog.Census, lease string) {
 	sh.Holder, sh.State = c.Holders[lease], StateServed
 	if sh.Holder == "" {
@@ -259,7 +281,8 @@ func serve(sh *Shard, c *swarmlog.Census, lease string) {
 	}
 }
 
-// stateOf is the state of a swarm: that of the shard that is farthest from being served.
+// stateOf returns the state of a swarm: ending if it is removed, otherwise that of the shard that
+// is farthest from being served. A swarm without shards counts as served.
 func stateOf(sw Swarm) string {
 	state := StateServed
 	for _, s := range sw.Shards {
@@ -275,7 +298,10 @@ func stateOf(sw Swarm) string {
 	return state
 }
 
-// ask asks the agents for their numbers, and derives the series that come from them.
+// ask asks the agents for their numbers within askPatience, and derives the series that come from
+// them. A rate is the growth of a counter between two questions, divided by the time between them.
+// DeviceBusy is a mean over agents that report a device, and at most 1: an agent with several
+// devices counts once.
 func (l *looker) ask(ctx context.Context, agents []Agent) {
 	var names []string
 	for _, a := range agents {
@@ -327,7 +353,8 @@ func (l *looker) ask(ctx context.Context, agents []Agent) {
 	l.counters, l.asked = counters, now
 }
 
-// count fills in the numbers of a state.
+// count fills in the numbers of a state. A name that is missing is not known: rates of jobs need
+// two looks. A number that is known to be 0 is set to 0, so that a series has no gap.
 func (l *looker) count(s *State, now time.Time) {
 	n := s.Numbers
 	for name, v := range l.numbers {

@@ -60,7 +60,8 @@ func Start(o Options) *Watcher {
 	return w
 }
 
-// Close ends the looks. A second call does nothing.
+// Close ends the looks. A second call does nothing. Calls of Wait that are in progress end with
+// their own context only.
 func (w *Watcher) Close() {
 	w.stop()
 	w.ended.Wait()
@@ -73,7 +74,9 @@ func (w *Watcher) State() *State {
 	return w.state
 }
 
-// Wait returns the newest state as soon as its frame is later than after.
+// Wait returns the newest state as soon as its frame is later than after. The caller passes the
+// Frame that it has shown last; frames between may be skipped. The error is the cause of the end of
+// ctx.
 func (w *Watcher) Wait(ctx context.Context, after uint64) (*State, error) {
 	for {
 		w.mu.Lock()
@@ -111,6 +114,9 @@ func (w *Watcher) History(names []string, from time.Time) History {
 	return w.history.since(names, from)
 }
 
+// run looks until ctx ends. A look that fails publishes the last State again with the error, and
+// with no numbers, which leaves a gap in the history. It logs the first failure and the recovery,
+// not each failure.
 func (w *Watcher) run(ctx context.Context) {
 	l := &looker{conn: w.conn}
 	tick := time.NewTicker(w.every)
@@ -150,6 +156,8 @@ func (w *Watcher) run(ctx context.Context) {
 	}
 }
 
+// publish makes a state the newest and wakes every Wait. The state must not be changed from here
+// on.
 func (w *Watcher) publish(s *State) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
