@@ -11,6 +11,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
+// agentChecks compare the agents of the registry with each other and with this machine. They need
+// the State; agents-versions and agents-clocks also need answers to the last question for metrics.
 var agentChecks = []check{
 	{"agents-present", "agents", present},
 	{"agents-lost", "agents", lost},
@@ -20,13 +22,15 @@ var agentChecks = []check{
 	{"agents-clocks", "agents", clocks},
 }
 
+// deviceChecks read what GPU agents tell about their devices.
 var deviceChecks = []check{
 	{"device-state", "devices", deviceState},
 	{"device-fallback", "devices", fallback},
 	{"device-memory", "devices", deviceMemory},
 }
 
-// alive returns the agents that are not lost.
+// alive returns the agents that are not lost. A lost agent is listed for some minutes after its
+// end, so the other checks must not count it.
 func alive(f *Facts) (all []cluster.Agent) {
 	for _, a := range f.State.Agents {
 		if a.Lost == nil {
@@ -36,6 +40,8 @@ func alive(f *Facts) (all []cluster.Agent) {
 	return all
 }
 
+// present requires an agent of each pool. A pool without agents is an error even while it has no
+// work: schedules and swarms of a user may need it at any time.
 func present(f *Facts) Result {
 	if r, no := missing(f); no {
 		return r
@@ -45,6 +51,7 @@ func present(f *Facts) Result {
 		n[a.Pool]++
 	}
 	var none []string
+	// Both pools may be missing: each has a line.
 	if n[jobs.PoolCPU] == 0 {
 		none = append(none, "no CPU agent: jobs, schedules, delayed jobs and the gateway wait (start cpuagent)")
 	}
@@ -60,6 +67,8 @@ func present(f *Facts) Result {
 	return ok("%d CPU agents and %d GPU agents are alive", n[jobs.PoolCPU], n[jobs.PoolGPU])
 }
 
+// lost reports agents that ended without a drain. It is an error if they held shards, because those
+// wait for a takeover, and a warning otherwise. An agent that was drained leaves no trace here.
 func lost(f *Facts) Result {
 	if r, no := missing(f); no {
 		return r
@@ -87,6 +96,9 @@ func lost(f *Facts) Result {
 	return r
 }
 
+// states reports agents that do not serve. An agent that is full or drains is as its operator wants
+// it. Every other state is the agent's own finding: a device that fails, or a folder that it cannot
+// use.
 func states(f *Facts) Result {
 	if r, no := missing(f); no {
 		return r
@@ -113,6 +125,8 @@ func states(f *Facts) Result {
 	return ok("all agents serve")
 }
 
+// versions warns of agents with different versions. Versions work together during an update, so it
+// is no error. It skips agents that have not answered.
 func versions(f *Facts) Result {
 	if r, no := missing(f); no {
 		return r
@@ -131,6 +145,7 @@ func versions(f *Facts) Result {
 	if len(by) == 0 {
 		return Result{Level: Skip, Summary: "no agent told its version"}
 	}
+	// Sorted, so that two runs of the doctor are the same.
 	if len(by) > 1 {
 		var all []string
 		for _, v := range slices.Sorted(maps.Keys(by)) {
@@ -144,6 +159,8 @@ func versions(f *Facts) Result {
 	return ok("all agents have one version")
 }
 
+// names reports agents that share a name. The registry of this version keeps one record for each
+// name, so a State that Collect has read has no such agents.
 func names(f *Facts) Result {
 	if r, no := missing(f); no {
 		return r
@@ -164,10 +181,12 @@ func names(f *Facts) Result {
 	return ok("each agent has a name of its own")
 }
 
-// clockDrift is how far the clock of an agent may be from that of this machine, the time of an answer
-// included.
+// clockDrift is the largest accepted difference between the clock of an agent and that of this
+// machine. It includes the time of an answer.
 const clockDrift = 3 * time.Second
 
+// clocks compares the time in the answer of each agent with the time of the State. The NATS server
+// has a clock too, which orders messages; it is not compared.
 func clocks(f *Facts) Result {
 	if r, no := missing(f); no {
 		return r
@@ -179,6 +198,7 @@ func clocks(f *Facts) Result {
 			continue
 		}
 		asked++
+		// Both times are taken during one look if the agents were asked by it.
 		if d := a.Telemetry.At.Sub(f.State.At); d.Abs() > clockDrift {
 			off = append(off, fmt.Sprintf("%s: %v", a.Name, d.Round(100*time.Millisecond)))
 		}
@@ -195,7 +215,9 @@ func clocks(f *Facts) Result {
 	return ok("the clocks of %d agents agree with this machine's", asked)
 }
 
-// samples calls fn with the samples of a metric, of all agents that are alive.
+// samples calls fn with each sample of a metric of all agents that are alive, and returns how many
+// there were. 0 means that no agent has the metric, which is not the same as a value of 0: the
+// caller then skips its check.
 func samples(f *Facts, name string, fn func(agent string, s jobs.Sample)) (n int) {
 	for _, a := range alive(f) {
 		if a.Telemetry == nil {
@@ -211,12 +233,16 @@ func samples(f *Facts, name string, fn func(agent string, s jobs.Sample)) (n int
 	return n
 }
 
+// deviceState reports devices in a state other than ok. The metric has a sample with the value 1
+// for the state that a device is in. A failed device is an error; one that is slowed down is a
+// warning.
 func deviceState(f *Facts) Result {
 	if r, no := missing(f); no {
 		return r
 	}
 	r := Result{Level: OK}
 	n := samples(f, "exoswarm_device_state", func(agent string, s jobs.Sample) {
+		// One sample for each possible state; 1 marks the present one.
 		if s.Value == 0 || s.Labels["state"] == "ok" {
 			return
 		}
@@ -238,11 +264,14 @@ func deviceState(f *Facts) Result {
 	return r
 }
 
+// fallback reports GPU agents that chose the host device by themselves. It is a warning, since a
+// swarm is served but far slower, and information for a program that was built without CUDA.
 func fallback(f *Facts) Result {
 	if r, no := missing(f); no {
 		return r
 	}
 	var all []string
+	// The text of Fallback comes from gpuagent, which chooses it.
 	level := Info // a binary without CUDA was built so
 	for _, a := range alive(f) {
 		if a.Fallback != "" {
@@ -261,6 +290,9 @@ func fallback(f *Facts) Result {
 	return ok("no GPU agent fell back to the host device")
 }
 
+// deviceMemory reports memory of a device that has lost data: uncorrected errors that the device
+// counts, and pages that were not where the agent had put them. Corrected errors are normal and do
+// not count.
 func deviceMemory(f *Facts) Result {
 	if r, no := missing(f); no {
 		return r

@@ -11,10 +11,13 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/servers"
 )
 
-// collectPatience bounds Collect.
+// collectPatience bounds Collect. It is less than a look may take, so a cluster that is too slow to
+// observe is reported as one that does not answer.
 const collectPatience = 4 * time.Second
 
-// Collect asks a cluster for the facts. What cannot be had is missing in them.
+// Collect asks a cluster for the facts, and takes at most collectPatience. It makes one look of its
+// own, with the metrics of the agents. It never fails: what cannot be had is missing in the Facts,
+// whose Error has the cause. The caller fills in URL, Local and Version.
 func Collect(ctx context.Context, c *natsq.Conn) *Facts {
 	ctx, cancel := context.WithTimeout(ctx, collectPatience)
 	defer cancel()
@@ -23,6 +26,8 @@ func Collect(ctx context.Context, c *natsq.Conn) *Facts {
 	defer w.Watched()()
 	s, err := w.Wait(ctx, 0)
 	f := &Facts{At: time.Now().UTC()}
+	// Without a leader of JetStream, reading the streams would wait until the end of ctx. Drift
+	// that was read tells reachable that the server answers although the look has failed.
 	if err == nil && !strings.Contains(s.Error, servers.ErrNoLeader.Error()) {
 		f.Drift = Drift(ctx, c)
 	}
@@ -30,6 +35,7 @@ func Collect(ctx context.Context, c *natsq.Conn) *Facts {
 	case err != nil:
 		f.Error = err.Error()
 		return f
+	// The look has failed: its State has nothing but the error.
 	case s.Error != "":
 		f.Error = s.Error
 		return f
@@ -38,8 +44,8 @@ func Collect(ctx context.Context, c *natsq.Conn) *Facts {
 	return f
 }
 
-// Drift lists the settings of streams that differ from what this version wants; nil: they could not
-// be read.
+// Drift returns the settings of streams that differ from what this version wants, one line each. An
+// empty list means that all agree; nil means that they could not be read. It changes nothing.
 func Drift(ctx context.Context, c *natsq.Conn) *[]string {
 	plan, err := c.Plan(ctx)
 	if err != nil {

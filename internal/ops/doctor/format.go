@@ -9,11 +9,14 @@ import (
 	"github.com/exoswarm/exoswarm/internal/redact"
 )
 
-// WriteText writes the results that are not ok, or all of them, worst first, and a line with the sum.
+// WriteText writes the results for people: the findings, with verbose also the checks that are ok
+// or skipped, in the order of all, and a last line with the counts. Text of agents and servers is
+// shown without control characters and secrets.
 func WriteText(w io.Writer, all []Result, verbose bool) error {
 	n := map[Level]int{}
 	for _, r := range all {
 		n[r.Level]++
+		// Info is shown: it is worth knowing once.
 		if !verbose && (r.Level == OK || r.Level == Skip) {
 			continue
 		}
@@ -32,7 +35,7 @@ func WriteText(w io.Writer, all []Result, verbose bool) error {
 	return err
 }
 
-// WriteJSON writes the results as a JSON array.
+// WriteJSON writes the results as a JSON array. The order is that of all. Nothing is left out.
 func WriteJSON(w io.Writer, all []Result) error {
 	data, err := json.MarshalIndent(all, "", "  ")
 	if err != nil {
@@ -42,8 +45,9 @@ func WriteJSON(w io.Writer, all []Result) error {
 	return err
 }
 
-// WritePrometheus writes the results in the text format of Prometheus, for the textfile collector of
-// the node exporter.
+// WritePrometheus writes the results in the text format of Prometheus, for the textfile collector
+// of the node exporter. Each check has a sample, also one that was skipped, so an alert on a
+// missing sample means that the doctor did not run.
 func WritePrometheus(w io.Writer, all []Result) error {
 	var b strings.Builder
 	b.WriteString("# HELP exoswarm_doctor_check The level of a check: 0 ok or skipped, 1 info, 2 warning, 3 error.\n" +
@@ -61,6 +65,7 @@ func WritePrometheus(w io.Writer, all []Result) error {
 	return err
 }
 
+// severity returns the number of a level in the metric: 0 for ok and skipped, up to 3.
 func severity(l Level) int {
 	switch l {
 	case Failed:
@@ -73,10 +78,12 @@ func severity(l Level) int {
 	return 0
 }
 
-// WriteNagios writes one line with performance data, and returns the exit status of a Nagios plugin:
-// 0 OK, 1 WARNING, 2 CRITICAL (Nagios Plugin Development Guidelines).
+// WriteNagios writes one line with performance data, and returns the exit status of a Nagios
+// plugin: 0 OK, 1 WARNING, 2 CRITICAL (Nagios Plugin Development Guidelines). A | separates text
+// from data, so none may be in the text. Units that plugins do not know are left out.
 func WriteNagios(w io.Writer, all []Result) (status int, err error) {
 	word, status := "OK", 0
+	// Info is OK to Nagios.
 	switch Worst(all) {
 	case Failed:
 		word, status = "CRITICAL", 2
@@ -90,6 +97,7 @@ func WriteNagios(w io.Writer, all []Result) (status int, err error) {
 		}
 		if r.Value != nil {
 			unit := r.Unit
+			// The guidelines know s, %, B and c, with prefixes.
 			if unit != "ms" && unit != "%" {
 				unit = ""
 			}

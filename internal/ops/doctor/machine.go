@@ -10,15 +10,20 @@ import (
 	"syscall"
 )
 
+// securityChecks need Facts.URL only.
 var securityChecks = []check{{"security-transport", "security", transport}}
 
+// machineChecks need Facts.Local only. Their findings are at most warnings: the agents may run on
+// other machines.
 var machineChecks = []check{
 	{"machine-files", "machine", openFiles},
 	{"machine-memlock", "machine", lockedMemory},
 	{"machine-disk", "machine", freeDisk},
 }
 
-// transport warns of a connection to another machine without TLS.
+// transport warns of a connection to another machine without TLS. Every address of the list must be
+// encrypted or local, because the client may use any of them. A name other than localhost counts as
+// another machine. An address that cannot be parsed is not judged here; it fails to connect.
 func transport(f *Facts) Result {
 	if f.URL == "" {
 		return Result{Level: Skip, Summary: "the connection is inside this process"}
@@ -41,17 +46,21 @@ func transport(f *Facts) Result {
 
 // Limits of a machine that runs agents.
 const (
+	// leastFiles is in open files of a process, sockets included.
 	leastFiles = 4096
-	leastDisk  = 1 << 30
+	// leastDisk is in bytes.
+	leastDisk = 1 << 30
 )
 
-// ReadLocal reads the limits of this machine, for a process in this folder.
+// ReadLocal reads the limits of this machine for a process with this working folder. A limit that
+// cannot be read stays 0.
 func ReadLocal(folder string) *Local {
 	l := &Local{}
 	var r syscall.Rlimit
 	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &r) == nil {
 		l.OpenFiles = r.Cur
 	}
+	// Package syscall has no name for it.
 	const memlock = 8 // RLIMIT_MEMLOCK of Linux
 	if syscall.Getrlimit(memlock, &r) == nil {
 		l.LockedMemory = r.Cur
@@ -66,6 +75,8 @@ func ReadLocal(folder string) *Local {
 	return l
 }
 
+// openFiles warns of a limit below leastFiles for this process. Agents on this machine may have
+// another one.
 func openFiles(f *Facts) Result {
 	if f.Local == nil || f.Local.OpenFiles == 0 {
 		return Result{Level: Skip, Summary: "the limit of open files could not be read"}
@@ -79,10 +90,13 @@ func openFiles(f *Facts) Result {
 	return r
 }
 
+// lockedMemory tells of a limit of locked memory. It matters only to a GPU agent whose CUDA reports
+// errors of pinned memory, so it is information and never a warning.
 func lockedMemory(f *Facts) Result {
 	if f.Local == nil {
 		return Result{Level: Skip, Summary: "the limit of locked memory could not be read"}
 	}
+	// RLIM_INFINITY is the largest uint64; a setting of systemd may become the largest int64.
 	if f.Local.LockedMemory >= math.MaxInt64 {
 		return ok("locked memory has no limit")
 	}
@@ -92,6 +106,8 @@ func lockedMemory(f *Facts) Result {
 	}
 }
 
+// freeDisk warns of less than leastDisk free bytes on the disk of the working folder, which need
+// not be that of the NATS server; see store.
 func freeDisk(f *Facts) Result {
 	if f.Local == nil || f.Local.FreeDisk == 0 {
 		return Result{Level: Skip, Summary: "the free space could not be read"}

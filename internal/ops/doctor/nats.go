@@ -9,6 +9,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/servers"
 )
 
+// natsChecks come first: without the server the other checks have no facts.
 var natsChecks = []check{
 	{"nats-reachable", "nats", reachable},
 	{"nats-version", "nats", natsVersion},
@@ -20,20 +21,24 @@ var natsChecks = []check{
 	{"nats-limits", "nats", limits},
 }
 
-// leastVersion is the first version of the server with all that the protocol uses.
+// leastVersion is the first version of the server with all that the protocol uses: delayed and
+// scheduled messages, and atomic batches.
 var leastVersion = [2]int{2, 12}
 
+// The limits of the checks. A part is used over allowed, from 0 to 1.
 const (
 	slowTrip = 20 * time.Millisecond
 	fullWarn = 0.8
 	fullBad  = 0.95
 )
 
+// ok returns a result without a finding.
 func ok(format string, args ...any) Result {
 	return Result{Level: OK, Summary: fmt.Sprintf(format, args...)}
 }
 
-// missing is the result of a check without its facts.
+// missing returns a skipped result and true if the State is missing. Every check that reads the
+// State calls it first.
 func missing(f *Facts) (Result, bool) {
 	if f.State == nil || f.State.Frame == 0 && f.State.NATS.Version == "" {
 		return Result{Level: Skip, Summary: "the cluster could not be asked"}, true
@@ -41,6 +46,7 @@ func missing(f *Facts) (Result, bool) {
 	return Result{}, false
 }
 
+// count is strconv.Itoa, for sentences.
 func count(n int) string { return strconv.Itoa(n) }
 
 // counted is a number with its noun, which ends in s for several.
@@ -51,6 +57,9 @@ func counted[N int | float64](n N, noun string) string {
 	return fmt.Sprintf("%.0f %ss", float64(n), noun)
 }
 
+// reachable tells four failures apart, since each has another cure: JetStream without a leader,
+// streams that are missing or unreadable, no answer, and no look yet. It is the only check that
+// reads Error.
 func reachable(f *Facts) Result {
 	switch {
 	case strings.Contains(f.Error, servers.ErrNoLeader.Error()):
@@ -58,6 +67,7 @@ func reachable(f *Facts) Result {
 			Level: Failed, Summary: "the NATS servers answer, and JetStream has no leader", Details: []string{f.Error},
 			Cure: "start the NATS servers that are missing: a majority must run",
 		}
+	// A server without the streams of exoswarm: the connection works, the look does not.
 	case f.Error != "" && f.Drift != nil:
 		return Result{
 			Level: Failed, Summary: "the NATS server answers, and its streams cannot be read",
@@ -76,10 +86,12 @@ func reachable(f *Facts) Result {
 	return ok("the NATS server answers: %s, version %s", f.State.NATS.Server, f.State.NATS.Version)
 }
 
+// natsVersion requires leastVersion. A version that is not of the form MAJOR.MINOR is skipped.
 func natsVersion(f *Facts) Result {
 	if r, no := missing(f); no {
 		return r
 	}
+	// Releases are like 2.12.3, and builds like 2.12.0-RC.2.
 	parts := strings.SplitN(f.State.NATS.Version, ".", 3)
 	if len(parts) < 2 {
 		return Result{Level: Skip, Summary: "the server names no version"}
@@ -98,6 +110,8 @@ func natsVersion(f *Facts) Result {
 	return ok("the NATS server has version %s", f.State.NATS.Version)
 }
 
+// roundTrip warns of a slow connection. One message is measured, so a single value above the limit
+// may be chance; a swarm is slow if it stays there.
 func roundTrip(f *Facts) Result {
 	if r, no := missing(f); no {
 		return r
@@ -115,6 +129,8 @@ func roundTrip(f *Facts) Result {
 	return r
 }
 
+// store judges the used part of the storage of the account. A server that refuses to store is an
+// error whatever the numbers are.
 func store(f *Facts) Result {
 	if r, no := missing(f); no {
 		return r
@@ -126,6 +142,7 @@ func store(f *Facts) Result {
 			Cure: "make room on the disk of the server; it stores again by itself",
 		}
 	}
+	// A limit of -1 is none; 0 is Refuses.
 	if n.StoreLimit <= 0 {
 		return ok("%d bytes are stored; the account has no limit", n.Store)
 	}
@@ -135,7 +152,8 @@ func store(f *Facts) Result {
 	return r
 }
 
-// level judges a used part.
+// level judges a used part of a limit: a warning from fullWarn, an error from fullBad. The value of
+// the result is in percent. cure is set only if there is something to do.
 func level(part float64, summary, cure string) Result {
 	percent := 100 * part
 	r := Result{Level: OK, Summary: summary, Value: &percent, Unit: "%"}
@@ -148,6 +166,8 @@ func level(part float64, summary, cure string) Result {
 	return r
 }
 
+// leaders reports streams without a leader, those of the queue and the logs of shards. Nothing can
+// be written to such a stream or read from it, so this is an error.
 func leaders(f *Facts) Result {
 	if r, no := missing(f); no {
 		return r
@@ -174,12 +194,15 @@ func leaders(f *Facts) Result {
 	return ok("each stream has a leader")
 }
 
+// replicas warns of replicas that are behind, and of streams with one replica in a cluster of
+// servers: both lose data or service with the next failure. One server alone is information.
 func replicas(f *Facts) Result {
 	if r, no := missing(f); no {
 		return r
 	}
 	var behind, single []string
 	for _, s := range f.State.NATS.Streams {
+		// Both findings are collected; a replica that is behind is the more urgent one.
 		if len(s.Behind) > 0 {
 			behind = append(behind, s.Name+": "+strings.Join(s.Behind, ", "))
 		}
@@ -205,6 +228,8 @@ func replicas(f *Facts) Result {
 	return ok("all replicas are current")
 }
 
+// drift warns of settings that another version or an operator has changed. The cluster works with
+// them, but limits and retention are not what this version relies on.
 func drift(f *Facts) Result {
 	if f.Drift == nil {
 		return Result{Level: Skip, Summary: "the settings of the streams could not be read"}
@@ -219,6 +244,8 @@ func drift(f *Facts) Result {
 	return ok("the streams are as this version wants them")
 }
 
+// limits returns the worst of all streams with a limit of bytes or messages; streams without limits
+// do not count.
 func limits(f *Facts) Result {
 	if r, no := missing(f); no {
 		return r
@@ -230,12 +257,14 @@ func limits(f *Facts) Result {
 			limit int64
 			unit  string
 		}{{s.Bytes, s.MaxBytes, "bytes"}, {s.Messages, s.MaxMsgs, "messages"}} {
+			// A limit of -1 is none.
 			if c.limit <= 0 {
 				continue
 			}
 			part := float64(c.used) / float64(c.limit)
 			r := level(part, fmt.Sprintf("stream %s has %d of %d %s", s.Name, c.used, c.limit, c.unit),
 				"let agents work it off, or raise the limit")
+			// Of several streams of one level the first is reported.
 			if r.Level.rank() < worst.Level.rank() {
 				worst = r
 			}

@@ -8,6 +8,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
+// queueChecks read the statistics of the pools.
 var queueChecks = []check{
 	{"queue-paused", "queues", paused},
 	{"queue-unserved", "queues", unservedKinds},
@@ -15,6 +16,7 @@ var queueChecks = []check{
 	{"queue-dead", "queues", dead},
 }
 
+// swarmChecks read the records of swarms, the leases of their shards and the tiers of GPU agents.
 var swarmChecks = []check{
 	{"swarm-served", "swarms", served},
 	{"swarm-records", "swarms", records},
@@ -22,6 +24,7 @@ var swarmChecks = []check{
 	{"swarm-disks", "swarms", tierFailures},
 }
 
+// paused warns of pools and kinds that an operator has paused. The cure resumes the last of them.
 func paused(f *Facts) Result {
 	if r, no := missing(f); no {
 		return r
@@ -34,6 +37,7 @@ func paused(f *Facts) Result {
 				fmt.Sprintf("exoswarm queue resume %s", p.Pool)
 		}
 		for _, s := range p.Sources {
+			// A paused pool is one finding, whatever kinds of it are paused too.
 			if s.Paused && !p.Paused {
 				all = append(all, fmt.Sprintf("kind %s of pool %s, %d jobs wait", s.Kind, p.Pool, s.Waiting))
 				cure = fmt.Sprintf("exoswarm queue resume %s --kind %s", p.Pool, s.Kind)
@@ -46,6 +50,8 @@ func paused(f *Facts) Result {
 	return ok("no queue is paused")
 }
 
+// unservedKinds reports kinds with queued jobs that no agent handles. Such jobs wait until their
+// deadline, or for ever without one.
 func unservedKinds(f *Facts) Result {
 	if r, no := missing(f); no {
 		return r
@@ -65,15 +71,19 @@ func unservedKinds(f *Facts) Result {
 	return ok("each kind with jobs has an agent")
 }
 
-// oldJob is the age from which on the oldest job is worth a look.
+// oldJob is the age from which the oldest job is reported. Jobs over live sources run for days, so
+// an age alone is no warning.
 const oldJob = time.Hour
 
+// oldest reports the oldest job that is not over if it is older than oldJob. With several such
+// pools it reports the last one.
 func oldest(f *Facts) Result {
 	if r, no := missing(f); no {
 		return r
 	}
 	r := ok("no job is older than %v", oldJob)
 	for _, p := range f.State.Pools {
+		// An empty pool has no oldest job.
 		if age := f.State.At.Sub(p.Oldest); !p.Oldest.IsZero() && age > oldJob {
 			r.Level, r.Summary = Info, fmt.Sprintf("the oldest job of pool %s is %v old", p.Pool,
 				age.Round(time.Minute))
@@ -85,6 +95,7 @@ func oldest(f *Facts) Result {
 	return r
 }
 
+// dead warns of dead letters. They stay until somebody retries or purges them.
 func dead(f *Facts) Result {
 	if r, no := missing(f); no {
 		return r
@@ -101,6 +112,8 @@ func dead(f *Facts) Result {
 	return r
 }
 
+// served reports shards that no GPU agent holds, an error, and those whose log is still replayed, a
+// warning. Swarms that are being removed do not count.
 func served(f *Facts) Result {
 	if r, no := missing(f); no {
 		return r
@@ -109,6 +122,7 @@ func served(f *Facts) Result {
 	for _, sw := range f.State.Swarms {
 		for _, sh := range sw.Shards {
 			switch {
+			// Its shards are given up by their agents one after the other.
 			case sw.Ending:
 			case sh.State == cluster.StateWaiting:
 				r.Level = Failed
@@ -130,12 +144,15 @@ func served(f *Facts) Result {
 	return r
 }
 
+// records reports swarms whose record this version cannot read. No agent of this version serves
+// them.
 func records(f *Facts) Result {
 	if r, no := missing(f); no {
 		return r
 	}
 	var bad []string
 	for _, sw := range f.State.Swarms {
+		// The name of such a swarm is its id if the record does not tell it.
 		if sw.Error != "" {
 			bad = append(bad, sw.Name+": "+sw.Error)
 		}
@@ -149,6 +166,8 @@ func records(f *Facts) Result {
 	return ok("all records of swarms can be read")
 }
 
+// tiersFull returns the fullest tier of all agents, judged by level. A full tier moves pages down;
+// the last tier has nowhere to move them.
 func tiersFull(f *Facts) Result {
 	if r, no := missing(f); no {
 		return r
@@ -167,6 +186,8 @@ func tiersFull(f *Facts) Result {
 	return worst
 }
 
+// tierFailures warns of tiers with failed operations since the start of their agent. A tier that
+// fails is not used until a probe succeeds, so swarms may still be served.
 func tierFailures(f *Facts) Result {
 	if r, no := missing(f); no {
 		return r
