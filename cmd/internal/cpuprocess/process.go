@@ -26,7 +26,9 @@ import (
 )
 
 // Command returns the command cpuagent, which serves until a signal. It fails at once if its
-// program holds GPU code. Each call returns a command with flags of its own.
+// program holds GPU code. Each call returns a command with flags of its own. By default jobs may
+// reach nothing: no folder, no host, no stream and no secret. The operator names each of them, and
+// an entry with tenant= is for the jobs of that tenant only.
 func Command() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "cpuagent --nats URL",
@@ -91,7 +93,9 @@ func Shared() *cobra.Command {
 
 // checkWall returns command.ErrGPUCode if this program holds GPU code, because a CPU agent must not
 // be able to reach a GPU. It looks at the functions and libraries of the program and at its open
-// devices. If the system does not allow the check, it logs that and returns nil.
+// devices. If the system does not allow the check, it logs that and returns nil. The check at the
+// start cannot see a library that is mapped later, so the health of the process repeats a part of
+// it.
 func checkWall(log *slog.Logger) error {
 	program, err := os.Executable()
 	if err == nil {
@@ -131,6 +135,7 @@ func serve(cmd *cobra.Command, log *slog.Logger, walled bool) (err error) {
 	if grace <= 0 {
 		return command.Usage("--object-grace %v: use more than 0", grace)
 	}
+	// inputmem reserves memory for each of them.
 	if concurrency < 1 {
 		return command.Usage("--concurrency %d: use 1 or more", concurrency)
 	}
@@ -139,10 +144,12 @@ func serve(cmd *cobra.Command, log *slog.Logger, walled bool) (err error) {
 	if err != nil {
 		return err
 	}
+	// Each job keeps a fixed part for itself; the rest is shared by the sources of all jobs.
 	inputs, err := inputmem.New(limit, concurrency)
 	if err != nil {
 		return err
 	}
+	// The collector must know the limit before the first source is read.
 	command.LimitHeap(inputmem.HeapLimit(limit), log)
 	roots, err := files.ParseRoots(rootFlags)
 	if err != nil {
@@ -158,6 +165,7 @@ func serve(cmd *cobra.Command, log *slog.Logger, walled bool) (err error) {
 	if err != nil {
 		return command.Usage("--secrets: %v", err)
 	}
+	// Secrets are read from their files whenever a job refers to them, so the store stays open.
 	defer func() { err = errors.Join(err, secrets.Close()) }()
 	bound, _ := f.GetStringArray("secret")
 	if err := secrets.Bind(bound); err != nil {
@@ -168,6 +176,7 @@ func serve(cmd *cobra.Command, log *slog.Logger, walled bool) (err error) {
 	if err != nil {
 		return command.Usage("%v", err)
 	}
+	// An empty folder is that of the system, which exists.
 	if data != "" {
 		if err := os.MkdirAll(data, 0o755); err != nil {
 			return command.Usage("--data-dir: %v", err)
@@ -182,6 +191,7 @@ func serve(cmd *cobra.Command, log *slog.Logger, walled bool) (err error) {
 	if walled { // open devices and mapped libraries again, at each request of the health: they may come later
 		metrics.Require("isolation", command.NewHoldings("/proc/self").GPUFree)
 	}
+	// From here on the process is visible to scrapes, but not ready: Connect may wait for a server.
 	counts, err := natsq.NewMetrics(metrics)
 	if err != nil {
 		return err
@@ -221,6 +231,7 @@ func serve(cmd *cobra.Command, log *slog.Logger, walled bool) (err error) {
 		return err
 	}
 	defer closePush(push)
+	// Every resource that a job may ask for is given here; the streamer opens nothing by itself.
 	streamer, err := cpuagents.New(cpuagents.Options{
 		Queue: conn.StreamJobs(), Files: files, Logger: log, Egress: guard,
 		Secrets: secrets, Streams: streams,
@@ -238,10 +249,13 @@ func serve(cmd *cobra.Command, log *slog.Logger, walled bool) (err error) {
 	}
 	ctx := process.Context()
 	// Objects and orphans are looked after in the background, until the process drains.
+	// The deferred call below ends ctx and waits, so the background work never outlives conn.
 	var sweeping sync.WaitGroup
 	defer func() { process.End(nil); sweeping.Wait() }()
 	sweeping.Go(func() { conn.Objects.KeepObjects(ctx, grace, log) })
 	if err := process.Announce(func() jobs.Agent {
+		// The heartbeat shows a scratch folder that cannot be used; Ready of the worker keeps jobs
+		// away from it.
 		a := jobs.Agent{
 			Pool: jobs.PoolCPU, Kinds: []string{cpuagents.KindStream}, Concurrency: concurrency,
 			Running: worker.Running(), State: "serving",
@@ -253,6 +267,7 @@ func serve(cmd *cobra.Command, log *slog.Logger, walled bool) (err error) {
 	}); err != nil {
 		return errors.Join(err, drain(worker))
 	}
+	// The gateway comes after the registry: its callers look for agents there.
 	gateway, err := conn.Serve(log)
 	if err != nil {
 		leave(process)
@@ -276,7 +291,7 @@ func serve(cmd *cobra.Command, log *slog.Logger, walled bool) (err error) {
 }
 
 // leave removes the agent from the registry. After 5 s it gives up, and the record ends with its
-// heartbeats.
+// heartbeats. The command's context has ended by then, so it cannot bound the call.
 func leave(p *command.AgentProcess) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
@@ -285,7 +300,9 @@ func leave(p *command.AgentProcess) {
 
 // listenPush starts the endpoint for pushed rows, whose bodies take a part of the memory of inputs.
 // It returns nil without --push-listen; then the other flags of the endpoint are errors of usage.
-// The caller calls closePush with the result.
+// The caller calls closePush with the result. Errors of these flags, and of an address that cannot
+// be opened, are errors of usage. Rows that are received before the worker starts wait in their
+// stream.
 func listenPush(cmd *cobra.Command, conn *natsq.Conn, inputs *inputmem.Memory, secrets *secret.Store,
 	metrics *command.Metrics, log *slog.Logger,
 ) (*push.Server, error) {
@@ -297,6 +314,7 @@ func listenPush(cmd *cobra.Command, conn *natsq.Conn, inputs *inputmem.Memory, s
 	o.MaxBody, _ = f.GetInt64("push-max-body")
 	o.MaxRows, _ = f.GetInt("push-max-rows")
 	list, _ := f.GetStringArray("push-token")
+	// A token without an address is a mistake: rows would be refused and nobody would know why.
 	if o.Addr == "" {
 		if len(list) > 0 || o.Cert != "" || o.Key != "" {
 			return nil, command.Usage("--push-token, --push-cert and --push-key are for --push-listen HOST:PORT")
@@ -317,8 +335,9 @@ func listenPush(cmd *cobra.Command, conn *natsq.Conn, inputs *inputmem.Memory, s
 	return push, nil
 }
 
-// closePush ends the endpoint for pushed rows, if there is one, and gives requests in progress 30 s
-// to finish. A second call does nothing, so a deferred call may follow the one before the drain.
+// closePush ends the endpoint for pushed rows, if there is one. It accepts no new request, and
+// gives those in progress 30 s to finish, so that a sender knows whether its rows are stored. A
+// second call does nothing, so a deferred call may follow the one before the drain.
 func closePush(p *push.Server) {
 	if p == nil {
 		return
@@ -328,8 +347,10 @@ func closePush(p *push.Server) {
 	p.Close(ctx)
 }
 
-// drain ends a worker, and gives its jobs back to the queue within a minute. A job whose handler
-// does not end in that time is given out again when its lease ends.
+// drain ends a worker: it takes no new job, and gives those that run back to the queue within a
+// minute. A stream job stops at a position in its log from which another agent continues. A job
+// whose handler does not end in that time is given out again when its lease ends; its late writes
+// are fenced off.
 func drain(w *natsq.Worker) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()

@@ -100,7 +100,8 @@ func (c *checkpoints) Open(swarm string, shard, pageSize, pages int) (pages.Stor
 }
 
 // store is the open store of a shard. It implements pages.Layered: pages may be read from the tiers
-// in which they are.
+// in which they are. Its bytes count against the quotas of the tiers, and those of its index
+// against the first one.
 type store struct {
 	*pagestore.Store
 	of    *checkpoints
@@ -230,7 +231,8 @@ func (c *checkpoints) Shards() ([]shard.ID, error) {
 }
 
 // folder returns the name of the folders of a shard: the key of its swarm and its number. It
-// refuses a key that would be the path of another folder, because keys come from the queue.
+// refuses a key that would be the path of another folder, because keys come from the queue. A
+// result never has a path separator.
 func folder(swarm string, shard int) (string, error) {
 	if err := swarms.CheckKey(swarm); err != nil {
 		return "", err

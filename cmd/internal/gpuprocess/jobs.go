@@ -12,15 +12,17 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 )
 
-// jobTaker takes jobs of pool gpu for an agent, beside its shards. A nil jobTaker takes none.
+// jobTaker takes jobs of pool gpu for an agent, beside its shards. A nil jobTaker takes none. drain
+// ends it; after that only kinds may be called.
 type jobTaker struct {
 	handlers *gpujobs.Handlers
 	worker   *natsq.Worker
 }
 
-// takeJobs starts a worker of pool gpu whose jobs run on the devices of the agent. It returns nil if
-// the settings ask for no jobs, or if the login may not take them, which the log then says. The
-// caller drains it before the agent.
+// takeJobs starts a worker of pool gpu whose jobs run on the devices of the agent. It returns nil
+// if the settings ask for no jobs, or if the login may not take them, which the log then says: an
+// agent serves its shards without jobs too. A job is not taken while the agent is not healthy. The
+// caller drains the result before the agent, whose devices the jobs use.
 func takeJobs(p *command.AgentProcess, s *settings, agent *gpuagents.Agent) (*jobTaker, error) {
 	if s.jobSlots == 0 {
 		return nil, nil
@@ -68,11 +70,14 @@ func (t *jobTaker) kinds() []string {
 }
 
 // drain gives the jobs back to the queue, and waits until the devices are free of them or ctx ends.
+// After an error launches may still run, so closing the devices may wait for them.
 func (t *jobTaker) drain(ctx context.Context) error {
 	if t == nil {
 		return nil
 	}
 	err := t.worker.Drain(ctx)
+	// Close has no context. Its goroutine ends when the watchdog of the device has ended the last
+	// launch.
 	free := make(chan struct{})
 	go func() {
 		t.handlers.Close()

@@ -102,7 +102,8 @@ func (b budget) pages(d device.Device, asked, inHost, limit int64) (int64, error
 }
 
 // roomOf returns the room that the agent announces: memory for pages, and the free space of its
-// disks. nil: the agent does not know it yet.
+// disks. nil means that the agent does not know it yet. The admission of a new swarm adds up the
+// rooms of all agents.
 func roomOf(a *gpuagents.Agent, disks []*storeTier) *jobs.Room {
 	room := a.Room()
 	if room == nil {
@@ -123,6 +124,7 @@ func diskRoom(disks []*storeTier) (room int64) {
 		}
 		free := int64(s.Bavail) * s.Bsize //nolint:unconvert // of another type on other systems
 		switch {
+		// A capacity is not shared: each tier may use its own.
 		case t.capacity > 0:
 			room += min(t.capacity, free)
 		case !seen[s.Fsid]:

@@ -16,7 +16,9 @@ import (
 	"github.com/exoswarm/exoswarm/internal/command"
 )
 
-// Command returns the command gpuagent. Without a sub-command it serves until a signal.
+// Command returns the command gpuagent. Without a sub-command it serves until a signal. Each call
+// returns a command with flags of its own, so exoswarm serve may run it beside others. readSettings
+// checks the values; the devices and the memory decide whether they fit.
 func Command() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "gpuagent --nats URL --data-dir DIR",

@@ -23,7 +23,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// drainTime bounds the end of the process after the reason to drain.
+// drainTime bounds the end of the process after the reason to drain: jobs, hand-overs and the last
+// checkpoints together. What is not done by then is left to the ends of leases.
 const drainTime = time.Minute
 
 // serve is the life of the process: it opens disks and devices, connects, serves shards until the
@@ -156,7 +157,7 @@ func serve(cmd *cobra.Command, s *settings) (err error) {
 
 // observeAgent registers the metrics and the checks of the agent and its devices. The agent may
 // replace a device by another one of the same name after a fault, so both ask the agent, once it
-// has started, for the devices of the moment.
+// has started, for the devices of the moment. The order and the number of devices never change.
 func observeAgent(m *command.Metrics, agent *atomic.Pointer[gpuagents.Agent],
 	opened []device.Device,
 ) (*gpuagents.Metrics, error) {
@@ -181,7 +182,8 @@ func observeAgent(m *command.Metrics, agent *atomic.Pointer[gpuagents.Agent],
 }
 
 // openSnapshots opens the place of snapshots, encrypted with the keys of the agent. The store is
-// nil when there is none. The caller calls done after the agent has ended.
+// nil when there is none. The caller calls done after the agent has ended. An address that cannot
+// be opened is an error of usage. Without keys the snapshots are not encrypted.
 func openSnapshots(ctx context.Context, s *settings, log *slog.Logger) (_ snapshot.Store, done func(), err error) {
 	if s.snapshots == "" {
 		return nil, func() {}, nil
@@ -198,7 +200,8 @@ func openSnapshots(ctx context.Context, s *settings, log *slog.Logger) (_ snapsh
 }
 
 // accelerators returns the devices with the bytes that pages may take on each, and a function that
-// opens the device again after a fault.
+// opens the device again after a fault. Open uses the options of the first opening, so the new
+// device has the same limits and cache.
 func accelerators(opened []device.Device, s *settings, mem budget, inHost int64,
 	opts cuda.Options,
 ) (own []pool.Accelerator, err error) {
@@ -218,7 +221,8 @@ func accelerators(opened []device.Device, s *settings, mem budget, inHost int64,
 }
 
 // record returns the record of the agent for the registry, as it is now. State names the worst
-// level of the devices, if one is not normal.
+// level of the devices, if one is not normal. It is called for each heartbeat and must not wait for
+// a device.
 func record(a *gpuagents.Agent, opened []device.Device, names []string, disks []*storeTier,
 	maxShards int,
 ) jobs.Agent {
@@ -242,6 +246,8 @@ func record(a *gpuagents.Agent, opened []device.Device, names []string, disks []
 
 // makeCheckpoints returns the checkpoints of the agent, in the tiers or, without tiers, in a folder
 // below the data folder, and the tiers in use. Both are nil without tiers and data folder.
+// Checkpoints of the data folder are not moved to the tiers: a warning names them, and their shards
+// replay their logs.
 func makeCheckpoints(data string, disks []*storeTier, keys *keyring.Ring,
 	log *slog.Logger,
 ) (*checkpoints, []*storeTier) {

@@ -19,7 +19,8 @@ import (
 	"github.com/exoswarm/exoswarm/tiers/vfs"
 )
 
-// storeTier is a disk for the pages of all shards.
+// storeTier is a disk for the pages of all shards. parseTiers makes it, openTiers sets what the
+// disk decides, and from then on only its quota changes.
 type storeTier struct {
 	name  string
 	dir   string
@@ -180,7 +181,7 @@ func openTiers(all []*storeTier, log *slog.Logger) error {
 // systems become slow when they are full.
 const diskShare = 20
 
-// described returns a list of tiers for the log.
+// described returns the tiers for a line of the log, as NAME=DIR,CODEC, the fastest first.
 func described(all []*storeTier) string {
 	var names []string
 	for _, t := range all {
@@ -189,7 +190,8 @@ func described(all []*storeTier) string {
 	return strings.Join(names, " ")
 }
 
-// abandoned warns of checkpoints in a folder that is not one of the tiers.
+// abandoned warns of checkpoints in a folder that is not one of the tiers. It removes nothing: the
+// operator may have forgotten a flag.
 func abandoned(dir string, all []*storeTier, log *slog.Logger) {
 	if slices.ContainsFunc(all, func(t *storeTier) bool { return t.dir == dir }) {
 		return

@@ -22,7 +22,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 )
 
-// UICommand returns exoswarm ui: the dashboard of a cluster.
+// UICommand returns exoswarm ui: the dashboard of a cluster that runs elsewhere. It creates nothing
+// in the cluster and needs the rights of a viewer only.
 func UICommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "ui --nats URL", Short: "Serve the dashboard of a cluster until SIGTERM", Args: cobra.NoArgs,
@@ -37,7 +38,8 @@ watch, and changes nothing: the login of a viewer is enough. It waits for a serv
 	return cmd
 }
 
-// dashboardFlags adds the flags of the listener.
+// dashboardFlags adds the flags that listen reads: the address, TLS, the login and the proxy. Both
+// exoswarm ui and exoswarm serve have them.
 func dashboardFlags(f *pflag.FlagSet) {
 	f.String("listen", "127.0.0.1:8228", "HOST:PORT of the dashboard and its API; an address other than loopback "+
 		"needs --tls-cert or --behind-proxy")
@@ -52,13 +54,16 @@ func dashboardFlags(f *pflag.FlagSet) {
 	f.String("path-prefix", "", "path at which a proxy presents the dashboard, such as /ops")
 }
 
-// listener is the dashboard's place: its options and its socket.
+// listener is the open socket of the dashboard with its options. Its owner closes it.
 type listener struct {
 	options dashboard.Options
 	net.Listener
 }
 
-// listen checks the flags and opens the socket, before anything else is started.
+// listen checks the flags and opens the socket. It runs before anything else is started, so that a
+// wrong flag or a port in use leaves no trace in a cluster or a data folder. Its errors are errors
+// of usage. From here on options.Listen is the address that was opened, which tells the port for
+// :0.
 func listen(cmd *cobra.Command, log *slog.Logger) (*listener, error) {
 	f := cmd.Flags()
 	l := &listener{}
@@ -88,6 +93,7 @@ func listen(cmd *cobra.Command, log *slog.Logger) (*listener, error) {
 		if err != nil {
 			return nil, command.Usage("--tls-cert: %v", err)
 		}
+		// Browsers refuse an expired certificate with a message that few people understand.
 		if pair.Leaf != nil && time.Now().After(pair.Leaf.NotAfter) {
 			return nil, command.Usage("--tls-cert %s has expired at %s", cert,
 				pair.Leaf.NotAfter.UTC().Format(time.RFC3339))
@@ -102,18 +108,23 @@ func listen(cmd *cobra.Command, log *slog.Logger) (*listener, error) {
 	return l, nil
 }
 
-// site is a dashboard that does not serve yet. The caller closes it, after serve.
+// site is a dashboard with the watcher of its cluster. It does not serve before serve. The caller
+// calls Close after serve has returned. The connection of the watcher stays the caller's.
 type site struct {
 	*dashboard.Server
 	watcher *cluster.Watcher
 	place   *listener
 }
 
-// open starts to observe the cluster that a connection reaches, and checks the options.
+// open starts to observe the cluster that c reaches, and makes the dashboard. c must stay open
+// until the site is closed. Options that the dashboard refuses, such as an exposed address without
+// TLS, are errors of usage; the watcher is closed then.
 func (l *listener) open(c *natsq.Conn) (*site, error) {
 	w := cluster.Start(cluster.Options{Conn: c, Log: l.options.Log})
 	log := l.options.Log
 	l.options.Cluster = w
+	// The doctor uses the looks of the watcher and does not read this machine: a browser is on
+	// another one.
 	l.options.Doctor = func(ctx context.Context) ([]doctor.Result, error) {
 		f := &doctor.Facts{At: time.Now().UTC(), State: w.State(), Drift: doctor.Drift(ctx, c)}
 		f.Error = f.State.Error
@@ -133,18 +144,22 @@ func (l *listener) open(c *natsq.Conn) (*site, error) {
 	return &site{s, w, l}, nil
 }
 
-// serve serves until ctx ends.
+// serve serves until ctx ends. The first line of its log has an address with which a browser logs
+// in once.
 func (s *site) serve(ctx context.Context) error {
 	s.place.options.Log.Info("the dashboard is ready", "url", s.LoginURL(s.place.Addr().String()))
 	return s.Serve(ctx, s.place.Listener)
 }
 
-// Close ends the observation.
+// Close closes the dashboard first, because its requests read from the watcher.
 func (s *site) Close() {
 	s.Server.Close()
 	s.watcher.Close()
 }
 
+// serveUI is the life of exoswarm ui: it opens the socket, connects, serves until a signal or until
+// the server refuses the login, and closes in the reverse order. Bare means that the connection
+// creates none of the streams.
 func serveUI(cmd *cobra.Command) error {
 	log, err := command.Logger(cmd)
 	if err != nil {
@@ -160,6 +175,7 @@ func serveUI(cmd *cobra.Command) error {
 		return err
 	}
 	defer m.Close()
+	// command.Connect waits for a server that does not answer, until the signal.
 	o := natsconn.Options{Name: "exoswarm ui", Logger: log, Bare: true}
 	o.URL, o.Login = command.NATS(cmd)
 	c, err := command.Connect(cmd, o, m)
@@ -169,6 +185,7 @@ func serveUI(cmd *cobra.Command) error {
 	defer c.Close()
 	ctx, stop := context.WithCancelCause(cmd.Context())
 	defer stop(nil)
+	// The goroutine ends with ctx, which ends with this function at the latest.
 	go func() {
 		select {
 		case <-c.Refused():
@@ -188,6 +205,7 @@ func serveUI(cmd *cobra.Command) error {
 	return err
 }
 
-// errRefused ends the dashboard of a login that the server does not accept any more.
+// errRefused ends the dashboard of a login that the server does not accept any more. Its text says
+// what to do, because it is the last line that the user sees.
 var errRefused = fmt.Errorf("the NATS server does not let the dashboard in any more: its credentials expired or were " +
 	"revoked (exoswarm auth user add)")

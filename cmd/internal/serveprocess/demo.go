@@ -27,9 +27,11 @@ import (
 const (
 	// demoEvery is the time between two rows of a series.
 	demoEvery = 100 * time.Millisecond
-	// demoLength is the length of one run: its log and its job go with it, so files stay bounded.
+	// demoLength is the length of one run. The log and the job of a run go with it, so files stay
+	// bounded.
 	demoLength = 10 * time.Minute
-	demoPause  = 5 * time.Second
+	// demoPause is the time between two runs of a series, also after a run that failed.
+	demoPause = 5 * time.Second
 	// maxDemoSpeed is a row of each series a millisecond.
 	maxDemoSpeed = 100
 )
@@ -37,7 +39,8 @@ const (
 // demoSeries are the series of the example that the demo replays, each as a run of its own.
 var demoSeries = []string{"cpu_load_percent.csv", "latency_p99_ms.csv", "pump_power_w.csv"}
 
-// demo replays the example data.
+// demo replays the example data into the cluster of this process. Its owner sets all fields but
+// jobs and calls replay once.
 type demo struct {
 	conn  *natsq.Conn
 	url   string // of the NATS server
@@ -49,9 +52,11 @@ type demo struct {
 	jobs map[string]string // the job of each series, by its file
 }
 
-// replay replays the example data until ctx ends: a job for each series that reads rows as they come,
-// with the present time, and a new one after demoLength. Jobs of an earlier process, to which nobody
-// sends rows any more, are cancelled.
+// replay replays the example data until ctx ends. Each series has a job of its own, which reads
+// rows as they come, with the present time, and a new job after demoLength. A run that fails is
+// logged and followed by the next one. Jobs of an earlier process, to which nobody sends rows any
+// more, are cancelled first. It returns an error only if it cannot begin, and nil when ctx has
+// ended and all runs with it.
 func (d *demo) replay(ctx context.Context) error {
 	if err := os.MkdirAll(d.dir, 0o700); err != nil {
 		return fmt.Errorf("folder of the demo: %w", err)
@@ -86,10 +91,12 @@ func (d *demo) replay(ctx context.Context) error {
 	return nil
 }
 
-// idFile has the ids of the jobs of the demo.
+// idFile has the ids of the jobs of the demo, by series, in JSON. It is in the folder of the demo
+// and outlives the process, so that the next one can cancel what a kill has left behind.
 const idFile = "jobs.json"
 
-// cancelEarlier cancels the jobs of an earlier process.
+// cancelEarlier cancels the jobs that idFile names. A job that has ended meanwhile is no error. A
+// damaged file is one, because its jobs would read for ever.
 func (d *demo) cancelEarlier(ctx context.Context) error {
 	d.jobs = map[string]string{}
 	data, err := os.ReadFile(filepath.Join(d.dir, idFile))
@@ -115,7 +122,8 @@ func (d *demo) cancelEarlier(ctx context.Context) error {
 	return nil
 }
 
-// note notes the id of the job of a series, for the next process.
+// note stores the id of the job of a series for the next process. The runs of several series call
+// it at the same time.
 func (d *demo) note(series, id string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -127,7 +135,8 @@ func (d *demo) note(series, id string) error {
 	return os.WriteFile(filepath.Join(d.dir, idFile), data, 0o600)
 }
 
-// ids is the writer of the messages of a run, in JSON; it finds the id of its job.
+// ids is the writer of the messages of a run, which are JSON objects, one for each Write. It calls
+// the function with the id of the job when a message has one.
 type ids func(id string)
 
 // Write implements io.Writer.
@@ -141,7 +150,9 @@ func (f ids) Write(message []byte) (int, error) {
 	return len(message), nil
 }
 
-// replayOnce is one run over a series.
+// replayOnce is one run over a series: a job that reads the rows of pace from a pipe and ends with
+// them. It returns nil if ctx has interrupted it. Decisions are dropped here; the dashboard reads
+// them from the logs of the swarm.
 func (d *demo) replayOnce(ctx context.Context, spec, name string) error {
 	data, err := telemetry.Files.ReadFile("data/" + name)
 	if err != nil {
@@ -149,6 +160,7 @@ func (d *demo) replayOnce(ctx context.Context, spec, name string) error {
 	}
 	rows, feed := io.Pipe()
 	defer rows.Close()
+	// The goroutine ends when its rows end, with ctx, or when the reader is closed.
 	go func() { _ = feed.CloseWithError(pace(ctx, feed, data, d.speed)) }()
 	err = runjob.Run(ctx, runjob.Options{
 		Command: "serve", In: rows, Out: io.Discard, Log: d.log, Progress: "json",
@@ -159,14 +171,17 @@ func (d *demo) replayOnce(ctx context.Context, spec, name string) error {
 		}),
 		SpecFile: spec, Inputs: []string{"-"}, Output: "-", NATS: d.url, Patience: time.Minute,
 	})
+	// The end of the process is no failure of the run.
 	if errors.Is(err, command.ErrInterrupted) {
 		return nil
 	}
 	return err
 }
 
-// pace writes the rows of a CSV file, one at a time, with the present time for their timestamps, until
-// demoLength is over or ctx ends. At the end of the data it begins again. It is speed times as fast.
+// pace writes the rows of a CSV file to w, one each demoEvery divided by speed, with the present
+// time for their timestamps. At the end of the data it begins again. It returns nil after
+// demoLength divided by speed or when ctx ends, and otherwise the error of w. data begins with a
+// header, whose first column is the timestamp.
 func pace(ctx context.Context, w io.Writer, data []byte, speed int) error {
 	tick := time.NewTicker(demoEvery / time.Duration(speed))
 	defer tick.Stop()

@@ -12,7 +12,9 @@ import (
 	"github.com/exoswarm/exoswarm/internal/command"
 )
 
-// folderFormat is the version of the layout of a data folder: nats, gpu and cpu.
+// folderFormat is the version of the layout of a data folder: a file exoswarm.json, a file lock,
+// and the folders nats, gpu, cpu and demo, each of which belongs to one part of the process. A
+// change of the layout that an older program cannot read needs the next number.
 const folderFormat = 1
 
 // marker describes a data folder, in its file exoswarm.json.
@@ -21,8 +23,9 @@ type marker struct {
 	Version string `json:"version"` // of the program that made it
 }
 
-// openFolder makes or opens a data folder, which one process at a time holds by a lock until it is
-// closed. A folder of a later layout is refused.
+// openFolder makes or opens a data folder and locks it. One process at a time holds the lock, until
+// it closes the file or ends in any way; the kernel then releases it. A folder of a later layout is
+// refused before anything is written. After an error the folder is not locked, but may exist.
 func openFolder(dir string) (lock *os.File, err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, command.Usage("--data-dir: %v", err)
@@ -43,6 +46,7 @@ func openFolder(dir string) (lock *os.File, err error) {
 	name := filepath.Join(dir, "exoswarm.json")
 	data, err := os.ReadFile(name)
 	if errors.Is(err, fs.ErrNotExist) {
+		// The marker is written under the lock, so two first starts do not both write it.
 		version, _ := command.Version()
 		if data, err = json.Marshal(marker{folderFormat, version}); err != nil {
 			return nil, fmt.Errorf("describe the data folder: %w", err)
@@ -60,6 +64,7 @@ func openFolder(dir string) (lock *os.File, err error) {
 		return nil, command.Usage("--data-dir %s: exoswarm.json is damaged: %v: restore it, or name another folder",
 			dir, err)
 	}
+	// An older layout would be converted here; there is none yet.
 	if m.Format > folderFormat {
 		return nil, command.Usage("--data-dir %s was made by version %s, which is newer: update this program", dir,
 			m.Version)
@@ -67,6 +72,8 @@ func openFolder(dir string) (lock *os.File, err error) {
 	return lock, makeParts(dir)
 }
 
+// makeParts makes the folders of the parts. It is called at every start: a folder that was removed
+// is made again.
 func makeParts(dir string) error {
 	for _, part := range []string{"nats", "gpu", "cpu"} {
 		if err := os.MkdirAll(filepath.Join(dir, part), 0o700); err != nil {

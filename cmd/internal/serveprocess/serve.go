@@ -23,7 +23,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
-// Command returns exoswarm serve.
+// Command returns exoswarm serve. Each call returns a command with flags of its own.
 func Command() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "serve", Short: "Run everything in one process, with the dashboard, until SIGTERM", Args: cobra.NoArgs,
@@ -49,11 +49,14 @@ example data is replayed live.`,
 	return cmd
 }
 
-// readyPatience bounds the start of the agents.
+// readyPatience bounds the start of the agents, which includes the replay of a log if a shard has
+// one. After it the process ends with an error.
 const readyPatience = 2 * time.Minute
 
-// serve is the life of the process. The parts start in the order server, agents, dashboard and end in
-// the reverse one, so that agents give back what they hold while the server is there.
+// serve is the life of the process. Flags, the socket of the dashboard and the lock of the data
+// folder come first, so that a mistake starts nothing. The parts start in the order server, agents,
+// dashboard and end in the reverse one, so that agents give back what they hold while the server is
+// there.
 func serve(cmd *cobra.Command) (err error) {
 	f := cmd.Flags()
 	log, err := command.Logger(cmd)
@@ -106,6 +109,8 @@ func serve(cmd *cobra.Command) (err error) {
 	p := &parts{cmd: cmd, log: log, ctx: ctx, end: end}
 	p.start(agents, "gpuagent", gpuprocess.Command(), p.gpuArguments(srv.URL(), dir))
 	p.start(agents, "cpuagent", cpuprocess.Shared(), p.cpuArguments(srv.URL(), dir))
+	// The users of the agents end first, then the agents, and the server last. Wait leaves out the
+	// two agents, which are the first parts.
 	defer func() {
 		end(nil)
 		failed := p.wait(2)
@@ -126,26 +131,32 @@ func serve(cmd *cobra.Command) (err error) {
 		log.Info("stopping", "reason", context.Cause(ctx))
 		return p.cause(nil)
 	case <-srv.Full():
+		// Without space the server stores nothing more, so no part can continue.
 		return fmt.Errorf("no space left on the disk of %s: free some and start again", dir)
 	}
 }
 
-// parts are the agents and other parts of the process. The first one that fails ends all.
+// parts are the agents and other parts of the process. The first one that fails ends all. One
+// goroutine calls the methods; the parts run in goroutines of their own.
 type parts struct {
-	cmd     *cobra.Command
-	log     *slog.Logger
-	ctx     context.Context //nolint:containedctx // of the process: it ends with a signal
-	end     context.CancelCauseFunc
+	cmd *cobra.Command
+	log *slog.Logger
+	ctx context.Context //nolint:containedctx // of the process: it ends with a signal
+	end context.CancelCauseFunc
+	// running has the agents first and then their users, in the order of their starts; see wait.
 	running []*part
 }
 
+// part is one goroutine of the process.
 type part struct {
 	name string
 	done chan struct{}
 	err  error // after done
 }
 
-// run runs a part in a goroutine until its function returns, which it does when its context ends.
+// run runs a part in a goroutine until its function returns, which it must do when its context
+// ends. A part that returns before the process ends is a failure, with or without an error: its
+// error ends the process. Errors that only tell of the end itself are dropped.
 func (p *parts) run(ctx context.Context, name string, fn func(ctx context.Context) error) {
 	one := &part{name: name, done: make(chan struct{})}
 	p.running = append(p.running, one)
@@ -166,7 +177,8 @@ func (p *parts) run(ctx context.Context, name string, fn func(ctx context.Contex
 	}()
 }
 
-// start runs the command of an agent in this process.
+// start runs the command of an agent in this process, as its own program would. The agent logs to
+// the error output of the process.
 func (p *parts) start(ctx context.Context, name string, cmd *cobra.Command, args []string) {
 	cmd.SetArgs(args)
 	cmd.SetErr(p.cmd.ErrOrStderr())
@@ -175,8 +187,9 @@ func (p *parts) start(ctx context.Context, name string, cmd *cobra.Command, args
 	p.run(ctx, name, cmd.ExecuteContext)
 }
 
-// wait waits for all parts from the one of number first on, in the order of their starts, and returns
-// their errors. It forgets them.
+// wait waits for the parts from index first on, in the order of their starts, and returns their
+// errors joined. It forgets them. The caller has ended their context. The error that ended the
+// process is left out, since cause returns it.
 func (p *parts) wait(first int) error {
 	var errs []error
 	waited := p.running[min(first, len(p.running)):]
@@ -190,7 +203,7 @@ func (p *parts) wait(first int) error {
 	return errors.Join(errs...)
 }
 
-// cause returns the error of the part that ended the process; err without one.
+// cause returns the error of the part that ended the process, or err if a signal has ended it.
 func (p *parts) cause(err error) error {
 	if c := context.Cause(p.ctx); c != nil && !errors.Is(c, command.ErrInterrupted) && !errors.Is(c, context.Canceled) {
 		return c
@@ -198,13 +211,16 @@ func (p *parts) cause(err error) error {
 	return err
 }
 
-// common are the arguments of both agents.
+// common returns the arguments that both agents have. The agents have fixed names, because the data
+// folder has one of each.
 func (p *parts) common(name, url string) []string {
+	// A server in this process accepts connections of this machine without a login.
 	level, _ := p.cmd.Flags().GetString("log-level")
 	format, _ := p.cmd.Flags().GetString("log-format")
 	return []string{"--name", name, "--nats", url, "--log-level", level, "--log-format", format}
 }
 
+// gpuArguments returns the arguments of gpuagent for the flags of this command.
 func (p *parts) gpuArguments(url, dir string) []string {
 	device, _ := p.cmd.Flags().GetString("device")
 	args := append(p.common("gpuagent", url), "--device", device, "--data-dir", filepath.Join(dir, "gpu"),
@@ -216,7 +232,9 @@ func (p *parts) gpuArguments(url, dir string) []string {
 	return args
 }
 
+// cpuArguments returns the arguments of cpuagent for the flags of this command.
 func (p *parts) cpuArguments(url, dir string) []string {
+	// Roots and hosts are passed on as they were given; cpuagent checks them.
 	args := append(p.common("cpuagent", url), "--data-dir", filepath.Join(dir, "cpu"))
 	for _, name := range []string{"root", "egress"} {
 		values, _ := p.cmd.Flags().GetStringArray(name)
@@ -228,7 +246,10 @@ func (p *parts) cpuArguments(url, dir string) []string {
 	return append(args, "--concurrency", fmt.Sprint(n))
 }
 
-// ready waits until both agents are in the registry.
+// ready waits until both agents are in the registry, at most readyPatience. A record of a process
+// that was killed may still be there; it is accepted if it is not older than readyPatience, so
+// ready may return a moment too early after a restart. Errors of the registry are taken for a
+// server that has just started.
 func ready(ctx context.Context, c *natsq.Conn) error {
 	wait, cancel := context.WithTimeout(ctx, readyPatience)
 	defer cancel()
@@ -254,7 +275,9 @@ func ready(ctx context.Context, c *natsq.Conn) error {
 	}
 }
 
-// limitHeap limits the heap to what both agents may use together; each has set its own part.
+// limitHeap sets the limit of the Go heap to seven eighths of the memory that the process may use.
+// Each agent has set a limit for a process of its own, and the last call counts, so it runs after
+// both have started. GOMEMLIMIT of the user has priority.
 func limitHeap(log *slog.Logger) {
 	if os.Getenv("GOMEMLIMIT") != "" {
 		return
