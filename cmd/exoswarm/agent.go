@@ -35,10 +35,13 @@ While an agent replays shards that it has taken over, its state shows the progre
 			return err
 		}
 		for _, a := range census.Agents {
+			// A lost agent has no time: it ended at a moment that nobody has seen.
 			up := ""
 			if a.Lost == nil {
 				up = a.Seen.Sub(a.Started).Round(time.Second).String()
 			}
+			// RUNNING counts jobs of a CPU agent and shards of a GPU agent, which has no
+			// Concurrency.
 			running := fmt.Sprint(a.Running)
 			if a.Concurrency > 0 {
 				running += fmt.Sprintf("/%d", a.Concurrency)
@@ -65,7 +68,8 @@ While an agent replays shards that it has taken over, its state shows the progre
 
 // agentState returns the state of an agent for people: the shards that were lost with it, the
 // progress of its replays, and whether it uses the host device in place of a GPU. It names at most
-// three lost shards and one replay, to keep a table narrow; -o json has all of them.
+// three lost shards and one replay, to keep a table narrow; -o json has all of them. An agent with
+// several devices names them in State itself.
 func agentState(a jobs.Agent) string {
 	switch {
 	case a.Lost != nil && len(a.Lost.Shards) == 0:
@@ -133,12 +137,14 @@ func rebalance(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 	if err != nil {
 		return err
 	}
+	// OfferMoves marks the leases; each agent then acts by itself, also if this command ends.
 	if dry, _ := cmd.Flags().GetBool("dry-run"); !dry && len(moves) > 0 {
 		if err := c.Swarms.OfferMoves(ctx, moves); err != nil {
 			return err
 		}
 		err = followMoves(cmd, c, moves, timeout)
 	}
+	// The moves are printed after an error too, because offers that were made stay.
 	moved := 0
 	for _, m := range moves {
 		if perr := p.Item(m, m.Shard, m.From, m.To, m.State); perr != nil {
@@ -171,6 +177,7 @@ func followMoves(cmd *cobra.Command, c *natsq.Conn, moves []swarmlog.Move, timeo
 	look, end := time.NewTicker(200*time.Millisecond), time.NewTimer(timeout)
 	defer look.Stop()
 	defer end.Stop()
+	// told has the states that the user has seen, so each change is one line.
 	told := make([]string, len(moves))
 	for {
 		over, err := c.Swarms.FollowMoves(cmd.Context(), moves)

@@ -25,6 +25,7 @@ Existing keys and credentials stay. Keep the folder with the administrator, away
 and back it up. Servers need auth.conf (exoswarm nats --auth, or an include of nats-server). Each
 user needs the file of its name in creds.`,
 		Args: cobra.NoArgs,
+		// Only init makes a folder: another command in the wrong place must not leave keys there.
 		RunE: inFolder(true, authInit),
 	}
 	f := initialise.Flags()
@@ -69,7 +70,8 @@ user needs the file of its name in creds.`,
 }
 
 // authNATSFlags adds the flags of a connection that logs in by the folder. They differ from
-// natsFlag: there is no login to choose.
+// natsFlag: there is no login to choose. The account that pushes is made by init and has no other
+// right.
 func authNATSFlags(f *pflag.FlagSet) {
 	f.String("nats", "", "URL of a server of the cluster, which informs the others")
 	f.String("nats-ca", "", "file with the certificates, in PEM, that the server's must be signed by")
@@ -85,6 +87,7 @@ func inFolder(create bool, fn func(cmd *cobra.Command, args []string, f *auth.Fo
 	[]string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		dir, _ := cmd.Flags().GetString("dir")
+		// There is no default: the folder decides whose keys sign.
 		if dir == "" {
 			return command.Usage("auth %s: --dir is missing: name the folder with keys and accounts", cmd.Name())
 		}

@@ -26,6 +26,8 @@ func completeNames(root *cobra.Command) {
 			return
 		}
 		cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+			// Only the first argument is a name. Completions run without PersistentPreRun of the
+			// command, so the environment variables of the flags are read here.
 			if len(args) > 0 || command.Environment(cmd.Flags()) != nil {
 				return nil, cobra.ShellCompDirectiveNoFileComp
 			}
@@ -66,7 +68,8 @@ func swarmNames(ctx context.Context, c *natsq.Conn) (names []string) {
 // mostCompleted bounds the ids of a completion.
 const mostCompleted = 100
 
-// jobIDs returns ids of jobs of the CPU pool that are not over, up to mostCompleted.
+// jobIDs returns ids of jobs of the CPU pool that are not over, up to mostCompleted. A list that
+// breaks off completes what it has.
 func jobIDs(ctx context.Context, c *natsq.Conn) (ids []string) {
 	_ = c.Queue.List(ctx, jobs.PoolCPU, func(j queue.ListedJob) bool {
 		ids = append(ids, j.ID)

@@ -17,7 +17,8 @@ import (
 )
 
 // natsFlag adds the flags of a connection to the queue: the server, the login and the patience.
-// Every command that uses connected or submitting has them.
+// Every command that uses connected or submitting has them. The flags have environment variables,
+// which package command reads before RunE.
 func natsFlag(f *pflag.FlagSet) {
 	command.NATSFlags(f, false)
 	patienceFlag(f)
@@ -83,9 +84,11 @@ func connected(fn func(cmd *cobra.Command, args []string, c *natsq.Conn) error) 
 // within runs a command until it ends or its server is lost; then its error is the loss. After an
 // interrupt fn has closeAfter to return; then the link is closed below it.
 func within(cmd *cobra.Command, l command.Link, fn func() error) error {
+	// ctx ends with the command's context or with the loss of the server, whichever comes first.
 	ctx, stop := command.WithLink(cmd.Context(), l)
 	defer stop()
 	ended := make(chan struct{})
+	// Closing ended stops the timer below before the deferred stop of AfterFunc runs.
 	defer close(ended)
 	defer context.AfterFunc(cmd.Context(), func() {
 		late := time.NewTimer(closeAfter)
@@ -101,7 +104,8 @@ func within(cmd *cobra.Command, l command.Link, fn func() error) error {
 }
 
 // submitting makes a command's RunE of a function that needs a client of jobs. Unlike connected, it
-// takes the login of a tenant, which reaches the queue through the gateway of the agents alone.
+// takes the login of a tenant, which reaches the queue through the gateway of the agents alone. The
+// direct way is tried first; a login that the queue refuses is taken for that of a tenant.
 func submitting(fn func(cmd *cobra.Command, args []string, c jobclient.Client) error) func(*cobra.Command,
 	[]string) error {
 	return func(cmd *cobra.Command, args []string) error {
@@ -131,7 +135,8 @@ func newTracing(cmd *cobra.Command) (*command.Tracing, error) {
 	return command.NewTracing(cmd.Context(), "exoswarm", command.AgentName(cmd.Name()), log)
 }
 
-// poolOf returns the pool of a name on the command line, or an error of usage.
+// poolOf returns the pool of a name on the command line, or an error of usage. It accepts no other
+// case and no abbreviation.
 func poolOf(text string) (jobs.Pool, error) {
 	if p := jobs.Pool(text); p == jobs.PoolCPU || p == jobs.PoolGPU {
 		return p, nil

@@ -41,6 +41,7 @@ of the job is the name and the time, as in nightly-20260131T0200Z. A time at whi
 		Use: "list", Short: "List the schedules and when they come next", Args: cobra.NoArgs,
 		RunE: submitting(cronList),
 	}
+	// one returns a command that changes the schedule of a name and prints nothing.
 	one := func(use, short string, fn func(cmd *cobra.Command, c jobclient.Client, name string) error) *cobra.Command {
 		return &cobra.Command{
 			Use: use + " NAME", Short: short, Args: cobra.ExactArgs(1),
@@ -84,6 +85,7 @@ func cronAdd(cmd *cobra.Command, args []string, c jobclient.Client) error {
 		Tenant: text("tenant"),
 	}
 	s.Job.MaxAttempts, _ = f.GetInt("max-attempts")
+	// Schedules store whole seconds.
 	ttl, _ := f.GetDuration("result-ttl")
 	s.Job.ResultTTL = int(ttl.Seconds())
 	switch {
@@ -106,6 +108,7 @@ func cronAdd(cmd *cobra.Command, args []string, c jobclient.Client) error {
 		return command.Usage("cron add: --spec is not JSON: %.60q", spec)
 	}
 	s.Job.Spec = spec
+	// Otherwise a wrong specification would fail at each of its times, and nobody would look.
 	if err := schema.CheckSchedule(s); err != nil {
 		return err
 	}
@@ -133,6 +136,7 @@ func cronList(cmd *cobra.Command, _ []string, c jobclient.Client) error {
 		return t.Format(time.RFC3339)
 	}
 	for _, s := range all {
+		// Next is the zero time of a schedule that is paused or cannot be read.
 		none := "paused"
 		if s.Error != "" {
 			none = s.Error

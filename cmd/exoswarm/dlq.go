@@ -15,7 +15,9 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 )
 
-// dlqCommand returns exoswarm dlq: the dead letters of jobs that have failed for good.
+// dlqCommand returns exoswarm dlq: the dead letters of jobs that have failed for good. A dead
+// letter has the message of its job and the reason. It stays until it is repeated or removed. The
+// login must be that of an operator: tenants use exoswarm job retry.
 func dlqCommand() *cobra.Command {
 	list := &cobra.Command{
 		Use: "list", Short: "List dead letters, oldest first", Args: cobra.NoArgs,
@@ -89,6 +91,7 @@ func dlqList(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 	err = c.Letters.List(cmd.Context(), deadFilter(cmd.Flags(), args), func(d jobs.DeadLetter) bool {
 		perr = p.Item(d, d.ID, d.Pool, d.Kind, d.Tenant, d.Died.Format(time.RFC3339), d.Attempts, d.Reason.Code,
 			d.Reason.Message)
+		// An error of the printer ends the list; it is joined below.
 		return perr == nil && (limit == 0 || p.Len() < limit)
 	})
 	return errors.Join(err, perr, p.End())
@@ -115,8 +118,8 @@ func dlqShow(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 	return nil
 }
 
-// dlqRedrive queues the jobs of the chosen letters again, and prints their number, also when
-// some are refused.
+// dlqRedrive queues the jobs of the chosen letters again under their ids, and prints their number,
+// also when some are refused. Their letters are removed, and so are their failed results.
 func dlqRedrive(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 	f, err := chosen(cmd, args)
 	if err != nil {

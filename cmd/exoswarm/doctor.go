@@ -44,6 +44,7 @@ var errFindings = errors.New("checks have failed")
 func examine(cmd *cobra.Command, only []string) error {
 	known := map[string]bool{}
 	for _, c := range doctor.Checks() {
+		// Checks and categories share one space of names.
 		known[c[0]], known[c[1]] = true, true
 		if list, _ := cmd.Flags().GetBool("list"); list {
 			fmt.Fprintf(cmd.OutOrStdout(), "%-10s %s\n", c[1], c[0])
@@ -66,6 +67,7 @@ func examine(cmd *cobra.Command, only []string) error {
 	}
 	f := &doctor.Facts{}
 	if local, _ := cmd.Flags().GetBool("local"); local {
+		// Without a cluster all other checks would be skipped.
 		if len(only) == 0 {
 			only = []string{"machine"}
 		}
@@ -77,6 +79,7 @@ func examine(cmd *cobra.Command, only []string) error {
 		o.Bare = true // a doctor creates nothing
 		c, err := natsq.Connect(cmd.Context(), o)
 		if err != nil {
+			// The check nats-reachable turns the error into a finding.
 			f.Error = err.Error()
 		} else {
 			defer c.Close()
@@ -84,6 +87,7 @@ func examine(cmd *cobra.Command, only []string) error {
 		}
 		f.URL = natsconn.Redact(o.URL)
 	}
+	// The disk that is checked is that of the working folder.
 	dir, err := os.Getwd()
 	if err != nil {
 		dir = "."

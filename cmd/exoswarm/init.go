@@ -42,6 +42,7 @@ func initServer(cmd *cobra.Command, _ []string) error {
 	if replicas < 1 || replicas > 5 {
 		return command.Usage("--replicas %d: use 1 to 5", replicas)
 	}
+	// Replicas is part of the plan, so it is an option of the connection.
 	o.Replicas, o.Bare = replicas, true
 	c, err := natsq.Connect(cmd.Context(), o)
 	if err != nil {
@@ -52,7 +53,8 @@ func initServer(cmd *cobra.Command, _ []string) error {
 }
 
 // prepare prints the changes that the streams of the server need, one item for each, and applies
-// them with yes.
+// them with yes. Apply refuses changes that could lose data and applies none then; the table marks
+// them in its last column.
 func prepare(cmd *cobra.Command, c *natsq.Conn, yes bool) error {
 	f := cmd.Flags()
 	plan, err := c.Plan(cmd.Context())

@@ -61,6 +61,7 @@ func jobCommand() *cobra.Command {
 		natsFlag(c.Flags())
 		listing.Flag(c.Flags())
 	}
+	// It has no listing.Flag: its -o is a file.
 	output := jobOutputCommand()
 	natsFlag(output.Flags())
 	return command.Group("job", "Show, cancel and repeat jobs", append(all, output,
@@ -126,6 +127,7 @@ func jobGet(cmd *cobra.Command, args []string, c jobclient.Client) error {
 	for look := range 2 {
 		r, err := c.Lookup(cmd.Context(), args[0])
 		if err == nil {
+			// DETAIL is the output of a job that is done, or the message of its error.
 			text := string(r.Output)
 			if r.Error != nil {
 				text = r.Error.Message
@@ -178,8 +180,10 @@ func jobList(cmd *cobra.Command, _ []string, c jobclient.Client) error {
 	if err != nil {
 		return err
 	}
+	// Both lists share one limit, which counts printed items.
 	room := func() bool { return limit == 0 || p.Len() < limit }
 	var perr error
+	// The callback returns false to end the list; its own error is kept in perr.
 	err = c.List(cmd.Context(), pool, func(j queue.ListedJob) bool {
 		attempts, worker, since, detail := cells(j)
 		perr = p.Item(j, j.ID, j.State, j.Kind, j.Lane, j.Tenant, j.Submitted.Format(time.RFC3339), attempts, worker,
@@ -243,6 +247,7 @@ func jobLogs(cmd *cobra.Command, args []string, c jobclient.Client) error {
 			if err := json.Unmarshal(raw, &line); err != nil {
 				return err
 			}
+			// The line is printed as the handler wrote it: fields are not known here.
 			v := logView{Job: l.JobID, Attempt: l.Attempt, Worker: l.Worker, Line: raw}
 			if err := p.Item(v, line.Time.Format(time.RFC3339Nano), l.Attempt, l.Worker, line.Level, line.Message,
 				logFields(raw)); err != nil {
@@ -258,6 +263,7 @@ func jobLogs(cmd *cobra.Command, args []string, c jobclient.Client) error {
 				return err
 			}
 		}
+		// With --follow lines must appear as they come, also in a table.
 		return p.Flush()
 	})
 	return errors.Join(err, p.End())
@@ -284,6 +290,7 @@ func logFields(raw json.RawMessage) string {
 // with --finish it ends as done.
 func jobCancel(cmd *cobra.Command, args []string, c jobclient.Client) error {
 	finish, _ := cmd.Flags().GetBool("finish")
+	// A request for a job that is over would be accepted and have no effect.
 	if _, err := c.Lookup(cmd.Context(), args[0]); err == nil {
 		return command.Usage("job %s is over: exoswarm job get %s shows its result", args[0], args[0])
 	} else if !errors.Is(err, jobs.ErrNotFound) {

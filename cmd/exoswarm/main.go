@@ -34,7 +34,8 @@ func root() *cobra.Command {
 }
 
 // checkFirst makes every command check the value of -o before it connects: a wrong one must not
-// change anything first.
+// change anything first. It is applied after all commands are added, and keeps a PreRunE that a
+// command has.
 func checkFirst(cmd *cobra.Command) {
 	if cmd.Flags().Lookup("output") != nil {
 		before := cmd.PreRunE

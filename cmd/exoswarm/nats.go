@@ -15,7 +15,8 @@ import (
 )
 
 // natsCommand returns exoswarm nats: a NATS server with the settings that the durability of runs
-// needs.
+// needs. Every flag has an environment variable. A server without a cluster keeps the only copy of
+// its data.
 func natsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "nats --port PORT --data-dir DIR",
@@ -78,6 +79,7 @@ func serveNATS(cmd *cobra.Command) error {
 	if o.ClusterPort < 0 || o.ClusterPort > 65535 {
 		return command.Usage("nats: --cluster-port %d: use 0 to 65535", o.ClusterPort)
 	}
+	// Servers of a cluster with the same name take each other for one server, and lose streams.
 	if o.ClusterPort > 0 && o.Name == "" {
 		return command.Usage("nats: --cluster-port needs a --name that no other server of the cluster has")
 	}
@@ -94,6 +96,7 @@ func serveNATS(cmd *cobra.Command) error {
 		if err != nil {
 			return command.Usage("nats: --token-file: %v", err)
 		}
+		// An empty token would let everybody in.
 		if o.Token = strings.TrimSpace(string(token)); o.Token == "" {
 			return command.Usage("nats: --token-file %s is empty", file)
 		}

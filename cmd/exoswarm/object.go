@@ -13,8 +13,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/objects"
 )
 
-// objectCommand returns exoswarm object: the inputs and outputs of jobs in the object store of
-// the cluster.
+// objectCommand returns exoswarm object: the inputs and outputs of jobs in the object store of the
+// cluster. Its commands see the objects of all tenants, so they need the login of an operator.
 func objectCommand() *cobra.Command {
 	list := &cobra.Command{
 		Use: "list", Short: "List the objects of the queue's store and the jobs that they belong to",
@@ -87,6 +87,7 @@ func objectSweep(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 		return err
 	}
 	var perr error
+	// The third argument asks for a list only.
 	err = c.Objects.SweepObjects(cmd.Context(), grace, !yes,
 		func(o objects.Object) { perr = errors.Join(perr, show(o)) })
 	if err = errors.Join(err, perr, p.End()); err == nil && !yes && p.Len() > 0 {

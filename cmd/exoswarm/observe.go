@@ -30,6 +30,8 @@ func observeGroups(cmd *cobra.Command, s *swarmclient.Swarm, path string) error 
 	if err != nil {
 		return err
 	}
+	// The callback gets the decisions of one entry, in the order of its rows, before the next entry
+	// is sent.
 	entries, err := s.ObserveGroups(cmd.Context(), o, func(d *batch.Decisions) error {
 		for i, g := range d.Group {
 			decision, counts := s.Candidate(int(d.Decision[i])),
@@ -38,6 +40,8 @@ func observeGroups(cmd *cobra.Command, s *swarmclient.Swarm, path string) error 
 				"group": g, "timestamp": d.Timestamp[i], "score": d.Score[i], "decision": decision, "round": d.Round[i],
 				"counts": counts, "leader": d.Leader[i],
 			}
+			// The specification drops rows that are late or that an entity has sent twice; they
+			// change no agent and have no decision.
 			if d.Dropped != nil && d.Dropped[i] != batch.Applied {
 				decision = "dropped: " + batch.Reasons[d.Dropped[i]]
 				item = map[string]any{"group": g, "timestamp": d.Timestamp[i], "dropped": batch.Reasons[d.Dropped[i]]}
@@ -65,7 +69,7 @@ type votes struct {
 	counts     []uint32
 }
 
-// MarshalJSON implements json.Marshaler.
+// MarshalJSON implements json.Marshaler. counts has as many elements as candidates.
 func (v votes) MarshalJSON() ([]byte, error) {
 	b := []byte{'{'}
 	for c, n := range v.counts {
@@ -104,6 +108,7 @@ func swarmObserve(cmd *cobra.Command, s *swarmclient.Swarm) error {
 		return command.ErrInterrupted
 	}
 	path = given.Paths[0]
+	// The two kinds of swarms have different columns and different entries.
 	if !s.Spec().ByAgent() {
 		if err := s.CanObserveGroups(); err != nil {
 			return err

@@ -37,6 +37,7 @@ func showVariables(cmd *cobra.Command, s *swarmclient.Swarm, p *listing.Printer,
 	if err != nil {
 		return err
 	}
+	// Ids are dense: agent I of group G has the id G times size plus I.
 	size := uint32(s.Spec().AgentsPerGroup)
 	for i, id := range all.Agent {
 		state, text := rowOf(all.Vars, i)
@@ -102,6 +103,7 @@ func swarmQuery(cmd *cobra.Command, s *swarmclient.Swarm) error {
 	if (agents == "") == (groups == "") {
 		return command.Usage("swarm query: use --agents or --groups, as in --agents 1,5-9")
 	}
+	// what is the flag and its value, for errors.
 	what := [2]string{"--agents", agents}
 	columns := []string{"AGENT", "VOTE", "STATE"}
 	if groups != "" {
@@ -109,6 +111,7 @@ func swarmQuery(cmd *cobra.Command, s *swarmclient.Swarm) error {
 		columns = []string{"GROUP", "DECISION", "ROUND", "VOTES"}
 	}
 	switch {
+	// The columns above are those of a swarm whose agents are addressed.
 	case s.Spec().ByAgent():
 	case groups != "":
 		columns = []string{"GROUP", "ROUND", "STATE"}
@@ -196,6 +199,7 @@ func parseIDs(text string) (ids []uint32, err error) {
 		case last-first >= swarms.MaxAddressed || len(ids)+int(last-first) >= swarms.MaxAddressed:
 			return nil, fmt.Errorf("more than %d ids: ask for fewer at a time", swarms.MaxAddressed)
 		}
+		// The range is checked against MaxAddressed before, so it cannot take all memory.
 		for id := first; id <= last; id++ {
 			ids = append(ids, uint32(id))
 		}

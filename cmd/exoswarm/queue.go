@@ -20,6 +20,8 @@ func queueCommand() *cobra.Command {
 	}
 	natsFlag(stats.Flags())
 	listing.Flag(stats.Flags())
+	// change returns pause or resume. An empty kind means the whole pool; the two kinds of pause
+	// are independent, so resume of a pool does not end the pause of a kind.
 	change := func(use, short string, pause bool) *cobra.Command {
 		cmd := &cobra.Command{Use: use, Short: short, Args: cobra.ExactArgs(1)}
 		cmd.RunE = connected(func(cmd *cobra.Command, args []string, c *natsq.Conn) error {
@@ -58,6 +60,7 @@ func queueStats(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 		if err != nil {
 			return err
 		}
+		// Programs get the statistics as the queue has them, with the sources inside.
 		if !p.IsTable() {
 			if err := p.Item(st); err != nil {
 				return err

@@ -49,6 +49,8 @@ func quickstart(cmd *cobra.Command) (err error) {
 	if err != nil {
 		return fmt.Errorf("temporary folder: %w", err)
 	}
+	// The files of the example are removed also after a failed run; an error of that does not hide
+	// the first.
 	defer func() {
 		if rerr := os.RemoveAll(dir); err == nil {
 			err = rerr
@@ -66,6 +68,7 @@ func quickstart(cmd *cobra.Command) (err error) {
 	o.SpecFile, o.Inputs = filepath.Join(dir, "swarm.yaml"), []string{filepath.Join(dir, "data")}
 	o.Output, o.Report = filepath.Join(out, "decisions.ndjson"), filepath.Join(out, "report.html")
 	o.Labels, o.Progress = filepath.Join(dir, "incidents.json"), progress
+	// The run needs no server: without NATS it starts one inside this process.
 	if err := runjob.Run(cmd.Context(), o); err != nil {
 		return err
 	}

@@ -74,7 +74,8 @@ the command at once.`,
 }
 
 // newRun returns the options of a run that uses the streams and the log of a command. The caller
-// sets the others.
+// sets the others. It is complete without a cluster; a run over files needs the fields of the
+// inputs and outputs too.
 func newRun(cmd *cobra.Command) (runjob.Options, error) {
 	log, err := command.Logger(cmd)
 	return runjob.Options{
@@ -134,6 +135,7 @@ func runFromFlags(cmd *cobra.Command, args []string) error {
 	switch {
 	case (o.Detach || o.Attach != "") && !o.OnCluster():
 		return command.Usage("run: --detach and --attach are for a job of a cluster: add --nats URL")
+	// These files would be written by nobody, and the user would wait for them.
 	case o.Detach && (o.Attach != "" || o.Report != "" || o.Rejects != "" || o.Labels != ""):
 		return command.Usage("run: --detach writes nothing here: leave --attach, --report, --labels and --rejects " +
 			"to the run that fetches the output")
@@ -145,6 +147,8 @@ func runFromFlags(cmd *cobra.Command, args []string) error {
 			return command.Usage("run: --attach takes up a job that has its spec and its inputs: leave -f, --input " +
 				"and --sources out")
 		}
+		// The job was checked when it was submitted; flags of the specification have no meaning
+		// here.
 		return runjob.Attach(cmd.Context(), o)
 	}
 	switch {

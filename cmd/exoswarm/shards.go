@@ -43,6 +43,8 @@ func swarmGet(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 	if err != nil {
 		return err
 	}
+	// Holders and ends of logs are read one after the other, so a shard that moves meanwhile may
+	// show its old holder with new entries.
 	census, err := c.Swarms.Census(cmd.Context())
 	if err != nil {
 		return err

@@ -131,6 +131,7 @@ func snapshotList(cmd *cobra.Command, b bucket.Bucket) error {
 		}{Name: name}
 		m, digest, err := snapshot.ReadManifest(cmd.Context(), b, name)
 		switch {
+		// The manifest is written last, so a folder without one is not complete.
 		case errors.Is(err, snapshot.ErrNotFound): // one that is being written, or was given up
 			continue
 		case err != nil:
@@ -191,6 +192,8 @@ func snapshotShow(cmd *cobra.Command, b bucket.Bucket, names []string) error {
 //
 // Fields: name, bytes of all parts, and error. Progress is a line on a terminal.
 func snapshotVerify(cmd *cobra.Command, b bucket.Bucket, names []string) error {
+	// Without names all complete snapshots are verified; a named one without a manifest is an
+	// error.
 	if len(names) == 0 {
 		all, err := snapshotNames(cmd.Context(), b)
 		if err != nil {
@@ -220,6 +223,7 @@ func snapshotVerify(cmd *cobra.Command, b bucket.Bucket, names []string) error {
 		for i := 0; i < len(parts) && err == nil; i++ {
 			err = snapshot.Verify(cmd.Context(), b, parts[i], bytesProgress(cmd.ErrOrStderr(), parts[i].Bytes()))
 		}
+		// After an interrupt no item is printed for the snapshot that was read in part.
 		if cmd.Context().Err() != nil {
 			return errors.Join(err, command.ErrInterrupted)
 		}
@@ -242,6 +246,7 @@ func snapshotVerify(cmd *cobra.Command, b bucket.Bucket, names []string) error {
 // no terminal. The caller passes sums that only grow.
 func bytesProgress(w io.Writer, total int64) func(done int64) {
 	f, ok := w.(*os.File)
+	// A log or a pipe gets no progress.
 	if !ok || !term.IsTerminal(int(f.Fd())) {
 		return nil
 	}
@@ -287,6 +292,7 @@ func snapshotOf(cmd *cobra.Command, name string) (from *swarms.SnapshotRef, spec
 		return nil, nil, command.Usage("swarm create: snapshot %s has the digest %s, not that of --digest", name, found)
 	}
 	from.SHA256 = found
+	// The swarm of a run has no number of groups in its specification; the snapshot knows it.
 	if spec, err = swarm.FromJSON(parts[0].Spec); err == nil && spec.OfRun() {
 		spec.GroupCount = parts[0].Groups
 	}
@@ -301,6 +307,7 @@ func snapshotOf(cmd *cobra.Command, name string) (from *swarms.SnapshotRef, spec
 func swarmSnapshot(cmd *cobra.Command, s *swarmclient.Swarm) error {
 	name, _ := cmd.Flags().GetString("name")
 	if name == "" {
+		// An id has at most 64 characters, so a long name of the swarm is cut.
 		const stamp = "-20060102T150405Z"
 		name = s.ID()[:min(len(s.ID()), 64-len(stamp))] + time.Now().UTC().Format(stamp)
 	}
@@ -311,6 +318,7 @@ func swarmSnapshot(cmd *cobra.Command, s *swarmclient.Swarm) error {
 	if err != nil {
 		return err
 	}
+	// The entries are in the logs; the agents write the snapshot when they reach them.
 	if wait, _ := cmd.Flags().GetBool("wait"); !wait {
 		entries, err := s.StartSnapshot(cmd.Context(), name)
 		if err != nil {
@@ -378,6 +386,7 @@ func swarmTrim(cmd *cobra.Command, s *swarmclient.Swarm) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, b.Close()) }()
+	// Trim reads the snapshot whole before it removes the first entry.
 	bases, err := s.Trim(cmd.Context(), b, name, func(total int64) func(int64) {
 		return bytesProgress(cmd.ErrOrStderr(), total)
 	})

@@ -57,6 +57,7 @@ func lookTwice(ctx context.Context, c *natsq.Conn, apart time.Duration) (*ops.St
 }
 
 // writeState writes a state as indented JSON with -o json, else as the text that a function writes.
+// Its fields are those of the HTTP API of the dashboard.
 func writeState(cmd *cobra.Command, s *ops.State, text func(io.Writer) error) error {
 	if format, _ := cmd.Flags().GetString("output"); format != "json" {
 		return text(cmd.OutOrStdout())
@@ -69,7 +70,7 @@ func writeState(cmd *cobra.Command, s *ops.State, text func(io.Writer) error) er
 	return err
 }
 
-// topCommand returns exoswarm top.
+// topCommand returns exoswarm top. It changes nothing; the login of a viewer is enough.
 func topCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "top", Short: "Watch agents, queues and swarms in the terminal", Args: cobra.NoArgs,
@@ -173,6 +174,7 @@ func watchTerminal(ctx context.Context, c *natsq.Conn, in, out *os.File, interva
 	paused, order := false, 0
 	for {
 		select {
+		// The channel is closed when ctx has ended.
 		case s, ok := <-states:
 			if !ok {
 				return nil
@@ -192,12 +194,14 @@ func watchTerminal(ctx context.Context, c *natsq.Conn, in, out *os.File, interva
 			case 'p':
 				paused = !paused
 			}
+			// Every key but p redraws; an unknown key redraws the same frame.
 			sorts := screen.SortsOf(o.View)
 			o.Sort = sorts[order%len(sorts)]
 		}
 		if shown == nil {
 			continue
 		}
+		// The last line of the terminal is that of the keys.
 		if width, height, err := term.GetSize(int(out.Fd())); err == nil {
 			o.Width, o.Height = width, height-1
 		}
@@ -228,7 +232,8 @@ func draw(out io.Writer, frame []byte, paused bool, sort string) {
 }
 
 // explainCommand returns job explain or swarm explain; why finds the reason for a name. An
-// unreachable cluster is a reason like any other, and no failure to connect.
+// unreachable cluster is a reason like any other, and no failure to connect. It waits no longer
+// than its connection and the limits of package cluster allow, a few seconds in all.
 func explainCommand(use, short string, why func(ctx context.Context, c *natsq.Conn, name string) (explain.Reason,
 	error),
 ) *cobra.Command {

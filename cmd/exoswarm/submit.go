@@ -87,6 +87,7 @@ func submit(cmd *cobra.Command, _ []string, c jobclient.Client) error {
 	f := cmd.Flags()
 	wait, _ := f.GetBool("wait")
 	file, _ := f.GetString("file")
+	// Each line of the file has its own pool, kind and tenant.
 	if file != "" {
 		return submitFile(cmd, c, file)
 	}
@@ -144,8 +145,11 @@ func jobFromFlags(cmd *cobra.Command) (jobs.Job, error) {
 	if deadline > 0 {
 		j.Deadline = j.Submitted.Add(deadline)
 	}
+	// Jobs store whole seconds; Validate checks the upper bound.
 	j.ResultTTL = int(ttl.Seconds())
 	text, _ := f.GetString("spec")
+	// The specification comes last: it may read standard input, which other errors should leave
+	// alone.
 	spec, err := readText(cmd, text)
 	if err != nil {
 		return j, err
@@ -189,6 +193,7 @@ func readText(cmd *cobra.Command, text string) ([]byte, error) {
 // error of a job that failed, whose code gives the exit code. After --timeout the job continues.
 func waitFor(cmd *cobra.Command, id string, result func(ctx context.Context, id string) (jobs.Result, error)) error {
 	ctx := cmd.Context()
+	// The cause becomes the error of result, so the user sees what continues and how to look at it.
 	if limit, _ := cmd.Flags().GetDuration("timeout"); limit > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, limit, fmt.Errorf("it has no result after %v; it goes on: "+
@@ -203,6 +208,7 @@ func waitFor(cmd *cobra.Command, id string, result func(ctx context.Context, id 
 	if err != nil {
 		return err
 	}
+	// A failed job is printed too, before its error.
 	if err := p.Item(r, r.JobID, r.Status, r.Attempts, r.Worker, string(r.Output)); err != nil {
 		return err
 	}

@@ -146,6 +146,7 @@ func swarmClient(cmd *cobra.Command, c *natsq.Conn) (*swarmclient.Client, error)
 	o := swarmclient.Options{Swarms: c.Swarms, Agents: c.Registry, Jobs: c.Queue}
 	if cmd.Flags().Lookup("timeout") != nil {
 		o.Timeout, _ = cmd.Flags().GetDuration("timeout")
+		// 0 would be the default of package swarmclient, which is not what the user asked for.
 		if o.Timeout <= 0 {
 			return nil, command.Usage("--timeout %v: use more than 0", o.Timeout)
 		}
@@ -212,6 +213,7 @@ func specOf(cmd *cobra.Command, args []string) (spec *swarm.Spec, from *swarms.S
 		return nil, nil, command.Usage("swarm create: the name of the new swarm is missing: write exoswarm swarm "+
 			"create NAME --from %s", name)
 	}
+	// Three forms: -f alone, --from alone, and both, which must fit together.
 	if file != "" {
 		if spec, err = specfile.Read(file); err != nil {
 			return nil, nil, err
@@ -239,6 +241,7 @@ func specOf(cmd *cobra.Command, args []string) (spec *swarm.Spec, from *swarms.S
 	shards, _ := f.GetInt("shards")
 	var given []string
 	if agents != 0 {
+		// A swarm whose groups are addressed grows by whole groups.
 		switch per := int64(spec.AgentsPerGroup); {
 		case spec.ByAgent():
 			spec.Agents = agents
@@ -255,6 +258,8 @@ func specOf(cmd *cobra.Command, args []string) (spec *swarm.Spec, from *swarms.S
 		given = append(given, "--shards")
 	}
 	if len(given) > 0 {
+		// FromJSON checks the whole specification again: the flags may break limits that held
+		// before.
 		data, err := json.Marshal(spec)
 		if err == nil {
 			spec, err = swarm.FromJSON(data)
@@ -315,6 +320,8 @@ func swarmList(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 		}
 		agents := int64(s.Swarm.Groups) * int64(spec.AgentsPerGroup)
 		shards, served := s.Swarm.ShardCount(), 0
+		// STATE of the table is that of the worst shard; -o json lists every shard that is not
+		// served.
 		states := swarmclient.ShardStates(s.Swarm, census.Holders, census)
 		for _, st := range states {
 			if item.Holders = append(item.Holders, st.Holder); st.Holder != "" {
@@ -397,6 +404,7 @@ func confirm(cmd *cobra.Command, what string) error {
 	if yes, _ := cmd.Flags().GetBool("yes"); yes {
 		return nil
 	}
+	// A pipe or a script cannot answer, and must not wait.
 	in, is := cmd.InOrStdin().(*os.File)
 	if !is || !term.IsTerminal(int(in.Fd())) {
 		return command.Usage("%s: this would %s: add --yes", cmd.CommandPath(), what)

@@ -55,6 +55,7 @@ func tenantLimit(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 		Burst:       given(f, "burst", f.GetInt),
 		Concurrency: given(f, "concurrency", f.GetInt), Queued: given(f, "queued", f.GetInt),
 	}
+	// Without a flag the call would change nothing and seem to have worked.
 	if l == (jobs.Limits{}) {
 		return command.Usage("tenant limit: say what to limit: --weight, --rate, --burst, --concurrency or --queued")
 	}

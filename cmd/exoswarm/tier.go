@@ -61,6 +61,8 @@ func tierSubcommand(use, short string, run func(*cobra.Command, *pagestore.Store
 // are not those of one store, or a wrong key, are errors of usage; a store that an agent has open
 // is not.
 func withStore(cmd *cobra.Command, dirs []string, run func(*cobra.Command, *pagestore.Store) error) (err error) {
+	// The directories tell the size of pages, the codecs and the number of tiers; the user names
+	// only the key.
 	opts, err := pagestore.Discover(nil, dirs)
 	switch {
 	case errors.Is(err, tiers.ErrInvalid):
@@ -77,6 +79,7 @@ func withStore(cmd *cobra.Command, dirs []string, run func(*cobra.Command, *page
 			return command.Usage("--key-file %s: %v", file, err)
 		}
 	}
+	// Open repairs what a crash has left, as an agent would. It takes the lock of the store.
 	s, err := pagestore.Open(opts)
 	switch {
 	case errors.Is(err, tiers.ErrLocked):
@@ -163,6 +166,7 @@ func verifyProgress(w io.Writer) func(*pagestore.Report, int) {
 		if now := time.Now(); now.Sub(last) > time.Second/2 || r.Pages == total {
 			last = now
 			fmt.Fprintf(w, "\r\033[K%d of %d pages, %s, %d bad", r.Pages, total, listing.Size(r.Bytes), len(r.Bad))
+			// The last line stays on the screen.
 			if r.Pages == total {
 				fmt.Fprintln(w)
 			}

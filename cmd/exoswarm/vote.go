@@ -70,6 +70,7 @@ func swarmVote(cmd *cobra.Command, s *swarmclient.Swarm) error {
 	want.Of, _ = f.GetString("of")
 	want.Round, _ = f.GetUint64("round")
 	want.Priority, _ = f.GetString("priority")
+	// 0 means the next round in the entry, so it cannot be asked for by number.
 	if f.Changed("round") && want.Round == 0 {
 		return command.Usage("swarm vote: round 0: rounds count from 1: leave --round out for the next one")
 	}
@@ -84,6 +85,7 @@ func swarmVote(cmd *cobra.Command, s *swarmclient.Swarm) error {
 	if err != nil {
 		return err
 	}
+	// A vote without a winner is an answer and no error; quorum_met tells the reason.
 	winner, votes, text := "none", map[string]uint64{}, []string(nil)
 	if v.Winner != nil {
 		winner = s.Spec().Vote.Candidates[*v.Winner]
@@ -128,6 +130,7 @@ func swarmFuse(cmd *cobra.Command, s *swarmclient.Swarm) error {
 		return err
 	}
 	for i, node := range nodes.Node {
+		// Nodes come in the order of their numbers, and all have the same width.
 		mean, name := nodes.Mean[i*nodes.Width:][:nodes.Width], any(node)
 		item := map[string]any{"node": node, "agents": nodes.Count[i], "mean": mean}
 		if want.By == swarms.ByVote {
