@@ -17,9 +17,11 @@ import (
 // the messages below it take from the hold.
 type arrowReader struct {
 	*ArrowMessages
-	spec   ColumnSpec
-	file   io.Closer
-	ipc    *ipc.Reader
+	spec ColumnSpec
+	file io.Closer
+	ipc  *ipc.Reader
+	// at are the positions of the timestamp and the features in the schema, and row is the next row
+	// of record.
 	at     []int
 	record arrow.RecordBatch
 	row    int64
@@ -43,6 +45,7 @@ func newArrowReader(name string, src io.ReadCloser, spec ColumnSpec, h *inputmem
 // open reads the schema and finds the wanted columns. It checks their types, so that next need not.
 func (r *arrowReader) open() (err error) {
 	defer damaged(r.name, &err)
+	// The block lives as long as the reader, so its memory is taken once.
 	if err := r.hold.Grow(blockBytes(len(r.spec.Features))); err != nil {
 		return err
 	}
@@ -114,6 +117,7 @@ func (r *arrowReader) next(b *block) (more bool, err error) {
 	n := int(min(r.record.NumRows()-r.row, blockRows))
 	r.row += int64(n)
 	b.reset(len(r.spec.Features), n)
+	// A null leaves its row as reset has made it: an empty text, or a value that nulls marks.
 	times := r.record.Column(r.at[0])
 	for i := range n {
 		if times.IsValid(from + i) {
@@ -131,7 +135,8 @@ func (r *arrowReader) next(b *block) (more bool, err error) {
 	return true, nil
 }
 
-// ArrowNumber returns value i of a column of a type for which IsArrowNumber holds.
+// ArrowNumber returns value i of a column of a type for which IsArrowNumber holds. Integers of more
+// than 53 bits are rounded to a float64. Any other type is a panic.
 func ArrowNumber(a arrow.Array, i int) float64 {
 	switch a := a.(type) {
 	case *array.Float64:

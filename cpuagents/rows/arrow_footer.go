@@ -45,6 +45,8 @@ func footerSchema(name string, f *os.File) (message []byte, err error) {
 			"%s: the Arrow file has neither a schema at its beginning nor a footer: it is cut off", name,
 		)
 	}
+	// The length stands before the closing mark. It is compared with the file before anything of
+	// its size is allocated.
 	n := int64(binary.LittleEndian.Uint32(end[:]))
 	if n < 8 || n > maxArrowMetadata || n > size-arrowEnd-arrowBegin {
 		return nil, fault.Input("%s: the Arrow file has a footer of %d bytes in %d", name, n, size)
@@ -70,6 +72,8 @@ func footerSchema(name string, f *os.File) (message []byte, err error) {
 		return nil, err
 	}
 	defer r.Close()
+	// The library writes the schema as a stream would begin, so the rest of the file can follow as
+	// a stream.
 	var b bytes.Buffer
 	if err := ipc.NewWriter(&b, ipc.WithSchema(r.Schema())).Close(); err != nil {
 		return nil, err

@@ -17,6 +17,8 @@ import (
 // Limits of a message of an Arrow source, in bytes. A record batch of 64 MiB has a million rows of
 // eight columns; writers make them a tenth of that.
 const (
+	// maxArrowMetadata bounds a schema or the header of a record batch, maxArrowBody the stored
+	// buffers of a batch, and maxArrowUnpacked its buffers after they are unpacked.
 	maxArrowMetadata = 4 << 20
 	maxArrowBody     = 64 << 20
 	maxArrowUnpacked = 256 << 20
@@ -75,6 +77,7 @@ var (
 	}
 )
 
+// arrowField refers to itself, which a composite literal of a variable cannot.
 func init() { // slot 4, the dictionary, is refused
 	arrowField.Slots = []flatbuf.Shape{
 		arrowText,
@@ -164,6 +167,7 @@ func (r *ArrowMessages) message() (meta, body []byte, err error) {
 	if err := r.take(arrowTables * n); err != nil {
 		return nil, nil, err
 	}
+	// The memory for the schema stays with the reader, so the next message must not give it back.
 	if first {
 		r.held = 0
 	}
@@ -182,6 +186,7 @@ func (r *ArrowMessages) message() (meta, body []byte, err error) {
 			r.name, err,
 		)
 	}
+	// A second schema, or a dictionary, would change what the reader has checked.
 	if got := v.Byte(pos, 1); got != r.kind {
 		return nil, nil, fault.Input("%s: an Arrow message of type %d where type %d must be", r.name, got, r.kind)
 	}
@@ -241,7 +246,8 @@ func readN(r io.Reader, n int64) ([]byte, error) {
 }
 
 // checkBuffers returns the bytes that the library allocates to unpack the buffers of a record
-// batch. Too many of them are an error.
+// batch. Too many of them are an error. The sizes inside packed buffers come from the file, and the
+// library would allocate whatever they say. A size of -1 marks a buffer that is stored as it is.
 func checkBuffers(v *flatbuf.Verifier, batch int64, body []byte) (total int64, err error) {
 	packed := v.Sub(batch, 3)
 	var window int64
@@ -288,7 +294,8 @@ const (
 )
 
 // Rest reads what follows the last message, such as the footer of a file. A packed file shows only
-// at its end whether it is complete.
+// at its end whether it is complete. It is called after the last record batch, and keeps nothing of
+// what it reads.
 func (r *ArrowMessages) Rest() error {
 	if _, err := io.Copy(io.Discard, r.src); err != nil {
 		return fault.IO("read", r.name, err)

@@ -16,6 +16,7 @@ import (
 // the form of the last timestamp first, since most files have one form. A copy of a clock goes on
 // from the same state.
 type Clock struct {
+	// form is the index of the form that has matched last.
 	form  int
 	names []string       // of forms
 	forms []dialect.Form // instead of the default ones
@@ -63,6 +64,7 @@ var defaultForms = []string{
 // time in seconds, or by its size in milliseconds, microseconds or nanoseconds. A time outside the
 // years 1678 to 2261 does not fit into nanoseconds and is an error.
 func (c *Clock) Parse(text string) (int64, error) {
+	// Only a dialect with forms or a zone sets it.
 	if c.zone != nil {
 		return c.parse(text)
 	}
@@ -122,6 +124,7 @@ func unixTime(text string) (int64, bool) {
 		for _, scale := range []float64{1e9, 1e6, 1e3, 1} {
 			if math.Abs(v) < 1e11*1e9/scale && math.Abs(v)*scale < math.MaxInt64 {
 				if n, err := strconv.ParseInt(text, 10, 64); err == nil {
+					// A float64 would lose digits of nanoseconds.
 					return n * int64(scale), true
 				}
 				return int64(v * scale), true
@@ -131,7 +134,8 @@ func unixTime(text string) (int64, bool) {
 	return 0, false
 }
 
-// stamp sets the time of a row from its timestamp, or returns what is wrong with that.
+// stamp sets the time of a row from its timestamp, or returns what is wrong with that. The text of
+// the row changes too, see Text.
 func (c *Clock) stamp(r *Row) (problem string) {
 	if len(r.Timestamp) > maxTimestamp {
 		return fmt.Sprintf("its timestamp is longer than %d bytes", maxTimestamp)

@@ -31,6 +31,7 @@ type pageCodec struct {
 
 // DecodeWithError implements compress.ErrorCodec.
 func (c pageCodec) DecodeWithError(dst, src []byte) ([]byte, error) {
+	// The capacity ends with the page, so a decoder that appends cannot grow the buffer unseen.
 	return c.decode(dst[:len(dst):len(dst)], src)
 }
 
@@ -43,7 +44,8 @@ func (c pageCodec) Decode(dst, src []byte) []byte {
 	return out
 }
 
-// pageDecoder decodes zstd pages of all sources.
+// pageDecoder decodes zstd pages of all sources. It is made with the first page. DecodeAll may be
+// called from several goroutines at a time.
 var pageDecoder = sync.OnceValues(func() (*zstd.Decoder, error) {
 	return zstd.NewReader(
 		nil, zstd.WithDecoderConcurrency(0), zstd.WithDecoderLowmem(true), zstd.WithDecodeAllCapLimit(true),
@@ -51,6 +53,8 @@ var pageDecoder = sync.OnceValues(func() (*zstd.Decoder, error) {
 	)
 })
 
+// decodeZstdPage unpacks src into dst, whose length is the size that the page's header states. More
+// contents are an error, because the decoder respects the capacity of dst.
 func decodeZstdPage(dst, src []byte) ([]byte, error) {
 	d, err := pageDecoder()
 	if err != nil {
@@ -59,6 +63,8 @@ func decodeZstdPage(dst, src []byte) ([]byte, error) {
 	return d.DecodeAll(src, dst[:0])
 }
 
+// decodeSnappyPage is decodeZstdPage for snappy. Its decoder would allocate a larger buffer by
+// itself, so the size in src is compared first.
 func decodeSnappyPage(dst, src []byte) ([]byte, error) {
 	n, err := snappy.DecodedLen(src)
 	if err != nil {

@@ -20,6 +20,7 @@ type block struct {
 const blockRows = 4096
 
 // reset gives the block n empty rows. It keeps the memory of the block if that is large enough.
+// Every timestamp is empty, every value 0 and no value null.
 func (b *block) reset(features, n int) {
 	b.times = resize(b.times, n)
 	if b.values == nil {
@@ -54,10 +55,11 @@ type blockReader interface {
 
 // columnarReader is the Reader of a columnar source.
 type columnarReader struct {
-	name   string
-	spec   ColumnSpec
-	src    blockReader
-	block  block
+	name  string
+	spec  ColumnSpec
+	src   blockReader
+	block block
+	// at is the next row of block, and number the number of the last row of the source.
 	at     int
 	number uint64
 	clock  Clock
@@ -67,7 +69,8 @@ type columnarReader struct {
 // Close implements Reader.
 func (r *columnarReader) Close() error { return r.src.close() }
 
-// Next implements Reader.
+// Next implements Reader. After an error the block is empty, so the next call asks the source
+// again, which is at its end.
 func (r *columnarReader) Next() (Row, *Reject, error) {
 	if r.at == len(r.block.times) {
 		r.at = 0
@@ -108,6 +111,7 @@ func damaged(name string, err *error) {
 		}
 		*err = cause
 	}
+	// The libraries have no classes of errors. What the checks before them have let pass is damage.
 	if *err != nil && !fault.Classified(*err) {
 		*err = fault.Input("%s: the file is damaged: %v", name, *err)
 	}

@@ -30,9 +30,10 @@ const maxCompactDepth = 16
 // errCompactShort means that a length exceeds the bytes that are left.
 var errCompactShort = errors.New("a length points behind its end")
 
-// checkCompact verifies a struct of Thrift's compact protocol. It bounds every length by the bytes
-// that are left, since each element takes at least one byte. It returns the number of structs and
-// texts.
+// checkCompact verifies a struct of Thrift's compact protocol, in which the footer of a Parquet
+// file is written. It allocates nothing. It bounds every length by the bytes that are left, since
+// each element takes at least one byte. It returns the number of structs and texts, from which the
+// caller estimates the memory of the decoder.
 func checkCompact(b []byte) (structs int64, err error) {
 	c := &thrift{b: b}
 	err = c.value(compactStruct, 0)
@@ -115,6 +116,7 @@ func (c *thrift) list(depth int) error {
 	if err != nil {
 		return err
 	}
+	// Four bits are the count; 15 means that a number follows.
 	n := uint64(head >> 4)
 	if n == 15 {
 		if n, err = c.varint(); err != nil {

@@ -17,14 +17,16 @@ import (
 // csvReader reads the rows of one file. It holds at most one record and its read-ahead in memory.
 type csvReader struct {
 	Records
-	spec    ColumnSpec
-	comma   rune
-	head    string // the first adviceBytes of the header, to advise a dialect
-	valid   bool   // a row was valid
-	src     io.Closer
-	number  uint64 // of the last row
-	columns []int  // positions of the timestamp and of the features
-	width   int    // columns of the header
+	spec   ColumnSpec
+	comma  rune
+	head   string // the first adviceBytes of the header, to advise a dialect
+	valid  bool   // a row was valid
+	src    io.Closer
+	number uint64 // of the last row
+	// columns are the positions of the timestamp and of the features in a record, and width is the
+	// number of columns of the header, which every record must have.
+	columns []int // positions of the timestamp and of the features
+	width   int   // columns of the header
 	clock   Clock
 	order   order
 }
@@ -109,7 +111,8 @@ const (
 )
 
 // noColumn returns the error of a column that the header does not name. If the first records show
-// another dialect, the error proposes it.
+// another dialect, the error proposes it. The reader is at some later record then, and is not used
+// any more.
 func (r *csvReader) noColumn(want string, names []string) error {
 	records := []string{r.head}
 	for len(records) <= adviceRecords {
@@ -117,6 +120,7 @@ func (r *csvReader) noColumn(want string, names []string) error {
 		if err != nil {
 			break
 		}
+		// A long record tells no more about the dialect than a short one.
 		if problem == "" && len(record) > 0 && len(record) <= adviceBytes {
 			records = append(records, string(record))
 		}
@@ -141,6 +145,7 @@ func (r *csvReader) advise(records []string) string {
 	if d == nil {
 		d = &dialect.CSV{}
 	}
+	// A copy, since a trial must not change the state of the reader's clock.
 	clock := r.clock
 	return d.Advise(records, r.spec.columns(), func(text string) bool {
 		_,
@@ -185,6 +190,7 @@ func (r *csvReader) Next() (Row, *Reject, error) {
 				return out, nil, nil
 			}
 			cure = r.cure(record)
+			// second is set only if the record has several lines.
 			if r.second >= 0 {
 				// A stray quote paired with one some lines later. The lines between are rows of
 				// their own.
@@ -222,6 +228,7 @@ func (r *csvReader) parse(record []byte) (Row, string) {
 	if err != nil {
 		return Row{}, err.Error()
 	}
+	// The message names what gives the number of columns in this dialect.
 	if len(fields) != r.width {
 		of := "the header"
 		if !r.spec.CSV.HasHeader() {

@@ -15,13 +15,15 @@ import (
 // close within MaxRecord bytes, only its first line is refused, and the lines that were read ahead
 // are records again.
 type Records struct {
-	lines   Lines
-	hold    *inputmem.Hold // of ahead
-	ahead   []byte         // lines that were read while a quote was open
-	at      int            // the next line in ahead
-	tooLong bool           // a line that is too long follows those in ahead
-	first   uint64         // first line of the last record
-	second  int            // the second line of the last record in ahead; -1 if it has one line
+	lines Lines
+	hold  *inputmem.Hold // of ahead
+	// ahead has the lines that were read while a quote was open. They are read again, one by one,
+	// after the record has been refused.
+	ahead   []byte
+	at      int    // the next line in ahead
+	tooLong bool   // a line that is too long follows those in ahead
+	first   uint64 // first line of the last record
+	second  int    // the second line of the last record in ahead; -1 if it has one line
 }
 
 // NewRecords returns the records of src, with the header if there is one. The caller closes src
@@ -84,6 +86,7 @@ func (r *Records) Record() (record []byte, problem string, err error) {
 	if long {
 		return nil, fmt.Sprintf("the line is longer than %d bytes", MaxRecord), nil
 	}
+	// In RFC 4180 a quote inside a field is doubled, so an even number means that no quote is open.
 	if bytes.Count(line, []byte{'"'})%2 == 0 {
 		return trimEnd(line), "", nil
 	}
@@ -102,6 +105,7 @@ func (r *Records) Record() (record []byte, problem string, err error) {
 		if err != nil || long {
 			break
 		}
+		// A line that came from ahead itself is in it already.
 		if from == len(r.ahead) {
 			if err := r.keep(more); err != nil {
 				return nil, "", err

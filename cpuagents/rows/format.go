@@ -31,6 +31,7 @@ func FormatOf(name string, other Format) (f Format, known bool) {
 	if pack != "" {
 		name = strings.TrimSuffix(name, path.Ext(name))
 	}
+	// The extension of the packing is cut off first: data.csv.gz is CSV.
 	if f, known = formatOfExtension[path.Ext(name)]; !known {
 		f = other
 	}
@@ -66,10 +67,12 @@ func CutFormat(name string) (stem string, ok bool) {
 }
 
 // OutputFormat returns the format of decisions in a file of this name: NDJSON if it has no
-// extension. An extension that stands for no format is an error of class jobs.CodeInput.
+// extension. An extension that stands for no format is an error of class jobs.CodeInput. The name
+// is that of a file which may not exist yet; nothing is opened.
 func OutputFormat(name string) (Format, error) {
 	f, known := FormatOf(name, "ndjson")
 	stem, _ := CutFormat(path.Base(name))
+	// A name such as .hidden is a stem, and not an extension.
 	if ext := path.Ext(stem); !known && ext != "" && ext != stem {
 		return "", jobs.Errorf(
 			jobs.CodeInput,
@@ -118,6 +121,7 @@ func Open(name string, file *os.File, f Format, spec ColumnSpec, unpacked int64,
 		_ = file.Close()
 		return nil, err
 	}
+	// Parquet is read from its end, so it needs the file itself and not a stream.
 	if rows == "parquet" {
 		return newParquetReader(name, file, spec, h)
 	}

@@ -31,12 +31,14 @@ func NewLines(name string, r io.Reader) Lines {
 func (l *Lines) Next() (line []byte, long bool, err error) {
 	line, err = l.buf.ReadSlice('\n')
 	if errors.Is(err, bufio.ErrBufferFull) {
+		// ReadSlice reuses its buffer, so the pieces of a long line are copied.
 		whole := append([]byte{}, line...)
 		for errors.Is(err, bufio.ErrBufferFull) {
 			if line, err = l.buf.ReadSlice('\n'); len(whole) <= MaxRecord {
 				whole = append(whole, line...)
 			}
 		}
+		// The rest of a line that is too long is read and dropped.
 		line, long = whole, len(whole) > MaxRecord
 	}
 	if errors.Is(err, io.EOF) && len(line) > 0 {

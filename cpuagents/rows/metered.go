@@ -39,7 +39,7 @@ func (m metered) Reallocate(n int, b []byte) []byte {
 	return grown
 }
 
-// Free implements memory.Allocator.
+// Free implements memory.Allocator. The capacity counts: the library may pass a shortened slice.
 func (m metered) Free(b []byte) {
 	m.hold.Shrink(int64(cap(b)))
 	m.Allocator.Free(b)

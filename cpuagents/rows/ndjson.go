@@ -17,9 +17,11 @@ type ndjsonReader struct {
 	number  uint64
 	slots   map[string]int // by member: its place in found
 	columns []int          // places of the timestamp, then of the features
-	found   [][]byte
-	clock   Clock
-	order   order
+	// found has the text of each wanted member of the present line, nil for a member that the line
+	// does not have. It points into the line.
+	found [][]byte
+	clock Clock
+	order order
 }
 
 // newNDJSONReader returns the reader of src, which it owns. It reads nothing yet. A column that is
@@ -81,6 +83,8 @@ func CheckObject(line []byte) (problem string) {
 	return ""
 }
 
+// parse turns a line into a row, or returns what is wrong with it. The line is valid JSON before
+// the members are cut out of it, so members and skipValue need no checks of their own.
 func (r *ndjsonReader) parse(line []byte) (Row, string) {
 	if problem := CheckObject(line); problem != "" {
 		return Row{}, problem
@@ -142,7 +146,8 @@ func kindOf(value []byte) string {
 }
 
 // members stores the wanted members of a valid JSON object in found. It returns the name of a
-// member that appears twice; empty if none does.
+// member that appears twice; empty if none does. Names are compared after their escapes are undone,
+// so "a" and "\u0061" are one member.
 func (r *ndjsonReader) members(b []byte) (twice string) {
 	for i := skipSpace(b, 1); b[i] != '}'; {
 		if b[i] == ',' {
@@ -167,6 +172,8 @@ func (r *ndjsonReader) members(b []byte) (twice string) {
 	return ""
 }
 
+// skipSpace returns the first position from i on that is not white space. The text must not end
+// before it.
 func skipSpace(b []byte, i int) int {
 	for b[i] == ' ' || b[i] == '\t' || b[i] == '\n' || b[i] == '\r' {
 		i++

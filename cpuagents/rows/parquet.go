@@ -19,6 +19,8 @@ import (
 
 // Limits of a Parquet source, in bytes. Writers make pages of 1 MiB by default.
 const (
+	// maxParquetFooter bounds the description of the file, maxParquetPage one page, packed and
+	// unpacked, and maxParquetHeader the header of a page.
 	maxParquetFooter = 16 << 20
 	maxParquetPage   = 32 << 20
 	maxParquetHeader = 256 << 10
@@ -94,6 +96,7 @@ func (r *parquetReader) open() (err error) {
 		} else {
 			column = r.spec.Features[i-1]
 		}
+		// One definition level is a column that may be null; more are a structure around it.
 		if c.MaxRepetitionLevel() != 0 || c.MaxDefinitionLevel() > 1 {
 			return wrongType(r.name, column, "nested", want)
 		}
@@ -223,7 +226,9 @@ func (r *parquetReader) openGroup() error {
 	return nil
 }
 
-// pageGuard refuses pages for whose headers the library would allocate too much.
+// pageGuard stands between the pages of a column and their decoder. It refuses pages for whose
+// headers the library would allocate too much, and encodings that the library decodes without a
+// bound. It counts the rows of the page, so that a batch ends with its page.
 type pageGuard struct {
 	pqfile.PageReader
 	name string
@@ -283,6 +288,7 @@ func (g *pageGuard) Next() bool {
 // dictionary takes the memory of a decoded dictionary. A value takes at least one byte of the page,
 // so a larger number of values is damage.
 func (g *pageGuard) dictionary(d *pqfile.DictionaryPage) error {
+	// The number is that of the page's header, and the library allocates by it.
 	if n := d.NumValues(); n < 0 || int64(n) > int64(len(d.Data())) {
 		return fmt.Errorf("a dictionary of %d values in %d bytes", n, len(d.Data()))
 	}
@@ -408,6 +414,8 @@ type chunk struct {
 	col   pqfile.ColumnChunkReader
 	kind  valueKind
 
+	// The buffers are reused by every batch. defs has a 0 for each null of a column that may be
+	// null; of the others, only the one for the type of the column is used.
 	defs   []int16
 	ints   []int32
 	longs  []int64
@@ -442,6 +450,7 @@ func (c *chunk) read(b *block, f, n int) error {
 			return fmt.Errorf("a page has fewer rows than its header says")
 		}
 		c.guard.left -= got
+		// v is the next value: nulls take a row and no value.
 		v := 0
 		for i := range int(got) {
 			null := c.descr.MaxDefinitionLevel() > 0 && c.defs[i] == 0

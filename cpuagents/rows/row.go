@@ -41,7 +41,8 @@ type ColumnSpec struct {
 func (s ColumnSpec) columns() []string { return append([]string{s.Timestamp}, s.Features...) }
 
 // Reader reads the rows of one series in the order of its source. One goroutine uses it, and calls
-// Close once. After an error other than a reject the reader is at its end.
+// Close once. Errors name the source and have a class of package jobs. After an error other than a
+// reject the reader is at its end.
 type Reader interface {
 	// Next returns the next valid row, or a reject, or an error: io.EOF after the last row. The
 	// caller owns the slices of the row.
@@ -87,12 +88,15 @@ func (r *Reject) Place() string {
 
 // order finds rows that go back in time.
 type order struct {
+	// last is the time of the last valid row in Unix nanoseconds, and any reports whether there was
+	// one.
 	last int64 // time of the last valid row
 	any  bool
 }
 
-// check returns what is wrong with the time of a row; empty if it is not before the last valid row,
-// and r becomes that row.
+// check returns what is wrong with the time of a row. It returns an empty text if the time is not
+// before that of the last valid row; then r becomes that row. A rejected row does not count, so one
+// wrong time in the future rejects the rows after it, and one in the past only itself.
 func (o *order) check(r *Row) (problem string) {
 	if o.any && r.Time < o.last {
 		return fmt.Sprintf(

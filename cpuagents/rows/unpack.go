@@ -20,7 +20,8 @@ const (
 	zstdRest   = 1 << 20
 )
 
-// unpacker reads the contents of a packed file, up to a limit.
+// unpacker reads the contents of a packed file. left is how many more bytes of contents are
+// allowed: a small file may unpack to very many.
 type unpacker struct {
 	name, pack string
 	from       io.Reader
@@ -38,6 +39,7 @@ func unpack(name string, src io.ReadCloser, pack string, limit int64, h *inputme
 	}
 	u := &unpacker{name: name, pack: pack, left: limit, closers: []func() error{src.Close}}
 	var err error
+	// Errors of the file get their class below the decoder, which would hide them in its own.
 	raw := bufio.NewReaderSize(typed{name, src}, 64<<10)
 	switch _, empty := raw.Peek(1); {
 	case empty != nil: // zstd would take it for a file of nothing
@@ -66,6 +68,7 @@ func unpack(name string, src io.ReadCloser, pack string, limit int64, h *inputme
 // zstdMemory returns a function that takes the memory of a frame's window from h. Frames follow one
 // another, so only the largest window counts.
 func zstdMemory(name string, h *inputmem.Hold) func(window int64) error {
+	// The first frame pays for the decoder too.
 	most := int64(-zstdRest)
 	return func(window int64) error {
 		if window > zstdWindow {

@@ -17,9 +17,9 @@ type zstdFrames struct {
 	r      *bufio.Reader
 	window func(bytes int64) error // called before a frame is passed on
 	left   int64                   // bytes to pass on before the next head
-	blocks bool                    // what follows then is a block
-	sum    bool                    // the frame ends with a checksum
-	ended  bool                    // the frame has, but for its checksum
+	// blocks reports whether the next head is that of a block, sum whether the frame ends with a
+	// checksum, and ended whether its last block has been announced.
+	blocks, sum, ended bool
 }
 
 // zstdWindows calls fn with the window of each frame of data.
@@ -63,6 +63,7 @@ func (z *zstdFrames) head() error {
 			return z.rest(b, err)
 		}
 		v := int64(b[0]) | int64(b[1])<<8 | int64(b[2])<<16
+		// The header of a block is 3 bytes: the mark of the last block, the type, and the size.
 		z.ended = v&1 != 0
 		if z.left = 3 + v>>3; v>>1&3 == 1 { // a run: one byte, however long
 			z.left = 4
@@ -87,6 +88,8 @@ func (z *zstdFrames) head() error {
 	if h.SingleSegment {
 		window = h.FrameContentSize
 	}
+	// The size comes from the file; the limit keeps it an int64, and is far above every allowed
+	// window.
 	if window > 1<<40 {
 		window = 1 << 40
 	}
