@@ -31,7 +31,8 @@ const maxFrame = 512 << 10
 // --ultra.
 const maxWindow = 8 << 20
 
-// tooLarge is the error of a body beyond a limit, which its text names. It becomes status 413.
+// tooLarge is the error of a body beyond a limit, which its text names. It becomes status 413. Its
+// memory is not the reason: the same body is too large at any time.
 type tooLarge struct{ what string }
 
 // Error implements error.
@@ -45,7 +46,8 @@ type bodyParser struct {
 	frames [][]byte
 	rows   int
 	size   int64 // of the frames
-	line   []byte
+	// line is the row that is being written, whose memory the next row reuses.
+	line []byte
 
 	hold    *inputmem.Hold // of the agent's memory of inputs
 	maxRows int
@@ -155,7 +157,7 @@ func (w *watched) Read(p []byte) (int, error) {
 }
 
 // ndjson reads one object per line. Empty lines are left out, and a byte order mark before the
-// first line.
+// first line. Rows are stored as they came; numbers keep their digits.
 func (f *bodyParser) ndjson(src io.Reader) error {
 	lines := rows.NewLines("the body", src)
 	for {
@@ -287,6 +289,7 @@ func appendField(b []byte, text string) []byte {
 	if text == "" {
 		return append(b, "null"...)
 	}
+	// Forms such as 007, +1 and 1e5 are numbers for people, but the first two are not JSON.
 	if c := text[0]; (c == '-' || c >= '0' && c <= '9') && json.Valid([]byte(text)) {
 		return append(b, text...)
 	}
@@ -324,6 +327,7 @@ func (f *bodyParser) arrow(src io.Reader) (err error) {
 	if len(keys) == 0 {
 		return errors.New("the schema has no column")
 	}
+	// Each batch is valid until the next one, and add copies its rows.
 	for n := uint64(1); r.Next(); n++ {
 		if err := f.record(keys, r.RecordBatch()); err != nil {
 			return placed("record batch", n, err.Error(), err)

@@ -109,10 +109,11 @@ func ParseTokens(list []string) (map[string][]string, error) {
 // Server is an endpoint that takes rows over HTTP and stores them on the queue. Close ends it. The
 // server of net/http calls its methods concurrently.
 type Server struct {
-	o       Options
-	server  *http.Server
-	addr    net.Addr
-	ended   chan struct{}
+	o      Options
+	server *http.Server
+	addr   net.Addr
+	ended  chan struct{}
+	// at has a place for each request in progress, and parsers one for each body that is decoded.
 	at      chan struct{} // a place for each request in progress
 	parsers chan struct{}
 	held    atomic.Int64
@@ -154,6 +155,8 @@ func Listen(o Options) (_ *Server, err error) {
 	}
 	for name, refs := range o.Tokens {
 		for _, ref := range refs {
+			// A token that is missing now would show only when somebody pushes. It is read again at
+			// each request, so it may change.
 			if _, err := o.Secrets.Get(ref); err != nil {
 				return nil, bad("the token of %s: %v", name, err)
 			}
@@ -188,6 +191,7 @@ func Listen(o Options) (_ *Server, err error) {
 			}
 		}()
 	}
+	// The socket is opened last, so nothing can connect to an endpoint that then fails.
 	l, err := net.Listen("tcp", o.Addr)
 	if err != nil {
 		return nil, bad("%v", err)
@@ -313,7 +317,8 @@ func (p *Server) serve(w http.ResponseWriter, r *http.Request) {
 }
 
 // class returns the answer to an error. An error that it does not know is logged, and the client
-// gets no detail of it.
+// gets no detail of it. Whether trying again helps is part of the answer: 429 and 503 have a pause,
+// the other errors need another request.
 func (p *Server) class(r *http.Request, err error) answerError {
 	var no answerError
 	var long *http.MaxBytesError
@@ -369,6 +374,7 @@ func (p *Server) take(w http.ResponseWriter, r *http.Request) (rows int, again b
 	default:
 		return 0, false, errBusy
 	}
+	// The token comes before the name, so that a stranger does not learn which names are valid.
 	name := r.PathValue("name")
 	if err := p.allow(r, name); err != nil {
 		return 0, false, err
@@ -393,6 +399,7 @@ func (p *Server) take(w http.ResponseWriter, r *http.Request) (rows int, again b
 	case <-r.Context().Done():
 		return 0, false, errBody
 	}
+	// The place of a parser is given back before the queue is asked, which may take long.
 	err = f.read(bytes.NewReader(body), format, coding)
 	<-p.parsers
 	var large tooLarge
@@ -461,7 +468,8 @@ func (p *Server) allow(r *http.Request, name string) error {
 const maxKey = 128
 
 // readHeaders returns the idempotency key, the format and the coding of a body. Each refusal is an
-// answer of status 400 or 415 that names the header.
+// answer of status 400 or 415 that names the header. A request without a key is never taken for a
+// repetition.
 func readHeaders(r *http.Request) (key string, format rows.Format, coding string, err error) {
 	key = r.Header.Get("Idempotency-Key")
 	for _, c := range []byte(key) {

@@ -51,14 +51,16 @@ type documentReader struct {
 	files   *files.Files
 	journal *journal
 	src     fetcher
+	// at is the position after the document that is open.
 	at      position
 	skipped []skipped   // to be told of
 	rows    rows.Reader // of the document that is open
-	number  uint64
-	last    rows.Row // the last valid one
-	any     bool
-	until   int64 // time of the last row of earlier documents
-	later   bool  // there are such rows
+	// number is that of the last row of all documents together, rejects included.
+	number uint64
+	last   rows.Row // the last valid one
+	any    bool
+	until  int64 // time of the last row of earlier documents
+	later  bool  // there are such rows
 }
 
 // Close implements rows.Reader.
@@ -151,6 +153,8 @@ func (r *documentReader) open() (err error) {
 		if store, is := r.src.(storer); err == nil && is {
 			store.stored(r.ctx, at)
 		}
+		// A fetch that was interrupted returns whatever the library makes of it; the cause tells
+		// why.
 		if cause := context.Cause(r.ctx); err != nil && cause != nil {
 			err = cause
 		}

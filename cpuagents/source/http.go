@@ -91,6 +91,7 @@ func (s HTTPSpec) check() (remote.Limits, error) {
 
 // httpState is the state of an HTTP source in a position.
 type httpState struct {
+	// ETag and Modified are followed by the URL that they belong to, since every page has its own.
 	Polls    int    `json:"polls"`          // begun
 	More     bool   `json:"more,omitempty"` // the poll has another page
 	Next     string `json:"next,omitempty"` // the page, with "link"
@@ -120,6 +121,7 @@ func newHTTPFetcher(
 	bad := func(err error) error {
 		return &jobs.Error{Code: jobs.CodeInvalid, Message: fmt.Sprintf("source %s: %v", remote.WithoutQuery(uri), err)}
 	}
+	// The zero guard allows nothing.
 	if guard == nil {
 		guard = &egress.Guard{}
 	}
@@ -182,6 +184,7 @@ func (f *httpFetcher) fetch(ctx context.Context, at position, last string, doc *
 			st.Next = ""
 		}
 		var format rows.Format
+		// once changes the state while it works; each try begins with the same one.
 		before := st
 		err := f.limits.Retry().Do(ctx, func() (time.Duration, error) {
 			if err := files.Rewind(doc); err != nil {
@@ -199,6 +202,7 @@ func (f *httpFetcher) fetch(ctx context.Context, at position, last string, doc *
 		if err != nil {
 			return position{}, err
 		}
+		// Without a document the loop goes on to the next poll, unless this was the last.
 		if format != "" || st.Polls == f.limits.Polls && !st.More {
 			return f.position(st, format)
 		}
@@ -254,6 +258,7 @@ func (f *httpFetcher) once(
 	}
 	sent := u.String() // tags are of a page
 	req.Header.Set("User-Agent", "exoswarm")
+	// A link may lead to another host, which must not see the secrets in the headers.
 	sameHost := u.Host == f.url.Host && u.Scheme == f.url.Scheme
 	if err := remote.SetHeaders(req, f.spec.Headers, f.secrets, sameHost); err != nil {
 		return "", 0, retry.Permanent(jobs.Errorf(jobs.CodeInvalid, "source %s: %v", where, err))
@@ -280,6 +285,7 @@ func (f *httpFetcher) once(
 	if format, err = f.formatOf(resp); err != nil {
 		return "", 0, retry.Permanent(err)
 	}
+	// One byte more than allowed is read, to tell an answer that fits from one that does not.
 	n, err := io.Copy(files.ScratchWriter(doc), io.LimitReader(resp.Body, f.limits.MaxBytes+1))
 	if err != nil {
 		var typed *jobs.Error

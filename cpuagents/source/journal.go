@@ -48,7 +48,8 @@ type skipped struct {
 
 // journal keeps the documents of a remote source on the queue, in the order in which they were
 // read. A later attempt of the job reads the same documents, whatever the source returns then, and
-// continues after them. One of two concurrent attempts fails with jobs.ErrFenced.
+// continues after them. Every entry names the one before it, so of two concurrent attempts one
+// fails with jobs.ErrFenced. One goroutine uses it.
 type journal struct {
 	log    swarms.Log
 	after  uint64        // last entry
@@ -116,7 +117,8 @@ func (j *journal) next(ctx context.Context, doc *os.File) (at position, ok bool,
 }
 
 // add stores a document and the position after it. When it returns, the document is stored as a
-// whole, or not at all.
+// whole, or not at all. After an error the journal must not be used any more; a new attempt drops
+// the pieces without an end.
 func (j *journal) add(ctx context.Context, doc *os.File, at position) error {
 	if _, err := doc.Seek(0, io.SeekStart); err != nil {
 		return files.ScratchError("read back", "a temporary file", err)

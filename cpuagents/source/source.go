@@ -36,7 +36,8 @@ type Resources struct {
 }
 
 // IsRemote reports whether a source is read document by document, with a journal on the queue.
-// Other sources are files.
+// Other sources are files, including objects of the queue's own store. It looks at the beginning of
+// the URI only.
 func IsRemote(uri string) bool {
 	for _, p := range []string{
 		"http://", "https://", "sqlite:", "postgres://", "watch:", "s3://", "gs://", "nats:",
@@ -96,7 +97,7 @@ func (s Resources) Check(
 }
 
 // OpenFile opens a source that is a file. What it decodes is bounded by the memory of the agent's
-// inputs.
+// inputs. It ends waiting for memory with ctx. The caller closes the reader.
 func (s Resources) OpenFile(ctx context.Context, src Series, columns rows.ColumnSpec) (rows.Reader, error) {
 	f, format, err := s.file(ctx, src)
 	if err != nil {
@@ -106,7 +107,8 @@ func (s Resources) OpenFile(ctx context.Context, src Series, columns rows.Column
 }
 
 // OpenRemote opens a remote source, number i of a job, whose documents are stored in a journal. The
-// end of ctx ends its waiting. Between two documents its reader returns ErrPause.
+// end of ctx ends its waiting. Between two documents its reader returns ErrPause. The caller closes
+// the reader, which closes the journal's reader and the fetcher.
 func (s Resources) OpenRemote(
 	ctx context.Context, journal swarms.Log, job string, i int, src Series, columns rows.ColumnSpec,
 ) (rows.Reader, error) {

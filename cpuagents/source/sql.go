@@ -139,6 +139,8 @@ func newSQLFetcher(
 	if f.spec.PageRows < 1 || f.spec.PageRows > 100_000 {
 		return nil, bad("page_rows %d: use 1 to 100000", spec.PageRows)
 	}
+	// This catches mistakes. It is not what keeps the query from writing: the transaction and the
+	// rights of the login do.
 	word, _, _ := strings.Cut(strings.ToUpper(strings.Join(strings.Fields(spec.Query), " ")), " ")
 	if word != "SELECT" && word != "WITH" || strings.ContainsAny(spec.Query, ";\x00") ||
 		!strings.Contains(spec.Query, "$1") ||
@@ -160,6 +162,7 @@ func newSQLFetcher(
 	if err != nil {
 		return nil, bad("%v", err)
 	}
+	// Pages are read one after another.
 	f.db.SetMaxOpenConns(1)
 	return f, nil
 }
@@ -206,6 +209,7 @@ func (f *sqlFetcher) fetch(ctx context.Context, at position, _ string, doc *os.F
 		if err != nil {
 			return position{}, err
 		}
+		// A page that is not full was the last one of this poll.
 		if st.More = count == f.spec.PageRows; count > 0 {
 			return f.position(st, "ndjson")
 		}
@@ -222,6 +226,7 @@ func (f *sqlFetcher) position(st sqlState, format rows.Format) (position, error)
 }
 
 // class gives an error its class, and marks with retry.Permanent what no further try repairs.
+// Errors that it does not know, such as a lost connection, are worth another try.
 func (f *sqlFetcher) class(err error) error {
 	var typed *jobs.Error
 	var pg *pgconn.PgError
@@ -279,6 +284,7 @@ func (f *sqlFetcher) page(ctx context.Context, from *cursor, doc io.Writer) (n i
 	if err != nil {
 		return 0, nil, err
 	}
+	// The cursor is looked up with the features, so at[0] is the timestamp and at[1] the cursor.
 	at, err := rows.ColumnSpec{
 		Timestamp: f.cols.Timestamp,
 		Features:  append([]string{f.spec.Cursor}, f.cols.Features...),
@@ -322,6 +328,7 @@ func (f *sqlFetcher) page(ctx context.Context, from *cursor, doc io.Writer) (n i
 		}
 		n++
 	}
+	// After a full page the rest of the result is not read, so its errors do not count.
 	if n < f.spec.PageRows {
 		if err := result.Err(); err != nil {
 			return 0, nil, err

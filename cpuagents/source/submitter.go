@@ -92,6 +92,7 @@ func (f *submittedFetcher) fetch(ctx context.Context, at position, _ string, doc
 		}
 	}
 	st.Document++
+	// The end is stored in the journal like a document, so a later attempt asks for nothing more.
 	end := position{State: at.State, Exact: true, Done: true}
 	for heard := time.Now(); ; {
 		one, cancel := context.WithTimeout(ctx, inputAnswer)

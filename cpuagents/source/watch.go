@@ -77,9 +77,11 @@ type watchable interface {
 	Close() error
 }
 
-// fingerprint is the hash of a text that a source remembers.
+// fingerprint is the hash of a text that a source remembers. It is cut to 16 bytes, which two of a
+// million names share with a chance of about 10^-27.
 type fingerprint [16]byte
 
+// fingerprintOf returns the first half of the SHA-256 of a text.
 func fingerprintOf(text string) (p fingerprint) {
 	sum := sha256.Sum256([]byte(text))
 	copy(p[:], sum[:])
@@ -104,6 +106,8 @@ type watcher struct {
 	src    watchable
 	whole  bool // what is listed is complete
 
+	// seen has the contents of each file that was read, by the name. The zero fingerprint marks a
+	// file of which nothing more is to be told.
 	seen   map[fingerprint]fingerprint // name: contents that were read; zero when there is nothing more to tell of it
 	before map[string]listed           // of the last look; nil before the first
 	ready  []listed                    // found by the last look and not read yet
@@ -149,7 +153,9 @@ func (f *watcher) replay(at position) error {
 	return nil
 }
 
-// fetch implements fetcher.
+// fetch implements fetcher. A document is one file, with the files that were skipped before it. A
+// look without either is no document: fetch waits for the next one. Files that a look has found and
+// that were not read when the attempt ended are found again by the next attempt.
 func (f *watcher) fetch(ctx context.Context, at position, _ string, doc *os.File) (position, error) {
 	var st listState
 	if at.State != nil {
@@ -297,6 +303,8 @@ func (f *watcher) look(ctx context.Context, polls int) error {
 	return nil
 }
 
+// list makes one look, with retries. A list that is refused for its input is not tried again. More
+// files than allowed are an error: which of them would be read would depend on their names.
 func (f *watcher) list(ctx context.Context) (list []listed, err error) {
 	err = f.limits.Retry().Do(ctx, func() (time.Duration, error) {
 		list, err = f.src.list(ctx, f.spec.MaxFiles)
@@ -314,7 +322,10 @@ func (f *watcher) list(ctx context.Context) (list []listed, err error) {
 	return list, err
 }
 
-// compare finds the files of a list that are to be read or to be reported as skipped.
+// compare finds the files of a list that are to be read or to be reported as skipped, and makes the
+// list the one of the last look. last says that no look follows, so a file that still changes is
+// reported. The order of the cases matters: a file is reported once, and its contents are compared
+// with what was read before anything else.
 func (f *watcher) compare(list []listed, last bool) {
 	now := make(map[string]listed, len(list))
 	for _, l := range list {
