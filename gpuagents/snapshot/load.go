@@ -13,11 +13,12 @@ import (
 	"sync/atomic"
 )
 
-// Load copies the groups of a snapshot into pages, by their numbers in the swarm. Those that the
-// pages have beyond the snapshot's stay as they are, which is such as have seen nothing, or what
-// another part of a set has written; those of the snapshot that they have no room for are left out.
-// Variables must be the same, in the same order: if not, it is an ErrMismatch and no page has
-// changed. After any other error the pages are undefined.
+// Load copies the groups of a snapshot into pages, by their numbers in the swarm. Groups of the
+// pages that the snapshot does not have stay as they are: in their initial state, or as another
+// part of a set has written them. Groups of the snapshot that the pages have no room for are left
+// out. The variables must be the same in the same order; otherwise it is an ErrMismatch, and no
+// page has changed. After any other error the pages are undefined. All files are read to their
+// ends, so a success means that every checksum was right.
 func Load(ctx context.Context, store Store, m *Manifest, p *Pages) error {
 	if err := m.Fits(p); err != nil {
 		return fmt.Errorf("snapshot %s: %w", m.Name, err)
@@ -39,7 +40,8 @@ func Load(ctx context.Context, store Store, m *Manifest, p *Pages) error {
 	return nil
 }
 
-// Fits says with an ErrMismatch what of the variables is not that of pages.
+// Fits returns an ErrMismatch that names the first difference between the variables of the snapshot
+// and those of the pages. Only the layout of p is used.
 func (m *Manifest) Fits(p *Pages) error {
 	if m.PerGroup != p.Layout.Agents {
 		return fmt.Errorf("%w: its groups have %d agents, those of the swarm %d", ErrMismatch, m.PerGroup,
@@ -60,8 +62,9 @@ func (m *Manifest) Fits(p *Pages) error {
 	return nil
 }
 
-// Verify reads every file of a snapshot and compares it with the manifest. progress, which may be
-// nil, is told of bytes as they are read, by several goroutines.
+// Verify reads every file of a snapshot and compares it with the manifest. It changes nothing.
+// progress, which may be nil, gets the sum of the bytes that were read, from several goroutines; a
+// later call may have a smaller sum than an earlier one.
 func Verify(ctx context.Context, store Store, m *Manifest, progress func(bytes int64)) error {
 	var done atomic.Int64
 	files := len(m.Variables) * m.parts()
@@ -88,7 +91,7 @@ func Verify(ctx context.Context, store Store, m *Manifest, progress func(bytes i
 	return nil
 }
 
-// loader reads parts one after the other.
+// loader reads parts one after the other. Each worker has a loader of its own.
 type loader struct {
 	desk  *desk
 	store Store
@@ -100,7 +103,8 @@ type loader struct {
 	old   []byte // a page of which a part is changed
 }
 
-// part reads part k into its pages.
+// part reads part k into its pages. Groups before and behind those that the pages have are read for
+// the checksum only.
 func (r *loader) part(ctx context.Context, k int) (err error) {
 	files := make([]*fileReader, len(r.m.Variables))
 	defer func() {
@@ -148,7 +152,8 @@ func (r *loader) part(ctx context.Context, k int) (err error) {
 	return err
 }
 
-// put writes a page, of which others may have slots. The owner of the pages calls it.
+// put writes a page. If the page has slots that this part does not cover, put reads it first and
+// changes only the slots of the part. It runs on the goroutine of the owner of the pages.
 func (r *loader) put(page uint64, s slots, group int) error {
 	if s.first == 0 && (s.n == r.pages.Layout.Slots || group+s.n == r.pages.Groups) {
 		return r.pages.Write(page, r.page)
@@ -163,7 +168,8 @@ func (r *loader) put(page uint64, s slots, group int) error {
 	return r.pages.Write(page, r.old)
 }
 
-// open begins to read file k of a variable, behind its header.
+// open begins to read file k of a variable after its header, which it checks. A file that is
+// missing is an ErrCorrupt: the manifest says that it was written.
 func (r *loader) open(ctx context.Context, v, k int) (*fileReader, error) {
 	file := r.m.Variables[v].Files[k]
 	in, err := r.store.Open(ctx, r.m.Name+"/"+file.Name)
@@ -188,18 +194,20 @@ func (r *loader) open(ctx context.Context, v, k int) (*fileReader, error) {
 	return f, nil
 }
 
-// fileReader reads a file and sums it up.
+// fileReader reads a file and computes its checksum.
 type fileReader struct {
 	File
-	ended func() error // why reading ends; nil: it goes on
+	// ended returns why reading must end, nil while it may go on. read gets the number of bytes of
+	// each read.
+	ended func() error
 	in    io.ReadCloser
 	buf   *bufio.Reader
 	sum   hash.Hash
 	seen  int64
-	read  func(n int) // is told of bytes
+	read  func(n int)
 }
 
-// counted reads from a file what is part of its sum.
+// counted reads from a file and counts what it reads into the checksum.
 type counted struct{ f *fileReader }
 
 // Read implements io.Reader.
@@ -214,7 +222,7 @@ func (c counted) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// full fills p.
+// full fills p. A file that ends before is an ErrCorrupt.
 func (f *fileReader) full(p []byte) error {
 	if _, err := io.ReadFull(counted{f}, p); err != nil {
 		return fmt.Errorf("%s: %w", f.Name, short(err))
@@ -222,7 +230,7 @@ func (f *fileReader) full(p []byte) error {
 	return nil
 }
 
-// skip reads n bytes that are part of the checksum alone.
+// skip reads n bytes for the checksum only.
 func (f *fileReader) skip(n int64) error {
 	if _, err := io.CopyN(io.Discard, counted{f}, n); err != nil {
 		return fmt.Errorf("%s: %w", f.Name, short(err))
@@ -230,7 +238,8 @@ func (f *fileReader) skip(n int64) error {
 	return nil
 }
 
-// end reads what is left and compares.
+// end reads the rest of the file with buf, and compares the length and the checksum with the
+// manifest. A file that is too long is read a little beyond its length and not to its end.
 func (f *fileReader) end(buf []byte) error {
 	for {
 		_, err := (counted{f}).Read(buf)
@@ -253,6 +262,7 @@ func (f *fileReader) end(buf []byte) error {
 	return nil
 }
 
+// close closes the file. It says nothing about the checksum.
 func (f *fileReader) close() error {
 	if err := f.in.Close(); err != nil {
 		return fmt.Errorf("close %s: %w", f.Name, err)

@@ -28,45 +28,46 @@ const (
 // format is what a manifest begins with.
 const format = "exoswarm-snapshot"
 
-// ManifestName is the object of a snapshot that says what it is. A snapshot without it does not
-// exist.
+// ManifestName is the object that describes a snapshot. It is written last, so a snapshot without
+// it does not exist, whatever files are there.
 const ManifestName = "manifest.json"
 
 // Limits of a manifest.
 const (
-	// maxManifest bounds it in bytes: some 200 for each file of 64 MiB, so that 20 TB of state stay
-	// below it.
+	// maxManifest is in bytes. A file of 64 MiB takes about 200 of them, so a manifest describes up
+	// to 20 TB.
 	maxManifest  = 64 << 20
 	maxVariables = 64
 	maxWidth     = 1 << 16
 	maxPerGroup  = 1 << 16
 )
 
-// FileBytes is about how much a file holds: as many groups go into one as have so much of the
-// largest variable, one at least. It is large beside what opening and syncing a file takes, and
+// FileBytes is the approximate size of a file: a file has as many groups as fit for the largest
+// variable, and one at least. It is large compared with the cost of opening and syncing a file, and
 // small enough that a state of a gigabyte keeps all writers busy.
 const FileBytes = 64 << 20
 
-// Manifest says what a snapshot is. It has no time and no place of its writer: whoever writes the
-// same state writes the same bytes.
+// Manifest describes a snapshot. It holds neither a time nor a place of its writer, so two writers
+// of the same state write the same bytes.
 type Manifest struct {
 	Format  string `json:"format"`
 	Version int    `json:"v"`
 	Name    string `json:"name"`
-	// Swarm is whose state it is, and Entry the position of its log up to which that is, which is
-	// that of the entry that asked for it.
+	// Swarm is the swarm of the state. Entry is the position in its log up to which the state goes:
+	// that of the entry that asked for the snapshot.
 	Swarm Origin `json:"swarm"`
 	Entry uint64 `json:"entry"`
-	// Round is the last round in which its agents have voted, up to Entry; 0: they have not.
+	// Round is the last round in which the agents have voted, up to Entry; 0: there was none.
 	Round uint64 `json:"round,omitempty"`
-	// Shard is which of several shards has these groups; nil: they are all of the swarm.
+	// Shard describes the part of the swarm, if it has several shards; nil: the snapshot has all
+	// groups.
 	Shard *Shard `json:"shard,omitempty"`
-	// Cell and Seed are those of Spec, which is the swarm's spec as its record has it.
+	// Cell and Seed are those of Spec, which is the specification in the record of the swarm.
 	Cell string          `json:"cell"`
 	Seed uint64          `json:"seed"`
 	Spec json.RawMessage `json:"spec"`
-	// Agents is the number of all here, Groups times PerGroup. File k of a variable has the groups
-	// from k times PerFile on, PerFile of them or as many as are left.
+	// Agents is the number of agents in this snapshot: Groups times PerGroup. File k of a variable
+	// has up to PerFile groups, from group k times PerFile on.
 	Agents    int64      `json:"agents"`
 	Groups    int        `json:"groups"`
 	PerGroup  int        `json:"agents_per_group"`
@@ -74,7 +75,8 @@ type Manifest struct {
 	Variables []Variable `json:"variables"`
 }
 
-// Origin is a swarm. Created and Nonce tell it from another one of the same id, before or after it.
+// Origin identifies a swarm. Created and Nonce tell it from an earlier or later swarm of the same
+// id.
 type Origin struct {
 	ID      string    `json:"id"`
 	Name    string    `json:"name"`
@@ -90,11 +92,12 @@ func OriginOf(s swarms.Swarm) Origin {
 // Of reports whether s is the swarm.
 func (o Origin) Of(s swarms.Swarm) bool { return o.same(OriginOf(s)) }
 
+// same ignores the name, which does not identify a swarm.
 func (o Origin) same(p Origin) bool {
 	return o.ID == p.ID && o.Created.Equal(p.Created) && o.Nonce == p.Nonce
 }
 
-// Shard is a part of a swarm's groups, see swarms.Swarm.ShardGroups.
+// Shard is a part of the groups of a swarm, see swarms.Swarm.ShardGroups.
 type Shard struct {
 	Number int `json:"number"`      // from 0 on
 	Of     int `json:"of"`          // 2 or more
@@ -102,7 +105,7 @@ type Shard struct {
 	Groups int `json:"groups"`      // of the swarm
 }
 
-// First is the number in the swarm of the first group.
+// First returns the number in the swarm of the first group of the snapshot.
 func (m *Manifest) First() int {
 	if m.Shard == nil {
 		return 0
@@ -110,11 +113,11 @@ func (m *Manifest) First() int {
 	return m.Shard.First
 }
 
-// Variable is one state variable: rows of Width elements, a row for each agent, or each group, in
-// their order.
+// Variable is one state variable: rows of Width elements, one row for each agent or group in their
+// order. Elements are little-endian.
 type Variable struct {
 	Name  string `json:"name"`
-	DType string `json:"dtype"` // float32, uint32, uint64, uint8 or bfloat16, which stands in files of uint16
+	DType string `json:"dtype"` // float32, uint32, uint64, int64, uint8, or bfloat16 in files of uint16
 	Per   string `json:"per"`   // agent or group
 	Width int    `json:"width"`
 	Files []File `json:"files"`
@@ -137,7 +140,7 @@ func variable(v kernels.Var) Variable {
 	return Variable{Name: v.Name, DType: elements[v.Elem].dtype, Per: per, Width: v.Width}
 }
 
-// array is what the header of file k of a variable says.
+// array returns the array that the header of file k of a variable must describe.
 func (m *Manifest) array(v, k int) array {
 	of := m.Variables[v]
 	elem, _ := elemOf(of.DType)
@@ -148,15 +151,17 @@ func (m *Manifest) array(v, k int) array {
 	return array{elements[elem].descr, rows, int64(of.Width)}
 }
 
-// parts is how many files a variable has, and part the groups of file k.
+// parts returns the number of files of a variable.
 func (m *Manifest) parts() int { return (m.Groups + m.PerFile - 1) / m.PerFile }
 
+// part returns the groups of file k, counted from the first group of the snapshot. Only the last
+// file may have fewer than PerFile.
 func (m *Manifest) part(k int) slots {
 	first := k * m.PerFile
 	return slots{first, min(m.PerFile, m.Groups-first)}
 }
 
-// Bytes is the length of all files.
+// Bytes returns the sum of the lengths of all files, without the manifest.
 func (m *Manifest) Bytes() (n int64) {
 	for _, v := range m.Variables {
 		for _, f := range v.Files {
@@ -166,7 +171,8 @@ func (m *Manifest) Bytes() (n int64) {
 	return n
 }
 
-// plan fills in variables and files from a layout, without checksums.
+// plan fills in variables and files from a layout, without checksums. Groups must be set, and Shard
+// for one of several shards.
 func (m *Manifest) plan(l *kernels.Layout, fileBytes int) {
 	largest := 1
 	m.Variables = nil
@@ -187,7 +193,8 @@ func (m *Manifest) plan(l *kernels.Layout, fileBytes int) {
 	}
 }
 
-// file is file k of a variable but for its checksum.
+// file returns the description of file k of a variable without its checksum. check compares stored
+// descriptions with it.
 func (m *Manifest) file(v, k int) File {
 	a, of := m.array(v, k), m.Variables[v]
 	elem, _ := elemOf(of.DType)
@@ -202,8 +209,10 @@ var (
 	sumPattern   = regexp.MustCompile(`^[0-9a-f]{64}$`)
 )
 
-// ParseManifest reads a manifest. Whatever the bytes are, the answer is one of which all parts
-// agree with each other, or an ErrCorrupt, or an ErrMismatch for one of another version.
+// ParseManifest reads a manifest from bytes that anybody may have written. It returns one whose
+// parts agree with each other, an ErrCorrupt, or an ErrMismatch for another version of the format.
+// So a loader may rely on the names, sizes and numbers in it; that the files match is checked when
+// they are read.
 func ParseManifest(data []byte) (*Manifest, error) {
 	bad := func(format string, args ...any) error {
 		return fmt.Errorf("%w: %s: %s", ErrCorrupt, ManifestName, fmt.Sprintf(format, args...))
@@ -234,7 +243,8 @@ func ParseManifest(data []byte) (*Manifest, error) {
 	return m, nil
 }
 
-// check finds what does not agree.
+// check returns the error of bad for the first part that does not agree with the others. Sizes are
+// checked before anything is computed from them.
 func (m *Manifest) check(bad func(string, ...any) error) error {
 	for what, id := range map[string]string{"name": m.Name, "swarm.id": m.Swarm.ID} {
 		if err := jobs.CheckID(what, id); err != nil {
@@ -282,7 +292,8 @@ func (m *Manifest) check(bad func(string, ...any) error) error {
 	return nil
 }
 
-// has says whether a shard has so many groups.
+// has reports whether a shard with these numbers has the given number of groups. It must be the
+// division that swarms.Swarm makes, or parts of a set would overlap.
 func (s *Shard) has(groups int) bool {
 	if s.Of < 2 || s.Of > swarms.MaxShards || s.Number < 0 || s.Number >= s.Of || s.Groups < s.Of ||
 		s.Groups > swarms.MaxGroups {
@@ -292,8 +303,9 @@ func (s *Shard) has(groups int) bool {
 	return s.First == first && groups == end-first
 }
 
-// ReadManifest reads the manifest of a snapshot and its SHA-256, which stands for all of the
-// snapshot.
+// ReadManifest reads the manifest of a snapshot. digest is its SHA-256, which identifies the whole
+// snapshot, since the manifest has the checksum of every file. A name without a manifest is an
+// ErrNotFound.
 func ReadManifest(ctx context.Context, store Store, name string) (m *Manifest, digest string, err error) {
 	if err := jobs.CheckID("snapshot", name); err != nil {
 		return nil, "", err
@@ -321,7 +333,7 @@ func ReadManifest(ctx context.Context, store Store, name string) (m *Manifest, d
 	return m, sum(data), nil
 }
 
-// sum is the SHA-256 of data in hexadecimal.
+// sum returns the SHA-256 of data in hexadecimal.
 func sum(data []byte) string {
 	s := sha256.Sum256(data)
 	return hex.EncodeToString(s[:])

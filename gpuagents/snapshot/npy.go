@@ -13,26 +13,27 @@ import (
 // npyMagic begins a file of version 1.0 of NumPy's format.
 const npyMagic = "\x93NUMPY\x01\x00"
 
-// npyAlign is what the data of a file is aligned to, as NumPy does it, so that it may be mapped.
+// npyAlign is the alignment of the data in a file in bytes, which is that of NumPy, so that a file
+// may be mapped.
 const npyAlign = 64
 
-// array is what a .npy header says: rows of width elements, little-endian, one row behind the
+// array is the content of a .npy header: rows of width elements, little-endian, one row after the
 // other.
 type array struct {
 	descr       string
 	rows, width int64
 }
 
-// element is a type of element as manifests and files name it.
+// element has the names of an element type in manifests and in files.
 type element struct{ dtype, descr string }
 
-// elements by type. NumPy has no bfloat16: its bits are in 16-bit words.
+// elements are the element types. NumPy has no bfloat16: its bits are in words of 16 bits.
 var elements = map[kernels.Elem]element{
 	kernels.F32: {"float32", "<f4"}, kernels.U32: {"uint32", "<u4"}, kernels.U64: {"uint64", "<u8"},
 	kernels.U8: {"uint8", "|u1"}, kernels.BF16: {"bfloat16", "<u2"}, kernels.I64: {"int64", "<i8"},
 }
 
-// elemOf finds an element type by the manifest's name.
+// elemOf returns the element type of a name in a manifest.
 func elemOf(dtype string) (kernels.Elem, bool) {
 	for e, names := range elements {
 		if names.dtype == dtype {
@@ -42,7 +43,7 @@ func elemOf(dtype string) (kernels.Elem, bool) {
 	return 0, false
 }
 
-// header is the bytes before the data.
+// header returns the bytes before the data. They depend on the array only.
 func (a array) header() []byte {
 	dict := fmt.Sprintf("{'descr': '%s', 'fortran_order': False, 'shape': (%d, %d), }", a.descr, a.rows, a.width)
 	size := (len(npyMagic) + 2 + len(dict) + 1 + npyAlign - 1) / npyAlign * npyAlign
@@ -54,8 +55,8 @@ func (a array) header() []byte {
 	return append(b, '\n')
 }
 
-// readHeader reads a header of the form that header writes, with any padding, and no byte behind
-// it. Whatever the bytes are, the answer is an array or an ErrCorrupt, or the error of r.
+// readHeader reads a header of the form that header writes, with any padding, and not a byte more.
+// For any bytes it returns an array, an ErrCorrupt, or the error of r.
 func readHeader(r io.Reader) (a array, err error) {
 	head := make([]byte, len(npyMagic)+2)
 	if _, err := io.ReadFull(r, head); err != nil {
@@ -82,7 +83,7 @@ func readHeader(r io.Reader) (a array, err error) {
 	return a, nil
 }
 
-// short makes the end of a file in the middle of something an ErrCorrupt.
+// short turns the end of a file in the middle of a read into an ErrCorrupt.
 func short(err error) error {
 	if err == io.EOF || err == io.ErrUnexpectedEOF { //nolint:errorlint // io.ReadFull returns these values themselves
 		return fmt.Errorf("%w: it ends early", ErrCorrupt)

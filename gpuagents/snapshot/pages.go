@@ -9,9 +9,9 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 )
 
-// Pages is the state in memory: whole groups in pages of a layout, the first Slots of them in page
-// 0. First is the number in the swarm of the first group. Read and Write are called by the
-// goroutine that calls Save or Load, one call at a time; Write is not needed by Save.
+// Pages is a state in memory: whole groups in pages of a layout, the first Layout.Slots groups in
+// page 0. First is the number in the swarm of the first group. Save and Load call Read and Write on
+// their own goroutine, one call at a time. Save does not call Write.
 type Pages struct {
 	Layout kernels.Layout
 	First  int
@@ -20,7 +20,8 @@ type Pages struct {
 	Write  func(page uint64, content []byte) error
 }
 
-// visit calls f for each page with some of the groups, and which of its slots they have.
+// visit calls f for each page that has some of the groups, with the slots of these groups and the
+// first group. It ends with the first error of f.
 func (p *Pages) visit(groups slots, f func(page uint64, s slots, group int) error) error {
 	for g := groups.first; g < groups.first+groups.n; {
 		first := g % p.Layout.Slots
@@ -41,9 +42,10 @@ const (
 	workBytes  = 512 << 20
 )
 
-// buffers is how many pages a worker has in hand: the page and the rows of its variables.
+// buffers is the number of pages that a worker holds: a page, and the rows of its variables.
 const buffers = 2
 
+// workers returns the number of workers for parts of pages of this size, at least one.
 func workers(pageBytes, parts int) int {
 	return max(1, min(maxWorkers, parts, workBytes/(buffers*pageBytes)))
 }
@@ -53,7 +55,8 @@ type desk struct {
 	calls chan func()
 }
 
-// do has the owner make a call and waits for its end.
+// do runs f on the goroutine of share, and waits for its end. It returns the error of f, or the
+// cause of the end of ctx if f was not begun.
 func (d *desk) do(ctx context.Context, f func() error) error {
 	done := make(chan error, 1)
 	select {
@@ -64,8 +67,9 @@ func (d *desk) do(ctx context.Context, f func() error) error {
 	}
 }
 
-// share has n workers do parts 0..parts-1, each part by one of them, while this goroutine makes
-// their calls. The first error ends all of them and is returned.
+// share divides parts 0 to parts-1 among n workers, and runs the calls of their desk on the present
+// goroutine. work makes the function of one worker. The first error ends all workers and is
+// returned. No goroutine is left when share returns.
 func share(ctx context.Context, n, parts int, work func(ctx context.Context, d *desk) func(part int) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -94,5 +98,5 @@ func share(ctx context.Context, n, parts int, work func(ctx context.Context, d *
 	}
 }
 
-// errRest is a defect: rows that do not add up.
+// errRest is a defect of this package: the number of rows differs from the plan.
 var errRest = errors.New("rows of a snapshot do not add up")

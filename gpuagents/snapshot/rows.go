@@ -5,10 +5,10 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 )
 
-// slots is a run of groups inside a page.
+// slots is a sequence of n groups, from first on, in a page or a file.
 type slots struct{ first, n int }
 
-// rowsPerGroup is how many rows a group has of a variable.
+// rowsPerGroup returns the number of rows of a variable in one group.
 func rowsPerGroup(v kernels.Var, agents int) int {
 	if v.Group {
 		return 1
@@ -16,14 +16,14 @@ func rowsPerGroup(v kernels.Var, agents int) int {
 	return agents
 }
 
-// rowBytes is the length of a row of a variable.
+// rowBytes returns the length of a row of a variable in bytes.
 func rowBytes(v kernels.Var) int { return v.Width * v.Elem.Bytes() }
 
-// place is where some slots of a variable stand in a page: columns of n bytes from byte at on,
-// stride bytes apart. Of a variable whose rows stand behind one another there is one column, of all
-// elements.
+// place describes where some slots of a variable are in a page: columns of n bytes from byte at on,
+// stride bytes apart. A variable whose rows are contiguous has one column with all elements.
 type place struct{ at, n, columns, stride int }
 
+// placeOf returns the place of slots s of variable v.
 func placeOf(l *kernels.Layout, v int, s slots) place {
 	of := l.Vars[v]
 	size := rowsPerGroup(of, l.Agents) * of.Elem.Bytes() // a slot of one column
@@ -34,12 +34,14 @@ func placeOf(l *kernels.Layout, v int, s slots) place {
 	return place{int(l.Offsets[v]) + s.first*size, s.n * size, columns, l.Slots * size}
 }
 
-// extract copies the rows of a variable out of a page, one behind the other; insert is its inverse.
-// rows has their length and, as page has, the alignment of eight bytes.
+// extract copies the rows of a variable out of a page, one after the other. rows has exactly their
+// length. page and rows are aligned to eight bytes.
 func extract(l *kernels.Layout, v int, s slots, page, rows []byte) { move(l, v, s, page, rows, false) }
 
+// insert is the inverse of extract.
 func insert(l *kernels.Layout, v int, s slots, page, rows []byte) { move(l, v, s, page, rows, true) }
 
+// move copies between a page and rows, with back into the page.
 func move(l *kernels.Layout, v int, s slots, page, rows []byte, back bool) {
 	p := placeOf(l, v, s)
 	if p.columns == 1 {
@@ -62,10 +64,12 @@ func move(l *kernels.Layout, v int, s slots, page, rows []byte, back bool) {
 	}
 }
 
-// blockRows are moved at a time: their columns stay in the first cache, and every line of memory is
-// touched once.
+// blockRows is the number of rows that are moved at a time: their columns stay in the first cache,
+// and every line of memory is touched once.
 const blockRows = 64
 
+// transpose copies columns of a page to rows, with back in the other direction. bytes is the size
+// of T, by which the place is divided.
 func transpose[T any](p place, page, rows []T, bytes int, back bool) {
 	at, n, stride, width := p.at/bytes, p.n/bytes, p.stride/bytes, p.columns
 	for first := 0; first < n; first += blockRows {

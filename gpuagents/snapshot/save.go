@@ -11,11 +11,13 @@ import (
 	"hash"
 )
 
-// Save writes a snapshot and returns its manifest and the digest of that. m has Name, Swarm, Entry,
-// Cell, Seed and Spec, and Shard of one of several; the rest is filled in. When a snapshot of that
-// name, swarm and entry is there already, that is the answer: states of one entry are the same.
-// Another one is an ErrExists. Several may save the same state at once, a process and the one that
-// takes over from it.
+// Save writes a snapshot and returns its manifest and digest. The caller sets Name, Swarm, Entry,
+// Cell, Seed and Spec of m, and Shard for one of several shards; Save fills in the rest. If there
+// is a snapshot of that name with the same swarm, entry and groups, Save returns it and writes
+// nothing: the states of one entry are equal. Any other snapshot of the name is an ErrExists.
+// Several processes may save the same state at a time, such as a holder of a shard and its
+// successor. After an error files without a manifest may be left, which the next Save of the name
+// removes.
 func Save(ctx context.Context, store Store, m Manifest, p *Pages) (*Manifest, string, error) {
 	return save(ctx, store, m, p, FileBytes)
 }
@@ -65,7 +67,8 @@ func save(ctx context.Context, store Store, m Manifest, p *Pages, fileBytes int)
 	return &m, sum(data), nil
 }
 
-// saver writes parts, the files of all variables of some groups, one after the other.
+// saver writes parts one after the other. A part is the files of all variables for some groups.
+// Each worker has a saver of its own.
 type saver struct {
 	desk  *desk
 	store Store
@@ -75,7 +78,9 @@ type saver struct {
 	rows  []byte
 }
 
-// part writes part k.
+// part writes the files of part k. It reads each page once, for all variables. Pages are read
+// through the desk, because only the owner of the pages may read them. After an error the files are
+// dropped.
 func (w *saver) part(ctx context.Context, k int) (err error) {
 	files := make([]*fileWriter, len(w.m.Variables))
 	defer func() {
@@ -113,7 +118,8 @@ func (w *saver) part(ctx context.Context, k int) (err error) {
 	return err
 }
 
-// create begins file k of a variable with its header.
+// create begins file k of a variable with its header. The caller ends the file or aborts its
+// object.
 func (w *saver) create(ctx context.Context, v, k int) (*fileWriter, error) {
 	file := w.m.Variables[v].Files[k]
 	o, err := w.store.Create(ctx, w.m.Name+"/"+file.Name)
@@ -128,10 +134,10 @@ func (w *saver) create(ctx context.Context, v, k int) (*fileWriter, error) {
 	return f, nil
 }
 
-// bufferBytes of a file: a group variable has few bytes a page.
+// bufferBytes is the buffer of a file: a variable of groups has few bytes in a page.
 const bufferBytes = 256 << 10
 
-// fileWriter writes a file and sums it up.
+// fileWriter writes a file and computes its checksum.
 type fileWriter struct {
 	File
 	object  Object
@@ -151,7 +157,8 @@ func (f *fileWriter) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// end makes the file durable and returns its SHA-256.
+// end makes the file durable and returns its SHA-256. A file that does not have the planned length
+// is an error.
 func (f *fileWriter) end() (string, error) {
 	if f.written != f.Bytes {
 		return "", fmt.Errorf("%w: %s has %d bytes of %d", errRest, f.Name, f.written, f.Bytes)

@@ -14,18 +14,18 @@ import (
 // of PartName, which is a snapshot as any other but for Manifest.Shard. The set is complete when
 // all are.
 
-// PartName is what the snapshot of a shard is called that is part of the set called name. It is an
-// id where name is one of 56 characters or fewer.
+// PartName returns the name of the snapshot of a shard that is part of a set. It is a valid id if
+// name has at most 56 characters.
 func PartName(name string, shard int) string { return fmt.Sprintf("%s-shard%d", name, shard) }
 
-// SetDigest stands for a set whose parts have these digests, in the order of shards: the SHA-256 of
-// them, a line each.
+// SetDigest returns the digest of a set: the SHA-256 of the digests of its parts, in the order of
+// the shards, one in each line.
 func SetDigest(parts []string) string { return sum([]byte(strings.Join(parts, "\n") + "\n")) }
 
-// ReadSet reads the manifests of what is called name: that of a snapshot, or those of a set, in the
-// order of shards. digest stands for all of it. An ErrNotFound says that there is none, or a set of
-// which one is missing; parts of different swarms, or of one swarm with different numbers of
-// shards, are an ErrMismatch.
+// ReadSet reads the manifests of the snapshot of a name: one for a whole swarm, or those of a set
+// in the order of the shards. digest identifies all of it. There is an ErrNotFound if nothing has
+// the name or a part of the set is missing, and an ErrMismatch if the parts are of different swarms
+// or of different numbers of shards.
 func ReadSet(ctx context.Context, store Store, name string) (parts []*Manifest, digest string, err error) {
 	whole, digest, err := ReadManifest(ctx, store, name)
 	if err == nil {
@@ -59,14 +59,14 @@ func ReadSet(ctx context.Context, store Store, name string) (parts []*Manifest, 
 	return parts, SetDigest(digests), nil
 }
 
-// beside says whether o is shard k of the swarm of m, a shard too.
+// beside reports whether o is shard k of the swarm of m. m is of a shard.
 func (m *Manifest) beside(o *Manifest, k int) bool {
 	return o.Shard != nil && o.Shard.Number == k && o.Shard.Of == m.Shard.Of && o.Shard.Groups == m.Shard.Groups &&
 		o.PerGroup == m.PerGroup &&
 		o.Swarm.same(m.Swarm) && slices.EqualFunc(m.Variables, o.Variables, Variable.like)
 }
 
-// like says whether two are the same variable, in files of their own.
+// like reports whether two variables are the same but for their files.
 func (v Variable) like(o Variable) bool {
 	return v.Name == o.Name && v.DType == o.DType && v.Per == o.Per && v.Width == o.Width
 }

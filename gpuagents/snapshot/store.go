@@ -9,27 +9,27 @@ import (
 	"io"
 )
 
-// Store keeps objects by name, a path of two parts with '/' between. Methods may be called from
-// several goroutines.
+// Store keeps objects by name. A name is a path of two parts with '/' between. Methods may be
+// called from several goroutines.
 type Store interface {
-	// Create begins an object. It is there, whole and durable, when Commit has returned nil, in
-	// place of one of that name, and else not at all. The caller ends it with Commit or Abort, and
-	// may end ctx, which makes what follows fail.
+	// Create begins an object. The object exists, whole and durable, when Commit has returned nil;
+	// it then replaces an earlier object of the name. Before that, or after an error, there is no
+	// new object. The caller ends it with Commit or Abort. The end of ctx makes later calls fail.
 	Create(ctx context.Context, name string) (Object, error)
 	// Open reads an object from its start; it fails with fs.ErrNotExist when there is none. The
 	// caller closes the reader before ctx ends.
 	Open(ctx context.Context, name string) (io.ReadCloser, error)
-	// Sweep removes what processes that were killed have left of objects below a folder. It leaves
-	// one that is being written alone, also by another process.
+	// Sweep removes the remains of objects below a folder that processes which were killed have
+	// left. It leaves objects alone that are being written, also by another process.
 	Sweep(ctx context.Context, folder string) error
 	// Folders lists the first parts of the names, in any order.
 	Folders(ctx context.Context) ([]string, error)
 }
 
-// Object is one that is being written. One goroutine uses it.
+// Object is an object that is being written. One goroutine uses it.
 type Object interface {
 	io.Writer
 	Commit() error
-	// Abort forgets it. After Commit, and a second time, it does nothing.
+	// Abort drops the object. After Commit, or a second time, it does nothing.
 	Abort()
 }
