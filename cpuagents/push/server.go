@@ -116,10 +116,11 @@ type Server struct {
 	// at has a place for each request in progress, and parsers one for each body that is decoded.
 	at      chan struct{} // a place for each request in progress
 	parsers chan struct{}
-	held    atomic.Int64
-	most    int64 // bound of held in bytes, reserved of Memory
-	counts  *prometheus.CounterVec
-	rows    prometheus.Counter
+	// held is the sum of the bodies and their rows in memory, in bytes.
+	held   atomic.Int64
+	most   int64 // bound of held in bytes, reserved of Memory
+	counts *prometheus.CounterVec
+	rows   prometheus.Counter
 }
 
 // Listen checks the options and serves until Close. A mistake in the options is an error of class
@@ -261,7 +262,8 @@ func isLoopback(host string) bool {
 func (p *Server) Addr() string { return p.addr.String() }
 
 // Close refuses new requests and lets those in progress finish until ctx ends; then it cuts them
-// off. A second call does nothing. The memory of bodies is free when it returns.
+// off. A second call does nothing. The memory of bodies is free when it returns. It does not end
+// the queue.
 func (p *Server) Close(ctx context.Context) {
 	if p.server.Shutdown(ctx) != nil {
 		_ = p.server.Close()
@@ -409,6 +411,8 @@ func (p *Server) take(w http.ResponseWriter, r *http.Request) (rows int, again b
 	if err != nil {
 		return 0, false, err
 	}
+	// The rows are added before the comparison and given back in both cases, so concurrent requests
+	// cannot all pass.
 	if p.held.Add(f.size) > p.most {
 		err = errBusy
 	}

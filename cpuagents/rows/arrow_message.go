@@ -91,7 +91,9 @@ func init() { // slot 4, the dictionary, is refused
 }
 
 // ArrowMessages reads the messages of an Arrow IPC stream or file. It implements ipc.MessageReader
-// and verifies every message before the Arrow library sees it.
+// and verifies every message before the Arrow library sees it. The library trusts lengths and
+// offsets of a message, so an unverified one could make it allocate or read anything. One goroutine
+// uses it.
 type ArrowMessages struct {
 	name string
 	src  io.Reader

@@ -89,7 +89,8 @@ func (c *Clock) Parse(text string) (int64, error) {
 }
 
 // parse is Parse for a clock with the forms or the zone of a dialect. The last time decides between
-// two times of the same text, as at the end of daylight saving time.
+// two times of the same text, as at the end of daylight saving time. A text that cannot be a time
+// in the zone, such as an hour that daylight saving time skips, is an error of its own.
 func (c *Clock) parse(text string) (int64, error) {
 	for i := range c.forms {
 		at := (c.form + i) % len(c.forms)

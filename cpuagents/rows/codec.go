@@ -17,6 +17,7 @@ func init() {
 	for codec, decode := range map[compress.Compression]func(dst, src []byte) ([]byte, error){
 		compress.Codecs.Zstd: decodeZstdPage, compress.Codecs.Snappy: decodeSnappyPage,
 	} {
+		// A library without the codec keeps its own error for such files.
 		if own, err := compress.GetCodec(codec); err == nil {
 			compress.RegisterCodec(codec, pageCodec{own, decode})
 		}

@@ -202,7 +202,7 @@ func (r *csvReader) Next() (Row, *Reject, error) {
 }
 
 // cure returns the settings with which a record would be valid. It is empty after the first valid
-// row.
+// row. Once a row was valid the dialect is right, and the row itself is wrong.
 func (r *csvReader) cure(record []byte) string {
 	if r.valid || len(record) > adviceBytes || len(r.head) >= adviceBytes {
 		return ""

@@ -218,6 +218,8 @@ func (r *parquetReader) openGroup() error {
 		pages.SetMaxPageHeaderSize(maxParquetHeader)
 		descr := r.file.MetaData().Schema.Column(at)
 		guard := &pageGuard{PageReader: pages, name: r.name, hold: r.hold}
+		// The guard is between pages and decoders: every page passes it before the library decodes
+		// the page.
 		c := &chunk{descr: descr, guard: guard, kind: kind(descr, i == 0)}
 		//nolint:staticcheck // no other function puts the guard between pages and decoders
 		c.col = pqfile.NewColumnReader(descr, guard, r.mem, r.file.BufferPool())
@@ -407,7 +409,7 @@ func typeName(c *schema.Column) string {
 	return c.PhysicalType().String()
 }
 
-// chunk is one column of the open row group.
+// chunk is one column of the open row group, with the page that is being read.
 type chunk struct {
 	descr *schema.Column
 	guard *pageGuard

@@ -266,6 +266,7 @@ func (f *sqlFetcher) page(ctx context.Context, from *cursor, doc io.Writer) (n i
 			return 0, nil, err
 		}
 	}
+	// A transaction that only reads is rolled back in every case.
 	tx, err := conn.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
 	if err != nil {
 		return 0, nil, err

@@ -88,7 +88,8 @@ type Report struct {
 }
 
 // New makes n agents in their initial state. n is a multiple of the size of a group and less than
-// 2^32.
+// 2^32. The pages are open. The caller closes the Agents before d. After an error nothing stays
+// open.
 func New(d device.Device, cell *cells.Addressed, n int64, opts Options) (*Agents, error) {
 	a, err := newAgents(d, pages.NewBudget(opts.PageMemory, opts.HostPageMemory), cell, n, opts)
 	if err != nil {
@@ -102,7 +103,7 @@ func New(d device.Device, cell *cells.Addressed, n int64, opts Options) (*Agents
 
 // NewShard makes the n agents of a shard of a swarm: its first group is number first of so many
 // groups of the swarm. Ids are those of the shard, from 0 on. The pages take the budget b, and are
-// not open.
+// not open. The caller opens them, empty or with a checkpoint, before the first step.
 func NewShard(
 	d device.Device, b *pages.Budget, cell *cells.Addressed, n int64, first, groups int, opts Options,
 ) (*Agents, error) {

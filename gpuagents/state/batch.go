@@ -16,7 +16,7 @@ type Observations struct {
 	Agents *batch.AgentObservations
 }
 
-// Len returns the number of observations.
+// Len returns the number of observations. It must not be called on the zero value.
 func (o Observations) Len() int {
 	if o.Agents != nil {
 		return len(o.Agents.Agent)

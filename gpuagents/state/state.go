@@ -36,13 +36,16 @@ type State interface {
 	// NewBatch begins a batch; the batch before it is complete then. One goroutine at a time fills
 	// batches, which may be another one than that of the State.
 	NewBatch() Batch
-	// Restored is called after pages were opened or written other than by Reset.
+	// Restored is called after pages were opened or written other than by Reset. It recounts what
+	// the State derives from the pages, such as the tally, and must return before the next entry.
 	Restored(ctx context.Context) error
 	// Reset sets all agents to their initial state: all pages are zeros.
 	Reset(ctx context.Context) error
 	// Reduce splits entries into smaller launches, or ends that. It changes no bit of the answers.
+	// A failure of the device then costs a part of an entry.
 	Reduce(on bool)
-	// Close releases the memory on the device.
+	// Close releases the memory on the device. The State and its Memory must not be used
+	// afterwards. It writes no checkpoint.
 	Close() error
 }
 
