@@ -250,7 +250,7 @@ func TestClaim(t *testing.T) {
 			s.Shards = 1
 		}
 		if err := a.conn.Swarms.CreateSwarm(ctx, s); err != nil {
-			t.Fatal(name, err)
+			t.Fatalf("create swarm %s: %v, want no error", name, err)
 		}
 		var e *jobs.Error
 		if got, err := of(s.ID).claim(ctx); !errors.As(err, &e) || e.Code != jobs.CodeInvalid || got.ID != "" ||

@@ -78,7 +78,7 @@ func TestHandlersWork(t *testing.T) {
 		}
 		if string(r.Output) != c.output || (r.Error != nil) != (c.code != "") || r.Error != nil &&
 			r.Error.Code != c.code {
-			t.Errorf("%s: %s %+v", id, r.Output, r.Error)
+			t.Errorf("%s: output %s, error %+v, want %s with code %q", id, r.Output, r.Error, c.output, c.code)
 		}
 	}
 }

@@ -48,12 +48,12 @@ func TestStreamLeavesOthersAlone(t *testing.T) {
 				func(any) {})
 			if err == nil || strings.HasSuffix(series, "there.csv") && !strings.Contains(err.Error(), "that is not "+
 				"its own, and is left as it is: submit the job with another id") {
-				t.Errorf("%s, %s: %v", name, series, err)
+				t.Errorf("%s, %s: %v, want an error that leaves the swarm as it is", name, series, err)
 			}
 		}
 		now, err := c.conn.Swarms.Swarm(ctx, s.ID)
 		if err != nil || !now.Same(s) || now.Ending || string(now.Spec) != string(s.Spec) {
-			t.Errorf("%s: %+v: %v", name, now, err)
+			t.Errorf("%s: the swarm is %+v, %v, want it unchanged", name, now, err)
 		}
 		for k := range s.ShardCount() {
 			for _, d := range []swarms.Direction{swarms.In, swarms.Out} {
@@ -90,6 +90,6 @@ func TestStreamEndsWithoutSources(t *testing.T) {
 		t.Errorf("its swarm: %v", err)
 	}
 	if left, err := c.conn.Swarms.Orphans(ctx); err != nil || len(left) > 0 {
-		t.Errorf("%+v: %v", left, err)
+		t.Errorf("orphans %+v, %v, want none", left, err)
 	}
 }

@@ -75,7 +75,7 @@ func TestOrdered(t *testing.T) {
 	for _, groups := range [][]uint32{{0, 0, 2}, {2, 1, 2, 0}, {0}} {
 		if d, err := k.write(encodeDecisions(t, decisionsOf(time.Second, groups...))); err != nil ||
 			d.Len() != len(groups) {
-			t.Fatal(d, err)
+			t.Fatalf("write of %d decisions: %v, %v, want all of them", len(groups), d, err)
 		}
 	}
 	if err := k.finish(); err != nil {
@@ -165,10 +165,10 @@ func TestOrderedWithoutOutput(t *testing.T) {
 	}
 	if s.summary[0].Decisions != 1 || s.summary[0].Late != 1 || s.summary[1].Decisions != 1 || s.state.Decisions != 2 ||
 		s.state.Late != 1 {
-		t.Errorf("%+v, %+v", s.summary, s.state)
+		t.Errorf("summaries %+v, state %+v, want one late decision and two in time", s.summary, s.state)
 	}
 	if err := k.finish(); err != nil || k.spool != nil {
-		t.Error(k.spool, err)
+		t.Errorf("finish: %v with a spool %v, want no error and no spool", err, k.spool)
 	}
 }
 

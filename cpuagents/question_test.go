@@ -152,7 +152,7 @@ func TestStreamFenced(t *testing.T) {
 	}
 	record, err := c.conn.Swarms.Swarm(ctx, "fenced") // which is the other attempt's
 	if err != nil || record.Ending {
-		t.Fatalf("%+v: %v", record, err)
+		t.Fatalf("the swarm is %+v, %v, want it not ending", record, err)
 	}
 	for _, d := range []swarms.Direction{swarms.In, swarms.Out} {
 		if _, err := c.conn.Swarms.Log(record.Key(), 0, d).Last(ctx); err != nil {

@@ -212,7 +212,7 @@ func (r *receiver) text(t *testing.T) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, b := range r.bad {
-		t.Error(b)
+		t.Errorf("a message that the receiver refuses: %s", b)
 	}
 	var b strings.Builder
 	for _, id := range r.order {
@@ -291,7 +291,7 @@ func TestSubjectStream(t *testing.T) {
 	})
 	info, err := stream.Info(ctx)
 	if err != nil || info.State.Consumers != 0 || info.State.Msgs != 3000 {
-		t.Errorf("%+v %v", info, err)
+		t.Errorf("the stream is %+v, %v, want 3000 messages and no consumer", info, err)
 	}
 }
 
@@ -322,7 +322,7 @@ func goesOn(t *testing.T, c *cluster, src source.Series) {
 		t.Fatalf("streamer.Handle: %v, want no error", err)
 	}
 	if r := out.(*cpuagents.StreamResult); r.Decisions != 3000 || r.Anomalies == 0 {
-		t.Fatalf("%+v", r)
+		t.Fatalf("the result is %+v, want 3000 decisions with anomalies", r)
 	}
 	var summary []cpuagents.SeriesSummary
 	if err := json.Unmarshal([]byte(c.read(t, "whole.summary")), &summary); err != nil || len(summary) != 1 ||
@@ -455,7 +455,7 @@ func TestSinkStream(t *testing.T) {
 	for _, id := range []string{"whole", "broken"} {
 		parts, err := filepath.Glob(filepath.Join(c.dir, id, "parts", "*"))
 		if err != nil || len(parts) < 5 {
-			t.Fatal(parts, err)
+			t.Fatalf("parts of %s: %v, %v, want 5 or more", id, parts, err)
 		}
 		for _, p := range parts {
 			texts[id] = append(texts[id], filepath.Base(p)+"\n"+c.read(t, filepath.Join(id, "parts", filepath.Base(p))))
@@ -523,7 +523,7 @@ func TestStreamFinishes(t *testing.T) {
 		t.Fatalf("streamer.Handle: %v, want no error", err)
 	}
 	if r := out.(*cpuagents.StreamResult); !r.Interrupted || r.Decisions != 100 {
-		t.Errorf("%+v", r)
+		t.Errorf("the result is %+v, want an interruption after 100 decisions", r)
 	}
 }
 

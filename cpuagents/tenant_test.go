@@ -170,7 +170,7 @@ func TestTenantsFiles(t *testing.T) {
 	}
 	if got := a.manifestError(t, "acme", "file:private/m.json"); strings.Contains(got, "hunter2") ||
 		!strings.Contains(got, "--root tenant=acme,name=private") {
-		t.Error(got)
+		t.Errorf("the error is %q, want one with the flag to set and without the secret", got)
 	}
 	// What a tenant writes under one name is its own.
 	for _, tenant := range []string{"acme", "umbrella", ""} {
@@ -185,7 +185,7 @@ func TestTenantsFiles(t *testing.T) {
 	}
 	for tenant, dir := range map[string]string{"acme": "acme", "umbrella": "umbrella", "": "none"} {
 		if data, err := os.ReadFile(filepath.Join(a.dirs[dir], "out.txt")); err != nil || string(data) != tenant {
-			t.Errorf("%s: %q, %v", dir, data, err)
+			t.Errorf("out.txt of %s has %q, %v, want %q", dir, data, err, tenant)
 		}
 	}
 	// The spec of a job is an object, and its name can be foretold.
@@ -199,7 +199,7 @@ func TestTenantsFiles(t *testing.T) {
 		names = append(names, o.Name)
 		return true
 	}); err != nil || len(names) != 1 {
-		t.Fatal(names, err)
+		t.Fatalf("objects: %v, %v, want one", names, err)
 	}
 	if _, err := a.conn.Objects.PutObject(t.Context(), "m", jobs.Owner{Tenant: "umbrella", Job: "umbrella--large"},
 		strings.NewReader(umbrellaSecret)); err != nil {
@@ -214,7 +214,7 @@ func TestTenantsFiles(t *testing.T) {
 		}
 	}
 	if got := a.manifestError(t, "umbrella", "object:m"); !strings.Contains(got, "manifest") {
-		t.Error(got)
+		t.Errorf("the error is %q, want one about the manifest", got)
 	}
 }
 
@@ -238,7 +238,7 @@ func TestTenantsSecretsAndHosts(t *testing.T) {
 	}
 	for _, ref := range []string{"env:umbrella__KEY", "env:UMBRELLA", "file:../umbrella/KEY", "file:umbrella/KEY"} {
 		if v, err := a.of(tenantJob("acme", "j")).Secrets.Get(ref); err == nil {
-			t.Errorf("%s: %q", ref, v.Reveal())
+			t.Errorf("%s gives the secret %q, want an error", ref, v.Reveal())
 		}
 	}
 	dir := t.TempDir()

@@ -279,7 +279,7 @@ func until(t *testing.T, what string, met func() bool) {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			t.Fatalf("%s: %v", what, context.Cause(ctx))
+			t.Fatalf("%s does not happen: %v", what, context.Cause(ctx))
 		}
 	}
 }

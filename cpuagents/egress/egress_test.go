@@ -60,7 +60,7 @@ func TestAllowList(t *testing.T) {
 		u, err := url.Parse(text)
 		if err != nil {
 			if want {
-				t.Errorf("%s: %v", text, err)
+				t.Errorf("%s: %v, want a URL that can be parsed", text, err)
 			}
 			continue
 		}
@@ -98,7 +98,7 @@ func TestAddresses(t *testing.T) {
 		ap, err := netip.ParseAddrPort(text)
 		if err != nil {
 			if want {
-				t.Errorf("%s: %v", text, err)
+				t.Errorf("%s: %v, want an address that can be parsed", text, err)
 			}
 			continue
 		}
@@ -256,7 +256,7 @@ func TestRedirects(t *testing.T) {
 		t.Errorf("get: %v, want %v", err, ErrRedirect)
 	}
 	if _, status, err := get(t, one, false, srv.URL+"/loop"); err != nil || status != http.StatusFound {
-		t.Error(status, err)
+		t.Errorf("a loop that is not followed: status %d, %v, want 302", status, err)
 	}
 	select {
 	case got := <-seen:

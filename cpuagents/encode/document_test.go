@@ -19,13 +19,13 @@ func TestDocuments(t *testing.T) {
 			for _, d := range fixture.Batches()[:2+n/2] {
 				for i := range d.Len() {
 					if err := p.Add(d, i); err != nil {
-						t.Fatal(f, err)
+						t.Fatalf("%s: Add: %v, want no error", f, err)
 					}
 				}
 			}
 			var err error
 			if docs[n], err = p.Take(); err != nil {
-				t.Fatal(f, err)
+				t.Fatalf("%s: Take: %v, want no error", f, err)
 			}
 		}
 		if !bytes.Equal(docs[0], docs[1]) || bytes.Equal(docs[1], docs[2]) || p.MediaType() == "" {
@@ -34,11 +34,11 @@ func TestDocuments(t *testing.T) {
 		rows, bad, err := rowstest.Parse(t, f, docs[0],
 			rows.ColumnSpec{Timestamp: "timestamp", Features: []string{"value"}})
 		if err != nil || len(rows) != 90 || len(bad) > 0 {
-			t.Fatal(f, len(rows), bad, err)
+			t.Fatalf("%s: %d rows, rejects %v, %v, want 90 rows", f, len(rows), bad, err)
 		}
 		for i, r := range rows {
 			if want := fixture.Decisions(uint32(i%2), 45).Value[i/2]; r.Values[0] != want {
-				t.Fatal(f, i, r.Values[0], want)
+				t.Fatalf("%s: value of row %d is %v, want %v", f, i, r.Values[0], want)
 			}
 		}
 	}

@@ -131,16 +131,16 @@ func TestDroppedOutput(t *testing.T) {
 		_, decided := line["decision"]
 		if got, _ := line["dropped"].(string); got != why || decided != (why == "") || line["row"] == nil ||
 			line["value"] == nil {
-			t.Errorf("%s", lines[i])
+			t.Errorf("line %s: want dropped %q, and row and value", lines[i], why)
 		}
 	}
 	records, err := csv.NewReader(bytes.NewReader(write("csv"))).ReadAll()
 	if err != nil || len(records) != 4 {
-		t.Fatal(records, err)
+		t.Fatalf("records: %v, %v, want 4", records, err)
 	}
 	if last := len(records[0]) - 1; records[0][last] != "dropped" || records[1][last] != "" || records[1][5] == "" ||
 		records[2][last] != "late" || records[2][5] != "" || records[3][last] != "duplicate" {
-		t.Errorf("%q", records)
+		t.Errorf("records %q, want none, late and duplicate in the last column", records)
 	}
 	r, err := ipc.NewFileReader(bytes.NewReader(write("arrow")))
 	if err != nil {
@@ -169,7 +169,7 @@ func TestDroppedOutput(t *testing.T) {
 func TestCSVOutput(t *testing.T) {
 	records, err := csv.NewReader(bytes.NewReader(encoded(t, "csv", 4))).ReadAll()
 	if err != nil || len(records) != 9 {
-		t.Fatal(len(records), err)
+		t.Fatalf("%d records, %v, want 9", len(records), err)
 	}
 	if d := cmp.Diff([]string{
 		"series", "row", "timestamp", "value", "score", "decision", "round", "counts.normal",
@@ -178,7 +178,7 @@ func TestCSVOutput(t *testing.T) {
 		t.Errorf("difference (-want +got):\n%s", d)
 	}
 	if records[1][0] != fixture.Series[0] || records[5][0] != "b\uFFFD" || records[1][1] != "1" {
-		t.Errorf("%q %q", records[1], records[5])
+		t.Errorf("records %q and %q, want the series and row 1", records[1], records[5])
 	}
 }
 

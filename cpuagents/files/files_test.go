@@ -31,7 +31,7 @@ func TestRoots(t *testing.T) {
 		t.Fatalf("f.Open: %v, want no error", err)
 	}
 	if text, err := io.ReadAll(r); err != nil || string(text) != "inside" {
-		t.Fatal(string(text), err)
+		t.Fatalf("the file has %q, %v, want inside", text, err)
 	}
 	r.Close()
 	for _, uri := range []string{
@@ -52,7 +52,7 @@ func TestRoots(t *testing.T) {
 		}
 	}
 	if text, err := os.ReadFile(filepath.Join(dir, "secret")); err != nil || string(text) != "outside" {
-		t.Fatal(string(text), err)
+		t.Fatalf("the file outside has %q, %v, want outside", text, err)
 	}
 }
 
@@ -123,7 +123,7 @@ func TestOutputOfTwo(t *testing.T) {
 		t.Errorf("the earlier attempt: %v", err)
 	}
 	if text, err := os.ReadFile(filepath.Join(dir, "d")); err != nil || string(text) != "later" {
-		t.Errorf("%s, %v", text, err)
+		t.Errorf("the file has %q, %v, want that of the later attempt", text, err)
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 2 {
 		t.Errorf("left behind: %v, %v", left, err)
@@ -144,10 +144,10 @@ func TestWalk(t *testing.T) {
 		names = append(names, f.Name)
 	}
 	if got := strings.Join(names, " "); got != "a/y.csv a/z.CSV b.csv" {
-		t.Error(got)
+		t.Errorf("names: %s, want a/y.csv a/z.CSV b.csv", got)
 	}
 	if files, err := Walk(filepath.Join(dir, "c")); err != nil || len(files) != 1 || files[0].Name != "c" {
-		t.Error(files, err)
+		t.Errorf("Walk of a file: %v, %v, want that file as c", files, err)
 	}
 	var e *jobs.Error
 	if _, err := Walk(filepath.Join(dir, "nothing")); !errors.As(err, &e) || e.Code != jobs.CodeInput {

@@ -253,7 +253,7 @@ func TestSpoolFails(t *testing.T) {
 	defer full.Close()
 	if n, err := (writeOnly{full, "/scratch"}).Write([]byte("x")); !errors.Is(err, jobs.ErrUnfit) ||
 		!strings.Contains(err.Error(), "write a temporary file in /scratch") || n != 0 {
-		t.Error(n, err)
+		t.Errorf("Write: %d, %v, want 0 and a %v that names the folder", n, err, jobs.ErrUnfit)
 	}
 	f, err := New(Options{Scratch: t.TempDir()})
 	if err != nil {

@@ -96,7 +96,7 @@ func post(t testing.TB, client *http.Client, url string, body io.Reader, headers
 		err = json.Unmarshal(data, &a)
 	}
 	if err != nil {
-		t.Fatalf("%d %q: %v", a.status, data, err)
+		t.Fatalf("status %d with the body %q: %v, want JSON", a.status, data, err)
 	}
 	return a
 }
@@ -178,7 +178,7 @@ func TestPush(t *testing.T) {
 	got, err := pushed(r, 100)
 	if cerr := r.Close(); err != nil || cerr != nil ||
 		strings.Join(got, " ") != "1:1 2:2 3:3.5 4:4 5:16 6! 7! 8:8 9:10" {
-		t.Error(got, err, cerr)
+		t.Errorf("rows: %q, %v, close: %v, want the nine rows, of which 6 and 7 are rejects", got, err, cerr)
 	}
 	families, err := registry.Gather()
 	if err != nil || len(families) != 2 || families[1].Metric[0].Counter.GetValue() != 10 {
@@ -201,12 +201,12 @@ func TestPushTables(t *testing.T) {
 		}
 		want, wantBad, err := rowstest.Parse(t, rows.Format(w.Format), w.Data, rowstest.TwoFeatures)
 		if err != nil {
-			t.Fatal(w.Name, err)
+			t.Fatalf("%s: Parse: %v, want no error", w.Name, err)
 		}
 		name := fmt.Sprint("t", i)
 		a := post(t, http.DefaultClient, base+name, bytes.NewReader(w.Data), "Content-Type", media)
 		if a.status != http.StatusAccepted {
-			t.Fatal(w.Name, a)
+			t.Fatalf("%s: the answer is %v, want status 202", w.Name, a)
 		}
 		r := pushSource(fixture.Within(t), t, q, name, name, source.PushSpec{Rows: uint64(a.Rows), BatchSeconds: 60},
 			rowstest.TwoFeatures)
@@ -218,7 +218,7 @@ func TestPushTables(t *testing.T) {
 				break
 			}
 			if err != nil {
-				t.Fatal(w.Name, err)
+				t.Fatalf("%s: Next: %v, want no error", w.Name, err)
 			}
 			if rej != nil {
 				bad++
@@ -322,7 +322,7 @@ func TestPushRefuses(t *testing.T) {
 	r := pushSource(fixture.Within(t), t, q, "refused", "a", source.PushSpec{Rows: 1})
 	defer r.Close()
 	if got, err := pushed(r, 9); err != nil || strings.Join(got, " ") != "1:5" {
-		t.Error(got, err)
+		t.Errorf("rows: %q, %v, want the one that was accepted", got, err)
 	}
 }
 
@@ -463,7 +463,7 @@ func TestPushAway(t *testing.T) {
 	srv := start(0)
 	var port int
 	if _, err := fmt.Sscanf(srv.URL(), "nats://127.0.0.1:%d", &port); err != nil {
-		t.Fatal(srv.URL(), err)
+		t.Fatalf("the URL %q has no port: %v", srv.URL(), err)
 	}
 	q, err := natsq.Connect(t.Context(), natsconn.Options{URL: srv.URL(), Name: "test"})
 	if err != nil {
@@ -495,7 +495,7 @@ func TestPushAway(t *testing.T) {
 	r := pushSource(fixture.Within(t), t, q, "away", "a", source.PushSpec{Rows: 3, BatchSeconds: 60})
 	defer r.Close()
 	if got, err := pushed(r, 9); err != nil || strings.Join(got, " ") != "1:1 2:2 3:3" {
-		t.Error(got, err)
+		t.Errorf("rows: %q, %v, want each of the three once", got, err)
 	}
 }
 
@@ -563,7 +563,7 @@ func TestPushMany(t *testing.T) {
 			}
 			return
 		case err != nil || rej != nil:
-			t.Fatal(rej, err)
+			t.Fatalf("Next: reject %v, %v, want a row", rej, err)
 		}
 		v := int(row.Values[0])
 		if v%1000 != 0 && v != last+1 {
@@ -591,7 +591,7 @@ func BenchmarkPushBody(b *testing.B) {
 			for b.Loop() {
 				f := &bodyParser{maxRows: 1e6, maxSize: 64 << 20}
 				if err := f.read(bytes.NewReader(w.Data), rows.Format(w.Format), ""); err != nil || f.rows != 4096 {
-					b.Fatal(f.rows, err)
+					b.Fatalf("%d rows, %v, want 4096", f.rows, err)
 				}
 			}
 			b.ReportMetric(float64(4096*b.N)/b.Elapsed().Seconds(), "rows/s")

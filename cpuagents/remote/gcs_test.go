@@ -23,7 +23,7 @@ func TestGCSPut(t *testing.T) {
 		}
 		if got, err := g.GetObject("bucket", "out/part-1.csv"); err != nil || string(got.Content) != text ||
 			got.ContentType != "text/csv" {
-			t.Errorf("%+v, %v", got, err)
+			t.Errorf("the object is %+v, %v, want the text as CSV", got, err)
 		}
 	}
 	g.Mu.Lock()

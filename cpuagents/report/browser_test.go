@@ -53,7 +53,7 @@ func opened(t *testing.T, bin string, report []byte, charts int) drawnPage {
 	var out, log bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &log
 	if err := cmd.Run(); err != nil {
-		t.Fatalf("%s: %v\n%s", bin, err, log.Bytes())
+		t.Fatalf("%s: %v, want no error\n%s", bin, err, log.Bytes())
 	}
 	p := drawnPage{dom: out.String()}
 	for line := range strings.Lines(log.String()) {
@@ -186,7 +186,7 @@ func TestBrowserLabels(t *testing.T) {
 	missed := regexp.MustCompile(`class="band missed" style="left: ([0-9.]+)px; width: `+
 		`([0-9.]+)px`).FindAllStringSubmatch(p.dom, -1)
 	if found == nil || len(missed) != 3 {
-		t.Fatal(found, missed)
+		t.Fatalf("bands: found %q, missed %q, want one and three", found, missed)
 	}
 	wide := func(m []string) float64 {
 		w, err := strconv.ParseFloat(m[2], 64)

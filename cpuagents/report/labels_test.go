@@ -95,10 +95,10 @@ func TestEscapedAnomaly(t *testing.T) {
 		`{"series":"a","timestamp":"2026-01-02","decision":"\u003cup"}` + "\n"
 	o, err := Compare(labels, "<up", strings.NewReader(in))
 	if err != nil || o.Each[0].Alarms != 2 {
-		t.Errorf("%+v %v", o, err)
+		t.Errorf("Compare: %+v, %v, want 2 alarms", o, err)
 	}
 	if o.String() != "1 of 1 labelled incidents found, 0 alarms outside" {
-		t.Error(o)
+		t.Errorf("the summary is %q, want 1 of 1 found and 0 alarms outside", o)
 	}
 }
 

@@ -74,7 +74,8 @@ func TestNoSpikeIsLost(t *testing.T) {
 		low, high, score = min(low, *c.Values[0][i]), max(high, *c.Values[0][i]), max(score, c.Score[i])
 	}
 	if low != -99 || high != 99 || score != 0.9 || len(c.Anomalies) != 1 || c.Anomalies[0].Row != 12_346 {
-		t.Errorf("%v %v %v %+v", low, high, score, c.Anomalies)
+		t.Errorf("lowest %v, highest %v, score %v, anomalies %+v, want -99, 99, 0.9 and one",
+			low, high, score, c.Anomalies)
 	}
 }
 
@@ -98,7 +99,7 @@ func TestLate(t *testing.T) {
 		values = append(values, *v)
 	}
 	if fmt.Sprint(c.X, values) != "[5 7 8 9] [5 7 8 9]" || !strings.Contains(out.String(), "observations dropped") {
-		t.Error(c.X, values)
+		t.Errorf("rows %v, values %v, want 5 7 8 9 of both, and a note on dropped observations", c.X, values)
 	}
 }
 

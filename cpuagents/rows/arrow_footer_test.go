@@ -15,7 +15,7 @@ func TestArrowFooter(t *testing.T) {
 	spec := pairSpec
 	want, _, err := readWriting(t, fixture.File{Format: "arrow", Data: data}, spec, fixture.Plenty)
 	if err != nil || len(want) == 0 {
-		t.Fatal(err)
+		t.Fatalf("%d rows, %v, want some", len(want), err)
 	}
 	n := 8 + int(binary.LittleEndian.Uint32(data[12:])) // of the message of the schema, which has no body
 	late := append(append([]byte{}, data[:8]...), data[8+n:]...)

@@ -244,7 +244,7 @@ func TestArrowMemory(t *testing.T) {
 		for i, p := range parts[1:] {
 			for range 5 {
 				if _, reject, err := r.Next(); err != nil || reject != nil {
-					t.Fatal(reject, err)
+					t.Fatalf("Next: reject %v, %v, want a row", reject, err)
 				}
 			}
 			v := flatbuf.New(p.meta)
@@ -283,14 +283,14 @@ func TestArrowMemory(t *testing.T) {
 			h := inputmem.WithParts(0, at).Hold(t.Context(), "s")
 			r, err := newArrowReader("s", io.NopCloser(bytes.NewReader(arrowStream(parts...))), pairSpec, h)
 			if (err == nil) != (what != "the schema") {
-				t.Errorf("%s, %s: %v", name, what, err)
+				t.Errorf("%s, %s: newArrowReader: %v, want an error for the schema only", name, what, err)
 			}
 			if err == nil {
 				_, _, err = r.Next()
 				_ = r.Close()
 			}
 			if !inputmem.IsMemory(err) {
-				t.Errorf("%s, %s: %v", name, what, err)
+				t.Errorf("%s, %s: %v, want an error of memory", name, what, err)
 			}
 			h.Release()
 		}
@@ -429,7 +429,7 @@ func TestArrowSchemas(t *testing.T) {
 	data := fixture.Arrow(t, b.NewRecordBatch(), false)
 	rows, rejects, err := readWriting(t, fixture.File{Format: "arrow", Data: data}, valueSpec, fixture.Plenty)
 	if err != nil || len(rows) != 2 || len(rejects) != 1 || rejects[0].Reason != "its timestamp is null or empty" {
-		t.Errorf("%v, %v, %v", rows, rejects, err)
+		t.Errorf("rows %v, rejects %v, %v, want two rows and the one without a time", rows, rejects, err)
 	}
 	meta := len(arrowParts(t, data)[0].meta)
 	tried := 0

@@ -109,7 +109,7 @@ func TestCompactDamage(t *testing.T) {
 		} {
 			_, err := checkCompact(b)
 			if (err == nil) != want || err != nil && !strings.Contains(err.Error(), "deeper than 16") {
-				t.Errorf("%d %s: %v", depth, name, err)
+				t.Errorf("depth %d of %s: %v, want it accepted: %t", depth, name, err, want)
 			}
 		}
 	}

@@ -138,7 +138,7 @@ func TestDialectAdvice(t *testing.T) {
 		row, rejected, err := r.Next()
 		switch {
 		case err != nil:
-			t.Fatal(err)
+			t.Fatalf("row %d: %v, want no error", i+1, err)
 		case i == 1 && rejected != nil: // once a row is valid the dialect is not what is wrong
 			t.Errorf("row %d: %+v", row.Number, rejected)
 		case i != 1 && (rejected == nil || rejected.Cure != want):

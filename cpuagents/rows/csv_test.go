@@ -147,7 +147,7 @@ func TestSeveralFeatures(t *testing.T) {
 	}
 	row, _, err := r.Next()
 	if err != nil || row.Values[0] != 2.5 || !cmp.Equal(row.Features, []float32{2.5, 1.5}) || row.Timestamp != "7" {
-		t.Fatalf("%+v, %v", row, err)
+		t.Fatalf("the row is %+v, %v, want the features 2.5 and 1.5 at 7", row, err)
 	}
 }
 

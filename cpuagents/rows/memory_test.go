@@ -31,7 +31,7 @@ func TestLongRecords(t *testing.T) {
 	}
 	rows, _, err := drainRows(t, r)
 	if err != nil || len(rows) != 2 {
-		t.Fatal(len(rows), err)
+		t.Fatalf("%d rows, %v, want 2", len(rows), err)
 	}
 	var kept []string
 	for range 64 {
@@ -61,7 +61,7 @@ func TestOpenQuote(t *testing.T) {
 		t.Fatalf("newCSVReader: %v, want no error", err)
 	}
 	if _, rejected, err := r.Next(); err != nil || rejected == nil || rejected.Line != 2 {
-		t.Fatal(rejected, err)
+		t.Fatalf("reject %v, %v, want one of line 2", rejected, err)
 	}
 	if used := m.Used(); used < 1<<20 || used > 4<<20 {
 		t.Errorf("%d bytes are read ahead", used)
@@ -71,7 +71,7 @@ func TestOpenQuote(t *testing.T) {
 		t.Errorf("a read-ahead of 1 MiB takes %d MB", before>>20)
 	}
 	if out, rejected, err := r.Next(); err != nil || rejected != nil || out.Number != 2 {
-		t.Fatal(out, rejected, err)
+		t.Fatalf("row %+v, reject %v, %v, want row 2", out, rejected, err)
 	}
 	if _, _, err := r.Next(); err == nil {
 		t.Fatal("there is a third row")

@@ -111,7 +111,7 @@ func TestParquetMemory(t *testing.T) {
 		t.Fatalf("newParquetReader: %v, want no error", err)
 	}
 	if rows, _, err := drainRows(t, r); err != nil || len(rows) != 10 {
-		t.Fatal(len(rows), err)
+		t.Fatalf("%d rows, %v, want 10", len(rows), err)
 	}
 	if h.Bytes() != whole {
 		t.Errorf("at the end it takes %d bytes, want %d", h.Bytes(), whole)
@@ -291,7 +291,7 @@ func TestParquetKinds(t *testing.T) {
 				-1)
 		}
 		if err != nil {
-			t.Fatal(c.physical, c.logical, err)
+			t.Fatalf("make a column of %v, %v: %v", c.physical, c.logical, err)
 		}
 		col := schema.NewColumn(node.(*schema.PrimitiveNode), 0, 0)
 		if got := kind(col, false); got != c.number {
@@ -451,7 +451,7 @@ func TestParquetPages(t *testing.T) {
 			b := &block{}
 			b.reset(1, n)
 			if err := ch.read(b, 0, n); err != nil {
-				t.Fatal(sizes, err)
+				t.Fatalf("read in parts of %v: %v, want no error", sizes, err)
 			}
 			for i := range n {
 				if b.nulls[0][i] {
@@ -508,6 +508,6 @@ func TestParquetDictionaries(t *testing.T) {
 	}
 	none := &pageGuard{PageReader: &givenPages{}, name: "s"}
 	if d, err := none.GetDictionaryPage(); d != nil || err != nil || none.Next() || none.Err() != nil {
-		t.Error(d, err, none.Err())
+		t.Errorf("without pages: dictionary %v, %v, then %v, want none and no error", d, err, none.Err())
 	}
 }

@@ -110,7 +110,7 @@ func TestZstdMemory(t *testing.T) {
 		t.Errorf("%v, %d bytes are held", err, h.Bytes())
 	}
 	if err := zstdMemory("s", inputmem.WithParts(100, 100).Hold(t.Context(), "s"))(0); !inputmem.IsMemory(err) {
-		t.Error(err)
+		t.Errorf("a window without memory: %v, want an error of memory", err)
 	}
 	// A file with a window of 16 MiB and one of the largest.
 	for window, limit := range map[int]int64{1 << 20: 2 << 20, 16 << 20: 17 << 20} {

@@ -58,7 +58,7 @@ func TestRefusals(t *testing.T) {
 		t.Fatalf("Open: %v, want no error", err)
 	}
 	if got := get(without, "file:one"); !strings.HasSuffix(got, "start it with --secrets DIR") {
-		t.Error(got)
+		t.Errorf("without a folder: %q, want the flag to set", got)
 	}
 	if err := errors.Join(without.Close(), without.Close()); err != nil {
 		t.Errorf("joined errors: %v, want no error", err)
@@ -82,7 +82,7 @@ func TestClosed(t *testing.T) {
 	before := open()
 	for range 32 {
 		if got := get(s, "file:token"); got != "hunter2" {
-			t.Fatal(got)
+			t.Fatalf("the secret is %q, want hunter2", got)
 		}
 	}
 	if after := open(); after > before+16 {
@@ -95,7 +95,7 @@ func TestClosed(t *testing.T) {
 		t.Errorf("a second Close: %v", err)
 	}
 	if v, err := s.Get("file:token"); !errors.Is(err, ErrMissing) {
-		t.Errorf("%q, %v", v.Reveal(), err)
+		t.Errorf("after Close: %q, %v, want %v", v.Reveal(), err, ErrMissing)
 	}
 }
 

@@ -77,7 +77,7 @@ func TestExpand(t *testing.T) {
 	s, _ := store(t)
 	v, used, err := s.Expand("Bearer {env:A}/{file:token} {x}")
 	if err != nil || !used || v.Reveal() != "Bearer {env:B}/hunter2 {x}" {
-		t.Errorf("%q %v %v", v.Reveal(), used, err)
+		t.Errorf("Expand: %q, used %t, %v, want each reference replaced once", v.Reveal(), used, err)
 	}
 	if v, used, err := s.Expand("plain"); err != nil || used || v.Reveal() != "plain" {
 		t.Errorf("%q, used %v, error %v; want the text as it is, and no use", v.Reveal(), used, err)

@@ -32,7 +32,7 @@ func TestGCSSink(t *testing.T) {
 			for _, o := range all.Objects {
 				whole, err := g.GetObject("bucket", o.Name)
 				if err != nil || whole.ContentType != "application/vnd.apache.parquet" {
-					t.Fatal(whole.ContentType, err)
+					t.Fatalf("object %s: type %q, %v, want Parquet", o.Name, whole.ContentType, err)
 				}
 				fmt.Fprintf(&b, "%s\n%s\n", strings.TrimPrefix(o.Name, "out/"+id+"/"), whole.Content)
 			}

@@ -100,7 +100,7 @@ func sinkSuite(t *testing.T, q *natsq.Conn, s Resources, p place) {
 			id := fmt.Sprintf("s%d_%d", stop, forgets+1)
 			first, _ := attempt(id, forgets)
 			if err := send(first, 0, stop); err != nil && !errors.Is(err, errForgot) {
-				t.Fatal(id, err)
+				t.Fatalf("%s, first attempt: %v, want no error or the lost answer", id, err)
 			}
 			first.Close()
 			if p.wait != nil && forgets >= 0 {
@@ -108,11 +108,11 @@ func sinkSuite(t *testing.T, q *natsq.Conn, s Resources, p place) {
 			}
 			second, _ := attempt(id, -1)
 			if err := send(second, 0, len(all)); err != nil {
-				t.Fatal(id, err)
+				t.Fatalf("%s, second attempt: %v, want no error", id, err)
 			}
 			second.Close()
 			if got := p.read(id); got != want {
-				t.Fatalf("%s: %s", id, cmp.Diff(want, got))
+				t.Fatalf("%s: difference (-want +got):\n%s", id, cmp.Diff(want, got))
 			}
 		}
 	}
@@ -126,7 +126,7 @@ func sinkSuite(t *testing.T, q *natsq.Conn, s Resources, p place) {
 		t.Fatalf("send: %v, want no error", err)
 	}
 	if err := send(first, 2, len(all)); err != nil && !errors.Is(err, jobs.ErrFenced) {
-		t.Fatal(err)
+		t.Fatalf("the earlier attempt goes on: %v, want no error or %v", err, jobs.ErrFenced)
 	}
 	first.Close()
 	second.Close()
@@ -220,11 +220,11 @@ func TestObjectSink(t *testing.T) {
 		},
 	})
 	for _, b := range st.Bad {
-		t.Error(b)
+		t.Errorf("a request that the store refuses: %s", b)
 	}
 	for _, typ := range st.Types {
 		if typ != "application/vnd.apache.parquet" {
-			t.Fatal(typ)
+			t.Fatalf("an object has the type %q, want Parquet", typ)
 		}
 	}
 }
@@ -250,7 +250,8 @@ func TestSubjectSink(t *testing.T) {
 			}
 			if m.Subject == "alarms."+id {
 				if len(m.Data) > subjectPiece || m.Header.Get("Content-Type") != "application/x-ndjson" {
-					t.Fatal(len(m.Data), m.Header)
+					t.Fatalf("a message of %d bytes with the headers %v, want at most %d bytes of NDJSON",
+						len(m.Data), m.Header, subjectPiece)
 				}
 				_, number, _ := strings.Cut(m.Header.Get("Nats-Msg-Id"), "/")
 				fmt.Fprintf(&b, "%s\n%s", number, m.Data)
@@ -292,7 +293,7 @@ func TestSubjectSink(t *testing.T) {
 	}
 	tp.Close()
 	if got := read("long"); !strings.Contains(got, "0/1/1\n") {
-		t.Errorf("%.100s", got)
+		t.Errorf("the sink has %.100q, want the line of row 1", got)
 	}
 	big := fixture.Decisions(0, 1000)
 	tp, err = s.New("big", 0, Spec{URI: "nats:out/alarms.big", Anomalies: true},
@@ -384,7 +385,7 @@ func tableSuite(t *testing.T, q *natsq.Conn, s Resources, db *sql.DB, spec Spec,
 		}
 		var e *jobs.Error
 		if !errors.As(err, &e) || jobs.Retryable(err) || strings.Contains(err.Error(), "hunter2") {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: %v, want a final error without the password", name, err)
 		}
 	}
 }
@@ -409,7 +410,7 @@ func TestSQLiteSink(t *testing.T) {
 			encode.Layout{Series: fixture.Series, Candidates: fixture.Candidates, Features: []string{"value"}})
 		if err == nil {
 			tp.Close()
-			t.Error(uri)
+			t.Errorf("sink %s is accepted, want an error", uri)
 		}
 	}
 }
@@ -427,7 +428,7 @@ func TestPostgresSink(t *testing.T) {
 			"leader bigint, \"counts.normal\" bigint, \"counts.odd, \"\"very\"\"\" bigint)",
 	} {
 		if _, err := db.ExecContext(fixture.Within(t), do); err != nil {
-			t.Fatal(do, err)
+			t.Fatalf("statement %q: %v", do, err)
 		}
 	}
 	spec := Spec{URI: uri, Password: "env:PG", TLS: "disable", Backoff: 0.001, Tries: 20}
@@ -511,7 +512,7 @@ func TestSinkRefuses(t *testing.T) {
 		}
 		var e *jobs.Error
 		if !errors.As(err, &e) || jobs.Retryable(err) || strings.Contains(err.Error(), "hunter2") {
-			t.Errorf("%s: %v", spec.URI, err)
+			t.Errorf("%s: %v, want a final error without the password", spec.URI, err)
 		}
 	}
 }

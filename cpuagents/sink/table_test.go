@@ -46,7 +46,7 @@ func TestDroppedTable(t *testing.T) {
 		t.Fatalf("Scan: %v, want no error", err)
 	}
 	if got != "- 00000, late 11111, duplicate 11111" {
-		t.Error(got)
+		t.Errorf("columns that are null: %q, want all of the two dropped rows", got)
 	}
 }
 

@@ -43,16 +43,16 @@ func TestGCS(t *testing.T) {
 		first := remoteOf(fixture.Within(t), t, q, id, gcsOf(t, g, ObjectSpec{}))
 		before, err := toldFiles(first, stop)
 		if cerr := first.Close(); err != nil || cerr != nil {
-			t.Fatal(err, cerr)
+			t.Fatalf("first attempt: %v, close: %v, want no error", err, cerr)
 		}
 		second := remoteOf(fixture.Within(t), t, q, id, gcsOf(t, g, ObjectSpec{}))
 		got, err := toldFiles(second, 100)
 		if cerr := second.Close(); err != nil || cerr != nil {
-			t.Fatal(err, cerr)
+			t.Fatalf("second attempt: %v, close: %v, want no error", err, cerr)
 		}
 		want := "1:0 - 2:10 - 3:20 - 4:30 - 5:40 - 6:70"
 		if strings.Join(got, " ") != want || !strings.HasPrefix(want, strings.Join(before, " ")) {
-			t.Error(stop, before, got)
+			t.Errorf("stop after %d: %q, then %q, want %q of both", stop, before, got, want)
 		}
 	}
 	g.Check(t)
@@ -74,7 +74,7 @@ func TestGCSChanged(t *testing.T) {
 	}
 	list, err := src.list(fixture.Within(t), 10)
 	if err != nil || len(list) != 1 || list[0].tag == "" || list[0].tag == "0" {
-		t.Fatal(list, err)
+		t.Fatalf("list: %+v, %v, want one file with a tag", list, err)
 	}
 	doc := fixture.TempFile(t, nil)
 	defer doc.Close()
@@ -139,7 +139,7 @@ func TestGCSHostile(t *testing.T) {
 			_, err = f.fetch(fixture.Within(t), position{}, "", doc)
 			var e *jobs.Error
 			if !errors.As(err, &e) || e.Code != c.code || !strings.Contains(err.Error(), c.want) {
-				t.Errorf("%v", err)
+				t.Errorf("fetch: %v, want code %s with %q", err, c.code, c.want)
 			}
 		})
 	}
@@ -183,7 +183,7 @@ func TestGCSRefuses(t *testing.T) {
 		var e *jobs.Error
 		if !errors.As(err, &e) || e.Code != jobs.CodeInvalid || !strings.Contains(err.Error(), c.want) ||
 			strings.Contains(err.Error(), "hunter2") {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: %v, want code %s with %q and no secret", name, err, jobs.CodeInvalid, c.want)
 		}
 	}
 }

@@ -147,7 +147,7 @@ func TestHTTPSource(t *testing.T) {
 			r := remoteOf(fixture.Within(t), t, q, "source-"+name, f)
 			got, err := told(r, 100)
 			if cerr := r.Close(); err != nil || cerr != nil {
-				t.Fatal(got, err, cerr)
+				t.Fatalf("%s: rows %q, %v, close: %v, want no error", name, got, err, cerr)
 			}
 			// What becomes of the last poll, nothing new, is no document.
 			if d := cmp.Diff(c.want, strings.TrimSuffix(strings.Join(got, " "), " -")); d != "" {
@@ -187,7 +187,7 @@ func TestHTTPResume(t *testing.T) {
 	}
 	whole, err := told(open("resume-whole"), 1000)
 	if err != nil || len(whole) != 54 {
-		t.Fatal(whole, err)
+		t.Fatalf("%d rows, %v, want 54: %q", len(whole), err, whole)
 	}
 	for _, stop := range []int{1, 10, 11, 12, 25} {
 		mu.Lock()
@@ -313,7 +313,7 @@ func TestHTTPFailures(t *testing.T) {
 			}
 			if c.code == "" {
 				if err != nil {
-					t.Error(err)
+					t.Errorf("%v, want no error", err)
 				}
 				return
 			}
@@ -342,13 +342,13 @@ func TestHTTPWaitEnds(t *testing.T) {
 	r := remoteOf(ctx, t, fixture.Queue(t), "wait", f)
 	defer r.Close()
 	if got, err := told(r, 2); err != nil || len(got) != 2 {
-		t.Fatal(got, err)
+		t.Fatalf("rows: %q, %v, want 2 before the wait", got, err)
 	}
 	done := make(chan error)
 	go func() { _, err := told(r, 1); done <- err }()
 	cancel(jobs.ErrFinish)
 	if err := <-done; !errors.Is(err, jobs.ErrFinish) {
-		t.Error(err)
+		t.Errorf("the wait ends with %v, want %v", err, jobs.ErrFinish)
 	}
 }
 
@@ -371,7 +371,7 @@ func TestHTTPSpec(t *testing.T) {
 	} {
 		if _, err := newHTTPFetcher(uri, "csv", nil, fixture.Loopback(t), nil); err == nil ||
 			strings.Contains(err.Error(), "hunter2") {
-			t.Errorf("%s: %v", uri, err)
+			t.Errorf("%s: %v, want an error without the secret", uri, err)
 		}
 	}
 }
@@ -384,7 +384,7 @@ func TestNextLink(t *testing.T) {
 		`<a>; title="next"`: "",
 	} {
 		if got := nextLink([]string{v}); got != want {
-			t.Errorf("%s: %q", v, got)
+			t.Errorf("link %s: %q, want %q", v, got, want)
 		}
 	}
 }
@@ -420,7 +420,7 @@ func TestJournalPieces(t *testing.T) {
 			t.Errorf("%d bytes became %d", size, len(got))
 		}
 		if _, ok, err := j.next(ctx, doc); ok || err != nil {
-			t.Error(ok, err)
+			t.Errorf("after the last document: %t, %v, want none and no error", ok, err)
 		}
 		j.close()
 		_ = doc.Close()

@@ -91,7 +91,7 @@ func TestObjects(t *testing.T) {
 				over(t, b, "in/", WatchSpec{Polls: 3, MaxBytes: 1000}, h))
 			got, err := toldFiles(r, 1000)
 			if cerr := r.Close(); err != nil || cerr != nil {
-				t.Fatal(got, err, cerr)
+				t.Fatalf("rows %q, %v, close: %v, want no error", got, err, cerr)
 			}
 			want := []string{
 				"1:0", "2:1", "-", "3:2", "4:3", "-", "in/big.csv 0 it has 2196 bytes; max_bytes allows 1000", "5:4",
@@ -139,20 +139,20 @@ func TestS3(t *testing.T) {
 		first := remoteOf(fixture.Within(t), t, q, id, s3Of(t, s, ObjectSpec{}))
 		before, err := toldFiles(first, stop)
 		if cerr := first.Close(); err != nil || cerr != nil {
-			t.Fatal(err, cerr)
+			t.Fatalf("first attempt: %v, close: %v, want no error", err, cerr)
 		}
 		second := remoteOf(fixture.Within(t), t, q, id, s3Of(t, s, ObjectSpec{}))
 		got, err := toldFiles(second, 100)
 		if cerr := second.Close(); err != nil || cerr != nil {
-			t.Fatal(err, cerr)
+			t.Fatalf("second attempt: %v, close: %v, want no error", err, cerr)
 		}
 		want := "1:0 - 2:10 - 3:20 - 4:30 - 5:40 - 6:70"
 		if strings.Join(got, " ") != want || !strings.HasPrefix(want, strings.Join(before, " ")) || s.Gets != 6 {
-			t.Error(stop, before, got, s.Gets)
+			t.Errorf("stop after %d: %q, then %q with %d reads, want %q and 6 reads", stop, before, got, s.Gets, want)
 		}
 	}
 	for _, b := range s.Bad {
-		t.Error(b)
+		t.Errorf("a request that the store refuses: %s", b)
 	}
 }
 
@@ -229,13 +229,13 @@ func TestS3Hostile(t *testing.T) {
 			var e *jobs.Error
 			switch {
 			case c.code == "" && (err != nil || !strings.Contains(strings.Join(got, " "), c.want)):
-				t.Error(got, err)
+				t.Errorf("rows %q, %v, want %q", got, err, c.want)
 			case c.code != "" && (!errors.As(err, &e) || e.Code != c.code || !strings.Contains(err.Error(), c.want) ||
 				strings.Contains(err.Error(), "hunter2")):
-				t.Errorf("%v %v", got, err)
+				t.Errorf("rows %q, %v, want code %s with %q and no secret", got, err, c.code, c.want)
 			}
 			for _, b := range s.Bad {
-				t.Error(b)
+				t.Errorf("a request that the store refuses: %s", b)
 			}
 		})
 	}

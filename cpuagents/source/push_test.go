@@ -69,7 +69,7 @@ func TestPushResume(t *testing.T) {
 			}
 			got, err := told(r, stop)
 			if cerr := r.Close(); err != nil || cerr != nil {
-				t.Fatal(got, err, cerr)
+				t.Fatalf("rows %q, %v, close: %v, want no error", got, err, cerr)
 			}
 			if s := strings.Join(got, " "); !strings.HasPrefix(want, s) {
 				t.Fatalf("stopped after %d: %s", stop, s)
@@ -84,7 +84,7 @@ func TestPushResume(t *testing.T) {
 		put(77)
 		r, _ := open(id+"-next", 1)
 		if got, err := told(r, 9); err != nil || strings.Join(got, " ") != "1:77" {
-			t.Fatal(got, err)
+			t.Fatalf("the next job reads %q, %v, want 1:77", got, err)
 		}
 		_ = r.Close()
 	}

@@ -41,7 +41,7 @@ func TestSQLite(t *testing.T) {
 	}
 	first := open()
 	if got, err := told(first, 4); err != nil || strings.Join(got, " ") != "1:1.5 2:2 - 3!" {
-		t.Fatal(got, err)
+		t.Fatalf("rows %q, %v, want those before the pause", got, err)
 	}
 	if err := first.Close(); err != nil {
 		t.Fatalf("first.Close: %v, want no error", err)
@@ -59,7 +59,7 @@ func TestSQLite(t *testing.T) {
 	second := open()
 	defer second.Close()
 	if got, err := told(second, 100); err != nil || strings.Join(got, " ") != "1:1.5 2:2 - 3! 4:4.25 - 5:7" {
-		t.Fatal(got, err)
+		t.Fatalf("the next attempt reads %q, %v, want the same rows and the new ones", got, err)
 	}
 }
 
@@ -95,7 +95,7 @@ func TestSQLiteRefuses(t *testing.T) {
 		doc := fixture.TempFile(t, nil)
 		_, err = f.fetch(fixture.Within(t), position{}, "", doc)
 		if !fixture.IsInput(err) || jobs.Retryable(err) {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: %v, want a final error of the input", name, err)
 		}
 		_ = doc.Close()
 		_ = f.close()
@@ -118,7 +118,7 @@ func TestPostgresRefuses(t *testing.T) {
 	} {
 		if f, err := newSQLFetcher(uri, spec(), rowstest.OneFeature, nil, fixture.Loopback(t), nil); err == nil ||
 			strings.Contains(err.Error(), "hunter2") {
-			t.Errorf("%s: %v %v", uri, f, err)
+			t.Errorf("%s: fetcher %v, %v, want an error without the password", uri, f, err)
 		}
 	}
 	f, err := newSQLFetcher("postgres://u@10.0.0.1:5432/db", spec(), rowstest.OneFeature, nil, fixture.Loopback(t), nil)
@@ -132,7 +132,7 @@ func TestPostgresRefuses(t *testing.T) {
 	var e *jobs.Error
 	if !errors.As(err, &e) || e.Code != jobs.CodeInvalid || !strings.Contains(err.Error(), "--egress") ||
 		strings.Contains(err.Error(), "hunter2") {
-		t.Errorf("%v", err)
+		t.Errorf("fetch: %v, want code %s with --egress and no password", err, jobs.CodeInvalid)
 	}
 }
 
@@ -147,7 +147,7 @@ func TestPostgresSource(t *testing.T) {
 		"INSERT INTO given SELECT n, (1700000000 + n)::text, n::float8 / 2 FROM generate_series(1, 700) AS n",
 	} {
 		if _, err := db.ExecContext(fixture.Within(t), do); err != nil {
-			t.Fatal(do, err)
+			t.Fatalf("statement %q: %v", do, err)
 		}
 	}
 	source := quickSQL("SELECT round AS id, timestamp, value FROM given WHERE round > $1 ORDER BY round")

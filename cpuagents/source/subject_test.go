@@ -55,7 +55,7 @@ func (p *topic) publish(values ...int) {
 func (p *topic) put(subject, data string) {
 	p.t.Helper()
 	if _, err := p.js.Publish(fixture.Within(p.t), subject, []byte(data)); err != nil {
-		p.t.Fatal(err)
+		p.t.Fatalf("publish to %s: %v", subject, err)
 	}
 }
 
@@ -64,7 +64,7 @@ func (p *topic) open(ctx context.Context, id string, format rows.Format, spec Su
 	f, err := newSubjectFetcher("nats:s/a.*", format, &spec, "own",
 		Resources{Queue: p.q.StreamJobs(), AllowStream: func(string) error { return nil }})
 	if err != nil {
-		p.t.Fatal(err)
+		p.t.Fatalf("make the fetcher: %v, want no error", err)
 	}
 	return remoteOf(ctx, p.t, p.q, id, f)
 }
@@ -74,7 +74,7 @@ func (p *topic) unread(consumer string) int {
 	p.t.Helper()
 	c, err := p.stream.Consumer(fixture.Within(p.t), consumer)
 	if err != nil {
-		p.t.Fatal(err)
+		p.t.Fatalf("consumer %s: %v, want no error", consumer, err)
 	}
 	info := c.CachedInfo()
 	return int(info.NumPending) + info.NumAckPending
@@ -95,7 +95,7 @@ func TestSubject(t *testing.T) {
 	r := p.open(fixture.Within(t), "subject", "", SubjectSpec{Messages: 8, BatchMessages: 2, BatchSeconds: 60})
 	got, err := toldFiles(r, 100)
 	if err != nil {
-		t.Fatal(got, err)
+		t.Fatalf("rows %q, %v, want no error", got, err)
 	}
 	if err := r.Close(); err != nil {
 		t.Fatalf("r.Close: %v, want no error", err)
@@ -107,7 +107,7 @@ func TestSubject(t *testing.T) {
 		}
 	}
 	if p.unread("own") != 1 || len(got) != len(want) {
-		t.Error(p.unread("own"), got)
+		t.Errorf("%d messages are unread and the rows are %q, want 1 and %q", p.unread("own"), got, want)
 	}
 	// Any other format is a file a message.
 	p = newTopic(t, jetstream.LimitsPolicy)
@@ -116,7 +116,7 @@ func TestSubject(t *testing.T) {
 	r = p.open(fixture.Within(t), "csv", "csv", SubjectSpec{Messages: 2})
 	defer r.Close()
 	if got, err := told(r, 100); err != nil || strings.Join(got, " ") != "1:1 2:2 - 3:3" {
-		t.Error(got, err)
+		t.Errorf("rows %q, %v, want the documents apart", got, err)
 	}
 }
 
@@ -149,7 +149,7 @@ func TestSubjectResume(t *testing.T) {
 					}
 					got, err := told(r, stop)
 					if cerr := r.Close(); err != nil || cerr != nil {
-						t.Fatal(got, err, cerr)
+						t.Fatalf("rows %q, %v, close: %v, want no error", got, err, cerr)
 					}
 					if s := strings.Join(got, " "); !strings.HasPrefix(want, s) {
 						t.Fatalf("stopped after %d: %s", stop, s)
@@ -188,7 +188,7 @@ func TestSubjectNext(t *testing.T) {
 		r := p.open(ctx, fmt.Sprint("next-", i), "", SubjectSpec{Messages: 2, Consumer: "kept"})
 		got, err := told(r, 100)
 		if cerr := r.Close(); err != nil || cerr != nil || strings.Join(got, " ") != want {
-			t.Fatal(got, err, cerr)
+			t.Fatalf("rows %q, %v, close: %v, want %q", got, err, cerr, want)
 		}
 	}
 	spec := SubjectSpec{Messages: 2, New: true}
@@ -203,7 +203,7 @@ func TestSubjectNext(t *testing.T) {
 		}
 		if i == 1 {
 			if m, err := in.Next(ctx); err != nil || m.Seq != 6 {
-				t.Fatal(m, err)
+				t.Fatalf("message %+v, %v, want number 6", m, err)
 			}
 		}
 		in.Close()
@@ -214,7 +214,7 @@ func TestSubjectNext(t *testing.T) {
 	r := p.open(ctx, "new", "", spec)
 	defer r.Close()
 	if got, err := told(r, 100); err != nil || strings.Join(got, " ") != "1:6 2:7" {
-		t.Fatal(got, err)
+		t.Fatalf("rows %q, %v, want 1:6 2:7", got, err)
 	}
 	f := r.src.(*subjectFetcher)
 	if err := errors.Join(f.remove(ctx), f.remove(ctx)); err != nil {
@@ -231,27 +231,27 @@ func TestSubjectEnds(t *testing.T) {
 	p := newTopic(t, jetstream.LimitsPolicy)
 	r := p.open(fixture.Within(t), "time", "", SubjectSpec{For: 0.1})
 	if got, err := told(r, 10); err != nil || len(got) != 0 {
-		t.Error(got, err)
+		t.Errorf("rows %q, %v, want none", got, err)
 	}
 	_ = r.Close()
 	ctx, cancel := context.WithCancelCause(fixture.Within(t))
 	r = p.open(ctx, "context", "", SubjectSpec{Messages: 2, BatchMessages: 1})
 	p.publish(1)
 	if got, err := told(r, 2); err != nil || len(got) != 2 {
-		t.Fatal(got, err)
+		t.Fatalf("rows %q, %v, want 2 before the wait", got, err)
 	}
 	done := make(chan error)
 	go func() { _, err := told(r, 1); done <- err }()
 	cancel(jobs.ErrFinish)
 	if err := <-done; !errors.Is(err, jobs.ErrFinish) {
-		t.Error(err)
+		t.Errorf("the wait ends with %v, want %v", err, jobs.ErrFinish)
 	}
 	_ = r.Close()
 	// Another takes over, in the middle of its waiting.
 	p.publish(2)
 	r = p.open(fixture.Within(t), "taken", "", SubjectSpec{Messages: 9, BatchMessages: 1})
 	if got, err := told(r, 2); err != nil || len(got) != 2 {
-		t.Fatal(got, err)
+		t.Fatalf("rows %q, %v, want 2 before the wait", got, err)
 	}
 	go func() { _, err := told(r, 1); done <- err }()
 	if err := p.q.Streams.Unsubscribe(fixture.Within(t), "s", "own"); err != nil {
@@ -261,7 +261,7 @@ func TestSubjectEnds(t *testing.T) {
 		t.Fatalf("js.DeleteStream: %v, want no error", err)
 	}
 	if err := <-done; !errors.Is(err, jobs.ErrFenced) && !fixture.IsInput(err) {
-		t.Error(err)
+		t.Errorf("without the stream: %v, want %v or an error of the input", err, jobs.ErrFenced)
 	}
 	_ = r.Close()
 }
@@ -300,7 +300,7 @@ func TestSubjectRefuses(t *testing.T) {
 		f, err := newSubjectFetcher(uri, "", &spec, "own",
 			Resources{Queue: p.q.StreamJobs(), AllowStream: func(string) error { return nil }})
 		if err != nil {
-			t.Fatal(uri, err)
+			t.Fatalf("source %s: %v, want no error", uri, err)
 		}
 		doc := fixture.TempFile(t, nil)
 		_, err = f.fetch(fixture.Within(t), position{}, "", doc)

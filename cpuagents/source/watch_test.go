@@ -61,14 +61,14 @@ func (s *spool) put(name string, at int, text string) {
 	p := filepath.Join(s.dir, name)
 	if err := errors.Join(os.WriteFile(p, []byte(text), 0o644),
 		os.Chtimes(p, time.Time{}, time.Unix(int64(at), 0))); err != nil {
-		s.t.Fatal(err)
+		s.t.Fatalf("write %s: %v", name, err)
 	}
 }
 
 func (s *spool) remove(name string) {
 	s.t.Helper()
 	if err := os.Remove(filepath.Join(s.dir, name)); err != nil {
-		s.t.Fatal(err)
+		s.t.Fatalf("remove %s: %v", name, err)
 	}
 }
 
@@ -101,7 +101,7 @@ func (s *spool) watch(spec WatchSpec, h *hooked) *watcher {
 	spec.Every, spec.Backoff = 0.1, 0.001
 	f, err := newFolderWatcher("watch:r/in", "", &spec, s.files)
 	if err != nil {
-		s.t.Fatal(err)
+		s.t.Fatalf("make the watcher: %v, want no error", err)
 	}
 	if h != nil {
 		h.watchable = f.src
@@ -136,7 +136,7 @@ func (s *spool) told(id string, f *watcher) []string {
 	defer r.Close()
 	got, err := toldFiles(r, 1000)
 	if err != nil {
-		s.t.Fatal(got, err)
+		s.t.Fatalf("%s: %q, %v, want no error", id, got, err)
 	}
 	return got
 }
@@ -173,7 +173,7 @@ func TestWatch(t *testing.T) {
 	}
 	got := s.told("watch", s.watch(WatchSpec{Polls: 5}, h))
 	if d := cmp.Diff(want, got); d != "" || h.n != 6 {
-		t.Error(h.n, d)
+		t.Errorf("%d looks, want 6; difference (-want +got):\n%s", h.n, d)
 	}
 }
 
@@ -191,7 +191,7 @@ func TestWatchRenamed(t *testing.T) {
 	}}
 	if got := strings.Join(s.told("renamed", s.watch(WatchSpec{Polls: 2, Renamed: true}, h)),
 		" "); got != "1:0 - 2:1" || h.n != 2 {
-		t.Error(got, h.n)
+		t.Errorf("rows %s after %d looks, want 1:0 - 2:1 after 2", got, h.n)
 	}
 }
 
@@ -259,7 +259,7 @@ func TestWatchManySkips(t *testing.T) {
 	}
 	if got := s.told("many", s.watch(WatchSpec{}, nil)); len(got) != 2*maxSkips+3 ||
 		strings.Contains(strings.Join(got, ""), "-") {
-		t.Error(len(got))
+		t.Errorf("%d lines, want %d without a pause", len(got), 2*maxSkips+3)
 	}
 	r := remoteOf(fixture.Within(t), t, fixture.Queue(t), "most", s.watch(WatchSpec{MaxFiles: 10}, nil))
 	defer r.Close()
@@ -280,7 +280,7 @@ func TestWatchResume(t *testing.T) {
 	s.put("h.csv", 2, "timestamp,value\n25,x\n") // one row, no valid one
 	whole := s.told("whole", s.watch(WatchSpec{Polls: 2}, nil))
 	if len(whole) != 15 {
-		t.Fatal(len(whole), whole)
+		t.Fatalf("%d lines, want 15: %q", len(whole), whole)
 	}
 	for stop := 1; stop <= len(whole); stop++ {
 		id := fmt.Sprintf("resume-%d", stop)
@@ -289,7 +289,7 @@ func TestWatchResume(t *testing.T) {
 			r := remoteOf(fixture.Within(t), t, q, id, s.watch(WatchSpec{Polls: 2}, nil))
 			got, err := toldFiles(r, n)
 			if cerr := r.Close(); err != nil || cerr != nil {
-				t.Fatal(err, cerr)
+				t.Fatalf("attempt of %d lines: %v, close: %v, want no error", n, err, cerr)
 			}
 			if d := cmp.Diff(strings.Join(all, " "), strings.Join(got[:len(all)], " ")); d != "" {
 				t.Fatalf("difference (-want +got):\n%s", d)
@@ -320,7 +320,7 @@ func TestWatchResume(t *testing.T) {
 	}
 	if got := strings.Join(after, " "); !cmp.Equal(before, after[:3]) || strings.Contains(got, ":500") ||
 		!strings.Contains(got, whyChanged) || !strings.Contains(got, ":31") {
-		t.Error(got)
+		t.Errorf("after the change: %s, want the same rows, and the changed file refused", got)
 	}
 }
 
@@ -336,7 +336,7 @@ func TestWatchRefuses(t *testing.T) {
 		"watch:r/none", "watch:r/in/a.csv", "watch:r/in/up", "watch:r/\x00",
 	} {
 		if f, err := newFolderWatcher(uri, "", nil, s.files); err == nil {
-			t.Errorf("%q: %v", uri, f)
+			t.Errorf("%q: watcher %v, want an error", uri, f)
 		}
 	}
 	for name, spec := range map[string]WatchSpec{
@@ -355,7 +355,7 @@ func TestWatchRefuses(t *testing.T) {
 	doc := fixture.TempFile(t, nil)
 	defer doc.Close()
 	if _, err := f.fetch(fixture.Within(t), position{}, "", doc); !fixture.IsInput(err) || jobs.Retryable(err) {
-		t.Error(err)
+		t.Errorf("fetch without the folder: %v, want a final error of the input", err)
 	}
 }
 

@@ -99,7 +99,7 @@ func rawCopies(b *testing.B, d device.Device, pageBytes, pages int) float64 {
 	const frames = 128
 	ok := func(err error) {
 		if err != nil {
-			b.Fatal(err)
+			b.Fatalf("copy pages: %v", err)
 		}
 	}
 	o := gpuframes.Options{Device: d, Count: frames, PageSize: pageBytes}

@@ -20,7 +20,7 @@ var examplePattern = regexp.MustCompile("(?s)^(\\w+)\n.*?```json\n(.*?)```\n```j
 func TestDocument(t *testing.T) {
 	text, err := os.ReadFile("../../docs/gpu-jobs.md")
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("read the document: %v", err)
 	}
 	r := start(t, gpujobs.Options{AllowKernels: true})
 	seen := 0
@@ -36,16 +36,16 @@ func TestDocument(t *testing.T) {
 		}
 		out, err := r.try(t.Context(), jobs.Job{ID: "j", Kind: kind, Spec: m[2]})
 		if err != nil {
-			t.Errorf("%s: %v", kind, err)
+			t.Errorf("the example of %s: %v, want no error", kind, err)
 			continue
 		}
 		data, err := json.Marshal(out)
 		if err != nil {
-			t.Fatalf("%s: %v", kind, err)
+			t.Fatalf("encode the output of %s: %v", kind, err)
 		}
 		var got, want map[string]any
 		if err := json.Unmarshal(data, &got); err != nil {
-			t.Fatalf("%s: %v", kind, err)
+			t.Fatalf("decode the output of %s: %v", kind, err)
 		}
 		if err := json.Unmarshal(m[3], &want); err != nil {
 			t.Fatalf("%s: the output of the document is no JSON: %v", kind, err)

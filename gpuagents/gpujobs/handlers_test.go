@@ -114,14 +114,14 @@ func do[T any](t testing.TB, r rig, s gpujob.Spec) (out T) {
 	}
 	got, err := r.try(t.Context(), j)
 	if err != nil {
-		t.Fatalf("%s: %v", j.Kind, err)
+		t.Fatalf("job of kind %s: %v, want no error", j.Kind, err)
 	}
 	data, err := json.Marshal(got)
 	if err != nil {
-		t.Fatalf("%s: %v", j.Kind, err)
+		t.Fatalf("encode the output of %s: %v", j.Kind, err)
 	}
 	if err := json.Unmarshal(data, &out); err != nil {
-		t.Fatalf("%s: %v", j.Kind, err)
+		t.Fatalf("decode the output of %s: %v", j.Kind, err)
 	}
 	return out
 }
@@ -507,7 +507,7 @@ func FuzzSpec(f *testing.F) {
 		}
 		if _, err := r.try(t.Context(), jobs.Job{ID: "j", Kind: kinds[kind], Spec: spec}); err != nil &&
 			jobs.AsError(err).Code == jobs.CodeInternal {
-			t.Errorf("%s %s: %v", kinds[kind], spec, err)
+			t.Errorf("%s %s: %v, want an error with a class of its own", kinds[kind], spec, err)
 		}
 	})
 }

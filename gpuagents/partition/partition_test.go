@@ -19,7 +19,7 @@ func TestRefused(t *testing.T) {
 	}
 	split, err := Agents(s, 10, []uint32{39, 0, 20})
 	if err != nil || !split.Has(0) || len(split.IDs(1)) != 2 {
-		t.Fatal(err, split)
+		t.Fatalf("Agents: %+v, %v, want shard 0 with some and shard 1 with 2 of the ids", split, err)
 	}
 	for _, of := range [][]uint32{{0, 0}, {1}, {}} {
 		d := &batch.AgentDecisions{Agent: of, Vote: make([]uint8, len(of)), Decision: make([]uint8, len(of))}

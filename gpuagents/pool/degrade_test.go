@@ -64,7 +64,7 @@ func TestDegradation(t *testing.T) {
 				arg = words[1]
 			}
 			if err := happen(d, &now, words[0], arg); err != nil {
-				t.Fatalf("%s:%d: %v", file, i+1, err)
+				t.Fatalf("%s:%d: %v, want a valid line", file, i+1, err)
 			}
 			failed, of := d.share(now)
 			if got, want := fmt.Sprintf("%v %d/%d", d.level, failed, of),

@@ -45,6 +45,6 @@ func TestEncodeAll(t *testing.T) {
 	of[250].answer.Body = of[200].answer.Body
 	check(200)
 	if all, err := encodeAll(nil); len(all) != 0 || err != nil {
-		t.Fatal(all, err)
+		t.Fatalf("no answers become %v, %v, want nothing", all, err)
 	}
 }

@@ -142,7 +142,7 @@ func take(t *testing.T, k *state.Snapshotter, name string, seq uint64) swarms.Sn
 		Seq: seq, Kind: swarms.EntrySnapshot, Data: []byte(`{"v":1,"name":"` + name + `"}`),
 	})
 	if err != nil || a.Kind != swarms.EntrySnapshotted {
-		t.Fatal(a.Kind, err)
+		t.Fatalf("the snapshot is answered with %q, %v, want %q", a.Kind, err, swarms.EntrySnapshotted)
 	}
 	s, err := swarms.DecodeSnapshotted(a.Data)
 	if err != nil {

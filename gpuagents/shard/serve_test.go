@@ -212,7 +212,7 @@ func TestWorkHasNoHostMemory(t *testing.T) {
 		if c.told && (err != nil || len(got) != 1 || got[0].Ref != 1 ||
 			!strings.Contains(string(got[0].Data), "too few in host memory")) || !c.told &&
 			(!errors.As(err, &pages.MemoryError{}) || len(got) > 0) {
-			t.Errorf("%s: %v, %+v", name, err, got)
+			t.Errorf("%s: %v, answers %+v, want one answer: %t", name, err, got, c.told)
 		}
 	}
 }

@@ -33,13 +33,13 @@ func TestSizing(t *testing.T) {
 			var tookText, restText, fullText string
 			if _, err := fmt.Sscanf(line, "%d x %d rows took %s then idle %s %s most %d", &n, &rows, &tookText,
 				&restText, &fullText, &want); err != nil {
-				t.Fatalf("%s:%d: %v", file, i+1, err)
+				t.Fatalf("%s:%d: %v, want a valid line", file, i+1, err)
 			}
 			if took, err = time.ParseDuration(tookText); err == nil {
 				rest, err = time.ParseDuration(restText)
 			}
 			if err != nil || fullText != "full" && fullText != "all" {
-				t.Fatalf("%s:%d: %v", file, i+1, err)
+				t.Fatalf("%s:%d: %v, want durations, and full or all", file, i+1, err)
 			}
 			for range n {
 				s.done(now, now.Add(took), rows, fullText == "full")

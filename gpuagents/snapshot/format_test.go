@@ -48,7 +48,7 @@ func TestNumPy(t *testing.T) {
 		"state.items()}))\n"
 	out, err := exec.CommandContext(t.Context(), "python3", "-c", code).Output()
 	if err != nil {
-		t.Fatalf("%v\n%s", err, code)
+		t.Fatalf("python3: %v, want no error\n%s", err, code)
 	}
 	var got map[string][3]any
 	if err := json.Unmarshal(out, &got); err != nil {
@@ -73,7 +73,7 @@ func TestHeader(t *testing.T) {
 	h := snapshot.Header("<f4", 65, 3)
 	const dict = "{'descr': '<f4', 'fortran_order': False, 'shape': (65, 3), }"
 	if want := "\x93NUMPY\x01\x00v\x00" + dict + strings.Repeat(" ", 128-10-len(dict)-1) + "\n"; string(h) != want {
-		t.Errorf("%q\n%q", h, want)
+		t.Errorf("the header is %q, want %q", h, want)
 	}
 	for _, bad := range []string{
 		"", "\x93NUMPY", "\x93NUMPY\x02\x00", "\x93NUMPY\x01\x00\x03\x00{}\n",
@@ -82,7 +82,7 @@ func TestHeader(t *testing.T) {
 		strings.Replace(string(h), "65, 3", "065,3", 1), strings.Replace(string(h), "} ", "}x", 1), string(h[:100]),
 	} {
 		if _, err := snapshot.ReadHeader(strings.NewReader(bad)); !errors.Is(err, snapshot.ErrCorrupt) {
-			t.Errorf("%.80q: %v", bad, err)
+			t.Errorf("header %.80q: %v, want %v", bad, err, snapshot.ErrCorrupt)
 		}
 	}
 }
@@ -179,7 +179,7 @@ func FuzzManifest(f *testing.F) {
 		}
 		m2, err := snapshot.ParseManifest(again)
 		if err != nil {
-			t.Fatalf("%v: %s", err, again)
+			t.Fatalf("a manifest that was read is not read again: %v: %s", err, again)
 		}
 		m.Spec, m2.Spec = nil, nil // its text is indented as it comes
 		if d := cmp.Diff(m, m2); d != "" {

@@ -147,7 +147,7 @@ func TestRoundTrip(t *testing.T) {
 		fileBytes := len(a.dense(0)) / (1 + r.IntN(8))
 		m, digest, err := snapshot.SaveFiles(t.Context(), store, head("s"), &a.Pages, fileBytes)
 		if err != nil {
-			t.Fatal(seed, err)
+			t.Fatalf("seed %d: save: %v, want no error", seed, err)
 		}
 		read, sum, err := snapshot.ReadManifest(t.Context(), store, "s")
 		if err != nil || sum != digest || read.Bytes() != m.Bytes() || read.Seed != 1<<63+1 ||
@@ -155,7 +155,7 @@ func TestRoundTrip(t *testing.T) {
 			t.Fatalf("seed %d: %v, %s and %s\n%s", seed, err, sum, digest, cmp.Diff(m, read))
 		}
 		if err := snapshot.Verify(t.Context(), store, read, nil); err != nil {
-			t.Fatal(seed, err)
+			t.Fatalf("seed %d: verify: %v, want no error", seed, err)
 		}
 		for v := range vars {
 			if got := content(t, store, read, v); !bytes.Equal(got, a.dense(v)) {
@@ -165,7 +165,7 @@ func TestRoundTrip(t *testing.T) {
 		// The same state from other pages is the same snapshot.
 		b := newPages(t, vars, agents, groups, pageBytes())
 		if err := snapshot.Load(t.Context(), store, read, &b.Pages); err != nil {
-			t.Fatal(seed, err)
+			t.Fatalf("seed %d: load: %v, want no error", seed, err)
 		}
 		m2, digest2, err := snapshot.SaveFiles(t.Context(), open(t, t.TempDir()), head("s"), &b.Pages, fileBytes)
 		if err != nil || digest2 != digest {
@@ -173,7 +173,7 @@ func TestRoundTrip(t *testing.T) {
 		}
 		c := newPages(t, vars, agents, 1+r.IntN(2*groups), pageBytes())
 		if err := snapshot.Load(t.Context(), store, read, &c.Pages); err != nil {
-			t.Fatal(seed, err)
+			t.Fatalf("seed %d: load into other numbers of groups: %v, want no error", seed, err)
 		}
 		for v := range vars {
 			was, is := a.dense(v), c.dense(v)

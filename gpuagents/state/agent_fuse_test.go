@@ -121,7 +121,7 @@ func checkFuses(t testing.TB, s *agentState) {
 			Data: fmt.Appendf(nil, `{"v":1,"by":%q,"nodes":%d}`, f.By, f.Nodes),
 		})
 		if err != nil || data.Kind != swarms.EntryFused {
-			t.Fatal(data.Kind, err)
+			t.Fatalf("the fusion is answered with %q, %v, want %q", data.Kind, err, swarms.EntryFused)
 		}
 		answer, err := batch.DecodeFusedNodes(data.Data)
 		if err != nil {
@@ -199,7 +199,7 @@ func checkRounds(t testing.TB, s *agentState, round uint64) {
 					v.Quorum, v.Of, v.Priority),
 			})
 			if err != nil || answer.Kind != swarms.EntryVoted {
-				t.Fatal(answer.Kind, err)
+				t.Fatalf("the vote is answered with %q, %v, want %q", answer.Kind, err, swarms.EntryVoted)
 			}
 			got, err := swarms.DecodeVoted(answer.Data)
 			if err != nil {

@@ -62,7 +62,7 @@ func mustApply(t testing.TB, p State, kind string, v any) Answer {
 	t.Helper()
 	a, err := p.Apply(t.Context(), swarms.Entry{Kind: kind, Data: encoded(t, v)})
 	if err != nil {
-		t.Fatalf("%s %+v: %v", kind, v, err)
+		t.Fatalf("entry %s %+v: %v, want an answer", kind, v, err)
 	}
 	return a
 }
@@ -102,7 +102,8 @@ func TestAgentState(t *testing.T) {
 				a := mustApply(t, s, swarms.EntryObserve, o)
 				got, err := batch.DecodeAgentDecisions(a.Data)
 				if err != nil || a.Kind != swarms.EntryDecide || a.Observations != 300 {
-					t.Fatal(a.Kind, a.Observations, err)
+					t.Fatalf("answer %q of %d observations, %v, want %q of 300",
+						a.Kind, a.Observations, err, swarms.EntryDecide)
 				}
 				want, err := twin.Observe(t.Context(), o.Agent, o.Features)
 				if err != nil {
@@ -115,7 +116,7 @@ func TestAgentState(t *testing.T) {
 				a = mustApply(t, s, swarms.EntryTick, swarms.Tick{Version: jobs.Version, Count: ticks})
 				ticked, err := swarms.DecodeTicked(a.Data)
 				if err != nil || a.Kind != swarms.EntryTicked {
-					t.Fatal(a.Kind, err)
+					t.Fatalf("the tick is answered with %q, %v, want %q", a.Kind, err, swarms.EntryTicked)
 				}
 				report, err := twin.Tick(t.Context(), ticks)
 				if err != nil {
@@ -319,7 +320,7 @@ func TestAgentStateRestored(t *testing.T) {
 		}
 	}
 	if err := b.Restored(t.Context()); err != nil || copied < 2 {
-		t.Fatal(copied, err)
+		t.Fatalf("after %d copied pages: %v, want 2 or more and no error", copied, err)
 	}
 	o := randomAgents(r, 3300, 400, 2)
 	var outcomes []agents.Outcome

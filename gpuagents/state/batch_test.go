@@ -179,6 +179,6 @@ func TestMergeKeepsMessages(t *testing.T) {
 	}})
 	if _, err := m.Observe(t.Context()); err != nil || slices.Max(behind) != 0 ||
 		!slices.Equal(one.Agent, []uint32{0, 0}) {
-		t.Fatal(one.Agent, behind, err)
+		t.Fatalf("the first entry has agents %v, changed elements %v, %v, want it unchanged", one.Agent, behind, err)
 	}
 }

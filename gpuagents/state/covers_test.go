@@ -42,7 +42,7 @@ func TestCovers(t *testing.T) {
 		if (err == nil) != c.ok || err != nil && (!errors.Is(err, snapshot.ErrMismatch) ||
 			!strings.Contains(err.Error(), fmt.Sprintf("it has shard %d of 3 of a swarm alone",
 				c.parts[0].Shard.Number))) {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: %v, want it accepted: %t", name, err, c.ok)
 		}
 	}
 }

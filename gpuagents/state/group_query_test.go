@@ -188,7 +188,7 @@ func checkQuestions(t testing.TB, r *rand.Rand, p State, s *groupState) {
 		a := ask(swarms.EntryQuery, fmt.Sprintf(`{"v":1,"agents":%s}`, idList(ids)))
 		got, err := batch.DecodeAgentVariables(a.Data)
 		if err != nil || a.Kind != swarms.EntryState {
-			t.Fatal(a.Kind, err)
+			t.Fatalf("the query is answered with %q, %v, want %q", a.Kind, err, swarms.EntryState)
 		}
 		want := &batch.AgentVariables{Agent: ids}
 		want.Vars, want.Embedding, want.Width = plainVariables(s, pages, ids, false)
@@ -220,7 +220,7 @@ func checkQuestions(t testing.TB, r *rand.Rand, p State, s *groupState) {
 		a := ask(swarms.EntryFuse, `{"v":1,`+text+`}`)
 		got, err := batch.DecodeFusedNodes(a.Data)
 		if err != nil || a.Kind != swarms.EntryFused {
-			t.Fatal(a.Kind, err)
+			t.Fatalf("the fusion is answered with %q, %v, want %q", a.Kind, err, swarms.EntryFused)
 		}
 		mean := make([]float32, len(want.Sums))
 		if err := want.Means(mean); err != nil {

@@ -459,7 +459,8 @@ func TestShardsKept(t *testing.T) {
 				}
 				parts, digest, err := snapshot.ReadSet(t.Context(), store, name)
 				if err != nil || len(parts) != shards || digest != from.SHA256 {
-					t.Fatal(len(parts), digest, err)
+					t.Fatalf("the set has %d parts and the digest %s, %v, want %d and %s",
+						len(parts), digest, err, shards, from.SHA256)
 				}
 				for _, to := range []int{1, 2, 5} {
 					for _, agents := range []int64{0, twin.spec.Agents * 2, twin.spec.Agents / 2} {

@@ -172,7 +172,7 @@ func (p pair) apply(t testing.TB, e swarms.Entry) {
 	for _, s := range []State{p.paged, p.whole} {
 		a, err := s.Apply(context.Background(), e)
 		if err != nil {
-			t.Fatalf("%s %.200q: %v", e.Kind, e.Data, err)
+			t.Fatalf("entry %s %.200q: %v, want an answer", e.Kind, e.Data, err)
 		}
 		answers = append(answers, a)
 	}

@@ -138,7 +138,7 @@ func take(t *testing.T, k *Snapshotter, name string, seq uint64) swarms.Snapshot
 		Data: []byte(`{"v":1,"name":"` + name + `"}`),
 	})
 	if err != nil || a.Kind != swarms.EntrySnapshotted {
-		t.Fatal(a.Kind, err)
+		t.Fatalf("the snapshot is answered with %q, %v, want %q", a.Kind, err, swarms.EntrySnapshotted)
 	}
 	s, err := swarms.DecodeSnapshotted(a.Data)
 	if err != nil {
@@ -171,7 +171,7 @@ func TestKept(t *testing.T) {
 			}
 			for what, o := range others {
 				if err := o.Load(t.Context(), *from); err != nil {
-					t.Fatal(what, err)
+					t.Fatalf("%s: load: %v, want no error", what, err)
 				}
 				o.rounds.last = 0
 				for page, made := range o.Memory().Made() {
@@ -257,7 +257,7 @@ func TestReset(t *testing.T) {
 			applyAll(t, k, entriesFor(k, r, 2))
 			a, err := k.Apply(t.Context(), swarms.Entry{Kind: swarms.EntryReset, Data: []byte(`{"v":1}`)})
 			if err != nil || a.Kind != swarms.EntryCleared || string(a.Data) != `{"v":1}` {
-				t.Fatal(a, err)
+				t.Fatalf("the reset is answered with %+v, %v, want %q", a, err, swarms.EntryCleared)
 			}
 			if slices.Contains(k.Memory().Made(), true) {
 				t.Error("the next checkpoint would have pages of before")

@@ -60,7 +60,7 @@ func TestGroups(t *testing.T) {
 func TestExamplesParse(t *testing.T) {
 	files, err := filepath.Glob("../../examples/*/*.yaml")
 	if err != nil || len(files) < 3 {
-		t.Fatal(files, err)
+		t.Fatalf("examples: %q, %v, want 3 or more", files, err)
 	}
 	for _, file := range files {
 		data, err := os.ReadFile(file)

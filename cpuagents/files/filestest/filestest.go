@@ -12,7 +12,7 @@ func Scratch(t testing.TB) *files.Files {
 	t.Helper()
 	f, err := files.New(files.Options{Scratch: t.TempDir()})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("open the files: %v", err)
 	}
 	return f
 }

@@ -73,18 +73,18 @@ func NewGCS(t *testing.T) *GCS {
 		fakestorage.Options{NoListener: true, ExternalURL: g.URL, PublicHost: strings.TrimPrefix(g.URL, "http://")},
 	)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("start the object store: %v", err)
 	}
 	t.Cleanup(s.Stop)
 	g.Server, handler = s, s.HTTPHandler()
 	s.CreateBucketWithOpts(fakestorage.CreateBucketOpts{Name: "bucket"})
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("make a key: %v", err)
 	}
 	der, err := x509.MarshalPKCS8PrivateKey(key)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("encode the key: %v", err)
 	}
 	account, err := json.Marshal(map[string]string{
 		"type": "service_account", "client_email": "agent@example.com", "private_key_id": "1",
@@ -92,7 +92,7 @@ func NewGCS(t *testing.T) *GCS {
 		"private_key": string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})),
 	})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("encode the credentials: %v", err)
 	}
 	t.Setenv(secret.Prefix+"ACCOUNT", string(account))
 	t.Setenv("GOOGLE_APPLICATION_CREDENTIALS", "/the/agent's/own")
@@ -124,6 +124,6 @@ func (g *GCS) Check(t *testing.T) {
 	g.Mu.Lock()
 	defer g.Mu.Unlock()
 	for _, b := range g.bad {
-		t.Error(b)
+		t.Errorf("a request that the store refuses: %s", b)
 	}
 }

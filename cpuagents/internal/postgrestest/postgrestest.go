@@ -36,11 +36,11 @@ func Start(t *testing.T) (uri string) {
 	t.Setenv(secret.Prefix+"PG", "hunter2")
 	dir := t.TempDir()
 	if err := os.Chmod(filepath.Dir(dir), 0o755); err != nil { // it is this user's alone
-		t.Fatal(err)
+		t.Fatalf("open the folder to the user of the server: %v", err)
 	}
 	pass, data := filepath.Join(dir, "pass"), filepath.Join(dir, "data")
 	if err := os.WriteFile(pass, []byte("hunter2"), 0o644); err != nil {
-		t.Fatal(err)
+		t.Fatalf("write the password: %v", err)
 	}
 	var as *syscall.SysProcAttr
 	if os.Getuid() == 0 { // it refuses to be root
@@ -65,7 +65,7 @@ func Start(t *testing.T) (uri string) {
 	for try := 1; ; try++ { // another may take the port meanwhile
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("find a free port: %v", err)
 		}
 		port := l.Addr().(*net.TCPAddr).Port
 		_ = l.Close()
@@ -76,7 +76,7 @@ func Start(t *testing.T) (uri string) {
 		)
 		run.SysProcAttr, run.Dir, run.Stderr = as, dir, &said
 		if err := run.Start(); err != nil {
-			t.Fatal(err)
+			t.Fatalf("start PostgreSQL: %v", err)
 		}
 		ended := ending(run)
 		uri = fmt.Sprintf("postgres://postgres@127.0.0.1:%d/postgres", port)
@@ -129,7 +129,7 @@ func Open(t *testing.T, uri string) *sql.DB {
 	t.Helper()
 	db, err := remote.OpenPostgres(uri, "env:PG", "disable", false, fixture.Loopback(t), nil)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("open %s: %v", uri, err)
 	}
 	return db
 }

@@ -19,7 +19,7 @@ func All(t testing.TB, r rows.Reader) (valid []rows.Row, rejects []rows.Reject, 
 	t.Helper()
 	defer func() {
 		if cerr := r.Close(); cerr != nil {
-			t.Error(cerr)
+			t.Errorf("close the reader: %v, want no error", cerr)
 		}
 	}()
 	for n := uint64(1); ; n++ {
