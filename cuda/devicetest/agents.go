@@ -19,7 +19,9 @@ func init() {
 }
 
 // testReciprocals asks for the reciprocal of every mantissa, with the exponents at both ends of
-// what is promised and two that the logistic function has, and requires 1/x to the bit.
+// what is promised and two that the logistic function has, and requires 1/x to the bit. Cells
+// divide by multiplying with this reciprocal, so a different last bit would make results depend on
+// the device.
 func testReciprocals(t *testing.T, open fixture.Opener) {
 	d := fixture.Open(t, open)
 	if !compiles(d) {

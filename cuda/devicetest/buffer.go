@@ -10,10 +10,13 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/devicetest/fixture"
 )
 
-// bufferSizes are the edges of bytes, words, warps, alignment and of what a driver hands out at a
-// time.
+// bufferSizes are sizes in bytes around words, warps, the alignment, and the blocks in which
+// drivers hand out memory.
 var bufferSizes = []int64{0, 1, 3, 4, 7, 255, 256, 257, 4096, 65_537, 2<<20 - 1, 2 << 20, 5<<20 + 3}
 
+// testRanges: a buffer of any size holds what was written. An access of no bytes is allowed
+// anywhere inside, its end included. An access that begins or ends outside is
+// device.ErrInvalidArgument, also where an offset plus a length overflows, and changes nothing.
 func testRanges(t *testing.T, open fixture.Opener) {
 	d := fixture.Open(t, open)
 	for _, size := range bufferSizes {
@@ -65,7 +68,8 @@ func testRanges(t *testing.T, open fixture.Opener) {
 	fixture.Want(t, "alloc of -1", err, device.ErrInvalidArgument)
 }
 
-// testRandomAccess compares a buffer with a Go slice under the same writes and fills.
+// testRandomAccess compares a buffer with a Go slice under the same random writes, fills and reads.
+// Calls of a buffer are complete when they return, so each read sees all earlier writes.
 func testRandomAccess(t *testing.T, open fixture.Opener) {
 	const size = 100_003
 	d := fixture.Open(t, open)
@@ -104,7 +108,8 @@ func testRandomAccess(t *testing.T, open fixture.Opener) {
 	}
 }
 
-// testNeighbours checks that an access to one of many small buffers touches no other.
+// testNeighbours: an access to one of many small buffers touches no other, although they may share
+// a block of the driver.
 func testNeighbours(t *testing.T, open fixture.Opener) {
 	d := fixture.Open(t, open)
 	buffers := make([]device.Buffer, 64)
@@ -123,6 +128,8 @@ func testNeighbours(t *testing.T, open fixture.Opener) {
 	}
 }
 
+// testClosedBuffer: Close may be called twice. A closed buffer keeps its size, and every use of it
+// is device.ErrClosed, as an argument of a kernel too.
 func testClosedBuffer(t *testing.T, open fixture.Opener) {
 	d := fixture.Open(t, open)
 	b, err := d.Alloc(100, "devicetest")

@@ -10,7 +10,8 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/devicetest/launches"
 )
 
-// cases has one entry a kernel of the set; observe kernels have RunObserve.
+// cases has one entry for each kernel of the set. Kernels of cells, whose names end in _observe,
+// have observetest instead. init functions of other files add the families of kernels.
 var cases = map[string]testCase{
 	"fill_u32": {make: func(r *rand.Rand, n int) []param {
 		return []param{output(4 * n), {arg: device.Uint64(uint64(n))}, {arg: device.Uint32(r.Uint32())}}
@@ -55,9 +56,11 @@ func init() {
 	}
 }
 
-// gemmCase is a product of small integers, which is exact in every order of its sums.
+// gemmCase is a product of matrices of small integers, which is exact in every order of its sums.
+// factor and result are the bytes of an element. An odd size transposes both factors.
 func gemmCase(r *rand.Rand, size, factor, result int) []param {
 	m, n, k := size%331, size/7%139, size%83
+	// put returns count random elements of a number of bytes.
 	put := func(count, bytes int) []byte {
 		mem := make([]byte, count*bytes)
 		for i := range count {
@@ -85,14 +88,17 @@ func gemmCase(r *rand.Rand, size, factor, result int) []param {
 	}
 }
 
+// input is memory that the kernel must not change.
 func input(mem []byte) param { return param{mem: mem} }
 
-// output is memory that the kernel must write as a whole: both devices start from the same poison.
+// output is memory of n bytes that the kernel must write completely: both devices start from the
+// same poison, so a byte that only one of them writes is a difference.
 func output(n int) param {
 	return param{mem: fixture.Poisoned(n), out: true}
 }
 
-// floats are n float32 of both signs and many magnitudes, as bytes.
+// floats returns n float32 of both signs and many magnitudes, as bytes. None of them is infinite or
+// NaN.
 func floats(r *rand.Rand, n int) []byte {
 	v := make([]float32, n)
 	for i := range v {
@@ -101,7 +107,7 @@ func floats(r *rand.Rand, n int) []byte {
 	return append([]byte{}, device.Bytes(v)...)
 }
 
-// Checksum is what the kernel checksum adds up for data: the plain twin of it.
+// Checksum returns what the kernel checksum computes for data. It is the plain twin of the kernel.
 func Checksum(data []byte) uint64 {
 	mix := func(word, i uint64) uint64 {
 		z := word + (i+1)*0x9E3779B97F4A7C15

@@ -13,6 +13,9 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/devicetest/fixture"
 )
 
+// testHostBuffer: memory of the host for copies begins at a page and has exactly its size. It is
+// counted under its purpose until Close. After that it has no bytes, and copies with it are
+// device.ErrClosed.
 func testHostBuffer(t *testing.T, open fixture.Opener) {
 	d := fixture.Open(t, open)
 	for _, size := range bufferSizes {
@@ -62,7 +65,8 @@ func testHostBuffer(t *testing.T, open fixture.Opener) {
 }
 
 // testStreamCopies compares device and host buffers with Go slices under the same random copies and
-// fills on a stream.
+// fills on one stream. Work on a stream is done in its order, so the models need no wait between.
+// Copies inside a buffer that overlap are refused.
 func testStreamCopies(t *testing.T, open fixture.Opener) {
 	const size = 70_001
 	d := fixture.Open(t, open)
@@ -77,6 +81,7 @@ func testStreamCopies(t *testing.T, open fixture.Opener) {
 		models = append(models, data)
 	}
 	hostModel := bytes.Repeat([]byte{fixture.Poison}, size)
+	// span returns a random range of a buffer; half of the ranges are short.
 	span := func() (off, n int) {
 		off = r.IntN(size + 1)
 		n = r.IntN(size - off + 1)
@@ -124,6 +129,8 @@ func testStreamCopies(t *testing.T, open fixture.Opener) {
 	}
 }
 
+// testCopyArguments: every copy and fill checks ranges, missing memory, memory of another device
+// and closed memory before it does anything. A copy of no bytes at the end of a buffer is allowed.
 func testCopyArguments(t *testing.T, open fixture.Opener) {
 	const size = 1000
 	d, other := fixture.Open(t, open), fixture.Open(t, open)
@@ -200,12 +207,14 @@ func testCopyArguments(t *testing.T, open fixture.Opener) {
 	}
 }
 
-// testPeerCopies copies between two devices, from either end, and inside one.
+// testPeerCopies copies between two devices, on the streams of either, and inside one device.
+// Nothing around the target changes. It passes with and without a direct connection of the devices.
 func testPeerCopies(t *testing.T, open fixture.Opener) {
 	const size = 300_007
 	one, two := fixture.Open(t, open), fixture.Open(t, open)
 	data := fixture.RandomBytes(9, size)
 	a, b := fixture.Upload(t, one, data), fixture.Alloc(t, two, size)
+	// expect checks the target and poisons it for the next copy.
 	expect := func(what string, m device.Buffer, off int, data []byte) {
 		t.Helper()
 		got := fixture.Download(t, m)
@@ -243,6 +252,9 @@ func testPeerCopies(t *testing.T, open fixture.Opener) {
 	expect("in one buffer", c, 2000, data[:1000])
 }
 
+// testLeakedHandles: Close of a device with open handles is device.ErrLeak, whose text counts the
+// handles of each kind and names the purposes of memory. The handles are unusable then, and closing
+// them is no error.
 func testLeakedHandles(t *testing.T, open fixture.Opener) {
 	d := open(t, 0)
 	s, err := d.NewStream()

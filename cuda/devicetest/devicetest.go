@@ -1,8 +1,13 @@
-// Package devicetest is the conformance suite of cuda/device: what the contract promises, asked of
-// every device in the same words. The host device is the reference of kernel results: integers
-// equal, floats within the bound that their case states, which is zero for the kernels of the set.
+// Package devicetest is the conformance suite of cuda/device: it tests the same promises of the
+// contract on every device. The host device is the reference for the results of kernels: integers
+// are equal, and floats are within the bound that their case states, which is zero for the kernels
+// of the set.
 //
-// To add a kernel to the set, add its case to cases.go; a kernel without one fails the suite.
+// To add a kernel to the set, add its case to cases.go; a kernel without a case fails the suite.
+//
+// Most tests compare the device with a model in Go slices. Memory around and behind the data is
+// filled with fixture.Poison, so that a write outside the data is found. Expected errors are
+// compared with fixture.Want, and after refused calls a test checks that no byte has changed.
 package devicetest
 
 import (
@@ -11,7 +16,9 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/devicetest/fixture"
 )
 
-// Run holds the devices that open makes to the contract.
+// Run tests the devices that open makes. A test opens its own devices and closes them, so tests do
+// not depend on their order. open is called with a limit of memory in bytes, or 0 for none. The
+// names of the sub-tests are stable: scripts select parts of the suite by them.
 func Run(t *testing.T, open fixture.Opener) {
 	t.Run("properties", func(t *testing.T) { testProperties(t, open) })
 	t.Run("buffer/ranges", func(t *testing.T) { testRanges(t, open) })
@@ -57,6 +64,8 @@ func Run(t *testing.T, open fixture.Opener) {
 	t.Run("device/concurrent", func(t *testing.T) { testConcurrent(t, open) })
 }
 
+// testProperties: an open device describes itself completely, and the free memory is a part of all
+// memory.
 func testProperties(t *testing.T, open fixture.Opener) {
 	d := fixture.Open(t, open)
 	p := d.Properties()

@@ -10,7 +10,8 @@ import (
 	"github.com/exoswarm/exoswarm/internal/testlong"
 )
 
-// fuseCaseOf returns the case of a fusion kernel.
+// fuseCaseOf returns the case of a fusion kernel. Some kernels write rows in the order in which
+// their blocks finish; settle sorts them before the comparison.
 func fuseCaseOf(kernel string) testCase {
 	settle := func(before []param, after [][]byte) {
 		var was [][]byte
@@ -26,7 +27,8 @@ func fuseCaseOf(kernel string) testCase {
 }
 
 // testFusions compares random launches with plain loops: members of all kinds, rows of all lengths,
-// runs, flags and shapes.
+// runs, flags and shapes. Parameters without a kind are buffers; the scalars have nothing to
+// compare.
 func testFusions(t *testing.T, open fixture.Opener) {
 	d := fixture.Open(t, open)
 	if !compiles(d) {

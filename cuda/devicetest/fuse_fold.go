@@ -10,9 +10,9 @@ import (
 
 func init() { cases["fuse_fold"] = testCase{compiled: true, make: foldCase} }
 
-// foldCase is the nodes of a few ranks, about size values in all: sums of every magnitude, also
-// such as are infinite only together, now and then one that is infinite, and now and then a weight
-// that does not fit.
+// foldCase is the nodes of a few ranks, about size values in all. Sums have every magnitude; some
+// are finite in each rank and infinite together. A few launches have an infinite or a denormal sum,
+// or a weight whose total does not fit.
 func foldCase(r *rand.Rand, size int) []param {
 	dim := 8 * (1 + r.IntN(1<<r.IntN(7)))
 	ranks, nodes := 1+r.IntN(8), 1+size/(8*dim)

@@ -12,7 +12,8 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/devicetest/fixture"
 )
 
-// gemmSizes are m, n and k: around a tile of 128 and its slices of 8, thin ones, and empty ones.
+// gemmSizes are m, n and k of products: around a tile of 128 and its slices of 8, thin matrices,
+// and empty ones.
 var gemmSizes = [][3]int{
 	{1, 1, 1},
 	{2, 3, 0},
@@ -24,7 +25,10 @@ var gemmSizes = [][3]int{
 	{64, 64, 513},
 }
 
-// testGemm multiplies matrices of all forms and compares with a product in float64.
+// testGemm multiplies matrices of all forms and compares with a product in float64. A form is a
+// combination of element types, transpositions and strides. Each product runs twice, the second
+// time with its own result as the third operand. A captured product must give the same result in a
+// graph, on another stream, and if C has NaN that beta 0 must not read.
 func testGemm(t *testing.T, open fixture.Opener) {
 	d := fixture.Open(t, open)
 	s := fixture.NewStream(t, d)
@@ -89,17 +93,20 @@ func testGemm(t *testing.T, open fixture.Opener) {
 	}
 }
 
-// operand is a matrix on the device and its elements here, in the order of memory.
+// operand is a matrix on the device, and its elements in the host's memory in the same order.
 type operand struct {
 	m      device.Matrix
 	values []float64
 }
 
+// product is C = alpha * A * B + beta * C with size m, n, k.
 type product struct {
 	a, b, c operand
 	size    [3]int
 }
 
+// newProduct makes random operands on the device. ta and tb store A and B transposed. With wide the
+// rows are further apart than their length and begin at an offset; the gaps are poison.
 func newProduct(t *testing.T, d device.Device, r *rand.Rand, size [3]int, factors, result device.Elem, ta, tb,
 	wide bool,
 ) *product {
@@ -136,11 +143,12 @@ func newProduct(t *testing.T, d device.Device, r *rand.Rand, size [3]int, factor
 	}
 }
 
-// at is the byte of element i in memory.
+// at returns the position of element i in the memory of the buffer, in bytes.
 func (x operand) at(i int) int {
 	return int(x.m.Off) + (i/x.m.Cols*x.m.Step()+i%x.m.Cols)*int(x.m.Elem.Bytes())
 }
 
+// put stores element i in the type of the matrix.
 func (x operand) put(mem []byte, i int, v float32) {
 	if x.m.Elem == device.BF16 {
 		device.Of[uint16](mem[x.at(i):])[0] = device.ToBF16(v)
@@ -149,6 +157,7 @@ func (x operand) put(mem []byte, i int, v float32) {
 	}
 }
 
+// get is the inverse of put.
 func (x operand) get(mem []byte, i int) float64 {
 	if x.m.Elem == device.BF16 {
 		return float64(device.FromBF16(device.Of[uint16](mem[x.at(i):])[0]))
@@ -156,7 +165,7 @@ func (x operand) get(mem []byte, i int) float64 {
 	return float64(device.Of[float32](mem[x.at(i):])[0])
 }
 
-// value is an element of what the matrix means.
+// value returns an element of the matrix as the product sees it, after the transposition.
 func (x operand) value(i, j int) float64 {
 	if x.m.Transposed {
 		i, j = j, i
@@ -164,8 +173,9 @@ func (x operand) value(i, j int) float64 {
 	return x.values[i*x.m.Cols+j]
 }
 
-// compare computes the product here, compares, and takes what the device has as the next content of
-// c. The bound follows from k roundings of fp32, and one of the result's type.
+// compare computes the product in float64 and compares the result of the device, element by
+// element. It keeps that result as the next content of C. The bound follows from k roundings of
+// fp32 and one of the type of the result. Bytes between and around the elements must be unchanged.
 func (p *product) compare(t *testing.T, alpha, beta float32) error {
 	t.Helper()
 	mem := fixture.Download(t, p.c.m.Buffer)
@@ -203,6 +213,9 @@ func (p *product) compare(t *testing.T, alpha, beta float32) error {
 	return nil
 }
 
+// testGemmArguments: a product whose shapes, types, strides or memory do not fit is
+// device.ErrInvalidArgument and writes nothing. The result may lie beside a factor in one buffer,
+// but not overlap it.
 func testGemmArguments(t *testing.T, open fixture.Opener) {
 	d := fixture.Open(t, open)
 	s := fixture.NewStream(t, d)

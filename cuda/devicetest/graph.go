@@ -12,7 +12,7 @@ import (
 )
 
 // testEventOrder hands a buffer back and forth between two streams, which only events keep in
-// order.
+// order. Without the waits a stream would add to a sum that the other one still computes.
 func testEventOrder(t *testing.T, open fixture.Opener) {
 	const n, rounds = 50_000, 60
 	d := fixture.Open(t, open)
@@ -54,6 +54,9 @@ func testEventOrder(t *testing.T, open fixture.Opener) {
 	}
 }
 
+// testEvents: an event that was never recorded is done, and waits for it end at once. Since needs
+// two recorded events of one device. Streams may wait for events of other devices, but record only
+// their own.
 func testEvents(t *testing.T, open fixture.Opener) {
 	d, other := fixture.Open(t, open), fixture.Open(t, open)
 	s := fixture.NewStream(t, d)
@@ -134,7 +137,9 @@ func testEvents(t *testing.T, open fixture.Opener) {
 	fixture.Want(t, "since", err, device.ErrClosed)
 }
 
-// testGraph captures a sequence of every kind of work and replays it on changing data.
+// testGraph captures a sequence with every kind of work and replays it on changing data. A capture
+// executes nothing. A replay is ordered with other work of its stream, may run on another stream of
+// the device, and is refused by another device.
 func testGraph(t *testing.T, open fixture.Opener) {
 	const n = 10_001
 	d := fixture.Open(t, open)
@@ -205,7 +210,9 @@ func testGraph(t *testing.T, open fixture.Opener) {
 	fixture.Want(t, "a closed graph", s.Replay(g), device.ErrClosed)
 }
 
-// testCapture checks what a capture refuses, and that the stream is one again afterwards.
+// testCapture: calls that cannot be part of a graph fail inside a capture, and the capture fails
+// with them even if the callback hides their error. After a failure, an error of the callback or a
+// panic the stream works as before.
 func testCapture(t *testing.T, open fixture.Opener) {
 	d := fixture.Open(t, open)
 	s := fixture.NewStream(t, d)
@@ -220,6 +227,7 @@ func testCapture(t *testing.T, open fixture.Opener) {
 	}
 	fixture.Wait(t, s)
 	ctx := context.Background()
+	// sound checks that the stream executes what it is given.
 	sound := func() {
 		t.Helper()
 		if err := errors.Join(s.Fill(b, 0, 64, 3), s.Sync(ctx)); err != nil {
@@ -285,7 +293,9 @@ func testCapture(t *testing.T, open fixture.Opener) {
 	}
 }
 
-// testAwait has a kernel store a word in host memory, and waits for it.
+// testAwait: a kernel stores a word in host memory, and Await returns when the word has the awaited
+// value. A word that no work of the stream stores is an error and no endless wait. The word must
+// lie inside the memory, aligned to its size.
 func testAwait(t *testing.T, open fixture.Opener) {
 	d := fixture.Open(t, open)
 	s := fixture.NewStream(t, d)

@@ -9,7 +9,10 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/devicetest/fixture"
 )
 
-// testHealth asks a sound device, one whose memory is not what its owner says, and a closed one.
+// testHealth asks three devices for their health: a sound one, one whose memory differs from the
+// claims of its owner, and a closed one. Health compares the claimed checksums on the device. It
+// names each claim that is wrong and no other, and a claim outside its buffer is wrong. The sensors
+// are logged and not judged: a chip may be warm.
 func testHealth(t *testing.T, open fixture.Opener) {
 	ctx := context.Background()
 	d := fixture.Open(t, open)

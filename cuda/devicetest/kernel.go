@@ -16,7 +16,8 @@ import (
 	"github.com/exoswarm/exoswarm/internal/testlong"
 )
 
-// testSet checks that the device has every kernel of the set with its signature.
+// testSet: the device has every kernel of the set with its name and signature, and each kernel has
+// a case. An unknown name is device.ErrNotSupported.
 func testSet(t *testing.T, open fixture.Opener) {
 	d := fixture.Open(t, open)
 	for _, name := range kernels.Names() {
@@ -40,19 +41,23 @@ func testSet(t *testing.T, open fixture.Opener) {
 // blocks and grids are the launch shapes that every case runs at: around a warp, around the usual
 // sizes, the largest.
 var (
+	// blocks and grids are the numbers of threads and blocks of launches, and counts the numbers of
+	// elements.
 	blocks = []int{1, 31, 32, 33, 64, 100, 128, 256, 512, 1000, 1024}
 	grids  = []int{1, 2, 7, 133}
 	counts = []int{0, 1, 2, 31, 32, 33, 1000, 4099, 100_003}
 )
 
-// param is one parameter of a case: a buffer when mem is set, else a scalar.
+// param is one parameter of a case: a buffer with content mem if mem is not nil, otherwise the
+// scalar arg. out marks a buffer that the kernel may change.
 type param struct {
 	mem []byte
 	out bool // compared after the launch
 	arg device.Arg
 }
 
-// testCase makes the parameters of one launch over n elements.
+// testCase is the case of one kernel. make returns the parameters of a launch over about n
+// elements; equal random numbers make equal parameters.
 type testCase struct {
 	// bound is the largest |got-want| of a float32 output relative to |want|; 0: the bits are
 	// equal.
@@ -64,8 +69,9 @@ type testCase struct {
 	make   func(r *rand.Rand, n int) []param
 }
 
-// testCases runs each case on the device and on the host reference and compares the outputs, the
-// inputs, and the bytes around every buffer.
+// testCases runs each case on the device and on the host reference, in every launch shape that the
+// kernel allows. It compares the outputs, and checks that inputs and the bytes around every buffer
+// are unchanged. The result must not depend on the shape of the launch.
 func testCases(t *testing.T, open fixture.Opener) {
 	dev, ref := fixture.Open(t, open), fixture.Reference(t)
 	for _, name := range kernels.Names() {
@@ -112,11 +118,13 @@ func testCases(t *testing.T, open fixture.Opener) {
 	}
 }
 
-// compiles says whether the device runs the kernels that it is given. A driver that is made of host
-// memory for tests does not; it knows a few by their names.
+// compiles reports whether the device runs the code of kernels. A driver of host memory for tests
+// does not: it knows a few kernels by their names.
 func compiles(d device.Device) bool { return d.Properties().Model != "fake" }
 
-// runCase launches once and returns the content of every buffer parameter.
+// runCase launches a kernel once and returns the content of every buffer parameter, nil for
+// scalars. Each buffer lies between two guards of poison, which must be unchanged after the launch.
+// The memory is closed at the end.
 func runCase(t *testing.T, d device.Device, name string, g device.Geometry, params []param) [][]byte {
 	t.Helper()
 	s, err := d.NewStream()
@@ -170,7 +178,8 @@ func runCase(t *testing.T, d device.Device, name string, g device.Geometry, para
 	return out
 }
 
-// testCover launches what the kernel suggests.
+// testCover: the shape that a kernel suggests covers all elements with whole warps in one
+// dimension.
 func testCover(t *testing.T, open fixture.Opener) {
 	d := fixture.Open(t, open)
 	s := fixture.NewStream(t, d)
@@ -194,8 +203,8 @@ func testCover(t *testing.T, open fixture.Opener) {
 	}
 }
 
-// fillSource is a kernel of the set as a user would write it, whose name and signature every device
-// knows.
+// fillSource is the source of a kernel of the set as a user would write it. Every device knows its
+// name and signature.
 const fillSource = `// Fills n words.
 __global__ void fill_u32(unsigned int *out, unsigned long long n, unsigned int value)
 {
@@ -205,7 +214,9 @@ __global__ void fill_u32(unsigned int *out, unsigned long long n, unsigned int v
 }
 `
 
-// testCompile compiles a kernel from source, or is refused in words that help.
+// testCompile compiles a kernel from source. A device that cannot compile says which device can.
+// Names, signatures and declared parameters that differ are refused, and an error of the source has
+// the words of the compiler and the line.
 func testCompile(t *testing.T, open fixture.Opener) {
 	d := fixture.Open(t, open)
 	fits := []device.Param{
@@ -264,7 +275,7 @@ func testCompile(t *testing.T, open fixture.Opener) {
 }
 
 // testCompileExact compiles a kernel whose result tells a fused multiplication and addition from
-// two operations.
+// two operations. CompileExact must round twice; Compile may do either.
 func testCompileExact(t *testing.T, open fixture.Opener) {
 	d := fixture.Open(t, open)
 	const source = `__global__ void fused(float *v, float a, float b) { v[0] = a * a + b; }`
@@ -299,7 +310,8 @@ func testCompileExact(t *testing.T, open fixture.Opener) {
 	}
 }
 
-// testArguments checks that a wrong call is an error before it reaches the device.
+// testArguments: a launch with wrong arguments, a wrong shape, or a kernel of another device is an
+// error before it reaches the device, and a correct launch works afterwards.
 func testArguments(t *testing.T, open fixture.Opener) {
 	d := fixture.Open(t, open)
 	s := fixture.NewStream(t, d)
@@ -366,6 +378,7 @@ func testArguments(t *testing.T, open fixture.Opener) {
 	fixture.Wait(t, s)
 }
 
+// otherKernel is a kernel that no device has made.
 type otherKernel struct{}
 
 func (otherKernel) Name() string              { return "other" }

@@ -12,7 +12,8 @@ import (
 	"github.com/exoswarm/exoswarm/internal/testlong"
 )
 
-// asCase converts the parameters of a launch to those of a case.
+// asCase converts the parameters of a launch to those of a case. A buffer whose wanted content
+// differs from its content is an output.
 func asCase(launch []launches.Param) (params []param) {
 	for _, p := range launch {
 		c := param{mem: p.Mem, out: !bytes.Equal(p.Mem, p.Want), arg: p.Arg}
@@ -37,8 +38,8 @@ func init() {
 	}
 }
 
-// checkLaunch makes a launch and compares all of its memory with the wanted content. The shape g is
-// adapted to the kernel.
+// checkLaunch makes a launch and compares all of its memory with the wanted content, bit by bit.
+// The shape g is adapted to what the kernel allows.
 func checkLaunch(t *testing.T, d device.Device, l launches.Launch, g device.Geometry) {
 	t.Helper()
 	if src, _ := kernels.Lookup(l.Name()); src.MaxBlock > 0 {
@@ -59,7 +60,8 @@ func checkLaunch(t *testing.T, d device.Device, l launches.Launch, g device.Geom
 	}
 }
 
-// testLaunches compares random launches of launches.Kernels with their plain twins.
+// testLaunches compares random launches of launches.Kernels with their plain twins. Two launches of
+// each kernel have about a million elements, in the shape that a large device uses.
 func testLaunches(t *testing.T, open fixture.Opener) {
 	d := fixture.Open(t, open)
 	if !compiles(d) {

@@ -10,6 +10,9 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/devicetest/fixture"
 )
 
+// testLimit: a device with a limit of memory gives exactly that much, and memory that was closed
+// can be had again in any other size. More than the limit is device.ErrOutOfMemory, for sizes that
+// no machine has too.
 func testLimit(t *testing.T, open fixture.Opener) {
 	const limit = 8 << 20
 	d := open(t, limit)
@@ -60,6 +63,8 @@ func testLimit(t *testing.T, open fixture.Opener) {
 	}
 }
 
+// testUsage: Usage counts open buffers and their bytes by purpose, sorted by purpose, and nothing
+// else.
 func testUsage(t *testing.T, open fixture.Opener) {
 	d := fixture.Open(t, open)
 	if u := d.Usage(); len(u) != 0 {
@@ -92,6 +97,9 @@ func testUsage(t *testing.T, open fixture.Opener) {
 	}
 }
 
+// testLeak: Close of a device with an open buffer is device.ErrLeak with the purpose and the size.
+// The device is closed all the same. A second Close is no error, and neither is a late Close of the
+// buffer.
 func testLeak(t *testing.T, open fixture.Opener) {
 	d := open(t, 0)
 	b, err := d.Alloc(123, "lost pages")
@@ -117,6 +125,8 @@ func testLeak(t *testing.T, open fixture.Opener) {
 	fixture.Want(t, "write after the device", b.Write(0, []byte{1}), device.ErrClosed)
 }
 
+// testClosedDevice: a closed device refuses every call with device.ErrClosed, but still answers who
+// it was.
 func testClosedDevice(t *testing.T, open fixture.Opener) {
 	d := open(t, 0)
 	k := fixture.FindKernel(t, d, "fill_u32")
@@ -136,8 +146,9 @@ func testClosedDevice(t *testing.T, open fixture.Opener) {
 	}
 }
 
-// testReopen opens and uses devices one after the other and two at once; handles of one are refused
-// by the other.
+// testReopen opens and uses devices one after the other, and two at a time. Each opening has
+// another Generation, and handles of one are refused by the other, although both may be the same
+// hardware.
 func testReopen(t *testing.T, open fixture.Opener) {
 	for range 3 {
 		d := open(t, 0)

@@ -10,9 +10,11 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 )
 
-// MemoryLog tests that a device logs every allocation and every freeing with its size, at debug
-// level alone, and that a buffer that is left open is an error of Close.
+// MemoryLog tests the log of a device: every allocation and every freeing has one line with its
+// size and purpose, at debug level only. A second Close of a buffer is not logged. open makes a
+// device that writes to log.
 func MemoryLog(t *testing.T, open func(log *slog.Logger) device.Device) {
+	// events returns the bytes and the number of the lines that use causes.
 	events := func(level slog.Level, use func(d device.Device)) (alloc, free int64, lines int) {
 		var text bytes.Buffer
 		use(open(slog.New(slog.NewJSONHandler(&text, &slog.HandlerOptions{Level: level}))))

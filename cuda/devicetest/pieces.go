@@ -10,8 +10,10 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/devicetest/fixture"
 )
 
-// testPieces scatters pieces of random sizes up, adds a fill before and behind in the stream's
-// order, and gathers them.
+// testPieces copies many pieces in one call, in both directions, with random sizes and places, and
+// compares with a model. Even rounds have adjacent pieces, which a device may join; later rounds
+// use two buffers. All pieces keep the order of the stream: they come after earlier work and before
+// later work. A list with one wrong piece is refused as a whole.
 func testPieces(t *testing.T, open fixture.Opener) {
 	const size, count = 1 << 20, 60
 	d := fixture.Open(t, open)

@@ -13,8 +13,8 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/devicetest/fixture"
 )
 
-// Scale is a number of rounds from the environment, or n where it is not set: a GPU runs the suite
-// longer than CI does.
+// Scale returns a number of rounds from the environment variable name, or n if it is not set: a GPU
+// runs the suite longer than CI does. A value that is not a positive number fails the test.
 func Scale(t testing.TB, name string, n int) int {
 	t.Helper()
 	text := os.Getenv(name)
@@ -28,12 +28,12 @@ func Scale(t testing.TB, name string, n int) int {
 	return v
 }
 
-// churnSize is a size between 1 byte and 4 MiB, each magnitude as likely as the others.
+// churnSize returns a size between 1 byte and 4 MiB; each magnitude is as likely as the others.
 func churnSize(r *rand.Rand) int64 { return int64(math.Exp2(r.Float64() * 22)) }
 
 // testChurn allocates and closes buffers of random sizes and purposes, EXOSWARM_ALLOCATIONS of
-// them, and compares the accounting with a model, and some of the contents. In the end all memory
-// is back.
+// them. It compares Usage with a model, and the contents of some buffers, of which two would share
+// memory if the pool made a mistake. In the end all memory is back, after Trim also at the driver.
 func testChurn(t *testing.T, open fixture.Opener) {
 	rounds := Scale(t, "EXOSWARM_ALLOCATIONS", 5000)
 	d := fixture.Open(t, open)
@@ -125,8 +125,10 @@ func testChurn(t *testing.T, open fixture.Opener) {
 	}
 }
 
-// testStreamMemory uses and gives up memory of one size on two streams, without a wait between, and
-// looks at what the streams have seen in it.
+// testStreamMemory allocates and releases memory of one size on two streams, without a wait
+// between, and checks what each use has seen. Memory that a stream has released may be reused at
+// once on that stream, but on others, and by Alloc of the device, only when the stream has passed
+// the release.
 func testStreamMemory(t *testing.T, open fixture.Opener) {
 	const n, rounds = 300_000, 40
 	d := fixture.Open(t, open)
@@ -168,6 +170,8 @@ func testStreamMemory(t *testing.T, open fixture.Opener) {
 	}
 }
 
+// testRelease: Release takes a buffer of its device once, and not in a capture. The buffer is
+// closed for its owner at once, although the stream may still use it.
 func testRelease(t *testing.T, open fixture.Opener) {
 	d := fixture.Open(t, open)
 	s := fixture.NewStream(t, d)

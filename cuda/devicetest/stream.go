@@ -13,8 +13,8 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/devicetest/fixture"
 )
 
-// testOrder runs a long chain of launches each of which needs the one before: a doubles in a ring
-// of buffers.
+// testOrder runs a long chain of launches on one stream, each of which needs the result of the one
+// before: a value doubles in a ring of two buffers.
 func testOrder(t *testing.T, open fixture.Opener) {
 	const n, rounds = 10_000, 24 * 200
 	d := fixture.Open(t, open)
@@ -39,6 +39,7 @@ func testOrder(t *testing.T, open fixture.Opener) {
 	fixture.Wait(t, s) // an empty stream is done
 }
 
+// testSyncContext: the end of a context ends a wait and not the work.
 func testSyncContext(t *testing.T, open fixture.Opener) {
 	d := fixture.Open(t, open)
 	s := fixture.NewStream(t, d)
@@ -61,6 +62,7 @@ func testSyncContext(t *testing.T, open fixture.Opener) {
 	}
 }
 
+// testClosedStream: Close waits for the work of the stream. Later calls are device.ErrClosed.
 func testClosedStream(t *testing.T, open fixture.Opener) {
 	d := fixture.Open(t, open)
 	b := fixture.Alloc(t, d, 4<<20)
@@ -88,8 +90,8 @@ func testClosedStream(t *testing.T, open fixture.Opener) {
 	fixture.Want(t, "sync", s.Sync(context.Background()), device.ErrClosed)
 }
 
-// testConcurrent has many goroutines copy and launch on one device at once, each with its own
-// stream and buffers.
+// testConcurrent copies and launches in 64 goroutines on one device at a time, each with streams
+// and buffers of its own. Methods of a device may be called concurrently.
 func testConcurrent(t *testing.T, open fixture.Opener) {
 	const goroutines, rounds, n = 64, 10, 5_000
 	d := fixture.Open(t, open)
@@ -113,8 +115,8 @@ func testConcurrent(t *testing.T, open fixture.Opener) {
 	}
 }
 
-// copyAndLaunch writes, overwrites half by a kernel, sums on the device and compares, with handles
-// of its own.
+// copyAndLaunch writes random words, overwrites half of them by a kernel, computes a checksum on
+// the device and compares both, with handles of its own. It closes them also after an error.
 func copyAndLaunch(d device.Device, fill, sum device.Kernel, seed, n int) (err error) {
 	data := fixture.RandomBytes(uint64(seed), 4*n)
 	words, err := d.Alloc(int64(len(data)), "concurrent")

@@ -11,7 +11,8 @@ import (
 	"github.com/exoswarm/exoswarm/internal/testlong"
 )
 
-// tallyCase returns the case of a tally kernel.
+// tallyCase returns the case of a tally kernel. Its shape is that of RandomTally, which mixes all
+// rules and kinds of ballots.
 func tallyCase(kernel string) testCase {
 	return testCase{compiled: true, make: func(r *rand.Rand, n int) []param {
 		t := launches.RandomTally(r, kernel, n)
@@ -19,8 +20,9 @@ func tallyCase(kernel string) testCase {
 	}}
 }
 
-// testTallies compares random launches with the plainest way to count: all the kinds of ballots,
-// candidates, rules, alignments, stale rounds, and launch shapes.
+// testTallies compares random launches with the plainest way to count: all kinds of ballots,
+// candidates, rules, alignments, stale rounds and launch shapes. A real GPU also counts a hundred
+// million ballots.
 func testTallies(t *testing.T, open fixture.Opener) {
 	d := fixture.Open(t, open)
 	if !compiles(d) {
@@ -59,6 +61,7 @@ func testTallies(t *testing.T, open fixture.Opener) {
 	}
 }
 
+// checkTally makes a launch and compares all of its memory with the wanted content, bit by bit.
 func checkTally(t *testing.T, d device.Device, c launches.Tally, g device.Geometry) {
 	t.Helper()
 	all := c.Params()

@@ -10,6 +10,9 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/devicetest/fixture"
 )
 
+// testViews: a view is a typed buffer. Indexes count elements, ranges outside are
+// device.ErrInvalidArgument, also where the index times the size of an element overflows, and a
+// view of no elements is valid.
 func testViews(t *testing.T, open fixture.Opener) {
 	d := fixture.Open(t, open)
 	data := []float64{1, -2, math.Pi, math.Inf(1), 5}
