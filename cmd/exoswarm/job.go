@@ -85,17 +85,6 @@ waits for a job that is not over, and also writes its report and rejects.`,
 	return c
 }
 
-// jobView is the item of a job: Job with its state while it is not over, Result afterwards.
-type jobView struct {
-	ID      string        `json:"id"`
-	State   string        `json:"state"` // a natsq.JobState, or done, failed or skipped
-	Job     *jobs.Job     `json:"job,omitempty"`
-	Waits   []string      `json:"waits_for,omitempty"` // jobs that are not over
-	Running *jobs.Running `json:"running,omitempty"`
-	Note    string        `json:"note,omitempty"` // why it does not run, when that is known
-	Result  *jobs.Result  `json:"result,omitempty"`
-}
-
 // cells returns the columns ATTEMPTS, WORKER, SINCE and DETAIL of a job that is not over. Columns
 // that do not apply to the state of the job are empty.
 func cells(j queue.ListedJob) (attempts, worker, since, detail any) {
@@ -110,7 +99,7 @@ func cells(j queue.ListedJob) (attempts, worker, since, detail any) {
 	return "", "", "", j.Note
 }
 
-// jobGet prints one item, a jobView: the job with its state while it is queued or runs, and its
+// jobGet prints one item, an ops.JobView: the job with its state while it is queued or runs, and its
 // result afterwards. An id of which nothing is known is jobs.ErrNotFound. A job that failed is
 // no failure of the command.
 //
@@ -132,7 +121,7 @@ func jobGet(cmd *cobra.Command, args []string, c jobclient.Client) error {
 			if r.Error != nil {
 				text = r.Error.Message
 			}
-			if err := p.Item(jobView{ID: r.JobID, State: string(r.Status), Result: &r}, r.JobID, r.Status, r.Kind,
+			if err := p.Item(ops.Over(r), r.JobID, r.Status, r.Kind,
 				r.Attempts, r.Worker, r.Finished.Format(time.RFC3339), text); err != nil {
 				return err
 			}
@@ -144,11 +133,7 @@ func jobGet(cmd *cobra.Command, args []string, c jobclient.Client) error {
 		j, err := c.Locate(cmd.Context(), args[0])
 		if err == nil {
 			attempts, worker, since, detail := cells(j)
-			v := jobView{
-				ID: j.ID, State: string(j.State), Job: &j.Job, Waits: j.Waits, Running: j.Running,
-				Note: j.Note,
-			}
-			if err := p.Item(v, j.ID, j.State, j.Kind, attempts, worker, since, detail); err != nil {
+			if err := p.Item(ops.Listed(j), j.ID, j.State, j.Kind, attempts, worker, since, detail); err != nil {
 				return err
 			}
 			return p.End()
@@ -162,8 +147,8 @@ func jobGet(cmd *cobra.Command, args []string, c jobclient.Client) error {
 }
 
 // jobList prints the jobs of a pool that are not over as they are read, oldest first:
-// queue.ListedJob items. With --all the results of all pools follow, newest first, as jobView
-// items. --limit bounds both together.
+// queue.ListedJob items. With --all the results of all pools follow, newest first, as
+// ops.JobView items. --limit bounds both together.
 //
 // A reader of standard output that ends early, as head does, ends the list. Jobs that come or
 // end meanwhile may be missing, or be listed twice.
@@ -196,8 +181,7 @@ func jobList(cmd *cobra.Command, _ []string, c jobclient.Client) error {
 			if r.Error != nil {
 				text = r.Error.Message
 			}
-			v := jobView{ID: r.JobID, State: string(r.Status), Result: &r}
-			perr = p.Item(v, r.JobID, r.Status, r.Kind, "", "", "", r.Attempts, r.Worker,
+			perr = p.Item(ops.Over(r), r.JobID, r.Status, r.Kind, "", "", "", r.Attempts, r.Worker,
 				r.Finished.Format(time.RFC3339), text)
 			return perr == nil && room()
 		})

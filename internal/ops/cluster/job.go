@@ -21,13 +21,13 @@ type JobView struct {
 	Result  *jobs.Result  `json:"result,omitempty"`
 }
 
-// listed shows a job that is not over. State is the state in the queue, such as waiting or running.
-func listed(j queue.ListedJob) JobView {
+// Listed shows a job that is not over. State is the state in the queue, such as waiting or running.
+func Listed(j queue.ListedJob) JobView {
 	return JobView{ID: j.ID, State: string(j.State), Job: &j.Job, Waits: j.Waits, Running: j.Running, Note: j.Note}
 }
 
-// over shows a job that is over. Result has its output, which may be large.
-func over(r jobs.Result) JobView { return JobView{ID: r.JobID, State: string(r.Status), Result: &r} }
+// Over shows a job that is over. Result has its output, which may be large.
+func Over(r jobs.Result) JobView { return JobView{ID: r.JobID, State: string(r.Status), Result: &r} }
 
 // Jobs returns at most limit jobs of a pool that are not over, oldest first. With ended it returns
 // results of all pools instead, newest first and without their outputs; pool is ignored then. The
@@ -40,13 +40,13 @@ func (w *Watcher) Jobs(ctx context.Context, pool string, ended bool, limit int) 
 	if ended {
 		err := w.conn.Results.List(ctx, "", func(r jobs.Result) bool {
 			r.Output = nil // a list of results may be large
-			all = append(all, over(r))
+			all = append(all, Over(r))
 			return len(all) < limit
 		})
 		return all, err
 	}
 	err := w.conn.Queue.List(ctx, jobs.Pool(pool), func(j queue.ListedJob) bool {
-		all = append(all, listed(j))
+		all = append(all, Listed(j))
 		return len(all) < limit
 	})
 	return all, err
@@ -57,14 +57,14 @@ func (w *Watcher) Job(ctx context.Context, id string) (JobView, error) {
 	// The result first, and again when the job is not found: it may have ended between the two.
 	r, err := w.conn.Results.Lookup(ctx, id)
 	if err == nil {
-		return over(r), nil
+		return Over(r), nil
 	}
 	if !errors.Is(err, jobs.ErrNotFound) {
 		return JobView{}, err
 	}
 	j, err := w.conn.Queue.Locate(ctx, id)
 	if err == nil {
-		return listed(j), nil
+		return Listed(j), nil
 	}
 	if !errors.Is(err, jobs.ErrNotFound) {
 		return JobView{}, err
@@ -72,7 +72,7 @@ func (w *Watcher) Job(ctx context.Context, id string) (JobView, error) {
 	if r, err = w.conn.Results.Lookup(ctx, id); err != nil {
 		return JobView{}, err
 	}
-	return over(r), nil
+	return Over(r), nil
 }
 
 // JobLogs returns the lines that the handlers of a job have logged so far, attempt by attempt. It
