@@ -74,8 +74,9 @@ func writeState(cmd *cobra.Command, s *ops.State, text func(io.Writer) error) er
 func topCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "top", Short: "Watch agents, queues and swarms in the terminal", Args: cobra.NoArgs,
-		Long: `Watch the cluster in the terminal. Keys: 1 agents, 2 queues, 3 swarms, s the next column to
-order by, p pause, q quit. Where the output is no terminal, and with --once, one frame is written.`,
+		Long: `Watch the cluster in the terminal. The keys 1, 2 and 3 show agents, queues and swarms. s sorts
+by the next column, p pauses and q quits. With --once, or if the output is not a terminal, the
+command writes one frame and ends.`,
 		RunE: connected(top),
 	}
 	natsFlag(cmd.Flags())

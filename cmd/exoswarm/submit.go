@@ -29,11 +29,11 @@ func submitCommand() *cobra.Command {
 		Long: `Submit a job. With --wait the command ends with the job: exit code 0 if it is done, 2
 if its input or specification is wrong, 1 if it failed for another reason.
 
-With --file every line is a job as JSON (docs/protocol.md); id and version may be left out. Lines
-are submitted in batches of one pool, of up to 1000 jobs and 256 KiB, each batch whole or not at
-all. A job that waits for others (after) must come after them, or in their batch; each of its
-parents counts as a job of the batch. A line that is not valid ends the command before its batch,
-and the error names the line.`,
+With --file every line is a job as JSON (docs/protocol.md); id and version may be left out. The
+command submits the lines in batches of one pool, with up to 1000 jobs and 256 KiB. Either all jobs
+of a batch are stored, or none. A job that waits for others (after) must come after them, or in
+their batch, where each of its parents counts as one more job. If a line is not valid, the command
+ends with an error that names the line. The batches before it are stored.`,
 		Args:    cobra.NoArgs,
 		PreRunE: checkSubmit,
 		RunE:    submitting(submit),
@@ -44,7 +44,7 @@ and the error names the line.`,
 	f.String("pool", "cpu", "cpu or gpu")
 	f.String("kind", "", "kind of the job, which selects its handler")
 	f.String("spec", "null", "the job's spec: JSON, @FILE, or - for standard input")
-	f.String("id", "", "id of the job; empty: a new one. A job with the same id is not done twice")
+	f.String("id", "", "id of the job; empty: a new one. A second job with the same id is refused")
 	f.String("lane", "normal", "high, normal or low")
 	f.String("tenant", jobs.DefaultTenant, "tenant whose limits the job counts against; with the login of a tenant, "+
 		"that tenant")

@@ -29,16 +29,18 @@ func swarmCommand() *cobra.Command {
 		Use: "create -f SPEC | create NAME --from SNAPSHOT", Short: "Create a swarm that lasts, and wait until GPU " +
 			"agents serve it", Args: cobra.MaximumNArgs(1),
 		Long: `Create a swarm that lasts until it is deleted, and wait until GPU agents serve it.
-Either its agents are addressed, or its groups; then the specification has their number (groups: N).
-The swarm of a run is created by exoswarm run, and ends with the run.
+The specification addresses single agents (addressed: agent), or groups; then it has their number
+(groups: N). The swarm of a run is created by exoswarm run, and ends with the run.
 
-With --from the agents begin with the state of a snapshot. The specification is that of the snapshot
-in --snapshots, the place that the GPU agents use, or that of -f, with the same cell, seed,
-features, candidates and size of groups. --agents gives the swarm more agents, which begin in their
-initial state, or fewer. A snapshot of a run becomes a swarm with as many groups. The number of
-shards may differ from that of the snapshot. Without access to the place, use -f and the --digest
-that exoswarm swarm snapshot has printed. The snapshot must stay as long as the swarm, because an
-agent process without a checkpoint begins with it.`,
+With --from the agents begin with the state of a snapshot. Name the place of the snapshots with
+--snapshots, as the GPU agents do. The specification is then that of the snapshot. With -f it is
+that of the file, which must have the same cell, seed, features, candidates and size of groups. If
+you cannot reach the place, use -f, and --digest with the digest that exoswarm swarm snapshot
+printed.
+
+The new swarm may have more agents (--agents), which begin in their initial state, or fewer. It may
+have another number of shards. A snapshot of a run becomes a swarm with as many groups. Keep the
+snapshot as long as the swarm: an agent process without a checkpoint begins with it.`,
 		RunE: connected(swarmCreate),
 	}
 	create.Flags().StringP("file", "f", "", "specification of the swarm, with addressed: agent, or groups: N")

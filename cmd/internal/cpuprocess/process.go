@@ -69,7 +69,7 @@ func Command() *cobra.Command {
 	f.Int("push-max-rows", 1_000_000, "most rows of a push")
 	f.Duration("object-grace", objects.Grace, "time that an object stays after the result and the dead letter of its "+
 		"job are gone")
-	f.Int("concurrency", 4, "running jobs")
+	f.Int("concurrency", 4, "most jobs that run at the same time")
 	f.Duration("sweep", time.Minute, "time between two searches for remains of ended runs; remains that two "+
 		"searches in "+
 		"turn find are removed; 0: never")

@@ -39,11 +39,11 @@ example data is replayed live.`,
 	f.Bool("fast", false, "do not sync every message to disk: a power cut can lose the last 100 ms")
 	f.StringArray("root", nil, "NAME=DIR: a folder that jobs may read and write as file:NAME/...; none by default")
 	f.StringArray("egress", nil, "HOST, HOST:PORT, *.DOMAIN or NETWORK that jobs may reach; none by default")
-	f.Int("concurrency", 8, "running jobs")
+	f.Int("concurrency", 8, "most jobs that run at the same time")
 	f.Bool("allow-custom-cells", false, "serve swarms whose step is code of their users: that code runs with all "+
 		"rights of this process")
 	f.Bool("demo", false, "replay the example data live")
-	f.Int("demo-speed", 1, "1 to 100: so many times as many rows a second, and as many runs an hour")
+	f.Int("demo-speed", 1, "factor for the rows per second and the runs per hour of --demo, 1 to 100")
 	dashboardFlags(f)
 	command.LogFlags(f)
 	return cmd
