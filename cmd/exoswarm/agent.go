@@ -24,6 +24,7 @@ func agentCommand() *cobra.Command {
 is lost: the list shows it with its shards until other agents hold them, for ten minutes at most.
 While an agent replays shards that it has taken over, its state shows the progress.`,
 	}
+	// The census also has agents that were lost, which the registry has forgotten.
 	list.RunE = connected(func(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 		census, err := c.Swarms.Census(cmd.Context())
 		if err != nil {
@@ -55,6 +56,7 @@ While an agent replays shards that it has taken over, its state shows the progre
 	})
 	natsFlag(list.Flags())
 	listing.Flag(list.Flags())
+	// The agent answers that it drains; the command does not wait for its end.
 	drain := &cobra.Command{
 		Use: "drain AGENT", Short: "Drain an agent: it takes no more work, gives back what it has, and ends",
 		Args: cobra.ExactArgs(1),
@@ -154,6 +156,7 @@ func rebalance(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 			moved++
 		}
 	}
+	// The list ends before messages for people, so that both are complete on a terminal.
 	if perr := p.End(); perr != nil {
 		return perr
 	}
@@ -174,6 +177,7 @@ func rebalance(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 // returns an error, so that the caller can print how far each one came. It asks the cluster five
 // times a second.
 func followMoves(cmd *cobra.Command, c *natsq.Conn, moves []swarmlog.Move, timeout time.Duration) error {
+	// The timer covers the whole wait, however often the states change.
 	look, end := time.NewTicker(200*time.Millisecond), time.NewTimer(timeout)
 	defer look.Stop()
 	defer end.Stop()

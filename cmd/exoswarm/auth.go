@@ -14,8 +14,10 @@ import (
 
 // authCommand returns exoswarm auth. Its commands work on the folder of an administrator and,
 // except for revoke and push with --nats, reach no server. One process at a time may use the
-// folder.
+// folder. Private keys stay in the folder: servers get public accounts, and users their
+// credentials.
 func authCommand() *cobra.Command {
+	// Commands on the folder alone: init, user add and list.
 	initialise := &cobra.Command{
 		Use:   "init --dir DIR",
 		Short: "Make the keys, accounts and first users of a cluster, after showing what would be made",
@@ -45,6 +47,7 @@ user needs the file of its name in creds.`,
 
 	list := &cobra.Command{Use: "list", Short: "List the users", Args: cobra.NoArgs, RunE: inFolder(false, authList)}
 	listing.Flag(list.Flags())
+	// Commands that can reach servers too.
 	revoke := &cobra.Command{
 		Use: "revoke NAME", Short: "Revoke a user: its login is refused, and its connections are closed",
 		Args: cobra.ExactArgs(1),
@@ -103,8 +106,8 @@ func inFolder(create bool, fn func(cmd *cobra.Command, args []string, f *auth.Fo
 // authInit prints the difference between the folder and the accounts that the flags ask for, one
 // item for each change, and applies it with --yes. It never replaces keys or credentials.
 //
-// Fields of a change: what (operator, key, account, role, user or file), name, and do, the
-// change in words.
+// Fields of a change: what (operator, key, account, role, user or file), name, and do, the change
+// in words. It never changes a server.
 func authInit(cmd *cobra.Command, _ []string, f *auth.Folder) error {
 	o := auth.Options{}
 	o.Operator, _ = cmd.Flags().GetString("operator")
@@ -127,6 +130,7 @@ func authInit(cmd *cobra.Command, _ []string, f *auth.Folder) error {
 		return err
 	}
 	switch {
+	// The lists of init and of auth init have the same meaning: nothing to do is a success.
 	case len(plan) == 0:
 		cmd.PrintErrln("nothing to change")
 		return nil
@@ -143,7 +147,8 @@ func authInit(cmd *cobra.Command, _ []string, f *auth.Folder) error {
 }
 
 // authAdd makes a user, and prints the path of the credentials file alone, for scripts. The servers
-// need no change: they know the account that has signed the user.
+// need no change: they know the account that has signed the user. A name that the folder has or had
+// is an error, since earlier credentials of the name may still be in use.
 func authAdd(cmd *cobra.Command, args []string, f *auth.Folder) error {
 	u := auth.User{Name: args[0]}
 	u.Role, _ = cmd.Flags().GetString("role")
@@ -155,6 +160,7 @@ func authAdd(cmd *cobra.Command, args []string, f *auth.Folder) error {
 	case expires < 0:
 		return command.Usage("auth user add: --expires %v: use a time to come, or 0 for ever", expires)
 	case expires > 0:
+		// The time is that of this machine; servers compare it with theirs.
 		u.Expires = time.Now().Add(expires)
 	}
 	file, err := f.AddUser(u)
@@ -228,6 +234,7 @@ func pushAccounts(cmd *cobra.Command, f *auth.Folder) error {
 		Credentials: f.CredsFile(auth.Pusher), CA: get("nats-ca"), Cert: get("nats-cert"),
 		Key: get("nats-key"),
 	}
+	// The folder is complete by now, so a push that fails may be repeated.
 	giveUp, err := patience(cmd)
 	if err != nil {
 		return err

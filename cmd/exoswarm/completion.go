@@ -18,7 +18,8 @@ const completionTime = time.Second
 
 // completeNames adds completions to the commands that take the name of a swarm or the id of a job.
 // They ask the cluster of the flags, and complete nothing when it does not answer at once. A
-// command that root does not have is left out. root calls it once, after all commands are added.
+// command that root does not have is left out. root calls it once, after all commands are added. A
+// completion prints nothing to stderr: the shell would show it in the middle of the line.
 func completeNames(root *cobra.Command) {
 	names := func(path []string, list func(ctx context.Context, c *natsq.Conn) []string) {
 		cmd, _, err := root.Find(path)

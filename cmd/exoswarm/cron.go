@@ -26,10 +26,12 @@ of the job is the name and the time, as in nightly-20260131T0200Z. A time at whi
 		RunE: submitting(cronAdd),
 	}
 	f := add.Flags()
+	// When.
 	f.String("cron", "", "minute, hour, day of month, month and day of week, as in \"*/15 8-18 * * mon-fri\"")
 	f.String("zone", "UTC", "time zone of --cron, such as Europe/Berlin")
 	f.String("missed", "skip", "times at which no agent ran: skip them, or make up for the last once")
 	f.String("from", "", "first time that counts, such as 2026-01-31T12:00:00Z; empty: now")
+	// What: the fields of the job that each time submits.
 	f.String("pool", "cpu", "cpu or gpu")
 	f.String("kind", "", "kind of the job, which selects its handler")
 	f.String("spec", "null", "the job's spec: JSON, @FILE, or - for standard input")
@@ -75,11 +77,13 @@ of the job is the name and the time, as in nightly-20260131T0200Z. A time at whi
 // after an error of usage. The answer of the command is its exit code: it prints nothing.
 func cronAdd(cmd *cobra.Command, args []string, c jobclient.Client) error {
 	f := cmd.Flags()
+	// These flags exist, so the lookup cannot fail.
 	text := func(name string) string { v, _ := f.GetString(name); return v }
 	s := jobs.Schedule{
 		Version: jobs.Version, Name: args[0], Cron: text("cron"), Zone: text("zone"),
 		Missed: jobs.MissedPolicy(text("missed")),
 	}
+	// The job has no id: each of its times makes one.
 	s.Job = jobs.Job{
 		Pool: jobs.Pool(text("pool")), Kind: text("kind"), Lane: jobs.Lane(text("lane")),
 		Tenant: text("tenant"),

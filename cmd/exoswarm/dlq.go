@@ -41,6 +41,7 @@ func dlqCommand() *cobra.Command {
 		natsFlag(c.Flags())
 		listing.Flag(c.Flags())
 	}
+	// show takes an id only, so it has no filter.
 	for _, c := range []*cobra.Command{list, again, purge} {
 		c.Flags().String("pool", "", "only of this pool")
 		c.Flags().String("kind", "", "only of this kind")

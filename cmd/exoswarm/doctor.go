@@ -16,7 +16,8 @@ import (
 )
 
 // doctorCommand returns exoswarm doctor. It changes nothing in the cluster. It also works without a
-// cluster, because an unreachable server is one of its findings.
+// cluster, because an unreachable server is one of its findings. Each check says what to do;
+// package doctor has them.
 func doctorCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "doctor [CATEGORY|CHECK]...", Short: "Check the cluster and this machine; a cure for each finding",
@@ -85,6 +86,7 @@ func examine(cmd *cobra.Command, only []string) error {
 			defer c.Close()
 			f = doctor.Collect(cmd.Context(), c)
 		}
+		// The facts may be shown and stored, so the URL loses its login.
 		f.URL = natsconn.Redact(o.URL)
 	}
 	// The disk that is checked is that of the working folder.
@@ -107,6 +109,8 @@ func writeResults(cmd *cobra.Command, all []doctor.Result) error {
 	case "json":
 		err = doctor.WriteJSON(w, all)
 	case "prometheus":
+		// A text file collector keeps the old file if the command fails, so findings are no failure
+		// here.
 		return doctor.WritePrometheus(w, all)
 	case "nagios":
 		status, err := doctor.WriteNagios(w, all)
@@ -144,7 +148,8 @@ func readBundle(name string) (*doctor.Facts, error) {
 	return f, err
 }
 
-// debugCommand returns exoswarm debug, whose only command writes a bundle.
+// debugCommand returns exoswarm debug, whose only command writes a bundle. More commands may
+// follow, so it is a group.
 func debugCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "bundle", Short: "Write what is needed to understand a problem into one file", Args: cobra.NoArgs,
@@ -180,6 +185,7 @@ func writeBundle(cmd *cobra.Command, _ []string, c *natsq.Conn) (err error) {
 	case most < 1 || most > 1024:
 		return command.Usage("--max %d: use 1 to 1024 MiB", most)
 	}
+	// 0600: the logs and profiles are for the people who solve the problem.
 	file, err := os.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return command.Usage("--output: %v", err)

@@ -9,7 +9,8 @@ import (
 )
 
 // initCommand returns exoswarm init. Other commands and agents create missing streams when they
-// connect; init shows the changes before, and sets the number of replicas.
+// connect; init shows the changes before, and sets the number of replicas. It changes the settings
+// of streams and not their contents.
 func initCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "init",
@@ -39,6 +40,7 @@ func initServer(cmd *cobra.Command, _ []string) error {
 	}
 	replicas, _ := f.GetInt("replicas")
 	yes, _ := f.GetBool("yes")
+	// The server allows no more than 5.
 	if replicas < 1 || replicas > 5 {
 		return command.Usage("--replicas %d: use 1 to 5", replicas)
 	}

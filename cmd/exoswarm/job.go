@@ -26,7 +26,8 @@ import (
 )
 
 // jobCommand returns exoswarm job. All its commands but output take the login of a tenant, which
-// sees the jobs of that tenant alone.
+// sees the jobs of that tenant alone. A job has one id from its submission to the end of its
+// result; there is no other handle.
 func jobCommand() *cobra.Command {
 	get := &cobra.Command{
 		Use: "get ID", Short: "Show the state of a job, or its result", Args: cobra.ExactArgs(1),
@@ -68,7 +69,8 @@ func jobCommand() *cobra.Command {
 		explainCommand("explain ID", "Tell why a job does not progress.", ops.ExplainJob))...)
 }
 
-// jobOutputCommand returns exoswarm job output, whose -o names a file and not a format.
+// jobOutputCommand returns exoswarm job output, whose -o names a file and not a format. It reads
+// the objects of the output, which the login of a tenant cannot.
 func jobOutputCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "output ID -o FILE", Short: "Write the decisions of a run's job that is done", Args: cobra.ExactArgs(1),
@@ -86,7 +88,8 @@ waits for a job that is not over, and also writes its report and rejects.`,
 }
 
 // cells returns the columns ATTEMPTS, WORKER, SINCE and DETAIL of a job that is not over. Columns
-// that do not apply to the state of the job are empty.
+// that do not apply to the state of the job are empty. Progress comes from the handler and may have
+// any form.
 func cells(j queue.ListedJob) (attempts, worker, since, detail any) {
 	switch {
 	case j.Running != nil:
@@ -111,8 +114,6 @@ func jobGet(cmd *cobra.Command, args []string, c jobclient.Client) error {
 	if err != nil {
 		return err
 	}
-	// The result first, and again when the job is not found: it may have ended between the two
-	// looks.
 	for look := range 2 {
 		r, err := c.Lookup(cmd.Context(), args[0])
 		if err == nil {
@@ -224,6 +225,7 @@ func jobLogs(cmd *cobra.Command, args []string, c jobclient.Client) error {
 	if err != nil {
 		return err
 	}
+	// Dropped of a message is the sum of its attempt so far, so only a larger number is news.
 	dropped := map[string]int{} // of an attempt, as it was shown last
 	err = c.Logs(cmd.Context(), args[0], follow, func(l jobs.LogLines) error {
 		for _, raw := range l.Lines {
@@ -283,10 +285,12 @@ func jobCancel(cmd *cobra.Command, args []string, c jobclient.Client) error {
 	return c.Cancel(cmd.Context(), args[0], finish)
 }
 
-// jobRetry queues a job again that has a dead letter, under its id, and prints the number of
-// jobs, 1.
+// jobRetry queues a job again that has a dead letter, under its id, and prints the number of jobs,
+// 1. Its earlier result is removed, so watchers see it as queued again.
 func jobRetry(cmd *cobra.Command, args []string, c jobclient.Client) error {
 	switch err := c.Retry(cmd.Context(), args[0]); {
+	// Jobs without a dead letter are queued, running, done or unknown; none of them can be
+	// repeated.
 	case errors.Is(err, jobs.ErrNotFound):
 		return command.Usage("job %s has no dead letter: only a job that failed for good can be tried again", args[0])
 	case err != nil:

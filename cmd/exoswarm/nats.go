@@ -25,6 +25,7 @@ func natsCommand() *cobra.Command {
 		RunE:  func(cmd *cobra.Command, _ []string) error { return serveNATS(cmd) },
 	}
 	f := cmd.Flags()
+	// Where it listens, and for whom.
 	f.Int("port", 4222, "port to listen on; 0 for a free one")
 	f.String("host", "127.0.0.1", "address to listen on; addresses other than loopback need --token-file or --auth")
 	f.String("token-file", "", "file with the token that clients must present; with --auth only the servers of a "+
@@ -34,9 +35,11 @@ func natsCommand() *cobra.Command {
 	f.String("tls-key", "", "file with the key of --tls-cert")
 	f.String("tls-ca", "", "file with the certificates, in PEM, that must have signed those of clients and other "+
 		"servers; empty: clients need none")
+	// What it stores, and how.
 	f.String("data-dir", "", "folder for the streams (required)")
 	f.String("key-file", "", "file with the key that encrypts the streams, as 64 hexadecimal digits, readable by "+
 		"its owner alone; a second line is the former key, to rotate; empty: not encrypted")
+	// The other servers of its cluster.
 	f.String("name", "", "name of this server, unique in its cluster")
 	f.Int("cluster-port", 0, "port for the other servers of a cluster; 0: no cluster")
 	f.StringArray("route", nil, "HOST:PORT: the cluster port of another server; may be given several times")
@@ -112,6 +115,7 @@ func serveNATS(cmd *cobra.Command) error {
 	}
 	defer s.Close()
 	log.Info("nats is ready", "url", s.URL(), "data", o.Dir)
+	// The deferred call closes the server, and waits until its store is on the disk.
 	select {
 	case <-cmd.Context().Done():
 		log.Info("stopping", "reason", context.Cause(cmd.Context()))

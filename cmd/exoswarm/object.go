@@ -24,6 +24,7 @@ and while the job's dead letter, result or swarm exists. Then it is orphaned, an
 removes it. An unowned object belongs to no job, and stays.`,
 	}
 	list.Flags().Bool("orphans", false, "only objects whose job is gone")
+	// CPU agents sweep by themselves; the command is for a disk that must have room now.
 	sweep := &cobra.Command{
 		Use: "sweep", Short: "List the objects whose job is gone, and remove them with --yes", Args: cobra.NoArgs,
 		RunE: connected(objectSweep),
@@ -90,6 +91,7 @@ func objectSweep(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 	// The third argument asks for a list only.
 	err = c.Objects.SweepObjects(cmd.Context(), grace, !yes,
 		func(o objects.Object) { perr = errors.Join(perr, show(o)) })
+	// Nothing is removed without --yes, and the user learns how much there is.
 	if err = errors.Join(err, perr, p.End()); err == nil && !yes && p.Len() > 0 {
 		cmd.PrintErrf("%d to remove: add --yes\n", p.Len())
 	}

@@ -100,6 +100,7 @@ func swarmObserve(cmd *cobra.Command, s *swarmclient.Swarm) error {
 			strings.Join(observationfile.Columns(s.Spec()), ", "))
 	}
 	given, err := runinput.Spool(cmd.Context(), []string{path}, cmd.InOrStdin())
+	// given may be incomplete after an error, and is closed all the same.
 	defer func() { _ = given.Close() }()
 	if err != nil {
 		return err
@@ -115,6 +116,7 @@ func swarmObserve(cmd *cobra.Command, s *swarmclient.Swarm) error {
 		}
 		return observeGroups(cmd, s, path)
 	}
+	// The whole file is checked before the first entry is sent.
 	o, err := observationfile.ReadAgents(path, s.Spec())
 	if err != nil {
 		return err

@@ -78,6 +78,7 @@ func rowOf(vars []batch.Variable, i int) (state map[string]any, text string) {
 			}
 			one, all = numbers[0], numbers
 		}
+		// A single number is not a list, in JSON as in the table.
 		if v.Width == 1 {
 			all = one
 		}
@@ -95,8 +96,9 @@ func rowOf(vars []batch.Variable, i int) (state map[string]any, text string) {
 // The fields depend on how the swarm is addressed: votes and states, or the variables of the
 // cell.
 //
-// NAME may be the name of a run. Its answers are those of the moment at which the GPU agent
-// reads the query, between two batches.
+// NAME may be the name of a run. Its answers are those of the moment at which the GPU agent reads
+// the query, between two batches. A query is an entry of the log that changes nothing. It needs an
+// agent that serves the shards of the ids.
 func swarmQuery(cmd *cobra.Command, s *swarmclient.Swarm) error {
 	agents, _ := cmd.Flags().GetString("agents")
 	groups, _ := cmd.Flags().GetString("groups")
@@ -106,6 +108,8 @@ func swarmQuery(cmd *cobra.Command, s *swarmclient.Swarm) error {
 	// what is the flag and its value, for errors.
 	what := [2]string{"--agents", agents}
 	columns := []string{"AGENT", "VOTE", "STATE"}
+	// Votes and decisions exist while agents are addressed; groups that are addressed vote with
+	// each observation.
 	if groups != "" {
 		what = [2]string{"--groups", groups}
 		columns = []string{"GROUP", "DECISION", "ROUND", "VOTES"}
@@ -170,6 +174,7 @@ func showGroups(cmd *cobra.Command, s *swarmclient.Swarm, p *listing.Printer, id
 		return err
 	}
 	for i, id := range all.Group {
+		// s.Candidate returns none for a group that has never decided.
 		decision, votes, text := s.Candidate(int(all.Decision[i])), map[string]uint32{}, []string(nil)
 		for c, n := range all.Counts[i*all.Candidates:][:all.Candidates] {
 			votes[s.Candidate(c)] = n

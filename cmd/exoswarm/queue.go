@@ -55,6 +55,7 @@ func queueStats(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 	if err != nil {
 		return err
 	}
+	// Both pools exist in every cluster, also if no agent serves one of them.
 	for _, pool := range []jobs.Pool{jobs.PoolCPU, jobs.PoolGPU} {
 		st, err := c.Queue.Stats(cmd.Context(), pool)
 		if err != nil {
@@ -71,6 +72,7 @@ func queueStats(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 			return err
 		}
 		for _, s := range st.Sources {
+			// Jobs of such a source wait until an agent of the kind connects.
 			agents := fmt.Sprint(s.Agents)
 			if s.Agents == 0 {
 				agents = "no agent of kind " + s.Kind

@@ -13,7 +13,8 @@ import (
 	"github.com/exoswarm/exoswarm/internal/runjob"
 )
 
-// quickstartCommand returns exoswarm quickstart. It needs no file, cluster or network.
+// quickstartCommand returns exoswarm quickstart. It needs no file, cluster or network. It shows
+// warnings and errors only, unless --log-level asks for more.
 func quickstartCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "quickstart",
@@ -66,6 +67,7 @@ func quickstart(cmd *cobra.Command) (err error) {
 	fmt.Fprintf(cmd.ErrOrStderr(), "%d generated series with labelled incidents; a group of agents watches each\n",
 		len(names))
 	o.SpecFile, o.Inputs = filepath.Join(dir, "swarm.yaml"), []string{filepath.Join(dir, "data")}
+	// The files appear complete or not at all.
 	o.Output, o.Report = filepath.Join(out, "decisions.ndjson"), filepath.Join(out, "report.html")
 	o.Labels, o.Progress = filepath.Join(dir, "incidents.json"), progress
 	// The run needs no server: without NATS it starts one inside this process.

@@ -41,30 +41,38 @@ the command at once.`,
 		RunE: runFromFlags,
 	}
 	f := cmd.Flags()
+	// What is run, and over which inputs.
 	f.StringP("file", "f", "", "specification of the swarm (required)")
 	f.StringArray("input", nil, "file or folder, or - for standard input; may be given several times")
 	f.String("sources", "", "JSON file with a list of sources that are not files; see docs/sources.md")
+	// What sources and sinks may reach in this process. On a cluster the CPU agents have these
+	// settings, so the flags are refused there.
 	f.StringArray("root", nil, "NAME=DIR: a folder that sources may read, for a run in this process")
 	f.StringArray("egress", nil, "HOST, HOST:PORT, *.DOMAIN or NETWORK that sources may reach, for a run in this "+
 		"process")
 	f.String("secrets", "", "folder of the secrets that sources refer to as file:NAME, for a run in this process")
+	// Sinks besides --output.
 	f.String("webhook", "", "URL to which anomalies are sent when they are found")
 	f.String("webhook-secret", "", "env:NAME or file:NAME on the CPU agent: the key that signs messages to --webhook")
 	f.String("sinks", "", "JSON file with a list of further sinks of decisions; see docs/sources.md")
 	f.StringArray("csv", nil, "KEY=VALUE of the dialect of CSV files, in place of csv in the specification: "+
 		"delimiter, decimal, header, names, time, zone; as in --csv 'delimiter=;'")
+	// Files of the result. Each appears complete or not at all, unless it is a stream.
 	f.String("output", "", "file for the decisions, in the format of its extension, or - for standard output in "+
 		"NDJSON (required)")
 	f.String("rejects", "", "file for invalid rows, as NDJSON; empty: NAME.rejects.ndjson beside the output NAME.*")
 	f.String("report", "", "file for a report, one HTML page")
 	f.String("labels", "", "JSON file with a list of labelled incidents to compare with the anomalies; see Labels in "+
 		"docs/sources.md")
+	// A job of a cluster outlives this command.
 	f.Bool("detach", false, "with --nats: submit the job, print its id and end; fetch its output with run --attach ID "+
 		"or job output ID")
 	f.String("attach", "", "with --nats: id of the job of an earlier run, whose output is awaited and written")
 	f.Bool("strict", false, "stop at the first invalid row")
+	// The empty URL is a run in this process.
 	command.NATSFlags(f, true)
 	patienceFlag(f)
+	// The streams of a run in this process, and the size of messages, which changes no output.
 	f.String("data-dir", "", "folder for the streams of a run in this process; empty: a temporary folder")
 	f.Int("batch-rows", 0, "most rows of a message, 1 to 4096; does not change the output")
 	f.String("progress", "auto", "auto, plain, json or none")
@@ -103,6 +111,7 @@ func runFromFlags(cmd *cobra.Command, args []string) error {
 	o.Egress, _ = f.GetStringArray("egress")
 	roots, _ := f.GetStringArray("root")
 	o.Secrets, _ = f.GetString("secrets")
+	// --webhook is short for a list of one sink.
 	if hook, _ := f.GetString("webhook"); hook != "" {
 		key, _ := f.GetString("webhook-secret")
 		o.Webhook = &sink.WebhookSpec{URL: hook, Secret: key}
@@ -142,6 +151,7 @@ func runFromFlags(cmd *cobra.Command, args []string) error {
 	case o.Detach && o.Output == "":
 		o.Output = "-" // only its format counts
 	}
+	// --attach needs the files of the output only; the job has everything else.
 	if o.Attach != "" {
 		if o.SpecFile != "" || len(o.Inputs) > 0 || o.Sources != "" {
 			return command.Usage("run: --attach takes up a job that has its spec and its inputs: leave -f, --input " +

@@ -10,7 +10,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 )
 
-// swarmGetCommand returns exoswarm swarm get.
+// swarmGetCommand returns exoswarm swarm get. Its flags are added by swarmCommand, with those of
+// the other commands.
 func swarmGetCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "get NAME", Short: "Show which agent serves each shard of a swarm, and its progress",
@@ -53,6 +54,7 @@ func swarmGet(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 	if err != nil {
 		return err
 	}
+	// The fields of ShardState come first, since JSON keeps the order.
 	type item struct {
 		swarmclient.ShardState
 		First    int64  `json:"first_agent"`

@@ -27,8 +27,9 @@ import (
 )
 
 // snapshotCommand returns exoswarm snapshot. Its commands read a place of snapshots, and need no
-// cluster.
+// cluster. A place may be read while agents write to it: an incomplete snapshot has no manifest.
 func snapshotCommand() *cobra.Command {
+	// All three read manifests; only verify reads the files of the state.
 	list := &cobra.Command{
 		Use: "list PLACE", Short: "List the snapshots in a folder or bucket", Args: cobra.ExactArgs(1),
 		RunE: inBucket(func(cmd *cobra.Command, b bucket.Bucket, _ []string) error { return snapshotList(cmd, b) }),
@@ -284,6 +285,7 @@ func snapshotOf(cmd *cobra.Command, name string) (from *swarms.SnapshotRef, spec
 		return nil, nil, err
 	}
 	defer func() { err = errors.Join(err, b.Close()) }()
+	// A snapshot of several shards is a set, whose digest covers all parts.
 	parts, found, err := snapshot.ReadSet(cmd.Context(), b, name)
 	if err != nil {
 		return nil, nil, err
@@ -306,6 +308,7 @@ func snapshotOf(cmd *cobra.Command, name string) (from *swarms.SnapshotRef, spec
 // digest of several shards is that of the digests of their parts.
 func swarmSnapshot(cmd *cobra.Command, s *swarmclient.Swarm) error {
 	name, _ := cmd.Flags().GetString("name")
+	// The default name sorts by time and tells the swarm.
 	if name == "" {
 		// An id has at most 64 characters, so a long name of the swarm is cut.
 		const stamp = "-20060102T150405Z"
@@ -325,6 +328,7 @@ func swarmSnapshot(cmd *cobra.Command, s *swarmclient.Swarm) error {
 			return err
 		}
 		item := map[string]any{"name": name, "entry": entries[0]}
+		// A swarm of one shard has one number, and no list.
 		if len(entries) > 1 {
 			item = map[string]any{"name": name, "entries": entries}
 		}
@@ -337,6 +341,7 @@ func swarmSnapshot(cmd *cobra.Command, s *swarmclient.Swarm) error {
 	if err != nil {
 		return err
 	}
+	// One item for the whole swarm, with the fields of one shard where they can be added up.
 	type whole struct {
 		swarms.Snapshotted
 		Entry   uint64   `json:"entry,omitempty"`
@@ -378,6 +383,7 @@ func swarmReset(cmd *cobra.Command, s *swarmclient.Swarm) error { return s.Reset
 func swarmTrim(cmd *cobra.Command, s *swarmclient.Swarm) (err error) {
 	name, _ := cmd.Flags().GetString("to")
 	place, _ := cmd.Flags().GetString("snapshots")
+	// Both are required: a trim cannot be undone, so the snapshot is named and read first.
 	if name == "" || place == "" {
 		return command.Usage("swarm trim: name a snapshot with --to, and where it is with --snapshots")
 	}
@@ -393,6 +399,7 @@ func swarmTrim(cmd *cobra.Command, s *swarmclient.Swarm) (err error) {
 	if err != nil {
 		return err
 	}
+	// Each shard has a log and a position of its own.
 	if len(bases) == 1 {
 		cmd.PrintErrf("swarm %s: the log begins with entry %d, behind snapshot %s\n", s.ID(), bases[0].Entry, name)
 		return nil

@@ -22,7 +22,8 @@ import (
 )
 
 // statusCommand returns exoswarm status: one look at the cluster, for people and scripts. An
-// unreachable cluster is jobs.ErrUnavailable.
+// unreachable cluster is jobs.ErrUnavailable. It connects like every command, so it also creates
+// missing streams.
 func statusCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "status", Short: "Show the cluster in a few lines, and what needs attention", Args: cobra.NoArgs,
@@ -70,7 +71,7 @@ func writeState(cmd *cobra.Command, s *ops.State, text func(io.Writer) error) er
 	return err
 }
 
-// topCommand returns exoswarm top. It changes nothing; the login of a viewer is enough.
+// topCommand returns exoswarm top. It changes no job, agent or swarm.
 func topCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "top", Short: "Watch agents, queues and swarms in the terminal", Args: cobra.NoArgs,
@@ -94,6 +95,7 @@ func top(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 	if interval < 100*time.Millisecond {
 		return command.Usage("--interval %v: use 100ms or more", interval)
 	}
+	// Times on a screen are those of the user; JSON has UTC.
 	o := screen.Options{Local: time.Local}
 	switch name, _ := cmd.Flags().GetString("view"); name {
 	case "agents":
@@ -106,6 +108,7 @@ func top(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 	}
 	once, _ := cmd.Flags().GetBool("once")
 	format, _ := cmd.Flags().GetString("output")
+	// Keys need a terminal for the input, and frames one for the output.
 	in, isFile := cmd.InOrStdin().(*os.File)
 	out, toFile := cmd.OutOrStdout().(*os.File)
 	if once || format == "json" || !isFile || !toFile || !term.IsTerminal(int(in.Fd())) ||
@@ -155,6 +158,8 @@ func watchTerminal(ctx context.Context, c *natsq.Conn, in, out *os.File, interva
 	w := ops.Start(ops.Options{Conn: c, Every: interval})
 	defer w.Close()
 	defer w.Watched()()
+	// One goroutine waits for states and passes them on; a state that is not drawn in time is
+	// replaced by the next.
 	states := make(chan *ops.State)
 	go func() {
 		defer close(states)
@@ -191,6 +196,7 @@ func watchTerminal(ctx context.Context, c *natsq.Conn, in, out *os.File, interva
 			case '1', '2', '3':
 				o.View, order = screen.View(k-'1'), 0
 			case 's':
+				// The order begins again with the first column after the last.
 				order++
 			case 'p':
 				paused = !paused
@@ -254,6 +260,7 @@ It fails with exit status 1 where nothing changes unless somebody acts.`,
 				if !errors.Is(err, jobs.ErrUnavailable) {
 					return err
 				}
+				// No cluster is the cause, so there are no facts about the job or swarm.
 				r = explain.Job(explain.JobFacts{ID: args[0], Servers: explain.Facts{Error: err}})
 			} else {
 				defer c.Close()

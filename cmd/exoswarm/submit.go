@@ -20,8 +20,9 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/schema"
 )
 
-// submitCommand returns exoswarm submit. The login of a tenant submits jobs of that tenant
-// alone.
+// submitCommand returns exoswarm submit. The login of a tenant submits jobs of that tenant alone. A
+// job is stored when the command prints its id. Whether an agent of its kind is connected does not
+// matter.
 func submitCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "submit --pool POOL --kind KIND --spec JSON | submit --file JOBS.jsonl",
@@ -41,6 +42,7 @@ ends with an error that names the line. The batches before it are stored.`,
 	f := cmd.Flags()
 	natsFlag(f)
 	listing.Flag(f)
+	// One job; with --file the lines have these fields.
 	f.String("pool", "cpu", "cpu or gpu")
 	f.String("kind", "", "kind of the job, which selects its handler")
 	f.String("spec", "null", "the job's spec: JSON, @FILE, or - for standard input")
@@ -54,7 +56,9 @@ ends with an error that names the line. The batches before it are stored.`,
 	f.String("on-failed-parent", "", "if a job of --after fails: fail (the default), skip or run")
 	f.Int("max-attempts", jobs.Attempts, "most attempts, 1 to 100")
 	f.Duration("result-ttl", 24*time.Hour, "how long the result is kept, 1 s to 168 h")
+	// Many jobs.
 	f.StringP("file", "f", "", "NDJSON file, one job per line; - for standard input")
+	// The end of this command; the job does not depend on it.
 	f.Bool("wait", false, "wait for the result and print it")
 	f.Duration("timeout", 0, "longest wait with --wait; 0: no limit. The job continues afterwards")
 	return cmd
@@ -158,6 +162,7 @@ func jobFromFlags(cmd *cobra.Command) (jobs.Job, error) {
 		return j, command.Usage("submit: --spec is not JSON: %.60q", spec)
 	}
 	j.Spec = spec
+	// The queue checks the same, but an error here names the flag's value before anything is sent.
 	if err := j.Validate(); err != nil {
 		return j, err
 	}

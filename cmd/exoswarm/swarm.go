@@ -22,8 +22,10 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-// swarmCommand returns exoswarm swarm. Package swarmclient does the work: the commands read
-// flags and files, and print.
+// swarmCommand returns exoswarm swarm. Package swarmclient does the work: the commands read flags
+// and files, and print. Commands that act on agents write entries to the logs of the shards and
+// wait for the answers, at most --timeout for each. list, get and orphans read records and logs and
+// need no GPU agent.
 func swarmCommand() *cobra.Command {
 	create := &cobra.Command{
 		Use: "create -f SPEC | create NAME --from SNAPSHOT", Short: "Create a swarm that lasts, and wait until GPU " +
@@ -131,9 +133,11 @@ they find twice in turn. So the list is usually empty while a CPU agent runs.`,
 	}
 	for _, c := range all {
 		natsFlag(c.Flags())
+		// The others print a list; these print a line to stderr.
 		if c != remove && c != create && c != reset && c != trim {
 			listing.Flag(c.Flags())
 		}
+		// These wait for answers of GPU agents.
 		if c != remove && c != list && c != orphans {
 			c.Flags().Duration("timeout", time.Minute, "longest wait for each answer")
 		}
@@ -259,6 +263,8 @@ func specOf(cmd *cobra.Command, args []string) (spec *swarm.Spec, from *swarms.S
 		spec.Shards = shards
 		given = append(given, "--shards")
 	}
+	// given names the flags for the error: the limits of a specification are about fields of a
+	// file.
 	if len(given) > 0 {
 		// FromJSON checks the whole specification again: the flags may break limits that held
 		// before.
@@ -299,6 +305,8 @@ func swarmList(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 		return err
 	}
 	for _, s := range all {
+		// A record that this version cannot read has only its id and the error, so Swarm is a
+		// pointer.
 		item := struct {
 			ID      string        `json:"id"`
 			Swarm   *swarms.Swarm `json:"swarm,omitempty"`
@@ -320,6 +328,7 @@ func swarmList(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 			}
 			continue
 		}
+		// Groups of the record count, since those of the specification may be open for a run.
 		agents := int64(s.Swarm.Groups) * int64(spec.AgentsPerGroup)
 		shards, served := s.Swarm.ShardCount(), 0
 		// STATE of the table is that of the worst shard; -o json lists every shard that is not
@@ -347,7 +356,7 @@ func swarmList(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 // without a decision.
 //
 // Fields: candidate, agents (left out for none) and groups. The number of steps of all agents
-// together goes to stderr.
+// together goes to stderr. The tallies are sums over all shards.
 func swarmTick(cmd *cobra.Command, s *swarmclient.Swarm) error {
 	count, _ := cmd.Flags().GetInt("count")
 	if count < 1 {
@@ -371,6 +380,7 @@ func swarmTick(cmd *cobra.Command, s *swarmclient.Swarm) error {
 			return err
 		}
 	}
+	// Every agent has voted after a step, so only groups can be without a candidate.
 	if err := p.Item(item{"none", nil, t.Undecided}, "none", "", t.Undecided); err != nil {
 		return err
 	}
@@ -412,6 +422,7 @@ func confirm(cmd *cobra.Command, what string) error {
 		return command.Usage("%s: this would %s: add --yes", cmd.CommandPath(), what)
 	}
 	cmd.PrintErrf("This will %s. Go on? [y/N] ", what)
+	// The end of the input is a refusal.
 	answer, _ := bufio.NewReader(in).ReadString('\n')
 	if answer = strings.ToLower(strings.TrimSpace(answer)); answer != "y" && answer != "yes" {
 		return command.Usage("%s: not confirmed, nothing is changed", cmd.CommandPath())
@@ -422,8 +433,9 @@ func confirm(cmd *cobra.Command, what string) error {
 // swarmOrphans prints the remains of ended runs and of interrupted removals, one item for each,
 // a swarmlog.Orphan, and removes them with --delete.
 //
-// Fields: swarm (its record), job of a run, logs and reason. Removal ends at the first error,
-// and another call continues.
+// Fields: swarm (its record), job of a run, logs and reason. Removal ends at the first error, and
+// another call continues. The remains are looked up once; CPU agents look twice, because a run may
+// just be starting.
 func swarmOrphans(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 	all, err := c.Swarms.Orphans(cmd.Context())
 	if err != nil {

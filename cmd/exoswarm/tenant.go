@@ -13,7 +13,7 @@ import (
 )
 
 // tenantCommand returns exoswarm tenant. Limits are stored in the cluster, and workers follow a
-// change at once.
+// change at once. A tenant exists as soon as a job or a limit names it.
 func tenantCommand() *cobra.Command {
 	limit := &cobra.Command{
 		Use:   "limit NAME",
@@ -24,6 +24,7 @@ continue. 0 means no limit, also if "*" has one.`,
 		Args: cobra.ExactArgs(1),
 		RunE: connected(tenantLimit),
 	}
+	// Only flags that are on the command line count, so the defaults are for the help.
 	f := limit.Flags()
 	f.Float64("weight", 1, "share of a lane while other tenants have jobs too, 0.01 to 1000")
 	f.Float64("rate", 0, "jobs that start per second, 0.001 to 1000000")

@@ -19,8 +19,8 @@ import (
 	"github.com/exoswarm/exoswarm/tiers/pagestore"
 )
 
-// tierCommand returns exoswarm tier. Its commands open the page store of one shard, which no
-// agent may have open.
+// tierCommand returns exoswarm tier. Its commands open the page store of one shard, which no agent
+// may have open. The folder of a shard is KEY.SHARD in the folder of each tier.
 func tierCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "tier",
@@ -30,6 +30,7 @@ func tierCommand() *cobra.Command {
 	}
 	verify := tierSubcommand("verify DIR...", "Read every page and every checksum of a store, and list damaged "+
 		"pages", tierVerify)
+	// The store is locked meanwhile, so no agent can open the shard.
 	verify.Flags().Int64("rate", 0, "most bytes to read per second; 0: no limit")
 	stats := tierSubcommand("stats DIR...", "Show the pages and bytes of a store, tier by tier", tierStats)
 	compact := tierSubcommand("compact DIR...", "Give the space of deleted and replaced pages back to the disks",
@@ -129,6 +130,7 @@ func tierVerify(cmd *cobra.Command, s *pagestore.Store) error {
 	if err != nil {
 		return fmt.Errorf("verify: %w", errors.Join(err, interrupted(cmd)))
 	}
+	// Lists are never null in JSON.
 	out := tierReport{Pages: r.Pages, Bytes: r.Bytes, Bad: append([]uint64{}, r.Bad...), Problems: []string{}}
 	for _, p := range r.Problems {
 		out.Problems = append(out.Problems, p.Error())
@@ -200,7 +202,8 @@ func tierStats(cmd *cobra.Command, s *pagestore.Store) error {
 }
 
 // tierCompact gives the space of deleted and replaced pages back to the disks, and prints the
-// number of bytes.
+// number of bytes. The store stays usable after an interrupt: compaction moves pages one after the
+// other.
 func tierCompact(cmd *cobra.Command, s *pagestore.Store) error {
 	freed, err := s.Compact(cmd.Context())
 	if err != nil {

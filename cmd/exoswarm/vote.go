@@ -62,8 +62,10 @@ addressed. It changes nothing.`,
 // the votes by candidate, the abstentions, whether the rule is met, and the leader.
 //
 // Fields: round, winner, votes, abstentions, quorum_met and leader with its agent and priority.
+// Shard 0 is asked first, which puts concurrent votes into one order.
 func swarmVote(cmd *cobra.Command, s *swarmclient.Swarm) error {
 	f := cmd.Flags()
+	// Defaults of empty fields are those of the protocol, so they are not repeated here.
 	want := swarms.Vote{Version: jobs.Version}
 	want.Rule, _ = f.GetString("rule")
 	want.Quorum, _ = f.GetString("quorum")
@@ -90,6 +92,7 @@ func swarmVote(cmd *cobra.Command, s *swarmclient.Swarm) error {
 	if v.Winner != nil {
 		winner = s.Spec().Vote.Candidates[*v.Winner]
 	}
+	// The table keeps the order of the candidates; the JSON object has the same names.
 	for c, n := range v.Counts {
 		name := s.Spec().Vote.Candidates[c]
 		votes[name] = n
