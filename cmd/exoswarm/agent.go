@@ -175,7 +175,7 @@ func rebalance(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 // followMoves waits until all moves are over or timeout has passed, and writes every change of
 // state to stderr. An interrupt leaves the offers open. It updates moves in place, also when it
 // returns an error, so that the caller can print how far each one came. It asks the cluster five
-// times a second.
+// times a second. A move is over when it is moved or refused.
 func followMoves(cmd *cobra.Command, c *natsq.Conn, moves []swarmlog.Move, timeout time.Duration) error {
 	// The timer covers the whole wait, however often the states change.
 	look, end := time.NewTicker(200*time.Millisecond), time.NewTimer(timeout)

@@ -220,7 +220,8 @@ func authRevoke(cmd *cobra.Command, args []string, f *auth.Folder) error {
 
 // pushAccounts sends the accounts of the folder to the server of --nats, which passes them to the
 // other servers of its cluster. The login is that of the folder. It may be repeated: a server that
-// has the accounts already changes nothing.
+// has the accounts already changes nothing. The folder must have the credentials of the user that
+// may push, which init makes.
 func pushAccounts(cmd *cobra.Command, f *auth.Folder) error {
 	get := func(name string) string { v, _ := cmd.Flags().GetString(name); return v }
 	if get("nats") == "" {

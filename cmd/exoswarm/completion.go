@@ -13,7 +13,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
 )
 
-// completionTime bounds the request of a completion, for which the shell waits.
+// completionTime bounds the request of a completion, for which the shell waits. A server that is
+// slower gives no completion.
 const completionTime = time.Second
 
 // completeNames adds completions to the commands that take the name of a swarm or the id of a job.

@@ -53,7 +53,8 @@ func patience(cmd *cobra.Command) (time.Duration, error) {
 }
 
 // closeAfter is the time that an interrupted command has before its connection is closed. Some
-// calls of the NATS client end in no other way.
+// calls of the NATS client end in no other way. A command must end soon after an interrupt, also if
+// it waits for a server that does not answer.
 const closeAfter = 2 * time.Second
 
 // connected makes a RunE of a function that needs a connection to the queue. It traces the command,
@@ -82,7 +83,8 @@ func connected(fn func(cmd *cobra.Command, args []string, c *natsq.Conn) error) 
 }
 
 // within runs a command until it ends or its server is lost; then its error is the loss. After an
-// interrupt fn has closeAfter to return; then the link is closed below it.
+// interrupt fn has closeAfter to return; then the link is closed below it. fn must return when its
+// context ends; the close of the link is for calls that do not.
 func within(cmd *cobra.Command, l command.Link, fn func() error) error {
 	// ctx ends with the command's context or with the loss of the server, whichever comes first.
 	ctx, stop := command.WithLink(cmd.Context(), l)
@@ -129,7 +131,8 @@ func submitting(fn func(cmd *cobra.Command, args []string, c jobclient.Client) e
 }
 
 // newTracing returns the tracing of a command that the OTEL_* variables describe; its own errors go
-// to stderr. The caller closes it at the end of the command, which sends the last spans.
+// to stderr. The caller closes it at the end of the command, which sends the last spans. Without
+// these variables it traces nothing.
 func newTracing(cmd *cobra.Command) (*command.Tracing, error) {
 	log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
 	return command.NewTracing(cmd.Context(), "exoswarm", command.AgentName(cmd.Name()), log)

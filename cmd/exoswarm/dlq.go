@@ -99,7 +99,7 @@ func dlqList(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 }
 
 // dlqShow prints one dead letter with the message of its job. An id without a letter is
-// jobs.ErrNotFound.
+// jobs.ErrNotFound. The message is printed as text in a table, and as base64 in the other formats.
 func dlqShow(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 	p, err := listing.New(cmd.OutOrStdout(), cmd.Flags(), "JOB", "CODE", "REASON", "MESSAGE")
 	if err != nil {

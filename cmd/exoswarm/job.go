@@ -192,7 +192,7 @@ func jobList(cmd *cobra.Command, _ []string, c jobclient.Client) error {
 
 // jobWatch prints the progress of a job to stderr, a line for each report, and its result as
 // waitFor does. Reports may come from any client that knows the id, so they are cleaned for a
-// terminal.
+// terminal. The result goes to stdout, so both can be redirected apart.
 func jobWatch(cmd *cobra.Command, args []string, c jobclient.Client) error {
 	var mu sync.Mutex // progress comes on another goroutine
 	return waitFor(cmd, args[0], func(ctx context.Context, id string) (jobs.Result, error) {
@@ -218,7 +218,8 @@ type logView struct {
 // are one item with their number.
 //
 // Fields: job, attempt, worker, and line with time, level, msg and the fields of the handler, or
-// dropped, the number of lines without room.
+// dropped, the number of lines without room. A job without lines prints an empty list, and an
+// unknown id is jobs.ErrNotFound.
 func jobLogs(cmd *cobra.Command, args []string, c jobclient.Client) error {
 	follow, _ := cmd.Flags().GetBool("follow")
 	p, err := listing.New(cmd.OutOrStdout(), cmd.Flags(), "TIME", "ATTEMPT", "WORKER", "LEVEL", "MESSAGE", "FIELDS")

@@ -7,6 +7,15 @@
 // their fields are part of the interface. Messages for people go to stderr. Exit codes are those of
 // package command: 0, 1 for a failure, 2 for a wrong input or command line, 130 for an
 // interruption.
+//
+// A command runs in this order. Package command sets flags that are not given from the environment.
+// PreRunE checks -o and what else can be checked without a server. connected or submitting
+// connects. Then the function of the command works with a context that ends with a signal or with
+// the loss of the server. It prints items as they come, so a list may end with an error after its
+// first items.
+//
+// Commands that plan changes (init, auth init, object sweep) print the plan, and change nothing
+// without --yes.
 package main
 
 import (

@@ -54,7 +54,8 @@ func natsCommand() *cobra.Command {
 //
 // Without --fast the server syncs each message to the disk before it acknowledges it, so that a
 // power cut loses nothing that was acknowledged. The order matters to a supervisor: the line with
-// the URL is logged after the streams are open, so a client may connect as soon as it is there.
+// the URL is logged after the streams are open, so a client may connect as soon as it is there. A
+// supervisor may restart it at any time: streams recover at the start, before the URL is logged.
 func serveNATS(cmd *cobra.Command) error {
 	f := cmd.Flags()
 	log, err := command.Logger(cmd)

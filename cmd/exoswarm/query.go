@@ -189,7 +189,8 @@ func showGroups(cmd *cobra.Command, s *swarmclient.Swarm, p *listing.Printer, id
 }
 
 // parseIDs reads ids and ranges, as in 1,5-9, in their order. It returns up to swarms.MaxAddressed
-// ids; an id may repeat. Whether the ids exist is checked by the swarm.
+// ids; an id may repeat. Whether the ids exist is checked by the swarm. White space around an id is
+// allowed.
 func parseIDs(text string) (ids []uint32, err error) {
 	for part := range strings.SplitSeq(text, ",") {
 		from, to, ranged := strings.Cut(part, "-")

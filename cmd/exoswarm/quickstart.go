@@ -34,7 +34,8 @@ func quickstartCommand() *cobra.Command {
 // process, and ends with the command for the user's own files. It writes decisions and report to
 // --out, and replaces files of an earlier quickstart there.
 //
-// Its exit code is that of the run, so that it serves as a test of an installation.
+// Its exit code is that of the run, so that it serves as a test of an installation. The temporary
+// folder is removed in every case.
 func quickstart(cmd *cobra.Command) (err error) {
 	out, _ := cmd.Flags().GetString("out")
 	progress, _ := cmd.Flags().GetString("progress")

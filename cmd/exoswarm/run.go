@@ -96,7 +96,8 @@ func newRun(cmd *cobra.Command) (runjob.Options, error) {
 //
 // --nats with an empty value is a run in this process also when the environment names a server.
 // Files are read after all combinations are checked, except --sinks, which is a part of the
-// options. args are further inputs, as a shell makes them of a pattern.
+// options. args are further inputs, as a shell makes them of a pattern. An error of usage leaves no
+// file and no job behind.
 func runFromFlags(cmd *cobra.Command, args []string) error {
 	f := cmd.Flags()
 	o, err := newRun(cmd)

@@ -244,7 +244,7 @@ func snapshotVerify(cmd *cobra.Command, b bucket.Bucket, names []string) error {
 
 // bytesProgress returns a function that shows the number of bytes done: one line on a terminal,
 // rewritten twice a second. The function may be called from several goroutines. It is nil when w is
-// no terminal. The caller passes sums that only grow.
+// no terminal. The caller passes sums that only grow. A sum that is the total ends the line.
 func bytesProgress(w io.Writer, total int64) func(done int64) {
 	f, ok := w.(*os.File)
 	// A log or a pipe gets no progress.
@@ -268,7 +268,8 @@ func bytesProgress(w io.Writer, total int64) func(done int64) {
 
 // snapshotOf returns the reference to the snapshot with which a new swarm begins, and the
 // specification of the swarm of the snapshot. The specification is nil without --snapshots: then
-// --digest must identify the snapshot, and its files are not read.
+// --digest must identify the snapshot, and its files are not read. Only manifests are read; the
+// files are read by the GPU agents.
 func snapshotOf(cmd *cobra.Command, name string) (from *swarms.SnapshotRef, spec *swarm.Spec, err error) {
 	place, _ := cmd.Flags().GetString("snapshots")
 	digest, _ := cmd.Flags().GetString("digest")

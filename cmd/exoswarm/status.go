@@ -89,7 +89,8 @@ command writes one frame and ends.`,
 }
 
 // top watches the cluster until the user quits. If the input or the output is no terminal it writes
-// one frame, so that it can be used in a pipe.
+// one frame, so that it can be used in a pipe. A single frame looks twice, --interval apart, so
+// that it has rates.
 func top(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 	interval, _ := cmd.Flags().GetDuration("interval")
 	if interval < 100*time.Millisecond {

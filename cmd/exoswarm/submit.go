@@ -65,7 +65,7 @@ ends with an error that names the line. The batches before it are stored.`,
 }
 
 // checkSubmit checks the combination of flags before the command connects. jobFromFlags checks the
-// values of the flags later.
+// values of the flags later. It is PreRunE, so no connection exists.
 func checkSubmit(cmd *cobra.Command, _ []string) error {
 	f := cmd.Flags()
 	wait, _ := f.GetBool("wait")
@@ -121,7 +121,8 @@ func submit(cmd *cobra.Command, _ []string, c jobclient.Client) error {
 }
 
 // jobFromFlags returns the job of the command line, checked as the queue checks it. --delay and
-// --deadline count from now by the clock of this machine.
+// --deadline count from now by the clock of this machine. Errors of the specification name its
+// field.
 func jobFromFlags(cmd *cobra.Command) (jobs.Job, error) {
 	f := cmd.Flags()
 	j := jobs.Job{Version: jobs.Version, Submitted: time.Now().UTC()}

@@ -204,7 +204,7 @@ func swarmCreate(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 
 // specOf returns the specification of the swarm to create, from -f or from the snapshot of --from,
 // with --agents and --shards applied and checked again, and the snapshot with which its agents
-// begin (nil: none).
+// begin (nil: none). Errors are of usage, but for those of reading the place of the snapshot.
 func specOf(cmd *cobra.Command, args []string) (spec *swarm.Spec, from *swarms.SnapshotRef, err error) {
 	f := cmd.Flags()
 	file, _ := f.GetString("file")
@@ -394,7 +394,8 @@ func swarmTick(cmd *cobra.Command, s *swarmclient.Swarm) error {
 // swarmDelete removes a swarm after a confirmation, or without one with --yes. A name without a
 // swarm is jobs.ErrNotFound, but logs that an interrupted removal left are removed.
 //
-// The swarm of a run whose job is not over is refused: the job would fail.
+// The swarm of a run whose job is not over is refused: the job would fail. The confirmation comes
+// after the swarm was found, so a wrong name asks nothing.
 func swarmDelete(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 	client, err := swarmClient(cmd, c)
 	if err != nil {

@@ -48,7 +48,7 @@ continue. 0 means no limit, also if "*" has one.`,
 }
 
 // tenantLimit sets the limits whose flags are on the command line, and leaves the others as they
-// are. 0 removes a limit, also one of "*".
+// are. 0 removes a limit, also one of "*". The new limits apply to jobs that start from now on.
 func tenantLimit(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 	f := cmd.Flags()
 	l := jobs.Limits{

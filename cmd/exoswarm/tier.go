@@ -157,7 +157,8 @@ func interrupted(cmd *cobra.Command) error {
 }
 
 // verifyProgress returns the function that shows the progress of tierVerify: one line on a
-// terminal, rewritten twice a second. It returns nil when w is no terminal.
+// terminal, rewritten twice a second. It returns nil when w is no terminal. The caller passes the
+// number of all pages with each report.
 func verifyProgress(w io.Writer) func(*pagestore.Report, int) {
 	f, ok := w.(*os.File)
 	if !ok || !term.IsTerminal(int(f.Fd())) {
@@ -179,7 +180,8 @@ func verifyProgress(w io.Writer) func(*pagestore.Report, int) {
 // tierStats prints the pages and bytes of each tier of a store: those of the pages, those that
 // are stored, and those of the files.
 //
-// The JSON is that of pagestore.Stats, with the names of its Go fields.
+// The JSON is that of pagestore.Stats, with the names of its Go fields. It reads the index only,
+// and no page.
 func tierStats(cmd *cobra.Command, s *pagestore.Store) error {
 	st := s.Stats()
 	return emit(cmd, st, func(w io.Writer) {

@@ -14,7 +14,8 @@ import (
 )
 
 // swarmVoteCommand returns exoswarm swarm vote, for swarms whose agents are addressed. The votes of
-// a swarm whose groups are addressed end with each observation, so there is nothing to vote on.
+// a swarm whose groups are addressed end with each observation, so there is nothing to vote on. It
+// is a round of the whole swarm, and no group decides by it.
 func swarmVoteCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "vote NAME", Short: "Let all agents decide together, as they vote now; it changes no agent",

@@ -43,6 +43,7 @@ func newArrowReader(name string, src io.ReadCloser, spec ColumnSpec, h *inputmem
 }
 
 // open reads the schema and finds the wanted columns. It checks their types, so that next need not.
+// An error of the schema names the column and its type.
 func (r *arrowReader) open() (err error) {
 	defer damaged(r.name, &err)
 	// The block lives as long as the reader, so its memory is taken once.

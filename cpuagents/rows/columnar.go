@@ -46,7 +46,8 @@ func resize[T any](s []T, n int) []T {
 // which they are decoded.
 func blockBytes(features int) int64 { return blockRows * (48 + 24*int64(features+1)) }
 
-// blockReader reads a columnar source block by block. One goroutine uses it.
+// blockReader reads a columnar source block by block. One goroutine uses it. An error without a
+// class is damage of the data; see damaged.
 type blockReader interface {
 	// next fills b with the next rows, at least one. It returns false after the last row.
 	next(b *block) (more bool, err error)

@@ -184,7 +184,8 @@ func (r *parquetReader) next(b *block) (more bool, err error) {
 }
 
 // openGroup opens the wanted columns of the next row group. A packing other than none, snappy, gzip
-// and zstd is refused.
+// and zstd is refused. The library allocates the buffers of a column here, through the metered
+// allocator.
 func (r *parquetReader) openGroup() error {
 	for _, c := range r.chunks {
 		_ = c.col.Close()

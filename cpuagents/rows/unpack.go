@@ -66,7 +66,7 @@ func unpack(name string, src io.ReadCloser, pack string, limit int64, h *inputme
 }
 
 // zstdMemory returns a function that takes the memory of a frame's window from h. Frames follow one
-// another, so only the largest window counts.
+// another, so only the largest window counts. The hold gives it back with everything else.
 func zstdMemory(name string, h *inputmem.Hold) func(window int64) error {
 	// The first frame pays for the decoder too.
 	most := int64(-zstdRest)

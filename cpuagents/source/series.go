@@ -5,7 +5,8 @@ import (
 	"github.com/exoswarm/exoswarm/internal/dialect"
 )
 
-// Series is one series and its source. It is an entry of the manifest of a job.
+// Series is one series and its source. It is an entry of the manifest of a job. At most one of the
+// specifications of kinds of sources is used: that of the URI. Name is unique in a job.
 type Series struct {
 	Name string `json:"name"`
 	URI  string `json:"uri"`

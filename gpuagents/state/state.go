@@ -49,7 +49,8 @@ type State interface {
 	Close() error
 }
 
-// Info is what does not change in a State.
+// Info is what does not change in a State. The caller compares it with a checkpoint before it opens
+// the pages.
 type Info struct {
 	Cell       string // name of the cell
 	Agents     int64  // of the shard
