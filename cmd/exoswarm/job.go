@@ -102,8 +102,8 @@ func cells(j queue.ListedJob) (attempts, worker, since, detail any) {
 	return "", "", "", j.Note
 }
 
-// jobGet prints one item, an ops.JobView: the job with its state while it is queued or runs, and its
-// result afterwards. An id of which nothing is known is jobs.ErrNotFound. A job that failed is
+// jobGet prints one item, an ops.JobView: the job with its state while it is queued or runs, and
+// its result afterwards. An id of which nothing is known is jobs.ErrNotFound. A job that failed is
 // no failure of the command.
 //
 // The result is read first, and again when the job is not found, because it may end between the

@@ -154,8 +154,8 @@ func (f *watcher) replay(at position) error {
 }
 
 // fetch implements fetcher. A document is one file, with the files that were skipped before it. A
-// look without either is no document: fetch waits for the next one. Files that a look has found and
-// that were not read when the attempt ended are found again by the next attempt.
+// look without either is not a document: fetch waits for the next one. Files that a look has found
+// and that were not read when the attempt ended are found again by the next attempt.
 func (f *watcher) fetch(ctx context.Context, at position, _ string, doc *os.File) (position, error) {
 	var st listState
 	if at.State != nil {

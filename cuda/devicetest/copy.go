@@ -254,7 +254,7 @@ func testPeerCopies(t *testing.T, open fixture.Opener) {
 
 // testLeakedHandles: Close of a device with open handles is device.ErrLeak, whose text counts the
 // handles of each kind and names the purposes of memory. The handles are unusable then, and closing
-// them is no error.
+// them is not an error.
 func testLeakedHandles(t *testing.T, open fixture.Opener) {
 	d := open(t, 0)
 	s, err := d.NewStream()

@@ -98,8 +98,8 @@ func testUsage(t *testing.T, open fixture.Opener) {
 }
 
 // testLeak: Close of a device with an open buffer is device.ErrLeak with the purpose and the size.
-// The device is closed all the same. A second Close is no error, and neither is a late Close of the
-// buffer.
+// The device is closed all the same. A second Close is not an error, and neither is a late Close of
+// the buffer.
 func testLeak(t *testing.T, open fixture.Opener) {
 	d := open(t, 0)
 	b, err := d.Alloc(123, "lost pages")

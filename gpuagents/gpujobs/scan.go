@@ -68,7 +68,8 @@ func reduceFloats[T float32 | float64](ctx context.Context, out *gpujob.ReduceOu
 		// Sums and means are float64 for both types, so their text has 64 bits.
 		bits = 64
 	default:
-		// Check refuses an empty array here. The built-in min and max return NaN if an operand is NaN.
+		// Check refuses an empty array here. The built-in min and max return NaN if an operand is
+		// NaN.
 		best := all[0]
 		if err := each(ctx, all, func(_ int, part []T) {
 			for _, x := range part {

@@ -95,8 +95,8 @@ func (d *demo) replay(ctx context.Context) error {
 // and outlives the process, so that the next one can cancel what a kill has left behind.
 const idFile = "jobs.json"
 
-// cancelEarlier cancels the jobs that idFile names. A job that has ended meanwhile is no error. A
-// damaged file is one, because its jobs would read for ever.
+// cancelEarlier cancels the jobs that idFile names. A job that has ended meanwhile is not an error.
+// A damaged file is one, because its jobs would read for ever.
 func (d *demo) cancelEarlier(ctx context.Context) error {
 	d.jobs = map[string]string{}
 	data, err := os.ReadFile(filepath.Join(d.dir, idFile))
@@ -171,7 +171,7 @@ func (d *demo) replayOnce(ctx context.Context, spec, name string) error {
 		}),
 		SpecFile: spec, Inputs: []string{"-"}, Output: "-", NATS: d.url, Patience: time.Minute,
 	})
-	// The end of the process is no failure of the run.
+	// The end of the process is not a failure of the run.
 	if errors.Is(err, command.ErrInterrupted) {
 		return nil
 	}

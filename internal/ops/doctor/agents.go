@@ -126,7 +126,7 @@ func states(f *Facts) Result {
 }
 
 // versions warns of agents with different versions. Versions work together during an update, so it
-// is no error. It skips agents that have not answered.
+// is not an error. It skips agents that have not answered.
 func versions(f *Facts) Result {
 	if r, no := missing(f); no {
 		return r

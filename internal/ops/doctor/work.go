@@ -72,7 +72,7 @@ func unservedKinds(f *Facts) Result {
 }
 
 // oldJob is the age from which the oldest job is reported. Jobs over live sources run for days, so
-// an age alone is no warning.
+// an age alone is not a warning.
 const oldJob = time.Hour
 
 // oldest reports the oldest job that is not over if it is older than oldJob. With several such
