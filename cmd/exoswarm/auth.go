@@ -41,7 +41,7 @@ user needs the file of its name in creds.`,
 		RunE: inFolder(false, authAdd),
 	}
 	f = add.Flags()
-	f.String("role", "", "agent, submitter, operator or viewer (required)")
+	f.String("role", "", "agent (for CPU agents), gpuagent, submitter, operator or viewer (required)")
 	f.String("tenant", "", "tenant whose jobs a submitter submits and sees")
 	f.Duration("expires", 0, "how long the credentials are valid, such as 720h; 0: for ever")
 
@@ -156,7 +156,8 @@ func authAdd(cmd *cobra.Command, args []string, f *auth.Folder) error {
 	expires, _ := cmd.Flags().GetDuration("expires")
 	switch {
 	case u.Role == "":
-		return command.Usage("auth user add: --role is missing: use agent, submitter, operator or viewer")
+		return command.Usage("auth user add: --role is missing: use agent, gpuagent, submitter, " +
+			"operator or viewer")
 	case expires < 0:
 		return command.Usage("auth user add: --expires %v: use a time to come, or 0 for ever", expires)
 	case expires > 0:
