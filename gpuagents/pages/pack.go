@@ -1,10 +1,12 @@
 package pages
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 )
 
@@ -121,7 +123,7 @@ func (m *Memory) Unpack(ctx context.Context, all Packed) error {
 	return nil
 }
 
-// Packed are pages without their zeros.
+// Packed are pages without their zeros, in the order of their numbers.
 type Packed []packedPage
 
 // Bytes returns how many bytes the packed pages take in memory, approximately.
@@ -130,4 +132,18 @@ func (p Packed) Bytes() (n int64) {
 		n += int64(len(page.data)) + 64
 	}
 	return n
+}
+
+// Read copies a page into buf, which has the length of a page. A page that is not among the packed
+// ones is zeros. Several goroutines may read at the same time.
+func (p Packed) Read(page uint64, buf []byte) error {
+	clear(buf)
+	i, found := slices.BinarySearchFunc(p, page, func(one packedPage, page uint64) int { return cmp.Compare(one.page, page) })
+	if !found {
+		return nil
+	}
+	if err := unpackPage(buf, p[i].data); err != nil {
+		return fmt.Errorf("page %d: %w", page, err)
+	}
+	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/gpuagents/fault"
 	"github.com/exoswarm/exoswarm/gpuagents/snapshot"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
@@ -37,6 +38,9 @@ func NewSnapshotter(of State, s swarms.Swarm, spec *swarm.Spec, has GroupRange, 
 // Rounds returns the last round of the swarm, which the caller keeps with its checkpoints. The
 // caller reads and restores it in the goroutine that serves the shard.
 func (k *Snapshotter) Rounds() *Rounds { return k.rounds }
+
+// Layout returns the places of the variables of the agents in the pages of Memory.
+func (k *Snapshotter) Layout() kernels.Layout { return layoutOf(k.State) }
 
 // Info implements State: pages depend on the snapshot that the swarm was restored from. A
 // checkpoint of another origin then has another digest and is discarded.
