@@ -221,6 +221,7 @@ func commandLines(t *testing.T, dir string) map[string][]string {
 		"exoswarm swarm query":    {"lasting", "--agents", "1"},
 		"exoswarm swarm reset":    {"lasting"},
 		"exoswarm swarm snapshot": {"lasting", "--name", "s"},
+		"exoswarm swarm state":    {"lasting", "--at", "1", "--group", "0"},
 		"exoswarm swarm tick":     {"lasting"},
 		"exoswarm swarm trim":     {"lasting", "--to", "s", "--snapshots", snapshots},
 		"exoswarm swarm vote":     {"lasting"},

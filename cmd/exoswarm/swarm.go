@@ -128,7 +128,7 @@ they find twice in turn. So the list is usually empty while a CPU agent runs.`,
 	}
 	orphans.Flags().Bool("delete", false, "remove the listed swarms and logs")
 	all := []*cobra.Command{
-		create, list, swarmGetCommand(), tick, observe, query, swarmVoteCommand(),
+		create, list, swarmGetCommand(), tick, observe, query, swarmStateCommand(), swarmVoteCommand(),
 		swarmFuseCommand(), snap, trim, reset, remove, orphans,
 	}
 	for _, c := range all {

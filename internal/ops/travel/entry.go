@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"math"
 	"strings"
@@ -146,25 +147,10 @@ const (
 // nameSources adds the names of sources to rows, where they can be read. The number of a group is
 // the place of its source in the list of the job.
 func (g *Guide) nameSources(ctx context.Context, s swarms.Swarm, rows []Row) {
-	job := s.OwnerJob()
-	if job == "" || len(rows) == 0 {
+	if len(rows) == 0 {
 		return
 	}
-	g.sources.mu.Lock()
-	all, known := g.sources.known[job]
-	g.sources.mu.Unlock()
-	if !known {
-		all = g.sourcesOf(ctx, job)
-		if ctx.Err() != nil {
-			return
-		}
-		g.sources.mu.Lock()
-		if len(g.sources.known) >= maxKnown {
-			clear(g.sources.known)
-		}
-		g.sources.known[job] = all
-		g.sources.mu.Unlock()
-	}
+	all := g.sourcesOf(ctx, s)
 	for i := range rows {
 		if n := rows[i].Group; n < len(all) {
 			rows[i].Series, rows[i].Source = all[n].Name, all[n].URI
@@ -172,13 +158,58 @@ func (g *Guide) nameSources(ctx context.Context, s swarms.Swarm, rows []Row) {
 	}
 }
 
+// GroupOf returns the group of a series of a run, by the name of the series. swarm is an id. It
+// fails with jobs.ErrNotFound if the run has no such series, or its list of sources cannot be read.
+func (g *Guide) GroupOf(ctx context.Context, swarm, series string) (int, error) {
+	s, _, err := g.record(ctx, swarm, 0)
+	if err != nil {
+		return 0, err
+	}
+	all := g.sourcesOf(ctx, s)
+	if len(all) == 0 {
+		return 0, fmt.Errorf("series %s of swarm %s: it has no list of series that can be read: use the number of its "+
+			"group: %w", series, swarm, jobs.ErrNotFound)
+	}
+	for i, one := range all {
+		if one.Name == series {
+			return i, nil
+		}
+	}
+	return 0, fmt.Errorf("series %s of swarm %s: it has %d series, %s to %s: %w", series, swarm, len(all), all[0].Name,
+		all[len(all)-1].Name, jobs.ErrNotFound)
+}
+
+// sourcesOf returns the sources of the groups of a run, by group; nil where they cannot be read.
+func (g *Guide) sourcesOf(ctx context.Context, s swarms.Swarm) []source {
+	job := s.OwnerJob()
+	if job == "" {
+		return nil
+	}
+	g.sources.mu.Lock()
+	all, known := g.sources.known[job]
+	g.sources.mu.Unlock()
+	if known {
+		return all
+	}
+	if all = g.readSources(ctx, job); ctx.Err() != nil {
+		return nil
+	}
+	g.sources.mu.Lock()
+	defer g.sources.mu.Unlock()
+	if len(g.sources.known) >= maxKnown {
+		clear(g.sources.known)
+	}
+	g.sources.known[job] = all
+	return all
+}
+
 // sourcePatience bounds the reading of a list of sources. A login without the right to read objects
 // gets no answer.
 const sourcePatience = 3 * time.Second
 
-// sourcesOf reads the sources of a job: those of the list that its specification names, in the
+// readSources reads the sources of a job: those of the list that its specification names, in the
 // store of objects. It returns nil where that cannot be read.
-func (g *Guide) sourcesOf(ctx context.Context, id string) []source {
+func (g *Guide) readSources(ctx context.Context, id string) []source {
 	ctx, cancel := context.WithTimeout(ctx, sourcePatience)
 	defer cancel()
 	j, err := g.conn.Queue.Locate(ctx, id)
