@@ -14,10 +14,13 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/exoswarm/exoswarm/internal/bucket"
 	"github.com/exoswarm/exoswarm/internal/command"
+	"github.com/exoswarm/exoswarm/internal/keyring"
 	"github.com/exoswarm/exoswarm/internal/ops/cluster"
 	"github.com/exoswarm/exoswarm/internal/ops/dashboard"
 	"github.com/exoswarm/exoswarm/internal/ops/doctor"
+	"github.com/exoswarm/exoswarm/internal/ops/travel"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 )
@@ -28,11 +31,15 @@ func UICommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "ui --nats URL", Short: "Serve the dashboard of a cluster until SIGTERM", Args: cobra.NoArgs,
 		Long: `Serve the dashboard of a cluster. It looks at the cluster once a second, however many browsers
-watch, and changes nothing: the login of a viewer is enough. It waits for a server that is away.`,
+watch, and changes nothing: the login of a viewer is enough. It waits for a server that is away.
+With --snapshots it shows the past of swarms whose logs were trimmed, and of others sooner.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return serveUI(cmd) },
 	}
 	command.NATSFlags(cmd.Flags(), false)
 	dashboardFlags(cmd.Flags())
+	cmd.Flags().String("snapshots", "", "folder, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX of the snapshots, as for "+
+		"gpuagent --snapshots; empty: replays begin with the first entry of a log")
+	cmd.Flags().String("key-file", "", "file with the keys of encrypted snapshots, as for gpuagent --key-file")
 	command.MetricsFlag(cmd.Flags())
 	command.LogFlags(cmd.Flags())
 	return cmd
@@ -113,16 +120,46 @@ func listen(cmd *cobra.Command, log *slog.Logger) (*listener, error) {
 type site struct {
 	*dashboard.Server
 	watcher *cluster.Watcher
+	guide   *travel.Guide
 	place   *listener
+}
+
+// openSnapshots opens the place of snapshots, with the keys of a file for encrypted ones; nil for an
+// empty place. A place that cannot be opened, or a wrong file, is an error of usage.
+func openSnapshots(ctx context.Context, place, keyFile string) (bucket.Bucket, error) {
+	if place == "" {
+		return nil, nil
+	}
+	var keys *keyring.Ring
+	if keyFile != "" {
+		var err error
+		if keys, err = keyring.Read(keyFile); err != nil {
+			return nil, command.Usage("--key-file: %v", err)
+		}
+	}
+	b, err := bucket.Open(ctx, place)
+	if err != nil {
+		return nil, command.Usage("--snapshots: %v", err)
+	}
+	return bucket.Seal(b, keys), nil
 }
 
 // open starts to observe the cluster that c reaches, and makes the dashboard. c must stay open
 // until the site is closed. Options that the dashboard refuses, such as an exposed address without
-// TLS, are errors of usage; the watcher is closed then.
-func (l *listener) open(c *natsq.Conn) (*site, error) {
-	w := cluster.Start(cluster.Options{Conn: c, Log: l.options.Log})
+// TLS, are errors of usage; the watcher is closed then. snapshots stays the caller's; nil: there are
+// none.
+func (l *listener) open(c *natsq.Conn, snapshots bucket.Bucket) (*site, error) {
 	log := l.options.Log
-	l.options.Cluster = w
+	past := travel.Options{Conn: c, Log: log}
+	if snapshots != nil {
+		past.Snapshots = snapshots
+	}
+	guide, err := travel.New(past)
+	if err != nil {
+		return nil, err
+	}
+	w := cluster.Start(cluster.Options{Conn: c, Log: log})
+	l.options.Cluster, l.options.Past = w, guide
 	// The doctor uses the looks of the watcher and does not read this machine: a browser is on
 	// another one.
 	l.options.Doctor = func(ctx context.Context) ([]doctor.Result, error) {
@@ -135,13 +172,14 @@ func (l *listener) open(c *natsq.Conn) (*site, error) {
 	s, err := dashboard.New(l.options)
 	if err != nil {
 		w.Close()
+		err = errors.Join(err, guide.Close())
 		if errors.Is(err, dashboard.ErrExposed) || errors.Is(err, dashboard.ErrToken) ||
 			errors.Is(err, dashboard.ErrOptions) {
 			return nil, command.Usage("--listen: %v", err)
 		}
 		return nil, err
 	}
-	return &site{s, w, l}, nil
+	return &site{s, w, guide, l}, nil
 }
 
 // serve serves until ctx ends. The first line of its log has an address with which a browser logs
@@ -152,9 +190,13 @@ func (s *site) serve(ctx context.Context) error {
 }
 
 // Close closes the dashboard first, because its requests read from the watcher.
+// The replays end last.
 func (s *site) Close() {
 	s.Server.Close()
 	s.watcher.Close()
+	if err := s.guide.Close(); err != nil {
+		s.place.options.Log.Warn("ending the replays", "error", err)
+	}
 }
 
 // serveUI is the life of exoswarm ui: it opens the socket, connects, serves until a signal or until
@@ -193,7 +235,16 @@ func serveUI(cmd *cobra.Command) error {
 		case <-ctx.Done():
 		}
 	}()
-	d, err := l.open(c)
+	place, _ := cmd.Flags().GetString("snapshots")
+	keyFile, _ := cmd.Flags().GetString("key-file")
+	snapshots, err := openSnapshots(ctx, place, keyFile)
+	if err != nil {
+		return err
+	}
+	if snapshots != nil {
+		defer snapshots.Close()
+	}
+	d, err := l.open(c, snapshots)
 	if err != nil {
 		return err
 	}

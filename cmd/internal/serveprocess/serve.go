@@ -96,7 +96,12 @@ func serve(cmd *cobra.Command) (err error) {
 		return err
 	}
 	defer conn.Close()
-	d, err := l.open(conn)
+	snapshots, err := openSnapshots(cmd.Context(), snapshotFolder(dir), "")
+	if err != nil {
+		return err
+	}
+	defer snapshots.Close()
+	d, err := l.open(conn, snapshots)
 	if err != nil {
 		return err
 	}
@@ -220,12 +225,15 @@ func (p *parts) common(name, url string) []string {
 	return []string{"--name", name, "--nats", url, "--log-level", level, "--log-format", format}
 }
 
+// snapshotFolder is the place of snapshots below the data folder.
+func snapshotFolder(dir string) string { return filepath.Join(dir, "gpu", "snapshots") }
+
 // gpuArguments returns the arguments of gpuagent for the flags of this command.
 func (p *parts) gpuArguments(url, dir string) []string {
 	device, _ := p.cmd.Flags().GetString("device")
 	args := append(p.common("gpuagent", url), "--device", device, "--data-dir", filepath.Join(dir, "gpu"),
 		// A process that was killed is the only one there is: nobody else takes its shards meanwhile.
-		"--lease-ttl", "2s", "--snapshots", filepath.Join(dir, "gpu", "snapshots"))
+		"--lease-ttl", "2s", "--snapshots", snapshotFolder(dir))
 	if custom, _ := p.cmd.Flags().GetBool("allow-custom-cells"); custom {
 		args = append(args, "--allow-custom-cells")
 	}

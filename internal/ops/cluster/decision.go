@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/exoswarm/exoswarm/jobs"
@@ -53,57 +54,110 @@ const (
 	mostRows      = 100
 )
 
-// Decisions returns the newest answers of a shard of a swarm, by its name or id, newest first, at
-// most limit and 200. jobs.ErrNotFound where there is no such swarm or shard. The shard is looked
-// up in the newest State, so a swarm that was created after the last look is not found. Each entry
-// is one request to the server. On any other error the entries that were read so far come with it.
-func (w *Watcher) Decisions(ctx context.Context, swarm string, shard, limit int) ([]Decision, error) {
-	for _, sw := range w.State().Swarms {
-		if sw.ID != swarm && sw.Name != swarm {
-			continue
-		}
-		if shard < 0 || shard >= len(sw.Shards) {
-			return nil, fmt.Errorf("swarm %s has the shards 0 to %d, not %d: %w", swarm, len(sw.Shards)-1, shard,
-				jobs.ErrNotFound)
-		}
-		return w.decisions(ctx, sw, shard, min(limit, mostDecisions))
+// Decisions returns answers of a shard of a swarm, by its name or id, newest first: those before
+// number before, or with 0 the newest, at most limit and 200. jobs.ErrNotFound where there is no
+// such swarm or shard. The shard is looked up in the newest State, so a swarm that was created after
+// the last look is not found.
+func (w *Watcher) Decisions(
+	ctx context.Context, swarm string, shard int, before uint64, limit int,
+) ([]Decision, error) {
+	all := []Decision{}
+	if limit <= 0 {
+		return all, nil
 	}
-	return nil, fmt.Errorf("swarm %s: %w", swarm, jobs.ErrNotFound)
+	err := w.answers(ctx, swarm, shard, before, func(sw Swarm, e swarms.Entry, at time.Time) bool {
+		all = append(all, decision(sw, e, at))
+		return len(all) < min(limit, mostDecisions)
+	})
+	return all, err
 }
 
-// decisions reads the log of answers of a shard from its end backwards. A gap ends the list without
-// an error: entries are only ever removed from the front of a log.
-func (w *Watcher) decisions(ctx context.Context, sw Swarm, shard, limit int) ([]Decision, error) {
-	all := []Decision{}
-	last, err := w.conn.Swarms.Log(sw.Key, shard, swarms.Out).Last(ctx)
-	if err != nil || limit <= 0 {
-		return all, err
+// GroupDecisions are what a group has decided, newest first.
+type GroupDecisions struct {
+	// Decisions have the rows of the group alone.
+	Decisions []Decision `json:"decisions"`
+	// Next asks for earlier ones as the number before which they are; 0: there are none.
+	Next uint64 `json:"next,omitempty"`
+}
+
+// Bounds of the answers that GroupDecisions reads at a time.
+const (
+	mostSearched      = 300
+	mostSearchedBytes = 16 << 20
+)
+
+// GroupDecisions returns the answers of a shard that decide for a group, as Decisions does. It reads
+// at most 300 answers, so it may return fewer than there are; Next goes on.
+func (w *Watcher) GroupDecisions(
+	ctx context.Context, swarm string, shard, group int, before uint64, limit int,
+) (GroupDecisions, error) {
+	out := GroupDecisions{Decisions: []Decision{}}
+	read, bytes := 0, 0
+	err := w.answers(ctx, swarm, shard, before, func(sw Swarm, e swarms.Entry, at time.Time) bool {
+		if d := decision(sw, e, at, uint32(group)); len(d.Rows) > 0 {
+			out.Decisions = append(out.Decisions, d)
+		}
+		read++
+		bytes += len(e.Data)
+		if len(out.Decisions) >= min(limit, mostDecisions) || read >= mostSearched || bytes >= mostSearchedBytes {
+			out.Next = e.Seq
+			return false
+		}
+		return true
+	})
+	if out.Next == 1 {
+		out.Next = 0
 	}
-	for seq := last.Seq; seq > 0 && len(all) < limit; seq-- {
+	return out, err
+}
+
+// answers calls fn with the answers of a shard before a number, newest first, until it returns
+// false.
+func (w *Watcher) answers(
+	ctx context.Context, swarm string, shard int, before uint64, fn func(sw Swarm, e swarms.Entry, at time.Time) bool,
+) error {
+	all := w.State().Swarms
+	i := slices.IndexFunc(all, func(s Swarm) bool { return s.ID == swarm || s.Name == swarm })
+	if i < 0 {
+		return fmt.Errorf("swarm %s: %w", swarm, jobs.ErrNotFound)
+	}
+	sw := all[i]
+	if shard < 0 || shard >= len(sw.Shards) {
+		return fmt.Errorf("swarm %s has the shards 0 to %d, not %d: %w", swarm, len(sw.Shards)-1, shard,
+			jobs.ErrNotFound)
+	}
+	last, err := w.conn.Swarms.Log(sw.Key, shard, swarms.Out).Last(ctx)
+	if err != nil {
+		return err
+	}
+	seq := last.Seq
+	if before > 0 {
+		seq = min(seq, before-1)
+	}
+	for ; seq > 0; seq-- {
 		e, at, err := w.conn.Swarms.Entry(ctx, sw.Key, shard, swarms.Out, seq)
 		if errors.Is(err, jobs.ErrNotFound) { // the log was trimmed there
-			return all, nil
+			return nil
 		}
-		if err != nil {
-			return all, err
+		if err != nil || !fn(sw, e, at) {
+			return err
 		}
-		all = append(all, decision(sw, e, at))
 	}
-	return all, nil
+	return nil
 }
 
-// decision decodes an answer. One that cannot be decoded has neither rows nor body: anybody may write
-// to a log.
-func decision(sw Swarm, e swarms.Entry, at time.Time) Decision {
+// decision decodes an answer, with its first rows or with those of some groups. One that cannot be
+// decoded has neither rows nor body: anybody may write to a log.
+func decision(sw Swarm, e swarms.Entry, at time.Time, groups ...uint32) Decision {
 	d := Decision{Seq: e.Seq, Ref: e.Ref, At: at, Kind: e.Kind, Bytes: len(e.Data)}
 	switch {
 	case e.Kind == swarms.EntryDecide && sw.Addressed == "agent":
 		if a, err := batch.DecodeAgentDecisions(e.Data); err == nil {
-			d.Count, d.Rows = len(a.Agent), agentRows(a)
+			d.Count, d.Rows = len(a.Agent), agentRows(a, uint32(sw.perGroup()), groups)
 		}
 	case e.Kind == swarms.EntryDecide:
 		if g, err := batch.DecodeDecisions(e.Data); err == nil {
-			d.Count, d.Rows = g.Len(), groupRows(g)
+			d.Count, d.Rows = g.Len(), groupRows(g, groups)
 		}
 	case json.Valid(e.Data):
 		d.Body = e.Data
@@ -111,9 +165,14 @@ func decision(sw Swarm, e swarms.Entry, at time.Time) Decision {
 	return d
 }
 
-// groupRows returns at most mostRows rows of a table of groups. Counts of a row is a part of g.
-func groupRows(g *batch.Decisions) (rows []DecisionRow) {
-	for i := range min(g.Len(), mostRows) {
+// perGroup returns the number of agents of a group, at least 1.
+func (s Swarm) perGroup() int64 { return max(1, s.Agents/int64(max(1, s.Groups))) }
+
+func groupRows(g *batch.Decisions, groups []uint32) (rows []DecisionRow) {
+	for i := 0; i < g.Len() && len(rows) < mostRows; i++ {
+		if len(groups) > 0 && !slices.Contains(groups, g.Group[i]) {
+			continue
+		}
 		r := DecisionRow{
 			Group: g.Group[i], Row: g.Row[i], Timestamp: g.Timestamp[i], Score: g.Score[i], Leader: g.Leader[i],
 			Round: g.Round[i], Decision: -1, Counts: g.Counts[i*g.Candidates : (i+1)*g.Candidates],
@@ -139,11 +198,12 @@ func groupRows(g *batch.Decisions) (rows []DecisionRow) {
 	return rows
 }
 
-// agentRows returns at most mostRows rows of a table of single agents. Pointers of a row point into
-// a.
-func agentRows(a *batch.AgentDecisions) (rows []DecisionRow) {
-	for i := range min(len(a.Agent), mostRows) {
-		r := DecisionRow{Agent: &a.Agent[i], Decision: -1}
+func agentRows(a *batch.AgentDecisions, size uint32, groups []uint32) (rows []DecisionRow) {
+	for i := 0; i < len(a.Agent) && len(rows) < mostRows; i++ {
+		r := DecisionRow{Group: a.Agent[i] / size, Agent: &a.Agent[i], Decision: -1}
+		if len(groups) > 0 && !slices.Contains(groups, r.Group) {
+			continue
+		}
 		if a.Decision[i] != batch.NoVote {
 			r.Decision = int64(a.Decision[i])
 		}

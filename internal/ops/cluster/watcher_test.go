@@ -174,12 +174,12 @@ func TestWatcher(t *testing.T) {
 	if !<-asked {
 		t.Error("the agent is asked, and not for its observations")
 	}
-	d, err := w.Decisions(t.Context(), "crowd", 0, 10)
+	d, err := w.Decisions(t.Context(), "crowd", 0, 0, 10)
 	if err != nil || len(d) != 2 || d[0].Ref != 2 || d[1].Kind != swarms.EntryTicked ||
 		!strings.Contains(string(d[1].Body), `"stepped":2000`) {
 		t.Errorf("decisions: %+v, %v, want the two answers, newest first", d, err)
 	}
-	if _, err := w.Decisions(t.Context(), "crowd", 1, 10); err == nil {
+	if _, err := w.Decisions(t.Context(), "crowd", 1, 0, 10); err == nil {
 		t.Error("the decisions of shard 1 of 1 are returned, want an error")
 	}
 	if r, err := w.ExplainSwarm(t.Context(), "crowd"); err != nil || r.Cause != explain.Idle {

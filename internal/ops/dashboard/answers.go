@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/exoswarm/exoswarm/gpuagents/replay"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
@@ -151,7 +152,11 @@ func statusOf(err error) int {
 		return http.StatusGatewayTimeout
 	case errors.As(err, &e) && e.Code == jobs.CodeInvalid:
 		return http.StatusBadRequest
-	case errors.Is(err, context.Canceled), errors.Is(err, jobs.ErrUnavailable):
+	case errors.Is(err, replay.ErrTrimmed):
+		return http.StatusGone
+	case errors.Is(err, replay.ErrTooLarge), errors.Is(err, replay.ErrTooFar):
+		return http.StatusUnprocessableEntity
+	case errors.Is(err, context.Canceled), errors.Is(err, jobs.ErrUnavailable), errors.Is(err, replay.ErrClosed):
 		return http.StatusServiceUnavailable
 	}
 	return http.StatusBadGateway

@@ -30,6 +30,8 @@ var views = []view{
 	{"swarm", "swarms/shops", "Entropy and margin"},
 	{"swarm of a run", "swarms/s2", "lif"},
 	{"decision", "swarms/shops/shards/0/decisions/7", "Margin"},
+	{"decision of a group", "swarms/shops/shards/1/decisions/7/group/5", "file:in/shop-3.csv"},
+	{"replay", "swarms/shops/shards/1/at/30", "Replaying the log"},
 	{"agents", "agents", "NVIDIA H100"},
 	{"agent", "agents/g1", "device temperature"},
 	{"tiers", "tiers", "gpu to cpu"},

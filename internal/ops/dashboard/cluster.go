@@ -37,8 +37,12 @@ type Cluster interface {
 	// Dead lists dead letters of a pool (empty: of all), oldest first.
 	Dead(ctx context.Context, pool string, limit int) ([]jobs.DeadLetter, error)
 
-	// Decisions returns the newest answers of a shard of a swarm, newest first.
-	Decisions(ctx context.Context, swarmID string, shard, limit int) ([]cluster.Decision, error)
+	// Decisions returns answers of a shard of a swarm before a number, or with 0 the newest, newest
+	// first.
+	Decisions(ctx context.Context, swarmID string, shard int, before uint64, limit int) ([]cluster.Decision, error)
+	// GroupDecisions returns those of a group, with their rows for it alone.
+	GroupDecisions(ctx context.Context, swarmID string, shard, group int, before uint64, limit int) (
+		cluster.GroupDecisions, error)
 	// ExplainSwarm tells why a swarm does not progress.
 	ExplainSwarm(ctx context.Context, name string) (explain.Reason, error)
 }

@@ -33,6 +33,8 @@ type Options struct {
 	Cluster Cluster
 	// Doctor runs the checks of the cluster; nil: those that need the newest state alone.
 	Doctor func(ctx context.Context) ([]doctor.Result, error)
+	// Past replays logs; nil: the dashboard shows entries and moments of no swarm.
+	Past Past
 	// Log receives failures of the cluster and refused logins; nil: none.
 	Log *slog.Logger
 	// Version is what the page shows as the version of the program.
@@ -75,6 +77,7 @@ type Server struct {
 	answers *answers
 	events  *hub
 	hosts   map[string]bool
+	moments chan struct{} // has an element for each request that waits for a replay or runs one
 	local   bool
 	started time.Time
 }
@@ -112,7 +115,8 @@ func New(o Options) (*Server, error) {
 	}
 	s := &Server{
 		o: o, log: o.Log, local: local, started: time.Now(), hosts: map[string]bool{},
-		logins: newLogins(port, o.Token), answers: newAnswers(), events: newHub(o.Cluster, o.Log, time.Second),
+		moments: make(chan struct{}, maxMoments),
+		logins:  newLogins(port, o.Token), answers: newAnswers(), events: newHub(o.Cluster, o.Log, time.Second),
 	}
 	for _, h := range o.Hosts {
 		s.hosts[strings.ToLower(h)] = true

@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/exoswarm/exoswarm/gpuagents/replay"
 	"github.com/exoswarm/exoswarm/internal/ops/cluster"
 	"github.com/exoswarm/exoswarm/jobs"
 )
@@ -65,7 +66,8 @@ func TestLogin(t *testing.T) {
 		o.Token, o.Announce = "", func(url string) { announced <- url }
 	})
 	for _, route := range table {
-		path := strings.NewReplacer("{id}", "j1", "{name}", "shops").Replace(route.path)
+		path := strings.NewReplacer("{id}", "j1", "{name}", "shops", "{shard}", "0", "{entry}", "1", "{group}",
+			"3").Replace(route.path)
 		res, body := r.do(t, route.method, "api/v1/"+path, "{}")
 		switch {
 		case route.public || route.name == "logIn":
@@ -326,15 +328,19 @@ func TestRoutes(t *testing.T) {
 		"swarms/s2":                              `"cell":"lif"`,
 		"swarms/s1":                              `"name":"shops"`,
 		"swarms/shops/explain":                   `"cause":"no_room"`,
-		"swarms/shops/decisions?shard=1&limit=2": `"seq":2`,
-		"agents":                                 `"name":"g2"`,
-		"agents/g1":                              `"exoswarm_swarm_pages"`,
-		"tenants":                                `"acme"`,
-		"nats":                                   `"EXO_WAIT"`,
-		"doctor":                                 `"nats.sync"`,
-		"dead?pool=cpu":                          `"the disk is full"`,
-		"login":                                  `"version":"test"`,
-		"openapi.json":                           `"3.1.0"`,
+		"swarms/shops/decisions?shard=1&limit=2": `"seq":40`,
+		"swarms/shops/decisions?before=9&limit=1":    `[{"seq":8`,
+		"swarms/shops/shards/1/groups/5/decisions":   `"group":5`,
+		"swarms/shops/shards/1/entries/4?group=3":    `"series":"shop-3"`,
+		"swarms/shops/shards/1/at/30?and=31&group=3": `"progress":{"moment":1,"entry":20,"of":30}`,
+		"agents":        `"name":"g2"`,
+		"agents/g1":     `"exoswarm_swarm_pages"`,
+		"tenants":       `"acme"`,
+		"nats":          `"EXO_WAIT"`,
+		"doctor":        `"nats.sync"`,
+		"dead?pool=cpu": `"the disk is full"`,
+		"login":         `"version":"test"`,
+		"openapi.json":  `"3.1.0"`,
 	} {
 		res, body := r.get(t, path)
 		if res.status != http.StatusOK || !strings.Contains(body, want) || !json.Valid([]byte(body)) {
@@ -350,6 +356,11 @@ func TestRoutes(t *testing.T) {
 	for path, want := range map[string]int{
 		"jobs/none": 404, "swarms/none": 404, "agents/none": 404, "nosuch": 404, "swarms/none/explain": 404,
 		"swarms/none/decisions": 404, "swarms/shops/decisions?shard=3": 404,
+		"swarms/none/shards/0/at/1": 404, "swarms/shops/shards/3/at/1": 404, "swarms/shops/shards/0/at/0": 400,
+		"swarms/shops/shards/x/at/1": 400, "swarms/shops/shards/0/at/1?and=-1": 400,
+		"swarms/shops/shards/0/at/1?agents=1001": 400, "swarms/none/shards/0/entries/1": 404,
+		"swarms/shops/shards/3/entries/1": 404, "swarms/shops/shards/0/entries/1?group=-2": 400,
+		"swarms/shops/shards/3/groups/1/decisions": 404, "swarms/shops/decisions?before=-1": 400,
 		"jobs?pool=tpu": 400, "jobs?limit=0": 400, "jobs?limit=1001": 400, "jobs?limit=x": 400,
 		"jobs?over=perhaps":               400,
 		"swarms/shops/decisions?shard=-1": 400, "history?seconds=9": 400, "history?names=" +
@@ -371,7 +382,8 @@ func TestFailures(t *testing.T) {
 	n := 0
 	for err, want := range map[error]int{
 		jobs.ErrNotFound: 404, jobs.ErrDenied: 403, jobs.ErrUnavailable: 503, errors.New("broken"): 502,
-		jobs.Errorf(jobs.CodeInvalid, "wrong"): 400,
+		jobs.Errorf(jobs.CodeInvalid, "wrong"): 400, replay.ErrTrimmed: 410, replay.ErrTooLarge: 422,
+		replay.ErrTooFar: 422, replay.ErrClosed: 503, errMoment: 504, errNoPast: 404,
 	} {
 		n++
 		wrapped := fmt.Errorf("asking: %w", err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"github.com/exoswarm/exoswarm/internal/ops/cluster"
 	"github.com/exoswarm/exoswarm/internal/ops/doctor"
 	"github.com/exoswarm/exoswarm/internal/ops/explain"
+	"github.com/exoswarm/exoswarm/internal/ops/travel"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/servers"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
@@ -188,9 +190,15 @@ func (f *fakeCluster) doctor(context.Context) ([]doctor.Result, error) {
 	}, f.ask()
 }
 
-func (f *fakeCluster) Decisions(_ context.Context, _ string, shard, limit int) ([]cluster.Decision, error) {
+func (f *fakeCluster) Decisions(_ context.Context, _ string, shard int, before uint64, limit int) (
+	[]cluster.Decision, error,
+) {
 	var all []cluster.Decision // newest first
-	for i := min(limit, 40); i > 0; i-- {
+	newest := 40
+	if before > 0 {
+		newest = min(newest, int(before)-1)
+	}
+	for i := newest; i > max(0, newest-limit); i-- {
 		d := cluster.Decision{
 			Seq:   uint64(i),
 			Ref:   uint64(i + 3),
@@ -227,6 +235,41 @@ func (f *fakeCluster) Decisions(_ context.Context, _ string, shard, limit int) (
 		all = append(all, d)
 	}
 	return all, f.ask()
+}
+
+func (f *fakeCluster) GroupDecisions(
+	ctx context.Context, id string, shard, group int, before uint64, limit int,
+) (cluster.GroupDecisions, error) {
+	all, err := f.Decisions(ctx, id, shard, before, limit)
+	out := cluster.GroupDecisions{Decisions: []cluster.Decision{}}
+	for _, d := range all {
+		d.Rows = slices.DeleteFunc(d.Rows, func(r cluster.DecisionRow) bool { return int(r.Group) != group })
+		if len(d.Rows) > 0 {
+			out.Decisions, out.Next = append(out.Decisions, d), d.Seq
+		}
+	}
+	if out.Next == 1 {
+		out.Next = 0
+	}
+	return out, err
+}
+
+// Entry implements Past.
+func (f *fakeCluster) Entry(_ context.Context, _ string, _ int, entry uint64, group int) (travel.Entry, error) {
+	return travel.Entry{
+		Seq: entry, Kind: swarms.EntryObserve, Ref: 7, At: submitted, Bytes: 900, Count: 2, Answer: swarms.EntryDecide,
+		Timestamp: "timestamp", Columns: []string{"value", "load"}, Groups: []int{3, 5}, Job: "j1", Rows: []travel.Row{{
+			Group: max(group, 3), Row: 4, Timestamp: "2026-11-23", Time: submitted, Read: submitted,
+			Values: []*float64{new(1.5), nil}, Series: "shop-3", Source: "file:in/shop-3.csv",
+		}},
+	}, f.ask()
+}
+
+// At implements Past.
+func (f *fakeCluster) At(_ context.Context, q travel.Question) (travel.View, error) {
+	return travel.View{Swarm: q.Swarm, Name: q.Swarm, Last: 43, First: 1, Progress: &travel.Progress{
+		Moment: 1, Entry: 20, Of: q.Entry,
+	}}, f.ask()
 }
 
 // fakeState is a cluster in which everything that pages show is there.
@@ -332,7 +375,7 @@ func opened(t *testing.T, f Cluster, edit func(*Options), edits ...func(*Server)
 	t.Helper()
 	o := Options{Cluster: f, Listen: "127.0.0.1:0", Version: "test", Token: testToken}
 	if fake, ok := f.(*fakeCluster); ok {
-		o.Doctor = fake.doctor
+		o.Doctor, o.Past = fake.doctor, fake
 	}
 	if edit != nil {
 		edit(&o)

@@ -19,6 +19,7 @@ import (
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/internal/ops/cluster"
 	"github.com/exoswarm/exoswarm/internal/ops/doctor"
+	"github.com/exoswarm/exoswarm/internal/ops/travel"
 	"github.com/exoswarm/exoswarm/internal/testlong"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
@@ -58,7 +59,8 @@ var liveViews = []view{
 	{"job", "jobs/report", "not over yet"},
 	{"swarms", "swarms", "predictor"},
 	{"swarm", "swarms/crowd", "Entropy and margin"},
-	{"decision", "swarms/shops/shards/0/decisions/3", "Margin"},
+	{"decision", "swarms/shops/shards/0/decisions/3", "What group 0 decided before"},
+	{"moment", "swarms/shops/shards/0/at/9/and/10/group/7", "The shard differs between the moments"},
 	{"agents", "agents", "gpu-1"},
 	{"agent", "agents/gpu-1", "swarm observations per second"},
 	{"tiers", "tiers", "Pages by tier"},
@@ -271,8 +273,13 @@ func TestLive(t *testing.T) {
 	}
 	b := openBrowser(t)
 	c, w := live(t)
+	guide, err := travel.New(travel.Options{Conn: c})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = guide.Close() })
 	r := opened(t, w, func(o *Options) {
-		o.Version = "v0.1.0"
+		o.Version, o.Past = "v0.1.0", guide
 		o.Doctor = func(ctx context.Context) ([]doctor.Result, error) {
 			return doctor.Examine(&doctor.Facts{At: time.Now(), State: w.State(), Drift: doctor.Drift(ctx, c)}), nil
 		}

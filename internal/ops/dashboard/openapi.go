@@ -96,7 +96,9 @@ func (p param) describe() map[string]any {
 	switch {
 	case p.kind == "integer":
 		schema["minimum"], schema["maximum"] = p.least, p.most
-		schema["default"] = json.Number(p.initial)
+		if p.in == "query" {
+			schema["default"] = json.Number(p.initial)
+		}
 	case p.kind == "boolean":
 		schema["default"] = p.initial == "true"
 	case p.values != nil:

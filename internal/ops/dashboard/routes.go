@@ -163,14 +163,15 @@ var table = []route{
 	},
 	{
 		method: http.MethodGet, path: "swarms/{name}/decisions", name: "listDecisions",
-		summary: "The newest answers of a shard, newest first.",
+		summary: "Answers of a shard, newest first.",
 		params: []param{
 			swarmName,
 			{name: "shard", in: "query", kind: "integer", doc: "number of the shard", initial: "0", most: 1 << 20},
-			limit("60", 200),
+			before, limit("60", 200),
 		},
 		answer: []cluster.Decision{}, lasts: 2 * time.Second, ask: listDecisions,
 	},
+	groupRoute, entryRoute, momentRoute, // travel.go
 	{
 		method: http.MethodGet, path: "agents", name: "listAgents", summary: "All agents with their telemetry.",
 		answer: []cluster.Agent{}, lasts: time.Second / 2,
@@ -440,7 +441,7 @@ func listDecisions(ctx context.Context, o *Options, p params) (any, error) {
 	if shard := p.num("shard"); shard >= max(1, len(swarm.Shards)) {
 		return nil, fmt.Errorf("shard %d of swarm %q: %w", shard, p["name"], jobs.ErrNotFound)
 	}
-	all, err := o.Cluster.Decisions(ctx, swarm.ID, p.num("shard"), p.num("limit"))
+	all, err := o.Cluster.Decisions(ctx, swarm.ID, p.num("shard"), uint64(p.num("before")), p.num("limit"))
 	return list(all), err
 }
 

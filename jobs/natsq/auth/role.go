@@ -188,8 +188,8 @@ func Roles() []Role {
 		// A viewer has no account with streams. Its requests are exports of the cluster's account,
 		// so it can make no consumer, whose messages could be sent to a subject of its choice.
 		Name: Viewer, Account: viewerAccount,
-		Does: "for observers: reads jobs, results, logs of jobs, queues, dead letters, limits, schedules and " +
-			"agents of all tenants, and changes nothing",
+		Does: "for observers: reads jobs, results, logs of jobs and of swarms, queues, dead letters, limits, " +
+			"schedules and agents of all tenants, and changes nothing",
 		Publish:   slices.Concat(reads, asked),
 		Subscribe: slices.Concat([]string{inbox, elections}, told),
 	}, {

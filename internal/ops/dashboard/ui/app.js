@@ -4,7 +4,7 @@ import { html, useState, useEffect, useLayoutEffect, useRef, link, State } from 
 import { shared, useShared, start, logIn, logOut } from "./data.js";
 import { Overview } from "./pages/overview.js";
 import { Queue, Job } from "./pages/queue.js";
-import { Swarms, Swarm, Decision } from "./pages/swarms.js";
+import { Swarms, Swarm } from "./pages/swarms.js";
 import { Agents, Agent, Tiers } from "./pages/agents.js";
 import { Tenants, NATS, Doctor } from "./pages/system.js";
 
@@ -18,12 +18,22 @@ const menu = [
 function page(parts) {
   const [first = "", name, , shard, , seq] = parts;
   if (first === "jobs" && name) return [Job, { id: name }, `Job ${name}`, "queue"];
-  if (first === "swarms" && parts.length === 6 && parts[2] === "shards" && parts[4] === "decisions") return [Decision, { name, shard, seq }, `Decision ${seq} of ${name}`, "swarms"];
+  if (first === "swarms" && parts[2] === "shards" && parts[4] === "decisions" && seq) return [Decision, { name, shard, seq, group: parts[7] }, `Decision ${seq} of ${name}`, "swarms"];
+  if (first === "swarms" && parts[2] === "shards" && parts[4] === "at" && seq) return [Moment, { name, shard, entry: seq, ...named(parts.slice(6)) }, `${name} at entry ${seq}`, "swarms"];
   if (first === "swarms" && name) return [Swarm, { name }, `Swarm ${name}`, "swarms"];
   if (first === "agents" && name) return [Agent, { name }, `Agent ${name}`, "agents"];
   const found = menu.find(m => m[1] === first);
   return found ? [found[2], {}, found[0], first] : [Missing, {}, "Not found", ""];
 }
+// named makes properties of the parts NAME/VALUE of an address.
+const named = parts => Object.fromEntries(parts.map((p, i) => [p, parts[i + 1]]).filter((_, i) => i % 2 === 0));
+// later loads a page when it is opened.
+const later = load => props => {
+  const [Page, set] = useState(null);
+  useEffect(() => void load().then(page => set(() => page)), []);
+  return Page ? html`<${Page} ...${props} />` : html`<h1>Loading</h1>`;
+};
+const Decision = later(() => import("./pages/travel.js").then(m => m.Decision)), Moment = later(() => import("./pages/travel.js").then(m => m.Moment));
 const Missing = () => html`<h1>Not found</h1><p class="empty">There is no such page. <a href="#/">Overview</a></p>`;
 
 const parts = () => {

@@ -1,5 +1,5 @@
-// Swarms, one swarm with its shards and votes, and one decision.
-import { html, useState, num, rate, bytes, percent, ago, link, Time, State, Table, Link, Empty, Cmd, Facts, Why, Bar, JSONText, sum } from "../lib.js";
+// Swarms, and one swarm with its shards and votes. A decision is in travel.js.
+import { html, useState, num, rate, percent, ago, link, Time, State, Table, Link, Empty, Cmd, Facts, Why, Bar, JSONText, sum } from "../lib.js";
 import { useJSON, useTail, track } from "../data.js";
 import { Chart, of } from "../chart.js";
 
@@ -39,7 +39,7 @@ function Shards({ swarm }) {
   return html`<${Table} caption="Shards with their holders" filter="shards" rows=${swarm.shards || []} empty="The swarm has no shard yet." columns=${[
     { name: "Shard", value: x => x.shard }, { name: "State", value: x => html`<${State} of=${x.state} /> ${x.leaderless ? html`<${State} of="error" text=${`log ${x.leaderless} has no leader`} />` : null}` }, { name: "Groups", value: x => `${num(x.first_group)} to ${num(x.end_group - 1)}` },
     { name: "Holder", value: x => (x.holder ? html`<${Link} to=${["agents", x.holder]}>${x.holder}<//>` : x.lost_holder ? html`lost: ${x.lost_holder}, ${ago(x.lost_since)}` : "–") },
-    { name: "Entries", number: true, value: x => num(x.entries) }, { name: "Lag", number: true, value: x => num(lag(x)) }, { name: "Rate", number: true, value: x => rate(x.entries_per_second) },
+    { name: "Entries", number: true, value: x => (x.entries ? html`<a href=${link("swarms", swarm.id, "shards", String(x.shard), "at", String(x.entries))} title="the state of the agents after this entry">${num(x.entries)}</a>` : 0) }, { name: "Lag", number: true, value: x => num(lag(x)) }, { name: "Rate", number: true, value: x => rate(x.entries_per_second) },
     { name: "Replay", value: x => (x.recovering ? html`<${Bar} share=${x.recovering.entry / Math.max(1, x.recovering.of)} label=${`replay of shard ${x.shard}`} /> ${num(x.recovering.entry)} of ${num(x.recovering.of)} (${rate(x.recovering.entries_per_second)})` : "–") },
   ]} />`;
 }
@@ -76,7 +76,7 @@ function Votes({ swarm, list, shard }) {
 }
 
 // outcome is what an answer decided, in a few words.
-function outcome(d, names) {
+export function outcome(d, names) {
   const label = i => (i >= 0 ? names?.[i] ?? `candidate ${i}` : "none");
   if (d.rows?.length === 1) return label(d.rows[0].decision);
   if (d.rows) {
@@ -113,24 +113,4 @@ export function Swarm({ name, state: s }) {
         { name: "Kind", value: d => d.kind }, { name: "Time", value: d => html`<${Time} at=${d.at} />` }, { name: "Outcome", value: d => outcome(d, names) },
       ]} />`}</section>
     ${full.data?.spec && html`<section aria-labelledby="spec"><h2 id="spec">Specification</h2><details><summary>Show</summary><${JSONText} of=${full.data.spec} label="Specification" /></details></section>`}`;
-}
-
-export function Decision({ name, shard, seq }) {
-  const path = `swarms/${encodeURIComponent(name)}`, { data, error } = useJSON(`${path}/decisions?shard=${shard}&limit=200`, 30), full = useJSON(path, 60);
-  const i = (data || []).findIndex(d => String(d.seq) === seq), d = data?.[i], names = full.data?.candidates, counts = d && votes(d, names);
-  const page = n => link("swarms", name, "shards", shard, "decisions", String(n));
-  const title = html`<h1>Decision ${seq}</h1><p><${Link} to=${["swarms", name]}>Swarm ${full.data?.name ?? name}<//>, shard ${shard}</p>`;
-  if (!data) return html`${title}<p class="empty">${error || "Asking the cluster."}</p>`;
-  if (!d) return html`${title}<${Empty}>The answer is not among the newest ${data.length} of the shard. ${data.length > 0 && html`The newest is <a href=${page(data[0].seq)}>${data[0].seq}</a>.`}<//>`;
-  const total = counts ? Object.values(counts).reduce((a, b) => a + b, 0) : 0, x = counts && shape(counts);
-  return html`${title}
-    <p class="filter">${i < data.length - 1 && html`<a href=${page(data[i + 1].seq)}>Earlier: ${data[i + 1].seq}</a>`} ${i > 0 && html`<a href=${page(data[i - 1].seq)}>Later: ${data[i - 1].seq}</a>`}</p>
-    <${Facts} of=${[["Outcome", outcome(d, names)], ["Kind", d.kind], ["Time", html`<${Time} at=${d.at} />`], ["Answers entry", num(d.ref)], ["Round", d.body?.round], ["Leader", d.body?.leader && `agent ${d.body.leader.agent}, priority ${d.body.leader.priority}`],
-      ["Quorum", d.body?.quorum_met === undefined ? "" : d.body.quorum_met ? "met" : "not met"], ["Abstentions", d.body?.abstentions], ["Rows", d.count], ["Size", bytes(d.bytes)], ["Entropy", x && percent(x.entropy)], ["Margin", x && percent(x.margin)]]} />
-    ${counts && html`<section aria-labelledby="counts"><h2 id="counts">Votes</h2><${Table} caption="Votes by candidate" rows=${Object.entries(counts).sort((a, b) => b[1] - a[1])} columns=${[
-      { name: "Candidate", value: r => r[0] }, { name: "Votes", number: true, value: r => num(r[1]) }, { name: "Share", value: r => html`<${Bar} share=${r[1] / total} label=${`share of ${r[0]}`} /> ${percent(r[1] / total)}` }]} /></section>`}
-    ${d.rows && html`<section aria-labelledby="rows"><h2 id="rows">Rows</h2><${Table} caption=${d.count > d.rows.length ? `The first ${d.rows.length} of ${d.count} rows` : "Rows"} hide filter="rows" rows=${d.rows} columns=${[
-      { name: d.rows[0]?.agent !== undefined ? "Agent" : "Group", value: r => r.agent ?? r.group }, { name: "Row", number: true, value: r => r.row ?? "–" }, { name: "Time of the row", value: r => r.timestamp || "–" }, { name: "Values", number: true, value: r => (r.values || []).map(num).join(", ") }, { name: "Score", number: true, value: r => r.score.toFixed(3) },
-      { name: "Outcome", value: r => (r.decision >= 0 ? names?.[r.decision] ?? `candidate ${r.decision}` : "none") }, { name: "Votes", number: true, value: r => (r.counts || []).join(", ") }, { name: "Leader", number: true, value: r => r.leader ?? (r.counts ? 0 : "–") }, { name: "Round", number: true, value: r => r.round ?? "–" } ]} /></section>`}
-    ${d.body && html`<section aria-labelledby="body"><h2 id="body">Content</h2><${JSONText} of=${d.body} label="Content of the answer" /></section>`}`;
 }
