@@ -138,7 +138,9 @@ func (p Packed) Bytes() (n int64) {
 // ones is zeros. Several goroutines may read at the same time.
 func (p Packed) Read(page uint64, buf []byte) error {
 	clear(buf)
-	i, found := slices.BinarySearchFunc(p, page, func(one packedPage, page uint64) int { return cmp.Compare(one.page, page) })
+	i, found := slices.BinarySearchFunc(p, page, func(one packedPage, page uint64) int {
+		return cmp.Compare(one.page, page)
+	})
 	if !found {
 		return nil
 	}

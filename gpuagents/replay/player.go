@@ -63,8 +63,8 @@ func (p *player) play(ctx context.Context) (m *Moment, err error) {
 		return nil, err
 	}
 	if n := p.target - p.at; n > p.r.o.MaxEntries {
-		return nil, fmt.Errorf("%w: it has %d entries, from entry %d to entry %d, and %d are allowed: take snapshots now "+
-			"and then with exoswarm swarm snapshot, from which replays begin", ErrTooFar, n, p.at+1, p.target,
+		return nil, fmt.Errorf("%w: it has %d entries, from entry %d to entry %d, and %d are allowed: take snapshots "+
+			"now and then with exoswarm swarm snapshot, from which replays begin", ErrTooFar, n, p.at+1, p.target,
 			p.r.o.MaxEntries)
 	}
 	if err := p.read(ctx); err != nil {
@@ -119,8 +119,8 @@ func (p *player) begin(ctx context.Context, kept *Moment) error {
 // used; nil: there was none.
 func (p *player) beginLog(ctx context.Context, tried error) error {
 	if p.first > 1 {
-		err := fmt.Errorf("%w: its first entry is %d, and no snapshot of an entry from %d to %d is reachable", ErrTrimmed,
-			p.first, max(1, p.first-1), p.target)
+		err := fmt.Errorf("%w: its first entry is %d, and no snapshot of an entry from %d to %d is reachable",
+			ErrTrimmed, p.first, max(1, p.first-1), p.target)
 		if base := p.swarm.BaseOf(p.shard); base != nil && p.target < base.Entry {
 			return fmt.Errorf("%w: ask for entry %d or a later one", err, base.Entry)
 		} else if base != nil && p.r.o.Snapshots == nil {
@@ -136,8 +136,8 @@ func (p *player) beginLog(ctx context.Context, tried error) error {
 		return nil
 	}
 	if p.r.o.Snapshots == nil {
-		return jobs.Errorf(jobs.CodeInvalid, "its agents began with snapshot %s, which this process does not reach: give "+
-			"it --snapshots with the place that the GPU agents have", p.swarm.From.Name)
+		return jobs.Errorf(jobs.CodeInvalid, "its agents began with snapshot %s, which this process does not reach: "+
+			"give it --snapshots with the place that the GPU agents have", p.swarm.From.Name)
 	}
 	if err := p.state.Load(ctx, *p.swarm.From); err != nil {
 		return err

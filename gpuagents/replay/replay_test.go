@@ -127,8 +127,8 @@ func TestKept(t *testing.T) {
 			t.Fatal(err)
 		}
 		if m.Start != at.start || l.read != at.read || m.Entry != at.entry {
-			t.Errorf("entry %d begins with %+v and reads %d entries, want %+v and %d", at.entry, m.Start, l.read, at.start,
-				at.read)
+			t.Errorf("entry %d begins with %+v and reads %d entries, want %+v and %d", at.entry, m.Start, l.read,
+				at.start, at.read)
 		}
 	}
 	if n := len(r.kept.all); n != 4 {
@@ -221,7 +221,9 @@ func TestSummary(t *testing.T) {
 func TestSame(t *testing.T) {
 	r, s, l := startReplayer(t, 10, 0)
 	for i := range 3 { // questions change nothing
-		l.all = append(l.all, swarms.Entry{Seq: uint64(11 + i), Kind: swarms.EntryQuery, Data: []byte(`{"v":1,"agents":[1]}`)})
+		l.all = append(l.all, swarms.Entry{
+			Seq: uint64(11 + i), Kind: swarms.EntryQuery, Data: []byte(`{"v":1,"agents":[1]}`),
+		})
 	}
 	for _, c := range []struct {
 		one, other uint64

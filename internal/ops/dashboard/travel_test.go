@@ -153,10 +153,13 @@ func TestTravel(t *testing.T) {
 		t.Errorf("the first agent is shown as %q, want its id and %d variables", shown, agents)
 	}
 	b.eval(`[...document.querySelectorAll("a")].find(a => a.innerText === "What entry 9 changed").click()`, nil)
-	b.until("the comparison", text("The shard differs between the moments")+` && location.hash.endsWith("/at/8/and/9/group/7")`)
+	b.until("the comparison", text("The shard differs between the moments")+
+		` && location.hash.endsWith("/at/8/and/9/group/7")`)
 	b.until("what differs", text("they are shown as before → after")+` && document.querySelector(".changed")`)
-	b.eval(`{ const f = document.querySelector("form"); f.at.value = 30; f.and.value = ""; f.group.value = 3; f.requestSubmit(); }`, nil)
-	b.until("another moment", text("State after entry 30")+` && `+text("of group 3")+` && location.hash.endsWith("/at/30/group/3")`)
+	b.eval(`{ const f = document.querySelector("form");
+		f.at.value = 30; f.and.value = ""; f.group.value = 3; f.requestSubmit(); }`, nil)
+	b.until("another moment", text("State after entry 30")+` && `+text("of group 3")+
+		` && location.hash.endsWith("/at/30/group/3")`)
 	b.eval(`[...document.querySelectorAll("button")].find(b => b.innerText === "Further agents").click()`, nil)
 	b.until("the further agents", text("Agents 242 to 255 of group 3"))
 	if bad := b.violations(); len(bad) > 0 {
@@ -242,7 +245,8 @@ func TestTravelAPI(t *testing.T) {
 		}
 	}
 	r = opened(t, w, nil)
-	if res, body := r.get(t, "swarms/shops/shards/0/at/1"); res.status != 404 || !strings.Contains(body, "does not replay") {
+	if res, body := r.get(t, "swarms/shops/shards/0/at/1"); res.status != 404 ||
+		!strings.Contains(body, "does not replay") {
 		t.Errorf("a dashboard without replays: %d %s", res.status, body)
 	}
 }

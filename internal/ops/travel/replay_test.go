@@ -95,8 +95,8 @@ func TestReplay(t *testing.T) {
 		}
 		same, err := got.Same(want)
 		if err != nil || !same || got.Round != want.Round {
-			t.Errorf("entry %d of %s.%d: the replay differs from the live state: %v; round %d, want %d", m.entry, m.s.ID,
-				m.shard, err, got.Round, want.Round)
+			t.Errorf("entry %d of %s.%d: the replay differs from the live state: %v; round %d, want %d", m.entry,
+				m.s.ID, m.shard, err, got.Round, want.Round)
 		}
 	}
 	// Entries behind a snapshot, from it and from the start.
@@ -113,8 +113,8 @@ func TestReplay(t *testing.T) {
 			t.Fatal(err)
 		}
 		if same, err := one.Same(other); err != nil || !same || one.Round != other.Round {
-			t.Errorf("entry %d of %s.%d from %+v and from %+v: they differ, %v", entry, s.ID, shard, one.Start, other.Start,
-				err)
+			t.Errorf("entry %d of %s.%d from %+v and from %+v: they differ, %v", entry, s.ID, shard, one.Start,
+				other.Start, err)
 		}
 	}
 }
