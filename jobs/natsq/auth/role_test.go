@@ -296,6 +296,30 @@ func TestViewer(t *testing.T) {
 		func(jobs.DeadLetter) bool { n++; return true }); err != nil || n != 1 {
 		t.Errorf("%d dead letters, %v", n, err)
 	}
+	// A long log is read although a viewer may make no consumer.
+	log := operator.Swarms.Log("s", 0, swarms.In)
+	if err := log.Create(ctx); err != nil {
+		t.Fatal(err)
+	}
+	for seq := range uint64(100) {
+		if err := log.Append(ctx, seq, swarms.Entry{Kind: swarms.EntryTick, Ref: seq + 1, Data: []byte("x")}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	first, last, err := me.Swarms.Bounds(ctx, "s", 0, swarms.In)
+	if err != nil || first != 1 || last != 100 {
+		t.Errorf("the log has the entries %d to %d, %v", first, last, err)
+	}
+	scan, err := me.Swarms.Scan(ctx, "s", 0, swarms.In, 1, 100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for seq := range uint64(100) {
+		if e, err := scan.Next(ctx); err != nil || e.Seq != seq+1 {
+			t.Fatalf("entry %d of the log: %+v, %v", seq+1, e, err)
+		}
+	}
+	scan.Close()
 	// Both kinds of agent answer a viewer, and the worker tells it what it runs.
 	for _, role := range []string{auth.Agent, auth.GPUAgent} {
 		silent, err := c.connect(t, role).Telemetry.Answer(role, func(names []string) []jobs.Sample {

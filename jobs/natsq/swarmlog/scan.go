@@ -45,8 +45,7 @@ type scanned struct {
 	err   error
 }
 
-// scanner is a swarms.Reader of entries that exist. It asks for each by its number, and needs no
-// consumer.
+// scanner is a swarms.Reader of entries that exist. It asks for each by its number.
 type scanner struct {
 	sw     *Swarms
 	swarm  string
@@ -60,13 +59,25 @@ type scanner struct {
 	ctx context.Context
 }
 
+// scanShort is the number of entries up to which Scan makes no consumer.
+const scanShort = 64
+
 // Scan returns a reader of the entries from number first to number last of a log, both of which
-// exist. Next fails with jobs.ErrNotFound behind the last one, and where an entry was removed. ctx
-// bounds the whole reading. Scan needs no consumer, so a viewer may call it; a reader that follows
-// a log uses Log.Read.
+// exist. The caller reads none behind the last one. ctx bounds the whole reading. A reader that
+// follows a log uses Log.Read.
+//
+// A long range is read by a consumer. A login that may make none, such as that of a viewer, gets the
+// entries one by one, at a tenth of the rate.
 func (sw *Swarms) Scan(ctx context.Context, swarm string, shard int, d swarms.Direction, first, last uint64) (
 	swarms.Reader, error,
 ) {
+	if last-first >= scanShort && !sw.noConsumers.Load() {
+		r, err := sw.Log(swarm, shard, d).Read(ctx, first)
+		if !errors.Is(err, jobs.ErrDenied) {
+			return r, err
+		}
+		sw.noConsumers.Store(true)
+	}
 	s := &scanner{sw: sw, swarm: swarm, shard: shard, of: d, next: first, last: last}
 	s.ctx, s.cancel = context.WithCancel(ctx)
 	return s, nil

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -25,6 +26,8 @@ type Swarms struct {
 	agents Agents
 	jobs   Jobs
 	mode   publishmode.Mode // of appends
+	// noConsumers says that the login may make no consumers: Scan was denied one.
+	noConsumers atomic.Bool
 }
 
 // Agents lists the agents that are alive. It is a *registry.Registry. Its answers are hints, and
