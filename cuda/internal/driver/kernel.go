@@ -17,6 +17,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/internal/cubin"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
+	_ "github.com/exoswarm/exoswarm/cuda/kernels/arrayset" // its kernels are in the set
 )
 
 // kernel is a loaded function. It lives as long as its device's context.
