@@ -1,8 +1,9 @@
 // Package gpujobs executes the jobs of pool gpu on the devices of an agent. Package jobs/gpujob is
 // their contract.
 //
-// handlers.go has the life of a job, and task.go its arrays; each kind has a file of its name.
-// Kinds without a kernel in the set (reduce, sort, histogram) are computed in Go on every device.
+// handlers.go has the life of a job, and task.go its arrays. arrays.go executes the kinds that read
+// one array, also many jobs together; reduce.go has what is special to each. The other kinds are in
+// device.go and kernel.go.
 package gpujobs
 
 import (
@@ -100,17 +101,19 @@ func (h *Handlers) Kinds() []string {
 	})
 }
 
-// Jobs returns the handler of each kind for a worker of pool gpu. A job of kind kernel stays queued
-// for an agent that allows it.
+// Jobs returns the handlers of the kinds whose jobs run one at a time, for a worker of pool gpu. A
+// job of kind kernel stays queued for an agent that allows it.
 func (h *Handlers) Jobs() map[string]jobs.Handler {
 	all := map[string]jobs.Handler{}
 	for _, kind := range h.Kinds() {
-		all[kind] = h.handle
+		if arrayKinds[kind] == nil {
+			all[kind] = h.handle
+		}
 	}
 	return all
 }
 
-// handle is the handler of every kind.
+// handle executes a job of any kind.
 func (h *Handlers) handle(ctx context.Context, job jobs.Job, progress func(any)) (any, error) {
 	spec, err := parse(job)
 	if err != nil {
@@ -149,13 +152,10 @@ func parse(job jobs.Job) (gpujob.Spec, error) {
 func (h *Handlers) execute(ctx context.Context, job jobs.Job, spec gpujob.Spec, progress func(any)) (any, error) {
 	t := &task{h: h, ctx: ctx, job: job, progress: progress}
 	var work func() (any, error)
+	if w := newArrayWork(t, spec); w != nil {
+		return t.run(w.run)
+	}
 	switch s := spec.(type) {
-	case *gpujob.ReduceSpec:
-		work = t.reduce(s)
-	case *gpujob.SortSpec:
-		work = t.sort(s)
-	case *gpujob.HistogramSpec:
-		work = t.histogram(s)
 	case *gpujob.TallySpec:
 		work = t.tally(s)
 	case *gpujob.FuseSpec:

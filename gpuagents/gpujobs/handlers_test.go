@@ -98,11 +98,18 @@ func start(t testing.TB, o gpujobs.Options) rig {
 
 // try executes a job as a worker does.
 func (r rig) try(ctx context.Context, j jobs.Job) (any, error) {
-	handler := r.Jobs()[j.Kind]
+	if handler := r.Jobs()[j.Kind]; handler != nil {
+		return handler(ctx, j, func(any) {})
+	}
+	handler := r.Batches()[j.Kind]
 	if handler == nil {
 		return nil, errors.New("no handler of this kind")
 	}
-	return handler(ctx, j, func(any) {})
+	outs, err := handler(ctx, []jobs.Job{j}, func(int, any) {})
+	if err != nil {
+		return nil, err
+	}
+	return outs[0].Output, outs[0].Err
 }
 
 // do executes a job of a specification and returns its output, which has been JSON meanwhile.

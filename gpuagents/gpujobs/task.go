@@ -68,15 +68,23 @@ func (t *task) run(work func() (any, error)) (out any, err error) {
 			return nil, err
 		}
 	}
-	if t.place, err = t.h.o.Place(t.ctx, t.bytes); err != nil {
-		return nil, jobs.Retry(jobs.Errorf(jobs.CodeDevice, "no device: %v", err))
+	if err := t.enter(); err != nil {
+		return nil, err
 	}
 	defer func() { t.release(err) }()
-	p := t.place.Device().Properties()
-	t.ran = gpujob.Ran{Device: p.Name, Model: p.Model}
 	t.progress(Stage{"computing"})
 	t.began = time.Now()
 	return work()
+}
+
+// enter takes a place on a device. The caller calls release.
+func (t *task) enter() (err error) {
+	if t.place, err = t.h.o.Place(t.ctx, t.bytes); err != nil {
+		return jobs.Retry(jobs.Errorf(jobs.CodeDevice, "no device: %v", err))
+	}
+	p := t.place.Device().Properties()
+	t.ran = gpujob.Ran{Device: p.Name, Model: p.Model}
+	return nil
 }
 
 // load reads the bytes of an input.

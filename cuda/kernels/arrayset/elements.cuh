@@ -2,6 +2,8 @@
 // Key, the unsigned integer of its size, and one of FLOATS, SIGNED and UNSIGNED.
 #pragma once
 
+#define ARRAY_TOP ((Key)1 << (8 * sizeof(Key) - 1))
+
 union ArrayBits {
     Element v;
     Key k;
@@ -12,11 +14,10 @@ __device__ __forceinline__ unsigned long long array_bits_key(Element v)
 {
     ArrayBits b;
     b.v = v;
-    const Key top = (Key)1 << (8 * sizeof(Key) - 1);
 #if defined FLOATS
-    return b.k & top ? (Key)~b.k : (Key)(b.k | top);
+    return b.k & ARRAY_TOP ? (Key)~b.k : (Key)(b.k | ARRAY_TOP);
 #elif defined SIGNED
-    return b.k ^ top;
+    return b.k ^ ARRAY_TOP;
 #else
     return b.k;
 #endif
