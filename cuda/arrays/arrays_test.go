@@ -40,7 +40,13 @@ func open(t testing.TB) device.Device {
 
 // sizes are elements of the arrays of the tests: around a lane, a span, a sort of a block.
 var sizes = [][]int{
-	{}, {0}, {1}, {3, 0, 5, 255, 256, 257}, {2047, 2048, 2049, 1}, {4095, 4096, 4097}, {100_003, 7, 70_000},
+	{},
+	{0},
+	{1},
+	{3, 0, 5, 255, 256, 257},
+	{2047, 2048, 2049, 1},
+	{4095, 4096, 4097},
+	{100_003, 7, 70_000},
 	{1_300_000},
 }
 
@@ -314,10 +320,13 @@ func BenchmarkArrays(b *testing.B) {
 		data[i] = float32(r.NormFloat64())
 	}
 	for name, fn := range map[string]func(*arrays.Set) error{
-		"sum":       func(s *arrays.Set) error { _, err := s.Sums(b.Context()); return err },
-		"stats":     func(s *arrays.Set) error { _, err := s.Stats(b.Context()); return err },
-		"histogram": func(s *arrays.Set) error { _, err := s.Histograms(b.Context(), []arrays.Bins{{-3, 3, 1000}}); return err },
-		"sort":      func(s *arrays.Set) error { _, err := s.Sort(b.Context(), []bool{false}, true); return err },
+		"sum":   func(s *arrays.Set) error { _, err := s.Sums(b.Context()); return err },
+		"stats": func(s *arrays.Set) error { _, err := s.Stats(b.Context()); return err },
+		"histogram": func(s *arrays.Set) error {
+			_, err := s.Histograms(b.Context(), []arrays.Bins{{-3, 3, 1000}})
+			return err
+		},
+		"sort": func(s *arrays.Set) error { _, err := s.Sort(b.Context(), []bool{false}, true); return err },
 	} {
 		b.Run(name, func(b *testing.B) {
 			b.SetBytes(int64(4 * len(data)))

@@ -3,10 +3,12 @@ package gpujobs
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/exoswarm/exoswarm/cuda/arrays"
 	"github.com/exoswarm/exoswarm/cuda/kernels/arrayset"
+	"github.com/exoswarm/exoswarm/gpuagents/batchsize"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/gpujob"
 )
@@ -129,16 +131,44 @@ func (h *Handlers) Batches() map[string]jobs.BatchHandler {
 	return all
 }
 
+// batchLimits clamp the size of a batch. A batch of small jobs takes milliseconds; one that takes
+// longer has large jobs, which other agents should take.
+var batchLimits = batchsize.Limits{Least: 64, Most: jobs.MaxBatch, Bound: 100 * time.Millisecond}
+
+// sizing is the size of batches, which several goroutines use.
+type sizing struct {
+	mu   sync.Mutex
+	size batchsize.Size
+}
+
+// BatchSize returns the most jobs that the next batch should have, by the time that batches took and
+// the use of the devices.
+func (h *Handlers) BatchSize() int {
+	h.sizing.mu.Lock()
+	defer h.sizing.mu.Unlock()
+	return h.sizing.size.Most()
+}
+
+// measured takes the begin and the jobs of a batch that has ended.
+func (h *Handlers) measured(began time.Time, n int) {
+	h.sizing.mu.Lock()
+	defer h.sizing.mu.Unlock()
+	h.sizing.size.Done(began, time.Now(), n, n >= h.sizing.size.Most())
+}
+
 // batch executes jobs of one kind. Small ones run together: their arrays are uploaded together, one
 // set of launches serves those of one type, and the results are downloaded together. The others run
 // one after the other. A job that fails harms no other one.
 func (h *Handlers) batch(ctx context.Context, all []jobs.Job, progress func(i int, v any)) ([]jobs.Outcome, error) {
+	began := time.Now()
+	defer func() { h.measured(began, len(all)) }()
 	outs := make([]jobs.Outcome, len(all))
 	works := make([]*arrayWork, len(all))
+	specs := make([]gpujob.Spec, len(all))
 	var small []int
 	var bytes int64
 	for i, job := range all {
-		w, err := h.small(ctx, job)
+		w, err := h.small(ctx, job, &specs[i])
 		if err != nil {
 			outs[i].Err = fmt.Errorf("job %s: %w", job.ID, classed(err))
 			continue
@@ -155,21 +185,20 @@ func (h *Handlers) batch(ctx context.Context, all []jobs.Job, progress func(i in
 	h.together(ctx, works, small, bytes, outs)
 	for i, job := range all {
 		if outs[i].Output == nil && outs[i].Err == nil {
-			outs[i].Output, outs[i].Err = h.handle(ctx, job, func(v any) { progress(i, v) })
+			outs[i].Output, outs[i].Err = h.alone(ctx, job, specs[i], func(v any) { progress(i, v) })
 		}
 	}
 	return outs, nil
 }
 
-// small loads the arrays of a job that runs together with others. It returns nil for a job that
-// does not.
-func (h *Handlers) small(ctx context.Context, job jobs.Job) (*arrayWork, error) {
-	spec, err := parse(job)
-	if err != nil {
+// small reads the specification of a job into spec, and loads the array of a job that runs together
+// with others. It returns nil for a job that does not.
+func (h *Handlers) small(ctx context.Context, job jobs.Job, spec *gpujob.Spec) (_ *arrayWork, err error) {
+	if *spec, err = parse(job); err != nil {
 		return nil, err
 	}
 	t := &task{h: h, ctx: ctx, job: job, progress: func(any) {}}
-	w := newArrayWork(t, spec)
+	w := newArrayWork(t, *spec)
 	if w == nil || t.bytes > min(smallJob, h.o.Memory) {
 		return nil, nil
 	}

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/gpuagents/batchsize"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/gpujob"
 )
@@ -68,6 +69,7 @@ type Options struct {
 type Handlers struct {
 	o       Options
 	closing sync.WaitGroup // releases of launches that nobody waits for any more
+	sizing  sizing         // of batches
 }
 
 // New returns handlers. The caller calls Close after the last job has ended and before it closes
@@ -88,7 +90,7 @@ func New(o Options) (*Handlers, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Handlers{o: o}, nil
+	return &Handlers{o: o, sizing: sizing{size: batchsize.New(batchLimits, time.Now())}}, nil
 }
 
 // Close waits for launches of jobs that were cancelled. The watchdog of the device bounds the wait.
@@ -113,12 +115,17 @@ func (h *Handlers) Jobs() map[string]jobs.Handler {
 	return all
 }
 
-// handle executes a job of any kind.
+// handle executes a job of any kind by itself.
 func (h *Handlers) handle(ctx context.Context, job jobs.Job, progress func(any)) (any, error) {
 	spec, err := parse(job)
 	if err != nil {
 		return nil, fmt.Errorf("job %s: %w", job.ID, err)
 	}
+	return h.alone(ctx, job, spec, progress)
+}
+
+// alone executes a job with its checked specification.
+func (h *Handlers) alone(ctx context.Context, job jobs.Job, spec gpujob.Spec, progress func(any)) (any, error) {
 	late := fmt.Errorf("job %s took more than %v: split it, or raise --gpu-job-timeout: %w", job.ID, h.o.Timeout,
 		jobs.ErrDeadline)
 	ctx, stop := context.WithTimeoutCause(ctx, h.o.Timeout, late)

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -65,7 +66,8 @@ func (p place) Release()              { p.open.Done() }
 // rig is handlers over one device.
 type rig struct {
 	*gpujobs.Handlers
-	store *store
+	store  *store
+	places *atomic.Int64 // that were taken
 }
 
 // start returns handlers whose places and buffers must be released by the end of the test.
@@ -76,7 +78,9 @@ func start(t testing.TB, o gpujobs.Options) rig {
 		t.Fatalf("cuda.Open: %v", err)
 	}
 	var open sync.WaitGroup
+	var places atomic.Int64
 	o.Place = func(context.Context, int64) (gpujobs.Place, error) {
+		places.Add(1)
 		open.Add(1)
 		return place{dev, &open}, nil
 	}
@@ -93,7 +97,7 @@ func start(t testing.TB, o gpujobs.Options) rig {
 			t.Errorf("close the device: %v", err)
 		}
 	})
-	return rig{h, s}
+	return rig{h, s, &places}
 }
 
 // try executes a job as a worker does.

@@ -316,4 +316,3 @@ func setNaN[T number](to []T) {
 		device.Of[uint64](bytes)[0] = nan
 	}
 }
-
