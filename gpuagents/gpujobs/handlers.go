@@ -52,6 +52,12 @@ type Options struct {
 	// Place chooses a device with room for bytes of arrays. It is called once for each job, from
 	// several goroutines.
 	Place func(ctx context.Context, bytes int64) (Place, error)
+	// PlaceAll chooses a place on each device that works, at least one, with room for bytes, for jobs
+	// of kind allreduce; nil: they run on one device.
+	PlaceAll func(ctx context.Context, bytes int64) ([]Place, error)
+	// Collective opens a collective of the devices of PlaceAll, which the handlers close; nil: jobs
+	// run on one device.
+	Collective func(ctx context.Context, devices []device.Device) (device.Collective, error)
 	// Objects holds arrays that are not in messages; nil: jobs that need it fail.
 	Objects Objects
 	// AllowKernels executes jobs of kind kernel, which run code of their submitters with all rights
@@ -163,6 +169,8 @@ func (h *Handlers) execute(ctx context.Context, job jobs.Job, spec gpujob.Spec, 
 		return t.run(w.run)
 	}
 	switch s := spec.(type) {
+	case *gpujob.AllreduceSpec:
+		return t.allreduce(s)
 	case *gpujob.TallySpec:
 		work = t.tally(s)
 	case *gpujob.FuseSpec:

@@ -27,10 +27,11 @@ type task struct {
 	inputs []*input
 	bytes  int64 // of all arrays, inputs and outputs
 
-	place Place
-	began time.Time
-	ran   gpujob.Ran
-	left  []closer // to close when the work of the stream has ended, in this order
+	place  Place
+	others []Place // of a job that runs on several devices
+	began  time.Time
+	ran    gpujob.Ran
+	left   []closer // to close when the work of the stream has ended, in this order
 }
 
 // closer is a stream or a buffer.
@@ -56,17 +57,25 @@ func (t *task) in(field string, a *gpujob.Array) *input {
 	return i
 }
 
-// run loads the inputs, takes a device, and calls work.
-func (t *task) run(work func() (any, error)) (out any, err error) {
+// loadAll loads the inputs of a job that is not too large.
+func (t *task) loadAll() error {
 	if t.bytes > t.h.o.Memory {
-		return nil, jobs.Errorf(jobs.CodeInvalid, "arrays of %d bytes, at most %d: split the job, or raise "+
+		return jobs.Errorf(jobs.CodeInvalid, "arrays of %d bytes, at most %d: split the job, or raise "+
 			"--gpu-job-memory", t.bytes, t.h.o.Memory)
 	}
 	t.progress(Stage{"loading"})
 	for _, i := range t.inputs {
 		if err := t.load(i); err != nil {
-			return nil, err
+			return err
 		}
+	}
+	return nil
+}
+
+// run loads the inputs, takes a device, and calls work.
+func (t *task) run(work func() (any, error)) (out any, err error) {
+	if err := t.loadAll(); err != nil {
+		return nil, err
 	}
 	if err := t.enter(); err != nil {
 		return nil, err
@@ -90,6 +99,10 @@ func (t *task) enter() (err error) {
 // load reads the bytes of an input.
 func (t *task) load(i *input) (err error) {
 	if i.of.Object == "" {
+		if i.of.Format != gpujob.FormatRaw {
+			i.data, err = decode(i, i.of.Data)
+			return err
+		}
 		i.data, err = i.of.Inline(i.field)
 		return err
 	}
@@ -105,14 +118,23 @@ func (t *task) load(i *input) (err error) {
 	}
 	defer r.Close()
 	size := i.of.Size()
+	if i.of.Format != gpujob.FormatRaw {
+		size += maxHeader // and other columns
+	}
 	buf := bytes.NewBuffer(make([]byte, 0, min(size, 64<<20)+bytes.MinRead))
 	n, err := io.Copy(buf, io.LimitReader(r, size+1))
 	if err != nil {
 		return jobs.Retry(fmt.Errorf("spec.%s.object %q: %w", i.field, i.of.Object, err))
 	}
-	if n != size {
+	switch {
+	case n > size, n != size && i.of.Format == gpujob.FormatRaw:
 		return jobs.Errorf(jobs.CodeInput, "spec.%s.object %q: %d bytes or more, the shape %v of %s needs %d", i.field,
-			i.of.Object, n, []int64(i.of.Shape), i.of.Type, size)
+			i.of.Object, n, []int64(i.of.Shape), i.of.Type, i.of.Size())
+	case i.of.Format != gpujob.FormatRaw:
+		if i.data, err = decode(i, buf.Bytes()); err != nil {
+			return jobs.Errorf(jobs.CodeInput, "object %q: %v", i.of.Object, err)
+		}
+		return nil
 	}
 	i.data = buf.Bytes()
 	return nil
@@ -185,10 +207,14 @@ func (t *task) alloc(n int64) (device.Buffer, error) {
 // release closes streams and buffers, and gives the place back. After a cancelled job it does so
 // when the launches have ended, which it does not wait for.
 func (t *task) release(err error) {
-	if broken(err) {
-		t.place.Failed(err)
-	} else if err == nil {
-		t.place.Succeeded(0)
+	for _, p := range append([]Place{t.place}, t.others...) {
+		switch {
+		case err == nil:
+			p.Succeeded(0)
+		// Of several devices, those that have failed say so; what connects them may have failed too.
+		case broken(err) && (len(t.others) == 0 || p.Device().Health(context.Background()).State == device.Failed):
+			p.Failed(err)
+		}
 	}
 	end := func() {
 		for _, c := range t.left {
@@ -196,7 +222,9 @@ func (t *task) release(err error) {
 				t.h.o.Logger.Warn("releasing the device after a job", "job", t.job.ID, "error", err)
 			}
 		}
-		t.place.Release()
+		for _, p := range append([]Place{t.place}, t.others...) {
+			p.Release()
+		}
 	}
 	if t.ctx.Err() == nil || len(t.left) == 0 {
 		end()

@@ -287,16 +287,19 @@ type GemmOutput struct {
 
 // Limits of KernelSpec.
 const (
-	MaxSource = 1 << 20 // bytes of a source
+	MaxSource = 1 << 20 // bytes of a source, or of PTX
 	MaxArgs   = 64
 )
 
 // KernelSpec asks for one launch of a kernel of the submitter.
 type KernelSpec struct {
-	Source string `json:"source"` // CUDA C++ without #include
-	Entry  string `json:"entry"`  // the name of a __global__ function
-	Grid   []int  `json:"grid"`   // blocks, in 1 to 3 dimensions
-	Block  []int  `json:"block"`  // threads of a block, in 1 to 3 dimensions
+	// Source is CUDA C++ without #include, and PTX is what a compiler made of it. One of them is
+	// given.
+	Source string `json:"source,omitempty"`
+	PTX    string `json:"ptx,omitempty"`
+	Entry  string `json:"entry"` // the name of a __global__ function, or of an .entry
+	Grid   []int  `json:"grid"`  // blocks, in 1 to 3 dimensions
+	Block  []int  `json:"block"` // threads of a block, in 1 to 3 dimensions
 	Shared int    `json:"shared,omitempty"`
 	// Exact rounds after every operation, so that the results are the same on every chip.
 	Exact bool  `json:"exact,omitempty"`
@@ -341,10 +344,16 @@ func (*KernelSpec) Kind() string { return KindKernel }
 // Check implements Spec.
 func (s *KernelSpec) Check() error {
 	switch {
-	case s.Source == "":
-		return invalid("spec.source is missing: use CUDA C++")
+	case s.Source == "" && s.PTX == "":
+		return invalid("spec.source is missing: use CUDA C++, or ptx")
+	case s.Source != "" && s.PTX != "":
+		return invalid("spec.source, spec.ptx: use one of them")
+	case s.PTX != "" && s.Exact:
+		return invalid("spec.exact: PTX says itself how it rounds: leave it out")
 	case len(s.Source) > MaxSource:
 		return invalid("spec.source: %d bytes: use at most %d", len(s.Source), MaxSource)
+	case len(s.PTX) > MaxSource:
+		return invalid("spec.ptx: %d bytes: use at most %d", len(s.PTX), MaxSource)
 	case includePattern.MatchString(s.Source):
 		return invalid("spec.source: #include: put the text of the file into the source")
 	case !labelPattern.MatchString(s.Entry):

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/exoswarm/exoswarm/cuda"
+	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/gpuagents"
 	"github.com/exoswarm/exoswarm/gpuagents/gpujobs"
 	"github.com/exoswarm/exoswarm/internal/command"
@@ -46,6 +48,16 @@ func takeJobs(p *command.AgentProcess, s *settings, agent *gpuagents.Agent) (*jo
 				return nil, err
 			}
 			return place, nil
+		},
+		PlaceAll: func(ctx context.Context, bytes int64) (all []gpujobs.Place, err error) {
+			places, err := agent.PlaceAll(ctx, bytes)
+			for _, p := range places {
+				all = append(all, p)
+			}
+			return all, err
+		},
+		Collective: func(ctx context.Context, devices []device.Device) (device.Collective, error) {
+			return cuda.OpenCollective(ctx, devices, p.Log)
 		},
 		Objects: p.Conn.Objects, AllowKernels: s.allowKernels, Memory: s.jobMemory, Timeout: s.jobTimeout,
 		Logger: p.Log,

@@ -47,6 +47,9 @@ func TestSignatures(t *testing.T) {
 		if head, _, _ := strings.Cut(text, "\n"); !ok || head != kernels.PTXHeader(s) {
 			t.Errorf("ptx/%s.ptx is not of the present source: run go generate ./cuda/kernels/...", s.Name)
 		}
+		if err := device.CheckPTX(s.Name, text, s.Params); err != nil {
+			t.Error(err)
+		}
 	}
 	if found, err := fs.Glob(ptx, "ptx/*"); err != nil || len(found) != len(set(t)) {
 		t.Errorf("%d files of PTX for %d kernels, error %v", len(found), len(set(t)), err)
