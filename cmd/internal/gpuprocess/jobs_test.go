@@ -55,6 +55,10 @@ func TestJobs(t *testing.T) {
 	if err != nil || !slices.Equal(gpujob.Kinds(), sortedKeys(served)) {
 		t.Errorf("the registry shows the kinds %v, error %v; want %v", served, err, gpujob.Kinds())
 	}
+	if all, err := r.conn.Registry.Agents(ctx); err != nil || len(all) != 1 || all[0].JobSlots != 2 ||
+		all[0].JobsRunning > 2 {
+		t.Errorf("the registry shows %+v, error %v; want one agent with 2 slots for jobs", all, err)
+	}
 	// A specification and an output that are objects.
 	large := make([]float32, 1<<20)
 	for i := range large {
