@@ -23,8 +23,9 @@ type Set struct {
 	stream device.Stream
 	e      arrayset.Element
 	parts  [][]byte
-	first  []int64 // the place of the first element of each array in the buffer
-	count  []int64 // elements of each array
+	// Results are read from the buffer by areas; offsets of areas are multiples of device.RangeAlign.
+	first []int64 // the place of the first element of each array in the buffer
+	count []int64 // elements of each array
 
 	size int64 // bytes of the buffer, as far as they are planned
 	mem  device.Buffer
@@ -71,7 +72,7 @@ func (s *Set) elements() int64 {
 // area is a part of the buffer.
 type area struct{ off, bytes int64 }
 
-// plan adds an area of n bytes to the buffer.
+// plan adds an area of n bytes to the buffer. All areas are planned before upload allocates it.
 func (s *Set) plan(n int64) area {
 	s.size = (s.size + device.RangeAlign - 1) &^ (device.RangeAlign - 1)
 	a := area{s.size, n}
@@ -143,7 +144,8 @@ func (s *Set) in() device.Arg { return s.arg(area{0, s.elements() * s.e.Bytes()}
 // most is the largest grid of a launch over spans.
 const most = 1 << 14
 
-// launch puts a kernel over n spans into the stream. It does nothing for no spans.
+// launch puts a kernel over n spans into the stream. It does nothing for no spans. A block works on
+// the spans from its index on in steps of the grid, so any grid serves any number of spans.
 func (s *Set) launch(name string, n int, args ...device.Arg) error {
 	if n == 0 {
 		return nil
@@ -155,7 +157,7 @@ func (s *Set) launch(name string, n int, args ...device.Arg) error {
 	return s.stream.Launch(k, device.Geometry{Grid: min(n, most), Block: 256}, args...)
 }
 
-// read waits for the work and returns the bytes of an area as elements.
+// read waits for the work and returns the bytes of an area as elements. The caller owns them.
 func read[T device.Scalar](ctx context.Context, s *Set, a area) ([]T, error) {
 	if err := s.stream.Sync(ctx); err != nil {
 		return nil, err
@@ -185,7 +187,8 @@ func (s *Set) spans(most int64) (all []span) {
 	return all
 }
 
-// share returns the elements of a span, such that there is work for all multiprocessors.
+// share returns the elements of a span, such that there is work for all multiprocessors: small arrays
+// in spans of 4,096 elements, and large ones in spans that keep their tables small.
 func (s *Set) share() int64 { return min(max(s.elements()/2048, 4096), 1<<16) }
 
 // Number is an element of an array, by its key.

@@ -124,11 +124,13 @@ func (m *sorting) results(ctx context.Context, out area, order bool) ([]Sorted, 
 	return all, nil
 }
 
-// mostTiles returns the most tiles of a pass: a few for each multiprocessor.
+// mostTiles returns the most tiles of a pass: a few for each multiprocessor. One block sums the counts
+// of all tiles, so more tiles would make that sum slower than the rest of the pass.
 func (s *Set) mostTiles() int { return 4 * max(1, s.d.Properties().Multiprocessors) }
 
-// radix sorts the keys of array i with their places, by the digits in which bits that are set differ
-// among keys. The result is in the first of both areas.
+// radix puts the passes for array i, a long one, into the stream: they sort its keys with their
+// places, by the digits in which bits that are set differ among keys. The result is in the first of
+// both areas.
 func (m *sorting) radix(i int, differ uint64) error {
 	n, size := m.count[i], m.e.Bytes()
 	tiles := int(min((n+4095)/4096, int64(m.mostTiles())))

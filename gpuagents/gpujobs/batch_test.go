@@ -108,7 +108,9 @@ func TestBatchOneSet(t *testing.T) {
 	r := start(t, gpujobs.Options{})
 	all := make([]jobs.Job, 200)
 	for i := range all {
-		j, err := gpujob.NewJob(fmt.Sprint("j", i), &gpujob.ReduceSpec{Op: "sum", In: gpujob.From([]float32{1, float32(i)})})
+		j, err := gpujob.NewJob(fmt.Sprint("j", i), &gpujob.ReduceSpec{
+			Op: "sum", In: gpujob.From([]float32{1, float32(i)}),
+		})
 		if err != nil {
 			t.Fatalf("NewJob: %v", err)
 		}

@@ -43,8 +43,8 @@ func decode(i *input, data []byte) ([]byte, error) {
 		of, shape, elements = n.Type, n.Shape, n.Data
 	}
 	if types[of] != i.of.Type || !slices.Equal(shape, []int64(i.of.Shape)) {
-		return nil, jobs.Errorf(jobs.CodeInvalid, "spec.%s: the content is %v of %s: type and shape say %v of %s", i.field,
-			shape, of, []int64(i.of.Shape), i.of.Type)
+		return nil, jobs.Errorf(jobs.CodeInvalid, "spec.%s: the content is %v of %s: type and shape say %v of %s",
+			i.field, shape, of, []int64(i.of.Shape), i.of.Type)
 	}
 	return elements, nil
 }

@@ -67,7 +67,9 @@ func TestFormats(t *testing.T) {
 		{func(a *gpujob.Array) { a.Format, a.Data = "npy", table }, jobs.CodeInvalid, "spec.in"},
 		{func(a *gpujob.Array) { a.Format, a.Object = "npy", "table" }, jobs.CodeInput, `object "table"`},
 		{func(a *gpujob.Array) { a.Format, a.Object = "npy", "long" }, jobs.CodeInput, `object "long"`},
-		{func(a *gpujob.Array) { a.Format, a.Data, a.Type = "npy", file.Bytes(), gpujob.I32 }, jobs.CodeInvalid, "[3] of <f4"},
+		{func(a *gpujob.Array) {
+			a.Format, a.Data, a.Type = "npy", file.Bytes(), gpujob.I32
+		}, jobs.CodeInvalid, "[3] of <f4"},
 		{func(a *gpujob.Array) {
 			a.Format, a.Data, a.Shape = "npy", file.Bytes(), gpujob.Shape{2}
 		}, jobs.CodeInvalid, "spec.in"},

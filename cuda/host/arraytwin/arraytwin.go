@@ -80,7 +80,8 @@ func part[T any](all []T, span []uint64) []T {
 	return all[span[arrayset.SpanFirst]:][:span[arrayset.SpanCount]]
 }
 
-// stats is the twin of stats.cu.
+// stats is the twin of stats.cu. The type of the elements decides what the third and the fourth word
+// of a result are; the switch is on constants of the instance.
 func stats[T number, K key](b *twin.Block, keyOf func(T) K) {
 	in, table, out := twin.Mem[T](b, 0), twin.Mem[uint64](b, 1), twin.Mem[uint64](b, 3)
 	var zero T
@@ -116,7 +117,8 @@ func stats[T number, K key](b *twin.Block, keyOf func(T) K) {
 // nan is the NaN of all sums.
 const nan = 0x7ff8000000000001
 
-// sum is the twin of sum.cu.
+// sum is the twin of sum.cu. Its order of additions is the one that the kernel documents, so the bits
+// are the same.
 func sum[T float32 | float64](b *twin.Block) {
 	in, table, out := twin.Mem[T](b, 0), twin.Mem[uint64](b, 1), twin.Mem[uint64](b, 3)
 	spans(b, table, b.Uint32(2), arrayset.SpanWords, func(s int, span []uint64) {
@@ -143,7 +145,8 @@ func sum[T float32 | float64](b *twin.Block) {
 	})
 }
 
-// histogram is the twin of histogram.cu.
+// histogram is the twin of histogram.cu. It counts a span by itself and adds the counts atomically,
+// because spans of other blocks may have the same bins.
 func histogram[T number](b *twin.Block) {
 	in, table := twin.Mem[T](b, 0), twin.Mem[uint64](b, 1)
 	counts, outside := twin.Mem[uint64](b, 3), twin.Mem[uint64](b, 4)
@@ -176,7 +179,8 @@ func histogram[T number](b *twin.Block) {
 	})
 }
 
-// keys is the twin of keys.cu.
+// keys is the twin of keys.cu. The two words of the bits are shared by all blocks, so they are
+// combined atomically once for each block.
 func keys[T number, K key](b *twin.Block, keyOf func(T) K) {
 	in, table := twin.Mem[T](b, 0), twin.Mem[uint64](b, 1)
 	out, order, seen := twin.Mem[K](b, 3), twin.Mem[uint32](b, 4), twin.Mem[uint64](b, 5)
@@ -202,7 +206,8 @@ func keys[T number, K key](b *twin.Block, keyOf func(T) K) {
 	atomic.AndUint64(&seen[1], always)
 }
 
-// sortSpans is the twin of sort_spans.cu.
+// sortSpans is the twin of sort_spans.cu. No two pairs are equal, because places differ, so every
+// sort gives the order of the bitonic one.
 func sortSpans[K key](b *twin.Block) {
 	keys, order, table := twin.Mem[K](b, 0), twin.Mem[uint32](b, 1), twin.Mem[uint64](b, 2)
 	type pair struct {
@@ -225,7 +230,7 @@ func sortSpans[K key](b *twin.Block) {
 	})
 }
 
-// digits is the twin of digits.cu.
+// digits is the twin of digits.cu. The last tiles may be empty.
 func digits[K key](b *twin.Block) {
 	keys, n, shift := twin.Mem[K](b, 0), b.Uint64(1), b.Uint32(2)
 	share, tiles, counts := b.Uint64(3), uint64(b.Uint32(4)), twin.Mem[uint32](b, 5)
@@ -240,7 +245,7 @@ func digits[K key](b *twin.Block) {
 	}
 }
 
-// starts is the twin of starts.cu.
+// starts is the twin of starts.cu. Only the first block works, as on a GPU.
 func starts(b *twin.Block) {
 	if b.Index > 0 {
 		return
@@ -252,7 +257,8 @@ func starts(b *twin.Block) {
 	}
 }
 
-// scatter is the twin of scatter.cu.
+// scatter is the twin of scatter.cu. It moves the keys of a tile one after the other, so keys of one
+// digit keep their order, for which the kernel ranks them.
 func scatter[K key](b *twin.Block) {
 	keys, order, n := twin.Mem[K](b, 0), twin.Mem[uint32](b, 1), b.Uint64(2)
 	shift, share, tiles := b.Uint32(3), b.Uint64(4), uint64(b.Uint32(5))
@@ -270,7 +276,7 @@ func scatter[K key](b *twin.Block) {
 	}
 }
 
-// gather is the twin of gather.cu.
+// gather is the twin of gather.cu. Elements are moved as keys of their size.
 func gather[K key](b *twin.Block) {
 	in, order, table := twin.Mem[K](b, 0), twin.Mem[uint32](b, 1), twin.Mem[uint64](b, 2)
 	out := twin.Mem[K](b, 4)
@@ -282,7 +288,8 @@ func gather[K key](b *twin.Block) {
 	})
 }
 
-// fold is the twin of fold.cu.
+// fold is the twin of fold.cu. The sum is stored when all arrays are read, because out may be the
+// first of them.
 func fold[T number](b *twin.Block) {
 	in, n, stride, arrays := twin.Mem[T](b, 0), b.Uint64(1), b.Uint64(2), uint64(b.Uint32(3))
 	out := twin.Mem[T](b, 4)
@@ -308,7 +315,8 @@ func fold[T number](b *twin.Block) {
 	}
 }
 
-// setNaN stores the NaN of the kernel.
+// setNaN stores the NaN of the kernel in one element, because a NaN of the processor may have other
+// bits.
 func setNaN[T number](to []T) {
 	if bytes := device.Bytes(to); len(bytes) == 4 {
 		device.Of[uint32](bytes)[0] = 0x7fc00000
