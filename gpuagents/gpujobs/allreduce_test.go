@@ -71,7 +71,8 @@ func TestAllreduce(t *testing.T) {
 			for range arrays {
 				f, w, i, l := make([]float32, n), make([]float64, n), make([]int32, n), make([]uint64, n)
 				for k := range n {
-					f[k], w[k], i[k], l[k] = float32(r.NormFloat64()*1e6), r.NormFloat64(), int32(r.Uint32()), r.Uint64()
+					f[k], w[k] = float32(r.NormFloat64()*1e6), r.NormFloat64()
+					i[k], l[k] = int32(r.Uint32()), r.Uint64()
 					sum32[k] += float64(f[k])
 					sum64[k] += w[k]
 					sumInt[k] += i[k]
@@ -106,10 +107,10 @@ func TestAllreduce(t *testing.T) {
 							data = rig.store.all["default/gpu-j-sum"]
 						}
 					}
-					if !bytes.Equal(data, c.want.Data) || out.Devices != devices || (out.Route == "") != (devices == 1) ||
-						!slices.Equal(out.Sum.Shape, c.want.Shape) {
-						t.Errorf("%d arrays of %d %s on %d devices: %d bytes %+v, want the sums", arrays, n, c.want.Type, devices,
-							len(data), out.Sum.Shape)
+					if !bytes.Equal(data, c.want.Data) || out.Devices != devices ||
+						(out.Route == "") != (devices == 1) || !slices.Equal(out.Sum.Shape, c.want.Shape) {
+						t.Errorf("%d arrays of %d %s on %d devices: %d bytes %+v, want the sums", arrays, n,
+							c.want.Type, devices, len(data), out.Sum.Shape)
 					}
 				}
 			}

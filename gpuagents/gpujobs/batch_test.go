@@ -70,10 +70,10 @@ func mixed(t testing.TB, kind string, n int) (all []jobs.Job) {
 		if err != nil {
 			t.Fatalf("NewJob: %v", err)
 		}
-		switch {
-		case i%17 == 11:
+		switch i % 17 {
+		case 11:
 			j.Spec = json.RawMessage(`{"in":{"type":"f32","shape":[3],"values":[1,2]},"op":"sum","bins":1,"max":1}`)
-		case i%17 == 13:
+		case 13:
 			j.Spec = json.RawMessage(strings.Replace(string(j.Spec), `"data"`, `"object":"x","datum"`, 1))
 		}
 		all = append(all, j)

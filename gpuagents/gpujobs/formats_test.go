@@ -75,7 +75,9 @@ func TestFormats(t *testing.T) {
 		}, jobs.CodeInvalid, "spec.in"},
 		{func(a *gpujob.Array) { a.Format, a.Data = "csv", table }, jobs.CodeInvalid, "spec.in.format"},
 		{func(a *gpujob.Array) { a.Column, a.Data = "x", table }, jobs.CodeInvalid, "spec.in.column"},
-		{func(a *gpujob.Array) { a.Format, a.Values = "npy", json.RawMessage("[1,2,3]") }, jobs.CodeInvalid, "use data"},
+		{func(a *gpujob.Array) {
+			a.Format, a.Values = "npy", json.RawMessage("[1,2,3]")
+		}, jobs.CodeInvalid, "use data"},
 	} {
 		a := in
 		c.change(&a)

@@ -82,7 +82,8 @@ func RandomArrays(r *rand.Rand, kernel string, n int) *Arrays {
 		return a.out(few(r, size, n)).out(places(n)).in(spansOf(s, nil)).scalar(device.Uint32(uint32(len(s))))
 	case "array_digits":
 		share, tiles := tiles(r, n)
-		return a.in(few(r, size, n)).scalar(device.Uint64(uint64(n))).scalar(device.Uint32(8 * r.Uint32N(uint32(size)))).
+		shift := 8 * r.Uint32N(uint32(size))
+		return a.in(few(r, size, n)).scalar(device.Uint64(uint64(n))).scalar(device.Uint32(shift)).
 			scalar(device.Uint64(share)).scalar(device.Uint32(tiles)).
 			out(fixture.Poisoned(4 * arrayset.Digits * int(tiles)))
 	case "array_scatter":
@@ -101,8 +102,9 @@ func RandomArrays(r *rand.Rand, kernel string, n int) *Arrays {
 	case "array_fold":
 		arrays := 1 + r.IntN(5)
 		stride := n + r.IntN(3)
-		return a.in(Elements(r, e, arrays*stride)).scalar(device.Uint64(uint64(n))).scalar(device.Uint64(uint64(stride))).
-			scalar(device.Uint32(uint32(arrays))).out(fixture.Poisoned(int(e.Bytes()) * n))
+		return a.in(Elements(r, e, arrays*stride)).scalar(device.Uint64(uint64(n))).
+			scalar(device.Uint64(uint64(stride))).scalar(device.Uint32(uint32(arrays))).
+			out(fixture.Poisoned(int(e.Bytes()) * n))
 	}
 	counts := make([]uint32, 4*(n/4)) // array_starts
 	for i := range counts {
