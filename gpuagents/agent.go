@@ -189,6 +189,11 @@ func (a *Agent) Place(ctx context.Context, bytes int64) (*pool.Placement, error)
 	return a.pool.Take(ctx, func() int64 { return bytes })
 }
 
+// PlaceAll is Place on every device that works, with room for bytes on each.
+func (a *Agent) PlaceAll(ctx context.Context, bytes int64) ([]*pool.Placement, error) {
+	return a.pool.TakeAll(ctx, bytes)
+}
+
 // Health returns a pool.ErrEmergency for each device if the agent accepts no work, else nil.
 func (a *Agent) Health() error { return a.pool.Health() }
 

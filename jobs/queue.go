@@ -78,9 +78,13 @@ type Agent struct {
 	Memory      int64  `json:"memory,omitempty"`   // bytes of the device that it may use
 	Room        *Room  `json:"room,omitempty"`     // of a GPU agent: for pages of swarms; nil: it does not say
 	Concurrency int    `json:"concurrency,omitempty"`
-	Running     int    `json:"running"`              // jobs and batches now, on a GPU agent shards
-	Parked      int    `json:"parked,omitempty"`     // of the shards, those that wait for an entry in their log
-	MaxShards   int    `json:"max_shards,omitempty"` // how many shards a GPU agent takes
+	Running     int    `json:"running"` // jobs and batches now, on a GPU agent shards
+	// JobSlots is how many jobs and batches a GPU agent runs at once, and JobsRunning how many of them
+	// run; 0: it takes no jobs.
+	JobSlots    int `json:"job_slots,omitempty"`
+	JobsRunning int `json:"jobs_running,omitempty"`
+	Parked      int `json:"parked,omitempty"`     // of the shards, those that wait for an entry in their log
+	MaxShards   int `json:"max_shards,omitempty"` // how many shards a GPU agent takes
 	// serving, full or draining; reduced, host or emergency on a GPU agent whose device fails, of
 	// several with its name; AgentLost of one that is gone
 	State   string    `json:"state"`
@@ -90,4 +94,13 @@ type Agent struct {
 	Recovering []Recovery `json:"recovering,omitempty"`
 	// Lost is what an agent held that is gone; nil: it is there.
 	Lost *Lost `json:"lost,omitempty"`
+}
+
+// Slots returns how many jobs and batches the agent runs, and how many it runs at most; 0: it does
+// not say.
+func (a *Agent) Slots() (taken, all int) {
+	if a.Pool == PoolGPU {
+		return a.JobsRunning, a.JobSlots
+	}
+	return a.Running, a.Concurrency
 }

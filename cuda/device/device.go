@@ -50,6 +50,13 @@ type Device interface {
 	// compiler, but for functions of the compiler's own library.
 	CompileExact(name, source string, params ...Param) (Kernel, error)
 
+	// CompilePTX makes a kernel of the caller's own from PTX, in which it is the entry of that name.
+	// params are its parameters, which are compared with the .param list of the entry as CheckPTX
+	// does, and where the driver can tell with the compiled code. A text that the driver refuses is
+	// a *SourceError with the driver's words. It needs no compiler but that of the driver; the host
+	// returns ErrNotSupported. The kernel lives as long as its device; the same text is loaded once.
+	CompilePTX(name, text string, params ...Param) (Kernel, error)
+
 	// NewStream opens an ordered queue of work on the device. The caller closes it.
 	NewStream() (Stream, error)
 

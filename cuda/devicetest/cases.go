@@ -51,6 +51,18 @@ func init() {
 }
 
 func init() {
+	for _, kernel := range launches.ArrayKernels() {
+		cases[kernel] = testCase{compiled: true, make: func(r *rand.Rand, n int) (params []param) {
+			a := launches.RandomArrays(r, kernel, n)
+			for i, p := range a.Params {
+				params = append(params, param{mem: p.Mem, out: a.Out[i], arg: p.Arg})
+			}
+			return params
+		}}
+	}
+}
+
+func init() {
 	for _, kernel := range launches.FuseKernels {
 		cases[kernel] = fuseCaseOf(kernel)
 	}

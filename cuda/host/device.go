@@ -203,6 +203,23 @@ func (d *Device) CompileExact(name, source string, params ...device.Param) (devi
 	return d.Compile(name, source, params...)
 }
 
+// CompilePTX fails as Compile does.
+func (d *Device) CompilePTX(name, text string, params ...device.Param) (device.Kernel, error) {
+	if err := device.CheckPTX(name, text, params); err != nil {
+		return nil, err
+	}
+	if err := d.health("load PTX"); err != nil {
+		return nil, err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return nil, fmt.Errorf("load PTX %s on host: %w", name, device.ErrClosed)
+	}
+	return nil, fmt.Errorf("load PTX %s: the host device runs the kernels of the set and no PTX; open cuda:N: %w", name,
+		device.ErrNotSupported)
+}
+
 // NewStream opens a stream, which is one goroutine. Streams work at the same time, and share the
 // workers of the device. The caller closes it.
 func (d *Device) NewStream() (device.Stream, error) {

@@ -2,7 +2,8 @@ package host
 
 import (
 	"github.com/exoswarm/exoswarm/cuda/device"
-	_ "github.com/exoswarm/exoswarm/cuda/host/celltwin" // the twins of the kernels
+	_ "github.com/exoswarm/exoswarm/cuda/host/arraytwin" // the twins of the kernels
+	_ "github.com/exoswarm/exoswarm/cuda/host/celltwin"
 	_ "github.com/exoswarm/exoswarm/cuda/host/fusiontwin"
 	_ "github.com/exoswarm/exoswarm/cuda/host/tallytwin"
 	"github.com/exoswarm/exoswarm/cuda/host/twin"

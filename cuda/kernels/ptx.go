@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
+	"io/fs"
 	"strings"
 )
 
@@ -19,7 +20,11 @@ var ptxFiles embed.FS
 // that have a driver and no NVRTC. It needs no header of the file: the text is what the driver
 // takes.
 func PTX(name string) (text string, ok bool) {
-	data, err := ptxFiles.ReadFile("ptx/" + name + ".ptx")
+	var from fs.FS = ptxFiles
+	if below := ptxOf[name]; below != nil {
+		from = below
+	}
+	data, err := fs.ReadFile(from, "ptx/"+name+".ptx")
 	return string(data), err == nil
 }
 

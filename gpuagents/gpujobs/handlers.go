@@ -1,8 +1,9 @@
 // Package gpujobs executes the jobs of pool gpu on the devices of an agent. Package jobs/gpujob is
 // their contract.
 //
-// handlers.go has the life of a job, and task.go its arrays; each kind has a file of its name.
-// Kinds without a kernel in the set (reduce, sort, histogram) are computed in Go on every device.
+// handlers.go has the life of a job, and task.go its arrays. arrays.go executes the kinds that read
+// one array, also many jobs together; reduce.go has what is special to each. The other kinds are in
+// device.go and kernel.go.
 package gpujobs
 
 import (
@@ -18,6 +19,7 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/gpuagents/batchsize"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/gpujob"
 )
@@ -57,6 +59,12 @@ type Options struct {
 	// Place chooses a device with room for bytes of arrays. It is called once for each job, from
 	// several goroutines.
 	Place func(ctx context.Context, bytes int64) (Place, error)
+	// PlaceAll chooses a place on each device that works, at least one, with room for bytes, for jobs
+	// of kind allreduce; nil: they run on one device.
+	PlaceAll func(ctx context.Context, bytes int64) ([]Place, error)
+	// Collective opens a collective of the devices of PlaceAll, which the handlers close; nil: jobs
+	// run on one device.
+	Collective func(ctx context.Context, devices []device.Device) (device.Collective, error)
 	// Objects holds arrays that are not in messages; nil: jobs that need it fail.
 	Objects Objects
 	// AllowKernels executes jobs of kind kernel, which run code of their submitters with all rights
@@ -74,6 +82,7 @@ type Options struct {
 type Handlers struct {
 	o       Options
 	closing sync.WaitGroup // releases of launches that nobody waits for any more
+	sizing  sizing         // of batches
 }
 
 // New returns handlers. The caller calls Close after the last job has ended and before it closes
@@ -94,7 +103,7 @@ func New(o Options) (*Handlers, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Handlers{o: o}, nil
+	return &Handlers{o: o, sizing: sizing{size: batchsize.New(batchLimits, time.Now())}}, nil
 }
 
 // Close waits for launches of jobs that were cancelled. The watchdog of the device bounds the wait.
@@ -109,17 +118,19 @@ func (h *Handlers) Kinds() []string {
 	})
 }
 
-// Jobs returns the handler of each kind for a worker of pool gpu. A job of kind kernel stays queued
-// for an agent that allows it.
+// Jobs returns the handlers of the kinds whose jobs run one at a time, for a worker of pool gpu. A
+// job of kind kernel stays queued for an agent that allows it.
 func (h *Handlers) Jobs() map[string]jobs.Handler {
 	all := map[string]jobs.Handler{}
 	for _, kind := range h.Kinds() {
-		all[kind] = h.handle
+		if arrayKinds[kind] == nil {
+			all[kind] = h.handle
+		}
 	}
 	return all
 }
 
-// handle is the handler of every kind. The worker calls it once for each attempt. The error tells
+// handle executes a job of any kind by itself, outside a batch. The worker calls it once for each attempt. The error tells
 // the queue what to do: one of jobs.Retry asks for another attempt, any other one is final. An
 // error after the end of the context is replaced by the cause of that end, such as the time limit
 // of the agent.
@@ -128,6 +139,11 @@ func (h *Handlers) handle(ctx context.Context, job jobs.Job, progress func(any))
 	if err != nil {
 		return nil, fmt.Errorf("job %s: %w", job.ID, err)
 	}
+	return h.alone(ctx, job, spec, progress)
+}
+
+// alone executes a job with its checked specification.
+func (h *Handlers) alone(ctx context.Context, job jobs.Job, spec gpujob.Spec, progress func(any)) (any, error) {
 	late := fmt.Errorf("job %s took more than %v: split it, or raise --gpu-job-timeout: %w", job.ID, h.o.Timeout,
 		jobs.ErrDeadline)
 	ctx, stop := context.WithTimeoutCause(ctx, h.o.Timeout, late)
@@ -164,13 +180,12 @@ func parse(job jobs.Job) (gpujob.Spec, error) {
 func (h *Handlers) execute(ctx context.Context, job jobs.Job, spec gpujob.Spec, progress func(any)) (any, error) {
 	t := &task{h: h, ctx: ctx, job: job, progress: progress}
 	var work func() (any, error)
+	if w := newArrayWork(t, spec); w != nil {
+		return t.run(w.run)
+	}
 	switch s := spec.(type) {
-	case *gpujob.ReduceSpec:
-		work = t.reduce(s)
-	case *gpujob.SortSpec:
-		work = t.sort(s)
-	case *gpujob.HistogramSpec:
-		work = t.histogram(s)
+	case *gpujob.AllreduceSpec:
+		return t.allreduce(s)
 	case *gpujob.TallySpec:
 		work = t.tally(s)
 	case *gpujob.FuseSpec:

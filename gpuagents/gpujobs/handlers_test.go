@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -65,7 +66,8 @@ func (p place) Release()              { p.open.Done() }
 // rig is handlers over one device.
 type rig struct {
 	*gpujobs.Handlers
-	store *store
+	store  *store
+	places *atomic.Int64 // that were taken
 }
 
 // start returns handlers whose places and buffers must be released by the end of the test.
@@ -76,7 +78,9 @@ func start(t testing.TB, o gpujobs.Options) rig {
 		t.Fatalf("cuda.Open: %v", err)
 	}
 	var open sync.WaitGroup
+	var places atomic.Int64
 	o.Place = func(context.Context, int64) (gpujobs.Place, error) {
+		places.Add(1)
 		open.Add(1)
 		return place{dev, &open}, nil
 	}
@@ -93,16 +97,23 @@ func start(t testing.TB, o gpujobs.Options) rig {
 			t.Errorf("close the device: %v", err)
 		}
 	})
-	return rig{h, s}
+	return rig{h, s, &places}
 }
 
 // try executes a job as a worker does.
 func (r rig) try(ctx context.Context, j jobs.Job) (any, error) {
-	handler := r.Jobs()[j.Kind]
+	if handler := r.Jobs()[j.Kind]; handler != nil {
+		return handler(ctx, j, func(any) {})
+	}
+	handler := r.Batches()[j.Kind]
 	if handler == nil {
 		return nil, errors.New("no handler of this kind")
 	}
-	return handler(ctx, j, func(any) {})
+	outs, err := handler(ctx, []jobs.Job{j}, func(int, any) {})
+	if err != nil {
+		return nil, err
+	}
+	return outs[0].Output, outs[0].Err
 }
 
 // do executes a job of a specification and returns its output, which has been JSON meanwhile.

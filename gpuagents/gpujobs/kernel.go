@@ -64,11 +64,18 @@ func (t *task) kernel(s *gpujob.KernelSpec) func() (any, error) {
 // messages of the compiler; the error of a device without a compiler says where the job can run.
 func (t *task) compile(s *gpujob.KernelSpec) (device.Kernel, error) {
 	d := t.place.Device()
-	compile := d.Compile
-	if s.Exact {
-		compile = d.CompileExact
+	field := "source"
+	var k device.Kernel
+	var err error
+	switch {
+	case s.PTX != "":
+		field = "ptx"
+		k, err = d.CompilePTX(s.Entry, s.PTX, params(s)...)
+	case s.Exact:
+		k, err = d.CompileExact(s.Entry, s.Source)
+	default:
+		k, err = d.Compile(s.Entry, s.Source)
 	}
-	k, err := compile(s.Entry, s.Source)
 	if errors.Is(err, device.ErrNotSupported) {
 		return nil, jobs.Errorf(
 			jobs.CodeInvalid, "kernel %s: device %s compiles no kernels: submit it to an agent with a GPU and the "+
@@ -76,9 +83,26 @@ func (t *task) compile(s *gpujob.KernelSpec) (device.Kernel, error) {
 		)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("spec.source: %w", err)
+		return nil, fmt.Errorf("spec.%s: %w", field, err)
 	}
 	return k, nil
+}
+
+// kinds are the kinds of scalars by their types.
+var kinds = map[gpujob.Type]device.Kind{
+	gpujob.F32: device.KindFloat32, gpujob.I32: device.KindInt32, gpujob.U32: device.KindUint32,
+	gpujob.I64: device.KindUint64, gpujob.U64: device.KindUint64,
+}
+
+// params returns the parameters that the arguments are for.
+func params(s *gpujob.KernelSpec) []device.Param {
+	all := make([]device.Param, len(s.Args))
+	for i := range s.Args {
+		if all[i] = (device.Param{Name: s.Args[i].Label(i), Kind: device.KindBuffer}); s.Args[i].Type != "" {
+			all[i].Kind = kinds[s.Args[i].Type]
+		}
+	}
+	return all
 }
 
 // dims returns the second and the third dimension, 0 if there is none.

@@ -29,11 +29,12 @@ type task struct {
 	// bytes counts all arrays, inputs and outputs, before anything is loaded.
 	bytes int64 // of all arrays, inputs and outputs
 
-	// place, began and ran are set when the device is chosen. release needs place.
-	place Place
-	began time.Time
-	ran   gpujob.Ran
-	left  []closer // to close when the work of the stream has ended, in this order
+	// place, others, began and ran are set when the devices are chosen. release needs the places.
+	place  Place
+	others []Place // of a job that runs on several devices
+	began  time.Time
+	ran    gpujob.Ran
+	left   []closer // to close when the work of the stream has ended, in this order
 }
 
 // closer is a stream or a buffer. A round and a fuser of package consensus are closers too.
@@ -60,31 +61,45 @@ func (t *task) in(field string, a *gpujob.Array) *input {
 	return i
 }
 
-// run loads the inputs, takes a device, and calls work. The order keeps devices free while inputs
-// are read from the object store. The memory limit is checked first, so a job that is too large
-// costs nothing. A place that was taken is always given back, here or by Close of the handlers.
-func (t *task) run(work func() (any, error)) (out any, err error) {
-	// Each agent has its own limit, but the error is final: the queue cannot choose an agent by
-	// size.
+// loadAll loads the inputs of a job. The memory limit is checked first, so a job that is too large
+// costs nothing. Each agent has its own limit, but the error is final: the queue cannot choose an
+// agent by size.
+func (t *task) loadAll() error {
 	if t.bytes > t.h.o.Memory {
-		return nil, jobs.Errorf(jobs.CodeInvalid, "arrays of %d bytes, at most %d: split the job, or raise "+
+		return jobs.Errorf(jobs.CodeInvalid, "arrays of %d bytes, at most %d: split the job, or raise "+
 			"--gpu-job-memory", t.bytes, t.h.o.Memory)
 	}
 	t.progress(Stage{"loading"})
 	for _, i := range t.inputs {
 		if err := t.load(i); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	if t.place, err = t.h.o.Place(t.ctx, t.bytes); err != nil {
-		return nil, jobs.Retry(jobs.Errorf(jobs.CodeDevice, "no device: %v", err))
+	return nil
+}
+
+// run loads the inputs, takes a device, and calls work.
+func (t *task) run(work func() (any, error)) (out any, err error) {
+	if err := t.loadAll(); err != nil {
+		return nil, err
+	}
+	if err := t.enter(); err != nil {
+		return nil, err
 	}
 	defer func() { t.release(err) }()
-	p := t.place.Device().Properties()
-	t.ran = gpujob.Ran{Device: p.Name, Model: p.Model}
 	t.progress(Stage{"computing"})
 	t.began = time.Now()
 	return work()
+}
+
+// enter takes a place on a device. The caller calls release.
+func (t *task) enter() (err error) {
+	if t.place, err = t.h.o.Place(t.ctx, t.bytes); err != nil {
+		return jobs.Retry(jobs.Errorf(jobs.CodeDevice, "no device: %v", err))
+	}
+	p := t.place.Device().Properties()
+	t.ran = gpujob.Ran{Device: p.Name, Model: p.Model}
+	return nil
 }
 
 // load reads the bytes of an input, inline or from the object store. An object must have exactly
@@ -92,6 +107,10 @@ func (t *task) run(work func() (any, error)) (out any, err error) {
 // worth another attempt, a missing object is not.
 func (t *task) load(i *input) (err error) {
 	if i.of.Object == "" {
+		if i.of.Format != gpujob.FormatRaw {
+			i.data, err = decode(i, i.of.Data)
+			return err
+		}
 		i.data, err = i.of.Inline(i.field)
 		return err
 	}
@@ -107,6 +126,9 @@ func (t *task) load(i *input) (err error) {
 	}
 	defer r.Close()
 	size := i.of.Size()
+	if i.of.Format != gpujob.FormatRaw {
+		size += maxHeader // and other columns
+	}
 	// The shape is the claim of a submitter: memory beyond 64 MiB is taken as bytes arrive.
 	buf := bytes.NewBuffer(make([]byte, 0, min(size, 64<<20)+bytes.MinRead))
 	n, err := io.Copy(buf, io.LimitReader(r, size+1))
@@ -114,9 +136,15 @@ func (t *task) load(i *input) (err error) {
 		return jobs.Retry(fmt.Errorf("spec.%s.object %q: %w", i.field, i.of.Object, err))
 	}
 	// n is size+1 if the object is longer: it was not read to its end.
-	if n != size {
+	switch {
+	case n > size, n != size && i.of.Format == gpujob.FormatRaw:
 		return jobs.Errorf(jobs.CodeInput, "spec.%s.object %q: %d bytes or more, the shape %v of %s needs %d", i.field,
-			i.of.Object, n, []int64(i.of.Shape), i.of.Type, size)
+			i.of.Object, n, []int64(i.of.Shape), i.of.Type, i.of.Size())
+	case i.of.Format != gpujob.FormatRaw:
+		if i.data, err = decode(i, buf.Bytes()); err != nil {
+			return jobs.Errorf(jobs.CodeInput, "object %q: %v", i.of.Object, err)
+		}
+		return nil
 	}
 	i.data = buf.Bytes()
 	return nil
@@ -194,10 +222,14 @@ func (t *task) alloc(n int64) (device.Buffer, error) {
 // when the launches have ended, which it does not wait for.
 func (t *task) release(err error) {
 	// Only a broken device is reported: the other errors are those of the job.
-	if broken(err) {
-		t.place.Failed(err)
-	} else if err == nil {
-		t.place.Succeeded(0)
+	for _, p := range append([]Place{t.place}, t.others...) {
+		switch {
+		case err == nil:
+			p.Succeeded(0)
+		// Of several devices, those that have failed say so; what connects them may have failed too.
+		case broken(err) && (len(t.others) == 0 || p.Device().Health(context.Background()).State == device.Failed):
+			p.Failed(err)
+		}
 	}
 	end := func() {
 		for _, c := range t.left {
@@ -205,7 +237,9 @@ func (t *task) release(err error) {
 				t.h.o.Logger.Warn("releasing the device after a job", "job", t.job.ID, "error", err)
 			}
 		}
-		t.place.Release()
+		for _, p := range append([]Place{t.place}, t.others...) {
+			p.Release()
+		}
 	}
 	// Close of a stream waits for its launches. The worker waits for the handler, so a cancelled
 	// job leaves that to Close of Handlers.

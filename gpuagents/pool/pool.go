@@ -88,6 +88,39 @@ func (f *Pool) Take(ctx context.Context, need func() int64) (*Placement, error) 
 	return b, nil
 }
 
+// TakeAll places work on every device that serves by itself, or on one if none does, and reserves
+// the bytes on each. The caller releases the placements. An ErrEmergency says that no device accepts
+// work.
+func (f *Pool) TakeAll(ctx context.Context, bytes int64) (all []*Placement, err error) {
+	for i, ds := range f.devices {
+		if ds.level() >= OnHost {
+			continue
+		}
+		b := &Placement{pool: f, index: i, reserved: bytes}
+		f.mu.Lock()
+		f.reserved[i] += bytes
+		f.shards[i]++
+		f.mu.Unlock()
+		if b.slot, b.evicted, err = ds.take(ctx); err != nil {
+			b.unreserve()
+			for _, taken := range all {
+				taken.Release()
+			}
+			return nil, err
+		}
+		b.budget = b.slot.budget.WithArrival(b.allocated)
+		all = append(all, b)
+	}
+	if len(all) > 0 {
+		return all, nil
+	}
+	one, err := f.Take(ctx, func() int64 { return bytes })
+	if err != nil {
+		return nil, err
+	}
+	return []*Placement{one}, nil
+}
+
 // choose returns the index of the device for a shard of so many bytes, and reserves them; -1 if all
 // devices are in an emergency. Devices that serve by themselves come first; then the device with
 // the most bytes left, less what is reserved; then the one with the fewest shards; then the first.

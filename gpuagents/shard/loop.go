@@ -1,6 +1,7 @@
 package shard
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,11 +13,31 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/exoswarm/exoswarm/gpuagents/batchsize"
 	"github.com/exoswarm/exoswarm/gpuagents/state"
 	"github.com/exoswarm/exoswarm/internal/telemetry"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
+
+const (
+	// leastBatch and mostBatch clamp the observations of a batch where its bound allows it. An entry
+	// may have leastBatch observations by itself. A device whose batches have mostBatch pays the
+	// fixed cost of a batch a few times a second.
+	leastBatch = swarms.MaxAddressed
+	mostBatch  = 1 << 20
+	// defaultBatchLatency is Options.BatchLatency where it is 0: leastBatch observations of random
+	// agents of a gru took 65 ms on two cores of the host device (BenchmarkShard, 1.0M a second on
+	// an idle machine), and take less than 1 ms on an H200 (docs/performance.md).
+	defaultBatchLatency = 100 * time.Millisecond
+)
+
+// newBatchSize returns the size of the batches of a shard; bound 0 means defaultBatchLatency.
+func newBatchSize(bound time.Duration) batchsize.Size {
+	return batchsize.New(batchsize.Limits{
+		Least: leastBatch, Most: mostBatch, Bound: cmp.Or(bound, defaultBatchLatency),
+	}, time.Now())
+}
 
 // loop serves a shard once: one goroutine applies its entries, and alone uses its state.
 type loop struct {
@@ -32,7 +53,7 @@ type loop struct {
 	inFlight   *inFlight
 	pipe       *pipeline
 	answers    *appender
-	size       batchSize
+	size       batchsize.Size
 	limited    func(most int) // is called with every batch limit
 	open       *OpenShard
 	id         ID
@@ -60,7 +81,7 @@ func (a *Server) openLoop(
 		log:        log,
 		replayed:   w.answered,
 		inFlight:   newInFlight(),
-		size:       newBatchSize(a.o.BatchLatency, time.Now()),
+		size:       newBatchSize(a.o.BatchLatency),
 	}
 	t.limited, t.lagging = a.o.Metrics.limiting(t.cell), a.o.Metrics.lagging(t.cell)
 	t.pipe, t.answers = openPipeline(ctx, r, st, t.inFlight), openAppender(ctx, w, t.inFlight)
@@ -80,7 +101,7 @@ func (t *loop) close() error {
 
 // resize sets the limit of the next batches.
 func (t *loop) resize() {
-	most, reduced := t.size.most, t.place.Reduced()
+	most, reduced := t.size.Most(), t.place.Reduced()
 	if t.state.Reduce(reduced); reduced { // a failure then costs a part of an entry
 		most = 0
 	}
@@ -226,7 +247,7 @@ func (t *loop) observe(ctx context.Context, s *entryBatch) (given []state.Answer
 	given, err = s.merged.Observe(context.WithoutCancel(ctx)) // to its end: state and answers belong together
 	ended := time.Now()
 	idle()
-	t.size.done(began, ended, s.rows, s.full)
+	t.size.Done(began, ended, s.rows, s.full)
 	t.resize()
 	return given, err
 }

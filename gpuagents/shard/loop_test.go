@@ -280,7 +280,7 @@ func TestServeParks(t *testing.T) {
 // reduced.
 func TestResize(t *testing.T) {
 	s := newTestLoop(t, openHost(t), &ledger{waits: true}, 0, nil)
-	most := int64(s.size.most)
+	most := int64(s.size.Most())
 	for _, reduced := range []bool{false, true, false} {
 		s.place.reduced = reduced
 		s.resize()

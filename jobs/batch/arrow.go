@@ -16,7 +16,7 @@ import (
 
 // number is an element that Arrow lays out as Go does.
 type number interface {
-	uint8 | uint32 | uint64 | int64 | float32 | float64
+	uint8 | uint32 | uint64 | int32 | int64 | float32 | float64
 }
 
 func encode(s *arrow.Schema, n int, columns []arrow.ArrayData) ([]byte, error) {

@@ -74,7 +74,23 @@ type Array struct {
 	// Object names an object of the object store with the bytes of Data. An object of a job's
 	// input belongs to the tenant of the job.
 	Object string `json:"object,omitempty"`
+	// Format says what the bytes of Data or Object are. Type and Shape must be those of the content.
+	// It is raw in outputs.
+	Format Format `json:"format,omitempty"`
+	// Column is the column of FormatArrow; empty: the only one. A column of lists of fixed size has
+	// two dimensions.
+	Column string `json:"column,omitempty"`
 }
+
+// Format is what the bytes of an array are.
+type Format string
+
+// The formats of bytes.
+const (
+	FormatRaw   Format = ""      // the elements in row-major order, little-endian
+	FormatNPY   Format = "npy"   // a .npy file of NumPy in C order
+	FormatArrow Format = "arrow" // an Arrow IPC stream with one record batch
+)
 
 // Element is a Go type of an element.
 type Element interface {
@@ -147,12 +163,21 @@ func (a *Array) check(field string) error {
 			given++
 		}
 	}
+	switch a.Format {
+	case FormatRaw, FormatNPY, FormatArrow:
+	default:
+		return invalid("spec.%s.format %q: use npy or arrow, or leave it out for bytes of elements", field, a.Format)
+	}
 	switch {
+	case a.Column != "" && a.Format != FormatArrow:
+		return invalid("spec.%s.column: only format arrow has columns", field)
+	case a.Format != FormatRaw && len(a.Data) == 0 && a.Object == "":
+		return invalid("spec.%s.format %s: use data or object", field, a.Format)
 	case given > 1:
 		return invalid("spec.%s: use one of values, data and object", field)
 	case given == 0 && n > 0:
 		return invalid("spec.%s: %d elements are missing: use values, data or object", field, n)
-	case len(a.Data) > 0 && int64(len(a.Data)) != n*a.Type.Bytes():
+	case a.Format == FormatRaw && len(a.Data) > 0 && int64(len(a.Data)) != n*a.Type.Bytes():
 		return invalid("spec.%s.data: %d bytes for %d elements of %s: use %d bytes in base64", field, len(a.Data), n,
 			a.Type, n*a.Type.Bytes())
 	}

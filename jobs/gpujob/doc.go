@@ -18,13 +18,15 @@ const (
 	KindTally     = "tally"     // a round of votes over ballots: TallySpec, TallyOutput
 	KindFuse      = "fuse"      // embeddings into nodes: FuseSpec, FuseOutput
 	KindGemm      = "gemm"      // a matrix product: GemmSpec, GemmOutput
-	KindKernel    = "kernel"    // CUDA C++ of the submitter: KernelSpec, KernelOutput
+	KindKernel    = "kernel"    // CUDA C++ or PTX of the submitter: KernelSpec, KernelOutput
+	KindAllreduce = "allreduce" // arrays added on all devices of an agent: AllreduceSpec, AllreduceOutput
 )
 
 // Kinds returns all kinds in alphabetical order. The caller may change the result.
 func Kinds() []string {
 	return slices.Sorted(slices.Values([]string{
 		KindReduce, KindSort, KindHistogram, KindTally, KindFuse, KindGemm, KindKernel,
+		KindAllreduce,
 	}))
 }
 
@@ -54,6 +56,8 @@ func NewSpec(kind string) Spec {
 		return new(GemmSpec)
 	case KindKernel:
 		return new(KernelSpec)
+	case KindAllreduce:
+		return new(AllreduceSpec)
 	}
 	return nil
 }

@@ -22,7 +22,7 @@ const (
 	OpMean = "mean"
 )
 
-// ReduceSpec asks for one number of an array of f32, f64, i32, i64 or u32.
+// ReduceSpec asks for one number of an array of f32, f64, i32, i64, u32 or u64.
 type ReduceSpec struct {
 	Op string `json:"op"` // sum, min, max or mean
 	In Array  `json:"in"`
@@ -38,7 +38,7 @@ func (s *ReduceSpec) Check() error {
 	default:
 		return invalid("spec.op %q: use sum, min, max or mean", s.Op)
 	}
-	if err := s.In.checkType("in", 0, F32, F64, I32, I64, U32); err != nil {
+	if err := s.In.checkType("in", 0, F32, F64, I32, I64, U32, U64); err != nil {
 		return err
 	}
 	if n, _ := s.In.Shape.Count(); n == 0 && s.Op != OpSum {
@@ -59,7 +59,7 @@ type ReduceOutput struct {
 
 // SortSpec asks for the elements of an array in order.
 type SortSpec struct {
-	In         Array `json:"in"` // one dimension of f32, f64, i32, i64 or u32
+	In         Array `json:"in"` // one dimension of f32, f64, i32, i64, u32 or u64
 	Descending bool  `json:"descending,omitempty"`
 	// Indices asks for the place that each element had. Equal elements keep their order.
 	Indices bool `json:"indices,omitempty"`
@@ -69,7 +69,7 @@ type SortSpec struct {
 func (*SortSpec) Kind() string { return KindSort }
 
 // Check implements Spec.
-func (s *SortSpec) Check() error { return s.In.checkType("in", 1, F32, F64, I32, I64, U32) }
+func (s *SortSpec) Check() error { return s.In.checkType("in", 1, F32, F64, I32, I64, U32, U64) }
 
 // SortOutput is the output of a job of kind sort. NaN comes last, whatever the order is.
 type SortOutput struct {
@@ -84,7 +84,7 @@ const MaxBins = 1 << 20
 // HistogramSpec asks for the counts of elements by bins of equal width. The last bin includes its
 // upper end.
 type HistogramSpec struct {
-	In   Array   `json:"in"` // f32, f64, i32, i64 or u32
+	In   Array   `json:"in"` // f32, f64, i32, i64, u32 or u64
 	Bins int     `json:"bins"`
 	Min  float64 `json:"min"`
 	Max  float64 `json:"max"`
@@ -101,7 +101,10 @@ func (s *HistogramSpec) Check() error {
 	if !(s.Min < s.Max) || math.IsInf(s.Max-s.Min, 0) {
 		return invalid("spec.min %v, spec.max %v: use finite numbers, the smaller one first", s.Min, s.Max)
 	}
-	return s.In.checkType("in", 0, F32, F64, I32, I64, U32)
+	if math.IsInf(float64(s.Bins)/(s.Max-s.Min), 0) {
+		return invalid("spec.min %v, spec.max %v: %d bins do not fit between them: use fewer", s.Min, s.Max, s.Bins)
+	}
+	return s.In.checkType("in", 0, F32, F64, I32, I64, U32, U64)
 }
 
 // HistogramOutput is the output of a job of kind histogram.
@@ -284,16 +287,19 @@ type GemmOutput struct {
 
 // Limits of KernelSpec.
 const (
-	MaxSource = 1 << 20 // bytes of a source
+	MaxSource = 1 << 20 // bytes of a source, or of PTX
 	MaxArgs   = 64
 )
 
 // KernelSpec asks for one launch of a kernel of the submitter.
 type KernelSpec struct {
-	Source string `json:"source"` // CUDA C++ without #include
-	Entry  string `json:"entry"`  // the name of a __global__ function
-	Grid   []int  `json:"grid"`   // blocks, in 1 to 3 dimensions
-	Block  []int  `json:"block"`  // threads of a block, in 1 to 3 dimensions
+	// Source is CUDA C++ without #include, and PTX is what a compiler made of it. One of them is
+	// given.
+	Source string `json:"source,omitempty"`
+	PTX    string `json:"ptx,omitempty"`
+	Entry  string `json:"entry"` // the name of a __global__ function, or of an .entry
+	Grid   []int  `json:"grid"`  // blocks, in 1 to 3 dimensions
+	Block  []int  `json:"block"` // threads of a block, in 1 to 3 dimensions
 	Shared int    `json:"shared,omitempty"`
 	// Exact rounds after every operation, so that the results are the same on every chip.
 	Exact bool  `json:"exact,omitempty"`
@@ -338,10 +344,16 @@ func (*KernelSpec) Kind() string { return KindKernel }
 // Check implements Spec.
 func (s *KernelSpec) Check() error {
 	switch {
-	case s.Source == "":
-		return invalid("spec.source is missing: use CUDA C++")
+	case s.Source == "" && s.PTX == "":
+		return invalid("spec.source is missing: use CUDA C++, or ptx")
+	case s.Source != "" && s.PTX != "":
+		return invalid("spec.source, spec.ptx: use one of them")
+	case s.PTX != "" && s.Exact:
+		return invalid("spec.exact: PTX says itself how it rounds: leave it out")
 	case len(s.Source) > MaxSource:
 		return invalid("spec.source: %d bytes: use at most %d", len(s.Source), MaxSource)
+	case len(s.PTX) > MaxSource:
+		return invalid("spec.ptx: %d bytes: use at most %d", len(s.PTX), MaxSource)
 	case includePattern.MatchString(s.Source):
 		return invalid("spec.source: #include: put the text of the file into the source")
 	case !labelPattern.MatchString(s.Entry):

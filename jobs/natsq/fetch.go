@@ -43,6 +43,7 @@ func (w *Worker) loop(ctx context.Context) {
 		if b, ok := w.Batches[s.Kind]; ok {
 			// An open request reserves slots of the tenant, so the source of a tenant with limits
 			// is asked repeatedly instead. A full batch asks for no more.
+			b.Max = b.most()
 			keepOpen := b.Linger > 0 && len(msgs) < b.Max && !w.ctl.quota(s.Tenant).Limited()
 			if keepOpen { // before this loop fetches again
 				w.sources.keepOpen(s)
@@ -97,7 +98,7 @@ func (w *Worker) fetch(ctx context.Context, q *fairqueue.Queue) (wire.Source, []
 // and for the slot of the fetch itself.
 func (w *Worker) room(s wire.Source) int {
 	if b, ok := w.Batches[s.Kind]; ok {
-		return b.Max
+		return b.most()
 	}
 	return max(1, 1+cap(w.slots)-len(w.slots))
 }

@@ -43,6 +43,9 @@ type Batch struct {
 	Handle jobs.BatchHandler // must not be nil
 	// Max is the most jobs of a batch, 1 to jobs.MaxBatch; 0 means 256.
 	Max int
+	// Size returns the most jobs of the next batch, which Max bounds; nil means Max. It may be called
+	// from several goroutines.
+	Size func() int
 	// MaxBytes is the most bytes of their messages, at least jobs.MaxMessage; 0 means 64 MiB.
 	MaxBytes int
 	// Linger is how long the first job may wait for others. 0 means 2 ms, and a negative value no
@@ -101,6 +104,14 @@ func (o *WorkerOptions) defaults() error {
 	}
 	o.Batches = batches
 	return errors.Join(errs...)
+}
+
+// most returns the most jobs of the next batch.
+func (b *Batch) most() int {
+	if b.Size == nil {
+		return b.Max
+	}
+	return min(max(b.Size(), 1), b.Max)
 }
 
 // serves reports whether the worker has a handler for jobs of a kind.

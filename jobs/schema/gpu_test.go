@@ -16,6 +16,7 @@ func specs() []gpujob.Spec {
 	matrix := gpujob.From(make([]float32, 8), 1, 8)
 	return []gpujob.Spec{
 		&gpujob.ReduceSpec{Op: "sum", In: f},
+		&gpujob.AllreduceSpec{In: []gpujob.Array{f, f}},
 		&gpujob.SortSpec{In: f, Indices: true},
 		&gpujob.HistogramSpec{In: f, Bins: 2, Max: 1},
 		&gpujob.TallySpec{Ballots: gpujob.From([]uint8{0, 1}), Candidates: 2, Weights: &u, Priorities: &u},

@@ -46,7 +46,7 @@ const maxInput = jobs.MaxSpec / 4 * 3
 func Command(connect Submitting, natsFlags func(*pflag.FlagSet)) *cobra.Command {
 	all := []*cobra.Command{
 		runCommand(connect), reduceCommand(connect), sortCommand(connect), histogramCommand(connect),
-		tallyCommand(connect), fuseCommand(connect), gemmCommand(connect),
+		tallyCommand(connect), fuseCommand(connect), gemmCommand(connect), allreduceCommand(connect),
 	}
 	for _, c := range all {
 		c.Args = cobra.NoArgs
@@ -142,6 +142,36 @@ func histogramCommand(connect Submitting) *cobra.Command {
 			return err
 		}
 		return show(cmd, r, out.Ran, "OUTSIDE", out.Below+out.Above+out.NaN)
+	})
+	return cmd
+}
+
+// allreduceCommand returns exoswarm gpu allreduce.
+func allreduceCommand(connect Submitting) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "allreduce --in A.npy --in B.npy --out SUM.npy",
+		Short: "Add arrays element by element on all devices of an agent",
+	}
+	f := cmd.Flags()
+	in := f.StringArray("in", nil, "file of an array; may be repeated")
+	file := f.String("out", "", "file for the sum")
+	cmd.RunE = connect(func(cmd *cobra.Command, _ []string, c jobclient.Client) error {
+		s := &gpujob.AllreduceSpec{In: make([]gpujob.Array, len(*in))}
+		for i, name := range *in {
+			var err error
+			if s.In[i], err = readArray("--in", name); err != nil {
+				return err
+			}
+		}
+		var out gpujob.AllreduceOutput
+		r, err := execute(cmd, c, s, &out)
+		if err != nil {
+			return err
+		}
+		if err := writeArray(cmd, c, *file, &out.Sum); err != nil {
+			return err
+		}
+		return show(cmd, r, out.Ran, "DEVICES", out.Devices)
 	})
 	return cmd
 }

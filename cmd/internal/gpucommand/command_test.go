@@ -141,6 +141,10 @@ func TestCommands(t *testing.T) {
 	if got := saved[float32](t, out); !slices.Equal(got, []float32{19, 22, 43, 50}) {
 		t.Errorf("product %v", got)
 	}
+	ok("1 ", "allreduce", "--in", a, "--in", a, "--out", out)
+	if got := saved[float32](t, out); !slices.Equal(got, []float32{6, 2, 4}) {
+		t.Errorf("sums %v", got)
+	}
 	// An output that is an object of the store.
 	big := make([]float64, 100_000)
 	for i := range big {

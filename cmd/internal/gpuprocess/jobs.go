@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/exoswarm/exoswarm/cuda"
+	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/gpuagents"
 	"github.com/exoswarm/exoswarm/gpuagents/gpujobs"
 	"github.com/exoswarm/exoswarm/internal/command"
@@ -17,6 +19,20 @@ import (
 type jobTaker struct {
 	handlers *gpujobs.Handlers
 	worker   *natsq.Worker
+	most     int // jobs and batches at once
+}
+
+// jobBatch is the most jobs of a batch. The handlers choose how many of them one has.
+const jobBatch = jobs.MaxBatch
+
+// batches returns the kinds whose jobs run together. A batch takes what is queued and waits for
+// nothing: an agent that is not busy starts a job at once, and a busy one finds more jobs.
+func batches(h *gpujobs.Handlers) map[string]natsq.Batch {
+	all := map[string]natsq.Batch{}
+	for kind, handle := range h.Batches() {
+		all[kind] = natsq.Batch{Handle: handle, Max: jobBatch, Size: h.BatchSize, Linger: -1}
+	}
+	return all
 }
 
 // takeJobs starts a worker of pool gpu whose jobs run on the devices of the agent. It returns nil
@@ -35,6 +51,16 @@ func takeJobs(p *command.AgentProcess, s *settings, agent *gpuagents.Agent) (*jo
 			}
 			return place, nil
 		},
+		PlaceAll: func(ctx context.Context, bytes int64) (all []gpujobs.Place, err error) {
+			places, err := agent.PlaceAll(ctx, bytes)
+			for _, p := range places {
+				all = append(all, p)
+			}
+			return all, err
+		},
+		Collective: func(ctx context.Context, devices []device.Device) (device.Collective, error) {
+			return cuda.OpenCollective(ctx, devices, p.Log)
+		},
 		Objects: p.Conn.Objects, AllowKernels: s.allowKernels, Memory: s.jobMemory, Timeout: s.jobTimeout,
 		Logger: p.Log,
 	})
@@ -46,8 +72,8 @@ func takeJobs(p *command.AgentProcess, s *settings, agent *gpuagents.Agent) (*jo
 		return nil, err
 	}
 	worker, err := p.Conn.Work(p.Context(), natsq.WorkerOptions{
-		Name: p.Name, Pool: jobs.PoolGPU, Concurrency: s.jobSlots, Handlers: handlers.Jobs(), JobsOnly: true,
-		Metrics: counts, Logger: p.Log,
+		Name: p.Name, Pool: jobs.PoolGPU, Concurrency: s.jobSlots, Handlers: handlers.Jobs(),
+		Batches: batches(handlers), JobsOnly: true, Metrics: counts, Logger: p.Log,
 		Ready: func() error { return agent.Health() },
 	})
 	if errors.Is(err, jobs.ErrDenied) {
@@ -58,7 +84,7 @@ func takeJobs(p *command.AgentProcess, s *settings, agent *gpuagents.Agent) (*jo
 	if err != nil {
 		return nil, fmt.Errorf("take jobs of pool gpu: %w", err)
 	}
-	return &jobTaker{handlers, worker}, nil
+	return &jobTaker{handlers, worker, s.jobSlots}, nil
 }
 
 // kinds returns the kinds of job for the registry.
@@ -67,6 +93,14 @@ func (t *jobTaker) kinds() []string {
 		return nil
 	}
 	return t.handlers.Kinds()
+}
+
+// slots returns how many jobs and batches run, and how many may run at once.
+func (t *jobTaker) slots() (taken, all int) {
+	if t == nil {
+		return 0, 0
+	}
+	return t.worker.Running(), t.most
 }
 
 // drain gives the jobs back to the queue, and waits until the devices are free of them or ctx ends.

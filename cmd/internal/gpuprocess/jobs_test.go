@@ -3,6 +3,7 @@ package gpuprocess
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 	"syscall"
@@ -54,6 +55,10 @@ func TestJobs(t *testing.T) {
 	if err != nil || !slices.Equal(gpujob.Kinds(), sortedKeys(served)) {
 		t.Errorf("the registry shows the kinds %v, error %v; want %v", served, err, gpujob.Kinds())
 	}
+	if all, err := r.conn.Registry.Agents(ctx); err != nil || len(all) != 1 || all[0].JobSlots != 2 ||
+		all[0].JobsRunning > 2 {
+		t.Errorf("the registry shows %+v, error %v; want one agent with 2 slots for jobs", all, err)
+	}
 	// A specification and an output that are objects.
 	large := make([]float32, 1<<20)
 	for i := range large {
@@ -91,6 +96,66 @@ func TestJobs(t *testing.T) {
 	if text := r.log(); strings.Contains(text, "panic") || strings.Contains(text, "releasing the device") {
 		t.Errorf("the agent logged:\n%s", text)
 	}
+}
+
+// TestFaultyJob: a kernel that faults takes the GPU from its process. A supervisor starts the agent
+// again; the job fails with code device after its two attempts, and all other jobs end well. It needs
+// a GPU.
+func TestFaultyJob(t *testing.T) {
+	if *benchDevice == "host" {
+		t.Skip("needs -args -device cuda:0")
+	}
+	r := newRigAt(t, 0)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	submit := func(id string, s gpujob.Spec) {
+		t.Helper()
+		j, err := gpujob.NewJob(id, s)
+		if err != nil {
+			t.Fatalf("NewJob: %v", err)
+		}
+		if err := r.conn.Queue.Submit(ctx, j); err != nil {
+			t.Fatalf("submit %s: %v", id, err)
+		}
+	}
+	x := gpujob.From([]float32{1, 2, 3})
+	const others = 40
+	for i := range others {
+		if i == others/2 {
+			submit("bad", &gpujob.KernelSpec{
+				Source: "__global__ void bad(float *x) { ((volatile float *)0x10)[0] = x[0]; }",
+				Entry:  "bad", Grid: []int{1}, Block: []int{1}, Args: []gpujob.Arg{{Array: &x}},
+			})
+		}
+		submit(fmt.Sprint("sum", i), &gpujob.ReduceSpec{Op: "sum", In: x})
+	}
+	ended, stop := make(chan int, 1), make(chan struct{})
+	go func() {
+		starts := 0
+		defer func() { ended <- starts }()
+		for {
+			agent := r.spawn(t, "--device", *benchDevice, "--allow-kernels")
+			starts++
+			select {
+			case err := <-agent.ends:
+				agent.ends <- err
+			case <-stop:
+				agent.end(syscall.SIGTERM)
+				return
+			}
+		}
+	}()
+	for i := range others {
+		if got, err := r.conn.Results.Result(ctx, fmt.Sprint("sum", i)); err != nil || got.Error != nil {
+			t.Errorf("sum %d: %v, %v", i, got.Error, err)
+		}
+	}
+	if got, err := r.conn.Results.Result(ctx, "bad"); err != nil || got.Error == nil ||
+		got.Error.Code != jobs.CodeDevice {
+		t.Errorf("the job that faults: %+v, %v; want code device", got.Error, err)
+	}
+	close(stop)
+	t.Logf("the agent was started %d times", <-ended)
 }
 
 // TestNoJobs: with --gpu-jobs 0 an agent serves shards alone, and without --allow-kernels it does

@@ -130,7 +130,8 @@ func serve(cmd *cobra.Command, s *settings) (err error) {
 	}
 	if err := process.Announce(func() jobs.Agent {
 		r := record(serving, opened, names, disks, s.maxShards)
-		r.Kinds = taker.kinds() // Running and MaxShards are of shards, so it says no Concurrency
+		r.Kinds = taker.kinds() // Running and MaxShards are of shards
+		r.JobsRunning, r.JobSlots = taker.slots()
 		return r
 	}); err != nil {
 		last, cancel := context.WithTimeout(context.Background(), drainTime)

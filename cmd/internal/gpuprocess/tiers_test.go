@@ -160,7 +160,7 @@ type child struct {
 }
 
 // spawn starts a gpuagent.
-func (r *rig) spawn(t *testing.T, args ...string) *child {
+func (r *rig) spawn(t testing.TB, args ...string) *child {
 	t.Helper()
 	r.reset()
 	cmd := exec.Command(os.Args[0], append([]string{

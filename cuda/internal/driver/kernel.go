@@ -17,6 +17,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/internal/cubin"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
+	_ "github.com/exoswarm/exoswarm/cuda/kernels/arrayset" // its kernels are in the set
 )
 
 // kernel is a loaded function. It lives as long as its device's context.
@@ -114,6 +115,39 @@ func (d *Device) compileOwn(src kernels.Source, params []device.Param) (device.K
 	k, err := d.load(src, true)
 	if err != nil {
 		return nil, fmt.Errorf("compile %s on %s: %w", name, d.props.Name, err)
+	}
+	k.own = true
+	d.kernels[key] = k
+	return k, nil
+}
+
+// CompilePTX loads a caller's PTX, once a device and text.
+func (d *Device) CompilePTX(name, text string, params ...device.Param) (device.Kernel, error) {
+	if err := device.CheckPTX(name, text, params); err != nil {
+		return nil, err
+	}
+	if err := d.acquire("load PTX " + name); err != nil {
+		return nil, err
+	}
+	defer d.life.RUnlock()
+	what := fmt.Sprintf("load PTX %s on %s", name, d.props.Name)
+	if len(params) > C.EXO_MAX_ARGS {
+		return nil, fmt.Errorf("%s: %d parameters, at most %d: %w", what, len(params), C.EXO_MAX_ARGS,
+			device.ErrInvalidArgument)
+	}
+	d.loading.Lock()
+	defer d.loading.Unlock()
+	key := cubin.Key("ptx", name, text, fmt.Sprint(params)) // two declarations may fit one text
+	if k := d.kernels[key]; k != nil {
+		return k, nil
+	}
+	src := kernels.Source{Name: name, Params: slices.Clone(params), File: name + ".ptx", Code: text}
+	k, err := d.loadImage(src, append([]byte(text), 0))
+	if errors.Is(err, device.ErrNotSupported) { // the driver's word for PTX that it refuses
+		return nil, &device.SourceError{What: what, Log: err.Error()}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", what, err)
 	}
 	k.own = true
 	d.kernels[key] = k

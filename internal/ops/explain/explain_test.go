@@ -35,6 +35,13 @@ func queued() *explain.JobFacts {
 	}
 }
 
+// onGPU makes the job one of pool gpu, whose agent has many shards and runs so many of two jobs.
+func onGPU(f *explain.JobFacts, running int) {
+	f.Listed.Pool, f.Pool.Pool = jobs.PoolGPU, jobs.PoolGPU
+	f.Agents[0].Pool, f.Agents[0].Concurrency, f.Agents[0].Running = jobs.PoolGPU, 0, 30
+	f.Agents[0].JobSlots, f.Agents[0].JobsRunning = 2, running
+}
+
 // served is a swarm of two shards that are served and have nothing to do.
 func served() *explain.SwarmFacts {
 	return &explain.SwarmFacts{
@@ -88,6 +95,8 @@ var jobCases = []jobCase{
 	{explain.NoAgent, "0 agents", func(f *explain.JobFacts) { f.Agents = nil }},
 	{explain.NoAgent, "none handles jobs", func(f *explain.JobFacts) { f.Agents[0].Kinds = nil }},
 	{explain.AgentsFull, "runs 2 of 2", func(f *explain.JobFacts) { f.Agents[0].Running = 2 }},
+	{explain.AgentsFull, "all slots are taken", func(f *explain.JobFacts) { onGPU(f, 2) }},
+	{explain.QueuedBehind, "agents are free", func(f *explain.JobFacts) { onGPU(f, 1) }},
 	{explain.AgentsDraining, "drain", func(f *explain.JobFacts) { f.Agents[0].State = "draining" }},
 	{explain.AgentTrouble, "no scratch", func(f *explain.JobFacts) { f.Agents[0].State = "no scratch (/x)" }},
 	{explain.TenantLimit, "may run 1", func(f *explain.JobFacts) {

@@ -241,14 +241,15 @@ func busy(f JobFacts, of []jobs.Agent, source jobs.SourceStats) Reason {
 	full, draining, failing := 0, 0, 0
 	for _, a := range of {
 		state := a.State
+		taken, slots := a.Slots()
 		switch {
 		case a.State == "draining":
 			draining++
 		case a.State != "serving" && a.State != "full":
 			failing++
-		case a.Concurrency > 0 && a.Running >= a.Concurrency:
+		case slots > 0 && taken >= slots:
 			full++
-			state = fmt.Sprintf("runs %d of %d jobs", a.Running, a.Concurrency)
+			state = fmt.Sprintf("runs %d of %d jobs", taken, slots)
 		}
 		if len(evidence) < 5 {
 			evidence = append(evidence, a.Name+": "+state)
@@ -268,9 +269,9 @@ func busy(f JobFacts, of []jobs.Agent, source jobs.SourceStats) Reason {
 		}
 	case full + draining + failing:
 		return Reason{
-			Cause: AgentsFull, Sentence: fmt.Sprintf("all agents of kind %s are full", j.Kind),
+			Cause: AgentsFull, Sentence: fmt.Sprintf("all agents of kind %s are full: all slots are taken", j.Kind),
 			Evidence: append(evidence, fmt.Sprintf("%d jobs of this kind, lane and tenant wait", source.Waiting)),
-			Cure:     "wait, start more agents, or raise --concurrency",
+			Cure:     "wait, start more agents, or raise --concurrency (gpuagent: --gpu-jobs)",
 		}
 	}
 	return Reason{

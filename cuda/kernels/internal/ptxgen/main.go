@@ -1,6 +1,7 @@
-// Command ptxgen compiles every kernel of the set to PTX with nvcc and writes it below ptx/, for
-// machines without NVRTC. Run it through go generate ./cuda/kernels after a kernel has changed; a
-// test fails until that is done.
+// Command ptxgen compiles every kernel of one package of kernels to PTX with nvcc and writes it below
+// ptx/, for machines without NVRTC. Its argument is the folder of the package below cuda/kernels;
+// without one it is cuda/kernels itself. Run it through go generate ./cuda/kernels/... after a kernel
+// has changed; a test fails until that is done.
 package main
 
 import (
@@ -9,21 +10,27 @@ import (
 	"log"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 
 	"github.com/exoswarm/exoswarm/cuda/kernels"
+	_ "github.com/exoswarm/exoswarm/cuda/kernels/arrayset" // its kernels are in the set
 )
 
 func main() {
 	log.SetFlags(0)
-	if err := generate("ptx"); err != nil {
+	folder := "."
+	if len(os.Args) > 1 {
+		folder = os.Args[1]
+	}
+	if err := generate(folder, "ptx"); err != nil {
 		log.Fatal("ptxgen: ", err)
 	}
 }
 
-// generate replaces the files in dir. It starts from nothing, so that a kernel that is gone leaves
-// none.
-func generate(dir string) error {
+// generate replaces the files in dir by those of the kernels of a package. It starts from nothing, so
+// that a kernel that is gone leaves none.
+func generate(folder, dir string) error {
 	tmp, err := os.MkdirTemp("", "ptxgen")
 	if err != nil {
 		return err
@@ -36,19 +43,22 @@ func generate(dir string) error {
 	made := map[string][]byte{}
 	for _, name := range kernels.Names() {
 		src, _ := kernels.Lookup(name)
+		if path.Dir(src.File) != folder {
+			continue
+		}
 		if made[filepath.Join(dir, name+".ptx")], err = compile(tmp, src); err != nil {
 			return err
 		}
 	}
-	for _, path := range old {
-		if made[path] == nil {
-			if err := os.Remove(path); err != nil {
+	for _, file := range old {
+		if made[file] == nil {
+			if err := os.Remove(file); err != nil {
 				return err
 			}
 		}
 	}
-	for path, text := range made {
-		if err := os.WriteFile(path, text, 0o644); err != nil {
+	for file, text := range made {
+		if err := os.WriteFile(file, text, 0o644); err != nil {
 			return err
 		}
 	}

@@ -1,4 +1,4 @@
-package shard
+package batchsize
 
 import (
 	"fmt"
@@ -10,6 +10,15 @@ import (
 
 	"pgregory.net/rapid"
 )
+
+// The limits of the tests are those of batches of observations.
+const (
+	least = 65_536
+	most  = 1 << 20
+)
+
+// observations returns the limits with a bound.
+func observations(bound time.Duration) Limits { return Limits{Least: least, Most: most, Bound: bound} }
 
 // TestSizing: the scenarios of testdata/sizing.
 func TestSizing(t *testing.T) {
@@ -23,7 +32,7 @@ func TestSizing(t *testing.T) {
 			t.Fatalf("os.ReadFile: %v, want no error", err)
 		}
 		now := epoch
-		s := newBatchSize(100*time.Millisecond, now)
+		s := New(observations(100*time.Millisecond), now)
 		for i, line := range strings.Split(string(text), "\n") {
 			if line == "" || line[0] == '#' {
 				continue
@@ -42,7 +51,7 @@ func TestSizing(t *testing.T) {
 				t.Fatalf("%s:%d: %v, want durations, and full or all", file, i+1, err)
 			}
 			for range n {
-				s.done(now, now.Add(took), rows, fullText == "full")
+				s.Done(now, now.Add(took), rows, fullText == "full")
 				now = now.Add(took + rest)
 			}
 			if s.most != want {
@@ -59,32 +68,32 @@ func TestSizing(t *testing.T) {
 func TestSizingProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		bound, now := time.Duration(rapid.IntRange(1, 300).Draw(t, "bound"))*time.Millisecond, epoch
-		s := newBatchSize(bound, now)
-		window, busy, full := now, time.Duration(0), false
+		s := New(observations(bound), now)
+		since, busy, full := now, time.Duration(0), false
 		for range rapid.IntRange(1, 200).Draw(t, "batches") {
 			now = now.Add(time.Duration(rapid.IntRange(0, 60_000).Draw(t, "idle")) * time.Microsecond)
 			took := time.Duration(rapid.IntRange(0, 400_000).Draw(t, "took")) * time.Microsecond
 			rows, ended := rapid.IntRange(0, s.most).Draw(t, "rows"), rapid.Bool().Draw(t, "full")
 			before := s.most
-			s.done(now, now.Add(took), rows, ended)
+			s.Done(now, now.Add(took), rows, ended)
 			now, busy, full = now.Add(took), busy+took, full || ended
-			share := float64(busy) / float64(max(now.Sub(window), 1))
+			share := float64(busy) / float64(max(now.Sub(since), 1))
 			late := took > bound
 			switch {
-			case s.most < 1 || s.most > mostBatch:
+			case s.most < 1 || s.most > most:
 				t.Fatalf("it is %d", s.most)
 			case late && s.most > 1 && time.Duration(float64(took)/float64(max(rows, 1))*float64(s.most)) > bound+
 				time.Microsecond:
 				t.Fatalf("%d rows took %v, and it is %d", rows, took, s.most)
-			case s.most > before && s.most > leastBatch && (share >= 0.70 || !full):
+			case s.most > before && s.most > least && (share >= 0.70 || !full):
 				t.Fatalf("from %d to %d, used for %v, full %v", before, s.most, share, full)
 			case s.most < before && !late && !ended && s.within == 0 && share <= 0.95:
 				t.Fatalf("from %d to %d, used for %v", before, s.most, share)
-			case s.most != before && !late && now.Sub(window) < sizingWindow:
-				t.Fatalf("from %d to %d after %v", before, s.most, now.Sub(window))
+			case s.most != before && !late && now.Sub(since) < window:
+				t.Fatalf("from %d to %d after %v", before, s.most, now.Sub(since))
 			}
-			if late || now.Sub(window) >= sizingWindow {
-				window, busy, full = now, 0, false
+			if late || now.Sub(since) >= window {
+				since, busy, full = now, 0, false
 			}
 		}
 	})

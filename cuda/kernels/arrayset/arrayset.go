@@ -1,0 +1,219 @@
+// Package arrayset has the kernels that reduce, count and sort arrays. Importing it adds them to the
+// set of package kernels. Package arrays is their Go API, and cuda/host/arraytwin has their twins.
+//
+// A launch works on spans, which are parts of one or many arrays in one buffer, so that one launch
+// serves many small arrays as well as one large one.
+package arrayset
+
+import (
+	"embed"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/cuda/kernels"
+)
+
+// Element is the type of the elements of an array.
+type Element string
+
+// The types of elements.
+const (
+	F32 Element = "f32"
+	F64 Element = "f64"
+	I32 Element = "i32"
+	I64 Element = "i64"
+	U32 Element = "u32"
+	U64 Element = "u64"
+)
+
+// Elements lists all types. It must not be changed.
+var Elements = []Element{F32, F64, I32, I64, U32, U64}
+
+// Bytes returns the size of an element in bytes.
+func (e Element) Bytes() int64 {
+	if e.Wide() {
+		return 8
+	}
+	return 4
+}
+
+// Wide reports whether an element, and so its key, has 64 bits.
+func (e Element) Wide() bool { return strings.HasSuffix(string(e), "64") }
+
+// Float reports whether the elements are floats.
+func (e Element) Float() bool { return e[0] == 'f' }
+
+// KeyBits returns the suffix of the kernels that work on keys of the type.
+func (e Element) KeyBits() string {
+	if e.Wide() {
+		return "64"
+	}
+	return "32"
+}
+
+// Sizes that kernels and their callers agree on.
+const (
+	SumSpan  = 4096 // most elements of a span of array_sum_*
+	SumLanes = 256  // lanes of a sum: element i is added to lane i modulo SumLanes
+	SortSpan = 2048 // most keys of a span of array_sort_spans_*
+	Digits   = 256  // values of a digit of a sort, which has 8 bits
+	// MaxSpan is the most elements of a span of array_histogram_* and the most keys of a sort.
+	MaxSpan = 1<<32 - 1
+)
+
+// Words of 64 bits of a span, which is the part of an array that a block works on.
+const (
+	SpanFirst = 0 // the first element, counted from the begin of the buffer
+	SpanCount = 1 // elements
+	SpanWords = 2 // of array_stats_*, array_sum_* and array_sort_spans_*
+
+	SpanBase       = 2 // the element that the array of the span begins with
+	SpanDescending = 3 // 1: the largest element comes first
+	KeySpanWords   = 4 // of array_keys_* and array_gather_*
+
+	SpanLeast      = 2 // a double, the lower end of the first bin
+	SpanMost       = 3 // a double, the upper end of the last bin
+	SpanScale      = 4 // a double, bins per unit
+	SpanBins       = 5
+	SpanCounts     = 6 // the place of the first bin in counts
+	SpanOutside    = 7 // the place of the counts below, above and of NaN in outside
+	HistogramWords = 8 // of array_histogram_*
+)
+
+// Words of 64 bits of a result of array_stats_*.
+const (
+	StatsLeast = iota // the least key; all ones if there is none
+	StatsMost         // the largest key; 0 if there is none
+	StatsLow          // of integers the sum of the low halves; of floats the number of NaN
+	StatsHigh         // of integers the sum of the high halves
+	StatsWords
+)
+
+// Stats returns the name of the kernel for the least and the largest element and for sums of
+// integers.
+func Stats(e Element) string { return "array_stats_" + string(e) }
+
+// Sum returns the name of the kernel that sums floats, F32 or F64.
+func Sum(e Element) string { return "array_sum_" + string(e) }
+
+// Histogram returns the name of the kernel that counts by bins.
+func Histogram(e Element) string { return "array_histogram_" + string(e) }
+
+// Keys returns the name of the kernel that makes keys for sorting.
+func Keys(e Element) string { return "array_keys_" + string(e) }
+
+// Fold returns the name of the kernel that adds arrays element by element.
+func Fold(e Element) string { return "array_fold_" + string(e) }
+
+// SortSpans returns the name of the kernel that sorts spans in shared memory.
+func SortSpans(e Element) string { return "array_sort_spans_" + e.KeyBits() }
+
+// CountDigits returns the name of the kernel that counts the digits of keys.
+func CountDigits(e Element) string { return "array_digits_" + e.KeyBits() }
+
+// Scatter returns the name of the kernel that moves keys to the order of one digit.
+func Scatter(e Element) string { return "array_scatter_" + e.KeyBits() }
+
+// Gather returns the name of the kernel that moves elements to their places.
+func Gather(e Element) string { return "array_gather_" + e.KeyBits() }
+
+// Starts is the name of the kernel that replaces counts by the sums before them.
+const Starts = "array_starts"
+
+//go:embed *.cu *.cuh
+var files embed.FS
+
+//go:embed ptx
+var ptx embed.FS
+
+//go:generate go run ../internal/ptxgen arrayset
+
+// cTypes has the C type of each element, the unsigned type of its size, and the macro of its class.
+var cTypes = map[Element][3]string{
+	F32: {"float", "unsigned int", "FLOATS"},
+	F64: {"double", "unsigned long long", "FLOATS"},
+	I32: {"int", "unsigned int", "SIGNED"},
+	I64: {"long long", "unsigned long long", "SIGNED"},
+	U32: {"unsigned int", "unsigned int", "UNSIGNED"},
+	U64: {"unsigned long long", "unsigned long long", "UNSIGNED"},
+}
+
+func buffer(name string) device.Param { return device.Param{Name: name, Kind: device.KindBuffer} }
+
+func word(name string) device.Param { return device.Param{Name: name, Kind: device.KindUint64} }
+
+func count(name string) device.Param { return device.Param{Name: name, Kind: device.KindUint32} }
+
+func init() {
+	type family struct {
+		file       string
+		maxBlock   int
+		wholeWarps bool
+		params     []device.Param
+	}
+	add := func(name string, e Element, f family) {
+		kernels.Register(kernels.Source{
+			Name: name, Params: f.params, File: "arrayset/" + f.file + ".cu", Code: text(name, e, f.file),
+			MaxBlock: f.maxBlock, WholeWarps: f.wholeWarps,
+		}, ptx)
+	}
+	for _, e := range Elements {
+		add(Stats(e), e, family{"stats", 256, true, []device.Param{
+			buffer("in"), buffer("spans"), count("n"), buffer("out"),
+		}})
+		add(Histogram(e), e, family{"histogram", 0, false, []device.Param{
+			buffer("in"), buffer("spans"), count("n"), buffer("counts"), buffer("outside"),
+		}})
+		add(Keys(e), e, family{"keys", 0, true, []device.Param{
+			buffer("in"), buffer("spans"), count("n"), buffer("keys"), buffer("order"), buffer("bits"),
+		}})
+		add(Fold(e), e, family{"fold", 0, false, []device.Param{
+			buffer("in"), word("n"), word("stride"), count("arrays"), buffer("out"),
+		}})
+	}
+	for _, e := range []Element{F32, F64} {
+		add(Sum(e), e, family{"sum", 256, true, []device.Param{
+			buffer("in"), buffer("spans"), count("n"), buffer("out"),
+		}})
+	}
+	for _, e := range []Element{U32, U64} {
+		add(SortSpans(e), e, family{"sort_spans", 0, false, []device.Param{
+			buffer("keys"), buffer("order"), buffer("spans"), count("n"),
+		}})
+		add(CountDigits(e), e, family{"digits", 0, false, []device.Param{
+			buffer("keys"), word("n"), count("shift"), word("share"), count("tiles"), buffer("counts"),
+		}})
+		add(Scatter(e), e, family{"scatter", 256, true, []device.Param{
+			buffer("keys"), buffer("order"), word("n"), count("shift"), word("share"), count("tiles"),
+			buffer("starts"), buffer("keys_out"), buffer("order_out"),
+		}})
+		add(Gather(e), e, family{"gather", 0, false, []device.Param{
+			buffer("in"), buffer("order"), buffer("spans"), count("n"), buffer("out"),
+		}})
+	}
+	kernels.Register(kernels.Source{
+		Name: Starts, Params: []device.Param{buffer("counts"), count("n")}, File: "arrayset/starts.cu",
+		Code: text(Starts, U32, "starts"), WholeWarps: true,
+	}, ptx)
+}
+
+// pragma has no meaning in a text that all others were put into, and compilers say so.
+var pragma = regexp.MustCompile(`(?m)^#pragma once\n`)
+
+// text returns the source of a kernel: what depends on the type, the common text, and the file with
+// the name of the kernel. A missing file is a mistake in this package and panics at start.
+func text(name string, e Element, file string) string {
+	c := cTypes[e]
+	var b strings.Builder
+	fmt.Fprintf(&b, "typedef %s Element;\ntypedef %s Key;\n#define %s\n", c[0], c[1], c[2])
+	for _, f := range []string{"doubles.cuh", "elements.cuh", file + ".cu"} {
+		part, err := files.ReadFile(f)
+		if err != nil {
+			panic(fmt.Sprintf("arrayset: %v", err))
+		}
+		b.WriteString(pragma.ReplaceAllString(string(part), ""))
+	}
+	return strings.Replace(b.String(), "NAME(", name+"(", 1)
+}

@@ -1,0 +1,257 @@
+package gpujobs
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/exoswarm/exoswarm/cuda/arrays"
+	"github.com/exoswarm/exoswarm/cuda/kernels/arrayset"
+	"github.com/exoswarm/exoswarm/gpuagents/batchsize"
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/gpujob"
+)
+
+// arrayWork is the work of a job whose kind reads one array: reduce, sort or histogram. Such jobs
+// run together.
+type arrayWork struct {
+	t    *task
+	spec gpujob.Spec
+	in   *input
+}
+
+// arrayKinds has what computes each kind: the outputs of jobs of one group over a set of their
+// arrays, in order.
+var arrayKinds = map[string]func(context.Context, *arrays.Set, []*arrayWork) ([]any, error){
+	gpujob.KindReduce: reduceAll, gpujob.KindHistogram: countAll, gpujob.KindSort: sortAll,
+}
+
+// newArrayWork announces the arrays of a job. It returns nil for a job of another kind.
+func newArrayWork(t *task, spec gpujob.Spec) *arrayWork {
+	w := &arrayWork{t: t, spec: spec}
+	switch s := spec.(type) {
+	case *gpujob.ReduceSpec:
+		w.in = t.in("in", &s.In)
+	case *gpujob.HistogramSpec:
+		w.in = t.in("in", &s.In)
+		t.bytes += 8 * int64(s.Bins)
+	case *gpujob.SortSpec:
+		w.in = t.in("in", &s.In)
+		n, _ := s.In.Shape.Count()
+		t.bytes += 2*s.In.Size() + 2*4*n // keys and places, twice; the second keys become the result
+	default:
+		return nil
+	}
+	return w
+}
+
+// group is what jobs have in common that one set of launches serves.
+type group struct {
+	of      gpujob.Type
+	sums    bool // of floats
+	indices bool
+}
+
+// group returns the group of a job.
+func (w *arrayWork) group() group {
+	g := group{of: w.in.of.Type}
+	switch s := w.spec.(type) {
+	case *gpujob.ReduceSpec:
+		g.sums = (g.of == gpujob.F32 || g.of == gpujob.F64) && (s.Op == gpujob.OpSum || s.Op == gpujob.OpMean)
+	case *gpujob.SortSpec:
+		g.indices = s.Indices
+	}
+	return g
+}
+
+// check returns an error of code invalid for an array that the kernels cannot have.
+func (w *arrayWork) check() error {
+	if n, _ := w.in.of.Shape.Count(); w.t.job.Kind == gpujob.KindSort && n > arrayset.MaxSpan {
+		return jobs.Errorf(jobs.CodeInvalid, "spec.in: %d elements: use at most %d", n, int64(arrayset.MaxSpan))
+	}
+	return nil
+}
+
+// run executes one job by itself.
+func (w *arrayWork) run() (any, error) {
+	if err := w.check(); err != nil {
+		return nil, err
+	}
+	outs, err := compute(w.t, []*arrayWork{w})
+	if err != nil {
+		return nil, err
+	}
+	return w.finish(outs[0], w.t.computed())
+}
+
+// compute executes jobs of one group on the place of a task, which closes the set.
+func compute(t *task, works []*arrayWork) ([]any, error) {
+	parts := make([][]byte, len(works))
+	for i, w := range works {
+		parts[i] = w.in.data
+	}
+	set, err := arrays.New(t.place.Device(), arrayset.Element(works[0].in.of.Type), parts...)
+	if err != nil {
+		return nil, err
+	}
+	t.left = append(t.left, set)
+	return arrayKinds[works[0].t.job.Kind](t.ctx, set, works)
+}
+
+// finish says in the output where the job ran, and stores its arrays.
+func (w *arrayWork) finish(out any, ran gpujob.Ran) (any, error) {
+	switch out := out.(type) {
+	case *gpujob.ReduceOutput:
+		out.Ran = ran
+	case *gpujob.HistogramOutput:
+		out.Ran = ran
+		return out, w.t.store([]string{"counts"}, []*gpujob.Array{&out.Counts})
+	case *gpujob.SortOutput:
+		out.Ran = ran
+		names, all := []string{"sorted"}, []*gpujob.Array{&out.Sorted}
+		if out.Indices != nil {
+			names, all = append(names, "indices"), append(all, out.Indices)
+		}
+		return out, w.t.store(names, all)
+	}
+	return out, nil
+}
+
+// smallJob is the most bytes of the arrays of a job that runs together with others.
+const smallJob = 256 << 10
+
+// Batches returns the handlers of the kinds whose jobs run together, for a worker of pool gpu. The
+// kinds of Jobs and of Batches are those of Kinds.
+func (h *Handlers) Batches() map[string]jobs.BatchHandler {
+	all := map[string]jobs.BatchHandler{}
+	for kind := range arrayKinds {
+		all[kind] = h.batch
+	}
+	return all
+}
+
+// batchLimits clamp the size of a batch. A batch of small jobs takes milliseconds; one that takes
+// longer has large jobs, which other agents should take.
+var batchLimits = batchsize.Limits{Least: 64, Most: jobs.MaxBatch, Bound: 100 * time.Millisecond}
+
+// sizing is the size of batches, which several goroutines use.
+type sizing struct {
+	mu   sync.Mutex
+	size batchsize.Size
+}
+
+// BatchSize returns the most jobs that the next batch should have, by the time that batches took and
+// the use of the devices.
+func (h *Handlers) BatchSize() int {
+	h.sizing.mu.Lock()
+	defer h.sizing.mu.Unlock()
+	return h.sizing.size.Most()
+}
+
+// measured takes the begin and the jobs of a batch that has ended.
+func (h *Handlers) measured(began time.Time, n int) {
+	h.sizing.mu.Lock()
+	defer h.sizing.mu.Unlock()
+	h.sizing.size.Done(began, time.Now(), n, n >= h.sizing.size.Most())
+}
+
+// batch executes jobs of one kind. Small ones run together: their arrays are uploaded together, one
+// set of launches serves those of one type, and the results are downloaded together. The others run
+// one after the other. A job that fails harms no other one.
+func (h *Handlers) batch(ctx context.Context, all []jobs.Job, progress func(i int, v any)) ([]jobs.Outcome, error) {
+	began := time.Now()
+	defer func() { h.measured(began, len(all)) }()
+	outs := make([]jobs.Outcome, len(all))
+	works := make([]*arrayWork, len(all))
+	specs := make([]gpujob.Spec, len(all))
+	var small []int
+	var bytes int64
+	for i, job := range all {
+		w, err := h.small(ctx, job, &specs[i])
+		if err != nil {
+			outs[i].Err = fmt.Errorf("job %s: %w", job.ID, classed(err))
+			continue
+		}
+		if works[i] = w; w == nil {
+			continue
+		}
+		if bytes+w.t.bytes > h.o.Memory {
+			h.together(ctx, works, small, bytes, outs)
+			small, bytes = nil, 0
+		}
+		small, bytes = append(small, i), bytes+w.t.bytes
+	}
+	h.together(ctx, works, small, bytes, outs)
+	for i, job := range all {
+		if outs[i].Output == nil && outs[i].Err == nil {
+			outs[i].Output, outs[i].Err = h.alone(ctx, job, specs[i], func(v any) { progress(i, v) })
+		}
+	}
+	return outs, nil
+}
+
+// small reads the specification of a job into spec, and loads the array of a job that runs together
+// with others. It returns nil for a job that does not.
+func (h *Handlers) small(ctx context.Context, job jobs.Job, spec *gpujob.Spec) (_ *arrayWork, err error) {
+	if *spec, err = parse(job); err != nil {
+		return nil, err
+	}
+	t := &task{h: h, ctx: ctx, job: job, progress: func(any) {}}
+	w := newArrayWork(t, *spec)
+	if w == nil || t.bytes > min(smallJob, h.o.Memory) {
+		return nil, nil
+	}
+	return w, t.load(w.in)
+}
+
+// together executes the small jobs of these indices on one place, and sets their outcomes. Those of
+// a group that fails keep an empty outcome, and run by themselves.
+func (h *Handlers) together(ctx context.Context, works []*arrayWork, small []int, bytes int64, outs []jobs.Outcome) {
+	if len(small) < 2 {
+		return
+	}
+	groups := map[group][]int{}
+	var order []group // of the first jobs
+	for _, i := range small {
+		g := works[i].group()
+		if groups[g] == nil {
+			order = append(order, g)
+		}
+		groups[g] = append(groups[g], i)
+	}
+	ctx, stop := context.WithTimeout(ctx, h.o.Timeout)
+	defer stop()
+	t := &task{h: h, ctx: ctx, job: works[small[0]].t.job, bytes: bytes}
+	if err := t.enter(); err != nil {
+		return // each job says so for itself
+	}
+	var failed error
+	defer func() { t.release(failed) }()
+	for _, g := range order {
+		members := make([]*arrayWork, len(groups[g]))
+		for k, i := range groups[g] {
+			members[k] = works[i]
+		}
+		t.began = time.Now()
+		computed, err := compute(t, members)
+		if err != nil {
+			h.o.Logger.Debug("jobs of a batch run by themselves", "jobs", len(members), "error", err)
+			if failed = err; broken(err) || ctx.Err() != nil {
+				return
+			}
+			continue
+		}
+		ran := t.computed()
+		for k, i := range groups[g] {
+			w := members[k]
+			w.t.ctx = ctx
+			out, err := w.finish(computed[k], ran)
+			if err != nil {
+				outs[i].Err = fmt.Errorf("job %s: %w", w.t.job.ID, classed(err))
+				continue
+			}
+			outs[i].Output = out
+		}
+	}
+}
