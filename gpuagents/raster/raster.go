@@ -53,6 +53,8 @@ const (
 // Picture is a variable as cells. Slices have an element for each cell. It must not be changed.
 type Picture struct {
 	Variable string
+	// Variables are the names of those that can be drawn.
+	Variables []string
 	// Units is the number of units, and Each is how many agents a unit has: 1, or the agents of a
 	// group for a variable of groups. Cell i has the units from i*Per on.
 	Units, Each, Per  int
@@ -107,9 +109,25 @@ type Drawing struct {
 	picture                        *Picture
 }
 
-// Begin begins a picture of a variable with at most a number of cells, up to MaxCells. An
-// ErrUnknown names the variables that there are.
+// usual are the variables that Begin draws without a name, the first that there is.
+var usual = []string{"hidden", "potential"}
+
+// preferred returns the variable that is drawn where none is named.
+func (s *Source) preferred() string {
+	for _, name := range usual {
+		if slices.Contains(s.Names(), name) {
+			return name
+		}
+	}
+	return s.vars[len(s.vars)-1].Name
+}
+
+// Begin begins a picture of a variable, or without a name of the one that tells the most, with at
+// most a number of cells, up to MaxCells. An ErrUnknown names the variables that there are.
 func (s *Source) Begin(variable string, cells int) (*Drawing, error) {
+	if variable == "" && len(s.vars) > 0 {
+		variable = s.preferred()
+	}
 	i := slices.IndexFunc(s.vars, func(v Var) bool { return v.Name == variable })
 	if i < 0 {
 		return nil, fmt.Errorf("%w %q: there are %v", ErrUnknown, variable, s.Names())
@@ -127,7 +145,7 @@ func (s *Source) Begin(variable string, cells int) (*Drawing, error) {
 	d.cells = (n + d.per - 1) / d.per
 	d.slice = max(1, firstUnits/d.per)
 	d.picture = &Picture{
-		Variable: variable, Units: n, Each: each, Per: d.per, Mean: make([]float32, d.cells),
+		Variable: variable, Variables: s.Names(), Units: n, Each: each, Per: d.per, Mean: make([]float32, d.cells),
 		Least: make([]float32, d.cells), Most: make([]float32, d.cells), States: make([]uint8, d.cells),
 	}
 	return d, s.open()

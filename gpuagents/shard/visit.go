@@ -35,7 +35,8 @@ type looks struct {
 	turn    chan struct{} // has an element while nobody looks
 	rest    time.Time     // when the next look may begin
 	picture *raster.Picture
-	cells   int // that were asked for
+	name    string // of the variable that was asked for
+	cells   int    // that were asked for
 	pages   *PageMap
 	binned  int // cells that were asked for
 }
@@ -96,7 +97,7 @@ func (s *OpenShard) look(ctx context.Context, known func() bool, f func() (time.
 func (s *OpenShard) Picture(ctx context.Context, variable string, cells int) (p *raster.Picture, err error) {
 	err = s.look(ctx, func() bool {
 		p = s.looks.picture
-		return p != nil && p.Variable == variable && s.looks.cells == cells && time.Since(p.At) < lookAge
+		return p != nil && s.looks.name == variable && s.looks.cells == cells && time.Since(p.At) < lookAge
 	}, func() (took time.Duration, err error) {
 		var d *raster.Drawing
 		for p = nil; p == nil && err == nil; {
@@ -112,7 +113,7 @@ func (s *OpenShard) Picture(ctx context.Context, variable string, cells int) (p 
 			})
 		}
 		if err == nil {
-			s.looks.picture, s.looks.cells = p, cells
+			s.looks.picture, s.looks.name, s.looks.cells = p, variable, cells
 		}
 		return took, err
 	})
