@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/telemetry"
 )
 
@@ -265,15 +266,22 @@ func (w *Watcher) swarm(name string) (Swarm, error) {
 // Timeline returns the stages of the batches of a GPU agent that ended within so many seconds, at
 // most 4,096. jobs.ErrNotFound where no such agent answers.
 func (w *Watcher) Timeline(ctx context.Context, agent string, seconds int) (Timeline, error) {
-	t := Timeline{Names: map[string]string{}}
-	ctx, cancel := context.WithTimeout(ctx, viewFor)
-	defer cancel()
-	v := telemetry.View{What: telemetry.ViewTimeline, Seconds: seconds}
-	if err := w.conn.Telemetry.AskView(ctx, agent, v, &t.Timeline); err != nil {
-		return Timeline{}, err
+	t, err := AskTimeline(ctx, w.conn, agent, seconds)
+	if err != nil {
+		return t, err
 	}
 	for _, sw := range w.State().Swarms {
 		t.Names[sw.Key] = sw.Name
 	}
 	return t, nil
+}
+
+// AskTimeline is Watcher.Timeline over a connection, without the names of swarms.
+func AskTimeline(ctx context.Context, c *natsq.Conn, agent string, seconds int) (Timeline, error) {
+	t := Timeline{Names: map[string]string{}}
+	ctx, cancel := context.WithTimeout(ctx, viewFor)
+	defer cancel()
+	v := telemetry.View{What: telemetry.ViewTimeline, Seconds: seconds}
+	err := c.Telemetry.AskView(ctx, agent, v, &t.Timeline)
+	return t, err
 }
