@@ -1,7 +1,7 @@
-// raster reduces a variable of the units of a swarm, agents or groups, to a row of cells: cell i has the mean, the least
-// and the greatest value of the units from (begin + i) * per on, and how many of them it counts. Left out are units of a page
-// whose entry in frames is RASTER_ABSENT, values with a NaN or an infinity, and with votes units that have cast none. A
-// cell without units is zeros.
+// raster reduces a variable of the units of a swarm, agents or groups, to a row of cells: cell i has the mean, the
+// least and the greatest value of the units from (begin + i) * per on, and how many of them it counts. Left out are
+// units of a page whose entry in frames is RASTER_ABSENT, values with a NaN or an infinity, and with votes units that
+// have cast none. A cell without units is zeros.
 //
 // A warp makes a cell. Lane l adds the units l, l + 32, ... of the cell in this order, and lane 0 adds the sums of the
 // lanes as a tree, so the bits depend neither on the launch shape nor on the device. See RasterParams in raster.go.
@@ -26,7 +26,7 @@ struct RasterVar {
         return ((const float *)page)[i];
     }
 
-    // The value of a unit: the mean of count elements from element first on. It is false for a unit that does not count.
+    // The value of a unit: the mean of count elements from element first on; false: the unit does not count.
     __device__ __forceinline__ bool value(unsigned unit, float *to) const
     {
         const unsigned number = unit / units, place = unit - number * units, frame = frames[number];

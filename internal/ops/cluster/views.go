@@ -80,9 +80,9 @@ const (
 )
 
 // Heat returns a variable of the agents of a swarm, by its name or id, as at most size times size
-// cells; of the variable that tells the most if variable is empty. value is mean, least or most. The shards draw it, which takes two
-// percent of their time at most. jobs.ErrNotFound where there is no such swarm.
-// A part whose shard does not answer says why.
+// cells; of the variable that tells the most if variable is empty. value is mean, least or most. The
+// shards draw it, which takes two percent of their time at most. jobs.ErrNotFound where there is no
+// such swarm. A part whose shard does not answer says why.
 func (w *Watcher) Heat(ctx context.Context, swarm, variable, value string, size int) (Heat, error) {
 	sw, err := w.swarm(swarm)
 	if err != nil {
