@@ -12,6 +12,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/gpuagents/pool"
 	"github.com/exoswarm/exoswarm/gpuagents/shard"
+	"github.com/exoswarm/exoswarm/gpuagents/timeline"
 	"github.com/exoswarm/exoswarm/internal/retry"
 	"github.com/exoswarm/exoswarm/internal/telemetry"
 	"github.com/exoswarm/exoswarm/jobs"
@@ -36,6 +37,7 @@ type Agent struct {
 	wakes      swarms.Wakes
 	openShards *shard.OpenShards
 
+	spans      *timeline.Ring
 	violations violations
 	freed      freed
 
@@ -70,15 +72,16 @@ func Start(o Options) (*Agent, error) {
 		swarms:      map[string]*servedSwarm{},
 		assignments: map[string]*assignment{},
 		freed:       make(freed, 1),
+		spans:       timeline.NewRing(),
 	}
 	a.queued = sync.NewCond(&a.mu)
 	a.server = shard.NewServer(shard.Options{
 		Name: o.Name, Queue: o.Queue, Checkpoints: o.Checkpoints, Snapshots: o.Snapshots,
 		ResidencyCheck: o.ResidencyCheck,
 		BatchLatency:   o.BatchLatency, CustomCells: o.CustomCells, Metrics: a.metrics.shard,
-		PageMetrics: a.metrics.pages,
-		Tracer:      telemetry.Tracer(o.Tracing, "github.com/exoswarm/exoswarm/gpuagents"),
-		Freed:       a.freed.signal, Violated: a.violations.set, Keeps: a.hasParkedMemory,
+		PageMetrics: a.metrics.pages, Spans: a.spans,
+		Tracer: telemetry.Tracer(o.Tracing, "github.com/exoswarm/exoswarm/gpuagents"),
+		Freed:  a.freed.signal, Violated: a.violations.set, Keeps: a.hasParkedMemory,
 	})
 	a.running.Go(func() { a.keepSession(ctx) })
 	a.running.Go(func() { a.watch(ctx) })

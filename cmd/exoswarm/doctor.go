@@ -148,8 +148,7 @@ func readBundle(name string) (*doctor.Facts, error) {
 	return f, err
 }
 
-// debugCommand returns exoswarm debug, whose only command writes a bundle. More commands may
-// follow, so it is a group.
+// debugCommand returns exoswarm debug, whose commands write a bundle and a trace.
 func debugCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "bundle", Short: "Write what is needed to understand a problem into one file", Args: cobra.NoArgs,
@@ -165,7 +164,7 @@ The login must be that of an operator. A part that cannot be had leaves its reas
 	f.Int64("max", 64, "most MiB before compression; what does not fit is left out")
 	f.StringSlice("agents", nil, "names of the agents to ask; all without it")
 	f.Bool("lite", false, "leave out profiles")
-	return command.Group("debug", "Collect what is needed to understand a problem", cmd)
+	return command.Group("debug", "Collect what is needed to understand a problem", cmd, traceCommand())
 }
 
 // writeBundle writes a bundle into a new file that only its owner can read. It never replaces a

@@ -176,6 +176,7 @@ func commandLines(t *testing.T, dir string) map[string][]string {
 		"exoswarm cron resume":     {"nightly"},
 		"exoswarm cron remove":     {"nightly"},
 		"exoswarm debug bundle":    {"--for", "0", "--output", filepath.Join(t.TempDir(), "bundle.zip")},
+		"exoswarm debug trace":     {"nobody", "--output", filepath.Join(t.TempDir(), "trace.json")},
 		"exoswarm doctor":          nil,
 		"exoswarm status":          nil,
 		"exoswarm top":             {"--once"},

@@ -19,6 +19,7 @@ import (
 
 	ops "github.com/exoswarm/exoswarm/internal/ops/cluster"
 	"github.com/exoswarm/exoswarm/internal/testlong"
+	"github.com/exoswarm/exoswarm/jobs"
 )
 
 // startServe starts exoswarm serve on free ports, and returns the URL of its NATS server and an API
@@ -117,9 +118,50 @@ func TestServe(t *testing.T) {
 	if err != nil || !strings.Contains(string(out), "agents    2 alive") {
 		t.Errorf("exoswarm status: %v\n%s", err, out)
 	}
+	seen(t, s, api, base, nats, filepath.Join(dir, "trace.json"))
 	p.end(t, syscall.SIGTERM)
 	if code := p.cmd.ProcessState.ExitCode(); code != 0 {
 		t.Errorf("exit status %d after SIGTERM:\n%s", code, p.log)
+	}
+}
+
+// seen looks at the inside of the GPU agent of a cluster: a heat map of a swarm, and the trace of the
+// agent, which it writes into a file.
+func seen(t *testing.T, s *ops.State, api *http.Client, base, nats, file string) {
+	t.Helper()
+	r, err := api.Get(base + "api/v1/swarms/" + s.Swarms[0].ID + "/heat?size=16")
+	if err != nil {
+		t.Fatalf("ask the API: %v", err)
+	}
+	defer r.Body.Close()
+	var h ops.Heat
+	if err := json.NewDecoder(r.Body).Decode(&h); err != nil || len(h.Parts) == 0 || h.Parts[0].Error != "" ||
+		len(h.Cells) == 0 {
+		t.Errorf("the heat map of swarm %s: status %s, %+v, %v", s.Swarms[0].Name, r.Status, h.Parts, err)
+	}
+	for _, a := range s.Agents {
+		if a.Pool != jobs.PoolGPU {
+			continue
+		}
+		out, err := osexec.Command(filepath.Join(binaries(t), "exoswarm"), "debug", "trace", a.Name, "-o", file,
+			"--nats", nats).CombinedOutput()
+		if err != nil {
+			t.Errorf("exoswarm debug trace: %v\n%s", err, out)
+		}
+	}
+	var trace ops.Trace
+	text, err := os.ReadFile(file)
+	if err == nil {
+		err = json.Unmarshal(text, &trace)
+	}
+	kernels := 0
+	for _, e := range trace.Events {
+		if e.Name == "kernel" && e.Phase == "X" && e.Took > 0 {
+			kernels++
+		}
+	}
+	if err != nil || kernels == 0 {
+		t.Errorf("a trace with %d kernels in %d events: %v", kernels, len(trace.Events), err)
 	}
 }
 

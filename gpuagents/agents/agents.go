@@ -8,12 +8,14 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"time"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
 	"github.com/exoswarm/exoswarm/gpuagents/fault"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
+	"github.com/exoswarm/exoswarm/gpuagents/timeline"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
@@ -74,6 +76,7 @@ type Agents struct {
 	counts           []uint32          // by page: its observations in the batch that is loaded, then its set
 	inconsistent     error             // why some agents have made a step that others have not; nil: none has
 	released         []*staged         // staging buffers that may be used again
+	track            *timeline.Track   // of its spans; nil: they are not kept
 	hostObservations int               // the most observations that kernels read in host memory
 	close            []func() error    // in this order
 }
@@ -245,6 +248,18 @@ func (a *Agents) Layout() kernels.Layout { return a.layout }
 // Memory returns the pages, which belong to the Agents.
 func (a *Agents) Memory() *pages.Memory { return a.memory }
 
+// Trace has the stages of batches added to a track; nil: none is.
+func (a *Agents) Trace(t *timeline.Track) { a.track = t }
+
+// paged ends the wait for the pages of a set, and returns when the work on it begins. Resident pages
+// need no wait.
+func (a *Agents) paged(began time.Time, s pages.Set) time.Time {
+	if a.memory.Resident() {
+		return began
+	}
+	return a.track.End(timeline.Page, began, len(s.Pages)*a.layout.PageBytes)
+}
+
 // StageAll has every batch pass through memory of the device, as large batches do, and releases the
 // staging buffers. Tests of devices without memory call it.
 func (a *Agents) StageAll() error {
@@ -315,9 +330,10 @@ func (a *Agents) TickAll(ctx, wait context.Context, n, most int) (r Report, err 
 		return r, a.inconsistent
 	}
 	sets := a.memory.All()
-	begun := false
+	begun, began := false, a.track.Now()
 	err = a.memory.Each(ctx, sets, pages.Sweep, func(i int) error {
 		begun = true
+		began = a.paged(began, sets[i])
 		for left := n; left > 0; left -= most {
 			if err := context.Cause(ctx); err != nil && most < n {
 				return err
@@ -339,6 +355,7 @@ func (a *Agents) TickAll(ctx, wait context.Context, n, most int) (r Report, err 
 				return err
 			}
 		}
+		began = a.track.End(timeline.Kernel, began, 0)
 		return nil
 	})
 	if err != nil {

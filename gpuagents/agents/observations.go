@@ -10,6 +10,7 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/fault"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/gpuagents/staging"
+	"github.com/exoswarm/exoswarm/gpuagents/timeline"
 )
 
 // Observations are observations of agents, with inputs, in memory that the device reads. They may
@@ -52,6 +53,7 @@ func (a *Agents) Load(ids []uint32, inputs []float32) (*Observations, error) {
 
 // load is Load with the number of the launch of each observation; nil: all are in the first.
 func (a *Agents) load(ids []uint32, inputs []float32, launches []uint32) (o *Observations, err error) {
+	began := a.track.Now()
 	features := a.cell.Features
 	if len(ids)*features != len(inputs) || int64(len(ids)) > int64(^uint32(0)) {
 		return nil, fmt.Errorf(
@@ -82,7 +84,9 @@ func (a *Agents) load(ids []uint32, inputs []float32, launches []uint32) (o *Obs
 		toIDs[place] = ids[i]
 		copy(toInputs[place*features:], inputs[i*features:][:features])
 	}
-	return o, o.staged.upload(a)
+	err = o.staged.upload(a)
+	a.track.End(timeline.Upload, began, 4*(len(ids)+len(inputs)))
+	return o, err
 }
 
 // split cuts observations into launches: by the sets of pages and, within a set, by the launches of
@@ -173,8 +177,9 @@ func (a *Agents) Step(ctx context.Context, o *Observations) (Report, error) {
 		a.pending = false
 	}
 	var sum Report
-	next := 0
+	next, began := 0, a.track.Now()
 	if err := a.memory.Each(ctx, o.sets, pages.Random, func(i int) error {
+		began = a.paged(began, o.sets[i])
 		a.memory.MarkDirty(o.sets[i].Pages)
 		for next < len(o.launches) && o.launches[next].set == i {
 			n := 0
@@ -191,6 +196,7 @@ func (a *Agents) Step(ctx context.Context, o *Observations) (Report, error) {
 			sum = Report{sum.Stepped + r.Stepped, sum.Outside + r.Outside, sum.Refused + r.Refused, r.Tally}
 		}
 		a.memory.CountAccesses(o.sets[i])
+		began = a.track.End(timeline.Kernel, began, 0)
 		return nil
 	}); err != nil {
 		if next > 0 && !a.memory.Resident() {
@@ -244,6 +250,7 @@ func (o *Observations) Outcome(ctx context.Context) (votes, decisions []byte, er
 	if o.staged == nil {
 		return nil, nil, fmt.Errorf("%w: observations that are closed", ErrInvalid)
 	}
+	began := a.track.Now()
 	if err := o.staged.download(ctx, a); err != nil {
 		return nil, nil, fmt.Errorf("%w: %w", fault.ErrDevice, err)
 	}
@@ -260,6 +267,7 @@ func (o *Observations) Outcome(ctx context.Context) (votes, decisions []byte, er
 	for i, place := range o.places {
 		votes[i], decisions[i] = toVotes[place], toDecisions[place]
 	}
+	a.track.End(timeline.ReadBack, began, 2*o.n)
 	return votes, decisions, nil
 }
 

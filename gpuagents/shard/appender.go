@@ -7,11 +7,13 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/exoswarm/exoswarm/gpuagents/state"
+	"github.com/exoswarm/exoswarm/gpuagents/timeline"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
@@ -30,6 +32,7 @@ type pendingAnswer struct {
 type appender struct {
 	w        *writer
 	inFlight *inFlight
+	track    *timeline.Track // of its spans
 	queue    chan appendRequest
 	failed   chan struct{} // closed when a call failed: no later answer is appended
 	err      error         // the error of that call
@@ -47,11 +50,12 @@ const maxAppended = 256
 
 // openAppender appends behind what w has written; w belongs to the goroutine from now on. ctx only
 // carries values.
-func openAppender(ctx context.Context, w *writer, bound *inFlight) *appender {
+func openAppender(ctx context.Context, w *writer, bound *inFlight, track *timeline.Track) *appender {
 	// Each element holds an entry in flight at least, or is one of two waits: put never blocks.
 	a := &appender{
 		w:        w,
 		inFlight: bound,
+		track:    track,
 		queue:    make(chan appendRequest, inFlightEntries+2),
 		failed:   make(chan struct{}),
 		done:     make(chan struct{}),
@@ -110,8 +114,10 @@ func (a *appender) run(ctx context.Context) {
 				more = false
 			}
 		}
+		began := a.track.Now()
 		all, err := encodeAll(of)
 		a.err = errors.Join(err, a.w.append(ctx, all...)) // those before an answer that cannot be encoded
+		a.appended(all, began)
 		a.end(of)
 		if a.err != nil {
 			a.fail(h.stored)
@@ -121,6 +127,19 @@ func (a *appender) run(ctx context.Context) {
 			close(h.stored)
 		}
 	}
+}
+
+// appended adds the span of answers.
+func (a *appender) appended(all []swarms.Entry, began time.Time) {
+	if a.track == nil || len(all) == 0 {
+		return
+	}
+	bytes := 0
+	for _, e := range all {
+		bytes += len(e.Data)
+	}
+	a.track.Of(all[0].Ref, all[len(all)-1].Ref)
+	a.track.End(timeline.Append, began, bytes)
 }
 
 // encodeAll makes entries of answers on all cores: that takes longer than to append them. With an

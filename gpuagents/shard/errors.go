@@ -41,3 +41,9 @@ var errFollowing = errors.New("the agent follows the shard and may not answer")
 
 // errParked marks the end of the work on a shard that was parked.
 var errParked = errors.New("the shard is parked")
+
+// ErrNotOpen is the answer to a look at a shard that has no loop: it is parked, over, or not begun.
+var ErrNotOpen = errors.New("the shard is not open here")
+
+// ErrResting is the answer to a look at a shard that was looked at a moment ago.
+var ErrResting = errors.New("the shard was looked at a moment ago: ask again")

@@ -14,7 +14,9 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/exoswarm/exoswarm/gpuagents/batchsize"
+	"github.com/exoswarm/exoswarm/gpuagents/raster"
 	"github.com/exoswarm/exoswarm/gpuagents/state"
+	"github.com/exoswarm/exoswarm/gpuagents/timeline"
 	"github.com/exoswarm/exoswarm/internal/telemetry"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
@@ -61,16 +63,20 @@ type loop struct {
 	at         uint64           // the last applied entry
 	replay     *replay          // nil: all entries that were answered before are applied
 	lagging    *lagGauges
+	track      *timeline.Track // of the stages of batches
+	pictures   *raster.Source  // nil before the first picture
 	w          *writer
 	follow     *Follow // nil: the agent has the lease
 }
 
 // openLoop begins to read entries, and to append answers behind what w has written.
 func (a *Server) openLoop(
-	ctx context.Context, on Place, w *writer, r swarms.Reader, st state.State, keep *checkpoint, log *slog.Logger,
+	ctx context.Context, id ID, on Place, w *writer, r swarms.Reader, st state.State, keep *checkpoint,
+	log *slog.Logger,
 ) *loop {
 	t := &loop{
 		server:     a,
+		id:         id,
 		place:      on,
 		cell:       st.Info().Cell,
 		device:     on.Device().Properties().Name,
@@ -84,7 +90,10 @@ func (a *Server) openLoop(
 		size:       newBatchSize(a.o.BatchLatency),
 	}
 	t.limited, t.lagging = a.o.Metrics.limiting(t.cell), a.o.Metrics.lagging(t.cell)
-	t.pipe, t.answers = openPipeline(ctx, r, st, t.inFlight), openAppender(ctx, w, t.inFlight)
+	t.track = a.o.Spans.Track(id.Swarm, id.Shard)
+	st.Trace(t.track)
+	t.pipe = openPipeline(ctx, r, st, t.inFlight)
+	t.answers = openAppender(ctx, w, t.inFlight, a.o.Spans.Track(id.Swarm, id.Shard))
 	t.resize()
 	if keep != nil {
 		keep.answered = t.answers.flush
@@ -96,7 +105,8 @@ func (a *Server) openLoop(
 func (t *loop) close() error {
 	t.pipe.stop()
 	t.limited(0)
-	return t.answers.close()
+	t.state.Trace(nil)
+	return errors.Join(t.answers.close(), t.pictures.Close())
 }
 
 // resize sets the limit of the next batches.
@@ -129,6 +139,9 @@ func (t *loop) serve(ctx context.Context) error {
 			if err = t.audit(uncut); err != nil {
 				return err
 			}
+			continue
+		case v := <-t.open.visits:
+			v.done <- v.make(uncut, t)
 			continue
 		case <-t.following():
 			if err = t.refresh(ctx); err == nil {
@@ -181,6 +194,7 @@ func (t *loop) serve(ctx context.Context) error {
 // again from its checkpoint.
 func (t *loop) apply(ctx context.Context, s *entryBatch) error {
 	t.resize()
+	t.trace(s.entries)
 	done := make([]pendingAnswer, len(s.entries))
 	for i, it := range s.entries {
 		done[i] = t.begin(ctx, it)

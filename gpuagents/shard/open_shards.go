@@ -33,7 +33,11 @@ type OpenShard struct {
 	again bool        // it was open before
 
 	replay atomic.Pointer[replay] // nil: it is not being replayed
-	follow *Follow                // nil: the agent has the lease; used by the loop
+
+	visits chan visit    // what the loop does between two batches
+	left   chan struct{} // closed when the shard is closed
+	looks  looks
+	follow *Follow // nil: the agent has the lease; used by the loop
 }
 
 // minIdle is how long a shard is idle before it is parked in favour of another. openPatience is how
@@ -70,7 +74,10 @@ func (o *OpenShards) Full() bool {
 // Open waits until a shard may be opened, for openPatience at most. The caller closes the shard
 // with Close.
 func (o *OpenShards) Open(ctx context.Context) *OpenShard {
-	s := &OpenShard{park: make(chan struct{}, 1), since: time.Now()}
+	s := &OpenShard{
+		park: make(chan struct{}, 1), since: time.Now(), visits: make(chan visit), left: make(chan struct{}),
+		looks: newLooks(),
+	}
 	t := time.NewTimer(openPatience)
 	defer t.Stop()
 	look := time.NewTicker(minIdle)
@@ -130,6 +137,9 @@ func (o *OpenShards) Trim() {
 // Close removes a shard, and wakes those that wait to be opened.
 func (o *OpenShards) Close(s *OpenShard) {
 	o.mu.Lock()
+	if _, open := o.all[s]; open {
+		close(s.left)
+	}
 	delete(o.all, s)
 	o.mu.Unlock()
 	o.closed.Send()

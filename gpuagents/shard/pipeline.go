@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/exoswarm/exoswarm/gpuagents/state"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
@@ -20,6 +21,9 @@ type logEntry struct {
 	refused  error              // why the observations are refused
 	weight   int                // its bytes in flight
 	ended    error              // why no entry follows; there is no entry then
+
+	// The begin and the end of its reading and of its decoding; zero: it is not decoded.
+	fetching, fetched, decoding, decoded time.Time
 }
 
 // rows returns the number of observations of an entry.
@@ -92,9 +96,15 @@ func (p *pipeline) stop() {
 // read decodes entries until ctx ends or reading fails.
 func (p *pipeline) read(ctx context.Context, r swarms.Reader, to chan<- logEntry) {
 	defer r.Close()
+	waits := true // for an entry that is not there yet, which is no work
 	for {
+		began := time.Now()
 		e, err := r.Next(ctx)
-		i := logEntry{Entry: e, weight: weightOf(e)}
+		i := logEntry{Entry: e, weight: weightOf(e), fetching: began, fetched: time.Now()}
+		if waits {
+			i.fetching = i.fetched
+		}
+		waits = e.Behind == 0
 		p.end.Store(e.Seq + e.Behind)
 		if err == nil {
 			err = p.inFlight.acquire(ctx, i.weight)
@@ -103,7 +113,9 @@ func (p *pipeline) read(ctx context.Context, r swarms.Reader, to chan<- logEntry
 		case err != nil:
 			i = logEntry{ended: err}
 		case e.Kind == swarms.EntryObserve:
+			i.decoding = time.Now()
 			i.observed, i.refused = p.state.Decode(e.Data)
+			i.decoded = time.Now()
 		}
 		select {
 		case to <- i:

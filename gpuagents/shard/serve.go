@@ -104,8 +104,8 @@ func (a *Server) Serve(ctx context.Context, do Task) (err error) {
 			}
 		}
 	}
-	t := a.openLoop(ctx, on, w, reader, kept, keep, log)
-	t.open, t.at, t.id, t.follow, t.rounds = open, at, ID{s.Key(), shard}, open.follow, kept.Rounds()
+	t := a.openLoop(ctx, ID{s.Key(), shard}, on, w, reader, kept, keep, log)
+	t.open, t.at, t.follow, t.rounds = open, at, open.follow, kept.Rounds()
 	if st.Memory().Claimed() {
 		open.fixed.Store(true) // a parked shard has nothing on the device
 		look := time.NewTicker(a.o.ResidencyCheck)

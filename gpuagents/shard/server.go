@@ -11,6 +11,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/gpuagents/snapshot"
+	"github.com/exoswarm/exoswarm/gpuagents/timeline"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
@@ -56,6 +57,9 @@ type Options struct {
 	PageMetrics *pages.Metrics
 	// Tracer makes a span of every entry that is applied; nil for none.
 	Tracer trace.Tracer
+
+	// Spans keeps the stages of the last batches; nil: nothing does.
+	Spans *timeline.Ring
 
 	// Freed is called after a shard has released much memory.
 	Freed func()

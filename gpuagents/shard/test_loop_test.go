@@ -91,7 +91,7 @@ func newTestLoop(t *testing.T, d device.Device, in *ledger, answered uint64, kee
 	}
 	log := slog.New(slog.NewTextHandler(&s.log, nil))
 	s.place = placeOn(d)
-	s.loop = a.openLoop(t.Context(), s.place, &writer{out: s.out, last: answered, answered: answered}, r, s.p, keep,
+	s.loop = a.openLoop(t.Context(), ID{}, s.place, &writer{out: s.out, last: answered, answered: answered}, r, s.p, keep,
 		log)
 	s.open = &OpenShard{park: make(chan struct{}, 1)}
 	return s

@@ -203,3 +203,6 @@ func extend(t *testing.T, l *ledger, n int) {
 	defer l.mu.Unlock()
 	l.all = append(l.all, worked(t, n)[len(l.all):]...)
 }
+
+// testLogger writes to the log of a test server.
+func testLogger(p *testServer) *slog.Logger { return slog.New(slog.NewTextHandler(&p.log, nil)) }

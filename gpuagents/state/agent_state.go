@@ -14,6 +14,7 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/gpuagents/staging"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
+	"github.com/exoswarm/exoswarm/gpuagents/timeline"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
@@ -109,6 +110,9 @@ func (s *agentState) Decode(data []byte) (Observations, error) {
 	}
 	return Observations{Agents: o}, err
 }
+
+// Trace implements State.
+func (s *agentState) Trace(t *timeline.Track) { s.agents.Trace(t) }
 
 // Reduce implements State.
 func (s *agentState) Reduce(on bool) { s.splitter.Reduced = on }

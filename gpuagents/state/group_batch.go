@@ -10,6 +10,7 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/fault"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/gpuagents/staging"
+	"github.com/exoswarm/exoswarm/gpuagents/timeline"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
 
@@ -204,6 +205,7 @@ func (s *groupState) observePart(
 	if moved {
 		times, features = gather(s.order, times, 1), gather(s.order, features, s.inputs)
 	}
+	began := s.track.Now()
 	// Everything is allocated before a page changes, so that a lack of memory changes nothing.
 	leaders := make([]uint32, n)
 	outputs := [8][]byte{
@@ -211,7 +213,9 @@ func (s *groupState) observePart(
 		ioLeaders: device.Bytes(leaders), ioRounds: device.Bytes(dec.Round),
 	}
 	sizes := [8]int{ioRuns: 4 * kernels.RunWords * len(s.runs)} // written later
+	uploaded, returned := 0, 0
 	for i, data := range [8][]byte{ioTimes: device.Bytes(times), ioFeatures: device.Bytes(features)} {
+		uploaded, returned = uploaded+len(data), returned+len(outputs[i])
 		if err := s.staging[i].Grow(s.dev, max(len(data), len(outputs[i]), sizes[i]), ioPurpose[i]); err != nil {
 			return staging.AllocError(err)
 		}
@@ -219,9 +223,13 @@ func (s *groupState) observePart(
 			return fmt.Errorf("%w: %w", fault.ErrDevice, err)
 		}
 	}
+	began = s.track.End(timeline.Upload, began, uploaded)
 	// A launch for each set of pages, while the next set is paged in.
 	first := 0
 	if err := s.memory.Each(ctx, sets, pages.Random, func(i int) error {
+		if !s.memory.Resident() {
+			began = s.track.End(timeline.Page, began, len(sets[i].Pages)*s.layout.PageBytes)
+		}
 		if err := s.launch(first, ends[i]); err != nil {
 			return fmt.Errorf("%w: %w", fault.ErrDevice, err)
 		}
@@ -231,6 +239,7 @@ func (s *groupState) observePart(
 			return fmt.Errorf("%w: %w", fault.ErrDevice, err)
 		}
 		s.memory.CountAccesses(sets[i])
+		began = s.track.End(timeline.Kernel, began, 0)
 		return nil
 	}); err != nil {
 		return err
@@ -241,6 +250,7 @@ func (s *groupState) observePart(
 			return fmt.Errorf("%w: %w", fault.ErrDevice, err)
 		}
 	}
+	s.track.End(timeline.ReadBack, began, returned)
 	// The answers are in the order of the batch again.
 	if moved {
 		copy(dec.Score, scatter(s.order, dec.Score, 1))

@@ -14,6 +14,7 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/gpuagents/staging"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
+	"github.com/exoswarm/exoswarm/gpuagents/timeline"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
@@ -39,6 +40,7 @@ type groupState struct {
 	params      device.Buffer
 	weights     device.Buffer
 
+	track    *timeline.Track   // of the stages of batches; nil: they are not kept
 	staging  [8]staging.Buffer // by the constants below
 	splitter staging.Splitter
 
@@ -170,6 +172,9 @@ func (s *groupState) Decode(data []byte) (Observations, error) {
 	}
 	return Observations{Groups: o}, err
 }
+
+// Trace implements State.
+func (s *groupState) Trace(t *timeline.Track) { s.track = t }
 
 // Reduce implements State.
 func (s *groupState) Reduce(on bool) { s.splitter.Reduced = on }

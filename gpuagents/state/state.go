@@ -15,6 +15,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
+	"github.com/exoswarm/exoswarm/gpuagents/timeline"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
@@ -44,6 +45,9 @@ type State interface {
 	// Reduce splits entries into smaller launches, or ends that. It changes no bit of the answers.
 	// A failure of the device then costs a part of an entry.
 	Reduce(on bool)
+	// Trace has the stages of batches added to a track, which the goroutine of the State uses; nil:
+	// none is.
+	Trace(t *timeline.Track)
 	// Close releases the memory on the device. The State and its Memory must not be used
 	// afterwards. It writes no checkpoint.
 	Close() error

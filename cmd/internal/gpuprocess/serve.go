@@ -17,10 +17,12 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents"
 	"github.com/exoswarm/exoswarm/gpuagents/pool"
 	"github.com/exoswarm/exoswarm/gpuagents/snapshot"
+	"github.com/exoswarm/exoswarm/internal/agentview"
 	"github.com/exoswarm/exoswarm/internal/bucket"
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/internal/keyring"
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/telemetry"
 )
 
 // drainTime bounds the end of the process after the reason to drain: jobs, hand-overs and the last
@@ -139,6 +141,17 @@ func serve(cmd *cobra.Command, s *settings) (err error) {
 		err = errors.Join(err, taker.drain(last))
 		serving.Stop()
 		return err
+	}
+	seen := gpuagents.ViewsOf(serving)
+	silent, err := process.Conn.Telemetry.AnswerView(process.Name, func(ctx context.Context, v telemetry.View) (any,
+		error,
+	) {
+		return agentview.Answer(ctx, process.Name, seen, v)
+	})
+	if err != nil { // the agent serves without
+		log.Warn("nobody can look at this agent", "error", err)
+	} else {
+		defer silent()
 	}
 	log.Info("gpuagent is ready", "name", process.Name, "nats", process.URL(), "memory", total, "device",
 		strings.Join(names, ","), "model", models(opened), "page_memory", own[0].PageMemory, "host_page_memory", inHost,

@@ -39,20 +39,26 @@ type Launch interface {
 	Params() []Param
 }
 
-// Kernels returns the kernels that RandomLaunch knows, in a fixed order: those of weighted tallies
-// and of merges.
+// Kernels returns the kernels that RandomLaunch knows, in a fixed order: those of weighted tallies,
+// of merges and of rasters.
 func Kernels() []string {
-	return append(slices.Sorted(maps.Keys(kernels.WeightedKernels())), mergeKernel)
+	return append(slices.Sorted(maps.Keys(kernels.WeightedKernels())), mergeKernel, rasterKernel)
 }
 
-// mergeKernel merges the partial tallies of shards.
-const mergeKernel = "tally_merge"
+// mergeKernel merges the partial tallies of shards, and rasterKernel reduces a variable to cells.
+const (
+	mergeKernel  = "tally_merge"
+	rasterKernel = "raster"
+)
 
 // RandomLaunch returns a random launch of a kernel over n ballots, or over partial tallies for a
-// kernel that merges them. It returns nil for a kernel that is not one of Kernels.
+// kernel that merges them, or over units for rasters. It returns nil for a kernel that is not one of Kernels.
 func RandomLaunch(r *rand.Rand, kernel string, n int) Launch {
-	if kernel == mergeKernel {
+	switch kernel {
+	case mergeKernel:
 		return RandomMerge(r, n)
+	case rasterKernel:
+		return RandomRaster(r, n)
 	}
 	if _, ok := kernels.WeightedKernels()[kernel]; ok {
 		t := RandomWeighted(r, kernel, n)

@@ -43,6 +43,12 @@ type Cluster interface {
 	// GroupDecisions returns those of a group, with their rows for it alone.
 	GroupDecisions(ctx context.Context, swarmID string, shard, group int, before uint64, limit int) (
 		cluster.GroupDecisions, error)
+	// Heat returns a variable of the agents of a swarm as at most size times size cells.
+	Heat(ctx context.Context, swarmID, variable, value string, size int) (cluster.Heat, error)
+	// PageMaps returns where the pages of a swarm are, as at most size times size cells.
+	PageMaps(ctx context.Context, swarmID string, size int) (cluster.PageMaps, error)
+	// Timeline returns the stages of the last batches of a GPU agent.
+	Timeline(ctx context.Context, agent string, seconds int) (cluster.Timeline, error)
 	// ExplainSwarm tells why a swarm does not progress.
 	ExplainSwarm(ctx context.Context, name string) (explain.Reason, error)
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda"
 	"github.com/exoswarm/exoswarm/gpuagents"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
+	"github.com/exoswarm/exoswarm/internal/agentview"
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/internal/ops/cluster"
 	"github.com/exoswarm/exoswarm/internal/ops/doctor"
@@ -26,6 +27,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
+	"github.com/exoswarm/exoswarm/jobs/natsq/telemetry"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
@@ -58,12 +60,12 @@ var liveViews = []view{
 	{"queue", "queue", "row 7 is no number"},
 	{"job", "jobs/report", "not over yet"},
 	{"swarms", "swarms", "predictor"},
-	{"swarm", "swarms/crowd", "Entropy and margin"},
+	{"swarm", "swarms/crowd", "cells of up to"},
 	{"decision", "swarms/shops/shards/0/decisions/3", "What group 0 decided before"},
 	{"moment", "swarms/shops/shards/0/at/9/and/10/group/7", "The shard differs between the moments"},
 	{"agents", "agents", "gpu-1"},
-	{"agent", "agents/gpu-1", "swarm observations per second"},
-	{"tiers", "tiers", "Pages by tier"},
+	{"agent", "agents/gpu-1", "Longest"},
+	{"tiers", "tiers", "Pale cells"},
 	{"tenants", "tenants", "acme"},
 	{"nats", "nats", "EXO_JOBS"},
 	{"doctor", "doctor", "nosuch"},
@@ -112,6 +114,11 @@ func live(t *testing.T) (*natsq.Conn, *cluster.Watcher) {
 		"gpu-1",
 		func(names []string) []jobs.Sample { return command.Samples(registry, names) },
 	)
+	must(err)
+	t.Cleanup(silent)
+	silent, err = c.Telemetry.AnswerView("gpu-1", func(ctx context.Context, v telemetry.View) (any, error) {
+		return agentview.Answer(ctx, "gpu-1", gpuagents.ViewsOf(agent), v)
+	})
 	must(err)
 	t.Cleanup(silent)
 

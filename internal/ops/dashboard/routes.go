@@ -171,6 +171,7 @@ var table = []route{
 		},
 		answer: []cluster.Decision{}, lasts: 2 * time.Second, ask: listDecisions,
 	},
+	heatRoute, pagesRoute, // views.go
 	groupRoute, entryRoute, momentRoute, // travel.go
 	{
 		method: http.MethodGet, path: "agents", name: "listAgents", summary: "All agents with their telemetry.",
@@ -181,6 +182,7 @@ var table = []route{
 		method: http.MethodGet, path: "agents/{name}", name: "getAgent", summary: "One agent.",
 		params: []param{agentName}, answer: cluster.Agent{}, lasts: time.Second / 2, ask: getAgent,
 	},
+	timelineRoute,
 	{
 		method: http.MethodGet, path: "tenants", name: "listTenants", summary: "Tenants with jobs or limits.",
 		answer: []cluster.Tenant{}, lasts: time.Second / 2,

@@ -39,6 +39,9 @@ type asset struct {
 // site returns the site of all servers of the process. It is compressed at the first use.
 var site = sync.OnceValue(newPages)
 
+// late are the modules that browsers load when a page needs them.
+var late = []string{"pages/maps.js", "pages/timeline.js", "raster.js"}
+
 // newPages reads the embedded files, compresses them, and completes the page with the links that
 // have the browser load all modules at once instead of one after the other. It panics when a file
 // is missing, which tests notice.
@@ -78,7 +81,8 @@ func newPages() *pages {
 			continue
 		}
 		p.files[name] = newAsset(name, contents[name])
-		if ext := path.Ext(name); (ext == ".js" || ext == ".mjs") && name != "app.js" {
+		if ext := path.Ext(name); (ext == ".js" || ext == ".mjs") && name != "app.js" &&
+			!slices.Contains(late, name) {
 			fmt.Fprintf(&preload, "<link rel=\"modulepreload\" href=\"%s/%s\">\n", p.folder, name)
 		}
 	}

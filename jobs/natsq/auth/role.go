@@ -98,7 +98,7 @@ var reads = []string{
 const elections = "$JS.EVENT.ADVISORY.STREAM.LEADER_ELECTED.*"
 
 // asked are the questions to agents that change nothing. Every agent that is asked may answer.
-var asked = []string{"exo.running.*", "exo.agent.telemetry"}
+var asked = []string{"exo.running.*", "exo.agent.telemetry", "exo.agent.view.*"}
 
 // told are the subjects on which the cluster publishes the progress and the end of jobs.
 var told = []string{"exo.progress.*", "exo.done.*", "exo.joblog.*"}
@@ -163,7 +163,7 @@ func Roles() []Role {
 			[]string{"$JS.API.CONSUMER.DELETE.EXO_JOBS_GPU.*"}), // all workers share these consumers
 		Subscribe: []string{
 			inbox, "exo.wake.gpu.>", "exo.running.gpu", "exo.agent.drain.*", "exo.agent.debug.*",
-			"exo.agent.telemetry", elections,
+			"exo.agent.telemetry", "exo.agent.view.*", elections,
 		},
 		Answers: true,
 	}, {

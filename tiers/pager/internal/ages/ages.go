@@ -215,3 +215,18 @@ func (t *Table) Size() (pages int, bytes int64) {
 	}
 	return pages, bytes
 }
+
+// Look returns the record of a page; false: there is none. It records nothing.
+func (t *Table) Look(page uint64) (Mark, bool) {
+	s := t.shard(page)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.n == 0 {
+		return 0, false
+	}
+	slot, here := s.find(page)
+	if !here {
+		return 0, false
+	}
+	return s.marks[slot], true
+}

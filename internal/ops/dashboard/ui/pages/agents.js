@@ -2,6 +2,7 @@
 import { html, useState, num, count, rate, bytes, percent, ago, Time, State, Table, Link, Empty, Cmd, Facts, Bar } from "../lib.js";
 import { track, byLabel } from "../data.js";
 import { Chart, all } from "../chart.js";
+import { Timeline, Flows, PageMap } from "../lazy.js";
 
 export function Agents({ state: s }) {
   return html`<h1>Agents</h1><${Table} caption="Agents of both pools" filter="agents" rows=${s.agents || []}
@@ -51,6 +52,7 @@ export function Agent({ name, state: s }) {
     ${(a.recovering || []).length > 0 && html`<${Table} caption="Shards that it replays" rows=${a.recovering} columns=${[{ name: "Shard", value: r => r.shard }, { name: "Replay", value: r => html`<${Bar} share=${r.entry / Math.max(1, r.of)} label=${`replay of ${r.shard}`} /> ${num(r.entry)} of ${num(r.of)}` }, { name: "Rate", number: true, value: r => rate(r.entries_per_second) }]} />`}
     <section aria-labelledby="shards"><h2 id="shards">Shards</h2><${Table} caption="Shards that it serves" hide rows=${shards} empty=${a.pool === "gpu" ? "It serves no shard." : "CPU agents serve no shards."} columns=${[
       { name: "Swarm", value: x => html`<${Link} to=${["swarms", x.id]}>${x.swarm}<//>` }, { name: "Shard", number: true, value: x => x.shard }, { name: "State", value: x => html`<${State} of=${x.state} />` }, { name: "Lag", number: true, value: x => num(x.entries - x.answered) }, { name: "Rate", number: true, value: x => rate(x.entries_per_second) }]} /></section>
+    ${a.pool === "gpu" && !a.lost && html`<section aria-labelledby="timeline"><h2 id="timeline">Timeline of the pipeline</h2><${Timeline} key=${name} name=${name} /></section>`}
     <section aria-labelledby="telemetry"><h2 id="telemetry">Telemetry of the last minutes</h2>
       ${!a.telemetry && html`<${Empty}>The agent has not answered. Agents of earlier versions have no telemetry.<//>`}
       ${a.telemetry?.omitted > 0 && html`<p class="dim">${a.telemetry.omitted} samples did not fit into the message.</p>`}
@@ -89,6 +91,8 @@ export function Tiers({ state: s }) {
       { name: "Tier", value: t => t }, { name: "Pages in memory", number: true, value: t => num(held[t] ?? null) }, { name: "Durable pages", number: true, value: t => num(stored[t] ?? null) },
       { name: "Share", value: t => html`<${Bar} share=${((held[t] || 0) + (stored[t] || 0)) / most} label=${`pages of tier ${t}`} />` }, { name: "Stored", number: true, value: t => bytes(size[t] ?? null) },
       { name: "Hits", number: true, value: t => (hits[t] || misses[t] ? percent(hits[t] / (hits[t] + (misses[t] || 0))) : "–") } ]} />
+    <${Flows} tiers=${tiers} moves=${now} />
     <${Table} caption="Moves between tiers now" rows=${now} empty="No page has moved in the last minutes." columns=${[{ name: "Move", value: r => r.k }, { name: "Pages", number: true, value: r => rate(r.v) }, { name: "Flow", value: r => html`<${Bar} share=${r.v / peak} label=${`moves ${r.k}`} />` }]} />
-    <div class="charts"><${Chart} title="Pages by tier" stacked at=${pages.at} series=${all(pages)} /><${Chart} title="Moves between tiers" at=${flows.at} format=${rate} series=${all(flows).slice(0, 8)} /></div>`;
+    <div class="charts"><${Chart} title="Pages by tier" stacked at=${pages.at} series=${all(pages)} /><${Chart} title="Moves between tiers" at=${flows.at} format=${rate} series=${all(flows).slice(0, 8)} /></div>
+    <section aria-labelledby="map"><h2 id="map">Map of pages</h2><${PageMap} swarms=${s.swarms || []} /></section>`;
 }

@@ -1,6 +1,7 @@
 // Swarms, and one swarm with its shards and votes. A decision is in travel.js.
 import { html, useState, num, rate, percent, ago, link, Time, State, Table, Link, Empty, Cmd, Facts, Why, Bar, JSONText, sum } from "../lib.js";
 import { useJSON, useTail, track } from "../data.js";
+import { HeatMap } from "../lazy.js";
 import { Chart, of } from "../chart.js";
 
 const lag = x => Math.max(0, (x.entries || 0) - (x.answered || 0));
@@ -103,6 +104,7 @@ export function Swarm({ name, state: s }) {
     ${w.state !== "served" && html`<section aria-labelledby="why"><h2 id="why">Why it is ${w.state}</h2><${Why} reason=${why.data} error=${why.error} /></section>`}
     <${Facts} of=${[["Cell", w.cell], ["Neural agents", num(w.agents)], ["Groups", num(w.groups)], ["Addressed by", w.addressed], ["Owner", w.owner ? html`<${Link} to=${["jobs", w.owner]}>job ${w.owner}<//>` : "lasts until it is deleted"], ["Created", html`<${Time} at=${w.created} />`], ["Entries", rate(speed(w))], ["Lag", `${num(sum(w.shards, lag))} entries`]]} />
     <section aria-labelledby="shards"><h2 id="shards">Shards</h2><${Strip} swarm=${w} shard=${shard} choose=${choose} /><${Shards} swarm=${w} /></section>
+    <section aria-labelledby="heat"><h2 id="heat">Heat map</h2><${HeatMap} key=${w.id} swarm=${w} /></section>
     <section aria-labelledby="rates"><h2 id="rates">The last minutes</h2><div class="charts">
       <${Chart} title="Answered entries" at=${t.at} format=${rate} series=${of(t, { entries: "entries" })} />
       <${Chart} title="Lag: entries without an answer" at=${t.at} series=${of(t, { lag: "lag" })} /></div></section>

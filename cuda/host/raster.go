@@ -1,0 +1,135 @@
+package host
+
+import (
+	"math"
+
+	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/cuda/host/twin"
+	"github.com/exoswarm/exoswarm/cuda/kernels"
+)
+
+func init() { twin.Register("raster", raster) }
+
+// rasterVar is the variable that raster reads, with the places of its elements; see
+// kernels.RasterParams.
+type rasterVar struct {
+	mem                        []byte
+	pageBytes, offset          uint64
+	frames                     []uint32
+	units, width, first, count uint32
+	elem                       kernels.Elem
+	together, votes            bool
+	floats                     []float32
+	words                      []uint32
+	longs                      []uint64
+	halves                     []uint16
+}
+
+// raster is the twin of raster.cu: a block makes a share of the cells. The sums of 32 lanes are
+// added in the order of the kernel.
+func raster(b *twin.Block) {
+	v := rasterVar{
+		mem: twin.Mem[uint8](b, 0), pageBytes: b.Uint64(1), frames: twin.Mem[uint32](b, 2),
+		offset: uint64(b.Uint32(3)), units: b.Uint32(4), width: b.Uint32(5), together: b.Uint32(6) != 0,
+		elem: kernels.Elem(b.Uint32(7)), first: b.Uint32(8), count: b.Uint32(9), votes: b.Uint32(10) != 0,
+	}
+	v.floats, v.words = device.Of[float32](v.mem), device.Of[uint32](v.mem)
+	v.longs, v.halves = device.Of[uint64](v.mem), device.Of[uint16](v.mem)
+	n, per, begin, cells := uint64(b.Uint32(11)), uint64(b.Uint32(12)), uint64(b.Uint32(13)), uint64(b.Uint32(14))
+	values, counts := twin.Mem[float32](b, 15), twin.Mem[uint32](b, 16)
+	lo, hi := b.Part(cells)
+	for cell := lo; cell < hi; cell++ {
+		from := (begin + cell) * per
+		mean, least, most, counted := v.cell(from, min(from+per, n))
+		values[cell], values[cells+cell], values[2*cells+cell], counts[cell] = mean, least, most, counted
+	}
+}
+
+// cell returns the mean, the least and the greatest value of the units of a range, and how many
+// there are; zeros for none.
+func (v *rasterVar) cell(from, end uint64) (mean, least, most float32, counted uint32) {
+	var sums, lows, highs [32]float32
+	for i := range lows {
+		lows[i], highs[i] = float32(math.Inf(1)), float32(math.Inf(-1))
+	}
+	for unit := from; unit < end; unit++ {
+		x, ok := v.value(uint32(unit))
+		if !ok {
+			continue
+		}
+		lane := (unit - from) % 32
+		sums[lane] += x
+		if x < lows[lane] {
+			lows[lane] = x
+		}
+		if x > highs[lane] {
+			highs[lane] = x
+		}
+		counted++
+	}
+	if counted == 0 {
+		return 0, 0, 0, 0
+	}
+	for d := 16; d > 0; d /= 2 {
+		for lane := range d {
+			sums[lane] += sums[lane+d]
+			if lows[lane+d] < lows[lane] {
+				lows[lane] = lows[lane+d]
+			}
+			if highs[lane+d] > highs[lane] {
+				highs[lane] = highs[lane+d]
+			}
+		}
+	}
+	return sums[0] / float32(counted), lows[0], highs[0], counted
+}
+
+// value returns the value of a unit; false: it does not count.
+func (v *rasterVar) value(unit uint32) (float32, bool) {
+	place, frame := unit%v.units, v.frames[unit/v.units]
+	if frame == kernels.RasterAbsent {
+		return 0, false
+	}
+	at := uint64(frame)*v.pageBytes + v.offset // of the variable, in bytes
+	var sum float32
+	for c := v.first; c < v.first+v.count; c++ {
+		i := uint64(c)*uint64(v.units) + uint64(place)
+		if v.together {
+			i = uint64(place)*uint64(v.width) + uint64(c)
+		}
+		x := v.element(at, i)
+		if !finite(x) {
+			return 0, false
+		}
+		sum += x
+	}
+	switch {
+	case v.votes && sum == 0:
+		return 0, false
+	case v.votes:
+		sum--
+	case v.count > 1:
+		sum /= float32(v.count)
+	}
+	return sum, finite(sum)
+}
+
+// element returns element i of the variable that begins at a byte.
+func (v *rasterVar) element(at, i uint64) float32 {
+	switch v.elem {
+	case kernels.U32:
+		return float32(v.words[at/4+i])
+	case kernels.U64:
+		return float32(v.longs[at/8+i])
+	case kernels.I64:
+		return float32(int64(v.longs[at/8+i]))
+	case kernels.U8:
+		return float32(v.mem[at+i])
+	case kernels.BF16:
+		return device.FromBF16(v.halves[at/2+i])
+	}
+	return v.floats[at/4+i]
+}
+
+// finite reports whether x is neither a NaN nor an infinity.
+func finite(x float32) bool { return math.Float32bits(x)&0x7f800000 != 0x7f800000 }

@@ -1,0 +1,44 @@
+package host_test
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/exoswarm/exoswarm/cuda/devicetest/launches"
+	"github.com/exoswarm/exoswarm/cuda/host/emulation"
+	"github.com/exoswarm/exoswarm/cuda/kernels"
+	"github.com/exoswarm/exoswarm/internal/testlong"
+)
+
+// TestRasterOnTheCPU runs the CUDA text of raster, compiled for the CPU: its cells have the bits of
+// the plainest way to reduce, whatever the variable and the launch shape.
+func TestRasterOnTheCPU(t *testing.T) {
+	if testing.Short() {
+		t.Skip("emulated threads are slow")
+	}
+	source, _ := kernels.Lookup("raster")
+	program := emulation.Compile(t, "emulate_tally.cpp", source, slices.Concat(emulation.Sanitized, emulation.Exact,
+		[]string{fmt.Sprintf("-DPARAMS=%d", len(source.Params))})...)
+	r := rand.New(rand.NewPCG(31, 32))
+	for range testlong.Of(60, 15) {
+		c := launches.RandomRaster(r, []int{0, 1, 31, 32, 33, 300, 4000}[r.IntN(7)])
+		all := c.Params()
+		params := make([]emulation.Param, len(all))
+		for i, p := range all {
+			params[i] = emulation.Param{Mem: p.Mem, Scalar: p.Arg.Kind() != 0, Bits: p.Arg.Bits()}
+		}
+		threads, blocks := 32*(1+r.IntN(3)), 1+r.IntN(3)
+		after, err := emulation.Launch(t, program, params, threads, blocks)
+		if err != nil {
+			t.Fatalf("%v: %v", c, err)
+		}
+		for i, p := range all {
+			if p.Arg.Kind() == 0 && !bytes.Equal(after[i], p.Want) {
+				t.Fatalf("%v, %d threads, %d blocks: parameter %d is not as wanted", c, threads, blocks, i)
+			}
+		}
+	}
+}

@@ -1,0 +1,69 @@
+package pages
+
+import (
+	"time"
+
+	"github.com/exoswarm/exoswarm/gpuagents/fault"
+	"github.com/exoswarm/exoswarm/tiers/pager"
+)
+
+// Look is a look at the pages of a Memory that changes nothing: it moves no page, and does not count
+// as an access of one. The goroutine that uses the Memory makes it.
+type Look struct{ m *Memory }
+
+// LookAt returns a look at the pages of a memory.
+func LookAt(m *Memory) Look { return Look{m} }
+
+// Present writes to frames the frame of each page that is on the device, and absent for the others.
+// It holds these pages in their frames until the caller calls release, which it does once it is
+// done with the frames, before the next use of the memory.
+func (l Look) Present(frames []uint32, absent uint32) (release func(), err error) {
+	m := l.m
+	if m.resident || m.pager == nil {
+		for page, made := range m.made {
+			if frames[page] = absent; made && m.pager != nil {
+				frames[page] = m.table.frames[page]
+			}
+		}
+		return func() {}, nil
+	}
+	for page := range frames {
+		frames[page] = absent
+	}
+	var pins []pager.Pin
+	err = m.pager.PinPresent(onDevice, 0, len(frames), func(h pager.Pin) {
+		frames[h.Page()] = uint32(h.Frame())
+		pins = append(pins, h)
+	})
+	return func() { pager.UnpinAll(pins) }, fault.Mark(err)
+}
+
+// Place is where a page is.
+type Place struct {
+	// Tier is an index of Tiers, or -1 for a page that was never addressed.
+	Tier int8
+	// Idle is the time since its last access; negative: not known.
+	Idle time.Duration
+}
+
+// Tiers returns the names of the tiers that pages may be in, the fastest first.
+func (l Look) Tiers() []string {
+	if l.m.pager == nil {
+		return nil
+	}
+	return l.m.pager.Tiers()
+}
+
+// Places writes to each element of to where the page first, first+1, ... is.
+func (l Look) Places(first int, to []Place) {
+	found := make([]pager.Place, len(to))
+	for i := range found {
+		found[i].Tier = pager.NoTier
+	}
+	if l.m.pager != nil {
+		l.m.pager.Places(uint64(first), found)
+	}
+	for i, f := range found {
+		to[i] = Place{Tier: int8(f.Tier), Idle: f.Idle}
+	}
+}

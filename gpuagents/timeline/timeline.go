@@ -1,0 +1,138 @@
+// Package timeline keeps the last spans of the pipelines of an agent: when each batch of entries was
+// fetched, decoded, paged in, uploaded, computed, read back and appended.
+package timeline
+
+import (
+	"sync"
+	"time"
+)
+
+// Stage is a part of the way of a batch of entries through an agent.
+type Stage uint8
+
+// The stages, in the order in which a batch passes them.
+const (
+	Fetch    Stage = iota // entries of the log that are there are read; not the wait for new ones
+	Decode                // their observations are decoded and checked
+	Page                  // the shard waits for pages that are not on the device
+	Upload                // observations are copied to the device
+	Kernel                // from the launch of the kernels to their end
+	ReadBack              // votes and decisions are copied to the host
+	Append                // answers are encoded and appended
+	stages
+)
+
+var names = [stages]string{"fetch", "decode", "page", "upload", "kernel", "read back", "append"}
+
+// String returns the name of the stage in documents and traces.
+func (s Stage) String() string {
+	if s < stages {
+		return names[s]
+	}
+	return "unknown"
+}
+
+// Stages returns the names of all stages in their order. The slice is the caller's.
+func Stages() []string { return append([]string(nil), names[:]...) }
+
+// Length is the number of spans that a Ring keeps.
+const Length = 4096
+
+// Span is one stage of one batch.
+type Span struct {
+	Stage Stage
+	// Swarm is the key of the swarm, and Shard the number of its shard.
+	Swarm string
+	Shard int
+	// First and Last are the numbers of the first and the last entry of the batch.
+	First, Last uint64
+	// Bytes are those that the stage moved; 0: it moves none, or they are not counted.
+	Bytes int64
+	Begin time.Time
+	Took  time.Duration
+}
+
+// Ring keeps the last Length spans. Its methods may be called from several goroutines; a nil Ring
+// keeps nothing.
+type Ring struct {
+	mu    sync.Mutex
+	spans [Length]Span
+	count uint64 // of all spans so far
+}
+
+// NewRing returns an empty ring.
+func NewRing() *Ring { return &Ring{} }
+
+// add keeps a span in place of the oldest. It allocates nothing.
+func (r *Ring) add(s Span) {
+	r.mu.Lock()
+	r.spans[r.count%Length] = s
+	r.count++
+	r.mu.Unlock()
+}
+
+// Since returns the spans that ended after a time, in the order in which they ended. The slice is
+// the caller's.
+func (r *Ring) Since(from time.Time) []Span {
+	if r == nil {
+		return nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var all []Span
+	for i := r.count - min(r.count, Length); i < r.count; i++ {
+		if s := r.spans[i%Length]; s.Begin.Add(s.Took).After(from) {
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+// Track adds the spans of one shard to a ring. A nil Track adds nothing, and reads no clock. One
+// goroutine uses it.
+type Track struct {
+	ring        *Ring
+	swarm       string
+	shard       int
+	first, last uint64
+}
+
+// Track returns a track of a shard; nil for a nil Ring.
+func (r *Ring) Track(swarm string, shard int) *Track {
+	if r == nil {
+		return nil
+	}
+	return &Track{ring: r, swarm: swarm, shard: shard}
+}
+
+// Of sets the entries of the spans that are added from now on.
+func (t *Track) Of(first, last uint64) {
+	if t != nil {
+		t.first, t.last = first, last
+	}
+}
+
+// Now returns the time at which a span begins, for End.
+func (t *Track) Now() (began time.Time) {
+	if t != nil {
+		began = time.Now()
+	}
+	return began
+}
+
+// End adds a span that ends now, and returns the time at which the next one begins.
+func (t *Track) End(stage Stage, began time.Time, bytes int) (now time.Time) {
+	if t == nil {
+		return now
+	}
+	now = time.Now()
+	t.Add(stage, began, now.Sub(began), bytes)
+	return now
+}
+
+// Add adds a span.
+func (t *Track) Add(stage Stage, began time.Time, took time.Duration, bytes int) {
+	if t != nil {
+		t.ring.add(Span{stage, t.swarm, t.shard, t.first, t.last, int64(bytes), began, took})
+	}
+}

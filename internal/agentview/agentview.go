@@ -1,0 +1,133 @@
+// Package agentview answers the questions of people who look at the inside of a GPU agent.
+package agentview
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/bits"
+	"time"
+
+	"github.com/exoswarm/exoswarm/gpuagents"
+	"github.com/exoswarm/exoswarm/gpuagents/raster"
+	"github.com/exoswarm/exoswarm/gpuagents/shard"
+	"github.com/exoswarm/exoswarm/gpuagents/timeline"
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/telemetry"
+)
+
+// maxTimeline is the length of a timeline in seconds.
+const maxTimeline = 600
+
+// Answer answers a question to the agent of a name: with a *telemetry.Picture, a *telemetry.PageMap or
+// a *telemetry.Timeline. It does not wake parked shards, and moves no page. A question that is wrong
+// is a *jobs.Error, a shard that the agent does not serve jobs.ErrNotFound, and one that was looked
+// at a moment ago jobs.ErrUnavailable.
+func Answer(ctx context.Context, name string, a gpuagents.Views, v telemetry.View) (any, error) {
+	id := shard.ID{Swarm: v.Swarm, Shard: v.Shard}
+	if v.What != telemetry.ViewTimeline && (v.Cells < 1 || v.Cells > raster.MaxCells) {
+		return nil, jobs.Errorf(jobs.CodeInvalid, "a view of %d cells: use 1 to %d", v.Cells, raster.MaxCells)
+	}
+	switch v.What {
+	case telemetry.ViewPicture:
+		p, err := a.Picture(ctx, id, v.Variable, v.Cells)
+		if err != nil {
+			return nil, viewError(v, err)
+		}
+		return picture(p, v.Value)
+	case telemetry.ViewPages:
+		m, err := a.PageMap(ctx, id, v.Cells)
+		if err != nil {
+			return nil, viewError(v, err)
+		}
+		return pageMap(m), nil
+	case telemetry.ViewTimeline:
+		seconds := min(max(v.Seconds, 1), maxTimeline)
+		return spans(name, a.Spans(time.Now().Add(-time.Duration(seconds)*time.Second))), nil
+	}
+	return nil, jobs.Errorf(jobs.CodeInvalid, "a view of %q: there are picture, pages and timeline", v.What)
+}
+
+// viewError gives the error of a view the class that the asker understands.
+func viewError(v telemetry.View, err error) error {
+	switch {
+	case errors.Is(err, shard.ErrNotOpen):
+		return fmt.Errorf("shard %d of swarm %s: %w: %w", v.Shard, v.Swarm, err, jobs.ErrNotFound)
+	case errors.Is(err, shard.ErrResting):
+		return fmt.Errorf("%w: %w", err, jobs.ErrUnavailable)
+	case errors.Is(err, raster.ErrUnknown), errors.Is(err, raster.ErrInvalid):
+		return jobs.Errorf(jobs.CodeInvalid, "%v", err)
+	}
+	return err
+}
+
+// picture returns one value of the cells of a picture as numbers of two bytes.
+func picture(p *raster.Picture, value string) (*telemetry.Picture, error) {
+	values, ok := map[string][]float32{"": p.Mean, "mean": p.Mean, "least": p.Least, "most": p.Most}[value]
+	if !ok {
+		return nil, jobs.Errorf(jobs.CodeInvalid, "value %q of cells: there are mean, least and most", value)
+	}
+	out := &telemetry.Picture{
+		Variable: p.Variable, Variables: p.Variables, Units: p.Units, Each: p.Each, Per: p.Per, At: p.At,
+		Took: p.Took.Nanoseconds(), States: p.States, Cells: make([]byte, 2*len(values)),
+	}
+	first := true
+	for i, v := range values {
+		switch {
+		case p.States[i] > raster.Kept:
+		case first:
+			out.Least, out.Most, first = v, v, false
+		default:
+			out.Least, out.Most = min(out.Least, v), max(out.Most, v)
+		}
+	}
+	span := float64(out.Most) - float64(out.Least)
+	for i, v := range values {
+		if p.States[i] > raster.Kept || span == 0 {
+			continue
+		}
+		n := uint16(math.Round((float64(v) - float64(out.Least)) / span * math.MaxUint16))
+		out.Cells[2*i], out.Cells[2*i+1] = byte(n), byte(n>>8)
+	}
+	return out, nil
+}
+
+// pageMap returns a map of pages with runs of equal cells.
+func pageMap(m *shard.PageMap) *telemetry.PageMap {
+	out := &telemetry.PageMap{
+		Pages: m.Pages, Per: m.Per, PageBytes: m.PageBytes, Tiers: m.Tiers, Counts: m.Counts, At: m.At,
+	}
+	for i, tier := range m.Tier {
+		run := [3]int{1, int(tier), power(m.Idle[i])}
+		if tier == shard.NoTier {
+			run[1] = -1
+		}
+		if n := len(out.Runs); n > 0 && out.Runs[n-1][1] == run[1] && out.Runs[n-1][2] == run[2] {
+			out.Runs[n-1][0]++
+			continue
+		}
+		out.Runs = append(out.Runs, run)
+	}
+	return out
+}
+
+// power returns the smallest k with less than 2^k seconds, or -1 for an unknown time.
+func power(idle time.Duration) int {
+	if idle < 0 {
+		return -1
+	}
+	return bits.Len64(uint64(idle / time.Second))
+}
+
+// spans returns the stages of batches as an agent of a name shows them.
+func spans(name string, all []timeline.Span) *telemetry.Timeline {
+	out := &telemetry.Timeline{Agent: name, At: time.Now(), Stages: timeline.Stages(), Spans: []telemetry.Span{}}
+	for _, s := range all {
+		out.Spans = append(out.Spans, telemetry.Span{
+			Stage: int(s.Stage), Swarm: s.Swarm, Shard: s.Shard, First: s.First, Last: s.Last, Bytes: s.Bytes,
+			Begin: s.Begin.UnixNano(), Took: s.Took.Nanoseconds(),
+		})
+	}
+	return out
+}
