@@ -22,7 +22,9 @@ import (
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/internal/keyring"
 	"github.com/exoswarm/exoswarm/internal/listing"
+	"github.com/exoswarm/exoswarm/internal/ops/action"
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
@@ -298,11 +300,10 @@ func snapshotOf(cmd *cobra.Command, name string) (from *swarms.SnapshotRef, spec
 //
 // Fields: name, entry or, of several shards, entries, agents, groups, bytes and sha256. The
 // digest of several shards is that of the digests of their parts.
-func swarmSnapshot(cmd *cobra.Command, s *swarmclient.Swarm) error {
+func swarmSnapshot(cmd *cobra.Command, c *natsq.Conn, s *swarmclient.Swarm) error {
 	name, _ := cmd.Flags().GetString("name")
 	if name == "" {
-		const stamp = "-20060102T150405Z"
-		name = s.ID()[:min(len(s.ID()), 64-len(stamp))] + time.Now().UTC().Format(stamp)
+		name = action.SnapshotName(s.ID(), time.Now())
 	}
 	if err := s.CheckSnapshotName(name); err != nil {
 		return command.Usage("swarm snapshot: --name: %v", err)
@@ -311,11 +312,12 @@ func swarmSnapshot(cmd *cobra.Command, s *swarmclient.Swarm) error {
 	if err != nil {
 		return err
 	}
-	if wait, _ := cmd.Flags().GetBool("wait"); !wait {
-		entries, err := s.StartSnapshot(cmd.Context(), name)
-		if err != nil {
-			return err
-		}
+	wait, _ := cmd.Flags().GetBool("wait")
+	out, err := operate(cmd, c, action.Request{Action: "swarm.snapshot", Object: s.ID(), Name: name, Wait: wait})
+	if err != nil {
+		return err
+	}
+	if entries := out.Entries; !wait {
 		item := map[string]any{"name": name, "entry": entries[0]}
 		if len(entries) > 1 {
 			item = map[string]any{"name": name, "entries": entries}
@@ -325,10 +327,7 @@ func swarmSnapshot(cmd *cobra.Command, s *swarmclient.Swarm) error {
 		}
 		return p.End()
 	}
-	all, err := s.Snapshot(cmd.Context(), name)
-	if err != nil {
-		return err
-	}
+	all := out.Snapshots
 	type whole struct {
 		swarms.Snapshotted
 		Entry   uint64   `json:"entry,omitempty"`

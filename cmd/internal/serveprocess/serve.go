@@ -93,7 +93,7 @@ func serve(cmd *cobra.Command) (err error) {
 		return err
 	}
 	defer conn.Close()
-	d, err := l.open(conn)
+	d, err := l.open(cmd.Context(), conn)
 	if err != nil {
 		return err
 	}
