@@ -220,8 +220,9 @@ func previewLimit(ctx context.Context, o *Operator, r *Request) (p Preview, err 
 		return p, jobs.Errorf(jobs.CodeInvalid, "tenant.limit: say what to limit: weight, rate, burst, concurrency or "+
 			"queued")
 	default:
-		r.Limits.Version = 0
-		if err := r.Limits.Validate(); err != nil {
+		want := *r.Limits
+		want.Version = jobs.Version
+		if err := want.Validate(); err != nil {
 			return p, err
 		}
 		after := r.Limits.Or(before)

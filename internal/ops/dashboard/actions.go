@@ -102,8 +102,8 @@ func readOnly(w http.ResponseWriter, _ *http.Request) {
 // user and on the cookie, so a token of another login is refused.
 func (s *Server) actionToken(r *http.Request) string {
 	name, _ := s.user(r)
-	value := ""
-	if c, err := r.Cookie(s.cookie(r, "", 0).Name); err == nil {
+	value := r.Header.Get("Authorization") // decides alone where it is present, see user
+	if c, err := r.Cookie(s.cookie(r, "", 0).Name); value == "" && err == nil {
 		value = c.Value
 	}
 	mac := hmac.New(sha256.New, s.tickets.key)
