@@ -31,7 +31,8 @@ func startServe(t *testing.T, dir string, args ...string) (p *process, nats stri
 	_, rest, _ := strings.Cut(p.log.String(), `msg="nats is ready" url=`)
 	nats, _, _ = strings.Cut(rest, " ")
 	var login string
-	for end := time.Now().Add(10 * time.Second); login == "" && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(10 * time.Second); login == "" && time.Now().Before(end); {
+		time.Sleep(10 * time.Millisecond)
 		if _, rest, found := strings.Cut(p.out.String(), "open the dashboard: "); found {
 			login, _, _ = strings.Cut(rest, "\n")
 		}

@@ -24,8 +24,12 @@ import (
 var (
 	watchingFor = flag.Duration("watching.for", 0, "length of each part of TestWatchingCost, 5 s at least; 0 skips it")
 	watchingN   = flag.Int("watching.pairs", 4, "pairs of parts, without and with viewers, in TestWatchingCost")
-	watchingMax = flag.Float64("watching.most", 0, "percent of the rate that 10 viewers may cost in TestWatchingCost; 0: "+
-		"the cost is printed alone")
+	watchingMax = flag.Float64(
+		"watching.most",
+		0,
+		"percent of the rate that 10 viewers may cost in TestWatchingCost; 0: "+
+			"the cost is printed alone",
+	)
 )
 
 // viewers is the number of browsers that watch in TestWatchingCost.
@@ -44,14 +48,27 @@ func TestWatchingCost(t *testing.T) {
 	defer cancel()
 	r := startRecovery(ctx, t, 1, 1)
 	r.gpus[0].command = []string{
-		filepath.Join(r.bin, "gpuagent"), "--nats", r.url, "--data-dir", r.data, "--device", "host", "--name", "watched",
+		filepath.Join(
+			r.bin,
+			"gpuagent",
+		), "--nats", r.url, "--data-dir", r.data, "--device", "host", "--name", "watched",
 	}
 	r.gpus[0].start(t)
 	r.cpus[0].start(t)
 	const token = "a token for the viewers of a test"
 	file := write(t, filepath.Join(t.TempDir(), "token"), token)
-	_, base := startProcess(t, `the dashboard is ready.*url="?([^"\s]+)`, filepath.Join(r.bin, "exoswarm"), "ui", "--nats",
-		r.url, "--listen", "127.0.0.1:0", "--login-token-file", file)
+	_, base := startProcess(
+		t,
+		`the dashboard is ready.*url="?([^"\s]+)`,
+		filepath.Join(r.bin, "exoswarm"),
+		"ui",
+		"--nats",
+		r.url,
+		"--listen",
+		"127.0.0.1:0",
+		"--login-token-file",
+		file,
+	)
 
 	const files, perFile = 32, 8000
 	r.inputs(files, perFile)

@@ -188,7 +188,11 @@ func TestDeadLetters(t *testing.T) {
 		c.submit(id, "bad")
 		natsqtest.Eventually(t, "a dead letter of "+id, func() bool {
 			n := 0
-			err := c.conn.Letters.List(t.Context(), jobs.DeadFilter{ID: id}, func(jobs.DeadLetter) bool { n++; return true })
+			err := c.conn.Letters.List(
+				t.Context(),
+				jobs.DeadFilter{ID: id},
+				func(jobs.DeadLetter) bool { n++; return true },
+			)
 			return err == nil && n == 1
 		})
 	}

@@ -56,8 +56,13 @@ func previewCancel(ctx context.Context, o *Operator, r *Request) (p Preview, err
 	}
 	p.mark = j.Submitted.String()
 	if j.Running != nil {
-		p.Sentence = fmt.Sprintf("Cancel job %s of kind %s, which %s runs in attempt %d.", j.ID, j.Kind, j.Running.Worker,
-			j.Running.Attempt)
+		p.Sentence = fmt.Sprintf(
+			"Cancel job %s of kind %s, which %s runs in attempt %d.",
+			j.ID,
+			j.Kind,
+			j.Running.Worker,
+			j.Running.Attempt,
+		)
 		p.mark += j.Running.Since.String()
 	}
 	return p, nil
@@ -247,7 +252,11 @@ func previewLimit(ctx context.Context, o *Operator, r *Request) (p Preview, err 
 		}
 	}
 	p.Affects = []Effect{
-		{What: "waiting jobs", Count: waiting, Live: true}, {What: "jobs that workers have", Count: running, Live: true},
+		{
+			What:  "waiting jobs",
+			Count: waiting,
+			Live:  true,
+		}, {What: "jobs that workers have", Count: running, Live: true},
 	}
 	return p, nil
 }

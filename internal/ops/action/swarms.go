@@ -124,8 +124,11 @@ func previewDrain(ctx context.Context, o *Operator, r *Request) (p Preview, err 
 			others++
 		}
 	}
-	p.Sentence = fmt.Sprintf("Drain agent %s of pool %s: it takes no more work, gives back what it has, and ends.", a.Name,
-		a.Pool)
+	p.Sentence = fmt.Sprintf(
+		"Drain agent %s of pool %s: it takes no more work, gives back what it has, and ends.",
+		a.Name,
+		a.Pool,
+	)
 	if others == 0 {
 		p.Sentence += " No other agent of its pool is connected: its work waits until one is."
 	}

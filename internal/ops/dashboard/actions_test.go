@@ -149,7 +149,12 @@ func TestActions(t *testing.T) {
 	for name, text := range map[string]string{
 		"no action": `{"action":"none"}`, "no JSON": `{`, "a field of a later version": `{"action":"job.cancel","x":1}`,
 	} {
-		res, got := r.do(t, "POST", "api/v1/actions/preview", text, append(header, "Content-Type", "application/json")...)
+		res, got := r.do(
+			t,
+			"POST",
+			"api/v1/actions/preview",
+			text,
+			append(header, "Content-Type", "application/json")...)
 		if res.status != http.StatusBadRequest {
 			t.Errorf("%s: %d %s, want 400", name, res.status, got)
 		}
@@ -182,7 +187,8 @@ func TestActionsForged(t *testing.T) {
 		"another host by DNS":     {actionHeader, token, "Host", "evil.example"},
 		"a wrong token of Bearer": {actionHeader, bearer, "Authorization", "Bearer x"},
 	} {
-		if status, text := r.post(t, "confirm", confirm, nil, headers...); status < 400 || status == http.StatusConflict {
+		if status, text := r.post(t, "confirm", confirm, nil, headers...); status < 400 ||
+			status == http.StatusConflict {
 			t.Errorf("%s: %d %s, want a refusal", name, status, text)
 		}
 	}
@@ -242,7 +248,8 @@ func TestReadOnly(t *testing.T) {
 			t.Errorf("%s: %d %s, want 404 with a sentence", path, status, text)
 		}
 	}
-	if _, body := r.get(t, "login"); !strings.Contains(body, `"actions":false`) || strings.Contains(body, "action_token") {
+	if _, body := r.get(t, "login"); !strings.Contains(body, `"actions":false`) ||
+		strings.Contains(body, "action_token") {
 		t.Errorf("the login says %s, want no actions", body)
 	}
 	if gone(t, c, "one") {

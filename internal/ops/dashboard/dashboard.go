@@ -120,7 +120,10 @@ func New(o Options) (*Server, error) {
 	}
 	s := &Server{
 		o: o, log: o.Log, local: local, started: time.Now(), hosts: map[string]bool{},
-		logins: newLogins(port, o.Token), tickets: newTickets(), answers: newAnswers(), events: newHub(o.Cluster, o.Log, time.Second),
+		logins: newLogins(
+			port,
+			o.Token,
+		), tickets: newTickets(), answers: newAnswers(), events: newHub(o.Cluster, o.Log, time.Second),
 	}
 	for _, h := range o.Hosts {
 		s.hosts[strings.ToLower(h)] = true

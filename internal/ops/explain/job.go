@@ -269,8 +269,11 @@ func leaseOfDead(f JobFacts) Reason {
 		if silent {
 			how = "it does not answer"
 		}
-		out.Evidence = append(out.Evidence, fmt.Sprintf("attempt %d logged its last line on %s; %s", f.Attempt, f.Worker,
-			how))
+		out.Evidence = append(
+			out.Evidence,
+			fmt.Sprintf("attempt %d logged its last line on %s; %s", f.Attempt, f.Worker,
+				how),
+		)
 	case len(f.Silent) > 0:
 		out.Evidence = append(out.Evidence, "registered agents that do not answer: "+strings.Join(f.Silent, ", "))
 	}
