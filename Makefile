@@ -3,7 +3,7 @@ GOLANGCI = go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 CUDA_STUBS ?= /usr/lib/x86_64-linux-gnu/stubs
 
-.PHONY: all build test test-long lint cuda sanitize bench fuzz crash damage mutate nab chaos recover recover-cluster recover-race lifecycle many soak clean
+.PHONY: all build test test-long lint cuda sanitize bench fuzz crash damage mutate nab chaos recover recover-cluster recover-race lifecycle many soak watching clean
 
 all: lint build test
 
@@ -86,6 +86,10 @@ many: ## 10,000 idle swarms on one agent, ten minutes: memory, goroutines, files
 SOAK ?= 10m
 soak: ## rate and memory of a cluster that streams for SOAK at its highest rate, 64 agents a group on the host device
 	go test -count=1 -v -timeout 2h -run '^TestSoak$$' ./cmd/exoswarm -args -soak.for=$(SOAK)
+
+WATCHING ?= 30s
+watching: ## what 10 viewers of the dashboard cost: observations a second without and with them, four pairs of WATCHING each; for a quiet machine
+	EXOSWARM_LONG=1 go test -count=1 -v -timeout 1h -run '^TestWatchingCost$$' ./cmd/exoswarm -args -watching.for=$(WATCHING) -watching.most=2
 
 clean:
 	rm -rf bin exoswarm-out

@@ -17,6 +17,16 @@ const (
 	MaxLogMessage = 64 << 10
 )
 
+// Messages of the lines that a worker itself writes into the log of a job when an attempt ends without
+// a result. The field "error" is why it ended. So a job whose attempt has neither of these lines and
+// that nobody runs has lost its worker.
+const (
+	// LogNextAttempt: the attempt failed; the field "pause" is how long the job waits, in nanoseconds.
+	LogNextAttempt = "job will be tried again"
+	// LogGivenBack: the worker drains, or cannot do jobs for now.
+	LogGivenBack = "job given back"
+)
+
 // LogLines are lines that a handler has logged in one attempt at a job, in order.
 type LogLines struct {
 	Version int    `json:"v"`

@@ -9,6 +9,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/internal/listing"
+	"github.com/exoswarm/exoswarm/internal/ops/action"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/swarmlog"
@@ -61,7 +62,8 @@ While an agent replays shards that it has taken over, its state shows the progre
 		Use: "drain AGENT", Short: "Drain an agent: it takes no more work, gives back what it has, and ends",
 		Args: cobra.ExactArgs(1),
 		RunE: connected(func(cmd *cobra.Command, args []string, c *natsq.Conn) error {
-			return c.Registry.DrainAgent(cmd.Context(), args[0])
+			_, err := operate(cmd, c, action.Request{Action: "agent.drain", Object: args[0]})
+			return err
 		}),
 	}
 	natsFlag(drain.Flags())
@@ -141,7 +143,9 @@ func rebalance(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 	}
 	// OfferMoves marks the leases; each agent then acts by itself, also if this command ends.
 	if dry, _ := cmd.Flags().GetBool("dry-run"); !dry && len(moves) > 0 {
-		if err := c.Swarms.OfferMoves(ctx, moves); err != nil {
+		if err := recorded(cmd, c, "agent.rebalance", fmt.Sprintf("%d shards", len(moves)), func() error {
+			return c.Swarms.OfferMoves(ctx, moves)
+		}); err != nil {
 			return err
 		}
 		err = followMoves(cmd, c, moves, timeout)

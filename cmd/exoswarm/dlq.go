@@ -9,8 +9,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/exoswarm/exoswarm/internal/command"
-	"github.com/exoswarm/exoswarm/internal/jobclient"
 	"github.com/exoswarm/exoswarm/internal/listing"
+	"github.com/exoswarm/exoswarm/internal/ops/action"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 )
@@ -126,8 +126,8 @@ func dlqRedrive(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 	if err != nil {
 		return err
 	}
-	n, err := jobclient.Redrive(cmd.Context(), c.Letters, f)
-	return printCount(cmd, "redriven", uint64(n), err)
+	out, err := operate(cmd, c, letterRequest("dlq.redrive", f))
+	return printCount(cmd, "redriven", out.Count, err)
 }
 
 // dlqPurge removes the chosen letters, and prints their number. Their jobs cannot be repeated
@@ -137,8 +137,13 @@ func dlqPurge(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 	if err != nil {
 		return err
 	}
-	n, err := c.Letters.Purge(cmd.Context(), f)
-	return printCount(cmd, "purged", n, err)
+	out, err := operate(cmd, c, letterRequest("dlq.purge", f))
+	return printCount(cmd, "purged", out.Count, err)
+}
+
+// letterRequest returns the request of an action on the letters of a filter.
+func letterRequest(name string, f jobs.DeadFilter) action.Request {
+	return action.Request{Action: name, Object: f.ID, Pool: string(f.Pool), Kind: f.Kind, Tenant: f.Tenant}
 }
 
 // printCount prints a number of dead letters as one item, also when err is not nil, which it

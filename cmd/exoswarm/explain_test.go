@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"os"
 	osexec "os/exec"
 	"path/filepath"
@@ -13,6 +14,9 @@ import (
 
 	"github.com/exoswarm/exoswarm/internal/ops/explain"
 	"github.com/exoswarm/exoswarm/internal/testlong"
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 )
 
 // explained waits until exoswarm explains something by a cause, and returns what it says.
@@ -46,6 +50,17 @@ func asked(t *testing.T, url string, args ...string) string {
 		t.Fatalf("exoswarm %v does not end: %s", args, out)
 	}
 	return string(out)
+}
+
+// connectTo connects to the queue of real processes.
+func connectTo(t *testing.T, url string) *natsq.Conn {
+	t.Helper()
+	c, err := natsq.Connect(t.Context(), natsconn.Options{URL: url})
+	if err != nil {
+		t.Fatalf("natsq.Connect: %v", err)
+	}
+	t.Cleanup(c.Close)
+	return c
 }
 
 // TestExplainProcesses: on real processes, a dead GPU agent and its successor, a dead worker, a NATS
@@ -112,21 +127,27 @@ func TestExplainProcesses(t *testing.T) {
 			t.Fatal("the run has no job")
 		}
 		explained(t, c.url, explain.Running, "job", "explain", id)
-		c.cpu.end(t, syscall.SIGKILL)
-		for end := time.Now().Add(30 * time.Second); ; time.Sleep(200 * time.Millisecond) {
-			var r explain.Reason
-			if err := json.Unmarshal([]byte(asked(t, c.url, "job", "explain", id, "-o", "json")), &r); err != nil {
-				t.Fatal(err)
-			}
-			// Which of the two it is depends on whether its handler has logged a line.
-			if r.Cause == explain.LeaseOfDead || r.Cause == explain.RetryBackoff || r.Cause == explain.NoAgent {
-				break
-			}
-			if time.Now().After(end) {
-				t.Errorf("the job of a dead worker: %+v", r)
-				break
-			}
+
+		// An attempt that fails, of a handler that logs nothing: it waits for the next one.
+		conn := connectTo(t, c.url)
+		worker, err := conn.Work(t.Context(), natsq.WorkerOptions{
+			Name: "flaky", Pool: jobs.PoolCPU, Handlers: map[string]jobs.Handler{
+				"flaky": func(context.Context, jobs.Job, func(any)) (any, error) {
+					return nil, jobs.Retry(errors.New("not today"))
+				},
+			},
+		})
+		if err != nil {
+			t.Fatalf("conn.Work: %v", err)
 		}
+		defer worker.Stop()
+		asked(t, c.url, "submit", "--kind", "flaky", "--id", "flaky", "--spec", "{}", "--max-attempts", "100")
+		if r := explained(t, c.url, explain.RetryBackoff, "job", "explain", "flaky"); !strings.Contains(
+			strings.Join(r.Evidence, " "), "not today") {
+			t.Errorf("a job in back-off: %+v, want the error of its attempt", r)
+		}
+		c.cpu.end(t, syscall.SIGKILL)
+		explained(t, c.url, explain.LeaseOfDead, "job", "explain", id)
 		c.nats.end(t, syscall.SIGKILL)
 		explained(t, c.url, explain.NoConnection, "swarm", "explain", "crowd")
 		explained(t, c.url, explain.NoConnection, "job", "explain", id)

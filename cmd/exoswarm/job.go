@@ -17,6 +17,7 @@ import (
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/internal/jobclient"
 	"github.com/exoswarm/exoswarm/internal/listing"
+	"github.com/exoswarm/exoswarm/internal/ops/action"
 	ops "github.com/exoswarm/exoswarm/internal/ops/cluster"
 	"github.com/exoswarm/exoswarm/internal/redact"
 	"github.com/exoswarm/exoswarm/internal/runjob"
@@ -283,13 +284,27 @@ func jobCancel(cmd *cobra.Command, args []string, c jobclient.Client) error {
 	} else if !errors.Is(err, jobs.ErrNotFound) {
 		return err
 	}
+	if conn := jobclient.Queue(c); conn != nil {
+		_, err := operate(cmd, conn, action.Request{Action: "job.cancel", Object: args[0], Finish: finish})
+		return err
+	}
 	return c.Cancel(cmd.Context(), args[0], finish)
 }
 
 // jobRetry queues a job again that has a dead letter, under its id, and prints the number of jobs,
 // 1. Its earlier result is removed, so watchers see it as queued again.
 func jobRetry(cmd *cobra.Command, args []string, c jobclient.Client) error {
-	switch err := c.Retry(cmd.Context(), args[0]); {
+	retry := func() error { return c.Retry(cmd.Context(), args[0]) }
+	if conn := jobclient.Queue(c); conn != nil {
+		retry = func() error {
+			out, err := operate(cmd, conn, action.Request{Action: "dlq.redrive", Object: args[0]})
+			if err == nil && out.Count == 0 {
+				err = jobs.ErrNotFound
+			}
+			return err
+		}
+	}
+	switch err := retry(); {
 	// Jobs without a dead letter are queued, running, done or unknown; none of them can be
 	// repeated.
 	case errors.Is(err, jobs.ErrNotFound):

@@ -168,6 +168,7 @@ func commandLines(t *testing.T, dir string) map[string][]string {
 		"exoswarm agent drain":     {"nobody"},
 		"exoswarm agent rebalance": nil,
 		"exoswarm agent list":      nil,
+		"exoswarm audit":           nil,
 		"exoswarm auth push":       {"--dir", folder},
 		"exoswarm auth revoke":     {"operator", "--dir", folder},
 		"exoswarm cron add":        {"nightly", "--cron", "0 0 1 1 *", "--kind", "none"},

@@ -35,7 +35,8 @@ func root() *cobra.Command {
 		quickstartCommand(), serveprocess.Command(), serveprocess.UICommand(), runCommand(), statusCommand(),
 		topCommand(), doctorCommand(), debugCommand(), swarmCommand(), snapshotCommand(), natsCommand(),
 		submitCommand(), jobCommand(), queueCommand(), cronCommand(), tenantCommand(), dlqCommand(), objectCommand(),
-		agentCommand(), initCommand(), authCommand(), tierCommand(), gpucommand.Command(submitting, natsFlag),
+		agentCommand(), auditCommand(), initCommand(),
+		authCommand(), tierCommand(), gpucommand.Command(submitting, natsFlag),
 	)
 	checkFirst(cmd)
 	completeNames(cmd)

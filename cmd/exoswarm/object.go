@@ -102,5 +102,8 @@ func objectSweep(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 // job needs it. A job that reads the object later fails with an error of its input. It asks for no
 // confirmation.
 func objectDelete(cmd *cobra.Command, args []string, c *natsq.Conn) error {
-	return c.Objects.DeleteObject(cmd.Context(), args[0], jobs.Owner{}) // the name as the list shows it, of any tenant
+	return recorded(cmd, c, "object.delete", args[0], func() error {
+		// The name is as the list shows it, of any tenant.
+		return c.Objects.DeleteObject(cmd.Context(), args[0], jobs.Owner{})
+	})
 }

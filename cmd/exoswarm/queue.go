@@ -7,6 +7,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/internal/listing"
+	"github.com/exoswarm/exoswarm/internal/ops/action"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 )
@@ -30,10 +31,12 @@ func queueCommand() *cobra.Command {
 				return err
 			}
 			kind, _ := cmd.Flags().GetString("kind")
+			name := "queue.resume"
 			if pause {
-				return c.Control.Pause(cmd.Context(), pool, kind)
+				name = "queue.pause"
 			}
-			return c.Control.Resume(cmd.Context(), pool, kind)
+			_, err = operate(cmd, c, action.Request{Action: name, Object: string(pool), Kind: kind})
+			return err
 		})
 		natsFlag(cmd.Flags())
 		cmd.Flags().String("kind", "", "only this kind")

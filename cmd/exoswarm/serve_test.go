@@ -26,14 +26,24 @@ import (
 // client that has logged in.
 func startServe(t *testing.T, dir string, args ...string) (p *process, nats string, api *http.Client, base string) {
 	t.Helper()
-	p, login := startProcess(t, `the dashboard is ready.*url="?([^"\s]+)`, filepath.Join(binaries(t), "exoswarm"),
+	p, logged := startProcess(t, `the dashboard is ready.*url="?([^"\s]+)`, filepath.Join(binaries(t), "exoswarm"),
 		append([]string{"serve", "--data-dir", dir, "--nats-port", "0", "--listen", "127.0.0.1:0", "--device", "host"},
 			args...)...)
 	_, rest, _ := strings.Cut(p.log.String(), `msg="nats is ready" url=`)
 	nats, _, _ = strings.Cut(rest, " ")
+	var login string
+	for end := time.Now().Add(10 * time.Second); login == "" && time.Now().Before(end); {
+		time.Sleep(10 * time.Millisecond)
+		if _, rest, found := strings.Cut(p.out.String(), "open the dashboard: "); found {
+			login, _, _ = strings.Cut(rest, "\n")
+		}
+	}
 	base, token, found := strings.Cut(login, "#t=")
 	if !found {
-		t.Fatalf("the address of the dashboard is %s, want one with a token", login)
+		t.Fatalf("the address of the dashboard is %q, want one with a token", login)
+	}
+	if strings.TrimRight(logged, "/") != strings.TrimRight(base, "/") || strings.Contains(p.log.String(), token) {
+		t.Errorf("the log has the address %s, want %s without the token", logged, base)
 	}
 	jar, err := cookiejar.New(nil)
 	if err != nil {
@@ -213,6 +223,9 @@ func TestBundleSecrets(t *testing.T) {
 			t.Fatalf("io.ReadAll: %v", err)
 		}
 		plain = append(append(plain, f.Name...), data...)
+		if strings.HasSuffix(f.Name, "cpu.pprof.err.txt") {
+			t.Errorf("%s: %s: the agents of one process do not share a CPU profile", f.Name, data)
+		}
 	}
 	for _, secret := range []string{mark, base64.StdEncoding.EncodeToString([]byte(mark))[:20]} {
 		if i := strings.Index(string(plain), secret); i >= 0 {

@@ -22,7 +22,9 @@ import (
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/internal/keyring"
 	"github.com/exoswarm/exoswarm/internal/listing"
+	"github.com/exoswarm/exoswarm/internal/ops/action"
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
@@ -307,13 +309,11 @@ func snapshotOf(cmd *cobra.Command, name string) (from *swarms.SnapshotRef, spec
 //
 // Fields: name, entry or, of several shards, entries, agents, groups, bytes and sha256. The
 // digest of several shards is that of the digests of their parts.
-func swarmSnapshot(cmd *cobra.Command, s *swarmclient.Swarm) error {
+func swarmSnapshot(cmd *cobra.Command, c *natsq.Conn, s *swarmclient.Swarm) error {
 	name, _ := cmd.Flags().GetString("name")
 	// The default name sorts by time and tells the swarm.
 	if name == "" {
-		// An id has at most 64 characters, so a long name of the swarm is cut.
-		const stamp = "-20060102T150405Z"
-		name = s.ID()[:min(len(s.ID()), 64-len(stamp))] + time.Now().UTC().Format(stamp)
+		name = action.SnapshotName(s.ID(), time.Now())
 	}
 	if err := s.CheckSnapshotName(name); err != nil {
 		return command.Usage("swarm snapshot: --name: %v", err)
@@ -322,12 +322,13 @@ func swarmSnapshot(cmd *cobra.Command, s *swarmclient.Swarm) error {
 	if err != nil {
 		return err
 	}
-	// The entries are in the logs; the agents write the snapshot when they reach them.
-	if wait, _ := cmd.Flags().GetBool("wait"); !wait {
-		entries, err := s.StartSnapshot(cmd.Context(), name)
-		if err != nil {
-			return err
-		}
+	// Without --wait the entries are in the logs; the agents write the snapshot when they reach them.
+	wait, _ := cmd.Flags().GetBool("wait")
+	out, err := operate(cmd, c, action.Request{Action: "swarm.snapshot", Object: s.ID(), Name: name, Wait: wait})
+	if err != nil {
+		return err
+	}
+	if entries := out.Entries; !wait {
 		item := map[string]any{"name": name, "entry": entries[0]}
 		// A swarm of one shard has one number, and no list.
 		if len(entries) > 1 {
@@ -338,11 +339,8 @@ func swarmSnapshot(cmd *cobra.Command, s *swarmclient.Swarm) error {
 		}
 		return p.End()
 	}
-	all, err := s.Snapshot(cmd.Context(), name)
-	if err != nil {
-		return err
-	}
 	// One item for the whole swarm, with the fields of one shard where they can be added up.
+	all := out.Snapshots
 	type whole struct {
 		swarms.Snapshotted
 		Entry   uint64   `json:"entry,omitempty"`

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -16,6 +17,7 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/swarmclient"
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/internal/listing"
+	"github.com/exoswarm/exoswarm/internal/ops/action"
 	ops "github.com/exoswarm/exoswarm/internal/ops/cluster"
 	"github.com/exoswarm/exoswarm/internal/specfile"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
@@ -58,14 +60,14 @@ snapshot as long as the swarm: an agent process without a checkpoint begins with
 		Use: "snapshot NAME", Short: "Save the state of all agents, to create swarms from it", Args: cobra.ExactArgs(1),
 		Long: `Have the GPU agents write a snapshot to their --snapshots: the state of all agents
 after the entries before this one. The swarm answers nothing else meanwhile.`,
-		RunE: onSwarm(swarmSnapshot),
+		RunE: withSwarm(swarmSnapshot),
 	}
 	snap.Flags().String("name", "", "name of the snapshot, 1 to 64 letters, digits, '-' or '_'; empty: NAME and the "+
 		"time")
 	snap.Flags().Bool("wait", true, "wait until the snapshot is complete")
 	reset := &cobra.Command{
 		Use: "reset NAME", Short: "Return all agents to their initial state; their weights stay",
-		Args: cobra.ExactArgs(1), RunE: onSwarm(swarmReset),
+		Args: cobra.ExactArgs(1), RunE: recordedOnSwarm("swarm.reset", swarmReset),
 	}
 	trim := &cobra.Command{
 		Use: "trim NAME --to SNAPSHOT", Short: "Remove the entries that a snapshot contains from the log",
@@ -74,7 +76,7 @@ after the entries before this one. The swarm answers nothing else meanwhile.`,
 answers. The command first reads and checks every file of the snapshot. From then on an agent
 process without a checkpoint begins with the snapshot. So all GPU agents must have access to it, and
 it must stay until the log is trimmed to a later one.`,
-		RunE: onSwarm(swarmTrim),
+		RunE: recordedOnSwarm("swarm.trim", swarmTrim),
 	}
 	trim.Flags().String("to", "", "name of the snapshot (required)")
 	trim.Flags().String("snapshots", "", "folder, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX of the snapshots, as the "+
@@ -163,6 +165,20 @@ func swarmClient(cmd *cobra.Command, c *natsq.Conn) (*swarmclient.Client, error)
 // onSwarm makes a command's RunE of a function that needs the swarm that the first argument names.
 // A name without a swarm is jobs.ErrNotFound, and fn is not called.
 func onSwarm(fn func(cmd *cobra.Command, s *swarmclient.Swarm) error) func(*cobra.Command, []string) error {
+	return withSwarm(func(cmd *cobra.Command, _ *natsq.Conn, s *swarmclient.Swarm) error { return fn(cmd, s) })
+}
+
+// recordedOnSwarm is onSwarm for an action that the audit has under a name.
+func recordedOnSwarm(name string, fn func(cmd *cobra.Command, s *swarmclient.Swarm) error) func(*cobra.Command,
+	[]string) error {
+	return withSwarm(func(cmd *cobra.Command, c *natsq.Conn, s *swarmclient.Swarm) error {
+		return recorded(cmd, c, name, s.ID(), func() error { return fn(cmd, s) })
+	})
+}
+
+// withSwarm is onSwarm for a function that needs the connection too.
+func withSwarm(fn func(cmd *cobra.Command, c *natsq.Conn, s *swarmclient.Swarm) error) func(*cobra.Command,
+	[]string) error {
 	return connected(func(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 		client, err := swarmClient(cmd, c)
 		if err != nil {
@@ -172,7 +188,7 @@ func onSwarm(fn func(cmd *cobra.Command, s *swarmclient.Swarm) error) func(*cobr
 		if err != nil {
 			return err
 		}
-		return fn(cmd, s)
+		return fn(cmd, c, s)
 	})
 }
 
@@ -401,14 +417,25 @@ func swarmDelete(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 	if err != nil {
 		return err
 	}
+	// The first call checks and asks, and the second one deletes, between two records of the audit.
 	if err := client.Delete(cmd.Context(), args[0], func() error {
-		return confirm(cmd, fmt.Sprintf("delete swarm %s, its log, and the state of all its agents", args[0]))
-	}); err != nil {
+		if err := confirm(cmd, fmt.Sprintf("delete swarm %s, its log, and the state of all its agents",
+			args[0])); err != nil {
+			return err
+		}
+		return errConfirmed
+	}); !errors.Is(err, errConfirmed) {
+		return err
+	}
+	if _, err := operate(cmd, c, action.Request{Action: "swarm.delete", Object: args[0]}); err != nil {
 		return err
 	}
 	cmd.PrintErrf("swarm %s is deleted\n", args[0])
 	return nil
 }
+
+// errConfirmed ends a removal that would begin now.
+var errConfirmed = errors.New("confirmed")
 
 // confirm asks on the terminal before a change that cannot be undone; what completes "This will".
 // Without a terminal it takes --yes alone. A refusal is an error of usage. The change has not begun
@@ -457,10 +484,15 @@ func swarmOrphans(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 	if remove, _ := cmd.Flags().GetBool("delete"); !remove {
 		return nil
 	}
-	for _, o := range all {
-		if err := c.Swarms.RemoveOrphan(cmd.Context(), o); err != nil {
-			return err
+	if err := recorded(cmd, c, "swarm.orphans", fmt.Sprintf("%d removed", len(all)), func() error {
+		for _, o := range all {
+			if err := c.Swarms.RemoveOrphan(cmd.Context(), o); err != nil {
+				return err
+			}
 		}
+		return nil
+	}); err != nil {
+		return err
 	}
 	cmd.PrintErrf("%d removed\n", len(all))
 	return nil

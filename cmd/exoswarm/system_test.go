@@ -83,12 +83,20 @@ type process struct {
 	cmd  *osexec.Cmd
 	done chan struct{}
 	log  *transcript // complete when done is closed
+	out  *transcript // its standard output, in pieces
 }
 
 // transcript is the log of a process, line by line.
 type transcript struct {
 	mu   sync.Mutex
 	text strings.Builder
+}
+
+// Write implements io.Writer.
+func (l *transcript) Write(text []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(text)
 }
 
 func (l *transcript) add(line string) {
@@ -112,6 +120,8 @@ func startProcess(t *testing.T, ready string, name string, args ...string) (*pro
 	if err != nil {
 		t.Fatalf("p.cmd.StderrPipe: %v", err)
 	}
+	p.out = &transcript{}
+	p.cmd.Stdout = p.out
 	if err := p.cmd.Start(); err != nil {
 		t.Fatalf("p.cmd.Start: %v", err)
 	}

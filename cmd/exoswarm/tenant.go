@@ -8,6 +8,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/internal/listing"
+	"github.com/exoswarm/exoswarm/internal/ops/action"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 )
@@ -37,7 +38,8 @@ continue. 0 means no limit, also if "*" has one.`,
 		Use: "unlimit NAME", Short: `Remove the limits of a tenant, which gets those of "*"`,
 		Args: cobra.ExactArgs(1),
 		RunE: connected(func(cmd *cobra.Command, args []string, c *natsq.Conn) error {
-			return c.Control.UnlimitTenant(cmd.Context(), args[0])
+			_, err := operate(cmd, c, action.Request{Action: "tenant.unlimit", Object: args[0]})
+			return err
 		}),
 	}
 	all := []*cobra.Command{limit, list, unlimit}
@@ -60,7 +62,8 @@ func tenantLimit(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 	if l == (jobs.Limits{}) {
 		return command.Usage("tenant limit: say what to limit: --weight, --rate, --burst, --concurrency or --queued")
 	}
-	return c.Control.LimitTenant(cmd.Context(), args[0], l)
+	_, err := operate(cmd, c, action.Request{Action: "tenant.limit", Object: args[0], Limits: &l})
+	return err
 }
 
 // given returns the value of a flag; nil if it is not on the command line. So a limit that is not

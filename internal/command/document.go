@@ -25,21 +25,13 @@ var shownFlags = []string{
 	"memory", "concurrency", "max-shards", "page-age", "host-page-age", "batch", "patience", "sweep", "lease",
 }
 
-// Document makes a document of this process for a telemetry. ctx ends a profile early.
+// Document makes a document of this process for a telemetry. A CPU profile is shared with the other
+// agents of the process that are asked for one meanwhile.
 func (m *Metrics) Document(ctx context.Context, cmd *cobra.Command, what string, seconds int) ([]byte, error) {
 	var b bytes.Buffer
 	switch what {
 	case telemetry.CPU:
-		if err := pprof.StartCPUProfile(&b); err != nil {
-			return nil, fmt.Errorf("CPU profile: %w", err)
-		}
-		defer pprof.StopCPUProfile()
-		select {
-		case <-time.After(time.Duration(max(seconds, 1)) * time.Second):
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		}
-		pprof.StopCPUProfile()
+		return profiles.take(ctx, time.Duration(max(seconds, 1))*time.Second)
 	case telemetry.Heap:
 		if err := pprof.Lookup("heap").WriteTo(&b, 0); err != nil {
 			return nil, fmt.Errorf("heap profile: %w", err)

@@ -96,6 +96,15 @@ type direct struct {
 	conn *natsq.Conn
 }
 
+// Queue returns the connection of a client that uses the queue itself; nil for one that asks the
+// gateway of the agents.
+func Queue(c Client) *natsq.Conn {
+	if d, ok := c.(direct); ok {
+		return d.conn
+	}
+	return nil
+}
+
 // Submit implements Client.
 func (d direct) Submit(ctx context.Context, j jobs.Job) (string, error) {
 	return j.ID, d.Queue.Submit(ctx, j)

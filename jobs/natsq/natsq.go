@@ -5,6 +5,7 @@ import (
 	"log/slog"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/audit"
 	"github.com/exoswarm/exoswarm/jobs/natsq/control"
 	"github.com/exoswarm/exoswarm/jobs/natsq/deadletters"
 	"github.com/exoswarm/exoswarm/jobs/natsq/gateway"
@@ -39,6 +40,7 @@ type Conn struct {
 	Objects   *objects.Store
 	Telemetry *telemetry.Telemetry
 	Servers   *servers.Servers
+	Audit     *audit.Log
 
 	resultsMode publishmode.Mode
 }
@@ -66,6 +68,7 @@ func Connect(ctx context.Context, o natsconn.Options) (*Conn, error) {
 	c := &Conn{
 		Conn: k, Control: control.New(k), Results: results.New(k), Registry: registry.New(k),
 		Streams: userstream.New(k), Telemetry: telemetry.New(k), Servers: servers.New(k),
+		Audit: audit.New(k),
 	}
 	c.Objects = objects.New(k, func(ctx context.Context, job string) (bool, error) { return c.Queue.Known(ctx, job) })
 	c.Letters = deadletters.New(k, func(ctx context.Context, j jobs.Job, forgiven uint64) error {

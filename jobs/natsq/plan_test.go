@@ -32,7 +32,7 @@ func TestPlan(t *testing.T) {
 		}
 		return p
 	}
-	if n := len(plan()); n != 16 {
+	if n := len(plan()); n != 17 {
 		t.Fatalf("%d changes on an empty server", n)
 	}
 	if _, err := bare.Apply(t.Context()); err != nil {

@@ -202,7 +202,7 @@ func (w *Worker) conclude(ctx context.Context, t *task, output any, err, cause e
 	case errors.Is(cause, jobs.ErrDeadline):
 		err = fmt.Errorf("job %s was not done by %s: %w", t.id, t.job.Deadline.Format(time.RFC3339), jobs.ErrDeadline)
 	case ending:
-		t.log.Info("job given back", "error", err)
+		w.lastLine(t).Info(jobs.LogGivenBack, "error", err)
 		outcome(t.span, "given_back", nil)
 		w.giveBack(t, 0)
 		return
@@ -217,7 +217,8 @@ func (w *Worker) conclude(ctx context.Context, t *task, output any, err, cause e
 		err = jobs.Errorf(jobs.CodeIO, "job %s was given to agents %d times that could not do it, the last one "+
 			"because of: %v", t.id, t.attempt, err)
 	case errors.Is(err, jobs.ErrUnfit):
-		t.log.Warn("job given back: this agent cannot do jobs for now", "error", err)
+		w.lastLine(t).Warn(jobs.LogGivenBack, "error", err, "reason", "this agent cannot do jobs for now", "pause",
+			queue.FirstPause)
 		outcome(t.span, "given_back", err)
 		w.giveBack(t, queue.FirstPause)
 		return
@@ -237,7 +238,7 @@ func (w *Worker) conclude(ctx context.Context, t *task, output any, err, cause e
 // retry gives a job back for another attempt after a back-off.
 func (w *Worker) retry(t *task, err error) {
 	pause := queue.Backoff(t.attempt)
-	w.logger(t).Warn("job will be tried again", "error", err, "pause", pause)
+	w.lastLine(t).Warn(jobs.LogNextAttempt, "error", err, "pause", pause)
 	w.Metrics.retried(t.src)
 	outcome(t.span, "retried", err)
 	w.giveBack(t, pause)

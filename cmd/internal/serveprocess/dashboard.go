@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -17,11 +18,13 @@ import (
 	"github.com/exoswarm/exoswarm/internal/bucket"
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/internal/keyring"
+	"github.com/exoswarm/exoswarm/internal/ops/action"
 	"github.com/exoswarm/exoswarm/internal/ops/cluster"
 	"github.com/exoswarm/exoswarm/internal/ops/dashboard"
 	"github.com/exoswarm/exoswarm/internal/ops/doctor"
 	"github.com/exoswarm/exoswarm/internal/ops/travel"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/audit"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 )
 
@@ -32,7 +35,9 @@ func UICommand() *cobra.Command {
 		Use: "ui --nats URL", Short: "Serve the dashboard of a cluster until SIGTERM", Args: cobra.NoArgs,
 		Long: `Serve the dashboard of a cluster. It looks at the cluster once a second, however many browsers
 watch, and changes nothing: the login of a viewer is enough. It waits for a server that is away.
-With --snapshots it shows the past of swarms whose logs were trimmed, and of others sooner.`,
+With --snapshots it shows the past of swarms whose logs were trimmed, and of others sooner.
+With --actions and the login of an operator its users may cancel jobs, pause queues and more. Each
+action shows what it affects before it is confirmed, and is written to the audit.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return serveUI(cmd) },
 	}
 	command.NATSFlags(cmd.Flags(), false)
@@ -53,17 +58,20 @@ func dashboardFlags(f *pflag.FlagSet) {
 	f.String("tls-cert", "", "file with the certificate of the dashboard, in PEM")
 	f.String("tls-key", "", "file with the key of --tls-cert")
 	f.String("login-token-file", "", "file with a lasting token of 20 characters or more, for the login form and for "+
-		"programs; empty: one-time addresses in the log")
+		"programs; empty: one-time addresses on standard output")
 	f.Bool("behind-proxy", false, "a reverse proxy on this machine does TLS and the login, and names the user in "+
 		"--auth-header")
 	f.String("auth-header", "X-Forwarded-User", "header with the name of the user, of --behind-proxy")
 	f.StringSlice("host-name", nil, "host names that browsers use for this server, beside its address")
+	f.Bool("actions", false, "let users of the dashboard change the cluster; every action is written to the audit")
 	f.String("path-prefix", "", "path at which a proxy presents the dashboard, such as /ops")
 }
 
 // listener is the open socket of the dashboard with its options. Its owner closes it.
 type listener struct {
 	options dashboard.Options
+	actions bool
+	out     io.Writer // for the person who started the process
 	net.Listener
 }
 
@@ -73,7 +81,8 @@ type listener struct {
 // :0.
 func listen(cmd *cobra.Command, log *slog.Logger) (*listener, error) {
 	f := cmd.Flags()
-	l := &listener{}
+	l := &listener{out: cmd.OutOrStdout()}
+	l.actions, _ = f.GetBool("actions")
 	o := &l.options
 	o.Log = log
 	o.Listen, _ = f.GetString("listen")
@@ -147,8 +156,25 @@ func openSnapshots(ctx context.Context, place, keyFile string) (bucket.Bucket, e
 // open starts to observe the cluster that c reaches, and makes the dashboard. c must stay open
 // until the site is closed. Options that the dashboard refuses, such as an exposed address without
 // TLS, are errors of usage; the watcher is closed then. snapshots stays the caller's; nil: there are
-// none.
-func (l *listener) open(c *natsq.Conn, snapshots bucket.Bucket) (*site, error) {
+// none. With --actions it checks that the login of c is that of an operator.
+func (l *listener) open(ctx context.Context, c *natsq.Conn, snapshots bucket.Bucket) (*site, error) {
+	if l.actions {
+		o, err := action.New(action.Options{Conn: c})
+		if err == nil {
+			err = o.Check(ctx, command.Person(c.User(), "dashboard"))
+		}
+		if err != nil {
+			return nil, fmt.Errorf("--actions: %w", err)
+		}
+		l.options.Actions = o
+	}
+	l.options.Audit = func(ctx context.Context, since time.Time, limit int) (all []audit.Entry, err error) {
+		err = c.Audit.List(ctx, since, func(e audit.Entry) bool {
+			all = append(all, e)
+			return len(all) < limit
+		})
+		return all, err
+	}
 	log := l.options.Log
 	past := travel.Options{Conn: c, Log: log}
 	if snapshots != nil {
@@ -168,7 +194,7 @@ func (l *listener) open(c *natsq.Conn, snapshots bucket.Bucket) (*site, error) {
 		f.Version, _ = command.Version()
 		return doctor.Examine(f, "nats", "agents", "devices", "queues", "swarms"), nil
 	}
-	l.options.Announce = func(url string) { log.Info("the next browser opens", "url", url) }
+	l.options.Announce = func(url string) { l.tell("the next browser opens " + url) }
 	s, err := dashboard.New(l.options)
 	if err != nil {
 		w.Close()
@@ -182,10 +208,18 @@ func (l *listener) open(c *natsq.Conn, snapshots bucket.Bucket) (*site, error) {
 	return &site{s, w, guide, l}, nil
 }
 
-// serve serves until ctx ends. The first line of its log has an address with which a browser logs
-// in once.
+// tell writes a line for the person who started the process. Addresses with a token go there and not
+// to the log, which others read.
+func (l *listener) tell(line string) { _, _ = fmt.Fprintln(l.out, line) }
+
+// serve serves until ctx ends. It prints an address with which a browser logs in once.
 func (s *site) serve(ctx context.Context) error {
-	s.place.options.Log.Info("the dashboard is ready", "url", s.LoginURL(s.place.Addr().String()))
+	url := s.LoginURL(s.place.Addr().String())
+	base, _, _ := strings.Cut(url, "#")
+	s.place.options.Log.Info("the dashboard is ready", "url", base, "actions", s.place.actions)
+	if s.place.options.Token == "" {
+		s.place.tell("open the dashboard: " + url)
+	}
 	return s.Serve(ctx, s.place.Listener)
 }
 
@@ -217,8 +251,8 @@ func serveUI(cmd *cobra.Command) error {
 		return err
 	}
 	defer m.Close()
-	// command.Connect waits for a server that does not answer, until the signal.
-	o := natsconn.Options{Name: "exoswarm ui", Logger: log, Bare: true}
+	// command.Connect waits for a server that does not answer, until the signal. Actions need the audit.
+	o := natsconn.Options{Name: "exoswarm ui", Logger: log, Bare: !l.actions}
 	o.URL, o.Login = command.NATS(cmd)
 	c, err := command.Connect(cmd, o, m)
 	if err != nil {
@@ -244,7 +278,7 @@ func serveUI(cmd *cobra.Command) error {
 	if snapshots != nil {
 		defer snapshots.Close()
 	}
-	d, err := l.open(c, snapshots)
+	d, err := l.open(ctx, c, snapshots)
 	if err != nil {
 		return err
 	}

@@ -101,7 +101,7 @@ func serve(cmd *cobra.Command) (err error) {
 		return err
 	}
 	defer snapshots.Close()
-	d, err := l.open(conn, snapshots)
+	d, err := l.open(cmd.Context(), conn, snapshots)
 	if err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/exoswarm/exoswarm/internal/ops/explain"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
@@ -65,9 +66,21 @@ func jobFacts(ctx context.Context, c *natsq.Conn, f *explain.JobFacts) error {
 		if !errors.Is(err, jobs.ErrNotFound) {
 			return err
 		}
-		j, err := c.Queue.Locate(ctx, f.ID)
+		j, seen, err := c.Queue.LocateIn(ctx, f.ID)
 		if err == nil {
-			f.Listed = &j
+			f.Listed, f.Silent = &j, seen.Silent()
+			last(ctx, c.Logs.Logs, f)
+			if j.State == queue.StateRetrying && f.Ended == nil && look == 0 {
+				// Workers store the end of an attempt some 200 ms after it, and a job that is handed over runs
+				// by then.
+				f.Listed, f.Silent = nil, nil
+				select {
+				case <-time.After(endStored):
+				case <-ctx.Done():
+					return context.Cause(ctx)
+				}
+				continue
+			}
 			break
 		}
 		if !errors.Is(err, jobs.ErrNotFound) {
@@ -105,7 +118,7 @@ func jobFacts(ctx context.Context, c *natsq.Conn, f *explain.JobFacts) error {
 			}
 		}
 	}
-	f.Worker, f.Attempt = lastLine(ctx, c.Logs.Logs, f.ID)
+	f.Now = time.Now()
 	return nil
 }
 

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"time"
 
@@ -110,17 +111,37 @@ func (w *Watcher) ExplainJob(ctx context.Context, id string) (explain.Reason, er
 // explainPatience bounds the collection of facts: a server that does not answer is a fact too.
 const explainPatience = 3 * time.Second
 
-// lastLine returns the worker and the number of the last attempt that has logged something. logs is
-// the method Logs of the store of job logs. Without a log both results are zero, which readers show
-// as unknown: an explanation without them is better than none.
-func lastLine(ctx context.Context, logs func(context.Context, string, bool, func(jobs.LogLines) error) error,
-	id string,
-) (worker string, attempt int) {
-	_ = logs(ctx, id, false, func(l jobs.LogLines) error { // without a log the attempt is not known
-		if l.Attempt >= attempt && l.Worker != "" {
-			worker, attempt = l.Worker, l.Attempt
+// endStored is how long after the end of an attempt its worker has stored that.
+const endStored = 600 * time.Millisecond
+
+// last adds to the facts what the log of the job tells about its newest attempt: who had it, and how it
+// ended. A job without a log leaves them empty.
+func last(ctx context.Context, logs func(context.Context, string, bool, func(jobs.LogLines) error) error,
+	f *explain.JobFacts,
+) {
+	f.Worker, f.Attempt, f.Ended = "", 0, nil
+	_ = logs(ctx, f.ID, false, func(l jobs.LogLines) error { // without a log the attempt is not known
+		if l.Attempt < f.Attempt || l.Worker == "" {
+			return nil
+		}
+		if l.Attempt > f.Attempt {
+			f.Ended = nil
+		}
+		f.Worker, f.Attempt = l.Worker, l.Attempt
+		for _, raw := range l.Lines {
+			var line struct {
+				jobs.LogLine
+				Pause time.Duration `json:"pause"`
+				Error string        `json:"error"`
+			}
+			if json.Unmarshal(raw, &line) != nil ||
+				line.Message != jobs.LogNextAttempt && line.Message != jobs.LogGivenBack {
+				continue
+			}
+			f.Ended = &explain.AttemptEnd{
+				Worker: l.Worker, Attempt: l.Attempt, At: line.Time, Pause: line.Pause, Error: line.Error,
+			}
 		}
 		return nil
 	})
-	return worker, attempt
 }

@@ -251,7 +251,7 @@ func TestExplainJob(t *testing.T) {
 	submit(job("alone", "work"))
 	want("alone", explain.NoAgent, "0 agents")
 
-	release, failures := make(chan struct{}), make(chan error, 1)
+	release := make(chan struct{})
 	worker := natsqtest.Work(t, natsqtest.Connect(t, s), natsq.WorkerOptions{
 		Name: "worker", Concurrency: 1, Handlers: map[string]jobs.Handler{
 			"work": func(ctx context.Context, _ jobs.Job, progress func(any)) (any, error) {
@@ -263,14 +263,11 @@ func TestExplainJob(t *testing.T) {
 					return nil, context.Cause(ctx)
 				}
 			},
-			"fail": func(ctx context.Context, _ jobs.Job, _ func(any)) (any, error) {
-				jobs.Logger(ctx).Info("tried")
-				select {
-				case err := <-failures:
-					return nil, err
-				default:
-					return nil, jobs.Retry(fmt.Errorf("not today"))
+			"fail": func(_ context.Context, j jobs.Job, _ func(any)) (any, error) { // it logs nothing
+				if j.ID == "bad" {
+					return nil, jobs.Errorf(jobs.CodeInput, "row 7 is no number")
 				}
+				return nil, jobs.Retry(fmt.Errorf("not today"))
 			},
 		},
 	})
@@ -326,17 +323,34 @@ func TestExplainJob(t *testing.T) {
 	submit(over)
 	want("over", explain.Expired, "")
 	submit(job("again", "fail"))
-	want("again", explain.RetryBackoff, "attempt 1 on worker")
+	want("again", explain.RetryBackoff, "on worker ended")
 	cancelled := job("cancelled", "other")
 	submit(cancelled)
 	if err := c.Queue.Cancel(ctx, cancelled, false); err != nil {
 		t.Fatal(err)
 	}
-	failures <- jobs.Errorf(jobs.CodeInput, "row 7 is no number")
 	submit(job("bad", "fail"))
 	want("bad", explain.Poisoned, "row 7")
 	after := job("after", "work")
 	after.After = []string{"bad"}
 	submit(after)
 	want("after", explain.Skipped, "bad")
+
+	// A delivery that nobody renews and nobody gives back is that of a dead worker. Its kind has a
+	// worker of its own, which is lost, so that no other one takes the job.
+	dead := natsqtest.Connect(t, s)
+	lost := natsqtest.Work(t, dead, natsq.WorkerOptions{Name: "lost", Concurrency: 1, Handlers: map[string]jobs.Handler{
+		"silent": func(ctx context.Context, _ jobs.Job, _ func(any)) (any, error) {
+			<-ctx.Done()
+			return nil, context.Cause(ctx)
+		},
+	}})
+	announce(t, c, func() jobs.Agent {
+		return jobs.Agent{Name: "lost", Pool: jobs.PoolCPU, Kinds: []string{"silent"}, State: "serving", Running: 1}
+	})
+	submit(job("held", "silent"))
+	want("held", explain.Running, "")
+	dead.Close()
+	want("held", explain.LeaseOfDead, "lost")
+	lost.Stop()
 }

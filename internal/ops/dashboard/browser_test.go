@@ -41,6 +41,7 @@ var views = []view{
 	{"tenants", "tenants", "acme"},
 	{"nats", "nats", "EXO_JOBS_CPU"},
 	{"doctor", "doctor", "sync_interval"},
+	{"audit", "audit", "Nothing was done"},
 	{"missing", "nothing", "no such page"},
 	{"missing job", "jobs/none", "No such job"},
 }

@@ -4,8 +4,9 @@
 // One cluster.Watcher serves all browsers. A state is encoded and compressed once, and every stream
 // sends the same bytes. Questions about one job or swarm are asked once for all browsers.
 //
-// The server only reads. Routes with effects need an entry in the route table with another method
-// than GET; the origin check, the login and the Host check already cover them.
+// The server only reads, unless Options.Actions is set (actions.go). Routes with effects need an
+// entry in a route table with another method than GET; the origin check, the login and the Host
+// check already cover them.
 package dashboard
 
 import (
@@ -22,6 +23,7 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/internal/ops/doctor"
+	"github.com/exoswarm/exoswarm/jobs/natsq/audit"
 )
 
 // Options configure a Server. Cluster and Listen are required. New reads them once; the caller does
@@ -35,6 +37,11 @@ type Options struct {
 	Doctor func(ctx context.Context) ([]doctor.Result, error)
 	// Past replays logs; nil: the dashboard shows entries and moments of no swarm.
 	Past Past
+	// Actions does what users ask for; nil: the server only reads, and the routes of actions do not
+	// exist.
+	Actions Actions
+	// Audit lists the newest actions of operators, at most limit of those since a time; nil: none.
+	Audit func(ctx context.Context, since time.Time, limit int) ([]audit.Entry, error)
 	// Log receives failures of the cluster and refused logins; nil: none.
 	Log *slog.Logger
 	// Version is what the page shows as the version of the program.
@@ -74,6 +81,7 @@ type Server struct {
 	log     *slog.Logger
 	handler http.Handler
 	logins  *logins
+	tickets *tickets
 	answers *answers
 	events  *hub
 	hosts   map[string]bool
@@ -115,8 +123,8 @@ func New(o Options) (*Server, error) {
 	}
 	s := &Server{
 		o: o, log: o.Log, local: local, started: time.Now(), hosts: map[string]bool{},
-		moments: make(chan struct{}, maxMoments),
-		logins:  newLogins(port, o.Token), answers: newAnswers(), events: newHub(o.Cluster, o.Log, time.Second),
+		moments: make(chan struct{}, maxMoments), tickets: newTickets(),
+		logins: newLogins(port, o.Token), answers: newAnswers(), events: newHub(o.Cluster, o.Log, time.Second),
 	}
 	for _, h := range o.Hosts {
 		s.hosts[strings.ToLower(h)] = true

@@ -18,6 +18,7 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/internal/agentview"
 	"github.com/exoswarm/exoswarm/internal/command"
+	"github.com/exoswarm/exoswarm/internal/ops/action"
 	"github.com/exoswarm/exoswarm/internal/ops/cluster"
 	"github.com/exoswarm/exoswarm/internal/ops/doctor"
 	"github.com/exoswarm/exoswarm/internal/ops/travel"
@@ -25,6 +26,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/audit"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 	"github.com/exoswarm/exoswarm/jobs/natsq/telemetry"
@@ -69,6 +71,7 @@ var liveViews = []view{
 	{"tenants", "tenants", "acme"},
 	{"nats", "nats", "EXO_JOBS"},
 	{"doctor", "doctor", "nosuch"},
+	{"audit", "audit", "tenant.limit"},
 }
 
 // live is a cluster in this process: a NATS server, a GPU agent on the host device, a worker, two
@@ -285,8 +288,28 @@ func TestLive(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = guide.Close() })
+	op, err := action.New(action.Options{Conn: c})
+	if err != nil {
+		t.Fatal(err)
+	}
+	limit := action.Request{Action: "tenant.limit", Object: "acme", Limits: &jobs.Limits{Queued: new(500)}}
+	p, err := op.Preview(t.Context(), limit)
+	if err == nil {
+		_, err = op.Confirm(t.Context(), audit.By{User: "operator", From: "127.0.0.1:1", Via: "dashboard"}, p.Request,
+			p.Digest)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 	r := opened(t, w, func(o *Options) {
-		o.Version, o.Past = "v0.1.0", guide
+		o.Version, o.Actions, o.Past = "v0.1.0", op, guide
+		o.Audit = func(ctx context.Context, since time.Time, limit int) (all []audit.Entry, err error) {
+			err = c.Audit.List(ctx, since, func(e audit.Entry) bool {
+				all = append(all, e)
+				return len(all) < limit
+			})
+			return all, err
+		}
 		o.Doctor = func(ctx context.Context) ([]doctor.Result, error) {
 			return doctor.Examine(&doctor.Facts{At: time.Now(), State: w.State(), Drift: doctor.Drift(ctx, c)}), nil
 		}

@@ -158,8 +158,11 @@ func (s *Server) user(r *http.Request) (name string, ok bool) {
 type Who struct {
 	User    string `json:"user"`
 	Version string `json:"version"`
-	// Actions reports whether the server may change the cluster. It may not in this version.
-	Actions bool      `json:"actions"`
+	// Actions reports whether the server may change the cluster (exoswarm ui --actions).
+	Actions bool `json:"actions"`
+	// ActionToken is what requests that change the cluster send in the header X-Exoswarm-Action.
+	ActionToken string `json:"action_token,omitempty"`
+
 	Started time.Time `json:"started"` // the server
 }
 

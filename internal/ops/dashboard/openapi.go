@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"path"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 )
@@ -16,7 +17,7 @@ func OpenAPI() []byte {
 	s := schemas{}
 	paths := map[string]map[string]any{}
 	failure := s.of(reflect.TypeFor[Failure]())
-	for _, t := range table {
+	for _, t := range slices.Concat(table, actionTable) {
 		op := map[string]any{
 			"operationId": t.name,
 			"summary":     t.summary,

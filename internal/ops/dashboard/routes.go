@@ -31,6 +31,9 @@ type route struct {
 	params  []param
 	// answer is a value of the type of the answer; nil: the answer has no body.
 	answer any
+	// acts marks routes that change the cluster. They exist with Options.Actions only, and need the
+	// header of mayAct.
+	acts bool
 	// public routes need no login.
 	public bool
 	// lasts is how long an answer of ask is shared.
@@ -229,7 +232,10 @@ var table = []route{
 func (s *Server) routes() http.Handler {
 	mux := http.NewServeMux()
 	description := OpenAPI()
-	for _, t := range table {
+	for _, t := range slices.Concat(table, actionTable) {
+		if t.acts && s.o.Actions == nil {
+			continue
+		}
 		serve := func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Type", "application/json")
 			_, _ = w.Write(description)
@@ -247,8 +253,14 @@ func (s *Server) routes() http.Handler {
 					return
 				}
 			}
+			if t.acts && !s.mayAct(w, r) {
+				return
+			}
 			serve(w, r)
 		})
+	}
+	if s.o.Actions == nil {
+		mux.HandleFunc("/api/v1/actions/", readOnly)
 	}
 	mux.HandleFunc("/api/", func(w http.ResponseWriter, _ *http.Request) {
 		fail(w, http.StatusNotFound, "there is no such route: see /api/v1/openapi.json")
@@ -326,7 +338,11 @@ func (s *Server) state(w http.ResponseWriter, r *http.Request) {
 // who answers with the login of a request.
 func (s *Server) who(w http.ResponseWriter, r *http.Request) {
 	name, _ := s.user(r)
-	writeJSON(w, Who{User: name, Version: s.o.Version, Started: s.started})
+	who := Who{User: name, Version: s.o.Version, Started: s.started, Actions: s.o.Actions != nil}
+	if who.Actions {
+		who.ActionToken = s.actionToken(r)
+	}
+	writeJSON(w, who)
 }
 
 // list returns s, or an empty slice for nil, so that its JSON is an array.

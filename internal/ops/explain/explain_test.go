@@ -106,9 +106,30 @@ var jobCases = []jobCase{
 	}},
 	{explain.RetryBackoff, "attempt 2 on a", func(f *explain.JobFacts) {
 		f.Listed.State, f.Worker, f.Attempt = queue.StateRetrying, "a", 2
+		f.Ended = &explain.AttemptEnd{Worker: "a", Attempt: 2, At: f.Now, Pause: time.Minute, Error: "no row"}
 	}},
-	{explain.LeaseOfDead, "worker gone", func(f *explain.JobFacts) {
+	{explain.LeaseOfDead, "worker gone is gone, and its lease on the job has not ended", func(f *explain.JobFacts) {
 		f.Listed.State, f.Worker, f.Attempt = queue.StateRetrying, "gone", 1
+	}},
+	{explain.LeaseOfDead, "none has stored the end", func(f *explain.JobFacts) { // its handler logged nothing
+		f.Listed.State = queue.StateRetrying
+	}},
+	{explain.LeaseOfDead, "do not answer: a", func(f *explain.JobFacts) {
+		f.Listed.State, f.Silent = queue.StateRetrying, []string{"a"}
+	}},
+	{explain.LeaseOfDead, "logged its last line on a; it does not answer", func(f *explain.JobFacts) {
+		f.Listed.State, f.Silent, f.Worker, f.Attempt = queue.StateRetrying, []string{"a"}, "a", 2
+	}},
+	{explain.LeaseOfDead, "none has stored the end", func(f *explain.JobFacts) { // the attempt after it was lost
+		f.Listed.State = queue.StateRetrying
+		f.Ended = &explain.AttemptEnd{Worker: "a", Attempt: 1, At: f.Now.Add(-time.Minute), Pause: time.Second}
+	}},
+	{explain.AgentsFull, "attempt 1 ended, and the next one is due", func(f *explain.JobFacts) {
+		f.Listed.State, f.Agents[0].Running = queue.StateRetrying, 2
+		f.Ended = &explain.AttemptEnd{Worker: "a", Attempt: 1, At: f.Now.Add(-time.Minute), Pause: time.Second}
+	}},
+	{explain.NoAgent, "had the job, and is gone", func(f *explain.JobFacts) {
+		f.Listed.State, f.Agents = queue.StateRetrying, nil
 	}},
 	{explain.NoConnection, "refused", func(f *explain.JobFacts) { f.Servers.Error = errors.New("connection refused") }},
 	{explain.NoLeader, "EXO_JOBS_CPU", func(f *explain.JobFacts) { f.Servers.Report.Streams[0].Leaderless = true }},

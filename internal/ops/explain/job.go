@@ -28,7 +28,21 @@ type JobFacts struct {
 	// Worker and Attempt are those of the last log lines of the job; empty: it has none.
 	Worker  string
 	Attempt int
+	// Ended is the end of the newest attempt that is known to have begun; nil: no worker has stored an
+	// end, or a later attempt has begun.
+	Ended *AttemptEnd
+	// Silent are the agents of the pool that are registered and do not answer what they run.
+	Silent  []string
 	Servers Facts
+}
+
+// AttemptEnd is the end of an attempt without a result, as its worker has stored it.
+type AttemptEnd struct {
+	Worker  string
+	Attempt int
+	At      time.Time     // when it ended
+	Pause   time.Duration // until the job may be handed out again
+	Error   string        // why it ended
 }
 
 // Facts are what is known of the NATS servers.
@@ -179,31 +193,89 @@ func queued(f JobFacts) Reason {
 	return busy(f, of, source)
 }
 
-// retrying is for a job that a worker had, and that no worker says it runs.
+// nextGrace is how long after its pause a job may still wait for the server and for a worker.
+const nextGrace = 2 * time.Second
+
+// retrying is for a job that a worker had, and that no worker says it runs. Workers store the end of
+// each attempt that ends without a result. So the job waits for its next attempt, or it is due and no
+// agent is free, or its worker is gone.
 func retrying(f JobFacts) Reason {
 	j := f.Listed
-	gone := f.Worker != "" && !slices.ContainsFunc(f.Agents, func(a jobs.Agent) bool {
-		return a.Name == f.Worker && a.Lost == nil
-	})
-	if gone {
+	of := agentsOf(f.Agents, j.Pool, j.Kind)
+	end := f.Ended
+	if end != nil && f.Now.Before(end.At.Add(end.Pause+nextGrace)) {
+		return backoff(f)
+	}
+	if len(of) == 0 {
+		evidence := []string{kinds(f.Agents, j.Pool)}
+		if end == nil {
+			evidence = append(evidence, "a worker had the job, and is gone")
+		}
 		return Reason{
-			Cause:    LeaseOfDead,
-			Sentence: fmt.Sprintf("worker %s is gone, and its lease on the job has not ended", f.Worker),
-			Evidence: []string{fmt.Sprintf("attempt %d logged its last line there; the worker is not registered",
-				f.Attempt)},
-			Cure: "none needed: another worker takes the job when the lease ends, 15 s after the worker's last " +
-				"sign of life",
+			Cause: NoAgent, Stuck: true, Sentence: fmt.Sprintf("no agent of kind %s is connected", j.Kind),
+			Evidence: evidence,
+			Cure:     fmt.Sprintf("start an agent that handles kind %s of pool %s", j.Kind, j.Pool),
 		}
 	}
+	if end != nil {
+		// It is due, and free agents take a due job at once.
+		if r, ok := limited(f); ok {
+			return r
+		}
+		if r := busy(f, of, source(f.Pool, j.Job)); r.Cause != QueuedBehind {
+			r.Evidence = append(r.Evidence, fmt.Sprintf("attempt %d ended, and the next one is due", end.Attempt))
+			return r
+		}
+	}
+	return leaseOfDead(f)
+}
+
+// backoff is for a job whose last attempt ended, and that waits for the next one.
+func backoff(f JobFacts) Reason {
+	j, end := f.Listed, f.Ended
+	next := end.At.Add(end.Pause)
 	out := Reason{
 		Cause:    RetryBackoff,
 		Sentence: "an attempt at the job ended without a result, and the next attempt waits",
-		Evidence: []string{"a worker received the job, and no worker runs it now"},
+		Evidence: []string{fmt.Sprintf("attempt %d on %s ended at %s: %s", end.Attempt, end.Worker,
+			end.At.UTC().Format(time.RFC3339), end.Error)},
 		Cure: fmt.Sprintf("none needed: it is tried up to %d times, after pauses that double from 1 s "+
 			"(exoswarm job logs %s shows the attempts)", j.WithDefaults().MaxAttempts, j.ID),
 	}
-	if f.Worker != "" {
-		out.Evidence = append(out.Evidence, fmt.Sprintf("attempt %d on %s logged the last line", f.Attempt, f.Worker))
+	if left := next.Sub(f.Now).Round(time.Second); left > 0 {
+		out.Evidence = append(out.Evidence, fmt.Sprintf("the next attempt may begin at %s, in %v",
+			next.UTC().Format(time.RFC3339), left))
+	}
+	return out
+}
+
+// leaseOfDead is for a job that a worker received and neither runs nor has given back.
+func leaseOfDead(f JobFacts) Reason {
+	out := Reason{
+		Cause:    LeaseOfDead,
+		Sentence: "the worker of the job is gone, and its lease on the job has not ended",
+		Evidence: []string{"a worker received the job; no worker runs it, and none has stored the end of its attempt"},
+		Cure: "none needed: another worker takes the job when the lease ends, 15 s after the worker's last " +
+			"sign of life",
+	}
+	registered := func(name string) bool {
+		return slices.ContainsFunc(f.Agents, func(a jobs.Agent) bool { return a.Name == name && a.Lost == nil })
+	}
+	silent := slices.Contains(f.Silent, f.Worker)
+	switch {
+	case f.Worker != "" && f.Ended == nil && (silent || !registered(f.Worker)):
+		out.Sentence = fmt.Sprintf("worker %s is gone, and its lease on the job has not ended", f.Worker)
+		how := "it is not registered any more"
+		if silent {
+			how = "it does not answer"
+		}
+		out.Evidence = append(
+			out.Evidence,
+			fmt.Sprintf("attempt %d logged its last line on %s; %s", f.Attempt, f.Worker,
+				how),
+		)
+	case len(f.Silent) > 0:
+		out.Evidence = append(out.Evidence, "registered agents that do not answer: "+strings.Join(f.Silent, ", "))
 	}
 	return out
 }

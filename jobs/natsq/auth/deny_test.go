@@ -27,7 +27,7 @@ func TestDenied(t *testing.T) {
 	streams := []string{
 		"EXO_JOBS_CPU", "EXO_JOBS_GPU", "EXO_RESULTS", "EXO_DEAD", "EXO_SCHED", "EXO_WAIT",
 		"EXO_JOBLOGS", "EXO_PUSH", "KV_EXO_CONTROL", "KV_EXO_TENANTS", "KV_EXO_CRON", "KV_EXO_LEASES",
-		"OBJ_EXO_OBJECTS",
+		"OBJ_EXO_OBJECTS", "EXO_AUDIT",
 	}
 	of := func(pattern string) (all []string) {
 		for _, s := range streams {
@@ -48,7 +48,7 @@ func TestDenied(t *testing.T) {
 			"exo.due.cpu.echo.normal.acme.x", "exo.wait.cpu.echo.normal.acme.x",
 			"exo.edge.a.b", "exo.fired.n.t", "exo.res.x", "exo.done.x", "exo.dead.cpu.echo.acme.x", "exo.progress.x",
 			"exo.joblog.x", "exo.wake.cpu.echo.normal.acme", "exo.log.s.0.in", "exo.push.x", "exo.out.x",
-			"exo.agent.drain.a",
+			"exo.agent.drain.a", "exo.audit",
 			"$KV.EXO_CONTROL.pause.cpu", "$KV.EXO_TENANTS.cpu.acme", "$KV.EXO_CANCEL.x", "$KV.EXO_CRON.n",
 			"$KV.EXO_LEASES.k", "$KV.EXO_SWARMS.s", "$KV.EXO_AGENTS.a", "$O.EXO_OBJECTS.C.x", "$O.EXO_OBJECTS.M.x",
 			"$JS.ACK.EXO_JOBS_CPU.echo+normal+acme.1.1.1.1.1", "_INBOX.operator.x", "_INBOX.agent.x",
@@ -87,12 +87,21 @@ func TestDenied(t *testing.T) {
 				"$JS.API.STREAM.SNAPSHOT.EXO_JOBS_CPU", "$JS.API.STREAM.RESTORE.EXO_JOBS_CPU",
 				"$JS.API.STREAM.LEADER.STEPDOWN.EXO_JOBS_CPU",
 				"$JS.API.ACCOUNT.PURGE.x", "$KV.EXO_CONTROL.pause.cpu", "$KV.EXO_CONTROL.tenant.acme",
+				"exo.audit", "$JS.API.STREAM.PURGE.EXO_AUDIT", "$JS.API.STREAM.MSG.DELETE.EXO_AUDIT",
 				"exo.agent.drain.a", "exo.api.submit", "exo.api.retry.x", "exo.tenant.acme.submit",
 				"exo.tenant.acme.list.cpu", "exo.wake.cpu.echo.normal.acme", "exo.done.x",
 				"_INBOX.operator.x", "$SYS.REQ.CLAIMS.UPDATE", "$SYS.REQ.SERVER.PING",
 			}),
 			append(slices.DeleteFunc(slices.Clone(ears), func(s string) bool { return s == "_INBOX.agent.>" }),
 				"_INBOX.viewer.>"),
+		},
+		auth.GPUAgent: {
+			[]string{
+				"exo.audit", "$JS.API.STREAM.PURGE.EXO_AUDIT", "$JS.API.STREAM.MSG.DELETE.EXO_AUDIT",
+				"$JS.API.STREAM.DELETE.EXO_AUDIT", "$JS.API.STREAM.UPDATE.EXO_AUDIT",
+				"$JS.API.STREAM.MSG.GET.EXO_AUDIT",
+			},
+			[]string{"exo.audit"},
 		},
 		auth.Pusher: {
 			append(slices.Clone(reaches[:len(reaches)-2]), "$SYS.REQ.SERVER.PING", "$SYS.REQ.CLAIMS.DELETE",
@@ -118,7 +127,22 @@ func TestDenied(t *testing.T) {
 		})
 	}
 	// An operator may use any name, and those of the system account are nobody's in its own.
-	nc, _ := c.raw(t, auth.Operator)
+	nc, said := c.raw(t, auth.Operator)
+	for _, s := range []string{
+		"$JS.API.STREAM.PURGE.EXO_AUDIT", "$JS.API.STREAM.MSG.DELETE.EXO_AUDIT", "$JS.API.STREAM.DELETE.EXO_AUDIT",
+	} {
+		if err := nc.Publish(s, nil); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case err := <-said:
+			if !strings.Contains(err.Error(), s) {
+				t.Errorf("an operator removes records by %s: %v, want a refusal", s, err)
+			}
+		case <-time.After(10 * time.Second):
+			t.Errorf("an operator may publish to %s", s)
+		}
+	}
 	for _, s := range []string{"$SYS.REQ.CLAIMS.UPDATE", "$SYS.REQ.SERVER.PING", "$SYS.REQ.CLAIMS.DELETE"} {
 		if _, err := nc.RequestWithContext(within(t), s, nil); !errors.Is(err, nats.ErrNoResponders) {
 			t.Errorf("%s: %v", s, err)

@@ -6,6 +6,9 @@ import (
 	"strings"
 )
 
+// maxOthers bounds the names of streams that a folded subject leaves out, so that it fits a line.
+const maxOthers = 4
+
 // markdownColumns bounds a line of Markdown.
 const markdownColumns = 118
 
@@ -82,7 +85,7 @@ func folded(subjects []string) []string {
 		switch {
 		case len(names) > 0 && len(others) == 0:
 			out = append(out, pattern)
-		case len(names) > len(others):
+		case len(names) > len(others) && len(others) <= maxOthers:
 			out = append(out, strings.Replace(pattern, "FIXED", "FIXED-{"+strings.Join(others, ",")+"}", 1))
 		default:
 			n = max(n, 1)

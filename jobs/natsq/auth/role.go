@@ -56,7 +56,7 @@ const answerWithin = 6 * time.Minute
 // whole token, so the logs cannot be allowed by a prefix. Instead all other streams are denied.
 var fixed = []string{
 	"EXO_JOBS_CPU", "EXO_JOBS_GPU", "EXO_RESULTS", "EXO_DEAD", "EXO_SCHED", "EXO_WAIT", "EXO_JOBLOGS", "EXO_PUSH",
-	"KV_EXO_LEASES", "KV_EXO_SWARMS", "KV_EXO_CANCEL", "KV_EXO_CONTROL", "KV_EXO_AGENTS", "KV_EXO_CRON",
+	"EXO_AUDIT", "KV_EXO_LEASES", "KV_EXO_SWARMS", "KV_EXO_CANCEL", "KV_EXO_CONTROL", "KV_EXO_AGENTS", "KV_EXO_CRON",
 	"KV_EXO_TENANTS", "OBJ_EXO_OBJECTS",
 }
 
@@ -178,12 +178,16 @@ func Roles() []Role {
 		},
 		Subscribe: []string{inbox},
 	}, {
-		// An operator may do everything in the account of the cluster. The system account, which
-		// could change accounts, stays out of reach.
+		// An operator may do everything in the account of the cluster, but remove records of the
+		// audit. The system account, which could change accounts, stays out of reach.
 		Name: Operator, Account: clusterAccount,
 		Does: "for operators: all except the system account: streams, queues, pauses, limits, dead letters, " +
-			"agents, jobs of all tenants",
+			"agents, jobs of all tenants; only they write to the audit",
 		Publish: []string{">"}, Subscribe: []string{">"},
+		Deny: []string{
+			"$JS.API.STREAM.DELETE.EXO_AUDIT", "$JS.API.STREAM.PURGE.EXO_AUDIT",
+			"$JS.API.STREAM.MSG.DELETE.EXO_AUDIT",
+		},
 	}, {
 		// A viewer has no account with streams. Its requests are exports of the cluster's account,
 		// so it can make no consumer, whose messages could be sent to a subject of its choice.

@@ -93,6 +93,7 @@ type Lines struct {
 	dropped int
 	said    int  // the number of dropped lines that was last stored
 	dirty   bool // it is in writer.dirty
+	keep    bool // the next line has room, see KeepNext
 }
 
 // NewWriter returns a writer and starts its goroutine. The caller closes it before the connection.
@@ -124,6 +125,14 @@ func (l *Lines) End() {
 	}
 }
 
+// KeepNext makes room for the next line beyond the bounds of the job, for the worker's own line at the
+// end of an attempt. The caller calls it once in an attempt.
+func (l *Lines) KeepNext() {
+	l.writer.mu.Lock()
+	defer l.writer.mu.Unlock()
+	l.keep = true
+}
+
 // Write accepts one line of JSON, and copies it. It never fails: a line beyond the bounds is
 // dropped and counted.
 func (l *Lines) Write(p []byte) (int, error) {
@@ -135,8 +144,10 @@ func (l *Lines) Write(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	n := len(line)
-	if l.lines == jobs.MaxLogLines || l.bytes+n > jobs.MaxLogBytes || l.size+n > logPending || b.held+n > logHeld ||
-		b.closed {
+	full := l.lines >= jobs.MaxLogLines || l.bytes+n > jobs.MaxLogBytes || l.size+n > logPending
+	keep := l.keep
+	l.keep = false
+	if full && !keep || b.held+n > logHeld || b.closed {
 		// A job without an accepted line stores no count, because such jobs have no bound.
 		if l.dropped++; l.dropped == 1 && l.lines > 0 && !b.closed {
 			b.touch(l)

@@ -224,6 +224,10 @@ func (c *Conn) Explain(err error) error { return c.refused.explain(err) }
 // credentials expired or were revoked. All calls fail from then on.
 func (c *Conn) Refused() <-chan struct{} { return c.refused.gone }
 
+// User returns the name of the user of the credentials that this connection logged in with; empty for
+// a login without a name. It is for people: the server knows who may do what.
+func (c *Conn) User() string { return c.refused.who.name }
+
 // NewID returns a random id for a job or a swarm, which is unique.
 func NewID() string { return nuid.Next() }
 

@@ -109,7 +109,7 @@ func (c *Conn) streams() []jetstream.StreamConfig {
 		MaxMsgsPerSubject:  2 * jobs.MaxLogLines,
 		AllowMsgTTL:        true,
 		AllowAtomicPublish: true,
-	}, pushed())
+	}, pushed(), audited())
 	for _, p := range wire.Pools() {
 		all = append(all, jetstream.StreamConfig{
 			Name:      wire.JobStream(p),
@@ -168,6 +168,9 @@ func (c *Conn) provision(ctx context.Context) error {
 		err := c.missing(ctx, s.Name, jetstream.ErrStreamNotFound,
 			func(ctx context.Context) error { _, err := c.JS.Stream(ctx, s.Name); return err },
 			func(ctx context.Context) error { _, err := c.JS.CreateStream(ctx, s); return err })
+		if s.Name == wire.AuditStream && errors.Is(err, jobs.ErrDenied) {
+			continue // only operators need it: the first of them makes it
+		}
 		if err != nil {
 			return fmt.Errorf("stream %s: %w", s.Name, err)
 		}
@@ -205,6 +208,29 @@ func (c *Conn) missing(ctx context.Context, name string, notFound error, look,
 		return nil
 	}
 	return fmt.Errorf("create %s: %w", name, err)
+}
+
+// Bounds of the audit. 256 MiB are about 300,000 actions.
+const (
+	auditAge   = 90 * 24 * time.Hour
+	auditBytes = 256 << 20
+	auditMsg   = 32 << 10
+)
+
+// audited returns the stream of what operators did. The server refuses to delete or purge its messages
+// for every login: they end by age and size alone.
+func audited() jetstream.StreamConfig {
+	return jetstream.StreamConfig{
+		Name:       wire.AuditStream,
+		Subjects:   []string{wire.AuditSubject},
+		Retention:  jetstream.LimitsPolicy,
+		Discard:    jetstream.DiscardOld,
+		MaxAge:     auditAge,
+		MaxBytes:   auditBytes,
+		MaxMsgSize: auditMsg,
+		DenyDelete: true,
+		DenyPurge:  true,
+	}
 }
 
 // pushed is the stream of what was pushed: a queue, so that what a job holds in its journal takes

@@ -69,16 +69,22 @@ type Overview struct {
 	given   map[wire.Source]uint64 // the last job that each source has delivered
 	served  map[string]int         // agents by kind
 	paused  map[string]bool        // by control.PauseKey
+	silent  []string
 }
+
+// Silent returns the agents of the pool that are in the registry, and did not answer the question what
+// they run: they are dead, cut off or overloaded. It is empty when the job of an Overview for one job
+// runs.
+func (o *Overview) Silent() []string { return o.silent }
 
 // Overview asks the workers and the server for the state of a pool. An id limits the question about
 // running jobs to one job.
 func (q *Queue) Overview(ctx context.Context, p jobs.Pool, id string) (*Overview, error) {
-	running, err := q.Running(ctx, p, id)
+	running, silent, err := q.running(ctx, p, id)
 	if err != nil {
 		return nil, err
 	}
-	o := &Overview{running: map[string]jobs.Running{}, given: map[wire.Source]uint64{}}
+	o := &Overview{silent: silent, running: map[string]jobs.Running{}, given: map[wire.Source]uint64{}}
 	for _, r := range running {
 		o.running[r.JobID] = r
 	}
@@ -128,19 +134,25 @@ func (o *Overview) Describe(j jobs.Job, stream string, seq uint64, waits []strin
 // Locate returns a job that has not ended, with its state. It fails with jobs.ErrNotFound if there
 // is none of that id.
 func (q *Queue) Locate(ctx context.Context, id string) (ListedJob, error) {
+	j, _, err := q.LocateIn(ctx, id)
+	return j, err
+}
+
+// LocateIn is Locate with the overview from which the state is derived.
+func (q *Queue) LocateIn(ctx context.Context, id string) (ListedJob, *Overview, error) {
 	j, stream, seq, err := q.find(ctx, id)
 	if err != nil {
-		return ListedJob{}, err
+		return ListedJob{}, nil, err
 	}
 	waits, err := q.Missing(ctx, j)
 	if err != nil {
-		return ListedJob{}, err
+		return ListedJob{}, nil, err
 	}
 	o, err := q.Overview(ctx, j.Pool, id)
 	if err != nil {
-		return ListedJob{}, err
+		return ListedJob{}, nil, err
 	}
-	return o.Describe(j, stream, seq, waits), nil
+	return o.Describe(j, stream, seq, waits), o, nil
 }
 
 // List is Jobs with the state of each job. The states are of the begin of the call.

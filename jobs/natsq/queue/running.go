@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -32,11 +33,18 @@ type RunningAnswer struct {
 // Running asks the workers of a pool which of its jobs they run now; id limits the question to one
 // job. It waits for the workers that are in the registry, and at most runningWait for those that do
 // not answer. The result is ordered by id.
-func (q *Queue) Running(ctx context.Context, p jobs.Pool, id string) (all []jobs.Running, err error) {
+func (q *Queue) Running(ctx context.Context, p jobs.Pool, id string) ([]jobs.Running, error) {
+	all, _, err := q.running(ctx, p, id)
+	return all, err
+}
+
+// running is Running with the names of the agents that are in the registry and did not answer, sorted.
+// With an id it returns at the first answer that has the job, without these names.
+func (q *Queue) running(ctx context.Context, p jobs.Pool, id string) (all []jobs.Running, silent []string, err error) {
 	what := "ask what runs in pool " + string(p)
 	agents, err := q.agents.Agents(ctx)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	missing := map[string]bool{}
 	for _, a := range agents {
@@ -46,23 +54,23 @@ func (q *Queue) Running(ctx context.Context, p jobs.Pool, id string) (all []jobs
 	}
 	data, err := json.Marshal(RunningQuestion{Job: id})
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", what, err)
+		return nil, nil, fmt.Errorf("%s: %w", what, err)
 	}
 	inbox := q.conn.NC.NewInbox()
 	sub, err := q.conn.NC.SubscribeSync(inbox)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", what, err)
+		return nil, nil, fmt.Errorf("%s: %w", what, err)
 	}
 	defer func() { _ = sub.Unsubscribe() }()
 	if err := q.conn.NC.PublishRequest(wire.RunningSubject(p), inbox, data); err != nil {
-		return nil, fmt.Errorf("%s: %w", what, err)
+		return nil, nil, fmt.Errorf("%s: %w", what, err)
 	}
 	wait, cancel := context.WithTimeout(ctx, runningWait)
 	defer cancel()
 	for {
 		m, err := sub.NextMsgWithContext(wait)
 		if ctx.Err() != nil {
-			return nil, fmt.Errorf("%s: %w", what, context.Cause(ctx))
+			return nil, nil, fmt.Errorf("%s: %w", what, context.Cause(ctx))
 		}
 		if err != nil { // no worker listens, or some do not answer
 			break
@@ -72,10 +80,14 @@ func (q *Queue) Running(ctx context.Context, p jobs.Pool, id string) (all []jobs
 			all = append(all, r.Running...)
 			delete(missing, r.Worker)
 		}
-		if id != "" && len(all) > 0 || len(missing) == 0 {
+		if id != "" && len(all) > 0 {
+			clear(missing)
+		}
+		if len(missing) == 0 {
 			break
 		}
 	}
+	silent = slices.Sorted(maps.Keys(missing))
 	slices.SortFunc(all, func(a, b jobs.Running) int { return strings.Compare(a.JobID, b.JobID) })
-	return all, nil
+	return all, silent, nil
 }

@@ -19,6 +19,7 @@ const (
 	WaitStream    = "EXO_WAIT"
 	JobLogStream  = "EXO_JOBLOGS"
 	PushStream    = "EXO_PUSH"
+	AuditStream   = "EXO_AUDIT"
 	LeaseBucket   = "EXO_LEASES"
 	SwarmBucket   = "EXO_SWARMS"
 	CancelBucket  = "EXO_CANCEL"
@@ -28,6 +29,9 @@ const (
 	TenantBucket  = "EXO_TENANTS"
 	ObjectBucket  = "EXO_OBJECTS"
 )
+
+// AuditSubject is the subject of all records of the audit.
+const AuditSubject = "exo.audit"
 
 // JobStream returns the name of the stream that holds the queued jobs of a pool.
 func JobStream(p jobs.Pool) string { return "EXO_JOBS_" + strings.ToUpper(string(p)) }

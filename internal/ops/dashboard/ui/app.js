@@ -7,11 +7,13 @@ import { Queue, Job } from "./pages/queue.js";
 import { Swarms, Swarm } from "./pages/swarms.js";
 import { Agents, Agent, Tiers } from "./pages/agents.js";
 import { Tenants, NATS, Doctor } from "./pages/system.js";
+import { Audit } from "./actions.js";
 
 // The pages: [title, first part of the address, the other pages below it].
 const menu = [
   ["Overview", "", Overview], ["Queue", "queue", Queue], ["Swarms", "swarms", Swarms], ["Agents", "agents", Agents], ["Tiers", "tiers", Tiers],
   ["Tenants", "tenants", Tenants], ["NATS", "nats", NATS], ["Doctor", "doctor", Doctor],
+  ["Audit", "audit", Audit],
 ];
 
 // page finds the component and its properties for the parts of an address.

@@ -3,6 +3,7 @@ import { html, useState, num, count, rate, bytes, percent, ago, Time, State, Tab
 import { track, byLabel } from "../data.js";
 import { Chart, all } from "../chart.js";
 import { Timeline, Flows, PageMap } from "../lazy.js";
+import { DrainAgent } from "../actions.js";
 
 export function Agents({ state: s }) {
   return html`<h1>Agents</h1><${Table} caption="Agents of both pools" filter="agents" rows=${s.agents || []}
@@ -45,7 +46,7 @@ export function Agent({ name, state: s }) {
   const metrics = {}, build = a.telemetry?.samples?.find(x => x.n === "exoswarm_build_info")?.l;
   for (const k of Object.keys(t.series)) if (!/_info( |$)/.test(k)) (metrics[k.split(" ")[0]] ??= []).push(k);
   const names = Object.keys(metrics).sort((x, y) => rank(x) - rank(y) || (x < y ? -1 : 1)), shown = more ? names : names.slice(0, 8);
-  return html`<h1>Agent ${name}</h1><p><${State} of=${a.state} /> ${a.fallback}</p>
+  return html`<h1>Agent ${name}</h1><p><${State} of=${a.state} /> ${a.fallback} ${!a.lost && html`<${DrainAgent} name=${name} />`}</p>
     <${Facts} of=${[["Pool", a.pool], ["Device", a.device], ["Memory of the device", a.memory && bytes(a.memory)], ["Room for pages", a.room && bytes(a.room.all)], ["Free memory", a.room?.free !== undefined && a.room?.free !== null ? bytes(a.room.free) : ""], ["Free on disks", a.room?.disk && bytes(a.room.disk)],
       ["Kinds", (a.kinds || []).join(", ")], ["Work", `${a.running}${a.max_shards || a.concurrency ? ` of ${a.max_shards || a.concurrency}` : ""}`], ["Parked", a.parked], ["Version", build?.version], ["Started", html`<${Time} at=${a.started} />`], ["Seen", ago(a.seen || a.lost?.since)]]} />
     ${a.lost && html`<p class="warn">The agent ended ${ago(a.lost.since)} without giving back ${count((a.lost.shards || []).length, "shard")}. GPU agents with room take them over; if none does, start one: <${Cmd}>gpuagent --name ${name}<//>.</p>`}

@@ -1,6 +1,7 @@
 // Queue: the pools with their sources, the jobs and the dead letters. Job: one job.
 import { html, useState, num, count, bytes, seconds, time, ago, Time, State, Table, Link, Empty, Cmd, Facts, Why, Bar, JSONText } from "../lib.js";
 import { useJSON } from "../data.js";
+import { CancelJob, Letter, Letters, Pause } from "../actions.js";
 
 const jobLink = id => html`<${Link} to=${["jobs", id]}>${id}<//>`;
 
@@ -9,14 +10,14 @@ export function Queue({ state: s }) {
   const jobs = useJSON(`jobs?over=${over}&limit=500`, over ? 15 : 3), dead = useJSON("dead?limit=200", 10);
   const pools = s.pools || [];
   return html`<h1>Queue</h1>
-    ${pools.map(p => html`<section aria-label=${`Pool ${p.pool}`}><h2>Pool ${p.pool} ${p.paused && html`<${State} of="paused" />`}</h2>
+    ${pools.map(p => html`<section aria-label=${`Pool ${p.pool}`}><h2>Pool ${p.pool} ${p.paused && html`<${State} of="paused" />`}</h2><${Pause} pool=${p.pool} paused=${p.paused} />
       <${Facts} of=${[["Jobs", num(p.jobs)], ["Stored", bytes(p.bytes)], ["Oldest", ago(p.oldest)]]} />
       ${(p.unserved || []).map(k => html`<p class="warn">No agent handles kind <b>${k}</b>. Start an agent that does: <${Cmd}>${p.pool}agent<//>, or register a handler.</p>`)}
       <${Table} caption=${`Sources of pool ${p.pool}, by kind, lane and tenant`} rows=${p.sources || []} columns=${[
         { name: "Kind", value: r => r.kind }, { name: "Lane", value: r => r.lane }, { name: "Tenant", value: r => r.tenant },
         { name: "Waiting", number: true, value: r => num(r.waiting) }, { name: "Running", number: true, value: r => num(r.running) },
         { name: "Retried", number: true, value: r => num(r.retried) }, { name: "Agents", number: true, value: r => num(r.agents) },
-        { name: "State", value: r => html`<${State} of=${r.paused ? "paused" : r.agents ? "ok" : "error: no agent"} />` },
+        { name: "State", value: r => html`<${State} of=${r.paused ? "paused" : r.agents ? "ok" : "error: no agent"} /> <${Pause} pool=${p.pool} kind=${r.kind} paused=${r.paused} />` },
       ]} /></section>`)}
     ${!pools.length && html`<${Empty}>No queue yet. Make the streams: <${Cmd}>exoswarm init<//>, or start everything: <${Cmd}>exoswarm serve<//>.<//>`}
     <section aria-labelledby="jobs"><h2 id="jobs">Jobs</h2>
@@ -32,9 +33,9 @@ export function Queue({ state: s }) {
       ${dead.error && html`<p class="warn">${dead.error}</p>`}
       ${dead.data && html`<${Table} caption="Dead letters" hide filter="dead letters" rows=${dead.data} empty="None: no job used up its attempts." columns=${[
         { name: "Job", value: r => jobLink(r.id) }, { name: "Pool", value: r => r.pool }, { name: "Kind", value: r => r.kind }, { name: "Tenant", value: r => r.tenant },
-        { name: "Reason", value: r => r.reason?.message }, { name: "Attempts", number: true, value: r => num(r.attempts) }, { name: "Worker", value: r => r.worker }, { name: "Died", value: r => html`<${Time} at=${r.died} />` },
+        { name: "Reason", value: r => r.reason?.message }, { name: "Attempts", number: true, value: r => num(r.attempts) }, { name: "Worker", value: r => r.worker }, { name: "Died", value: r => html`<${Time} at=${r.died} /> <${Letter} letter=${r} />` },
       ]} />
-      ${dead.data.length > 0 && html`<p>Queue one again: <${Cmd}>exoswarm dlq redrive ID<//>.</p>`}`}</section>`;
+      ${dead.data.length > 0 && html`<p>Queue one again: <${Cmd}>exoswarm dlq redrive ID<//>.</p><${Letters} letters=${dead.data} />`}`}</section>`;
 }
 
 // steps are the times of a job, in order.
@@ -82,7 +83,7 @@ export function Job({ id }) {
   if (status === 404) return html`<h1>Job ${id}</h1><${Empty}>No such job. Its result may have expired. <${Link} to=${["queue"]}>All jobs<//><//>`;
   if (!j) return html`<h1>Job ${id}</h1><p class="empty">${error || "Asking the cluster."}</p>`;
   const parents = j.job?.after || [], waits = j.waits_for || [];
-  return html`<h1>Job ${id}</h1><p><${State} of=${j.state} /> ${j.note}</p>${error && html`<p class="warn">${error}</p>`}
+  return html`<h1>Job ${id}</h1><p><${State} of=${j.state} /> ${j.note} ${!over && html`<${CancelJob} id=${id} />`}</p>${error && html`<p class="warn">${error}</p>`}
     ${!over && html`<section aria-labelledby="why"><h2 id="why">Why it waits</h2><${Why} reason=${why.data} error=${why.error} /></section>`}
     <${Timeline} job=${j} />
     ${j.running && html`<section aria-labelledby="progress"><h2 id="progress">Progress</h2><p>Worker <${Link} to=${["agents", j.running.worker]}>${j.running.worker}<//>, attempt ${j.running.attempt}, for ${seconds((Date.now() - time(j.running.since)) / 1000)}.</p><${Progress} of=${j.running.progress} /></section>`}

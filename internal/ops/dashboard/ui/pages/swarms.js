@@ -3,6 +3,7 @@ import { html, useState, num, rate, percent, ago, link, Time, State, Table, Link
 import { useJSON, useTail, track } from "../data.js";
 import { HeatMap } from "../lazy.js";
 import { Chart, of } from "../chart.js";
+import { SwarmActions } from "../actions.js";
 
 const lag = x => Math.max(0, (x.entries || 0) - (x.answered || 0));
 const speed = w => sum(w.shards, x => x.entries_per_second);
@@ -100,7 +101,7 @@ export function Swarm({ name, state: s }) {
   });
   if (!w) return html`<h1>Swarm ${name}</h1><${Empty}>No such swarm. It may have ended with its job. <${Link} to=${["swarms"]}>All swarms<//><//>`;
   const list = tail.data || [], names = w?.candidates;
-  return html`<h1>Swarm ${w.name}</h1><p><${State} of=${w.state} /> ${w.id !== w.name && html`<span class="dim">${w.id}</span>`} ${w.error}</p>
+  return html`<h1>Swarm ${w.name}</h1><p><${State} of=${w.state} /> ${w.id !== w.name && html`<span class="dim">${w.id}</span>`} ${w.error} ${!w.owner && html`<${SwarmActions} id=${w.id} />`}</p>
     ${w.state !== "served" && html`<section aria-labelledby="why"><h2 id="why">Why it is ${w.state}</h2><${Why} reason=${why.data} error=${why.error} /></section>`}
     <${Facts} of=${[["Cell", w.cell], ["Neural agents", num(w.agents)], ["Groups", num(w.groups)], ["Addressed by", w.addressed], ["Owner", w.owner ? html`<${Link} to=${["jobs", w.owner]}>job ${w.owner}<//>` : "lasts until it is deleted"], ["Created", html`<${Time} at=${w.created} />`], ["Entries", rate(speed(w))], ["Lag", `${num(sum(w.shards, lag))} entries`]]} />
     <section aria-labelledby="shards"><h2 id="shards">Shards</h2><${Strip} swarm=${w} shard=${shard} choose=${choose} /><${Shards} swarm=${w} /></section>

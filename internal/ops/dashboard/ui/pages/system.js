@@ -1,6 +1,7 @@
 // Tenants, NATS and the doctor.
 import { html, useState, num, count as plural, bytes, percent, seconds, Time, State, Table, Empty, Cmd, Facts, Bar } from "../lib.js";
 import { useJSON } from "../data.js";
+import { Limit } from "../actions.js";
 
 const some = v => (v === undefined || v === null ? "–" : v === 0 ? "none" : num(v));
 
@@ -10,7 +11,7 @@ export function Tenants({ state: s }) {
       { name: "Tenant", value: t => (t.tenant === "*" ? "* (all without limits of their own)" : t.tenant) }, { name: "Waiting", number: true, value: t => num(t.waiting) }, { name: "Running", number: true, value: t => num(t.running) },
       { name: "At a time", value: t => { const most = t.limits?.concurrency; return most ? html`<${Bar} share=${t.running / most} label=${`jobs of ${t.tenant} at a time`} /> ${t.running} of ${most}` : "–"; } },
       { name: "Weight", number: true, value: t => some(t.limits?.weight) }, { name: "Jobs/s", number: true, value: t => some(t.limits?.rate) }, { name: "Burst", number: true, value: t => some(t.limits?.burst) }, { name: "In the queue at most", number: true, value: t => some(t.limits?.queued) },
-      { name: "Note", value: t => t.limits?.error || "" },
+      { name: "Note", value: t => html`${t.limits?.error || ""} <${Limit} tenant=${t.tenant} limited=${!!t.limits} />` },
     ]} />`;
 }
 
