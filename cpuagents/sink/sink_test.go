@@ -174,6 +174,7 @@ func folderText(t *testing.T, dir string) string {
 
 // TestFolderSink: parts of a folder, the same bytes under the same names.
 func TestFolderSink(t *testing.T) {
+	t.Parallel()
 	s, q, _, dir := resources(t)
 	sinkSuite(t, q, s, place{
 		spec: func(id string) Spec {
@@ -231,6 +232,7 @@ func TestObjectSink(t *testing.T) {
 
 // TestSubjectSink: messages of a stream, each once also when the stream has forgotten their ids.
 func TestSubjectSink(t *testing.T) {
+	t.Parallel()
 	s, q, js, _ := resources(t)
 	stream, err := js.CreateStream(fixture.Within(t),
 		jetstream.StreamConfig{Name: "out", Subjects: []string{"alarms.>"}, Duplicates: 100_000_000})
@@ -392,6 +394,7 @@ func tableSuite(t *testing.T, q *natsq.Conn, s Resources, db *sql.DB, spec Spec,
 
 // TestSQLiteSink: a table of a file below a root, which nobody else must have.
 func TestSQLiteSink(t *testing.T) {
+	t.Parallel()
 	s, q, _, dir := resources(t)
 	db, err := sql.Open("sqlite", filepath.Join(dir, "out.db"))
 	if err != nil {
