@@ -469,7 +469,6 @@ func TestRate(t *testing.T) {
 
 // TestSlowReader: a browser that never reads is dropped, and disturbs nobody.
 func TestSlowReader(t *testing.T) {
-	t.Parallel()
 	state := fakeState()
 	big := make([]cluster.Tenant, 20_000)
 	for i := range big {
