@@ -4,17 +4,21 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unkn
 CUDA_STUBS ?= /usr/lib/x86_64-linux-gnu/stubs
 
 .PHONY: all build test test-long lint cuda sanitize bench fuzz crash damage mutate nab chaos recover recover-cluster recover-race lifecycle many soak watching clean
+.PHONY: all build test test-long test-slice lint cuda sanitize bench fuzz crash damage mutate nab chaos recover recover-cluster recover-race lifecycle many soak clean
 
 all: lint build test
 
 build: ## the three commands, static and stripped, into bin/; fails if one is larger than its budget
 	go run ./internal/size -version $(VERSION)
 
-test: ## the tests that every change runs, a few minutes on two cores
+test: ## the tests that every change runs, three minutes on two cores with a warm build cache
 	go test ./...
 
-test-long: ## the same and the long ones: processes under faults, all samples of the kernels' emulations
+test-long: ## the same and all long ones: processes under faults, all samples of the kernels' emulations; 20 minutes on two cores
 	EXOSWARM_LONG=1 go test -timeout 30m ./...
+
+test-slice: ## what test-long adds to test: the full samples, and of the tests that only test-long runs those of the day, or of EXOSWARM_SLICE=0 to 6
+	go run ./internal/longtests
 
 # A campaign consists of long tests.
 crash damage nab chaos recover recover-cluster recover-race lifecycle many soak mutate: export EXOSWARM_LONG = 1

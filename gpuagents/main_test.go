@@ -11,7 +11,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-func TestMain(m *testing.M) { leak.Check(m) }
+func TestMain(m *testing.M) { leak.CheckParallel(m, 8) }
 
 func openHost(t *testing.T) device.Device {
 	t.Helper()

@@ -137,6 +137,7 @@ const resumed = "shard resumed from its checkpoint"
 // spec and the program, and from the log when it does not. In both cases the agents are as in a
 // swarm whose agent was never stopped.
 func TestResume(t *testing.T) {
+	t.Parallel()
 	const before = 5
 	for i, c := range []struct {
 		name string
@@ -185,6 +186,7 @@ func TestResume(t *testing.T) {
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel() // some wait for 10 s for answers that do not come
 			s, k, id, twin := newStage(t), newKept(), fmt.Sprint("x", i), fmt.Sprint("twin", i)
 			all := gpuagents.Options{Checkpoints: k}
 			a := s.agent(t, all)

@@ -100,6 +100,7 @@ func (w *quietWakes) Close() {
 // TestAgentStarts: an agent has the documented defaults, follows the swarms under a session, and
 // ends with everything closed, with a session and without one.
 func TestAgentStarts(t *testing.T) {
+	t.Parallel()
 	d := openHost(t)
 	for _, fail := range []error{nil, errors.New("no server")} {
 		q := &quiet{fail: fail, ttl: 10 * time.Second, watch: make(chan struct{}, 1)}
@@ -194,6 +195,7 @@ func TestAgentCounts(t *testing.T) {
 // TestAgentWatchesAgain: an agent that cannot watch the swarms tries again after a second, and has
 // looked at its checkpoints before.
 func TestAgentWatchesAgain(t *testing.T) {
+	t.Parallel()
 	q := &quiet{ttl: 10 * time.Second, watch: make(chan struct{}, 1)}
 	q.away.Store(true)
 	a, err := Start(Options{Name: "a", Device: openHost(t), Queue: q, Logger: slog.New(slog.DiscardHandler)})

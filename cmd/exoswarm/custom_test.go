@@ -9,6 +9,7 @@ import (
 // TestCustomCellOnTheHost: a run in one process has no compiler, and says where the swarm can be
 // served; a file that the spec names is read from its folder.
 func TestCustomCellOnTheHost(t *testing.T) {
+	t.Parallel()
 	const example = "../../examples/custom-cell"
 	dir := t.TempDir()
 	code, _, stderr := exec(t.Context(), t, "run", "-f", example+"/swarm.yaml", "--input", example+"/data", "--output",

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/exoswarm/exoswarm/internal/testlong"
 )
 
 // resident returns the resident memory of a process in bytes.
@@ -28,10 +30,8 @@ func (p *process) resident(t *testing.T) int64 {
 // TestMemoryOfSwarms has a GPU agent of 1 GiB on the host device refuse swarms that it cannot hold,
 // with the numbers, serve one that fits, and give its memory back.
 func TestMemoryOfSwarms(t *testing.T) {
+	testlong.Only(t)
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("builds and starts real processes: not with -short")
-	}
 	const limit = 1 << 30
 	bin, dir := binaries(t), t.TempDir()
 	c := &cluster{bin: bin, natsDir: t.TempDir()}

@@ -16,6 +16,7 @@ import (
 
 // TestFirstJob does what docs/protocol.md says under "A first job".
 func TestFirstJob(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	nc, err := nats.Connect(served(t, dir))
 	if err != nil {

@@ -66,6 +66,7 @@ func sumOf(t *testing.T, r *prometheus.Registry, name string) (sum float64) {
 // does not fit is refused with the numbers, and a page that has other bytes than it claims shows in
 // the metrics and in the health, and is mended.
 func TestResidency(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("writes to device memory that the agent reads at the same time, which the race detector reports: not " +
 			"with -short")

@@ -423,6 +423,7 @@ func TestUnknownCommand(t *testing.T) {
 // TestQuickstart: it finds what README.md says, and the decision that README.md shows is one of its
 // own.
 func TestQuickstart(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	text, err := os.ReadFile(filepath.Join("..", "..", "README.md"))
 	if err != nil {

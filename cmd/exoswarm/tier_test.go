@@ -140,6 +140,7 @@ func mustDiscover(t *testing.T, dirs []string) pagestore.Options {
 
 // TestTierUsage holds mistakes to one clear sentence and the exit code of usage.
 func TestTierUsage(t *testing.T) {
+	t.Parallel()
 	dirs := tierStore(t, bytes.Repeat([]byte{9}, 32))
 	dir := t.TempDir()
 	write := func(name, text string) string {

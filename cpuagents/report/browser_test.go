@@ -19,6 +19,9 @@ import (
 // browser is a Chromium that needs no screen.
 func browser(t *testing.T) string {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("a browser: not with -short")
+	}
 	for _, name := range []string{"chromium", "chromium-browser", "google-chrome", "chrome"} {
 		if path, err := exec.LookPath(name); err == nil {
 			return path

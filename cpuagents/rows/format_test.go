@@ -25,6 +25,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
+	"github.com/exoswarm/exoswarm/internal/testlong"
 )
 
 var pairSpec = ColumnSpec{Timestamp: "at", Features: []string{"a", "b"}}
@@ -366,7 +367,7 @@ func TestCutOff(t *testing.T) {
 func TestDamage(t *testing.T) {
 	for _, w := range fixture.Files(t, fixture.HardTable()) {
 		for _, mask := range []byte{0x01, 0x80, 0xff} {
-			step := 1 + len(w.Data)/80
+			step := 1 + len(w.Data)/testlong.Of(80, 25)
 			for i := 0; i < len(w.Data); i += step {
 				data := slices.Clone(w.Data)
 				data[i] ^= mask
@@ -406,7 +407,7 @@ func TestBombs(t *testing.T) {
 	}
 	// Every word of the file as a length that is beyond reason.
 	for _, data := range [][]byte{plain, packed} {
-		step := 4
+		step := testlong.Of(4, 20)
 		if testing.Short() {
 			step = 36 // minutes with the race detector
 		}

@@ -7,5 +7,5 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	leak.Check(m)
+	leak.CheckParallel(m, 8)
 }

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go"
@@ -34,6 +35,9 @@ type place struct {
 	spec func(id string) Spec
 	read func(id string) string // everything that is there
 	wait func()                 // between two attempts; nil for nothing
+	// remember has the place drop whatever comes twice from now on, for minutes; nil where it always
+	// does so.
+	remember func()
 }
 
 // forgetful is a log that stores n entries and fails then: what a process does that ends behind a
@@ -117,6 +121,9 @@ func sinkSuite(t *testing.T, q *natsq.Conn, s Resources, p place) {
 		}
 	}
 	// An attempt that does not know that it is over.
+	if p.remember != nil {
+		p.remember()
+	}
 	first, _ := attempt("old", -1)
 	if err := send(first, 0, 2); err != nil {
 		t.Fatalf("send: %v, want no error", err)
@@ -174,6 +181,7 @@ func folderText(t *testing.T, dir string) string {
 
 // TestFolderSink: parts of a folder, the same bytes under the same names.
 func TestFolderSink(t *testing.T) {
+	t.Parallel()
 	s, q, _, dir := resources(t)
 	sinkSuite(t, q, s, place{
 		spec: func(id string) Spec {
@@ -231,9 +239,12 @@ func TestObjectSink(t *testing.T) {
 
 // TestSubjectSink: messages of a stream, each once also when the stream has forgotten their ids.
 func TestSubjectSink(t *testing.T) {
+	t.Parallel()
 	s, q, js, _ := resources(t)
-	stream, err := js.CreateStream(fixture.Within(t),
-		jetstream.StreamConfig{Name: "out", Subjects: []string{"alarms.>"}, Duplicates: 100_000_000})
+	config := jetstream.StreamConfig{
+		Name: "out", Subjects: []string{"alarms.>"}, Duplicates: 100 * time.Millisecond, // so that it forgets soon
+	}
+	stream, err := js.CreateStream(fixture.Within(t), config)
 	if err != nil {
 		t.Fatalf("js.CreateStream: %v, want no error", err)
 	}
@@ -275,6 +286,12 @@ func TestSubjectSink(t *testing.T) {
 	sinkSuite(t, q, s, place{
 		spec: func(id string) Spec { return Spec{URI: "nats:out/alarms." + id} }, read: read,
 		wait: forget,
+		remember: func() {
+			config.Duplicates = 2 * time.Minute // a stall of the machine is shorter
+			if stream, err = js.UpdateStream(fixture.Within(t), config); err != nil {
+				t.Fatalf("js.UpdateStream: %v, want no error", err)
+			}
+		},
 	})
 	// A batch that is longer than a message is several.
 	long := []string{strings.Repeat("n", 1000), "b"}
@@ -392,6 +409,7 @@ func tableSuite(t *testing.T, q *natsq.Conn, s Resources, db *sql.DB, spec Spec,
 
 // TestSQLiteSink: a table of a file below a root, which nobody else must have.
 func TestSQLiteSink(t *testing.T) {
+	t.Parallel()
 	s, q, _, dir := resources(t)
 	db, err := sql.Open("sqlite", filepath.Join(dir, "out.db"))
 	if err != nil {

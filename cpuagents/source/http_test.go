@@ -26,7 +26,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	leak.Check(m)
+	leak.CheckParallel(m, 8)
 }
 
 // quick is a spec that does not wait.
@@ -70,6 +70,7 @@ func told(r rows.Reader, most int) (out []string, err error) {
 
 // TestHTTPSource: each way of going on reads every row once.
 func TestHTTPSource(t *testing.T) {
+	t.Parallel()
 	q := fixture.Queue(t)
 	var mu sync.Mutex
 	asked := 0
@@ -160,6 +161,7 @@ func TestHTTPSource(t *testing.T) {
 // TestHTTPResume: an attempt after another reads what that one read, to the row, whatever the
 // source says by then.
 func TestHTTPResume(t *testing.T) {
+	t.Parallel()
 	q := fixture.Queue(t)
 	ctx := fixture.Within(t)
 	var mu sync.Mutex

@@ -32,6 +32,7 @@ func (l *appends) Append(ctx context.Context, after uint64, entries ...swarms.En
 // TestJournalFails: a document of which one entry is not stored is not there for the next attempt,
 // which stores it behind what was left, and of two attempts at a time the slower one is fenced.
 func TestJournalFails(t *testing.T) {
+	t.Parallel()
 	q, ctx := fixture.Queue(t), fixture.Within(t)
 	doc := fixture.TempFile(t, []byte(strings.Repeat("x", 2*journalPiece+5)))
 	defer doc.Close()

@@ -38,6 +38,7 @@ func TestPushNames(t *testing.T) {
 // TestPushResume: an attempt that ends anywhere is followed by one that goes on, a job by the next
 // one, and what the journal holds is in the queue no more.
 func TestPushResume(t *testing.T) {
+	t.Parallel()
 	q, ctx := fixture.Queue(t), fixture.Within(t)
 	put := func(v int) {
 		t.Helper()

@@ -82,6 +82,7 @@ func (p *topic) unread(consumer string) int {
 
 // TestSubject: what is published is read in its order, bounded, and what is not a row is rejected.
 func TestSubject(t *testing.T) {
+	t.Parallel()
 	p := newTopic(t, jetstream.LimitsPolicy)
 	p.publish(1, 2)
 	p.put("a.b", "")
@@ -123,6 +124,7 @@ func TestSubject(t *testing.T) {
 // TestSubjectResume: an attempt that ends anywhere, before its messages are acknowledged or after,
 // is followed by one that goes on, whatever the stream does with what was acknowledged.
 func TestSubjectResume(t *testing.T) {
+	t.Parallel()
 	for name, retention := range map[string]jetstream.RetentionPolicy{
 		"limits": jetstream.LimitsPolicy,
 		"queue":  jetstream.WorkQueuePolicy,

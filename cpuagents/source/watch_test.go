@@ -143,6 +143,7 @@ func (s *spool) told(id string, f *watcher) []string {
 
 // TestWatch: each file is read once, when it has come to rest, the oldest first.
 func TestWatch(t *testing.T) {
+	t.Parallel()
 	s := newSpool(t)
 	s.put("b.ndjson", 7, `{"timestamp":3,"value":3}`+"\n"+`{"timestamp":4,"value":"x"}`)
 	s.put("a2.csv.gz", 5, string(fixture.Gzip(t, []byte("timestamp,value\n2,2\n"))))
@@ -251,6 +252,7 @@ func TestWatchSkips(t *testing.T) {
 
 // TestWatchManySkips: what is told of fits a message, however much it is.
 func TestWatchManySkips(t *testing.T) {
+	t.Parallel()
 	s := newSpool(t)
 	for i := range 2*maxSkips + 3 {
 		if err := os.Symlink("/none", filepath.Join(s.dir, fmt.Sprintf("%0200d.csv", i))); err != nil {
@@ -270,6 +272,7 @@ func TestWatchManySkips(t *testing.T) {
 
 // TestWatchResume: attempts that end anywhere read, all together, what one does, and no file twice.
 func TestWatchResume(t *testing.T) {
+	t.Parallel()
 	s, q := newSpool(t), fixture.Queue(t)
 	for i := range 4 {
 		s.write(fmt.Sprintf("%d.csv", i), i, 10*i, 10*i+2)

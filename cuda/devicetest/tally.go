@@ -28,10 +28,7 @@ func testTallies(t *testing.T, open fixture.Opener) {
 	if !compiles(d) {
 		t.Skip("this driver runs no compiled code")
 	}
-	rounds := testlong.Of(1500, 300)
-	if testing.Short() {
-		rounds = 150
-	}
+	rounds := testlong.Of(1500, 150)
 	sizes := []int{0, 1, 2, 15, 16, 17, 31, 32, 33, 63, 64, 65, 255, 257, 1023, 1024, 1025, 4099, 20_000}
 	r := rand.New(rand.NewPCG(11, 12))
 	for _, kernel := range launches.TallyKernels {
@@ -49,7 +46,7 @@ func testTallies(t *testing.T, open fixture.Opener) {
 				sizes = append(sizes, 100_000_000)
 			}
 			for _, n := range sizes {
-				for range max(1, min(3, 10_000_000/n)) { // the reference takes seconds for the largest
+				for range max(1, min(testlong.Of(3, 1), 10_000_000/n)) { // the reference takes seconds for the largest
 					c, g := launches.RandomTally(r, kernel, n), device.Geometry{Grid: 264, Block: 256}
 					if c.Resident() {
 						g.Grid = kernels.ResidentBlocks

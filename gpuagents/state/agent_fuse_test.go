@@ -23,6 +23,7 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/fault"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/gpuagents/staging"
+	"github.com/exoswarm/exoswarm/internal/testlong"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
@@ -238,7 +239,7 @@ func stir(t testing.TB, r *rand.Rand, s *agentState, entries int) {
 // change neither pages nor marks.
 func TestVotesAndFuses(t *testing.T) {
 	for name, text := range votedTexts {
-		for _, frames := range []int{0, 2, 5} {
+		for _, frames := range []int{0, 2, 5}[:testlong.Of(3, 2)] {
 			t.Run(fmt.Sprint(name, frames), func(t *testing.T) {
 				b := pages.NewBudget(int64(frames)*testPage, 1<<30)
 				s := openPaged(t, openNamed(t, *deviceName), b, text).(*agentState)

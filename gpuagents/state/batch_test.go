@@ -13,6 +13,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/faults"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
+	"github.com/exoswarm/exoswarm/internal/testlong"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
@@ -81,7 +82,7 @@ func TestMerged(t *testing.T) {
 					return p
 				}
 				p, twin := open(pages.NewBudget(frames[0]*testPage, frames[1]*testPage)), open(nil)
-				for seed := range uint64(8) {
+				for seed := range uint64(testlong.Of(8, 3)) {
 					r := rand.New(rand.NewPCG(seed, 7))
 					entry := randomEntry
 					if _, groups := p.(*groupState); groups || seed%2 == 0 { // their steps take long

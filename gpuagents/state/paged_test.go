@@ -20,6 +20,7 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/fault"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
+	"github.com/exoswarm/exoswarm/internal/testlong"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 	"github.com/exoswarm/exoswarm/tiers"
@@ -194,6 +195,7 @@ func (p pair) check(t testing.TB) {
 // the others in host memory, and to ones that have a frame for each page: answers, pages and marks
 // are the same bits.
 func TestPagedEqualsResident(t *testing.T) {
+	testlong.Checks(t, 25)
 	for name, text := range pagedTexts {
 		t.Run(name, func(t *testing.T) {
 			d := openNamed(t, *deviceName)
@@ -227,7 +229,7 @@ func TestPagedEqualsResident(t *testing.T) {
 // the last checkpoint, whatever was written to the store since then.
 func TestPagedOverStore(t *testing.T) {
 	for name, text := range pagedTexts {
-		for seed := range uint64(6) {
+		for seed := range uint64(testlong.Of(6, 2)) {
 			t.Run(fmt.Sprint(name, seed), func(t *testing.T) {
 				d, disk, r := openNamed(t, *deviceName), newDisk(), rand.New(rand.NewPCG(seed, 2))
 				room := func() *pages.Budget {

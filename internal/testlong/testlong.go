@@ -1,9 +1,12 @@
-// Package testlong marks the tests that take long. A plain go test ./... skips them, so that it
-// takes minutes; make test-long and the gate run them.
+// Package testlong marks the tests that take long. A plain go test ./... skips them or gives them
+// smaller samples, so that it takes minutes. make test-long runs all of them, and the gate a slice:
+// internal/longtests finds the tests that call this package.
 package testlong
 
 import (
+	"flag"
 	"os"
+	"strconv"
 	"testing"
 )
 
@@ -28,4 +31,26 @@ func Of(all, few int) int {
 		return all
 	}
 	return few
+}
+
+// Checks has rapid make few random cases a property until t has ended, where long tests do not run
+// and the command line does not say how many with -rapid.checks. A test calls it before it becomes
+// parallel.
+func Checks(t testing.TB, few int) {
+	t.Helper()
+	f := flag.Lookup("rapid.checks")
+	if f == nil {
+		t.Fatal("this test binary is without rapid")
+	}
+	if Enabled() || f.Value.String() != f.DefValue {
+		return
+	}
+	if err := f.Value.Set(strconv.Itoa(few)); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := f.Value.Set(f.DefValue); err != nil {
+			t.Error(err)
+		}
+	})
 }

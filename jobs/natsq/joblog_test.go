@@ -200,6 +200,7 @@ func TestLogsBounds(t *testing.T) {
 
 // TestLogsAway: a job goes on when its log cannot be stored.
 func TestLogsAway(t *testing.T) {
+	t.Parallel()
 	s := natsqtest.Start(t, server.Options{})
 	c := natsqtest.Connect(t, s)
 	if err := natsqtest.JetStream(t, s).DeleteStream(t.Context(), "EXO_JOBLOGS"); err != nil {

@@ -40,6 +40,7 @@ func announce(t *testing.T, c *natsq.Conn, name string, kinds ...string) {
 // TestKindsApart: workers of one pool that serve different kinds take no jobs of each other, and a
 // job of a kind that nobody serves stays queued until a worker of that kind starts.
 func TestKindsApart(t *testing.T) {
+	t.Parallel()
 	s := natsqtest.Start(t, server.Options{})
 	c := natsqtest.Connect(t, s)
 	var wrong atomic.Int32
@@ -102,6 +103,7 @@ func TestKindsApart(t *testing.T) {
 // TestRunningJob: a job at hand is shown with its worker, attempt, beginning and progress, alone
 // and in the list, and is among the results when it is over.
 func TestRunningJob(t *testing.T) {
+	t.Parallel()
 	s := natsqtest.Start(t, server.Options{})
 	c := natsqtest.Connect(t, s)
 	begun, release := make(chan struct{}), make(chan struct{})
@@ -164,6 +166,7 @@ func TestRunningJob(t *testing.T) {
 
 // TestPoolGPU: a job for a pool that no agent serves waits, and the list of jobs says why.
 func TestPoolGPU(t *testing.T) {
+	t.Parallel()
 	s := natsqtest.Start(t, server.Options{})
 	conn := natsqtest.Connect(t, s)
 	g, err := conn.Serve(jobstest.Quiet)

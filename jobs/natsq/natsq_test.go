@@ -3,7 +3,6 @@ package natsq_test
 import (
 	"context"
 	"errors"
-	"flag"
 	"log/slog"
 	"strings"
 	"testing"
@@ -26,18 +25,9 @@ import (
 const maxParallel = 8
 
 // fewChecks is how many random sequences the model and the graphs of the suite get in a short run.
-// A long run has the default of 100.
-const fewChecks = "40"
+const fewChecks = 25
 
-func TestMain(m *testing.M) {
-	flag.Parse()
-	if f := flag.Lookup("rapid.checks"); !testlong.Enabled() && f.Value.String() == f.DefValue {
-		if err := f.Value.Set(fewChecks); err != nil {
-			panic(err)
-		}
-	}
-	leak.CheckParallel(m, maxParallel)
-}
+func TestMain(m *testing.M) { leak.CheckParallel(m, maxParallel) }
 
 // client returns the parts of a connection that the suite tests.
 func client(c *natsq.Conn) jobstest.Client {
@@ -48,6 +38,7 @@ func client(c *natsq.Conn) jobstest.Client {
 }
 
 func TestConformance(t *testing.T) {
+	testlong.Checks(t, fewChecks)
 	t.Parallel()
 	jobstest.Run(t, func(t *testing.T) jobstest.Queue {
 		s := natsqtest.Start(t, server.Options{Port: server.InProcess})

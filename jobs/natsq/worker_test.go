@@ -118,6 +118,7 @@ func TestLeaseKept(t *testing.T) {
 // TestHostile: whatever is published to a queue's subjects becomes a dead letter, and the worker
 // goes on.
 func TestHostile(t *testing.T) {
+	t.Parallel()
 	s := natsqtest.Start(t, server.Options{})
 	nc, err := nats.Connect(s.URL())
 	if err != nil {
@@ -196,6 +197,7 @@ func TestHostile(t *testing.T) {
 // TestForgedSpec: a spec in the object store that is not the one that its job names is refused,
 // also when it is as long and as valid.
 func TestForgedSpec(t *testing.T) {
+	t.Parallel()
 	s := natsqtest.Start(t, server.Options{})
 	c := natsqtest.Connect(t, s)
 	natsqtest.Work(t, natsqtest.Connect(t, s), natsq.WorkerOptions{Name: "w", Handlers: map[string]jobs.Handler{
@@ -268,6 +270,7 @@ func TestQueueFull(t *testing.T) {
 // TestCrashLoop: a job that ends its workers before they can answer becomes a dead letter in the
 // end.
 func TestCrashLoop(t *testing.T) {
+	t.Parallel()
 	s := natsqtest.Start(t, server.Options{})
 	c := natsqtest.Connect(t, s)
 	nc, err := nats.Connect(s.URL())

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/exoswarm/exoswarm/internal/testlong"
 	"github.com/exoswarm/exoswarm/tiers/codec"
 	"github.com/exoswarm/exoswarm/tiers/pagestore"
 )
@@ -107,7 +108,7 @@ func pagesOf(version uint64) []uint64 {
 // acknowledged commit is there, byte for byte, and of the one that ran all or nothing. See scale
 // for the full campaign.
 func TestKill(t *testing.T) {
-	kills := scale(t, "EXOSWARM_KILLS", 20)
+	kills := scale(t, "EXOSWARM_KILLS", testlong.Of(20, 8))
 	dir := t.TempDir()
 	rng := rand.New(rand.NewPCG(5, 5))
 	var acked uint64

@@ -213,7 +213,7 @@ func TestCrashAfterEveryCall(t *testing.T) {
 			t.Fatal(err)
 		}
 		sc.s = s
-		for range 400 {
+		for range testlong.Of(400, 120) {
 			if err := sc.step(); err != nil {
 				t.Fatal(err)
 			}
@@ -293,7 +293,7 @@ func goesOn(fs *vfs.Mem, w world, rng *rand.Rand) error {
 // every flip in bytes that mean something is noticed, the index loses nothing, and at most one page
 // is lost. See scale for the full campaign.
 func TestFlip(t *testing.T) {
-	flips := scale(t, "EXOSWARM_FLIPS", 2000)
+	flips := scale(t, "EXOSWARM_FLIPS", testlong.Of(2000, 500))
 	rng := rand.New(rand.NewPCG(9, 9))
 	mem := vfs.NewMem(0)
 	s, err := pagestore.Open(memOptions(mem))

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/exoswarm/exoswarm/internal/testlong"
 	"github.com/exoswarm/exoswarm/tiers"
 	"github.com/exoswarm/exoswarm/tiers/codec"
 	"github.com/exoswarm/exoswarm/tiers/segment"
@@ -47,10 +48,15 @@ func TestSaving(t *testing.T) {
 	for _, c := range []struct {
 		blocks, most int // of a page, and of its encoded form
 		step, tries  int // bytes from one page to the next, around the bound
-	}{{1, 0, 64, 4}, {2, 1, 1, 200}, {4, 3, 1, 200}, {16, 15, 16, 60}, {32, 30, 64, 60}, {512, 480, 512, 40}, {
-		4416,
-		4140, 1024, 10,
-	}} {
+	}{
+		{1, 0, 64, 4},
+		{2, 1, 1, testlong.Of(200, 60)},
+		{4, 3, 1, testlong.Of(200, 60)},
+		{16, 15, 16, testlong.Of(60, 20)},
+		{32, 30, 64, testlong.Of(60, 20)},
+		{512, 480, 512, testlong.Of(40, 10)},
+		{4416, 4140, 1024, testlong.Of(10, 4)},
+	} {
 		size := c.blocks * vfs.BlockSize
 		s := smallStore(t, vfs.NewMem(0), func(o *Options) {
 			o.PageSize, o.Tiers[0].Capacity, o.Tiers[0].SegmentBytes, o.Tiers[0].Codec.ID = size, 1<<30, 0, codec.LZ4

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/exoswarm/exoswarm/internal/testlong"
 	"github.com/exoswarm/exoswarm/tiers"
 	"github.com/exoswarm/exoswarm/tiers/pagestore"
 	"github.com/exoswarm/exoswarm/tiers/vfs"
@@ -19,7 +20,7 @@ import (
 // TestParallel runs writers, readers, movers, commits, compaction and verification at once: every
 // reader sees a version that its writer wrote, not older than the last it had seen.
 func TestParallel(t *testing.T) {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(testlong.Of(2000, 700))*time.Millisecond)
 	defer cancel()
 	opts := memOptions(vfs.NewMem(0))
 	s := mustOpen(t, opts)

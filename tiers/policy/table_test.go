@@ -129,7 +129,7 @@ func TestTableOfTraces(t *testing.T) {
 // abrupt changes cost more than 3 %: following a change takes evidence, and evidence takes misses.
 func TestMixtures(t *testing.T) {
 	sum, worst, under := 0.0, 1.0, 0
-	rows := mixtures(2026, 30)
+	rows := mixtures(2026, testlong.Of(30, 12))
 	for _, r := range rows {
 		capacity, best := r.at[0], 0
 		for _, create := range Experts() {
@@ -159,7 +159,7 @@ func TestMixtures(t *testing.T) {
 // fits, which pages the sparse accesses want must be learned from a few of them: 90 % there, where
 // the best set that never changes, chosen with hindsight, has 97 to 100 %.
 func TestSweep(t *testing.T) {
-	for _, pages := range []int{5000, 10000} {
+	for _, pages := range []int{5000, 10000}[:testlong.Of(2, 1)] {
 		for _, capacity := range []int{pages / 10, pages / 2, pages * 8 / 10, pages * 95 / 100} {
 			for _, sparse := range []int{0, pages / 10, pages / 2} {
 				trace, sweeps := ticks(pages, sparse, 12)

@@ -35,11 +35,14 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
+// maxParallel is how many tests run at a time. They mostly wait.
+const maxParallel = 6
+
 func TestMain(m *testing.M) {
 	if os.Getenv(childAgent) != "" {
 		command.Main(Command())
 	}
-	leak.Check(m)
+	leak.CheckParallel(m, maxParallel)
 }
 
 // checkpointsIn are checkpoints in a folder.

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/gpuagents"
+	"github.com/exoswarm/exoswarm/internal/testlong"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
@@ -23,7 +24,7 @@ import (
 )
 
 var (
-	damageCount = flag.Int("damage.n", 16, "damaged checkpoints in TestDamage")
+	damageCount = flag.Int("damage.n", testlong.Of(16, 6), "damaged checkpoints in TestDamage")
 	damageSeed  = flag.Uint64("damage.seed", 0, "seed of the damages; 0 takes one of the clock and logs it")
 	damageJobs  = flag.Int("damage.jobs", 1, "damaged checkpoints at a time in TestDamage; -test.parallel bounds it "+
 		"too")

@@ -230,6 +230,7 @@ func TestLevels(t *testing.T) {
 // TestNoDevice: a device that has broken and cannot be opened again leaves the host to do the work;
 // it serves again when it can be.
 func TestNoDevice(t *testing.T) {
+	t.Parallel()
 	const n = 30
 	want, all := undisturbed(t, n), observations(n, 7)
 	s := newSick(t)

@@ -17,6 +17,7 @@ import (
 // TestJobs submits jobs of pool gpu, lets the process of a GPU agent execute them, and gets the
 // results. It runs on the device of the flag -device.
 func TestJobs(t *testing.T) {
+	t.Parallel()
 	r := newRigAt(t, 0)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -161,6 +162,7 @@ func TestFaultyJob(t *testing.T) {
 // TestNoJobs: with --gpu-jobs 0 an agent serves shards alone, and without --allow-kernels it does
 // not serve kernels.
 func TestNoJobs(t *testing.T) {
+	t.Parallel()
 	r := newRigAt(t, 0)
 	for _, c := range []struct {
 		args []string

@@ -136,6 +136,7 @@ func openFiles(t *testing.T) int {
 // TestParkedGone: a swarm that is removed while it is parked leaves no lease and no checkpoint, and
 // the next one of its name is another.
 func TestParkedGone(t *testing.T) {
+	t.Parallel()
 	r := newRig(t)
 	dir := t.TempDir()
 	a := r.start(t, gpuagents.Options{OpenShards: 1, Checkpoints: checkpointsIn(dir)})

@@ -217,6 +217,7 @@ func (l watched) Append(ctx context.Context, after uint64, all ...swarms.Entry) 
 // TestFenced: an agent that another one has overtaken while it had several answers in hand appends
 // none of them, and goes on behind those of the other.
 func TestFenced(t *testing.T) {
+	t.Parallel()
 	const n = 60
 	r := newRig(t)
 	all := mixed(t, n, true)
@@ -254,6 +255,7 @@ func TestFenced(t *testing.T) {
 // TestAppendFails: when answers cannot be appended the shard starts again, and has each answered
 // once.
 func TestAppendFails(t *testing.T) {
+	t.Parallel()
 	const n = 40
 	r := newRig(t)
 	all := mixed(t, n, true)
@@ -330,6 +332,7 @@ func (s committingStore) Commit(ctx context.Context, note []byte) (uint64, error
 // TestCheckpointBehindAnswers: however slowly answers are stored, no checkpoint is of an entry that
 // has none.
 func TestCheckpointBehindAnswers(t *testing.T) {
+	t.Parallel()
 	const n = 80
 	for name, text := range kindsOfSwarm {
 		t.Run(name, func(t *testing.T) {
@@ -359,6 +362,7 @@ func TestCheckpointBehindAnswers(t *testing.T) {
 
 // TestBatchMetrics: batches, their size and the use of the device can be read from the metrics.
 func TestBatchMetrics(t *testing.T) {
+	t.Parallel()
 	const n = 30
 	r := newRig(t)
 	r.announce(t, "x", text(1, 1000), observations(n, 7))

@@ -199,6 +199,7 @@ func (s *shards) onDevices() [][]string {
 // TestShardsOnDevices: a swarm with a shard on each device of an agent is as one of one shard, also
 // when a device fails, whose shard goes to another.
 func TestShardsOnDevices(t *testing.T) {
+	t.Parallel()
 	plain := newRig(t)
 	plain.start(t, gpuagents.Options{})
 	twin := plain.openShards(t, "one", 1)

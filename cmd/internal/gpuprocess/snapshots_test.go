@@ -63,6 +63,7 @@ func (r *rig) reply(tb testing.TB, id string, number int) swarms.Entry {
 // TestSwarmFromSnapshot: the life of a swarm that begins as a snapshot of another one, through
 // agents with and without checkpoints.
 func TestSwarmFromSnapshot(t *testing.T) {
+	t.Parallel()
 	const half, whole = 6, 14
 	r, dir, data := newRig(t), t.TempDir(), t.TempDir()
 	store := place(t, dir)

@@ -12,6 +12,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/devicetest/fixture"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
+	"github.com/exoswarm/exoswarm/internal/testlong"
 )
 
 // Cell is what the suite must know of a cell to run its observe kernel, for groups of one size.
@@ -74,7 +75,7 @@ const observeFrames = 3
 func compareObserve(t *testing.T, dev, ref device.Device, c Cell, agents int) {
 	layout := observeLayout(t, c.Vars, agents)
 	r := rand.New(rand.NewPCG(uint64(agents), 9))
-	batches := make([]Observation, 4)
+	batches := make([]Observation, testlong.Of(4, 2))
 	clock := make([]int64, observeFrames*layout.Slots)
 	for i := range batches {
 		batches[i] = randomObservation(r, c, layout, clock)

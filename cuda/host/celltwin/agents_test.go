@@ -36,7 +36,7 @@ func TestAgentKernelsOnTheCPU(t *testing.T) {
 			t.Parallel()
 			program := compileAgents(t, kernel, "-DEMULATED_MMA")
 			r := rand.New(rand.NewPCG(31, 32))
-			for _, n := range []int{0, 1, 33, 129, 300, 700}[:testlong.Of(6, 4)] {
+			for _, n := range []int{0, 1, 33, 129, 300, 700}[:testlong.Of(6, 3)] {
 				checkAgents(t, dev, kernel, program, r, n)
 			}
 		})

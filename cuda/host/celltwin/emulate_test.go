@@ -111,7 +111,7 @@ func kernelEqualsTwin(t *testing.T, cell string) {
 			var times []int64
 			var x []float32
 			for _, slot := range rng.Perm(min(twin.layout.Slots, 3))[:2] {
-				n := 30 + rng.IntN(30)
+				n := testlong.Of(30, 22) + rng.IntN(testlong.Of(30, 6))
 				runs = append(runs, kernels.Run{
 					Slot: uint32(slot), First: uint32(len(times)), Count: uint32(n),
 					Group: uint32(slot) + 1<<20,

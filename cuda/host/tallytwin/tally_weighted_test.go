@@ -33,7 +33,7 @@ func TestWideKernelsOnTheCPU(t *testing.T) {
 			r := rand.New(rand.NewPCG(23, 24))
 			cases, blocks := testlong.Of(12, 3), []int{32, 64, 96, 128}
 			if kernel == "tally_merge" {
-				cases = testlong.Of(150, 40)              // sums that wrap between blocks and not inside one are rare
+				cases = testlong.Of(150, 12)              // sums that wrap between blocks and not inside one are rare
 				blocks = []int{1, 7, 31, 32, 33, 64, 100} // it has no whole warps
 			}
 			for range cases {

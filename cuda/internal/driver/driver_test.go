@@ -24,6 +24,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/devicetest"
 	"github.com/exoswarm/exoswarm/cuda/internal/driver/bare"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
+	"github.com/exoswarm/exoswarm/internal/testlong"
 )
 
 func TestMain(m *testing.M) {
@@ -348,19 +349,27 @@ func needNVRTC(t testing.TB) *nvrtc {
 	return nil
 }
 
+// TestCompileSet compiles every kernel for two chips in a long run, and otherwise a quarter of the
+// kernels for each chip.
 func TestCompileSet(t *testing.T) {
 	n := needNVRTC(t)
-	for _, chip := range []string{"sm_80", "sm_90"} {
-		for _, name := range kernels.Names() {
-			src, _ := kernels.Lookup(name)
-			start := time.Now()
-			image, err := n.compile(src, append([]string{"--gpu-architecture=" + chip, "--std=c++17"},
-				src.Options()...))
-			if err != nil || !bytes.HasPrefix(image, []byte("\x7fELF")) {
-				t.Errorf("%s for %s: %d bytes, %v", name, chip, len(image), err)
+	for c, chip := range []string{"sm_80", "sm_90"} {
+		t.Run(chip, func(t *testing.T) {
+			t.Parallel()
+			for i, name := range kernels.Names() {
+				if !testlong.Enabled() && i%4 != 2*c {
+					continue
+				}
+				src, _ := kernels.Lookup(name)
+				start := time.Now()
+				image, err := n.compile(src, append([]string{"--gpu-architecture=" + chip, "--std=c++17"},
+					src.Options()...))
+				if err != nil || !bytes.HasPrefix(image, []byte("\x7fELF")) {
+					t.Errorf("%s for %s: %d bytes, %v", name, chip, len(image), err)
+				}
+				t.Logf("%s for %s with NVRTC %d: %d bytes in %v", name, chip, n.version, len(image), time.Since(start))
 			}
-			t.Logf("%s for %s with NVRTC %d: %d bytes in %v", name, chip, n.version, len(image), time.Since(start))
-		}
+		})
 	}
 }
 

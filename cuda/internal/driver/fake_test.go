@@ -16,6 +16,7 @@ func TestFakeDriver(t *testing.T) {
 	if os.Getenv("EXOSWARM_LIBCUDA") != "" {
 		t.Skip("another driver is asked for")
 	}
+	t.Parallel()
 	// This binary was built with the sanitizers (make sanitize): the fake driver is too, so that
 	// what crosses the border is watched on both sides.
 	sanitized := os.Getenv("EXOSWARM_SANITIZE") != ""

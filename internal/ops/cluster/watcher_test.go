@@ -24,7 +24,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-func TestMain(m *testing.M) { leak.Check(m) }
+func TestMain(m *testing.M) { leak.CheckParallel(m, 8) }
 
 // watch starts a watcher that looks every 100 ms.
 func watch(t *testing.T, c *natsq.Conn) *cluster.Watcher {
@@ -102,6 +102,7 @@ func create(t *testing.T, c *natsq.Conn) swarms.Swarm {
 // TestWatcher: the state follows a cluster from an empty one to a swarm that is served, with the
 // numbers of its agents and their history.
 func TestWatcher(t *testing.T) {
+	t.Parallel()
 	s := natsqtest.Start(t, server.Options{Dir: t.TempDir(), Port: server.InProcess})
 	w := watch(t, natsqtest.Connect(t, s))
 	until(t, w, "an empty cluster", func(s *cluster.State) bool {
@@ -214,6 +215,7 @@ func TestLostServer(t *testing.T) {
 
 // TestExplainJob: each cause is planted in a real queue and named.
 func TestExplainJob(t *testing.T) {
+	t.Parallel()
 	s, c := natsqtest.InProcess(t)
 	w := watch(t, c)
 	ctx := t.Context()

@@ -133,6 +133,7 @@ func grow(s *cluster.State) {
 // nothing violates the content security policy or a rule of axe-core, and no page is wider than the
 // screen.
 func TestPages(t *testing.T) {
+	t.Parallel()
 	f := newFake(fakeState())
 	defer tick(f, grow)()
 	r := opened(t, f, nil)
@@ -252,6 +253,7 @@ func TestFirstPaint(t *testing.T) {
 
 // TestEmptyPages: pages of a cluster with nothing in it say what to do next.
 func TestEmptyPages(t *testing.T) {
+	t.Parallel()
 	f := newFake(&cluster.State{Frame: 1, At: time.Now()})
 	r := opened(t, f, nil)
 	b := openBrowser(t)
@@ -275,6 +277,7 @@ func TestEmptyPages(t *testing.T) {
 // TestLoginPage: without a login the page asks for the token, a wrong one is refused with a
 // sentence, and the token does not stay in the address.
 func TestLoginPage(t *testing.T) {
+	t.Parallel()
 	f := newFake(fakeState())
 	r := opened(t, f, func(o *Options) { o.Token = "" })
 	b := openBrowser(t)
@@ -350,6 +353,7 @@ func TestKeyboard(t *testing.T) {
 // TestHiddenTab: a page that is not visible has no stream, so that the cluster is not watched; it goes
 // on with the newest state when it is visible again.
 func TestHiddenTab(t *testing.T) {
+	t.Parallel()
 	f := newFake(fakeState())
 	r := opened(t, f, nil, func(s *Server) { s.events.beat = 50 * time.Millisecond })
 	b := openBrowser(t)
@@ -370,6 +374,7 @@ func TestHiddenTab(t *testing.T) {
 // TestLostServer: a page whose server ends says so, and asks for a login when another process answers
 // at its address.
 func TestLostServer(t *testing.T) {
+	t.Parallel()
 	f := newFake(fakeState())
 	b := openBrowser(t)
 	first, ln := listening(t, f, "127.0.0.1:0")
@@ -411,6 +416,7 @@ func listening(t *testing.T, f Cluster, addr string) (*Server, net.Listener) {
 
 // TestPrefixPage: the page works below a path.
 func TestPrefixPage(t *testing.T) {
+	t.Parallel()
 	r := opened(t, newFake(fakeState()), func(o *Options) { o.Prefix = "/a/b" })
 	b := openBrowser(t)
 	b.open(r.base + "a/b/#t=" + url.PathEscape(testToken))
@@ -420,6 +426,7 @@ func TestPrefixPage(t *testing.T) {
 
 // TestVotes: the shares of candidates, their entropy and margin are those of the answers.
 func TestVotes(t *testing.T) {
+	t.Parallel()
 	r := opened(t, newFake(fakeState()), nil)
 	b := openBrowser(t)
 	b.open(r.base)

@@ -41,10 +41,13 @@ type message struct {
 	} `json:"error,omitempty"`
 }
 
-// openBrowser starts a browser with one empty tab. It skips the test where there is none, unless
-// EXOSWARM_BROWSER=required.
+// openBrowser starts a browser with one empty tab. It skips the test with -short, and where there is
+// no browser, unless EXOSWARM_BROWSER=required.
 func openBrowser(t *testing.T) *browser {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("a browser: not with -short")
+	}
 	var bin string
 	for _, name := range []string{
 		"chromium-headless-shell", "chromium", "chromium-browser", "google-chrome",

@@ -61,6 +61,7 @@ func TestOptions(t *testing.T) {
 // TestLogin: the API answers nobody without a login; a one-time token counts once, and the next one
 // is announced.
 func TestLogin(t *testing.T) {
+	t.Parallel()
 	announced := make(chan string, 1)
 	r := opened(t, newFake(fakeState()), func(o *Options) {
 		o.Token, o.Announce = "", func(url string) { announced <- url }
@@ -534,6 +535,7 @@ func TestSlowReader(t *testing.T) {
 
 // TestLongStream: a stream without frames stays open, with HTTP/2 too, and ends with its login.
 func TestLongStream(t *testing.T) {
+	t.Parallel()
 	for _, version := range []string{"HTTP/1.1", "HTTP/2.0"} {
 		t.Run(version, func(t *testing.T) {
 			f := newFake(fakeState())

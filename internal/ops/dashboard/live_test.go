@@ -332,6 +332,7 @@ func TestLive(t *testing.T) {
 
 // TestLiveViewers: 50 browsers cost the cluster as much as one.
 func TestLiveViewers(t *testing.T) {
+	t.Parallel()
 	s := natsqtest.Start(t, server.Options{Dir: t.TempDir(), Port: server.InProcess})
 	c := natsqtest.Connect(t, s)
 	w := cluster.Start(cluster.Options{Conn: c, Every: 100 * time.Millisecond})

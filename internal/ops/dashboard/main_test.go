@@ -6,4 +6,4 @@ import (
 	"github.com/exoswarm/exoswarm/internal/leak"
 )
 
-func TestMain(m *testing.M) { leak.Check(m) }
+func TestMain(m *testing.M) { leak.CheckParallel(m, 4) }

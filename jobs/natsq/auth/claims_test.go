@@ -12,6 +12,7 @@ import (
 // TestClaims: which accounts are a tenant's, what each may ask and hear of others, and what an
 // account must have that a server takes.
 func TestClaims(t *testing.T) {
+	t.Parallel()
 	for account, want := range map[string]string{
 		"": "", tenantPrefix: "", tenantPrefix + "a": "a",
 		tenantPrefix + "acme": "acme", clusterAccount: "", viewerAccount: "",
@@ -107,6 +108,7 @@ func TestClaims(t *testing.T) {
 // TestRoleNames: a role is found by its name, and a name that is none is refused with all there
 // are, as the documentation lists them.
 func TestRoleNames(t *testing.T) {
+	t.Parallel()
 	text := Markdown()
 	_, err := RoleNamed("none")
 	if err == nil {

@@ -25,7 +25,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
-func TestMain(m *testing.M) { leak.Check(m) }
+func TestMain(m *testing.M) { leak.CheckParallel(m, 8) }
 
 // cluster is a server with accounts, and the folder that they are from.
 type cluster struct {

@@ -22,6 +22,7 @@ import (
 // TestDenied asks the server itself, by a client that keeps to no rule: every subject is refused,
 // or there is nobody at it.
 func TestDenied(t *testing.T) {
+	t.Parallel()
 	c := start(t)
 	c.agent(t)
 	streams := []string{
@@ -157,6 +158,7 @@ func TestDenied(t *testing.T) {
 // TestNobody: who shows no credentials, or those of another cluster, is not let in, and the
 // sentence says what to do.
 func TestNobody(t *testing.T) {
+	t.Parallel()
 	c, other := start(t), start(t)
 	for name, login := range map[string]natsconn.Login{
 		"nobody":   {},
@@ -179,6 +181,7 @@ func TestNobody(t *testing.T) {
 // same request of an agent, which is in the account with the streams, would be stored, so that this
 // test is of something.
 func TestAnswerElsewhere(t *testing.T) {
+	t.Parallel()
 	c := start(t)
 	c.agent(t)
 	operator := c.connect(t, auth.Operator)
@@ -224,6 +227,7 @@ func TestAnswerElsewhere(t *testing.T) {
 // TestExpired: the server ends the connection when the credentials end, and says so to who comes
 // again.
 func TestExpired(t *testing.T) {
+	t.Parallel()
 	c := start(t)
 	if _, err := c.folder.AddUser(auth.User{
 		Name: "short", Role: auth.Agent,
@@ -260,6 +264,7 @@ func TestExpired(t *testing.T) {
 // TestRevoked: a running server that is told ends the user's connections and lets it in no more; a
 // restart, also with an old file, does not bring it back. Others stay.
 func TestRevoked(t *testing.T) {
+	t.Parallel()
 	c := start(t)
 	for _, u := range []auth.User{
 		{Name: "bad", Role: auth.Submitter, Tenant: "acme"},
@@ -377,6 +382,7 @@ func TestRevoked(t *testing.T) {
 
 // TestInboxes: one submitter does not get the answers of another of its tenant.
 func TestInboxes(t *testing.T) {
+	t.Parallel()
 	c := start(t)
 	c.agent(t)
 	if _, err := c.folder.AddUser(auth.User{Name: "eve", Role: auth.Submitter, Tenant: "acme"}); err != nil {

@@ -9,6 +9,7 @@ import (
 
 // TestDocument: docs/operations.md shows the roles as they are.
 func TestDocument(t *testing.T) {
+	t.Parallel()
 	text, err := os.ReadFile("../../../docs/operations.md")
 	if err != nil {
 		t.Fatal(err)
@@ -21,6 +22,7 @@ func TestDocument(t *testing.T) {
 
 // TestFolded: the document loses no subject by writing streams together.
 func TestFolded(t *testing.T) {
+	t.Parallel()
 	for _, r := range Roles() {
 		for _, subjects := range [][]string{r.Publish, r.Deny, r.Subscribe} {
 			var got []string

@@ -46,6 +46,7 @@ func files(t *testing.T, dir string) map[string]string {
 // TestInit: what is made is shown before, is readable by its owner alone, and is left as it is by
 // everything that comes after.
 func TestInit(t *testing.T) {
+	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "auth")
 	f := open(t, dir)
 	o := auth.Options{Tenants: []string{"acme"}}
@@ -112,6 +113,7 @@ func TestInit(t *testing.T) {
 // TestRoleChanged: a role that is not as this version has it is shown, subject by subject, and
 // signed anew; users stay.
 func TestRoleChanged(t *testing.T) {
+	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "auth")
 	f := open(t, dir)
 	if _, err := f.Apply(auth.Options{}); err != nil {
@@ -160,6 +162,7 @@ func TestRoleChanged(t *testing.T) {
 // TestDamaged: what is missing and cannot be made anew is named, with the cure, and nothing is
 // changed.
 func TestDamaged(t *testing.T) {
+	t.Parallel()
 	for file, harm := range map[string]func(path string) error{
 		"keys/operator.nk":              os.Remove,
 		"keys/cluster.nk":               os.Remove,

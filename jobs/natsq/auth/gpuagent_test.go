@@ -16,6 +16,7 @@ import (
 // TestGPUAgentJobs: under its role a GPU agent executes jobs of pool gpu from end to end: small and
 // large specifications, objects, failures, cancellations and limits.
 func TestGPUAgentJobs(t *testing.T) {
+	t.Parallel()
 	c := start(t)
 	operator, me := c.connect(t, auth.Operator), c.connect(t, auth.GPUAgent)
 	ctx := within(t)
@@ -100,6 +101,7 @@ func TestGPUAgentJobs(t *testing.T) {
 
 // TestGPUAgentDenied asks the server itself: what a GPU agent does not need is refused.
 func TestGPUAgentDenied(t *testing.T) {
+	t.Parallel()
 	c := start(t)
 	nc, said := c.raw(t, auth.GPUAgent)
 	publish := []string{

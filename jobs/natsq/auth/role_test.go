@@ -23,6 +23,7 @@ import (
 // TestSubmitter: everything that a submitter may works from end to end, without access to the
 // queue.
 func TestSubmitter(t *testing.T) {
+	t.Parallel()
 	c := start(t)
 	c.agent(t)
 	me := c.client(t, "acme-submitter")
@@ -224,6 +225,7 @@ func TestSubmitter(t *testing.T) {
 // TestViewer: a viewer sees everything, and what it must not do fails at once, with a sentence that
 // says so.
 func TestViewer(t *testing.T) {
+	t.Parallel()
 	c := start(t)
 	c.agent(t)
 	operator, me := c.connect(t, auth.Operator), c.connect(t, auth.Viewer)
@@ -424,6 +426,7 @@ func mustJSON(t *testing.T, v any) []byte {
 // TestAgent: what agents do besides jobs works under their role: logs, leases, swarms, objects, the
 // registry.
 func TestAgent(t *testing.T) {
+	t.Parallel()
 	c := start(t)
 	me, operator := c.agent(t), c.connect(t, auth.Operator)
 	ctx := within(t)

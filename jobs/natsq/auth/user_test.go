@@ -33,6 +33,7 @@ func folder(t *testing.T, tenants ...string) (*Folder, string) {
 // TestUsers: who may be made a user, who is listed and in which order, and what is left of one that
 // is revoked.
 func TestUsers(t *testing.T) {
+	t.Parallel()
 	f, dir := folder(t, "acme", "beta")
 	soon := time.Now().Add(time.Hour).UTC().Truncate(time.Second)
 	for _, u := range []User{
@@ -169,6 +170,7 @@ func TestUsers(t *testing.T) {
 
 // TestPlans: a plan names each thing that is made, in order, and nothing that is there.
 func TestPlans(t *testing.T) {
+	t.Parallel()
 	f, err := Open(filepath.Join(t.TempDir(), "auth"), true)
 	if err != nil {
 		t.Fatal(err)

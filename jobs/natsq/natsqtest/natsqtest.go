@@ -21,10 +21,11 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
-// Start starts a server with a folder of its own. The end of the test closes it.
+// Start starts a server with a folder of its own, which does not sync each acknowledgement: no test
+// cuts its power. The end of the test closes it.
 func Start(t testing.TB, o server.Options) *server.Server {
 	t.Helper()
-	o.Dir = t.TempDir()
+	o.Dir, o.Fast = t.TempDir(), true
 	s, err := server.Start(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)

@@ -30,6 +30,7 @@ func (b *breaking) Read(p []byte) (int, error) {
 // TestPutObjectAgain: what the server did not acknowledge is stored again, from where the reader
 // stood, when the reader can go back; and not for ever.
 func TestPutObjectAgain(t *testing.T) {
+	t.Parallel()
 	c := natsqtest.Connect(t, natsqtest.Start(t, server.Options{Port: server.InProcess}))
 	data := bytes.Repeat([]byte("0123456789abcdef"), 64<<10)
 	for passes, want := range map[int]error{0: nil, 2: nil, 100: jobs.ErrUnavailable} {

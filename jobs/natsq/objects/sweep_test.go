@@ -38,6 +38,7 @@ func states(t *testing.T, c *natsq.Conn) map[string]objects.State {
 // TestObjectsLive: an object stays while anything is known of its job, whatever that is, and goes
 // when the last is gone. What belongs to no job stays.
 func TestObjectsLive(t *testing.T) {
+	t.Parallel()
 	s := natsqtest.Start(t, server.Options{})
 	c := natsqtest.Connect(t, s)
 	ctx := t.Context()
@@ -182,6 +183,7 @@ func TestObjectsLive(t *testing.T) {
 
 // TestObjectsOfTenants: objects of tenants are apart.
 func TestObjectsOfTenants(t *testing.T) {
+	t.Parallel()
 	c := natsqtest.Connect(t, natsqtest.Start(t, server.Options{Port: server.InProcess}))
 	ctx := t.Context()
 	of := jobs.Owner{Tenant: "acme", Job: "j"}
@@ -213,6 +215,7 @@ func TestObjectsOfTenants(t *testing.T) {
 // TestSpecOutlives: a job of a large spec that is delayed for longer than any age of the store has
 // its spec. An age of an earlier version goes with init.
 func TestSpecOutlives(t *testing.T) {
+	t.Parallel()
 	s := natsqtest.Start(t, server.Options{})
 	nc, err := nats.Connect(s.URL())
 	if err != nil {

@@ -47,19 +47,17 @@ func TestConsistencyOfLogs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close()
+	t.Cleanup(conn.Close)
 	alone, err := server.Start(t.Context(), server.Options{Dir: t.TempDir(), Fast: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer alone.Close()
+	t.Cleanup(alone.Close)
 	single, err := natsq.Connect(t.Context(), natsconn.Options{URL: alone.URL()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer single.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-	defer cancel()
+	t.Cleanup(single.Close)
 	for i, c := range []struct {
 		conn *natsq.Conn
 		url  string
@@ -84,35 +82,40 @@ func TestConsistencyOfLogs(t *testing.T) {
 		{single, "", swarms.Consistency{Replicas: 3}, "", "3 replicas: the NATS server has not as many servers"},
 		{single, alone.URL(), swarms.Consistency{Replicas: 1, Durability: swarms.Fast}, "1 Async", ""},
 	} {
-		l := c.conn.Swarms.Log(fmt.Sprintf("s%d", i), 0, swarms.In)
-		began := time.Now()
-		err := l.Create(ctx, c.want)
-		if c.says != "" {
-			var refused *jobs.Error
-			if !errors.As(err, &refused) || refused.Code != jobs.CodeInvalid ||
-				!strings.Contains(err.Error(), c.says) || time.Since(began) > 20*time.Second {
-				t.Errorf("%+v, after %v: %v", c.want, time.Since(began), err)
+		t.Run(fmt.Sprint(i), func(t *testing.T) {
+			t.Parallel() // a refusal takes seconds
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+			defer cancel()
+			l := c.conn.Swarms.Log(fmt.Sprintf("s%d", i), 0, swarms.In)
+			began := time.Now()
+			err := l.Create(ctx, c.want)
+			if c.says != "" {
+				var refused *jobs.Error
+				if !errors.As(err, &refused) || refused.Code != jobs.CodeInvalid ||
+					!strings.Contains(err.Error(), c.says) || time.Since(began) > 20*time.Second {
+					t.Errorf("%+v, after %v: %v", c.want, time.Since(began), err)
+				}
+				return
 			}
-			continue
-		}
-		if err != nil {
-			t.Fatalf("%+v: %v", c.want, err)
-		}
-		if got := keptAs(t, c.url, fmt.Sprintf("EXO_LOG_s%d_0_in", i)); got != c.kept {
-			t.Errorf("%+v is kept as %q, want %q", c.want, got, c.kept)
-		}
-		entries := []swarms.Entry{{Kind: "a", Ref: 1}, {Kind: "b", Ref: 2}, {Kind: "c", Ref: 3}}
-		if err := l.Append(ctx, 0, entries...); err != nil {
-			t.Fatalf("%+v: %v", c.want, err)
-		}
-		if err := l.Append(ctx, 1, swarms.Entry{Kind: "d", Ref: 4}); !errors.Is(err, jobs.ErrFenced) {
-			t.Errorf("%+v: a second writer: %v", c.want, err)
-		}
-		if last, err := l.Last(ctx); err != nil || last.Seq != 3 || last.Kind != "c" {
-			t.Errorf("%+v ends with %+v: %v", c.want, last, err)
-		}
-		if err := l.Create(ctx, c.want); err != nil { // as an attempt does that comes after another
-			t.Errorf("%+v, a second time: %v", c.want, err)
-		}
+			if err != nil {
+				t.Fatalf("%+v: %v", c.want, err)
+			}
+			if got := keptAs(t, c.url, fmt.Sprintf("EXO_LOG_s%d_0_in", i)); got != c.kept {
+				t.Errorf("%+v is kept as %q, want %q", c.want, got, c.kept)
+			}
+			entries := []swarms.Entry{{Kind: "a", Ref: 1}, {Kind: "b", Ref: 2}, {Kind: "c", Ref: 3}}
+			if err := l.Append(ctx, 0, entries...); err != nil {
+				t.Fatalf("%+v: %v", c.want, err)
+			}
+			if err := l.Append(ctx, 1, swarms.Entry{Kind: "d", Ref: 4}); !errors.Is(err, jobs.ErrFenced) {
+				t.Errorf("%+v: a second writer: %v", c.want, err)
+			}
+			if last, err := l.Last(ctx); err != nil || last.Seq != 3 || last.Kind != "c" {
+				t.Errorf("%+v ends with %+v: %v", c.want, last, err)
+			}
+			if err := l.Create(ctx, c.want); err != nil { // as an attempt does that comes after another
+				t.Errorf("%+v, a second time: %v", c.want, err)
+			}
+		})
 	}
 }
