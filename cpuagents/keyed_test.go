@@ -3,10 +3,13 @@ package cpuagents_test
 import (
 	"bytes"
 	"context"
+	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,6 +19,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cpuagents"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
+	"github.com/exoswarm/exoswarm/cpuagents/sink"
 	"github.com/exoswarm/exoswarm/cpuagents/source"
 	"github.com/exoswarm/exoswarm/jobs"
 )
@@ -250,5 +254,72 @@ func TestKeyedRejects(t *testing.T) {
 	if _, err := c.streamer.Handle(t.Context(), c.job(t, "strict", src, strict), func(any) {}); err == nil ||
 		!strings.Contains(err.Error(), "goes back behind the row before it") {
 		t.Errorf("strict: %v", err)
+	}
+}
+
+// TestKeyedPolls: of documents that overlap, each row of each entity is read once, also where one
+// entity is behind another.
+func TestKeyedPolls(t *testing.T) {
+	c := newCluster(t)
+	polls := 0
+	src := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		polls++
+		for i := range 10 * polls { // all rows so far, those of b 15 seconds later
+			fmt.Fprintf(w, `{"timestamp":%d,"value":1,"id":"a"}`+"\n", i)
+			if i >= 15 {
+				fmt.Fprintf(w, `{"timestamp":%d,"value":1,"id":"b"}`+"\n", i-15)
+			}
+		}
+	}))
+	defer src.Close()
+	r := c.handle(t, c.job(t, "polls", []source.Series{{
+		Name: "h", URI: src.URL + "/x.ndjson", Format: "ndjson",
+		HTTP: &source.HTTPSpec{Every: 0.1, Polls: 4, Rate: 1000},
+	}}, keyed(5, "id")))
+	if r.Entities != 2 || r.Decisions != 40+25 || r.Rejected != 0 {
+		t.Errorf("the result is %+v", r)
+	}
+}
+
+// TestKeyedTable: a table of a database has the key columns.
+func TestKeyedTable(t *testing.T) {
+	c := newCluster(t)
+	all := keyedRows(300)
+	writeKeyed(t, c, "1.csv", all)
+	c.handle(t, c.job(t, "table", []source.Series{{Name: "1", URI: "file:dir/1.csv"}}, func(s *cpuagents.StreamSpec) {
+		keyed(0, "site", "id")(s)
+		s.Sinks = []sink.Spec{{URI: "sqlite:dir/d.db?table=decisions"}, {URI: "file:dir/parts", Format: "csv"}}
+	}))
+	db, err := sql.Open("sqlite", filepath.Join(c.dir, "d.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	got, err := db.QueryContext(t.Context(), `SELECT site, id, row, value FROM decisions ORDER BY row`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer got.Close()
+	n := 0
+	for ; got.Next(); n++ {
+		var site, id string
+		var row, value int
+		if err := got.Scan(&site, &id, &row, &value); err != nil {
+			t.Fatal(err)
+		}
+		if want := all[n]; site != want.site || id != want.id || row != n+1 || value != want.value {
+			t.Fatalf("row %d is %s %s %d %d, want %+v", n, site, id, row, value, want)
+		}
+	}
+	if err := got.Err(); err != nil || n != len(all) {
+		t.Errorf("the table has %d rows: %v", n, err)
+	}
+	part, err := filepath.Glob(filepath.Join(c.dir, "parts", "*.csv"))
+	if err != nil || len(part) == 0 {
+		t.Fatalf("parts: %v, %v", part, err)
+	}
+	data, err := os.ReadFile(part[0])
+	if err != nil || !strings.HasPrefix(string(data), "site,id,row,timestamp,value,score,") {
+		t.Errorf("a part begins with %.60s: %v", data, err)
 	}
 }
