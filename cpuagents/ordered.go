@@ -16,11 +16,11 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
 
-// orderedOutput writes decisions, series after series; those of a job with a key in the order in
-// which they come, which is that of the rows of each entity, without a spool. Of series:  They arrive with the series mixed, so they
+// orderedOutput writes decisions, series after series. They arrive with the series mixed, so they
 // are first spooled to a file, and ordered at the end. The memory grows with the runs of decisions
-// of a series and not with the input. Without an output it only counts. One goroutine uses it: it
-// calls write for each batch, then finish, and close in any case.
+// of a series and not with the input. The decisions of a job with a key are written as they come,
+// without a spool; that is the order of the rows of each entity. Without an output it only counts.
+// One goroutine uses it: it calls write for each batch, then finish, and close in any case.
 type orderedOutput struct {
 	s      *stream
 	out    io.Writer // nil: there is no output

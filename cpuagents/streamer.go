@@ -109,7 +109,9 @@ func (s *Streamer) Handle(ctx context.Context, job jobs.Job, progress func(any))
 		return nil, err
 	}
 	s = s.of(job)
-	st := &stream{Streamer: s, id: job.ID, progress: progress, answered: make(chan struct{}, 1), ahead: make(chan struct{}, 1)}
+	st := &stream{
+		Streamer: s, id: job.ID, progress: progress, answered: make(chan struct{}, 1), ahead: make(chan struct{}, 1),
+	}
 	result, err := st.attempt(ctx, job)
 	s.Files.NoteScratch(err)
 	gone := (errors.Is(err, jobs.ErrNotFound) || errors.Is(err, jobs.ErrFenced)) && st.gone(ctx)

@@ -151,7 +151,8 @@ func (noRows) Next() (rows.Row, *rows.Reject, error) { return rows.Row{}, nil, i
 func (noRows) Close() error                          { return nil }
 
 // append writes an entry: its length, a byte that is 1 for a reject, and then the reject as JSON,
-// or the row with its numbers in fixed places, the length of its key, the key and the timestamp. Numbers are little-endian.
+// or the row with its numbers in fixed places, the length of its key, the key and the timestamp.
+// Numbers are little-endian.
 // Features are not written, since they follow from the values.
 func (e *entry) append(b []byte) []byte {
 	le := binary.LittleEndian

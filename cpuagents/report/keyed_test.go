@@ -22,8 +22,8 @@ func TestEntities(t *testing.T) {
 			if i%1000 == 500+e {
 				decision = "anomalous"
 			}
-			rest := fmt.Sprintf(`"row":%d,"timestamp":"%d","value":%d,"score":0.5,"decision":"%s"}`+"\n", i+1, i, i*(e+1),
-				decision)
+			rest := fmt.Sprintf(`"row":%d,"timestamp":"%d","value":%d,"score":0.5,"decision":"%s"}`+"\n",
+				i+1, i, i*(e+1), decision)
 			fmt.Fprintf(&mixed, `{"site":"s","id":"%d",%s`, e, rest)
 			fmt.Fprintf(w, `{"series":"s, %d",%s`, e, rest)
 		}

@@ -200,7 +200,9 @@ func (r *csvReader) Next() (Row, *Reject, error) {
 				problem = r.unread()
 			}
 		}
-		return Row{}, &Reject{Series: r.lines.name, Row: r.number, Line: r.first, Reason: problem, Cure: cure, Cause: r.key.cause()}, nil
+		return Row{}, &Reject{
+			Series: r.lines.name, Row: r.number, Line: r.first, Reason: problem, Cure: cure, Cause: r.key.cause(),
+		}, nil
 	}
 }
 

@@ -108,7 +108,8 @@ func (s ColumnSpec) checkKey() error {
 func (s ColumnSpec) CheckKey(most int) error {
 	switch {
 	case len(s.Key) == 0 && s.MaxEntities != 0:
-		return fmt.Errorf("max_entities %d: it is for rows with a key: name its columns, or leave it out", s.MaxEntities)
+		return fmt.Errorf("max_entities %d: it is for rows with a key: name its columns, or leave it out",
+			s.MaxEntities)
 	case s.MaxEntities < 0 || s.MaxEntities > most:
 		return fmt.Errorf("max_entities %d: use 1 to %d", s.MaxEntities, most)
 	}

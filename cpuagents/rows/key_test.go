@@ -204,7 +204,10 @@ func TestEntityName(t *testing.T) {
 // FuzzKey: whatever a line of NDJSON has as a key, the row has a key within the limits or is
 // rejected with a reason.
 func FuzzKey(f *testing.F) {
-	for _, key := range []string{`"a"`, `17`, `-0`, `1e9`, `null`, `true`, `{}`, `["a"]`, `"\ud800"`, `"\u0000"`, `""`} {
+	for _, key := range []string{
+		`"a"`, `17`, `-0`, `1e9`, `null`, `true`, `{}`, `["a"]`, `"\ud800"`, `"\u0000"`,
+		`""`,
+	} {
 		f.Add(`{"t":1,"v":1,"id":` + key + `,"n":` + key + `}`)
 	}
 	f.Fuzz(func(t *testing.T, line string) {

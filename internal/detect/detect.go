@@ -173,7 +173,8 @@ func (d *detector) readSpec() error {
 	}
 	// The last time of each entity is in the state of its group, so the group finds late rows.
 	d.columns = rows.ColumnSpec{
-		Timestamp: spec.Timestamp, Features: spec.Features, AnyOrder: true, Key: spec.Key, MaxEntities: spec.MaxEntities,
+		Timestamp: spec.Timestamp, Features: spec.Features, AnyOrder: true, Key: spec.Key,
+		MaxEntities: spec.MaxEntities,
 	}
 	if !spec.CSV.IsZero() {
 		d.columns.CSV = &spec.CSV

@@ -137,7 +137,8 @@ func TestGoesOn(t *testing.T) {
 		t.Fatalf("the output has %d lines: %.200s", strings.Count(want, "\n"), want)
 	}
 	for i, text := range []string{
-		header + strings.Join(all[:1000], ""), "", header + strings.Join(all[:2500], ""), header + strings.Join(all, ""),
+		header + strings.Join(all[:1000], ""), "", header + strings.Join(all[:2500], ""),
+		header + strings.Join(all, ""),
 	} {
 		message, err := stdin(t, parts, "a.csv", text, nil)
 		if err != nil {
@@ -164,7 +165,8 @@ func TestBadRows(t *testing.T) {
 	write(t, filepath.Join(dir, "swarm.yaml"), "name: d\nkey: id\nagents_per_group: 16\nmax_entities: 2\n")
 	r, w := io.Pipe()
 	go func() {
-		_, _ = io.WriteString(w, header+"5,1,a\n5,1,b\n4,1,a\n6,1,c\n7,1,\n8,x,a\n9,1,"+strings.Repeat("k", 2000)+"\n9,1,a")
+		_, _ = io.WriteString(w, header)
+		_, _ = io.WriteString(w, "5,1,a\n5,1,b\n4,1,a\n6,1,c\n7,1,\n8,x,a\n9,1,"+strings.Repeat("k", 2000)+"\n9,1,a")
 		_ = w.Close()
 	}()
 	o := options(dir)
@@ -174,8 +176,8 @@ func TestBadRows(t *testing.T) {
 		t.Fatalf("detect: %v", err)
 	}
 	for _, want := range []string{
-		"4 rows rejected (2 without a key, 1 beyond max_entities); the first: row 4: there are 2 entities already, and " +
-			`"c" is another one: raise max_entities`,
+		"4 rows rejected (2 without a key, 1 beyond max_entities); the first: row 4: there are 2 " +
+			"entities already, and " + `"c" is another one: raise max_entities`,
 		"4 rows read of 2 entities, 3 decisions, 0 anomalies, 1 dropped",
 	} {
 		if !strings.Contains(messages.String(), want) {

@@ -48,7 +48,7 @@ func identify(f *os.File, n int) (id fileID, err error) {
 		return id, fmt.Errorf("read the begin of %s: %w", f.Name(), err)
 	}
 	sum := sha256.Sum256(head)
-	return fileID{Device: uint64(stat.Dev), Inode: stat.Ino, Head: hex.EncodeToString(sum[:]), HeadBytes: n}, nil
+	return fileID{Device: stat.Dev, Inode: stat.Ino, Head: hex.EncodeToString(sum[:]), HeadBytes: n}, nil
 }
 
 // is reports whether a file is the one with an identity.
@@ -225,13 +225,16 @@ func (in *input) begin(ctx context.Context, f *os.File, at position) error {
 		case <-ctx.Done():
 		}
 	}
+	if n == 0 && err != nil && !errors.Is(err, io.EOF) {
+		return fmt.Errorf("read %s: %w", in.name, err)
+	}
 	format, known := rows.FormatOf(in.name, "")
 	if !known {
 		format = runinput.Format(head[:n])
 	}
 	if format != "csv" && format != "ndjson" {
-		return command.Usage("detect: %s is %s: only plain CSV and NDJSON are read as they grow: use exoswarm run for it",
-			in.name, format)
+		return command.Usage("detect: %s is %s: only plain CSV and NDJSON are read as they grow: use exoswarm run "+
+			"for it", in.name, format)
 	}
 	var from io.Reader = t
 	if in.at.Offset > 0 {

@@ -103,8 +103,8 @@ func (j *journal) each(ctx context.Context, from uint64, fn func(data []byte) er
 			return err
 		}
 		if err := fn(e.Data); err != nil {
-			return jobs.Errorf(jobs.CodeInternal, "entry %d of the log of %ss: %v: name another --data-dir", e.Seq, j.kind,
-				err)
+			return jobs.Errorf(jobs.CodeInternal, "entry %d of the log of %ss: %v: name another --data-dir", e.Seq,
+				j.kind, err)
 		}
 		if e.Seq >= j.last {
 			return nil

@@ -48,7 +48,8 @@ func TestUndo(t *testing.T) {
 			t.Fatal(err)
 		}
 		if commit {
-			if err := log(0, swarms.In).Append(t.Context(), s.last, swarms.Entry{Kind: "x", Ref: s.last + 1}); err != nil {
+			e := swarms.Entry{Kind: "x", Ref: s.last + 1}
+			if err := log(0, swarms.In).Append(t.Context(), s.last, e); err != nil {
 				t.Fatal(err)
 			}
 			s.last++
