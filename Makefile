@@ -5,6 +5,7 @@ CUDA_STUBS ?= /usr/lib/x86_64-linux-gnu/stubs
 
 .PHONY: all build test test-long lint cuda sanitize bench fuzz crash damage mutate nab chaos recover recover-cluster recover-race lifecycle many soak watching clean
 .PHONY: all build test test-long test-slice lint cuda sanitize bench fuzz crash damage mutate nab chaos recover recover-cluster recover-race lifecycle many soak clean
+.PHONY: all build test test-long lint cuda sanitize bench fuzz crash damage mutate nab chaos recover recover-cluster recover-race lifecycle many soak entities clean
 
 all: lint build test
 
@@ -88,12 +89,18 @@ many: ## 10,000 idle swarms on one agent, ten minutes: memory, goroutines, files
 	go test -count=1 -v -timeout 3h -run '^TestMany$$' ./cmd/exoswarm -args -many.swarms=10000 -many.idle=10m -many.open=64 -many.ttl=10s -many.asked=500
 
 SOAK ?= 10m
+ENTITY_ROWS ?= 1000000
 soak: ## rate and memory of a cluster that streams for SOAK at its highest rate, 64 agents a group on the host device
 	go test -count=1 -v -timeout 2h -run '^TestSoak$$' ./cmd/exoswarm -args -soak.for=$(SOAK)
 
 WATCHING ?= 30s
 watching: ## what 10 viewers of the dashboard cost: observations a second without and with them, four pairs of WATCHING each; for a quiet machine
 	EXOSWARM_LONG=1 go test -count=1 -v -timeout 1h -run '^TestWatchingCost$$' ./cmd/exoswarm -args -watching.for=$(WATCHING) -watching.most=2
+entities: build ## rows/s of one process over rows of 100,000 entities of 16 agents in random order; ENTITY_ROWS of them
+	dir=$$(mktemp -d) && trap "rm -rf $$dir" EXIT && \
+	go run ./internal/keyedrows -rows $(ENTITY_ROWS) -entities 100000 > $$dir/rows.csv && \
+	printf 'name: entities\nkey: device_id\nagents_per_group: 16\nmax_entities: 100000\n' > $$dir/swarm.yaml && \
+	bin/exoswarm run -f $$dir/swarm.yaml --input $$dir/rows.csv --output $$dir/decisions.ndjson --progress none | tail -8
 
 clean:
 	rm -rf bin exoswarm-out

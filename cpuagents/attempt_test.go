@@ -469,9 +469,9 @@ func (l faultyLog) Create(context.Context, ...swarms.Consistency) error { return
 
 // TestManySinks: a job has at most eight sinks.
 func TestManySinks(t *testing.T) {
-	var s Streamer
-	if _, err := s.openSinks("many", StreamSpec{Candidates: []string{"a", "b"}, Sinks: make([]sink.Spec, maxSinks+1)},
-		nil); err == nil {
+	s := stream{Streamer: &Streamer{}}
+	spec := StreamSpec{Candidates: []string{"a", "b"}, Sinks: make([]sink.Spec, maxSinks+1)}
+	if _, err := s.openSinks("many", spec); err == nil {
 		t.Errorf("a job has %d sinks", maxSinks+1)
 	}
 }

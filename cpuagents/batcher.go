@@ -40,6 +40,7 @@ type batcher struct {
 	after  uint64 // last known entry of the log
 	stored uint64 // batches in the log before this attempt
 	rows   uint64
+	latest []int64 // by entity: the time of its last row
 }
 
 // feed reads all series and appends their batches, then the end. It returns when the end is stored.
@@ -84,10 +85,37 @@ func (s *stream) feed(ctx, work context.Context, rejects io.Writer) error {
 	return f.append(work, swarms.Entry{Kind: swarms.EntryEnd, Ref: f.number, Data: data})
 }
 
-// all reads the series in turn, a few rows of each, so that many groups step at once. A series that
-// ends makes room for the next one. The end of ctx ends the reading, the end of work ends
-// everything, and waiting ends with either of them.
+// all reads all series. Those of a job with a key are read in an order in which the rows of an
+// entity do not depend on turns: files one after the other, and then the other sources, which may
+// have no end, in turns. The end of ctx ends the reading, the end of work ends everything, and
+// waiting ends with either of them.
 func (f *batcher) all(ctx, work, waiting context.Context) (interrupted bool, err error) {
+	var every, files, others []int // places in the list of series
+	for i, src := range f.s.series {
+		every = append(every, i)
+		if source.IsRemote(src.URI) {
+			others = append(others, i)
+		} else {
+			files = append(files, i)
+		}
+	}
+	if f.s.entities == nil {
+		return f.turns(ctx, work, waiting, every)
+	}
+	for i := range files {
+		if interrupted, err := f.turns(ctx, work, waiting, files[i:i+1]); interrupted || err != nil {
+			return interrupted, err
+		}
+	}
+	if len(others) == 0 {
+		return false, nil
+	}
+	return f.turns(ctx, work, waiting, others)
+}
+
+// turns reads some series in turn, a few rows of each, so that many groups step at once. A series
+// that ends makes room for the next one. It flushes the last batch.
+func (f *batcher) turns(ctx, work, waiting context.Context, list []int) (interrupted bool, err error) {
 	type series struct {
 		group int
 		r     rows.Reader
@@ -99,17 +127,17 @@ func (f *batcher) all(ctx, work, waiting context.Context) (interrupted bool, err
 		}
 	}()
 	next := 0
-	share := max(f.s.spec.BatchRows/min(maxOpen, len(f.s.series)), 16)
+	share := max(f.s.spec.BatchRows/min(maxOpen, len(list)), 16)
 	for {
-		for len(open) < maxOpen && next < len(f.s.series) {
-			r, err := f.open(work, waiting, next)
+		for len(open) < maxOpen && next < len(list) {
+			r, err := f.open(work, waiting, list[next])
 			if errors.Is(err, jobs.ErrFinish) {
 				return true, f.flush(work)
 			}
 			if err != nil {
 				return false, err
 			}
-			open = append(open, series{next, r})
+			open = append(open, series{list[next], r})
 			next++
 		}
 		if len(open) == 0 {
@@ -152,12 +180,15 @@ func (f *batcher) open(work, waiting context.Context, i int) (rows.Reader, error
 // take reads up to n rows of one series into the batch, and flushes a batch that is full. It
 // reports whether the series has ended. It returns the cause of ctx or work when one of them ends,
 // and with Strict an error for the first reject. Its counts are visible to collect when it returns.
-func (f *batcher) take(ctx, work context.Context, group int, r rows.Reader, n int) (ended bool, err error) {
+func (f *batcher) take(ctx, work context.Context, place int, r rows.Reader, n int) (ended bool, err error) {
+	group := place // of a series that is one
 	var good, bad uint64
 	defer func() {
 		f.s.mu.Lock()
-		f.s.summary[group].Observations += good
-		f.s.summary[group].Rejected += bad
+		if f.s.entities == nil { // else entity has counted the rows
+			f.s.summary[place].Observations += good
+			f.s.summary[place].Rejected += bad
+		}
 		f.s.state.Observations += good
 		f.s.state.Rejected += bad
 		f.s.mu.Unlock()
@@ -176,24 +207,15 @@ func (f *batcher) take(ctx, work context.Context, group int, r rows.Reader, n in
 		if err != nil {
 			return false, err
 		}
+		if rejected == nil && f.s.entities != nil {
+			if group, rejected, err = f.entity(&row, f.s.series[place].Name); err != nil {
+				return false, err
+			}
+		}
 		if rejected != nil {
 			bad++
-			if f.bad++; f.first == nil {
-				f.first = rejected
-			}
-			if f.s.spec.Strict && rejected.Cure != "" {
-				return false, fault.Input(
-					"%s: %s: %s; %s", rejected.Series, rejected.Place(), rejected.Reason, rejected.Cure,
-				)
-			}
-			if f.s.spec.Strict {
-				return false, fault.Input(
-					"%s: %s: %s; correct it, or run without --strict to skip such rows", rejected.Series,
-					rejected.Place(), rejected.Reason,
-				)
-			}
-			if err := f.rejects.Encode(rejected); err != nil {
-				return false, fault.IO("write", "the rejects", err)
+			if err := f.reject(rejected); err != nil {
+				return false, err
 			}
 			continue
 		}
@@ -218,6 +240,69 @@ func (f *batcher) take(ctx, work context.Context, group int, r rows.Reader, n in
 	return false, nil
 }
 
+// entity returns the group of the entity of a row, or a reject. An entity that is new gets a place
+// in the summary.
+func (f *batcher) entity(row *rows.Row, from string) (group int, rejected *rows.Reject, err error) {
+	group, isNew, full, err := f.s.entities.add(row.Key)
+	if err != nil {
+		return 0, nil, err
+	}
+	refuse := func(cause, reason string) *rows.Reject {
+		return &rows.Reject{Series: from, Row: row.Number, Reason: reason, Cause: cause}
+	}
+	switch {
+	case full:
+		return 0, refuse(rows.CauseEntities, f.s.spec.Columns.TooMany(row.Key)), nil
+	case isNew:
+		f.latest = append(f.latest, row.Time)
+	case row.Time < f.latest[group] && !f.s.spec.Columns.AnyOrder:
+		f.s.mu.Lock()
+		f.s.summary[group].Rejected++
+		f.s.mu.Unlock()
+		return 0, refuse("", fmt.Sprintf(
+			"its timestamp %s goes back behind the row before it of %s: sort the rows of an entity by time",
+			fault.Quote(row.Timestamp), fault.Quote(rows.EntityName(row.Key)),
+		)), nil
+	}
+	f.latest[group] = row.Time
+	f.s.mu.Lock()
+	defer f.s.mu.Unlock()
+	if isNew {
+		f.s.summary = append(f.s.summary, SeriesSummary{Name: rows.EntityName(row.Key)})
+		f.s.state.Entities++
+	}
+	f.s.summary[group].Observations++
+	return group, nil, nil
+}
+
+// reject counts and writes a row that cannot be used. With Strict it returns an error for it.
+func (f *batcher) reject(rejected *rows.Reject) error {
+	if f.bad++; f.first == nil {
+		f.first = rejected
+	}
+	f.s.mu.Lock()
+	switch rejected.Cause {
+	case rows.CauseKey:
+		f.s.state.Keyless.WithoutKey++
+	case rows.CauseEntities:
+		f.s.state.Keyless.BeyondEntities++
+	}
+	f.s.mu.Unlock()
+	if f.s.spec.Strict && rejected.Cure != "" {
+		return fault.Input("%s: %s: %s; %s", rejected.Series, rejected.Place(), rejected.Reason, rejected.Cure)
+	}
+	if f.s.spec.Strict {
+		return fault.Input(
+			"%s: %s: %s; correct it, or run without --strict to skip such rows", rejected.Series, rejected.Place(),
+			rejected.Reason,
+		)
+	}
+	if err := f.rejects.Encode(rejected); err != nil {
+		return fault.IO("write", "the rejects", err)
+	}
+	return nil
+}
+
 // flush appends the batch, and waits before that while too many batches are unanswered. A batch
 // that an earlier attempt has appended is only counted, since its rows are the same. An empty batch
 // is not appended.
@@ -227,6 +312,7 @@ func (f *batcher) flush(work context.Context) error {
 	}
 	number := f.number
 	f.number++
+	f.s.reached(number)
 	if number > f.stored {
 		if err := f.wait(work, number); err != nil {
 			return err

@@ -111,6 +111,9 @@ func (s *stream) entry(
 ) (done bool, err error) {
 	switch e.Kind {
 	case swarms.EntryDecide:
+		if err := s.awaitEntities(ctx, s.decided+1); err != nil { // only this goroutine changes it
+			return false, err
+		}
 		d, err := ordered.write(e.Data)
 		if err != nil {
 			return false, err

@@ -2,6 +2,7 @@ package cpuagents
 
 import (
 	"bufio"
+	"bytes"
 	"io"
 	"os"
 	"time"
@@ -17,13 +18,15 @@ import (
 
 // orderedOutput writes decisions, series after series. They arrive with the series mixed, so they
 // are first spooled to a file, and ordered at the end. The memory grows with the runs of decisions
-// of a series and not with the input. Without an output it only counts. One goroutine uses it: it
-// calls write for each batch, then finish, and close in any case.
+// of a series and not with the input. The decisions of a job with a key are written as they come,
+// without a spool; that is the order of the rows of each entity. Without an output it only counts.
+// One goroutine uses it: it calls write for each batch, then finish, and close in any case.
 type orderedOutput struct {
 	s      *stream
 	out    io.Writer // nil: there is no output
 	enc    encode.Encoder
 	pack   string
+	packer io.WriteCloser // of decisions in the order in which they come; nil for a spool
 	spool  *os.File
 	w      *bufio.Writer
 	at     int64      // bytes spooled
@@ -38,18 +41,21 @@ type extent struct{ off, n int64 }
 // newOrderedOutput returns the output of a stream into out, which may be nil.
 func newOrderedOutput(s *stream, out io.Writer) (*orderedOutput, error) {
 	k := &orderedOutput{
-		s:      s,
-		out:    out,
-		pieces: make([][]extent, len(s.series)),
-		hist:   hdrhistogram.New(1, int64(time.Hour/time.Microsecond), 3),
+		s:    s,
+		out:  out,
+		hist: hdrhistogram.New(1, int64(time.Hour/time.Microsecond), 3),
 	}
 	if out == nil {
 		return k, nil
 	}
 	var err error
-	if k.enc, k.pack, err = encode.New(s.spec.OutputFormat, s.spec.layout(s.series)); err != nil {
+	if k.enc, k.pack, err = encode.New(s.spec.OutputFormat, s.layout()); err != nil {
 		return nil, err
 	}
+	if s.entities != nil {
+		return k, k.direct()
+	}
+	k.pieces = make([][]extent, len(s.series))
 	if k.spool, err = s.Files.Spool(); err != nil {
 		return nil, err
 	}
@@ -74,15 +80,18 @@ func (k *orderedOutput) write(data []byte) (*batch.Decisions, error) {
 	k.s.mu.Lock()
 	defer k.s.mu.Unlock()
 	for i, g := range d.Group {
-		if int(g) >= len(k.pieces) || d.Decision[i] != batch.NoDecision && int(d.Decision[i]) >= candidates {
+		if int(g) >= len(k.s.summary) || d.Decision[i] != batch.NoDecision && int(d.Decision[i]) >= candidates {
 			return nil, jobs.Errorf(
 				jobs.CodeInvalid, "decision %d: group %d and candidate %d are not of this swarm", i, g, d.Decision[i],
 			)
 		}
-		if k.out != nil {
+		if k.spool != nil {
 			if err := k.keep(d, i); err != nil {
 				return nil, err
 			}
+		}
+		if k.packer != nil {
+			k.line = k.enc.Spool(k.line, d, i)
 		}
 		sum := &k.s.summary[g]
 		if !sum.count(d, i) {
@@ -97,7 +106,41 @@ func (k *orderedOutput) write(data []byte) (*batch.Decisions, error) {
 		// A value beyond the histogram's hour counts as an hour.
 		_ = k.hist.RecordValue(min(max((now-d.Read[i])/1000, 1), k.hist.HighestTrackableValue()))
 	}
+	if k.packer != nil {
+		err = k.enc.Piece(0, bytes.NewReader(k.line))
+		k.line = k.line[:0]
+		if err != nil {
+			return nil, fault.IO("write", "the output", err)
+		}
+	}
 	return d, nil
+}
+
+// direct begins an output that has the decisions in the order in which they come.
+func (k *orderedOutput) direct() (err error) {
+	k.w = bufio.NewWriterSize(k.out, 1<<20)
+	if k.packer, err = encode.NewPacker(k.w, k.pack); err != nil {
+		return err
+	}
+	if err := k.enc.Begin(k.packer); err != nil {
+		return fault.IO("write", "the output", err)
+	}
+	return nil
+}
+
+// end completes such an output.
+func (k *orderedOutput) end() error {
+	err := k.enc.End()
+	if cerr := k.packer.Close(); err == nil {
+		err = cerr
+	}
+	if err == nil {
+		err = k.w.Flush()
+	}
+	if err != nil {
+		return fault.IO("write", "the output", err)
+	}
+	return nil
 }
 
 // keep spools decision i. Consecutive decisions of one series become one extent.
@@ -121,6 +164,9 @@ func (k *orderedOutput) keep(d *batch.Decisions, i int) error {
 func (k *orderedOutput) finish() error {
 	if k.out == nil {
 		return nil
+	}
+	if k.packer != nil {
+		return k.end()
 	}
 	if err := k.w.Flush(); err != nil {
 		return files.ScratchError("write", "the spool of decisions", err)

@@ -50,9 +50,15 @@ type StreamSpec struct {
 	Strict bool `json:"strict,omitempty"`
 }
 
-// layout returns the columns of the decisions of the job, whose series are given.
+// layout returns the columns of the decisions of the job, whose series are given. Those of a job
+// with a key have no names yet: the caller sets Entities.
 func (s *StreamSpec) layout(series []source.Series) encode.Layout {
-	l := encode.Layout{Candidates: s.Candidates, Features: s.Columns.Features, Drops: s.Drops}
+	l := encode.Layout{
+		Candidates: s.Candidates, Features: s.Columns.Features, Drops: s.Drops, Keys: s.Columns.Key,
+	}
+	if len(l.Keys) > 0 {
+		return l
+	}
 	for _, src := range series {
 		l.Series = append(l.Series, src.Name)
 	}
@@ -63,7 +69,17 @@ func (s *StreamSpec) layout(series []source.Series) encode.Layout {
 // is that of Columns.Features.
 func (s *StreamSpec) FeatureColumns() []string { return s.layout(nil).FeatureColumns() }
 
-// SeriesSummary counts the rows and decisions of one series.
+// KeyColumns returns the names that the columns of the key have in the output of a stream job;
+// nil without a key.
+func (s *StreamSpec) KeyColumns() []string {
+	if len(s.Columns.Key) == 0 {
+		return nil
+	}
+	return s.layout(nil).NameColumns()
+}
+
+// SeriesSummary counts the rows and decisions of one series, or of one entity of a job with a key.
+// Rows that were rejected before their entity was known are in no summary of an entity.
 type SeriesSummary struct {
 	Name         string `json:"name"`
 	Observations uint64 `json:"observations"` // valid rows
@@ -78,6 +94,21 @@ type SeriesSummary struct {
 type Dropped struct {
 	Late       uint64 `json:"dropped_late,omitempty"`
 	Duplicates uint64 `json:"dropped_duplicate,omitempty"`
+}
+
+// Keyless counts the rejected rows of a job with a key that have no group: those without a key that
+// can be used, and those of entities beyond the number that is allowed.
+type Keyless struct {
+	WithoutKey     uint64 `json:"without_key"`
+	BeyondEntities uint64 `json:"beyond_max_entities"`
+}
+
+// Note returns the text about such rows for a table or a line of progress; empty if there are none.
+func (k Keyless) Note() string {
+	if k == (Keyless{}) {
+		return ""
+	}
+	return fmt.Sprintf(" (%d without a key, %d beyond max_entities)", k.WithoutKey, k.BeyondEntities)
 }
 
 // Sum returns the number of dropped observations.
@@ -114,7 +145,10 @@ type StreamResult struct {
 	Decisions    uint64 `json:"decisions"`
 	Anomalies    uint64 `json:"anomalies"`
 	Dropped
-	Seconds float64 `json:"seconds"`
+	Keyless Keyless `json:"keyless,omitzero"`
+	// Entities is the number of entities of a job with a key.
+	Entities int     `json:"entities,omitempty"`
+	Seconds  float64 `json:"seconds"`
 	// LatencyP50 and LatencyP99 are milliseconds from reading a row to having its decision.
 	LatencyP50  float64 `json:"latency_p50_ms"`
 	LatencyP99  float64 `json:"latency_p99_ms"`
@@ -129,5 +163,8 @@ type StreamProgress struct {
 	Rejected     uint64 `json:"rejected"`
 	Decisions    uint64 `json:"decisions"`
 	Dropped
-	Done bool `json:"done,omitempty"` // everything is decided, the output is being written
+	Keyless Keyless `json:"keyless,omitzero"`
+	// Entities is the number of entities of a job with a key so far.
+	Entities int  `json:"entities,omitempty"`
+	Done     bool `json:"done,omitempty"` // everything is decided, the output is being written
 }

@@ -39,6 +39,9 @@ type stream struct {
 	reported time.Time
 
 	answered chan struct{} // collect has increased decided
+	entities *entities     // nil for a job without a key
+	read     uint64        // batches whose rows were read, by mu
+	ahead    chan struct{} // feed has increased read
 	refused  *jobs.Error   // why the last question of another client was refused; for collect
 	noRows   bool          // no input has a valid row; set before the reading fails
 	sinks    []sink.Sink
@@ -140,9 +143,15 @@ func (s *stream) run(ctx context.Context) (*StreamResult, error) {
 	if err := s.writeSummary(work); err != nil {
 		return nil, err
 	}
+	if s.entities != nil { // rows without an entity are in no summary
+		result.Entities, result.Rejected = s.state.Entities, s.state.Rejected
+		result.Keyless = s.state.Keyless
+	}
 	for _, v := range s.summary {
 		result.Observations += v.Observations
-		result.Rejected += v.Rejected
+		if s.entities == nil {
+			result.Rejected += v.Rejected
+		}
 		result.Decisions += v.Decisions
 		result.Anomalies += v.Anomalies
 		result.Late += v.Late
@@ -156,6 +165,41 @@ func (s *stream) run(ctx context.Context) (*StreamResult, error) {
 	}
 	result.LatencyP50, result.LatencyP99 = ordered.latency(50), ordered.latency(99)
 	return result, nil
+}
+
+// reached tells collect that all rows of batches up to number were read.
+func (s *stream) reached(number uint64) {
+	if s.entities == nil {
+		return
+	}
+	s.mu.Lock()
+	s.read = number
+	s.mu.Unlock()
+	select {
+	case s.ahead <- struct{}{}:
+	default:
+	}
+}
+
+// awaitEntities returns when the rows of a batch were read, so that its entities are known. An
+// attempt that continues a job finds decisions in the log before it has read their rows again.
+func (s *stream) awaitEntities(ctx context.Context, number uint64) error {
+	if s.entities == nil {
+		return nil
+	}
+	for {
+		s.mu.Lock()
+		ready := number <= s.read
+		s.mu.Unlock()
+		if ready {
+			return nil
+		}
+		select {
+		case <-s.ahead:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
 }
 
 // writeSummary writes the list of SeriesSummary. It is the last output of a job, so its presence

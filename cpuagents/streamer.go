@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/cpuagents/egress"
+	"github.com/exoswarm/exoswarm/cpuagents/encode"
 	"github.com/exoswarm/exoswarm/cpuagents/files"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/cpuagents/secret"
@@ -108,7 +109,9 @@ func (s *Streamer) Handle(ctx context.Context, job jobs.Job, progress func(any))
 		return nil, err
 	}
 	s = s.of(job)
-	st := &stream{Streamer: s, id: job.ID, progress: progress, answered: make(chan struct{}, 1)}
+	st := &stream{
+		Streamer: s, id: job.ID, progress: progress, answered: make(chan struct{}, 1), ahead: make(chan struct{}, 1),
+	}
 	result, err := st.attempt(ctx, job)
 	s.Files.NoteScratch(err)
 	gone := (errors.Is(err, jobs.ErrNotFound) || errors.Is(err, jobs.ErrFenced)) && st.gone(ctx)
@@ -152,6 +155,9 @@ func (s *stream) attempt(ctx context.Context, job jobs.Job) (*StreamResult, erro
 	if _, err := spec.Columns.CSV.Validate(); err != nil {
 		return nil, jobs.Errorf(jobs.CodeInvalid, "job %s: stream spec: columns.%v", job.ID, err)
 	}
+	if err := spec.Columns.CheckKey(swarms.MaxGroups); err != nil {
+		return nil, jobs.Errorf(jobs.CodeInvalid, "job %s: stream spec: columns: %v", job.ID, err)
+	}
 	if spec.OutputFormat == "" {
 		spec.OutputFormat, _ = rows.FormatOf(spec.Output, "ndjson")
 	}
@@ -164,10 +170,17 @@ func (s *stream) attempt(ctx context.Context, job jobs.Job) (*StreamResult, erro
 	if err != nil {
 		return nil, err
 	}
-	s.series, s.summary = series, make([]SeriesSummary, len(series))
+	s.series = series
+	if most := spec.Columns.Entities(); most > 0 {
+		s.entities = newEntities(most, held)
+	} else {
+		s.summary = make([]SeriesSummary, len(series))
+	}
 	remotes := 0
 	for i, src := range series { // every file must be readable before the first row goes out
-		s.summary[i].Name = src.Name
+		if s.entities == nil {
+			s.summary[i].Name = src.Name
+		}
 		remove, err := s.sourceResources().Check(ctx, job.ID, i, src, spec.Columns)
 		if err != nil {
 			return nil, err
@@ -185,7 +198,7 @@ func (s *stream) attempt(ctx context.Context, job jobs.Job) (*StreamResult, erro
 			)
 		}
 	}
-	if s.sinks, err = s.openSinks(job.ID, *spec, series); err != nil {
+	if s.sinks, err = s.openSinks(job.ID, *spec); err != nil {
 		return nil, err
 	}
 	for _, t := range s.sinks {
@@ -219,12 +232,29 @@ func (s *stream) claim(ctx context.Context) (swarms.Swarm, error) {
 		record = swarms.Swarm{
 			Version: jobs.Version, ID: s.id, Nonce: swarms.NewNonce(), Owner: s.id, Name: s.spec.Name,
 			Spec:   s.spec.Spec,
-			Groups: len(s.series), Created: time.Now().UTC(),
+			Groups: s.groups(), Created: time.Now().UTC(),
 		}
 		if err = s.Queue.CreateSwarm(ctx, record); !errors.Is(err, jobs.ErrExists) { // else somebody was faster
 			return record, err
 		}
 	}
+}
+
+// groups returns the number of groups of the swarm.
+func (s *stream) groups() int {
+	if s.entities != nil {
+		return s.entities.most
+	}
+	return len(s.series)
+}
+
+// layout returns the columns of the decisions of the job.
+func (s *stream) layout() encode.Layout {
+	l := s.spec.layout(s.series)
+	if s.entities != nil {
+		l.Entities = s.entities
+	}
+	return l
 }
 
 // gone reports whether the job's swarm was removed: by another attempt that has ended the job, or
@@ -278,7 +308,7 @@ func (s *stream) clean(ctx context.Context, gone bool) {
 // openSinks makes the sinks of a job: its webhook, those of its specification, and that of its
 // submitter. Their places are the same in every attempt. The caller closes them; after an error
 // they are closed.
-func (s *Streamer) openSinks(job string, spec StreamSpec, series []source.Series) (sinks []sink.Sink, err error) {
+func (s *stream) openSinks(job string, spec StreamSpec) (sinks []sink.Sink, err error) {
 	if len(spec.Sinks) > maxSinks {
 		return nil, jobs.Errorf(
 			jobs.CodeInvalid, "job %s: it has more than %d sinks: make several jobs of it", job, maxSinks,
@@ -292,21 +322,21 @@ func (s *Streamer) openSinks(job string, spec StreamSpec, series []source.Series
 		}
 	}()
 	if spec.Webhook != nil {
-		hook, err := sink.NewWebhook(job, *spec.Webhook, spec.layout(series), s.Egress, s.Secrets)
+		hook, err := sink.NewWebhook(job, *spec.Webhook, s.layout(), s.Egress, s.Secrets)
 		if err != nil {
 			return nil, err
 		}
 		sinks = append(sinks, hook)
 	}
 	for i, one := range spec.Sinks {
-		t, err := s.sinkResources().New(job, i, one, spec.layout(series))
+		t, err := s.sinkResources().New(job, i, one, s.layout())
 		if err != nil {
 			return sinks, err
 		}
 		sinks = append(sinks, t)
 	}
 	if spec.Live { // the last, so that the others keep the places of their positions
-		sinks = append(sinks, sink.NewLive(job, spec.layout(series), s.Queue, s.Logger))
+		sinks = append(sinks, sink.NewLive(job, s.layout(), s.Queue, s.Logger))
 	}
 	return sinks, nil
 }

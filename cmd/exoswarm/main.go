@@ -32,7 +32,8 @@ func main() { command.Main(root()) }
 // of its name.
 func root() *cobra.Command {
 	cmd := command.Group("exoswarm", "Stateful neural agents for very many entities",
-		quickstartCommand(), serveprocess.Command(), serveprocess.UICommand(), runCommand(), statusCommand(),
+		quickstartCommand(), serveprocess.Command(), serveprocess.UICommand(), runCommand(), detectCommand(),
+		statusCommand(),
 		topCommand(), doctorCommand(), debugCommand(), swarmCommand(), snapshotCommand(), natsCommand(),
 		submitCommand(), jobCommand(), queueCommand(), cronCommand(), tenantCommand(), dlqCommand(), objectCommand(),
 		agentCommand(), auditCommand(), initCommand(),

@@ -25,14 +25,16 @@ const columnRows = 64 << 10
 // a missing feature is NaN, and a dropped observation has the reason in a column of its own.
 //
 // A spooled decision has, little-endian: row, round and leader (uint64), score (float32), decision
-// (uint32), the features (float64), the counts (uint32), the reason of a drop (uint32), and the
-// timestamp behind its length (uint32).
+// (uint32), the features (float64), the counts (uint32), the reason of a drop (uint32), the
+// group of an entity (uint32), and the timestamp behind its length (uint32).
 type columnEncoder struct {
 	Layout
 	rows   string // arrow or parquet
 	schema *arrow.Schema
 	build  *array.RecordBuilder
-	held   int // rows in build
+	names  int           // columns before row and timestamp
+	held   int           // rows in build
+	in     *bufio.Reader // of Piece
 	out    interface {
 		Write(arrow.RecordBatch) error
 		Close() error
@@ -41,11 +43,15 @@ type columnEncoder struct {
 
 // newColumnEncoder returns an encoder of Arrow or Parquet. The order of the columns is that of CSV.
 func newColumnEncoder(rows string, l Layout) *columnEncoder {
-	fields := []arrow.Field{
-		{Name: "series", Type: arrow.BinaryTypes.String},
-		{Name: "row", Type: arrow.PrimitiveTypes.Uint64},
-		{Name: "timestamp", Type: arrow.BinaryTypes.String},
+	var fields []arrow.Field
+	for _, name := range l.NameColumns() {
+		fields = append(fields, arrow.Field{Name: name, Type: arrow.BinaryTypes.String})
 	}
+	names := len(fields)
+	fields = append(fields,
+		arrow.Field{Name: "row", Type: arrow.PrimitiveTypes.Uint64},
+		arrow.Field{Name: "timestamp", Type: arrow.BinaryTypes.String},
+	)
 	for _, name := range l.FeatureColumns() {
 		fields = append(fields, arrow.Field{Name: name, Type: arrow.PrimitiveTypes.Float64})
 	}
@@ -61,11 +67,8 @@ func newColumnEncoder(rows string, l Layout) *columnEncoder {
 	if l.Drops {
 		fields = append(fields, arrow.Field{Name: DroppedColumn, Type: arrow.BinaryTypes.String})
 	}
-	return &columnEncoder{Layout: l, rows: rows, schema: arrow.NewSchema(fields, nil)}
+	return &columnEncoder{Layout: l, rows: rows, schema: arrow.NewSchema(fields, nil), names: names}
 }
-
-// firstFeature is the first column of features. Series, row and timestamp precede it.
-const firstFeature = 3
 
 // Spool implements Encoder: the numbers in fixed places, then the text of the timestamp behind its
 // length.
@@ -91,6 +94,9 @@ func (e *columnEncoder) Spool(b []byte, d *batch.Decisions, i int) []byte {
 		why = uint32(d.Dropped[i])
 	}
 	b = le.AppendUint32(b, why)
+	if len(e.Keys) > 0 {
+		b = le.AppendUint32(b, d.Group[i])
+	}
 	b = le.AppendUint32(b, uint32(len(d.Timestamp[i])))
 	return append(b, d.Timestamp[i]...)
 }
@@ -110,11 +116,20 @@ func (e *columnEncoder) Begin(w io.Writer) (err error) {
 // Piece implements Encoder. Rows collect in the builder across pieces, so a batch may contain
 // several series, and its size does not depend on the pieces.
 func (e *columnEncoder) Piece(series int, r io.Reader) error {
-	in := bufio.NewReaderSize(r, 64<<10)
+	if e.in == nil {
+		e.in = bufio.NewReaderSize(nil, 64<<10)
+	}
+	in := e.in
+	in.Reset(r)
 	le := binary.LittleEndian
 	values := 32 // where the features begin in b
 	counts := values + 8*len(e.Features)
-	b := make([]byte, counts+4*len(e.Candidates)+8)
+	dropped := counts + 4*len(e.Candidates)
+	b := make([]byte, dropped+8)
+	if len(e.Keys) > 0 {
+		b = make([]byte, dropped+12)
+	}
+	firstFeature := e.names + 2
 	var stamp []byte
 	for {
 		if _, err := io.ReadFull(in, b); errors.Is(err, io.EOF) {
@@ -130,9 +145,14 @@ func (e *columnEncoder) Piece(series int, r io.Reader) error {
 		if c := le.Uint32(b[28:]); c != batch.NoDecision {
 			name = e.Candidates[c]
 		}
-		e.build.Field(0).(*array.StringBuilder).Append(strings.ToValidUTF8(e.Series[series], "\uFFFD"))
-		e.build.Field(1).(*array.Uint64Builder).Append(le.Uint64(b))
-		e.build.Field(2).(*array.StringBuilder).BinaryBuilder.Append(stamp)
+		if len(e.Keys) > 0 {
+			series = int(le.Uint32(b[dropped+4:]))
+		}
+		for i, name := range e.Names(series) {
+			e.build.Field(i).(*array.StringBuilder).Append(strings.ToValidUTF8(name, "\uFFFD"))
+		}
+		e.build.Field(e.names).(*array.Uint64Builder).Append(le.Uint64(b))
+		e.build.Field(e.names + 1).(*array.StringBuilder).BinaryBuilder.Append(stamp)
 		for f := range e.Features {
 			e.build.Field(firstFeature + f).(*array.Float64Builder).Append(
 				math.Float64frombits(le.Uint64(b[values+8*f:])),
@@ -148,7 +168,7 @@ func (e *columnEncoder) Piece(series int, r io.Reader) error {
 		}
 		if e.Drops {
 			e.build.Field(at + 4 + len(e.Candidates)).(*array.StringBuilder).Append(
-				batch.Reasons[le.Uint32(b[len(b)-8:])],
+				batch.Reasons[le.Uint32(b[dropped:])],
 			)
 		}
 		if e.held++; e.held == columnRows {

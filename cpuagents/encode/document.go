@@ -39,8 +39,11 @@ func (p *Document) Size() int { return p.size }
 // without a series, or an unknown format. The document is unchanged then.
 func (p *Document) Add(d *batch.Decisions, i int) (err error) {
 	series := int(d.Group[i])
-	if series >= len(p.Series) {
-		return fmt.Errorf("decision %d is of group %d of %d", i, series, len(p.Series))
+	if !p.Has(series) {
+		return fmt.Errorf("decision %d is of group %d, which has no series", i, series)
+	}
+	if len(p.Keys) > 0 {
+		series = 0 // decisions of entities are one run
 	}
 	if p.enc == nil {
 		if p.enc, p.pack, err = New(p.Format, p.Layout); err != nil {
@@ -56,7 +59,10 @@ func (p *Document) Add(d *batch.Decisions, i int) (err error) {
 	}
 	p.count++
 	// Columns repeat the name and the decision, which lines contain.
-	p.size += len(p.text) - from + len(p.Series[series]) + 32
+	p.size += len(p.text) - from + 32
+	for _, name := range p.Names(int(d.Group[i])) {
+		p.size += len(name)
+	}
 	return nil
 }
 

@@ -1,6 +1,10 @@
 package encode
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/exoswarm/exoswarm/cpuagents/rows"
+)
 
 // Layout describes the columns of the decisions of a job. The encoders share its slices and do not
 // change them. They must not change while an encoder uses them.
@@ -9,6 +13,52 @@ type Layout struct {
 	Candidates []string // a decision refers to one by its index
 	Features   []string
 	Drops      bool // formats with columns have one for the reason of a dropped observation
+	// Keys are the columns that name the entity of a decision, in place of the column of the
+	// series; empty for decisions of series. Entities has their values then, and Series is empty.
+	Keys     []string
+	Entities Entities
+}
+
+// Entities are the entities of a job with a key. Their number grows while the job runs, and an
+// entity never changes. Its methods may be called concurrently.
+type Entities interface {
+	// Key returns the key of the entity of a group, as in rows.Row, and whether there is one.
+	Key(group int) (key string, ok bool)
+}
+
+// Has reports whether a group has a series or an entity.
+func (l Layout) Has(group int) bool {
+	if len(l.Keys) == 0 {
+		return group < len(l.Series)
+	}
+	_, ok := l.Entities.Key(group)
+	return ok
+}
+
+// Names returns the values of the first columns: the name of the series of a group, or the values
+// of its key. The group has one, see Has.
+func (l Layout) Names(group int) []string {
+	if len(l.Keys) == 0 {
+		return l.Series[group : group+1]
+	}
+	key, _ := l.Entities.Key(group)
+	return rows.KeyValues(key)
+}
+
+// NameColumns returns the names of the first columns: series, or those of the key. A key column
+// has its own name, unless another column has that name in upper or lower case: then "keys."
+// precedes it.
+func (l Layout) NameColumns() []string {
+	if len(l.Keys) == 0 {
+		return []string{"series"}
+	}
+	names := make([]string, len(l.Keys))
+	for i, name := range l.Keys {
+		if names[i] = name; l.reserved(name) && !strings.EqualFold(name, "series") {
+			names[i] = "keys." + name
+		}
+	}
+	return names
 }
 
 // reservedColumns are the columns of an output other than features and counts. A feature with one

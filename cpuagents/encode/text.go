@@ -24,7 +24,8 @@ type Encoder interface {
 	Spool(b []byte, d *batch.Decisions, i int) []byte
 	// Begin starts the output.
 	Begin(w io.Writer) error
-	// Piece writes the spooled decisions in r, which are of one series, by its index.
+	// Piece writes the spooled decisions in r, which are of one series, by its index. Those of
+	// entities name their entity themselves, so r has any of them, and series does not count.
 	Piece(series int, r io.Reader) error
 	// End finishes the output. It does not close the writer.
 	End() error
@@ -73,14 +74,23 @@ func (t *text) End() error { return nil }
 // ndjsonEncoder writes one JSON object per line.
 type ndjsonEncoder struct {
 	text
+	Layout
 	prefix   [][]byte // by series: {"series":"NAME","row":
+	keys     [][]byte // by key column: {"NAME": or ,"NAME":
 	features [][]byte // by feature: ,"NAME":
 	names    [][]byte // by candidate: "NAME"
 }
 
 // NewNDJSON returns the encoder of NDJSON. Its spooled decisions are lines of the output.
 func NewNDJSON(l Layout) Encoder {
-	e := &ndjsonEncoder{}
+	e := &ndjsonEncoder{Layout: l}
+	for i, name := range l.NameColumns() {
+		mark := byte(',')
+		if i == 0 {
+			mark = '{'
+		}
+		e.keys = append(e.keys, append(AppendJSON([]byte{mark}, name), ':'))
+	}
 	for _, name := range l.Series {
 		e.prefix = append(e.prefix, append(AppendJSON([]byte(`{"series":`), name), `,"row":`...))
 	}
@@ -95,7 +105,14 @@ func NewNDJSON(l Layout) Encoder {
 
 // Spool implements Encoder.
 func (e *ndjsonEncoder) Spool(b []byte, d *batch.Decisions, i int) []byte {
-	b = append(b, e.prefix[d.Group[i]]...)
+	if len(e.Keys) == 0 {
+		b = append(b, e.prefix[d.Group[i]]...)
+	} else {
+		for k, value := range e.Names(int(d.Group[i])) {
+			b = AppendJSON(append(b, e.keys[k]...), value)
+		}
+		b = append(b, `,"row":`...)
+	}
 	b = strconv.AppendUint(b, d.Row[i], 10)
 	b = AppendJSON(append(b, `,"timestamp":`...), d.Timestamp[i])
 	for f, name := range e.features {
@@ -156,7 +173,11 @@ type csvEncoder struct {
 // newCSVEncoder returns the encoder of CSV. Only an output with drops has the column of reasons.
 func newCSVEncoder(l Layout) *csvEncoder {
 	e := &csvEncoder{Layout: l}
-	header := []byte("series,row,timestamp")
+	var header []byte
+	for _, name := range l.NameColumns() {
+		header = append(appendCSV(header, name), ',')
+	}
+	header = append(header, "row,timestamp"...)
 	for _, name := range l.FeatureColumns() {
 		header = appendCSV(append(header, ','), name)
 	}
@@ -178,7 +199,13 @@ func newCSVEncoder(l Layout) *csvEncoder {
 
 // Spool implements Encoder. A missing feature is an empty field.
 func (e *csvEncoder) Spool(b []byte, d *batch.Decisions, i int) []byte {
-	b = append(b, e.prefix[d.Group[i]]...)
+	if len(e.Keys) == 0 {
+		b = append(b, e.prefix[d.Group[i]]...)
+	} else {
+		for _, value := range e.Names(int(d.Group[i])) {
+			b = append(appendCSV(b, value), ',')
+		}
+	}
 	b = strconv.AppendUint(b, d.Row[i], 10)
 	b = appendCSV(append(b, ','), d.Timestamp[i])
 	for f := range e.Features {

@@ -151,7 +151,8 @@ func (noRows) Next() (rows.Row, *rows.Reject, error) { return rows.Row{}, nil, i
 func (noRows) Close() error                          { return nil }
 
 // append writes an entry: its length, a byte that is 1 for a reject, and then the reject as JSON,
-// or the row with its numbers in fixed places and the timestamp last. Numbers are little-endian.
+// or the row with its numbers in fixed places, the length of its key, the key and the timestamp.
+// Numbers are little-endian.
 // Features are not written, since they follow from the values.
 func (e *entry) append(b []byte) []byte {
 	le := binary.LittleEndian
@@ -168,6 +169,8 @@ func (e *entry) append(b []byte) []byte {
 		for _, v := range r.Values {
 			b = le.AppendUint64(b, math.Float64bits(v))
 		}
+		b = le.AppendUint32(b, uint32(len(r.Key)))
+		b = append(b, r.Key...)
 		b = append(b, r.Timestamp...)
 	}
 	le.PutUint32(b, uint32(len(b)-5))
@@ -207,6 +210,8 @@ func (s *spill) get() (rows.Row, *rows.Reject, error) {
 		r.Values[i] = math.Float64frombits(le.Uint64(b[8*i:]))
 		r.Features[i] = float32(r.Values[i])
 	}
-	r.Timestamp = string(b[8*len(r.Values):])
+	b = b[8*len(r.Values):]
+	key := le.Uint32(b)
+	r.Key, r.Timestamp = string(b[4:4+key]), string(b[4+key:])
 	return r, nil, nil
 }

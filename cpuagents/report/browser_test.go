@@ -97,7 +97,7 @@ func written(t *testing.T, series, rows int, loud func(i int) bool, labels ...La
 	h := Header{Title: "shops", Anomaly: "anomalous", Features: []string{"load", "errors %"}}
 	if len(labels) > 0 {
 		var err error
-		if h.Labels, err = Compare(labels, h.Anomaly, bytes.NewReader(in.Bytes())); err != nil {
+		if h.Labels, err = Compare(labels, h.Anomaly, nil, bytes.NewReader(in.Bytes())); err != nil {
 			t.Fatalf("Compare: %v, want no error", err)
 		}
 	}

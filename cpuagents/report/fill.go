@@ -42,12 +42,20 @@ func fill(w io.Writer, h Header, features []string, series int, drawn []*chart) 
 	return nil
 }
 
+// plural returns the word for the charts of a run.
+func (h *Header) plural() string {
+	if len(h.Keys) > 0 {
+		return "entities"
+	}
+	return "series"
+}
+
 // summary returns the line of totals as HTML.
 func summary(h Header, series int) string {
 	var b strings.Builder
 	r := &h.Result
 	item := func(format string, args ...any) { fmt.Fprintf(&b, "\n<span>"+format+"</span>", args...) }
-	item("<b>%d</b> series", series)
+	item("<b>%d</b> %s", series, h.plural())
 	item("<b>%d</b> observations", r.Observations)
 	item("<b>%d</b> %s", r.Anomalies, html.EscapeString(h.Anomaly))
 	item("<b>%d</b> rejected rows", r.Rejected)
@@ -78,7 +86,7 @@ func key(h Header, features []string, series, drawn int) string {
 		b.WriteString("\n" + `<i class="l"></i> labelled and found <i class="m"></i> labelled and missed`)
 	}
 	if drawn < series {
-		fmt.Fprintf(&b, "\n&nbsp; the %d series with the most anomalies are drawn", drawn)
+		fmt.Fprintf(&b, "\n&nbsp; the %d %s with the most anomalies are drawn", drawn, h.plural())
 	}
 	if more := len(h.Features) - len(features); more > 0 {
 		fmt.Fprintf(&b, "\n&nbsp; %d more features are in the output", more)

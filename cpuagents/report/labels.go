@@ -129,9 +129,10 @@ func (o *Outcome) String() string {
 }
 
 // Compare reads decisions, NDJSON as a stream job writes it, and returns what they have found. An
-// alarm is a row whose decision is anomaly. A label is found when an alarm of its series lies
+// alarm is a row whose decision is anomaly. keys are the members of a line that name its entity, as
+// in Header.Keys. A label is found when an alarm of its series lies
 // within it.
-func Compare(labels []Label, anomaly string, decisions io.Reader) (*Outcome, error) {
+func Compare(labels []Label, anomaly string, keys []string, decisions io.Reader) (*Outcome, error) {
 	o := &Outcome{Labels: len(labels)}
 	for _, l := range labels {
 		o.Each = append(o.Each, Incident{Label: l})
@@ -158,7 +159,7 @@ func Compare(labels []Label, anomaly string, decisions io.Reader) (*Outcome, err
 			continue
 		}
 		var l line
-		if err := json.Unmarshal(text, &l); err != nil {
+		if err := l.parse(text, keys); err != nil {
 			return nil, fmt.Errorf("labels: decisions: line %d: %w", n, err)
 		}
 		if l.Decision != anomaly || l.Dropped != "" {

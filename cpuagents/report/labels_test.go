@@ -60,7 +60,7 @@ func TestCompare(t *testing.T) {
 			fmt.Fprintf(&in, `{"series":%q,"row":1,"timestamp":%q,"score":1,"decision":%q}`+"\n", series, time,
 				row[at+1:])
 		}
-		o, err := Compare(labels, "anomalous", &in)
+		o, err := Compare(labels, "anomalous", nil, &in)
 		if err != nil {
 			t.Fatalf("%s: Compare: %v, want no error", c.name, err)
 		}
@@ -93,7 +93,7 @@ func TestEscapedAnomaly(t *testing.T) {
 	}
 	in := `{"series":"a","timestamp":"2026-01-01","decision":"<up"}` + "\n" +
 		`{"series":"a","timestamp":"2026-01-02","decision":"\u003cup"}` + "\n"
-	o, err := Compare(labels, "<up", strings.NewReader(in))
+	o, err := Compare(labels, "<up", nil, strings.NewReader(in))
 	if err != nil || o.Each[0].Alarms != 2 {
 		t.Errorf("Compare: %+v, %v, want 2 alarms", o, err)
 	}

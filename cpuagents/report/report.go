@@ -41,8 +41,10 @@ type Header struct {
 	Title    string
 	Anomaly  string   // the decision that is drawn as an anomaly
 	Features []string // members of a line of decisions that hold the features
-	Result   cpuagents.StreamResult
-	Labels   *Outcome // nil: the run has no labels
+	// Keys are the members of a line of decisions that name its entity; empty for series.
+	Keys   []string
+	Result cpuagents.StreamResult
+	Labels *Outcome // nil: the run has no labels
 }
 
 // line is what the report reads of a line of decisions.
@@ -54,7 +56,26 @@ type line struct {
 	Decision  string  `json:"decision"`
 	Dropped   string  `json:"dropped"`
 
-	values []float64 // of the features; NaN where there is none
+	members map[string]json.RawMessage // of a line with a key; nil until read has them
+	values  []float64                  // of the features; NaN where there is none
+}
+
+// parse reads a line of decisions whose entity is in the members keys; without keys its series.
+func (l *line) parse(text []byte, keys []string) error {
+	if err := json.Unmarshal(text, l); err != nil || len(keys) == 0 {
+		return err
+	}
+	if err := json.Unmarshal(text, &l.members); err != nil {
+		return err
+	}
+	values := make([]string, len(keys))
+	for i, k := range keys {
+		if err := json.Unmarshal(l.members[k], &values[i]); err != nil {
+			return fmt.Errorf("member %q: %w", k, err)
+		}
+	}
+	l.Series = rows.EntityName(rows.JoinKey(values))
+	return nil
 }
 
 // chart is one series as the page's script reads it: columns of equal length, x in unix seconds. No
@@ -105,8 +126,9 @@ type mark struct {
 	Row       uint64     `json:"row"`
 }
 
-// Write reads decisions, NDJSON with the series one after the other as a stream job writes them,
-// and writes the page. It holds the points that are drawn, not the rows.
+// Write reads decisions, NDJSON as a stream job writes them, and writes the page. It holds the
+// points that are drawn, not the rows. The rows of a series are in their order, and may have rows
+// of others between them.
 func Write(w io.Writer, h Header, decisions io.Reader, series []cpuagents.SeriesSummary) error {
 	drawn := choose(series, h.Labels)
 	features := h.Features[:min(len(h.Features), maxFeatures)]
@@ -119,7 +141,7 @@ func Write(w io.Writer, h Header, decisions io.Reader, series []cpuagents.Series
 		order = append(order, c)
 	}
 	in := bufio.NewReaderSize(decisions, 1<<20)
-	var b *bucket
+	buckets := map[*chart]*bucket{}
 	for n := 1; ; n++ {
 		text, err := in.ReadSlice('\n')
 		if errors.Is(err, io.EOF) && len(text) == 0 {
@@ -129,7 +151,7 @@ func Write(w io.Writer, h Header, decisions io.Reader, series []cpuagents.Series
 			return fmt.Errorf("report: decisions: %w", err)
 		}
 		var l line
-		if err := json.Unmarshal(text, &l); err != nil {
+		if err := l.parse(text, h.Keys); err != nil {
 			return fmt.Errorf("report: decisions: line %d: %w", n, err)
 		}
 		c := charts[l.Series]
@@ -139,16 +161,17 @@ func Write(w io.Writer, h Header, decisions io.Reader, series []cpuagents.Series
 		if err := l.read(text, features); err != nil {
 			return fmt.Errorf("report: decisions: line %d: %w", n, err)
 		}
-		if b == nil || b.c != c {
-			b.flush()
+		b := buckets[c]
+		if b == nil {
 			b = &bucket{c: c, size: max((c.Rows+maxBuckets-1)/maxBuckets, 1)}
+			buckets[c] = b
 		}
 		if err := b.add(l, l.Decision == h.Anomaly); err != nil {
 			return fmt.Errorf("report: decisions: line %d: %w", n, err)
 		}
 	}
-	b.flush()
 	for _, c := range order {
+		buckets[c].flush()
 		sort.Stable(c)
 	}
 	return fill(w, h, features, len(series), order)
@@ -185,9 +208,11 @@ func choose(series []cpuagents.SeriesSummary, labels *Outcome) []cpuagents.Serie
 
 // read takes the features out of a line.
 func (l *line) read(text []byte, features []string) error {
-	var members map[string]json.RawMessage
-	if err := json.Unmarshal(text, &members); err != nil {
-		return err
+	members := l.members
+	if members == nil {
+		if err := json.Unmarshal(text, &members); err != nil {
+			return err
+		}
 	}
 	l.values = make([]float64, len(features))
 	for f, name := range features {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/apache/arrow-go/v18/arrow"
@@ -39,7 +40,7 @@ func newArrowReader(name string, src io.ReadCloser, spec ColumnSpec, h *inputmem
 	if err := r.open(); err != nil {
 		return nil, err
 	}
-	return &columnarReader{name: name, spec: spec, src: r}, nil
+	return newColumnarReader(name, spec, r), nil
 }
 
 // open reads the schema and finds the wanted columns. It checks their types, so that next need not.
@@ -47,7 +48,7 @@ func newArrowReader(name string, src io.ReadCloser, spec ColumnSpec, h *inputmem
 func (r *arrowReader) open() (err error) {
 	defer damaged(r.name, &err)
 	// The block lives as long as the reader, so its memory is taken once.
-	if err := r.hold.Grow(blockBytes(len(r.spec.Features))); err != nil {
+	if err := r.hold.Grow(blockBytes(len(r.spec.Features), len(r.spec.Key))); err != nil {
 		return err
 	}
 	if r.ipc, err = ipc.NewReaderFromMessageReader(r.ArrowMessages); err != nil {
@@ -66,6 +67,10 @@ func (r *arrowReader) open() (err error) {
 		switch {
 		case i == 0 && !IsArrowTime(t):
 			return wrongType(r.name, r.spec.Timestamp, t.String(), wantTime)
+		case i > len(r.spec.Features):
+			if !isArrowKey(t) {
+				return wrongType(r.name, r.spec.columns()[i], t.String(), wantKey)
+			}
 		case i > 0 && !IsArrowNumber(t):
 			return wrongType(r.name, r.spec.Features[i-1], t.String(), wantNumber)
 		}
@@ -77,6 +82,40 @@ func (r *arrowReader) open() (err error) {
 // 64 bits.
 func IsArrowNumber(t arrow.DataType) bool {
 	return arrow.IsInteger(t.ID()) || arrow.IsFloating(t.ID())
+}
+
+// isArrowKey reports whether the values of a type can be a part of a key.
+func isArrowKey(t arrow.DataType) bool {
+	switch t.ID() {
+	case arrow.STRING, arrow.LARGE_STRING, arrow.BOOL:
+		return true
+	}
+	return arrow.IsInteger(t.ID())
+}
+
+// arrowKey returns value i of a column of a type for which isArrowKey holds, as copyKey does.
+func arrowKey(a arrow.Array, i int) (key string, size int) {
+	switch a := a.(type) {
+	case *array.String:
+		return copyKey(a.Value(i))
+	case *array.LargeString:
+		return copyKey(a.Value(i))
+	case *array.Boolean:
+		key = strconv.FormatBool(a.Value(i))
+	case *array.Int64:
+		key = strconv.FormatInt(a.Value(i), 10)
+	case *array.Uint64:
+		key = strconv.FormatUint(a.Value(i), 10)
+	default:
+		key = strconv.FormatFloat(ArrowNumber(a, i), 'f', -1, 64)
+	}
+	return key, len(key)
+}
+
+// copyKey returns a copy of a value of a key, which does not keep the memory of the source, and the
+// bytes of the value. Of a value that is too long it copies the begin.
+func copyKey(s string) (key string, size int) {
+	return strings.Clone(s[:min(len(s), MaxKey)]), len(s)
 }
 
 // IsArrowTime reports whether the values of a type can be a timestamp.
@@ -117,7 +156,8 @@ func (r *arrowReader) next(b *block) (more bool, err error) {
 	from := int(r.row)
 	n := int(min(r.record.NumRows()-r.row, blockRows))
 	r.row += int64(n)
-	b.reset(len(r.spec.Features), n)
+	features := len(r.spec.Features)
+	b.reset(features, len(r.spec.Key), n)
 	// A null leaves its row as reset has made it: an empty text, or a value that nulls marks.
 	times := r.record.Column(r.at[0])
 	for i := range n {
@@ -125,7 +165,15 @@ func (r *arrowReader) next(b *block) (more bool, err error) {
 			b.times[i] = ArrowTime(times, from+i)
 		}
 	}
-	for f, at := range r.at[1:] {
+	for k, at := range r.at[1+features:] {
+		c := r.record.Column(at)
+		for i := range n {
+			if b.nulls[features+k][i] = !c.IsValid(from + i); !b.nulls[features+k][i] {
+				b.keys[k][i], b.sizes[k][i] = arrowKey(c, from+i)
+			}
+		}
+	}
+	for f, at := range r.at[1 : 1+features] {
 		c := r.record.Column(at)
 		for i := range n {
 			if b.nulls[f][i] = !c.IsValid(from + i); !b.nulls[f][i] {

@@ -237,7 +237,7 @@ func TestArrowMemory(t *testing.T) {
 		if err != nil {
 			t.Fatalf("newArrowReader: %v, want no error", err)
 		}
-		base := blockBytes(2) + 8*int64(len(parts[0].meta))
+		base := blockBytes(2, 0) + 8*int64(len(parts[0].meta))
 		if h.Bytes() != base {
 			t.Errorf("%s: the schema takes %d bytes, want %d", name, h.Bytes(), base)
 		}

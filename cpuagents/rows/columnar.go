@@ -14,6 +14,10 @@ type block struct {
 	times  []string // empty for a row without a timestamp
 	values [][]float64
 	nulls  [][]bool // by feature: true for a row without a value
+	// keys has the values of each key column; nulls after those of the features. sizes has the bytes
+	// of each value, of which keys has the begin if they are more than MaxKey.
+	keys  [][]string
+	sizes [][]int
 }
 
 // blockRows is the most rows of a block: as many as a batch has at most.
@@ -21,13 +25,20 @@ const blockRows = 4096
 
 // reset gives the block n empty rows. It keeps the memory of the block if that is large enough.
 // Every timestamp is empty, every value 0 and no value null.
-func (b *block) reset(features, n int) {
+func (b *block) reset(features, keys, n int) {
 	b.times = resize(b.times, n)
 	if b.values == nil {
-		b.values, b.nulls = make([][]float64, features), make([][]bool, features)
+		b.values, b.nulls = make([][]float64, features), make([][]bool, features+keys)
+		b.keys, b.sizes = make([][]string, keys), make([][]int, keys)
 	}
 	for i := range b.values {
-		b.values[i], b.nulls[i] = resize(b.values[i], n), resize(b.nulls[i], n)
+		b.values[i] = resize(b.values[i], n)
+	}
+	for i := range b.nulls {
+		b.nulls[i] = resize(b.nulls[i], n)
+	}
+	for i := range b.keys {
+		b.keys[i], b.sizes[i] = resize(b.keys[i], n), resize(b.sizes[i], n)
 	}
 }
 
@@ -43,8 +54,10 @@ func resize[T any](s []T, n int) []T {
 
 // blockBytes returns the memory of a block in bytes: for each row the header of a text and a short
 // text, for each feature a number and whether it is null, and the same again for the buffers from
-// which they are decoded.
-func blockBytes(features int) int64 { return blockRows * (48 + 24*int64(features+1)) }
+// which they are decoded. A value of a key has up to MaxKey bytes.
+func blockBytes(features, keys int) int64 {
+	return blockRows * (48 + 24*int64(features+1) + (MaxKey+64)*int64(keys))
+}
 
 // blockReader reads a columnar source block by block. One goroutine uses it. An error without a
 // class is damage of the data; see damaged.
@@ -65,6 +78,12 @@ type columnarReader struct {
 	number uint64
 	clock  Clock
 	order  order
+	key    keyBuilder
+}
+
+// newColumnarReader returns the reader of the rows of src, which it owns.
+func newColumnarReader(name string, spec ColumnSpec, src blockReader) *columnarReader {
+	return &columnarReader{name: name, spec: spec, src: src, key: keyBuilder{columns: spec.Key}}
 }
 
 // Close implements Reader.
@@ -87,9 +106,10 @@ func (r *columnarReader) Next() (Row, *Reject, error) {
 	i := r.at
 	r.at++
 	r.number++
+	r.key.begin()
 	out, problem := r.row(i)
 	if problem != "" {
-		return Row{}, &Reject{Series: r.name, Row: r.number, Reason: problem}, nil
+		return Row{}, &Reject{Series: r.name, Row: r.number, Reason: problem, Cause: r.key.cause()}, nil
 	}
 	return out, nil, nil
 }
@@ -133,6 +153,15 @@ func (r *columnarReader) row(i int) (Row, string) {
 	if problem := r.clock.stamp(&out); problem != "" {
 		return Row{}, problem
 	}
+	for k, name := range r.spec.Key {
+		if r.block.nulls[len(r.spec.Features)+k][i] {
+			return Row{}, r.key.fail("key column %q is null", name)
+		}
+		if problem := r.key.add(k, r.block.keys[k][i], r.block.sizes[k][i]); problem != "" {
+			return Row{}, problem
+		}
+	}
+	out.Key = r.key.key()
 	for f, name := range r.spec.Features {
 		if r.block.nulls[f][i] {
 			return Row{}, fmt.Sprintf("column %q is null", name)
@@ -144,17 +173,17 @@ func (r *columnarReader) row(i int) (Row, string) {
 		out.Values[f] = v
 		out.Features[f] = float32(v)
 	}
-	if problem := r.order.check(&out); problem != "" && !r.spec.AnyOrder {
+	if problem := r.order.check(&out); problem != "" && r.spec.inOrder() {
 		return Row{}, problem
 	}
 	return out, ""
 }
 
 // Find returns the positions of the wanted columns among names: of the timestamp, then of the
-// features. A column that is missing or appears twice is an error, which names the file. The error
+// features, then of the key. A column that is missing or appears twice is an error, which names the file. The error
 // proposes a cure, such as another delimiter or another name.
 func (s ColumnSpec) Find(file string, names []string) (at []int, err error) {
-	for _, want := range append([]string{s.Timestamp}, s.Features...) {
+	for _, want := range s.columns() {
 		found := -1
 		for i, n := range names {
 			if n != want {

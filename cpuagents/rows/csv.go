@@ -23,12 +23,13 @@ type csvReader struct {
 	valid  bool   // a row was valid
 	src    io.Closer
 	number uint64 // of the last row
-	// columns are the positions of the timestamp and of the features in a record, and width is the
+	// columns are the positions of the timestamp, of the features and of the key in a record, and width is the
 	// number of columns of the header, which every record must have.
-	columns []int // positions of the timestamp and of the features
+	columns []int // positions of the timestamp, of the features and of the key
 	width   int   // columns of the header
 	clock   Clock
 	order   order
+	key     keyBuilder
 }
 
 // newCSVReader reads the header. The reader owns src from here on, also when an error is returned.
@@ -38,6 +39,7 @@ func newCSVReader(name string, src io.ReadCloser, spec ColumnSpec, h *inputmem.H
 		spec:    spec,
 		comma:   spec.CSV.Comma(),
 		src:     src,
+		key:     keyBuilder{columns: spec.Key},
 	}
 	var err error
 	if r.clock, err = NewClock(spec.CSV); err == nil {
@@ -183,6 +185,7 @@ func (r *csvReader) Next() (Row, *Reject, error) {
 		}
 		r.number++
 		cure := ""
+		r.key.begin()
 		if problem == "" {
 			var out Row
 			if out, problem = r.parse(record); problem == "" {
@@ -197,7 +200,9 @@ func (r *csvReader) Next() (Row, *Reject, error) {
 				problem = r.unread()
 			}
 		}
-		return Row{}, &Reject{Series: r.lines.name, Row: r.number, Line: r.first, Reason: problem, Cure: cure}, nil
+		return Row{}, &Reject{
+			Series: r.lines.name, Row: r.number, Line: r.first, Reason: problem, Cure: cure, Cause: r.key.cause(),
+		}, nil
 	}
 }
 
@@ -242,13 +247,20 @@ func (r *csvReader) parse(record []byte) (Row, string) {
 	out := Row{
 		Number:    r.number,
 		Timestamp: strings.TrimSpace(fields[r.columns[0]]),
-		Features:  make([]float32, len(r.columns)-1),
-		Values:    make([]float64, len(r.columns)-1),
+		Features:  make([]float32, len(r.spec.Features)),
+		Values:    make([]float64, len(r.spec.Features)),
 	}
 	if problem := r.clock.stamp(&out); problem != "" {
 		return Row{}, problem
 	}
-	for i, c := range r.columns[1:] {
+	for i, c := range r.columns[1+len(r.spec.Features):] {
+		text := strings.TrimSpace(fields[c])
+		if problem := r.key.add(i, text, len(text)); problem != "" {
+			return Row{}, problem
+		}
+	}
+	out.Key = r.key.key()
+	for i, c := range r.columns[1 : 1+len(r.spec.Features)] {
 		text := strings.TrimSpace(fields[c])
 		if text == "" {
 			return Row{}, fmt.Sprintf("column %q is empty", r.spec.Features[i])
@@ -267,7 +279,7 @@ func (r *csvReader) parse(record []byte) (Row, string) {
 		out.Values[i] = v
 		out.Features[i] = float32(v)
 	}
-	if problem := r.order.check(&out); problem != "" && !r.spec.AnyOrder {
+	if problem := r.order.check(&out); problem != "" && r.spec.inOrder() {
 		return Row{}, problem
 	}
 	out.Timestamp = strings.Clone(out.Timestamp) // else it would keep the record, up to a megabyte

@@ -1,6 +1,7 @@
 package rows
 
 import (
+	"io"
 	"os"
 	"path"
 	"strings"
@@ -146,4 +147,17 @@ func Open(name string, file *os.File, f Format, spec ColumnSpec, unpacked int64,
 		return newArrowReader(name, src, spec, h)
 	}
 	return newCSVReader(name, src, spec, h)
+}
+
+// OpenText returns the reader of a document of CSV or NDJSON, which is not packed. The reader owns
+// src from here on, also when an error is returned.
+func OpenText(name string, src io.ReadCloser, f Format, spec ColumnSpec) (Reader, error) {
+	switch f {
+	case "csv":
+		return newCSVReader(name, src, spec, nil)
+	case "ndjson":
+		return newNDJSONReader(name, src, spec), nil
+	}
+	_ = src.Close()
+	return nil, jobs.Errorf(jobs.CodeInput, "%s: it is %s: only plain CSV and NDJSON are read as they grow", name, f)
 }

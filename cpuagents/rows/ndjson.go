@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"unicode/utf8"
+
+	"github.com/exoswarm/exoswarm/cpuagents/fault"
 )
 
 // ndjsonReader reads one JSON object per line. It holds at most one line in memory. It ignores
@@ -16,19 +18,22 @@ type ndjsonReader struct {
 	lines   Lines
 	number  uint64
 	slots   map[string]int // by member: its place in found
-	columns []int          // places of the timestamp, then of the features
+	columns []int          // places of the timestamp, of the features, of the key
 	// found has the text of each wanted member of the present line, nil for a member that the line
 	// does not have. It points into the line.
 	found [][]byte
 	clock Clock
 	order order
+	key   keyBuilder
 }
 
 // newNDJSONReader returns the reader of src, which it owns. It reads nothing yet. A column that is
 // the timestamp and a feature has one slot.
 func newNDJSONReader(name string, src io.ReadCloser, spec ColumnSpec) *ndjsonReader {
-	r := &ndjsonReader{spec: spec, src: src, lines: NewLines(name, src), slots: map[string]int{}}
-	for _, n := range append([]string{spec.Timestamp}, spec.Features...) {
+	r := &ndjsonReader{
+		spec: spec, src: src, lines: NewLines(name, src), slots: map[string]int{}, key: keyBuilder{columns: spec.Key},
+	}
+	for _, n := range spec.columns() {
 		at, ok := r.slots[n]
 		if !ok {
 			at = len(r.slots)
@@ -58,6 +63,7 @@ func (r *ndjsonReader) Next() (Row, *Reject, error) {
 			continue // an empty line is no row
 		}
 		r.number++
+		r.key.begin()
 		problem := fmt.Sprintf("the line is longer than %d bytes", MaxRecord)
 		if !long {
 			var out Row
@@ -65,7 +71,9 @@ func (r *ndjsonReader) Next() (Row, *Reject, error) {
 				return out, nil, nil
 			}
 		}
-		return Row{}, &Reject{Series: r.lines.name, Row: r.number, Line: r.lines.Number, Reason: problem}, nil
+		return Row{}, &Reject{
+			Series: r.lines.name, Row: r.number, Line: r.lines.Number, Reason: problem, Cause: r.key.cause(),
+		}, nil
 	}
 }
 
@@ -93,7 +101,8 @@ func (r *ndjsonReader) parse(line []byte) (Row, string) {
 	if twice := r.members(line); twice != "" {
 		return Row{}, fmt.Sprintf("member %q appears twice", twice)
 	}
-	out := Row{Number: r.number, Features: make([]float32, len(r.columns)-1), Values: make([]float64, len(r.columns)-1)}
+	n := len(r.spec.Features)
+	out := Row{Number: r.number, Features: make([]float32, n), Values: make([]float64, n)}
 	switch text := r.found[r.columns[0]]; {
 	case text == nil:
 		return Row{}, fmt.Sprintf("it has no member %q", r.spec.Timestamp)
@@ -107,7 +116,13 @@ func (r *ndjsonReader) parse(line []byte) (Row, string) {
 	if problem := r.clock.stamp(&out); problem != "" {
 		return Row{}, problem
 	}
-	for i, c := range r.columns[1:] {
+	for i, c := range r.columns[1+n:] {
+		if problem := r.addKey(i, r.found[c]); problem != "" {
+			return Row{}, problem
+		}
+	}
+	out.Key = r.key.key()
+	for i, c := range r.columns[1 : 1+n] {
 		name, text := r.spec.Features[i], r.found[c]
 		if text == nil {
 			return Row{}, fmt.Sprintf("it has no member %q", name)
@@ -122,10 +137,32 @@ func (r *ndjsonReader) parse(line []byte) (Row, string) {
 		out.Values[i] = v
 		out.Features[i] = float32(v)
 	}
-	if problem := r.order.check(&out); problem != "" && !r.spec.AnyOrder {
+	if problem := r.order.check(&out); problem != "" && r.spec.inOrder() {
 		return Row{}, problem
 	}
 	return out, ""
+}
+
+// addKey adds the value of key column i, as it is in the line; nil if the line does not have it. It
+// returns what is wrong with the value.
+func (r *ndjsonReader) addKey(i int, value []byte) (problem string) {
+	name := r.spec.Key[i]
+	switch {
+	case value == nil:
+		return r.key.fail("it has no member %q, which is a key column", name)
+	case value[0] == '"':
+		text := unquote(value)
+		return r.key.add(i, text, len(text))
+	case value[0] == 'n':
+		return r.key.fail("key column %q is null", name)
+	case value[0] == '{' || value[0] == '[':
+		return r.key.fail("key column %q is %s, not %s", name, kindOf(value), wantKey)
+	case bytes.ContainsAny(value, ".eE") && value[0] != 't' && value[0] != 'f':
+		return r.key.fail("key column %q: the number %s is no integer", name, fault.Quote(string(value)))
+	case string(value) == "-0":
+		value = value[1:]
+	}
+	return r.key.add(i, string(value), len(value))
 }
 
 // kindOf returns the type of a JSON value for a message.

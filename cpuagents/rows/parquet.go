@@ -42,7 +42,7 @@ type parquetReader struct {
 	file   *pqfile.Reader
 	mem    memory.Allocator
 	hold   *inputmem.Hold
-	at     []int // columns of the timestamp, then of the features
+	at     []int // columns of the timestamp, then of the features, then of the key
 	group  int   // the next row group
 	left   int64 // rows of the row group that is open
 	chunks []*chunk
@@ -60,14 +60,15 @@ func newParquetReader(name string, src *os.File, spec ColumnSpec, h *inputmem.Ho
 	if err := r.open(); err != nil {
 		return nil, err
 	}
-	return &columnarReader{name: name, spec: spec, src: r}, nil
+	return newColumnarReader(name, spec, r), nil
 }
 
 // open verifies the footer, and finds the wanted columns. It takes the memory of the read-ahead of
 // all of them at once.
 func (r *parquetReader) open() (err error) {
 	defer damaged(r.name, &err)
-	if err := r.hold.Grow(blockBytes(len(r.spec.Features)) + parquetBuffer*int64(len(r.spec.Features)+1)); err != nil {
+	need := blockBytes(len(r.spec.Features), len(r.spec.Key)) + parquetBuffer*int64(len(r.spec.columns()))
+	if err := r.hold.Grow(need); err != nil {
 		return err
 	}
 	if err := r.checkFooter(); err != nil {
@@ -90,21 +91,42 @@ func (r *parquetReader) open() (err error) {
 	}
 	for i, at := range r.at {
 		c := s.Column(at)
-		want, column := wantNumber, ""
-		if i == 0 {
-			want, column = wantTime, r.spec.Timestamp
-		} else {
-			column = r.spec.Features[i-1]
+		want, column := wantNumber, r.spec.columns()[i]
+		switch r.role(i) {
+		case roleTime:
+			want = wantTime
+		case roleKey:
+			want = wantKey
 		}
 		// One definition level is a column that may be null; more are a structure around it.
 		if c.MaxRepetitionLevel() != 0 || c.MaxDefinitionLevel() > 1 {
 			return wrongType(r.name, column, "nested", want)
 		}
-		if kind(c, i == 0) == kindNone {
+		if kind(c, r.role(i)) == kindNone {
 			return wrongType(r.name, column, typeName(c), want)
 		}
 	}
 	return nil
+}
+
+// role is the use of a column.
+type role int
+
+const (
+	roleTime role = iota
+	roleFeature
+	roleKey
+)
+
+// role returns the use of the wanted column i.
+func (r *parquetReader) role(i int) role {
+	switch {
+	case i == 0:
+		return roleTime
+	case i > len(r.spec.Features):
+		return roleKey
+	}
+	return roleFeature
 }
 
 // source hides Close from the library, so that the file is closed once.
@@ -174,7 +196,7 @@ func (r *parquetReader) next(b *block) (more bool, err error) {
 	}
 	n := int(min(r.left, blockRows))
 	r.left -= int64(n)
-	b.reset(len(r.spec.Features), n)
+	b.reset(len(r.spec.Features), len(r.spec.Key), n)
 	for i, c := range r.chunks {
 		if err := c.read(b, i-1, n); err != nil {
 			return false, fmt.Errorf("column %q: %w", c.descr.Path(), err)
@@ -221,7 +243,7 @@ func (r *parquetReader) openGroup() error {
 		guard := &pageGuard{PageReader: pages, name: r.name, hold: r.hold}
 		// The guard is between pages and decoders: every page passes it before the library decodes
 		// the page.
-		c := &chunk{descr: descr, guard: guard, kind: kind(descr, i == 0)}
+		c := &chunk{descr: descr, guard: guard, kind: kind(descr, r.role(i)), features: len(r.spec.Features)}
 		//nolint:staticcheck // no other function puts the guard between pages and decoders
 		c.col = pqfile.NewColumnReader(descr, guard, r.mem, r.file.BufferPool())
 		r.chunks = append(r.chunks, c)
@@ -338,11 +360,12 @@ const (
 	kindMicros
 	kindNanos
 	kindInt96
+	kindBool
 )
 
-// kind returns the way to read a column as a timestamp or as a feature. It is kindNone if the
-// column cannot be read.
-func kind(c *schema.Column, timestamp bool) valueKind {
+// kind returns the way to read a column in its role. It is kindNone if the column cannot be read.
+func kind(c *schema.Column, of role) valueKind {
+	timestamp, text := of == roleTime, of != roleFeature
 	logical := c.LogicalType()
 	plain := logical == nil || logical.IsNone() || logical.Equals(schema.NoLogicalType{}) ||
 		logical.Equals(schema.UnknownLogicalType{})
@@ -374,7 +397,7 @@ func kind(c *schema.Column, timestamp bool) valueKind {
 			return kindDate
 		}
 	case schema.StringLogicalType:
-		if timestamp && c.PhysicalType() == parquet.Types.ByteArray {
+		if text && c.PhysicalType() == parquet.Types.ByteArray {
 			return kindText
 		}
 	}
@@ -386,12 +409,20 @@ func kind(c *schema.Column, timestamp bool) valueKind {
 		return kindInt32
 	case parquet.Types.Int64:
 		return kindInt64
+	case parquet.Types.Boolean:
+		if of == roleKey {
+			return kindBool
+		}
 	case parquet.Types.Float:
-		return kindFloat
+		if of != roleKey {
+			return kindFloat
+		}
 	case parquet.Types.Double:
-		return kindDouble
+		if of != roleKey {
+			return kindDouble
+		}
 	case parquet.Types.ByteArray:
-		if timestamp {
+		if text {
 			return kindText
 		}
 	case parquet.Types.Int96:
@@ -417,6 +448,8 @@ type chunk struct {
 	col   pqfile.ColumnChunkReader
 	kind  valueKind
 
+	features int // of a row
+
 	// The buffers are reused by every batch. defs has a 0 for each null of a column that may be
 	// null; of the others, only the one for the type of the column is used.
 	defs   []int16
@@ -426,9 +459,11 @@ type chunk struct {
 	double []float64
 	texts  []parquet.ByteArray
 	int96  []parquet.Int96
+	bools  []bool
 }
 
-// read stores the next n rows in feature f of a block, or in its times if f is -1. The header of a
+// read stores the next n rows in feature f of a block, in its times if f is -1, or in a column of the
+// key if f is behind the features. The header of a
 // page is not trusted: fewer or more rows or values than it states are damage.
 func (c *chunk) read(b *block, f, n int) error {
 	c.defs = resize(c.defs, n)
@@ -463,6 +498,8 @@ func (c *chunk) read(b *block, f, n int) error {
 			switch {
 			case f < 0 && !null:
 				b.times[at] = c.time(v)
+			case f >= c.features && !null:
+				b.keys[f-c.features][at], b.sizes[f-c.features][at] = c.key(v)
 			case f >= 0 && !null:
 				b.values[f][at] = c.number(v)
 			case f >= 0:
@@ -497,6 +534,9 @@ func (c *chunk) batch(n int) (rows int64, values int, err error) {
 	case *pqfile.ByteArrayColumnChunkReader:
 		c.texts = resize(c.texts, n)
 		return col.ReadBatch(size, c.texts, defs, nil)
+	case *pqfile.BooleanColumnChunkReader:
+		c.bools = resize(c.bools, n)
+		return col.ReadBatch(size, c.bools, defs, nil)
 	case *pqfile.Int96ColumnChunkReader:
 		c.int96 = resize(c.int96, n)
 		return col.ReadBatch(size, c.int96, defs, nil)
@@ -519,6 +559,26 @@ func (c *chunk) number(i int) float64 {
 		return float64(c.float[i])
 	}
 	return c.double[i]
+}
+
+// key returns value i of the last batch as a value of a key, as copyKey does.
+func (c *chunk) key(i int) (key string, size int) {
+	switch c.kind {
+	case kindText:
+		text := c.texts[i]
+		return string(text[:min(len(text), MaxKey)]), len(text)
+	case kindBool:
+		key = strconv.FormatBool(c.bools[i])
+	case kindInt32:
+		key = strconv.FormatInt(int64(c.ints[i]), 10)
+	case kindUint32:
+		key = strconv.FormatUint(uint64(uint32(c.ints[i])), 10)
+	case kindInt64:
+		key = strconv.FormatInt(c.longs[i], 10)
+	default:
+		key = strconv.FormatUint(uint64(c.longs[i]), 10)
+	}
+	return key, len(key)
 }
 
 // time returns value i of the last batch as the text of a timestamp, see ArrowTime.

@@ -85,7 +85,7 @@ func TestParquetMemory(t *testing.T) {
 	if err != nil {
 		t.Fatalf("checkCompact: %v, want no error", err)
 	}
-	buffers := blockBytes(2) + 3*64<<10
+	buffers := blockBytes(2, 0) + 3*64<<10
 	whole := buffers + 2*n + 512*structs
 	for limit, want := range map[int64]bool{
 		whole: true, whole - 1: false, buffers + 2*n: false,
@@ -294,10 +294,10 @@ func TestParquetKinds(t *testing.T) {
 			t.Fatalf("make a column of %v, %v: %v", c.physical, c.logical, err)
 		}
 		col := schema.NewColumn(node.(*schema.PrimitiveNode), 0, 0)
-		if got := kind(col, false); got != c.number {
+		if got := kind(col, roleFeature); got != c.number {
 			t.Errorf("%s as a number: %d, want %d", typeName(col), got, c.number)
 		}
-		if got := kind(col, true); got != c.time {
+		if got := kind(col, roleTime); got != c.time {
 			t.Errorf("%s as a time: %d, want %d", typeName(col), got, c.time)
 		}
 		if name := typeName(col); !strings.HasPrefix(name, c.physical.String()) ||
@@ -380,7 +380,7 @@ func doubleChunk(t *testing.T, optional bool, source *givenPages) *chunk {
 	descr := schema.NewColumn(node, level, 0)
 	guard := &pageGuard{PageReader: source, name: "s"}
 	return &chunk{
-		descr: descr, guard: guard, kind: kindDouble,
+		descr: descr, guard: guard, kind: kindDouble, features: 1,
 		col: pqfile.NewColumnReader( //nolint:staticcheck // the reader under test gets its pages from here
 			descr, guard, memory.DefaultAllocator,
 			&sync.Pool{New: func() any { return memory.NewResizableBuffer(memory.DefaultAllocator) }}),
@@ -431,7 +431,7 @@ func TestParquetPages(t *testing.T) {
 	} {
 		ch := doubleChunk(t, c.optional, c.source)
 		b := &block{}
-		b.reset(1, c.rows)
+		b.reset(1, 0, c.rows)
 		err := ch.read(b, 0, c.rows)
 		if (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
 			t.Errorf("%s: %v, want %q", name, err, c.err)
@@ -449,7 +449,7 @@ func TestParquetPages(t *testing.T) {
 		var got []float64
 		for _, n := range sizes {
 			b := &block{}
-			b.reset(1, n)
+			b.reset(1, 0, n)
 			if err := ch.read(b, 0, n); err != nil {
 				t.Fatalf("read in parts of %v: %v, want no error", sizes, err)
 			}

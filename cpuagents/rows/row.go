@@ -35,10 +35,18 @@ type ColumnSpec struct {
 	AnyOrder bool `json:"any_order,omitempty"`
 	// CSV is the dialect of CSV files; nil for RFC 4180 with a header. A source may override it.
 	CSV *dialect.CSV `json:"csv,omitempty"`
+	// Key names the columns whose values together name the entity of a row, up to MaxKeyColumns;
+	// empty for a source that is one series.
+	Key []string `json:"key,omitempty"`
+	// MaxEntities is the largest number of entities of a job with a key; 0 means
+	// DefaultMaxEntities.
+	MaxEntities int `json:"max_entities,omitempty"`
 }
 
-// columns returns the names of all columns that are read, the timestamp first.
-func (s ColumnSpec) columns() []string { return append([]string{s.Timestamp}, s.Features...) }
+// columns returns the names of all columns that are read: the timestamp, the features, the key.
+func (s ColumnSpec) columns() []string {
+	return append(append([]string{s.Timestamp}, s.Features...), s.Key...)
+}
 
 // Reader reads the rows of one series in the order of its source. One goroutine uses it, and calls
 // Close once. Errors name the source and have a class of package jobs. After an error other than a
@@ -57,6 +65,8 @@ type Row struct {
 	Time      int64  // unix nanoseconds
 	Features  []float32
 	Values    []float64 // the features in full precision
+	// Key names the entity of the row, see KeyValues; empty without key columns.
+	Key string
 }
 
 // Reject is a row or a file that was skipped, with the reason. It is a line of the list of rejects.
@@ -69,6 +79,8 @@ type Reject struct {
 	// Cure proposes the dialect that the file seems to have. It is set while no row of the file was
 	// valid.
 	Cure string `json:"cure,omitempty"`
+	// Cause is CauseKey or CauseEntities; empty for other causes.
+	Cause string `json:"cause,omitempty"`
 }
 
 // Place returns the position of the row in its source, for an error.

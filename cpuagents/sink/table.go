@@ -66,9 +66,22 @@ func newTable(b base, key string, l encode.Layout, s Resources) (_ *tableSink, e
 	}
 	t.table = strings.ReplaceAll(quoteName(t.name), ".", `"."`)
 	t.columns = []column{
-		{"job", "text"}, {"series", "text"}, {"row", "bigint"}, {"timestamp", "text"},
+		{"job", "text"},
 	}
 	named := map[string]bool{} // as SQLite compares names
+	for i, name := range l.NameColumns() {
+		low := strings.ToLower(name)
+		if len(name) > longestName || strings.ContainsRune(name, 0) || named[low] {
+			return nil, b.bad(
+				"key %s: a table cannot have a column %s: use a name of at most %d bytes that differs from the "+
+					"others by more than the case of its letters",
+				fault.Quote(l.Keys[i]), fault.Quote(name), longestName,
+			)
+		}
+		named[low] = true
+		t.columns = append(t.columns, column{name, "text"})
+	}
+	t.columns = append(t.columns, column{"row", "bigint"}, column{"timestamp", "text"})
 	for i, name := range l.FeatureColumns() {
 		low := strings.ToLower(name)
 		if len(name) > longestName || strings.ContainsRune(name, 0) || named[low] {
@@ -252,7 +265,11 @@ func (t *tableSink) insert(ctx context.Context, tx *sql.Tx, d *batch.Decisions) 
 			name = t.Candidates[c]
 		}
 		from, why := len(values), encode.DropReason(d, i)
-		values = append(values, job, storable(t.Series[d.Group[i]]), int64(d.Row[i]), storable(d.Timestamp[i]))
+		values = append(values, job)
+		for _, name := range t.Names(int(d.Group[i])) {
+			values = append(values, storable(name))
+		}
+		values = append(values, int64(d.Row[i]), storable(d.Timestamp[i]))
 		for f := range t.Features {
 			v, ok := d.Feature(i, f)
 			values = append(values, sql.NullFloat64{Float64: v, Valid: ok})

@@ -56,11 +56,45 @@ type documentReader struct {
 	skipped []skipped   // to be told of
 	rows    rows.Reader // of the document that is open
 	// number is that of the last row of all documents together, rejects included.
-	number uint64
-	last   rows.Row // the last valid one
-	any    bool
-	until  int64 // time of the last row of earlier documents
-	later  bool  // there are such rows
+	number   uint64
+	document uint64   // that is open
+	last     rows.Row // the last valid one
+	any      bool
+	until    int64 // time of the last row of earlier documents
+	later    bool  // there are such rows
+	// entities has the time of the last row of each entity, for documents that are not exact.
+	entities map[string]entityTimes
+}
+
+// entityTimes are the times of an entity: of the last row of earlier documents, and of the last row
+// of all documents, which has the number of its document.
+type entityTimes struct {
+	until, last int64
+	later       bool
+	document    uint64
+}
+
+// repeats reports whether a row with a key was read already in an earlier document. It returns a
+// problem for a row of an entity beyond the number that is allowed.
+func (r *documentReader) repeats(out rows.Row) (is bool, problem string) {
+	e, known := r.entities[out.Key]
+	if !known {
+		if len(r.entities) >= r.spec.Entities() {
+			return false, r.spec.TooMany(out.Key)
+		}
+		if r.entities == nil {
+			r.entities = map[string]entityTimes{}
+		}
+	}
+	if known && e.document != r.document {
+		e.until, e.later, e.document = e.last, true, r.document
+	}
+	if e.later && out.Time <= e.until {
+		return true, ""
+	}
+	e.last, e.document = out.Time, r.document
+	r.entities[out.Key] = e
+	return false, ""
 }
 
 // Close implements rows.Reader.
@@ -109,6 +143,23 @@ func (r *documentReader) Next() (rows.Row, *rows.Reject, error) {
 			r.number++
 			rejected.Series, rejected.File, rejected.Row = r.name, r.at.Name, r.number
 			return rows.Row{}, rejected, nil
+		case len(r.spec.Key) > 0:
+			if !r.at.Exact {
+				again, problem := r.repeats(out)
+				if again {
+					continue
+				}
+				if problem != "" {
+					r.number++
+					return rows.Row{}, &rows.Reject{
+						Series: r.name, File: r.at.Name, Row: r.number, Reason: problem, Cause: rows.CauseEntities,
+					}, nil
+				}
+			}
+			r.number++
+			out.Number = r.number
+			r.last, r.any = out, true
+			return out, nil, nil
 		case r.later && r.at.Exact && out.Time < r.until:
 			r.number++
 			problem := fmt.Sprintf(
@@ -162,6 +213,7 @@ func (r *documentReader) open() (err error) {
 			return err
 		}
 	}
+	r.document++
 	r.at, r.skipped = at, at.Skipped
 	if size, err := doc.Seek(0, io.SeekEnd); err != nil {
 		return files.ScratchError("read back", "a temporary file", err)

@@ -289,6 +289,7 @@ func (f *sqlFetcher) page(ctx context.Context, from *cursor, doc io.Writer) (n i
 	at, err := rows.ColumnSpec{
 		Timestamp: f.cols.Timestamp,
 		Features:  append([]string{f.spec.Cursor}, f.cols.Features...),
+		Key:       f.cols.Key,
 	}.Find(
 		f.where, names,
 	)
@@ -317,6 +318,10 @@ func (f *sqlFetcher) page(ctx context.Context, from *cursor, doc io.Writer) (n i
 				continue // a member stands in an object once
 			}
 			line = appendValue(append(encode.AppendJSON(append(line, ','), name), ':'), values[at[2+i]], true)
+		}
+		for k, name := range f.cols.Key {
+			line = append(encode.AppendJSON(append(line, ','), name), ':')
+			line = appendValue(line, values[at[2+len(f.cols.Features)+k]], false)
 		}
 		line = append(line, '}', '\n')
 		if size += int64(len(line)); size > f.limits.MaxBytes {

@@ -47,6 +47,13 @@ type Spec struct {
 	// Features are the columns that the agents see, 1 to 64; default one, "value". By agent the
 	// cell takes fewer.
 	Features []string `yaml:"features" json:"features"`
+	// Key names the columns whose values together name the entity of a row, up to 8; empty: a file
+	// is an entity. Each entity has a group, from its first row on. By group only. Agents never read
+	// it.
+	Key dialect.Forms `yaml:"key" json:"key,omitempty"`
+	// MaxEntities is the most entities of a run with a key, and so the number of its groups, 1 to
+	// swarms.MaxGroups; default 10,000. Rows of further entities are rejected.
+	MaxEntities int `yaml:"max_entities" json:"max_entities,omitempty"`
 	// Observations says what becomes of those that come late or twice. By agent there is none: they
 	// have no time.
 	Observations Observations `yaml:"observations" json:"observations,omitzero"`
@@ -243,6 +250,9 @@ func (s *Spec) ensureDefaults() {
 	if len(s.Features) == 0 {
 		s.Features = []string{"value"}
 	}
+	if len(s.Key) > 0 && s.MaxEntities == 0 {
+		s.MaxEntities = defaultMaxEntities
+	}
 	if s.Vote.Rule == "" {
 		s.Vote.Rule = rule
 	}
@@ -350,6 +360,9 @@ func (s *Spec) validate() (path []string, err error) {
 		}
 		seen[f] = true
 	}
+	if path, err := s.validateKey(seen); err != nil {
+		return path, err
+	}
 	switch own := s.candidates(); {
 	case own == nil && (len(s.Vote.Candidates) < 2 || len(s.Vote.Candidates) > kernels.AgentMostCandidates):
 		return []string{"vote", "candidates"}, fmt.Errorf("%d candidates: name 2 to %d", len(s.Vote.Candidates),
@@ -402,6 +415,38 @@ func (s *Spec) validate() (path []string, err error) {
 	}
 	if _, err := b.Layout(int(s.PageSize)); err != nil {
 		return []string{"page_size"}, err
+	}
+	return nil, nil
+}
+
+// Limits of a key, which are those of rows.ColumnSpec.
+const (
+	maxKeyColumns      = 8
+	defaultMaxEntities = 10_000
+)
+
+// validateKey is the part of validate about the key. seen has the other columns.
+func (s *Spec) validateKey(seen map[string]bool) (path []string, err error) {
+	switch {
+	case len(s.Key) == 0 && s.MaxEntities != 0:
+		return []string{"max_entities"}, fmt.Errorf("max_entities %d: it is for a key: name its columns, as in key: "+
+			"device_id, or leave it out", s.MaxEntities)
+	case len(s.Key) == 0:
+		return nil, nil
+	case s.ByAgent():
+		return []string{"key"}, errors.New("key: observations of agents have none: leave it out")
+	case len(s.Key) > maxKeyColumns:
+		return []string{"key"}, fmt.Errorf("a key of %d columns: use at most %d", len(s.Key), maxKeyColumns)
+	case s.MaxEntities < 1 || s.MaxEntities > swarms.MaxGroups:
+		return []string{"max_entities"}, fmt.Errorf("max_entities %d: use 1 to %d, or leave it out for %d",
+			s.MaxEntities, swarms.MaxGroups, defaultMaxEntities)
+	}
+	for _, k := range s.Key {
+		if k == "" || seen[k] {
+			return []string{"key"}, fmt.Errorf("key column %q is empty or named twice, as a key, a feature or the "+
+				"timestamp", k)
+		}
+		seen[k] = true
 	}
 	return nil, nil
 }

@@ -250,3 +250,41 @@ func TestContinues(t *testing.T) {
 		}
 	}
 }
+
+// TestKey: a key is a column or several, with a bound of the entities, and what is wrong with one is
+// said with its line.
+func TestKey(t *testing.T) {
+	for text, want := range map[string]int{
+		"name: x\nkey: id\n": 10_000, "name: x\nkey: [site, id]\nmax_entities: 7\n": 7, "name: x\n": 0,
+		"name: x\nkey: id\ngroups: 3\n": 10_000,
+	} {
+		s, err := Parse("a.yaml", []byte(text))
+		if err != nil || s.MaxEntities != want {
+			t.Errorf("%q: %+v, %v", text, s, err)
+			continue
+		}
+		data, err := json.Marshal(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(string(data), "key") != (want > 0) {
+			t.Errorf("%q as JSON: %s", text, data)
+		}
+		if back, err := FromJSON(data); err != nil || cmp.Diff(s, back) != "" {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+	for text, want := range map[string]string{
+		"name: x\nmax_entities: 7\n":             "a.yaml:2: max_entities 7: it is for a key",
+		"name: x\nkey: id\nmax_entities: -1\n":   "a.yaml:3: max_entities -1: use 1 to 134217728",
+		"name: x\nkey: value\n":                  `a.yaml:2: key column "value" is empty or named twice`,
+		"name: x\nkey: [a, timestamp]\n":         `a.yaml:2: key column "timestamp" is empty or named twice`,
+		"name: x\nkey: [a, a]\n":                 `a.yaml:2: key column "a" is empty or named twice`,
+		"name: x\nkey: [a,b,c,d,e,f,g,h,i]\n":    "a.yaml:2: a key of 9 columns: use at most 8",
+		byAgent("cell: {kind: leaky}\nkey: a\n"): "key: observations of agents have none",
+	} {
+		if _, err := Parse("a.yaml", []byte(text)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %s", text, err, want)
+		}
+	}
+}

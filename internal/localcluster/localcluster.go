@@ -22,6 +22,7 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents/secret"
 	"github.com/exoswarm/exoswarm/cuda/host"
 	"github.com/exoswarm/exoswarm/gpuagents"
+	"github.com/exoswarm/exoswarm/internal/bucket"
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/internal/memory"
 	"github.com/exoswarm/exoswarm/jobs"
@@ -46,6 +47,9 @@ type Options struct {
 	// DataDir is the folder for streams and temporary files, in which one cluster at a time works.
 	// Empty: a temporary folder, which Close removes.
 	DataDir string
+	// Keep keeps the streams in DataDir, which is required, for the next cluster in it: swarms that
+	// last, their logs and their snapshots, which are in the folder SnapshotsDir.
+	Keep bool
 	// Roots are the folders that sources and sinks may name.
 	Roots map[files.Root]string
 	// Egress lists the hosts and networks that sources and webhooks may reach.
@@ -69,7 +73,7 @@ func Start(ctx context.Context, o Options) (_ *Cluster, err error) {
 		}
 	}()
 	o.Log = slog.New(muted{o.Log.Handler(), &c.mute})
-	dir, err := c.workDir(o.DataDir)
+	dir, err := c.workDir(o.DataDir, o.Keep)
 	if err != nil {
 		return nil, err
 	}
@@ -111,11 +115,21 @@ func Start(ctx context.Context, o Options) (_ *Cluster, err error) {
 		return nil, err
 	}
 	c.onClose(dev.Close)
-	agent, err := gpuagents.Start(gpuagents.Options{
+	serving := gpuagents.Options{
 		Name: "gpuagent", Device: dev, PageMemory: total / 8 * 3, Shared: true, Queue: gpuConn.Swarms, Logger: o.Log,
 		Tracing:     o.Tracing,
 		CustomCells: true, // the user is the operator; the device says why it cannot compile one
-	})
+	}
+	if o.Keep {
+		snapshots, err := bucket.Open(ctx, SnapshotsDir(o.DataDir))
+		if err != nil {
+			return nil, command.Usage("--data-dir: %v", err)
+		}
+		c.onClose(snapshots.Close)
+		serving.Snapshots = snapshots
+		serving.LeaseTTL = keptLease
+	}
+	agent, err := gpuagents.Start(serving)
 	if err != nil {
 		return nil, err
 	}
@@ -151,6 +165,13 @@ func Start(ctx context.Context, o Options) (_ *Cluster, err error) {
 	c.onClose(func() error { return drain(worker.Drain) })
 	return c, nil
 }
+
+// keptLease is how long the shards of a process that was killed stay with it. It is short, since
+// the lock of the folder says that the process is gone.
+const keptLease = 2 * time.Second
+
+// SnapshotsDir returns the folder of the snapshots of a cluster with Options.Keep.
+func SnapshotsDir(dataDir string) string { return filepath.Join(dataDir, "snapshots") }
 
 // minMemory is the least memory of a cluster in bytes.
 const minMemory = 512 << 20
@@ -192,8 +213,8 @@ func drain(fn func(context.Context) error) error {
 
 // workDir makes an empty folder for streams and temporary files. In a folder that the user named,
 // it is a sub-folder that one process at a time holds by a lock. Files of an earlier process that
-// was killed are removed.
-func (c *Cluster) workDir(dataDir string) (string, error) {
+// was killed are removed, unless the cluster keeps them.
+func (c *Cluster) workDir(dataDir string, keep bool) (string, error) {
 	if dataDir == "" {
 		dir, err := os.MkdirTemp("", "exoswarm-")
 		if err != nil {
@@ -212,6 +233,10 @@ func (c *Cluster) workDir(dataDir string) (string, error) {
 	c.onClose(lock.Close)
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		return "", command.Usage("--data-dir %s: another run is using it: wait for it or name another folder", dataDir)
+	}
+	if keep {
+		dir := filepath.Join(dataDir, "kept")
+		return dir, errors.Join(os.MkdirAll(filepath.Join(dir, "nats"), 0o755), os.MkdirAll(SnapshotsDir(dataDir), 0o755))
 	}
 	dir := filepath.Join(dataDir, "embedded")
 	if err := os.RemoveAll(dir); err != nil {

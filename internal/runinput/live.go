@@ -88,15 +88,43 @@ func OpenLive(ctx context.Context, paths []string, stdin io.Reader,
 		return nil, stdin, errors.Join(closer.Close(), command.Usage("input %s: a FIFO holds CSV or NDJSON here, "+
 			"and this one begins as %s: send it to standard input", path, format))
 	}
-	l = &Live{
-		source: source.Series{Name: name, URI: source.SubmitterURI, Format: format}, name: path, from: closer,
+	l = newLive(name, path, format, csv, closer)
+	go l.read(in) // it ends with its source, or with the process
+	return l, nil, nil
+}
+
+func newLive(name, path string, format rows.Format, csv dialect.CSV, from io.Closer) *Live {
+	l := &Live{
+		source: source.Series{Name: name, URI: source.SubmitterURI, Format: format}, name: path, from: from,
 		changed: make(chan struct{}), first: true,
 	}
 	if format == "csv" {
 		l.records = records{csv: true, comma: byte(csv.Comma()), header: csv.HasHeader()}
 	}
-	go l.read(in) // it ends with its source, or with the process
-	return l, nil, nil
+	return l
+}
+
+// Cut cuts a stream of plain CSV or NDJSON into documents of whole records, as OpenLive does. The
+// reading goroutine ends when in does. The caller closes the result.
+func Cut(name string, format rows.Format, csv dialect.CSV, in io.Reader) *Live {
+	l := newLive(name, name, format, csv, nil)
+	go l.read(in)
+	return l
+}
+
+// Header returns the bytes of the header that begins every document but the first; 0 before the
+// first document, and for a format without one.
+func (l *Live) Header() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.head)
+}
+
+// Format returns the format of a stream that begins with head: csv for text that begins no JSON
+// object.
+func Format(head []byte) rows.Format {
+	f, _ := rows.FormatOf("x"+sniff(head), "")
+	return f
 }
 
 // peek waits for the first bytes of a stream, or for ctx.

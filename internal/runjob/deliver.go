@@ -20,14 +20,17 @@ type runRecord struct {
 	Anomaly string      `json:"anomaly"` // the candidate that counts as an alarm
 	Columns []string    `json:"columns"` // of the features
 	Format  rows.Format `json:"format"`
+	Keys    []string    `json:"keys,omitempty"` // columns of the key
 }
 
 // recordOf returns the record of a run with a specification.
 func recordOf(spec *swarm.Spec, format rows.Format) runRecord {
-	stream := cpuagents.StreamSpec{Candidates: spec.Vote.Candidates, Columns: rows.ColumnSpec{Features: spec.Features}}
+	stream := cpuagents.StreamSpec{Candidates: spec.Vote.Candidates, Columns: rows.ColumnSpec{
+		Features: spec.Features, Key: spec.Key,
+	}}
 	return runRecord{
 		Name: spec.Name, Anomaly: spec.Vote.Candidates[len(spec.Vote.Candidates)-1],
-		Columns: stream.FeatureColumns(), Format: format,
+		Columns: stream.FeatureColumns(), Format: format, Keys: stream.KeyColumns(),
 	}
 }
 
@@ -60,9 +63,9 @@ func (d *delivery) finish(ctx context.Context, o *Options, result *cpuagents.Str
 	if err := getJSON(base, d.conn, "summary-"+d.id, &series); err != nil {
 		return err
 	}
-	h := report.Header{Title: rec.Name, Anomaly: rec.Anomaly, Features: rec.Columns, Result: *result}
+	h := report.Header{Title: rec.Name, Anomaly: rec.Anomaly, Features: rec.Columns, Keys: rec.Keys, Result: *result}
 	var err error
-	if h.Labels, err = dest.Compare(rec.Anomaly); err != nil {
+	if h.Labels, err = dest.Compare(rec.Anomaly, rec.Keys); err != nil {
 		return err
 	}
 	if err := dest.Deliver(ctx, o.Out, h, series); err != nil {
@@ -72,7 +75,7 @@ func (d *delivery) finish(ctx context.Context, o *Options, result *cpuagents.Str
 	if dest.UsesStdout() {
 		table = o.Err
 	}
-	printTable(table, result, series, dest, h.Labels)
+	printTable(table, result, series, dest, &h)
 	d.show.outcome(h.Labels)
 	if result.Interrupted {
 		return command.ErrInterrupted

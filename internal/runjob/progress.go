@@ -108,6 +108,10 @@ func (p *progress) show(atOnce bool) {
 	}
 	line := fmt.Sprintf("%d series: %d rows read, %d decided (%.0f/s), %d rejected%s%s", s.Series, s.Observations,
 		s.Decisions, rate, s.Rejected, s.Note(), wait)
+	if s.Entities > 0 {
+		line = fmt.Sprintf("%d entities: %d rows read, %d decided (%.0f/s), %d rejected%s%s%s", s.Entities,
+			s.Observations, s.Decisions, rate, s.Rejected, s.Keyless.Note(), s.Note(), wait)
+	}
 	switch {
 	case p.mode == "terminal":
 		fmt.Fprintf(p.w, "\r\033[K%s", line)

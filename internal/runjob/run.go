@@ -197,12 +197,16 @@ func Run(ctx context.Context, o Options) (err error) {
 	if in.spooled.Interrupted { // the interrupt has ended the input, and not the run
 		ctx = context.WithoutCancel(ctx)
 	}
+	if len(spec.Key) > 0 && spec.GroupCount != 0 {
+		return command.Usage("run: %s has a key and groups: %d: a run has max_entities of them: leave groups out",
+			o.SpecFile, spec.GroupCount)
+	}
 	if n := len(in.files) + len(in.others); spec.GroupCount != 0 && spec.GroupCount != n {
 		return command.Usage("run: %s has groups: %d, and the input %d series, a group each: leave groups out for a "+
 			"run, or make the swarm with exoswarm swarm create", o.SpecFile, spec.GroupCount, n)
 	}
 	spec.GroupCount = 0 // distinguishes the swarm of a run from one that lasts
-	if names := in.names(); names != nil {
+	if names := in.names(); names != nil && len(spec.Key) == 0 {
 		if err := dest.CheckLabels(names); err != nil {
 			return err
 		}

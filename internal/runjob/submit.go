@@ -54,6 +54,7 @@ func (s *submission) submit(ctx context.Context, o *Options) (jobs.Job, error) {
 	columns := rows.ColumnSpec{
 		Timestamp: s.spec.Timestamp, Features: s.spec.Features,
 		AnyOrder: s.spec.Observations.Late != swarm.Reject,
+		Key:      s.spec.Key, MaxEntities: s.spec.MaxEntities,
 	}
 	if !s.spec.CSV.IsZero() {
 		columns.CSV = &s.spec.CSV

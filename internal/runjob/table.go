@@ -19,14 +19,18 @@ const mostRows = 60
 // printTable prints the counts of each series, those with the most anomalies first, the sums, and
 // the files of the output.
 func printTable(w io.Writer, r *cpuagents.StreamResult, series []cpuagents.SeriesSummary, d *runoutput.Destination,
-	labels *report.Outcome,
+	h *report.Header,
 ) {
+	what, one := "series", "series"
+	if len(h.Keys) > 0 {
+		what, one = "entities", "entity"
+	}
 	series = slices.Clone(series)
 	slices.SortStableFunc(series, func(a, b cpuagents.SeriesSummary) int {
 		return cmp.Compare(b.Anomalies, a.Anomalies)
 	})
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "observations\tdecisions\tanomalies\trejected\t  series")
+	fmt.Fprintln(t, "observations\tdecisions\tanomalies\trejected\t  "+one)
 	for i, s := range series {
 		if i == mostRows {
 			break
@@ -36,16 +40,16 @@ func printTable(w io.Writer, r *cpuagents.StreamResult, series []cpuagents.Serie
 	}
 	_ = t.Flush()
 	if more := len(series) - mostRows; more > 0 {
-		fmt.Fprintf(w, "... and %d more series\n", more)
+		fmt.Fprintf(w, "... and %d more %s\n", more, what)
 	}
-	what := ""
+	ended := ""
 	if r.Interrupted {
-		what = " before the interruption"
+		ended = " before the interruption"
 	}
-	fmt.Fprintf(w, "\n%d series, %d observations%s, %d decisions, %d anomalies, %d rejected rows%s\n", len(series),
-		r.Observations, what, r.Decisions, r.Anomalies, r.Rejected, r.Note())
-	if labels != nil {
-		fmt.Fprintln(w, labels)
+	fmt.Fprintf(w, "\n%d %s, %d observations%s, %d decisions, %d anomalies, %d rejected rows%s%s\n", len(series), what,
+		r.Observations, ended, r.Decisions, r.Anomalies, r.Rejected, r.Keyless.Note(), r.Note())
+	if h.Labels != nil {
+		fmt.Fprintln(w, h.Labels)
 	}
 	fmt.Fprintf(w, "%.2f s, %.0f observations/s, from reading a row to its decision p50 %.1f ms, p99 %.1f ms\n\n",
 		r.Seconds, float64(r.Observations)/max(r.Seconds, 1e-9), r.LatencyP50, r.LatencyP99)

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/exoswarm/exoswarm/cpuagents"
+	"github.com/exoswarm/exoswarm/cpuagents/report"
 	"github.com/exoswarm/exoswarm/internal/runoutput"
 )
 
@@ -26,7 +27,7 @@ func TestTableOrder(t *testing.T) {
 		t.Fatalf("destination: %v", err)
 	}
 	var out bytes.Buffer
-	printTable(&out, &cpuagents.StreamResult{}, all, dest, nil)
+	printTable(&out, &cpuagents.StreamResult{}, all, dest, &report.Header{})
 	lines := strings.Split(out.String(), "\n")
 	for i, want := range []string{"s069", "s068", "s000", "s001"} {
 		if !strings.HasSuffix(lines[i+1], want) {

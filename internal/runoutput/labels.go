@@ -46,8 +46,8 @@ func (d *Destination) CheckLabels(series []string) error {
 }
 
 // Compare compares the collected decisions with the labels. anomaly is the name of the candidate
-// that counts as an alarm. The result is nil for a run without labels.
-func (d *Destination) Compare(anomaly string) (*report.Outcome, error) {
+// that counts as an alarm, and keys those of report.Header. The result is nil for a run without labels.
+func (d *Destination) Compare(anomaly string, keys []string) (*report.Outcome, error) {
 	if len(d.labels) == 0 {
 		return nil, nil
 	}
@@ -56,5 +56,5 @@ func (d *Destination) Compare(anomaly string) (*report.Outcome, error) {
 		return nil, err
 	}
 	defer decisions.Close()
-	return report.Compare(d.labels, anomaly, decisions)
+	return report.Compare(d.labels, anomaly, keys, decisions)
 }

@@ -1,0 +1,63 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/exoswarm/exoswarm/internal/command"
+	"github.com/exoswarm/exoswarm/internal/detect"
+)
+
+// detectCommand returns exoswarm detect. Package detect does the work. It has no --nats: everything
+// is in this process and in --data-dir.
+func detectCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "detect -f swarm.yaml --data-dir DIR < rows > anomalies.ndjson",
+		Short: "Detect anomalies in a stream of rows, and keep what was learnt",
+		Long: `Detect anomalies in rows as they come, in one process. Rows are CSV or NDJSON from standard input,
+or from a file that grows and is rotated (--follow). Anomalies are written as NDJSON when they are
+decided. With key: COLUMN in the specification each value of the column is an entity of its own.
+
+DIR keeps the agents, the entities and the positions. The next detect with the same DIR continues
+where this one ended. Agents, entities and the position in a file are stored together: kill -9 loses
+or doubles no row of a file. A regular file as standard input is read once: the next call continues
+behind its last row. Of a pipe, rows that this process had read and not stored are lost. A regular
+file as output has each decision once; on a pipe the last ones may be written again after kill -9.
+
+Rows that go back behind the last row of their entity are dropped and counted. Ctrl-C decides what
+was read, and ends.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			f := cmd.Flags()
+			log, err := command.Logger(cmd)
+			if err != nil {
+				return err
+			}
+			o := detect.Options{In: cmd.InOrStdin(), Out: cmd.OutOrStdout(), Err: cmd.ErrOrStderr(), Log: log}
+			o.SpecFile, _ = f.GetString("file")
+			o.DataDir, _ = f.GetString("data-dir")
+			o.Follow, _ = f.GetString("follow")
+			o.Output, _ = f.GetString("output")
+			o.Rejects, _ = f.GetString("rejects")
+			o.All, _ = f.GetBool("all")
+			o.CSV, _ = f.GetStringArray("csv")
+			switch {
+			case o.SpecFile == "":
+				return command.Usage("detect: -f is missing: name a swarm spec, such as examples/telemetry/swarm.yaml")
+			case o.DataDir == "":
+				return command.Usage("detect: --data-dir is missing: name a folder for the state of the detector")
+			}
+			return detect.Run(cmd.Context(), o)
+		},
+	}
+	f := cmd.Flags()
+	f.StringP("file", "f", "", "specification of the swarm (required)")
+	f.String("data-dir", "", "folder of the state between two calls, for one process at a time (required)")
+	f.String("follow", "", "file that is read as it grows and is rotated; empty: standard input")
+	f.String("output", "-", "file to which decisions are added as NDJSON, or - for standard output")
+	f.String("rejects", "", "file to which invalid rows are added, as NDJSON; empty: they are counted")
+	f.Bool("all", false, "write every decision, not only anomalies")
+	f.StringArray("csv", nil, "KEY=VALUE of the dialect of CSV, in place of csv in the specification")
+	command.LogFlags(f)
+	command.SetDefault(f, "log-level", "error")
+	return cmd
+}

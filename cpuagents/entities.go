@@ -1,0 +1,74 @@
+package cpuagents
+
+import (
+	"sync"
+
+	"github.com/exoswarm/exoswarm/cpuagents/inputmem"
+)
+
+// entityMemory is the bytes that a job keeps for an entity besides the text of its key, which it
+// has twice: its places in the dictionary, its summary, and the time of its last row.
+const entityMemory = 512
+
+// entityStep is the bytes of entities that are charged to the memory at a time.
+const entityStep = 256 << 10
+
+// entities is the dictionary of a job with a key: each key has a group, in the order of their first
+// rows. It is a function of the input and the specification, so that another attempt makes the same
+// one. One goroutine calls add, and others may call Key at the same time.
+type entities struct {
+	most int            // groups
+	hold *inputmem.Hold // of the job; nil for none
+	free int64          // bytes of hold that no entity uses
+
+	mu     sync.RWMutex
+	groups map[string]int
+	keys   []string // by group
+}
+
+// newEntities returns an empty dictionary of up to most entities, whose memory is taken from h.
+func newEntities(most int, h *inputmem.Hold) *entities {
+	return &entities{most: most, hold: h, groups: map[string]int{}}
+}
+
+// Key implements encode.Entities.
+func (e *entities) Key(group int) (key string, ok bool) {
+	e.mu.RLock()
+	defer e.mu.RUnlock()
+	if group < 0 || group >= len(e.keys) {
+		return "", false
+	}
+	return e.keys[group], true
+}
+
+// len returns the number of entities.
+func (e *entities) len() int {
+	e.mu.RLock()
+	defer e.mu.RUnlock()
+	return len(e.keys)
+}
+
+// add returns the group of a key. A key that is new gets the next group; full reports that there is
+// none. The error is one of the memory.
+func (e *entities) add(key string) (group int, isNew, full bool, err error) {
+	if g, ok := e.groups[key]; ok { // only this goroutine changes it
+		return g, false, false, nil
+	}
+	if len(e.keys) == e.most {
+		return 0, false, true, nil
+	}
+	need := entityMemory + 2*int64(len(key))
+	if e.free < need {
+		if err := e.hold.Keep(entityStep, "its entities"); err != nil {
+			return 0, false, false, err
+		}
+		e.free += entityStep
+	}
+	e.free -= need
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	group = len(e.keys)
+	e.groups[key] = group
+	e.keys = append(e.keys, key)
+	return group, true, false, nil
+}

@@ -1,0 +1,532 @@
+// Package detect runs a detector in one process: it reads rows of a stream or a growing file, feeds
+// them through a swarm that lasts, writes anomalies, and keeps everything in a folder.
+package detect
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/exoswarm/exoswarm/cpuagents/encode"
+	"github.com/exoswarm/exoswarm/cpuagents/rows"
+	"github.com/exoswarm/exoswarm/gpuagents/swarm"
+	"github.com/exoswarm/exoswarm/gpuagents/swarmclient"
+	"github.com/exoswarm/exoswarm/internal/bucket"
+	"github.com/exoswarm/exoswarm/internal/command"
+	"github.com/exoswarm/exoswarm/internal/localcluster"
+	"github.com/exoswarm/exoswarm/internal/runinput"
+	"github.com/exoswarm/exoswarm/internal/specfile"
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/batch"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
+)
+
+// Options configure a detector.
+type Options struct {
+	// In is read if Follow is empty, and Out is written if Output is empty or -. Messages go to Err.
+	In       io.Reader
+	Out, Err io.Writer
+	// Log receives warnings. Required.
+	Log *slog.Logger
+	// SpecFile is the specification of the swarm.
+	SpecFile string
+	// DataDir has the state of the detector; one process at a time uses it. Required.
+	DataDir string
+	// Follow is a file that grows and is rotated; empty for In.
+	Follow string
+	// Output is a file to which decisions are added.
+	Output string
+	// Rejects is a file to which rejected rows are added; empty for none.
+	Rejects string
+	// All writes all decisions, and not only anomalies.
+	All bool
+	// CSV has settings KEY=VALUE of the dialect.
+	CSV []string
+}
+
+const (
+	// window is the number of batches without an answer.
+	window = 4
+	// snapshotRows is the number of rows after which the state of the agents is stored, and the log
+	// before it removed. A detector that was killed reads at most so many rows of its log again.
+	snapshotRows = 1_000_000
+	// endTime bounds the end of a detector after its input has ended.
+	endTime = time.Minute
+)
+
+// detector is a running detector. The goroutine of Run feeds it, and one more reads the answers;
+// mu guards what both use.
+type detector struct {
+	o       *Options
+	spec    *swarm.Spec
+	columns rows.ColumnSpec
+	most    int // entities
+	swarm   *swarmclient.Swarm
+	in, out swarms.Log
+	state   *state
+	output  *output
+	rejects *json.Encoder // nil for none
+	first   *rows.Reject  // of this process
+	counts  struct{ rows, rejected, withoutKey, beyond uint64 }
+	obs     batch.Observations
+	bytes   int
+	fresh   uint64 // rows since the last snapshot
+	began   uint64 // last entry of an earlier process
+
+	mu       sync.Mutex
+	answered uint64        // entry
+	changed  chan struct{} // answered has grown
+	names    []string      // keys by group, for the encoder
+}
+
+// Key implements encode.Entities.
+func (d *detector) Key(group int) (string, bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if group < 0 || group >= len(d.names) {
+		return "", false
+	}
+	return d.names[group], true
+}
+
+// Run runs a detector until its input ends or ctx does, which ends with command.ErrInterrupted. Rows
+// that were read are decided and written then. It prints a line with the counts and the latency.
+func Run(ctx context.Context, o Options) (err error) {
+	d := &detector{o: &o, changed: make(chan struct{}, 1)}
+	if err := d.readSpec(); err != nil {
+		return err
+	}
+	base := context.WithoutCancel(ctx)
+	cluster, err := localcluster.Start(base, localcluster.Options{DataDir: o.DataDir, Keep: true, Log: o.Log})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, cluster.Close()) }()
+	conn := cluster.Conn()
+	client, err := swarmclient.New(swarmclient.Options{Swarms: conn.Swarms})
+	if err != nil {
+		return err
+	}
+	if err := d.openSwarm(base, client, func(s swarms.Swarm) swarms.Log {
+		return conn.Swarms.Log(s.Key(), 0, swarms.In)
+	}); err != nil {
+		return err
+	}
+	key := d.swarm.Record().Key()
+	log := func(shard int, dir swarms.Direction) swarms.Log { return conn.Swarms.Log(key, shard, dir) }
+	d.in, d.out = log(0, swarms.In), log(0, swarms.Out)
+	if d.state, err = openState(base, log); err != nil {
+		return err
+	}
+	d.names, d.began = append([]string{}, d.state.entities...), d.state.last
+	if err := d.swarm.Wait(base); err != nil { // a query, which is an entry too
+		return err
+	}
+	d.state.last++
+	d.answered = d.state.out.Answer
+	layout := encode.Layout{
+		Candidates: d.spec.Vote.Candidates, Features: d.spec.Features, Drops: true, Keys: d.columns.Key, Entities: d,
+	}
+	if len(layout.Keys) == 0 {
+		layout.Series = []string{d.spec.Name}
+	}
+	if d.output, err = openOutput(&o, d.state.out); err != nil {
+		return err
+	}
+	d.output.enc = encode.NewNDJSON(layout)
+	defer func() { err = errors.Join(err, d.output.close()) }()
+	if o.Rejects != "" {
+		f, err := os.OpenFile(o.Rejects, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+		if err != nil {
+			return command.Usage("detect: --rejects: %v", err)
+		}
+		defer f.Close()
+		d.rejects = json.NewEncoder(f)
+	}
+	return d.run(ctx, base)
+}
+
+// readSpec reads the specification, and makes it one of a swarm that lasts.
+func (d *detector) readSpec() error {
+	spec, err := specfile.Read(d.o.SpecFile)
+	if err != nil {
+		return err
+	}
+	switch {
+	case spec.ByAgent():
+		return command.Usage("detect: %s addresses agents, and rows are for groups: make it with exoswarm swarm create",
+			d.o.SpecFile)
+	case spec.GroupCount != 0:
+		return command.Usage("detect: %s has groups: %d: a detector has max_entities of them: leave groups out",
+			d.o.SpecFile, spec.GroupCount)
+	}
+	if err := runinput.SetCSV(&spec.CSV, d.o.CSV); err != nil {
+		return err
+	}
+	// The last time of each entity is in the state of its group, so the group finds late rows.
+	d.columns = rows.ColumnSpec{
+		Timestamp: spec.Timestamp, Features: spec.Features, AnyOrder: true, Key: spec.Key,
+		MaxEntities: spec.MaxEntities,
+	}
+	if !spec.CSV.IsZero() {
+		d.columns.CSV = &spec.CSV
+	}
+	if spec.Observations.Late == swarm.Reject {
+		spec.Observations.Late = swarm.Drop
+	}
+	d.most = max(d.columns.Entities(), 1)
+	spec.GroupCount = d.most
+	d.spec = spec
+	return nil
+}
+
+// openSwarm opens the swarm of the folder, or makes it. A specification that differs is refused.
+func (d *detector) openSwarm(ctx context.Context, client *swarmclient.Client, log func(swarms.Swarm) swarms.Log,
+) (err error) {
+	all, err := client.List(ctx)
+	if err != nil {
+		return err
+	}
+	if len(all) == 0 {
+		d.swarm, err = client.Create(ctx, d.spec, nil)
+		return err
+	}
+	if d.swarm, err = client.Open(ctx, all[0].ID); err != nil {
+		return err
+	}
+	// A process that was killed while it made the swarm leaves a record without logs.
+	if last, err := log(d.swarm.Record()).Last(ctx); errors.Is(err, jobs.ErrNotFound) || err == nil && last.Seq == 0 {
+		if err := client.Delete(ctx, all[0].ID, nil); err != nil {
+			return err
+		}
+		d.swarm, err = client.Create(ctx, d.spec, nil)
+		return err
+	}
+	now, err := json.Marshal(d.spec)
+	if err != nil {
+		return fmt.Errorf("encode the spec: %w", err)
+	}
+	before, err := json.Marshal(d.swarm.Spec())
+	if err != nil {
+		return fmt.Errorf("encode the spec: %w", err)
+	}
+	if !bytes.Equal(now, before) {
+		return command.Usage("detect: --data-dir %s has the state of another specification than %s: name another "+
+			"folder, or use the former specification", d.o.DataDir, d.o.SpecFile)
+	}
+	return nil
+}
+
+// run reads the input to its end, and waits for all decisions.
+func (d *detector) run(ctx, base context.Context) (err error) {
+	work, stop := context.WithCancelCause(base)
+	defer stop(nil)
+	var reading sync.WaitGroup
+	reading.Go(func() {
+		if err := d.collect(work); err != nil {
+			stop(err)
+		}
+	})
+	feeding, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	defer context.AfterFunc(work, func() { end(context.Cause(work)) })()
+	err = d.feed(feeding, work)
+	if err == nil {
+		last, cancel := context.WithTimeoutCause(work, endTime, errors.New("the last decisions did not come in time"))
+		if err = d.await(last, d.state.last); err == nil && d.fresh > 0 {
+			err = d.snapshot(last)
+		}
+		cancel()
+	}
+	failed := context.Cause(work)
+	stop(nil)
+	reading.Wait()
+	if failed != nil {
+		return failed
+	}
+	if err == nil {
+		err = d.output.record(base, d.state, d.answered, true)
+	}
+	d.summary()
+	if err == nil && ctx.Err() != nil {
+		return command.ErrInterrupted
+	}
+	return err
+}
+
+// summary prints the counts of this process.
+func (d *detector) summary() {
+	w, c := d.output, d.counts
+	if d.first != nil {
+		fmt.Fprintf(d.o.Err, "%d rows rejected (%d without a key, %d beyond max_entities); the first: %s: %s\n",
+			c.rejected, c.withoutKey, c.beyond, d.first.Place(), d.first.Reason)
+	}
+	fmt.Fprintf(d.o.Err, "%d rows read of %d entities, %d decisions, %d anomalies, %d dropped; from reading a row to "+
+		"its decision p50 %.1f ms, p99 %.1f ms\n", c.rows, len(d.state.entities), w.decisions, w.anomalies, w.dropped,
+		float64(w.hist.ValueAtPercentile(50))/1000, float64(w.hist.ValueAtPercentile(99))/1000)
+}
+
+// collect writes the answers of the swarm in their order, from the first that is not in the output.
+func (d *detector) collect(ctx context.Context) error {
+	r, err := d.out.Read(ctx, d.answered+1)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	for {
+		e, err := r.Next(ctx)
+		if err != nil {
+			if ctx.Err() != nil {
+				return nil //nolint:nilerr // run has ended it
+			}
+			return err
+		}
+		switch e.Kind {
+		case swarms.EntryDecide:
+			got, err := batch.DecodeDecisions(e.Data)
+			if err != nil {
+				return err
+			}
+			if err := d.output.write(got, len(d.spec.Vote.Candidates), e.Ref > d.began); err != nil {
+				return err
+			}
+		case swarms.EntryRejected:
+			refused := &jobs.Error{Code: jobs.CodeInternal, Message: "the swarm refused an entry"}
+			if err := json.Unmarshal(e.Data, refused); err != nil {
+				return fmt.Errorf("refusal of entry %d: %w", e.Ref, err)
+			}
+			return refused
+		}
+		// The answers before a snapshot are removed after it.
+		if err := d.output.record(ctx, d.state, e.Seq, e.Kind == swarms.EntrySnapshotted); err != nil {
+			return err
+		}
+		d.mu.Lock()
+		d.answered = e.Seq
+		d.mu.Unlock()
+		select {
+		case d.changed <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// await returns when an entry is answered and its decisions are written.
+func (d *detector) await(ctx context.Context, entry uint64) error {
+	for {
+		d.mu.Lock()
+		ready := d.answered >= entry
+		d.mu.Unlock()
+		if ready {
+			return nil
+		}
+		select {
+		case <-d.changed:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// feed reads the input until it or ctx ends.
+func (d *detector) feed(ctx, work context.Context) error {
+	in, err := openInput(ctx, d.o, d.spec.CSV, d.state.at)
+	if err != nil {
+		return err
+	}
+	defer in.close()
+	d.obs.Width = len(d.spec.Features)
+	skip, records := in.at.Skip, in.at.Records-uint64(in.at.Skip)
+	for n := uint64(1); ; {
+		doc, err := in.next(ctx, &n)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if in.file != nil && doc.begin.Offset == 0 {
+			records = 0
+		}
+		if err := d.document(work, doc, &skip, &records); err != nil {
+			return err
+		}
+		if d.fresh >= snapshotRows {
+			if err := d.await(work, d.state.last); err != nil {
+				return err
+			}
+			if err := d.snapshot(work); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// document feeds the rows of a document. skip is the number of records to leave out, and records
+// counts those of the file.
+func (d *detector) document(ctx context.Context, doc document, skip *int, records *uint64) error {
+	r, err := rows.OpenText(doc.name, io.NopCloser(bytes.NewReader(doc.text)), doc.format, d.columns)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	at := doc.begin
+	at.Skip = 0
+	for {
+		row, rejected, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			doc.end.Records = *records
+			return d.flush(ctx, doc.end)
+		}
+		if err != nil {
+			return err
+		}
+		*records++
+		at.Skip++
+		at.Records = *records
+		if *skip > 0 {
+			*skip--
+			continue
+		}
+		group := 0
+		if rejected == nil && len(d.columns.Key) > 0 {
+			var ok bool
+			if group, ok = d.state.group(row.Key, d.most); !ok {
+				rejected = &rows.Reject{
+					Series: doc.name, Reason: d.columns.TooMany(row.Key), Cause: rows.CauseEntities,
+				}
+			}
+		}
+		if rejected != nil {
+			rejected.Row = *records
+			if err := d.reject(rejected); err != nil {
+				return err
+			}
+			continue
+		}
+		row.Number = *records
+		d.add(group, &row)
+		if d.obs.Len() >= batchRows || d.bytes >= batchBytes {
+			if err := d.flush(ctx, at); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// Bounds of a batch, which are those of a stream job.
+const (
+	batchRows  = 4096
+	batchBytes = 480 << 10
+)
+
+// add adds a row to the batch.
+func (d *detector) add(group int, row *rows.Row) {
+	o := &d.obs
+	o.Group = append(o.Group, uint32(group))
+	o.Row = append(o.Row, row.Number)
+	o.Time = append(o.Time, row.Time)
+	o.Read = append(o.Read, time.Now().UnixNano())
+	o.Features = append(o.Features, row.Features...)
+	o.Timestamp = append(o.Timestamp, row.Timestamp)
+	o.Value = append(o.Value, row.Values...)
+	d.bytes += len(row.Timestamp) + 12*len(row.Features) + 56
+}
+
+// reject counts and notes a row that cannot be used.
+func (d *detector) reject(r *rows.Reject) error {
+	d.counts.rejected++
+	switch r.Cause {
+	case rows.CauseKey:
+		d.counts.withoutKey++
+	case rows.CauseEntities:
+		d.counts.beyond++
+	}
+	if d.first == nil {
+		d.first = r
+	}
+	if d.rejects == nil {
+		return nil
+	}
+	if err := d.rejects.Encode(r); err != nil {
+		return fmt.Errorf("detect: --rejects: %w", err)
+	}
+	return nil
+}
+
+// flush appends the batch, behind which the input continues at a position. An empty batch is not
+// appended.
+func (d *detector) flush(ctx context.Context, at position) error {
+	n := d.obs.Len()
+	if n == 0 {
+		return nil
+	}
+	if d.state.last > window {
+		if err := d.await(ctx, d.state.last-window); err != nil {
+			return err
+		}
+	}
+	data, err := d.obs.Encode()
+	if err != nil {
+		return err
+	}
+	if err := d.state.prepare(ctx, at); err != nil {
+		return err
+	}
+	d.mu.Lock()
+	d.names = append(d.names, d.state.entities[len(d.names):]...)
+	d.mu.Unlock()
+	e := swarms.Entry{Kind: swarms.EntryObserve, Ref: d.state.last + 1, Data: data}
+	if err := d.in.Append(ctx, d.state.last, e); err != nil {
+		return fmt.Errorf("send a batch: %w", err)
+	}
+	d.state.last++
+	d.counts.rows += uint64(n)
+	d.fresh += uint64(n)
+	d.obs.Reset()
+	d.bytes = 0
+	return nil
+}
+
+// snapshot stores the state of all agents, and removes the log before it and the snapshot before.
+// All entries are answered. collect notes the output before the answers are removed.
+func (d *detector) snapshot(ctx context.Context) error {
+	dir := localcluster.SnapshotsDir(d.o.DataDir)
+	store, err := bucket.Open(ctx, dir)
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	name := fmt.Sprintf("at-%d", d.state.last+1)
+	if _, err := d.swarm.Snapshot(ctx, name); err != nil {
+		return fmt.Errorf("snapshot of the detector: %w", err)
+	}
+	d.state.last++
+	if err := d.await(ctx, d.state.last); err != nil {
+		return err
+	}
+	if _, err := d.swarm.Trim(ctx, store, name, nil); err != nil {
+		return fmt.Errorf("shorten the log of the detector: %w", err)
+	}
+	d.fresh = 0
+	old, err := store.Folders(ctx)
+	if err != nil {
+		return err
+	}
+	for _, folder := range old {
+		if folder != name {
+			if err := os.RemoveAll(filepath.Join(dir, folder)); err != nil {
+				return fmt.Errorf("remove an old snapshot: %w", err)
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,311 @@
+package detect_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/exoswarm/exoswarm/internal/command"
+	"github.com/exoswarm/exoswarm/internal/detect"
+	"github.com/exoswarm/exoswarm/internal/leak"
+)
+
+// childDir makes the test binary a detector over the files of a folder, which a test kills.
+const childDir = "EXOSWARM_TEST_DETECTOR"
+
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(childDir); dir != "" {
+		if err := detect.Run(context.Background(), options(dir)); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	leak.Check(m)
+}
+
+// options are those of a detector whose files are in a folder. It follows rows.csv.
+func options(dir string) detect.Options {
+	return detect.Options{
+		Out: io.Discard, Err: os.Stderr, Log: slog.New(slog.DiscardHandler), All: true,
+		SpecFile: filepath.Join(dir, "swarm.yaml"), DataDir: filepath.Join(dir, "data"),
+		Follow: filepath.Join(dir, "rows.csv"), Output: filepath.Join(dir, "out.ndjson"),
+		Rejects: filepath.Join(dir, "rejects.ndjson"),
+	}
+}
+
+// folder makes a folder with a specification.
+func folder(t *testing.T, more string) string {
+	t.Helper()
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "swarm.yaml"), "name: d\nkey: id\nagents_per_group: 16\nmax_entities: 50\n"+more)
+	return dir
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatalf("write %s: %v", path, err)
+	}
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		t.Fatalf("read %s: %v", path, err)
+	}
+	return string(data)
+}
+
+const header = "timestamp,value,id\n"
+
+// rows returns n rows of 40 entities in random order.
+func rows(n int) []string {
+	r := rand.New(rand.NewPCG(3, 3))
+	all := make([]string, n)
+	for i := range all {
+		v := r.NormFloat64()
+		if r.IntN(500) == 0 {
+			v += 1000
+		}
+		all[i] = fmt.Sprintf("%d,%.3f,e%d\n", 1700000000+i, v, r.IntN(40))
+	}
+	return all
+}
+
+// stdin runs a detector over a text as a file that is standard input, and returns its messages.
+func stdin(t *testing.T, dir, name, text string, change func(*detect.Options)) (string, error) {
+	t.Helper()
+	path := filepath.Join(dir, name)
+	if text != "" {
+		write(t, path, text)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	o := options(dir)
+	var messages bytes.Buffer
+	o.Follow, o.In, o.Err = "", f, &messages
+	if change != nil {
+		change(&o)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	err = detect.Run(ctx, o)
+	return messages.String(), err
+}
+
+// await waits until the output has so many lines.
+func await(t *testing.T, dir string, lines int) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); ; {
+		n := strings.Count(read(t, filepath.Join(dir, "out.ndjson")), "\n")
+		if n >= lines {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("the output has %d lines, want %d", n, lines)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// TestGoesOn: entities continue in the next call, a file is read once, also if it has grown, and
+// the parts give the decisions of the whole.
+func TestGoesOn(t *testing.T) {
+	all := rows(8000)
+	whole, parts := folder(t, ""), folder(t, "")
+	if _, err := stdin(t, whole, "a.csv", header+strings.Join(all, ""), nil); err != nil {
+		t.Fatalf("whole: %v", err)
+	}
+	want := read(t, filepath.Join(whole, "out.ndjson"))
+	if strings.Count(want, "\n") != 8000 || !strings.Contains(want, `"decision":"anomalous"`) ||
+		!strings.HasPrefix(want, `{"id":"e`) {
+		t.Fatalf("the output has %d lines: %.200s", strings.Count(want, "\n"), want)
+	}
+	for i, text := range []string{
+		header + strings.Join(all[:1000], ""), "", header + strings.Join(all[:2500], ""),
+		header + strings.Join(all, ""),
+	} {
+		message, err := stdin(t, parts, "a.csv", text, nil)
+		if err != nil {
+			t.Fatalf("part %d: %v", i, err)
+		}
+		if got := []string{"1000 rows", "0 rows", "1500 rows", "5500 rows"}[i]; !strings.HasPrefix(message, got) {
+			t.Errorf("part %d: %s, want %s", i, message, got)
+		}
+	}
+	if got := read(t, filepath.Join(parts, "out.ndjson")); got != want {
+		t.Errorf("the parts give %d bytes, the whole %d", len(got), len(want))
+	}
+	write(t, filepath.Join(parts, "swarm.yaml"), "name: other\n")
+	if _, err := stdin(t, parts, "a.csv", "", nil); err == nil || !strings.Contains(err.Error(),
+		"has the state of another specification") {
+		t.Errorf("another specification: %v", err)
+	}
+}
+
+// TestBadRows: rows without a key, beyond max_entities and behind the last of their entity are
+// counted with a sentence, and a pipe is read to its end.
+func TestBadRows(t *testing.T) {
+	dir := folder(t, "")
+	write(t, filepath.Join(dir, "swarm.yaml"), "name: d\nkey: id\nagents_per_group: 16\nmax_entities: 2\n")
+	r, w := io.Pipe()
+	go func() {
+		_, _ = io.WriteString(w, header)
+		_, _ = io.WriteString(w, "5,1,a\n5,1,b\n4,1,a\n6,1,c\n7,1,\n8,x,a\n9,1,"+strings.Repeat("k", 2000)+"\n9,1,a")
+		_ = w.Close()
+	}()
+	o := options(dir)
+	var messages bytes.Buffer
+	o.Follow, o.In, o.Err = "", r, &messages
+	if err := detect.Run(t.Context(), o); err != nil {
+		t.Fatalf("detect: %v", err)
+	}
+	for _, want := range []string{
+		"4 rows rejected (2 without a key, 1 beyond max_entities); the first: row 4: there are 2 " +
+			"entities already, and " + `"c" is another one: raise max_entities`,
+		"4 rows read of 2 entities, 3 decisions, 0 anomalies, 1 dropped",
+	} {
+		if !strings.Contains(messages.String(), want) {
+			t.Errorf("messages: %s\nwant %s", messages.String(), want)
+		}
+	}
+	if got := read(t, filepath.Join(dir, "rejects.ndjson")); strings.Count(got, `"cause":"key"`) != 2 ||
+		strings.Count(got, "\n") != 4 {
+		t.Errorf("rejects: %s", got)
+	}
+	for text, want := range map[string]string{
+		"time,value,id\n1,1,a\n": `no column "timestamp"`, "PAR1xxxx": "only plain CSV and NDJSON",
+		"timestamp,value\n1,1\n": `no column "id"`,
+	} {
+		if _, err := stdin(t, folder(t, ""), "bad", text, nil); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}
+
+// TestFollow: rows come while the file grows, is renamed and made again, also while no detector
+// runs, and half a row waits for its other half.
+func TestFollow(t *testing.T) {
+	dir := folder(t, "")
+	all := rows(400)
+	path := filepath.Join(dir, "rows.csv")
+	grow := func(text string) {
+		t.Helper()
+		f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+		if err == nil {
+			_, err = f.WriteString(text)
+		}
+		if err = errors.Join(err, f.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rotate := func(to string) {
+		t.Helper()
+		if err := os.Rename(path, filepath.Join(dir, to)); err != nil {
+			t.Fatal(err)
+		}
+		grow(header)
+	}
+	run := func(work func()) {
+		t.Helper()
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- detect.Run(ctx, options(dir)) }()
+		work()
+		stop()
+		if err := <-done; !errors.Is(err, command.ErrInterrupted) {
+			t.Fatalf("detect: %v, want an interruption", err)
+		}
+	}
+	grow(header + strings.Join(all[:50], ""))
+	run(func() {
+		await(t, dir, 50)
+		grow(strings.Join(all[50:100], "") + all[100][:5])
+		await(t, dir, 100)
+		grow(all[100][5:])
+		await(t, dir, 101)
+		grow(strings.Join(all[101:150], ""))
+		rotate("rows.csv.1")
+		grow(strings.Join(all[150:200], "") + all[200][:5])
+		await(t, dir, 200)
+	})
+	grow(all[200][5:] + strings.Join(all[201:250], ""))
+	rotate("rows.csv.2")
+	grow(strings.Join(all[250:], ""))
+	run(func() { await(t, dir, 400) })
+	got := read(t, filepath.Join(dir, "out.ndjson"))
+	for i, line := range strings.Split(strings.TrimSuffix(got, "\n"), "\n") {
+		if !strings.Contains(line, `"timestamp":"`+fmt.Sprint(1700000000+i)+`"`) {
+			t.Fatalf("line %d is %s", i+1, line)
+		}
+	}
+	if strings.Count(got, "\n") != 400 {
+		t.Errorf("the output has %d lines", strings.Count(got, "\n"))
+	}
+}
+
+// TestKill: a detector that is killed again and again loses no row of a file, and none counts
+// twice.
+func TestKill(t *testing.T) {
+	all := rows(30_000)
+	text := header + strings.Join(all, "")
+	whole, killed := folder(t, ""), folder(t, "")
+	if _, err := stdin(t, whole, "rows.csv", text, nil); err != nil {
+		t.Fatalf("whole: %v", err)
+	}
+	path := filepath.Join(killed, "rows.csv")
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := f.WriteString(header); err != nil {
+		t.Fatal(err)
+	}
+	r := rand.New(rand.NewPCG(5, 5))
+	kills := 0
+	for at := 0; at < len(all); {
+		child := exec.Command(os.Args[0], "-test.run=^$")
+		child.Env = append(os.Environ(), childDir+"="+killed)
+		child.Stderr = os.Stderr
+		if err := child.Start(); err != nil {
+			t.Fatal(err)
+		}
+		for end := min(at+6000, len(all)); at < end; { // rows in small pieces, so that there are many batches
+			n := min(at+1+r.IntN(200), end)
+			if _, err := f.WriteString(strings.Join(all[at:n], "")); err != nil {
+				t.Fatal(err)
+			}
+			at = n
+			time.Sleep(time.Millisecond)
+		}
+		await(t, killed, (at-6000)+1+r.IntN(4000))
+		if err := child.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		_ = child.Wait()
+		kills++
+	}
+	if _, err := stdin(t, killed, "rows.csv", "", nil); err != nil {
+		t.Fatalf("the last part: %v", err)
+	}
+	want, got := read(t, filepath.Join(whole, "out.ndjson")), read(t, filepath.Join(killed, "out.ndjson"))
+	if got != want || kills < 5 {
+		t.Errorf("after %d kills the output has %d bytes, without %d", kills, len(got), len(want))
+	}
+}
