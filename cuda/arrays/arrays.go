@@ -159,6 +159,9 @@ func (s *Set) launch(name string, n int, args ...device.Arg) error {
 
 // read waits for the work and returns the bytes of an area as elements. The caller owns them.
 func read[T device.Scalar](ctx context.Context, s *Set, a area) ([]T, error) {
+	if ctx.Err() != nil { // a launch that has ended would hide it
+		return nil, context.Cause(ctx)
+	}
 	if err := s.stream.Sync(ctx); err != nil {
 		return nil, err
 	}

@@ -81,7 +81,10 @@ func (v *rasterVar) cell(from, end uint64) (mean, least, most float32, counted u
 			}
 		}
 	}
-	return sums[0] / float32(counted), lows[0], highs[0], counted
+	if mean = sums[0] / float32(counted); mean != mean {
+		mean = math.Float32frombits(0x7fc00000) // sums beyond the largest float; the bits of a NaN differ by device
+	}
+	return mean, lows[0], highs[0], counted
 }
 
 // value returns the value of a unit; false: it does not count.

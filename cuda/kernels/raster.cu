@@ -90,7 +90,9 @@ raster(const unsigned char *pages, unsigned long long page_bytes, const unsigned
                 most = m;
         }
         if (lane == 0) {
-            values[cell] = counted ? sum / (float)counted : 0.0f;
+            // Sums beyond the largest float may be a NaN, whose bits differ by device.
+            const float mean = counted ? sum / (float)counted : 0.0f;
+            values[cell] = mean == mean ? mean : __uint_as_float(0x7fc00000u);
             values[(unsigned long long)cells + cell] = counted ? least : 0.0f;
             values[2ull * cells + cell] = counted ? most : 0.0f;
             counts[cell] = counted;

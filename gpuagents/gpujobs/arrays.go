@@ -208,7 +208,7 @@ func (h *Handlers) small(ctx context.Context, job jobs.Job, spec *gpujob.Spec) (
 // together executes the small jobs of these indices on one place, and sets their outcomes. Those of
 // a group that fails keep an empty outcome, and run by themselves.
 func (h *Handlers) together(ctx context.Context, works []*arrayWork, small []int, bytes int64, outs []jobs.Outcome) {
-	if len(small) < 2 {
+	if len(small) < 2 || ctx.Err() != nil {
 		return
 	}
 	groups := map[group][]int{}

@@ -130,10 +130,10 @@ func (h *Handlers) Jobs() map[string]jobs.Handler {
 	return all
 }
 
-// handle executes a job of any kind by itself, outside a batch. The worker calls it once for each attempt. The error tells
-// the queue what to do: one of jobs.Retry asks for another attempt, any other one is final. An
-// error after the end of the context is replaced by the cause of that end, such as the time limit
-// of the agent.
+// handle executes a job of any kind by itself, outside a batch. The worker calls it once for each
+// attempt. The error tells the queue what to do: one of jobs.Retry asks for another attempt, any
+// other one is final. An error after the end of the context is replaced by the cause of that end,
+// such as the time limit of the agent.
 func (h *Handlers) handle(ctx context.Context, job jobs.Job, progress func(any)) (any, error) {
 	spec, err := parse(job)
 	if err != nil {
@@ -148,6 +148,9 @@ func (h *Handlers) alone(ctx context.Context, job jobs.Job, spec gpujob.Spec, pr
 		jobs.ErrDeadline)
 	ctx, stop := context.WithTimeoutCause(ctx, h.o.Timeout, late)
 	defer stop()
+	if ctx.Err() != nil { // a device may be faster than the wait for it, which would tell
+		return nil, fmt.Errorf("job %s: %w", job.ID, context.Cause(ctx))
+	}
 	out, err := h.execute(ctx, job, spec, progress)
 	if cause := context.Cause(ctx); err != nil && cause != nil {
 		return nil, fmt.Errorf("job %s: %w", job.ID, cause)
