@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/exoswarm/exoswarm/cmd/internal/connect"
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/internal/listing"
 	"github.com/exoswarm/exoswarm/internal/ops/action"
@@ -26,7 +27,7 @@ is lost: the list shows it with its shards until other agents hold them, for ten
 While an agent replays shards that it has taken over, its state shows the progress.`,
 	}
 	// The census also has agents that were lost, which the registry has forgotten.
-	list.RunE = connected(func(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
+	list.RunE = connect.Connected(func(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 		census, err := c.Swarms.Census(cmd.Context())
 		if err != nil {
 			return err
@@ -55,18 +56,18 @@ While an agent replays shards that it has taken over, its state shows the progre
 		}
 		return p.End()
 	})
-	natsFlag(list.Flags())
+	connect.Flags(list.Flags())
 	listing.Flag(list.Flags())
 	// The agent answers that it drains; the command does not wait for its end.
 	drain := &cobra.Command{
 		Use: "drain AGENT", Short: "Drain an agent: it takes no more work, gives back what it has, and ends",
 		Args: cobra.ExactArgs(1),
-		RunE: connected(func(cmd *cobra.Command, args []string, c *natsq.Conn) error {
+		RunE: connect.Connected(func(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 			_, err := operate(cmd, c, action.Request{Action: "agent.drain", Object: args[0]})
 			return err
 		}),
 	}
-	natsFlag(drain.Flags())
+	connect.Flags(drain.Flags())
 	return command.Group("agent", "List, drain and balance the agents of the cluster", list, drain, rebalanceCommand())
 }
 
@@ -106,14 +107,14 @@ func rebalanceCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "rebalance", Short: "Even out the shards of the GPU agents, and wait until they have moved",
 		Args: cobra.NoArgs,
-		RunE: connected(rebalance),
+		RunE: connect.Connected(rebalance),
 		Long: `Move shards from GPU agents with more shards to agents with fewer, until no agent has
 two more than another. The new agent of a shard first replays its log, while the old agent still
 serves it. Then the lease moves, and the shard does not answer for a moment. The command prints the
 moves, and ends when all are complete. A shard stays where it is when its new agent cannot take it.
 Agents do the same by themselves (gpuagent --rebalance), one shard at a time.`,
 	}
-	natsFlag(c.Flags())
+	connect.Flags(c.Flags())
 	listing.Flag(c.Flags())
 	c.Flags().Bool("dry-run", false, "show what would move, and move nothing")
 	c.Flags().Duration("timeout", 10*time.Minute, "longest wait; shards that have not moved by then still move later")

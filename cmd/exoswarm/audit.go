@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/exoswarm/exoswarm/cmd/internal/connect"
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/internal/listing"
 	"github.com/exoswarm/exoswarm/internal/ops/action"
@@ -18,12 +19,12 @@ import (
 // auditCommand returns exoswarm audit.
 func auditCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "audit", Short: "List what operators did, newest first", Args: cobra.NoArgs, RunE: connected(auditList),
+		Use: "audit", Short: "List what operators did, newest first", Args: cobra.NoArgs, RunE: connect.Connected(auditList),
 		Long: `List what operators did with this command and with the dashboard, newest first. An
 action whose outcome is unknown has begun, and its process ended or lost the server before it could
 store the outcome. The cluster keeps 90 days, and 256 MiB at most.`,
 	}
-	natsFlag(cmd.Flags())
+	connect.Flags(cmd.Flags())
 	listing.Flag(cmd.Flags())
 	cmd.Flags().Duration("since", 7*24*time.Hour, "how far back to list")
 	cmd.Flags().Int("limit", 100, "most actions to list; 0 for all")

@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/exoswarm/exoswarm/cmd/internal/connect"
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/internal/listing"
 	"github.com/exoswarm/exoswarm/jobs/natsq/auth"
@@ -73,14 +74,14 @@ user needs the file of its name in creds.`,
 }
 
 // authNATSFlags adds the flags of a connection that logs in by the folder. They differ from
-// natsFlag: there is no login to choose. The account that pushes is made by init and has no other
+// connect.Flags: there is no login to choose. The account that pushes is made by init and has no other
 // right.
 func authNATSFlags(f *pflag.FlagSet) {
 	f.String("nats", "", "URL of a server of the cluster, which informs the others")
 	f.String("nats-ca", "", "file with the certificates, in PEM, that the server's must be signed by")
 	f.String("nats-cert", "", "file with our certificate, for a server that asks for one")
 	f.String("nats-key", "", "file with the key of --nats-cert")
-	patienceFlag(f)
+	connect.PatienceFlag(f)
 }
 
 // inFolder makes a command's RunE of a function that needs the folder of --dir. It makes a missing
@@ -237,7 +238,7 @@ func pushAccounts(cmd *cobra.Command, f *auth.Folder) error {
 		Key: get("nats-key"),
 	}
 	// The folder is complete by now, so a push that fails may be repeated.
-	giveUp, err := patience(cmd)
+	giveUp, err := connect.Patience(cmd)
 	if err != nil {
 		return err
 	}

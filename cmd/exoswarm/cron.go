@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/exoswarm/exoswarm/cmd/internal/connect"
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/internal/jobclient"
 	"github.com/exoswarm/exoswarm/internal/listing"
@@ -23,7 +24,7 @@ func cronCommand() *cobra.Command {
 of the job is the name and the time, as in nightly-20260131T0200Z. A time at which no agent runs for
 30 seconds is missed. --missed says what happens to missed times.`,
 		Args: cobra.ExactArgs(1),
-		RunE: submitting(cronAdd),
+		RunE: connect.Submitting(cronAdd),
 	}
 	f := add.Flags()
 	// When.
@@ -41,13 +42,13 @@ of the job is the name and the time, as in nightly-20260131T0200Z. A time at whi
 	f.Duration("result-ttl", 24*time.Hour, "how long the result of each job is kept, 1 s to 168 h")
 	list := &cobra.Command{
 		Use: "list", Short: "List the schedules and when they come next", Args: cobra.NoArgs,
-		RunE: submitting(cronList),
+		RunE: connect.Submitting(cronList),
 	}
 	// one returns a command that changes the schedule of a name and prints nothing.
 	one := func(use, short string, fn func(cmd *cobra.Command, c jobclient.Client, name string) error) *cobra.Command {
 		return &cobra.Command{
 			Use: use + " NAME", Short: short, Args: cobra.ExactArgs(1),
-			RunE: submitting(func(cmd *cobra.Command, args []string, c jobclient.Client) error {
+			RunE: connect.Submitting(func(cmd *cobra.Command, args []string, c jobclient.Client) error {
 				return fn(cmd, c, args[0])
 			}),
 		}
@@ -66,7 +67,7 @@ of the job is the name and the time, as in nightly-20260131T0200Z. A time at whi
 		}),
 	}
 	for _, c := range all {
-		natsFlag(c.Flags())
+		connect.Flags(c.Flags())
 	}
 	listing.Flag(list.Flags())
 	return command.Group("cron", "Submit jobs at set times", all...)

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/exoswarm/exoswarm/cmd/internal/connect"
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/internal/listing"
 	"github.com/exoswarm/exoswarm/internal/ops/action"
@@ -21,24 +22,24 @@ import (
 func dlqCommand() *cobra.Command {
 	list := &cobra.Command{
 		Use: "list", Short: "List dead letters, oldest first", Args: cobra.NoArgs,
-		RunE: connected(dlqList),
+		RunE: connect.Connected(dlqList),
 	}
 	list.Flags().Int("limit", 100, "most letters to list; 0 for all")
 	show := &cobra.Command{
 		Use: "show ID", Short: "Show one dead letter with the message of its job", Args: cobra.ExactArgs(1),
-		RunE: connected(dlqShow),
+		RunE: connect.Connected(dlqShow),
 	}
 	again := &cobra.Command{
 		Use: "redrive [ID]", Short: "Queue the jobs of dead letters again, under their ids",
-		Args: cobra.MaximumNArgs(1), RunE: connected(dlqRedrive),
+		Args: cobra.MaximumNArgs(1), RunE: connect.Connected(dlqRedrive),
 	}
 	purge := &cobra.Command{
 		Use: "purge [ID]", Short: "Remove dead letters; their jobs cannot be repeated", Args: cobra.MaximumNArgs(1),
-		RunE: connected(dlqPurge),
+		RunE: connect.Connected(dlqPurge),
 	}
 	all := []*cobra.Command{list, show, again, purge}
 	for _, c := range all {
-		natsFlag(c.Flags())
+		connect.Flags(c.Flags())
 		listing.Flag(c.Flags())
 	}
 	// show takes an id only, so it has no filter.

@@ -3,6 +3,7 @@ package main
 import (
 	"github.com/spf13/cobra"
 
+	"github.com/exoswarm/exoswarm/cmd/internal/connect"
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/internal/listing"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
@@ -21,7 +22,7 @@ the setting and how to change it by hand.`,
 		Args: cobra.NoArgs,
 		RunE: initServer,
 	}
-	natsFlag(cmd.Flags())
+	connect.Flags(cmd.Flags())
 	listing.Flag(cmd.Flags())
 	cmd.Flags().Int("replicas", 1, "replicas of every stream: 3 in a NATS cluster")
 	cmd.Flags().Bool("yes", false, "apply the changes")
@@ -34,7 +35,7 @@ the setting and how to change it by hand.`,
 // A second init with the same flags prints an empty list.
 func initServer(cmd *cobra.Command, _ []string) error {
 	f := cmd.Flags()
-	o, err := natsOptions(cmd, nil)
+	o, err := connect.Options(cmd, nil)
 	if err != nil {
 		return err
 	}
@@ -51,7 +52,7 @@ func initServer(cmd *cobra.Command, _ []string) error {
 		return err
 	}
 	defer c.Close()
-	return within(cmd, c, func() error { return prepare(cmd, c, yes) })
+	return connect.Within(cmd, c, func() error { return prepare(cmd, c, yes) })
 }
 
 // prepare prints the changes that the streams of the server need, one item for each, and applies

@@ -14,6 +14,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/exoswarm/exoswarm/cmd/internal/connect"
+	"github.com/exoswarm/exoswarm/cmd/internal/watchcommand"
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/internal/jobclient"
 	"github.com/exoswarm/exoswarm/internal/listing"
@@ -32,42 +34,42 @@ import (
 func jobCommand() *cobra.Command {
 	get := &cobra.Command{
 		Use: "get ID", Short: "Show the state of a job, or its result", Args: cobra.ExactArgs(1),
-		RunE: submitting(jobGet),
+		RunE: connect.Submitting(jobGet),
 	}
 	list := &cobra.Command{
 		Use: "list", Short: "List the jobs of a pool that are not over, oldest first",
-		Args: cobra.NoArgs, RunE: submitting(jobList),
+		Args: cobra.NoArgs, RunE: connect.Submitting(jobList),
 	}
 	list.Flags().String("pool", "cpu", "cpu or gpu")
 	list.Flags().Int("limit", 100, "most jobs to list; 0 for all")
 	list.Flags().Bool("all", false, "also list jobs that are over, of all pools, newest first")
 	watch := &cobra.Command{Use: "watch ID", Short: "Print the progress of a job, then its result; fails if the " +
-		"job fails", Args: cobra.ExactArgs(1), RunE: submitting(jobWatch)}
+		"job fails", Args: cobra.ExactArgs(1), RunE: connect.Submitting(jobWatch)}
 	watch.Flags().Duration("timeout", 0, "longest wait; 0: no limit")
 	logs := &cobra.Command{
 		Use: "logs ID", Short: "Print the log lines of a job, attempt by attempt",
-		Args: cobra.ExactArgs(1), RunE: submitting(jobLogs),
+		Args: cobra.ExactArgs(1), RunE: connect.Submitting(jobLogs),
 	}
 	logs.Flags().BoolP("follow", "F", false, "continue until the job is over")
 	cancel := &cobra.Command{
 		Use: "cancel ID", Short: "Cancel a job that waits or runs", Args: cobra.ExactArgs(1),
-		RunE: submitting(jobCancel),
+		RunE: connect.Submitting(jobCancel),
 	}
 	cancel.Flags().Bool("finish", false, "let it finish the work in hand; its result shows how far it came")
 	retry := &cobra.Command{
 		Use: "retry ID", Short: "Try a job that failed for good again", Args: cobra.ExactArgs(1),
-		RunE: submitting(jobRetry),
+		RunE: connect.Submitting(jobRetry),
 	}
 	all := []*cobra.Command{get, list, watch, logs, cancel, retry}
 	for _, c := range all {
-		natsFlag(c.Flags())
+		connect.Flags(c.Flags())
 		listing.Flag(c.Flags())
 	}
 	// It has no listing.Flag: its -o is a file.
 	output := jobOutputCommand()
-	natsFlag(output.Flags())
+	connect.Flags(output.Flags())
 	return command.Group("job", "Show, cancel and repeat jobs", append(all, output,
-		explainCommand("explain ID", "Tell why a job does not progress.", ops.ExplainJob))...)
+		watchcommand.Explain("explain ID", "Tell why a job does not progress.", ops.ExplainJob))...)
 }
 
 // jobOutputCommand returns exoswarm job output, whose -o names a file and not a format. It reads
@@ -78,7 +80,7 @@ func jobOutputCommand() *cobra.Command {
 		Long: `Write the decisions of a run's job that is done. The cluster keeps them for a day, or
 until exoswarm run has fetched them; this command does not remove them. exoswarm run --attach ID
 waits for a job that is not over, and also writes its report and rejects.`,
-		RunE: connected(func(cmd *cobra.Command, args []string, c *natsq.Conn) error {
+		RunE: connect.Connected(func(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 			output, _ := cmd.Flags().GetString("output")
 			return runjob.Fetch(cmd.Context(), c, args[0], output, cmd.OutOrStdout())
 		}),

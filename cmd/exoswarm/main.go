@@ -9,7 +9,7 @@
 // interruption.
 //
 // A command runs in this order. Package command sets flags that are not given from the environment.
-// PreRunE checks -o and what else can be checked without a server. connected or submitting
+// PreRunE checks -o and what else can be checked without a server. connect.Connected or connect.Submitting
 // connects. Then the function of the command works with a context that ends with a signal or with
 // the loss of the server. It prints items as they come, so a list may end with an error after its
 // first items.
@@ -21,8 +21,10 @@ package main
 import (
 	"github.com/spf13/cobra"
 
+	"github.com/exoswarm/exoswarm/cmd/internal/connect"
 	"github.com/exoswarm/exoswarm/cmd/internal/gpucommand"
 	"github.com/exoswarm/exoswarm/cmd/internal/serveprocess"
+	"github.com/exoswarm/exoswarm/cmd/internal/watchcommand"
 	"github.com/exoswarm/exoswarm/internal/command"
 )
 
@@ -33,11 +35,11 @@ func main() { command.Main(root()) }
 func root() *cobra.Command {
 	cmd := command.Group("exoswarm", "Stateful neural agents for very many entities",
 		quickstartCommand(), serveprocess.Command(), serveprocess.UICommand(), runCommand(), detectCommand(),
-		statusCommand(),
-		topCommand(), doctorCommand(), debugCommand(), swarmCommand(), snapshotCommand(), natsCommand(),
+		watchcommand.Status(),
+		watchcommand.Top(), watchcommand.Doctor(), watchcommand.Debug(), swarmCommand(), snapshotCommand(), natsCommand(),
 		submitCommand(), jobCommand(), queueCommand(), cronCommand(), tenantCommand(), dlqCommand(), objectCommand(),
 		agentCommand(), auditCommand(), initCommand(),
-		authCommand(), tierCommand(), gpucommand.Command(submitting, natsFlag),
+		authCommand(), tierCommand(), gpucommand.Command(connect.Submitting, connect.Flags),
 	)
 	checkFirst(cmd)
 	completeNames(cmd)

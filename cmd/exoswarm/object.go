@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/exoswarm/exoswarm/cmd/internal/connect"
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/internal/listing"
 	"github.com/exoswarm/exoswarm/jobs"
@@ -18,7 +19,7 @@ import (
 func objectCommand() *cobra.Command {
 	list := &cobra.Command{
 		Use: "list", Short: "List the objects of the queue's store and the jobs that they belong to",
-		Args: cobra.NoArgs, RunE: connected(objectList),
+		Args: cobra.NoArgs, RunE: connect.Connected(objectList),
 		Long: `List the objects of the queue's store. An object is kept while its job waits or runs,
 and while the job's dead letter, result or swarm exists. Then it is orphaned, and a CPU agent
 removes it. An unowned object belongs to no job, and stays.`,
@@ -27,18 +28,18 @@ removes it. An unowned object belongs to no job, and stays.`,
 	// CPU agents sweep by themselves; the command is for a disk that must have room now.
 	sweep := &cobra.Command{
 		Use: "sweep", Short: "List the objects whose job is gone, and remove them with --yes", Args: cobra.NoArgs,
-		RunE: connected(objectSweep),
+		RunE: connect.Connected(objectSweep),
 	}
 	sweep.Flags().Duration("grace", objects.Grace, "keep objects of a job that has stored one within this "+
 		"time")
 	sweep.Flags().Bool("yes", false, "remove them")
 	remove := &cobra.Command{
 		Use: "delete NAME", Short: "Remove an object, also if a job needs it", Args: cobra.ExactArgs(1),
-		RunE: connected(objectDelete),
+		RunE: connect.Connected(objectDelete),
 	}
 	all := []*cobra.Command{list, sweep, remove}
 	for _, c := range all {
-		natsFlag(c.Flags())
+		connect.Flags(c.Flags())
 		if c != remove {
 			listing.Flag(c.Flags())
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/exoswarm/exoswarm/cmd/internal/connect"
 	"github.com/exoswarm/exoswarm/gpuagents/replay"
 	"github.com/exoswarm/exoswarm/gpuagents/swarmclient"
 	"github.com/exoswarm/exoswarm/internal/command"
@@ -235,7 +236,7 @@ With --group or --key it shows the variables of that group and of its agents (do
 
 The replay begins with the latest snapshot before the entry that --snapshots has, else with the
 first entry of the log. A log that was trimmed needs --snapshots.`,
-		RunE: connected(swarmState),
+		RunE: connect.Connected(swarmState),
 	}
 	f := c.Flags()
 	f.Uint64("at", 0, "number of the entry after which the state is shown, from 1 (required)")

@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/exoswarm/exoswarm/cmd/internal/connect"
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/internal/listing"
 	"github.com/exoswarm/exoswarm/internal/ops/action"
@@ -17,15 +18,15 @@ import (
 func queueCommand() *cobra.Command {
 	stats := &cobra.Command{
 		Use: "stats", Short: "Show how many jobs wait and run, by kind, lane and tenant",
-		Args: cobra.NoArgs, RunE: connected(queueStats),
+		Args: cobra.NoArgs, RunE: connect.Connected(queueStats),
 	}
-	natsFlag(stats.Flags())
+	connect.Flags(stats.Flags())
 	listing.Flag(stats.Flags())
 	// change returns pause or resume. An empty kind means the whole pool; the two kinds of pause
 	// are independent, so resume of a pool does not end the pause of a kind.
 	change := func(use, short string, pause bool) *cobra.Command {
 		cmd := &cobra.Command{Use: use, Short: short, Args: cobra.ExactArgs(1)}
-		cmd.RunE = connected(func(cmd *cobra.Command, args []string, c *natsq.Conn) error {
+		cmd.RunE = connect.Connected(func(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 			pool, err := poolOf(args[0])
 			if err != nil {
 				return err
@@ -38,7 +39,7 @@ func queueCommand() *cobra.Command {
 			_, err = operate(cmd, c, action.Request{Action: name, Object: string(pool), Kind: kind})
 			return err
 		})
-		natsFlag(cmd.Flags())
+		connect.Flags(cmd.Flags())
 		cmd.Flags().String("kind", "", "only this kind")
 		return cmd
 	}
@@ -87,4 +88,13 @@ func queueStats(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 		}
 	}
 	return p.End()
+}
+
+// poolOf returns the pool of a name on the command line, or an error of usage. It accepts no other
+// case and no abbreviation.
+func poolOf(text string) (jobs.Pool, error) {
+	if p := jobs.Pool(text); p == jobs.PoolCPU || p == jobs.PoolGPU {
+		return p, nil
+	}
+	return "", command.Usage("pool %q: use cpu or gpu", text)
 }

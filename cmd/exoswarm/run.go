@@ -3,6 +3,7 @@ package main
 import (
 	"github.com/spf13/cobra"
 
+	"github.com/exoswarm/exoswarm/cmd/internal/connect"
 	"github.com/exoswarm/exoswarm/cpuagents/files"
 	"github.com/exoswarm/exoswarm/cpuagents/sink"
 	"github.com/exoswarm/exoswarm/internal/command"
@@ -71,7 +72,7 @@ the command at once.`,
 	f.Bool("strict", false, "stop at the first invalid row")
 	// The empty URL is a run in this process.
 	command.NATSFlags(f, true)
-	patienceFlag(f)
+	connect.PatienceFlag(f)
 	// The streams of a run in this process, and the size of messages, which changes no output.
 	f.String("data-dir", "", "folder for the streams of a run in this process; empty: a temporary folder")
 	f.Int("batch-rows", 0, "most rows of a message, 1 to 4096; does not change the output")
@@ -133,7 +134,7 @@ func runFromFlags(cmd *cobra.Command, args []string) error {
 	}
 	o.Attach, _ = f.GetString("attach")
 	o.Detach, _ = f.GetBool("detach")
-	if o.Patience, err = patience(cmd); err != nil {
+	if o.Patience, err = connect.Patience(cmd); err != nil {
 		return err
 	}
 	o.DataDir, _ = f.GetString("data-dir")

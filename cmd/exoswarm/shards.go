@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/exoswarm/exoswarm/cmd/internal/connect"
 	"github.com/exoswarm/exoswarm/gpuagents/swarmclient"
 	"github.com/exoswarm/exoswarm/internal/listing"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
@@ -16,7 +17,7 @@ func swarmGetCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "get NAME", Short: "Show which agent serves each shard of a swarm, and its progress",
 		Args: cobra.ExactArgs(1),
-		RunE: connected(swarmGet),
+		RunE: connect.Connected(swarmGet),
 		Long: `Show each shard of a swarm: the GPU agent that serves it, its state, and the ends of
 its logs. ENTRIES is the number of the last entry of its log, ANSWERED that of the last entry with
 an answer. A new agent of a shard first replays the log, and answers nothing until the replay is

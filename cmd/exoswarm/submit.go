@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/exoswarm/exoswarm/cmd/internal/connect"
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/internal/jobclient"
 	"github.com/exoswarm/exoswarm/internal/listing"
@@ -37,10 +38,10 @@ their batch, where each of its parents counts as one more job. If a line is not 
 ends with an error that names the line. The batches before it are stored.`,
 		Args:    cobra.NoArgs,
 		PreRunE: checkSubmit,
-		RunE:    submitting(submit),
+		RunE:    connect.Submitting(submit),
 	}
 	f := cmd.Flags()
-	natsFlag(f)
+	connect.Flags(f)
 	listing.Flag(f)
 	// One job; with --file the lines have these fields.
 	f.String("pool", "cpu", "cpu or gpu")

@@ -13,6 +13,8 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/exoswarm/exoswarm/cmd/internal/connect"
+	"github.com/exoswarm/exoswarm/cmd/internal/watchcommand"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/gpuagents/swarmclient"
 	"github.com/exoswarm/exoswarm/internal/command"
@@ -45,7 +47,7 @@ printed.
 The new swarm may have more agents (--agents), which begin in their initial state, or fewer. It may
 have another number of shards. A snapshot of a run becomes a swarm with as many groups. Keep the
 snapshot as long as the swarm: an agent process without a checkpoint begins with it.`,
-		RunE: connected(swarmCreate),
+		RunE: connect.Connected(swarmCreate),
 	}
 	create.Flags().StringP("file", "f", "", "specification of the swarm, with addressed: agent, or groups: N")
 	create.Flags().String("from", "", "name of the snapshot with which the agents begin")
@@ -84,7 +86,7 @@ it must stay until the log is trimmed to a later one.`,
 	keyFileFlag(trim.Flags())
 	list := &cobra.Command{
 		Use: "list", Short: "List the swarms, also those of runs", Args: cobra.NoArgs,
-		RunE: connected(swarmList),
+		RunE: connect.Connected(swarmList),
 	}
 	tick := &cobra.Command{
 		Use: "tick NAME", Short: "Step all agents, each with the inputs that it holds", Args: cobra.ExactArgs(1),
@@ -118,12 +120,12 @@ of group G has the id G times agents_per_group plus I.`,
 	query.Flags().String("groups", "", "numbers and ranges of groups, as in 1,5-9")
 	remove := &cobra.Command{
 		Use: "delete NAME", Short: "Delete a swarm, its log and the state of its agents", Args: cobra.ExactArgs(1),
-		RunE: connected(swarmDelete),
+		RunE: connect.Connected(swarmDelete),
 	}
 	remove.Flags().Bool("yes", false, "do not ask for confirmation")
 	orphans := &cobra.Command{
 		Use: "orphans", Short: "List the remains of swarms whose run is over, and remove them with --delete",
-		Args: cobra.NoArgs, RunE: connected(swarmOrphans),
+		Args: cobra.NoArgs, RunE: connect.Connected(swarmOrphans),
 		Long: `List swarms of runs whose job is over or does not exist, swarms whose removal was
 interrupted, and logs without a swarm. CPU agents look for these every minute, and remove those that
 they find twice in turn. So the list is usually empty while a CPU agent runs.`,
@@ -134,7 +136,7 @@ they find twice in turn. So the list is usually empty while a CPU agent runs.`,
 		swarmFuseCommand(), snap, trim, reset, remove, orphans,
 	}
 	for _, c := range all {
-		natsFlag(c.Flags())
+		connect.Flags(c.Flags())
 		// The others print a list; these print a line to stderr.
 		if c != remove && c != create && c != reset && c != trim {
 			listing.Flag(c.Flags())
@@ -144,7 +146,7 @@ they find twice in turn. So the list is usually empty while a CPU agent runs.`,
 			c.Flags().Duration("timeout", time.Minute, "longest wait for each answer")
 		}
 	}
-	all = append(all, explainCommand("explain NAME", "Tell why a swarm does not progress.", ops.ExplainSwarm))
+	all = append(all, watchcommand.Explain("explain NAME", "Tell why a swarm does not progress.", ops.ExplainSwarm))
 	return command.Group("swarm", "Create, step, query and delete swarms; query those of runs too", all...)
 }
 
@@ -179,7 +181,7 @@ func recordedOnSwarm(name string, fn func(cmd *cobra.Command, s *swarmclient.Swa
 // withSwarm is onSwarm for a function that needs the connection too.
 func withSwarm(fn func(cmd *cobra.Command, c *natsq.Conn, s *swarmclient.Swarm) error) func(*cobra.Command,
 	[]string) error {
-	return connected(func(cmd *cobra.Command, args []string, c *natsq.Conn) error {
+	return connect.Connected(func(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 		client, err := swarmClient(cmd, c)
 		if err != nil {
 			return err

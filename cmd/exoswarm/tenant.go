@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/exoswarm/exoswarm/cmd/internal/connect"
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/internal/listing"
 	"github.com/exoswarm/exoswarm/internal/ops/action"
@@ -23,7 +24,7 @@ func tenantCommand() *cobra.Command {
 their own. A limit applies to each pool separately. Workers follow at once, and running jobs
 continue. 0 means no limit, also if "*" has one.`,
 		Args: cobra.ExactArgs(1),
-		RunE: connected(tenantLimit),
+		RunE: connect.Connected(tenantLimit),
 	}
 	// Only flags that are on the command line count, so the defaults are for the help.
 	f := limit.Flags()
@@ -32,19 +33,19 @@ continue. 0 means no limit, also if "*" has one.`,
 	f.Int("burst", 0, "jobs that may start at once after a pause; 0: as many as --rate has in a second")
 	f.Int("concurrency", 0, "running jobs, on all agents together, 1 to 10000")
 	f.Int("queued", 0, "jobs in the queue, 1 to 100000; more are refused")
-	list := &cobra.Command{Use: "list", Short: "List the limits", Args: cobra.NoArgs, RunE: connected(tenantList)}
+	list := &cobra.Command{Use: "list", Short: "List the limits", Args: cobra.NoArgs, RunE: connect.Connected(tenantList)}
 	listing.Flag(list.Flags())
 	unlimit := &cobra.Command{
 		Use: "unlimit NAME", Short: `Remove the limits of a tenant, which gets those of "*"`,
 		Args: cobra.ExactArgs(1),
-		RunE: connected(func(cmd *cobra.Command, args []string, c *natsq.Conn) error {
+		RunE: connect.Connected(func(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 			_, err := operate(cmd, c, action.Request{Action: "tenant.unlimit", Object: args[0]})
 			return err
 		}),
 	}
 	all := []*cobra.Command{limit, list, unlimit}
 	for _, c := range all {
-		natsFlag(c.Flags())
+		connect.Flags(c.Flags())
 	}
 	return command.Group("tenant", "Limit the jobs of tenants", all...)
 }

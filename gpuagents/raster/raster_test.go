@@ -210,7 +210,8 @@ func TestPictureOfPagedAgents(t *testing.T) {
 // for each group.
 func TestPictureOfVotes(t *testing.T) {
 	const n = 64 * 100
-	a, s := open(t, openDevice(t), "leaky", map[string]float64{"threshold": 0.5}, n, agents.Options{PageBytes: 64 << 10})
+	a, s := open(t, openDevice(t), "leaky", map[string]float64{"threshold": 0.5}, n,
+		agents.Options{PageBytes: 64 << 10})
 	ids, inputs := make([]uint32, n/2), make([]float32, n/2)
 	for i := range ids {
 		ids[i], inputs[i] = uint32(i), float32(i%2)

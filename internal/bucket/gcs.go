@@ -135,6 +135,7 @@ func (u *googleUpload) Abort() {
 func (g google) Open(ctx context.Context, name string) (io.ReadCloser, error) {
 	var answer *http.Response
 	err := again(ctx, func() (err error) {
+		//nolint:bodyclose // the caller of Open closes it
 		answer, err = g.objects.Get(g.bucket, g.prefix+name).Context(ctx).Download()
 		return err
 	})

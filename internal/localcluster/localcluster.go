@@ -236,7 +236,8 @@ func (c *Cluster) workDir(dataDir string, keep bool) (string, error) {
 	}
 	if keep {
 		dir := filepath.Join(dataDir, "kept")
-		return dir, errors.Join(os.MkdirAll(filepath.Join(dir, "nats"), 0o755), os.MkdirAll(SnapshotsDir(dataDir), 0o755))
+		return dir, errors.Join(os.MkdirAll(filepath.Join(dir, "nats"), 0o755),
+			os.MkdirAll(SnapshotsDir(dataDir), 0o755))
 	}
 	dir := filepath.Join(dataDir, "embedded")
 	if err := os.RemoveAll(dir); err != nil {

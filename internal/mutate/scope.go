@@ -16,7 +16,9 @@ var scope = []area{
 		"jobs/natsq/quota",
 		"jobs/natsq/results", "jobs/natsq/server", "jobs/natsq/swarmlog",
 	}},
-	{"gpuagents", []string{"gpuagents", "gpuagents/batchsize", "gpuagents/pages", "gpuagents/shard", "gpuagents/state"}},
+	{"gpuagents", []string{
+		"gpuagents", "gpuagents/batchsize", "gpuagents/pages", "gpuagents/shard", "gpuagents/state",
+	}},
 	{"cpuagents", []string{
 		"cpuagents", "cpuagents/egress", "cpuagents/files", "cpuagents/rows", "cpuagents/secret",
 		"cpuagents/source",

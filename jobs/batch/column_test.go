@@ -61,7 +61,8 @@ func TestReadNumbers(t *testing.T) {
 		t.Errorf("x: %+v, %v", x, err)
 	}
 	z, err := batch.ReadNumbers(data, "z")
-	if err != nil || z.Type != "uint32" || !slices.Equal(z.Shape, []int64{3, 2}) || len(z.Data) != 24 || z.Data[8] != 1 {
+	if err != nil || z.Type != "uint32" || !slices.Equal(z.Shape, []int64{3, 2}) || len(z.Data) != 24 ||
+		z.Data[8] != 1 {
 		t.Errorf("z: %+v, %v", z, err)
 	}
 	for want, c := range map[string]struct {

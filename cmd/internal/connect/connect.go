@@ -1,4 +1,6 @@
-package main
+// Package connect makes the RunE of commands that need a connection to the queue: with tracing, with
+// the end of the command when its server is lost, and with a bounded end after an interrupt.
+package connect
 
 import (
 	"context"
@@ -11,40 +13,39 @@ import (
 
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/internal/jobclient"
-	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 )
 
-// natsFlag adds the flags of a connection to the queue: the server, the login and the patience.
-// Every command that uses connected or submitting has them. The flags have environment variables,
+// Flags adds the flags of a connection to the queue: the server, the login and the patience.
+// Every command that uses Connected or Submitting has them. The flags have environment variables,
 // which package command reads before RunE.
-func natsFlag(f *pflag.FlagSet) {
+func Flags(f *pflag.FlagSet) {
 	command.NATSFlags(f, false)
-	patienceFlag(f)
+	PatienceFlag(f)
 }
 
-// patienceFlag adds --patience. Its default ends a command within 5 s after the loss of its server.
-func patienceFlag(f *pflag.FlagSet) {
+// PatienceFlag adds --patience. Its default ends a command Within 5 s after the loss of its server.
+func PatienceFlag(f *pflag.FlagSet) {
 	f.Duration("patience", 4*time.Second, "how long the NATS server may be unreachable before the command ends, 1s "+
 		"or more")
 }
 
-// natsOptions returns the options of a connection that the flags of natsFlag describe. tracing may
+// Options returns the options of a connection that the flags of Flags describe. tracing may
 // be nil. The name of the connection, which operators see on the server, is that of the command.
-func natsOptions(cmd *cobra.Command, tracing *command.Tracing) (natsconn.Options, error) {
+func Options(cmd *cobra.Command, tracing *command.Tracing) (natsconn.Options, error) {
 	o := natsconn.Options{Name: strings.TrimSpace("exoswarm " + cmd.Name())}
 	o.URL, o.Login = command.NATS(cmd)
 	if tracing != nil {
 		o.Tracing = tracing.Provider()
 	}
 	var err error
-	o.GiveUp, err = patience(cmd)
+	o.GiveUp, err = Patience(cmd)
 	return o, err
 }
 
-// patience returns the value of --patience, or an error of usage.
-func patience(cmd *cobra.Command) (time.Duration, error) {
+// Patience returns the value of --patience, or an error of usage.
+func Patience(cmd *cobra.Command) (time.Duration, error) {
 	d, _ := cmd.Flags().GetDuration("patience")
 	if d < time.Second {
 		return 0, command.Usage("--patience %v: use 1s or more", d)
@@ -57,18 +58,18 @@ func patience(cmd *cobra.Command) (time.Duration, error) {
 // it waits for a server that does not answer.
 const closeAfter = 2 * time.Second
 
-// connected makes a RunE of a function that needs a connection to the queue. It traces the command,
+// Connected makes a RunE of a function that needs a connection to the queue. It traces the command,
 // and ends it with the connection when the server is lost. fn uses the context of cmd, which ends
 // with a signal or the server, and does not close c. The streams of the queue exist when fn is
 // called.
-func connected(fn func(cmd *cobra.Command, args []string, c *natsq.Conn) error) func(*cobra.Command, []string) error {
+func Connected(fn func(cmd *cobra.Command, args []string, c *natsq.Conn) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
-		tracing, err := newTracing(cmd)
+		tracing, err := Tracing(cmd)
 		if err != nil {
 			return err
 		}
 		defer tracing.Close()
-		o, err := natsOptions(cmd, tracing)
+		o, err := Options(cmd, tracing)
 		if err != nil {
 			return err
 		}
@@ -78,14 +79,14 @@ func connected(fn func(cmd *cobra.Command, args []string, c *natsq.Conn) error) 
 			return err
 		}
 		defer c.Close()
-		return within(cmd, c, func() error { return fn(cmd, args, c) })
+		return Within(cmd, c, func() error { return fn(cmd, args, c) })
 	}
 }
 
-// within runs a command until it ends or its server is lost; then its error is the loss. After an
+// Within runs a command until it ends or its server is lost; then its error is the loss. After an
 // interrupt fn has closeAfter to return; then the link is closed below it. fn must return when its
 // context ends; the close of the link is for calls that do not.
-func within(cmd *cobra.Command, l command.Link, fn func() error) error {
+func Within(cmd *cobra.Command, l command.Link, fn func() error) error {
 	// ctx ends with the command's context or with the loss of the server, whichever comes first.
 	ctx, stop := command.WithLink(cmd.Context(), l)
 	defer stop()
@@ -105,18 +106,18 @@ func within(cmd *cobra.Command, l command.Link, fn func() error) error {
 	return l.LostError(fn())
 }
 
-// submitting makes a command's RunE of a function that needs a client of jobs. Unlike connected, it
+// Submitting makes a command's RunE of a function that needs a client of jobs. Unlike Connected, it
 // takes the login of a tenant, which reaches the queue through the gateway of the agents alone. The
 // direct way is tried first; a login that the queue refuses is taken for that of a tenant.
-func submitting(fn func(cmd *cobra.Command, args []string, c jobclient.Client) error) func(*cobra.Command,
+func Submitting(fn func(cmd *cobra.Command, args []string, c jobclient.Client) error) func(*cobra.Command,
 	[]string) error {
 	return func(cmd *cobra.Command, args []string) error {
-		tracing, err := newTracing(cmd)
+		tracing, err := Tracing(cmd)
 		if err != nil {
 			return err
 		}
 		defer tracing.Close()
-		o, err := natsOptions(cmd, tracing)
+		o, err := Options(cmd, tracing)
 		if err != nil {
 			return err
 		}
@@ -126,23 +127,14 @@ func submitting(fn func(cmd *cobra.Command, args []string, c jobclient.Client) e
 			return err
 		}
 		defer link.Close()
-		return within(cmd, link, func() error { return fn(cmd, args, c) })
+		return Within(cmd, link, func() error { return fn(cmd, args, c) })
 	}
 }
 
-// newTracing returns the tracing of a command that the OTEL_* variables describe; its own errors go
+// Tracing returns the tracing of a command that the OTEL_* variables describe; its own errors go
 // to stderr. The caller closes it at the end of the command, which sends the last spans. Without
 // these variables it traces nothing.
-func newTracing(cmd *cobra.Command) (*command.Tracing, error) {
+func Tracing(cmd *cobra.Command) (*command.Tracing, error) {
 	log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
 	return command.NewTracing(cmd.Context(), "exoswarm", command.AgentName(cmd.Name()), log)
-}
-
-// poolOf returns the pool of a name on the command line, or an error of usage. It accepts no other
-// case and no abbreviation.
-func poolOf(text string) (jobs.Pool, error) {
-	if p := jobs.Pool(text); p == jobs.PoolCPU || p == jobs.PoolGPU {
-		return p, nil
-	}
-	return "", command.Usage("pool %q: use cpu or gpu", text)
 }

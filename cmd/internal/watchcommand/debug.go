@@ -1,4 +1,4 @@
-package main
+package watchcommand
 
 import (
 	"encoding/json"
@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/exoswarm/exoswarm/cmd/internal/connect"
 	"github.com/exoswarm/exoswarm/internal/command"
 	ops "github.com/exoswarm/exoswarm/internal/ops/cluster"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
@@ -24,9 +25,9 @@ func traceCommand() *cobra.Command {
 		Long: `Write when a GPU agent fetched, decoded, paged in, uploaded, computed, read back and appended its
 last batches, as a trace for https://ui.perfetto.dev or chrome://tracing. An agent keeps the last
 4,096 stages. A viewer's login is enough.`,
-		Args: cobra.ExactArgs(1), RunE: connected(writeTrace),
+		Args: cobra.ExactArgs(1), RunE: connect.Connected(writeTrace),
 	}
-	natsFlag(cmd.Flags())
+	connect.Flags(cmd.Flags())
 	cmd.Flags().StringP("output", "o", "exoswarm-trace.json", "file to write; it must not exist; - for the terminal")
 	cmd.Flags().Duration("last", time.Minute, "length of the past, up to 10m")
 	return cmd

@@ -1,4 +1,4 @@
-package main
+package watchcommand
 
 import (
 	"errors"
@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/exoswarm/exoswarm/cmd/internal/connect"
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/internal/ops/bundle"
 	"github.com/exoswarm/exoswarm/internal/ops/doctor"
@@ -15,10 +16,10 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 )
 
-// doctorCommand returns exoswarm doctor. It changes nothing in the cluster. It also works without a
+// Doctor returns exoswarm doctor. It changes nothing in the cluster. It also works without a
 // cluster, because an unreachable server is one of its findings. Each check says what to do;
 // package doctor has them.
-func doctorCommand() *cobra.Command {
+func Doctor() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "doctor [CATEGORY|CHECK]...", Short: "Check the cluster and this machine; a cure for each finding",
 		Long: `Check the cluster and this machine. Findings come first, with what to do. It exits with 0 when no
@@ -26,7 +27,7 @@ check found an error, 1 when one did, and 2 for wrong usage; with --strict a war
 error. With -o nagios the status is that of a Nagios plugin: 0, 1 for warnings, 2 for errors.`,
 		RunE: examine,
 	}
-	natsFlag(cmd.Flags())
+	connect.Flags(cmd.Flags())
 	command.OutputFlag(cmd.Flags(), "text", "json", "prometheus", "nagios")
 	cmd.Flags().Bool("all", false, "show checks that found nothing too")
 	cmd.Flags().Bool("list", false, "list the checks by category and end")
@@ -73,7 +74,7 @@ func examine(cmd *cobra.Command, only []string) error {
 			only = []string{"machine"}
 		}
 	} else {
-		o, err := natsOptions(cmd, nil)
+		o, err := connect.Options(cmd, nil)
 		if err != nil {
 			return err
 		}
@@ -148,16 +149,16 @@ func readBundle(name string) (*doctor.Facts, error) {
 	return f, err
 }
 
-// debugCommand returns exoswarm debug, whose commands write a bundle and a trace.
-func debugCommand() *cobra.Command {
+// Debug returns exoswarm debug, whose commands write a bundle and a trace.
+func Debug() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "bundle", Short: "Write what is needed to understand a problem into one file", Args: cobra.NoArgs,
 		Long: `Write a file with profiles, metrics, logs and stacks of all agents, the newest dead letters, the
 state of the cluster and the results of the doctor. It holds no specs, rows, results or credentials.
 The login must be that of an operator. A part that cannot be had leaves its reason in the file.`,
-		RunE: connected(writeBundle),
+		RunE: connect.Connected(writeBundle),
 	}
-	natsFlag(cmd.Flags())
+	connect.Flags(cmd.Flags())
 	f := cmd.Flags()
 	f.StringP("output", "o", "exoswarm-bundle.zip", "file to write; it must not exist")
 	f.Duration("for", 10*time.Second, "length of the CPU profiles, up to 60s; 0 for none")

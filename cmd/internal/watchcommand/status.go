@@ -1,4 +1,5 @@
-package main
+// Package watchcommand holds the commands that watch a cluster: status, top, explain, doctor and debug.
+package watchcommand
 
 import (
 	"context"
@@ -12,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/exoswarm/exoswarm/cmd/internal/connect"
 	"github.com/exoswarm/exoswarm/internal/command"
 	ops "github.com/exoswarm/exoswarm/internal/ops/cluster"
 	"github.com/exoswarm/exoswarm/internal/ops/explain"
@@ -21,13 +23,13 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 )
 
-// statusCommand returns exoswarm status: one look at the cluster, for people and scripts. An
+// Status returns exoswarm status: one look at the cluster, for people and scripts. An
 // unreachable cluster is jobs.ErrUnavailable. It connects like every command, so it also creates
 // missing streams.
-func statusCommand() *cobra.Command {
+func Status() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "status", Short: "Show the cluster in a few lines, and what needs attention", Args: cobra.NoArgs,
-		RunE: connected(func(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
+		RunE: connect.Connected(func(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 			s, err := lookTwice(cmd.Context(), c, 0)
 			if err != nil {
 				return err
@@ -35,7 +37,7 @@ func statusCommand() *cobra.Command {
 			return writeState(cmd, s, func(w io.Writer) error { return screen.Status(w, s) })
 		}),
 	}
-	natsFlag(cmd.Flags())
+	connect.Flags(cmd.Flags())
 	command.OutputFlag(cmd.Flags(), "text", "json")
 	return cmd
 }
@@ -71,16 +73,16 @@ func writeState(cmd *cobra.Command, s *ops.State, text func(io.Writer) error) er
 	return err
 }
 
-// topCommand returns exoswarm top. It changes no job, agent or swarm.
-func topCommand() *cobra.Command {
+// Top returns exoswarm top. It changes no job, agent or swarm.
+func Top() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "top", Short: "Watch agents, queues and swarms in the terminal", Args: cobra.NoArgs,
 		Long: `Watch the cluster in the terminal. The keys 1, 2 and 3 show agents, queues and swarms. s sorts
 by the next column, p pauses and q quits. With --once, or if the output is not a terminal, the
 command writes one frame and ends.`,
-		RunE: connected(top),
+		RunE: connect.Connected(top),
 	}
-	natsFlag(cmd.Flags())
+	connect.Flags(cmd.Flags())
 	command.OutputFlag(cmd.Flags(), "text", "json")
 	cmd.Flags().Bool("once", false, "write one frame and end")
 	cmd.Flags().Duration("interval", time.Second, "time between two frames, 100ms or more")
@@ -239,10 +241,10 @@ func draw(out io.Writer, frame []byte, paused bool, sort string) {
 	_, _ = out.Write(append(text, "\x1b[J\x1b[7m"+foot+"\x1b[0m"...))
 }
 
-// explainCommand returns job explain or swarm explain; why finds the reason for a name. An
+// Explain returns job explain or swarm explain; why finds the reason for a name. An
 // unreachable cluster is a reason like any other, and no failure to connect. It waits no longer
 // than its connection and the limits of package cluster allow, a few seconds in all.
-func explainCommand(use, short string, why func(ctx context.Context, c *natsq.Conn, name string) (explain.Reason,
+func Explain(use, short string, why func(ctx context.Context, c *natsq.Conn, name string) (explain.Reason,
 	error),
 ) *cobra.Command {
 	cmd := &cobra.Command{
@@ -250,7 +252,7 @@ func explainCommand(use, short string, why func(ctx context.Context, c *natsq.Co
 		Long: short + ` The answer is one sentence, what it rests on, and what to do.
 It fails with exit status 1 where nothing changes unless somebody acts.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			o, err := natsOptions(cmd, nil)
+			o, err := connect.Options(cmd, nil)
 			if err != nil {
 				return err
 			}
@@ -272,7 +274,7 @@ It fails with exit status 1 where nothing changes unless somebody acts.`,
 			return printReason(cmd, r)
 		},
 	}
-	natsFlag(cmd.Flags())
+	connect.Flags(cmd.Flags())
 	command.OutputFlag(cmd.Flags(), "text", "json")
 	return cmd
 }

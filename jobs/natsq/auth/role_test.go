@@ -304,7 +304,8 @@ func TestViewer(t *testing.T) {
 		t.Fatal(err)
 	}
 	for seq := range uint64(100) {
-		if err := log.Append(ctx, seq, swarms.Entry{Kind: swarms.EntryTick, Ref: seq + 1, Data: []byte("x")}); err != nil {
+		tick := swarms.Entry{Kind: swarms.EntryTick, Ref: seq + 1, Data: []byte("x")}
+		if err := log.Append(ctx, seq, tick); err != nil {
 			t.Fatal(err)
 		}
 	}
