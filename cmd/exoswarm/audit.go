@@ -19,7 +19,8 @@ import (
 // auditCommand returns exoswarm audit.
 func auditCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "audit", Short: "List what operators did, newest first", Args: cobra.NoArgs, RunE: connect.Connected(auditList),
+		Use: "audit", Short: "List what operators did, newest first", Args: cobra.NoArgs,
+		RunE: connect.Connected(auditList),
 		Long: `List what operators did with this command and with the dashboard, newest first. An
 action whose outcome is unknown has begun, and its process ended or lost the server before it could
 store the outcome. The cluster keeps 90 days, and 256 MiB at most.`,

@@ -33,7 +33,9 @@ continue. 0 means no limit, also if "*" has one.`,
 	f.Int("burst", 0, "jobs that may start at once after a pause; 0: as many as --rate has in a second")
 	f.Int("concurrency", 0, "running jobs, on all agents together, 1 to 10000")
 	f.Int("queued", 0, "jobs in the queue, 1 to 100000; more are refused")
-	list := &cobra.Command{Use: "list", Short: "List the limits", Args: cobra.NoArgs, RunE: connect.Connected(tenantList)}
+	list := &cobra.Command{
+		Use: "list", Short: "List the limits", Args: cobra.NoArgs, RunE: connect.Connected(tenantList),
+	}
 	listing.Flag(list.Flags())
 	unlimit := &cobra.Command{
 		Use: "unlimit NAME", Short: `Remove the limits of a tenant, which gets those of "*"`,
