@@ -143,6 +143,9 @@ func Run(ctx context.Context, o Options) (err error) {
 	}
 	d.output.enc = encode.NewNDJSON(layout)
 	defer func() { err = errors.Join(err, d.output.close()) }()
+	if err := d.output.begin(ctx, d.state); err != nil {
+		return err
+	}
 	if o.Rejects != "" {
 		f, err := os.OpenFile(o.Rejects, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 		if err != nil {

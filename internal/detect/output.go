@@ -77,6 +77,24 @@ func openOutput(o *Options, last written) (*output, error) {
 	return out, nil
 }
 
+// begin notes the file before the first decision is written to it. Without that note a process that
+// is killed before its first record would leave decisions that the next process writes again.
+func (w *output) begin(ctx context.Context, s *state) error {
+	if w.file == nil {
+		return nil
+	}
+	now := written{Answer: s.out.Answer, Size: w.size}
+	var err error
+	if now.File, err = identify(w.file, 0); err != nil || now == s.out {
+		return err
+	}
+	if err := s.output.add(ctx, now); err != nil {
+		return err
+	}
+	s.out = now
+	return nil
+}
+
 // write writes a batch of decisions. own is false for one that an earlier process has read.
 func (w *output) write(d *batch.Decisions, candidates int, own bool) error {
 	now := time.Now().UnixNano()
