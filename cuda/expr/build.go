@@ -1,0 +1,479 @@
+package expr
+
+import (
+	"math"
+	"slices"
+)
+
+// Shape is the shape of an input.
+type Shape struct {
+	// Scalar: one number, which a run passes by value.
+	Scalar bool
+	// Rows is the number of rows; 0: the free length of the program, which all such inputs share.
+	Rows int64
+	// Own: the length is free, and only this input has it, as a table of Gather.
+	Own bool
+	// One: there is no leading dimension. The input is one row that every row meets.
+	One bool
+	// Width is the number of elements of a row; 0: 1.
+	Width int64
+}
+
+// In adds an input. Without a shape it is a vector of the free length.
+func (p *Program) In(name string, t Type, shape ...Shape) Value {
+	var s Shape
+	if len(shape) > 0 {
+		s = shape[0]
+	}
+	s.Width = max(s.Width, 1)
+	if t < F32 || t > Bool || s.Rows < 0 || s.Width > MaxSide || s.Rows > math.MaxInt64/s.Width/8 {
+		return p.fail(ErrType, "input %q: %v of %d rows of %d", name, t, s.Rows, s.Width)
+	}
+	if slices.ContainsFunc(p.inputs, func(i input) bool { return i.name == name }) {
+		return p.fail(ErrType, "input %q: there is another of this name", name)
+	}
+	if len(p.inputs) >= MaxInputs {
+		return p.fail(ErrLimit, "a program has at most %d inputs", MaxInputs)
+	}
+	n := node{op: opInput, typ: t, lead: freeLength, width: s.Width, imm: uint64(len(p.inputs))}
+	switch {
+	case s.Scalar:
+		n.lead, n.width = 0, 1
+	case s.One:
+		n.lead = 0
+	case s.Own || s.Rows > 0:
+		fixed := s.Rows
+		if s.Own {
+			fixed = -1
+		}
+		n.lead = len(p.symbols)
+		p.symbols = append(p.symbols, symbol{name: name, fixed: fixed})
+	}
+	v := p.add(n)
+	p.inputs = append(p.inputs, input{name: name, scalar: s.Scalar, node: v.n})
+	return v
+}
+
+// Out makes a value a result of the program. A result has at least one name; names differ.
+func (p *Program) Out(name string, v Value) {
+	switch {
+	case v.n == nil || p.err != nil:
+		p.fail(ErrType, "output %q has no value", name)
+	case v.p != p:
+		p.fail(ErrType, "output %q is a value of another program", name)
+	case len(p.outputs) >= MaxOuts:
+		p.fail(ErrLimit, "a program has at most %d outputs", MaxOuts)
+	case slices.ContainsFunc(p.outputs, func(o output) bool { return o.name == name }):
+		p.fail(ErrType, "output %q: there is another of this name", name)
+	default:
+		p.outputs = append(p.outputs, output{name, v.n})
+	}
+}
+
+// F32Const returns a constant.
+func (p *Program) F32Const(v float32) Value {
+	if v != v {
+		v = float32(math.NaN())
+	}
+	return p.constant(F32, math.Float32bits(v))
+}
+
+// I32Const returns a constant.
+func (p *Program) I32Const(v int32) Value { return p.constant(I32, uint32(v)) }
+
+// U32Const returns a constant.
+func (p *Program) U32Const(v uint32) Value { return p.constant(U32, v) }
+
+// BoolConst returns a constant.
+func (p *Program) BoolConst(v bool) Value {
+	if v {
+		return p.constant(Bool, 1)
+	}
+	return p.constant(Bool, 0)
+}
+
+func (p *Program) constant(t Type, bits uint32) Value {
+	return p.add(node{op: opConst, typ: t, width: 1, imm: uint64(bits)})
+}
+
+// Index returns the numbers of the rows of the free length, from 0, as u32; they wrap.
+func (p *Program) Index() Value { return p.add(node{op: opIota, typ: U32, lead: freeLength, width: 1}) }
+
+// Random returns a random u32 for each row of the free length: the first word of Philox 4x32-10
+// with the key {seed, 0} and the counter {row, row >> 32, stream, 0}.
+func (p *Program) Random(seed, stream uint32) Value {
+	return p.add(node{op: opRandom, typ: U32, lead: freeLength, width: 1, imm: uint64(stream)<<32 | uint64(seed)})
+}
+
+// Uniform returns a random float32 in [0, 1) for each row: the upper 24 bits of Random.
+func (p *Program) Uniform(seed, stream uint32) Value {
+	return Mul(Cast(F32, Shr(p.Random(seed, stream), p.U32Const(8))), p.F32Const(0x1p-24))
+}
+
+// ok reports whether values can be operands, which they are not after an error.
+func ok(values ...Value) (*Program, bool) {
+	p := values[0].p
+	if p == nil {
+		return &Program{err: ErrType}, false // a zero Value
+	}
+	for _, v := range values {
+		if v.n == nil || v.p != p || p.err != nil {
+			p.fail(ErrType, "an operand has no value, or is of another program")
+			return p, false
+		}
+	}
+	return p, true
+}
+
+// join returns the shape of an element-wise operation.
+func join(p *Program, what op, values ...*node) (lead int, width int64, fits bool) {
+	width = 1
+	for _, v := range values {
+		switch {
+		case lead == 0:
+			lead = v.lead
+		case v.lead != 0 && v.lead != lead:
+			p.fail(ErrType, "%s: the lengths of %s and %s differ", opNames[what], p.symbolName(lead), p.symbolName(v.lead))
+			return 0, 0, false
+		}
+		switch {
+		case width == 1:
+			width = v.width
+		case v.width != 1 && v.width != width:
+			p.fail(ErrType, "%s: rows of %d and of %d elements", opNames[what], width, v.width)
+			return 0, 0, false
+		}
+	}
+	return lead, width, true
+}
+
+func (p *Program) symbolName(s int) string { return p.symbols[s].name }
+
+// each adds an element-wise node.
+func each(o op, t Type, values ...Value) Value {
+	p := values[0].p
+	args := make([]*node, len(values))
+	for i, v := range values {
+		args[i] = v.n
+	}
+	lead, width, fits := join(p, o, args...)
+	if !fits {
+		return Value{p: p}
+	}
+	return p.add(node{op: o, typ: t, lead: lead, width: width, args: args})
+}
+
+// widen makes f32 of bf16.
+func widen(v Value) Value {
+	if v.n.typ == BF16 {
+		return Cast(F32, v)
+	}
+	return v
+}
+
+// Cast converts. Floats become integers toward zero and saturate, NaN becomes 0. Integers become
+// narrower ones by their low bits; to bool everything but 0, NaN included, is true.
+func Cast(t Type, v Value) Value {
+	p, fits := ok(v)
+	if !fits {
+		return Value{p: p}
+	}
+	if t < F32 || t > Bool {
+		return p.fail(ErrType, "cast to %v", t)
+	}
+	if t == v.n.typ {
+		return v
+	}
+	return each(opCast, t, v)
+}
+
+// unary adds an operation of one operand, of a type that allowed reports.
+func unary(o op, v Value, allowed func(Type) bool) Value {
+	p, fits := ok(v)
+	if !fits {
+		return Value{p: p}
+	}
+	v = widen(v)
+	if !allowed(v.n.typ) {
+		return p.fail(ErrType, "%s of %v: cast it", opNames[o], v.n.typ)
+	}
+	return each(o, v.n.typ, v)
+}
+
+func isFloat(t Type) bool   { return t == F32 }
+func isSigned(t Type) bool  { return t == F32 || t == I32 }
+func isNumber(t Type) bool  { return t != Bool }
+func isInteger(t Type) bool { return t == I32 || t == U32 || t == U8 }
+func isBits(t Type) bool    { return t != F32 }
+func isBool(t Type) bool    { return t == Bool }
+
+// Neg returns -v.
+func Neg(v Value) Value { return unary(opNeg, v, isSigned) }
+
+// Abs returns v without its sign; that of the smallest i32 is itself.
+func Abs(v Value) Value { return unary(opAbs, v, isSigned) }
+
+// Sqrt returns the square root, rounded to nearest.
+func Sqrt(v Value) Value { return unary(opSqrt, v, isFloat) }
+
+// Exp returns e to the power of v, within 2 units in the last place.
+func Exp(v Value) Value { return unary(opExp, v, isFloat) }
+
+// Log returns the natural logarithm, within 2 units in the last place.
+func Log(v Value) Value { return unary(opLog, v, isFloat) }
+
+// Tanh returns the hyperbolic tangent, within 3 units in the last place.
+func Tanh(v Value) Value { return unary(opTanh, v, isFloat) }
+
+// Floor returns the largest whole number not above v.
+func Floor(v Value) Value { return unary(opFloor, v, isFloat) }
+
+// Not negates a bool.
+func Not(v Value) Value { return unary(opNot, v, isBool) }
+
+// Inv inverts the bits of an integer.
+func Inv(v Value) Value { return unary(opInv, v, isInteger) }
+
+// binary adds an operation of two operands of one type, of a type that allowed reports. result is
+// the type of the result, 0 for that of the operands.
+func binary(o op, a, b Value, allowed func(Type) bool, result Type) Value {
+	p, fits := ok(a, b)
+	if !fits {
+		return Value{p: p}
+	}
+	a, b = widen(a), widen(b)
+	if a.n.typ != b.n.typ {
+		return p.fail(ErrType, "%s of %v and %v: cast one", opNames[o], a.n.typ, b.n.typ)
+	}
+	if !allowed(a.n.typ) {
+		return p.fail(ErrType, "%s of %v: cast it", opNames[o], a.n.typ)
+	}
+	if result == 0 {
+		result = a.n.typ
+	}
+	return each(o, result, a, b)
+}
+
+// Add returns a + b; integers wrap.
+func Add(a, b Value) Value { return binary(opAdd, a, b, isNumber, 0) }
+
+// Sub returns a - b.
+func Sub(a, b Value) Value { return binary(opSub, a, b, isNumber, 0) }
+
+// Mul returns a * b.
+func Mul(a, b Value) Value { return binary(opMul, a, b, isNumber, 0) }
+
+// Div returns a / b. Integers are divided toward zero, and by 0 to 0.
+func Div(a, b Value) Value { return binary(opDiv, a, b, isNumber, 0) }
+
+// Rem returns the rest of the division of integers, with the sign of a, and 0 for b = 0.
+func Rem(a, b Value) Value { return binary(opRem, a, b, isInteger, 0) }
+
+// Min returns the smaller one, NaN if one is NaN, and a if they are equal.
+func Min(a, b Value) Value { return binary(opMin, a, b, isNumber, 0) }
+
+// Max returns the larger one, NaN if one is NaN, and a if they are equal.
+func Max(a, b Value) Value { return binary(opMax, a, b, isNumber, 0) }
+
+// And is that of bits and of bools; both operands are computed.
+func And(a, b Value) Value { return binary(opAnd, a, b, isBits, 0) }
+
+// Or is that of bits and of bools; both operands are computed.
+func Or(a, b Value) Value { return binary(opOr, a, b, isBits, 0) }
+
+// Xor is that of bits and of bools.
+func Xor(a, b Value) Value { return binary(opXor, a, b, isBits, 0) }
+
+// Shl shifts left; by the number of bits or more, or by a negative number, it gives 0.
+func Shl(a, b Value) Value { return binary(opShl, a, b, isInteger, 0) }
+
+// Shr shifts right, i32 with its sign; by 32 or more, or a negative number, it gives 0 or the sign.
+func Shr(a, b Value) Value { return binary(opShr, a, b, isInteger, 0) }
+
+// Less returns a < b.
+func Less(a, b Value) Value { return binary(opLess, a, b, isNumber, Bool) }
+
+// LessEqual returns a <= b.
+func LessEqual(a, b Value) Value { return binary(opLessEqual, a, b, isNumber, Bool) }
+
+// Equal returns a == b.
+func Equal(a, b Value) Value { return binary(opEqual, a, b, func(Type) bool { return true }, Bool) }
+
+// NotEqual returns a != b.
+func NotEqual(a, b Value) Value { return binary(opNotEqual, a, b, func(Type) bool { return true }, Bool) }
+
+// Select returns a where c is true, and b elsewhere.
+func Select(c, a, b Value) Value {
+	p, fits := ok(c, a, b)
+	if !fits {
+		return Value{p: p}
+	}
+	a, b = widen(a), widen(b)
+	if c.n.typ != Bool || a.n.typ != b.n.typ {
+		return p.fail(ErrType, "select of %v, %v and %v: use a bool and two of one type", c.n.typ, a.n.typ, b.n.typ)
+	}
+	return each(opSelect, a.n.typ, c, a, b)
+}
+
+// Gather returns the elements of a table, a vector, by the index of each place. An index beyond an
+// end takes the element at that end; of an empty table the elements are 0.
+func Gather(table, index Value) Value {
+	p, fits := ok(table, index)
+	if !fits {
+		return Value{p: p}
+	}
+	t, i := table.n, index.n
+	if t.lead == 0 || t.width != 1 || i.typ != I32 && i.typ != U32 {
+		return p.fail(ErrType, "gather: use a vector as table, and an index of i32 or u32")
+	}
+	return p.add(node{op: opGather, typ: t.typ, lead: i.lead, width: i.width, args: []*node{t, i}})
+}
+
+// folded returns the value as what a fold works on.
+func folded(v Value) Value {
+	if t := v.n.typ; t == U8 || t == Bool {
+		return Cast(U32, v)
+	}
+	return widen(v)
+}
+
+// Reduce folds all elements of a value into one. Sums of u8 and bool are u32.
+func Reduce(f Fold, v Value) Value {
+	p, fits := ok(v)
+	if !fits {
+		return Value{p: p}
+	}
+	if f > FoldMax || v.n.scalar() {
+		return p.fail(ErrType, "%s of a single number", "reduction")
+	}
+	v = folded(v)
+	return p.add(node{op: opReduce, typ: v.n.typ, width: 1, args: []*node{v.n}, imm: uint64(f)})
+}
+
+// Sum adds all elements.
+func Sum(v Value) Value { return Reduce(FoldSum, v) }
+
+// Length returns the number of elements of a value as f32.
+func Length(v Value) Value {
+	p, fits := ok(v)
+	if !fits {
+		return Value{p: p}
+	}
+	length := node{op: opLength, typ: F32, width: 1, imm: uint64(v.n.lead)}
+	if p.symbols[v.n.lead].of != nil { // the length is known when a filter has run
+		i := slices.IndexFunc(p.nodes, func(n *node) bool { return n.op == opCompact && n.lead == v.n.lead })
+		length.args = []*node{p.nodes[i]}
+	}
+	n := p.add(length)
+	if v.n.width == 1 {
+		return n
+	}
+	return Mul(n, p.F32Const(float32(v.n.width)))
+}
+
+// Mean returns the sum of all elements, as f32, by their number.
+func Mean(v Value) Value {
+	if p, fits := ok(v); !fits {
+		return Value{p: p}
+	}
+	return Div(Sum(Cast(F32, v)), Length(v))
+}
+
+// ReduceRows folds each row.
+func ReduceRows(f Fold, v Value) Value {
+	p, fits := ok(v)
+	if !fits {
+		return Value{p: p}
+	}
+	if f > FoldMax || v.n.lead == 0 || v.n.width > MaxWidth {
+		return p.fail(ErrType, "a fold of rows of %d elements: use rows of at most %d", v.n.width, MaxWidth)
+	}
+	v = folded(v)
+	if v.n.width == 1 {
+		return v
+	}
+	return p.add(node{op: opRows, typ: v.n.typ, lead: v.n.lead, width: 1, args: []*node{v.n}, imm: uint64(f)})
+}
+
+// Softmax returns exp(v - m) by its sum over the row, where m is the largest element of the row.
+func Softmax(v Value) Value {
+	if p, fits := ok(v); !fits {
+		return Value{p: p}
+	}
+	e := Exp(Sub(v, ReduceRows(FoldMax, v)))
+	return Div(e, ReduceRows(FoldSum, e))
+}
+
+// Normalize returns the rows with a mean of 0 and a variance of 1: (v - mean) / sqrt(variance + eps).
+func Normalize(v Value, eps float32) Value {
+	p, fits := ok(v)
+	if !fits {
+		return Value{p: p}
+	}
+	width := p.F32Const(float32(v.n.width))
+	d := Sub(v, Div(ReduceRows(FoldSum, v), width))
+	variance := Div(ReduceRows(FoldSum, Mul(d, d)), width)
+	return Mul(d, Div(p.F32Const(1), Sqrt(Add(variance, p.F32Const(eps)))))
+}
+
+// Scan returns the sums of each element of a vector and all before it.
+func Scan(v Value) Value {
+	p, fits := ok(v)
+	if !fits {
+		return Value{p: p}
+	}
+	if v.n.lead == 0 || v.n.width != 1 {
+		return p.fail(ErrType, "cumsum: use a vector")
+	}
+	v = folded(v)
+	return p.add(node{op: opScan, typ: v.n.typ, lead: v.n.lead, width: 1, args: []*node{v.n}})
+}
+
+// Filter returns the elements of a vector where keep is true, in their order. Values that are
+// filtered by the same predicate have the same length.
+func Filter(v, keep Value) Value {
+	p, fits := ok(v, keep)
+	if !fits {
+		return Value{p: p}
+	}
+	lead, width, fits := join(p, opCompact, v.n, keep.n)
+	if !fits {
+		return Value{p: p}
+	}
+	if keep.n.typ != Bool || width != 1 || lead == 0 || keep.n.lead == 0 {
+		return p.fail(ErrType, "filter: use vectors, the second one of bool")
+	}
+	s := slices.IndexFunc(p.symbols, func(s symbol) bool { return s.of == keep.n })
+	if s < 0 {
+		s = len(p.symbols)
+		p.symbols = append(p.symbols, symbol{name: "filter", fixed: -1, of: keep.n})
+	}
+	return p.add(node{op: opCompact, typ: v.n.typ, lead: s, width: 1, args: []*node{v.n, keep.n}})
+}
+
+// Limits of a small product, which is one kernel with what surrounds it, and whose sums are in order.
+const (
+	smallInner   = 64
+	smallWeights = 48 << 10 // bytes of all matrices of a kernel
+)
+
+// MatMul returns the product of a, of rows, and b, of a known number of rows: the width of a. Sums
+// of small products, of at most 64 columns each, are fused multiplications and additions one by one
+// from the first; others are in an order of the device.
+func MatMul(a, b Value) Value {
+	p, fits := ok(a, b)
+	if !fits {
+		return Value{p: p}
+	}
+	a, b = widen(a), widen(b)
+	if a.n.typ != F32 || b.n.typ != F32 || a.n.lead == 0 || b.n.lead == 0 ||
+		p.symbols[b.n.lead].fixed != a.n.width {
+		return p.fail(ErrType, "matmul: use f32, and a second factor with as many rows as the first has columns")
+	}
+	return p.add(node{op: opMatMul, typ: F32, lead: a.n.lead, width: b.n.width, args: []*node{a.n, b.n}})
+}
+
+// smallProduct reports whether the sums of a product are added one by one.
+func smallProduct(n *node) bool {
+	return n.args[0].width <= smallInner && n.width <= smallInner && n.args[1].op == opInput
+}

@@ -1,0 +1,60 @@
+package expr
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// RowBytes returns the bytes of a row of an output, 0 if there is none of the name.
+func RowBytes(p *Program, name string) int64 {
+	i := slices.IndexFunc(p.outputs, func(o output) bool { return o.name == name })
+	if i < 0 {
+		return 0
+	}
+	return p.outputs[i].node.width * p.outputs[i].node.typ.Bytes()
+}
+
+// Output describes a result of a program.
+type Output struct {
+	Name  string
+	Type  Type
+	Width int64
+	// Scalar: one element. It has one row.
+	Scalar bool
+}
+
+// Outputs returns the results of a program.
+func (p *Program) Outputs() (all []Output) {
+	for _, o := range p.outputs {
+		all = append(all, Output{o.name, o.node.typ, o.node.width, o.node.scalar()})
+	}
+	return all
+}
+
+// Inputs returns the names of the inputs of a program, and whether each is a scalar.
+func (p *Program) Inputs() (names []string, scalar []bool) {
+	for _, i := range p.inputs {
+		names, scalar = append(names, i.name), append(scalar, i.scalar)
+	}
+	return names, scalar
+}
+
+// Text returns a program as a list of its operations, for messages.
+func Text(p *Program) string {
+	var b strings.Builder
+	for _, n := range p.nodes {
+		fmt.Fprintf(&b, "%%%d = %v", n.id, n)
+		if n.op == opInput {
+			fmt.Fprintf(&b, " %s", p.inputs[n.imm].name)
+		}
+		for _, a := range n.args {
+			fmt.Fprintf(&b, " %%%d", a.id)
+		}
+		fmt.Fprintf(&b, " : %v, length %d, rows of %d\n", n.typ, n.lead, n.width)
+	}
+	for _, o := range p.outputs {
+		fmt.Fprintf(&b, "%s = %%%d\n", o.name, o.node.id)
+	}
+	return b.String()
+}

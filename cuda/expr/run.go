@@ -1,0 +1,595 @@
+package expr
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/exoswarm/exoswarm/cuda/device"
+)
+
+// Options are options of Compile.
+type Options struct {
+	// Unfused makes a kernel for each operation: what the benefit of fusion is measured against.
+	Unfused bool
+	// Fast lets the compiler fuse multiplications and additions. Results then differ between devices.
+	Fast bool
+	// Rows is the length that the plan is made for; 0: 16 million. Any length can be run.
+	Rows int64
+	// Model has the rates of the device; nil: those of an H200. Measure finds them.
+	Model *Model
+}
+
+// Compiled is a program for one device. Its methods may be called from several goroutines.
+type Compiled struct {
+	p       *Program
+	dev     device.Device
+	plan    *plan // nil: the host interprets
+	kernels map[string]device.Kernel
+}
+
+// Compile plans and compiles a program for a device. On a device that compiles nothing, the cores of
+// the host interpret it.
+func Compile(dev device.Device, p *Program, o Options) (*Compiled, error) {
+	if err := p.Err(); err != nil {
+		return nil, err
+	}
+	c := &Compiled{p: p, dev: dev, kernels: map[string]device.Kernel{}}
+	m := defaultModel
+	if o.Model != nil {
+		m = *o.Model
+	}
+	if o.Rows <= 0 {
+		o.Rows = 1 << 24
+	}
+	lengths := make([]int64, len(p.symbols))
+	for s := range lengths {
+		lengths[s] = p.symbols[s].fixed
+	}
+	lengths[freeLength] = o.Rows
+	l, err := newPlan(p, m, lengths, o.Unfused)
+	if err != nil {
+		return nil, err
+	}
+	for _, t := range l.parts {
+		l.text(t)
+		if t.kind == kindGemm {
+			continue
+		}
+		if err := c.load(t, o.Fast); errors.Is(err, device.ErrNotSupported) {
+			return &Compiled{p: p, dev: dev}, nil
+		} else if err != nil {
+			return nil, fmt.Errorf("expr: kernel of %v: %w", t.roots[0], err)
+		}
+	}
+	c.plan = l
+	return c, nil
+}
+
+// load compiles the kernels of a part. Names have a digest of the text, which is what caches of a
+// device know a kernel by.
+func (c *Compiled) load(t *part, fast bool) error {
+	sum := sha256.Sum256([]byte(t.source))
+	name := "expr_" + hex.EncodeToString(sum[:8])
+	t.source = strings.ReplaceAll(t.source, t.name, name)
+	t.name = name
+	endings := []string{""}
+	if t.kind == kindScan {
+		endings = []string{scanTotals, scanApply, scanUp, scanDown}
+	}
+	compile := c.dev.CompileExact
+	if fast {
+		compile = c.dev.Compile
+	}
+	for _, ending := range endings {
+		k, err := compile(name+ending, t.source)
+		if err != nil {
+			return err
+		}
+		c.kernels[name+ending] = k
+	}
+	return nil
+}
+
+// Interpreted reports whether the cores of the host execute the program.
+func (c *Compiled) Interpreted() bool { return c.plan == nil }
+
+// Kernels returns the number of launches of a run without filters, 0 for an interpreted program.
+func (c *Compiled) Kernels() int {
+	if c.plan == nil {
+		return 0
+	}
+	return len(c.plan.parts)
+}
+
+// Sources returns the CUDA C++ of the program's kernels by their names.
+func (c *Compiled) Sources() map[string]string {
+	all := map[string]string{}
+	if c.plan != nil {
+		for _, t := range c.plan.parts {
+			if t.source != "" {
+				all[t.name] = t.source
+			}
+		}
+	}
+	return all
+}
+
+// Memory is an array in the memory of the device, or a scalar.
+type Memory struct {
+	Buffer device.Buffer
+	Off    int64 // bytes to the first element, a multiple of an element's size
+	Rows   int64
+	Bits   uint32 // of a scalar input
+}
+
+// Run puts an execution into a stream and returns the outputs by name. out may have memory for
+// outputs, which may be that of inputs; the others are made, and the caller closes them. Run waits
+// only for the length of what is filtered. The results are there, and the memory of the inputs may
+// change, when the stream is synced. A program without inputs of the free length takes it from Rows
+// of the input "".
+func (c *Compiled) Run(ctx context.Context, s device.Stream, in, out map[string]Memory) (map[string]Memory, error) {
+	lengths, err := c.p.lengths(func(name string) (rows, bytes int64, found bool) {
+		m, found := in[name]
+		if m.Buffer == nil {
+			return m.Rows, math.MaxInt64, found
+		}
+		return m.Rows, m.Buffer.Size() - m.Off, found
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, i := range c.p.inputs {
+		m := in[i.name]
+		if !i.scalar && m.Buffer == nil && lengths[i.node.lead] > 0 {
+			return nil, fmt.Errorf("expr: input %q has no memory: %w", i.name, ErrArgs)
+		}
+		if m.Off < 0 || m.Off%i.node.typ.Bytes() != 0 {
+			return nil, fmt.Errorf("expr: input %q starts at byte %d, not at an element: %w", i.name, m.Off, ErrArgs)
+		}
+	}
+	r := &run{c: c, ctx: ctx, s: s, in: in, lengths: lengths, at: map[*node]Memory{}}
+	if c.plan == nil {
+		return r.interpret(out)
+	}
+	results, err := r.launch(out)
+	for _, b := range r.temporary {
+		err = errors.Join(err, s.Release(b))
+	}
+	return results, err
+}
+
+// run is one execution.
+type run struct {
+	c         *Compiled
+	ctx       context.Context //nolint:containedctx // the context of one call
+	s         device.Stream
+	in        map[string]Memory
+	lengths   []int64
+	at        map[*node]Memory // results of parts
+	temporary []device.Buffer
+	times     []time.Duration // of the parts, when they are measured
+	measure   bool
+}
+
+// bytes returns the size of a node's array.
+func (r *run) bytes(n *node) int64 { return r.lengths[n.lead] * n.width * n.typ.Bytes() }
+
+// temp returns memory that is given back behind the last launch.
+func (r *run) temp(n int64) (device.Buffer, error) {
+	b, err := r.s.Alloc(max(n, 64), "expression")
+	if err != nil {
+		return nil, fmt.Errorf("expr: %d bytes: %w", n, err)
+	}
+	r.temporary = append(r.temporary, b)
+	return b, nil
+}
+
+// launch executes the plan.
+func (r *run) launch(out map[string]Memory) (map[string]Memory, error) {
+	results := map[string]Memory{}
+	var own []device.Buffer
+	fail := func(err error) (map[string]Memory, error) {
+		for _, b := range own {
+			err = errors.Join(err, r.s.Release(b))
+		}
+		return nil, err
+	}
+	for _, t := range r.c.plan.parts {
+		for _, n := range t.roots {
+			memory, o, given := r.target(n, out)
+			if !given {
+				b, err := r.s.Alloc(max(r.upper(n), 64), "expression")
+				if err != nil {
+					return fail(fmt.Errorf("expr: %d bytes: %w", r.upper(n), err))
+				}
+				memory = Memory{Buffer: b}
+				if o == "" {
+					r.temporary = append(r.temporary, b)
+				} else {
+					own = append(own, b)
+				}
+			}
+			r.at[n] = memory
+		}
+		if err := r.part(t); err != nil {
+			return fail(fmt.Errorf("expr: %v: %w", t.roots[0], err))
+		}
+	}
+	for _, o := range r.c.p.outputs {
+		m := r.at[o.node]
+		m.Rows = r.lengths[o.node.lead]
+		if given, found := out[o.name]; found && (given.Buffer != m.Buffer || given.Off != m.Off) {
+			given.Rows = m.Rows
+			n := r.bytes(o.node)
+			if n > given.Buffer.Size()-given.Off {
+				return fail(fmt.Errorf("expr: output %q: %d bytes of memory, want %d: %w", o.name,
+					given.Buffer.Size()-given.Off, n, ErrArgs))
+			}
+			if err := r.s.Copy(given.Buffer, given.Off, m.Buffer, m.Off, n); err != nil {
+				return fail(fmt.Errorf("expr: output %q: %w", o.name, err))
+			}
+			m = given
+		}
+		results[o.name] = m
+	}
+	// An output of two names has memory of its own only once.
+	return results, nil
+}
+
+// upper is the size of a node's array, or an upper bound if its filter has not run.
+func (r *run) upper(n *node) int64 {
+	if n.op == opCompact {
+		return r.lengths[n.args[1].lead] * n.typ.Bytes()
+	}
+	return r.bytes(n)
+}
+
+// target returns the caller's memory for a result, and the name of the first output that it is. A
+// result goes there directly unless the memory is also that of an input, or does not fit.
+func (r *run) target(n *node, out map[string]Memory) (m Memory, name string, given bool) {
+	for _, o := range r.c.p.outputs {
+		if o.node != n {
+			continue
+		}
+		m, found := out[o.name]
+		if !found {
+			return Memory{}, o.name, false
+		}
+		shared := m.Off < 0 || m.Off%n.typ.Bytes() != 0 || m.Buffer.Size()-m.Off < r.upper(n)
+		for _, i := range r.in {
+			shared = shared || i.Buffer == m.Buffer
+		}
+		for _, other := range out {
+			shared = shared || other != m && other.Buffer == m.Buffer
+		}
+		return m, "", !shared
+	}
+	return Memory{}, "", false
+}
+
+// array returns the arguments of an array: its memory from a multiple of device.RangeAlign on, and
+// the elements from there to the first.
+func (r *run) array(m Memory, of Type) []device.Arg {
+	start := m.Off / device.RangeAlign * device.RangeAlign
+	return []device.Arg{
+		device.Range(m.Buffer, start, m.Buffer.Size()-start), device.Uint32(uint32((m.Off - start) / of.Bytes())),
+	}
+}
+
+// args returns the arguments that begin writes parameters for.
+func (r *run) args(t *part, reads, writes []*node) ([]device.Arg, error) {
+	var all []device.Arg
+	w := &writer{l: r.c.plan, t: t}
+	for _, n := range reads {
+		m := r.at[n]
+		if n.op == opInput {
+			i := r.c.p.inputs[n.imm]
+			m = r.in[i.name]
+			if i.scalar {
+				all = append(all, scalar(n.typ, m))
+				continue
+			}
+		}
+		if m.Buffer == nil {
+			b, err := r.temp(0)
+			if err != nil {
+				return nil, err
+			}
+			m.Buffer, m.Off = b, 0
+		}
+		all = append(all, r.array(m, n.typ)...)
+		if w.isTable(n) {
+			all = append(all, device.Uint64(uint64(r.lengths[n.lead])))
+		}
+	}
+	for _, n := range writes {
+		all = append(all, r.array(r.at[n], n.typ)...)
+	}
+	for _, n := range t.inside {
+		if n.op == opLength {
+			all = append(all, device.Float32(float32(r.lengths[n.imm])))
+		}
+	}
+	return all, nil
+}
+
+// scalar returns the argument of a scalar input.
+func scalar(t Type, m Memory) device.Arg {
+	switch t {
+	case F32:
+		return device.Float32(math.Float32frombits(m.Bits))
+	case BF16:
+		return device.Float32(device.FromBF16(uint16(m.Bits)))
+	case I32:
+		return device.Int32(int32(m.Bits))
+	case U8:
+		return device.Uint32(m.Bits & 0xff)
+	case Bool:
+		return device.Uint32(truth(m.Bits != 0))
+	}
+	return device.Uint32(m.Bits)
+}
+
+// go puts a launch into the stream.
+func (r *run) start(name string, blocks int64, args []device.Arg) error {
+	if blocks > math.MaxInt32 {
+		return fmt.Errorf("%d blocks: %w", blocks, ErrLimit)
+	}
+	return r.s.Launch(r.c.kernels[name], device.Geometry{Grid: int(blocks), Block: blockThreads}, args...)
+}
+
+func blocks(n, size int64) int64 { return (n + size - 1) / size }
+
+// part launches the kernels of a part.
+func (r *run) part(t *part) error {
+	if r.measure {
+		return r.timed(t)
+	}
+	return r.enqueue(t)
+}
+
+func (r *run) enqueue(t *part) error {
+	if t.kind == kindScan {
+		return r.scan(t)
+	}
+	if t.kind == kindGemm {
+		return r.gemm(t)
+	}
+	args, err := r.args(t, t.reads, t.roots)
+	if err != nil {
+		return err
+	}
+	n := r.lengths[t.lead] * t.width
+	switch t.kind {
+	case kindMap:
+		return r.mapPart(t, args, n)
+	case kindCompact:
+		return r.compact(t, args, n)
+	}
+	rows, each := r.lengths[t.lead], int64(blockThreads)
+	if t.kind == kindRows {
+		each = rowsPerBlock(t.width)
+	}
+	if rows == 0 {
+		return nil
+	}
+	return r.start(t.name, blocks(rows, each), append(args, device.Uint64(uint64(rows))))
+}
+
+func (r *run) mapPart(t *part, args []device.Arg, n int64) error {
+	tiles, folded := int64(mapTiles*tileSize), len(folds(t.roots))
+	if folded > 0 {
+		tiles = superSize
+	}
+	grid := blocks(n, tiles)
+	if grid == 0 && folded == 0 {
+		return nil
+	}
+	grid = max(grid, 1)
+	scratch, err := r.temp(16 + int64(folded)*4*grid)
+	if err == nil && folded > 0 {
+		err = r.s.Fill(scratch, 0, 16, 0)
+	}
+	if err != nil {
+		return err
+	}
+	return r.start(t.name, grid, append(args, device.Ptr(scratch), device.Uint64(uint64(n))))
+}
+
+// compact launches a filter and waits for the length of its result.
+func (r *run) compact(t *part, args []device.Arg, n int64) error {
+	symbol := t.roots[0].lead
+	r.lengths[symbol] = 0
+	if n == 0 {
+		return nil
+	}
+	grid := blocks(n, compactTile)
+	scratch, err := r.temp(16 + 8*grid)
+	if err != nil {
+		return err
+	}
+	count, err := r.temp(16)
+	if err != nil {
+		return err
+	}
+	if err := r.s.Fill(scratch, 0, 16+8*grid, 0); err != nil {
+		return err
+	}
+	args = append(args, device.Ptr(count), device.Ptr(scratch), device.Uint64(uint64(n)))
+	if err := r.start(t.name, grid, args); err != nil {
+		return err
+	}
+	if err := r.s.Sync(r.ctx); err != nil {
+		return err
+	}
+	var kept [1]uint64
+	if err := count.Read(0, device.Bytes(kept[:])); err != nil {
+		return err
+	}
+	r.lengths[symbol] = int64(kept[0])
+	return nil
+}
+
+// scan launches the sums of tiles, their scan, and the results.
+func (r *run) scan(t *part) error {
+	n := r.lengths[t.lead]
+	if n == 0 {
+		return nil
+	}
+	grid := blocks(n, scanTile)
+	totals, err := r.temp(4 * grid)
+	if err != nil {
+		return err
+	}
+	args, err := r.args(t, t.reads, nil)
+	if err != nil {
+		return err
+	}
+	last := []device.Arg{device.Ptr(totals), device.Uint64(uint64(n))}
+	if grid > 1 {
+		if err := r.start(t.name+scanTotals, grid, append(args, last...)); err != nil {
+			return err
+		}
+		if err := r.scanTotals(t, totals, grid); err != nil {
+			return err
+		}
+	}
+	if args, err = r.args(t, t.reads, t.roots); err != nil {
+		return err
+	}
+	return r.start(t.name+scanApply, grid, append(args, last...))
+}
+
+// scanTotals scans sums of tiles in place.
+func (r *run) scanTotals(t *part, sums device.Buffer, n int64) error {
+	grid := blocks(n, scanTile)
+	totals, err := r.temp(4 * grid)
+	if err != nil {
+		return err
+	}
+	args := []device.Arg{device.Ptr(sums), device.Ptr(totals), device.Uint64(uint64(n))}
+	if grid > 1 {
+		if err := r.start(t.name+scanUp, grid, args); err != nil {
+			return err
+		}
+		if err := r.scanTotals(t, totals, grid); err != nil {
+			return err
+		}
+	}
+	return r.start(t.name+scanDown, grid, args)
+}
+
+// matrix returns a value of rows as a matrix. Its start is a multiple of device.RangeAlign, or it is
+// copied.
+func (r *run) matrix(n *node) (device.Matrix, error) {
+	m := r.at[n]
+	if n.op == opInput {
+		m = r.in[r.c.p.inputs[n.imm].name]
+	}
+	x := device.Matrix{
+		Buffer: m.Buffer, Off: m.Off, Rows: int(r.lengths[n.lead]), Cols: int(n.width), Elem: device.F32,
+	}
+	if n.typ == BF16 {
+		x.Elem = device.BF16
+	}
+	if m.Off%device.RangeAlign == 0 {
+		return x, nil
+	}
+	b, err := r.temp(r.bytes(n))
+	if err != nil {
+		return x, err
+	}
+	x.Buffer, x.Off = b, 0
+	return x, r.s.Copy(b, 0, m.Buffer, m.Off, r.bytes(n))
+}
+
+func (r *run) gemm(t *part) error {
+	n := t.roots[0]
+	if r.lengths[n.lead] == 0 {
+		return nil
+	}
+	a, err := r.matrix(n.args[0])
+	if err != nil {
+		return err
+	}
+	b, err := r.matrix(n.args[1])
+	if err != nil {
+		return err
+	}
+	to := r.at[n]
+	c := device.Matrix{
+		Buffer: to.Buffer, Off: to.Off, Rows: int(r.lengths[n.lead]), Cols: int(n.width), Elem: device.F32,
+	}
+	if to.Off%device.RangeAlign == 0 {
+		return r.s.Gemm(1, a, b, 0, c)
+	}
+	if c.Buffer, err = r.temp(r.bytes(n)); err != nil {
+		return err
+	}
+	c.Off = 0
+	if err := r.s.Gemm(1, a, b, 0, c); err != nil {
+		return err
+	}
+	return r.s.Copy(to.Buffer, to.Off, c.Buffer, 0, r.bytes(n))
+}
+
+// interpret executes the program on the cores of the host, behind the work of the stream.
+func (r *run) interpret(out map[string]Memory) (map[string]Memory, error) {
+	if err := r.s.Sync(r.ctx); err != nil {
+		return nil, err
+	}
+	arrays := map[string]Array{"": {Rows: r.in[""].Rows}}
+	if _, found := r.in[""]; !found {
+		delete(arrays, "")
+	}
+	for _, i := range r.c.p.inputs {
+		m := r.in[i.name]
+		if i.scalar {
+			arrays[i.name] = Array{Data: device.Bytes([]uint32{m.Bits}), Rows: 1}
+			continue
+		}
+		data := make([]uint32, (r.bytes(i.node)+3)/4) // aligned for every type
+		bytes := device.Bytes(data)[:r.bytes(i.node)]
+		if len(bytes) > 0 {
+			if err := m.Buffer.Read(m.Off, bytes); err != nil {
+				return nil, fmt.Errorf("expr: input %q: %w", i.name, err)
+			}
+		}
+		arrays[i.name] = Array{Data: bytes, Rows: m.Rows}
+	}
+	computed, err := Interpret(r.c.p, arrays)
+	if err != nil {
+		return nil, err
+	}
+	results := map[string]Memory{}
+	for _, o := range r.c.p.outputs {
+		a := computed[o.name]
+		m, given := out[o.name]
+		if !given {
+			if m.Buffer, err = r.c.dev.Alloc(max(int64(len(a.Data)), 64), "expression"); err != nil {
+				return nil, fmt.Errorf("expr: output %q: %w", o.name, err)
+			}
+		}
+		m.Rows = a.Rows
+		if err := m.Buffer.Write(m.Off, a.Data); err != nil {
+			return nil, fmt.Errorf("expr: output %q: %w", o.name, err)
+		}
+		results[o.name] = m
+	}
+	return results, nil
+}
+
+// outputNames returns the names of the outputs in their order.
+func (p *Program) outputNames() (all []string) {
+	for _, o := range p.outputs {
+		all = append(all, o.name)
+	}
+	return slices.Clip(all)
+}

@@ -1,0 +1,267 @@
+package expr
+
+import "fmt"
+
+// compactKernel writes a filter in one pass: a tile counts what it keeps, learns from the tiles
+// before it how many elements they keep, and stores its own behind them.
+func (w *writer) compactKernel() {
+	t := w.t
+	keep := t.roots[0].args[1]
+	w.begin(t.name, t.reads, t.roots, "unsigned long long *count", "unsigned *scratch", "unsigned long long n")
+	wide := w.wide()
+	w.aligned(wide, nil)
+	w.line("__shared__ unsigned x_stage[%d];", compactTile)
+	w.line("__shared__ unsigned x_start[64];")
+	w.line("__shared__ unsigned x_tile, x_total;")
+	w.line("__shared__ u64 x_prefix;")
+	w.line("volatile u64 *const state = (u64 *)(scratch + 4);")
+	w.line("if (threadIdx.x == 0) x_tile = atomicAdd(scratch, 1u);")
+	w.line("__syncthreads();")
+	w.line("const u64 tile = x_tile, base = tile * %du;", compactTile)
+	w.line("unsigned mask = 0;")
+	for _, r := range t.roots {
+		w.line("%s w%d[8][4];", inRegister[r.typ], r.id)
+	}
+	vectors := unroll(len(wide))
+	w.line("#pragma unroll")
+	w.line("for (int r0 = 0; r0 < 8; r0 += %d) {", vectors)
+	for _, n := range wide {
+		w.line("Four<%s> a%d[%d];", stored[n.typ], n.id, vectors)
+	}
+	w.line("#pragma unroll")
+	w.line("for (int u = 0; u < %d; u++) {", vectors)
+	w.line("const u64 e0 = base + (unsigned)(r0 + u) * 1024u + threadIdx.x * 4u;")
+	w.line("const int m = x_left(n, e0);")
+	for _, n := range wide {
+		w.line("a%d[u] = x_load4(x%d + e0, vec, m);", n.id, n.id)
+	}
+	w.line("(void)m;")
+	w.line("}")
+	w.line("#pragma unroll")
+	w.line("for (int u = 0; u < %d; u++) {", vectors)
+	w.line("const u64 e0 = base + (unsigned)(r0 + u) * 1024u + threadIdx.x * 4u;")
+	w.line("const int m = x_left(n, e0);")
+	w.places(true)
+	w.line("#pragma unroll")
+	w.line("for (int k = 0; k < 4; k++) {")
+	for _, r := range t.roots {
+		w.line("w%d[r0 + u][k] = 0;", r.id)
+	}
+	w.line("if (k >= m) continue;")
+	w.line("const u64 e = e0 + k;")
+	w.line("(void)e;")
+	w.scope(func() {
+		w.source = func(n *node) string {
+			for _, x := range wide {
+				if x == n {
+					return fmt.Sprintf("a%d[u].v[k]", n.id)
+				}
+			}
+			return ""
+		}
+		w.line("if (%s != 0u) mask |= 1u << ((r0 + u) * 4 + k);", w.value(keep))
+		for _, r := range t.roots {
+			w.line("w%d[r0 + u][k] = %s;", r.id, w.value(r.args[0]))
+		}
+		w.source = nil
+	})
+	w.line("}")
+	w.line("}")
+	w.line("}")
+	w.WriteString(compactRanks)
+	for _, r := range t.roots {
+		w.line("#pragma unroll")
+		w.line("for (int r = 0; r < 8; r++) {")
+		w.line("const unsigned at = x_start[r * 8 + warp] + ((r < 4 ? low >> (8 * r) : high >> (8 * r - 32)) & 0xffu);")
+		w.line("#pragma unroll")
+		w.line("for (int k = 0; k < 4; k++) {")
+		w.line("const unsigned of = mask >> (4 * r);")
+		bits := fmt.Sprintf("w%d[r][k]", r.id)
+		if r.typ.float() {
+			bits = "x_word(" + bits + ")"
+		}
+		w.line("if (of >> k & 1u) x_stage[at + (unsigned)__popc(of & ((1u << k) - 1u))] = (unsigned)%s;", bits)
+		w.line("}")
+		w.line("}")
+		w.line("__syncthreads();")
+		w.line("for (unsigned i = threadIdx.x; i < x_total; i += %du) {", blockThreads)
+		value := "x_stage[i]"
+		switch {
+		case r.typ.float():
+			value = "x_bits(x_stage[i])"
+		case r.typ == I32:
+			value = "(int)x_stage[i]"
+		}
+		w.line("y%d[x_prefix + i] = %s;", r.id, toStored(r.typ, value))
+		w.line("}")
+		w.line("__syncthreads();")
+	}
+	w.line("}")
+}
+
+// compactRanks finds the place of each kept element: counts of the eight vectors of a thread are
+// bytes of two words, which are summed over the lanes of a warp (at most 128), then over 64 pairs of
+// vector and warp.
+const compactRanks = `  unsigned low = 0, high = 0;
+#pragma unroll
+  for (int r = 0; r < 4; r++) {
+    low |= (unsigned)__popc(mask >> (4 * r) & 15u) << (8 * r);
+    high |= (unsigned)__popc(mask >> (4 * r + 16) & 15u) << (8 * r);
+  }
+  const unsigned own_low = low, own_high = high;
+#pragma unroll
+  for (unsigned d = 1; d < 32; d *= 2) {
+    const unsigned l = __shfl_up_sync(0xffffffffu, low, d), h = __shfl_up_sync(0xffffffffu, high, d);
+    if (lane >= d) low += l, high += h;
+  }
+  if (lane == 31) {
+#pragma unroll
+    for (int r = 0; r < 4; r++) {
+      x_start[r * 8 + warp] = low >> (8 * r) & 0xffu;
+      x_start[r * 8 + 32 + warp] = high >> (8 * r) & 0xffu;
+    }
+  }
+  low -= own_low, high -= own_high;
+  __syncthreads();
+  if (warp == 0) {
+    const unsigned a = x_start[2 * lane], b = x_start[2 * lane + 1];
+    unsigned sum = a + b;
+#pragma unroll
+    for (unsigned d = 1; d < 32; d *= 2) {
+      const unsigned s = __shfl_up_sync(0xffffffffu, sum, d);
+      if (lane >= d) sum += s;
+    }
+    x_start[2 * lane] = sum - a - b;
+    x_start[2 * lane + 1] = sum - b;
+    const unsigned total = __shfl_sync(0xffffffffu, sum, 31);
+    const u64 before = x_before(state, tile, total);
+    if (lane == 0) {
+      x_prefix = before;
+      x_total = total;
+      if (tile == gridDim.x - 1) *count = before + total;
+    }
+  }
+  __syncthreads();
+`
+
+// scanText is the part of a scan that all its kernels share: the sums of a thread, of the lanes of
+// a warp, and of the warps, for a tile whose elements are in own.
+const scanText = `  T sum = none;
+#pragma unroll
+  for (int k = 0; k < 16; k++) own[k] = sum = x_add(sum, own[k]);
+#pragma unroll
+  for (int d = 1; d < 32; d *= 2) {
+    const T s = __shfl_up_sync(0xffffffffu, sum, d);
+    if (lane >= (unsigned)d) sum = x_add(s, sum);
+  }
+  const T left = __shfl_up_sync(0xffffffffu, sum, 1);
+  if (lane == 31) x_warps[warp] = sum;
+  __syncthreads();
+  T before = none;
+  for (unsigned v = 0; v < warp; v++) before = x_add(before, x_warps[v]);
+`
+
+// Kernels of a scan: its name with these endings. The first two read what the part reads, the
+// others read sums of tiles.
+const (
+	scanTotals = "_totals" // the sum of each tile
+	scanApply  = "_apply"  // the results, by the sums of all tiles before
+	scanUp     = "_up"     // the sum of each tile of sums
+	scanDown   = "_down"   // sums of sums, in place
+)
+
+func (w *writer) scanKernels() {
+	t := w.t
+	root := t.roots[0]
+	of := root.args[0]
+	typ := inRegister[root.typ]
+	none := constant(root.typ, identity(root.typ, FoldSum))
+	head := func() {
+		w.line("typedef %s T;", typ)
+		w.line("const T none = %s;", none)
+		w.line("__shared__ T x_warps[%d];", scanWarps)
+		w.line("T own[%d];", scanThread)
+		w.line("const u64 base = (u64)blockIdx.x * %du + threadIdx.x * %du;", scanTile, scanThread)
+	}
+	total := func() {
+		w.line("if (threadIdx.x == 0) {")
+		w.line("T all = none;")
+		w.line("for (unsigned v = 0; v < %du; v++) all = x_add(all, x_warps[v]);", scanWarps)
+		w.line("totals[blockIdx.x] = all;")
+		w.line("}")
+		w.line("(void)left, (void)before;")
+	}
+	load := func() {
+		wide := w.wide()
+		w.aligned(wide, nil)
+		w.line("#pragma unroll")
+		w.line("for (int u = 0; u < 4; u++) {")
+		w.line("const u64 e0 = base + 4 * u;")
+		w.line("const int m = x_left(n, e0);")
+		for _, n := range wide {
+			w.line("const Four<%s> a%d = x_load4(x%d + e0, vec, m);", stored[n.typ], n.id, n.id)
+		}
+		w.places(true)
+		w.line("#pragma unroll")
+		w.line("for (int k = 0; k < 4; k++) {")
+		w.line("own[4 * u + k] = none;")
+		w.line("if (k >= m) continue;")
+		w.line("const u64 e = e0 + k;")
+		w.line("(void)e;")
+		w.scope(func() {
+			w.source = func(n *node) string {
+				for _, x := range wide {
+					if x == n {
+						return fmt.Sprintf("a%d.v[k]", n.id)
+					}
+				}
+				return ""
+			}
+			w.line("own[4 * u + k] = %s;", w.value(of))
+			w.source = nil
+		})
+		w.line("}")
+		w.line("}")
+		w.WriteString(scanText)
+	}
+	result := func(store string) {
+		w.line("const T carry = blockIdx.x > 0 ? totals[blockIdx.x - 1] : none;")
+		w.line("#pragma unroll")
+		w.line("for (int k = 0; k < %d; k++) {", scanThread)
+		w.line("if (base + k >= n) continue;")
+		w.line("T v = own[k];")
+		w.line("if (lane > 0) v = x_add(left, v);")
+		w.line("if (warp > 0) v = x_add(before, v);")
+		w.line("if (blockIdx.x > 0) v = x_add(carry, v);")
+		w.line("%s", store)
+		w.line("}")
+		w.line("}")
+	}
+	bound := w.bound
+	w.begin(t.name+scanTotals, t.reads, nil, typ+" *totals", "unsigned long long n")
+	head()
+	load()
+	total()
+	w.line("}")
+	w.bound = bound
+	w.begin(t.name+scanApply, t.reads, t.roots, "const "+typ+" *totals", "unsigned long long n")
+	head()
+	load()
+	result(fmt.Sprintf("y%d[base + k] = %s;", root.id, toStored(root.typ, "v")))
+	w.bound = bound
+	for _, name := range []string{scanUp, scanDown} {
+		w.line(`extern "C" __global__ void __launch_bounds__(%d) %s%s(%s *sums, %s *totals, unsigned long long n) {`,
+			blockThreads, t.name, name, typ, typ)
+		w.line("const unsigned lane = threadIdx.x & 31u, warp = threadIdx.x >> 5;")
+		head()
+		w.line("#pragma unroll")
+		w.line("for (int k = 0; k < %d; k++) own[k] = base + k < n ? sums[base + k] : none;", scanThread)
+		w.WriteString(scanText)
+		if name == scanUp {
+			total()
+			w.line("}")
+		} else {
+			result("sums[base + k] = v;")
+		}
+	}
+}

@@ -1,0 +1,279 @@
+package expr
+
+import (
+	"fmt"
+	"slices"
+)
+
+// rowLayout is how the elements of a row are spread over threads.
+type rowLayout struct {
+	lanes   int // lanes of a row, 32 for rows of a warp or of a block
+	perWarp int // rows of a warp; 0: a block has one row
+	vectors int // of a thread
+}
+
+func layout(width int64) rowLayout {
+	switch {
+	case width > tileSize:
+		tiles := (width + tileSize - 1) / tileSize
+		return rowLayout{32, 0, 8 * int((tiles+blockWarps-1)/blockWarps)}
+	case width > 64:
+		return rowLayout{32, 1, int((width + 127) / 128)}
+	}
+	lanes := 1
+	for int64(lanes)*4 < width {
+		lanes *= 2
+	}
+	return rowLayout{lanes, 32 / lanes, 1}
+}
+
+// rowsPerBlock is the number of rows that a block computes.
+func rowsPerBlock(width int64) int64 { return max(1, int64(layout(width).perWarp)*blockWarps) }
+
+// held is the most floats of a thread that arrays of a row may take.
+const held = 72
+
+// rowsKernel writes folds of rows. The threads of a row keep its elements in registers, if there are
+// few, and read them again for each fold, if not.
+func (w *writer) rowsKernel() {
+	t := w.t
+	lay := layout(t.width)
+	level := levelsOf(w)
+	w.begin(t.name, t.reads, t.roots, "unsigned long long rows")
+	wide := w.wide()
+	if t.width == 1 {
+		wide = nil
+	}
+	var stores []*node
+	for _, r := range t.roots {
+		if r.width > 1 {
+			stores = append(stores, r)
+		}
+	}
+	w.aligned(wide, stores)
+	hold := len(wide)*lay.vectors*4 <= held
+	kept := w.expensive(level, len(wide), lay, hold)
+	w.rowPlace(lay)
+	for _, n := range wide {
+		if hold {
+			w.line("Four<%s> a%d[%d];", stored[n.typ], n.id, lay.vectors)
+		}
+	}
+	if hold && len(wide) > 0 {
+		w.line("#pragma unroll")
+		w.vectorLoop(lay)
+		for _, n := range wide {
+			w.line("a%d[r] = x_load4(x%d + e0, vec, m);", n.id, n.id)
+		}
+		w.line("}")
+	}
+	for _, n := range kept {
+		w.line("%s k%d[%d][4];", inRegister[n.typ], n.id, lay.vectors)
+	}
+	w.source = func(n *node) string {
+		if slices.Contains(wide, n) {
+			if hold {
+				return fmt.Sprintf("a%d[r].v[k]", n.id)
+			}
+			return fmt.Sprintf("a%d.v[k]", n.id)
+		}
+		return ""
+	}
+	w.flat, w.row, w.col = "e", "row", "col"
+	if t.width == 1 {
+		w.flat = "row"
+	}
+	most := 0
+	for _, l := range level {
+		most = max(most, l)
+	}
+	computed := map[*node]bool{}
+	for p := 0; p <= most; p++ {
+		// Values of a row have one element, which all its threads compute.
+		for _, n := range t.inside {
+			if n.width == 1 && level[n] == p && n.op != opRows && w.forRow(n) {
+				w.value(n)
+			}
+		}
+		w.phase(p, level, lay, kept, computed, wide, stores, hold, p == most)
+	}
+	w.line("if (live && %s) {", map[bool]string{true: "sub == 0", false: "threadIdx.x == 0"}[lay.perWarp > 0])
+	for _, r := range t.roots {
+		if r.width == 1 {
+			w.line("y%d[row] = %s;", r.id, w.store(r))
+		}
+	}
+	w.line("}")
+	w.source = nil
+	w.line("}")
+}
+
+// forRow reports whether a node of one element a row may be computed outside of the loops over
+// elements.
+func (w *writer) forRow(n *node) bool { return n.width == 1 }
+
+// levelsOf returns for each node how many folds of rows are below it.
+func levelsOf(w *writer) map[*node]int {
+	level := map[*node]int{}
+	for _, n := range w.t.inside {
+		for _, a := range n.args {
+			level[n] = max(level[n], level[a])
+		}
+		if n.op == opRows {
+			level[n]++
+		}
+	}
+	return level
+}
+
+// rowPlace writes which row a thread has.
+func (w *writer) rowPlace(lay rowLayout) {
+	if lay.perWarp == 0 {
+		w.line("__shared__ float x_parts[%d];", superTiles)
+		w.line("const u64 row = blockIdx.x;")
+		w.line("const unsigned sub = lane;")
+		w.line("const bool live = row < rows;")
+		return
+	}
+	w.line("const unsigned sub = lane & %du;", lay.lanes-1)
+	w.line("const u64 row = ((u64)blockIdx.x * %du + warp) * %du + lane / %du;", blockWarps, lay.perWarp, lay.lanes)
+	w.line("const bool live = row < rows;")
+}
+
+// vectorLoop begins the loop over the vectors of a thread.
+func (w *writer) vectorLoop(lay rowLayout) {
+	w.line("for (int r = 0; r < %d; r++) {", lay.vectors)
+	if lay.perWarp == 0 {
+		w.line("const unsigned col0 = (warp + (unsigned)(r >> 3) * %du) * %du + (unsigned)(r & 7) * 128u + sub * 4u;",
+			blockWarps, tileSize)
+	} else {
+		w.line("const unsigned col0 = (unsigned)r * 128u + sub * 4u;")
+	}
+	if w.t.width%4 == 0 {
+		w.line("const int m = live && col0 < %du ? 4 : 0;", w.t.width)
+	} else {
+		w.line("const int m = live ? x_left(%dull, col0) : 0;", w.t.width)
+	}
+	w.line("const u64 e0 = row * %dull + col0;", w.t.width)
+}
+
+// expensive returns the values of elements that are kept for later phases instead of computed anew.
+func (w *writer) expensive(level map[*node]int, wide int, lay rowLayout, hold bool) (kept []*node) {
+	if !hold {
+		return nil
+	}
+	room := held/4/lay.vectors - wide
+	for _, n := range w.t.inside {
+		if weights[n.op] < 12 || n.width == 1 || room <= 0 {
+			continue
+		}
+		later := slices.ContainsFunc(w.t.inside, func(u *node) bool {
+			return slices.Contains(u.args, n) && (level[u] > level[n] || u.op == opRows)
+		})
+		if later {
+			kept = append(kept, n)
+			room--
+		}
+	}
+	return kept
+}
+
+// phase writes the folds of one level, or the results.
+func (w *writer) phase(p int, level map[*node]int, lay rowLayout, kept []*node, computed map[*node]bool,
+	wide, stores []*node, hold, final bool,
+) {
+	var all []*node
+	for _, n := range w.t.inside {
+		if n.op == opRows && level[n] == p+1 {
+			all = append(all, n)
+		}
+	}
+	if len(all) == 0 && len(stores) == 0 {
+		return
+	}
+	if !final {
+		stores = nil
+	}
+	for _, f := range all {
+		none := zeroNone(f)
+		if lay.perWarp == 0 {
+			w.line("%s c_%d[%d][4];", inRegister[f.typ], f.id, lay.vectors/8)
+			w.line("for (int j = 0; j < %d; j++) for (int k = 0; k < 4; k++) c_%d[j][k] = %s;", lay.vectors/8, f.id, none)
+		} else {
+			w.line("%s c_%d[1][4] = {{%s, %s, %s, %s}};", inRegister[f.typ], f.id, none, none, none, none)
+		}
+	}
+	w.line("#pragma unroll")
+	w.vectorLoop(lay)
+	if !hold {
+		for _, n := range wide {
+			w.line("const Four<%s> a%d = x_load4(x%d + e0, vec, m);", stored[n.typ], n.id, n.id)
+		}
+	}
+	for _, n := range stores {
+		w.line("Four<%s> z%d;", stored[n.typ], n.id)
+	}
+	w.line("#pragma unroll")
+	w.line("for (int k = 0; k < 4; k++) {")
+	w.line("if (k >= m) continue;")
+	w.line("const u64 e = e0 + k;")
+	w.line("const unsigned col = col0 + k;")
+	w.scope(func() {
+		for _, n := range kept {
+			if computed[n] {
+				w.bound[n] = fmt.Sprintf("k%d[r][k]", n.id)
+			}
+		}
+		for _, f := range all {
+			w.line("c_%d[%s][k] = %s::fold(c_%d[%s][k], %s);", f.id, tileOf(lay), foldName(f), f.id, tileOf(lay),
+				w.value(f.args[0]))
+		}
+		for _, n := range stores {
+			w.line("z%d.v[k] = %s;", n.id, w.store(n))
+		}
+		for _, n := range kept {
+			if name := w.bound[n]; name != "" && !computed[n] {
+				w.line("k%d[r][k] = %s;", n.id, name)
+				computed[n] = true
+			}
+		}
+	})
+	w.line("}")
+	for _, n := range stores {
+		w.line("x_store4(y%d + e0, z%d, vec, m);", n.id, n.id)
+	}
+	w.line("}")
+	for _, f := range all {
+		w.foldRow(f, lay)
+		w.bound[f] = fmt.Sprintf("v%d", f.id)
+	}
+}
+
+// tileOf is the index of a thread's tile.
+func tileOf(lay rowLayout) string {
+	if lay.perWarp == 0 {
+		return "r >> 3"
+	}
+	return "0"
+}
+
+// foldRow writes the fold of a row over its threads; all of them get the result.
+func (w *writer) foldRow(f *node, lay rowLayout) {
+	t, fn := inRegister[f.typ], foldName(f)
+	if lay.perWarp > 0 {
+		w.line("const %s v%d = __shfl_sync(0xffffffffu, x_lanes<%s>(x_four<%s>(c_%d[0]), %d), (int)(lane & ~%du));", t,
+			f.id, fn, fn, f.id, lay.lanes, lay.lanes-1)
+		return
+	}
+	w.line("%s *const parts%d = (%s *)x_parts;", t, f.id, t)
+	w.line("#pragma unroll")
+	w.line("for (int j = 0; j < %d; j++) {", superTiles/blockWarps)
+	none := zeroNone(f)
+	w.line("const %s q = j < %d ? x_lanes<%s>(x_four<%s>(c_%d[j < %d ? j : 0]), 32) : %s;", t, lay.vectors/8, fn, fn,
+		f.id, lay.vectors/8, none)
+	w.line("if (lane == 0) parts%d[warp + j * %d] = q;", f.id, blockWarps)
+	w.line("}")
+	w.line("__syncthreads();")
+	w.line("const %s v%d = __shfl_sync(0xffffffffu, x_tiles<%s>(parts%d, %s), 0);", t, f.id, fn, f.id, none)
+	w.line("__syncthreads();")
+}
