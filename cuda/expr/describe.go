@@ -58,3 +58,8 @@ func Text(p *Program) string {
 	}
 	return b.String()
 }
+
+// SameLength reports whether two values have one leading length, or one of them has none.
+func SameLength(a, b Value) bool {
+	return a.n != nil && b.n != nil && (a.n.lead == b.n.lead || a.n.lead == 0 || b.n.lead == 0)
+}

@@ -51,9 +51,10 @@ __device__ __forceinline__ float x_abs(float v) { return x_bits(x_word(v) & 0x7f
 __device__ __forceinline__ float x_neg(float v) { return x_bits(x_word(v) ^ 0x80000000u); }
 
 __device__ __forceinline__ float x_exp(float x) {
-  if (!(x < 89.0f && x > -104.0f)) return x != x ? x : x > 0.0f ? x_bits(0x7f800000u) : 0.0f;
-  const float k = __fadd_rn(__fmaf_rn(x, 1.44269502f, 12582912.0f), -12582912.0f);
-  const float r = __fmaf_rn(k, 2.12194440e-4f, __fmaf_rn(k, -0.693359375f, x));
+  // Without branches: at the ends of the range the result is that of all beyond.
+  const float c = x < 89.0f ? (x > -104.0f ? x : -104.0f) : 89.0f;
+  const float k = __fadd_rn(__fmaf_rn(c, 1.44269502f, 12582912.0f), -12582912.0f);
+  const float r = __fmaf_rn(k, 2.12194440e-4f, __fmaf_rn(k, -0.693359375f, c));
   float y = __fmaf_rn(1.9875691500e-4f, r, 1.3981999507e-3f);
   y = __fmaf_rn(y, r, 8.3334519073e-3f);
   y = __fmaf_rn(y, r, 4.1665795894e-2f);
@@ -61,7 +62,8 @@ __device__ __forceinline__ float x_exp(float x) {
   y = __fmaf_rn(y, r, 5.0000001201e-1f);
   y = __fadd_rn(__fmaf_rn(y, __fmul_rn(r, r), r), 1.0f);
   const int n = (int)k, h = n >> 1;
-  return __fmul_rn(__fmul_rn(y, x_bits((unsigned)(h + 127) << 23)), x_bits((unsigned)(n - h + 127) << 23));
+  y = __fmul_rn(__fmul_rn(y, x_bits((unsigned)(h + 127) << 23)), x_bits((unsigned)(n - h + 127) << 23));
+  return x == x ? y : x;
 }
 
 __device__ __forceinline__ float x_log(float x) {

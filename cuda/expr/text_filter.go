@@ -18,6 +18,7 @@ func (w *writer) compactKernel() {
 	w.line("if (threadIdx.x == 0) x_tile = atomicAdd(scratch, 1u);")
 	w.line("__syncthreads();")
 	w.line("const u64 tile = x_tile, base = tile * %du;", compactTile)
+	w.line("const bool full = vec && base + %du <= n;", compactTile)
 	w.line("unsigned mask = 0;")
 	for _, r := range t.roots {
 		w.line("%s w%d[8][4];", inRegister[r.typ], r.id)
@@ -28,19 +29,29 @@ func (w *writer) compactKernel() {
 	for _, n := range wide {
 		w.line("Four<%s> a%d[%d];", stored[n.typ], n.id, vectors)
 	}
-	w.line("#pragma unroll")
-	w.line("for (int u = 0; u < %d; u++) {", vectors)
-	w.line("const u64 e0 = base + (unsigned)(r0 + u) * 1024u + threadIdx.x * 4u;")
-	w.line("const int m = x_left(n, e0);")
-	for _, n := range wide {
-		w.line("a%d[u] = x_load4(x%d + e0, vec, m);", n.id, n.id)
+	for _, full := range []bool{true, false} {
+		vec, m := "true", "4"
+		if full {
+			w.line("if (full) {")
+		} else {
+			w.line("} else {")
+			w.indent++
+			vec, m = "false", "x_left(n, e0)"
+		}
+		w.line("#pragma unroll")
+		w.line("for (int u = 0; u < %d; u++) {", vectors)
+		w.line("const u64 e0 = base + (unsigned)(r0 + u) * 1024u + threadIdx.x * 4u;")
+		for _, n := range wide {
+			w.line("a%d[u] = x_load4(x%d + e0, %s, %s);", n.id, n.id, vec, m)
+		}
+		w.line("(void)e0;")
+		w.line("}")
 	}
-	w.line("(void)m;")
 	w.line("}")
 	w.line("#pragma unroll")
 	w.line("for (int u = 0; u < %d; u++) {", vectors)
 	w.line("const u64 e0 = base + (unsigned)(r0 + u) * 1024u + threadIdx.x * 4u;")
-	w.line("const int m = x_left(n, e0);")
+	w.line("const int m = full ? 4 : x_left(n, e0);")
 	w.places(true)
 	w.line("#pragma unroll")
 	w.line("for (int k = 0; k < 4; k++) {")
