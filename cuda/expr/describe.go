@@ -2,6 +2,7 @@ package expr
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 )
@@ -62,4 +63,43 @@ func Text(p *Program) string {
 // SameLength reports whether two values have one leading length, or one of them has none.
 func SameLength(a, b Value) bool {
 	return a.n != nil && b.n != nil && (a.n.lead == b.n.lead || a.n.lead == 0 || b.n.lead == 0)
+}
+
+// Order returns the products that make an output, as "((m1 m2) m3)".
+func Order(p *Program, name string) string {
+	var text func(n *node) string
+	text = func(n *node) string {
+		switch n.op {
+		case opInput:
+			return p.inputs[n.imm].name
+		case opMatMul:
+			return "(" + text(n.args[0]) + " " + text(n.args[1]) + ")"
+		}
+		return n.String()
+	}
+	for _, o := range p.outputs {
+		if o.name == name {
+			return text(o.node)
+		}
+	}
+	return ""
+}
+
+// Products returns an upper bound of the bytes of all matrix products of a program, for a number of
+// rows of the free length. They are in memory, even if they are no outputs.
+func Products(p *Program, rows int64) (bytes int64) {
+	for _, n := range p.nodes {
+		if n.op != opMatMul {
+			continue
+		}
+		r := rows
+		if fixed := p.symbols[n.lead].fixed; fixed >= 0 {
+			r = fixed
+		}
+		if r > 0 && n.width > math.MaxInt64/64/r {
+			return math.MaxInt64 / 4
+		}
+		bytes = min(bytes+4*r*n.width, math.MaxInt64/4)
+	}
+	return bytes
 }

@@ -24,6 +24,7 @@ import (
 var (
 	deviceName = flag.String("device", "emulated", "device of the tests: emulated, host or cuda:0")
 	programs   = flag.Int("programs", 24, "random programs of TestRandom")
+	cacheDir   = flag.String("cache", "", "directory for compiled kernels; empty: none")
 	seed       = flag.Uint64("seed", 1, "seed of the random programs")
 )
 
@@ -35,7 +36,7 @@ func open(t testing.TB) (device.Device, device.Stream) {
 	if *deviceName == "emulated" || *deviceName == "host" {
 		d, err = host.Open(host.Options{Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
 	} else {
-		d, err = cuda.Open(t.Context(), *deviceName, cuda.Options{Logger: slog.New(slog.DiscardHandler)})
+		d, err = cuda.Open(t.Context(), *deviceName, cuda.Options{CacheDir: *cacheDir, Logger: slog.New(slog.DiscardHandler)})
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -156,7 +157,7 @@ type checker struct {
 // add compiles a program now, and runs it later, so that a device compiles many at once.
 func (c *checker) add(t testing.TB, name string, p *expr.Program, in map[string]expr.Array, scalars map[string]bool, off int64) {
 	t.Helper()
-	want, err := expr.Interpret(p, in)
+	want, err := expr.Interpret(t.Context(), p, in)
 	if err != nil {
 		t.Fatalf("%s: %v", name, err)
 	}

@@ -42,6 +42,7 @@ func init() { //nolint:gochecknoinits // the functions of the table use the tabl
 		"gather": {2, 2, func(_ *builder, v []Value) Value { return Gather(v[0], v[1]) }, false},
 		"filter": {2, 2, func(_ *builder, v []Value) Value { return Filter(v[0], v[1]) }, false},
 		"matmul": {2, 2, func(_ *builder, v []Value) Value { return MatMul(v[0], v[1]) }, false},
+		"chain":  {1, MaxChain, func(_ *builder, v []Value) Value { return Chain(v...) }, false},
 		"index":  {0, 0, func(b *builder, _ []Value) Value { return b.p.Index() }, false},
 		"len":    elementwise(Length),
 		"min": {1, 2, func(b *builder, v []Value) Value {

@@ -1,6 +1,7 @@
 package expr
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"runtime"
@@ -22,8 +23,8 @@ type Array struct {
 func Scalar(v float32) Array { return Array{Data: device.Bytes([]float32{v}), Rows: 1} }
 
 // Interpret executes a program on the cores of the host, and returns its outputs by name. It does
-// not change the inputs.
-func Interpret(p *Program, in map[string]Array) (map[string]Array, error) {
+// not change the inputs. Cancelling ctx ends it between blocks of elements.
+func Interpret(ctx context.Context, p *Program, in map[string]Array) (map[string]Array, error) {
 	if err := p.Err(); err != nil {
 		return nil, err
 	}
@@ -34,13 +35,16 @@ func Interpret(p *Program, in map[string]Array) (map[string]Array, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &machine{p: p, lengths: lengths, inputs: make([][]byte, len(p.inputs)), done: map[*node][]uint32{}}
+	m := &machine{ctx: ctx, p: p, lengths: lengths, inputs: make([][]byte, len(p.inputs)), done: map[*node][]uint32{}}
 	for i, input := range p.inputs {
 		m.inputs[i] = in[input.name].Data
 	}
 	out := map[string]Array{}
 	for _, o := range p.outputs {
 		v := m.whole(o.node)
+		if ctx.Err() != nil {
+			return nil, fmt.Errorf("expr: interpret: %w", context.Cause(ctx))
+		}
 		out[o.name] = Array{Data: store(o.node.typ, v), Rows: lengths[o.node.lead]}
 	}
 	return out, nil
@@ -118,6 +122,7 @@ func store(t Type, v []uint32) []byte {
 
 // machine is one execution on the host.
 type machine struct {
+	ctx     context.Context //nolint:containedctx // the context of one call
 	p       *Program
 	lengths []int64
 	inputs  [][]byte
@@ -144,7 +149,7 @@ func (m *machine) blocks(n, size int64, f func(from, to int64)) {
 	work := func() {
 		for {
 			from := (next.Add(1) - 1) * size
-			if from >= n {
+			if from >= n || m.ctx.Err() != nil {
 				return
 			}
 			f(from, min(from+size, n))

@@ -47,6 +47,12 @@ func (m *Model) predict(t *part, lengths []int64) cost {
 	elements := length(lengths, t.lead) * float64(t.width)
 	var c cost
 	var written float64
+	if t.kind == kindGemm {
+		n := t.roots[0]
+		c.bytes = size(n) + size(n.args[0]) + size(n.args[1])
+		c.seconds = m.product(int64(length(lengths, n.lead)), n.args[0].width, n.width)
+		return c
+	}
 	for _, n := range t.reads {
 		c.bytes += size(n)
 	}
@@ -63,12 +69,7 @@ func (m *Model) predict(t *part, lengths []int64) cost {
 		}
 		switch n.op {
 		case opMatMul:
-			k := float64(n.args[0].width)
-			if t.kind == kindGemm {
-				c.seconds += 2 * k * count / m.Gemm
-			} else {
-				c.ops += 1.3 * k * count
-			}
+			c.ops += 1.3 * float64(n.args[0].width) * count
 			continue
 		case opReduce, opRows:
 			count = length(lengths, n.args[0].lead) * float64(n.args[0].width)

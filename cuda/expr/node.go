@@ -200,6 +200,8 @@ type Program struct {
 	inputs  []input
 	outputs []output
 	err     error
+	// expected is the length that is expected for the free one, 0 if nothing is known.
+	expected int64
 }
 
 // New returns an empty program.

@@ -41,6 +41,11 @@ func Parse(text string, sources ...Source) (*Program, error) {
 			b.findRoles(s.where, "")
 		}
 	}
+	for name, role := range b.roles {
+		if s := b.sources[name]; role == "" && s.Type != 0 && !s.Scalar {
+			b.p.Expect(max(b.p.expected, s.Rows))
+		}
+	}
 	for _, s := range all {
 		if err := b.statement(s); err != nil {
 			return nil, err
@@ -57,7 +62,7 @@ type builder struct {
 	p       *Program
 	sources map[string]Source
 	values  map[string]operand
-	// roles says for each name what it is used as: "gather", "matmul", or "" for several uses.
+	// roles says for each name what it is used as: "table", "factor", or "" for several uses.
 	roles map[string]string
 	where *Value // condition of the statement
 }
@@ -80,8 +85,11 @@ func (b *builder) findRoles(s *syntax, role string) {
 	}
 	for i, a := range s.args {
 		role := ""
-		if s.kind == 'c' && (s.name == "gather" && i == 0 || s.name == "matmul" && i == 1) {
-			role = s.name
+		if s.kind == 'c' && (s.name == "gather" && i == 0 || (s.name == "matmul" || s.name == "chain") && i > 0) {
+			role = "table"
+			if s.name != "gather" {
+				role = "factor"
+			}
 		}
 		b.findRoles(a, role)
 	}
@@ -242,9 +250,9 @@ func (b *builder) name(s *syntax) (operand, error) {
 	}
 	shape := Shape{Scalar: src.Scalar, Width: max(src.Width, 1)}
 	switch role := b.roles[s.name]; {
-	case role == "gather":
+	case role == "table":
 		shape.Own = true
-	case role == "matmul":
+	case role == "factor":
 		shape.Rows = src.Rows
 		if src.Rows == 0 {
 			return operand{}, &SyntaxError{s.at, fmt.Sprintf("%q has no rows", s.name), ErrType}

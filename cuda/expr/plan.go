@@ -32,8 +32,8 @@ type part struct {
 	after  []*node // scalars that the last block computes of the folds of this part
 	cost   cost
 	// name and source are the kernel's; compiled ones have more in run.go.
-	name   string
-	source string
+	name    string
+	sources map[string]string // by the ending of the kernel's name
 }
 
 // plan is how a program is executed: parts in an order in which all they read is there.
@@ -44,19 +44,20 @@ type plan struct {
 	users map[*node][]*node
 	parts []*part
 	notes []string // why a pair was not fused
+	most  int      // operations of a part
 }
 
 // Limits of a part: arrays of a kernel and operations that one thread keeps in registers.
 const (
-	maxArrays = 24
+	maxArrays = 18 // a launch has at most 64 arguments, up to 3 for each array
 	maxInside = 160
 	maxNotes  = 20
 )
 
 // newPlan returns a plan of a program. Unfused plans have a part for each node, which is what the
 // benefit of fusion is measured against.
-func newPlan(p *Program, m Model, lengths []int64, unfused bool) (*plan, error) {
-	l := &plan{p: p, model: m, kept: map[*node]bool{}, users: map[*node][]*node{}}
+func newPlan(p *Program, m Model, lengths []int64, unfused bool, most int) (*plan, error) {
+	l := &plan{p: p, model: m, most: most, kept: map[*node]bool{}, users: map[*node][]*node{}}
 	reached := map[*node]bool{}
 	var reach func(n *node)
 	reach = func(n *node) {
@@ -364,11 +365,11 @@ func (l *plan) shape(t *part, lengths []int64) (why string) {
 	}
 	slices.SortFunc(t.inside, func(x, y *node) int { return x.id - y.id })
 	slices.SortFunc(t.reads, func(x, y *node) int { return x.id - y.id })
-	if len(t.reads)+len(t.roots) > maxArrays && len(t.roots) > 1 {
-		return fmt.Sprintf("more than %d arrays", maxArrays)
+	if arrays := len(t.reads) + len(t.roots); arrays > maxArrays {
+		return fmt.Sprintf("%d arrays, more than %d", arrays, maxArrays)
 	}
-	if len(t.inside) > maxInside {
-		return fmt.Sprintf("more than %d operations", maxInside)
+	if len(t.inside) > l.most && len(t.inside) > 1 {
+		return fmt.Sprintf("more than %d operations", l.most)
 	}
 	t.cost = l.model.predict(t, lengths)
 	return ""

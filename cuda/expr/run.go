@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -40,7 +41,6 @@ func Compile(dev device.Device, p *Program, o Options) (*Compiled, error) {
 	if err := p.Err(); err != nil {
 		return nil, err
 	}
-	c := &Compiled{p: p, dev: dev, kernels: map[string]device.Kernel{}}
 	m := defaultModel
 	if o.Model != nil {
 		m = *o.Model
@@ -53,48 +53,60 @@ func Compile(dev device.Device, p *Program, o Options) (*Compiled, error) {
 		lengths[s] = p.symbols[s].fixed
 	}
 	lengths[freeLength] = o.Rows
-	l, err := newPlan(p, m, lengths, o.Unfused)
-	if err != nil {
-		return nil, err
-	}
-	for _, t := range l.parts {
-		l.text(t)
-		if t.kind == kindGemm {
-			continue
+	for most := maxInside; ; {
+		l, err := newPlan(p, m, lengths, o.Unfused, most)
+		if err != nil {
+			return nil, err
 		}
-		if err := c.load(t, o.Fast); errors.Is(err, device.ErrNotSupported) {
-			return &Compiled{p: p, dev: dev}, nil
-		} else if err != nil {
-			return nil, fmt.Errorf("expr: kernel of %v: %w", t.roots[0], err)
+		c := &Compiled{p: p, dev: dev, plan: l, kernels: map[string]device.Kernel{}}
+		spilled := 0 // operations of the largest kernel that does
+		for _, t := range l.parts {
+			l.text(t)
+			spills, err := c.load(t, o.Fast)
+			if errors.Is(err, device.ErrNotSupported) {
+				return &Compiled{p: p, dev: dev}, nil
+			}
+			if err != nil {
+				return nil, fmt.Errorf("expr: kernel of %v: %w", t.roots[0], err)
+			}
+			if spills && len(t.inside) > 1 {
+				spilled = max(spilled, len(t.inside))
+			}
 		}
+		if spilled < 2 || o.Unfused {
+			return c, nil
+		}
+		most = (spilled + 1) / 2 // registers do not suffice: plan again with smaller kernels
 	}
-	c.plan = l
-	return c, nil
 }
 
 // load compiles the kernels of a part. Names have a digest of the text, which is what caches of a
-// device know a kernel by.
-func (c *Compiled) load(t *part, fast bool) error {
-	sum := sha256.Sum256([]byte(t.source))
-	name := "expr_" + hex.EncodeToString(sum[:8])
-	t.source = strings.ReplaceAll(t.source, t.name, name)
-	t.name = name
-	endings := []string{""}
-	if t.kind == kindScan {
-		endings = []string{scanTotals, scanApply, scanUp, scanDown}
+// device know a kernel by. It reports whether a kernel keeps values in memory that do not fit its
+// registers.
+func (c *Compiled) load(t *part, fast bool) (spills bool, err error) {
+	h := sha256.New()
+	for _, ending := range slices.Sorted(maps.Keys(t.sources)) {
+		h.Write([]byte(t.sources[ending]))
 	}
+	name := "expr_" + hex.EncodeToString(h.Sum(nil)[:8])
 	compile := c.dev.CompileExact
 	if fast {
 		compile = c.dev.Compile
 	}
-	for _, ending := range endings {
-		k, err := compile(name+ending, t.source)
+	for ending, source := range t.sources {
+		t.sources[ending] = strings.ReplaceAll(source, t.name, name)
+		k, err := compile(name+ending, t.sources[ending])
 		if err != nil {
-			return err
+			return false, err
 		}
 		c.kernels[name+ending] = k
+		if u, known := k.(interface{ Registers() (used, spilled int) }); known {
+			_, spilled := u.Registers()
+			spills = spills || spilled > 0
+		}
 	}
-	return nil
+	t.name = name
+	return spills, nil
 }
 
 // Interpreted reports whether the cores of the host execute the program.
@@ -113,8 +125,8 @@ func (c *Compiled) Sources() map[string]string {
 	all := map[string]string{}
 	if c.plan != nil {
 		for _, t := range c.plan.parts {
-			if t.source != "" {
-				all[t.name] = t.source
+			for ending, source := range t.sources {
+				all[t.name+ending] = source
 			}
 		}
 	}
@@ -564,7 +576,7 @@ func (r *run) interpret(out map[string]Memory) (map[string]Memory, error) {
 		}
 		arrays[i.name] = Array{Data: bytes, Rows: m.Rows}
 	}
-	computed, err := Interpret(r.c.p, arrays)
+	computed, err := Interpret(r.ctx, r.c.p, arrays)
 	if err != nil {
 		return nil, err
 	}
@@ -584,12 +596,4 @@ func (r *run) interpret(out map[string]Memory) (map[string]Memory, error) {
 		results[o.name] = m
 	}
 	return results, nil
-}
-
-// outputNames returns the names of the outputs in their order.
-func (p *Program) outputNames() (all []string) {
-	for _, o := range p.outputs {
-		all = append(all, o.name)
-	}
-	return slices.Clip(all)
 }

@@ -44,6 +44,19 @@ type writer struct {
 	source func(n *node) string
 	// arrays are the values of kernels of small products that are arrays of registers.
 	arrays map[*node]bool
+	// numbers are those of nodes in names: equal kernels of different programs have equal texts.
+	numbers map[*node]int
+}
+
+// id returns the number of a node in the names of the text.
+func (w *writer) id(n *node) int {
+	if w.numbers == nil {
+		w.numbers = map[*node]int{}
+	}
+	if _, found := w.numbers[n]; !found {
+		w.numbers[n] = len(w.numbers)
+	}
+	return w.numbers[n]
 }
 
 func (w *writer) line(format string, args ...any) {
@@ -78,7 +91,8 @@ func (l *plan) text(t *part) {
 	if t.kind == kindGemm {
 		return
 	}
-	w := &writer{l: l, t: t, bound: map[*node]string{}, arrays: map[*node]bool{}}
+	t.sources = map[string]string{}
+	w := &writer{l: l, t: t, bound: map[*node]string{}, arrays: map[*node]bool{}, numbers: map[*node]int{}}
 	switch t.kind {
 	case kindMap:
 		w.mapKernel()
@@ -91,7 +105,9 @@ func (l *plan) text(t *part) {
 	case kindSmall:
 		w.smallKernel()
 	}
-	t.source = prelude + w.String()
+	if t.kind != kindScan {
+		t.sources[""] = prelude + w.String()
+	}
 }
 
 // begin writes the head of a kernel. more are parameters behind the arrays.
@@ -100,32 +116,32 @@ func (w *writer) begin(name string, reads, writes []*node, more ...string) {
 	for _, n := range reads {
 		switch {
 		case n.op == opInput && w.l.p.inputs[n.imm].scalar:
-			params = append(params, fmt.Sprintf("%s s%d", inRegister[n.typ], n.id))
+			params = append(params, fmt.Sprintf("%s s%d", inRegister[n.typ], w.id(n)))
 		default:
-			params = append(params, fmt.Sprintf("const %s *__restrict__ b%d", stored[n.typ], n.id),
-				fmt.Sprintf("unsigned o%d", n.id))
+			params = append(params, fmt.Sprintf("const %s *__restrict__ b%d", stored[n.typ], w.id(n)),
+				fmt.Sprintf("unsigned o%d", w.id(n)))
 			if w.isTable(n) {
-				params = append(params, fmt.Sprintf("unsigned long long n%d", n.id))
+				params = append(params, fmt.Sprintf("unsigned long long n%d", w.id(n)))
 			}
 		}
 	}
 	for _, n := range writes {
-		params = append(params, fmt.Sprintf("%s *__restrict__ c%d", stored[n.typ], n.id), fmt.Sprintf("unsigned q%d", n.id))
+		params = append(params, fmt.Sprintf("%s *__restrict__ c%d", stored[n.typ], w.id(n)), fmt.Sprintf("unsigned q%d", w.id(n)))
 	}
 	for _, n := range w.t.inside {
 		if n.op == opLength {
-			params = append(params, fmt.Sprintf("float l%d", n.id))
+			params = append(params, fmt.Sprintf("float l%d", w.id(n)))
 		}
 	}
 	params = append(params, more...)
 	w.line(`extern "C" __global__ void __launch_bounds__(%d) %s(%s) {`, blockThreads, name, strings.Join(params, ", "))
 	for _, n := range reads {
 		if n.op != opInput || !w.l.p.inputs[n.imm].scalar {
-			w.line("const %s *const x%d = b%d + o%d;", stored[n.typ], n.id, n.id, n.id)
+			w.line("const %s *const x%d = b%d + o%d;", stored[n.typ], w.id(n), w.id(n), w.id(n))
 		}
 	}
 	for _, n := range writes {
-		w.line("%s *const y%d = c%d + q%d;", stored[n.typ], n.id, n.id, n.id)
+		w.line("%s *const y%d = c%d + q%d;", stored[n.typ], w.id(n), w.id(n), w.id(n))
 	}
 	w.line("const unsigned lane = threadIdx.x & 31u, warp = threadIdx.x >> 5;")
 	// What every element meets is loaded once.
@@ -134,11 +150,11 @@ func (w *writer) begin(name string, reads, writes []*node, more ...string) {
 			continue
 		}
 		if n.op == opInput && w.l.p.inputs[n.imm].scalar {
-			w.bound[n] = fmt.Sprintf("s%d", n.id)
+			w.bound[n] = fmt.Sprintf("s%d", w.id(n))
 			continue
 		}
-		w.line("const %s v%d = %s;", inRegister[n.typ], n.id, fromStored(n.typ, fmt.Sprintf("x%d[0]", n.id)))
-		w.bound[n] = fmt.Sprintf("v%d", n.id)
+		w.line("const %s v%d = %s;", inRegister[n.typ], w.id(n), fromStored(n.typ, fmt.Sprintf("x%d[0]", w.id(n))))
+		w.bound[n] = fmt.Sprintf("v%d", w.id(n))
 	}
 }
 
@@ -217,7 +233,7 @@ func (w *writer) value(n *node) string {
 		return name
 	}
 	text := w.expression(n)
-	name := fmt.Sprintf("v%d", n.id)
+	name := fmt.Sprintf("v%d", w.id(n))
 	w.line("const %s %s = %s;", inRegister[n.typ], name, text)
 	w.bound[n] = name
 	return name
@@ -230,7 +246,7 @@ func (w *writer) expression(n *node) string {
 				return fromStored(n.typ, text)
 			}
 		}
-		return fromStored(n.typ, fmt.Sprintf("x%d[%s]", n.id, w.at(n)))
+		return fromStored(n.typ, fmt.Sprintf("x%d[%s]", w.id(n), w.at(n)))
 	}
 	switch n.op {
 	case opConst:
@@ -240,7 +256,7 @@ func (w *writer) expression(n *node) string {
 	case opRandom:
 		return fmt.Sprintf("x_philox(%s, 0x%xu, 0x%xu)", w.row, uint32(n.imm), uint32(n.imm>>32))
 	case opLength:
-		return fmt.Sprintf("l%d", n.id)
+		return fmt.Sprintf("l%d", w.id(n))
 	case opGather:
 		return w.gather(n)
 	}
@@ -258,14 +274,14 @@ func (w *writer) expression(n *node) string {
 func (w *writer) gather(n *node) string {
 	t := n.args[0]
 	i := w.value(n.args[1])
-	name := fmt.Sprintf("g%d", n.id)
+	name := fmt.Sprintf("g%d", w.id(n))
 	if n.args[1].typ == I32 {
 		w.line("const u64 %s = %s < 0 ? 0ull : (u64)%s;", name, i, i)
 	} else {
 		w.line("const u64 %s = %s;", name, i)
 	}
-	load := fromStored(t.typ, fmt.Sprintf("x%d[%s < n%d ? %s : n%d - 1]", t.id, name, t.id, name, t.id))
-	return fmt.Sprintf("n%d == 0 ? %s : %s", t.id, constant(t.typ, 0), load)
+	load := fromStored(t.typ, fmt.Sprintf("x%d[%s < n%d ? %s : n%d - 1]", w.id(t), name, w.id(t), name, w.id(t)))
+	return fmt.Sprintf("n%d == 0 ? %s : %s", w.id(t), constant(t.typ, 0), load)
 }
 
 // operation is the text of an operation on values in registers.
@@ -397,10 +413,10 @@ func unroll(arrays int) int {
 func (w *writer) aligned(arrays []*node, writes []*node) {
 	w.WriteString("  const bool vec = true")
 	for _, n := range arrays {
-		fmt.Fprintf(w, " && x_aligned(x%d, %d)", n.id, 4*n.typ.Bytes())
+		fmt.Fprintf(w, " && x_aligned(x%d, %d)", w.id(n), 4*n.typ.Bytes())
 	}
 	for _, n := range writes {
-		fmt.Fprintf(w, " && x_aligned(y%d, %d)", n.id, 4*n.typ.Bytes())
+		fmt.Fprintf(w, " && x_aligned(y%d, %d)", w.id(n), 4*n.typ.Bytes())
 	}
 	w.WriteString(";\n")
 }
@@ -464,13 +480,13 @@ func (w *writer) mapKernel() {
 		tiles = superTiles
 	}
 	for _, f := range all {
-		w.line("__shared__ %s part%d[%d];", inRegister[f.typ], f.id, superTiles)
+		w.line("__shared__ %s part%d[%d];", inRegister[f.typ], w.id(f), superTiles)
 	}
 	w.line("for (unsigned t = warp; t < %du; t += %du) {", tiles, blockWarps)
 	w.line("const u64 base = ((u64)blockIdx.x * %du + t) * %du;", tiles, tileSize)
 	for _, f := range all {
 		none := zeroNone(f)
-		w.line("%s c_%d[4] = {%s, %s, %s, %s};", inRegister[f.typ], f.id, none, none, none, none)
+		w.line("%s c_%d[4] = {%s, %s, %s, %s};", inRegister[f.typ], w.id(f), none, none, none, none)
 	}
 	w.line("if (vec && base + %du <= n) {", tileSize)
 	w.mapTile(wide, direct, all, unroll(len(wide)), true)
@@ -479,8 +495,8 @@ func (w *writer) mapKernel() {
 	w.mapTile(wide, direct, all, 1, false)
 	w.line("}")
 	for _, f := range all {
-		w.line("const %s f%d = x_lanes<%s>(x_four<%s>(c_%d), 32);", inRegister[f.typ], f.id, foldName(f), foldName(f), f.id)
-		w.line("if (lane == 0) part%d[t] = f%d;", f.id, f.id)
+		w.line("const %s f%d = x_lanes<%s>(x_four<%s>(c_%d), 32);", inRegister[f.typ], w.id(f), foldName(f), foldName(f), w.id(f))
+		w.line("if (lane == 0) part%d[t] = f%d;", w.id(f), w.id(f))
 	}
 	w.line("}")
 	if len(all) > 0 {
@@ -494,7 +510,7 @@ func (w *writer) mapTile(wide, stores, all []*node, vectors int, full bool) {
 	w.line("#pragma unroll 1")
 	w.line("for (int r = 0; r < 8; r += %d) {", vectors)
 	for _, n := range wide {
-		w.line("Four<%s> a%d[%d];", stored[n.typ], n.id, vectors)
+		w.line("Four<%s> a%d[%d];", stored[n.typ], w.id(n), vectors)
 	}
 	w.line("#pragma unroll")
 	w.line("for (int u = 0; u < %d; u++) {", vectors)
@@ -504,7 +520,7 @@ func (w *writer) mapTile(wide, stores, all []*node, vectors int, full bool) {
 		vec, m = "false", "x_left(n, e0)"
 	}
 	for _, n := range wide {
-		w.line("a%d[u] = x_load4(x%d + e0, %s, %s);", n.id, n.id, vec, m)
+		w.line("a%d[u] = x_load4(x%d + e0, %s, %s);", w.id(n), w.id(n), vec, m)
 	}
 	w.line("}")
 	w.line("#pragma unroll")
@@ -513,7 +529,7 @@ func (w *writer) mapTile(wide, stores, all []*node, vectors int, full bool) {
 	w.line("const int m = %s;", m)
 	w.places(true)
 	for _, n := range stores {
-		w.line("Four<%s> z%d;", stored[n.typ], n.id)
+		w.line("Four<%s> z%d;", stored[n.typ], w.id(n))
 	}
 	w.line("#pragma unroll")
 	w.line("for (int k = 0; k < 4; k++) {")
@@ -525,21 +541,21 @@ func (w *writer) mapTile(wide, stores, all []*node, vectors int, full bool) {
 	w.scope(func() {
 		w.source = func(n *node) string {
 			if slices.Contains(wide, n) {
-				return fmt.Sprintf("a%d[u].v[k]", n.id)
+				return fmt.Sprintf("a%d[u].v[k]", w.id(n))
 			}
 			return ""
 		}
 		for _, n := range stores {
-			w.line("z%d.v[k] = %s;", n.id, w.store(n))
+			w.line("z%d.v[k] = %s;", w.id(n), w.store(n))
 		}
 		for _, f := range all {
-			w.line("c_%d[k] = %s::fold(c_%d[k], %s);", f.id, foldName(f), f.id, w.value(f.args[0]))
+			w.line("c_%d[k] = %s::fold(c_%d[k], %s);", w.id(f), foldName(f), w.id(f), w.value(f.args[0]))
 		}
 		w.source = nil
 	})
 	w.line("}")
 	for _, n := range stores {
-		w.line("x_store4(y%d + e0, z%d, %s, m);", n.id, n.id, vec)
+		w.line("x_store4(y%d + e0, z%d, %s, m);", w.id(n), w.id(n), vec)
 	}
 	w.line("(void)m;")
 	w.line("}")
@@ -556,7 +572,7 @@ func (w *writer) last(all []*node) {
 	w.line("__syncthreads();")
 	w.line("if (warp == 0) {")
 	for _, f := range all {
-		w.line("const %s f = x_tiles<%s>(part%d, %s);", inRegister[f.typ], foldName(f), f.id, zeroNone(f))
+		w.line("const %s f = x_tiles<%s>(part%d, %s);", inRegister[f.typ], foldName(f), w.id(f), zeroNone(f))
 		w.line("if (lane == 0) ((%s *)scratch)[4 + %dull * gridDim.x + blockIdx.x] = f;", inRegister[f.typ],
 			slices.Index(all, f))
 		if len(all) > 1 {
@@ -575,19 +591,19 @@ func (w *writer) last(all []*node) {
 	w.line("__threadfence();")
 	for i, f := range all {
 		w.line("%s v%d = x_merge<%s>((%s *)scratch + (4 + %dull * gridDim.x), (u64)gridDim.x, %s, part%d);",
-			inRegister[f.typ], f.id, foldName(f), inRegister[f.typ], i, zeroNone(f), f.id)
+			inRegister[f.typ], w.id(f), foldName(f), inRegister[f.typ], i, zeroNone(f), w.id(f))
 		if Fold(f.imm) == FoldSum {
-			w.line("if (n == 0) v%d = 0;", f.id)
+			w.line("if (n == 0) v%d = 0;", w.id(f))
 		}
 	}
 	w.line("if (threadIdx.x == 0) {")
 	w.scope(func() {
 		for _, f := range all {
-			w.bound[f] = fmt.Sprintf("v%d", f.id)
+			w.bound[f] = fmt.Sprintf("v%d", w.id(f))
 		}
 		for _, r := range w.t.roots {
 			if r.op == opReduce || slices.Contains(w.t.after, r) {
-				w.line("*y%d = %s;", r.id, w.store(r))
+				w.line("*y%d = %s;", w.id(r), w.store(r))
 			}
 		}
 	})

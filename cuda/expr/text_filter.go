@@ -21,13 +21,13 @@ func (w *writer) compactKernel() {
 	w.line("const bool full = vec && base + %du <= n;", compactTile)
 	w.line("unsigned mask = 0;")
 	for _, r := range t.roots {
-		w.line("%s w%d[8][4];", inRegister[r.typ], r.id)
+		w.line("%s w%d[8][4];", inRegister[r.typ], w.id(r))
 	}
 	vectors := unroll(len(wide))
 	w.line("#pragma unroll")
 	w.line("for (int r0 = 0; r0 < 8; r0 += %d) {", vectors)
 	for _, n := range wide {
-		w.line("Four<%s> a%d[%d];", stored[n.typ], n.id, vectors)
+		w.line("Four<%s> a%d[%d];", stored[n.typ], w.id(n), vectors)
 	}
 	for _, full := range []bool{true, false} {
 		vec, m := "true", "4"
@@ -42,7 +42,7 @@ func (w *writer) compactKernel() {
 		w.line("for (int u = 0; u < %d; u++) {", vectors)
 		w.line("const u64 e0 = base + (unsigned)(r0 + u) * 1024u + threadIdx.x * 4u;")
 		for _, n := range wide {
-			w.line("a%d[u] = x_load4(x%d + e0, %s, %s);", n.id, n.id, vec, m)
+			w.line("a%d[u] = x_load4(x%d + e0, %s, %s);", w.id(n), w.id(n), vec, m)
 		}
 		w.line("(void)e0;")
 		w.line("}")
@@ -56,7 +56,7 @@ func (w *writer) compactKernel() {
 	w.line("#pragma unroll")
 	w.line("for (int k = 0; k < 4; k++) {")
 	for _, r := range t.roots {
-		w.line("w%d[r0 + u][k] = 0;", r.id)
+		w.line("w%d[r0 + u][k] = 0;", w.id(r))
 	}
 	w.line("if (k >= m) continue;")
 	w.line("const u64 e = e0 + k;")
@@ -65,14 +65,14 @@ func (w *writer) compactKernel() {
 		w.source = func(n *node) string {
 			for _, x := range wide {
 				if x == n {
-					return fmt.Sprintf("a%d[u].v[k]", n.id)
+					return fmt.Sprintf("a%d[u].v[k]", w.id(n))
 				}
 			}
 			return ""
 		}
 		w.line("if (%s != 0u) mask |= 1u << ((r0 + u) * 4 + k);", w.value(keep))
 		for _, r := range t.roots {
-			w.line("w%d[r0 + u][k] = %s;", r.id, w.value(r.args[0]))
+			w.line("w%d[r0 + u][k] = %s;", w.id(r), w.value(r.args[0]))
 		}
 		w.source = nil
 	})
@@ -87,7 +87,7 @@ func (w *writer) compactKernel() {
 		w.line("#pragma unroll")
 		w.line("for (int k = 0; k < 4; k++) {")
 		w.line("const unsigned of = mask >> (4 * r);")
-		bits := fmt.Sprintf("w%d[r][k]", r.id)
+		bits := fmt.Sprintf("w%d[r][k]", w.id(r))
 		if r.typ.float() {
 			bits = "x_word(" + bits + ")"
 		}
@@ -103,7 +103,7 @@ func (w *writer) compactKernel() {
 		case r.typ == I32:
 			value = "(int)x_stage[i]"
 		}
-		w.line("y%d[x_prefix + i] = %s;", r.id, toStored(r.typ, value))
+		w.line("y%d[x_prefix + i] = %s;", w.id(r), toStored(r.typ, value))
 		w.line("}")
 		w.line("__syncthreads();")
 	}
@@ -210,7 +210,7 @@ func (w *writer) scanKernels() {
 		w.line("const u64 e0 = base + 4 * u;")
 		w.line("const int m = x_left(n, e0);")
 		for _, n := range wide {
-			w.line("const Four<%s> a%d = x_load4(x%d + e0, vec, m);", stored[n.typ], n.id, n.id)
+			w.line("const Four<%s> a%d = x_load4(x%d + e0, vec, m);", stored[n.typ], w.id(n), w.id(n))
 		}
 		w.places(true)
 		w.line("#pragma unroll")
@@ -223,7 +223,7 @@ func (w *writer) scanKernels() {
 			w.source = func(n *node) string {
 				for _, x := range wide {
 					if x == n {
-						return fmt.Sprintf("a%d.v[k]", n.id)
+						return fmt.Sprintf("a%d.v[k]", w.id(n))
 					}
 				}
 				return ""
@@ -249,17 +249,22 @@ func (w *writer) scanKernels() {
 		w.line("}")
 	}
 	bound := w.bound
+	kernel := func(name string) {
+		t.sources[name] = prelude + w.String()
+		w.Reset()
+		w.bound, w.indent = bound, 0
+	}
 	w.begin(t.name+scanTotals, t.reads, nil, typ+" *totals", "unsigned long long n")
 	head()
 	load()
 	total()
 	w.line("}")
-	w.bound = bound
+	kernel(scanTotals)
 	w.begin(t.name+scanApply, t.reads, t.roots, "const "+typ+" *totals", "unsigned long long n")
 	head()
 	load()
-	result(fmt.Sprintf("y%d[base + k] = %s;", root.id, toStored(root.typ, "v")))
-	w.bound = bound
+	result(fmt.Sprintf("y%d[base + k] = %s;", w.id(root), toStored(root.typ, "v")))
+	kernel(scanApply)
 	for _, name := range []string{scanUp, scanDown} {
 		w.line(`extern "C" __global__ void __launch_bounds__(%d) %s%s(%s *sums, %s *totals, unsigned long long n) {`,
 			blockThreads, t.name, name, typ, typ)
@@ -274,5 +279,6 @@ func (w *writer) scanKernels() {
 		} else {
 			result("sums[base + k] = v;")
 		}
+		kernel(name)
 	}
 }

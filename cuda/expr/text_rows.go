@@ -56,26 +56,26 @@ func (w *writer) rowsKernel() {
 	w.rowPlace(lay)
 	for _, n := range wide {
 		if hold {
-			w.line("Four<%s> a%d[%d];", stored[n.typ], n.id, lay.vectors)
+			w.line("Four<%s> a%d[%d];", stored[n.typ], w.id(n), lay.vectors)
 		}
 	}
 	if hold && len(wide) > 0 {
 		w.line("#pragma unroll")
 		w.vectorLoop(lay)
 		for _, n := range wide {
-			w.line("a%d[r] = x_load4(x%d + e0, vec, m);", n.id, n.id)
+			w.line("a%d[r] = x_load4(x%d + e0, vec, m);", w.id(n), w.id(n))
 		}
 		w.line("}")
 	}
 	for _, n := range kept {
-		w.line("%s k%d[%d][4];", inRegister[n.typ], n.id, lay.vectors)
+		w.line("%s k%d[%d][4];", inRegister[n.typ], w.id(n), lay.vectors)
 	}
 	w.source = func(n *node) string {
 		if slices.Contains(wide, n) {
 			if hold {
-				return fmt.Sprintf("a%d[r].v[k]", n.id)
+				return fmt.Sprintf("a%d[r].v[k]", w.id(n))
 			}
-			return fmt.Sprintf("a%d.v[k]", n.id)
+			return fmt.Sprintf("a%d.v[k]", w.id(n))
 		}
 		return ""
 	}
@@ -100,7 +100,7 @@ func (w *writer) rowsKernel() {
 	w.line("if (live && %s) {", map[bool]string{true: "sub == 0", false: "threadIdx.x == 0"}[lay.perWarp > 0])
 	for _, r := range t.roots {
 		if r.width == 1 {
-			w.line("y%d[row] = %s;", r.id, w.store(r))
+			w.line("y%d[row] = %s;", w.id(r), w.store(r))
 		}
 	}
 	w.line("}")
@@ -197,21 +197,21 @@ func (w *writer) phase(p int, level map[*node]int, lay rowLayout, kept []*node, 
 	for _, f := range all {
 		none := zeroNone(f)
 		if lay.perWarp == 0 {
-			w.line("%s c_%d[%d][4];", inRegister[f.typ], f.id, lay.vectors/8)
-			w.line("for (int j = 0; j < %d; j++) for (int k = 0; k < 4; k++) c_%d[j][k] = %s;", lay.vectors/8, f.id, none)
+			w.line("%s c_%d[%d][4];", inRegister[f.typ], w.id(f), lay.vectors/8)
+			w.line("for (int j = 0; j < %d; j++) for (int k = 0; k < 4; k++) c_%d[j][k] = %s;", lay.vectors/8, w.id(f), none)
 		} else {
-			w.line("%s c_%d[1][4] = {{%s, %s, %s, %s}};", inRegister[f.typ], f.id, none, none, none, none)
+			w.line("%s c_%d[1][4] = {{%s, %s, %s, %s}};", inRegister[f.typ], w.id(f), none, none, none, none)
 		}
 	}
 	w.line("#pragma unroll")
 	w.vectorLoop(lay)
 	if !hold {
 		for _, n := range wide {
-			w.line("const Four<%s> a%d = x_load4(x%d + e0, vec, m);", stored[n.typ], n.id, n.id)
+			w.line("const Four<%s> a%d = x_load4(x%d + e0, vec, m);", stored[n.typ], w.id(n), w.id(n))
 		}
 	}
 	for _, n := range stores {
-		w.line("Four<%s> z%d;", stored[n.typ], n.id)
+		w.line("Four<%s> z%d;", stored[n.typ], w.id(n))
 	}
 	w.line("#pragma unroll")
 	w.line("for (int k = 0; k < 4; k++) {")
@@ -221,31 +221,31 @@ func (w *writer) phase(p int, level map[*node]int, lay rowLayout, kept []*node, 
 	w.scope(func() {
 		for _, n := range kept {
 			if computed[n] {
-				w.bound[n] = fmt.Sprintf("k%d[r][k]", n.id)
+				w.bound[n] = fmt.Sprintf("k%d[r][k]", w.id(n))
 			}
 		}
 		for _, f := range all {
-			w.line("c_%d[%s][k] = %s::fold(c_%d[%s][k], %s);", f.id, tileOf(lay), foldName(f), f.id, tileOf(lay),
+			w.line("c_%d[%s][k] = %s::fold(c_%d[%s][k], %s);", w.id(f), tileOf(lay), foldName(f), w.id(f), tileOf(lay),
 				w.value(f.args[0]))
 		}
 		for _, n := range stores {
-			w.line("z%d.v[k] = %s;", n.id, w.store(n))
+			w.line("z%d.v[k] = %s;", w.id(n), w.store(n))
 		}
 		for _, n := range kept {
 			if name := w.bound[n]; name != "" && !computed[n] {
-				w.line("k%d[r][k] = %s;", n.id, name)
+				w.line("k%d[r][k] = %s;", w.id(n), name)
 				computed[n] = true
 			}
 		}
 	})
 	w.line("}")
 	for _, n := range stores {
-		w.line("x_store4(y%d + e0, z%d, vec, m);", n.id, n.id)
+		w.line("x_store4(y%d + e0, z%d, vec, m);", w.id(n), w.id(n))
 	}
 	w.line("}")
 	for _, f := range all {
 		w.foldRow(f, lay)
-		w.bound[f] = fmt.Sprintf("v%d", f.id)
+		w.bound[f] = fmt.Sprintf("v%d", w.id(f))
 	}
 }
 
@@ -262,18 +262,18 @@ func (w *writer) foldRow(f *node, lay rowLayout) {
 	t, fn := inRegister[f.typ], foldName(f)
 	if lay.perWarp > 0 {
 		w.line("const %s v%d = __shfl_sync(0xffffffffu, x_lanes<%s>(x_four<%s>(c_%d[0]), %d), (int)(lane & ~%du));", t,
-			f.id, fn, fn, f.id, lay.lanes, lay.lanes-1)
+			w.id(f), fn, fn, w.id(f), lay.lanes, lay.lanes-1)
 		return
 	}
-	w.line("%s *const parts%d = (%s *)x_parts;", t, f.id, t)
+	w.line("%s *const parts%d = (%s *)x_parts;", t, w.id(f), t)
 	w.line("#pragma unroll")
 	w.line("for (int j = 0; j < %d; j++) {", superTiles/blockWarps)
 	none := zeroNone(f)
 	w.line("const %s q = j < %d ? x_lanes<%s>(x_four<%s>(c_%d[j < %d ? j : 0]), 32) : %s;", t, lay.vectors/8, fn, fn,
-		f.id, lay.vectors/8, none)
-	w.line("if (lane == 0) parts%d[warp + j * %d] = q;", f.id, blockWarps)
+		w.id(f), lay.vectors/8, none)
+	w.line("if (lane == 0) parts%d[warp + j * %d] = q;", w.id(f), blockWarps)
 	w.line("}")
 	w.line("__syncthreads();")
-	w.line("const %s v%d = __shfl_sync(0xffffffffu, x_tiles<%s>(parts%d, %s), 0);", t, f.id, fn, f.id, none)
+	w.line("const %s v%d = __shfl_sync(0xffffffffu, x_tiles<%s>(parts%d, %s), 0);", t, w.id(f), fn, w.id(f), none)
 	w.line("__syncthreads();")
 }

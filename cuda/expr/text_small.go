@@ -18,9 +18,9 @@ func (w *writer) smallKernel() {
 	}
 	for _, f := range factors {
 		size := w.l.p.symbols[f.lead].fixed * f.width
-		w.line("__shared__ __align__(16) float m%d[%d];", f.id, size)
-		w.line("for (unsigned i = threadIdx.x; i < %du; i += %du) m%d[i] = %s;", size, blockThreads, f.id,
-			fromStored(f.typ, fmt.Sprintf("x%d[i]", f.id)))
+		w.line("__shared__ __align__(16) float m%d[%d];", w.id(f), size)
+		w.line("for (unsigned i = threadIdx.x; i < %du; i += %du) m%d[i] = %s;", size, blockThreads, w.id(f),
+			fromStored(f.typ, fmt.Sprintf("x%d[i]", w.id(f))))
 	}
 	w.line("__syncthreads();")
 	w.line("const u64 row = (u64)blockIdx.x * %du + threadIdx.x;", blockThreads)
@@ -34,17 +34,17 @@ func (w *writer) smallKernel() {
 		if len(t.inside) == 1 && n.width*t.roots[0].width > 1024 {
 			continue // read element by element
 		}
-		w.line("%s i%d[%d];", inRegister[n.typ], n.id, n.width)
+		w.line("%s i%d[%d];", inRegister[n.typ], w.id(n), n.width)
 		w.line("{")
-		w.line("const bool vec = %d %% 4 == 0 && x_aligned(x%d, %d);", n.width, n.id, 4*n.typ.Bytes())
+		w.line("const bool vec = %d %% 4 == 0 && x_aligned(x%d, %d);", n.width, w.id(n), 4*n.typ.Bytes())
 		w.line("#pragma unroll")
 		w.line("for (int j = 0; j < %d; j += 4) {", n.width)
-		w.line("const Four<%s> f = x_load4(x%d + row * %dull + j, vec, %d - j);", stored[n.typ], n.id, n.width, n.width)
+		w.line("const Four<%s> f = x_load4(x%d + row * %dull + j, vec, %d - j);", stored[n.typ], w.id(n), n.width, n.width)
 		w.line("#pragma unroll")
-		w.line("for (int k = 0; k < 4; k++) if (j + k < %d) i%d[j + k] = %s;", n.width, n.id, fromStored(n.typ, "f.v[k]"))
+		w.line("for (int k = 0; k < 4; k++) if (j + k < %d) i%d[j + k] = %s;", n.width, w.id(n), fromStored(n.typ, "f.v[k]"))
 		w.line("}")
 		w.line("}")
-		w.bound[n], w.arrays[n] = fmt.Sprintf("i%d", n.id), true
+		w.bound[n], w.arrays[n] = fmt.Sprintf("i%d", w.id(n)), true
 	}
 	for _, n := range t.inside {
 		if n.width == 1 && n.op != opMatMul && !n.op.leaf() && w.single(n) {
@@ -60,14 +60,14 @@ func (w *writer) smallKernel() {
 	}
 	for _, r := range t.roots {
 		w.line("{")
-		w.line("const bool vec = %d %% 4 == 0 && x_aligned(y%d, %d);", r.width, r.id, 4*r.typ.Bytes())
+		w.line("const bool vec = %d %% 4 == 0 && x_aligned(y%d, %d);", r.width, w.id(r), 4*r.typ.Bytes())
 		w.line("#pragma unroll")
 		w.line("for (int j = 0; j < %d; j += 4) {", r.width)
 		w.line("Four<%s> f;", stored[r.typ])
 		w.line("#pragma unroll")
 		w.line("for (int k = 0; k < 4; k++) if (j + k < %d) f.v[k] = %s;", r.width,
 			toStored(r.typ, w.rowElement(r, "j + k")))
-		w.line("x_store4(y%d + row * %dull + j, f, vec, %d - j);", r.id, r.width, r.width)
+		w.line("x_store4(y%d + row * %dull + j, f, vec, %d - j);", w.id(r), r.width, r.width)
 		w.line("}")
 		w.line("}")
 	}
@@ -101,7 +101,7 @@ func (w *writer) rowElement(n *node, j string) string {
 		case n.width > 1:
 			index = fmt.Sprintf("row * %dull + %s", n.width, j)
 		}
-		return fromStored(n.typ, fmt.Sprintf("x%d[%s]", n.id, index))
+		return fromStored(n.typ, fmt.Sprintf("x%d[%s]", w.id(n), index))
 	}
 	return w.expression(n)
 }
@@ -109,9 +109,9 @@ func (w *writer) rowElement(n *node, j string) string {
 // productRow writes the product of a row and a matrix: sums by fused additions, from the first.
 func (w *writer) productRow(n *node) {
 	a, b := n.args[0], n.args[1]
-	w.line("float p%d[%d];", n.id, n.width)
+	w.line("float p%d[%d];", w.id(n), n.width)
 	w.line("#pragma unroll")
-	w.line("for (int j = 0; j < %d; j++) p%d[j] = 0.0f;", n.width, n.id)
+	w.line("for (int j = 0; j < %d; j++) p%d[j] = 0.0f;", n.width, w.id(n))
 	if !w.arrays[a] && a.width*n.width > 1024 {
 		w.line("#pragma unroll 4") // the row comes of memory, so that the loop needs no registers for it
 	} else {
@@ -120,10 +120,10 @@ func (w *writer) productRow(n *node) {
 	w.line("for (int i = 0; i < %d; i++) {", a.width)
 	w.line("const float v = %s;", w.rowElement(a, "i"))
 	w.line("#pragma unroll")
-	w.line("for (int j = 0; j < %d; j++) p%d[j] = __fmaf_rn(v, m%d[i * %d + j], p%d[j]);", n.width, n.id, b.id, n.width,
-		n.id)
+	w.line("for (int j = 0; j < %d; j++) p%d[j] = __fmaf_rn(v, m%d[i * %d + j], p%d[j]);", n.width, w.id(n), w.id(b), n.width,
+		w.id(n))
 	w.line("}")
-	w.bound[n], w.arrays[n] = fmt.Sprintf("p%d", n.id), true
+	w.bound[n], w.arrays[n] = fmt.Sprintf("p%d", w.id(n)), true
 }
 
 // elementRow writes an element-wise operation on a row.
@@ -132,7 +132,7 @@ func (w *writer) elementRow(n *node) {
 	for i, a := range n.args {
 		v[i] = w.rowElement(a, "j")
 	}
-	w.line("%s r%d[%d];", inRegister[n.typ], n.id, n.width)
+	w.line("%s r%d[%d];", inRegister[n.typ], w.id(n), n.width)
 	w.line("#pragma unroll")
 	w.line("for (int j = 0; j < %d; j++) {", n.width)
 	names := make([]string, len(v))
@@ -150,7 +150,7 @@ func (w *writer) elementRow(n *node) {
 			text = "(" + text + ") & 0xffu"
 		}
 	}
-	w.line("r%d[j] = %s;", n.id, text)
+	w.line("r%d[j] = %s;", w.id(n), text)
 	w.line("}")
-	w.bound[n], w.arrays[n] = fmt.Sprintf("r%d", n.id), true
+	w.bound[n], w.arrays[n] = fmt.Sprintf("r%d", w.id(n)), true
 }

@@ -24,7 +24,7 @@ const (
 // Kinds returns all kinds in alphabetical order. The caller may change the result.
 func Kinds() []string {
 	return slices.Sorted(slices.Values([]string{
-		KindReduce, KindSort, KindHistogram, KindTally, KindFuse, KindGemm, KindKernel,
+		KindReduce, KindSort, KindHistogram, KindTally, KindFuse, KindGemm, KindKernel, KindCompute, KindChain,
 	}))
 }
 
@@ -54,6 +54,10 @@ func NewSpec(kind string) Spec {
 		return new(GemmSpec)
 	case KindKernel:
 		return new(KernelSpec)
+	case KindCompute:
+		return new(ComputeSpec)
+	case KindChain:
+		return new(ChainSpec)
 	}
 	return nil
 }
