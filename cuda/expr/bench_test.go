@@ -163,7 +163,7 @@ func uniformInputs(t *testing.T, d device.Device, sources []expr.Source) map[str
 				}
 			}
 		}
-		in[src.Name] = expr.Memory{Buffer: b, Rows: src.Rows}
+		in[src.Name] = expr.Memory{Buffer: b.Buffer, Rows: src.Rows}
 	}
 	return in
 }
