@@ -300,7 +300,9 @@ func LessEqual(a, b Value) Value { return binary(opLessEqual, a, b, isNumber, Bo
 func Equal(a, b Value) Value { return binary(opEqual, a, b, func(Type) bool { return true }, Bool) }
 
 // NotEqual returns a != b.
-func NotEqual(a, b Value) Value { return binary(opNotEqual, a, b, func(Type) bool { return true }, Bool) }
+func NotEqual(a, b Value) Value {
+	return binary(opNotEqual, a, b, func(Type) bool { return true }, Bool)
+}
 
 // Select returns a where c is true, and b elsewhere.
 func Select(c, a, b Value) Value {

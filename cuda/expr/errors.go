@@ -23,7 +23,9 @@ type SyntaxError struct {
 }
 
 // Error implements error.
-func (e *SyntaxError) Error() string { return fmt.Sprintf("expression, column %d: %s", e.Offset+1, e.Text) }
+func (e *SyntaxError) Error() string {
+	return fmt.Sprintf("expression, column %d: %s", e.Offset+1, e.Text)
+}
 
 // Unwrap returns the class.
 func (e *SyntaxError) Unwrap() error { return e.Err }

@@ -65,8 +65,8 @@ func init() { //nolint:gochecknoinits // the functions of the table use the tabl
 		"all": {1, 1, func(b *builder, v []Value) Value {
 			return Cast(Bool, b.reduce(FoldMin, Cast(U32, Cast(Bool, v[0]))))
 		}, false},
-		"mean": {1, 1, func(b *builder, v []Value) Value { return b.mean(v[0]) }, false},
-		"dot":  {2, 2, func(b *builder, v []Value) Value { return b.reduce(FoldSum, Mul(v[0], v[1])) }, true},
+		"mean":    {1, 1, func(b *builder, v []Value) Value { return b.mean(v[0]) }, false},
+		"dot":     {2, 2, func(b *builder, v []Value) Value { return b.reduce(FoldSum, Mul(v[0], v[1])) }, true},
 		"row_sum": {1, 1, func(_ *builder, v []Value) Value { return ReduceRows(FoldSum, v[0]) }, false},
 		"row_min": {1, 1, func(_ *builder, v []Value) Value { return ReduceRows(FoldMin, v[0]) }, false},
 		"row_max": {1, 1, func(_ *builder, v []Value) Value { return ReduceRows(FoldMax, v[0]) }, false},

@@ -137,8 +137,12 @@ func TestParseErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, in := range []map[string]expr.Array{
-		{}, {"x": vector(1, 2)}, {"x": vector(1, 2), "m": {Data: make([]byte, 23), Rows: 2}}, {"x": vector(1), "m": {Data: make([]byte, 24), Rows: 2}},
-		{"x": {Rows: -1}, "m": {Rows: -1}}, {"x": {Rows: 1 << 62}, "m": {Rows: 1 << 62}},
+		{},
+		{"x": vector(1, 2)},
+		{"x": vector(1, 2), "m": {Data: make([]byte, 23), Rows: 2}},
+		{"x": vector(1), "m": {Data: make([]byte, 24), Rows: 2}},
+		{"x": {Rows: -1}, "m": {Rows: -1}},
+		{"x": {Rows: 1 << 62}, "m": {Rows: 1 << 62}},
 	} {
 		if _, err := expr.Interpret(t.Context(), p, in); !errors.Is(err, expr.ErrArgs) {
 			t.Errorf("%v: %v, want ErrArgs", in, err)
@@ -177,7 +181,9 @@ func TestFunctions(t *testing.T) {
 		low, high float64
 		ulps      float64
 	}{
-		{"exp", math.Exp, -87, 88.7, 2}, {"log", math.Log, 1e-37, 1e5, 2}, {"tanh", math.Tanh, -10, 10, 3},
+		{"exp", math.Exp, -87, 88.7, 2},
+		{"log", math.Log, 1e-37, 1e5, 2},
+		{"tanh", math.Tanh, -10, 10, 3},
 		{"sqrt", math.Sqrt, 0, 1e30, 0.5},
 	} {
 		p, err := expr.Parse(c.name+"(x)", expr.Source{Name: "x", Type: expr.F32, Rows: 1 << 16})

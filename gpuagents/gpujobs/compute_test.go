@@ -71,7 +71,7 @@ func TestComputeErrors(t *testing.T) {
 		"x +":                "column 4",
 		"x + z":              `column 5: there is no array "z"`,
 		"sqrt(i)":            "sqrt of i32",
-		"x + f32(i)":         rows, other inputs have,
+		"x + f32(i)":         "rows, other inputs have",
 		"f(x)":               "no function",
 		"bf16(x)":            "use f32",
 		"x + matmul(x, x)":   "matmul",
