@@ -55,7 +55,13 @@ var workloads = []workload{
 	{"map_reduce", "sum(sqrt(x*x + y*y))", vectors("x", "y"), words(2), true},
 	{"axpb_sum", "sum(x * 2.5 + 1.25)", vectors("x"), words(1), true},
 	{"filter_half", "filter(x * 2 + 1, x > 0.5)", vectors("x"), words(1.5), false},
-	{"chain_of_10", "z := x*x + 1; w := (z - x) * 0.5 + z*0.25; (w + abs(x)) * 2 - 1", vectors("x"), words(2), false},
+	{
+		"chain_of_10",
+		"z := x*x + 1; w := (z - x) * 0.5 + z*0.25; (w + abs(x)) * 2 - 1",
+		vectors("x"),
+		words(2),
+		false,
+	},
 	{"softmax_1024", "softmax(x)", rowsOf(1024), words(2), false},
 	{"normalize_1024", "normalize(x)", rowsOf(1024), words(2), false},
 	{"softmax_4096", "softmax(x)", rowsOf(4096), words(2), false},
@@ -123,10 +129,21 @@ func TestWorkloads(t *testing.T) {
 			if w.name == "copy" || w.name == "read" {
 				rates[w.reads] = rate
 			}
-			fmt.Printf("%-16s fused %9.1f us (%d kernels), unfused %9.1f us (%d), %5.2fx, %12.0f bytes, %7.1f GB/s, %5.1f %% of %s, "+
-				"compiled in %d ms\n", w.name, us(took[0]), kernels[0], us(took[1]), kernels[1],
-				float64(took[1])/float64(max(took[0], 1)), bytes, rate, 100*rate/rates[w.reads],
-				map[bool]string{true: "read", false: "copy"}[w.reads], first.Milliseconds())
+			fmt.Printf(
+				"%-16s fused %9.1f us (%d kernels), unfused %9.1f us (%d), %5.2fx, %12.0f bytes, %7.1f GB/s, %5.1f %% of %s, "+
+					"compiled in %d ms\n",
+				w.name,
+				us(took[0]),
+				kernels[0],
+				us(took[1]),
+				kernels[1],
+				float64(took[1])/float64(max(took[0], 1)),
+				bytes,
+				rate,
+				100*rate/rates[w.reads],
+				map[bool]string{true: "read", false: "copy"}[w.reads],
+				first.Milliseconds(),
+			)
 		})
 	}
 }
@@ -169,7 +186,13 @@ func uniformInputs(t *testing.T, d device.Device, sources []expr.Source) map[str
 }
 
 // timeRuns returns the median time between events around a run.
-func timeRuns(t *testing.T, d device.Device, s device.Stream, k *expr.Compiled, in map[string]expr.Memory) time.Duration {
+func timeRuns(
+	t *testing.T,
+	d device.Device,
+	s device.Stream,
+	k *expr.Compiled,
+	in map[string]expr.Memory,
+) time.Duration {
 	t.Helper()
 	var events [2]device.Event
 	for i := range events {

@@ -133,7 +133,13 @@ func join(p *Program, what op, values ...*node) (lead int, width int64, fits boo
 		case lead == 0:
 			lead = v.lead
 		case v.lead != 0 && v.lead != lead:
-			p.fail(ErrType, "%s: the lengths of %s and %s differ", opNames[what], p.symbolName(lead), p.symbolName(v.lead))
+			p.fail(
+				ErrType,
+				"%s: the lengths of %s and %s differ",
+				opNames[what],
+				p.symbolName(lead),
+				p.symbolName(v.lead),
+			)
 			return 0, 0, false
 		}
 		switch {
@@ -312,7 +318,13 @@ func Select(c, a, b Value) Value {
 	}
 	a, b = widen(a), widen(b)
 	if c.n.typ != Bool || a.n.typ != b.n.typ {
-		return p.fail(ErrType, "select of %v, %v and %v: use a bool and two of one type", c.n.typ, a.n.typ, b.n.typ)
+		return p.fail(
+			ErrType,
+			"select of %v, %v and %v: use a bool and two of one type",
+			c.n.typ,
+			a.n.typ,
+			b.n.typ,
+		)
 	}
 	return each(opSelect, a.n.typ, c, a, b)
 }
@@ -470,7 +482,10 @@ func MatMul(a, b Value) Value {
 	a, b = widen(a), widen(b)
 	if a.n.typ != F32 || b.n.typ != F32 || a.n.lead == 0 || b.n.lead == 0 ||
 		p.symbols[b.n.lead].fixed != a.n.width {
-		return p.fail(ErrType, "matmul: use f32, and a second factor with as many rows as the first has columns")
+		return p.fail(
+			ErrType,
+			"matmul: use f32, and a second factor with as many rows as the first has columns",
+		)
 	}
 	return p.add(node{op: opMatMul, typ: F32, lead: a.n.lead, width: b.n.width, args: []*node{a.n, b.n}})
 }

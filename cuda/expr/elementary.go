@@ -115,14 +115,6 @@ func max32(a, b float32) float32 {
 	return b
 }
 
-// pure gives every NaN the same bits.
-func pure(v float32) float32 {
-	if v != v {
-		return math.Float32frombits(0x7fc00000)
-	}
-	return v
-}
-
 func toInt(v float32) int32 {
 	switch {
 	case v != v:

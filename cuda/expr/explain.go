@@ -32,8 +32,20 @@ func (c *Compiled) explain(times []time.Duration) string {
 			reads = append(reads, name)
 		}
 		total += t.cost.seconds
-		fmt.Fprintf(&b, "%d. %v: %s of %s; %d operations, %.4g bytes, predicted %.1f us", i+1, t.kind,
-			strings.Join(roots, ", "), strings.Join(reads, ", "), len(t.inside), t.cost.bytes, t.cost.seconds*1e6)
+		fmt.Fprintf(
+			&b,
+			"%d. %v: %s of %s; %d operations, %.4g bytes, predicted %.1f us",
+			i+1,
+			t.kind,
+			strings.Join(
+				roots,
+				", ",
+			),
+			strings.Join(reads, ", "),
+			len(t.inside),
+			t.cost.bytes,
+			t.cost.seconds*1e6,
+		)
 		if i < len(times) {
 			fmt.Fprintf(&b, ", measured %.1f us", float64(times[i])/1e3)
 		}

@@ -141,7 +141,6 @@ func foldPartials(t Type, f Fold, v []uint32) uint32 {
 func scanSums(t Type, v, out []uint32) {
 	add := folder(t, FoldSum)
 	none := identity(t, FoldSum)
-	carry := none
 	var totals []uint32
 	for from := 0; from < len(v); from += scanTile {
 		totals = append(totals, scanOne(t, add, none, v[from:min(from+scanTile, len(v))], nil))
@@ -154,7 +153,7 @@ func scanSums(t Type, v, out []uint32) {
 		part := out[from:min(from+scanTile, len(v))]
 		scanOne(t, add, none, v[from:from+len(part)], part)
 		if tile > 0 {
-			carry = totals[tile-1]
+			carry := totals[tile-1]
 			for i := range part {
 				part[i] = add(carry, part[i])
 			}

@@ -57,16 +57,26 @@ func init() { //nolint:gochecknoinits // the functions of the table use the tabl
 			}
 			return b.reduce(FoldMax, v[0])
 		}, true},
-		"sum":   {1, 1, func(b *builder, v []Value) Value { return b.reduce(FoldSum, v[0]) }, false},
-		"count": {1, 1, func(b *builder, v []Value) Value { return b.reduce(FoldSum, Cast(Bool, v[0])) }, false},
+		"sum": {1, 1, func(b *builder, v []Value) Value { return b.reduce(FoldSum, v[0]) }, false},
+		"count": {
+			1,
+			1,
+			func(b *builder, v []Value) Value { return b.reduce(FoldSum, Cast(Bool, v[0])) },
+			false,
+		},
 		"any": {1, 1, func(b *builder, v []Value) Value {
 			return Cast(Bool, b.reduce(FoldMax, Cast(U32, Cast(Bool, v[0]))))
 		}, false},
 		"all": {1, 1, func(b *builder, v []Value) Value {
 			return Cast(Bool, b.reduce(FoldMin, Cast(U32, Cast(Bool, v[0]))))
 		}, false},
-		"mean":    {1, 1, func(b *builder, v []Value) Value { return b.mean(v[0]) }, false},
-		"dot":     {2, 2, func(b *builder, v []Value) Value { return b.reduce(FoldSum, Mul(v[0], v[1])) }, true},
+		"mean": {1, 1, func(b *builder, v []Value) Value { return b.mean(v[0]) }, false},
+		"dot": {
+			2,
+			2,
+			func(b *builder, v []Value) Value { return b.reduce(FoldSum, Mul(v[0], v[1])) },
+			true,
+		},
 		"row_sum": {1, 1, func(_ *builder, v []Value) Value { return ReduceRows(FoldSum, v[0]) }, false},
 		"row_min": {1, 1, func(_ *builder, v []Value) Value { return ReduceRows(FoldMin, v[0]) }, false},
 		"row_max": {1, 1, func(_ *builder, v []Value) Value { return ReduceRows(FoldMax, v[0]) }, false},
@@ -123,10 +133,18 @@ func (b *builder) call(s *syntax, args []operand) (Value, error) {
 	f, found := functions[s.name]
 	if !found {
 		names := append(slices.Sorted(maps.Keys(functions)), "random", "uniform")
-		return Value{}, &SyntaxError{s.at, fmt.Sprintf("there is no function %.60q: use one of %v", s.name, names), nil}
+		return Value{}, &SyntaxError{
+			s.at,
+			fmt.Sprintf("there is no function %.60q: use one of %v", s.name, names),
+			nil,
+		}
 	}
 	if len(args) < f.least || len(args) > f.most {
-		return Value{}, &SyntaxError{s.at, fmt.Sprintf("%s has %d arguments, not %d", s.name, f.most, len(args)), nil}
+		return Value{}, &SyntaxError{
+			s.at,
+			fmt.Sprintf("%s has %d arguments, not %d", s.name, f.most, len(args)),
+			nil,
+		}
 	}
 	t := F32
 	for i, a := range args {
@@ -153,7 +171,11 @@ func (b *builder) random(s *syntax, args []operand) (Value, error) {
 	}
 	for i, a := range args {
 		if !a.literal || a.num != float64(uint32(a.num)) {
-			return Value{}, &SyntaxError{s.args[i].at, "seed and stream are whole numbers below 2^32", ErrType}
+			return Value{}, &SyntaxError{
+				s.args[i].at,
+				"seed and stream are whole numbers below 2^32",
+				ErrType,
+			}
 		}
 		words[i] = uint32(a.num)
 	}

@@ -35,7 +35,13 @@ func Interpret(ctx context.Context, p *Program, in map[string]Array) (map[string
 	if err != nil {
 		return nil, err
 	}
-	m := &machine{ctx: ctx, p: p, lengths: lengths, inputs: make([][]byte, len(p.inputs)), done: map[*node][]uint32{}}
+	m := &machine{
+		ctx:     ctx,
+		p:       p,
+		lengths: lengths,
+		inputs:  make([][]byte, len(p.inputs)),
+		done:    map[*node][]uint32{},
+	}
 	for i, input := range p.inputs {
 		m.inputs[i] = in[input.name].Data
 	}
@@ -71,16 +77,34 @@ func (p *Program) lengths(array func(name string) (rows, bytes int64, found bool
 		}
 		size := in.node.width * in.node.typ.Bytes()
 		if rows < 0 || rows > math.MaxInt64/size || bytes < rows*size {
-			return nil, fmt.Errorf("expr: input %q: %d bytes for %d rows of %d %v: %w", in.name, bytes, rows,
-				in.node.width, in.node.typ, ErrArgs)
+			return nil, fmt.Errorf(
+				"expr: input %q: %d bytes for %d rows of %d %v: %w",
+				in.name,
+				bytes,
+				rows,
+				in.node.width,
+				in.node.typ,
+				ErrArgs,
+			)
 		}
 		s := in.node.lead
 		if fixed := p.symbols[s].fixed; fixed >= 0 && fixed != rows {
-			return nil, fmt.Errorf("expr: input %q: %d rows, the program has %d: %w", in.name, rows, fixed, ErrArgs)
+			return nil, fmt.Errorf(
+				"expr: input %q: %d rows, the program has %d: %w",
+				in.name,
+				rows,
+				fixed,
+				ErrArgs,
+			)
 		}
 		if lengths[s] >= 0 && lengths[s] != rows {
-			return nil, fmt.Errorf("expr: input %q: %d rows, other inputs have %d: %w", in.name, rows, lengths[s],
-				ErrArgs)
+			return nil, fmt.Errorf(
+				"expr: input %q: %d rows, other inputs have %d: %w",
+				in.name,
+				rows,
+				lengths[s],
+				ErrArgs,
+			)
 		}
 		lengths[s] = rows
 	}
@@ -89,7 +113,10 @@ func (p *Program) lengths(array func(name string) (rows, bytes int64, found bool
 	}
 	for _, n := range p.nodes {
 		if n.lead == freeLength && lengths[freeLength] < 0 {
-			return nil, fmt.Errorf(`expr: the length is not known: give an input, or Rows of the input "": %w`, ErrArgs)
+			return nil, fmt.Errorf(
+				`expr: the length is not known: give an input, or Rows of the input "": %w`,
+				ErrArgs,
+			)
 		}
 	}
 	return lengths, nil
@@ -264,7 +291,11 @@ func (m *machine) compact(n *node) []uint32 {
 }
 
 func (m *machine) product(n *node) []uint32 {
-	a, b := device.Of[float32](device.Bytes(m.whole(n.args[0]))), device.Of[float32](device.Bytes(m.whole(n.args[1])))
+	a, b := device.Of[float32](
+		device.Bytes(m.whole(n.args[0])),
+	), device.Of[float32](
+		device.Bytes(m.whole(n.args[1])),
+	)
 	rows, inner, width := m.lengths[n.lead], n.args[0].width, n.width
 	out := make([]float32, rows*width)
 	small := smallProduct(n)
@@ -512,10 +543,10 @@ func convert(to, from Type, v, out []uint32) {
 
 // two computes an operation of two operands.
 func two(n *node, a, b, out []uint32) {
-	switch t := n.args[0].typ; {
-	case t == F32:
+	switch t := n.args[0].typ; t {
+	case F32:
 		twoFloats(n.op, device.Of[float32](device.Bytes(a)), device.Of[float32](device.Bytes(b)), out)
-	case t == I32:
+	case I32:
 		for i := range out {
 			out[i] = twoInts(n.op, int32(a[i]), int32(b[i]))
 		}

@@ -32,7 +32,11 @@ func isDigit(c byte) bool  { return c >= '0' && c <= '9' }
 // lex returns the tokens of a text; the last one is its end.
 func lex(text string) ([]token, error) {
 	if len(text) > MaxText {
-		return nil, &SyntaxError{0, fmt.Sprintf("the text has %d bytes: use at most %d", len(text), MaxText), ErrLimit}
+		return nil, &SyntaxError{
+			0,
+			fmt.Sprintf("the text has %d bytes: use at most %d", len(text), MaxText),
+			ErrLimit,
+		}
 	}
 	var all []token
 	for at := 0; ; {
@@ -146,7 +150,8 @@ func statements(text string) ([]statement, error) {
 			break
 		}
 		s := statement{at: p.peek().at}
-		if next := p.tokens[min(p.at+1, len(tokens)-1)]; p.peek().kind == 'i' && (next.text == "=" || next.text == ":=") {
+		if next := p.tokens[min(p.at+1, len(tokens)-1)]; p.peek().kind == 'i' &&
+			(next.text == "=" || next.text == ":=") {
 			s.name, s.local = p.peek().text, next.text == ":="
 			p.at += 2
 		}

@@ -85,7 +85,8 @@ func (b *builder) findRoles(s *syntax, role string) {
 	}
 	for i, a := range s.args {
 		role := ""
-		if s.kind == 'c' && (s.name == "gather" && i == 0 || (s.name == "matmul" || s.name == "chain") && i > 0) {
+		if s.kind == 'c' &&
+			(s.name == "gather" && i == 0 || (s.name == "matmul" || s.name == "chain") && i > 0) {
 			role = "table"
 			if s.name != "gather" {
 				role = "factor"
@@ -318,7 +319,11 @@ func (b *builder) infix(s *syntax, args []operand) (Value, error) {
 		return LessEqual(w, v), nil
 	case "&&", "||":
 		if v.n.typ != Bool || w.n.typ != Bool {
-			return v, &SyntaxError{s.at, fmt.Sprintf("%s of %v and %v: use bools", s.name, v.n.typ, w.n.typ), ErrType}
+			return v, &SyntaxError{
+				s.at,
+				fmt.Sprintf("%s of %v and %v: use bools", s.name, v.n.typ, w.n.typ),
+				ErrType,
+			}
 		}
 	}
 	return infixes[s.name](v, w), nil

@@ -29,7 +29,10 @@ var sourcesOf = []expr.Source{
 // TestParse: precedence, numbers without a type, and conditions.
 func TestParse(t *testing.T) {
 	in := map[string]expr.Array{
-		"x": vector(2, -3), "a": expr.Scalar(10), "m": {Data: device.Bytes([]float32{1, 2, 3, 4, 5, 6}), Rows: 2},
+		"x": vector(
+			2,
+			-3,
+		), "a": expr.Scalar(10), "m": {Data: device.Bytes([]float32{1, 2, 3, 4, 5, 6}), Rows: 2},
 		"i": {Data: device.Bytes([]int32{7, -8}), Rows: 2}, "u": {Data: []byte{200, 3}, Rows: 2},
 		"b": {Data: []byte{1, 0}, Rows: 2}, "": {Rows: 2},
 	}
@@ -207,7 +210,11 @@ func TestFunctions(t *testing.T) {
 		worst := 0.0
 		for i, got := range device.Of[float32](out["out"].Data) {
 			want := c.fn(float64(x[i]))
-			ulp := float64(math.Nextafter32(float32(math.Abs(want)), float32(math.Inf(1)))) - math.Abs(float64(float32(want)))
+			ulp := float64(
+				math.Nextafter32(float32(math.Abs(want)), float32(math.Inf(1))),
+			) - math.Abs(
+				float64(float32(want)),
+			)
 			worst = max(worst, math.Abs(float64(got)-want)/ulp)
 		}
 		if t.Logf("%s: %.2f units", c.name, worst); worst > c.ulps+0.01 || worst < 0.2 {
@@ -246,7 +253,11 @@ func TestAlias(t *testing.T) {
 			text = "x * 10; z = sum(x)"
 			want = []float32{10, 20, 30, 40}
 		}
-		p, err := expr.Parse(text, expr.Source{Name: "x", Type: expr.F32, Rows: 4}, expr.Source{Name: "i", Type: expr.I32, Rows: 4})
+		p, err := expr.Parse(
+			text,
+			expr.Source{Name: "x", Type: expr.F32, Rows: 4},
+			expr.Source{Name: "i", Type: expr.I32, Rows: 4},
+		)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -262,8 +273,12 @@ func TestAlias(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		out, err := k.Run(context.Background(), s, map[string]expr.Memory{"x": {Buffer: x.Buffer, Rows: 4}, "i": {Buffer: i.Buffer, Rows: 4}},
-			map[string]expr.Memory{"out": {Buffer: x.Buffer}})
+		out, err := k.Run(
+			context.Background(),
+			s,
+			map[string]expr.Memory{"x": {Buffer: x.Buffer, Rows: 4}, "i": {Buffer: i.Buffer, Rows: 4}},
+			map[string]expr.Memory{"out": {Buffer: x.Buffer}},
+		)
 		must(t, err)
 		must(t, s.Sync(context.Background()))
 		got, err := x.All()

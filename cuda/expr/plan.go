@@ -143,7 +143,14 @@ func (l *plan) inline(owner map[*node]*part, lengths []int64) {
 			c.parts = append(c.parts, part)
 		}
 		if c.benefit <= 0 {
-			return choice{why: fmt.Sprintf("%v in %v: predicted %.1f us slower", n, now[0].roots[0], -c.benefit*1e6)}
+			return choice{
+				why: fmt.Sprintf(
+					"%v in %v: predicted %.1f us slower",
+					n,
+					now[0].roots[0],
+					-c.benefit*1e6,
+				),
+			}
 		}
 		return c
 	}
@@ -211,14 +218,18 @@ func (l *plan) merge(lengths []int64) {
 		for i := 0; i < len(l.parts) && !again; i++ {
 			for j := i + 1; j < len(l.parts) && !again; j++ {
 				a, b := l.parts[i], l.parts[j]
-				if a.kind != b.kind && (a.kind != kindMap && a.kind != kindRows || b.kind != kindMap && b.kind != kindRows) {
+				if a.kind != b.kind &&
+					(a.kind != kindMap && a.kind != kindRows || b.kind != kindMap && b.kind != kindRows) {
 					continue
 				}
 				between := before[a][b] || before[b][a]
 				if between && l.through(a, b, before) {
 					continue
 				}
-				shared := slices.ContainsFunc(a.reads, func(n *node) bool { return slices.Contains(b.reads, n) })
+				shared := slices.ContainsFunc(
+					a.reads,
+					func(n *node) bool { return slices.Contains(b.reads, n) },
+				)
 				if !shared && !between {
 					continue
 				}
@@ -250,7 +261,11 @@ func (l *plan) reachable() map[*part]map[*part]bool {
 		}
 		all[p] = map[*part]bool{}
 		for _, user := range l.parts {
-			if user != p && slices.ContainsFunc(user.reads, func(n *node) bool { return slices.Contains(p.roots, n) }) {
+			if user != p &&
+				slices.ContainsFunc(
+					user.reads,
+					func(n *node) bool { return slices.Contains(p.roots, n) },
+				) {
 				all[p][user] = true
 				for u := range from(user) {
 					all[p][u] = true
@@ -278,7 +293,10 @@ func (l *plan) order() {
 	done := map[*node]bool{}
 	for len(l.parts) > 0 {
 		i := slices.IndexFunc(l.parts, func(p *part) bool {
-			return !slices.ContainsFunc(p.reads, func(n *node) bool { return l.kept[n] && !n.op.leaf() && !done[n] })
+			return !slices.ContainsFunc(
+				p.reads,
+				func(n *node) bool { return l.kept[n] && !n.op.leaf() && !done[n] },
+			)
 		})
 		part := l.parts[i]
 		for _, r := range part.roots {
@@ -312,7 +330,7 @@ func (l *plan) shape(t *part, lengths []int64) (why string) {
 		}
 		seen[n] = true
 		for i, a := range n.args {
-			inside := !(a.op == opInput || l.kept[a] && !root[a])
+			inside := a.op != opInput && (!l.kept[a] || root[a])
 			switch {
 			case !inside:
 			case n.op == opGather && i == 0:

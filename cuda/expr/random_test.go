@@ -54,9 +54,6 @@ func (g *generator) pick() expr.Value {
 	return g.pool[n-1-min(g.r.IntN(n), g.r.IntN(n))]
 }
 
-// of returns a value as one of a type.
-func (g *generator) of(t expr.Type) expr.Value { return expr.Cast(t, g.pick()) }
-
 // number is a type of arithmetic.
 func (g *generator) number() expr.Type {
 	return []expr.Type{expr.F32, expr.F32, expr.I32, expr.U32, expr.U8}[g.r.IntN(5)]
@@ -88,7 +85,15 @@ func (g *generator) step() {
 		f := []func(a, b expr.Value) expr.Value{expr.And, expr.Or, expr.Xor, expr.Shl, expr.Shr, expr.Rem}[g.r.IntN(6)]
 		v = f(expr.Cast(t, a), expr.Cast(t, b))
 	case 6:
-		f := []func(expr.Value) expr.Value{expr.Sqrt, expr.Exp, expr.Log, expr.Tanh, expr.Floor, expr.Neg, expr.Abs}
+		f := []func(expr.Value) expr.Value{
+			expr.Sqrt,
+			expr.Exp,
+			expr.Log,
+			expr.Tanh,
+			expr.Floor,
+			expr.Neg,
+			expr.Abs,
+		}
 		v = f[g.r.IntN(len(f))](expr.Cast(expr.F32, a))
 	case 7:
 		f := []func(a, b expr.Value) expr.Value{expr.Less, expr.LessEqual, expr.Equal, expr.NotEqual}[g.r.IntN(4)]
@@ -142,7 +147,9 @@ func (g *generator) step() {
 			return
 		}
 	case 15:
-		v = []expr.Value{p.Index(), p.Random(g.r.Uint32(), 3), p.F32Const(special[g.r.IntN(len(special))]), expr.Length(a)}[g.r.IntN(4)]
+		v = []expr.Value{
+			p.Index(), p.Random(g.r.Uint32(), 3), p.F32Const(special[g.r.IntN(len(special))]), expr.Length(a),
+		}[g.r.IntN(4)]
 	}
 	g.pool = append(g.pool, v)
 }
@@ -150,7 +157,9 @@ func (g *generator) step() {
 // generate returns a random program of a seed with its inputs.
 func generate(seed uint64) (*expr.Program, map[string]expr.Array, map[string]bool) {
 	g := &generator{
-		r: rand.New(rand.NewPCG(seed, 77)), p: expr.New(), in: map[string]expr.Array{}, scalars: map[string]bool{},
+		r: rand.New(
+			rand.NewPCG(seed, 77),
+		), p: expr.New(), in: map[string]expr.Array{}, scalars: map[string]bool{},
 	}
 	g.rows = lengths[g.r.IntN(len(lengths))]
 	g.width = []int64{1, 2, 3, 4, 8, 17, 64, 65, 128, 130, 256, 1024, 1030, 2052}[g.r.IntN(14)]

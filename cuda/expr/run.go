@@ -163,7 +163,12 @@ func (c *Compiled) Run(ctx context.Context, s device.Stream, in, out map[string]
 			return nil, fmt.Errorf("expr: input %q has no memory: %w", i.name, ErrArgs)
 		}
 		if m.Off < 0 || m.Off%i.node.typ.Bytes() != 0 {
-			return nil, fmt.Errorf("expr: input %q starts at byte %d, not at an element: %w", i.name, m.Off, ErrArgs)
+			return nil, fmt.Errorf(
+				"expr: input %q starts at byte %d, not at an element: %w",
+				i.name,
+				m.Off,
+				ErrArgs,
+			)
 		}
 	}
 	r := &run{c: c, ctx: ctx, s: s, in: in, lengths: lengths, at: map[*node]Memory{}}
@@ -291,7 +296,11 @@ func (r *run) target(n *node, out map[string]Memory) (m Memory, name string, giv
 func (r *run) array(m Memory, of Type) []device.Arg {
 	start := m.Off / device.RangeAlign * device.RangeAlign
 	return []device.Arg{
-		device.Range(m.Buffer, start, m.Buffer.Size()-start), device.Uint32(uint32((m.Off - start) / of.Bytes())),
+		device.Range(
+			m.Buffer,
+			start,
+			m.Buffer.Size()-start,
+		), device.Uint32(uint32((m.Off - start) / of.Bytes())),
 	}
 }
 

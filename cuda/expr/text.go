@@ -25,7 +25,14 @@ var (
 	stored = map[Type]string{
 		F32: "float", BF16: "unsigned short", I32: "int", U32: "unsigned", U8: "unsigned char", Bool: "unsigned char",
 	}
-	inRegister = map[Type]string{F32: "float", BF16: "float", I32: "int", U32: "unsigned", U8: "unsigned", Bool: "unsigned"}
+	inRegister = map[Type]string{
+		F32:  "float",
+		BF16: "float",
+		I32:  "int",
+		U32:  "unsigned",
+		U8:   "unsigned",
+		Bool: "unsigned",
+	}
 )
 
 // writer writes the text of one part.
@@ -34,8 +41,6 @@ type writer struct {
 	l      *plan
 	t      *part
 	indent int
-	// params are the parameters, which run.go gives in the same order.
-	params []string
 	// index has C expressions of the present element: flat, row and column.
 	flat, row, col string
 	// bound has the names of values that are computed already, innermost scope last.
@@ -126,7 +131,11 @@ func (w *writer) begin(name string, reads, writes []*node, more ...string) {
 		}
 	}
 	for _, n := range writes {
-		params = append(params, fmt.Sprintf("%s *__restrict__ c%d", stored[n.typ], w.id(n)), fmt.Sprintf("unsigned q%d", w.id(n)))
+		params = append(
+			params,
+			fmt.Sprintf("%s *__restrict__ c%d", stored[n.typ], w.id(n)),
+			fmt.Sprintf("unsigned q%d", w.id(n)),
+		)
 	}
 	for _, n := range w.t.inside {
 		if n.op == opLength {
@@ -134,7 +143,12 @@ func (w *writer) begin(name string, reads, writes []*node, more ...string) {
 		}
 	}
 	params = append(params, more...)
-	w.line(`extern "C" __global__ void __launch_bounds__(%d) %s(%s) {`, blockThreads, name, strings.Join(params, ", "))
+	w.line(
+		`extern "C" __global__ void __launch_bounds__(%d) %s(%s) {`,
+		blockThreads,
+		name,
+		strings.Join(params, ", "),
+	)
 	for _, n := range reads {
 		if n.op != opInput || !w.l.p.inputs[n.imm].scalar {
 			w.line("const %s *const x%d = b%d + o%d;", stored[n.typ], w.id(n), w.id(n), w.id(n))
@@ -153,7 +167,12 @@ func (w *writer) begin(name string, reads, writes []*node, more ...string) {
 			w.bound[n] = fmt.Sprintf("s%d", w.id(n))
 			continue
 		}
-		w.line("const %s v%d = %s;", inRegister[n.typ], w.id(n), fromStored(n.typ, fmt.Sprintf("x%d[0]", w.id(n))))
+		w.line(
+			"const %s v%d = %s;",
+			inRegister[n.typ],
+			w.id(n),
+			fromStored(n.typ, fmt.Sprintf("x%d[0]", w.id(n))),
+		)
 		w.bound[n] = fmt.Sprintf("v%d", w.id(n))
 	}
 }
@@ -170,7 +189,8 @@ func (w *writer) elementwise(n *node) bool {
 	}
 	return slices.ContainsFunc(w.t.inside, func(u *node) bool {
 		i := slices.Index(u.args, n)
-		return i >= 0 && u.op != opLength && (u.op != opGather || i > 0 || u.args[1] == n) && (u.op != opMatMul || i == 0)
+		return i >= 0 && u.op != opLength && (u.op != opGather || i > 0 || u.args[1] == n) &&
+			(u.op != opMatMul || i == 0)
 	})
 }
 
@@ -495,7 +515,14 @@ func (w *writer) mapKernel() {
 	w.mapTile(wide, direct, all, 1, false)
 	w.line("}")
 	for _, f := range all {
-		w.line("const %s f%d = x_lanes<%s>(x_four<%s>(c_%d), 32);", inRegister[f.typ], w.id(f), foldName(f), foldName(f), w.id(f))
+		w.line(
+			"const %s f%d = x_lanes<%s>(x_four<%s>(c_%d), 32);",
+			inRegister[f.typ],
+			w.id(f),
+			foldName(f),
+			foldName(f),
+			w.id(f),
+		)
 		w.line("if (lane == 0) part%d[t] = f%d;", w.id(f), w.id(f))
 	}
 	w.line("}")

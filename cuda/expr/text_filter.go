@@ -83,7 +83,9 @@ func (w *writer) compactKernel() {
 	for _, r := range t.roots {
 		w.line("#pragma unroll")
 		w.line("for (int r = 0; r < 8; r++) {")
-		w.line("const unsigned at = x_start[r * 8 + warp] + ((r < 4 ? low >> (8 * r) : high >> (8 * r - 32)) & 0xffu);")
+		w.line(
+			"const unsigned at = x_start[r * 8 + warp] + ((r < 4 ? low >> (8 * r) : high >> (8 * r - 32)) & 0xffu);",
+		)
 		w.line("#pragma unroll")
 		w.line("for (int k = 0; k < 4; k++) {")
 		w.line("const unsigned of = mask >> (4 * r);")
@@ -266,8 +268,14 @@ func (w *writer) scanKernels() {
 	result(fmt.Sprintf("y%d[base + k] = %s;", w.id(root), toStored(root.typ, "v")))
 	kernel(scanApply)
 	for _, name := range []string{scanUp, scanDown} {
-		w.line(`extern "C" __global__ void __launch_bounds__(%d) %s%s(%s *sums, %s *totals, unsigned long long n) {`,
-			blockThreads, t.name, name, typ, typ)
+		w.line(
+			`extern "C" __global__ void __launch_bounds__(%d) %s%s(%s *sums, %s *totals, unsigned long long n) {`,
+			blockThreads,
+			t.name,
+			name,
+			typ,
+			typ,
+		)
 		w.line("const unsigned lane = threadIdx.x & 31u, warp = threadIdx.x >> 5;")
 		head()
 		w.line("#pragma unroll")

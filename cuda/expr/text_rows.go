@@ -144,8 +144,11 @@ func (w *writer) rowPlace(lay rowLayout) {
 func (w *writer) vectorLoop(lay rowLayout) {
 	w.line("for (int r = 0; r < %d; r++) {", lay.vectors)
 	if lay.perWarp == 0 {
-		w.line("const unsigned col0 = (warp + (unsigned)(r >> 3) * %du) * %du + (unsigned)(r & 7) * 128u + sub * 4u;",
-			blockWarps, tileSize)
+		w.line(
+			"const unsigned col0 = (warp + (unsigned)(r >> 3) * %du) * %du + (unsigned)(r & 7) * 128u + sub * 4u;",
+			blockWarps,
+			tileSize,
+		)
 	} else {
 		w.line("const unsigned col0 = (unsigned)r * 128u + sub * 4u;")
 	}
@@ -198,7 +201,12 @@ func (w *writer) phase(p int, level map[*node]int, lay rowLayout, kept []*node, 
 		none := zeroNone(f)
 		if lay.perWarp == 0 {
 			w.line("%s c_%d[%d][4];", inRegister[f.typ], w.id(f), lay.vectors/8)
-			w.line("for (int j = 0; j < %d; j++) for (int k = 0; k < 4; k++) c_%d[j][k] = %s;", lay.vectors/8, w.id(f), none)
+			w.line(
+				"for (int j = 0; j < %d; j++) for (int k = 0; k < 4; k++) c_%d[j][k] = %s;",
+				lay.vectors/8,
+				w.id(f),
+				none,
+			)
 		} else {
 			w.line("%s c_%d[1][4] = {{%s, %s, %s, %s}};", inRegister[f.typ], w.id(f), none, none, none, none)
 		}
@@ -225,8 +233,15 @@ func (w *writer) phase(p int, level map[*node]int, lay rowLayout, kept []*node, 
 			}
 		}
 		for _, f := range all {
-			w.line("c_%d[%s][k] = %s::fold(c_%d[%s][k], %s);", w.id(f), tileOf(lay), foldName(f), w.id(f), tileOf(lay),
-				w.value(f.args[0]))
+			w.line(
+				"c_%d[%s][k] = %s::fold(c_%d[%s][k], %s);",
+				w.id(f),
+				tileOf(lay),
+				foldName(f),
+				w.id(f),
+				tileOf(lay),
+				w.value(f.args[0]),
+			)
 		}
 		for _, n := range stores {
 			w.line("z%d.v[k] = %s;", w.id(n), w.store(n))
@@ -261,16 +276,32 @@ func tileOf(lay rowLayout) string {
 func (w *writer) foldRow(f *node, lay rowLayout) {
 	t, fn := inRegister[f.typ], foldName(f)
 	if lay.perWarp > 0 {
-		w.line("const %s v%d = __shfl_sync(0xffffffffu, x_lanes<%s>(x_four<%s>(c_%d[0]), %d), (int)(lane & ~%du));", t,
-			w.id(f), fn, fn, w.id(f), lay.lanes, lay.lanes-1)
+		w.line(
+			"const %s v%d = __shfl_sync(0xffffffffu, x_lanes<%s>(x_four<%s>(c_%d[0]), %d), (int)(lane & ~%du));",
+			t,
+			w.id(f),
+			fn,
+			fn,
+			w.id(f),
+			lay.lanes,
+			lay.lanes-1,
+		)
 		return
 	}
 	w.line("%s *const parts%d = (%s *)x_parts;", t, w.id(f), t)
 	w.line("#pragma unroll")
 	w.line("for (int j = 0; j < %d; j++) {", superTiles/blockWarps)
 	none := zeroNone(f)
-	w.line("const %s q = j < %d ? x_lanes<%s>(x_four<%s>(c_%d[j < %d ? j : 0]), 32) : %s;", t, lay.vectors/8, fn, fn,
-		w.id(f), lay.vectors/8, none)
+	w.line(
+		"const %s q = j < %d ? x_lanes<%s>(x_four<%s>(c_%d[j < %d ? j : 0]), 32) : %s;",
+		t,
+		lay.vectors/8,
+		fn,
+		fn,
+		w.id(f),
+		lay.vectors/8,
+		none,
+	)
 	w.line("if (lane == 0) parts%d[warp + j * %d] = q;", w.id(f), blockWarps)
 	w.line("}")
 	w.line("__syncthreads();")

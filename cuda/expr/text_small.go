@@ -39,9 +39,20 @@ func (w *writer) smallKernel() {
 		w.line("const bool vec = %d %% 4 == 0 && x_aligned(x%d, %d);", n.width, w.id(n), 4*n.typ.Bytes())
 		w.line("#pragma unroll")
 		w.line("for (int j = 0; j < %d; j += 4) {", n.width)
-		w.line("const Four<%s> f = x_load4(x%d + row * %dull + j, vec, %d - j);", stored[n.typ], w.id(n), n.width, n.width)
+		w.line(
+			"const Four<%s> f = x_load4(x%d + row * %dull + j, vec, %d - j);",
+			stored[n.typ],
+			w.id(n),
+			n.width,
+			n.width,
+		)
 		w.line("#pragma unroll")
-		w.line("for (int k = 0; k < 4; k++) if (j + k < %d) i%d[j + k] = %s;", n.width, w.id(n), fromStored(n.typ, "f.v[k]"))
+		w.line(
+			"for (int k = 0; k < 4; k++) if (j + k < %d) i%d[j + k] = %s;",
+			n.width,
+			w.id(n),
+			fromStored(n.typ, "f.v[k]"),
+		)
 		w.line("}")
 		w.line("}")
 		w.bound[n], w.arrays[n] = fmt.Sprintf("i%d", w.id(n)), true
@@ -120,8 +131,14 @@ func (w *writer) productRow(n *node) {
 	w.line("for (int i = 0; i < %d; i++) {", a.width)
 	w.line("const float v = %s;", w.rowElement(a, "i"))
 	w.line("#pragma unroll")
-	w.line("for (int j = 0; j < %d; j++) p%d[j] = __fmaf_rn(v, m%d[i * %d + j], p%d[j]);", n.width, w.id(n), w.id(b), n.width,
-		w.id(n))
+	w.line(
+		"for (int j = 0; j < %d; j++) p%d[j] = __fmaf_rn(v, m%d[i * %d + j], p%d[j]);",
+		n.width,
+		w.id(n),
+		w.id(b),
+		n.width,
+		w.id(n),
+	)
 	w.line("}")
 	w.bound[n], w.arrays[n] = fmt.Sprintf("p%d", w.id(n)), true
 }

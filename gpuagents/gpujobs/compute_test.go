@@ -20,9 +20,15 @@ func TestCompute(t *testing.T) {
 	m := gpujob.From([]float32{1, 2, 3, 4, 5, 6}, 3, 2)
 	out := do[gpujob.ComputeOutput](t, r, &gpujob.ComputeSpec{
 		Expr: "sum(sqrt(x*x + y*y)); k = filter(x, x < limit); b = x > y; s = row_sum(m) + x; d = m * x; n = count(y > 4.5)",
-		In:   map[string]*gpujob.Array{"x": &x, "y": &y, "m": &m}, Numbers: map[string]float32{"limit": 4}, Explain: true,
+		In: map[string]*gpujob.Array{
+			"x": &x,
+			"y": &y,
+			"m": &m,
+		}, Numbers: map[string]float32{"limit": 4}, Explain: true,
 	})
-	for name, want := range map[string][]float32{"out": {35}, "k": {3, -8}, "s": {6, 12, 3}, "d": {3, 6, 15, 20, -40, -48}} {
+	for name, want := range map[string][]float32{
+		"out": {35}, "k": {3, -8}, "s": {6, 12, 3}, "d": {3, 6, 15, 20, -40, -48},
+	} {
 		if got := gpujob.Decode[float32](out.Values[name].Data); !equalBits(got, want) {
 			t.Errorf("%s is %v, want %v", name, got, want)
 		}
@@ -33,7 +39,8 @@ func TestCompute(t *testing.T) {
 	if n := gpujob.Decode[uint32](out.Values["n"].Data); len(n) != 1 || n[0] != 2 {
 		t.Errorf("n is %v, want 2", n)
 	}
-	if shape := out.Values["d"].Shape; len(shape) != 2 || shape[1] != 2 || out.Plan == "" || out.Device != *deviceName {
+	if shape := out.Values["d"].Shape; len(shape) != 2 || shape[1] != 2 || out.Plan == "" ||
+		out.Device != *deviceName {
 		t.Errorf("shape %v, plan %q, device %q", shape, out.Plan, out.Device)
 	}
 	// A large input comes from the store, and a large output goes there.
@@ -82,7 +89,10 @@ func TestComputeErrors(t *testing.T) {
 		"select(x, x, x)":    "select",
 		"sum(x) where x + 1": "where",
 	} {
-		j, err := gpujob.NewJob("j", &gpujob.ComputeSpec{Expr: text, In: map[string]*gpujob.Array{"x": &x, "i": &i}})
+		j, err := gpujob.NewJob(
+			"j",
+			&gpujob.ComputeSpec{Expr: text, In: map[string]*gpujob.Array{"x": &x, "i": &i}},
+		)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -95,7 +105,9 @@ func TestComputeErrors(t *testing.T) {
 	wide := gpujob.From(make([]float32, 300_000), 300_000)
 	for _, s := range []gpujob.Spec{
 		&gpujob.ComputeSpec{Expr: "sum(x)", In: map[string]*gpujob.Array{"x": &wide}},
-		&gpujob.ChainSpec{Factors: []gpujob.Array{gpujob.From(make([]float32, 3000), 3000, 1), gpujob.From(make([]float32, 3000), 1, 3000)}},
+		&gpujob.ChainSpec{Factors: []gpujob.Array{
+			gpujob.From(make([]float32, 3000), 3000, 1), gpujob.From(make([]float32, 3000), 1, 3000),
+		}},
 	} {
 		j, err := gpujob.NewJob("j", s)
 		if err != nil {
@@ -157,7 +169,10 @@ func TestChain(t *testing.T) {
 		}
 		want = gpujob.From(c, m, n)
 	}
-	if got := gpujob.Decode[float32](out.C.Data); !equalBits(got, gpujob.Decode[float32](want.Data)) { // whole numbers
+	if got := gpujob.Decode[float32](out.C.Data); !equalBits(
+		got,
+		gpujob.Decode[float32](want.Data),
+	) { // whole numbers
 		t.Errorf("the product differs: %v", got[:4])
 	}
 }

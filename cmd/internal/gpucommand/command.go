@@ -46,7 +46,9 @@ const maxInput = jobs.MaxSpec / 4 * 3
 func Command(connect Submitting, natsFlags func(*pflag.FlagSet)) *cobra.Command {
 	all := []*cobra.Command{
 		runCommand(connect), reduceCommand(connect), sortCommand(connect), histogramCommand(connect),
-		tallyCommand(connect), fuseCommand(connect), gemmCommand(connect), chainCommand(connect), computeCommand(connect),
+		tallyCommand(
+			connect,
+		), fuseCommand(connect), gemmCommand(connect), chainCommand(connect), computeCommand(connect),
 	}
 	for _, c := range all {
 		c.Args = cobra.NoArgs

@@ -112,7 +112,9 @@ func (d *Device) Build() error {
 				return err
 			}
 		}
-		cmd := exec.Command(d.compiler, append(args, fmt.Sprintf("-DKERNELS=%q", path+".cu"), "-o", path, path+".cpp")...)
+		cmd := exec.Command(
+			d.compiler,
+			append(args, fmt.Sprintf("-DKERNELS=%q", path+".cu"), "-o", path, path+".cpp")...)
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return fmt.Errorf("%w\n%.4000s", err, out)
 		}
