@@ -166,7 +166,9 @@ template <size_t... I> struct Make<0, I...> {
   typedef Indices<I...> type;
 };
 template <class... A, size_t... I> static void apply(void (*f)(A...), void **a, Indices<I...>) { f(*(A *)a[I]...); }
-template <class... A> static void invoke(void (*f)(A...), void **a) { apply(f, a, typename Make<sizeof...(A)>::type()); }
+template <class... A> static void invoke(void (*f)(A...), void **a) {
+  apply(f, a, typename Make<sizeof...(A)>::type());
+}
 
 #include KERNELS
 
