@@ -29,28 +29,28 @@ func (p *Program) In(name string, t Type, shape ...Shape) Value {
 	if t < F32 || t > Bool || s.Rows < 0 || s.Width > MaxSide || s.Rows > math.MaxInt64/s.Width/8 {
 		return p.fail(ErrType, "input %q: %v of %d rows of %d", name, t, s.Rows, s.Width)
 	}
-	if slices.ContainsFunc(p.inputs, func(i input) bool { return i.name == name }) {
+	if slices.ContainsFunc(p.g.Inputs, func(i Input) bool { return i.Name == name }) {
 		return p.fail(ErrType, "input %q: there is another of this name", name)
 	}
-	if len(p.inputs) >= MaxInputs {
+	if len(p.g.Inputs) >= MaxInputs {
 		return p.fail(ErrLimit, "a program has at most %d inputs", MaxInputs)
 	}
-	n := node{op: opInput, typ: t, lead: freeLength, width: s.Width, imm: uint64(len(p.inputs))}
+	n := Node{Op: OpInput, Type: t, Lead: FreeLength, Width: s.Width, Imm: uint64(len(p.g.Inputs))}
 	switch {
 	case s.Scalar:
-		n.lead, n.width = 0, 1
+		n.Lead, n.Width = 0, 1
 	case s.One:
-		n.lead = 0
+		n.Lead = 0
 	case s.Own || s.Rows > 0:
 		fixed := s.Rows
 		if s.Own {
 			fixed = -1
 		}
-		n.lead = len(p.symbols)
-		p.symbols = append(p.symbols, symbol{name: name, fixed: fixed})
+		n.Lead = len(p.g.Symbols)
+		p.g.Symbols = append(p.g.Symbols, Symbol{Name: name, Fixed: fixed})
 	}
 	v := p.add(n)
-	p.inputs = append(p.inputs, input{name: name, scalar: s.Scalar, node: v.n})
+	p.g.Inputs = append(p.g.Inputs, Input{Name: name, Scalar: s.Scalar, Node: v.n})
 	return v
 }
 
@@ -61,12 +61,12 @@ func (p *Program) Out(name string, v Value) {
 		p.fail(ErrType, "output %q has no value", name)
 	case v.p != p:
 		p.fail(ErrType, "output %q is a value of another program", name)
-	case len(p.outputs) >= MaxOuts:
+	case len(p.g.Outputs) >= MaxOuts:
 		p.fail(ErrLimit, "a program has at most %d outputs", MaxOuts)
-	case slices.ContainsFunc(p.outputs, func(o output) bool { return o.name == name }):
+	case slices.ContainsFunc(p.g.Outputs, func(o output) bool { return o.Name == name }):
 		p.fail(ErrType, "output %q: there is another of this name", name)
 	default:
-		p.outputs = append(p.outputs, output{name, v.n})
+		p.g.Outputs = append(p.g.Outputs, output{name, v.n})
 	}
 }
 
@@ -93,16 +93,18 @@ func (p *Program) BoolConst(v bool) Value {
 }
 
 func (p *Program) constant(t Type, bits uint32) Value {
-	return p.add(node{op: opConst, typ: t, width: 1, imm: uint64(bits)})
+	return p.add(Node{Op: OpConst, Type: t, Width: 1, Imm: uint64(bits)})
 }
 
 // Index returns the numbers of the rows of the free length, from 0, as u32; they wrap.
-func (p *Program) Index() Value { return p.add(node{op: opIota, typ: U32, lead: freeLength, width: 1}) }
+func (p *Program) Index() Value {
+	return p.add(Node{Op: OpIota, Type: U32, Lead: FreeLength, Width: 1})
+}
 
 // Random returns a random u32 for each row of the free length: the first word of Philox 4x32-10
 // with the key {seed, 0} and the counter {row, row >> 32, stream, 0}.
 func (p *Program) Random(seed, stream uint32) Value {
-	return p.add(node{op: opRandom, typ: U32, lead: freeLength, width: 1, imm: uint64(stream)<<32 | uint64(seed)})
+	return p.add(Node{Op: OpRandom, Type: U32, Lead: FreeLength, Width: 1, Imm: uint64(stream)<<32 | uint64(seed)})
 }
 
 // Uniform returns a random float32 in [0, 1) for each row: the upper 24 bits of Random.
@@ -126,39 +128,39 @@ func ok(values ...Value) (*Program, bool) {
 }
 
 // join returns the shape of an element-wise operation.
-func join(p *Program, what op, values ...*node) (lead int, width int64, fits bool) {
+func join(p *Program, what Op, values ...*Node) (lead int, width int64, fits bool) {
 	width = 1
 	for _, v := range values {
 		switch {
 		case lead == 0:
-			lead = v.lead
-		case v.lead != 0 && v.lead != lead:
+			lead = v.Lead
+		case v.Lead != 0 && v.Lead != lead:
 			p.fail(
 				ErrType,
 				"%s: the lengths of %s and %s differ",
-				opNames[what],
+				what.String(),
 				p.symbolName(lead),
-				p.symbolName(v.lead),
+				p.symbolName(v.Lead),
 			)
 			return 0, 0, false
 		}
 		switch {
 		case width == 1:
-			width = v.width
-		case v.width != 1 && v.width != width:
-			p.fail(ErrType, "%s: rows of %d and of %d elements", opNames[what], width, v.width)
+			width = v.Width
+		case v.Width != 1 && v.Width != width:
+			p.fail(ErrType, "%s: rows of %d and of %d elements", what.String(), width, v.Width)
 			return 0, 0, false
 		}
 	}
 	return lead, width, true
 }
 
-func (p *Program) symbolName(s int) string { return p.symbols[s].name }
+func (p *Program) symbolName(s int) string { return p.g.Symbols[s].Name }
 
 // each adds an element-wise node.
-func each(o op, t Type, values ...Value) Value {
+func each(o Op, t Type, values ...Value) Value {
 	p := values[0].p
-	args := make([]*node, len(values))
+	args := make([]*Node, len(values))
 	for i, v := range values {
 		args[i] = v.n
 	}
@@ -166,12 +168,12 @@ func each(o op, t Type, values ...Value) Value {
 	if !fits {
 		return Value{p: p}
 	}
-	return p.add(node{op: o, typ: t, lead: lead, width: width, args: args})
+	return p.add(Node{Op: o, Type: t, Lead: lead, Width: width, Args: args})
 }
 
 // widen makes f32 of bf16.
 func widen(v Value) Value {
-	if v.n.typ == BF16 {
+	if v.n.Type == BF16 {
 		return Cast(F32, v)
 	}
 	return v
@@ -187,23 +189,23 @@ func Cast(t Type, v Value) Value {
 	if t < F32 || t > Bool {
 		return p.fail(ErrType, "cast to %v", t)
 	}
-	if t == v.n.typ {
+	if t == v.n.Type {
 		return v
 	}
-	return each(opCast, t, v)
+	return each(OpCast, t, v)
 }
 
 // unary adds an operation of one operand, of a type that allowed reports.
-func unary(o op, v Value, allowed func(Type) bool) Value {
+func unary(o Op, v Value, allowed func(Type) bool) Value {
 	p, fits := ok(v)
 	if !fits {
 		return Value{p: p}
 	}
 	v = widen(v)
-	if !allowed(v.n.typ) {
-		return p.fail(ErrType, "%s of %v: cast it", opNames[o], v.n.typ)
+	if !allowed(v.n.Type) {
+		return p.fail(ErrType, "%s of %v: cast it", o.String(), v.n.Type)
 	}
-	return each(o, v.n.typ, v)
+	return each(o, v.n.Type, v)
 }
 
 func isFloat(t Type) bool   { return t == F32 }
@@ -214,100 +216,100 @@ func isBits(t Type) bool    { return t != F32 }
 func isBool(t Type) bool    { return t == Bool }
 
 // Neg returns -v.
-func Neg(v Value) Value { return unary(opNeg, v, isSigned) }
+func Neg(v Value) Value { return unary(OpNeg, v, isSigned) }
 
 // Abs returns v without its sign; that of the smallest i32 is itself.
-func Abs(v Value) Value { return unary(opAbs, v, isSigned) }
+func Abs(v Value) Value { return unary(OpAbs, v, isSigned) }
 
 // Sqrt returns the square root, rounded to nearest.
-func Sqrt(v Value) Value { return unary(opSqrt, v, isFloat) }
+func Sqrt(v Value) Value { return unary(OpSqrt, v, isFloat) }
 
 // Exp returns e to the power of v, within 2 units in the last place.
-func Exp(v Value) Value { return unary(opExp, v, isFloat) }
+func Exp(v Value) Value { return unary(OpExp, v, isFloat) }
 
 // Log returns the natural logarithm, within 2 units in the last place.
-func Log(v Value) Value { return unary(opLog, v, isFloat) }
+func Log(v Value) Value { return unary(OpLog, v, isFloat) }
 
 // Tanh returns the hyperbolic tangent, within 3 units in the last place.
-func Tanh(v Value) Value { return unary(opTanh, v, isFloat) }
+func Tanh(v Value) Value { return unary(OpTanh, v, isFloat) }
 
 // Floor returns the largest whole number not above v.
-func Floor(v Value) Value { return unary(opFloor, v, isFloat) }
+func Floor(v Value) Value { return unary(OpFloor, v, isFloat) }
 
 // Not negates a bool.
-func Not(v Value) Value { return unary(opNot, v, isBool) }
+func Not(v Value) Value { return unary(OpNot, v, isBool) }
 
 // Inv inverts the bits of an integer.
-func Inv(v Value) Value { return unary(opInv, v, isInteger) }
+func Inv(v Value) Value { return unary(OpInv, v, isInteger) }
 
 // binary adds an operation of two operands of one type, of a type that allowed reports. result is
 // the type of the result, 0 for that of the operands.
-func binary(o op, a, b Value, allowed func(Type) bool, result Type) Value {
+func binary(o Op, a, b Value, allowed func(Type) bool, result Type) Value {
 	p, fits := ok(a, b)
 	if !fits {
 		return Value{p: p}
 	}
 	a, b = widen(a), widen(b)
-	if a.n.typ != b.n.typ {
-		return p.fail(ErrType, "%s of %v and %v: cast one", opNames[o], a.n.typ, b.n.typ)
+	if a.n.Type != b.n.Type {
+		return p.fail(ErrType, "%s of %v and %v: cast one", o.String(), a.n.Type, b.n.Type)
 	}
-	if !allowed(a.n.typ) {
-		return p.fail(ErrType, "%s of %v: cast it", opNames[o], a.n.typ)
+	if !allowed(a.n.Type) {
+		return p.fail(ErrType, "%s of %v: cast it", o.String(), a.n.Type)
 	}
 	if result == 0 {
-		result = a.n.typ
+		result = a.n.Type
 	}
 	return each(o, result, a, b)
 }
 
 // Add returns a + b; integers wrap.
-func Add(a, b Value) Value { return binary(opAdd, a, b, isNumber, 0) }
+func Add(a, b Value) Value { return binary(OpAdd, a, b, isNumber, 0) }
 
 // Sub returns a - b.
-func Sub(a, b Value) Value { return binary(opSub, a, b, isNumber, 0) }
+func Sub(a, b Value) Value { return binary(OpSub, a, b, isNumber, 0) }
 
 // Mul returns a * b.
-func Mul(a, b Value) Value { return binary(opMul, a, b, isNumber, 0) }
+func Mul(a, b Value) Value { return binary(OpMul, a, b, isNumber, 0) }
 
 // Div returns a / b. Integers are divided toward zero, and by 0 to 0.
-func Div(a, b Value) Value { return binary(opDiv, a, b, isNumber, 0) }
+func Div(a, b Value) Value { return binary(OpDiv, a, b, isNumber, 0) }
 
 // Rem returns the rest of the division of integers, with the sign of a, and 0 for b = 0.
-func Rem(a, b Value) Value { return binary(opRem, a, b, isInteger, 0) }
+func Rem(a, b Value) Value { return binary(OpRem, a, b, isInteger, 0) }
 
 // Min returns the smaller one, NaN if one is NaN, and a if they are equal.
-func Min(a, b Value) Value { return binary(opMin, a, b, isNumber, 0) }
+func Min(a, b Value) Value { return binary(OpMin, a, b, isNumber, 0) }
 
 // Max returns the larger one, NaN if one is NaN, and a if they are equal.
-func Max(a, b Value) Value { return binary(opMax, a, b, isNumber, 0) }
+func Max(a, b Value) Value { return binary(OpMax, a, b, isNumber, 0) }
 
 // And is that of bits and of bools; both operands are computed.
-func And(a, b Value) Value { return binary(opAnd, a, b, isBits, 0) }
+func And(a, b Value) Value { return binary(OpAnd, a, b, isBits, 0) }
 
 // Or is that of bits and of bools; both operands are computed.
-func Or(a, b Value) Value { return binary(opOr, a, b, isBits, 0) }
+func Or(a, b Value) Value { return binary(OpOr, a, b, isBits, 0) }
 
 // Xor is that of bits and of bools.
-func Xor(a, b Value) Value { return binary(opXor, a, b, isBits, 0) }
+func Xor(a, b Value) Value { return binary(OpXor, a, b, isBits, 0) }
 
 // Shl shifts left; by the number of bits or more, or by a negative number, it gives 0.
-func Shl(a, b Value) Value { return binary(opShl, a, b, isInteger, 0) }
+func Shl(a, b Value) Value { return binary(OpShl, a, b, isInteger, 0) }
 
 // Shr shifts right, i32 with its sign; by 32 or more, or a negative number, it gives 0 or the sign.
-func Shr(a, b Value) Value { return binary(opShr, a, b, isInteger, 0) }
+func Shr(a, b Value) Value { return binary(OpShr, a, b, isInteger, 0) }
 
 // Less returns a < b.
-func Less(a, b Value) Value { return binary(opLess, a, b, isNumber, Bool) }
+func Less(a, b Value) Value { return binary(OpLess, a, b, isNumber, Bool) }
 
 // LessEqual returns a <= b.
-func LessEqual(a, b Value) Value { return binary(opLessEqual, a, b, isNumber, Bool) }
+func LessEqual(a, b Value) Value { return binary(OpLessEqual, a, b, isNumber, Bool) }
 
 // Equal returns a == b.
-func Equal(a, b Value) Value { return binary(opEqual, a, b, func(Type) bool { return true }, Bool) }
+func Equal(a, b Value) Value { return binary(OpEqual, a, b, func(Type) bool { return true }, Bool) }
 
 // NotEqual returns a != b.
 func NotEqual(a, b Value) Value {
-	return binary(opNotEqual, a, b, func(Type) bool { return true }, Bool)
+	return binary(OpNotEqual, a, b, func(Type) bool { return true }, Bool)
 }
 
 // Select returns a where c is true, and b elsewhere.
@@ -317,16 +319,16 @@ func Select(c, a, b Value) Value {
 		return Value{p: p}
 	}
 	a, b = widen(a), widen(b)
-	if c.n.typ != Bool || a.n.typ != b.n.typ {
+	if c.n.Type != Bool || a.n.Type != b.n.Type {
 		return p.fail(
 			ErrType,
 			"select of %v, %v and %v: use a bool and two of one type",
-			c.n.typ,
-			a.n.typ,
-			b.n.typ,
+			c.n.Type,
+			a.n.Type,
+			b.n.Type,
 		)
 	}
-	return each(opSelect, a.n.typ, c, a, b)
+	return each(OpSelect, a.n.Type, c, a, b)
 }
 
 // Gather returns the elements of a table, a vector, by the index of each place. An index beyond an
@@ -337,15 +339,15 @@ func Gather(table, index Value) Value {
 		return Value{p: p}
 	}
 	t, i := table.n, index.n
-	if t.lead == 0 || t.width != 1 || i.typ != I32 && i.typ != U32 {
+	if t.Lead == 0 || t.Width != 1 || i.Type != I32 && i.Type != U32 {
 		return p.fail(ErrType, "gather: use a vector as table, and an index of i32 or u32")
 	}
-	return p.add(node{op: opGather, typ: t.typ, lead: i.lead, width: i.width, args: []*node{t, i}})
+	return p.add(Node{Op: OpGather, Type: t.Type, Lead: i.Lead, Width: i.Width, Args: []*Node{t, i}})
 }
 
 // folded returns the value as what a fold works on.
 func folded(v Value) Value {
-	if t := v.n.typ; t == U8 || t == Bool {
+	if t := v.n.Type; t == U8 || t == Bool {
 		return Cast(U32, v)
 	}
 	return widen(v)
@@ -357,11 +359,11 @@ func Reduce(f Fold, v Value) Value {
 	if !fits {
 		return Value{p: p}
 	}
-	if f > FoldMax || v.n.scalar() {
+	if f > FoldMax || v.n.Scalar() {
 		return p.fail(ErrType, "%s of a single number", "reduction")
 	}
 	v = folded(v)
-	return p.add(node{op: opReduce, typ: v.n.typ, width: 1, args: []*node{v.n}, imm: uint64(f)})
+	return p.add(Node{Op: OpReduce, Type: v.n.Type, Width: 1, Args: []*Node{v.n}, Imm: uint64(f)})
 }
 
 // Sum adds all elements.
@@ -373,16 +375,16 @@ func Length(v Value) Value {
 	if !fits {
 		return Value{p: p}
 	}
-	length := node{op: opLength, typ: F32, width: 1, imm: uint64(v.n.lead)}
-	if p.symbols[v.n.lead].of != nil { // the length is known when a filter has run
-		i := slices.IndexFunc(p.nodes, func(n *node) bool { return n.op == opCompact && n.lead == v.n.lead })
-		length.args = []*node{p.nodes[i]}
+	length := Node{Op: OpLength, Type: F32, Width: 1, Imm: uint64(v.n.Lead)}
+	if p.g.Symbols[v.n.Lead].Of != nil { // the length is known when a filter has run
+		i := slices.IndexFunc(p.g.Nodes, func(n *Node) bool { return n.Op == OpCompact && n.Lead == v.n.Lead })
+		length.Args = []*Node{p.g.Nodes[i]}
 	}
 	n := p.add(length)
-	if v.n.width == 1 {
+	if v.n.Width == 1 {
 		return n
 	}
-	return Mul(n, p.F32Const(float32(v.n.width)))
+	return Mul(n, p.F32Const(float32(v.n.Width)))
 }
 
 // Mean returns the sum of all elements, as f32, by their number.
@@ -399,14 +401,14 @@ func ReduceRows(f Fold, v Value) Value {
 	if !fits {
 		return Value{p: p}
 	}
-	if f > FoldMax || v.n.lead == 0 || v.n.width > MaxWidth {
-		return p.fail(ErrType, "a fold of rows of %d elements: use rows of at most %d", v.n.width, MaxWidth)
+	if f > FoldMax || v.n.Lead == 0 || v.n.Width > MaxWidth {
+		return p.fail(ErrType, "a fold of rows of %d elements: use rows of at most %d", v.n.Width, MaxWidth)
 	}
 	v = folded(v)
-	if v.n.width == 1 {
+	if v.n.Width == 1 {
 		return v
 	}
-	return p.add(node{op: opRows, typ: v.n.typ, lead: v.n.lead, width: 1, args: []*node{v.n}, imm: uint64(f)})
+	return p.add(Node{Op: OpRows, Type: v.n.Type, Lead: v.n.Lead, Width: 1, Args: []*Node{v.n}, Imm: uint64(f)})
 }
 
 // Softmax returns exp(v - m) by its sum over the row, where m is the largest element of the row.
@@ -424,7 +426,7 @@ func Normalize(v Value, eps float32) Value {
 	if !fits {
 		return Value{p: p}
 	}
-	width := p.F32Const(float32(v.n.width))
+	width := p.F32Const(float32(v.n.Width))
 	d := Sub(v, Div(ReduceRows(FoldSum, v), width))
 	variance := Div(ReduceRows(FoldSum, Mul(d, d)), width)
 	return Mul(d, Div(p.F32Const(1), Sqrt(Add(variance, p.F32Const(eps)))))
@@ -436,11 +438,11 @@ func Scan(v Value) Value {
 	if !fits {
 		return Value{p: p}
 	}
-	if v.n.lead == 0 || v.n.width != 1 {
+	if v.n.Lead == 0 || v.n.Width != 1 {
 		return p.fail(ErrType, "cumsum: use a vector")
 	}
 	v = folded(v)
-	return p.add(node{op: opScan, typ: v.n.typ, lead: v.n.lead, width: 1, args: []*node{v.n}})
+	return p.add(Node{Op: OpScan, Type: v.n.Type, Lead: v.n.Lead, Width: 1, Args: []*Node{v.n}})
 }
 
 // Filter returns the elements of a vector where keep is true, in their order. Values that are
@@ -450,26 +452,20 @@ func Filter(v, keep Value) Value {
 	if !fits {
 		return Value{p: p}
 	}
-	lead, width, fits := join(p, opCompact, v.n, keep.n)
+	lead, width, fits := join(p, OpCompact, v.n, keep.n)
 	if !fits {
 		return Value{p: p}
 	}
-	if keep.n.typ != Bool || width != 1 || lead == 0 || keep.n.lead == 0 {
+	if keep.n.Type != Bool || width != 1 || lead == 0 || keep.n.Lead == 0 {
 		return p.fail(ErrType, "filter: use vectors, the second one of bool")
 	}
-	s := slices.IndexFunc(p.symbols, func(s symbol) bool { return s.of == keep.n })
+	s := slices.IndexFunc(p.g.Symbols, func(s Symbol) bool { return s.Of == keep.n })
 	if s < 0 {
-		s = len(p.symbols)
-		p.symbols = append(p.symbols, symbol{name: "filter", fixed: -1, of: keep.n})
+		s = len(p.g.Symbols)
+		p.g.Symbols = append(p.g.Symbols, Symbol{Name: "filter", Fixed: -1, Of: keep.n})
 	}
-	return p.add(node{op: opCompact, typ: v.n.typ, lead: s, width: 1, args: []*node{v.n, keep.n}})
+	return p.add(Node{Op: OpCompact, Type: v.n.Type, Lead: s, Width: 1, Args: []*Node{v.n, keep.n}})
 }
-
-// Limits of a small product, which is one kernel with what surrounds it, and whose sums are in order.
-const (
-	smallInner   = 64
-	smallWeights = 48 << 10 // bytes of all matrices of a kernel
-)
 
 // MatMul returns the product of a, of rows, and b, of a known number of rows: the width of a. Sums
 // of small products, of at most 64 columns each, are fused multiplications and additions one by one
@@ -480,17 +476,12 @@ func MatMul(a, b Value) Value {
 		return Value{p: p}
 	}
 	a, b = widen(a), widen(b)
-	if a.n.typ != F32 || b.n.typ != F32 || a.n.lead == 0 || b.n.lead == 0 ||
-		p.symbols[b.n.lead].fixed != a.n.width {
+	if a.n.Type != F32 || b.n.Type != F32 || a.n.Lead == 0 || b.n.Lead == 0 ||
+		p.g.Symbols[b.n.Lead].Fixed != a.n.Width {
 		return p.fail(
 			ErrType,
 			"matmul: use f32, and a second factor with as many rows as the first has columns",
 		)
 	}
-	return p.add(node{op: opMatMul, typ: F32, lead: a.n.lead, width: b.n.width, args: []*node{a.n, b.n}})
-}
-
-// smallProduct reports whether the sums of a product are added one by one.
-func smallProduct(n *node) bool {
-	return n.args[0].width <= smallInner && n.width <= smallInner && n.args[1].op == opInput
+	return p.add(Node{Op: OpMatMul, Type: F32, Lead: a.n.Lead, Width: b.n.Width, Args: []*Node{a.n, b.n}})
 }

@@ -19,40 +19,40 @@ func (c *Compiled) explain(times []time.Duration) string {
 	}
 	var b strings.Builder
 	total := 0.0
-	for i, t := range c.plan.parts {
+	for i, t := range c.plan.Parts {
 		var roots, reads []string
-		for _, n := range t.roots {
+		for _, n := range t.Roots {
 			roots = append(roots, n.String())
 		}
-		for _, n := range t.reads {
+		for _, n := range t.Reads {
 			name := n.String()
-			if n.op == opInput {
-				name = c.p.inputs[n.imm].name
+			if n.Op == OpInput {
+				name = c.p.g.Inputs[n.Imm].Name
 			}
 			reads = append(reads, name)
 		}
-		total += t.cost.seconds
+		total += t.Cost.Seconds
 		fmt.Fprintf(
 			&b,
 			"%d. %v: %s of %s; %d operations, %.4g bytes, predicted %.1f us",
 			i+1,
-			t.kind,
+			t.Kind,
 			strings.Join(
 				roots,
 				", ",
 			),
 			strings.Join(reads, ", "),
-			len(t.inside),
-			t.cost.bytes,
-			t.cost.seconds*1e6,
+			len(t.Inside),
+			t.Cost.Bytes,
+			t.Cost.Seconds*1e6,
 		)
 		if i < len(times) {
 			fmt.Fprintf(&b, ", measured %.1f us", float64(times[i])/1e3)
 		}
 		b.WriteString("\n")
 	}
-	fmt.Fprintf(&b, "predicted %.1f us in %d kernels\n", total*1e6, len(c.plan.parts))
-	for _, note := range c.plan.notes {
+	fmt.Fprintf(&b, "predicted %.1f us in %d kernels\n", total*1e6, len(c.plan.Parts))
+	for _, note := range c.plan.Notes {
 		fmt.Fprintf(&b, "not fused: %s\n", note)
 	}
 	return b.String()
@@ -62,15 +62,15 @@ func (c *Compiled) explain(times []time.Duration) string {
 func (c *Compiled) Predicted() time.Duration {
 	total := 0.0
 	if c.plan != nil {
-		for _, t := range c.plan.parts {
-			total += t.cost.seconds
+		for _, t := range c.plan.Parts {
+			total += t.Cost.Seconds
 		}
 	}
 	return time.Duration(total * 1e9)
 }
 
 // timed launches a part between two events and keeps the time between them.
-func (r *run) timed(t *part) (err error) {
+func (r *run) timed(t *Part) (err error) {
 	var events [2]device.Event
 	for i := range events {
 		if events[i], err = r.c.dev.NewEvent(); err != nil {
@@ -115,7 +115,7 @@ func (c *Compiled) Measure(ctx context.Context, s device.Stream, in map[string]M
 	if err != nil {
 		return "", err
 	}
-	r := &run{c: c, ctx: ctx, s: s, in: in, lengths: lengths, at: map[*node]Memory{}, measure: true}
+	r := &run{c: c, ctx: ctx, s: s, in: in, lengths: lengths, at: map[*Node]Memory{}, measure: true}
 	results, err := r.launch(nil)
 	if err != nil {
 		return "", err

@@ -6,55 +6,17 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 )
 
-// The order of a fold is a part of the meaning of a program. A tile is 1,024 elements in a row.
-// Lane l of 32 folds the elements 128 r + 4 l + k by r, then its four results as (0 1) (2 3), and the
-// lanes fold l with l + 16, then 8, 4, 2 and 1. A super tile is 16 tiles, folded j with j + 8, 4, 2
-// and 1. The results of the super tiles are folded in the same way until there is one. A missing
-// element is the identity of the fold.
-const (
-	tileSize   = 1024
-	superTiles = 16
-	superSize  = tileSize * superTiles
-)
-
-// Scans have tiles of their own: 256 threads with 16 elements each, added one by one; then the sums
-// of the 32 threads of a warp by d = 1, 2, 4, 8 and 16, and those of the warps one by one.
-const (
-	scanThread = 16
-	scanWarps  = 8
-	scanTile   = 32 * scanThread * scanWarps
-)
-
-// identity returns the bits of the element that changes nothing: for sums of floats -0.
-func identity(t Type, f Fold) uint32 {
-	switch {
-	case f == FoldSum && t.float():
-		return 1 << 31
-	case f == FoldSum:
-		return 0
-	case t.float():
-		return math.Float32bits(float32(math.Inf(map[Fold]int{FoldMin: 1, FoldMax: -1}[f])))
-	case t == I32 && f == FoldMin:
-		return math.MaxInt32
-	case t == I32:
-		return 1 << 31
-	case f == FoldMin:
-		return math.MaxUint32
-	}
-	return 0
-}
-
 // folder returns the function of a fold.
 func folder(t Type, f Fold) func(a, b uint32) uint32 {
 	bits, of := math.Float32bits, math.Float32frombits
 	switch {
-	case f == FoldSum && t.float():
+	case f == FoldSum && t.Float():
 		return func(a, b uint32) uint32 { return bits(of(a) + of(b)) }
 	case f == FoldSum:
 		return func(a, b uint32) uint32 { return a + b }
-	case t.float() && f == FoldMin:
+	case t.Float() && f == FoldMin:
 		return func(a, b uint32) uint32 { return bits(min32(of(a), of(b))) }
-	case t.float():
+	case t.Float():
 		return func(a, b uint32) uint32 { return bits(max32(of(a), of(b))) }
 	case t == I32 && f == FoldMin:
 		return func(a, b uint32) uint32 { return uint32(min(int32(a), int32(b))) }
@@ -69,12 +31,12 @@ func folder(t Type, f Fold) func(a, b uint32) uint32 {
 // foldTile folds at most tileSize elements.
 func foldTile(t Type, f Fold, v []uint32) uint32 {
 	var p [128]uint32
-	none := identity(t, f)
+	none := Identity(t, f)
 	for j := range p {
 		p[j] = none
 	}
 	fn := folder(t, f)
-	if f == FoldSum && t.float() {
+	if f == FoldSum && t.Float() {
 		sums, of := device.Of[float32](device.Bytes(p[:])), device.Of[float32](device.Bytes(v))
 		for len(of) > 0 {
 			row := of[:min(128, len(of))]
@@ -102,11 +64,11 @@ func foldTile(t Type, f Fold, v []uint32) uint32 {
 
 // foldSuper folds at most superSize elements.
 func foldSuper(t Type, f Fold, v []uint32) uint32 {
-	var tiles [superTiles]uint32
+	var tiles [SuperTiles]uint32
 	for j := range tiles {
-		tiles[j] = identity(t, f)
+		tiles[j] = Identity(t, f)
 		if len(v) > 0 {
-			n := min(len(v), tileSize)
+			n := min(len(v), TileSize)
 			tiles[j] = foldTile(t, f, v[:n])
 			v = v[n:]
 		}
@@ -115,9 +77,9 @@ func foldSuper(t Type, f Fold, v []uint32) uint32 {
 }
 
 // foldTiles folds the results of the tiles of a super tile.
-func foldTiles(t Type, f Fold, tiles [superTiles]uint32) uint32 {
+func foldTiles(t Type, f Fold, tiles [SuperTiles]uint32) uint32 {
 	fn := folder(t, f)
-	for d := superTiles / 2; d > 0; d /= 2 {
+	for d := SuperTiles / 2; d > 0; d /= 2 {
 		for j := range d {
 			tiles[j] = fn(tiles[j], tiles[j+d])
 		}
@@ -129,8 +91,8 @@ func foldTiles(t Type, f Fold, tiles [superTiles]uint32) uint32 {
 func foldPartials(t Type, f Fold, v []uint32) uint32 {
 	for len(v) > 1 {
 		var next []uint32
-		for from := 0; from < len(v); from += superSize {
-			next = append(next, foldSuper(t, f, v[from:min(from+superSize, len(v))]))
+		for from := 0; from < len(v); from += SuperSize {
+			next = append(next, foldSuper(t, f, v[from:min(from+SuperSize, len(v))]))
 		}
 		v = next
 	}
@@ -140,17 +102,17 @@ func foldPartials(t Type, f Fold, v []uint32) uint32 {
 // scanSums puts the sums of elements and all before them into out, which may be v.
 func scanSums(t Type, v, out []uint32) {
 	add := folder(t, FoldSum)
-	none := identity(t, FoldSum)
+	none := Identity(t, FoldSum)
 	var totals []uint32
-	for from := 0; from < len(v); from += scanTile {
-		totals = append(totals, scanOne(t, add, none, v[from:min(from+scanTile, len(v))], nil))
+	for from := 0; from < len(v); from += ScanTile {
+		totals = append(totals, scanOne(t, add, none, v[from:min(from+ScanTile, len(v))], nil))
 	}
 	if len(totals) > 1 {
 		scanSums(t, totals, totals)
 	}
 	for tile := range totals {
-		from := tile * scanTile
-		part := out[from:min(from+scanTile, len(v))]
+		from := tile * ScanTile
+		part := out[from:min(from+ScanTile, len(v))]
 		scanOne(t, add, none, v[from:from+len(part)], part)
 		if tile > 0 {
 			carry := totals[tile-1]
@@ -163,14 +125,14 @@ func scanSums(t Type, v, out []uint32) {
 
 // scanOne scans one tile into out, unless that is nil, and returns its sum.
 func scanOne(t Type, add func(a, b uint32) uint32, none uint32, v, out []uint32) uint32 {
-	var local [scanTile]uint32
-	var warps [scanWarps]uint32
-	for w := range scanWarps {
+	var local [ScanTile]uint32
+	var warps [ScanWarps]uint32
+	for w := range ScanWarps {
 		var sums [32]uint32
 		for l := range sums {
 			sum := none
-			for k := range scanThread {
-				i := (w*32+l)*scanThread + k
+			for k := range ScanThread {
+				i := (w*32+l)*ScanThread + k
 				if i < len(v) {
 					sum = add(sum, v[i])
 				}
@@ -185,16 +147,16 @@ func scanOne(t Type, add func(a, b uint32) uint32, none uint32, v, out []uint32)
 			}
 		}
 		for l := 31; l > 0; l-- {
-			for k := range scanThread {
-				local[(w*32+l)*scanThread+k] = add(sums[l-1], local[(w*32+l)*scanThread+k])
+			for k := range ScanThread {
+				local[(w*32+l)*ScanThread+k] = add(sums[l-1], local[(w*32+l)*ScanThread+k])
 			}
 		}
 		warps[w] = sums[31]
 	}
 	sum := none
-	for w := range scanWarps {
-		for i := range 32 * scanThread {
-			if at := w*32*scanThread + i; at < len(out) {
+	for w := range ScanWarps {
+		for i := range 32 * ScanThread {
+			if at := w*32*ScanThread + i; at < len(out) {
 				out[at] = local[at]
 				if w > 0 {
 					out[at] = add(sum, local[at])

@@ -84,7 +84,7 @@ func init() { //nolint:gochecknoinits // the functions of the table use the tabl
 			if p, fits := ok(v[0]); !fits {
 				return Value{p: p}
 			}
-			return Div(ReduceRows(FoldSum, Cast(F32, v[0])), b.number(float32(v[0].n.width)))
+			return Div(ReduceRows(FoldSum, Cast(F32, v[0])), b.number(float32(v[0].n.Width)))
 		}, false},
 		"normalize": {1, 1, func(_ *builder, v []Value) Value { return Normalize(v[0], 1e-5) }, false},
 	}
@@ -102,11 +102,11 @@ func (b *builder) reduce(f Fold, v Value) Value {
 		return Reduce(f, v)
 	}
 	v = folded(v)
-	none := identity(v.n.typ, f)
+	none := Identity(v.n.Type, f)
 	if f == FoldSum {
 		none = 0
 	}
-	return Reduce(f, Select(*b.where, v, b.p.constant(v.n.typ, none)))
+	return Reduce(f, Select(*b.where, v, b.p.constant(v.n.Type, none)))
 }
 
 // mean is the mean where the condition of the statement holds.
@@ -119,8 +119,8 @@ func (b *builder) mean(v Value) Value {
 	}
 	// A condition of rows holds for every element of them.
 	count := Cast(F32, Reduce(FoldSum, *b.where))
-	if v.n.width > 1 && b.where.n.width == 1 {
-		count = Mul(count, b.number(float32(v.n.width)))
+	if v.n.Width > 1 && b.where.n.Width == 1 {
+		count = Mul(count, b.number(float32(v.n.Width)))
 	}
 	return Div(b.reduce(FoldSum, Cast(F32, v)), count)
 }
@@ -149,7 +149,7 @@ func (b *builder) call(s *syntax, args []operand) (Value, error) {
 	t := F32
 	for i, a := range args {
 		if !a.literal && (f.alike || s.name == "select" && i > 0) {
-			t = a.v.n.typ
+			t = a.v.n.Type
 			break
 		}
 	}

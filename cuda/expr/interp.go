@@ -2,7 +2,6 @@ package expr
 
 import (
 	"context"
-	"fmt"
 	"math"
 	"runtime"
 	"sync"
@@ -12,114 +11,19 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/host/fmath"
 )
 
-// Array is an array in the memory of the host: elements of the type that the program says, row
-// after row, in the order of bytes of the machine.
-type Array struct {
-	Data []byte
-	Rows int64
-}
-
-// Scalar returns the array of a scalar input of f32.
-func Scalar(v float32) Array { return Array{Data: device.Bytes([]float32{v}), Rows: 1} }
-
-// Interpret executes a program on the cores of the host, and returns its outputs by name. It does
-// not change the inputs. Cancelling ctx ends it between blocks of elements.
-func Interpret(ctx context.Context, p *Program, in map[string]Array) (map[string]Array, error) {
-	if err := p.Err(); err != nil {
-		return nil, err
-	}
-	lengths, err := p.lengths(func(name string) (rows, bytes int64, found bool) {
-		a, found := in[name]
-		return a.Rows, int64(len(a.Data)), found
-	})
-	if err != nil {
-		return nil, err
-	}
-	m := &machine{
-		ctx:     ctx,
-		p:       p,
-		lengths: lengths,
-		inputs:  make([][]byte, len(p.inputs)),
-		done:    map[*node][]uint32{},
-	}
-	for i, input := range p.inputs {
-		m.inputs[i] = in[input.name].Data
-	}
-	out := map[string]Array{}
-	for _, o := range p.outputs {
-		v := m.whole(o.node)
+// interpretGraph executes a program on the cores of the host, and returns the stored form of its
+// outputs, in their order. inputs has the stored form of each input.
+func interpretGraph(ctx context.Context, g *Graph, lengths []int64, inputs [][]byte) ([][]byte, error) {
+	m := &machine{ctx: ctx, g: g, lengths: lengths, inputs: inputs, done: map[*Node][]uint32{}}
+	out := make([][]byte, len(g.Outputs))
+	for i, o := range g.Outputs {
+		v := m.whole(o.Node)
 		if ctx.Err() != nil {
-			return nil, fmt.Errorf("expr: interpret: %w", context.Cause(ctx))
+			return nil, context.Cause(ctx)
 		}
-		out[o.name] = Array{Data: store(o.node.typ, v), Rows: lengths[o.node.lead]}
+		out[i] = store(o.Node.Type, v)
 	}
 	return out, nil
-}
-
-// lengths returns the length of each symbol of the program, 0 for those of filters. array says what
-// a run has for an input.
-func (p *Program) lengths(array func(name string) (rows, bytes int64, found bool)) ([]int64, error) {
-	lengths := make([]int64, len(p.symbols))
-	for s := range lengths {
-		lengths[s] = -1
-		if p.symbols[s].of != nil {
-			lengths[s] = 0
-		}
-	}
-	lengths[0] = 1
-	for _, in := range p.inputs {
-		rows, bytes, found := array(in.name)
-		if !found {
-			return nil, fmt.Errorf("expr: input %q is missing: %w", in.name, ErrArgs)
-		}
-		if in.node.lead == 0 {
-			rows = 1
-		}
-		size := in.node.width * in.node.typ.Bytes()
-		if rows < 0 || rows > math.MaxInt64/size || bytes < rows*size {
-			return nil, fmt.Errorf(
-				"expr: input %q: %d bytes for %d rows of %d %v: %w",
-				in.name,
-				bytes,
-				rows,
-				in.node.width,
-				in.node.typ,
-				ErrArgs,
-			)
-		}
-		s := in.node.lead
-		if fixed := p.symbols[s].fixed; fixed >= 0 && fixed != rows {
-			return nil, fmt.Errorf(
-				"expr: input %q: %d rows, the program has %d: %w",
-				in.name,
-				rows,
-				fixed,
-				ErrArgs,
-			)
-		}
-		if lengths[s] >= 0 && lengths[s] != rows {
-			return nil, fmt.Errorf(
-				"expr: input %q: %d rows, other inputs have %d: %w",
-				in.name,
-				rows,
-				lengths[s],
-				ErrArgs,
-			)
-		}
-		lengths[s] = rows
-	}
-	if rows, _, found := array(""); found && lengths[freeLength] < 0 {
-		lengths[freeLength] = rows // of a program without inputs of that length
-	}
-	for _, n := range p.nodes {
-		if n.lead == freeLength && lengths[freeLength] < 0 {
-			return nil, fmt.Errorf(
-				`expr: the length is not known: give an input, or Rows of the input "": %w`,
-				ErrArgs,
-			)
-		}
-	}
-	return lengths, nil
 }
 
 // store returns the stored form of values.
@@ -150,21 +54,21 @@ func store(t Type, v []uint32) []byte {
 // machine is one execution on the host.
 type machine struct {
 	ctx     context.Context //nolint:containedctx // the context of one call
-	p       *Program
+	g       *Graph
 	lengths []int64
 	inputs  [][]byte
-	done    map[*node][]uint32 // nodes that are computed as a whole, in registers' form
+	done    map[*Node][]uint32 // nodes that are computed as a whole, in registers' form
 }
 
 // whole returns all elements of a node in a slice of its own.
-func (m *machine) whole(n *node) []uint32 {
+func (m *machine) whole(n *Node) []uint32 {
 	m.prepare(n)
 	if v, found := m.done[n]; found {
 		return append([]uint32(nil), v...)
 	}
-	out := make([]uint32, m.lengths[n.lead]*n.width)
-	m.blocks(int64(len(out)), tileSize, func(from, to int64) {
-		b := m.block(n.width, from, to)
+	out := make([]uint32, m.lengths[n.Lead]*n.Width)
+	m.blocks(int64(len(out)), TileSize, func(from, to int64) {
+		b := m.block(n.Width, from, to)
 		copy(out[from:to], b.value(n))
 	})
 	return out
@@ -195,110 +99,110 @@ func (m *machine) blocks(n, size int64, f func(from, to int64)) {
 }
 
 // prepare computes the nodes below n, and n, that elements of a block cannot be computed from.
-func (m *machine) prepare(n *node) {
-	needed := map[*node]bool{}
-	var mark func(n *node)
-	mark = func(n *node) {
+func (m *machine) prepare(n *Node) {
+	needed := map[*Node]bool{}
+	var mark func(n *Node)
+	mark = func(n *Node) {
 		if needed[n] || m.done[n] != nil {
 			return
 		}
 		needed[n] = true
-		for _, a := range n.args {
+		for _, a := range n.Args {
 			mark(a)
 		}
-		if s := m.p.symbols[n.lead]; s.of != nil { // its length comes of the filter
-			mark(s.of)
+		if s := m.g.Symbols[n.Lead]; s.Of != nil { // its length comes of the filter
+			mark(s.Of)
 		}
 	}
 	mark(n)
-	for _, n := range m.p.nodes { // arguments come first
+	for _, n := range m.g.Nodes { // arguments come first
 		if !needed[n] {
 			continue
 		}
-		switch n.op {
-		case opReduce:
+		switch n.Op {
+		case OpReduce:
 			m.done[n] = m.reduce(n)
-		case opRows:
+		case OpRows:
 			m.done[n] = m.rows(n)
-		case opScan:
-			v := m.whole(n.args[0])
-			scanSums(n.typ, v, v)
+		case OpScan:
+			v := m.whole(n.Args[0])
+			scanSums(n.Type, v, v)
 			m.done[n] = v
-		case opCompact:
+		case OpCompact:
 			m.done[n] = m.compact(n)
-		case opMatMul:
+		case OpMatMul:
 			m.done[n] = m.product(n)
-		case opGather:
-			if t := n.args[0]; m.done[t] == nil {
+		case OpGather:
+			if t := n.Args[0]; m.done[t] == nil {
 				m.done[t] = m.whole(t)
 			}
 		}
 	}
 }
 
-func (m *machine) reduce(n *node) []uint32 {
-	of, f := n.args[0], Fold(n.imm)
-	count := m.lengths[of.lead] * of.width
-	partials := make([]uint32, max(1, (count+superSize-1)/superSize))
-	partials[0] = identity(n.typ, f)
-	m.blocks(count, superSize, func(from, to int64) {
-		var tiles [superTiles]uint32
+func (m *machine) reduce(n *Node) []uint32 {
+	of, f := n.Args[0], Fold(n.Imm)
+	count := m.lengths[of.Lead] * of.Width
+	partials := make([]uint32, max(1, (count+SuperSize-1)/SuperSize))
+	partials[0] = Identity(n.Type, f)
+	m.blocks(count, SuperSize, func(from, to int64) {
+		var tiles [SuperTiles]uint32
 		for j := range tiles {
-			tiles[j] = identity(n.typ, f)
-			if at := from + int64(j)*tileSize; at < to {
-				tiles[j] = foldTile(n.typ, f, m.block(of.width, at, min(at+tileSize, to)).value(of))
+			tiles[j] = Identity(n.Type, f)
+			if at := from + int64(j)*TileSize; at < to {
+				tiles[j] = foldTile(n.Type, f, m.block(of.Width, at, min(at+TileSize, to)).value(of))
 			}
 		}
-		partials[from/superSize] = foldTiles(n.typ, f, tiles)
+		partials[from/SuperSize] = foldTiles(n.Type, f, tiles)
 	})
-	v := foldPartials(n.typ, f, partials)
+	v := foldPartials(n.Type, f, partials)
 	if count == 0 && f == FoldSum {
 		v = 0
 	}
 	return []uint32{v}
 }
 
-func (m *machine) rows(n *node) []uint32 {
-	of, f := n.args[0], Fold(n.imm)
-	width := of.width
-	out := make([]uint32, m.lengths[n.lead])
-	m.blocks(int64(len(out)), max(1, tileSize/width), func(from, to int64) {
+func (m *machine) rows(n *Node) []uint32 {
+	of, f := n.Args[0], Fold(n.Imm)
+	width := of.Width
+	out := make([]uint32, m.lengths[n.Lead])
+	m.blocks(int64(len(out)), max(1, TileSize/width), func(from, to int64) {
 		v := m.block(width, from*width, to*width).value(of)
 		for row := from; row < to; row++ {
-			out[row] = foldSuper(n.typ, f, v[(row-from)*width:(row-from+1)*width])
+			out[row] = foldSuper(n.Type, f, v[(row-from)*width:(row-from+1)*width])
 		}
 	})
 	return out
 }
 
-func (m *machine) compact(n *node) []uint32 {
-	keep := m.whole(n.args[1])
+func (m *machine) compact(n *Node) []uint32 {
+	keep := m.whole(n.Args[1])
 	var out []uint32
-	for from := 0; from < len(keep); from += tileSize {
-		to := min(from+tileSize, len(keep))
-		v := m.block(1, int64(from), int64(to)).value(n.args[0])
+	for from := 0; from < len(keep); from += TileSize {
+		to := min(from+TileSize, len(keep))
+		v := m.block(1, int64(from), int64(to)).value(n.Args[0])
 		for i, k := range keep[from:to] {
 			if k != 0 {
 				out = append(out, v[i])
 			}
 		}
 	}
-	m.lengths[n.lead] = int64(len(out))
+	m.lengths[n.Lead] = int64(len(out))
 	if out == nil {
 		out = []uint32{}
 	}
 	return out
 }
 
-func (m *machine) product(n *node) []uint32 {
+func (m *machine) product(n *Node) []uint32 {
 	a, b := device.Of[float32](
-		device.Bytes(m.whole(n.args[0])),
+		device.Bytes(m.whole(n.Args[0])),
 	), device.Of[float32](
-		device.Bytes(m.whole(n.args[1])),
+		device.Bytes(m.whole(n.Args[1])),
 	)
-	rows, inner, width := m.lengths[n.lead], n.args[0].width, n.width
+	rows, inner, width := m.lengths[n.Lead], n.Args[0].Width, n.Width
 	out := make([]float32, rows*width)
-	small := smallProduct(n)
+	small := n.SmallProduct()
 	m.blocks(rows, 16, func(from, to int64) {
 		for row := from; row < to; row++ {
 			sums := out[row*width : (row+1)*width]
@@ -322,15 +226,15 @@ type block struct {
 	m        *machine
 	width    int64
 	from, to int64
-	values   map[*node][]uint32
+	values   map[*Node][]uint32
 }
 
 func (m *machine) block(width, from, to int64) *block {
-	return &block{m: m, width: width, from: from, to: to, values: map[*node][]uint32{}}
+	return &block{m: m, width: width, from: from, to: to, values: map[*Node][]uint32{}}
 }
 
 // value returns the elements of a node in the block; the caller does not change them.
-func (b *block) value(n *node) []uint32 {
+func (b *block) value(n *Node) []uint32 {
 	if v, found := b.values[n]; found {
 		return v
 	}
@@ -341,48 +245,48 @@ func (b *block) value(n *node) []uint32 {
 }
 
 // place calls f with the index of the node's element for each element of the block.
-func (b *block) place(n *node, f func(i int, at int64)) {
+func (b *block) place(n *Node, f func(i int, at int64)) {
 	for i := range int(b.to - b.from) {
 		e := b.from + int64(i)
 		switch {
-		case n.lead == 0 && n.width == 1:
+		case n.Lead == 0 && n.Width == 1:
 			e = 0
-		case n.lead == 0:
+		case n.Lead == 0:
 			e %= b.width
-		case n.width == 1:
+		case n.Width == 1:
 			e /= b.width
 		}
 		f(i, e)
 	}
 }
 
-func (b *block) compute(n *node, out []uint32) {
+func (b *block) compute(n *Node, out []uint32) {
 	if whole, found := b.m.done[n]; found {
 		b.place(n, func(i int, at int64) { out[i] = whole[at] })
 		return
 	}
-	switch n.op {
-	case opInput:
+	switch n.Op {
+	case OpInput:
 		b.load(n, out)
 		return
-	case opConst:
+	case OpConst:
 		for i := range out {
-			out[i] = uint32(n.imm)
+			out[i] = uint32(n.Imm)
 		}
 		return
-	case opIota:
+	case OpIota:
 		b.place(n, func(i int, at int64) { out[i] = uint32(at) })
 		return
-	case opRandom:
-		b.place(n, func(i int, at int64) { out[i] = philox(uint64(at), uint32(n.imm), uint32(n.imm>>32)) })
+	case OpRandom:
+		b.place(n, func(i int, at int64) { out[i] = philox(uint64(at), uint32(n.Imm), uint32(n.Imm>>32)) })
 		return
-	case opLength:
+	case OpLength:
 		for i := range out {
-			out[i] = math.Float32bits(float32(b.m.lengths[n.imm]))
+			out[i] = math.Float32bits(float32(b.m.lengths[n.Imm]))
 		}
 		return
-	case opGather:
-		table, index := b.m.done[n.args[0]], b.value(n.args[1])
+	case OpGather:
+		table, index := b.m.done[n.Args[0]], b.value(n.Args[1])
 		for i, at := range index {
 			if len(table) == 0 {
 				out[i] = 0
@@ -390,7 +294,7 @@ func (b *block) compute(n *node, out []uint32) {
 			}
 			last := int64(len(table) - 1)
 			j := int64(at)
-			if n.args[1].typ == I32 {
+			if n.Args[1].Type == I32 {
 				j = int64(int32(at))
 			}
 			out[i] = table[max(0, min(j, last))]
@@ -398,10 +302,10 @@ func (b *block) compute(n *node, out []uint32) {
 		return
 	}
 	var v [3][]uint32
-	for i, a := range n.args {
+	for i, a := range n.Args {
 		v[i] = b.value(a)
 	}
-	switch len(n.args) {
+	switch len(n.Args) {
 	case 1:
 		one(n, v[0], out)
 	case 2:
@@ -417,10 +321,10 @@ func (b *block) compute(n *node, out []uint32) {
 }
 
 // load reads the elements of an input.
-func (b *block) load(n *node, out []uint32) {
-	data := b.m.inputs[n.imm]
-	direct := n.width == b.width && n.lead != 0
-	switch n.typ {
+func (b *block) load(n *Node, out []uint32) {
+	data := b.m.inputs[n.Imm]
+	direct := n.Width == b.width && n.Lead != 0
+	switch n.Type {
 	case U8:
 		b.place(n, func(i int, at int64) { out[i] = uint32(data[at]) })
 	case Bool:
@@ -449,30 +353,30 @@ func truth(v bool) uint32 {
 }
 
 // one computes an operation of one operand.
-func one(n *node, v, out []uint32) {
-	if n.op == opCast {
-		convert(n.typ, n.args[0].typ, v, out)
+func one(n *Node, v, out []uint32) {
+	if n.Op == OpCast {
+		convert(n.Type, n.Args[0].Type, v, out)
 		return
 	}
-	if n.typ == F32 {
+	if n.Type == F32 {
 		var fn func(float32) float32
-		switch n.op {
-		case opSqrt:
+		switch n.Op {
+		case OpSqrt:
 			fn = func(x float32) float32 { return float32(math.Sqrt(float64(x))) }
-		case opExp:
+		case OpExp:
 			fn = exp32
-		case opLog:
+		case OpLog:
 			fn = log32
-		case opTanh:
+		case OpTanh:
 			fn = tanh32
-		case opFloor:
+		case OpFloor:
 			fn = floor32
-		case opAbs:
+		case OpAbs:
 			for i, x := range v {
 				out[i] = x &^ (1 << 31)
 			}
 			return
-		case opNeg:
+		case OpNeg:
 			for i, x := range v {
 				out[i] = x ^ 1<<31
 			}
@@ -484,19 +388,19 @@ func one(n *node, v, out []uint32) {
 		return
 	}
 	for i, x := range v {
-		switch n.op {
-		case opNeg:
+		switch n.Op {
+		case OpNeg:
 			x = -x
-		case opAbs:
+		case OpAbs:
 			if int32(x) < 0 {
 				x = -x
 			}
-		case opNot:
+		case OpNot:
 			x ^= 1
-		case opInv:
+		case OpInv:
 			x = ^x
 		}
-		out[i] = narrow(n.typ, x)
+		out[i] = narrow(n.Type, x)
 	}
 }
 
@@ -512,20 +416,20 @@ func convert(to, from Type, v, out []uint32) {
 	of := math.Float32frombits
 	for i, x := range v {
 		switch {
-		case from.float() && to == F32:
-		case from.float() && to == BF16:
+		case from.Float() && to == F32:
+		case from.Float() && to == BF16:
 			x = math.Float32bits(roundBF16(of(x)))
-		case from.float() && to == I32:
+		case from.Float() && to == I32:
 			x = uint32(toInt(of(x)))
-		case from.float() && to == U32:
+		case from.Float() && to == U32:
 			x = toUint(of(x))
-		case from.float() && to == U8:
+		case from.Float() && to == U8:
 			x = toByte(of(x))
-		case from.float():
+		case from.Float():
 			x = truth(of(x) != 0)
 		case to == Bool:
 			x = truth(x != 0)
-		case to.float():
+		case to.Float():
 			f := float32(x)
 			if from == I32 {
 				f = float32(int32(x))
@@ -542,108 +446,108 @@ func convert(to, from Type, v, out []uint32) {
 }
 
 // two computes an operation of two operands.
-func two(n *node, a, b, out []uint32) {
-	switch t := n.args[0].typ; t {
+func two(n *Node, a, b, out []uint32) {
+	switch t := n.Args[0].Type; t {
 	case F32:
-		twoFloats(n.op, device.Of[float32](device.Bytes(a)), device.Of[float32](device.Bytes(b)), out)
+		twoFloats(n.Op, device.Of[float32](device.Bytes(a)), device.Of[float32](device.Bytes(b)), out)
 	case I32:
 		for i := range out {
-			out[i] = twoInts(n.op, int32(a[i]), int32(b[i]))
+			out[i] = twoInts(n.Op, int32(a[i]), int32(b[i]))
 		}
 	default:
 		for i := range out {
-			out[i] = narrow(t, twoUints(n.op, a[i], b[i]))
+			out[i] = narrow(t, twoUints(n.Op, a[i], b[i]))
 		}
 	}
 }
 
-func twoFloats(o op, a, b []float32, out []uint32) {
+func twoFloats(o Op, a, b []float32, out []uint32) {
 	f := device.Of[float32](device.Bytes(out))
 	switch o {
-	case opAdd:
+	case OpAdd:
 		for i, x := range a {
 			f[i] = x + b[i]
 		}
-	case opSub:
+	case OpSub:
 		for i, x := range a {
 			f[i] = x - b[i]
 		}
-	case opMul:
+	case OpMul:
 		for i, x := range a {
 			f[i] = x * b[i]
 		}
-	case opDiv:
+	case OpDiv:
 		for i, x := range a {
 			f[i] = x / b[i]
 		}
-	case opMin:
+	case OpMin:
 		for i, x := range a {
 			f[i] = min32(x, b[i])
 		}
-	case opMax:
+	case OpMax:
 		for i, x := range a {
 			f[i] = max32(x, b[i])
 		}
 	default:
 		for i, x := range a {
 			y := b[i]
-			out[i] = truth(o == opLess && x < y || o == opLessEqual && x <= y || o == opEqual && x == y ||
-				o == opNotEqual && x != y)
+			out[i] = truth(o == OpLess && x < y || o == OpLessEqual && x <= y || o == OpEqual && x == y ||
+				o == OpNotEqual && x != y)
 		}
 	}
 }
 
-func twoInts(o op, a, b int32) uint32 {
+func twoInts(o Op, a, b int32) uint32 {
 	switch o {
-	case opDiv:
+	case OpDiv:
 		return uint32(divInt(a, b))
-	case opRem:
+	case OpRem:
 		return uint32(remInt(a, b))
-	case opMin:
+	case OpMin:
 		return uint32(min(a, b))
-	case opMax:
+	case OpMax:
 		return uint32(max(a, b))
-	case opShr:
+	case OpShr:
 		return uint32(shrInt(a, b))
-	case opLess:
+	case OpLess:
 		return truth(a < b)
-	case opLessEqual:
+	case OpLessEqual:
 		return truth(a <= b)
 	}
 	return twoUints(o, uint32(a), uint32(b))
 }
 
-func twoUints(o op, a, b uint32) uint32 {
+func twoUints(o Op, a, b uint32) uint32 {
 	switch o {
-	case opAdd:
+	case OpAdd:
 		return a + b
-	case opSub:
+	case OpSub:
 		return a - b
-	case opMul:
+	case OpMul:
 		return a * b
-	case opDiv:
+	case OpDiv:
 		return divUint(a, b)
-	case opRem:
+	case OpRem:
 		return remUint(a, b)
-	case opMin:
+	case OpMin:
 		return min(a, b)
-	case opMax:
+	case OpMax:
 		return max(a, b)
-	case opAnd:
+	case OpAnd:
 		return a & b
-	case opOr:
+	case OpOr:
 		return a | b
-	case opXor:
+	case OpXor:
 		return a ^ b
-	case opShl:
+	case OpShl:
 		return shl(a, b)
-	case opShr:
+	case OpShr:
 		return shrUint(a, b)
-	case opLess:
+	case OpLess:
 		return truth(a < b)
-	case opLessEqual:
+	case OpLessEqual:
 		return truth(a <= b)
-	case opEqual:
+	case OpEqual:
 		return truth(a == b)
 	}
 	return truth(a != b)

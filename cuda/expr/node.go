@@ -1,10 +1,3 @@
-// Package expr compiles typed expressions over arrays into few kernels of a device.
-//
-// A Program is a graph of immutable nodes. The functions of build.go make nodes, and Parse makes
-// them of a text. Compile makes a plan (plan.go), whose kernels are CUDA C++ (text.go). A device
-// that compiles nothing interprets the program on the cores of the host (interp.go); that is also
-// what the results of other devices are compared with. Every operation is defined to the bit, the
-// order of sums included, so that all devices give the same bits.
 package expr
 
 import (
@@ -44,67 +37,71 @@ func (t Type) Bytes() int64 {
 	return 4
 }
 
-// float reports whether values of the type are float32 in registers.
-func (t Type) float() bool { return t == F32 || t == BF16 }
+// Float reports whether values of the type are float32 in registers.
+func (t Type) Float() bool { return t == F32 || t == BF16 }
 
-// op is the operation of a node.
-type op uint8
+// Op is the operation of a node.
+type Op uint8
 
 const (
-	opInput op = iota + 1
-	opConst
-	opIota   // the index of the row, as u32
-	opRandom // Philox: a u32 of the row index, with seed and stream in imm
-	opLength // the length of the argument's leading dimension, as f32
-	opCast
-	opNeg
-	opAbs
-	opSqrt
-	opExp
-	opLog
-	opTanh
-	opFloor
-	opNot // of bool
-	opInv // bits
-	opAdd
-	opSub
-	opMul
-	opDiv
-	opRem
-	opMin
-	opMax
-	opAnd // bits, and bool
-	opOr
-	opXor
-	opShl
-	opShr
-	opLess
-	opLessEqual
-	opEqual
-	opNotEqual
-	opSelect
-	opGather  // table, index
-	opReduce  // over all elements; kind in imm
-	opRows    // over the elements of each row; kind in imm
-	opScan    // inclusive sum along the leading dimension
-	opCompact // value, predicate
-	opMatMul
+	OpInput Op = iota + 1
+	OpConst
+	OpIota   // the index of the row, as u32
+	OpRandom // Philox: a u32 of the row index, with seed and stream in imm
+	OpLength // the length of the argument's leading dimension, as f32
+	OpCast
+	OpNeg
+	OpAbs
+	OpSqrt
+	OpExp
+	OpLog
+	OpTanh
+	OpFloor
+	OpNot // of bool
+	OpInv // bits
+	OpAdd
+	OpSub
+	OpMul
+	OpDiv
+	OpRem
+	OpMin
+	OpMax
+	OpAnd // bits, and bool
+	OpOr
+	OpXor
+	OpShl
+	OpShr
+	OpLess
+	OpLessEqual
+	OpEqual
+	OpNotEqual
+	OpSelect
+	OpGather  // table, index
+	OpReduce  // over all elements; kind in imm
+	OpRows    // over the elements of each row; kind in imm
+	OpScan    // inclusive sum along the leading dimension
+	OpCompact // value, predicate
+	OpMatMul
 )
 
-var opNames = map[op]string{
-	opInput: "input", opConst: "constant", opIota: "index", opRandom: "random", opLength: "length", opCast: "cast",
-	opNeg: "neg", opAbs: "abs", opSqrt: "sqrt", opExp: "exp", opLog: "log", opTanh: "tanh", opFloor: "floor",
-	opNot: "!", opInv: "~", opAdd: "+", opSub: "-", opMul: "*", opDiv: "/", opRem: "%", opMin: "min", opMax: "max",
-	opAnd: "&", opOr: "|", opXor: "^", opShl: "<<", opShr: ">>", opLess: "<", opLessEqual: "<=", opEqual: "==",
-	opNotEqual: "!=", opSelect: "select", opGather: "gather", opReduce: "reduce", opRows: "rows", opScan: "cumsum",
-	opCompact: "filter", opMatMul: "matmul",
+// opNames are the operations in messages; those of infix operators are the operators.
+var opNames = map[Op]string{
+	OpInput: "input", OpConst: "constant", OpIota: "index", OpRandom: "random", OpLength: "length", OpCast: "cast",
+	OpNeg: "neg", OpAbs: "abs", OpSqrt: "sqrt", OpExp: "exp", OpLog: "log", OpTanh: "tanh", OpFloor: "floor",
+	OpNot: "!", OpInv: "~", OpAdd: "+", OpSub: "-", OpMul: "*", OpDiv: "/", OpRem: "%", OpMin: "min", OpMax: "max",
+	OpAnd: "&", OpOr: "|", OpXor: "^", OpShl: "<<", OpShr: ">>", OpLess: "<", OpLessEqual: "<=", OpEqual: "==",
+	OpNotEqual: "!=", OpSelect: "select", OpGather: "gather", OpReduce: "reduce", OpRows: "rows", OpScan: "cumsum",
+	OpCompact: "filter", OpMatMul: "matmul",
 }
 
-// leaf reports whether a node of the operation has a value that nothing computes beforehand.
-func (o op) leaf() bool { return o == opInput || o == opConst || o == opIota || o == opLength }
+// String returns the name of the operation in messages.
+func (o Op) String() string { return opNames[o] }
 
-// inlined reports whether the operation can be computed inside the kernel that uses its result.
-func (o op) inlined() bool { return o < opReduce }
+// Leaf reports whether a node of the operation has a value that nothing computes beforehand.
+func (o Op) Leaf() bool { return o == OpInput || o == OpConst || o == OpIota || o == OpLength }
+
+// Inlined reports whether the operation can be computed inside the kernel that uses its result.
+func (o Op) Inlined() bool { return o < OpReduce }
 
 // Fold is the operation of a reduction.
 type Fold uint8
@@ -119,48 +116,48 @@ const (
 
 func (f Fold) String() string { return [...]string{"sum", "min", "max"}[f] }
 
-// symbol is a leading length. Symbol 0 is that of values without one.
-type symbol struct {
-	name  string // of the input or the filter that it is the length of
-	fixed int64  // -1: an argument of a run
-	of    *node  // the predicate of a filter, nil for others
+// Symbol is a leading length. Symbol 0 is that of values without one.
+type Symbol struct {
+	Name  string // of the input or the filter that it is the length of
+	Fixed int64  // -1: an argument of a run
+	Of    *Node  // the predicate of a filter, nil for others
 }
 
-// freeLength is the symbol of all inputs without a length of their own.
-const freeLength = 1
+// FreeLength is the symbol of all inputs without a length of their own.
+const FreeLength = 1
 
-// node is one operation of a program. It is immutable, and equal nodes of a program are one.
-type node struct {
-	id    int // place in Program.nodes: arguments come before their users
-	op    op
-	typ   Type
-	lead  int   // symbol of the leading dimension, 0: none
-	width int64 // elements of a row, >= 1
-	args  []*node
-	imm   uint64
+// Node is one operation of a program. It is immutable, and equal nodes of a program are one.
+type Node struct {
+	ID    int // place in Program.nodes: arguments come before their users
+	Op    Op
+	Type  Type
+	Lead  int   // symbol of the leading dimension, 0: none
+	Width int64 // elements of a row, >= 1
+	Args  []*Node
+	Imm   uint64
 }
 
-// scalar reports whether the node is one element.
-func (n *node) scalar() bool { return n.lead == 0 && n.width == 1 }
+// Scalar reports whether the node is one element.
+func (n *Node) Scalar() bool { return n.Lead == 0 && n.Width == 1 }
 
-func (n *node) String() string {
-	switch n.op {
-	case opReduce:
-		return Fold(n.imm).String()
-	case opRows:
-		return "row_" + Fold(n.imm).String()
-	case opConst:
-		return constText(n.typ, uint32(n.imm))
-	case opCast:
-		return n.typ.String()
+func (n *Node) String() string {
+	switch n.Op {
+	case OpReduce:
+		return Fold(n.Imm).String()
+	case OpRows:
+		return "row_" + Fold(n.Imm).String()
+	case OpConst:
+		return constText(n.Type, uint32(n.Imm))
+	case OpCast:
+		return n.Type.String()
 	}
-	return opNames[n.op]
+	return n.Op.String()
 }
 
 // constText returns a constant as a text that Parse reads.
 func constText(t Type, bits uint32) string {
 	switch {
-	case t.float():
+	case t.Float():
 		return fmt.Sprint(math.Float32frombits(bits))
 	case t == I32:
 		return fmt.Sprint(int32(bits))
@@ -168,100 +165,31 @@ func constText(t Type, bits uint32) string {
 	return fmt.Sprint(bits)
 }
 
-// Limits of a program.
-const (
-	MaxNodes  = 4096
-	MaxInputs = 24
-	MaxOuts   = 16
-	// MaxWidth bounds the elements of a row that is reduced.
-	MaxWidth = tileSize * superTiles
-	// MaxSide bounds the elements of other rows.
-	MaxSide = 1 << 24
-)
-
-// input is an array or a scalar that a run gets.
-type input struct {
-	name   string
-	scalar bool
-	node   *node
+// Input is an array or a scalar that a run gets.
+type Input struct {
+	Name   string
+	Scalar bool
+	Node   *Node
 }
 
 type output struct {
-	name string
-	node *node
+	Name string
+	Node *Node
 }
 
-// Program is a graph of operations. It is built by one goroutine; afterwards it may be used by
-// several. The first error of a builder function is kept, and Err and Compile return it.
-type Program struct {
-	nodes   []*node
-	known   map[string]*node
-	symbols []symbol
-	inputs  []input
-	outputs []output
-	err     error
-	// expected is the length that is expected for the free one, 0 if nothing is known.
-	expected int64
+// Graph is the form of a program that all later stages read. Nodes are in an order in which
+// arguments come before their users.
+type Graph struct {
+	Nodes   []*Node
+	Symbols []Symbol
+	Inputs  []Input
+	Outputs []output
 }
 
-// New returns an empty program.
-func New() *Program {
-	return &Program{known: map[string]*node{}, symbols: []symbol{{fixed: 1}, {name: "n", fixed: -1}}}
-}
+// smallInner is the most columns of the factors of a small product.
+const smallInner = 64
 
-// Err returns the first error of the program's construction.
-func (p *Program) Err() error {
-	if p.err == nil && len(p.outputs) == 0 {
-		return fmt.Errorf("expr: the program has no output: %w", ErrType)
-	}
-	return p.err
-}
-
-// Value is the result of an operation of a program.
-type Value struct {
-	p *Program
-	n *node
-}
-
-// Type returns the type of the value's elements, 0 after an error of the program.
-func (v Value) Type() Type {
-	if v.n == nil {
-		return 0
-	}
-	return v.n.typ
-}
-
-// Width returns the number of elements of a row, and whether the value has a leading dimension.
-func (v Value) Width() (width int64, rows bool) {
-	if v.n == nil {
-		return 0, false
-	}
-	return v.n.width, v.n.lead != 0
-}
-
-// fail keeps the first error.
-func (p *Program) fail(class error, format string, args ...any) Value {
-	if p.err == nil {
-		p.err = fmt.Errorf("expr: "+format+": %w", append(args, class)...)
-	}
-	return Value{p: p}
-}
-
-// add returns the node of the program that is equal to n, which it adds if there is none.
-func (p *Program) add(n node) Value {
-	key := make([]byte, 0, 64)
-	key = fmt.Appendf(key, "%d %d %d %d %d", n.op, n.typ, n.lead, n.width, n.imm)
-	for _, a := range n.args {
-		key = fmt.Appendf(key, " %d", a.id)
-	}
-	if old := p.known[string(key)]; old != nil {
-		return Value{p, old}
-	}
-	if len(p.nodes) >= MaxNodes {
-		return p.fail(ErrLimit, "a program has at most %d operations", MaxNodes)
-	}
-	n.id = len(p.nodes)
-	p.nodes = append(p.nodes, &n)
-	p.known[string(key)] = &n
-	return Value{p, &n}
+// SmallProduct reports whether the sums of a product are added one by one.
+func (n *Node) SmallProduct() bool {
+	return n.Args[0].Width <= smallInner && n.Width <= smallInner && n.Args[1].Op == OpInput
 }

@@ -51,7 +51,7 @@ func Parse(text string, sources ...Source) (*Program, error) {
 			return nil, err
 		}
 	}
-	if len(b.p.outputs) == 0 {
+	if len(b.p.g.Outputs) == 0 {
 		return nil, &SyntaxError{len(text), "the text has no output: use name = value, or a value", nil}
 	}
 	return b.p, b.p.Err()
@@ -106,7 +106,7 @@ func (b *builder) statement(s statement) error {
 		if err != nil {
 			return err
 		}
-		if w.literal || w.v.n.typ != Bool {
+		if w.literal || w.v.n.Type != Bool {
 			return &SyntaxError{s.where.at, "where: use a condition, as in x > 0", ErrType}
 		}
 		b.where = &w.v
@@ -153,7 +153,7 @@ func (b *builder) typed(o operand, t Type, at int) (Value, error) {
 		I32: math.MaxInt32, U32: math.MaxUint32, U8: math.MaxUint8,
 	}[t]
 	switch {
-	case t.float():
+	case t.Float():
 		return p.F32Const(float32(o.num)), nil
 	case t == Bool:
 		return Value{}, &SyntaxError{at, "a number is no bool: compare it", ErrType}
@@ -295,9 +295,9 @@ var infixes = map[string]func(a, b Value) Value{
 func (b *builder) same(x, y operand, at int) (Value, Value, error) {
 	t := F32
 	if !x.literal {
-		t = x.v.n.typ
+		t = x.v.n.Type
 	} else if !y.literal {
-		t = y.v.n.typ
+		t = y.v.n.Type
 	}
 	v, err := b.typed(x, t, at)
 	if err != nil {
@@ -318,10 +318,10 @@ func (b *builder) infix(s *syntax, args []operand) (Value, error) {
 	case ">=":
 		return LessEqual(w, v), nil
 	case "&&", "||":
-		if v.n.typ != Bool || w.n.typ != Bool {
+		if v.n.Type != Bool || w.n.Type != Bool {
 			return v, &SyntaxError{
 				s.at,
-				fmt.Sprintf("%s of %v and %v: use bools", s.name, v.n.typ, w.n.typ),
+				fmt.Sprintf("%s of %v and %v: use bools", s.name, v.n.Type, w.n.Type),
 				ErrType,
 			}
 		}

@@ -9,137 +9,137 @@ import (
 type kind uint8
 
 const (
-	kindMap     kind = iota + 1 // element-wise results, and folds of all elements
-	kindRows                    // folds of rows, with element-wise results of them
-	kindCompact                 // filtered values of one predicate
-	kindScan
-	kindSmall // small products of rows, with element-wise operations around them
-	kindGemm
+	KindMap     kind = iota + 1 // element-wise results, and folds of all elements
+	KindRows                    // folds of rows, with element-wise results of them
+	KindCompact                 // filtered values of one predicate
+	KindScan
+	KindSmall // small products of rows, with element-wise operations around them
+	KindGemm
 )
 
 func (k kind) String() string {
 	return [...]string{"map", "rows", "filter", "scan", "small product", "product"}[k-1]
 }
 
-// part is one kernel of a plan.
-type part struct {
-	kind   kind
-	lead   int   // symbol of the domain
-	width  int64 // elements of a row of the domain
-	roots  []*node
-	reads  []*node // inputs, and results of other parts
-	inside []*node // computed here, arguments first, the roots among them
-	after  []*node // scalars that the last block computes of the folds of this part
-	cost   cost
+// Part is one kernel of a plan.
+type Part struct {
+	Kind   kind
+	Lead   int   // symbol of the domain
+	Width  int64 // elements of a row of the domain
+	Roots  []*Node
+	Reads  []*Node // inputs, and results of other parts
+	Inside []*Node // computed here, arguments first, the roots among them
+	After  []*Node // scalars that the last block computes of the folds of this part
+	Cost   cost
 	// name and source are the kernel's; compiled ones have more in run.go.
-	name    string
-	sources map[string]string // by the ending of the kernel's name
+	Name    string
+	Sources map[string]string // by the ending of the kernel's name
 }
 
-// plan is how a program is executed: parts in an order in which all they read is there.
-type plan struct {
-	p     *Program
+// Plan is how a program is executed: parts in an order in which all they read is there.
+type Plan struct {
+	Graph *Graph
 	model Model
-	kept  map[*node]bool // results of parts
-	users map[*node][]*node
-	parts []*part
-	notes []string // why a pair was not fused
+	Kept  map[*Node]bool // results of parts
+	users map[*Node][]*Node
+	Parts []*Part
+	Notes []string // why a pair was not fused
 	most  int      // operations of a part
 }
 
 // Limits of a part: arrays of a kernel and operations that one thread keeps in registers.
 const (
 	maxArrays = 18 // a launch has at most 64 arguments, up to 3 for each array
-	maxInside = 160
+	MaxInside = 160
 	maxNotes  = 20
 )
 
 // newPlan returns a plan of a program. Unfused plans have a part for each node, which is what the
 // benefit of fusion is measured against.
-func newPlan(p *Program, m Model, lengths []int64, unfused bool, most int) (*plan, error) {
-	l := &plan{p: p, model: m, most: most, kept: map[*node]bool{}, users: map[*node][]*node{}}
-	reached := map[*node]bool{}
-	var reach func(n *node)
-	reach = func(n *node) {
+func newPlan(g *Graph, m Model, lengths []int64, unfused bool, most int) (*Plan, error) {
+	l := &Plan{Graph: g, model: m, most: most, Kept: map[*Node]bool{}, users: map[*Node][]*Node{}}
+	reached := map[*Node]bool{}
+	var reach func(n *Node)
+	reach = func(n *Node) {
 		if reached[n] {
 			return
 		}
 		reached[n] = true
-		for _, a := range n.args {
+		for _, a := range n.Args {
 			reach(a)
 			l.users[a] = append(l.users[a], n)
 		}
 	}
-	for _, o := range p.outputs {
-		reach(o.node)
+	for _, o := range g.Outputs {
+		reach(o.Node)
 	}
-	for _, n := range p.nodes {
-		if reached[n] && !n.op.leaf() {
-			l.kept[n] = true
+	for _, n := range g.Nodes {
+		if reached[n] && !n.Op.Leaf() {
+			l.Kept[n] = true
 		}
 	}
-	for _, o := range p.outputs {
-		l.kept[o.node] = true
+	for _, o := range g.Outputs {
+		l.Kept[o.Node] = true
 	}
-	owner := map[*node]*part{}
-	for _, n := range p.nodes {
-		if !l.kept[n] {
+	owner := map[*Node]*Part{}
+	for _, n := range g.Nodes {
+		if !l.Kept[n] {
 			continue
 		}
-		part := &part{roots: []*node{n}}
+		part := &Part{Roots: []*Node{n}}
 		if why := l.shape(part, lengths); why != "" {
-			return nil, fmt.Errorf("expr: %v: %s: %w", n, why, ErrLimit)
+			return nil, fmt.Errorf("%v: %s", n, why)
 		}
 		owner[n] = part
-		l.parts = append(l.parts, part)
+		l.Parts = append(l.Parts, part)
 	}
 	if !unfused {
 		l.inline(owner, lengths)
 		l.merge(lengths)
 	}
 	l.order()
-	for _, part := range l.parts {
-		part.name = "expr_kernel" // until its text is known
+	for _, part := range l.Parts {
+		part.Name = "expr_kernel" // until its text is known
 	}
 	return l, nil
 }
 
 // isOutput reports whether a node is a result of the program.
-func (l *plan) isOutput(n *node) bool {
-	return slices.ContainsFunc(l.p.outputs, func(o output) bool { return o.node == n })
+func (l *Plan) isOutput(n *Node) bool {
+	return slices.ContainsFunc(l.Graph.Outputs, func(o output) bool { return o.Node == n })
 }
 
 // inline computes nodes in the kernels that use them, the most useful ones first, as long as the
 // model predicts a benefit.
-func (l *plan) inline(owner map[*node]*part, lengths []int64) {
+func (l *Plan) inline(owner map[*Node]*Part, lengths []int64) {
 	type choice struct {
 		benefit float64
-		parts   []*part // of the users, as they would be
+		parts   []*Part // of the users, as they would be
 		why     string
 	}
 	// users are the parts that read a node.
-	users := func(n *node) (all []*part) {
-		for _, part := range l.parts {
-			if part != owner[n] && slices.Contains(part.reads, n) {
+	users := func(n *Node) (all []*Part) {
+		for _, part := range l.Parts {
+			if part != owner[n] && slices.Contains(part.Reads, n) {
 				all = append(all, part)
 			}
 		}
 		return all
 	}
-	consider := func(n *node) choice {
+	consider := func(n *Node) choice {
 		now := users(n)
 		if len(now) == 0 {
 			return choice{why: "nothing reads it"}
 		}
-		l.kept[n] = false
-		defer func() { l.kept[n] = true }()
-		c := choice{benefit: owner[n].cost.seconds}
+		l.Kept[n] = false
+		defer func() { l.Kept[n] = true }()
+		c := choice{benefit: owner[n].Cost.Seconds}
 		for _, old := range now {
-			part := &part{roots: old.roots}
+			part := &Part{Roots: old.Roots}
 			if c.why = l.shape(part, lengths); c.why != "" {
-				return choice{why: fmt.Sprintf("%v in %v: %s", n, old.roots[0], c.why)}
+				return choice{why: fmt.Sprintf("%v in %v: %s", n, old.Roots[0], c.why)}
 			}
-			c.benefit += old.cost.seconds - part.cost.seconds
+			c.benefit += old.Cost.Seconds - part.Cost.Seconds
 			c.parts = append(c.parts, part)
 		}
 		if c.benefit <= 0 {
@@ -147,24 +147,24 @@ func (l *plan) inline(owner map[*node]*part, lengths []int64) {
 				why: fmt.Sprintf(
 					"%v in %v: predicted %.1f us slower",
 					n,
-					now[0].roots[0],
+					now[0].Roots[0],
 					-c.benefit*1e6,
 				),
 			}
 		}
 		return c
 	}
-	choices := map[*node]choice{}
-	for n := range l.kept {
-		if (n.op.inlined() || n.op == opRows || n.op == opMatMul) && !n.op.leaf() && !l.isOutput(n) {
+	choices := map[*Node]choice{}
+	for n := range l.Kept {
+		if (n.Op.Inlined() || n.Op == OpRows || n.Op == OpMatMul) && !n.Op.Leaf() && !l.isOutput(n) {
 			choices[n] = consider(n)
 		}
 	}
 	for {
-		var best *node
+		var best *Node
 		for n, c := range choices {
 			if c.why == "" && (best == nil || c.benefit > choices[best].benefit ||
-				c.benefit == choices[best].benefit && n.id < best.id) {
+				c.benefit == choices[best].benefit && n.ID < best.ID) {
 				best = n
 			}
 		}
@@ -173,20 +173,20 @@ func (l *plan) inline(owner map[*node]*part, lengths []int64) {
 		}
 		old, now := users(best), choices[best].parts
 		gone := owner[best]
-		l.kept[best] = false
+		l.Kept[best] = false
 		delete(choices, best)
 		delete(owner, best)
-		l.parts = slices.DeleteFunc(l.parts, func(p *part) bool { return p == gone })
-		touched := map[*node]bool{}
+		l.Parts = slices.DeleteFunc(l.Parts, func(p *Part) bool { return p == gone })
+		touched := map[*Node]bool{}
 		for i, was := range old {
 			*was = *now[i]
-			for _, r := range was.roots {
+			for _, r := range was.Roots {
 				touched[r] = true
 			}
-			for _, r := range was.reads {
+			for _, r := range was.Reads {
 				touched[r] = true
 				for _, u := range users(r) {
-					touched[u.roots[0]] = true
+					touched[u.Roots[0]] = true
 				}
 			}
 		}
@@ -196,30 +196,30 @@ func (l *plan) inline(owner map[*node]*part, lengths []int64) {
 			}
 		}
 	}
-	for _, n := range l.p.nodes {
+	for _, n := range l.Graph.Nodes {
 		if c, found := choices[n]; found && c.why != "" && c.why != "nothing reads it" {
 			l.note(c.why)
 		}
 	}
 }
 
-func (l *plan) note(why string) {
-	if len(l.notes) < maxNotes {
-		l.notes = append(l.notes, why)
+func (l *Plan) note(why string) {
+	if len(l.Notes) < maxNotes {
+		l.Notes = append(l.Notes, why)
 	}
 }
 
 // merge makes one part of two that read the same, and gives scalars to the part whose folds they
 // are made of.
-func (l *plan) merge(lengths []int64) {
+func (l *Plan) merge(lengths []int64) {
 	for again := true; again; {
 		again = false
 		before := l.reachable()
-		for i := 0; i < len(l.parts) && !again; i++ {
-			for j := i + 1; j < len(l.parts) && !again; j++ {
-				a, b := l.parts[i], l.parts[j]
-				if a.kind != b.kind &&
-					(a.kind != kindMap && a.kind != kindRows || b.kind != kindMap && b.kind != kindRows) {
+		for i := 0; i < len(l.Parts) && !again; i++ {
+			for j := i + 1; j < len(l.Parts) && !again; j++ {
+				a, b := l.Parts[i], l.Parts[j]
+				if a.Kind != b.Kind &&
+					(a.Kind != KindMap && a.Kind != KindRows || b.Kind != KindMap && b.Kind != KindRows) {
 					continue
 				}
 				between := before[a][b] || before[b][a]
@@ -227,24 +227,24 @@ func (l *plan) merge(lengths []int64) {
 					continue
 				}
 				shared := slices.ContainsFunc(
-					a.reads,
-					func(n *node) bool { return slices.Contains(b.reads, n) },
+					a.Reads,
+					func(n *Node) bool { return slices.Contains(b.Reads, n) },
 				)
 				if !shared && !between {
 					continue
 				}
-				both := &part{roots: append(slices.Clone(a.roots), b.roots...)}
-				slices.SortFunc(both.roots, func(x, y *node) int { return x.id - y.id })
+				both := &Part{Roots: append(slices.Clone(a.Roots), b.Roots...)}
+				slices.SortFunc(both.Roots, func(x, y *Node) int { return x.ID - y.ID })
 				why := l.shape(both, lengths)
-				if why == "" && both.cost.seconds >= a.cost.seconds+b.cost.seconds {
+				if why == "" && both.Cost.Seconds >= a.Cost.Seconds+b.Cost.Seconds {
 					why = "predicted to be slower"
 				}
 				if why != "" {
-					l.note(fmt.Sprintf("%v with %v: %s", a.roots[0], b.roots[0], why))
+					l.note(fmt.Sprintf("%v with %v: %s", a.Roots[0], b.Roots[0], why))
 					continue
 				}
 				*a = *both
-				l.parts = slices.Delete(l.parts, j, j+1)
+				l.Parts = slices.Delete(l.Parts, j, j+1)
 				again = true
 			}
 		}
@@ -252,19 +252,19 @@ func (l *plan) merge(lengths []int64) {
 }
 
 // reachable returns for each part the parts that need it, directly or through others.
-func (l *plan) reachable() map[*part]map[*part]bool {
-	all := map[*part]map[*part]bool{}
-	var from func(p *part) map[*part]bool
-	from = func(p *part) map[*part]bool {
+func (l *Plan) reachable() map[*Part]map[*Part]bool {
+	all := map[*Part]map[*Part]bool{}
+	var from func(p *Part) map[*Part]bool
+	from = func(p *Part) map[*Part]bool {
 		if all[p] != nil {
 			return all[p]
 		}
-		all[p] = map[*part]bool{}
-		for _, user := range l.parts {
+		all[p] = map[*Part]bool{}
+		for _, user := range l.Parts {
 			if user != p &&
 				slices.ContainsFunc(
-					user.reads,
-					func(n *node) bool { return slices.Contains(p.roots, n) },
+					user.Reads,
+					func(n *Node) bool { return slices.Contains(p.Roots, n) },
 				) {
 				all[p][user] = true
 				for u := range from(user) {
@@ -274,102 +274,102 @@ func (l *plan) reachable() map[*part]map[*part]bool {
 		}
 		return all[p]
 	}
-	for _, p := range l.parts {
+	for _, p := range l.Parts {
 		from(p)
 	}
 	return all
 }
 
 // through reports whether a third part needs one of two and is needed by the other.
-func (l *plan) through(a, b *part, before map[*part]map[*part]bool) bool {
-	return slices.ContainsFunc(l.parts, func(c *part) bool {
+func (l *Plan) through(a, b *Part, before map[*Part]map[*Part]bool) bool {
+	return slices.ContainsFunc(l.Parts, func(c *Part) bool {
 		return c != a && c != b && (before[a][c] && before[c][b] || before[b][c] && before[c][a])
 	})
 }
 
 // order sorts the parts so that each comes after those that it reads from.
-func (l *plan) order() {
-	var sorted []*part
-	done := map[*node]bool{}
-	for len(l.parts) > 0 {
-		i := slices.IndexFunc(l.parts, func(p *part) bool {
+func (l *Plan) order() {
+	var sorted []*Part
+	done := map[*Node]bool{}
+	for len(l.Parts) > 0 {
+		i := slices.IndexFunc(l.Parts, func(p *Part) bool {
 			return !slices.ContainsFunc(
-				p.reads,
-				func(n *node) bool { return l.kept[n] && !n.op.leaf() && !done[n] },
+				p.Reads,
+				func(n *Node) bool { return l.Kept[n] && !n.Op.Leaf() && !done[n] },
 			)
 		})
-		part := l.parts[i]
-		for _, r := range part.roots {
+		part := l.Parts[i]
+		for _, r := range part.Roots {
 			done[r] = true
 		}
 		sorted = append(sorted, part)
-		l.parts = slices.Delete(l.parts, i, i+1)
+		l.Parts = slices.Delete(l.Parts, i, i+1)
 	}
-	l.parts = sorted
+	l.Parts = sorted
 }
 
 // shape finds out what kind of kernel computes the roots of a part, and what it reads. It returns
 // why there is none.
-func (l *plan) shape(t *part, lengths []int64) (why string) {
-	root := map[*node]bool{}
-	for _, r := range t.roots {
+func (l *Plan) shape(t *Part, lengths []int64) (why string) {
+	root := map[*Node]bool{}
+	for _, r := range t.Roots {
 		root[r] = true
 	}
-	seen := map[*node]bool{}
+	seen := map[*Node]bool{}
 	folds, rowWidth, small := 0, int64(0), false
-	var walk func(n *node, top bool) string
-	walk = func(n *node, top bool) string {
+	var walk func(n *Node, top bool) string
+	walk = func(n *Node, top bool) string {
 		if seen[n] {
 			return ""
 		}
-		outside := n.op == opInput || l.kept[n] && !root[n] // inputs may be roots, as copies
+		outside := n.Op == OpInput || l.Kept[n] && !root[n] // inputs may be roots, as copies
 		if outside && !top {
 			seen[n] = true
-			t.reads = append(t.reads, n)
+			t.Reads = append(t.Reads, n)
 			return ""
 		}
 		seen[n] = true
-		for i, a := range n.args {
-			inside := a.op != opInput && (!l.kept[a] || root[a])
+		for i, a := range n.Args {
+			inside := a.Op != OpInput && (!l.Kept[a] || root[a])
 			switch {
 			case !inside:
-			case n.op == opGather && i == 0:
+			case n.Op == OpGather && i == 0:
 				return "the table of gather must be in memory"
-			case n.op == opLength:
+			case n.Op == OpLength:
 				return "a length is known when its filter has run"
-			case a.op == opReduce && !n.scalar(), a.op == opScan, a.op == opCompact:
+			case a.Op == OpReduce && !n.Scalar(), a.Op == OpScan, a.Op == OpCompact:
 				return fmt.Sprintf("the result of %v is needed as a whole", a)
-			case a.op == opMatMul && !smallProduct(a):
+			case a.Op == OpMatMul && !a.SmallProduct():
 				return "products of this size are those of the library"
-			case n.op == opMatMul && !smallProduct(n):
+			case n.Op == OpMatMul && !n.SmallProduct():
 				return "the factor of a product must be in memory"
-			case n.op == opMatMul && i == 1:
+			case n.Op == OpMatMul && i == 1:
 				return "the second factor of a product must be in memory"
 			}
 			if why := walk(a, false); why != "" {
 				return why
 			}
 		}
-		switch n.op {
-		case opReduce:
+		switch n.Op {
+		case OpReduce:
 			folds++
-		case opRows:
-			if w := n.args[0].width; rowWidth == 0 || rowWidth == w {
+		case OpRows:
+			if w := n.Args[0].Width; rowWidth == 0 || rowWidth == w {
 				rowWidth = w
 			} else {
 				return "rows of two widths are folded"
 			}
-		case opMatMul:
+		case OpMatMul:
 			small = true
 		}
-		t.inside = append(t.inside, n)
+		t.Inside = append(t.Inside, n)
 		return ""
 	}
-	for _, r := range t.roots {
+	for _, r := range t.Roots {
 		// A copy of an input is a root that is read and stored.
-		if r.op == opInput {
+		if r.Op == OpInput {
 			if !seen[r] {
-				t.reads = append(t.reads, r)
+				t.Reads = append(t.Reads, r)
 				seen[r] = true
 			}
 			continue
@@ -381,34 +381,34 @@ func (l *plan) shape(t *part, lengths []int64) (why string) {
 	if why := l.kindOf(t, folds, rowWidth, small); why != "" {
 		return why
 	}
-	slices.SortFunc(t.inside, func(x, y *node) int { return x.id - y.id })
-	slices.SortFunc(t.reads, func(x, y *node) int { return x.id - y.id })
-	if arrays := len(t.reads) + len(t.roots); arrays > maxArrays {
+	slices.SortFunc(t.Inside, func(x, y *Node) int { return x.ID - y.ID })
+	slices.SortFunc(t.Reads, func(x, y *Node) int { return x.ID - y.ID })
+	if arrays := len(t.Reads) + len(t.Roots); arrays > maxArrays {
 		return fmt.Sprintf("%d arrays, more than %d", arrays, maxArrays)
 	}
-	if len(t.inside) > l.most && len(t.inside) > 1 {
+	if len(t.Inside) > l.most && len(t.Inside) > 1 {
 		return fmt.Sprintf("more than %d operations", l.most)
 	}
-	t.cost = l.model.predict(t, lengths)
+	t.Cost = predict(&l.model, t, lengths)
 	return ""
 }
 
 // kindOf sets the kind and the domain.
-func (l *plan) kindOf(t *part, folds int, rowWidth int64, small bool) (why string) {
-	first := t.roots[0]
-	domain := func(n *node) (int, int64) {
-		if n.op == opReduce || n.op == opScan || n.op == opRows {
-			return n.args[0].lead, n.args[0].width
+func (l *Plan) kindOf(t *Part, folds int, rowWidth int64, small bool) (why string) {
+	first := t.Roots[0]
+	domain := func(n *Node) (int, int64) {
+		if n.Op == OpReduce || n.Op == OpScan || n.Op == OpRows {
+			return n.Args[0].Lead, n.Args[0].Width
 		}
-		if n.op == opCompact {
-			return n.args[1].lead, 1
+		if n.Op == OpCompact {
+			return n.Args[1].Lead, 1
 		}
-		return n.lead, n.width
+		return n.Lead, n.Width
 	}
-	t.lead, t.width = domain(first)
+	t.Lead, t.Width = domain(first)
 	single := func(k kind) string {
-		t.kind = k
-		if len(t.roots) > 1 || rowWidth > 0 || folds > 0 {
+		t.Kind = k
+		if len(t.Roots) > 1 || rowWidth > 0 || folds > 0 {
 			return "a " + k.String() + " is a kernel of its own"
 		}
 		return ""
@@ -416,147 +416,165 @@ func (l *plan) kindOf(t *part, folds int, rowWidth int64, small bool) (why strin
 	switch {
 	case small:
 		return l.kindSmall(t, folds, rowWidth)
-	case first.op == opMatMul:
-		return single(kindGemm)
-	case slices.ContainsFunc(t.roots, func(n *node) bool { return n.op == opScan }):
+	case first.Op == OpMatMul:
+		return single(KindGemm)
+	case slices.ContainsFunc(t.Roots, func(n *Node) bool { return n.Op == OpScan }):
 		if small {
 			return "a product before a scan"
 		}
-		return single(kindScan)
-	case slices.ContainsFunc(t.roots, func(n *node) bool { return n.op == opCompact }):
-		t.kind = kindCompact
-		for _, r := range t.roots {
-			if r.op != opCompact || r.args[1] != first.args[1] {
+		return single(KindScan)
+	case slices.ContainsFunc(t.Roots, func(n *Node) bool { return n.Op == OpCompact }):
+		t.Kind = KindCompact
+		for _, r := range t.Roots {
+			if r.Op != OpCompact || r.Args[1] != first.Args[1] {
 				return "a filter has one predicate"
 			}
 		}
-		if len(t.roots) > 3 || rowWidth > 0 || folds > 0 {
+		if len(t.Roots) > 3 || rowWidth > 0 || folds > 0 {
 			return "a filter has at most 3 values and no folds"
 		}
 		return ""
 	case rowWidth > 0:
-		t.kind, t.width = kindRows, rowWidth
+		t.Kind, t.Width = KindRows, rowWidth
 		if folds > 0 {
 			return "a fold of all elements of folded rows"
 		}
-		for _, r := range t.roots {
-			if r.lead != t.lead || r.width != 1 && r.width != rowWidth {
+		for _, r := range t.Roots {
+			if r.Lead != t.Lead || r.Width != 1 && r.Width != rowWidth {
 				return "results of other shapes"
 			}
 		}
-		for _, n := range t.inside {
-			if n.width != 1 && n.width != rowWidth {
+		for _, n := range t.Inside {
+			if n.Width != 1 && n.Width != rowWidth {
 				return "rows of two widths"
 			}
 		}
 		return ""
 	}
-	t.kind = kindMap
+	t.Kind = KindMap
 	return l.kindMap(t, folds, domain)
 }
 
 // kindMap checks a part of element-wise operations and folds, and finds the scalars that are made of
 // its folds.
-func (l *plan) kindMap(t *part, folds int, domain func(*node) (int, int64)) (why string) {
-	made := map[*node]bool{} // of the part's folds
-	for _, n := range t.inside {
-		if n.op == opReduce {
+func (l *Plan) kindMap(t *Part, folds int, domain func(*Node) (int, int64)) (why string) {
+	made := map[*Node]bool{} // of the part's folds
+	for _, n := range t.Inside {
+		if n.Op == OpReduce {
 			made[n] = true
 			continue
 		}
-		for _, a := range n.args {
+		for _, a := range n.Args {
 			made[n] = made[n] || made[a]
 		}
 	}
-	t.lead = -1
-	for _, r := range t.roots {
-		if folds > 0 && r.scalar() && r.op != opReduce {
-			if !made[r] && len(t.roots) > 1 {
+	t.Lead = -1
+	for _, r := range t.Roots {
+		if folds > 0 && r.Scalar() && r.Op != OpReduce {
+			if !made[r] && len(t.Roots) > 1 {
 				return "a scalar beside folds"
 			}
 			continue
 		}
 		lead, width := domain(r)
-		if t.lead >= 0 && (t.lead != lead || t.width != width) {
+		if t.Lead >= 0 && (t.Lead != lead || t.Width != width) {
 			return "results of other shapes"
 		}
-		t.lead, t.width = lead, width
+		t.Lead, t.Width = lead, width
 	}
-	for _, n := range t.inside {
-		if n.op == opReduce {
-			if lead, width := domain(n); t.lead >= 0 && (t.lead != lead || t.width != width) {
+	for _, n := range t.Inside {
+		if n.Op == OpReduce {
+			if lead, width := domain(n); t.Lead >= 0 && (t.Lead != lead || t.Width != width) {
 				return "folds of other shapes"
 			} else {
-				t.lead, t.width = lead, width
+				t.Lead, t.Width = lead, width
 			}
-			if !slices.Contains(t.roots, n) {
+			if !slices.Contains(t.Roots, n) {
 				return "a fold that no part has" // a fold is always a root
 			}
 		}
 	}
-	for _, n := range t.inside {
-		if made[n] && n.op != opReduce {
-			if !n.scalar() {
+	for _, n := range t.Inside {
+		if made[n] && n.Op != OpReduce {
+			if !n.Scalar() {
 				return "the result of a fold is needed as a whole"
 			}
-			t.after = append(t.after, n)
+			t.After = append(t.After, n)
 		}
 	}
-	if len(t.after) > 0 { // what the scalars need beside the folds are scalars too, computed twice at most
-		var need func(n *node)
-		extra := map[*node]bool{}
-		need = func(n *node) {
-			for _, a := range n.args {
-				if !made[a] && !extra[a] && slices.Contains(t.inside, a) {
+	if len(t.After) > 0 { // what the scalars need beside the folds are scalars too, computed twice at most
+		var need func(n *Node)
+		extra := map[*Node]bool{}
+		need = func(n *Node) {
+			for _, a := range n.Args {
+				if !made[a] && !extra[a] && slices.Contains(t.Inside, a) {
 					extra[a] = true
 					need(a)
 				}
 			}
 		}
-		for _, n := range slices.Clone(t.after) {
+		for _, n := range slices.Clone(t.After) {
 			need(n)
 		}
 		for n := range extra {
-			t.after = append(t.after, n)
+			t.After = append(t.After, n)
 		}
-		slices.SortFunc(t.after, func(x, y *node) int { return x.id - y.id })
+		slices.SortFunc(t.After, func(x, y *Node) int { return x.ID - y.ID })
 	}
 	return ""
 }
+
+// smallWeights is the most bytes of all matrices of a kernel of small products.
+const smallWeights = 48 << 10
 
 // maxSmall is the most elements of a row that a thread keeps in registers.
 const maxSmall = 64
 
 // kindSmall checks a part with small products.
-func (l *plan) kindSmall(t *part, folds int, rowWidth int64) (why string) {
-	t.kind = kindSmall
+func (l *Plan) kindSmall(t *Part, folds int, rowWidth int64) (why string) {
+	t.Kind = KindSmall
 	if folds > 0 || rowWidth > 0 {
 		return "a fold beside a product"
 	}
 	weights, live := int64(0), int64(0)
-	for _, n := range t.inside {
-		if n.op == opMatMul {
-			weights += n.args[1].width * n.args[0].width * 4
+	for _, n := range t.Inside {
+		if n.Op == OpMatMul {
+			weights += n.Args[1].Width * n.Args[0].Width * 4
 		}
-		if n.lead != 0 {
-			live = max(live, n.width)
+		if n.Lead != 0 {
+			live = max(live, n.Width)
 		}
-		if n.op == opGather || n.op == opScan || n.op == opCompact {
+		if n.Op == OpGather || n.Op == OpScan || n.Op == OpCompact {
 			return fmt.Sprintf("%v beside a product", n)
 		}
 	}
-	for _, r := range t.roots {
-		if r.lead != t.lead {
+	for _, r := range t.Roots {
+		if r.Lead != t.Lead {
 			return "results of other lengths"
 		}
 	}
-	one := len(t.inside) == 1
+	one := len(t.Inside) == 1
 	if weights > smallWeights {
 		return "weights of more than 48 KiB"
 	}
 	if live > maxSmall && !one {
 		return fmt.Sprintf("rows of more than %d elements", maxSmall)
 	}
-	t.width = 1
+	t.Width = 1
 	return ""
+}
+
+// Gathers reports whether the part gathers from what it reads.
+func (t *Part) Gathers(n *Node) bool {
+	return slices.ContainsFunc(t.Inside, func(u *Node) bool { return u.Op == OpGather && u.Args[0] == n })
+}
+
+// Folds returns the roots that fold all elements.
+func (t *Part) Folds() (all []*Node) {
+	for _, r := range t.Roots {
+		if r.Op == OpReduce {
+			all = append(all, r)
+		}
+	}
+	return all
 }

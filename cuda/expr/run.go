@@ -31,7 +31,7 @@ type Options struct {
 type Compiled struct {
 	p       *Program
 	dev     device.Device
-	plan    *plan // nil: the host interprets
+	plan    *Plan // nil: the host interprets
 	kernels map[string]device.Kernel
 }
 
@@ -48,29 +48,29 @@ func Compile(dev device.Device, p *Program, o Options) (*Compiled, error) {
 	if o.Rows <= 0 {
 		o.Rows = 1 << 24
 	}
-	lengths := make([]int64, len(p.symbols))
+	lengths := make([]int64, len(p.g.Symbols))
 	for s := range lengths {
-		lengths[s] = p.symbols[s].fixed
+		lengths[s] = p.g.Symbols[s].Fixed
 	}
-	lengths[freeLength] = o.Rows
-	for most := maxInside; ; {
-		l, err := newPlan(p, m, lengths, o.Unfused, most)
+	lengths[FreeLength] = o.Rows
+	for most := MaxInside; ; {
+		l, err := newPlan(&p.g, m, lengths, o.Unfused, most)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("expr: %w: %w", err, ErrLimit)
 		}
 		c := &Compiled{p: p, dev: dev, plan: l, kernels: map[string]device.Kernel{}}
 		spilled := 0 // operations of the largest kernel that does
-		for _, t := range l.parts {
-			l.text(t)
+		for _, t := range l.Parts {
+			text(l, t)
 			spills, err := c.load(t, o.Fast)
 			if errors.Is(err, device.ErrNotSupported) {
 				return &Compiled{p: p, dev: dev}, nil
 			}
 			if err != nil {
-				return nil, fmt.Errorf("expr: kernel of %v: %w", t.roots[0], err)
+				return nil, fmt.Errorf("expr: kernel of %v: %w", t.Roots[0], err)
 			}
-			if spills && len(t.inside) > 1 {
-				spilled = max(spilled, len(t.inside))
+			if spills && len(t.Inside) > 1 {
+				spilled = max(spilled, len(t.Inside))
 			}
 		}
 		if spilled < 2 || o.Unfused {
@@ -83,19 +83,19 @@ func Compile(dev device.Device, p *Program, o Options) (*Compiled, error) {
 // load compiles the kernels of a part. Names have a digest of the text, which is what caches of a
 // device know a kernel by. It reports whether a kernel keeps values in memory that do not fit its
 // registers.
-func (c *Compiled) load(t *part, fast bool) (spills bool, err error) {
+func (c *Compiled) load(t *Part, fast bool) (spills bool, err error) {
 	h := sha256.New()
-	for _, ending := range slices.Sorted(maps.Keys(t.sources)) {
-		h.Write([]byte(t.sources[ending]))
+	for _, ending := range slices.Sorted(maps.Keys(t.Sources)) {
+		h.Write([]byte(t.Sources[ending]))
 	}
 	name := "expr_" + hex.EncodeToString(h.Sum(nil)[:8])
 	compile := c.dev.CompileExact
 	if fast {
 		compile = c.dev.Compile
 	}
-	for ending, source := range t.sources {
-		t.sources[ending] = strings.ReplaceAll(source, t.name, name)
-		k, err := compile(name+ending, t.sources[ending])
+	for ending, source := range t.Sources {
+		t.Sources[ending] = strings.ReplaceAll(source, t.Name, name)
+		k, err := compile(name+ending, t.Sources[ending])
 		if err != nil {
 			return false, err
 		}
@@ -105,7 +105,7 @@ func (c *Compiled) load(t *part, fast bool) (spills bool, err error) {
 			spills = spills || spilled > 0
 		}
 	}
-	t.name = name
+	t.Name = name
 	return spills, nil
 }
 
@@ -117,16 +117,16 @@ func (c *Compiled) Kernels() int {
 	if c.plan == nil {
 		return 0
 	}
-	return len(c.plan.parts)
+	return len(c.plan.Parts)
 }
 
 // Sources returns the CUDA C++ of the program's kernels by their names.
 func (c *Compiled) Sources() map[string]string {
 	all := map[string]string{}
 	if c.plan != nil {
-		for _, t := range c.plan.parts {
-			for ending, source := range t.sources {
-				all[t.name+ending] = source
+		for _, t := range c.plan.Parts {
+			for ending, source := range t.Sources {
+				all[t.Name+ending] = source
 			}
 		}
 	}
@@ -157,21 +157,21 @@ func (c *Compiled) Run(ctx context.Context, s device.Stream, in, out map[string]
 	if err != nil {
 		return nil, err
 	}
-	for _, i := range c.p.inputs {
-		m := in[i.name]
-		if !i.scalar && m.Buffer == nil && lengths[i.node.lead] > 0 {
-			return nil, fmt.Errorf("expr: input %q has no memory: %w", i.name, ErrArgs)
+	for _, i := range c.p.g.Inputs {
+		m := in[i.Name]
+		if !i.Scalar && m.Buffer == nil && lengths[i.Node.Lead] > 0 {
+			return nil, fmt.Errorf("expr: input %q has no memory: %w", i.Name, ErrArgs)
 		}
-		if m.Off < 0 || m.Off%i.node.typ.Bytes() != 0 {
+		if m.Off < 0 || m.Off%i.Node.Type.Bytes() != 0 {
 			return nil, fmt.Errorf(
 				"expr: input %q starts at byte %d, not at an element: %w",
-				i.name,
+				i.Name,
 				m.Off,
 				ErrArgs,
 			)
 		}
 	}
-	r := &run{c: c, ctx: ctx, s: s, in: in, lengths: lengths, at: map[*node]Memory{}}
+	r := &run{c: c, ctx: ctx, s: s, in: in, lengths: lengths, at: map[*Node]Memory{}}
 	if c.plan == nil {
 		return r.interpret(out)
 	}
@@ -189,14 +189,14 @@ type run struct {
 	s         device.Stream
 	in        map[string]Memory
 	lengths   []int64
-	at        map[*node]Memory // results of parts
+	at        map[*Node]Memory // results of parts
 	temporary []device.Buffer
 	times     []time.Duration // of the parts, when they are measured
 	measure   bool
 }
 
 // bytes returns the size of a node's array.
-func (r *run) bytes(n *node) int64 { return r.lengths[n.lead] * n.width * n.typ.Bytes() }
+func (r *run) bytes(n *Node) int64 { return r.lengths[n.Lead] * n.Width * n.Type.Bytes() }
 
 // temp returns memory that is given back behind the last launch.
 func (r *run) temp(n int64) (device.Buffer, error) {
@@ -218,8 +218,8 @@ func (r *run) launch(out map[string]Memory) (map[string]Memory, error) {
 		}
 		return nil, err
 	}
-	for _, t := range r.c.plan.parts {
-		for _, n := range t.roots {
+	for _, t := range r.c.plan.Parts {
+		for _, n := range t.Roots {
 			memory, o, given := r.target(n, out)
 			if !given {
 				b, err := r.s.Alloc(max(r.upper(n), 64), "expression")
@@ -236,50 +236,50 @@ func (r *run) launch(out map[string]Memory) (map[string]Memory, error) {
 			r.at[n] = memory
 		}
 		if err := r.part(t); err != nil {
-			return fail(fmt.Errorf("expr: %v: %w", t.roots[0], err))
+			return fail(fmt.Errorf("expr: %v: %w", t.Roots[0], err))
 		}
 	}
-	for _, o := range r.c.p.outputs {
-		m := r.at[o.node]
-		m.Rows = r.lengths[o.node.lead]
-		if given, found := out[o.name]; found && (given.Buffer != m.Buffer || given.Off != m.Off) {
+	for _, o := range r.c.p.g.Outputs {
+		m := r.at[o.Node]
+		m.Rows = r.lengths[o.Node.Lead]
+		if given, found := out[o.Name]; found && (given.Buffer != m.Buffer || given.Off != m.Off) {
 			given.Rows = m.Rows
-			n := r.bytes(o.node)
+			n := r.bytes(o.Node)
 			if n > given.Buffer.Size()-given.Off {
-				return fail(fmt.Errorf("expr: output %q: %d bytes of memory, want %d: %w", o.name,
+				return fail(fmt.Errorf("expr: output %q: %d bytes of memory, want %d: %w", o.Name,
 					given.Buffer.Size()-given.Off, n, ErrArgs))
 			}
 			if err := r.s.Copy(given.Buffer, given.Off, m.Buffer, m.Off, n); err != nil {
-				return fail(fmt.Errorf("expr: output %q: %w", o.name, err))
+				return fail(fmt.Errorf("expr: output %q: %w", o.Name, err))
 			}
 			m = given
 		}
-		results[o.name] = m
+		results[o.Name] = m
 	}
 	// An output of two names has memory of its own only once.
 	return results, nil
 }
 
 // upper is the size of a node's array, or an upper bound if its filter has not run.
-func (r *run) upper(n *node) int64 {
-	if n.op == opCompact {
-		return r.lengths[n.args[1].lead] * n.typ.Bytes()
+func (r *run) upper(n *Node) int64 {
+	if n.Op == OpCompact {
+		return r.lengths[n.Args[1].Lead] * n.Type.Bytes()
 	}
 	return r.bytes(n)
 }
 
 // target returns the caller's memory for a result, and the name of the first output that it is. A
 // result goes there directly unless the memory is also that of an input, or does not fit.
-func (r *run) target(n *node, out map[string]Memory) (m Memory, name string, given bool) {
-	for _, o := range r.c.p.outputs {
-		if o.node != n {
+func (r *run) target(n *Node, out map[string]Memory) (m Memory, name string, given bool) {
+	for _, o := range r.c.p.g.Outputs {
+		if o.Node != n {
 			continue
 		}
-		m, found := out[o.name]
+		m, found := out[o.Name]
 		if !found {
-			return Memory{}, o.name, false
+			return Memory{}, o.Name, false
 		}
-		shared := m.Off < 0 || m.Off%n.typ.Bytes() != 0 || m.Buffer.Size()-m.Off < r.upper(n)
+		shared := m.Off < 0 || m.Off%n.Type.Bytes() != 0 || m.Buffer.Size()-m.Off < r.upper(n)
 		for _, i := range r.in {
 			shared = shared || i.Buffer == m.Buffer
 		}
@@ -305,16 +305,15 @@ func (r *run) array(m Memory, of Type) []device.Arg {
 }
 
 // args returns the arguments that begin writes parameters for.
-func (r *run) args(t *part, reads, writes []*node) ([]device.Arg, error) {
+func (r *run) args(t *Part, reads, writes []*Node) ([]device.Arg, error) {
 	var all []device.Arg
-	w := &writer{l: r.c.plan, t: t}
 	for _, n := range reads {
 		m := r.at[n]
-		if n.op == opInput {
-			i := r.c.p.inputs[n.imm]
-			m = r.in[i.name]
-			if i.scalar {
-				all = append(all, scalar(n.typ, m))
+		if n.Op == OpInput {
+			i := r.c.p.g.Inputs[n.Imm]
+			m = r.in[i.Name]
+			if i.Scalar {
+				all = append(all, scalar(n.Type, m))
 				continue
 			}
 		}
@@ -325,17 +324,17 @@ func (r *run) args(t *part, reads, writes []*node) ([]device.Arg, error) {
 			}
 			m.Buffer, m.Off = b, 0
 		}
-		all = append(all, r.array(m, n.typ)...)
-		if w.isTable(n) {
-			all = append(all, device.Uint64(uint64(r.lengths[n.lead])))
+		all = append(all, r.array(m, n.Type)...)
+		if t.Gathers(n) {
+			all = append(all, device.Uint64(uint64(r.lengths[n.Lead])))
 		}
 	}
 	for _, n := range writes {
-		all = append(all, r.array(r.at[n], n.typ)...)
+		all = append(all, r.array(r.at[n], n.Type)...)
 	}
-	for _, n := range t.inside {
-		if n.op == opLength {
-			all = append(all, device.Float32(float32(r.lengths[n.imm])))
+	for _, n := range t.Inside {
+		if n.Op == OpLength {
+			all = append(all, device.Float32(float32(r.lengths[n.Imm])))
 		}
 	}
 	return all, nil
@@ -353,61 +352,61 @@ func scalar(t Type, m Memory) device.Arg {
 	case U8:
 		return device.Uint32(m.Bits & 0xff)
 	case Bool:
-		return device.Uint32(truth(m.Bits != 0))
+		return device.Uint32(min(m.Bits, 1))
 	}
 	return device.Uint32(m.Bits)
 }
 
-// go puts a launch into the stream.
+// start puts a launch into the stream.
 func (r *run) start(name string, blocks int64, args []device.Arg) error {
 	if blocks > math.MaxInt32 {
 		return fmt.Errorf("%d blocks: %w", blocks, ErrLimit)
 	}
-	return r.s.Launch(r.c.kernels[name], device.Geometry{Grid: int(blocks), Block: blockThreads}, args...)
+	return r.s.Launch(r.c.kernels[name], device.Geometry{Grid: int(blocks), Block: BlockThreads}, args...)
 }
 
 func blocks(n, size int64) int64 { return (n + size - 1) / size }
 
 // part launches the kernels of a part.
-func (r *run) part(t *part) error {
+func (r *run) part(t *Part) error {
 	if r.measure {
 		return r.timed(t)
 	}
 	return r.enqueue(t)
 }
 
-func (r *run) enqueue(t *part) error {
-	if t.kind == kindScan {
+func (r *run) enqueue(t *Part) error {
+	if t.Kind == KindScan {
 		return r.scan(t)
 	}
-	if t.kind == kindGemm {
+	if t.Kind == KindGemm {
 		return r.gemm(t)
 	}
-	args, err := r.args(t, t.reads, t.roots)
+	args, err := r.args(t, t.Reads, t.Roots)
 	if err != nil {
 		return err
 	}
-	n := r.lengths[t.lead] * t.width
-	switch t.kind {
-	case kindMap:
+	n := r.lengths[t.Lead] * t.Width
+	switch t.Kind {
+	case KindMap:
 		return r.mapPart(t, args, n)
-	case kindCompact:
+	case KindCompact:
 		return r.compact(t, args, n)
 	}
-	rows, each := r.lengths[t.lead], int64(blockThreads)
-	if t.kind == kindRows {
-		each = rowsPerBlock(t.width)
+	rows, each := r.lengths[t.Lead], int64(BlockThreads)
+	if t.Kind == KindRows {
+		each = RowsPerBlock(t.Width)
 	}
 	if rows == 0 {
 		return nil
 	}
-	return r.start(t.name, blocks(rows, each), append(args, device.Uint64(uint64(rows))))
+	return r.start(t.Name, blocks(rows, each), append(args, device.Uint64(uint64(rows))))
 }
 
-func (r *run) mapPart(t *part, args []device.Arg, n int64) error {
-	tiles, folded := int64(mapTiles*tileSize), len(folds(t.roots))
+func (r *run) mapPart(t *Part, args []device.Arg, n int64) error {
+	tiles, folded := int64(MapTiles*TileSize), len(t.Folds())
 	if folded > 0 {
-		tiles = superSize
+		tiles = SuperSize
 	}
 	grid := blocks(n, tiles)
 	if grid == 0 && folded == 0 {
@@ -421,17 +420,17 @@ func (r *run) mapPart(t *part, args []device.Arg, n int64) error {
 	if err != nil {
 		return err
 	}
-	return r.start(t.name, grid, append(args, device.Ptr(scratch), device.Uint64(uint64(n))))
+	return r.start(t.Name, grid, append(args, device.Ptr(scratch), device.Uint64(uint64(n))))
 }
 
 // compact launches a filter and waits for the length of its result.
-func (r *run) compact(t *part, args []device.Arg, n int64) error {
-	symbol := t.roots[0].lead
+func (r *run) compact(t *Part, args []device.Arg, n int64) error {
+	symbol := t.Roots[0].Lead
 	r.lengths[symbol] = 0
 	if n == 0 {
 		return nil
 	}
-	grid := blocks(n, compactTile)
+	grid := blocks(n, CompactTile)
 	scratch, err := r.temp(16 + 8*grid)
 	if err != nil {
 		return err
@@ -444,7 +443,7 @@ func (r *run) compact(t *part, args []device.Arg, n int64) error {
 		return err
 	}
 	args = append(args, device.Ptr(count), device.Ptr(scratch), device.Uint64(uint64(n)))
-	if err := r.start(t.name, grid, args); err != nil {
+	if err := r.start(t.Name, grid, args); err != nil {
 		return err
 	}
 	if err := r.s.Sync(r.ctx); err != nil {
@@ -459,65 +458,65 @@ func (r *run) compact(t *part, args []device.Arg, n int64) error {
 }
 
 // scan launches the sums of tiles, their scan, and the results.
-func (r *run) scan(t *part) error {
-	n := r.lengths[t.lead]
+func (r *run) scan(t *Part) error {
+	n := r.lengths[t.Lead]
 	if n == 0 {
 		return nil
 	}
-	grid := blocks(n, scanTile)
+	grid := blocks(n, ScanTile)
 	totals, err := r.temp(4 * grid)
 	if err != nil {
 		return err
 	}
-	args, err := r.args(t, t.reads, nil)
+	args, err := r.args(t, t.Reads, nil)
 	if err != nil {
 		return err
 	}
 	last := []device.Arg{device.Ptr(totals), device.Uint64(uint64(n))}
 	if grid > 1 {
-		if err := r.start(t.name+scanTotals, grid, append(args, last...)); err != nil {
+		if err := r.start(t.Name+ScanTotals, grid, append(args, last...)); err != nil {
 			return err
 		}
 		if err := r.scanTotals(t, totals, grid); err != nil {
 			return err
 		}
 	}
-	if args, err = r.args(t, t.reads, t.roots); err != nil {
+	if args, err = r.args(t, t.Reads, t.Roots); err != nil {
 		return err
 	}
-	return r.start(t.name+scanApply, grid, append(args, last...))
+	return r.start(t.Name+ScanApply, grid, append(args, last...))
 }
 
 // scanTotals scans sums of tiles in place.
-func (r *run) scanTotals(t *part, sums device.Buffer, n int64) error {
-	grid := blocks(n, scanTile)
+func (r *run) scanTotals(t *Part, sums device.Buffer, n int64) error {
+	grid := blocks(n, ScanTile)
 	totals, err := r.temp(4 * grid)
 	if err != nil {
 		return err
 	}
 	args := []device.Arg{device.Ptr(sums), device.Ptr(totals), device.Uint64(uint64(n))}
 	if grid > 1 {
-		if err := r.start(t.name+scanUp, grid, args); err != nil {
+		if err := r.start(t.Name+ScanUp, grid, args); err != nil {
 			return err
 		}
 		if err := r.scanTotals(t, totals, grid); err != nil {
 			return err
 		}
 	}
-	return r.start(t.name+scanDown, grid, args)
+	return r.start(t.Name+ScanDown, grid, args)
 }
 
 // matrix returns a value of rows as a matrix. Its start is a multiple of device.RangeAlign, or it is
 // copied.
-func (r *run) matrix(n *node) (device.Matrix, error) {
+func (r *run) matrix(n *Node) (device.Matrix, error) {
 	m := r.at[n]
-	if n.op == opInput {
-		m = r.in[r.c.p.inputs[n.imm].name]
+	if n.Op == OpInput {
+		m = r.in[r.c.p.g.Inputs[n.Imm].Name]
 	}
 	x := device.Matrix{
-		Buffer: m.Buffer, Off: m.Off, Rows: int(r.lengths[n.lead]), Cols: int(n.width), Elem: device.F32,
+		Buffer: m.Buffer, Off: m.Off, Rows: int(r.lengths[n.Lead]), Cols: int(n.Width), Elem: device.F32,
 	}
-	if n.typ == BF16 {
+	if n.Type == BF16 {
 		x.Elem = device.BF16
 	}
 	if m.Off%device.RangeAlign == 0 {
@@ -531,22 +530,22 @@ func (r *run) matrix(n *node) (device.Matrix, error) {
 	return x, r.s.Copy(b, 0, m.Buffer, m.Off, r.bytes(n))
 }
 
-func (r *run) gemm(t *part) error {
-	n := t.roots[0]
-	if r.lengths[n.lead] == 0 {
+func (r *run) gemm(t *Part) error {
+	n := t.Roots[0]
+	if r.lengths[n.Lead] == 0 {
 		return nil
 	}
-	a, err := r.matrix(n.args[0])
+	a, err := r.matrix(n.Args[0])
 	if err != nil {
 		return err
 	}
-	b, err := r.matrix(n.args[1])
+	b, err := r.matrix(n.Args[1])
 	if err != nil {
 		return err
 	}
 	to := r.at[n]
 	c := device.Matrix{
-		Buffer: to.Buffer, Off: to.Off, Rows: int(r.lengths[n.lead]), Cols: int(n.width), Elem: device.F32,
+		Buffer: to.Buffer, Off: to.Off, Rows: int(r.lengths[n.Lead]), Cols: int(n.Width), Elem: device.F32,
 	}
 	if to.Off%device.RangeAlign == 0 {
 		return r.s.Gemm(1, a, b, 0, c)
@@ -570,39 +569,39 @@ func (r *run) interpret(out map[string]Memory) (map[string]Memory, error) {
 	if _, found := r.in[""]; !found {
 		delete(arrays, "")
 	}
-	for _, i := range r.c.p.inputs {
-		m := r.in[i.name]
-		if i.scalar {
-			arrays[i.name] = Array{Data: device.Bytes([]uint32{m.Bits}), Rows: 1}
+	for _, i := range r.c.p.g.Inputs {
+		m := r.in[i.Name]
+		if i.Scalar {
+			arrays[i.Name] = Array{Data: device.Bytes([]uint32{m.Bits}), Rows: 1}
 			continue
 		}
-		data := make([]uint32, (r.bytes(i.node)+3)/4) // aligned for every type
-		bytes := device.Bytes(data)[:r.bytes(i.node)]
+		data := make([]uint32, (r.bytes(i.Node)+3)/4) // aligned for every type
+		bytes := device.Bytes(data)[:r.bytes(i.Node)]
 		if len(bytes) > 0 {
 			if err := m.Buffer.Read(m.Off, bytes); err != nil {
-				return nil, fmt.Errorf("expr: input %q: %w", i.name, err)
+				return nil, fmt.Errorf("expr: input %q: %w", i.Name, err)
 			}
 		}
-		arrays[i.name] = Array{Data: bytes, Rows: m.Rows}
+		arrays[i.Name] = Array{Data: bytes, Rows: m.Rows}
 	}
 	computed, err := Interpret(r.ctx, r.c.p, arrays)
 	if err != nil {
 		return nil, err
 	}
 	results := map[string]Memory{}
-	for _, o := range r.c.p.outputs {
-		a := computed[o.name]
-		m, given := out[o.name]
+	for _, o := range r.c.p.g.Outputs {
+		a := computed[o.Name]
+		m, given := out[o.Name]
 		if !given {
 			if m.Buffer, err = r.c.dev.Alloc(max(int64(len(a.Data)), 64), "expression"); err != nil {
-				return nil, fmt.Errorf("expr: output %q: %w", o.name, err)
+				return nil, fmt.Errorf("expr: output %q: %w", o.Name, err)
 			}
 		}
 		m.Rows = a.Rows
 		if err := m.Buffer.Write(m.Off, a.Data); err != nil {
-			return nil, fmt.Errorf("expr: output %q: %w", o.name, err)
+			return nil, fmt.Errorf("expr: output %q: %w", o.Name, err)
 		}
-		results[o.name] = m
+		results[o.Name] = m
 	}
 	return results, nil
 }

@@ -6,28 +6,28 @@ import "fmt"
 // before it how many elements they keep, and stores its own behind them.
 func (w *writer) compactKernel() {
 	t := w.t
-	keep := t.roots[0].args[1]
-	w.begin(t.name, t.reads, t.roots, "unsigned long long *count", "unsigned *scratch", "unsigned long long n")
+	keep := t.Roots[0].Args[1]
+	w.begin(t.Name, t.Reads, t.Roots, "unsigned long long *count", "unsigned *scratch", "unsigned long long n")
 	wide := w.wide()
 	w.aligned(wide, nil)
-	w.line("__shared__ unsigned x_stage[%d];", compactTile)
+	w.line("__shared__ unsigned x_stage[%d];", CompactTile)
 	w.line("__shared__ unsigned x_start[64];")
 	w.line("__shared__ unsigned x_tile, x_total;")
 	w.line("__shared__ u64 x_prefix;")
 	w.line("volatile u64 *const state = (u64 *)(scratch + 4);")
 	w.line("if (threadIdx.x == 0) x_tile = atomicAdd(scratch, 1u);")
 	w.line("__syncthreads();")
-	w.line("const u64 tile = x_tile, base = tile * %du;", compactTile)
-	w.line("const bool full = vec && base + %du <= n;", compactTile)
+	w.line("const u64 tile = x_tile, base = tile * %du;", CompactTile)
+	w.line("const bool full = vec && base + %du <= n;", CompactTile)
 	w.line("unsigned mask = 0;")
-	for _, r := range t.roots {
-		w.line("%s w%d[8][4];", inRegister[r.typ], w.id(r))
+	for _, r := range t.Roots {
+		w.line("%s w%d[8][4];", inRegister[r.Type], w.id(r))
 	}
 	vectors := unroll(len(wide))
 	w.line("#pragma unroll")
 	w.line("for (int r0 = 0; r0 < 8; r0 += %d) {", vectors)
 	for _, n := range wide {
-		w.line("Four<%s> a%d[%d];", stored[n.typ], w.id(n), vectors)
+		w.line("Four<%s> a%d[%d];", stored[n.Type], w.id(n), vectors)
 	}
 	for _, full := range []bool{true, false} {
 		vec, m := "true", "4"
@@ -55,14 +55,14 @@ func (w *writer) compactKernel() {
 	w.places(true)
 	w.line("#pragma unroll")
 	w.line("for (int k = 0; k < 4; k++) {")
-	for _, r := range t.roots {
+	for _, r := range t.Roots {
 		w.line("w%d[r0 + u][k] = 0;", w.id(r))
 	}
 	w.line("if (k >= m) continue;")
 	w.line("const u64 e = e0 + k;")
 	w.line("(void)e;")
 	w.scope(func() {
-		w.source = func(n *node) string {
+		w.source = func(n *Node) string {
 			for _, x := range wide {
 				if x == n {
 					return fmt.Sprintf("a%d[u].v[k]", w.id(n))
@@ -71,8 +71,8 @@ func (w *writer) compactKernel() {
 			return ""
 		}
 		w.line("if (%s != 0u) mask |= 1u << ((r0 + u) * 4 + k);", w.value(keep))
-		for _, r := range t.roots {
-			w.line("w%d[r0 + u][k] = %s;", w.id(r), w.value(r.args[0]))
+		for _, r := range t.Roots {
+			w.line("w%d[r0 + u][k] = %s;", w.id(r), w.value(r.Args[0]))
 		}
 		w.source = nil
 	})
@@ -80,7 +80,7 @@ func (w *writer) compactKernel() {
 	w.line("}")
 	w.line("}")
 	w.WriteString(compactRanks)
-	for _, r := range t.roots {
+	for _, r := range t.Roots {
 		w.line("#pragma unroll")
 		w.line("for (int r = 0; r < 8; r++) {")
 		w.line(
@@ -90,22 +90,22 @@ func (w *writer) compactKernel() {
 		w.line("for (int k = 0; k < 4; k++) {")
 		w.line("const unsigned of = mask >> (4 * r);")
 		bits := fmt.Sprintf("w%d[r][k]", w.id(r))
-		if r.typ.float() {
+		if r.Type.Float() {
 			bits = "x_word(" + bits + ")"
 		}
 		w.line("if (of >> k & 1u) x_stage[at + (unsigned)__popc(of & ((1u << k) - 1u))] = (unsigned)%s;", bits)
 		w.line("}")
 		w.line("}")
 		w.line("__syncthreads();")
-		w.line("for (unsigned i = threadIdx.x; i < x_total; i += %du) {", blockThreads)
+		w.line("for (unsigned i = threadIdx.x; i < x_total; i += %du) {", BlockThreads)
 		value := "x_stage[i]"
 		switch {
-		case r.typ.float():
+		case r.Type.Float():
 			value = "x_bits(x_stage[i])"
-		case r.typ == I32:
+		case r.Type == I32:
 			value = "(int)x_stage[i]"
 		}
-		w.line("y%d[x_prefix + i] = %s;", w.id(r), toStored(r.typ, value))
+		w.line("y%d[x_prefix + i] = %s;", w.id(r), toStored(r.Type, value))
 		w.line("}")
 		w.line("__syncthreads();")
 	}
@@ -177,29 +177,29 @@ const scanText = `  T sum = none;
 // Kernels of a scan: its name with these endings. The first two read what the part reads, the
 // others read sums of tiles.
 const (
-	scanTotals = "_totals" // the sum of each tile
-	scanApply  = "_apply"  // the results, by the sums of all tiles before
-	scanUp     = "_up"     // the sum of each tile of sums
-	scanDown   = "_down"   // sums of sums, in place
+	ScanTotals = "_totals" // the sum of each tile
+	ScanApply  = "_apply"  // the results, by the sums of all tiles before
+	ScanUp     = "_up"     // the sum of each tile of sums
+	ScanDown   = "_down"   // sums of sums, in place
 )
 
 func (w *writer) scanKernels() {
 	t := w.t
-	root := t.roots[0]
-	of := root.args[0]
-	typ := inRegister[root.typ]
-	none := constant(root.typ, identity(root.typ, FoldSum))
+	root := t.Roots[0]
+	of := root.Args[0]
+	typ := inRegister[root.Type]
+	none := constant(root.Type, Identity(root.Type, FoldSum))
 	head := func() {
 		w.line("typedef %s T;", typ)
 		w.line("const T none = %s;", none)
-		w.line("__shared__ T x_warps[%d];", scanWarps)
-		w.line("T own[%d];", scanThread)
-		w.line("const u64 base = (u64)blockIdx.x * %du + threadIdx.x * %du;", scanTile, scanThread)
+		w.line("__shared__ T x_warps[%d];", ScanWarps)
+		w.line("T own[%d];", ScanThread)
+		w.line("const u64 base = (u64)blockIdx.x * %du + threadIdx.x * %du;", ScanTile, ScanThread)
 	}
 	total := func() {
 		w.line("if (threadIdx.x == 0) {")
 		w.line("T all = none;")
-		w.line("for (unsigned v = 0; v < %du; v++) all = x_add(all, x_warps[v]);", scanWarps)
+		w.line("for (unsigned v = 0; v < %du; v++) all = x_add(all, x_warps[v]);", ScanWarps)
 		w.line("totals[blockIdx.x] = all;")
 		w.line("}")
 		w.line("(void)left, (void)before;")
@@ -212,7 +212,7 @@ func (w *writer) scanKernels() {
 		w.line("const u64 e0 = base + 4 * u;")
 		w.line("const int m = x_left(n, e0);")
 		for _, n := range wide {
-			w.line("const Four<%s> a%d = x_load4(x%d + e0, vec, m);", stored[n.typ], w.id(n), w.id(n))
+			w.line("const Four<%s> a%d = x_load4(x%d + e0, vec, m);", stored[n.Type], w.id(n), w.id(n))
 		}
 		w.places(true)
 		w.line("#pragma unroll")
@@ -222,7 +222,7 @@ func (w *writer) scanKernels() {
 		w.line("const u64 e = e0 + k;")
 		w.line("(void)e;")
 		w.scope(func() {
-			w.source = func(n *node) string {
+			w.source = func(n *Node) string {
 				for _, x := range wide {
 					if x == n {
 						return fmt.Sprintf("a%d.v[k]", w.id(n))
@@ -240,7 +240,7 @@ func (w *writer) scanKernels() {
 	result := func(store string) {
 		w.line("const T carry = blockIdx.x > 0 ? totals[blockIdx.x - 1] : none;")
 		w.line("#pragma unroll")
-		w.line("for (int k = 0; k < %d; k++) {", scanThread)
+		w.line("for (int k = 0; k < %d; k++) {", ScanThread)
 		w.line("if (base + k >= n) continue;")
 		w.line("T v = own[k];")
 		w.line("if (lane > 0) v = x_add(left, v);")
@@ -252,26 +252,26 @@ func (w *writer) scanKernels() {
 	}
 	bound := w.bound
 	kernel := func(name string) {
-		t.sources[name] = prelude + w.String()
+		t.Sources[name] = prelude + w.String()
 		w.Reset()
 		w.bound, w.indent = bound, 0
 	}
-	w.begin(t.name+scanTotals, t.reads, nil, typ+" *totals", "unsigned long long n")
+	w.begin(t.Name+ScanTotals, t.Reads, nil, typ+" *totals", "unsigned long long n")
 	head()
 	load()
 	total()
 	w.line("}")
-	kernel(scanTotals)
-	w.begin(t.name+scanApply, t.reads, t.roots, "const "+typ+" *totals", "unsigned long long n")
+	kernel(ScanTotals)
+	w.begin(t.Name+ScanApply, t.Reads, t.Roots, "const "+typ+" *totals", "unsigned long long n")
 	head()
 	load()
-	result(fmt.Sprintf("y%d[base + k] = %s;", w.id(root), toStored(root.typ, "v")))
-	kernel(scanApply)
-	for _, name := range []string{scanUp, scanDown} {
+	result(fmt.Sprintf("y%d[base + k] = %s;", w.id(root), toStored(root.Type, "v")))
+	kernel(ScanApply)
+	for _, name := range []string{ScanUp, ScanDown} {
 		w.line(
 			`extern "C" __global__ void __launch_bounds__(%d) %s%s(%s *sums, %s *totals, unsigned long long n) {`,
-			blockThreads,
-			t.name,
+			BlockThreads,
+			t.Name,
 			name,
 			typ,
 			typ,
@@ -279,9 +279,9 @@ func (w *writer) scanKernels() {
 		w.line("const unsigned lane = threadIdx.x & 31u, warp = threadIdx.x >> 5;")
 		head()
 		w.line("#pragma unroll")
-		w.line("for (int k = 0; k < %d; k++) own[k] = base + k < n ? sums[base + k] : none;", scanThread)
+		w.line("for (int k = 0; k < %d; k++) own[k] = base + k < n ? sums[base + k] : none;", ScanThread)
 		w.WriteString(scanText)
-		if name == scanUp {
+		if name == ScanUp {
 			total()
 			w.line("}")
 		} else {

@@ -14,8 +14,8 @@ type rowLayout struct {
 
 func layout(width int64) rowLayout {
 	switch {
-	case width > tileSize:
-		tiles := (width + tileSize - 1) / tileSize
+	case width > TileSize:
+		tiles := (width + TileSize - 1) / TileSize
 		return rowLayout{32, 0, 8 * int((tiles+blockWarps-1)/blockWarps)}
 	case width > 64:
 		return rowLayout{32, 1, int((width + 127) / 128)}
@@ -27,8 +27,8 @@ func layout(width int64) rowLayout {
 	return rowLayout{lanes, 32 / lanes, 1}
 }
 
-// rowsPerBlock is the number of rows that a block computes.
-func rowsPerBlock(width int64) int64 { return max(1, int64(layout(width).perWarp)*blockWarps) }
+// RowsPerBlock is the number of rows that a block computes.
+func RowsPerBlock(width int64) int64 { return max(1, int64(layout(width).perWarp)*blockWarps) }
 
 // held is the most floats of a thread that arrays of a row may take.
 const held = 72
@@ -37,16 +37,16 @@ const held = 72
 // few, and read them again for each fold, if not.
 func (w *writer) rowsKernel() {
 	t := w.t
-	lay := layout(t.width)
+	lay := layout(t.Width)
 	level := levelsOf(w)
-	w.begin(t.name, t.reads, t.roots, "unsigned long long rows")
+	w.begin(t.Name, t.Reads, t.Roots, "unsigned long long rows")
 	wide := w.wide()
-	if t.width == 1 {
+	if t.Width == 1 {
 		wide = nil
 	}
-	var stores []*node
-	for _, r := range t.roots {
-		if r.width > 1 {
+	var stores []*Node
+	for _, r := range t.Roots {
+		if r.Width > 1 {
 			stores = append(stores, r)
 		}
 	}
@@ -56,7 +56,7 @@ func (w *writer) rowsKernel() {
 	w.rowPlace(lay)
 	for _, n := range wide {
 		if hold {
-			w.line("Four<%s> a%d[%d];", stored[n.typ], w.id(n), lay.vectors)
+			w.line("Four<%s> a%d[%d];", stored[n.Type], w.id(n), lay.vectors)
 		}
 	}
 	if hold && len(wide) > 0 {
@@ -68,9 +68,9 @@ func (w *writer) rowsKernel() {
 		w.line("}")
 	}
 	for _, n := range kept {
-		w.line("%s k%d[%d][4];", inRegister[n.typ], w.id(n), lay.vectors)
+		w.line("%s k%d[%d][4];", inRegister[n.Type], w.id(n), lay.vectors)
 	}
-	w.source = func(n *node) string {
+	w.source = func(n *Node) string {
 		if slices.Contains(wide, n) {
 			if hold {
 				return fmt.Sprintf("a%d[r].v[k]", w.id(n))
@@ -80,26 +80,26 @@ func (w *writer) rowsKernel() {
 		return ""
 	}
 	w.flat, w.row, w.col = "e", "row", "col"
-	if t.width == 1 {
+	if t.Width == 1 {
 		w.flat = "row"
 	}
 	most := 0
 	for _, l := range level {
 		most = max(most, l)
 	}
-	computed := map[*node]bool{}
+	computed := map[*Node]bool{}
 	for p := 0; p <= most; p++ {
 		// Values of a row have one element, which all its threads compute.
-		for _, n := range t.inside {
-			if n.width == 1 && level[n] == p && n.op != opRows && w.forRow(n) {
+		for _, n := range t.Inside {
+			if n.Width == 1 && level[n] == p && n.Op != OpRows && w.forRow(n) {
 				w.value(n)
 			}
 		}
 		w.phase(p, level, lay, kept, computed, wide, stores, hold, p == most)
 	}
 	w.line("if (live && %s) {", map[bool]string{true: "sub == 0", false: "threadIdx.x == 0"}[lay.perWarp > 0])
-	for _, r := range t.roots {
-		if r.width == 1 {
+	for _, r := range t.Roots {
+		if r.Width == 1 {
 			w.line("y%d[row] = %s;", w.id(r), w.store(r))
 		}
 	}
@@ -110,16 +110,16 @@ func (w *writer) rowsKernel() {
 
 // forRow reports whether a node of one element a row may be computed outside of the loops over
 // elements.
-func (w *writer) forRow(n *node) bool { return n.width == 1 }
+func (w *writer) forRow(n *Node) bool { return n.Width == 1 }
 
 // levelsOf returns for each node how many folds of rows are below it.
-func levelsOf(w *writer) map[*node]int {
-	level := map[*node]int{}
-	for _, n := range w.t.inside {
-		for _, a := range n.args {
+func levelsOf(w *writer) map[*Node]int {
+	level := map[*Node]int{}
+	for _, n := range w.t.Inside {
+		for _, a := range n.Args {
 			level[n] = max(level[n], level[a])
 		}
-		if n.op == opRows {
+		if n.Op == OpRows {
 			level[n]++
 		}
 	}
@@ -129,7 +129,7 @@ func levelsOf(w *writer) map[*node]int {
 // rowPlace writes which row a thread has.
 func (w *writer) rowPlace(lay rowLayout) {
 	if lay.perWarp == 0 {
-		w.line("__shared__ float x_parts[%d];", superTiles)
+		w.line("__shared__ float x_parts[%d];", SuperTiles)
 		w.line("const u64 row = blockIdx.x;")
 		w.line("const unsigned sub = lane;")
 		w.line("const bool live = row < rows;")
@@ -147,31 +147,31 @@ func (w *writer) vectorLoop(lay rowLayout) {
 		w.line(
 			"const unsigned col0 = (warp + (unsigned)(r >> 3) * %du) * %du + (unsigned)(r & 7) * 128u + sub * 4u;",
 			blockWarps,
-			tileSize,
+			TileSize,
 		)
 	} else {
 		w.line("const unsigned col0 = (unsigned)r * 128u + sub * 4u;")
 	}
-	if w.t.width%4 == 0 {
-		w.line("const int m = live && col0 < %du ? 4 : 0;", w.t.width)
+	if w.t.Width%4 == 0 {
+		w.line("const int m = live && col0 < %du ? 4 : 0;", w.t.Width)
 	} else {
-		w.line("const int m = live ? x_left(%dull, col0) : 0;", w.t.width)
+		w.line("const int m = live ? x_left(%dull, col0) : 0;", w.t.Width)
 	}
-	w.line("const u64 e0 = row * %dull + col0;", w.t.width)
+	w.line("const u64 e0 = row * %dull + col0;", w.t.Width)
 }
 
 // expensive returns the values of elements that are kept for later phases instead of computed anew.
-func (w *writer) expensive(level map[*node]int, wide int, lay rowLayout, hold bool) (kept []*node) {
+func (w *writer) expensive(level map[*Node]int, wide int, lay rowLayout, hold bool) (kept []*Node) {
 	if !hold {
 		return nil
 	}
 	room := held/4/lay.vectors - wide
-	for _, n := range w.t.inside {
-		if weights[n.op] < 12 || n.width == 1 || room <= 0 {
+	for _, n := range w.t.Inside {
+		if Weight(n.Op) < 12 || n.Width == 1 || room <= 0 {
 			continue
 		}
-		later := slices.ContainsFunc(w.t.inside, func(u *node) bool {
-			return slices.Contains(u.args, n) && (level[u] > level[n] || u.op == opRows)
+		later := slices.ContainsFunc(w.t.Inside, func(u *Node) bool {
+			return slices.Contains(u.Args, n) && (level[u] > level[n] || u.Op == OpRows)
 		})
 		if later {
 			kept = append(kept, n)
@@ -182,12 +182,12 @@ func (w *writer) expensive(level map[*node]int, wide int, lay rowLayout, hold bo
 }
 
 // phase writes the folds of one level, or the results.
-func (w *writer) phase(p int, level map[*node]int, lay rowLayout, kept []*node, computed map[*node]bool,
-	wide, stores []*node, hold, final bool,
+func (w *writer) phase(p int, level map[*Node]int, lay rowLayout, kept []*Node, computed map[*Node]bool,
+	wide, stores []*Node, hold, final bool,
 ) {
-	var all []*node
-	for _, n := range w.t.inside {
-		if n.op == opRows && level[n] == p+1 {
+	var all []*Node
+	for _, n := range w.t.Inside {
+		if n.Op == OpRows && level[n] == p+1 {
 			all = append(all, n)
 		}
 	}
@@ -200,7 +200,7 @@ func (w *writer) phase(p int, level map[*node]int, lay rowLayout, kept []*node, 
 	for _, f := range all {
 		none := zeroNone(f)
 		if lay.perWarp == 0 {
-			w.line("%s c_%d[%d][4];", inRegister[f.typ], w.id(f), lay.vectors/8)
+			w.line("%s c_%d[%d][4];", inRegister[f.Type], w.id(f), lay.vectors/8)
 			w.line(
 				"for (int j = 0; j < %d; j++) for (int k = 0; k < 4; k++) c_%d[j][k] = %s;",
 				lay.vectors/8,
@@ -208,18 +208,18 @@ func (w *writer) phase(p int, level map[*node]int, lay rowLayout, kept []*node, 
 				none,
 			)
 		} else {
-			w.line("%s c_%d[1][4] = {{%s, %s, %s, %s}};", inRegister[f.typ], w.id(f), none, none, none, none)
+			w.line("%s c_%d[1][4] = {{%s, %s, %s, %s}};", inRegister[f.Type], w.id(f), none, none, none, none)
 		}
 	}
 	w.line("#pragma unroll")
 	w.vectorLoop(lay)
 	if !hold {
 		for _, n := range wide {
-			w.line("const Four<%s> a%d = x_load4(x%d + e0, vec, m);", stored[n.typ], w.id(n), w.id(n))
+			w.line("const Four<%s> a%d = x_load4(x%d + e0, vec, m);", stored[n.Type], w.id(n), w.id(n))
 		}
 	}
 	for _, n := range stores {
-		w.line("Four<%s> z%d;", stored[n.typ], w.id(n))
+		w.line("Four<%s> z%d;", stored[n.Type], w.id(n))
 	}
 	w.line("#pragma unroll")
 	w.line("for (int k = 0; k < 4; k++) {")
@@ -240,7 +240,7 @@ func (w *writer) phase(p int, level map[*node]int, lay rowLayout, kept []*node, 
 				foldName(f),
 				w.id(f),
 				tileOf(lay),
-				w.value(f.args[0]),
+				w.value(f.Args[0]),
 			)
 		}
 		for _, n := range stores {
@@ -273,8 +273,8 @@ func tileOf(lay rowLayout) string {
 }
 
 // foldRow writes the fold of a row over its threads; all of them get the result.
-func (w *writer) foldRow(f *node, lay rowLayout) {
-	t, fn := inRegister[f.typ], foldName(f)
+func (w *writer) foldRow(f *Node, lay rowLayout) {
+	t, fn := inRegister[f.Type], foldName(f)
 	if lay.perWarp > 0 {
 		w.line(
 			"const %s v%d = __shfl_sync(0xffffffffu, x_lanes<%s>(x_four<%s>(c_%d[0]), %d), (int)(lane & ~%du));",
@@ -290,7 +290,7 @@ func (w *writer) foldRow(f *node, lay rowLayout) {
 	}
 	w.line("%s *const parts%d = (%s *)x_parts;", t, w.id(f), t)
 	w.line("#pragma unroll")
-	w.line("for (int j = 0; j < %d; j++) {", superTiles/blockWarps)
+	w.line("for (int j = 0; j < %d; j++) {", SuperTiles/blockWarps)
 	none := zeroNone(f)
 	w.line(
 		"const %s q = j < %d ? x_lanes<%s>(x_four<%s>(c_%d[j < %d ? j : 0]), 32) : %s;",

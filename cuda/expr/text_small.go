@@ -9,76 +9,76 @@ import (
 // registers; the matrices are in shared memory.
 func (w *writer) smallKernel() {
 	t := w.t
-	w.begin(t.name, t.reads, t.roots, "unsigned long long rows")
-	var factors []*node
-	for _, n := range t.inside {
-		if n.op == opMatMul && !slices.Contains(factors, n.args[1]) {
-			factors = append(factors, n.args[1])
+	w.begin(t.Name, t.Reads, t.Roots, "unsigned long long rows")
+	var factors []*Node
+	for _, n := range t.Inside {
+		if n.Op == OpMatMul && !slices.Contains(factors, n.Args[1]) {
+			factors = append(factors, n.Args[1])
 		}
 	}
 	for _, f := range factors {
-		size := w.l.p.symbols[f.lead].fixed * f.width
+		size := w.l.Graph.Symbols[f.Lead].Fixed * f.Width
 		w.line("__shared__ __align__(16) float m%d[%d];", w.id(f), size)
-		w.line("for (unsigned i = threadIdx.x; i < %du; i += %du) m%d[i] = %s;", size, blockThreads, w.id(f),
-			fromStored(f.typ, fmt.Sprintf("x%d[i]", w.id(f))))
+		w.line("for (unsigned i = threadIdx.x; i < %du; i += %du) m%d[i] = %s;", size, BlockThreads, w.id(f),
+			fromStored(f.Type, fmt.Sprintf("x%d[i]", w.id(f))))
 	}
 	w.line("__syncthreads();")
-	w.line("const u64 row = (u64)blockIdx.x * %du + threadIdx.x;", blockThreads)
+	w.line("const u64 row = (u64)blockIdx.x * %du + threadIdx.x;", BlockThreads)
 	w.line("if (row >= rows) return;")
 	w.row = "row"
 	// Rows of the inputs are loaded at once.
-	for _, n := range t.reads {
-		if n.width == 1 || n.lead != t.lead || !w.elementwise(n) {
+	for _, n := range t.Reads {
+		if n.Width == 1 || n.Lead != t.Lead || !w.elementwise(n) {
 			continue
 		}
-		if len(t.inside) == 1 && n.width*t.roots[0].width > 1024 {
+		if len(t.Inside) == 1 && n.Width*t.Roots[0].Width > 1024 {
 			continue // read element by element
 		}
-		w.line("%s i%d[%d];", inRegister[n.typ], w.id(n), n.width)
+		w.line("%s i%d[%d];", inRegister[n.Type], w.id(n), n.Width)
 		w.line("{")
-		w.line("const bool vec = %d %% 4 == 0 && x_aligned(x%d, %d);", n.width, w.id(n), 4*n.typ.Bytes())
+		w.line("const bool vec = %d %% 4 == 0 && x_aligned(x%d, %d);", n.Width, w.id(n), 4*n.Type.Bytes())
 		w.line("#pragma unroll")
-		w.line("for (int j = 0; j < %d; j += 4) {", n.width)
+		w.line("for (int j = 0; j < %d; j += 4) {", n.Width)
 		w.line(
 			"const Four<%s> f = x_load4(x%d + row * %dull + j, vec, %d - j);",
-			stored[n.typ],
+			stored[n.Type],
 			w.id(n),
-			n.width,
-			n.width,
+			n.Width,
+			n.Width,
 		)
 		w.line("#pragma unroll")
 		w.line(
 			"for (int k = 0; k < 4; k++) if (j + k < %d) i%d[j + k] = %s;",
-			n.width,
+			n.Width,
 			w.id(n),
-			fromStored(n.typ, "f.v[k]"),
+			fromStored(n.Type, "f.v[k]"),
 		)
 		w.line("}")
 		w.line("}")
 		w.bound[n], w.arrays[n] = fmt.Sprintf("i%d", w.id(n)), true
 	}
-	for _, n := range t.inside {
-		if n.width == 1 && n.op != opMatMul && !n.op.leaf() && w.single(n) {
+	for _, n := range t.Inside {
+		if n.Width == 1 && n.Op != OpMatMul && !n.Op.Leaf() && w.single(n) {
 			w.flat, w.col = "row", "0"
 			w.value(n)
 			continue
 		}
-		if n.op == opMatMul {
+		if n.Op == OpMatMul {
 			w.productRow(n)
-		} else if !n.op.leaf() {
+		} else if !n.Op.Leaf() {
 			w.elementRow(n)
 		}
 	}
-	for _, r := range t.roots {
+	for _, r := range t.Roots {
 		w.line("{")
-		w.line("const bool vec = %d %% 4 == 0 && x_aligned(y%d, %d);", r.width, w.id(r), 4*r.typ.Bytes())
+		w.line("const bool vec = %d %% 4 == 0 && x_aligned(y%d, %d);", r.Width, w.id(r), 4*r.Type.Bytes())
 		w.line("#pragma unroll")
-		w.line("for (int j = 0; j < %d; j += 4) {", r.width)
-		w.line("Four<%s> f;", stored[r.typ])
+		w.line("for (int j = 0; j < %d; j += 4) {", r.Width)
+		w.line("Four<%s> f;", stored[r.Type])
 		w.line("#pragma unroll")
-		w.line("for (int k = 0; k < 4; k++) if (j + k < %d) f.v[k] = %s;", r.width,
-			toStored(r.typ, w.rowElement(r, "j + k")))
-		w.line("x_store4(y%d + row * %dull + j, f, vec, %d - j);", w.id(r), r.width, r.width)
+		w.line("for (int k = 0; k < 4; k++) if (j + k < %d) f.v[k] = %s;", r.Width,
+			toStored(r.Type, w.rowElement(r, "j + k")))
+		w.line("x_store4(y%d + row * %dull + j, f, vec, %d - j);", w.id(r), r.Width, r.Width)
 		w.line("}")
 		w.line("}")
 	}
@@ -86,57 +86,57 @@ func (w *writer) smallKernel() {
 }
 
 // single reports whether the arguments of a node have one element a row, too.
-func (w *writer) single(n *node) bool {
-	return !slices.ContainsFunc(n.args, func(a *node) bool { return a.width > 1 || w.arrays[a] })
+func (w *writer) single(n *Node) bool {
+	return !slices.ContainsFunc(n.Args, func(a *Node) bool { return a.Width > 1 || w.arrays[a] })
 }
 
 // rowElement is the expression of an element of a row's value.
-func (w *writer) rowElement(n *node, j string) string {
+func (w *writer) rowElement(n *Node, j string) string {
 	if name, found := w.bound[n]; found {
 		switch {
 		case !w.arrays[n]:
 			return name
-		case n.width == 1:
+		case n.Width == 1:
 			return name + "[0]"
 		}
 		return fmt.Sprintf("%s[%s]", name, j)
 	}
 	w.flat, w.col = "row", "("+j+")"
-	if n.op == opInput || w.l.kept[n] && !slices.Contains(w.t.roots, n) {
+	if n.Op == OpInput || w.l.Kept[n] && !slices.Contains(w.t.Roots, n) {
 		index := "row"
 		switch {
-		case n.scalar():
+		case n.Scalar():
 			index = "0"
-		case n.lead == 0:
+		case n.Lead == 0:
 			index = j
-		case n.width > 1:
-			index = fmt.Sprintf("row * %dull + %s", n.width, j)
+		case n.Width > 1:
+			index = fmt.Sprintf("row * %dull + %s", n.Width, j)
 		}
-		return fromStored(n.typ, fmt.Sprintf("x%d[%s]", w.id(n), index))
+		return fromStored(n.Type, fmt.Sprintf("x%d[%s]", w.id(n), index))
 	}
 	return w.expression(n)
 }
 
 // productRow writes the product of a row and a matrix: sums by fused additions, from the first.
-func (w *writer) productRow(n *node) {
-	a, b := n.args[0], n.args[1]
-	w.line("float p%d[%d];", w.id(n), n.width)
+func (w *writer) productRow(n *Node) {
+	a, b := n.Args[0], n.Args[1]
+	w.line("float p%d[%d];", w.id(n), n.Width)
 	w.line("#pragma unroll")
-	w.line("for (int j = 0; j < %d; j++) p%d[j] = 0.0f;", n.width, w.id(n))
-	if !w.arrays[a] && a.width*n.width > 1024 {
+	w.line("for (int j = 0; j < %d; j++) p%d[j] = 0.0f;", n.Width, w.id(n))
+	if !w.arrays[a] && a.Width*n.Width > 1024 {
 		w.line("#pragma unroll 4") // the row comes of memory, so that the loop needs no registers for it
 	} else {
 		w.line("#pragma unroll")
 	}
-	w.line("for (int i = 0; i < %d; i++) {", a.width)
+	w.line("for (int i = 0; i < %d; i++) {", a.Width)
 	w.line("const float v = %s;", w.rowElement(a, "i"))
 	w.line("#pragma unroll")
 	w.line(
 		"for (int j = 0; j < %d; j++) p%d[j] = __fmaf_rn(v, m%d[i * %d + j], p%d[j]);",
-		n.width,
+		n.Width,
 		w.id(n),
 		w.id(b),
-		n.width,
+		n.Width,
 		w.id(n),
 	)
 	w.line("}")
@@ -144,18 +144,18 @@ func (w *writer) productRow(n *node) {
 }
 
 // elementRow writes an element-wise operation on a row.
-func (w *writer) elementRow(n *node) {
-	v := make([]string, len(n.args))
-	for i, a := range n.args {
+func (w *writer) elementRow(n *Node) {
+	v := make([]string, len(n.Args))
+	for i, a := range n.Args {
 		v[i] = w.rowElement(a, "j")
 	}
-	w.line("%s r%d[%d];", inRegister[n.typ], w.id(n), n.width)
+	w.line("%s r%d[%d];", inRegister[n.Type], w.id(n), n.Width)
 	w.line("#pragma unroll")
-	w.line("for (int j = 0; j < %d; j++) {", n.width)
+	w.line("for (int j = 0; j < %d; j++) {", n.Width)
 	names := make([]string, len(v))
 	for i, text := range v {
 		names[i] = fmt.Sprintf("t%d", i)
-		w.line("const %s t%d = %s;", inRegister[n.args[i].typ], i, text)
+		w.line("const %s t%d = %s;", inRegister[n.Args[i].Type], i, text)
 	}
 	text := ""
 	if len(names) == 0 { // an index or a random number
@@ -163,7 +163,7 @@ func (w *writer) elementRow(n *node) {
 		text = w.expression(n)
 	} else {
 		text = operation(n, names)
-		if n.typ == U8 && n.op != opSelect && n.op != opCast {
+		if n.Type == U8 && n.Op != OpSelect && n.Op != OpCast {
 			text = "(" + text + ") & 0xffu"
 		}
 	}
