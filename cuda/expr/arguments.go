@@ -6,10 +6,12 @@ import (
 	"math"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/cuda/expr/internal/interpret"
+	"github.com/exoswarm/exoswarm/cuda/expr/ir"
 )
 
 // Array is an array in the memory of the host: elements of the type that the program says, row
-// after row, in the order of bytes of the machine.
+// after row, in the order of bytes of the machine. Data may be longer than the array.
 type Array struct {
 	Data []byte
 	Rows int64
@@ -19,7 +21,8 @@ type Array struct {
 func Scalar(v float32) Array { return Array{Data: device.Bytes([]float32{v}), Rows: 1} }
 
 // Interpret executes a program on the cores of the host, and returns its outputs by name. It does
-// not change the inputs. Cancelling ctx ends it between blocks of elements.
+// not change the inputs, and the outputs have memory of their own. Cancelling ctx ends it between
+// blocks of elements. Inputs that do not fit the program are ErrArgs.
 func Interpret(ctx context.Context, p *Program, in map[string]Array) (map[string]Array, error) {
 	if err := p.Err(); err != nil {
 		return nil, err
@@ -35,7 +38,7 @@ func Interpret(ctx context.Context, p *Program, in map[string]Array) (map[string
 	for i, input := range p.g.Inputs {
 		inputs[i] = in[input.Name].Data
 	}
-	results, err := interpretGraph(ctx, &p.g, lengths, inputs)
+	results, err := interpret.Run(ctx, &p.g, lengths, inputs)
 	if err != nil {
 		return nil, fmt.Errorf("expr: interpret: %w", err)
 	}
@@ -47,7 +50,8 @@ func Interpret(ctx context.Context, p *Program, in map[string]Array) (map[string
 }
 
 // lengths returns the length of each symbol of the program, 0 for those of filters. array says what
-// a run has for an input.
+// a run has for an input: its rows, the bytes from its first element on, and whether there is one.
+// The name "" asks for the rows of a program without inputs of the free length.
 func (p *Program) lengths(array func(name string) (rows, bytes int64, found bool)) ([]int64, error) {
 	lengths := make([]int64, len(p.g.Symbols))
 	for s := range lengths {
@@ -98,11 +102,11 @@ func (p *Program) lengths(array func(name string) (rows, bytes int64, found bool
 		}
 		lengths[s] = rows
 	}
-	if rows, _, found := array(""); found && lengths[FreeLength] < 0 {
-		lengths[FreeLength] = rows // of a program without inputs of that length
+	if rows, _, found := array(""); found && lengths[ir.FreeLength] < 0 {
+		lengths[ir.FreeLength] = rows // of a program without inputs of that length
 	}
 	for _, n := range p.g.Nodes {
-		if n.Lead == FreeLength && lengths[FreeLength] < 0 {
+		if n.Lead == ir.FreeLength && lengths[ir.FreeLength] < 0 {
 			return nil, fmt.Errorf(
 				`expr: the length is not known: give an input, or Rows of the input "": %w`,
 				ErrArgs,

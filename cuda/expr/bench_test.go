@@ -11,6 +11,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/expr"
+	"github.com/exoswarm/exoswarm/cuda/expr/ir"
 )
 
 var (
@@ -32,7 +33,7 @@ type workload struct {
 func vectors(names ...string) func(n int64) []expr.Source {
 	return func(n int64) (all []expr.Source) {
 		for _, name := range names {
-			all = append(all, expr.Source{Name: name, Type: expr.F32, Rows: n})
+			all = append(all, expr.Source{Name: name, Type: ir.F32, Rows: n})
 		}
 		return all
 	}
@@ -40,7 +41,7 @@ func vectors(names ...string) func(n int64) []expr.Source {
 
 func rowsOf(width int64) func(n int64) []expr.Source {
 	return func(n int64) []expr.Source {
-		return []expr.Source{{Name: "x", Type: expr.F32, Rows: max(n/width, 1), Width: width}}
+		return []expr.Source{{Name: "x", Type: ir.F32, Rows: max(n/width, 1), Width: width}}
 	}
 }
 
@@ -71,10 +72,10 @@ var workloads = []workload{
 	{"uniform", "uniform(1) + x", vectors("x"), words(2), false},
 	{"mlp_8_32_8", "matmul(relu(matmul(x, p) + b), q)", func(n int64) []expr.Source {
 		return []expr.Source{
-			{Name: "x", Type: expr.F32, Rows: max(n/26, 1), Width: 8}, // 10 million rows for 2^28
-			{Name: "p", Type: expr.F32, Rows: 8, Width: 32},
-			{Name: "b", Type: expr.F32, Rows: 1, Width: 32},
-			{Name: "q", Type: expr.F32, Rows: 32, Width: 8},
+			{Name: "x", Type: ir.F32, Rows: max(n/26, 1), Width: 8}, // 10 million rows for 2^28
+			{Name: "p", Type: ir.F32, Rows: 8, Width: 32},
+			{Name: "b", Type: ir.F32, Rows: 1, Width: 32},
+			{Name: "q", Type: ir.F32, Rows: 32, Width: 8},
 		}
 	}, func(n int64) int64 { return n / 26 * 64 }, false},
 }
@@ -130,8 +131,8 @@ func TestWorkloads(t *testing.T) {
 				rates[w.reads] = rate
 			}
 			fmt.Printf(
-				"%-16s fused %9.1f us (%d kernels), unfused %9.1f us (%d), %5.2fx, %12.0f bytes, %7.1f GB/s, %5.1f %% of %s, "+
-					"compiled in %d ms\n",
+				"%-16s fused %9.1f us (%d kernels), unfused %9.1f us (%d), %5.2fx, %12.0f bytes, %7.1f GB/s, "+
+					"%5.1f %% of %s, compiled in %d ms\n",
 				w.name,
 				us(took[0]),
 				kernels[0],

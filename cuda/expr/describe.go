@@ -5,11 +5,14 @@ import (
 	"math"
 	"slices"
 	"strings"
+
+	"github.com/exoswarm/exoswarm/cuda/expr/ir"
 )
 
-// RowBytes returns the bytes of a row of an output, 0 if there is none of the name.
+// RowBytes returns the bytes of a row of an output, 0 if there is none of the name. The bytes of
+// the whole output are those of its rows, without gaps.
 func RowBytes(p *Program, name string) int64 {
-	i := slices.IndexFunc(p.g.Outputs, func(o output) bool { return o.Name == name })
+	i := slices.IndexFunc(p.g.Outputs, func(o ir.Output) bool { return o.Name == name })
 	if i < 0 {
 		return 0
 	}
@@ -19,13 +22,13 @@ func RowBytes(p *Program, name string) int64 {
 // Output describes a result of a program.
 type Output struct {
 	Name  string
-	Type  Type
+	Type  ir.Type
 	Width int64
 	// Scalar: one element. It has one row.
 	Scalar bool
 }
 
-// Outputs returns the results of a program.
+// Outputs returns the results of a program, in the order in which they were added.
 func (p *Program) Outputs() (all []Output) {
 	for _, o := range p.g.Outputs {
 		all = append(all, Output{o.Name, o.Node.Type, o.Node.Width, o.Node.Scalar()})
@@ -33,7 +36,8 @@ func (p *Program) Outputs() (all []Output) {
 	return all
 }
 
-// Inputs returns the names of the inputs of a program, and whether each is a scalar.
+// Inputs returns the names of the inputs of a program, in the order in which they were added, and
+// whether each is a scalar.
 func (p *Program) Inputs() (names []string, scalar []bool) {
 	for _, i := range p.g.Inputs {
 		names, scalar = append(names, i.Name), append(scalar, i.Scalar)
@@ -46,7 +50,7 @@ func Text(p *Program) string {
 	var b strings.Builder
 	for _, n := range p.g.Nodes {
 		fmt.Fprintf(&b, "%%%d = %v", n.ID, n)
-		if n.Op == OpInput {
+		if n.Op == ir.OpInput {
 			fmt.Fprintf(&b, " %s", p.g.Inputs[n.Imm].Name)
 		}
 		for _, a := range n.Args {
@@ -67,12 +71,12 @@ func SameLength(a, b Value) bool {
 
 // Order returns the products that make an output, as "((m1 m2) m3)".
 func Order(p *Program, name string) string {
-	var text func(n *Node) string
-	text = func(n *Node) string {
+	var text func(n *ir.Node) string
+	text = func(n *ir.Node) string {
 		switch n.Op {
-		case OpInput:
+		case ir.OpInput:
 			return p.g.Inputs[n.Imm].Name
-		case OpMatMul:
+		case ir.OpMatMul:
 			return "(" + text(n.Args[0]) + " " + text(n.Args[1]) + ")"
 		}
 		return n.String()
@@ -89,7 +93,7 @@ func Order(p *Program, name string) string {
 // rows of the free length. They are in memory, even if they are no outputs.
 func Products(p *Program, rows int64) (bytes int64) {
 	for _, n := range p.g.Nodes {
-		if n.Op != OpMatMul {
+		if n.Op != ir.OpMatMul {
 			continue
 		}
 		r := rows

@@ -7,12 +7,15 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/cuda/expr/internal/plan"
+	"github.com/exoswarm/exoswarm/cuda/expr/ir"
 )
 
 // Explain returns the plan as text: its kernels with what they read, compute and store, the
 // predicted time, and why pairs were not fused.
 func (c *Compiled) Explain() string { return c.explain(nil) }
 
+// explain is Explain with the times of the first parts.
 func (c *Compiled) explain(times []time.Duration) string {
 	if c.plan == nil {
 		return "interpreted on the cores of the host\n"
@@ -26,7 +29,7 @@ func (c *Compiled) explain(times []time.Duration) string {
 		}
 		for _, n := range t.Reads {
 			name := n.String()
-			if n.Op == OpInput {
+			if n.Op == ir.OpInput {
 				name = c.p.g.Inputs[n.Imm].Name
 			}
 			reads = append(reads, name)
@@ -69,8 +72,8 @@ func (c *Compiled) Predicted() time.Duration {
 	return time.Duration(total * 1e9)
 }
 
-// timed launches a part between two events and keeps the time between them.
-func (r *run) timed(t *Part) (err error) {
+// timed launches a part between two events and keeps the time between them. It waits for the part.
+func (r *run) timed(t *plan.Part) (err error) {
 	var events [2]device.Event
 	for i := range events {
 		if events[i], err = r.c.dev.NewEvent(); err != nil {
@@ -115,7 +118,7 @@ func (c *Compiled) Measure(ctx context.Context, s device.Stream, in map[string]M
 	if err != nil {
 		return "", err
 	}
-	r := &run{c: c, ctx: ctx, s: s, in: in, lengths: lengths, at: map[*Node]Memory{}, measure: true}
+	r := &run{c: c, ctx: ctx, s: s, in: in, lengths: lengths, at: map[*ir.Node]Memory{}, measure: true}
 	results, err := r.launch(nil)
 	if err != nil {
 		return "", err

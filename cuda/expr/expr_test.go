@@ -17,6 +17,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda"
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/expr"
+	"github.com/exoswarm/exoswarm/cuda/expr/ir"
 	"github.com/exoswarm/exoswarm/cuda/host"
 	"github.com/exoswarm/exoswarm/cuda/host/emulation"
 )
@@ -36,7 +37,8 @@ func open(t testing.TB) (device.Device, device.Stream) {
 	if *deviceName == "emulated" || *deviceName == "host" {
 		d, err = host.Open(host.Options{Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
 	} else {
-		d, err = cuda.Open(t.Context(), *deviceName, cuda.Options{CacheDir: *cacheDir, Logger: slog.New(slog.DiscardHandler)})
+		o := cuda.Options{CacheDir: *cacheDir, Logger: slog.New(slog.DiscardHandler)}
+		d, err = cuda.Open(t.Context(), *deviceName, o)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -111,13 +113,13 @@ func download(t testing.TB, p *expr.Program, s device.Stream, out map[string]exp
 
 // special are values that operations treat in ways of their own.
 var special = []float32{
-	0, float32(math.Copysign(0, -1)), 1, -1, 0.5, float32(math.NaN()), float32(math.Inf(1)), float32(math.Inf(-1)), 1e-40,
-	-1e-42, math.MaxFloat32, -math.MaxFloat32, 89, -104, 2147483648, -2147483648, 4294967296, 255, 256, 1e-30, 8388608.5,
-	-0.3, 1.17549435e-38, 88.72284, -87.5, 0.625, 9.1,
+	0, float32(math.Copysign(0, -1)), 1, -1, 0.5, float32(math.NaN()), float32(math.Inf(1)), float32(math.Inf(-1)),
+	1e-40, -1e-42, math.MaxFloat32, -math.MaxFloat32, 89, -104, 2147483648, -2147483648, 4294967296, 255, 256, 1e-30,
+	8388608.5, -0.3, 1.17549435e-38, 88.72284, -87.5, 0.625, 9.1,
 }
 
 // fill returns random elements of a type.
-func fill(r *rand.Rand, t expr.Type, n int64) []byte {
+func fill(r *rand.Rand, t ir.Type, n int64) []byte {
 	data := make([]byte, 0, n*4)
 	float := func() float32 {
 		switch r.IntN(12) {
@@ -130,13 +132,13 @@ func fill(r *rand.Rand, t expr.Type, n int64) []byte {
 	}
 	for range n {
 		switch t {
-		case expr.F32:
+		case ir.F32:
 			data = binary.LittleEndian.AppendUint32(data, math.Float32bits(float()))
-		case expr.BF16:
+		case ir.BF16:
 			data = binary.LittleEndian.AppendUint16(data, device.ToBF16(float()))
-		case expr.U8:
+		case ir.U8:
 			data = append(data, byte(r.Uint32()))
-		case expr.Bool:
+		case ir.Bool:
 			data = append(data, byte(r.Uint32()&1))
 		default:
 			v := r.Uint32()
@@ -197,7 +199,8 @@ func (c *checker) add(
 					}
 					from := at / 4 * 4
 					t.Errorf(
-						"%s, unfused %v, output %s: %d bytes, want %d; they differ from byte %d on: %x, want %x\n%s\n%s",
+						"%s, unfused %v, output %s: %d bytes, want %d; they differ from byte %d on: %x, want %x\n"+
+							"%s\n%s",
 						name,
 						unfused,
 						o,
@@ -280,22 +283,22 @@ func TestPatterns(t *testing.T) {
 				continue
 			}
 			sources := []expr.Source{
-				{Name: "x", Type: expr.F32, Rows: n},
-				{Name: "y", Type: expr.F32, Rows: n},
-				{Name: "h16", Type: expr.BF16, Rows: n},
-				{Name: "i", Type: expr.I32, Rows: n},
-				{Name: "u", Type: expr.U32, Rows: n},
-				{Name: "b8", Type: expr.Bool, Rows: n},
-				{Name: "u8_x", Type: expr.U8, Rows: n},
-				{Name: "t", Type: expr.F32, Rows: 700},
-				{Name: "m", Type: expr.F32, Rows: n, Width: 200},
-				{Name: "w", Type: expr.F32, Rows: n, Width: 2051},
-				{Name: "o", Type: expr.F32, Rows: n, Width: 7},
-				{Name: "e", Type: expr.F32, Rows: n, Width: 8},
-				{Name: "p", Type: expr.F32, Rows: 8, Width: 32},
-				{Name: "q", Type: expr.F32, Rows: 32, Width: 8},
-				{Name: "v", Type: expr.F32, Rows: 1, Width: 32},
-				{Name: "a", Type: expr.F32, Scalar: true},
+				{Name: "x", Type: ir.F32, Rows: n},
+				{Name: "y", Type: ir.F32, Rows: n},
+				{Name: "h16", Type: ir.BF16, Rows: n},
+				{Name: "i", Type: ir.I32, Rows: n},
+				{Name: "u", Type: ir.U32, Rows: n},
+				{Name: "b8", Type: ir.Bool, Rows: n},
+				{Name: "u8_x", Type: ir.U8, Rows: n},
+				{Name: "t", Type: ir.F32, Rows: 700},
+				{Name: "m", Type: ir.F32, Rows: n, Width: 200},
+				{Name: "w", Type: ir.F32, Rows: n, Width: 2051},
+				{Name: "o", Type: ir.F32, Rows: n, Width: 7},
+				{Name: "e", Type: ir.F32, Rows: n, Width: 8},
+				{Name: "p", Type: ir.F32, Rows: 8, Width: 32},
+				{Name: "q", Type: ir.F32, Rows: 32, Width: 8},
+				{Name: "v", Type: ir.F32, Rows: 1, Width: 32},
+				{Name: "a", Type: ir.F32, Scalar: true},
 			}
 			if n > 30000 && (strings.Contains(text, "m)") || strings.Contains(text, "m ")) ||
 				n > 1100 && strings.Contains(text, "w") {

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+
+	"github.com/exoswarm/exoswarm/cuda/expr/ir"
 )
 
 // function is a function of texts. Arguments that are numbers are f32.
@@ -19,7 +21,7 @@ func elementwise(fn func(Value) Value) function {
 	return function{1, 1, func(_ *builder, v []Value) Value { return fn(v[0]) }, false}
 }
 
-// one returns the constant 1 of f32, for the program of a value.
+// number returns a constant of f32.
 func (b *builder) number(v float32) Value { return b.p.F32Const(v) }
 
 // functions are all functions of texts but random and uniform.
@@ -49,52 +51,53 @@ func init() { //nolint:gochecknoinits // the functions of the table use the tabl
 			if len(v) == 2 {
 				return Min(v[0], v[1])
 			}
-			return b.reduce(FoldMin, v[0])
+			return b.reduce(ir.FoldMin, v[0])
 		}, true},
 		"max": {1, 2, func(b *builder, v []Value) Value {
 			if len(v) == 2 {
 				return Max(v[0], v[1])
 			}
-			return b.reduce(FoldMax, v[0])
+			return b.reduce(ir.FoldMax, v[0])
 		}, true},
-		"sum": {1, 1, func(b *builder, v []Value) Value { return b.reduce(FoldSum, v[0]) }, false},
+		"sum": {1, 1, func(b *builder, v []Value) Value { return b.reduce(ir.FoldSum, v[0]) }, false},
 		"count": {
 			1,
 			1,
-			func(b *builder, v []Value) Value { return b.reduce(FoldSum, Cast(Bool, v[0])) },
+			func(b *builder, v []Value) Value { return b.reduce(ir.FoldSum, Cast(ir.Bool, v[0])) },
 			false,
 		},
 		"any": {1, 1, func(b *builder, v []Value) Value {
-			return Cast(Bool, b.reduce(FoldMax, Cast(U32, Cast(Bool, v[0]))))
+			return Cast(ir.Bool, b.reduce(ir.FoldMax, Cast(ir.U32, Cast(ir.Bool, v[0]))))
 		}, false},
 		"all": {1, 1, func(b *builder, v []Value) Value {
-			return Cast(Bool, b.reduce(FoldMin, Cast(U32, Cast(Bool, v[0]))))
+			return Cast(ir.Bool, b.reduce(ir.FoldMin, Cast(ir.U32, Cast(ir.Bool, v[0]))))
 		}, false},
 		"mean": {1, 1, func(b *builder, v []Value) Value { return b.mean(v[0]) }, false},
 		"dot": {
 			2,
 			2,
-			func(b *builder, v []Value) Value { return b.reduce(FoldSum, Mul(v[0], v[1])) },
+			func(b *builder, v []Value) Value { return b.reduce(ir.FoldSum, Mul(v[0], v[1])) },
 			true,
 		},
-		"row_sum": {1, 1, func(_ *builder, v []Value) Value { return ReduceRows(FoldSum, v[0]) }, false},
-		"row_min": {1, 1, func(_ *builder, v []Value) Value { return ReduceRows(FoldMin, v[0]) }, false},
-		"row_max": {1, 1, func(_ *builder, v []Value) Value { return ReduceRows(FoldMax, v[0]) }, false},
+		"row_sum": {1, 1, func(_ *builder, v []Value) Value { return ReduceRows(ir.FoldSum, v[0]) }, false},
+		"row_min": {1, 1, func(_ *builder, v []Value) Value { return ReduceRows(ir.FoldMin, v[0]) }, false},
+		"row_max": {1, 1, func(_ *builder, v []Value) Value { return ReduceRows(ir.FoldMax, v[0]) }, false},
 		"row_mean": {1, 1, func(b *builder, v []Value) Value {
 			if p, fits := ok(v[0]); !fits {
 				return Value{p: p}
 			}
-			return Div(ReduceRows(FoldSum, Cast(F32, v[0])), b.number(float32(v[0].n.Width)))
+			return Div(ReduceRows(ir.FoldSum, Cast(ir.F32, v[0])), b.number(float32(v[0].n.Width)))
 		}, false},
 		"normalize": {1, 1, func(_ *builder, v []Value) Value { return Normalize(v[0], 1e-5) }, false},
 	}
-	for t := F32; t <= Bool; t++ {
+	for t := ir.F32; t <= ir.Bool; t++ {
 		functions[t.String()] = elementwise(func(v Value) Value { return Cast(t, v) })
 	}
 }
 
-// reduce folds a value, where the condition of the statement holds.
-func (b *builder) reduce(f Fold, v Value) Value {
+// reduce folds a value, where the condition of the statement holds: other elements are replaced by
+// the identity of the fold, so that a condition does not change the order of the others.
+func (b *builder) reduce(f ir.Fold, v Value) Value {
 	if p, fits := ok(v); !fits {
 		return Value{p: p}
 	}
@@ -102,8 +105,8 @@ func (b *builder) reduce(f Fold, v Value) Value {
 		return Reduce(f, v)
 	}
 	v = folded(v)
-	none := Identity(v.n.Type, f)
-	if f == FoldSum {
+	none := ir.Identity(v.n.Type, f)
+	if f == ir.FoldSum {
 		none = 0
 	}
 	return Reduce(f, Select(*b.where, v, b.p.constant(v.n.Type, none)))
@@ -118,14 +121,15 @@ func (b *builder) mean(v Value) Value {
 		return Mean(v)
 	}
 	// A condition of rows holds for every element of them.
-	count := Cast(F32, Reduce(FoldSum, *b.where))
+	count := Cast(ir.F32, Reduce(ir.FoldSum, *b.where))
 	if v.n.Width > 1 && b.where.n.Width == 1 {
 		count = Mul(count, b.number(float32(v.n.Width)))
 	}
-	return Div(b.reduce(FoldSum, Cast(F32, v)), count)
+	return Div(b.reduce(ir.FoldSum, Cast(ir.F32, v)), count)
 }
 
-// call makes the value of a call.
+// call makes the value of a call. Arguments that are numbers get the type of the first argument
+// that has one, where the function wants one type for all, and f32 elsewhere.
 func (b *builder) call(s *syntax, args []operand) (Value, error) {
 	if s.name == "random" || s.name == "uniform" {
 		return b.random(s, args)
@@ -146,7 +150,7 @@ func (b *builder) call(s *syntax, args []operand) (Value, error) {
 			nil,
 		}
 	}
-	t := F32
+	t := ir.F32
 	for i, a := range args {
 		if !a.literal && (f.alike || s.name == "select" && i > 0) {
 			t = a.v.n.Type

@@ -12,7 +12,7 @@ const (
 	MaxDepth = 200      // nested operators, calls and parentheses
 )
 
-// token is a word of a text.
+// token is a word of a text. Its place is a byte offset from 0, which errors have too.
 type token struct {
 	kind  byte // 'i' identifier, 'n' number, 'o' operator, 0 end
 	text  string
@@ -29,7 +29,8 @@ var operators = []string{
 func isLetter(c byte) bool { return c == '_' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' }
 func isDigit(c byte) bool  { return c >= '0' && c <= '9' }
 
-// lex returns the tokens of a text; the last one is its end.
+// lex returns the tokens of a text; the last one is its end, so that a parser may always look at
+// one.
 func lex(text string) ([]token, error) {
 	if len(text) > MaxText {
 		return nil, &SyntaxError{
@@ -80,6 +81,8 @@ func lex(text string) ([]token, error) {
 	}
 }
 
+// number returns the value of a number: hexadecimal digits behind 0x, of 32 bits at most, or a
+// float.
 func number(text string) (float64, error) {
 	if strings.HasPrefix(text, "0x") {
 		v, err := strconv.ParseUint(text[2:], 16, 32)
@@ -88,7 +91,7 @@ func number(text string) (float64, error) {
 	return strconv.ParseFloat(strings.ReplaceAll(text, "_", "?"), 64)
 }
 
-// syntax is a node of the tree of a text.
+// syntax is a node of the tree of a text. Names and types are not checked yet.
 type syntax struct {
 	kind byte   // 'i' input or local, 'n' number, 'o' operator, 'c' call
 	name string // of the operator, the function or the value
@@ -107,7 +110,8 @@ type statement struct {
 	by    string // the values by which results are grouped; only swarms have it
 }
 
-// parser makes statements of tokens.
+// parser makes statements of tokens, by precedence of operators. depth bounds the recursion: a text
+// of any content ends with a tree or an error, and does not exhaust the stack.
 type parser struct {
 	tokens []token
 	at     int
@@ -126,6 +130,7 @@ func (p *parser) take(text string) bool {
 	return false
 }
 
+// expected returns an error at the next token.
 func (p *parser) expected(what string) error {
 	t := p.peek()
 	found := "the end"
@@ -186,8 +191,8 @@ func statements(text string) ([]statement, error) {
 
 // levels are the binary operators by precedence, as in Go.
 var levels = map[string]int{
-	"||": 1, "&&": 2, "==": 3, "!=": 3, "<": 3, "<=": 3, ">": 3, ">=": 3, "+": 4, "-": 4, "|": 4, "^": 4, "*": 5, "/": 5,
-	"%": 5, "<<": 5, ">>": 5, "&": 5,
+	"||": 1, "&&": 2, "==": 3, "!=": 3, "<": 3, "<=": 3, ">": 3, ">=": 3, "+": 4, "-": 4, "|": 4, "^": 4, "*": 5,
+	"/": 5, "%": 5, "<<": 5, ">>": 5, "&": 5,
 }
 
 // deeper counts the depth of the tree; the caller subtracts 1 later.
@@ -198,7 +203,8 @@ func (p *parser) deeper() error {
 	return nil
 }
 
-// tree parses binary operators of a level above least.
+// tree parses binary operators of a level above least. Operators of one level are grouped from the
+// left.
 func (p *parser) tree(least int) (*syntax, error) {
 	if err := p.deeper(); err != nil {
 		return nil, err
@@ -226,6 +232,7 @@ func (p *parser) tree(least int) (*syntax, error) {
 	}
 }
 
+// unary parses prefix operators, and a number, a name, a call or parentheses behind them.
 func (p *parser) unary() (*syntax, error) {
 	if err := p.deeper(); err != nil {
 		return nil, err

@@ -6,12 +6,14 @@ import (
 	"math"
 	"slices"
 	"strings"
+
+	"github.com/exoswarm/exoswarm/cuda/expr/ir"
 )
 
 // Source describes an array that a text may name.
 type Source struct {
 	Name string
-	Type Type
+	Type ir.Type
 	// Scalar: one number. Rows and Width are those of the array; one row of several elements is one
 	// that every row meets.
 	Scalar      bool
@@ -57,7 +59,7 @@ func Parse(text string, sources ...Source) (*Program, error) {
 	return b.p, b.p.Err()
 }
 
-// builder makes a program of statements.
+// builder makes a program of statements. It adds an input when the first statement names it.
 type builder struct {
 	p       *Program
 	sources map[string]Source
@@ -75,7 +77,8 @@ type operand struct {
 	whole   bool // the number has no fraction and stands without a point
 }
 
-// findRoles notes how names are used.
+// findRoles notes how names are used. It must have seen all statements before the first input is
+// added, because the shape of an input depends on all its uses.
 func (b *builder) findRoles(s *syntax, role string) {
 	if s.kind == 'i' {
 		if old, found := b.roles[s.name]; found && old != role {
@@ -96,6 +99,7 @@ func (b *builder) findRoles(s *syntax, role string) {
 	}
 }
 
+// statement makes the output or the local value of a statement.
 func (b *builder) statement(s statement) error {
 	if s.by != "" {
 		return &SyntaxError{s.at, "by: only swarms have groups", ErrType}
@@ -106,7 +110,7 @@ func (b *builder) statement(s statement) error {
 		if err != nil {
 			return err
 		}
-		if w.literal || w.v.n.Type != Bool {
+		if w.literal || w.v.n.Type != ir.Bool {
 			return &SyntaxError{s.where.at, "where: use a condition, as in x > 0", ErrType}
 		}
 		b.where = &w.v
@@ -122,7 +126,7 @@ func (b *builder) statement(s statement) error {
 		b.values[s.name] = o
 		return nil
 	}
-	v, err := b.typed(o, F32, s.tree.at)
+	v, err := b.typed(o, ir.F32, s.tree.at)
 	if err != nil {
 		return err
 	}
@@ -134,7 +138,7 @@ func (b *builder) statement(s statement) error {
 	return b.failed(s.at)
 }
 
-// failed returns the error of the program as one of the text.
+// failed returns the error of the program as one of the text, at the place where it was noticed.
 func (b *builder) failed(at int) error {
 	if b.p.err == nil {
 		return nil
@@ -143,31 +147,32 @@ func (b *builder) failed(at int) error {
 	return err
 }
 
-// typed gives a number a type.
-func (b *builder) typed(o operand, t Type, at int) (Value, error) {
+// typed gives a number a type. A number that the type does not have is an error; other operands
+// stay.
+func (b *builder) typed(o operand, t ir.Type, at int) (Value, error) {
 	if !o.literal {
 		return o.v, nil
 	}
 	p := b.p
-	low, high := map[Type]float64{I32: math.MinInt32}[t], map[Type]float64{
-		I32: math.MaxInt32, U32: math.MaxUint32, U8: math.MaxUint8,
+	low, high := map[ir.Type]float64{ir.I32: math.MinInt32}[t], map[ir.Type]float64{
+		ir.I32: math.MaxInt32, ir.U32: math.MaxUint32, ir.U8: math.MaxUint8,
 	}[t]
 	switch {
 	case t.Float():
 		return p.F32Const(float32(o.num)), nil
-	case t == Bool:
+	case t == ir.Bool:
 		return Value{}, &SyntaxError{at, "a number is no bool: compare it", ErrType}
 	case o.num != math.Trunc(o.num) || o.num < low || o.num > high:
 		return Value{}, &SyntaxError{at, fmt.Sprintf("%v is no %v", o.num, t), ErrType}
-	case t == I32:
+	case t == ir.I32:
 		return p.I32Const(int32(o.num)), nil
-	case t == U32:
+	case t == ir.U32:
 		return p.U32Const(uint32(o.num)), nil
 	}
-	return p.constant(U8, uint32(o.num)), nil
+	return p.constant(ir.U8, uint32(o.num)), nil
 }
 
-// tree makes the value of a tree.
+// tree makes the value of a tree. Operations on numbers alone are computed here, as float64.
 func (b *builder) tree(s *syntax) (operand, error) {
 	switch s.kind {
 	case 'n':
@@ -269,8 +274,9 @@ func (b *builder) name(s *syntax) (operand, error) {
 	return o, b.failed(s.at)
 }
 
+// prefix makes the value of a prefix operator; a number is f32.
 func (b *builder) prefix(s *syntax, o operand) (Value, error) {
-	v, err := b.typed(o, F32, s.at)
+	v, err := b.typed(o, ir.F32, s.at)
 	if err != nil {
 		return v, err
 	}
@@ -291,9 +297,9 @@ var infixes = map[string]func(a, b Value) Value{
 	"||": Or, "<": Less, "<=": LessEqual, "==": Equal, "!=": NotEqual, "min": Min, "max": Max,
 }
 
-// same gives two operands one type.
+// same gives two operands one type: that of the first one that has a type, or f32.
 func (b *builder) same(x, y operand, at int) (Value, Value, error) {
-	t := F32
+	t := ir.F32
 	if !x.literal {
 		t = x.v.n.Type
 	} else if !y.literal {
@@ -307,6 +313,7 @@ func (b *builder) same(x, y operand, at int) (Value, Value, error) {
 	return v, w, err
 }
 
+// infix makes the value of a binary operator.
 func (b *builder) infix(s *syntax, args []operand) (Value, error) {
 	v, w, err := b.same(args[0], args[1], s.at)
 	if err != nil {
@@ -318,7 +325,7 @@ func (b *builder) infix(s *syntax, args []operand) (Value, error) {
 	case ">=":
 		return LessEqual(w, v), nil
 	case "&&", "||":
-		if v.n.Type != Bool || w.n.Type != Bool {
+		if v.n.Type != ir.Bool || w.n.Type != ir.Bool {
 			return v, &SyntaxError{
 				s.at,
 				fmt.Sprintf("%s of %v and %v: use bools", s.name, v.n.Type, w.n.Type),

@@ -11,6 +11,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/expr"
+	"github.com/exoswarm/exoswarm/cuda/expr/ir"
 )
 
 // vector returns an array of f32.
@@ -18,12 +19,12 @@ func vector(v ...float32) expr.Array { return expr.Array{Data: device.Bytes(v), 
 
 // sourcesOf are arrays of two elements, and a matrix.
 var sourcesOf = []expr.Source{
-	{Name: "x", Type: expr.F32, Rows: 2},
-	{Name: "i", Type: expr.I32, Rows: 2},
-	{Name: "u", Type: expr.U8, Rows: 2},
-	{Name: "b", Type: expr.Bool, Rows: 2},
-	{Name: "m", Type: expr.F32, Rows: 2, Width: 3},
-	{Name: "a", Type: expr.F32, Scalar: true},
+	{Name: "x", Type: ir.F32, Rows: 2},
+	{Name: "i", Type: ir.I32, Rows: 2},
+	{Name: "u", Type: ir.U8, Rows: 2},
+	{Name: "b", Type: ir.Bool, Rows: 2},
+	{Name: "m", Type: ir.F32, Rows: 2, Width: 3},
+	{Name: "a", Type: ir.F32, Scalar: true},
 }
 
 // TestParse: precedence, numbers without a type, and conditions.
@@ -167,76 +168,14 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		_, err = expr.Interpret(t.Context(), p, map[string]expr.Array{
-			"x": x, "m": m, "a": expr.Scalar(3), "i": {Data: make([]byte, 8), Rows: 2}, "u": {Data: []byte{1, 2}, Rows: 2},
+			"x": x, "m": m, "a": expr.Scalar(3), "i": {Data: make([]byte, 8), Rows: 2},
+			"u": {Data: []byte{1, 2}, Rows: 2},
 			"b": {Data: []byte{1, 0}, Rows: 2},
 		})
 		if err != nil {
 			t.Errorf("%q: %v", text, err)
 		}
 	})
-}
-
-// TestFunctions holds exp, log and tanh to their errors against float64.
-func TestFunctions(t *testing.T) {
-	for _, c := range []struct {
-		name      string
-		fn        func(float64) float64
-		low, high float64
-		ulps      float64
-	}{
-		{"exp", math.Exp, -87, 88.7, 2},
-		{"log", math.Log, 1e-37, 1e5, 2},
-		{"tanh", math.Tanh, -10, 10, 3},
-		{"sqrt", math.Sqrt, 0, 1e30, 0.5},
-	} {
-		p, err := expr.Parse(c.name+"(x)", expr.Source{Name: "x", Type: expr.F32, Rows: 1 << 16})
-		if err != nil {
-			t.Fatal(err)
-		}
-		x := make([]float32, 1<<16)
-		for i := range x {
-			x[i] = float32(c.low + (c.high-c.low)*float64(i)/float64(len(x)))
-			if i%2 == 1 { // also small ones
-				x[i] = float32(math.Copysign(math.Exp(-float64(i)/800), c.low))
-			}
-			if c.low >= 0 {
-				x[i] = float32(math.Abs(float64(x[i])))
-			}
-		}
-		out, err := expr.Interpret(t.Context(), p, map[string]expr.Array{"x": vector(x...)})
-		if err != nil {
-			t.Fatal(err)
-		}
-		worst := 0.0
-		for i, got := range device.Of[float32](out["out"].Data) {
-			want := c.fn(float64(x[i]))
-			ulp := float64(
-				math.Nextafter32(float32(math.Abs(want)), float32(math.Inf(1))),
-			) - math.Abs(
-				float64(float32(want)),
-			)
-			worst = max(worst, math.Abs(float64(got)-want)/ulp)
-		}
-		if t.Logf("%s: %.2f units", c.name, worst); worst > c.ulps+0.01 || worst < 0.2 {
-			t.Errorf("%s is off by %.2f units, want at most %v", c.name, worst, c.ulps)
-		}
-	}
-}
-
-// TestPhilox: the words of the generator's authors (kat_vectors of Random123), as far as a counter of
-// a row can name them.
-func TestPhilox(t *testing.T) {
-	p, err := expr.Parse("random(0, 0)")
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := expr.Interpret(t.Context(), p, map[string]expr.Array{"": {Rows: 1}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := device.Of[uint32](out["out"].Data); len(got) != 1 || got[0] != 0x6627e8d5 {
-		t.Errorf("the first word is %#x, want 0x6627e8d5", got)
-	}
 }
 
 // TestAlias: outputs may be in the memory of inputs, also where other elements are still needed.
@@ -255,8 +194,8 @@ func TestAlias(t *testing.T) {
 		}
 		p, err := expr.Parse(
 			text,
-			expr.Source{Name: "x", Type: expr.F32, Rows: 4},
-			expr.Source{Name: "i", Type: expr.I32, Rows: 4},
+			expr.Source{Name: "x", Type: ir.F32, Rows: 4},
+			expr.Source{Name: "i", Type: ir.I32, Rows: 4},
 		)
 		if err != nil {
 			t.Fatal(err)
@@ -312,7 +251,7 @@ func interpret(t *testing.T, text string, in map[string]expr.Array) expr.Array {
 	t.Helper()
 	var sources []expr.Source
 	for name, a := range in {
-		sources = append(sources, expr.Source{Name: name, Type: expr.F32, Rows: a.Rows})
+		sources = append(sources, expr.Source{Name: name, Type: ir.F32, Rows: a.Rows})
 	}
 	p, err := expr.Parse(text, sources...)
 	must(t, err)

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/exoswarm/exoswarm/cuda/expr"
+	"github.com/exoswarm/exoswarm/cuda/expr/ir"
 )
 
 // lengths are those that random programs run with, around the sizes of blocks.
@@ -22,7 +23,7 @@ type generator struct {
 	pool    []expr.Value
 }
 
-var types = []expr.Type{expr.F32, expr.F32, expr.F32, expr.BF16, expr.I32, expr.U32, expr.U8, expr.Bool}
+var types = []ir.Type{ir.F32, ir.F32, ir.F32, ir.BF16, ir.I32, ir.U32, ir.U8, ir.Bool}
 
 func (g *generator) input(i int) {
 	t := types[g.r.IntN(len(types))]
@@ -40,7 +41,7 @@ func (g *generator) input(i int) {
 	data := fill(g.r, t, rows*max(s.Width, 1))
 	if s.Scalar {
 		data = append(data, make([]byte, 4-len(data))...)
-		if t == expr.Bool {
+		if t == ir.Bool {
 			data[0] &= 1
 		}
 	}
@@ -55,8 +56,8 @@ func (g *generator) pick() expr.Value {
 }
 
 // number is a type of arithmetic.
-func (g *generator) number() expr.Type {
-	return []expr.Type{expr.F32, expr.F32, expr.I32, expr.U32, expr.U8}[g.r.IntN(5)]
+func (g *generator) number() ir.Type {
+	return []ir.Type{ir.F32, ir.F32, ir.I32, ir.U32, ir.U8}[g.r.IntN(5)]
 }
 
 // matches reports whether values can be operands of one operation.
@@ -81,7 +82,7 @@ func (g *generator) step() {
 		}[g.r.IntN(8)]
 		v = f(expr.Cast(t, a), expr.Cast(t, b))
 	case 5:
-		t := []expr.Type{expr.I32, expr.U32, expr.U8}[g.r.IntN(3)]
+		t := []ir.Type{ir.I32, ir.U32, ir.U8}[g.r.IntN(3)]
 		f := []func(a, b expr.Value) expr.Value{expr.And, expr.Or, expr.Xor, expr.Shl, expr.Shr, expr.Rem}[g.r.IntN(6)]
 		v = f(expr.Cast(t, a), expr.Cast(t, b))
 	case 6:
@@ -94,7 +95,7 @@ func (g *generator) step() {
 			expr.Neg,
 			expr.Abs,
 		}
-		v = f[g.r.IntN(len(f))](expr.Cast(expr.F32, a))
+		v = f[g.r.IntN(len(f))](expr.Cast(ir.F32, a))
 	case 7:
 		f := []func(a, b expr.Value) expr.Value{expr.Less, expr.LessEqual, expr.Equal, expr.NotEqual}[g.r.IntN(4)]
 		t := g.number()
@@ -105,33 +106,33 @@ func (g *generator) step() {
 			return
 		}
 		t := types[g.r.IntN(len(types))]
-		v = expr.Select(expr.Cast(expr.Bool, c), expr.Cast(t, a), expr.Cast(t, b))
+		v = expr.Select(expr.Cast(ir.Bool, c), expr.Cast(t, a), expr.Cast(t, b))
 	case 9:
 		v = expr.Cast(types[g.r.IntN(len(types))], a)
 	case 10:
 		if w, rows := a.Width(); !rows && w == 1 {
 			return
 		}
-		v = expr.Reduce(expr.Fold(g.r.IntN(3)), a)
+		v = expr.Reduce(ir.Fold(g.r.IntN(3)), a)
 	case 11, 12:
 		if _, rows := a.Width(); !rows {
 			return
 		}
-		v = expr.ReduceRows(expr.Fold(g.r.IntN(3)), a)
+		v = expr.ReduceRows(ir.Fold(g.r.IntN(3)), a)
 	case 13:
 		wa, ra := a.Width()
 		wb, rb := b.Width()
 		if wa != 1 || wb != 1 || !ra || !rb {
 			return
 		}
-		keep := expr.Cast(expr.Bool, b)
+		keep := expr.Cast(ir.Bool, b)
 		switch g.r.IntN(4) {
 		case 0:
-			keep = expr.Equal(expr.Cast(expr.U32, b), expr.Cast(expr.U32, b)) // all
+			keep = expr.Equal(expr.Cast(ir.U32, b), expr.Cast(ir.U32, b)) // all
 		case 1:
-			keep = expr.NotEqual(expr.Cast(expr.U32, b), expr.Cast(expr.U32, b)) // none
+			keep = expr.NotEqual(expr.Cast(ir.U32, b), expr.Cast(ir.U32, b)) // none
 		case 2:
-			keep = expr.Less(expr.Cast(expr.F32, b), p.F32Const(0.5))
+			keep = expr.Less(expr.Cast(ir.F32, b), p.F32Const(0.5))
 		}
 		v = expr.Filter(a, keep)
 	case 14:
@@ -142,7 +143,7 @@ func (g *generator) step() {
 		if g.r.IntN(2) == 0 {
 			v = expr.Scan(a)
 		} else if _, rows := b.Width(); rows {
-			v = expr.Gather(a, expr.Cast([]expr.Type{expr.I32, expr.U32}[g.r.IntN(2)], b))
+			v = expr.Gather(a, expr.Cast([]ir.Type{ir.I32, ir.U32}[g.r.IntN(2)], b))
 		} else {
 			return
 		}

@@ -13,35 +13,45 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/cuda/expr/cost"
+	"github.com/exoswarm/exoswarm/cuda/expr/internal/codegen"
+	"github.com/exoswarm/exoswarm/cuda/expr/internal/plan"
+	"github.com/exoswarm/exoswarm/cuda/expr/ir"
 )
 
 // Options are options of Compile.
 type Options struct {
 	// Unfused makes a kernel for each operation: what the benefit of fusion is measured against.
 	Unfused bool
-	// Fast lets the compiler fuse multiplications and additions. Results then differ between devices.
+	// Fast lets the compiler fuse multiplications and additions. Results then differ between
+	// devices.
 	Fast bool
 	// Rows is the length that the plan is made for; 0: 16 million. Any length can be run.
 	Rows int64
-	// Model has the rates of the device; nil: those of an H200. Measure finds them.
-	Model *Model
+	// Model has the rates of the device; nil: those of an H200. Compile copies it.
+	Model *cost.Model
 }
 
-// Compiled is a program for one device. Its methods may be called from several goroutines.
+// Compiled is a program for one device. Its methods may be called from several goroutines. It holds
+// kernels of the device, which end with the device, and nothing to close.
 type Compiled struct {
 	p       *Program
 	dev     device.Device
-	plan    *Plan // nil: the host interprets
+	plan    *plan.Plan // nil: the host interprets
 	kernels map[string]device.Kernel
 }
 
-// Compile plans and compiles a program for a device. On a device that compiles nothing, the cores of
-// the host interpret it.
+// Compile plans and compiles a program for a device. On a device that compiles nothing, the cores
+// of the host interpret it. Errors of the program are ErrType, and ErrLimit if an operation has no
+// kernel; errors of the compiler of the device keep their classes.
+//
+// If a kernel needs more registers than a thread has, the program is planned again with at most
+// half of its operations in a kernel, until none does.
 func Compile(dev device.Device, p *Program, o Options) (*Compiled, error) {
 	if err := p.Err(); err != nil {
 		return nil, err
 	}
-	m := defaultModel
+	m := cost.Default
 	if o.Model != nil {
 		m = *o.Model
 	}
@@ -52,16 +62,16 @@ func Compile(dev device.Device, p *Program, o Options) (*Compiled, error) {
 	for s := range lengths {
 		lengths[s] = p.g.Symbols[s].Fixed
 	}
-	lengths[FreeLength] = o.Rows
-	for most := MaxInside; ; {
-		l, err := newPlan(&p.g, m, lengths, o.Unfused, most)
+	lengths[ir.FreeLength] = o.Rows
+	for most := plan.MaxInside; ; {
+		l, err := plan.New(&p.g, m, lengths, o.Unfused, most)
 		if err != nil {
 			return nil, fmt.Errorf("expr: %w: %w", err, ErrLimit)
 		}
 		c := &Compiled{p: p, dev: dev, plan: l, kernels: map[string]device.Kernel{}}
 		spilled := 0 // operations of the largest kernel that does
 		for _, t := range l.Parts {
-			text(l, t)
+			t.Sources = codegen.Sources(l, t)
 			spills, err := c.load(t, o.Fast)
 			if errors.Is(err, device.ErrNotSupported) {
 				return &Compiled{p: p, dev: dev}, nil
@@ -83,7 +93,7 @@ func Compile(dev device.Device, p *Program, o Options) (*Compiled, error) {
 // load compiles the kernels of a part. Names have a digest of the text, which is what caches of a
 // device know a kernel by. It reports whether a kernel keeps values in memory that do not fit its
 // registers.
-func (c *Compiled) load(t *Part, fast bool) (spills bool, err error) {
+func (c *Compiled) load(t *plan.Part, fast bool) (spills bool, err error) {
 	h := sha256.New()
 	for _, ending := range slices.Sorted(maps.Keys(t.Sources)) {
 		h.Write([]byte(t.Sources[ending]))
@@ -120,7 +130,8 @@ func (c *Compiled) Kernels() int {
 	return len(c.plan.Parts)
 }
 
-// Sources returns the CUDA C++ of the program's kernels by their names.
+// Sources returns the CUDA C++ of the program's kernels by their names. The map is the caller's. It
+// has none for an interpreted program and for products of the library.
 func (c *Compiled) Sources() map[string]string {
 	all := map[string]string{}
 	if c.plan != nil {
@@ -133,7 +144,7 @@ func (c *Compiled) Sources() map[string]string {
 	return all
 }
 
-// Memory is an array in the memory of the device, or a scalar.
+// Memory is an array in the memory of the device, or a scalar. It does not own the buffer.
 type Memory struct {
 	Buffer device.Buffer
 	Off    int64 // bytes to the first element, a multiple of an element's size
@@ -146,6 +157,11 @@ type Memory struct {
 // only for the length of what is filtered. The results are there, and the memory of the inputs may
 // change, when the stream is synced. A program without inputs of the free length takes it from Rows
 // of the input "".
+//
+// An output that is given must have as much memory as its array; that of an input is written only
+// after everything that reads the input. After an error of a launch, the outputs that Run made are
+// released, and the memory of given ones has any content. Arrays that do not fit the program are
+// ErrArgs.
 func (c *Compiled) Run(ctx context.Context, s device.Stream, in, out map[string]Memory) (map[string]Memory, error) {
 	lengths, err := c.p.lengths(func(name string) (rows, bytes int64, found bool) {
 		m, found := in[name]
@@ -171,7 +187,7 @@ func (c *Compiled) Run(ctx context.Context, s device.Stream, in, out map[string]
 			)
 		}
 	}
-	r := &run{c: c, ctx: ctx, s: s, in: in, lengths: lengths, at: map[*Node]Memory{}}
+	r := &run{c: c, ctx: ctx, s: s, in: in, lengths: lengths, at: map[*ir.Node]Memory{}}
 	if c.plan == nil {
 		return r.interpret(out)
 	}
@@ -182,21 +198,21 @@ func (c *Compiled) Run(ctx context.Context, s device.Stream, in, out map[string]
 	return results, err
 }
 
-// run is one execution.
+// run is one execution. One goroutine uses it, once.
 type run struct {
 	c         *Compiled
 	ctx       context.Context //nolint:containedctx // the context of one call
 	s         device.Stream
 	in        map[string]Memory
-	lengths   []int64
-	at        map[*Node]Memory // results of parts
-	temporary []device.Buffer
-	times     []time.Duration // of the parts, when they are measured
+	lengths   []int64             // of the symbols; those of filters are set when the filters have run
+	at        map[*ir.Node]Memory // results of parts
+	temporary []device.Buffer     // released into the stream behind the last launch
+	times     []time.Duration     // of the parts, when they are measured
 	measure   bool
 }
 
 // bytes returns the size of a node's array.
-func (r *run) bytes(n *Node) int64 { return r.lengths[n.Lead] * n.Width * n.Type.Bytes() }
+func (r *run) bytes(n *ir.Node) int64 { return r.lengths[n.Lead] * n.Width * n.Type.Bytes() }
 
 // temp returns memory that is given back behind the last launch.
 func (r *run) temp(n int64) (device.Buffer, error) {
@@ -208,7 +224,9 @@ func (r *run) temp(n int64) (device.Buffer, error) {
 	return b, nil
 }
 
-// launch executes the plan.
+// launch executes the plan, part by part. Roots that are outputs go into memory of the caller if
+// target allows it, all others into memory of their own. After an error, outputs that it made are
+// released.
 func (r *run) launch(out map[string]Memory) (map[string]Memory, error) {
 	results := map[string]Memory{}
 	var own []device.Buffer
@@ -261,8 +279,8 @@ func (r *run) launch(out map[string]Memory) (map[string]Memory, error) {
 }
 
 // upper is the size of a node's array, or an upper bound if its filter has not run.
-func (r *run) upper(n *Node) int64 {
-	if n.Op == OpCompact {
+func (r *run) upper(n *ir.Node) int64 {
+	if n.Op == ir.OpCompact {
 		return r.lengths[n.Args[1].Lead] * n.Type.Bytes()
 	}
 	return r.bytes(n)
@@ -270,7 +288,7 @@ func (r *run) upper(n *Node) int64 {
 
 // target returns the caller's memory for a result, and the name of the first output that it is. A
 // result goes there directly unless the memory is also that of an input, or does not fit.
-func (r *run) target(n *Node, out map[string]Memory) (m Memory, name string, given bool) {
+func (r *run) target(n *ir.Node, out map[string]Memory) (m Memory, name string, given bool) {
 	for _, o := range r.c.p.g.Outputs {
 		if o.Node != n {
 			continue
@@ -293,7 +311,7 @@ func (r *run) target(n *Node, out map[string]Memory) (m Memory, name string, giv
 
 // array returns the arguments of an array: its memory from a multiple of device.RangeAlign on, and
 // the elements from there to the first.
-func (r *run) array(m Memory, of Type) []device.Arg {
+func (r *run) array(m Memory, of ir.Type) []device.Arg {
 	start := m.Off / device.RangeAlign * device.RangeAlign
 	return []device.Arg{
 		device.Range(
@@ -304,12 +322,13 @@ func (r *run) array(m Memory, of Type) []device.Arg {
 	}
 }
 
-// args returns the arguments that begin writes parameters for.
-func (r *run) args(t *Part, reads, writes []*Node) ([]device.Arg, error) {
+// args returns the arguments of a part in the order that codegen.Sources describes, up to those of
+// the frame.
+func (r *run) args(t *plan.Part, reads, writes []*ir.Node) ([]device.Arg, error) {
 	var all []device.Arg
 	for _, n := range reads {
 		m := r.at[n]
-		if n.Op == OpInput {
+		if n.Op == ir.OpInput {
 			i := r.c.p.g.Inputs[n.Imm]
 			m = r.in[i.Name]
 			if i.Scalar {
@@ -333,7 +352,7 @@ func (r *run) args(t *Part, reads, writes []*Node) ([]device.Arg, error) {
 		all = append(all, r.array(r.at[n], n.Type)...)
 	}
 	for _, n := range t.Inside {
-		if n.Op == OpLength {
+		if n.Op == ir.OpLength {
 			all = append(all, device.Float32(float32(r.lengths[n.Imm])))
 		}
 	}
@@ -341,45 +360,47 @@ func (r *run) args(t *Part, reads, writes []*Node) ([]device.Arg, error) {
 }
 
 // scalar returns the argument of a scalar input.
-func scalar(t Type, m Memory) device.Arg {
+func scalar(t ir.Type, m Memory) device.Arg {
 	switch t {
-	case F32:
+	case ir.F32:
 		return device.Float32(math.Float32frombits(m.Bits))
-	case BF16:
+	case ir.BF16:
 		return device.Float32(device.FromBF16(uint16(m.Bits)))
-	case I32:
+	case ir.I32:
 		return device.Int32(int32(m.Bits))
-	case U8:
+	case ir.U8:
 		return device.Uint32(m.Bits & 0xff)
-	case Bool:
+	case ir.Bool:
 		return device.Uint32(min(m.Bits, 1))
 	}
 	return device.Uint32(m.Bits)
 }
 
-// start puts a launch into the stream.
+// start puts a launch into the stream. The grid has one dimension.
 func (r *run) start(name string, blocks int64, args []device.Arg) error {
 	if blocks > math.MaxInt32 {
 		return fmt.Errorf("%d blocks: %w", blocks, ErrLimit)
 	}
-	return r.s.Launch(r.c.kernels[name], device.Geometry{Grid: int(blocks), Block: BlockThreads}, args...)
+	return r.s.Launch(r.c.kernels[name], device.Geometry{Grid: int(blocks), Block: codegen.BlockThreads}, args...)
 }
 
+// blocks returns the number of blocks of a size for n elements.
 func blocks(n, size int64) int64 { return (n + size - 1) / size }
 
-// part launches the kernels of a part.
-func (r *run) part(t *Part) error {
+// part launches the kernels of a part, between two events if it is measured.
+func (r *run) part(t *plan.Part) error {
 	if r.measure {
 		return r.timed(t)
 	}
 	return r.enqueue(t)
 }
 
-func (r *run) enqueue(t *Part) error {
-	if t.Kind == KindScan {
+// enqueue puts the launches of a part into the stream. Only a filter waits for them.
+func (r *run) enqueue(t *plan.Part) error {
+	if t.Kind == plan.KindScan {
 		return r.scan(t)
 	}
-	if t.Kind == KindGemm {
+	if t.Kind == plan.KindGemm {
 		return r.gemm(t)
 	}
 	args, err := r.args(t, t.Reads, t.Roots)
@@ -388,14 +409,14 @@ func (r *run) enqueue(t *Part) error {
 	}
 	n := r.lengths[t.Lead] * t.Width
 	switch t.Kind {
-	case KindMap:
+	case plan.KindMap:
 		return r.mapPart(t, args, n)
-	case KindCompact:
+	case plan.KindCompact:
 		return r.compact(t, args, n)
 	}
-	rows, each := r.lengths[t.Lead], int64(BlockThreads)
-	if t.Kind == KindRows {
-		each = RowsPerBlock(t.Width)
+	rows, each := r.lengths[t.Lead], int64(codegen.BlockThreads)
+	if t.Kind == plan.KindRows {
+		each = codegen.RowsPerBlock(t.Width)
 	}
 	if rows == 0 {
 		return nil
@@ -403,10 +424,12 @@ func (r *run) enqueue(t *Part) error {
 	return r.start(t.Name, blocks(rows, each), append(args, device.Uint64(uint64(rows))))
 }
 
-func (r *run) mapPart(t *Part, args []device.Arg, n int64) error {
-	tiles, folded := int64(MapTiles*TileSize), len(t.Folds())
+// mapPart launches element-wise operations and folds of n elements. A launch with folds has at
+// least one block, which stores the folds of no element; its counter of blocks is 0 before.
+func (r *run) mapPart(t *plan.Part, args []device.Arg, n int64) error {
+	tiles, folded := int64(codegen.MapTiles*ir.TileSize), len(t.Folds())
 	if folded > 0 {
-		tiles = SuperSize
+		tiles = ir.SuperSize
 	}
 	grid := blocks(n, tiles)
 	if grid == 0 && folded == 0 {
@@ -424,13 +447,13 @@ func (r *run) mapPart(t *Part, args []device.Arg, n int64) error {
 }
 
 // compact launches a filter and waits for the length of its result.
-func (r *run) compact(t *Part, args []device.Arg, n int64) error {
+func (r *run) compact(t *plan.Part, args []device.Arg, n int64) error {
 	symbol := t.Roots[0].Lead
 	r.lengths[symbol] = 0
 	if n == 0 {
 		return nil
 	}
-	grid := blocks(n, CompactTile)
+	grid := blocks(n, codegen.CompactTile)
 	scratch, err := r.temp(16 + 8*grid)
 	if err != nil {
 		return err
@@ -458,12 +481,12 @@ func (r *run) compact(t *Part, args []device.Arg, n int64) error {
 }
 
 // scan launches the sums of tiles, their scan, and the results.
-func (r *run) scan(t *Part) error {
+func (r *run) scan(t *plan.Part) error {
 	n := r.lengths[t.Lead]
 	if n == 0 {
 		return nil
 	}
-	grid := blocks(n, ScanTile)
+	grid := blocks(n, ir.ScanTile)
 	totals, err := r.temp(4 * grid)
 	if err != nil {
 		return err
@@ -474,7 +497,7 @@ func (r *run) scan(t *Part) error {
 	}
 	last := []device.Arg{device.Ptr(totals), device.Uint64(uint64(n))}
 	if grid > 1 {
-		if err := r.start(t.Name+ScanTotals, grid, append(args, last...)); err != nil {
+		if err := r.start(t.Name+codegen.ScanTotals, grid, append(args, last...)); err != nil {
 			return err
 		}
 		if err := r.scanTotals(t, totals, grid); err != nil {
@@ -484,39 +507,40 @@ func (r *run) scan(t *Part) error {
 	if args, err = r.args(t, t.Reads, t.Roots); err != nil {
 		return err
 	}
-	return r.start(t.Name+ScanApply, grid, append(args, last...))
+	return r.start(t.Name+codegen.ScanApply, grid, append(args, last...))
 }
 
-// scanTotals scans sums of tiles in place.
-func (r *run) scanTotals(t *Part, sums device.Buffer, n int64) error {
-	grid := blocks(n, ScanTile)
+// scanTotals scans sums of tiles in place. It calls itself for the sums of their tiles, so that n
+// elements need about log n / log ir.ScanTile levels.
+func (r *run) scanTotals(t *plan.Part, sums device.Buffer, n int64) error {
+	grid := blocks(n, ir.ScanTile)
 	totals, err := r.temp(4 * grid)
 	if err != nil {
 		return err
 	}
 	args := []device.Arg{device.Ptr(sums), device.Ptr(totals), device.Uint64(uint64(n))}
 	if grid > 1 {
-		if err := r.start(t.Name+ScanUp, grid, args); err != nil {
+		if err := r.start(t.Name+codegen.ScanUp, grid, args); err != nil {
 			return err
 		}
 		if err := r.scanTotals(t, totals, grid); err != nil {
 			return err
 		}
 	}
-	return r.start(t.Name+ScanDown, grid, args)
+	return r.start(t.Name+codegen.ScanDown, grid, args)
 }
 
-// matrix returns a value of rows as a matrix. Its start is a multiple of device.RangeAlign, or it is
-// copied.
-func (r *run) matrix(n *Node) (device.Matrix, error) {
+// matrix returns a value of rows as a matrix. Its start is a multiple of device.RangeAlign, or it
+// is copied.
+func (r *run) matrix(n *ir.Node) (device.Matrix, error) {
 	m := r.at[n]
-	if n.Op == OpInput {
+	if n.Op == ir.OpInput {
 		m = r.in[r.c.p.g.Inputs[n.Imm].Name]
 	}
 	x := device.Matrix{
 		Buffer: m.Buffer, Off: m.Off, Rows: int(r.lengths[n.Lead]), Cols: int(n.Width), Elem: device.F32,
 	}
-	if n.Type == BF16 {
+	if n.Type == ir.BF16 {
 		x.Elem = device.BF16
 	}
 	if m.Off%device.RangeAlign == 0 {
@@ -530,7 +554,9 @@ func (r *run) matrix(n *Node) (device.Matrix, error) {
 	return x, r.s.Copy(b, 0, m.Buffer, m.Off, r.bytes(n))
 }
 
-func (r *run) gemm(t *Part) error {
+// gemm multiplies by the library. A result that does not start at a multiple of device.RangeAlign
+// is copied from memory that does.
+func (r *run) gemm(t *plan.Part) error {
 	n := t.Roots[0]
 	if r.lengths[n.Lead] == 0 {
 		return nil
@@ -560,7 +586,8 @@ func (r *run) gemm(t *Part) error {
 	return r.s.Copy(to.Buffer, to.Off, c.Buffer, 0, r.bytes(n))
 }
 
-// interpret executes the program on the cores of the host, behind the work of the stream.
+// interpret executes the program on the cores of the host, behind the work of the stream, for which
+// it waits. The outputs are written when it returns.
 func (r *run) interpret(out map[string]Memory) (map[string]Memory, error) {
 	if err := r.s.Sync(r.ctx); err != nil {
 		return nil, err

@@ -10,17 +10,18 @@ import (
 
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/expr"
+	"github.com/exoswarm/exoswarm/cuda/expr/ir"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/gpujob"
 )
 
 // Types of arrays and of expressions.
 var (
-	exprTypes = map[gpujob.Type]expr.Type{
-		gpujob.F32: expr.F32, gpujob.I32: expr.I32, gpujob.U32: expr.U32, gpujob.U8: expr.U8,
+	exprTypes = map[gpujob.Type]ir.Type{
+		gpujob.F32: ir.F32, gpujob.I32: ir.I32, gpujob.U32: ir.U32, gpujob.U8: ir.U8,
 	}
-	arrayTypes = map[expr.Type]gpujob.Type{
-		expr.F32: gpujob.F32, expr.I32: gpujob.I32, expr.U32: gpujob.U32, expr.U8: gpujob.U8, expr.Bool: gpujob.U8,
+	arrayTypes = map[ir.Type]gpujob.Type{
+		ir.F32: gpujob.F32, ir.I32: gpujob.I32, ir.U32: gpujob.U32, ir.U8: gpujob.U8, ir.Bool: gpujob.U8,
 	}
 )
 
@@ -38,7 +39,7 @@ func (t *task) compute(s *gpujob.ComputeSpec) func() (any, error) {
 		sources = append(sources, source)
 	}
 	for name := range s.Numbers {
-		sources = append(sources, expr.Source{Name: name, Type: expr.F32, Scalar: true})
+		sources = append(sources, expr.Source{Name: name, Type: ir.F32, Scalar: true})
 	}
 	p, err := expr.Parse(s.Expr, sources...)
 	if err == nil {
@@ -182,7 +183,7 @@ func (t *task) chain(s *gpujob.ChainSpec) func() (any, error) {
 		f := &s.Factors[i]
 		inputs[i] = t.in(fmt.Sprintf("factors[%d]", i), f)
 		shape := expr.Shape{Width: f.Shape[1], Rows: f.Shape[0]}
-		values[i] = p.In(factorName(i), expr.F32, shape)
+		values[i] = p.In(factorName(i), ir.F32, shape)
 		// Each product between has at most as many rows and columns as factors have.
 		t.bytes += t.product(s.Factors[0].Shape[0], f.Shape[1])
 	}

@@ -19,7 +19,8 @@ func TestCompute(t *testing.T) {
 	x, y := gpujob.From([]float32{3, 5, -8}), gpujob.From([]float32{4, 12, 15})
 	m := gpujob.From([]float32{1, 2, 3, 4, 5, 6}, 3, 2)
 	out := do[gpujob.ComputeOutput](t, r, &gpujob.ComputeSpec{
-		Expr: "sum(sqrt(x*x + y*y)); k = filter(x, x < limit); b = x > y; s = row_sum(m) + x; d = m * x; n = count(y > 4.5)",
+		Expr: "sum(sqrt(x*x + y*y)); k = filter(x, x < limit); b = x > y; s = row_sum(m) + x; d = m * x; " +
+			"n = count(y > 4.5)",
 		In: map[string]*gpujob.Array{
 			"x": &x,
 			"y": &y,

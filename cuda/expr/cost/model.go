@@ -1,8 +1,12 @@
-package expr
+// Package cost predicts the time of kernels from the rates of a device. Predictions decide what is
+// fused and in which order matrices are multiplied; no result depends on them but the last bits of
+// chains.
+package cost
 
 import "math"
 
-// Model predicts the time of a kernel. Times are in seconds, rates in bytes or operations a second.
+// Model has the rates that predictions are made of. Times are in seconds, rates in bytes or
+// operations a second. Every rate is positive. A Model is not changed after it is given to Compile.
 type Model struct {
 	Launch float64 // of one kernel, when others are before it in the stream
 	Read   float64 // of memory that is only read
@@ -13,17 +17,18 @@ type Model struct {
 	Gemm   float64 // float operations of a large product of f32
 }
 
-// defaultModel has the rates of one H200. A device that is measured has its own.
-var defaultModel = Model{
+// Default has the rates of one H200. A device that is measured has its own.
+var Default = Model{
 	Launch: 2.5e-6, Read: 4.2e12, Copy: 4.0e12, Cache: 8e12, L2: 50e6, Ops: 18e12, Gemm: 45e12,
 }
 
-// guess is the length that plans are made for when the length of a filter is not known.
-const guess = 1 << 20
+// Guess is the number of rows that plans are made for when the length of a filter is not known.
+const Guess = 1 << 20
 
-// chainOrder returns for each first and last factor of a chain after which factor it is split for the
-// least predicted time. Factor i has dims[i] rows and dims[i+1] columns.
-func chainOrder(m Model, dims []int64) [][]int {
+// Order returns for each first and last factor of a chain after which factor it is split for the
+// least predicted time: split[i][j] is the last factor of the left half of i..j. Factor i has
+// dims[i] rows and dims[i+1] columns. It takes the cube of the number of factors.
+func Order(m Model, dims []int64) [][]int {
 	n := len(dims) - 1
 	times, split := make([][]float64, n), make([][]int, n)
 	for i := range n {
@@ -44,8 +49,9 @@ func chainOrder(m Model, dims []int64) [][]int {
 	return split
 }
 
-// Product predicts the time of a product of m x k and k x n. The library computes tiles of 64 x 64
-// or more, by few blocks if the result is small, which then share the inner size.
+// Product predicts the time of the product of a matrix of rows x inner and one of inner x columns.
+// The library computes tiles of 64 x 64 or more, by few blocks if the result is small, which then
+// share the inner size.
 func (m *Model) Product(rows, inner, columns int64) float64 {
 	tile := func(v int64) float64 { return math.Ceil(float64(v)/64) * 64 }
 	ops := 2 * tile(rows) * float64(inner) * tile(columns)

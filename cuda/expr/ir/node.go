@@ -1,4 +1,11 @@
-package expr
+// Package ir is the form that a program has between the stages of the compiler of expressions: a
+// graph of typed nodes, with the lengths that they share.
+//
+// Package expr builds graphs, internal/plan divides them into kernels, internal/codegen writes the
+// text of the kernels, and internal/interpret computes them on the host. What these stages must
+// agree on to give the same bits is here: the types, the order of folds and scans, and the products
+// whose sums have an order.
+package ir
 
 import (
 	"fmt"
@@ -43,12 +50,14 @@ func (t Type) Float() bool { return t == F32 || t == BF16 }
 // Op is the operation of a node.
 type Op uint8
 
+// The operations. Their order has a meaning: Inlined compares with OpReduce. The operands are the
+// arguments of the node, in the order of the operator or of the function.
 const (
-	OpInput Op = iota + 1
-	OpConst
-	OpIota   // the index of the row, as u32
-	OpRandom // Philox: a u32 of the row index, with seed and stream in imm
-	OpLength // the length of the argument's leading dimension, as f32
+	OpInput  Op = iota + 1 // its place in Graph.Inputs in Imm
+	OpConst                // its bits in Imm
+	OpIota                 // the index of the row, as u32
+	OpRandom               // Philox: a u32 of the row index, with Imm is stream << 32 | seed
+	OpLength               // the length of the symbol in Imm, as f32; the argument is the filter that it waits for
 	OpCast
 	OpNeg
 	OpAbs
@@ -77,8 +86,8 @@ const (
 	OpNotEqual
 	OpSelect
 	OpGather  // table, index
-	OpReduce  // over all elements; kind in imm
-	OpRows    // over the elements of each row; kind in imm
+	OpReduce  // over all elements; the Fold in Imm
+	OpRows    // over the elements of each row; the Fold in Imm
 	OpScan    // inclusive sum along the leading dimension
 	OpCompact // value, predicate
 	OpMatMul
@@ -114,9 +123,12 @@ const (
 	FoldMax
 )
 
+// String returns the name of the fold in texts.
 func (f Fold) String() string { return [...]string{"sum", "min", "max"}[f] }
 
-// Symbol is a leading length. Symbol 0 is that of values without one.
+// Symbol is a leading length: the number of rows of all values that have it. Two values are
+// combined element by element only if they have one symbol, so that no length is compared when a
+// plan runs. Symbol 0 is that of values without a leading dimension.
 type Symbol struct {
 	Name  string // of the input or the filter that it is the length of
 	Fixed int64  // -1: an argument of a run
@@ -126,20 +138,24 @@ type Symbol struct {
 // FreeLength is the symbol of all inputs without a length of their own.
 const FreeLength = 1
 
-// Node is one operation of a program. It is immutable, and equal nodes of a program are one.
+// Node is one operation of a program. It is immutable, and equal nodes of a program are one, so
+// that pointers compare as values do. A node is an array of rows: Lead says how many, Width how
+// long they are. An argument without a leading dimension meets every row, and one of width 1 every
+// element of its row.
 type Node struct {
-	ID    int // place in Program.nodes: arguments come before their users
+	ID    int // place in Graph.Nodes: arguments come before their users
 	Op    Op
 	Type  Type
-	Lead  int   // symbol of the leading dimension, 0: none
+	Lead  int   // place in Graph.Symbols of the leading dimension, 0: none
 	Width int64 // elements of a row, >= 1
 	Args  []*Node
-	Imm   uint64
+	Imm   uint64 // what the operation says
 }
 
 // Scalar reports whether the node is one element.
 func (n *Node) Scalar() bool { return n.Lead == 0 && n.Width == 1 }
 
+// String returns the operation with its fold, type or value, for messages.
 func (n *Node) String() string {
 	switch n.Op {
 	case OpReduce:
@@ -172,24 +188,27 @@ type Input struct {
 	Node   *Node
 }
 
-type output struct {
+// Output is a result. A node may be the result of several names.
+type Output struct {
 	Name string
 	Node *Node
 }
 
-// Graph is the form of a program that all later stages read. Nodes are in an order in which
-// arguments come before their users.
+// Graph is the form of a program that all later stages read. The builder of package expr makes it
+// and checks types and shapes; later stages neither check nor change it, so that several goroutines
+// may read one graph. Nodes may have some that no output needs.
 type Graph struct {
-	Nodes   []*Node
-	Symbols []Symbol
+	Nodes   []*Node  // arguments before their users
+	Symbols []Symbol // those of lengths; the first two are 0 and FreeLength
 	Inputs  []Input
-	Outputs []output
+	Outputs []Output
 }
 
 // smallInner is the most columns of the factors of a small product.
 const smallInner = 64
 
-// SmallProduct reports whether the sums of a product are added one by one.
+// SmallProduct reports whether the sums of a product are added one by one, from the first. The
+// order of the sums of larger products is that of the library of the device.
 func (n *Node) SmallProduct() bool {
 	return n.Args[0].Width <= smallInner && n.Width <= smallInner && n.Args[1].Op == OpInput
 }

@@ -1,18 +1,22 @@
-package expr
+package codegen
 
 import (
 	"fmt"
 	"slices"
+
+	"github.com/exoswarm/exoswarm/cuda/expr/ir"
 )
 
 // smallKernel writes products by small matrices: a thread has a row, and keeps its values in
-// registers; the matrices are in shared memory.
+// registers; the matrices are in shared memory. All loops over a row have constant bounds and are
+// unrolled, because only then are arrays registers.
 func (w *writer) smallKernel() {
 	t := w.t
 	w.begin(t.Name, t.Reads, t.Roots, "unsigned long long rows")
-	var factors []*Node
+	// All threads of a block read the same matrices.
+	var factors []*ir.Node
 	for _, n := range t.Inside {
-		if n.Op == OpMatMul && !slices.Contains(factors, n.Args[1]) {
+		if n.Op == ir.OpMatMul && !slices.Contains(factors, n.Args[1]) {
 			factors = append(factors, n.Args[1])
 		}
 	}
@@ -57,18 +61,21 @@ func (w *writer) smallKernel() {
 		w.line("}")
 		w.bound[n], w.arrays[n] = fmt.Sprintf("i%d", w.id(n)), true
 	}
+	// Values are computed in the order of the graph, each as an array of registers, or as one
+	// register if a row has one element.
 	for _, n := range t.Inside {
-		if n.Width == 1 && n.Op != OpMatMul && !n.Op.Leaf() && w.single(n) {
+		if n.Width == 1 && n.Op != ir.OpMatMul && !n.Op.Leaf() && w.single(n) {
 			w.flat, w.col = "row", "0"
 			w.value(n)
 			continue
 		}
-		if n.Op == OpMatMul {
+		if n.Op == ir.OpMatMul {
 			w.productRow(n)
 		} else if !n.Op.Leaf() {
 			w.elementRow(n)
 		}
 	}
+	// Rows are stored as vectors where they are aligned.
 	for _, r := range t.Roots {
 		w.line("{")
 		w.line("const bool vec = %d %% 4 == 0 && x_aligned(y%d, %d);", r.Width, w.id(r), 4*r.Type.Bytes())
@@ -86,12 +93,13 @@ func (w *writer) smallKernel() {
 }
 
 // single reports whether the arguments of a node have one element a row, too.
-func (w *writer) single(n *Node) bool {
-	return !slices.ContainsFunc(n.Args, func(a *Node) bool { return a.Width > 1 || w.arrays[a] })
+func (w *writer) single(n *ir.Node) bool {
+	return !slices.ContainsFunc(n.Args, func(a *ir.Node) bool { return a.Width > 1 || w.arrays[a] })
 }
 
-// rowElement is the expression of an element of a row's value.
-func (w *writer) rowElement(n *Node, j string) string {
+// rowElement is the expression of element j of a row's value, where j is C++. Values that are not
+// bound are in memory, or leaves.
+func (w *writer) rowElement(n *ir.Node, j string) string {
 	if name, found := w.bound[n]; found {
 		switch {
 		case !w.arrays[n]:
@@ -102,7 +110,7 @@ func (w *writer) rowElement(n *Node, j string) string {
 		return fmt.Sprintf("%s[%s]", name, j)
 	}
 	w.flat, w.col = "row", "("+j+")"
-	if n.Op == OpInput || w.l.Kept[n] && !slices.Contains(w.t.Roots, n) {
+	if n.Op == ir.OpInput || w.l.Kept[n] && !slices.Contains(w.t.Roots, n) {
 		index := "row"
 		switch {
 		case n.Scalar():
@@ -117,8 +125,9 @@ func (w *writer) rowElement(n *Node, j string) string {
 	return w.expression(n)
 }
 
-// productRow writes the product of a row and a matrix: sums by fused additions, from the first.
-func (w *writer) productRow(n *Node) {
+// productRow writes the product of a row and a matrix: sums by fused additions, from the first, as
+// package interpret adds them.
+func (w *writer) productRow(n *ir.Node) {
 	a, b := n.Args[0], n.Args[1]
 	w.line("float p%d[%d];", w.id(n), n.Width)
 	w.line("#pragma unroll")
@@ -143,8 +152,8 @@ func (w *writer) productRow(n *Node) {
 	w.bound[n], w.arrays[n] = fmt.Sprintf("p%d", w.id(n)), true
 }
 
-// elementRow writes an element-wise operation on a row.
-func (w *writer) elementRow(n *Node) {
+// elementRow writes an element-wise operation on a row, element by element.
+func (w *writer) elementRow(n *ir.Node) {
 	v := make([]string, len(n.Args))
 	for i, a := range n.Args {
 		v[i] = w.rowElement(a, "j")
@@ -163,7 +172,7 @@ func (w *writer) elementRow(n *Node) {
 		text = w.expression(n)
 	} else {
 		text = operation(n, names)
-		if n.Type == U8 && n.Op != OpSelect && n.Op != OpCast {
+		if n.Type == ir.U8 && n.Op != ir.OpSelect && n.Op != ir.OpCast {
 			text = "(" + text + ") & 0xffu"
 		}
 	}

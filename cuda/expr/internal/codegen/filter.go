@@ -1,9 +1,15 @@
-package expr
+package codegen
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/exoswarm/exoswarm/cuda/expr/ir"
+)
 
 // compactKernel writes a filter in one pass: a tile counts what it keeps, learns from the tiles
-// before it how many elements they keep, and stores its own behind them.
+// before it how many elements they keep, and stores its own behind them. Tiles get their numbers in
+// the order in which their blocks start, so that a tile waits only for tiles that run. The scratch
+// memory is 0 before the launch: a counter of tiles, and from word 4 on the state of each.
 func (w *writer) compactKernel() {
 	t := w.t
 	keep := t.Roots[0].Args[1]
@@ -14,6 +20,7 @@ func (w *writer) compactKernel() {
 	w.line("__shared__ unsigned x_start[64];")
 	w.line("__shared__ unsigned x_tile, x_total;")
 	w.line("__shared__ u64 x_prefix;")
+	// Other blocks write the states, so that each look must read memory.
 	w.line("volatile u64 *const state = (u64 *)(scratch + 4);")
 	w.line("if (threadIdx.x == 0) x_tile = atomicAdd(scratch, 1u);")
 	w.line("__syncthreads();")
@@ -29,6 +36,7 @@ func (w *writer) compactKernel() {
 	for _, n := range wide {
 		w.line("Four<%s> a%d[%d];", stored[n.Type], w.id(n), vectors)
 	}
+	// Loads of full tiles have no conditions.
 	for _, full := range []bool{true, false} {
 		vec, m := "true", "4"
 		if full {
@@ -62,7 +70,7 @@ func (w *writer) compactKernel() {
 	w.line("const u64 e = e0 + k;")
 	w.line("(void)e;")
 	w.scope(func() {
-		w.source = func(n *Node) string {
+		w.source = func(n *ir.Node) string {
 			for _, x := range wide {
 				if x == n {
 					return fmt.Sprintf("a%d[u].v[k]", w.id(n))
@@ -80,6 +88,8 @@ func (w *writer) compactKernel() {
 	w.line("}")
 	w.line("}")
 	w.WriteString(compactRanks)
+	// The kept elements are put together in shared memory, so that stores of a warp are to one
+	// range.
 	for _, r := range t.Roots {
 		w.line("#pragma unroll")
 		w.line("for (int r = 0; r < 8; r++) {")
@@ -102,7 +112,7 @@ func (w *writer) compactKernel() {
 		switch {
 		case r.Type.Float():
 			value = "x_bits(x_stage[i])"
-		case r.Type == I32:
+		case r.Type == ir.I32:
 			value = "(int)x_stage[i]"
 		}
 		w.line("y%d[x_prefix + i] = %s;", w.id(r), toStored(r.Type, value))
@@ -113,8 +123,8 @@ func (w *writer) compactKernel() {
 }
 
 // compactRanks finds the place of each kept element: counts of the eight vectors of a thread are
-// bytes of two words, which are summed over the lanes of a warp (at most 128), then over 64 pairs of
-// vector and warp.
+// bytes of two words, which are summed over the lanes of a warp (at most 128), then over 64 pairs
+// of vector and warp.
 const compactRanks = `  unsigned low = 0, high = 0;
 #pragma unroll
   for (int r = 0; r < 4; r++) {
@@ -177,33 +187,43 @@ const scanText = `  T sum = none;
 // Kernels of a scan: its name with these endings. The first two read what the part reads, the
 // others read sums of tiles.
 const (
-	ScanTotals = "_totals" // the sum of each tile
-	ScanApply  = "_apply"  // the results, by the sums of all tiles before
-	ScanUp     = "_up"     // the sum of each tile of sums
-	ScanDown   = "_down"   // sums of sums, in place
+	// ScanTotals writes the sum of each tile.
+	ScanTotals = "_totals"
+	// ScanApply writes the results, by the sums of all tiles before.
+	ScanApply = "_apply"
+	// ScanUp writes the sum of each tile of sums.
+	ScanUp = "_up"
+	// ScanDown scans sums in place, by the sums of all tiles before.
+	ScanDown = "_down"
 )
 
+// scanKernels writes the four kernels of a scan. Float sums have a fixed order only if no tile
+// waits for another one in a launch, so the sums of tiles are stored and scanned in launches of
+// their own.
 func (w *writer) scanKernels() {
 	t := w.t
 	root := t.Roots[0]
 	of := root.Args[0]
 	typ := inRegister[root.Type]
-	none := constant(root.Type, Identity(root.Type, FoldSum))
+	none := constant(root.Type, ir.Identity(root.Type, ir.FoldSum))
+	// head writes the declarations that all kernels have.
 	head := func() {
 		w.line("typedef %s T;", typ)
 		w.line("const T none = %s;", none)
-		w.line("__shared__ T x_warps[%d];", ScanWarps)
-		w.line("T own[%d];", ScanThread)
-		w.line("const u64 base = (u64)blockIdx.x * %du + threadIdx.x * %du;", ScanTile, ScanThread)
+		w.line("__shared__ T x_warps[%d];", ir.ScanWarps)
+		w.line("T own[%d];", ir.ScanThread)
+		w.line("const u64 base = (u64)blockIdx.x * %du + threadIdx.x * %du;", ir.ScanTile, ir.ScanThread)
 	}
+	// total writes the sum of the tile to totals. What other kernels use of scanText is not used.
 	total := func() {
 		w.line("if (threadIdx.x == 0) {")
 		w.line("T all = none;")
-		w.line("for (unsigned v = 0; v < %du; v++) all = x_add(all, x_warps[v]);", ScanWarps)
+		w.line("for (unsigned v = 0; v < %du; v++) all = x_add(all, x_warps[v]);", ir.ScanWarps)
 		w.line("totals[blockIdx.x] = all;")
 		w.line("}")
 		w.line("(void)left, (void)before;")
 	}
+	// load writes the computation of a thread's elements from what the part reads, and their sums.
 	load := func() {
 		wide := w.wide()
 		w.aligned(wide, nil)
@@ -222,7 +242,7 @@ func (w *writer) scanKernels() {
 		w.line("const u64 e = e0 + k;")
 		w.line("(void)e;")
 		w.scope(func() {
-			w.source = func(n *Node) string {
+			w.source = func(n *ir.Node) string {
 				for _, x := range wide {
 					if x == n {
 						return fmt.Sprintf("a%d.v[k]", w.id(n))
@@ -237,10 +257,12 @@ func (w *writer) scanKernels() {
 		w.line("}")
 		w.WriteString(scanText)
 	}
+	// result writes the sums of the elements before a thread to those of the thread, from the
+	// right: the lanes, the warps, and the tiles before it, in the order of package interpret.
 	result := func(store string) {
 		w.line("const T carry = blockIdx.x > 0 ? totals[blockIdx.x - 1] : none;")
 		w.line("#pragma unroll")
-		w.line("for (int k = 0; k < %d; k++) {", ScanThread)
+		w.line("for (int k = 0; k < %d; k++) {", ir.ScanThread)
 		w.line("if (base + k >= n) continue;")
 		w.line("T v = own[k];")
 		w.line("if (lane > 0) v = x_add(left, v);")
@@ -251,8 +273,9 @@ func (w *writer) scanKernels() {
 		w.line("}")
 	}
 	bound := w.bound
+	// kernel ends the text of a kernel and begins the next one.
 	kernel := func(name string) {
-		t.Sources[name] = prelude + w.String()
+		w.texts[name] = prelude + w.String()
 		w.Reset()
 		w.bound, w.indent = bound, 0
 	}
@@ -279,7 +302,7 @@ func (w *writer) scanKernels() {
 		w.line("const unsigned lane = threadIdx.x & 31u, warp = threadIdx.x >> 5;")
 		head()
 		w.line("#pragma unroll")
-		w.line("for (int k = 0; k < %d; k++) own[k] = base + k < n ? sums[base + k] : none;", ScanThread)
+		w.line("for (int k = 0; k < %d; k++) own[k] = base + k < n ? sums[base + k] : none;", ir.ScanThread)
 		w.WriteString(scanText)
 		if name == ScanUp {
 			total()

@@ -1,12 +1,12 @@
-package expr
+package ir
 
 import "math"
 
 // The order of a fold is a part of the meaning of a program. A tile is 1,024 elements in a row.
-// Lane l of 32 folds the elements 128 r + 4 l + k by r, then its four results as (0 1) (2 3), and the
-// lanes fold l with l + 16, then 8, 4, 2 and 1. A super tile is 16 tiles, folded j with j + 8, 4, 2
-// and 1. The results of the super tiles are folded in the same way until there is one. A missing
-// element is the identity of the fold.
+// Lane l of 32 folds the elements 128 r + 4 l + k by r, then its four results as (0 1) (2 3), and
+// the lanes fold l with l + 16, then 8, 4, 2 and 1. A super tile is 16 tiles, folded j with j + 8,
+// 4, 2 and 1. The results of the super tiles are folded in the same way until there is one. A
+// missing element is the identity of the fold.
 const (
 	TileSize   = 1024
 	SuperTiles = 16
@@ -21,7 +21,8 @@ const (
 	ScanTile   = 32 * ScanThread * ScanWarps
 )
 
-// Identity returns the bits of the element that changes nothing: for sums of floats -0.
+// Identity returns the bits of the element that changes nothing when it is folded: for sums of
+// floats -0, because 0 would change a sum of -0. The sum of no element is 0 all the same.
 func Identity(t Type, f Fold) uint32 {
 	switch {
 	case f == FoldSum && t.Float():

@@ -1,4 +1,4 @@
-package expr
+package interpret
 
 import (
 	"math"
@@ -7,9 +7,13 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/host/fmath"
 )
 
-// The functions of this file are those of prelude.cuh, operation by operation, to the same bits.
+// The functions of this file are those of internal/codegen/prelude.cuh, operation by operation, to
+// the same bits. Conversions to float32 around products keep the compiler from fusing them with
+// additions, which the language allows it to do; fused operations are written as fmath.FMA. A
+// change here is a change there, and of the results of all programs.
 
-// exp32 returns e to the power of x. x is k ln 2 + r; the polynomial is that of Cephes.
+// exp32 returns e to the power of x, within 2 units in the last place; 0 and infinity beyond the
+// range. x is k ln 2 + r; the polynomial is that of Cephes.
 func exp32(x float32) float32 {
 	if !(x < 89 && x > -104) {
 		switch {
@@ -20,6 +24,7 @@ func exp32(x float32) float32 {
 		}
 		return 0
 	}
+	// Adding 1.5 * 2^23 and taking it away again rounds to a whole number.
 	k := fmath.FMA(x, 1.44269502, 12582912) + -12582912
 	r := fmath.FMA(k, 2.12194440e-4, fmath.FMA(k, -0.693359375, x))
 	y := fmath.FMA(1.9875691500e-4, r, 1.3981999507e-3)
@@ -34,7 +39,8 @@ func exp32(x float32) float32 {
 	return float32(float32(y*math.Float32frombits(uint32(h+127)<<23)) * math.Float32frombits(uint32(n-h+127)<<23))
 }
 
-// log32 returns the natural logarithm of x = m 2^e with m in [1/2, 1); the polynomial is that of Cephes.
+// log32 returns the natural logarithm, within 2 units in the last place, -infinity for 0 and NaN
+// below. The argument is x = m 2^e with m in [1/2, 1); the polynomial is that of Cephes.
 func log32(x float32) float32 {
 	if !(x > 0) {
 		if x == 0 {
@@ -52,6 +58,7 @@ func log32(x float32) float32 {
 	}
 	e += int32(v>>23) - 126
 	m := math.Float32frombits(v&0x7fffff | 0x3f000000)
+	// m is brought to [sqrt(1/2) - 1, sqrt(2) - 1), where the polynomial holds.
 	if m < 0.707106781 {
 		e--
 		m = float32(m+m) - 1
@@ -70,10 +77,12 @@ func log32(x float32) float32 {
 	y = float32(float32(y*m) * z)
 	y = fmath.FMA(f, -2.12194440e-4, y)
 	y = fmath.FMA(z, -0.5, y)
+	// ln 2 is two constants, the larger one with few bits, so that its product is exact.
 	return fmath.FMA(f, 0.693359375, float32(m+y))
 }
 
-// tanh32 returns the hyperbolic tangent: by exp32 from 0.625 on, and by a polynomial below.
+// tanh32 returns the hyperbolic tangent, within 3 units in the last place: by exp32 from 0.625 on,
+// and by a polynomial below.
 func tanh32(x float32) float32 {
 	a := fmath.Abs(x)
 	if a >= 0.625 {
@@ -94,6 +103,7 @@ func tanh32(x float32) float32 {
 	return fmath.FMA(float32(y*z), x, x)
 }
 
+// floor32 returns the largest whole number not above v. Floats from 2^23 on are whole.
 func floor32(v float32) float32 {
 	if !(v < 8388608 && v > -8388608) {
 		return v
@@ -101,6 +111,7 @@ func floor32(v float32) float32 {
 	return float32(math.Floor(float64(v)))
 }
 
+// min32 returns the smaller operand, NaN if one is NaN, and a if they are equal, as 0 and -0 are.
 func min32(a, b float32) float32 {
 	if a != a || !(b < a || b != b) {
 		return a
@@ -108,6 +119,7 @@ func min32(a, b float32) float32 {
 	return b
 }
 
+// max32 returns the larger operand, NaN if one is NaN, and a if they are equal.
 func max32(a, b float32) float32 {
 	if a != a || !(b > a || b != b) {
 		return a
@@ -115,6 +127,7 @@ func max32(a, b float32) float32 {
 	return b
 }
 
+// toInt converts toward zero and saturates; NaN becomes 0.
 func toInt(v float32) int32 {
 	switch {
 	case v != v:
@@ -127,6 +140,7 @@ func toInt(v float32) int32 {
 	return int32(v)
 }
 
+// toUint converts toward zero and saturates; NaN and negative numbers become 0.
 func toUint(v float32) uint32 {
 	switch {
 	case !(v > 0):
@@ -137,6 +151,7 @@ func toUint(v float32) uint32 {
 	return uint32(v)
 }
 
+// toByte converts as toUint does, to at most 255.
 func toByte(v float32) uint32 {
 	switch {
 	case !(v > 0):
@@ -149,6 +164,7 @@ func toByte(v float32) uint32 {
 
 func roundBF16(v float32) float32 { return device.FromBF16(toBF16(v)) }
 
+// toBF16 rounds to the nearest bf16, ties to even. All NaN become one.
 func toBF16(v float32) uint16 {
 	if v != v {
 		return 0x7fc0
@@ -156,6 +172,7 @@ func toBF16(v float32) uint16 {
 	return device.ToBF16(v)
 }
 
+// divInt divides toward zero, and by 0 to 0.
 func divInt(a, b int32) int32 {
 	if b == 0 {
 		return 0
@@ -163,6 +180,7 @@ func divInt(a, b int32) int32 {
 	return a / b // Go wraps MinInt32 / -1
 }
 
+// remInt returns the rest with the sign of a, and 0 for b = 0.
 func remInt(a, b int32) int32 {
 	if b == 0 {
 		return 0
@@ -170,6 +188,7 @@ func remInt(a, b int32) int32 {
 	return a % b
 }
 
+// divUint divides, by 0 to 0.
 func divUint(a, b uint32) uint32 {
 	if b == 0 {
 		return 0
@@ -177,6 +196,7 @@ func divUint(a, b uint32) uint32 {
 	return a / b
 }
 
+// remUint returns the rest, and 0 for b = 0.
 func remUint(a, b uint32) uint32 {
 	if b == 0 {
 		return 0
@@ -184,6 +204,7 @@ func remUint(a, b uint32) uint32 {
 	return a % b
 }
 
+// shl shifts left; a shift by 32 or more gives 0.
 func shl(a, b uint32) uint32 {
 	if b > 31 {
 		return 0
@@ -191,6 +212,7 @@ func shl(a, b uint32) uint32 {
 	return a << b
 }
 
+// shrUint shifts right; a shift by 32 or more gives 0.
 func shrUint(a, b uint32) uint32 {
 	if b > 31 {
 		return 0
@@ -198,6 +220,8 @@ func shrUint(a, b uint32) uint32 {
 	return a >> b
 }
 
+// shrInt shifts right with the sign; a shift by 32 or more, or by a negative number, gives the
+// sign.
 func shrInt(a, b int32) int32 {
 	if uint32(b) > 31 {
 		b = 31
@@ -205,7 +229,8 @@ func shrInt(a, b int32) int32 {
 	return a >> b
 }
 
-// philox returns the first word of Philox 4x32-10 for a row.
+// philox returns the first word of Philox 4x32-10 with the counter {row, row >> 32, stream, 0} and
+// the key {seed, 0}.
 func philox(row uint64, seed, stream uint32) uint32 {
 	c0, c1, c2, c3, k0, k1 := uint32(row), uint32(row>>32), stream, uint32(0), seed, uint32(0)
 	for range 10 {
