@@ -186,6 +186,8 @@ func commandLines(t *testing.T, dir string) map[string][]string {
 		"exoswarm gpu fuse": {
 			"--in", matrix, "--members", members, "--nodes", "1", "--out", filepath.Join(dir, "fused.npy"),
 		},
+		"exoswarm gpu chain":     {"--in", matrix, "--in", matrix, "--out", filepath.Join(dir, "chain.npy")},
+		"exoswarm gpu compute":   {"sum(x)", "--in", "x=" + array},
 		"exoswarm gpu gemm":      {"--a", matrix, "--b", matrix, "--out", filepath.Join(dir, "c.npy")},
 		"exoswarm gpu histogram": {"--in", array, "--bins", "2", "--out", filepath.Join(dir, "h.npy")},
 		"exoswarm gpu reduce":    {"--in", array},

@@ -197,6 +197,10 @@ func (h *Handlers) execute(ctx context.Context, job jobs.Job, spec gpujob.Spec, 
 		work = t.gemm(s)
 	case *gpujob.KernelSpec:
 		work = t.kernel(s)
+	case *gpujob.ComputeSpec:
+		work = t.compute(s)
+	case *gpujob.ChainSpec:
+		work = t.chain(s)
 	}
 	return t.run(work)
 }

@@ -79,6 +79,18 @@ var walls = []wall{
 	},
 	{of: "cuda/device", banned: []string{module + "/...", "github.com/...", "gorgonia.org/..."}, reason: "the " +
 		"contract imports the standard library only"},
+	{
+		of: "cuda/expr/ir", banned: []string{module + "/...", "github.com/...", "gorgonia.org/..."},
+		reason: "what the stages of the compiler share imports the standard library only",
+	},
+	{
+		of: "cuda/expr/internal/plan", banned: []string{module + "/cuda/device", module + "/cuda/host/..."},
+		reason: "a plan knows no device",
+	},
+	{
+		of: "cuda/expr/internal/codegen", banned: []string{module + "/cuda/device", module + "/cuda/host/..."},
+		reason: "the text of a kernel knows no device",
+	},
 	{of: "cuda/host/...", banned: []string{"gorgonia.org/..."}, reason: "the host device is pure Go"},
 }
 

@@ -26,7 +26,7 @@ const (
 func Kinds() []string {
 	return slices.Sorted(slices.Values([]string{
 		KindReduce, KindSort, KindHistogram, KindTally, KindFuse, KindGemm, KindKernel,
-		KindAllreduce,
+		KindAllreduce, KindCompute, KindChain,
 	}))
 }
 
@@ -58,6 +58,10 @@ func NewSpec(kind string) Spec {
 		return new(KernelSpec)
 	case KindAllreduce:
 		return new(AllreduceSpec)
+	case KindCompute:
+		return new(ComputeSpec)
+	case KindChain:
+		return new(ChainSpec)
 	}
 	return nil
 }

@@ -22,6 +22,10 @@ func specs() []gpujob.Spec {
 		&gpujob.TallySpec{Ballots: gpujob.From([]uint8{0, 1}), Candidates: 2, Weights: &u, Priorities: &u},
 		&gpujob.FuseSpec{Embeddings: matrix, Members: gpujob.From([]uint32{0}), Nodes: 1},
 		&gpujob.GemmSpec{A: matrix, B: matrix, TB: true, Alpha: 2},
+		&gpujob.ComputeSpec{
+			Expr: "sum(x * a)", In: map[string]*gpujob.Array{"x": &f}, Numbers: map[string]float32{"a": 2}, Explain: true,
+		},
+		&gpujob.ChainSpec{Factors: []gpujob.Array{matrix, gpujob.From(make([]float32, 16), 8, 2)}},
 		&gpujob.KernelSpec{
 			Source: "__global__ void k(float *x, float *y, int n) {}", Entry: "k", Grid: []int{1}, Block: []int{1},
 			Args: []gpujob.Arg{
@@ -56,6 +60,8 @@ func TestGPUSpecs(t *testing.T) {
 		{"sort", `{"in":{"type":"f32","shape":[-1]}}`, "/spec/in/shape/0"},
 		{"gemm", `{"a":{"type":"f32","shape":[1,1]}}`, "/spec"},
 		{"tally", `{"ballots":{"type":"u8","shape":[0]},"candidates":0}`, "/spec/candidates"},
+		{"compute", `{"expr":""}`, "/spec/expr"},
+		{"chain", `{"factors":[]}`, "/spec/factors"},
 		{"kernel", `{"source":"x","entry":"a b","grid":[1],"block":[1],"args":[]}`, "/spec/entry"},
 	} {
 		var e *schema.Error

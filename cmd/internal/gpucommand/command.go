@@ -47,6 +47,7 @@ func Command(connect Submitting, natsFlags func(*pflag.FlagSet)) *cobra.Command 
 	all := []*cobra.Command{
 		runCommand(connect), reduceCommand(connect), sortCommand(connect), histogramCommand(connect),
 		tallyCommand(connect), fuseCommand(connect), gemmCommand(connect), allreduceCommand(connect),
+		chainCommand(connect), computeCommand(connect),
 	}
 	for _, c := range all {
 		c.Args = cobra.NoArgs
@@ -57,8 +58,8 @@ func Command(connect Submitting, natsFlags func(*pflag.FlagSet)) *cobra.Command 
 		f.String("tenant", jobs.DefaultTenant, "tenant whose limits the job counts against")
 		f.Duration("timeout", 0, "longest wait for the result; 0: no limit. The job continues afterwards")
 	}
-	// gpu run has the file of the kernel as its argument; the others take flags only.
-	all[0].Args = cobra.ExactArgs(1)
+	// gpu run has the file of the kernel as its argument, and gpu compute the expression.
+	all[0].Args, all[len(all)-1].Args = cobra.ExactArgs(1), cobra.ExactArgs(1)
 	return command.Group("gpu", "Execute jobs on GPU agents, with arrays of .npy files", all...)
 }
 

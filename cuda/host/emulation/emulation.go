@@ -71,6 +71,12 @@ type Param struct {
 // executable if that fails, for example because a sanitizer has found something.
 func Launch(t testing.TB, program string, params []Param, threads, blocks int) (after [][]byte, err error) {
 	t.Helper()
+	return launch(t, []string{program}, params, threads, blocks)
+}
+
+// launch runs a command with the name of the file of parameters behind it.
+func launch(t testing.TB, command []string, params []Param, threads, blocks int) (after [][]byte, err error) {
+	t.Helper()
 	var file []byte
 	word := func(v uint64) { file = binary.LittleEndian.AppendUint64(file, v) }
 	for _, v := range []int{threads, blocks, len(params)} {
@@ -90,7 +96,7 @@ func Launch(t testing.TB, program string, params []Param, threads, blocks int) (
 	if err := os.WriteFile(path, file, 0o600); err != nil {
 		return nil, err
 	}
-	if out, err := exec.Command(program, path).CombinedOutput(); err != nil {
+	if out, err := exec.Command(command[0], append(command[1:], path)...).CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("%w\n%s", err, out)
 	}
 	have, err := os.ReadFile(path)

@@ -299,3 +299,7 @@ func (d *Device) checkParams(k *kernel) error {
 	}
 	return nil
 }
+
+// Registers returns the registers that a thread uses, and the bytes of its values that did not fit
+// them and are in local memory.
+func (k *kernel) Registers() (used, spilled int) { return k.registers, k.local }

@@ -1,0 +1,129 @@
+package gpucommand
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/exoswarm/exoswarm/internal/command"
+	"github.com/exoswarm/exoswarm/internal/jobclient"
+	"github.com/exoswarm/exoswarm/jobs/gpujob"
+)
+
+// computeCommand returns exoswarm gpu compute.
+func computeCommand(connect Submitting) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "compute EXPRESSION --in x=A.npy [--set a=2.5] [--out y=Y.npy]",
+		Short: "Compute an expression over arrays, as in 'sum(sqrt(x*x + y*y))'",
+		Long: `Compute an expression over arrays of .npy files, which a GPU agent compiles into few kernels.
+Statements have ";" between them: name = value is an output, name := value a name for later,
+and a value alone the output out. docs/gpu-jobs.md has the functions. Outputs of one number are
+printed; --out writes the others.`,
+	}
+	f := cmd.Flags()
+	in := f.StringArray("in", nil, "NAME=FILE of an array; may be repeated")
+	out := f.StringArray("out", nil, "NAME=FILE for an output, or FILE for the output out; may be repeated")
+	set := f.StringToString("set", nil, "NAME=VALUE of a number; may be repeated")
+	explain := f.Bool("explain", false, "print the plan to the standard error output")
+	cmd.RunE = connect(func(cmd *cobra.Command, args []string, c jobclient.Client) error {
+		s := &gpujob.ComputeSpec{
+			Expr: args[0], In: map[string]*gpujob.Array{}, Numbers: map[string]float32{}, Explain: *explain,
+		}
+		for _, text := range *in {
+			name, file, found := strings.Cut(text, "=")
+			if !found || s.In[name] != nil {
+				return command.Usage("--in %s: use NAME=FILE, each name once", text)
+			}
+			a, err := readArray("--in", file)
+			if err != nil {
+				return err
+			}
+			s.In[name] = &a
+		}
+		for name, text := range *set {
+			v, err := strconv.ParseFloat(text, 32)
+			if err != nil {
+				return command.Usage("--set %s=%s: use a number", name, text)
+			}
+			s.Numbers[name] = float32(v)
+		}
+		files := map[string]string{}
+		for _, text := range *out {
+			name, file, found := strings.Cut(text, "=")
+			if !found {
+				name, file = "out", text
+			}
+			files[name] = file
+		}
+		var result gpujob.ComputeOutput
+		r, err := execute(cmd, c, s, &result)
+		if err != nil {
+			return err
+		}
+		var texts []string
+		for _, name := range slices.Sorted(maps.Keys(result.Values)) {
+			a := result.Values[name]
+			if n, _ := a.Shape.Count(); n == 1 && a.Object == "" {
+				texts = append(texts, name+"="+element(&a))
+			}
+			if err := writeArray(cmd, c, files[name], &a); err != nil {
+				return err
+			}
+			delete(files, name)
+		}
+		for name := range files {
+			return command.Usage("--out %s: the expression has no output of this name", name)
+		}
+		if *explain {
+			cmd.PrintErr(result.Plan)
+		}
+		return show(cmd, r, result.Ran, "VALUES", strings.Join(texts, " "))
+	})
+	return cmd
+}
+
+// element returns the first element of an array as text.
+func element(a *gpujob.Array) string {
+	switch a.Type {
+	case gpujob.F32:
+		return strconv.FormatFloat(float64(gpujob.Decode[float32](a.Data)[0]), 'g', -1, 32)
+	case gpujob.I32:
+		return strconv.FormatInt(int64(gpujob.Decode[int32](a.Data)[0]), 10)
+	case gpujob.U32:
+		return strconv.FormatUint(uint64(gpujob.Decode[uint32](a.Data)[0]), 10)
+	}
+	return strconv.Itoa(int(a.Data[0]))
+}
+
+// chainCommand returns exoswarm gpu chain.
+func chainCommand(connect Submitting) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "chain --in A.npy --in B.npy --in C.npy --out D.npy",
+		Short: "Multiply several matrices of f4, in the order that is predicted to be the fastest",
+	}
+	f := cmd.Flags()
+	in, file := f.StringArray("in", nil, "a factor; repeat it for each"), f.String("out", "", "file for the product")
+	cmd.RunE = connect(func(cmd *cobra.Command, _ []string, c jobclient.Client) error {
+		s := &gpujob.ChainSpec{}
+		for _, name := range *in {
+			a, err := readArray("--in", name)
+			if err != nil {
+				return err
+			}
+			s.Factors = append(s.Factors, a)
+		}
+		var out gpujob.ChainOutput
+		r, err := execute(cmd, c, s, &out)
+		if err != nil {
+			return err
+		}
+		if err := writeArray(cmd, c, *file, &out.C); err != nil {
+			return err
+		}
+		return show(cmd, r, out.Ran, "ORDER", out.Plan)
+	})
+	return cmd
+}

@@ -1,0 +1,598 @@
+// Package interpret computes the graph of a program on the cores of the host.
+//
+// It is what a device does that compiles nothing, and the oracle that the kernels of other devices
+// are compared with: it defines the bits of every operation and the order of every fold. Values are
+// in the form of registers, 32 bits for each element: floats as their bits, bf16 as f32, bools as 0
+// or 1.
+package interpret
+
+import (
+	"context"
+	"math"
+	"runtime"
+	"sync"
+	"sync/atomic"
+
+	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/cuda/expr/ir"
+	"github.com/exoswarm/exoswarm/cuda/host/fmath"
+)
+
+// Run executes a graph and returns the stored form of its outputs, in their order. lengths has the
+// length of each symbol; those of filters are 0, and Run sets them. inputs has the stored form of
+// each input, with at least as many bytes as its length says; scalars are stored as their type
+// says. Run does not change the inputs, and the outputs have memory of their own. It uses all
+// cores, and returns when its goroutines have ended. An error is the cause of the end of ctx, which
+// is checked between blocks.
+func Run(ctx context.Context, g *ir.Graph, lengths []int64, inputs [][]byte) ([][]byte, error) {
+	m := &machine{ctx: ctx, g: g, lengths: lengths, inputs: inputs, done: map[*ir.Node][]uint32{}}
+	out := make([][]byte, len(g.Outputs))
+	for i, o := range g.Outputs {
+		v := m.whole(o.Node)
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		out[i] = store(o.Node.Type, v)
+	}
+	return out, nil
+}
+
+// store returns the stored form of values, for which it may use their memory. All NaN of f32 get
+// one pattern.
+func store(t ir.Type, v []uint32) []byte {
+	switch t {
+	case ir.U8, ir.Bool:
+		out := make([]byte, len(v))
+		for i, x := range v {
+			out[i] = byte(x)
+		}
+		return out
+	case ir.BF16:
+		out := make([]uint16, len(v))
+		for i, x := range v {
+			out[i] = toBF16(math.Float32frombits(x))
+		}
+		return device.Bytes(out)
+	case ir.F32:
+		for i, x := range device.Of[float32](device.Bytes(v)) {
+			if x != x {
+				v[i] = 0x7fc00000
+			}
+		}
+	}
+	return device.Bytes(v)
+}
+
+// machine is one execution on the host. Nodes that need whole arrays (folds, scans, filters,
+// products and tables) are computed one after the other, in the order of the graph. All others are
+// computed for blocks of elements by several goroutines, which only read the machine.
+type machine struct {
+	ctx     context.Context //nolint:containedctx // the context of one call
+	g       *ir.Graph
+	lengths []int64
+	inputs  [][]byte
+	done    map[*ir.Node][]uint32 // nodes that are computed as a whole, in registers' form
+}
+
+// whole returns all elements of a node in a slice of its own. Only the goroutine of Run calls it.
+func (m *machine) whole(n *ir.Node) []uint32 {
+	m.prepare(n)
+	if v, found := m.done[n]; found {
+		return append([]uint32(nil), v...)
+	}
+	out := make([]uint32, m.lengths[n.Lead]*n.Width)
+	m.blocks(int64(len(out)), ir.TileSize, func(from, to int64) {
+		b := m.block(n.Width, from, to)
+		copy(out[from:to], b.value(n))
+	})
+	return out
+}
+
+// blocks calls f for blocks of n elements on all cores, each block once and in no order, and
+// returns when all calls have. f is not called any more when the context has ended.
+func (m *machine) blocks(n, size int64, f func(from, to int64)) {
+	var next atomic.Int64
+	work := func() {
+		for {
+			from := (next.Add(1) - 1) * size
+			if from >= n || m.ctx.Err() != nil {
+				return
+			}
+			f(from, min(from+size, n))
+		}
+	}
+	// Small arrays are computed by the caller alone.
+	workers := min(int64(runtime.GOMAXPROCS(0)), (n+size-1)/size)
+	if workers <= 1 {
+		work()
+		return
+	}
+	var wait sync.WaitGroup
+	for range workers {
+		wait.Go(work)
+	}
+	wait.Wait()
+}
+
+// prepare computes the nodes below n, and n, that elements of a block cannot be computed from. A
+// filter is computed before anything that has its length.
+func (m *machine) prepare(n *ir.Node) {
+	needed := map[*ir.Node]bool{}
+	var mark func(n *ir.Node)
+	mark = func(n *ir.Node) {
+		if needed[n] || m.done[n] != nil {
+			return
+		}
+		needed[n] = true
+		for _, a := range n.Args {
+			mark(a)
+		}
+		if s := m.g.Symbols[n.Lead]; s.Of != nil { // its length comes of the filter
+			mark(s.Of)
+		}
+	}
+	mark(n)
+	for _, n := range m.g.Nodes { // arguments come first
+		if !needed[n] {
+			continue
+		}
+		switch n.Op {
+		case ir.OpReduce:
+			m.done[n] = m.reduce(n)
+		case ir.OpRows:
+			m.done[n] = m.rows(n)
+		case ir.OpScan:
+			v := m.whole(n.Args[0])
+			scanSums(n.Type, v, v)
+			m.done[n] = v
+		case ir.OpCompact:
+			m.done[n] = m.compact(n)
+		case ir.OpMatMul:
+			m.done[n] = m.product(n)
+		case ir.OpGather:
+			if t := n.Args[0]; m.done[t] == nil {
+				m.done[t] = m.whole(t)
+			}
+		}
+	}
+}
+
+// reduce folds all elements. A block is a super tile, so that the order does not depend on the
+// cores.
+func (m *machine) reduce(n *ir.Node) []uint32 {
+	of, f := n.Args[0], ir.Fold(n.Imm)
+	count := m.lengths[of.Lead] * of.Width
+	partials := make([]uint32, max(1, (count+ir.SuperSize-1)/ir.SuperSize))
+	// The fold of no element.
+	partials[0] = ir.Identity(n.Type, f)
+	m.blocks(count, ir.SuperSize, func(from, to int64) {
+		var tiles [ir.SuperTiles]uint32
+		for j := range tiles {
+			tiles[j] = ir.Identity(n.Type, f)
+			if at := from + int64(j)*ir.TileSize; at < to {
+				tiles[j] = foldTile(n.Type, f, m.block(of.Width, at, min(at+ir.TileSize, to)).value(of))
+			}
+		}
+		partials[from/ir.SuperSize] = foldTiles(n.Type, f, tiles)
+	})
+	v := foldPartials(n.Type, f, partials)
+	// The identity of float sums is -0.
+	if count == 0 && f == ir.FoldSum {
+		v = 0
+	}
+	return []uint32{v}
+}
+
+// rows folds each row, which has at most ir.SuperSize elements.
+func (m *machine) rows(n *ir.Node) []uint32 {
+	of, f := n.Args[0], ir.Fold(n.Imm)
+	width := of.Width
+	out := make([]uint32, m.lengths[n.Lead])
+	m.blocks(int64(len(out)), max(1, ir.TileSize/width), func(from, to int64) {
+		v := m.block(width, from*width, to*width).value(of)
+		for row := from; row < to; row++ {
+			out[row] = foldSuper(n.Type, f, v[(row-from)*width:(row-from+1)*width])
+		}
+	})
+	return out
+}
+
+// compact returns the elements that the predicate keeps, and sets the length of their symbol.
+// Filters of one predicate set it to the same.
+func (m *machine) compact(n *ir.Node) []uint32 {
+	keep := m.whole(n.Args[1])
+	var out []uint32
+	for from := 0; from < len(keep); from += ir.TileSize {
+		to := min(from+ir.TileSize, len(keep))
+		v := m.block(1, int64(from), int64(to)).value(n.Args[0])
+		for i, k := range keep[from:to] {
+			if k != 0 {
+				out = append(out, v[i])
+			}
+		}
+	}
+	m.lengths[n.Lead] = int64(len(out))
+	// An empty result is known, too: done has no entry for what is not.
+	if out == nil {
+		out = []uint32{}
+	}
+	return out
+}
+
+// product multiplies matrices. Sums are in order; those of small products are fused multiplications
+// and additions, which is what their kernels compute. Those of larger ones are the library's on a
+// device, so that results may differ from these in the last bits.
+func (m *machine) product(n *ir.Node) []uint32 {
+	a, b := device.Of[float32](
+		device.Bytes(m.whole(n.Args[0])),
+	), device.Of[float32](
+		device.Bytes(m.whole(n.Args[1])),
+	)
+	rows, inner, width := m.lengths[n.Lead], n.Args[0].Width, n.Width
+	out := make([]float32, rows*width)
+	// The sums of a row are added factor by factor, so that the loop inside reads rows of b.
+	small := n.SmallProduct()
+	m.blocks(rows, 16, func(from, to int64) {
+		for row := from; row < to; row++ {
+			sums := out[row*width : (row+1)*width]
+			for k := range inner {
+				x, line := a[row*inner+k], b[k*width:(k+1)*width]
+				for j, y := range line {
+					if small {
+						sums[j] = fmath.FMA(x, y, sums[j])
+					} else {
+						sums[j] += float32(x * y)
+					}
+				}
+			}
+		}
+	})
+	return append([]uint32{}, device.Of[uint32](device.Bytes(out))...)
+}
+
+// block has the elements from..to of the domain of rows of a width, with the values of nodes there.
+type block struct {
+	m        *machine
+	width    int64
+	from, to int64
+	values   map[*ir.Node][]uint32 // of nodes in the block, each computed once
+}
+
+// block returns a block without values.
+func (m *machine) block(width, from, to int64) *block {
+	return &block{m: m, width: width, from: from, to: to, values: map[*ir.Node][]uint32{}}
+}
+
+// value returns the elements of a node in the block; the caller does not change them. A block
+// belongs to one goroutine.
+func (b *block) value(n *ir.Node) []uint32 {
+	if v, found := b.values[n]; found {
+		return v
+	}
+	v := make([]uint32, b.to-b.from)
+	b.compute(n, v)
+	b.values[n] = v
+	return v
+}
+
+// place calls f with the index of the node's element for each element of the block. Values without
+// a leading dimension meet every row, and those of one element a row every element of it.
+func (b *block) place(n *ir.Node, f func(i int, at int64)) {
+	for i := range int(b.to - b.from) {
+		e := b.from + int64(i)
+		switch {
+		case n.Lead == 0 && n.Width == 1:
+			e = 0
+		case n.Lead == 0:
+			e %= b.width
+		case n.Width == 1:
+			e /= b.width
+		}
+		f(i, e)
+	}
+}
+
+// compute puts the elements of a node into out, which is 0. Nodes below it that need whole arrays
+// are done.
+func (b *block) compute(n *ir.Node, out []uint32) {
+	if whole, found := b.m.done[n]; found {
+		b.place(n, func(i int, at int64) { out[i] = whole[at] })
+		return
+	}
+	switch n.Op {
+	case ir.OpInput:
+		b.load(n, out)
+		return
+	case ir.OpConst:
+		for i := range out {
+			out[i] = uint32(n.Imm)
+		}
+		return
+	case ir.OpIota:
+		b.place(n, func(i int, at int64) { out[i] = uint32(at) })
+		return
+	case ir.OpRandom:
+		b.place(n, func(i int, at int64) { out[i] = philox(uint64(at), uint32(n.Imm), uint32(n.Imm>>32)) })
+		return
+	case ir.OpLength:
+		for i := range out {
+			out[i] = math.Float32bits(float32(b.m.lengths[n.Imm]))
+		}
+		return
+	case ir.OpGather:
+		table, index := b.m.done[n.Args[0]], b.value(n.Args[1])
+		// An index outside of the table is the nearest one inside; an empty table has zeros.
+		for i, at := range index {
+			if len(table) == 0 {
+				out[i] = 0
+				continue
+			}
+			last := int64(len(table) - 1)
+			j := int64(at)
+			if n.Args[1].Type == ir.I32 {
+				j = int64(int32(at))
+			}
+			out[i] = table[max(0, min(j, last))]
+		}
+		return
+	}
+	var v [3][]uint32
+	for i, a := range n.Args {
+		v[i] = b.value(a)
+	}
+	switch len(n.Args) {
+	case 1:
+		one(n, v[0], out)
+	case 2:
+		two(n, v[0], v[1], out)
+	case 3: // a selection: both values are computed
+		for i, c := range v[0] {
+			out[i] = v[2][i]
+			if c != 0 {
+				out[i] = v[1][i]
+			}
+		}
+	}
+}
+
+// load reads the elements of an input. Inputs may start at any byte, so that no element is read as
+// a word.
+func (b *block) load(n *ir.Node, out []uint32) {
+	data := b.m.inputs[n.Imm]
+	// Arrays of the shape of the block are copied at once.
+	direct := n.Width == b.width && n.Lead != 0
+	switch n.Type {
+	case ir.U8:
+		b.place(n, func(i int, at int64) { out[i] = uint32(data[at]) })
+	case ir.Bool:
+		b.place(n, func(i int, at int64) {
+			if data[at] != 0 {
+				out[i] = 1
+			}
+		})
+	case ir.BF16:
+		b.place(n, func(i int, at int64) { out[i] = uint32(data[2*at])<<16 | uint32(data[2*at+1])<<24 })
+	default:
+		if direct {
+			copy(device.Bytes(out), data[4*b.from:4*b.to])
+			return
+		}
+		b.place(n, func(i int, at int64) { copy(device.Bytes(out[i:i+1]), data[4*at:4*at+4]) })
+	}
+}
+
+// truth returns the register form of a bool.
+func truth(v bool) uint32 {
+	if v {
+		return 1
+	}
+	return 0
+}
+
+// one computes an operation of one operand. Signs are bits, so that those of NaN change as on a
+// device.
+func one(n *ir.Node, v, out []uint32) {
+	if n.Op == ir.OpCast {
+		convert(n.Type, n.Args[0].Type, v, out)
+		return
+	}
+	if n.Type == ir.F32 {
+		var fn func(float32) float32
+		switch n.Op {
+		case ir.OpSqrt:
+			fn = func(x float32) float32 { return float32(math.Sqrt(float64(x))) }
+		case ir.OpExp:
+			fn = exp32
+		case ir.OpLog:
+			fn = log32
+		case ir.OpTanh:
+			fn = tanh32
+		case ir.OpFloor:
+			fn = floor32
+		case ir.OpAbs:
+			for i, x := range v {
+				out[i] = x &^ (1 << 31)
+			}
+			return
+		case ir.OpNeg:
+			for i, x := range v {
+				out[i] = x ^ 1<<31
+			}
+			return
+		}
+		for i, x := range v {
+			out[i] = math.Float32bits(fn(math.Float32frombits(x)))
+		}
+		return
+	}
+	for i, x := range v {
+		switch n.Op {
+		case ir.OpNeg:
+			x = -x
+		case ir.OpAbs:
+			if int32(x) < 0 {
+				x = -x
+			}
+		case ir.OpNot:
+			x ^= 1
+		case ir.OpInv:
+			x = ^x
+		}
+		out[i] = narrow(n.Type, x)
+	}
+}
+
+// narrow cuts the bits that a type does not have. Integers of 8 bits wrap as those of 32.
+func narrow(t ir.Type, v uint32) uint32 {
+	if t == ir.U8 {
+		return v & 0xff
+	}
+	return v
+}
+
+// convert computes a cast.
+func convert(to, from ir.Type, v, out []uint32) {
+	of := math.Float32frombits
+	for i, x := range v {
+		switch {
+		case from.Float() && to == ir.F32:
+		case from.Float() && to == ir.BF16:
+			x = math.Float32bits(roundBF16(of(x)))
+		case from.Float() && to == ir.I32:
+			x = uint32(toInt(of(x)))
+		case from.Float() && to == ir.U32:
+			x = toUint(of(x))
+		case from.Float() && to == ir.U8:
+			x = toByte(of(x))
+		case from.Float():
+			x = truth(of(x) != 0)
+		case to == ir.Bool:
+			x = truth(x != 0)
+		case to.Float():
+			f := float32(x)
+			if from == ir.I32 {
+				f = float32(int32(x))
+			}
+			if to == ir.BF16 {
+				f = roundBF16(f)
+			}
+			x = math.Float32bits(f)
+		default:
+			x = narrow(to, x)
+		}
+		out[i] = x
+	}
+}
+
+// two computes an operation of two operands of one type.
+func two(n *ir.Node, a, b, out []uint32) {
+	switch t := n.Args[0].Type; t {
+	case ir.F32:
+		twoFloats(n.Op, device.Of[float32](device.Bytes(a)), device.Of[float32](device.Bytes(b)), out)
+	case ir.I32:
+		for i := range out {
+			out[i] = twoInts(n.Op, int32(a[i]), int32(b[i]))
+		}
+	default:
+		for i := range out {
+			out[i] = narrow(t, twoUints(n.Op, a[i], b[i]))
+		}
+	}
+}
+
+// twoFloats computes an operation of floats. Each has one rounding; the loops are apart so that the
+// compiler makes them of few instructions.
+func twoFloats(o ir.Op, a, b []float32, out []uint32) {
+	f := device.Of[float32](device.Bytes(out))
+	switch o {
+	case ir.OpAdd:
+		for i, x := range a {
+			f[i] = x + b[i]
+		}
+	case ir.OpSub:
+		for i, x := range a {
+			f[i] = x - b[i]
+		}
+	case ir.OpMul:
+		for i, x := range a {
+			f[i] = x * b[i]
+		}
+	case ir.OpDiv:
+		for i, x := range a {
+			f[i] = x / b[i]
+		}
+	case ir.OpMin:
+		for i, x := range a {
+			f[i] = min32(x, b[i])
+		}
+	case ir.OpMax:
+		for i, x := range a {
+			f[i] = max32(x, b[i])
+		}
+	default:
+		for i, x := range a {
+			y := b[i]
+			out[i] = truth(o == ir.OpLess && x < y || o == ir.OpLessEqual && x <= y || o == ir.OpEqual && x == y ||
+				o == ir.OpNotEqual && x != y)
+		}
+	}
+}
+
+// twoInts computes the operations in which a sign counts, and the others as twoUints.
+func twoInts(o ir.Op, a, b int32) uint32 {
+	switch o {
+	case ir.OpDiv:
+		return uint32(divInt(a, b))
+	case ir.OpRem:
+		return uint32(remInt(a, b))
+	case ir.OpMin:
+		return uint32(min(a, b))
+	case ir.OpMax:
+		return uint32(max(a, b))
+	case ir.OpShr:
+		return uint32(shrInt(a, b))
+	case ir.OpLess:
+		return truth(a < b)
+	case ir.OpLessEqual:
+		return truth(a <= b)
+	}
+	return twoUints(o, uint32(a), uint32(b))
+}
+
+// twoUints computes an operation of unsigned numbers, of bits or of bools. Sums wrap at 32 bits;
+// the caller cuts those of shorter types.
+func twoUints(o ir.Op, a, b uint32) uint32 {
+	switch o {
+	case ir.OpAdd:
+		return a + b
+	case ir.OpSub:
+		return a - b
+	case ir.OpMul:
+		return a * b
+	case ir.OpDiv:
+		return divUint(a, b)
+	case ir.OpRem:
+		return remUint(a, b)
+	case ir.OpMin:
+		return min(a, b)
+	case ir.OpMax:
+		return max(a, b)
+	case ir.OpAnd:
+		return a & b
+	case ir.OpOr:
+		return a | b
+	case ir.OpXor:
+		return a ^ b
+	case ir.OpShl:
+		return shl(a, b)
+	case ir.OpShr:
+		return shrUint(a, b)
+	case ir.OpLess:
+		return truth(a < b)
+	case ir.OpLessEqual:
+		return truth(a <= b)
+	case ir.OpEqual:
+		return truth(a == b)
+	}
+	return truth(a != b)
+}

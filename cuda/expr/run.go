@@ -1,0 +1,634 @@
+package expr
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/cuda/expr/cost"
+	"github.com/exoswarm/exoswarm/cuda/expr/internal/codegen"
+	"github.com/exoswarm/exoswarm/cuda/expr/internal/plan"
+	"github.com/exoswarm/exoswarm/cuda/expr/ir"
+)
+
+// Options are options of Compile.
+type Options struct {
+	// Unfused makes a kernel for each operation: what the benefit of fusion is measured against.
+	Unfused bool
+	// Fast lets the compiler fuse multiplications and additions. Results then differ between
+	// devices.
+	Fast bool
+	// Rows is the length that the plan is made for; 0: 16 million. Any length can be run.
+	Rows int64
+	// Model has the rates of the device; nil: those of an H200. Compile copies it.
+	Model *cost.Model
+}
+
+// Compiled is a program for one device. Its methods may be called from several goroutines. It holds
+// kernels of the device, which end with the device, and nothing to close.
+type Compiled struct {
+	p       *Program
+	dev     device.Device
+	plan    *plan.Plan // nil: the host interprets
+	kernels map[string]device.Kernel
+}
+
+// Compile plans and compiles a program for a device. On a device that compiles nothing, the cores
+// of the host interpret it. Errors of the program are ErrType, and ErrLimit if an operation has no
+// kernel; errors of the compiler of the device keep their classes.
+//
+// If a kernel needs more registers than a thread has, the program is planned again with at most
+// half of its operations in a kernel, until none does.
+func Compile(dev device.Device, p *Program, o Options) (*Compiled, error) {
+	if err := p.Err(); err != nil {
+		return nil, err
+	}
+	m := cost.Default
+	if o.Model != nil {
+		m = *o.Model
+	}
+	if o.Rows <= 0 {
+		o.Rows = 1 << 24
+	}
+	lengths := make([]int64, len(p.g.Symbols))
+	for s := range lengths {
+		lengths[s] = p.g.Symbols[s].Fixed
+	}
+	lengths[ir.FreeLength] = o.Rows
+	for most := plan.MaxInside; ; {
+		l, err := plan.New(&p.g, m, lengths, o.Unfused, most)
+		if err != nil {
+			return nil, fmt.Errorf("expr: %w: %w", err, ErrLimit)
+		}
+		c := &Compiled{p: p, dev: dev, plan: l, kernels: map[string]device.Kernel{}}
+		spilled := 0 // operations of the largest kernel that does
+		for _, t := range l.Parts {
+			t.Sources = codegen.Sources(l, t)
+			spills, err := c.load(t, o.Fast)
+			if errors.Is(err, device.ErrNotSupported) {
+				return &Compiled{p: p, dev: dev}, nil
+			}
+			if err != nil {
+				return nil, fmt.Errorf("expr: kernel of %v: %w", t.Roots[0], err)
+			}
+			if spills && len(t.Inside) > 1 {
+				spilled = max(spilled, len(t.Inside))
+			}
+		}
+		if spilled < 2 || o.Unfused {
+			return c, nil
+		}
+		most = (spilled + 1) / 2 // registers do not suffice: plan again with smaller kernels
+	}
+}
+
+// load compiles the kernels of a part. Names have a digest of the text, which is what caches of a
+// device know a kernel by. It reports whether a kernel keeps values in memory that do not fit its
+// registers.
+func (c *Compiled) load(t *plan.Part, fast bool) (spills bool, err error) {
+	h := sha256.New()
+	for _, ending := range slices.Sorted(maps.Keys(t.Sources)) {
+		h.Write([]byte(t.Sources[ending]))
+	}
+	name := "expr_" + hex.EncodeToString(h.Sum(nil)[:8])
+	compile := c.dev.CompileExact
+	if fast {
+		compile = c.dev.Compile
+	}
+	for ending, source := range t.Sources {
+		t.Sources[ending] = strings.ReplaceAll(source, t.Name, name)
+		k, err := compile(name+ending, t.Sources[ending])
+		if err != nil {
+			return false, err
+		}
+		c.kernels[name+ending] = k
+		if u, known := k.(interface{ Registers() (used, spilled int) }); known {
+			_, spilled := u.Registers()
+			spills = spills || spilled > 0
+		}
+	}
+	t.Name = name
+	return spills, nil
+}
+
+// Interpreted reports whether the cores of the host execute the program.
+func (c *Compiled) Interpreted() bool { return c.plan == nil }
+
+// Kernels returns the number of launches of a run without filters, 0 for an interpreted program.
+func (c *Compiled) Kernels() int {
+	if c.plan == nil {
+		return 0
+	}
+	return len(c.plan.Parts)
+}
+
+// Sources returns the CUDA C++ of the program's kernels by their names. The map is the caller's. It
+// has none for an interpreted program and for products of the library.
+func (c *Compiled) Sources() map[string]string {
+	all := map[string]string{}
+	if c.plan != nil {
+		for _, t := range c.plan.Parts {
+			for ending, source := range t.Sources {
+				all[t.Name+ending] = source
+			}
+		}
+	}
+	return all
+}
+
+// Memory is an array in the memory of the device, or a scalar. It does not own the buffer.
+type Memory struct {
+	Buffer device.Buffer
+	Off    int64 // bytes to the first element, a multiple of an element's size
+	Rows   int64
+	Bits   uint32 // of a scalar input
+}
+
+// Run puts an execution into a stream and returns the outputs by name. out may have memory for
+// outputs, which may be that of inputs; the others are made, and the caller closes them. Run waits
+// only for the length of what is filtered. The results are there, and the memory of the inputs may
+// change, when the stream is synced. A program without inputs of the free length takes it from Rows
+// of the input "".
+//
+// An output that is given must have as much memory as its array; that of an input is written only
+// after everything that reads the input. After an error of a launch, the outputs that Run made are
+// released, and the memory of given ones has any content. Arrays that do not fit the program are
+// ErrArgs.
+func (c *Compiled) Run(ctx context.Context, s device.Stream, in, out map[string]Memory) (map[string]Memory, error) {
+	lengths, err := c.p.lengths(func(name string) (rows, bytes int64, found bool) {
+		m, found := in[name]
+		if m.Buffer == nil {
+			return m.Rows, math.MaxInt64, found
+		}
+		return m.Rows, m.Buffer.Size() - m.Off, found
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, i := range c.p.g.Inputs {
+		m := in[i.Name]
+		if !i.Scalar && m.Buffer == nil && lengths[i.Node.Lead] > 0 {
+			return nil, fmt.Errorf("expr: input %q has no memory: %w", i.Name, ErrArgs)
+		}
+		if m.Off < 0 || m.Off%i.Node.Type.Bytes() != 0 {
+			return nil, fmt.Errorf(
+				"expr: input %q starts at byte %d, not at an element: %w",
+				i.Name,
+				m.Off,
+				ErrArgs,
+			)
+		}
+	}
+	r := &run{c: c, ctx: ctx, s: s, in: in, lengths: lengths, at: map[*ir.Node]Memory{}}
+	if c.plan == nil {
+		return r.interpret(out)
+	}
+	results, err := r.launch(out)
+	for _, b := range r.temporary {
+		err = errors.Join(err, s.Release(b))
+	}
+	return results, err
+}
+
+// run is one execution. One goroutine uses it, once.
+type run struct {
+	c         *Compiled
+	ctx       context.Context //nolint:containedctx // the context of one call
+	s         device.Stream
+	in        map[string]Memory
+	lengths   []int64             // of the symbols; those of filters are set when the filters have run
+	at        map[*ir.Node]Memory // results of parts
+	temporary []device.Buffer     // released into the stream behind the last launch
+	times     []time.Duration     // of the parts, when they are measured
+	measure   bool
+}
+
+// bytes returns the size of a node's array.
+func (r *run) bytes(n *ir.Node) int64 { return r.lengths[n.Lead] * n.Width * n.Type.Bytes() }
+
+// temp returns memory that is given back behind the last launch.
+func (r *run) temp(n int64) (device.Buffer, error) {
+	b, err := r.s.Alloc(max(n, 64), "expression")
+	if err != nil {
+		return nil, fmt.Errorf("expr: %d bytes: %w", n, err)
+	}
+	r.temporary = append(r.temporary, b)
+	return b, nil
+}
+
+// launch executes the plan, part by part. Roots that are outputs go into memory of the caller if
+// target allows it, all others into memory of their own. After an error, outputs that it made are
+// released.
+func (r *run) launch(out map[string]Memory) (map[string]Memory, error) {
+	results := map[string]Memory{}
+	var own []device.Buffer
+	fail := func(err error) (map[string]Memory, error) {
+		for _, b := range own {
+			err = errors.Join(err, r.s.Release(b))
+		}
+		return nil, err
+	}
+	for _, t := range r.c.plan.Parts {
+		for _, n := range t.Roots {
+			memory, o, given := r.target(n, out)
+			if !given {
+				b, err := r.s.Alloc(max(r.upper(n), 64), "expression")
+				if err != nil {
+					return fail(fmt.Errorf("expr: %d bytes: %w", r.upper(n), err))
+				}
+				memory = Memory{Buffer: b}
+				if o == "" {
+					r.temporary = append(r.temporary, b)
+				} else {
+					own = append(own, b)
+				}
+			}
+			r.at[n] = memory
+		}
+		if err := r.part(t); err != nil {
+			return fail(fmt.Errorf("expr: %v: %w", t.Roots[0], err))
+		}
+	}
+	for _, o := range r.c.p.g.Outputs {
+		m := r.at[o.Node]
+		m.Rows = r.lengths[o.Node.Lead]
+		if given, found := out[o.Name]; found && (given.Buffer != m.Buffer || given.Off != m.Off) {
+			given.Rows = m.Rows
+			n := r.bytes(o.Node)
+			if n > given.Buffer.Size()-given.Off {
+				return fail(fmt.Errorf("expr: output %q: %d bytes of memory, want %d: %w", o.Name,
+					given.Buffer.Size()-given.Off, n, ErrArgs))
+			}
+			if err := r.s.Copy(given.Buffer, given.Off, m.Buffer, m.Off, n); err != nil {
+				return fail(fmt.Errorf("expr: output %q: %w", o.Name, err))
+			}
+			m = given
+		}
+		results[o.Name] = m
+	}
+	// An output of two names has memory of its own only once.
+	return results, nil
+}
+
+// upper is the size of a node's array, or an upper bound if its filter has not run.
+func (r *run) upper(n *ir.Node) int64 {
+	if n.Op == ir.OpCompact {
+		return r.lengths[n.Args[1].Lead] * n.Type.Bytes()
+	}
+	return r.bytes(n)
+}
+
+// target returns the caller's memory for a result, and the name of the first output that it is. A
+// result goes there directly unless the memory is also that of an input, or does not fit.
+func (r *run) target(n *ir.Node, out map[string]Memory) (m Memory, name string, given bool) {
+	for _, o := range r.c.p.g.Outputs {
+		if o.Node != n {
+			continue
+		}
+		m, found := out[o.Name]
+		if !found {
+			return Memory{}, o.Name, false
+		}
+		shared := m.Off < 0 || m.Off%n.Type.Bytes() != 0 || m.Buffer.Size()-m.Off < r.upper(n)
+		for _, i := range r.in {
+			shared = shared || i.Buffer == m.Buffer
+		}
+		for _, other := range out {
+			shared = shared || other != m && other.Buffer == m.Buffer
+		}
+		return m, "", !shared
+	}
+	return Memory{}, "", false
+}
+
+// array returns the arguments of an array: its memory from a multiple of device.RangeAlign on, and
+// the elements from there to the first.
+func (r *run) array(m Memory, of ir.Type) []device.Arg {
+	start := m.Off / device.RangeAlign * device.RangeAlign
+	return []device.Arg{
+		device.Range(
+			m.Buffer,
+			start,
+			m.Buffer.Size()-start,
+		), device.Uint32(uint32((m.Off - start) / of.Bytes())),
+	}
+}
+
+// args returns the arguments of a part in the order that codegen.Sources describes, up to those of
+// the frame.
+func (r *run) args(t *plan.Part, reads, writes []*ir.Node) ([]device.Arg, error) {
+	var all []device.Arg
+	for _, n := range reads {
+		m := r.at[n]
+		if n.Op == ir.OpInput {
+			i := r.c.p.g.Inputs[n.Imm]
+			m = r.in[i.Name]
+			if i.Scalar {
+				all = append(all, scalar(n.Type, m))
+				continue
+			}
+		}
+		if m.Buffer == nil {
+			b, err := r.temp(0)
+			if err != nil {
+				return nil, err
+			}
+			m.Buffer, m.Off = b, 0
+		}
+		all = append(all, r.array(m, n.Type)...)
+		if t.Gathers(n) {
+			all = append(all, device.Uint64(uint64(r.lengths[n.Lead])))
+		}
+	}
+	for _, n := range writes {
+		all = append(all, r.array(r.at[n], n.Type)...)
+	}
+	for _, n := range t.Inside {
+		if n.Op == ir.OpLength {
+			all = append(all, device.Float32(float32(r.lengths[n.Imm])))
+		}
+	}
+	return all, nil
+}
+
+// scalar returns the argument of a scalar input.
+func scalar(t ir.Type, m Memory) device.Arg {
+	switch t {
+	case ir.F32:
+		return device.Float32(math.Float32frombits(m.Bits))
+	case ir.BF16:
+		return device.Float32(device.FromBF16(uint16(m.Bits)))
+	case ir.I32:
+		return device.Int32(int32(m.Bits))
+	case ir.U8:
+		return device.Uint32(m.Bits & 0xff)
+	case ir.Bool:
+		return device.Uint32(min(m.Bits, 1))
+	}
+	return device.Uint32(m.Bits)
+}
+
+// start puts a launch into the stream. The grid has one dimension.
+func (r *run) start(name string, blocks int64, args []device.Arg) error {
+	if blocks > math.MaxInt32 {
+		return fmt.Errorf("%d blocks: %w", blocks, ErrLimit)
+	}
+	return r.s.Launch(r.c.kernels[name], device.Geometry{Grid: int(blocks), Block: codegen.BlockThreads}, args...)
+}
+
+// blocks returns the number of blocks of a size for n elements.
+func blocks(n, size int64) int64 { return (n + size - 1) / size }
+
+// part launches the kernels of a part, between two events if it is measured.
+func (r *run) part(t *plan.Part) error {
+	if r.measure {
+		return r.timed(t)
+	}
+	return r.enqueue(t)
+}
+
+// enqueue puts the launches of a part into the stream. Only a filter waits for them.
+func (r *run) enqueue(t *plan.Part) error {
+	if t.Kind == plan.KindScan {
+		return r.scan(t)
+	}
+	if t.Kind == plan.KindGemm {
+		return r.gemm(t)
+	}
+	args, err := r.args(t, t.Reads, t.Roots)
+	if err != nil {
+		return err
+	}
+	n := r.lengths[t.Lead] * t.Width
+	switch t.Kind {
+	case plan.KindMap:
+		return r.mapPart(t, args, n)
+	case plan.KindCompact:
+		return r.compact(t, args, n)
+	}
+	rows, each := r.lengths[t.Lead], int64(codegen.BlockThreads)
+	if t.Kind == plan.KindRows {
+		each = codegen.RowsPerBlock(t.Width)
+	}
+	if rows == 0 {
+		return nil
+	}
+	return r.start(t.Name, blocks(rows, each), append(args, device.Uint64(uint64(rows))))
+}
+
+// mapPart launches element-wise operations and folds of n elements. A launch with folds has at
+// least one block, which stores the folds of no element; its counter of blocks is 0 before.
+func (r *run) mapPart(t *plan.Part, args []device.Arg, n int64) error {
+	tiles, folded := int64(codegen.MapTiles*ir.TileSize), len(t.Folds())
+	if folded > 0 {
+		tiles = ir.SuperSize
+	}
+	grid := blocks(n, tiles)
+	if grid == 0 && folded == 0 {
+		return nil
+	}
+	grid = max(grid, 1)
+	scratch, err := r.temp(16 + int64(folded)*4*grid)
+	if err == nil && folded > 0 {
+		err = r.s.Fill(scratch, 0, 16, 0)
+	}
+	if err != nil {
+		return err
+	}
+	return r.start(t.Name, grid, append(args, device.Ptr(scratch), device.Uint64(uint64(n))))
+}
+
+// compact launches a filter and waits for the length of its result.
+func (r *run) compact(t *plan.Part, args []device.Arg, n int64) error {
+	symbol := t.Roots[0].Lead
+	r.lengths[symbol] = 0
+	if n == 0 {
+		return nil
+	}
+	grid := blocks(n, codegen.CompactTile)
+	scratch, err := r.temp(16 + 8*grid)
+	if err != nil {
+		return err
+	}
+	count, err := r.temp(16)
+	if err != nil {
+		return err
+	}
+	if err := r.s.Fill(scratch, 0, 16+8*grid, 0); err != nil {
+		return err
+	}
+	args = append(args, device.Ptr(count), device.Ptr(scratch), device.Uint64(uint64(n)))
+	if err := r.start(t.Name, grid, args); err != nil {
+		return err
+	}
+	if err := r.s.Sync(r.ctx); err != nil {
+		return err
+	}
+	var kept [1]uint64
+	if err := count.Read(0, device.Bytes(kept[:])); err != nil {
+		return err
+	}
+	r.lengths[symbol] = int64(kept[0])
+	return nil
+}
+
+// scan launches the sums of tiles, their scan, and the results.
+func (r *run) scan(t *plan.Part) error {
+	n := r.lengths[t.Lead]
+	if n == 0 {
+		return nil
+	}
+	grid := blocks(n, ir.ScanTile)
+	totals, err := r.temp(4 * grid)
+	if err != nil {
+		return err
+	}
+	args, err := r.args(t, t.Reads, nil)
+	if err != nil {
+		return err
+	}
+	last := []device.Arg{device.Ptr(totals), device.Uint64(uint64(n))}
+	if grid > 1 {
+		if err := r.start(t.Name+codegen.ScanTotals, grid, append(args, last...)); err != nil {
+			return err
+		}
+		if err := r.scanTotals(t, totals, grid); err != nil {
+			return err
+		}
+	}
+	if args, err = r.args(t, t.Reads, t.Roots); err != nil {
+		return err
+	}
+	return r.start(t.Name+codegen.ScanApply, grid, append(args, last...))
+}
+
+// scanTotals scans sums of tiles in place. It calls itself for the sums of their tiles, so that n
+// elements need about log n / log ir.ScanTile levels.
+func (r *run) scanTotals(t *plan.Part, sums device.Buffer, n int64) error {
+	grid := blocks(n, ir.ScanTile)
+	totals, err := r.temp(4 * grid)
+	if err != nil {
+		return err
+	}
+	args := []device.Arg{device.Ptr(sums), device.Ptr(totals), device.Uint64(uint64(n))}
+	if grid > 1 {
+		if err := r.start(t.Name+codegen.ScanUp, grid, args); err != nil {
+			return err
+		}
+		if err := r.scanTotals(t, totals, grid); err != nil {
+			return err
+		}
+	}
+	return r.start(t.Name+codegen.ScanDown, grid, args)
+}
+
+// matrix returns a value of rows as a matrix. Its start is a multiple of device.RangeAlign, or it
+// is copied.
+func (r *run) matrix(n *ir.Node) (device.Matrix, error) {
+	m := r.at[n]
+	if n.Op == ir.OpInput {
+		m = r.in[r.c.p.g.Inputs[n.Imm].Name]
+	}
+	x := device.Matrix{
+		Buffer: m.Buffer, Off: m.Off, Rows: int(r.lengths[n.Lead]), Cols: int(n.Width), Elem: device.F32,
+	}
+	if n.Type == ir.BF16 {
+		x.Elem = device.BF16
+	}
+	if m.Off%device.RangeAlign == 0 {
+		return x, nil
+	}
+	b, err := r.temp(r.bytes(n))
+	if err != nil {
+		return x, err
+	}
+	x.Buffer, x.Off = b, 0
+	return x, r.s.Copy(b, 0, m.Buffer, m.Off, r.bytes(n))
+}
+
+// gemm multiplies by the library. A result that does not start at a multiple of device.RangeAlign
+// is copied from memory that does.
+func (r *run) gemm(t *plan.Part) error {
+	n := t.Roots[0]
+	if r.lengths[n.Lead] == 0 {
+		return nil
+	}
+	a, err := r.matrix(n.Args[0])
+	if err != nil {
+		return err
+	}
+	b, err := r.matrix(n.Args[1])
+	if err != nil {
+		return err
+	}
+	to := r.at[n]
+	c := device.Matrix{
+		Buffer: to.Buffer, Off: to.Off, Rows: int(r.lengths[n.Lead]), Cols: int(n.Width), Elem: device.F32,
+	}
+	if to.Off%device.RangeAlign == 0 {
+		return r.s.Gemm(1, a, b, 0, c)
+	}
+	if c.Buffer, err = r.temp(r.bytes(n)); err != nil {
+		return err
+	}
+	c.Off = 0
+	if err := r.s.Gemm(1, a, b, 0, c); err != nil {
+		return err
+	}
+	return r.s.Copy(to.Buffer, to.Off, c.Buffer, 0, r.bytes(n))
+}
+
+// interpret executes the program on the cores of the host, behind the work of the stream, for which
+// it waits. The outputs are written when it returns.
+func (r *run) interpret(out map[string]Memory) (map[string]Memory, error) {
+	if err := r.s.Sync(r.ctx); err != nil {
+		return nil, err
+	}
+	arrays := map[string]Array{"": {Rows: r.in[""].Rows}}
+	if _, found := r.in[""]; !found {
+		delete(arrays, "")
+	}
+	for _, i := range r.c.p.g.Inputs {
+		m := r.in[i.Name]
+		if i.Scalar {
+			arrays[i.Name] = Array{Data: device.Bytes([]uint32{m.Bits}), Rows: 1}
+			continue
+		}
+		data := make([]uint32, (r.bytes(i.Node)+3)/4) // aligned for every type
+		bytes := device.Bytes(data)[:r.bytes(i.Node)]
+		if len(bytes) > 0 {
+			if err := m.Buffer.Read(m.Off, bytes); err != nil {
+				return nil, fmt.Errorf("expr: input %q: %w", i.Name, err)
+			}
+		}
+		arrays[i.Name] = Array{Data: bytes, Rows: m.Rows}
+	}
+	computed, err := Interpret(r.ctx, r.c.p, arrays)
+	if err != nil {
+		return nil, err
+	}
+	results := map[string]Memory{}
+	for _, o := range r.c.p.g.Outputs {
+		a := computed[o.Name]
+		m, given := out[o.Name]
+		if !given {
+			if m.Buffer, err = r.c.dev.Alloc(max(int64(len(a.Data)), 64), "expression"); err != nil {
+				return nil, fmt.Errorf("expr: output %q: %w", o.Name, err)
+			}
+		}
+		m.Rows = a.Rows
+		if err := m.Buffer.Write(m.Off, a.Data); err != nil {
+			return nil, fmt.Errorf("expr: output %q: %w", o.Name, err)
+		}
+		results[o.Name] = m
+	}
+	return results, nil
+}

@@ -1,0 +1,215 @@
+// Runs generated kernels on the CPU: the threads of a block are fibers of one thread, block after block. Compile with
+// -DKERNELS="...", a file that has the texts of the kernels and `table`, which names them.
+//
+// usage: emulate NAME FILE: reads uint64 words {threads, blocks, parameters}, then for each parameter {1 for memory,
+// bytes or value} and the bytes, runs the kernel and writes the file anew with what is in memory then. Memory ends at a
+// page that cannot be read.
+#include <math.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <ucontext.h>
+
+struct Index {
+  unsigned x, y, z;
+};
+static Index threadIdx, blockIdx, blockDim, gridDim;
+
+#define __device__
+#define __global__
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+#define __shared__ static
+#define __align__(n) __attribute__((aligned(n)))
+
+namespace fibers {
+enum { most = 1024, stack = 128 << 10 };
+struct Fiber {
+  jmp_buf at;
+  bool done;
+};
+static Fiber all[most];
+static jmp_buf scheduler;
+static ucontext_t first;
+static unsigned count, running;
+static char *stacks;
+static void (*body)();
+static void yield() {
+  if (!_setjmp(all[running].at)) _longjmp(scheduler, 1);
+}
+struct Barrier {
+  unsigned arrived, generation;
+};
+static Barrier block, warps[32];
+static void wait(Barrier &b, unsigned members) {
+  const unsigned g = b.generation;
+  if (++b.arrived == members) {
+    b.arrived = 0;
+    b.generation++;
+    return;
+  }
+  for (unsigned spins = 0; b.generation == g; spins++) {
+    if (spins > 100000) {
+      fprintf(stderr, "a barrier that not all threads reach\n");
+      exit(3);
+    }
+    yield();
+  }
+}
+static void start() {
+  body();
+  all[running].done = true;
+  _longjmp(scheduler, 1);
+}
+static void run(unsigned n) {
+  count = n;
+  block = Barrier{};
+  memset(warps, 0, sizeof warps);
+  volatile bool begun[most] = {};
+  for (unsigned i = 0; i < n; i++) all[i].done = false;
+  for (volatile unsigned left = n; left > 0;) {
+    for (volatile unsigned i = 0; i < n; i++) {
+      if (all[i].done) continue;
+      running = i;
+      threadIdx.x = i;
+      if (!_setjmp(scheduler)) {
+        if (begun[i]) _longjmp(all[i].at, 1);
+        begun[i] = true;
+        ucontext_t c;
+        getcontext(&c);
+        c.uc_stack.ss_sp = stacks + (size_t)i * stack;
+        c.uc_stack.ss_size = stack;
+        c.uc_link = nullptr;
+        makecontext(&c, start, 0);
+        setcontext(&c);
+      }
+      if (all[i].done) left--;
+    }
+  }
+}
+} // namespace fibers
+
+static inline void __syncthreads() { fibers::wait(fibers::block, blockDim.x); }
+static inline void __syncwarp(unsigned = ~0u) {
+  const unsigned w = threadIdx.x / 32, left = blockDim.x - 32 * w;
+  fibers::wait(fibers::warps[w], left < 32 ? left : 32);
+}
+static inline void __threadfence() {}
+static inline int __popc(unsigned v) { return __builtin_popcount(v); }
+static inline int __ffs(int v) { return __builtin_ffs(v); }
+template <class T> static inline T __ldcg(const T *p) { return *p; }
+static inline float __uint_as_float(unsigned v) {
+  float f;
+  memcpy(&f, &v, 4);
+  return f;
+}
+static inline unsigned __float_as_uint(float v) {
+  unsigned u;
+  memcpy(&u, &v, 4);
+  return u;
+}
+static inline float __fadd_rn(float a, float b) { return a + b; }
+static inline float __fsub_rn(float a, float b) { return a - b; }
+static inline float __fmul_rn(float a, float b) { return a * b; }
+static inline float __fdiv_rn(float a, float b) { return a / b; }
+static inline float __fsqrt_rn(float a) { return sqrtf(a); }
+static inline float __fmaf_rn(float a, float b, float c) { return fmaf(a, b, c); }
+static inline float __int2float_rn(int v) { return (float)v; }
+static inline float __uint2float_rn(unsigned v) { return (float)v; }
+template <class T> static inline T atomicAdd(T *p, T v) {
+  T old = *p;
+  *p = old + v;
+  return old;
+}
+static inline unsigned atomicInc(unsigned *p, unsigned most) {
+  unsigned old = *p;
+  *p = old >= most ? 0 : old + 1;
+  return old;
+}
+template <class T> static inline T exchange(T v, unsigned lane) {
+  static T lanes[1024];
+  const unsigned first = threadIdx.x / 32 * 32;
+  lanes[threadIdx.x] = v;
+  __syncwarp();
+  T got = lane < 32 ? lanes[first + lane] : v;
+  __syncwarp();
+  return got;
+}
+template <class T> static inline T __shfl_down_sync(unsigned, T v, unsigned d) {
+  return exchange(v, threadIdx.x % 32 + d);
+}
+template <class T> static inline T __shfl_up_sync(unsigned, T v, unsigned d) {
+  return exchange(v, threadIdx.x % 32 >= d ? threadIdx.x % 32 - d : 99);
+}
+template <class T> static inline T __shfl_sync(unsigned, T v, int lane) { return exchange(v, lane); }
+static inline unsigned __ballot_sync(unsigned, bool v) {
+  static bool lanes[1024];
+  const unsigned first = threadIdx.x / 32 * 32;
+  lanes[threadIdx.x] = v;
+  __syncwarp();
+  unsigned all = 0;
+  for (unsigned lane = 0; lane < 32; lane++) all |= (unsigned)lanes[first + lane] << lane;
+  __syncwarp();
+  return all;
+}
+
+struct Entry {
+  const char *name;
+  void (*call)(void **);
+};
+template <size_t... I> struct Indices {};
+template <size_t N, size_t... I> struct Make : Make<N - 1, N - 1, I...> {};
+template <size_t... I> struct Make<0, I...> {
+  typedef Indices<I...> type;
+};
+template <class... A, size_t... I> static void apply(void (*f)(A...), void **a, Indices<I...>) { f(*(A *)a[I]...); }
+template <class... A> static void invoke(void (*f)(A...), void **a) {
+  apply(f, a, typename Make<sizeof...(A)>::type());
+}
+
+#include KERNELS
+
+static void *arguments[256];
+static void (*chosen)(void **);
+static void launch() { chosen(arguments); }
+
+int main(int, char **argv) {
+  for (const Entry &e : table)
+    if (strcmp(e.name, argv[1]) == 0) chosen = e.call;
+  FILE *f = fopen(argv[2], "r+b");
+  uint64_t head[3];
+  if (!chosen || !f || fread(head, 8, 3, f) != 3 || head[2] > 256) return 1;
+  static uint64_t values[256], words[256][2];
+  static char *at[256];
+  for (uint64_t i = 0; i < head[2]; i++) {
+    if (fread(words[i], 8, 2, f) != 2) return 1;
+    values[i] = words[i][1];
+    arguments[i] = &values[i];
+    if (!words[i][0]) continue;
+    const size_t n = words[i][1], whole = (n + 4095) / 4096 * 4096;
+    char *p = (char *)mmap(nullptr, whole + 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    mprotect(p + whole, 4096, PROT_NONE);
+    at[i] = p + whole - (n + 15) / 16 * 16;
+    if (n && fread(at[i], 1, n, f) != n) return 1;
+    values[i] = (uint64_t)at[i];
+  }
+  blockDim = Index{(unsigned)head[0], 1, 1};
+  gridDim = Index{(unsigned)head[1], 1, 1};
+  fibers::stacks = (char *)mmap(nullptr, (size_t)fibers::most * fibers::stack, PROT_READ | PROT_WRITE,
+                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  fibers::body = launch;
+  for (unsigned b = 0; b < gridDim.x; b++) {
+    blockIdx = Index{b, 0, 0};
+    fibers::run(blockDim.x);
+  }
+  rewind(f);
+  fwrite(head, 8, 3, f);
+  for (uint64_t i = 0; i < head[2]; i++) {
+    fwrite(words[i], 8, 2, f);
+    if (words[i][0] && words[i][1]) fwrite(at[i], 1, words[i][1], f);
+  }
+  return fclose(f);
+}
