@@ -23,7 +23,8 @@ func specs() []gpujob.Spec {
 		&gpujob.FuseSpec{Embeddings: matrix, Members: gpujob.From([]uint32{0}), Nodes: 1},
 		&gpujob.GemmSpec{A: matrix, B: matrix, TB: true, Alpha: 2},
 		&gpujob.ComputeSpec{
-			Expr: "sum(x * a)", In: map[string]*gpujob.Array{"x": &f}, Numbers: map[string]float32{"a": 2}, Explain: true,
+			Expr: "sum(x * a)", In: map[string]*gpujob.Array{"x": &f}, Numbers: map[string]float32{"a": 2},
+			Explain: true,
 		},
 		&gpujob.ChainSpec{Factors: []gpujob.Array{matrix, gpujob.From(make([]float32, 16), 8, 2)}},
 		&gpujob.KernelSpec{
