@@ -101,7 +101,11 @@ func (d *Device) Build() error {
 	}
 	all := text.String() + "static const Entry table[] = {\n" + table.String() + "};\n"
 	runner := testcache.Read(d.t, programs, "testdata/emulate_device.cpp")
-	args := []string{"-std=c++17", "-O1", "-ffp-contract=off", "-fwrapv", "-w"}
+	// A processor reads vectors from any address, a GPU faults: the program ends there too.
+	args := []string{
+		"-std=c++17", "-O1", "-ffp-contract=off", "-fwrapv", "-w", "-fsanitize=alignment",
+		"-fsanitize-undefined-trap-on-error",
+	}
 	if strings.Contains(cpuFlags(), " fma ") {
 		args = append(args, "-mfma")
 	}

@@ -469,8 +469,13 @@ func unroll(arrays int) int {
 }
 
 // aligned writes the flag vec, which says whether all arrays are whole vectors of four elements
-// from their start on. An array of a run may start at any element.
-func (w *writer) aligned(arrays []*ir.Node, writes []*ir.Node) {
+// from their start on. An array of a run may start at any element. Where vectors begin with each
+// row, rows must be whole vectors too.
+func (w *writer) aligned(arrays []*ir.Node, writes []*ir.Node, byRow bool) {
+	if byRow && w.t.Width%4 != 0 {
+		w.line("const bool vec = false;")
+		return
+	}
 	w.WriteString("  const bool vec = true")
 	for _, n := range arrays {
 		fmt.Fprintf(w, " && x_aligned(x%d, %d)", w.id(n), 4*n.Type.Bytes())
@@ -538,7 +543,7 @@ func (w *writer) mapKernel() {
 			direct = append(direct, s)
 		}
 	}
-	w.aligned(wide, direct)
+	w.aligned(wide, direct, false)
 	// A block with folds has a super tile, whose tiles it folds at the end.
 	tiles := MapTiles
 	if len(all) > 0 {

@@ -15,7 +15,7 @@ func (w *writer) compactKernel() {
 	keep := t.Roots[0].Args[1]
 	w.begin(t.Name, t.Reads, t.Roots, "unsigned long long *count", "unsigned *scratch", "unsigned long long n")
 	wide := w.wide()
-	w.aligned(wide, nil)
+	w.aligned(wide, nil, false)
 	w.line("__shared__ unsigned x_stage[%d];", CompactTile)
 	w.line("__shared__ unsigned x_start[64];")
 	w.line("__shared__ unsigned x_tile, x_total;")
@@ -226,7 +226,7 @@ func (w *writer) scanKernels() {
 	// load writes the computation of a thread's elements from what the part reads, and their sums.
 	load := func() {
 		wide := w.wide()
-		w.aligned(wide, nil)
+		w.aligned(wide, nil, false)
 		w.line("#pragma unroll")
 		w.line("for (int u = 0; u < 4; u++) {")
 		w.line("const u64 e0 = base + 4 * u;")

@@ -57,7 +57,7 @@ func (w *writer) rowsKernel() {
 			stores = append(stores, r)
 		}
 	}
-	w.aligned(wide, stores)
+	w.aligned(wide, stores, true)
 	hold := len(wide)*lay.vectors*4 <= held
 	// Elements of arrays stay in registers if they fit; otherwise each phase reads them again.
 	kept := w.expensive(level, len(wide), lay, hold)
