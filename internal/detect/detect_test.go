@@ -18,6 +18,7 @@ import (
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/internal/detect"
 	"github.com/exoswarm/exoswarm/internal/leak"
+	"github.com/exoswarm/exoswarm/internal/testlong"
 )
 
 // childDir makes the test binary a detector over the files of a folder, which a test kills.
@@ -262,7 +263,7 @@ func TestFollow(t *testing.T) {
 // TestKill: a detector that is killed again and again loses no row of a file, and none counts
 // twice.
 func TestKill(t *testing.T) {
-	all := rows(30_000)
+	all := rows(testlong.Of(30_000, 12_000))
 	text := header + strings.Join(all, "")
 	whole, killed := folder(t, ""), folder(t, "")
 	if _, err := stdin(t, whole, "rows.csv", text, nil); err != nil {
@@ -305,7 +306,7 @@ func TestKill(t *testing.T) {
 		t.Fatalf("the last part: %v", err)
 	}
 	want, got := read(t, filepath.Join(whole, "out.ndjson")), read(t, filepath.Join(killed, "out.ndjson"))
-	if got != want || kills < 5 {
+	if got != want || kills < len(all)/6000 {
 		t.Errorf("after %d kills the output has %d bytes, without %d", kills, len(got), len(want))
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/internal/ops/cluster"
+	"github.com/exoswarm/exoswarm/internal/testlong"
 )
 
 var pictures = flag.String("pictures", "", "write a picture of each page into this folder")
@@ -165,6 +166,7 @@ func (b *browser) pages(t *testing.T, views []view, folder string) {
 		{"phone", "light", 360, 740, true},
 		{"zoom", "dark", 640, 450, false}, // 1280 by 900 at 200 %
 	}
+	screens = screens[:testlong.Of(len(screens), 2)]
 	for _, v := range views {
 		for _, s := range screens {
 			if t.Failed() && time.Since(begin) > 2*time.Minute {
