@@ -107,8 +107,11 @@ func (c *Raster) reduce(cell int) {
 		return sum, least, most
 	}
 	mean, least, most := tree(0, 1)
-	if mean /= float32(counted); counted == 0 {
+	switch mean /= float32(counted); {
+	case counted == 0:
 		mean, least, most = 0, 0, 0
+	case mean != mean: // the sum is beyond the largest float on both sides; a NaN has these bits alone
+		mean = math.Float32frombits(0x7fc00000)
 	}
 	c.sums, c.leasts, c.mosts = append(c.sums, mean), append(c.leasts, least), append(c.mosts, most)
 	c.counts = append(c.counts, counted)

@@ -140,7 +140,7 @@ func TestPages(t *testing.T) {
 	r := opened(t, f, nil)
 	b := openBrowser(t)
 	b.begin(r)
-	b.pages(t, views, "")
+	b.eachScreen(t, views, "")
 }
 
 // begin logs in and shows the overview, with axe-core.
@@ -153,8 +153,8 @@ func (b *browser) begin(r *running) {
 	b.useAxe()
 }
 
-// pages tests views on several screens, and writes pictures into a folder that is not empty.
-func (b *browser) pages(t *testing.T, views []view, folder string) {
+// eachScreen tests views on several screens, and writes pictures into a folder that is not empty.
+func (b *browser) eachScreen(t *testing.T, views []view, folder string) {
 	begin := time.Now()
 	screens := []struct {
 		name, scheme  string

@@ -321,7 +321,7 @@ func TestLive(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	b.pages(t, liveViews, *pictures)
+	b.eachScreen(t, liveViews, *pictures)
 	if _, body := r.get(t, "jobs/import"); strings.Contains(body, "hunter") {
 		t.Error("the job shows a secret:", body)
 	}

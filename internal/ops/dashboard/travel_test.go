@@ -121,7 +121,7 @@ func TestTravel(t *testing.T) {
 	r := opened(t, w, func(o *Options) { o.Past = guide })
 	b := openBrowser(t)
 	b.begin(r)
-	b.pages(t, travelViews, *pictures)
+	b.eachScreen(t, travelViews, *pictures)
 	b = b.with(t)
 	b.look(1280, 900, "light", false)
 
