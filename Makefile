@@ -3,9 +3,7 @@ GOLANGCI = go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 CUDA_STUBS ?= /usr/lib/x86_64-linux-gnu/stubs
 
-.PHONY: all build test test-long lint cuda sanitize bench fuzz crash damage mutate nab chaos recover recover-cluster recover-race lifecycle many soak watching clean
-.PHONY: all build test test-long test-slice lint cuda sanitize bench fuzz crash damage mutate nab chaos recover recover-cluster recover-race lifecycle many soak clean
-.PHONY: all build test test-long lint cuda sanitize bench fuzz crash damage mutate nab chaos recover recover-cluster recover-race lifecycle many soak entities clean
+.PHONY: all build test test-long lint cuda sanitize bench fuzz crash damage mutate nab chaos recover recover-cluster recover-race lifecycle many soak watching test-slice entities clean
 
 all: lint build test
 
@@ -96,6 +94,7 @@ soak: ## rate and memory of a cluster that streams for SOAK at its highest rate,
 WATCHING ?= 30s
 watching: ## what 10 viewers of the dashboard cost: observations a second without and with them, four pairs of WATCHING each; for a quiet machine
 	EXOSWARM_LONG=1 go test -count=1 -v -timeout 1h -run '^TestWatchingCost$$' ./cmd/exoswarm -args -watching.for=$(WATCHING) -watching.most=2
+
 entities: build ## rows/s of one process over rows of 100,000 entities of 16 agents in random order; ENTITY_ROWS of them
 	dir=$$(mktemp -d) && trap "rm -rf $$dir" EXIT && \
 	go run ./internal/keyedrows -rows $(ENTITY_ROWS) -entities 100000 > $$dir/rows.csv && \

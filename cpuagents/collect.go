@@ -47,6 +47,8 @@ func (s *stream) collect(ctx context.Context, ordered *orderedOutput) (end swarm
 	defer reading.Wait()
 	defer cancel(nil)
 
+	// A job whose swarm is unserved gets no decision, and no error: the ticker looks for that. What is
+	// due is counted from the batches, so that a slow source is not taken for a stall.
 	look := time.NewTicker(time.Second)
 	defer look.Stop()
 	quiet := time.Now() // since when a decision has been due and none has come

@@ -16,7 +16,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/audit"
 )
 
-// auditCommand returns exoswarm audit.
+// auditCommand returns exoswarm audit. A viewer's login is enough. Records of the last seconds may be
+// of actions that have not ended.
 func auditCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "audit", Short: "List what operators did, newest first", Args: cobra.NoArgs,
@@ -47,6 +48,7 @@ func auditList(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 	if err != nil {
 		return err
 	}
+	// An error of the printer, such as a pipe that is closed, ends the listing too.
 	var perr error
 	err = c.Audit.List(cmd.Context(), time.Now().Add(-since), func(e audit.Entry) bool {
 		perr = p.Item(e, e.At.Format(time.RFC3339), e.User, e.From, e.Via, e.Action, e.Object, e.Outcome, e.Error)
@@ -55,7 +57,8 @@ func auditList(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 	return errors.Join(err, perr, p.End())
 }
 
-// operate does an action between two records of the audit.
+// operate does an action between two records of the audit. The dashboard does the same action by the
+// same function, with a preview before it. The error is that of the action; its record has it too.
 func operate(cmd *cobra.Command, c *natsq.Conn, r action.Request) (out action.Outcome, err error) {
 	o := action.Options{Conn: c}
 	if cmd.Flags().Lookup("timeout") != nil {

@@ -32,6 +32,8 @@ was read, and ends.`,
 			if err != nil {
 				return err
 			}
+			// Anomalies go to stdout. Messages and the counts at the end go to stderr, so that a pipe
+			// gets nothing but NDJSON.
 			o := detect.Options{In: cmd.InOrStdin(), Out: cmd.OutOrStdout(), Err: cmd.ErrOrStderr(), Log: log}
 			o.SpecFile, _ = f.GetString("file")
 			o.DataDir, _ = f.GetString("data-dir")
@@ -40,6 +42,7 @@ was read, and ends.`,
 			o.Rejects, _ = f.GetString("rejects")
 			o.All, _ = f.GetBool("all")
 			o.CSV, _ = f.GetStringArray("csv")
+			// What is missing is said before anything is opened: a wrong call changes no folder.
 			switch {
 			case o.SpecFile == "":
 				return command.Usage("detect: -f is missing: name a swarm spec, such as examples/telemetry/swarm.yaml")
@@ -58,6 +61,7 @@ was read, and ends.`,
 	f.Bool("all", false, "write every decision, not only anomalies")
 	f.StringArray("csv", nil, "KEY=VALUE of the dialect of CSV, in place of csv in the specification")
 	command.LogFlags(f)
+	// The parts inside log as agents do, which a person who reads anomalies does not want to see.
 	command.SetDefault(f, "log-level", "error")
 	return cmd
 }

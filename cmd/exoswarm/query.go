@@ -283,6 +283,8 @@ func swarmState(cmd *cobra.Command, args []string, c *natsq.Conn) (err error) {
 	if err != nil {
 		return err
 	}
+	// The name is looked up once. The replay uses the id, so that a swarm of the same name that is
+	// made meanwhile is not mistaken for this one.
 	s, err := client.Open(cmd.Context(), args[0])
 	if err != nil {
 		return err
@@ -297,11 +299,14 @@ func swarmState(cmd *cobra.Command, args []string, c *natsq.Conn) (err error) {
 		defer func() { err = errors.Join(err, b.Close()) }()
 		o.Snapshots = b
 	}
+	// The guide is closed before the bucket, from which a replay may still read.
 	guide, err := travel.New(o)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, guide.Close()) }()
+	// Only the job of a run knows the names of its series. The group decides the shard: a --shard that
+	// differs is not used.
 	if key != "" {
 		if q.Group, err = guide.GroupOf(cmd.Context(), q.Swarm, key); err != nil {
 			return err
@@ -313,6 +318,7 @@ func swarmState(cmd *cobra.Command, args []string, c *natsq.Conn) (err error) {
 		q.Shard = shards.ShardOf(q.Group)
 	}
 	whole := q.Group < 0
+	// Progress goes to stderr, at most every two seconds, so that the output stays a table or JSON.
 	told := time.Now()
 	q.Progress = func(entry, of uint64) {
 		if time.Since(told) >= 2*time.Second {
@@ -328,6 +334,7 @@ func swarmState(cmd *cobra.Command, args []string, c *natsq.Conn) (err error) {
 	if err != nil {
 		return err
 	}
+	// How the answer was found is no part of it.
 	for _, m := range v.Moments {
 		fmt.Fprintln(cmd.ErrOrStderr(), momentLine(v, m))
 	}
@@ -337,7 +344,8 @@ func swarmState(cmd *cobra.Command, args []string, c *natsq.Conn) (err error) {
 	return showGroup(cmd, v)
 }
 
-// momentLine describes a moment.
+// momentLine describes a moment: the entry, how many there are, where the replay began, and how long
+// it took. An entry whose text cannot be read has no kind.
 func momentLine(v travel.View, m travel.Moment) string {
 	from := "the first entry of the log"
 	switch m.Start.Kind {
@@ -353,7 +361,8 @@ func momentLine(v travel.View, m travel.Moment) string {
 	return text + fmt.Sprintf(": %d entries replayed from %s in %.2f s", m.Replayed, from, m.Seconds)
 }
 
-// showSummary prints each variable over all agents or groups of a shard.
+// showSummary prints each variable over all agents or groups of a shard, in the order of the layout
+// of its pages. Values that are no numbers, NaN or infinite, take no part in mean, min and max.
 func showSummary(cmd *cobra.Command, v travel.View) error {
 	columns := []string{"VARIABLE", "PER", "MEAN", "MIN", "MAX"}
 	if len(v.Moments) > 1 {
@@ -363,6 +372,7 @@ func showSummary(cmd *cobra.Command, v travel.View) error {
 	if err != nil {
 		return err
 	}
+	// A table has six digits; JSON has all of them.
 	number := func(x float64) string { return strconv.FormatFloat(x, 'g', 6, 64) }
 	for i, one := range v.Moments[0].Summary {
 		item := map[string]any{
@@ -382,7 +392,8 @@ func showSummary(cmd *cobra.Command, v travel.View) error {
 }
 
 // showGroup prints the variables of a group and of its agents, and with two moments those rows that
-// differ.
+// differ. The group comes first, then its agents by number, at most --agents of them. Without a
+// difference it prints nothing, which is success.
 func showGroup(cmd *cobra.Command, v travel.View) error {
 	two := len(v.Moments) > 1
 	columns := []string{"OF", "STATE"}

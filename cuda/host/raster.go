@@ -11,18 +11,21 @@ import (
 func init() { twin.Register("raster", raster) }
 
 // rasterVar is the variable that raster reads, with the places of its elements; see
-// kernels.RasterParams.
+// kernels.RasterParams. It reads the memory of the pages and changes nothing.
 type rasterVar struct {
-	mem                        []byte
-	pageBytes, offset          uint64
-	frames                     []uint32
+	mem []byte // all frames, one behind the other
+	// Both are in bytes: the size of a frame, and where the variable begins in each.
+	pageBytes, offset uint64
+	frames            []uint32 // the frame of each page, or kernels.RasterAbsent
+	// A page has units; a unit has width elements, of which count from first on are its value.
 	units, width, first, count uint32
 	elem                       kernels.Elem
 	together, votes            bool
-	floats                     []float32
-	words                      []uint32
-	longs                      []uint64
-	halves                     []uint16
+	// The same memory as elements of each size, so that a read is one index.
+	floats []float32
+	words  []uint32
+	longs  []uint64
+	halves []uint16
 }
 
 // raster is the twin of raster.cu: a block makes a share of the cells. The sums of 32 lanes are
@@ -37,6 +40,7 @@ func raster(b *twin.Block) {
 	v.longs, v.halves = device.Of[uint64](v.mem), device.Of[uint16](v.mem)
 	n, per, begin, cells := uint64(b.Uint32(11)), uint64(b.Uint32(12)), uint64(b.Uint32(13)), uint64(b.Uint32(14))
 	values, counts := twin.Mem[float32](b, 15), twin.Mem[uint32](b, 16)
+	// Cells are independent of each other, so blocks share them in any way.
 	lo, hi := b.Part(cells)
 	for cell := lo; cell < hi; cell++ {
 		from := (begin + cell) * per
@@ -48,6 +52,7 @@ func raster(b *twin.Block) {
 // cell returns the mean, the least and the greatest value of the units of a range, and how many
 // there are; zeros for none.
 func (v *rasterVar) cell(from, end uint64) (mean, least, most float32, counted uint32) {
+	// Lanes hold what the lanes of a warp hold. A plain sum would round in another order.
 	var sums, lows, highs [32]float32
 	for i := range lows {
 		lows[i], highs[i] = float32(math.Inf(1)), float32(math.Inf(-1))
@@ -70,6 +75,7 @@ func (v *rasterVar) cell(from, end uint64) (mean, least, most float32, counted u
 	if counted == 0 {
 		return 0, 0, 0, 0
 	}
+	// The tree of the kernel's shuffles: only the lower lanes go on.
 	for d := 16; d > 0; d /= 2 {
 		for lane := range d {
 			sums[lane] += sums[lane+d]
@@ -106,6 +112,7 @@ func (v *rasterVar) value(unit uint32) (float32, bool) {
 		}
 		sum += x
 	}
+	// A vote is stored as the candidate plus one, so 0 is a unit that has not voted.
 	switch {
 	case v.votes && sum == 0:
 		return 0, false
