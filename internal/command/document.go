@@ -41,7 +41,7 @@ func (m *Metrics) Document(ctx context.Context, cmd *cobra.Command, what string,
 			return nil, fmt.Errorf("stacks: %w", err)
 		}
 	case telemetry.Metrics:
-		families, err := m.Gather()
+		families, err := m.all().Gather()
 		if err != nil && len(families) == 0 {
 			return nil, fmt.Errorf("metrics: %w", err)
 		}

@@ -36,6 +36,9 @@ type Check func(ctx context.Context) error
 // Metrics is the registry of a process, served over HTTP where --metrics says so.
 type Metrics struct {
 	*prometheus.Registry
+	// slow has the metrics whose collection takes milliseconds of a processor. A scrape reads them, the
+	// questions of a dashboard, one a second, do not.
+	slow *prometheus.Registry
 	addr   string
 	server *http.Server
 	ended  chan struct{}
@@ -48,8 +51,11 @@ type Metrics struct {
 // and serves it. /livez answers 200 as long as the process answers at all; /readyz and /healthz
 // answer 200, or 503 and the reasons of the checks that fail.
 func NewMetrics(cmd *cobra.Command, log *slog.Logger) (*Metrics, error) {
-	m := &Metrics{Registry: prometheus.NewRegistry(), checks: map[string]Check{}}
-	m.MustRegister(newBuildInfo(cmd.Root().Name()), NewHoldings("/proc/self"), collectors.NewGoCollector(),
+	m := &Metrics{
+		Registry: prometheus.NewRegistry(), slow: prometheus.NewRegistry(), checks: map[string]Check{},
+	}
+	m.slow.MustRegister(NewHoldings("/proc/self"))
+	m.MustRegister(newBuildInfo(cmd.Root().Name()), collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewBuildInfoCollector())
 	addr, _ := cmd.Flags().GetString("metrics")
 	if addr == "" {
@@ -61,7 +67,7 @@ func NewMetrics(cmd *cobra.Command, log *slog.Logger) (*Metrics, error) {
 	}
 	errorLog := slog.NewLogLogger(log.Handler(), slog.LevelWarn)
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(m.Registry,
+	mux.Handle("GET /metrics", promhttp.HandlerFor(m.all(),
 		promhttp.HandlerOpts{Registry: m.Registry, ErrorLog: errorLog}))
 	ready := func(w http.ResponseWriter, r *http.Request) {
 		if err := m.Ready(r.Context()); err != nil {
@@ -87,6 +93,9 @@ func NewMetrics(cmd *cobra.Command, log *slog.Logger) (*Metrics, error) {
 	log.Info("serving metrics", "url", "http://"+m.addr+"/metrics")
 	return m, nil
 }
+
+// all returns every metric of the process.
+func (m *Metrics) all() prometheus.Gatherer { return prometheus.Gatherers{m.Registry, m.slow} }
 
 // Require adds a check to those of /readyz, or replaces the one of that name.
 func (m *Metrics) Require(name string, check Check) {
