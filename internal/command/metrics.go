@@ -38,7 +38,7 @@ type Metrics struct {
 	*prometheus.Registry
 	// slow has the metrics whose collection takes milliseconds of a processor. A scrape reads them, the
 	// questions of a dashboard, one a second, do not.
-	slow *prometheus.Registry
+	slow   *prometheus.Registry
 	addr   string
 	server *http.Server
 	ended  chan struct{}
