@@ -10,7 +10,7 @@ all: lint build test
 build: ## the three commands, static and stripped, into bin/; fails if one is larger than its budget
 	go run ./internal/size -version $(VERSION)
 
-test: ## the tests that every change runs, three minutes on two cores with a warm build cache
+test: ## the tests that every change runs, four to five minutes on two cores
 	go test ./...
 
 test-long: ## the same and all long ones: processes under faults, all samples of the kernels' emulations; 20 minutes on two cores
