@@ -113,6 +113,9 @@ func (s *Streamer) Handle(ctx context.Context, job jobs.Job, progress func(any))
 		Streamer: s, id: job.ID, progress: progress, answered: make(chan struct{}, 1), ahead: make(chan struct{}, 1),
 	}
 	result, err := st.attempt(ctx, job)
+	if cause := context.Cause(ctx); cause != nil && errors.Is(err, context.Canceled) {
+		err = cause // a call that ctx ended says only that it was cancelled
+	}
 	s.Files.NoteScratch(err)
 	gone := (errors.Is(err, jobs.ErrNotFound) || errors.Is(err, jobs.ErrFenced)) && st.gone(ctx)
 	if gone && !errors.Is(err, jobs.ErrFenced) {

@@ -71,8 +71,8 @@ func Connect(ctx context.Context, o natsconn.Options) (*Conn, error) {
 		Audit: audit.New(k),
 	}
 	c.Objects = objects.New(k, func(ctx context.Context, job string) (bool, error) { return c.Queue.Known(ctx, job) })
-	c.Letters = deadletters.New(k, func(ctx context.Context, j jobs.Job, forgiven uint64) error {
-		return c.Queue.Resubmit(ctx, j, forgiven)
+	c.Letters = deadletters.New(k, func(ctx context.Context, d jobs.DeadLetter, j jobs.Job, forgiven uint64) error {
+		return c.Queue.Resubmit(ctx, d, j, forgiven)
 	})
 	c.Queue = queue.New(k, c.Registry, c.Objects, c.Control, c.Results, c.Letters)
 	c.Schedules = schedules.New(k, c.Queue)

@@ -33,9 +33,11 @@ type Store struct {
 	resubmit Resubmit
 }
 
-// Resubmit queues a job once more. Cancellations of the job up to the revision forgiven do not
-// count for it. The error is jobs.ErrExists when the job is queued already.
-type Resubmit func(ctx context.Context, j jobs.Job, forgiven uint64) error
+// Resubmit queues the job of a letter once more, with the changes that j has. Cancellations of the
+// job up to the revision forgiven do not count for it. The error is jobs.ErrExists when the job is
+// queued, and not with the copy from which the letter was made: the process that stored the letter
+// is about to remove that copy.
+type Resubmit func(ctx context.Context, d jobs.DeadLetter, j jobs.Job, forgiven uint64) error
 
 // New returns the dead letters that a connection reaches. The connection stays the caller's.
 // Redrive alone calls resubmit.
@@ -181,7 +183,7 @@ func (s *Store) Redrive(ctx context.Context, d jobs.DeadLetter) error {
 	if d.Reason == nil || d.Reason.Code != jobs.CodeParent {
 		j.After, j.OnFailedParent = nil, "" // it began, so its parents had ended
 	}
-	if err := s.resubmit(ctx, j, forgiven); err != nil && !errors.Is(err, jobs.ErrExists) {
+	if err := s.resubmit(ctx, d, j, forgiven); err != nil && !errors.Is(err, jobs.ErrExists) {
 		return err
 	}
 	return s.remove(ctx, d)

@@ -42,8 +42,8 @@ func connect(t testing.TB) parts {
 	}
 	t.Cleanup(c.Close)
 	p := parts{conn: c, results: results.New(c)}
-	p.Store = deadletters.New(c, func(ctx context.Context, j jobs.Job, forgiven uint64) error {
-		return p.queue.Resubmit(ctx, j, forgiven)
+	p.Store = deadletters.New(c, func(ctx context.Context, d jobs.DeadLetter, j jobs.Job, forgiven uint64) error {
+		return p.queue.Resubmit(ctx, d, j, forgiven)
 	})
 	o := objects.New(c, func(ctx context.Context, job string) (bool, error) { return p.queue.Known(ctx, job) })
 	p.queue = queue.New(c, registry.New(c), o, control.New(c), p.results, p.Store)

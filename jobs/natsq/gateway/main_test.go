@@ -55,8 +55,8 @@ func another(t testing.TB, s *server.Server) reached {
 	o := objects.New(c, func(ctx context.Context, job string) (bool, error) { return q.Known(ctx, job) })
 	agents := registry.New(c)
 	r := results.New(c)
-	letters := deadletters.New(c, func(ctx context.Context, j jobs.Job, forgiven uint64) error {
-		return q.Resubmit(ctx, j, forgiven)
+	letters := deadletters.New(c, func(ctx context.Context, d jobs.DeadLetter, j jobs.Job, forgiven uint64) error {
+		return q.Resubmit(ctx, d, j, forgiven)
 	})
 	q = queue.New(c, agents, o, control.New(c), r, letters)
 	return reached{c, q, Parts{

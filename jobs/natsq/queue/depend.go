@@ -23,7 +23,7 @@ import (
 // submitGraph stores a batch as waiting jobs, all or none. The batch may have jobs without parents.
 // The call then moves on the jobs that need not wait. The resolvers of the workers do the same for
 // the jobs that this call does not reach.
-func (q *Queue) submitGraph(ctx context.Context, what string, batch []jobs.Job, forgiven uint64) error {
+func (q *Queue) submitGraph(ctx context.Context, what string, batch []jobs.Job, again redrive) error {
 	for _, j := range batch {
 		if err := j.WithDefaults().Validate(); err != nil {
 			return err
@@ -39,9 +39,7 @@ func (q *Queue) submitGraph(ctx context.Context, what string, batch []jobs.Job, 
 			return err
 		}
 		m.Subject = wire.SourceOf(j).Wait(j.ID)
-		if forgiven > 0 {
-			natsconn.SetHeader(m, HeaderForgiven, strconv.FormatUint(forgiven, 10))
-		}
+		again.mark(m)
 		msgs = append(msgs, m)
 		for _, p := range j.After {
 			msgs = append(msgs, &nats.Msg{Subject: wire.EdgeSubject(p, j.ID), Data: []byte(m.Subject)})

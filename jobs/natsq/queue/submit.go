@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
@@ -37,35 +36,22 @@ func (q *Queue) SubmitNew(ctx context.Context, j jobs.Job, made bool) error {
 	if err := q.control.Admit(ctx, j); err != nil {
 		return fmt.Errorf("submit job %s: %w", j.ID, err)
 	}
-	return q.submit(ctx, j, 0, made)
+	return q.submit(ctx, j, redrive{}, made)
 }
 
-// HeaderForgiven of a job's message is the revision of the last cancellation that does not count
-// for the job.
-const HeaderForgiven = "Exo-Forgiven"
-
-// Resubmit queues the job of a dead letter. It does not count the job against the limits of its
-// tenant. Cancellations up to the revision forgiven do not count for it.
-func (q *Queue) Resubmit(ctx context.Context, j jobs.Job, forgiven uint64) error {
-	return q.submit(ctx, j, forgiven, false)
-}
-
-// submit is SubmitNew without the limits of the tenant. Cancellations up to the revision forgiven
-// do not count for the job.
-func (q *Queue) submit(ctx context.Context, j jobs.Job, forgiven uint64, made bool) (err error) {
+// submit is SubmitNew without the limits of the tenant. again is the zero value for a new job.
+func (q *Queue) submit(ctx context.Context, j jobs.Job, again redrive, made bool) (err error) {
 	ctx, span := q.StartSubmit(ctx, j)
 	defer func() { natsconn.EndSpan(span, err) }()
 	what := "submit job " + j.ID
 	if len(j.After) > 0 {
-		return q.submitGraph(ctx, what, []jobs.Job{j}, forgiven)
+		return q.submitGraph(ctx, what, []jobs.Job{j}, again)
 	}
 	m, j, err := q.Prepare(ctx, j)
 	if err != nil {
 		return err
 	}
-	if forgiven > 0 {
-		natsconn.SetHeader(m, HeaderForgiven, strconv.FormatUint(forgiven, 10))
-	}
+	again.mark(m)
 	if j.NotBefore.After(time.Now()) {
 		if !made {
 			if err := q.unknown(ctx, j); err != nil {
@@ -113,7 +99,7 @@ func (q *Queue) SubmitBatch(ctx context.Context, batch []jobs.Job) (err error) {
 		return fmt.Errorf("%s: %w", what, err)
 	}
 	if slices.ContainsFunc(batch, func(j jobs.Job) bool { return len(j.After) > 0 }) {
-		return q.submitGraph(ctx, what, batch, 0)
+		return q.submitGraph(ctx, what, batch, redrive{})
 	}
 	msgs := make([]*nats.Msg, len(batch))
 	seen := make(map[string]bool, len(batch))
