@@ -110,16 +110,20 @@ func serveNATS(cmd *cobra.Command) error {
 			return command.Usage("nats: --key-file: %v", err)
 		}
 	}
+	service := command.NewService(log)
+	defer service.Close()
 	s, err := server.Start(cmd.Context(), o)
 	if err != nil {
 		return err
 	}
 	defer s.Close()
 	log.Info("nats is ready", "url", s.URL(), "data", o.Dir)
+	service.Ready(func() { s.Clients() })
 	// The deferred call closes the server, and waits until its store is on the disk.
 	select {
 	case <-cmd.Context().Done():
 		log.Info("stopping", "reason", context.Cause(cmd.Context()))
+		service.Stopping(context.Cause(cmd.Context()))
 		return nil
 	case <-s.Full():
 		return fmt.Errorf("nats: no space left on the disk of %s: free some and start again", o.Dir)

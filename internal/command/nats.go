@@ -67,8 +67,8 @@ const connectEvery = time.Second
 
 // Connect connects an agent. A server that does not answer is waited for until the command's
 // context ends: the log has one line at the begin and one at the end, and /readyz says so
-// meanwhile. Afterwards /readyz asks for a working connection, and the metrics show it.
-func Connect(cmd *cobra.Command, o natsconn.Options, m *Metrics) (*natsq.Conn, error) {
+// meanwhile, as does the service. Afterwards /readyz asks for a working connection, and the metrics show it.
+func Connect(cmd *cobra.Command, o natsconn.Options, m *Metrics, service *Service) (*natsq.Conn, error) {
 	log := o.Logger
 	m.Require("nats", func(context.Context) error { return errors.New("not connected yet") })
 	began := time.Time{}
@@ -96,6 +96,7 @@ func Connect(cmd *cobra.Command, o natsconn.Options, m *Metrics) (*natsq.Conn, e
 			log.Warn("waiting for the NATS server", "error", err)
 			m.Require("nats", func(context.Context) error { return err })
 		}
+		service.Waiting(err.Error())
 		select {
 		case <-time.After(connectEvery):
 		case <-cmd.Context().Done():
