@@ -146,8 +146,10 @@ func startSystem(t *testing.T, units, etc map[string]string) *system {
 		all[name] = string(text)
 	}
 	// The real targets would start what the machine starts.
-	for _, name := range []string{"network-online.target", "multi-user.target", "sysinit.target", "basic.target",
-		"shutdown.target"} {
+	for _, name := range []string{
+		"network-online.target", "multi-user.target", "sysinit.target", "basic.target",
+		"shutdown.target",
+	} {
 		all[name] = "[Unit]\nDefaultDependencies=no\n"
 	}
 	group := fmt.Sprintf("exoswarm-test-%d", os.Getpid())
