@@ -211,7 +211,10 @@ func TestCompose(t *testing.T) {
 		c := service("nats")
 		c.command = args
 		c.env = []string{"NATS_URL=nats://nats:4222", "NATS_CREDS=/etc/exoswarm/operator.creds"}
-		c.binds = append(c.binds, bind{filepath.Join(auth, "creds", "operator.creds"), "/etc/exoswarm/operator.creds", true})
+		c.binds = append(
+			c.binds,
+			bind{filepath.Join(auth, "creds", "operator.creds"), "/etc/exoswarm/operator.creds", true},
+		)
 		if err := os.WriteFile(filepath.Join(c.image.root, "etc/exoswarm/operator.creds"), nil, 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -280,7 +283,8 @@ func TestCompose(t *testing.T) {
 	}{
 		"nats":     {func(*container) {}, "data folder /var/lib/exoswarm: this process may not write there"},
 		"gpuagent": {func(*container) {}, "--data-dir: mkdir /var/lib/exoswarm/kernels"},
-		"cpuagent": {func(c *container) { c.command = append(c.command, "--root", "x=/none") }, "--root x: open /none: no such file"},
+		"cpuagent": {func(c *container) { c.command = append(c.command, "--root", "x=/none") }, "" +
+			"--root x: open /none: no such file"},
 	} {
 		one := service(name)
 		if err := os.RemoveAll(filepath.Join(volumes, name)); err != nil {

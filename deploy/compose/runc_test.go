@@ -141,14 +141,22 @@ func (c *container) spec() any {
 	mounts := list{
 		object{"destination": "/proc", "type": "proc", "source": "proc"},
 		object{"destination": "/dev", "type": "tmpfs", "source": "tmpfs", "options": list{"nosuid", "mode=755"}},
-		object{"destination": "/tmp", "type": "tmpfs", "source": "tmpfs", "options": list{"nosuid", "nodev", "mode=1777"}},
+		object{
+			"destination": "/tmp",
+			"type":        "tmpfs",
+			"source":      "tmpfs",
+			"options":     list{"nosuid", "nodev", "mode=1777"},
+		},
 	}
 	for _, b := range c.binds {
 		options := list{"bind", "nosuid", "nodev"}
 		if b.readOnly {
 			options = append(options, "ro")
 		}
-		mounts = append(mounts, object{"destination": b.target, "type": "bind", "source": b.source, "options": options})
+		mounts = append(
+			mounts,
+			object{"destination": b.target, "type": "bind", "source": b.source, "options": options},
+		)
 	}
 	network := object{"type": "network"}
 	if c.network != "" {
@@ -159,7 +167,9 @@ func (c *container) spec() any {
 		"root":       object{"path": c.image.root, "readonly": true},
 		"process": object{
 			"user": object{"uid": c.user, "gid": c.user}, "args": append(c.image.config.Entrypoint, c.command...),
-			"env": append(c.image.config.Env, c.env...), "cwd": "/", "capabilities": object{}, "noNewPrivileges": true,
+			"env": append(
+				c.image.config.Env,
+				c.env...), "cwd": "/", "capabilities": object{}, "noNewPrivileges": true,
 		},
 		"mounts": mounts,
 		"linux": object{"namespaces": list{

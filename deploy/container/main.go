@@ -107,7 +107,8 @@ func (i image) write(to io.Writer) (size int64, err error) {
 		size += d.Size
 		return d, file(archive, v1.ImageBlobsDir+"/sha256/"+d.Digest.Encoded(), 0o644, 0, data)
 	}
-	if err := file(archive, v1.ImageLayoutFile, 0o644, 0, encode(v1.ImageLayout{Version: v1.ImageLayoutVersion})); err != nil {
+	layout := encode(v1.ImageLayout{Version: v1.ImageLayoutVersion})
+	if err := file(archive, v1.ImageLayoutFile, 0o644, 0, layout); err != nil {
 		return 0, err
 	}
 	manifest := v1.Manifest{Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: v1.MediaTypeImageManifest}
@@ -168,7 +169,9 @@ func (i image) config() v1.Image {
 // base writes what all images share, so that a registry and a host keep it once.
 func (i image) base(t *tar.Writer) error {
 	var errs []error
-	for _, dir := range []string{"etc", "etc/ssl", "etc/ssl/certs", "usr", "usr/local", "usr/local/bin", "var", "var/lib"} {
+	for _, dir := range []string{
+		"etc", "etc/ssl", "etc/ssl/certs", "usr", "usr/local", "usr/local/bin", "var", "var/lib",
+	} {
 		errs = append(errs, folder(t, dir, 0o755, 0))
 	}
 	line := fmt.Sprintf("exoswarm:x:%d:", User)
@@ -189,7 +192,8 @@ var epoch = time.Unix(0, 0).UTC()
 
 func folder(t *tar.Writer, name string, mode int64, owner int) error {
 	return t.WriteHeader(&tar.Header{
-		Typeflag: tar.TypeDir, Name: name + "/", Mode: mode, Uid: owner, Gid: owner, ModTime: epoch, Format: tar.FormatUSTAR,
+		Typeflag: tar.TypeDir, Name: name + "/", Mode: mode, Uid: owner, Gid: owner, ModTime: epoch,
+		Format: tar.FormatUSTAR,
 	})
 }
 

@@ -60,7 +60,8 @@ func TestUnits(t *testing.T) {
 				t.Fatal(err)
 			}
 			// The programs are not installed on every machine; verify looks for them.
-			text = regexp.MustCompile(`(?m)^ExecStart=/usr/local/bin/\w+`).ReplaceAll(text, []byte("ExecStart="+program))
+			text = regexp.MustCompile(`(?m)^ExecStart=/usr/local/bin/\w+`).
+				ReplaceAll(text, []byte("ExecStart="+program))
 			unit := filepath.Join(dir, name)
 			if err := errors.Join(os.WriteFile(unit, text, 0o644), os.Mkdir(unit+".d", 0o755)); err != nil {
 				t.Fatal(err)
@@ -75,7 +76,8 @@ func TestUnits(t *testing.T) {
 				}
 			}
 			// verify exits with 0 also after an unknown key, so its output counts.
-			if out, err := exec.Command("systemd-analyze", "verify", unit).CombinedOutput(); err != nil || len(out) > 0 {
+			if out, err := exec.Command("systemd-analyze", "verify", unit).CombinedOutput(); err != nil ||
+				len(out) > 0 {
 				t.Errorf("systemd-analyze verify: %v\n%s", err, out)
 			}
 			if out, err := exec.Command("systemd-analyze", "security", "--offline=true", "--no-pager",
@@ -131,7 +133,8 @@ func startSystem(t *testing.T, units, etc map[string]string) *system {
 	put := func(folder string, files map[string]string) string {
 		for name, text := range files {
 			path := filepath.Join(dir, folder, name)
-			if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o600)); err != nil {
+			err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o600))
+			if err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -308,8 +311,8 @@ func TestStart(t *testing.T) {
 		{"exoswarm-cpuagent", "EXOSWARM_CONCURRENCY=0", "2", "^failed: --concurrency 0: use 1 or more$"},
 		{"exoswarm-ui", "NATS_CREDS=/etc/exoswarm/none", "", "^failed: .*/etc/exoswarm/none"},
 		{
-			"exoswarm-nats", "EXOSWARM_DATA_DIR=/usr", "2", "^failed: nats server: data folder /usr: this process may " +
-				"not write there: give it the folder: .* read-only file system$",
+			"exoswarm-nats", "EXOSWARM_DATA_DIR=/usr", "2", "^failed: nats server: data folder /usr: this process " +
+				"may not write there: give it the folder: .* read-only file system$",
 		},
 	} {
 		unit := c.unit

@@ -66,7 +66,8 @@ func (s *site) start(file string, ports map[string]int, env map[string]string, o
 	text = strings.ReplaceAll(text, "/var/lib/nats", filepath.Join(dir, "nats"))
 	text = strings.ReplaceAll(text, "127.0.0.1:8222", "127.0.0.1:-1")
 	for from, to := range ports {
-		text = regexp.MustCompile(`listen: [0-9.]+:`+from).ReplaceAllString(text, fmt.Sprint("listen: 127.0.0.1:", to))
+		text = regexp.MustCompile(`listen: [0-9.]+:`+from).
+			ReplaceAllString(text, fmt.Sprint("listen: 127.0.0.1:", to))
 	}
 	conf, err := os.ReadFile(s.folder.ConfigFile())
 	if err != nil {
