@@ -73,13 +73,14 @@ var forms = map[string]struct {
 		nil,
 	},
 	"all": {
-		"{auth: {secret: s}, keda: {enabled: true, gpuagent: {enabled: true}}, networkPolicy: {enabled: true, " +
-			"metricsFrom: [monitoring]}, ui: {tlsSecret: t, loginTokenSecret: l}, image: {tag: v1, pullSecrets: [{name: p}]}, " +
-			"cpuagent: {args: ['--egress=*.example.com'], env: [{name: EXOSWARM_SECRET_T, value: x}], " +
-			"volumes: [{name: d, persistentVolumeClaim: {claimName: d}}], volumeMounts: [{name: d, mountPath: /d}], " +
-			"nodeSelector: {a: b}, tolerations: [{key: k}]}, gpuagent: {runtimeClassName: nvidia, " +
-			"args: ['--prefetch=auto'], storage: {class: fast}, nodeSelector: {a: b}, tolerations: [{key: k}]}, nats: {storage: {class: fast}, " +
-			"nodeSelector: {a: b}, tolerations: [{key: k}]}}",
+		"{auth: {secret: s}, keda: {enabled: true, gpuagent: {enabled: true}}, " +
+			"networkPolicy: {enabled: true, metricsFrom: [monitoring]}, ui: {tlsSecret: t, loginTokenSecret: l}, " +
+			"image: {tag: v1, pullSecrets: [{name: p}]}, cpuagent: {args: ['--egress=*.example.com'], " +
+			"env: [{name: EXOSWARM_SECRET_T, value: x}], volumes: [{name: d, persistentVolumeClaim: {claimName: d}}], " +
+			"volumeMounts: [{name: d, mountPath: /d}], nodeSelector: {a: b}, tolerations: [{key: k}]}, " +
+			"gpuagent: {runtimeClassName: nvidia, args: ['--prefetch=auto'], storage: {class: fast}, " +
+			"nodeSelector: {a: b}, tolerations: [{key: k}]}, " +
+			"nats: {storage: {class: fast}, nodeSelector: {a: b}, tolerations: [{key: k}]}}",
 		[]string{"--tls-cert=", "--login-token-file=", `"exoswarm/exoswarm:v1"`, "kubernetes.io/metadata.name"},
 		nil,
 	},
