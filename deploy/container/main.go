@@ -7,6 +7,9 @@
 // An image has one program, the certificates of public CAs, and an empty data folder. It has no
 // shell, and starts as user 65532. Its root may be read-only. The same programs and certificates
 // make the same bytes.
+//
+// If make cuda has left gpuagent-cuda in the folder of the commands, its image is written too, with
+// the C library of this system. The container runtime of NVIDIA adds the driver.
 package main
 
 import (
@@ -20,9 +23,11 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -63,17 +68,37 @@ func writeAll(commands, out, version, ca string) error {
 		if err != nil {
 			return err
 		}
-		path := filepath.Join(out, name+".tar")
-		f, err := os.Create(path)
-		if err != nil {
+		i := image{name: name, version: version, program: program, certificates: certificates}
+		if err := i.save(out); err != nil {
 			return err
 		}
-		size, err := image{name, version, program, certificates}.write(f)
-		if err := errors.Join(err, f.Close()); err != nil {
-			return fmt.Errorf("%s: %w", path, err)
-		}
-		fmt.Printf("%-10s %6.1f MB compressed\n", name, float64(size)/1e6)
 	}
+	cuda := image{name: "gpuagent-cuda", version: version, certificates: certificates}
+	path := filepath.Join(commands, cuda.name)
+	if cuda.program, err = os.ReadFile(path); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err == nil {
+		cuda.libraries, err = libraries(path)
+	}
+	if err != nil {
+		return err
+	}
+	return cuda.save(out)
+}
+
+// save writes the archive of an image into a folder, and prints its compressed size.
+func (i image) save(dir string) error {
+	path := filepath.Join(dir, i.name+".tar")
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	size, err := i.write(f)
+	if err := errors.Join(err, f.Close()); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	fmt.Printf("%-13s %6.1f MB compressed\n", i.name, float64(size)/1e6)
 	return nil
 }
 
@@ -97,6 +122,8 @@ func readStatic(path string) ([]byte, error) {
 type image struct {
 	name, version         string
 	program, certificates []byte
+	// libraries are the files of a dynamic program by their paths; nil for a static one.
+	libraries map[string][]byte
 }
 
 // write writes the archive, and returns the compressed bytes of the image.
@@ -113,7 +140,11 @@ func (i image) write(to io.Writer) (size int64, err error) {
 	}
 	manifest := v1.Manifest{Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: v1.MediaTypeImageManifest}
 	config := i.config()
-	for _, layer := range []func(*tar.Writer) error{i.base, i.commands} {
+	layers := []func(*tar.Writer) error{i.base, i.commands}
+	if i.libraries != nil {
+		layers = slices.Insert(layers, 1, i.shared)
+	}
+	for _, layer := range layers {
 		plain, err := layerOf(layer)
 		if err != nil {
 			return 0, err
@@ -154,6 +185,10 @@ func (i image) config() v1.Image {
 	env := []string{"PATH=/usr/local/bin", "SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt"}
 	if i.name != "exoswarm" { // whose commands have data folders of different kinds
 		env = append(env, "EXOSWARM_DATA_DIR="+DataDir)
+	}
+	if i.libraries != nil {
+		env = append(env, "NVIDIA_VISIBLE_DEVICES=all", "NVIDIA_DRIVER_CAPABILITIES=compute,utility",
+			"LD_LIBRARY_PATH="+strings.Join(libraryDirs, ":"))
 	}
 	return v1.Image{
 		Platform: v1.Platform{Architecture: runtime.GOARCH, OS: "linux"},

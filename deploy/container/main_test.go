@@ -8,8 +8,10 @@ import (
 	"errors"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/opencontainers/go-digest"
@@ -99,7 +101,9 @@ func open(t *testing.T, archive []byte) opened {
 // TestImage: an image is complete and unprivileged, has only its program, and is the same bytes every
 // time.
 func TestImage(t *testing.T) {
-	i := image{"gpuagent", "v1.2.3", []byte("program"), []byte("certificates")}
+	i := image{
+		name: "gpuagent", version: "v1.2.3", program: []byte("program"), certificates: []byte("certificates"),
+	}
 	var one, two bytes.Buffer
 	size, err := i.write(&one)
 	if err != nil {
@@ -151,5 +155,48 @@ func TestRefused(t *testing.T) {
 		if _, err := readStatic(path); err == nil || !strings.Contains(err.Error(), "CGO_ENABLED=0") {
 			t.Errorf("%s: error %v, want a refusal: it needs libraries", path, err)
 		}
+	}
+}
+
+// TestLibraries: a program that needs libraries runs in a root that has nothing but its image.
+func TestLibraries(t *testing.T) {
+	const program = "/usr/bin/id"
+	files, err := libraries(program)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(program)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var archive bytes.Buffer
+	i := image{name: "gpuagent-cuda", version: "v", program: text, certificates: []byte("c"), libraries: files}
+	if _, err := i.write(&archive); err != nil {
+		t.Fatal(err)
+	}
+	got := open(t, archive.Bytes())
+	if env := strings.Join(got.config.Config.Env, " "); !strings.Contains(env, "NVIDIA_VISIBLE_DEVICES=all") {
+		t.Errorf("the environment is %s", env)
+	}
+	root := t.TempDir()
+	for _, layer := range got.layers {
+		for name, e := range layer {
+			path := filepath.Join(root, name)
+			if e.Typeflag == tar.TypeDir {
+				continue
+			}
+			if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, e.data, 0o755)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if os.Getuid() != 0 {
+		t.Skip("another root needs the user root")
+	}
+	cmd := exec.Command("/usr/local/bin/gpuagent-cuda", "-u")
+	cmd.Env, cmd.Dir = got.config.Config.Env, "/"
+	cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: root}
+	if out, err := cmd.CombinedOutput(); err != nil || string(out) != "0\n" {
+		t.Errorf("the program in its image prints %q, error %v; want 0", out, err)
 	}
 }
