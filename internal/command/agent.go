@@ -71,8 +71,27 @@ func (p *AgentProcess) Connect(service string) (err error) {
 	o := natsconn.Options{Name: p.Name, Logger: p.Log, Tracing: p.Tracing.Provider()}
 	o.URL, o.Login = NATS(p.cmd)
 	o.Replicas, _ = p.cmd.Flags().GetInt("replicas")
-	p.Conn, err = Connect(p.cmd, o, p.Metrics, p.service)
-	return err
+	if p.Conn, err = Connect(p.cmd, o, p.Metrics, p.service); err != nil {
+		return err
+	}
+	return p.alike()
+}
+
+// alike returns an error if an agent of another version of the protocol is in the cluster. Each of the
+// two would end jobs and entries of the other as failed. Programs of different versions with the same
+// protocol work beside each other.
+func (p *AgentProcess) alike() error {
+	all, err := p.Conn.Registry.Agents(p.cmd.Context())
+	if err != nil {
+		return fmt.Errorf("look for agents of other versions: %w", err)
+	}
+	for _, a := range all {
+		if a.State == registry.OtherVersion {
+			return jobs.Errorf(jobs.CodeVersion, "agent %s in this cluster speaks another version of the protocol than "+
+				"this program, which speaks %d: end the older agents before the newer ones start", a.Name, jobs.Version)
+		}
+	}
+	return nil
 }
 
 // URL returns the address of the server without a password, for the log. It is that of the flags:
