@@ -42,7 +42,8 @@ func natsCommand() *cobra.Command {
 	// The other servers of its cluster.
 	f.String("name", "", "name of this server, unique in its cluster")
 	f.Int("cluster-port", 0, "port for the other servers of a cluster; 0: no cluster")
-	f.StringArray("route", nil, "HOST:PORT: the cluster port of another server; may be given several times")
+	f.StringArray("route", nil, "HOST:PORT: the cluster port of another server; may be given several times, or as "+
+		"several separated by commas")
 	f.Bool("fast", false, "do not sync every message to disk: a power cut can lose the last 100 ms")
 	command.LogFlags(f)
 	return cmd
@@ -73,7 +74,10 @@ func serveNATS(cmd *cobra.Command) error {
 	o.Dir, _ = f.GetString("data-dir")
 	o.Name, _ = f.GetString("name")
 	o.ClusterPort, _ = f.GetInt("cluster-port")
-	o.Routes, _ = f.GetStringArray("route")
+	routes, _ := f.GetStringArray("route")
+	for _, list := range routes { // an environment variable is one value
+		o.Routes = append(o.Routes, strings.Split(list, ",")...)
+	}
 	if o.Dir == "" {
 		return command.Usage("nats: --data-dir is missing: name a folder for the streams")
 	}

@@ -17,7 +17,7 @@ import (
 // The environment of the process that becomes the init process of the inner system.
 const (
 	innerUnits    = "EXOSWARM_INNER_UNITS"    // folder of the units
-	innerCommands = "EXOSWARM_INNER_COMMANDS" // folder to be mounted at /usr/local/bin
+	innerCommands = "EXOSWARM_INNER_COMMANDS" // folder to be mounted at /usr/local/bin; empty: a new one
 	innerEtc      = "EXOSWARM_INNER_ETC"      // folder to be mounted at /etc/exoswarm
 	innerGroup    = "EXOSWARM_INNER_GROUP"    // name of its control group
 )
@@ -48,7 +48,12 @@ func becomeSystem() error {
 	if out, err := exec.Command("ip", "link", "set", "lo", "up").CombinedOutput(); err != nil {
 		return fmt.Errorf("ip link set lo up: %w: %s", err, out)
 	}
-	commands, units, etc := os.Getenv(innerCommands), os.Getenv(innerUnits), os.Getenv(innerEtc)
+	// A system without commands has no units of the repository either.
+	bin, kind, flags := os.Getenv(innerCommands), "", uintptr(syscall.MS_BIND)
+	if bin == "" {
+		bin, kind, flags = "tmpfs", "tmpfs", 0
+	}
+	units, etc := os.Getenv(innerUnits), os.Getenv(innerEtc)
 	for _, m := range []struct {
 		source, target, kind string
 		flags                uintptr
@@ -56,11 +61,12 @@ func becomeSystem() error {
 	}{
 		{"none", "/", "", syscall.MS_REC | syscall.MS_PRIVATE, ""},
 		{"proc", "/proc", "proc", 0, ""},
-		{commands, "/usr/local/bin", "", syscall.MS_BIND, ""},
+		{bin, "/usr/local/bin", kind, flags, ""},
 		// The layers of /etc are in a tmpfs: an overlay file system cannot be on top of another one.
 		{"tmpfs", "/mnt", "tmpfs", 0, ""},
 		{"tmpfs", "/run", "tmpfs", 0, "mode=755"},
 		{"tmpfs", "/var/lib", "tmpfs", 0, "mode=755"},
+		{"tmpfs", "/root", "tmpfs", 0, "mode=700"},
 	} {
 		if err := syscall.Mount(m.source, m.target, m.kind, m.flags, m.data); err != nil {
 			return fmt.Errorf("mount %s at %s: %w", m.source, m.target, err)
@@ -84,9 +90,13 @@ func becomeSystem() error {
 	if err := os.CopyFS("/run/units", os.DirFS(units)); err != nil {
 		return fmt.Errorf("copy the units: %w", err)
 	}
+	// systemd mounts the credentials of a unit in a child, and expects to see them itself.
+	if err := syscall.Mount("none", "/", "", syscall.MS_REC|syscall.MS_SHARED, ""); err != nil {
+		return fmt.Errorf("share the mounts: %w", err)
+	}
 	return syscall.Exec("/lib/systemd/systemd", []string{
 		"systemd", "--system", "--unit=test.target", "--log-target=console", "--show-status=0",
-	}, []string{"container=docker", "PATH=" + os.Getenv("PATH"), "SYSTEMD_UNIT_PATH=/run/units"})
+	}, []string{"container=docker", "PATH=" + os.Getenv("PATH"), "SYSTEMD_UNIT_PATH=/run/units:/etc/systemd/system"})
 }
 
 // controlGroups returns the folders of a group in every hierarchy of control groups.

@@ -114,9 +114,17 @@ func (b *lockedBuffer) String() string {
 	return b.buf.String()
 }
 
-// startSystem starts a systemd with the units of this folder and these, and files of /etc/exoswarm.
+// contents is what a system has at its start.
+type contents bool
+
+const (
+	bare      contents = false // nothing of Exoswarm
+	installed contents = true  // the commands and the units
+)
+
+// startSystem starts a systemd with these units and files of /etc/exoswarm.
 // It ends with the test, with all of its processes.
-func startSystem(t *testing.T, units, etc map[string]string) *system {
+func startSystem(t *testing.T, units, etc map[string]string, with contents) *system {
 	t.Helper()
 	if os.Getuid() != 0 {
 		programs.Missing(t, "a systemd of its own needs root")
@@ -138,10 +146,20 @@ func startSystem(t *testing.T, units, etc map[string]string) *system {
 				t.Fatal(err)
 			}
 		}
+		if err := os.MkdirAll(filepath.Join(dir, folder), 0o755); err != nil {
+			t.Fatal(err)
+		}
 		return filepath.Join(dir, folder)
 	}
 	all := maps.Clone(units)
+	commands := ""
+	if with == installed {
+		commands = programs.Dir(t)
+	}
 	for name := range exposures {
+		if with == bare {
+			break
+		}
 		text, err := os.ReadFile(name)
 		if err != nil {
 			t.Fatal(err)
@@ -160,7 +178,7 @@ func startSystem(t *testing.T, units, etc map[string]string) *system {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = []string{
 		"PATH=/usr/sbin:/usr/bin:/sbin:/bin", innerUnits + "=" + put("units", all), innerEtc + "=" + put("etc", etc),
-		innerCommands + "=" + programs.Dir(t), innerGroup + "=" + group,
+		innerCommands + "=" + commands, innerGroup + "=" + group,
 	}
 	cmd.Stdout, cmd.Stderr = s.log, s.log
 	cmd.SysProcAttr = &syscall.SysProcAttr{
@@ -198,7 +216,7 @@ func startSystem(t *testing.T, units, etc map[string]string) *system {
 
 // run runs a command in the system.
 func (s *system) run(args ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(s.t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(s.t.Context(), 2*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "nsenter", append([]string{
 		"-t", fmt.Sprint(s.pid), "-m", "-p", "-n", "-i", "-u", "--",
@@ -248,7 +266,7 @@ func TestStart(t *testing.T) {
 		// The dashboard logs in with a file that is not there.
 		"broken.service": "[Service]\nType=notify\nDynamicUser=yes\nExecStart=/usr/local/bin/exoswarm ui\n" +
 			"LoadCredential=nats.creds:/etc/exoswarm/broken.creds\n",
-	}, map[string]string{"gpuagent.env": "EXOSWARM_MEMORY=1GiB\n", "cpuagent.env": "EXOSWARM_LOG_LEVEL=debug\n"})
+	}, map[string]string{"gpuagent.env": "EXOSWARM_MEMORY=1GiB\n", "cpuagent.env": "EXOSWARM_LOG_LEVEL=debug\n"}, installed)
 	units := []string{"exoswarm-nats", "exoswarm-cpuagent", "exoswarm-gpuagent", "exoswarm-ui"}
 	for _, unit := range units {
 		s.until(unit, "ActiveState", "^active$")
