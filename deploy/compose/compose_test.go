@@ -224,10 +224,12 @@ func TestCompose(t *testing.T) {
 		}
 		return c.out.String()
 	}
-	run("init", "--yes")
 	cpu, gpu := service("cpuagent"), service("gpuagent")
 	cpu.start(t)
 	gpu.start(t)
+	// Agents may start before their streams are made.
+	cpu.ready("an operator makes them with exoswarm init --yes")
+	run("init", "--yes")
 	cpu.ready("cpuagent is ready")
 	gpu.ready("gpuagent is ready")
 	for _, c := range []*container{nats, cpu, gpu} {

@@ -65,8 +65,8 @@ func NATS(cmd *cobra.Command) (url string, login natsconn.Login) {
 // connectEvery is how often an agent that starts before its server tries again.
 const connectEvery = time.Second
 
-// Connect connects an agent. A server that does not answer is waited for until the command's
-// context ends: the log has one line at the begin and one at the end, and /readyz says so
+// Connect connects an agent. A server that does not answer, or has no streams that the agent may
+// not make, is waited for until the command's context ends: the log has one line at the begin and one at the end, and /readyz says so
 // meanwhile, as does the service. Afterwards /readyz asks for a working connection, and the metrics show it.
 func Connect(cmd *cobra.Command, o natsconn.Options, m *Metrics, service *Service) (*natsq.Conn, error) {
 	log := o.Logger
@@ -85,7 +85,8 @@ func Connect(cmd *cobra.Command, o natsconn.Options, m *Metrics, service *Servic
 			}
 			return conn, nil
 		}
-		if !errors.Is(err, jobs.ErrUnavailable) {
+		// Agents may start before exoswarm init, as they may before the server.
+		if !errors.Is(err, jobs.ErrUnavailable) && !errors.Is(err, natsconn.ErrNoStreams) {
 			return nil, err
 		}
 		if cmd.Context().Err() != nil {
