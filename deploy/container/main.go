@@ -120,7 +120,8 @@ func readStatic(path string) ([]byte, error) {
 
 // image is what an archive is made of.
 type image struct {
-	name, version         string
+	name, version string
+	// program is at /usr/local/bin/NAME, as in the units of deploy/systemd; certificates are in PEM.
 	program, certificates []byte
 	// libraries are the files of a dynamic program by their paths; nil for a static one.
 	libraries map[string][]byte
@@ -168,6 +169,7 @@ func (i image) write(to io.Writer) (size int64, err error) {
 		return 0, err
 	}
 	d.Platform = &config.Platform
+	// skopeo and podman take the tag from the first one, docker and containerd the name from the second.
 	d.Annotations = map[string]string{
 		v1.AnnotationRefName:             i.version,
 		"io.containerd.image.name":       "exoswarm/" + i.name + ":" + i.version,
@@ -201,7 +203,8 @@ func (i image) config() v1.Image {
 	}
 }
 
-// base writes what all images share, so that a registry and a host keep it once.
+// base writes what all images share, so that a registry and a host keep it once. A volume that is
+// mounted at DataDir for the first time takes its owner from here.
 func (i image) base(t *tar.Writer) error {
 	var errs []error
 	for _, dir := range []string{
@@ -225,6 +228,7 @@ func (i image) commands(t *tar.Writer) error {
 // epoch is the time of all files: another one would make other bytes.
 var epoch = time.Unix(0, 0).UTC()
 
+// folder adds a folder with an owner, who is its group too.
 func folder(t *tar.Writer, name string, mode int64, owner int) error {
 	return t.WriteHeader(&tar.Header{
 		Typeflag: tar.TypeDir, Name: name + "/", Mode: mode, Uid: owner, Gid: owner, ModTime: epoch,
@@ -232,6 +236,7 @@ func folder(t *tar.Writer, name string, mode int64, owner int) error {
 	})
 }
 
+// file adds a file, as folder does. Its header has no names of users, which differ between systems.
 func file(t *tar.Writer, name string, mode int64, owner int, data []byte) error {
 	if err := t.WriteHeader(&tar.Header{
 		Typeflag: tar.TypeReg, Name: name, Mode: mode, Uid: owner, Gid: owner, Size: int64(len(data)), ModTime: epoch,
@@ -251,6 +256,7 @@ func layerOf(write func(*tar.Writer) error) ([]byte, error) {
 	return b.Bytes(), err
 }
 
+// compress packs a layer. Its header has no time and no name, so the same data have the same bytes.
 func compress(data []byte) ([]byte, error) {
 	var b bytes.Buffer
 	z := gzip.NewWriter(&b)

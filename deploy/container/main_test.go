@@ -185,7 +185,8 @@ func TestLibraries(t *testing.T) {
 			if e.Typeflag == tar.TypeDir {
 				continue
 			}
-			if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, e.data, 0o755)); err != nil {
+			err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, e.data, 0o755))
+			if err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -41,7 +41,7 @@ var forms = map[string]struct {
 		"nvidia.com/gpu: 1", "--route=r-nats-2.r-nats-peers:6222", "--replicas=3", "--require-gpu",
 		`"exoswarm/gpuagent-cuda:latest"`,
 		"nats://r-nats:4222", "key: route-token",
-	}, []string{"kind: ScaledObject", "NetworkPolicy", "--tls-cert"}},
+	}, []string{"kind: ScaledObject", "NetworkPolicy", "--tls-cert", "NATS_CA"}},
 	"one server": {
 		"{auth: {secret: s}, nats: {replicas: 1}}",
 		[]string{"--replicas=1"},
@@ -76,12 +76,16 @@ var forms = map[string]struct {
 		"{auth: {secret: s}, keda: {enabled: true, gpuagent: {enabled: true}}, " +
 			"networkPolicy: {enabled: true, metricsFrom: [monitoring]}, ui: {tlsSecret: t, loginTokenSecret: l}, " +
 			"image: {tag: v1, pullSecrets: [{name: p}]}, cpuagent: {args: ['--egress=*.example.com'], " +
-			"env: [{name: EXOSWARM_SECRET_T, value: x}], volumes: [{name: d, persistentVolumeClaim: {claimName: d}}], " +
+			"env: [{name: EXOSWARM_SECRET_T, value: x}], " +
+			"volumes: [{name: d, persistentVolumeClaim: {claimName: d}}], " +
 			"volumeMounts: [{name: d, mountPath: /d}], nodeSelector: {a: b}, tolerations: [{key: k}]}, " +
 			"gpuagent: {runtimeClassName: nvidia, args: ['--prefetch=auto'], storage: {class: fast}, " +
 			"nodeSelector: {a: b}, tolerations: [{key: k}]}, " +
-			"nats: {storage: {class: fast}, nodeSelector: {a: b}, tolerations: [{key: k}]}}",
-		[]string{"--tls-cert=", "--login-token-file=", `"exoswarm/exoswarm:v1"`, "kubernetes.io/metadata.name"},
+			"nats: {tlsSecret: certs, storage: {class: fast}, nodeSelector: {a: b}, tolerations: [{key: k}]}}",
+		[]string{
+			"--tls-cert=/etc/exoswarm-tls/tls.crt", "tls://r-nats:4222", "name: NATS_CA", "--login-token-file=",
+			`"exoswarm/exoswarm:v1"`, "kubernetes.io/metadata.name",
+		},
 		nil,
 	},
 }
@@ -220,6 +224,7 @@ func TestContradictions(t *testing.T) {
 	for _, c := range []struct{ values, want string }{
 		{"{}", "auth.secret is missing: name a Secret with the files of `exoswarm auth init --yes`"},
 		{"{nats: {url: 'nats://n'}}", "nats.url names servers of another place, and nats.enabled is true"},
+		{"{nats: {enabled: false, url: 'nats://n', tlsSecret: t}}", "nats.url begins with nats://: write tls://"},
 		{"{nats: {enabled: false}}", "nats.enabled is false, and nats.url is missing"},
 		{"{nats: {replicas: 1}, streamReplicas: 3}", "streamReplicas 3: there are 1 servers"},
 		{"{keda: {enabled: true}, ui: {enabled: false}}", "keda.enabled needs ui.enabled"},

@@ -266,7 +266,9 @@ func TestStart(t *testing.T) {
 		// The dashboard logs in with a file that is not there.
 		"broken.service": "[Service]\nType=notify\nDynamicUser=yes\nExecStart=/usr/local/bin/exoswarm ui\n" +
 			"LoadCredential=nats.creds:/etc/exoswarm/broken.creds\n",
-	}, map[string]string{"gpuagent.env": "EXOSWARM_MEMORY=1GiB\n", "cpuagent.env": "EXOSWARM_LOG_LEVEL=debug\n"}, installed)
+	}, map[string]string{
+		"gpuagent.env": "EXOSWARM_MEMORY=1GiB\n", "cpuagent.env": "EXOSWARM_LOG_LEVEL=debug\n",
+	}, installed)
 	units := []string{"exoswarm-nats", "exoswarm-cpuagent", "exoswarm-gpuagent", "exoswarm-ui"}
 	for _, unit := range units {
 		s.until(unit, "ActiveState", "^active$")

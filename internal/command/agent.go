@@ -87,8 +87,9 @@ func (p *AgentProcess) alike() error {
 	}
 	for _, a := range all {
 		if a.State == registry.OtherVersion {
-			return jobs.Errorf(jobs.CodeVersion, "agent %s in this cluster speaks another version of the protocol than "+
-				"this program, which speaks %d: end the older agents before the newer ones start", a.Name, jobs.Version)
+			return jobs.Errorf(jobs.CodeVersion, "agent %s in this cluster speaks another version of the protocol "+
+				"than this program, which speaks %d: end the older agents before the newer ones start", a.Name,
+				jobs.Version)
 		}
 	}
 	return nil
@@ -144,8 +145,9 @@ func (p *AgentProcess) Announce(describe func() jobs.Agent) (err error) {
 }
 
 // Wait reports to the service manager that the agent serves, and returns when it must drain: after
-// a signal, the request of an operator, or End. The process is not ready from then on. The error is the reason when the server refuses the login of
-// the agent; the caller drains all the same, and returns it.
+// a signal, the request of an operator, or End. The process is not ready from then on. The error is
+// the reason when the server refuses the login of the agent; the caller drains all the same, and
+// returns it.
 func (p *AgentProcess) Wait() (refused error) {
 	p.service.Ready(func() { p.describe() })
 	select {

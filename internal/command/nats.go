@@ -66,8 +66,9 @@ func NATS(cmd *cobra.Command) (url string, login natsconn.Login) {
 const connectEvery = time.Second
 
 // Connect connects an agent. A server that does not answer, or has no streams that the agent may
-// not make, is waited for until the command's context ends: the log has one line at the begin and one at the end, and /readyz says so
-// meanwhile, as does the service. Afterwards /readyz asks for a working connection, and the metrics show it.
+// not make, is waited for until the command's context ends: the log has one line at the begin and
+// one at the end, and /readyz and the service say so meanwhile. Afterwards /readyz asks for a
+// working connection, and the metrics show it. service may be nil.
 func Connect(cmd *cobra.Command, o natsconn.Options, m *Metrics, service *Service) (*natsq.Conn, error) {
 	log := o.Logger
 	m.Require("nats", func(context.Context) error { return errors.New("not connected yet") })

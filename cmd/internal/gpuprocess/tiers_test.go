@@ -595,7 +595,8 @@ func TestDataDir(t *testing.T) {
 	if err := os.Chmod(filepath.Join(dir, "new"), 0o500); err != nil {
 		t.Fatal(err)
 	}
-	if err := openDataDir(filepath.Join(dir, "new")); err == nil || !strings.Contains(err.Error(), "cannot write there") {
+	err = openDataDir(filepath.Join(dir, "new"))
+	if err == nil || !strings.Contains(err.Error(), "cannot write there") {
 		t.Errorf("a folder without the right to write: error %v, want a refusal", err)
 	}
 }

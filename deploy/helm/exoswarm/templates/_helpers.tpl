@@ -20,7 +20,7 @@ imagePullPolicy: {{ .root.Values.image.pullPolicy }}
 {{/* The servers that clients of the release connect to. */}}
 {{- define "exoswarm.natsURL" -}}
 {{- if .Values.nats.enabled -}}
-nats://{{ .Release.Name }}-nats:4222
+{{ ternary "tls" "nats" (not (empty .Values.nats.tlsSecret)) }}://{{ .Release.Name }}-nats:4222
 {{- else -}}
 {{ .Values.nats.url }}
 {{- end -}}
@@ -73,10 +73,25 @@ readinessProbe:
   timeoutSeconds: 3
 {{- end }}
 
+{{/* The login of a client, and the certificates of the connection. */}}
 {{- define "exoswarm.credentials" -}}
 name: auth
-secret:
-  secretName: {{ .root.Values.auth.secret | quote }}
+projected:
   defaultMode: 0440
-  items: [{key: {{ .key }}, path: nats.creds}]
+  sources:
+    - secret: {name: {{ .root.Values.auth.secret | quote }}, items: [{key: {{ .key }}, path: nats.creds}]}
+    {{- with .root.Values.nats.tlsSecret }}
+    - secret: {name: {{ . | quote }}, items: [{key: ca.crt, path: ca.crt}, {key: tls.crt, path: tls.crt}, {key: tls.key, path: tls.key}]}
+    {{- end }}
+{{- end }}
+
+{{/* The variables of a client. */}}
+{{- define "exoswarm.connection" -}}
+- {name: NATS_URL, value: {{ include "exoswarm.natsURL" . | quote }}}
+- {name: NATS_CREDS, value: /etc/exoswarm/nats.creds}
+{{- if .Values.nats.tlsSecret }}
+- {name: NATS_CA, value: /etc/exoswarm/ca.crt}
+- {name: NATS_CERT, value: /etc/exoswarm/tls.crt}
+- {name: NATS_KEY, value: /etc/exoswarm/tls.key}
+{{- end }}
 {{- end }}
