@@ -359,4 +359,18 @@ func TestStart(t *testing.T) {
 	if code := s.property("broken", "ExecMainStatus"); code != "243" {
 		t.Errorf("a unit without its credentials ends with %s, want 243 (CREDENTIALS)", code)
 	}
+
+	// All in one process: it is active when the agents in it are, not when the first of them is.
+	s.must("start", "exoswarm-serve")
+	if text := s.property("exoswarm-serve", "StatusText"); text != "serving" {
+		t.Errorf("the status of exoswarm-serve is %q, want serving", text)
+	}
+	out, err = s.run("/usr/local/bin/exoswarm", "agent", "list", "-o", "json")
+	if err != nil || !strings.Contains(out, `"cpuagent"`) || !strings.Contains(out, `"gpuagent"`) {
+		t.Errorf("the agents of exoswarm-serve are %s, error %v; want both", out, err)
+	}
+	s.must("stop", "exoswarm-serve")
+	if result := s.property("exoswarm-serve", "Result"); result != "success" {
+		t.Errorf("the end of exoswarm-serve: %s, want success", result)
+	}
 }
