@@ -33,6 +33,8 @@ type Resources struct {
 	Logger  *slog.Logger
 	// AllowStream returns an error if the job may not read a JetStream stream.
 	AllowStream func(stream string) error
+	// Endless lets sources have no end. Otherwise a source that never ends is refused.
+	Endless bool
 }
 
 // IsRemote reports whether a source is read document by document, with a journal on the queue.
