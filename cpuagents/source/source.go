@@ -52,6 +52,10 @@ func IsRemote(uri string) bool {
 	return false
 }
 
+// ConsumerName returns the name of the consumer that source number i of a job or a detector has on a
+// stream, unless the source names one.
+func ConsumerName(job string, i int) string { return fmt.Sprintf("exoswarm-%s-%d", job, i) }
+
 // fetcher returns the fetcher of a remote source, number i of a job.
 func (s Resources) fetcher(job string, i int, src Series, columns rows.ColumnSpec) (fetcher, error) {
 	if err := cmp.Or(src.Format, "csv").Check(); err != nil {
@@ -61,7 +65,7 @@ func (s Resources) fetcher(job string, i int, src Series, columns rows.ColumnSpe
 	case strings.HasPrefix(src.URI, "watch:"):
 		return newFolderWatcher(src.URI, src.Format, src.Watch, s.Files)
 	case strings.HasPrefix(src.URI, "nats:"):
-		return newSubjectFetcher(src.URI, src.Format, src.NATS, fmt.Sprintf("exoswarm-%s-%d", job, i), s)
+		return newSubjectFetcher(src.URI, src.Format, src.NATS, ConsumerName(job, i), s)
 	case src.URI == SubmitterURI:
 		return newSubmittedFetcher(job, src.Format, s)
 	case strings.HasPrefix(src.URI, "push:"):
