@@ -241,7 +241,7 @@ func serve(cmd *cobra.Command, log *slog.Logger, walled bool) (err error) {
 	}
 	worker, err := conn.Work(cmd.Context(), natsq.WorkerOptions{
 		Name: process.Name, Pool: jobs.PoolCPU, Concurrency: concurrency, Ready: files.Ready, Metrics: counts,
-		Logger:   log,
+		Logger: log,
 		Handlers: map[string]jobs.Handler{
 			cpuagents.KindStream: streamer.Handle, cpuagents.KindDetector: streamer.HandleDetector,
 		},
@@ -261,7 +261,7 @@ func serve(cmd *cobra.Command, log *slog.Logger, walled bool) (err error) {
 		a := jobs.Agent{
 			Pool: jobs.PoolCPU, Kinds: []string{cpuagents.KindStream, cpuagents.KindDetector},
 			Concurrency: concurrency,
-			Running: worker.Running(), State: "serving",
+			Running:     worker.Running(), State: "serving",
 		}
 		if state := files.DescribeScratch(); state != "" {
 			a.State = state

@@ -338,9 +338,9 @@ type scheduler struct {
 type plan struct {
 	jobs.Schedule
 	at     *cron.SpecSchedule // nil for jobs.Always
-	cursor time.Time // the times up to this one have run or are skipped; zero if not known yet
-	next   time.Time // the next time, or the next look at a schedule that is jobs.Always
-	asked  string    // the job that was asked to finish
+	cursor time.Time          // the times up to this one have run or are skipped; zero if not known yet
+	next   time.Time          // the next time, or the next look at a schedule that is jobs.Always
+	asked  string             // the job that was asked to finish
 }
 
 // readSchedule decodes the record of a schedule, which any client with the permission may have
