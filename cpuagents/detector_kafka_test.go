@@ -113,7 +113,8 @@ func TestDetectorNoBroker(t *testing.T) {
 	}
 	t.Cleanup(p.Close)
 	for _, v := range []string{"{\"timestamp\":7,\"value\":1,\"id\":\"a\"}", "no row", ""} {
-		if err := p.ProduceSync(t.Context(), &kgo.Record{Key: []byte("\"a\"}"), Value: []byte(v)}).FirstErr(); err != nil {
+		r := &kgo.Record{Key: []byte("\"a\"}"), Value: []byte(v)}
+		if err := p.ProduceSync(t.Context(), r).FirstErr(); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -52,7 +52,9 @@ func detectorJob(t *testing.T, name string, most int, sources []source.Series,
 	if err != nil {
 		t.Fatalf("json.Marshal: %v", err)
 	}
-	return jobs.Job{Version: jobs.Version, ID: name + "-r1", Pool: jobs.PoolCPU, Kind: cpuagents.KindDetector, Spec: data}
+	return jobs.Job{
+		Version: jobs.Version, ID: name + "-r1", Pool: jobs.PoolCPU, Kind: cpuagents.KindDetector, Spec: data,
+	}
 }
 
 // running is a job of a detector that runs.

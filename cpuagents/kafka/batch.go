@@ -18,16 +18,26 @@ import (
 
 // Bits of the attributes of a batch of records.
 const (
-	codecBits       = 7
-	transactionBit  = 1 << 4
-	controlBit      = 1 << 5
-	batchHead       = 12 // bytes of the first offset and the length
-	maxUnpacked     = 64 << 20
-	abortMarker     = 0
-	crcPlace        = 17 // of the checksum in a batch, which is of what follows it
-	afterCRC        = 21
-	magicPlace      = 16
+	codecBits      = 7
+	transactionBit = 1 << 4
+	controlBit     = 1 << 5
+)
+
+// The layout of a batch, in bytes from its begin.
+const (
+	batchHead  = 12 // the first offset and the length, which counts what follows
+	magicPlace = 16 // the format
+	crcPlace   = 17 // the checksum of what follows it
+	afterCRC   = 21
+)
+
+const (
+	// supportedFormat is the format of records since Kafka 0.11.
 	supportedFormat = 2
+	// abortMarker is the type of a mark that ends a transaction without its records.
+	abortMarker = 0
+	// maxUnpacked bounds the records of a batch in bytes.
+	maxUnpacked = 64 << 20
 )
 
 // errDamaged is returned for records that are not valid.
@@ -36,14 +46,22 @@ var errDamaged = errors.New("its records are damaged")
 // castagnoli is the table of the checksum.
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
+// abortedTransaction is a transaction whose records are not read.
+type abortedTransaction = kmsg.FetchResponseTopicPartitionAbortedTransaction
+
 // decode adds the records of a partition from an offset on, and returns the offset behind them. It
 // leaves out the records of aborted transactions and the marks of transactions. A batch that is cut
 // off at the end is left for the next request.
-func (f *Fetched) decode(partition int32, from int64, data []byte, aborted []kmsg.FetchResponseTopicPartitionAbortedTransaction,
+//
+// The parameter aborted lists the transactions that were aborted, by producer and first offset. A
+// producer has one transaction at a time, which ends with a mark. So a batch of a producer is
+// dropped from the first offset of its aborted transaction on until that mark.
+func (f *Fetched) decode(
+	partition int32, from int64, data []byte, aborted []abortedTransaction,
 ) (behind int64, err error) {
 	behind = from
 	aborted = slices.Clone(aborted)
-	slices.SortFunc(aborted, func(a, b kmsg.FetchResponseTopicPartitionAbortedTransaction) int {
+	slices.SortFunc(aborted, func(a, b abortedTransaction) int {
 		return int(min(max(a.FirstOffset-b.FirstOffset, -1), 1))
 	})
 	open := map[int64]bool{} // producers whose transaction is aborted
@@ -128,12 +146,14 @@ type fields struct {
 	bad  bool
 }
 
+// skip leaves out n bytes. After a field that is cut off, bad is set and all later fields are empty.
 func (f *fields) skip(n int) {
 	if f.bad = f.bad || len(f.data) < n; !f.bad {
 		f.data = f.data[n:]
 	}
 }
 
+// number returns the next number, which has zigzag coding of variable length.
 func (f *fields) number() int64 {
 	v, n := binary.Varint(f.data)
 	if f.bad = f.bad || n <= 0; f.bad {

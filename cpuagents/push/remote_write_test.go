@@ -166,15 +166,18 @@ func TestRemoteWriteRefuses(t *testing.T) {
 			series(1, message(1, "a", 2, strings.Repeat("x", 600<<10)), 2, sample(1, 1)), nil, 400,
 			"a row of",
 		},
-		"version 2": {nil, set("Content-Type", mediaProtobuf+";proto=io.prometheus.write.v2.Request"), 415, "remote write 1.0"},
-		"header 2":  {nil, set("X-Prometheus-Remote-Write-Version", "2.0.0"), 415, "use 1.0"},
-		"gzip":      {nil, set("Content-Encoding", "gzip"), 415, "uses snappy"},
+		"version 2": {
+			nil, set("Content-Type", mediaProtobuf+";proto=io.prometheus.write.v2.Request"), 415,
+			"remote write 1.0",
+		},
+		"header 2": {nil, set("X-Prometheus-Remote-Write-Version", "2.0.0"), 415, "use 1.0"},
+		"gzip":     {nil, set("Content-Encoding", "gzip"), 415, "uses snappy"},
 	} {
 		if one.headers == nil {
 			one.headers = remoteWriteHeader
 		}
-		if a := post(t, http.DefaultClient, url+"p", bytes.NewReader(one.body), one.headers...); a.status != one.status ||
-			!strings.Contains(a.Error, one.want) {
+		a := post(t, http.DefaultClient, url+"p", bytes.NewReader(one.body), one.headers...)
+		if a.status != one.status || !strings.Contains(a.Error, one.want) {
 			t.Errorf("%s: %v, want %d %s", name, a, one.status, one.want)
 		}
 	}
@@ -189,7 +192,8 @@ func FuzzRemoteWrite(f *testing.F) {
 	f.Add([]byte("\x0a\x02\x12\x00"))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		p := &bodyParser{maxRows: 100, maxSize: 1 << 20}
-		if p.remoteWrite(s2.EncodeSnappy(nil, body)) == nil && p.rows != bytes.Count(bytes.Join(p.frames, nil), []byte("\n")) {
+		err := p.remoteWrite(s2.EncodeSnappy(nil, body))
+		if err == nil && p.rows != bytes.Count(bytes.Join(p.frames, nil), []byte("\n")) {
 			t.Errorf("%d rows in %q", p.rows, p.frames)
 		}
 	})
@@ -205,13 +209,13 @@ func TestPrometheus(t *testing.T) {
 	url := endpoint(t, q, nil)
 	dir := t.TempDir()
 	config := filepath.Join(dir, "p.yml")
-	text := fmt.Sprintf("global: {scrape_interval: 200ms}\nscrape_configs: [{job_name: self, static_configs: [{targets: "+
-		"['127.0.0.1:39090']}]}]\nremote_write: [{url: '%sprom', queue_config: {batch_send_deadline: 200ms}}]\n", url)
+	text := fmt.Sprintf("global: {scrape_interval: 200ms}\nscrape_configs: [{job_name: self, static_configs: [{"+
+		"targets: ['127.0.0.1:39090']}]}]\nremote_write: [{url: '%sprom', queue_config: {batch_send_deadline: 200ms}}]\n", url)
 	if err := os.WriteFile(config, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	cmd := osexec.CommandContext(t.Context(), path, "--config.file", config, "--storage.tsdb.path", filepath.Join(dir, "d"),
-		"--web.listen-address", "127.0.0.1:39090")
+	cmd := osexec.CommandContext(t.Context(), path, "--config.file", config, "--storage.tsdb.path",
+		filepath.Join(dir, "d"), "--web.listen-address", "127.0.0.1:39090")
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}

@@ -431,8 +431,11 @@ func (p *Server) take(w http.ResponseWriter, r *http.Request) (rows int, again b
 	if err != nil {
 		return 0, false, err
 	}
-	p.dropped.WithLabelValues("not_finite").Add(float64(f.notFinite))
-	p.dropped.WithLabelValues("histogram").Add(float64(f.histograms))
+	for reason, n := range map[string]int{"not_finite": f.notFinite, "histogram": f.histograms} {
+		if n > 0 { // endpoints without remote write have no such series
+			p.dropped.WithLabelValues(reason).Add(float64(n))
+		}
+	}
 	if f.rows == 0 { // remote write has requests without samples
 		return 0, false, nil
 	}

@@ -52,7 +52,9 @@ func newCluster(t *testing.T) *cluster {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = dev.Close() })
-	agent, err := gpuagents.Start(gpuagents.Options{Name: "gpu", Device: dev, Queue: c.connect(t).Swarms, Logger: quiet})
+	agent, err := gpuagents.Start(gpuagents.Options{
+		Name: "gpu", Device: dev, Queue: c.connect(t).Swarms, Logger: quiet,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -120,7 +122,8 @@ func spec(t *testing.T, name, sinkURI string) cpuagents.DetectorSpec {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := detectors.Spec(parsed, []source.Series{{Name: "p", URI: "push:" + name}}, []sink.Spec{{URI: sinkURI}}, nil)
+	sources := []source.Series{{Name: "p", URI: "push:" + name}}
+	s, err := detectors.Spec(parsed, sources, []sink.Spec{{URI: sinkURI}}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -174,7 +177,8 @@ func TestDetector(t *testing.T) {
 	if err := c.all.Create(t.Context(), s); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.all.Create(t.Context(), s); !errors.Is(err, jobs.ErrExists) && jobs.AsError(err).Code != jobs.CodeInvalid {
+	err = c.all.Create(t.Context(), s)
+	if !errors.Is(err, jobs.ErrExists) && jobs.AsError(err).Code != jobs.CodeInvalid {
 		t.Errorf("created twice: %v", err)
 	}
 	c.push(t, "plant", 0, 100)
@@ -198,7 +202,8 @@ func TestDetector(t *testing.T) {
 	}
 	c.push(t, "plant", 200, 300)
 	time.Sleep(time.Second)
-	if d, err := c.all.Get(t.Context(), "plant"); err != nil || d.State != detectors.StatePaused || d.Counts.Rows != 200 {
+	d, err = c.all.Get(t.Context(), "plant")
+	if err != nil || d.State != detectors.StatePaused || d.Counts.Rows != 200 {
 		t.Errorf("the paused detector has read: %+v, %v", d, err)
 	}
 	if err := c.all.Resume(t.Context(), "plant"); err != nil {

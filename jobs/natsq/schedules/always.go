@@ -30,8 +30,13 @@ func (sc *Schedules) lastNumber(ctx context.Context, name string) (n uint64, at 
 		return 0, at, err
 	}
 	// The mark of another program is not a number, and counts as none.
-	n, _ = strconv.ParseUint(strings.TrimPrefix(m.Subject[strings.LastIndex(m.Subject, ".")+1:], "r"), 10, 64)
+	n, _ = numberOf(m.Subject)
 	return n, m.Time, nil
+}
+
+// numberOf returns the number of a job from the subject of its mark.
+func numberOf(subject string) (uint64, error) {
+	return strconv.ParseUint(strings.TrimPrefix(subject[strings.LastIndex(subject, ".")+1:], "r"), 10, 64)
 }
 
 // keep submits the next job of a schedule with jobs.Always if the last one is over. The number of a
@@ -83,7 +88,8 @@ func (w *scheduler) keep(ctx context.Context, e *plan, now time.Time) error {
 		// number is that of a time.
 		n = uint64(max(e.From.Unix(), 1))
 	}
-	if err := w.c.submit(ctx, e.Numbered(n, now), wire.FiredSubject(e.Name, "r"+strconv.FormatUint(n, 10))); err != nil {
+	mark := wire.FiredSubject(e.Name, "r"+strconv.FormatUint(n, 10))
+	if err := w.c.submit(ctx, e.Numbered(n, now), mark); err != nil {
 		return err
 	}
 	w.log.Info("job of a schedule submitted", "schedule", e.Name, "number", n)
@@ -119,8 +125,7 @@ func (sc *Schedules) dropNumbers(ctx context.Context, name string) error {
 		if err != nil {
 			return err
 		}
-		first, err := strconv.ParseUint(strings.TrimPrefix(m.Subject[strings.LastIndex(m.Subject, ".")+1:], "r"), 10, 64)
-		if err == nil && n-first < keptNumbers {
+		if first, err := numberOf(m.Subject); err == nil && n-first < keptNumbers {
 			return nil
 		}
 		if err := sc.conn.Remove(ctx, wire.WaitStream, m.Seq); err != nil {
