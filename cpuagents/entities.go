@@ -72,3 +72,10 @@ func (e *entities) add(key string) (group int, isNew, full bool, err error) {
 	e.keys = append(e.keys, key)
 	return group, true, false, nil
 }
+
+// from returns the keys of the groups from number first on. The caller does not change them.
+func (e *entities) from(first int) []string {
+	e.mu.RLock()
+	defer e.mu.RUnlock()
+	return e.keys[first:]
+}

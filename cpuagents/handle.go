@@ -36,7 +36,7 @@ func (h *Handlers) Handle(kind string, fn Func) error {
 	switch {
 	case fn == nil:
 		return fmt.Errorf("kind of job %q: there is no function for it", kind)
-	case kind == KindStream || h.by[kind] != nil:
+	case kind == KindStream || kind == KindDetector || h.by[kind] != nil:
 		return fmt.Errorf("kind of job %q: it is taken: choose another name", kind)
 	}
 	if h.by == nil {

@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"fmt"
 	"slices"
 	"time"
 )
@@ -10,7 +11,7 @@ type Schedule struct {
 	Version int    `json:"v"`
 	Name    string `json:"name"` // an id of at most MaxScheduleName
 	// Cron is five fields: minute, hour, day of month, month, day of week, as in "*/15 8-18 * *
-	// mon-fri".
+	// mon-fri". Always keeps one job at all times.
 	Cron string `json:"cron"`
 	// Zone is where those are read, such as Europe/Berlin; empty means UTC.
 	Zone string `json:"zone,omitempty"`
@@ -22,6 +23,15 @@ type Schedule struct {
 	// Job is what is submitted, without id, times, and parents. Its id becomes RunID of the time.
 	Job Job `json:"job"`
 }
+
+// Always is the Cron of a schedule that keeps one job at all times: when a job of it has ended, the
+// next one is submitted. A job that failed for a cause that may pass is followed after
+// AlwaysPause. After another failure the schedule waits until it is paused and resumed. A pause
+// asks the job to finish.
+const Always = "@always"
+
+// AlwaysPause is the time from a failure to the next job of a schedule with Always.
+const AlwaysPause = 30 * time.Second
 
 // MissedPolicy says what becomes of a time that no agent has seen within 30 seconds.
 type MissedPolicy string
@@ -40,12 +50,34 @@ type ScheduleState struct {
 	Schedule
 	Next time.Time `json:"next,omitzero"` // zero while it is paused
 	Last time.Time `json:"last,omitzero"` // zero when it has not come yet
+	// LastJob is the id of the last job of a schedule with Always.
+	LastJob string `json:"last_job,omitempty"`
 	// Error says why its record, which somebody else wrote, is not followed.
 	Error string `json:"error,omitempty"`
 }
 
 // RunID is the id of the job that a schedule submits at a time.
 func RunID(schedule string, at time.Time) string { return schedule + "-" + Stamp(at) }
+
+// NumberedID is the id of job number n of a schedule with Always. The first number is the time at
+// which the schedule was added, in seconds since 1970.
+func NumberedID(schedule string, n uint64) string { return fmt.Sprintf("%s-r%d", schedule, n) }
+
+// Numbered is job number n of a schedule with Always.
+func (s Schedule) Numbered(n uint64, at time.Time) Job {
+	j := s.Run(at)
+	j.ID = NumberedID(s.Name, n)
+	return j
+}
+
+// EndsSchedule reports whether a schedule with Always submits no job after one with this result
+// until it is paused and resumed: the job failed, and would fail again.
+func EndsSchedule(r Result) bool {
+	if r.Status == Done || r.Error == nil {
+		return false
+	}
+	return slices.Contains([]Code{CodeInvalid, CodeInput, CodeVersion, CodeCanceled}, r.Error.Code)
+}
 
 const stampLayout = "20060102T1504Z"
 

@@ -28,7 +28,8 @@ of the job is the name and the time, as in nightly-20260131T0200Z. A time at whi
 	}
 	f := add.Flags()
 	// When.
-	f.String("cron", "", "minute, hour, day of month, month and day of week, as in \"*/15 8-18 * * mon-fri\"")
+	f.String("cron", "", "minute, hour, day of month, month and day of week, as in \"*/15 8-18 * * mon-fri\"; or "+
+		"@always for one job at all times")
 	f.String("zone", "UTC", "time zone of --cron, such as Europe/Berlin")
 	f.String("missed", "skip", "times at which no agent ran: skip them, or make up for the last once")
 	f.String("from", "", "first time that counts, such as 2026-01-31T12:00:00Z; empty: now")
@@ -144,6 +145,9 @@ func cronList(cmd *cobra.Command, _ []string, c jobclient.Client) error {
 	for _, s := range all {
 		// Next is the zero time of a schedule that is paused or cannot be read.
 		none := "paused"
+		if s.Cron == jobs.Always && !s.Paused {
+			none = "always"
+		}
 		if s.Error != "" {
 			none = s.Error
 		}

@@ -148,6 +148,8 @@ func commandLines(t *testing.T, dir string) map[string][]string {
 	write(t, filepath.Join(dir, "in", "b.csv"), series(2, 50))
 	rows := write(t, filepath.Join(dir, "rows.csv"), "agent,current\n1,0.5\n")
 	list := write(t, filepath.Join(dir, "jobs.jsonl"), `{"pool":"cpu","kind":"none","spec":1}`+"\n")
+	sources := write(t, filepath.Join(dir, "sources.json"), `[{"name":"p","uri":"push:p"}]`)
+	sinks := write(t, filepath.Join(dir, "sinks.json"), `[{"uri":"nats:OUT/out"}]`)
 	folder := filepath.Join(dir, "auth")
 	if code, _, stderr := exec(t.Context(), t, "auth", "init", "--dir", folder, "--tenant", "acme",
 		"--yes"); code != 0 {
@@ -178,6 +180,13 @@ func commandLines(t *testing.T, dir string) map[string][]string {
 		"exoswarm cron remove":     {"nightly"},
 		"exoswarm debug bundle":    {"--for", "0", "--output", filepath.Join(t.TempDir(), "bundle.zip")},
 		"exoswarm debug trace":     {"nobody", "--output", filepath.Join(t.TempDir(), "trace.json")},
+		"exoswarm detector create": {"-f", runSpec, "--sources", sources, "--sinks", sinks},
+		"exoswarm detector delete": {"plant", "--yes"},
+		"exoswarm detector list":   nil,
+		"exoswarm detector logs":   {"plant", "--follow"},
+		"exoswarm detector pause":  {"plant"},
+		"exoswarm detector resume": {"plant"},
+		"exoswarm detector show":   {"plant"},
 		"exoswarm doctor":          nil,
 		"exoswarm status":          nil,
 		"exoswarm top":             {"--once"},

@@ -35,6 +35,7 @@ func main() { command.Main(root()) }
 func root() *cobra.Command {
 	cmd := command.Group("exoswarm", "Stateful neural agents for very many entities",
 		quickstartCommand(), serveprocess.Command(), serveprocess.UICommand(), runCommand(), detectCommand(),
+		detectorCommand(),
 		watchcommand.Status(),
 		watchcommand.Top(), watchcommand.Doctor(), watchcommand.Debug(), swarmCommand(), snapshotCommand(),
 		natsCommand(),

@@ -49,6 +49,9 @@ type bodyParser struct {
 	// line is the row that is being written, whose memory the next row reuses.
 	line []byte
 
+	// notFinite and histograms count samples of remote write that are no rows.
+	notFinite, histograms int
+
 	hold    *inputmem.Hold // of the agent's memory of inputs
 	maxRows int
 	maxSize int64 // of what a body unpacks to, and of the frames

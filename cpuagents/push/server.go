@@ -121,6 +121,8 @@ type Server struct {
 	most   int64 // bound of held in bytes, reserved of Memory
 	counts *prometheus.CounterVec
 	rows   prometheus.Counter
+	// dropped counts samples of remote write that are no rows.
+	dropped *prometheus.CounterVec
 }
 
 // Listen checks the options and serves until Close. A mistake in the options is an error of class
@@ -210,6 +212,15 @@ func Listen(o Options) (_ *Server, err error) {
 			},
 			[]string{"status"},
 		),
+		dropped: prometheus.NewCounterVec(
+			prometheus.CounterOpts{
+				Namespace: "exoswarm",
+				Subsystem: "push",
+				Name:      "dropped_samples_total",
+				Help:      "Samples of Prometheus remote write that are no rows, by reason.",
+			},
+			[]string{"reason"},
+		),
 		rows: prometheus.NewCounter(
 			prometheus.CounterOpts{
 				Namespace: "exoswarm",
@@ -220,7 +231,9 @@ func Listen(o Options) (_ *Server, err error) {
 		),
 	}
 	if o.Metrics != nil {
-		if err := errors.Join(o.Metrics.Register(p.counts), o.Metrics.Register(p.rows)); err != nil {
+		if err := errors.Join(
+			o.Metrics.Register(p.counts), o.Metrics.Register(p.rows), o.Metrics.Register(p.dropped),
+		); err != nil {
 			_ = l.Close()
 			return nil, bad("%v", err)
 		}
@@ -402,7 +415,14 @@ func (p *Server) take(w http.ResponseWriter, r *http.Request) (rows int, again b
 		return 0, false, errBody
 	}
 	// The place of a parser is given back before the queue is asked, which may take long.
-	err = f.read(bytes.NewReader(body), format, coding)
+	if format == formatRemoteWrite {
+		if key == "" {
+			key = bodyKey(body)
+		}
+		err = f.remoteWrite(body)
+	} else {
+		err = f.read(bytes.NewReader(body), format, coding)
+	}
 	<-p.parsers
 	var large tooLarge
 	if err != nil && !errors.As(err, &large) && !inputmem.IsMemory(err) {
@@ -410,6 +430,14 @@ func (p *Server) take(w http.ResponseWriter, r *http.Request) (rows int, again b
 	}
 	if err != nil {
 		return 0, false, err
+	}
+	for reason, n := range map[string]int{"not_finite": f.notFinite, "histogram": f.histograms} {
+		if n > 0 { // endpoints without remote write have no such series
+			p.dropped.WithLabelValues(reason).Add(float64(n))
+		}
+	}
+	if f.rows == 0 { // remote write has requests without samples
+		return 0, false, nil
 	}
 	// The rows are added before the comparison and given back in both cases, so concurrent requests
 	// cannot all pass.
@@ -483,7 +511,10 @@ func readHeaders(r *http.Request) (key string, format rows.Format, coding string
 			)
 		}
 	}
-	media, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	media, params, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	if media == mediaProtobuf {
+		return key, formatRemoteWrite, "snappy", remoteWriteHeaders(r, params)
+	}
 	if format = rows.FormatOfMedia(media); format == "" || format == "parquet" {
 		return "", "", "", refuse(
 			http.StatusUnsupportedMediaType,

@@ -108,5 +108,13 @@ func (t *objectSink) End(ctx context.Context) error {
 	return t.advance(ctx, t.last)
 }
 
+// Held implements Holder.
+func (t *objectSink) Held() uint64 {
+	if t.Rows() == 0 {
+		return 0
+	}
+	return t.first
+}
+
 // Close implements Sink. It discards a part that is not written.
 func (t *objectSink) Close() { _ = t.to.Close() }

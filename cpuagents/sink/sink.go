@@ -66,6 +66,12 @@ type Sink interface {
 	Close()
 }
 
+// Holder is a sink that holds decisions in memory until End.
+type Holder interface {
+	// Held returns the number of the first batch of which decisions are held; 0 if there is none.
+	Held() uint64
+}
+
 // Queue is what sinks need of the queue.
 type Queue interface {
 	// Publish stores a message in a stream that does not belong to the queue.

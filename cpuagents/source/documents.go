@@ -58,6 +58,8 @@ type documentReader struct {
 	// number is that of the last row of all documents together, rejects included.
 	number   uint64
 	document uint64   // that is open
+	begun    uint64   // the last entry of the journal before it
+	exact    bool     // all documents are exact, whatever their positions say
 	last     rows.Row // the last valid one
 	any      bool
 	until    int64 // time of the last row of earlier documents
@@ -160,7 +162,7 @@ func (r *documentReader) Next() (rows.Row, *rows.Reject, error) {
 			out.Number = r.number
 			r.last, r.any = out, true
 			return out, nil, nil
-		case r.later && r.at.Exact && out.Time < r.until:
+		case r.later && r.at.Exact && out.Time < r.until && !r.spec.AnyOrder:
 			r.number++
 			problem := fmt.Sprintf(
 				"its timestamp %s goes back behind the documents before it", fault.Quote(out.Timestamp),
@@ -188,9 +190,13 @@ func (r *documentReader) open() (err error) {
 			_ = doc.Close()
 		}
 	}()
+	begun := r.journal.place()
 	at, ok, err := r.journal.next(r.ctx, doc)
 	if err != nil {
 		return err
+	}
+	if !ok {
+		begun = r.journal.after
 	}
 	if replay, is := r.src.(replayer); ok && is {
 		if err := replay.replay(at); err != nil {
@@ -213,7 +219,9 @@ func (r *documentReader) open() (err error) {
 			return err
 		}
 	}
+	at.Exact = at.Exact || r.exact
 	r.document++
+	r.begun = begun
 	r.at, r.skipped = at, at.Skipped
 	if size, err := doc.Seek(0, io.SeekEnd); err != nil {
 		return files.ScratchError("read back", "a temporary file", err)

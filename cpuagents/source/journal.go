@@ -53,6 +53,7 @@ type skipped struct {
 type journal struct {
 	log    swarms.Log
 	after  uint64        // last entry
+	read   uint64        // entry that was read last
 	reader swarms.Reader // nil: everything has been read again
 	number uint64        // of the last document
 }
@@ -84,6 +85,14 @@ func (j *journal) close() {
 	}
 }
 
+// place returns the last entry that was read or written.
+func (j *journal) place() uint64 {
+	if j.reader == nil {
+		return j.after
+	}
+	return j.read
+}
+
 // next writes the next document that an earlier attempt has stored into doc. If there is none, ok
 // is false.
 func (j *journal) next(ctx context.Context, doc *os.File) (at position, ok bool, err error) {
@@ -92,6 +101,7 @@ func (j *journal) next(ctx context.Context, doc *os.File) (at position, ok bool,
 		if err != nil {
 			return at, false, err
 		}
+		j.read = e.Seq
 		switch e.Kind {
 		case entryBegin: // what an attempt has left behind that ended before its document did is dropped
 			err = files.Rewind(doc)

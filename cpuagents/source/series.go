@@ -25,6 +25,8 @@ type Series struct {
 	Object *ObjectSpec `json:"object,omitempty"`
 	// NATS is for a URI that begins with nats:. It is required then.
 	NATS *SubjectSpec `json:"nats,omitempty"`
+	// Kafka is for a URI that begins with kafka://.
+	Kafka *KafkaSpec `json:"kafka,omitempty"`
 	// Push is for a URI that begins with push:. It is required then.
 	Push *PushSpec `json:"push,omitempty"`
 }

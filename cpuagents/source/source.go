@@ -1,5 +1,5 @@
 // Package source opens the sources of a job: files, HTTP servers, databases, watched folders and
-// object stores, JetStream subjects and push endpoints.
+// object stores, JetStream subjects, Kafka topics and push endpoints.
 //
 // A file is read in place. Any other source is read document by document, and each document is
 // stored in a journal on the queue before its first row is used. So another attempt of the job
@@ -33,6 +33,8 @@ type Resources struct {
 	Logger  *slog.Logger
 	// AllowStream returns an error if the job may not read a JetStream stream.
 	AllowStream func(stream string) error
+	// Endless lets sources have no end. Otherwise a source that never ends is refused.
+	Endless bool
 }
 
 // IsRemote reports whether a source is read document by document, with a journal on the queue.
@@ -41,7 +43,7 @@ type Resources struct {
 func IsRemote(uri string) bool {
 	for _, p := range []string{
 		"http://", "https://", "sqlite:", "postgres://", "watch:", "s3://", "gs://", "nats:",
-		"push:", SubmitterURI,
+		"push:", "kafka://", SubmitterURI,
 	} {
 		if strings.HasPrefix(uri, p) {
 			return true
@@ -49,6 +51,10 @@ func IsRemote(uri string) bool {
 	}
 	return false
 }
+
+// ConsumerName returns the name of the consumer that source number i of a job or a detector has on a
+// stream, unless the source names one.
+func ConsumerName(job string, i int) string { return fmt.Sprintf("exoswarm-%s-%d", job, i) }
 
 // fetcher returns the fetcher of a remote source, number i of a job.
 func (s Resources) fetcher(job string, i int, src Series, columns rows.ColumnSpec) (fetcher, error) {
@@ -59,7 +65,9 @@ func (s Resources) fetcher(job string, i int, src Series, columns rows.ColumnSpe
 	case strings.HasPrefix(src.URI, "watch:"):
 		return newFolderWatcher(src.URI, src.Format, src.Watch, s.Files)
 	case strings.HasPrefix(src.URI, "nats:"):
-		return newSubjectFetcher(src.URI, src.Format, src.NATS, fmt.Sprintf("exoswarm-%s-%d", job, i), s)
+		return newSubjectFetcher(src.URI, src.Format, src.NATS, ConsumerName(job, i), s)
+	case strings.HasPrefix(src.URI, "kafka://"):
+		return newKafkaFetcher(src.URI, src.Format, src.Kafka, s)
 	case src.URI == SubmitterURI:
 		return newSubmittedFetcher(job, src.Format, s)
 	case strings.HasPrefix(src.URI, "push:"):

@@ -61,6 +61,9 @@ type PushSpec struct {
 // batchBytes is the size at which a document of several messages is stored, in bytes.
 const batchBytes = 8 << 20
 
+// endlessBatch is the default of BatchSeconds of a source without an end: a decision must come soon.
+const endlessBatch = 0.1
+
 // subjectState is the state of such a source in a position.
 type subjectState struct {
 	Seq   uint64    `json:"seq"`             // of the last message
@@ -117,9 +120,7 @@ func newSubjectFetcher(
 	return (&subjectFetcher{
 		where: uri, format: cmp.Or(format, "ndjson"), spec: *spec, queue: s.Queue,
 		sub: sub,
-	}).checked(
-		"messages",
-	)
+	}).checked("messages", s.Endless)
 }
 
 // newPushFetcher returns the fetcher of push:NAME. All jobs that read a name share its consumer: a
@@ -146,7 +147,7 @@ func newPushFetcher(uri string, format rows.Format, spec *PushSpec, s Resources)
 		}, queue: s.Queue,
 		sub: jobs.Subscription{Push: name, Consumer: "push-" + name, Keep: true, Owner: s.Owner},
 	}
-	return f.checked("rows")
+	return f.checked("rows", s.Endless)
 }
 
 // badSource returns a function that makes errors of a specification, of class jobs.CodeInvalid.
@@ -157,18 +158,20 @@ func badSource(uri string) func(text string, args ...any) error {
 }
 
 // checked returns the fetcher with the defaults of its specification, or an error. The parameter
-// counted names what is counted. A source without an end is refused, because the job would never
-// finish.
-func (f *subjectFetcher) checked(counted string) (*subjectFetcher, error) {
+// counted names what is counted. Unless endless is set, a source without an end is refused, because
+// the job would never finish.
+func (f *subjectFetcher) checked(counted string, endless bool) (*subjectFetcher, error) {
 	bad := badSource(f.where)
 	if f.spec.BatchMessages == 0 {
 		f.spec.BatchMessages = 1000
 	}
 	if f.spec.BatchSeconds == 0 {
-		f.spec.BatchSeconds = 1
+		if f.spec.BatchSeconds = 1; endless {
+			f.spec.BatchSeconds = endlessBatch
+		}
 	}
 	switch s := f.spec; {
-	case s.Messages == 0 && s.For == 0:
+	case s.Messages == 0 && s.For == 0 && !endless:
 		return nil, bad("it has no end: set %s, for_s, or both", counted)
 	case s.Messages > 1e9:
 		return nil, bad("%s %d: use 1 to 1000000000", counted, s.Messages)
@@ -191,6 +194,9 @@ func (f *subjectFetcher) close() error {
 	}
 	return nil
 }
+
+// reopen implements reopener.
+func (f *subjectFetcher) reopen() { _ = f.close() }
 
 // remove removes the job's own consumer. A consumer with a name of its own stays for the next job.
 func (f *subjectFetcher) remove(ctx context.Context) error {

@@ -31,7 +31,12 @@ func Connect(ctx context.Context, o natsconn.Options) (Client, command.Link, err
 	if err != nil {
 		return nil, nil, err
 	}
-	return direct{conn.Queue, conn.Results, conn.Schedules, conn.Logs, conn}, conn, nil
+	return Direct(conn), conn, nil
+}
+
+// Direct returns a client that uses the queue itself. The connection stays the caller's.
+func Direct(conn *natsq.Conn) Client {
+	return direct{conn.Queue, conn.Results, conn.Schedules, conn.Logs, conn}
 }
 
 // Client submits jobs and follows them. Its methods may be called from several goroutines. Errors

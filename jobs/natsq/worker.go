@@ -113,7 +113,7 @@ func (c *Conn) Work(ctx context.Context, o WorkerOptions) (_ *Worker, err error)
 	if !o.JobsOnly {
 		w.running.Go(func() { queue.NewMover(c.Queue, o.Logger).Run(run) })
 		w.running.Go(func() { w.deps.Run(run) })
-		w.running.Go(func() { c.Schedules.Run(run, o.Logger) })
+		w.running.Go(func() { c.Schedules.Run(run, o.Pool, o.Logger) })
 	}
 	go func() {
 		<-run.Done()

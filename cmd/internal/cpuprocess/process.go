@@ -251,8 +251,10 @@ func serve(cmd *cobra.Command, log *slog.Logger, walled bool) (err error) {
 	}
 	worker, err := conn.Work(cmd.Context(), natsq.WorkerOptions{
 		Name: process.Name, Pool: jobs.PoolCPU, Concurrency: concurrency, Ready: files.Ready, Metrics: counts,
-		Logger:   log,
-		Handlers: map[string]jobs.Handler{cpuagents.KindStream: streamer.Handle},
+		Logger: log,
+		Handlers: map[string]jobs.Handler{
+			cpuagents.KindStream: streamer.Handle, cpuagents.KindDetector: streamer.HandleDetector,
+		},
 	})
 	if err != nil {
 		return err
@@ -267,8 +269,9 @@ func serve(cmd *cobra.Command, log *slog.Logger, walled bool) (err error) {
 		// The heartbeat shows a scratch folder that cannot be used; Ready of the worker keeps jobs
 		// away from it.
 		a := jobs.Agent{
-			Pool: jobs.PoolCPU, Kinds: []string{cpuagents.KindStream}, Concurrency: concurrency,
-			Running: worker.Running(), State: "serving",
+			Pool: jobs.PoolCPU, Kinds: []string{cpuagents.KindStream, cpuagents.KindDetector},
+			Concurrency: concurrency,
+			Running:     worker.Running(), State: "serving",
 		}
 		if state := files.DescribeScratch(); state != "" {
 			a.State = state

@@ -29,6 +29,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
+	"github.com/exoswarm/exoswarm/jobs/natsq/results"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
 	"github.com/exoswarm/exoswarm/jobs/schema"
 )
@@ -38,13 +39,14 @@ import (
 // revision, so two changes at the same time are both applied. It uses the queue for submissions,
 // and changes no jobs that were submitted.
 type Schedules struct {
-	conn  *natsconn.Conn
-	queue *queue.Queue
+	conn    *natsconn.Conn
+	queue   *queue.Queue
+	results *results.Results
 }
 
 // New returns the schedules that a connection reaches. The connection stays the caller's. Nothing
 // runs before Run.
-func New(c *natsconn.Conn, q *queue.Queue) *Schedules { return &Schedules{c, q} }
+func New(c *natsconn.Conn, q *queue.Queue) *Schedules { return &Schedules{c, q, results.New(c)} }
 
 const (
 	// grace is the delay after which a time counts as missed. An election of the servers takes up
@@ -134,8 +136,10 @@ func (sc *Schedules) AddSchedule(ctx context.Context, s jobs.Schedule) error {
 	if err := s.Validate(); err != nil {
 		return err
 	}
-	if _, err := times(s); err != nil {
-		return err
+	if s.Cron != jobs.Always {
+		if _, err := times(s); err != nil {
+			return err
+		}
 	}
 	if s.From.IsZero() {
 		s.From = time.Now().UTC()
@@ -225,7 +229,7 @@ func (sc *Schedules) Schedules(ctx context.Context) ([]jobs.ScheduleState, error
 		e, err := readSchedule(key, m.Data)
 		if err != nil {
 			s.Error = err.Error()
-		} else if s.Schedule = e.Schedule; !s.Paused {
+		} else if s.Schedule = e.Schedule; !s.Paused && e.at != nil {
 			s.Next = e.at.Next(time.Now()).In(e.at.Location)
 		}
 		all = append(all, s)
@@ -234,7 +238,15 @@ func (sc *Schedules) Schedules(ctx context.Context) ([]jobs.ScheduleState, error
 		return nil, err
 	}
 	for i := range all {
-		if all[i].Last, err = sc.lastRun(ctx, all[i].Name); err != nil {
+		if all[i].Cron == jobs.Always {
+			var n uint64
+			if n, all[i].Last, err = sc.lastNumber(ctx, all[i].Name); n > 0 {
+				all[i].LastJob = jobs.NumberedID(all[i].Name, n)
+			}
+		} else {
+			all[i].Last, err = sc.lastRun(ctx, all[i].Name)
+		}
+		if err != nil {
 			return nil, err
 		}
 	}
@@ -258,8 +270,16 @@ func (sc *Schedules) lastRun(ctx context.Context, name string) (time.Time, error
 }
 
 // fire submits the job of a time, unless a process has done so. It may be repeated after an error.
-func (sc *Schedules) fire(ctx context.Context, s jobs.Schedule, at time.Time) (err error) {
-	j := s.Run(at)
+func (sc *Schedules) fire(ctx context.Context, s jobs.Schedule, at time.Time) error {
+	err := sc.submit(ctx, s.Run(at), wire.FiredSubject(s.Name, jobs.Stamp(at)))
+	if err == nil {
+		sc.dropMarks(ctx, s.Name, at)
+	}
+	return err
+}
+
+// submit submits a job with the mark of its run, unless there is such a mark.
+func (sc *Schedules) submit(ctx context.Context, j jobs.Job, said string) (err error) {
 	ctx, span := sc.queue.StartSubmit(ctx, j)
 	defer func() { natsconn.EndSpan(span, err) }()
 	what := "submit job " + j.ID
@@ -268,7 +288,6 @@ func (sc *Schedules) fire(ctx context.Context, s jobs.Schedule, at time.Time) (e
 		return err
 	}
 	m.Subject = wire.SourceOf(j).Wait(j.ID)
-	said := wire.FiredSubject(s.Name, jobs.Stamp(at))
 	_, err = sc.conn.PublishBatch(ctx, sc.conn.RetryIdempotent, what, []*nats.Msg{{Subject: said}, m})
 	if exists, _ := natsconn.Rejected(err); exists {
 		// Another process has submitted it. If there is no mark, a job of that id was submitted by
@@ -283,7 +302,6 @@ func (sc *Schedules) fire(ctx context.Context, s jobs.Schedule, at time.Time) (e
 	}
 	// The job is stored. If this process dies now, the resolver of any worker moves it on.
 	_, _ = sc.queue.Resolve(ctx, m.Subject, nil)
-	sc.dropMarks(ctx, s.Name, at)
 	return nil
 }
 
@@ -307,8 +325,9 @@ func (sc *Schedules) dropMarks(ctx context.Context, name string, at time.Time) {
 // scheduler evaluates the schedules for one worker. Its watch changes the map, and its loop reads
 // it.
 type scheduler struct {
-	c   *Schedules
-	log *slog.Logger
+	c    *Schedules
+	log  *slog.Logger
+	pool jobs.Pool // of the worker
 
 	mu  sync.Mutex
 	all map[string]*plan
@@ -318,9 +337,10 @@ type scheduler struct {
 // new plan.
 type plan struct {
 	jobs.Schedule
-	at     *cron.SpecSchedule
-	cursor time.Time // the times up to this one have run or are skipped; zero if not known yet
-	next   time.Time // the next time
+	at     *cron.SpecSchedule // nil for jobs.Always
+	cursor time.Time          // the times up to this one have run or are skipped; zero if not known yet
+	next   time.Time          // the next time, or the next look at a schedule that is jobs.Always
+	asked  string             // the job that was asked to finish
 }
 
 // readSchedule decodes the record of a schedule, which any client with the permission may have
@@ -336,15 +356,19 @@ func readSchedule(key string, value []byte) (*plan, error) {
 	if err := e.Validate(); err != nil {
 		return nil, err
 	}
+	if e.Cron == jobs.Always {
+		return e, nil
+	}
 	var err error
 	e.at, err = times(e.Schedule)
 	return e, err
 }
 
 // Run follows the schedules and submits their jobs until ctx ends. Any number of workers may run
-// it. Errors are logged and tried again.
-func (sc *Schedules) Run(ctx context.Context, log *slog.Logger) {
-	w := &scheduler{c: sc, log: log, all: map[string]*plan{}}
+// it. Errors are logged and tried again. pool is that of the worker: a schedule that is jobs.Always
+// is followed by the workers that may execute its jobs.
+func (sc *Schedules) Run(ctx context.Context, pool jobs.Pool, log *slog.Logger) {
+	w := &scheduler{c: sc, log: log, pool: pool, all: map[string]*plan{}}
 	var watch sync.WaitGroup
 	watch.Go(func() { sc.conn.FollowBucket(ctx, wire.CronBucket, make(chan struct{}), w.changed, log) })
 	defer watch.Wait()
@@ -382,13 +406,18 @@ func (w *scheduler) evaluate(ctx context.Context, now time.Time) {
 	w.mu.Lock()
 	var ready []*plan
 	for _, e := range w.all {
-		if !e.Paused && !now.Before(e.next) {
+		always := e.Cron == jobs.Always
+		if (always && e.Job.Pool == w.pool || !always && !e.Paused) && !now.Before(e.next) {
 			ready = append(ready, e)
 		}
 	}
 	w.mu.Unlock()
 	for _, e := range ready {
-		if err := w.run(ctx, e, now); err != nil && ctx.Err() == nil {
+		run := w.run
+		if e.Cron == jobs.Always {
+			run = w.keep
+		}
+		if err := run(ctx, e, now); err != nil && ctx.Err() == nil {
 			w.log.Warn("schedule is late", "schedule", e.Name, "error", err)
 		}
 	}

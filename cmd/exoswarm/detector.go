@@ -1,0 +1,279 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/exoswarm/exoswarm/cmd/internal/connect"
+	"github.com/exoswarm/exoswarm/cpuagents/sink"
+	"github.com/exoswarm/exoswarm/internal/command"
+	"github.com/exoswarm/exoswarm/internal/detectors"
+	"github.com/exoswarm/exoswarm/internal/jobclient"
+	"github.com/exoswarm/exoswarm/internal/listing"
+	"github.com/exoswarm/exoswarm/internal/runinput"
+	"github.com/exoswarm/exoswarm/internal/specfile"
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq"
+)
+
+// detectorCommand returns exoswarm detector. Package detectors does the work. It needs the login of
+// an operator.
+func detectorCommand() *cobra.Command {
+	create := &cobra.Command{
+		Use:   "create -f swarm.yaml --sources FILE --sinks FILE",
+		Short: "Create a detector that lasts on a cluster",
+		Long: `Create a detector. The CPU agents of the cluster read its sources from then on, and send its decisions
+to its sinks, until it is paused or deleted. When an agent ends, another one continues where it stopped:
+no row is lost, and none counts twice. The name is that of the specification, and becomes that of a swarm.
+
+Sources are those without end: subjects of NATS, pushed rows, Kafka, MQTT, and tables that grow. With
+key: COLUMN in the specification each value of the column is an entity of its own.`,
+		Args: cobra.NoArgs,
+		RunE: connect.Connected(detectorCreate),
+	}
+	f := create.Flags()
+	f.StringP("file", "f", "", "specification of the swarm (required)")
+	f.String("sources", "", "JSON file with a list of sources (required); see docs/sources.md")
+	f.String("sinks", "", "JSON file with a list of sinks of decisions; see docs/sources.md")
+	f.String("webhook", "", "URL to which anomalies are sent when they are found")
+	f.String("webhook-secret", "", "env:NAME or file:NAME on the CPU agent: the key that signs messages to --webhook")
+	list := &cobra.Command{
+		Use: "list", Short: "List the detectors and what they do", Args: cobra.NoArgs,
+		RunE: connect.Connected(detectorList),
+	}
+	show := &cobra.Command{
+		Use: "show NAME", Short: "Show a detector, its counts and its sources", Args: cobra.ExactArgs(1),
+		RunE: connect.Connected(detectorShow),
+	}
+	pause := &cobra.Command{
+		Use: "pause NAME", Short: "Stop the reading of a detector, and keep its offsets and its state",
+		Args: cobra.ExactArgs(1), RunE: connect.Connected(detectorPause),
+	}
+	resume := &cobra.Command{
+		Use: "resume NAME", Short: "Let a detector continue that is paused or has failed", Args: cobra.ExactArgs(1),
+		RunE: connect.Connected(func(cmd *cobra.Command, args []string, c *natsq.Conn) error {
+			return detectors.New(c).Resume(cmd.Context(), args[0])
+		}),
+	}
+	remove := &cobra.Command{
+		Use: "delete NAME", Short: "Delete a detector with its swarm and its state", Args: cobra.ExactArgs(1),
+		RunE: connect.Connected(detectorDelete),
+	}
+	remove.Flags().Bool("yes", false, "do not ask for confirmation")
+	logs := &cobra.Command{
+		Use: "logs NAME", Short: "Print the log of the last job of a detector", Args: cobra.ExactArgs(1),
+		RunE: connect.Connected(detectorLogs),
+	}
+	logs.Flags().Bool("follow", false, "print further lines as they come, until the job is over")
+	for _, c := range []*cobra.Command{pause, remove} {
+		c.Flags().Duration("timeout", 30*time.Second, "longest wait for the agent to finish what it has read")
+	}
+	all := []*cobra.Command{create, list, show, pause, resume, remove, logs}
+	for _, c := range all {
+		connect.Flags(c.Flags())
+	}
+	for _, c := range []*cobra.Command{list, show, logs} {
+		listing.Flag(c.Flags())
+	}
+	return command.Group("detector", "Detectors that last on a cluster", all...)
+}
+
+// detectorCreate stores a detector. Mistakes are found before anything is stored, except those that
+// only an agent can see, such as a folder or a host that it may not use: show has them.
+func detectorCreate(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
+	f := cmd.Flags()
+	text := func(name string) string { v, _ := f.GetString(name); return v }
+	switch {
+	case text("file") == "":
+		return command.Usage("detector create: -f is missing: name a swarm spec, such as " +
+			"examples/telemetry/swarm.yaml")
+	case text("sources") == "":
+		return command.Usage(`detector create: --sources is missing: name a file with a list such as ` +
+			`[{"name":"plant","uri":"push:plant"}]`)
+	}
+	spec, err := specfile.Read(text("file"))
+	if err != nil {
+		return err
+	}
+	sources, err := runinput.ReadSources(text("sources"), nil)
+	if err != nil {
+		return err
+	}
+	var sinks []sink.Spec
+	if path := text("sinks"); path != "" {
+		if err := runinput.ReadList("--sinks", path, `[{"uri":"nats:STREAM/SUBJECT"}]`, &sinks); err != nil {
+			return err
+		}
+	}
+	var hook *sink.WebhookSpec
+	if url := text("webhook"); url != "" {
+		hook = &sink.WebhookSpec{URL: url, Secret: text("webhook-secret")}
+	}
+	made, err := detectors.Spec(spec, sources, sinks, hook)
+	if err != nil {
+		return command.Usage("%v", err)
+	}
+	if err := detectors.New(c).Create(cmd.Context(), made); err != nil {
+		return err
+	}
+	cmd.PrintErrf("detector %s is created: exoswarm detector show %s\n", made.Name, made.Name)
+	return nil
+}
+
+// detectorList prints all detectors, one item for each, a detectors.Detector.
+//
+// Fields: name, state, job, worker, since, created, error, and counts, see cpuagents.DetectorProgress.
+func detectorList(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
+	all, err := detectors.New(c).List(cmd.Context())
+	if err != nil {
+		return err
+	}
+	return printDetectors(cmd, all)
+}
+
+// printDetectors prints a table of detectors.
+func printDetectors(cmd *cobra.Command, all []detectors.Detector) error {
+	p, err := listing.New(cmd.OutOrStdout(), cmd.Flags(), "DETECTOR", "STATE", "SINCE", "WORKER", "ROWS", "REJECTED",
+		"ENTITIES", "DECISIONS", "ANOMALIES", "DETAIL")
+	if err != nil {
+		return err
+	}
+	for _, d := range all {
+		var rows, rejected, entities, decisions, anomalies any = "", "", "", "", ""
+		detail := d.Error
+		if n := d.Counts; n != nil {
+			rows, rejected, entities, decisions, anomalies = n.Rows, n.Rejected, n.Entities, n.Decisions, n.Anomalies
+			if detail == "" {
+				detail = n.Waiting
+			}
+		}
+		since := ""
+		if !d.Since.IsZero() {
+			since = d.Since.Format(time.RFC3339)
+		}
+		if err := p.Item(d, d.Name, d.State, since, d.Worker, rows, rejected, entities, decisions, anomalies,
+			detail); err != nil {
+			return err
+		}
+	}
+	return p.End()
+}
+
+// detectorView is what show prints as JSON.
+type detectorView struct {
+	detectors.Detector
+	Sources []string `json:"sources"`
+	Sinks   []string `json:"sinks"`
+}
+
+// detectorShow prints one detector. A table has a line for each property.
+//
+// Fields: those of detector list, and the URIs of sources and sinks.
+func detectorShow(cmd *cobra.Command, args []string, c *natsq.Conn) error {
+	d, err := detectors.New(c).Get(cmd.Context(), args[0])
+	if err != nil {
+		return err
+	}
+	v := detectorView{Detector: d}
+	for _, s := range d.Spec.Sources {
+		v.Sources = append(v.Sources, s.URI)
+	}
+	for _, s := range d.Spec.Sinks {
+		v.Sinks = append(v.Sinks, s.URI)
+	}
+	if d.Spec.Webhook != nil {
+		v.Sinks = append(v.Sinks, "webhook")
+	}
+	p, err := listing.New(cmd.OutOrStdout(), cmd.Flags(), "PROPERTY", "VALUE")
+	if err != nil {
+		return err
+	}
+	format, _ := cmd.Flags().GetString("output")
+	lines := [][2]any{
+		{"detector", d.Name},
+		{"state", d.State},
+		{"job", d.Job},
+		{"worker", d.Worker},
+		{"sources", strings.Join(v.Sources, " ")},
+		{"sinks", strings.Join(v.Sinks, " ")},
+	}
+	if d.Error != "" {
+		lines = append(lines, [2]any{"detail", d.Error})
+	}
+	if n := d.Counts; n != nil {
+		lines = append(lines, [2]any{"rows", n.Rows}, [2]any{"rejected", fmt.Sprint(n.Rejected, n.Keyless.Note())},
+			[2]any{"entities", n.Entities}, [2]any{"decisions", fmt.Sprint(n.Decisions, n.Note())},
+			[2]any{"anomalies", n.Anomalies}, [2]any{"source failures", n.SourceFailures},
+			[2]any{"latency p50, p99", fmt.Sprintf("%.1f ms, %.1f ms", n.LatencyP50, n.LatencyP99)})
+		if n.Waiting != "" {
+			lines = append(lines, [2]any{"waiting", n.Waiting})
+		}
+	}
+	for i, l := range lines {
+		var item any
+		if i == 0 {
+			item = v // as JSON there is one item
+		} else if format != "table" {
+			break
+		}
+		if err := p.Item(item, l[0], l[1]); err != nil {
+			return err
+		}
+	}
+	return p.End()
+}
+
+// within returns a context that ends after --timeout with an error for the user.
+func within(cmd *cobra.Command, name string) (context.Context, context.CancelFunc) {
+	d, _ := cmd.Flags().GetDuration("timeout")
+	return context.WithTimeoutCause(cmd.Context(), d, jobs.Errorf(jobs.CodeDeadline, "detector %s: its job is not "+
+		"over after %v: it ends as soon as its agent can: see exoswarm detector show %s, and repeat the command", name,
+		d, name))
+}
+
+// detectorPause pauses a detector, and waits until its agent has finished.
+func detectorPause(cmd *cobra.Command, args []string, c *natsq.Conn) error {
+	ctx, cancel := within(cmd, args[0])
+	defer cancel()
+	return detectors.New(c).Pause(ctx, args[0])
+}
+
+// detectorDelete deletes a detector after a confirmation.
+func detectorDelete(cmd *cobra.Command, args []string, c *natsq.Conn) error {
+	d := detectors.New(c)
+	if _, err := d.Get(cmd.Context(), args[0]); err != nil {
+		return err
+	}
+	if err := confirm(cmd, fmt.Sprintf("delete detector %s, its positions, and the state of all its agents",
+		args[0])); err != nil {
+		return err
+	}
+	ctx, cancel := within(cmd, args[0])
+	defer cancel()
+	if err := d.Delete(ctx, args[0]); err != nil {
+		return err
+	}
+	cmd.PrintErrf("detector %s is deleted\n", args[0])
+	return nil
+}
+
+// detectorLogs prints the log of the last job of a detector.
+func detectorLogs(cmd *cobra.Command, args []string, c *natsq.Conn) error {
+	d, err := detectors.New(c).Get(cmd.Context(), args[0])
+	if err != nil {
+		return err
+	}
+	if d.Job == "" {
+		return fmt.Errorf("detector %s: no agent has begun with it: %w", args[0], jobs.ErrNotFound)
+	}
+	err = jobLogs(cmd, []string{d.Job}, jobclient.Direct(c))
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,274 @@
+package cpuagents
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/exoswarm/exoswarm/cpuagents/encode"
+	"github.com/exoswarm/exoswarm/cpuagents/sink"
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/batch"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
+)
+
+// errCollected ends the collection of a detector that has finished.
+var errCollected = errors.New("all decisions are collected")
+
+const (
+	// noteEvery is the time between two notes of the position of the sinks. A detector that is
+	// killed sends at most the decisions of this time again, and the sinks leave them out.
+	noteEvery = time.Second
+	// holdAtMost bounds how long a sink of files or objects holds decisions back.
+	holdAtMost = time.Minute
+)
+
+// collect sends the decisions to the sinks until ctx ends.
+func (d *detection) collect(ctx context.Context) error {
+	read, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	from := d.state.collected.Answer + 1
+	if d.state.base > from {
+		d.log.Warn("decisions were removed before the sinks had them: the log was trimmed", "first", from, "last",
+			d.state.base-1)
+		from = d.state.base
+	}
+	r, err := d.out.Read(read, from)
+	if err != nil {
+		return d.endOf(ctx, err)
+	}
+	entries, failed := make(chan swarms.Entry), make(chan error, 1)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		defer r.Close()
+		for {
+			e, err := r.Next(read)
+			if err != nil {
+				failed <- err
+				return
+			}
+			select {
+			case entries <- e:
+			case <-read.Done():
+				return
+			}
+		}
+	}()
+	defer func() { <-ended }()
+	defer cancel(nil)
+	look := time.NewTicker(noteEvery)
+	defer look.Stop()
+	quiet := time.Now() // since when a decision has been due
+	held := time.Now()  // since when the sinks hold no decisions back
+	for {
+		select {
+		case err := <-failed:
+			return d.endOf(ctx, err)
+		case <-ctx.Done():
+			return d.endOf(ctx, context.Cause(ctx))
+		case <-look.C:
+			if d.holds() == 0 {
+				held = time.Now()
+			} else if time.Since(held) > holdAtMost {
+				for _, t := range d.sinks {
+					if err := t.End(ctx); err != nil {
+						return d.endOf(ctx, err)
+					}
+				}
+			}
+			if err := d.state.noteCollected(ctx, d.position()); err != nil {
+				return d.endOf(ctx, err)
+			}
+			quiet = d.unserved(quiet)
+		case e := <-entries:
+			if err := d.entry(ctx, e); err != nil {
+				return d.endOf(ctx, err)
+			}
+			quiet = time.Now()
+		}
+	}
+}
+
+// endOf returns nil if the collection was asked to end, and otherwise the error.
+func (d *detection) endOf(ctx context.Context, err error) error {
+	if errors.Is(context.Cause(ctx), errCollected) {
+		return nil
+	}
+	return err
+}
+
+// unserved notes that a decision is due for longer than Stall, which no GPU agent makes. The
+// detector waits for one.
+func (d *detection) unserved(since time.Time) time.Time {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch {
+	case d.sent <= d.answered:
+		d.now.Waiting = ""
+		return time.Now()
+	case time.Since(since) > d.Stall:
+		d.now.Waiting = "no GPU agent answers: start one (gpuagent --nats URL)"
+		d.log.sometimes("no decision comes", "since", since, "cure", d.now.Waiting)
+	}
+	return since
+}
+
+// entry processes one entry of the log of decisions.
+func (d *detection) entry(ctx context.Context, e swarms.Entry) error {
+	switch e.Kind {
+	case swarms.EntryDecide:
+		got, err := batch.DecodeDecisions(e.Data)
+		if err != nil {
+			return fmt.Errorf("decisions %d of detector %s: %w", e.Seq, d.spec.Name, err)
+		}
+		if err := d.known(got); err != nil {
+			return err
+		}
+		for _, t := range d.sinks {
+			if err := t.Send(ctx, e.Ref, got); err != nil {
+				return err
+			}
+		}
+		d.tally(e.Seq, got)
+	case swarms.EntryRejected:
+		failure := &jobs.Error{Code: jobs.CodeInternal, Message: "the swarm refused a batch"}
+		if err := json.Unmarshal(e.Data, failure); err != nil {
+			return fmt.Errorf("refusal of swarm %s: %w", d.spec.Name, err)
+		}
+		asked, err := d.asked(ctx, e.Ref)
+		if err != nil || !asked {
+			return errors.Join(err, failure)
+		}
+	}
+	d.mu.Lock()
+	d.answered = e.Seq
+	d.now.Waiting = ""
+	d.mu.Unlock()
+	d.report(false)
+	select {
+	case d.changed <- struct{}{}:
+	default:
+	}
+	return nil
+}
+
+// known refuses decisions that cannot be written: those for a candidate or an entity that the
+// detector does not have. Another client has appended their rows to the log of the swarm.
+func (d *detection) known(got *batch.Decisions) error {
+	for i := range got.Len() {
+		if c := got.Decision[i]; c != batch.NoDecision && int(c) >= len(d.spec.Candidates) {
+			return jobs.Errorf(jobs.CodeInvalid, "detector %s: candidate %d of %d", d.spec.Name, c,
+				len(d.spec.Candidates))
+		}
+		if d.entities == nil {
+			continue
+		}
+		if _, ok := d.entities.Key(int(got.Group[i])); !ok {
+			return jobs.Errorf(jobs.CodeInternal, "detector %s: a decision for group %d, which has no entity: another "+
+				"client writes to its swarm: use a swarm of its own for that", d.spec.Name, got.Group[i])
+		}
+	}
+	return nil
+}
+
+// tally counts the decisions of an entry, unless an earlier attempt has counted them.
+func (d *detection) tally(seq uint64, got *batch.Decisions) {
+	now := time.Now().UnixNano()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for i := range got.Len() {
+		_ = d.hist.RecordValue(min(max((now-got.Read[i])/1000, 1), d.hist.HighestTrackableValue()))
+	}
+	if seq <= d.counted {
+		return
+	}
+	d.counted = seq
+	for i := range got.Len() {
+		if encode.DropReason(got, i) != "" {
+			d.now.count(got, i)
+			continue
+		}
+		d.now.Decisions++
+		if int(got.Decision[i]) == len(d.spec.Candidates)-1 {
+			d.now.Anomalies++
+		}
+	}
+}
+
+// holds returns the first batch of which a sink holds decisions; 0 if there is none.
+func (d *detection) holds() (first uint64) {
+	for _, t := range d.sinks {
+		if h, is := t.(sink.Holder); is {
+			if n := h.Held(); n > 0 && (first == 0 || n < first) {
+				first = n
+			}
+		}
+	}
+	return first
+}
+
+// position returns the position of the sinks. Each entry has one answer, in their order, so the
+// number of an answer is that of its entry.
+func (d *detection) position() collected {
+	first := d.holds()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	c := collected{
+		Answer: d.answered, Counted: d.counted, Decisions: d.now.Decisions, Anomalies: d.now.Anomalies,
+		Dropped: d.now.Dropped,
+	}
+	if first > 0 {
+		c.Answer = min(c.Answer, first-1)
+	}
+	return c
+}
+
+// await returns when an entry is answered and the sinks have its decisions.
+func (d *detection) await(ctx context.Context, entry uint64) error {
+	for {
+		d.mu.Lock()
+		ready := d.answered >= entry
+		d.mu.Unlock()
+		if ready {
+			return nil
+		}
+		select {
+		case <-d.changed:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// jobLogger is the log of a job with a bound on messages that repeat.
+type jobLogger struct {
+	*slog.Logger
+	mu   sync.Mutex
+	last map[string]time.Time // by message; the messages are few
+}
+
+func newJobLogger(l *slog.Logger) *jobLogger {
+	return &jobLogger{Logger: l, last: map[string]time.Time{}}
+}
+
+// sometimes logs a warning unless it has done so for the same message within messageEvery.
+func (l *jobLogger) sometimes(message string, args ...any) {
+	l.mu.Lock()
+	now := time.Now()
+	late := now.Sub(l.last[message]) > messageEvery
+	if late {
+		l.last[message] = now
+	}
+	l.mu.Unlock()
+	if late {
+		l.Warn(message, args...)
+	}
+}
+
+// messageEvery is the time between two equal messages of sometimes.
+const messageEvery = time.Minute

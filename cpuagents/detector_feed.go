@@ -1,0 +1,260 @@
+package cpuagents
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/exoswarm/exoswarm/cpuagents/rows"
+	"github.com/exoswarm/exoswarm/cpuagents/source"
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
+)
+
+// taken is a row of a source, or a reject, and the place behind it.
+type taken struct {
+	row      rows.Row
+	rejected *rows.Reject
+	at       source.Place
+	read     time.Time
+}
+
+// piece is what the reader of a source hands over at a time.
+type piece struct {
+	source int
+	rows   []taken
+	pause  bool // the next document may take a while
+	ended  bool
+	err    error
+}
+
+// pieceRows bounds the rows of a piece.
+const pieceRows = 256
+
+// trimEvery is the number of marks after which the journals of the sources are trimmed.
+const trimEvery = 64
+
+// feed reads all sources at the same time, and appends their rows in batches. It returns nil when
+// ctx ends with jobs.ErrFinish or all sources have ended and a finish is requested.
+func (d *detection) feed(ctx, work context.Context) (err error) {
+	reading, stop := context.WithCancelCause(work)
+	defer stop(nil)
+	defer context.AfterFunc(ctx, func() { stop(context.Cause(ctx)) })()
+	pieces := make(chan piece)
+	var readers sync.WaitGroup
+	defer readers.Wait()
+	defer stop(nil)
+	resources := d.sourceResources()
+	resources.Logger = d.log.Logger
+	for i, src := range d.spec.Sources {
+		r, err := resources.OpenLasting(
+			reading, d.stream.log(1+i, swarms.In), d.spec.Name, i, src, d.spec.Columns, d.next.Sources[i],
+		)
+		if err != nil {
+			if errors.Is(context.Cause(reading), jobs.ErrFinish) {
+				return nil
+			}
+			return err
+		}
+		d.readers = append(d.readers, r)
+		readers.Go(func() { readPieces(reading, i, r, pieces) })
+	}
+	d.obs.Width = len(d.spec.Columns.Features)
+	look := time.NewTicker(time.Second)
+	defer look.Stop()
+	for {
+		select {
+		case p := <-pieces:
+			if err := d.take(work, p); err != nil {
+				return err
+			}
+		case <-look.C:
+			d.count()
+		case <-reading.Done():
+			if cause := context.Cause(work); cause != nil {
+				return cause
+			}
+			// What was read is decided. What a reader still has is read again by the next job.
+			if err := d.flush(work); err != nil {
+				return err
+			}
+			return d.trimJournals(work)
+		}
+	}
+}
+
+// readPieces reads a source until it or ctx ends, and closes it.
+func readPieces(ctx context.Context, i int, r *source.LastingReader, pieces chan<- piece) {
+	defer r.Close()
+	p := piece{source: i}
+	for {
+		row, rejected, err := r.Next()
+		switch {
+		case err == nil:
+			p.rows = append(p.rows, taken{row: row, rejected: rejected, at: r.Place(), read: time.Now()})
+			if len(p.rows) < pieceRows {
+				continue
+			}
+		case errors.Is(err, source.ErrPause):
+			p.pause = true
+		case errors.Is(err, io.EOF):
+			p.pause, p.ended = true, true
+		case ctx.Err() != nil:
+			return
+		default:
+			p.err = err
+		}
+		select {
+		case pieces <- p:
+		case <-ctx.Done():
+			return
+		}
+		if p.ended || p.err != nil {
+			return
+		}
+		p = piece{source: i}
+	}
+}
+
+// take adds the rows of a piece to the batch.
+func (d *detection) take(work context.Context, p piece) error {
+	for _, t := range p.rows {
+		group := p.source // of a source that is one
+		if t.rejected == nil && d.entities != nil {
+			g, _, full, err := d.entities.add(t.row.Key)
+			if err != nil {
+				return err
+			}
+			if group = g; full {
+				t.rejected = &rows.Reject{
+					Series: d.spec.Sources[p.source].Name, Row: t.row.Number,
+					Reason: d.spec.Columns.TooMany(t.row.Key), Cause: rows.CauseEntities,
+				}
+			}
+		}
+		d.next.Sources[p.source] = t.at
+		d.dirty = true
+		if t.rejected != nil {
+			d.reject(t.rejected)
+			continue
+		}
+		d.add(group, &t.row, t.read)
+		if d.obs.Len() >= d.spec.BatchRows || d.bytes >= maxBatchBytes {
+			if err := d.flush(work); err != nil {
+				return err
+			}
+		}
+	}
+	switch {
+	case p.err != nil:
+		if err := d.flush(work); err != nil {
+			return err
+		}
+		return p.err
+	case p.ended:
+		d.log.Info("a source has ended", "source", d.spec.Sources[p.source].Name)
+	}
+	if p.pause {
+		return d.flush(work)
+	}
+	return nil
+}
+
+// add adds a row to the batch.
+func (d *detection) add(group int, row *rows.Row, read time.Time) {
+	o := &d.obs
+	o.Group = append(o.Group, uint32(group))
+	o.Row = append(o.Row, row.Number)
+	o.Time = append(o.Time, row.Time)
+	o.Read = append(o.Read, read.UnixNano())
+	o.Features = append(o.Features, row.Features...)
+	o.Timestamp = append(o.Timestamp, row.Timestamp)
+	o.Value = append(o.Value, row.Values...)
+	d.bytes += len(row.Timestamp) + 12*len(row.Features) + 56
+	d.next.Rows++
+}
+
+// reject counts a row that cannot be used. The log of the job has the first one of each minute.
+func (d *detection) reject(r *rows.Reject) {
+	d.next.Rejected++
+	switch r.Cause {
+	case rows.CauseKey:
+		d.next.Keyless.WithoutKey++
+	case rows.CauseEntities:
+		d.next.Keyless.BeyondEntities++
+	}
+	d.log.sometimes("a row is rejected", "source", r.Series, "place", r.Place(), "reason", r.Reason)
+}
+
+// flush appends the batch with the state behind it. It waits while too many batches have no answer.
+// Without rows it stores the state alone.
+func (d *detection) flush(work context.Context) error {
+	if !d.dirty {
+		return nil
+	}
+	next := d.next
+	next.Sources = append([]source.Place{}, d.next.Sources...)
+	var err error
+	if d.obs.Len() == 0 {
+		err = d.state.note(work, next)
+	} else {
+		err = d.append(work, next)
+	}
+	if err != nil {
+		return err
+	}
+	d.dirty = false
+	d.count()
+	if d.state.marks.last-d.trimmed < trimEvery {
+		return nil
+	}
+	return d.trimJournals(work)
+}
+
+// append appends the batch and empties it.
+func (d *detection) append(work context.Context, next mark) error {
+	if d.state.after > window {
+		if err := d.await(work, d.state.after-window); err != nil {
+			return err
+		}
+	}
+	data, err := d.obs.Encode()
+	if err != nil {
+		return err
+	}
+	if _, err := d.state.commit(work, data, next); err != nil {
+		return err
+	}
+	d.mu.Lock()
+	d.sent = d.state.after
+	d.mu.Unlock()
+	d.obs.Reset()
+	d.bytes = 0
+	return nil
+}
+
+// trimJournals removes the documents that are before the last mark.
+func (d *detection) trimJournals(ctx context.Context) error {
+	d.trimmed = d.state.marks.last
+	for i, at := range d.state.last.Sources {
+		if err := source.TrimJournal(ctx, d.stream.log(1+i, swarms.In), at); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// count publishes the counts of what was stored.
+func (d *detection) count() {
+	var failures uint64
+	for _, r := range d.readers {
+		failures += r.Failures()
+	}
+	d.mu.Lock()
+	d.now.Rows, d.now.Rejected, d.now.Keyless = d.next.Rows, d.next.Rejected, d.next.Keyless
+	d.now.SourceFailures = failures
+	d.mu.Unlock()
+	d.report(false)
+}

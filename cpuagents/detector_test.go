@@ -1,0 +1,320 @@
+package cpuagents_test
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/exoswarm/exoswarm/cpuagents"
+	"github.com/exoswarm/exoswarm/cpuagents/rows"
+	"github.com/exoswarm/exoswarm/cpuagents/sink"
+	"github.com/exoswarm/exoswarm/cpuagents/source"
+	"github.com/exoswarm/exoswarm/gpuagents/swarm"
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
+)
+
+// detectorJob makes a job of a detector over keyed rows, whose decisions go to a table.
+func detectorJob(t *testing.T, name string, most int, sources []source.Series,
+	change func(*cpuagents.DetectorSpec),
+) jobs.Job {
+	t.Helper()
+	parsed, err := swarm.Parse("swarm.yaml", []byte("name: "+name+"\nagents_per_group: 16\nkey: id\n"))
+	if err != nil {
+		t.Fatalf("swarm.Parse: %v", err)
+	}
+	parsed.MaxEntities, parsed.GroupCount, parsed.Observations.Late = most, most, swarm.Drop
+	text, err := json.Marshal(parsed)
+	if err != nil {
+		t.Fatalf("json.Marshal: %v", err)
+	}
+	spec := cpuagents.DetectorSpec{
+		Name: name, Spec: text, Candidates: parsed.Vote.Candidates, Sources: sources, BatchRows: 100,
+		Columns: rows.ColumnSpec{
+			Timestamp: "timestamp", Features: []string{"value"}, Key: []string{"id"}, MaxEntities: most,
+		},
+		Sinks: []sink.Spec{{URI: "sqlite:dir/" + name + ".db?table=decisions"}},
+	}
+	if change != nil {
+		change(&spec)
+	}
+	data, err := json.Marshal(spec)
+	if err != nil {
+		t.Fatalf("json.Marshal: %v", err)
+	}
+	return jobs.Job{
+		Version: jobs.Version, ID: name + "-r1", Pool: jobs.PoolCPU, Kind: cpuagents.KindDetector, Spec: data,
+	}
+}
+
+// running is a job of a detector that runs.
+type running struct {
+	stop     context.CancelCauseFunc
+	progress atomic.Pointer[cpuagents.DetectorProgress]
+	ended    chan error
+	result   *cpuagents.DetectorProgress
+}
+
+// detect starts a job.
+func (c *cluster) detect(t *testing.T, job jobs.Job) *running {
+	t.Helper()
+	ctx, stop := context.WithCancelCause(t.Context())
+	r := &running{stop: stop, ended: make(chan error, 1)}
+	go func() {
+		out, err := c.streamer.HandleDetector(ctx, job, func(v any) {
+			p := v.(cpuagents.DetectorProgress)
+			r.progress.Store(&p)
+		})
+		r.result, _ = out.(*cpuagents.DetectorProgress)
+		r.ended <- err
+	}()
+	return r
+}
+
+// end ends a job with a cause.
+func (r *running) end(t *testing.T, cause error) {
+	t.Helper()
+	r.stop(cause)
+	select {
+	case err := <-r.ended:
+		if cause == jobs.ErrFinish && err != nil || cause != jobs.ErrFinish && !errors.Is(err, cause) {
+			t.Fatalf("the job ends with %v, after %v", err, cause)
+		}
+	case <-time.After(time.Minute):
+		t.Fatal("the job does not end")
+	}
+}
+
+// decisionsOf returns the decisions in the table of a detector, without the job.
+func (c *cluster) decisionsOf(t *testing.T, name string) (all []string) {
+	t.Helper()
+	db, err := sql.Open("sqlite", filepath.Join(c.dir, name+".db"))
+	if err != nil {
+		t.Fatalf("sql.Open: %v", err)
+	}
+	defer db.Close()
+	found, err := db.QueryContext(t.Context(),
+		`SELECT id, "timestamp", value, score, decision, round, dropped FROM decisions`)
+	if err != nil {
+		if _, serr := os.Stat(filepath.Join(c.dir, name+".db")); serr != nil ||
+			strings.Contains(err.Error(), "no such table") || strings.Contains(err.Error(), "locked") {
+			return nil
+		}
+		t.Fatalf("db.Query: %v", err)
+	}
+	defer found.Close()
+	for found.Next() {
+		var v [7]any
+		if err := found.Scan(&v[0], &v[1], &v[2], &v[3], &v[4], &v[5], &v[6]); err != nil {
+			t.Fatalf("found.Scan: %v", err)
+		}
+		all = append(all, fmt.Sprint(v[:]...))
+	}
+	if err := found.Err(); err != nil {
+		t.Fatalf("found.Err: %v", err)
+	}
+	return all
+}
+
+// awaitDecisions waits until the table of a detector has n rows.
+func (c *cluster) awaitDecisions(t *testing.T, name string, n int) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+		got := len(c.decisionsOf(t, name))
+		if got >= n {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("the table of %s has %d rows, want %d", name, got, n)
+		}
+	}
+}
+
+// pushLines pushes rows of NDJSON.
+func (c *cluster) pushLines(t *testing.T, name string, lines ...string) {
+	t.Helper()
+	if _, err := c.conn.Streams.Push(t.Context(), name, "", [][]byte{[]byte(strings.Join(lines, ""))}); err != nil {
+		t.Fatalf("Push: %v", err)
+	}
+}
+
+// detectorRows returns rows of 30 entities in random order.
+func detectorRows(n int) (all []string) {
+	r := rand.New(rand.NewPCG(11, 11))
+	for i := range n {
+		v := r.IntN(7)
+		if r.IntN(400) == 0 {
+			v += 500
+		}
+		all = append(all, fmt.Sprintf("{\"timestamp\":%d,\"value\":%d,\"id\":\"d%d\"}\n", 1700000000+i, v, r.IntN(30)))
+	}
+	return all
+}
+
+// TestDetectorContinues: a detector whose attempts are stopped at random moments, also while the
+// next one runs already, decides each row once, as one that is never stopped.
+func TestDetectorContinues(t *testing.T) {
+	c := newCluster(t)
+	all := detectorRows(4000)
+	src := func(name string) []source.Series {
+		return []source.Series{{Name: "p", URI: "push:" + name, Push: &source.PushSpec{BatchSeconds: 0.005}}}
+	}
+	whole := c.detect(t, detectorJob(t, "whole", 40, src("whole"), nil))
+	for part := range slices.Chunk(all, 50) {
+		c.pushLines(t, "whole", part...)
+	}
+	c.awaitDecisions(t, "whole", len(all))
+	whole.end(t, jobs.ErrFinish)
+	if p := whole.result; p.Rows != 4000 || p.Decisions != 4000 || p.Entities != 30 || p.Anomalies == 0 {
+		t.Errorf("the result is %+v", p)
+	}
+
+	r := rand.New(rand.NewPCG(12, 12))
+	job := detectorJob(t, "stopped", 40, src("stopped"), nil)
+	now := c.detect(t, job)
+	stops := 0
+	for part := range slices.Chunk(all, 50) {
+		c.pushLines(t, "stopped", part...)
+		time.Sleep(time.Duration(r.IntN(15)) * time.Millisecond)
+		if r.IntN(5) > 0 {
+			continue
+		}
+		stops++
+		if r.IntN(3) > 0 {
+			now.end(t, jobs.ErrDrain)
+			now = c.detect(t, job)
+			continue
+		}
+		// The server gives the job out again while this attempt still runs.
+		next := c.detect(t, job)
+		select {
+		case err := <-now.ended:
+			if !errors.Is(err, jobs.ErrFenced) {
+				t.Fatalf("the attempt that lost ends with %v", err)
+			}
+			now = next
+		case err := <-next.ended:
+			if !errors.Is(err, jobs.ErrFenced) {
+				t.Fatalf("the attempt that lost ends with %v", err)
+			}
+		case <-time.After(10 * time.Millisecond):
+			now.end(t, jobs.ErrDrain)
+			now = next
+		}
+	}
+	c.awaitDecisions(t, "stopped", len(all))
+	now.end(t, jobs.ErrFinish)
+	got, want := c.decisionsOf(t, "stopped"), c.decisionsOf(t, "whole")
+	if !slices.Equal(got, want) || stops < 5 {
+		slices.Sort(got)
+		slices.Sort(want)
+		t.Errorf("after %d stops there are %d decisions, want %d; sorted they are equal: %v", stops, len(got),
+			len(want), slices.Equal(got, want))
+	}
+	if p := now.result; p.Rows != 4000 || p.Decisions != 4000 || p.Entities != 30 {
+		t.Errorf("the result after the stops is %+v", p)
+	}
+	record, err := c.conn.Swarms.Swarm(t.Context(), "stopped")
+	if err != nil {
+		t.Fatal(err)
+	}
+	journal := c.conn.Swarms.Log(record.Key(), 1, swarms.In)
+	now = c.detect(t, job)
+	for i := range 4 { // a document each
+		c.pushLines(t, "stopped", fmt.Sprintf("{\"timestamp\":1800000000,\"value\":1,\"id\":%d}\n", i))
+		c.awaitDecisions(t, "stopped", len(all)+i+1)
+	}
+	now.end(t, jobs.ErrFinish)
+	last, err := journal.Last(t.Context())
+	if err != nil || last.Seq < 12 {
+		t.Fatalf("the journal ends with entry %d: %v", last.Seq, err)
+	}
+	rd, err := journal.Read(t.Context(), last.Seq-6)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rd.Close()
+	if e, err := rd.Next(t.Context()); err == nil || !strings.Contains(err.Error(), "was trimmed") {
+		t.Errorf("the journal has entry %d of %d: %v", e.Seq, last.Seq, err)
+	}
+}
+
+// TestDetectorBadRows: late rows, duplicates, rows of the wrong type, without a key, with a key of
+// 10 MB and of too many entities are counted and logged, and the others are decided.
+func TestDetectorBadRows(t *testing.T) {
+	c := newCluster(t)
+	d := c.detect(t, detectorJob(t, "bad", 2, []source.Series{{Name: "p", URI: "push:bad"}}, nil))
+	row := func(at any, value, id string) string {
+		return fmt.Sprintf("{\"timestamp\":%v,\"value\":%s,\"id\":%s}\n", at, value, id)
+	}
+	c.pushLines(t, "bad",
+		row(5, "1", `"a"`), row(5, "1", `"b"`), row(4, "1", `"a"`), row(6, "1", `"c"`), row(7, `"x"`, `"a"`),
+		row(8, "1", "null"), "{\"timestamp\":9,\"value\":1}\n", row(9, "1", `"`+strings.Repeat("k", 300_000)+`"`),
+		row(`"soon"`, "1", `"a"`), "not json\n", row(10, "1", `"b"`))
+	c.awaitDecisions(t, "bad", 4)
+	d.end(t, jobs.ErrFinish)
+	want := cpuagents.DetectorProgress{
+		Rows: 4, Rejected: 7, Decisions: 3, Dropped: cpuagents.Dropped{Late: 1}, Entities: 2,
+		Keyless: cpuagents.Keyless{WithoutKey: 3, BeyondEntities: 1},
+	}
+	got := *d.result
+	got.LatencyP50, got.LatencyP99 = 0, 0
+	if got != want {
+		t.Errorf("the result is %+v, want %+v", got, want)
+	}
+	// The counts are those of the detector, not of one job.
+	d = c.detect(t, detectorJob(t, "bad", 2, []source.Series{{Name: "p", URI: "push:bad"}}, nil))
+	c.pushLines(t, "bad", row(11, "1", `"b"`), row(12, "1", `"z"`))
+	c.awaitDecisions(t, "bad", 5)
+	d.end(t, jobs.ErrFinish)
+	if p := d.result; p.Rows != 5 || p.Rejected != 8 || p.Keyless.BeyondEntities != 2 || p.Decisions != 4 {
+		t.Errorf("the second result is %+v", p)
+	}
+}
+
+// TestDetectorRefuses: what a detector cannot do is an error with a cure, and makes no swarm.
+func TestDetectorRefuses(t *testing.T) {
+	c := newCluster(t)
+	ok := []source.Series{{Name: "p", URI: "push:p"}}
+	for name, one := range map[string]struct {
+		sources []source.Series
+		change  func(*cpuagents.DetectorSpec)
+		want    string
+	}{
+		"no-sink":     {ok, func(s *cpuagents.DetectorSpec) { s.Sinks = nil }, "it has no sink"},
+		"no-source":   {nil, nil, "0 sources: use 1 to 64"},
+		"a-file":      {[]source.Series{{Name: "f", URI: "file:dir/a.csv"}}, nil, "cannot be read for ever"},
+		"twice":       {append(slices.Clone(ok), ok...), nil, "needs a name of its own"},
+		"no-features": {ok, func(s *cpuagents.DetectorSpec) { s.Columns.Features = nil }, "must not be empty"},
+		"bad-sink": {ok, func(s *cpuagents.DetectorSpec) {
+			s.Sinks = []sink.Spec{{URI: "ftp:x"}}
+		}, "write nats:STREAM/SUBJECT"},
+	} {
+		job := detectorJob(t, name, 2, one.sources, one.change)
+		_, err := c.streamer.HandleDetector(t.Context(), job, func(any) {})
+		if err == nil || !strings.Contains(err.Error(), one.want) {
+			t.Errorf("%s: %v, want %s", name, err, one.want)
+		}
+		if _, err := c.conn.Swarms.Swarm(t.Context(), name); !errors.Is(err, jobs.ErrNotFound) {
+			t.Errorf("%s: there is a swarm: %v", name, err)
+		}
+	}
+	d := c.detect(t, detectorJob(t, "same", 2, ok, nil))
+	c.pushLines(t, "p", "{\"timestamp\":5,\"value\":1,\"id\":1}\n")
+	c.awaitDecisions(t, "same", 1)
+	d.end(t, jobs.ErrFinish)
+	_, err := c.streamer.HandleDetector(t.Context(), detectorJob(t, "same", 3, ok, nil), func(any) {})
+	if err == nil || !strings.Contains(err.Error(), "with another specification") {
+		t.Errorf("another specification: %v", err)
+	}
+}

@@ -1,0 +1,248 @@
+package kafka
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"slices"
+
+	"github.com/klauspost/compress/s2"
+	"github.com/klauspost/compress/zstd"
+	"github.com/pierrec/lz4/v4"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// Bits of the attributes of a batch of records.
+const (
+	codecBits      = 7
+	transactionBit = 1 << 4
+	controlBit     = 1 << 5
+)
+
+// The layout of a batch, in bytes from its begin.
+const (
+	batchHead  = 12 // the first offset and the length, which counts what follows
+	magicPlace = 16 // the format
+	crcPlace   = 17 // the checksum of what follows it
+	afterCRC   = 21
+)
+
+const (
+	// supportedFormat is the format of records since Kafka 0.11.
+	supportedFormat = 2
+	// abortMarker is the type of a mark that ends a transaction without its records.
+	abortMarker = 0
+	// maxUnpacked bounds the records of a batch in bytes.
+	maxUnpacked = 64 << 20
+)
+
+// errDamaged is returned for records that are not valid.
+var errDamaged = errors.New("its records are damaged")
+
+// castagnoli is the table of the checksum.
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// abortedTransaction is a transaction whose records are not read.
+type abortedTransaction = kmsg.FetchResponseTopicPartitionAbortedTransaction
+
+// decode adds the records of a partition from an offset on, and returns the offset behind them. It
+// leaves out the records of aborted transactions and the marks of transactions. A batch that is cut
+// off at the end is left for the next request.
+//
+// The parameter aborted lists the transactions that were aborted, by producer and first offset. A
+// producer has one transaction at a time, which ends with a mark. So a batch of a producer is
+// dropped from the first offset of its aborted transaction on until that mark.
+func (f *Fetched) decode(
+	partition int32, from int64, data []byte, aborted []abortedTransaction,
+) (behind int64, err error) {
+	behind = from
+	aborted = slices.Clone(aborted)
+	slices.SortFunc(aborted, func(a, b abortedTransaction) int {
+		return int(min(max(a.FirstOffset-b.FirstOffset, -1), 1))
+	})
+	open := map[int64]bool{} // producers whose transaction is aborted
+	for len(data) >= batchHead {
+		size := int64(int32(binary.BigEndian.Uint32(data[8:])))
+		if size < afterCRC-batchHead {
+			return behind, errDamaged
+		}
+		if int64(len(data)) < batchHead+size {
+			break
+		}
+		raw := data[:batchHead+size]
+		data = data[batchHead+size:]
+		if raw[magicPlace] != supportedFormat {
+			return behind, fmt.Errorf("format %d of its records is that of brokers before 0.11: convert the topic",
+				raw[magicPlace])
+		}
+		if crc32.Checksum(raw[afterCRC:], castagnoli) != binary.BigEndian.Uint32(raw[crcPlace:]) {
+			return behind, errDamaged
+		}
+		var b kmsg.RecordBatch
+		if err := b.ReadFrom(raw); err != nil {
+			return behind, fmt.Errorf("%w: %w", errDamaged, err)
+		}
+		end := b.FirstOffset + int64(b.LastOffsetDelta) + 1
+		if end <= b.FirstOffset {
+			return behind, errDamaged
+		}
+		for len(aborted) > 0 && aborted[0].FirstOffset < end {
+			open[aborted[0].ProducerID] = true
+			aborted = aborted[1:]
+		}
+		if end <= behind { // before what is wanted
+			continue
+		}
+		drop := b.Attributes&transactionBit != 0 && open[b.ProducerID]
+		if b.Attributes&controlBit != 0 || !drop {
+			if err := f.records(partition, behind, &b, open); err != nil {
+				return behind, err
+			}
+		}
+		behind = end
+	}
+	return behind, nil
+}
+
+// records adds the records of a batch from an offset on. Of a mark it takes the end of an aborted
+// transaction.
+func (f *Fetched) records(partition int32, from int64, b *kmsg.RecordBatch, open map[int64]bool) error {
+	data, err := unpack(b.Attributes&codecBits, b.Records)
+	if err != nil {
+		return err
+	}
+	for range b.NumRecords {
+		size, n := binary.Varint(data)
+		if n <= 0 || size < 1 || size > int64(len(data)-n) {
+			return errDamaged
+		}
+		r := fields{data: data[n : n+int(size)]}
+		data = data[n+int(size):]
+		r.skip(1) // attributes
+		r.number()
+		offset := b.FirstOffset + r.number()
+		key, value := r.bytes(), r.bytes()
+		switch {
+		case r.bad:
+			return errDamaged
+		case b.Attributes&controlBit != 0:
+			if len(key) >= 4 && binary.BigEndian.Uint16(key[2:]) == abortMarker {
+				delete(open, b.ProducerID)
+			}
+		case offset >= from:
+			f.Records = append(f.Records, Record{Partition: partition, Offset: offset, Value: value})
+		}
+	}
+	return nil
+}
+
+// fields reads the fields of a record one after the other.
+type fields struct {
+	data []byte
+	bad  bool
+}
+
+// skip leaves out n bytes. After a field that is cut off, bad is set and all later fields are empty.
+func (f *fields) skip(n int) {
+	if f.bad = f.bad || len(f.data) < n; !f.bad {
+		f.data = f.data[n:]
+	}
+}
+
+// number returns the next number, which has zigzag coding of variable length.
+func (f *fields) number() int64 {
+	v, n := binary.Varint(f.data)
+	if f.bad = f.bad || n <= 0; f.bad {
+		return 0
+	}
+	f.data = f.data[n:]
+	return v
+}
+
+// bytes returns the next field of bytes, which is part of the answer; nil for a null.
+func (f *fields) bytes() []byte {
+	n := f.number()
+	if f.bad || n < 0 {
+		return nil
+	}
+	if f.bad = n > int64(len(f.data)); f.bad {
+		return nil
+	}
+	v := f.data[:n:n]
+	f.data = f.data[n:]
+	return v
+}
+
+// unpack returns the records of a batch without its packing. It takes at most maxUnpacked bytes.
+func unpack(codec int16, data []byte) ([]byte, error) {
+	var r io.Reader
+	switch codec {
+	case 0:
+		return data, nil
+	case 1:
+		z, err := gzip.NewReader(bytes.NewReader(data))
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", errDamaged, err)
+		}
+		r = z
+	case 2:
+		return unpackSnappy(data)
+	case 3:
+		r = lz4.NewReader(bytes.NewReader(data))
+	case 4:
+		z, err := zstd.NewReader(bytes.NewReader(data), zstd.WithDecoderConcurrency(1),
+			zstd.WithDecoderMaxMemory(maxUnpacked), zstd.WithDecoderMaxWindow(8<<20))
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", errDamaged, err)
+		}
+		defer z.Close()
+		r = z
+	default:
+		return nil, fmt.Errorf("codec %d of its records is not known", codec)
+	}
+	out, err := io.ReadAll(io.LimitReader(r, maxUnpacked+1))
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errDamaged, err)
+	}
+	if len(out) > maxUnpacked {
+		return nil, fmt.Errorf("a batch of records has more than %d bytes", maxUnpacked)
+	}
+	return out, nil
+}
+
+// xerial is the begin of the frames in which the Java client packs with snappy.
+var xerial = []byte{130, 'S', 'N', 'A', 'P', 'P', 'Y', 0}
+
+// unpackSnappy unpacks a block, or the frames of the Java client.
+func unpackSnappy(data []byte) (out []byte, err error) {
+	block := func(src []byte) error {
+		n, err := s2.DecodedLen(src)
+		if err != nil || n > maxUnpacked-len(out) {
+			return errDamaged
+		}
+		part, err := s2.Decode(nil, src)
+		out = append(out, part...)
+		return err
+	}
+	if !bytes.HasPrefix(data, xerial) || len(data) < 16 {
+		return out, block(data)
+	}
+	for data = data[16:]; len(data) > 0; { // after two versions
+		if len(data) < 4 {
+			return nil, errDamaged
+		}
+		n := int64(binary.BigEndian.Uint32(data))
+		if n > int64(len(data)-4) {
+			return nil, errDamaged
+		}
+		if err := block(data[4 : 4+n]); err != nil {
+			return nil, err
+		}
+		data = data[4+n:]
+	}
+	return out, nil
+}

@@ -1,0 +1,193 @@
+package source
+
+import (
+	"context"
+	"log/slog"
+	"math"
+	"os"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/exoswarm/exoswarm/cpuagents/files"
+	"github.com/exoswarm/exoswarm/cpuagents/rows"
+	"github.com/exoswarm/exoswarm/internal/retry"
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
+)
+
+// Place is a position in a source that lasts: rows of one document of its journal were read. The
+// zero value is the begin of the source.
+type Place struct {
+	// Entry is the last entry of the journal before the document.
+	Entry uint64 `json:"entry,omitempty"`
+	// Rows is the number of rows of the document that were read, rejected ones included.
+	Rows uint64 `json:"rows,omitempty"`
+	// Number is the number of rows of the documents before it.
+	Number uint64 `json:"number,omitempty"`
+}
+
+// lasting are the beginnings of the URIs of sources that can be read by a job that lasts.
+var lasting = []string{"nats:", "push:", "kafka://", "sqlite:", "postgres://"}
+
+// LastingKinds returns a text with the kinds of sources that last.
+func LastingKinds() string {
+	return strings.Join(lasting[:len(lasting)-1], ", ") + " or " + lasting[len(lasting)-1]
+}
+
+// Lasts reports whether a source of this URI can be read by a job that lasts. Such a source returns
+// no row twice, and its position alone is enough to continue.
+func Lasts(uri string) bool {
+	return slices.ContainsFunc(lasting, func(p string) bool { return strings.HasPrefix(uri, p) })
+}
+
+// LastingReader reads a source that may have no end, from a place on. One goroutine calls Next,
+// Place and Close. Trim may be called by another one.
+type LastingReader struct {
+	r     *documentReader
+	src   *patientFetcher
+	at    Place
+	inDoc uint64 // rows of the open document that were returned
+	skip  uint64 // rows of the first document to leave out
+}
+
+// OpenLasting opens a source at a place: number i of the job or detector called id. Its journal
+// must have the document of the place. A system that cannot be reached is tried again until ctx
+// ends. The caller closes the reader.
+func (s Resources) OpenLasting(
+	ctx context.Context, journal swarms.Log, id string, i int, src Series, columns rows.ColumnSpec, at Place,
+) (*LastingReader, error) {
+	s.Endless = true
+	f, err := s.fetcher(id, i, src, columns)
+	if err != nil {
+		return nil, err
+	}
+	if db, is := f.(*sqlFetcher); is && db.spec.Polls == 0 {
+		db.limits.Polls = math.MaxInt
+	}
+	j, err := openJournalAt(ctx, journal, at.Entry)
+	if err != nil {
+		_ = f.close()
+		return nil, err
+	}
+	p := &patientFetcher{fetcher: f, name: src.Name, log: s.Logger}
+	return &LastingReader{
+		r: &documentReader{
+			ctx: ctx, name: src.Name, spec: src.columns(columns), files: s.Files, journal: j, src: p,
+			number: at.Number, exact: true,
+		},
+		src: p, at: at, skip: at.Rows,
+	}, nil
+}
+
+// Next returns the next row or reject. It returns ErrPause between two documents: the rows before
+// it must go out before the source waits. io.EOF is the end of a source that has one.
+func (r *LastingReader) Next() (rows.Row, *rows.Reject, error) {
+	for {
+		document := r.r.document
+		before := r.r.number
+		row, rejected, err := r.r.Next()
+		if r.r.document != document {
+			r.at = Place{Entry: r.r.begun, Number: before}
+			r.inDoc = 0
+		}
+		if err != nil || rejected != nil && rejected.Row == 0 { // a file that was left out
+			return row, rejected, err
+		}
+		r.inDoc++
+		r.at.Rows = r.inDoc
+		if r.inDoc <= r.skip && r.r.document == 1 {
+			continue
+		}
+		return row, rejected, nil
+	}
+}
+
+// Place returns the place behind the last row that Next has returned.
+func (r *LastingReader) Place() Place { return r.at }
+
+// Failures returns the number of failed attempts to reach the source.
+func (r *LastingReader) Failures() uint64 { return r.src.failures.Load() }
+
+// Close ends the reading.
+func (r *LastingReader) Close() error { return r.r.Close() }
+
+// TrimJournal removes the documents of a journal before a place that is stored.
+func TrimJournal(ctx context.Context, journal swarms.Log, at Place) error {
+	if at.Entry == 0 {
+		return nil
+	}
+	return journal.Trim(ctx, at.Entry+1)
+}
+
+// openJournalAt opens a journal like openJournal, and begins to read after an entry.
+func openJournalAt(ctx context.Context, log swarms.Log, after uint64) (*journal, error) {
+	if err := log.Create(ctx); err != nil {
+		return nil, err
+	}
+	last, err := log.Last(ctx)
+	if err != nil {
+		return nil, err
+	}
+	j := &journal{log: log, after: last.Seq, read: after}
+	if last.Seq > after {
+		if j.reader, err = log.Read(ctx, after+1); err != nil {
+			return nil, err
+		}
+	}
+	return j, nil
+}
+
+// patientFetcher repeats a fetch that failed for a cause that may pass, until the context ends.
+type patientFetcher struct {
+	fetcher
+	name     string
+	log      *slog.Logger
+	failures atomic.Uint64
+}
+
+// The pause between two attempts grows from firstPause to longestPause.
+const (
+	firstPause   = time.Second
+	longestPause = 30 * time.Second
+)
+
+// fetch implements fetcher. A connection is closed before the next attempt, which makes a new one.
+func (f *patientFetcher) fetch(ctx context.Context, at position, last string, doc *os.File) (position, error) {
+	for pause := firstPause; ; pause = min(2*pause, longestPause) {
+		next, err := f.fetcher.fetch(ctx, at, last, doc)
+		if err == nil || !jobs.Retryable(err) || ctx.Err() != nil {
+			return next, err
+		}
+		f.failures.Add(1)
+		f.log.Warn("a source cannot be read: it is tried again", "source", f.name, "error", err, "pause", pause)
+		if again, is := f.fetcher.(reopener); is {
+			again.reopen()
+		}
+		if err := retry.Sleep(ctx, pause); err != nil {
+			return at, err
+		}
+		if err := files.Rewind(doc); err != nil {
+			return at, err
+		}
+	}
+}
+
+// reopener is a fetcher with a connection that must be made again after a failure.
+type reopener interface{ reopen() }
+
+// replay implements replayer.
+func (f *patientFetcher) replay(at position) error {
+	if r, is := f.fetcher.(replayer); is {
+		return r.replay(at)
+	}
+	return nil
+}
+
+// stored implements storer.
+func (f *patientFetcher) stored(ctx context.Context, at position) {
+	if s, is := f.fetcher.(storer); is {
+		s.stored(ctx, at)
+	}
+}
