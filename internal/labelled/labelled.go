@@ -2,8 +2,8 @@
 // behaviour, with incidents of many kinds at known rows.
 //
 // The same seed makes the same series. All random numbers come from PCG generators whose seeds are
-// the seed of the caller and the name of the series. Values are rounded to 1/10,000, which hides the
-// last bits in which processors differ.
+// the seed of the caller and the name of the series. Values are rounded to 1/10,000, which hides
+// the last bits in which processors differ.
 //
 // Families are in alphabetical order, and every seventh is held back: no parameter and no structure
 // of a detector may be chosen by its results on those (docs/quality.md). Family.HeldBack says so.
@@ -35,7 +35,8 @@ type Series struct {
 	More [][]float64
 	// Family and Incident are names. Incident is empty for a series without any.
 	Family, Incident string
-	// Size is the size of the incidents of the kinds that have one: 1 is the smallest, 3 the largest.
+	// Size is the size of the incidents of the kinds that have one: 1 is the smallest, 3 the
+	// largest.
 	Size float64
 }
 

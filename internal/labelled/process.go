@@ -35,8 +35,8 @@ type Family struct {
 
 	traits trait
 	steps  []time.Duration
-	// season is the period of the season; without it, cycles are the shortest and the longest period
-	// in rows.
+	// season is the period of the season; without it, cycles are the shortest and the longest
+	// period in rows.
 	season time.Duration
 	cycles [2]int
 	build  func(d *draws) process
