@@ -7,20 +7,18 @@ import (
 	"github.com/exoswarm/exoswarm/internal/nab"
 )
 
-// Quiet is the number of rows below the threshold after which a further row above it is an alarm of
-// its own.
+// Quiet is the number of rows after an alarm in which further rows above the threshold belong to it.
 const Quiet = 30
 
-// Alarms returns the rows at which an alarm begins: those with at least a score, and none so high
-// in the quiet rows before.
+// Alarms returns the rows at which an alarm begins: those with at least a score, unless an alarm
+// began less than quiet rows before. A score that stays high is an alarm again and again, so that a
+// detector gains nothing by one alarm without end.
 func Alarms(scores []float32, threshold float32, quiet int) []int {
 	var alarms []int
 	last := math.MinInt / 2
 	for row, x := range scores {
-		if x >= threshold {
-			if row-last > quiet {
-				alarms = append(alarms, row)
-			}
+		if x >= threshold && row-last >= quiet {
+			alarms = append(alarms, row)
 			last = row
 		}
 	}

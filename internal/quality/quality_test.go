@@ -199,12 +199,15 @@ func TestBestF1(t *testing.T) {
 
 func TestAlarmsByHand(t *testing.T) {
 	scores := make([]float32, 200)
-	for _, row := range []int{10, 12, 35, 100, 150, 151} {
+	for _, row := range []int{10, 12, 39, 100, 150, 151} {
 		scores[row] = 0.8
 	}
-	// 35 is 23 rows after 12: the same alarm.
+	// 39 is 29 rows after 10: the same alarm.
 	if got := Alarms(scores, 0.8, Quiet); !slices.Equal(got, []int{10, 100, 150}) {
 		t.Errorf("alarms %v", got)
+	}
+	if got := Alarms(scores[10:100], 0, Quiet); !slices.Equal(got, []int{0, 30, 60}) {
+		t.Errorf("alarms of a score that stays high: %v", got)
 	}
 	windows := []nab.Window{{First: 90, Last: 99}, {First: 120, Last: 130}, {First: 151, Last: 160}}
 	if got := Find(scores, windows, 0.8, 0); got != (Found{1, 3, 3}) {
