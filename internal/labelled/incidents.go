@@ -53,8 +53,8 @@ type control struct {
 	// Applied to the raw value of the feature; -1 for all features.
 	feature int
 	shift   float64 // in spans of the feature, see usual
-	reach   float64 // in reaches
 	noise   float64 // in deviations of the noise
+	beyond  float64 // if not 0, the value is so many reaches above the usual top, or below the bottom
 	top     float64 // highest value, in spans above the low one; 0 for none
 	flat    bool    // the low value alone
 	frozen  bool    // the value of the row before
@@ -67,7 +67,13 @@ func (c *control) output(v float64, u usual) float64 {
 	if c.flat {
 		return u.low
 	}
-	v += c.shift*u.span() + c.reach*u.reach + c.noise*u.noise
+	switch {
+	case c.beyond > 0:
+		v = u.top + c.beyond*(u.top-u.bottom)
+	case c.beyond < 0:
+		v = u.bottom + c.beyond*(u.top-u.bottom)
+	}
+	v += c.shift*u.span() + c.noise*u.noise
 	if c.top > 0 {
 		v = min(v, u.low+c.top*u.span())
 	}
@@ -119,10 +125,11 @@ var incidents = []*Incident{
 	{
 		Name: "dip", Doc: "one to three rows far below all others", not: spiky | cumulative | floor,
 		rows:   between(1, 3),
-		effect: steady(func(c *control, d *drawn) { c.reach, c.noise = -0.4*d.size, -4*d.size }),
+		effect: steady(func(c *control, d *drawn) { c.beyond, c.noise = -0.2*d.size, -2*d.size }),
 	},
 	{
-		Name: "drift", Doc: "the level moves slowly and stays", not: wandering, lasting: true, rows: between(150, 400),
+		Name: "drift", Doc: "the level moves slowly and stays", not: wandering | binary, lasting: true,
+		rows: between(150, 400),
 		effect: func(d *drawn) func(int, int) control {
 			by := d.sign() * 0.45 * d.size
 			return func(k, n int) control {
@@ -166,7 +173,7 @@ var incidents = []*Incident{
 		effect: steady(func(c *control, d *drawn) { c.season = -0.3 * d.size }),
 	},
 	{
-		Name: "leak", Doc: "the level rises slowly and falls back at once", not: wandering | cumulative,
+		Name: "leak", Doc: "the level rises slowly and falls back at once", not: wandering | cumulative | binary,
 		rows: between(100, 300),
 		effect: func(d *drawn) func(int, int) control {
 			by := 0.5 * d.size
@@ -214,7 +221,7 @@ var incidents = []*Incident{
 	{
 		Name: "spike", Doc: "one to three rows far above all others", not: spiky | cumulative | binary,
 		rows:   between(1, 3),
-		effect: steady(func(c *control, d *drawn) { c.reach, c.noise = 0.4*d.size, 4*d.size }),
+		effect: steady(func(c *control, d *drawn) { c.beyond, c.noise = 0.2*d.size, 2*d.size }),
 	},
 	{
 		Name: "spread-less", Doc: "the noise becomes small", needs: noisy, subtle: true, lasting: true,

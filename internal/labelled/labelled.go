@@ -145,10 +145,9 @@ type maker struct {
 
 // usual describes the values of a feature before the family rounds and clips them.
 type usual struct {
-	noise     float64 // deviation of neighbouring rows
-	low, high float64 // 5th and 95th percentile
-	reach     float64 // 0.5th to 99.5th percentile
-	median    float64
+	noise       float64 // deviation of neighbouring rows
+	low, high   float64 // 5th and 95th percentile
+	bottom, top float64 // 0.5th and 99.5th percentile
 }
 
 func (u usual) span() float64 { return u.high - u.low }
@@ -212,12 +211,12 @@ func describe(column []float64) usual {
 	slices.Sort(sorted)
 	slices.Sort(steps)
 	at := func(q float64) float64 { return sorted[int(q*float64(len(sorted)-1))] }
-	u := usual{low: at(0.05), high: at(0.95), reach: at(0.995) - at(0.005), median: at(0.5)}
+	u := usual{low: at(0.05), high: at(0.95), bottom: at(0.005), top: at(0.995)}
 	if u.span() == 0 { // events are rarer than one row out of twenty
 		u.low, u.high = sorted[0], sorted[len(sorted)-1]
 	}
-	if u.reach == 0 {
-		u.reach = u.span()
+	if u.top == u.bottom {
+		u.bottom, u.top = u.low, u.high
 	}
 	// The median of the distance of two normal values is 0.954 deviations.
 	u.noise = steps[len(steps)/2] / 0.954
