@@ -138,8 +138,9 @@ func (t *cutTree) place(point []float64) int {
 		}
 		t.replace(node, branch)
 		t.parent[leaf], t.parent[node], t.count[branch] = branch, branch, t.count[node]
-		for n := branch; n != none; n = t.parent[n] {
-			t.box(n)
+		t.box(branch)
+		for n := t.parent[branch]; n != none && t.box(n); n = t.parent[n] {
+			continue // a box that stays as it is leaves those above it
 		}
 		return leaf
 	}
@@ -192,13 +193,24 @@ func (t *cutTree) replace(old, by int) {
 	}
 }
 
-// box computes the box of a node that is not a leaf.
-func (t *cutTree) box(node int) {
+// box computes the box of a node that is not a leaf, and reports whether it changed.
+func (t *cutTree) box(node int) (changed bool) {
 	low, high := t.lows(node), t.highs(node)
+	leftLow, rightLow := t.lows(t.left[node]), t.lows(t.right[node])
+	leftHigh, rightHigh := t.highs(t.left[node]), t.highs(t.right[node])
 	for d := range low {
-		low[d] = min(t.lows(t.left[node])[d], t.lows(t.right[node])[d])
-		high[d] = max(t.highs(t.left[node])[d], t.highs(t.right[node])[d])
+		l, h := leftLow[d], leftHigh[d]
+		if rightLow[d] < l {
+			l = rightLow[d]
+		}
+		if rightHigh[d] > h {
+			h = rightHigh[d]
+		}
+		if l != low[d] || h != high[d] {
+			low[d], high[d], changed = l, h, true
+		}
 	}
+	return changed
 }
 
 // remove takes the point of a slot out, if it has one.
@@ -222,8 +234,8 @@ func (t *cutTree) remove(slot int) {
 	}
 	t.replace(up, t.sibling(leaf))
 	t.free = append(t.free, up)
-	for node := t.parent[up]; node != none; node = t.parent[node] {
-		t.box(node)
+	for node := t.parent[up]; node != none && t.box(node); node = t.parent[node] {
+		continue
 	}
 }
 

@@ -3,6 +3,7 @@ package opponents
 import (
 	"math"
 	"math/rand/v2"
+	"sync"
 )
 
 // HalfSpace is streaming half-space trees (Tan, Ting and Liu, IJCAI 2011): the mass of the part of
@@ -30,7 +31,7 @@ func (h HalfSpace) Score(rows []float32, features int) []float32 {
 	}
 	trees := make([]*massTree, h.Trees)
 	for t := range trees {
-		trees[t] = newMassTree(features, h.Depth, rand.New(rand.NewPCG(h.Seed, uint64(t))))
+		trees[t] = newMassTree(drawSpace(features, h.Depth, h.Seed, uint64(t)))
 	}
 	most := math.Log2(1 + float64(h.Trees*h.Window)*math.Pow(2, float64(h.Depth)))
 	point, limit := make([]float64, features), h.Window/10
@@ -55,29 +56,36 @@ func (h HalfSpace) Score(rows []float32, features int) []float32 {
 	return scores
 }
 
-// massTree is one tree with all nodes: those below node i are 2i+1 and 2i+2.
-type massTree struct {
-	depth         int
-	dim           []int
-	cut           []float64
-	before, after []int // mass of the last window, and of this one
-	touched       []int // nodes with a mass in before
-	touches       []int // and in after
+// space is how one tree divides the space: by node, the feature and the value of its cut. The nodes
+// below node i are 2i+1 and 2i+2.
+type space struct {
+	depth int
+	dim   []uint8
+	cut   []float32
 }
 
-// newMassTree draws the space that the tree divides, which reaches beyond [0, 1] on both sides, and
-// in each node a feature whose range it halves.
-func newMassTree(features, depth int, rng *rand.Rand) *massTree {
-	nodes := 1<<(depth+1) - 1
-	t := &massTree{
-		depth: depth, dim: make([]int, nodes), cut: make([]float64, nodes), before: make([]int, nodes),
-		after: make([]int, nodes),
+// drawn has the spaces that were drawn before, which do not depend on the series.
+var drawn sync.Map // from spaceKey to *space
+
+type spaceKey struct {
+	features, depth int
+	seed, tree      uint64
+}
+
+// drawSpace draws a space, which reaches beyond [0, 1] on both sides, and in each node a feature
+// whose range it halves.
+func drawSpace(features, depth int, seed, tree uint64) *space {
+	key := spaceKey{features, depth, seed, tree}
+	if s, ok := drawn.Load(key); ok {
+		return s.(*space)
 	}
+	rng, nodes := rand.New(rand.NewPCG(seed, tree)), 1<<(depth+1)-1
+	s := &space{depth: depth, dim: make([]uint8, nodes), cut: make([]float32, nodes)}
 	low, high := make([]float64, features), make([]float64, features)
 	for f := range low {
-		s := rng.Float64()
-		reach := 2 * max(s, 1-s)
-		low[f], high[f] = s-reach, s+reach
+		at := rng.Float64()
+		reach := 2 * max(at, 1-at)
+		low[f], high[f] = at-reach, at+reach
 	}
 	var halve func(node, level int)
 	halve = func(node, level int) {
@@ -86,7 +94,7 @@ func newMassTree(features, depth int, rng *rand.Rand) *massTree {
 		}
 		f := rng.IntN(features)
 		middle := (low[f] + high[f]) / 2
-		t.dim[node], t.cut[node] = f, middle
+		s.dim[node], s.cut[node] = uint8(f), float32(middle)
 		keep := high[f]
 		high[f] = middle
 		halve(2*node+1, level+1)
@@ -96,12 +104,25 @@ func newMassTree(features, depth int, rng *rand.Rand) *massTree {
 		low[f] = keep
 	}
 	halve(0, 0)
-	return t
+	drawn.Store(key, s)
+	return s
+}
+
+// massTree is one tree with the masses of its nodes.
+type massTree struct {
+	*space
+	before, after []int32 // mass of the last window, and of this one
+	touched       []int   // nodes with a mass in before
+	touches       []int   // and in after
+}
+
+func newMassTree(s *space) *massTree {
+	return &massTree{space: s, before: make([]int32, len(s.dim)), after: make([]int32, len(s.dim))}
 }
 
 // next is the child of a node on the side of a point.
 func (t *massTree) next(node int, point []float64) int {
-	if point[t.dim[node]] < t.cut[node] {
+	if float32(point[t.dim[node]]) < t.cut[node] {
 		return 2*node + 1
 	}
 	return 2*node + 2
@@ -112,7 +133,7 @@ func (t *massTree) next(node int, point []float64) int {
 func (t *massTree) score(point []float64, limit int) float64 {
 	node := 0
 	for level := 0; ; level++ {
-		if level == t.depth || t.before[node] <= limit {
+		if level == t.depth || int(t.before[node]) <= limit {
 			return float64(t.before[node]) * math.Pow(2, float64(level))
 		}
 		node = t.next(node, point)

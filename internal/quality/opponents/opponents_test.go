@@ -193,7 +193,7 @@ func distance(a, b []float64) float64 {
 // TestHalfSpaceMass: the masses of the children of a node add up to that of the node.
 func TestHalfSpaceMass(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 8))
-	tree := newMassTree(2, 6, rng)
+	tree := newMassTree(drawSpace(2, 6, 1, 1))
 	for window := range 3 {
 		for range 50 {
 			tree.add([]float64{rng.Float64(), rng.Float64()})

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/exoswarm/exoswarm/internal/labelled"
 	"github.com/exoswarm/exoswarm/internal/nab"
@@ -65,11 +66,53 @@ func (m *measurement) generated() ([]block, error) {
 	if err := m.chart("detection.svg", "Detection against false alarms, generated series", curves); err != nil {
 		return nil, err
 	}
+	settings, err := m.settings(usual)
+	if err != nil {
+		return nil, err
+	}
 	return []block{
 		{"generated", t.String()},
+		{"settings", settings},
 		{"families", m.breakdown("family", detectors, all, func(s *labelled.Series) string { return s.Family })},
 		{"incidents", m.breakdown("incident", detectors, all, func(s *labelled.Series) string { return s.Incident })},
 	}, nil
+}
+
+// settings measures the predictor with other parameters, on the families to choose on.
+func (m *measurement) settings(series []labelled.Series) (string, error) {
+	t := newTable("setting", "VUS-PR", "range F1", fmt.Sprintf("found at %g outside in 1,000 rows", asked),
+		"found by its own alarms", "outside, in 1,000 rows")
+	for _, values := range []map[string]float64{
+		{},
+		{"alarm": 0.3, "suspect": 0.25},
+		{"alarm": 0.45},
+		{"hold_off": 50},
+		{"hold_off": 1500},
+		{"margin": 0},
+		{"unrest_max": 240},
+		{"slow_max": 4000},
+		{"memory": 2000},
+		{"warmup": 1000},
+	} {
+		d, err := m.predictor("", values, 64, 1)
+		if err != nil {
+			return "", err
+		}
+		results, err := m.run(d, series)
+		if err != nil {
+			return "", err
+		}
+		var names []string
+		for _, name := range slices.Sorted(maps.Keys(values)) {
+			names = append(names, fmt.Sprintf("`%s: %g`", name, values[name]))
+		}
+		if names == nil {
+			names = []string{"defaults"}
+		}
+		s := summarise(results)
+		t.row(strings.Join(names, ", "), f3(s.vus), f3(s.f1), percent(s.at, s.windows), s.own(), s.outside())
+	}
+	return t.String(), nil
 }
 
 // guess is the detector that draws its scores.

@@ -35,6 +35,7 @@ type options struct {
 	draws       int // of random parameters
 	seed        uint64
 	values      map[string]float64
+	only        string // part to measure; empty: all
 }
 
 func main() {
@@ -49,6 +50,8 @@ func main() {
 	flag.IntVar(&o.seeds, "seeds", 5, "seeds of the swarm, for mean and deviation")
 	flag.IntVar(&o.draws, "draws", 16, "draws of random parameters")
 	flag.Uint64Var(&o.seed, "seed", 1000, "of the generated series; below 1,000 with --choose")
+	flag.StringVar(&o.only, "only", "", "part to measure: streams, generated, quiet or recorded; empty: all")
+	flag.StringVar(&o.only, "only", "", "part to measure: streams, generated, quiet or recorded; empty: all")
 	flag.Func("set", "parameter of the predictor, NAME=VALUE; may be repeated", func(s string) error {
 		name, text, _ := strings.Cut(s, "=")
 		v, err := strconv.ParseFloat(text, 64)
@@ -78,11 +81,11 @@ func report(ctx context.Context, o *options, out, progress io.Writer) error {
 		name    string
 		measure func() ([]block, error)
 	}{
-		{"labelled streams", m.streams},
-		{"generated series", m.generated},
-		{"quiet series", m.quiet},
-		{"recorded telemetry", m.recorded},
+		{"streams", m.streams}, {"generated", m.generated}, {"quiet", m.quiet}, {"recorded", m.recorded},
 	} {
+		if o.only != "" && o.only != part.name {
+			continue
+		}
 		at := time.Now()
 		some, err := part.measure()
 		if err != nil {

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 
@@ -36,63 +37,25 @@ func (m *measurement) streams() ([]block, error) {
 	}
 	t := newTable("detector", "streams", "standard", "few false alarms", "few misses",
 		"standard, threshold of the other half")
-	kinds := newTable("kind", "streams", "windows", "predictor", "learning off")
-	var ownScores, offScores [][]float32
-	detectors, err := m.variants()
+	groups, err := m.variants()
 	if err != nil {
 		return nil, err
 	}
-	for _, group := range detectors {
-		scores := make([][][]float32, len(group.detectors)) // by detector and stream of all
-		for i, d := range group.detectors {
+	scoresOf := map[string][][]float32{} // by group, the scores of its first detector
+	for _, g := range groups {
+		scores := make([][][]float32, len(g.detectors))
+		for i, d := range g.detectors {
 			if scores[i], err = m.scores(d, halves[0].streams); err != nil {
-				return nil, err
+				return nil, fmt.Errorf("%s: %w", d.name, err)
 			}
 		}
-		for k, h := range halves {
-			picked := make([][][]float32, len(scores))
-			for i := range scores {
-				picked[i] = pick(halves[0].streams, scores[i], h.streams)
-			}
-			cells := []string{group.name, h.name}
-			for _, p := range []nab.Profile{nab.Standard, nab.RewardLowFP, nab.RewardLowFN} {
-				var values []float64
-				for i := range picked {
-					r, err := nab.Score(p, h.streams, picked[i])
-					if err != nil {
-						return nil, err
-					}
-					values = append(values, r.Score)
-				}
-				cells = append(cells, spread(values, group.random))
-			}
-			crossed := "-"
-			if k > 0 && len(halves) == 3 {
-				var values []float64
-				other := halves[3-k]
-				for i := range picked {
-					r, err := nab.Score(nab.Standard, other.streams, pick(all, scores[i], other.streams))
-					if err != nil {
-						return nil, err
-					}
-					at, err := nab.ScoreAt(nab.Standard, h.streams, picked[i], r.Threshold)
-					if err != nil {
-						return nil, err
-					}
-					values = append(values, at.Score)
-				}
-				crossed = spread(values, group.random)
-			}
-			t.row(append(cells, crossed)...)
-		}
-		switch group.name {
-		case "predictor":
-			ownScores = scores[0]
-		case m.off.name:
-			offScores = scores[0]
+		scoresOf[g.name] = scores[0]
+		if err := g.rows(t, halves, scores); err != nil {
+			return nil, err
 		}
 	}
-	if err := byKind(kinds, halves[0].streams, ownScores, offScores); err != nil {
+	kinds := newTable("kind", "streams", "windows", "predictor", "threshold of the other kinds", "learning off")
+	if err := byKind(kinds, halves[0].streams, scoresOf[m.own.name], scoresOf[m.off.name]); err != nil {
 		return nil, err
 	}
 	return []block{{"streams", t.String()}, {"kinds", kinds.String()}}, nil
@@ -105,10 +68,55 @@ type group struct {
 	detectors []*detector
 }
 
+// rows adds a row of the table for each half; scores are those of its detectors on the streams of
+// the first one, which has all streams.
+func (g *group) rows(t *table, halves []half, scores [][][]float32) error {
+	all := halves[0].streams
+	for k, h := range halves {
+		cells := []string{g.name, h.name}
+		for _, p := range []nab.Profile{nab.Standard, nab.RewardLowFP, nab.RewardLowFN} {
+			var values []float64
+			for _, of := range scores {
+				r, err := nab.Score(p, h.streams, pick(all, of, h.streams))
+				if err != nil {
+					return err
+				}
+				values = append(values, r.Score)
+			}
+			cells = append(cells, spread(values, g.random))
+		}
+		if k == 0 {
+			t.row(append(cells, "-")...)
+			continue
+		}
+		var values []float64
+		for _, of := range scores {
+			r, err := crossed(all, of, h.streams, halves[3-k].streams)
+			if err != nil {
+				return err
+			}
+			values = append(values, r.Score)
+		}
+		t.row(append(cells, spread(values, g.random))...)
+	}
+	return nil
+}
+
+// crossed is the standard score of some streams with the best threshold of others.
+func crossed(all []nab.Stream, scores [][]float32, some, others []nab.Stream) (nab.Result, error) {
+	r, err := nab.Score(nab.Standard, others, pick(all, scores, others))
+	if err != nil {
+		return nab.Result{}, err
+	}
+	return nab.ScoreAt(nab.Standard, some, pick(all, scores, some), r.Threshold)
+}
+
 // variants are the detectors that are measured on the labelled streams.
 func (m *measurement) variants() ([]group, error) {
 	groups := []group{
-		{name: "predictor"}, {name: m.off.name}, {name: m.half.name},
+		{name: "predictor"},
+		{name: m.off.name},
+		{name: m.half.name},
 		{name: "random parameters, 64 agents", random: true},
 	}
 	add := func(g int, values map[string]float64, agents int, seed uint64) error {
@@ -176,38 +184,38 @@ func spread(values []float64, random bool) string {
 	return fmt.Sprintf("%.1f (%.1f to %.1f)", mean, at(0.1), at(0.9))
 }
 
-// byKind adds a row for each kind of stream, with the threshold of all streams.
+// byKind adds a row for each kind of stream with windows: the score at the best threshold of all
+// streams, and at that of the streams of all other kinds.
 func byKind(t *table, streams []nab.Stream, own, off [][]float32) error {
-	kinds := map[string][]nab.Stream{}
+	kinds, others := map[string][]nab.Stream{}, map[string][]nab.Stream{}
 	for _, s := range streams {
 		kinds[s.Kind()] = append(kinds[s.Kind()], s)
 	}
-	names := make([]string, 0, len(kinds))
-	for name := range kinds {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for _, name := range names {
-		cells := []string{name, fmt.Sprint(len(kinds[name]))}
-		for _, scores := range [][][]float32{own, off} {
-			all, err := nab.Score(nab.Standard, streams, scores)
-			if err != nil {
-				return err
+	for kind := range kinds {
+		for _, s := range streams {
+			if s.Kind() != kind {
+				others[kind] = append(others[kind], s)
 			}
-			r, err := nab.ScoreAt(nab.Standard, kinds[name], pick(streams, scores, kinds[name]), all.Threshold)
-			if err != nil {
-				return err
-			}
-			if len(cells) == 2 {
-				cells = append(cells, fmt.Sprint(r.Windows))
-			}
-			if r.Windows == 0 {
-				cells = append(cells, "-")
-				continue
-			}
-			cells = append(cells, f1(r.Score))
 		}
-		t.row(cells...)
+	}
+	for _, kind := range slices.Sorted(maps.Keys(kinds)) {
+		some := kinds[kind]
+		r, err := crossed(streams, own, some, streams)
+		if err != nil {
+			return err
+		}
+		if r.Windows == 0 {
+			continue
+		}
+		apart, err := crossed(streams, own, some, others[kind])
+		if err != nil {
+			return err
+		}
+		without, err := crossed(streams, off, some, streams)
+		if err != nil {
+			return err
+		}
+		t.row(kind, fmt.Sprint(len(some)), fmt.Sprint(r.Windows), f1(r.Score), f1(apart.Score), f1(without.Score))
 	}
 	return nil
 }
