@@ -39,34 +39,48 @@ type options struct {
 }
 
 func main() {
+	o, err := parse(os.Args[1:])
+	if errors.Is(err, flag.ErrHelp) {
+		os.Exit(2)
+	}
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := report(ctx, o, os.Stdout, os.Stderr); err != nil {
+		log.Fatal(err)
+	}
+}
+
+// parse reads the flags.
+func parse(args []string) (*options, error) {
 	o := options{values: map[string]float64{}}
-	flag.StringVar(&o.doc, "doc", "", "document whose tables are replaced; empty: print them")
-	flag.StringVar(&o.charts, "charts", "", "folder for the charts; empty: none")
-	flag.BoolVar(&o.choose, "choose", false, "measure only what parameters may be chosen on")
-	flag.IntVar(&o.agents, "agents", 256, "of a group")
-	flag.IntVar(&o.each, "each", 1, "generated series of each pair of family and incident")
-	flag.BoolVar(&o.opponents, "opponents", true, "measure the other detectors too")
-	flag.IntVar(&o.quiet, "quiet", 4, "quiet series of each family")
-	flag.IntVar(&o.seeds, "seeds", 5, "seeds of the swarm, for mean and deviation")
-	flag.IntVar(&o.draws, "draws", 16, "draws of random parameters")
-	flag.Uint64Var(&o.seed, "seed", 1000, "of the generated series; below 1,000 with --choose")
-	flag.StringVar(&o.only, "only", "", "part to measure: streams, generated, quiet or recorded; empty: all")
-	flag.StringVar(&o.only, "only", "", "part to measure: streams, generated, quiet or recorded; empty: all")
-	flag.Func("set", "parameter of the predictor, NAME=VALUE; may be repeated", func(s string) error {
+	f := flag.NewFlagSet("report", flag.ContinueOnError)
+	f.StringVar(&o.doc, "doc", "", "document whose tables are replaced; empty: print them")
+	f.StringVar(&o.charts, "charts", "", "folder for the charts; empty: none")
+	f.StringVar(&o.only, "only", "", "part to measure: streams, generated, quiet or recorded; empty: all")
+	f.BoolVar(&o.choose, "choose", false, "measure only what parameters may be chosen on")
+	f.IntVar(&o.agents, "agents", 256, "of a group")
+	f.IntVar(&o.each, "each", 1, "generated series of each pair of family and incident")
+	f.BoolVar(&o.opponents, "opponents", true, "measure the other detectors too")
+	f.IntVar(&o.quiet, "quiet", 4, "quiet series of each family")
+	f.IntVar(&o.seeds, "seeds", 5, "seeds of the swarm, for mean and deviation")
+	f.IntVar(&o.draws, "draws", 16, "draws of random parameters")
+	f.Uint64Var(&o.seed, "seed", 1000, "of the generated series; below 1,000 with --choose")
+	f.Func("set", "parameter of the predictor, NAME=VALUE; may be repeated", func(s string) error {
 		name, text, _ := strings.Cut(s, "=")
 		v, err := strconv.ParseFloat(text, 64)
 		o.values[name] = v
 		return err
 	})
-	flag.Parse()
+	if err := f.Parse(args); err != nil {
+		return nil, err
+	}
 	if o.choose && o.seed >= 1000 {
 		o.seed = 1
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	if err := report(ctx, &o, os.Stdout, os.Stderr); err != nil {
-		log.Fatal(err)
-	}
+	return &o, nil
 }
 
 // report measures everything, and writes blocks of text to the document, or to out.

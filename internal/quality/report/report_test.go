@@ -26,6 +26,16 @@ func small() *options {
 	}
 }
 
+func TestParse(t *testing.T) {
+	o, err := parse([]string{"--choose", "--set", "alarm=0.3", "--set", "margin=0"})
+	if err != nil || o.seed != 1 || o.values["alarm"] != 0.3 || len(o.values) != 2 {
+		t.Errorf("%+v: %v", o, err)
+	}
+	if _, err := parse([]string{"--set", "alarm"}); err == nil {
+		t.Error("a parameter without a value: no error")
+	}
+}
+
 // TestRun: every detector scores some series, and its measures are better than those of random
 // scores on a plain incident.
 func TestRun(t *testing.T) {
