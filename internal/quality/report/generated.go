@@ -66,7 +66,7 @@ func (m *measurement) generated() ([]block, error) {
 	if err := m.chart("detection.svg", "Detection against false alarms, generated series", curves); err != nil {
 		return nil, err
 	}
-	settings, err := m.settings(usual)
+	settings, err := m.settings()
 	if err != nil {
 		return nil, err
 	}
@@ -78,8 +78,13 @@ func (m *measurement) generated() ([]block, error) {
 	}, nil
 }
 
-// settings measures the predictor with other parameters, on the families to choose on.
-func (m *measurement) settings(series []labelled.Series) (string, error) {
+// settings measures the predictor with other parameters, on the families to choose on and with a
+// seed to choose with: the table invites to choose.
+func (m *measurement) settings() (string, error) {
+	series, err := labelled.Of(1, false, m.o.each)
+	if err != nil {
+		return "", err
+	}
 	t := newTable("setting", "VUS-PR", "range F1", fmt.Sprintf("found at %g outside in 1,000 rows", asked),
 		"found by its own alarms", "outside, in 1,000 rows")
 	for _, values := range []map[string]float64{
