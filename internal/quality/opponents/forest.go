@@ -1,6 +1,7 @@
 package opponents
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -15,7 +16,7 @@ type Forest struct {
 }
 
 // Name implements Detector.
-func (Forest) Name() string { return "random cut forest" }
+func (f Forest) Name() string { return fmt.Sprintf("random cut forest, shingle %d", f.Shingle) }
 
 // Score implements Detector. Features are in units of their deviation over the first Size rows, so
 // that one with large numbers does not decide alone; with one feature this changes nothing.
