@@ -11,7 +11,8 @@ type Incident struct {
 	// Name is part of the names of series; Doc describes what happens.
 	Name, Doc string
 
-	needs, not trait // of the family
+	// needs are the traits that a family must have, and not those that it must not have.
+	needs, not trait
 	// lasting incidents stay to the end of the series, and the window is their begin.
 	lasting bool
 	// subtle incidents keep all values in their usual range; what differs is their order, spread or
@@ -37,6 +38,7 @@ type drawn struct {
 // sign is 1 or -1.
 func (d *drawn) sign() float64 { return float64(2*d.r.IntN(2) - 1) }
 
+// fits reports whether a family can have incidents of the kind.
 func (i *Incident) fits(f *Family) bool { return f.traits&i.needs == i.needs && f.traits&i.not == 0 }
 
 // control is what an incident changes in one row. The zero of most fields changes much: idle is the
@@ -93,11 +95,12 @@ func lookupIncident(name string) *Incident {
 // Incidents returns all kinds, in the order of their names.
 func Incidents() []*Incident { return append([]*Incident(nil), incidents...) }
 
-// short, middle and long are lengths in rows; parts are parts of a period.
+// between draws a length from a to b rows.
 func between(a, b int) func(*rand.Rand, int) int {
 	return func(r *rand.Rand, _ int) int { return a + r.IntN(b-a+1) }
 }
 
+// parts is a length of a share of the period.
 func parts(share float64) func(*rand.Rand, int) int {
 	return func(_ *rand.Rand, period int) int { return int(share * float64(period)) }
 }
@@ -111,6 +114,8 @@ func steady(change func(c *control, d *drawn)) func(*drawn) func(int, int) contr
 	}
 }
 
+// incidents are all kinds, by name. Sizes were set by eye on charts of some series, so that a
+// person sees most incidents of size 1 and all of size 3; no detector was asked.
 var incidents = []*Incident{
 	{
 		Name: "capped", Doc: "values do not exceed a level below their usual top", needs: seasonal, sparse: true,

@@ -23,8 +23,8 @@ var (
 )
 
 // Recorded returns the series that were recorded of real processes, one a column, at a step of a
-// second or more: values are the means of the rows of a step. A window begins with the step in which
-// an incident begins.
+// second or more: values are the means of the rows of a step. A window begins with the step in
+// which an incident begins.
 func Recorded(step time.Duration) ([]Series, error) {
 	if step < time.Second {
 		return nil, fmt.Errorf("%w: %v, want a second at least", ErrStep, step)

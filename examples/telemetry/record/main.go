@@ -182,6 +182,8 @@ func provoke(events []event, programs map[string]*program, start time.Time, row,
 	return labels, nil
 }
 
+// writeLabels writes all labels so far, so that a recording that is interrupted has those of its
+// rows.
 func writeLabels(path string, labels []label) error {
 	text, err := json.MarshalIndent(labels, "", "  ")
 	if err != nil {

@@ -41,8 +41,8 @@ func plan(length time.Duration) []event {
 		{what: "each request costs twice", role: "service", on: "cost 2", off: "cost 1", series: []string{cpu}},
 		{what: "twice as many batches", role: "writer", on: "every 2", off: "every 1", series: []string{written}},
 	}
-	// Begin and length in seconds, for the plan of 64 minutes. The load has its top at 150, 450, ...
-	// and its bottom at 300, 600, ..., so "the load does not fall" covers a bottom.
+	// Begin and length in seconds, for the plan of 64 minutes. The load has its top at 150, 450,
+	// ... and its bottom at 300, 600, ..., so "the load does not fall" covers a bottom.
 	times := [][2]int{
 		{1000, 45},
 		{1170, 150},

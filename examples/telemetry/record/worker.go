@@ -15,6 +15,7 @@ import (
 	"time"
 )
 
+// Times of the programs. They are short enough for an hour to show ten of each.
 const (
 	cycle   = 300 * time.Second // of the load of the service
 	batches = 30 * time.Second  // between two batches of the writer
@@ -56,12 +57,13 @@ func work(role string, in io.Reader, dir string) {
 	}
 }
 
+// setting is a line of the standard input: a name and its value.
 type setting struct {
 	name  string
 	value float64
 }
 
-// worker is the state of a program.
+// worker is the state of a program of any role. One goroutine uses it.
 type worker struct {
 	set   map[string]float64
 	rng   *rand.Rand

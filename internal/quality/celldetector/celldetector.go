@@ -1,5 +1,5 @@
-// Package celldetector runs a cell in process as a detector: one group on the host device scores the
-// rows of one series, as it would in a swarm.
+// Package celldetector runs a cell in process as a detector: one group on the host device scores
+// the rows of one series, as it would in a swarm.
 package celldetector
 
 import (

@@ -75,6 +75,7 @@ type cutTree struct {
 
 const none = -1
 
+// newCutTree returns an empty tree for size points at most.
 func newCutTree(dims, size int, rng *rand.Rand) *cutTree {
 	nodes := 2 * size
 	t := &cutTree{
@@ -91,6 +92,7 @@ func newCutTree(dims, size int, rng *rand.Rand) *cutTree {
 	return t
 }
 
+// lows and highs are the corners of the box of a node. They belong to the tree.
 func (t *cutTree) lows(node int) []float64  { return t.low[node*t.dims:][:t.dims] }
 func (t *cutTree) highs(node int) []float64 { return t.high[node*t.dims:][:t.dims] }
 

@@ -18,8 +18,8 @@ import (
 // detector scores a series.
 type detector struct {
 	name string
-	// score returns the scores, and the rows at which the detector itself raises an alarm, if it has a
-	// threshold of its own.
+	// score returns the scores, and the rows at which the detector itself raises an alarm, if it
+	// has a threshold of its own.
 	score func(s *labelled.Series) (scores []float32, alarms []int, err error)
 }
 
@@ -32,6 +32,7 @@ type measurement struct {
 	others         []*detector
 }
 
+// newMeasurement binds the detectors. A parameter that the predictor does not have is an error.
 func newMeasurement(ctx context.Context, o *options) (*measurement, error) {
 	m := &measurement{ctx: ctx, o: o}
 	var err error

@@ -22,7 +22,9 @@ const (
 	asked = 1.0
 )
 
-// generated measures generated series with incidents.
+// generated measures generated series with incidents: those of the families to choose on and, apart
+// from them, those of the families that are held back. The tables by family and by incident, and
+// the chart, are of both together.
 func (m *measurement) generated() ([]block, error) {
 	usual, err := labelled.Of(m.o.seed, false, m.o.each)
 	if err != nil {
@@ -120,7 +122,8 @@ func (m *measurement) settings() (string, error) {
 	return t.String(), nil
 }
 
-// guess is the detector that draws its scores.
+// guess is the detector that draws its scores. It shows what a measure gives to a detector that
+// knows nothing.
 func guess() *detector {
 	return &detector{"random scores", func(s *labelled.Series) ([]float32, []int, error) {
 		rng, scores := rand.New(rand.NewPCG(1, uint64(len(s.Name)))), make([]float32, len(s.Times))
@@ -142,6 +145,8 @@ type summary struct {
 	rows       int
 }
 
+// summarise measures results together: means over series, and counts over windows. The threshold of
+// at is the best one for these results.
 func summarise(results []result) summary {
 	var s summary
 	p, ok := quality.At(curve(results), asked)
@@ -163,6 +168,7 @@ func summarise(results []result) summary {
 	return s
 }
 
+// own is the share of windows found by alarms of the detector itself, "-" if it raises none.
 func (s *summary) own() string {
 	if !s.hasOwn {
 		return "-"
@@ -170,6 +176,7 @@ func (s *summary) own() string {
 	return percent(s.ownFound, s.windows)
 }
 
+// outside is the number of these alarms outside of windows in 1,000 rows.
 func (s *summary) outside() string {
 	if !s.hasOwn {
 		return "-"

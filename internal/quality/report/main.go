@@ -151,6 +151,7 @@ type table struct {
 	strings.Builder
 }
 
+// newTable returns a table with a head and no rows.
 func newTable(head ...string) *table {
 	var t table
 	t.row(head...)
@@ -158,6 +159,7 @@ func newTable(head ...string) *table {
 	return &t
 }
 
+// row adds a row; cells are as many as those of the head.
 func (t *table) row(cells ...string) { t.WriteString("| " + strings.Join(cells, " | ") + " |\n") }
 
 // f1, f2 and f3 format a number with so many decimals.

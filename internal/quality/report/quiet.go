@@ -11,7 +11,8 @@ import (
 // early is the time at the start of a series in which alarms are counted apart.
 const early = 3 * 24 * time.Hour
 
-// quiet counts the alarms of the predictor on quiet series of a month.
+// quiet counts the alarms, which are the decisions anomalous, of the predictor on quiet series of a
+// month.
 func (m *measurement) quiet() ([]block, error) {
 	t := newTable("family", "alarms a month: mean", "most", "in the first three days", "learning off: mean")
 	sum, sumOff, months := 0, 0, 0

@@ -17,7 +17,9 @@ type half struct {
 	streams []nab.Stream
 }
 
-// streams measures the labelled streams of the benchmark.
+// streams measures the labelled streams of the benchmark: all, and each half by itself. With
+// --choose it reads the first half alone. Where the streams are not on the machine, the table says
+// so and the rest of the report is made.
 func (m *measurement) streams() ([]block, error) {
 	dir, err := nab.Dir()
 	if errors.Is(err, nab.ErrNoData) {
@@ -111,7 +113,9 @@ func crossed(all []nab.Stream, scores [][]float32, some, others []nab.Stream) (n
 	return nab.ScoreAt(nab.Standard, some, pick(all, scores, some), r.Threshold)
 }
 
-// variants are the detectors that are measured on the labelled streams.
+// variants are the detectors that are measured on the labelled streams: the predictor with several
+// seeds, without learning, with half of its agents, and with random parameters; then the others,
+// which need one seed each.
 func (m *measurement) variants() ([]group, error) {
 	groups := []group{
 		{name: "predictor"},
