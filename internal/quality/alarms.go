@@ -107,3 +107,34 @@ func At(curve []Point, outside float64) (best Point, ok bool) {
 	}
 	return best, ok
 }
+
+// Rate is the number of alarms on series without incidents, and the days of all these series
+// together.
+type Rate struct {
+	Alarms int
+	Days   float64
+}
+
+// Add adds another rate.
+func (r *Rate) Add(s Rate) {
+	r.Alarms += s.Alarms
+	r.Days += s.Days
+}
+
+// PerDay is the number of alarms in a day of one series.
+func (r Rate) PerDay() float64 {
+	if r.Days == 0 {
+		return 0
+	}
+	return float64(r.Alarms) / r.Days
+}
+
+// Against returns how far the rate is from the asked one, as a factor of 1 or more: 2 is twice or
+// half as many alarms a day as asked. It is infinite if one of both rates is 0.
+func (r Rate) Against(asked float64) float64 {
+	ratio := r.PerDay() / asked
+	if ratio == 0 || math.IsNaN(ratio) {
+		return math.Inf(1)
+	}
+	return max(ratio, 1/ratio)
+}

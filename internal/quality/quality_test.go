@@ -239,3 +239,14 @@ func TestCurve(t *testing.T) {
 		t.Errorf("thresholds %v", thresholds)
 	}
 }
+
+func TestRateByHand(t *testing.T) {
+	r := Rate{Alarms: 3, Days: 20}
+	r.Add(Rate{Alarms: 1, Days: 20})
+	if !near(r.PerDay(), 0.1) || !near(r.Against(0.1), 1) || !near(r.Against(0.05), 2) || !near(r.Against(0.4), 4) {
+		t.Errorf("%+v: %v a day, %v %v %v", r, r.PerDay(), r.Against(0.1), r.Against(0.05), r.Against(0.4))
+	}
+	if !math.IsInf((Rate{0, 10}).Against(1), 1) || (Rate{}).PerDay() != 0 {
+		t.Error("no alarm is not infinitely far from the asked rate")
+	}
+}

@@ -5,17 +5,22 @@ import (
 	"slices"
 	"time"
 
+	"github.com/exoswarm/exoswarm/gpuagents/cells"
 	"github.com/exoswarm/exoswarm/internal/labelled"
+	"github.com/exoswarm/exoswarm/internal/quality"
 )
 
 // early is the time at the start of a series in which alarms are counted apart.
 const early = 3 * 24 * time.Hour
 
+// month is the number of days of the figures.
+const month = 30
+
 // quiet counts the alarms, which are the decisions anomalous, of the predictor on quiet series of a
 // month.
 func (m *measurement) quiet() ([]block, error) {
 	t := newTable("family", "alarms a month: mean", "most", "in the first three days", "learning off: mean")
-	sum, sumOff, months := 0, 0, 0
+	var all, allOff quality.Rate
 	for _, f := range labelled.Families() {
 		if f.HeldBack && m.o.choose {
 			continue
@@ -35,11 +40,14 @@ func (m *measurement) quiet() ([]block, error) {
 		if err != nil {
 			return nil, err
 		}
-		alarms, most, first, alarmsOff := 0, 0, 0, 0
+		var rate, rateOff quality.Rate
+		most, first := 0, 0
 		for i, r := range own {
-			alarms += len(r.alarms)
+			times := r.series.Times
+			days := time.Duration(times[len(times)-1]-times[0]).Hours() / 24
+			rate.Add(quality.Rate{Alarms: len(r.alarms), Days: days})
+			rateOff.Add(quality.Rate{Alarms: len(off[i].alarms), Days: days})
 			most = max(most, len(r.alarms))
-			alarmsOff += len(off[i].alarms)
 			end := r.series.Times[0] + int64(early)
 			before, _ := slices.BinarySearch(r.series.Times, end)
 			for _, row := range r.alarms {
@@ -49,14 +57,35 @@ func (m *measurement) quiet() ([]block, error) {
 			}
 		}
 		n := float64(len(series))
-		t.row(heldBack("family", f.Name), f1(float64(alarms)/n), fmt.Sprint(most), f1(float64(first)/n),
-			f1(float64(alarmsOff)/n))
-		sum, sumOff, months = sum+alarms, sumOff+alarmsOff, months+len(series)
+		t.row(heldBack("family", f.Name), f1(month*rate.PerDay()), fmt.Sprint(most), f1(float64(first)/n),
+			f1(month*rateOff.PerDay()))
+		all.Add(rate)
+		allOff.Add(rateOff)
 	}
-	if months > 0 {
-		t.row("**all**", "**"+f1(float64(sum)/float64(months))+"**", "", "", f1(float64(sumOff)/float64(months)))
+	t.row("**all**", "**"+f1(month*all.PerDay())+"**", "", "", f1(month*allOff.PerDay()))
+	text := fmt.Sprintf("\nAll together: %.3f alarms a day and series. ", all.PerDay())
+	if rate, ok := m.asked(); ok {
+		text += fmt.Sprintf("Asked for: %g, a factor of %.2f away.\n", rate, all.Against(rate))
+	} else {
+		text += "The predictor has no parameter to ask for a rate.\n"
 	}
-	return []block{{"quiet", t.String()}}, nil
+	return []block{{"quiet", t.String() + text}}, nil
+}
+
+// asked returns the rate of false alarms that the predictor is asked for, in alarms a day, if it has
+// a parameter for it.
+func (m *measurement) asked() (float64, bool) {
+	c, _ := cells.Lookup("predictor")
+	for _, p := range c.Params {
+		if p.Name != "alarms_per_day" {
+			continue
+		}
+		if v, set := m.o.values[p.Name]; set {
+			return v, true
+		}
+		return p.Default, true
+	}
+	return 0, false
 }
 
 // recorded measures the telemetry that was recorded of real processes.
