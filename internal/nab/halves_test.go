@@ -1,6 +1,7 @@
 package nab
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 )
@@ -8,8 +9,10 @@ import (
 // TestHalves: each kind is split evenly, whatever the order of the streams.
 func TestHalves(t *testing.T) {
 	var streams []Stream
-	for _, name := range []string{"a/1", "a/2", "a/3", "b/1", "b/2", "b/3", "b/4", "c/1"} {
-		streams = append(streams, Stream{Name: name})
+	for kind := range 10 {
+		for n := range 1 + kind {
+			streams = append(streams, Stream{Name: fmt.Sprintf("kind%d/%d", kind, n)})
+		}
 	}
 	first, second := Halves(streams)
 	count := map[string]int{}
@@ -24,8 +27,12 @@ func TestHalves(t *testing.T) {
 			t.Errorf("kind %s: %d more in the first half", kind, n)
 		}
 	}
-	if len(first) != 4 || len(second) != 4 {
+	if len(first) != 28 || len(second) != 27 {
 		t.Errorf("%d and %d streams", len(first), len(second))
+	}
+	// The rule is fixed: the hash of the names decides within a kind.
+	if first[1].Name != "kind1/0" {
+		t.Errorf("the second stream of the first half is %s", first[1].Name)
 	}
 	slices.Reverse(streams)
 	again, _ := Halves(streams)
