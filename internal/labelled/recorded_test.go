@@ -40,7 +40,7 @@ func TestRecorded(t *testing.T) {
 			}
 		}
 	}
-	if windows < 4 {
+	if windows < 11 {
 		t.Errorf("%d windows", windows)
 	}
 	if _, err := Recorded(time.Millisecond); !errors.Is(err, ErrStep) {
