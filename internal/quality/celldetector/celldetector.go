@@ -69,7 +69,7 @@ type Outcome struct {
 
 // Anomalous returns the rows with the decision anomalous: the alarms of the predictor.
 func (o *Outcome) Anomalous() []int {
-	var rows []int
+	rows := []int{}
 	for row, d := range o.Decisions {
 		if d == kernels.VoteAnomalous {
 			rows = append(rows, row)
