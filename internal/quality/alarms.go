@@ -109,7 +109,7 @@ func At(curve []Point, outside float64) (best Point, ok bool) {
 }
 
 // Rate is the number of alarms on series without incidents, and the days of all these series
-// together.
+// together; or their observations, for a rate an observation.
 type Rate struct {
 	Alarms int
 	Days   float64

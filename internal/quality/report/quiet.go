@@ -21,6 +21,7 @@ const month = 30
 func (m *measurement) quiet() ([]block, error) {
 	t := newTable("family", "alarms a month: mean", "most", "in the first three days", "learning off: mean")
 	var all, allOff quality.Rate
+	rows := 0
 	for _, f := range labelled.Families() {
 		if f.HeldBack && m.o.choose {
 			continue
@@ -48,6 +49,7 @@ func (m *measurement) quiet() ([]block, error) {
 			rate.Add(quality.Rate{Alarms: len(r.alarms), Days: days})
 			rateOff.Add(quality.Rate{Alarms: len(off[i].alarms), Days: days})
 			most = max(most, len(r.alarms))
+			rows += len(times)
 			end := r.series.Times[0] + int64(early)
 			before, _ := slices.BinarySearch(r.series.Times, end)
 			for _, row := range r.alarms {
@@ -65,25 +67,26 @@ func (m *measurement) quiet() ([]block, error) {
 	t.row("**all**", "**"+f1(month*all.PerDay())+"**", "", "", f1(month*allOff.PerDay()))
 	text := fmt.Sprintf("\nAll together: %.3f alarms a day and series. ", all.PerDay())
 	if rate, ok := m.asked(); ok {
-		text += fmt.Sprintf("Asked for: %g, a factor of %.2f away.\n", rate, all.Against(rate))
+		text += fmt.Sprintf("Asked for: %g an observation, a factor of %.2f away.\n", rate,
+			quality.Rate{Alarms: all.Alarms, Days: float64(rows)}.Against(rate))
 	} else {
-		text += "The predictor has no parameter to ask for a rate.\n"
+		text += "No rate was asked for.\n"
 	}
 	return []block{{"quiet", t.String() + text}}, nil
 }
 
-// asked returns the rate of false alarms that the predictor is asked for, in alarms a day, if it has
-// a parameter for it.
+// asked returns the false alarms an observation that the predictor is asked for, if it is asked.
 func (m *measurement) asked() (float64, bool) {
 	c, _ := cells.Lookup("predictor")
 	for _, p := range c.Params {
-		if p.Name != "alarms_per_day" {
+		if p.Name != "false_alarm_rate" {
 			continue
 		}
-		if v, set := m.o.values[p.Name]; set {
-			return v, true
+		v, set := m.o.values[p.Name]
+		if !set {
+			v = p.Default
 		}
-		return p.Default, true
+		return v, v > 0
 	}
 	return 0, false
 }
