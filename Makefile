@@ -3,6 +3,7 @@ GOLANGCI = go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 CUDA_STUBS ?= /usr/lib/x86_64-linux-gnu/stubs
 
+.PHONY: all build test test-long lint cuda sanitize bench fuzz crash damage mutate nab quality chaos recover recover-cluster recover-race lifecycle many soak watching test-slice entities clean
 .PHONY: all build test test-long lint cuda sanitize bench fuzz crash damage mutate nab chaos recover recover-cluster recover-race lifecycle many soak watching test-slice entities images clean
 
 all: lint build test
@@ -59,6 +60,9 @@ mutate: ## 200 changes to code that guards, fences, commits and limits: at least
 
 nab: ## scores on the labelled streams beside the repository (../shared/nab), learning on and off
 	go test -count=1 -v -run 'TestLearningFindsAnomalies' ./cuda/host/celltwin
+
+quality: ## every figure of docs/quality.md: 15 minutes on two cores at most; the labelled streams are beside the repository (../shared/nab)
+	go run ./internal/quality/report --doc docs/quality.md --charts docs/charts
 
 chaos: ## fault runs of the queue at length, about two hours: ten faults of each kind with each of five seeds; as root with power cuts and partitions
 	for seed in 1 2 3 4 5; do \

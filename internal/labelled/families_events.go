@@ -76,7 +76,7 @@ var eventful = []*Family{
 	{
 		Name: "on-off", Doc: "a machine that is on and off for random times", traits: events | random | noisy,
 		build: func(d *draws) process {
-			s, rate, noise := d.scale(), d.from(0.03, 0.15), d.from(0.005, 0.03)
+			s, rate, noise := d.scale(), d.from(0.06, 0.15), d.from(0.005, 0.03)
 			on := 0.0
 			return process{next: single(func(m *moment) float64 {
 				if u, to := d.row.Float64(), d.row.IntN(2); u < rate*m.events {
@@ -90,7 +90,7 @@ var eventful = []*Family{
 		Name: "spikes-usual", Doc: "a quiet level with isolated spikes that are usual",
 		traits: events | random | noisy | spiky,
 		build: func(d *draws) process {
-			s, rate, noise := d.scale(), d.from(0.01, 0.04), d.from(0.01, 0.05)
+			s, rate, noise := d.scale(), d.from(0.03, 0.06), d.from(0.01, 0.05)
 			return process{next: single(func(m *moment) float64 {
 				v := 1 + noise*m.spread*d.row.NormFloat64()
 				if u, size := d.row.Float64(), 0.7+0.6*d.row.Float64(); u < rate*m.events {
@@ -103,7 +103,7 @@ var eventful = []*Family{
 	{
 		Name: "steps", Doc: "three levels of load that last for random times", traits: events | random | noisy,
 		build: func(d *draws) process {
-			s, rate, noise := d.scale(), d.from(0.01, 0.05), d.from(0.01, 0.05)
+			s, rate, noise := d.scale(), d.from(0.04, 0.12), d.from(0.01, 0.05)
 			level := 0.0
 			return process{next: single(func(m *moment) float64 {
 				if u, to := d.row.Float64(), d.row.IntN(3); u < rate*m.events {

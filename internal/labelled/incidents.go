@@ -11,7 +11,8 @@ type Incident struct {
 	// Name is part of the names of series; Doc describes what happens.
 	Name, Doc string
 
-	needs, not trait // of the family
+	// needs are the traits that a family must have, and not those that it must not have.
+	needs, not trait
 	// lasting incidents stay to the end of the series, and the window is their begin.
 	lasting bool
 	// subtle incidents keep all values in their usual range; what differs is their order, spread or
@@ -37,6 +38,7 @@ type drawn struct {
 // sign is 1 or -1.
 func (d *drawn) sign() float64 { return float64(2*d.r.IntN(2) - 1) }
 
+// fits reports whether a family can have incidents of the kind.
 func (i *Incident) fits(f *Family) bool { return f.traits&i.needs == i.needs && f.traits&i.not == 0 }
 
 // control is what an incident changes in one row. The zero of most fields changes much: idle is the
@@ -53,8 +55,8 @@ type control struct {
 	// Applied to the raw value of the feature; -1 for all features.
 	feature int
 	shift   float64 // in spans of the feature, see usual
-	reach   float64 // in reaches
 	noise   float64 // in deviations of the noise
+	beyond  float64 // if not 0, the value is so many reaches above the usual top, or below the bottom
 	top     float64 // highest value, in spans above the low one; 0 for none
 	flat    bool    // the low value alone
 	frozen  bool    // the value of the row before
@@ -67,7 +69,13 @@ func (c *control) output(v float64, u usual) float64 {
 	if c.flat {
 		return u.low
 	}
-	v += c.shift*u.span() + c.reach*u.reach + c.noise*u.noise
+	switch {
+	case c.beyond > 0:
+		v = u.top + c.beyond*(u.top-u.bottom)
+	case c.beyond < 0:
+		v = u.bottom + c.beyond*(u.top-u.bottom)
+	}
+	v += c.shift*u.span() + c.noise*u.noise
 	if c.top > 0 {
 		v = min(v, u.low+c.top*u.span())
 	}
@@ -87,11 +95,12 @@ func lookupIncident(name string) *Incident {
 // Incidents returns all kinds, in the order of their names.
 func Incidents() []*Incident { return append([]*Incident(nil), incidents...) }
 
-// short, middle and long are lengths in rows; parts are parts of a period.
+// between draws a length from a to b rows.
 func between(a, b int) func(*rand.Rand, int) int {
 	return func(r *rand.Rand, _ int) int { return a + r.IntN(b-a+1) }
 }
 
+// parts is a length of a share of the period.
 func parts(share float64) func(*rand.Rand, int) int {
 	return func(_ *rand.Rand, period int) int { return int(share * float64(period)) }
 }
@@ -105,6 +114,8 @@ func steady(change func(c *control, d *drawn)) func(*drawn) func(int, int) contr
 	}
 }
 
+// incidents are all kinds, by name. Sizes were set by eye on charts of some series, so that a
+// person sees most incidents of size 1 and all of size 3; no detector was asked.
 var incidents = []*Incident{
 	{
 		Name: "capped", Doc: "values do not exceed a level below their usual top", needs: seasonal, sparse: true,
@@ -119,10 +130,11 @@ var incidents = []*Incident{
 	{
 		Name: "dip", Doc: "one to three rows far below all others", not: spiky | cumulative | floor,
 		rows:   between(1, 3),
-		effect: steady(func(c *control, d *drawn) { c.reach, c.noise = -0.4*d.size, -4*d.size }),
+		effect: steady(func(c *control, d *drawn) { c.beyond, c.noise = -0.2*d.size, -2*d.size }),
 	},
 	{
-		Name: "drift", Doc: "the level moves slowly and stays", not: wandering, lasting: true, rows: between(150, 400),
+		Name: "drift", Doc: "the level moves slowly and stays", not: wandering | binary, lasting: true,
+		rows: between(150, 400),
 		effect: func(d *drawn) func(int, int) control {
 			by := d.sign() * 0.45 * d.size
 			return func(k, n int) control {
@@ -166,7 +178,7 @@ var incidents = []*Incident{
 		effect: steady(func(c *control, d *drawn) { c.season = -0.3 * d.size }),
 	},
 	{
-		Name: "leak", Doc: "the level rises slowly and falls back at once", not: wandering | cumulative,
+		Name: "leak", Doc: "the level rises slowly and falls back at once", not: wandering | cumulative | binary,
 		rows: between(100, 300),
 		effect: func(d *drawn) func(int, int) control {
 			by := 0.5 * d.size
@@ -214,7 +226,7 @@ var incidents = []*Incident{
 	{
 		Name: "spike", Doc: "one to three rows far above all others", not: spiky | cumulative | binary,
 		rows:   between(1, 3),
-		effect: steady(func(c *control, d *drawn) { c.reach, c.noise = 0.4*d.size, 4*d.size }),
+		effect: steady(func(c *control, d *drawn) { c.beyond, c.noise = 0.2*d.size, 2*d.size }),
 	},
 	{
 		Name: "spread-less", Doc: "the noise becomes small", needs: noisy, subtle: true, lasting: true,

@@ -2,8 +2,24 @@
 // behaviour, with incidents of many kinds at known rows.
 //
 // The same seed makes the same series. All random numbers come from PCG generators whose seeds are
-// the seed of the caller and the name of the series. Values are rounded to 1/10,000, which hides the
-// last bits in which processors differ.
+// the seed of the caller and the name of the series. Values are rounded to 1/10,000, which hides
+// the last bits in which processors differ.
+//
+// # How a series is made
+//
+// A family has a process, which makes the raw values of a row from random numbers, the time and a
+// control. The control of most rows is idle. An incident changes the control of its rows: the
+// season, the spread, the events, or the raw value itself. Then the family rounds, clips or sums
+// the raw value, as its sensor would.
+//
+// A process draws the same random numbers whatever the control, so a series with an incident is the
+// usual one elsewhere, and both can be compared row by row. The windows are the rows that differ.
+// An incident that does not show at a place is placed elsewhere; so no label is about nothing.
+//
+// Sizes of incidents are in units of the raw values of the series without incidents: its span, its
+// noise, or its usual top and bottom (type usual). So one kind of incident fits all families.
+//
+// # Families that are held back
 //
 // Families are in alphabetical order, and every seventh is held back: no parameter and no structure
 // of a detector may be chosen by its results on those (docs/quality.md). Family.HeldBack says so.
@@ -35,7 +51,8 @@ type Series struct {
 	More [][]float64
 	// Family and Incident are names. Incident is empty for a series without any.
 	Family, Incident string
-	// Size is the size of the incidents of the kinds that have one: 1 is the smallest, 3 the largest.
+	// Size is the size of the incidents of the kinds that have one: 1 is the smallest, 3 the
+	// largest.
 	Size float64
 }
 
@@ -128,8 +145,8 @@ func Of(seed uint64, heldBack bool, each int) ([]Series, error) {
 	return all, nil
 }
 
-// maker makes one series. It runs the process of the family several times: without incidents, to
-// know what is usual, and with them.
+// maker makes one series. A maker is used once and by one goroutine. It runs the process of the
+// family several times: without incidents, to know what is usual, and with them.
 type maker struct {
 	seed   uint64
 	name   string
@@ -138,20 +155,23 @@ type maker struct {
 	cycle  int // rows, for a family with cycles
 	times  []int64
 	place  *rand.Rand // of the incidents
-	usual  [][]float64
-	raw    []usual // by feature
+	// usual has the values without incidents by feature and row, and raw what describes the values
+	// of each feature before they are rounded.
+	usual [][]float64
+	raw   []usual
 }
 
 // usual describes the values of a feature before the family rounds and clips them.
 type usual struct {
-	noise     float64 // deviation of neighbouring rows
-	low, high float64 // 5th and 95th percentile
-	reach     float64 // 0.5th to 99.5th percentile
-	median    float64
+	noise       float64 // deviation of neighbouring rows
+	low, high   float64 // 5th and 95th percentile
+	bottom, top float64 // 0.5th and 99.5th percentile
 }
 
 func (u usual) span() float64 { return u.high - u.low }
 
+// newMaker draws the step, the times and the parameters of a series and runs it without incidents.
+// With a length, the number of rows follows from it; else it is rows.
 func newMaker(seed uint64, name string, f *Family, rows int, length time.Duration) *maker {
 	k := &maker{seed: seed, name: name, family: f, place: source(seed, name, 2)}
 	steps := f.steps
@@ -172,7 +192,9 @@ func newMaker(seed uint64, name string, f *Family, rows int, length time.Duratio
 	return k
 }
 
-// source returns a generator of its own for each use of a series.
+// source returns a generator of its own for each use of a series: 0 for parameters, 1 for rows, 2
+// for the places and sizes of incidents, 3 for the step, 4 for the times and 5 for the cycle. A
+// change of one use leaves the numbers of the others as they are.
 func source(seed uint64, name string, use uint64) *rand.Rand {
 	h := fnv.New64a()
 	h.Write([]byte(name))
@@ -211,12 +233,12 @@ func describe(column []float64) usual {
 	slices.Sort(sorted)
 	slices.Sort(steps)
 	at := func(q float64) float64 { return sorted[int(q*float64(len(sorted)-1))] }
-	u := usual{low: at(0.05), high: at(0.95), reach: at(0.995) - at(0.005), median: at(0.5)}
+	u := usual{low: at(0.05), high: at(0.95), bottom: at(0.005), top: at(0.995)}
 	if u.span() == 0 { // events are rarer than one row out of twenty
 		u.low, u.high = sorted[0], sorted[len(sorted)-1]
 	}
-	if u.reach == 0 {
-		u.reach = u.span()
+	if u.top == u.bottom {
+		u.bottom, u.top = u.low, u.high
 	}
 	// The median of the distance of two normal values is 0.954 deviations.
 	u.noise = steps[len(steps)/2] / 0.954

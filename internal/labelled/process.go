@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// trait is a set of properties of a family, which say what incidents it can have.
+// trait is a set of properties of a family. They decide which incidents it can have: a spike is no
+// incident where spikes are usual, and a season that does not rise needs a season.
 type trait uint
 
 const (
@@ -35,8 +36,8 @@ type Family struct {
 
 	traits trait
 	steps  []time.Duration
-	// season is the period of the season; without it, cycles are the shortest and the longest period
-	// in rows.
+	// season is the period of the season; without it, cycles are the shortest and the longest
+	// period in rows.
 	season time.Duration
 	cycles [2]int
 	build  func(d *draws) process
@@ -165,7 +166,8 @@ func lookupFamily(name string) *Family {
 // Families returns all families, in the order of their names.
 func Families() []*Family { return slices.Clone(families) }
 
-// families are in order. init sorts them and holds some back.
+// families are in the order of their names. init sorts them, holds every heldBackEvery-th back, and
+// gives a step to those without one. Nothing changes them afterwards.
 var families []*Family
 
 func init() {
@@ -186,6 +188,8 @@ func init() {
 	}
 }
 
+// Steps between rows. Families of the calendar have long ones, so that a series has two weeks or
+// more, and families of the week have 12 weeks or more.
 var (
 	daySteps  = []time.Duration{5 * time.Minute, 10 * time.Minute, 15 * time.Minute}
 	weekSteps = []time.Duration{30 * time.Minute, time.Hour}
