@@ -51,7 +51,7 @@ func TestMain(m *testing.M) {
 func checkpointsIn(dir string) *checkpoints { return newCheckpoints(folderTier(dir)) }
 
 const (
-	groups    = 12
+	groups    = 10
 	batchRows = 200
 )
 

@@ -25,7 +25,7 @@ import (
 )
 
 // byAgent is a swarm whose agents are addressed, with as many groups as records of these tests say.
-const byAgent = "name: x\naddressed: agent\nagents: 360\nagents_per_group: 30\npage_size: 64KiB\nfeatures: [a]\n" +
+const byAgent = "name: x\naddressed: agent\nagents: 300\nagents_per_group: 30\npage_size: 64KiB\nfeatures: [a]\n" +
 	"seed: 3\ncell: {kind: gru, params: {hidden: 5}}\nvote: {candidates: [a, b, c], rule: majority}\ncheckpoint: " +
 	"{interval: 1h, entries: 7}\n"
 
@@ -49,7 +49,7 @@ func mixed(tb testing.TB, n int, agents bool) (all []swarms.Entry) {
 		e := swarms.Entry{Kind: swarms.EntryObserve, Ref: uint64(i + 1)}
 		o := &batch.AgentObservations{Width: 1}
 		for range r.IntN(40) {
-			id := r.Uint32N(360)
+			id := r.Uint32N(300)
 			if len(o.Agent) > 0 && r.IntN(4) == 0 {
 				id = o.Agent[r.IntN(len(o.Agent))]
 			}
@@ -65,9 +65,9 @@ func mixed(tb testing.TB, n int, agents bool) (all []swarms.Entry) {
 		case kind == 3 && agents:
 			e.Kind, e.Data = swarms.EntryTick, encode(swarms.Tick{Version: jobs.Version, Count: 1 + r.IntN(3)})
 		case kind == 4 && agents:
-			e.Kind, e.Data = swarms.EntryQuery, encode(swarms.Query{Version: jobs.Version, Groups: []uint32{0, 3, 11}})
+			e.Kind, e.Data = swarms.EntryQuery, encode(swarms.Query{Version: jobs.Version, Groups: []uint32{0, 3, groups - 1}})
 		case kind == 5 && agents:
-			o.Agent, o.Features = append(o.Agent, 360), append(o.Features, 1)
+			o.Agent, o.Features = append(o.Agent, 300), append(o.Features, 1)
 			fallthrough
 		case agents:
 			e.Data = encode(o)
