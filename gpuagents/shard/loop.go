@@ -236,7 +236,7 @@ func (t *loop) apply(ctx context.Context, s *entryBatch) error {
 			d.answer, given = given[0], given[1:]
 			if it.Kind != swarms.EntryEnd {
 				t.place.Succeeded(d.answer.Halved)
-				t.server.o.Metrics.applied(t.cell, d.answer, took)
+				t.server.o.Metrics.applied(t.cell, d.answer, took, d.span)
 			}
 		}
 		if it.Seq <= t.replayed {

@@ -5,8 +5,10 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/exoswarm/exoswarm/gpuagents/state"
+	"github.com/exoswarm/exoswarm/internal/telemetry"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
 
@@ -153,7 +155,8 @@ func (m *Metrics) serving(cell string) (done func()) {
 }
 
 // applied counts the observations of an answer, and the time in which its entry was applied.
-func (m *Metrics) applied(cell string, a state.Answer, took time.Duration) {
+// span is that of the entry; the time has it as an exemplar if it is sampled.
+func (m *Metrics) applied(cell string, a state.Answer, took time.Duration, span trace.Span) {
 	if m == nil {
 		return
 	}
@@ -163,7 +166,7 @@ func (m *Metrics) applied(cell string, a state.Answer, took time.Duration) {
 			m.dropped.WithLabelValues(cell, batch.Reasons[why]).Add(float64(n))
 		}
 	}
-	m.apply.WithLabelValues(cell).Observe(took.Seconds())
+	telemetry.Observe(m.apply.WithLabelValues(cell), took.Seconds(), span)
 }
 
 // audited counts the claims of a comparison, and whether it found a violation.
