@@ -43,6 +43,8 @@ func natsCommand() *cobra.Command {
 	f.String("name", "", "name of this server, unique in its cluster")
 	f.Int("cluster-port", 0, "port for the other servers of a cluster; 0: no cluster")
 	f.StringArray("route", nil, "HOST:PORT: the cluster port of another server; may be given several times")
+	f.String("monitor", "", "HOST:PORT of the monitoring endpoints of NATS (/varz, /jsz, /healthz) over HTTP, for "+
+		"whoever asks; empty for none")
 	f.Bool("fast", false, "do not sync every message to disk: a power cut can lose the last 100 ms")
 	command.LogFlags(f)
 	return cmd
@@ -74,6 +76,7 @@ func serveNATS(cmd *cobra.Command) error {
 	o.Name, _ = f.GetString("name")
 	o.ClusterPort, _ = f.GetInt("cluster-port")
 	o.Routes, _ = f.GetStringArray("route")
+	o.Monitor, _ = f.GetString("monitor")
 	if o.Dir == "" {
 		return command.Usage("nats: --data-dir is missing: name a folder for the streams")
 	}
@@ -115,6 +118,9 @@ func serveNATS(cmd *cobra.Command) error {
 		return err
 	}
 	defer s.Close()
+	if url := s.MonitorURL(); url != "" {
+		log.Info("serving the monitoring endpoints", "url", url)
+	}
 	log.Info("nats is ready", "url", s.URL(), "data", o.Dir)
 	// The deferred call closes the server, and waits until its store is on the disk.
 	select {
