@@ -1,6 +1,7 @@
 package command
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,6 +28,11 @@ func MetricsFlag(f *pflag.FlagSet) {
 	f.String("metrics", "", "HOST:PORT to serve /metrics (Prometheus), /livez, /readyz and /healthz on, to whoever "+
 		"asks; empty for none of them")
 }
+
+// ProgramAnnotation is the annotation of a root command that names the program in
+// exoswarm_build_info; without it the name of the command does. Alerts tell by it what a process may
+// have open.
+const ProgramAnnotation = "program"
 
 // checkPatience bounds all checks of a request: a probe of the default second or two gets its
 // answer in time.
@@ -55,7 +61,7 @@ type Metrics struct {
 // accepts that. /livez answers 200 as long as the process answers at all; /readyz and /healthz
 // answer 200, or 503 and the reasons of the checks that fail.
 func NewMetrics(cmd *cobra.Command, log *slog.Logger) (*Metrics, error) {
-	m := newMetrics(cmd.Root().Name())
+	m := newMetrics(cmp.Or(cmd.Root().Annotations[ProgramAnnotation], cmd.Root().Name()))
 	addr, _ := cmd.Flags().GetString("metrics")
 	if addr == "" {
 		return m, nil

@@ -102,7 +102,7 @@ func TestMetrics(t *testing.T) {
 // TestOpenMetrics: a client that accepts OpenMetrics gets it, with the trace of a sampled span as
 // an exemplar; another one gets the text format. Log lines are counted by level.
 func TestOpenMetrics(t *testing.T) {
-	cmd := &cobra.Command{}
+	cmd := &cobra.Command{Annotations: map[string]string{command.ProgramAnnotation: "whole"}}
 	command.MetricsFlag(cmd.Flags())
 	command.LogFlags(cmd.Flags())
 	cmd.SetErr(io.Discard)
@@ -154,6 +154,9 @@ func TestOpenMetrics(t *testing.T) {
 	if strings.Contains(body, `exoswarm_log_messages_total{level="warn"} 0.0`) ||
 		!strings.Contains(body, `exoswarm_log_messages_total{level="warn"} `) {
 		t.Errorf("the line of level warn is not counted: %s", body)
+	}
+	if !strings.Contains(body, `program="whole"`) {
+		t.Errorf("the program of the annotation is not named: %s", body)
 	}
 	kind, body = fetch("text/plain")
 	if !strings.HasPrefix(kind, "text/plain") || strings.Contains(body, "# EOF") || strings.Contains(body, "trace_id") {
