@@ -76,6 +76,7 @@ type deviceMetrics struct {
 	current func() device.Device
 
 	state, inUse, cached, temperature, power, busy, memoryBusy, ecc *prometheus.Desc
+	size, process, throttled, info                                  *prometheus.Desc
 }
 
 // newDeviceMetrics returns the metrics of a device, labelled with its name. current returns the
@@ -96,7 +97,12 @@ func newDeviceMetrics(current func() device.Device) *deviceMetrics {
 		busy:        desc("busy_ratio", "Share of the last sample period in which a kernel ran."),
 		memoryBusy: desc("memory_busy_ratio", "Share of the last sample period in which device memory was read or "+
 			"written."),
-		ecc: desc("memory_errors_total", "Memory errors since the driver was loaded.", "kind"),
+		ecc:     desc("memory_errors_total", "Memory errors since the driver was loaded.", "kind"),
+		size:    desc("memory_size_bytes", "Size of device memory; of the host device, the memory that it may use."),
+		process: desc("memory_process_bytes", "Device memory of this process as the driver sees it, contexts included."),
+		throttled: desc("throttled", "1 while the clocks are held down for the reason; reasons without one are "+
+			"absent.", "reason"),
+		info: desc("info", "1, labelled with the model of the device.", "model"),
 	}
 }
 
@@ -104,7 +110,7 @@ func newDeviceMetrics(current func() device.Device) *deviceMetrics {
 func (m *deviceMetrics) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		m.state, m.inUse, m.cached, m.temperature, m.power, m.busy, m.memoryBusy,
-		m.ecc,
+		m.ecc, m.size, m.process, m.throttled, m.info,
 	} {
 		out <- d
 	}
@@ -115,7 +121,8 @@ func (m *deviceMetrics) Describe(out chan<- *prometheus.Desc) {
 func (m *deviceMetrics) Collect(out chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), healthPatience)
 	defer cancel()
-	h := m.current().Health(ctx)
+	now := m.current()
+	h := now.Health(ctx)
 	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}
@@ -126,6 +133,8 @@ func (m *deviceMetrics) Collect(out chan<- prometheus.Metric) {
 		}
 		gauge(m.state, v, s.String())
 	}
+	gauge(m.size, float64(now.Properties().MemoryBytes))
+	gauge(m.info, 1, now.Properties().Model)
 	gauge(m.inUse, float64(h.InUse))
 	gauge(m.cached, float64(h.Cached))
 	s := h.Sensors
@@ -145,6 +154,12 @@ func (m *deviceMetrics) Collect(out chan<- prometheus.Metric) {
 		if x.v >= 0 {
 			gauge(x.d, float64(x.v)*x.scale)
 		}
+	}
+	if s.ProcessBytes >= 0 {
+		gauge(m.process, float64(s.ProcessBytes))
+	}
+	for _, reason := range s.Throttle {
+		gauge(m.throttled, 1, reason)
 	}
 	for kind, n := range map[string]int64{"corrected": s.ECCCorrected, "uncorrected": s.ECCUncorrected} {
 		if n >= 0 {
