@@ -123,6 +123,24 @@ type Server struct {
 	rows   prometheus.Counter
 }
 
+// newCounts returns the counters of requests and of rows.
+func newCounts() (requests *prometheus.CounterVec, rows prometheus.Counter) {
+	requests = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Namespace: "exoswarm", Subsystem: "push", Name: "requests_total", Help: "Requests to the push endpoint.",
+	}, []string{"status"})
+	rows = prometheus.NewCounter(prometheus.CounterOpts{
+		Namespace: "exoswarm", Subsystem: "push", Name: "rows_total",
+		Help: "Rows that the push endpoint has stored. Repeated rows are not counted.",
+	})
+	return requests, rows
+}
+
+// Collectors returns collectors that describe the metrics of an endpoint, for documents.
+func Collectors() []prometheus.Collector {
+	requests, rows := newCounts()
+	return []prometheus.Collector{requests, rows}
+}
+
 // Listen checks the options and serves until Close. A mistake in the options is an error of class
 // jobs.CodeInvalid, and nothing listens then. It reserves memory of o.Memory for bodies until
 // Close.
@@ -197,27 +215,12 @@ func Listen(o Options) (_ *Server, err error) {
 	if err != nil {
 		return nil, bad("%v", err)
 	}
+	counts, rows := newCounts()
 	p := &Server{
 		most: most,
 		o:    o, addr: l.Addr(), ended: make(chan struct{}), at: make(chan struct{}, maxRequests),
 		parsers: make(chan struct{}, maxParsers),
-		counts: prometheus.NewCounterVec(
-			prometheus.CounterOpts{
-				Namespace: "exoswarm",
-				Subsystem: "push",
-				Name:      "requests_total",
-				Help:      "Requests to the push endpoint, by status.",
-			},
-			[]string{"status"},
-		),
-		rows: prometheus.NewCounter(
-			prometheus.CounterOpts{
-				Namespace: "exoswarm",
-				Subsystem: "push",
-				Name:      "rows_total",
-				Help:      "Rows that the push endpoint has stored.",
-			},
-		),
+		counts:  counts, rows: rows,
 	}
 	if o.Metrics != nil {
 		if err := errors.Join(o.Metrics.Register(p.counts), o.Metrics.Register(p.rows)); err != nil {

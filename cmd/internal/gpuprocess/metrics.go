@@ -14,6 +14,8 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents"
 	"github.com/exoswarm/exoswarm/gpuagents/pool"
 	"github.com/exoswarm/exoswarm/internal/command"
+	"github.com/exoswarm/exoswarm/internal/families"
+	"github.com/exoswarm/exoswarm/jobs/natsq"
 )
 
 // healthPatience bounds a check of a device, for which a scrape of the metrics waits.
@@ -82,13 +84,17 @@ type deviceMetrics struct {
 // newDeviceMetrics returns the metrics of a device, labelled with its name. current returns the
 // device of the moment, always of the same name.
 func newDeviceMetrics(current func() device.Device) *deviceMetrics {
-	d := current()
-	desc := func(name, help string, labels ...string) *prometheus.Desc {
-		return prometheus.NewDesc("exoswarm_device_"+name, help, labels,
-			prometheus.Labels{"device": d.Properties().Name})
+	m := describeDevice(current().Properties().Name)
+	m.current = current
+	return m
+}
+
+// describeDevice returns the metrics of a device of a name, which collect nothing yet.
+func describeDevice(name string) *deviceMetrics {
+	desc := func(metric, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc("exoswarm_device_"+metric, help, labels, prometheus.Labels{"device": name})
 	}
 	return &deviceMetrics{
-		current:     current,
 		state:       desc("state", "1 for the state that the device is in: ok, degraded or failed.", "state"),
 		inUse:       desc("memory_in_use_bytes", "Device memory of open buffers."),
 		cached:      desc("memory_cached_bytes", "Device memory that is kept for the next buffers."),
@@ -166,4 +172,18 @@ func (m *deviceMetrics) Collect(out chan<- prometheus.Metric) {
 			out <- prometheus.MustNewConstMetric(m.ecc, prometheus.CounterValue, float64(n), kind)
 		}
 	}
+}
+
+// Families returns the metric families of the process, whether they have series at present or not.
+func Families() ([]families.Family, error) {
+	r, err := command.Describe("gpuagent")
+	if err != nil {
+		return nil, err
+	}
+	r.MustRegister(describeDevice("host"), newFallbackMetric(false))
+	_, err = gpuagents.NewMetrics(r)
+	if err == nil {
+		_, err = natsq.NewMetrics(r)
+	}
+	return r.Families(), err
 }
