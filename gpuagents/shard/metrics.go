@@ -130,7 +130,7 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 			"How long the state takes to apply an entry and have its answer, without the log: observations, with "+
 				"those of the entries that they are merged with, ticks, queries.",
 		),
-		checkpoint: histogram("checkpoint_seconds", "How long a shard stands still for a checkpoint."),
+		checkpoint: histogram("checkpoint_seconds", "Pause of a shard for a checkpoint."),
 		claims: counter(
 			"residency_claims_total", "Pages of swarms with residency: gpu that were compared with the device.",
 		),

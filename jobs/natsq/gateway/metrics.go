@@ -28,8 +28,8 @@ func newMetrics(line *requestLine) *metrics {
 				"place. A request for a result waits for the job if it says so.",
 			Buckets: prometheus.ExponentialBuckets(0.0005, 4, 11), // to 524 s
 		}, []string{"op"}),
-		inFlight: prometheus.NewDesc("exoswarm_gateway_in_flight", "Requests of the gateway: running ones, those that "+
-			"stand in line for a place, and those that wait for a job without a place.", []string{"state"}, nil),
+		inFlight: prometheus.NewDesc("exoswarm_gateway_in_flight", "Requests of the gateway: running, queued for a "+
+			"place, and waiting for a job without a place.", []string{"state"}, nil),
 	}
 }
 
