@@ -169,6 +169,11 @@ func (m *Metrics) serving(of state.Info, groups int) (done func()) {
 	for _, outcome := range []string{"stored", "failed"} {
 		m.checkpoints.WithLabelValues(of.Cell, outcome)
 	}
+	for why, reason := range batch.Reasons {
+		if why != int(batch.Applied) {
+			m.dropped.WithLabelValues(of.Cell, reason)
+		}
+	}
 	m.apply.WithLabelValues(of.Cell)
 	add(1)
 	return func() { add(-1) }

@@ -2,6 +2,7 @@ package natsq
 
 import (
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -29,10 +30,19 @@ func newWorkerMetrics() *workerMetrics {
 	}
 }
 
-// followWorker adds a worker to the metrics until ended is called.
+// followWorker adds a worker to the metrics until ended is called. All counters of its kinds are there
+// from then on, at 0: a rate of a counter that appears with its first event misses that.
 func (m *Metrics) followWorker(w *Worker) (ended func()) {
 	if m == nil {
 		return func() {}
+	}
+	for _, kind := range slices.Concat(slices.Collect(maps.Keys(w.Handlers)), slices.Collect(maps.Keys(w.Batches))) {
+		for _, c := range []*prometheus.CounterVec{
+			m.completed, m.retries, m.refusals, m.dead, m.redelivered, m.lost,
+		} {
+			c.WithLabelValues(string(w.Pool), kind)
+		}
+		m.running.WithLabelValues(string(w.Pool), kind)
 	}
 	m.workers.mu.Lock()
 	defer m.workers.mu.Unlock()
