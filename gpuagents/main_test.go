@@ -8,10 +8,14 @@ import (
 	"github.com/exoswarm/exoswarm/cuda"
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/internal/leak"
+	"github.com/exoswarm/exoswarm/internal/tempdir"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-func TestMain(m *testing.M) { leak.CheckParallel(m, 8) }
+func TestMain(m *testing.M) {
+	tempdir.InMemory()
+	leak.CheckParallel(m, 8)
+}
 
 func openHost(t *testing.T) device.Device {
 	t.Helper()

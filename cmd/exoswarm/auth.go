@@ -187,6 +187,8 @@ func authList(cmd *cobra.Command, _ []string, f *auth.Folder) error {
 		return err
 	}
 	for _, u := range all {
+		// A revocation counts more than an expiry. Servers know of it after the next push only, so
+		// this is what the folder says and not what a running server does.
 		expires, state := "never", "good"
 		if !u.Expires.IsZero() {
 			expires = u.Expires.Format(time.RFC3339)

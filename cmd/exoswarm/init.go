@@ -60,6 +60,7 @@ func initServer(cmd *cobra.Command, _ []string) error {
 // them in its last column.
 func prepare(cmd *cobra.Command, c *natsq.Conn, yes bool) error {
 	f := cmd.Flags()
+	// Plan compares the streams of the server with those of this program, and changes nothing.
 	plan, err := c.Plan(cmd.Context())
 	if err != nil {
 		return err
@@ -84,6 +85,8 @@ func prepare(cmd *cobra.Command, c *natsq.Conn, yes bool) error {
 		cmd.PrintErrln("nothing was changed: apply it with --yes")
 		return nil
 	}
+	// Apply compares once more, so it refuses a change that has become dangerous since. The number
+	// below is that of the printed plan.
 	if _, err := c.Apply(cmd.Context()); err != nil {
 		return err
 	}

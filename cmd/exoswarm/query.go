@@ -404,6 +404,8 @@ func showGroup(cmd *cobra.Command, v travel.View) error {
 	if err != nil {
 		return err
 	}
+	// One item of the group (row 0 of its variables) or of an agent. JSON has the state at the second
+	// moment under "and"; a row without a difference is left out.
 	show := func(what string, id int64, per string, row int) error {
 		at, text := momentRow(v.Group, per, row, false, two)
 		item := map[string]any{what: id, "state": at}
@@ -421,6 +423,7 @@ func showGroup(cmd *cobra.Command, v travel.View) error {
 	if err := show("group", int64(v.Group.Group), "group", 0); err != nil {
 		return err
 	}
+	// Agents of a group have successive numbers in the swarm.
 	for i := range v.Group.Agents {
 		if err := show("agent", v.Group.FirstAgent+int64(i), "agent", i); err != nil {
 			return err

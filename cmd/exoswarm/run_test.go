@@ -19,9 +19,11 @@ import (
 
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/internal/leak"
+	"github.com/exoswarm/exoswarm/internal/tempdir"
 )
 
 func TestMain(m *testing.M) {
+	tempdir.InMemory()
 	if os.Getenv(chaosWorkerEnv) != "" { // a worker process of TestChaos
 		os.Exit(chaosWorker())
 	}

@@ -172,6 +172,7 @@ func snapshotShow(cmd *cobra.Command, b bucket.Bucket, names []string) error {
 		return err
 	}
 	for _, v := range m.Variables {
+		// The rows of a variable are spread over its files; the table shows the whole.
 		rows, bytes := int64(0), int64(0)
 		for _, f := range v.Files {
 			rows, bytes = rows+f.Rows, bytes+f.Bytes

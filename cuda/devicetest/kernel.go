@@ -72,6 +72,10 @@ type testCase struct {
 	make   func(r *rand.Rand, n int) []param
 }
 
+// slow reports whether the race detector may be on and the device computes on it: then a launch over
+// many elements takes seconds. The run without the detector has all launches.
+func slow(d device.Device) bool { return testing.Short() && d.Properties().ComputeMajor == 0 }
+
 // testCases runs each case on the device and on the host reference, in every launch shape that the
 // kernel allows. It compares the outputs, and checks that inputs and the bytes around every buffer
 // are unchanged. The result must not depend on the shape of the launch.
@@ -84,6 +88,9 @@ func testCases(t *testing.T, open fixture.Opener) {
 		}
 		t.Run(name, func(t *testing.T) {
 			for _, n := range counts {
+				if n > 4099 && slow(dev) {
+					continue
+				}
 				r := rand.New(rand.NewPCG(uint64(n), 3))
 				params := c.make(r, n)
 				src, _ := kernels.Lookup(name)

@@ -67,7 +67,10 @@ func testLaunches(t *testing.T, open fixture.Opener) {
 	if !compiles(d) {
 		t.Skip("this driver runs no compiled code")
 	}
-	each := testlong.Of(400, 40)
+	each, large := testlong.Of(400, 40), testlong.Of(2, 1)
+	if slow(d) {
+		each, large = each/4, 0
+	}
 	sizes := []int{0, 1, 2, 15, 16, 17, 31, 32, 33, 63, 64, 65, 255, 257, 1023, 1024, 1025, 4099, 20_000}
 	r := rand.New(rand.NewPCG(21, 22))
 	for _, kernel := range launches.Kernels() {
@@ -76,7 +79,7 @@ func testLaunches(t *testing.T, open fixture.Opener) {
 				checkLaunch(t, d, launches.RandomLaunch(r, kernel, sizes[r.IntN(len(sizes))]),
 					device.Geometry{Grid: grids[r.IntN(len(grids))], Block: blocks[r.IntN(len(blocks))]})
 			}
-			for range testlong.Of(2, 1) {
+			for range large {
 				l := launches.RandomLaunch(r, kernel, 999_999+r.IntN(3))
 				checkLaunch(t, d, l, device.Geometry{Grid: 264, Block: 256})
 			}

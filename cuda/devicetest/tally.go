@@ -29,6 +29,9 @@ func testTallies(t *testing.T, open fixture.Opener) {
 		t.Skip("this driver runs no compiled code")
 	}
 	rounds := testlong.Of(1500, 150)
+	if slow(d) {
+		rounds /= 3
+	}
 	sizes := []int{0, 1, 2, 15, 16, 17, 31, 32, 33, 63, 64, 65, 255, 257, 1023, 1024, 1025, 4099, 20_000}
 	r := rand.New(rand.NewPCG(11, 12))
 	for _, kernel := range launches.TallyKernels {
@@ -44,6 +47,9 @@ func testTallies(t *testing.T, open fixture.Opener) {
 			sizes := []int{999_999, 1_000_000, 1_000_001}
 			if p := d.Properties(); !testing.Short() && p.ComputeMajor > 0 {
 				sizes = append(sizes, 100_000_000)
+			}
+			if slow(d) {
+				sizes = nil
 			}
 			for _, n := range sizes {
 				for range max(1, min(testlong.Of(3, 1), 10_000_000/n)) { // the reference takes seconds for the largest

@@ -10,12 +10,14 @@ import (
 	"testing"
 
 	"github.com/exoswarm/exoswarm/cuda/expr"
+	"github.com/exoswarm/exoswarm/internal/testlong"
 )
 
 var spilled = regexp.MustCompile(`Compiling entry function '([^']*)'|([1-9][0-9]*) bytes spill stores`)
 
 // TestNVCC: the kernels of the workloads are CUDA C++ to nvcc, and none spills registers.
 func TestNVCC(t *testing.T) {
+	testlong.Only(t)
 	nvcc, err := exec.LookPath("nvcc")
 	if err != nil {
 		t.Skip("no nvcc")

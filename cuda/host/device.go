@@ -146,6 +146,7 @@ func (d *Device) Alloc(n int64, purpose string) (device.Buffer, error) {
 		return nil, fmt.Errorf("alloc %d bytes for %s on host: %d of %d in use: %w", n, purpose, d.used, d.limit,
 			device.ErrOutOfMemory)
 	}
+	// The bytes that guard a buffer against overruns do not count against the limit of the device.
 	b := &buffer{dev: d, purpose: purpose, size: n}
 	b.whole, b.mem = guarded(n)
 	d.used += n

@@ -155,7 +155,7 @@ func (e *event) Since(earlier device.Event) (time.Duration, error) {
 			return 0, fmt.Errorf("time between events: one was never recorded: %w", device.ErrInvalidArgument)
 		}
 		select {
-		case <-m.reached:
+		case <-m.reached: // when was written before reached was closed
 			times[i] = m.when
 		default:
 			return 0, fmt.Errorf("time between events: one is not done: %w", device.ErrTransient)

@@ -89,6 +89,8 @@ func (g *grid) work() {
 			return
 		}
 		end := min(first+g.chunk, total)
+		// After a failure the blocks that are left count as done without a run, so that the launch
+		// ends.
 		if g.failure.Load() == nil {
 			g.blocksOf(first, end)
 		}

@@ -58,6 +58,8 @@ class Nats:
     def __init__(self, url):
         u = urllib.parse.urlsplit(url if "://" in url else "nats://" + url)
         self.sock = socket.create_connection((u.hostname, u.port or 4222), timeout=TIMEOUT)
+        # Several small writes in turn would each wait for the acknowledgement of the one before (RFC 896).
+        self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.file = self.sock.makefile("rb")
         self.lock = threading.Lock()
         self.waiting = {}  # by subscription: the queue of its messages

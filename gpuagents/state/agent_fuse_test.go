@@ -206,8 +206,8 @@ func checkRounds(t testing.TB, s *agentState, round uint64) {
 			if err != nil {
 				t.Fatalf("swarms.DecodeVoted: %v, want no error", err)
 			}
-			if diff := cmp.Diff(expect, got); diff != "" {
-				t.Fatalf("%+v: difference (-want +got):\n%s", v, diff)
+			if d := diff(expect, got); d != "" {
+				t.Fatalf("%+v: difference (-want +got):\n%s", v, d)
 			}
 		}
 	}
@@ -375,8 +375,8 @@ func TestVotesAfterRestore(t *testing.T) {
 						swarms.Vote{Version: jobs.Version, Round: 4, Priority: swarms.PrioritySeeded}))
 				ok(errors.Join(s.Close(), store.Close()))
 			}
-			if diff := cmp.Diff(answers[0], answers[1], cmp.AllowUnexported(Answer{})); diff != "" {
-				t.Fatalf("difference (-want +got):\n%s", diff)
+			if d := diff(answers[0], answers[1], cmp.AllowUnexported(Answer{})); d != "" {
+				t.Fatalf("difference (-want +got):\n%s", d)
 			}
 		})
 	}

@@ -12,8 +12,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/exoswarm/exoswarm/cuda"
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
@@ -109,7 +107,7 @@ func TestAgentState(t *testing.T) {
 				if err != nil {
 					t.Fatalf("twin.Observe: %v, want no error", err)
 				}
-				if d := cmp.Diff(&batch.AgentDecisions{Agent: o.Agent, Vote: want.Votes, Decision: want.Decisions},
+				if d := diff(&batch.AgentDecisions{Agent: o.Agent, Vote: want.Votes, Decision: want.Decisions},
 					got); d != "" {
 					t.Fatalf("difference (-want +got):\n%s", d)
 				}
@@ -139,7 +137,7 @@ func TestAgentState(t *testing.T) {
 						expect.Decided[d]++
 					}
 				}
-				if d := cmp.Diff(expect, ticked); d != "" {
+				if d := diff(expect, ticked); d != "" {
 					t.Fatalf("difference (-want +got):\n%s", d)
 				}
 				groups, err := batch.DecodeGroupStates(mustApply(t, s, swarms.EntryQuery,
@@ -147,7 +145,7 @@ func TestAgentState(t *testing.T) {
 				if err != nil {
 					t.Fatalf("batch.DecodeGroupStates: %v, want no error", err)
 				}
-				if d := cmp.Diff(&batch.GroupStates{
+				if d := diff(&batch.GroupStates{
 					Group: all, Decision: decisions, Round: device.Of[uint64](column(t, twin, kernels.AgentVarRound)),
 					Counts:     device.Of[uint32](column(t, twin, kernels.AgentVarCounts)),
 					Candidates: twin.Cell().Candidates,
@@ -193,7 +191,7 @@ func checkStates(t *testing.T, s *agentState, twin *agents.Agents) {
 			}
 		}
 	}
-	if d := cmp.Diff(want, got); d != "" {
+	if d := diff(want, got); d != "" {
 		t.Fatalf("difference (-want +got):\n%s", d)
 	}
 }
@@ -331,7 +329,7 @@ func TestAgentStateRestored(t *testing.T) {
 		}
 		outcomes = append(outcomes, out)
 	}
-	if d := cmp.Diff(outcomes[0], outcomes[1]); d != "" {
+	if d := diff(outcomes[0], outcomes[1]); d != "" {
 		t.Fatalf("difference (-want +got):\n%s", d)
 	}
 	if a.Info() != b.Info() {

@@ -100,7 +100,7 @@ func TestMerged(t *testing.T) {
 						t.Fatalf("seed %d: %v", seed, err)
 					}
 					want := applyAll(t, twin, all)
-					if d := cmp.Diff(want, got, cmp.AllowUnexported(Answer{})); d != "" {
+					if d := diff(want, got, cmp.AllowUnexported(Answer{})); d != "" {
 						t.Fatalf("seed %d: %s", seed, d)
 					}
 				}
@@ -109,7 +109,7 @@ func TestMerged(t *testing.T) {
 				}
 				if s, ok := p.(*agentState); ok {
 					tick := swarms.Tick{Version: jobs.Version, Count: 1}
-					if d := cmp.Diff(mustApply(t, twin, swarms.EntryTick, tick),
+					if d := diff(mustApply(t, twin, swarms.EntryTick, tick),
 						mustApply(t, s, swarms.EntryTick, tick),
 						cmp.AllowUnexported(Answer{})); d != "" {
 						t.Errorf("difference (-want +got):\n%s", d)
@@ -156,7 +156,7 @@ func TestMergedHalved(t *testing.T) {
 				}
 				d.Heal()
 				got[0].Halved = 0
-				if d := cmp.Diff(applyAll(t, twin, all), got, cmp.AllowUnexported(Answer{})); d != "" {
+				if d := diff(applyAll(t, twin, all), got, cmp.AllowUnexported(Answer{})); d != "" {
 					t.Fatalf("difference (-want +got):\n%s", d)
 				}
 			}

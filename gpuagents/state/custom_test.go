@@ -8,8 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/gpuagents/cells/customtest"
@@ -89,7 +87,7 @@ func TestCustomLeaky(t *testing.T) {
 				if err != nil {
 					t.Fatalf("custom.observe: %v, want no error", err)
 				}
-				if d := cmp.Diff(want, got); d != "" {
+				if d := diff(want, got); d != "" {
 					t.Fatalf("batch %d: %s", batch, d)
 				}
 			}

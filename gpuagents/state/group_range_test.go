@@ -9,8 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/exoswarm/exoswarm/consensus"
 	"github.com/exoswarm/exoswarm/consensus/fusion"
 	"github.com/exoswarm/exoswarm/cuda/device"
@@ -189,10 +187,10 @@ func (s *sharded) everyAgent() []uint32 {
 // same: two swarms have the same agents and groups, and decide alike under every rule.
 func (s *sharded) same(t testing.TB, o *sharded, round uint64) {
 	t.Helper()
-	if d := cmp.Diff(o.states(t, s.everyAgent()), s.states(t, s.everyAgent())); d != "" {
+	if d := diff(o.states(t, s.everyAgent()), s.states(t, s.everyAgent())); d != "" {
 		t.Fatalf("%d and %d shards: agents: %s", len(o.each), len(s.each), d)
 	}
-	if d := cmp.Diff(o.groups(t), s.groups(t)); d != "" {
+	if d := diff(o.groups(t), s.groups(t)); d != "" {
 		t.Fatalf("%d and %d shards: groups: %s", len(o.each), len(s.each), d)
 	}
 	for _, v := range []swarms.Vote{
@@ -209,7 +207,7 @@ func (s *sharded) same(t testing.TB, o *sharded, round uint64) {
 		for _, priority := range []string{v.Priority, swarms.PrioritySeeded} {
 			round++
 			v.Priority, v.Round = priority, round
-			if d := cmp.Diff(o.vote(t, v), s.vote(t, v)); d != "" {
+			if d := diff(o.vote(t, v), s.vote(t, v)); d != "" {
 				t.Fatalf("%d and %d shards: %+v: %s", len(o.each), len(s.each), v, d)
 			}
 		}
@@ -237,7 +235,7 @@ func TestShards(t *testing.T) {
 				o := randomAgents(r, int(twin.spec.Agents), 1+200*i, len(twin.spec.Features))
 				decided := twin.observe(t, o)
 				for _, s := range all {
-					if d := cmp.Diff(decided, s.observe(t, o)); d != "" {
+					if d := diff(decided, s.observe(t, o)); d != "" {
 						t.Fatalf("%d shards: %s", len(s.each), d)
 					}
 					if i == 0 { // most have not stepped
@@ -246,7 +244,7 @@ func TestShards(t *testing.T) {
 				}
 				ticked := twin.tick(t, 1+i)
 				for _, s := range all {
-					if d := cmp.Diff(ticked, s.tick(t, 1+i)); d != "" {
+					if d := diff(ticked, s.tick(t, 1+i)); d != "" {
 						t.Fatalf("%d shards: %s", len(s.each), d)
 					}
 				}
@@ -478,7 +476,7 @@ func TestShardsKept(t *testing.T) {
 						}
 						ids := n.everyAgent()
 						ids = slices.DeleteFunc(ids, func(id uint32) bool { return int64(id) >= twin.spec.Agents })
-						if d := cmp.Diff(s.states(t, ids), n.states(t, ids)); d != "" {
+						if d := diff(s.states(t, ids), n.states(t, ids)); d != "" {
 							t.Fatalf("%d shards to %d with %d agents: %s", shards, to, agents, d)
 						}
 						if agents == 0 {
@@ -506,7 +504,7 @@ func TestShardsKept(t *testing.T) {
 					t.Fatalf("joined errors: %v, want no error", err)
 				}
 			}
-			if d := cmp.Diff(b.observe(t, next), a.observe(t, next)); d != "" {
+			if d := diff(b.observe(t, next), a.observe(t, next)); d != "" {
 				t.Fatalf("difference (-want +got):\n%s", d)
 			}
 			a.same(t, b, 1)

@@ -6,8 +6,6 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/exoswarm/exoswarm/cuda"
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
@@ -97,7 +95,7 @@ func TestPlan(t *testing.T) {
 		for i, g := range groups {
 			want[g] = append(want[g], i)
 		}
-		if d := cmp.Diff(want, got); d != "" || covered != len(groups) {
+		if d := diff(want, got); d != "" || covered != len(groups) {
 			t.Fatalf("seed %d: %d of %d covered: %s", seed, covered, len(groups), d)
 		}
 	}
@@ -179,7 +177,7 @@ func TestCutInvariance(t *testing.T) {
 		r := rand.New(rand.NewPCG(2, 2))
 		for range 4 {
 			got, pages := run(func() int { return 1 + r.IntN(400) })
-			if d := cmp.Diff(want, got); d != "" {
+			if d := diff(want, got); d != "" {
 				t.Fatalf("difference (-want +got):\n%s", d)
 			}
 			if string(pages) != string(wantPages) {

@@ -5,8 +5,6 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
 
@@ -110,7 +108,7 @@ func TestDropped(t *testing.T) {
 					wantCounts[why]++
 				}
 			}
-			if d := cmp.Diff(wantCounts, counted); d != "" || at != n || k != len(applied.Group) {
+			if d := diff(wantCounts, counted); d != "" || at != n || k != len(applied.Group) {
 				t.Errorf("%+v: %d of %d answered, %d applied: %s", policy, at, n, k, d)
 			}
 		}

@@ -177,7 +177,7 @@ func (p pair) apply(t testing.TB, e swarms.Entry) {
 		}
 		answers = append(answers, a)
 	}
-	if d := cmp.Diff(answers[0], answers[1], cmp.AllowUnexported(Answer{})); d != "" {
+	if d := diff(answers[0], answers[1], cmp.AllowUnexported(Answer{})); d != "" {
 		t.Fatalf("%s %.200q: few frames and all differ: %s", e.Kind, e.Data, d)
 	}
 }
@@ -452,7 +452,7 @@ func observePages(t *testing.T, paged, whole *agentState, each func(page int) in
 			t.Fatalf("agents.Observe: %v, want no error", err)
 		}
 	}
-	if d := cmp.Diff(out[0], out[1]); d != "" {
+	if d := diff(out[0], out[1]); d != "" {
 		t.Fatalf("few frames and all differ: %s", d)
 	}
 	return out[0]

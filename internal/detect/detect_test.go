@@ -18,6 +18,7 @@ import (
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/internal/detect"
 	"github.com/exoswarm/exoswarm/internal/leak"
+	"github.com/exoswarm/exoswarm/internal/tempdir"
 	"github.com/exoswarm/exoswarm/internal/testlong"
 )
 
@@ -25,6 +26,7 @@ import (
 const childDir = "EXOSWARM_TEST_DETECTOR"
 
 func TestMain(m *testing.M) {
+	tempdir.InMemory()
 	if dir := os.Getenv(childDir); dir != "" {
 		if err := detect.Run(context.Background(), options(dir)); err != nil {
 			fmt.Fprintln(os.Stderr, err)

@@ -13,6 +13,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/exoswarm/exoswarm/internal/testlong"
 )
 
 // load returns the streams, or skips the test where they are not on the machine.
@@ -35,6 +37,7 @@ func load(t *testing.T) (string, []Stream) {
 // TestScoreEqualsScript holds Score to the scorer that comes with the data: random scores, and
 // scores that find some windows, must get the same grade in all profiles.
 func TestScoreEqualsScript(t *testing.T) {
+	testlong.Only(t)
 	dir, streams := load(t)
 	python, err := exec.LookPath("python3")
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	natsd "github.com/nats-io/nats-server/v2/server"
 
 	"github.com/exoswarm/exoswarm/internal/leak"
+	"github.com/exoswarm/exoswarm/internal/tempdir"
 	"github.com/exoswarm/exoswarm/internal/testlong"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/jobstest"
@@ -27,7 +28,10 @@ const maxParallel = 8
 // fewChecks is how many random sequences the model and the graphs of the suite get in a short run.
 const fewChecks = 25
 
-func TestMain(m *testing.M) { leak.CheckParallel(m, maxParallel) }
+func TestMain(m *testing.M) {
+	tempdir.InMemory()
+	leak.CheckParallel(m, maxParallel)
+}
 
 // client returns the parts of a connection that the suite tests.
 func client(c *natsq.Conn) jobstest.Client {

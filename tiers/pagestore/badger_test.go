@@ -160,6 +160,9 @@ func freeze(t *testing.T, p *os.Process) {
 // among the copies, and opens them: every acknowledged commit is there, byte for byte, whatever was
 // done. EXOSWARM_BADGER_DAMAGE is how often.
 func TestBadgerDamage(t *testing.T) {
+	if testing.Short() {
+		t.Skip("its processes are built like the test: they would take minutes with the race detector")
+	}
 	cases := scale(t, "EXOSWARM_BADGER_DAMAGE", 16)
 	dir := filepath.Join(t.TempDir(), "store")
 	rng := rand.New(rand.NewPCG(8, 8))

@@ -57,6 +57,9 @@ func TestSaving(t *testing.T) {
 		{512, 480, 512, testlong.Of(40, 10)},
 		{4416, 4140, 1024, testlong.Of(10, 4)},
 	} {
+		if testing.Short() && c.blocks > 16 {
+			continue // pages of megabytes take seconds with the race detector
+		}
 		size := c.blocks * vfs.BlockSize
 		s := smallStore(t, vfs.NewMem(0), func(o *Options) {
 			o.PageSize, o.Tiers[0].Capacity, o.Tiers[0].SegmentBytes, o.Tiers[0].Codec.ID = size, 1<<30, 0, codec.LZ4

@@ -22,6 +22,7 @@ import (
 	"github.com/exoswarm/exoswarm/internal/jobclient"
 	"github.com/exoswarm/exoswarm/internal/leak"
 	"github.com/exoswarm/exoswarm/internal/npy"
+	"github.com/exoswarm/exoswarm/internal/tempdir"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/gpujob"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
@@ -30,7 +31,10 @@ import (
 
 var deviceName = flag.String("device", "host", "device of the agent: host or cuda:0")
 
-func TestMain(m *testing.M) { leak.Check(m) }
+func TestMain(m *testing.M) {
+	tempdir.InMemory()
+	leak.Check(m)
+}
 
 // agent starts a server and a GPU agent in this process, and returns the URL of the server.
 func agent(t *testing.T) string {

@@ -26,6 +26,7 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/internal/leak"
+	"github.com/exoswarm/exoswarm/internal/tempdir"
 	"github.com/exoswarm/exoswarm/internal/testlong"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
@@ -39,6 +40,7 @@ import (
 const maxParallel = 6
 
 func TestMain(m *testing.M) {
+	tempdir.InMemory()
 	if os.Getenv(childAgent) != "" {
 		command.Main(Command())
 	}

@@ -10,12 +10,15 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/exoswarm/exoswarm/internal/testlong"
 )
 
 // TestPrefetchOfProcess: an agent that fetches pages ahead, of a swarm that fits neither on its
 // device nor in its host memory, gives the answers of one that has room for all, in order and not,
 // and over kills.
 func TestPrefetchOfProcess(t *testing.T) {
+	testlong.Only(t)
 	t.Parallel()
 	r := newRigAt(t, 0)
 	var ranges [][2]int

@@ -24,6 +24,7 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/internal/command"
+	"github.com/exoswarm/exoswarm/internal/testlong"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
@@ -229,6 +230,7 @@ func (r *rig) tierPages(t *testing.T, met func(pages map[string]int) bool) {
 // The agent is killed again and again, while it stores checkpoints too. Answers and pages are those
 // of one that has all pages on the device and was not disturbed.
 func TestFiveTiers(t *testing.T) {
+	testlong.Only(t)
 	t.Parallel()
 	r := newRigAt(t, 0)
 	ranges := [][2]int{{0, cold}, {0, cold}, {cold / 2, cold}, {cold / 2, cold}}
@@ -288,6 +290,7 @@ func TestFiveTiers(t *testing.T) {
 // memory has room for most of them. They come back when their groups are observed again, and the
 // answers are those of an agent that keeps them on the device. Without the ages they stay.
 func TestAges(t *testing.T) {
+	testlong.Only(t)
 	t.Parallel()
 	r := newRigAt(t, 0)
 	all := observationsOf([2]int{0, cold}, [2]int{0, cold}, [2]int{0, cold}, [2]int{0, cold})

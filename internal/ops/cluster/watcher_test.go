@@ -16,6 +16,7 @@ import (
 	"github.com/exoswarm/exoswarm/internal/leak"
 	"github.com/exoswarm/exoswarm/internal/ops/cluster"
 	"github.com/exoswarm/exoswarm/internal/ops/explain"
+	"github.com/exoswarm/exoswarm/internal/tempdir"
 	"github.com/exoswarm/exoswarm/internal/testlong"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
@@ -24,7 +25,10 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-func TestMain(m *testing.M) { leak.CheckParallel(m, 8) }
+func TestMain(m *testing.M) {
+	tempdir.InMemory()
+	leak.CheckParallel(m, 8)
+}
 
 // watch starts a watcher that looks every 100 ms.
 func watch(t *testing.T, c *natsq.Conn) *cluster.Watcher {

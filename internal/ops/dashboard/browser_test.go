@@ -255,6 +255,7 @@ func TestFirstPaint(t *testing.T) {
 
 // TestEmptyPages: pages of a cluster with nothing in it say what to do next.
 func TestEmptyPages(t *testing.T) {
+	testlong.Only(t)
 	t.Parallel()
 	f := newFake(&cluster.State{Frame: 1, At: time.Now()})
 	r := opened(t, f, nil)
@@ -279,6 +280,7 @@ func TestEmptyPages(t *testing.T) {
 // TestLoginPage: without a login the page asks for the token, a wrong one is refused with a
 // sentence, and the token does not stay in the address.
 func TestLoginPage(t *testing.T) {
+	testlong.Only(t)
 	t.Parallel()
 	f := newFake(fakeState())
 	r := opened(t, f, func(o *Options) { o.Token = "" })
@@ -355,6 +357,7 @@ func TestKeyboard(t *testing.T) {
 // TestHiddenTab: a page that is not visible has no stream, so that the cluster is not watched; it goes
 // on with the newest state when it is visible again.
 func TestHiddenTab(t *testing.T) {
+	testlong.Only(t)
 	t.Parallel()
 	f := newFake(fakeState())
 	r := opened(t, f, nil, func(s *Server) { s.events.beat = 50 * time.Millisecond })
@@ -376,6 +379,7 @@ func TestHiddenTab(t *testing.T) {
 // TestLostServer: a page whose server ends says so, and asks for a login when another process answers
 // at its address.
 func TestLostServer(t *testing.T) {
+	testlong.Only(t)
 	t.Parallel()
 	f := newFake(fakeState())
 	b := openBrowser(t)
@@ -418,6 +422,7 @@ func listening(t *testing.T, f Cluster, addr string) (*Server, net.Listener) {
 
 // TestPrefixPage: the page works below a path.
 func TestPrefixPage(t *testing.T) {
+	testlong.Only(t)
 	t.Parallel()
 	r := opened(t, newFake(fakeState()), func(o *Options) { o.Prefix = "/a/b" })
 	b := openBrowser(t)
@@ -428,6 +433,7 @@ func TestPrefixPage(t *testing.T) {
 
 // TestVotes: the shares of candidates, their entropy and margin are those of the answers.
 func TestVotes(t *testing.T) {
+	testlong.Only(t)
 	t.Parallel()
 	r := opened(t, newFake(fakeState()), nil)
 	b := openBrowser(t)

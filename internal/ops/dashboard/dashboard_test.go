@@ -19,6 +19,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/gpuagents/replay"
 	"github.com/exoswarm/exoswarm/internal/ops/cluster"
+	"github.com/exoswarm/exoswarm/internal/testlong"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
@@ -481,6 +482,7 @@ func TestRate(t *testing.T) {
 
 // TestSlowReader: a browser that never reads is dropped, and disturbs nobody.
 func TestSlowReader(t *testing.T) {
+	testlong.Only(t)
 	state := fakeState()
 	big := make([]cluster.Tenant, 20_000)
 	for i := range big {

@@ -78,6 +78,9 @@ func TestReplay(t *testing.T) {
 	}
 	fromLog, fromSnapshot := c.replayer(nil), c.replayer(withSnapshots(c))
 	c.rng.Shuffle(len(marks), func(i, k int) { marks[i], marks[k] = marks[k], marks[i] })
+	if testing.Short() {
+		marks = marks[:len(marks)/4]
+	}
 	for _, m := range marks {
 		want, err := fromSnapshot.At(t.Context(), m.s, m.shard, m.entry, replay.Bounds{})
 		if err != nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/exoswarm/exoswarm/internal/leak"
+	"github.com/exoswarm/exoswarm/internal/tempdir"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/jobstest"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
@@ -25,7 +26,10 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
-func TestMain(m *testing.M) { leak.CheckParallel(m, 8) }
+func TestMain(m *testing.M) {
+	tempdir.InMemory()
+	leak.CheckParallel(m, 8)
+}
 
 // cluster is a server with accounts, and the folder that they are from.
 type cluster struct {

@@ -5,12 +5,16 @@ import (
 	"testing"
 
 	"github.com/exoswarm/exoswarm/internal/leak"
+	"github.com/exoswarm/exoswarm/internal/tempdir"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
-func TestMain(m *testing.M) { leak.Check(m) }
+func TestMain(m *testing.M) {
+	tempdir.InMemory()
+	leak.Check(m)
+}
 
 // over answers that every job exists and has a result.
 type over struct{}

@@ -4,11 +4,15 @@ import (
 	"testing"
 
 	"github.com/exoswarm/exoswarm/internal/leak"
+	"github.com/exoswarm/exoswarm/internal/tempdir"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
-func TestMain(m *testing.M) { leak.Check(m) }
+func TestMain(m *testing.M) {
+	tempdir.InMemory()
+	leak.Check(m)
+}
 
 // connect starts a server without a port, and connects to it.
 func connect(t testing.TB) *natsconn.Conn {

@@ -5,12 +5,16 @@ import (
 	"testing"
 
 	"github.com/exoswarm/exoswarm/internal/leak"
+	"github.com/exoswarm/exoswarm/internal/tempdir"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
-func TestMain(m *testing.M) { leak.Check(m) }
+func TestMain(m *testing.M) {
+	tempdir.InMemory()
+	leak.Check(m)
+}
 
 // TestFirstStands: the first result of a job is final, and a job without one is not found.
 func TestFirstStands(t *testing.T) {

@@ -20,6 +20,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/exoswarm/exoswarm/internal/testlong"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
@@ -202,6 +203,7 @@ func laggingCluster(t *testing.T) (r *replication, urls map[string]string) {
 // it, and hears of the end of the log as it is. It was: the replica answered the direct get of
 // Last, and an append that was sent again, because its acknowledgement was lost, was refused.
 func TestLogOfLaggingReplica(t *testing.T) {
+	testlong.Only(t)
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
@@ -294,6 +296,7 @@ func TestLogOfLaggingReplica(t *testing.T) {
 // TestReadersOfLaggingReplica: readers whose consumers are on a server with a replica that lags
 // behind get what the leader has. Twelve consumers are on that server with a probability of 99 %.
 func TestReadersOfLaggingReplica(t *testing.T) {
+	testlong.Only(t)
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/exoswarm/exoswarm/internal/testlong"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
@@ -166,6 +167,7 @@ func TestLogOfThreeServers(t *testing.T) {
 // TestReaderOfLogPutBack: a reader whose log was put back to an earlier state says so, and does not
 // wait behind the end of the log, or go on with what does not follow.
 func TestReaderOfLogPutBack(t *testing.T) {
+	testlong.Only(t)
 	t.Parallel()
 	s := natsqtest.Start(t, server.Options{Port: server.InProcess})
 	c := natsqtest.Connect(t, s)

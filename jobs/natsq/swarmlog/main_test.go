@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/internal/leak"
+	"github.com/exoswarm/exoswarm/internal/tempdir"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/registry"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
@@ -14,7 +15,10 @@ import (
 // maxParallel is how many tests run at a time. They mostly wait.
 const maxParallel = 8
 
-func TestMain(m *testing.M) { leak.CheckParallel(m, maxParallel) }
+func TestMain(m *testing.M) {
+	tempdir.InMemory()
+	leak.CheckParallel(m, maxParallel)
+}
 
 // ended answers that every job is over.
 type ended struct{}

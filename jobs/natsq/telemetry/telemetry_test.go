@@ -8,11 +8,15 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/internal/leak"
+	"github.com/exoswarm/exoswarm/internal/tempdir"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
 )
 
-func TestMain(m *testing.M) { leak.Check(m) }
+func TestMain(m *testing.M) {
+	tempdir.InMemory()
+	leak.Check(m)
+}
 
 // TestAsk: one question reaches all agents, an agent that does not answer holds up nobody longer than
 // the asker waits, and nothing that others publish stops an agent from answering.

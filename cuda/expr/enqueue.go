@@ -1,0 +1,256 @@
+package expr
+
+import (
+	"fmt"
+
+	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/cuda/expr/internal/codegen"
+	"github.com/exoswarm/exoswarm/cuda/expr/internal/plan"
+	"github.com/exoswarm/exoswarm/cuda/expr/ir"
+)
+
+// part launches the kernels of a part, between two events if it is measured.
+func (r *run) part(t *plan.Part) error {
+	if r.measure {
+		return r.timed(t)
+	}
+	return r.enqueue(t)
+}
+
+// enqueue puts the launches of a part into the stream. Only a filter waits for them.
+func (r *run) enqueue(t *plan.Part) error {
+	if t.Kind == plan.KindScan {
+		return r.scan(t)
+	}
+	if t.Kind == plan.KindGemm {
+		return r.gemm(t)
+	}
+	args, err := r.args(t, t.Reads, t.Roots)
+	if err != nil {
+		return err
+	}
+	n := r.lengths[t.Lead] * t.Width
+	switch t.Kind {
+	case plan.KindMap:
+		return r.mapPart(t, args, n)
+	case plan.KindCompact:
+		return r.compact(t, args, n)
+	}
+	rows, each := r.lengths[t.Lead], int64(codegen.BlockThreads)
+	if t.Kind == plan.KindRows {
+		each = codegen.RowsPerBlock(t.Width)
+	}
+	if rows == 0 {
+		return nil
+	}
+	return r.start(t.Name, blocks(rows, each), append(args, device.Uint64(uint64(rows))))
+}
+
+// mapPart launches element-wise operations and folds of n elements. A launch with folds has at
+// least one block, which stores the folds of no element; its counter of blocks is 0 before.
+func (r *run) mapPart(t *plan.Part, args []device.Arg, n int64) error {
+	tiles, folded := int64(codegen.MapTiles*ir.TileSize), len(t.Folds())
+	if folded > 0 {
+		tiles = ir.SuperSize
+	}
+	grid := blocks(n, tiles)
+	if grid == 0 && folded == 0 {
+		return nil
+	}
+	grid = max(grid, 1)
+	scratch, err := r.temp(16 + int64(folded)*4*grid)
+	if err == nil && folded > 0 {
+		err = r.s.Fill(scratch, 0, 16, 0)
+	}
+	if err != nil {
+		return err
+	}
+	return r.start(t.Name, grid, append(args, device.Ptr(scratch), device.Uint64(uint64(n))))
+}
+
+// compact launches a filter and waits for the length of its result.
+func (r *run) compact(t *plan.Part, args []device.Arg, n int64) error {
+	symbol := t.Roots[0].Lead
+	r.lengths[symbol] = 0
+	if n == 0 {
+		return nil
+	}
+	grid := blocks(n, codegen.CompactTile)
+	scratch, err := r.temp(16 + 8*grid)
+	if err != nil {
+		return err
+	}
+	count, err := r.temp(16)
+	if err != nil {
+		return err
+	}
+	if err := r.s.Fill(scratch, 0, 16+8*grid, 0); err != nil {
+		return err
+	}
+	args = append(args, device.Ptr(count), device.Ptr(scratch), device.Uint64(uint64(n)))
+	if err := r.start(t.Name, grid, args); err != nil {
+		return err
+	}
+	if err := r.s.Sync(r.ctx); err != nil {
+		return err
+	}
+	var kept [1]uint64
+	if err := count.Read(0, device.Bytes(kept[:])); err != nil {
+		return err
+	}
+	r.lengths[symbol] = int64(kept[0])
+	return nil
+}
+
+// scan launches the sums of tiles, their scan, and the results.
+func (r *run) scan(t *plan.Part) error {
+	n := r.lengths[t.Lead]
+	if n == 0 {
+		return nil
+	}
+	grid := blocks(n, ir.ScanTile)
+	totals, err := r.temp(4 * grid)
+	if err != nil {
+		return err
+	}
+	args, err := r.args(t, t.Reads, nil)
+	if err != nil {
+		return err
+	}
+	last := []device.Arg{device.Ptr(totals), device.Uint64(uint64(n))}
+	if grid > 1 {
+		if err := r.start(t.Name+codegen.ScanTotals, grid, append(args, last...)); err != nil {
+			return err
+		}
+		if err := r.scanTotals(t, totals, grid); err != nil {
+			return err
+		}
+	}
+	if args, err = r.args(t, t.Reads, t.Roots); err != nil {
+		return err
+	}
+	return r.start(t.Name+codegen.ScanApply, grid, append(args, last...))
+}
+
+// scanTotals scans sums of tiles in place. It calls itself for the sums of their tiles, so that n
+// elements need about log n / log ir.ScanTile levels.
+func (r *run) scanTotals(t *plan.Part, sums device.Buffer, n int64) error {
+	grid := blocks(n, ir.ScanTile)
+	totals, err := r.temp(4 * grid)
+	if err != nil {
+		return err
+	}
+	args := []device.Arg{device.Ptr(sums), device.Ptr(totals), device.Uint64(uint64(n))}
+	if grid > 1 {
+		if err := r.start(t.Name+codegen.ScanUp, grid, args); err != nil {
+			return err
+		}
+		if err := r.scanTotals(t, totals, grid); err != nil {
+			return err
+		}
+	}
+	return r.start(t.Name+codegen.ScanDown, grid, args)
+}
+
+// matrix returns a value of rows as a matrix. Its start is a multiple of device.RangeAlign, or it
+// is copied.
+func (r *run) matrix(n *ir.Node) (device.Matrix, error) {
+	m := r.at[n]
+	if n.Op == ir.OpInput {
+		m = r.in[r.c.p.g.Inputs[n.Imm].Name]
+	}
+	x := device.Matrix{
+		Buffer: m.Buffer, Off: m.Off, Rows: int(r.lengths[n.Lead]), Cols: int(n.Width), Elem: device.F32,
+	}
+	if n.Type == ir.BF16 {
+		x.Elem = device.BF16
+	}
+	if m.Off%device.RangeAlign == 0 {
+		return x, nil
+	}
+	b, err := r.temp(r.bytes(n))
+	if err != nil {
+		return x, err
+	}
+	x.Buffer, x.Off = b, 0
+	return x, r.s.Copy(b, 0, m.Buffer, m.Off, r.bytes(n))
+}
+
+// gemm multiplies by the library. A result that does not start at a multiple of device.RangeAlign
+// is copied from memory that does.
+func (r *run) gemm(t *plan.Part) error {
+	n := t.Roots[0]
+	if r.lengths[n.Lead] == 0 {
+		return nil
+	}
+	a, err := r.matrix(n.Args[0])
+	if err != nil {
+		return err
+	}
+	b, err := r.matrix(n.Args[1])
+	if err != nil {
+		return err
+	}
+	to := r.at[n]
+	c := device.Matrix{
+		Buffer: to.Buffer, Off: to.Off, Rows: int(r.lengths[n.Lead]), Cols: int(n.Width), Elem: device.F32,
+	}
+	if to.Off%device.RangeAlign == 0 {
+		return r.s.Gemm(1, a, b, 0, c)
+	}
+	if c.Buffer, err = r.temp(r.bytes(n)); err != nil {
+		return err
+	}
+	c.Off = 0
+	if err := r.s.Gemm(1, a, b, 0, c); err != nil {
+		return err
+	}
+	return r.s.Copy(to.Buffer, to.Off, c.Buffer, 0, r.bytes(n))
+}
+
+// interpret executes the program on the cores of the host, behind the work of the stream, for which
+// it waits. The outputs are written when it returns.
+func (r *run) interpret(out map[string]Memory) (map[string]Memory, error) {
+	if err := r.s.Sync(r.ctx); err != nil {
+		return nil, err
+	}
+	arrays := map[string]Array{"": {Rows: r.in[""].Rows}}
+	if _, found := r.in[""]; !found {
+		delete(arrays, "")
+	}
+	for _, i := range r.c.p.g.Inputs {
+		m := r.in[i.Name]
+		if i.Scalar {
+			arrays[i.Name] = Array{Data: device.Bytes([]uint32{m.Bits}), Rows: 1}
+			continue
+		}
+		data := make([]uint32, (r.bytes(i.Node)+3)/4) // aligned for every type
+		bytes := device.Bytes(data)[:r.bytes(i.Node)]
+		if len(bytes) > 0 {
+			if err := m.Buffer.Read(m.Off, bytes); err != nil {
+				return nil, fmt.Errorf("expr: input %q: %w", i.Name, err)
+			}
+		}
+		arrays[i.Name] = Array{Data: bytes, Rows: m.Rows}
+	}
+	computed, err := Interpret(r.ctx, r.c.p, arrays)
+	if err != nil {
+		return nil, err
+	}
+	results := map[string]Memory{}
+	for _, o := range r.c.p.g.Outputs {
+		a := computed[o.Name]
+		m, given := out[o.Name]
+		if !given {
+			if m.Buffer, err = r.c.dev.Alloc(max(int64(len(a.Data)), 64), "expression"); err != nil {
+				return nil, fmt.Errorf("expr: output %q: %w", o.Name, err)
+			}
+		}
+		m.Rows = a.Rows
+		if err := m.Buffer.Write(m.Off, a.Data); err != nil {
+			return nil, fmt.Errorf("expr: output %q: %w", o.Name, err)
+		}
+		results[o.Name] = m
+	}
+	return results, nil
+}
