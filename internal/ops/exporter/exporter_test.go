@@ -12,13 +12,17 @@ import (
 	"github.com/exoswarm/exoswarm/internal/leak"
 	"github.com/exoswarm/exoswarm/internal/ops/cluster"
 	"github.com/exoswarm/exoswarm/internal/ops/exporter"
+	"github.com/exoswarm/exoswarm/internal/tempdir"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-func TestMain(m *testing.M) { leak.CheckParallel(m, 8) }
+func TestMain(m *testing.M) {
+	tempdir.InMemory()
+	leak.CheckParallel(m, 8)
+}
 
 // series returns the values of a registry by name and labels, as NAME{A,B}: the values of the labels
 // in the order of their names.
