@@ -18,8 +18,10 @@ func devices() Dashboard {
 				{
 					Title: "Busy share", Kind: "timeseries", Unit: "percentunit",
 					Description: "Share of time in which some shard had work on the device.",
-					Queries: []Query{q("rate(exoswarm_gpuagent_device_busy_seconds_total"+byDevice+"[$__rate_interval])",
-						"{{instance}} {{device}}")},
+					Queries: []Query{
+						q("rate(exoswarm_gpuagent_device_busy_seconds_total"+byDevice+"[$__rate_interval])",
+							"{{instance}} {{device}}"),
+					},
 				},
 				{
 					Title: "Kernel busy share", Kind: "timeseries", Unit: "percentunit", MayBeEmpty: noSensors,
@@ -29,23 +31,29 @@ func devices() Dashboard {
 				{
 					Title: "Time by stage", Kind: "timeseries", Unit: "percentunit", Stacked: true,
 					Description: "Share of each stage in the time of all batches. Stages overlap between batches.",
-					Queries: []Query{q("sum by (stage) (rate(exoswarm_swarm_stage_seconds_total"+byAgent+"[$__rate_interval]))"+
-						" / on () group_left () sum(rate(exoswarm_swarm_stage_seconds_total"+byAgent+"[$__rate_interval]))",
-						"{{stage}}")},
+					Queries: []Query{
+						q("sum by (stage) (rate(exoswarm_swarm_stage_seconds_total"+byAgent+"[$__rate_interval]))"+
+							" / on () group_left () "+
+							"sum(rate(exoswarm_swarm_stage_seconds_total"+byAgent+"[$__rate_interval]))",
+							"{{stage}}"),
+					},
 				},
 				{
 					Title: "Agent steps", Kind: "timeseries", Unit: "ops", Description: "Steps of agents per second.",
 					Queries: []Query{q(rate("exoswarm_swarm_steps_total"+byCell, "cell"), "{{cell}}")},
 				},
 				{
-					Title: "Observations", Kind: "timeseries", Unit: "ops", Description: "Applied observations per second.",
-					Queries: []Query{q(rate("exoswarm_swarm_observations_total"+byCell, "cell"), "{{cell}}")},
+					Title: "Observations", Kind: "timeseries", Unit: "ops",
+					Description: "Applied observations per second.",
+					Queries:     []Query{q(rate("exoswarm_swarm_observations_total"+byCell, "cell"), "{{cell}}")},
 				},
 				{
 					Title: "Time of an entry", Kind: "heatmap", Unit: "s", Exemplars: true,
 					Description: "Time in which an entry is applied, as entries per second.",
-					Queries: []Query{q("sum by (le) (rate(exoswarm_swarm_apply_seconds_bucket"+byCell+"[$__rate_interval]))",
-						"{{le}}")},
+					Queries: []Query{
+						q("sum by (le) (rate(exoswarm_swarm_apply_seconds_bucket"+byCell+"[$__rate_interval]))",
+							"{{le}}"),
+					},
 				},
 				{
 					Title: "99 % of entries", Kind: "timeseries", Unit: "s", Exemplars: true, Description: "By cell.",
@@ -57,14 +65,18 @@ func devices() Dashboard {
 					Queries: []Query{
 						q(rate("exoswarm_swarm_batch_observations_sum"+byCell, "cell")+" / "+
 							rate("exoswarm_swarm_batch_observations_count"+byCell, "cell"), "{{cell}} mean"),
-						q("sum by (cell) (exoswarm_swarm_batch_limit"+byCell+") / sum by (cell) (exoswarm_swarm_shards"+byCell+")",
-							"{{cell}} limit"),
+						q(
+							"sum by (cell) (exoswarm_swarm_batch_limit"+byCell+") / sum by (cell) "+
+								"(exoswarm_swarm_shards"+byCell+")",
+							"{{cell}} limit",
+						),
 					},
 				},
 			}},
 			{"Saturation", []Panel{
 				{
-					Title: "Device memory", Kind: "timeseries", Unit: "bytes", Description: "Open buffers, and the size.",
+					Title: "Device memory", Kind: "timeseries", Unit: "bytes",
+					Description: "Open buffers, and the size.",
 					Queries: []Query{
 						q("exoswarm_device_memory_in_use_bytes"+byDevice, "{{instance}} {{device}} in use"),
 						q("exoswarm_device_memory_cached_bytes"+byDevice, "{{instance}} {{device}} cached"),
@@ -72,34 +84,40 @@ func devices() Dashboard {
 					},
 				},
 				{
-					Title: "Shards", Kind: "timeseries", Unit: "short", Stacked: true, Description: "What agents do with them.",
-					Queries: []Query{q("sum by (state) (exoswarm_gpuagent_assignments"+byAgent+")", "{{state}}")},
+					Title: "Shards", Kind: "timeseries", Unit: "short", Stacked: true,
+					Description: "What agents do with them.",
+					Queries:     []Query{q("sum by (state) (exoswarm_gpuagent_assignments"+byAgent+")", "{{state}}")},
 				},
 				{
-					Title: "Agents and groups", Kind: "timeseries", Unit: "short", Description: "Of the shards that are served.",
+					Title: "Agents and groups", Kind: "timeseries", Unit: "short",
+					Description: "Of the shards that are served.",
 					Queries: []Query{
 						q("sum by (cell) (exoswarm_swarm_agents"+byCell+")", "{{cell}} agents"),
 						q("sum by (cell) (exoswarm_swarm_groups"+byCell+")", "{{cell}} groups"),
 					},
 				},
 				{
-					Title: "Log lag", Kind: "timeseries", Unit: "short", Description: "Entries that are not applied yet.",
-					Queries: []Query{q("sum by (cell) (exoswarm_swarm_lag_entries"+byCell+")", "{{cell}}")},
+					Title: "Log lag", Kind: "timeseries", Unit: "short",
+					Description: "Entries that are not applied yet.",
+					Queries:     []Query{q("sum by (cell) (exoswarm_swarm_lag_entries"+byCell+")", "{{cell}}")},
 				},
 				{
-					Title: "Replays", Kind: "timeseries", Unit: "short", Description: "Entries that are left to replay.",
+					Title: "Replays", Kind: "timeseries", Unit: "short",
+					Description: "Entries that are left to replay.",
 					Queries: []Query{
 						q("sum by (cell) (exoswarm_swarm_replay_target_entries"+byCell+
 							" - exoswarm_swarm_replay_position_entries"+byCell+")", "{{cell}}"),
 					},
 				},
 				{
-					Title: "Temperature", Kind: "timeseries", Unit: "celsius", MayBeEmpty: noSensors, Description: "Of the chip.",
-					Queries: []Query{q("exoswarm_device_temperature_celsius"+byDevice, "{{instance}} {{device}}")},
+					Title: "Temperature", Kind: "timeseries", Unit: "celsius", MayBeEmpty: noSensors,
+					Description: "Of the chip.",
+					Queries:     []Query{q("exoswarm_device_temperature_celsius"+byDevice, "{{instance}} {{device}}")},
 				},
 				{
-					Title: "Power", Kind: "timeseries", Unit: "watt", MayBeEmpty: noSensors, Description: "Of the board.",
-					Queries: []Query{q("exoswarm_device_power_watts"+byDevice, "{{instance}} {{device}}")},
+					Title: "Power", Kind: "timeseries", Unit: "watt", MayBeEmpty: noSensors,
+					Description: "Of the board.",
+					Queries:     []Query{q("exoswarm_device_power_watts"+byDevice, "{{instance}} {{device}}")},
 				},
 				{
 					Title: "Clocks held down", Kind: "timeseries", Unit: "short", Description: "By reason.",
@@ -121,10 +139,14 @@ func devices() Dashboard {
 				},
 				{
 					Title: "Rejected entries and dropped observations", Kind: "timeseries", Unit: "ops",
-					Description: "Entries that were answered with an error, and observations that the specification drops.",
+					Description: "Entries that were answered with an error, and observations that the " +
+						"specification drops.",
 					Queries: []Query{
 						q(rate("exoswarm_swarm_rejected_entries_total"+byCell, "cell"), "{{cell}} rejected"),
-						q(rate("exoswarm_swarm_dropped_observations_total"+byCell, "cell, reason"), "{{cell}} {{reason}}"),
+						q(
+							rate("exoswarm_swarm_dropped_observations_total"+byCell, "cell, reason"),
+							"{{cell}} {{reason}}",
+						),
 					},
 				},
 				{
@@ -136,7 +158,8 @@ func devices() Dashboard {
 					Title: "Memory errors", Kind: "timeseries", Unit: "short", MayBeEmpty: noSensors,
 					Description: "Since the driver was loaded.",
 					Queries: []Query{q("exoswarm_device_memory_errors_total"+byDevice+
-						" - exoswarm_device_memory_errors_total"+byDevice+" offset 1h", "{{instance}} {{device}} {{kind}}")},
+						" - exoswarm_device_memory_errors_total"+byDevice+" offset 1h", "{{instance}} "+
+						"{{device}} {{kind}}")},
 				},
 				{
 					Title: "Residency", Kind: "timeseries", Unit: "ops", MayBeEmpty: "no swarm has residency gpu",

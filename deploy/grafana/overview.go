@@ -14,8 +14,11 @@ func overview() Dashboard {
 		Rows: []Row{
 			{"Now", []Panel{
 				{
-					Title: "Agents", Kind: "stat", Unit: "short", Description: "Agents in the registry that are not lost.",
-					Queries: []Query{q(`sum(max by (pool, state) (exoswarm_cluster_agents{state!="lost"}))`, "agents")},
+					Title: "Agents", Kind: "stat", Unit: "short",
+					Description: "Agents in the registry that are not lost.",
+					Queries: []Query{
+						q(`sum(max by (pool, state) (exoswarm_cluster_agents{state!="lost"}))`, "agents"),
+					},
 				},
 				{
 					Title: "Jobs", Kind: "stat", Unit: "ops", Description: "Jobs that end as done, per second.",
@@ -26,24 +29,28 @@ func overview() Dashboard {
 					Queries: []Query{q("sum(rate(exoswarm_stream_decisions_total[$__rate_interval]))", "decisions")},
 				},
 				{
-					Title: "Agent steps", Kind: "stat", Unit: "ops", Description: "Steps of agents of swarms per second.",
-					Queries: []Query{q("sum(rate(exoswarm_swarm_steps_total[$__rate_interval]))", "steps")},
+					Title: "Agent steps", Kind: "stat", Unit: "ops",
+					Description: "Steps of agents of swarms per second.",
+					Queries:     []Query{q("sum(rate(exoswarm_swarm_steps_total[$__rate_interval]))", "steps")},
 				},
 				{
 					Title: "Late jobs", Kind: "stat", Unit: "percentunit",
-					Description: "Share of the jobs of the last hour that began later than 32.8 s after their submission. " +
+					Description: "Share of the jobs of the last hour that began later than 32.8 s after their " +
+						"submission. " +
 						"The objective is 1 %.",
 					Queries: []Query{q("max(pool:exoswarm_jobs_late:ratio_rate1h)", "late")},
 				},
 				{
 					Title: "Slow entries", Kind: "stat", Unit: "percentunit",
-					Description: "Share of the entries of the last hour that took longer than 0.41 s. The objective is 1 %.",
-					Queries:     []Query{q("max(cell:exoswarm_swarm_slow:ratio_rate1h)", "slow")},
+					Description: "Share of the entries of the last hour that took longer than 0.41 s. The " +
+						"objective is 1 %.",
+					Queries: []Query{q("max(cell:exoswarm_swarm_slow:ratio_rate1h)", "slow")},
 				},
 			}},
 			{"Jobs", []Panel{
 				{
-					Title: "Jobs by outcome", Kind: "timeseries", Unit: "ops", Description: "Ends and retries per second.",
+					Title: "Jobs by outcome", Kind: "timeseries", Unit: "ops",
+					Description: "Ends and retries per second.",
 					Queries: []Query{
 						q(rate("exoswarm_jobs_completed_total", "kind"), "{{kind}} done"),
 						q(rate("exoswarm_jobs_failed_total", "kind, code"), "{{kind}} failed: {{code}}"),
@@ -61,8 +68,10 @@ func overview() Dashboard {
 				{
 					Title: "Jobs in the queue", Kind: "timeseries", Unit: "short", Stacked: true,
 					Description: "By kind and state.",
-					Queries: []Query{q("sum by (pool, kind, state) (max by (pool, kind, lane, state) (exoswarm_queue_jobs))",
-						"{{pool}} {{kind}} {{state}}")},
+					Queries: []Query{
+						q("sum by (pool, kind, state) (max by (pool, kind, lane, state) (exoswarm_queue_jobs))",
+							"{{pool}} {{kind}} {{state}}"),
+					},
 				},
 				{
 					Title: "Jobs without an agent", Kind: "timeseries", Unit: "short",
@@ -70,14 +79,16 @@ func overview() Dashboard {
 					Queries:     []Query{q("max by (pool, kind) (exoswarm_queue_unserved_jobs)", "{{pool}} {{kind}}")},
 				},
 				{
-					Title: "Oldest job", Kind: "timeseries", Unit: "s", Description: "Age of the oldest job of each pool.",
+					Title: "Oldest job", Kind: "timeseries", Unit: "s",
+					Description: "Age of the oldest job of each pool.",
 					Queries: []Query{
 						q("max by (pool) (exoswarm_queue_oldest_seconds)", "{{pool}} in the queue"),
 						q("max by (pool) (exoswarm_jobs_oldest_running_seconds)", "{{pool}} running"),
 					},
 				},
 				{
-					Title: "Slots", Kind: "timeseries", Unit: "short", Description: "Running jobs, and those that may run.",
+					Title: "Slots", Kind: "timeseries", Unit: "short",
+					Description: "Running jobs, and those that may run.",
 					Queries: []Query{
 						q("sum by (pool) (exoswarm_jobs_running)", "{{pool}} running"),
 						q("sum by (pool) (exoswarm_jobs_slots)", "{{pool}} slots"),
@@ -113,7 +124,8 @@ func overview() Dashboard {
 				},
 				{
 					Title: "Waiting entries", Kind: "timeseries", Unit: "short",
-					Description: "Entries of all logs that are not answered, and those that open shards have not applied.",
+					Description: "Entries of all logs that are not answered, and those that open shards have " +
+						"not applied.",
 					Queries: []Query{
 						q("max(exoswarm_swarm_waiting_entries)", "not answered"),
 						q("sum by (cell) (exoswarm_swarm_lag_entries)", "{{cell}} not applied"),
@@ -122,8 +134,9 @@ func overview() Dashboard {
 			}},
 			{"Cluster", []Panel{
 				{
-					Title: "Agents by state", Kind: "timeseries", Unit: "short", Stacked: true, Description: "In the registry.",
-					Queries: []Query{q("max by (pool, state) (exoswarm_cluster_agents)", "{{pool}} {{state}}")},
+					Title: "Agents by state", Kind: "timeseries", Unit: "short", Stacked: true,
+					Description: "In the registry.",
+					Queries:     []Query{q("max by (pool, state) (exoswarm_cluster_agents)", "{{pool}} {{state}}")},
 				},
 				{
 					Title: "Demand", Kind: "timeseries", Unit: "short", Description: "What autoscaling goes by.",
@@ -142,8 +155,9 @@ func overview() Dashboard {
 					Queries: []Query{q("max by (status) (exoswarm_doctor_checks)", "{{status}}")},
 				},
 				{
-					Title: "Store of NATS", Kind: "timeseries", Unit: "bytes", Stacked: true, Description: "Bytes by stream.",
-					Queries: []Query{q("max by (stream) (exoswarm_jetstream_bytes)", "{{stream}}")},
+					Title: "Store of NATS", Kind: "timeseries", Unit: "bytes", Stacked: true,
+					Description: "Bytes by stream.",
+					Queries:     []Query{q("max by (stream) (exoswarm_jetstream_bytes)", "{{stream}}")},
 				},
 				{
 					Title: "Streams without a leader, replicas behind", Kind: "timeseries", Unit: "short",
@@ -166,16 +180,19 @@ func overview() Dashboard {
 					Queries: []Query{q(rate("exoswarm_nats_bytes_total", "job, direction"), "{{job}} {{direction}}")},
 				},
 				{
-					Title: "Requests of the gateway", Kind: "timeseries", Unit: "ops", Description: "By operation and code.",
-					MayBeEmpty: "no client uses the gateway",
-					Queries:    []Query{q(rate("exoswarm_gateway_requests_total", "op, code"), "{{op}} {{code}}")},
+					Title: "Requests of the gateway", Kind: "timeseries", Unit: "ops",
+					Description: "By operation and code.",
+					MayBeEmpty:  "no client uses the gateway",
+					Queries:     []Query{q(rate("exoswarm_gateway_requests_total", "op, code"), "{{op}} {{code}}")},
 				},
 				{
-					Title: "Requests of jobs", Kind: "timeseries", Unit: "ops", Description: "HTTP requests by outcome.",
-					Queries: []Query{q(rate("exoswarm_egress_requests_total", "outcome"), "{{outcome}}")},
+					Title: "Requests of jobs", Kind: "timeseries", Unit: "ops",
+					Description: "HTTP requests by outcome.",
+					Queries:     []Query{q(rate("exoswarm_egress_requests_total", "outcome"), "{{outcome}}")},
 				},
 				{
-					Title: "Warnings and errors in logs", Kind: "timeseries", Unit: "ops", Description: "Lines by level.",
+					Title: "Warnings and errors in logs", Kind: "timeseries", Unit: "ops",
+					Description: "Lines by level.",
 					Queries: []Query{q(rate(`exoswarm_log_messages_total{level=~"warn|error"}`, "job, level"),
 						"{{job}} {{level}}")},
 				},

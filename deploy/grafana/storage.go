@@ -20,7 +20,8 @@ func storage() Dashboard {
 					Queries: []Query{q("sum by (tier) (exoswarm_swarm_pages"+byTier+")", "{{tier}}")},
 				},
 				{
-					Title: "Used frames", Kind: "timeseries", Unit: "percentunit", Description: "Share of the frames of a tier.",
+					Title: "Used frames", Kind: "timeseries", Unit: "percentunit",
+					Description: "Share of the frames of a tier.",
 					Queries: []Query{q("1 - sum by (tier) (exoswarm_swarm_page_frames_free"+byTier+
 						") / sum by (tier) (exoswarm_swarm_page_frames"+byTier+")", "{{tier}}")},
 				},
@@ -34,7 +35,9 @@ func storage() Dashboard {
 				{
 					Title: "Wait for pages", Kind: "timeseries", Unit: "s",
 					Description: "99th percentile of accesses to pages that were not in the tier.",
-					Queries:     []Query{q(quantile(0.99, "exoswarm_swarm_page_wait_seconds"+byTier, "tier"), "{{tier}}")},
+					Queries: []Query{
+						q(quantile(0.99, "exoswarm_swarm_page_wait_seconds"+byTier, "tier"), "{{tier}}"),
+					},
 				},
 				{
 					Title: "Copies of pages", Kind: "timeseries", Unit: "s", Description: "99th percentile, by target.",
@@ -43,8 +46,10 @@ func storage() Dashboard {
 				{
 					Title: "Moves", Kind: "timeseries", Unit: "ops", MayBeEmpty: noTier,
 					Description: "Pages per second between two tiers, the eight largest flows.",
-					Queries: []Query{q("topk(8, "+rate("exoswarm_swarm_page_moves_total"+byAgent, "from, to, reason")+")",
-						"{{from}} to {{to}}: {{reason}}")},
+					Queries: []Query{
+						q("topk(8, "+rate("exoswarm_swarm_page_moves_total"+byAgent, "from, to, reason")+")",
+							"{{from}} to {{to}}: {{reason}}"),
+					},
 				},
 				{
 					Title: "Prefetch", Kind: "timeseries", Unit: "ops",
@@ -59,7 +64,10 @@ func storage() Dashboard {
 					Title: "Queue of the prefetch", Kind: "timeseries", Unit: "short", Description: "Pages that wait.",
 					Queries: []Query{
 						q("sum(exoswarm_swarm_fetch_queue_pages"+byAgent+")", "waiting"),
-						q("sum(rate(exoswarm_swarm_fetches_forgotten_total"+byAgent+"[$__rate_interval]))", "forgotten per second"),
+						q(
+							"sum(rate(exoswarm_swarm_fetches_forgotten_total"+byAgent+"[$__rate_interval]))",
+							"forgotten per second",
+						),
 					},
 				},
 			}},
@@ -68,9 +76,15 @@ func storage() Dashboard {
 					Title: "Fill", Kind: "timeseries", Unit: "percentunit",
 					Description: "Used part of a tier, and its trend over 24 hours.",
 					Queries: []Query{
-						q("max by (instance, tier) (exoswarm_swarm_tier_fill_ratio"+byAgent+")", "{{instance}} {{tier}}"),
-						q("max by (instance, tier) (predict_linear(exoswarm_swarm_tier_fill_ratio"+byAgent+"[6h], 24 * 3600))",
-							"{{instance}} {{tier}} in 24 h"),
+						q(
+							"max by (instance, tier) (exoswarm_swarm_tier_fill_ratio"+byAgent+")",
+							"{{instance}} {{tier}}",
+						),
+						q(
+							"max by (instance, tier) "+
+								"(predict_linear(exoswarm_swarm_tier_fill_ratio"+byAgent+"[6h], 24 * 3600))",
+							"{{instance}} {{tier}} in 24 h",
+						),
 					},
 				},
 				{
@@ -78,33 +92,47 @@ func storage() Dashboard {
 					Queries: []Query{q("sum by (tier) (exoswarm_swarm_stored_bytes"+byAgent+")", "{{tier}}")},
 				},
 				{
-					Title: "Compression", Kind: "timeseries", Unit: "short", Description: "Bytes in memory by bytes on disk.",
-					Queries: []Query{q("avg by (tier) (exoswarm_swarm_stored_compression_ratio"+byAgent+")", "{{tier}}")},
+					Title: "Compression", Kind: "timeseries", Unit: "short",
+					Description: "Bytes in memory by bytes on disk.",
+					Queries: []Query{
+						q("avg by (tier) (exoswarm_swarm_stored_compression_ratio"+byAgent+")", "{{tier}}"),
+					},
 				},
 				{
 					Title: "Reads", Kind: "timeseries", Unit: "s", Description: "99th percentile.",
-					Queries: []Query{q(quantile(0.99, "exoswarm_swarm_store_read_seconds"+byAgent, "tier"), "{{tier}}")},
+					Queries: []Query{
+						q(quantile(0.99, "exoswarm_swarm_store_read_seconds"+byAgent, "tier"), "{{tier}}"),
+					},
 				},
 				{
-					Title: "Writes", Kind: "timeseries", Unit: "s", Description: "99th percentile, moves into the tier included.",
-					Queries: []Query{q(quantile(0.99, "exoswarm_swarm_store_write_seconds"+byAgent, "tier"), "{{tier}}")},
+					Title: "Writes", Kind: "timeseries", Unit: "s",
+					Description: "99th percentile, moves into the tier included.",
+					Queries: []Query{
+						q(quantile(0.99, "exoswarm_swarm_store_write_seconds"+byAgent, "tier"), "{{tier}}"),
+					},
 				},
 				{
-					Title: "Calls", Kind: "timeseries", Unit: "short", Description: "Reads and writes that run or wait.",
-					Queries: []Query{q("sum by (tier) (exoswarm_swarm_store_queue_calls"+byAgent+")", "{{tier}}")},
+					Title: "Calls", Kind: "timeseries", Unit: "short",
+					Description: "Reads and writes that run or wait.",
+					Queries:     []Query{q("sum by (tier) (exoswarm_swarm_store_queue_calls"+byAgent+")", "{{tier}}")},
 				},
 				{
 					Title: "Failures and open circuits", Kind: "timeseries", Unit: "short",
 					Description: "Failed calls per second, and shards that do not use the tier.",
 					Queries: []Query{
 						q(rate("exoswarm_swarm_tier_failures_total"+byAgent, "tier"), "{{tier}} failures"),
-						q("sum by (tier) (exoswarm_swarm_tier_circuit_open_shards"+byAgent+")", "{{tier}} open circuits"),
+						q(
+							"sum by (tier) (exoswarm_swarm_tier_circuit_open_shards"+byAgent+")",
+							"{{tier}} open circuits",
+						),
 					},
 				},
 				{
 					Title: "Age of the last checkpoint", Kind: "timeseries", Unit: "s", Description: "By cell.",
-					Queries: []Query{q("time() - max by (instance, cell) (exoswarm_swarm_checkpoint_timestamp_seconds"+byAgent+")",
-						"{{instance}} {{cell}}")},
+					Queries: []Query{
+						q("time() - max by (instance, cell) (exoswarm_swarm_checkpoint_timestamp_seconds"+byAgent+")",
+							"{{instance}} {{cell}}"),
+					},
 				},
 			}},
 		},

@@ -142,9 +142,13 @@ func NewMetrics() *Metrics {
 	}
 	return &Metrics{
 		open: map[*pager.Pager]Layered{}, ended: newPageCounts(),
-		pages:   desc("pages", "Pages of swarms in a tier of memory: gpu, the device, or cpu, the host.", "tier"),
-		hits:    desc("page_hits_total", "Accesses to pages that were in the tier.", "tier"),
-		misses:  desc("page_misses_total", "Accesses to pages that had to be brought to the tier first: page faults.", "tier"),
+		pages: desc("pages", "Pages of swarms in a tier of memory: gpu, the device, or cpu, the host.", "tier"),
+		hits:  desc("page_hits_total", "Accesses to pages that were in the tier.", "tier"),
+		misses: desc(
+			"page_misses_total",
+			"Accesses to pages that had to be brought to the tier first: page faults.",
+			"tier",
+		),
 		fetched: desc("prefetch_pages_total", "Pages that were brought to a tier before an access.", "tier"),
 		used:    desc("prefetch_used_total", "Prefetched pages that were accessed in the tier.", "tier"),
 		wasted:  desc("prefetch_wasted_total", "Prefetched pages that left the tier before an access.", "tier"),
@@ -168,14 +172,23 @@ func NewMetrics() *Metrics {
 		failures: desc(
 			"tier_failures_total", "Reads, writes and moves of pages that failed in a tier on disk.", "tier",
 		),
-		frames:    desc("page_frames", "Frames for pages that a tier of memory has, used or free.", "tier"),
-		free:      desc("page_frames_free", "Frames of a tier of memory that hold no page.", "tier"),
-		policy:    desc("policy_info", "1 for each policy that shards follow in a tier of memory now.", "tier", "policy"),
+		frames: desc("page_frames", "Frames for pages that a tier of memory has, used or free.", "tier"),
+		free:   desc("page_frames_free", "Frames of a tier of memory that hold no page.", "tier"),
+		policy: desc(
+			"policy_info",
+			"1 for each policy that shards follow in a tier of memory now.",
+			"tier",
+			"policy",
+		),
 		queue:     desc("store_queue_calls", "Reads and writes of a tier on disk that run or wait.", "tier"),
 		wanted:    desc("fetch_queue_pages", "Pages that wait to be prefetched."),
 		forgotten: desc("fetches_forgotten_total", "Pages that were not prefetched because the queue was full."),
-		trips:     desc("tier_circuit_trips_total", "Times that the circuit of a shard to a tier on disk opened.", "tier"),
-		wait:      desc("page_wait_seconds", "Time of accesses to pages that were not in the tier of memory.", "tier"),
+		trips: desc(
+			"tier_circuit_trips_total",
+			"Times that the circuit of a shard to a tier on disk opened.",
+			"tier",
+		),
+		wait: desc("page_wait_seconds", "Time of accesses to pages that were not in the tier of memory.", "tier"),
 		copied: desc("page_copy_seconds", "Time in which a page was copied into the tier from another tier of memory, "+
 			"as a share of its batch.", "tier"),
 		read:    desc("store_read_seconds", "Time of reads of a tier on disk.", "tier"),

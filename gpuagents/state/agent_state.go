@@ -67,7 +67,13 @@ func (s *agentState) Info() Info {
 	if s.groups.Shards > 1 {
 		fmt.Fprintln(h, s.groups)
 	}
-	return Info{Cell: a.Cell().Cell.Name, Agents: a.Len(), Stepped: 1, Checkpoint: s.every, Digest: hex.EncodeToString(h.Sum(nil))}
+	return Info{
+		Cell:       a.Cell().Cell.Name,
+		Agents:     a.Len(),
+		Stepped:    1,
+		Checkpoint: s.every,
+		Digest:     hex.EncodeToString(h.Sum(nil)),
+	}
 }
 
 // Memory implements State.

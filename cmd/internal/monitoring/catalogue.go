@@ -79,12 +79,13 @@ const head = `# Metrics
 
 This file is generated: ` + "`go test ./cmd/internal/monitoring -run TestDocument -update`" + `.
 
-Processes serve metrics with ` + "`--metrics HOST:PORT`" + ` at ` + "`/metrics`" + `, in the text format of Prometheus or, if the
-client accepts it, in OpenMetrics. Histograms of jobs and entries then have the ids of a sampled trace as exemplars.
-Units are base units: seconds, bytes, ratios from 0 to 1. A histogram has the series ` + "`_bucket`" + ` (with the label
-` + "`le`" + `), ` + "`_sum`" + ` and ` + "`_count`" + `. No label is the id of a job, a swarm, an agent of a swarm or a group. The label
-` + "`instance`" + ` of Prometheus tells processes apart. [operations.md](operations.md) explains their use,
-` + "`deploy/prometheus`" + ` has alerts, and ` + "`deploy/grafana`" + ` has dashboards.
+Processes serve metrics with ` + "`--metrics HOST:PORT`" + ` at ` + "`/metrics`" + `,
+in the text format of Prometheus or, if the client accepts it, in OpenMetrics. Histograms of jobs and entries then
+have the ids of a sampled trace as exemplars. Units are base units: seconds, bytes, ratios from 0 to 1. A histogram
+has the series ` + "`_bucket`" + ` (with the label ` + "`le`" + `), ` + "`_sum`" + ` and ` + "`_count`" + `.
+No label is the id of a job, a swarm, an agent of a swarm or a group. The label ` + "`instance`" + ` of Prometheus
+tells processes apart. [operations.md](operations.md) explains their use, ` + "`deploy/prometheus`" + ` has alerts, and
+` + "`deploy/grafana`" + ` has dashboards.
 `
 
 // Markdown returns docs/metrics.md.

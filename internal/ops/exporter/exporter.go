@@ -56,7 +56,10 @@ func New(w *cluster.Watcher) *Exporter {
 		return prometheus.NewDesc("exoswarm_"+name, help, labels, nil)
 	}
 	e := &Exporter{
-		up: desc("cluster_up", "1 when the last look at the cluster succeeded, 0 when the NATS servers did not answer."),
+		up: desc(
+			"cluster_up",
+			"1 when the last look at the cluster succeeded, 0 when the NATS servers did not answer.",
+		),
 		at: desc("cluster_look_timestamp_seconds", "Unix time of the last look at the cluster that succeeded. The "+
 			"other metrics of the cluster have its state."),
 		rtt: desc("nats_rtt_seconds", "Time of one message to the NATS server and back, at the last look."),
@@ -71,8 +74,12 @@ func New(w *cluster.Watcher) *Exporter {
 		paused: desc("queue_paused", "1 while the kind is paused; the kind * stands for the whole pool.",
 			"pool", "kind"),
 		dead: desc("dead_letters", "Dead letters that are kept."),
-		demand: desc("scale_demand", "Work that agents of the pool are wanted for, for autoscaling: of cpu, waiting and "+
-			"running jobs that are not paused; of gpu, shards, served or not, and jobs.", "pool"),
+		demand: desc(
+			"scale_demand",
+			"Work that agents of the pool are wanted for, for autoscaling: of cpu, waiting and "+
+				"running jobs that are not paused; of gpu, shards, served or not, and jobs.",
+			"pool",
+		),
 		shards:  desc("shards", "Shards of swarms. waiting: no agent serves the shard.", "state"),
 		swarms:  desc("swarms", "Swarms, by the state of the shard that is farthest from being served.", "state"),
 		entries: desc("swarm_waiting_entries", "Entries in the logs of all shards that are not answered yet."),
@@ -86,8 +93,11 @@ func New(w *cluster.Watcher) *Exporter {
 			"the logs of swarms.", "stream"),
 		store:      desc("jetstream_store_bytes", "Bytes that the account has stored on disk."),
 		storeLimit: desc("jetstream_store_limit_bytes", "Bytes that the account may store; absent without a limit."),
-		refuses:    desc("jetstream_refuses", "1 while the server stores nothing more because its disk is nearly full."),
-		checks:     desc("doctor_checks", "Checks of the doctor by their result.", "status"),
+		refuses: desc(
+			"jetstream_refuses",
+			"1 while the server stores nothing more because its disk is nearly full.",
+		),
+		checks: desc("doctor_checks", "Checks of the doctor by their result.", "status"),
 	}
 	if w != nil {
 		e.state, e.viewers = w.State, w.Viewers
@@ -130,7 +140,8 @@ func (e *Exporter) Collect(out chan<- prometheus.Metric) {
 	e.collectSwarms(g, s)
 	e.collectStreams(g, s)
 	levels := map[doctor.Level]int{doctor.Failed: 0, doctor.Warn: 0, doctor.Info: 0, doctor.OK: 0, doctor.Skip: 0}
-	for _, r := range doctor.Examine(&doctor.Facts{At: s.At, State: s}, "nats", "agents", "devices", "queues", "swarms") {
+	facts := &doctor.Facts{At: s.At, State: s}
+	for _, r := range doctor.Examine(facts, "nats", "agents", "devices", "queues", "swarms") {
 		levels[r.Level]++
 	}
 	for level, n := range levels {
@@ -171,7 +182,9 @@ func (e *Exporter) collectQueues(g gauges, s *cluster.State) {
 	demand := map[jobs.Pool]float64{}
 	for _, p := range s.Pools {
 		pool := string(p.Pool)
-		sums, unserved, paused := map[key]float64{}, map[string]float64{}, map[string]float64{everyKind: number(p.Paused)}
+		sums, unserved, paused := map[key]float64{}, map[string]float64{}, map[string]float64{
+			everyKind: number(p.Paused),
+		}
 		for _, c := range p.Sources {
 			kind := e.kinds.label(c.Kind)
 			sums[key{kind, string(c.Lane), "waiting"}] += float64(c.Waiting)
