@@ -69,9 +69,14 @@ func newAgentMetrics() *agentMetrics {
 		return prometheus.NewDesc("exoswarm_"+name, help, labels, nil)
 	}
 	return &agentMetrics{
-		assignments: desc("gpuagent_assignments", "Shards that the agent knows. served: it works on the shard; parked: "+
-			"it holds the lease and waits for an entry; waiting: another agent has the lease, or this agent has as "+
-			"many as it may; queued: it is about to try; over: nothing follows in the log.", "state"),
+		assignments: desc(
+			"gpuagent_assignments",
+			"Shards that the agent knows. served: it works on the shard; parked: "+
+				"it holds the lease and waits for an entry; waiting: another agent has the lease, or this agent has "+
+				"as "+
+				"many as it may; queued: it is about to try; over: nothing follows in the log.",
+			"state",
+		),
 		stages: desc("swarm_stage_seconds_total", "Time of the batches of all shards in a stage of the pipeline. "+
 			"Stages of several shards, and of the batches of one shard, overlap.", "stage"),
 		refusals: desc("gpuagent_refusals_total", "Times that the agent left a shard to other agents because it has "+

@@ -27,7 +27,12 @@ func TestRunbooks(t *testing.T) {
 			checked++
 			cmd, rest, err := root().Find(args)
 			if err != nil || !cmd.Runnable() {
-				t.Errorf("%s: exoswarm %s: there is no such command: %v", filepath.Base(file), strings.Join(args, " "), err)
+				t.Errorf(
+					"%s: exoswarm %s: there is no such command: %v",
+					filepath.Base(file),
+					strings.Join(args, " "),
+					err,
+				)
 				continue
 			}
 			for _, a := range rest {

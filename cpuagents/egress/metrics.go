@@ -25,7 +25,8 @@ type counts struct {
 func newCounts() *counts {
 	c := &counts{
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "exoswarm_egress_requests_total", Help: "HTTP requests of jobs, redirects included, by the class of " +
+			Name: "exoswarm_egress_requests_total",
+			Help: "HTTP requests of jobs, redirects included, by the class of " +
 				"the status; refused: jobs may not reach the host; failed: no answer.",
 		}, []string{"outcome"}),
 		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{

@@ -103,9 +103,12 @@ func describeDevice(name string) *deviceMetrics {
 		busy:        desc("busy_ratio", "Share of the last sample period in which a kernel ran."),
 		memoryBusy: desc("memory_busy_ratio", "Share of the last sample period in which device memory was read or "+
 			"written."),
-		ecc:     desc("memory_errors_total", "Memory errors since the driver was loaded.", "kind"),
-		size:    desc("memory_size_bytes", "Size of device memory; of the host device, the memory that it may use."),
-		process: desc("memory_process_bytes", "Device memory of this process as the driver sees it, contexts included."),
+		ecc:  desc("memory_errors_total", "Memory errors since the driver was loaded.", "kind"),
+		size: desc("memory_size_bytes", "Size of device memory; of the host device, the memory that it may use."),
+		process: desc(
+			"memory_process_bytes",
+			"Device memory of this process as the driver sees it, contexts included.",
+		),
 		throttled: desc("throttled", "1 while the clocks are held down for the reason; reasons without one are "+
 			"absent.", "reason"),
 		info: desc("info", "1, labelled with the model of the device.", "model"),

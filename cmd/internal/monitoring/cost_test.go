@@ -96,7 +96,8 @@ func TestScrapeCost(t *testing.T) {
 				continue
 			}
 			for _, addr := range observed.targets {
-				if _, err := get(t, "http://"+addr+"/metrics", "application/openmetrics-text"); err != nil && ctx.Err() == nil {
+				if _, err := get(t, "http://"+addr+"/metrics", "application/openmetrics-text"); err != nil &&
+					ctx.Err() == nil {
 					t.Error(err)
 				}
 			}
@@ -135,8 +136,17 @@ func TestScrapeCost(t *testing.T) {
 			cpu[which], wall[which] = run([]*stand{plain, observed}[which])
 		}
 		ratios = append(ratios, float64(cpu[1])/float64(cpu[0])-1)
-		t.Logf("pair %d: %v and %v of processor time, %v and %v in all: %+.2f %%", i, cpu[0].Round(time.Millisecond),
-			cpu[1].Round(time.Millisecond), wall[0].Round(time.Millisecond), wall[1].Round(time.Millisecond), 100*ratios[i])
+		t.Logf(
+			"pair %d: %v and %v of processor time, %v and %v in all: %+.2f %%",
+			i,
+			cpu[0].Round(time.Millisecond),
+			cpu[1].Round(
+				time.Millisecond,
+			),
+			wall[0].Round(time.Millisecond),
+			wall[1].Round(time.Millisecond),
+			100*ratios[i],
+		)
 	}
 	slices.Sort(ratios)
 	median := 100 * ratios[len(ratios)/2]

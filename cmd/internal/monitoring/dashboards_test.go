@@ -29,7 +29,8 @@ func TestDashboards(t *testing.T) {
 		variables := map[string]bool{"__rate_interval": true}
 		for _, v := range d.Variables {
 			variables[v.Label] = true
-			if f, _, ok := sampled(known, v.Metric); !ok || v.Label != "instance" && !slices.Contains(f.Labels, v.Label) {
+			if f, _, ok := sampled(known, v.Metric); !ok ||
+				v.Label != "instance" && !slices.Contains(f.Labels, v.Label) {
 				t.Errorf("%s: variable %s: no series of %s has it", d.UID, v.Label, v.Metric)
 			}
 		}

@@ -364,14 +364,37 @@ func TestLive(t *testing.T) {
 	}
 	t.Cleanup(s.conn.Close)
 	gpu := func() *process {
-		return s.start("gpu", "exoswarm", gpuprocess.Command(), "--name", "gpu", "--device", "host", "--lease-ttl", "2s",
-			"--data-dir", filepath.Join(s.dir, "gpu"), "--page-memory", fmt.Sprint(pageMemory))
+		return s.start(
+			"gpu",
+			"exoswarm",
+			gpuprocess.Command(),
+			"--name",
+			"gpu",
+			"--device",
+			"host",
+			"--lease-ttl",
+			"2s",
+			"--data-dir",
+			filepath.Join(s.dir, "gpu"),
+			"--page-memory",
+			fmt.Sprint(pageMemory),
+		)
 	}
 	first := gpu()
 	s.start("cpu", "exoswarm", cpuprocess.Shared(), "--name", "cpu", "--data-dir", filepath.Join(s.dir, "cpu"))
 	s.start("ui", "exoswarm", serveprocess.UICommand(), "--listen", "127.0.0.1:0")
 	// Agents of these names have the listeners and the libraries of this process, and raise alerts.
-	second := s.start("gpu2", "gpuagent", gpuprocess.Command(), "--name", "gpu2", "--device", "auto", "--max-shards", "1")
+	second := s.start(
+		"gpu2",
+		"gpuagent",
+		gpuprocess.Command(),
+		"--name",
+		"gpu2",
+		"--device",
+		"auto",
+		"--max-shards",
+		"1",
+	)
 	s.prometheus()
 	record, ticks := s.crowd("crowd", 1000), uint64(0)
 	stop := s.load(record, &ticks)
@@ -485,7 +508,8 @@ func (s *stand) panels() {
 			}
 		}
 	}
-	for end := time.Now().Add(time.Minute); len(left) > 0 && time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
+	end := time.Now().Add(time.Minute)
+	for ; len(left) > 0 && time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
 		now := left[:0]
 		for _, m := range left {
 			if s.query(m.expr) == 0 {

@@ -202,8 +202,9 @@ func TestPromtool(t *testing.T) {
 	for _, r := range rules(t) {
 		if name := r.Alert; name != "" {
 			fires := strings.Contains(string(data), `ALERTS{alertname="`+name+`",alertstate="firing",severity="`)
-			clears := regexp.MustCompile(`ALERTS\{alertname="` + name + `",alertstate="firing"\}\n *eval_time: \S+\n *` +
-				`exp_samples: \[\]`).Match(data)
+			clears := regexp.MustCompile(`ALERTS\{alertname="` + name + `",alertstate="firing"\}\n *eval_time: \S+` +
+				`\n *exp_samples: \[\]`).
+				Match(data)
 			if !fires || !clears {
 				t.Errorf("alert %s has no unit test: fires %v, clears %v", name, fires, clears)
 			}

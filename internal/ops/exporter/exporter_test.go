@@ -39,7 +39,8 @@ func series(t *testing.T, r *prometheus.Registry) map[string]float64 {
 			for _, l := range m.GetLabel() {
 				labels = append(labels, l.GetValue())
 			}
-			found[strings.TrimPrefix(f.GetName(), "exoswarm_")+"{"+strings.Join(labels, ",")+"}"] = m.GetGauge().GetValue()
+			found[strings.TrimPrefix(f.GetName(), "exoswarm_")+"{"+strings.Join(labels, ",")+"}"] = m.GetGauge().
+				GetValue()
 		}
 	}
 	return found

@@ -24,7 +24,8 @@ func newMetrics(line *requestLine) *metrics {
 			Help: "Requests that the gateway has answered, by the code of the error, or ok.",
 		}, []string{"op", "code"}),
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "exoswarm_gateway_request_seconds", Help: "Time of a request in the gateway, without its wait for a " +
+			Name: "exoswarm_gateway_request_seconds",
+			Help: "Time of a request in the gateway, without its wait for a " +
 				"place. A request for a result waits for the job if it says so.",
 			Buckets: prometheus.ExponentialBuckets(0.0005, 4, 11), // to 524 s
 		}, []string{"op"}),
@@ -44,7 +45,8 @@ func (g *Gateway) Collector() prometheus.Collector {
 
 // ops are the operations that have a label of their own.
 var ops = map[string]bool{
-	"submit": true, "result": true, "find": true, "cancel": true, "cron": true, "list": true, "logs": true, "retry": true,
+	"submit": true, "result": true, "find": true, "cancel": true, "cron": true, "list": true,
+	"logs": true, "retry": true,
 }
 
 // opOf returns the operation of a subject, which the client chooses.
