@@ -4,6 +4,7 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unkn
 CUDA_STUBS ?= /usr/lib/x86_64-linux-gnu/stubs
 
 .PHONY: all build test test-long lint cuda sanitize bench fuzz crash damage mutate nab chaos recover recover-cluster recover-race lifecycle many soak watching metrics-cost test-slice entities clean
+.PHONY: all build test test-long lint cuda sanitize bench fuzz crash damage mutate nab chaos recover recover-cluster recover-race lifecycle many soak watching test-slice entities images clean
 
 all: lint build test
 
@@ -104,5 +105,8 @@ entities: build ## rows/s of one process over rows of 100,000 entities of 16 age
 	printf 'name: entities\nkey: device_id\nagents_per_group: 16\nmax_entities: 100000\n' > $$dir/swarm.yaml && \
 	bin/exoswarm run -f $$dir/swarm.yaml --input $$dir/rows.csv --output $$dir/decisions.ndjson --progress none | tail -8
 
+images: build ## images of the three commands, into images/, without a container daemon: docker load -i images/exoswarm.tar
+	go run ./deploy/container -version $(VERSION) -o images
+
 clean:
-	rm -rf bin exoswarm-out
+	rm -rf bin images exoswarm-out

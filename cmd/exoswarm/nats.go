@@ -42,7 +42,8 @@ func natsCommand() *cobra.Command {
 	// The other servers of its cluster.
 	f.String("name", "", "name of this server, unique in its cluster")
 	f.Int("cluster-port", 0, "port for the other servers of a cluster; 0: no cluster")
-	f.StringArray("route", nil, "HOST:PORT: the cluster port of another server; may be given several times")
+	f.StringArray("route", nil, "HOST:PORT: the cluster port of another server; may be given several times, or as "+
+		"several separated by commas")
 	f.String("monitor", "", "HOST:PORT of the monitoring endpoints of NATS (/varz, /jsz, /healthz) over HTTP, for "+
 		"whoever asks; empty for none")
 	f.Bool("fast", false, "do not sync every message to disk: a power cut can lose the last 100 ms")
@@ -75,8 +76,11 @@ func serveNATS(cmd *cobra.Command) error {
 	o.Dir, _ = f.GetString("data-dir")
 	o.Name, _ = f.GetString("name")
 	o.ClusterPort, _ = f.GetInt("cluster-port")
-	o.Routes, _ = f.GetStringArray("route")
 	o.Monitor, _ = f.GetString("monitor")
+	routes, _ := f.GetStringArray("route")
+	for _, list := range routes { // an environment variable is one value
+		o.Routes = append(o.Routes, strings.Split(list, ",")...)
+	}
 	if o.Dir == "" {
 		return command.Usage("nats: --data-dir is missing: name a folder for the streams")
 	}
@@ -113,6 +117,8 @@ func serveNATS(cmd *cobra.Command) error {
 			return command.Usage("nats: --key-file: %v", err)
 		}
 	}
+	service := command.NewService(log)
+	defer service.Close()
 	s, err := server.Start(cmd.Context(), o)
 	if err != nil {
 		return err
@@ -122,10 +128,12 @@ func serveNATS(cmd *cobra.Command) error {
 		log.Info("serving the monitoring endpoints", "url", url)
 	}
 	log.Info("nats is ready", "url", s.URL(), "data", o.Dir)
+	service.Ready(func() { s.Clients() })
 	// The deferred call closes the server, and waits until its store is on the disk.
 	select {
 	case <-cmd.Context().Done():
 		log.Info("stopping", "reason", context.Cause(cmd.Context()))
+		service.Stopping(context.Cause(cmd.Context()))
 		return nil
 	case <-s.Full():
 		return fmt.Errorf("nats: no space left on the disk of %s: free some and start again", o.Dir)

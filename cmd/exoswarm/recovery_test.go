@@ -110,10 +110,14 @@ func startRecovery(ctx context.Context, t *testing.T, servers, agents int) *reco
 		if servers > 1 {
 			m.command = append(m.command, "--name", fmt.Sprint("s", i), "--cluster-port", fmt.Sprint(ports[2*i+1]))
 		}
+		var routes []string // in one value, as in an environment variable; chaos_test.go gives a flag each
 		for k := range servers {
 			if k != i {
-				m.command = append(m.command, "--route", fmt.Sprint("127.0.0.1:", ports[2*k+1]))
+				routes = append(routes, fmt.Sprint("127.0.0.1:", ports[2*k+1]))
 			}
+		}
+		if servers > 1 {
+			m.command = append(m.command, "--route", strings.Join(routes, ","))
 		}
 		r.nats = append(r.nats, m)
 		m.start(t)

@@ -20,6 +20,22 @@ __device__ __forceinline__ float tanh32(float x) {
   return quo(mul(x, add(27.0f, q)), add(27.0f, mul(9.0f, q)));
 }
 
+// exp32 is the natural exponential of x in [0, 80].
+__device__ __forceinline__ float exp32(float x) {
+  float y = mul(x, 1.442695f);
+  int i = (int)y;
+  float f = sub(y, (float)i);
+  float s = add(mul(f, 0.0781455737f), 0.226173572f);
+  s = add(mul(f, s), 0.695556856f);
+  s = add(mul(f, s), 1.0f);
+  return mul(s, __uint_as_float((unsigned)(i + 127) << 23));
+}
+
+// log2_rough is the exponent of a positive, normal x, and straight inside of an octave.
+__device__ __forceinline__ float log2_rough(float x) {
+  return sub(mul((float)(int)__float_as_uint(x), 1.0f / (1 << 23)), 127.0f);
+}
+
 // log32 is the natural logarithm of a positive, normal x: 2 artanh((m-1)/(m+1)) + e ln 2 for x = 2^e m.
 __device__ __forceinline__ float log32(float x) {
   unsigned bits = __float_as_uint(x);

@@ -19,11 +19,13 @@
 #define WEIGHT_BASE (MAX_VOTE_WEIGHT / 8)
 #define WEIGHT_GAIN (MAX_VOTE_WEIGHT - WEIGHT_BASE)
 #define HELD_PART 0.25f
+#define LEAST_BLOCKS 2
 
 struct Agent {
   float h[PREDICTOR_HIDDEN];
   float w[PREDICTOR_READOUT];
   float mean, err, drift, drift_usual, naive, unrest;
+  float rough, rough_usual, away, away_usual;
 
   __device__ __forceinline__ void load(const State &s, unsigned a) {
     for (int j = 0; j < PREDICTOR_HIDDEN; j++) h[j] = *s.agent(PREDICTOR_VAR_HIDDEN, j, a);
@@ -34,6 +36,10 @@ struct Agent {
     drift_usual = *s.agent(PREDICTOR_VAR_DRIFT_USUAL, 0, a);
     naive = *s.agent(PREDICTOR_VAR_NAIVE, 0, a);
     unrest = *s.agent(PREDICTOR_VAR_UNREST, 0, a);
+    rough = *s.agent(PREDICTOR_VAR_ROUGH, 0, a);
+    rough_usual = *s.agent(PREDICTOR_VAR_ROUGH_USUAL, 0, a);
+    away = *s.agent(PREDICTOR_VAR_AWAY, 0, a);
+    away_usual = *s.agent(PREDICTOR_VAR_AWAY_USUAL, 0, a);
   }
   __device__ __forceinline__ void store(const State &s, unsigned a) const {
     for (int j = 0; j < PREDICTOR_HIDDEN; j++) *s.agent(PREDICTOR_VAR_HIDDEN, j, a) = h[j];
@@ -44,6 +50,10 @@ struct Agent {
     *s.agent(PREDICTOR_VAR_DRIFT_USUAL, 0, a) = drift_usual;
     *s.agent(PREDICTOR_VAR_NAIVE, 0, a) = naive;
     *s.agent(PREDICTOR_VAR_UNREST, 0, a) = unrest;
+    *s.agent(PREDICTOR_VAR_ROUGH, 0, a) = rough;
+    *s.agent(PREDICTOR_VAR_ROUGH_USUAL, 0, a) = rough_usual;
+    *s.agent(PREDICTOR_VAR_AWAY, 0, a) = away;
+    *s.agent(PREDICTOR_VAR_AWAY_USUAL, 0, a) = away_usual;
   }
 };
 
@@ -55,6 +65,7 @@ struct Group {
   float day_rate, week_rate;
   float hold; // negative while an incident lasts
   unsigned bins[PREDICTOR_KINDS]; // the group's surprise
+  unsigned block[PREDICTOR_KINDS]; // the largest of the present block
   Tally tally;
   ByBin by_bin[PREDICTOR_KINDS];
   History history[PREDICTOR_KINDS];
@@ -66,7 +77,7 @@ struct Setting {
   const float *weights;
   TailShape shape;
   unsigned features, rule;
-  float learn, history_rate, alarm, suspect;
+  float learn, history_rate, front_rate, alarm, suspect;
 };
 
 // How often a half hour of the day or an hour of the week was seen, until it no longer matters.
@@ -76,12 +87,13 @@ __device__ __forceinline__ float habit_rate(unsigned *seen, float start, float r
   return r;
 }
 
-// What a surprise of every kind means together: the mean of their scores, in nats.
-__device__ __forceinline__ float nats_of(const Group &g, const TailShape &shape, const unsigned *bins) {
+// The sum of the evidence of a surprise of every kind. The harmonic mean of the probabilities is the number of kinds
+// over it.
+__device__ __forceinline__ float evidence_for(const Group &g, const TailShape &shape, const unsigned *bins) {
   float sum = 0.0f;
 #pragma unroll
-  for (int k = 0; k < PREDICTOR_KINDS; k++) sum = add(sum, score_of(&g.history[k], shape, bins[k]));
-  return quo(sum, (float)PREDICTOR_KINDS);
+  for (int k = 0; k < PREDICTOR_KINDS; k++) sum = add(sum, evidence_of(score_of(&g.history[k], shape, bins[k])));
+  return sum;
 }
 
 // Moves agent a by one observation and returns its surprise of each kind and its weight.
@@ -136,6 +148,17 @@ __device__ __forceinline__ void step(Agent &s, unsigned a, unsigned A, const Gro
   bins[PREDICTOR_INSTANT] = surprise_bin(quo(size, usual));
   bins[PREDICTOR_LASTING] = surprise_bin(quo(drift, add(s.drift_usual, DRIFT_FLOOR)));
   bins[PREDICTOR_RESTLESS] = surprise_bin(quo(add(s.unrest, ERROR_FLOOR), usual));
+
+  float step = log2_rough(add(abs32(sub(value, last)), ERROR_FLOOR));
+  float slow = max32(inverse, set.front_rate);
+  s.rough = add(s.rough, mul(max32(inverse, c[PREDICTOR_ROUGH_RATE * A]), sub(step, s.rough)));
+  s.rough_usual = add(s.rough_usual, mul(slow, sub(step, s.rough_usual)));
+  s.away = add(s.away, mul(max32(inverse, c[PREDICTOR_AWAY_RATE * A]), sub(value, s.away)));
+  float away = abs32(s.away), away_usual = add(s.away_usual, 2.0f * ERROR_FLOOR);
+  bins[PREDICTOR_ROUGH] = octave_bin(sub(s.rough, s.rough_usual));
+  bins[PREDICTOR_CALM] = octave_bin(sub(s.rough_usual, s.rough));
+  bins[PREDICTOR_AWAY] = surprise_bin(quo(add(away, 2.0f * ERROR_FLOOR), away_usual));
+  s.away_usual = add(s.away_usual, mul(slow, sub(min32(away, mul(USUAL_CLIP, away_usual)), s.away_usual)));
   float skill = sub(1.0f, quo(usual, add(s.naive, 2.0f * ERROR_FLOOR)));
   skill = max32(0.0f, min32(1.0f, skill));
   *weight = WEIGHT_BASE + (unsigned)mul((float)WEIGHT_GAIN, skill);
@@ -176,6 +199,7 @@ predictor_observe(unsigned char *pages, unsigned long long page_bytes, const uns
   set.rule = params[PREDICTOR_RULE];
   set.learn = param(params, PREDICTOR_LEARN);
   set.history_rate = param(params, PREDICTOR_HISTORY_RATE);
+  set.front_rate = param(params, PREDICTOR_FRONT_RATE);
   set.alarm = param(params, PREDICTOR_ALARM);
   set.suspect = param(params, PREDICTOR_SUSPECT);
   const unsigned I = set.features;
@@ -187,9 +211,11 @@ predictor_observe(unsigned char *pages, unsigned long long page_bytes, const uns
   }
   for (unsigned b = thread; b < PREDICTOR_KINDS * HISTORY_BINS; b += threads)
     g.history[b / HISTORY_BINS].at_least[b % HISTORY_BINS] = *state.group32(PREDICTOR_VAR_HISTORY, b);
+  for (unsigned k = thread; k < PREDICTOR_KINDS; k += threads) g.block[k] = *state.group32(PREDICTOR_VAR_BLOCK, k);
   if (thread == 0) g.hold = *state.group(PREDICTOR_VAR_HOLD, 0);
   unsigned long long *round = state.group64(PREDICTOR_VAR_ROUND);
   unsigned long long seen = *round; // every thread counts for itself; thread 0 advances the word
+  bool fitted = false; // the tails are those of the histories
   Agent own;
   if (resident && thread < A) own.load(state, thread);
   __syncthreads();
@@ -201,7 +227,7 @@ predictor_observe(unsigned char *pages, unsigned long long page_bytes, const uns
       continue;
     }
     const float inverse = quo(1.0f, __ull2float_rn(seen + 1));
-    const bool warm = seen >= params[PREDICTOR_WARMUP];
+    const bool warm = seen >= params[PREDICTOR_WARMUP] && g.history[0].at_least[0] >= LEAST_BLOCKS;
     unsigned before[PREDICTOR_KINDS];
 #pragma unroll
     for (int k = 0; k < PREDICTOR_KINDS; k++) before[k] = g.history[k].at_least[0];
@@ -222,13 +248,16 @@ predictor_observe(unsigned char *pages, unsigned long long page_bytes, const uns
       g.week_rate = habit_rate(state.group32(PREDICTOR_VAR_WEEK_SEEN, week_slot), 2.0f, mul(2.0f, habit));
       clear_tally(&g.tally);
     }
-    if (warm)
+    if (warm && !fitted)
       for (unsigned k = threads - 1 - thread; k < PREDICTOR_KINDS; k += threads) fit(&g.history[k], set.shape);
+    fitted = fitted || warm;
     for (unsigned k = 0; k < PREDICTOR_KINDS; k++) clear_bins(&g.by_bin[k]);
     __syncthreads();
 
     // The agents: step, and vote.
     const float level = abs32(g.hold);
+    const float loud = mul((float)PREDICTOR_KINDS, evidence_of(max32(set.alarm, level)));
+    const float odd = mul((float)PREDICTOR_KINDS, evidence_of(set.suspect));
     Ballots ballots;
     ballots.clear();
     for (unsigned a = thread; a < A; a += threads) {
@@ -238,9 +267,9 @@ predictor_observe(unsigned char *pages, unsigned long long page_bytes, const uns
       if (!resident) own.store(state, a);
       unsigned candidate = VOTE_NORMAL;
       if (warm) {
-        float nats = nats_of(g, set.shape, bins);
-        if (nats >= set.alarm && nats > level) candidate = VOTE_ANOMALOUS;
-        else if (nats >= set.suspect) candidate = VOTE_SUSPICIOUS;
+        float evidence = evidence_for(g, set.shape, bins);
+        if (evidence >= loud) candidate = VOTE_ANOMALOUS;
+        else if (evidence >= odd) candidate = VOTE_SUSPICIOUS;
       }
       for (unsigned k = 0; k < PREDICTOR_KINDS; k++) atomicAdd(&g.by_bin[k].bins[bins[k]], weight);
       ballots.vote(a, candidate, set.rule == RULE_WEIGHTED ? weight : 1, weight, weight);
@@ -258,9 +287,9 @@ predictor_observe(unsigned char *pages, unsigned long long page_bytes, const uns
       float score = 0.0f, held = level;
       bool inside = g.hold < 0.0f, opens = false;
       if (warm) {
-        float nats = nats_of(g, set.shape, g.bins);
+        float nats = max32(0.0f, log32(quo(evidence_for(g, set.shape, g.bins), (float)PREDICTOR_KINDS)));
         score = quo(nats, add(nats, (float)SCORE_HALF));
-        if (nats <= level) score = mul(HELD_PART, score);
+        if (nats <= level || inside) score = mul(HELD_PART, score);
         opens = !inside && nats >= set.alarm && nats > level;
         held = max32(mul(level, param(params, PREDICTOR_HOLD)), mul(nats, param(params, PREDICTOR_MARGIN)));
       }
@@ -287,9 +316,16 @@ predictor_observe(unsigned char *pages, unsigned long long page_bytes, const uns
       g.last[f] = g.now[f];
     }
     __syncthreads();
-    if (seen >= EAGER)
-      for (unsigned k = 0; k < PREDICTOR_KINDS; k++)
-        add_surprise(&g.history[k], g.bins[k], before[k], params[PREDICTOR_MEMORY]);
+    if (seen >= EAGER) {
+      const bool full = (seen + 1) % params[PREDICTOR_BLOCK] == 0;
+      if (full) {
+        for (unsigned k = 0; k < PREDICTOR_KINDS; k++)
+          add_surprise(&g.history[k], max(g.block[k], g.bins[k]), before[k], params[PREDICTOR_MEMORY]);
+        fitted = false;
+        __syncthreads();
+      }
+      for (unsigned k = thread; k < PREDICTOR_KINDS; k += threads) g.block[k] = full ? 0 : max(g.block[k], g.bins[k]);
+    }
     __syncthreads();
     seen++;
   }
@@ -301,6 +337,7 @@ predictor_observe(unsigned char *pages, unsigned long long page_bytes, const uns
   }
   for (unsigned b = thread; b < PREDICTOR_KINDS * HISTORY_BINS; b += threads)
     *state.group32(PREDICTOR_VAR_HISTORY, b) = g.history[b / HISTORY_BINS].at_least[b % HISTORY_BINS];
+  for (unsigned k = thread; k < PREDICTOR_KINDS; k += threads) *state.group32(PREDICTOR_VAR_BLOCK, k) = g.block[k];
   if (thread == 0) *state.group(PREDICTOR_VAR_HOLD, 0) = g.hold;
   if (resident && thread < A) own.store(state, thread);
 }

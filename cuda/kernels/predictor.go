@@ -11,7 +11,7 @@ const (
 	PredictorHistoryRate        // F: slowest rate of an agent's usual error
 	PredictorHabitRate          // F: slowest rate of the habits (time of day, hour of week)
 	PredictorShare              // fraction of weight in 16.16: the group is as surprised as this share of it at least
-	PredictorMemory             // observations after which half of the history is forgotten
+	PredictorMemory             // blocks after which half of the history is forgotten
 	PredictorTailShare          // F: share of the history that counts as its tail
 	PredictorTailShape          // F: expected mean log excess over the tail's edge
 	PredictorTailTrust          // F: observations that the expectation is worth
@@ -22,6 +22,7 @@ const (
 	PredictorSuspect            // F: nats from which it is suspicious
 	PredictorWarmup             // observations before the first vote other than normal
 	PredictorDrop               // Drop
+	PredictorBlock              // observations of a block, whose largest surprise enters the history
 	PredictorWords
 )
 
@@ -43,18 +44,23 @@ const (
 	PredictorSlow      = PredictorLeak + PredictorHidden                      // rate of the agent's level
 	PredictorFast      = PredictorSlow + 1                                    // rate of the agent's lasting error
 	PredictorUnrest    = PredictorFast + 1                                    // rate of the agent's unrest
-	PredictorProject   = PredictorUnrest + 1                                  // [I]
+	PredictorRoughRate = PredictorUnrest + 1                                  // rate of the agent's roughness
+	PredictorAwayRate  = PredictorRoughRate + 1                               // rate of the agent's distance
+	PredictorProject   = PredictorAwayRate + 1                                // [I]
 )
 
 // PredictorWeights is the number of components of the weights table.
 func PredictorWeights(features int) int { return PredictorProject + features }
 
-// Kinds of surprise. Every agent watches for all of them; each has a history of its own, and the
-// score is their mean.
+// Kinds of surprise. Every agent watches for all of them; each has a history of its own. The
+// probabilities of the kinds are combined by their harmonic mean, which holds for dependent ones.
 const (
 	PredictorInstant  = iota // the error, over the usual error
 	PredictorLasting         // the short mean of the error, over the usual one
 	PredictorRestless        // the short mean of the error's size, over the usual error
+	PredictorRough           // the short geometric mean of the step from row to row, over the usual one
+	PredictorCalm            // the inverse of that: what stops, freezes or becomes quiet
+	PredictorAway            // the distance of the short mean from the group's level, over the usual one
 	PredictorKinds
 )
 
@@ -77,6 +83,7 @@ const (
 	PredictorVarHistory         // group [kinds*HistoryBins]: how many past surprises of a kind reached a bin
 	// group: level in nats that the next alarm must exceed, negative while an incident lasts
 	PredictorVarHold
+	PredictorVarBlock      // group [kinds]: the largest bin of the present block
 	PredictorVarHidden     // agent [hidden]
 	PredictorVarReadout    // agent [readout]
 	PredictorVarMean       // agent: its level of the value, at its own rate
@@ -85,6 +92,10 @@ const (
 	PredictorVarDriftUsual // agent: mean |short mean|
 	PredictorVarNaive      // agent: mean |value - level|, what it would err without a readout
 	PredictorVarUnrest     // agent: short mean of |error|
+	PredictorVarRough      // agent: short mean of log2 |value - last value|
+	PredictorVarRoughUsual // agent: its long mean
+	PredictorVarAway       // agent: short mean of the value
+	PredictorVarAwayUsual  // agent: mean |short mean|
 	PredictorVarLatest     // VarLatest, where it is
 )
 
@@ -101,6 +112,7 @@ func PredictorVars(features int) []Var {
 		PredictorVarWeekSeen:   {Name: "week_seen", Elem: U32, Width: WeekSlots, Group: true},
 		PredictorVarHistory:    {Name: "history", Elem: U32, Width: PredictorKinds * HistoryBins, Group: true},
 		PredictorVarHold:       {Name: "hold", Elem: F32, Width: 1, Group: true},
+		PredictorVarBlock:      {Name: "block", Elem: U32, Width: PredictorKinds, Group: true},
 		PredictorVarHidden:     {Name: "hidden", Elem: F32, Width: PredictorHidden},
 		PredictorVarReadout:    {Name: "readout", Elem: F32, Width: PredictorReadout},
 		PredictorVarMean:       {Name: "mean", Elem: F32, Width: 1},
@@ -109,5 +121,9 @@ func PredictorVars(features int) []Var {
 		PredictorVarDriftUsual: {Name: "drift_usual", Elem: F32, Width: 1},
 		PredictorVarNaive:      {Name: "naive", Elem: F32, Width: 1},
 		PredictorVarUnrest:     {Name: "unrest", Elem: F32, Width: 1},
+		PredictorVarRough:      {Name: "rough", Elem: F32, Width: 1},
+		PredictorVarRoughUsual: {Name: "rough_usual", Elem: F32, Width: 1},
+		PredictorVarAway:       {Name: "away", Elem: F32, Width: 1},
+		PredictorVarAwayUsual:  {Name: "away_usual", Elem: F32, Width: 1},
 	}
 }

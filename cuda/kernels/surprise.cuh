@@ -11,6 +11,12 @@ __device__ __forceinline__ unsigned surprise_bin(float ratio) {
   return (unsigned)min(max(bin, 0), SURPRISE_BINS - 1);
 }
 
+// The bin of 2^x.
+__device__ __forceinline__ unsigned octave_bin(float x) {
+  const float one = -SURPRISE_MIN_OCTAVE * SURPRISE_FINE;
+  return (unsigned)max32(0.0f, min32((float)(SURPRISE_BINS - 1), add(mul(x, (float)SURPRISE_FINE), one)));
+}
+
 __device__ __forceinline__ float surprise_ratio(unsigned bin) { return __uint_as_float((bin + SURPRISE_LOWEST) << 18); }
 
 // The weight of a round's agents by bin, in shared memory, with a sum for every BIN_SEGMENT bins.
@@ -81,6 +87,11 @@ __device__ __forceinline__ void fit(History *h, const TailShape &shape) {
   h->log_tail = log32(quo(add(h->total, 1.0f), add((float)tail, 1.0f)));
 }
 
+// The inverse of the probability of a surprise in nats.
+__device__ __forceinline__ float evidence_of(float nats) {
+  return exp32(max32(0.0f, min32((float)MOST_NATS, nats)));
+}
+
 // The surprise of a bin in nats, after fit.
 __device__ __forceinline__ float score_of(const History *h, const TailShape &shape, unsigned bin) {
   float rank = log32(quo(add(h->total, 1.0f), add((float)h->at_least[bin / (SURPRISE_FINE / HISTORY_FINE)], 0.5f)));
@@ -90,8 +101,8 @@ __device__ __forceinline__ float score_of(const History *h, const TailShape &sha
   return add(tail, mul(shape.rank_mix, sub(rank, tail)));
 }
 
-// Counts a surprise and fades old ones. All threads of the block call it with the same `first`, which is at_least[0] as
-// it was before, read ahead of a synchronisation.
+// Counts the largest surprise of a block of observations and fades old ones. All threads call it with the same `first`,
+// which is at_least[0] as it was before, read ahead of a synchronisation.
 __device__ __forceinline__ void add_surprise(History *h, unsigned bin, unsigned first, unsigned memory) {
   bool fade = first + 1 >= memory;
   for (unsigned b = threadIdx.x; b < HISTORY_BINS; b += blockDim.x) {

@@ -17,7 +17,11 @@ const (
 )
 
 // ScoreHalf is the surprise in nats at which a score is one half: score = nats/(nats+ScoreHalf).
-const ScoreHalf = 10
+const ScoreHalf = 4
+
+// MostNats is the largest surprise in nats: a group sees too few blocks to know a smaller
+// probability, and its inverse stays far inside float32.
+const MostNats = 40
 
 // MaxFeatures is the most features that an observation may have: what a block keeps of them in
 // shared memory.

@@ -35,11 +35,11 @@ func TestWordsAreCurrent(t *testing.T) {
 			"surprise",
 			[]string{
 				"SURPRISE_FINE", "SURPRISE_MIN_OCTAVE", "SURPRISE_BINS", "HISTORY_FINE", "HISTORY_BINS",
-				"SCORE_HALF", "DAY_SLOTS", "WEEK_SLOTS", "MAX_FEATURES",
+				"SCORE_HALF", "MOST_NATS", "DAY_SLOTS", "WEEK_SLOTS", "MAX_FEATURES",
 			},
 			[]int{
-				SurpriseFine, SurpriseMinOctave, SurpriseBins, HistoryFine, HistoryBins, ScoreHalf, DaySlots,
-				WeekSlots, MaxFeatures,
+				SurpriseFine, SurpriseMinOctave, SurpriseBins, HistoryFine, HistoryBins, ScoreHalf, MostNats,
+				DaySlots, WeekSlots, MaxFeatures,
 			},
 		},
 		{
@@ -106,45 +106,56 @@ func TestWordsAreCurrent(t *testing.T) {
 				"PREDICTOR_FRONT_RATE", "PREDICTOR_CLIP", "PREDICTOR_HISTORY_RATE", "PREDICTOR_HABIT_RATE",
 				"PREDICTOR_SHARE", "PREDICTOR_MEMORY", "PREDICTOR_TAIL_SHARE", "PREDICTOR_TAIL_SHAPE",
 				"PREDICTOR_TAIL_TRUST", "PREDICTOR_RANK_MIX", "PREDICTOR_HOLD", "PREDICTOR_MARGIN", "PREDICTOR_ALARM",
-				"PREDICTOR_SUSPECT", "PREDICTOR_WARMUP", "PREDICTOR_DROP",
+				"PREDICTOR_SUSPECT", "PREDICTOR_WARMUP", "PREDICTOR_DROP", "PREDICTOR_BLOCK",
 			},
 			[]int{
 				PredictorFeatures, PredictorRule, PredictorQuorum, PredictorLearn, PredictorFrontRate, PredictorClip,
 				PredictorHistoryRate, PredictorHabitRate, PredictorShare, PredictorMemory, PredictorTailShare,
 				PredictorTailShape, PredictorTailTrust, PredictorRankMix, PredictorHold, PredictorMargin,
-				PredictorAlarm, PredictorSuspect, PredictorWarmup, PredictorDrop,
+				PredictorAlarm, PredictorSuspect, PredictorWarmup, PredictorDrop, PredictorBlock,
 			},
 		},
 		{
 			"predictor: sizes and components of the weights",
 			[]string{
 				"PREDICTOR_HIDDEN", "PREDICTOR_READOUT", "PREDICTOR_INPUTS", "PREDICTOR_IN", "PREDICTOR_RECURRENT",
-				"PREDICTOR_LEAK", "PREDICTOR_SLOW", "PREDICTOR_FAST", "PREDICTOR_UNREST", "PREDICTOR_PROJECT",
+				"PREDICTOR_LEAK", "PREDICTOR_SLOW", "PREDICTOR_FAST", "PREDICTOR_UNREST", "PREDICTOR_ROUGH_RATE",
+				"PREDICTOR_AWAY_RATE", "PREDICTOR_PROJECT",
 			},
 			[]int{
 				PredictorHidden, PredictorReadout, PredictorInputs, PredictorIn, PredictorRecurrent, PredictorLeak,
-				PredictorSlow, PredictorFast, PredictorUnrest, PredictorProject,
+				PredictorSlow, PredictorFast, PredictorUnrest, PredictorRoughRate, PredictorAwayRate, PredictorProject,
 			},
 		},
 		{
 			"predictor: kinds of surprise",
-			[]string{"PREDICTOR_INSTANT", "PREDICTOR_LASTING", "PREDICTOR_RESTLESS", "PREDICTOR_KINDS"},
-			[]int{PredictorInstant, PredictorLasting, PredictorRestless, PredictorKinds},
+			[]string{
+				"PREDICTOR_INSTANT", "PREDICTOR_LASTING", "PREDICTOR_RESTLESS", "PREDICTOR_ROUGH", "PREDICTOR_CALM",
+				"PREDICTOR_AWAY", "PREDICTOR_KINDS",
+			},
+			[]int{
+				PredictorInstant, PredictorLasting, PredictorRestless, PredictorRough, PredictorCalm, PredictorAway,
+				PredictorKinds,
+			},
 		},
 		{
 			"predictor: variables of the state",
 			[]string{
 				"PREDICTOR_VAR_ROUND", "PREDICTOR_VAR_LEVEL", "PREDICTOR_VAR_SPREAD", "PREDICTOR_VAR_LAST",
 				"PREDICTOR_VAR_DAY", "PREDICTOR_VAR_WEEK", "PREDICTOR_VAR_DAY_SEEN", "PREDICTOR_VAR_WEEK_SEEN",
-				"PREDICTOR_VAR_HISTORY", "PREDICTOR_VAR_HOLD", "PREDICTOR_VAR_HIDDEN", "PREDICTOR_VAR_READOUT",
+				"PREDICTOR_VAR_HISTORY", "PREDICTOR_VAR_HOLD", "PREDICTOR_VAR_BLOCK", "PREDICTOR_VAR_HIDDEN",
+				"PREDICTOR_VAR_READOUT",
 				"PREDICTOR_VAR_MEAN", "PREDICTOR_VAR_ERROR", "PREDICTOR_VAR_DRIFT", "PREDICTOR_VAR_DRIFT_USUAL",
-				"PREDICTOR_VAR_NAIVE", "PREDICTOR_VAR_UNREST", "PREDICTOR_VAR_LATEST",
+				"PREDICTOR_VAR_NAIVE", "PREDICTOR_VAR_UNREST", "PREDICTOR_VAR_ROUGH", "PREDICTOR_VAR_ROUGH_USUAL",
+				"PREDICTOR_VAR_AWAY", "PREDICTOR_VAR_AWAY_USUAL", "PREDICTOR_VAR_LATEST",
 			},
 			[]int{
 				PredictorVarRound, PredictorVarLevel, PredictorVarSpread, PredictorVarLast, PredictorVarDay,
 				PredictorVarWeek, PredictorVarDaySeen, PredictorVarWeekSeen, PredictorVarHistory, PredictorVarHold,
+				PredictorVarBlock,
 				PredictorVarHidden, PredictorVarReadout, PredictorVarMean, PredictorVarError, PredictorVarDrift,
-				PredictorVarDriftUsual, PredictorVarNaive, PredictorVarUnrest, PredictorVarLatest,
+				PredictorVarDriftUsual, PredictorVarNaive, PredictorVarUnrest, PredictorVarRough,
+				PredictorVarRoughUsual, PredictorVarAway, PredictorVarAwayUsual, PredictorVarLatest,
 			},
 		},
 	}

@@ -23,6 +23,25 @@ func mustBind(t *testing.T, cell string, values map[string]float64, agents, feat
 	return b
 }
 
+// TestFalseAlarmRate: half of the false alarms take a higher alarm, and the rate outweighs alarm and
+// suspect. Without it both are those of the scores.
+func TestFalseAlarmRate(t *testing.T) {
+	levels := func(values map[string]float64) (alarm, suspect float64) {
+		w := mustBind(t, "predictor", values, 4, 1).ParamBlock()
+		return float64(math.Float32frombits(w[kernels.PredictorAlarm])),
+			float64(math.Float32frombits(w[kernels.PredictorSuspect]))
+	}
+	if alarm, suspect := levels(map[string]float64{"alarm": 0.5, "suspect": 0.2}); alarm != 4 || suspect != 1 {
+		t.Errorf("alarm %v and suspect %v nats, want 4 and 1", alarm, suspect)
+	}
+	often, _ := levels(map[string]float64{"false_alarm_rate": 0.001, "alarm": 0.9})
+	rare, suspect := levels(map[string]float64{"false_alarm_rate": 0.0005, "alarm": 0.9})
+	// 1 - 0.45 ln(0.001 * 64) nats
+	if math.Abs(often-2.237) > 1e-3 || math.Abs(rare-often-0.45*math.Ln2) > 1e-5 || suspect >= rare {
+		t.Errorf("alarms of %v and %v nats, suspect %v", often, rare, suspect)
+	}
+}
+
 func TestBindRefuses(t *testing.T) {
 	cases := []struct {
 		values           map[string]float64

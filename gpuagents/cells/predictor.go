@@ -20,14 +20,18 @@ var predictor = &Cell{
 		{Name: "learn", Default: 0.03, Min: 0, Max: 1, Doc: "step of the readout's learning, a part of the error; 0 " +
 			"switches learning off"},
 		{Name: "alarm", Default: 0.37, Min: 0.01, Max: 0.99, Doc: "score from which agents vote anomalous"},
+		{Name: "false_alarm_rate", Default: 0, Min: 0, Max: 0.005, Doc: "false alarms an observation that are " +
+			"accepted, of which alarm and suspect follow; 0: alarm and suspect count"},
 		{Name: "suspect", Default: 0.31, Min: 0.01, Max: 0.99, Doc: "score from which agents vote suspicious"},
 		{Name: "hold_off", Default: 300, Min: 1, Max: 1e6, Doc: "observations in which the level that a further " +
 			"alarm must exceed falls to 1/e"},
-		{Name: "margin", Default: 0.12, Min: 0, Max: 1, Doc: "part by which that level starts above the alarm"},
+		{Name: "margin", Default: 0.08, Min: 0, Max: 1, Doc: "part by which that level starts above the alarm"},
 		{Name: "warmup", Default: 100, Min: 20, Max: 1e6, Integer: true, Doc: "observations of a series before its " +
-			"first score"},
+			"first score, which needs two blocks too"},
 		{Name: "history", Default: 350, Min: 20, Max: 1e6, Doc: "observations over which an agent averages its " +
 			"usual error"},
+		{Name: "block", Default: 64, Min: 1, Max: 65536, Integer: true, Doc: "observations of a block: a surprise " +
+			"is compared with the largest of each past block"},
 		{Name: "memory", Default: 14000, Min: 100, Max: 1 << 22, Integer: true, Doc: "observations after which half " +
 			"of the history of surprise is forgotten"},
 		{Name: "front", Default: 2000, Min: 20, Max: 1e6, Doc: "observations over which level and spread of the " +
@@ -43,14 +47,20 @@ var predictor = &Cell{
 		{Name: "unrest_min", Default: 12, Min: 1, Max: 1e4, Doc: "shortest time constant of unrest, the mean size " +
 			"of the errors, in observations"},
 		{Name: "unrest_max", Default: 60, Min: 1, Max: 1e4, Doc: "longest"},
+		{Name: "rough_min", Default: 8, Min: 1, Max: 1e4, Doc: "shortest time constant of roughness, the mean step " +
+			"from row to row, in observations"},
+		{Name: "rough_max", Default: 32, Min: 1, Max: 1e4, Doc: "longest"},
+		{Name: "away_min", Default: 8, Min: 1, Max: 1e4, Doc: "shortest time constant of the distance from the " +
+			"level, in observations"},
+		{Name: "away_max", Default: 64, Min: 1, Max: 1e4, Doc: "longest"},
 		{Name: "slow_min", Default: 20, Min: 1, Max: 1e6, Doc: "shortest time constant of an agent's level, in " +
 			"observations"},
 		{Name: "slow_max", Default: 500, Min: 1, Max: 1e6, Doc: "longest"},
-		{Name: "tail", Default: 0.05, Min: 0.001, Max: 0.5, Doc: "part of the history that is its tail"},
-		{Name: "tail_shape", Default: 0.07, Min: 0.01, Max: 10, Doc: "expected mean log excess in the tail"},
-		{Name: "tail_trust", Default: 150, Min: 0, Max: 1e6, Doc: "observations in the tail that weigh as much as " +
+		{Name: "tail", Default: 0.5, Min: 0.001, Max: 0.5, Doc: "part of the history that is its tail"},
+		{Name: "tail_shape", Default: 0.15, Min: 0.01, Max: 10, Doc: "expected mean log excess in the tail"},
+		{Name: "tail_trust", Default: 5, Min: 0, Max: 1e6, Doc: "blocks in the tail that weigh as much as " +
 			"the expectation"},
-		{Name: "rank", Default: 0.3, Min: 0, Max: 1, Doc: "part of the score in the tail that comes from the rank, " +
+		{Name: "rank", Default: 0.4, Min: 0, Max: 1, Doc: "part of the score in the tail that comes from the rank, " +
 			"not from the size"},
 	},
 	vars:    func(b *Bound) []kernels.Var { return kernels.PredictorVars(b.Features) },
@@ -71,7 +81,9 @@ func predictorBlock(b *Bound) []uint32 {
 	w[kernels.PredictorHistoryRate] = b.rate("history")
 	w[kernels.PredictorHabitRate] = b.rate("habit")
 	w[kernels.PredictorShare] = fixed(b.values["share"])
-	w[kernels.PredictorMemory] = uint32(b.values["memory"])
+	block := max(1, b.values["block"])
+	w[kernels.PredictorBlock] = uint32(block)
+	w[kernels.PredictorMemory] = uint32(max(2, b.values["memory"]/block))
 	w[kernels.PredictorTailShare] = b.word("tail")
 	w[kernels.PredictorTailShape] = b.word("tail_shape")
 	w[kernels.PredictorTailTrust] = b.word("tail_trust")
@@ -80,10 +92,25 @@ func predictorBlock(b *Bound) []uint32 {
 	w[kernels.PredictorMargin] = math.Float32bits(float32(1 + b.values["margin"]))
 	w[kernels.PredictorAlarm] = nats(b.values["alarm"])
 	w[kernels.PredictorSuspect] = nats(b.values["suspect"])
+	if rate := b.values["false_alarm_rate"]; rate > 0 {
+		alarm := rateNats - rateSlope*math.Log(rate*block)
+		w[kernels.PredictorAlarm] = math.Float32bits(float32(alarm))
+		w[kernels.PredictorSuspect] = math.Float32bits(float32(alarm * suspectPart))
+	}
 	w[kernels.PredictorWarmup] = uint32(b.values["warmup"])
 	w[kernels.PredictorDrop] = uint32(b.Drop)
 	return w
 }
+
+// Where the alarm follows from a rate, its nats are a line in the log of the false alarms a block.
+// The line was fitted to alarms in quiet generated series of a month (RFC 0034): incidents, margin
+// and short histories make alarms rarer than exp(-nats). Agents are suspicious from suspectPart of
+// the alarm on.
+const (
+	rateNats    = 1
+	rateSlope   = 0.45
+	suspectPart = 0.75
+)
 
 // Deviations of the random weights: recurrence is kept well below the edge of chaos, so that a unit
 // forgets.
@@ -116,6 +143,9 @@ func predictorTable(b *Bound, seed uint64) []float32 {
 		set(kernels.PredictorFast, fast)
 		set(kernels.PredictorUnrest, r.rate(b.values["unrest_min"],
 			max(b.values["unrest_min"], b.values["unrest_max"])))
+		set(kernels.PredictorRoughRate, r.rate(b.values["rough_min"],
+			max(b.values["rough_min"], b.values["rough_max"])))
+		set(kernels.PredictorAwayRate, r.rate(b.values["away_min"], max(b.values["away_min"], b.values["away_max"])))
 		projection(r, b.Features, func(f int, v float32) { set(kernels.PredictorProject+f, v) })
 	}
 	return table

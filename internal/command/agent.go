@@ -37,7 +37,10 @@ type AgentProcess struct {
 	Tracing *Tracing
 	Conn    *natsq.Conn
 
-	cmd *cobra.Command
+	cmd     *cobra.Command
+	service *Service
+	// describe takes the locks of the agent, so the watchdog calls it too.
+	describe func() jobs.Agent
 	// ctx ends when the process must drain; Context hands it out.
 	ctx   context.Context //nolint:containedctx // the process has one, as cobra.Command has
 	end   context.CancelCauseFunc
@@ -53,7 +56,7 @@ func NewAgentProcess(cmd *cobra.Command, log *slog.Logger) (*AgentProcess, error
 	if err != nil {
 		return nil, err
 	}
-	p := &AgentProcess{Log: log, Metrics: m, cmd: cmd}
+	p := &AgentProcess{Log: log, Metrics: m, cmd: cmd, service: NewService(log)}
 	p.Name, _ = cmd.Flags().GetString("name")
 	p.ctx, p.end = context.WithCancelCause(cmd.Context())
 	return p, nil
@@ -68,8 +71,28 @@ func (p *AgentProcess) Connect(service string) (err error) {
 	o := natsconn.Options{Name: p.Name, Logger: p.Log, Tracing: p.Tracing.Provider()}
 	o.URL, o.Login = NATS(p.cmd)
 	o.Replicas, _ = p.cmd.Flags().GetInt("replicas")
-	p.Conn, err = Connect(p.cmd, o, p.Metrics)
-	return err
+	if p.Conn, err = Connect(p.cmd, o, p.Metrics, p.service); err != nil {
+		return err
+	}
+	return p.alike()
+}
+
+// alike returns an error if an agent of another version of the protocol is in the cluster. Each of the
+// two would end jobs and entries of the other as failed. Programs of different versions with the same
+// protocol work beside each other.
+func (p *AgentProcess) alike() error {
+	all, err := p.Conn.Registry.Agents(p.cmd.Context())
+	if err != nil {
+		return fmt.Errorf("look for agents of other versions: %w", err)
+	}
+	for _, a := range all {
+		if a.State == registry.OtherVersion {
+			return jobs.Errorf(jobs.CodeVersion, "agent %s in this cluster speaks another version of the protocol "+
+				"than this program, which speaks %d: end the older agents before the newer ones start", a.Name,
+				jobs.Version)
+		}
+	}
+	return nil
 }
 
 // URL returns the address of the server without a password, for the log. It is that of the flags:
@@ -90,6 +113,7 @@ func (p *AgentProcess) End(cause error) { p.end(cause) }
 // the time of the start, and the state while the agent drains.
 func (p *AgentProcess) Announce(describe func() jobs.Agent) (err error) {
 	started := time.Now().UTC()
+	p.describe = describe
 	p.entry, err = p.Conn.Registry.Announce(p.cmd.Context(), func() jobs.Agent {
 		a := describe()
 		a.Name, a.Started = p.Name, started
@@ -120,10 +144,12 @@ func (p *AgentProcess) Announce(describe func() jobs.Agent) (err error) {
 	return nil
 }
 
-// Wait returns when the agent must drain: after a signal, the request of an operator, or End. The
-// process is not ready from then on. The error is the reason when the server refuses the login of
-// the agent; the caller drains all the same, and returns it.
+// Wait reports to the service manager that the agent serves, and returns when it must drain: after
+// a signal, the request of an operator, or End. The process is not ready from then on. The error is
+// the reason when the server refuses the login of the agent; the caller drains all the same, and
+// returns it.
 func (p *AgentProcess) Wait() (refused error) {
+	p.service.Ready(func() { p.describe() })
 	select {
 	case <-p.ctx.Done():
 	case <-p.entry.Drained():
@@ -134,6 +160,7 @@ func (p *AgentProcess) Wait() (refused error) {
 		p.end(refused)
 	}
 	p.Log.Info("draining", "reason", context.Cause(p.ctx))
+	p.service.Stopping(context.Cause(p.ctx))
 	p.Metrics.Require("drain", func(context.Context) error {
 		return fmt.Errorf("this agent drains: %w", context.Cause(p.ctx))
 	})
@@ -161,4 +188,5 @@ func (p *AgentProcess) Close() {
 		p.Tracing.Close()
 	}
 	p.Metrics.Close()
+	p.service.Close()
 }

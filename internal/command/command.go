@@ -69,6 +69,7 @@ func Run(ctx context.Context, root *cobra.Command, stderr io.Writer) int {
 	if own := exitStatus(0); errors.As(err, &own) {
 		return int(own)
 	}
+	failed(err.Error())
 	if format, _ := cmd.Flags().GetString("log-format"); format == "json" {
 		slog.New(slog.NewJSONHandler(stderr, nil)).Error(root.Name()+" ends", "error", sentence(err))
 	} else {

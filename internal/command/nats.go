@@ -65,10 +65,11 @@ func NATS(cmd *cobra.Command) (url string, login natsconn.Login) {
 // connectEvery is how often an agent that starts before its server tries again.
 const connectEvery = time.Second
 
-// Connect connects an agent. A server that does not answer is waited for until the command's
-// context ends: the log has one line at the begin and one at the end, and /readyz says so
-// meanwhile. Afterwards /readyz asks for a working connection, and the metrics show it.
-func Connect(cmd *cobra.Command, o natsconn.Options, m *Metrics) (*natsq.Conn, error) {
+// Connect connects an agent. A server that does not answer, or has no streams that the agent may
+// not make, is waited for until the command's context ends: the log has one line at the begin and
+// one at the end, and /readyz and the service say so meanwhile. Afterwards /readyz asks for a
+// working connection, and the metrics show it. service may be nil.
+func Connect(cmd *cobra.Command, o natsconn.Options, m *Metrics, service *Service) (*natsq.Conn, error) {
 	log := o.Logger
 	m.Require("nats", func(context.Context) error { return errors.New("not connected yet") })
 	began := time.Time{}
@@ -85,7 +86,8 @@ func Connect(cmd *cobra.Command, o natsconn.Options, m *Metrics) (*natsq.Conn, e
 			}
 			return conn, nil
 		}
-		if !errors.Is(err, jobs.ErrUnavailable) {
+		// Agents may start before exoswarm init, as they may before the server.
+		if !errors.Is(err, jobs.ErrUnavailable) && !errors.Is(err, natsconn.ErrNoStreams) {
 			return nil, err
 		}
 		if cmd.Context().Err() != nil {
@@ -96,6 +98,7 @@ func Connect(cmd *cobra.Command, o natsconn.Options, m *Metrics) (*natsq.Conn, e
 			log.Warn("waiting for the NATS server", "error", err)
 			m.Require("nats", func(context.Context) error { return err })
 		}
+		service.Waiting(err.Error())
 		select {
 		case <-time.After(connectEvery):
 		case <-cmd.Context().Done():

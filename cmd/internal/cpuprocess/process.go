@@ -154,6 +154,16 @@ func serve(cmd *cobra.Command, log *slog.Logger, walled bool) (err error) {
 	if err != nil {
 		return command.Usage("%v", err)
 	}
+	// files.New opens the folders, but only after a connection, which may take long.
+	for name, dir := range roots {
+		r, err := os.OpenRoot(dir)
+		if err != nil {
+			return command.Usage("--root %s: %v", name.Name, err)
+		}
+		if err := r.Close(); err != nil {
+			return err
+		}
+	}
 	allow, _ := f.GetStringArray("egress")
 	guard, err := egress.New(allow)
 	if err != nil {

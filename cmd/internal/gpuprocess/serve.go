@@ -42,6 +42,9 @@ func serve(cmd *cobra.Command, s *settings) (err error) {
 	if err := openTiers(s.tiers, log); err != nil {
 		return err
 	}
+	if err := openDataDir(s.dataDir); err != nil {
+		return err
+	}
 	checkpoints, disks := makeCheckpoints(s.dataDir, s.tiers, s.keys, log)
 	if checkpoints != nil {
 		if err := checkpoints.locked(); err != nil {
@@ -62,10 +65,7 @@ func serve(cmd *cobra.Command, s *settings) (err error) {
 	opts := cuda.Options{MemoryLimit: s.memoryLimit, HostMemoryLimit: mem.device(), Logger: log}
 	// Compiled kernels survive a restart, which is otherwise slow on a GPU.
 	if s.dataDir != "" {
-		opts.CacheDir = filepath.Join(s.dataDir, "kernels")
-		if err := os.MkdirAll(opts.CacheDir, 0o755); err != nil {
-			return command.Usage("--data-dir: %v", err)
-		}
+		opts.CacheDir = filepath.Join(s.dataDir, kernelsFolder)
 	}
 	opened, err := openDevices(cmd.Context(), s.devices, s.requireGPU, opts)
 	if err != nil {
@@ -167,6 +167,29 @@ func serve(cmd *cobra.Command, s *settings) (err error) {
 	err = errors.Join(taker.drain(last), serving.Drain(last))
 	process.Leave(last)
 	return err
+}
+
+// kernelsFolder is the folder of compiled kernels in the data folder.
+const kernelsFolder = "kernels"
+
+// openDataDir makes the data folder with the folder of compiled kernels, and checks that files can
+// be made in it. Without the check an agent with an unwritable volume would serve until its first
+// checkpoint. An empty name is that of no folder.
+func openDataDir(dir string) error {
+	if dir == "" {
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Join(dir, kernelsFolder), 0o755); err != nil {
+		return command.Usage("--data-dir: %v", err)
+	}
+	probe, err := os.CreateTemp(dir, ".probe-*")
+	if err == nil {
+		err = errors.Join(probe.Close(), os.Remove(probe.Name()))
+	}
+	if err != nil {
+		return command.Usage("--data-dir %s: this process cannot write there: %v", dir, err)
+	}
+	return nil
 }
 
 // observeAgent registers the metrics and the checks of the agent and its devices. The agent may

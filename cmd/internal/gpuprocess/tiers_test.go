@@ -572,3 +572,31 @@ func TestTierFlags(t *testing.T) {
 		}
 	}
 }
+
+// TestDataDir: a data folder that cannot be made or written to is an error of usage that names it.
+func TestDataDir(t *testing.T) {
+	dir := t.TempDir()
+	if err := openDataDir(filepath.Join(dir, "new")); err != nil {
+		t.Errorf("a new folder: %v", err)
+	}
+	left, err := os.ReadDir(filepath.Join(dir, "new"))
+	if err != nil || len(left) != 1 || left[0].Name() != kernelsFolder {
+		t.Errorf("a new folder has %v, error %v; want %s alone", left, err, kernelsFolder)
+	}
+	if err := openDataDir(""); err != nil {
+		t.Errorf("no folder: %v", err)
+	}
+	if err := openDataDir("/proc/self"); err == nil || !strings.Contains(err.Error(), "--data-dir: mkdir /proc/self/") {
+		t.Errorf("/proc/self: error %v, want a refusal", err)
+	}
+	if os.Getuid() == 0 {
+		return // may write everywhere: deploy/systemd has the test of a read-only folder
+	}
+	if err := os.Chmod(filepath.Join(dir, "new"), 0o500); err != nil {
+		t.Fatal(err)
+	}
+	err = openDataDir(filepath.Join(dir, "new"))
+	if err == nil || !strings.Contains(err.Error(), "cannot write there") {
+		t.Errorf("a folder without the right to write: error %v, want a refusal", err)
+	}
+}

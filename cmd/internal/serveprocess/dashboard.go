@@ -261,7 +261,9 @@ func serveUI(cmd *cobra.Command) error {
 	// command.Connect waits for a server that does not answer, until the signal. Actions need the audit.
 	o := natsconn.Options{Name: "exoswarm ui", Logger: log, Bare: !l.actions}
 	o.URL, o.Login = command.NATS(cmd)
-	c, err := command.Connect(cmd, o, m)
+	service := command.NewService(log)
+	defer service.Close()
+	c, err := command.Connect(cmd, o, m, service)
 	if err != nil {
 		return err
 	}
@@ -290,7 +292,9 @@ func serveUI(cmd *cobra.Command) error {
 		return err
 	}
 	defer d.Close()
+	service.Ready(func() { d.watcher.State() })
 	err = d.serve(ctx)
+	service.Stopping(context.Cause(ctx))
 	if errors.Is(context.Cause(ctx), errRefused) {
 		return errors.Join(err, errRefused)
 	}

@@ -75,6 +75,9 @@ func serve(cmd *cobra.Command) (err error) {
 	if speed < 1 || speed > maxDemoSpeed {
 		return command.Usage("--demo-speed %d: use 1 to %d", speed, maxDemoSpeed)
 	}
+	// Made first, so that the agents in this process do not report to the service manager.
+	service := command.NewService(log)
+	defer service.Close()
 	l, err := listen(cmd, log)
 	if err != nil {
 		return err
@@ -143,9 +146,11 @@ func serve(cmd *cobra.Command) (err error) {
 		p.run(ctx, "demo", example.replay)
 	}
 	p.run(ctx, "dashboard", d.serve)
+	service.Ready(func() { d.watcher.State() })
 	select {
 	case <-ctx.Done():
 		log.Info("stopping", "reason", context.Cause(ctx))
+		service.Stopping(context.Cause(ctx))
 		return p.cause(nil)
 	case <-srv.Full():
 		// Without space the server stores nothing more, so no part can continue.

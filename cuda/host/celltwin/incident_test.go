@@ -8,8 +8,8 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
 )
 
-// TestIncident: an anomalous decision has a score of the alarm or more, and after one none comes
-// before a normal one.
+// TestIncident: an anomalous decision has a score of the alarm or more. After one, neither another
+// one nor such a score comes before a normal one.
 func TestIncident(t *testing.T) {
 	const alarm = 0.37
 	for trial := range 8 {
@@ -36,6 +36,9 @@ func TestIncident(t *testing.T) {
 				inside = true
 			case kernels.VoteNormal:
 				inside = false
+			}
+			if inside && d != kernels.VoteAnomalous && out.scores[i] >= alarm {
+				t.Errorf("trial %d, observation %d: score %v inside an incident", trial, i, out.scores[i])
 			}
 		}
 		if incidents < 2 {

@@ -71,7 +71,9 @@ func TestLearningFindsAnomalies(t *testing.T) {
 	if on <= 64 {
 		t.Errorf("standard score %.2f, want above 64", on)
 	}
-	if on < off+4 {
+	// The kinds that need no prediction find much by themselves: on generated series learning is worth
+	// more (RFC 0034).
+	if on < off+1 {
 		t.Errorf("standard score %.2f with learning, %.2f without: learning is worth too little", on, off)
 	}
 }

@@ -34,7 +34,9 @@ const (
 	// by weightGain for one that predicts perfectly: eight times as much.
 	weightBase = kernels.MaxVoteWeight / 8
 	weightGain = kernels.MaxVoteWeight - weightBase
-	// heldPart is what is left of a score during hold-off.
+	// leastBlocks is the number of blocks that a history has before the first score.
+	leastBlocks = 2
+	// heldPart is what is left of a score during hold-off and inside of an incident.
 	heldPart = 0.25
 )
 
@@ -49,6 +51,10 @@ type predictorAgent struct {
 	driftUsual float32
 	naive      float32 // the usual size of the error of the mean alone
 	unrest     float32 // the mean size of the error of late
+	// rough is the mean log2 of the step from row to row of late, and roughUsual that of always.
+	rough, roughUsual float32
+	// away is the mean value of late, with its sign, and awayUsual its usual size.
+	away, awayUsual float32
 }
 
 // predictorGroup is the state of one group while its run is stepped. Instances are pooled: a step
@@ -58,6 +64,8 @@ type predictorGroup struct {
 	habits  habits
 	history [kinds]history
 	hold    float32 // negative while an incident lasts
+	block   [kinds]uint32
+	fitted  bool // the tails are those of the histories
 	agents  []predictorAgent
 	bins    [][kinds]uint32 // [A]: surprise of each agent this round
 	weights []uint32        // [A]: and its weight
@@ -131,8 +139,9 @@ func (g *predictorGroup) observe(o *observation, n int, round *uint64, x []float
 	g.step(o, seen, inverse)
 
 	// The scores come from the history before this observation.
-	warm := seen >= uint64(o.words[kernels.PredictorWarmup])
-	if warm {
+	warm := seen >= uint64(o.words[kernels.PredictorWarmup]) && g.history[0].atLeast[0] >= leastBlocks
+	if warm && !g.fitted {
+		g.fitted = true
 		shape := tailShape{
 			o.float(kernels.PredictorTailShare), o.float(kernels.PredictorTailShape),
 			o.float(kernels.PredictorTailTrust), o.float(kernels.PredictorRankMix),
@@ -147,6 +156,8 @@ func (g *predictorGroup) observe(o *observation, n int, round *uint64, x []float
 	rule := kernels.Rule(o.words[kernels.PredictorRule])
 	alarm, suspect := o.float(kernels.PredictorAlarm), o.float(kernels.PredictorSuspect)
 	level, inside := fmath.Abs(g.hold), g.hold < 0
+	// Agents compare sums of evidence: the logarithm of a mean is taken for the group alone.
+	loud, odd := float32(kinds*evidenceOf(fmath.Max(alarm, level))), float32(kinds*evidenceOf(suspect))
 	var t tally
 	total := uint32(0)
 	clear(g.byBin[:])
@@ -158,10 +169,10 @@ func (g *predictorGroup) observe(o *observation, n int, round *uint64, x []float
 		total += weight
 		candidate, count := uint32(kernels.VoteNormal), uint32(1)
 		if warm {
-			switch surprisal := g.surprisal(bins); {
-			case surprisal >= alarm && surprisal > level:
+			switch evidence := g.evidence(bins); {
+			case evidence >= loud:
 				candidate = kernels.VoteAnomalous
-			case surprisal >= suspect:
+			case evidence >= odd:
 				candidate = kernels.VoteSuspicious
 			}
 		}
@@ -178,9 +189,9 @@ func (g *predictorGroup) observe(o *observation, n int, round *uint64, x []float
 
 	score, opens := float32(0), false
 	if warm {
-		surprisal := g.surprisal(bins)
+		surprisal := fmath.Max(0, fmath.Log(g.evidence(bins)/kinds))
 		score = surprisal / (surprisal + kernels.ScoreHalf)
-		if surprisal <= level {
+		if surprisal <= level || inside {
 			score = float32(heldPart * score)
 		}
 		opens = !inside && surprisal >= alarm && surprisal > level
@@ -200,9 +211,15 @@ func (g *predictorGroup) observe(o *observation, n int, round *uint64, x []float
 		g.hold = -level
 	}
 	if seen >= eager {
-		for k := range g.history {
-			g.history[k].add(bins[k], o.words[kernels.PredictorMemory])
+		for k, bin := range bins {
+			g.block[k] = max(g.block[k], bin)
 		}
+	}
+	if (seen+1)%uint64(o.words[kernels.PredictorBlock]) == 0 && seen >= eager {
+		for k := range g.history {
+			g.history[k].add(g.block[k], o.words[kernels.PredictorMemory])
+		}
+		g.block, g.fitted = [kinds]uint32{}, false
 	}
 	g.habits.learn(g.front.now, o.float(kernels.PredictorHabitRate))
 	copy(g.front.last, g.front.now)
@@ -214,13 +231,15 @@ func (g *predictorGroup) observe(o *observation, n int, round *uint64, x []float
 	o.out.rounds[n] = electRound(round, seen)
 }
 
-// surprisal returns the score of a surprise of every kind: the mean of the scores of the kinds.
-func (g *predictorGroup) surprisal(bins [kinds]uint32) float32 {
+// evidence returns the sum of the evidence of a surprise of every kind. The harmonic mean of the
+// probabilities is the number of kinds over it (Wilson, PNAS 2019): one clear kind is enough, and
+// kinds that depend on each other do no harm.
+func (g *predictorGroup) evidence(bins [kinds]uint32) float32 {
 	sum := float32(0)
 	for k, bin := range bins {
-		sum += g.history[k].score(bin)
+		sum += g.history[k].against(bin)
 	}
-	return sum / kinds
+	return sum
 }
 
 // step moves every agent of the group by one observation: recurrent units, prediction, error,
@@ -229,6 +248,7 @@ func (g *predictorGroup) step(o *observation, seen uint64, inverse float32) {
 	var (
 		learn  = o.float(kernels.PredictorLearn)
 		rate   = fmath.Max(inverse, o.float(kernels.PredictorHistoryRate))
+		slow   = fmath.Max(inverse, o.float(kernels.PredictorFrontRate))
 		A      = len(g.agents)
 		single = len(g.front.now) == 1
 		first  = seen == 0
@@ -286,10 +306,20 @@ func (g *predictorGroup) step(o *observation, seen uint64, inverse float32) {
 		drift := fmath.Abs(a.drift)
 		limit := float32(usualClip * usual)
 		a.unrest += float32(fmath.Max(inverse, c[kernels.PredictorUnrest*A]) * (fmath.Min(size, limit) - a.unrest))
+
+		// The step from row to row, and the distance from the group's level, beside their usual sizes.
+		step := fmath.Log2Rough(fmath.Abs(value-last) + errorFloor)
+		a.rough += float32(fmath.Max(inverse, c[kernels.PredictorRoughRate*A]) * (step - a.rough))
+		a.roughUsual += float32(slow * (step - a.roughUsual))
+		a.away += float32(fmath.Max(inverse, c[kernels.PredictorAwayRate*A]) * (value - a.away))
+		away, awayUsual := fmath.Abs(a.away), a.awayUsual+2*errorFloor
 		g.bins[i] = [kinds]uint32{
 			kernels.PredictorInstant:  surpriseBin(size / usual),
 			kernels.PredictorLasting:  surpriseBin(drift / (a.driftUsual + driftFloor)),
 			kernels.PredictorRestless: surpriseBin((a.unrest + errorFloor) / usual),
+			kernels.PredictorRough:    octaveBin(a.rough - a.roughUsual),
+			kernels.PredictorCalm:     octaveBin(a.roughUsual - a.rough),
+			kernels.PredictorAway:     surpriseBin((away + 2*errorFloor) / awayUsual),
 		}
 		g.weights[i] = voteWeight(usual, a.naive)
 
@@ -302,6 +332,7 @@ func (g *predictorGroup) step(o *observation, seen uint64, inverse float32) {
 			a.w = [readout]float32{}
 		}
 		a.driftUsual += float32(rate * (fmath.Min(drift, float32(usualClip*(a.driftUsual+driftFloor))) - a.driftUsual))
+		a.awayUsual += float32(slow * (fmath.Min(away, float32(usualClip*awayUsual)) - a.awayUsual))
 		a.err += float32(rate * (fmath.Min(size, limit) - a.err))
 		a.naive += float32(rate * (fmath.Min(fmath.Abs(off), limit) - a.naive))
 		a.mean += float32(fmath.Max(inverse, c[kernels.PredictorSlow*A]) * fmath.Clamp(off, limit))
@@ -326,7 +357,8 @@ func (g *predictorGroup) load(o *observation) {
 	o.loadGroup32(kernels.PredictorVarDaySeen, g.habits.daySeen)
 	o.loadGroup32(kernels.PredictorVarWeekSeen, g.habits.weekSeen)
 	o.loadGroup32(kernels.PredictorVarHistory, g.histories())
-	g.hold = o.f32[o.group(kernels.PredictorVarHold, 0)]
+	o.loadGroup32(kernels.PredictorVarBlock, g.block[:])
+	g.hold, g.fitted = o.f32[o.group(kernels.PredictorVarHold, 0)], false
 	g.each(o, func(state []float32, at func(*predictorAgent) *float32) {
 		for i := range g.agents {
 			*at(&g.agents[i]) = state[i]
@@ -344,6 +376,7 @@ func (g *predictorGroup) store(o *observation) {
 	o.storeGroup32(kernels.PredictorVarDaySeen, g.habits.daySeen)
 	o.storeGroup32(kernels.PredictorVarWeekSeen, g.habits.weekSeen)
 	o.storeGroup32(kernels.PredictorVarHistory, g.histories())
+	o.storeGroup32(kernels.PredictorVarBlock, g.block[:])
 	o.f32[o.group(kernels.PredictorVarHold, 0)] = g.hold
 	g.each(o, func(state []float32, at func(*predictorAgent) *float32) {
 		for i := range g.agents {
@@ -370,4 +403,8 @@ func (g *predictorGroup) each(o *observation, visit func(state []float32, at fun
 	component(kernels.PredictorVarDriftUsual, 0, func(a *predictorAgent) *float32 { return &a.driftUsual })
 	component(kernels.PredictorVarNaive, 0, func(a *predictorAgent) *float32 { return &a.naive })
 	component(kernels.PredictorVarUnrest, 0, func(a *predictorAgent) *float32 { return &a.unrest })
+	component(kernels.PredictorVarRough, 0, func(a *predictorAgent) *float32 { return &a.rough })
+	component(kernels.PredictorVarRoughUsual, 0, func(a *predictorAgent) *float32 { return &a.roughUsual })
+	component(kernels.PredictorVarAway, 0, func(a *predictorAgent) *float32 { return &a.away })
+	component(kernels.PredictorVarAwayUsual, 0, func(a *predictorAgent) *float32 { return &a.awayUsual })
 }

@@ -25,7 +25,8 @@ type slowGroup struct {
 	day     map[[2]int]float32 // feature, slot
 	week    map[[2]int]float32
 	visits  map[string]int
-	reached [3][kernels.HistoryBins]uint32 // of every kind of surprise
+	reached [6][kernels.HistoryBins]uint32 // of every kind of surprise
+	block   [6]uint32
 	hold    float32
 	inside  bool // an incident lasts
 	agents  []slowAgent
@@ -34,6 +35,7 @@ type slowGroup struct {
 type slowAgent struct {
 	h, w                                        []float32
 	mean, err, drift, driftUsual, naive, unrest float32
+	rough, roughUsual, away, awayUsual          float32
 }
 
 func newSlowGroup(b *cells.Bound) *slowGroup {
@@ -117,7 +119,7 @@ func (g *slowGroup) observe(t int64, x []float32) (score float32, decision uint3
 
 	// The agents.
 	type ballot struct {
-		bins   [3]uint32
+		bins   [6]uint32
 		weight uint32
 		agent  int
 	}
@@ -127,26 +129,27 @@ func (g *slowGroup) observe(t int64, x []float32) (score float32, decision uint3
 		ballots[i] = ballot{bins, weight, i}
 	}
 
-	surprisal := func(bins [3]uint32) float32 {
+	evidenceOf := func(nats float32) float32 { return fmath.Exp(max(0, min(40, nats))) }
+	evidence := func(bins [6]uint32) float32 {
 		sum := float32(0)
 		for kind, bin := range bins {
-			sum += g.surprisal(g.reached[kind], bin)
+			sum += evidenceOf(g.surprisal(g.reached[kind], bin))
 		}
-		return sum / 3
+		return sum
 	}
 
 	// The votes.
-	warm := g.seen >= uint64(g.words[kernels.PredictorWarmup])
+	warm := g.seen >= uint64(g.words[kernels.PredictorWarmup]) && g.reached[0][0] >= 2
 	counts = make([]uint32, 3)
 	all := uint64(0)
 	best := ballots[0]
 	for _, b := range ballots {
 		all += uint64(b.weight)
 		vote := 0
-		if warm && surprisal(b.bins) >= g.p(kernels.PredictorSuspect) {
+		if warm && evidence(b.bins) >= 6*evidenceOf(g.p(kernels.PredictorSuspect)) {
 			vote = 1
 		}
-		if warm && surprisal(b.bins) >= g.p(kernels.PredictorAlarm) && surprisal(b.bins) > g.hold {
+		if warm && evidence(b.bins) >= 6*evidenceOf(max(g.hold, g.p(kernels.PredictorAlarm))) {
 			vote = 2
 		}
 		if g.b.Voting.Rule == kernels.RuleWeighted {
@@ -161,7 +164,7 @@ func (g *slowGroup) observe(t int64, x []float32) (score float32, decision uint3
 
 	// The group's surprise of each kind: walk down from the most surprised agent until a share of
 	// the weight has been passed.
-	var bins [3]uint32
+	var bins [6]uint32
 	for kind := range bins {
 		slices.SortFunc(ballots, func(a, b ballot) int { return int(b.bins[kind]) - int(a.bins[kind]) })
 		passed := uint64(0)
@@ -175,10 +178,10 @@ func (g *slowGroup) observe(t int64, x []float32) (score float32, decision uint3
 	}
 	opens := false
 	if warm {
-		s := surprisal(bins)
-		score = s / (s + 10)
+		s := max(0, fmath.Log(evidence(bins)/6))
+		score = s / (s + 4)
 		opens = !g.inside && s >= g.p(kernels.PredictorAlarm) && s > g.hold
-		if s <= g.hold {
+		if s <= g.hold || g.inside {
 			score /= 4
 		}
 		g.hold = max(times(g.hold, g.p(kernels.PredictorHold)), times(g.p(kernels.PredictorMargin), s))
@@ -191,12 +194,17 @@ func (g *slowGroup) observe(t int64, x []float32) (score float32, decision uint3
 	decision = uint32(slices.Index(counts, slices.Max(counts)))
 	g.inside = decision == 2 || g.inside && decision != 0
 	for kind := range bins {
-		if reached := &g.reached[kind]; g.seen >= 20 {
+		if g.seen < 20 {
+			break
+		}
+		g.block[kind] = max(g.block[kind], bins[kind])
+		if reached := &g.reached[kind]; (g.seen+1)%uint64(g.words[kernels.PredictorBlock]) == 0 {
 			for b := range reached {
-				if b <= int(bins[kind]/4) {
+				if b <= int(g.block[kind]/4) {
 					reached[b]++
 				}
 			}
+			g.block[kind] = 0
 			if reached[0] >= g.words[kernels.PredictorMemory] {
 				for b := range reached {
 					reached[b] /= 2
@@ -253,7 +261,7 @@ func (g *slowGroup) surprisal(reached [kernels.HistoryBins]uint32, bin uint32) f
 }
 
 // step moves one agent and returns its surprise of each kind and its weight.
-func (g *slowGroup) step(i int, now, day, week []float32, inverse float32) (bins [3]uint32, weight uint32) {
+func (g *slowGroup) step(i int, now, day, week []float32, inverse float32) (bins [6]uint32, weight uint32) {
 	a := &g.agents[i]
 	value, inputs := g.view(i, now), []float32{1, g.view(i, g.last), g.view(i, day), g.view(i, week)}
 	h := make([]float32, kernels.PredictorHidden)
@@ -282,7 +290,16 @@ func (g *slowGroup) step(i int, now, day, week []float32, inverse float32) (bins
 	usual, driftUsual := a.err+0.01, a.driftUsual+0.005
 	a.drift = toward(a.drift, e, max(inverse, g.weight(kernels.PredictorFast, i)))
 	a.unrest = toward(a.unrest, min(fmath.Abs(e), times(8, usual)), max(inverse, g.weight(kernels.PredictorUnrest, i)))
-	ratios := [3]float32{fmath.Abs(e) / usual, fmath.Abs(a.drift) / driftUsual, (a.unrest + 0.01) / usual}
+	long := max(inverse, g.p(kernels.PredictorFrontRate))
+	row := fmath.Log2Rough(fmath.Abs(value-inputs[1]) + 0.01)
+	a.rough = toward(a.rough, row, max(inverse, g.weight(kernels.PredictorRoughRate, i)))
+	a.roughUsual = toward(a.roughUsual, row, long)
+	a.away = toward(a.away, value, max(inverse, g.weight(kernels.PredictorAwayRate, i)))
+	ratios := [6]float32{
+		fmath.Abs(e) / usual, fmath.Abs(a.drift) / driftUsual, (a.unrest + 0.01) / usual, 0, 0,
+		(fmath.Abs(a.away) + 0.02) / (a.awayUsual + 0.02),
+	}
+	a.awayUsual = toward(a.awayUsual, min(fmath.Abs(a.away), times(8, a.awayUsual+0.02)), long)
 	skill := max(0, min(1, 1-usual/(a.naive+0.02)))
 	weight = 1024 + uint32(times(7168, skill))
 
@@ -303,6 +320,9 @@ func (g *slowGroup) step(i int, now, day, week []float32, inverse float32) (bins
 			bins[kind] = min(uint32((exponent-1+6)*32+int(math.Floor((2*fraction-1)*32))), 511)
 		}
 	}
+	// Roughness and calm are logarithms already.
+	bins[3] = uint32(max(0, min(511, 192+times(32, a.rough-a.roughUsual))))
+	bins[4] = uint32(max(0, min(511, 192+times(32, a.roughUsual-a.rough))))
 	return bins, weight
 }
 
@@ -316,7 +336,8 @@ func TestPredictorEqualsSlowTwin(t *testing.T) {
 			voting = cells.Voting{Rule: kernels.RulePlurality}
 		}
 		b := bind(t, "predictor", map[string]float64{
-			"warmup": 25, "memory": float64(100 + rng.IntN(500)), "learn": rng.Float64() * 0.5,
+			"warmup": 25, "block": float64(1 + rng.IntN(20)), "memory": float64(100 + rng.IntN(500)),
+			"learn": rng.Float64() * 0.5,
 			"share": 0.1 + 0.8*rng.Float64(),
 			"clip":  2 + 40*rng.Float64(), "history": 20 + 500*rng.Float64(), "alarm": 0.3,
 		}, agents, features, voting)

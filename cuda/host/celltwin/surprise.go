@@ -14,6 +14,12 @@ func surpriseBin(ratio float32) uint32 {
 	return uint32(min(max(bin, 0), kernels.SurpriseBins-1))
 }
 
+// octaveBin returns the bin of 2^x: that of a ratio whose logarithm is known.
+func octaveBin(x float32) uint32 {
+	const one = -kernels.SurpriseMinOctave * kernels.SurpriseFine
+	return uint32(fmath.Max(0, fmath.Min(kernels.SurpriseBins-1, float32(x*kernels.SurpriseFine)+one)))
+}
+
 // surpriseRatio returns the least ratio of a bin.
 func surpriseRatio(bin uint32) float32 {
 	const lowest = (127 + kernels.SurpriseMinOctave) * kernels.SurpriseFine
@@ -33,14 +39,15 @@ func groupSurprise(byBin *[kernels.SurpriseBins]uint32, total, share uint32) uin
 	return 0
 }
 
-// history is the distribution of a group's past surprise, and what a surprise means against it: its
-// score in nats, about the negative log of the probability of one as large.
+// history is the distribution of the largest surprise of each past block of a group, and what a
+// surprise means against it: its evidence, the inverse of the probability that a block reaches it.
+// Blocks make kinds comparable: a slow kind that stays high for long counts once, as a short one.
 //
-// Inside the bulk the score is the rank. The tail, which has too few observations for ranks, is
+// Inside the bulk the probability is the rank. The tail, which has too few blocks for ranks, is
 // taken as exponential in the log of the surprise (a Pareto tail; Hill 1975, and Siffer et al.,
 // KDD'17, for its use on streams), with a mean excess shrunk towards an expectation.
 type history struct {
-	atLeast []uint32 // [HistoryBins]: how many past surprises were in this bin or above
+	atLeast []uint32 // [HistoryBins]: how many past blocks reached this bin
 
 	shape   tailShape
 	total   float32
@@ -48,9 +55,9 @@ type history struct {
 	excess  float32
 	logTail float32
 
-	// The agents of a round share a few bins: their scores are worked out once.
-	known  [kernels.SurpriseBins / 64]uint64
-	scores [kernels.SurpriseBins]float32
+	// The agents of a round share a few bins: their evidence is worked out once.
+	known    [kernels.SurpriseBins / 64]uint64
+	evidence [kernels.SurpriseBins]float32
 }
 
 // tailShape are the parameters of the tail.
@@ -58,8 +65,8 @@ type tailShape struct {
 	share, expected, trust, rankMix float32
 }
 
-// fit computes the tail from the counts and empties the cache of scores. The history does not
-// change between fit and the scores drawn from it.
+// fit computes the tail from the counts and empties the cache of evidence. The history does not
+// change between fit and the evidence drawn from it.
 func (h *history) fit() {
 	clear(h.known[:])
 	h.total = float32(h.atLeast[0])
@@ -72,7 +79,7 @@ func (h *history) fit() {
 			hi = mid
 		}
 	}
-	tail, sum := uint32(0), uint32(0) // observations beyond the bin, and their distances in half bins
+	tail, sum := uint32(0), uint32(0) // blocks beyond the bin, and their distances in half bins
 	if lo+1 < kernels.HistoryBins {
 		tail = h.atLeast[lo+1]
 		sum = tail
@@ -87,16 +94,22 @@ func (h *history) fit() {
 	h.logTail = fmath.Log((h.total + 1) / (float32(tail) + 1))
 }
 
-// score returns the surprise of a fine bin in nats, from the cache that fit empties.
-func (h *history) score(bin uint32) float32 {
+// against returns the evidence of a fine bin, at least 1, from the cache that fit empties.
+func (h *history) against(bin uint32) float32 {
 	if h.known[bin/64]>>(bin%64)&1 == 0 {
 		h.known[bin/64] |= 1 << (bin % 64)
-		h.scores[bin] = h.surprisal(bin)
+		h.evidence[bin] = evidenceOf(h.surprisal(bin))
 	}
-	return h.scores[bin]
+	return h.evidence[bin]
 }
 
-// surprisal computes the score of a bin; see history.
+// evidenceOf returns the inverse of the probability of a surprise in nats, which is limited to
+// [0, MostNats].
+func evidenceOf(nats float32) float32 {
+	return fmath.Exp(fmath.Max(0, fmath.Min(kernels.MostNats, nats)))
+}
+
+// surprisal computes the surprise of a bin in nats; see history.
 func (h *history) surprisal(bin uint32) float32 {
 	const fine = math.Ln2 / kernels.SurpriseFine
 	rank := fmath.Log((h.total + 1) / (float32(h.atLeast[bin/(kernels.SurpriseFine/kernels.HistoryFine)]) + 0.5))
@@ -107,7 +120,8 @@ func (h *history) surprisal(bin uint32) float32 {
 	return tail + float32(h.shape.rankMix*(rank-tail))
 }
 
-// add counts a surprise, and halves all counts when they have grown to memory: old ones fade.
+// add counts the largest surprise of a block, and halves all counts when they have grown to memory
+// blocks: old ones fade.
 func (h *history) add(bin, memory uint32) {
 	for b := uint32(0); b <= bin/(kernels.SurpriseFine/kernels.HistoryFine); b++ {
 		h.atLeast[b]++

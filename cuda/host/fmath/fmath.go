@@ -49,6 +49,24 @@ func Tanh(x float32) float32 {
 	return float32(x*(27+q)) / (27 + float32(9*q))
 }
 
+// Exp returns the natural exponential of x in [0, 80], to 2e-4 relative: 2^i times a cubic in the
+// rest of x/ln 2.
+func Exp(x float32) float32 {
+	y := float32(x * 1.442695)
+	i := int32(y)
+	f := y - float32(i)
+	s := float32(f*0.0781455737) + 0.226173572
+	s = float32(f*s) + 0.695556856
+	s = float32(f*s) + 1
+	return float32(s * math.Float32frombits(uint32(i+127)<<23))
+}
+
+// Log2Rough returns the binary logarithm of a positive, normal x to 0.09: its exponent, and straight
+// inside of an octave. It is continuous and monotone.
+func Log2Rough(x float32) float32 {
+	return float32(float32(int32(math.Float32bits(x)))*(1.0/(1<<23))) - 127
+}
+
 // Log returns the natural logarithm of a positive, normal x, to about 1e-7 relative: x = 2^e·m with
 // m in [√½, √2), and log m = 2·artanh((m-1)/(m+1)) as a series to the ninth power.
 func Log(x float32) float32 {

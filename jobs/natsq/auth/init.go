@@ -338,6 +338,10 @@ func (f *Folder) writeConfig() error {
 		if c.Name == systemAccount {
 			fmt.Fprintf(&b, "system_account: %s\n", c.Subject)
 		}
+		if c.Name == clusterAccount {
+			// Leaf nodes without streams pass requests to the streams on as they are.
+			fmt.Fprintf(&b, "default_js_domain { %s: \"\" }\n", c.Subject)
+		}
 		preload = append(preload, fmt.Sprintf("  # %s\n  %s: %s\n", c.Name, c.Subject, text))
 	}
 	fmt.Fprintf(&b, "resolver_preload {\n%s}\n", strings.Join(preload, ""))

@@ -1,6 +1,11 @@
 package natsconn
 
-import "errors"
+import (
+	"errors"
+	"fmt"
+
+	"github.com/exoswarm/exoswarm/jobs"
+)
 
 // errElected ends a request to a stream leader that has been replaced and may never answer.
 var errElected = errors.New("a stream has another leader")
@@ -15,6 +20,11 @@ var errReconnected = errors.New("the connection was away")
 
 // errLost tells what to do about a server that was lost.
 var errLost = errors.New("start it again, or wait longer for it with --patience")
+
+// ErrNoStreams is returned to a login that may not make the streams of the cluster while they are
+// missing. It wraps jobs.ErrDenied.
+var ErrNoStreams = fmt.Errorf("the streams are not made yet: an operator makes them with exoswarm init --yes: %w",
+	jobs.ErrDenied)
 
 // errNoSpace ends the tries of RetryUnlessFull.
 var errNoSpace = errors.New("the server has no room")

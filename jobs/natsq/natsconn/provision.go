@@ -207,6 +207,10 @@ func (c *Conn) missing(ctx context.Context, name string, notFound error, look,
 	if ctx.Err() == nil && look(ctx) == nil {
 		return nil
 	}
+	// The refusal of the server names a right, and another login is not what is missing.
+	if errors.Is(err, jobs.ErrDenied) && name != wire.AuditStream {
+		return ErrNoStreams
+	}
 	return fmt.Errorf("create %s: %w", name, err)
 }
 

@@ -189,11 +189,14 @@ func (r *Registry) Agents(ctx context.Context) ([]jobs.Agent, error) {
 	return all, err
 }
 
+// OtherVersion is the State of an agent whose record has another version of the protocol.
+const OtherVersion = "of another version"
+
 // readAgent decodes the record of an agent. A record that it cannot decode gets a State that says
 // so.
 func readAgent(key string, value []byte) (a jobs.Agent) {
 	if json.Unmarshal(value, &a) != nil || a.Version != jobs.Version {
-		return jobs.Agent{Name: key, State: "of another version"}
+		return jobs.Agent{Name: key, State: OtherVersion}
 	}
 	return a
 }

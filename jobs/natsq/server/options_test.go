@@ -130,10 +130,15 @@ func TestOptionsRefused(t *testing.T) {
 		"a name":            {Options{Host: "example.com"}, true, "is not a loopback address"},
 		"accounts, cluster": {Options{Auth: f.ConfigFile(), ClusterPort: 1}, true, "know each other by a token"},
 		"no folder":         {Options{Dir: filepath.Join(dir, "none")}, true, "data folder: "},
-		"a file":            {Options{Dir: text}, true, "is not a folder"},
-		"no accounts":       {Options{Auth: text}, true, "names no operator or no system account"},
-		"no auth file":      {Options{Auth: filepath.Join(dir, "none")}, true, "make the file with exoswarm auth init"},
-		"bad accounts":      {Options{Auth: bad}, true, "make the file with exoswarm auth init"},
+		"an unwritable folder": {
+			Options{Dir: "/proc/self"},
+			true,
+			"data folder /proc/self: this process may not write there",
+		},
+		"a file":       {Options{Dir: text}, true, "is not a folder"},
+		"no accounts":  {Options{Auth: text}, true, "names no operator or no system account"},
+		"no auth file": {Options{Auth: filepath.Join(dir, "none")}, true, "make the file with exoswarm auth init"},
+		"bad accounts": {Options{Auth: bad}, true, "make the file with exoswarm auth init"},
 		"routes": {Options{Routes: []string{"127.0.0.1:1"}}, true, "routes without a cluster port: set " +
 			"both (--cluster-port)"},
 		"a route": {

@@ -138,6 +138,10 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	if !info.IsDir() {
 		return nil, invalid("nats server: data folder %s is not a folder", o.Dir)
 	}
+	if err := writable(o.Dir); err != nil {
+		return nil, invalid("nats server: data folder %s: this process may not write there: give it the folder: %v",
+			o.Dir, err)
+	}
 	if n, err := free(o.Dir); err != nil {
 		return nil, fmt.Errorf("nats server: %w", err)
 	} else if n < startFree {
@@ -269,6 +273,16 @@ func (s *Server) MonitorURL() string {
 	return "http://" + at.String()
 }
 
+// writable returns an error if the process cannot make a file in a folder. The NATS server would
+// start without streams, after half a minute.
+func writable(dir string) error {
+	probe, err := os.CreateTemp(dir, ".probe-*")
+	if err != nil {
+		return err
+	}
+	return errors.Join(probe.Close(), os.Remove(probe.Name()))
+}
+
 // loopback reports whether only this machine reaches an address.
 func loopback(host string) bool {
 	ip := net.ParseIP(host)
@@ -351,6 +365,10 @@ func (s *Server) URL() string {
 	}
 	return s.ns.ClientURL()
 }
+
+// Clients returns the number of connected clients. It takes the lock of the server and waits for
+// nothing else.
+func (s *Server) Clients() int { return s.ns.NumClients() }
 
 // InProcessConn makes a connection that never leaves the process; nats.InProcessServer takes the
 // Server for it.
