@@ -122,9 +122,11 @@ func (s *stream) entry(
 		}
 		// The batch counts as decided only after this, so a slow sink slows the reading.
 		for _, t := range s.sinks {
+			began := time.Now()
 			if err := t.Send(ctx, s.decided+1, d); err != nil { // only this goroutine changes it
 				return false, err
 			}
+			s.Metrics.sent(time.Since(began))
 		}
 	case swarms.EntryEnd:
 		if err := json.Unmarshal(e.Data, end); err != nil {

@@ -106,6 +106,9 @@ func (k *orderedOutput) write(data []byte) (*batch.Decisions, error) {
 		// A value beyond the histogram's hour counts as an hour.
 		_ = k.hist.RecordValue(min(max((now-d.Read[i])/1000, 1), k.hist.HighestTrackableValue()))
 	}
+	if len(d.Read) > 0 {
+		k.s.Metrics.decided(time.Duration(now - d.Read[0]))
+	}
 	if k.packer != nil {
 		err = k.enc.Piece(0, bytes.NewReader(k.line))
 		k.line = k.line[:0]

@@ -37,6 +37,7 @@ type stream struct {
 	sent     uint64 // batches appended
 	decided  uint64 // batches answered: each has one decision, in their order
 	reported time.Time
+	counted  StreamProgress // the state as of the last count
 
 	answered chan struct{} // collect has increased decided
 	entities *entities     // nil for a job without a key
@@ -223,8 +224,22 @@ func (s *stream) report(done bool) {
 	defer s.mu.Unlock()
 	if now := time.Now(); done || now.Sub(s.reported) > 200*time.Millisecond {
 		s.reported = now
+		s.countLocked()
 		p := s.state
 		p.Done = done
 		s.progress(p)
 	}
+}
+
+// count adds to the metrics what the job has done since the last count.
+func (s *stream) count() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.countLocked()
+}
+
+// countLocked is count with mu held.
+func (s *stream) countLocked() {
+	s.Metrics.add(s.counted, s.state)
+	s.counted = s.state
 }

@@ -46,6 +46,8 @@ type Options struct {
 	// Streams are the JetStream streams that jobs of tenants may read and publish to. Jobs without
 	// a tenant may use any stream.
 	Streams Streams
+	// Metrics counts rows and decisions; nil for none.
+	Metrics *Metrics
 	// Stall is the longest wait for a decision that is due; 0 means 60 s.
 	Stall time.Duration
 }
@@ -112,7 +114,10 @@ func (s *Streamer) Handle(ctx context.Context, job jobs.Job, progress func(any))
 	st := &stream{
 		Streamer: s, id: job.ID, progress: progress, answered: make(chan struct{}, 1), ahead: make(chan struct{}, 1),
 	}
+	ended := s.Metrics.begin()
 	result, err := st.attempt(ctx, job)
+	st.count()
+	ended()
 	if cause := context.Cause(ctx); cause != nil && errors.Is(err, context.Canceled) {
 		err = cause // a call that ctx ended says only that it was cancelled
 	}

@@ -7,6 +7,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
@@ -40,6 +41,7 @@ type Agent struct {
 	spans      *timeline.Ring
 	violations violations
 	freed      freed
+	refusals   atomic.Uint64 // calls of refuse
 
 	mu          sync.Mutex
 	queued      *sync.Cond              // tells that queue has an element, or that the agent ends
@@ -83,6 +85,7 @@ func Start(o Options) (*Agent, error) {
 		Tracer: telemetry.Tracer(o.Tracing, "github.com/exoswarm/exoswarm/gpuagents"),
 		Freed:  a.freed.signal, Violated: a.violations.set, Keeps: a.hasParkedMemory,
 	})
+	unfollow := a.metrics.agents.follow(a)
 	a.running.Go(func() { a.keepSession(ctx) })
 	a.running.Go(func() { a.watch(ctx) })
 	a.running.Go(func() { a.freed.returnMemory(ctx) })
@@ -101,6 +104,7 @@ func Start(o Options) (*Agent, error) {
 		a.wakes.Close()
 		a.endSession()
 		a.pool.Close()
+		unfollow()
 		close(a.closed)
 	}()
 	return a, nil

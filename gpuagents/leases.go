@@ -154,6 +154,7 @@ func (a *Agent) decline(ctx context.Context, s swarms.Session, p *assignment) {
 // refuse logs, once a minute, that shards are left to other agents. a.mu is held.
 func (a *Agent) refuse() {
 	a.refused = true
+	a.refusals.Add(1)
 	if now := time.Now(); now.Sub(a.warned) > time.Minute {
 		a.warned = now
 		a.o.Logger.Warn(

@@ -1,22 +1,28 @@
 package gpuagents
 
 import (
+	"maps"
+	"sync"
+	"time"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/gpuagents/pool"
 	"github.com/exoswarm/exoswarm/gpuagents/shard"
+	"github.com/exoswarm/exoswarm/gpuagents/timeline"
 )
 
 // Metrics counts what agents do, by cell and never by swarm, and where pages are, by tier. One may
 // serve several agents. A nil Metrics counts nothing.
 type Metrics struct {
-	pages *pages.Metrics
-	pool  *pool.Metrics
-	shard *shard.Metrics
+	pages  *pages.Metrics
+	pool   *pool.Metrics
+	shard  *shard.Metrics
+	agents *agentMetrics
 }
 
-// NewMetrics registers the metrics of agents. docs/operations.md lists names and labels.
+// NewMetrics registers the metrics of agents. docs/metrics.md lists names and labels.
 func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 	pages := pages.NewMetrics()
 	if err := r.Register(pages); err != nil {
@@ -30,7 +36,11 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Metrics{pages: pages, pool: pool, shard: shard}, nil
+	agents := newAgentMetrics()
+	if err := r.Register(agents); err != nil {
+		return nil, err
+	}
+	return &Metrics{pages: pages, pool: pool, shard: shard, agents: agents}, nil
 }
 
 // parts returns the metrics of the packages below. Those of a nil Metrics are nil and count
@@ -40,4 +50,99 @@ func (m *Metrics) parts() Metrics {
 		return Metrics{}
 	}
 	return *m
+}
+
+// agentMetrics collects the assignments of agents and the time of the stages of their batches. It
+// asks the agents at each scrape. A nil agentMetrics follows nothing.
+type agentMetrics struct {
+	assignments, stages, refusals *prometheus.Desc
+
+	mu    sync.Mutex
+	all   map[*Agent]bool
+	ended []time.Duration // of the stages of agents that have ended
+	left  uint64          // refusals of agents that have ended
+}
+
+// newAgentMetrics returns metrics without agents. Start adds an agent with follow.
+func newAgentMetrics() *agentMetrics {
+	desc := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc("exoswarm_"+name, help, labels, nil)
+	}
+	return &agentMetrics{
+		assignments: desc(
+			"gpuagent_assignments",
+			"Shards that the agent knows. served: it works on the shard; parked: "+
+				"it holds the lease and waits for an entry; waiting: another agent has the lease, or this agent has "+
+				"as "+
+				"many as it may; queued: it is about to try; over: nothing follows in the log.",
+			"state",
+		),
+		stages: desc("swarm_stage_seconds_total", "Time of the batches of all shards in a stage of the pipeline. "+
+			"Stages of several shards, and of the batches of one shard, overlap.", "stage"),
+		refusals: desc("gpuagent_refusals_total", "Times that the agent left a shard to other agents because it has "+
+			"as many as it may."),
+		all: map[*Agent]bool{}, ended: make([]time.Duration, len(timeline.Stages())),
+	}
+}
+
+// follow adds an agent until ended is called.
+func (m *agentMetrics) follow(a *Agent) (ended func()) {
+	if m == nil {
+		return func() {}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.all[a] = true
+	return func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		delete(m.all, a)
+		for i, d := range a.spans.Totals() {
+			m.ended[i] += d
+		}
+		m.left += a.refusals.Load()
+	}
+}
+
+// Describe implements prometheus.Collector.
+func (m *agentMetrics) Describe(out chan<- *prometheus.Desc) {
+	out <- m.assignments
+	out <- m.stages
+	out <- m.refusals
+}
+
+// assignmentStates are the values of the label state.
+var assignmentStates = map[assignmentState]string{
+	stateQueued: "queued", stateWaiting: "waiting", stateServed: "served", stateParked: "parked", stateOver: "over",
+}
+
+// Collect implements prometheus.Collector.
+func (m *agentMetrics) Collect(out chan<- prometheus.Metric) {
+	m.mu.Lock()
+	all, took, refusals := maps.Clone(m.all), append([]time.Duration(nil), m.ended...), m.left
+	m.mu.Unlock()
+	states := map[assignmentState]int{}
+	for a := range all {
+		a.countAssignments(states)
+		for i, d := range a.spans.Totals() {
+			took[i] += d
+		}
+		refusals += a.refusals.Load()
+	}
+	for state, name := range assignmentStates {
+		out <- prometheus.MustNewConstMetric(m.assignments, prometheus.GaugeValue, float64(states[state]), name)
+	}
+	for i, name := range timeline.Stages() {
+		out <- prometheus.MustNewConstMetric(m.stages, prometheus.CounterValue, took[i].Seconds(), name)
+	}
+	out <- prometheus.MustNewConstMetric(m.refusals, prometheus.CounterValue, float64(refusals))
+}
+
+// countAssignments adds the assignments of the agent to counts by state.
+func (a *Agent) countAssignments(n map[assignmentState]int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, p := range a.assignments {
+		n[p.state]++
+	}
 }

@@ -44,6 +44,8 @@ func natsCommand() *cobra.Command {
 	f.Int("cluster-port", 0, "port for the other servers of a cluster; 0: no cluster")
 	f.StringArray("route", nil, "HOST:PORT: the cluster port of another server; may be given several times, or as "+
 		"several separated by commas")
+	f.String("monitor", "", "HOST:PORT of the monitoring endpoints of NATS (/varz, /jsz, /healthz) over HTTP, for "+
+		"whoever asks; empty for none")
 	f.Bool("fast", false, "do not sync every message to disk: a power cut can lose the last 100 ms")
 	command.LogFlags(f)
 	return cmd
@@ -74,6 +76,7 @@ func serveNATS(cmd *cobra.Command) error {
 	o.Dir, _ = f.GetString("data-dir")
 	o.Name, _ = f.GetString("name")
 	o.ClusterPort, _ = f.GetInt("cluster-port")
+	o.Monitor, _ = f.GetString("monitor")
 	routes, _ := f.GetStringArray("route")
 	for _, list := range routes { // an environment variable is one value
 		o.Routes = append(o.Routes, strings.Split(list, ",")...)
@@ -121,6 +124,9 @@ func serveNATS(cmd *cobra.Command) error {
 		return err
 	}
 	defer s.Close()
+	if url := s.MonitorURL(); url != "" {
+		log.Info("serving the monitoring endpoints", "url", url)
+	}
 	log.Info("nats is ready", "url", s.URL(), "data", o.Dir)
 	service.Ready(func() { s.Clients() })
 	// The deferred call closes the server, and waits until its store is on the disk.

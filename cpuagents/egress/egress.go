@@ -61,6 +61,7 @@ type Guard struct {
 	networks []netip.Prefix
 	resolver *net.Resolver // nil: the system's
 	bound    []bound       // those of all tenants, for For
+	counts   *counts       // shared with the guards that For returns; nil: requests are not counted
 }
 
 // bound is one entry of the list and whose jobs it is for.
@@ -95,7 +96,7 @@ func New(allow []string) (*Guard, error) {
 		}
 		all = append(all, b)
 	}
-	return (&Guard{bound: all}).For(""), nil
+	return (&Guard{bound: all, counts: newCounts()}).For(""), nil
 }
 
 // For returns what the jobs of a tenant may reach; nil for a guard that is nil.
@@ -103,7 +104,7 @@ func (g *Guard) For(tenant string) *Guard {
 	if g == nil {
 		return nil
 	}
-	own := &Guard{resolver: g.resolver, bound: g.bound}
+	own := &Guard{resolver: g.resolver, bound: g.bound, counts: g.counts}
 	for _, b := range g.bound {
 		if binding.Holds(b.tenant, tenant) {
 			own.rules = append(own.rules, b.guard.rules...)
@@ -363,9 +364,13 @@ func (c checked) RoundTrip(r *http.Request) (*http.Response, error) {
 		if r.Body != nil {
 			_ = r.Body.Close()
 		}
+		c.g.counts.refused()
 		return nil, err
 	}
-	return c.Transport.RoundTrip(r)
+	began := time.Now()
+	answer, err := c.Transport.RoundTrip(r)
+	c.g.counts.done(began, answer, err)
+	return answer, err
 }
 
 // DialContext connects to HOST:PORT for protocols other than HTTP, under the same list.

@@ -125,6 +125,28 @@ type Server struct {
 	dropped *prometheus.CounterVec
 }
 
+// newCounts returns the counters of requests, of rows and of dropped samples.
+func newCounts() (requests *prometheus.CounterVec, rows prometheus.Counter, dropped *prometheus.CounterVec) {
+	requests = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Namespace: "exoswarm", Subsystem: "push", Name: "requests_total", Help: "Requests to the push endpoint.",
+	}, []string{"status"})
+	rows = prometheus.NewCounter(prometheus.CounterOpts{
+		Namespace: "exoswarm", Subsystem: "push", Name: "rows_total",
+		Help: "Rows that the push endpoint has stored. Repeated rows are not counted.",
+	})
+	dropped = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Namespace: "exoswarm", Subsystem: "push", Name: "dropped_samples_total",
+		Help: "Samples of Prometheus remote write that are no rows.",
+	}, []string{"reason"})
+	return requests, rows, dropped
+}
+
+// Collectors returns collectors that describe the metrics of an endpoint, for documents.
+func Collectors() []prometheus.Collector {
+	requests, rows, dropped := newCounts()
+	return []prometheus.Collector{requests, rows, dropped}
+}
+
 // Listen checks the options and serves until Close. A mistake in the options is an error of class
 // jobs.CodeInvalid, and nothing listens then. It reserves memory of o.Memory for bodies until
 // Close.
@@ -199,36 +221,12 @@ func Listen(o Options) (_ *Server, err error) {
 	if err != nil {
 		return nil, bad("%v", err)
 	}
+	counts, rows, dropped := newCounts()
 	p := &Server{
 		most: most,
 		o:    o, addr: l.Addr(), ended: make(chan struct{}), at: make(chan struct{}, maxRequests),
 		parsers: make(chan struct{}, maxParsers),
-		counts: prometheus.NewCounterVec(
-			prometheus.CounterOpts{
-				Namespace: "exoswarm",
-				Subsystem: "push",
-				Name:      "requests_total",
-				Help:      "Requests to the push endpoint, by status.",
-			},
-			[]string{"status"},
-		),
-		dropped: prometheus.NewCounterVec(
-			prometheus.CounterOpts{
-				Namespace: "exoswarm",
-				Subsystem: "push",
-				Name:      "dropped_samples_total",
-				Help:      "Samples of Prometheus remote write that are no rows, by reason.",
-			},
-			[]string{"reason"},
-		),
-		rows: prometheus.NewCounter(
-			prometheus.CounterOpts{
-				Namespace: "exoswarm",
-				Subsystem: "push",
-				Name:      "rows_total",
-				Help:      "Rows that the push endpoint has stored.",
-			},
-		),
+		counts: counts, rows: rows, dropped: dropped,
 	}
 	if o.Metrics != nil {
 		if err := errors.Join(

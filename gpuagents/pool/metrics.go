@@ -25,7 +25,7 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 		deviceErrors: counter("device_errors_total",
 			"Failures of the device under a shard, and batches that it had no room for.", "device", "class"),
 		rebuilds: counter("device_rebuilds_total",
-			"Times that a broken device was opened anew, by the outcome: opened or failed.", "device", "outcome"),
+			"Times that a broken device was opened again, by the outcome: opened or failed.", "device", "outcome"),
 	}
 	for _, c := range []prometheus.Collector{m.level, m.deviceErrors, m.rebuilds} {
 		if err := r.Register(c); err != nil {

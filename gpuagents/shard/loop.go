@@ -46,6 +46,7 @@ type loop struct {
 	server     *Server
 	place      Place
 	cell       string
+	stepped    int64  // agents that an observation steps
 	device     string // name of the device, in metrics
 	state      state.State
 	rounds     *state.Rounds
@@ -79,6 +80,7 @@ func (a *Server) openLoop(
 		id:         id,
 		place:      on,
 		cell:       st.Info().Cell,
+		stepped:    st.Info().Stepped,
 		device:     on.Device().Properties().Name,
 		state:      st,
 		rounds:     &state.Rounds{},
@@ -236,7 +238,7 @@ func (t *loop) apply(ctx context.Context, s *entryBatch) error {
 			d.answer, given = given[0], given[1:]
 			if it.Kind != swarms.EntryEnd {
 				t.place.Succeeded(d.answer.Halved)
-				t.server.o.Metrics.applied(t.cell, d.answer, took)
+				t.server.o.Metrics.applied(t.cell, d.answer, t.stepped, took, d.span)
 			}
 		}
 		if it.Seq <= t.replayed {

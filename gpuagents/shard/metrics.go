@@ -5,8 +5,10 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/exoswarm/exoswarm/gpuagents/state"
+	"github.com/exoswarm/exoswarm/internal/telemetry"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
 
@@ -14,7 +16,9 @@ import (
 // nil Metrics counts nothing.
 type Metrics struct {
 	shards                              *prometheus.GaugeVec
+	agents, groups, stored              *prometheus.GaugeVec
 	observations, rejected, checkpoints *prometheus.CounterVec
+	steps                               *prometheus.CounterVec
 	dropped                             *prometheus.CounterVec
 	apply, checkpoint, batch            *prometheus.HistogramVec
 	limit                               *prometheus.GaugeVec
@@ -28,7 +32,7 @@ type Metrics struct {
 	busy map[string]*busy // by device
 }
 
-// NewMetrics registers the metrics of shards. docs/operations.md lists names and labels.
+// NewMetrics registers the metrics of shards. docs/metrics.md lists names and labels.
 func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(
@@ -105,6 +109,11 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 			},
 			[]string{"cell"},
 		),
+		agents: gauge("agents", "Agents of the shards that are served now."),
+		groups: gauge("groups", "Groups of the shards that are served now."),
+		stored: gauge("checkpoint_timestamp_seconds", "Unix time of the last checkpoint that a shard has stored."),
+		steps: counter("steps_total", "Steps of agents, by observations and by ticks, those of a replay too. An "+
+			"observation of a group steps all of its agents."),
 		observations: counter("observations_total", "Observations that were applied, those of a replay too."),
 		dropped: counter(
 			"dropped_observations_total",
@@ -121,7 +130,7 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 			"How long the state takes to apply an entry and have its answer, without the log: observations, with "+
 				"those of the entries that they are merged with, ticks, queries.",
 		),
-		checkpoint: histogram("checkpoint_seconds", "How long a shard stands still for a checkpoint."),
+		checkpoint: histogram("checkpoint_seconds", "Pause of a shard for a checkpoint."),
 		claims: counter(
 			"residency_claims_total", "Pages of swarms with residency: gpu that were compared with the device.",
 		),
@@ -134,7 +143,7 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 	for _, c := range []prometheus.Collector{
 		m.shards, m.observations, m.dropped, m.rejected, m.checkpoints, m.apply, m.checkpoint, m.busySeconds,
 		m.batch, m.limit, m.claims, m.violations,
-		m.lag, m.replaying, m.replayAt, m.replayOf, m.handovers, m.parting,
+		m.lag, m.replaying, m.replayAt, m.replayOf, m.handovers, m.parting, m.agents, m.groups, m.stored, m.steps,
 	} {
 		if err := r.Register(c); err != nil {
 			return nil, err
@@ -143,27 +152,48 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 	return m, nil
 }
 
-// serving counts a shard until done is called.
-func (m *Metrics) serving(cell string) (done func()) {
+// serving counts a shard, its agents and its groups until done is called. Every counter of the cell
+// is there from then on, at 0: a rate of a counter that appears with its first event misses that.
+func (m *Metrics) serving(of state.Info, groups int) (done func()) {
 	if m == nil {
 		return func() {}
 	}
-	m.shards.WithLabelValues(cell).Inc()
-	return m.shards.WithLabelValues(cell).Dec
+	add := func(sign float64) {
+		m.shards.WithLabelValues(of.Cell).Add(sign)
+		m.agents.WithLabelValues(of.Cell).Add(sign * float64(of.Agents))
+		m.groups.WithLabelValues(of.Cell).Add(sign * float64(groups))
+	}
+	for _, c := range []*prometheus.CounterVec{m.observations, m.rejected, m.steps} {
+		c.WithLabelValues(of.Cell)
+	}
+	for _, outcome := range []string{"stored", "failed"} {
+		m.checkpoints.WithLabelValues(of.Cell, outcome)
+	}
+	for why, reason := range batch.Reasons {
+		if why != int(batch.Applied) {
+			m.dropped.WithLabelValues(of.Cell, reason)
+		}
+	}
+	m.apply.WithLabelValues(of.Cell)
+	add(1)
+	return func() { add(-1) }
 }
 
 // applied counts the observations of an answer, and the time in which its entry was applied.
-func (m *Metrics) applied(cell string, a state.Answer, took time.Duration) {
+// span is that of the entry; the time has it as an exemplar if it is sampled.
+// stepped is how many agents an observation steps.
+func (m *Metrics) applied(cell string, a state.Answer, stepped int64, took time.Duration, span trace.Span) {
 	if m == nil {
 		return
 	}
+	m.steps.WithLabelValues(cell).Add(float64(a.Steps + int64(a.Observations)*stepped))
 	m.observations.WithLabelValues(cell).Add(float64(a.Observations))
 	for why, n := range a.Dropped {
 		if why != int(batch.Applied) && n > 0 {
 			m.dropped.WithLabelValues(cell, batch.Reasons[why]).Add(float64(n))
 		}
 	}
-	m.apply.WithLabelValues(cell).Observe(took.Seconds())
+	telemetry.Observe(m.apply.WithLabelValues(cell), took.Seconds(), span)
 }
 
 // audited counts the claims of a comparison, and whether it found a violation.
@@ -301,5 +331,8 @@ func (m *Metrics) saved(cell string, err error, took time.Duration) {
 		outcome = "failed"
 	}
 	m.checkpoints.WithLabelValues(cell, outcome).Inc()
+	if err == nil {
+		m.stored.WithLabelValues(cell).SetToCurrentTime()
+	}
 	m.checkpoint.WithLabelValues(cell).Observe(took.Seconds())
 }

@@ -66,7 +66,7 @@ func (a *Server) Serve(ctx context.Context, do Task) (err error) {
 	kept := state.NewSnapshotter(st, s, spec, has, a.o.Snapshots)
 	st = kept
 	of := st.Info()
-	defer a.o.Metrics.serving(of.Cell)()
+	defer a.o.Metrics.serving(of, has.Groups)()
 	log.Log(ctx, open.level(), "serving shard", "groups", has.Groups, "agents", of.Agents, "pages", st.Memory().Count(),
 		"device", on.Device().Properties().Name, "answered", w.answered)
 	st.Memory().SetMetrics(a.o.PageMetrics)

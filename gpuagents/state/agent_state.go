@@ -67,7 +67,13 @@ func (s *agentState) Info() Info {
 	if s.groups.Shards > 1 {
 		fmt.Fprintln(h, s.groups)
 	}
-	return Info{Cell: a.Cell().Cell.Name, Agents: a.Len(), Checkpoint: s.every, Digest: hex.EncodeToString(h.Sum(nil))}
+	return Info{
+		Cell:       a.Cell().Cell.Name,
+		Agents:     a.Len(),
+		Stepped:    1,
+		Checkpoint: s.every,
+		Digest:     hex.EncodeToString(h.Sum(nil)),
+	}
 }
 
 // Memory implements State.
@@ -172,7 +178,7 @@ func (s *agentState) tick(ctx context.Context, data []byte) (Answer, error) {
 		}
 	}
 	data, err = json.Marshal(done)
-	return Answer{Kind: swarms.EntryTicked, Data: data}, err
+	return Answer{Kind: swarms.EntryTicked, Data: data, Steps: int64(r.Stepped)}, err
 }
 
 // query answers the states of agents or groups, in the order of the question. It reads pages where

@@ -8,6 +8,7 @@ type Answer struct {
 	Data         []byte                                // of that entry
 	Body         interface{ Encode() ([]byte, error) } // encodes to Data; nil: Data is complete
 	Observations int                                   // that were applied
+	Steps        int64                                 // of agents, by a tick
 	Dropped      [len(batch.Reasons)]int               // the others, by reason
 	Halved       int                                   // how often the device had no memory for the batch
 }

@@ -128,6 +128,7 @@ func (s *groupState) Info() Info {
 	return Info{
 		Cell:       s.bound.Cell.Name,
 		Agents:     int64(s.groups) * int64(s.layout.Agents),
+		Stepped:    int64(s.layout.Agents),
 		Checkpoint: s.every,
 		Digest:     s.digest(),
 	}

@@ -56,8 +56,10 @@ type State interface {
 // Info is what does not change in a State. The caller compares it with a checkpoint before it opens
 // the pages.
 type Info struct {
-	Cell       string // name of the cell
-	Agents     int64  // of the shard
+	Cell   string // name of the cell
+	Agents int64  // of the shard
+	// Stepped is how many agents an observation steps: those of its group, or the one that it is for.
+	Stepped    int64
 	Checkpoint swarm.Checkpoint
 	// Digest is a digest of all that the content of the pages depends on beside the log. Pages with
 	// another digest are not read. The text of the kernels represents the computation of the cell,

@@ -57,7 +57,8 @@ type Span struct {
 type Ring struct {
 	mu    sync.Mutex
 	spans [Length]Span
-	count uint64 // of all spans so far
+	count uint64                // of all spans so far
+	took  [stages]time.Duration // of all spans so far, by stage
 }
 
 // NewRing returns an empty ring.
@@ -68,7 +69,21 @@ func (r *Ring) add(s Span) {
 	r.mu.Lock()
 	r.spans[r.count%Length] = s
 	r.count++
+	if s.Stage < stages {
+		r.took[s.Stage] += s.Took
+	}
 	r.mu.Unlock()
+}
+
+// Totals returns the time of all spans so far by stage, in the order of Stages. Stages of several
+// shards, and of the batches of one shard, overlap. The slice is the caller's.
+func (r *Ring) Totals() []time.Duration {
+	if r == nil {
+		return make([]time.Duration, stages)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return append([]time.Duration(nil), r.took[:]...)
 }
 
 // Since returns the spans that ended after a time, in the order in which they ended. The slice is

@@ -25,6 +25,9 @@ func TestRing(t *testing.T) {
 			t.Fatalf("span %d is %+v", i, s)
 		}
 	}
+	if sum := r.Totals()[Kernel]; sum != (Length+100)*time.Millisecond || r.Totals()[Page] != 0 {
+		t.Errorf("the kernels took %v, want %v", sum, (Length+100)*time.Millisecond)
+	}
 	if late := r.Since(start.Add((Length + 50) * time.Millisecond)); len(late) != 50 {
 		t.Errorf("%d late spans, want 50", len(late))
 	}

@@ -5,6 +5,9 @@ import (
 	"context"
 	"log/slog"
 	"sync"
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
 )
 
 // ringLines and ringBytes bound the lines that a process keeps of its log.
@@ -57,6 +60,7 @@ func newRinged(h slog.Handler, o *slog.HandlerOptions) slog.Handler {
 // Handle implements slog.Handler.
 func (h ringed) Handle(ctx context.Context, r slog.Record) error {
 	_ = h.ring.Handle(ctx, r.Clone()) // to memory
+	countLine(r.Level)
 	return h.Handler.Handle(ctx, r)
 }
 
@@ -68,4 +72,37 @@ func (h ringed) WithAttrs(a []slog.Attr) slog.Handler {
 // WithGroup implements slog.Handler.
 func (h ringed) WithGroup(name string) slog.Handler {
 	return ringed{h.Handler.WithGroup(name), h.ring.WithGroup(name)}
+}
+
+// logLevels are the values of the label level, from the lowest one on.
+var logLevels = [...]string{"debug", "info", "warn", "error"}
+
+// logLines counts the lines of this process, which has one log, by level.
+var logLines [len(logLevels)]atomic.Uint64
+
+// countLine counts a line. A level between two named ones counts as the lower one.
+func countLine(l slog.Level) {
+	i := 0
+	for _, least := range []slog.Level{slog.LevelInfo, slog.LevelWarn, slog.LevelError} {
+		if l >= least {
+			i++
+		}
+	}
+	logLines[i].Add(1)
+}
+
+// logCounts collects how many lines the process has logged.
+type logCounts struct{}
+
+var logDesc = prometheus.NewDesc("exoswarm_log_messages_total", "Lines that the process has logged.",
+	[]string{"level"}, nil)
+
+// Describe implements prometheus.Collector.
+func (logCounts) Describe(out chan<- *prometheus.Desc) { out <- logDesc }
+
+// Collect implements prometheus.Collector.
+func (logCounts) Collect(out chan<- prometheus.Metric) {
+	for i, level := range logLevels {
+		out <- prometheus.MustNewConstMetric(logDesc, prometheus.CounterValue, float64(logLines[i].Load()), level)
+	}
 }

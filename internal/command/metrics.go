@@ -1,6 +1,7 @@
 package command
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,6 +18,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/exoswarm/exoswarm/internal/families"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 )
 
 // MetricsFlag adds --metrics.
@@ -24,6 +28,11 @@ func MetricsFlag(f *pflag.FlagSet) {
 	f.String("metrics", "", "HOST:PORT to serve /metrics (Prometheus), /livez, /readyz and /healthz on, to whoever "+
 		"asks; empty for none of them")
 }
+
+// ProgramAnnotation is the annotation of a root command that names the program in
+// exoswarm_build_info; without it the name of the command does. Alerts tell by it what a process may
+// have open.
+const ProgramAnnotation = "program"
 
 // checkPatience bounds all checks of a request: a probe of the default second or two gets its
 // answer in time.
@@ -35,10 +44,10 @@ type Check func(ctx context.Context) error
 
 // Metrics is the registry of a process, served over HTTP where --metrics says so.
 type Metrics struct {
-	*prometheus.Registry
+	*families.Registry
 	// slow has the metrics whose collection takes milliseconds of a processor. A scrape reads them, the
 	// questions of a dashboard, one a second, do not.
-	slow   *prometheus.Registry
+	slow   *families.Registry
 	addr   string
 	server *http.Server
 	ended  chan struct{}
@@ -48,15 +57,11 @@ type Metrics struct {
 }
 
 // NewMetrics makes the registry, with the metrics of the build, the runtime and the process in it,
-// and serves it. /livez answers 200 as long as the process answers at all; /readyz and /healthz
+// and serves it, in the text format of Prometheus or in OpenMetrics, with exemplars, if the client
+// accepts that. /livez answers 200 as long as the process answers at all; /readyz and /healthz
 // answer 200, or 503 and the reasons of the checks that fail.
 func NewMetrics(cmd *cobra.Command, log *slog.Logger) (*Metrics, error) {
-	m := &Metrics{
-		Registry: prometheus.NewRegistry(), slow: prometheus.NewRegistry(), checks: map[string]Check{},
-	}
-	m.slow.MustRegister(NewHoldings("/proc/self"))
-	m.MustRegister(newBuildInfo(cmd.Root().Name()), collectors.NewGoCollector(),
-		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewBuildInfoCollector())
+	m := newMetrics(cmp.Or(cmd.Root().Annotations[ProgramAnnotation], cmd.Root().Name()))
 	addr, _ := cmd.Flags().GetString("metrics")
 	if addr == "" {
 		return m, nil
@@ -68,7 +73,7 @@ func NewMetrics(cmd *cobra.Command, log *slog.Logger) (*Metrics, error) {
 	errorLog := slog.NewLogLogger(log.Handler(), slog.LevelWarn)
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(m.all(),
-		promhttp.HandlerOpts{Registry: m.Registry, ErrorLog: errorLog}))
+		promhttp.HandlerOpts{Registry: m.Registry, ErrorLog: errorLog, EnableOpenMetrics: true}))
 	ready := func(w http.ResponseWriter, r *http.Request) {
 		if err := m.Ready(r.Context()); err != nil {
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
@@ -92,6 +97,41 @@ func NewMetrics(cmd *cobra.Command, log *slog.Logger) (*Metrics, error) {
 	}()
 	log.Info("serving metrics", "url", "http://"+m.addr+"/metrics")
 	return m, nil
+}
+
+// newMetrics returns the registry of a program with the metrics that every process has.
+func newMetrics(program string) *Metrics {
+	m := &Metrics{Registry: families.NewRegistry(), slow: families.NewRegistry(), checks: map[string]Check{}}
+	m.slow.MustRegister(NewHoldings("/proc/self"), readiness{m})
+	m.MustRegister(newBuildInfo(program), logCounts{}, collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewBuildInfoCollector())
+	return m
+}
+
+// Describe returns the families that the processes of a program have before they add their own,
+// and those of a connection to NATS.
+func Describe(program string) (*families.Registry, error) {
+	m := newMetrics(program)
+	var none *natsconn.Conn
+	err := errors.Join(m.Register(NewHoldings("/proc/self")), m.Register(readiness{m}), m.Register(none.Collector()))
+	return m.Registry, err
+}
+
+// readiness is a gauge of the answer of /readyz. A scrape waits for the checks.
+type readiness struct{ m *Metrics }
+
+var readyDesc = prometheus.NewDesc("exoswarm_ready", "1 when every check of /readyz passes, else 0.", nil, nil)
+
+// Describe implements prometheus.Collector.
+func (r readiness) Describe(out chan<- *prometheus.Desc) { out <- readyDesc }
+
+// Collect implements prometheus.Collector.
+func (r readiness) Collect(out chan<- prometheus.Metric) {
+	v := 0.0
+	if r.m.Ready(context.Background()) == nil {
+		v = 1
+	}
+	out <- prometheus.MustNewConstMetric(readyDesc, prometheus.GaugeValue, v)
 }
 
 // all returns every metric of the process.

@@ -80,7 +80,7 @@ func Connect(cmd *cobra.Command, o natsconn.Options, m *Metrics, service *Servic
 				log.Info("the NATS server answers", "after", time.Since(began).Round(time.Millisecond))
 			}
 			m.Require("nats", conn.Health)
-			if err := conn.RegisterMetrics(m); err != nil {
+			if err := m.Register(conn.Collector()); err != nil {
 				conn.Close()
 				return nil, fmt.Errorf("metrics of the connection to NATS: %w", err)
 			}

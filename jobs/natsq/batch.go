@@ -154,7 +154,7 @@ func (w *Worker) runBatch(worker, run context.Context, b Batch, tasks []*task) {
 	for i, t := range tasks {
 		batch[i] = t.job
 		t.began = time.Now()
-		w.Metrics.started(t.src, t.attempt, t.queued)
+		w.Metrics.started(t.src, t.attempt, t.queued, t.span)
 	}
 	w.Logger.Debug("batch started", "kind", tasks[0].src.Kind, "jobs", len(tasks))
 	run = jobs.WithLoggers(run, func(i int) *slog.Logger {
@@ -171,7 +171,7 @@ func (w *Worker) runBatch(worker, run context.Context, b Batch, tasks []*task) {
 		})
 	})
 	for _, t := range tasks {
-		w.Metrics.ended(t.src, t.began)
+		w.Metrics.ended(t.src, t.began, t.span)
 	}
 	if err == nil && len(outs) != len(tasks) {
 		err = jobs.Errorf(jobs.CodeInternal, "the handler of %s gave %d outcomes for %d jobs", tasks[0].src.Kind,

@@ -64,22 +64,24 @@ func TestHealth(t *testing.T) {
 	}
 	defer c.Close()
 	reg := prometheus.NewRegistry()
-	if err := c.RegisterMetrics(reg); err != nil {
+	if err := reg.Register(c.Collector()); err != nil {
 		t.Fatal(err)
 	}
-	connected := func() float64 {
+	value := func(name string) float64 {
 		all, err := reg.Gather()
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, f := range all {
-			if f.GetName() == "exoswarm_nats_connected" {
-				return f.GetMetric()[0].GetGauge().GetValue()
+			if f.GetName() == name {
+				m := f.GetMetric()[0]
+				return m.GetGauge().GetValue() + m.GetCounter().GetValue()
 			}
 		}
-		t.Fatal("there is no metric exoswarm_nats_connected")
+		t.Fatalf("there is no metric %s", name)
 		return 0
 	}
+	connected := func() float64 { return value("exoswarm_nats_connected") }
 	health := func() error {
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		defer cancel()
@@ -124,6 +126,14 @@ func TestHealth(t *testing.T) {
 	}
 	if log.count("is lost") != 1 || log.count("restored") != 1 || log.count("missing from the registry") != 0 {
 		t.Errorf("the log has not one line at the loss and one at the return:\n%s", log)
+	}
+	for _, name := range []string{"exoswarm_nats_disconnects_total", "exoswarm_nats_reconnects_total"} {
+		if n := value(name); n != 1 {
+			t.Errorf("%s is %v after one loss, want 1", name, n)
+		}
+	}
+	if value("exoswarm_nats_messages_total") == 0 || value("exoswarm_nats_bytes_total") == 0 {
+		t.Error("the messages of the connection are not counted")
 	}
 	c.Close()
 	if log.count("is lost") != 1 {

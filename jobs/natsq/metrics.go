@@ -4,7 +4,9 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
 
+	"github.com/exoswarm/exoswarm/internal/telemetry"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/deadletters"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
@@ -15,12 +17,14 @@ import (
 // several workers. A nil Metrics counts nothing.
 type Metrics struct {
 	completed, failed, retries, refusals, dead *prometheus.CounterVec
+	redelivered, lost                          *prometheus.CounterVec
 	running                                    *prometheus.GaugeVec
 	wait, run                                  *prometheus.HistogramVec
 	tenants                                    *tenantMetrics
+	workers                                    *workerMetrics
 }
 
-// NewMetrics registers the metrics of workers. Names and labels are listed in docs/protocol.md.
+// NewMetrics registers the metrics of workers. docs/metrics.md lists names and labels.
 // Labels have the pool and the kind, which are few; a job has no label of its own. It fails if the
 // metrics are registered already.
 func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
@@ -38,22 +42,26 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 		}, []string{"pool", "kind"})
 	}
 	m := &Metrics{
-		completed: counter("completed_total", "Jobs that a worker has done."),
+		completed: counter("completed_total", "Jobs that ended as done."),
 		failed:    counter("failed_total", "Jobs that ended as failed, by the code of their error.", "code"),
-		retries:   counter("retries_total", "Jobs given back to the queue to be tried again."),
-		refusals:  counter("results_refused_total", "Results that came second and were refused."),
+		retries:   counter("retries_total", "Failed attempts whose jobs wait for another attempt."),
+		refusals:  counter("results_refused_total", "Results that came after another result of the same job."),
 		dead:      counter("dead_letters_total", "Jobs that became dead letters."),
 		running: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Namespace: "exoswarm", Subsystem: "jobs",
 			Name: "running", Help: "Jobs in a handler now.",
 		}, []string{"pool", "kind"}),
+		redelivered: counter("redelivered_total", "Attempts after the first one: retries, and jobs whose worker was "+
+			"lost."),
+		lost:    counter("leases_lost_total", "Jobs that their worker gave up because it had lost the lease."),
 		tenants: newTenantMetrics(),
-		wait:    histogram("queue_wait_seconds", "From a job's submission to its first start."),
-		run:     histogram("run_seconds", "From a job's start to its end, one attempt."),
+		workers: newWorkerMetrics(),
+		wait:    histogram("queue_wait_seconds", "Time from the submission of a job to its first start."),
+		run:     histogram("run_seconds", "Time of an attempt from its start to its end."),
 	}
 	for _, c := range []prometheus.Collector{
 		m.completed, m.failed, m.retries, m.refusals, m.dead, m.running, m.wait,
-		m.run, m.tenants,
+		m.run, m.tenants, m.redelivered, m.lost, m.workers,
 	} {
 		if err := r.Register(c); err != nil {
 			return nil, err
@@ -65,23 +73,32 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 func labels(s wire.Source) []string { return []string{string(s.Pool), s.Kind} }
 
 // started counts the start of a handler. queued is when the server stored the job, zero if unknown.
-func (m *Metrics) started(s wire.Source, attempt int, queued time.Time) {
+// span is that of the attempt; the wait has it as an exemplar if it is sampled.
+func (m *Metrics) started(s wire.Source, attempt int, queued time.Time, span trace.Span) {
 	if m == nil {
 		return
 	}
 	m.running.WithLabelValues(labels(s)...).Inc()
+	m.redelivered.WithLabelValues(labels(s)...).Add(float64(max(0, min(attempt-1, 1))))
 	if attempt == 1 && !queued.IsZero() {
-		m.wait.WithLabelValues(labels(s)...).Observe(max(0, time.Since(queued).Seconds()))
+		telemetry.Observe(m.wait.WithLabelValues(labels(s)...), max(0, time.Since(queued).Seconds()), span)
 	}
 }
 
 // ended counts the end of a handler that began at a time. Each started needs one ended.
-func (m *Metrics) ended(s wire.Source, began time.Time) {
+func (m *Metrics) ended(s wire.Source, began time.Time, span trace.Span) {
 	if m == nil {
 		return
 	}
 	m.running.WithLabelValues(labels(s)...).Dec()
-	m.run.WithLabelValues(labels(s)...).Observe(time.Since(began).Seconds())
+	telemetry.Observe(m.run.WithLabelValues(labels(s)...), time.Since(began).Seconds(), span)
+}
+
+// leaseLost counts a job that its worker gives up.
+func (m *Metrics) leaseLost(s wire.Source) {
+	if m != nil {
+		m.lost.WithLabelValues(labels(s)...).Inc()
+	}
 }
 
 // retried counts a job that goes back to the queue for another attempt.

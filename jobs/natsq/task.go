@@ -157,7 +157,10 @@ func (w *Worker) do(ctx context.Context, m *nats.Msg) {
 	run = jobs.WithLoggers(run, func(int) *slog.Logger { return w.logger(t) })
 	run, stop := withDeadline(run, t.job.Deadline)
 	defer stop()
-	w.heartbeats.OnLost(m, cancel)
+	w.heartbeats.OnLost(m, func(cause error) {
+		w.Metrics.leaseLost(t.src)
+		cancel(cause)
+	})
 	detach := w.ctl.attach(t.id, t.forgiven, cancel)
 	defer detach()
 	defer context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })() // drain or stop of the worker
@@ -165,11 +168,11 @@ func (w *Worker) do(ctx context.Context, m *nats.Msg) {
 	w.current.begin(t.id, t.attempt, w.Name)
 	defer w.current.end(t.id)
 	t.began = time.Now()
-	w.Metrics.started(t.src, t.attempt, t.queued)
+	w.Metrics.started(t.src, t.attempt, t.queued, t.span)
 	output, err := protect(func() (any, error) {
 		return w.Handlers[t.src.Kind](run, t.job, func(v any) { w.progress(t.id, v) })
 	})
-	w.Metrics.ended(t.src, t.began)
+	w.Metrics.ended(t.src, t.began, t.span)
 	w.conclude(base, t, output, err, context.Cause(run), ctx.Err() != nil)
 }
 

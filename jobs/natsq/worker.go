@@ -107,7 +107,7 @@ func (c *Conn) Work(ctx context.Context, o WorkerOptions) (_ *Worker, err error)
 		// It also counts the submissions that a gateway of this process refuses.
 		c.Control.OnRefused(func(p jobs.Pool, tenant string) { o.Metrics.tenantRefused(p, tenant, reasonQueued) })
 	}
-	ends = append(ends, o.Metrics.follow(o.Pool, w.tenants))
+	ends = append(ends, o.Metrics.follow(o.Pool, w.tenants), o.Metrics.followWorker(w))
 	w.running.Go(func() { w.loop(run) })
 	w.running.Go(func() { w.poll(run) })
 	if !o.JobsOnly {

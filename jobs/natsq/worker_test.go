@@ -49,6 +49,11 @@ func TestZombie(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	others := prometheus.NewRegistry()
+	counts, err := natsq.NewMetrics(others)
+	if err != nil {
+		t.Fatal(err)
+	}
 	hung, release := make(chan struct{}), make(chan struct{})
 	var sick atomic.Bool
 	zombie := natsqtest.Work(t, natsqtest.Leased(t, s, time.Second), natsq.WorkerOptions{
@@ -70,9 +75,13 @@ func TestZombie(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-hung
+	slots, age := value(t, reg, "exoswarm_jobs_slots"), value(t, reg, "exoswarm_jobs_oldest_running_seconds")
+	if slots < 1 || age <= 0 {
+		t.Errorf("%v slots, the oldest job runs for %v s", slots, age)
+	}
 	sick.Store(true)
 	natsqtest.Work(t, natsqtest.Leased(t, s, time.Second),
-		natsq.WorkerOptions{Name: "other", Handlers: map[string]jobs.Handler{
+		natsq.WorkerOptions{Name: "other", Metrics: counts, Handlers: map[string]jobs.Handler{
 			"k": func(context.Context, jobs.Job, func(any)) (any, error) { return "other", nil },
 		}})
 	if r := natsqtest.Await(t, c, "z"); r.Worker != "other" || string(r.Output) != `"other"` || r.Attempts < 2 {
@@ -82,6 +91,16 @@ func TestZombie(t *testing.T) {
 	zombie.Stop()
 	if n := value(t, reg, "exoswarm_jobs_results_refused_total"); n != 1 {
 		t.Errorf("%v results were refused", n)
+	}
+	if lost, first := value(t, reg, "exoswarm_jobs_leases_lost_total"),
+		value(t, reg, "exoswarm_jobs_redelivered_total"); lost != 1 || first != 0 {
+		t.Errorf("the zombie has lost %v leases, and %v of its attempts were not the first", lost, first)
+	}
+	if n := value(t, others, "exoswarm_jobs_redelivered_total"); n != 1 {
+		t.Errorf("the other worker counts %v attempts after the first one, want 1", n)
+	}
+	if slots := value(t, reg, "exoswarm_jobs_slots"); slots != 0 {
+		t.Errorf("a worker that has ended has %v slots", slots)
 	}
 	if r := natsqtest.Await(t, c, "z"); r.Worker != "other" {
 		t.Errorf("the zombie's result stands: %+v", r)

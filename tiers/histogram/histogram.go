@@ -12,13 +12,21 @@ const Buckets = 40
 
 // Histogram counts durations. Its zero value is empty. All methods may be called from several
 // goroutines at once; it must not be copied.
-type Histogram struct{ buckets [Buckets]atomic.Uint64 }
+type Histogram struct {
+	buckets [Buckets]atomic.Uint64
+	sum     atomic.Int64 // nanoseconds
+}
 
 // Add counts a duration in nanoseconds. Negative ones count as 0, and those above the last bucket
 // count in it.
 func (h *Histogram) Add(ns int64) {
-	h.buckets[min(bits.Len64(uint64(max(ns, 0))), Buckets-1)].Add(1)
+	ns = max(ns, 0)
+	h.buckets[min(bits.Len64(uint64(ns)), Buckets-1)].Add(1)
+	h.sum.Add(ns)
 }
+
+// Sum returns the sum of all durations. Beside Read it may have durations that Read misses.
+func (h *Histogram) Sum() time.Duration { return time.Duration(h.sum.Load()) }
 
 // Read copies the counters, one by one: it may miss durations that are added meanwhile.
 func (h *Histogram) Read() (out Counts) {

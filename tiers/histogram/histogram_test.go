@@ -23,6 +23,9 @@ func TestQuantile(t *testing.T) {
 			t.Errorf("quantile %v is %v, want %v", q, got, want)
 		}
 	}
+	if h.Sum() != 500500*time.Nanosecond {
+		t.Errorf("the sum of 1 to 1000 ns is %v", h.Sum())
+	}
 	h.Add(-1)
 	h.Add(math.MaxInt64)
 	c := h.Read()

@@ -53,6 +53,8 @@ type MemoryStats struct {
 	// Wait is how long pins took that were not served at once, Copy how long a page took to be
 	// copied into the tier from another memory tier, as a share of its batch.
 	Wait, Copy histogram.Counts
+	// WaitTime and CopyTime are the sums of the durations of Wait and Copy.
+	WaitTime, CopyTime time.Duration
 }
 
 // StoreStats are the counters of a tier of the store.
@@ -66,6 +68,8 @@ type StoreStats struct {
 	Open          bool
 	// Read is how long reads took, Write how long writes and moves into the tier did.
 	Read, Write histogram.Counts
+	// ReadTime and WriteTime are the sums of the durations of Read and Write.
+	ReadTime, WriteTime time.Duration
 }
 
 // Stats returns the counters. They are read one by one while the Pager is in use, so they may not
@@ -84,6 +88,7 @@ func (p *Pager) Stats() Stats {
 		st.Store = append(st.Store, StoreStats{
 			Name: d.Name, Queue: int(d.Depth.Load()), Errors: d.Failed.Load(), Trips: d.Breaker.Trips(),
 			Open: d.Breaker.Open(now), Read: d.Gets.Read(), Write: d.Puts.Read(),
+			ReadTime: d.Gets.Sum(), WriteTime: d.Puts.Sum(),
 		})
 	}
 	for from, a := range names {
@@ -106,6 +111,7 @@ func (p *Pager) memoryStats(m *memory, now time.Time) MemoryStats {
 		In: m.in.Load(), Out: m.out.Load(), Idle: m.idle.Load(), Prefetched: m.prefetched.Load(),
 		Used: m.used.Load(), Wasted: m.wasted.Load(), Errors: m.failed.Load(), Trips: m.breaker.Trips(),
 		Open: m.breaker.Open(now), Wait: m.wait.Read(), Copy: m.copies.Read(),
+		WaitTime: m.wait.Sum(), CopyTime: m.copies.Sum(),
 	}
 	for i := range p.table.shards {
 		ms.Hits += p.table.shards[i].hits[m.level].Load()

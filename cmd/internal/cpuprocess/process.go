@@ -10,7 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 
 	"github.com/exoswarm/exoswarm/cpuagents"
@@ -202,7 +201,7 @@ func serve(cmd *cobra.Command, log *slog.Logger, walled bool) (err error) {
 		metrics.Require("isolation", command.NewHoldings("/proc/self").GPUFree)
 	}
 	// From here on the process is visible to scrapes, but not ready: Connect may wait for a server.
-	counts, err := natsq.NewMetrics(metrics)
+	counts, streamed, err := newMetrics(metrics, guard)
 	if err != nil {
 		return err
 	}
@@ -225,15 +224,7 @@ func serve(cmd *cobra.Command, log *slog.Logger, walled bool) (err error) {
 	defer watch.Wait()
 	defer unwatch()
 	metrics.Require("scratch", func(context.Context) error { return files.Ready() })
-	if err := metrics.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Namespace: "exoswarm", Subsystem: "cpuagent", Name: "scratch_usable", Help: "1 while the scratch folder can " +
-			"be used, 0 while it cannot and no job is taken.",
-	}, func() float64 {
-		if files.Ready() != nil {
-			return 0
-		}
-		return 1
-	})); err != nil {
+	if err := metrics.Register(newScratchMetric(files.Ready)); err != nil {
 		return err
 	}
 	push, err := listenPush(cmd, conn, inputs, secrets, metrics, log)
@@ -244,7 +235,7 @@ func serve(cmd *cobra.Command, log *slog.Logger, walled bool) (err error) {
 	// Every resource that a job may ask for is given here; the streamer opens nothing by itself.
 	streamer, err := cpuagents.New(cpuagents.Options{
 		Queue: conn.StreamJobs(), Files: files, Logger: log, Egress: guard,
-		Secrets: secrets, Streams: streams,
+		Secrets: secrets, Streams: streams, Metrics: streamed,
 	})
 	if err != nil {
 		return err
@@ -283,6 +274,11 @@ func serve(cmd *cobra.Command, log *slog.Logger, walled bool) (err error) {
 	// The gateway comes after the registry: its callers look for agents there.
 	gateway, err := conn.Serve(log)
 	if err != nil {
+		leave(process)
+		return errors.Join(err, drain(worker))
+	}
+	if err := metrics.Register(gateway.Collector()); err != nil {
+		gateway.Close()
 		leave(process)
 		return errors.Join(err, drain(worker))
 	}

@@ -14,6 +14,8 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents"
 	"github.com/exoswarm/exoswarm/gpuagents/pool"
 	"github.com/exoswarm/exoswarm/internal/command"
+	"github.com/exoswarm/exoswarm/internal/families"
+	"github.com/exoswarm/exoswarm/jobs/natsq"
 )
 
 // healthPatience bounds a check of a device, for which a scrape of the metrics waits.
@@ -76,18 +78,23 @@ type deviceMetrics struct {
 	current func() device.Device
 
 	state, inUse, cached, temperature, power, busy, memoryBusy, ecc *prometheus.Desc
+	size, process, throttled, info                                  *prometheus.Desc
 }
 
 // newDeviceMetrics returns the metrics of a device, labelled with its name. current returns the
 // device of the moment, always of the same name.
 func newDeviceMetrics(current func() device.Device) *deviceMetrics {
-	d := current()
-	desc := func(name, help string, labels ...string) *prometheus.Desc {
-		return prometheus.NewDesc("exoswarm_device_"+name, help, labels,
-			prometheus.Labels{"device": d.Properties().Name})
+	m := describeDevice(current().Properties().Name)
+	m.current = current
+	return m
+}
+
+// describeDevice returns the metrics of a device of a name, which collect nothing yet.
+func describeDevice(name string) *deviceMetrics {
+	desc := func(metric, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc("exoswarm_device_"+metric, help, labels, prometheus.Labels{"device": name})
 	}
 	return &deviceMetrics{
-		current:     current,
 		state:       desc("state", "1 for the state that the device is in: ok, degraded or failed.", "state"),
 		inUse:       desc("memory_in_use_bytes", "Device memory of open buffers."),
 		cached:      desc("memory_cached_bytes", "Device memory that is kept for the next buffers."),
@@ -96,7 +103,15 @@ func newDeviceMetrics(current func() device.Device) *deviceMetrics {
 		busy:        desc("busy_ratio", "Share of the last sample period in which a kernel ran."),
 		memoryBusy: desc("memory_busy_ratio", "Share of the last sample period in which device memory was read or "+
 			"written."),
-		ecc: desc("memory_errors_total", "Memory errors since the driver was loaded.", "kind"),
+		ecc:  desc("memory_errors_total", "Memory errors since the driver was loaded.", "kind"),
+		size: desc("memory_size_bytes", "Size of device memory; of the host device, the memory that it may use."),
+		process: desc(
+			"memory_process_bytes",
+			"Device memory of this process as the driver sees it, contexts included.",
+		),
+		throttled: desc("throttled", "1 while the clocks are held down for the reason; reasons without one are "+
+			"absent.", "reason"),
+		info: desc("info", "1, labelled with the model of the device.", "model"),
 	}
 }
 
@@ -104,7 +119,7 @@ func newDeviceMetrics(current func() device.Device) *deviceMetrics {
 func (m *deviceMetrics) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		m.state, m.inUse, m.cached, m.temperature, m.power, m.busy, m.memoryBusy,
-		m.ecc,
+		m.ecc, m.size, m.process, m.throttled, m.info,
 	} {
 		out <- d
 	}
@@ -115,7 +130,8 @@ func (m *deviceMetrics) Describe(out chan<- *prometheus.Desc) {
 func (m *deviceMetrics) Collect(out chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), healthPatience)
 	defer cancel()
-	h := m.current().Health(ctx)
+	now := m.current()
+	h := now.Health(ctx)
 	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}
@@ -126,6 +142,8 @@ func (m *deviceMetrics) Collect(out chan<- prometheus.Metric) {
 		}
 		gauge(m.state, v, s.String())
 	}
+	gauge(m.size, float64(now.Properties().MemoryBytes))
+	gauge(m.info, 1, now.Properties().Model)
 	gauge(m.inUse, float64(h.InUse))
 	gauge(m.cached, float64(h.Cached))
 	s := h.Sensors
@@ -146,9 +164,29 @@ func (m *deviceMetrics) Collect(out chan<- prometheus.Metric) {
 			gauge(x.d, float64(x.v)*x.scale)
 		}
 	}
+	if s.ProcessBytes >= 0 {
+		gauge(m.process, float64(s.ProcessBytes))
+	}
+	for _, reason := range s.Throttle {
+		gauge(m.throttled, 1, reason)
+	}
 	for kind, n := range map[string]int64{"corrected": s.ECCCorrected, "uncorrected": s.ECCUncorrected} {
 		if n >= 0 {
 			out <- prometheus.MustNewConstMetric(m.ecc, prometheus.CounterValue, float64(n), kind)
 		}
 	}
+}
+
+// Families returns the metric families of the process, whether they have series at present or not.
+func Families() ([]families.Family, error) {
+	r, err := command.Describe("gpuagent")
+	if err != nil {
+		return nil, err
+	}
+	r.MustRegister(describeDevice("host"), newFallbackMetric(false))
+	_, err = gpuagents.NewMetrics(r)
+	if err == nil {
+		_, err = natsq.NewMetrics(r)
+	}
+	return r.Families(), err
 }

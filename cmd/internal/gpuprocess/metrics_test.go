@@ -74,6 +74,18 @@ func TestMetrics(t *testing.T) {
 			t.Errorf("%s is %v, want %v", name, serving[name], want)
 		}
 	}
+	for _, name := range []string{
+		"exoswarm_swarm_agents", "exoswarm_swarm_groups", "exoswarm_swarm_page_frames", "exoswarm_device_info",
+		"exoswarm_swarm_stage_seconds_total", "exoswarm_device_memory_size_bytes", "exoswarm_gpuagent_assignments",
+	} {
+		if serving[name] <= 0 {
+			t.Errorf("%s is %v of a shard that is served", name, serving[name])
+		}
+	}
+	perObservation := serving["exoswarm_swarm_agents"] / serving["exoswarm_swarm_groups"]
+	if n := serving["exoswarm_swarm_steps_total"]; n != entries*batchRows*perObservation {
+		t.Errorf("%v steps of agents, want %v for each of %d observations", n, perObservation, entries*batchRows)
+	}
 	if serving["exoswarm_device_memory_in_use_bytes"] <= 0 || a.Shards() != 1 {
 		t.Errorf("%v bytes in use, %d shards", serving["exoswarm_device_memory_in_use_bytes"], a.Shards())
 	}
@@ -82,7 +94,18 @@ func TestMetrics(t *testing.T) {
 	if n := ended["exoswarm_swarm_checkpoints_total"]; n < 1 || ended["exoswarm_swarm_checkpoint_seconds"] != n {
 		t.Errorf("%v checkpoints, %v timed", n, ended["exoswarm_swarm_checkpoint_seconds"])
 	}
-	if ended["exoswarm_swarm_shards"] != 0 || ended["exoswarm_device_memory_in_use_bytes"] != 0 || a.Shards() != 0 {
+	if at := ended["exoswarm_swarm_checkpoint_timestamp_seconds"]; at < float64(time.Now().Add(-time.Minute).Unix()) {
+		t.Errorf("the last checkpoint is of %v", at)
+	}
+	if took := ended["exoswarm_swarm_stage_seconds_total"]; took < serving["exoswarm_swarm_stage_seconds_total"] {
+		t.Errorf("the stages of an agent that has ended took %v s, and %v s before", took,
+			serving["exoswarm_swarm_stage_seconds_total"])
+	}
+	if writes := ended["exoswarm_swarm_store_write_seconds"]; writes < 1 {
+		t.Errorf("%v writes of checkpoints are timed", writes)
+	}
+	if ended["exoswarm_swarm_agents"] != 0 || ended["exoswarm_swarm_groups"] != 0 ||
+		ended["exoswarm_swarm_shards"] != 0 || ended["exoswarm_device_memory_in_use_bytes"] != 0 || a.Shards() != 0 {
 		t.Errorf("after the end: %v", ended)
 	}
 	if _, err := gpuagents.NewMetrics(reg); err == nil {

@@ -22,6 +22,7 @@ import (
 	"github.com/exoswarm/exoswarm/internal/ops/cluster"
 	"github.com/exoswarm/exoswarm/internal/ops/dashboard"
 	"github.com/exoswarm/exoswarm/internal/ops/doctor"
+	"github.com/exoswarm/exoswarm/internal/ops/exporter"
 	"github.com/exoswarm/exoswarm/internal/ops/travel"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/audit"
@@ -156,8 +157,10 @@ func openSnapshots(ctx context.Context, place, keyFile string) (bucket.Bucket, e
 // open starts to observe the cluster that c reaches, and makes the dashboard. c must stay open
 // until the site is closed. Options that the dashboard refuses, such as an exposed address without
 // TLS, are errors of usage; the watcher is closed then. snapshots stays the caller's; nil: there are
-// none. With --actions it checks that the login of c is that of an operator.
-func (l *listener) open(ctx context.Context, c *natsq.Conn, snapshots bucket.Bucket) (*site, error) {
+// none. The metrics of the cluster go to m. With --actions it checks that the login of c is that of an operator.
+func (l *listener) open(
+	ctx context.Context, c *natsq.Conn, m *command.Metrics, snapshots bucket.Bucket,
+) (*site, error) {
 	if l.actions {
 		o, err := action.New(action.Options{Conn: c})
 		if err == nil {
@@ -185,6 +188,10 @@ func (l *listener) open(ctx context.Context, c *natsq.Conn, snapshots bucket.Buc
 		return nil, err
 	}
 	w := cluster.Start(cluster.Options{Conn: c, Log: log})
+	if err := m.Register(exporter.New(w)); err != nil {
+		w.Close()
+		return nil, errors.Join(fmt.Errorf("metrics of the cluster: %w", err), guide.Close())
+	}
 	l.options.Cluster, l.options.Past = w, guide
 	// The doctor uses the looks of the watcher and does not read this machine: a browser is on
 	// another one.
@@ -280,7 +287,7 @@ func serveUI(cmd *cobra.Command) error {
 	if snapshots != nil {
 		defer snapshots.Close()
 	}
-	d, err := l.open(ctx, c, snapshots)
+	d, err := l.open(ctx, c, m, snapshots)
 	if err != nil {
 		return err
 	}

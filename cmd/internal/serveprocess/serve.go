@@ -45,6 +45,9 @@ example data is replayed live.`,
 	f.Bool("demo", false, "replay the example data live")
 	f.Int("demo-speed", 1, "factor for the rows per second and the runs per hour of --demo, 1 to 100")
 	dashboardFlags(f)
+	command.MetricsFlag(f)
+	f.String("metrics-gpuagent", "", "HOST:PORT of the metrics of the GPU agent, as of gpuagent --metrics")
+	f.String("metrics-cpuagent", "", "HOST:PORT of the metrics of the CPU agent, as of cpuagent --metrics")
 	command.LogFlags(f)
 	return cmd
 }
@@ -80,6 +83,11 @@ func serve(cmd *cobra.Command) (err error) {
 		return err
 	}
 	defer l.Close()
+	m, err := command.NewMetrics(cmd, log)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
 	lock, err := openFolder(dir)
 	if err != nil {
 		return err
@@ -99,12 +107,16 @@ func serve(cmd *cobra.Command) (err error) {
 		return err
 	}
 	defer conn.Close()
+	m.Require("nats", conn.Health)
+	if err := m.Register(conn.Collector()); err != nil {
+		return fmt.Errorf("metrics of the connection to NATS: %w", err)
+	}
 	snapshots, err := openSnapshots(cmd.Context(), snapshotFolder(dir), "")
 	if err != nil {
 		return err
 	}
 	defer snapshots.Close()
-	d, err := l.open(cmd.Context(), conn, snapshots)
+	d, err := l.open(cmd.Context(), conn, m, snapshots)
 	if err != nil {
 		return err
 	}
@@ -194,6 +206,8 @@ func (p *parts) start(ctx context.Context, name string, cmd *cobra.Command, args
 	cmd.SetErr(p.cmd.ErrOrStderr())
 	cmd.SetOut(p.cmd.OutOrStdout())
 	cmd.SilenceErrors, cmd.SilenceUsage = true, true
+	// The process has the listeners and the devices of all parts.
+	cmd.Annotations = map[string]string{command.ProgramAnnotation: p.cmd.Root().Name()}
 	p.run(ctx, name, cmd.ExecuteContext)
 }
 
@@ -227,7 +241,10 @@ func (p *parts) common(name, url string) []string {
 	// A server in this process accepts connections of this machine without a login.
 	level, _ := p.cmd.Flags().GetString("log-level")
 	format, _ := p.cmd.Flags().GetString("log-format")
-	return []string{"--name", name, "--nats", url, "--log-level", level, "--log-format", format}
+	metrics, _ := p.cmd.Flags().GetString("metrics-" + name)
+	return []string{
+		"--name", name, "--nats", url, "--log-level", level, "--log-format", format, "--metrics", metrics,
+	}
 }
 
 // snapshotFolder is the place of snapshots below the data folder.

@@ -106,6 +106,13 @@ func (w *Watcher) Watched() (done func()) {
 	})
 }
 
+// Viewers returns how many watch, as Watched counts them.
+func (w *Watcher) Viewers() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.viewers
+}
+
 // History returns the series of these names since a time, by second within the last 15 minutes and
 // by minute within the last 24 hours, whichever reaches as far back.
 func (w *Watcher) History(names []string, from time.Time) History {

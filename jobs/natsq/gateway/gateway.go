@@ -44,8 +44,11 @@ type Gateway struct {
 	log   *slog.Logger
 	subs  []*nats.Subscription
 	line  *requestLine
-	stop  context.CancelFunc
-	once  sync.Once
+
+	metrics *metrics
+
+	stop context.CancelFunc
+	once sync.Once
 }
 
 // longestWait bounds how long a request may wait for a result.
@@ -149,8 +152,12 @@ func Serve(c *natsconn.Conn, p Parts, log *slog.Logger) (*Gateway, error) {
 	g.line = newRequestLine(func(m *nats.Msg, from owner) {
 		at := &requestPlace{l: g.line, from: from}
 		defer at.leave()
-		g.reply(m, g.answer(run, m, at))
+		began := time.Now()
+		r := g.answer(run, m, at)
+		g.metrics.answered(m.Subject, r, began)
+		g.reply(m, r)
 	})
+	g.metrics = newMetrics(g.line)
 	var subjects []string
 	for _, what := range []string{apiSubmit, apiResult, apiFind, apiCancel, apiCron, apiList, apiLogs, apiRetry} {
 		subjects = append(subjects, apiPrefix+what, tenantPrefix+"*."+what)

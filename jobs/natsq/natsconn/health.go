@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/exoswarm/exoswarm/jobs"
 )
@@ -29,6 +28,7 @@ func (r *violations) onDisconnect(nc *nats.Conn, err error) {
 	}
 	r.mu.Unlock()
 	if first {
+		r.losses.Add(1)
 		r.log.Warn("the connection to NATS is lost; trying to reconnect until it is back", "error", err)
 	}
 }
@@ -71,22 +71,4 @@ func (c *Conn) Health(ctx context.Context) error {
 		return fmt.Errorf("NATS is unreachable: %w: %w", err, jobs.ErrUnavailable)
 	}
 	return nil
-}
-
-// RegisterMetrics adds whether the connection is up, and how often it was restored, to the metrics
-// of a process.
-func (c *Conn) RegisterMetrics(r prometheus.Registerer) error {
-	connected := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "exoswarm_nats_connected", Help: "1 while the connection to NATS is up, 0 while it is lost. A server " +
-			"that stops answering is noticed within 5 s.",
-	}, func() float64 {
-		if c.NC.IsConnected() {
-			return 1
-		}
-		return 0
-	})
-	reconnects := prometheus.NewCounterFunc(prometheus.CounterOpts{
-		Name: "exoswarm_nats_reconnects_total", Help: "How often the connection to NATS was lost and restored.",
-	}, func() float64 { return float64(c.NC.Stats().Reconnects) })
-	return errors.Join(r.Register(connected), r.Register(reconnects))
 }

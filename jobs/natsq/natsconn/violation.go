@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -39,6 +40,10 @@ type violations struct {
 	why  error       // it went down
 	gave *time.Timer // runs while the connection is down and patience is not 0
 	shut bool        // the last report about the login is that it is refused
+
+	losses  atomic.Uint64 // how often the connection was lost
+	denials atomic.Uint64 // messages that the server has denied
+	slow    atomic.Uint64 // other errors that the client has reported, such as a slow consumer
 }
 
 // Violation is one denied message, in the words of the server: publish to "SUBJECT".
@@ -70,6 +75,7 @@ func (r *violations) onError(_ *nats.Conn, _ *nats.Subscription, err error) {
 		// the log already says that the connection was lost.
 		if !errors.Is(err, nats.ErrConsumerNotActive) {
 			// for example a slow consumer
+			r.slow.Add(1)
 			r.log.Warn("the NATS client reports an error", "error", redact.Secrets(err.Error()))
 		}
 		return
@@ -78,6 +84,7 @@ func (r *violations) onError(_ *nats.Conn, _ *nats.Subscription, err error) {
 	if strings.EqualFold(m[1], "subscription") {
 		what = "subscribe to " + m[2]
 	}
+	r.denials.Add(1)
 	r.calls.interrupt(Violation{what})
 }
 

@@ -153,6 +153,8 @@ func TestOptionsRefused(t *testing.T) {
 		"key not there":  {Options{Cert: cert, Key: "none.key"}, true, "TLS: stat none.key"},
 		"CA not there":   {Options{Cert: cert, Key: key, CA: "none.ca"}, true, "TLS: stat none.ca"},
 		"another key":    {Options{Cert: cert, Key: cert}, true, "TLS with " + cert},
+		"no monitor":     {Options{Monitor: "8222"}, true, `monitoring address "8222": write HOST:PORT`},
+		"busy monitor":   {Options{Monitor: taken.Addr().String()}, true, "choose another port, or :0 for a free one"},
 		"a busy port":    {Options{Port: taken.Addr().(*net.TCPAddr).Port}, false, "cannot listen on port "},
 	} {
 		if c.o.Dir == "" {

@@ -65,6 +65,9 @@ type Options struct {
 	ClusterPort int
 	// Routes are host:port of the cluster ports of the others.
 	Routes []string
+	// Monitor is the HOST:PORT of the monitoring endpoints of NATS over HTTP, such as /varz, /jsz and
+	// /healthz; empty for none, port 0 for a free one. They need no login and change nothing.
+	Monitor string
 	// Trace writes the server's own log to stderr.
 	Trace bool
 	// Logger is told when the disk is nearly full, and when it is not any more; nil for nobody.
@@ -193,6 +196,9 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	if o.Fast {
 		opts.SyncInterval = 100 * time.Millisecond
 	}
+	if err := o.monitor(opts); err != nil {
+		return nil, fmt.Errorf("nats server: %w", err)
+	}
 	if o.Port > 0 {
 		// The server reports a busy port only to its own log, so look first.
 		l, err := net.Listen("tcp", net.JoinHostPort(o.Host, strconv.Itoa(o.Port)))
@@ -234,6 +240,37 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 				"the folder, or the disk full?")
 		}
 	}
+}
+
+// monitor sets the address of the monitoring endpoints.
+func (o Options) monitor(opts *natsd.Options) error {
+	if o.Monitor == "" {
+		return nil
+	}
+	host, port, err := net.SplitHostPort(o.Monitor)
+	if err != nil {
+		return invalid("monitoring address %q: write HOST:PORT: %v", o.Monitor, err)
+	}
+	l, err := net.Listen("tcp", o.Monitor) // the server reports a busy port only to its own log
+	if err != nil {
+		return invalid("monitoring address %s: %v: choose another port, or :0 for a free one", o.Monitor, err)
+	}
+	defer l.Close()
+	if opts.HTTPHost = host; port == "0" {
+		opts.HTTPPort = natsd.RANDOM_PORT
+		return nil
+	}
+	opts.HTTPPort = l.Addr().(*net.TCPAddr).Port
+	return nil
+}
+
+// MonitorURL returns the address of the monitoring endpoints; empty without them.
+func (s *Server) MonitorURL() string {
+	at := s.ns.MonitorAddr()
+	if at == nil {
+		return ""
+	}
+	return "http://" + at.String()
 }
 
 // writable returns an error if the process cannot make a file in a folder. The NATS server would

@@ -1,0 +1,18 @@
+package serveprocess
+
+import (
+	"github.com/exoswarm/exoswarm/internal/command"
+	"github.com/exoswarm/exoswarm/internal/families"
+	"github.com/exoswarm/exoswarm/internal/ops/exporter"
+)
+
+// Families returns the metric families of exoswarm ui, and of exoswarm serve without its agents,
+// whether they have series at present or not.
+func Families() ([]families.Family, error) {
+	r, err := command.Describe("exoswarm")
+	if err != nil {
+		return nil, err
+	}
+	err = r.Register(exporter.New(nil))
+	return r.Families(), err
+}

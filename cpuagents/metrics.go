@@ -1,0 +1,91 @@
+package cpuagents
+
+import (
+	"errors"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Metrics counts the rows and the decisions of stream jobs, never by job. One may serve several
+// Streamers. A nil Metrics counts nothing.
+type Metrics struct {
+	rows      *prometheus.CounterVec
+	decisions prometheus.Counter
+	dropped   *prometheus.CounterVec
+	latency   prometheus.Histogram
+	sinks     prometheus.Histogram
+	running   prometheus.Gauge
+}
+
+// NewMetrics registers the metrics of stream jobs. docs/metrics.md lists names and labels.
+func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
+	name := func(name, help string) prometheus.Opts {
+		return prometheus.Opts{Namespace: "exoswarm", Subsystem: "stream", Name: name, Help: help}
+	}
+	histogram := func(name, help string) prometheus.Histogram {
+		return prometheus.NewHistogram(prometheus.HistogramOpts{
+			Namespace: "exoswarm", Subsystem: "stream", Name: name, Help: help,
+			Buckets: prometheus.ExponentialBuckets(0.0005, 4, 11), // to 524 s
+		})
+	}
+	m := &Metrics{
+		rows: prometheus.NewCounterVec(prometheus.CounterOpts(name("rows_total", "Rows that stream jobs have read. "+
+			"rejected: the row has no valid observation, or no entity.")), []string{"outcome"}),
+		decisions: prometheus.NewCounter(prometheus.CounterOpts(name("decisions_total", "Decisions that stream jobs "+
+			"have received."))),
+		dropped: prometheus.NewCounterVec(prometheus.CounterOpts(name("dropped_total", "Observations of stream jobs "+
+			"that the swarm has dropped.")), []string{"reason"}),
+		latency: histogram("decision_latency_seconds", "Time from the reading of a row to its decision, of the first "+
+			"row of each batch."),
+		sinks: histogram("sink_seconds", "Time in which a sink took the decisions of a batch, retries included."),
+		running: prometheus.NewGauge(prometheus.GaugeOpts(name("jobs_running", "Stream jobs that this process "+
+			"executes now."))),
+	}
+	for _, outcome := range []string{"accepted", "rejected"} {
+		m.rows.WithLabelValues(outcome)
+	}
+	for _, reason := range []string{"late", "duplicate"} {
+		m.dropped.WithLabelValues(reason)
+	}
+	var errs []error
+	for _, c := range []prometheus.Collector{m.rows, m.decisions, m.dropped, m.latency, m.sinks, m.running} {
+		errs = append(errs, r.Register(c))
+	}
+	return m, errors.Join(errs...)
+}
+
+// begin counts a job as running until ended is called.
+func (m *Metrics) begin() (ended func()) {
+	if m == nil {
+		return func() {}
+	}
+	m.running.Inc()
+	return m.running.Dec
+}
+
+// add counts what a job has done between two states of its progress.
+func (m *Metrics) add(before, now StreamProgress) {
+	if m == nil {
+		return
+	}
+	m.rows.WithLabelValues("accepted").Add(float64(now.Observations - before.Observations))
+	m.rows.WithLabelValues("rejected").Add(float64(now.Rejected - before.Rejected))
+	m.decisions.Add(float64(now.Decisions - before.Decisions))
+	m.dropped.WithLabelValues("late").Add(float64(now.Late - before.Late))
+	m.dropped.WithLabelValues("duplicate").Add(float64(now.Duplicates - before.Duplicates))
+}
+
+// decided observes the time from the reading of a row to its decision.
+func (m *Metrics) decided(took time.Duration) {
+	if m != nil {
+		m.latency.Observe(max(0, took.Seconds()))
+	}
+}
+
+// sent observes the time in which a sink took a batch.
+func (m *Metrics) sent(took time.Duration) {
+	if m != nil {
+		m.sinks.Observe(took.Seconds())
+	}
+}
