@@ -87,7 +87,7 @@ func (r *running) end(t *testing.T, cause error) {
 	r.stop(cause)
 	select {
 	case err := <-r.ended:
-		if cause == jobs.ErrFinish && err != nil || cause != jobs.ErrFinish && !errors.Is(err, cause) {
+		if finish := errors.Is(cause, jobs.ErrFinish); finish && err != nil || !finish && !errors.Is(err, cause) {
 			t.Fatalf("the job ends with %v, after %v", err, cause)
 		}
 	case <-time.After(time.Minute):

@@ -210,7 +210,9 @@ func TestPrometheus(t *testing.T) {
 	dir := t.TempDir()
 	config := filepath.Join(dir, "p.yml")
 	text := fmt.Sprintf("global: {scrape_interval: 200ms}\nscrape_configs: [{job_name: self, static_configs: [{"+
-		"targets: ['127.0.0.1:39090']}]}]\nremote_write: [{url: '%sprom', queue_config: {batch_send_deadline: 200ms}}]\n", url)
+		"targets: ['127.0.0.1:39090']}]}]\n"+
+		"remote_write: [{url: '%sprom', queue_config: {batch_send_deadline: 200ms}}]\n",
+		url)
 	if err := os.WriteFile(config, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}

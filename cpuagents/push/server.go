@@ -226,7 +226,7 @@ func Listen(o Options) (_ *Server, err error) {
 		most: most,
 		o:    o, addr: l.Addr(), ended: make(chan struct{}), at: make(chan struct{}, maxRequests),
 		parsers: make(chan struct{}, maxParsers),
-		counts: counts, rows: rows, dropped: dropped,
+		counts:  counts, rows: rows, dropped: dropped,
 	}
 	if o.Metrics != nil {
 		if err := errors.Join(

@@ -65,7 +65,8 @@ func mixed(tb testing.TB, n int, agents bool) (all []swarms.Entry) {
 		case kind == 3 && agents:
 			e.Kind, e.Data = swarms.EntryTick, encode(swarms.Tick{Version: jobs.Version, Count: 1 + r.IntN(3)})
 		case kind == 4 && agents:
-			e.Kind, e.Data = swarms.EntryQuery, encode(swarms.Query{Version: jobs.Version, Groups: []uint32{0, 3, groups - 1}})
+			e.Kind = swarms.EntryQuery
+			e.Data = encode(swarms.Query{Version: jobs.Version, Groups: []uint32{0, 3, groups - 1}})
 		case kind == 5 && agents:
 			o.Agent, o.Features = append(o.Agent, 300), append(o.Features, 1)
 			fallthrough

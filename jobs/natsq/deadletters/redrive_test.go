@@ -40,7 +40,8 @@ func TestRedriveBeforeRemoval(t *testing.T) {
 			t.Fatal(err)
 		}
 		var d jobs.DeadLetter
-		if err := c.List(ctx, jobs.DeadFilter{ID: j.ID}, func(one jobs.DeadLetter) bool { d = one; return true }); err != nil {
+		if err := c.List(ctx, jobs.DeadFilter{ID: j.ID},
+			func(one jobs.DeadLetter) bool { d = one; return true }); err != nil {
 			t.Fatal(err)
 		}
 		if kind == "edges" {
