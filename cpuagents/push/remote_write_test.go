@@ -18,6 +18,8 @@ import (
 	"github.com/klauspost/compress/s2"
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
 )
 
 // stored keeps what was pushed, as a queue that is never full.
@@ -209,15 +211,15 @@ func TestPrometheus(t *testing.T) {
 	url := endpoint(t, q, nil)
 	dir := t.TempDir()
 	config := filepath.Join(dir, "p.yml")
+	own := fmt.Sprintf("127.0.0.1:%d", natsqtest.Port(t))
 	text := fmt.Sprintf("global: {scrape_interval: 200ms}\nscrape_configs: [{job_name: self, static_configs: [{"+
-		"targets: ['127.0.0.1:39090']}]}]\n"+
-		"remote_write: [{url: '%sprom', queue_config: {batch_send_deadline: 200ms}}]\n",
-		url)
+		"targets: ['%s']}]}]\n"+
+		"remote_write: [{url: '%sprom', queue_config: {batch_send_deadline: 200ms}}]\n", own, url)
 	if err := os.WriteFile(config, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	cmd := osexec.CommandContext(t.Context(), path, "--config.file", config, "--storage.tsdb.path",
-		filepath.Join(dir, "d"), "--web.listen-address", "127.0.0.1:39090")
+		filepath.Join(dir, "d"), "--web.listen-address", own)
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -225,7 +227,7 @@ func TestPrometheus(t *testing.T) {
 	for end := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
 		n := 0
 		for _, row := range q.lines() {
-			if strings.Contains(row, `"series":"up{instance=\"127.0.0.1:39090\",job=\"self\"}"`) {
+			if strings.Contains(row, `"series":"up{instance=\"`+own+`\",job=\"self\"}"`) {
 				n++
 			}
 		}

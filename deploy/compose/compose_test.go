@@ -107,6 +107,7 @@ func TestCompose(t *testing.T) {
 	if _, err := exec.LookPath("runc"); err != nil {
 		programs.Missing(t, "no runc: install the package runc")
 	}
+	programs.Namespaces(t)
 	root, err := programs.Root()
 	if err != nil {
 		t.Fatal(err)

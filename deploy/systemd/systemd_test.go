@@ -137,6 +137,7 @@ func startSystem(t *testing.T, units, etc map[string]string, with contents) *sys
 	if _, err := exec.LookPath("ip"); err != nil {
 		programs.Missing(t, "no ip: install the package iproute2")
 	}
+	programs.Namespaces(t)
 	dir := t.TempDir()
 	put := func(folder string, files map[string]string) string {
 		for name, text := range files {

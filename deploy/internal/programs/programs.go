@@ -32,6 +32,9 @@ var build = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	built.Store(&out)
+	if err := os.Chmod(out, 0o755); err != nil { // for the users of units and images
+		return out, err
+	}
 	root, err := Root()
 	if err != nil {
 		return out, err
@@ -87,6 +90,19 @@ func Missing(t testing.TB, format string, args ...any) {
 		t.Fatalf("required by "+Required+": "+format, args...)
 	}
 	t.Skipf(format, args...)
+}
+
+// Namespaces skips a test on a machine whose kernel, or whose container, gives its root no namespaces
+// with mounts of their own, whatever EXOSWARM_DEPLOY says: nothing that could be installed helps.
+func Namespaces(t testing.TB) {
+	t.Helper()
+	const try = "mount -t tmpfs none /mnt && mkdir /mnt/upper /mnt/work && " +
+		"mount -t overlay none /etc -o lowerdir=/etc,upperdir=/mnt/upper,workdir=/mnt/work && mount -t proc proc /proc"
+	out, err := exec.Command("unshare", "--mount", "--pid", "--net", "--ipc", "--uts", "--fork", "sh", "-c",
+		try).CombinedOutput()
+	if err != nil {
+		t.Skipf("no namespaces with mounts of their own on this machine: %v: %s", err, out)
+	}
 }
 
 // Run runs the tests and removes the commands that Dir has built. It returns the exit code.
