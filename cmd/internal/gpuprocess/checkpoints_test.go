@@ -565,7 +565,7 @@ func TestPagedSwarm(t *testing.T) {
 		a := r.agentOf(t, checkpointsIn(dir), 3*page, c.inHost)
 		r.answered(t, id, half)
 		a.Stop()
-		r.logged(t, "pages=12 ")
+		r.logged(t, fmt.Sprintf("pages=%d ", groups))
 		r.reset()
 		if c.damaged {
 			flipPages(t, filepath.Join(dir, id+".0"))
@@ -602,8 +602,8 @@ func TestNoRoom(t *testing.T) {
 	}
 	defer rd.Close()
 	e, err := rd.Next(t.Context())
-	if err != nil || e.Kind != swarms.EntryRejected || !strings.Contains(string(e.Data), "786432 bytes; there are "+
-		"196608 for them on the device and 262144 in host memory") {
+	if err != nil || e.Kind != swarms.EntryRejected || !strings.Contains(string(e.Data),
+		fmt.Sprintf("%d bytes; there are 196608 for them on the device and 262144 in host memory", groups*64<<10)) {
 		t.Errorf("%s %.300q: %v", e.Kind, e.Data, err)
 	}
 }
