@@ -85,7 +85,10 @@ func Start(o Options) (*Agent, error) {
 		Tracer: telemetry.Tracer(o.Tracing, "github.com/exoswarm/exoswarm/gpuagents"),
 		Freed:  a.freed.signal, Violated: a.violations.set, Keeps: a.hasParkedMemory,
 	})
-	unfollow := a.metrics.agents.follow(a)
+	unfollow := a.metrics.agents.follow(counted{
+		assignments: func() map[string]int { return countAssignments(a) },
+		stages:      a.spans.Totals, refusals: a.refusals.Load,
+	})
 	a.running.Go(func() { a.keepSession(ctx) })
 	a.running.Go(func() { a.watch(ctx) })
 	a.running.Go(func() { a.freed.returnMemory(ctx) })

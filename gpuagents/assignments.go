@@ -205,3 +205,23 @@ func (a *Agent) begin(ctx context.Context, p *assignment) {
 		a.serve(work, p, from, open)
 	})
 }
+
+// assignmentStates are the names of the states in metrics.
+var assignmentStates = map[assignmentState]string{
+	stateQueued: "queued", stateWaiting: "waiting", stateServed: "served", stateParked: "parked", stateOver: "over",
+}
+
+// countAssignments returns the number of assignments of an agent by the name of their state. Every
+// state is in it.
+func countAssignments(a *Agent) map[string]int {
+	n := map[string]int{}
+	for _, name := range assignmentStates {
+		n[name] = 0
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, p := range a.assignments {
+		n[assignmentStates[p.state]]++
+	}
+	return n
+}

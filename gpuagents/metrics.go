@@ -58,9 +58,16 @@ type agentMetrics struct {
 	assignments, stages, refusals *prometheus.Desc
 
 	mu    sync.Mutex
-	all   map[*Agent]bool
+	all   map[*counted]bool
 	ended []time.Duration // of the stages of agents that have ended
 	left  uint64          // refusals of agents that have ended
+}
+
+// counted is what the metrics ask of an agent. The functions may be called from any goroutine.
+type counted struct {
+	assignments func() map[string]int  // number of shards by state, every state
+	stages      func() []time.Duration // in the order of timeline.Stages
+	refusals    func() uint64
 }
 
 // newAgentMetrics returns metrics without agents. Start adds an agent with follow.
@@ -73,34 +80,33 @@ func newAgentMetrics() *agentMetrics {
 			"gpuagent_assignments",
 			"Shards that the agent knows. served: it works on the shard; parked: "+
 				"it holds the lease and waits for an entry; waiting: another agent has the lease, or this agent has "+
-				"as "+
-				"many as it may; queued: it is about to try; over: nothing follows in the log.",
+				"as many as it may; queued: it is about to try; over: nothing follows in the log.",
 			"state",
 		),
 		stages: desc("swarm_stage_seconds_total", "Time of the batches of all shards in a stage of the pipeline. "+
 			"Stages of several shards, and of the batches of one shard, overlap.", "stage"),
 		refusals: desc("gpuagent_refusals_total", "Times that the agent left a shard to other agents because it has "+
 			"as many as it may."),
-		all: map[*Agent]bool{}, ended: make([]time.Duration, len(timeline.Stages())),
+		all: map[*counted]bool{}, ended: make([]time.Duration, len(timeline.Stages())),
 	}
 }
 
 // follow adds an agent until ended is called.
-func (m *agentMetrics) follow(a *Agent) (ended func()) {
+func (m *agentMetrics) follow(a counted) (ended func()) {
 	if m == nil {
 		return func() {}
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.all[a] = true
+	m.all[&a] = true
 	return func() {
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		delete(m.all, a)
-		for i, d := range a.spans.Totals() {
+		delete(m.all, &a)
+		for i, d := range a.stages() {
 			m.ended[i] += d
 		}
-		m.left += a.refusals.Load()
+		m.left += a.refusals()
 	}
 }
 
@@ -111,38 +117,26 @@ func (m *agentMetrics) Describe(out chan<- *prometheus.Desc) {
 	out <- m.refusals
 }
 
-// assignmentStates are the values of the label state.
-var assignmentStates = map[assignmentState]string{
-	stateQueued: "queued", stateWaiting: "waiting", stateServed: "served", stateParked: "parked", stateOver: "over",
-}
-
 // Collect implements prometheus.Collector.
 func (m *agentMetrics) Collect(out chan<- prometheus.Metric) {
 	m.mu.Lock()
 	all, took, refusals := maps.Clone(m.all), append([]time.Duration(nil), m.ended...), m.left
 	m.mu.Unlock()
-	states := map[assignmentState]int{}
+	states := map[string]int{}
 	for a := range all {
-		a.countAssignments(states)
-		for i, d := range a.spans.Totals() {
+		for name, n := range a.assignments() {
+			states[name] += n
+		}
+		for i, d := range a.stages() {
 			took[i] += d
 		}
-		refusals += a.refusals.Load()
+		refusals += a.refusals()
 	}
-	for state, name := range assignmentStates {
-		out <- prometheus.MustNewConstMetric(m.assignments, prometheus.GaugeValue, float64(states[state]), name)
+	for name, n := range states {
+		out <- prometheus.MustNewConstMetric(m.assignments, prometheus.GaugeValue, float64(n), name)
 	}
 	for i, name := range timeline.Stages() {
 		out <- prometheus.MustNewConstMetric(m.stages, prometheus.CounterValue, took[i].Seconds(), name)
 	}
 	out <- prometheus.MustNewConstMetric(m.refusals, prometheus.CounterValue, float64(refusals))
-}
-
-// countAssignments adds the assignments of the agent to counts by state.
-func (a *Agent) countAssignments(n map[assignmentState]int) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for _, p := range a.assignments {
-		n[p.state]++
-	}
 }

@@ -1,17 +1,14 @@
 package main
 
 import (
-	"bufio"
 	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/exoswarm/exoswarm/cmd/internal/connect"
 	"github.com/exoswarm/exoswarm/cmd/internal/watchcommand"
@@ -421,7 +418,7 @@ func swarmDelete(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 	}
 	// The first call checks and asks, and the second one deletes, between two records of the audit.
 	if err := client.Delete(cmd.Context(), args[0], func() error {
-		if err := confirm(cmd, fmt.Sprintf("delete swarm %s, its log, and the state of all its agents",
+		if err := command.Confirm(cmd, fmt.Sprintf("delete swarm %s, its log, and the state of all its agents",
 			args[0])); err != nil {
 			return err
 		}
@@ -438,27 +435,6 @@ func swarmDelete(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 
 // errConfirmed ends a removal that would begin now.
 var errConfirmed = errors.New("confirmed")
-
-// confirm asks on the terminal before a change that cannot be undone; what completes "This will".
-// Without a terminal it takes --yes alone. A refusal is an error of usage. The change has not begun
-// when confirm is called.
-func confirm(cmd *cobra.Command, what string) error {
-	if yes, _ := cmd.Flags().GetBool("yes"); yes {
-		return nil
-	}
-	// A pipe or a script cannot answer, and must not wait.
-	in, is := cmd.InOrStdin().(*os.File)
-	if !is || !term.IsTerminal(int(in.Fd())) {
-		return command.Usage("%s: this would %s: add --yes", cmd.CommandPath(), what)
-	}
-	cmd.PrintErrf("This will %s. Go on? [y/N] ", what)
-	// The end of the input is a refusal.
-	answer, _ := bufio.NewReader(in).ReadString('\n')
-	if answer = strings.ToLower(strings.TrimSpace(answer)); answer != "y" && answer != "yes" {
-		return command.Usage("%s: not confirmed, nothing is changed", cmd.CommandPath())
-	}
-	return nil
-}
 
 // swarmOrphans prints the remains of ended runs and of interrupted removals, one item for each,
 // a swarmlog.Orphan, and removes them with --delete.

@@ -2,11 +2,12 @@ package natsq
 
 import (
 	"maps"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/exoswarm/exoswarm/jobs"
 )
 
 // workerMetrics collects the slots of workers, and the age of the jobs in them. It asks the workers
@@ -15,7 +16,16 @@ type workerMetrics struct {
 	slots, oldest *prometheus.Desc
 
 	mu  sync.Mutex
-	all map[*Worker]bool
+	all map[*slots]bool
+}
+
+// slots are the places for jobs of a worker. They are a copy of what the worker has, so that metrics
+// do not refer to workers: number does not change, and oldest may be called from any goroutine, also
+// after the end of the worker.
+type slots struct {
+	pool   jobs.Pool
+	number int
+	oldest func() time.Duration // since the start of the job that has been running for the longest
 }
 
 // newWorkerMetrics returns metrics without workers. Workers add themselves with
@@ -26,31 +36,32 @@ func newWorkerMetrics() *workerMetrics {
 			"time.", []string{"pool"}, nil),
 		oldest: prometheus.NewDesc("exoswarm_jobs_oldest_running_seconds", "Time since the start of the attempt that "+
 			"has been running for the longest; 0 without one.", []string{"pool"}, nil),
-		all: map[*Worker]bool{},
+		all: map[*slots]bool{},
 	}
 }
 
-// followWorker adds a worker to the metrics until ended is called. All counters of its kinds are there
-// from then on, at 0: a rate of a counter that appears with its first event misses that.
-func (m *Metrics) followWorker(w *Worker) (ended func()) {
+// followWorker adds the slots of a worker to the metrics until ended is called. All counters of its
+// kinds are there from then on, at 0: a rate of a counter that appears with its first event misses
+// that.
+func (m *Metrics) followWorker(of slots, kinds []string) (ended func()) {
 	if m == nil {
 		return func() {}
 	}
-	for _, kind := range slices.Concat(slices.Collect(maps.Keys(w.Handlers)), slices.Collect(maps.Keys(w.Batches))) {
+	for _, kind := range kinds {
 		for _, c := range []*prometheus.CounterVec{
 			m.completed, m.retries, m.refusals, m.dead, m.redelivered, m.lost,
 		} {
-			c.WithLabelValues(string(w.Pool), kind)
+			c.WithLabelValues(string(of.pool), kind)
 		}
-		m.running.WithLabelValues(string(w.Pool), kind)
+		m.running.WithLabelValues(string(of.pool), kind)
 	}
 	m.workers.mu.Lock()
 	defer m.workers.mu.Unlock()
-	m.workers.all[w] = true
+	m.workers.all[&of] = true
 	return func() {
 		m.workers.mu.Lock()
 		defer m.workers.mu.Unlock()
-		delete(m.workers.all, w)
+		delete(m.workers.all, &of)
 	}
 }
 
@@ -62,25 +73,14 @@ func (m *workerMetrics) Collect(out chan<- prometheus.Metric) {
 	m.mu.Lock()
 	all := maps.Clone(m.all)
 	m.mu.Unlock()
-	slots, oldest := map[string]float64{}, map[string]float64{}
-	for w := range all {
-		pool := string(w.Pool)
-		slots[pool] += float64(cap(w.slots))
-		oldest[pool] = max(oldest[pool], w.current.oldest().Seconds())
+	number, oldest := map[string]float64{}, map[string]float64{}
+	for s := range all {
+		pool := string(s.pool)
+		number[pool] += float64(s.number)
+		oldest[pool] = max(oldest[pool], s.oldest().Seconds())
 	}
-	for pool, n := range slots {
+	for pool, n := range number {
 		out <- prometheus.MustNewConstMetric(m.slots, prometheus.GaugeValue, n, pool)
 		out <- prometheus.MustNewConstMetric(m.oldest, prometheus.GaugeValue, oldest[pool], pool)
 	}
-}
-
-// oldest returns the time since the start of the job that has been running for the longest, 0 without
-// one.
-func (a *runningJobs) oldest() (age time.Duration) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for _, r := range a.jobs {
-		age = max(age, time.Since(r.Since))
-	}
-	return age
 }

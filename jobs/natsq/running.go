@@ -83,3 +83,14 @@ func (a *runningJobs) serve(nc *nats.Conn, p jobs.Pool, worker string,
 		_ = m.Respond(data) // best effort: the caller does not rely on all answers
 	})
 }
+
+// oldest returns the time since the start of the job that has been running for the longest, 0 without
+// one.
+func (a *runningJobs) oldest() (age time.Duration) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, r := range a.jobs {
+		age = max(age, time.Since(r.Since))
+	}
+	return age
+}

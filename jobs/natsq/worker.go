@@ -3,6 +3,8 @@ package natsq
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -107,7 +109,9 @@ func (c *Conn) Work(ctx context.Context, o WorkerOptions) (_ *Worker, err error)
 		// It also counts the submissions that a gateway of this process refuses.
 		c.Control.OnRefused(func(p jobs.Pool, tenant string) { o.Metrics.tenantRefused(p, tenant, reasonQueued) })
 	}
-	ends = append(ends, o.Metrics.follow(o.Pool, w.tenants), o.Metrics.followWorker(w))
+	ends = append(ends, o.Metrics.follow(o.Pool, w.tenants), o.Metrics.followWorker(
+		slots{pool: o.Pool, number: cap(w.slots), oldest: w.current.oldest},
+		slices.Concat(slices.Collect(maps.Keys(o.Handlers)), slices.Collect(maps.Keys(o.Batches)))))
 	w.running.Go(func() { w.loop(run) })
 	w.running.Go(func() { w.poll(run) })
 	if !o.JobsOnly {

@@ -1,4 +1,5 @@
-package main
+// Package detectorcommand has the commands of lasting detectors: exoswarm detector.
+package detectorcommand
 
 import (
 	"context"
@@ -21,9 +22,12 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 )
 
-// detectorCommand returns exoswarm detector. Package detectors does the work. It needs the login of
-// an operator.
-func detectorCommand() *cobra.Command {
+// Logs prints the log lines of the job that args name, as exoswarm job logs does.
+type Logs func(cmd *cobra.Command, args []string, c jobclient.Client) error
+
+// Command returns exoswarm detector. printLogs prints the logs of jobs. Package detectors does the work.
+// It needs the login of an operator.
+func Command(printLogs Logs) *cobra.Command {
 	create := &cobra.Command{
 		Use:   "create -f swarm.yaml --sources FILE --sinks FILE",
 		Short: "Create a detector that lasts on a cluster",
@@ -31,7 +35,7 @@ func detectorCommand() *cobra.Command {
 to its sinks, until it is paused or deleted. When an agent ends, another one continues where it stopped:
 no row is lost, and none counts twice. The name is that of the specification, and becomes that of a swarm.
 
-Sources are those without end: subjects of NATS, pushed rows, Kafka, MQTT, and tables that grow. With
+Sources are those without end: subjects of NATS, pushed rows, Kafka, and tables that grow. With
 key: COLUMN in the specification each value of the column is an entity of its own.`,
 		Args: cobra.NoArgs,
 		RunE: connect.Connected(detectorCreate),
@@ -67,7 +71,9 @@ key: COLUMN in the specification each value of the column is an entity of its ow
 	remove.Flags().Bool("yes", false, "do not ask for confirmation")
 	logs := &cobra.Command{
 		Use: "logs NAME", Short: "Print the log of the last job of a detector", Args: cobra.ExactArgs(1),
-		RunE: connect.Connected(detectorLogs),
+		RunE: connect.Connected(func(cmd *cobra.Command, args []string, c *natsq.Conn) error {
+			return detectorLogs(cmd, args, c, printLogs)
+		}),
 	}
 	logs.Flags().Bool("follow", false, "print further lines as they come, until the job is over")
 	for _, c := range []*cobra.Command{pause, remove} {
@@ -249,7 +255,7 @@ func detectorDelete(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 	if _, err := d.Get(cmd.Context(), args[0]); err != nil {
 		return err
 	}
-	if err := confirm(cmd, fmt.Sprintf("delete detector %s, its positions, and the state of all its agents",
+	if err := command.Confirm(cmd, fmt.Sprintf("delete detector %s, its positions, and the state of all its agents",
 		args[0])); err != nil {
 		return err
 	}
@@ -262,8 +268,8 @@ func detectorDelete(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 	return nil
 }
 
-// detectorLogs prints the log of the last job of a detector.
-func detectorLogs(cmd *cobra.Command, args []string, c *natsq.Conn) error {
+// detectorLogs prints the log of the last job of a detector with logs.
+func detectorLogs(cmd *cobra.Command, args []string, c *natsq.Conn, logs Logs) error {
 	d, err := detectors.New(c).Get(cmd.Context(), args[0])
 	if err != nil {
 		return err
@@ -271,7 +277,7 @@ func detectorLogs(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 	if d.Job == "" {
 		return fmt.Errorf("detector %s: no agent has begun with it: %w", args[0], jobs.ErrNotFound)
 	}
-	err = jobLogs(cmd, []string{d.Job}, jobclient.Direct(c))
+	err = logs(cmd, []string{d.Job}, jobclient.Direct(c))
 	if errors.Is(err, context.Canceled) {
 		return nil
 	}
