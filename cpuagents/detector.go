@@ -141,8 +141,11 @@ func (s *Streamer) HandleDetector(ctx context.Context, job jobs.Job, progress fu
 		log: newJobLogger(jobs.Logger(ctx)),
 	}
 	err := d.attempt(ctx, job)
-	if cause := context.Cause(ctx); cause != nil && errors.Is(err, context.Canceled) {
-		err = cause // a call that ctx ended says only that it was cancelled
+	// A call that ctx ended says only that it was cancelled, and an attempt that was stopped between two
+	// batches ends without an error: the job is done only by ErrFinish or by the end of its sources.
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, jobs.ErrFinish) &&
+		(err == nil || errors.Is(err, context.Canceled)) {
+		err = cause
 	}
 	s.Files.NoteScratch(err)
 	if err != nil {

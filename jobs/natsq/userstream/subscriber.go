@@ -40,6 +40,7 @@ type subscriber struct {
 	last    uint64                    // number of the last message that was returned
 	acked   uint64                    // the last message that Ack has acknowledged
 	pending []jetstream.Msg           // messages that were returned and not acknowledged
+	next    uint64                    // number of the next delivery of the consumer
 }
 
 const (
@@ -157,6 +158,7 @@ func (r *subscriber) open(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		r.next = consumer.CachedInfo().Delivered.Consumer + 1
 		r.it, err = consumer.Messages(jetstream.PullMaxMessagesWithBytesLimit(max(r.s.Ahead, leastPull),
 			max(aheadBytes, 2*int(r.c.NC.MaxPayload()))), jetstream.PullExpiry(20*time.Second),
 			jetstream.PullHeartbeat(time.Second))
@@ -270,7 +272,7 @@ func (r *subscriber) Next(ctx context.Context) (jobs.Published, error) {
 			return jobs.Published{}, fmt.Errorf("consumer %s of stream %s was removed: %w", r.s.Consumer, r.s.Stream,
 				jobs.ErrFenced)
 		default: // the connection was lost, with the messages on their way
-			r.Close()
+			r.reset()
 			continue
 		}
 		meta, err := m.Metadata()
@@ -278,6 +280,14 @@ func (r *subscriber) Next(ctx context.Context) (jobs.Published, error) {
 			return jobs.Published{}, fmt.Errorf("read stream %s: %w", r.s.Stream, err)
 		}
 		seq := meta.Sequence.Stream
+		// A delivery is missing if another attempt reads the same consumer for a moment, and this one
+		// was faster in the journal. Its messages would come later, behind those with higher numbers,
+		// so the consumer is made again after the last message.
+		if meta.Sequence.Consumer != r.next {
+			r.reset()
+			continue
+		}
+		r.next++
 		switch {
 		case seq <= r.acked:
 			_ = m.Ack()
@@ -321,9 +331,31 @@ func (r *subscriber) Ack(ctx context.Context, seq uint64) {
 	}
 }
 
-// Close implements jobs.Subscriber. The server delivers the messages that are not acknowledged to
-// the next subscriber.
+// Close implements jobs.Subscriber. It gives the messages that are not acknowledged back, so that
+// the server delivers them to the next subscriber at once and not after ackPatience.
 func (r *subscriber) Close() {
+	if r.it == nil {
+		return
+	}
+	r.it.Drain()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	for { // those that have come and were not returned
+		m, err := r.it.Next(jetstream.NextContext(ctx))
+		if err != nil {
+			break
+		}
+		r.pending = append(r.pending, m)
+	}
+	for _, m := range r.pending {
+		_ = m.Nak()
+	}
+	r.pending = nil
+	r.reset()
+}
+
+// reset ends the reading, so that Next opens the consumer again.
+func (r *subscriber) reset() {
 	if r.it != nil {
 		r.it.Stop()
 		r.it = nil
