@@ -417,10 +417,12 @@ func TestLive(t *testing.T) {
 		heavy := s.crowd("heavy", 400_000)
 		after, slowed := uint64(0), false
 		for end := time.Now().Add(time.Minute); !slowed && time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
-			if err := s.tick(t.Context(), heavy, after, 4); err != nil {
-				t.Fatal(err)
+			for range 4 {
+				if err := s.tick(t.Context(), heavy, after, 1); err != nil {
+					t.Fatal(err)
+				}
+				after++
 			}
-			after++
 			slowed = s.query(`ALERTS{alertstate="firing",alertname="ExoswarmLogLag"}`) > 0 &&
 				s.query(`ALERTS{alertstate="firing",alertname="ExoswarmPagesThrash"}`) > 0
 			unseen = s.unseen(unseen)
