@@ -43,10 +43,8 @@ import (
 func TestLiveFaults(t *testing.T) {
 	testlong.Only(t)
 	tool(t, "prometheus")
-	s := &stand{t: t, dir: t.TempDir(), port: natsqtest.Port(t), targets: map[string]string{}}
-	for _, name := range []string{"cpu-login", "gpu-device", "gpu-disk", "gpu-tiers", "ui", "ui-three"} {
-		s.targets[name] = fmt.Sprintf("127.0.0.1:%d", natsqtest.Port(t))
-	}
+	s := &stand{t: t, dir: t.TempDir(), port: natsqtest.Port(t)}
+	s.reserve("cpu-login", "gpu-device", "gpu-disk", "gpu-tiers", "ui", "ui-three")
 	disks := s.mount("nats", "64m")
 	s.serveNATS()
 	t.Cleanup(func() { s.nats.Close() })
@@ -371,7 +369,7 @@ func (s *stand) device() {
 	}
 	s.t.Cleanup(agent.Stop)
 	metrics := &http.Server{
-		Addr: s.targets["gpu-device"], Handler: promhttp.HandlerFor(registry, promhttp.HandlerOpts{}),
+		Addr: s.address("gpu-device"), Handler: promhttp.HandlerFor(registry, promhttp.HandlerOpts{}),
 		ReadHeaderTimeout: time.Minute,
 	}
 	go func() { _ = metrics.ListenAndServe() }()

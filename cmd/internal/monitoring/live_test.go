@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -63,7 +64,29 @@ type stand struct {
 	nats    *server.Server
 	conn    *natsq.Conn
 	targets map[string]string // address of the metrics by name of the process
-	prom    string            // URL of Prometheus
+	held    map[string]net.Listener
+	prom    string // URL of Prometheus
+}
+
+// reserve chooses the addresses of the metrics of processes. It holds them until the processes start,
+// because other programs of the machine choose ports too.
+func (s *stand) reserve(names ...string) {
+	s.t.Helper()
+	s.targets, s.held = map[string]string{}, map[string]net.Listener{}
+	for _, name := range names {
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", natsqtest.Port(s.t)))
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		s.t.Cleanup(func() { _ = l.Close() }) // a second time is an error
+		s.targets[name], s.held[name] = l.Addr().String(), l
+	}
+}
+
+// address returns the address of the metrics of a process, which starts now.
+func (s *stand) address(name string) string {
+	_ = s.held[name].Close() // a second time is an error
+	return s.targets[name]
 }
 
 // start starts a process under the name of a program, and waits until its metrics are served. Its
@@ -77,7 +100,7 @@ func (s *stand) start(name, program string, cmd *cobra.Command, args ...string) 
 	if !slices.Contains(args, "--nats") {
 		args = append(args, "--nats", s.nats.URL())
 	}
-	cmd.SetArgs(append(args, "--metrics", s.targets[name], "--log-level", "info"))
+	cmd.SetArgs(append(args, "--metrics", s.address(name), "--log-level", "info"))
 	cmd.SetErr(&log)
 	cmd.SetOut(io.Discard)
 	cmd.SilenceErrors, cmd.SilenceUsage = true, true
@@ -395,10 +418,8 @@ func (s *stand) tick(ctx context.Context, record swarms.Swarm, after uint64, cou
 func TestLive(t *testing.T) {
 	testlong.Only(t)
 	tool(t, "prometheus")
-	s := &stand{t: t, dir: t.TempDir(), port: natsqtest.Port(t), targets: map[string]string{}}
-	for _, name := range []string{"cpu", "cpu2", "gpu", "gpu2", "ui"} {
-		s.targets[name] = fmt.Sprintf("127.0.0.1:%d", natsqtest.Port(t))
-	}
+	s := &stand{t: t, dir: t.TempDir(), port: natsqtest.Port(t)}
+	s.reserve("cpu", "cpu2", "gpu", "gpu2", "ui")
 	s.serveNATS()
 	t.Cleanup(func() { s.nats.Close() })
 	var err error
