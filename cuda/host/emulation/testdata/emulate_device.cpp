@@ -24,6 +24,8 @@ static Index threadIdx, blockIdx, blockDim, gridDim;
 #define __launch_bounds__(...)
 #define __shared__ static
 #define __align__(n) __attribute__((aligned(n)))
+// Dynamic shared memory: as much as a block may have on any device.
+#define X_DYNAMIC(name) static unsigned name[57344] __attribute__((aligned(16)))
 
 namespace fibers {
 enum { most = 1024, stack = 128 << 10 };
@@ -98,6 +100,7 @@ static inline void __syncwarp(unsigned = ~0u) {
   fibers::wait(fibers::warps[w], left < 32 ? left : 32);
 }
 static inline void __threadfence() {}
+static inline void __nanosleep(unsigned) {}
 static inline int __popc(unsigned v) { return __builtin_popcount(v); }
 static inline int __ffs(int v) { return __builtin_ffs(v); }
 template <class T> static inline T __ldcg(const T *p) { return *p; }
