@@ -39,7 +39,7 @@ func (r *run) enqueue(t *plan.Part) error {
 		}
 		return r.tiles(t, args, n)
 	}
-	rows, each := r.lengths[t.Lead], int64(codegen.BlockThreads)
+	rows, each := r.lengths[t.Lead], t.Shape.Tile
 	if t.Kind == plan.KindRows {
 		each = codegen.RowsPerBlock(t.Width)
 	}

@@ -73,6 +73,8 @@ type writer struct {
 	// flat, row and col are C expressions of the present element: its place in the domain, its row
 	// and its place in the row.
 	flat, row, col string
+	// suffix ends the names of values, where a kernel has those of several rows at once.
+	suffix string
 	// bound has the names of values that are computed already, innermost scope last.
 	bound map[*ir.Node]string
 	// source returns an expression of the stored value of what the part reads, or "" for a load.

@@ -39,16 +39,16 @@ func compactVectors(t *plan.Part, wide []*ir.Node, shared int) int {
 }
 
 // takeTiles writes the declarations that filters and scans share, and takes the first tile. cur is
-// the tile in work, mid the one before it, which is published, and old the one before that, which
-// has its place. They are equal to tiles if there is none.
+// the tile in work, and mid the one before it, which is published. They are tiles or more if there is
+// none. The one before mid, called old, has its place.
 func (w *writer) takeTiles(size int) {
 	w.line("__shared__ unsigned x_next;")
 	// Other blocks write the states, so that each look must read memory.
 	w.line("volatile u64 *const state = (volatile u64 *)(scratch + 4);")
-	w.line("const u64 tiles = (n + %du) / %du;", size-1, size)
+	w.line("const unsigned tiles = (unsigned)((n + %du) / %du);", size-1, size)
 	w.line("if (threadIdx.x == 0) x_next = atomicAdd(scratch, 1u);")
 	w.line("__syncthreads();")
-	w.line("u64 cur = x_next, mid = tiles, old = tiles;")
+	w.line("unsigned cur = x_next, mid = tiles;")
 	w.line("unsigned parity = 0;")
 }
 
@@ -57,8 +57,7 @@ func (w *writer) takeTiles(size int) {
 // which is the thread's first element, and a, the vectors of each array.
 func (w *writer) loadTile(wide []*ir.Node, vectors int) {
 	size := tileThreads * vectors * 4
-	w.line("const u64 first = cur * %du + warp * %du + lane * 4u;", size, vectors*128)
-	w.line("const bool full = vec && (cur + 1) * %du <= n;", size)
+	w.begins(size, vectors, "cur")
 	for _, n := range wide {
 		w.line("Four<%s> a%d[%d];", stored[n.Type], w.id(n), vectors)
 	}
@@ -69,7 +68,7 @@ func (w *writer) loadTile(wide []*ir.Node, vectors int) {
 		} else {
 			w.line("} else if (cur < tiles) {")
 			w.indent++
-			m = "x_left(n, first + u * 128u)"
+			m = "x_rest(here, place + u * 128u)"
 		}
 		w.line("#pragma unroll")
 		w.line("for (int u = 0; u < %d; u++) {", vectors)
@@ -81,20 +80,28 @@ func (w *writer) loadTile(wide []*ir.Node, vectors int) {
 	w.line("}")
 }
 
+// begins writes where the elements of a thread are in a tile: first is the place of its first one in
+// the array, place that in the tile, and here the elements of the tile.
+func (w *writer) begins(size, vectors int, tile string) {
+	w.line("const unsigned place = warp * %du + lane * 4u;", vectors*128)
+	w.line("const u64 first = (u64)%s * %du + place;", tile, size)
+	w.line("const unsigned here = %s + 1 < tiles ? %du : (unsigned)(n - (u64)%s * %du);", tile, size, tile, size)
+	w.line("const bool full = vec && here == %du && %s < tiles;", size, tile)
+}
+
 // eachElement writes a loop over the elements of a thread that has loadTile's vectors, and calls f
-// for the text of one, with the index [u][k]. before is the text for every element, of which those
-// behind the end have no other.
-func (w *writer) eachElement(wide []*ir.Node, vectors int, before string, f func()) {
+// for the text of one, with the index [u][k]. The text is executed for elements behind the end too,
+// for which k >= m, so that it has no branches; what else is loaded for them is that of the last one.
+func (w *writer) eachElement(wide []*ir.Node, vectors int, f func()) {
 	w.line("#pragma unroll")
 	w.line("for (int u = 0; u < %d; u++) {", vectors)
 	w.line("const u64 e0 = first + u * 128u;")
-	w.line("const int m = full ? 4 : x_left(n, e0);")
+	w.line("(void)e0;")
+	w.line("const int m = full ? 4 : x_rest(here, place + u * 128u);")
 	w.places(true)
 	w.line("#pragma unroll")
 	w.line("for (int k = 0; k < 4; k++) {")
-	w.line("%s", before)
-	w.line("if (k >= m) continue;")
-	w.line("const u64 e = e0 + k;")
+	w.line("const u64 e = e0 + k < n ? e0 + k : n - 1;")
 	w.line("(void)e;")
 	w.scope(func() {
 		w.source = func(n *ir.Node) string {
@@ -131,7 +138,6 @@ func (w *writer) compactKernel() {
 	w.line("for (;; parity ^= 1u) {")
 	w.loadTile(wide, vectors)
 	// While the loads are in flight, the elements of old are stored: those of a warp to one range.
-	w.line("if (old < tiles) {")
 	for i, r := range t.Roots {
 		w.line("for (unsigned i = threadIdx.x; i < kept_old; i += %du) {", tileThreads)
 		value := fmt.Sprintf("x_stage[(%du + parity) * %du + i]", 2*i, size)
@@ -144,7 +150,6 @@ func (w *writer) compactKernel() {
 		w.line("y%d[x_prefix + i] = %s;", w.id(r), toStored(r.Type, value))
 		w.line("}")
 	}
-	w.line("}")
 	w.line("if (cur >= tiles && mid >= tiles) break;")
 	for _, r := range t.Roots {
 		w.line("%s w%d[%d][4];", inRegister[r.Type], w.id(r), vectors)
@@ -152,12 +157,8 @@ func (w *writer) compactKernel() {
 	w.line("unsigned mask = 0, low = 0, high = 0, ticket = 0;")
 	w.line("if (cur < tiles) {")
 	w.line("if (threadIdx.x == 0) ticket = atomicAdd(scratch, 1u);")
-	zero := ""
-	for _, r := range t.Roots {
-		zero += fmt.Sprintf("w%d[u][k] = 0; ", w.id(r))
-	}
-	w.eachElement(wide, vectors, zero, func() {
-		w.line("if (%s != 0u) mask |= 1u << (u * 4 + k);", w.value(keep))
+	w.eachElement(wide, vectors, func() {
+		w.line("if (%s != 0u && k < m) mask |= 1u << (u * 4 + k);", w.value(keep))
 		for _, r := range t.Roots {
 			w.line("w%d[u][k] = %s;", w.id(r), w.value(r.Args[0]))
 		}
@@ -202,8 +203,8 @@ func (w *writer) compactKernel() {
 	w.line("if (lane == 0 && mid == tiles - 1) *count = before + kept_mid;")
 	w.line("}")
 	w.line("__syncthreads();")
-	w.line("old = mid, kept_old = kept_mid;")
-	w.line("mid = cur, kept_mid = kept;")
+	w.line("kept_old = kept_mid, kept_mid = cur < tiles ? kept : 0;")
+	w.line("mid = cur;")
 	w.line("if (cur < tiles) cur = x_next;")
 	w.line("}")
 	w.line("}")
@@ -253,14 +254,14 @@ func (w *writer) scanKernel() {
 	}
 	w.line("__shared__ T x_warps[%d], x_prefix;", ir.ScanWarps)
 	w.takeTiles(ir.ScanTile)
+	w.line("unsigned old = tiles;")
 	w.line("T before = none, before_mid = none, before_old = none;")
 	w.line("for (;; parity ^= 1u) {")
 	w.loadTile(wide, ir.ScanRows)
 	// result writes the final sums of a tile, whose sums within a warp are in the expression from.
 	result := func(tile, before, from string) {
 		w.line("const T off = x_add(x_prefix, %s);", before)
-		w.line("const u64 first = %s * %du + warp * %du + lane * 4u;", tile, ir.ScanTile, ir.ScanRows*128)
-		w.line("const bool full = vec && (%s + 1) * %du <= n;", tile, ir.ScanTile)
+		w.begins(ir.ScanTile, ir.ScanRows, tile)
 		w.line("#pragma unroll")
 		w.line("for (int u = 0; u < %d; u++) {", ir.ScanRows)
 		w.line("const Four<T> f = %s;", from)
@@ -270,7 +271,7 @@ func (w *writer) scanKernel() {
 		w.line("const T v = x_add(off, f.v[k]);")
 		w.line("z.v[k] = %s;", toStored(root.Type, "v"))
 		w.line("}")
-		w.line("x_store4(y%d + first + u * 128u, z, full, full ? 4 : x_left(n, first + u * 128u));", w.id(root))
+		w.line("x_store4(y%d + first + u * 128u, z, full, full ? 4 : x_rest(here, place + u * 128u));", w.id(root))
 		w.line("}")
 	}
 	slot := fmt.Sprintf("((Four<T> *)x_stage)[(parity * %du + u) * %du + threadIdx.x]", ir.ScanRows, tileThreads)
@@ -288,8 +289,9 @@ func (w *writer) scanKernel() {
 	w.line("Four<T> own[%d];", ir.ScanRows)
 	w.line("if (cur < tiles) {")
 	w.line("if (threadIdx.x == 0) ticket = atomicAdd(scratch, 1u);")
-	w.eachElement(wide, ir.ScanRows, "own[u].v[k] = none;", func() {
-		w.line("own[u].v[k] = %s;", w.value(root.Args[0]))
+	w.eachElement(wide, ir.ScanRows, func() {
+		w.line("const T v = %s;", w.value(root.Args[0]))
+		w.line("own[u].v[k] = k < m ? v : none;")
 	})
 	w.WriteString(scanRows)
 	if !direct {

@@ -149,6 +149,7 @@ template <class T> __device__ __forceinline__ void x_store4(T *p, const Four<T> 
     if (k < m) p[k] = f.v[k];
 }
 __device__ __forceinline__ bool x_aligned(const void *p, unsigned bytes) { return ((u64)p & (bytes - 1)) == 0; }
+__device__ __forceinline__ int x_rest(unsigned n, unsigned e) { return e >= n ? 0 : n - e < 4 ? (int)(n - e) : 4; }
 __device__ __forceinline__ int x_left(u64 n, u64 e) { return e >= n ? 0 : n - e < 4 ? (int)(n - e) : 4; }
 
 struct x_sums {
@@ -243,7 +244,7 @@ template <class T> __device__ __forceinline__ T x_steps(T v) {
 }
 // x_upward publishes the sums of the groups that end with a tile. A warp calls it after the tile is published. It waits
 // for earlier tiles of the group only.
-template <class T> __device__ __forceinline__ void x_upward(volatile u64 *state, u64 tile, u64 tiles, T own) {
+template <class T> __device__ __noinline__ void x_upward(volatile u64 *state, u64 tile, u64 tiles, T own) {
   const unsigned lane = threadIdx.x & 31u;
   for (u64 n = tiles; (tile & 31u) == 31u; tile >>= 5) {
     T v = own;
@@ -255,8 +256,9 @@ template <class T> __device__ __forceinline__ void x_upward(volatile u64 *state,
     if (lane == 0) x_publish(state + (tile >> 5), own);
   }
 }
-// x_before returns the sum of all tiles before a tile, for which it waits. A warp calls it.
-template <class T> __device__ __forceinline__ T x_before(volatile u64 *state, u64 tile, u64 tiles, T none) {
+// x_before returns the sum of all tiles before a tile, for which it waits. A warp calls it. Neither is inlined, so that
+// the loop around them has the registers.
+template <class T> __device__ __noinline__ T x_before(volatile u64 *state, u64 tile, u64 tiles, T none) {
   const unsigned lane = threadIdx.x & 31u;
   u64 seen[3] = {0, 0, 0}; // the first levels are read at once
   volatile u64 *level = state;

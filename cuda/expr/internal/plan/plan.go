@@ -52,9 +52,11 @@ type Part struct {
 // Shape is how a kernel is launched. Filters and scans have any number of blocks, which take tiles by
 // a counter; they are fastest with as many blocks as the device runs at a time.
 type Shape struct {
-	Threads int   // of a block
-	Shared  int   // bytes of dynamic shared memory of a block
-	Tile    int64 // elements that a block of a filter or a scan computes at a time, 0 for other kinds
+	Threads int // of a block
+	Shared  int // bytes of dynamic shared memory of a block
+	// Tile is the number of elements that a block of a filter or a scan computes at a time, the number
+	// of rows of a block of small products, and 0 for other kinds.
+	Tile int64
 }
 
 // Plan is how a program is executed: parts in an order in which all they read is there. New makes
