@@ -222,7 +222,9 @@ __device__ __forceinline__ void x_get(u64 s, unsigned &v) { v = (unsigned)s; }
 __device__ __forceinline__ void x_get(u64 s, int &v) { v = (int)(unsigned)s; }
 __device__ __forceinline__ void x_get(u64 s, float &v) { v = x_bits((unsigned)s); }
 // x_publish makes a state known. One thread calls it.
-template <class T> __device__ __forceinline__ void x_publish(volatile u64 *state, T v) { *state = 1ull << 63 | x_raw(v); }
+template <class T> __device__ __forceinline__ void x_publish(volatile u64 *state, T v) {
+  *state = 1ull << 63 | x_raw(v);
+}
 template <class T> __device__ __forceinline__ T x_await(volatile u64 *state, u64 seen) {
   while (!(seen >> 63)) {
     __nanosleep(20);
