@@ -1,5 +1,5 @@
-// Runs generated kernels on the CPU: the threads of a block are fibers of one thread, block after block (fibers.hpp). Compile with
-// -DKERNELS="...", a file that has the texts of the kernels and `table`, which names them.
+// Runs generated kernels on the CPU: the threads of a block are fibers of one thread, block after block (fibers.hpp).
+// Compile with -DKERNELS="...", a file that has the texts of the kernels and `table`, which names them.
 //
 // usage: emulate NAME FILE: reads uint64 words {threads, blocks, parameters}, then for each parameter {1 for memory,
 // bytes or value} and the bytes, runs the kernel and writes the file anew with what is in memory then. Memory ends at a
