@@ -13,13 +13,17 @@
 #define __device__
 #define __global__
 #define __forceinline__ inline
+#define __noinline__
 #define __launch_bounds__(...)
 #define __shared__ static
 #define __align__(n) __attribute__((aligned(n)))
+// Dynamic shared memory: as much as a block may have on any device.
+#define X_DYNAMIC(name) static unsigned name[57344] __attribute__((aligned(16)))
 
 static inline void __syncthreads() { fibers::wait_block(); }
 static inline void __syncwarp(unsigned = ~0u) { fibers::wait_warp(); }
 static inline void __threadfence() {}
+static inline void __nanosleep(unsigned) {}
 static inline int __popc(unsigned v) { return __builtin_popcount(v); }
 static inline int __ffs(int v) { return __builtin_ffs(v); }
 template <class T> static inline T __ldcg(const T *p) { return *p; }
