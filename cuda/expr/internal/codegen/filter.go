@@ -74,7 +74,8 @@ func (w *writer) loadTile(wide []*ir.Node, vectors int) {
 			if whole {
 				w.line("a%d[u] = x_once4(x%d + first + u * 128u);", w.id(n), w.id(n))
 			} else {
-				w.line("a%d[u] = x_load4(x%d + first + u * 128u, false, x_rest(here, place + u * 128u));", w.id(n), w.id(n))
+				w.line("a%d[u] = x_load4(x%d + first + u * 128u, false, x_rest(here, place + u * 128u));", w.id(n),
+					w.id(n))
 			}
 		}
 		w.line("}")
