@@ -3,7 +3,6 @@ package source
 import (
 	"cmp"
 	"context"
-	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -122,21 +121,7 @@ func (f *kafkaFetcher) secure(o *kafka.Options, host string, guard *egress.Guard
 	switch f.spec.TLS {
 	case "", "disable":
 	case "verify":
-		o.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
-			c, err := guard.DialContext(ctx, network, address)
-			if err != nil {
-				return nil, err
-			}
-			name, _, err := net.SplitHostPort(address)
-			if err == nil {
-				secured := tls.Client(c, &tls.Config{MinVersion: tls.VersionTLS12, ServerName: name})
-				if err = secured.HandshakeContext(ctx); err == nil {
-					return secured, nil
-				}
-			}
-			_ = c.Close()
-			return nil, err
-		}
+		o.Dial = dialTLS(guard.DialContext)
 	default:
 		return fmt.Errorf("tls %q: use verify or disable", f.spec.TLS)
 	}

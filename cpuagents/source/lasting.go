@@ -29,7 +29,7 @@ type Place struct {
 }
 
 // lasting are the beginnings of the URIs of sources that can be read by a job that lasts.
-var lasting = []string{"nats:", "push:", "kafka://", "sqlite:", "postgres://"}
+var lasting = []string{"nats:", "push:", "kafka://", "mqtt://", "mqtts://", "sqlite:", "postgres://"}
 
 // LastingKinds returns a text with the kinds of sources that last.
 func LastingKinds() string {

@@ -35,7 +35,7 @@ func Command(printLogs Logs) *cobra.Command {
 to its sinks, until it is paused or deleted. When an agent ends, another one continues where it stopped:
 no row is lost, and none counts twice. The name is that of the specification, and becomes that of a swarm.
 
-Sources are those without end: subjects of NATS, pushed rows, Kafka, and tables that grow. With
+Sources are those without end: subjects of NATS, pushed rows, Kafka, MQTT, and tables that grow. With
 key: COLUMN in the specification each value of the column is an entity of its own.`,
 		Args: cobra.NoArgs,
 		RunE: connect.Connected(detectorCreate),
