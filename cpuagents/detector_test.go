@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -290,6 +292,62 @@ func TestDetectorBadRows(t *testing.T) {
 	d.end(t, jobs.ErrFinish)
 	if p := d.result; p.Rows != 5 || p.Rejected != 8 || p.Keyless.BeyondEntities != 2 || p.Decisions != 4 {
 		t.Errorf("the second result is %+v", p)
+	}
+}
+
+// TestDetectorDeadDestination: a detector whose Alertmanager is away decides and pauses as before.
+// When it continues, alerts that were held are sent.
+func TestDetectorDeadDestination(t *testing.T) {
+	c := newCluster(t)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := l.Addr().String()
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	job := detectorJob(t, "alerts", 40, []source.Series{{
+		Name: "p", URI: "push:alerts", Push: &source.PushSpec{BatchSeconds: 0.005},
+	}}, func(s *cpuagents.DetectorSpec) {
+		s.Sinks = append(s.Sinks, sink.Spec{URI: "alertmanager:http://" + address, Backoff: 0.01})
+	})
+	d := c.detect(t, job)
+	all := detectorRows(4000)
+	for part := range slices.Chunk(all, 500) {
+		c.pushLines(t, "alerts", part...)
+	}
+	c.awaitDecisions(t, "alerts", len(all))
+	d.end(t, jobs.ErrFinish)
+	if p := d.result; p.Decisions != uint64(len(all)) || p.Anomalies == 0 {
+		t.Fatalf("the result is %+v", p)
+	}
+	var alerts atomic.Int64
+	server := &http.Server{Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		var got []struct{ Labels map[string]string }
+		if err := json.NewDecoder(r.Body).Decode(&got); err != nil || r.URL.Path != "/api/v2/alerts" {
+			t.Errorf("%s: %v", r.URL.Path, err)
+		}
+		for _, a := range got {
+			if a.Labels["detector"] == "alerts" && a.Labels["id"] != "" {
+				alerts.Add(1)
+			}
+		}
+	})}
+	if l, err = net.Listen("tcp", address); err != nil {
+		t.Skipf("another process has the port: %v", err)
+	}
+	go func() { _ = server.Serve(l) }()
+	defer server.Close()
+	again := c.detect(t, job)
+	for end := time.Now().Add(time.Minute); alerts.Load() == 0; time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the alerts that were held do not come")
+		}
+	}
+	again.end(t, jobs.ErrFinish)
+	if got := len(c.decisionsOf(t, "alerts")); got != len(all) {
+		t.Errorf("the table has %d decisions, want %d", got, len(all))
 	}
 }
 
