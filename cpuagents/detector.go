@@ -97,7 +97,8 @@ type DetectorProgress struct {
 	Entities int     `json:"entities,omitempty"`
 	// SourceFailures counts failed attempts to reach a source.
 	SourceFailures uint64 `json:"source_failures,omitempty"`
-	// LatencyP50 and LatencyP99 are milliseconds from reading a row to having its decision.
+	// LatencyP50 and LatencyP99 are milliseconds from the arrival of the first message of a document
+	// to the decisions of its rows.
 	LatencyP50 float64 `json:"latency_p50_ms"`
 	LatencyP99 float64 `json:"latency_p99_ms"`
 	// Waiting says what the detector waits for; empty if it works.

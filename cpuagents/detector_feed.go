@@ -93,7 +93,11 @@ func readPieces(ctx context.Context, i int, r *source.LastingReader, pieces chan
 		row, rejected, err := r.Next()
 		switch {
 		case err == nil:
-			p.rows = append(p.rows, taken{row: row, rejected: rejected, at: r.Place(), read: time.Now()})
+			read := r.Arrived()
+			if read.IsZero() {
+				read = time.Now()
+			}
+			p.rows = append(p.rows, taken{row: row, rejected: rejected, at: r.Place(), read: read})
 			if len(p.rows) < pieceRows {
 				continue
 			}

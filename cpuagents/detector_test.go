@@ -387,3 +387,18 @@ func TestDetectorRefuses(t *testing.T) {
 		t.Errorf("another specification: %v", err)
 	}
 }
+
+// TestDetectorLatency: the latency of a row begins when its message comes to the agent, and not when
+// the document with it is complete.
+func TestDetectorLatency(t *testing.T) {
+	c := newCluster(t)
+	d := c.detect(t, detectorJob(t, "late", 4, []source.Series{{
+		Name: "p", URI: "push:late", Push: &source.PushSpec{BatchSeconds: 0.4},
+	}}, nil))
+	c.pushLines(t, "late", "{\"timestamp\":5,\"value\":1,\"id\":1}\n")
+	c.awaitDecisions(t, "late", 1)
+	d.end(t, jobs.ErrFinish)
+	if p := d.result; p.LatencyP50 < 400 || p.LatencyP50 > 20_000 {
+		t.Errorf("a row that waits 400 ms for its document has a latency of %v ms", p.LatencyP50)
+	}
+}

@@ -19,6 +19,7 @@ type Metrics struct {
 	sinks       prometheus.Histogram
 	running     prometheus.Gauge
 	undelivered *prometheus.CounterVec
+	detection   prometheus.Histogram
 }
 
 // NewMetrics registers the metrics of stream jobs. docs/metrics.md lists names and labels.
@@ -49,6 +50,12 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 		"decisions that a sink has dropped. full: the destination was away for too long. refused: it did not accept the message. "+
 		"bound: too many series or incidents. order: a sample was not after the one before it.")),
 		[]string{"sink", "reason"})
+	m.detection = prometheus.NewHistogram(prometheus.HistogramOpts{
+		Namespace: "exoswarm", Subsystem: "detector", Name: "latency_seconds",
+		Help: "Time from the arrival of a row at the agent that reads its source to the sinks having its decision, of " +
+			"detectors.",
+		Buckets: prometheus.ExponentialBuckets(0.001, 2, 16), // to 32 s
+	})
 	for _, kind := range sink.Notifiers() {
 		for _, reason := range sink.DropReasons() {
 			m.undelivered.WithLabelValues(kind, reason)
@@ -62,7 +69,7 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 	}
 	var errs []error
 	for _, c := range []prometheus.Collector{
-		m.rows, m.decisions, m.dropped, m.latency, m.sinks, m.running, m.undelivered,
+		m.rows, m.decisions, m.dropped, m.latency, m.sinks, m.running, m.undelivered, m.detection,
 	} {
 		errs = append(errs, r.Register(c))
 	}
@@ -94,6 +101,13 @@ func (m *Metrics) add(before, now StreamProgress) {
 func (m *Metrics) decided(took time.Duration) {
 	if m != nil {
 		m.latency.Observe(max(0, took.Seconds()))
+	}
+}
+
+// detected observes the time from the arrival of a row of a detector to its decision.
+func (m *Metrics) detected(took time.Duration) {
+	if m != nil {
+		m.detection.Observe(max(0, took.Seconds()))
 	}
 }
 

@@ -92,7 +92,9 @@ func insist(ctx context.Context, call func() error) error {
 // posted posts a body until it is stored.
 func posted(ctx context.Context, url string, body []byte, header ...string) error {
 	return insist(ctx, func() error {
-		req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
+		once, cancel := context.WithTimeout(ctx, time.Minute)
+		defer cancel()
+		req, err := http.NewRequestWithContext(once, http.MethodPost, url, bytes.NewReader(body))
 		if err != nil {
 			return err
 		}
@@ -187,7 +189,10 @@ func (r *recovery) overKills(ctx context.Context, push string) []*detecting {
 		name: "subject", src: source.Series{URI: "nats:IN/in.rows", NATS: &source.SubjectSpec{BatchSeconds: often}},
 		put: func(ctx context.Context, part int, rows []detectRow) error {
 			return insist(ctx, func() error {
-				_, err := js.Publish(ctx, "in.rows", text(rows), jetstream.WithMsgID(fmt.Sprint("rows", part)))
+				// The acknowledgement of a server that was killed never comes.
+				once, cancel := context.WithTimeout(ctx, 5*time.Second)
+				defer cancel()
+				_, err := js.Publish(once, "in.rows", text(rows), jetstream.WithMsgID(fmt.Sprint("rows", part)))
 				return err
 			})
 		},

@@ -60,6 +60,7 @@ type kafkaState struct {
 
 // kafkaFetcher collects the records of a topic into documents.
 type kafkaFetcher struct {
+	first        time.Time // when the first message of the last document came
 	where, topic string
 	format       rows.Format
 	spec         KafkaSpec
@@ -156,6 +157,9 @@ func (f *kafkaFetcher) close() error {
 	f.reopen()
 	return nil
 }
+
+// arrived implements arriver.
+func (f *kafkaFetcher) arrived() time.Time { return f.first }
 
 // reopen implements reopener.
 func (f *kafkaFetcher) reopen() {
@@ -282,6 +286,7 @@ func (f *kafkaFetcher) collect(ctx context.Context, st *kafkaState, w io.Writer,
 		st.Count++
 		size += len(r.Value)
 		if n++; n == 1 { // what has come is not kept waiting for long
+			f.first = time.Now()
 			var cancel context.CancelFunc
 			wait, cancel = context.WithTimeoutCause(
 				wait, time.Duration(f.spec.BatchSeconds*float64(time.Second)), errOver,

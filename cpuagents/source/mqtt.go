@@ -69,6 +69,7 @@ type mqttState struct {
 
 // mqttFetcher collects the messages of a session into documents.
 type mqttFetcher struct {
+	first  time.Time // when the first message of the last document came
 	where  string
 	format rows.Format
 	spec   MQTTSpec
@@ -189,6 +190,9 @@ func (f *mqttFetcher) close() error {
 	f.reopen()
 	return nil
 }
+
+// arrived implements arriver.
+func (f *mqttFetcher) arrived() time.Time { return f.first }
 
 // reopen implements reopener.
 func (f *mqttFetcher) reopen() {
@@ -315,6 +319,7 @@ func (f *mqttFetcher) collect(ctx context.Context, st *mqttState, w io.Writer) (
 		}
 		st.Count++
 		if n++; n == 1 { // what has come is not kept waiting for long
+			f.first = time.Now()
 			var cancel context.CancelFunc
 			wait, cancel = context.WithTimeoutCause(
 				wait, time.Duration(f.spec.BatchSeconds*float64(time.Second)), errOver,
