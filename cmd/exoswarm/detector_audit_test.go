@@ -16,7 +16,9 @@ func TestDetectorAudit(t *testing.T) {
 	sinks := write(t, filepath.Join(dir, "sinks.json"), `[{"uri":"file:data/out"}]`)
 	create := []string{"detector", "create", "-f", spec, "--sources", sources, "--sinks", sinks}
 	for i, args := range [][]string{
-		create, create, {"detector", "pause", "plant"}, {"detector", "resume", "plant"},
+		create, create,
+		{"detector", "pause", "plant"},
+		{"detector", "resume", "plant"},
 		{"detector", "delete", "plant", "--yes"},
 	} {
 		code, _, stderr := exec(t.Context(), t, append(args, "--nats", url)...)
