@@ -402,3 +402,46 @@ func TestDetectorLatency(t *testing.T) {
 		t.Errorf("a row that waits 400 ms for its document has a latency of %v ms", p.LatencyP50)
 	}
 }
+
+// TestDetectorFinishBeforeBegin: a job that is asked to finish before it begins, since no agent had it
+// at the time of the pause, ends in order with the counts, and its sinks have all decisions.
+func TestDetectorFinishBeforeBegin(t *testing.T) {
+	c := newCluster(t)
+	job := detectorJob(t, "pause", 4, []source.Series{{Name: "p", URI: "push:pause"}}, func(s *cpuagents.DetectorSpec) {
+		s.Sinks = append(s.Sinks, sink.Spec{URI: "file:dir/pause.parts"})
+	})
+	d := c.detect(t, job)
+	c.pushLines(t, "pause", "{\"timestamp\":5,\"value\":1,\"id\":1}\n")
+	c.awaitDecisions(t, "pause", 1)
+	d.end(t, jobs.ErrDrain)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(jobs.ErrFinish)
+	out, err := c.streamer.HandleDetector(ctx, job, func(any) {})
+	if p, is := out.(*cpuagents.DetectorProgress); err != nil || !is || p.Rows != 1 || p.Decisions != 1 {
+		t.Fatalf("the job ends with %+v, %v", out, err)
+	}
+	parts, err := filepath.Glob(filepath.Join(c.dir, "pause.parts", "part-*"))
+	if err != nil || len(parts) != 1 {
+		t.Errorf("the folder has %v, %v", parts, err)
+	}
+}
+
+// TestDetectorStale: an attempt without rows ends when a later one has taken over.
+func TestDetectorStale(t *testing.T) {
+	c := newCluster(t)
+	b, _ := broker(t)
+	job := detectorJob(t, "stale", 4, []source.Series{{Name: "k", URI: "kafka://" + b.ListenAddrs()[0] + "/t"}}, nil)
+	first := c.detect(t, job)
+	first.waiting(t, "the begin", func() bool { return first.progress.Load() != nil })
+	time.Sleep(300 * time.Millisecond) // it stores where the topic begins
+	later := c.detect(t, job)
+	select {
+	case err := <-first.ended:
+		if !errors.Is(err, jobs.ErrFenced) {
+			t.Errorf("the first attempt ends with %v", err)
+		}
+	case <-time.After(30 * time.Second):
+		t.Fatal("the first attempt does not end")
+	}
+	later.end(t, jobs.ErrFinish)
+}
