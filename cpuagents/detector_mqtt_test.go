@@ -204,7 +204,8 @@ func TestDetectorMQTTPassword(t *testing.T) {
 		}
 		select {
 		case err := <-d.ended:
-			if jobs.AsError(err).Code != jobs.CodeInput || !strings.Contains(err.Error(), "check user, password and rights") ||
+			if jobs.AsError(err).Code != jobs.CodeInput ||
+				!strings.Contains(err.Error(), "check user, password and rights") ||
 				strings.Contains(err.Error(), password) {
 				t.Errorf("a wrong password: %v", err)
 			}

@@ -47,13 +47,13 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 			"executes now."))),
 	}
 	m.undelivered = prometheus.NewCounterVec(prometheus.CounterOpts(name("sink_dropped_total", "Messages and "+
-		"decisions that a sink has dropped. full: the destination was away for too long. refused: it did not accept the message. "+
-		"bound: too many series or incidents. order: a sample was not after the one before it.")),
+		"decisions that a sink has dropped. full: the destination was away for too long. refused: it did not "+
+		"accept the message. bound: too many series or incidents. order: a sample was not after the one before it.")),
 		[]string{"sink", "reason"})
 	m.detection = prometheus.NewHistogram(prometheus.HistogramOpts{
 		Namespace: "exoswarm", Subsystem: "detector", Name: "latency_seconds",
-		Help: "Time from the arrival of a row at the agent that reads its source to the sinks having its decision, of " +
-			"detectors.",
+		Help: "Time from the arrival of a row at the agent that reads its source to the sinks having its decision, " +
+			"of detectors.",
 		Buckets: prometheus.ExponentialBuckets(0.001, 2, 16), // to 32 s
 	})
 	for _, kind := range sink.Notifiers() {

@@ -245,8 +245,8 @@ func (r *recovery) overKills(ctx context.Context, push string) []*detecting {
 // create creates the detector with a table, a folder and a subject for its decisions.
 func (d *detecting) create(ctx context.Context, t *testing.T, all *detectors.Detectors) {
 	t.Helper()
-	parsed, err := swarm.Parse("swarm.yaml", []byte("name: "+d.name+"\nagents_per_group: 16\nkey: id\nmax_entities: 40\n"+
-		"page_size: 64KiB\ncheckpoint: {interval: 100ms, entries: 16}\n"))
+	parsed, err := swarm.Parse("swarm.yaml", []byte("name: "+d.name+"\nagents_per_group: 16\nkey: id\n"+
+		"max_entities: 40\npage_size: 64KiB\ncheckpoint: {interval: 100ms, entries: 16}\n"))
 	if err != nil {
 		t.Fatalf("swarm.Parse: %v", err)
 	}

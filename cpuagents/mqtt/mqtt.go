@@ -60,7 +60,8 @@ type RefusedError struct {
 func (e *RefusedError) Error() string {
 	why := map[byte]string{
 		0x84: "it does not know MQTT 5", 0x85: "the client id is not valid", 0x86: "user or password is wrong",
-		0x87: "not authorized: check user, password and rights", 0x8a: "the client is banned", 0x8f: "the filter is not valid",
+		0x87: "not authorized: check user, password and rights", 0x8a: "the client is banned",
+		0x8f: "the filter is not valid",
 	}[e.Reason]
 	if why == "" {
 		why = "reason code"

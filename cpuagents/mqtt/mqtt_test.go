@@ -190,7 +190,8 @@ func FuzzPacket(f *testing.F) {
 			return
 		}
 		m, err := parsePublish(p, 32)
-		if err == nil && (m.Size < 0 || m.Size > p.size || len(m.Payload) > 32 || m.Payload != nil && len(m.Payload) != m.Size) {
+		if err == nil && (m.Size < 0 || m.Size > p.size || len(m.Payload) > 32 ||
+			m.Payload != nil && len(m.Payload) != m.Size) {
 			t.Errorf("%x gives %+v", data, m)
 		}
 	})

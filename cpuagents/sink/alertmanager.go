@@ -51,7 +51,8 @@ func labelNames(columns []string, reserved ...string) []string {
 // checkLabels returns an error unless labels of a specification can be added.
 func (b *base) checkLabels(names []string, reserved ...string) error {
 	for name := range b.spec.Labels {
-		if badLabel.MatchString(name) || name == "" || name[0] >= '0' && name[0] <= '9' || strings.HasPrefix(name, "__") ||
+		if badLabel.MatchString(name) || name == "" || name[0] >= '0' && name[0] <= '9' ||
+			strings.HasPrefix(name, "__") ||
 			slices.Contains(names, name) || slices.Contains(reserved, name) {
 			return b.bad("label %q: use letters, digits and _, and no name of a column or %s", name,
 				strings.Join(reserved, ", "))

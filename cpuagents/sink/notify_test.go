@@ -29,7 +29,8 @@ import (
 
 // daemon starts a program of a monitoring system that listens on a port, and returns its URL. The
 // test is skipped where it is not installed.
-func daemon(t *testing.T, name, config string, args func(port int, config, dir string) []string) (base string, end func()) {
+func daemon(t *testing.T, name, config string, args func(port int, config, dir string) []string,
+) (base string, end func()) {
 	t.Helper()
 	path, err := exec.LookPath(name)
 	if err != nil {
@@ -172,7 +173,8 @@ func TestAlertmanager(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, a := range all {
-			if a.Labels["alertname"] != "ExoswarmAnomaly" || a.Labels["detector"] != "plant" || a.Labels["feature"] != "value" ||
+			if a.Labels["alertname"] != "ExoswarmAnomaly" || a.Labels["detector"] != "plant" ||
+				a.Labels["feature"] != "value" ||
 				a.Labels["team"] != "ops" || !strings.Contains(a.Annotations["summary"], "value 512 at") {
 				t.Errorf("the alert is %+v", a)
 			}
@@ -214,8 +216,8 @@ func TestAlertmanager(t *testing.T) {
 func TestPrometheus(t *testing.T) {
 	base, _ := daemon(t, "prometheus", "global: {scrape_interval: 1h}\n", func(port int, config, dir string) []string {
 		return []string{
-			"--config.file=" + config, "--storage.tsdb.path=" + dir, fmt.Sprint("--web.listen-address=127.0.0.1:", port),
-			"--web.enable-remote-write-receiver",
+			"--config.file=" + config, "--storage.tsdb.path=" + dir,
+			fmt.Sprint("--web.listen-address=127.0.0.1:", port), "--web.enable-remote-write-receiver",
 		}
 	})
 	s, q, _, _ := resources(t)
@@ -232,7 +234,8 @@ func TestPrometheus(t *testing.T) {
 	if err := k.End(fixture.Within(t)); err != nil {
 		t.Fatalf("End: %v", err)
 	}
-	resp, err := http.Get(base + "/api/v1/query?query=" + url.QueryEscape(`exoswarm_score{detector="plant",site="a"}[1m]`))
+	query := url.QueryEscape(`exoswarm_score{detector="plant",site="a"}[1m]`)
+	resp, err := http.Get(base + "/api/v1/query?query=" + query)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -327,7 +330,8 @@ func TestSlack(t *testing.T) {
 	}
 	bodies := h.got()
 	all := strings.Join(bodies, "\n")
-	if n := len(bodies); n < 1 || n > 3 || strings.Count(all, "device id d0") < 20 || !strings.Contains(all, " more\"") ||
+	if n := len(bodies); n < 1 || n > 3 || strings.Count(all, "device id d0") < 20 ||
+		!strings.Contains(all, " more\"") ||
 		!strings.Contains(all, `"type":"header"`) || !strings.Contains(all, `"type":"mrkdwn"`) {
 		t.Errorf("%d messages:\n%s", n, all)
 	}
@@ -341,7 +345,8 @@ func TestSlack(t *testing.T) {
 		t.Fatal(err)
 	}
 	k.Close()
-	if got := h.got(); !strings.Contains(got[len(got)-1], "device id d2") || strings.Contains(strings.Join(got, ""), "id d1") {
+	if got := h.got(); !strings.Contains(got[len(got)-1], "device id d2") ||
+		strings.Contains(strings.Join(got, ""), "id d1") {
 		t.Errorf("the last messages are %v", got[len(bodies):])
 	}
 	if !h.paths["/services/T0/secret-path"] || strings.Contains(log.String(), "secret-path") || log.Len() == 0 {

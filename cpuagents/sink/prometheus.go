@@ -47,8 +47,8 @@ func newPrometheus(b base, l encode.Layout, s Resources) (Sink, error) {
 	}
 	n.header = map[string]string{"Content-Encoding": "snappy", "X-Prometheus-Remote-Write-Version": "0.1.0"}
 	t := &prometheus{
-		notifier: n, layout: l, most: cmp.Or(b.spec.MaxSeries, defaultSeries), names: labelNames(l.NameColumns(), "detector"),
-		last: map[uint32]int64{},
+		notifier: n, layout: l, most: cmp.Or(b.spec.MaxSeries, defaultSeries),
+		names: labelNames(l.NameColumns(), "detector"), last: map[uint32]int64{},
 	}
 	if t.most < 1 || t.most > mostSeries {
 		return nil, b.bad("max_series %d: use 1 to %d", t.most, mostSeries)

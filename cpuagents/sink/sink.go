@@ -237,8 +237,8 @@ func (s Resources) New(job string, i int, spec Spec, l encode.Layout) (_ Sink, e
 	}
 	return nil, b.bad(
 		"write nats:STREAM/SUBJECT, file:ROOT/FOLDER, s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, " +
-			"sqlite:ROOT/PATH?table=TABLE, postgres://USER@HOST:PORT/DATABASE?table=TABLE, alertmanager:URL, slack:URL or " +
-			"prometheus:URL",
+			"sqlite:ROOT/PATH?table=TABLE, postgres://USER@HOST:PORT/DATABASE?table=TABLE, alertmanager:URL, " +
+			"slack:URL or prometheus:URL",
 	)
 }
 

@@ -36,8 +36,8 @@ func newSlack(b base, l encode.Layout, s Resources) (Sink, error) {
 		b.where = "slack:" + u.Scheme + "://" + u.Host
 	}
 	if !strings.Contains(address, "{env:") && !strings.Contains(address, "{file:") {
-		return nil, b.bad("the path of the URL is a secret: write slack:https://HOST/{env:NAME} or {file:NAME}, and keep " +
-			"the path with the agent")
+		return nil, b.bad("the path of the URL is a secret: write slack:https://HOST/{env:NAME} or {file:NAME}, and " +
+			"keep the path with the agent")
 	}
 	n, err := newNotifier(b, s, "slack", address, "application/json", cmp.Or(b.spec.Rate, 1))
 	if err != nil {

@@ -261,8 +261,8 @@ func (f *mqttFetcher) fetch(ctx context.Context, at position, _ string, doc *os.
 		case !f.client.Present:
 			st.Recent = nil
 			return f.position(st, "", []skipped{{
-				File: "session " + o.ClientID, Reason: "the broker does not have it any more: it has expired, or the broker " +
-					"has lost its state; messages since the last connection are missing",
+				File: "session " + o.ClientID, Reason: "the broker does not have it any more: it has expired, " +
+					"or the broker has lost its state; messages since the last connection are missing",
 			}})
 		}
 	}
