@@ -317,7 +317,7 @@ func TestSlack(t *testing.T) {
 	h.set(http.StatusServiceUnavailable)
 	begun := time.Now()
 	send(t, k, 1, decided(0, [2]uint32{0, 0}))
-	for i := range uint64(30) {
+	for i := range uint64(90) {
 		send(t, k, 2+i, decided(int64(i), [2]uint32{0, 2}))
 	}
 	if took := time.Since(begun); took > 5*time.Second || k.(Holder).Held() != 2 {
@@ -337,10 +337,10 @@ func TestSlack(t *testing.T) {
 	}
 	// A refusal drops the message, and the next one comes.
 	h.set(http.StatusForbidden)
-	send(t, k, 40, decided(50, [2]uint32{1, 2}))
+	send(t, k, 140, decided(150, [2]uint32{1, 2}))
 	until(t, "the refusal", func() bool { return lost.of("slack refused") == 1 })
 	h.set(0)
-	send(t, k, 41, decided(51, [2]uint32{2, 2}))
+	send(t, k, 141, decided(151, [2]uint32{2, 2}))
 	if err := k.End(fixture.Within(t)); err != nil {
 		t.Fatal(err)
 	}
@@ -355,7 +355,7 @@ func TestSlack(t *testing.T) {
 	// The next attempt sends nothing again.
 	before := len(h.got())
 	k = told(t, s, positions, Spec{URI: "slack:" + server.URL + "/{env:SLACK}", Rate: 1000})
-	send(t, k, 41, decided(51, [2]uint32{2, 2}))
+	send(t, k, 141, decided(151, [2]uint32{2, 2}))
 	if err := k.End(fixture.Within(t)); err != nil || len(h.got()) != before {
 		t.Errorf("%d messages again: %v", len(h.got())-before, err)
 	}
