@@ -3,9 +3,7 @@ GOLANGCI = go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 CUDA_STUBS ?= /usr/lib/x86_64-linux-gnu/stubs
 
-.PHONY: all build test test-long lint cuda sanitize bench fuzz crash damage mutate nab quality chaos recover recover-cluster recover-race lifecycle many soak watching test-slice entities clean
-.PHONY: all build test test-long lint cuda sanitize bench fuzz crash damage mutate nab chaos recover recover-cluster recover-race lifecycle many soak watching metrics-cost test-slice entities clean
-.PHONY: all build test test-long lint cuda sanitize bench fuzz crash damage mutate nab chaos recover recover-cluster recover-race lifecycle many soak watching test-slice entities images clean
+.PHONY: all build test test-long lint cuda sanitize bench fuzz crash damage mutate nab quality chaos recover recover-cluster recover-race lifecycle many soak watching test-slice entities metrics-cost images recover-detectors clean
 
 all: lint build test
 
@@ -83,7 +81,6 @@ recover-cluster: ## 1,000 kill -9 and 200 SIGSTOP over ten seeds, of three NATS 
 recover-race: ## the slice of recover that the gate runs, with commands that are built with the race detector
 	go test -count=1 -timeout 10m -run '^(TestRecovery|TestDetectorRecovery)$$' ./cmd/exoswarm -args -commands.race -recover.rows=240 -detect.kills=3 -detect.rows=300
 
-.PHONY: recover-detectors
 recover-detectors: ## detectors over all kinds of sources under 60 kills of all processes, three minutes: nothing lost, nothing doubled, the same bits
 	go test -count=1 -v -timeout 2h -run '^TestDetectorRecovery$$' ./cmd/exoswarm -args -detect.kills=60 -detect.rows=6000 -detect.seed=$(SEED)
 
