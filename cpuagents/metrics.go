@@ -5,17 +5,21 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/exoswarm/exoswarm/cpuagents/sink"
 )
 
 // Metrics counts the rows and the decisions of stream jobs, never by job. One may serve several
 // Streamers. A nil Metrics counts nothing.
 type Metrics struct {
-	rows      *prometheus.CounterVec
-	decisions prometheus.Counter
-	dropped   *prometheus.CounterVec
-	latency   prometheus.Histogram
-	sinks     prometheus.Histogram
-	running   prometheus.Gauge
+	rows        *prometheus.CounterVec
+	decisions   prometheus.Counter
+	dropped     *prometheus.CounterVec
+	latency     prometheus.Histogram
+	sinks       prometheus.Histogram
+	running     prometheus.Gauge
+	undelivered *prometheus.CounterVec
+	detection   prometheus.Histogram
 }
 
 // NewMetrics registers the metrics of stream jobs. docs/metrics.md lists names and labels.
@@ -42,6 +46,21 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 		running: prometheus.NewGauge(prometheus.GaugeOpts(name("jobs_running", "Stream jobs that this process "+
 			"executes now."))),
 	}
+	m.undelivered = prometheus.NewCounterVec(prometheus.CounterOpts(name("sink_dropped_total", "Messages and "+
+		"decisions that a sink has dropped. full: the destination was away for too long. refused: it did not "+
+		"accept the message. bound: too many series or incidents. order: a sample was not after the one before it.")),
+		[]string{"sink", "reason"})
+	m.detection = prometheus.NewHistogram(prometheus.HistogramOpts{
+		Namespace: "exoswarm", Subsystem: "detector", Name: "latency_seconds",
+		Help: "Time from the arrival of a row at the agent that reads its source to the sinks having its decision, " +
+			"of detectors.",
+		Buckets: prometheus.ExponentialBuckets(0.001, 2, 16), // to 32 s
+	})
+	for _, kind := range sink.Notifiers() {
+		for _, reason := range sink.DropReasons() {
+			m.undelivered.WithLabelValues(kind, reason)
+		}
+	}
 	for _, outcome := range []string{"accepted", "rejected"} {
 		m.rows.WithLabelValues(outcome)
 	}
@@ -49,7 +68,9 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 		m.dropped.WithLabelValues(reason)
 	}
 	var errs []error
-	for _, c := range []prometheus.Collector{m.rows, m.decisions, m.dropped, m.latency, m.sinks, m.running} {
+	for _, c := range []prometheus.Collector{
+		m.rows, m.decisions, m.dropped, m.latency, m.sinks, m.running, m.undelivered, m.detection,
+	} {
 		errs = append(errs, r.Register(c))
 	}
 	return m, errors.Join(errs...)
@@ -80,6 +101,20 @@ func (m *Metrics) add(before, now StreamProgress) {
 func (m *Metrics) decided(took time.Duration) {
 	if m != nil {
 		m.latency.Observe(max(0, took.Seconds()))
+	}
+}
+
+// detected observes the time from the arrival of a row of a detector to its decision.
+func (m *Metrics) detected(took time.Duration) {
+	if m != nil {
+		m.detection.Observe(max(0, took.Seconds()))
+	}
+}
+
+// sinkDropped counts what a sink of a kind has dropped.
+func (m *Metrics) sinkDropped(kind, reason string, n int) {
+	if m != nil {
+		m.undelivered.WithLabelValues(kind, reason).Add(float64(n))
 	}
 }
 

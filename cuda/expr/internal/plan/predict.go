@@ -65,7 +65,7 @@ func predict(m *cost.Model, t *Part, lengths []int64) Cost {
 		}
 		switch n.Op {
 		case ir.OpMatMul:
-			c.ops += 1.3 * float64(n.Args[0].Width) * count
+			c.ops += float64(n.Args[0].Width) * count
 			continue
 		case ir.OpReduce, ir.OpRows:
 			count = length(lengths, n.Args[0].Lead) * float64(n.Args[0].Width)
@@ -73,14 +73,21 @@ func predict(m *cost.Model, t *Part, lengths []int64) Cost {
 		c.ops += w * count
 	}
 	for _, n := range t.Roots {
-		written += size(n)
-	}
-	if t.Kind == KindScan {
-		c.Bytes *= 2
+		if t.Kind == KindCompact { // half of the elements, for want of anything better
+			written += 0.5 * elements * float64(n.Type.Bytes())
+		} else {
+			written += size(n)
+		}
 	}
 	rate := m.Read
 	if written > 0.1*c.Bytes {
 		rate = m.Copy
+	}
+	switch t.Kind { // their blocks wait for each other
+	case KindCompact:
+		rate *= 0.78
+	case KindScan:
+		rate *= 0.95
 	}
 	c.Bytes += written
 	if c.Bytes < m.L2 {

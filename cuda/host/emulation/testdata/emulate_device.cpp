@@ -1,5 +1,5 @@
-// Runs generated kernels on the CPU: the threads of a block are fibers of one thread, block after block (fibers.hpp). Compile with
-// -DKERNELS="...", a file that has the texts of the kernels and `table`, which names them.
+// Runs generated kernels on the CPU: the threads of a block are fibers of one thread, block after block (fibers.hpp).
+// Compile with -DKERNELS="...", a file that has the texts of the kernels and `table`, which names them.
 //
 // usage: emulate NAME FILE: reads uint64 words {threads, blocks, parameters}, then for each parameter {1 for memory,
 // bytes or value} and the bytes, runs the kernel and writes the file anew with what is in memory then. Memory ends at a
@@ -16,10 +16,13 @@
 #define __launch_bounds__(...)
 #define __shared__ static
 #define __align__(n) __attribute__((aligned(n)))
+// Dynamic shared memory: as much as a block may have on any device.
+#define X_DYNAMIC(name) static unsigned name[57344] __attribute__((aligned(16)))
 
 static inline void __syncthreads() { fibers::wait_block(); }
 static inline void __syncwarp(unsigned = ~0u) { fibers::wait_warp(); }
 static inline void __threadfence() {}
+static inline void __nanosleep(unsigned) {}
 static inline int __popc(unsigned v) { return __builtin_popcount(v); }
 static inline int __ffs(int v) { return __builtin_ffs(v); }
 template <class T> static inline T __ldcg(const T *p) { return *p; }

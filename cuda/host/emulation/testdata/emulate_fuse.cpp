@@ -1,5 +1,5 @@
-// Runs a kernel of fusion or of agent-addressed swarms on the CPU: a fiber for each thread of a block, block after block
-// (fibers.hpp). It is for tests on machines without a GPU, as emulate_tally.cpp is for the tallies.
+// Runs a kernel of fusion or of agent-addressed swarms on the CPU: a fiber for each thread of a block, block after
+// block (fibers.hpp). It is for tests on machines without a GPU, as emulate_tally.cpp is for the tallies.
 // Compile with -DKERNEL_FILE="...", -DKERNEL=name and -DARGS=n, the number of its parameters.
 //
 // usage: emulate FILE: reads uint64 words {threads, blocks, parameters}, then for each parameter {1 for memory, bytes

@@ -1,6 +1,6 @@
-// Runs a tally kernel on the CPU: a fiber for each thread of a block, block after block (fibers.hpp). It is for tests on
-// machines without a GPU, as emulate.cpp is for the cells. Compile with -DKERNEL_FILE="...", -DKERNEL=name
-// and -DPARAMS=number.
+// Runs a tally kernel on the CPU: a fiber for each thread of a block, block after block (fibers.hpp). It is for tests
+// on machines without a GPU, as emulate.cpp is for the cells. Compile with -DKERNEL_FILE="...", -DKERNEL=name and
+// -DPARAMS=number.
 //
 // usage: emulate FILE: reads uint64 words {threads, blocks, parameters}, then for each parameter {1 for memory, bytes
 // or value} and the bytes, runs the kernel and writes the file anew with what is in memory then.
