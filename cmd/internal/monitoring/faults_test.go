@@ -265,8 +265,9 @@ func (c *three) stop() {
 		c.t.Fatalf("no stream with one replica: %v", list.Err())
 	}
 	c.start("ui-three", "exoswarm", serveprocess.UICommand(), "--listen", "127.0.0.1:0", "--nats", all)
+	own := `instance="` + c.targets["ui-three"] + `"`
 	c.eventually("a look at the three servers", func() bool {
-		return c.query(`exoswarm_jetstream_leaderless_streams{stream="swarm logs",instance="`+c.targets["ui-three"]+`"}`) > 0
+		return c.query(`exoswarm_jetstream_leaderless_streams{stream="swarm logs",`+own+`}`) > 0
 	})
 	c.silent("ExoswarmStreamWithoutLeader")
 	c.servers[c.alone].Close()
@@ -305,8 +306,8 @@ func (s *stand) credentials() {
 		if err != nil {
 			s.t.Fatal(err)
 		}
-		return s.start("cpu-login", "cpuagent", cpuprocess.Shared(), "--name", user, "--nats", nats.URL(), "--nats-creds",
-			file, "--data-dir", filepath.Join(s.dir, user))
+		return s.start("cpu-login", "cpuagent", cpuprocess.Shared(), "--name", user, "--nats", nats.URL(),
+			"--nats-creds", file, "--data-dir", filepath.Join(s.dir, user))
 	}
 	s.silent("ExoswarmCredentialsExpire")
 	short := agent("short", time.Hour)
@@ -378,7 +379,9 @@ func (s *stand) device() {
 	if err := s.tick(s.t.Context(), record, 0, 1); err != nil {
 		s.t.Fatal(err)
 	}
-	s.eventually("comparisons of pages", func() bool { return s.query(`exoswarm_swarm_residency_claims_total > 100`) > 0 })
+	s.eventually("comparisons of pages", func() bool {
+		return s.query(`exoswarm_swarm_residency_claims_total > 100`) > 0
+	})
 	s.silent("ExoswarmResidencyViolated", "ExoswarmDeviceLevel")
 	if testing.Short() {
 		s.t.Log("skipped with -short: writes to device memory that the agent reads at the same time, which the race " +
@@ -500,8 +503,9 @@ func (f *failingTiers) repair() {
 	}
 	f.process.end()
 	f.agent()
+	own := `instance="` + f.targets["gpu-tiers"] + `"`
 	f.eventually("the shard is served", func() bool {
-		return f.query(`exoswarm_swarm_tier_circuit_open_shards{tier="nvme",instance="`+f.targets["gpu-tiers"]+`"} == 0`) > 0
+		return f.query(`exoswarm_swarm_tier_circuit_open_shards{tier="nvme",`+own+`} == 0`) > 0
 	})
 	f.clears("ExoswarmTierFails")
 	f.remove(f.swarm)

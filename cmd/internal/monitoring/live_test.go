@@ -486,7 +486,8 @@ func TestLive(t *testing.T) {
 	t.Cleanup(func() { stop() })
 	s.submit("failed", "stream")
 	s.phase("panels", func() {
-		for end := time.Now().Add(time.Minute); len(unseen) > 0 && time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
+		end := time.Now().Add(time.Minute)
+		for ; len(unseen) > 0 && time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
 			unseen = s.unseen(unseen)
 		}
 		for _, p := range unseen {
