@@ -16,6 +16,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
+	"github.com/exoswarm/exoswarm/jobs/swarms/statelog"
 )
 
 // KindDetector is the kind of job that feeds sources without end through a swarm that lasts. A job
@@ -123,8 +124,7 @@ type detection struct {
 	now      DetectorProgress
 	hist     *hdrhistogram.Histogram // microseconds
 	counted  uint64                  // the last entry that is counted
-	answered uint64                  // the last entry of the log of decisions that the sinks have taken
-	changed  chan struct{}           // answered has grown
+	answered *statelog.Answered      // the entries whose decisions the sinks have taken; guards itself
 }
 
 // HandleDetector is the jobs.Handler for KindDetector. It returns a *DetectorProgress when the job
@@ -137,8 +137,8 @@ func (s *Streamer) HandleDetector(ctx context.Context, job jobs.Job, progress fu
 	s = s.of(job)
 	d := &detection{
 		stream: &stream{Streamer: s, id: job.ID, progress: progress},
-		hist:   hdrhistogram.New(1, int64(time.Hour/time.Microsecond), 3), changed: make(chan struct{}, 1),
-		log: newJobLogger(jobs.Logger(ctx)),
+		hist:   hdrhistogram.New(1, int64(time.Hour/time.Microsecond), 3),
+		log:    newJobLogger(jobs.Logger(ctx)),
 	}
 	err := d.attempt(ctx, job)
 	// A call that ctx ended says only that it was cancelled, and an attempt that was stopped between two
@@ -275,7 +275,7 @@ func (d *detection) run(ctx context.Context) error {
 		d.next.Sources = append(d.next.Sources, source.Place{})
 	}
 	c := d.state.collected
-	d.answered, d.counted = c.Answer, c.Counted
+	d.answered, d.counted = statelog.NewAnswered(c.Answer), c.Counted
 	d.now = DetectorProgress{
 		Rows: d.next.Rows, Rejected: d.next.Rejected, Keyless: d.next.Keyless, Decisions: c.Decisions,
 		Anomalies: c.Anomalies, Dropped: c.Dropped,
@@ -319,7 +319,7 @@ const finishPatience = 20 * time.Second
 func (d *detection) awaitLast(work context.Context) error {
 	ctx, cancel := context.WithTimeout(work, finishPatience)
 	defer cancel()
-	err := d.await(ctx, d.state.after)
+	err := d.answered.Await(ctx, d.state.after)
 	if err == nil || work.Err() != nil {
 		return err
 	}

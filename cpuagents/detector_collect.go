@@ -108,7 +108,7 @@ func (d *detection) unserved(since time.Time) time.Time {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	switch {
-	case d.sent <= d.answered:
+	case d.sent <= d.answered.Entry():
 		d.now.Waiting = ""
 		return time.Now()
 	case time.Since(since) > d.Stall:
@@ -146,14 +146,10 @@ func (d *detection) entry(ctx context.Context, e swarms.Entry) error {
 		}
 	}
 	d.mu.Lock()
-	d.answered = e.Seq
 	d.now.Waiting = ""
 	d.mu.Unlock()
+	d.answered.Reach(e.Seq)
 	d.report(false)
-	select {
-	case d.changed <- struct{}{}:
-	default:
-	}
 	return nil
 }
 
@@ -219,30 +215,13 @@ func (d *detection) position() collected {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	c := collected{
-		Answer: d.answered, Counted: d.counted, Decisions: d.now.Decisions, Anomalies: d.now.Anomalies,
+		Answer: d.answered.Entry(), Counted: d.counted, Decisions: d.now.Decisions, Anomalies: d.now.Anomalies,
 		Dropped: d.now.Dropped,
 	}
 	if first > 0 {
 		c.Answer = min(c.Answer, first-1)
 	}
 	return c
-}
-
-// await returns when an entry is answered and the sinks have its decisions.
-func (d *detection) await(ctx context.Context, entry uint64) error {
-	for {
-		d.mu.Lock()
-		ready := d.answered >= entry
-		d.mu.Unlock()
-		if ready {
-			return nil
-		}
-		select {
-		case <-d.changed:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
 }
 
 // jobLogger is the log of a job with a bound on messages that repeat.

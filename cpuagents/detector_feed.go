@@ -207,7 +207,7 @@ func (d *detection) flush(work context.Context) error {
 	}
 	d.dirty = false
 	d.count()
-	if d.state.marks.last-d.trimmed < trimEvery {
+	if d.state.marks.Last()-d.trimmed < trimEvery {
 		return nil
 	}
 	return d.trimJournals(work)
@@ -216,7 +216,7 @@ func (d *detection) flush(work context.Context) error {
 // append appends the batch and empties it.
 func (d *detection) append(work context.Context, next mark) error {
 	if d.state.after > window {
-		if err := d.await(work, d.state.after-window); err != nil {
+		if err := d.answered.Await(work, d.state.after-window); err != nil {
 			return err
 		}
 	}
@@ -237,7 +237,7 @@ func (d *detection) append(work context.Context, next mark) error {
 
 // trimJournals removes the documents that are before the last mark.
 func (d *detection) trimJournals(ctx context.Context) error {
-	d.trimmed = d.state.marks.last
+	d.trimmed = d.state.marks.Last()
 	for i, at := range d.state.last.Sources {
 		if err := source.TrimJournal(ctx, d.stream.log(1+i, swarms.In), at); err != nil {
 			return err
