@@ -16,9 +16,8 @@ import (
 
 // The logs of a detector beside that of its swarm, after those of its sources and sinks.
 const (
-	markShard      = sinkShard + maxSinks + 8 // of mark
-	keyShard       = markShard + 1            // of the dictionary
-	collectedShard = markShard + 2            // of collected
+	markShard      = statelog.KeyShard - 1 // of mark
+	collectedShard = statelog.KeyShard + 1 // of collected
 )
 
 // The kinds of their entries.
@@ -84,7 +83,7 @@ func openDetectorState(
 	s := &detectorState{
 		in:       log(0, swarms.In),
 		marks:    statelog.New(log(markShard, swarms.In), entryMark),
-		keys:     statelog.NewKeys(log(keyShard, swarms.In)),
+		keys:     statelog.NewKeys(log(statelog.KeyShard, swarms.In)),
 		out:      statelog.New(log(collectedShard, swarms.In), entryCollected),
 		entities: known,
 	}

@@ -12,8 +12,10 @@ import (
 
 	"github.com/exoswarm/exoswarm/cmd/internal/connect"
 	"github.com/exoswarm/exoswarm/cpuagents/sink"
+	"github.com/exoswarm/exoswarm/gpuagents/swarmclient"
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/internal/detectors"
+	"github.com/exoswarm/exoswarm/internal/entities"
 	"github.com/exoswarm/exoswarm/internal/jobclient"
 	"github.com/exoswarm/exoswarm/internal/listing"
 	"github.com/exoswarm/exoswarm/internal/runinput"
@@ -54,6 +56,8 @@ key: COLUMN in the specification each value of the column is an entity of its ow
 		Use: "show NAME", Short: "Show a detector, its counts and its sources", Args: cobra.ExactArgs(1),
 		RunE: connect.Connected(detectorShow),
 	}
+	show.Flags().String("key", "", "key of an entity, as in sensor-17 or site=a,device=7: show the state of its group")
+	show.Flags().Duration("timeout", time.Minute, "longest wait for the state of an entity")
 	pause := &cobra.Command{
 		Use: "pause NAME", Short: "Stop the reading of a detector, and keep its offsets and its state",
 		Args: cobra.ExactArgs(1), RunE: connect.Connected(detectorPause),
@@ -175,11 +179,14 @@ type detectorView struct {
 	detectors.Detector
 	Sources []string `json:"sources"`
 	Sinks   []string `json:"sinks"`
+	// Entity is the state of the entity of --key.
+	Entity *entities.State `json:"entity,omitempty"`
 }
 
 // detectorShow prints one detector. A table has a line for each property.
 //
-// Fields: those of detector list, and the URIs of sources and sinks.
+// Fields: those of detector list, the URIs of sources and sinks, and with --key entity, see
+// entities.State.
 func detectorShow(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 	d, err := detectors.New(c).Get(cmd.Context(), args[0])
 	if err != nil {
@@ -194,6 +201,11 @@ func detectorShow(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 	}
 	if d.Spec.Webhook != nil {
 		v.Sinks = append(v.Sinks, "webhook")
+	}
+	if key, _ := cmd.Flags().GetString("key"); key != "" {
+		if v.Entity, err = entityOf(cmd, c, d.Name, key); err != nil {
+			return fmt.Errorf("detector show: %w", err)
+		}
 	}
 	p, err := listing.New(cmd.OutOrStdout(), cmd.Flags(), "PROPERTY", "VALUE")
 	if err != nil {
@@ -220,6 +232,9 @@ func detectorShow(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 			lines = append(lines, [2]any{"waiting", n.Waiting})
 		}
 	}
+	if e := v.Entity; e != nil {
+		lines = append(lines, [2]any{"entity", e.Name}, [2]any{"group", e.Group}, [2]any{"state", e.Text})
+	}
 	for i, l := range lines {
 		var item any
 		if i == 0 {
@@ -232,6 +247,31 @@ func detectorShow(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 		}
 	}
 	return p.End()
+}
+
+// entityOf asks for the state of the entity of a detector with a key.
+func entityOf(cmd *cobra.Command, c *natsq.Conn, name, key string) (*entities.State, error) {
+	timeout, _ := cmd.Flags().GetDuration("timeout")
+	if timeout <= 0 {
+		return nil, command.Usage("--timeout %v: use more than 0", timeout)
+	}
+	client, err := swarmclient.New(swarmclient.Options{Swarms: c.Swarms, Timeout: timeout})
+	if err != nil {
+		return nil, err
+	}
+	s, err := client.Open(cmd.Context(), name)
+	if err != nil {
+		return nil, err
+	}
+	found, err := entities.Find(cmd.Context(), c.Swarms, s.Record(), key)
+	if err != nil {
+		return nil, err
+	}
+	all, err := entities.StatesOf(cmd.Context(), s, found)
+	if err != nil {
+		return nil, err
+	}
+	return &all[0], nil
 }
 
 // within returns a context that ends after --timeout with an error for the user.

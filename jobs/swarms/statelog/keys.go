@@ -9,6 +9,10 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
+// KeyShard is the number of the log of the dictionary among the logs of the swarm of a job or of a
+// detector (swarms.In). The journals of sources and the positions of sinks have lower numbers.
+const KeyShard = 82
+
 // entryKeys is the kind of the entries of a dictionary.
 const entryKeys = "keys"
 
@@ -39,10 +43,11 @@ func (k *Keys) Stored() int { return k.stored }
 // Load returns the first n stored keys; all if n is below 0. It fails if there are fewer. The next
 // Store replaces the others.
 func (k *Keys) Load(ctx context.Context, n int) ([]string, error) {
-	all, err := readKeys(ctx, k.Log)
-	if err != nil {
+	var d Dictionary
+	if err := k.Read(ctx, 1, d.take); err != nil {
 		return nil, err
 	}
+	all := d.keys
 	if n < 0 {
 		n = len(all)
 	}
@@ -51,22 +56,6 @@ func (k *Keys) Load(ctx context.Context, n int) ([]string, error) {
 	}
 	k.stored = n
 	return all[:n], nil
-}
-
-// readKeys reads all keys of an open log.
-func readKeys(ctx context.Context, l *Log) (all []string, err error) {
-	err = l.Read(ctx, 1, func(data []byte) error {
-		var k newKeys
-		if err := json.Unmarshal(data, &k); err != nil {
-			return err
-		}
-		if k.First > len(all) || k.First < 0 {
-			return errors.New("entries before it are missing")
-		}
-		all = append(all[:k.First], k.Keys...)
-		return nil
-	})
-	return all, err
 }
 
 // Store appends keys after those that are stored, in as many entries as they need. add appends an
@@ -90,13 +79,44 @@ func (k *Keys) Store(ctx context.Context, keys []string, add func(ctx context.Co
 	return nil
 }
 
-// ReadKeys returns the stored dictionary in l, for a reader that appends nothing: the keys by
-// group. The last ones may belong to a batch that has not been stored. It fails with
-// jobs.ErrNotFound if there is no such log.
-func ReadKeys(ctx context.Context, l swarms.Log) ([]string, error) {
+// Dictionary is a copy of a stored dictionary, for a reader that appends nothing. The zero value is
+// empty. One goroutine uses it.
+type Dictionary struct {
+	keys    []string
+	read    uint64 // entries
+	changed int    // the first group that was named since the last Update
+}
+
+// Keys returns the keys by group, which the caller does not change. The last ones may belong to a
+// batch that is not stored yet.
+func (d *Dictionary) Keys() []string { return d.keys }
+
+// Update reads the entries that are new since the last call. It returns the first group whose key is
+// new or may have changed, and the number of keys if there is none. It fails with jobs.ErrNotFound
+// if there is no such log.
+func (d *Dictionary) Update(ctx context.Context, l swarms.Log) (changed int, err error) {
 	last, err := l.Last(ctx)
 	if err != nil {
-		return nil, err
+		return len(d.keys), err
 	}
-	return readKeys(ctx, &Log{log: l, kind: entryKeys, last: last.Seq})
+	d.changed = len(d.keys)
+	if err := (&Log{log: l, kind: entryKeys, last: last.Seq}).Read(ctx, d.read+1, d.take); err != nil {
+		return d.changed, err
+	}
+	d.read = last.Seq
+	return d.changed, nil
+}
+
+// take applies an entry.
+func (d *Dictionary) take(data []byte) error {
+	var k newKeys
+	if err := json.Unmarshal(data, &k); err != nil {
+		return err
+	}
+	if k.First > len(d.keys) || k.First < 0 {
+		return errors.New("entries before it are missing")
+	}
+	d.changed = min(d.changed, k.First)
+	d.keys = append(d.keys[:k.First], k.Keys...)
+	return nil
 }

@@ -10,8 +10,7 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/jobs"
-	"github.com/exoswarm/exoswarm/jobs/natsq"
-	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 	"github.com/exoswarm/exoswarm/jobs/swarms/statelog"
@@ -20,16 +19,7 @@ import (
 // logs starts a NATS server, and returns the logs of a swarm on it.
 func logs(t *testing.T) func(shard int) swarms.Log {
 	t.Helper()
-	srv, err := server.Start(t.Context(), server.Options{Dir: t.TempDir(), Port: server.InProcess})
-	if err != nil {
-		t.Fatalf("server.Start: %v", err)
-	}
-	t.Cleanup(srv.Close)
-	conn, err := natsq.Connect(t.Context(), natsconn.Options{InProcess: srv, Name: "test"})
-	if err != nil {
-		t.Fatalf("natsq.Connect: %v", err)
-	}
-	t.Cleanup(conn.Close)
+	conn := natsqtest.Connect(t, natsqtest.Start(t, server.Options{Dir: t.TempDir(), Port: server.InProcess}))
 	key := swarms.Swarm{ID: "d", Nonce: swarms.NewNonce()}.Key()
 	return func(shard int) swarms.Log { return conn.Swarms.Log(key, shard, swarms.In) }
 }
@@ -63,9 +53,9 @@ func TestKeysOfABatch(t *testing.T) {
 	if k.Stored() != len(all) || k.Last() < 8 {
 		t.Errorf("%d keys are stored in %d entries, want %d in 8 or more", k.Stored(), k.Last(), len(all))
 	}
-	got, err := statelog.ReadKeys(t.Context(), l)
-	if err != nil || !slices.Equal(got, all) {
-		t.Errorf("ReadKeys returns %d keys, want %d: %v", len(got), len(all), err)
+	var d statelog.Dictionary
+	if first, err := d.Update(t.Context(), l); err != nil || first != 0 || !slices.Equal(d.Keys(), all) {
+		t.Errorf("Dictionary.Update returns %d, %v and reads %d keys, want %d", first, err, len(d.Keys()), len(all))
 	}
 }
 
@@ -79,6 +69,16 @@ func TestKeysAreReplaced(t *testing.T) {
 			t.Fatalf("Keys.Store: %v", err)
 		}
 	}
+	var d statelog.Dictionary
+	update := func(changed int, want ...string) {
+		t.Helper()
+		got, err := d.Update(t.Context(), l)
+		if err != nil || got != changed || !slices.Equal(d.Keys(), want) {
+			t.Errorf("Dictionary.Update returns %d, %v, and has %q, want %d and %q", got, err, d.Keys(), changed, want)
+		}
+	}
+	update(0, "a", "b", "c")
+	update(3, "a", "b", "c")
 	k = open(t, l)
 	if got, err := k.Load(t.Context(), 1); err != nil || !slices.Equal(got, []string{"a"}) {
 		t.Fatalf("Keys.Load of 1 returns %q, %v", got, err)
@@ -86,6 +86,7 @@ func TestKeysAreReplaced(t *testing.T) {
 	if err := k.Store(t.Context(), []string{"d"}, nil); err != nil {
 		t.Fatalf("Keys.Store: %v", err)
 	}
+	update(1, "a", "d")
 	k = open(t, l)
 	if got, err := k.Load(t.Context(), -1); err != nil || !slices.Equal(got, []string{"a", "d"}) {
 		t.Errorf("Keys.Load of all returns %q, %v, want a and d", got, err)
@@ -96,11 +97,11 @@ func TestKeysAreReplaced(t *testing.T) {
 	if err := k.Add(t.Context(), map[string]any{"first": 7, "keys": []string{"z"}}); err != nil {
 		t.Fatalf("Log.Add: %v", err)
 	}
-	if _, err := statelog.ReadKeys(t.Context(), l); !errors.Is(err, statelog.ErrDamaged) {
-		t.Errorf("ReadKeys of a dictionary with a gap returns %v, want ErrDamaged", err)
+	if _, err := d.Update(t.Context(), l); !errors.Is(err, statelog.ErrDamaged) {
+		t.Errorf("Dictionary.Update with a gap returns %v, want ErrDamaged", err)
 	}
-	if _, err := statelog.ReadKeys(t.Context(), logs(t)(2)); !errors.Is(err, jobs.ErrNotFound) {
-		t.Errorf("ReadKeys without a log returns %v, want jobs.ErrNotFound", err)
+	if _, err := d.Update(t.Context(), logs(t)(2)); !errors.Is(err, jobs.ErrNotFound) {
+		t.Errorf("Dictionary.Update without a log returns %v, want jobs.ErrNotFound", err)
 	}
 }
 
