@@ -40,7 +40,7 @@ no row is lost, and none counts twice. The name is that of the specification, an
 Sources are those without end: subjects of NATS, pushed rows, Kafka, and tables that grow. With
 key: COLUMN in the specification each value of the column is an entity of its own.`,
 		Args: cobra.NoArgs,
-		RunE: connect.Connected(detectorCreate),
+		RunE: detectorCreate,
 	}
 	f := create.Flags()
 	f.StringP("file", "f", "", "specification of the swarm (required)")
@@ -93,9 +93,10 @@ key: COLUMN in the specification each value of the column is an entity of its ow
 	return command.Group("detector", "Detectors that last on a cluster", all...)
 }
 
-// detectorCreate stores a detector. Mistakes are found before anything is stored, except those that
-// only an agent can see, such as a folder or a host that it may not use: show has them.
-func detectorCreate(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
+// detectorCreate stores a detector. Mistakes of flags and files are found before it connects, and
+// others before anything is stored, except those that only an agent can see, such as a folder or a
+// host that it may not use: show has them.
+func detectorCreate(cmd *cobra.Command, args []string) error {
 	f := cmd.Flags()
 	text := func(name string) string { v, _ := f.GetString(name); return v }
 	switch {
@@ -128,11 +129,13 @@ func detectorCreate(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 	if err != nil {
 		return command.Usage("%v", err)
 	}
-	if err := detectors.New(c).Create(cmd.Context(), made); err != nil {
-		return err
-	}
-	cmd.PrintErrf("detector %s is created: exoswarm detector show %s\n", made.Name, made.Name)
-	return nil
+	return connect.Connected(func(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
+		if err := detectors.New(c).Create(cmd.Context(), made); err != nil {
+			return err
+		}
+		cmd.PrintErrf("detector %s is created: exoswarm detector show %s\n", made.Name, made.Name)
+		return nil
+	})(cmd, args)
 }
 
 // detectorList prints all detectors, one item for each, a detectors.Detector.
