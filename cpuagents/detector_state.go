@@ -212,8 +212,8 @@ func (s *detectorState) readKeys(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read the keys of the detector: %w", err)
 	}
-	for _, key := range keys {
-		if _, _, _, err := s.entities.add(key); err != nil {
+	for _, a := range keys {
+		if _, _, _, err := s.entities.add(a.Key); err != nil {
 			return err
 		}
 	}

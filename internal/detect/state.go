@@ -88,11 +88,13 @@ func openState(ctx context.Context, log func(shard int, d swarms.Direction) swar
 		}
 	}
 	s.at = good.At
-	if s.entities, err = s.keys.Load(ctx, good.Entities); err != nil {
+	all, err := s.keys.Load(ctx, good.Entities)
+	if err != nil {
 		return nil, damaged(err)
 	}
-	for g, key := range s.entities {
-		s.groups[key] = g
+	for g, a := range all {
+		s.entities = append(s.entities, a.Key)
+		s.groups[a.Key] = g
 	}
 	return s, damaged(s.output.Read(ctx, s.output.Last(), func(data []byte) error {
 		return json.Unmarshal(data, &s.out)

@@ -78,8 +78,8 @@ func (l *Log) Read(ctx context.Context, from uint64, fn func(data []byte) error)
 	})
 }
 
-// Each calls fn for the entries of a log from number from to number to, both included. It skips
-// entries that were removed. With to 0 it does nothing.
+// Each calls fn for the entries of a log from number from to number to, both included. With to 0 it
+// does nothing. It fails if entry from was removed.
 func Each(ctx context.Context, log swarms.Log, from, to uint64, fn func(swarms.Entry) error) error {
 	if to == 0 || from > to {
 		return nil

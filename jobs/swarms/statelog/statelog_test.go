@@ -2,8 +2,11 @@ package statelog_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -80,16 +83,18 @@ func TestKeysAreReplaced(t *testing.T) {
 	update(0, "a", "b", "c")
 	update(3, "a", "b", "c")
 	k = open(t, l)
-	if got, err := k.Load(t.Context(), 1); err != nil || !slices.Equal(got, []string{"a"}) {
-		t.Fatalf("Keys.Load of 1 returns %q, %v", got, err)
+	if got, err := k.Load(t.Context(), 1); err != nil || !slices.Equal(got, []statelog.Assignment{{Key: "a"}}) {
+		t.Fatalf("Keys.Load of 1 returns %+v, %v", got, err)
 	}
 	if err := k.Store(t.Context(), []string{"d"}, nil); err != nil {
 		t.Fatalf("Keys.Store: %v", err)
 	}
-	update(1, "a", "d")
+	update(0, "a", "d")
 	k = open(t, l)
-	if got, err := k.Load(t.Context(), -1); err != nil || !slices.Equal(got, []string{"a", "d"}) {
-		t.Errorf("Keys.Load of all returns %q, %v, want a and d", got, err)
+	if got, err := k.Load(t.Context(), -1); err != nil || !slices.Equal(got, []statelog.Assignment{
+		{Key: "a"}, {Group: 1, Key: "d"},
+	}) {
+		t.Errorf("Keys.Load of all returns %+v, %v, want a and d", got, err)
 	}
 	if _, err := k.Load(t.Context(), 3); !errors.Is(err, statelog.ErrDamaged) {
 		t.Errorf("Keys.Load of 3 of 2 keys returns %v, want ErrDamaged", err)
@@ -168,5 +173,120 @@ func TestAnswered(t *testing.T) {
 	stop(ended)
 	if err := a.Await(ctx, 7); !errors.Is(err, ended) {
 		t.Errorf("Answered.Await returns %v after the end of its context", err)
+	}
+}
+
+// TestAssign: groups are given to one entity after the other, become free, and are replaced with the
+// assignments of a batch that was not stored.
+func TestAssign(t *testing.T) {
+	l := logs(t)(1)
+	k := open(t, l)
+	if _, err := k.Load(t.Context(), 0); err != nil {
+		t.Fatalf("Keys.Load: %v", err)
+	}
+	assign := func(after uint64, all ...statelog.Assignment) {
+		t.Helper()
+		if err := k.Assign(t.Context(), all, after, nil); err != nil {
+			t.Fatalf("Keys.Assign: %v", err)
+		}
+	}
+	var d statelog.Dictionary
+	check := func(changed int, want ...string) {
+		t.Helper()
+		got, err := d.Update(t.Context(), l)
+		if err != nil || got != changed || !slices.Equal(d.Keys(), want) {
+			t.Errorf("Dictionary.Update returns %d, %v, and has %q, want %d and %q", got, err, d.Keys(), changed, want)
+		}
+	}
+	assign(3, statelog.Assignment{Group: 0, Key: "a"}, statelog.Assignment{Group: 1, Key: "b"})
+	check(0, "a", "b")
+	assign(4, statelog.Assignment{Group: 1, Key: "c"}, statelog.Assignment{Group: 2, Key: "b"})
+	check(1, "a", "c", "b")
+	assign(5, statelog.Assignment{Group: 0})
+	check(0, "", "c", "b")
+	if !d.Had("a") || d.Had("d") {
+		t.Error("Dictionary.Had does not know the entity without a group")
+	}
+	k = open(t, l)
+	got, err := k.Load(t.Context(), 3)
+	if want := (statelog.Assignment{Group: 1, Key: "c", After: 4}); err != nil || len(got) != 3 || got[2] != want {
+		t.Fatalf("Keys.Load returns %+v, %v, want %+v last", got, err, want)
+	}
+	assign(6, statelog.Assignment{Group: 0, Key: "e"})
+	check(0, "e", "c")
+}
+
+// TestStates: the last state of each entity is kept, over restarts too, and the log of an entity
+// that comes and goes for ever stays short.
+func TestStates(t *testing.T) {
+	l := logs(t)(1)
+	var s *statelog.States
+	restart := func() {
+		t.Helper()
+		var err error
+		if s, err = statelog.OpenStates(t.Context(), l); err != nil {
+			t.Fatalf("OpenStates: %v", err)
+		}
+	}
+	restart()
+	want := map[string]string{}
+	r := rand.New(rand.NewPCG(4, 4))
+	check := func() {
+		t.Helper()
+		keys := append(slices.Collect(maps.Keys(want)), "none")
+		got, err := s.Get(t.Context(), keys)
+		if err != nil {
+			t.Fatalf("States.Get: %v", err)
+		}
+		for i, key := range keys {
+			if string(got[i]) != want[key] || s.Has(key) != (want[key] != "") {
+				t.Errorf("the state of %s is %q, want %q", key, got[i], want[key])
+			}
+		}
+		if s.Len() != len(want) {
+			t.Errorf("States.Len is %d, want %d", s.Len(), len(want))
+		}
+	}
+	for answer := uint64(1); answer <= 600; answer++ {
+		var states []swarms.TaggedState
+		for range 1 + r.IntN(3) {
+			key := fmt.Sprint("e", r.IntN(4))
+			if answer%100 == 7 {
+				key = fmt.Sprint("once", answer)
+			}
+			state := fmt.Sprint(key, " at ", answer)
+			if slices.ContainsFunc(states, func(s swarms.TaggedState) bool { return s.Tag == key }) {
+				continue
+			}
+			states = append(states, swarms.TaggedState{Tag: key, State: []byte(state)})
+			want[key] = state
+		}
+		if err := s.Put(t.Context(), answer, states); err != nil {
+			t.Fatalf("States.Put: %v", err)
+		}
+		if answer%97 == 0 {
+			restart()
+			old := []swarms.TaggedState{{Tag: "e1", State: []byte("old")}}
+			if err := s.Put(t.Context(), answer-3, old); err != nil || s.Answer() != answer {
+				t.Fatalf("States.Put of an answer that is stored: %v, and Answer is %d, want %d", err, s.Answer(), answer)
+			}
+			check()
+		}
+	}
+	check()
+	last, err := l.Last(t.Context())
+	if err != nil {
+		t.Fatalf("Log.Last: %v", err)
+	}
+	var end struct{ First uint64 }
+	if err := json.Unmarshal(last.Data, &end); err != nil {
+		t.Fatalf("the last entry of the log: %v", err)
+	}
+	if err := statelog.Each(t.Context(), l, 1, 1, func(swarms.Entry) error { return nil }); err == nil {
+		t.Error("the first entry was not removed")
+	}
+	n := last.Seq - end.First + 1
+	if n > 60 {
+		t.Errorf("the log has %d entries for %d states after 600", n, s.Len())
 	}
 }

@@ -1,0 +1,198 @@
+package statelog
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync"
+
+	"github.com/exoswarm/exoswarm/jobs/swarms"
+)
+
+// entryStates is the kind of the entries of States.
+const entryStates = "states"
+
+// storedStates is an entry of States.
+type storedStates struct {
+	// Answer is the last entry of the log of answers whose states are stored.
+	Answer uint64               `json:"answer"`
+	First  uint64               `json:"first"` // the entries before it were removed
+	States []swarms.TaggedState `json:"states"`
+}
+
+// States stores the states of entities that have lost their groups, in a log, by key. A state is
+// kept until the next one of the entity is stored. The log takes at most about twice the bytes of
+// the states that count. Its methods may be called from several goroutines.
+type States struct {
+	mu      sync.Mutex
+	log     *Log
+	at      map[string]uint64          // by key: the entry with its state
+	keys    map[uint64]map[string]bool // by entry: the keys whose states count
+	sizes   map[uint64]int             // by entry: its states, those that do not count too
+	total   int                        // of sizes
+	first   uint64                     // the first entry that is needed
+	removed uint64                     // the entries before it were removed
+	answer  uint64
+}
+
+// OpenStates reads the states in a log, which it creates if it is missing. It takes as long as the
+// reading of the log.
+func OpenStates(ctx context.Context, l swarms.Log) (*States, error) {
+	s := &States{
+		log: New(l, entryStates), at: map[string]uint64{}, keys: map[uint64]map[string]bool{}, sizes: map[uint64]int{},
+		first: 1, removed: 1,
+	}
+	if err := s.log.Open(ctx); err != nil {
+		return nil, err
+	}
+	each := func(from uint64, fn func(entry uint64, of storedStates)) error {
+		return Each(ctx, l, from, s.log.last, func(e swarms.Entry) error {
+			var one storedStates
+			if err := json.Unmarshal(e.Data, &one); err != nil {
+				return fmt.Errorf("entry %d of the log of states: %w: %w", e.Seq, ErrDamaged, err)
+			}
+			fn(e.Seq, one)
+			return nil
+		})
+	}
+	if err := each(s.log.last, func(_ uint64, of storedStates) { s.first = of.First }); err != nil {
+		return nil, err
+	}
+	return s, each(s.first, s.note)
+}
+
+// note makes the states of an entry the ones that count. mu is held.
+func (s *States) note(entry uint64, of storedStates) {
+	s.answer = max(s.answer, of.Answer)
+	keys := make(map[string]bool, len(of.States))
+	for _, one := range of.States {
+		if old, has := s.at[one.Tag]; has {
+			delete(s.keys[old], one.Tag)
+		}
+		s.at[one.Tag] = entry
+		keys[one.Tag] = true
+	}
+	s.keys[entry], s.sizes[entry] = keys, len(of.States)
+	s.total += len(of.States)
+}
+
+// Answer returns the last entry of the log of answers whose states are stored.
+func (s *States) Answer() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.answer
+}
+
+// Len returns the number of states that count.
+func (s *States) Len() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.at)
+}
+
+// Has reports whether there is a state of an entity.
+func (s *States) Has(key string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, ok := s.at[key]
+	return ok
+}
+
+// Put stores the states of entry number answer of the log of answers. States that were stored before
+// are not stored again: the entries are stored in their order.
+func (s *States) Put(ctx context.Context, answer uint64, states []swarms.TaggedState) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if answer <= s.answer || len(states) == 0 {
+		return nil
+	}
+	if err := s.append(ctx, storedStates{Answer: answer, States: states}); err != nil {
+		return err
+	}
+	return s.compact(ctx)
+}
+
+// append stores an entry, and removes those before the first one. The entry says which is the first,
+// so that a reader finds it. mu is held.
+func (s *States) append(ctx context.Context, e storedStates) error {
+	e.First = s.first
+	if err := s.log.Add(ctx, e); err != nil {
+		return err
+	}
+	s.note(s.log.last, e)
+	if e.First == s.removed {
+		return nil
+	}
+	s.removed = e.First
+	return s.log.log.Trim(ctx, e.First)
+}
+
+// slack is the number of states that do not count up to which none is removed.
+const slack = 16
+
+// compact removes the first entries of the log while more than half of the stored states do not
+// count. It stores the states of an entry that count again, at the end. mu is held.
+func (s *States) compact(ctx context.Context) error {
+	for range 4 { // entries that are stored again, at most
+		for s.first < s.log.last && len(s.keys[s.first]) == 0 {
+			s.total -= s.sizes[s.first]
+			delete(s.keys, s.first)
+			delete(s.sizes, s.first)
+			s.first++
+		}
+		if s.first == s.log.last || s.total <= 2*len(s.at)+slack {
+			break
+		}
+		one, err := s.read(ctx, s.first)
+		if err != nil {
+			return err
+		}
+		again := storedStates{Answer: s.answer}
+		for _, state := range one.States {
+			if s.at[state.Tag] == s.first {
+				again.States = append(again.States, state)
+			}
+		}
+		if err := s.append(ctx, again); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// read returns an entry. mu is held.
+func (s *States) read(ctx context.Context, entry uint64) (of storedStates, err error) {
+	err = Each(ctx, s.log.log, entry, entry, func(e swarms.Entry) error { return json.Unmarshal(e.Data, &of) })
+	if err != nil {
+		return of, fmt.Errorf("read entry %d of the log of states: %w", entry, err)
+	}
+	return of, nil
+}
+
+// Get returns the states of entities, nil for those without one. The caller owns them.
+func (s *States) Get(ctx context.Context, keys []string) ([][]byte, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	states := make([][]byte, len(keys))
+	entries := map[uint64]map[string][]byte{}
+	for i, key := range keys {
+		at, has := s.at[key]
+		if !has {
+			continue
+		}
+		if entries[at] == nil {
+			of, err := s.read(ctx, at)
+			if err != nil {
+				return nil, err
+			}
+			entries[at] = map[string][]byte{}
+			for _, one := range of.States {
+				entries[at][one.Tag] = one.State
+			}
+		}
+		if states[i] = entries[at][key]; states[i] == nil {
+			return nil, fmt.Errorf("the state of %q in entry %d of the log of states: %w", key, at, ErrDamaged)
+		}
+	}
+	return states, nil
+}
