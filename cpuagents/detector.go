@@ -40,6 +40,9 @@ type DetectorSpec struct {
 	Webhook *sink.WebhookSpec `json:"webhook,omitempty"`
 	// BatchRows is the most rows of a batch, 1 to 4096; 0 means 4096.
 	BatchRows int `json:"batch_rows,omitempty"`
+	// Evict lets entities give their groups to others; nil: rows of entities beyond the number of
+	// groups are rejected.
+	Evict *EvictSpec `json:"evict,omitempty"`
 }
 
 // Groups returns the number of groups of the swarm of a detector.
@@ -63,6 +66,13 @@ func (s *DetectorSpec) Check() error {
 		return bad("columns: %v", err)
 	}
 	switch {
+	case s.Evict != nil && len(s.Columns.Key) == 0:
+		return bad("evict: it is for rows with a key: name its columns, or leave it out")
+	case s.Evict != nil && (s.Evict.AfterSeconds <= 0 || s.Evict.AfterSeconds > maxEvictAfter.Seconds()):
+		return bad("evict: after_s %v: use more than 0, and at most %v", s.Evict.AfterSeconds, maxEvictAfter.Seconds())
+	case s.Evict != nil && (s.Evict.StateBytes < 1 || s.Evict.StateBytes > MaxEvictedState):
+		return bad("evict: a group has a state of %d bytes, and at most %d can be evicted: use fewer agents_per_group",
+			s.Evict.StateBytes, MaxEvictedState)
 	case s.BatchRows < 0 || s.BatchRows > defaultBatchRows:
 		return bad("batch_rows %d: use 1 to %d", s.BatchRows, defaultBatchRows)
 	case len(s.Candidates) == 0 || len(s.Columns.Features) == 0:
@@ -94,8 +104,12 @@ type DetectorProgress struct {
 	Decisions uint64 `json:"decisions"`
 	Anomalies uint64 `json:"anomalies"`
 	Dropped
-	Keyless  Keyless `json:"keyless,omitzero"`
-	Entities int     `json:"entities,omitempty"`
+	Keyless Keyless `json:"keyless,omitzero"`
+	// Entities have a group. Evicted counts those that lost theirs, and Returned those that got one
+	// again with their state.
+	Entities int    `json:"entities,omitempty"`
+	Evicted  uint64 `json:"evicted,omitempty"`
+	Returned uint64 `json:"returned,omitempty"`
 	// SourceFailures counts failed attempts to reach a source.
 	SourceFailures uint64 `json:"source_failures,omitempty"`
 	// LatencyP50 and LatencyP99 are milliseconds from reading a row to having its decision.
@@ -119,7 +133,8 @@ type detection struct {
 	next    mark // the state behind the rows that were read
 	dirty   bool // next has more than the last mark
 	readers []*source.LastingReader
-	trimmed uint64 // marks at the last trim of the journals
+	trimmed uint64    // marks at the last trim of the journals
+	evict   *eviction // nil if entities keep their groups
 
 	now      DetectorProgress
 	hist     *hdrhistogram.Histogram // microseconds
@@ -183,8 +198,14 @@ func (d *detection) attempt(ctx context.Context, job jobs.Job) error {
 	}
 	held := d.Files.Hold(ctx, "detector "+d.spec.Name)
 	defer held.Release()
-	if most := d.spec.Columns.Entities(); most > 0 {
+	most := d.spec.Columns.Entities()
+	switch {
+	case most > 0 && d.spec.Evict != nil:
+		d.evict = newEviction(*d.spec.Evict, most, held)
+		d.names = d.evict.names
+	case most > 0:
 		d.entities = newEntities(most, held)
+		d.names = d.entities
 	}
 	exists, err := d.findSwarm(ctx)
 	if err != nil {
@@ -216,8 +237,14 @@ func (d *detection) attempt(ctx context.Context, job jobs.Job) error {
 			return err
 		}
 	}
-	if d.state, err = openDetectorState(ctx, d.record, log, d.entities); err != nil {
+	if d.state, err = openDetectorState(ctx, d.record, log, d.entities, d.evict); err != nil {
 		return err
+	}
+	if d.evict != nil {
+		if d.evict.states, err = statelog.OpenStates(ctx, log(statesShard, swarms.In)); err != nil {
+			return err
+		}
+		d.evict.settled = d.state.after
 	}
 	for i, t := range d.sinks {
 		if err := t.Open(ctx, log(sinkShard+i, swarms.Out)); err != nil {
@@ -226,6 +253,9 @@ func (d *detection) attempt(ctx context.Context, job jobs.Job) error {
 	}
 	return d.run(ctx)
 }
+
+// maxEvictAfter is the largest time of an EvictSpec.
+const maxEvictAfter = 100 * 365 * 24 * time.Hour
 
 // findSwarm sets the record of the swarm of the detector, and reports whether it is stored. The
 // swarm of another owner or with another specification is refused.
@@ -278,7 +308,7 @@ func (d *detection) run(ctx context.Context) error {
 	d.answered, d.counted = statelog.NewAnswered(c.Answer), c.Counted
 	d.now = DetectorProgress{
 		Rows: d.next.Rows, Rejected: d.next.Rejected, Keyless: d.next.Keyless, Decisions: c.Decisions,
-		Anomalies: c.Anomalies, Dropped: c.Dropped,
+		Anomalies: c.Anomalies, Dropped: c.Dropped, Evicted: d.next.Evicted, Returned: d.next.Returned,
 	}
 	d.log.Info("detector reads", "rows", d.now.Rows, "decisions", d.now.Decisions, "sources", len(d.spec.Sources))
 	collecting := make(chan error, 1)

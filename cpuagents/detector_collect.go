@@ -120,7 +120,21 @@ func (d *detection) unserved(since time.Time) time.Time {
 
 // entry processes one entry of the log of decisions.
 func (d *detection) entry(ctx context.Context, e swarms.Entry) error {
+	if d.evict != nil {
+		d.evict.names.reach(e.Seq)
+	}
 	switch e.Kind {
+	case swarms.EntrySwapped:
+		if d.evict == nil {
+			break // another client has asked for it
+		}
+		got, err := swarms.DecodeSwapped(e.Data)
+		if err != nil {
+			return fmt.Errorf("answer %d of detector %s: %w", e.Seq, d.spec.Name, err)
+		}
+		if err := d.evict.states.Put(ctx, e.Seq, got.States); err != nil {
+			return err
+		}
 	case swarms.EntryDecide:
 		got, err := batch.DecodeDecisions(e.Data)
 		if err != nil {
@@ -161,10 +175,10 @@ func (d *detection) known(got *batch.Decisions) error {
 			return jobs.Errorf(jobs.CodeInvalid, "detector %s: candidate %d of %d", d.spec.Name, c,
 				len(d.spec.Candidates))
 		}
-		if d.entities == nil {
+		if d.names == nil {
 			continue
 		}
-		if _, ok := d.entities.Key(int(got.Group[i])); !ok {
+		if _, ok := d.names.Key(int(got.Group[i])); !ok {
 			return jobs.Errorf(jobs.CodeInternal, "detector %s: a decision for group %d, which has no entity: another "+
 				"client writes to its swarm: use a swarm of its own for that", d.spec.Name, got.Group[i])
 		}

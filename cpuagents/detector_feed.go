@@ -122,6 +122,16 @@ func readPieces(ctx context.Context, i int, r *source.LastingReader, pieces chan
 func (d *detection) take(work context.Context, p piece) error {
 	for _, t := range p.rows {
 		group := p.source // of a source that is one
+		if t.rejected == nil && d.evict != nil {
+			for ok := false; !ok; {
+				if group, ok = d.evict.roster.Group(t.row.Key, t.row.Time); ok {
+					break
+				}
+				if err := d.flush(work); err != nil {
+					return err
+				}
+			}
+		}
 		if t.rejected == nil && d.entities != nil {
 			g, _, full, err := d.entities.add(t.row.Key)
 			if err != nil {
@@ -188,9 +198,14 @@ func (d *detection) reject(r *rows.Reject) {
 	d.log.sometimes("a row is rejected", "source", r.Series, "place", r.Place(), "reason", r.Reason)
 }
 
-// flush appends the batch with the state behind it. It waits while too many batches have no answer.
+// flush appends the batch with the state behind it, after the swaps of its entities. It waits while too many batches have no answer.
 // Without rows it stores the state alone.
 func (d *detection) flush(work context.Context) error {
+	if d.evict != nil {
+		if err := d.move(work); err != nil {
+			return err
+		}
+	}
 	if !d.dirty {
 		return nil
 	}
@@ -254,6 +269,10 @@ func (d *detection) count() {
 	}
 	d.mu.Lock()
 	d.now.Rows, d.now.Rejected, d.now.Keyless = d.next.Rows, d.next.Rejected, d.next.Keyless
+	d.now.Evicted, d.now.Returned = d.next.Evicted, d.next.Returned
+	if d.evict != nil {
+		d.now.Entities = d.evict.roster.Len()
+	}
 	d.now.SourceFailures = failures
 	d.mu.Unlock()
 	d.report(false)

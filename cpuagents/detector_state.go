@@ -45,6 +45,8 @@ type mark struct {
 	Rows     uint64  `json:"rows"`
 	Rejected uint64  `json:"rejected,omitempty"`
 	Keyless  Keyless `json:"keyless,omitzero"`
+	Evicted  uint64  `json:"evicted,omitempty"`
+	Returned uint64  `json:"returned,omitempty"`
 }
 
 // collected is the position of the sinks of a detector in the log of decisions.
@@ -69,7 +71,8 @@ type detectorState struct {
 	marks     *statelog.Log
 	keys      *statelog.Keys
 	out       *statelog.Log
-	entities  *entities // nil without a key
+	entities  *entities // nil without a key, and with evict
+	evict     *eviction // nil if entities keep their groups
 	last      mark      // the last one whose batch is in the log of the swarm
 	after     uint64    // the last known entry of the log of the swarm
 	collected collected
@@ -79,13 +82,14 @@ type detectorState struct {
 // runs cannot append any more. The log of the swarm has an entry more then, which is a query.
 func openDetectorState(
 	ctx context.Context, record swarms.Swarm, log func(shard int, d swarms.Direction) swarms.Log, known *entities,
+	evict *eviction,
 ) (*detectorState, error) {
 	s := &detectorState{
 		in:       log(0, swarms.In),
 		marks:    statelog.New(log(markShard, swarms.In), entryMark),
 		keys:     statelog.NewKeys(log(statelog.KeyShard, swarms.In)),
 		out:      statelog.New(log(collectedShard, swarms.In), entryCollected),
-		entities: known,
+		entities: known, evict: evict,
 	}
 	if b := record.BaseOf(0); b != nil {
 		s.base = b.Entry
@@ -177,7 +181,8 @@ func (s *detectorState) committed(ctx context.Context, all []mark, end uint64) (
 		}
 		found := false
 		err := statelog.Each(ctx, s.in, max(m.After+1, s.base), end, func(e swarms.Entry) error {
-			found = found || e.Kind == swarms.EntryObserve && m.Batch == idOf(e.Ref, e.Data)
+			own := e.Kind == swarms.EntryObserve || e.Kind == swarms.EntrySwap
+			found = found || own && m.Batch == idOf(e.Ref, e.Data)
 			return nil
 		})
 		if err != nil {
@@ -202,7 +207,7 @@ func idOf(number uint64, data []byte) batchID {
 
 // readKeys reads the dictionary up to the last mark.
 func (s *detectorState) readKeys(ctx context.Context) error {
-	if s.entities == nil {
+	if s.entities == nil && s.evict == nil {
 		return nil
 	}
 	keys, err := s.keys.Load(ctx, s.last.Entities)
@@ -211,6 +216,9 @@ func (s *detectorState) readKeys(ctx context.Context) error {
 	}
 	if err != nil {
 		return fmt.Errorf("read the keys of the detector: %w", err)
+	}
+	if s.evict != nil {
+		return s.evict.restore(keys)
 	}
 	for _, a := range keys {
 		if _, _, _, err := s.entities.add(a.Key); err != nil {
@@ -249,26 +257,43 @@ func (s *detectorState) addKeys(ctx context.Context, keys any) error {
 	return s.keys.Add(ctx, keys)
 }
 
+// assign stores assignments of groups, for the entries that are appended from now on.
+func (s *detectorState) assign(ctx context.Context, all []statelog.Assignment, names *groupNames) error {
+	for i := range all {
+		all[i].After = s.after
+	}
+	if err := s.keys.Assign(ctx, all, s.after, s.addKeys); err != nil {
+		return err
+	}
+	names.add(all)
+	return nil
+}
+
 // commit stores a batch with the state behind it, both or none. m has the places and the counts.
 // It returns the entry of the batch.
 func (s *detectorState) commit(ctx context.Context, data []byte, m mark) (entry uint64, err error) {
 	if err := s.storeKeys(ctx); err != nil {
 		return 0, err
 	}
+	return s.append(ctx, swarms.EntryObserve, data, m)
+}
+
+// append is commit of an entry of a kind, whose keys are stored.
+func (s *detectorState) append(ctx context.Context, kind string, data []byte, m mark) (entry uint64, err error) {
 	number := s.last.Batch.Number + 1
 	m.Batch, m.After, m.Entities = idOf(number, data), s.after, s.keys.Stored()
 	if err := s.marks.Add(ctx, m); err != nil {
 		return 0, err
 	}
 	for {
-		err := s.in.Append(ctx, s.after, swarms.Entry{Kind: swarms.EntryObserve, Ref: number, Data: data})
+		err := s.in.Append(ctx, s.after, swarms.Entry{Kind: kind, Ref: number, Data: data})
 		if err == nil {
 			s.after++
 			s.last = m
 			return s.after, s.marks.Trim(ctx)
 		}
 		if !errors.Is(err, jobs.ErrFenced) {
-			return 0, fmt.Errorf("send a batch: %w", err)
+			return 0, fmt.Errorf("send a %s: %w", kind, err)
 		}
 		// Other clients may append entries of their own, such as questions. A later attempt of the
 		// detector has appended to the marks before.
@@ -281,7 +306,7 @@ func (s *detectorState) commit(ctx context.Context, data []byte, m mark) (entry 
 			return 0, lerr
 		}
 		if lost || end.Seq <= s.after {
-			return 0, fmt.Errorf("send a batch: %w", err)
+			return 0, fmt.Errorf("send a %s: %w", kind, err)
 		}
 		s.after = end.Seq
 	}

@@ -168,6 +168,9 @@ func (d *detector) readSpec() error {
 	case spec.ByAgent():
 		return command.Usage("detect: %s addresses agents, and rows are for groups: make it with exoswarm swarm create",
 			d.o.SpecFile)
+	case spec.EvictAfter != 0:
+		return command.Usage("detect: %s has evict_after, which detectors on a cluster have: leave it out, or use "+
+			"exoswarm detector create", d.o.SpecFile)
 	case spec.GroupCount != 0:
 		return command.Usage("detect: %s has groups: %d: a detector has max_entities of them: leave groups out",
 			d.o.SpecFile, spec.GroupCount)

@@ -41,6 +41,7 @@ type Directory struct {
 	mu     sync.Mutex
 	known  statelog.Dictionary
 	groups map[string]int // by key
+	size   int            // groups that are in groups, or free
 }
 
 // Open returns the directory of a swarm, which is empty until Update. keys is the number of the log
@@ -85,7 +86,7 @@ func (d *Directory) Columns() []string { return d.columns }
 func (d *Directory) Len() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return len(d.known.Keys())
+	return len(d.groups)
 }
 
 // Update reads the entities that are new since the last call. A swarm without rows has none, which
@@ -93,7 +94,6 @@ func (d *Directory) Len() int {
 func (d *Directory) Update(ctx context.Context) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	before := len(d.groups)
 	first, err := d.known.Update(ctx, d.log)
 	if errors.Is(err, jobs.ErrNotFound) {
 		return nil
@@ -102,13 +102,16 @@ func (d *Directory) Update(ctx context.Context) error {
 		return fmt.Errorf("entities of swarm %s: %w", d.record.ID, err)
 	}
 	keys := d.known.Keys()
-	if first < before { // keys of a batch that was not stored were replaced
+	if first < d.size { // groups were given to others
 		clear(d.groups)
 		first = 0
 	}
 	for g, key := range keys[first:] {
-		d.groups[key] = first + g
+		if key != "" {
+			d.groups[key] = first + g
+		}
 	}
+	d.size = len(keys)
 	return nil
 }
 
@@ -116,7 +119,7 @@ func (d *Directory) Update(ctx context.Context) error {
 func (d *Directory) Name(group int) string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if keys := d.known.Keys(); group >= 0 && group < len(keys) {
+	if keys := d.known.Keys(); group >= 0 && group < len(keys) && keys[group] != "" {
 		return rows.EntityName(keys[group])
 	}
 	return ""
@@ -139,7 +142,8 @@ func (d *Directory) entity(group int) Entity {
 // Find returns the entity that a text names: the value of the key column, the values of several as
 // in site=a,device=7 in any order, or the name of the entity. Values with commas, quotes or spaces
 // at an end are quoted as in Go. It fails with jobs.CodeInvalid if the text names no key, and with
-// jobs.ErrNotFound, naming the nearest keys, if there is no such entity.
+// jobs.ErrNotFound, naming the nearest keys, if there is no such entity, and with ErrEvicted if it
+// has lost its group.
 func (d *Directory) Find(text string) (Entity, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -164,7 +168,9 @@ func (d *Directory) Find(text string) (Entity, error) {
 	}
 	name := text
 	if err == nil {
-		name = rows.EntityName(key)
+		if name = rows.EntityName(key); d.known.Had(key) {
+			return Entity{}, fmt.Errorf("entity %q of swarm %s: %w: %w", text, d.record.ID, ErrEvicted, jobs.ErrNotFound)
+		}
 	}
 	return Entity{}, d.missing(text, name)
 }
@@ -172,14 +178,14 @@ func (d *Directory) Find(text string) (Entity, error) {
 // missing returns the error of a text that names an entity which is not there. mu is held.
 func (d *Directory) missing(text, name string) error {
 	keys := d.known.Keys()
-	if len(keys) == 0 {
+	if len(d.groups) == 0 {
 		return fmt.Errorf("swarm %s has no entity yet: %w", d.record.ID, jobs.ErrNotFound)
 	}
 	near := ""
 	for i, g := range d.nearest(name, nearKeys) {
 		near += []string{": the nearest are ", ", "}[min(i, 1)] + quote(rows.EntityName(keys[g]), len(d.columns) > 1)
 	}
-	return fmt.Errorf("swarm %s has no entity %q among its %d%s: %w", d.record.ID, text, len(keys), near,
+	return fmt.Errorf("swarm %s has no entity %q among its %d%s: %w", d.record.ID, text, len(d.groups), near,
 		jobs.ErrNotFound)
 }
 
@@ -197,7 +203,7 @@ type Page struct {
 func (d *Directory) Search(text string, limit int) Page {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	p := Page{Columns: d.columns, Count: len(d.known.Keys()), Entities: []Entity{}}
+	p := Page{Columns: d.columns, Count: len(d.groups), Entities: []Entity{}}
 	found := d.matching(text, limit, &p.Matches)
 	if p.Matches == 0 {
 		found = d.nearest(text, min(limit, nearKeys))

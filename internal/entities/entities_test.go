@@ -192,7 +192,29 @@ func TestUpdate(t *testing.T) {
 	}
 	add(2, "c", "d")
 	check("a", "b", "c", "d")
+	// A group that goes to another entity, and one that becomes free.
+	k := statelog.NewKeys(conn.Swarms.Log(s.Key(), statelog.KeyShard, swarms.In))
+	if err := k.Open(t.Context()); err != nil {
+		t.Fatalf("Keys.Open: %v", err)
+	}
+	if _, err := k.Load(t.Context(), -1); err != nil {
+		t.Fatalf("Keys.Load: %v", err)
+	}
+	if err := k.Assign(t.Context(), []statelog.Assignment{{Group: 1, Key: "x"}, {Group: 2}}, 9, nil); err != nil {
+		t.Fatalf("Keys.Assign: %v", err)
+	}
 	first, err := cache.Directory(t.Context(), s)
+	if p := first.Search("", 10); err != nil || strings.Join(names(p.Entities), " ") != "a x d" || p.Count != 3 {
+		t.Errorf("after evictions Search returns %+v, %v", p, err)
+	}
+	for _, key := range []string{"b", "c"} {
+		if _, err := first.Find(key); !errors.Is(err, entities.ErrEvicted) || !errors.Is(err, jobs.ErrNotFound) {
+			t.Errorf("Directory.Find of %s, which was evicted, returns %v", key, err)
+		}
+	}
+	if e, err := first.Find("x"); err != nil || e.Group != 1 || first.Name(2) != "" {
+		t.Errorf("Directory.Find of x returns %+v, %v", e, err)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}

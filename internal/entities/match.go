@@ -76,7 +76,7 @@ func (d *Directory) matching(text string, limit int, n *int) []int {
 	var ranks [3][]int
 	for g, key := range d.known.Keys() {
 		name := strings.ToLower(rows.EntityName(key))
-		if !strings.Contains(name, text) {
+		if key == "" || !strings.Contains(name, text) {
 			continue
 		}
 		*n++
@@ -107,6 +107,9 @@ func (d *Directory) nearest(text string, limit int) []int {
 	want = want[:min(len(want), longName)]
 	var row []int
 	for g, key := range d.known.Keys() {
+		if key == "" { // the group is free
+			continue
+		}
 		name := []byte(strings.ToLower(rows.EntityName(key)))
 		name = name[:min(len(name), longName)]
 		most := max(len(name), len(want)) / 2

@@ -231,6 +231,9 @@ func detectorShow(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 			[2]any{"entities", n.Entities}, [2]any{"decisions", fmt.Sprint(n.Decisions, n.Note())},
 			[2]any{"anomalies", n.Anomalies}, [2]any{"source failures", n.SourceFailures},
 			[2]any{"latency p50, p99", fmt.Sprintf("%.1f ms, %.1f ms", n.LatencyP50, n.LatencyP99)})
+		if d.Spec.Evict != nil {
+			lines = append(lines, [2]any{"evicted, returned", fmt.Sprintf("%d, %d", n.Evicted, n.Returned)})
+		}
 		if n.Waiting != "" {
 			lines = append(lines, [2]any{"waiting", n.Waiting})
 		}

@@ -33,14 +33,22 @@ type States struct {
 	first   uint64                     // the first entry that is needed
 	removed uint64                     // the entries before it were removed
 	answer  uint64
+	// recent are the last entries, so that most entities that return soon need no request.
+	recent      map[uint64]storedStates
+	recentFirst uint64 // the first of them
+	recentBytes int
 }
+
+// maxRecent bounds the bytes of States.recent.
+const maxRecent = 16 << 20
 
 // OpenStates reads the states in a log, which it creates if it is missing. It takes as long as the
 // reading of the log.
 func OpenStates(ctx context.Context, l swarms.Log) (*States, error) {
 	s := &States{
 		log: New(l, entryStates), at: map[string]uint64{}, keys: map[uint64]map[string]bool{}, sizes: map[uint64]int{},
-		first: 1, removed: 1,
+		recent: map[uint64]storedStates{},
+		first:  1, removed: 1,
 	}
 	if err := s.log.Open(ctx); err != nil {
 		return nil, err
@@ -120,11 +128,32 @@ func (s *States) append(ctx context.Context, e storedStates) error {
 		return err
 	}
 	s.note(s.log.last, e)
+	s.remember(s.log.last, e)
 	if e.First == s.removed {
 		return nil
 	}
 	s.removed = e.First
 	return s.log.log.Trim(ctx, e.First)
+}
+
+// bytes returns the memory of the states of an entry.
+func (e storedStates) bytes() (n int) {
+	for _, one := range e.States {
+		n += len(one.Tag) + len(one.State) + 64
+	}
+	return n
+}
+
+// remember adds an entry to those in memory, and forgets the oldest. mu is held.
+func (s *States) remember(entry uint64, of storedStates) {
+	if len(s.recent) == 0 {
+		s.recentFirst = entry
+	}
+	s.recent[entry] = of
+	for s.recentBytes += of.bytes(); s.recentBytes > maxRecent && s.recentFirst < entry; s.recentFirst++ {
+		s.recentBytes -= s.recent[s.recentFirst].bytes()
+		delete(s.recent, s.recentFirst)
+	}
 }
 
 // slack is the number of states that do not count up to which none is removed.
@@ -160,16 +189,33 @@ func (s *States) compact(ctx context.Context) error {
 	return nil
 }
 
+// entryLog is a log that returns a single entry without the cost of a Reader.
+type entryLog interface {
+	Entry(ctx context.Context, seq uint64) (swarms.Entry, error)
+}
+
 // read returns an entry. mu is held.
 func (s *States) read(ctx context.Context, entry uint64) (of storedStates, err error) {
-	err = Each(ctx, s.log.log, entry, entry, func(e swarms.Entry) error { return json.Unmarshal(e.Data, &of) })
+	if of, has := s.recent[entry]; has {
+		return of, nil
+	}
+	var e swarms.Entry
+	if l, direct := s.log.log.(entryLog); direct {
+		e, err = l.Entry(ctx, entry)
+	} else {
+		err = Each(ctx, s.log.log, entry, entry, func(one swarms.Entry) error { e = one; return nil })
+	}
+	if err == nil {
+		err = json.Unmarshal(e.Data, &of)
+	}
 	if err != nil {
 		return of, fmt.Errorf("read entry %d of the log of states: %w", entry, err)
 	}
 	return of, nil
 }
 
-// Get returns the states of entities, nil for those without one. The caller owns them.
+// Get returns the states of entities, nil for those without one. The caller does not change
+// them.
 func (s *States) Get(ctx context.Context, keys []string) ([][]byte, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
