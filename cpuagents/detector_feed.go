@@ -198,8 +198,8 @@ func (d *detection) reject(r *rows.Reject) {
 	d.log.sometimes("a row is rejected", "source", r.Series, "place", r.Place(), "reason", r.Reason)
 }
 
-// flush appends the batch with the state behind it, after the swaps of its entities. It waits while too many batches have no answer.
-// Without rows it stores the state alone.
+// flush appends the batch with the state behind it, after the swaps of its entities. It waits while
+// too many batches have no answer. Without rows it stores the state alone.
 func (d *detection) flush(work context.Context) error {
 	if d.evict != nil {
 		if err := d.move(work); err != nil {

@@ -212,7 +212,11 @@ func (s *detectorState) readKeys(ctx context.Context) error {
 	}
 	keys, err := s.keys.Load(ctx, s.last.Entities)
 	if errors.Is(err, statelog.ErrDamaged) {
-		return jobs.Errorf(jobs.CodeInternal, "the keys of the detector: %v: delete the detector and create it again", err)
+		return jobs.Errorf(
+			jobs.CodeInternal,
+			"the keys of the detector: %v: delete the detector and create it again",
+			err,
+		)
 	}
 	if err != nil {
 		return fmt.Errorf("read the keys of the detector: %w", err)

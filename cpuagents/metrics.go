@@ -59,7 +59,9 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 		m.dropped.WithLabelValues(reason)
 	}
 	var errs []error
-	for _, c := range []prometheus.Collector{m.rows, m.decisions, m.dropped, m.latency, m.sinks, m.running, m.evicted, m.returned} {
+	for _, c := range []prometheus.Collector{
+		m.rows, m.decisions, m.dropped, m.latency, m.sinks, m.running, m.evicted, m.returned,
+	} {
 		errs = append(errs, r.Register(c))
 	}
 	return m, errors.Join(errs...)

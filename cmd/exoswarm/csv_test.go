@@ -43,7 +43,8 @@ csv: {delimiter: ";", decimal: ",", time: "02.01.2006 15:04", zone: Europe/Berli
 	code, out, decisions := run("", "-f", spec, "--input", filepath.Join(dir, "in", "*.csv"))
 	for _, want := range []string{
 		"2 entities, 3 observations, 3 decisions, 0 anomalies, 4 rejected rows (1 without a key",
-		`the first rejected row is of b.csv: row 2 (line 3): column "value": "1.5" has a point, and csv.decimal is a comma`,
+		`the first rejected row is of b.csv: row 2 (line 3): column "value": "1.5" has a point, and csv.decimal is a ` +
+			`comma`,
 	} {
 		if code != 0 || !strings.Contains(out, want) {
 			t.Errorf("run of a pattern: exit code %d, %s\nwant %s", code, out, want)

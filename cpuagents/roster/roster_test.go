@@ -61,7 +61,13 @@ func TestAgainstModel(t *testing.T) {
 				}
 			}
 			if len(m.holds) != len(m.group) || real.Len() != len(m.group) {
-				t.Fatalf("seed %d: %d groups are held, Len is %d, want %d", seed, len(m.holds), real.Len(), len(m.group))
+				t.Fatalf(
+					"seed %d: %d groups are held, Len is %d, want %d",
+					seed,
+					len(m.holds),
+					real.Len(),
+					len(m.group),
+				)
 			}
 			clear(m.batch)
 			clear(m.leaving)

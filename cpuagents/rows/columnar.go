@@ -204,7 +204,10 @@ func (s ColumnSpec) Find(file string, names []string) (at []int, err error) {
 		}
 		if found < 0 {
 			return nil, fault.Input(
-				"%s: no column %q; the file has %s: name the columns in the swarm spec (%s)", file, want, quoteAll(names),
+				"%s: no column %q; the file has %s: name the columns in the swarm spec (%s)",
+				file,
+				want,
+				quoteAll(names),
 				s.setting(want),
 			)
 		}

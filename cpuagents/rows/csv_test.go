@@ -47,11 +47,11 @@ func readAll(t testing.TB, text string, spec ColumnSpec) (values []float64, reje
 func TestMissingColumn(t *testing.T) {
 	spec := ColumnSpec{Timestamp: "time", Features: []string{"load"}, Key: []string{"site", "device"}}
 	for header, want := range map[string]string{
-		"load,site,device\n": `no column "time"; the file has "load", "site", "device": name the columns in the swarm ` +
-			`spec (timestamp: COLUMN)`,
+		"load,site,device\n": `no column "time"; the file has "load", "site", "device": name the columns in the ` +
+			`swarm spec (timestamp: COLUMN)`,
 		"time,site,device\n": `(features: [COLUMN])`,
-		"time,load,site\n": `no column "device"; the file has "time", "load", "site": name the columns in the swarm spec ` +
-			`(key: COLUMN)`,
+		"time,load,site\n": `no column "device"; the file has "time", "load", "site": name the columns in the ` +
+			`swarm spec (key: COLUMN)`,
 	} {
 		_, err := newCSVReader("a.csv", io.NopCloser(strings.NewReader(header)), spec, nil)
 		if err == nil || !strings.Contains(err.Error(), want) {

@@ -139,10 +139,11 @@ func TestSwapRefuses(t *testing.T) {
 	before := contents(t, s.Memory())
 	long := strings.Repeat("x", swarms.MaxTag+1)
 	for data, want := range map[string]string{
-		`{"v":1,"groups":[{"group":0},{"group":9}]}`:                "swap: group 9 of 9",
-		`{"v":1,"groups":[{"group":0},{"group":1},{"group":0}]}`:    "swap: group 0 is named twice",
-		`{"v":1,"groups":[{"group":0},{"group":1,"state":"AA="}]}`:  "illegal base64",
-		`{"v":1,"groups":[{"group":0},{"group":1,"state":"AAAA"}]}`: "a state of 3 bytes: the groups of this swarm have",
+		`{"v":1,"groups":[{"group":0},{"group":9}]}`:               "swap: group 9 of 9",
+		`{"v":1,"groups":[{"group":0},{"group":1},{"group":0}]}`:   "swap: group 0 is named twice",
+		`{"v":1,"groups":[{"group":0},{"group":1,"state":"AA="}]}`: "illegal base64",
+		`{"v":1,"groups":[{"group":0},{"group":1,"state":"AAAA"}]}`: "a state of 3 bytes: the groups of this " +
+			"swarm have",
 		`{"v":1,"groups":[]}`: "swap: 0 groups",
 		`{"v":1,"groups":[{"group":0,"tag":"` + long + `"}]}`: "a tag of 4097 bytes",
 		`{"v":2,"groups":[{"group":0}]}`:                      "protocol version 2",

@@ -432,18 +432,18 @@ const (
 
 // validateKey is the part of validate about the key. seen has the other columns.
 func (s *Spec) validateKey(seen map[string]bool) (path []string, err error) {
+	after := time.Duration(s.EvictAfter)
 	switch {
 	case len(s.Key) == 0 && s.MaxEntities != 0:
 		return []string{"max_entities"}, fmt.Errorf("max_entities %d: it is for a key: name its columns, as in key: "+
 			"device_id, or leave it out", s.MaxEntities)
 	case len(s.Key) == 0 && s.EvictAfter != 0:
 		return []string{"evict_after"}, fmt.Errorf("evict_after %v: it is for a key: name its columns, as in key: "+
-			"device_id, or leave it out", time.Duration(s.EvictAfter))
+			"device_id, or leave it out", after)
 	case len(s.Key) == 0:
 		return nil, nil
-	case s.EvictAfter != 0 && (time.Duration(s.EvictAfter) < time.Second || time.Duration(s.EvictAfter) > maxEvictAfter):
-		return []string{"evict_after"}, fmt.Errorf("evict_after %v: use 1s to %v", time.Duration(s.EvictAfter),
-			maxEvictAfter)
+	case s.EvictAfter != 0 && (after < time.Second || after > maxEvictAfter):
+		return []string{"evict_after"}, fmt.Errorf("evict_after %v: use 1s to %v", after, maxEvictAfter)
 	case s.EvictAfter != 0 && s.Cell.Weights == WeightsGroup:
 		return []string{"evict_after"}, errors.New("evict_after: the weights of a group depend on its number, which " +
 			"changes with evictions: leave weights: group out")

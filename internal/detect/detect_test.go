@@ -199,7 +199,8 @@ func TestShow(t *testing.T) {
 	if _, err := stdin(t, whole, "a.csv", header+strings.Join(all, ""), nil); err != nil {
 		t.Fatalf("detect: %v", err)
 	}
-	if got, want := read(t, filepath.Join(dir, "out.ndjson")), read(t, filepath.Join(whole, "out.ndjson")); got != want {
+	got, want := read(t, filepath.Join(dir, "out.ndjson")), read(t, filepath.Join(whole, "out.ndjson"))
+	if got != want {
 		t.Errorf("after Show the decisions are %d bytes, want those of a detector without it, %d", len(got), len(want))
 	}
 }

@@ -169,7 +169,13 @@ func (d *Directory) Find(text string) (Entity, error) {
 	name := text
 	if err == nil {
 		if name = rows.EntityName(key); d.known.Had(key) {
-			return Entity{}, fmt.Errorf("entity %q of swarm %s: %w: %w", text, d.record.ID, ErrEvicted, jobs.ErrNotFound)
+			return Entity{}, fmt.Errorf(
+				"entity %q of swarm %s: %w: %w",
+				text,
+				d.record.ID,
+				ErrEvicted,
+				jobs.ErrNotFound,
+			)
 		}
 	}
 	return Entity{}, d.missing(text, name)

@@ -173,7 +173,14 @@ func TestUpdate(t *testing.T) {
 		}
 		for g, key := range want {
 			if e, err := d.Find(key); err != nil || e.Group != g || d.Name(g) != key {
-				t.Errorf("Directory.Find(%s) returns %+v, %v, and the name of group %d is %s", key, e, err, g, d.Name(g))
+				t.Errorf(
+					"Directory.Find(%s) returns %+v, %v, and the name of group %d is %s",
+					key,
+					e,
+					err,
+					g,
+					d.Name(g),
+				)
 			}
 		}
 		if _, err := d.Find("lost"); !errors.Is(err, jobs.ErrNotFound) {

@@ -30,16 +30,18 @@ func TestCreateChecksFirst(t *testing.T) {
 		"sinks.json",
 		`[{"uri":"nats:S/s"}]`,
 	)
+	groups, key := file("groups.yaml", "name: a\ngroups: 3\n"), file("key.yaml", "name: a\nkey: value\n")
+	files := file("file.json", `[{"name":"p","uri":"file:a/b.csv"}]`)
 	for want, args := range map[string][]string{
 		"-f is missing":           {"--sources", sources},
 		"--sources is missing":    {"-f", spec},
 		"none.yaml":               {"-f", "none.yaml", "--sources", sources, "--sinks", sinks},
 		"none.json":               {"-f", spec, "--sources", "none.json", "--sinks", sinks},
 		"it has no sink":          {"-f", spec, "--sources", sources},
-		"groups: 3":               {"-f", file("groups.yaml", "name: a\ngroups: 3\n"), "--sources", sources, "--sinks", sinks},
+		"groups: 3":               {"-f", groups, "--sources", sources, "--sinks", sinks},
 		"NATS server":             {"-f", spec, "--sources", sources, "--sinks", sinks},
-		`key column "value" is`:   {"-f", file("key.yaml", "name: a\nkey: value\n"), "--sources", sources, "--sinks", sinks},
-		"cannot be read for ever": {"-f", spec, "--sources", file("file.json", `[{"name":"p","uri":"file:a/b.csv"}]`), "--sinks", sinks},
+		`key column "value" is`:   {"-f", key, "--sources", sources, "--sinks", sinks},
+		"cannot be read for ever": {"-f", spec, "--sources", files, "--sinks", sinks},
 	} {
 		var out bytes.Buffer
 		cmd := detectorcommand.Command(nil)

@@ -274,7 +274,10 @@ func (f *fakeCluster) Entities(_ context.Context, id, text string, limit int) (e
 		}
 	}
 	if p.Matches == 0 {
-		p.Entities = append(p.Entities, entities.Entity{Name: "pump-7", Key: map[string]string{"id": "pump-7"}, Group: 7})
+		p.Entities = append(
+			p.Entities,
+			entities.Entity{Name: "pump-7", Key: map[string]string{"id": "pump-7"}, Group: 7},
+		)
 	}
 	return p, f.ask()
 }

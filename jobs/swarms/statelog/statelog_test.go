@@ -268,7 +268,12 @@ func TestStates(t *testing.T) {
 			restart()
 			old := []swarms.TaggedState{{Tag: "e1", State: []byte("old")}}
 			if err := s.Put(t.Context(), answer-3, old); err != nil || s.Answer() != answer {
-				t.Fatalf("States.Put of an answer that is stored: %v, and Answer is %d, want %d", err, s.Answer(), answer)
+				t.Fatalf(
+					"States.Put of an answer that is stored: %v, and Answer is %d, want %d",
+					err,
+					s.Answer(),
+					answer,
+				)
 			}
 			check()
 		}
