@@ -60,12 +60,22 @@ func TestDetectorEvicts(t *testing.T) {
 		for part := range slices.Chunk(all, 50) {
 			c.pushLines(t, name, part...)
 			time.Sleep(time.Duration(r.IntN(20)) * time.Millisecond)
-			if r.IntN(5) == 0 {
-				stops++
+			if r.IntN(5) > 0 {
+				continue
+			}
+			stops++
+			if r.IntN(3) > 0 {
 				now.end(t, jobs.ErrDrain)
 				now = c.detect(t, job)
+				continue
 			}
+			// The server gives the job out again while this attempt still runs.
+			next := c.detect(t, job)
+			time.Sleep(time.Duration(r.IntN(30)) * time.Millisecond)
+			now.end(t, jobs.ErrDrain)
+			now = c.latest(t, next, job)
 		}
+		now = c.latest(t, now, job)
 		c.awaitDecisions(t, name, len(all))
 		now.end(t, jobs.ErrFinish)
 		t.Logf("%s: %d rows in %v with %d stops: %+v", name, len(all), time.Since(began), stops, *now.result)
@@ -85,6 +95,20 @@ func TestDetectorEvicts(t *testing.T) {
 			p.Returned > p.Evicted || p.Entities > 40 || name == "full" && p.Entities != 7 || stops < 5 {
 			t.Errorf("%s: the result after %d stops is %+v", name, stops, p)
 		}
+	}
+}
+
+// latest returns an attempt, or the next one if it was fenced by an earlier attempt that has ended.
+func (c *cluster) latest(t *testing.T, now *running, job jobs.Job) *running {
+	t.Helper()
+	select {
+	case err := <-now.ended:
+		if !errors.Is(err, jobs.ErrFenced) {
+			t.Fatalf("an attempt ends with %v", err)
+		}
+		return c.detect(t, job)
+	case <-time.After(100 * time.Millisecond):
+		return now
 	}
 }
 

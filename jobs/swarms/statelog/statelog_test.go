@@ -295,3 +295,43 @@ func TestStates(t *testing.T) {
 		t.Errorf("the log has %d entries for %d states after 600", n, s.Len())
 	}
 }
+
+// TestTwoAttempts: two attempts that store the same states at the same time store each once, and end
+// with the same ones.
+func TestTwoAttempts(t *testing.T) {
+	l := logs(t)(1)
+	var both [2]*statelog.States
+	for i := range both {
+		var err error
+		if both[i], err = statelog.OpenStates(t.Context(), l); err != nil {
+			t.Fatalf("OpenStates: %v", err)
+		}
+	}
+	r := rand.New(rand.NewPCG(8, 8))
+	next := [2]uint64{1, 1}
+	for next[0] <= 200 || next[1] <= 200 {
+		i := r.IntN(2)
+		answer := next[i]
+		next[i]++
+		key := fmt.Sprint("e", answer%5)
+		states := []swarms.TaggedState{{Tag: key, State: fmt.Append(nil, key, " at ", answer)}}
+		if err := both[i].Put(t.Context(), answer, states); err != nil {
+			t.Fatalf("States.Put of answer %d by attempt %d: %v", answer, i, err)
+		}
+	}
+	end := max(next[0], next[1]) - 1
+	for i, s := range both {
+		if err := s.Put(t.Context(), end+1, []swarms.TaggedState{{Tag: "last", State: []byte{1}}}); err != nil {
+			t.Fatalf("States.Put of the last answer by attempt %d: %v", i, err)
+		}
+	}
+	for i, s := range both {
+		for answer := end - 4; answer <= end; answer++ {
+			key := fmt.Sprint("e", answer%5)
+			got, err := s.Get(t.Context(), []string{key})
+			if want := fmt.Sprint(key, " at ", answer); err != nil || string(got[0]) != want {
+				t.Errorf("attempt %d has %q of %s, want %q: %v", i, got, key, want, err)
+			}
+		}
+	}
+}

@@ -3,9 +3,11 @@ package statelog
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"sync"
 
+	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
@@ -45,28 +47,53 @@ const maxRecent = 16 << 20
 // OpenStates reads the states in a log, which it creates if it is missing. It takes as long as the
 // reading of the log.
 func OpenStates(ctx context.Context, l swarms.Log) (*States, error) {
-	s := &States{
-		log: New(l, entryStates), at: map[string]uint64{}, keys: map[uint64]map[string]bool{}, sizes: map[uint64]int{},
-		recent: map[uint64]storedStates{},
-		first:  1, removed: 1,
+	s := &States{log: New(l, entryStates), first: 1, removed: 1}
+	s.clear()
+	for tries := 0; ; tries++ {
+		err := s.load(ctx)
+		if err == nil {
+			return s, nil
+		}
+		// An earlier attempt that still runs may remove entries while they are read.
+		if errors.Is(err, ErrDamaged) || ctx.Err() != nil || tries == loadTries {
+			return nil, err
+		}
 	}
+}
+
+// loadTries bounds how often the reading of all states begins again.
+const loadTries = 3
+
+// load reads all states.
+func (s *States) load(ctx context.Context) error {
+	s.clear()
 	if err := s.log.Open(ctx); err != nil {
-		return nil, err
+		return err
 	}
-	each := func(from uint64, fn func(entry uint64, of storedStates)) error {
-		return Each(ctx, l, from, s.log.last, func(e swarms.Entry) error {
-			var one storedStates
-			if err := json.Unmarshal(e.Data, &one); err != nil {
-				return fmt.Errorf("entry %d of the log of states: %w: %w", e.Seq, ErrDamaged, err)
-			}
-			fn(e.Seq, one)
-			return nil
-		})
+	if err := s.each(ctx, s.log.last, func(_ uint64, of storedStates) { s.first = of.First }); err != nil {
+		return err
 	}
-	if err := each(s.log.last, func(_ uint64, of storedStates) { s.first = of.First }); err != nil {
-		return nil, err
-	}
-	return s, each(s.first, s.note)
+	s.removed = s.first
+	return s.each(ctx, s.first, s.note)
+}
+
+// clear forgets all states. mu is held, or nobody else has the States.
+func (s *States) clear() {
+	s.at, s.keys, s.sizes, s.total = map[string]uint64{}, map[uint64]map[string]bool{}, map[uint64]int{}, 0
+	s.recent, s.recentBytes = map[uint64]storedStates{}, 0
+}
+
+// each calls fn for the entries from a number on, up to the last known one. mu is held, or nobody
+// else has the States.
+func (s *States) each(ctx context.Context, from uint64, fn func(entry uint64, of storedStates)) error {
+	return Each(ctx, s.log.log, from, s.log.last, func(e swarms.Entry) error {
+		var one storedStates
+		if err := json.Unmarshal(e.Data, &one); err != nil {
+			return fmt.Errorf("entry %d of the log of states: %w: %w", e.Seq, ErrDamaged, err)
+		}
+		fn(e.Seq, one)
+		return nil
+	})
 }
 
 // note makes the states of an entry the ones that count. mu is held.
@@ -114,10 +141,35 @@ func (s *States) Put(ctx context.Context, answer uint64, states []swarms.TaggedS
 	if answer <= s.answer || len(states) == 0 {
 		return nil
 	}
-	if err := s.append(ctx, storedStates{Answer: answer, States: states}); err != nil {
+	for {
+		err := s.append(ctx, storedStates{Answer: answer, States: states})
+		if err == nil {
+			return s.compact(ctx)
+		}
+		if !errors.Is(err, jobs.ErrFenced) {
+			return err
+		}
+		if err := s.follow(ctx); err != nil || answer <= s.answer {
+			return err
+		}
+	}
+}
+
+// follow reads what another attempt has appended. mu is held.
+func (s *States) follow(ctx context.Context) error {
+	from := s.log.last + 1
+	if err := s.log.Open(ctx); err != nil {
 		return err
 	}
-	return s.compact(ctx)
+	first := s.first
+	if err := s.each(ctx, s.log.last, func(_ uint64, of storedStates) { first = of.First }); err != nil {
+		return err
+	}
+	if first > from { // it has removed entries that this one does not know
+		s.clear()
+		s.first, s.removed, from = first, first, first
+	}
+	return s.each(ctx, from, s.note)
 }
 
 // append stores an entry, and removes those before the first one. The entry says which is the first,
@@ -151,7 +203,7 @@ func (s *States) remember(entry uint64, of storedStates) {
 	}
 	s.recent[entry] = of
 	for s.recentBytes += of.bytes(); s.recentBytes > maxRecent && s.recentFirst < entry; s.recentFirst++ {
-		s.recentBytes -= s.recent[s.recentFirst].bytes()
+		s.recentBytes -= s.recent[s.recentFirst].bytes() // 0 for entries of another attempt
 		delete(s.recent, s.recentFirst)
 	}
 }
@@ -182,7 +234,11 @@ func (s *States) compact(ctx context.Context) error {
 				again.States = append(again.States, state)
 			}
 		}
-		if err := s.append(ctx, again); err != nil {
+		err = s.append(ctx, again)
+		if errors.Is(err, jobs.ErrFenced) { // the other attempt may have stored later ones
+			return s.follow(ctx)
+		}
+		if err != nil {
 			return err
 		}
 	}
