@@ -14,6 +14,7 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/gpuagents/shard"
+	"github.com/exoswarm/exoswarm/internal/testlong"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
@@ -186,7 +187,10 @@ func TestResume(t *testing.T) {
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			t.Parallel() // some wait for 10 s for answers that do not come
+			t.Parallel()
+			if strings.HasPrefix(c.name, "ahead of") {
+				testlong.Only(t) // they wait for 10 s for answers that do not come
+			}
 			s, k, id, twin := newStage(t), newKept(), fmt.Sprint("x", i), fmt.Sprint("twin", i)
 			all := gpuagents.Options{Checkpoints: k}
 			a := s.agent(t, all)

@@ -58,7 +58,8 @@ While an agent replays shards that it has taken over, its state shows the progre
 	})
 	connect.Flags(list.Flags())
 	listing.Flag(list.Flags())
-	// The agent answers that it drains; the command does not wait for its end.
+	// The agent answers that it drains; the command does not wait for its end. A lost agent cannot
+	// answer; its jobs and shards move to others when its leases end.
 	drain := &cobra.Command{
 		Use: "drain AGENT", Short: "Drain an agent: it takes no more work, gives back what it has, and ends",
 		Args: cobra.ExactArgs(1),

@@ -15,7 +15,8 @@ import (
 )
 
 // cronCommand returns exoswarm cron. The login of a tenant sees and changes the schedules of that
-// tenant. A schedule outlives the command, and any agent of the cluster submits its jobs.
+// tenant. A schedule outlives the command, and any agent of the cluster submits its jobs: the id of
+// a job has the time, so two agents that submit the job of one time store one job.
 func cronCommand() *cobra.Command {
 	add := &cobra.Command{
 		Use:   `add NAME --cron "MINUTE HOUR DAY MONTH WEEKDAY" --kind KIND`,

@@ -24,12 +24,16 @@ import (
 	"github.com/exoswarm/exoswarm/cmd/internal/connect"
 	"github.com/exoswarm/exoswarm/cmd/internal/detectorcommand"
 	"github.com/exoswarm/exoswarm/cmd/internal/gpucommand"
+	"github.com/exoswarm/exoswarm/cmd/internal/kernelprocess"
 	"github.com/exoswarm/exoswarm/cmd/internal/serveprocess"
 	"github.com/exoswarm/exoswarm/cmd/internal/watchcommand"
 	"github.com/exoswarm/exoswarm/internal/command"
 )
 
-func main() { command.Main(root()) }
+func main() {
+	kernelprocess.Main() // a process of serve for kernels of jobs
+	command.Main(root())
+}
 
 // root returns the command with all its sub-commands. main.go lists them; each group has a file
 // of its name.

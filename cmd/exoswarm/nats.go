@@ -16,7 +16,8 @@ import (
 
 // natsCommand returns exoswarm nats: a NATS server with the settings that the durability of runs
 // needs. Every flag has an environment variable. A server without a cluster keeps the only copy of
-// its data.
+// its data. It listens on loopback unless --host says otherwise: whoever reaches a server without a
+// login reads and writes all streams, so another address needs --token-file or --auth.
 func natsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "nats --port PORT --data-dir DIR",

@@ -23,7 +23,8 @@ import (
 
 // submitCommand returns exoswarm submit. The login of a tenant submits jobs of that tenant alone. A
 // job is stored when the command prints its id. Whether an agent of its kind is connected does not
-// matter.
+// matter. A script that does not know whether a call succeeded repeats it with the same --id: a job
+// that is stored is refused the second time, and runs once.
 func submitCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "submit --pool POOL --kind KIND --spec JSON | submit --file JOBS.jsonl",
@@ -197,7 +198,8 @@ func readText(cmd *cobra.Command, text string) ([]byte, error) {
 }
 
 // waitFor waits for the result of a job and prints it as one item, a jobs.Result. It fails with the
-// error of a job that failed, whose code gives the exit code. After --timeout the job continues.
+// error of a job that failed, whose code gives the exit code. After --timeout, and after an
+// interrupt of the command, the job continues.
 func waitFor(cmd *cobra.Command, id string, result func(ctx context.Context, id string) (jobs.Result, error)) error {
 	ctx := cmd.Context()
 	// The cause becomes the error of result, so the user sees what continues and how to look at it.
@@ -229,7 +231,8 @@ func waitFor(cmd *cobra.Command, id string, result func(ctx context.Context, id 
 }
 
 // submitFile submits the jobs of a file, or of standard input for "-", and prints their ids as they
-// are submitted. After an error the ids that were printed are those of jobs that are queued.
+// are submitted. After an error the ids that were printed are those of jobs that are queued. It
+// holds one batch in memory, so the file may be longer than memory, or a pipe that does not end.
 func submitFile(cmd *cobra.Command, c jobclient.Client, file string) error {
 	in := cmd.InOrStdin()
 	if file != "-" {

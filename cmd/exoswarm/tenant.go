@@ -15,7 +15,8 @@ import (
 )
 
 // tenantCommand returns exoswarm tenant. Limits are stored in the cluster, and workers follow a
-// change at once. A tenant exists as soon as a job or a limit names it.
+// change at once. A tenant exists as soon as a job or a limit names it. Its users and their logins
+// are those of exoswarm auth; a tenant cannot change its own limits.
 func tenantCommand() *cobra.Command {
 	limit := &cobra.Command{
 		Use:   "limit NAME",

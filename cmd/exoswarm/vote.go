@@ -111,7 +111,8 @@ func swarmVote(cmd *cobra.Command, s *swarmclient.Swarm) error {
 }
 
 // swarmFuse prints one item for each knowledge node: the number of its agents that have stepped,
-// and the mean of their embeddings. By vote a node is a candidate.
+// and the mean of their embeddings. By vote a node is a candidate. Shards
+// answer with exact sums, so the means do not depend on the number of shards.
 //
 // Fields: node, agents, mean and, by vote, candidate. The mean of a node without agents is 0.
 func swarmFuse(cmd *cobra.Command, s *swarmclient.Swarm) error {

@@ -4,7 +4,11 @@ package main
 
 import (
 	"github.com/exoswarm/exoswarm/cmd/internal/gpuprocess"
+	"github.com/exoswarm/exoswarm/cmd/internal/kernelprocess"
 	"github.com/exoswarm/exoswarm/internal/command"
 )
 
-func main() { command.Main(gpuprocess.Command()) }
+func main() {
+	kernelprocess.Main()
+	command.Main(gpuprocess.Command())
+}

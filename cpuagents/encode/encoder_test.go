@@ -18,6 +18,7 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/cpuagents/rows/rowstest"
+	"github.com/exoswarm/exoswarm/internal/testlong"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
 
@@ -66,8 +67,8 @@ func TestEncodersAgree(t *testing.T) {
 	// Rounds of the second series begin again: its rows go back in time and are left out, in all
 	// formats alike.
 	for _, n := range []int{0, 1, 10, columnRows/2 + 7} {
-		if n > 100 && testing.Short() {
-			continue // minutes with the race detector
+		if n > 100 && !testlong.Enabled() {
+			continue // seconds, and minutes with the race detector
 		}
 		want := map[string][]rows.Row{}
 		for _, f := range []rows.Format{"csv", "ndjson", "arrow", "parquet", "csv.gz", "ndjson.zst", "arrow.gz"} {

@@ -203,6 +203,7 @@ func FuzzRemoteWrite(f *testing.F) {
 
 // TestPrometheus: a real Prometheus writes the samples that it scrapes.
 func TestPrometheus(t *testing.T) {
+	t.Parallel()
 	path, err := osexec.LookPath("prometheus")
 	if err != nil {
 		t.Skip("prometheus is not installed")

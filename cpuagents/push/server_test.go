@@ -237,6 +237,7 @@ func TestPushTables(t *testing.T) {
 
 // TestPushRefuses: what is broken says where, and of it nothing is stored.
 func TestPushRefuses(t *testing.T) {
+	t.Parallel()
 	q := fixture.Queue(t)
 	base := endpoint(t, q.Streams, func(o *Options) { o.MaxBody, o.MaxRows = 64<<10, 1000 })
 	arrow := fixture.Arrow(t, fixture.Record(fixture.HardTable()), false)
@@ -452,6 +453,7 @@ func TestPushTrouble(t *testing.T) {
 // TestPushAway: with the server gone a push is refused in time, and the same one is stored once
 // when it is back.
 func TestPushAway(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	start := func(port int) *server.Server {
 		s, err := server.Start(t.Context(), server.Options{Dir: dir, Port: port})
@@ -502,6 +504,7 @@ func TestPushAway(t *testing.T) {
 // TestPushMany: a hundred clients push at once over two endpoints, each body twice under its key,
 // small ones and ones of several frames; every row is there once, and a body's rows stand together.
 func TestPushMany(t *testing.T) {
+	t.Parallel()
 	q := fixture.Queue(t)
 	bases := []string{endpoint(t, q.Streams, nil), endpoint(t, q.Streams, nil)}
 	const clients, small, large = 100, 3, 30

@@ -22,8 +22,11 @@ func testLimit(t *testing.T, open fixture.Opener) {
 		}
 	}()
 	for _, n := range []int64{limit + 1, 1 << 50, math.MaxInt64} {
-		_, err := d.Alloc(n, "devicetest")
+		b, err := d.Alloc(n, "devicetest")
 		fixture.Want(t, "alloc over the limit", err, device.ErrOutOfMemory)
+		if b != nil { // callers test for nil before they close
+			t.Errorf("alloc of %d bytes over the limit: a buffer of type %T, want nil", n, b)
+		}
 	}
 	for round := range 3 { // what is freed can be had again
 		var buffers []device.Buffer

@@ -12,6 +12,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/expr"
 	"github.com/exoswarm/exoswarm/cuda/expr/ir"
+	"github.com/exoswarm/exoswarm/internal/testlong"
 )
 
 var (
@@ -87,7 +88,7 @@ func TestWorkloads(t *testing.T) {
 	d, s := open(t)
 	n := *elements
 	if *deviceName == "emulated" {
-		n = min(n, 20_000)
+		n = min(n, int64(testlong.Of(20_000, 5_000)))
 	}
 	rates := map[bool]float64{}
 	for _, w := range workloads {

@@ -2,6 +2,7 @@ package expr
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/expr/internal/codegen"
@@ -19,9 +20,6 @@ func (r *run) part(t *plan.Part) error {
 
 // enqueue puts the launches of a part into the stream. Only a filter waits for them.
 func (r *run) enqueue(t *plan.Part) error {
-	if t.Kind == plan.KindScan {
-		return r.scan(t)
-	}
 	if t.Kind == plan.KindGemm {
 		return r.gemm(t)
 	}
@@ -35,15 +33,20 @@ func (r *run) enqueue(t *plan.Part) error {
 		return r.mapPart(t, args, n)
 	case plan.KindCompact:
 		return r.compact(t, args, n)
+	case plan.KindScan:
+		if n == 0 {
+			return nil
+		}
+		return r.tiles(t, args, n)
 	}
-	rows, each := r.lengths[t.Lead], int64(codegen.BlockThreads)
+	rows, each := r.lengths[t.Lead], t.Shape.Tile
 	if t.Kind == plan.KindRows {
 		each = codegen.RowsPerBlock(t.Width)
 	}
 	if rows == 0 {
 		return nil
 	}
-	return r.start(t.Name, blocks(rows, each), append(args, device.Uint64(uint64(rows))))
+	return r.start(t, blocks(rows, each), append(args, device.Uint64(uint64(rows))))
 }
 
 // mapPart launches element-wise operations and folds of n elements. A launch with folds has at
@@ -65,7 +68,7 @@ func (r *run) mapPart(t *plan.Part, args []device.Arg, n int64) error {
 	if err != nil {
 		return err
 	}
-	return r.start(t.Name, grid, append(args, device.Ptr(scratch), device.Uint64(uint64(n))))
+	return r.start(t, grid, append(args, device.Ptr(scratch), device.Uint64(uint64(n))))
 }
 
 // compact launches a filter and waits for the length of its result.
@@ -75,20 +78,11 @@ func (r *run) compact(t *plan.Part, args []device.Arg, n int64) error {
 	if n == 0 {
 		return nil
 	}
-	grid := blocks(n, codegen.CompactTile)
-	scratch, err := r.temp(16 + 8*grid)
-	if err != nil {
-		return err
-	}
 	count, err := r.temp(16)
 	if err != nil {
 		return err
 	}
-	if err := r.s.Fill(scratch, 0, 16+8*grid, 0); err != nil {
-		return err
-	}
-	args = append(args, device.Ptr(count), device.Ptr(scratch), device.Uint64(uint64(n)))
-	if err := r.start(t.Name, grid, args); err != nil {
+	if err := r.tiles(t, append(args, device.Ptr(count)), n); err != nil {
 		return err
 	}
 	if err := r.s.Sync(r.ctx); err != nil {
@@ -102,54 +96,22 @@ func (r *run) compact(t *plan.Part, args []device.Arg, n int64) error {
 	return nil
 }
 
-// scan launches the sums of tiles, their scan, and the results.
-func (r *run) scan(t *plan.Part) error {
-	n := r.lengths[t.Lead]
-	if n == 0 {
-		return nil
+// tiles launches a filter or a scan of n elements, with as many blocks as the device runs at a time.
+func (r *run) tiles(t *plan.Part, args []device.Arg, n int64) error {
+	tiles := blocks(n, t.Shape.Tile)
+	if tiles > math.MaxUint32/2 {
+		return fmt.Errorf("%d elements: %w", n, ErrLimit)
 	}
-	grid := blocks(n, ir.ScanTile)
-	totals, err := r.temp(4 * grid)
+	bytes := 16 + 8*codegen.States(tiles)
+	scratch, err := r.temp(bytes)
 	if err != nil {
 		return err
 	}
-	args, err := r.args(t, t.Reads, nil)
-	if err != nil {
+	if err := r.s.Fill(scratch, 0, bytes, 0); err != nil {
 		return err
 	}
-	last := []device.Arg{device.Ptr(totals), device.Uint64(uint64(n))}
-	if grid > 1 {
-		if err := r.start(t.Name+codegen.ScanTotals, grid, append(args, last...)); err != nil {
-			return err
-		}
-		if err := r.scanTotals(t, totals, grid); err != nil {
-			return err
-		}
-	}
-	if args, err = r.args(t, t.Reads, t.Roots); err != nil {
-		return err
-	}
-	return r.start(t.Name+codegen.ScanApply, grid, append(args, last...))
-}
-
-// scanTotals scans sums of tiles in place. It calls itself for the sums of their tiles, so that n
-// elements need about log n / log ir.ScanTile levels.
-func (r *run) scanTotals(t *plan.Part, sums device.Buffer, n int64) error {
-	grid := blocks(n, ir.ScanTile)
-	totals, err := r.temp(4 * grid)
-	if err != nil {
-		return err
-	}
-	args := []device.Arg{device.Ptr(sums), device.Ptr(totals), device.Uint64(uint64(n))}
-	if grid > 1 {
-		if err := r.start(t.Name+codegen.ScanUp, grid, args); err != nil {
-			return err
-		}
-		if err := r.scanTotals(t, totals, grid); err != nil {
-			return err
-		}
-	}
-	return r.start(t.Name+codegen.ScanDown, grid, args)
+	grid := min(tiles, 2*int64(max(r.c.dev.Properties().Multiprocessors, 1)))
+	return r.start(t, grid, append(args, device.Ptr(scratch), device.Uint64(uint64(n))))
 }
 
 // matrix returns a value of rows as a matrix. Its start is a multiple of device.RangeAlign, or it

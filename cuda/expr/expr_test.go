@@ -276,7 +276,7 @@ func TestPatterns(t *testing.T) {
 	} {
 		text = strings.ReplaceAll(text, "u8_i", "(i >> 3 | 1)")
 		for j, n := range []int64{0, 1, 3, 1023, 1025, 4097, 8192, 16385, 33000} {
-			if *deviceName == "emulated" && (i+j)%testlong.Of(4, 18) != 0 {
+			if *deviceName == "emulated" && (i+j)%testlong.Of(4, 36) != 0 {
 				continue // each launch is a process
 			}
 			if n > 5000 && strings.ContainsAny(text, "mwo") &&

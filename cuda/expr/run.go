@@ -6,9 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"maps"
 	"math"
-	"slices"
 	"strings"
 	"time"
 
@@ -71,7 +69,7 @@ func Compile(dev device.Device, p *Program, o Options) (*Compiled, error) {
 		c := &Compiled{p: p, dev: dev, plan: l, kernels: map[string]device.Kernel{}}
 		spilled := 0 // operations of the largest kernel that does
 		for _, t := range l.Parts {
-			t.Sources = codegen.Sources(l, t)
+			t.Source, t.Shape = codegen.Source(l, t, sharedMemory(dev.Properties()))
 			spills, err := c.load(t, o.Fast)
 			if errors.Is(err, device.ErrNotSupported) {
 				return &Compiled{p: p, dev: dev}, nil
@@ -90,32 +88,46 @@ func Compile(dev device.Device, p *Program, o Options) (*Compiled, error) {
 	}
 }
 
-// load compiles the kernels of a part. Names have a digest of the text, which is what caches of a
-// device know a kernel by. It reports whether a kernel keeps values in memory that do not fit its
+// sharedMemory returns the bytes of shared memory that a block may have on a chip, without those of
+// the kernel's own variables. A device that is no GPU has the most.
+func sharedMemory(p device.Properties) int {
+	most := map[[2]int]int{
+		{7, 0}: 96, {7, 2}: 96, {7, 5}: 64, {8, 0}: 163, {8, 6}: 99, {8, 7}: 163, {8, 9}: 99, {9, 0}: 227, {10, 0}: 227,
+	}
+	kib, known := most[[2]int{p.ComputeMajor, p.ComputeMinor}]
+	switch {
+	case p.ComputeMajor == 0:
+		kib = 227
+	case !known:
+		kib = 64
+	}
+	return kib<<10 - 2<<10
+}
+
+// load compiles the kernel of a part. Its name has a digest of the text, which is what caches of a
+// device know a kernel by. It reports whether the kernel keeps values in memory that do not fit its
 // registers.
 func (c *Compiled) load(t *plan.Part, fast bool) (spills bool, err error) {
-	h := sha256.New()
-	for _, ending := range slices.Sorted(maps.Keys(t.Sources)) {
-		h.Write([]byte(t.Sources[ending]))
+	if t.Source == "" {
+		return false, nil
 	}
-	name := "expr_" + hex.EncodeToString(h.Sum(nil)[:8])
+	digest := sha256.Sum256([]byte(t.Source))
+	name := "expr_" + hex.EncodeToString(digest[:8])
 	compile := c.dev.CompileExact
 	if fast {
 		compile = c.dev.Compile
 	}
-	for ending, source := range t.Sources {
-		t.Sources[ending] = strings.ReplaceAll(source, t.Name, name)
-		k, err := compile(name+ending, t.Sources[ending])
-		if err != nil {
-			return false, err
-		}
-		c.kernels[name+ending] = k
-		if u, known := k.(interface{ Registers() (used, spilled int) }); known {
-			_, spilled := u.Registers()
-			spills = spills || spilled > 0
-		}
-	}
+	t.Source = strings.ReplaceAll(t.Source, t.Name, name)
 	t.Name = name
+	k, err := compile(name, t.Source)
+	if err != nil {
+		return false, err
+	}
+	c.kernels[name] = k
+	if u, known := k.(interface{ Registers() (used, spilled int) }); known {
+		_, spilled := u.Registers()
+		spills = spilled > 0
+	}
 	return spills, nil
 }
 
@@ -136,8 +148,8 @@ func (c *Compiled) Sources() map[string]string {
 	all := map[string]string{}
 	if c.plan != nil {
 		for _, t := range c.plan.Parts {
-			for ending, source := range t.Sources {
-				all[t.Name+ending] = source
+			if t.Source != "" {
+				all[t.Name] = t.Source
 			}
 		}
 	}
@@ -322,7 +334,7 @@ func (r *run) array(m Memory, of ir.Type) []device.Arg {
 	}
 }
 
-// args returns the arguments of a part in the order that codegen.Sources describes, up to those of
+// args returns the arguments of a part in the order that codegen.Source describes, up to those of
 // the frame.
 func (r *run) args(t *plan.Part, reads, writes []*ir.Node) ([]device.Arg, error) {
 	var all []device.Arg
@@ -376,12 +388,13 @@ func scalar(t ir.Type, m Memory) device.Arg {
 	return device.Uint32(m.Bits)
 }
 
-// start puts a launch into the stream. The grid has one dimension.
-func (r *run) start(name string, blocks int64, args []device.Arg) error {
+// start puts the launch of a part into the stream. The grid has one dimension.
+func (r *run) start(t *plan.Part, blocks int64, args []device.Arg) error {
 	if blocks > math.MaxInt32 {
 		return fmt.Errorf("%d blocks: %w", blocks, ErrLimit)
 	}
-	return r.s.Launch(r.c.kernels[name], device.Geometry{Grid: int(blocks), Block: codegen.BlockThreads}, args...)
+	g := device.Geometry{Grid: int(blocks), Block: t.Shape.Threads, Shared: t.Shape.Shared}
+	return r.s.Launch(r.c.kernels[t.Name], g, args...)
 }
 
 // blocks returns the number of blocks of a size for n elements.

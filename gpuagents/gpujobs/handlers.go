@@ -67,9 +67,12 @@ type Options struct {
 	Collective func(ctx context.Context, devices []device.Device) (device.Collective, error)
 	// Objects holds arrays that are not in messages; nil: jobs that need it fail.
 	Objects Objects
-	// AllowKernels executes jobs of kind kernel, which run code of their submitters with all rights
-	// of the process. Without it such jobs wait in the queue for another agent.
+	// AllowKernels executes jobs of kind kernel, which run code of their submitters. Without it such jobs wait in the queue for another agent.
 	AllowKernels bool
+	// Kernels executes a kernel on a device of a name, with all arrays inline, in a process of its own:
+	// a kernel that faults or never ends then harms no other work of the device. It returns the cause
+	// of the end of ctx, when the kernel has ended. nil: kernels run in this process.
+	Kernels func(ctx context.Context, device string, s *gpujob.KernelSpec) (*gpujob.KernelOutput, error)
 	// Memory is the most bytes of the arrays of one job, inputs and outputs; 0: DefaultMemory.
 	Memory int64
 	// Timeout is the longest time of a job; 0: DefaultTimeout.
@@ -159,6 +162,17 @@ func (h *Handlers) alone(ctx context.Context, job jobs.Job, spec gpujob.Spec, pr
 		return nil, fmt.Errorf("job %s: %w", job.ID, classed(err))
 	}
 	return out, nil
+}
+
+// Kernel executes a kernel whose arrays are all inline, and returns all outputs inline. It is for the
+// process that an agent executes kernels in, which has checked the specification.
+func (h *Handlers) Kernel(ctx context.Context, s *gpujob.KernelSpec) (*gpujob.KernelOutput, error) {
+	t := &task{h: h, ctx: ctx, progress: func(any) {}, inline: true}
+	out, err := t.run(t.kernel(s))
+	if err != nil {
+		return nil, classed(err)
+	}
+	return out.(*gpujob.KernelOutput), nil
 }
 
 // parse returns the checked specification of a job. An unknown field is an error, because it is a

@@ -2,9 +2,12 @@ package gpujobs
 
 import (
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/jobs"
@@ -12,9 +15,10 @@ import (
 )
 
 // kernel returns the work of a job of kind kernel: it copies the arrays to the device, launches the
-// kernel once, waits for its end, and reads the outputs. The kernel is code of the submitter. If it
-// writes outside its buffers the device breaks for the shards on it too; if it does not end, the
-// watchdog of the device ends the wait with device.ErrTimeout.
+// kernel once, waits for its end, and reads the outputs. The kernel is code of the submitter, and runs
+// in a process of its own if there is one. Without it a kernel that writes outside its buffers breaks
+// the device for the shards on it too, and after one that does not end, which the watchdog of the
+// device gives up with device.ErrTimeout, the driver may hold up other work.
 func (t *task) kernel(s *gpujob.KernelSpec) func() (any, error) {
 	inputs := make([]*input, len(s.Args))
 	for i := range s.Args {
@@ -28,6 +32,10 @@ func (t *task) kernel(s *gpujob.KernelSpec) func() (any, error) {
 		}
 	}
 	return func() (any, error) {
+		// The host device has no compiler, and says so.
+		if p := t.place.Device().Properties(); t.h.o.Kernels != nil && p.ComputeMajor > 0 {
+			return t.apart(s, inputs, p.Name)
+		}
 		k, err := t.compile(s)
 		if err != nil {
 			return nil, err
@@ -57,6 +65,42 @@ func (t *task) kernel(s *gpujob.KernelSpec) func() (any, error) {
 		}
 		return t.results(s, buffers)
 	}
+}
+
+// apart executes the kernel in a process of its own. The place is held meanwhile, because the process
+// uses the memory of the device.
+func (t *task) apart(s *gpujob.KernelSpec, inputs []*input, name string) (any, error) {
+	whole := *s
+	whole.Args = slices.Clone(s.Args)
+	for i, in := range inputs {
+		if in == nil {
+			continue
+		}
+		a := gpujob.Array{Type: in.of.Type, Shape: in.of.Shape, Data: in.data}
+		if len(a.Data) == 0 {
+			a.Values = json.RawMessage("[]")
+		}
+		whole.Args[i].Array = &a
+	}
+	out, err := t.h.o.Kernels(t.ctx, name, &whole)
+	if err != nil {
+		return nil, err
+	}
+	t.ran.Seconds = out.Seconds // without the start of the process
+	out.Ran = t.ran
+	var names []string
+	var arrays []*gpujob.Array
+	for _, label := range slices.Sorted(maps.Keys(out.Arrays)) {
+		a := out.Arrays[label]
+		names, arrays = append(names, label), append(arrays, &a)
+	}
+	if err := t.store(names, arrays); err != nil {
+		return nil, err
+	}
+	for i, label := range names {
+		out.Arrays[label] = *arrays[i]
+	}
+	return out, nil
 }
 
 // compile returns the kernel of the source. The device keeps compiled kernels, so the next job with

@@ -25,6 +25,8 @@ type task struct {
 	job      jobs.Job
 	progress func(any)
 
+	inline bool // keeps outputs of any size in Data
+
 	inputs []*input
 	// bytes counts all arrays, inputs and outputs, before anything is loaded.
 	bytes int64 // of all arrays, inputs and outputs
@@ -166,7 +168,7 @@ func (t *task) store(names []string, arrays []*gpujob.Array) error {
 	for _, a := range arrays {
 		total += len(a.Data)
 	}
-	if total <= inlineOutput {
+	if total <= inlineOutput || t.inline {
 		return nil
 	}
 	t.progress(Stage{"storing"})

@@ -93,6 +93,7 @@ func TestNoStreams(t *testing.T) {
 // TestOtherVersion: an agent does not start beside one that speaks another version of the protocol,
 // and says which one. Beside one of its own it does.
 func TestOtherVersion(t *testing.T) {
+	t.Parallel()
 	s, err := server.Start(t.Context(), server.Options{Dir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)

@@ -38,6 +38,7 @@ func get(t *testing.T, url string) (int, string) {
 }
 
 func TestMetrics(t *testing.T) {
+	t.Parallel()
 	cmd := &cobra.Command{}
 	command.MetricsFlag(cmd.Flags())
 	log := slog.New(slog.DiscardHandler)
@@ -78,14 +79,22 @@ func TestMetrics(t *testing.T) {
 	sick.Store(true)
 	// a check that hangs
 	m.Require("queue", func(ctx context.Context) error { <-ctx.Done(); return errors.New("no answer") })
-	for _, path := range []string{"/healthz", "/readyz"} {
-		if code, body := get(t, url+path); code != 503 || body != "devices: the device is lost\nqueue: no answer\n" {
-			t.Errorf("%s: %d: %s", path, code, body)
+	t.Run("sick", func(t *testing.T) {
+		for _, path := range []string{"/healthz", "/readyz", "/metrics"} {
+			t.Run(path, func(t *testing.T) {
+				t.Parallel() // each waits for the check that hangs
+				code, body := get(t, url+path)
+				switch {
+				case path == "/metrics":
+					if !strings.Contains(body, "\nexoswarm_ready 0\n") {
+						t.Errorf("the process is not ready, and the metrics do not say so: %s", body)
+					}
+				case code != 503 || body != "devices: the device is lost\nqueue: no answer\n":
+					t.Errorf("%d: %s", code, body)
+				}
+			})
 		}
-	}
-	if _, body := get(t, url+"/metrics"); !strings.Contains(body, "\nexoswarm_ready 0\n") {
-		t.Errorf("the process is not ready, and the metrics do not say so: %s", body)
-	}
+	})
 	if code, body := get(t, url+"/livez"); code != 200 {
 		t.Errorf("/livez of a process that is alive but not ready: %d: %s", code, body)
 	}

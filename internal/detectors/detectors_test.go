@@ -27,7 +27,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
-func TestMain(m *testing.M) { leak.Check(m) }
+func TestMain(m *testing.M) { leak.CheckParallel(m, 4) }
 
 // cluster is a server with a GPU agent, and CPU agents that a test starts.
 type cluster struct {
@@ -166,6 +166,7 @@ func counted(n uint64) func(detectors.Detector) bool {
 // TestDetector: a detector begins after it is created, continues with another agent and after a
 // pause where it stopped, sends each decision once, and leaves nothing when it is deleted.
 func TestDetector(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	js := c.conn.JS
 	out, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "OUT", Subjects: []string{"out.>"}})
@@ -269,6 +270,7 @@ func TestDetector(t *testing.T) {
 // TestFailed: a detector whose sink cannot be used fails with the reason, and stays so until it is
 // resumed.
 func TestFailed(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.cpuAgent(t, "one")
 	if err := c.all.Create(t.Context(), spec(t, "bad", "file:nowhere/x")); err != nil {

@@ -34,7 +34,7 @@ func TestSize(t *testing.T) {
 // are those of the usual series, and all values are finite.
 func TestEveryPair(t *testing.T) {
 	for _, p := range Pairs() {
-		for n := range testlong.Of(10, 2) {
+		for n := range testlong.Of(10, 1) {
 			s, k, err := makeSeries(1, p, n)
 			if err != nil {
 				t.Error(err)

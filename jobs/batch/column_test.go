@@ -12,6 +12,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/ipc"
 	"github.com/apache/arrow-go/v18/arrow/memory"
 
+	"github.com/exoswarm/exoswarm/internal/testlong"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
@@ -87,7 +88,7 @@ func TestReadNumbers(t *testing.T) {
 func TestReadNumbersDamaged(t *testing.T) {
 	good := stream(t, 1)
 	r := rand.New(rand.NewPCG(1, 2))
-	for range 3000 {
+	for range testlong.Of(3000, 600) {
 		data := slices.Clone(good)
 		for range 1 + r.IntN(3) {
 			data[r.IntN(len(data))] = byte(r.Uint32())

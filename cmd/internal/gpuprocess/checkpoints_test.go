@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/exoswarm/exoswarm/cmd/internal/kernelprocess"
 	"github.com/exoswarm/exoswarm/cuda"
 	"github.com/exoswarm/exoswarm/gpuagents"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
@@ -40,6 +41,7 @@ import (
 const maxParallel = 6
 
 func TestMain(m *testing.M) {
+	kernelprocess.Main()
 	tempdir.InMemory()
 	if os.Getenv(childAgent) != "" {
 		command.Main(Command())

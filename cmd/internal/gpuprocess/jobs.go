@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/exoswarm/exoswarm/cmd/internal/kernelprocess"
 	"github.com/exoswarm/exoswarm/cuda"
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/gpuagents"
@@ -18,6 +19,7 @@ import (
 // ends it; after that only kinds may be called.
 type jobTaker struct {
 	handlers *gpujobs.Handlers
+	kernels  *kernelprocess.Launcher
 	worker   *natsq.Worker
 	most     int // jobs and batches at once
 }
@@ -43,7 +45,12 @@ func takeJobs(p *command.AgentProcess, s *settings, agent *gpuagents.Agent) (*jo
 	if s.jobSlots == 0 {
 		return nil, nil
 	}
+	kernels, err := kernelprocess.New(s.kernelCache(), p.Log)
+	if err != nil {
+		return nil, err
+	}
 	handlers, err := gpujobs.New(gpujobs.Options{
+		Kernels: kernels.Run,
 		Place: func(ctx context.Context, bytes int64) (gpujobs.Place, error) {
 			place, err := agent.Place(ctx, bytes)
 			if err != nil {
@@ -84,7 +91,7 @@ func takeJobs(p *command.AgentProcess, s *settings, agent *gpuagents.Agent) (*jo
 	if err != nil {
 		return nil, fmt.Errorf("take jobs of pool gpu: %w", err)
 	}
-	return &jobTaker{handlers, worker, s.jobSlots}, nil
+	return &jobTaker{handlers, kernels, worker, s.jobSlots}, nil
 }
 
 // kinds returns the kinds of job for the registry.
@@ -115,6 +122,7 @@ func (t *jobTaker) drain(ctx context.Context) error {
 	free := make(chan struct{})
 	go func() {
 		t.handlers.Close()
+		t.kernels.Close()
 		close(free)
 	}()
 	select {

@@ -64,9 +64,7 @@ func serve(cmd *cobra.Command, s *settings) (err error) {
 	command.LimitHeap(mem.heap, log)
 	opts := cuda.Options{MemoryLimit: s.memoryLimit, HostMemoryLimit: mem.device(), Logger: log}
 	// Compiled kernels survive a restart, which is otherwise slow on a GPU.
-	if s.dataDir != "" {
-		opts.CacheDir = filepath.Join(s.dataDir, kernelsFolder)
-	}
+	opts.CacheDir = s.kernelCache()
 	opened, err := openDevices(cmd.Context(), s.devices, s.requireGPU, opts)
 	if err != nil {
 		return err
@@ -167,6 +165,14 @@ func serve(cmd *cobra.Command, s *settings) (err error) {
 	err = errors.Join(taker.drain(last), serving.Drain(last))
 	process.Leave(last)
 	return err
+}
+
+// kernelCache returns the folder of compiled kernels, empty if there is none.
+func (s *settings) kernelCache() string {
+	if s.dataDir == "" {
+		return ""
+	}
+	return filepath.Join(s.dataDir, kernelsFolder)
 }
 
 // kernelsFolder is the folder of compiled kernels in the data folder.

@@ -404,6 +404,34 @@ func TestLive(t *testing.T) {
 	first := gpu()
 	s.start("cpu", "exoswarm", cpuprocess.Shared(), "--name", "cpu", "--data-dir", filepath.Join(s.dir, "cpu"))
 	s.start("ui", "exoswarm", serveprocess.UICommand(), "--listen", "127.0.0.1:0")
+	s.prometheus()
+	phase := func(name string, do func()) {
+		t.Helper()
+		began := time.Now()
+		do()
+		t.Logf("%s: %v", name, time.Since(began).Round(100*time.Millisecond))
+	}
+	unseen := s.queries()
+	phase("more work than a device does, and than its memory holds", func() {
+		// Agents of which a quarter fits, each tick accesses all.
+		heavy := s.crowd("heavy", 400_000)
+		after, slowed := uint64(0), false
+		for end := time.Now().Add(time.Minute); !slowed && time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
+			for range 4 {
+				if err := s.tick(t.Context(), heavy, after, 1); err != nil {
+					t.Fatal(err)
+				}
+				after++
+			}
+			slowed = s.query(`ALERTS{alertstate="firing",alertname="ExoswarmLogLag"}`) > 0 &&
+				s.query(`ALERTS{alertstate="firing",alertname="ExoswarmPagesThrash"}`) > 0
+			unseen = s.unseen(unseen)
+		}
+		s.fires("ExoswarmLogLag", "ExoswarmPagesThrash")
+		if err := s.conn.Swarms.RemoveSwarm(t.Context(), heavy); err != nil {
+			t.Fatal(err)
+		}
+	})
 	// Agents of these names have the listeners and the libraries of this process, and raise alerts.
 	second := s.start(
 		"gpu2",
@@ -416,18 +444,18 @@ func TestLive(t *testing.T) {
 		"--max-shards",
 		"1",
 	)
-	s.prometheus()
 	record, ticks := s.crowd("crowd", 1000), uint64(0)
 	stop := s.load(record, &ticks)
 	t.Cleanup(func() { stop() })
-	phase := func(name string, do func()) {
-		t.Helper()
-		began := time.Now()
-		do()
-		t.Logf("%s: %v", name, time.Since(began).Round(100*time.Millisecond))
-	}
 	s.submit("failed", "stream")
-	phase("panels", s.panels)
+	phase("panels", func() {
+		for end := time.Now().Add(time.Minute); len(unseen) > 0 && time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
+			unseen = s.unseen(unseen)
+		}
+		for _, p := range unseen {
+			t.Errorf("%s has no data: %s", p.where, p.expr)
+		}
+	})
 	phase("families", s.families)
 	phase("a GPU agent without a GPU and with other listeners", func() {
 		s.fires("ExoswarmWithoutGPU", "ExoswarmGPUAgentListens")
@@ -451,23 +479,6 @@ func TestLive(t *testing.T) {
 		}
 	})
 	stop()
-	phase("more work than a device does, and than its memory holds", func() {
-		// Agents of which a quarter fits, each tick accesses all.
-		heavy := s.crowd("heavy", 400_000)
-		after, slowed := uint64(0), false
-		for end := time.Now().Add(time.Minute); !slowed && time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
-			if err := s.tick(t.Context(), heavy, after, 4); err != nil {
-				t.Fatal(err)
-			}
-			after++
-			slowed = s.query(`ALERTS{alertstate="firing",alertname="ExoswarmLogLag"}`) > 0 &&
-				s.query(`ALERTS{alertstate="firing",alertname="ExoswarmPagesThrash"}`) > 0
-		}
-		s.fires("ExoswarmLogLag", "ExoswarmPagesThrash")
-		if err := s.conn.Swarms.RemoveSwarm(t.Context(), heavy); err != nil {
-			t.Fatal(err)
-		}
-	})
 	phase("no GPU agent", func() {
 		first.end()
 		s.fires("ExoswarmShardUnserved")
@@ -516,35 +527,36 @@ func (s *stand) mapLibrary() {
 	s.clears("ExoswarmIsolationBroken")
 }
 
-// panels waits until each panel has data.
-func (s *stand) panels() {
-	s.t.Helper()
-	type missing struct{ where, expr string }
-	var left []missing
+// panel is a query of a panel that must have data.
+type panel struct{ where, expr string }
+
+// queries returns the queries of all panels that must have data.
+func (s *stand) queries() []panel {
+	var all []panel
 	for _, d := range grafana.Dashboards() {
 		for _, r := range d.Rows {
 			for _, p := range r.Panels {
 				if p.MayBeEmpty == "" {
 					for _, q := range p.Queries {
-						left = append(left, missing{d.UID + ", " + p.Title, q.Concrete("6s")})
+						all = append(all, panel{d.UID + ", " + p.Title, q.Concrete("6s")})
 					}
 				}
 			}
 		}
 	}
-	end := time.Now().Add(time.Minute)
-	for ; len(left) > 0 && time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
-		now := left[:0]
-		for _, m := range left {
-			if s.query(m.expr) == 0 {
-				now = append(now, m)
-			}
+	return all
+}
+
+// unseen returns those of the queries that have no data now.
+func (s *stand) unseen(all []panel) []panel {
+	s.t.Helper()
+	left := all[:0]
+	for _, p := range all {
+		if s.query(p.expr) == 0 {
+			left = append(left, p)
 		}
-		left = now
 	}
-	for _, m := range left {
-		s.t.Errorf("%s has no data: %s", m.where, m.expr)
-	}
+	return left
 }
 
 // maxSeries bounds the series of a process.

@@ -16,6 +16,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/google/renameio/v2"
+
 	"github.com/exoswarm/exoswarm/examples/telemetry"
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/internal/runjob"
@@ -67,7 +69,7 @@ func (d *demo) replay(ctx context.Context) error {
 	spec := filepath.Join(d.dir, "swarm.yaml")
 	data, err := telemetry.Files.ReadFile("swarm.yaml")
 	if err == nil {
-		err = os.WriteFile(spec, data, 0o600)
+		err = renameio.WriteFile(spec, data, 0o600)
 	}
 	if err != nil {
 		return fmt.Errorf("unpack the example: %w", err)
@@ -132,7 +134,7 @@ func (d *demo) note(series, id string) error {
 	if err != nil {
 		return fmt.Errorf("jobs of the demo: %w", err)
 	}
-	return os.WriteFile(filepath.Join(d.dir, idFile), data, 0o600)
+	return renameio.WriteFile(filepath.Join(d.dir, idFile), data, 0o600)
 }
 
 // ids is the writer of the messages of a run, which are JSON objects, one for each Write. It calls

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"syscall"
 
+	"github.com/google/renameio/v2"
+
 	"github.com/exoswarm/exoswarm/internal/command"
 )
 
@@ -51,7 +53,7 @@ func openFolder(dir string) (lock *os.File, err error) {
 		if data, err = json.Marshal(marker{folderFormat, version}); err != nil {
 			return nil, fmt.Errorf("describe the data folder: %w", err)
 		}
-		if err := os.WriteFile(name, append(data, '\n'), 0o600); err != nil {
+		if err := renameio.WriteFile(name, append(data, '\n'), 0o600); err != nil {
 			return nil, fmt.Errorf("--data-dir: %w", err)
 		}
 		return lock, makeParts(dir)

@@ -33,7 +33,7 @@ def timed(fn, *inputs):
 
 
 def row(name, fn, *inputs):
-    if args.only and args.only not in name:
+    if args.only and not any(o in name for o in args.only.split(",")):
         return
     out = dict(name=name, n=n, eager_us=timed(fn, *inputs))
     try:

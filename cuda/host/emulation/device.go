@@ -100,7 +100,7 @@ func (d *Device) Build() error {
 		return nil
 	}
 	all := text.String() + "static const Entry table[] = {\n" + table.String() + "};\n"
-	runner := testcache.Read(d.t, programs, "testdata/emulate_device.cpp")
+	runner := sourceOf(d.t, "emulate_device.cpp")
 	// A processor reads vectors from any address, a GPU faults: the program ends there too.
 	args := []string{
 		"-std=c++17", "-O1", "-ffp-contract=off", "-fwrapv", "-w", "-fsanitize=alignment",

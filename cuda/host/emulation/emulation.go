@@ -1,6 +1,6 @@
 // Package emulation compiles the CUDA sources of kernels for the processor, for tests of their text
 // on machines without a GPU. A program of testdata runs a kernel block by block, its threads as
-// threads of the processor.
+// fibers of one thread.
 package emulation
 
 import (
@@ -18,7 +18,7 @@ import (
 
 // programs are the sources that include the text of a kernel and run it.
 //
-//go:embed testdata/*.cpp
+//go:embed testdata/*.?pp
 var programs embed.FS
 
 // Options of Compile. With Sanitized, sanitizers watch each access of a kernel. With Exact,
@@ -37,9 +37,9 @@ func Compile(t testing.TB, program string, source kernels.Source, options ...str
 	if err != nil {
 		t.Skip("no g++ to compile the kernels for the CPU with")
 	}
-	runner := testcache.Read(t, programs, "testdata/"+program)
+	runner := sourceOf(t, program)
 	args := append([]string{
-		"-std=c++17", "-O1", "-pthread", "-Wno-unknown-pragmas", "-Werror",
+		"-std=c++17", "-O1", "-Wno-unknown-pragmas", "-Werror",
 		"-DKERNEL=" + source.Name,
 	}, options...)
 	parts := append([]string{"emulation", testcache.Version(t, compiler), runner, source.Code}, args...)
@@ -57,6 +57,12 @@ func Compile(t testing.TB, program string, source kernels.Source, options ...str
 		}
 		return nil
 	}, parts...)
+}
+
+// sourceOf returns the text of a program of testdata, with that of the fibers before it.
+func sourceOf(t testing.TB, program string) string {
+	t.Helper()
+	return testcache.Read(t, programs, "testdata/fibers.hpp") + testcache.Read(t, programs, "testdata/"+program)
 }
 
 // Param is one parameter of a launch: memory, or a scalar.

@@ -42,7 +42,11 @@ func (d *Device) Alloc(n int64, purpose string) (device.Buffer, error) {
 		return nil, err
 	}
 	defer d.life.RUnlock()
-	return d.alloc(n, purpose, nil)
+	b, err := d.alloc(n, purpose, nil)
+	if err != nil {
+		return nil, err // not b: an interface that holds a nil pointer is not nil
+	}
+	return b, nil
 }
 
 // alloc makes a buffer; s may be the stream that uses it first. d.life is held.

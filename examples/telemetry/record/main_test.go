@@ -28,6 +28,7 @@ func TestMain(m *testing.M) {
 // TestRecord records for six seconds: every incident of the plan has its label, the rows are there,
 // and the service uses next to nothing while it hangs.
 func TestRecord(t *testing.T) {
+	t.Parallel()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -83,6 +84,7 @@ func TestRecord(t *testing.T) {
 
 // TestHang: a program that is stopped uses no CPU time, and goes on afterwards.
 func TestHang(t *testing.T) {
+	t.Parallel()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/internal/ops/action"
 	"github.com/exoswarm/exoswarm/internal/ops/cluster"
+	"github.com/exoswarm/exoswarm/internal/testlong"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/audit"
@@ -277,6 +278,8 @@ func TestTickets(t *testing.T) {
 // violate neither the policy nor a rule of axe-core in both schemes; without actions there is no
 // button.
 func TestActionPage(t *testing.T) {
+	testlong.Only(t)
+	t.Parallel()
 	r, c := acting(t, nil)
 	b := openBrowser(t)
 	b.begin(r)

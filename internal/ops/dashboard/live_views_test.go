@@ -8,11 +8,14 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/internal/ops/cluster"
+	"github.com/exoswarm/exoswarm/internal/testlong"
 )
 
 // TestLiveViews asks a real GPU agent for its views through the API: a heat map of three shards, the
 // tiers of their pages, and the stages of their batches, also as a trace.
 func TestLiveViews(t *testing.T) {
+	testlong.Only(t)
+	t.Parallel()
 	_, w := live(t)
 	r := opened(t, w, nil)
 	ask := func(path string, to any) {

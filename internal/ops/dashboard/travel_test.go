@@ -15,6 +15,7 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents"
 	"github.com/exoswarm/exoswarm/internal/ops/cluster"
 	"github.com/exoswarm/exoswarm/internal/ops/travel"
+	"github.com/exoswarm/exoswarm/internal/testlong"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
@@ -117,6 +118,8 @@ var travelViews = []view{
 // TestTravel shows the past of a real cluster in a browser: the pages of moments and of old
 // decisions, what the buttons and links on them do, and what is refused.
 func TestTravel(t *testing.T) {
+	testlong.Only(t)
+	t.Parallel()
 	w, guide := past(t, 260)
 	r := opened(t, w, func(o *Options) { o.Past = guide })
 	b := openBrowser(t)

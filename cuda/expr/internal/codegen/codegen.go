@@ -23,15 +23,24 @@ var prelude string
 
 // The shape of launches, which the caller of a kernel must keep to.
 const (
-	// BlockThreads is the number of threads of a block of every kernel.
+	// BlockThreads is the number of threads of a block, but of filters and scans.
 	BlockThreads = 256
 	blockWarps   = BlockThreads / 32
 	// MapTiles is the number of tiles of ir.TileSize elements of a block of a map without folds.
 	// With folds, a block has a super tile.
 	MapTiles = blockWarps
-	// CompactTile is the number of elements of a block of a filter.
-	CompactTile = 8192
 )
+
+// States returns the number of 64-bit words that the scratch memory of a filter or a scan has behind
+// its first 16 bytes, for a number of tiles. All of it is 0 before a launch.
+func States(tiles int64) int64 {
+	all := tiles
+	for tiles > 1 {
+		tiles = (tiles + ir.ScanFanout - 1) / ir.ScanFanout
+		all += tiles
+	}
+	return all
+}
 
 // C types of values in memory and in registers. Operations are written for those in registers.
 var (
@@ -57,11 +66,15 @@ type writer struct {
 	strings.Builder
 	l      *plan.Plan
 	t      *plan.Part
-	texts  map[string]string // of the kernels, by their endings
 	indent int
+	// shared is the most bytes of dynamic shared memory of a block, and shape that of filters and scans.
+	shared int
+	shape  plan.Shape
 	// flat, row and col are C expressions of the present element: its place in the domain, its row
 	// and its place in the row.
 	flat, row, col string
+	// suffix ends the names of values, where a kernel has those of several rows at once.
+	suffix string
 	// bound has the names of values that are computed already, innermost scope last.
 	bound map[*ir.Node]string
 	// source returns an expression of the stored value of what the part reads, or "" for a load.
@@ -112,27 +125,25 @@ func (w *writer) scope(f func()) {
 	w.bound = old
 }
 
-// Sources returns the texts of the kernels of a part by the endings of their names, which begin
-// with the name of the part. A scan has the endings ScanTotals, ScanApply, ScanUp and ScanDown; a
-// product of the library has no text, and other parts have one, with the ending "".
+// Source returns the text of the kernel of a part, and how it is launched if the part is a filter or a
+// scan. A product of the library has no text. A block may have shared bytes of dynamic shared memory.
 //
-// The text depends on the operations of the part and on the shapes of their rows alone, not on
-// lengths, names or other parts. The name of the part occurs in it only as the beginning of the
-// name of a kernel.
+// The text depends on the operations of the part, on the shapes of their rows and on shared alone, not
+// on lengths, names or other parts. The name of the part occurs in it only as the name of the kernel.
 //
-// The parameters of a kernel are, in this order: for each of the part's Reads its scalar, or its
+// The parameters of the kernel are, in this order: for each of the part's Reads its scalar, or its
 // array with the number of the first element and, for a table of gather, the length; for each of
 // the Roots its array with the number of the first element; the value of each OpLength; and those
 // of the frame of its kind. The last parameter is the number of elements or of rows. A frame has
-// these parameters before it: a map the scratch memory, a filter the count of kept elements and the
-// scratch memory, and a scan the sums of tiles.
-func Sources(l *plan.Plan, t *plan.Part) map[string]string {
+// these parameters before it: maps and scans the scratch memory, and filters the count of kept
+// elements and the scratch memory.
+func Source(l *plan.Plan, t *plan.Part, shared int) (string, plan.Shape) {
 	if t.Kind == plan.KindGemm {
-		return nil
+		return "", plan.Shape{}
 	}
 	w := &writer{
-		l: l, t: t, texts: map[string]string{}, bound: map[*ir.Node]string{}, arrays: map[*ir.Node]bool{},
-		numbers: map[*ir.Node]int{},
+		l: l, t: t, bound: map[*ir.Node]string{}, arrays: map[*ir.Node]bool{},
+		numbers: map[*ir.Node]int{}, shared: shared, shape: plan.Shape{Threads: BlockThreads},
 	}
 	switch t.Kind {
 	case plan.KindMap:
@@ -142,14 +153,11 @@ func Sources(l *plan.Plan, t *plan.Part) map[string]string {
 	case plan.KindCompact:
 		w.compactKernel()
 	case plan.KindScan:
-		w.scanKernels()
+		w.scanKernel()
 	case plan.KindSmall:
 		w.smallKernel()
 	}
-	if t.Kind != plan.KindScan {
-		w.texts[""] = prelude + w.String()
-	}
-	return w.texts
+	return prelude + w.String(), w.shape
 }
 
 // begin writes the head of a kernel: parameters, pointers to first elements, and what all elements
@@ -183,7 +191,7 @@ func (w *writer) begin(name string, reads, writes []*ir.Node, more ...string) {
 	params = append(params, more...)
 	w.line(
 		`extern "C" __global__ void __launch_bounds__(%d) %s(%s) {`,
-		BlockThreads,
+		w.shape.Threads,
 		name,
 		strings.Join(params, ", "),
 	)

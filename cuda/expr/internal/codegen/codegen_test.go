@@ -1,8 +1,6 @@
 package codegen_test
 
 import (
-	"maps"
-	"slices"
 	"strings"
 	"testing"
 
@@ -12,9 +10,9 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/expr/ir"
 )
 
-// sources returns the texts of the only part of a graph that applies operations to an input of a name.
+// source returns the text of the only part of a graph that applies operations to an input of a name.
 // Nodes begin with a number of nodes that no output needs.
-func sources(t *testing.T, name string, skip int, rows int64, ops ...ir.Op) map[string]string {
+func source(t *testing.T, shared int, name string, skip int, rows int64, ops ...ir.Op) (string, plan.Shape) {
 	t.Helper()
 	g := &ir.Graph{Symbols: []ir.Symbol{{Fixed: 1}, {Name: "n", Fixed: -1}}}
 	add := func(o ir.Op, args ...*ir.Node) *ir.Node {
@@ -38,34 +36,42 @@ func sources(t *testing.T, name string, skip int, rows int64, ops ...ir.Op) map[
 	if len(l.Parts) != 1 {
 		t.Fatalf("%d parts, want 1", len(l.Parts))
 	}
-	return codegen.Sources(l, l.Parts[0])
+	return codegen.Source(l, l.Parts[0], shared)
 }
 
 // TestEqualTexts: the text does not depend on names, on other nodes or on the length, so that one
 // kernel is compiled for all such programs. Other operations have another text.
 func TestEqualTexts(t *testing.T) {
-	a := sources(t, "x", 0, 1<<20, ir.OpSqrt, ir.OpExp)
-	if b := sources(t, "other", 3, 1<<24, ir.OpSqrt, ir.OpExp); !maps.Equal(a, b) {
-		t.Errorf("two texts of one kernel:\n%s\n%s", a[""], b[""])
+	a, _ := source(t, 1<<17, "x", 0, 1<<20, ir.OpSqrt, ir.OpExp)
+	if b, _ := source(t, 1<<17, "other", 3, 1<<24, ir.OpSqrt, ir.OpExp); a != b {
+		t.Errorf("two texts of one kernel:\n%s\n%s", a, b)
 	}
-	if b := sources(t, "x", 0, 1<<20, ir.OpExp, ir.OpSqrt); maps.Equal(a, b) {
+	if b, _ := source(t, 1<<17, "x", 0, 1<<20, ir.OpExp, ir.OpSqrt); a == b {
 		t.Error("one text of two kernels")
 	}
-	if len(a) != 1 || strings.Count(a[""], `extern "C" __global__`) != 1 || strings.Count(a[""], "expr_kernel") != 1 {
-		t.Errorf("want one kernel that has its name once:\n%s", a[""])
+	if strings.Count(a, `extern "C" __global__`) != 1 || strings.Count(a, "expr_kernel") != 1 {
+		t.Errorf("want one kernel that has its name once:\n%s", a)
 	}
 }
 
-// TestScanKernels: a scan has its four kernels.
-func TestScanKernels(t *testing.T) {
-	all := sources(t, "x", 0, 1<<20, ir.OpScan)
-	want := []string{codegen.ScanApply, codegen.ScanDown, codegen.ScanTotals, codegen.ScanUp}
-	if got := slices.Sorted(maps.Keys(all)); !slices.Equal(got, want) {
-		t.Fatalf("kernels %v, want %v", got, want)
+// TestScanShape: a scan keeps two tiles in shared memory, and none if a block may not have so much.
+func TestScanShape(t *testing.T) {
+	for shared, want := range map[int]int{227 << 10: 160 << 10, 160 << 10: 160 << 10, 99 << 10: 0, 0: 0} {
+		text, shape := source(t, shared, "x", 0, 1<<20, ir.OpScan)
+		if shape.Shared != want || shape.Tile != ir.ScanTile || shape.Threads != 32*ir.ScanWarps {
+			t.Errorf("of %d bytes: %+v, want %d", shared, shape, want)
+		}
+		if strings.Contains(text, "X_DYNAMIC(x_stage)") != (want > 0) {
+			t.Errorf("of %d bytes: the text has another shape than %+v", shared, shape)
+		}
 	}
-	for ending, text := range all {
-		if strings.Count(text, "expr_kernel"+ending+"(") != 1 {
-			t.Errorf("the text of %s does not have the kernel:\n%s", ending, text)
+}
+
+// TestStates: each level above the tiles has a state for 32 of the level below.
+func TestStates(t *testing.T) {
+	for tiles, want := range map[int64]int64{1: 1, 2: 3, 32: 33, 33: 36, 1024: 1024 + 32 + 1, 1025: 1025 + 33 + 2 + 1} {
+		if got := codegen.States(tiles); got != want {
+			t.Errorf("%d tiles: %d states, want %d", tiles, got, want)
 		}
 	}
 }

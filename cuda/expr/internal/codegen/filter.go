@@ -3,71 +3,105 @@ package codegen
 import (
 	"fmt"
 
+	"github.com/exoswarm/exoswarm/cuda/expr/internal/plan"
 	"github.com/exoswarm/exoswarm/cuda/expr/ir"
 )
 
-// compactKernel writes a filter in one pass: a tile counts what it keeps, learns from the tiles
-// before it how many elements they keep, and stores its own behind them. Tiles get their numbers in
-// the order in which their blocks start, so that a tile waits only for tiles that run. The scratch
-// memory is 0 before the launch: a counter of tiles, and from word 4 on the state of each.
-func (w *writer) compactKernel() {
-	t := w.t
-	keep := t.Roots[0].Args[1]
-	w.begin(t.Name, t.Reads, t.Roots, "unsigned long long *count", "unsigned *scratch", "unsigned long long n")
-	wide := w.wide()
-	w.aligned(wide, nil, false)
-	w.line("__shared__ unsigned x_stage[%d];", CompactTile)
-	w.line("__shared__ unsigned x_start[64];")
-	w.line("__shared__ unsigned x_tile, x_total;")
-	w.line("__shared__ u64 x_prefix;")
-	// Other blocks write the states, so that each look must read memory.
-	w.line("volatile u64 *const state = (u64 *)(scratch + 4);")
-	w.line("if (threadIdx.x == 0) x_tile = atomicAdd(scratch, 1u);")
-	w.line("__syncthreads();")
-	w.line("const u64 tile = x_tile, base = tile * %du;", CompactTile)
-	w.line("const bool full = vec && base + %du <= n;", CompactTile)
-	w.line("unsigned mask = 0;")
-	for _, r := range t.Roots {
-		w.line("%s w%d[8][4];", inRegister[r.Type], w.id(r))
+// Filters and scans read their inputs once. A block takes a tile by a counter, publishes the count or
+// the sum of the tile, and keeps the tile in shared memory. It stores a tile only after it has
+// published the next one: the states of the tiles before are known by then, so that it hardly waits.
+// Few large blocks are faster than many small ones, because blocks that wait read the states of
+// others again and again.
+//
+// A block publishes a tile before it waits for anything but earlier tiles, and tiles are taken in
+// their order. So the earliest tile that is not published is always in work, and no block waits
+// forever, however many blocks run at a time.
+
+// tileThreads is the number of threads of a block of a filter or a scan.
+const tileThreads = 32 * ir.ScanWarps
+
+// stagedBytes returns the shared memory of a block that keeps two tiles of each of some arrays.
+func stagedBytes(vectors, arrays int) int { return 2 * arrays * vectors * tileThreads * 16 }
+
+// compactVectors returns the vectors of four elements that a thread of a filter has of each array.
+// The values must fit the registers, and the kept ones the shared memory of a block.
+func compactVectors(t *plan.Part, wide []*ir.Node, shared int) int {
+	bytes := int64(0)
+	for _, n := range wide {
+		bytes += n.Type.Bytes()
 	}
-	vectors := unroll(len(wide))
-	w.line("#pragma unroll")
-	w.line("for (int r0 = 0; r0 < 8; r0 += %d) {", vectors)
+	vectors := ir.ScanRows
+	for vectors > 1 && (int64(vectors)*bytes > 32 || vectors*len(t.Roots) > ir.ScanRows ||
+		stagedBytes(vectors, len(t.Roots)) > shared) {
+		vectors /= 2
+	}
+	return vectors
+}
+
+// takeTiles writes the declarations that filters and scans share, and takes the first tile. cur is
+// the tile in work, and mid the one before it, which is published. They are tiles or more if there is
+// none. The one before mid, called old, has its place.
+func (w *writer) takeTiles(size int) {
+	w.line("__shared__ unsigned x_next;")
+	// Other blocks write the states, so that each look must read memory.
+	w.line("volatile u64 *const state = (volatile u64 *)(scratch + 4);")
+	w.line("const unsigned tiles = (unsigned)((n + %du) / %du);", size-1, size)
+	w.line("if (threadIdx.x == 0) x_next = atomicAdd(scratch, 1u);")
+	w.line("__syncthreads();")
+	w.line("unsigned cur = x_next, mid = tiles;")
+	w.line("unsigned parity = 0;")
+}
+
+// loadTile writes the loads of a thread's vectors of the tile cur. A warp has a range of the tile, and
+// a row of 128 elements of it at a time. Loads of full tiles have no conditions. It sets full, first,
+// which is the thread's first element, and a, the vectors of each array.
+func (w *writer) loadTile(wide []*ir.Node, vectors int) {
+	size := tileThreads * vectors * 4
+	w.begins(size, vectors, "cur")
 	for _, n := range wide {
 		w.line("Four<%s> a%d[%d];", stored[n.Type], w.id(n), vectors)
 	}
-	// Loads of full tiles have no conditions.
-	for _, full := range []bool{true, false} {
-		vec, m := "true", "4"
-		if full {
+	for _, vec := range []string{"true", "false"} {
+		m := "4"
+		if vec == "true" {
 			w.line("if (full) {")
 		} else {
-			w.line("} else {")
+			w.line("} else if (cur < tiles) {")
 			w.indent++
-			vec, m = "false", "x_left(n, e0)"
+			m = "x_rest(here, place + u * 128u)"
 		}
 		w.line("#pragma unroll")
 		w.line("for (int u = 0; u < %d; u++) {", vectors)
-		w.line("const u64 e0 = base + (unsigned)(r0 + u) * 1024u + threadIdx.x * 4u;")
 		for _, n := range wide {
-			w.line("a%d[u] = x_load4(x%d + e0, %s, %s);", w.id(n), w.id(n), vec, m)
+			w.line("a%d[u] = x_load4(x%d + first + u * 128u, %s, %s);", w.id(n), w.id(n), vec, m)
 		}
-		w.line("(void)e0;")
 		w.line("}")
 	}
 	w.line("}")
+}
+
+// begins writes where the elements of a thread are in a tile: first is the place of its first one in
+// the array, place that in the tile, and here the elements of the tile.
+func (w *writer) begins(size, vectors int, tile string) {
+	w.line("const unsigned place = warp * %du + lane * 4u;", vectors*128)
+	w.line("const u64 first = (u64)%s * %du + place;", tile, size)
+	w.line("const unsigned here = %s + 1 < tiles ? %du : (unsigned)(n - (u64)%s * %du);", tile, size, tile, size)
+	w.line("const bool full = vec && here == %du && %s < tiles;", size, tile)
+}
+
+// eachElement writes a loop over the elements of a thread that has loadTile's vectors, and calls f
+// for the text of one, with the index [u][k]. The text is executed for elements behind the end too,
+// for which k >= m, so that it has no branches; what else is loaded for them is that of the last one.
+func (w *writer) eachElement(wide []*ir.Node, vectors int, f func()) {
 	w.line("#pragma unroll")
 	w.line("for (int u = 0; u < %d; u++) {", vectors)
-	w.line("const u64 e0 = base + (unsigned)(r0 + u) * 1024u + threadIdx.x * 4u;")
-	w.line("const int m = full ? 4 : x_left(n, e0);")
+	w.line("const u64 e0 = first + u * 128u;")
+	w.line("(void)e0;")
+	w.line("const int m = full ? 4 : x_rest(here, place + u * 128u);")
 	w.places(true)
 	w.line("#pragma unroll")
 	w.line("for (int k = 0; k < 4; k++) {")
-	for _, r := range t.Roots {
-		w.line("w%d[r0 + u][k] = 0;", w.id(r))
-	}
-	w.line("if (k >= m) continue;")
-	w.line("const u64 e = e0 + k;")
+	w.line("const u64 e = e0 + k < n ? e0 + k : n - 1;")
 	w.line("(void)e;")
 	w.scope(func() {
 		w.source = func(n *ir.Node) string {
@@ -78,238 +112,254 @@ func (w *writer) compactKernel() {
 			}
 			return ""
 		}
-		w.line("if (%s != 0u) mask |= 1u << ((r0 + u) * 4 + k);", w.value(keep))
-		for _, r := range t.Roots {
-			w.line("w%d[r0 + u][k] = %s;", w.id(r), w.value(r.Args[0]))
-		}
+		f()
 		w.source = nil
 	})
 	w.line("}")
 	w.line("}")
-	w.line("}")
-	w.WriteString(compactRanks)
-	// The kept elements are put together in shared memory, so that stores of a warp are to one
-	// range.
-	for _, r := range t.Roots {
-		w.line("#pragma unroll")
-		w.line("for (int r = 0; r < 8; r++) {")
-		w.line(
-			"const unsigned at = x_start[r * 8 + warp] + ((r < 4 ? low >> (8 * r) : high >> (8 * r - 32)) & 0xffu);",
-		)
-		w.line("#pragma unroll")
-		w.line("for (int k = 0; k < 4; k++) {")
-		w.line("const unsigned of = mask >> (4 * r);")
-		bits := fmt.Sprintf("w%d[r][k]", w.id(r))
-		if r.Type.Float() {
-			bits = "x_word(" + bits + ")"
-		}
-		w.line("if (of >> k & 1u) x_stage[at + (unsigned)__popc(of & ((1u << k) - 1u))] = (unsigned)%s;", bits)
-		w.line("}")
-		w.line("}")
-		w.line("__syncthreads();")
-		w.line("for (unsigned i = threadIdx.x; i < x_total; i += %du) {", BlockThreads)
-		value := "x_stage[i]"
+}
+
+// compactKernel writes a filter. The scratch memory is 0 before the launch: a counter of tiles, and
+// from word 4 on the states of x_before.
+func (w *writer) compactKernel() {
+	t := w.t
+	keep := t.Roots[0].Args[1]
+	wide := w.wide()
+	vectors := compactVectors(t, wide, w.shared)
+	size := tileThreads * vectors * 4
+	w.shape = plan.Shape{Threads: tileThreads, Tile: int64(size), Shared: stagedBytes(vectors, len(t.Roots))}
+	w.begin(t.Name, t.Reads, t.Roots, "unsigned long long *count", "unsigned *scratch", "unsigned long long n")
+	w.aligned(wide, nil, false)
+	w.line("X_DYNAMIC(x_stage);")
+	w.line("__shared__ unsigned x_counts[%d];", ir.ScanWarps)
+	w.line("__shared__ u64 x_prefix;")
+	w.takeTiles(size)
+	w.line("unsigned kept = 0, kept_mid = 0, kept_old = 0;")
+	w.line("for (;; parity ^= 1u) {")
+	w.loadTile(wide, vectors)
+	// While the loads are in flight, the elements of old are stored: those of a warp to one range.
+	for i, r := range t.Roots {
+		w.line("for (unsigned i = threadIdx.x; i < kept_old; i += %du) {", tileThreads)
+		value := fmt.Sprintf("x_stage[(%du + parity) * %du + i]", 2*i, size)
 		switch {
 		case r.Type.Float():
-			value = "x_bits(x_stage[i])"
+			value = "x_bits(" + value + ")"
 		case r.Type == ir.I32:
-			value = "(int)x_stage[i]"
+			value = "(int)" + value
 		}
 		w.line("y%d[x_prefix + i] = %s;", w.id(r), toStored(r.Type, value))
 		w.line("}")
-		w.line("__syncthreads();")
 	}
+	w.line("if (cur >= tiles && mid >= tiles) break;")
+	for _, r := range t.Roots {
+		w.line("%s w%d[%d][4];", inRegister[r.Type], w.id(r), vectors)
+	}
+	w.line("unsigned mask = 0, low = 0, high = 0, ticket = 0;")
+	w.line("if (cur < tiles) {")
+	w.line("if (threadIdx.x == 0) ticket = atomicAdd(scratch, 1u);")
+	w.eachElement(wide, vectors, func() {
+		w.line("if (%s != 0u && k < m) mask |= 1u << (u * 4 + k);", w.value(keep))
+		for _, r := range t.Roots {
+			w.line("w%d[u][k] = %s;", w.id(r), w.value(r.Args[0]))
+		}
+	})
+	w.line("}")
+	w.WriteString(compactCounts)
+	w.line("if (cur < tiles) {")
+	w.line("unsigned before = 0;")
+	w.line("kept = 0;")
+	w.line("#pragma unroll")
+	w.line("for (unsigned v = 0; v < %du; v++) {", ir.ScanWarps)
+	w.line("if (v < warp) before += x_counts[v];")
+	w.line("kept += x_counts[v];")
+	w.line("}")
+	w.line("if (threadIdx.x == 0) {")
+	w.line("x_publish<u64>(state + cur, kept);")
+	w.line("x_next = ticket;")
+	w.line("}")
+	// The kept elements are put together in shared memory, in their order.
+	w.line("#pragma unroll")
+	w.line("for (int u = 0; u < %d; u++) {", vectors)
+	w.line("unsigned at = before + ((u < 4 ? low : high) >> (8 * (u & 3)) & 0xffu);")
+	w.line("before += (u < 4 ? sum_low : sum_high) >> (8 * (u & 3)) & 0xffu;")
+	w.line("#pragma unroll")
+	w.line("for (int k = 0; k < 4; k++) {")
+	w.line("if (!(mask >> (u * 4 + k) & 1u)) continue;")
+	for i, r := range t.Roots {
+		bits := fmt.Sprintf("w%d[u][k]", w.id(r))
+		if r.Type.Float() {
+			bits = "x_word(" + bits + ")"
+		}
+		w.line("x_stage[(%du + parity) * %du + at] = (unsigned)%s;", 2*i, size, bits)
+	}
+	w.line("at++;")
+	w.line("}")
+	w.line("}")
+	w.line("if (warp == 0) x_upward<u64>(state, cur, tiles, kept);")
+	w.line("}")
+	w.line("if (mid < tiles && warp == %du) {", ir.ScanWarps-1)
+	w.line("const u64 before = x_before<u64>(state, mid, tiles, 0);")
+	w.line("if (lane == 0) x_prefix = before;")
+	w.line("if (lane == 0 && mid == tiles - 1) *count = before + kept_mid;")
+	w.line("}")
+	w.line("__syncthreads();")
+	w.line("kept_old = kept_mid, kept_mid = cur < tiles ? kept : 0;")
+	w.line("mid = cur;")
+	w.line("if (cur < tiles) cur = x_next;")
+	w.line("}")
 	w.line("}")
 }
 
-// compactRanks finds the place of each kept element: counts of the eight vectors of a thread are
-// bytes of two words, which are summed over the lanes of a warp (at most 128), then over 64 pairs
-// of vector and warp.
-const compactRanks = `  unsigned low = 0, high = 0;
+// compactCounts adds the kept elements of the vectors of a warp: the counts of eight vectors are bytes
+// of two words, which are summed over the lanes, at most 128. low and high get the counts of the lanes
+// before, and x_counts those of the warps. The elements of old have been stored at its end.
+const compactCounts = `    if (cur < tiles) {
 #pragma unroll
-  for (int r = 0; r < 4; r++) {
-    low |= (unsigned)__popc(mask >> (4 * r) & 15u) << (8 * r);
-    high |= (unsigned)__popc(mask >> (4 * r + 16) & 15u) << (8 * r);
-  }
-  const unsigned own_low = low, own_high = high;
-#pragma unroll
-  for (unsigned d = 1; d < 32; d *= 2) {
-    const unsigned l = __shfl_up_sync(0xffffffffu, low, d), h = __shfl_up_sync(0xffffffffu, high, d);
-    if (lane >= d) low += l, high += h;
-  }
-  if (lane == 31) {
-#pragma unroll
-    for (int r = 0; r < 4; r++) {
-      x_start[r * 8 + warp] = low >> (8 * r) & 0xffu;
-      x_start[r * 8 + 32 + warp] = high >> (8 * r) & 0xffu;
+      for (int u = 0; u < 4; u++) {
+        low |= (unsigned)__popc(mask >> (4 * u) & 15u) << (8 * u);
+        high |= (unsigned)__popc(mask >> (4 * u + 16) & 15u) << (8 * u);
+      }
     }
-  }
-  low -= own_low, high -= own_high;
-  __syncthreads();
-  if (warp == 0) {
-    const unsigned a = x_start[2 * lane], b = x_start[2 * lane + 1];
-    unsigned sum = a + b;
-#pragma unroll
-    for (unsigned d = 1; d < 32; d *= 2) {
-      const unsigned s = __shfl_up_sync(0xffffffffu, sum, d);
-      if (lane >= d) sum += s;
-    }
-    x_start[2 * lane] = sum - a - b;
-    x_start[2 * lane + 1] = sum - b;
-    const unsigned total = __shfl_sync(0xffffffffu, sum, 31);
-    const u64 before = x_before(state, tile, total);
-    if (lane == 0) {
-      x_prefix = before;
-      x_total = total;
-      if (tile == gridDim.x - 1) *count = before + total;
-    }
-  }
-  __syncthreads();
+    const unsigned own_low = low, own_high = high;
+    low = x_steps(low), high = x_steps(high);
+    const unsigned sum_low = __shfl_sync(0xffffffffu, low, 31), sum_high = __shfl_sync(0xffffffffu, high, 31);
+    low -= own_low, high -= own_high;
+    const unsigned pairs = (sum_low & 0xff00ffu) + (sum_low >> 8 & 0xff00ffu) + (sum_high & 0xff00ffu) +
+                           (sum_high >> 8 & 0xff00ffu);
+    if (lane == 0) x_counts[warp] = (pairs & 0xffffu) + (pairs >> 16);
+    __syncthreads();
 `
 
-// scanText is the part of a scan that all its kernels share: the sums of a thread, of the lanes of
-// a warp, and of the warps, for a tile whose elements are in own.
-const scanText = `  T sum = none;
-#pragma unroll
-  for (int k = 0; k < 16; k++) own[k] = sum = x_add(sum, own[k]);
-#pragma unroll
-  for (int d = 1; d < 32; d *= 2) {
-    const T s = __shfl_up_sync(0xffffffffu, sum, d);
-    if (lane >= (unsigned)d) sum = x_add(s, sum);
-  }
-  const T left = __shfl_up_sync(0xffffffffu, sum, 1);
-  if (lane == 31) x_warps[warp] = sum;
-  __syncthreads();
-  T before = none;
-  for (unsigned v = 0; v < warp; v++) before = x_add(before, x_warps[v]);
-`
-
-// Kernels of a scan: its name with these endings. The first two read what the part reads, the
-// others read sums of tiles.
-const (
-	// ScanTotals writes the sum of each tile.
-	ScanTotals = "_totals"
-	// ScanApply writes the results, by the sums of all tiles before.
-	ScanApply = "_apply"
-	// ScanUp writes the sum of each tile of sums.
-	ScanUp = "_up"
-	// ScanDown scans sums in place, by the sums of all tiles before.
-	ScanDown = "_down"
-)
-
-// scanKernels writes the four kernels of a scan. Float sums have a fixed order only if no tile
-// waits for another one in a launch, so the sums of tiles are stored and scanned in launches of
-// their own.
-func (w *writer) scanKernels() {
+// scanKernel writes the sums of elements and all before them, in the order of ir.ScanTile. Without
+// enough shared memory for two tiles, a block waits for the tiles before its own and keeps its
+// elements in registers. The scratch memory is that of compactKernel.
+func (w *writer) scanKernel() {
 	t := w.t
 	root := t.Roots[0]
-	of := root.Args[0]
 	typ := inRegister[root.Type]
 	none := constant(root.Type, ir.Identity(root.Type, ir.FoldSum))
-	// head writes the declarations that all kernels have.
-	head := func() {
-		w.line("typedef %s T;", typ)
-		w.line("const T none = %s;", none)
-		w.line("__shared__ T x_warps[%d];", ir.ScanWarps)
-		w.line("T own[%d];", ir.ScanThread)
-		w.line("const u64 base = (u64)blockIdx.x * %du + threadIdx.x * %du;", ir.ScanTile, ir.ScanThread)
+	wide := w.wide()
+	staged := stagedBytes(ir.ScanRows, 1)
+	direct := staged > w.shared
+	if direct {
+		staged = 0
 	}
-	// total writes the sum of the tile to totals. What other kernels use of scanText is not used.
-	total := func() {
-		w.line("if (threadIdx.x == 0) {")
-		w.line("T all = none;")
-		w.line("for (unsigned v = 0; v < %du; v++) all = x_add(all, x_warps[v]);", ir.ScanWarps)
-		w.line("totals[blockIdx.x] = all;")
-		w.line("}")
-		w.line("(void)left, (void)before;")
+	w.shape = plan.Shape{Threads: tileThreads, Tile: ir.ScanTile, Shared: staged}
+	w.begin(t.Name, t.Reads, t.Roots, "unsigned *scratch", "unsigned long long n")
+	w.line("typedef %s T;", typ)
+	w.line("const T none = %s;", none)
+	w.aligned(wide, t.Roots, false)
+	if !direct {
+		w.line("X_DYNAMIC(x_stage);")
 	}
-	// load writes the computation of a thread's elements from what the part reads, and their sums.
-	load := func() {
-		wide := w.wide()
-		w.aligned(wide, nil, false)
+	w.line("__shared__ T x_warps[%d], x_prefix;", ir.ScanWarps)
+	w.takeTiles(ir.ScanTile)
+	w.line("unsigned old = tiles;")
+	w.line("T before = none, before_mid = none, before_old = none;")
+	w.line("for (;; parity ^= 1u) {")
+	w.loadTile(wide, ir.ScanRows)
+	// result writes the final sums of a tile, whose sums within a warp are in the expression from.
+	result := func(tile, before, from string) {
+		w.line("const T off = x_add(x_prefix, %s);", before)
+		w.begins(ir.ScanTile, ir.ScanRows, tile)
 		w.line("#pragma unroll")
-		w.line("for (int u = 0; u < 4; u++) {")
-		w.line("const u64 e0 = base + 4 * u;")
-		w.line("const int m = x_left(n, e0);")
-		for _, n := range wide {
-			w.line("const Four<%s> a%d = x_load4(x%d + e0, vec, m);", stored[n.Type], w.id(n), w.id(n))
-		}
-		w.places(true)
+		w.line("for (int u = 0; u < %d; u++) {", ir.ScanRows)
+		w.line("const Four<T> f = %s;", from)
+		w.line("Four<%s> z;", stored[root.Type])
 		w.line("#pragma unroll")
 		w.line("for (int k = 0; k < 4; k++) {")
-		w.line("own[4 * u + k] = none;")
-		w.line("if (k >= m) continue;")
-		w.line("const u64 e = e0 + k;")
-		w.line("(void)e;")
-		w.scope(func() {
-			w.source = func(n *ir.Node) string {
-				for _, x := range wide {
-					if x == n {
-						return fmt.Sprintf("a%d.v[k]", w.id(n))
-					}
-				}
-				return ""
-			}
-			w.line("own[4 * u + k] = %s;", w.value(of))
-			w.source = nil
-		})
+		w.line("const T v = x_add(off, f.v[k]);")
+		w.line("z.v[k] = %s;", toStored(root.Type, "v"))
 		w.line("}")
+		w.line("x_store4(y%d + first + u * 128u, z, full, full ? 4 : x_rest(here, place + u * 128u));", w.id(root))
 		w.line("}")
-		w.WriteString(scanText)
 	}
-	// result writes the sums of the elements before a thread to those of the thread, from the
-	// right: the lanes, the warps, and the tiles before it, in the order of package interpret.
-	result := func(store string) {
-		w.line("const T carry = blockIdx.x > 0 ? totals[blockIdx.x - 1] : none;")
+	slot := fmt.Sprintf("((Four<T> *)x_stage)[(parity * %du + u) * %du + threadIdx.x]", ir.ScanRows, tileThreads)
+	if !direct {
+		w.line("if (old < tiles) {")
+		result("old", "before_old", slot)
+		w.line("}")
+	}
+	if direct {
+		w.line("if (cur >= tiles) break;")
+	} else {
+		w.line("if (cur >= tiles && mid >= tiles) break;")
+	}
+	w.line("unsigned ticket = 0;")
+	w.line("Four<T> own[%d];", ir.ScanRows)
+	w.line("if (cur < tiles) {")
+	w.line("if (threadIdx.x == 0) ticket = atomicAdd(scratch, 1u);")
+	w.eachElement(wide, ir.ScanRows, func() {
+		w.line("const T v = %s;", w.value(root.Args[0]))
+		w.line("own[u].v[k] = k < m ? v : none;")
+	})
+	w.WriteString(scanRows)
+	if !direct {
 		w.line("#pragma unroll")
-		w.line("for (int k = 0; k < %d; k++) {", ir.ScanThread)
-		w.line("if (base + k >= n) continue;")
-		w.line("T v = own[k];")
-		w.line("if (lane > 0) v = x_add(left, v);")
-		w.line("if (warp > 0) v = x_add(before, v);")
-		w.line("if (blockIdx.x > 0) v = x_add(carry, v);")
-		w.line("%s", store)
-		w.line("}")
-		w.line("}")
+		w.line("for (int u = 0; u < %d; u++) %s = own[u];", ir.ScanRows, slot)
 	}
-	bound := w.bound
-	// kernel ends the text of a kernel and begins the next one.
-	kernel := func(name string) {
-		w.texts[name] = prelude + w.String()
-		w.Reset()
-		w.bound, w.indent = bound, 0
-	}
-	w.begin(t.Name+ScanTotals, t.Reads, nil, typ+" *totals", "unsigned long long n")
-	head()
-	load()
-	total()
 	w.line("}")
-	kernel(ScanTotals)
-	w.begin(t.Name+ScanApply, t.Reads, t.Roots, "const "+typ+" *totals", "unsigned long long n")
-	head()
-	load()
-	result(fmt.Sprintf("y%d[base + k] = %s;", w.id(root), toStored(root.Type, "v")))
-	kernel(ScanApply)
-	for _, name := range []string{ScanUp, ScanDown} {
-		w.line(
-			`extern "C" __global__ void __launch_bounds__(%d) %s%s(%s *sums, %s *totals, unsigned long long n) {`,
-			BlockThreads,
-			t.Name,
-			name,
-			typ,
-			typ,
-		)
-		w.line("const unsigned lane = threadIdx.x & 31u, warp = threadIdx.x >> 5;")
-		head()
-		w.line("#pragma unroll")
-		w.line("for (int k = 0; k < %d; k++) own[k] = base + k < n ? sums[base + k] : none;", ir.ScanThread)
-		w.WriteString(scanText)
-		if name == ScanUp {
-			total()
-			w.line("}")
-		} else {
-			result("sums[base + k] = v;")
-		}
-		kernel(name)
+	w.line("__syncthreads();")
+	w.line("if (cur < tiles) {")
+	w.line("T all = none;")
+	w.line("#pragma unroll")
+	w.line("for (unsigned v = 0; v < %du; v++) {", ir.ScanWarps)
+	w.line("if (v == warp) before = all;")
+	w.line("all = x_add(all, x_warps[v]);")
+	w.line("}")
+	w.line("if (threadIdx.x == 0) {")
+	w.line("x_publish(state + cur, all);")
+	w.line("x_next = ticket;")
+	w.line("}")
+	w.line("if (warp == 0) x_upward(state, cur, tiles, all);")
+	w.line("}")
+	waits := "mid"
+	if direct {
+		waits = "cur"
 	}
+	w.line("if (%s < tiles && warp == %du) {", waits, ir.ScanWarps-1)
+	w.line("const T sum = x_before(state, %s, tiles, none);", waits)
+	w.line("if (lane == 0) x_prefix = sum;")
+	w.line("}")
+	w.line("__syncthreads();")
+	if direct {
+		w.line("{")
+		result("cur", "before", "own[u]")
+		w.line("}")
+	}
+	w.line("old = mid, before_old = before_mid;")
+	w.line("mid = cur, before_mid = before;")
+	w.line("if (cur < tiles) cur = x_next;")
+	w.line("}")
+	w.line("}")
 }
+
+// scanRows adds the elements of a warp: four in a row, the lanes of a row of vectors, and the rows.
+const scanRows = `      T left[8];
+#pragma unroll
+      for (int u = 0; u < 8; u++) {
+#pragma unroll
+        for (int k = 1; k < 4; k++) own[u].v[k] = x_add(own[u].v[k - 1], own[u].v[k]);
+        left[u] = own[u].v[3];
+      }
+#pragma unroll
+      for (int d = 1; d < 32; d *= 2) {
+#pragma unroll
+        for (int u = 0; u < 8; u++) {
+          const T v = __shfl_up_sync(0xffffffffu, left[u], d);
+          if (lane >= (unsigned)d) left[u] = x_add(v, left[u]);
+        }
+      }
+      T rows = none;
+#pragma unroll
+      for (int u = 0; u < 8; u++) {
+        const T row = __shfl_sync(0xffffffffu, left[u], 31);
+        T v = __shfl_up_sync(0xffffffffu, left[u], 1);
+        if (lane == 0) v = none;
+        v = x_add(rows, v);
+        rows = x_add(rows, row);
+#pragma unroll
+        for (int k = 0; k < 4; k++) own[u].v[k] = x_add(v, own[u].v[k]);
+      }
+      if (lane == 0) x_warps[warp] = rows;
+`

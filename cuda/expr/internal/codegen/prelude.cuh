@@ -1,5 +1,8 @@
 // Operations of generated kernels, to the bits of elementary.go. It includes no header.
 typedef unsigned long long u64;
+#ifndef X_DYNAMIC
+#define X_DYNAMIC(name) extern __shared__ __align__(16) unsigned name[]
+#endif
 template <class T> struct alignas(4 * sizeof(T)) Four { T v[4]; };
 
 __device__ __forceinline__ float x_bits(unsigned v) { return __uint_as_float(v); }
@@ -146,6 +149,7 @@ template <class T> __device__ __forceinline__ void x_store4(T *p, const Four<T> 
     if (k < m) p[k] = f.v[k];
 }
 __device__ __forceinline__ bool x_aligned(const void *p, unsigned bytes) { return ((u64)p & (bytes - 1)) == 0; }
+__device__ __forceinline__ int x_rest(unsigned n, unsigned e) { return e >= n ? 0 : n - e < 4 ? (int)(n - e) : 4; }
 __device__ __forceinline__ int x_left(u64 n, u64 e) { return e >= n ? 0 : n - e < 4 ? (int)(n - e) : 4; }
 
 struct x_sums {
@@ -204,31 +208,82 @@ template <class F, class T> __device__ T x_merge(T *p, u64 m, T none, T *part) {
   __syncthreads();
   return all;
 }
-// x_before returns the number of elements that the tiles before this one keep: a look-back over the states of the
-// tiles, which are 2^62 + own number, or 2^63 + number of all up to there. Warp 0 calls it.
-__device__ __forceinline__ u64 x_before(volatile u64 *state, u64 tile, unsigned total) {
+// Sums over tiles have a fixed order, so that blocks need not wait for each other in a row. Level 0 has a state for
+// each tile, and each state of a level above is the sum of 32 states of the level below, which 32 lanes add by
+// distances of 1, 2, 4, 8 and 16. The levels lie behind each other in memory. A state is 0 until it is known, and then
+// has bit 63 and the value.
+__device__ __forceinline__ u64 x_add(u64 a, u64 b) { return a + b; }
+__device__ __forceinline__ u64 x_raw(u64 v) { return v; }
+__device__ __forceinline__ u64 x_raw(unsigned v) { return v; }
+__device__ __forceinline__ u64 x_raw(int v) { return (unsigned)v; }
+__device__ __forceinline__ u64 x_raw(float v) { return x_word(v); }
+__device__ __forceinline__ void x_get(u64 s, u64 &v) { v = s & ~(1ull << 63); }
+__device__ __forceinline__ void x_get(u64 s, unsigned &v) { v = (unsigned)s; }
+__device__ __forceinline__ void x_get(u64 s, int &v) { v = (int)(unsigned)s; }
+__device__ __forceinline__ void x_get(u64 s, float &v) { v = x_bits((unsigned)s); }
+// x_publish makes a state known. One thread calls it.
+template <class T> __device__ __forceinline__ void x_publish(volatile u64 *state, T v) {
+  *state = 1ull << 63 | x_raw(v);
+}
+template <class T> __device__ __forceinline__ T x_await(volatile u64 *state, u64 seen) {
+  while (!(seen >> 63)) {
+    __nanosleep(20);
+    seen = *state;
+  }
+  T v;
+  x_get(seen, v);
+  return v;
+}
+// x_steps adds to each lane the lanes before it.
+template <class T> __device__ __forceinline__ T x_steps(T v) {
   const unsigned lane = threadIdx.x & 31u;
-  const u64 some = 1ull << 62, all = 2ull << 62;
-  if (tile == 0) {
-    if (lane == 0) state[0] = all | total;
-    return 0;
-  }
-  if (lane == 0) state[tile] = some | total;
-  u64 before = 0;
-  for (long long from = (long long)tile - 1;; from -= 32) {
-    const long long i = from - (long long)lane;
-    u64 s;
-    do {
-      s = i >= 0 ? state[i] : all;
-    } while (__ballot_sync(0xffffffffu, (s >> 62) == 0) != 0);
-    const unsigned ends = __ballot_sync(0xffffffffu, (s >> 63) != 0);
-    const unsigned first = ends ? (unsigned)__ffs((int)ends) - 1u : 31u;
-    u64 v = lane <= first ? s & (some - 1) : 0;
 #pragma unroll
-    for (int d = 16; d > 0; d /= 2) v += __shfl_down_sync(0xffffffffu, v, d);
-    before += __shfl_sync(0xffffffffu, v, 0);
-    if (ends) break;
+  for (int d = 1; d < 32; d *= 2) {
+    const T t = __shfl_up_sync(0xffffffffu, v, d);
+    if (lane >= (unsigned)d) v = x_add(t, v);
   }
-  if (lane == 0) state[tile] = all | (before + total);
-  return before;
+  return v;
+}
+// x_upward publishes the sums of the groups that end with a tile. A warp calls it after the tile is published. It waits
+// for earlier tiles of the group only.
+template <class T> __device__ __noinline__ void x_upward(volatile u64 *state, u64 tile, u64 tiles, T own) {
+  const unsigned lane = threadIdx.x & 31u;
+  for (u64 n = tiles; (tile & 31u) == 31u; tile >>= 5) {
+    T v = own;
+    if (lane < 31u) v = x_await<T>(state + (tile - 31u + lane), 0);
+    __syncwarp();
+    own = __shfl_sync(0xffffffffu, x_steps(v), 31);
+    state += n;
+    n = (n + 31u) >> 5;
+    if (lane == 0) x_publish(state + (tile >> 5), own);
+  }
+}
+// x_before returns the sum of all tiles before a tile, for which it waits. A warp calls it. Neither is inlined, so that
+// the loop around them has the registers.
+template <class T> __device__ __noinline__ T x_before(volatile u64 *state, u64 tile, u64 tiles, T none) {
+  const unsigned lane = threadIdx.x & 31u;
+  u64 seen[3] = {0, 0, 0}; // the first levels are read at once
+  volatile u64 *level = state;
+  u64 at = tile, n = tiles;
+#pragma unroll
+  for (int l = 0; l < 3; l++) {
+    if (n > 1 && lane < (at & 31u)) seen[l] = level[at - (at & 31u) + lane];
+    level += n;
+    n = (n + 31u) >> 5;
+    at >>= 5;
+  }
+  T sum = none;
+  level = state, at = tile, n = tiles;
+#pragma unroll
+  for (int l = 0; l < 8; l++) {
+    if (n <= 1) break;
+    T v = none;
+    if (lane < (at & 31u)) v = x_await<T>(level + (at - (at & 31u) + lane), l < 3 ? seen[l < 3 ? l : 0] : 0);
+    __syncwarp();
+    sum = x_add(__shfl_sync(0xffffffffu, x_steps(v), 31), sum);
+    level += n;
+    n = (n + 31u) >> 5;
+    at >>= 5;
+  }
+  return sum;
 }

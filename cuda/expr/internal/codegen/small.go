@@ -2,16 +2,39 @@ package codegen
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/exoswarm/exoswarm/cuda/expr/ir"
 )
 
-// smallKernel writes products by small matrices: a thread has a row, and keeps its values in
-// registers; the matrices are in shared memory. All loops over a row have constant bounds and are
+// smallRows returns the rows of a thread of a kernel of small products. Each element of a matrix is
+// read from shared memory once for all rows of a thread, which is what bounds the kernel with one row;
+// the values of two rows must fit the registers.
+func (w *writer) smallRows() int {
+	live := int64(0)
+	for _, n := range w.t.Inside {
+		all := n.Width
+		for i, a := range n.Args {
+			if n.Op != ir.OpMatMul || i == 0 {
+				all += a.Width
+			}
+		}
+		live = max(live, all)
+	}
+	if live > 64 || len(w.t.Inside) > 16 {
+		return 1
+	}
+	return 2
+}
+
+// smallKernel writes products by small matrices: a thread has one or two rows, and keeps their values
+// in registers; the matrices are in shared memory. All loops over a row have constant bounds and are
 // unrolled, because only then are arrays registers.
 func (w *writer) smallKernel() {
 	t := w.t
+	count := w.smallRows()
+	w.shape.Tile = int64(BlockThreads * count)
 	w.begin(t.Name, t.Reads, t.Roots, "unsigned long long rows")
 	// All threads of a block read the same matrices.
 	var factors []*ir.Node
@@ -27,10 +50,54 @@ func (w *writer) smallKernel() {
 			fromStored(f.Type, fmt.Sprintf("x%d[i]", w.id(f))))
 	}
 	w.line("__syncthreads();")
-	w.line("const u64 row = (u64)blockIdx.x * %du + threadIdx.x;", BlockThreads)
-	w.line("if (row >= rows) return;")
-	w.row = "row"
-	// Rows of the inputs are loaded at once.
+	w.line("const u64 begin = (u64)blockIdx.x * %du + threadIdx.x;", BlockThreads*count)
+	w.line("if (begin >= rows) return;")
+	// Each row has names of its own. A row behind the end is computed as the last one, and not stored.
+	bound := make([]map[*ir.Node]string, count)
+	for r := range bound {
+		bound[r] = maps.Clone(w.bound)
+	}
+	each := func(f func(r int)) {
+		for r := range count {
+			w.row, w.suffix, w.bound = fmt.Sprintf("row%d", r), fmt.Sprintf("_%d", r), bound[r]
+			f(r)
+		}
+	}
+	each(func(r int) {
+		at := fmt.Sprintf("begin + %du", r*BlockThreads)
+		w.line("const u64 row%d = %s < rows ? %s : rows - 1;", r, at, at)
+		w.loadRow()
+	})
+	// Values are computed in the order of the graph, each as an array of registers, or as one
+	// register if a row has one element.
+	for _, n := range t.Inside {
+		switch {
+		case n.Op == ir.OpMatMul:
+			w.productRow(n, each)
+		case n.Op.Leaf():
+		case n.Width == 1 && w.single(n):
+			each(func(int) {
+				w.flat, w.col = w.row, "0"
+				w.value(n)
+			})
+		default:
+			each(func(int) { w.elementRow(n) })
+		}
+	}
+	// Rows are stored as vectors where they are aligned.
+	each(func(r int) {
+		w.line("if (begin + %du < rows) {", r*BlockThreads)
+		for _, n := range t.Roots {
+			w.storeRow(n)
+		}
+		w.line("}")
+	})
+	w.line("}")
+}
+
+// loadRow loads the present row of each input of rows.
+func (w *writer) loadRow() {
+	t := w.t
 	for _, n := range t.Reads {
 		if n.Width == 1 || n.Lead != t.Lead || !w.elementwise(n) {
 			continue
@@ -38,57 +105,35 @@ func (w *writer) smallKernel() {
 		if len(t.Inside) == 1 && n.Width*t.Roots[0].Width > 1024 {
 			continue // read element by element
 		}
-		w.line("%s i%d[%d];", inRegister[n.Type], w.id(n), n.Width)
+		name := fmt.Sprintf("i%d%s", w.id(n), w.suffix)
+		w.line("%s %s[%d];", inRegister[n.Type], name, n.Width)
 		w.line("{")
 		w.line("const bool vec = %d %% 4 == 0 && x_aligned(x%d, %d);", n.Width, w.id(n), 4*n.Type.Bytes())
 		w.line("#pragma unroll")
 		w.line("for (int j = 0; j < %d; j += 4) {", n.Width)
-		w.line(
-			"const Four<%s> f = x_load4(x%d + row * %dull + j, vec, %d - j);",
-			stored[n.Type],
-			w.id(n),
-			n.Width,
-			n.Width,
-		)
+		w.line("const Four<%s> f = x_load4(x%d + %s * %dull + j, vec, %d - j);", stored[n.Type], w.id(n), w.row,
+			n.Width, n.Width)
 		w.line("#pragma unroll")
-		w.line(
-			"for (int k = 0; k < 4; k++) if (j + k < %d) i%d[j + k] = %s;",
-			n.Width,
-			w.id(n),
-			fromStored(n.Type, "f.v[k]"),
-		)
+		w.line("for (int k = 0; k < 4; k++) if (j + k < %d) %s[j + k] = %s;", n.Width, name,
+			fromStored(n.Type, "f.v[k]"))
 		w.line("}")
 		w.line("}")
-		w.bound[n], w.arrays[n] = fmt.Sprintf("i%d", w.id(n)), true
+		w.bound[n], w.arrays[n] = name, true
 	}
-	// Values are computed in the order of the graph, each as an array of registers, or as one
-	// register if a row has one element.
-	for _, n := range t.Inside {
-		if n.Width == 1 && n.Op != ir.OpMatMul && !n.Op.Leaf() && w.single(n) {
-			w.flat, w.col = "row", "0"
-			w.value(n)
-			continue
-		}
-		if n.Op == ir.OpMatMul {
-			w.productRow(n)
-		} else if !n.Op.Leaf() {
-			w.elementRow(n)
-		}
-	}
-	// Rows are stored as vectors where they are aligned.
-	for _, r := range t.Roots {
-		w.line("{")
-		w.line("const bool vec = %d %% 4 == 0 && x_aligned(y%d, %d);", r.Width, w.id(r), 4*r.Type.Bytes())
-		w.line("#pragma unroll")
-		w.line("for (int j = 0; j < %d; j += 4) {", r.Width)
-		w.line("Four<%s> f;", stored[r.Type])
-		w.line("#pragma unroll")
-		w.line("for (int k = 0; k < 4; k++) if (j + k < %d) f.v[k] = %s;", r.Width,
-			toStored(r.Type, w.rowElement(r, "j + k")))
-		w.line("x_store4(y%d + row * %dull + j, f, vec, %d - j);", w.id(r), r.Width, r.Width)
-		w.line("}")
-		w.line("}")
-	}
+}
+
+// storeRow stores the present row of a root.
+func (w *writer) storeRow(n *ir.Node) {
+	w.line("{")
+	w.line("const bool vec = %d %% 4 == 0 && x_aligned(y%d, %d);", n.Width, w.id(n), 4*n.Type.Bytes())
+	w.line("#pragma unroll")
+	w.line("for (int j = 0; j < %d; j += 4) {", n.Width)
+	w.line("Four<%s> f;", stored[n.Type])
+	w.line("#pragma unroll")
+	w.line("for (int k = 0; k < 4; k++) if (j + k < %d) f.v[k] = %s;", n.Width,
+		toStored(n.Type, w.rowElement(n, "j + k")))
+	w.line("x_store4(y%d + %s * %dull + j, f, vec, %d - j);", w.id(n), w.row, n.Width, n.Width)
+	w.line("}")
 	w.line("}")
 }
 
@@ -109,47 +154,51 @@ func (w *writer) rowElement(n *ir.Node, j string) string {
 		}
 		return fmt.Sprintf("%s[%s]", name, j)
 	}
-	w.flat, w.col = "row", "("+j+")"
+	w.flat, w.col = w.row, "("+j+")"
 	if n.Op == ir.OpInput || w.l.Kept[n] && !slices.Contains(w.t.Roots, n) {
-		index := "row"
+		index := w.row
 		switch {
 		case n.Scalar():
 			index = "0"
 		case n.Lead == 0:
 			index = j
 		case n.Width > 1:
-			index = fmt.Sprintf("row * %dull + %s", n.Width, j)
+			index = fmt.Sprintf("%s * %dull + %s", w.row, n.Width, j)
 		}
 		return fromStored(n.Type, fmt.Sprintf("x%d[%s]", w.id(n), index))
 	}
 	return w.expression(n)
 }
 
-// productRow writes the product of a row and a matrix: sums by fused additions, from the first, as
-// package interpret adds them.
-func (w *writer) productRow(n *ir.Node) {
+// productRow writes the products of the rows and a matrix: sums by fused additions, from the first, as
+// package interpret adds them. each calls a function for each row.
+func (w *writer) productRow(n *ir.Node, each func(func(r int))) {
 	a, b := n.Args[0], n.Args[1]
-	w.line("float p%d[%d];", w.id(n), n.Width)
-	w.line("#pragma unroll")
-	w.line("for (int j = 0; j < %d; j++) p%d[j] = 0.0f;", n.Width, w.id(n))
+	var names []string
+	each(func(int) {
+		name := fmt.Sprintf("p%d%s", w.id(n), w.suffix)
+		names = append(names, name)
+		w.line("float %s[%d];", name, n.Width)
+		w.line("#pragma unroll")
+		w.line("for (int j = 0; j < %d; j++) %s[j] = 0.0f;", n.Width, name)
+	})
 	if !w.arrays[a] && a.Width*n.Width > 1024 {
-		w.line("#pragma unroll 4") // the row comes of memory, so that the loop needs no registers for it
+		w.line("#pragma unroll 4") // the row comes from memory, so that the loop needs no registers for it
 	} else {
 		w.line("#pragma unroll")
 	}
 	w.line("for (int i = 0; i < %d; i++) {", a.Width)
-	w.line("const float v = %s;", w.rowElement(a, "i"))
+	each(func(r int) { w.line("const float f%d = %s;", r, w.rowElement(a, "i")) })
 	w.line("#pragma unroll")
-	w.line(
-		"for (int j = 0; j < %d; j++) p%d[j] = __fmaf_rn(v, m%d[i * %d + j], p%d[j]);",
-		n.Width,
-		w.id(n),
-		w.id(b),
-		n.Width,
-		w.id(n),
-	)
+	w.line("for (int j = 0; j < %d; j++) {", n.Width)
+	w.line("const float g = m%d[i * %d + j];", w.id(b), n.Width)
+	for r, name := range names {
+		w.line("%s[j] = __fmaf_rn(f%d, g, %s[j]);", name, r, name)
+	}
 	w.line("}")
-	w.bound[n], w.arrays[n] = fmt.Sprintf("p%d", w.id(n)), true
+	w.line("}")
+	each(func(r int) { w.bound[n] = names[r] })
+	w.arrays[n] = true
 }
 
 // elementRow writes an element-wise operation on a row, element by element.
@@ -158,7 +207,8 @@ func (w *writer) elementRow(n *ir.Node) {
 	for i, a := range n.Args {
 		v[i] = w.rowElement(a, "j")
 	}
-	w.line("%s r%d[%d];", inRegister[n.Type], w.id(n), n.Width)
+	name := fmt.Sprintf("r%d%s", w.id(n), w.suffix)
+	w.line("%s %s[%d];", inRegister[n.Type], name, n.Width)
 	w.line("#pragma unroll")
 	w.line("for (int j = 0; j < %d; j++) {", n.Width)
 	names := make([]string, len(v))
@@ -168,7 +218,7 @@ func (w *writer) elementRow(n *ir.Node) {
 	}
 	text := ""
 	if len(names) == 0 { // an index or a random number
-		w.flat, w.col = "row", "j"
+		w.flat, w.col = w.row, "j"
 		text = w.expression(n)
 	} else {
 		text = operation(n, names)
@@ -176,7 +226,7 @@ func (w *writer) elementRow(n *ir.Node) {
 			text = "(" + text + ") & 0xffu"
 		}
 	}
-	w.line("r%d[j] = %s;", w.id(n), text)
+	w.line("%s[j] = %s;", name, text)
 	w.line("}")
-	w.bound[n], w.arrays[n] = fmt.Sprintf("r%d", w.id(n)), true
+	w.bound[n], w.arrays[n] = name, true
 }

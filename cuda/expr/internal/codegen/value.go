@@ -84,7 +84,7 @@ func (w *writer) value(n *ir.Node) string {
 		return name
 	}
 	text := w.expression(n)
-	name := fmt.Sprintf("v%d", w.id(n))
+	name := fmt.Sprintf("v%d%s", w.id(n), w.suffix)
 	w.line("const %s %s = %s;", inRegister[n.Type], name, text)
 	w.bound[n] = name
 	return name
@@ -129,7 +129,7 @@ func (w *writer) expression(n *ir.Node) string {
 func (w *writer) gather(n *ir.Node) string {
 	t := n.Args[0]
 	i := w.value(n.Args[1])
-	name := fmt.Sprintf("g%d", w.id(n))
+	name := fmt.Sprintf("g%d%s", w.id(n), w.suffix)
 	if n.Args[1].Type == ir.I32 {
 		w.line("const u64 %s = %s < 0 ? 0ull : (u64)%s;", name, i, i)
 	} else {

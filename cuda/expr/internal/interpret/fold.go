@@ -103,78 +103,103 @@ func foldPartials(t ir.Type, f ir.Fold, v []uint32) uint32 {
 	return v[0]
 }
 
-// scanSums puts the sums of elements and all before them into out, which may be v. The sums of
-// tiles are scanned in the same way, and the sum of all tiles before is added to each element from
-// the left.
+// scanSums puts the sums of elements and all before them into out, which may be v, in the order of
+// ir.ScanTile.
 func scanSums(t ir.Type, v, out []uint32) {
 	add := folder(t, ir.FoldSum)
 	none := ir.Identity(t, ir.FoldSum)
-	var totals []uint32
+	// levels has the sums of tiles, then those of groups, up to one.
+	levels := [][]uint32{nil}
+	before := make([]uint32, (len(v)+ir.ScanWarp-1)/ir.ScanWarp) // of the warps of the same tile before a warp
 	for from := 0; from < len(v); from += ir.ScanTile {
-		totals = append(totals, scanOne(t, add, none, v[from:min(from+ir.ScanTile, len(v))], nil))
+		sum := none
+		for at := from; at < min(from+ir.ScanTile, len(v)); at += ir.ScanWarp {
+			before[at/ir.ScanWarp] = sum
+			end := min(at+ir.ScanWarp, len(v))
+			sum = add(sum, scanWarp(add, none, v[at:end], out[at:end]))
+		}
+		levels[0] = append(levels[0], sum)
 	}
-	// Afterwards totals has the sum of each tile and all before it.
-	if len(totals) > 1 {
-		scanSums(t, totals, totals)
+	for below := levels[0]; len(below) > 1; below = levels[len(levels)-1] {
+		var sums []uint32
+		for from := 0; from < len(below); from += ir.ScanFanout {
+			sums = append(sums, scanGroup(add, none, below[from:min(from+ir.ScanFanout, len(below))]))
+		}
+		levels = append(levels, sums)
 	}
-	for tile := range totals {
-		from := tile * ir.ScanTile
-		part := out[from:min(from+ir.ScanTile, len(v))]
-		scanOne(t, add, none, v[from:from+len(part)], part)
-		if tile > 0 {
-			carry := totals[tile-1]
-			for i := range part {
-				part[i] = add(carry, part[i])
+	for tile := range levels[0] {
+		carry := none
+		at := tile
+		for _, level := range levels {
+			if len(level) > 1 {
+				carry = add(scanGroup(add, none, level[at-at%ir.ScanFanout:at]), carry)
 			}
+			at /= ir.ScanFanout
+		}
+		from := tile * ir.ScanTile
+		for i := from; i < min(from+ir.ScanTile, len(v)); i++ {
+			out[i] = add(add(carry, before[i/ir.ScanWarp]), out[i])
 		}
 	}
 }
 
-// scanOne scans one tile into out, unless that is nil, and returns its sum. The order is that of
-// ir.ScanTile: the elements of a thread one by one, those of a warp by doubling distances, and the
-// warps one by one.
-func scanOne(t ir.Type, add func(a, b uint32) uint32, none uint32, v, out []uint32) uint32 {
-	var local [ir.ScanTile]uint32
-	var warps [ir.ScanWarps]uint32
-	for w := range ir.ScanWarps {
-		var sums [32]uint32
-		for l := range sums {
+// scanGroup returns the sum of at most 32 values, which are added by doubling distances.
+func scanGroup(add func(a, b uint32) uint32, none uint32, v []uint32) uint32 {
+	var lanes [ir.ScanFanout]uint32
+	for l := range lanes {
+		lanes[l] = none
+	}
+	copy(lanes[:], v)
+	return scanLanes(add, lanes)[ir.ScanFanout-1]
+}
+
+// scanLanes adds to each lane those before it: the lane at each distance, all at once.
+func scanLanes(add func(a, b uint32) uint32, sums [32]uint32) [32]uint32 {
+	for d := 1; d < 32; d *= 2 {
+		before := sums
+		for l := d; l < 32; l++ {
+			sums[l] = add(before[l-d], before[l])
+		}
+	}
+	return sums
+}
+
+// scanWarp scans the elements of a warp into out, and returns their sum.
+func scanWarp(add func(a, b uint32) uint32, none uint32, v, out []uint32) uint32 {
+	rows := none
+	for from := 0; from < ir.ScanWarp; from += 128 {
+		var local [128]uint32
+		var lanes [32]uint32
+		for l := range lanes {
 			sum := none
-			for k := range ir.ScanThread {
-				i := (w*32+l)*ir.ScanThread + k
-				if i < len(v) {
-					sum = add(sum, v[i])
+			for k := range 4 {
+				x := none
+				if i := from + 4*l + k; i < len(v) {
+					x = v[i]
 				}
-				local[i] = sum
+				if k == 0 {
+					sum = x
+				} else {
+					sum = add(sum, x)
+				}
+				local[4*l+k] = sum
 			}
-			sums[l] = sum
+			lanes[l] = sum
 		}
-		// Each lane adds the sum of the lane at the distance before it, all at once.
-		for d := 1; d < 32; d *= 2 {
-			before := sums
-			for l := d; l < 32; l++ {
-				sums[l] = add(before[l-d], before[l])
+		lanes = scanLanes(add, lanes)
+		for l := range lanes {
+			left := none
+			if l > 0 {
+				left = lanes[l-1]
 			}
-		}
-		// The sums of the lanes before a thread are added to each of its elements.
-		for l := 31; l > 0; l-- {
-			for k := range ir.ScanThread {
-				local[(w*32+l)*ir.ScanThread+k] = add(sums[l-1], local[(w*32+l)*ir.ScanThread+k])
-			}
-		}
-		warps[w] = sums[31]
-	}
-	sum := none
-	for w := range ir.ScanWarps {
-		for i := range 32 * ir.ScanThread {
-			if at := w*32*ir.ScanThread + i; at < len(out) {
-				out[at] = local[at]
-				if w > 0 {
-					out[at] = add(sum, local[at])
+			left = add(rows, left)
+			for k := range 4 {
+				if i := from + 4*l + k; i < len(out) {
+					out[i] = add(left, local[4*l+k])
 				}
 			}
 		}
-		sum = add(sum, warps[w])
+		rows = add(rows, lanes[31])
 	}
-	return sum
+	return rows
 }

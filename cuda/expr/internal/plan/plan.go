@@ -22,7 +22,7 @@ const (
 	KindMap     Kind = iota + 1 // element-wise results, and folds of all elements
 	KindRows                    // folds of rows, with element-wise results of them
 	KindCompact                 // filtered values of one predicate
-	KindScan                    // sums of all elements before each: several kernels
+	KindScan                    // sums of all elements before each
 	KindSmall                   // small products of rows, with element-wise operations around them
 	KindGemm                    // a product that the library of the device computes
 )
@@ -32,7 +32,7 @@ func (k Kind) String() string {
 	return [...]string{"map", "rows", "filter", "scan", "small product", "product"}[k-1]
 }
 
-// Part is one kernel of a plan, or the few kernels of a scan. Its domain is what the threads of the
+// Part is one kernel of a plan. Its domain is what the threads of the
 // kernel are spread over: the rows of one symbol with the elements of a row.
 type Part struct {
 	Kind   Kind
@@ -43,10 +43,20 @@ type Part struct {
 	Inside []*ir.Node // computed here, arguments first, the roots among them
 	After  []*ir.Node // scalars that the last block computes of the folds of this part
 	Cost   Cost
-	// Name is what the names of the kernels begin with, and Sources are their texts by the ending
-	// behind it. The caller of New sets them, and no method of Plan reads them.
-	Name    string
-	Sources map[string]string
+	// Name is the name of the kernel, Source its text, and Shape how it is launched. The caller of New
+	// sets them, and no method of Plan reads them.
+	Name, Source string
+	Shape        Shape
+}
+
+// Shape is how a kernel is launched. Filters and scans have any number of blocks, which take tiles by
+// a counter; they are fastest with as many blocks as the device runs at a time.
+type Shape struct {
+	Threads int // of a block
+	Shared  int // bytes of dynamic shared memory of a block
+	// Tile is the number of elements that a block of a filter or a scan computes at a time, the number
+	// of rows of a block of small products, and 0 for other kinds.
+	Tile int64
 }
 
 // Plan is how a program is executed: parts in an order in which all they read is there. New makes

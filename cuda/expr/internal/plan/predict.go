@@ -73,14 +73,21 @@ func predict(m *cost.Model, t *Part, lengths []int64) Cost {
 		c.ops += w * count
 	}
 	for _, n := range t.Roots {
-		written += size(n)
-	}
-	if t.Kind == KindScan {
-		c.Bytes *= 2
+		if t.Kind == KindCompact { // half of the elements, for want of anything better
+			written += 0.5 * elements * float64(n.Type.Bytes())
+		} else {
+			written += size(n)
+		}
 	}
 	rate := m.Read
 	if written > 0.1*c.Bytes {
 		rate = m.Copy
+	}
+	switch t.Kind { // their blocks wait for each other
+	case KindCompact:
+		rate *= 0.78
+	case KindScan:
+		rate *= 0.95
 	}
 	c.Bytes += written
 	if c.Bytes < m.L2 {

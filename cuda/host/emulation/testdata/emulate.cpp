@@ -1,4 +1,4 @@
-// Runs an observe kernel on the CPU: a thread of the operating system for each thread of a block, block after block.
+// Runs an observe kernel on the CPU: a fiber for each thread of a block, block after block (fibers.hpp).
 // It is for tests on machines without a GPU: the kernel's own text is compiled, so its arithmetic, its indexing and its
 // synchronisation are what is tested. Compile with -ffp-contract=off, -DKERNEL_FILE="..." and -DKERNEL=name.
 //
@@ -9,23 +9,14 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <pthread.h>
-#include <thread>
 #include <vector>
-
-struct Index {
-  unsigned x;
-};
-static thread_local Index threadIdx;
-static Index blockIdx, blockDim;
-static pthread_barrier_t barrier;
 
 #define __device__
 #define __global__
 #define __forceinline__ inline
 #define __launch_bounds__(n)
 #define __shared__ static
-static inline void __syncthreads() { pthread_barrier_wait(&barrier); }
+static inline void __syncthreads() { fibers::wait_block(); }
 static inline float __fadd_rn(float a, float b) { return a + b; }
 static inline float __fsub_rn(float a, float b) { return a - b; }
 static inline float __fmul_rn(float a, float b) { return a * b; }
@@ -69,31 +60,27 @@ template <class T> static inline T __shfl_down_sync(unsigned, T v, unsigned d) {
 
 #include KERNEL_FILE
 
+static uint64_t head[15];
+static std::vector<std::vector<uint64_t>> buffers; // of uint64, for the alignment
+
+static void launch() {
+  auto at = [&](int i) { return (void *)buffers[i].data(); };
+  // Frames in host memory are the same.
+  KERNEL((unsigned char *)at(0), head[2], (unsigned *)at(1), (unsigned *)at(2), (float *)at(3), (Run *)at(4),
+         (long long *)at(5), (float *)at(6), (float *)at(7), (unsigned *)at(8), (unsigned *)at(9), (unsigned *)at(10),
+         (unsigned long long *)at(11), (unsigned char *)at(0));
+}
+
 int main(int, char **argv) {
   FILE *f = fopen(argv[1], "r+b");
   if (!f) return 1;
-  uint64_t head[15];
   if (fread(head, 8, 15, f) != 15) return 1;
-  std::vector<std::vector<uint64_t>> buffers; // of uint64, for the alignment
   for (int i = 3; i < 15; i++) {
     buffers.emplace_back(head[i] / 8 + 1);
     if (head[i] && fread(buffers.back().data(), 1, head[i], f) != head[i]) return 1;
   }
-  auto at = [&](int i) { return (void *)buffers[i].data(); };
-  blockDim.x = head[0];
-  pthread_barrier_init(&barrier, nullptr, blockDim.x);
-  for (blockIdx.x = 0; blockIdx.x < head[1]; blockIdx.x++) {
-    std::vector<std::thread> threads;
-    for (unsigned t = 0; t < blockDim.x; t++)
-      threads.emplace_back([&, t] {
-        threadIdx.x = t;
-        KERNEL((unsigned char *)at(0), head[2], (unsigned *)at(1), (unsigned *)at(2), (float *)at(3), (Run *)at(4),
-               (long long *)at(5), (float *)at(6), (float *)at(7), (unsigned *)at(8), (unsigned *)at(9),
-               // frames in host memory are the same
-               (unsigned *)at(10), (unsigned long long *)at(11), (unsigned char *)at(0));
-      });
-    for (auto &t : threads) t.join();
-  }
+  blockDim.x = head[0], gridDim.x = head[1];
+  for (blockIdx.x = 0; blockIdx.x < gridDim.x; blockIdx.x++) fibers::run(blockDim.x, launch);
   fseek(f, 15 * 8, SEEK_SET);
   for (int i = 0; i < 12; i++)
     if (head[i + 3] && fwrite(buffers[i].data(), 1, head[i + 3], f) != head[i + 3]) return 1;

@@ -1,103 +1,29 @@
-// Runs generated kernels on the CPU: the threads of a block are fibers of one thread, block after block. Compile with
-// -DKERNELS="...", a file that has the texts of the kernels and `table`, which names them.
+// Runs generated kernels on the CPU: the threads of a block are fibers of one thread, block after block (fibers.hpp).
+// Compile with -DKERNELS="...", a file that has the texts of the kernels and `table`, which names them.
 //
 // usage: emulate NAME FILE: reads uint64 words {threads, blocks, parameters}, then for each parameter {1 for memory,
 // bytes or value} and the bytes, runs the kernel and writes the file anew with what is in memory then. Memory ends at a
 // page that cannot be read.
 #include <math.h>
-#include <setjmp.h>
 #include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <ucontext.h>
-
-struct Index {
-  unsigned x, y, z;
-};
-static Index threadIdx, blockIdx, blockDim, gridDim;
 
 #define __device__
 #define __global__
 #define __forceinline__ inline
+#define __noinline__
 #define __launch_bounds__(...)
 #define __shared__ static
 #define __align__(n) __attribute__((aligned(n)))
+// Dynamic shared memory: as much as a block may have on any device.
+#define X_DYNAMIC(name) static unsigned name[57344] __attribute__((aligned(16)))
 
-namespace fibers {
-enum { most = 1024, stack = 128 << 10 };
-struct Fiber {
-  jmp_buf at;
-  bool done;
-};
-static Fiber all[most];
-static jmp_buf scheduler;
-static ucontext_t first;
-static unsigned count, running;
-static char *stacks;
-static void (*body)();
-static void yield() {
-  if (!_setjmp(all[running].at)) _longjmp(scheduler, 1);
-}
-struct Barrier {
-  unsigned arrived, generation;
-};
-static Barrier block, warps[32];
-static void wait(Barrier &b, unsigned members) {
-  const unsigned g = b.generation;
-  if (++b.arrived == members) {
-    b.arrived = 0;
-    b.generation++;
-    return;
-  }
-  for (unsigned spins = 0; b.generation == g; spins++) {
-    if (spins > 100000) {
-      fprintf(stderr, "a barrier that not all threads reach\n");
-      exit(3);
-    }
-    yield();
-  }
-}
-static void start() {
-  body();
-  all[running].done = true;
-  _longjmp(scheduler, 1);
-}
-static void run(unsigned n) {
-  count = n;
-  block = Barrier{};
-  memset(warps, 0, sizeof warps);
-  volatile bool begun[most] = {};
-  for (unsigned i = 0; i < n; i++) all[i].done = false;
-  for (volatile unsigned left = n; left > 0;) {
-    for (volatile unsigned i = 0; i < n; i++) {
-      if (all[i].done) continue;
-      running = i;
-      threadIdx.x = i;
-      if (!_setjmp(scheduler)) {
-        if (begun[i]) _longjmp(all[i].at, 1);
-        begun[i] = true;
-        ucontext_t c;
-        getcontext(&c);
-        c.uc_stack.ss_sp = stacks + (size_t)i * stack;
-        c.uc_stack.ss_size = stack;
-        c.uc_link = nullptr;
-        makecontext(&c, start, 0);
-        setcontext(&c);
-      }
-      if (all[i].done) left--;
-    }
-  }
-}
-} // namespace fibers
-
-static inline void __syncthreads() { fibers::wait(fibers::block, blockDim.x); }
-static inline void __syncwarp(unsigned = ~0u) {
-  const unsigned w = threadIdx.x / 32, left = blockDim.x - 32 * w;
-  fibers::wait(fibers::warps[w], left < 32 ? left : 32);
-}
+static inline void __syncthreads() { fibers::wait_block(); }
+static inline void __syncwarp(unsigned = ~0u) { fibers::wait_warp(); }
 static inline void __threadfence() {}
+static inline void __nanosleep(unsigned) {}
 static inline int __popc(unsigned v) { return __builtin_popcount(v); }
 static inline int __ffs(int v) { return __builtin_ffs(v); }
 template <class T> static inline T __ldcg(const T *p) { return *p; }
@@ -198,12 +124,9 @@ int main(int, char **argv) {
   }
   blockDim = Index{(unsigned)head[0], 1, 1};
   gridDim = Index{(unsigned)head[1], 1, 1};
-  fibers::stacks = (char *)mmap(nullptr, (size_t)fibers::most * fibers::stack, PROT_READ | PROT_WRITE,
-                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  fibers::body = launch;
   for (unsigned b = 0; b < gridDim.x; b++) {
     blockIdx = Index{b, 0, 0};
-    fibers::run(blockDim.x);
+    fibers::run(blockDim.x, launch);
   }
   rewind(f);
   fwrite(head, 8, 3, f);

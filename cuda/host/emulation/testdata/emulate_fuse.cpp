@@ -1,5 +1,5 @@
-// Runs a kernel of fusion or of agent-addressed swarms on the CPU: a thread of the operating system for each thread of
-// a block, block after block. It is for tests on machines without a GPU, as emulate_tally.cpp is for the tallies.
+// Runs a kernel of fusion or of agent-addressed swarms on the CPU: a fiber for each thread of a block, block after
+// block (fibers.hpp). It is for tests on machines without a GPU, as emulate_tally.cpp is for the tallies.
 // Compile with -DKERNEL_FILE="...", -DKERNEL=name and -DARGS=n, the number of its parameters.
 //
 // usage: emulate FILE: reads uint64 words {threads, blocks, parameters}, then for each parameter {1 for memory, bytes
@@ -10,16 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
-#include <pthread.h>
-#include <thread>
 #include <vector>
-
-struct Index {
-  unsigned x;
-};
-static thread_local Index threadIdx;
-static Index blockIdx, blockDim, gridDim;
-static pthread_barrier_t block_barrier, warp_barriers[32];
 
 #define __device__
 #define __global__
@@ -58,8 +49,8 @@ static inline float __fadd_rn(float a, float b) { return a + b; }
 static inline float __fsub_rn(float a, float b) { return a - b; }
 static inline void __threadfence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 static inline void __threadfence_system() { __threadfence(); }
-static inline void __syncthreads() { pthread_barrier_wait(&block_barrier); }
-static inline void warp_wait() { pthread_barrier_wait(&warp_barriers[threadIdx.x / 32]); }
+static inline void __syncthreads() { fibers::wait_block(); }
+static inline void warp_wait() { fibers::wait_warp(); }
 static inline void __syncwarp(unsigned) { warp_wait(); }
 static inline unsigned __umulhi(unsigned a, unsigned b) { return (unsigned)((unsigned long long)a * b >> 32); }
 static inline unsigned __byte_perm(unsigned a, unsigned b, unsigned s) {
@@ -176,11 +167,37 @@ struct Param {
   operator unsigned() const { return (unsigned)value; }
 };
 
+static std::vector<Param> p;
+
+static void launch() {
+#if ARGS == 2
+  KERNEL(p[0], p[1]);
+#elif ARGS == 5
+  KERNEL(p[0], p[1], p[2], p[3], p[4]);
+#elif ARGS == 6
+  KERNEL(p[0], p[1], p[2], p[3], p[4], p[5]);
+#elif ARGS == 10
+  KERNEL(p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7], p[8], p[9]);
+#elif ARGS == 11
+  KERNEL(p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7], p[8], p[9], p[10]);
+#elif ARGS == 12
+  KERNEL(p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7], p[8], p[9], p[10], p[11]);
+#elif ARGS == 13
+  KERNEL(p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7], p[8], p[9], p[10], p[11], p[12]);
+#elif ARGS == 14
+  KERNEL(p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7], p[8], p[9], p[10], p[11], p[12], p[13]);
+#elif ARGS == 15
+  KERNEL(p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7], p[8], p[9], p[10], p[11], p[12], p[13], p[14]);
+#else
+  KERNEL(p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7], p[8], p[9], p[10], p[11], p[12], p[13], p[14], p[15]);
+#endif
+}
+
 int main(int, char **argv) {
   FILE *f = fopen(argv[1], "r+b");
   uint64_t head[3];
   if (!f || fread(head, 8, 3, f) != 3) return 1;
-  std::vector<Param> p(head[2]);
+  p.resize(head[2]);
   for (auto &a : p) {
     uint64_t words[2];
     if (fread(words, 8, 2, f) != 2) return 1;
@@ -190,38 +207,7 @@ int main(int, char **argv) {
     if (a.value && fread(a.at.get(), 1, a.value, f) != a.value) return 1;
   }
   blockDim.x = head[0], gridDim.x = head[1];
-  pthread_barrier_init(&block_barrier, nullptr, blockDim.x);
-  for (unsigned w = 0; 32 * w < blockDim.x; w++)
-    pthread_barrier_init(&warp_barriers[w], nullptr, blockDim.x - 32 * w < 32 ? blockDim.x - 32 * w : 32);
-  for (blockIdx.x = 0; blockIdx.x < gridDim.x; blockIdx.x++) {
-    std::vector<std::thread> threads;
-    for (unsigned t = 0; t < blockDim.x; t++)
-      threads.emplace_back([&, t] {
-        threadIdx.x = t;
-#if ARGS == 2
-        KERNEL(p[0], p[1]);
-#elif ARGS == 5
-        KERNEL(p[0], p[1], p[2], p[3], p[4]);
-#elif ARGS == 6
-        KERNEL(p[0], p[1], p[2], p[3], p[4], p[5]);
-#elif ARGS == 10
-        KERNEL(p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7], p[8], p[9]);
-#elif ARGS == 11
-        KERNEL(p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7], p[8], p[9], p[10]);
-#elif ARGS == 12
-        KERNEL(p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7], p[8], p[9], p[10], p[11]);
-#elif ARGS == 13
-        KERNEL(p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7], p[8], p[9], p[10], p[11], p[12]);
-#elif ARGS == 14
-        KERNEL(p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7], p[8], p[9], p[10], p[11], p[12], p[13]);
-#elif ARGS == 15
-        KERNEL(p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7], p[8], p[9], p[10], p[11], p[12], p[13], p[14]);
-#else
-        KERNEL(p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7], p[8], p[9], p[10], p[11], p[12], p[13], p[14], p[15]);
-#endif
-      });
-    for (auto &t : threads) t.join();
-  }
+  for (blockIdx.x = 0; blockIdx.x < gridDim.x; blockIdx.x++) fibers::run(blockDim.x, launch);
   rewind(f);
   fwrite(head, 8, 3, f);
   for (auto &a : p) {

@@ -1,6 +1,6 @@
-// Runs a tally kernel on the CPU: a thread of the operating system for each thread of a block, block after block. It is
-// for tests on machines without a GPU, as emulate.cpp is for the cells. Compile with -DKERNEL_FILE="...", -DKERNEL=name
-// and -DPARAMS=number.
+// Runs a tally kernel on the CPU: a fiber for each thread of a block, block after block (fibers.hpp). It is for tests
+// on machines without a GPU, as emulate.cpp is for the cells. Compile with -DKERNEL_FILE="...", -DKERNEL=name and
+// -DPARAMS=number.
 //
 // usage: emulate FILE: reads uint64 words {threads, blocks, parameters}, then for each parameter {1 for memory, bytes
 // or value} and the bytes, runs the kernel and writes the file anew with what is in memory then.
@@ -9,18 +9,9 @@
 #include <cstdio>
 #include <cstring>
 #include <memory>
-#include <pthread.h>
 #include <cmath>
-#include <thread>
 #include <utility>
 #include <vector>
-
-struct Index {
-  unsigned x;
-};
-static thread_local Index threadIdx;
-static Index blockIdx, blockDim, gridDim;
-static pthread_barrier_t block_barrier, warp_barriers[32];
 
 #define __device__
 #define __global__
@@ -33,8 +24,8 @@ struct alignas(16) uint4 {
 static inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return {x, y, z, w}; }
 static inline void __threadfence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 static inline void __threadfence_system() { __threadfence(); }
-static inline void __syncthreads() { pthread_barrier_wait(&block_barrier); }
-static inline void __syncwarp(unsigned) { pthread_barrier_wait(&warp_barriers[threadIdx.x / 32]); }
+static inline void __syncthreads() { fibers::wait_block(); }
+static inline void __syncwarp(unsigned) { fibers::wait_warp(); }
 static inline int __popc(unsigned v) { return __builtin_popcount(v); }
 static inline int __ffs(unsigned v) { return __builtin_ffs((int)v); }
 template <class T> static inline T __ldcg(const T *p) { return __atomic_load_n(p, __ATOMIC_SEQ_CST); }
@@ -123,11 +114,13 @@ struct Param {
 
 template <size_t... I> static void call(const std::vector<Param> &p, std::index_sequence<I...>) { KERNEL(p[I]...); }
 
+static std::vector<Param> p;
+
 int main(int, char **argv) {
   FILE *f = fopen(argv[1], "r+b");
   uint64_t head[3];
   if (!f || fread(head, 8, 3, f) != 3) return 1;
-  std::vector<Param> p(head[2]);
+  p.resize(head[2]);
   for (auto &a : p) {
     uint64_t words[2];
     if (fread(words, 8, 2, f) != 2) return 1;
@@ -137,18 +130,8 @@ int main(int, char **argv) {
     if (a.value && fread(a.at.get(), 1, a.value, f) != a.value) return 1;
   }
   blockDim.x = head[0], gridDim.x = head[1];
-  pthread_barrier_init(&block_barrier, nullptr, blockDim.x);
-  for (unsigned w = 0; 32 * w < blockDim.x; w++)
-    pthread_barrier_init(&warp_barriers[w], nullptr, blockDim.x - 32 * w < 32 ? blockDim.x - 32 * w : 32);
-  for (blockIdx.x = 0; blockIdx.x < gridDim.x; blockIdx.x++) {
-    std::vector<std::thread> threads;
-    for (unsigned t = 0; t < blockDim.x; t++)
-      threads.emplace_back([&, t] {
-        threadIdx.x = t;
-        call(p, std::make_index_sequence<PARAMS>());
-      });
-    for (auto &t : threads) t.join();
-  }
+  for (blockIdx.x = 0; blockIdx.x < gridDim.x; blockIdx.x++)
+    fibers::run(blockDim.x, [] { call(p, std::make_index_sequence<PARAMS>()); });
   rewind(f);
   fwrite(head, 8, 3, f);
   for (auto &a : p) {
