@@ -31,22 +31,19 @@ func parseKey(text string, columns []string) (string, error) {
 		if given[i] {
 			return "", fmt.Errorf("column %s is named twice", columns[i])
 		}
-		value, quoted := after, false
+		given[i] = true
 		if prefix, err := strconv.QuotedPrefix(after); err == nil {
-			if value, err = strconv.Unquote(prefix); err != nil {
+			if values[i], err = strconv.Unquote(prefix); err != nil {
 				return "", err
 			}
-			rest, quoted = after[len(prefix):], true
+			rest = after[len(prefix):]
 		} else {
-			value, rest = after, ""
+			value, end := after, len(after)
 			if at := strings.IndexByte(after, ','); at >= 0 && len(columns) > 1 {
-				value, rest = after[:at], after[at:]
+				value, end = after[:at], at
 			}
+			values[i], rest = strings.TrimSpace(value), after[end:]
 		}
-		if !quoted {
-			value = strings.TrimSpace(value)
-		}
-		values[i], given[i] = value, true
 		if rest == "" {
 			break
 		}

@@ -298,8 +298,8 @@ func TestEntitySearch(t *testing.T) {
 		b.eval(`{ const i = document.querySelector("input[name=key]"); i.value = `+quote(text)+
 			`; i.dispatchEvent(new Event("input", {bubbles: true})); }`, nil)
 		section := `document.querySelector("section[aria-labelledby=entities]")`
-		b.until(status, section+`.querySelector("[role=status]").innerText.includes(`+quote(status)+`)`)
-		b.until(link, section+`.querySelector("tbody a").getAttribute("href") === `+quote(link))
+		b.until(status, section+`.querySelector("[role=status]")?.innerText.includes(`+quote(status)+`)`)
+		b.until(link, section+`.querySelector("tbody a")?.getAttribute("href") === `+quote(link))
 	}
 	find("pump-17", "11 of 300", "#/swarms/s1/shards/0/at/118/group/17")
 	find("pump-117", "1 of 300", "#/swarms/s1/shards/1/at/100/group/117")
