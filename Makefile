@@ -22,7 +22,7 @@ test-slice: ## what test-long adds to test: the full samples, and of the tests t
 	go run ./internal/longtests
 
 # A campaign consists of long tests.
-crash damage nab chaos recover recover-cluster recover-race lifecycle many soak mutate: export EXOSWARM_LONG = 1
+crash damage nab chaos recover recover-cluster recover-race recover-detectors lifecycle many soak mutate: export EXOSWARM_LONG = 1
 
 lint: ## format, import order and the short list of .golangci.yaml, for both builds
 	$(GOLANGCI) run --timeout 15m ./...
@@ -81,7 +81,11 @@ recover-cluster: ## 1,000 kill -9 and 200 SIGSTOP over ten seeds, of three NATS 
 	done
 
 recover-race: ## the slice of recover that the gate runs, with commands that are built with the race detector
-	go test -count=1 -timeout 10m -run '^TestRecovery$$' ./cmd/exoswarm -args -commands.race -recover.rows=240
+	go test -count=1 -timeout 10m -run '^(TestRecovery|TestDetectorRecovery)$$' ./cmd/exoswarm -args -commands.race -recover.rows=240 -detect.kills=3 -detect.rows=300
+
+.PHONY: recover-detectors
+recover-detectors: ## detectors over all kinds of sources under 60 kills of all processes, three minutes: nothing lost, nothing doubled, the same bits
+	go test -count=1 -v -timeout 2h -run '^TestDetectorRecovery$$' ./cmd/exoswarm -args -detect.kills=60 -detect.rows=6000 -detect.seed=$(SEED)
 
 LIFECYCLES ?= 200
 lifecycle: ## 2,000 sequences of deletions, creations, kills, restarts, partitions, empty stores and two data folders in one process, about an hour and a half, and LIFECYCLES of real processes, half an hour on two cores: no wrong state, no deaf agent

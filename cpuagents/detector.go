@@ -112,7 +112,8 @@ type DetectorProgress struct {
 	Returned uint64 `json:"returned,omitempty"`
 	// SourceFailures counts failed attempts to reach a source.
 	SourceFailures uint64 `json:"source_failures,omitempty"`
-	// LatencyP50 and LatencyP99 are milliseconds from reading a row to having its decision.
+	// LatencyP50 and LatencyP99 are milliseconds from the arrival of the first message of a document
+	// to the decisions of its rows.
 	LatencyP50 float64 `json:"latency_p50_ms"`
 	LatencyP99 float64 `json:"latency_p99_ms"`
 	// Waiting says what the detector waits for; empty if it works.
@@ -135,6 +136,7 @@ type detection struct {
 	readers []*source.LastingReader
 	trimmed uint64    // marks at the last trim of the journals
 	evict   *eviction // nil if entities keep their groups
+	looked  time.Time // for a later attempt
 
 	now      DetectorProgress
 	hist     *hdrhistogram.Histogram // microseconds
@@ -155,7 +157,16 @@ func (s *Streamer) HandleDetector(ctx context.Context, job jobs.Job, progress fu
 		hist:   hdrhistogram.New(1, int64(time.Hour/time.Microsecond), 3),
 		log:    newJobLogger(jobs.Logger(ctx)),
 	}
-	err := d.attempt(ctx, job)
+	// A job that is asked to finish before it has begun does so in order: the sinks get what an earlier
+	// attempt has left.
+	setup, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer cancel(nil)
+	defer context.AfterFunc(ctx, func() {
+		if cause := context.Cause(ctx); !errors.Is(cause, jobs.ErrFinish) {
+			cancel(cause)
+		}
+	})()
+	err := d.attempt(ctx, setup, job)
 	// A call that ctx ended says only that it was cancelled, and an attempt that was stopped between two
 	// batches ends without an error: the job is done only by ErrFinish or by the end of its sources.
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, jobs.ErrFinish) &&
@@ -172,8 +183,9 @@ func (s *Streamer) HandleDetector(ctx context.Context, job jobs.Job, progress fu
 	return &result, nil
 }
 
-// attempt executes the job. Mistakes are found before the swarm is made.
-func (d *detection) attempt(ctx context.Context, job jobs.Job) error {
+// attempt executes the job. Mistakes are found before the swarm is made. ctx is that of setup, which
+// a request to finish does not end; whole is that of the job.
+func (d *detection) attempt(whole, ctx context.Context, job jobs.Job) error {
 	if err := json.Unmarshal(job.Spec, &d.spec); err != nil {
 		return jobs.Errorf(jobs.CodeInvalid, "job %s: detector spec: %v", job.ID, err)
 	}
@@ -251,7 +263,7 @@ func (d *detection) attempt(ctx context.Context, job jobs.Job) error {
 			return err
 		}
 	}
-	return d.run(ctx)
+	return d.run(whole)
 }
 
 // maxEvictAfter is the largest time of an EvictSpec.

@@ -192,7 +192,9 @@ func (d *detection) tally(seq uint64, got *batch.Decisions) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for i := range got.Len() {
-		_ = d.hist.RecordValue(min(max((now-got.Read[i])/1000, 1), d.hist.HighestTrackableValue()))
+		took := now - got.Read[i]
+		_ = d.hist.RecordValue(min(max(took/1000, 1), d.hist.HighestTrackableValue()))
+		d.Metrics.detected(time.Duration(took))
 	}
 	if seq <= d.counted {
 		return

@@ -3,6 +3,7 @@ package cpuagents
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"sync"
 	"time"
@@ -72,6 +73,9 @@ func (d *detection) feed(ctx, work context.Context) (err error) {
 			}
 		case <-look.C:
 			d.count()
+			if err := d.stale(work); err != nil {
+				return err
+			}
 		case <-reading.Done():
 			if cause := context.Cause(work); cause != nil {
 				return cause
@@ -85,6 +89,23 @@ func (d *detection) feed(ctx, work context.Context) (err error) {
 	}
 }
 
+// staleEvery is the time between two looks for a later attempt.
+const staleEvery = 5 * time.Second
+
+// stale returns jobs.ErrFenced if a later attempt at the detector has taken over. An attempt without
+// rows appends nothing, so it would not notice, and would take the session of its source on a broker
+// from the later one again and again.
+func (d *detection) stale(ctx context.Context) error {
+	if time.Since(d.looked) < staleEvery {
+		return nil
+	}
+	d.looked = time.Now()
+	if lost, err := d.state.marks.Fenced(ctx); err != nil || !lost {
+		return nil //nolint:nilerr // an append tells what is wrong with the queue
+	}
+	return fmt.Errorf("detector %s: a later attempt has taken over: %w", d.spec.Name, jobs.ErrFenced)
+}
+
 // readPieces reads a source until it or ctx ends, and closes it.
 func readPieces(ctx context.Context, i int, r *source.LastingReader, pieces chan<- piece) {
 	defer r.Close()
@@ -93,7 +114,11 @@ func readPieces(ctx context.Context, i int, r *source.LastingReader, pieces chan
 		row, rejected, err := r.Next()
 		switch {
 		case err == nil:
-			p.rows = append(p.rows, taken{row: row, rejected: rejected, at: r.Place(), read: time.Now()})
+			read := r.Arrived()
+			if read.IsZero() {
+				read = time.Now()
+			}
+			p.rows = append(p.rows, taken{row: row, rejected: rejected, at: r.Place(), read: read})
 			if len(p.rows) < pieceRows {
 				continue
 			}

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -293,6 +295,62 @@ func TestDetectorBadRows(t *testing.T) {
 	}
 }
 
+// TestDetectorDeadDestination: a detector whose Alertmanager is away decides and pauses as before.
+// When it continues, alerts that were held are sent.
+func TestDetectorDeadDestination(t *testing.T) {
+	c := newCluster(t)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := l.Addr().String()
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	job := detectorJob(t, "alerts", 40, []source.Series{{
+		Name: "p", URI: "push:alerts", Push: &source.PushSpec{BatchSeconds: 0.005},
+	}}, func(s *cpuagents.DetectorSpec) {
+		s.Sinks = append(s.Sinks, sink.Spec{URI: "alertmanager:http://" + address, Backoff: 0.01})
+	})
+	d := c.detect(t, job)
+	all := detectorRows(4000)
+	for part := range slices.Chunk(all, 500) {
+		c.pushLines(t, "alerts", part...)
+	}
+	c.awaitDecisions(t, "alerts", len(all))
+	d.end(t, jobs.ErrFinish)
+	if p := d.result; p.Decisions != uint64(len(all)) || p.Anomalies == 0 {
+		t.Fatalf("the result is %+v", p)
+	}
+	var alerts atomic.Int64
+	server := &http.Server{Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		var got []struct{ Labels map[string]string }
+		if err := json.NewDecoder(r.Body).Decode(&got); err != nil || r.URL.Path != "/api/v2/alerts" {
+			t.Errorf("%s: %v", r.URL.Path, err)
+		}
+		for _, a := range got {
+			if a.Labels["detector"] == "alerts" && a.Labels["id"] != "" {
+				alerts.Add(1)
+			}
+		}
+	})}
+	if l, err = net.Listen("tcp", address); err != nil {
+		t.Skipf("another process has the port: %v", err)
+	}
+	go func() { _ = server.Serve(l) }()
+	defer server.Close()
+	again := c.detect(t, job)
+	for end := time.Now().Add(time.Minute); alerts.Load() == 0; time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the alerts that were held do not come")
+		}
+	}
+	again.end(t, jobs.ErrFinish)
+	if got := len(c.decisionsOf(t, "alerts")); got != len(all) {
+		t.Errorf("the table has %d decisions, want %d", got, len(all))
+	}
+}
+
 // TestDetectorRefuses: what a detector cannot do is an error with a cure, and makes no swarm.
 func TestDetectorRefuses(t *testing.T) {
 	c := newCluster(t)
@@ -328,4 +386,62 @@ func TestDetectorRefuses(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "with another specification") {
 		t.Errorf("another specification: %v", err)
 	}
+}
+
+// TestDetectorLatency: the latency of a row begins when its message comes to the agent, and not when
+// the document with it is complete.
+func TestDetectorLatency(t *testing.T) {
+	c := newCluster(t)
+	d := c.detect(t, detectorJob(t, "late", 4, []source.Series{{
+		Name: "p", URI: "push:late", Push: &source.PushSpec{BatchSeconds: 0.4},
+	}}, nil))
+	c.pushLines(t, "late", "{\"timestamp\":5,\"value\":1,\"id\":1}\n")
+	c.awaitDecisions(t, "late", 1)
+	d.end(t, jobs.ErrFinish)
+	if p := d.result; p.LatencyP50 < 400 || p.LatencyP50 > 20_000 {
+		t.Errorf("a row that waits 400 ms for its document has a latency of %v ms", p.LatencyP50)
+	}
+}
+
+// TestDetectorFinishBeforeBegin: a job that is asked to finish before it begins, since no agent had it
+// at the time of the pause, ends in order with the counts, and its sinks have all decisions.
+func TestDetectorFinishBeforeBegin(t *testing.T) {
+	c := newCluster(t)
+	job := detectorJob(t, "pause", 4, []source.Series{{Name: "p", URI: "push:pause"}}, func(s *cpuagents.DetectorSpec) {
+		s.Sinks = append(s.Sinks, sink.Spec{URI: "file:dir/pause.parts"})
+	})
+	d := c.detect(t, job)
+	c.pushLines(t, "pause", "{\"timestamp\":5,\"value\":1,\"id\":1}\n")
+	c.awaitDecisions(t, "pause", 1)
+	d.end(t, jobs.ErrDrain)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(jobs.ErrFinish)
+	out, err := c.streamer.HandleDetector(ctx, job, func(any) {})
+	if p, is := out.(*cpuagents.DetectorProgress); err != nil || !is || p.Rows != 1 || p.Decisions != 1 {
+		t.Fatalf("the job ends with %+v, %v", out, err)
+	}
+	parts, err := filepath.Glob(filepath.Join(c.dir, "pause.parts", "part-*"))
+	if err != nil || len(parts) != 1 {
+		t.Errorf("the folder has %v, %v", parts, err)
+	}
+}
+
+// TestDetectorStale: an attempt without rows ends when a later one has taken over.
+func TestDetectorStale(t *testing.T) {
+	c := newCluster(t)
+	b, _ := broker(t)
+	job := detectorJob(t, "stale", 4, []source.Series{{Name: "k", URI: "kafka://" + b.ListenAddrs()[0] + "/t"}}, nil)
+	first := c.detect(t, job)
+	first.waiting(t, "the begin", func() bool { return first.progress.Load() != nil })
+	time.Sleep(300 * time.Millisecond) // it stores where the topic begins
+	later := c.detect(t, job)
+	select {
+	case err := <-first.ended:
+		if !errors.Is(err, jobs.ErrFenced) {
+			t.Errorf("the first attempt ends with %v", err)
+		}
+	case <-time.After(30 * time.Second):
+		t.Fatal("the first attempt does not end")
+	}
+	later.end(t, jobs.ErrFinish)
 }

@@ -5,19 +5,23 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/exoswarm/exoswarm/cpuagents/sink"
 )
 
 // Metrics counts the rows and the decisions of stream jobs, never by job. One may serve several
 // Streamers. A nil Metrics counts nothing.
 type Metrics struct {
-	rows      *prometheus.CounterVec
-	decisions prometheus.Counter
-	dropped   *prometheus.CounterVec
-	latency   prometheus.Histogram
-	sinks     prometheus.Histogram
-	running   prometheus.Gauge
-	evicted   prometheus.Counter
-	returned  prometheus.Counter
+	rows        *prometheus.CounterVec
+	decisions   prometheus.Counter
+	dropped     *prometheus.CounterVec
+	latency     prometheus.Histogram
+	sinks       prometheus.Histogram
+	running     prometheus.Gauge
+	undelivered *prometheus.CounterVec
+	detection   prometheus.Histogram
+	evicted     prometheus.Counter
+	returned    prometheus.Counter
 }
 
 // NewMetrics registers the metrics of stream jobs. docs/metrics.md lists names and labels.
@@ -52,6 +56,21 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 			Help: "Entities of detectors that have got groups again, with their states.",
 		})),
 	}
+	m.undelivered = prometheus.NewCounterVec(prometheus.CounterOpts(name("sink_dropped_total", "Messages and "+
+		"decisions that a sink has dropped. full: the destination was away for too long. refused: it did not "+
+		"accept the message. bound: too many series or incidents. order: a sample was not after the one before it.")),
+		[]string{"sink", "reason"})
+	m.detection = prometheus.NewHistogram(prometheus.HistogramOpts{
+		Namespace: "exoswarm", Subsystem: "detector", Name: "latency_seconds",
+		Help: "Time from the arrival of a row at the agent that reads its source to the sinks having its decision, " +
+			"of detectors.",
+		Buckets: prometheus.ExponentialBuckets(0.001, 2, 16), // to 32 s
+	})
+	for _, kind := range sink.Notifiers() {
+		for _, reason := range sink.DropReasons() {
+			m.undelivered.WithLabelValues(kind, reason)
+		}
+	}
 	for _, outcome := range []string{"accepted", "rejected"} {
 		m.rows.WithLabelValues(outcome)
 	}
@@ -60,7 +79,8 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 	}
 	var errs []error
 	for _, c := range []prometheus.Collector{
-		m.rows, m.decisions, m.dropped, m.latency, m.sinks, m.running, m.evicted, m.returned,
+		m.rows, m.decisions, m.dropped, m.latency, m.sinks, m.running, m.undelivered, m.detection,
+		m.evicted, m.returned,
 	} {
 		errs = append(errs, r.Register(c))
 	}
@@ -100,6 +120,20 @@ func (m *Metrics) moved(evicted, returned uint64) {
 func (m *Metrics) decided(took time.Duration) {
 	if m != nil {
 		m.latency.Observe(max(0, took.Seconds()))
+	}
+}
+
+// detected observes the time from the arrival of a row of a detector to its decision.
+func (m *Metrics) detected(took time.Duration) {
+	if m != nil {
+		m.detection.Observe(max(0, took.Seconds()))
+	}
+}
+
+// sinkDropped counts what a sink of a kind has dropped.
+func (m *Metrics) sinkDropped(kind, reason string, n int) {
+	if m != nil {
+		m.undelivered.WithLabelValues(kind, reason).Add(float64(n))
 	}
 }
 

@@ -337,8 +337,10 @@ func (s *stream) openSinks(job string, spec StreamSpec) (sinks []sink.Sink, err 
 		}
 		sinks = append(sinks, hook)
 	}
+	resources := s.sinkResources()
+	resources.Name = spec.Name
 	for i, one := range spec.Sinks {
-		t, err := s.sinkResources().New(job, i, one, s.layout())
+		t, err := resources.New(job, i, one, s.layout())
 		if err != nil {
 			return sinks, err
 		}
@@ -371,6 +373,8 @@ func (s *Streamer) sinkResources() sink.Resources {
 		Egress:      s.Egress,
 		Secrets:     s.Secrets,
 		AllowStream: s.allowStream,
+		Logger:      s.Logger,
+		Dropped:     s.Metrics.sinkDropped,
 	}
 }
 

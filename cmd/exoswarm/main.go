@@ -40,7 +40,7 @@ func main() {
 func root() *cobra.Command {
 	cmd := command.Group("exoswarm", "Stateful neural agents for very many entities",
 		quickstartCommand(), serveprocess.Command(), serveprocess.UICommand(), runCommand(), detectCommand(),
-		detectorcommand.Command(jobLogs),
+		detectorcommand.Command(jobLogs, recorded),
 		watchcommand.Status(),
 		watchcommand.Top(), watchcommand.Doctor(), watchcommand.Debug(), swarmCommand(), snapshotCommand(),
 		natsCommand(),

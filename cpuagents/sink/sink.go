@@ -1,14 +1,18 @@
 // Package sink sends the decisions of a job to other systems while they are made: to JetStream
-// subjects, files, object stores, tables of databases, a webhook, and the submitter of the job.
+// subjects, files, object stores, tables of databases, a webhook, Alertmanager, Slack, Prometheus, and
+// the submitter of the job.
 //
 // Each sink keeps its position where it can be most exact: in a log of the queue, in the target
-// database, or in the names of its objects.
+// database, or in the names of its objects. Sinks that tell people or monitoring systems of decisions
+// never stop the job, see notifier.
 package sink
 
 import (
 	"cmp"
 	"context"
 	"fmt"
+	"log/slog"
+	"slices"
 	"strings"
 	"time"
 
@@ -24,8 +28,8 @@ import (
 )
 
 // Spec names a sink. Its URI is nats:STREAM/SUBJECT, file:ROOT/FOLDER, s3://BUCKET/PREFIX,
-// gs://BUCKET/PREFIX, sqlite:ROOT/PATH?table=TABLE or
-// postgres://USER@HOST:PORT/DATABASE?table=TABLE.
+// gs://BUCKET/PREFIX, sqlite:ROOT/PATH?table=TABLE, postgres://USER@HOST:PORT/DATABASE?table=TABLE,
+// alertmanager:URL, slack:URL or prometheus:URL.
 type Spec struct {
 	URI string `json:"uri"`
 	// Format of messages, files and objects; ndjson when empty. Not for tables.
@@ -43,6 +47,15 @@ type Spec struct {
 	Timeout float64 `json:"timeout_s,omitempty"`
 	Tries   int     `json:"tries,omitempty"`
 	Backoff float64 `json:"backoff_s,omitempty"`
+	// Headers are those of WebhookSpec, and Rate bounds the requests a second, for URIs that end with
+	// a URL.
+	Headers map[string]string `json:"headers,omitempty"`
+	Rate    float64           `json:"rate,omitempty"`
+	// Labels are added to the alerts of Alertmanager and the series of Prometheus.
+	Labels map[string]string `json:"labels,omitempty"`
+	// MaxSeries is the number of entities that have a series in Prometheus, 1 to 1,000,000; 0 means
+	// 10,000.
+	MaxSeries int `json:"max_series,omitempty"`
 }
 
 const (
@@ -90,6 +103,11 @@ type Resources struct {
 	Secrets *secret.Store // nil for those of the environment
 	// AllowStream returns an error if the job may not publish to a JetStream stream.
 	AllowStream func(stream string) error
+	// Name is that of the swarm, for alerts and series.
+	Name   string
+	Logger *slog.Logger // nil for none
+	// Dropped counts decisions or messages that a sink of a kind has dropped; nil for nothing.
+	Dropped func(kind, reason string, n int)
 }
 
 // positionLog keeps the position of a sink in a log of the queue: the number of the last batch that
@@ -98,6 +116,7 @@ type positionLog struct {
 	log   swarms.Log
 	after uint64 // last entry of log
 	sent  uint64 // last batch that is stored
+	state []byte // that was stored with the position, when the log was opened
 }
 
 // entrySent is the kind of an entry that marks all batches up to Ref as stored.
@@ -112,14 +131,19 @@ func (m *positionLog) Open(ctx context.Context, log swarms.Log) error {
 	if err != nil {
 		return err
 	}
-	m.log, m.after, m.sent = log, last.Seq, last.Ref
+	m.log, m.after, m.sent, m.state = log, last.Seq, last.Ref, last.Data
 	return nil
 }
 
 // advance stores a position: all batches up to number are stored in the target. It is called after
 // the target has acknowledged them. jobs.ErrFenced means that another attempt has the log.
 func (m *positionLog) advance(ctx context.Context, number uint64) error {
-	if err := m.log.Append(ctx, m.after, swarms.Entry{Kind: entrySent, Ref: number}); err != nil {
+	return m.advanceWith(ctx, number, nil)
+}
+
+// advanceWith is advance with a state that the next attempt finds with the position.
+func (m *positionLog) advanceWith(ctx context.Context, number uint64, state []byte) error {
+	if err := m.log.Append(ctx, m.after, swarms.Entry{Kind: entrySent, Ref: number, Data: state}); err != nil {
 		return fmt.Errorf("keep the position of a sink: %w", err)
 	}
 	m.after++
@@ -186,6 +210,14 @@ func (s Resources) New(job string, i int, spec Spec, l encode.Layout) (_ Sink, e
 		return nil, b.bad("a table has no format: leave it out")
 	case spec.PartRows < 0 || spec.PartRows > mostPartRows:
 		return nil, b.bad("part_rows %d: use 1 to %d", spec.PartRows, mostPartRows)
+	case !tells(scheme) && (len(spec.Headers) > 0 || spec.Rate != 0):
+		return nil, b.bad("headers and rate are for alertmanager, slack and prometheus: leave them out")
+	case len(spec.Labels) > 0 && scheme != "alertmanager" && scheme != "prometheus":
+		return nil, b.bad("labels are for alertmanager and prometheus: leave them out")
+	case spec.MaxSeries != 0 && scheme != "prometheus":
+		return nil, b.bad("max_series is for prometheus: leave it out")
+	case tells(scheme) && (spec.Format != "" || spec.Password != "" || spec.TLS != "" || spec.Object != nil):
+		return nil, b.bad("format, password, tls and object are not for %s: leave them out", scheme)
 	case spec.PartRows != 0 && scheme != "file" && !remote.IsObject(spec.URI):
 		return nil, b.bad("part_rows is for files and objects: leave it out")
 	}
@@ -196,9 +228,25 @@ func (s Resources) New(job string, i int, spec Spec, l encode.Layout) (_ Sink, e
 		return newObject(b, doc, s)
 	case "sqlite", "postgres":
 		return newTable(b, key, l, s)
+	case "alertmanager":
+		return newAlertmanager(b, l, s)
+	case "slack":
+		return newSlack(b, l, s)
+	case "prometheus":
+		return newPrometheus(b, l, s)
 	}
 	return nil, b.bad(
 		"write nats:STREAM/SUBJECT, file:ROOT/FOLDER, s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, " +
-			"sqlite:ROOT/PATH?table=TABLE or postgres://USER@HOST:PORT/DATABASE?table=TABLE",
+			"sqlite:ROOT/PATH?table=TABLE, postgres://USER@HOST:PORT/DATABASE?table=TABLE, alertmanager:URL, " +
+			"slack:URL or prometheus:URL",
 	)
 }
+
+// Notifiers returns the kinds of sinks that drop what their destination does not take in time.
+func Notifiers() []string { return []string{"alertmanager", "slack", "prometheus"} }
+
+// DropReasons returns the reasons for which Resources.Dropped is called.
+func DropReasons() []string { return []string{DroppedFull, DroppedRefused, DroppedBound, DroppedOrder} }
+
+// tells reports whether a sink is a notifier.
+func tells(scheme string) bool { return slices.Contains(Notifiers(), scheme) }

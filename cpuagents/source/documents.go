@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"time"
 
 	"github.com/exoswarm/exoswarm/cpuagents/fault"
 	"github.com/exoswarm/exoswarm/cpuagents/files"
@@ -40,6 +41,9 @@ type storer interface {
 	stored(ctx context.Context, at position)
 }
 
+// arriver is a fetcher that knows when the first message of its last document came.
+type arriver interface{ arrived() time.Time }
+
 // documentReader reads the rows of a remote source document by document. If the documents are not
 // exact, a row that is no later than the last row of the documents before was read already and is
 // left out. One goroutine uses it. It owns the journal and the fetcher, and closes them.
@@ -57,10 +61,11 @@ type documentReader struct {
 	rows    rows.Reader // of the document that is open
 	// number is that of the last row of all documents together, rejects included.
 	number   uint64
-	document uint64   // that is open
-	begun    uint64   // the last entry of the journal before it
-	exact    bool     // all documents are exact, whatever their positions say
-	last     rows.Row // the last valid one
+	document uint64    // that is open
+	begun    uint64    // the last entry of the journal before it
+	arrived  time.Time // of the first message of the open document; zero if it is not known
+	exact    bool      // all documents are exact, whatever their positions say
+	last     rows.Row  // the last valid one
 	any      bool
 	until    int64 // time of the last row of earlier documents
 	later    bool  // there are such rows
@@ -198,6 +203,7 @@ func (r *documentReader) open() (err error) {
 	if !ok {
 		begun = r.journal.after
 	}
+	r.arrived = time.Time{}
 	if replay, is := r.src.(replayer); ok && is {
 		if err := replay.replay(at); err != nil {
 			return err
@@ -206,6 +212,9 @@ func (r *documentReader) open() (err error) {
 	if !ok {
 		if at, err = r.src.fetch(r.ctx, r.at, r.last.Timestamp, doc); err == nil {
 			err = r.journal.add(r.ctx, doc, at)
+		}
+		if a, is := r.src.(arriver); is {
+			r.arrived = a.arrived()
 		}
 		if store, is := r.src.(storer); err == nil && is {
 			store.stored(r.ctx, at)

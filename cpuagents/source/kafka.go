@@ -3,7 +3,6 @@ package source
 import (
 	"cmp"
 	"context"
-	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -61,6 +60,7 @@ type kafkaState struct {
 
 // kafkaFetcher collects the records of a topic into documents.
 type kafkaFetcher struct {
+	first        time.Time // when the first message of the last document came
 	where, topic string
 	format       rows.Format
 	spec         KafkaSpec
@@ -122,21 +122,7 @@ func (f *kafkaFetcher) secure(o *kafka.Options, host string, guard *egress.Guard
 	switch f.spec.TLS {
 	case "", "disable":
 	case "verify":
-		o.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
-			c, err := guard.DialContext(ctx, network, address)
-			if err != nil {
-				return nil, err
-			}
-			name, _, err := net.SplitHostPort(address)
-			if err == nil {
-				secured := tls.Client(c, &tls.Config{MinVersion: tls.VersionTLS12, ServerName: name})
-				if err = secured.HandshakeContext(ctx); err == nil {
-					return secured, nil
-				}
-			}
-			_ = c.Close()
-			return nil, err
-		}
+		o.Dial = dialTLS(guard.DialContext)
 	default:
 		return fmt.Errorf("tls %q: use verify or disable", f.spec.TLS)
 	}
@@ -171,6 +157,9 @@ func (f *kafkaFetcher) close() error {
 	f.reopen()
 	return nil
 }
+
+// arrived implements arriver.
+func (f *kafkaFetcher) arrived() time.Time { return f.first }
 
 // reopen implements reopener.
 func (f *kafkaFetcher) reopen() {
@@ -297,6 +286,7 @@ func (f *kafkaFetcher) collect(ctx context.Context, st *kafkaState, w io.Writer,
 		st.Count++
 		size += len(r.Value)
 		if n++; n == 1 { // what has come is not kept waiting for long
+			f.first = time.Now()
 			var cancel context.CancelFunc
 			wait, cancel = context.WithTimeoutCause(
 				wait, time.Duration(f.spec.BatchSeconds*float64(time.Second)), errOver,

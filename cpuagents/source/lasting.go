@@ -29,7 +29,7 @@ type Place struct {
 }
 
 // lasting are the beginnings of the URIs of sources that can be read by a job that lasts.
-var lasting = []string{"nats:", "push:", "kafka://", "sqlite:", "postgres://"}
+var lasting = []string{"nats:", "push:", "kafka://", "mqtt://", "mqtts://", "sqlite:", "postgres://"}
 
 // LastingKinds returns a text with the kinds of sources that last.
 func LastingKinds() string {
@@ -107,6 +107,10 @@ func (r *LastingReader) Next() (rows.Row, *rows.Reject, error) {
 // Place returns the place behind the last row that Next has returned.
 func (r *LastingReader) Place() Place { return r.at }
 
+// Arrived returns when the first message of the open document came; the zero time if the source does
+// not say it, or an earlier attempt has read the document.
+func (r *LastingReader) Arrived() time.Time { return r.r.arrived }
+
 // Failures returns the number of failed attempts to reach the source.
 func (r *LastingReader) Failures() uint64 { return r.src.failures.Load() }
 
@@ -172,6 +176,14 @@ func (f *patientFetcher) fetch(ctx context.Context, at position, last string, do
 			return at, err
 		}
 	}
+}
+
+// arrived implements arriver.
+func (f *patientFetcher) arrived() time.Time {
+	if a, is := f.fetcher.(arriver); is {
+		return a.arrived()
+	}
+	return time.Time{}
 }
 
 // reopener is a fetcher with a connection that must be made again after a failure.

@@ -27,6 +27,8 @@ type Series struct {
 	NATS *SubjectSpec `json:"nats,omitempty"`
 	// Kafka is for a URI that begins with kafka://.
 	Kafka *KafkaSpec `json:"kafka,omitempty"`
+	// MQTT is for a URI that begins with mqtt:// or mqtts://.
+	MQTT *MQTTSpec `json:"mqtt,omitempty"`
 	// Push is for a URI that begins with push:. It is required then.
 	Push *PushSpec `json:"push,omitempty"`
 }

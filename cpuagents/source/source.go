@@ -1,5 +1,5 @@
 // Package source opens the sources of a job: files, HTTP servers, databases, watched folders and
-// object stores, JetStream subjects, Kafka topics and push endpoints.
+// object stores, JetStream subjects, topics of Kafka and MQTT, and push endpoints.
 //
 // A file is read in place. Any other source is read document by document, and each document is
 // stored in a journal on the queue before its first row is used. So another attempt of the job
@@ -43,7 +43,7 @@ type Resources struct {
 func IsRemote(uri string) bool {
 	for _, p := range []string{
 		"http://", "https://", "sqlite:", "postgres://", "watch:", "s3://", "gs://", "nats:",
-		"push:", "kafka://", SubmitterURI,
+		"push:", "kafka://", "mqtt://", "mqtts://", SubmitterURI,
 	} {
 		if strings.HasPrefix(uri, p) {
 			return true
@@ -68,6 +68,8 @@ func (s Resources) fetcher(job string, i int, src Series, columns rows.ColumnSpe
 		return newSubjectFetcher(src.URI, src.Format, src.NATS, ConsumerName(job, i), s)
 	case strings.HasPrefix(src.URI, "kafka://"):
 		return newKafkaFetcher(src.URI, src.Format, src.Kafka, s)
+	case strings.HasPrefix(src.URI, "mqtt"):
+		return newMQTTFetcher(src.URI, src.Format, src.MQTT, ConsumerName(job, i), s)
 	case src.URI == SubmitterURI:
 		return newSubmittedFetcher(job, src.Format, s)
 	case strings.HasPrefix(src.URI, "push:"):

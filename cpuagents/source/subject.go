@@ -73,6 +73,7 @@ type subjectState struct {
 
 // subjectFetcher collects the messages of a stream into documents.
 type subjectFetcher struct {
+	first  time.Time // when the first message of the last document came
 	where  string
 	format rows.Format
 	spec   SubjectSpec
@@ -195,6 +196,9 @@ func (f *subjectFetcher) close() error {
 	return nil
 }
 
+// arrived implements arriver.
+func (f *subjectFetcher) arrived() time.Time { return f.first }
+
 // reopen implements reopener.
 func (f *subjectFetcher) reopen() { _ = f.close() }
 
@@ -249,6 +253,7 @@ func (f *subjectFetcher) fetch(ctx context.Context, at position, _ string, doc *
 			return position{}, f.class(err)
 		}
 		if n++; n == 1 { // what has come is not kept waiting for long
+			f.first = time.Now()
 			var cancel context.CancelFunc
 			wait, cancel = context.WithTimeoutCause(
 				wait, time.Duration(f.spec.BatchSeconds*float64(time.Second)), errOver,

@@ -2,7 +2,6 @@ package expr
 
 import (
 	"fmt"
-	"math"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/expr/internal/codegen"
@@ -99,7 +98,7 @@ func (r *run) compact(t *plan.Part, args []device.Arg, n int64) error {
 // tiles launches a filter or a scan of n elements, with as many blocks as the device runs at a time.
 func (r *run) tiles(t *plan.Part, args []device.Arg, n int64) error {
 	tiles := blocks(n, t.Shape.Tile)
-	if tiles > math.MaxUint32/2 {
+	if tiles > 1<<30 {
 		return fmt.Errorf("%d elements: %w", n, ErrLimit)
 	}
 	bytes := 16 + 8*codegen.States(tiles)

@@ -44,7 +44,7 @@ type Compiled struct {
 // kernel; errors of the compiler of the device keep their classes.
 //
 // If a kernel needs more registers than a thread has, the program is planned again with at most
-// half of its operations in a kernel, until none does.
+// half of its operations in a kernel, until none does or no smaller kernels are possible.
 func Compile(dev device.Device, p *Program, o Options) (*Compiled, error) {
 	if err := p.Err(); err != nil {
 		return nil, err
@@ -61,8 +61,12 @@ func Compile(dev device.Device, p *Program, o Options) (*Compiled, error) {
 		lengths[s] = p.g.Symbols[s].Fixed
 	}
 	lengths[ir.FreeLength] = o.Rows
+	var before *Compiled
 	for most := plan.MaxInside; ; {
 		l, err := plan.New(&p.g, m, lengths, o.Unfused, most)
+		if err != nil && before != nil {
+			return before, nil // no smaller kernels are possible: those that spill are right, too
+		}
 		if err != nil {
 			return nil, fmt.Errorf("expr: %w: %w", err, ErrLimit)
 		}
@@ -84,6 +88,7 @@ func Compile(dev device.Device, p *Program, o Options) (*Compiled, error) {
 		if spilled < 2 || o.Unfused {
 			return c, nil
 		}
+		before = c
 		most = (spilled + 1) / 2 // registers do not suffice: plan again with smaller kernels
 	}
 }
@@ -103,6 +108,10 @@ func sharedMemory(p device.Properties) int {
 	}
 	return kib<<10 - 2<<10
 }
+
+// maxSpilled is the most bytes of a thread that a kernel may keep in memory for lack of registers. A
+// few cost less than another kernel.
+const maxSpilled = 64
 
 // load compiles the kernel of a part. Its name has a digest of the text, which is what caches of a
 // device know a kernel by. It reports whether the kernel keeps values in memory that do not fit its
@@ -126,7 +135,7 @@ func (c *Compiled) load(t *plan.Part, fast bool) (spills bool, err error) {
 	c.kernels[name] = k
 	if u, known := k.(interface{ Registers() (used, spilled int) }); known {
 		_, spilled := u.Registers()
-		spills = spilled > 0
+		spills = spilled > maxSpilled
 	}
 	return spills, nil
 }

@@ -71,3 +71,42 @@ func vectorsOf(n int64) []expr.Source {
 		{Name: "x", Type: ir.F32, Rows: n}, {Name: "y", Type: ir.F32, Rows: n}, {Name: "i", Type: ir.I32, Rows: n},
 	}
 }
+
+// greedy is a device whose kernels never have enough registers.
+type greedy struct{ device.Device }
+
+type greedyKernel struct{ device.Kernel }
+
+// Registers reports what the driver reports of a kernel.
+func (greedyKernel) Registers() (used, spilled int) { return 255, 1000 }
+
+// CompileExact implements device.Device.
+func (g greedy) CompileExact(name, source string, params ...device.Param) (device.Kernel, error) {
+	k, err := g.Device.CompileExact(name, source, params...)
+	return greedyKernel{k}, err
+}
+
+// TestSpill: a program whose kernels spill is planned with smaller kernels, and compiles also where
+// none are possible.
+func TestSpill(t *testing.T) {
+	if *deviceName != "emulated" {
+		t.Skip("a GPU says itself what its kernels need")
+	}
+	d, _ := open(t)
+	for _, text := range []string{
+		"filter(x, x > 1e30 || x < 1e30); k = filter(x, x != x)", "sqrt(x * x + y * y) * 2", "cumsum(x * y)",
+	} {
+		p, err := expr.Parse(text, vectorsOf(1000)...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rich, err := expr.Compile(d, p, expr.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		poor, err := expr.Compile(greedy{d}, p, expr.Options{})
+		if err != nil || poor.Kernels() <= rich.Kernels() && rich.Kernels() == 1 {
+			t.Errorf("%s: %v; kernels that spill are not divided", text, err)
+		}
+	}
+}

@@ -83,7 +83,8 @@ func TestApart(t *testing.T) {
 		t.Errorf("it ran on %s for %v s", o.Device, o.Seconds)
 	}
 	held, fails = 0, jobs.Retry(jobs.Errorf(jobs.CodeDevice, "gone"))
-	if _, err := h.Jobs()[gpujob.KindKernel](t.Context(), j, func(any) {}); !jobs.Retryable(err) || !errors.Is(err, fails) {
+	_, err = h.Jobs()[gpujob.KindKernel](t.Context(), j, func(any) {})
+	if !jobs.Retryable(err) || !errors.Is(err, fails) {
 		t.Errorf("%v, want that of the process", err)
 	}
 	h.Close()

@@ -67,7 +67,8 @@ type Options struct {
 	Collective func(ctx context.Context, devices []device.Device) (device.Collective, error)
 	// Objects holds arrays that are not in messages; nil: jobs that need it fail.
 	Objects Objects
-	// AllowKernels executes jobs of kind kernel, which run code of their submitters. Without it such jobs wait in the queue for another agent.
+	// AllowKernels executes jobs of kind kernel, which run code of their submitters. Without it such
+	// jobs wait in the queue for another agent.
 	AllowKernels bool
 	// Kernels executes a kernel on a device of a name, with all arrays inline, in a process of its own:
 	// a kernel that faults or never ends then harms no other work of the device. It returns the cause

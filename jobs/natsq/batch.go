@@ -66,8 +66,8 @@ func (w *Worker) doBatch(ctx context.Context, s wire.Source, b Batch, msgs []*na
 	defer cancel(nil)
 	for _, t := range left {
 		w.heartbeats.OnLost(t.m, cancel)
-		w.current.begin(t.id, t.attempt, w.Name)
-		defer w.current.end(t.id)
+		t.shown = w.current.begin(t.id, t.attempt, w.Name)
+		defer w.current.end(t.shown)
 	}
 	defer context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })()
 	w.runBatch(ctx, run, b, left)
@@ -166,7 +166,7 @@ func (w *Worker) runBatch(worker, run context.Context, b Batch, tasks []*task) {
 	outs, err := protect(func() ([]jobs.Outcome, error) {
 		return b.Handle(run, batch, func(i int, v any) {
 			if i >= 0 && i < len(tasks) {
-				w.progress(tasks[i].id, v)
+				w.progress(tasks[i], v)
 			}
 		})
 	})

@@ -1,6 +1,7 @@
 package natsq
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -412,11 +413,11 @@ func TestProgress(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer stop()
-	d.current.begin("a", 1, "w")
-	defer d.current.end("a")
-	d.progress("a", func() {})
-	d.progress("b", 1)
-	d.progress("a", map[string]int{"rows": 3})
+	a := &task{id: "a", shown: d.current.begin("a", 1, "w")}
+	defer d.current.end(a.shown)
+	d.progress(a, func() {})
+	d.progress(&task{id: "b"}, 1)
+	d.progress(a, map[string]int{"rows": 3})
 	select {
 	case text := <-got:
 		if text != `{"rows":3}` {
@@ -427,5 +428,43 @@ func TestProgress(t *testing.T) {
 	}
 	if _, err := d.c.Results.Progress("a b", nil); err == nil {
 		t.Error("progress of no job")
+	}
+}
+
+// TestTwoAttempts: when the earlier of two attempts at a job ends, which run at a time after a server
+// was killed, the later one is still shown, has its own progress, and hears of a cancellation.
+func TestTwoAttempts(t *testing.T) {
+	t.Parallel()
+	d := newDelivered(t, nil)
+	begin := func(attempt int) (k *task, ctx context.Context, detach func()) {
+		k = &task{id: "a", attempt: attempt, shown: d.current.begin("a", attempt, "w")}
+		ctx, cancel := context.WithCancelCause(t.Context())
+		return k, ctx, d.ctl.attach("a", 0, cancel)
+	}
+	first, one, detachFirst := begin(1)
+	later, two, detachLater := begin(2)
+	d.progress(later, "new")
+	d.progress(first, "old")
+	d.current.end(first.shown)
+	detachFirst()
+	got := d.current.answer("w", queue.RunningQuestion{Job: "a"}).Running
+	if len(got) != 1 || got[0].Attempt != 2 || string(got[0].Progress) != `"new"` {
+		t.Errorf("what runs is %+v", got)
+	}
+	if err := d.c.Queue.Cancel(t.Context(), jobs.Job{ID: "a"}, true); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-two.Done():
+	case <-time.After(20 * time.Second):
+		t.Fatal("the later attempt does not hear of the cancellation")
+	}
+	if one.Err() != nil || !errors.Is(context.Cause(two), jobs.ErrFinish) {
+		t.Errorf("the attempts end with %v, %v", context.Cause(one), context.Cause(two))
+	}
+	d.current.end(later.shown)
+	detachLater()
+	if got := d.current.answer("w", queue.RunningQuestion{}).Running; len(got) != 0 || len(d.ctl.running) != 0 {
+		t.Errorf("after both: %+v, %d attached", got, len(d.ctl.running))
 	}
 }

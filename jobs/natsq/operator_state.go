@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -29,11 +30,14 @@ type operatorState struct {
 	mu      sync.Mutex
 	cancels map[string]cancellation // by job id
 	prune   int                     // how many cancellations there may be before the old ones go
-	running map[string]context.CancelCauseFunc
-	pauses  map[string]bool // by control.PauseKey
+	running map[string][]*attached  // by job id; two attempts at a job may run after a server was killed
+	pauses  map[string]bool         // by control.PauseKey
 	limits  map[string]jobs.Limits
 	quotas  map[string]quota.Quota // computed since the limits last changed
 }
+
+// attached is an attempt at a job that is told of cancellations.
+type attached struct{ cancel context.CancelCauseFunc }
 
 // cancellation is jobs.ErrFinish or jobs.ErrCancelled, with its revision and time in the bucket.
 type cancellation struct {
@@ -61,7 +65,7 @@ func (c *Conn) watchControl(ctx context.Context, pool jobs.Pool, wake func(),
 	run, stop := context.WithCancel(context.Background())
 	w := &operatorState{
 		pool: pool, wake: wake, log: log, stop: stop,
-		cancels: map[string]cancellation{}, running: map[string]context.CancelCauseFunc{}, pauses: map[string]bool{},
+		cancels: map[string]cancellation{}, running: map[string][]*attached{}, pauses: map[string]bool{},
 		limits: map[string]jobs.Limits{}, quotas: map[string]quota.Quota{},
 	}
 	for bucket, fn := range map[string]func(jetstream.KeyValueEntry){
@@ -100,8 +104,8 @@ func (w *operatorState) cancelled(u jetstream.KeyValueEntry) {
 		maps.DeleteFunc(w.cancels, func(_ string, c cancellation) bool { return time.Since(c.at) > natsconn.CancelAge })
 		w.prune = 2*len(w.cancels) + 100
 	}
-	if cancel := w.running[u.Key()]; cancel != nil {
-		cancel(cause)
+	for _, a := range w.running[u.Key()] {
+		a.cancel(cause)
 	}
 }
 
@@ -120,11 +124,15 @@ func (w *operatorState) attach(id string, forgiven uint64, cancel context.Cancel
 	if cause := w.cancels[id].of(forgiven); cause != nil {
 		cancel(cause)
 	}
-	w.running[id] = cancel
+	a := &attached{cancel}
+	w.running[id] = append(w.running[id], a)
 	return func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		delete(w.running, id)
+		w.running[id] = slices.DeleteFunc(w.running[id], func(o *attached) bool { return o == a })
+		if len(w.running[id]) == 0 {
+			delete(w.running, id)
+		}
 	}
 }
 

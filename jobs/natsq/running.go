@@ -20,28 +20,35 @@ type runningJobs struct {
 	jobs map[string]*jobs.Running
 }
 
-// begin adds a job. The caller calls end when the handler has returned.
-func (a *runningJobs) begin(id string, attempt int, worker string) {
+// begin adds an attempt at a job, and takes the place of an earlier one that has not ended: a server
+// that was killed may give out a job again. The caller calls end with the result when the handler
+// has returned.
+func (a *runningJobs) begin(id string, attempt int, worker string) *jobs.Running {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.jobs == nil {
 		a.jobs = map[string]*jobs.Running{}
 	}
-	a.jobs[id] = &jobs.Running{JobID: id, Worker: worker, Attempt: attempt, Since: time.Now().UTC()}
+	r := &jobs.Running{JobID: id, Worker: worker, Attempt: attempt, Since: time.Now().UTC()}
+	a.jobs[id] = r
+	return r
 }
 
-// end removes a job.
-func (a *runningJobs) end(id string) {
+// end removes an attempt, unless a later one has its place.
+func (a *runningJobs) end(r *jobs.Running) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	delete(a.jobs, id)
+	if a.jobs[r.JobID] == r {
+		delete(a.jobs, r.JobID)
+	}
 }
 
-// progress keeps the last progress of a job. The caller must not change data afterwards.
-func (a *runningJobs) progress(id string, data []byte) {
+// progress keeps the last progress of an attempt; nil for none. The caller must not change data
+// afterwards.
+func (a *runningJobs) progress(r *jobs.Running, data []byte) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if r := a.jobs[id]; r != nil {
+	if r != nil {
 		r.Progress = data
 	}
 }

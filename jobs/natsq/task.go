@@ -33,7 +33,8 @@ type task struct {
 	began   time.Time // of the handler, before that of the task
 	queued  time.Time // when the server stored the job, by its clock
 	log     *slog.Logger
-	span    trace.Span // of this attempt
+	span    trace.Span    // of this attempt
+	shown   *jobs.Running // to those who ask what runs; nil before the handler
 
 	logOnce sync.Once
 	logger  *slog.Logger // see Worker.logger
@@ -165,12 +166,12 @@ func (w *Worker) do(ctx context.Context, m *nats.Msg) {
 	defer detach()
 	defer context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })() // drain or stop of the worker
 	t.log.Info("job started")
-	w.current.begin(t.id, t.attempt, w.Name)
-	defer w.current.end(t.id)
+	t.shown = w.current.begin(t.id, t.attempt, w.Name)
+	defer w.current.end(t.shown)
 	t.began = time.Now()
 	w.Metrics.started(t.src, t.attempt, t.queued, t.span)
 	output, err := protect(func() (any, error) {
-		return w.Handlers[t.src.Kind](run, t.job, func(v any) { w.progress(t.id, v) })
+		return w.Handlers[t.src.Kind](run, t.job, func(v any) { w.progress(t, v) })
 	})
 	w.Metrics.ended(t.src, t.began, t.span)
 	w.conclude(base, t, output, err, context.Cause(run), ctx.Err() != nil)
@@ -379,14 +380,14 @@ func (w *Worker) finished(ctx context.Context, t *task, r jobs.Result) {
 
 // progress publishes the progress of a job, and keeps it for questions about running jobs. An error
 // is logged only.
-func (w *Worker) progress(id string, v any) {
+func (w *Worker) progress(t *task, v any) {
 	data, err := json.Marshal(v)
 	if err != nil {
-		w.Logger.Warn("progress is not JSON", "job", id, "error", err)
+		w.Logger.Warn("progress is not JSON", "job", t.id, "error", err)
 		return
 	}
-	w.current.progress(id, data)
-	_ = w.c.NC.Publish("exo.progress."+id, data) // best effort by contract
+	w.current.progress(t.shown, data)
+	_ = w.c.NC.Publish("exo.progress."+t.id, data) // best effort by contract
 }
 
 // protect returns a panic of fn as an error, so that one bad job does not end the process.

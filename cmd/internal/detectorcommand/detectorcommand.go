@@ -27,9 +27,12 @@ import (
 // Logs prints the log lines of the job that args name, as exoswarm job logs does.
 type Logs func(cmd *cobra.Command, args []string, c jobclient.Client) error
 
-// Command returns exoswarm detector. printLogs prints the logs of jobs. Package detectors does the work.
-// It needs the login of an operator.
-func Command(printLogs Logs) *cobra.Command {
+// Recorded calls act between two records of the audit, with the name of the action and its object.
+type Recorded func(cmd *cobra.Command, c *natsq.Conn, action, object string, act func() error) error
+
+// Command returns exoswarm detector. printLogs prints the logs of jobs, and recorded writes changes to
+// the audit. Package detectors does the work. It needs the login of an operator.
+func Command(printLogs Logs, recorded Recorded) *cobra.Command {
 	create := &cobra.Command{
 		Use:   "create -f swarm.yaml --sources FILE --sinks FILE",
 		Short: "Create a detector that lasts on a cluster",
@@ -37,10 +40,10 @@ func Command(printLogs Logs) *cobra.Command {
 to its sinks, until it is paused or deleted. When an agent ends, another one continues where it stopped:
 no row is lost, and none counts twice. The name is that of the specification, and becomes that of a swarm.
 
-Sources are those without end: subjects of NATS, pushed rows, Kafka, and tables that grow. With
+Sources are those without end: subjects of NATS, pushed rows, Kafka, MQTT, and tables that grow. With
 key: COLUMN in the specification each value of the column is an entity of its own.`,
 		Args: cobra.NoArgs,
-		RunE: detectorCreate,
+		RunE: func(cmd *cobra.Command, args []string) error { return detectorCreate(cmd, args, recorded) },
 	}
 	f := create.Flags()
 	f.StringP("file", "f", "", "specification of the swarm (required)")
@@ -60,17 +63,23 @@ key: COLUMN in the specification each value of the column is an entity of its ow
 	show.Flags().Duration("timeout", time.Minute, "longest wait for the state of an entity")
 	pause := &cobra.Command{
 		Use: "pause NAME", Short: "Stop the reading of a detector, and keep its offsets and its state",
-		Args: cobra.ExactArgs(1), RunE: connect.Connected(detectorPause),
+		Args: cobra.ExactArgs(1), RunE: connect.Connected(func(cmd *cobra.Command, args []string, c *natsq.Conn) error {
+			return recorded(cmd, c, "detector.pause", args[0], func() error { return detectorPause(cmd, args[0], c) })
+		}),
 	}
 	resume := &cobra.Command{
 		Use: "resume NAME", Short: "Let a detector continue that is paused or has failed", Args: cobra.ExactArgs(1),
 		RunE: connect.Connected(func(cmd *cobra.Command, args []string, c *natsq.Conn) error {
-			return detectors.New(c).Resume(cmd.Context(), args[0])
+			return recorded(cmd, c, "detector.resume", args[0], func() error {
+				return detectors.New(c).Resume(cmd.Context(), args[0])
+			})
 		}),
 	}
 	remove := &cobra.Command{
 		Use: "delete NAME", Short: "Delete a detector with its swarm and its state", Args: cobra.ExactArgs(1),
-		RunE: connect.Connected(detectorDelete),
+		RunE: connect.Connected(func(cmd *cobra.Command, args []string, c *natsq.Conn) error {
+			return detectorDelete(cmd, args[0], c, recorded)
+		}),
 	}
 	remove.Flags().Bool("yes", false, "do not ask for confirmation")
 	logs := &cobra.Command{
@@ -96,7 +105,7 @@ key: COLUMN in the specification each value of the column is an entity of its ow
 // detectorCreate stores a detector. Mistakes of flags and files are found before it connects, and
 // others before anything is stored, except those that only an agent can see, such as a folder or a
 // host that it may not use: show has them.
-func detectorCreate(cmd *cobra.Command, args []string) error {
+func detectorCreate(cmd *cobra.Command, args []string, recorded Recorded) error {
 	f := cmd.Flags()
 	text := func(name string) string { v, _ := f.GetString(name); return v }
 	switch {
@@ -130,7 +139,9 @@ func detectorCreate(cmd *cobra.Command, args []string) error {
 		return command.Usage("%v", err)
 	}
 	return connect.Connected(func(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
-		if err := detectors.New(c).Create(cmd.Context(), made); err != nil {
+		if err := recorded(cmd, c, "detector.create", made.Name, func() error {
+			return detectors.New(c).Create(cmd.Context(), made)
+		}); err != nil {
 			return err
 		}
 		cmd.PrintErrf("detector %s is created: exoswarm detector show %s\n", made.Name, made.Name)
@@ -289,28 +300,30 @@ func within(cmd *cobra.Command, name string) (context.Context, context.CancelFun
 }
 
 // detectorPause pauses a detector, and waits until its agent has finished.
-func detectorPause(cmd *cobra.Command, args []string, c *natsq.Conn) error {
-	ctx, cancel := within(cmd, args[0])
+func detectorPause(cmd *cobra.Command, name string, c *natsq.Conn) error {
+	ctx, cancel := within(cmd, name)
 	defer cancel()
-	return detectors.New(c).Pause(ctx, args[0])
+	return detectors.New(c).Pause(ctx, name)
 }
 
 // detectorDelete deletes a detector after a confirmation.
-func detectorDelete(cmd *cobra.Command, args []string, c *natsq.Conn) error {
+func detectorDelete(cmd *cobra.Command, name string, c *natsq.Conn, recorded Recorded) error {
 	d := detectors.New(c)
-	if _, err := d.Get(cmd.Context(), args[0]); err != nil {
+	if _, err := d.Get(cmd.Context(), name); err != nil {
 		return err
 	}
 	if err := command.Confirm(cmd, fmt.Sprintf("delete detector %s, its positions, and the state of all its agents",
-		args[0])); err != nil {
+		name)); err != nil {
 		return err
 	}
-	ctx, cancel := within(cmd, args[0])
-	defer cancel()
-	if err := d.Delete(ctx, args[0]); err != nil {
+	if err := recorded(cmd, c, "detector.delete", name, func() error {
+		ctx, cancel := within(cmd, name)
+		defer cancel()
+		return d.Delete(ctx, name)
+	}); err != nil {
 		return err
 	}
-	cmd.PrintErrf("detector %s is deleted\n", args[0])
+	cmd.PrintErrf("detector %s is deleted\n", name)
 	return nil
 }
 

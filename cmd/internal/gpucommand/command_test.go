@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/exoswarm/exoswarm/cmd/internal/gpuprocess"
+	"github.com/exoswarm/exoswarm/cmd/internal/kernelprocess"
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/internal/jobclient"
 	"github.com/exoswarm/exoswarm/internal/leak"
@@ -32,6 +33,7 @@ import (
 var deviceName = flag.String("device", "host", "device of the agent: host or cuda:0")
 
 func TestMain(m *testing.M) {
+	kernelprocess.Main()
 	tempdir.InMemory()
 	leak.Check(m)
 }

@@ -80,8 +80,8 @@ func Command() *cobra.Command {
 	f.Int("gpu-jobs", 2, "jobs of pool gpu that run at once beside the shards; 0: this agent takes no jobs")
 	f.Int64("gpu-job-memory", gpujobs.DefaultMemory, "most bytes of the arrays of one job, inputs and outputs")
 	f.Duration("gpu-job-timeout", gpujobs.DefaultTimeout, "longest time of one job")
-	f.Bool("allow-kernels", false, "execute jobs of kind kernel, which are code of their submitters: that code runs "+
-		"with all rights of this process")
+	f.Bool("allow-kernels", false, "execute jobs of kind kernel, which are code of their submitters: it runs in "+
+		"processes of their own, on the same GPU")
 	cmd.AddCommand(devicesCommand())
 	return cmd
 }

@@ -191,6 +191,14 @@ func TestClose(t *testing.T) {
 	l.Close()
 }
 
+// TestMark: a process for kernels starts no other one.
+func TestMark(t *testing.T) {
+	t.Setenv(mark, "1")
+	if _, err := New("", slog.New(slog.DiscardHandler)); !errors.Is(err, errNoMain) {
+		t.Errorf("a launcher in a process for kernels: %v", err)
+	}
+}
+
 // TestEnvironment: processes get no secrets of the agent.
 func TestEnvironment(t *testing.T) {
 	kept := environment([]string{"PATH=/bin", "EXOSWARM_PASSWORD=x", "NATS_CREDS=y", "CUDA_VISIBLE_DEVICES=1"})

@@ -27,8 +27,14 @@ import (
 // a small job; an idle process holds the memory of its context.
 const idleTime = 10 * time.Second
 
-// errClosed is the error of Run after Close.
-var errClosed = errors.New("kernelprocess: the launcher is closed")
+var (
+	errClosed = errors.New("kernelprocess: the launcher is closed")
+	errNoMain = errors.New("kernelprocess: this is a process for kernels, but the program does not call Main")
+)
+
+// mark is set in the environment of the processes. A program whose main function does not call Main
+// would start itself again and again.
+const mark = "EXOSWARM_KERNEL_PROCESS"
 
 // Launcher executes kernels in child processes: at most one kernel at a time in each. Its methods may
 // be called from several goroutines.
@@ -55,6 +61,9 @@ type child struct {
 // New returns a launcher whose processes are this program with Argument. cacheDir is the directory of
 // compiled kernels, empty for none. The caller calls Close.
 func New(cacheDir string, log *slog.Logger) (*Launcher, error) {
+	if os.Getenv(mark) != "" {
+		return nil, errNoMain
+	}
 	program, err := os.Executable()
 	if err != nil {
 		return nil, fmt.Errorf("find the program for kernels of jobs: %w", err)
@@ -140,7 +149,7 @@ func (l *Launcher) take(device string) (*child, error) {
 // start starts a process. It gets none of the secrets in the environment of the agent.
 func (l *Launcher) start(device string) (*child, error) {
 	cmd := exec.Command(l.program, Argument)
-	cmd.Env = environment(os.Environ())
+	cmd.Env = append(environment(os.Environ()), mark+"=1")
 	cmd.Stderr = os.Stderr
 	c := &child{device: device, cmd: cmd}
 	in, err := cmd.StdinPipe()

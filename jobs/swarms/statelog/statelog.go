@@ -36,10 +36,11 @@ func (l *Log) Open(ctx context.Context) error {
 // log.
 func (l *Log) Last() uint64 { return l.last }
 
-// Fenced reports whether another writer has appended since Open or the last Add.
+// Fenced reports whether another writer has appended since Open or the last Add. The server may
+// answer with an older end for a moment, so a false answer is no proof.
 func (l *Log) Fenced(ctx context.Context) (bool, error) {
 	now, err := l.log.Last(ctx)
-	return now.Seq != l.last, err
+	return now.Seq > l.last, err
 }
 
 // Add appends v as JSON. jobs.ErrFenced means that another writer has appended.

@@ -61,19 +61,22 @@ func (w *writer) loadTile(wide []*ir.Node, vectors int) {
 	for _, n := range wide {
 		w.line("Four<%s> a%d[%d];", stored[n.Type], w.id(n), vectors)
 	}
-	for _, vec := range []string{"true", "false"} {
-		m := "4"
-		if vec == "true" {
+	for _, whole := range []bool{true, false} {
+		if whole {
 			w.line("if (full) {")
 		} else {
 			w.line("} else if (cur < tiles) {")
 			w.indent++
-			m = "x_rest(here, place + u * 128u)"
 		}
 		w.line("#pragma unroll")
 		w.line("for (int u = 0; u < %d; u++) {", vectors)
 		for _, n := range wide {
-			w.line("a%d[u] = x_load4(x%d + first + u * 128u, %s, %s);", w.id(n), w.id(n), vec, m)
+			if whole {
+				w.line("a%d[u] = x_once4(x%d + first + u * 128u);", w.id(n), w.id(n))
+			} else {
+				w.line("a%d[u] = x_load4(x%d + first + u * 128u, false, x_rest(here, place + u * 128u));", w.id(n),
+					w.id(n))
+			}
 		}
 		w.line("}")
 	}
@@ -166,13 +169,9 @@ func (w *writer) compactKernel() {
 	w.line("}")
 	w.WriteString(compactCounts)
 	w.line("if (cur < tiles) {")
-	w.line("unsigned before = 0;")
-	w.line("kept = 0;")
-	w.line("#pragma unroll")
-	w.line("for (unsigned v = 0; v < %du; v++) {", ir.ScanWarps)
-	w.line("if (v < warp) before += x_counts[v];")
-	w.line("kept += x_counts[v];")
-	w.line("}")
+	w.line("const unsigned own = lane < %du ? x_counts[lane] : 0, sums = x_steps(own);", ir.ScanWarps)
+	w.line("unsigned before = __shfl_sync(0xffffffffu, sums - own, (int)warp);")
+	w.line("kept = __shfl_sync(0xffffffffu, sums, 31);")
 	w.line("if (threadIdx.x == 0) {")
 	w.line("x_publish<u64>(state + cur, kept);")
 	w.line("x_next = ticket;")
@@ -271,7 +270,8 @@ func (w *writer) scanKernel() {
 		w.line("const T v = x_add(off, f.v[k]);")
 		w.line("z.v[k] = %s;", toStored(root.Type, "v"))
 		w.line("}")
-		w.line("x_store4(y%d + first + u * 128u, z, full, full ? 4 : x_rest(here, place + u * 128u));", w.id(root))
+		w.line("if (full) x_put4(y%d + first + u * 128u, z);", w.id(root))
+		w.line("else x_store4(y%d + first + u * 128u, z, false, x_rest(here, place + u * 128u));", w.id(root))
 		w.line("}")
 	}
 	slot := fmt.Sprintf("((Four<T> *)x_stage)[(parity * %du + u) * %du + threadIdx.x]", ir.ScanRows, tileThreads)

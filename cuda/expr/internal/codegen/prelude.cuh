@@ -148,6 +148,34 @@ template <class T> __device__ __forceinline__ void x_store4(T *p, const Four<T> 
   for (int k = 0; k < 4; k++)
     if (k < m) p[k] = f.v[k];
 }
+// x_once4 and x_put4 are loads and stores of aligned vectors that are used once: caches drop them first.
+template <class T> __device__ __forceinline__ Four<T> x_once4(const T *p) {
+#ifdef __CUDACC__
+  if (sizeof(T) == 4) {
+    union {
+      uint4 q;
+      Four<T> f;
+    } u;
+    u.q = __ldcs((const uint4 *)p);
+    return u.f;
+  }
+#endif
+  return *(const Four<T> *)p;
+}
+template <class T> __device__ __forceinline__ void x_put4(T *p, const Four<T> &f) {
+#ifdef __CUDACC__
+  if (sizeof(T) == 4) {
+    union {
+      uint4 q;
+      Four<T> f;
+    } u;
+    u.f = f;
+    __stcs((uint4 *)p, u.q);
+    return;
+  }
+#endif
+  *(Four<T> *)p = f;
+}
 __device__ __forceinline__ bool x_aligned(const void *p, unsigned bytes) { return ((u64)p & (bytes - 1)) == 0; }
 __device__ __forceinline__ int x_rest(unsigned n, unsigned e) { return e >= n ? 0 : n - e < 4 ? (int)(n - e) : 4; }
 __device__ __forceinline__ int x_left(u64 n, u64 e) { return e >= n ? 0 : n - e < 4 ? (int)(n - e) : 4; }
@@ -246,7 +274,7 @@ template <class T> __device__ __forceinline__ T x_steps(T v) {
 }
 // x_upward publishes the sums of the groups that end with a tile. A warp calls it after the tile is published. It waits
 // for earlier tiles of the group only.
-template <class T> __device__ __noinline__ void x_upward(volatile u64 *state, u64 tile, u64 tiles, T own) {
+template <class T> __device__ __forceinline__ void x_upward(volatile u64 *state, u64 tile, u64 tiles, T own) {
   const unsigned lane = threadIdx.x & 31u;
   for (u64 n = tiles; (tile & 31u) == 31u; tile >>= 5) {
     T v = own;
@@ -258,9 +286,8 @@ template <class T> __device__ __noinline__ void x_upward(volatile u64 *state, u6
     if (lane == 0) x_publish(state + (tile >> 5), own);
   }
 }
-// x_before returns the sum of all tiles before a tile, for which it waits. A warp calls it. Neither is inlined, so that
-// the loop around them has the registers.
-template <class T> __device__ __noinline__ T x_before(volatile u64 *state, u64 tile, u64 tiles, T none) {
+// x_before returns the sum of all tiles before a tile, for which it waits. A warp calls it.
+template <class T> __device__ __forceinline__ T x_before(volatile u64 *state, u64 tile, u64 tiles, T none) {
   const unsigned lane = threadIdx.x & 31u;
   u64 seen[3] = {0, 0, 0}; // the first levels are read at once
   volatile u64 *level = state;
@@ -275,7 +302,7 @@ template <class T> __device__ __noinline__ T x_before(volatile u64 *state, u64 t
   T sum = none;
   level = state, at = tile, n = tiles;
 #pragma unroll
-  for (int l = 0; l < 8; l++) {
+  for (int l = 0; l < 6; l++) { // of at most 2^30 tiles
     if (n <= 1) break;
     T v = none;
     if (lane < (at & 31u)) v = x_await<T>(level + (at - (at & 31u) + lane), l < 3 ? seen[l < 3 ? l : 0] : 0);

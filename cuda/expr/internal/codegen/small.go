@@ -14,15 +14,13 @@ import (
 func (w *writer) smallRows() int {
 	live := int64(0)
 	for _, n := range w.t.Inside {
-		all := n.Width
-		for i, a := range n.Args {
-			if n.Op != ir.OpMatMul || i == 0 {
-				all += a.Width
-			}
+		all := n.Width // an element-wise result takes the registers of its argument
+		if n.Op == ir.OpMatMul {
+			all += n.Args[0].Width
 		}
 		live = max(live, all)
 	}
-	if live > 64 || len(w.t.Inside) > 16 {
+	if live > 48 || len(w.t.Inside) > 16 {
 		return 1
 	}
 	return 2

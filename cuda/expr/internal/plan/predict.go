@@ -65,7 +65,7 @@ func predict(m *cost.Model, t *Part, lengths []int64) Cost {
 		}
 		switch n.Op {
 		case ir.OpMatMul:
-			c.ops += 1.3 * float64(n.Args[0].Width) * count
+			c.ops += float64(n.Args[0].Width) * count
 			continue
 		case ir.OpReduce, ir.OpRows:
 			count = length(lengths, n.Args[0].Lead) * float64(n.Args[0].Width)

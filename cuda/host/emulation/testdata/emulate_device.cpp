@@ -13,7 +13,6 @@
 #define __device__
 #define __global__
 #define __forceinline__ inline
-#define __noinline__
 #define __launch_bounds__(...)
 #define __shared__ static
 #define __align__(n) __attribute__((aligned(n)))

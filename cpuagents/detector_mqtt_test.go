@@ -1,0 +1,216 @@
+package cpuagents_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/exoswarm/exoswarm/cpuagents/mqtt/mqtttest"
+	"github.com/exoswarm/exoswarm/cpuagents/source"
+	"github.com/exoswarm/exoswarm/jobs"
+)
+
+// publish publishes messages.
+func publish(t *testing.T, p *mqtttest.Publisher, topic string, messages ...string) {
+	t.Helper()
+	for _, m := range messages {
+		if err := p.Publish(topic, []byte(m), false); err != nil {
+			t.Fatalf("Publish: %v", err)
+		}
+	}
+}
+
+// waiting waits until done reports true.
+func (r *running) waiting(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	for limit := time.Now().Add(time.Minute); !done(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(limit) {
+			t.Fatalf("%s: it takes too long: %+v", what, r.progress.Load())
+		}
+	}
+}
+
+// subscribed waits until a detector has begun its session: until a message comes to it.
+func (c *cluster) subscribed(t *testing.T, name, topic string, p *mqtttest.Publisher, topicAs bool,
+) (sent int) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); len(c.decisionsOf(t, name)) == 0; time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the detector does not subscribe")
+		}
+		id := `,"id":"first"`
+		if topicAs {
+			id = ""
+		}
+		publish(t, p, topic, fmt.Sprintf("{\"timestamp\":%d,\"value\":1%s}", 1600000000+sent, id))
+		sent++
+	}
+	return sent
+}
+
+// TestDetectorMQTT: a detector over topics that is stopped at random moments decides each message
+// once. More messages than the broker sends ahead come while it is away.
+func TestDetectorMQTT(t *testing.T) {
+	b := mqtttest.Start(t)
+	c := newCluster(t)
+	p := b.Publisher(t)
+	job := detectorJob(t, "topics", 40, []source.Series{{
+		Name: "m", URI: "mqtt://" + b.Address + "/plant/#", MQTT: &source.MQTTSpec{BatchSeconds: 0.005},
+	}}, nil)
+	now := c.detect(t, job)
+	c.subscribed(t, "topics", "plant/first", p, false)
+	all := detectorRows(3000)
+	r := rand.New(rand.NewPCG(14, 14))
+	stops, away := 0, false
+	for part := range slices.Chunk(all, 30) {
+		publish(t, p, fmt.Sprint("plant/", r.IntN(4)), part...)
+		if r.IntN(4) > 0 {
+			continue
+		}
+		if away {
+			now = c.detect(t, job)
+		} else {
+			stops++
+			now.end(t, jobs.ErrDrain)
+		}
+		if away = !away; away && stops%3 == 0 {
+			publish(t, p, "plant/away", "{}") // a reject
+		}
+	}
+	if away {
+		now = c.detect(t, job)
+	}
+	ours := func() (got []string) {
+		for _, d := range c.decisionsOf(t, "topics") {
+			if !strings.HasPrefix(d, "first") {
+				got = append(got, d)
+			}
+		}
+		return got
+	}
+	now.waiting(t, "all decisions", func() bool { return len(ours()) >= len(all) })
+	now.end(t, jobs.ErrFinish)
+	seen := map[string]bool{}
+	for _, d := range ours() {
+		if seen[d] {
+			t.Errorf("twice: %s", d)
+		}
+		seen[d] = true
+	}
+	if p := now.result; len(seen) != len(all) || p.Rejected != uint64(stops/3) || stops < 5 {
+		t.Errorf("after %d stops %d rows have a decision: %+v", stops, len(seen), p)
+	}
+}
+
+// TestDetectorMQTTBad: what is no row, a message of 10 MB, a retained message, and what an earlier
+// detector of the same name has left on the broker. The topic is the key.
+func TestDetectorMQTTBad(t *testing.T) {
+	b := mqtttest.Start(t)
+	c := newCluster(t)
+	p := b.Publisher(t)
+	if err := p.Publish("plant/old", []byte(`{"timestamp":1,"value":1}`), true); err != nil {
+		t.Fatal(err)
+	}
+	src := []source.Series{{
+		Name: "m", URI: "mqtt://" + b.Address + "/plant/+", MQTT: &source.MQTTSpec{TopicAs: "id", Client: "mine"},
+	}}
+	d := c.detect(t, detectorJob(t, "bad", 4, src, nil))
+	sent := c.subscribed(t, "bad", "plant/first", p, true)
+	c.awaitDecisions(t, "bad", 1)
+	before := uint64(len(c.decisionsOf(t, "bad")))
+	publish(t, p, "plant/a", `{"timestamp":1,"value":1}`, `{"timestamp":2,"value":1}`, "21.5", "{}", "",
+		`{"timestamp":3,"value":"`+strings.Repeat("9", 100_000)+`"}`, strings.Repeat("x", 10<<20),
+		strings.Repeat("x", 17<<20))
+	publish(t, p, "plant/b", `{ "timestamp":1,"value":1}`)
+	d.waiting(t, "the rows", func() bool { return d.progress.Load().Rows >= before+3 })
+	d.end(t, jobs.ErrFinish)
+	r := d.result
+	if r.Entities != 3 || r.Rejected != 4 || r.Rows > uint64(sent)+3 || r.Decisions != r.Rows {
+		t.Errorf("the result is %+v", r)
+	}
+	for _, got := range c.decisionsOf(t, "bad") {
+		if strings.HasPrefix(got, "plant/old") {
+			t.Errorf("a retained message is a row: %s", got)
+		}
+	}
+	// Messages for the session of an earlier detector do not come to a later one.
+	publish(t, p, "plant/c", `{"timestamp":1,"value":1}`)
+	d = c.detect(t, detectorJob(t, "later", 4, src, nil))
+	c.subscribed(t, "later", "plant/d", p, true)
+	d.end(t, jobs.ErrFinish)
+	if r := d.result; r.Entities != 1 {
+		t.Errorf("the later detector has %+v", r)
+	}
+}
+
+// TestDetectorMQTTBroker: a detector waits for a broker that is gone, and continues with the session
+// that the broker has kept. A session that is lost is a reject.
+func TestDetectorMQTTBroker(t *testing.T) {
+	b := mqtttest.Start(t)
+	c := newCluster(t)
+	job := detectorJob(t, "broker", 9, []source.Series{{Name: "m", URI: "mqtt://" + b.Address + "/plant/+"}}, nil)
+	d := c.detect(t, job)
+	p := b.Publisher(t)
+	c.subscribed(t, "broker", "plant/a", p, false)
+	for i, lost := range []bool{false, true} {
+		failures := d.progress.Load().SourceFailures
+		b.End(t)
+		if lost {
+			b.Forget(t)
+		}
+		d.waiting(t, "a failure", func() bool { return d.progress.Load().SourceFailures > failures })
+		b.Restart(t)
+		p := b.Publisher(t)
+		if !lost { // the session is there before the detector is
+			publish(t, p, "plant/b", `{"timestamp":1,"value":1,"id":"kept"}`)
+		}
+		for n := 0; !slices.ContainsFunc(c.decisionsOf(t, "broker"), func(d string) bool {
+			return strings.HasPrefix(d, fmt.Sprint("again", i))
+		}); n++ {
+			if n == 600 {
+				t.Fatalf("the detector does not continue: %+v", d.progress.Load())
+			}
+			publish(t, p, "plant/c", fmt.Sprintf(`{"timestamp":%d,"value":1,"id":"again%d"}`, n, i))
+			time.Sleep(100 * time.Millisecond)
+		}
+	}
+	d.end(t, jobs.ErrFinish)
+	kept := slices.ContainsFunc(c.decisionsOf(t, "broker"), func(d string) bool { return strings.HasPrefix(d, "kept") })
+	if r := d.result; !kept || r.Rejected != 1 || r.SourceFailures < 2 {
+		t.Errorf("the message for the session came: %v, the result is %+v", kept, r)
+	}
+}
+
+// TestDetectorMQTTPassword: the right password reads, and a wrong one fails the detector with a
+// cure and without the password.
+func TestDetectorMQTTPassword(t *testing.T) {
+	b := mqtttest.StartClosed(t)
+	c := newCluster(t)
+	for _, password := range []string{mqtttest.Password, "wrong-42"} {
+		t.Setenv("EXOSWARM_SECRET_MQTT", password)
+		name := "user-" + password[:5]
+		d := c.detect(t, detectorJob(t, name, 9, []source.Series{{
+			Name: "m", URI: "mqtt://" + b.Address + "/plant/+",
+			MQTT: &source.MQTTSpec{User: mqtttest.User, Password: "env:MQTT"},
+		}}, nil))
+		if password == mqtttest.Password {
+			d.waiting(t, "the begin", func() bool { return d.progress.Load() != nil })
+			time.Sleep(300 * time.Millisecond) // it would be refused
+			d.end(t, jobs.ErrFinish)
+			continue
+		}
+		select {
+		case err := <-d.ended:
+			if jobs.AsError(err).Code != jobs.CodeInput ||
+				!strings.Contains(err.Error(), "check user, password and rights") ||
+				strings.Contains(err.Error(), password) {
+				t.Errorf("a wrong password: %v", err)
+			}
+		case <-time.After(20 * time.Second):
+			t.Error("a wrong password does not fail the detector")
+		}
+	}
+}

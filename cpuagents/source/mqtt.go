@@ -1,0 +1,393 @@
+package source
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/tls"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"io"
+	"net"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/exoswarm/exoswarm/cpuagents/egress"
+	"github.com/exoswarm/exoswarm/cpuagents/fault"
+	"github.com/exoswarm/exoswarm/cpuagents/files"
+	"github.com/exoswarm/exoswarm/cpuagents/mqtt"
+	"github.com/exoswarm/exoswarm/cpuagents/rows"
+	"github.com/exoswarm/exoswarm/cpuagents/secret"
+	"github.com/exoswarm/exoswarm/jobs"
+)
+
+// MQTTSpec says how the messages of topics at mqtt://HOST:PORT/FILTER or mqtts://HOST:PORT/FILTER
+// are read. The broker keeps them for the session of the source while it is not read.
+type MQTTSpec struct {
+	// Messages and For bound the reading as those of SubjectSpec. A job that is no detector needs
+	// one of them.
+	Messages uint64  `json:"messages,omitempty"`
+	For      float64 `json:"for_s,omitempty"`
+	// BatchMessages is the most messages of a document, 1 to 256; 0 means 256. BatchSeconds as that
+	// of SubjectSpec.
+	BatchMessages int     `json:"batch_messages,omitempty"`
+	BatchSeconds  float64 `json:"batch_s,omitempty"`
+	// Client is the id of the client and of its session; empty for one of the job.
+	Client string `json:"client,omitempty"`
+	// Session is how long the broker keeps the session of a source that is not connected, in
+	// seconds, 60 to 31,536,000; 0 means 604,800.
+	Session int `json:"session_s,omitempty"`
+	// TopicAs is the name of a member that each row gets, with the topic of its message; empty for
+	// none.
+	TopicAs string `json:"topic_as,omitempty"`
+	// User is the name, and Password refers to a secret.
+	User     string `json:"user,omitempty"`
+	Password string `json:"password,omitempty"`
+}
+
+const (
+	// mqttRecent is the number of messages that a position has. It is more than the broker may send
+	// again.
+	mqttRecent = 2 * mqtt.Unacked
+	// mqttPayload bounds a message in bytes. A longer one is a reject.
+	mqttPayload = 1 << 20
+)
+
+// mqttState is the state of such a source in a position.
+type mqttState struct {
+	// Recent has the hashes of the last messages that were stored, 8 bytes each, see messageHash. The
+	// broker sends those again whose acknowledgement it did not get.
+	Recent []byte    `json:"recent,omitempty"`
+	Count  uint64    `json:"count,omitempty"`
+	Until  time.Time `json:"until,omitzero"`
+}
+
+// mqttFetcher collects the messages of a session into documents.
+type mqttFetcher struct {
+	first  time.Time // when the first message of the last document came
+	where  string
+	format rows.Format
+	spec   MQTTSpec
+	open   mqtt.Options
+	until  time.Time // of this attempt, when no document holds it
+
+	client  *mqtt.Client // nil before the first document and after a failure
+	pending []uint16     // of the last document, to be acknowledged when it is stored
+}
+
+// newMQTTFetcher returns the fetcher of topics. client is the id of the job's own client. It makes
+// no connection yet.
+func newMQTTFetcher(uri string, format rows.Format, spec *MQTTSpec, client string, s Resources) (*mqttFetcher, error) {
+	bad := badSource(uri)
+	// A filter may contain #, so the URI is not parsed as a URL.
+	scheme, rest, _ := strings.Cut(uri, "://")
+	host, filter, _ := strings.Cut(rest, "/")
+	u, err := url.Parse("https://" + host)
+	if err != nil || u.Hostname() == "" || u.User != nil {
+		return nil, bad("write mqtt://HOST:PORT/FILTER or mqtts://HOST:PORT/FILTER")
+	}
+	if err := checkFilter(filter); err != nil {
+		return nil, bad("filter %s: %v", fault.Quote(filter), err)
+	}
+	if spec == nil {
+		spec = &MQTTSpec{}
+	}
+	f := &mqttFetcher{where: uri, format: cmp.Or(format, "ndjson"), spec: *spec}
+	f.spec.BatchMessages = cmp.Or(f.spec.BatchMessages, mqtt.Unacked)
+	f.spec.Session = cmp.Or(f.spec.Session, 7*24*3600)
+	switch {
+	case f.spec.BatchMessages < 1 || f.spec.BatchMessages > mqtt.Unacked:
+		return nil, bad("batch_messages %d: use 1 to %d", spec.BatchMessages, mqtt.Unacked)
+	case f.spec.Session < 60 || f.spec.Session > 31_536_000:
+		return nil, bad("session_s %d: use 60 to 31536000", spec.Session)
+	case len(spec.Client) > 128 || strings.ContainsFunc(spec.Client, func(c rune) bool { return c < '!' || c > '~' }):
+		return nil, bad("client %s: use up to 128 printable ASCII characters", fault.Quote(spec.Client))
+	case spec.TopicAs != "" && f.format != "ndjson":
+		return nil, bad("topic_as is for ndjson: leave it out")
+	case spec.Password != "" && spec.User == "":
+		return nil, bad("password needs user")
+	}
+	bounds, err := (&subjectFetcher{where: uri, spec: SubjectSpec{
+		Messages: spec.Messages, For: spec.For, BatchSeconds: spec.BatchSeconds,
+	}}).checked("messages", s.Endless)
+	if err != nil {
+		return nil, err
+	}
+	f.spec.BatchSeconds = bounds.spec.BatchSeconds
+	port := cmp.Or(u.Port(), map[string]string{"mqtt": "1883", "mqtts": "8883"}[scheme])
+	f.open = mqtt.Options{
+		Address: net.JoinHostPort(u.Hostname(), port), ClientID: cmp.Or(spec.Client, client), Filter: filter,
+		User: spec.User, SessionExpiry: uint32(f.spec.Session), MaxPayload: mqttPayload,
+	}
+	guard := s.Egress
+	if guard == nil {
+		guard = &egress.Guard{}
+	}
+	if err := guard.Check(&url.URL{Scheme: "https", Host: f.open.Address}); err != nil {
+		return nil, bad("%v", err)
+	}
+	f.open.Dial = guard.DialContext
+	if scheme == "mqtts" {
+		f.open.Dial = dialTLS(guard.DialContext)
+	}
+	if spec.Password != "" {
+		secrets := s.Secrets
+		if secrets == nil {
+			secrets = &secret.Store{}
+		}
+		v, err := secrets.At(u.Hostname()).Get(spec.Password)
+		if err != nil {
+			return nil, bad("%v", err)
+		}
+		f.open.Password = []byte(v.Reveal())
+	}
+	return f, nil
+}
+
+// dialTLS returns a dialer that verifies the host of the address by TLS 1.2 or later.
+func dialTLS(dial func(ctx context.Context, network, address string) (net.Conn, error),
+) func(ctx context.Context, network, address string) (net.Conn, error) {
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		name, _, err := net.SplitHostPort(address)
+		if err != nil {
+			return nil, err
+		}
+		c, err := dial(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		secured := tls.Client(c, &tls.Config{MinVersion: tls.VersionTLS12, ServerName: name})
+		if err := secured.HandshakeContext(ctx); err != nil {
+			_ = c.Close()
+			return nil, err
+		}
+		return secured, nil
+	}
+}
+
+// checkFilter returns an error unless a text is a filter of topics.
+func checkFilter(filter string) error {
+	if filter == "" || len(filter) > 1024 || strings.ContainsAny(filter, "\x00\r\n") {
+		return errors.New("use 1 to 1024 bytes, such as plant/+/vibration")
+	}
+	levels := strings.Split(filter, "/")
+	for i, level := range levels {
+		if strings.Contains(level, "#") && (level != "#" || i < len(levels)-1) ||
+			strings.Contains(level, "+") && level != "+" {
+			return errors.New("+ is a level of its own, and # is the last one")
+		}
+	}
+	return nil
+}
+
+// close implements fetcher. The session stays on the broker until it expires.
+func (f *mqttFetcher) close() error {
+	f.reopen()
+	return nil
+}
+
+// arrived implements arriver.
+func (f *mqttFetcher) arrived() time.Time { return f.first }
+
+// reopen implements reopener.
+func (f *mqttFetcher) reopen() {
+	if f.client != nil {
+		f.client.Close()
+	}
+	f.client, f.pending = nil, nil
+}
+
+// messageHash identifies a message that the broker may send again. The broker uses its identifiers
+// again, so the content counts too.
+func messageHash(m mqtt.Message) []byte {
+	h := fnv.New64a()
+	_, _ = h.Write(binary.BigEndian.AppendUint16(nil, m.ID))
+	_, _ = h.Write(append([]byte(m.Topic), 0))
+	_, _ = h.Write(m.Payload)
+	return h.Sum(nil)
+}
+
+// has reports whether a message was stored.
+func (s *mqttState) has(hash []byte) bool {
+	for i := 0; i+len(hash) <= len(s.Recent); i += len(hash) {
+		if bytes.Equal(s.Recent[i:i+len(hash)], hash) {
+			return true
+		}
+	}
+	return false
+}
+
+// fetch implements fetcher. Messages are acknowledged when the journal has their document. One that
+// comes again, because the acknowledgement did not reach the broker, is left out.
+//
+// The first document of a session is empty: the session begins when it is stored, and what an
+// earlier job of the same name has left on the broker is dropped. A session that the broker does not
+// have any more is a reject, since messages may be missing.
+func (f *mqttFetcher) fetch(ctx context.Context, at position, _ string, doc *os.File) (next position, err error) {
+	defer func() {
+		if err != nil {
+			f.reopen()
+			err = f.class(err)
+		}
+	}()
+	var st mqttState
+	if at.State != nil {
+		if err := json.Unmarshal(at.State, &st); err != nil {
+			return position{}, fmt.Errorf("position of %s: %w", f.where, err)
+		}
+	}
+	if f.spec.For > 0 && st.Until.IsZero() {
+		if f.until.IsZero() {
+			f.until = time.Now().Add(time.Duration(f.spec.For * float64(time.Second))).UTC()
+		}
+		st.Until = f.until
+	}
+	if f.client == nil {
+		o := f.open
+		o.CleanStart = at.State == nil
+		if f.client, err = mqtt.Open(ctx, o); err != nil {
+			return position{}, err
+		}
+		switch {
+		case at.State == nil:
+			// mosquitto 2.0.11 stores no session on its disk whose last connection began it.
+			f.reopen()
+			return f.position(st, "", nil)
+		case !f.client.Present:
+			st.Recent = nil
+			return f.position(st, "", []skipped{{
+				File: "session " + o.ClientID, Reason: "the broker does not have it any more: it has expired, " +
+					"or the broker has lost its state; messages since the last connection are missing",
+			}})
+		}
+	}
+	gaps, err := f.collect(ctx, &st, files.ScratchWriter(doc))
+	if err != nil {
+		return position{}, err
+	}
+	return f.position(st, f.format, gaps)
+}
+
+// position returns the position with a state.
+func (f *mqttFetcher) position(st mqttState, format rows.Format, gaps []skipped) (position, error) {
+	text, err := json.Marshal(st)
+	if err != nil {
+		return position{}, fmt.Errorf("position of %s: %w", f.where, err)
+	}
+	return position{
+		State: text, Format: format, Exact: true, Skipped: gaps,
+		Done: f.spec.Messages > 0 && st.Count >= f.spec.Messages ||
+			!st.Until.IsZero() && !time.Now().Before(st.Until),
+	}, nil
+}
+
+// collect writes messages until the document is full or its time is over. It returns those that
+// were too long.
+func (f *mqttFetcher) collect(ctx context.Context, st *mqttState, w io.Writer) (gaps []skipped, err error) {
+	wait := ctx
+	if !st.Until.IsZero() {
+		var cancel context.CancelFunc
+		wait, cancel = context.WithDeadlineCause(ctx, st.Until, errOver)
+		defer cancel()
+	}
+	for n, size := 0, 0; n < f.spec.BatchMessages && size < batchBytes &&
+		(f.spec.Messages == 0 || st.Count < f.spec.Messages); {
+		m, err := f.client.Next(wait)
+		if err != nil {
+			if ctx.Err() == nil && wait.Err() != nil { // only the document is over
+				break
+			}
+			return nil, err
+		}
+		hash := messageHash(m)
+		if m.Retained || m.Again && st.has(hash) {
+			// It is acknowledged at once: a broker that waits for many acknowledgements sends nothing else.
+			if err := f.client.Ack(m.ID); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		if m.ID != 0 {
+			f.pending = append(f.pending, m.ID)
+			st.Recent = append(st.Recent, hash...)
+			st.Recent = st.Recent[max(0, len(st.Recent)-mqttRecent*len(hash)):]
+		}
+		st.Count++
+		if n++; n == 1 { // what has come is not kept waiting for long
+			f.first = time.Now()
+			var cancel context.CancelFunc
+			wait, cancel = context.WithTimeoutCause(
+				wait, time.Duration(f.spec.BatchSeconds*float64(time.Second)), errOver,
+			)
+			defer cancel()
+		}
+		if m.Payload == nil {
+			gaps = append(gaps, skipped{File: "topic " + fault.Quote(m.Topic), Reason: fmt.Sprintf(
+				"a message has %d bytes: use at most %d", m.Size, mqttPayload)})
+			continue
+		}
+		size += len(m.Payload)
+		if _, err := w.Write(f.lines(m)); err != nil {
+			return nil, err
+		}
+		if f.format != "ndjson" { // a file each
+			break
+		}
+	}
+	return gaps, nil
+}
+
+// lines returns the lines of a message, with the topic if the rows get it.
+func (f *mqttFetcher) lines(m mqtt.Message) []byte {
+	if f.format != "ndjson" {
+		return m.Payload
+	}
+	if f.spec.TopicAs == "" {
+		return append(m.Payload, '\n')
+	}
+	name, nerr := json.Marshal(f.spec.TopicAs)
+	topic, terr := json.Marshal(m.Topic)
+	if nerr != nil || terr != nil { // texts have none
+		return append(m.Payload, '\n')
+	}
+	var out []byte
+	for line := range bytes.Lines(m.Payload) {
+		line = bytes.TrimSpace(line)
+		if rest, is := bytes.CutPrefix(line, []byte("{")); is {
+			out = append(append(append(append(out, '{'), name...), ':'), topic...)
+			if rest = bytes.TrimSpace(rest); len(rest) > 0 && rest[0] != '}' {
+				out = append(out, ',')
+			}
+			line = rest
+		}
+		out = append(append(out, line...), '\n')
+	}
+	return out
+}
+
+// stored implements storer. It acknowledges the messages of the document. After a failure the
+// broker sends them again.
+func (f *mqttFetcher) stored(context.Context, position) {
+	if f.client != nil {
+		_ = f.client.Ack(f.pending...)
+	}
+	f.pending = nil
+}
+
+// class returns an error with its class: a connection may come back, a refusal stays.
+func (f *mqttFetcher) class(err error) error {
+	var typed *jobs.Error
+	var refused *mqtt.RefusedError
+	switch {
+	case errors.As(err, &typed), errors.Is(err, context.Canceled):
+		return err
+	case errors.As(err, &refused):
+		return fault.Input("source %s: %v: correct it, and resume or submit again", f.where, err)
+	}
+	return jobs.Retry(fmt.Errorf("source %s: %w", f.where, err))
+}

@@ -1,0 +1,208 @@
+// Operations makes the data of the tutorial docs/tutorial-operations.md, and sends rows as a plant
+// would, in place of the gateway of a real plant.
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"os/signal"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/apache/arrow-go/v18/arrow/memory"
+	"github.com/apache/arrow-go/v18/parquet"
+	"github.com/apache/arrow-go/v18/parquet/pqarrow"
+)
+
+const usage = `usage:
+  operations make FILE DEVICES ROWS     write a Parquet file with ROWS readings of each device
+  operations push FILE URL              push the rows of such a file
+  operations live URL DEVICES BROKEN    push one further reading of each device; device BROKEN is hot`
+
+// begin is the time of the first readings, in seconds since 1970, and every the time between two.
+const (
+	begin = 1_790_000_000
+	every = 60
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx, os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "operations:", err)
+		os.Exit(1)
+	}
+}
+
+// run executes a command line.
+func run(ctx context.Context, args []string) error {
+	number := func(i int) int {
+		n, err := strconv.Atoi(args[i])
+		if err != nil {
+			return -1
+		}
+		return n
+	}
+	switch {
+	case len(args) == 4 && args[0] == "make" && number(2) > 0 && number(3) > 0:
+		return writeReadings(args[1], number(2), number(3))
+	case len(args) == 3 && args[0] == "push":
+		return pushFile(ctx, args[1], args[2])
+	case len(args) == 4 && args[0] == "live" && number(2) > 0 && number(3) >= 0:
+		return pushLive(ctx, args[1], number(2), number(3))
+	}
+	return errors.New(usage)
+}
+
+// reading returns the temperature of a device, which has a level and a noise of its own.
+func reading(r *rand.Rand, device int) float64 {
+	return 20 + float64(device%50) + float64(int(r.NormFloat64()*float64(1+device%3)*10))/10
+}
+
+// schema is that of the file: a row for each reading, in the order of time.
+var schema = arrow.NewSchema([]arrow.Field{
+	{Name: "time", Type: arrow.PrimitiveTypes.Int64},
+	{Name: "device_id", Type: arrow.BinaryTypes.String},
+	{Name: "temperature", Type: arrow.PrimitiveTypes.Float64},
+}, nil)
+
+// deviceID returns the name of a device.
+func deviceID(device int) string { return fmt.Sprintf("sensor-%05d", device) }
+
+// writeReadings writes the file.
+func writeReadings(path string, devices, readings int) (err error) {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	w, err := pqarrow.NewFileWriter(schema, f, parquet.NewWriterProperties(), pqarrow.DefaultWriterProps())
+	if err != nil {
+		return errors.Join(err, f.Close())
+	}
+	defer func() { err = errors.Join(err, w.Close()) }() // it closes the file too
+	r := rand.New(rand.NewPCG(1, 1))
+	b := array.NewRecordBuilder(memory.DefaultAllocator, schema)
+	defer b.Release()
+	for t := range readings {
+		for d := range devices {
+			b.Field(0).(*array.Int64Builder).Append(begin + int64(t)*every)
+			b.Field(1).(*array.StringBuilder).Append(deviceID(d))
+			b.Field(2).(*array.Float64Builder).Append(reading(r, d))
+		}
+		record := b.NewRecordBatch()
+		err := w.Write(record)
+		record.Release()
+		if err != nil {
+			return fmt.Errorf("write %s: %w", path, err)
+		}
+	}
+	return nil
+}
+
+// pusher collects rows and pushes them in bodies of a few megabytes.
+type pusher struct {
+	url  string
+	body bytes.Buffer
+	rows int
+}
+
+// add adds a row.
+func (p *pusher) add(ctx context.Context, at int64, id string, value float64) error {
+	fmt.Fprintf(&p.body, "{\"time\":%d,\"device_id\":%q,\"temperature\":%v}\n", at, id, value)
+	if p.rows++; p.body.Len() < 4<<20 {
+		return nil
+	}
+	return p.flush(ctx)
+}
+
+// flush pushes what is collected.
+func (p *pusher) flush(ctx context.Context) error {
+	if p.body.Len() == 0 {
+		return nil
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.url, bytes.NewReader(p.body.Bytes()))
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Content-Type", "application/x-ndjson")
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(resp.Body, 1<<10))
+	if err != nil || resp.StatusCode != http.StatusAccepted {
+		return errors.Join(err, fmt.Errorf("%s: %s %s", p.url, resp.Status, text))
+	}
+	p.body.Reset()
+	return nil
+}
+
+// pushFile pushes the rows of a Parquet file.
+func pushFile(ctx context.Context, path, url string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	table, err := pqarrow.ReadTable(ctx, f, nil, pqarrow.ArrowReadProperties{}, memory.DefaultAllocator)
+	if err != nil {
+		return fmt.Errorf("read %s: %w", path, err)
+	}
+	defer table.Release()
+	if !slices.EqualFunc(table.Schema().Fields(), schema.Fields(), func(a, b arrow.Field) bool {
+		return a.Name == b.Name && arrow.TypeEqual(a.Type, b.Type)
+	}) {
+		return fmt.Errorf("%s has other columns: %v", path, table.Schema())
+	}
+	p := &pusher{url: url}
+	all := array.NewTableReader(table, 0)
+	defer all.Release()
+	for all.Next() {
+		r := all.RecordBatch()
+		at, id := r.Column(0).(*array.Int64), r.Column(1).(*array.String)
+		value := r.Column(2).(*array.Float64)
+		for i := range int(r.NumRows()) {
+			if err := p.add(ctx, at.Value(i), id.Value(i), value.Value(i)); err != nil {
+				return err
+			}
+		}
+	}
+	if err := errors.Join(all.Err(), p.flush(ctx)); err != nil {
+		return err
+	}
+	fmt.Printf("%d rows pushed\n", p.rows)
+	return nil
+}
+
+// pushLive pushes a reading of each device. Its time is that of the clock, so it is after the file.
+func pushLive(ctx context.Context, url string, devices, broken int) error {
+	p := &pusher{url: url}
+	r := rand.New(rand.NewPCG(2, 2))
+	for d := range devices {
+		value := reading(r, d)
+		if d == broken {
+			value += 500
+		}
+		if err := p.add(ctx, liveTime(), deviceID(d), value); err != nil {
+			return err
+		}
+	}
+	if err := p.flush(ctx); err != nil {
+		return err
+	}
+	fmt.Printf("%d rows pushed\n", p.rows)
+	return nil
+}
+
+// liveTime returns the time of live readings, in seconds since 1970.
+func liveTime() int64 { return max(time.Now().Unix(), begin) }
