@@ -356,6 +356,28 @@ func (m *Memory) Write(ctx context.Context, page uint64, content []byte) error {
 	return fault.Mark(m.pager.Write(ctx, page, 0, content))
 }
 
+// WriteAll copies the buffers of parts to their pages, and makes the pages that do not exist, whose
+// other bytes are zeros. It may change the order of parts of different pages.
+func (m *Memory) WriteAll(ctx context.Context, parts []pager.Part) error {
+	if err := m.ready(ctx); err != nil {
+		return err
+	}
+	for _, p := range parts {
+		if m.dirty[p.Page] = true; m.made[p.Page] {
+			continue
+		}
+		if err := m.create(ctx, []uint64{p.Page}, func(page uint64) error {
+			if !m.resident {
+				return nil
+			}
+			return m.pinResident(ctx, []uint64{page})
+		}); err != nil {
+			return fault.Mark(err)
+		}
+	}
+	return fault.Mark(m.pager.WriteAll(ctx, parts))
+}
+
 // Checkpoint commits the pages to the store, with a note. No page is dirty then.
 func (m *Memory) Checkpoint(ctx context.Context, note []byte) error {
 	for page, dirty := range m.dirty {
