@@ -16,7 +16,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/auth"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
@@ -106,12 +109,70 @@ func TestTLS(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			conn, err := natsq.Connect(t.Context(), natsconn.Options{URL: c.url, Login: c.login})
 			if err == nil {
-				conn.Close()
+				defer conn.Close()
+				if end := time.Until(expiry(t, conn)); end <= 0 || end > time.Hour {
+					t.Errorf("the certificate ends in %v", end)
+				}
 			}
 			if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 				t.Errorf("%v, want %q", err, c.want)
 			}
 		})
+	}
+}
+
+// expiry returns the end of a login in the metrics of its connection; zero without one.
+func expiry(t *testing.T, c *natsq.Conn) time.Time {
+	t.Helper()
+	reg := prometheus.NewRegistry()
+	if err := reg.Register(c.Collector()); err != nil {
+		t.Fatal(err)
+	}
+	all, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range all {
+		if f.GetName() == "exoswarm_credentials_expiry_timestamp_seconds" {
+			return time.Unix(int64(f.GetMetric()[0].GetGauge().GetValue()), 0)
+		}
+	}
+	return time.Time{}
+}
+
+// TestExpiry: the metrics have the end of the credentials or of the client certificate, the earlier
+// one.
+func TestExpiry(t *testing.T) {
+	ca, cert, key := certificates(t, "ours")
+	folder, err := auth.Open(t.TempDir(), true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer folder.Close()
+	if _, err := folder.Apply(auth.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	s := natsqtest.Start(t, server.Options{Cert: cert, Key: key, CA: ca, Auth: folder.ConfigFile()})
+	for name, life := range map[string]time.Duration{"forever": 0, "short": time.Minute, "long": 1000 * time.Hour} {
+		u := auth.User{Name: name, Role: auth.Operator}
+		if life > 0 {
+			u.Expires = time.Now().Add(life)
+		}
+		file, err := folder.AddUser(u)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := natsq.Connect(t.Context(), natsconn.Options{
+			URL: s.URL(), Login: natsconn.Login{Credentials: file, CA: ca, Cert: cert, Key: key},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		first := expiry(t, c)
+		if (time.Until(first) <= time.Minute) != (name == "short") || time.Until(first) > time.Hour {
+			t.Errorf("user %s: the login ends at %v", name, first)
+		}
 	}
 }
 

@@ -133,6 +133,14 @@ func (b *Breaker) Open(now time.Time) bool {
 	return b.failures >= b.opts.Failures && (now.Before(b.until) || b.probing)
 }
 
+// Tripped reports whether the breaker has opened and no call has succeeded since. Unlike Open it stays
+// true after the pause, while nobody makes the call that would be the probe.
+func (b *Breaker) Tripped() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.failures >= b.opts.Failures
+}
+
 // Trips returns how often the breaker opened.
 func (b *Breaker) Trips() uint64 {
 	b.mu.Lock()

@@ -34,6 +34,9 @@ func TestBreakerStates(t *testing.T) {
 		now = now.Add(pause*time.Second - time.Millisecond)
 		allow(false)
 		now = now.Add(time.Millisecond)
+		if b.Open(now) || !b.Tripped() { // the pause is over, and nothing shows that the medium is back
+			t.Fatalf("after a pause: open %v, tripped %v", b.Open(now), b.Tripped())
+		}
 		allow(true)
 		allow(false) // One probe at a time.
 		b.Report(false, now)
@@ -51,8 +54,8 @@ func TestBreakerStates(t *testing.T) {
 	allow(true)
 	b.Report(true, now)
 	allow(true)
-	if b.Trips() != 10 || b.Open(now) {
-		t.Errorf("%d trips, open %v", b.Trips(), b.Open(now))
+	if b.Trips() != 10 || b.Open(now) || b.Tripped() {
+		t.Errorf("%d trips, open %v, tripped %v", b.Trips(), b.Open(now), b.Tripped())
 	}
 }
 

@@ -63,7 +63,7 @@ type StoreStats struct {
 	// Queue is the number of calls that run or wait.
 	Queue int
 	// Errors counts calls that failed or stalled, Trips how often the breaker opened, and Open says
-	// that it is.
+	// that no call has succeeded since, also after the pause of the breaker.
 	Errors, Trips uint64
 	Open          bool
 	// Read is how long reads took, Write how long writes and moves into the tier did.
@@ -87,7 +87,7 @@ func (p *Pager) Stats() Stats {
 		names = append(names, d.Name)
 		st.Store = append(st.Store, StoreStats{
 			Name: d.Name, Queue: int(d.Depth.Load()), Errors: d.Failed.Load(), Trips: d.Breaker.Trips(),
-			Open: d.Breaker.Open(now), Read: d.Gets.Read(), Write: d.Puts.Read(),
+			Open: d.Breaker.Tripped(), Read: d.Gets.Read(), Write: d.Puts.Read(),
 			ReadTime: d.Gets.Sum(), WriteTime: d.Puts.Sum(),
 		})
 	}

@@ -7,12 +7,14 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -62,17 +64,43 @@ type stand struct {
 	nats    *server.Server
 	conn    *natsq.Conn
 	targets map[string]string // address of the metrics by name of the process
-	prom    string            // URL of Prometheus
+	held    map[string]net.Listener
+	prom    string // URL of Prometheus
 }
 
-// start starts a process under the name of a program, and waits until its metrics are served.
+// reserve chooses the addresses of the metrics of processes. It holds them until the processes start,
+// because other programs of the machine choose ports too.
+func (s *stand) reserve(names ...string) {
+	s.t.Helper()
+	s.targets, s.held = map[string]string{}, map[string]net.Listener{}
+	for _, name := range names {
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", natsqtest.Port(s.t)))
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		s.t.Cleanup(func() { _ = l.Close() }) // a second time is an error
+		s.targets[name], s.held[name] = l.Addr().String(), l
+	}
+}
+
+// address returns the address of the metrics of a process, which starts now.
+func (s *stand) address(name string) string {
+	_ = s.held[name].Close() // a second time is an error
+	return s.targets[name]
+}
+
+// start starts a process under the name of a program, and waits until its metrics are served. Its
+// server is that of the stand unless args have another one.
 func (s *stand) start(name, program string, cmd *cobra.Command, args ...string) *process {
 	s.t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(s.t.Context()))
 	p := &process{cancel, make(chan struct{})}
 	var log locked
 	cmd.Annotations = map[string]string{command.ProgramAnnotation: program}
-	cmd.SetArgs(append(args, "--nats", s.nats.URL(), "--metrics", s.targets[name], "--log-level", "info"))
+	if !slices.Contains(args, "--nats") {
+		args = append(args, "--nats", s.nats.URL())
+	}
+	cmd.SetArgs(append(args, "--metrics", s.address(name), "--log-level", "info"))
 	cmd.SetErr(&log)
 	cmd.SetOut(io.Discard)
 	cmd.SilenceErrors, cmd.SilenceUsage = true, true
@@ -199,15 +227,18 @@ func shortened(t *testing.T) string {
 	return text
 }
 
-// prometheus starts Prometheus over the targets, with the rules.
+// prometheus starts Prometheus over the targets, with the rules. Targets whose names begin with cpu
+// are CPU agents, those that begin with gpu GPU agents, and those that begin with ui dashboards.
 func (s *stand) prometheus() {
 	s.t.Helper()
 	path := tool(s.t, "prometheus")
 	dir := s.t.TempDir()
-	targets := func(names ...string) string {
+	targets := func(kind string) string {
 		var all []string
-		for _, n := range names {
-			all = append(all, "'"+s.targets[n]+"'")
+		for n, address := range s.targets {
+			if strings.HasPrefix(n, kind) {
+				all = append(all, "'"+address+"'")
+			}
 		}
 		return "[" + strings.Join(all, ", ") + "]"
 	}
@@ -217,7 +248,7 @@ scrape_configs:
   - {job_name: exoswarm-cpuagent, static_configs: [{targets: %s}]}
   - {job_name: exoswarm-gpuagent, static_configs: [{targets: %s}]}
   - {job_name: exoswarm-cluster, static_configs: [{targets: %s}]}
-`, targets("cpu", "cpu2"), targets("gpu", "gpu2"), targets("ui"))
+`, targets("cpu"), targets("gpu"), targets("ui"))
 	for name, text := range map[string]string{"prometheus.yaml": config, "rules.yaml": shortened(s.t)} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			s.t.Fatal(err)
@@ -287,8 +318,14 @@ func (s *stand) late(alert string) {
 	})
 }
 
-// crowd makes a lasting swarm of a name, with a tick as its first entry.
+// crowd makes a lasting swarm of a name without entries.
 func (s *stand) crowd(name string, agents int) swarms.Swarm {
+	s.t.Helper()
+	return s.swarm(s.conn, name, agents, "")
+}
+
+// swarm makes a lasting swarm over a connection. more are further lines of its specification.
+func (s *stand) swarm(conn *natsq.Conn, name string, agents int, more string) swarms.Swarm {
 	s.t.Helper()
 	spec, err := swarm.Parse("crowd.yaml", []byte(fmt.Sprintf(`name: %s
 addressed: agent
@@ -300,7 +337,7 @@ vote: {candidates: [x, y], rule: majority}
 seed: 1
 page_size: 64KiB
 checkpoint: {entries: 2, interval: 1s}
-`, name, agents)))
+%s`, name, agents, more)))
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -313,11 +350,11 @@ checkpoint: {entries: 2, interval: 1s}
 		Created: time.Now().UTC(),
 	}
 	for _, d := range []swarms.Direction{swarms.In, swarms.Out} {
-		if err := s.conn.Swarms.Log(record.Key(), 0, d).Create(s.t.Context()); err != nil {
+		if err := conn.Swarms.Log(record.Key(), 0, d).Create(s.t.Context()); err != nil {
 			s.t.Fatal(err)
 		}
 	}
-	if err := s.conn.Swarms.CreateSwarm(s.t.Context(), record); err != nil {
+	if err := conn.Swarms.CreateSwarm(s.t.Context(), record); err != nil {
 		s.t.Fatal(err)
 	}
 	return record
@@ -358,6 +395,14 @@ func (s *stand) load(record swarms.Swarm, ticks *uint64) (stop func()) {
 	}
 }
 
+// phase logs the time of a part of a test.
+func (s *stand) phase(name string, do func()) {
+	s.t.Helper()
+	began := time.Now()
+	do()
+	s.t.Logf("%s: %v", name, time.Since(began).Round(100*time.Millisecond))
+}
+
 // tick appends an entry that steps all agents.
 func (s *stand) tick(ctx context.Context, record swarms.Swarm, after uint64, count int) error {
 	data, err := json.Marshal(swarms.Tick{Version: jobs.Version, Count: count})
@@ -373,10 +418,8 @@ func (s *stand) tick(ctx context.Context, record swarms.Swarm, after uint64, cou
 func TestLive(t *testing.T) {
 	testlong.Only(t)
 	tool(t, "prometheus")
-	s := &stand{t: t, dir: t.TempDir(), port: natsqtest.Port(t), targets: map[string]string{}}
-	for _, name := range []string{"cpu", "cpu2", "gpu", "gpu2", "ui"} {
-		s.targets[name] = fmt.Sprintf("127.0.0.1:%d", natsqtest.Port(t))
-	}
+	s := &stand{t: t, dir: t.TempDir(), port: natsqtest.Port(t)}
+	s.reserve("cpu", "cpu2", "gpu", "gpu2", "ui")
 	s.serveNATS()
 	t.Cleanup(func() { s.nats.Close() })
 	var err error
@@ -405,14 +448,8 @@ func TestLive(t *testing.T) {
 	s.start("cpu", "exoswarm", cpuprocess.Shared(), "--name", "cpu", "--data-dir", filepath.Join(s.dir, "cpu"))
 	s.start("ui", "exoswarm", serveprocess.UICommand(), "--listen", "127.0.0.1:0")
 	s.prometheus()
-	phase := func(name string, do func()) {
-		t.Helper()
-		began := time.Now()
-		do()
-		t.Logf("%s: %v", name, time.Since(began).Round(100*time.Millisecond))
-	}
 	unseen := s.queries()
-	phase("more work than a device does, and than its memory holds", func() {
+	s.phase("more work than a device does, and than its memory holds", func() {
 		// Agents of which a quarter fits, each tick accesses all.
 		heavy := s.crowd("heavy", 400_000)
 		after, slowed := uint64(0), false
@@ -448,7 +485,7 @@ func TestLive(t *testing.T) {
 	stop := s.load(record, &ticks)
 	t.Cleanup(func() { stop() })
 	s.submit("failed", "stream")
-	phase("panels", func() {
+	s.phase("panels", func() {
 		for end := time.Now().Add(time.Minute); len(unseen) > 0 && time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
 			unseen = s.unseen(unseen)
 		}
@@ -456,17 +493,17 @@ func TestLive(t *testing.T) {
 			t.Errorf("%s has no data: %s", p.where, p.expr)
 		}
 	})
-	phase("families", s.families)
-	phase("a GPU agent without a GPU and with other listeners", func() {
+	s.phase("families", s.families)
+	s.phase("a GPU agent without a GPU and with other listeners", func() {
 		s.fires("ExoswarmWithoutGPU", "ExoswarmGPUAgentListens")
 		second.end()
 	})
-	phase("a process that is down", func() { s.fires("ExoswarmTargetDown") })
-	phase("objectives that are missed", func() {
+	s.phase("a process that is down", func() { s.fires("ExoswarmTargetDown") })
+	s.phase("objectives that are missed", func() {
 		s.late("ExoswarmJobsLateBurn")
 		s.fires("ExoswarmDecisionsSlowBurn")
 	})
-	phase("jobs that nobody handles, and jobs that fail", func() {
+	s.phase("jobs that nobody handles, and jobs that fail", func() {
 		s.submit("unserved", "nosuch")
 		s.submit("broken", "stream")
 		s.fires("ExoswarmKindWithoutAgent", "ExoswarmDeadLetters")
@@ -479,19 +516,19 @@ func TestLive(t *testing.T) {
 		}
 	})
 	stop()
-	phase("no GPU agent", func() {
+	s.phase("no GPU agent", func() {
 		first.end()
 		s.fires("ExoswarmShardUnserved")
 		gpu()
 		s.start("gpu2", "exoswarm", gpuprocess.Command(), "--name", "gpu2", "--device", "host", "--max-shards", "1")
 	})
-	phase("a library of a GPU in a CPU agent", s.mapLibrary)
-	phase("no NATS server", func() {
+	s.phase("a library of a GPU in a CPU agent", s.mapLibrary)
+	s.phase("no NATS server", func() {
 		s.nats.Close()
 		s.fires("ExoswarmDisconnected", "ExoswarmClusterUnobserved", "ExoswarmNotReady")
 		s.serveNATS()
 	})
-	phase("the end of all alerts", func() {
+	s.phase("the end of all alerts", func() {
 		for _, r := range rules(t) {
 			if r.Alert != "" {
 				s.clears(r.Alert)

@@ -59,7 +59,7 @@ type looker struct {
 	entries  map[string]uint64
 	results  uint64
 	counters map[string]float64 // sums of counters by agent
-	asked    time.Time
+	asked    time.Time          // when the replies to the last question were there
 	numbers  map[string]float64 // the series that come from agents, as of the last question
 	replies  map[string]*jobs.Telemetry
 }
@@ -107,7 +107,9 @@ func (l *looker) look(ctx context.Context, ask bool) (*State, error) {
 		l.ask(ctx, s.Agents)
 	}
 	for i := range s.Agents {
-		s.Agents[i].Telemetry = l.replies[s.Agents[i].Name]
+		if t := l.replies[s.Agents[i].Name]; t != nil {
+			s.Agents[i].Telemetry, s.Agents[i].Heard = t, l.asked
+		}
 	}
 	l.count(s, now)
 	l.at = now

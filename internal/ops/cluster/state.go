@@ -42,6 +42,9 @@ type Agent struct {
 	jobs.Agent
 	// Telemetry is what the agent answered; nil: it did not answer this time.
 	Telemetry *jobs.Telemetry `json:"telemetry,omitempty"`
+	// Heard is the time on this machine at which the answers of that question were there. Agents are
+	// asked less often than the State is made.
+	Heard time.Time `json:"heard,omitzero"`
 }
 
 // Swarm is a swarm of the cluster.

@@ -185,8 +185,9 @@ func names(f *Facts) Result {
 // machine. It includes the time of an answer.
 const clockDrift = 3 * time.Second
 
-// clocks compares the time in the answer of each agent with the time of the State. The NATS server
-// has a clock too, which orders messages; it is not compared.
+// clocks compares the time in the answer of each agent with the time at which the answers were there.
+// A State of an earlier version has the time of the State alone. The NATS server has a clock too,
+// which orders messages; it is not compared.
 func clocks(f *Facts) Result {
 	if r, no := missing(f); no {
 		return r
@@ -198,8 +199,11 @@ func clocks(f *Facts) Result {
 			continue
 		}
 		asked++
-		// Both times are taken during one look if the agents were asked by it.
-		if d := a.Telemetry.At.Sub(f.State.At); d.Abs() > clockDrift {
+		heard := a.Heard
+		if heard.IsZero() {
+			heard = f.State.At
+		}
+		if d := a.Telemetry.At.Sub(heard); d.Abs() > clockDrift {
 			off = append(off, fmt.Sprintf("%s: %v", a.Name, d.Round(100*time.Millisecond)))
 		}
 	}

@@ -47,8 +47,10 @@ func healthy() *doctor.Facts {
 			Agents: []cluster.Agent{
 				{Agent: jobs.Agent{Name: "c", Pool: jobs.PoolCPU, State: "serving"}},
 				{
-					Agent: jobs.Agent{Name: "g", Pool: jobs.PoolGPU, State: "serving"}, Telemetry: &jobs.Telemetry{
-						At: at, Samples: []jobs.Sample{
+					// Agents are asked less often than the State is made.
+					Agent: jobs.Agent{Name: "g", Pool: jobs.PoolGPU, State: "serving"}, Heard: at.Add(-time.Minute),
+					Telemetry: &jobs.Telemetry{
+						At: at.Add(-time.Minute), Samples: []jobs.Sample{
 							sample("exoswarm_build_info", 1, "version", "1"),
 							sample("exoswarm_device_state", 1, "state", "ok", "device", "cuda:0"),
 							sample("exoswarm_device_memory_errors_total", 0, "kind", "uncorrected", "device", "cuda:0"),
@@ -136,7 +138,7 @@ func TestChecks(t *testing.T) {
 		},
 		{
 			"agents-clocks", "-1m0s", doctor.Warn,
-			func(f *doctor.Facts) { f.State.Agents[1].Telemetry.At = f.At.Add(-time.Minute) },
+			func(f *doctor.Facts) { f.State.Agents[1].Telemetry.At = f.At.Add(-2 * time.Minute) },
 		},
 		{
 			"device-state", "failed", doctor.Failed,

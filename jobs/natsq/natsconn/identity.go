@@ -16,6 +16,25 @@ import (
 type identity struct {
 	name, role, tenant string // empty when the login is not one of exoswarm auth
 	expires            time.Time
+	// certificate reads the client certificate that the next handshake shows; nil without one.
+	certificate nats.TLSCertHandler
+}
+
+// ends returns when the login is not valid any more: at the end of the credentials or of the client
+// certificate, the earlier one. It is zero for a login without an end. A certificate is read at each
+// call, because its file may be replaced while the connection lasts.
+func (i identity) ends() time.Time {
+	if i.certificate == nil {
+		return i.expires
+	}
+	c, err := i.certificate()
+	if err != nil || c.Leaf == nil {
+		return i.expires
+	}
+	if end := c.Leaf.NotAfter; i.expires.IsZero() || end.Before(i.expires) {
+		return end
+	}
+	return i.expires
 }
 
 // identify reads credentials that exoswarm auth has made, and has the client take the one inbox
@@ -23,6 +42,7 @@ type identity struct {
 // of a context too.
 func identify(who *identity) nats.Option {
 	return func(o *nats.Options) error {
+		who.certificate = o.TLSCertCB
 		if o.UserJWT == nil {
 			return nil
 		}
@@ -34,7 +54,10 @@ func identify(who *identity) nats.Option {
 		if err != nil {
 			return jobs.Errorf(jobs.CodeInvalid, "log in to NATS: credentials: %v", err)
 		}
-		var me identity
+		me := identity{certificate: o.TLSCertCB}
+		if c.Expires > 0 {
+			me.expires = time.Unix(c.Expires, 0)
+		}
 		for _, t := range c.Tags {
 			if v, ok := strings.CutPrefix(t, "role:"); ok {
 				me.role = v
@@ -44,11 +67,10 @@ func identify(who *identity) nats.Option {
 			}
 		}
 		if me.role == "" || jobs.CheckID("user", c.Name) != nil {
+			who.expires = me.expires
 			return nil // somebody else's
 		}
-		if me.name = c.Name; c.Expires > 0 {
-			me.expires = time.Unix(c.Expires, 0)
-		}
+		me.name = c.Name
 		if o.InboxPrefix == "" {
 			o.InboxPrefix = strings.TrimSuffix(nats.InboxPrefix, ".") + "." + c.Name
 		}

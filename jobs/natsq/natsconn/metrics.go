@@ -31,8 +31,8 @@ func (c *Conn) Collector() prometheus.Collector {
 			"received (in).", "direction"),
 		errors: desc("nats_errors_total", "Errors of the connection to NATS that no caller has waited for: denied "+
 			"messages, and other reports of the client such as a slow consumer.", "reason"),
-		expiry: desc("credentials_expiry_timestamp_seconds", "Unix time at which the credentials of the connection "+
-			"to NATS expire; absent if they do not expire."),
+		expiry: desc("credentials_expiry_timestamp_seconds", "Unix time at which the credentials or the client "+
+			"certificate of the connection to NATS expire, the earlier one; absent if neither expires."),
 	}
 }
 
@@ -70,7 +70,7 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) {
 	counter(m.bytes, st.OutBytes, "out")
 	counter(m.errors, r.denials.Load(), "denied")
 	counter(m.errors, r.slow.Load(), "other")
-	if !r.who.expires.IsZero() {
-		gauge(m.expiry, float64(r.who.expires.Unix()))
+	if end := r.who.ends(); !end.IsZero() {
+		gauge(m.expiry, float64(end.Unix()))
 	}
 }
