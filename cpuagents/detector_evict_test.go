@@ -91,7 +91,7 @@ func TestDetectorEvicts(t *testing.T) {
 				len(want))
 		}
 		p := now.result
-		if p.Rows != 1000 || p.Rejected != 0 || p.Decisions != 1000 || p.Evicted < 150 || p.Returned < 150 ||
+		if p.Rows != 1000 || p.Rejected != 0 || p.Decisions != 1000 || p.Evicted < 100 || p.Returned < 100 ||
 			p.Returned > p.Evicted || p.Entities > 40 || name == "full" && p.Entities != 7 || stops < 5 {
 			t.Errorf("%s: the result after %d stops is %+v", name, stops, p)
 		}
