@@ -14,6 +14,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
+	"github.com/exoswarm/exoswarm/jobs/swarms/statelog"
 )
 
 // maxOpen is the number of series that are read at the same time, so many groups can step at once.
@@ -40,7 +41,8 @@ type batcher struct {
 	after  uint64 // last known entry of the log
 	stored uint64 // batches in the log before this attempt
 	rows   uint64
-	latest []int64 // by entity: the time of its last row
+	latest []int64        // by entity: the time of its last row
+	keys   *statelog.Keys // the dictionary for readers of the swarm; nil without a key
 }
 
 // feed reads all series and appends their batches, then the end. It returns when the end is stored.
@@ -57,6 +59,12 @@ func (s *stream) feed(ctx, work context.Context, rejects io.Writer) error {
 	defer context.AfterFunc(work, func() { stop(context.Cause(work)) })()
 	f := &batcher{s: s, rejects: json.NewEncoder(rejects), number: 1, after: end, stored: last.Ref}
 	f.obs.Width = len(s.spec.Columns.Features)
+	if s.entities != nil {
+		f.keys = statelog.NewKeys(s.log(statelog.KeyShard, swarms.In))
+		if err := f.openKeys(work); err != nil {
+			return err
+		}
+	}
 	interrupted, err := f.all(ctx, work, waiting)
 	if err != nil {
 		return err
@@ -83,6 +91,37 @@ func (s *stream) feed(ctx, work context.Context, rejects io.Writer) error {
 		return err
 	}
 	return f.append(work, swarms.Entry{Kind: swarms.EntryEnd, Ref: f.number, Data: data})
+}
+
+// openKeys opens the stored dictionary, to continue it. An earlier attempt has stored the keys that
+// this one assigns, since they are a function of the input.
+func (f *batcher) openKeys(ctx context.Context) error {
+	if err := f.keys.Open(ctx); err != nil {
+		return err
+	}
+	_, err := f.keys.Load(ctx, -1)
+	return err
+}
+
+// storeKeys stores the keys that are new since the last call, before their first rows are appended.
+// Readers find entities by them; the job itself does not read them again. Another attempt that
+// stores at the same time stores the same keys: the log of the swarm decides between the two.
+func (f *batcher) storeKeys(ctx context.Context) error {
+	if f.keys == nil {
+		return nil
+	}
+	for {
+		if f.keys.Stored() >= f.s.entities.len() {
+			return nil
+		}
+		err := f.keys.Store(ctx, f.s.entities.from(f.keys.Stored()), nil)
+		if !errors.Is(err, jobs.ErrFenced) {
+			return err
+		}
+		if err := f.openKeys(ctx); err != nil {
+			return err
+		}
+	}
 }
 
 // all reads all series. Those of a job with a key are read in an order in which the rows of an
@@ -316,6 +355,9 @@ func (f *batcher) flush(work context.Context) error {
 	if number > f.stored {
 		if err := f.wait(work, number); err != nil {
 			return err
+		}
+		if err := f.storeKeys(work); err != nil {
+			return fmt.Errorf("store the keys of batch %d: %w", number, err)
 		}
 		data, err := f.obs.Encode()
 		if err != nil {

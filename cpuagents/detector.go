@@ -16,6 +16,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
+	"github.com/exoswarm/exoswarm/jobs/swarms/statelog"
 )
 
 // KindDetector is the kind of job that feeds sources without end through a swarm that lasts. A job
@@ -39,6 +40,9 @@ type DetectorSpec struct {
 	Webhook *sink.WebhookSpec `json:"webhook,omitempty"`
 	// BatchRows is the most rows of a batch, 1 to 4096; 0 means 4096.
 	BatchRows int `json:"batch_rows,omitempty"`
+	// Evict lets entities give their groups to others; nil: rows of entities beyond the number of
+	// groups are rejected.
+	Evict *EvictSpec `json:"evict,omitempty"`
 }
 
 // Groups returns the number of groups of the swarm of a detector.
@@ -62,6 +66,13 @@ func (s *DetectorSpec) Check() error {
 		return bad("columns: %v", err)
 	}
 	switch {
+	case s.Evict != nil && len(s.Columns.Key) == 0:
+		return bad("evict: it is for rows with a key: name its columns, or leave it out")
+	case s.Evict != nil && (s.Evict.AfterSeconds <= 0 || s.Evict.AfterSeconds > maxEvictAfter.Seconds()):
+		return bad("evict: after_s %v: use more than 0, and at most %v", s.Evict.AfterSeconds, maxEvictAfter.Seconds())
+	case s.Evict != nil && (s.Evict.StateBytes < 1 || s.Evict.StateBytes > MaxEvictedState):
+		return bad("evict: a group has a state of %d bytes, and at most %d can be evicted: use fewer agents_per_group",
+			s.Evict.StateBytes, MaxEvictedState)
 	case s.BatchRows < 0 || s.BatchRows > defaultBatchRows:
 		return bad("batch_rows %d: use 1 to %d", s.BatchRows, defaultBatchRows)
 	case len(s.Candidates) == 0 || len(s.Columns.Features) == 0:
@@ -93,8 +104,12 @@ type DetectorProgress struct {
 	Decisions uint64 `json:"decisions"`
 	Anomalies uint64 `json:"anomalies"`
 	Dropped
-	Keyless  Keyless `json:"keyless,omitzero"`
-	Entities int     `json:"entities,omitempty"`
+	Keyless Keyless `json:"keyless,omitzero"`
+	// Entities have a group. Evicted counts those that lost theirs, and Returned those that got one
+	// again with their state.
+	Entities int    `json:"entities,omitempty"`
+	Evicted  uint64 `json:"evicted,omitempty"`
+	Returned uint64 `json:"returned,omitempty"`
 	// SourceFailures counts failed attempts to reach a source.
 	SourceFailures uint64 `json:"source_failures,omitempty"`
 	// LatencyP50 and LatencyP99 are milliseconds from the arrival of the first message of a document
@@ -120,13 +135,13 @@ type detection struct {
 	dirty   bool // next has more than the last mark
 	readers []*source.LastingReader
 	trimmed uint64    // marks at the last trim of the journals
+	evict   *eviction // nil if entities keep their groups
 	looked  time.Time // for a later attempt
 
 	now      DetectorProgress
 	hist     *hdrhistogram.Histogram // microseconds
 	counted  uint64                  // the last entry that is counted
-	answered uint64                  // the last entry of the log of decisions that the sinks have taken
-	changed  chan struct{}           // answered has grown
+	answered *statelog.Answered      // the entries whose decisions the sinks have taken; guards itself
 }
 
 // HandleDetector is the jobs.Handler for KindDetector. It returns a *DetectorProgress when the job
@@ -139,8 +154,8 @@ func (s *Streamer) HandleDetector(ctx context.Context, job jobs.Job, progress fu
 	s = s.of(job)
 	d := &detection{
 		stream: &stream{Streamer: s, id: job.ID, progress: progress},
-		hist:   hdrhistogram.New(1, int64(time.Hour/time.Microsecond), 3), changed: make(chan struct{}, 1),
-		log: newJobLogger(jobs.Logger(ctx)),
+		hist:   hdrhistogram.New(1, int64(time.Hour/time.Microsecond), 3),
+		log:    newJobLogger(jobs.Logger(ctx)),
 	}
 	// A job that is asked to finish before it has begun does so in order: the sinks get what an earlier
 	// attempt has left.
@@ -195,8 +210,14 @@ func (d *detection) attempt(whole, ctx context.Context, job jobs.Job) error {
 	}
 	held := d.Files.Hold(ctx, "detector "+d.spec.Name)
 	defer held.Release()
-	if most := d.spec.Columns.Entities(); most > 0 {
+	most := d.spec.Columns.Entities()
+	switch {
+	case most > 0 && d.spec.Evict != nil:
+		d.evict = newEviction(*d.spec.Evict, most, held)
+		d.names = d.evict.names
+	case most > 0:
 		d.entities = newEntities(most, held)
+		d.names = d.entities
 	}
 	exists, err := d.findSwarm(ctx)
 	if err != nil {
@@ -228,8 +249,14 @@ func (d *detection) attempt(whole, ctx context.Context, job jobs.Job) error {
 			return err
 		}
 	}
-	if d.state, err = openDetectorState(ctx, d.record, log, d.entities); err != nil {
+	if d.state, err = openDetectorState(ctx, d.record, log, d.entities, d.evict); err != nil {
 		return err
+	}
+	if d.evict != nil {
+		if d.evict.states, err = statelog.OpenStates(ctx, log(statesShard, swarms.In)); err != nil {
+			return err
+		}
+		d.evict.settled = d.state.after
 	}
 	for i, t := range d.sinks {
 		if err := t.Open(ctx, log(sinkShard+i, swarms.Out)); err != nil {
@@ -238,6 +265,9 @@ func (d *detection) attempt(whole, ctx context.Context, job jobs.Job) error {
 	}
 	return d.run(whole)
 }
+
+// maxEvictAfter is the largest time of an EvictSpec.
+const maxEvictAfter = 100 * 365 * 24 * time.Hour
 
 // findSwarm sets the record of the swarm of the detector, and reports whether it is stored. The
 // swarm of another owner or with another specification is refused.
@@ -287,10 +317,10 @@ func (d *detection) run(ctx context.Context) error {
 		d.next.Sources = append(d.next.Sources, source.Place{})
 	}
 	c := d.state.collected
-	d.answered, d.counted = c.Answer, c.Counted
+	d.answered, d.counted = statelog.NewAnswered(c.Answer), c.Counted
 	d.now = DetectorProgress{
 		Rows: d.next.Rows, Rejected: d.next.Rejected, Keyless: d.next.Keyless, Decisions: c.Decisions,
-		Anomalies: c.Anomalies, Dropped: c.Dropped,
+		Anomalies: c.Anomalies, Dropped: c.Dropped, Evicted: d.next.Evicted, Returned: d.next.Returned,
 	}
 	d.log.Info("detector reads", "rows", d.now.Rows, "decisions", d.now.Decisions, "sources", len(d.spec.Sources))
 	collecting := make(chan error, 1)
@@ -331,7 +361,7 @@ const finishPatience = 20 * time.Second
 func (d *detection) awaitLast(work context.Context) error {
 	ctx, cancel := context.WithTimeout(work, finishPatience)
 	defer cancel()
-	err := d.await(ctx, d.state.after)
+	err := d.answered.Await(ctx, d.state.after)
 	if err == nil || work.Err() != nil {
 		return err
 	}

@@ -108,7 +108,7 @@ func (d *detection) unserved(since time.Time) time.Time {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	switch {
-	case d.sent <= d.answered:
+	case d.sent <= d.answered.Entry():
 		d.now.Waiting = ""
 		return time.Now()
 	case time.Since(since) > d.Stall:
@@ -120,7 +120,21 @@ func (d *detection) unserved(since time.Time) time.Time {
 
 // entry processes one entry of the log of decisions.
 func (d *detection) entry(ctx context.Context, e swarms.Entry) error {
+	if d.evict != nil {
+		d.evict.names.reach(e.Seq)
+	}
 	switch e.Kind {
+	case swarms.EntrySwapped:
+		if d.evict == nil {
+			break // another client has asked for it
+		}
+		got, err := swarms.DecodeSwapped(e.Data)
+		if err != nil {
+			return fmt.Errorf("answer %d of detector %s: %w", e.Seq, d.spec.Name, err)
+		}
+		if err := d.evict.states.Put(ctx, e.Seq, got.States); err != nil {
+			return err
+		}
 	case swarms.EntryDecide:
 		got, err := batch.DecodeDecisions(e.Data)
 		if err != nil {
@@ -146,14 +160,10 @@ func (d *detection) entry(ctx context.Context, e swarms.Entry) error {
 		}
 	}
 	d.mu.Lock()
-	d.answered = e.Seq
 	d.now.Waiting = ""
 	d.mu.Unlock()
+	d.answered.Reach(e.Seq)
 	d.report(false)
-	select {
-	case d.changed <- struct{}{}:
-	default:
-	}
 	return nil
 }
 
@@ -165,10 +175,10 @@ func (d *detection) known(got *batch.Decisions) error {
 			return jobs.Errorf(jobs.CodeInvalid, "detector %s: candidate %d of %d", d.spec.Name, c,
 				len(d.spec.Candidates))
 		}
-		if d.entities == nil {
+		if d.names == nil {
 			continue
 		}
-		if _, ok := d.entities.Key(int(got.Group[i])); !ok {
+		if _, ok := d.names.Key(int(got.Group[i])); !ok {
 			return jobs.Errorf(jobs.CodeInternal, "detector %s: a decision for group %d, which has no entity: another "+
 				"client writes to its swarm: use a swarm of its own for that", d.spec.Name, got.Group[i])
 		}
@@ -221,30 +231,13 @@ func (d *detection) position() collected {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	c := collected{
-		Answer: d.answered, Counted: d.counted, Decisions: d.now.Decisions, Anomalies: d.now.Anomalies,
+		Answer: d.answered.Entry(), Counted: d.counted, Decisions: d.now.Decisions, Anomalies: d.now.Anomalies,
 		Dropped: d.now.Dropped,
 	}
 	if first > 0 {
 		c.Answer = min(c.Answer, first-1)
 	}
 	return c
-}
-
-// await returns when an entry is answered and the sinks have its decisions.
-func (d *detection) await(ctx context.Context, entry uint64) error {
-	for {
-		d.mu.Lock()
-		ready := d.answered >= entry
-		d.mu.Unlock()
-		if ready {
-			return nil
-		}
-		select {
-		case <-d.changed:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
 }
 
 // jobLogger is the log of a job with a bound on messages that repeat.

@@ -100,8 +100,7 @@ func (d *detection) stale(ctx context.Context) error {
 		return nil
 	}
 	d.looked = time.Now()
-	last, err := d.state.marks.log.Last(ctx)
-	if err != nil || last.Seq <= d.state.marks.last {
+	if lost, err := d.state.marks.Fenced(ctx); err != nil || !lost {
 		return nil //nolint:nilerr // an append tells what is wrong with the queue
 	}
 	return fmt.Errorf("detector %s: a later attempt has taken over: %w", d.spec.Name, jobs.ErrFenced)
@@ -148,6 +147,16 @@ func readPieces(ctx context.Context, i int, r *source.LastingReader, pieces chan
 func (d *detection) take(work context.Context, p piece) error {
 	for _, t := range p.rows {
 		group := p.source // of a source that is one
+		if t.rejected == nil && d.evict != nil {
+			for ok := false; !ok; {
+				if group, ok = d.evict.roster.Group(t.row.Key, t.row.Time); ok {
+					break
+				}
+				if err := d.flush(work); err != nil {
+					return err
+				}
+			}
+		}
 		if t.rejected == nil && d.entities != nil {
 			g, _, full, err := d.entities.add(t.row.Key)
 			if err != nil {
@@ -214,9 +223,14 @@ func (d *detection) reject(r *rows.Reject) {
 	d.log.sometimes("a row is rejected", "source", r.Series, "place", r.Place(), "reason", r.Reason)
 }
 
-// flush appends the batch with the state behind it. It waits while too many batches have no answer.
-// Without rows it stores the state alone.
+// flush appends the batch with the state behind it, after the swaps of its entities. It waits while
+// too many batches have no answer. Without rows it stores the state alone.
 func (d *detection) flush(work context.Context) error {
+	if d.evict != nil {
+		if err := d.move(work); err != nil {
+			return err
+		}
+	}
 	if !d.dirty {
 		return nil
 	}
@@ -233,7 +247,7 @@ func (d *detection) flush(work context.Context) error {
 	}
 	d.dirty = false
 	d.count()
-	if d.state.marks.last-d.trimmed < trimEvery {
+	if d.state.marks.Last()-d.trimmed < trimEvery {
 		return nil
 	}
 	return d.trimJournals(work)
@@ -242,7 +256,7 @@ func (d *detection) flush(work context.Context) error {
 // append appends the batch and empties it.
 func (d *detection) append(work context.Context, next mark) error {
 	if d.state.after > window {
-		if err := d.await(work, d.state.after-window); err != nil {
+		if err := d.answered.Await(work, d.state.after-window); err != nil {
 			return err
 		}
 	}
@@ -263,7 +277,7 @@ func (d *detection) append(work context.Context, next mark) error {
 
 // trimJournals removes the documents that are before the last mark.
 func (d *detection) trimJournals(ctx context.Context) error {
-	d.trimmed = d.state.marks.last
+	d.trimmed = d.state.marks.Last()
 	for i, at := range d.state.last.Sources {
 		if err := source.TrimJournal(ctx, d.stream.log(1+i, swarms.In), at); err != nil {
 			return err
@@ -280,6 +294,10 @@ func (d *detection) count() {
 	}
 	d.mu.Lock()
 	d.now.Rows, d.now.Rejected, d.now.Keyless = d.next.Rows, d.next.Rejected, d.next.Keyless
+	d.now.Evicted, d.now.Returned = d.next.Evicted, d.next.Returned
+	if d.evict != nil {
+		d.now.Entities = d.evict.roster.Len()
+	}
 	d.now.SourceFailures = failures
 	d.mu.Unlock()
 	d.report(false)

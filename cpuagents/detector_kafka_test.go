@@ -45,6 +45,7 @@ func broker(t *testing.T) (c *kfake.Cluster, put func(rows ...string)) {
 // TestDetectorKafka: a detector over a topic that is stopped at random moments decides each record
 // once, and counts records that the brokers have removed.
 func TestDetectorKafka(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	b, put := broker(t)
 	uri := "kafka://" + b.ListenAddrs()[0] + "/t"
@@ -82,6 +83,7 @@ func TestDetectorKafka(t *testing.T) {
 // with the broker that comes. Offsets that this one does not have are a reject each, and so is a
 // record that is no row.
 func TestDetectorNoBroker(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	b, put := broker(t)
 	address := b.ListenAddrs()[0]

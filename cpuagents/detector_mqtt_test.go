@@ -54,6 +54,7 @@ func (c *cluster) subscribed(t *testing.T, name, topic string, p *mqtttest.Publi
 // TestDetectorMQTT: a detector over topics that is stopped at random moments decides each message
 // once. More messages than the broker sends ahead come while it is away.
 func TestDetectorMQTT(t *testing.T) {
+	t.Parallel()
 	b := mqtttest.Start(t)
 	c := newCluster(t)
 	p := b.Publisher(t)
@@ -108,6 +109,7 @@ func TestDetectorMQTT(t *testing.T) {
 // TestDetectorMQTTBad: what is no row, a message of 10 MB, a retained message, and what an earlier
 // detector of the same name has left on the broker. The topic is the key.
 func TestDetectorMQTTBad(t *testing.T) {
+	t.Parallel()
 	b := mqtttest.Start(t)
 	c := newCluster(t)
 	p := b.Publisher(t)
@@ -149,6 +151,7 @@ func TestDetectorMQTTBad(t *testing.T) {
 // TestDetectorMQTTBroker: a detector waits for a broker that is gone, and continues with the session
 // that the broker has kept. A session that is lost is a reject.
 func TestDetectorMQTTBroker(t *testing.T) {
+	t.Parallel()
 	b := mqtttest.Start(t)
 	c := newCluster(t)
 	job := detectorJob(t, "broker", 9, []source.Series{{Name: "m", URI: "mqtt://" + b.Address + "/plant/+"}}, nil)

@@ -11,19 +11,18 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents/source"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
+	"github.com/exoswarm/exoswarm/jobs/swarms/statelog"
 )
 
 // The logs of a detector beside that of its swarm, after those of its sources and sinks.
 const (
-	markShard      = sinkShard + maxSinks + 8 // of mark
-	keyShard       = markShard + 1            // of newKeys
-	collectedShard = markShard + 2            // of collected
+	markShard      = statelog.KeyShard - 1 // of mark
+	collectedShard = statelog.KeyShard + 1 // of collected
 )
 
 // The kinds of their entries.
 const (
 	entryMark      = "mark"
-	entryKeys      = "keys"
 	entryCollected = "collected"
 )
 
@@ -46,13 +45,8 @@ type mark struct {
 	Rows     uint64  `json:"rows"`
 	Rejected uint64  `json:"rejected,omitempty"`
 	Keyless  Keyless `json:"keyless,omitzero"`
-}
-
-// newKeys are the keys of the groups from First on. They replace keys that were stored for a batch
-// that is not in the log.
-type newKeys struct {
-	First int      `json:"first"`
-	Keys  []string `json:"keys"`
+	Evicted  uint64  `json:"evicted,omitempty"`
+	Returned uint64  `json:"returned,omitempty"`
 }
 
 // collected is the position of the sinks of a detector in the log of decisions.
@@ -66,91 +60,19 @@ type collected struct {
 	Dropped
 }
 
-// keysBytes bounds an entry with keys in bytes.
-const keysBytes = 256 << 10
-
-// keptEntries is the number of entries that remain in a log of which only the last ones count.
-const keptEntries = 64
-
 // takeOverTries bounds how often a take-over begins again after an append of an earlier attempt.
 const takeOverTries = 20
-
-// stateLog is a log of JSON beside that of the swarm. One goroutine uses it.
-type stateLog struct {
-	log  swarms.Log
-	kind string
-	last uint64 // entry
-}
-
-// open creates the log if it is missing and finds its end.
-func (l *stateLog) open(ctx context.Context) error {
-	if err := l.log.Create(ctx); err != nil {
-		return err
-	}
-	last, err := l.log.Last(ctx)
-	l.last = last.Seq
-	return err
-}
-
-// add appends an entry. jobs.ErrFenced means that another attempt has taken over.
-func (l *stateLog) add(ctx context.Context, v any) error {
-	data, err := json.Marshal(v)
-	if err != nil {
-		return fmt.Errorf("encode a %s: %w", l.kind, err)
-	}
-	if err := l.log.Append(ctx, l.last, swarms.Entry{Kind: l.kind, Ref: l.last + 1, Data: data}); err != nil {
-		return fmt.Errorf("store a %s: %w", l.kind, err)
-	}
-	l.last++
-	return nil
-}
-
-// trim removes all but the last entries, once in keptEntries/2 calls of add.
-func (l *stateLog) trim(ctx context.Context) error {
-	if l.last%(keptEntries/2) != 0 || l.last <= keptEntries {
-		return nil
-	}
-	return l.log.Trim(ctx, l.last-keptEntries+1)
-}
-
-// each calls fn for the entries of a log from one number to another. Entries that were removed are
-// left out.
-func each(ctx context.Context, log swarms.Log, from, to uint64, fn func(swarms.Entry) error) error {
-	if to == 0 || from > to {
-		return nil
-	}
-	r, err := log.Read(ctx, from)
-	if err != nil {
-		return err
-	}
-	defer r.Close()
-	for {
-		e, err := r.Next(ctx)
-		if err != nil {
-			return err
-		}
-		if e.Seq > to {
-			return nil
-		}
-		if err := fn(e); err != nil {
-			return err
-		}
-		if e.Seq == to {
-			return nil
-		}
-	}
-}
 
 // detectorState is what a detector keeps beside the agents of its swarm. The goroutine that feeds
 // uses it, except for out, which belongs to the one that collects.
 type detectorState struct {
 	in        swarms.Log // of the swarm
 	base      uint64     // the first entry of in that was not removed; 0 if none was
-	marks     stateLog
-	keys      stateLog
-	out       stateLog
-	entities  *entities // nil without a key
-	stored    int       // entities in keys
+	marks     *statelog.Log
+	keys      *statelog.Keys
+	out       *statelog.Log
+	entities  *entities // nil without a key, and with evict
+	evict     *eviction // nil if entities keep their groups
 	last      mark      // the last one whose batch is in the log of the swarm
 	after     uint64    // the last known entry of the log of the swarm
 	collected collected
@@ -160,19 +82,20 @@ type detectorState struct {
 // runs cannot append any more. The log of the swarm has an entry more then, which is a query.
 func openDetectorState(
 	ctx context.Context, record swarms.Swarm, log func(shard int, d swarms.Direction) swarms.Log, known *entities,
+	evict *eviction,
 ) (*detectorState, error) {
 	s := &detectorState{
 		in:       log(0, swarms.In),
-		marks:    stateLog{log: log(markShard, swarms.In), kind: entryMark},
-		keys:     stateLog{log: log(keyShard, swarms.In), kind: entryKeys},
-		out:      stateLog{log: log(collectedShard, swarms.In), kind: entryCollected},
-		entities: known,
+		marks:    statelog.New(log(markShard, swarms.In), entryMark),
+		keys:     statelog.NewKeys(log(statelog.KeyShard, swarms.In)),
+		out:      statelog.New(log(collectedShard, swarms.In), entryCollected),
+		entities: known, evict: evict,
 	}
 	if b := record.BaseOf(0); b != nil {
 		s.base = b.Entry
 	}
-	for _, l := range []*stateLog{&s.marks, &s.keys, &s.out} {
-		if err := l.open(ctx); err != nil {
+	for _, l := range []*statelog.Log{s.marks, s.keys.Log, s.out} {
+		if err := l.Open(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -185,22 +108,20 @@ func openDetectorState(
 			return nil, err
 		}
 		// The earlier attempt was faster. It appends no more once a mark of this one is stored.
-		if err := s.marks.open(ctx); err != nil {
+		if err := s.marks.Open(ctx); err != nil {
 			return nil, err
 		}
 	}
 	// The earlier attempt may have appended to these since.
-	for _, l := range []*stateLog{&s.keys, &s.out} {
-		if err := l.open(ctx); err != nil {
+	for _, l := range []*statelog.Log{s.keys.Log, s.out} {
+		if err := l.Open(ctx); err != nil {
 			return nil, err
 		}
 	}
 	if err := s.readKeys(ctx); err != nil {
 		return nil, err
 	}
-	return s, each(ctx, s.out.log, s.out.last, s.out.last, func(e swarms.Entry) error {
-		return json.Unmarshal(e.Data, &s.collected)
-	})
+	return s, s.out.Read(ctx, s.out.Last(), func(data []byte) error { return json.Unmarshal(data, &s.collected) })
 }
 
 // takeOver finds the last mark that counts. It first appends to the marks, so that an earlier
@@ -209,12 +130,12 @@ func openDetectorState(
 func (s *detectorState) takeOver(ctx context.Context) error {
 	var all []mark
 	first := uint64(1)
-	if s.marks.last > keptEntries {
-		first = s.marks.last - keptEntries + 1
+	if last := s.marks.Last(); last > statelog.Kept {
+		first = last - statelog.Kept + 1
 	}
-	if err := each(ctx, s.marks.log, first, s.marks.last, func(e swarms.Entry) error {
+	if err := s.marks.Read(ctx, first, func(data []byte) error {
 		var m mark
-		err := json.Unmarshal(e.Data, &m)
+		err := json.Unmarshal(data, &m)
 		all = append(all, m)
 		return err
 	}); err != nil {
@@ -236,7 +157,7 @@ func (s *detectorState) takeOver(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if err := s.marks.add(ctx, good); err != nil {
+		if err := s.marks.Add(ctx, good); err != nil {
 			return err
 		}
 		s.last = good
@@ -259,8 +180,9 @@ func (s *detectorState) committed(ctx context.Context, all []mark, end uint64) (
 			return m, nil
 		}
 		found := false
-		err := each(ctx, s.in, max(m.After+1, s.base), end, func(e swarms.Entry) error {
-			found = found || e.Kind == swarms.EntryObserve && m.Batch == idOf(e.Ref, e.Data)
+		err := statelog.Each(ctx, s.in, max(m.After+1, s.base), end, func(e swarms.Entry) error {
+			own := e.Kind == swarms.EntryObserve || e.Kind == swarms.EntrySwap
+			found = found || own && m.Batch == idOf(e.Ref, e.Data)
 			return nil
 		})
 		if err != nil {
@@ -285,33 +207,28 @@ func idOf(number uint64, data []byte) batchID {
 
 // readKeys reads the dictionary up to the last mark.
 func (s *detectorState) readKeys(ctx context.Context) error {
-	if s.entities == nil {
+	if s.entities == nil && s.evict == nil {
 		return nil
 	}
-	var keys []string
-	if err := each(ctx, s.keys.log, 1, s.keys.last, func(e swarms.Entry) error {
-		var k newKeys
-		if err := json.Unmarshal(e.Data, &k); err != nil {
-			return err
-		}
-		if k.First > len(keys) {
-			return errors.New("entries before it are missing")
-		}
-		keys = append(keys[:k.First], k.Keys...)
-		return nil
-	}); err != nil {
+	keys, err := s.keys.Load(ctx, s.last.Entities)
+	if errors.Is(err, statelog.ErrDamaged) {
+		return jobs.Errorf(
+			jobs.CodeInternal,
+			"the keys of the detector: %v: delete the detector and create it again",
+			err,
+		)
+	}
+	if err != nil {
 		return fmt.Errorf("read the keys of the detector: %w", err)
 	}
-	if len(keys) < s.last.Entities {
-		return jobs.Errorf(jobs.CodeInternal, "the dictionary of the detector has %d entities of %d: delete the "+
-			"detector and create it again", len(keys), s.last.Entities)
+	if s.evict != nil {
+		return s.evict.restore(keys)
 	}
-	for _, key := range keys[:s.last.Entities] {
-		if _, _, _, err := s.entities.add(key); err != nil {
+	for _, a := range keys {
+		if _, _, _, err := s.entities.add(a.Key); err != nil {
 			return err
 		}
 	}
-	s.stored = s.last.Entities
 	return nil
 }
 
@@ -320,41 +237,40 @@ func (s *detectorState) storeKeys(ctx context.Context) error {
 	if s.entities == nil {
 		return nil
 	}
-	all := s.entities.from(s.stored)
-	for len(all) > 0 {
-		n, size := 0, 0
-		for n < len(all) && size < keysBytes {
-			size += len(all[n])
-			n++
-		}
-		if err := s.addKeys(ctx, newKeys{First: s.stored, Keys: all[:n]}); err != nil {
-			return err
-		}
-		s.stored += n
-		all = all[n:]
-	}
-	return nil
+	return s.keys.Store(ctx, s.entities.from(s.keys.Stored()), s.addKeys)
 }
 
 // addKeys appends keys. An earlier attempt may have appended keys after it lost the detector, which
 // these replace. The order matters: the end of the log is found before the marks are looked at, so
 // that of two attempts only the later one succeeds.
-func (s *detectorState) addKeys(ctx context.Context, k newKeys) error {
-	err := s.keys.add(ctx, k)
+func (s *detectorState) addKeys(ctx context.Context, keys any) error {
+	err := s.keys.Add(ctx, keys)
 	if !errors.Is(err, jobs.ErrFenced) {
 		return err
 	}
-	if err := s.keys.open(ctx); err != nil {
+	if err := s.keys.Open(ctx); err != nil {
 		return err
 	}
-	now, lerr := s.marks.log.Last(ctx)
+	lost, lerr := s.marks.Fenced(ctx)
 	if lerr != nil {
 		return lerr
 	}
-	if now.Seq != s.marks.last {
+	if lost {
 		return err
 	}
-	return s.keys.add(ctx, k)
+	return s.keys.Add(ctx, keys)
+}
+
+// assign stores assignments of groups, for the entries that are appended from now on.
+func (s *detectorState) assign(ctx context.Context, all []statelog.Assignment, names *groupNames) error {
+	for i := range all {
+		all[i].After = s.after
+	}
+	if err := s.keys.Assign(ctx, all, s.after, s.addKeys); err != nil {
+		return err
+	}
+	names.add(all)
+	return nil
 }
 
 // commit stores a batch with the state behind it, both or none. m has the places and the counts.
@@ -363,24 +279,29 @@ func (s *detectorState) commit(ctx context.Context, data []byte, m mark) (entry 
 	if err := s.storeKeys(ctx); err != nil {
 		return 0, err
 	}
+	return s.append(ctx, swarms.EntryObserve, data, m)
+}
+
+// append is commit of an entry of a kind, whose keys are stored.
+func (s *detectorState) append(ctx context.Context, kind string, data []byte, m mark) (entry uint64, err error) {
 	number := s.last.Batch.Number + 1
-	m.Batch, m.After, m.Entities = idOf(number, data), s.after, s.stored
-	if err := s.marks.add(ctx, m); err != nil {
+	m.Batch, m.After, m.Entities = idOf(number, data), s.after, s.keys.Stored()
+	if err := s.marks.Add(ctx, m); err != nil {
 		return 0, err
 	}
 	for {
-		err := s.in.Append(ctx, s.after, swarms.Entry{Kind: swarms.EntryObserve, Ref: number, Data: data})
+		err := s.in.Append(ctx, s.after, swarms.Entry{Kind: kind, Ref: number, Data: data})
 		if err == nil {
 			s.after++
 			s.last = m
-			return s.after, s.marks.trim(ctx)
+			return s.after, s.marks.Trim(ctx)
 		}
 		if !errors.Is(err, jobs.ErrFenced) {
-			return 0, fmt.Errorf("send a batch: %w", err)
+			return 0, fmt.Errorf("send a %s: %w", kind, err)
 		}
 		// Other clients may append entries of their own, such as questions. A later attempt of the
 		// detector has appended to the marks before.
-		now, lerr := s.marks.log.Last(ctx)
+		lost, lerr := s.marks.Fenced(ctx)
 		if lerr != nil {
 			return 0, lerr
 		}
@@ -388,8 +309,8 @@ func (s *detectorState) commit(ctx context.Context, data []byte, m mark) (entry 
 		if lerr != nil {
 			return 0, lerr
 		}
-		if now.Seq != s.marks.last || end.Seq <= s.after {
-			return 0, fmt.Errorf("send a batch: %w", err)
+		if lost || end.Seq <= s.after {
+			return 0, fmt.Errorf("send a %s: %w", kind, err)
 		}
 		s.after = end.Seq
 	}
@@ -398,11 +319,11 @@ func (s *detectorState) commit(ctx context.Context, data []byte, m mark) (entry 
 // note stores places and counts behind rows that gave no batch, such as rejected ones.
 func (s *detectorState) note(ctx context.Context, m mark) error {
 	m.Batch, m.After, m.Entities = s.last.Batch, s.last.After, s.last.Entities
-	if err := s.marks.add(ctx, m); err != nil {
+	if err := s.marks.Add(ctx, m); err != nil {
 		return err
 	}
 	s.last = m
-	return s.marks.trim(ctx)
+	return s.marks.Trim(ctx)
 }
 
 // noteCollected stores the position of the sinks.
@@ -410,15 +331,15 @@ func (s *detectorState) noteCollected(ctx context.Context, c collected) error {
 	if c == s.collected {
 		return nil
 	}
-	err := s.out.add(ctx, c)
+	err := s.out.Add(ctx, c)
 	if errors.Is(err, jobs.ErrFenced) { // an earlier attempt, which sends the same decisions
-		if err = s.out.open(ctx); err == nil {
-			err = s.out.add(ctx, c)
+		if err = s.out.Open(ctx); err == nil {
+			err = s.out.Add(ctx, c)
 		}
 	}
 	if err != nil {
 		return err
 	}
 	s.collected = c
-	return s.out.trim(ctx)
+	return s.out.Trim(ctx)
 }

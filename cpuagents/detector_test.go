@@ -169,6 +169,7 @@ func detectorRows(n int) (all []string) {
 // TestDetectorContinues: a detector whose attempts are stopped at random moments, also while the
 // next one runs already, decides each row once, as one that is never stopped.
 func TestDetectorContinues(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	all := detectorRows(4000)
 	src := func(name string) []source.Series {
@@ -298,6 +299,7 @@ func TestDetectorBadRows(t *testing.T) {
 // TestDetectorDeadDestination: a detector whose Alertmanager is away decides and pauses as before.
 // When it continues, alerts that were held are sent.
 func TestDetectorDeadDestination(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -428,6 +430,7 @@ func TestDetectorFinishBeforeBegin(t *testing.T) {
 
 // TestDetectorStale: an attempt without rows ends when a later one has taken over.
 func TestDetectorStale(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	b, _ := broker(t)
 	job := detectorJob(t, "stale", 4, []source.Series{{Name: "k", URI: "kafka://" + b.ListenAddrs()[0] + "/t"}}, nil)

@@ -22,6 +22,8 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents/sink"
 	"github.com/exoswarm/exoswarm/cpuagents/source"
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
+	"github.com/exoswarm/exoswarm/jobs/swarms/statelog"
 )
 
 // keyedRow is a row of an entity with two key columns.
@@ -163,6 +165,21 @@ func TestKeyedStream(t *testing.T) {
 		}
 		if !errors.Is(err, jobs.ErrDrain) || attempts > 20 {
 			t.Fatalf("attempt %d: %v", attempts, err)
+		}
+		// Between two attempts the stored dictionary has the entities in the order of their groups.
+		record, err := c.conn.Swarms.Swarm(t.Context(), "broken")
+		if err != nil {
+			t.Fatalf("Swarm of a job that was drained: %v", err)
+		}
+		var d statelog.Dictionary
+		_, err = d.Update(t.Context(), c.conn.Swarms.Log(record.Key(), statelog.KeyShard, swarms.In))
+		if err != nil || len(d.Keys()) != len(order) {
+			t.Errorf("the dictionary has %d keys, want %d: %v", len(d.Keys()), len(order), err)
+		}
+		for g, key := range d.Keys() {
+			if rows.EntityName(key) != order[g] {
+				t.Errorf("key %d of the dictionary is %q, want %s", g, key, order[g])
+			}
 		}
 	}
 	if c.read(t, "broken.ndjson") != c.read(t, "keyed.ndjson") || c.read(t, "broken.summary") != c.read(t,

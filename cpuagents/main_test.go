@@ -9,5 +9,5 @@ import (
 
 func TestMain(m *testing.M) {
 	tempdir.InMemory()
-	leak.Check(m)
+	leak.CheckParallel(m, 8)
 }

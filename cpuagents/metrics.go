@@ -20,6 +20,8 @@ type Metrics struct {
 	running     prometheus.Gauge
 	undelivered *prometheus.CounterVec
 	detection   prometheus.Histogram
+	evicted     prometheus.Counter
+	returned    prometheus.Counter
 }
 
 // NewMetrics registers the metrics of stream jobs. docs/metrics.md lists names and labels.
@@ -45,6 +47,14 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 		sinks: histogram("sink_seconds", "Time in which a sink took the decisions of a batch, retries included."),
 		running: prometheus.NewGauge(prometheus.GaugeOpts(name("jobs_running", "Stream jobs that this process "+
 			"executes now."))),
+		evicted: prometheus.NewCounter(prometheus.CounterOpts(prometheus.Opts{
+			Namespace: "exoswarm", Subsystem: "detector", Name: "evicted_entities_total",
+			Help: "Entities of detectors that have lost their groups. Their states are stored.",
+		})),
+		returned: prometheus.NewCounter(prometheus.CounterOpts(prometheus.Opts{
+			Namespace: "exoswarm", Subsystem: "detector", Name: "returned_entities_total",
+			Help: "Entities of detectors that have got groups again, with their states.",
+		})),
 	}
 	m.undelivered = prometheus.NewCounterVec(prometheus.CounterOpts(name("sink_dropped_total", "Messages and "+
 		"decisions that a sink has dropped. full: the destination was away for too long. refused: it did not "+
@@ -70,6 +80,7 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 	var errs []error
 	for _, c := range []prometheus.Collector{
 		m.rows, m.decisions, m.dropped, m.latency, m.sinks, m.running, m.undelivered, m.detection,
+		m.evicted, m.returned,
 	} {
 		errs = append(errs, r.Register(c))
 	}
@@ -95,6 +106,14 @@ func (m *Metrics) add(before, now StreamProgress) {
 	m.decisions.Add(float64(now.Decisions - before.Decisions))
 	m.dropped.WithLabelValues("late").Add(float64(now.Late - before.Late))
 	m.dropped.WithLabelValues("duplicate").Add(float64(now.Duplicates - before.Duplicates))
+}
+
+// moved counts the entities of a swap.
+func (m *Metrics) moved(evicted, returned uint64) {
+	if m != nil {
+		m.evicted.Add(float64(evicted))
+		m.returned.Add(float64(returned))
+	}
 }
 
 // decided observes the time from the reading of a row to its decision.

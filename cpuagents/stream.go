@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/exoswarm/exoswarm/cpuagents/encode"
 	"github.com/exoswarm/exoswarm/cpuagents/files"
 	"github.com/exoswarm/exoswarm/cpuagents/sink"
 	"github.com/exoswarm/exoswarm/cpuagents/source"
@@ -39,12 +40,13 @@ type stream struct {
 	reported time.Time
 	counted  StreamProgress // the state as of the last count
 
-	answered chan struct{} // collect has increased decided
-	entities *entities     // nil for a job without a key
-	read     uint64        // batches whose rows were read, by mu
-	ahead    chan struct{} // feed has increased read
-	refused  *jobs.Error   // why the last question of another client was refused; for collect
-	noRows   bool          // no input has a valid row; set before the reading fails
+	answered chan struct{}   // collect has increased decided
+	entities *entities       // nil for a job without a key
+	names    encode.Entities // of the groups in the outputs; nil without a key
+	read     uint64          // batches whose rows were read, by mu
+	ahead    chan struct{}   // feed has increased read
+	refused  *jobs.Error     // why the last question of another client was refused; for collect
+	noRows   bool            // no input has a valid row; set before the reading fails
 	sinks    []sink.Sink
 }
 

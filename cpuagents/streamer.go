@@ -181,6 +181,7 @@ func (s *stream) attempt(ctx context.Context, job jobs.Job) (*StreamResult, erro
 	s.series = series
 	if most := spec.Columns.Entities(); most > 0 {
 		s.entities = newEntities(most, held)
+		s.names = s.entities
 	} else {
 		s.summary = make([]SeriesSummary, len(series))
 	}
@@ -259,8 +260,8 @@ func (s *stream) groups() int {
 // layout returns the columns of the decisions of the job.
 func (s *stream) layout() encode.Layout {
 	l := s.spec.layout(s.series)
-	if s.entities != nil {
-		l.Entities = s.entities
+	if s.names != nil {
+		l.Entities = s.names
 	}
 	return l
 }

@@ -24,7 +24,10 @@ behind its last row. Of a pipe, rows that this process had read and not stored a
 file as output has each decision once; on a pipe the last ones may be written again after kill -9.
 
 Rows that go back behind the last row of their entity are dropped and counted. Ctrl-C decides what
-was read, and ends.`,
+was read, and ends.
+
+--show-key prints the state of an entity, by its key, as a line of JSON, and reads no rows. No other
+detect may use DIR at the time.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			f := cmd.Flags()
@@ -42,6 +45,12 @@ was read, and ends.`,
 			o.Rejects, _ = f.GetString("rejects")
 			o.All, _ = f.GetBool("all")
 			o.CSV, _ = f.GetStringArray("csv")
+			if keys, _ := f.GetStringArray("show-key"); len(keys) > 0 {
+				if o.DataDir == "" {
+					return command.Usage("detect: --data-dir is missing: name the folder of the detector")
+				}
+				return detect.Show(cmd.Context(), o.DataDir, keys, o.Out, log)
+			}
 			// What is missing is said before anything is opened: a wrong call changes no folder.
 			switch {
 			case o.SpecFile == "":
@@ -59,6 +68,7 @@ was read, and ends.`,
 	f.String("output", "-", "file to which decisions are added as NDJSON, or - for standard output")
 	f.String("rejects", "", "file to which invalid rows are added, as NDJSON; empty: they are counted")
 	f.Bool("all", false, "write every decision, not only anomalies")
+	f.StringArray("show-key", nil, "print the state of an entity, as in sensor-17 or site=a,device=7, and read nothing")
 	f.StringArray("csv", nil, "KEY=VALUE of the dialect of CSV, in place of csv in the specification")
 	command.LogFlags(f)
 	// The parts inside log as agents do, which a person who reads anomalies does not want to see.

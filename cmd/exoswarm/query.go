@@ -15,9 +15,9 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/replay"
 	"github.com/exoswarm/exoswarm/gpuagents/swarmclient"
 	"github.com/exoswarm/exoswarm/internal/command"
+	"github.com/exoswarm/exoswarm/internal/entities"
 	"github.com/exoswarm/exoswarm/internal/listing"
 	"github.com/exoswarm/exoswarm/internal/ops/travel"
-	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
@@ -33,7 +33,7 @@ func showVariables(cmd *cobra.Command, s *swarmclient.Swarm, p *listing.Printer,
 			return err
 		}
 		for i, id := range all.Group {
-			state, text := rowOf(all.Vars, i)
+			state, text := entities.Row(all.Vars, i)
 			if err := p.Item(map[string]any{"group": id, "state": state}, id, state["round"], text); err != nil {
 				return err
 			}
@@ -47,7 +47,7 @@ func showVariables(cmd *cobra.Command, s *swarmclient.Swarm, p *listing.Printer,
 	// Ids are dense: agent I of group G has the id G times size plus I.
 	size := uint32(s.Spec().AgentsPerGroup)
 	for i, id := range all.Agent {
-		state, text := rowOf(all.Vars, i)
+		state, text := entities.Row(all.Vars, i)
 		embedding := all.Embedding[i*all.Width:][:all.Width]
 		item := map[string]any{"agent": id, "group": id / size, "embedding": embedding, "state": state}
 		if err := p.Item(item, id, id/size, strings.Trim(fmt.Sprint(embedding), "[]"), text); err != nil {
@@ -57,48 +57,6 @@ func showVariables(cmd *cobra.Command, s *swarmclient.Swarm, p *listing.Printer,
 	return nil
 }
 
-// longVariable bounds the numbers of a variable that a table shows; of longer ones it shows the
-// length.
-const longVariable = 16
-
-// rowOf returns row i of variables by name, those with one number as a number and others as a list,
-// and the same as a text for a table. The text has the variables in the order of the layout. state
-// shares the memory of vars.
-func rowOf(vars []batch.Variable, i int) (state map[string]any, text string) {
-	state = map[string]any{}
-	var parts []string
-	for _, v := range vars {
-		var one, all any
-		switch values := v.Values.(type) {
-		case []float32:
-			one, all = values[i*v.Width], values[i*v.Width:][:v.Width]
-		case []uint32:
-			one, all = values[i*v.Width], values[i*v.Width:][:v.Width]
-		case []uint64:
-			one, all = values[i*v.Width], values[i*v.Width:][:v.Width]
-		case []int64:
-			one, all = values[i*v.Width], values[i*v.Width:][:v.Width]
-		case []uint8:
-			numbers := make([]uint16, v.Width) // bytes would be written as base64
-			for k, b := range values[i*v.Width:][:v.Width] {
-				numbers[k] = uint16(b)
-			}
-			one, all = numbers[0], numbers
-		}
-		// A single number is not a list, in JSON as in the table.
-		if v.Width == 1 {
-			all = one
-		}
-		state[v.Name] = all
-		shown := strings.Trim(fmt.Sprint(all), "[]")
-		if v.Width > longVariable {
-			shown = fmt.Sprintf("(%d)", v.Width)
-		}
-		parts = append(parts, v.Name+" "+shown)
-	}
-	return state, strings.Join(parts, ", ")
-}
-
 // swarmQuery prints the states of agents or groups in the order of the ids on the command line.
 // The fields depend on how the swarm is addressed: votes and states, or the variables of the
 // cell.
@@ -106,11 +64,21 @@ func rowOf(vars []batch.Variable, i int) (state map[string]any, text string) {
 // NAME may be the name of a run. Its answers are those of the moment at which the GPU agent reads
 // the query, between two batches. A query is an entry of the log that changes nothing. It needs an
 // agent that serves the shards of the ids.
-func swarmQuery(cmd *cobra.Command, s *swarmclient.Swarm) error {
+func swarmQuery(cmd *cobra.Command, c *natsq.Conn, s *swarmclient.Swarm) error {
 	agents, _ := cmd.Flags().GetString("agents")
 	groups, _ := cmd.Flags().GetString("groups")
-	if (agents == "") == (groups == "") {
-		return command.Usage("swarm query: use --agents or --groups, as in --agents 1,5-9")
+	keys, _ := cmd.Flags().GetStringArray("key")
+	given := 0
+	for _, is := range []bool{agents != "", groups != "", len(keys) > 0} {
+		if is {
+			given++
+		}
+	}
+	switch {
+	case given != 1:
+		return command.Usage("swarm query: use one of --agents, --groups and --key, as in --agents 1,5-9")
+	case len(keys) > 0:
+		return queryKeys(cmd, c, s, keys)
 	}
 	// what is the flag and its value, for errors.
 	what := [2]string{"--agents", agents}
@@ -149,6 +117,56 @@ func swarmQuery(cmd *cobra.Command, s *swarmclient.Swarm) error {
 		return err
 	}
 	return p.End()
+}
+
+// queryKeys prints the groups of the entities with some keys, or of the series of a run without a
+// key with these names.
+//
+// Fields: name, key (the values by key column), group, shard and state by variable.
+func queryKeys(cmd *cobra.Command, c *natsq.Conn, s *swarmclient.Swarm, keys []string) error {
+	if s.Spec().ByAgent() {
+		return command.Usage("swarm query: --key: swarm %s addresses agents: use --agents or --groups", s.ID())
+	}
+	found, err := entitiesOf(cmd.Context(), c, s, keys)
+	if err != nil {
+		return err
+	}
+	all, err := entities.StatesOf(cmd.Context(), s, found)
+	if err != nil {
+		return err
+	}
+	p, err := listing.New(cmd.OutOrStdout(), cmd.Flags(), "KEY", "GROUP", "ROUND", "STATE")
+	if err != nil {
+		return err
+	}
+	for _, one := range all {
+		if err := p.Item(one, one.Name, one.Group, one.State["round"], one.Text); err != nil {
+			return err
+		}
+	}
+	return p.End()
+}
+
+// entitiesOf returns the entities of a swarm with some keys. The series of a run without a key are
+// found by their names.
+func entitiesOf(ctx context.Context, c *natsq.Conn, s *swarmclient.Swarm, keys []string) ([]entities.Entity, error) {
+	found, err := entities.Find(ctx, c.Swarms, s.Record(), keys...)
+	if !errors.Is(err, entities.ErrNoKey) {
+		return found, err
+	}
+	guide, err := travel.New(travel.Options{Conn: c})
+	if err != nil {
+		return nil, err
+	}
+	defer guide.Close()
+	for _, key := range keys {
+		group, err := guide.GroupOf(ctx, s.ID(), key)
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, entities.Entity{Name: key, Group: group, Shard: s.Record().ShardOf(group)})
+	}
+	return found, nil
 }
 
 // showAgents prints agents of a swarm whose agents are addressed, each with its vote and state.
@@ -243,7 +261,7 @@ first entry of the log. A log that was trimmed needs --snapshots.`,
 	f.Uint64("and", 0, "number of the entry of a second moment")
 	f.Int("shard", 0, "number of the shard; with --group that of the group")
 	f.Int("group", -1, "number of a group")
-	f.String("key", "", "name of a series of a run, in place of --group")
+	f.String("key", "", "key of an entity, or name of a series of a run, in place of --group")
 	f.Int("agents", 100, "number of agents of the group that are shown, up to 1000")
 	f.String("snapshots", "", "folder, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX of the snapshots, as for gpuagent "+
 		"--snapshots")
@@ -305,8 +323,7 @@ func swarmState(cmd *cobra.Command, args []string, c *natsq.Conn) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, guide.Close()) }()
-	// Only the job of a run knows the names of its series. The group decides the shard: a --shard that
-	// differs is not used.
+	// The group decides the shard: a --shard that differs is not used.
 	if key != "" {
 		if q.Group, err = guide.GroupOf(cmd.Context(), q.Swarm, key); err != nil {
 			return err
@@ -432,7 +449,7 @@ func showGroup(cmd *cobra.Command, v travel.View) error {
 	return p.End()
 }
 
-// momentRow returns the variables of an agent or of a group, as rowOf does: at the second moment
+// momentRow returns the variables of an agent or of a group, as entities.Row does: at the second moment
 // with and, and only those that differ with changed.
 func momentRow(g *travel.Group, per string, row int, and, changed bool) (state map[string]any, text string) {
 	state = map[string]any{}
@@ -449,7 +466,7 @@ func momentRow(g *travel.Group, per string, row int, and, changed bool) (state m
 		if state[v.Name] = values; v.Width == 1 {
 			state[v.Name] = values[0]
 		}
-		if v.Width > longVariable {
+		if v.Width > entities.LongVariable {
 			shown = fmt.Sprintf("(%d)", v.Width)
 		}
 		parts = append(parts, v.Name+" "+shown)

@@ -18,6 +18,8 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/exoswarm/exoswarm/cpuagents"
+	"github.com/exoswarm/exoswarm/cpuagents/files"
 	"github.com/exoswarm/exoswarm/cuda"
 	"github.com/exoswarm/exoswarm/gpuagents"
 	"github.com/exoswarm/exoswarm/gpuagents/agents"
@@ -44,6 +46,8 @@ import (
 //	worker NAME [USER]       start a worker of pool cpu that doubles numbers and waits
 //	gpuagent NAME [PLACE [KEY]]  start a GPU agent on the host device, with a folder for snapshots,
 //	                         which the file KEY encrypts
+//	cpuagent NAME            start a CPU agent for runs and detectors, whose root dir is $WORK
+//	push NAME FILE           push the rows of a file of NDJSON
 //	lease NAME SWARM SHARD   take the lease of a shard, and answer nothing
 //	end NAME                 stop a worker or a GPU agent, or give a lease back (stop is a command
 //	                         of testscript, which ends the script)
@@ -86,6 +90,8 @@ func TestScripts(t *testing.T) {
 			"end":      plain(func(s *scene, ts *testscript.TestScript, args []string) { s.workers[args[0]]() }),
 			"local":    plain(func(s *scene, ts *testscript.TestScript, args []string) { s.expect(ts, args) }),
 			"gpuagent": plain((*scene).gpuagent),
+			"cpuagent": plain((*scene).cpuagent),
+			"push":     plain((*scene).push),
 			"lease":    plain((*scene).lease),
 			"append":   plain((*scene).append),
 			"begins":   plain((*scene).begins),
@@ -254,6 +260,34 @@ func (s *scene) worker(ts *testscript.TestScript, args []string) {
 	}, jobstest.Quiet)
 	ts.Check(err)
 	s.closers = append(s.closers, func() { _ = entry.Close(context.Background()) })
+}
+
+func (s *scene) cpuagent(ts *testscript.TestScript, args []string) {
+	conn := s.connect(ts, "")
+	scratch, err := os.MkdirTemp(ts.Getenv("WORK"), "scratch-")
+	ts.Check(err)
+	f, err := files.New(files.Options{
+		Roots: map[files.Root]string{{Name: "dir"}: ts.Getenv("WORK")}, Objects: conn.Objects, Scratch: scratch,
+	})
+	ts.Check(err)
+	s.closers = append(s.closers, func() { _ = f.Close() })
+	streamer, err := cpuagents.New(cpuagents.Options{Queue: conn.StreamJobs(), Files: f, Logger: jobstest.Quiet})
+	ts.Check(err)
+	w, err := conn.Work(context.Background(), natsq.WorkerOptions{
+		Name: args[0], Pool: jobs.PoolCPU, Concurrency: 4, Logger: jobstest.Quiet, Handlers: map[string]jobs.Handler{
+			cpuagents.KindStream: streamer.Handle, cpuagents.KindDetector: streamer.HandleDetector,
+		},
+	})
+	ts.Check(err)
+	s.workers[args[0]] = w.Stop
+	s.closers = append(s.closers, w.Stop)
+}
+
+func (s *scene) push(ts *testscript.TestScript, args []string) {
+	data, err := os.ReadFile(ts.MkAbs(args[1]))
+	ts.Check(err)
+	_, err = s.connect(ts, "").Streams.Push(context.Background(), args[0], "", [][]byte{data})
+	ts.Check(err)
 }
 
 // double is the handler of jobs whose spec is a number.

@@ -107,14 +107,19 @@ A file that is not valid changes nothing. A large file takes several entries of 
 	observe.Flags().String("input", "", "file of observations, or - for standard input (required)")
 	query := &cobra.Command{
 		Use: "query NAME", Short: "Show the state of agents or groups; it changes nothing", Args: cobra.ExactArgs(1),
-		RunE: onSwarm(swarmQuery),
+		RunE: withSwarm(swarmQuery),
 		Long: `Show the state of agents or groups. If the groups of the swarm are addressed, that is
 all state variables of the cell (docs/cells.md) and, for agents, their embeddings. It changes
 nothing. NAME may be that of a run, or the id of its swarm, while the run reads its input. Agent I
-of group G has the id G times agents_per_group plus I.`,
+of group G has the id G times agents_per_group plus I.
+
+--key shows the group of an entity, by the value of its key column. Several columns are written as
+site=a,device=7; values with commas or quotes are quoted. Of a run without a key it is the name of
+a series. The flag may be given several times.`,
 	}
 	query.Flags().String("agents", "", "ids and ranges of agents, as in 1,5-9")
 	query.Flags().String("groups", "", "numbers and ranges of groups, as in 1,5-9")
+	query.Flags().StringArray("key", nil, "key of an entity, as in sensor-17 or site=a,device=7")
 	remove := &cobra.Command{
 		Use: "delete NAME", Short: "Delete a swarm, its log and the state of its agents", Args: cobra.ExactArgs(1),
 		RunE: connect.Connected(swarmDelete),

@@ -68,6 +68,13 @@ func (c *Clock) Parse(text string) (int64, error) {
 	if c.zone != nil {
 		return c.parse(text)
 	}
+	// Every form has a separator, so a text of digits is a number. Most of the cost of a form that does
+	// not fit is its error.
+	if strings.Trim(text, "0123456789") == "" {
+		if n, ok := unixTime(text); ok {
+			return n, nil
+		}
+	}
 	for i := range defaultForms {
 		at := (c.form + i) % len(defaultForms)
 		t, err := time.Parse(defaultForms[at], text)

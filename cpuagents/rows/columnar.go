@@ -3,6 +3,7 @@ package rows
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/exoswarm/exoswarm/cpuagents/fault"
@@ -203,13 +204,27 @@ func (s ColumnSpec) Find(file string, names []string) (at []int, err error) {
 		}
 		if found < 0 {
 			return nil, fault.Input(
-				"%s: no column %q; the file has %s: name the columns in the swarm spec (timestamp, features)", file,
-				want, quoteAll(names),
+				"%s: no column %q; the file has %s: name the columns in the swarm spec (%s)",
+				file,
+				want,
+				quoteAll(names),
+				s.setting(want),
 			)
 		}
 		at = append(at, found)
 	}
 	return at, nil
+}
+
+// setting returns the setting of the specification that names a column, for messages.
+func (s ColumnSpec) setting(column string) string {
+	switch {
+	case slices.Contains(s.Key, column):
+		return "key: COLUMN"
+	case column == s.Timestamp:
+		return "timestamp: COLUMN"
+	}
+	return "features: [COLUMN]"
 }
 
 // wrongType returns the error of a column that has a type which cannot be read.

@@ -135,8 +135,8 @@ func (r *csvReader) noColumn(want string, names []string) error {
 		what = "its columns are called"
 	}
 	return fault.Input(
-		"%s: line 1: no column %q; %s %s: name the columns in the swarm spec (timestamp, features)", r.lines.name, want,
-		what, quoteAll(names),
+		"%s: line 1: no column %q; %s %s: name the columns in the swarm spec (%s)", r.lines.name, want, what,
+		quoteAll(names), r.spec.setting(want),
 	)
 }
 

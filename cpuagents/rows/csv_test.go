@@ -42,13 +42,35 @@ func readAll(t testing.TB, text string, spec ColumnSpec) (values []float64, reje
 	}
 }
 
+// TestMissingColumn: the cure of a column that is not there is the setting that names it, in every
+// format.
+func TestMissingColumn(t *testing.T) {
+	spec := ColumnSpec{Timestamp: "time", Features: []string{"load"}, Key: []string{"site", "device"}}
+	for header, want := range map[string]string{
+		"load,site,device\n": `no column "time"; the file has "load", "site", "device": name the columns in the ` +
+			`swarm spec (timestamp: COLUMN)`,
+		"time,site,device\n": `(features: [COLUMN])`,
+		"time,load,site\n": `no column "device"; the file has "time", "load", "site": name the columns in the ` +
+			`swarm spec (key: COLUMN)`,
+	} {
+		_, err := newCSVReader("a.csv", io.NopCloser(strings.NewReader(header)), spec, nil)
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("CSV with %q: %v, want %s", header, err, want)
+		}
+		_, err = spec.Find("a.parquet", strings.Split(strings.TrimSpace(header), ","))
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("columns %q: %v, want %s", header, err, want)
+		}
+	}
+}
+
 func TestBadHeaders(t *testing.T) {
 	for name, c := range map[string]struct{ text, want string }{
 		"empty": {"", "a.csv: the file is empty: it must begin with a header such as timestamp,value"},
 		"missing": {
 			"time,value\n1,2\n",
 			`a.csv: line 1: no column "timestamp"; the file has "time", "value": name the columns in the swarm spec ` +
-				`(timestamp, features)`,
+				`(timestamp: COLUMN)`,
 		},
 		"twice": {"timestamp,value,value\n", `a.csv: line 1: column "value" appears twice: rename one of them`},
 		"quote": {"\"timestamp,value\n1,2\n", "a.csv: line 1: header: a quote that opens in it never closes"},
@@ -57,7 +79,7 @@ func TestBadHeaders(t *testing.T) {
 		"binary": {
 			"\x00\xff\xfe,\x80\n",
 			`a.csv: line 1: no column "timestamp"; the file has "\x00\xff\xfe", "\x80": name the columns in ` +
-				`the swarm spec (timestamp, features)`,
+				`the swarm spec (timestamp: COLUMN)`,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

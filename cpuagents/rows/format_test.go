@@ -247,8 +247,8 @@ func TestBadColumns(t *testing.T) {
 	}{
 		"missing": {
 			table(stamp, arrow.Field{Name: "v", Type: value.Type}),
-			`s: no column "value"; the file has "timestamp", "v": name the columns in the swarm spec (timestamp, ` +
-				`features)`,
+			`s: no column "value"; the file has "timestamp", "v": name the columns in the swarm spec ` +
+				`(features: [COLUMN])`,
 		},
 		"twice": {table(stamp, value, value), `s: column "value" appears twice: rename one of them`},
 		"text":  {table(stamp, arrow.Field{Name: "value", Type: arrow.BinaryTypes.String}), `s: column "value" is `},

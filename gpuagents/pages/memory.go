@@ -103,11 +103,11 @@ func watermarks(frames int, resident bool) (low, high int) {
 	}
 }
 
-// usableFrames returns how many pages may be pinned on the device at once. The frames below the
-// watermark are kept free, or the pager would evict what a sweep needs next.
-func (m *Memory) usableFrames() int {
-	_, high := watermarks(m.frames.Count(), m.resident)
-	return m.frames.Count() - high
+// usableFrames returns how many pages may be pinned at once in a number of frames of the device. The
+// frames below the watermark are kept free, or the pager would evict what a sweep needs next.
+func usableFrames(frames int, resident bool) int {
+	_, high := watermarks(frames, resident)
+	return frames - high
 }
 
 // framesInTransit is how many pages may move between host memory and the device at once. Each takes
@@ -181,7 +181,7 @@ func (m *Memory) Open(ctx context.Context, store Store) error {
 func (m *Memory) allocateHost(store bool) (err error) {
 	if m.host == nil {
 		pages := len(m.made)
-		m.allocation.allocateHost(min(pages, pages-m.usableFrames()+framesInTransit), m.pageBytes)
+		m.allocation.allocateHost(min(pages, pages-usableFrames(m.frames.Count(), m.resident)+framesInTransit), m.pageBytes)
 		if n := m.allocation.hostFrames; n > 0 {
 			// One slab, as on the device: observations step pages there.
 			m.host, err = gpuframes.NewPinned(
@@ -354,6 +354,28 @@ func (m *Memory) Write(ctx context.Context, page uint64, content []byte) error {
 		return fault.Mark(err)
 	}
 	return fault.Mark(m.pager.Write(ctx, page, 0, content))
+}
+
+// WriteAll copies the buffers of parts to their pages, and makes the pages that do not exist, whose
+// other bytes are zeros. It may change the order of parts of different pages.
+func (m *Memory) WriteAll(ctx context.Context, parts []pager.Part) error {
+	if err := m.ready(ctx); err != nil {
+		return err
+	}
+	for _, p := range parts {
+		if m.dirty[p.Page] = true; m.made[p.Page] {
+			continue
+		}
+		if err := m.create(ctx, []uint64{p.Page}, func(page uint64) error {
+			if !m.resident {
+				return nil
+			}
+			return m.pinResident(ctx, []uint64{page})
+		}); err != nil {
+			return fault.Mark(err)
+		}
+	}
+	return fault.Mark(m.pager.WriteAll(ctx, parts))
 }
 
 // Checkpoint commits the pages to the store, with a note. No page is dirty then.

@@ -40,7 +40,7 @@ func (m *Memory) All() []Set {
 	if m.forth == nil {
 		size := len(m.made)
 		if !m.resident {
-			size = max(1, min(setPages, m.usableFrames()/4))
+			size = max(1, min(setPages, usableFrames(m.frames.Count(), m.resident)/4))
 		}
 		pages := make([]uint64, len(m.made))
 		for i := range pages {
@@ -67,7 +67,7 @@ func sets(pages []uint64, size int) (all []Set) {
 
 // cut makes sets of pages that are on the device at once. The slice belongs to the sets.
 func (m *Memory) cut(pages []uint64) []Set {
-	if m.resident || len(pages) <= m.usableFrames() {
+	if m.resident || len(pages) <= usableFrames(m.frames.Count(), m.resident) {
 		return []Set{{Pages: pages, onDevice: len(pages)}}
 	}
 	slices.Sort(pages)
@@ -75,7 +75,7 @@ func (m *Memory) cut(pages []uint64) []Set {
 		slices.Reverse(pages)
 	}
 	m.back = !m.back
-	return sets(pages, max(1, m.usableFrames()/2))
+	return sets(pages, max(1, usableFrames(m.frames.Count(), m.resident)/2))
 }
 
 // Place makes sets of pages for a launch that reads pages in place, also in host memory. counts are
@@ -83,7 +83,8 @@ func (m *Memory) cut(pages []uint64) []Set {
 // brought to the device, because host memory may have to hold a whole set that comes from the
 // store.
 func (m *Memory) Place(pages []uint64, counts []uint32) []Set {
-	if m.resident || m.host == nil || len(pages) > m.host.Count() && m.host.Count() <= m.usableFrames() {
+	usable := usableFrames(m.frames.Count(), m.resident)
+	if m.resident || m.host == nil || len(pages) > m.host.Count() && m.host.Count() <= usable {
 		return m.cut(pages)
 	}
 	size := len(pages)
@@ -101,7 +102,7 @@ func (m *Memory) Place(pages []uint64, counts []uint32) []Set {
 		for k, page := range s.Pages {
 			s.counts[k] = counts[page]
 		}
-		most := min(len(s.Pages), m.usableFrames()/2)
+		most := min(len(s.Pages), usable/2)
 		s.onDevice = 0
 		for s.onDevice < most && m.heat.worthPageIn(s.counts[s.onDevice], m.pageBytes) {
 			s.onDevice++
@@ -161,7 +162,7 @@ func (m *Memory) stream(ctx context.Context, sets []Set, how Access, f func(i in
 		m.pager.Guess(false)
 		defer m.pager.Guess(true)
 	}
-	largest, room := 1, m.usableFrames()
+	largest, room := 1, usableFrames(m.frames.Count(), m.resident)
 	for _, s := range sets {
 		if largest = max(largest, len(s.Pages)); s.mixed() {
 			room = m.host.Count()

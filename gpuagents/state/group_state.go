@@ -158,10 +158,13 @@ func (s *groupState) Restored(context.Context) error { return nil }
 // Apply implements State. It completes an entry after the end of ctx: its state and its answer
 // belong together. Questions may end with ctx, because they change nothing.
 func (s *groupState) Apply(ctx context.Context, e swarms.Entry) (Answer, error) {
-	if e.Kind != swarms.EntryObserve {
-		return s.question(ctx, e)
+	switch e.Kind {
+	case swarms.EntryObserve:
+		return applyObservations(context.WithoutCancel(ctx), s, e)
+	case swarms.EntrySwap:
+		return s.swap(context.WithoutCancel(ctx), e.Data)
 	}
-	return applyObservations(context.WithoutCancel(ctx), s, e)
+	return s.question(ctx, e)
 }
 
 // Decode implements State. The result shares the memory of data. It does not use the device, so it

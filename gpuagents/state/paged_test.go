@@ -3,6 +3,7 @@ package state
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -92,6 +93,30 @@ func (d *disk) open(t testing.TB) *pagestore.Store {
 	return s
 }
 
+// randomSwap is an entry that gives some groups the states of others, or none.
+func randomSwap(t testing.TB, r *rand.Rand, s *groupState) swarms.Entry {
+	t.Helper()
+	var groups []swarms.SwapGroup
+	for _, g := range r.Perm(pagedGroups)[:1+r.IntN(pagedGroups)] {
+		one := swarms.SwapGroup{Group: uint32(g)}
+		if r.IntN(3) > 0 {
+			one.Tag = fmt.Sprint("group ", g)
+		}
+		if r.IntN(3) > 0 {
+			one.State = make([]byte, s.groupBytes())
+			if err := s.memory.ReadAll(t.Context(), s.groupParts(uint32(r.IntN(pagedGroups)), one.State)); err != nil {
+				t.Fatalf("ReadAll of the state of a group: %v", err)
+			}
+		}
+		groups = append(groups, one)
+	}
+	data, err := json.Marshal(swarms.NewSwap(groups))
+	if err != nil {
+		t.Fatalf("json.Marshal: %v", err)
+	}
+	return swarms.Entry{Kind: swarms.EntrySwap, Data: data}
+}
+
 // randomEntry is an entry of a log of a swarm.
 func randomEntry(t testing.TB, r *rand.Rand, p State) swarms.Entry {
 	t.Helper()
@@ -112,6 +137,9 @@ func randomEntry(t testing.TB, r *rand.Rand, p State) swarms.Entry {
 	}
 	s, byAgent := p.(*agentState)
 	if !byAgent {
+		if r.IntN(6) == 0 {
+			return randomSwap(t, r, p.(*groupState))
+		}
 		if r.IntN(3) == 0 {
 			return groupQuestion(r, pagedGroups, p.(*groupState).layout.Agents)
 		}

@@ -54,6 +54,10 @@ type Spec struct {
 	// MaxEntities is the most entities of a run with a key, and so the number of its groups, 1 to
 	// swarms.MaxGroups; default 10,000. Rows of further entities are rejected.
 	MaxEntities int `yaml:"max_entities" json:"max_entities,omitempty"`
+	// EvictAfter lets entities of a detector lose their groups to others, and return with their
+	// states: after this time without a row, by the times of rows, or when another entity needs a
+	// group and none is free. 1 s to 100 years; 0: entities keep their groups.
+	EvictAfter strictyaml.Duration `yaml:"evict_after" json:"evict_after,omitempty"`
 	// Observations says what becomes of those that come late or twice. By agent there is none: they
 	// have no time.
 	Observations Observations `yaml:"observations" json:"observations,omitzero"`
@@ -422,17 +426,27 @@ func (s *Spec) validate() (path []string, err error) {
 // Limits of a key, which are those of rows.ColumnSpec.
 const (
 	maxKeyColumns      = 8
+	maxEvictAfter      = 100 * 365 * 24 * time.Hour
 	defaultMaxEntities = 10_000
 )
 
 // validateKey is the part of validate about the key. seen has the other columns.
 func (s *Spec) validateKey(seen map[string]bool) (path []string, err error) {
+	after := time.Duration(s.EvictAfter)
 	switch {
 	case len(s.Key) == 0 && s.MaxEntities != 0:
 		return []string{"max_entities"}, fmt.Errorf("max_entities %d: it is for a key: name its columns, as in key: "+
 			"device_id, or leave it out", s.MaxEntities)
+	case len(s.Key) == 0 && s.EvictAfter != 0:
+		return []string{"evict_after"}, fmt.Errorf("evict_after %v: it is for a key: name its columns, as in key: "+
+			"device_id, or leave it out", after)
 	case len(s.Key) == 0:
 		return nil, nil
+	case s.EvictAfter != 0 && (after < time.Second || after > maxEvictAfter):
+		return []string{"evict_after"}, fmt.Errorf("evict_after %v: use 1s to %v", after, maxEvictAfter)
+	case s.EvictAfter != 0 && s.Cell.Weights == WeightsGroup:
+		return []string{"evict_after"}, errors.New("evict_after: the weights of a group depend on its number, which " +
+			"changes with evictions: leave weights: group out")
 	case s.ByAgent():
 		return []string{"key"}, errors.New("key: observations of agents have none: leave it out")
 	case len(s.Key) > maxKeyColumns:

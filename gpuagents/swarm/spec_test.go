@@ -275,7 +275,12 @@ func TestKey(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]string{
-		"name: x\nmax_entities: 7\n":             "a.yaml:2: max_entities 7: it is for a key",
+		"name: x\nmax_entities: 7\n":           "a.yaml:2: max_entities 7: it is for a key",
+		"name: x\nevict_after: 1h\n":           "a.yaml:2: evict_after 1h0m0s: it is for a key",
+		"name: x\nkey: id\nevict_after: 1ms\n": "a.yaml:3: evict_after 1ms: use 1s to 876000h0m0s",
+		"name: x\nkey: id\nevict_after: 1h\ncell: {kind: gru, weights: group}\n": "a.yaml:3: evict_after: the " +
+			"weights " +
+			"of a group depend on its number",
 		"name: x\nkey: id\nmax_entities: -1\n":   "a.yaml:3: max_entities -1: use 1 to 134217728",
 		"name: x\nkey: value\n":                  `a.yaml:2: key column "value" is empty or named twice`,
 		"name: x\nkey: [a, timestamp]\n":         `a.yaml:2: key column "timestamp" is empty or named twice`,

@@ -27,6 +27,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
+	"github.com/exoswarm/exoswarm/jobs/swarms/statelog"
 )
 
 // Options configure a detector.
@@ -81,10 +82,10 @@ type detector struct {
 	fresh   uint64 // rows since the last snapshot
 	began   uint64 // last entry of an earlier process
 
-	mu       sync.Mutex
-	answered uint64        // entry
-	changed  chan struct{} // answered has grown
-	names    []string      // keys by group, for the encoder
+	answered *statelog.Answered // the entries whose decisions are written; guards itself
+
+	mu    sync.Mutex
+	names []string // keys by group, for the encoder
 }
 
 // Key implements encode.Entities.
@@ -100,7 +101,7 @@ func (d *detector) Key(group int) (string, bool) {
 // Run runs a detector until its input ends or ctx does, which ends with command.ErrInterrupted. Rows
 // that were read are decided and written then. It prints a line with the counts and the latency.
 func Run(ctx context.Context, o Options) (err error) {
-	d := &detector{o: &o, changed: make(chan struct{}, 1)}
+	d := &detector{o: &o}
 	if err := d.readSpec(); err != nil {
 		return err
 	}
@@ -131,7 +132,7 @@ func Run(ctx context.Context, o Options) (err error) {
 		return err
 	}
 	d.state.last++
-	d.answered = d.state.out.Answer
+	d.answered = statelog.NewAnswered(d.state.out.Answer)
 	layout := encode.Layout{
 		Candidates: d.spec.Vote.Candidates, Features: d.spec.Features, Drops: true, Keys: d.columns.Key, Entities: d,
 	}
@@ -167,6 +168,9 @@ func (d *detector) readSpec() error {
 	case spec.ByAgent():
 		return command.Usage("detect: %s addresses agents, and rows are for groups: make it with exoswarm swarm create",
 			d.o.SpecFile)
+	case spec.EvictAfter != 0:
+		return command.Usage("detect: %s has evict_after, which detectors on a cluster have: leave it out, or use "+
+			"exoswarm detector create", d.o.SpecFile)
 	case spec.GroupCount != 0:
 		return command.Usage("detect: %s has groups: %d: a detector has max_entities of them: leave groups out",
 			d.o.SpecFile, spec.GroupCount)
@@ -244,7 +248,7 @@ func (d *detector) run(ctx, base context.Context) (err error) {
 	err = d.feed(feeding, work)
 	if err == nil {
 		last, cancel := context.WithTimeoutCause(work, endTime, errors.New("the last decisions did not come in time"))
-		if err = d.await(last, d.state.last); err == nil && d.fresh > 0 {
+		if err = d.answered.Await(last, d.state.last); err == nil && d.fresh > 0 {
 			err = d.snapshot(last)
 		}
 		cancel()
@@ -256,7 +260,7 @@ func (d *detector) run(ctx, base context.Context) (err error) {
 		return failed
 	}
 	if err == nil {
-		err = d.output.record(base, d.state, d.answered, true)
+		err = d.output.record(base, d.state, d.answered.Entry(), true)
 	}
 	d.summary()
 	if err == nil && ctx.Err() != nil {
@@ -279,7 +283,7 @@ func (d *detector) summary() {
 
 // collect writes the answers of the swarm in their order, from the first that is not in the output.
 func (d *detector) collect(ctx context.Context) error {
-	r, err := d.out.Read(ctx, d.answered+1)
+	r, err := d.out.Read(ctx, d.answered.Entry()+1)
 	if err != nil {
 		return err
 	}
@@ -312,30 +316,7 @@ func (d *detector) collect(ctx context.Context) error {
 		if err := d.output.record(ctx, d.state, e.Seq, e.Kind == swarms.EntrySnapshotted); err != nil {
 			return err
 		}
-		d.mu.Lock()
-		d.answered = e.Seq
-		d.mu.Unlock()
-		select {
-		case d.changed <- struct{}{}:
-		default:
-		}
-	}
-}
-
-// await returns when an entry is answered and its decisions are written.
-func (d *detector) await(ctx context.Context, entry uint64) error {
-	for {
-		d.mu.Lock()
-		ready := d.answered >= entry
-		d.mu.Unlock()
-		if ready {
-			return nil
-		}
-		select {
-		case <-d.changed:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
+		d.answered.Reach(e.Seq)
 	}
 }
 
@@ -363,7 +344,7 @@ func (d *detector) feed(ctx, work context.Context) error {
 			return err
 		}
 		if d.fresh >= snapshotRows {
-			if err := d.await(work, d.state.last); err != nil {
+			if err := d.answered.Await(work, d.state.last); err != nil {
 				return err
 			}
 			if err := d.snapshot(work); err != nil {
@@ -473,7 +454,7 @@ func (d *detector) flush(ctx context.Context, at position) error {
 		return nil
 	}
 	if d.state.last > window {
-		if err := d.await(ctx, d.state.last-window); err != nil {
+		if err := d.answered.Await(ctx, d.state.last-window); err != nil {
 			return err
 		}
 	}
@@ -513,7 +494,7 @@ func (d *detector) snapshot(ctx context.Context) error {
 		return fmt.Errorf("snapshot of the detector: %w", err)
 	}
 	d.state.last++
-	if err := d.await(ctx, d.state.last); err != nil {
+	if err := d.answered.Await(ctx, d.state.last); err != nil {
 		return err
 	}
 	if _, err := d.swarm.Trim(ctx, store, name, nil); err != nil {

@@ -20,6 +20,7 @@ import (
 	"github.com/exoswarm/exoswarm/internal/leak"
 	"github.com/exoswarm/exoswarm/internal/tempdir"
 	"github.com/exoswarm/exoswarm/internal/testlong"
+	"github.com/exoswarm/exoswarm/jobs"
 )
 
 // childDir makes the test binary a detector over the files of a folder, which a test kills.
@@ -158,6 +159,49 @@ func TestGoesOn(t *testing.T) {
 	if _, err := stdin(t, parts, "a.csv", "", nil); err == nil || !strings.Contains(err.Error(),
 		"has the state of another specification") {
 		t.Errorf("another specification: %v", err)
+	}
+}
+
+// TestShow: the state of an entity is shown by its key, and the detector goes on after it as if
+// nothing had been asked.
+func TestShow(t *testing.T) {
+	dir := folder(t, "")
+	data, quiet := filepath.Join(dir, "data"), slog.New(slog.DiscardHandler)
+	var out bytes.Buffer
+	if err := detect.Show(t.Context(), data, []string{"e1"}, &out, quiet); err == nil || !strings.Contains(err.Error(),
+		"has no state of a detector") {
+		t.Errorf("Show without a detector: %v", err)
+	}
+	if _, err := os.Stat(data); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("Show has made the folder: %v", err)
+	}
+	all := rows(2000)
+	if _, err := stdin(t, dir, "a.csv", header+strings.Join(all[:1000], ""), nil); err != nil {
+		t.Fatalf("detect: %v", err)
+	}
+	if err := detect.Show(t.Context(), data, []string{"e1", "id=e2"}, &out, quiet); err != nil {
+		t.Fatalf("Show: %v", err)
+	}
+	lines := strings.Split(out.String(), "\n")
+	n := strings.Count(strings.Join(all[:1000], ""), ",e1\n")
+	if len(lines) != 3 || !strings.HasPrefix(lines[0], `{"name":"e1","key":{"id":"e1"},"group":`) ||
+		!strings.Contains(lines[0], fmt.Sprintf(`"round":%d`, n)) || !strings.HasPrefix(lines[1], `{"name":"e2",`) {
+		t.Errorf("Show writes %s, want e1 with %d rounds", out.String(), n)
+	}
+	err := detect.Show(t.Context(), data, []string{"f1"}, &out, quiet)
+	if !errors.Is(err, jobs.ErrNotFound) || !strings.Contains(err.Error(), `the nearest are "e1"`) {
+		t.Errorf("Show of a key that is not there: %v", err)
+	}
+	if _, err := stdin(t, dir, "a.csv", header+strings.Join(all, ""), nil); err != nil {
+		t.Fatalf("detect: %v", err)
+	}
+	whole := folder(t, "")
+	if _, err := stdin(t, whole, "a.csv", header+strings.Join(all, ""), nil); err != nil {
+		t.Fatalf("detect: %v", err)
+	}
+	got, want := read(t, filepath.Join(dir, "out.ndjson")), read(t, filepath.Join(whole, "out.ndjson"))
+	if got != want {
+		t.Errorf("after Show the decisions are %d bytes, want those of a detector without it, %d", len(got), len(want))
 	}
 }
 

@@ -88,7 +88,7 @@ func (w *output) begin(ctx context.Context, s *state) error {
 	if now.File, err = identify(w.file, 0); err != nil || now == s.out {
 		return err
 	}
-	if err := s.output.add(ctx, now); err != nil {
+	if err := s.output.Add(ctx, now); err != nil {
 		return err
 	}
 	s.out = now
@@ -148,11 +148,11 @@ func (w *output) record(ctx context.Context, s *state, answer uint64, atOnce boo
 			return err
 		}
 	}
-	if err := s.output.add(ctx, now); err != nil {
+	if err := s.output.Add(ctx, now); err != nil {
 		return err
 	}
 	s.out, w.note = now, time.Now()
-	return s.output.trim(ctx)
+	return s.output.Trim(ctx)
 }
 
 // close closes a file of its own.

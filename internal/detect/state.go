@@ -4,23 +4,22 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
+	"github.com/exoswarm/exoswarm/jobs/swarms/statelog"
 )
 
 // Logs of the swarm beside that of its only shard. The entries of each are JSON.
 const (
 	positionShard = 1 // of mark, one before each batch
-	keyShard      = 2 // of newKeys, one before each batch that has some
+	keyShard      = 2 // of the dictionary, entries before each batch with new keys
 	outputShard   = 3 // of written
 )
 
 // The kinds of their entries.
 const (
 	entryMark    = "mark"
-	entryKeys    = "keys"
 	entryWritten = "written"
 )
 
@@ -32,13 +31,6 @@ type mark struct {
 	At       position `json:"at"`
 }
 
-// newKeys are keys of a batch: those of the groups from First on. Keys of groups from First on that
-// were stored before belong to a batch that is not in the log.
-type newKeys struct {
-	First int      `json:"first"`
-	Keys  []string `json:"keys"`
-}
-
 // written says how far the output is.
 type written struct {
 	Answer uint64 `json:"answer"` // the last entry of the log of answers that is written
@@ -46,81 +38,15 @@ type written struct {
 	Size   int64  `json:"size"` // of the file then
 }
 
-// journal is a log beside that of the swarm. One goroutine uses it.
-type journal struct {
-	log  swarms.Log
-	kind string
-	last uint64 // entry
-}
-
-// open finds the last entry of a journal, which it makes if there is none.
-func (j *journal) open(ctx context.Context) error {
-	if err := j.log.Create(ctx); err != nil {
-		return err
-	}
-	last, err := j.log.Last(ctx)
-	j.last = last.Seq
-	return err
-}
-
-// add stores an entry.
-func (j *journal) add(ctx context.Context, v any) error {
-	data, err := json.Marshal(v)
-	if err != nil {
-		return fmt.Errorf("encode a %s: %w", j.kind, err)
-	}
-	if err := j.log.Append(ctx, j.last, swarms.Entry{Kind: j.kind, Ref: j.last + 1, Data: data}); err != nil {
-		return fmt.Errorf("store a %s: %w", j.kind, err)
-	}
-	j.last++
-	return nil
-}
-
-// keptMarks is the number of entries that remain in a journal of which the last ones count.
-const keptMarks = 64
-
-// trim removes all but the last entries, now and then.
-func (j *journal) trim(ctx context.Context) error {
-	if j.last%keptMarks != 0 || j.last <= keptMarks {
-		return nil
-	}
-	return j.log.Trim(ctx, j.last-keptMarks/2)
-}
-
-// each calls fn for the entries from number from on.
-func (j *journal) each(ctx context.Context, from uint64, fn func(data []byte) error) error {
-	if j.last == 0 || from > j.last {
-		return nil
-	}
-	r, err := j.log.Read(ctx, from)
-	if err != nil {
-		return err
-	}
-	defer r.Close()
-	for {
-		e, err := r.Next(ctx)
-		if err != nil {
-			return err
-		}
-		if err := fn(e.Data); err != nil {
-			return jobs.Errorf(jobs.CodeInternal, "entry %d of the log of %ss: %v: name another --data-dir", e.Seq,
-				j.kind, err)
-		}
-		if e.Seq >= j.last {
-			return nil
-		}
-	}
-}
-
 // state is what a detector keeps between two processes beside its agents.
 type state struct {
-	marks, keys, output journal
+	marks, output *statelog.Log
+	keys          *statelog.Keys
 
 	entities []string       // keys by group
 	groups   map[string]int // by key
 	at       position
 	out      written
-	stored   int    // entities in the journal
 	last     uint64 // entry of the log of the swarm
 }
 
@@ -128,13 +54,13 @@ type state struct {
 // log of the swarm. No entry may be appended to that log before.
 func openState(ctx context.Context, log func(shard int, d swarms.Direction) swarms.Log) (*state, error) {
 	s := &state{
-		marks:  journal{log: log(positionShard, swarms.In), kind: entryMark},
-		keys:   journal{log: log(keyShard, swarms.In), kind: entryKeys},
-		output: journal{log: log(outputShard, swarms.In), kind: entryWritten},
+		marks:  statelog.New(log(positionShard, swarms.In), entryMark),
+		keys:   statelog.NewKeys(log(keyShard, swarms.In)),
+		output: statelog.New(log(outputShard, swarms.In), entryWritten),
 		groups: map[string]int{},
 	}
-	for _, j := range []*journal{&s.marks, &s.keys, &s.output} {
-		if err := j.open(ctx); err != nil {
+	for _, l := range []*statelog.Log{s.marks, s.keys.Log, s.output} {
+		if err := l.Open(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -145,7 +71,7 @@ func openState(ctx context.Context, log func(shard int, d swarms.Direction) swar
 	s.last = end.Seq
 	var good mark
 	undo := false
-	err = s.marks.each(ctx, max(s.marks.last, 2)-1, func(data []byte) error {
+	err = s.marks.Read(ctx, max(s.marks.Last(), 2)-1, func(data []byte) error {
 		var m mark
 		err := json.Unmarshal(data, &m)
 		if undo = m.Batch > s.last; !undo {
@@ -154,37 +80,33 @@ func openState(ctx context.Context, log func(shard int, d swarms.Direction) swar
 		return err
 	})
 	if err != nil {
-		return nil, err
+		return nil, damaged(err)
 	}
 	if undo {
-		if err := s.marks.add(ctx, good); err != nil {
+		if err := s.marks.Add(ctx, good); err != nil {
 			return nil, err
 		}
 	}
 	s.at = good.At
-	if err := s.keys.each(ctx, 1, func(data []byte) error {
-		var k newKeys
-		if err := json.Unmarshal(data, &k); err != nil {
-			return err
-		}
-		if k.First > len(s.entities) {
-			return errors.New("entries before it are missing")
-		}
-		s.entities = append(s.entities[:k.First], k.Keys...)
-		return nil
-	}); err != nil {
-		return nil, err
+	all, err := s.keys.Load(ctx, good.Entities)
+	if err != nil {
+		return nil, damaged(err)
 	}
-	if len(s.entities) < good.Entities {
-		return nil, jobs.Errorf(jobs.CodeInternal, "the dictionary has %d entities of %d: name another --data-dir",
-			len(s.entities), good.Entities)
+	for g, a := range all {
+		s.entities = append(s.entities, a.Key)
+		s.groups[a.Key] = g
 	}
-	s.entities = s.entities[:good.Entities]
-	s.stored = good.Entities
-	for g, key := range s.entities {
-		s.groups[key] = g
+	return s, damaged(s.output.Read(ctx, s.output.Last(), func(data []byte) error {
+		return json.Unmarshal(data, &s.out)
+	}))
+}
+
+// damaged returns an error of the logs of the detector, with the cure if they are damaged.
+func damaged(err error) error {
+	if !errors.Is(err, statelog.ErrDamaged) {
+		return err
 	}
-	return s, s.output.each(ctx, s.output.last, func(data []byte) error { return json.Unmarshal(data, &s.out) })
+	return jobs.Errorf(jobs.CodeInternal, "%v: name another --data-dir", err)
 }
 
 // group returns the group of a key, and false if there are most entities already.
@@ -202,14 +124,11 @@ func (s *state) group(key string, most int) (int, bool) {
 
 // prepare stores the position behind the next batch, and the keys that are new in it.
 func (s *state) prepare(ctx context.Context, at position) error {
-	if len(s.entities) > s.stored {
-		if err := s.keys.add(ctx, newKeys{First: s.stored, Keys: s.entities[s.stored:]}); err != nil {
-			return err
-		}
-		s.stored = len(s.entities)
-	}
-	if err := s.marks.add(ctx, mark{Batch: s.last + 1, Entities: s.stored, At: at}); err != nil {
+	if err := s.keys.Store(ctx, s.entities[s.keys.Stored():], nil); err != nil {
 		return err
 	}
-	return s.marks.trim(ctx)
+	if err := s.marks.Add(ctx, mark{Batch: s.last + 1, Entities: s.keys.Stored(), At: at}); err != nil {
+		return err
+	}
+	return s.marks.Trim(ctx)
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
+	"github.com/exoswarm/exoswarm/jobs/swarms/statelog"
 )
 
 // TestUndo: keys and position of a batch that is not in the log of the swarm do not count, also
@@ -82,7 +83,7 @@ func TestUndo(t *testing.T) {
 	if _, ok := s.group("d", 3); ok {
 		t.Error("there is a fourth group")
 	}
-	for range 3 * keptMarks {
+	for range 3 * statelog.Kept {
 		step(s, 40, true)
 	}
 	check(open(), 40, "a c b")

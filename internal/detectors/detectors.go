@@ -79,6 +79,16 @@ func Spec(of *swarm.Spec, sources []source.Series, sinks []sink.Spec, hook *sink
 	if !of.CSV.IsZero() {
 		s.Columns.CSV = &of.CSV
 	}
+	if of.EvictAfter > 0 {
+		bound, err := of.Bind()
+		if err != nil {
+			return s, fmt.Errorf("detector %s: %w", of.Name, err)
+		}
+		agent, group := bound.StateBytes()
+		s.Evict = &cpuagents.EvictSpec{
+			AfterSeconds: time.Duration(of.EvictAfter).Seconds(), StateBytes: agent*of.AgentsPerGroup + group,
+		}
+	}
 	if err := s.Check(); err != nil {
 		return s, err
 	}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"sort"
+	"strings"
 
 	"github.com/exoswarm/exoswarm/cpuagents/files"
 	"github.com/exoswarm/exoswarm/cpuagents/source"
@@ -39,6 +40,28 @@ func SetCSV(d *dialect.CSV, settings []string) error {
 		return command.Usage("--csv: %v", err)
 	}
 	return nil
+}
+
+// Expand replaces each path with *, ? or [ that is no file by those that match it, in their order, as
+// a shell does: the pattern may come from a file or a service that has none. A pattern without a
+// match is an error of usage.
+func Expand(paths []string) ([]string, error) {
+	var all []string
+	for _, p := range paths {
+		if _, err := os.Lstat(p); err == nil || !strings.ContainsAny(p, "*?[") {
+			all = append(all, p)
+			continue
+		}
+		found, err := filepath.Glob(p)
+		if err != nil {
+			return nil, command.Usage("--input %s: %v", p, err)
+		}
+		if len(found) == 0 {
+			return nil, command.Usage("--input %s: no file matches it: check the path", p)
+		}
+		all = append(all, found...)
+	}
+	return all, nil
 }
 
 // Find returns the files at and below paths, by their names, each of which is a series. It leaves

@@ -2,13 +2,16 @@ package runjob
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"os"
 
 	"github.com/exoswarm/exoswarm/cpuagents"
 	"github.com/exoswarm/exoswarm/cpuagents/report"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/internal/command"
+	"github.com/exoswarm/exoswarm/internal/listing"
 	"github.com/exoswarm/exoswarm/internal/runoutput"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 )
@@ -68,6 +71,7 @@ func (d *delivery) finish(ctx context.Context, o *Options, result *cpuagents.Str
 	if h.Labels, err = dest.Compare(rec.Anomaly, rec.Keys); err != nil {
 		return err
 	}
+	first := firstReject(dest.Rejected())
 	if err := dest.Deliver(ctx, o.Out, h, series); err != nil {
 		return err
 	}
@@ -75,10 +79,28 @@ func (d *delivery) finish(ctx context.Context, o *Options, result *cpuagents.Str
 	if dest.UsesStdout() {
 		table = o.Err
 	}
-	printTable(table, result, series, dest, &h)
+	printTable(table, result, series, dest, &h, first)
 	d.show.outcome(h.Labels)
 	if result.Interrupted {
 		return command.ErrInterrupted
 	}
 	return nil
+}
+
+// firstReject returns the first rejected row of a file of them, for people; empty if there is none.
+func firstReject(path string) string {
+	f, err := os.Open(path)
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	var r rows.Reject
+	if json.NewDecoder(f).Decode(&r) != nil {
+		return ""
+	}
+	text := r.Series + ": " + r.Place() + ": " + r.Reason
+	if r.Cure != "" {
+		text += "; " + r.Cure
+	}
+	return listing.Cell(text)
 }

@@ -92,8 +92,11 @@ type input struct {
 // openInput finds the inputs of a run, and reads the streams that cannot be read live. The caller
 // closes the result, also when an error is returned.
 func openInput(ctx context.Context, o *Options, csv dialect.CSV, dest *runoutput.Destination) (*input, error) {
-	in, paths, stdin := &input{}, o.Inputs, o.In
-	var err error
+	in, stdin := &input{}, o.In
+	paths, err := runinput.Expand(o.Inputs)
+	if err != nil {
+		return in, err
+	}
 	if !o.Detach { // this process would have to stay to send it
 		if in.live, stdin, err = runinput.OpenLive(ctx, paths, stdin, csv); err != nil {
 			return in, err
@@ -196,6 +199,9 @@ func Run(ctx context.Context, o Options) (err error) {
 	interrupt := ctx
 	if in.spooled.Interrupted { // the interrupt has ended the input, and not the run
 		ctx = context.WithoutCancel(ctx)
+	}
+	if spec.EvictAfter != 0 {
+		return command.Usage("run: evict_after is for detectors: leave it out, or use exoswarm detector create")
 	}
 	if len(spec.Key) > 0 && spec.GroupCount != 0 {
 		return command.Usage("run: %s has a key and groups: %d: a run has max_entities of them: leave groups out",

@@ -16,10 +16,10 @@ import (
 // mostRows bounds the series of the table.
 const mostRows = 60
 
-// printTable prints the counts of each series, those with the most anomalies first, the sums, and
-// the files of the output.
+// printTable prints the counts of each series, those with the most anomalies first, the sums, the
+// first rejected row, and the files of the output.
 func printTable(w io.Writer, r *cpuagents.StreamResult, series []cpuagents.SeriesSummary, d *runoutput.Destination,
-	h *report.Header,
+	h *report.Header, firstReject string,
 ) {
 	what, one := "series", "series"
 	if len(h.Keys) > 0 {
@@ -48,6 +48,9 @@ func printTable(w io.Writer, r *cpuagents.StreamResult, series []cpuagents.Serie
 	}
 	fmt.Fprintf(w, "\n%d %s, %d observations%s, %d decisions, %d anomalies, %d rejected rows%s%s\n", len(series), what,
 		r.Observations, ended, r.Decisions, r.Anomalies, r.Rejected, r.Keyless.Note(), r.Note())
+	if r.Rejected > 0 && firstReject != "" {
+		fmt.Fprintf(w, "the first rejected row is of %s\n", firstReject)
+	}
 	if h.Labels != nil {
 		fmt.Fprintln(w, h.Labels)
 	}

@@ -27,7 +27,7 @@ func TestTableOrder(t *testing.T) {
 		t.Fatalf("destination: %v", err)
 	}
 	var out bytes.Buffer
-	printTable(&out, &cpuagents.StreamResult{}, all, dest, &report.Header{})
+	printTable(&out, &cpuagents.StreamResult{}, all, dest, &report.Header{}, "")
 	lines := strings.Split(out.String(), "\n")
 	for i, want := range []string{"s069", "s068", "s000", "s001"} {
 		if !strings.HasSuffix(lines[i+1], want) {

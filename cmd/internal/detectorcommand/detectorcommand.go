@@ -12,8 +12,10 @@ import (
 
 	"github.com/exoswarm/exoswarm/cmd/internal/connect"
 	"github.com/exoswarm/exoswarm/cpuagents/sink"
+	"github.com/exoswarm/exoswarm/gpuagents/swarmclient"
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/internal/detectors"
+	"github.com/exoswarm/exoswarm/internal/entities"
 	"github.com/exoswarm/exoswarm/internal/jobclient"
 	"github.com/exoswarm/exoswarm/internal/listing"
 	"github.com/exoswarm/exoswarm/internal/runinput"
@@ -41,9 +43,7 @@ no row is lost, and none counts twice. The name is that of the specification, an
 Sources are those without end: subjects of NATS, pushed rows, Kafka, MQTT, and tables that grow. With
 key: COLUMN in the specification each value of the column is an entity of its own.`,
 		Args: cobra.NoArgs,
-		RunE: connect.Connected(func(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
-			return detectorCreate(cmd, c, recorded)
-		}),
+		RunE: func(cmd *cobra.Command, args []string) error { return detectorCreate(cmd, args, recorded) },
 	}
 	f := create.Flags()
 	f.StringP("file", "f", "", "specification of the swarm (required)")
@@ -59,6 +59,8 @@ key: COLUMN in the specification each value of the column is an entity of its ow
 		Use: "show NAME", Short: "Show a detector, its counts and its sources", Args: cobra.ExactArgs(1),
 		RunE: connect.Connected(detectorShow),
 	}
+	show.Flags().String("key", "", "key of an entity, as in sensor-17 or site=a,device=7: show the state of its group")
+	show.Flags().Duration("timeout", time.Minute, "longest wait for the state of an entity")
 	pause := &cobra.Command{
 		Use: "pause NAME", Short: "Stop the reading of a detector, and keep its offsets and its state",
 		Args: cobra.ExactArgs(1), RunE: connect.Connected(func(cmd *cobra.Command, args []string, c *natsq.Conn) error {
@@ -100,9 +102,10 @@ key: COLUMN in the specification each value of the column is an entity of its ow
 	return command.Group("detector", "Detectors that last on a cluster", all...)
 }
 
-// detectorCreate stores a detector. Mistakes are found before anything is stored, except those that
-// only an agent can see, such as a folder or a host that it may not use: show has them.
-func detectorCreate(cmd *cobra.Command, c *natsq.Conn, recorded Recorded) error {
+// detectorCreate stores a detector. Mistakes of flags and files are found before it connects, and
+// others before anything is stored, except those that only an agent can see, such as a folder or a
+// host that it may not use: show has them.
+func detectorCreate(cmd *cobra.Command, args []string, recorded Recorded) error {
 	f := cmd.Flags()
 	text := func(name string) string { v, _ := f.GetString(name); return v }
 	switch {
@@ -135,13 +138,15 @@ func detectorCreate(cmd *cobra.Command, c *natsq.Conn, recorded Recorded) error 
 	if err != nil {
 		return command.Usage("%v", err)
 	}
-	if err := recorded(cmd, c, "detector.create", made.Name, func() error {
-		return detectors.New(c).Create(cmd.Context(), made)
-	}); err != nil {
-		return err
-	}
-	cmd.PrintErrf("detector %s is created: exoswarm detector show %s\n", made.Name, made.Name)
-	return nil
+	return connect.Connected(func(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
+		if err := recorded(cmd, c, "detector.create", made.Name, func() error {
+			return detectors.New(c).Create(cmd.Context(), made)
+		}); err != nil {
+			return err
+		}
+		cmd.PrintErrf("detector %s is created: exoswarm detector show %s\n", made.Name, made.Name)
+		return nil
+	})(cmd, args)
 }
 
 // detectorList prints all detectors, one item for each, a detectors.Detector.
@@ -188,11 +193,14 @@ type detectorView struct {
 	detectors.Detector
 	Sources []string `json:"sources"`
 	Sinks   []string `json:"sinks"`
+	// Entity is the state of the entity of --key.
+	Entity *entities.State `json:"entity,omitempty"`
 }
 
 // detectorShow prints one detector. A table has a line for each property.
 //
-// Fields: those of detector list, and the URIs of sources and sinks.
+// Fields: those of detector list, the URIs of sources and sinks, and with --key entity, see
+// entities.State.
 func detectorShow(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 	d, err := detectors.New(c).Get(cmd.Context(), args[0])
 	if err != nil {
@@ -207,6 +215,11 @@ func detectorShow(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 	}
 	if d.Spec.Webhook != nil {
 		v.Sinks = append(v.Sinks, "webhook")
+	}
+	if key, _ := cmd.Flags().GetString("key"); key != "" {
+		if v.Entity, err = entityOf(cmd, c, d.Name, key); err != nil {
+			return fmt.Errorf("detector show: %w", err)
+		}
 	}
 	p, err := listing.New(cmd.OutOrStdout(), cmd.Flags(), "PROPERTY", "VALUE")
 	if err != nil {
@@ -229,9 +242,15 @@ func detectorShow(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 			[2]any{"entities", n.Entities}, [2]any{"decisions", fmt.Sprint(n.Decisions, n.Note())},
 			[2]any{"anomalies", n.Anomalies}, [2]any{"source failures", n.SourceFailures},
 			[2]any{"latency p50, p99", fmt.Sprintf("%.1f ms, %.1f ms", n.LatencyP50, n.LatencyP99)})
+		if d.Spec.Evict != nil {
+			lines = append(lines, [2]any{"evicted, returned", fmt.Sprintf("%d, %d", n.Evicted, n.Returned)})
+		}
 		if n.Waiting != "" {
 			lines = append(lines, [2]any{"waiting", n.Waiting})
 		}
+	}
+	if e := v.Entity; e != nil {
+		lines = append(lines, [2]any{"entity", e.Name}, [2]any{"group", e.Group}, [2]any{"state", e.Text})
 	}
 	for i, l := range lines {
 		var item any
@@ -245,6 +264,31 @@ func detectorShow(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 		}
 	}
 	return p.End()
+}
+
+// entityOf asks for the state of the entity of a detector with a key.
+func entityOf(cmd *cobra.Command, c *natsq.Conn, name, key string) (*entities.State, error) {
+	timeout, _ := cmd.Flags().GetDuration("timeout")
+	if timeout <= 0 {
+		return nil, command.Usage("--timeout %v: use more than 0", timeout)
+	}
+	client, err := swarmclient.New(swarmclient.Options{Swarms: c.Swarms, Timeout: timeout})
+	if err != nil {
+		return nil, err
+	}
+	s, err := client.Open(cmd.Context(), name)
+	if err != nil {
+		return nil, err
+	}
+	found, err := entities.Find(cmd.Context(), c.Swarms, s.Record(), key)
+	if err != nil {
+		return nil, err
+	}
+	all, err := entities.StatesOf(cmd.Context(), s, found)
+	if err != nil {
+		return nil, err
+	}
+	return &all[0], nil
 }
 
 // within returns a context that ends after --timeout with an error for the user.

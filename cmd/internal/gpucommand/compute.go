@@ -28,7 +28,8 @@ printed; --out writes the others.`,
 	out := f.StringArray("out", nil, "NAME=FILE for an output, or FILE for the output out; may be repeated")
 	set := f.StringToString("set", nil, "NAME=VALUE of a number; may be repeated")
 	explain := f.Bool("explain", false, "print the plan to the standard error output")
-	cmd.RunE = connect(func(cmd *cobra.Command, args []string, c jobclient.Client) error {
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		// What can be wrong with files and flags is found before the connection is made.
 		s := &gpujob.ComputeSpec{
 			Expr: args[0], In: map[string]*gpujob.Array{}, Numbers: map[string]float32{}, Explain: *explain,
 		}
@@ -58,31 +59,38 @@ printed; --out writes the others.`,
 			}
 			files[name] = file
 		}
-		var result gpujob.ComputeOutput
-		r, err := execute(cmd, c, s, &result)
-		if err != nil {
+		return connect(func(cmd *cobra.Command, _ []string, c jobclient.Client) error {
+			return compute(cmd, c, s, files)
+		})(cmd, args)
+	}
+	return cmd
+}
+
+// compute executes an expression, and writes its outputs into files by name.
+func compute(cmd *cobra.Command, c jobclient.Client, s *gpujob.ComputeSpec, files map[string]string) error {
+	var result gpujob.ComputeOutput
+	r, err := execute(cmd, c, s, &result)
+	if err != nil {
+		return err
+	}
+	var texts []string
+	for _, name := range slices.Sorted(maps.Keys(result.Values)) {
+		a := result.Values[name]
+		if n, _ := a.Shape.Count(); n == 1 && a.Object == "" {
+			texts = append(texts, name+"="+element(&a))
+		}
+		if err := writeArray(cmd, c, files[name], &a); err != nil {
 			return err
 		}
-		var texts []string
-		for _, name := range slices.Sorted(maps.Keys(result.Values)) {
-			a := result.Values[name]
-			if n, _ := a.Shape.Count(); n == 1 && a.Object == "" {
-				texts = append(texts, name+"="+element(&a))
-			}
-			if err := writeArray(cmd, c, files[name], &a); err != nil {
-				return err
-			}
-			delete(files, name)
-		}
-		for name := range files {
-			return command.Usage("--out %s: the expression has no output of this name", name)
-		}
-		if *explain {
-			cmd.PrintErr(result.Plan)
-		}
-		return show(cmd, r, result.Ran, "VALUES", strings.Join(texts, " "))
-	})
-	return cmd
+		delete(files, name)
+	}
+	for name := range files {
+		return command.Usage("--out %s: the expression has no output of this name", name)
+	}
+	if s.Explain {
+		cmd.PrintErr(result.Plan)
+	}
+	return show(cmd, r, result.Ran, "VALUES", strings.Join(texts, " "))
 }
 
 // element returns the first element of an array as text.

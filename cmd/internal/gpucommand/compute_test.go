@@ -45,3 +45,18 @@ func TestCompute(t *testing.T) {
 		t.Errorf("gpu chain: %q, error %v", text, err)
 	}
 }
+
+// TestComputeChecksFirst: mistakes of files and flags are found without a server.
+func TestComputeChecksFirst(t *testing.T) {
+	x := save(t, "x.npy", []float32{1})
+	for want, args := range map[string][]string{
+		"none.npy":     {"--in", "x=none.npy"},
+		"NAME=FILE":    {"--in", x},
+		"use a number": {"--in", "x=" + x, "--set", "a=b"},
+	} {
+		_, err := run(t, "nats://127.0.0.1:1", append([]string{"compute", "x"}, args...)...)
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("gpu compute %q without a server: %v, want %s", args, err, want)
+		}
+	}
+}

@@ -1,6 +1,8 @@
 package celltwin
 
 import (
+	"math/bits"
+
 	"github.com/exoswarm/exoswarm/cuda/host/fmath"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 )
@@ -87,6 +89,10 @@ func project(direction []float32, A int, x []float32) float32 {
 type habits struct {
 	day, week         []float32 // [I*slots]
 	daySeen, weekSeen []uint32  // [slots]
+	// Of day and daySeen, and of week and weekSeen, only the slots of these sets are those of the page:
+	// a run needs few of them, and each is a line of the cache.
+	dayLoaded  uint64
+	weekLoaded [(kernels.WeekSlots + 63) / 64]uint64
 	// of the current observation:
 	daySlot, weekSlot int
 	dayNow, weekNow   []float32 // [I]
@@ -96,13 +102,53 @@ type habits struct {
 // outliers.
 const habitClip = 3
 
-// recall finds the habits of time t, in unix nanoseconds.
-func (h *habits) recall(t int64) {
+// recall finds the habits of time t, in unix nanoseconds, in the page of the group if it needs to.
+func (h *habits) recall(o *observation, t int64) {
 	h.daySlot = slotOf(t, 86_400_000_000_000/kernels.DaySlots, kernels.DaySlots)
 	h.weekSlot = slotOf(t, 604_800_000_000_000/kernels.WeekSlots, kernels.WeekSlots)
+	if day := uint64(1) << h.daySlot; h.dayLoaded&day == 0 {
+		h.dayLoaded |= day
+		h.daySeen[h.daySlot] = o.u32[o.group(kernels.PredictorVarDaySeen, h.daySlot)]
+		for at := h.daySlot; at < len(h.day); at += kernels.DaySlots {
+			h.day[at] = o.f32[o.group(kernels.PredictorVarDay, at)]
+		}
+	}
+	if week := uint64(1) << (h.weekSlot % 64); h.weekLoaded[h.weekSlot/64]&week == 0 {
+		h.weekLoaded[h.weekSlot/64] |= week
+		h.weekSeen[h.weekSlot] = o.u32[o.group(kernels.PredictorVarWeekSeen, h.weekSlot)]
+		for at := h.weekSlot; at < len(h.week); at += kernels.WeekSlots {
+			h.week[at] = o.f32[o.group(kernels.PredictorVarWeek, at)]
+		}
+	}
 	for i := range h.dayNow {
 		h.dayNow[i] = h.day[i*kernels.DaySlots+h.daySlot]
 		h.weekNow[i] = h.week[i*kernels.WeekSlots+h.weekSlot]
+	}
+}
+
+// load forgets the slots of another run.
+func (h *habits) load() {
+	h.dayLoaded = 0
+	clear(h.weekLoaded[:])
+}
+
+// store writes the slots that were recalled back to the page.
+func (h *habits) store(o *observation) {
+	for left := h.dayLoaded; left != 0; left &= left - 1 {
+		slot := bits.TrailingZeros64(left)
+		o.u32[o.group(kernels.PredictorVarDaySeen, slot)] = h.daySeen[slot]
+		for at := slot; at < len(h.day); at += kernels.DaySlots {
+			o.f32[o.group(kernels.PredictorVarDay, at)] = h.day[at]
+		}
+	}
+	for i, left := range h.weekLoaded {
+		for ; left != 0; left &= left - 1 {
+			slot := 64*i + bits.TrailingZeros64(left)
+			o.u32[o.group(kernels.PredictorVarWeekSeen, slot)] = h.weekSeen[slot]
+			for at := slot; at < len(h.week); at += kernels.WeekSlots {
+				o.f32[o.group(kernels.PredictorVarWeek, at)] = h.week[at]
+			}
+		}
 	}
 }
 

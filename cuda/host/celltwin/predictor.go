@@ -66,6 +66,7 @@ type predictorGroup struct {
 	hold    float32 // negative while an incident lasts
 	block   [kinds]uint32
 	fitted  bool // the tails are those of the histories
+	learnt  bool // the histories differ from those of the page
 	agents  []predictorAgent
 	bins    [][kinds]uint32 // [A]: surprise of each agent this round
 	weights []uint32        // [A]: and its weight
@@ -135,7 +136,7 @@ func (g *predictorGroup) observe(o *observation, n int, round *uint64, x []float
 	seen := *round
 	inverse := 1 / float32(seen+1)
 	g.front.see(x, seen, fmath.Max(inverse, o.float(kernels.PredictorFrontRate)), o.float(kernels.PredictorClip))
-	g.habits.recall(o.times[n])
+	g.habits.recall(o, o.times[n])
 	g.step(o, seen, inverse)
 
 	// The scores come from the history before this observation.
@@ -219,7 +220,7 @@ func (g *predictorGroup) observe(o *observation, n int, round *uint64, x []float
 		for k := range g.history {
 			g.history[k].add(g.block[k], o.words[kernels.PredictorMemory])
 		}
-		g.block, g.fitted = [kinds]uint32{}, false
+		g.block, g.fitted, g.learnt = [kinds]uint32{}, false, true
 	}
 	g.habits.learn(g.front.now, o.float(kernels.PredictorHabitRate))
 	copy(g.front.last, g.front.now)
@@ -352,11 +353,11 @@ func (g *predictorGroup) load(o *observation) {
 	o.loadGroup(kernels.PredictorVarLevel, g.front.level)
 	o.loadGroup(kernels.PredictorVarSpread, g.front.spread)
 	o.loadGroup(kernels.PredictorVarLast, g.front.last)
-	o.loadGroup(kernels.PredictorVarDay, g.habits.day)
-	o.loadGroup(kernels.PredictorVarWeek, g.habits.week)
-	o.loadGroup32(kernels.PredictorVarDaySeen, g.habits.daySeen)
-	o.loadGroup32(kernels.PredictorVarWeekSeen, g.habits.weekSeen)
-	o.loadGroup32(kernels.PredictorVarHistory, g.histories())
+	g.habits.load()
+	for k := range g.history {
+		g.history[k].load(o, k)
+	}
+	g.learnt = false
 	o.loadGroup32(kernels.PredictorVarBlock, g.block[:])
 	g.hold, g.fitted = o.f32[o.group(kernels.PredictorVarHold, 0)], false
 	g.each(o, func(state []float32, at func(*predictorAgent) *float32) {
@@ -371,11 +372,10 @@ func (g *predictorGroup) store(o *observation) {
 	o.storeGroup(kernels.PredictorVarLevel, g.front.level)
 	o.storeGroup(kernels.PredictorVarSpread, g.front.spread)
 	o.storeGroup(kernels.PredictorVarLast, g.front.last)
-	o.storeGroup(kernels.PredictorVarDay, g.habits.day)
-	o.storeGroup(kernels.PredictorVarWeek, g.habits.week)
-	o.storeGroup32(kernels.PredictorVarDaySeen, g.habits.daySeen)
-	o.storeGroup32(kernels.PredictorVarWeekSeen, g.habits.weekSeen)
-	o.storeGroup32(kernels.PredictorVarHistory, g.histories())
+	g.habits.store(o)
+	if g.learnt {
+		o.storeGroup32(kernels.PredictorVarHistory, g.histories())
+	}
 	o.storeGroup32(kernels.PredictorVarBlock, g.block[:])
 	o.f32[o.group(kernels.PredictorVarHold, 0)] = g.hold
 	g.each(o, func(state []float32, at func(*predictorAgent) *float32) {

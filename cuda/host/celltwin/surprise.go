@@ -65,6 +65,18 @@ type tailShape struct {
 	share, expected, trust, rankMix float32
 }
 
+// load copies the counts of kind k from the page. They never grow from a bin to the next one, so the
+// first zero is the last count that is read: each of them is a line of the cache.
+func (h *history) load(o *observation, k int) {
+	for b := range h.atLeast {
+		n := o.u32[o.group(kernels.PredictorVarHistory, k*kernels.HistoryBins+b)]
+		if h.atLeast[b] = n; n == 0 {
+			clear(h.atLeast[b:])
+			return
+		}
+	}
+}
+
 // fit computes the tail from the counts and empties the cache of evidence. The history does not
 // change between fit and the evidence drawn from it.
 func (h *history) fit() {

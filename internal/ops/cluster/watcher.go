@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/exoswarm/exoswarm/internal/entities"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 )
 
@@ -25,6 +26,8 @@ type Watcher struct {
 	conn  *natsq.Conn
 	every time.Duration
 	log   *slog.Logger
+	// entities are the directories of the swarms that were searched last.
+	entities *entities.Cache
 
 	mu      sync.Mutex
 	state   *State
@@ -54,7 +57,7 @@ func Start(o Options) *Watcher {
 	ctx, stop := context.WithCancel(context.Background())
 	w := &Watcher{
 		conn: o.Conn, every: o.Every, log: o.Log, state: &State{}, next: make(chan struct{}), history: newHistory(),
-		stop: stop,
+		stop: stop, entities: entities.NewCache(o.Conn.Swarms),
 	}
 	w.ended.Go(func() { w.run(ctx) })
 	return w

@@ -3,6 +3,7 @@ package cluster_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -23,6 +24,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
+	"github.com/exoswarm/exoswarm/jobs/swarms/statelog"
 )
 
 func TestMain(m *testing.M) {
@@ -359,4 +361,38 @@ func TestExplainJob(t *testing.T) {
 	dead.Close()
 	want("held", explain.LeaseOfDead, "lost")
 	lost.Stop()
+}
+
+// TestEntities: the entities of a swarm are found by a part of their names, and a swarm without a key
+// has none.
+func TestEntities(t *testing.T) {
+	t.Parallel()
+	conn := natsqtest.Connect(t, natsqtest.Start(t, server.Options{Dir: t.TempDir(), Port: server.InProcess}))
+	keyed := swarms.Swarm{
+		Version: jobs.Version, ID: "keyed", Nonce: swarms.NewNonce(), Groups: 9, Created: time.Now(),
+		Spec: json.RawMessage(`{"name":"keyed","agents_per_group":16,"key":["id"],"groups":9}`),
+	}
+	if err := conn.Swarms.CreateSwarm(t.Context(), keyed); err != nil {
+		t.Fatalf("CreateSwarm: %v", err)
+	}
+	create(t, conn)
+	keys := statelog.NewKeys(conn.Swarms.Log(keyed.Key(), statelog.KeyShard, swarms.In))
+	if err := keys.Open(t.Context()); err != nil {
+		t.Fatalf("Keys.Open: %v", err)
+	}
+	if err := keys.Store(t.Context(), []string{"pump-1", "pump-2"}, nil); err != nil {
+		t.Fatalf("Keys.Store: %v", err)
+	}
+	w := watch(t, conn)
+	p, err := w.Entities(t.Context(), "keyed", "2", 10)
+	if err != nil || p.Matches != 1 || p.Entities[0].Group != 1 {
+		t.Errorf("Entities returns %+v, %v", p, err)
+	}
+	if _, err := w.Entities(t.Context(), "crowd", "2", 10); !errors.Is(err, jobs.ErrNotFound) ||
+		!strings.Contains(err.Error(), "has no key") {
+		t.Errorf("Entities of a swarm without a key: %v", err)
+	}
+	if _, err := w.Entities(t.Context(), "none", "2", 10); !errors.Is(err, jobs.ErrNotFound) {
+		t.Errorf("Entities of no swarm: %v", err)
+	}
 }

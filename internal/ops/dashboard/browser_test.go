@@ -29,6 +29,7 @@ var views = []view{
 	{"job", "jobs/j1", "before-2"},
 	{"swarms", "swarms", "shops"},
 	{"swarm", "swarms/shops", "Entropy and margin"},
+	{"entities", "swarms/shops", "Find an entity by key"},
 	{"heat map", "swarms/shops", "cells of up to"},
 	{"swarm of a run", "swarms/s2", "lif"},
 	{"decision", "swarms/shops/shards/0/decisions/7", "Margin"},
@@ -280,6 +281,38 @@ func TestEmptyPages(t *testing.T) {
 	if bad := b.violations(); len(bad) > 0 {
 		t.Errorf("violations: %s", strings.Join(bad, "\n"))
 	}
+}
+
+// TestEntitySearch: the search box of a swarm with a key finds entities by a part of their names, and
+// says what is near where none has it.
+func TestEntitySearch(t *testing.T) {
+	t.Parallel()
+	f := newFake(fakeState())
+	r := opened(t, f, nil)
+	b := openBrowser(t)
+	b.begin(r)
+	b.eval("location.hash = "+quote("#/swarms/shops"), nil)
+	b.until("the search box", `document.querySelector("input[name=key]")`)
+	find := func(text, status, link string) {
+		t.Helper()
+		b.eval(`{ const i = document.querySelector("input[name=key]"); i.value = `+quote(text)+
+			`; i.dispatchEvent(new Event("input", {bubbles: true})); }`, nil)
+		section := `document.querySelector("section[aria-labelledby=entities]")`
+		b.until(status, section+`.querySelector("[role=status]")?.innerText.includes(`+quote(status)+`)`)
+		b.until(link, section+`.querySelector("tbody a")?.getAttribute("href") === `+quote(link))
+	}
+	find("pump-17", "11 of 300", "#/swarms/s1/shards/0/at/118/group/17")
+	find("pump-117", "1 of 300", "#/swarms/s1/shards/1/at/100/group/117")
+	find("pmup-7", "None of 300 has “pmup-7”. The nearest:", "#/swarms/s1/shards/0/at/118/group/7")
+	if bad := b.violations(); len(bad) > 0 {
+		t.Errorf("violations: %s", strings.Join(bad, "\n"))
+	}
+	if bad := b.axe(); len(bad) > 0 {
+		t.Errorf("axe-core: %s", strings.Join(bad, "\n"))
+	}
+	b.eval("location.hash = "+quote("#/swarms/s2"), nil)
+	b.until("a swarm without a key", `document.querySelector("h1").innerText.includes("shops") &&
+		document.querySelector("#shards") && !document.querySelector("input[name=key]")`)
 }
 
 // TestLoginPage: without a login the page asks for the token, a wrong one is refused with a

@@ -333,6 +333,7 @@ func TestRoutes(t *testing.T) {
 		"swarms/shops/decisions?shard=1&limit=2": `"seq":40`,
 		"swarms/shops/decisions?before=9&limit=1":    `[{"seq":8`,
 		"swarms/shops/shards/1/groups/5/decisions":   `"group":5`,
+		"swarms/shops/entities?key=pump-29&limit=2":  `"count":300,"matches":11,"entities":[{"name":"pump-29"`,
 		"swarms/shops/shards/1/entries/4?group=3":    `"series":"shop-3"`,
 		"swarms/shops/shards/1/at/30?and=31&group=3": `"progress":{"moment":1,"entry":20,"of":30}`,
 		"agents":        `"name":"g2"`,

@@ -5,11 +5,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/exoswarm/exoswarm/internal/entities"
 	"github.com/exoswarm/exoswarm/internal/ops/cluster"
 	"github.com/exoswarm/exoswarm/internal/ops/doctor"
 	"github.com/exoswarm/exoswarm/internal/ops/explain"
@@ -254,6 +256,32 @@ func (f *fakeCluster) GroupDecisions(
 	return out, err
 }
 
+// Entities implements Cluster: swarm s1 has the entities pump-0 to pump-299.
+func (f *fakeCluster) Entities(_ context.Context, id, text string, limit int) (entities.Page, error) {
+	if id != "s1" {
+		return entities.Page{}, fmt.Errorf("swarm %s: %w: %w", id, entities.ErrNoKey, jobs.ErrNotFound)
+	}
+	p := entities.Page{Columns: []string{"id"}, Count: 300, Entities: []entities.Entity{}}
+	for i := range 300 {
+		name := fmt.Sprint("pump-", i)
+		if !strings.Contains(name, text) {
+			continue
+		}
+		if p.Matches++; p.Matches <= limit {
+			p.Entities = append(p.Entities, entities.Entity{
+				Name: name, Key: map[string]string{"id": name}, Group: i, Shard: i / 100,
+			})
+		}
+	}
+	if p.Matches == 0 {
+		p.Entities = append(
+			p.Entities,
+			entities.Entity{Name: "pump-7", Key: map[string]string{"id": "pump-7"}, Group: 7},
+		)
+	}
+	return p, f.ask()
+}
+
 // Entry implements Past.
 func (f *fakeCluster) Entry(_ context.Context, _ string, _ int, entry uint64, group int) (travel.Entry, error) {
 	return travel.Entry{
@@ -332,7 +360,7 @@ func fakeState() *cluster.State {
 			Created: now.Add(
 				-time.Hour,
 			), State: cluster.StateWaiting, Candidates: []string{"calm", "busy"},
-			Spec: json.RawMessage(`{"name":"shops","token":"hunter6"}`),
+			Spec: json.RawMessage(`{"name":"shops","key":["id"],"token":"hunter6"}`),
 			Shards: []cluster.Shard{
 				{
 					Shard:            0,

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/exoswarm/exoswarm/internal/entities"
 	"github.com/exoswarm/exoswarm/internal/ops/cluster"
 	"github.com/exoswarm/exoswarm/internal/ops/doctor"
 	"github.com/exoswarm/exoswarm/internal/ops/explain"
@@ -173,6 +174,23 @@ var table = []route{
 			before, limit("60", 200),
 		},
 		answer: []cluster.Decision{}, lasts: 2 * time.Second, ask: listDecisions,
+	},
+	{
+		method: http.MethodGet, path: "swarms/{name}/entities", name: "findEntities",
+		summary: "The entities of a swarm with a key whose names have a text, or the nearest ones if none has it.",
+		params: []param{
+			swarmName,
+			{name: "key", in: "query", kind: "string", doc: "part of the name of an entity, in any case; empty: all"},
+			limit("20", 200),
+		},
+		answer: entities.Page{}, lasts: 2 * time.Second,
+		ask: func(ctx context.Context, o *Options, p params) (any, error) {
+			swarm, err := swarmOf(o.Cluster, p["name"])
+			if err != nil {
+				return nil, err
+			}
+			return o.Cluster.Entities(ctx, swarm.ID, p["key"], p.num("limit"))
+		},
 	},
 	heatRoute, pagesRoute, // views.go
 	groupRoute, entryRoute, momentRoute, // travel.go

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
+	"github.com/exoswarm/exoswarm/internal/entities"
 	"github.com/exoswarm/exoswarm/internal/redact"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
@@ -144,10 +145,16 @@ const (
 	maxManifest = 8 << 20
 )
 
-// nameSources adds the names of sources to rows, where they can be read. The number of a group is
-// the place of its source in the list of the job.
+// nameSources adds the names of entities, or of sources, to rows, where they can be read. Without a
+// key the number of a group is the place of its source in the list of the job.
 func (g *Guide) nameSources(ctx context.Context, s swarms.Swarm, rows []Row) {
 	if len(rows) == 0 {
+		return
+	}
+	if d, err := g.entities.Directory(ctx, s); err == nil {
+		for i := range rows {
+			rows[i].Series = d.Name(rows[i].Group)
+		}
 		return
 	}
 	all := g.sourcesOf(ctx, s)
@@ -158,11 +165,18 @@ func (g *Guide) nameSources(ctx context.Context, s swarms.Swarm, rows []Row) {
 	}
 }
 
-// GroupOf returns the group of a series of a run, by the name of the series. swarm is an id. It
-// fails with jobs.ErrNotFound if the run has no such series, or its list of sources cannot be read.
+// GroupOf returns the group of an entity by its key (entities.Directory.Find), or of a run without
+// a key that of a series by its name. swarm is an id. It fails with jobs.ErrNotFound if there is no
+// such entity or series, or the list of sources of the run cannot be read.
 func (g *Guide) GroupOf(ctx context.Context, swarm, series string) (int, error) {
 	s, _, err := g.record(ctx, swarm, 0)
 	if err != nil {
+		return 0, err
+	}
+	if d, err := g.entities.Directory(ctx, s); err == nil {
+		e, err := d.Find(series)
+		return e.Group, err
+	} else if !errors.Is(err, entities.ErrNoKey) {
 		return 0, err
 	}
 	all := g.sourcesOf(ctx, s)

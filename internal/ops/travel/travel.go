@@ -15,6 +15,7 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/replay"
 	"github.com/exoswarm/exoswarm/gpuagents/snapshot"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
+	"github.com/exoswarm/exoswarm/internal/entities"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
@@ -42,6 +43,7 @@ type Guide struct {
 	device   *host.Device
 	replayer *replay.Replayer
 	sources  sources
+	entities *entities.Cache
 	ctx      context.Context //nolint:containedctx // of the Guide: Close ends the calls that run
 	stop     context.CancelFunc
 	once     sync.Once
@@ -60,7 +62,10 @@ func New(o Options) (*Guide, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("replays: %w", err), dev.Close())
 	}
-	g := &Guide{conn: o.Conn, device: dev, replayer: r, sources: sources{known: map[string][]source{}}}
+	g := &Guide{
+		conn: o.Conn, device: dev, replayer: r, sources: sources{known: map[string][]source{}},
+		entities: entities.NewCache(o.Conn.Swarms),
+	}
 	g.ctx, g.stop = context.WithCancel(context.Background())
 	return g, nil
 }

@@ -14,11 +14,20 @@ import (
 func (sw *Swarms) Entry(ctx context.Context, swarm string, shard int, d swarms.Direction, seq uint64) (swarms.Entry,
 	time.Time, error,
 ) {
-	l := sw.Log(swarm, shard, d).(*Log)
-	var e swarms.Entry
-	var at time.Time
-	err := sw.conn.Retry(ctx, fmt.Sprintf("read entry %d of %s", seq, l.stream), func(ctx context.Context) error {
-		m, err := sw.conn.GetOnce(ctx, l.stream, map[string]any{"seq": seq})
+	return sw.Log(swarm, shard, d).(*Log).at(ctx, seq)
+}
+
+// Entry returns one entry, with a single request. It fails with jobs.ErrNotFound if there is none of
+// the number.
+func (l *Log) Entry(ctx context.Context, seq uint64) (swarms.Entry, error) {
+	e, _, err := l.at(ctx, seq)
+	return e, err
+}
+
+// at returns an entry and the time at which it was stored.
+func (l *Log) at(ctx context.Context, seq uint64) (e swarms.Entry, at time.Time, err error) {
+	err = l.c.conn.Retry(ctx, fmt.Sprintf("read entry %d of %s", seq, l.stream), func(ctx context.Context) error {
+		m, err := l.c.conn.GetOnce(ctx, l.stream, map[string]any{"seq": seq})
 		if err != nil {
 			return err
 		}

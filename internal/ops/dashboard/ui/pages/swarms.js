@@ -1,5 +1,5 @@
 // Swarms, and one swarm with its shards and votes. A decision is in travel.js.
-import { html, useState, num, rate, percent, ago, link, Time, State, Table, Link, Empty, Cmd, Facts, Why, Bar, JSONText, sum } from "../lib.js";
+import { html, useState, useEffect, int, num, rate, percent, ago, link, Time, State, Table, Link, Empty, Cmd, Facts, Why, Bar, JSONText, sum } from "../lib.js";
 import { useJSON, useTail, track } from "../data.js";
 import { HeatMap } from "../lazy.js";
 import { Chart, of } from "../chart.js";
@@ -91,6 +91,25 @@ export function outcome(d, names) {
   return v ? Object.entries(v).sort((a, b) => b[1] - a[1])[0][0] : d.body?.message || "–";
 }
 
+// Entities finds the groups of entities by their keys. A search waits until the typing pauses.
+function Entities({ swarm }) {
+  const [word, setWord] = useState(""), [asked, ask] = useState("");
+  useEffect(() => {
+    const timer = setTimeout(() => ask(word.trim()), 250);
+    return () => clearTimeout(timer);
+  }, [word]);
+  const { data, error } = useJSON(`swarms/${encodeURIComponent(swarm.id)}/entities?key=${encodeURIComponent(asked)}`, 10);
+  const last = k => (swarm.shards || []).find(x => x.shard === k)?.answered || 0;
+  return html`<p class="filter"><label>Find an entity by key <input type="search" name="key" value=${word} onInput=${e => setWord(e.target.value)} /></label>
+      <span role="status"> ${data && (data.matches || !data.count ? `${int(data.matches)} of ${int(data.count)}` : `None of ${int(data.count)} has “${asked}”. The nearest:`)}</span></p>
+    ${error && html`<p class="warn">${error}</p>`}
+    ${data && html`<${Table} caption="Entities" hide rows=${data.entities} empty=${data.count ? "No entity has a name like that." : "No row has come yet."} columns=${[
+      { name: "Entity", value: e => e.name }, ...(data.columns.length > 1 ? data.columns.map(c => ({ name: c, value: e => e.key[c] })) : []),
+      { name: "Group", number: true, value: e => e.group }, { name: "Shard", number: true, value: e => e.shard },
+      { name: "State", value: e => (last(e.shard) ? html`<a href=${link("swarms", swarm.id, "shards", String(e.shard), "at", String(last(e.shard)), "group", String(e.group))}>state of ${e.name}</a>` : "–") },
+    ]} />`}`;
+}
+
 export function Swarm({ name, state: s }) {
   const w = (s.swarms || []).find(x => x.id === name) || (s.swarms || []).find(x => x.name === name), [shard, choose] = useState(0);
   const path = `swarms/${encodeURIComponent(w?.id ?? name)}`, full = useJSON(w ? path : null, 30), why = useJSON(w && w.state !== "served" ? path + "/explain" : null, 5);
@@ -105,6 +124,7 @@ export function Swarm({ name, state: s }) {
     ${w.state !== "served" && html`<section aria-labelledby="why"><h2 id="why">Why it is ${w.state}</h2><${Why} reason=${why.data} error=${why.error} /></section>`}
     <${Facts} of=${[["Cell", w.cell], ["Neural agents", num(w.agents)], ["Groups", num(w.groups)], ["Addressed by", w.addressed], ["Owner", w.owner ? html`<${Link} to=${["jobs", w.owner]}>job ${w.owner}<//>` : "lasts until it is deleted"], ["Created", html`<${Time} at=${w.created} />`], ["Entries", rate(speed(w))], ["Lag", `${num(sum(w.shards, lag))} entries`]]} />
     <section aria-labelledby="shards"><h2 id="shards">Shards</h2><${Strip} swarm=${w} shard=${shard} choose=${choose} /><${Shards} swarm=${w} /></section>
+    ${full.data?.spec?.key?.length > 0 && html`<section aria-labelledby="entities"><h2 id="entities">Entities</h2><${Entities} key=${w.id} swarm=${w} /></section>`}
     <section aria-labelledby="heat"><h2 id="heat">Heat map</h2><${HeatMap} key=${w.id} swarm=${w} /></section>
     <section aria-labelledby="rates"><h2 id="rates">The last minutes</h2><div class="charts">
       <${Chart} title="Answered entries" at=${t.at} format=${rate} series=${of(t, { entries: "entries" })} />

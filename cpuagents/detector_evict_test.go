@@ -1,0 +1,138 @@
+package cpuagents_test
+
+import (
+	"encoding/json"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/exoswarm/exoswarm/cpuagents"
+	"github.com/exoswarm/exoswarm/cpuagents/source"
+	"github.com/exoswarm/exoswarm/gpuagents/swarm"
+	"github.com/exoswarm/exoswarm/jobs"
+)
+
+// evicting makes a detector one whose entities lose their groups after some seconds.
+func evicting(t *testing.T, after float64) func(*cpuagents.DetectorSpec) {
+	return func(s *cpuagents.DetectorSpec) {
+		t.Helper()
+		parsed, err := swarm.FromJSON(s.Spec)
+		if err != nil {
+			t.Fatalf("swarm.FromJSON: %v", err)
+		}
+		bound, err := parsed.Bind()
+		if err != nil {
+			t.Fatalf("Spec.Bind: %v", err)
+		}
+		agent, group := bound.StateBytes()
+		s.Evict = &cpuagents.EvictSpec{AfterSeconds: after, StateBytes: agent*parsed.AgentsPerGroup + group}
+	}
+}
+
+// pushSource is a source of pushed rows.
+func pushSource(name string) []source.Series {
+	return []source.Series{{Name: "p", URI: "push:" + name, Push: &source.PushSpec{BatchSeconds: 0.005}}}
+}
+
+// TestDetectorEvicts: the decisions of a detector whose entities give their groups to one another,
+// and return, are those of one in which each has a group of its own: also when its attempts are
+// stopped at random moments.
+func TestDetectorEvicts(t *testing.T) {
+	c := newCluster(t)
+	all := detectorRows(1000) // of 30 entities
+	whole := c.detect(t, detectorJob(t, "whole", 40, pushSource("whole"), nil))
+	for part := range slices.Chunk(all, 50) {
+		c.pushLines(t, "whole", part...)
+	}
+	c.awaitDecisions(t, "whole", len(all))
+	whole.end(t, jobs.ErrFinish)
+	want := c.decisionsOf(t, "whole")
+	for name, after := range map[string]float64{"full": 1e6, "time": 20} {
+		r := rand.New(rand.NewPCG(14, 14))
+		job := detectorJob(t, name, 7, pushSource(name), evicting(t, after))
+		if name == "time" { // groups enough for all, but they lose them
+			job = detectorJob(t, name, 40, pushSource(name), evicting(t, after))
+		}
+		now, stops, began := c.detect(t, job), 0, time.Now()
+		for part := range slices.Chunk(all, 50) {
+			c.pushLines(t, name, part...)
+			time.Sleep(time.Duration(r.IntN(20)) * time.Millisecond)
+			if r.IntN(5) > 0 {
+				continue
+			}
+			stops++
+			if r.IntN(3) > 0 {
+				now.end(t, jobs.ErrDrain)
+				now = c.detect(t, job)
+				continue
+			}
+			// The server gives the job out again while this attempt still runs.
+			next := c.detect(t, job)
+			time.Sleep(time.Duration(r.IntN(30)) * time.Millisecond)
+			now.end(t, jobs.ErrDrain)
+			now = c.latest(t, next, job)
+		}
+		now = c.latest(t, now, job)
+		c.awaitDecisions(t, name, len(all))
+		now.end(t, jobs.ErrFinish)
+		t.Logf("%s: %d rows in %v with %d stops: %+v", name, len(all), time.Since(began), stops, *now.result)
+		got := c.decisionsOf(t, name)
+		if !slices.Equal(got, want) {
+			for i := range min(len(got), len(want)) {
+				if got[i] != want[i] {
+					t.Errorf("%s: decision %d is %s, want %s", name, i, got[i], want[i])
+					break
+				}
+			}
+			t.Errorf("%s: %d decisions after %d stops differ from the %d without evictions", name, len(got), stops,
+				len(want))
+		}
+		p := now.result
+		if p.Rows != 1000 || p.Rejected != 0 || p.Decisions != 1000 || p.Evicted < 100 || p.Returned < 100 ||
+			p.Returned > p.Evicted || p.Entities > 40 || name == "full" && p.Entities != 7 || stops < 5 {
+			t.Errorf("%s: the result after %d stops is %+v", name, stops, p)
+		}
+	}
+}
+
+// latest returns an attempt, or the next one if it was fenced by an earlier attempt that has ended.
+func (c *cluster) latest(t *testing.T, now *running, job jobs.Job) *running {
+	t.Helper()
+	select {
+	case err := <-now.ended:
+		if !errors.Is(err, jobs.ErrFenced) {
+			t.Fatalf("an attempt ends with %v", err)
+		}
+		return c.detect(t, job)
+	case <-time.After(100 * time.Millisecond):
+		return now
+	}
+}
+
+// TestDetectorEvictionRefuses: what cannot be evicted is an error with the cure.
+func TestDetectorEvictionRefuses(t *testing.T) {
+	c := newCluster(t)
+	for want, change := range map[string]func(*cpuagents.DetectorSpec){
+		"evict: it is for rows with a key": func(s *cpuagents.DetectorSpec) {
+			s.Columns.Key, s.Columns.MaxEntities = nil, 0
+		},
+		"after_s 0: use more than 0": func(s *cpuagents.DetectorSpec) { s.Evict.AfterSeconds = 0 },
+		"use fewer agents_per_group": func(s *cpuagents.DetectorSpec) { s.Evict.StateBytes = 1 << 20 },
+	} {
+		job := detectorJob(t, "refused", 5, pushSource("refused"), func(s *cpuagents.DetectorSpec) {
+			evicting(t, 5)(s)
+			change(s)
+		})
+		_, err := c.streamer.HandleDetector(t.Context(), job, func(any) {})
+		var refused *jobs.Error
+		if !errors.As(err, &refused) || refused.Code != jobs.CodeInvalid || !strings.Contains(err.Error(), want) {
+			t.Errorf("HandleDetector returns %v, want %s", err, want)
+		}
+	}
+	if data, err := json.Marshal(cpuagents.DetectorSpec{}); err != nil || strings.Contains(string(data), "evict") {
+		t.Errorf("a specification without evictions is %s, %v", data, err)
+	}
+}
