@@ -22,6 +22,7 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents/sink"
 	"github.com/exoswarm/exoswarm/cpuagents/source"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
+	"github.com/exoswarm/exoswarm/internal/testlong"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
@@ -299,6 +300,7 @@ func TestDetectorBadRows(t *testing.T) {
 // TestDetectorDeadDestination: a detector whose Alertmanager is away decides and pauses as before.
 // When it continues, alerts that were held are sent.
 func TestDetectorDeadDestination(t *testing.T) {
+	testlong.Only(t)
 	t.Parallel()
 	c := newCluster(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")

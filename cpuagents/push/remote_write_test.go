@@ -19,6 +19,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"github.com/exoswarm/exoswarm/internal/testlong"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
 )
 
@@ -203,6 +204,7 @@ func FuzzRemoteWrite(f *testing.F) {
 
 // TestPrometheus: a real Prometheus writes the samples that it scrapes.
 func TestPrometheus(t *testing.T) {
+	testlong.Only(t)
 	t.Parallel()
 	path, err := osexec.LookPath("prometheus")
 	if err != nil {

@@ -32,7 +32,7 @@ func TestFound(t *testing.T) {
 			t.Errorf("%s: found %v: %+v, want only %v", key, ok, l, only)
 		}
 	}
-	for _, key := range []string{"cmd/exoswarm.TestQuickstart", "internal/longtests.TestFound"} {
+	for _, key := range []string{"cmd/exoswarm.TestInterrupt", "internal/longtests.TestFound"} {
 		if l, ok := found[key]; ok {
 			t.Errorf("%+v does not differ in a long run", l)
 		}

@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/exoswarm/exoswarm/internal/testlong"
 	"github.com/exoswarm/exoswarm/tiers/index"
 	"github.com/exoswarm/exoswarm/tiers/pagestore"
 )
@@ -163,14 +164,14 @@ func TestBadgerDamage(t *testing.T) {
 	if testing.Short() {
 		t.Skip("its processes are built like the test: they would take minutes with the race detector")
 	}
-	cases := scale(t, "EXOSWARM_BADGER_DAMAGE", 16)
+	cases := scale(t, "EXOSWARM_BADGER_DAMAGE", testlong.Of(16, 6))
 	dir := filepath.Join(t.TempDir(), "store")
 	rng := rand.New(rand.NewPCG(8, 8))
 	healed := 0
 	for n := 0; n < cases; {
 		// Ended now and then, so that BadgerDB writes sorted tables; they are only made when it is
 		// closed or full.
-		if n%16 == 8 {
+		if n%6 == 4 {
 			s, err := pagestore.Open(diskOptions(dir))
 			if err != nil {
 				t.Fatal(err)

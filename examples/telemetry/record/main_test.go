@@ -14,6 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/exoswarm/exoswarm/cpuagents/report"
+	"github.com/exoswarm/exoswarm/internal/testlong"
 )
 
 // TestMain is the program of a role where start runs this binary.
@@ -28,6 +29,7 @@ func TestMain(m *testing.M) {
 // TestRecord records for six seconds: every incident of the plan has its label, the rows are there,
 // and the service uses next to nothing while it hangs.
 func TestRecord(t *testing.T) {
+	testlong.Only(t)
 	t.Parallel()
 	self, err := os.Executable()
 	if err != nil {
