@@ -181,7 +181,8 @@ func (m *Memory) Open(ctx context.Context, store Store) error {
 func (m *Memory) allocateHost(store bool) (err error) {
 	if m.host == nil {
 		pages := len(m.made)
-		m.allocation.allocateHost(min(pages, pages-usableFrames(m.frames.Count(), m.resident)+framesInTransit), m.pageBytes)
+		usable := usableFrames(m.frames.Count(), m.resident)
+		m.allocation.allocateHost(min(pages, pages-usable+framesInTransit), m.pageBytes)
 		if n := m.allocation.hostFrames; n > 0 {
 			// One slab, as on the device: observations step pages there.
 			m.host, err = gpuframes.NewPinned(
