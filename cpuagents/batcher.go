@@ -153,7 +153,9 @@ func (f *batcher) all(ctx, work, waiting context.Context) (interrupted bool, err
 }
 
 // turns reads some series in turn, a few rows of each, so that many groups step at once. A series
-// that ends makes room for the next one. It flushes the last batch.
+// that ends makes room for the next one. It flushes the last batch. The turns depend on the numbers
+// of rows alone and never on time: another attempt must cut the same batches. It closes all readers
+// that it has opened, also after an error.
 func (f *batcher) turns(ctx, work, waiting context.Context, list []int) (interrupted bool, err error) {
 	type series struct {
 		group int
@@ -216,8 +218,9 @@ func (f *batcher) open(work, waiting context.Context, i int) (rows.Reader, error
 	return from.OpenRemote(waiting, f.s.log(1+i, swarms.In), f.s.id, i, src, f.s.spec.Columns)
 }
 
-// take reads up to n rows of one series into the batch, and flushes a batch that is full. It
-// reports whether the series has ended. It returns the cause of ctx or work when one of them ends,
+// take reads up to n rows of one series into the batch, and flushes a batch that is full. Between two
+// rows it looks whether somebody wants the job to end, so a source of millions of rows does not hold
+// up a drain. It reports whether the series has ended. It returns the cause of ctx or work when one of them ends,
 // and with Strict an error for the first reject. Its counts are visible to collect when it returns.
 func (f *batcher) take(ctx, work context.Context, place int, r rows.Reader, n int) (ended bool, err error) {
 	group := place // of a series that is one
@@ -280,7 +283,8 @@ func (f *batcher) take(ctx, work context.Context, place int, r rows.Reader, n in
 }
 
 // entity returns the group of the entity of a row, or a reject. An entity that is new gets a place
-// in the summary.
+// in the summary. Groups are given in the order in which keys come, which is that of the input, so
+// every attempt gives the same.
 func (f *batcher) entity(row *rows.Row, from string) (group int, rejected *rows.Reject, err error) {
 	group, isNew, full, err := f.s.entities.add(row.Key)
 	if err != nil {
@@ -314,7 +318,8 @@ func (f *batcher) entity(row *rows.Row, from string) (group int, rejected *rows.
 	return group, nil, nil
 }
 
-// reject counts and writes a row that cannot be used. With Strict it returns an error for it.
+// reject counts and writes a row that cannot be used. With Strict it returns an error for it. An
+// attempt that continues writes the rejects again, into a file that replaces the earlier one.
 func (f *batcher) reject(rejected *rows.Reject) error {
 	if f.bad++; f.first == nil {
 		f.first = rejected

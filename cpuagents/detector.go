@@ -270,7 +270,9 @@ func (d *detection) attempt(whole, ctx context.Context, job jobs.Job) error {
 const maxEvictAfter = 100 * 365 * 24 * time.Hour
 
 // findSwarm sets the record of the swarm of the detector, and reports whether it is stored. The
-// swarm of another owner or with another specification is refused.
+// swarm of another owner or with another specification is refused: its agents have learnt other
+// things, and its rows belong to somebody. The record of a new swarm is stored by the caller, after
+// all that can be wrong was checked.
 func (d *detection) findSwarm(ctx context.Context) (exists bool, err error) {
 	record, err := d.Queue.Swarm(ctx, d.spec.Name)
 	switch {
@@ -302,7 +304,8 @@ func sameJSON(a, b json.RawMessage) bool {
 
 // run reads until ctx ends. With jobs.ErrFinish the rows that were read are decided, and the sinks
 // have all decisions when it returns; with another cause everything stops at once, and the next
-// attempt continues from what is stored.
+// attempt continues from what is stored. The error of the first side that fails is that of the job,
+// and both sides have ended when run returns.
 func (d *detection) run(ctx context.Context) error {
 	work, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
@@ -369,7 +372,8 @@ func (d *detection) awaitLast(work context.Context) error {
 	return nil
 }
 
-// settle stores what the sinks hold and all positions, when the detector finishes.
+// settle stores what the sinks hold and all positions, when the detector finishes. The next job then
+// sends nothing again, and a sink of files has all decisions in complete files.
 func (d *detection) settle(ctx context.Context) error {
 	for _, t := range d.sinks {
 		if err := t.End(ctx); err != nil {

@@ -28,6 +28,10 @@ const (
 )
 
 // collect sends the decisions to the sinks until ctx ends.
+//
+// It begins behind the position that an earlier attempt has stored. That position is at most as far
+// as every sink: what comes twice is recognised by the sinks, by the number of its batch. So a kill
+// between the sending and the note neither loses nor doubles a decision.
 func (d *detection) collect(ctx context.Context) error {
 	read, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -72,6 +76,8 @@ func (d *detection) collect(ctx context.Context) error {
 		case <-ctx.Done():
 			return d.endOf(ctx, context.Cause(ctx))
 		case <-look.C:
+			// A sink of files holds decisions until it has a file's worth of them, and keeps the position
+			// back. A quiet detector would never get past it.
 			if d.holds() == 0 {
 				held = time.Now()
 			} else if time.Since(held) > holdAtMost {
@@ -103,7 +109,8 @@ func (d *detection) endOf(ctx context.Context, err error) error {
 }
 
 // unserved notes that a decision is due for longer than Stall, which no GPU agent makes. The
-// detector waits for one.
+// detector waits for one. A job of a stream fails then, because somebody waits for its end; nobody
+// waits for the end of a detector.
 func (d *detection) unserved(since time.Time) time.Time {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -118,7 +125,10 @@ func (d *detection) unserved(since time.Time) time.Time {
 	return since
 }
 
-// entry processes one entry of the log of decisions.
+// entry processes one entry of the log of decisions. Its steps are in this order: the states of
+// evicted entities are stored, the sinks take the decisions, and the entry counts as answered. So
+// feed, which waits for answers, runs ahead of no sink by more than window batches. A batch that the
+// swarm refuses fails the job: its rows would be missing.
 func (d *detection) entry(ctx context.Context, e swarms.Entry) error {
 	if d.evict != nil {
 		d.evict.names.reach(e.Seq)
@@ -186,7 +196,8 @@ func (d *detection) known(got *batch.Decisions) error {
 	return nil
 }
 
-// tally counts the decisions of an entry, unless an earlier attempt has counted them.
+// tally counts the decisions of an entry, unless an earlier attempt has counted them. The latency is
+// that of this attempt, so it includes the time without one.
 func (d *detection) tally(seq uint64, got *batch.Decisions) {
 	now := time.Now().UnixNano()
 	d.mu.Lock()

@@ -39,6 +39,10 @@ const trimEvery = 64
 
 // feed reads all sources at the same time, and appends their rows in batches. It returns nil when
 // ctx ends with jobs.ErrFinish or all sources have ended and a finish is requested.
+//
+// Each source has a goroutine that reads; this one alone changes the batch and the state behind it.
+// The channel has no buffer, so a slow swarm or sink stops the reading, and with it the source or
+// its broker. All readers have ended when feed returns.
 func (d *detection) feed(ctx, work context.Context) (err error) {
 	reading, stop := context.WithCancelCause(work)
 	defer stop(nil)
@@ -106,7 +110,9 @@ func (d *detection) stale(ctx context.Context) error {
 	return fmt.Errorf("detector %s: a later attempt has taken over: %w", d.spec.Name, jobs.ErrFenced)
 }
 
-// readPieces reads a source until it or ctx ends, and closes it.
+// readPieces reads a source until it or ctx ends, and closes it. It hands over what it has when a
+// piece is full, or before the source may wait, so that no row waits for the next one. Rows that it
+// holds when ctx ends were not counted anywhere: the next attempt reads them again.
 func readPieces(ctx context.Context, i int, r *source.LastingReader, pieces chan<- piece) {
 	defer r.Close()
 	p := piece{source: i}
@@ -143,7 +149,9 @@ func readPieces(ctx context.Context, i int, r *source.LastingReader, pieces chan
 	}
 }
 
-// take adds the rows of a piece to the batch.
+// take adds the rows of a piece to the batch. The place of the source moves with each row, also with
+// one that is rejected, so that the state that is stored with the batch is exactly behind its rows.
+// Before a pause of the source, and before its error, it appends what there is.
 func (d *detection) take(work context.Context, p piece) error {
 	for _, t := range p.rows {
 		group := p.source // of a source that is one
@@ -152,6 +160,7 @@ func (d *detection) take(work context.Context, p piece) error {
 				if group, ok = d.evict.roster.Group(t.row.Key, t.row.Time); ok {
 					break
 				}
+				// Every group has rows in this batch. After it the oldest can be taken.
 				if err := d.flush(work); err != nil {
 					return err
 				}
@@ -197,7 +206,7 @@ func (d *detection) take(work context.Context, p piece) error {
 	return nil
 }
 
-// add adds a row to the batch.
+// add adds a row to the batch, whose size it estimates: a batch must fit into a message of the log.
 func (d *detection) add(group int, row *rows.Row, read time.Time) {
 	o := &d.obs
 	o.Group = append(o.Group, uint32(group))
@@ -211,7 +220,8 @@ func (d *detection) add(group int, row *rows.Row, read time.Time) {
 	d.next.Rows++
 }
 
-// reject counts a row that cannot be used. The log of the job has the first one of each minute.
+// reject counts a row that cannot be used. The log of the job has the first one of each minute. The
+// counts are part of the state, so a row that two attempts read is counted once.
 func (d *detection) reject(r *rows.Reject) {
 	d.next.Rejected++
 	switch r.Cause {
@@ -224,7 +234,8 @@ func (d *detection) reject(r *rows.Reject) {
 }
 
 // flush appends the batch with the state behind it, after the swaps of its entities. It waits while
-// too many batches have no answer. Without rows it stores the state alone.
+// too many batches have no answer. Without rows it stores the state alone. After an error the batch
+// may be stored or not: only the next attempt, which reads the log, knows.
 func (d *detection) flush(work context.Context) error {
 	if d.evict != nil {
 		if err := d.move(work); err != nil {
@@ -253,7 +264,8 @@ func (d *detection) flush(work context.Context) error {
 	return d.trimJournals(work)
 }
 
-// append appends the batch and empties it.
+// append appends the batch and empties it. The state behind the rows is stored before, and counts
+// only if the log of the swarm has the batch (see mark): a kill at any moment leaves both or neither.
 func (d *detection) append(work context.Context, next mark) error {
 	if d.state.after > window {
 		if err := d.answered.Await(work, d.state.after-window); err != nil {
@@ -275,7 +287,8 @@ func (d *detection) append(work context.Context, next mark) error {
 	return nil
 }
 
-// trimJournals removes the documents that are before the last mark.
+// trimJournals removes the documents that are before the last mark. Until then they are kept, because
+// an attempt that continues reads from there.
 func (d *detection) trimJournals(ctx context.Context) error {
 	d.trimmed = d.state.marks.Last()
 	for i, at := range d.state.last.Sources {
@@ -286,7 +299,8 @@ func (d *detection) trimJournals(ctx context.Context) error {
 	return nil
 }
 
-// count publishes the counts of what was stored.
+// count publishes the counts of what was stored. They never go back: an attempt begins with those of
+// the last mark.
 func (d *detection) count() {
 	var failures uint64
 	for _, r := range d.readers {

@@ -9,8 +9,9 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents/sink"
 )
 
-// Metrics counts the rows and the decisions of stream jobs, never by job. One may serve several
-// Streamers. A nil Metrics counts nothing.
+// Metrics counts the rows and the decisions of stream jobs and of detectors, never by job: the number
+// of series must not grow with the number of jobs. One may serve several Streamers, and its methods
+// may be called at the same time. A nil Metrics counts nothing.
 type Metrics struct {
 	rows        *prometheus.CounterVec
 	decisions   prometheus.Counter
@@ -24,7 +25,9 @@ type Metrics struct {
 	returned    prometheus.Counter
 }
 
-// NewMetrics registers the metrics of stream jobs. docs/metrics.md lists names and labels.
+// NewMetrics registers the metrics of stream jobs. docs/metrics.md lists names and labels. It returns
+// an error if r has metrics of these names. Series with a known set of labels begin with 0, because
+// a rate needs the value before the first event.
 func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 	name := func(name, help string) prometheus.Opts {
 		return prometheus.Opts{Namespace: "exoswarm", Subsystem: "stream", Name: name, Help: help}
@@ -87,7 +90,8 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 	return m, errors.Join(errs...)
 }
 
-// begin counts a job as running until ended is called.
+// begin counts a job as running until ended is called, which the caller does once. A job that
+// continues in another process counts there.
 func (m *Metrics) begin() (ended func()) {
 	if m == nil {
 		return func() {}
@@ -96,7 +100,8 @@ func (m *Metrics) begin() (ended func()) {
 	return m.running.Dec
 }
 
-// add counts what a job has done between two states of its progress.
+// add counts what a job has done between two states of its progress, the earlier of which was added
+// before. Both are of the same attempt.
 func (m *Metrics) add(before, now StreamProgress) {
 	if m == nil {
 		return
@@ -116,28 +121,32 @@ func (m *Metrics) moved(evicted, returned uint64) {
 	}
 }
 
-// decided observes the time from the reading of a row to its decision.
+// decided observes the time from the reading of a row to its decision. Callers pass that of the first
+// row of a batch, which has waited longest.
 func (m *Metrics) decided(took time.Duration) {
 	if m != nil {
 		m.latency.Observe(max(0, took.Seconds()))
 	}
 }
 
-// detected observes the time from the arrival of a row of a detector to its decision.
+// detected observes the time from the arrival of a row of a detector to its decision. Callers pass
+// that of every row, because rows of a batch may have arrived at different times.
 func (m *Metrics) detected(took time.Duration) {
 	if m != nil {
 		m.detection.Observe(max(0, took.Seconds()))
 	}
 }
 
-// sinkDropped counts what a sink of a kind has dropped.
+// sinkDropped counts what a sink of a kind has dropped. kind and reason are of sink.Notifiers and
+// sink.DropReasons, so the number of series is known.
 func (m *Metrics) sinkDropped(kind, reason string, n int) {
 	if m != nil {
 		m.undelivered.WithLabelValues(kind, reason).Add(float64(n))
 	}
 }
 
-// sent observes the time in which a sink took a batch.
+// sent observes the time in which a sink took a batch. It is part of the time in which the next
+// batches wait.
 func (m *Metrics) sent(took time.Duration) {
 	if m != nil {
 		m.sinks.Observe(took.Seconds())

@@ -38,7 +38,8 @@ type orderedOutput struct {
 // extent is a run of decisions of one series in the spool, in bytes.
 type extent struct{ off, n int64 }
 
-// newOrderedOutput returns the output of a stream into out, which may be nil.
+// newOrderedOutput returns the output of a stream into out, which may be nil. out stays the caller's:
+// it is complete after finish, and the caller makes it visible or throws it away.
 func newOrderedOutput(s *stream, out io.Writer) (*orderedOutput, error) {
 	k := &orderedOutput{
 		s:    s,
@@ -64,7 +65,9 @@ func newOrderedOutput(s *stream, out io.Writer) (*orderedOutput, error) {
 }
 
 // write decodes, counts and spools one batch of decisions. It checks groups and candidates, because
-// the batch comes from another process. The result is valid as long as data.
+// the batch comes from another process. The result is valid as long as data. Each batch is written
+// once and in the order of the log, so counts need no check for repetitions. After an error the
+// output is not complete, and the caller must not call finish.
 func (k *orderedOutput) write(data []byte) (*batch.Decisions, error) {
 	now := time.Now().UnixNano()
 	d, err := batch.DecodeDecisions(data)
@@ -119,7 +122,8 @@ func (k *orderedOutput) write(data []byte) (*batch.Decisions, error) {
 	return d, nil
 }
 
-// direct begins an output that has the decisions in the order in which they come.
+// direct begins an output that has the decisions in the order in which they come. A reader of a pipe
+// sees the decisions of a batch before the next batch is decided.
 func (k *orderedOutput) direct() (err error) {
 	k.w = bufio.NewWriterSize(k.out, 1<<20)
 	if k.packer, err = encode.NewPacker(k.w, k.pack); err != nil {
@@ -146,7 +150,8 @@ func (k *orderedOutput) end() error {
 	return nil
 }
 
-// keep spools decision i. Consecutive decisions of one series become one extent.
+// keep spools decision i. Consecutive decisions of one series become one extent, so a batch of one
+// series costs 16 bytes of memory, however many decisions it has.
 func (k *orderedOutput) keep(d *batch.Decisions, i int) error {
 	g := d.Group[i]
 	k.line = k.enc.Spool(k.line[:0], d, i)
@@ -163,7 +168,8 @@ func (k *orderedOutput) keep(d *batch.Decisions, i int) error {
 	return nil
 }
 
-// finish writes the spool to the output, series after series.
+// finish writes the spool to the output, series after series. It reads the spool once, with a buffer
+// of a megabyte, so its memory does not grow with the decisions.
 func (k *orderedOutput) finish() error {
 	if k.out == nil {
 		return nil

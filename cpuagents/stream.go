@@ -21,7 +21,8 @@ import (
 )
 
 // stream is one attempt at a stream job. Two goroutines share it: feed reads the sources, and
-// collect reads the decisions. mu guards the fields that follow it up to reported.
+// collect reads the decisions. mu guards the fields that follow it up to reported. They exchange
+// nothing but numbers of batches: rows go to the swarm by its log, and come back as decisions.
 type stream struct {
 	*Streamer
 	id       string
@@ -170,7 +171,8 @@ func (s *stream) run(ctx context.Context) (*StreamResult, error) {
 	return result, nil
 }
 
-// reached tells collect that all rows of batches up to number were read.
+// reached tells collect that all rows of batches up to number were read. It does not block: a signal
+// that was not taken yet stands for this one too.
 func (s *stream) reached(number uint64) {
 	if s.entities == nil {
 		return
@@ -206,7 +208,8 @@ func (s *stream) awaitEntities(ctx context.Context, number uint64) error {
 }
 
 // writeSummary writes the list of SeriesSummary. It is the last output of a job, so its presence
-// shows that the others are complete.
+// shows that the others are complete. A program that waits for a job without the queue waits for
+// this file.
 func (s *stream) writeSummary(ctx context.Context) error {
 	w, err := s.Files.Create(ctx, s.spec.Summary)
 	if err != nil {

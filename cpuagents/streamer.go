@@ -69,7 +69,8 @@ func (o Options) validate() error {
 	return errors.Join(errs...)
 }
 
-// Streamer executes stream jobs. Handle may be called concurrently.
+// Streamer executes stream jobs. Handle may be called concurrently. The jobs share the files, the
+// memory for inputs and the connection of the agent, and nothing else.
 type Streamer struct {
 	Options
 	owner jobs.Owner // of the job, in the view that of returns
@@ -143,7 +144,7 @@ func (s *Streamer) Handle(ctx context.Context, job jobs.Job, progress func(any))
 }
 
 // attempt executes the job, without the clean-up. Every mistake that can be found without a row is
-// found before the swarm is announced.
+// found before the swarm is announced, so that a wrong specification takes no place on a GPU.
 func (s *stream) attempt(ctx context.Context, job jobs.Job) (*StreamResult, error) {
 	spec := &s.spec
 	if err := json.Unmarshal(job.Spec, spec); err != nil {

@@ -8,7 +8,8 @@ import (
 )
 
 // detectCommand returns exoswarm detect. Package detect does the work. It has no --nats: everything
-// is in this process and in --data-dir.
+// is in this process and in --data-dir. For a detector that outlives its process and its machine
+// there is exoswarm detector, with the same specification.
 func detectCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "detect -f swarm.yaml --data-dir DIR < rows > anomalies.ndjson",
