@@ -218,10 +218,11 @@ func (f *batcher) open(work, waiting context.Context, i int) (rows.Reader, error
 	return from.OpenRemote(waiting, f.s.log(1+i, swarms.In), f.s.id, i, src, f.s.spec.Columns)
 }
 
-// take reads up to n rows of one series into the batch, and flushes a batch that is full. Between two
-// rows it looks whether somebody wants the job to end, so a source of millions of rows does not hold
-// up a drain. It reports whether the series has ended. It returns the cause of ctx or work when one of them ends,
-// and with Strict an error for the first reject. Its counts are visible to collect when it returns.
+// take reads up to n rows of one series into the batch, and flushes a batch that is full. Between
+// two rows it looks whether somebody wants the job to end, so a source of millions of rows does not
+// hold up a drain. It reports whether the series has ended. It returns the cause of ctx or work
+// when one of them ends, and with Strict an error for the first reject. Its counts are visible to
+// collect when it returns.
 func (f *batcher) take(ctx, work context.Context, place int, r rows.Reader, n int) (ended bool, err error) {
 	group := place // of a series that is one
 	var good, bad uint64

@@ -112,8 +112,8 @@ type DetectorProgress struct {
 	Returned uint64 `json:"returned,omitempty"`
 	// SourceFailures counts failed attempts to reach a source.
 	SourceFailures uint64 `json:"source_failures,omitempty"`
-	// LatencyP50 and LatencyP99 are milliseconds from the arrival of the first message of a document
-	// to the decisions of its rows.
+	// LatencyP50 and LatencyP99 are milliseconds from the arrival of the first message of a
+	// document to the decisions of its rows.
 	LatencyP50 float64 `json:"latency_p50_ms"`
 	LatencyP99 float64 `json:"latency_p99_ms"`
 	// Waiting says what the detector waits for; empty if it works.
@@ -157,8 +157,8 @@ func (s *Streamer) HandleDetector(ctx context.Context, job jobs.Job, progress fu
 		hist:   hdrhistogram.New(1, int64(time.Hour/time.Microsecond), 3),
 		log:    newJobLogger(jobs.Logger(ctx)),
 	}
-	// A job that is asked to finish before it has begun does so in order: the sinks get what an earlier
-	// attempt has left.
+	// A job that is asked to finish before it has begun does so in order: the sinks get what an
+	// earlier attempt has left.
 	setup, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
 	defer context.AfterFunc(ctx, func() {
@@ -167,8 +167,9 @@ func (s *Streamer) HandleDetector(ctx context.Context, job jobs.Job, progress fu
 		}
 	})()
 	err := d.attempt(ctx, setup, job)
-	// A call that ctx ended says only that it was cancelled, and an attempt that was stopped between two
-	// batches ends without an error: the job is done only by ErrFinish or by the end of its sources.
+	// A call that ctx ended says only that it was cancelled, and an attempt that was stopped
+	// between two batches ends without an error: the job is done only by ErrFinish or by the end of
+	// its sources.
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, jobs.ErrFinish) &&
 		(err == nil || errors.Is(err, context.Canceled)) {
 		err = cause
@@ -183,8 +184,8 @@ func (s *Streamer) HandleDetector(ctx context.Context, job jobs.Job, progress fu
 	return &result, nil
 }
 
-// attempt executes the job. Mistakes are found before the swarm is made. ctx is that of setup, which
-// a request to finish does not end; whole is that of the job.
+// attempt executes the job. Mistakes are found before the swarm is made. ctx is that of setup,
+// which a request to finish does not end; whole is that of the job.
 func (d *detection) attempt(whole, ctx context.Context, job jobs.Job) error {
 	if err := json.Unmarshal(job.Spec, &d.spec); err != nil {
 		return jobs.Errorf(jobs.CodeInvalid, "job %s: detector spec: %v", job.ID, err)
@@ -372,8 +373,8 @@ func (d *detection) awaitLast(work context.Context) error {
 	return nil
 }
 
-// settle stores what the sinks hold and all positions, when the detector finishes. The next job then
-// sends nothing again, and a sink of files has all decisions in complete files.
+// settle stores what the sinks hold and all positions, when the detector finishes. The next job
+// then sends nothing again, and a sink of files has all decisions in complete files.
 func (d *detection) settle(ctx context.Context) error {
 	for _, t := range d.sinks {
 		if err := t.End(ctx); err != nil {

@@ -76,8 +76,8 @@ func (d *detection) collect(ctx context.Context) error {
 		case <-ctx.Done():
 			return d.endOf(ctx, context.Cause(ctx))
 		case <-look.C:
-			// A sink of files holds decisions until it has a file's worth of them, and keeps the position
-			// back. A quiet detector would never get past it.
+			// A sink of files holds decisions until it has a file's worth of them, and keeps the
+			// position back. A quiet detector would never get past it.
 			if d.holds() == 0 {
 				held = time.Now()
 			} else if time.Since(held) > holdAtMost {
@@ -127,8 +127,8 @@ func (d *detection) unserved(since time.Time) time.Time {
 
 // entry processes one entry of the log of decisions. Its steps are in this order: the states of
 // evicted entities are stored, the sinks take the decisions, and the entry counts as answered. So
-// feed, which waits for answers, runs ahead of no sink by more than window batches. A batch that the
-// swarm refuses fails the job: its rows would be missing.
+// feed, which waits for answers, runs ahead of no sink by more than window batches. A batch that
+// the swarm refuses fails the job: its rows would be missing.
 func (d *detection) entry(ctx context.Context, e swarms.Entry) error {
 	if d.evict != nil {
 		d.evict.names.reach(e.Seq)
@@ -196,8 +196,8 @@ func (d *detection) known(got *batch.Decisions) error {
 	return nil
 }
 
-// tally counts the decisions of an entry, unless an earlier attempt has counted them. The latency is
-// that of this attempt, so it includes the time without one.
+// tally counts the decisions of an entry, unless an earlier attempt has counted them. The latency
+// is that of this attempt, so it includes the time without one.
 func (d *detection) tally(seq uint64, got *batch.Decisions) {
 	now := time.Now().UnixNano()
 	d.mu.Lock()

@@ -14,8 +14,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms/statelog"
 )
 
-// EvictSpec lets the entities of a detector give their groups to others. An entity that has lost its
-// group continues with its state when it has a row again.
+// EvictSpec lets the entities of a detector give their groups to others. An entity that has lost
+// its group continues with its state when it has a row again.
 type EvictSpec struct {
 	// AfterSeconds is the time without a row, by the times of rows, after which an entity loses its
 	// group. An entity also loses it when another one needs a group and none is free: then the one
@@ -35,16 +35,16 @@ const statesShard = collectedShard + 1
 // expireEach is the most entities that lose their groups before a batch because of their time.
 const expireEach = 256
 
-// eviction moves the groups of a detector between entities. The goroutine that feeds uses it, except
-// for states and names, which guard themselves.
+// eviction moves the groups of a detector between entities. The goroutine that feeds uses it,
+// except for states and names, which guard themselves.
 type eviction struct {
 	roster *roster.Roster
 	states *statelog.States // of entities without a group
 	names  *groupNames
 	bytes  int               // of the state of a group
 	leftAt map[string]uint64 // by key: the swap that took the group away, until its answer is stored
-	// settled is an entry of the log of the swarm. The answers up to it may have states that are not
-	// stored yet; 0 when they are.
+	// settled is an entry of the log of the swarm. The answers up to it may have states that are
+	// not stored yet; 0 when they are.
 	settled uint64
 	hold    *inputmem.Hold
 	charged int // groups whose memory is taken from hold
@@ -151,7 +151,8 @@ func (d *detection) move(work context.Context) error {
 		}
 	}
 	for len(moved) > 0 {
-		// Both the swap and its answer fit into a message, with a state as base64 and a key as JSON.
+		// Both the swap and its answer fit into a message, with a state as base64 and a key as
+		// JSON.
 		n, bytes := 0, 0
 		for n < len(moved) && bytes < swarms.MaxState/2 {
 			bytes += (v.bytes+2)/3*4 + 6*len(moved[n].Old) + 128
@@ -252,5 +253,6 @@ func (d *detection) swap(work context.Context, moved []roster.Change) error {
 	return nil
 }
 
-// maxLeft is the number of entities in leftAt above which those whose states are stored are removed.
+// maxLeft is the number of entities in leftAt above which those whose states are stored are
+// removed.
 const maxLeft = 8192

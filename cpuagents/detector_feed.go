@@ -96,9 +96,9 @@ func (d *detection) feed(ctx, work context.Context) (err error) {
 // staleEvery is the time between two looks for a later attempt.
 const staleEvery = 5 * time.Second
 
-// stale returns jobs.ErrFenced if a later attempt at the detector has taken over. An attempt without
-// rows appends nothing, so it would not notice, and would take the session of its source on a broker
-// from the later one again and again.
+// stale returns jobs.ErrFenced if a later attempt at the detector has taken over. An attempt
+// without rows appends nothing, so it would not notice, and would take the session of its source on
+// a broker from the later one again and again.
 func (d *detection) stale(ctx context.Context) error {
 	if time.Since(d.looked) < staleEvery {
 		return nil
@@ -149,9 +149,9 @@ func readPieces(ctx context.Context, i int, r *source.LastingReader, pieces chan
 	}
 }
 
-// take adds the rows of a piece to the batch. The place of the source moves with each row, also with
-// one that is rejected, so that the state that is stored with the batch is exactly behind its rows.
-// Before a pause of the source, and before its error, it appends what there is.
+// take adds the rows of a piece to the batch. The place of the source moves with each row, also
+// with one that is rejected, so that the state that is stored with the batch is exactly behind its
+// rows. Before a pause of the source, and before its error, it appends what there is.
 func (d *detection) take(work context.Context, p piece) error {
 	for _, t := range p.rows {
 		group := p.source // of a source that is one
@@ -265,7 +265,8 @@ func (d *detection) flush(work context.Context) error {
 }
 
 // append appends the batch and empties it. The state behind the rows is stored before, and counts
-// only if the log of the swarm has the batch (see mark): a kill at any moment leaves both or neither.
+// only if the log of the swarm has the batch (see mark): a kill at any moment leaves both or
+// neither.
 func (d *detection) append(work context.Context, next mark) error {
 	if d.state.after > window {
 		if err := d.answered.Await(work, d.state.after-window); err != nil {
@@ -287,8 +288,8 @@ func (d *detection) append(work context.Context, next mark) error {
 	return nil
 }
 
-// trimJournals removes the documents that are before the last mark. Until then they are kept, because
-// an attempt that continues reads from there.
+// trimJournals removes the documents that are before the last mark. Until then they are kept,
+// because an attempt that continues reads from there.
 func (d *detection) trimJournals(ctx context.Context) error {
 	d.trimmed = d.state.marks.Last()
 	for i, at := range d.state.last.Sources {
@@ -299,8 +300,8 @@ func (d *detection) trimJournals(ctx context.Context) error {
 	return nil
 }
 
-// count publishes the counts of what was stored. They never go back: an attempt begins with those of
-// the last mark.
+// count publishes the counts of what was stored. They never go back: an attempt begins with those
+// of the last mark.
 func (d *detection) count() {
 	var failures uint64
 	for _, r := range d.readers {

@@ -148,8 +148,8 @@ func TestDetectorMQTTBad(t *testing.T) {
 	}
 }
 
-// TestDetectorMQTTBroker: a detector waits for a broker that is gone, and continues with the session
-// that the broker has kept. A session that is lost is a reject.
+// TestDetectorMQTTBroker: a detector waits for a broker that is gone, and continues with the
+// session that the broker has kept. A session that is lost is a reject.
 func TestDetectorMQTTBroker(t *testing.T) {
 	t.Parallel()
 	b := mqtttest.Start(t)

@@ -66,8 +66,9 @@ const takeOverTries = 20
 // detectorState is what a detector keeps beside the agents of its swarm. The goroutine that feeds
 // uses it, except for out, which belongs to the one that collects.
 //
-// It is three logs beside that of the swarm: marks, keys and positions of the sinks. Only the log of
-// the swarm says which of their entries count, so nothing has to be stored in two places at once.
+// It is three logs beside that of the swarm: marks, keys and positions of the sinks. Only the log
+// of the swarm says which of their entries count, so nothing has to be stored in two places at
+// once.
 type detectorState struct {
 	in        swarms.Log // of the swarm
 	base      uint64     // the first entry of in that was not removed; 0 if none was
@@ -202,15 +203,15 @@ func (s *detectorState) committed(ctx context.Context, all []mark, end uint64) (
 	)
 }
 
-// idOf returns the identity of a batch. The number alone would not do: an attempt that was fenced and
-// the one after it may both have made a batch of that number, with different rows.
+// idOf returns the identity of a batch. The number alone would not do: an attempt that was fenced
+// and the one after it may both have made a batch of that number, with different rows.
 func idOf(number uint64, data []byte) batchID {
 	sum := sha256.Sum256(data)
 	return batchID{Number: number, SHA256: hex.EncodeToString(sum[:])}
 }
 
-// readKeys reads the dictionary up to the last mark. Keys behind it are those of a batch that is not in
-// the log of the swarm. Their groups are given again, to the keys that come next.
+// readKeys reads the dictionary up to the last mark. Keys behind it are those of a batch that is
+// not in the log of the swarm. Their groups are given again, to the keys that come next.
 func (s *detectorState) readKeys(ctx context.Context) error {
 	if s.entities == nil && s.evict == nil {
 		return nil
@@ -237,8 +238,8 @@ func (s *detectorState) readKeys(ctx context.Context) error {
 	return nil
 }
 
-// storeKeys stores the keys that are new since the last call. It is called before the batch with their
-// first rows is appended, so whoever reads a decision finds the entity of its group.
+// storeKeys stores the keys that are new since the last call. It is called before the batch with
+// their first rows is appended, so whoever reads a decision finds the entity of its group.
 func (s *detectorState) storeKeys(ctx context.Context) error {
 	if s.entities == nil {
 		return nil
@@ -324,8 +325,8 @@ func (s *detectorState) append(ctx context.Context, kind string, data []byte, m 
 	}
 }
 
-// note stores places and counts behind rows that gave no batch, such as rejected ones. The mark has the
-// identity of the last batch, so it counts at once.
+// note stores places and counts behind rows that gave no batch, such as rejected ones. The mark has
+// the identity of the last batch, so it counts at once.
 func (s *detectorState) note(ctx context.Context, m mark) error {
 	m.Batch, m.After, m.Entities = s.last.Batch, s.last.After, s.last.Entities
 	if err := s.marks.Add(ctx, m); err != nil {

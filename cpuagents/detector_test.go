@@ -90,8 +90,8 @@ func (r *running) end(t *testing.T, cause error) {
 	r.stop(cause)
 	select {
 	case err := <-r.ended:
-		// An attempt that is stopped may be fenced before it learns of that: by another one, or by an
-		// append of its own that was cancelled and stored. The queue gives out the job again.
+		// An attempt that is stopped may be fenced before it learns of that: by another one, or by
+		// an append of its own that was cancelled and stored. The queue gives out the job again.
 		if finish := errors.Is(cause, jobs.ErrFinish); finish && err != nil || !finish && !errors.Is(err, cause) &&
 			!errors.Is(err, jobs.ErrFenced) {
 			t.Fatalf("the job ends with %v, after %v", err, cause)
@@ -392,8 +392,8 @@ func TestDetectorRefuses(t *testing.T) {
 	}
 }
 
-// TestDetectorLatency: the latency of a row begins when its message comes to the agent, and not when
-// the document with it is complete.
+// TestDetectorLatency: the latency of a row begins when its message comes to the agent, and not
+// when the document with it is complete.
 func TestDetectorLatency(t *testing.T) {
 	c := newCluster(t)
 	d := c.detect(t, detectorJob(t, "late", 4, []source.Series{{
@@ -407,8 +407,8 @@ func TestDetectorLatency(t *testing.T) {
 	}
 }
 
-// TestDetectorFinishBeforeBegin: a job that is asked to finish before it begins, since no agent had it
-// at the time of the pause, ends in order with the counts, and its sinks have all decisions.
+// TestDetectorFinishBeforeBegin: a job that is asked to finish before it begins, since no agent had
+// it at the time of the pause, ends in order with the counts, and its sinks have all decisions.
 func TestDetectorFinishBeforeBegin(t *testing.T) {
 	c := newCluster(t)
 	job := detectorJob(t, "pause", 4, []source.Series{{Name: "p", URI: "push:pause"}}, func(s *cpuagents.DetectorSpec) {

@@ -9,9 +9,9 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents/sink"
 )
 
-// Metrics counts the rows and the decisions of stream jobs and of detectors, never by job: the number
-// of series must not grow with the number of jobs. One may serve several Streamers, and its methods
-// may be called at the same time. A nil Metrics counts nothing.
+// Metrics counts the rows and the decisions of stream jobs and of detectors, never by job: the
+// number of series must not grow with the number of jobs. One may serve several Streamers, and its
+// methods may be called at the same time. A nil Metrics counts nothing.
 type Metrics struct {
 	rows        *prometheus.CounterVec
 	decisions   prometheus.Counter
@@ -25,9 +25,9 @@ type Metrics struct {
 	returned    prometheus.Counter
 }
 
-// NewMetrics registers the metrics of stream jobs. docs/metrics.md lists names and labels. It returns
-// an error if r has metrics of these names. Series with a known set of labels begin with 0, because
-// a rate needs the value before the first event.
+// NewMetrics registers the metrics of stream jobs. docs/metrics.md lists names and labels. It
+// returns an error if r has metrics of these names. Series with a known set of labels begin with 0,
+// because a rate needs the value before the first event.
 func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 	name := func(name, help string) prometheus.Opts {
 		return prometheus.Opts{Namespace: "exoswarm", Subsystem: "stream", Name: name, Help: help}
@@ -121,8 +121,8 @@ func (m *Metrics) moved(evicted, returned uint64) {
 	}
 }
 
-// decided observes the time from the reading of a row to its decision. Callers pass that of the first
-// row of a batch, which has waited longest.
+// decided observes the time from the reading of a row to its decision. Callers pass that of the
+// first row of a batch, which has waited longest.
 func (m *Metrics) decided(took time.Duration) {
 	if m != nil {
 		m.latency.Observe(max(0, took.Seconds()))

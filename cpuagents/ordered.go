@@ -38,8 +38,8 @@ type orderedOutput struct {
 // extent is a run of decisions of one series in the spool, in bytes.
 type extent struct{ off, n int64 }
 
-// newOrderedOutput returns the output of a stream into out, which may be nil. out stays the caller's:
-// it is complete after finish, and the caller makes it visible or throws it away.
+// newOrderedOutput returns the output of a stream into out, which may be nil. out stays the
+// caller's: it is complete after finish, and the caller makes it visible or throws it away.
 func newOrderedOutput(s *stream, out io.Writer) (*orderedOutput, error) {
 	k := &orderedOutput{
 		s:    s,
@@ -122,8 +122,8 @@ func (k *orderedOutput) write(data []byte) (*batch.Decisions, error) {
 	return d, nil
 }
 
-// direct begins an output that has the decisions in the order in which they come. A reader of a pipe
-// sees the decisions of a batch before the next batch is decided.
+// direct begins an output that has the decisions in the order in which they come. A reader of a
+// pipe sees the decisions of a batch before the next batch is decided.
 func (k *orderedOutput) direct() (err error) {
 	k.w = bufio.NewWriterSize(k.out, 1<<20)
 	if k.packer, err = encode.NewPacker(k.w, k.pack); err != nil {
@@ -168,8 +168,8 @@ func (k *orderedOutput) keep(d *batch.Decisions, i int) error {
 	return nil
 }
 
-// finish writes the spool to the output, series after series. It reads the spool once, with a buffer
-// of a megabyte, so its memory does not grow with the decisions.
+// finish writes the spool to the output, series after series. It reads the spool once, with a
+// buffer of a megabyte, so its memory does not grow with the decisions.
 func (k *orderedOutput) finish() error {
 	if k.out == nil {
 		return nil

@@ -171,8 +171,8 @@ func (s *stream) run(ctx context.Context) (*StreamResult, error) {
 	return result, nil
 }
 
-// reached tells collect that all rows of batches up to number were read. It does not block: a signal
-// that was not taken yet stands for this one too.
+// reached tells collect that all rows of batches up to number were read. It does not block: a
+// signal that was not taken yet stands for this one too.
 func (s *stream) reached(number uint64) {
 	if s.entities == nil {
 		return

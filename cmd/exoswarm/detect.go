@@ -36,8 +36,8 @@ detect may use DIR at the time.`,
 			if err != nil {
 				return err
 			}
-			// Anomalies go to stdout. Messages and the counts at the end go to stderr, so that a pipe
-			// gets nothing but NDJSON.
+			// Anomalies go to stdout. Messages and the counts at the end go to stderr, so that a
+			// pipe gets nothing but NDJSON.
 			o := detect.Options{In: cmd.InOrStdin(), Out: cmd.OutOrStdout(), Err: cmd.ErrOrStderr(), Log: log}
 			o.SpecFile, _ = f.GetString("file")
 			o.DataDir, _ = f.GetString("data-dir")

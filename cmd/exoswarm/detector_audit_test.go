@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// TestDetectorAudit: the audit has who created, paused, resumed and deleted a detector, and a failure.
+// TestDetectorAudit: the audit has who created, paused, resumed and deleted a detector, and a
+// failure.
 func TestDetectorAudit(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

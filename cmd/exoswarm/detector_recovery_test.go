@@ -373,10 +373,11 @@ func (r *recovery) awaitPaused(ctx context.Context, all *detectors.Detectors, na
 	}
 }
 
-// TestDetectorRecovery kills the NATS server, the GPU agent and the CPU agent with kill -9 at random
-// moments while rows come to a detector over each kind of source: a subject, pushed rows, Kafka, MQTT,
-// Prometheus remote write and a table that grows. Each sink has the decisions of a detector that was
-// not disturbed, in their order: none is lost, none is there twice, and all bits are the same.
+// TestDetectorRecovery kills the NATS server, the GPU agent and the CPU agent with kill -9 at
+// random moments while rows come to a detector over each kind of source: a subject, pushed rows,
+// Kafka, MQTT, Prometheus remote write and a table that grows. Each sink has the decisions of a
+// detector that was not disturbed, in their order: none is lost, none is there twice, and all bits
+// are the same.
 func TestDetectorRecovery(t *testing.T) {
 	testlong.Only(t)
 	if testing.Short() {

@@ -9,10 +9,10 @@
 // interruption.
 //
 // A command runs in this order. Package command sets flags that are not given from the environment.
-// PreRunE checks -o and what else can be checked without a server. connect.Connected or connect.Submitting
-// connects. Then the function of the command works with a context that ends with a signal or with
-// the loss of the server. It prints items as they come, so a list may end with an error after its
-// first items.
+// PreRunE checks -o and what else can be checked without a server. connect.Connected or
+// connect.Submitting connects. Then the function of the command works with a context that ends with
+// a signal or with the loss of the server. It prints items as they come, so a list may end with an
+// error after its first items.
 //
 // Commands that plan changes (init, auth init, object sweep) print the plan, and change nothing
 // without --yes.

@@ -273,8 +273,8 @@ first entry of the log. A log that was trimmed needs --snapshots.`,
 // swarmState prints the state of a shard at a moment, or what differs between two.
 //
 // Fields of a summary: variable, per (agent or group), mean, min and max; with --and also and, with
-// the same three. Fields of a group: group or agent, and state by variable; with --and also and, and
-// only rows that differ.
+// the same three. Fields of a group: group or agent, and state by variable; with --and also and,
+// and only rows that differ.
 func swarmState(cmd *cobra.Command, args []string, c *natsq.Conn) (err error) {
 	f := cmd.Flags()
 	q := travel.Question{}
@@ -361,8 +361,8 @@ func swarmState(cmd *cobra.Command, args []string, c *natsq.Conn) (err error) {
 	return showGroup(cmd, v)
 }
 
-// momentLine describes a moment: the entry, how many there are, where the replay began, and how long
-// it took. An entry whose text cannot be read has no kind.
+// momentLine describes a moment: the entry, how many there are, where the replay began, and how
+// long it took. An entry whose text cannot be read has no kind.
 func momentLine(v travel.View, m travel.Moment) string {
 	from := "the first entry of the log"
 	switch m.Start.Kind {
@@ -421,8 +421,8 @@ func showGroup(cmd *cobra.Command, v travel.View) error {
 	if err != nil {
 		return err
 	}
-	// One item of the group (row 0 of its variables) or of an agent. JSON has the state at the second
-	// moment under "and"; a row without a difference is left out.
+	// One item of the group (row 0 of its variables) or of an agent. JSON has the state at the
+	// second moment under "and"; a row without a difference is left out.
 	show := func(what string, id int64, per string, row int) error {
 		at, text := momentRow(v.Group, per, row, false, two)
 		item := map[string]any{what: id, "state": at}
@@ -449,8 +449,8 @@ func showGroup(cmd *cobra.Command, v travel.View) error {
 	return p.End()
 }
 
-// momentRow returns the variables of an agent or of a group, as entities.Row does: at the second moment
-// with and, and only those that differ with changed.
+// momentRow returns the variables of an agent or of a group, as entities.Row does: at the second
+// moment with and, and only those that differ with changed.
 func momentRow(g *travel.Group, per string, row int, and, changed bool) (state map[string]any, text string) {
 	state = map[string]any{}
 	var parts []string

@@ -14,8 +14,8 @@ import (
 )
 
 // queueCommand returns exoswarm queue. A pause is stored in the cluster and lasts until resume,
-// also when all agents restart. Running jobs go on. Jobs can be submitted to a paused pool. A worker
-// that asked for jobs before it heard of the pause still takes one.
+// also when all agents restart. Running jobs go on. Jobs can be submitted to a paused pool. A
+// worker that asked for jobs before it heard of the pause still takes one.
 func queueCommand() *cobra.Command {
 	stats := &cobra.Command{
 		Use: "stats", Short: "Show how many jobs wait and run, by kind, lane and tenant",

@@ -323,7 +323,8 @@ func swarmSnapshot(cmd *cobra.Command, c *natsq.Conn, s *swarmclient.Swarm) erro
 	if err != nil {
 		return err
 	}
-	// Without --wait the entries are in the logs; the agents write the snapshot when they reach them.
+	// Without --wait the entries are in the logs; the agents write the snapshot when they reach
+	// them.
 	wait, _ := cmd.Flags().GetBool("wait")
 	out, err := operate(cmd, c, action.Request{Action: "swarm.snapshot", Object: s.ID(), Name: name, Wait: wait})
 	if err != nil {

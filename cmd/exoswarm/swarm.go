@@ -467,8 +467,8 @@ func swarmOrphans(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 	if remove, _ := cmd.Flags().GetBool("delete"); !remove {
 		return nil
 	}
-	// What is removed is what was printed: remains that appear meanwhile stay for the next call. The
-	// audit gets one record for all of them, also after an error.
+	// What is removed is what was printed: remains that appear meanwhile stay for the next call.
+	// The audit gets one record for all of them, also after an error.
 	if err := recorded(cmd, c, "swarm.orphans", fmt.Sprintf("%d removed", len(all)), func() error {
 		for _, o := range all {
 			if err := c.Swarms.RemoveOrphan(cmd.Context(), o); err != nil {

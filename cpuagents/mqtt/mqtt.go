@@ -98,8 +98,8 @@ type Client struct {
 	write  sync.Mutex // of conn
 }
 
-// Open connects to a broker, continues the session or begins one, and subscribes. An error that is a
-// RefusedError comes again with the same options.
+// Open connects to a broker, continues the session or begins one, and subscribes. An error that is
+// a RefusedError comes again with the same options.
 func Open(ctx context.Context, o Options) (*Client, error) {
 	dialing, stop := context.WithTimeout(ctx, patience)
 	defer stop()

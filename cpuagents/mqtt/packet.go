@@ -37,7 +37,8 @@ var errShort = errors.New("a packet of the broker is too short")
 // Message is a message that the broker has sent.
 type Message struct {
 	Topic string
-	// Payload belongs to the receiver. It is nil for a message of more than Options.MaxPayload bytes.
+	// Payload belongs to the receiver. It is nil for a message of more than Options.MaxPayload
+	// bytes.
 	Payload []byte
 	// Size is the length of the payload in bytes, also where Payload is nil.
 	Size int

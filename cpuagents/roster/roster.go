@@ -11,9 +11,9 @@ type Change struct {
 	Key   string // key of the entity that gets it; empty: it becomes free
 }
 
-// Roster is the entities that have groups. The caller reads rows into a batch, asks for the group of
-// each, and takes the changes before it sends the batch: they come before the rows of the batch. One
-// goroutine uses it.
+// Roster is the entities that have groups. The caller reads rows into a batch, asks for the group
+// of each, and takes the changes before it sends the batch: they come before the rows of the batch.
+// One goroutine uses it.
 type Roster struct {
 	most  int
 	after int64 // nanoseconds of the time of rows; 0 for no limit
@@ -46,7 +46,8 @@ func New(most int, after time.Duration) *Roster {
 // Len returns the number of entities with a group.
 func (r *Roster) Len() int { return len(r.groups) }
 
-// Restore assigns a group as an earlier roster did, in the order of its changes. It makes no change.
+// Restore assigns a group as an earlier roster did, in the order of its changes. It makes no
+// change.
 func (r *Roster) Restore(group int, key string) {
 	for len(r.keys) <= group {
 		r.grow()
@@ -105,8 +106,8 @@ func (r *Roster) unlink(g int32) {
 }
 
 // Group returns the group of the entity with a key, for a row with a time in Unix nanoseconds. It
-// returns false if the batch must be sent first: all groups have rows in it, or the entity loses its
-// group before it.
+// returns false if the batch must be sent first: all groups have rows in it, or the entity loses
+// its group before it.
 func (r *Roster) Group(key string, at int64) (group int, ok bool) {
 	g, has := r.groups[key]
 	switch {
@@ -135,8 +136,8 @@ func (r *Roster) Group(key string, at int64) (group int, ok bool) {
 	return int(g), true
 }
 
-// vacate returns a group for another entity: a free one, a new one, or the one that was not seen for
-// the longest time. It returns false if that has a row in the batch, or if there is none.
+// vacate returns a group for another entity: a free one, a new one, or the one that was not seen
+// for the longest time. It returns false if that has a row in the batch, or if there is none.
 func (r *Roster) vacate() (g int32, ok bool) {
 	switch {
 	case len(r.free) > 0:
@@ -171,8 +172,8 @@ func (r *Roster) Expire(most int) {
 	if r.after == 0 {
 		return
 	}
-	// The order is that of rows, which may differ from that of their times: an entity that is behind a
-	// later one waits until that has expired too.
+	// The order is that of rows, which may differ from that of their times: an entity that is
+	// behind a later one waits until that has expired too.
 	for ; most > 0 && r.oldest >= 0 && r.latest-r.seen[r.oldest] > r.after; most-- {
 		g := r.oldest
 		old := r.keys[g]

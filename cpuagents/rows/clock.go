@@ -68,8 +68,8 @@ func (c *Clock) Parse(text string) (int64, error) {
 	if c.zone != nil {
 		return c.parse(text)
 	}
-	// Every form has a separator, so a text of digits is a number. Most of the cost of a form that does
-	// not fit is its error.
+	// Every form has a separator, so a text of digits is a number. Most of the cost of a form that
+	// does not fit is its error.
 	if strings.Trim(text, "0123456789") == "" {
 		if n, ok := unixTime(text); ok {
 			return n, nil

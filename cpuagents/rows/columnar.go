@@ -15,8 +15,8 @@ type block struct {
 	times  []string // empty for a row without a timestamp
 	values [][]float64
 	nulls  [][]bool // by feature: true for a row without a value
-	// keys has the values of each key column; nulls after those of the features. sizes has the bytes
-	// of each value, of which keys has the begin if they are more than MaxKey.
+	// keys has the values of each key column; nulls after those of the features. sizes has the
+	// bytes of each value, of which keys has the begin if they are more than MaxKey.
 	keys  [][]string
 	sizes [][]int
 }
@@ -181,8 +181,8 @@ func (r *columnarReader) row(i int) (Row, string) {
 }
 
 // Find returns the positions of the wanted columns among names: of the timestamp, then of the
-// features, then of the key. A column that is missing or appears twice is an error, which names the file. The error
-// proposes a cure, such as another delimiter or another name.
+// features, then of the key. A column that is missing or appears twice is an error, which names the
+// file. The error proposes a cure, such as another delimiter or another name.
 func (s ColumnSpec) Find(file string, names []string) (at []int, err error) {
 	for _, want := range s.columns() {
 		found := -1

@@ -23,8 +23,8 @@ type csvReader struct {
 	valid  bool   // a row was valid
 	src    io.Closer
 	number uint64 // of the last row
-	// columns are the positions of the timestamp, of the features and of the key in a record, and width is the
-	// number of columns of the header, which every record must have.
+	// columns are the positions of the timestamp, of the features and of the key in a record, and
+	// width is the number of columns of the header, which every record must have.
 	columns []int // positions of the timestamp, of the features and of the key
 	width   int   // columns of the header
 	clock   Clock

@@ -22,8 +22,8 @@ import (
 const (
 	// maxIncidents bounds the incidents that are open at a time. They are stored with the position.
 	maxIncidents = 1000
-	// resendEvery is the time after which open alerts are sent again. Alertmanager resolves an alert
-	// that is not sent again, after five minutes by default.
+	// resendEvery is the time after which open alerts are sent again. Alertmanager resolves an
+	// alert that is not sent again, after five minutes by default.
 	resendEvery = time.Minute
 	// labelBytes bounds the value of a label.
 	labelBytes = 1 << 10
@@ -75,7 +75,8 @@ type alert struct {
 }
 
 // alertmanager posts an alert at the begin of an incident and resolves it at its end. An incident
-// begins with a decision for the last candidate, and ends with the next one for the first candidate.
+// begins with a decision for the last candidate, and ends with the next one for the first
+// candidate.
 type alertmanager struct {
 	*notifier
 	layout encode.Layout

@@ -54,8 +54,8 @@ type message struct {
 
 // notifier is the common part of the sinks that tell other systems of decisions: a destination that
 // is away never stops the job. Messages wait in a queue with a bound, in memory. A goroutine sends
-// them one after the other, and repeats a message until the destination accepts or refuses it. If the
-// queue is full, the oldest message is dropped and counted.
+// them one after the other, and repeats a message until the destination accepts or refuses it. If
+// the queue is full, the oldest message is dropped and counted.
 type notifier struct {
 	base
 	positionLog

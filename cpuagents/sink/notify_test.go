@@ -362,8 +362,8 @@ func TestSlack(t *testing.T) {
 	k.Close()
 }
 
-// TestNotifierFull: the oldest messages of a destination that is away are dropped, never the newest,
-// and the memory is bounded.
+// TestNotifierFull: the oldest messages of a destination that is away are dropped, never the
+// newest, and the memory is bounded.
 func TestNotifierFull(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

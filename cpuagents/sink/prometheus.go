@@ -27,8 +27,8 @@ const (
 	mostSeries    = 1_000_000
 )
 
-// prometheus sends scores as samples of series by Prometheus remote write, version 1. Each entity has
-// a series, up to a bound. A sample has the time of its row.
+// prometheus sends scores as samples of series by Prometheus remote write, version 1. Each entity
+// has a series, up to a bound. A sample has the time of its row.
 type prometheus struct {
 	*notifier
 	layout encode.Layout
@@ -62,8 +62,8 @@ func newPrometheus(b base, l encode.Layout, s Resources) (Sink, error) {
 	return t, nil
 }
 
-// Send implements Sink. It leaves out rows that the swarm has dropped, and samples that are not after
-// the one before of their series, which Prometheus refuses.
+// Send implements Sink. It leaves out rows that the swarm has dropped, and samples that are not
+// after the one before of their series, which Prometheus refuses.
 func (t *prometheus) Send(_ context.Context, number uint64, d *batch.Decisions) error {
 	if number <= t.resumed {
 		return nil
@@ -75,8 +75,8 @@ func (t *prometheus) Send(_ context.Context, number uint64, d *batch.Decisions) 
 		if encode.DropReason(d, i) != "" {
 			continue
 		}
-		// Groups are numbered in the order of the first rows, so the same ones have a series after a
-		// restart.
+		// Groups are numbered in the order of the first rows, so the same ones have a series after
+		// a restart.
 		if int(g) >= t.most {
 			beyond++
 			continue

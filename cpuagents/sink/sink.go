@@ -1,10 +1,10 @@
 // Package sink sends the decisions of a job to other systems while they are made: to JetStream
-// subjects, files, object stores, tables of databases, a webhook, Alertmanager, Slack, Prometheus, and
-// the submitter of the job.
+// subjects, files, object stores, tables of databases, a webhook, Alertmanager, Slack, Prometheus,
+// and the submitter of the job.
 //
 // Each sink keeps its position where it can be most exact: in a log of the queue, in the target
-// database, or in the names of its objects. Sinks that tell people or monitoring systems of decisions
-// never stop the job, see notifier.
+// database, or in the names of its objects. Sinks that tell people or monitoring systems of
+// decisions never stop the job, see notifier.
 package sink
 
 import (
@@ -47,8 +47,8 @@ type Spec struct {
 	Timeout float64 `json:"timeout_s,omitempty"`
 	Tries   int     `json:"tries,omitempty"`
 	Backoff float64 `json:"backoff_s,omitempty"`
-	// Headers are those of WebhookSpec, and Rate bounds the requests a second, for URIs that end with
-	// a URL.
+	// Headers are those of WebhookSpec, and Rate bounds the requests a second, for URIs that end
+	// with a URL.
 	Headers map[string]string `json:"headers,omitempty"`
 	Rate    float64           `json:"rate,omitempty"`
 	// Labels are added to the alerts of Alertmanager and the series of Prometheus.

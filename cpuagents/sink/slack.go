@@ -19,8 +19,8 @@ const (
 	lineBytes = 140
 )
 
-// slack posts anomalies as messages of Slack's Block Kit to an incoming webhook. Anomalies that come
-// while a message waits are merged into the next one.
+// slack posts anomalies as messages of Slack's Block Kit to an incoming webhook. Anomalies that
+// come while a message waits are merged into the next one.
 type slack struct {
 	*notifier
 	layout encode.Layout

@@ -107,8 +107,8 @@ func (r *LastingReader) Next() (rows.Row, *rows.Reject, error) {
 // Place returns the place behind the last row that Next has returned.
 func (r *LastingReader) Place() Place { return r.at }
 
-// Arrived returns when the first message of the open document came; the zero time if the source does
-// not say it, or an earlier attempt has read the document.
+// Arrived returns when the first message of the open document came; the zero time if the source
+// does not say it, or an earlier attempt has read the document.
 func (r *LastingReader) Arrived() time.Time { return r.r.arrived }
 
 // Failures returns the number of failed attempts to reach the source.

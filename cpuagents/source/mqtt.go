@@ -60,8 +60,8 @@ const (
 
 // mqttState is the state of such a source in a position.
 type mqttState struct {
-	// Recent has the hashes of the last messages that were stored, 8 bytes each, see messageHash. The
-	// broker sends those again whose acknowledgement it did not get.
+	// Recent has the hashes of the last messages that were stored, 8 bytes each, see messageHash.
+	// The broker sends those again whose acknowledgement it did not get.
 	Recent []byte    `json:"recent,omitempty"`
 	Count  uint64    `json:"count,omitempty"`
 	Until  time.Time `json:"until,omitzero"`
@@ -226,8 +226,8 @@ func (s *mqttState) has(hash []byte) bool {
 // comes again, because the acknowledgement did not reach the broker, is left out.
 //
 // The first document of a session is empty: the session begins when it is stored, and what an
-// earlier job of the same name has left on the broker is dropped. A session that the broker does not
-// have any more is a reject, since messages may be missing.
+// earlier job of the same name has left on the broker is dropped. A session that the broker does
+// not have any more is a reject, since messages may be missing.
 func (f *mqttFetcher) fetch(ctx context.Context, at position, _ string, doc *os.File) (next position, err error) {
 	defer func() {
 		if err != nil {
@@ -306,7 +306,8 @@ func (f *mqttFetcher) collect(ctx context.Context, st *mqttState, w io.Writer) (
 		}
 		hash := messageHash(m)
 		if m.Retained || m.Again && st.has(hash) {
-			// It is acknowledged at once: a broker that waits for many acknowledgements sends nothing else.
+			// It is acknowledged at once: a broker that waits for many acknowledgements sends
+			// nothing else.
 			if err := f.client.Ack(m.ID); err != nil {
 				return nil, err
 			}

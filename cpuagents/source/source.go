@@ -52,8 +52,8 @@ func IsRemote(uri string) bool {
 	return false
 }
 
-// ConsumerName returns the name of the consumer that source number i of a job or a detector has on a
-// stream, unless the source names one.
+// ConsumerName returns the name of the consumer that source number i of a job or a detector has on
+// a stream, unless the source names one.
 func ConsumerName(job string, i int) string { return fmt.Sprintf("exoswarm-%s-%d", job, i) }
 
 // fetcher returns the fetcher of a remote source, number i of a job.

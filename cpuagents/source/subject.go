@@ -61,7 +61,8 @@ type PushSpec struct {
 // batchBytes is the size at which a document of several messages is stored, in bytes.
 const batchBytes = 8 << 20
 
-// endlessBatch is the default of BatchSeconds of a source without an end: a decision must come soon.
+// endlessBatch is the default of BatchSeconds of a source without an end: a decision must come
+// soon.
 const endlessBatch = 0.1
 
 // subjectState is the state of such a source in a position.

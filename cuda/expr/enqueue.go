@@ -95,7 +95,8 @@ func (r *run) compact(t *plan.Part, args []device.Arg, n int64) error {
 	return nil
 }
 
-// tiles launches a filter or a scan of n elements, with as many blocks as the device runs at a time.
+// tiles launches a filter or a scan of n elements, with as many blocks as the device runs at a
+// time.
 func (r *run) tiles(t *plan.Part, args []device.Arg, n int64) error {
 	tiles := blocks(n, t.Shape.Tile)
 	if tiles > 1<<30 {

@@ -109,8 +109,8 @@ func sharedMemory(p device.Properties) int {
 	return kib<<10 - 2<<10
 }
 
-// maxSpilled is the most bytes of a thread that a kernel may keep in memory for lack of registers. A
-// few cost less than another kernel.
+// maxSpilled is the most bytes of a thread that a kernel may keep in memory for lack of registers.
+// A few cost less than another kernel.
 const maxSpilled = 64
 
 // load compiles the kernel of a part. Its name has a digest of the text, which is what caches of a

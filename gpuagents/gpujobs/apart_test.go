@@ -24,8 +24,8 @@ func (g gpu) Properties() device.Properties {
 	return p
 }
 
-// TestApart: a kernel for a GPU is given to the process of kernels with all its arrays, its outputs are
-// stored as those of other jobs, and the place is held meanwhile.
+// TestApart: a kernel for a GPU is given to the process of kernels with all its arrays, its outputs
+// are stored as those of other jobs, and the place is held meanwhile.
 func TestApart(t *testing.T) {
 	dev, err := cuda.Open(t.Context(), "host", cuda.Options{})
 	if err != nil {

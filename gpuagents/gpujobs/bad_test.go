@@ -20,8 +20,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/gpujob"
 )
 
-// badKernels are kernels that end badly, by the name of their test: the code of their job and a part
-// of its message.
+// badKernels are kernels that end badly, by the name of their test: the code of their job and a
+// part of its message.
 var badKernels = map[string]struct {
 	source string
 	code   jobs.Code
@@ -121,8 +121,8 @@ const spin = `__global__ void spin(float *x, unsigned long long ns) {
 	x[0] = 7;
 }`
 
-// TestCancelLaunch: a job that is cancelled in the middle of its work returns at once, its memory is
-// released behind the work, and other jobs go on. On the host device the work is a sort.
+// TestCancelLaunch: a job that is cancelled in the middle of its work returns at once, its memory
+// is released behind the work, and other jobs go on. On the host device the work is a sort.
 func TestCancelLaunch(t *testing.T) {
 	r := start(t, gpujobs.Options{AllowKernels: true})
 	x := gpujob.From([]float32{1})
@@ -171,8 +171,8 @@ func TestCancelLaunch(t *testing.T) {
 	}
 }
 
-// TestSmallDevice: a job that needs 10 GB on a device with little memory fails with code device, and
-// the next job finds all of the memory.
+// TestSmallDevice: a job that needs 10 GB on a device with little memory fails with code device,
+// and the next job finds all of the memory.
 func TestSmallDevice(t *testing.T) {
 	dev, err := cuda.Open(t.Context(), *deviceName, cuda.Options{MemoryLimit: 16 << 20})
 	if err != nil {

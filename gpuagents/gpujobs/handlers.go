@@ -59,20 +59,20 @@ type Options struct {
 	// Place chooses a device with room for bytes of arrays. It is called once for each job, from
 	// several goroutines.
 	Place func(ctx context.Context, bytes int64) (Place, error)
-	// PlaceAll chooses a place on each device that works, at least one, with room for bytes, for jobs
-	// of kind allreduce; nil: they run on one device.
+	// PlaceAll chooses a place on each device that works, at least one, with room for bytes, for
+	// jobs of kind allreduce; nil: they run on one device.
 	PlaceAll func(ctx context.Context, bytes int64) ([]Place, error)
 	// Collective opens a collective of the devices of PlaceAll, which the handlers close; nil: jobs
 	// run on one device.
 	Collective func(ctx context.Context, devices []device.Device) (device.Collective, error)
 	// Objects holds arrays that are not in messages; nil: jobs that need it fail.
 	Objects Objects
-	// AllowKernels executes jobs of kind kernel, which run code of their submitters. Without it such
-	// jobs wait in the queue for another agent.
+	// AllowKernels executes jobs of kind kernel, which run code of their submitters. Without it
+	// such jobs wait in the queue for another agent.
 	AllowKernels bool
-	// Kernels executes a kernel on a device of a name, with all arrays inline, in a process of its own:
-	// a kernel that faults or never ends then harms no other work of the device. It returns the cause
-	// of the end of ctx, when the kernel has ended. nil: kernels run in this process.
+	// Kernels executes a kernel on a device of a name, with all arrays inline, in a process of its
+	// own: a kernel that faults or never ends then harms no other work of the device. It returns
+	// the cause of the end of ctx, when the kernel has ended. nil: kernels run in this process.
 	Kernels func(ctx context.Context, device string, s *gpujob.KernelSpec) (*gpujob.KernelOutput, error)
 	// Memory is the most bytes of the arrays of one job, inputs and outputs; 0: DefaultMemory.
 	Memory int64
@@ -165,8 +165,8 @@ func (h *Handlers) alone(ctx context.Context, job jobs.Job, spec gpujob.Spec, pr
 	return out, nil
 }
 
-// Kernel executes a kernel whose arrays are all inline, and returns all outputs inline. It is for the
-// process that an agent executes kernels in, which has checked the specification.
+// Kernel executes a kernel whose arrays are all inline, and returns all outputs inline. It is for
+// the process that an agent executes kernels in, which has checked the specification.
 func (h *Handlers) Kernel(ctx context.Context, s *gpujob.KernelSpec) (*gpujob.KernelOutput, error) {
 	t := &task{h: h, ctx: ctx, progress: func(any) {}, inline: true}
 	out, err := t.run(t.kernel(s))

@@ -15,10 +15,10 @@ import (
 )
 
 // kernel returns the work of a job of kind kernel: it copies the arrays to the device, launches the
-// kernel once, waits for its end, and reads the outputs. The kernel is code of the submitter, and runs
-// in a process of its own if there is one. Without it a kernel that writes outside its buffers breaks
-// the device for the shards on it too, and after one that does not end, which the watchdog of the
-// device gives up with device.ErrTimeout, the driver may hold up other work.
+// kernel once, waits for its end, and reads the outputs. The kernel is code of the submitter, and
+// runs in a process of its own if there is one. Without it a kernel that writes outside its buffers
+// breaks the device for the shards on it too, and after one that does not end, which the watchdog
+// of the device gives up with device.ErrTimeout, the driver may hold up other work.
 func (t *task) kernel(s *gpujob.KernelSpec) func() (any, error) {
 	inputs := make([]*input, len(s.Args))
 	for i := range s.Args {
@@ -67,8 +67,8 @@ func (t *task) kernel(s *gpujob.KernelSpec) func() (any, error) {
 	}
 }
 
-// apart executes the kernel in a process of its own. The place is held meanwhile, because the process
-// uses the memory of the device.
+// apart executes the kernel in a process of its own. The place is held meanwhile, because the
+// process uses the memory of the device.
 func (t *task) apart(s *gpujob.KernelSpec, inputs []*input, name string) (any, error) {
 	whole := *s
 	whole.Args = slices.Clone(s.Args)

@@ -228,7 +228,8 @@ func (t *task) release(err error) {
 		switch {
 		case err == nil:
 			p.Succeeded(0)
-		// Of several devices, those that have failed say so; what connects them may have failed too.
+		// Of several devices, those that have failed say so; what connects them may have failed
+		// too.
 		case broken(err) && (len(t.others) == 0 || p.Device().Health(context.Background()).State == device.Failed):
 			p.Failed(err)
 		}

@@ -103,8 +103,8 @@ func watermarks(frames int, resident bool) (low, high int) {
 	}
 }
 
-// usableFrames returns how many pages may be pinned at once in a number of frames of the device. The
-// frames below the watermark are kept free, or the pager would evict what a sweep needs next.
+// usableFrames returns how many pages may be pinned at once in a number of frames of the device.
+// The frames below the watermark are kept free, or the pager would evict what a sweep needs next.
 func usableFrames(frames int, resident bool) int {
 	_, high := watermarks(frames, resident)
 	return frames - high

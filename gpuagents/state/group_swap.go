@@ -86,8 +86,9 @@ func (s *groupState) groupParts(group uint32, state []byte) (parts []pager.Part)
 		if v.Group {
 			agents = 1
 		}
-		// The elements of all agents of a group stand together; so do those of an agent in a variable
-		// that is Together, and otherwise each element has a row of all agents of the page.
+		// The elements of all agents of a group stand together; so do those of an agent in a
+		// variable that is Together, and otherwise each element has a row of all agents of the
+		// page.
 		rows, bytes := v.Width, agents*v.Elem.Bytes()
 		if v.Together {
 			rows, bytes = 1, agents*v.Elem.Bytes()*v.Width

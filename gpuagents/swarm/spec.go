@@ -36,8 +36,8 @@ type Spec struct {
 	// swarms.MaxGroups. Of a run the input says, and of a swarm by agent Agents.
 	GroupCount int `yaml:"groups" json:"groups,omitempty"`
 	// Shards is how many logs the agents are split over, each with groups that follow one another,
-	// 1 to swarms.MaxShards and no more than groups, by agent only; default 1. Each is served by one
-	// agent process at a time, on one device. See swarms.Swarm.ShardGroups.
+	// 1 to swarms.MaxShards and no more than groups, by agent only; default 1. Each is served by
+	// one agent process at a time, on one device. See swarms.Swarm.ShardGroups.
 	Shards int `yaml:"shards" json:"shards,omitempty"`
 	// AgentsPerGroup is how many agents watch one series, or vote together, 1 to 4096; default 256.
 	AgentsPerGroup int `yaml:"agents_per_group" json:"agents_per_group"`
@@ -48,8 +48,8 @@ type Spec struct {
 	// cell takes fewer.
 	Features []string `yaml:"features" json:"features"`
 	// Key names the columns whose values together name the entity of a row, up to 8; empty: a file
-	// is an entity. Each entity has a group, from its first row on. By group only. Agents never read
-	// it.
+	// is an entity. Each entity has a group, from its first row on. By group only. Agents never
+	// read it.
 	Key dialect.Forms `yaml:"key" json:"key,omitempty"`
 	// MaxEntities is the most entities of a run with a key, and so the number of its groups, 1 to
 	// swarms.MaxGroups; default 10,000. Rows of further entities are rejected.
@@ -79,8 +79,8 @@ type Spec struct {
 	// Replicas is on how many servers each log is kept, 1, 3 or 5; 0, the default, is as many as
 	// the process that makes the logs is told for all.
 	Replicas int `yaml:"replicas" json:"replicas,omitempty"`
-	// Durability is swarms.Synced, swarms.Fast or, by default, empty: see swarms.Consistency. Fast is for
-	// one replica.
+	// Durability is swarms.Synced, swarms.Fast or, by default, empty: see swarms.Consistency. Fast
+	// is for one replica.
 	Durability string `yaml:"durability" json:"durability,omitempty"`
 }
 

@@ -251,8 +251,8 @@ func TestContinues(t *testing.T) {
 	}
 }
 
-// TestKey: a key is a column or several, with a bound of the entities, and what is wrong with one is
-// said with its line.
+// TestKey: a key is a column or several, with a bound of the entities, and what is wrong with one
+// is said with its line.
 func TestKey(t *testing.T) {
 	for text, want := range map[string]int{
 		"name: x\nkey: id\n": 10_000, "name: x\nkey: [site, id]\nmax_entities: 7\n": 7, "name: x\n": 0,

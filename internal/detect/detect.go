@@ -32,7 +32,8 @@ import (
 
 // Options configure a detector.
 type Options struct {
-	// In is read if Follow is empty, and Out is written if Output is empty or -. Messages go to Err.
+	// In is read if Follow is empty, and Out is written if Output is empty or -. Messages go to
+	// Err.
 	In       io.Reader
 	Out, Err io.Writer
 	// Log receives warnings. Required.
@@ -98,8 +99,9 @@ func (d *detector) Key(group int) (string, bool) {
 	return d.names[group], true
 }
 
-// Run runs a detector until its input ends or ctx does, which ends with command.ErrInterrupted. Rows
-// that were read are decided and written then. It prints a line with the counts and the latency.
+// Run runs a detector until its input ends or ctx does, which ends with command.ErrInterrupted.
+// Rows that were read are decided and written then. It prints a line with the counts and the
+// latency.
 func Run(ctx context.Context, o Options) (err error) {
 	d := &detector{o: &o}
 	if err := d.readSpec(); err != nil {

@@ -47,8 +47,8 @@ func Show(ctx context.Context, dataDir string, keys []string, to io.Writer, log 
 	if err != nil {
 		return err
 	}
-	// The questions below are entries of the log of the swarm. What was stored for a batch that is not
-	// there must be undone before: such an entry would have the number of the batch.
+	// The questions below are entries of the log of the swarm. What was stored for a batch that is
+	// not there must be undone before: such an entry would have the number of the batch.
 	record := s.Record()
 	if _, err := openState(ctx, func(shard int, d swarms.Direction) swarms.Log {
 		return conn.Swarms.Log(record.Key(), shard, d)

@@ -42,8 +42,8 @@ func SetCSV(d *dialect.CSV, settings []string) error {
 	return nil
 }
 
-// Expand replaces each path with *, ? or [ that is no file by those that match it, in their order, as
-// a shell does: the pattern may come from a file or a service that has none. A pattern without a
+// Expand replaces each path with *, ? or [ that is no file by those that match it, in their order,
+// as a shell does: the pattern may come from a file or a service that has none. A pattern without a
 // match is an error of usage.
 func Expand(paths []string) ([]string, error) {
 	var all []string

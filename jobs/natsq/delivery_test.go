@@ -431,8 +431,9 @@ func TestProgress(t *testing.T) {
 	}
 }
 
-// TestTwoAttempts: when the earlier of two attempts at a job ends, which run at a time after a server
-// was killed, the later one is still shown, has its own progress, and hears of a cancellation.
+// TestTwoAttempts: when the earlier of two attempts at a job ends, which run at a time after a
+// server was killed, the later one is still shown, has its own progress, and hears of a
+// cancellation.
 func TestTwoAttempts(t *testing.T) {
 	t.Parallel()
 	d := newDelivered(t, nil)

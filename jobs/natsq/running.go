@@ -20,9 +20,9 @@ type runningJobs struct {
 	jobs map[string]*jobs.Running
 }
 
-// begin adds an attempt at a job, and takes the place of an earlier one that has not ended: a server
-// that was killed may give out a job again. The caller calls end with the result when the handler
-// has returned.
+// begin adds an attempt at a job, and takes the place of an earlier one that has not ended: a
+// server that was killed may give out a job again. The caller calls end with the result when the
+// handler has returned.
 func (a *runningJobs) begin(id string, attempt int, worker string) *jobs.Running {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -91,8 +91,8 @@ func (a *runningJobs) serve(nc *nats.Conn, p jobs.Pool, worker string,
 	})
 }
 
-// oldest returns the time since the start of the job that has been running for the longest, 0 without
-// one.
+// oldest returns the time since the start of the job that has been running for the longest, 0
+// without one.
 func (a *runningJobs) oldest() (age time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -36,8 +36,8 @@ type Swapped struct {
 	States  []TaggedState `json:"states"`
 }
 
-// TaggedState is the state of a group of one cell with one specification. Its bytes are those of the
-// variables in the order of the layout of a page, and mean nothing for another specification.
+// TaggedState is the state of a group of one cell with one specification. Its bytes are those of
+// the variables in the order of the layout of a page, and mean nothing for another specification.
 type TaggedState struct {
 	Tag   string `json:"tag"`
 	State []byte `json:"state"`

@@ -133,8 +133,8 @@ func (b *Breaker) Open(now time.Time) bool {
 	return b.failures >= b.opts.Failures && (now.Before(b.until) || b.probing)
 }
 
-// Tripped reports whether the breaker has opened and no call has succeeded since. Unlike Open it stays
-// true after the pause, while nobody makes the call that would be the probe.
+// Tripped reports whether the breaker has opened and no call has succeeded since. Unlike Open it
+// stays true after the pause, while nobody makes the call that would be the probe.
 func (b *Breaker) Tripped() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -30,8 +30,8 @@ type Logs func(cmd *cobra.Command, args []string, c jobclient.Client) error
 // Recorded calls act between two records of the audit, with the name of the action and its object.
 type Recorded func(cmd *cobra.Command, c *natsq.Conn, action, object string, act func() error) error
 
-// Command returns exoswarm detector. printLogs prints the logs of jobs, and recorded writes changes to
-// the audit. Package detectors does the work. It needs the login of an operator.
+// Command returns exoswarm detector. printLogs prints the logs of jobs, and recorded writes changes
+// to the audit. Package detectors does the work. It needs the login of an operator.
 func Command(printLogs Logs, recorded Recorded) *cobra.Command {
 	create := &cobra.Command{
 		Use:   "create -f swarm.yaml --sources FILE --sinks FILE",
@@ -151,7 +151,8 @@ func detectorCreate(cmd *cobra.Command, args []string, recorded Recorded) error 
 
 // detectorList prints all detectors, one item for each, a detectors.Detector.
 //
-// Fields: name, state, job, worker, since, created, error, and counts, see cpuagents.DetectorProgress.
+// Fields: name, state, job, worker, since, created, error, and counts, see
+// cpuagents.DetectorProgress.
 func detectorList(cmd *cobra.Command, _ []string, c *natsq.Conn) error {
 	all, err := detectors.New(c).List(cmd.Context())
 	if err != nil {

@@ -116,8 +116,8 @@ func saved[T gpujob.Element](t *testing.T, file string) []T {
 	return gpujob.Decode[T](a.Data)
 }
 
-// TestCommands: each command submits its job, an agent executes it, and the arrays of the result are
-// in files.
+// TestCommands: each command submits its job, an agent executes it, and the arrays of the result
+// are in files.
 func TestCommands(t *testing.T) {
 	url := agent(t)
 	a := save(t, "a.npy", []float32{3, 1, 2})

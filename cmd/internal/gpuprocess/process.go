@@ -1,9 +1,9 @@
 // Package gpuprocess composes the process of a GPU agent, for the command gpuagent and for exoswarm
 // serve. Built with the tag cuda it can use GPUs.
 //
-// process.go has the flags, settings.go their values, and serve.go the life of the process. tiers.go,
-// checkpoints.go and keys.go keep state on disks, devices.go and memory.go choose devices and
-// divide memory, and metrics.go describes the devices to Prometheus.
+// process.go has the flags, settings.go their values, and serve.go the life of the process.
+// tiers.go, checkpoints.go and keys.go keep state on disks, devices.go and memory.go choose devices
+// and divide memory, and metrics.go describes the devices to Prometheus.
 package gpuprocess
 
 import (

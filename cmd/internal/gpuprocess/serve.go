@@ -158,8 +158,8 @@ func serve(cmd *cobra.Command, s *settings) (err error) {
 	if refused := process.Wait(); refused != nil {
 		defer func() { err = errors.Join(refused, err) }()
 	}
-	// Jobs go back to the queue first, because they use the devices of the shards. Then the shards are
-	// handed over or given back; the registry shows the agent until then.
+	// Jobs go back to the queue first, because they use the devices of the shards. Then the shards
+	// are handed over or given back; the registry shows the agent until then.
 	last, cancel := context.WithTimeout(context.Background(), drainTime)
 	defer cancel()
 	err = errors.Join(taker.drain(last), serving.Drain(last))

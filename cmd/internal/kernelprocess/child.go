@@ -66,8 +66,8 @@ func openCUDA(ctx context.Context, r request) (device.Device, error) {
 
 // serve executes requests one at a time until the input ends. It opens the device at the first
 // request; all requests of a process are for one device. After an error of the device it returns,
-// because the device is of no more use. If the input ends while a kernel runs, the process ends: the
-// agent is gone.
+// because the device is of no more use. If the input ends while a kernel runs, the process ends:
+// the agent is gone.
 func serve(in io.Reader, out io.Writer, open opener) error {
 	requests := make(chan request)
 	go func() {

@@ -1,9 +1,9 @@
 // Package kernelprocess executes the kernels of jobs in processes of their own.
 //
-// A kernel is code of its submitter. A launch on a GPU cannot be stopped, a kernel that faults takes
-// the GPU from its process, and while a kernel runs the driver may hold up other calls of its process.
-// So an agent executes such kernels in a child process, which has a context of its own on the device,
-// and ends the process with the job. Requests and replies go through pipes.
+// A kernel is code of its submitter. A launch on a GPU cannot be stopped, a kernel that faults
+// takes the GPU from its process, and while a kernel runs the driver may hold up other calls of its
+// process. So an agent executes such kernels in a child process, which has a context of its own on
+// the device, and ends the process with the job. Requests and replies go through pipes.
 package kernelprocess
 
 import (
@@ -23,8 +23,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/gpujob"
 )
 
-// idleTime is how long a process waits for another kernel. To open a device takes most of the time of
-// a small job; an idle process holds the memory of its context.
+// idleTime is how long a process waits for another kernel. To open a device takes most of the time
+// of a small job; an idle process holds the memory of its context.
 const idleTime = 10 * time.Second
 
 var (
@@ -36,8 +36,8 @@ var (
 // would start itself again and again.
 const mark = "EXOSWARM_KERNEL_PROCESS"
 
-// Launcher executes kernels in child processes: at most one kernel at a time in each. Its methods may
-// be called from several goroutines.
+// Launcher executes kernels in child processes: at most one kernel at a time in each. Its methods
+// may be called from several goroutines.
 type Launcher struct {
 	program  string
 	cacheDir string
@@ -58,8 +58,8 @@ type child struct {
 	timer   *time.Timer // ends the process while it is idle
 }
 
-// New returns a launcher whose processes are this program with Argument. cacheDir is the directory of
-// compiled kernels, empty for none. The caller calls Close.
+// New returns a launcher whose processes are this program with Argument. cacheDir is the directory
+// of compiled kernels, empty for none. The caller calls Close.
 func New(cacheDir string, log *slog.Logger) (*Launcher, error) {
 	if os.Getenv(mark) != "" {
 		return nil, errNoMain

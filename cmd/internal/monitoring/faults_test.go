@@ -37,9 +37,9 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-// TestLiveFaults has the alerts fire that TestLive does not cover, each for a fault of the kind that
-// it is for: devices, disks, credentials and servers. Each clears after the repair of its runbook.
-// Faults of disks need root, since each disk is a small file system of its own.
+// TestLiveFaults has the alerts fire that TestLive does not cover, each for a fault of the kind
+// that it is for: devices, disks, credentials and servers. Each clears after the repair of its
+// runbook. Faults of disks need root, since each disk is a small file system of its own.
 func TestLiveFaults(t *testing.T) {
 	testlong.Only(t)
 	tool(t, "prometheus")
@@ -231,8 +231,8 @@ func (c *three) serve(i int) {
 	}
 }
 
-// stop makes streams with three replicas, and logs of a swarm with one, and stops the server that has
-// one of the logs. A dashboard looks at the cluster.
+// stop makes streams with three replicas, and logs of a swarm with one, and stops the server that
+// has one of the logs. A dashboard looks at the cluster.
 func (c *three) stop() {
 	c.started.Wait()
 	var urls []string
@@ -407,8 +407,8 @@ func (s *stand) device() {
 	agent.Stop()
 }
 
-// changeMemory changes bytes of device memory until the alert fires. A busy machine may miss the time
-// in which the counter rises, so it does so again.
+// changeMemory changes bytes of device memory until the alert fires. A busy machine may miss the
+// time in which the counter rises, so it does so again.
 func (s *stand) changeMemory(d *faulty) {
 	again := time.Time{}
 	s.eventually("ExoswarmResidencyViolated fires", func() bool {
@@ -468,8 +468,8 @@ func (f *failingTiers) agent() {
 		"--page-memory", fmt.Sprint(pageMemory), "--max-shards", "1")
 }
 
-// fail has the disk of the first tier become read-only, as the kernel does with the file system of a
-// disk that fails. A mount on top of it does not wait for the files that the agent has open.
+// fail has the disk of the first tier become read-only, as the kernel does with the file system of
+// a disk that fails. A mount on top of it does not wait for the files that the agent has open.
 func (f *failingTiers) fail() {
 	f.mount("nvme", "192m")
 	f.mount("hdd", "192m")

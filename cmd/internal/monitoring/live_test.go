@@ -68,8 +68,8 @@ type stand struct {
 	prom    string // URL of Prometheus
 }
 
-// reserve chooses the addresses of the metrics of processes. It holds them until the processes start,
-// because other programs of the machine choose ports too.
+// reserve chooses the addresses of the metrics of processes. It holds them until the processes
+// start, because other programs of the machine choose ports too.
 func (s *stand) reserve(names ...string) {
 	s.t.Helper()
 	s.targets, s.held = map[string]string{}, map[string]net.Listener{}
@@ -413,8 +413,9 @@ func (s *stand) tick(ctx context.Context, record swarms.Swarm, after uint64, cou
 		swarms.Entry{Kind: swarms.EntryTick, Ref: after + 1, Data: data})
 }
 
-// TestLive scrapes a cluster with a real Prometheus. Its processes have only families of the catalogue,
-// each panel of each dashboard has data, and alerts fire for faults and clear after them.
+// TestLive scrapes a cluster with a real Prometheus. Its processes have only families of the
+// catalogue, each panel of each dashboard has data, and alerts fire for faults and clear after
+// them.
 func TestLive(t *testing.T) {
 	testlong.Only(t)
 	tool(t, "prometheus")

@@ -13,15 +13,17 @@ const (
 	SuperSize  = TileSize * SuperTiles
 )
 
-// The order of a scan is a part of the meaning of a program, too. A warp has 8 rows of 128 elements,
-// and a lane four elements of each: they are added one by one, then the sums of the lanes by the
-// distances d = 1, 2, 4, 8 and 16, and the sums of the rows one by one. To each element are added, from
-// the left, the rows before with the lanes before. A tile is 20 warps, whose sums are added one by one.
+// The order of a scan is a part of the meaning of a program, too. A warp has 8 rows of 128
+// elements, and a lane four elements of each: they are added one by one, then the sums of the lanes
+// by the distances d = 1, 2, 4, 8 and 16, and the sums of the rows one by one. To each element are
+// added, from the left, the rows before with the lanes before. A tile is 20 warps, whose sums are
+// added one by one.
 //
-// The sum of the tiles before a tile has levels. Level 0 has the sum of each tile, and each level above
-// the sums of 32 in a row of the level below. On each level, those of the tile's group of 32 that are
-// before it are added by distances, as lanes are; the result is added to the left of that of the level
-// below. Then the warps of the tile before, and then the element are added to the right.
+// The sum of the tiles before a tile has levels. Level 0 has the sum of each tile, and each level
+// above the sums of 32 in a row of the level below. On each level, those of the tile's group of 32
+// that are before it are added by distances, as lanes are; the result is added to the left of that
+// of the level below. Then the warps of the tile before, and then the element are added to the
+// right.
 const (
 	ScanRows   = 8
 	ScanWarps  = 20

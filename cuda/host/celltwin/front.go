@@ -89,8 +89,8 @@ func project(direction []float32, A int, x []float32) float32 {
 type habits struct {
 	day, week         []float32 // [I*slots]
 	daySeen, weekSeen []uint32  // [slots]
-	// Of day and daySeen, and of week and weekSeen, only the slots of these sets are those of the page:
-	// a run needs few of them, and each is a line of the cache.
+	// Of day and daySeen, and of week and weekSeen, only the slots of these sets are those of the
+	// page: a run needs few of them, and each is a line of the cache.
 	dayLoaded  uint64
 	weekLoaded [(kernels.WeekSlots + 63) / 64]uint64
 	// of the current observation:

@@ -308,7 +308,8 @@ func (g *predictorGroup) step(o *observation, seen uint64, inverse float32) {
 		limit := float32(usualClip * usual)
 		a.unrest += float32(fmath.Max(inverse, c[kernels.PredictorUnrest*A]) * (fmath.Min(size, limit) - a.unrest))
 
-		// The step from row to row, and the distance from the group's level, beside their usual sizes.
+		// The step from row to row, and the distance from the group's level, beside their usual
+		// sizes.
 		step := fmath.Log2Rough(fmath.Abs(value-last) + errorFloor)
 		a.rough += float32(fmath.Max(inverse, c[kernels.PredictorRoughRate*A]) * (step - a.rough))
 		a.roughUsual += float32(slow * (step - a.roughUsual))

@@ -65,8 +65,8 @@ type tailShape struct {
 	share, expected, trust, rankMix float32
 }
 
-// load copies the counts of kind k from the page. They never grow from a bin to the next one, so the
-// first zero is the last count that is read: each of them is a line of the cache.
+// load copies the counts of kind k from the page. They never grow from a bin to the next one, so
+// the first zero is the last count that is read: each of them is a line of the cache.
 func (h *history) load(o *observation, k int) {
 	for b := range h.atLeast {
 		n := o.u32[o.group(kernels.PredictorVarHistory, k*kernels.HistoryBins+b)]

@@ -53,8 +53,9 @@ type looker struct {
 	streams map[string]uint64 // the last message of each, at the last look that succeeded
 	records []swarms.Change
 	limits  []jobs.TenantLimits
-	// offsets are, by log of answers, the entry that its first message answers, less one. Each entry
-	// has one answer, in the order of the entries, so the last message tells the last answered entry.
+	// offsets are, by log of answers, the entry that its first message answers, less one. Each
+	// entry has one answer, in the order of the entries, so the last message tells the last
+	// answered entry.
 	offsets  map[string]int64
 	entries  map[string]uint64
 	results  uint64

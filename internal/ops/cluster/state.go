@@ -10,14 +10,14 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/servers"
 )
 
-// State is the cluster at one moment. Slices are sorted by name and must not be changed. Its JSON is
-// that of the HTTP API.
+// State is the cluster at one moment. Slices are sorted by name and must not be changed. Its JSON
+// is that of the HTTP API.
 type State struct {
 	// Frame counts the looks of this process, from 1 on.
 	Frame uint64    `json:"frame"`
 	At    time.Time `json:"at"`
-	// Error says why the last look failed; the rest is then what the look before it found, and Since
-	// is when that was.
+	// Error says why the last look failed; the rest is then what the look before it found, and
+	// Since is when that was.
 	Error string    `json:"error,omitempty"`
 	Since time.Time `json:"since,omitzero"`
 
@@ -42,8 +42,8 @@ type Agent struct {
 	jobs.Agent
 	// Telemetry is what the agent answered; nil: it did not answer this time.
 	Telemetry *jobs.Telemetry `json:"telemetry,omitempty"`
-	// Heard is the time on this machine at which the answers of that question were there. Agents are
-	// asked less often than the State is made.
+	// Heard is the time on this machine at which the answers of that question were there. Agents
+	// are asked less often than the State is made.
 	Heard time.Time `json:"heard,omitzero"`
 }
 

@@ -363,8 +363,8 @@ func TestExplainJob(t *testing.T) {
 	lost.Stop()
 }
 
-// TestEntities: the entities of a swarm are found by a part of their names, and a swarm without a key
-// has none.
+// TestEntities: the entities of a swarm are found by a part of their names, and a swarm without a
+// key has none.
 func TestEntities(t *testing.T) {
 	t.Parallel()
 	conn := natsqtest.Connect(t, natsqtest.Start(t, server.Options{Dir: t.TempDir(), Port: server.InProcess}))

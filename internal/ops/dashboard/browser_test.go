@@ -283,8 +283,8 @@ func TestEmptyPages(t *testing.T) {
 	}
 }
 
-// TestEntitySearch: the search box of a swarm with a key finds entities by a part of their names, and
-// says what is near where none has it.
+// TestEntitySearch: the search box of a swarm with a key finds entities by a part of their names,
+// and says what is near where none has it.
 func TestEntitySearch(t *testing.T) {
 	t.Parallel()
 	f := newFake(fakeState())
@@ -393,8 +393,8 @@ func TestKeyboard(t *testing.T) {
 	b.until("its votes", `document.querySelector("main").innerText.includes("Votes of shard 1")`)
 }
 
-// TestHiddenTab: a page that is not visible has no stream, so that the cluster is not watched; it goes
-// on with the newest state when it is visible again.
+// TestHiddenTab: a page that is not visible has no stream, so that the cluster is not watched; it
+// goes on with the newest state when it is visible again.
 func TestHiddenTab(t *testing.T) {
 	testlong.Only(t)
 	t.Parallel()
@@ -415,8 +415,8 @@ func TestHiddenTab(t *testing.T) {
 	b.until("a full disk", `document.querySelector("main").innerText.includes("disk is nearly full")`)
 }
 
-// TestLostServer: a page whose server ends says so, and asks for a login when another process answers
-// at its address.
+// TestLostServer: a page whose server ends says so, and asks for a login when another process
+// answers at its address.
 func TestLostServer(t *testing.T) {
 	testlong.Only(t)
 	t.Parallel()

@@ -44,7 +44,8 @@ type Cluster interface {
 	// GroupDecisions returns those of a group, with their rows for it alone.
 	GroupDecisions(ctx context.Context, swarmID string, shard, group int, before uint64, limit int) (
 		cluster.GroupDecisions, error)
-	// Entities returns up to limit entities of a swarm whose names have a text, or the nearest ones.
+	// Entities returns up to limit entities of a swarm whose names have a text, or the nearest
+	// ones.
 	Entities(ctx context.Context, swarmID, text string, limit int) (entities.Page, error)
 	// Heat returns a variable of the agents of a swarm as at most size times size cells.
 	Heat(ctx context.Context, swarmID, variable, value string, size int) (cluster.Heat, error)

@@ -245,8 +245,8 @@ var table = []route{
 	},
 }
 
-// routes returns the handler of the API and the pages. It checks the login of each route that is not
-// public, before anything of the request is read.
+// routes returns the handler of the API and the pages. It checks the login of each route that is
+// not public, before anything of the request is read.
 func (s *Server) routes() http.Handler {
 	mux := http.NewServeMux()
 	description := OpenAPI()
@@ -481,8 +481,8 @@ func listDecisions(ctx context.Context, o *Options, p params) (any, error) {
 	return list(all), err
 }
 
-// swarmOf finds a swarm by its id, else by its name: the swarms of several runs of one specification
-// have the same name.
+// swarmOf finds a swarm by its id, else by its name: the swarms of several runs of one
+// specification have the same name.
 func swarmOf(c Cluster, name string) (cluster.Swarm, error) {
 	all := c.State().Swarms
 	for _, s := range all {

@@ -185,9 +185,9 @@ func names(f *Facts) Result {
 // machine. It includes the time of an answer.
 const clockDrift = 3 * time.Second
 
-// clocks compares the time in the answer of each agent with the time at which the answers were there.
-// A State of an earlier version has the time of the State alone. The NATS server has a clock too,
-// which orders messages; it is not compared.
+// clocks compares the time in the answer of each agent with the time at which the answers were
+// there. A State of an earlier version has the time of the State alone. The NATS server has a clock
+// too, which orders messages; it is not compared.
 func clocks(f *Facts) Result {
 	if r, no := missing(f); no {
 		return r

@@ -71,7 +71,8 @@ func (g *Guide) entry(
 	return out, nil
 }
 
-// add adds the row of a group, unless another group was asked for or there are enough. row makes it.
+// add adds the row of a group, unless another group was asked for or there are enough. row makes
+// it.
 func (e *Entry) add(of, group int, seen map[int]bool, row func() Row) {
 	e.Count++
 	if !seen[of] && len(seen) < MaxRows {

@@ -26,8 +26,8 @@ import (
 type Options struct {
 	// Conn stays the caller's, who closes it after the Guide. The login of a viewer is enough.
 	Conn *natsq.Conn
-	// Snapshots is the place where the GPU agents keep snapshots. It stays the caller's. nil: replays
-	// begin with the first entry of a log.
+	// Snapshots is the place where the GPU agents keep snapshots. It stays the caller's. nil:
+	// replays begin with the first entry of a log.
 	Snapshots snapshot.Store
 	// MaxBytes bounds the pages of a shard that is replayed, MaxEntries the entries of a replay. 0:
 	// the defaults of package replay.
@@ -109,7 +109,8 @@ func (g *Guide) record(ctx context.Context, id string, shard int) (swarms.Swarm,
 type Question struct {
 	Swarm string // id
 	Shard int
-	// Entry is the last entry that the state has. And is that of the second moment; 0: there is one.
+	// Entry is the last entry that the state has. And is that of the second moment; 0: there is
+	// one.
 	Entry, And uint64
 	// Group is the group of which the agents are returned, by its number in the swarm; below 0: the
 	// first group that Entry addresses in this shard, else the first of the shard.
@@ -118,7 +119,8 @@ type Question struct {
 	First, Agents int
 	// Within is the time after which the answer has Progress and no state; 0: none.
 	Within time.Duration
-	// Progress is called while entries are applied, at most ten times a second; nil: nobody is told.
+	// Progress is called while entries are applied, at most ten times a second; nil: nobody is
+	// told.
 	Progress func(entry, of uint64)
 }
 

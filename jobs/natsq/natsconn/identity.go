@@ -21,8 +21,8 @@ type identity struct {
 }
 
 // ends returns when the login is not valid any more: at the end of the credentials or of the client
-// certificate, the earlier one. It is zero for a login without an end. A certificate is read at each
-// call, because its file may be replaced while the connection lasts.
+// certificate, the earlier one. It is zero for a login without an end. A certificate is read at
+// each call, because its file may be replaced while the connection lasts.
 func (i identity) ends() time.Time {
 	if i.certificate == nil {
 		return i.expires

@@ -51,8 +51,8 @@ type Stream struct {
 	MaxBytes int64  `json:"max_bytes"` // -1: no limit
 	MaxMsgs  int64  `json:"max_messages"`
 	Replicas int    `json:"replicas"`
-	// Leader is the server that leads the stream. It is empty on a server without a cluster, and when
-	// the stream is Leaderless: no majority of its replicas runs, which may be one server.
+	// Leader is the server that leads the stream. It is empty on a server without a cluster, and
+	// when the stream is Leaderless: no majority of its replicas runs, which may be one server.
 	Leader     string `json:"leader,omitempty"`
 	Leaderless bool   `json:"leaderless,omitempty"`
 	// Behind are the replicas that are gone or not current.

@@ -17,8 +17,8 @@ func (sw *Swarms) Entry(ctx context.Context, swarm string, shard int, d swarms.D
 	return sw.Log(swarm, shard, d).(*Log).at(ctx, seq)
 }
 
-// Entry returns one entry, with a single request. It fails with jobs.ErrNotFound if there is none of
-// the number.
+// Entry returns one entry, with a single request. It fails with jobs.ErrNotFound if there is none
+// of the number.
 func (l *Log) Entry(ctx context.Context, seq uint64) (swarms.Entry, error) {
 	e, _, err := l.at(ctx, seq)
 	return e, err

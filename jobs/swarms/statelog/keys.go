@@ -129,9 +129,9 @@ func (d *Dictionary) Had(key string) bool {
 	return slices.ContainsFunc(d.assigned, func(a Assignment) bool { return a.Key == key })
 }
 
-// Update reads the entries that are new since the last call. It returns the first group whose key is
-// new or may have changed, and the number of groups if there is none. It fails with jobs.ErrNotFound
-// if there is no such log.
+// Update reads the entries that are new since the last call. It returns the first group whose key
+// is new or may have changed, and the number of groups if there is none. It fails with
+// jobs.ErrNotFound if there is no such log.
 func (d *Dictionary) Update(ctx context.Context, l swarms.Log) (changed int, err error) {
 	last, err := l.Last(ctx)
 	if err != nil {

@@ -176,8 +176,8 @@ func TestAnswered(t *testing.T) {
 	}
 }
 
-// TestAssign: groups are given to one entity after the other, become free, and are replaced with the
-// assignments of a batch that was not stored.
+// TestAssign: groups are given to one entity after the other, become free, and are replaced with
+// the assignments of a batch that was not stored.
 func TestAssign(t *testing.T) {
 	l := logs(t)(1)
 	k := open(t, l)
@@ -296,8 +296,8 @@ func TestStates(t *testing.T) {
 	}
 }
 
-// TestTwoAttempts: two attempts that store the same states at the same time store each once, and end
-// with the same ones.
+// TestTwoAttempts: two attempts that store the same states at the same time store each once, and
+// end with the same ones.
 func TestTwoAttempts(t *testing.T) {
 	l := logs(t)(1)
 	var both [2]*statelog.States

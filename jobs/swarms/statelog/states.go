@@ -133,8 +133,8 @@ func (s *States) Has(key string) bool {
 	return ok
 }
 
-// Put stores the states of entry number answer of the log of answers. States that were stored before
-// are not stored again: the entries are stored in their order.
+// Put stores the states of entry number answer of the log of answers. States that were stored
+// before are not stored again: the entries are stored in their order.
 func (s *States) Put(ctx context.Context, answer uint64, states []swarms.TaggedState) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -172,8 +172,8 @@ func (s *States) follow(ctx context.Context) error {
 	return s.each(ctx, from, s.note)
 }
 
-// append stores an entry, and removes those before the first one. The entry says which is the first,
-// so that a reader finds it. mu is held.
+// append stores an entry, and removes those before the first one. The entry says which is the
+// first, so that a reader finds it. mu is held.
 func (s *States) append(ctx context.Context, e storedStates) error {
 	e.First = s.first
 	if err := s.log.Add(ctx, e); err != nil {

@@ -31,8 +31,8 @@ const (
 	MapTiles = blockWarps
 )
 
-// States returns the number of 64-bit words that the scratch memory of a filter or a scan has behind
-// its first 16 bytes, for a number of tiles. All of it is 0 before a launch.
+// States returns the number of 64-bit words that the scratch memory of a filter or a scan has
+// behind its first 16 bytes, for a number of tiles. All of it is 0 before a launch.
 func States(tiles int64) int64 {
 	all := tiles
 	for tiles > 1 {
@@ -67,7 +67,8 @@ type writer struct {
 	l      *plan.Plan
 	t      *plan.Part
 	indent int
-	// shared is the most bytes of dynamic shared memory of a block, and shape that of filters and scans.
+	// shared is the most bytes of dynamic shared memory of a block, and shape that of filters and
+	// scans.
 	shared int
 	shape  plan.Shape
 	// flat, row and col are C expressions of the present element: its place in the domain, its row
@@ -125,11 +126,13 @@ func (w *writer) scope(f func()) {
 	w.bound = old
 }
 
-// Source returns the text of the kernel of a part, and how it is launched if the part is a filter or a
-// scan. A product of the library has no text. A block may have shared bytes of dynamic shared memory.
+// Source returns the text of the kernel of a part, and how it is launched if the part is a filter
+// or a scan. A product of the library has no text. A block may have shared bytes of dynamic shared
+// memory.
 //
-// The text depends on the operations of the part, on the shapes of their rows and on shared alone, not
-// on lengths, names or other parts. The name of the part occurs in it only as the name of the kernel.
+// The text depends on the operations of the part, on the shapes of their rows and on shared alone,
+// not on lengths, names or other parts. The name of the part occurs in it only as the name of the
+// kernel.
 //
 // The parameters of the kernel are, in this order: for each of the part's Reads its scalar, or its
 // array with the number of the first element and, for a table of gather, the length; for each of

@@ -10,8 +10,8 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/expr/ir"
 )
 
-// source returns the text of the only part of a graph that applies operations to an input of a name.
-// Nodes begin with a number of nodes that no output needs.
+// source returns the text of the only part of a graph that applies operations to an input of a
+// name. Nodes begin with a number of nodes that no output needs.
 func source(t *testing.T, shared int, name string, skip int, rows int64, ops ...ir.Op) (string, plan.Shape) {
 	t.Helper()
 	g := &ir.Graph{Symbols: []ir.Symbol{{Fixed: 1}, {Name: "n", Fixed: -1}}}

@@ -7,11 +7,11 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/expr/ir"
 )
 
-// Filters and scans read their inputs once. A block takes a tile by a counter, publishes the count or
-// the sum of the tile, and keeps the tile in shared memory. It stores a tile only after it has
-// published the next one: the states of the tiles before are known by then, so that it hardly waits.
-// Few large blocks are faster than many small ones, because blocks that wait read the states of
-// others again and again.
+// Filters and scans read their inputs once. A block takes a tile by a counter, publishes the count
+// or the sum of the tile, and keeps the tile in shared memory. It stores a tile only after it has
+// published the next one: the states of the tiles before are known by then, so that it hardly
+// waits. Few large blocks are faster than many small ones, because blocks that wait read the states
+// of others again and again.
 //
 // A block publishes a tile before it waits for anything but earlier tiles, and tiles are taken in
 // their order. So the earliest tile that is not published is always in work, and no block waits
@@ -39,8 +39,8 @@ func compactVectors(t *plan.Part, wide []*ir.Node, shared int) int {
 }
 
 // takeTiles writes the declarations that filters and scans share, and takes the first tile. cur is
-// the tile in work, and mid the one before it, which is published. They are tiles or more if there is
-// none. The one before mid, called old, has its place.
+// the tile in work, and mid the one before it, which is published. They are tiles or more if there
+// is none. The one before mid, called old, has its place.
 func (w *writer) takeTiles(size int) {
 	w.line("__shared__ unsigned x_next;")
 	// Other blocks write the states, so that each look must read memory.
@@ -52,9 +52,9 @@ func (w *writer) takeTiles(size int) {
 	w.line("unsigned parity = 0;")
 }
 
-// loadTile writes the loads of a thread's vectors of the tile cur. A warp has a range of the tile, and
-// a row of 128 elements of it at a time. Loads of full tiles have no conditions. It sets full, first,
-// which is the thread's first element, and a, the vectors of each array.
+// loadTile writes the loads of a thread's vectors of the tile cur. A warp has a range of the tile,
+// and a row of 128 elements of it at a time. Loads of full tiles have no conditions. It sets full,
+// first, which is the thread's first element, and a, the vectors of each array.
 func (w *writer) loadTile(wide []*ir.Node, vectors int) {
 	size := tileThreads * vectors * 4
 	w.begins(size, vectors, "cur")
@@ -83,8 +83,8 @@ func (w *writer) loadTile(wide []*ir.Node, vectors int) {
 	w.line("}")
 }
 
-// begins writes where the elements of a thread are in a tile: first is the place of its first one in
-// the array, place that in the tile, and here the elements of the tile.
+// begins writes where the elements of a thread are in a tile: first is the place of its first one
+// in the array, place that in the tile, and here the elements of the tile.
 func (w *writer) begins(size, vectors int, tile string) {
 	w.line("const unsigned place = warp * %du + lane * 4u;", vectors*128)
 	w.line("const u64 first = (u64)%s * %du + place;", tile, size)
@@ -94,7 +94,8 @@ func (w *writer) begins(size, vectors int, tile string) {
 
 // eachElement writes a loop over the elements of a thread that has loadTile's vectors, and calls f
 // for the text of one, with the index [u][k]. The text is executed for elements behind the end too,
-// for which k >= m, so that it has no branches; what else is loaded for them is that of the last one.
+// for which k >= m, so that it has no branches; what else is loaded for them is that of the last
+// one.
 func (w *writer) eachElement(wide []*ir.Node, vectors int, f func()) {
 	w.line("#pragma unroll")
 	w.line("for (int u = 0; u < %d; u++) {", vectors)
@@ -209,9 +210,10 @@ func (w *writer) compactKernel() {
 	w.line("}")
 }
 
-// compactCounts adds the kept elements of the vectors of a warp: the counts of eight vectors are bytes
-// of two words, which are summed over the lanes, at most 128. low and high get the counts of the lanes
-// before, and x_counts those of the warps. The elements of old have been stored at its end.
+// compactCounts adds the kept elements of the vectors of a warp: the counts of eight vectors are
+// bytes of two words, which are summed over the lanes, at most 128. low and high get the counts of
+// the lanes before, and x_counts those of the warps. The elements of old have been stored at its
+// end.
 const compactCounts = `    if (cur < tiles) {
 #pragma unroll
       for (int u = 0; u < 4; u++) {

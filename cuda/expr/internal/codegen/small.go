@@ -9,8 +9,8 @@ import (
 )
 
 // smallRows returns the rows of a thread of a kernel of small products. Each element of a matrix is
-// read from shared memory once for all rows of a thread, which is what bounds the kernel with one row;
-// the values of two rows must fit the registers.
+// read from shared memory once for all rows of a thread, which is what bounds the kernel with one
+// row; the values of two rows must fit the registers.
 func (w *writer) smallRows() int {
 	live := int64(0)
 	for _, n := range w.t.Inside {
@@ -26,9 +26,9 @@ func (w *writer) smallRows() int {
 	return 2
 }
 
-// smallKernel writes products by small matrices: a thread has one or two rows, and keeps their values
-// in registers; the matrices are in shared memory. All loops over a row have constant bounds and are
-// unrolled, because only then are arrays registers.
+// smallKernel writes products by small matrices: a thread has one or two rows, and keeps their
+// values in registers; the matrices are in shared memory. All loops over a row have constant bounds
+// and are unrolled, because only then are arrays registers.
 func (w *writer) smallKernel() {
 	t := w.t
 	count := w.smallRows()
@@ -50,7 +50,8 @@ func (w *writer) smallKernel() {
 	w.line("__syncthreads();")
 	w.line("const u64 begin = (u64)blockIdx.x * %du + threadIdx.x;", BlockThreads*count)
 	w.line("if (begin >= rows) return;")
-	// Each row has names of its own. A row behind the end is computed as the last one, and not stored.
+	// Each row has names of its own. A row behind the end is computed as the last one, and not
+	// stored.
 	bound := make([]map[*ir.Node]string, count)
 	for r := range bound {
 		bound[r] = maps.Clone(w.bound)
@@ -168,8 +169,8 @@ func (w *writer) rowElement(n *ir.Node, j string) string {
 	return w.expression(n)
 }
 
-// productRow writes the products of the rows and a matrix: sums by fused additions, from the first, as
-// package interpret adds them. each calls a function for each row.
+// productRow writes the products of the rows and a matrix: sums by fused additions, from the first,
+// as package interpret adds them. each calls a function for each row.
 func (w *writer) productRow(n *ir.Node, each func(func(r int))) {
 	a, b := n.Args[0], n.Args[1]
 	var names []string

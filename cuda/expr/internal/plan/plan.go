@@ -43,19 +43,19 @@ type Part struct {
 	Inside []*ir.Node // computed here, arguments first, the roots among them
 	After  []*ir.Node // scalars that the last block computes of the folds of this part
 	Cost   Cost
-	// Name is the name of the kernel, Source its text, and Shape how it is launched. The caller of New
-	// sets them, and no method of Plan reads them.
+	// Name is the name of the kernel, Source its text, and Shape how it is launched. The caller of
+	// New sets them, and no method of Plan reads them.
 	Name, Source string
 	Shape        Shape
 }
 
-// Shape is how a kernel is launched. Filters and scans have any number of blocks, which take tiles by
-// a counter; they are fastest with as many blocks as the device runs at a time.
+// Shape is how a kernel is launched. Filters and scans have any number of blocks, which take tiles
+// by a counter; they are fastest with as many blocks as the device runs at a time.
 type Shape struct {
 	Threads int // of a block
 	Shared  int // bytes of dynamic shared memory of a block
-	// Tile is the number of elements that a block of a filter or a scan computes at a time, the number
-	// of rows of a block of small products, and 0 for other kinds.
+	// Tile is the number of elements that a block of a filter or a scan computes at a time, the
+	// number of rows of a block of small products, and 0 for other kinds.
 	Tile int64
 }
 
