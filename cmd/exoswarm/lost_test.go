@@ -195,6 +195,7 @@ func commandLines(t *testing.T, dir string) map[string][]string {
 		"exoswarm gpu fuse": {
 			"--in", matrix, "--members", members, "--nodes", "1", "--out", filepath.Join(dir, "fused.npy"),
 		},
+		"exoswarm gpu allreduce": {"--in", array, "--in", array, "--out", filepath.Join(dir, "sum.npy")},
 		"exoswarm gpu chain":     {"--in", matrix, "--in", matrix, "--out", filepath.Join(dir, "chain.npy")},
 		"exoswarm gpu compute":   {"sum(x)", "--in", "x=" + array},
 		"exoswarm gpu gemm":      {"--a", matrix, "--b", matrix, "--out", filepath.Join(dir, "c.npy")},
@@ -247,6 +248,27 @@ func commandLines(t *testing.T, dir string) map[string][]string {
 	}
 }
 
+// TestCommandLines: the table of TestLostServer has each command that talks to a server.
+func TestCommandLines(t *testing.T) {
+	t.Parallel()
+	table := commandLines(t, t.TempDir())
+	var walk func(*cobra.Command)
+	walk = func(cmd *cobra.Command) {
+		if cmd.Name() == "ui" {
+			return // it serves until a signal, and waits for a server that is away
+		}
+		if cmd.Flags().Lookup("nats") != nil {
+			if _, ok := table[cmd.CommandPath()]; !ok {
+				t.Errorf("%s talks to a server and is not in the table", cmd.CommandPath())
+			}
+		}
+		for _, below := range cmd.Commands() {
+			walk(below)
+		}
+	}
+	walk(root())
+}
+
 // TestLostServer: every command ends within 5 s of the moment at which its server stands still or
 // dies, wherever that comes, and within 5 s of Ctrl-C when it is to wait longer for a server.
 func TestLostServer(t *testing.T) {
@@ -271,21 +293,6 @@ func TestLostServer(t *testing.T) {
 		t.Fatalf("c.Queue.Submit: %v", err)
 	}
 	table := commandLines(t, t.TempDir())
-	var walk func(*cobra.Command)
-	walk = func(cmd *cobra.Command) {
-		if cmd.Name() == "ui" {
-			return // it serves until a signal, and waits for a server that is away
-		}
-		if cmd.Flags().Lookup("nats") != nil {
-			if _, ok := table[cmd.CommandPath()]; !ok {
-				t.Errorf("%s talks to a server and is not in the table", cmd.CommandPath())
-			}
-		}
-		for _, below := range cmd.Commands() {
-			walk(below)
-		}
-	}
-	walk(root())
 	var mu sync.Mutex
 	worst := map[string]time.Duration{}
 	slots := make(chan struct{}, 48) // most of the time they wait
