@@ -127,7 +127,11 @@ func TestDetectorMQTTBad(t *testing.T) {
 		`{"timestamp":3,"value":"`+strings.Repeat("9", 100_000)+`"}`, strings.Repeat("x", 10<<20),
 		strings.Repeat("x", 17<<20))
 	publish(t, p, "plant/b", `{ "timestamp":1,"value":1}`)
-	d.waiting(t, "the rows", func() bool { return d.progress.Load().Rows >= before+3 })
+	// Rows alone do not tell: messages of subscribed may come late, and count too.
+	d.waiting(t, "the rows and the rejects", func() bool {
+		p := d.progress.Load()
+		return p.Rows >= before+3 && p.Rejected >= 4 && p.Entities >= 3
+	})
 	d.end(t, jobs.ErrFinish)
 	r := d.result
 	if r.Entities != 3 || r.Rejected != 4 || r.Rows > uint64(sent)+3 || r.Decisions != r.Rows {
