@@ -3,6 +3,7 @@ package swarms
 import (
 	"bytes"
 	"encoding/json"
+	"time"
 
 	"github.com/exoswarm/exoswarm/jobs"
 )
@@ -20,6 +21,9 @@ type Entry struct {
 	// Behind is the number of entries after this one in the log, at the time when a Reader got it.
 	// It is not stored.
 	Behind uint64
+	// Time is when the server stored the entry, by its clock; zero if the Reader does not know. It is
+	// not stored.
+	Time time.Time
 }
 
 // The kinds of entry.

@@ -25,7 +25,8 @@ func TestFakeSensors(t *testing.T) {
 	}
 	h := d.Health(context.Background())
 	want := "&{Temperature:91 PowerMilliwatts:654321 Utilisation:97 MemoryUtilisation:45 ProcessBytes:-1 " +
-		"ECCCorrected:30 ECCUncorrected:2 Throttle:[power limit hardware thermal slowdown] Xids:[63]}"
+		"ECCCorrected:30 ECCUncorrected:2 Throttle:[power limit hardware thermal slowdown] Xids:[63] XidCounts:map[63:1] " +
+		"EnergyMillijoules:123456789 PCIeSent:5000000000 PCIeReceived:4000000000 ClockMHz:1980 MemoryClockMHz:2619}"
 	if got := fmt.Sprintf("%+v", h.Sensors); got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
@@ -34,8 +35,12 @@ func TestFakeSensors(t *testing.T) {
 			"clocks are held down: hardware thermal slowdown" {
 		t.Errorf("%v: %s", h.State, all)
 	}
-	if h := d.Health(context.Background()); len(h.Sensors.Xids) != 0 || len(h.Reasons) != 2 {
-		t.Errorf("the second time: %v", h.Reasons)
+	// A probe and a scrape ask in turn: each gets the Xid, which counts once.
+	for range 2 {
+		if h := d.Health(context.Background()); fmt.Sprint(h.Sensors.Xids, h.Sensors.XidCounts) != "[63] map[63:1]" ||
+			len(h.Reasons) != 3 {
+			t.Errorf("the next time: %v, %+v", h.Reasons, h.Sensors)
+		}
 	}
 }
 
@@ -51,5 +56,46 @@ func TestSensors(t *testing.T) {
 	}
 	if s := h.Sensors; s != nil && (s.Temperature < 0 || s.Temperature > 120) {
 		t.Errorf("%+v", s)
+	}
+}
+
+// TestCounters: the counters of a real GPU follow its work: a copy to the device is received over
+// PCIe, a copy from it is sent, each launch counts, and energy is used.
+func TestCounters(t *testing.T) {
+	d := openGPU(t, Options{})
+	defer closeGPU(t, d)
+	before := d.Health(context.Background())
+	if before.Sensors == nil || before.Sensors.PCIeReceived < 0 || before.Sensors.EnergyMillijoules < 0 {
+		t.Skipf("this NVML has no such counters: %+v", before.Sensors)
+	}
+	const size, times = 64 << 20, 16
+	b, err := d.Alloc(size, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close() //nolint:errcheck // the device closes next
+	data := make([]byte, size)
+	for range times {
+		if err := b.Write(0, data); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2 * times {
+		if err := b.Read(0, data); err != nil {
+			t.Fatal(err)
+		}
+	}
+	runSum(t, d)
+	after := d.Health(context.Background())
+	s := after.Sensors
+	received, sent := s.PCIeReceived-before.Sensors.PCIeReceived, s.PCIeSent-before.Sensors.PCIeSent
+	t.Logf("received %d and sent %d bytes for copies of %d and %d, %d mJ, %d launches, %d and %d MHz", received, sent,
+		size*times, 2*size*times, s.EnergyMillijoules-before.Sensors.EnergyMillijoules, after.Launches-before.Launches,
+		s.ClockMHz, s.MemoryClockMHz)
+	if received < size*times || sent < 2*size*times { // other processes may copy too
+		t.Errorf("received %d and sent %d bytes", received, sent)
+	}
+	if after.Launches <= before.Launches || s.EnergyMillijoules < before.Sensors.EnergyMillijoules || s.ClockMHz <= 0 {
+		t.Errorf("%+v, launches %d and %d", s, before.Launches, after.Launches)
 	}
 }
