@@ -46,6 +46,8 @@ const (
 	// Kinds of all swarms.
 	EntrySnapshot    = "snapshot"    // asks for a snapshot of all agents; Snapshot as JSON
 	EntrySnapshotted = "snapshotted" // the answer to a snapshot; Snapshotted as JSON
+	EntryCompute     = "compute"     // asks for folds of expressions over all agents; Compute as JSON
+	EntryComputed    = "computed"    // the answer to a compute; Computed as JSON
 	EntryReset       = "reset"       // resets all agents to their initial state; Reset as JSON
 	EntryCleared     = "cleared"     // the answer to a reset; Reset as JSON
 )
@@ -55,7 +57,7 @@ const (
 // between its own.
 func Asks(kind string) bool {
 	switch kind {
-	case EntryQuery, EntryVote, EntryFuse, EntrySnapshot:
+	case EntryQuery, EntryVote, EntryFuse, EntrySnapshot, EntryCompute:
 		return true
 	}
 	return false
