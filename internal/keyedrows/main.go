@@ -23,12 +23,13 @@ func main() {
 	seed := flag.Uint64("seed", 1, "seed of the order and the values")
 	format := flag.String("format", "csv", "csv or ndjson")
 	rate := flag.Float64("rate", 0, "rows per second; 0: as fast as they are read")
+	pause := flag.Duration("pause", 0, "between the header and the first row, so that the reader has started")
 	flag.Parse()
 	if *n < 0 || *entities < 1 || *format != "csv" && *format != "ndjson" || *rate < 0 {
 		flag.Usage()
 		os.Exit(2)
 	}
-	if err := write(os.Stdout, *n, *entities, *seed, *format == "ndjson", *rate); err != nil {
+	if err := write(os.Stdout, *n, *entities, *seed, *format == "ndjson", *rate, *pause); err != nil {
 		fmt.Fprintln(os.Stderr, "keyedrows:", err)
 		os.Exit(1)
 	}
@@ -36,13 +37,17 @@ func main() {
 
 // write writes n rows. A value is a daily wave of its entity with noise, and one in 10,000 is a
 // spike. With a rate in rows per second it writes the rows that are due about once a millisecond.
-func write(to io.Writer, n, entities int, seed uint64, ndjson bool, rate float64) error {
-	began := time.Now()
+func write(to io.Writer, n, entities int, seed uint64, ndjson bool, rate float64, pause time.Duration) error {
 	w := bufio.NewWriterSize(to, 1<<20)
 	r := rand.New(rand.NewPCG(seed, seed))
 	if !ndjson {
 		fmt.Fprintln(w, "timestamp,device_id,value")
 	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	time.Sleep(pause)
+	began := time.Now()
 	var line []byte
 	for i := range n {
 		if rate > 0 {
