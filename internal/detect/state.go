@@ -44,7 +44,7 @@ type written struct {
 
 // state is what a detector keeps between two processes beside its agents.
 type state struct {
-	in    swarms.Log // of the swarm
+	in            swarms.Log // of the swarm
 	marks, output *statelog.Log
 	keys          *statelog.Keys
 
