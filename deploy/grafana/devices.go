@@ -161,7 +161,9 @@ func devices() Dashboard {
 				{
 					Title: "Clocks", Kind: "timeseries", Unit: "hertz", MayBeEmpty: noSensors,
 					Description: "Of the multiprocessors and of the memory.",
-					Queries:     []Query{q("exoswarm_device_clock_hertz"+byDevice, "{{instance}} {{device}} {{domain}}")},
+					Queries: []Query{
+						q("exoswarm_device_clock_hertz"+byDevice, "{{instance}} {{device}} {{domain}}"),
+					},
 				},
 				{
 					Title: "Clocks held down", Kind: "timeseries", Unit: "short", Description: "By reason.",

@@ -75,8 +75,8 @@ func overview() Dashboard {
 				},
 				{
 					Title: "Jobs without an agent, and dead letters", Kind: "timeseries", Unit: "short",
-					Description: "Jobs of kinds that no agent handles, which wait without a limit, and jobs that failed " +
-						"for good.",
+					Description: "Jobs of kinds that no agent handles, which wait without a limit, and jobs that " +
+						"failed for good.",
 					Queries: []Query{
 						q("max by (pool, kind) (exoswarm_queue_unserved_jobs)", "{{pool}} {{kind}} without an agent"),
 						q("max(exoswarm_dead_letters)", "dead letters"),
@@ -178,8 +178,8 @@ func overview() Dashboard {
 				},
 				{
 					Title: "Requests to NATS, and clocks", Kind: "timeseries", Unit: "s",
-					Description: "99th percentile of the time of a request by operation, and the largest difference of " +
-						"a clock from that of the server.",
+					Description: "99th percentile of the time of a request by operation, and the largest difference " +
+						"of a clock from that of the server.",
 					Queries: []Query{
 						q(quantile(0.99, "exoswarm_nats_request_seconds", "op"), "{{op}}"),
 						q("max(abs(exoswarm_clock_offset_seconds))", "clock"),

@@ -116,8 +116,8 @@ func describeDevice(name string) *deviceMetrics {
 			"absent.", "reason"),
 		info:   desc("info", "1, labelled with the model of the device.", "model"),
 		energy: desc("energy_joules_total", "Energy that the board has used since the driver was loaded."),
-		copied: desc("copied_bytes_total", "Bytes that this process has copied from host memory to the device (in) and "+
-			"back (out) since it opened the device.", "direction"),
+		copied: desc("copied_bytes_total", "Bytes that this process has copied from host memory to the device (in) "+
+			"and back (out) since it opened the device.", "direction"),
 		clock: desc("clock_hertz", "Clock of the multiprocessors (sm) and of the memory.", "domain"),
 		xids: desc("xid_errors_total", "Critical errors that the driver has reported since the process opened the "+
 			"device, by their Xid; rare ones share the value other.", "xid"),

@@ -25,8 +25,8 @@ func TestFakeSensors(t *testing.T) {
 	}
 	h := d.Health(context.Background())
 	want := "&{Temperature:91 PowerMilliwatts:654321 Utilisation:97 MemoryUtilisation:45 ProcessBytes:-1 " +
-		"ECCCorrected:30 ECCUncorrected:2 Throttle:[power limit hardware thermal slowdown] Xids:[63] XidCounts:map[63:1] " +
-		"EnergyMillijoules:123456789 ClockMHz:1980 MemoryClockMHz:2619}"
+		"ECCCorrected:30 ECCUncorrected:2 Throttle:[power limit hardware thermal slowdown] Xids:[63] " +
+		"XidCounts:map[63:1] EnergyMillijoules:123456789 ClockMHz:1980 MemoryClockMHz:2619}"
 	if got := fmt.Sprintf("%+v", h.Sensors); got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
