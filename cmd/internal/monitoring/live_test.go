@@ -216,6 +216,7 @@ func shortened(t *testing.T) string {
 	text := string(data)
 	for _, r := range [][2]string{
 		{`\[\d+[mh]\]`, "[6s]"},
+		{`offset \d+[mh]`, "offset 6s"},
 		{`for: \d+[smh]`, "for: 1s"},
 		{`interval: 30s`, "interval: 500ms"},
 		{`le="32.768"`, `le="0.512"`},
