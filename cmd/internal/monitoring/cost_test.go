@@ -56,13 +56,11 @@ func TestScrapeCost(t *testing.T) {
 	}
 	agents := map[*stand][]*process{}
 	start := func(observed bool) *stand {
-		s := &stand{t: t, dir: t.TempDir(), port: natsqtest.Port(t), targets: map[string]string{"cpu": "", "gpu": ""}}
+		s := &stand{t: t, dir: t.TempDir(), port: natsqtest.Port(t)}
+		s.reserve("cpu", "gpu")
 		s.serveNATS()
 		t.Cleanup(func() { s.nats.Close() })
 		traced(observed)
-		for name := range s.targets {
-			s.targets[name] = fmt.Sprintf("127.0.0.1:%d", natsqtest.Port(t))
-		}
 		agents[s] = []*process{
 			s.launch("gpu", "gpuagent", "--name", "gpu", "--device", "host", "--data-dir", filepath.Join(s.dir, "gpu")),
 			s.launch("cpu", "cpuagent", "--name", "cpu", "--data-dir", filepath.Join(s.dir, "cpu")),
