@@ -443,6 +443,9 @@ func (s *stand) fullTier() {
 	s.clears("ExoswarmTierFull")
 	s.silent("ExoswarmCheckpointsFail")
 	free := s.fill(dir, 1<<20)
+	s.eventually("the tier counts what others have of its disk", func() bool {
+		return s.query(`exoswarm_swarm_tier_fill_ratio{`+own+`} > 0.95`) > 0
+	})
 	s.fired("ExoswarmCheckpointsFail")
 	free()
 	s.clears("ExoswarmCheckpointsFail")
