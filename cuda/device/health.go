@@ -51,7 +51,10 @@ type Health struct {
 	InUse, Cached int64
 	// Launches is the number of kernels that were launched on streams of this device since it was
 	// opened; those of a graph count when it is recorded.
-	Launches uint64
+	Launches int64
+	// ToDevice and FromDevice are the bytes that were copied between host memory and the device since
+	// it was opened; those of a graph count when it is recorded.
+	ToDevice, FromDevice int64
 	// Claims is the number of claims that were compared.
 	Claims int
 	// Sensors are the chip's; nil where there are none to ask, as on the host.
@@ -76,9 +79,6 @@ type Sensors struct {
 	XidCounts map[int]int64
 	// EnergyMillijoules is what the board has used since the driver was loaded.
 	EnergyMillijoules int64
-	// PCIeSent and PCIeReceived are the bytes between the GPU and the host since the driver was
-	// loaded, by all processes, as the GPU sees them.
-	PCIeSent, PCIeReceived int64
 	// ClockMHz and MemoryClockMHz are the clocks of the multiprocessors and of the memory now.
 	ClockMHz, MemoryClockMHz int
 }

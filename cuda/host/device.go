@@ -63,7 +63,7 @@ type Device struct {
 	// From then on the device refuses work, as a CUDA context does after a fault.
 	broken atomic.Pointer[error]
 
-	launches atomic.Uint64 // of kernels, on all streams
+	traffic device.Traffic
 
 	mu      sync.Mutex // guards the fields below
 	closed  bool

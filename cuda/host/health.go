@@ -9,7 +9,8 @@ import (
 // Health checks the guards of every open buffer and the claims. It does not wait for streams. The
 // host has no sensors to report.
 func (d *Device) Health(ctx context.Context, claims ...device.Claim) device.Health {
-	h := device.Health{Launches: d.launches.Load()}
+	var h device.Health
+	d.traffic.Note(&h)
 	d.mu.Lock()
 	closed, used := d.closed, d.used
 	open := make([]*buffer, 0, len(d.buffers))

@@ -126,7 +126,7 @@ func (s *stream) Launch(k device.Kernel, g device.Geometry, args ...device.Arg) 
 	if err := s.launch(k, g, args); err != nil {
 		return s.note(err)
 	}
-	s.dev.launches.Add(1)
+	s.dev.traffic.Launched()
 	return nil
 }
 

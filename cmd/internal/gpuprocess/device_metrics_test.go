@@ -2,6 +2,7 @@ package gpuprocess
 
 import (
 	"context"
+	"errors"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -49,7 +50,7 @@ func labelled(t *testing.T, r *prometheus.Registry, name string) map[string]floa
 	return by
 }
 
-// TestDeviceCounters: energy, bytes over PCIe, clocks, Xids and launches of a device follow what it
+// TestDeviceCounters: energy, copied bytes, clocks, Xids and launches of a device follow what it
 // reports, in base units. What a chip does not measure is absent, and an Xid that nobody has named is
 // counted with the others.
 func TestDeviceCounters(t *testing.T) {
@@ -59,11 +60,11 @@ func TestDeviceCounters(t *testing.T) {
 	}
 	defer host.Close() //nolint:errcheck // the test ends
 	d := &sensed{Device: host, sensors: device.Sensors{
-		EnergyMillijoules: -1, PCIeSent: -1, PCIeReceived: -1, ClockMHz: -1, MemoryClockMHz: -1,
+		EnergyMillijoules: -1, ClockMHz: -1, MemoryClockMHz: -1,
 	}}
 	r := prometheus.NewRegistry()
 	r.MustRegister(newDeviceMetrics(func() device.Device { return d }))
-	for _, name := range []string{"energy_joules_total", "pcie_bytes_total", "clock_hertz"} {
+	for _, name := range []string{"energy_joules_total", "clock_hertz"} {
 		if got := labelled(t, r, "exoswarm_device_"+name); len(got) != 0 {
 			t.Errorf("%s of a chip that does not measure it: %v", name, got)
 		}
@@ -82,16 +83,19 @@ func TestDeviceCounters(t *testing.T) {
 	if _, err := device.Checksum(t.Context(), host, b, 0, 64); err != nil {
 		t.Fatalf("device.Checksum: %v", err)
 	}
+	if err := errors.Join(b.Write(0, make([]byte, 64)), b.Write(0, make([]byte, 64))); err != nil {
+		t.Fatalf("b.Write: %v", err)
+	}
 	if err := b.Close(); err != nil {
 		t.Fatalf("b.Close: %v", err)
 	}
 	d.sensors = device.Sensors{
-		EnergyMillijoules: 2500, PCIeSent: 7, PCIeReceived: 8, ClockMHz: 1980, MemoryClockMHz: 2619,
+		EnergyMillijoules: 2500, ClockMHz: 1980, MemoryClockMHz: 2619,
 		XidCounts: map[int]int64{79: 1, 31: 2, 4711: 3, 4712: 4},
 	}
 	for name, want := range map[string]map[string]float64{
 		"energy_joules_total":   {"": 2.5},
-		"pcie_bytes_total":      {"sent": 7, "received": 8},
+		"copied_bytes_total":    {"in": 64 + 64, "out": 16}, // out: the checksum
 		"clock_hertz":           {"sm": 1.98e9, "memory": 2.619e9},
 		"xid_errors_total":      {"79": 1, "31": 2, "other": 7, "48": 0},
 		"kernel_launches_total": {"": 1},

@@ -81,7 +81,7 @@ type deviceMetrics struct {
 
 	state, inUse, cached, temperature, power, busy, memoryBusy, ecc *prometheus.Desc
 	size, process, throttled, info                                  *prometheus.Desc
-	energy, pcie, clock, xids, launches                             *prometheus.Desc
+	energy, copied, clock, xids, launches                           *prometheus.Desc
 }
 
 // newDeviceMetrics returns the metrics of a device, labelled with its name. current returns the
@@ -116,8 +116,8 @@ func describeDevice(name string) *deviceMetrics {
 			"absent.", "reason"),
 		info:   desc("info", "1, labelled with the model of the device.", "model"),
 		energy: desc("energy_joules_total", "Energy that the board has used since the driver was loaded."),
-		pcie: desc("pcie_bytes_total", "Bytes between the device and the host over PCIe since the driver was loaded, "+
-			"as the device sends and receives them, by all processes.", "direction"),
+		copied: desc("copied_bytes_total", "Bytes that this process has copied from host memory to the device (in) "+
+			"and back (out) since it opened the device.", "direction"),
 		clock: desc("clock_hertz", "Clock of the multiprocessors (sm) and of the memory.", "domain"),
 		xids: desc("xid_errors_total", "Critical errors that the driver has reported since the process opened the "+
 			"device, by their Xid; rare ones share the value other.", "xid"),
@@ -130,7 +130,7 @@ func describeDevice(name string) *deviceMetrics {
 func (m *deviceMetrics) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		m.state, m.inUse, m.cached, m.temperature, m.power, m.busy, m.memoryBusy,
-		m.ecc, m.size, m.process, m.throttled, m.info, m.energy, m.pcie, m.clock, m.xids, m.launches,
+		m.ecc, m.size, m.process, m.throttled, m.info, m.energy, m.copied, m.clock, m.xids, m.launches,
 	} {
 		out <- d
 	}
@@ -161,17 +161,14 @@ func (m *deviceMetrics) Collect(out chan<- prometheus.Metric) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, v, labels...)
 	}
 	counter(m.launches, float64(h.Launches))
+	counter(m.copied, float64(h.ToDevice), "in")
+	counter(m.copied, float64(h.FromDevice), "out")
 	s := h.Sensors
 	if s == nil {
 		return
 	}
 	for label, n := range xidLabels(s.XidCounts) {
 		counter(m.xids, float64(n), label)
-	}
-	for direction, n := range map[string]int64{"sent": s.PCIeSent, "received": s.PCIeReceived} {
-		if n >= 0 {
-			counter(m.pcie, float64(n), direction)
-		}
 	}
 	if s.EnergyMillijoules >= 0 {
 		counter(m.energy, float64(s.EnergyMillijoules)*1e-3)

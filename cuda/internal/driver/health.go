@@ -39,7 +39,7 @@ const contextBytes = 4 << 30
 func (d *Device) Health(ctx context.Context, claims ...device.Claim) device.Health {
 	var h device.Health
 	h.Sensors = d.sensors()
-	h.Launches = d.launches.Load()
+	d.traffic.Note(&h)
 	if err := d.acquire("health"); err != nil {
 		h.Note(device.Failed, "%v", err)
 	} else {
@@ -152,8 +152,7 @@ func (d *Device) sensors() *device.Sensors {
 		Temperature: int(raw.temperature), PowerMilliwatts: int(raw.milliwatts), Utilisation: int(raw.utilisation),
 		MemoryUtilisation: int(raw.memory_utilisation), ProcessBytes: int64(raw.process_bytes),
 		ECCCorrected: int64(raw.corrected), ECCUncorrected: int64(raw.uncorrected),
-		EnergyMillijoules: int64(raw.millijoules), PCIeSent: int64(raw.sent), PCIeReceived: int64(raw.received),
-		ClockMHz: int(raw.clock), MemoryClockMHz: int(raw.memory_clock),
+		EnergyMillijoules: int64(raw.millijoules), ClockMHz: int(raw.clock), MemoryClockMHz: int(raw.memory_clock),
 	}
 	if raw.throttle > 0 {
 		for _, t := range throttles {

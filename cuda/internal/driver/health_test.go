@@ -25,8 +25,8 @@ func TestFakeSensors(t *testing.T) {
 	}
 	h := d.Health(context.Background())
 	want := "&{Temperature:91 PowerMilliwatts:654321 Utilisation:97 MemoryUtilisation:45 ProcessBytes:-1 " +
-		"ECCCorrected:30 ECCUncorrected:2 Throttle:[power limit hardware thermal slowdown] Xids:[63] XidCounts:map[63:1] " +
-		"EnergyMillijoules:123456789 PCIeSent:5000000000 PCIeReceived:4000000000 ClockMHz:1980 MemoryClockMHz:2619}"
+		"ECCCorrected:30 ECCUncorrected:2 Throttle:[power limit hardware thermal slowdown] Xids:[63] " +
+		"XidCounts:map[63:1] EnergyMillijoules:123456789 ClockMHz:1980 MemoryClockMHz:2619}"
 	if got := fmt.Sprintf("%+v", h.Sensors); got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
@@ -59,43 +59,34 @@ func TestSensors(t *testing.T) {
 	}
 }
 
-// TestCounters: the counters of a real GPU follow its work: a copy to the device is received over
-// PCIe, a copy from it is sent, each launch counts, and energy is used.
+// TestCounters: the counters of a device follow its work: launches, bytes in both directions, and
+// energy where NVML has it.
 func TestCounters(t *testing.T) {
 	d := openGPU(t, Options{})
 	defer closeGPU(t, d)
 	before := d.Health(context.Background())
-	if before.Sensors == nil || before.Sensors.PCIeReceived < 0 || before.Sensors.EnergyMillijoules < 0 {
-		t.Skipf("this NVML has no such counters: %+v", before.Sensors)
-	}
-	const size, times = 64 << 20, 16
+	const size = 64 << 20
 	b, err := d.Alloc(size, "test")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer b.Close() //nolint:errcheck // the device closes next
 	data := make([]byte, size)
-	for range times {
-		if err := b.Write(0, data); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for range 2 * times {
-		if err := b.Read(0, data); err != nil {
+	for _, err := range []error{b.Write(0, data), b.Read(0, data), b.Read(0, data), b.Close()} {
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
 	runSum(t, d)
 	after := d.Health(context.Background())
-	s := after.Sensors
-	received, sent := s.PCIeReceived-before.Sensors.PCIeReceived, s.PCIeSent-before.Sensors.PCIeSent
-	t.Logf("received %d and sent %d bytes for copies of %d and %d, %d mJ, %d launches, %d and %d MHz", received, sent,
-		size*times, 2*size*times, s.EnergyMillijoules-before.Sensors.EnergyMillijoules, after.Launches-before.Launches,
-		s.ClockMHz, s.MemoryClockMHz)
-	if received < size*times || sent < 2*size*times { // other processes may copy too
-		t.Errorf("received %d and sent %d bytes", received, sent)
+	to, from := after.ToDevice-before.ToDevice, after.FromDevice-before.FromDevice
+	if to < size || to > size+1<<20 || from < 2*size || from > 2*size+1<<20 || after.Launches != before.Launches+1 {
+		t.Errorf("%d bytes to the device, %d from it, %d launches", to, from, after.Launches-before.Launches)
 	}
-	if after.Launches <= before.Launches || s.EnergyMillijoules < before.Sensors.EnergyMillijoules || s.ClockMHz <= 0 {
-		t.Errorf("%+v, launches %d and %d", s, before.Launches, after.Launches)
+	if s := after.Sensors; s != nil && s.EnergyMillijoules >= 0 {
+		t.Logf("%d mJ, %d and %d MHz", s.EnergyMillijoules-before.Sensors.EnergyMillijoules, s.ClockMHz,
+			s.MemoryClockMHz)
+		if s.EnergyMillijoules <= before.Sensors.EnergyMillijoules || s.ClockMHz <= 0 {
+			t.Errorf("%+v", s)
+		}
 	}
 }

@@ -8,7 +8,6 @@
 
 typedef struct { unsigned int gpu, memory; } utilisation;
 typedef struct { unsigned int pid; unsigned long long bytes; unsigned int instance, compute; } process;
-typedef struct { unsigned int id, scope; long long at, latency; int type, result; unsigned long long value; } field;
 typedef struct { void *device; unsigned long long type, data; unsigned int instance, compute; } event;
 
 struct exo_nvml {
@@ -24,16 +23,11 @@ struct exo_nvml {
     int (*event_free)(void *);
     int (*energy)(void *, unsigned long long *);
     int (*clock)(void *, int, unsigned int *);
-    int (*fields)(void *, int, field *);
     int (*generation)(void *, unsigned int *);
     int (*lanes)(void *, unsigned int *);
 };
 
 enum { TEMPERATURE_GPU = 0, CORRECTED = 0, UNCORRECTED = 1, VOLATILE = 0, XID = 8, CLOCK_SM = 1, CLOCK_MEMORY = 2 };
-
-// Fields of NVML: bytes over PCIe since the driver was loaded. The type of a value is its width; one of 4
-// bytes leaves the rest undefined.
-enum { PCIE_SENT = 197, PCIE_RECEIVED = 198, UNSIGNED_INT = 1, UNSIGNED_LONG = 2, UNSIGNED_LONG_LONG = 3 };
 
 exo_nvml *exo_nvml_open(const char *name, const char *uuid, int *result)
 {
@@ -65,7 +59,6 @@ exo_nvml *exo_nvml_open(const char *name, const char *uuid, int *result)
     *(void **)&n->event_free = dlsym(lib, "nvmlEventSetFree");
     *(void **)&n->energy = dlsym(lib, "nvmlDeviceGetTotalEnergyConsumption");
     *(void **)&n->clock = dlsym(lib, "nvmlDeviceGetClockInfo");
-    *(void **)&n->fields = dlsym(lib, "nvmlDeviceGetFieldValues");
     *(void **)&n->generation = dlsym(lib, "nvmlDeviceGetMaxPcieLinkGeneration");
     *(void **)&n->lanes = dlsym(lib, "nvmlDeviceGetMaxPcieLinkWidth");
     if ((*result = find(uuid, &n->device)) != 0) {
@@ -90,28 +83,12 @@ void exo_nvml_close(exo_nvml *n)
     free(n);
 }
 
-// counted is the value of a field, -1 without one.
-static long long counted(const field *f)
-{
-    if (f->result != 0)
-        return -1;
-    switch (f->type) {
-    case UNSIGNED_INT:
-        return (unsigned int)f->value;
-    case UNSIGNED_LONG:
-    case UNSIGNED_LONG_LONG:
-        return f->value;
-    }
-    return -1;
-}
-
 void exo_nvml_read(exo_nvml *n, int pid, exo_sensors *out)
 {
     unsigned int v = 0;
     unsigned long long w = 0;
     utilisation u = {0, 0};
-    field pcie[2] = {{.id = PCIE_SENT}, {.id = PCIE_RECEIVED}};
-    *out = (exo_sensors){-1, -1, -1, -1, -1, -1, 0, -1, -1, -1, -1, -1, -1, -1, {0}};
+    *out = (exo_sensors){-1, -1, -1, -1, -1, -1, 0, -1, -1, -1, -1, -1, {0}};
     if (n->temperature != NULL && n->temperature(n->device, TEMPERATURE_GPU, &v) == 0)
         out->temperature = v;
     if (n->power != NULL && n->power(n->device, &v) == 0)
@@ -132,10 +109,6 @@ void exo_nvml_read(exo_nvml *n, int pid, exo_sensors *out)
         out->clock = v;
     if (n->clock != NULL && n->clock(n->device, CLOCK_MEMORY, &v) == 0)
         out->memory_clock = v;
-    if (n->fields != NULL && n->fields(n->device, 2, pcie) == 0) {
-        out->sent = counted(&pcie[0]);
-        out->received = counted(&pcie[1]);
-    }
     process list[128];
     v = 128;
     if (n->processes != NULL && n->processes(n->device, &v, list) == 0)

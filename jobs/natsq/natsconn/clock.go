@@ -32,27 +32,27 @@ type clock struct {
 // offset returns how far the clock of this machine is ahead of that of the server, to half of the
 // time of a round trip. It asks the server at most once in clockPeriod. ok is false if the last
 // question had no answer.
-func (c *Conn) offset(ctx context.Context) (ahead time.Duration, ok bool) {
+func (k *clock) offset(ctx context.Context, c *Conn) (ahead time.Duration, ok bool) {
 	if c.JS == nil || !c.NC.IsConnected() {
 		return 0, false
 	}
-	c.clock.mu.Lock()
-	defer c.clock.mu.Unlock()
-	if now := time.Now(); now.After(c.clock.next) {
-		c.clock.next = now.Add(clockPeriod)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if now := time.Now(); now.After(k.next) {
+		k.next = now.Add(clockPeriod)
 		ctx, cancel := context.WithTimeout(ctx, clockPatience)
 		defer cancel()
 		var err error
-		c.clock.ahead, err = c.askClock(ctx)
-		c.clock.known = err == nil
+		k.ahead, err = k.ask(ctx, c)
+		k.known = err == nil
 	}
-	return c.clock.ahead, c.clock.known
+	return k.ahead, k.known
 }
 
-// askClock asks for the description of a small stream, which has the time of the server. The caller
-// holds clock.mu.
-func (c *Conn) askClock(ctx context.Context) (ahead time.Duration, err error) {
-	now := c.clock.now
+// ask asks for the description of a small stream, which has the time of the server. The caller
+// holds mu.
+func (k *clock) ask(ctx context.Context, c *Conn) (ahead time.Duration, err error) {
+	now := k.now
 	if now == nil {
 		now = time.Now
 	}

@@ -74,7 +74,7 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) {
 	}
 	m.requests.seconds.Collect(out)
 	m.requests.failures.Collect(out)
-	if ahead, ok := m.conn.offset(context.Background()); ok {
+	if ahead, ok := m.conn.clock.offset(context.Background(), m.conn); ok {
 		gauge(m.offset, ahead.Seconds())
 	}
 	up := 0.0
