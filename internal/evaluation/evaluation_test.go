@@ -162,8 +162,10 @@ func TestBad(t *testing.T) {
 			text: good, labels: labels(t, "cpu", 10, 20),
 			want: "label 1: cpu has no decision from 2026-01-01 00:10:00",
 		},
-		"outside all":   {text: good, labels: labels(t, "", 10, 20), want: "label 1: no decision is from"},
-		"many":          {text: good, labels: labels(t, "x", slices.Repeat([]int{1, 2}, 15)...), want: "and 5 more labels"},
+		"outside all": {text: good, labels: labels(t, "", 10, 20), want: "label 1: no decision is from"},
+		"many": {
+			text: good, labels: labels(t, "x", slices.Repeat([]int{1, 2}, 15)...), want: "and 5 more labels",
+		},
 		"skip":          {text: good, o: Options{Skip: 1}, want: "skip 1: use a share"},
 		"a longer line": {text: strings.Repeat(" ", maxLine+1), want: "a line of more than"},
 	} {
