@@ -146,6 +146,30 @@ func (c *cluster) awaitDecisions(t *testing.T, name string, n int) {
 	}
 }
 
+// allDecisions waits until the table of a job's detector has n rows, and returns the attempt that
+// runs then. An attempt that an earlier one has fenced is followed by the next one, as the queue
+// gives out the job again.
+func (c *cluster) allDecisions(t *testing.T, now *running, job jobs.Job, name string, n int) *running {
+	t.Helper()
+	for end := time.Now().Add(2 * time.Minute); ; {
+		select {
+		case err := <-now.ended:
+			if !errors.Is(err, jobs.ErrFenced) {
+				t.Fatalf("an attempt ends with %v", err)
+			}
+			now = c.detect(t, job)
+		case <-time.After(20 * time.Millisecond):
+		}
+		got := len(c.decisionsOf(t, name))
+		if got >= n {
+			return now
+		}
+		if time.Now().After(end) {
+			t.Fatalf("the table of %s has %d rows, want %d: %+v", name, got, n, now.progress.Load())
+		}
+	}
+}
+
 // pushLines pushes rows of NDJSON.
 func (c *cluster) pushLines(t *testing.T, name string, lines ...string) {
 	t.Helper()
@@ -219,15 +243,7 @@ func TestDetectorContinues(t *testing.T) {
 			now = next
 		}
 	}
-	select { // as above, after the last stop
-	case err := <-now.ended:
-		if !errors.Is(err, jobs.ErrFenced) {
-			t.Fatalf("the last attempt ends with %v", err)
-		}
-		now = c.detect(t, job)
-	case <-time.After(200 * time.Millisecond):
-	}
-	c.awaitDecisions(t, "stopped", len(all))
+	now = c.allDecisions(t, now, job, "stopped", len(all))
 	now.end(t, jobs.ErrFinish)
 	got, want := c.decisionsOf(t, "stopped"), c.decisionsOf(t, "whole")
 	if !slices.Equal(got, want) || stops < 5 {

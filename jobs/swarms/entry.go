@@ -3,6 +3,7 @@ package swarms
 import (
 	"bytes"
 	"encoding/json"
+	"time"
 
 	"github.com/exoswarm/exoswarm/jobs"
 )
@@ -23,6 +24,9 @@ type Entry struct {
 	// Behind is the number of entries after this one in the log, at the time when a Reader got it.
 	// It is not stored.
 	Behind uint64
+	// Time is when the server stored the entry, by its clock; zero if the Reader does not know. It is
+	// not stored.
+	Time time.Time
 }
 
 // MaxNote is the largest Note of an entry in bytes.
@@ -48,6 +52,8 @@ const (
 	// Kinds of all swarms.
 	EntrySnapshot    = "snapshot"    // asks for a snapshot of all agents; Snapshot as JSON
 	EntrySnapshotted = "snapshotted" // the answer to a snapshot; Snapshotted as JSON
+	EntryCompute     = "compute"     // asks for folds of expressions over all agents; Compute as JSON
+	EntryComputed    = "computed"    // the answer to a compute; Computed as JSON
 	EntryReset       = "reset"       // resets all agents to their initial state; Reset as JSON
 	EntryCleared     = "cleared"     // the answer to a reset; Reset as JSON
 )
@@ -57,7 +63,7 @@ const (
 // between its own.
 func Asks(kind string) bool {
 	switch kind {
-	case EntryQuery, EntryVote, EntryFuse, EntrySnapshot:
+	case EntryQuery, EntryVote, EntryFuse, EntrySnapshot, EntryCompute:
 		return true
 	}
 	return false

@@ -294,8 +294,11 @@ func (l *Log) publish(ctx context.Context, after uint64, msgs []*nats.Msg) (stor
 		l.single.Store(true)
 	}
 	for i, m := range msgs {
-		if _, err := l.c.conn.JS.PublishMsg(ctx, m, jetstream.WithExpectLastSequence(after+uint64(i)),
-			jetstream.WithRetryAttempts(0)); err != nil {
+		answered := l.c.conn.Timed(natsconn.OpPublish)
+		_, err := l.c.conn.JS.PublishMsg(ctx, m, jetstream.WithExpectLastSequence(after+uint64(i)),
+			jetstream.WithRetryAttempts(0))
+		answered(err)
+		if err != nil {
 			return i, err
 		}
 	}
@@ -586,7 +589,7 @@ func (r *Reader) Next(ctx context.Context) (swarms.Entry, error) {
 		r.next++
 		r.last = digest(m.Headers(), m.Data())
 		e, err := entry(r.next-1, m.Headers(), m.Data())
-		e.Behind = meta.NumPending
+		e.Behind, e.Time = meta.NumPending, meta.Timestamp
 		return e, err
 	}
 }
