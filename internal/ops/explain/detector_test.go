@@ -25,8 +25,8 @@ var detectorCases = []struct {
 	says  string
 	plant func(f *explain.DetectorFacts)
 }{
-	{explain.Serving, "100 rows read, 3 rejected, 100 decisions, 0 rows without a decision; 2.5 rows/s; the last decision " +
-		"was 1m0s ago; the last rejected row: p: row 7: bad", func(*explain.DetectorFacts) {}},
+	{explain.Serving, "100 rows read, 3 rejected, 100 decisions, 0 rows without a decision; 2.5 rows/s; the last " +
+		"decision was 1m0s ago; the last rejected row: p: row 7: bad", func(*explain.DetectorFacts) {}},
 	{explain.NoConnection, "", func(f *explain.DetectorFacts) {
 		f.Servers = explain.Facts{Error: errors.New("away")}
 		f.Found = false
