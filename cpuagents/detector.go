@@ -151,12 +151,12 @@ type detection struct {
 
 	rejected string // place and reason of the last rejected row
 
-	now      DetectorProgress
-	hist     *hdrhistogram.Histogram // microseconds
-	counted  uint64                  // the last entry that is counted
+	now     DetectorProgress
+	hist    *hdrhistogram.Histogram // microseconds
+	counted uint64                  // the last entry that is counted
 
-	rowsReported uint64 // at the last report
-	answered *statelog.Answered      // the entries whose decisions the sinks have taken; guards itself
+	rowsReported uint64             // at the last report
+	answered     *statelog.Answered // the entries whose decisions the sinks have taken; guards itself
 }
 
 // HandleDetector is the jobs.Handler for KindDetector. It returns a *DetectorProgress when the job

@@ -107,7 +107,7 @@ type Resources struct {
 	Name string
 	// Resumes says that a later job sends what sinks hold at the end, so End waits for less.
 	Resumes bool
-	Logger *slog.Logger // nil for none
+	Logger  *slog.Logger // nil for none
 	// Dropped counts decisions or messages that a sink of a kind has dropped; nil for nothing.
 	Dropped func(kind, reason string, n int)
 }

@@ -65,7 +65,8 @@ func (b *browser) violations() []string {
 	var all []string
 	b.eval("window.violations", &all)
 	for _, line := range b.seen("Log.entryAdded") {
-		if !strings.Contains(line, "api/v1/jobs/none") && !strings.Contains(line, "api/v1/detectors/none") { // a job that is not there
+		// They are not there.
+		if !strings.Contains(line, "api/v1/jobs/none") && !strings.Contains(line, "api/v1/detectors/none") {
 			all = append(all, line)
 		}
 	}
