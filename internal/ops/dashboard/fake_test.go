@@ -186,14 +186,18 @@ func (f *fakeCluster) Detectors(context.Context) ([]cluster.DetectorView, error)
 		},
 		{
 			Detector: detectors.Detector{
-				Name: "plant", State: detectors.StateRunning, Job: "j1", Worker: "c1", Since: submitted, Created: submitted,
+				Name: "plant", State: detectors.StateRunning, Job: "j1", Worker: "c1", Since: submitted,
+				Created: submitted,
 				Counts: &cpuagents.DetectorProgress{
 					Rows: 1_234_567, Rejected: 7, Decisions: 1_234_000, Anomalies: 12, Entities: 9_876, LatencyP50: 3.2,
 					LatencyP99: 41, Rate: 9_900, Pending: 560, LastDecision: now, LastReject: "p: row 7: no value",
 					Evicted: 5, Returned: 3, SourceFailures: 2, Unreachable: "source p: connection refused",
 				},
 			},
-			Sources: []string{"push:plant", "mqtt://broker/plant/+"}, Sinks: []string{"nats:OUT/out.plant"}, Most: 20_000,
+			Sources: []string{
+				"push:plant",
+				"mqtt://broker/plant/+",
+			}, Sinks: []string{"nats:OUT/out.plant"}, Most: 20_000,
 		},
 	}, f.ask()
 }

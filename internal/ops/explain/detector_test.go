@@ -15,7 +15,8 @@ func reading() *explain.DetectorFacts {
 		Job:   &explain.Reason{Cause: explain.Running},
 		Swarm: &explain.Reason{Cause: explain.Idle},
 		Counts: &explain.DetectorCounts{
-			Rows: 100, Rejected: 3, Decisions: 100, Rate: 2.5, LastDecision: now.Add(-time.Minute), LastReject: "p: row 7: bad",
+			Rows: 100, Rejected: 3, Decisions: 100, Rate: 2.5, LastDecision: now.Add(-time.Minute),
+			LastReject: "p: row 7: bad",
 		},
 	}
 }
