@@ -70,7 +70,8 @@ func Detector(f DetectorFacts) Reason {
 		return Reason{
 			Cause: DetectorFailed, Stuck: true,
 			Sentence: "the detector failed: " + f.Error,
-			Cure:     "correct the cause, and exoswarm detector resume " + f.Name + "; another specification needs exoswarm detector delete " + f.Name + " and create",
+			Cure: "correct the cause, and exoswarm detector resume " + f.Name + "; another specification needs " +
+				"exoswarm detector delete " + f.Name + " and create",
 		}
 	}
 	if f.State != detectorRunning {
