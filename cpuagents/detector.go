@@ -117,6 +117,16 @@ type DetectorProgress struct {
 	// document to the decisions of its rows.
 	LatencyP50 float64 `json:"latency_p50_ms"`
 	LatencyP99 float64 `json:"latency_p99_ms"`
+	// Rate is the number of rows per second since the report before. Pending rows have no decision
+	// yet.
+	Rate    float64 `json:"rows_per_s,omitempty"`
+	Pending uint64  `json:"pending,omitempty"`
+	// LastDecision is when the sinks took the last decision.
+	LastDecision time.Time `json:"last_decision,omitzero"`
+	// Unreachable has the source that cannot be read now, with the error; empty if there is none.
+	// LastReject is the place and the reason of the last rejected row.
+	Unreachable string `json:"unreachable,omitempty"`
+	LastReject  string `json:"last_reject,omitempty"`
 	// Waiting says what the detector waits for; empty if it works.
 	Waiting string `json:"waiting,omitempty"`
 }
@@ -139,10 +149,14 @@ type detection struct {
 	evict   *eviction // nil if entities keep their groups
 	looked  time.Time // for a later attempt
 
-	now      DetectorProgress
-	hist     *hdrhistogram.Histogram // microseconds
-	counted  uint64                  // the last entry that is counted
-	answered *statelog.Answered      // the entries whose decisions the sinks have taken; guards itself
+	rejected string // place and reason of the last rejected row
+
+	now     DetectorProgress
+	hist    *hdrhistogram.Histogram // microseconds
+	counted uint64                  // the last entry that is counted
+
+	rowsReported uint64             // at the last report
+	answered     *statelog.Answered // the entries whose decisions the sinks have taken; guards itself
 }
 
 // HandleDetector is the jobs.Handler for KindDetector. It returns a *DetectorProgress when the job
@@ -395,8 +409,12 @@ func (d *detection) report(now bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if at := time.Now(); now || at.Sub(d.reported) > time.Second {
-		d.reported = at
 		p := &d.now
+		if since := at.Sub(d.reported); !d.reported.IsZero() && since > time.Second {
+			p.Rate = float64(p.Rows-d.rowsReported) / since.Seconds()
+		}
+		d.reported, d.rowsReported = at, p.Rows
+		p.Pending = p.Rows - min(p.Rows, p.Decisions+p.Sum())
 		if d.entities != nil {
 			p.Entities = d.entities.len()
 		}

@@ -299,7 +299,10 @@ func TestDetectorBadRows(t *testing.T) {
 		Keyless: cpuagents.Keyless{WithoutKey: 3, BeyondEntities: 1},
 	}
 	got := *d.result
-	got.LatencyP50, got.LatencyP99 = 0, 0
+	if got.LastDecision.IsZero() || !strings.HasPrefix(got.LastReject, "p: row ") {
+		t.Errorf("the last decision is of %v, and the last reject is %q", got.LastDecision, got.LastReject)
+	}
+	got.LatencyP50, got.LatencyP99, got.Rate, got.LastDecision, got.LastReject = 0, 0, 0, time.Time{}, ""
 	if got != want {
 		t.Errorf("the result is %+v, want %+v", got, want)
 	}
