@@ -144,7 +144,7 @@ func (s *stream) entry(
 		}
 		s.refused = failure
 		return false, nil
-	case swarms.EntryState, swarms.EntryVoted, swarms.EntryFused, swarms.EntrySnapshotted:
+	case swarms.EntryState, swarms.EntryVoted, swarms.EntryFused, swarms.EntrySnapshotted, swarms.EntryComputed:
 		// The client that asked reads them.
 		return false, nil
 	default:

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
@@ -153,7 +154,7 @@ func (s *Streamer) HandleDetector(ctx context.Context, job jobs.Job, progress fu
 	}
 	s = s.of(job)
 	d := &detection{
-		stream: &stream{Streamer: s, id: job.ID, progress: progress},
+		stream: &stream{Streamer: s, id: job.ID, progress: progress, resumes: true},
 		hist:   hdrhistogram.New(1, int64(time.Hour/time.Microsecond), 3),
 		log:    newJobLogger(jobs.Logger(ctx)),
 	}
@@ -373,13 +374,18 @@ func (d *detection) awaitLast(work context.Context) error {
 	return nil
 }
 
-// settle stores what the sinks hold and all positions, when the detector finishes. The next job
+// settle stores what the sinks hold and all positions, when the detector finishes. The sinks end at
+// the same time, so that several destinations that are away take as long as one. The next job
 // then sends nothing again, and a sink of files has all decisions in complete files.
 func (d *detection) settle(ctx context.Context) error {
-	for _, t := range d.sinks {
-		if err := t.End(ctx); err != nil {
-			return err
-		}
+	ends := make([]error, len(d.sinks))
+	var ending sync.WaitGroup
+	for i, t := range d.sinks {
+		ending.Go(func() { ends[i] = t.End(ctx) })
+	}
+	ending.Wait()
+	if err := errors.Join(ends...); err != nil {
+		return err
 	}
 	return d.state.noteCollected(ctx, d.position())
 }

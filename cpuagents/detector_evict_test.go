@@ -75,8 +75,7 @@ func TestDetectorEvicts(t *testing.T) {
 			now.end(t, jobs.ErrDrain)
 			now = c.latest(t, next, job)
 		}
-		now = c.latest(t, now, job)
-		c.awaitDecisions(t, name, len(all))
+		now = c.allDecisions(t, now, job, name, len(all))
 		now.end(t, jobs.ErrFinish)
 		t.Logf("%s: %d rows in %v with %d stops: %+v", name, len(all), time.Since(began), stops, *now.result)
 		got := c.decisionsOf(t, name)

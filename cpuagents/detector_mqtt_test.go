@@ -10,6 +10,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cpuagents/mqtt/mqtttest"
 	"github.com/exoswarm/exoswarm/cpuagents/source"
+	"github.com/exoswarm/exoswarm/internal/testlong"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
@@ -155,6 +156,7 @@ func TestDetectorMQTTBad(t *testing.T) {
 // TestDetectorMQTTBroker: a detector waits for a broker that is gone, and continues with the
 // session that the broker has kept. A session that is lost is a reject.
 func TestDetectorMQTTBroker(t *testing.T) {
+	testlong.Only(t)
 	t.Parallel()
 	b := mqtttest.Start(t)
 	c := newCluster(t)

@@ -146,6 +146,30 @@ func (c *cluster) awaitDecisions(t *testing.T, name string, n int) {
 	}
 }
 
+// allDecisions waits until the table of a job's detector has n rows, and returns the attempt that
+// runs then. An attempt that an earlier one has fenced is followed by the next one, as the queue
+// gives out the job again.
+func (c *cluster) allDecisions(t *testing.T, now *running, job jobs.Job, name string, n int) *running {
+	t.Helper()
+	for end := time.Now().Add(2 * time.Minute); ; {
+		select {
+		case err := <-now.ended:
+			if !errors.Is(err, jobs.ErrFenced) {
+				t.Fatalf("an attempt ends with %v", err)
+			}
+			now = c.detect(t, job)
+		case <-time.After(20 * time.Millisecond):
+		}
+		got := len(c.decisionsOf(t, name))
+		if got >= n {
+			return now
+		}
+		if time.Now().After(end) {
+			t.Fatalf("the table of %s has %d rows, want %d: %+v", name, got, n, now.progress.Load())
+		}
+	}
+}
+
 // pushLines pushes rows of NDJSON.
 func (c *cluster) pushLines(t *testing.T, name string, lines ...string) {
 	t.Helper()
@@ -219,15 +243,7 @@ func TestDetectorContinues(t *testing.T) {
 			now = next
 		}
 	}
-	select { // as above, after the last stop
-	case err := <-now.ended:
-		if !errors.Is(err, jobs.ErrFenced) {
-			t.Fatalf("the last attempt ends with %v", err)
-		}
-		now = c.detect(t, job)
-	case <-time.After(200 * time.Millisecond):
-	}
-	c.awaitDecisions(t, "stopped", len(all))
+	now = c.allDecisions(t, now, job, "stopped", len(all))
 	now.end(t, jobs.ErrFinish)
 	got, want := c.decisionsOf(t, "stopped"), c.decisionsOf(t, "whole")
 	if !slices.Equal(got, want) || stops < 5 {
@@ -314,7 +330,9 @@ func TestDetectorDeadDestination(t *testing.T) {
 	job := detectorJob(t, "alerts", 40, []source.Series{{
 		Name: "p", URI: "push:alerts", Push: &source.PushSpec{BatchSeconds: 0.005},
 	}}, func(s *cpuagents.DetectorSpec) {
-		s.Sinks = append(s.Sinks, sink.Spec{URI: "alertmanager:http://" + address, Backoff: 0.01})
+		for range 3 {
+			s.Sinks = append(s.Sinks, sink.Spec{URI: "alertmanager:http://" + address, Backoff: 0.01})
+		}
 	})
 	d := c.detect(t, job)
 	all := detectorRows(4000)
@@ -322,7 +340,11 @@ func TestDetectorDeadDestination(t *testing.T) {
 		c.pushLines(t, "alerts", part...)
 	}
 	c.awaitDecisions(t, "alerts", len(all))
+	begun := time.Now()
 	d.end(t, jobs.ErrFinish)
+	if took := time.Since(begun); took > 2*time.Second {
+		t.Errorf("it pauses in %v, want at most 2 s", took)
+	}
 	if p := d.result; p.Decisions != uint64(len(all)) || p.Anomalies == 0 {
 		t.Fatalf("the result is %+v", p)
 	}

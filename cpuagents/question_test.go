@@ -69,6 +69,7 @@ func TestAskedStream(t *testing.T) {
 	questions := []struct{ kind, data, want string }{
 		{swarms.EntryQuery, `{"v":1,"agents":[0,15,3]}`, swarms.EntryState},
 		{swarms.EntryFuse, `{"v":1,"by":"all"}`, swarms.EntryFused},
+		{swarms.EntryCompute, `{"v":1,"text":"sum(round) by group"}`, swarms.EntryComputed},
 		{swarms.EntryQuery, `{"v":1,"agents":[16]}`, swarms.EntryRejected},
 		{swarms.EntryVote, `{"v":1,"round":1}`, swarms.EntryRejected},
 		{swarms.EntryQuery, `{"v":1,"groups":[0]}`, swarms.EntryState},

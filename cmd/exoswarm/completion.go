@@ -45,7 +45,8 @@ func completeNames(root *cobra.Command) {
 		}
 	}
 	for _, name := range []string{
-		"get", "explain", "tick", "observe", "query", "state", "vote", "fuse", "snapshot", "trim", "reset", "delete",
+		"get", "explain", "tick", "observe", "query", "state", "vote", "fuse", "compute", "snapshot", "trim", "reset",
+		"delete",
 	} {
 		names([]string{"swarm", name}, swarmNames)
 	}

@@ -24,6 +24,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda"
 	"github.com/exoswarm/exoswarm/gpuagents"
 	"github.com/exoswarm/exoswarm/internal/bucket"
+	"github.com/exoswarm/exoswarm/internal/npy"
 	"github.com/exoswarm/exoswarm/internal/testlong"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
@@ -209,12 +210,82 @@ func TestGroupSwarm(t *testing.T) {
 	if f := jsonLines[fusedNode](t, out); len(f) != 1 || f[0].Agents != 16 || !slices.Equal(f[0].Mean, mean[:2]) {
 		t.Errorf("%+v, want %v", f, mean)
 	}
+	computedByCommand(t, run, dir, agents[0].Embedding[0])
 	run(0, "swarm", "snapshot", "meters", "--name", "one")
 	run(0, "swarm", "create", "more", "--from", "one", "--snapshots", kept, "--agents", "32")
 	if again, _ := run(0, "swarm", "query", "more", "--agents", "0-23", "-o",
 		"jsonl"); !slices.EqualFunc(jsonLines[agentState](t, again), agents,
 		func(a, b agentState) bool { return fmt.Sprint(a) == fmt.Sprint(b) }) {
 		t.Errorf("from a snapshot:\n%s", again)
+	}
+}
+
+// computedByCommand: what swarm compute prints and writes of the swarm meters, whose group 2 has
+// never stepped, and how it refuses. first is the potential of agent 0.
+func computedByCommand(t *testing.T, run func(want int, args ...string) (out, errs string), dir string, first float32) {
+	t.Helper()
+	type item struct {
+		Group  int
+		Values map[string]float64
+	}
+	out, _ := run(0, "swarm", "compute", "meters", "n = count(true) by group where round > 0; r = max(round) by group",
+		"-o", "jsonl")
+	want := []item{{0, map[string]float64{"n": 8, "r": 700}}, {1, map[string]float64{"n": 8, "r": 700}}, {
+		2,
+		map[string]float64{"n": 0, "r": 0},
+	}}
+	if got := jsonLines[item](t, out); fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("compute by group: %v, want %v", got, want)
+	}
+	out, _ = run(0, "swarm", "compute", "meters", "p = sum(potential) where agent == 0", "-o", "jsonl")
+	if got := jsonLines[item](t, out); len(got) != 1 || got[0].Values["p"] != float64(first) {
+		t.Errorf("the potential of agent 0: %v, want %v", got, first)
+	}
+	file := filepath.Join(dir, "n.npy")
+	run(0, "swarm", "compute", "meters", "sum(agent) by group", "--groups", "1-2", "--out", file)
+	f, err := os.Open(file)
+	if err != nil {
+		t.Fatalf("os.Open: %v", err)
+	}
+	defer f.Close()
+	a, err := npy.Read(f, 1<<20)
+	if err != nil || a.Type != "<u8" || !slices.Equal(a.Shape, []int64{2}) || a.Data[0] != 92 || a.Data[8] != 156 {
+		t.Errorf("the array has %+v, %v, want the sums 92 and 156", a, err)
+	}
+	file = filepath.Join(dir, "n.csv")
+	run(
+		0,
+		"swarm",
+		"compute",
+		"meters",
+		"mean(round) by group where round > 0; b = any(agent == 17) by group",
+		"--out",
+		file,
+	)
+	if text, err := os.ReadFile(file); err != nil ||
+		string(text) != "group,out,b\n0,700,false\n1,700,false\n2,,true\n" {
+		t.Errorf("the file has %q, %v", text, err)
+	}
+	for _, refused := range []struct {
+		want string
+		args []string
+	}{
+		{`there is no variable "hidden": use one of [agent group level`, []string{"mean(hidden)"}},
+		{"where: it is u32: use a condition", []string{"mean(potential) where round"}},
+		{"keep no vote", []string{"mean(potential) by vote"}},
+		{"by sensor: use by group", []string{"mean(potential) by sensor"}},
+		{"use at most 65536", []string{strings.Repeat(" ", 10<<20) + "mean(potential)"}},
+		{"the swarm has 3 groups", []string{"mean(potential) by group", "--groups", "2-3"}},
+		{"ends with .npy or .csv", []string{"mean(potential)", "--out", "x.txt"}},
+		{"has one output, the text has 2", []string{"sum(round); n = sum(agent)", "--out", file + ".npy"}},
+		{"use a range such as", []string{"sum(round) by group", "--groups", "5-2"}},
+	} {
+		if _, errs := run(2, append([]string{"swarm", "compute", "meters"}, refused.args...)...); !strings.Contains(
+			errs,
+			refused.want,
+		) {
+			t.Errorf("%.60q: no %q in %.300s", refused.args, refused.want, errs)
+		}
 	}
 }
 

@@ -225,6 +225,7 @@ func commandLines(t *testing.T, dir string) map[string][]string {
 		},
 		"exoswarm submit":         {"--kind", "none", "--wait"},
 		"exoswarm submit --file":  {"--file", list},
+		"exoswarm swarm compute":  {"lasting", "count(true)"},
 		"exoswarm swarm create":   {"-f", spec},
 		"exoswarm swarm delete":   {"lasting", "--yes"},
 		"exoswarm swarm fuse":     {"lasting", "--by", "all"},

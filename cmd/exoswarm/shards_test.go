@@ -72,6 +72,8 @@ func TestShardsOfProcesses(t *testing.T) {
 			"--priority", "seeded", "-o", "jsonl")
 		both("query", "", "--agents", fmt.Sprintf("%d-%d,0-%d", agents/2, agents-1, agents/2-1), "-o", "jsonl")
 		both("fuse", "", "--by", "group", "-o", "jsonl")
+		both("compute", "", "mean(abs(hidden)) by group where vote == 1", "-o", "jsonl")
+		both("compute", "", "n = count(hidden > 0); m = max(hidden); g = sum(group) where vote != 255", "-o", "json")
 	}
 	observe(0)
 	ask(1)

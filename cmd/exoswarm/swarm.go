@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/exoswarm/exoswarm/cmd/internal/computecommand"
 	"github.com/exoswarm/exoswarm/cmd/internal/connect"
 	"github.com/exoswarm/exoswarm/cmd/internal/watchcommand"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
@@ -135,7 +136,7 @@ they find twice in turn. So the list is usually empty while a CPU agent runs.`,
 	orphans.Flags().Bool("delete", false, "remove the listed swarms and logs")
 	all := []*cobra.Command{
 		create, list, swarmGetCommand(), tick, observe, query, swarmStateCommand(), swarmVoteCommand(),
-		swarmFuseCommand(), snap, trim, reset, remove, orphans,
+		swarmFuseCommand(), computecommand.New(onSwarm), snap, trim, reset, remove, orphans,
 	}
 	for _, c := range all {
 		connect.Flags(c.Flags())

@@ -34,6 +34,7 @@ func Parse(text string, sources ...Source) (*Program, error) {
 		return nil, err
 	}
 	b := &builder{p: New(), sources: map[string]Source{}, values: map[string]operand{}, roles: map[string]string{}}
+	b.what = "array"
 	for _, s := range sources {
 		b.sources[s.Name] = s
 	}
@@ -67,6 +68,7 @@ type builder struct {
 	// roles says for each name what it is used as: "table", "factor", or "" for several uses.
 	roles map[string]string
 	where *Value // condition of the statement
+	what  string // what a source is called in messages
 }
 
 // operand is a value, or a number that has no type yet.
@@ -251,7 +253,7 @@ func (b *builder) name(s *syntax) (operand, error) {
 	if !found {
 		names := slices.Sorted(maps.Keys(b.sources))
 		return operand{}, &SyntaxError{
-			s.at, fmt.Sprintf("there is no array %.60q: use one of %v", s.name, names), ErrType,
+			s.at, fmt.Sprintf("there is no %s %.60q: use one of %v", b.what, s.name, names), ErrType,
 		}
 	}
 	shape := Shape{Scalar: src.Scalar, Width: max(src.Width, 1)}

@@ -120,12 +120,11 @@ func (c *Compiled) load(t *plan.Part, fast bool) (spills bool, err error) {
 	if t.Source == "" {
 		return false, nil
 	}
-	digest := sha256.Sum256([]byte(t.Source))
-	name := "expr_" + hex.EncodeToString(digest[:8])
 	compile := c.dev.CompileExact
 	if fast {
 		compile = c.dev.Compile
 	}
+	name := named(t.Source)
 	t.Source = strings.ReplaceAll(t.Source, t.Name, name)
 	t.Name = name
 	k, err := compile(name, t.Source)
@@ -138,6 +137,18 @@ func (c *Compiled) load(t *plan.Part, fast bool) (spills bool, err error) {
 		spills = spilled > maxSpilled
 	}
 	return spills, nil
+}
+
+// named returns the name of a kernel with a text.
+func named(source string) string {
+	digest := sha256.Sum256([]byte(source))
+	return "expr_" + hex.EncodeToString(digest[:8])
+}
+
+// compileNamed compiles a text exactly, with the name that its digest gives it in place of another.
+func compileNamed(dev device.Device, name, source string) (device.Kernel, error) {
+	unique := named(source)
+	return dev.CompileExact(unique, strings.ReplaceAll(source, name, unique))
 }
 
 // Interpreted reports whether the cores of the host execute the program.

@@ -245,6 +245,9 @@ func (a *Agents) Cell() *cells.Addressed { return a.cell }
 // Layout returns the places of the variables in a page.
 func (a *Agents) Layout() kernels.Layout { return a.layout }
 
+// Device returns the device of the agents.
+func (a *Agents) Device() device.Device { return a.dev }
+
 // Memory returns the pages, which belong to the Agents.
 func (a *Agents) Memory() *pages.Memory { return a.memory }
 
@@ -258,6 +261,20 @@ func (a *Agents) paged(began time.Time, s pages.Set) time.Time {
 		return began
 	}
 	return a.track.End(timeline.Page, began, len(s.Pages)*a.layout.PageBytes)
+}
+
+// Settle waits until the device has done all work of the agents, which other streams may then follow.
+// An ErrDevice says that a part of the agents is between two steps.
+func (a *Agents) Settle(ctx context.Context) error {
+	if a.inconsistent != nil {
+		return a.inconsistent
+	}
+	if !a.pending {
+		return nil
+	}
+	err := fault.Mark(a.stream.Sync(ctx))
+	a.pending = err != nil
+	return err
 }
 
 // StageAll has every batch pass through memory of the device, as large batches do, and releases the

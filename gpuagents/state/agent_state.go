@@ -5,12 +5,14 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/gpuagents/agents"
+	"github.com/exoswarm/exoswarm/gpuagents/computation"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/gpuagents/staging"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
@@ -32,7 +34,8 @@ type agentState struct {
 	every    swarm.Checkpoint
 	splitter staging.Splitter
 
-	ranking *agents.Ranking // of the goroutine that adds to batches; nil before the first batch
+	computer *computation.Computer // nil before the first question that needs it
+	ranking  *agents.Ranking       // of the goroutine that adds to batches; nil before the first batch
 }
 
 // newAgentState allocates the agents of a shard. Their memory is not open: the caller opens it with
@@ -86,7 +89,7 @@ func (s *agentState) Reset(ctx context.Context) error { return s.agents.Reset(ct
 func (s *agentState) Restored(ctx context.Context) error { return s.agents.Recount(ctx) }
 
 // Close implements State. The memory of the agents is closed with them.
-func (s *agentState) Close() error { return s.agents.Close() }
+func (s *agentState) Close() error { return errors.Join(s.computer.Close(), s.agents.Close()) }
 
 // Apply implements State. It completes observations after the end of ctx, but neither ticks nor
 // fusions. So an interrupted tick leaves pages that the caller must discard, and an interrupted
@@ -103,6 +106,8 @@ func (s *agentState) Apply(ctx context.Context, e swarms.Entry) (Answer, error) 
 		return s.vote(context.WithoutCancel(ctx), e.Data)
 	case swarms.EntryFuse:
 		return s.fuse(ctx, e.Data)
+	case swarms.EntryCompute:
+		return s.compute(ctx, e.Data)
 	}
 	return Answer{}, unknownKind(e)
 }
@@ -178,7 +183,7 @@ func (s *agentState) tick(ctx context.Context, data []byte) (Answer, error) {
 		}
 	}
 	data, err = json.Marshal(done)
-	return Answer{Kind: swarms.EntryTicked, Data: data, Steps: int64(r.Stepped)}, err
+	return Answer{Kind: swarms.EntryTicked, Data: data, Steps: int64(r.Stepped), Ticked: &done}, err
 }
 
 // query answers the states of agents or groups, in the order of the question. It reads pages where

@@ -20,6 +20,8 @@ func (s *groupState) question(ctx context.Context, e swarms.Entry) (Answer, erro
 		return s.query(context.WithoutCancel(ctx), e.Data)
 	case swarms.EntryFuse:
 		return s.fuse(ctx, e.Data)
+	case swarms.EntryCompute:
+		return s.compute(ctx, e.Data)
 	case swarms.EntryVote:
 		return Answer{}, jobs.Errorf(
 			jobs.CodeInvalid,

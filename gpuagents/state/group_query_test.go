@@ -49,7 +49,12 @@ func someIDs(r *rand.Rand, all, most int) []uint32 {
 
 // groupQuestion is an entry that asks a swarm whose groups are addressed.
 func groupQuestion(r *rand.Rand, groups, agents int) swarms.Entry {
-	switch r.IntN(4) {
+	switch r.IntN(5) {
+	case 4:
+		return swarms.Entry{Kind: swarms.EntryCompute, Data: []byte([]string{
+			`{"v":1,"text":"sum(round); m = count(agent % 3 == 1)"}`,
+			`{"v":1,"text":"max(f32(round) * 0.5) by group where round > 1"}`,
+		}[r.IntN(2)])}
 	case 0:
 		return swarms.Entry{Kind: swarms.EntryQuery, Data: fmt.Appendf(nil, `{"v":1,"groups":%s}`,
 			idList(someIDs(r, groups, 60)))}

@@ -11,6 +11,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
+	"github.com/exoswarm/exoswarm/gpuagents/computation"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/gpuagents/staging"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
@@ -39,6 +40,8 @@ type groupState struct {
 	layoutTable device.Buffer
 	params      device.Buffer
 	weights     device.Buffer
+
+	computer *computation.Computer // nil before the first question that needs it
 
 	track    *timeline.Track   // of the stages of batches; nil: they are not kept
 	staging  [8]staging.Buffer // by the constants below
@@ -204,7 +207,7 @@ func (s *groupState) check(o *batch.Observations) error {
 
 // Close implements State. It also closes a state that newGroupState could not complete.
 func (s *groupState) Close() error {
-	var errs []error
+	errs := []error{s.computer.Close()}
 	if s.stream != nil {
 		errs = append(errs, s.stream.Close())
 	}

@@ -153,7 +153,7 @@ func randomEntry(t testing.TB, r *rand.Rand, p State) swarms.Entry {
 		}
 		return entry(swarms.EntryObserve, o)
 	}
-	switch n := int(s.agents.Len()); r.IntN(8) {
+	switch n := int(s.agents.Len()); r.IntN(9) {
 	case 0:
 		return swarms.Entry{Kind: swarms.EntryTick, Data: fmt.Appendf(nil, `{"v":1,"count":%d}`,
 			[]int{2, 3, agents.TickSteps + 1}[r.IntN(3)])}
@@ -177,6 +177,17 @@ func randomEntry(t testing.TB, r *rand.Rand, p State) swarms.Entry {
 			`{"v":1,"by":"all"}`, `{"v":1,"by":"vote"}`,
 			`{"v":1,"by":"group"}`, `{"v":1,"by":"group","nodes":3}`,
 		}[r.IntN(4)])}
+	case 6:
+		state := "potential"
+		if s.agents.Cell().Cell.Name == "gru" {
+			state = "hidden"
+		}
+		return swarms.Entry{Kind: swarms.EntryCompute, Data: fmt.Appendf(nil, []string{
+			`{"v":1,"text":"mean(%[1]s) by all where vote == 1; c = sum(abs(%[1]s)) by all"}`,
+			`{"v":1,"text":"sum(%[1]s * %[1]s) by vote"}`,
+			`{"v":1,"text":"sum(exp(%[1]s)) by group; n = count(vote < 2) by group"}`,
+			`{"v":1,"text":"max(%[1]s) by group where round > 3","first":7,"groups":9}`,
+		}[r.IntN(4)], state)}
 	default:
 		o := randomAgents(r, n, 1+r.IntN(300), s.agents.Cell().Features)
 		if r.IntN(3) == 0 {

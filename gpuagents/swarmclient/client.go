@@ -10,8 +10,8 @@
 //
 // The specification of a swarm says whether observations are for agents (addressed: agent) or for
 // groups. Observe, AgentStates, GroupStates, Tick and Vote are for the first kind, ObserveGroups,
-// AgentVariables and GroupVariables for the second. Fuse, Snapshot, Reset and Trim are for both. A
-// GPU agent refuses an entry that the swarm does not take, with an error that says why.
+// AgentVariables and GroupVariables for the second. Compute, Fuse, Snapshot, Reset and Trim are for
+// both. A GPU agent refuses an entry that the swarm does not take, with an error that says why.
 //
 // Agents have ids from 0 to N-1, and groups from 0 to N/agents_per_group-1. Agent i of group g has
 // the id g*agents_per_group+i. Votes and decisions are indices of the candidates in the

@@ -139,6 +139,7 @@ func TestLogEndIsTheLeaders(t *testing.T) {
 // server, and two writers on different servers that take turns are never fenced by what a replica
 // has not heard of.
 func TestLogOfThreeServers(t *testing.T) {
+	testlong.Only(t)
 	t.Parallel()
 	servers := cluster(t)
 	var conns []*natsq.Conn

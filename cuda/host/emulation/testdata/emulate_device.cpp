@@ -36,6 +36,16 @@ static inline unsigned __float_as_uint(float v) {
   memcpy(&u, &v, 4);
   return u;
 }
+static inline double __longlong_as_double(long long v) {
+  double d;
+  memcpy(&d, &v, 8);
+  return d;
+}
+static inline long long __double_as_longlong(double v) {
+  long long l;
+  memcpy(&l, &v, 8);
+  return l;
+}
 static inline float __fadd_rn(float a, float b) { return a + b; }
 static inline float __fsub_rn(float a, float b) { return a - b; }
 static inline float __fmul_rn(float a, float b) { return a * b; }
