@@ -106,7 +106,9 @@ func predictorBlock(b *Bound) []uint32 {
 	w[kernels.PredictorAlarm] = nats(b.values["alarm"])
 	w[kernels.PredictorSuspect] = nats(b.values["suspect"])
 	if rate := b.values["false_alarm_rate"]; rate > 0 {
-		alarm := kernels.RateNats - kernels.RateSlope*math.Log(rate*block)
+		l := math.Log(rate * block)
+		rare := max(0, kernels.RateBend-l)
+		alarm := kernels.RateNats - kernels.RateSlope*l + kernels.RateRare*rare*rare
 		w[kernels.PredictorAlarm] = math.Float32bits(float32(alarm))
 		w[kernels.PredictorSuspect] = math.Float32bits(float32(alarm * kernels.SuspectPart))
 	}
