@@ -479,6 +479,9 @@ func TestLive(t *testing.T) {
 		s.fires("ExoswarmWithoutGPU", "ExoswarmGPUAgentListens")
 		second.end()
 	})
+	followed := s.runbooks(map[string]string{
+		"AGENT": "gpu", "NAME": "gpu", "SWARM": "crowd", "JOB": s.deadLetter(),
+	})
 	s.phase("a process that is down", func() { s.fires("ExoswarmTargetDown") })
 	s.phase("objectives that are missed", func() {
 		s.late("ExoswarmJobsLateBurn")
@@ -496,6 +499,7 @@ func TestLive(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
+	s.phase("the commands of the runbooks", followed)
 	stop()
 	s.phase("no GPU agent", func() {
 		first.end()
