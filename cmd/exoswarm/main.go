@@ -23,6 +23,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cmd/internal/connect"
 	"github.com/exoswarm/exoswarm/cmd/internal/detectorcommand"
+	"github.com/exoswarm/exoswarm/cmd/internal/evalcommand"
 	"github.com/exoswarm/exoswarm/cmd/internal/gpucommand"
 	"github.com/exoswarm/exoswarm/cmd/internal/kernelprocess"
 	"github.com/exoswarm/exoswarm/cmd/internal/serveprocess"
@@ -41,7 +42,8 @@ func main() {
 func root() *cobra.Command {
 	cmd := command.Group("exoswarm", "Stateful neural agents for very many entities",
 		quickstartCommand(), serveprocess.Command(), serveprocess.UICommand(), runCommand(), detectCommand(),
-		detectorcommand.Command(jobLogs, recorded), speccommand.Command(), watchcommand.Status(),
+		detectorcommand.Command(jobLogs, recorded), speccommand.Command(), evalcommand.Command(),
+		watchcommand.Status(),
 		watchcommand.Top(), watchcommand.Doctor(), watchcommand.Debug(), swarmCommand(), snapshotCommand(),
 		natsCommand(),
 		submitCommand(), jobCommand(), queueCommand(), cronCommand(), tenantCommand(), dlqCommand(), objectCommand(),

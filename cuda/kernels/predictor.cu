@@ -22,6 +22,8 @@
 #define LEAST_BLOCKS 2
 #define RATE_NATS 1.0f
 #define RATE_SLOPE 0.45f
+#define RATE_BEND -4.87f
+#define RATE_RARE 0.184f
 #define SUSPECT_PART 0.75f
 #define MOST_RATE 0.32f
 
@@ -105,7 +107,8 @@ __device__ __forceinline__ void set_levels(Group &g, const State &state, const u
   if (seen == 0) *since = t;
   float step = quo(mul(__ll2float_rn(t - *since), 1e-9f), __ull2float_rn(seen > 1 ? seen : 1));
   float rate = max32(1e-30f, min32(MOST_RATE, mul(param(params, PREDICTOR_PER_SECOND), step)));
-  g.alarm = sub(RATE_NATS, mul(RATE_SLOPE, log32(rate)));
+  const float l = log32(rate), rare = max32(0.0f, sub(RATE_BEND, l));
+  g.alarm = add(sub(RATE_NATS, mul(RATE_SLOPE, l)), mul(RATE_RARE, mul(rare, rare)));
   g.suspect = mul(SUSPECT_PART, g.alarm);
 }
 

@@ -22,9 +22,9 @@ var predictor = &Cell{
 		{Name: "alarm", Default: 0.37, Min: 0.01, Max: 0.99, Doc: "score from which agents vote anomalous"},
 		{Name: "false_alarm_rate", Default: 0, Min: 0, Max: 0.005, Doc: "false alarms an observation that are " +
 			"accepted, of which alarm and suspect follow; 0: alarm and suspect count"},
-		{Name: "alarms_per_day", Default: 0, Min: 0, Max: 1e6, Doc: "false alarms a day that are accepted of a series, " +
-			"or of all entities; the timestamps tell how many observations a day has; 0: false_alarm_rate, or alarm and " +
-			"suspect count"},
+		{Name: "alarms_per_day", Default: 0, Min: 0, Max: 1e6, Doc: "false alarms a day that are accepted of a " +
+			"series, or of all entities; the timestamps tell how many observations a day has; 0: false_alarm_rate, " +
+			"or alarm and suspect count"},
 		{Name: "entities", Default: 1, Min: 1, Max: 1 << 40, Doc: "number of series that share alarms_per_day"},
 		{Name: "suspect", Default: 0.31, Min: 0.01, Max: 0.99, Doc: "score from which agents vote suspicious"},
 		{Name: "hold_off", Default: 300, Min: 1, Max: 1e6, Doc: "observations in which the level that a further " +
@@ -106,7 +106,9 @@ func predictorBlock(b *Bound) []uint32 {
 	w[kernels.PredictorAlarm] = nats(b.values["alarm"])
 	w[kernels.PredictorSuspect] = nats(b.values["suspect"])
 	if rate := b.values["false_alarm_rate"]; rate > 0 {
-		alarm := kernels.RateNats - kernels.RateSlope*math.Log(rate*block)
+		l := math.Log(rate * block)
+		rare := max(0, kernels.RateBend-l)
+		alarm := kernels.RateNats - kernels.RateSlope*l + kernels.RateRare*rare*rare
 		w[kernels.PredictorAlarm] = math.Float32bits(float32(alarm))
 		w[kernels.PredictorSuspect] = math.Float32bits(float32(alarm * kernels.SuspectPart))
 	}

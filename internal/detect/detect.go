@@ -26,6 +26,7 @@ import (
 	"github.com/exoswarm/exoswarm/internal/specfile"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
+	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 	"github.com/exoswarm/exoswarm/jobs/swarms/statelog"
 )
@@ -109,16 +110,11 @@ func Run(ctx context.Context, o Options) (err error) {
 		return err
 	}
 	base := context.WithoutCancel(ctx)
-	cluster, err := localcluster.Start(base, localcluster.Options{DataDir: o.DataDir, Keep: true, Log: o.Log})
+	conn, client, end, err := start(base, o.DataDir, o.Log)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, cluster.Close()) }()
-	conn := cluster.Conn()
-	client, err := swarmclient.New(swarmclient.Options{Swarms: conn.Swarms})
-	if err != nil {
-		return err
-	}
+	defer func() { err = errors.Join(err, end()) }()
 	if err := d.openSwarm(base, client, func(s swarms.Swarm) swarms.Log {
 		return conn.Swarms.Log(s.Key(), 0, swarms.In)
 	}); err != nil {
@@ -159,6 +155,21 @@ func Run(ctx context.Context, o Options) (err error) {
 		d.rejects = json.NewEncoder(f)
 	}
 	return d.run(ctx, base)
+}
+
+// start starts the cluster of a folder. The caller calls end.
+func start(ctx context.Context, dataDir string, log *slog.Logger) (
+	conn *natsq.Conn, client *swarmclient.Client, end func() error, err error,
+) {
+	cluster, err := localcluster.Start(ctx, localcluster.Options{DataDir: dataDir, Keep: true, Log: log})
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	conn = cluster.Conn()
+	if client, err = swarmclient.New(swarmclient.Options{Swarms: conn.Swarms}); err != nil {
+		return nil, nil, nil, errors.Join(err, cluster.Close())
+	}
+	return conn, client, cluster.Close, nil
 }
 
 // readSpec reads the specification, and makes it one of a swarm that lasts.

@@ -253,7 +253,9 @@ func (g *predictorGroup) levels(perSecond float32, seen uint64, t int64) {
 	}
 	step := float32(float32(t-int64(*g.since))*1e-9) / float32(max(seen, 1))
 	rate := fmath.Max(1e-30, fmath.Min(kernels.MostRate, float32(perSecond*step)))
-	g.alarm = kernels.RateNats - float32(kernels.RateSlope*fmath.Log(rate))
+	l := fmath.Log(rate)
+	rare := fmath.Max(0, kernels.RateBend-l)
+	g.alarm = kernels.RateNats - float32(kernels.RateSlope*l) + float32(kernels.RateRare*float32(rare*rare))
 	g.suspect = float32(kernels.SuspectPart * g.alarm)
 }
 

@@ -146,7 +146,10 @@ func (g *slowGroup) observe(t int64, x []float32) (score float32, decision uint3
 			g.since = t
 		}
 		step := times(float32(t-g.since), 1e-9) / float32(max(g.seen, 1))
-		alarm = 1 - times(0.45, fmath.Log(max(1e-30, min(0.32, times(perSecond, step)))))
+		l := fmath.Log(max(1e-30, min(0.32, times(perSecond, step))))
+		alarm = 1 - times(0.45, l)
+		rare := max(0, -4.87-l)
+		alarm += times(0.184, times(rare, rare))
 		suspect = times(0.75, alarm)
 	}
 
@@ -349,7 +352,7 @@ func TestPredictorEqualsSlowTwin(t *testing.T) {
 		}
 		perDay := 0.0
 		if trial%3 == 1 {
-			perDay = 1 + 50*rng.Float64()
+			perDay = math.Exp(8*rng.Float64() - 4)
 		}
 		b := bind(t, "predictor", map[string]float64{
 			"alarms_per_day": perDay,

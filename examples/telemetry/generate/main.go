@@ -4,9 +4,9 @@
 //
 //	go run ./examples/telemetry/generate --out examples/telemetry --seed 1
 //
-// A person sees each incident in a chart of its series. Some are hard for a method that knows no time
-// of day: values that are usual at other hours. Incidents that a chart hides, such as a slow drift, are
-// in the series of internal/labelled.
+// The incidents were chosen for being visible in a chart, or for being known to whoever runs such a
+// service, before any swarm had seen the data. Some are hard for a method that knows no time of
+// day: values that are usual at other hours.
 package main
 
 import (

@@ -75,6 +75,11 @@ var all = []series{
 		},
 		incidents: []incident{
 			{"a query without its index", 6, 10 * hours, 150 * minute, func(m moment) float64 { return 3 * m.usual }},
+			// Hard: no row stands out from the one before.
+			{
+				"it gets slower for a day until a restart", 11, 6 * hours, 26 * hours,
+				func(m moment) float64 { return m.usual * (1 + 1.2*m.x) },
+			},
 		},
 	},
 	{
@@ -125,6 +130,8 @@ var all = []series{
 				"the consumer stops", 8, 15*hours + 10*minute, 4 * hours,
 				func(m moment) float64 { return m.usual + 1500*rise(m.x, 0.75) },
 			},
+			// Hard: what is missing leaves values that are usual between batches.
+			{"no batch comes", 12, 9 * hours, 4 * hours, func(m moment) float64 { return 6 * m.r.ExpFloat64() }},
 		},
 	},
 }

@@ -49,8 +49,8 @@ func newRequests() *requests {
 			Buckets: prometheus.ExponentialBuckets(0.00025, 4, 9), // to 16 s
 		}, []string{"op"}),
 		failures: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "exoswarm_nats_request_failures_total", Help: "Tries of requests to the NATS server that failed, by " +
-				"operation and reason. Most are tried again. full: the server stores nothing more.",
+			Name: "exoswarm_nats_request_failures_total", Help: "Tries of requests to the NATS server that failed, " +
+				"by operation and reason. Most are tried again. full: the server stores nothing more.",
 		}, []string{"op", "reason"}),
 	}
 	for _, op := range []Op{OpPublish, OpFetch, OpGet, OpBucket, OpAPI} {
