@@ -94,8 +94,8 @@ const absent = `
 - Bytes over PCIe as the device counts them: the counters of NVML have 32 bits, so a busy link wraps them ten times a
   second. ` + "`exoswarm_device_copied_bytes_total`" + ` has the copies of the process.
 - Seconds of a kernel by its name: an event around each launch would cost more than short kernels do.
-  ` + "`exoswarm_swarm_stage_seconds_total`" + ` has the stage kernel by cell, and ` +
-	"`exoswarm_device_busy_ratio`" + ` what the driver measures.
+  ` + "`exoswarm_swarm_stage_seconds_total`" + ` has the stage kernel by cell, and
+  ` + "`exoswarm_device_busy_ratio`" + ` what the driver measures.
 - Sources of stream jobs as a label: their number is not bounded. Rows are counted by outcome.
 - The age of the newest row of a stream by its own timestamp: files have old rows by intent.
   ` + "`exoswarm_stream_decision_latency_seconds`" + ` has the time since a row was read.
