@@ -3,7 +3,7 @@ GOLANGCI = go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 CUDA_STUBS ?= /usr/lib/x86_64-linux-gnu/stubs
 
-.PHONY: all build test test-long lint cuda sanitize bench fuzz crash damage mutate nab quality chaos recover recover-cluster recover-race lifecycle many soak watching test-slice entities metrics-cost images recover-detectors clean
+.PHONY: all build test test-long lint cuda sanitize bench fuzz crash damage mutate nab quality quiet chaos recover recover-cluster recover-race lifecycle many soak watching test-slice entities metrics-cost images recover-detectors clean
 
 all: lint build test
 
@@ -62,6 +62,9 @@ nab: ## scores on the labelled streams beside the repository (../shared/nab), le
 
 quality: ## every figure of docs/quality.md: 15 minutes on two cores at most; the labelled streams are beside the repository (../shared/nab)
 	go run ./internal/quality/report --doc docs/quality.md --charts docs/charts
+
+quiet: ## false alarms on 10,000 quiet generated series of a month are within 1.5 times the rates asked for; 20 minutes on two cores
+	go test ./internal/quality/celldetector -run '^TestAlarmsPerDay$$' -v -count=1 -timeout 2h -args -rate.series=10000
 
 chaos: ## fault runs of the queue at length, about two hours: ten faults of each kind with each of five seeds; as root with power cuts and partitions
 	for seed in 1 2 3 4 5; do \

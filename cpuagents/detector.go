@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
@@ -116,6 +117,16 @@ type DetectorProgress struct {
 	// document to the decisions of its rows.
 	LatencyP50 float64 `json:"latency_p50_ms"`
 	LatencyP99 float64 `json:"latency_p99_ms"`
+	// Rate is the number of rows per second since the report before. Pending rows have no decision
+	// yet.
+	Rate    float64 `json:"rows_per_s,omitempty"`
+	Pending uint64  `json:"pending,omitempty"`
+	// LastDecision is when the sinks took the last decision.
+	LastDecision time.Time `json:"last_decision,omitzero"`
+	// Unreachable has the source that cannot be read now, with the error; empty if there is none.
+	// LastReject is the place and the reason of the last rejected row.
+	Unreachable string `json:"unreachable,omitempty"`
+	LastReject  string `json:"last_reject,omitempty"`
 	// Waiting says what the detector waits for; empty if it works.
 	Waiting string `json:"waiting,omitempty"`
 }
@@ -138,10 +149,14 @@ type detection struct {
 	evict   *eviction // nil if entities keep their groups
 	looked  time.Time // for a later attempt
 
-	now      DetectorProgress
-	hist     *hdrhistogram.Histogram // microseconds
-	counted  uint64                  // the last entry that is counted
-	answered *statelog.Answered      // the entries whose decisions the sinks have taken; guards itself
+	rejected string // place and reason of the last rejected row
+
+	now     DetectorProgress
+	hist    *hdrhistogram.Histogram // microseconds
+	counted uint64                  // the last entry that is counted
+
+	rowsReported uint64             // at the last report
+	answered     *statelog.Answered // the entries whose decisions the sinks have taken; guards itself
 }
 
 // HandleDetector is the jobs.Handler for KindDetector. It returns a *DetectorProgress when the job
@@ -153,7 +168,7 @@ func (s *Streamer) HandleDetector(ctx context.Context, job jobs.Job, progress fu
 	}
 	s = s.of(job)
 	d := &detection{
-		stream: &stream{Streamer: s, id: job.ID, progress: progress},
+		stream: &stream{Streamer: s, id: job.ID, progress: progress, resumes: true},
 		hist:   hdrhistogram.New(1, int64(time.Hour/time.Microsecond), 3),
 		log:    newJobLogger(jobs.Logger(ctx)),
 	}
@@ -373,13 +388,18 @@ func (d *detection) awaitLast(work context.Context) error {
 	return nil
 }
 
-// settle stores what the sinks hold and all positions, when the detector finishes. The next job
+// settle stores what the sinks hold and all positions, when the detector finishes. The sinks end at
+// the same time, so that several destinations that are away take as long as one. The next job
 // then sends nothing again, and a sink of files has all decisions in complete files.
 func (d *detection) settle(ctx context.Context) error {
-	for _, t := range d.sinks {
-		if err := t.End(ctx); err != nil {
-			return err
-		}
+	ends := make([]error, len(d.sinks))
+	var ending sync.WaitGroup
+	for i, t := range d.sinks {
+		ending.Go(func() { ends[i] = t.End(ctx) })
+	}
+	ending.Wait()
+	if err := errors.Join(ends...); err != nil {
+		return err
 	}
 	return d.state.noteCollected(ctx, d.position())
 }
@@ -389,8 +409,12 @@ func (d *detection) report(now bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if at := time.Now(); now || at.Sub(d.reported) > time.Second {
-		d.reported = at
 		p := &d.now
+		if since := at.Sub(d.reported); !d.reported.IsZero() && since > time.Second {
+			p.Rate = float64(p.Rows-d.rowsReported) / since.Seconds()
+		}
+		d.reported, d.rowsReported = at, p.Rows
+		p.Pending = p.Rows - min(p.Rows, p.Decisions+p.Sum())
 		if d.entities != nil {
 			p.Entities = d.entities.len()
 		}

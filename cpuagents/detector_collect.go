@@ -199,9 +199,11 @@ func (d *detection) known(got *batch.Decisions) error {
 // tally counts the decisions of an entry, unless an earlier attempt has counted them. The latency
 // is that of this attempt, so it includes the time without one.
 func (d *detection) tally(seq uint64, got *batch.Decisions) {
-	now := time.Now().UnixNano()
+	at := time.Now()
+	now := at.UnixNano()
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.now.LastDecision = at.UTC()
 	for i := range got.Len() {
 		took := now - got.Read[i]
 		_ = d.hist.RecordValue(min(max(took/1000, 1), d.hist.HighestTrackableValue()))

@@ -230,6 +230,7 @@ func (d *detection) reject(r *rows.Reject) {
 	case rows.CauseEntities:
 		d.next.Keyless.BeyondEntities++
 	}
+	d.rejected = r.Series + ": " + r.Place() + ": " + r.Reason
 	d.log.sometimes("a row is rejected", "source", r.Series, "place", r.Place(), "reason", r.Reason)
 }
 
@@ -304,8 +305,12 @@ func (d *detection) trimJournals(ctx context.Context) error {
 // of the last mark.
 func (d *detection) count() {
 	var failures uint64
-	for _, r := range d.readers {
+	unreachable := ""
+	for i, r := range d.readers {
 		failures += r.Failures()
+		if err := r.Failure(); err != nil && unreachable == "" {
+			unreachable = "source " + d.spec.Sources[i].Name + ": " + err.Error()
+		}
 	}
 	d.mu.Lock()
 	d.now.Rows, d.now.Rejected, d.now.Keyless = d.next.Rows, d.next.Rejected, d.next.Keyless
@@ -313,7 +318,7 @@ func (d *detection) count() {
 	if d.evict != nil {
 		d.now.Entities = d.evict.roster.Len()
 	}
-	d.now.SourceFailures = failures
+	d.now.SourceFailures, d.now.Unreachable, d.now.LastReject = failures, unreachable, d.rejected
 	d.mu.Unlock()
 	d.report(false)
 }

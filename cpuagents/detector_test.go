@@ -299,7 +299,10 @@ func TestDetectorBadRows(t *testing.T) {
 		Keyless: cpuagents.Keyless{WithoutKey: 3, BeyondEntities: 1},
 	}
 	got := *d.result
-	got.LatencyP50, got.LatencyP99 = 0, 0
+	if got.LastDecision.IsZero() || !strings.HasPrefix(got.LastReject, "p: row ") {
+		t.Errorf("the last decision is of %v, and the last reject is %q", got.LastDecision, got.LastReject)
+	}
+	got.LatencyP50, got.LatencyP99, got.Rate, got.LastDecision, got.LastReject = 0, 0, 0, time.Time{}, ""
 	if got != want {
 		t.Errorf("the result is %+v, want %+v", got, want)
 	}
@@ -330,7 +333,9 @@ func TestDetectorDeadDestination(t *testing.T) {
 	job := detectorJob(t, "alerts", 40, []source.Series{{
 		Name: "p", URI: "push:alerts", Push: &source.PushSpec{BatchSeconds: 0.005},
 	}}, func(s *cpuagents.DetectorSpec) {
-		s.Sinks = append(s.Sinks, sink.Spec{URI: "alertmanager:http://" + address, Backoff: 0.01})
+		for range 3 {
+			s.Sinks = append(s.Sinks, sink.Spec{URI: "alertmanager:http://" + address, Backoff: 0.01})
+		}
 	})
 	d := c.detect(t, job)
 	all := detectorRows(4000)
@@ -338,7 +343,11 @@ func TestDetectorDeadDestination(t *testing.T) {
 		c.pushLines(t, "alerts", part...)
 	}
 	c.awaitDecisions(t, "alerts", len(all))
+	begun := time.Now()
 	d.end(t, jobs.ErrFinish)
+	if took := time.Since(begun); took > 2*time.Second {
+		t.Errorf("it pauses in %v, want at most 2 s", took)
+	}
 	if p := d.result; p.Decisions != uint64(len(all)) || p.Anomalies == 0 {
 		t.Fatalf("the result is %+v", p)
 	}

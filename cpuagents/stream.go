@@ -32,6 +32,7 @@ type stream struct {
 	in, out  swarms.Log
 	progress func(any)
 	remove   []func(context.Context) error // removes what its sources keep on the queue beside its logs
+	resumes  bool                          // a later job sends what the sinks hold at the end of this one
 
 	mu       sync.Mutex
 	summary  []SeriesSummary // feed and collect write different fields

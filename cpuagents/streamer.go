@@ -339,7 +339,7 @@ func (s *stream) openSinks(job string, spec StreamSpec) (sinks []sink.Sink, err 
 		sinks = append(sinks, hook)
 	}
 	resources := s.sinkResources()
-	resources.Name = spec.Name
+	resources.Name, resources.Resumes = spec.Name, s.resumes
 	for i, one := range spec.Sinks {
 		t, err := resources.New(job, i, one, s.layout())
 		if err != nil {

@@ -42,6 +42,7 @@ type Agent struct {
 	violations violations
 	freed      freed
 	refusals   atomic.Uint64 // calls of refuse
+	losses     atomic.Uint64 // leases that were lost
 
 	mu          sync.Mutex
 	queued      *sync.Cond              // tells that queue has an element, or that the agent ends
@@ -87,7 +88,7 @@ func Start(o Options) (*Agent, error) {
 	})
 	unfollow := a.metrics.agents.follow(counted{
 		assignments: func() map[string]int { return countAssignments(a) },
-		stages:      a.spans.Totals, refusals: a.refusals.Load,
+		stages:      a.spans.Totals, refusals: a.refusals.Load, losses: a.losses.Load,
 	})
 	a.running.Go(func() { a.keepSession(ctx) })
 	a.running.Go(func() { a.watch(ctx) })

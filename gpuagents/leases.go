@@ -112,6 +112,7 @@ func (a *Agent) dropLostLeases() {
 	defer a.mu.Unlock()
 	for _, p := range a.assignments {
 		if p.state == stateParked && p.lostLease() {
+			a.losses.Add(1)
 			a.wakes.Remove(p.key())
 			a.forget(p)
 			p.lease = nil

@@ -55,19 +55,21 @@ func (m *Metrics) parts() Metrics {
 // agentMetrics collects the assignments of agents and the time of the stages of their batches. It
 // asks the agents at each scrape. A nil agentMetrics follows nothing.
 type agentMetrics struct {
-	assignments, stages, refusals *prometheus.Desc
+	assignments, stages, refusals, losses *prometheus.Desc
 
 	mu    sync.Mutex
 	all   map[*counted]bool
-	ended []time.Duration // of the stages of agents that have ended
-	left  uint64          // refusals of agents that have ended
+	ended map[string][]time.Duration // of the stages of agents that have ended, by cell
+	left  uint64                     // refusals of agents that have ended
+	lost  uint64                     // leases that agents that have ended had lost
 }
 
 // counted is what the metrics ask of an agent. The functions may be called from any goroutine.
 type counted struct {
-	assignments func() map[string]int  // number of shards by state, every state
-	stages      func() []time.Duration // in the order of timeline.Stages
+	assignments func() map[string]int             // number of shards by state, every state
+	stages      func() map[string][]time.Duration // by cell, in the order of timeline.Stages
 	refusals    func() uint64
+	losses      func() uint64
 }
 
 // newAgentMetrics returns metrics without agents. Start adds an agent with follow.
@@ -84,10 +86,12 @@ func newAgentMetrics() *agentMetrics {
 			"state",
 		),
 		stages: desc("swarm_stage_seconds_total", "Time of the batches of all shards in a stage of the pipeline. "+
-			"Stages of several shards, and of the batches of one shard, overlap.", "stage"),
+			"Stages of several shards, and of the batches of one shard, overlap.", "cell", "stage"),
 		refusals: desc("gpuagent_refusals_total", "Times that the agent left a shard to other agents because it has "+
 			"as many as it may."),
-		all: map[*counted]bool{}, ended: make([]time.Duration, len(timeline.Stages())),
+		losses: desc("swarm_leases_lost_total", "Leases of shards that the agent lost while it had them: another "+
+			"agent serves the shard then."),
+		all: map[*counted]bool{}, ended: map[string][]time.Duration{},
 	}
 }
 
@@ -103,10 +107,9 @@ func (m *agentMetrics) follow(a counted) (ended func()) {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		delete(m.all, &a)
-		for i, d := range a.stages() {
-			m.ended[i] += d
-		}
+		addStages(m.ended, a.stages())
 		m.left += a.refusals()
+		m.lost += a.losses()
 	}
 }
 
@@ -115,28 +118,45 @@ func (m *agentMetrics) Describe(out chan<- *prometheus.Desc) {
 	out <- m.assignments
 	out <- m.stages
 	out <- m.refusals
+	out <- m.losses
 }
 
 // Collect implements prometheus.Collector.
 func (m *agentMetrics) Collect(out chan<- prometheus.Metric) {
 	m.mu.Lock()
-	all, took, refusals := maps.Clone(m.all), append([]time.Duration(nil), m.ended...), m.left
+	all, refusals, losses := maps.Clone(m.all), m.left, m.lost
+	took := map[string][]time.Duration{}
+	addStages(took, m.ended)
 	m.mu.Unlock()
 	states := map[string]int{}
 	for a := range all {
 		for name, n := range a.assignments() {
 			states[name] += n
 		}
-		for i, d := range a.stages() {
-			took[i] += d
-		}
+		addStages(took, a.stages())
 		refusals += a.refusals()
+		losses += a.losses()
 	}
 	for name, n := range states {
 		out <- prometheus.MustNewConstMetric(m.assignments, prometheus.GaugeValue, float64(n), name)
 	}
-	for i, name := range timeline.Stages() {
-		out <- prometheus.MustNewConstMetric(m.stages, prometheus.CounterValue, took[i].Seconds(), name)
+	for cell, took := range took {
+		for i, name := range timeline.Stages() {
+			out <- prometheus.MustNewConstMetric(m.stages, prometheus.CounterValue, took[i].Seconds(), cell, name)
+		}
 	}
 	out <- prometheus.MustNewConstMetric(m.refusals, prometheus.CounterValue, float64(refusals))
+	out <- prometheus.MustNewConstMetric(m.losses, prometheus.CounterValue, float64(losses))
+}
+
+// addStages adds the time of the stages of cells to sums.
+func addStages(sums, more map[string][]time.Duration) {
+	for cell, took := range more {
+		if sums[cell] == nil {
+			sums[cell] = make([]time.Duration, len(took))
+		}
+		for i, d := range took {
+			sums[cell][i] += d
+		}
+	}
 }

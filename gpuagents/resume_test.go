@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/exoswarm/exoswarm/gpuagents"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/gpuagents/shard"
@@ -513,11 +515,34 @@ func (l robbedLease) Lost() <-chan struct{} { return l.lost }
 func TestStolenLease(t *testing.T) {
 	s := newStage(t)
 	q := robbed{s.queue, make(chan struct{})}
-	a := s.agent(t, gpuagents.Options{Queue: q})
+	registry := prometheus.NewRegistry()
+	counts, err := gpuagents.NewMetrics(registry)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lost := func() float64 {
+		all, err := registry.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range all {
+			if f.GetName() == "exoswarm_swarm_leases_lost_total" {
+				return f.GetMetric()[0].GetCounter().GetValue()
+			}
+		}
+		return -1
+	}
+	a := s.agent(t, gpuagents.Options{Queue: q, Metrics: counts})
 	s.tell(s.record(t, "x", 1, ""))
 	s.observe(t, "x", 0)
+	if n := lost(); n != 0 {
+		t.Errorf("%v leases were lost before the first was taken", n)
+	}
 	close(q.taken)
 	s.logged(t, "shard lost to another agent")
+	if n := lost(); n != 1 {
+		t.Errorf("%v leases were lost, want 1", n)
+	}
 	s.observe(t, "x", 1)
 	if n := a.Shards(); n != 1 {
 		t.Errorf("%d shards are served, want 1", n)

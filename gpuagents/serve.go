@@ -52,6 +52,7 @@ func (a *Agent) serve(ctx context.Context, p *assignment, from *shard.Rest, open
 		}
 		wait = p.logMissing
 	case errors.Is(err, jobs.ErrFenced):
+		a.losses.Add(1)
 		p.log.Warn("shard lost to another agent", "error", err)
 	case errors.Is(err, shard.ErrMoved), errors.Is(err, pool.ErrEmergency):
 		p.log.Info("shard goes elsewhere", "level", a.Level().String())

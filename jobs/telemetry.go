@@ -12,6 +12,8 @@ type Telemetry struct {
 	Samples []Sample `json:"samples"`
 	// Omitted is how many samples did not fit into the message.
 	Omitted int `json:"omitted,omitempty"`
+	// Twins is how many other processes answered under the same name. The one that asks counts them.
+	Twins int `json:"twins,omitempty"`
 }
 
 // Sample is a value of a metric: a counter, a gauge, or NAME_sum and NAME_count of a histogram.

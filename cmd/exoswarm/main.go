@@ -23,9 +23,11 @@ import (
 
 	"github.com/exoswarm/exoswarm/cmd/internal/connect"
 	"github.com/exoswarm/exoswarm/cmd/internal/detectorcommand"
+	"github.com/exoswarm/exoswarm/cmd/internal/evalcommand"
 	"github.com/exoswarm/exoswarm/cmd/internal/gpucommand"
 	"github.com/exoswarm/exoswarm/cmd/internal/kernelprocess"
 	"github.com/exoswarm/exoswarm/cmd/internal/serveprocess"
+	"github.com/exoswarm/exoswarm/cmd/internal/speccommand"
 	"github.com/exoswarm/exoswarm/cmd/internal/watchcommand"
 	"github.com/exoswarm/exoswarm/internal/command"
 )
@@ -40,7 +42,7 @@ func main() {
 func root() *cobra.Command {
 	cmd := command.Group("exoswarm", "Stateful neural agents for very many entities",
 		quickstartCommand(), serveprocess.Command(), serveprocess.UICommand(), runCommand(), detectCommand(),
-		detectorcommand.Command(jobLogs, recorded),
+		detectorcommand.Command(jobLogs, recorded), speccommand.Command(), evalcommand.Command(),
 		watchcommand.Status(),
 		watchcommand.Top(), watchcommand.Doctor(), watchcommand.Debug(), swarmCommand(), snapshotCommand(),
 		natsCommand(),

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -453,9 +454,19 @@ func TestQuickstart(t *testing.T) {
 		if n := len(readDecisions(t, filepath.Join(dir, "decisions.ndjson"))); n != 24192 {
 			t.Errorf("%d decisions", n)
 		}
-		outcome := regexp.MustCompile(`\d+ of 12 labelled incidents found, \d+ alarms? outside`).FindString(stdout)
-		if outcome == "" || !strings.Contains(readme, outcome) {
-			t.Errorf("README.md does not say %q", outcome)
+		outcome := regexp.MustCompile(`(\d+) of (\d+) labelled incidents found, (\d+) alarms? outside`).
+			FindStringSubmatch(stdout)
+		if outcome == nil || !strings.Contains(readme, outcome[0]) {
+			t.Fatalf("README.md does not say %q", outcome)
+		}
+		found, _ := strconv.Atoi(outcome[1])
+		all, _ := strconv.Atoi(outcome[2])
+		if outside, _ := strconv.Atoi(outcome[3]); 5*found < 4*all || 5*outside > 2*all {
+			t.Errorf("%s, want four out of five found, and two alarms outside for five incidents at most", outcome[0])
+		}
+		if page, err := os.ReadFile(filepath.Join(dir, "report.html")); err != nil ||
+			strings.Count(string(page), "the server is down") == 0 {
+			t.Errorf("the report does not name the labelled incidents: %v", err)
 		}
 		if out, err := os.ReadFile(filepath.Join(dir, "decisions.ndjson")); err != nil ||
 			!strings.Contains(string(out), shown[1]+shown[2]+"\n") {

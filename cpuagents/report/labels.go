@@ -29,6 +29,9 @@ func (l *Label) holds(series string, at int64) bool {
 	return (l.Series == "" || l.Series == series) && l.begin <= at && at <= l.end
 }
 
+// Interval returns the begin and the end of the label in unix nanoseconds; both belong to it.
+func (l *Label) Interval() (begin, end int64) { return l.begin, l.end }
+
 // ParseLabels reads a JSON list of labels. Times have the forms of the timestamps of rows; UTC
 // where they name no zone. An error says the line and the number of the label.
 func ParseLabels(data []byte) ([]Label, error) {

@@ -31,6 +31,8 @@ const (
 	longestRetry = 30 * time.Second
 	// endPatience bounds the wait of End for the messages that are queued.
 	endPatience = 10 * time.Second
+	// resumedPatience is endPatience with Resources.Resumes.
+	resumedPatience = time.Second
 	// noteDelay is the time between two notes of a position, where a repeated message does no harm.
 	noteDelay = time.Second
 )
@@ -207,7 +209,11 @@ func (n *notifier) Held() uint64 {
 // End implements Sink. It waits a while for the messages that wait, once for a destination that is
 // away. Held reports what is left, so that the next job of a detector sends it.
 func (n *notifier) End(ctx context.Context) error {
-	patience := time.NewTimer(endPatience)
+	after := endPatience
+	if n.resources.Resumes {
+		after = resumedPatience
+	}
+	patience := time.NewTimer(after)
 	defer patience.Stop()
 	for {
 		n.mu.Lock()

@@ -104,8 +104,10 @@ type Resources struct {
 	// AllowStream returns an error if the job may not publish to a JetStream stream.
 	AllowStream func(stream string) error
 	// Name is that of the swarm, for alerts and series.
-	Name   string
-	Logger *slog.Logger // nil for none
+	Name string
+	// Resumes says that a later job sends what sinks hold at the end, so End waits for less.
+	Resumes bool
+	Logger  *slog.Logger // nil for none
 	// Dropped counts decisions or messages that a sink of a kind has dropped; nil for nothing.
 	Dropped func(kind, reason string, n int)
 }

@@ -3,7 +3,6 @@ package source
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -53,24 +52,20 @@ const partitionsEvery = time.Minute
 
 // kafkaState is the state of a topic in a position.
 type kafkaState struct {
-	Next  map[int32]int64 `json:"next"` // the next offset of each partition
-	Count uint64          `json:"count,omitempty"`
-	Until time.Time       `json:"until,omitzero"`
+	Next map[int32]int64 `json:"next"` // the next offset of each partition
+	progress
 }
 
 // kafkaFetcher collects the records of a topic into documents.
 type kafkaFetcher struct {
-	first        time.Time // when the first message of the last document came
-	where, topic string
-	format       rows.Format
-	spec         KafkaSpec
-	endless      bool
-	client       *kafka.Client
+	collector
+	spec    KafkaSpec
+	endless bool
+	client  *kafka.Client
 
 	ready  []kafka.Record  // that follow the position
 	behind map[int32]int64 // the offsets behind them
 	looked time.Time       // for new partitions; zero before the first document and after a failure
-	until  time.Time       // of this attempt, when no document holds it
 }
 
 // newKafkaFetcher returns the fetcher of kafka://HOST:PORT/TOPIC. It makes no connection yet. The
@@ -90,16 +85,13 @@ func newKafkaFetcher(uri string, format rows.Format, spec *KafkaSpec, s Resource
 	if spec == nil {
 		spec = &KafkaSpec{}
 	}
-	f := &kafkaFetcher{
-		where: uri, topic: topic, format: cmp.Or(format, "ndjson"), spec: *spec, endless: s.Endless,
-	}
-	bounds, err := (&subjectFetcher{where: uri, spec: SubjectSpec{
+	c, err := newCollector(uri, format, "messages", SubjectSpec{
 		Messages: spec.Messages, For: spec.For, BatchMessages: spec.BatchMessages, BatchSeconds: spec.BatchSeconds,
-	}}).checked("messages", s.Endless)
+	}, s.Endless)
 	if err != nil {
 		return nil, err
 	}
-	f.spec.BatchMessages, f.spec.BatchSeconds = bounds.spec.BatchMessages, bounds.spec.BatchSeconds
+	f := &kafkaFetcher{collector: c, spec: *spec, endless: s.Endless}
 	guard := s.Egress
 	if guard == nil {
 		guard = &egress.Guard{}
@@ -158,9 +150,6 @@ func (f *kafkaFetcher) close() error {
 	return nil
 }
 
-// arrived implements arriver.
-func (f *kafkaFetcher) arrived() time.Time { return f.first }
-
 // reopen implements reopener.
 func (f *kafkaFetcher) reopen() {
 	f.client.Close()
@@ -176,43 +165,22 @@ func (f *kafkaFetcher) fetch(ctx context.Context, at position, _ string, doc *os
 		}
 	}()
 	var st kafkaState
-	if at.State != nil {
-		if err := json.Unmarshal(at.State, &st); err != nil {
-			return position{}, fmt.Errorf("position of %s: %w", f.where, err)
-		}
-	}
-	if f.spec.For > 0 && st.Until.IsZero() {
-		if f.until.IsZero() {
-			f.until = time.Now().Add(time.Duration(f.spec.For * float64(time.Second))).UTC()
-		}
-		st.Until = f.until
+	if err := f.restore(at, &st, &st.progress); err != nil {
+		return position{}, err
 	}
 	if len(f.ready) == 0 && time.Since(f.looked) > partitionsEvery {
 		if err := f.partitions(ctx, &st); err != nil {
 			return position{}, f.class(err)
 		}
 		if at.State == nil {
-			return f.position(st, "", nil)
+			return f.position(st, st.progress, "", nil)
 		}
 	}
-	gaps, err := f.collect(ctx, &st, files.ScratchWriter(doc))
+	gaps, err := f.records(ctx, &st, files.ScratchWriter(doc))
 	if err != nil {
 		return position{}, f.class(err)
 	}
-	return f.position(st, f.format, gaps)
-}
-
-// position returns the position with a state.
-func (f *kafkaFetcher) position(st kafkaState, format rows.Format, gaps []skipped) (position, error) {
-	state, err := json.Marshal(st)
-	if err != nil {
-		return position{}, fmt.Errorf("position of %s: %w", f.where, err)
-	}
-	return position{
-		State: state, Format: format, Exact: true, Skipped: gaps,
-		Done: f.spec.Messages > 0 && st.Count >= f.spec.Messages ||
-			!st.Until.IsZero() && !time.Now().Before(st.Until),
-	}, nil
+	return f.position(st, st.progress, f.format, gaps)
 }
 
 // partitions finds the partitions that the state does not have, and their first offsets; for New
@@ -238,18 +206,12 @@ func (f *kafkaFetcher) partitions(ctx context.Context, st *kafkaState) error {
 	return nil
 }
 
-// collect writes records until the document is full or its time is over. It returns the gaps that
+// records writes records until the document is full or its time is over. It returns the gaps that
 // were found: records that the brokers have removed before they were read.
-func (f *kafkaFetcher) collect(ctx context.Context, st *kafkaState, w io.Writer,
-) (gaps []skipped, err error) {
-	wait := ctx
-	if !st.Until.IsZero() {
-		var cancel context.CancelFunc
-		wait, cancel = context.WithDeadlineCause(ctx, st.Until, errOver)
-		defer cancel()
-	}
-	for n, size := 0, 0; n < f.spec.BatchMessages && size < batchBytes &&
-		(f.spec.Messages == 0 || st.Count < f.spec.Messages); {
+func (f *kafkaFetcher) records(ctx context.Context, st *kafkaState, w io.Writer) (gaps []skipped, err error) {
+	wait, d := f.collect(ctx, &st.progress)
+	defer d.close()
+	for !d.full() {
 		if len(f.ready) == 0 {
 			for p, offset := range f.behind {
 				st.Next[p] = max(st.Next[p], offset)
@@ -283,16 +245,7 @@ func (f *kafkaFetcher) collect(ctx context.Context, st *kafkaState, w io.Writer,
 		if len(r.Value) == 0 { // it removes a key
 			continue
 		}
-		st.Count++
-		size += len(r.Value)
-		if n++; n == 1 { // what has come is not kept waiting for long
-			f.first = time.Now()
-			var cancel context.CancelFunc
-			wait, cancel = context.WithTimeoutCause(
-				wait, time.Duration(f.spec.BatchSeconds*float64(time.Second)), errOver,
-			)
-			defer cancel()
-		}
+		d.add(len(r.Value), 1)
 		if _, err := w.Write(r.Value); err != nil {
 			return nil, err
 		}

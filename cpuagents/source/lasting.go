@@ -114,6 +114,15 @@ func (r *LastingReader) Arrived() time.Time { return r.r.arrived }
 // Failures returns the number of failed attempts to reach the source.
 func (r *LastingReader) Failures() uint64 { return r.src.failures.Load() }
 
+// Failure returns why the last attempt to reach the source has failed, until the next one begins,
+// and otherwise nil.
+func (r *LastingReader) Failure() error {
+	if err := r.src.failure.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
 // Close ends the reading.
 func (r *LastingReader) Close() error { return r.r.Close() }
 
@@ -149,6 +158,7 @@ type patientFetcher struct {
 	name     string
 	log      *slog.Logger
 	failures atomic.Uint64
+	failure  atomic.Pointer[error] // during the pause after an attempt that failed
 }
 
 // The pause between two attempts grows from firstPause to longestPause.
@@ -160,11 +170,13 @@ const (
 // fetch implements fetcher. A connection is closed before the next attempt, which makes a new one.
 func (f *patientFetcher) fetch(ctx context.Context, at position, last string, doc *os.File) (position, error) {
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
+		f.failure.Store(nil) // an attempt that has reached its source may wait for its messages
 		next, err := f.fetcher.fetch(ctx, at, last, doc)
 		if err == nil || !jobs.Retryable(err) || ctx.Err() != nil {
 			return next, err
 		}
 		f.failures.Add(1)
+		f.failure.Store(&err)
 		f.log.Warn("a source cannot be read: it is tried again", "source", f.name, "error", err, "pause", pause)
 		if again, is := f.fetcher.(reopener); is {
 			again.reopen()

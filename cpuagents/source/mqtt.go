@@ -15,7 +15,6 @@ import (
 	"net/url"
 	"os"
 	"strings"
-	"time"
 
 	"github.com/exoswarm/exoswarm/cpuagents/egress"
 	"github.com/exoswarm/exoswarm/cpuagents/fault"
@@ -62,19 +61,15 @@ const (
 type mqttState struct {
 	// Recent has the hashes of the last messages that were stored, 8 bytes each, see messageHash.
 	// The broker sends those again whose acknowledgement it did not get.
-	Recent []byte    `json:"recent,omitempty"`
-	Count  uint64    `json:"count,omitempty"`
-	Until  time.Time `json:"until,omitzero"`
+	Recent []byte `json:"recent,omitempty"`
+	progress
 }
 
 // mqttFetcher collects the messages of a session into documents.
 type mqttFetcher struct {
-	first  time.Time // when the first message of the last document came
-	where  string
-	format rows.Format
-	spec   MQTTSpec
-	open   mqtt.Options
-	until  time.Time // of this attempt, when no document holds it
+	collector
+	topicAs string
+	open    mqtt.Options
 
 	client  *mqtt.Client // nil before the first document and after a failure
 	pending []uint16     // of the last document, to be acknowledged when it is stored
@@ -97,32 +92,30 @@ func newMQTTFetcher(uri string, format rows.Format, spec *MQTTSpec, client strin
 	if spec == nil {
 		spec = &MQTTSpec{}
 	}
-	f := &mqttFetcher{where: uri, format: cmp.Or(format, "ndjson"), spec: *spec}
-	f.spec.BatchMessages = cmp.Or(f.spec.BatchMessages, mqtt.Unacked)
-	f.spec.Session = cmp.Or(f.spec.Session, 7*24*3600)
+	batch, session := cmp.Or(spec.BatchMessages, mqtt.Unacked), cmp.Or(spec.Session, 7*24*3600)
 	switch {
-	case f.spec.BatchMessages < 1 || f.spec.BatchMessages > mqtt.Unacked:
+	case batch < 1 || batch > mqtt.Unacked:
 		return nil, bad("batch_messages %d: use 1 to %d", spec.BatchMessages, mqtt.Unacked)
-	case f.spec.Session < 60 || f.spec.Session > 31_536_000:
+	case session < 60 || session > 31_536_000:
 		return nil, bad("session_s %d: use 60 to 31536000", spec.Session)
 	case len(spec.Client) > 128 || strings.ContainsFunc(spec.Client, func(c rune) bool { return c < '!' || c > '~' }):
 		return nil, bad("client %s: use up to 128 printable ASCII characters", fault.Quote(spec.Client))
-	case spec.TopicAs != "" && f.format != "ndjson":
+	case spec.TopicAs != "" && cmp.Or(format, "ndjson") != "ndjson":
 		return nil, bad("topic_as is for ndjson: leave it out")
 	case spec.Password != "" && spec.User == "":
 		return nil, bad("password needs user")
 	}
-	bounds, err := (&subjectFetcher{where: uri, spec: SubjectSpec{
-		Messages: spec.Messages, For: spec.For, BatchSeconds: spec.BatchSeconds,
-	}}).checked("messages", s.Endless)
+	c, err := newCollector(uri, format, "messages", SubjectSpec{
+		Messages: spec.Messages, For: spec.For, BatchMessages: batch, BatchSeconds: spec.BatchSeconds,
+	}, s.Endless)
 	if err != nil {
 		return nil, err
 	}
-	f.spec.BatchSeconds = bounds.spec.BatchSeconds
+	f := &mqttFetcher{collector: c, topicAs: spec.TopicAs}
 	port := cmp.Or(u.Port(), map[string]string{"mqtt": "1883", "mqtts": "8883"}[scheme])
 	f.open = mqtt.Options{
 		Address: net.JoinHostPort(u.Hostname(), port), ClientID: cmp.Or(spec.Client, client), Filter: filter,
-		User: spec.User, SessionExpiry: uint32(f.spec.Session), MaxPayload: mqttPayload,
+		User: spec.User, SessionExpiry: uint32(session), MaxPayload: mqttPayload,
 	}
 	guard := s.Egress
 	if guard == nil {
@@ -191,9 +184,6 @@ func (f *mqttFetcher) close() error {
 	return nil
 }
 
-// arrived implements arriver.
-func (f *mqttFetcher) arrived() time.Time { return f.first }
-
 // reopen implements reopener.
 func (f *mqttFetcher) reopen() {
 	if f.client != nil {
@@ -236,16 +226,8 @@ func (f *mqttFetcher) fetch(ctx context.Context, at position, _ string, doc *os.
 		}
 	}()
 	var st mqttState
-	if at.State != nil {
-		if err := json.Unmarshal(at.State, &st); err != nil {
-			return position{}, fmt.Errorf("position of %s: %w", f.where, err)
-		}
-	}
-	if f.spec.For > 0 && st.Until.IsZero() {
-		if f.until.IsZero() {
-			f.until = time.Now().Add(time.Duration(f.spec.For * float64(time.Second))).UTC()
-		}
-		st.Until = f.until
+	if err := f.restore(at, &st, &st.progress); err != nil {
+		return position{}, err
 	}
 	if f.client == nil {
 		o := f.open
@@ -257,46 +239,28 @@ func (f *mqttFetcher) fetch(ctx context.Context, at position, _ string, doc *os.
 		case at.State == nil:
 			// mosquitto 2.0.11 stores no session on its disk whose last connection began it.
 			f.reopen()
-			return f.position(st, "", nil)
+			return f.position(st, st.progress, "", nil)
 		case !f.client.Present:
 			st.Recent = nil
-			return f.position(st, "", []skipped{{
+			return f.position(st, st.progress, "", []skipped{{
 				File: "session " + o.ClientID, Reason: "the broker does not have it any more: it has expired, " +
 					"or the broker has lost its state; messages since the last connection are missing",
 			}})
 		}
 	}
-	gaps, err := f.collect(ctx, &st, files.ScratchWriter(doc))
+	gaps, err := f.messages(ctx, &st, files.ScratchWriter(doc))
 	if err != nil {
 		return position{}, err
 	}
-	return f.position(st, f.format, gaps)
+	return f.position(st, st.progress, f.format, gaps)
 }
 
-// position returns the position with a state.
-func (f *mqttFetcher) position(st mqttState, format rows.Format, gaps []skipped) (position, error) {
-	text, err := json.Marshal(st)
-	if err != nil {
-		return position{}, fmt.Errorf("position of %s: %w", f.where, err)
-	}
-	return position{
-		State: text, Format: format, Exact: true, Skipped: gaps,
-		Done: f.spec.Messages > 0 && st.Count >= f.spec.Messages ||
-			!st.Until.IsZero() && !time.Now().Before(st.Until),
-	}, nil
-}
-
-// collect writes messages until the document is full or its time is over. It returns those that
+// messages writes messages until the document is full or its time is over. It returns those that
 // were too long.
-func (f *mqttFetcher) collect(ctx context.Context, st *mqttState, w io.Writer) (gaps []skipped, err error) {
-	wait := ctx
-	if !st.Until.IsZero() {
-		var cancel context.CancelFunc
-		wait, cancel = context.WithDeadlineCause(ctx, st.Until, errOver)
-		defer cancel()
-	}
-	for n, size := 0, 0; n < f.spec.BatchMessages && size < batchBytes &&
-		(f.spec.Messages == 0 || st.Count < f.spec.Messages); {
+func (f *mqttFetcher) messages(ctx context.Context, st *mqttState, w io.Writer) (gaps []skipped, err error) {
+	wait, d := f.collect(ctx, &st.progress)
+	defer d.close()
+	for !d.full() {
 		m, err := f.client.Next(wait)
 		if err != nil {
 			if ctx.Err() == nil && wait.Err() != nil { // only the document is over
@@ -318,21 +282,12 @@ func (f *mqttFetcher) collect(ctx context.Context, st *mqttState, w io.Writer) (
 			st.Recent = append(st.Recent, hash...)
 			st.Recent = st.Recent[max(0, len(st.Recent)-mqttRecent*len(hash)):]
 		}
-		st.Count++
-		if n++; n == 1 { // what has come is not kept waiting for long
-			f.first = time.Now()
-			var cancel context.CancelFunc
-			wait, cancel = context.WithTimeoutCause(
-				wait, time.Duration(f.spec.BatchSeconds*float64(time.Second)), errOver,
-			)
-			defer cancel()
-		}
+		d.add(len(m.Payload), 1)
 		if m.Payload == nil {
 			gaps = append(gaps, skipped{File: "topic " + fault.Quote(m.Topic), Reason: fmt.Sprintf(
 				"a message has %d bytes: use at most %d", m.Size, mqttPayload)})
 			continue
 		}
-		size += len(m.Payload)
 		if _, err := w.Write(f.lines(m)); err != nil {
 			return nil, err
 		}
@@ -348,10 +303,10 @@ func (f *mqttFetcher) lines(m mqtt.Message) []byte {
 	if f.format != "ndjson" {
 		return m.Payload
 	}
-	if f.spec.TopicAs == "" {
+	if f.topicAs == "" {
 		return append(m.Payload, '\n')
 	}
-	name, nerr := json.Marshal(f.spec.TopicAs)
+	name, nerr := json.Marshal(f.topicAs)
 	topic, terr := json.Marshal(m.Topic)
 	if nerr != nil || terr != nil { // texts have none
 		return append(m.Payload, '\n')

@@ -64,7 +64,7 @@ func TestPushResume(t *testing.T) {
 		id := fmt.Sprint("resume-", lost)
 		for stop := 1; ; stop++ {
 			r, f := open(id, 10)
-			f.spec.BatchMessages, f.sub.Ahead = 3, 3
+			f.bounds.BatchMessages, f.sub.Ahead = 3, 3
 			if lost { // nothing that it reads is ever acknowledged
 				r.src = deaf{f}
 			}

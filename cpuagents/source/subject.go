@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"os"
 	"strings"
-	"time"
 
 	"github.com/exoswarm/exoswarm/cpuagents/fault"
 	"github.com/exoswarm/exoswarm/cpuagents/files"
@@ -58,30 +57,18 @@ type PushSpec struct {
 	BatchSeconds float64 `json:"batch_s,omitempty"`
 }
 
-// batchBytes is the size at which a document of several messages is stored, in bytes.
-const batchBytes = 8 << 20
-
-// endlessBatch is the default of BatchSeconds of a source without an end: a decision must come
-// soon.
-const endlessBatch = 0.1
-
 // subjectState is the state of such a source in a position.
 type subjectState struct {
-	Seq   uint64    `json:"seq"`             // of the last message
-	Count uint64    `json:"count,omitempty"` // of messages, or of rows that were pushed
-	Until time.Time `json:"until,omitzero"`
+	Seq uint64 `json:"seq"` // of the last message
+	progress
 }
 
 // subjectFetcher collects the messages of a stream into documents.
 type subjectFetcher struct {
-	first  time.Time // when the first message of the last document came
-	where  string
-	format rows.Format
-	spec   SubjectSpec
-	queue  Queue
-	sub    jobs.Subscription
-	in     jobs.Subscriber // nil before the first document
-	until  time.Time       // of this attempt, when no document holds it
+	collector
+	queue Queue
+	sub   jobs.Subscription
+	in    jobs.Subscriber // nil before the first document
 }
 
 // newSubjectFetcher returns the fetcher of nats:STREAM/SUBJECT. The parameter consumer is the name
@@ -119,10 +106,7 @@ func newSubjectFetcher(
 		New:      spec.New,
 		Owner:    s.Owner,
 	}
-	return (&subjectFetcher{
-		where: uri, format: cmp.Or(format, "ndjson"), spec: *spec, queue: s.Queue,
-		sub: sub,
-	}).checked("messages", s.Endless)
+	return newSubjects(uri, format, "messages", *spec, sub, s)
 }
 
 // newPushFetcher returns the fetcher of push:NAME. All jobs that read a name share its consumer: a
@@ -142,14 +126,22 @@ func newPushFetcher(uri string, format rows.Format, spec *PushSpec, s Resources)
 	if name = pushName(s.Owner, name); jobs.CheckID("name", name) != nil {
 		return nil, bad("the name is too long")
 	}
-	f := &subjectFetcher{
-		where: uri, format: "ndjson", spec: SubjectSpec{
-			Messages: spec.Rows, For: spec.For,
-			BatchSeconds: spec.BatchSeconds,
-		}, queue: s.Queue,
-		sub: jobs.Subscription{Push: name, Consumer: "push-" + name, Keep: true, Owner: s.Owner},
+	bounds := SubjectSpec{Messages: spec.Rows, For: spec.For, BatchSeconds: spec.BatchSeconds}
+	return newSubjects(uri, "ndjson", "rows", bounds, jobs.Subscription{
+		Push: name, Consumer: "push-" + name, Keep: true, Owner: s.Owner,
+	}, s)
+}
+
+// newSubjects returns the fetcher of a subscription. The parameter counted names what is counted.
+func newSubjects(
+	uri string, format rows.Format, counted string, bounds SubjectSpec, sub jobs.Subscription, s Resources,
+) (*subjectFetcher, error) {
+	c, err := newCollector(uri, format, counted, bounds, s.Endless)
+	if err != nil {
+		return nil, err
 	}
-	return f.checked("rows", s.Endless)
+	sub.Ahead = c.bounds.BatchMessages
+	return &subjectFetcher{collector: c, queue: s.Queue, sub: sub}, nil
 }
 
 // badSource returns a function that makes errors of a specification, of class jobs.CodeInvalid.
@@ -157,35 +149,6 @@ func badSource(uri string) func(text string, args ...any) error {
 	return func(text string, args ...any) error {
 		return jobs.Errorf(jobs.CodeInvalid, "source %s: %s", uri, fmt.Sprintf(text, args...))
 	}
-}
-
-// checked returns the fetcher with the defaults of its specification, or an error. The parameter
-// counted names what is counted. Unless endless is set, a source without an end is refused, because
-// the job would never finish.
-func (f *subjectFetcher) checked(counted string, endless bool) (*subjectFetcher, error) {
-	bad := badSource(f.where)
-	if f.spec.BatchMessages == 0 {
-		f.spec.BatchMessages = 1000
-	}
-	if f.spec.BatchSeconds == 0 {
-		if f.spec.BatchSeconds = 1; endless {
-			f.spec.BatchSeconds = endlessBatch
-		}
-	}
-	switch s := f.spec; {
-	case s.Messages == 0 && s.For == 0 && !endless:
-		return nil, bad("it has no end: set %s, for_s, or both", counted)
-	case s.Messages > 1e9:
-		return nil, bad("%s %d: use 1 to 1000000000", counted, s.Messages)
-	case s.For != 0 && !(s.For >= 0.1 && s.For <= 31_536_000):
-		return nil, bad("for_s %v: use 0.1 to 31536000", s.For)
-	case s.BatchMessages < 1 || s.BatchMessages > 10_000:
-		return nil, bad("batch_messages %d: use 1 to 10000", s.BatchMessages)
-	case !(s.BatchSeconds >= 0.001 && s.BatchSeconds <= 60):
-		return nil, bad("batch_s %v: use 0.001 to 60", s.BatchSeconds)
-	}
-	f.sub.Ahead = f.spec.BatchMessages
-	return f, nil
 }
 
 // close implements fetcher. A durable consumer stays on the queue.
@@ -196,9 +159,6 @@ func (f *subjectFetcher) close() error {
 	}
 	return nil
 }
-
-// arrived implements arriver.
-func (f *subjectFetcher) arrived() time.Time { return f.first }
 
 // reopen implements reopener.
 func (f *subjectFetcher) reopen() { _ = f.close() }
@@ -211,24 +171,13 @@ func (f *subjectFetcher) remove(ctx context.Context) error {
 	return f.queue.Unsubscribe(ctx, f.sub.Stream, f.sub.Consumer)
 }
 
-// errOver ends the collection of a document, or of all documents.
-var errOver = errors.New("the time of a source is over")
-
 // fetch implements fetcher. NDJSON documents collect several messages; any other format has one
 // message a document. Messages are acknowledged only after the journal has the document, so a crash
 // loses none.
 func (f *subjectFetcher) fetch(ctx context.Context, at position, _ string, doc *os.File) (position, error) {
 	var st subjectState
-	if at.State != nil {
-		if err := json.Unmarshal(at.State, &st); err != nil {
-			return position{}, fmt.Errorf("position of %s: %w", f.where, err)
-		}
-	}
-	if f.spec.For > 0 && st.Until.IsZero() {
-		if f.until.IsZero() {
-			f.until = time.Now().Add(time.Duration(f.spec.For * float64(time.Second))).UTC()
-		}
-		st.Until = f.until
+	if err := f.restore(at, &st, &st.progress); err != nil {
+		return position{}, err
 	}
 	if f.in == nil {
 		var err error
@@ -237,15 +186,10 @@ func (f *subjectFetcher) fetch(ctx context.Context, at position, _ string, doc *
 			return position{}, f.class(err)
 		}
 	}
-	wait := ctx
-	if !st.Until.IsZero() {
-		var cancel context.CancelFunc
-		wait, cancel = context.WithDeadlineCause(ctx, st.Until, errOver)
-		defer cancel()
-	}
+	wait, d := f.collect(ctx, &st.progress)
+	defer d.close()
 	w := files.ScratchWriter(doc)
-	for n, size := 0, 0; n < f.spec.BatchMessages && size < batchBytes &&
-		(f.spec.Messages == 0 || st.Count < f.spec.Messages); {
+	for !d.full() {
 		m, err := f.in.Next(wait)
 		if ctx.Err() == nil && errors.Is(err, errOver) {
 			break
@@ -253,25 +197,15 @@ func (f *subjectFetcher) fetch(ctx context.Context, at position, _ string, doc *
 		if err != nil {
 			return position{}, f.class(err)
 		}
-		if n++; n == 1 { // what has come is not kept waiting for long
-			f.first = time.Now()
-			var cancel context.CancelFunc
-			wait, cancel = context.WithTimeoutCause(
-				wait, time.Duration(f.spec.BatchSeconds*float64(time.Second)), errOver,
-			)
-			defer cancel()
-		}
 		st.Seq = m.Seq
+		count := uint64(1)
 		switch {
 		case f.sub.Push != "": // whole lines
-			st.Count += uint64(bytes.Count(m.Data, []byte{'\n'}))
+			count = uint64(bytes.Count(m.Data, []byte{'\n'}))
 		case f.format == "ndjson":
 			m.Data = append(m.Data, '\n')
-			fallthrough
-		default:
-			st.Count++
 		}
-		size += len(m.Data)
+		d.add(len(m.Data), count)
 		if _, err := w.Write(m.Data); err != nil {
 			return position{}, err
 		}
@@ -279,17 +213,7 @@ func (f *subjectFetcher) fetch(ctx context.Context, at position, _ string, doc *
 			break
 		}
 	}
-	next := position{
-		Format: f.format,
-		Exact:  true,
-		Done: f.spec.Messages > 0 && st.Count >= f.spec.Messages ||
-			!st.Until.IsZero() && !time.Now().Before(st.Until),
-	}
-	var err error
-	if next.State, err = json.Marshal(st); err != nil {
-		return position{}, fmt.Errorf("position of %s: %w", f.where, err)
-	}
-	return next, nil
+	return f.position(st, st.progress, f.format, nil)
 }
 
 // stored implements storer. It acknowledges what the journal holds.

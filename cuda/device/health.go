@@ -49,6 +49,12 @@ type Health struct {
 	// InUse is the memory of open buffers with what rounding adds, Cached what is kept for the next
 	// Alloc, in bytes.
 	InUse, Cached int64
+	// Launches is the number of kernels that were launched on streams of this device since it was
+	// opened; those of a graph count when it is recorded.
+	Launches int64
+	// ToDevice and FromDevice are the bytes that were copied between host memory and the device since
+	// it was opened; those of a graph count when it is recorded.
+	ToDevice, FromDevice int64
 	// Claims is the number of claims that were compared.
 	Claims int
 	// Sensors are the chip's; nil where there are none to ask, as on the host.
@@ -67,8 +73,14 @@ type Sensors struct {
 	ECCCorrected, ECCUncorrected int64
 	// Throttle names what holds the clocks down, but for idleness and settings.
 	Throttle []string
-	// Xids are the driver's codes of critical errors since the Health before.
-	Xids []int
+	// Xids are the driver's codes of critical errors of the last minutes, each once, in ascending
+	// order. XidCounts has the number of each since the device was opened.
+	Xids      []int
+	XidCounts map[int]int64
+	// EnergyMillijoules is what the board has used since the driver was loaded.
+	EnergyMillijoules int64
+	// ClockMHz and MemoryClockMHz are the clocks of the multiprocessors and of the memory now.
+	ClockMHz, MemoryClockMHz int
 }
 
 // Note lowers the state and adds the reason.

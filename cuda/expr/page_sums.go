@@ -96,11 +96,11 @@ func element(c codegen.Class, t ir.Type, v uint32) uint64 {
 	return uint64(v)
 }
 
-// PageVar, PageLayout and the constants are those of the kernels that PageKernel compiles.
-type (
-	PageVar    = codegen.PageVar
-	PageLayout = codegen.PageLayout
-)
+// PageVar is a state variable that the kernels of PageKernel read.
+type PageVar = codegen.PageVar
+
+// PageLayout is where those kernels find the variables in a page.
+type PageLayout = codegen.PageLayout
 
 // The constants of launches; see PageKernel.
 const (

@@ -69,6 +69,7 @@ func (b *buffer) access(op string, off, n int64, fn func(mem []byte)) error {
 		return fmt.Errorf("%s %d bytes at %d of a buffer for %s: %w", op, n, off, b.purpose, device.ErrClosed)
 	}
 	fn(b.mem[off : off+n])
+	b.dev.traffic.Copied(op, n)
 	return nil
 }
 

@@ -69,6 +69,7 @@ func (s *stream) copy(op string, dst device.Sized, dstOff int64, src device.Size
 	if op == "copy" && dst.(*buffer).dev != s.dev && src.(*buffer).dev != s.dev {
 		return s.note(fmt.Errorf("copy: neither buffer is of the stream's device: %w", device.ErrInvalidArgument))
 	}
+	s.dev.traffic.Copied(op, n)
 	return s.note(s.put(op, func() *failure {
 		copy(to, from)
 		return nil
@@ -109,6 +110,7 @@ func (s *stream) move(op string, up bool, pieces []device.Piece) error {
 			copies = append(copies, pair{off, on})
 		}
 		used = append(used, p.Buffer, p.Host)
+		s.dev.traffic.Copied(op, p.Bytes)
 	}
 	if len(copies) == 0 { // nothing to order, so nothing to queue
 		return nil

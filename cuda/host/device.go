@@ -63,6 +63,8 @@ type Device struct {
 	// From then on the device refuses work, as a CUDA context does after a fault.
 	broken atomic.Pointer[error]
 
+	traffic device.Traffic
+
 	mu      sync.Mutex // guards the fields below
 	closed  bool
 	used    int64                    // bytes of buffers that are open, or released and still in use by queued work

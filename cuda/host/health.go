@@ -10,6 +10,7 @@ import (
 // host has no sensors to report.
 func (d *Device) Health(ctx context.Context, claims ...device.Claim) device.Health {
 	var h device.Health
+	d.traffic.Note(&h)
 	d.mu.Lock()
 	closed, used := d.closed, d.used
 	open := make([]*buffer, 0, len(d.buffers))

@@ -123,7 +123,11 @@ func (s *stream) refuse(err error) error {
 
 // Launch checks a launch and queues it. A wrong launch changes nothing.
 func (s *stream) Launch(k device.Kernel, g device.Geometry, args ...device.Arg) error {
-	return s.note(s.launch(k, g, args))
+	if err := s.launch(k, g, args); err != nil {
+		return s.note(err)
+	}
+	s.dev.traffic.Launched()
+	return nil
 }
 
 // launch is Launch without note.

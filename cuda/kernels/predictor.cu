@@ -20,6 +20,12 @@
 #define WEIGHT_GAIN (MAX_VOTE_WEIGHT - WEIGHT_BASE)
 #define HELD_PART 0.25f
 #define LEAST_BLOCKS 2
+#define RATE_NATS 1.0f
+#define RATE_SLOPE 0.45f
+#define RATE_BEND -4.87f
+#define RATE_RARE 0.184f
+#define SUSPECT_PART 0.75f
+#define MOST_RATE 0.32f
 
 struct Agent {
   float h[PREDICTOR_HIDDEN];
@@ -64,6 +70,7 @@ struct Group {
   unsigned day_slot, week_slot;
   float day_rate, week_rate;
   float hold; // negative while an incident lasts
+  float alarm, suspect; // nats
   unsigned bins[PREDICTOR_KINDS]; // the group's surprise
   unsigned block[PREDICTOR_KINDS]; // the largest of the present block
   Tally tally;
@@ -77,7 +84,7 @@ struct Setting {
   const float *weights;
   TailShape shape;
   unsigned features, rule;
-  float learn, history_rate, front_rate, alarm, suspect;
+  float learn, history_rate, front_rate;
 };
 
 // How often a half hour of the day or an hour of the week was seen, until it no longer matters.
@@ -85,6 +92,24 @@ __device__ __forceinline__ float habit_rate(unsigned *seen, float start, float r
   float r = max32(quo(1.0f, add((float)*seen, start)), rate);
   if (*seen < 1u << 20) ++*seen;
   return r;
+}
+
+// Where VAR_LATEST is: behind the time of the first observation, if that is kept.
+__device__ __forceinline__ unsigned latest_var(const unsigned *params) {
+  return PREDICTOR_VAR_SINCE + (params[PREDICTOR_PER_SECOND] != 0);
+}
+
+// Sets the alarm from the false alarms of a second, if they are limited. One thread.
+__device__ __forceinline__ void set_levels(Group &g, const State &state, const unsigned *params, long long t,
+                                           unsigned long long seen) {
+  if (params[PREDICTOR_PER_SECOND] == 0) return;
+  long long *since = (long long *)state.group64(PREDICTOR_VAR_SINCE);
+  if (seen == 0) *since = t;
+  float step = quo(mul(__ll2float_rn(t - *since), 1e-9f), __ull2float_rn(seen > 1 ? seen : 1));
+  float rate = max32(1e-30f, min32(MOST_RATE, mul(param(params, PREDICTOR_PER_SECOND), step)));
+  const float l = log32(rate), rare = max32(0.0f, sub(RATE_BEND, l));
+  g.alarm = add(sub(RATE_NATS, mul(RATE_SLOPE, l)), mul(RATE_RARE, mul(rare, rare)));
+  g.suspect = mul(SUSPECT_PART, g.alarm);
 }
 
 // The sum of the evidence of a surprise of every kind. The harmonic mean of the probabilities is the number of kinds
@@ -200,8 +225,6 @@ predictor_observe(unsigned char *pages, unsigned long long page_bytes, const uns
   set.learn = param(params, PREDICTOR_LEARN);
   set.history_rate = param(params, PREDICTOR_HISTORY_RATE);
   set.front_rate = param(params, PREDICTOR_FRONT_RATE);
-  set.alarm = param(params, PREDICTOR_ALARM);
-  set.suspect = param(params, PREDICTOR_SUSPECT);
   const unsigned I = set.features;
 
   for (unsigned f = thread; f < I; f += threads) {
@@ -212,7 +235,11 @@ predictor_observe(unsigned char *pages, unsigned long long page_bytes, const uns
   for (unsigned b = thread; b < PREDICTOR_KINDS * HISTORY_BINS; b += threads)
     g.history[b / HISTORY_BINS].at_least[b % HISTORY_BINS] = *state.group32(PREDICTOR_VAR_HISTORY, b);
   for (unsigned k = thread; k < PREDICTOR_KINDS; k += threads) g.block[k] = *state.group32(PREDICTOR_VAR_BLOCK, k);
-  if (thread == 0) g.hold = *state.group(PREDICTOR_VAR_HOLD, 0);
+  if (thread == 0) {
+    g.hold = *state.group(PREDICTOR_VAR_HOLD, 0);
+    g.alarm = param(params, PREDICTOR_ALARM);
+    g.suspect = param(params, PREDICTOR_SUSPECT);
+  }
   unsigned long long *round = state.group64(PREDICTOR_VAR_ROUND);
   unsigned long long seen = *round; // every thread counts for itself; thread 0 advances the word
   bool fitted = false; // the tails are those of the histories
@@ -221,7 +248,7 @@ predictor_observe(unsigned char *pages, unsigned long long page_bytes, const uns
   __syncthreads();
 
   for (unsigned n = run.first; n < run.first + run.count; n++) {
-    const unsigned dropped = dropped_as(state, PREDICTOR_VAR_LATEST, params[PREDICTOR_DROP], &times[n], seen);
+    const unsigned dropped = dropped_as(state, latest_var(params), params[PREDICTOR_DROP], &times[n], seen);
     if (dropped) {
       if (thread == 0) answer_dropped(n, dropped, seen, scores, decisions, counts, leaders, rounds);
       continue;
@@ -246,6 +273,7 @@ predictor_observe(unsigned char *pages, unsigned long long page_bytes, const uns
       const float habit = param(params, PREDICTOR_HABIT_RATE);
       g.day_rate = habit_rate(state.group32(PREDICTOR_VAR_DAY_SEEN, day_slot), 1.0f, habit);
       g.week_rate = habit_rate(state.group32(PREDICTOR_VAR_WEEK_SEEN, week_slot), 2.0f, mul(2.0f, habit));
+      set_levels(g, state, params, t, seen);
       clear_tally(&g.tally);
     }
     if (warm && !fitted)
@@ -256,8 +284,8 @@ predictor_observe(unsigned char *pages, unsigned long long page_bytes, const uns
 
     // The agents: step, and vote.
     const float level = abs32(g.hold);
-    const float loud = mul((float)PREDICTOR_KINDS, evidence_of(max32(set.alarm, level)));
-    const float odd = mul((float)PREDICTOR_KINDS, evidence_of(set.suspect));
+    const float loud = mul((float)PREDICTOR_KINDS, evidence_of(max32(g.alarm, level)));
+    const float odd = mul((float)PREDICTOR_KINDS, evidence_of(g.suspect));
     Ballots ballots;
     ballots.clear();
     for (unsigned a = thread; a < A; a += threads) {
@@ -290,7 +318,7 @@ predictor_observe(unsigned char *pages, unsigned long long page_bytes, const uns
         float nats = max32(0.0f, log32(quo(evidence_for(g, set.shape, g.bins), (float)PREDICTOR_KINDS)));
         score = quo(nats, add(nats, (float)SCORE_HALF));
         if (nats <= level || inside) score = mul(HELD_PART, score);
-        opens = !inside && nats >= set.alarm && nats > level;
+        opens = !inside && nats >= g.alarm && nats > level;
         held = max32(mul(level, param(params, PREDICTOR_HOLD)), mul(nats, param(params, PREDICTOR_MARGIN)));
       }
       if (!opens) {
@@ -306,7 +334,7 @@ predictor_observe(unsigned char *pages, unsigned long long page_bytes, const uns
         counts[(unsigned long long)n * VOTE_CANDIDATES + c] = g.tally.counts[c];
       leaders[n] = leader_of(&g.tally);
       rounds[n] = elect_round(round, seen);
-      keep_latest(state, PREDICTOR_VAR_LATEST, params[PREDICTOR_DROP], t, seen);
+      keep_latest(state, latest_var(params), params[PREDICTOR_DROP], t, seen);
     }
     for (unsigned f = thread; f < I; f += threads) {
       float miss = sub(clamp32(g.now[f], HABIT_CLIP), g.day[f]);

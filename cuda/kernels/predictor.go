@@ -23,6 +23,9 @@ const (
 	PredictorWarmup             // observations before the first vote other than normal
 	PredictorDrop               // Drop
 	PredictorBlock              // observations of a block, whose largest surprise enters the history
+	// F: false alarms a second that are accepted, times the observations of a block; 0 = alarm and
+	// suspect count
+	PredictorPerSecond
 	PredictorWords
 )
 
@@ -96,10 +99,30 @@ const (
 	PredictorVarRoughUsual // agent: its long mean
 	PredictorVarAway       // agent: short mean of the value
 	PredictorVarAwayUsual  // agent: mean |short mean|
-	PredictorVarLatest     // VarLatest, where it is
+	// PredictorVarSince, where PredictorPerSecond is not 0; VarLatest is here else, and behind it
+	PredictorVarSince
 )
 
-// PredictorVars lists the state of the predictor cell for observations of I features.
+// PredictorSince is the time of the first observation of a group. It is part of the state where the
+// alarm follows from the observations of a second.
+var PredictorSince = Var{Name: "since", Elem: I64, Width: 1, Group: true}
+
+// Where the alarm follows from a rate, its nats are RateNats - RateSlope l, for l = ln(false alarms a
+// block), and RateRare (RateBend - l)^2 more below RateBend. The curve was fitted to alarms in quiet
+// generated series of a month: incidents, margin and short histories make frequent alarms rarer than
+// exp(-nats), and heavy tails make rare alarms more frequent. Agents are suspicious from SuspectPart
+// of the alarm on. The rate of a block counts as at most MostRate.
+const (
+	RateNats    = 1
+	RateSlope   = 0.45
+	RateBend    = -4.87
+	RateRare    = 0.184
+	SuspectPart = 0.75
+	MostRate    = 0.32
+)
+
+// PredictorVars lists the state of the predictor cell for observations of I features, without
+// PredictorSince and VarLatest.
 func PredictorVars(features int) []Var {
 	return []Var{
 		PredictorVarRound:      {Name: "round", Elem: U64, Width: 1, Group: true},

@@ -122,6 +122,7 @@
 #define PREDICTOR_WARMUP 18
 #define PREDICTOR_DROP 19
 #define PREDICTOR_BLOCK 20
+#define PREDICTOR_PER_SECOND 21
 
 // predictor: sizes and components of the weights
 #define PREDICTOR_HIDDEN 4
@@ -170,4 +171,4 @@
 #define PREDICTOR_VAR_ROUGH_USUAL 20
 #define PREDICTOR_VAR_AWAY 21
 #define PREDICTOR_VAR_AWAY_USUAL 22
-#define PREDICTOR_VAR_LATEST 23
+#define PREDICTOR_VAR_SINCE 23

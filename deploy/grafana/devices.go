@@ -32,9 +32,9 @@ func devices() Dashboard {
 					Title: "Time by stage", Kind: "timeseries", Unit: "percentunit", Stacked: true,
 					Description: "Share of each stage in the time of all batches. Stages overlap between batches.",
 					Queries: []Query{
-						q("sum by (stage) (rate(exoswarm_swarm_stage_seconds_total"+byAgent+"[$__rate_interval]))"+
+						q("sum by (stage) (rate(exoswarm_swarm_stage_seconds_total"+byCell+"[$__rate_interval]))"+
 							" / on () group_left () "+
-							"sum(rate(exoswarm_swarm_stage_seconds_total"+byAgent+"[$__rate_interval]))",
+							"sum(rate(exoswarm_swarm_stage_seconds_total"+byCell+"[$__rate_interval]))",
 							"{{stage}}"),
 					},
 				},
@@ -58,6 +58,36 @@ func devices() Dashboard {
 				{
 					Title: "99 % of entries", Kind: "timeseries", Unit: "s", Exemplars: true, Description: "By cell.",
 					Queries: []Query{q(quantile(0.99, "exoswarm_swarm_apply_seconds"+byCell, "cell"), "{{cell}}")},
+				},
+				{
+					Title: "Decisions", Kind: "timeseries", Unit: "ops", Stacked: true,
+					Description: "Decisions of groups per second by candidate, and votes that met no rule.",
+					Queries: []Query{
+						q(rate("exoswarm_swarm_decisions_total"+byCell, "cell, candidate"), "{{cell}} {{candidate}}"),
+						q(rate("exoswarm_swarm_undecided_total"+byCell, "cell"), "{{cell}} undecided"),
+					},
+				},
+				{
+					Title: "Votes", Kind: "timeseries", Unit: "ops", Stacked: true,
+					Description: "Votes of agents per second by candidate.",
+					Queries: []Query{
+						q(rate("exoswarm_swarm_votes_total"+byCell, "cell, candidate"), "{{cell}} {{candidate}}"),
+					},
+				},
+				{
+					Title: "Kernels", Kind: "timeseries", Unit: "ops", Description: "Launches per second.",
+					Queries: []Query{
+						q(rate("exoswarm_device_kernel_launches_total"+byDevice, "instance, device"),
+							"{{instance}} {{device}}"),
+					},
+				},
+				{
+					Title: "Copies", Kind: "timeseries", Unit: "Bps",
+					Description: "Bytes per second from host memory to the device (in) and back (out).",
+					Queries: []Query{
+						q(rate("exoswarm_device_copied_bytes_total"+byDevice, "instance, device, direction"),
+							"{{instance}} {{device}} {{direction}}"),
+					},
 				},
 				{
 					Title: "Batch", Kind: "timeseries", Unit: "short",
@@ -102,6 +132,11 @@ func devices() Dashboard {
 					Queries:     []Query{q("sum by (cell) (exoswarm_swarm_lag_entries"+byCell+")", "{{cell}}")},
 				},
 				{
+					Title: "Oldest entry", Kind: "timeseries", Unit: "s",
+					Description: "Age of the oldest entry that is not applied yet.",
+					Queries:     []Query{q("max by (cell) (exoswarm_swarm_lag_seconds"+byCell+")", "{{cell}}")},
+				},
+				{
 					Title: "Replays", Kind: "timeseries", Unit: "short",
 					Description: "Entries that are left to replay.",
 					Queries: []Query{
@@ -116,8 +151,19 @@ func devices() Dashboard {
 				},
 				{
 					Title: "Power", Kind: "timeseries", Unit: "watt", MayBeEmpty: noSensors,
-					Description: "Of the board.",
-					Queries:     []Query{q("exoswarm_device_power_watts"+byDevice, "{{instance}} {{device}}")},
+					Description: "Of the board: now, and as the mean of the energy that it has used.",
+					Queries: []Query{
+						q("exoswarm_device_power_watts"+byDevice, "{{instance}} {{device}} now"),
+						q(rate("exoswarm_device_energy_joules_total"+byDevice, "instance, device"),
+							"{{instance}} {{device}} mean"),
+					},
+				},
+				{
+					Title: "Clocks", Kind: "timeseries", Unit: "hertz", MayBeEmpty: noSensors,
+					Description: "Of the multiprocessors and of the memory.",
+					Queries: []Query{
+						q("exoswarm_device_clock_hertz"+byDevice, "{{instance}} {{device}} {{domain}}"),
+					},
 				},
 				{
 					Title: "Clocks held down", Kind: "timeseries", Unit: "short", Description: "By reason.",
@@ -160,6 +206,22 @@ func devices() Dashboard {
 					Queries: []Query{q("exoswarm_device_memory_errors_total"+byDevice+
 						" - exoswarm_device_memory_errors_total"+byDevice+" offset 1h", "{{instance}} "+
 						"{{device}} {{kind}}")},
+				},
+				{
+					Title: "Xids", Kind: "timeseries", Unit: "short", MayBeEmpty: noSensors,
+					Description: "Critical errors that the driver has reported, by their Xid.",
+					Queries: []Query{
+						q("sum by (instance, device, xid) (increase(exoswarm_device_xid_errors_total"+byDevice+
+							"[$__rate_interval])) > 0", "{{instance}} {{device}} {{xid}}"),
+					},
+				},
+				{
+					Title: "Lost leases", Kind: "timeseries", Unit: "short",
+					Description: "Leases of shards that agents lost while they had them.",
+					Queries: []Query{
+						q("sum by (instance) (increase(exoswarm_swarm_leases_lost_total"+byAgent+"[$__rate_interval]))",
+							"{{instance}}"),
+					},
 				},
 				{
 					Title: "Residency", Kind: "timeseries", Unit: "ops", MayBeEmpty: "no swarm has residency gpu",

@@ -74,9 +74,13 @@ func overview() Dashboard {
 					},
 				},
 				{
-					Title: "Jobs without an agent", Kind: "timeseries", Unit: "short",
-					Description: "Jobs of kinds that no agent handles. They wait without a limit.",
-					Queries:     []Query{q("max by (pool, kind) (exoswarm_queue_unserved_jobs)", "{{pool}} {{kind}}")},
+					Title: "Jobs without an agent, and dead letters", Kind: "timeseries", Unit: "short",
+					Description: "Jobs of kinds that no agent handles, which wait without a limit, and jobs that " +
+						"failed for good.",
+					Queries: []Query{
+						q("max by (pool, kind) (exoswarm_queue_unserved_jobs)", "{{pool}} {{kind}} without an agent"),
+						q("max(exoswarm_dead_letters)", "dead letters"),
+					},
 				},
 				{
 					Title: "Oldest job", Kind: "timeseries", Unit: "s",
@@ -98,10 +102,6 @@ func overview() Dashboard {
 					Title: "Time of an attempt", Kind: "timeseries", Unit: "s", Exemplars: true,
 					Description: "The 99th percentile by kind.",
 					Queries:     []Query{q(quantile(0.99, "exoswarm_jobs_run_seconds", "kind"), "{{kind}}")},
-				},
-				{
-					Title: "Dead letters", Kind: "timeseries", Unit: "short", Description: "Jobs that failed for good.",
-					Queries: []Query{q("max(exoswarm_dead_letters)", "dead letters")},
 				},
 			}},
 			{"Streams and swarms", []Panel{
@@ -173,6 +173,16 @@ func overview() Dashboard {
 					Queries: []Query{
 						q("increase(exoswarm_nats_disconnects_total[$__rate_interval])", "{{instance}} lost"),
 						q(rate("exoswarm_nats_errors_total", "reason"), "{{reason}}"),
+						q(rate("exoswarm_nats_request_failures_total", "reason"), "requests: {{reason}}"),
+					},
+				},
+				{
+					Title: "Requests to NATS, and clocks", Kind: "timeseries", Unit: "s",
+					Description: "99th percentile of the time of a request by operation, and the largest difference " +
+						"of a clock from that of the server.",
+					Queries: []Query{
+						q(quantile(0.99, "exoswarm_nats_request_seconds", "op"), "{{op}}"),
+						q("max(abs(exoswarm_clock_offset_seconds))", "clock"),
 					},
 				},
 				{

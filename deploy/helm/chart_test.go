@@ -42,6 +42,15 @@ var forms = map[string]struct {
 		`"exoswarm/gpuagent-cuda:latest"`,
 		"nats://r-nats:4222", "key: route-token",
 	}, []string{"kind: ScaledObject", "NetworkPolicy", "--tls-cert", "NATS_CA"}},
+	"probes of the servers": {
+		"auth: {secret: s}",
+		[]string{
+			"--monitor=0.0.0.0:8222", "{name: monitor, containerPort: 8222}",
+			"httpGet: {path: '/healthz?js-server-only=true', port: monitor}",
+			"httpGet: {path: '/healthz?js-enabled-only=true', port: monitor}",
+		},
+		[]string{"tcpSocket: {port: nats}", "port: 8222"}, // no service leads there
+	},
 	"one server": {
 		"{auth: {secret: s}, nats: {replicas: 1}}",
 		[]string{"--replicas=1"},
@@ -196,6 +205,15 @@ func inspect(t *testing.T, object runtime.Object) {
 		}
 		if c.Resources.Limits.Memory().IsZero() || c.Resources.Requests.Cpu().IsZero() {
 			t.Errorf("container %s has no limit of memory or no request of processors", c.Name)
+		}
+		ports := map[string]bool{}
+		for _, p := range c.Ports {
+			ports[p.Name] = true
+		}
+		for _, p := range []*corev1.Probe{c.StartupProbe, c.ReadinessProbe, c.LivenessProbe} {
+			if p != nil && p.HTTPGet != nil && !ports[p.HTTPGet.Port.String()] {
+				t.Errorf("container %s is probed at port %s, which it has not", c.Name, p.HTTPGet.Port.String())
+			}
 		}
 		for _, m := range c.VolumeMounts {
 			if !volumes[m.Name] {

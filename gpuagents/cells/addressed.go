@@ -32,13 +32,25 @@ var (
 		Doc: "leaky integrate-and-fire: a potential that a current drives, which an agent's gain multiplies; votes " +
 			"are 0 quiet and 1 spike",
 		Params: []Param{
-			{Name: "decay", Default: 0.9, Min: 0, Max: 0.9999, Doc: "what is left of the potential after a step"},
+			{Name: "decay", Default: 0.9, Min: 0, Max: 0.9999, Doc: "part of the potential that remains after a step"},
 			{Name: "threshold", Default: 1, Min: 1e-6, Max: 1e6, Doc: "potential above which an agent spikes; a " +
 				"spike takes so much off it"},
 			{Name: "trace", Default: 100, Min: 1, Max: 1e6, Doc: "steps over which an agent averages its spikes"},
 		},
 	}
 )
+
+// LookupAddressed returns the cell of a name whose agents can be addressed one by one: gru or leaky.
+// Its parameters are not those of the cell of the same name that Lookup returns.
+func LookupAddressed(name string) (*Cell, bool) {
+	switch name {
+	case "gru":
+		return gruAddressed, true
+	case "leaky":
+		return leakyAddressed, true
+	}
+	return nil, false
+}
 
 // Address binds a cell, gru or leaky, whose agents are addressed one by one. values are parameters
 // by name; the others have their defaults. agents is the size of a group, features the width of an
@@ -48,13 +60,8 @@ var (
 func Address(cell string, values map[string]float64, agents, features, candidates int, voting Voting) (*Addressed,
 	error,
 ) {
-	var c *Cell
-	switch cell {
-	case "gru":
-		c = gruAddressed
-	case "leaky":
-		c = leakyAddressed
-	default:
+	c, ok := LookupAddressed(cell)
+	if !ok {
 		return nil, fmt.Errorf("%w: agents of the cell %q cannot be addressed, those of gru and leaky can",
 			ErrParameter, cell)
 	}

@@ -42,6 +42,28 @@ func TestFalseAlarmRate(t *testing.T) {
 	}
 }
 
+// TestAlarmsPerDay: entities share the alarms of a day, and only a cell that counts them keeps the time
+// of the first observation.
+func TestAlarmsPerDay(t *testing.T) {
+	perSecond := func(values map[string]float64) (float64, []kernels.Var) {
+		b := mustBind(t, "predictor", values, 4, 1)
+		l, err := b.Layout(1 << 20)
+		if err != nil {
+			t.Fatalf("b.Layout: %v, want no error", err)
+		}
+		return float64(math.Float32frombits(b.ParamBlock()[kernels.PredictorPerSecond])), l.Vars
+	}
+	none, before := perSecond(nil)
+	one, vars := perSecond(map[string]float64{"alarms_per_day": 86400, "block": 10})
+	of, _ := perSecond(map[string]float64{"alarms_per_day": 86400, "block": 10, "entities": 4})
+	if none != 0 || one != 10 || of != 2.5 {
+		t.Errorf("%v, %v and %v false alarms a second and observation of a block, want 0, 10 and 2.5", none, one, of)
+	}
+	if len(vars) != len(before)+1 || vars[kernels.PredictorVarSince] != kernels.PredictorSince {
+		t.Errorf("the state has %d variables, and %d without alarms_per_day", len(vars), len(before))
+	}
+}
+
 func TestBindRefuses(t *testing.T) {
 	cases := []struct {
 		values           map[string]float64

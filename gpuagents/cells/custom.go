@@ -26,6 +26,9 @@ var framed = []Param{
 		"score"},
 }
 
+// CustomParams returns the parameters that every custom cell has. The caller owns the slice.
+func CustomParams() []Param { return slices.Clone(framed) }
+
 // Custom returns a cell that a user has written. state has the type of each state variable of an
 // agent by name: f32, bf16, u32, u8 or u64, and for an array its length in brackets. params are the
 // parameters of the step with their defaults, step is its text in CUDA C++, and candidates are 2 to

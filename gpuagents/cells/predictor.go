@@ -22,6 +22,10 @@ var predictor = &Cell{
 		{Name: "alarm", Default: 0.37, Min: 0.01, Max: 0.99, Doc: "score from which agents vote anomalous"},
 		{Name: "false_alarm_rate", Default: 0, Min: 0, Max: 0.005, Doc: "false alarms an observation that are " +
 			"accepted, of which alarm and suspect follow; 0: alarm and suspect count"},
+		{Name: "alarms_per_day", Default: 0, Min: 0, Max: 1e6, Doc: "false alarms a day that are accepted of a " +
+			"series, or of all entities; the timestamps tell how many observations a day has; 0: false_alarm_rate, " +
+			"or alarm and suspect count"},
+		{Name: "entities", Default: 1, Min: 1, Max: 1 << 40, Doc: "number of series that share alarms_per_day"},
 		{Name: "suspect", Default: 0.31, Min: 0.01, Max: 0.99, Doc: "score from which agents vote suspicious"},
 		{Name: "hold_off", Default: 300, Min: 1, Max: 1e6, Doc: "observations in which the level that a further " +
 			"alarm must exceed falls to 1/e"},
@@ -63,9 +67,18 @@ var predictor = &Cell{
 		{Name: "rank", Default: 0.4, Min: 0, Max: 1, Doc: "part of the score in the tail that comes from the rank, " +
 			"not from the size"},
 	},
-	vars:    func(b *Bound) []kernels.Var { return kernels.PredictorVars(b.Features) },
+	vars:    predictorVars,
 	block:   predictorBlock,
 	weights: predictorTable,
+}
+
+// predictorVars returns the state: with the time of the first observation where a day counts.
+func predictorVars(b *Bound) []kernels.Var {
+	vars := kernels.PredictorVars(b.Features)
+	if b.values["alarms_per_day"] > 0 {
+		vars = append(vars, kernels.PredictorSince)
+	}
+	return vars
 }
 
 // predictorBlock returns the parameter block. Rates are per observation, shares of agents and
@@ -93,24 +106,19 @@ func predictorBlock(b *Bound) []uint32 {
 	w[kernels.PredictorAlarm] = nats(b.values["alarm"])
 	w[kernels.PredictorSuspect] = nats(b.values["suspect"])
 	if rate := b.values["false_alarm_rate"]; rate > 0 {
-		alarm := rateNats - rateSlope*math.Log(rate*block)
+		l := math.Log(rate * block)
+		rare := max(0, kernels.RateBend-l)
+		alarm := kernels.RateNats - kernels.RateSlope*l + kernels.RateRare*rare*rare
 		w[kernels.PredictorAlarm] = math.Float32bits(float32(alarm))
-		w[kernels.PredictorSuspect] = math.Float32bits(float32(alarm * suspectPart))
+		w[kernels.PredictorSuspect] = math.Float32bits(float32(alarm * kernels.SuspectPart))
 	}
+	const day = 24 * 60 * 60
+	perSecond := b.values["alarms_per_day"] / max(1, b.values["entities"]) / day
+	w[kernels.PredictorPerSecond] = math.Float32bits(float32(perSecond * block))
 	w[kernels.PredictorWarmup] = uint32(b.values["warmup"])
 	w[kernels.PredictorDrop] = uint32(b.Drop)
 	return w
 }
-
-// Where the alarm follows from a rate, its nats are a line in the log of the false alarms a block.
-// The line was fitted to alarms in quiet generated series of a month (RFC 0034): incidents, margin
-// and short histories make alarms rarer than exp(-nats). Agents are suspicious from suspectPart of
-// the alarm on.
-const (
-	rateNats    = 1
-	rateSlope   = 0.45
-	suspectPart = 0.75
-)
 
 // Deviations of the random weights: recurrence is kept well below the edge of chaos, so that a unit
 // forgets.

@@ -167,7 +167,8 @@ func NewMetrics() *Metrics {
 		),
 		fill: desc(
 			"tier_fill_ratio",
-			"Used part of a tier on disk, the largest that a shard sees.", "tier",
+			"Used part of a tier on disk, the largest that a shard sees: of its capacity, or of what other programs "+
+				"leave of the disk if that is less.", "tier",
 		),
 		failures: desc(
 			"tier_failures_total", "Reads, writes and moves of pages that failed in a tier on disk.", "tier",

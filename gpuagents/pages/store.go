@@ -29,8 +29,8 @@ type TierUsage struct {
 	// moved has two records until that is committed.
 	Pages int
 	Bytes int64
-	// Fill is the used part of the capacity of the tier, 0 to 1. If several stores share the
-	// capacity, it counts what all of them use.
+	// Fill is the used part of the capacity of the tier, 0 to 1, or of what others leave of the
+	// medium if that is less. If several stores share the capacity, it counts what all of them use.
 	Fill float64
 	// Unavailable is the error with which the tier could not be opened; the store does not use the
 	// tier until it is opened again. nil: the tier was opened.

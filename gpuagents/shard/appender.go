@@ -32,7 +32,8 @@ type pendingAnswer struct {
 type appender struct {
 	w        *writer
 	inFlight *inFlight
-	track    *timeline.Track // of its spans
+	track    *timeline.Track      // of its spans
+	count    func(a state.Answer) // is called with each answer before it is encoded; nil: nothing is
 	queue    chan appendRequest
 	failed   chan struct{} // closed when a call failed: no later answer is appended
 	err      error         // the error of that call
@@ -50,12 +51,15 @@ const maxAppended = 256
 
 // openAppender appends behind what w has written; w belongs to the goroutine from now on. ctx only
 // carries values.
-func openAppender(ctx context.Context, w *writer, bound *inFlight, track *timeline.Track) *appender {
+func openAppender(ctx context.Context, w *writer, bound *inFlight, track *timeline.Track,
+	count func(a state.Answer),
+) *appender {
 	// Each element holds an entry in flight at least, or is one of two waits: put never blocks.
 	a := &appender{
 		w:        w,
 		inFlight: bound,
 		track:    track,
+		count:    count,
 		queue:    make(chan appendRequest, inFlightEntries+2),
 		failed:   make(chan struct{}),
 		done:     make(chan struct{}),
@@ -115,7 +119,7 @@ func (a *appender) run(ctx context.Context) {
 			}
 		}
 		began := a.track.Now()
-		all, err := encodeAll(of)
+		all, err := a.encode(of)
 		a.err = errors.Join(err, a.w.append(ctx, all...)) // those before an answer that cannot be encoded
 		a.appended(all, began)
 		a.end(of)
@@ -142,13 +146,16 @@ func (a *appender) appended(all []swarms.Entry, began time.Time) {
 	a.track.End(timeline.Append, began, bytes)
 }
 
-// encodeAll makes entries of answers on all cores: that takes longer than to append them. With an
+// encode makes entries of answers on all cores: that takes longer than to append them. With an
 // error it returns the entries before it.
-func encodeAll(of []pendingAnswer) ([]swarms.Entry, error) {
+func (a *appender) encode(of []pendingAnswer) ([]swarms.Entry, error) {
 	all, errs := make([]swarms.Entry, len(of)), make([]error, len(of))
 	var next atomic.Int64
 	work := func() {
 		for i := next.Add(1) - 1; i < int64(len(of)); i = next.Add(1) - 1 {
+			if a.count != nil {
+				a.count(of[i].answer)
+			}
 			done, err := of[i].answer.Encoded()
 			all[i], errs[i] = swarms.Entry{Kind: done.Kind, Ref: of[i].ref, Data: done.Data, Trace: of[i].trace}, err
 		}

@@ -8,9 +8,9 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-// TestEncodeAll: answers are encoded each in its place, and those before one that cannot be are not
+// TestEncode: answers are encoded each in its place, and those before one that cannot be are not
 // lost.
-func TestEncodeAll(t *testing.T) {
+func TestEncode(t *testing.T) {
 	var of []pendingAnswer
 	for i := range 300 {
 		of = append(of, pendingAnswer{
@@ -23,7 +23,7 @@ func TestEncodeAll(t *testing.T) {
 	of[7].answer = state.Answer{Kind: swarms.EntryTicked, Data: []byte("ticked")}
 	check := func(n int) {
 		t.Helper()
-		all, err := encodeAll(of)
+		all, err := (&appender{}).encode(of)
 		if len(all) != n || (err == nil) != (n == len(of)) {
 			t.Fatalf("%d answers: %v", len(all), err)
 		}
@@ -44,7 +44,7 @@ func TestEncodeAll(t *testing.T) {
 	of[200].answer.Body = &batch.Decisions{Candidates: 0}
 	of[250].answer.Body = of[200].answer.Body
 	check(200)
-	if all, err := encodeAll(nil); len(all) != 0 || err != nil {
+	if all, err := (&appender{}).encode(nil); len(all) != 0 || err != nil {
 		t.Fatalf("no answers become %v, %v, want nothing", all, err)
 	}
 }

@@ -64,16 +64,19 @@ type loop struct {
 	at         uint64           // the last applied entry
 	replay     *replay          // nil: all entries that were answered before are applied
 	lagging    *lagGauges
+	waits      *waiting        // the oldest entry that is not applied; nil: nobody counts
+	unfollow   func()          // ends waits
 	track      *timeline.Track // of the stages of batches
 	pictures   *raster.Source  // nil before the first picture
 	w          *writer
 	follow     *Follow // nil: the agent has the lease
 }
 
-// openLoop begins to read entries, and to append answers behind what w has written.
+// openLoop begins to read entries, and to append answers behind what w has written. candidates are
+// those of the swarm, for metrics.
 func (a *Server) openLoop(
-	ctx context.Context, id ID, on Place, w *writer, r swarms.Reader, st state.State, keep *checkpoint,
-	log *slog.Logger,
+	ctx context.Context, id ID, on Place, w *writer, r swarms.Reader, st state.State, candidates []string,
+	keep *checkpoint, log *slog.Logger,
 ) *loop {
 	t := &loop{
 		server:     a,
@@ -92,10 +95,12 @@ func (a *Server) openLoop(
 		size:       newBatchSize(a.o.BatchLatency),
 	}
 	t.limited, t.lagging = a.o.Metrics.limiting(t.cell), a.o.Metrics.lagging(t.cell)
-	t.track = a.o.Spans.Track(id.Swarm, id.Shard)
+	t.waits, t.unfollow = a.o.Metrics.waiting(t.cell)
+	t.track = a.o.Spans.Track(id.Swarm, id.Shard, t.cell)
 	st.Trace(t.track)
 	t.pipe = openPipeline(ctx, r, st, t.inFlight)
-	t.answers = openAppender(ctx, w, t.inFlight, a.o.Spans.Track(id.Swarm, id.Shard))
+	t.answers = openAppender(ctx, w, t.inFlight, a.o.Spans.Track(id.Swarm, id.Shard, t.cell),
+		a.o.Metrics.voting(t.cell, candidates))
 	t.resize()
 	if keep != nil {
 		keep.answered = t.answers.flush
@@ -107,6 +112,7 @@ func (a *Server) openLoop(
 func (t *loop) close() error {
 	t.pipe.stop()
 	t.limited(0)
+	t.unfollow()
 	t.state.Trace(nil)
 	return errors.Join(t.answers.close(), t.pictures.Close())
 }
@@ -169,9 +175,11 @@ func (t *loop) serve(ctx context.Context) error {
 			if err != nil {
 				break
 			}
+			t.waits.set(s.entries[0].Time)
 			t.updateMetrics()
 			if err = t.apply(ctx, s); err == nil {
 				t.at = last.Seq
+				t.caughtUp(last.Time)
 				t.progressed(ctx)
 				err = t.checkpoint.applied(uncut, t.state, last.Entry)
 			}
@@ -286,6 +294,9 @@ func (t *loop) applyOne(ctx context.Context, it *logEntry, given *[]state.Answer
 		defer t.server.o.Metrics.working(t.device)()
 	}
 	one, err := t.state.Apply(ctx, it.Entry)
+	if it.Kind == swarms.EntrySnapshot {
+		t.server.o.Metrics.snapshotted(t.cell, one, err)
+	}
 	var refused *jobs.Error
 	switch {
 	case errors.As(err, &refused):

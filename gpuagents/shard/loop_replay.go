@@ -45,6 +45,15 @@ func (t *loop) updateMetrics() {
 	t.lagging.set(max(t.pipe.end.Load(), t.at)-t.at, at, of)
 }
 
+// caughtUp notes that the entries up to one of a time are applied. The time of the next entry is not
+// known before it is read, and is not earlier.
+func (t *loop) caughtUp(stored time.Time) {
+	if t.at >= t.pipe.end.Load() {
+		stored = time.Time{}
+	}
+	t.waits.set(stored)
+}
+
 // endReplay removes the shard from the gauges of lag and replay.
 func (t *loop) endReplay() {
 	t.open.replay.Store(nil)

@@ -10,6 +10,7 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/state"
 	"github.com/exoswarm/exoswarm/internal/telemetry"
 	"github.com/exoswarm/exoswarm/jobs/batch"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // Metrics counts the work on shards, by cell and never by swarm. One may serve several agents. A
@@ -27,6 +28,10 @@ type Metrics struct {
 	lag, replaying, replayAt, replayOf  *prometheus.GaugeVec
 	handovers                           *prometheus.CounterVec
 	parting                             prometheus.Histogram
+	votes                               *voteMetrics
+	lagAge                              *lagSeconds
+	snapshots                           *prometheus.GaugeVec
+	snapshotBytes                       *prometheus.CounterVec
 
 	mu   sync.Mutex
 	busy map[string]*busy // by device
@@ -112,6 +117,15 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 		agents: gauge("agents", "Agents of the shards that are served now."),
 		groups: gauge("groups", "Groups of the shards that are served now."),
 		stored: gauge("checkpoint_timestamp_seconds", "Unix time of the last checkpoint that a shard has stored."),
+		lagAge: newLagSeconds(),
+		snapshots: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Namespace: "exoswarm", Name: "snapshot_timestamp_seconds",
+			Help: "Unix time of the last snapshot that a shard has written; absent before the first one.",
+		}, []string{"cell"}),
+		snapshotBytes: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Namespace: "exoswarm", Name: "snapshot_bytes_total",
+			Help: "Bytes of the files of snapshots that shards have written.",
+		}, []string{"cell"}),
 		steps: counter("steps_total", "Steps of agents, by observations and by ticks, those of a replay too. An "+
 			"observation of a group steps all of its agents."),
 		observations: counter("observations_total", "Observations that were applied, those of a replay too."),
@@ -144,12 +158,15 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 		m.shards, m.observations, m.dropped, m.rejected, m.checkpoints, m.apply, m.checkpoint, m.busySeconds,
 		m.batch, m.limit, m.claims, m.violations,
 		m.lag, m.replaying, m.replayAt, m.replayOf, m.handovers, m.parting, m.agents, m.groups, m.stored, m.steps,
+		m.lagAge, m.snapshots, m.snapshotBytes,
 	} {
 		if err := r.Register(c); err != nil {
 			return nil, err
 		}
 	}
-	return m, nil
+	var err error
+	m.votes, err = newVoteMetrics(r)
+	return m, err
 }
 
 // serving counts a shard, its agents and its groups until done is called. Every counter of the cell
@@ -175,6 +192,7 @@ func (m *Metrics) serving(of state.Info, groups int) (done func()) {
 		}
 	}
 	m.apply.WithLabelValues(of.Cell)
+	m.snapshotBytes.WithLabelValues(of.Cell)
 	add(1)
 	return func() { add(-1) }
 }
@@ -226,6 +244,26 @@ func (m *Metrics) limiting(cell string) func(most int) {
 			gauge.Add(float64(most - before))
 			before = most
 		}
+	}
+}
+
+// waiting returns what a shard notes its oldest entry in, until ended is called; nil for a nil
+// Metrics.
+func (m *Metrics) waiting(cell string) (w *waiting, ended func()) {
+	if m == nil {
+		return nil, func() {}
+	}
+	return m.lagAge.follow(cell)
+}
+
+// snapshotted counts a snapshot, unless it failed.
+func (m *Metrics) snapshotted(cell string, a state.Answer, err error) {
+	if m == nil || err != nil {
+		return
+	}
+	m.snapshots.WithLabelValues(cell).SetToCurrentTime()
+	if done, err := swarms.DecodeSnapshotted(a.Data); err == nil {
+		m.snapshotBytes.WithLabelValues(cell).Add(float64(done.Bytes))
 	}
 }
 

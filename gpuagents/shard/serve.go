@@ -104,7 +104,7 @@ func (a *Server) Serve(ctx context.Context, do Task) (err error) {
 			}
 		}
 	}
-	t := a.openLoop(ctx, ID{s.Key(), shard}, on, w, reader, kept, keep, log)
+	t := a.openLoop(ctx, ID{s.Key(), shard}, on, w, reader, kept, spec.Vote.Candidates, keep, log)
 	t.open, t.at, t.follow, t.rounds = open, at, open.follow, kept.Rounds()
 	if st.Memory().Claimed() {
 		open.fixed.Store(true) // a parked shard has nothing on the device

@@ -183,7 +183,7 @@ func (s *agentState) tick(ctx context.Context, data []byte) (Answer, error) {
 		}
 	}
 	data, err = json.Marshal(done)
-	return Answer{Kind: swarms.EntryTicked, Data: data, Steps: int64(r.Stepped)}, err
+	return Answer{Kind: swarms.EntryTicked, Data: data, Steps: int64(r.Stepped), Ticked: &done}, err
 }
 
 // query answers the states of agents or groups, in the order of the question. It reads pages where

@@ -1,6 +1,9 @@
 package state
 
-import "github.com/exoswarm/exoswarm/jobs/batch"
+import (
+	"github.com/exoswarm/exoswarm/jobs/batch"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
+)
 
 // Answer is the answer to an entry that was applied.
 type Answer struct {
@@ -10,6 +13,7 @@ type Answer struct {
 	Observations int                                   // that were applied
 	Steps        int64                                 // of agents, by a tick
 	Dropped      [len(batch.Reasons)]int               // the others, by reason
+	Ticked       *swarms.Ticked                        // what a tick has done; nil: it is the answer to another entry
 	Halved       int                                   // how often the device had no memory for the batch
 }
 

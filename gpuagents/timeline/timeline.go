@@ -57,33 +57,39 @@ type Span struct {
 type Ring struct {
 	mu    sync.Mutex
 	spans [Length]Span
-	count uint64                // of all spans so far
-	took  [stages]time.Duration // of all spans so far, by stage
+	count uint64                            // of all spans so far
+	took  map[string]*[stages]time.Duration // of all spans so far, by cell and stage
 }
 
 // NewRing returns an empty ring.
-func NewRing() *Ring { return &Ring{} }
+func NewRing() *Ring { return &Ring{took: map[string]*[stages]time.Duration{}} }
 
-// add keeps a span in place of the oldest. It allocates nothing.
-func (r *Ring) add(s Span) {
+// add keeps a span in place of the oldest, and adds its time to the totals of a cell. It allocates
+// nothing.
+func (r *Ring) add(s Span, took *[stages]time.Duration) {
 	r.mu.Lock()
 	r.spans[r.count%Length] = s
 	r.count++
 	if s.Stage < stages {
-		r.took[s.Stage] += s.Took
+		took[s.Stage] += s.Took
 	}
 	r.mu.Unlock()
 }
 
-// Totals returns the time of all spans so far by stage, in the order of Stages. Stages of several
-// shards, and of the batches of one shard, overlap. The slice is the caller's.
-func (r *Ring) Totals() []time.Duration {
+// Totals returns the time of all spans so far by cell and by stage, in the order of Stages. A cell
+// is there from its first track on. Stages of several shards, and of the batches of one shard,
+// overlap. The map is the caller's.
+func (r *Ring) Totals() map[string][]time.Duration {
+	all := map[string][]time.Duration{}
 	if r == nil {
-		return make([]time.Duration, stages)
+		return all
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return append([]time.Duration(nil), r.took[:]...)
+	for cell, took := range r.took {
+		all[cell] = append([]time.Duration(nil), took[:]...)
+	}
+	return all
 }
 
 // Since returns the spans that ended after a time, in the order in which they ended. The slice is
@@ -107,17 +113,25 @@ func (r *Ring) Since(from time.Time) []Span {
 // goroutine uses it.
 type Track struct {
 	ring        *Ring
+	took        *[stages]time.Duration // totals of its cell; guarded by the mutex of the ring
 	swarm       string
 	shard       int
 	first, last uint64
 }
 
-// Track returns a track of a shard; nil for a nil Ring.
-func (r *Ring) Track(swarm string, shard int) *Track {
+// Track returns a track of a shard of a swarm with a cell; nil for a nil Ring.
+func (r *Ring) Track(swarm string, shard int, cell string) *Track {
 	if r == nil {
 		return nil
 	}
-	return &Track{ring: r, swarm: swarm, shard: shard}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	took := r.took[cell]
+	if took == nil {
+		took = &[stages]time.Duration{}
+		r.took[cell] = took
+	}
+	return &Track{ring: r, took: took, swarm: swarm, shard: shard}
 }
 
 // Of sets the entries of the spans that are added from now on.
@@ -148,6 +162,6 @@ func (t *Track) End(stage Stage, began time.Time, bytes int) (now time.Time) {
 // Add adds a span.
 func (t *Track) Add(stage Stage, began time.Time, took time.Duration, bytes int) {
 	if t != nil {
-		t.ring.add(Span{stage, t.swarm, t.shard, t.first, t.last, int64(bytes), began, took})
+		t.ring.add(Span{stage, t.swarm, t.shard, t.first, t.last, int64(bytes), began, took}, t.took)
 	}
 }

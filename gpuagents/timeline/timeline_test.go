@@ -9,7 +9,7 @@ import (
 // TestRing: the ring keeps the newest spans, in their order.
 func TestRing(t *testing.T) {
 	r := NewRing()
-	track := r.Track("s", 3)
+	track := r.Track("s", 3, "gru")
 	start := time.Now().Add(-time.Hour)
 	for i := range Length + 100 {
 		track.Of(uint64(i), uint64(i+1))
@@ -25,7 +25,7 @@ func TestRing(t *testing.T) {
 			t.Fatalf("span %d is %+v", i, s)
 		}
 	}
-	if sum := r.Totals()[Kernel]; sum != (Length+100)*time.Millisecond || r.Totals()[Page] != 0 {
+	if sum := r.Totals()["gru"][Kernel]; sum != (Length+100)*time.Millisecond || r.Totals()["gru"][Page] != 0 {
 		t.Errorf("the kernels took %v, want %v", sum, (Length+100)*time.Millisecond)
 	}
 	if late := r.Since(start.Add((Length + 50) * time.Millisecond)); len(late) != 50 {
@@ -36,7 +36,7 @@ func TestRing(t *testing.T) {
 // TestNilTrack: without a ring nothing is measured.
 func TestNilTrack(t *testing.T) {
 	var r *Ring
-	track := r.Track("s", 0)
+	track := r.Track("s", 0, "gru")
 	track.Of(1, 2)
 	if began := track.Now(); !track.End(Page, began, 1).IsZero() || len(r.Since(time.Time{})) != 0 {
 		t.Error("a nil ring measures")
@@ -45,7 +45,7 @@ func TestNilTrack(t *testing.T) {
 
 // TestRingAllocatesNothing: spans are added on the path of every batch.
 func TestRingAllocatesNothing(t *testing.T) {
-	track := NewRing().Track("s", 0)
+	track := NewRing().Track("s", 0, "gru")
 	if n := testing.AllocsPerRun(1000, func() { track.End(Upload, track.Now(), 9) }); n != 0 {
 		t.Errorf("%v allocations a span, want none", n)
 	}
@@ -57,7 +57,7 @@ func TestRingOfManyGoroutines(t *testing.T) {
 	var all sync.WaitGroup
 	for i := range 8 {
 		all.Go(func() {
-			track := r.Track("s", i)
+			track := r.Track("s", i, "gru")
 			for range 200 {
 				track.End(Fetch, track.Now(), 0)
 				r.Since(time.Now())
@@ -78,7 +78,7 @@ func TestRingOfManyGoroutines(t *testing.T) {
 
 // BenchmarkSpan is the cost of a span; a batch has seven, and takes 100 us of a GPU or more.
 func BenchmarkSpan(b *testing.B) {
-	track := NewRing().Track("s", 0)
+	track := NewRing().Track("s", 0, "gru")
 	for b.Loop() {
 		track.End(Kernel, track.Now(), 1)
 	}

@@ -100,15 +100,41 @@ func isFlagError(err error) bool {
 		strings.HasPrefix(text, "unknown argument")
 }
 
+// listAnnotation is the annotation of a flag whose variable takes several values.
+const listAnnotation = "exoswarm_list"
+
+// Lists has the variables of these flags, which may be given several times, take several values with
+// semicolons between them.
+func Lists(flags *pflag.FlagSet, names ...string) {
+	for _, name := range names {
+		_ = flags.SetAnnotation(name, listAnnotation, []string{"true"}) // it fails for a flag that is not there
+	}
+}
+
+// valuesOf returns the values of the variable of a flag.
+func valuesOf(f *pflag.Flag, v string) (all []string) {
+	if f.Annotations[listAnnotation] == nil {
+		return []string{v}
+	}
+	for one := range strings.SplitSeq(v, ";") {
+		if one = strings.TrimSpace(one); one != "" {
+			all = append(all, one)
+		}
+	}
+	return all
+}
+
 // Environment gives each flag that is not on the command line the value of EXOSWARM_NAME, where
-// NAME is the flag's name in capitals with _ for -.
+// NAME is the flag's name in capitals with _ for -. Flags of Lists take several values.
 func Environment(flags *pflag.FlagSet) error {
 	var err error
 	flags.VisitAll(func(f *pflag.Flag) {
 		name := "EXOSWARM_" + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
 		if v, ok := os.LookupEnv(name); ok && !f.Changed && f.Name != "help" && f.Name != "version" && err == nil {
-			if e := flags.Set(f.Name, v); e != nil {
-				err = Usage("%s=%q: %v", name, redact.Secrets(v), e)
+			for _, one := range valuesOf(f, v) {
+				if e := flags.Set(f.Name, one); e != nil {
+					err = Usage("%s=%q: %v", name, redact.Secrets(one), e)
+				}
 			}
 		}
 	})

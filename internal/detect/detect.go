@@ -26,6 +26,7 @@ import (
 	"github.com/exoswarm/exoswarm/internal/specfile"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
+	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 	"github.com/exoswarm/exoswarm/jobs/swarms/statelog"
 )
@@ -72,7 +73,7 @@ type detector struct {
 	columns rows.ColumnSpec
 	most    int // entities
 	swarm   *swarmclient.Swarm
-	in, out swarms.Log
+	out     swarms.Log
 	state   *state
 	output  *output
 	rejects *json.Encoder // nil for none
@@ -82,6 +83,7 @@ type detector struct {
 	bytes   int
 	fresh   uint64 // rows since the last snapshot
 	began   uint64 // last entry of an earlier process
+	slow    bool   // the input has fewer rows than fit into a batch
 
 	answered *statelog.Answered // the entries whose decisions are written; guards itself
 
@@ -108,16 +110,11 @@ func Run(ctx context.Context, o Options) (err error) {
 		return err
 	}
 	base := context.WithoutCancel(ctx)
-	cluster, err := localcluster.Start(base, localcluster.Options{DataDir: o.DataDir, Keep: true, Log: o.Log})
+	conn, client, end, err := start(base, o.DataDir, o.Log)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, cluster.Close()) }()
-	conn := cluster.Conn()
-	client, err := swarmclient.New(swarmclient.Options{Swarms: conn.Swarms})
-	if err != nil {
-		return err
-	}
+	defer func() { err = errors.Join(err, end()) }()
 	if err := d.openSwarm(base, client, func(s swarms.Swarm) swarms.Log {
 		return conn.Swarms.Log(s.Key(), 0, swarms.In)
 	}); err != nil {
@@ -125,7 +122,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	}
 	key := d.swarm.Record().Key()
 	log := func(shard int, dir swarms.Direction) swarms.Log { return conn.Swarms.Log(key, shard, dir) }
-	d.in, d.out = log(0, swarms.In), log(0, swarms.Out)
+	d.out = log(0, swarms.Out)
 	if d.state, err = openState(base, log); err != nil {
 		return err
 	}
@@ -158,6 +155,21 @@ func Run(ctx context.Context, o Options) (err error) {
 		d.rejects = json.NewEncoder(f)
 	}
 	return d.run(ctx, base)
+}
+
+// start starts the cluster of a folder. The caller calls end.
+func start(ctx context.Context, dataDir string, log *slog.Logger) (
+	conn *natsq.Conn, client *swarmclient.Client, end func() error, err error,
+) {
+	cluster, err := localcluster.Start(ctx, localcluster.Options{DataDir: dataDir, Keep: true, Log: log})
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	conn = cluster.Conn()
+	if client, err = swarmclient.New(swarmclient.Options{Swarms: conn.Swarms}); err != nil {
+		return nil, nil, nil, errors.Join(err, cluster.Close())
+	}
+	return conn, client, cluster.Close, nil
 }
 
 // readSpec reads the specification, and makes it one of a swarm that lasts.
@@ -253,6 +265,9 @@ func (d *detector) run(ctx, base context.Context) (err error) {
 		if err = d.answered.Await(last, d.state.last); err == nil && d.fresh > 0 {
 			err = d.snapshot(last)
 		}
+		if err == nil {
+			err = d.output.record(last, d.state, d.answered.Entry(), true)
+		}
 		cancel()
 	}
 	failed := context.Cause(work)
@@ -260,9 +275,6 @@ func (d *detector) run(ctx, base context.Context) (err error) {
 	reading.Wait()
 	if failed != nil {
 		return failed
-	}
-	if err == nil {
-		err = d.output.record(base, d.state, d.answered.Entry(), true)
 	}
 	d.summary()
 	if err == nil && ctx.Err() != nil {
@@ -332,6 +344,13 @@ func (d *detector) feed(ctx, work context.Context) error {
 	d.obs.Width = len(d.spec.Features)
 	skip, records := in.at.Skip, in.at.Records-uint64(in.at.Skip)
 	for n := uint64(1); ; {
+		// Rows that come meanwhile are the next batch. So batches are as large as the swarm and the
+		// disk need to keep up, and a row that comes alone waits for nothing.
+		if d.slow {
+			if err := d.answered.Await(work, d.state.last); err != nil {
+				return err
+			}
+		}
 		doc, err := in.next(ctx, &n)
 		if errors.Is(err, io.EOF) {
 			return nil
@@ -364,17 +383,23 @@ func (d *detector) document(ctx context.Context, doc document, skip *int, record
 		return err
 	}
 	defer r.Close()
+	arrived := clock{text: doc.text, arrivals: doc.arrivals}
+	if doc.header {
+		arrived.next()
+	}
 	at := doc.begin
 	at.Skip = 0
 	for {
 		row, rejected, err := r.Next()
 		if errors.Is(err, io.EOF) {
 			doc.end.Records = *records
+			d.slow = at.Skip < batchRows
 			return d.flush(ctx, doc.end)
 		}
 		if err != nil {
 			return err
 		}
+		read := arrived.next()
 		*records++
 		at.Skip++
 		at.Records = *records
@@ -399,7 +424,7 @@ func (d *detector) document(ctx context.Context, doc document, skip *int, record
 			continue
 		}
 		row.Number = *records
-		d.add(group, &row)
+		d.add(group, &row, read)
 		if d.obs.Len() >= batchRows || d.bytes >= batchBytes {
 			if err := d.flush(ctx, at); err != nil {
 				return err
@@ -414,13 +439,13 @@ const (
 	batchBytes = 480 << 10
 )
 
-// add adds a row to the batch.
-func (d *detector) add(group int, row *rows.Row) {
+// add adds a row, which was read at a time, to the batch.
+func (d *detector) add(group int, row *rows.Row, read time.Time) {
 	o := &d.obs
 	o.Group = append(o.Group, uint32(group))
 	o.Row = append(o.Row, row.Number)
 	o.Time = append(o.Time, row.Time)
-	o.Read = append(o.Read, time.Now().UnixNano())
+	o.Read = append(o.Read, read.UnixNano())
 	o.Features = append(o.Features, row.Features...)
 	o.Timestamp = append(o.Timestamp, row.Timestamp)
 	o.Value = append(o.Value, row.Values...)
@@ -464,17 +489,12 @@ func (d *detector) flush(ctx context.Context, at position) error {
 	if err != nil {
 		return err
 	}
-	if err := d.state.prepare(ctx, at); err != nil {
-		return err
-	}
 	d.mu.Lock()
 	d.names = append(d.names, d.state.entities[len(d.names):]...)
 	d.mu.Unlock()
-	e := swarms.Entry{Kind: swarms.EntryObserve, Ref: d.state.last + 1, Data: data}
-	if err := d.in.Append(ctx, d.state.last, e); err != nil {
-		return fmt.Errorf("send a batch: %w", err)
+	if err := d.state.commit(ctx, swarms.EntryObserve, data, at); err != nil {
+		return err
 	}
-	d.state.last++
 	d.counts.rows += uint64(n)
 	d.fresh += uint64(n)
 	d.obs.Reset()
@@ -497,6 +517,9 @@ func (d *detector) snapshot(ctx context.Context) error {
 	}
 	d.state.last++
 	if err := d.answered.Await(ctx, d.state.last); err != nil {
+		return err
+	}
+	if err := d.state.mark(ctx); err != nil { // of entries that are removed now
 		return err
 	}
 	if _, err := d.swarm.Trim(ctx, store, name, nil); err != nil {

@@ -135,6 +135,8 @@ type input struct {
 	live *runinput.Live
 	at   position // behind the last document
 	any  bool     // a document of the file was read
+
+	arrivals []runinput.Arrival // of the last document
 }
 
 // document is a piece of the input of whole records, with the header of its file.
@@ -144,6 +146,31 @@ type document struct {
 	format rows.Format
 	begin  position // without Skip: of its first record
 	end    position
+	header bool // text begins with the header of its file
+	// arrivals say when its parts were read, in order.
+	arrivals []runinput.Arrival
+}
+
+// clock tells when the records of a document arrived.
+type clock struct {
+	text     []byte
+	at       int // byte behind the last record
+	arrivals []runinput.Arrival
+}
+
+// next returns when the next line arrived. A record with line ends in quotes counts as several
+// lines, so the times of the records behind it are those of earlier ones.
+func (c *clock) next() time.Time {
+	if n := bytes.IndexByte(c.text[c.at:], '\n'); n >= 0 {
+		c.at += n + 1
+	}
+	for len(c.arrivals) > 1 && c.arrivals[0].End < c.at {
+		c.arrivals = c.arrivals[1:]
+	}
+	if len(c.arrivals) == 0 {
+		return time.Now()
+	}
+	return c.arrivals[0].At
 }
 
 // openInput opens the input at a position: standard input, or the file to follow. A regular file
@@ -274,8 +301,12 @@ func (in *input) next(ctx context.Context, n *uint64) (document, error) {
 		doc := document{
 			text: answer[len(source.InputDocument):], name: in.name, format: in.live.Source().Format, begin: in.at,
 		}
+		in.arrivals = in.live.Arrivals(in.arrivals[:0])
+		doc.arrivals = in.arrivals
+		header := in.live.Header()
+		doc.header = header > 0
 		size := len(doc.text)
-		if header := in.live.Header(); *n > 1 || in.at.Offset > 0 {
+		if *n > 1 || in.at.Offset > 0 {
 			size -= header
 		}
 		*n++

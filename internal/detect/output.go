@@ -21,7 +21,7 @@ const recordEvery = 200 * time.Millisecond
 
 // output writes decisions as NDJSON. If it is a regular file, what was written after the last note
 // is removed when the detector goes on, and written again. One goroutine uses it but for the
-// counts.
+// counts. Notes are stored by a goroutine, one at a time.
 type output struct {
 	w    io.Writer
 	file *os.File // nil for a stream
@@ -31,6 +31,9 @@ type output struct {
 	size int64
 	note time.Time
 	line []byte
+
+	storing chan struct{} // holds an element while a note is stored
+	failed  error         // of the last note; guarded by storing
 
 	mu        sync.Mutex
 	hist      *hdrhistogram.Histogram // microseconds
@@ -43,6 +46,7 @@ type output struct {
 func openOutput(o *Options, last written) (*output, error) {
 	out := &output{
 		w: o.Out, all: o.All, hist: hdrhistogram.New(1, int64(time.Hour/time.Microsecond), 3), note: time.Now(),
+		storing: make(chan struct{}, 1),
 	}
 	if o.Output != "" && o.Output != "-" {
 		f, err := os.OpenFile(o.Output, os.O_CREATE|os.O_RDWR, 0o644)
@@ -133,12 +137,42 @@ func (w *output) write(d *batch.Decisions, candidates int, own bool) error {
 	return nil
 }
 
-// record notes that all answers up to one are written: at once, or if that was not done lately.
-func (w *output) record(ctx context.Context, s *state, answer uint64, atOnce bool) error {
-	if answer == s.out.Answer || !atOnce && time.Since(w.note) < recordEvery {
+// record notes that all answers up to one are written, unless that was done lately. It does not wait
+// for the disk, so an error is that of the note before. With wait it returns when the note is
+// stored.
+func (w *output) record(ctx context.Context, s *state, answer uint64, wait bool) error {
+	if !wait && time.Since(w.note) < recordEvery {
 		return nil
 	}
+	if wait {
+		w.storing <- struct{}{} // a note that is stored ends with its context
+	} else {
+		select {
+		case w.storing <- struct{}{}:
+		default:
+			return nil
+		}
+	}
 	now := written{Answer: answer, Size: w.size}
+	if w.failed != nil || answer == s.out.Answer {
+		defer func() { <-w.storing }()
+		return w.failed
+	}
+	w.note = time.Now()
+	store := func() error {
+		defer func() { <-w.storing }()
+		w.failed = w.store(ctx, s, now)
+		return w.failed
+	}
+	if wait {
+		return store()
+	}
+	go func() { _ = store() }() // close waits for it
+	return nil
+}
+
+// store stores a note, after what it says is on the disk.
+func (w *output) store(ctx context.Context, s *state, now written) error {
 	if w.file != nil {
 		if err := w.file.Sync(); err != nil {
 			return fmt.Errorf("detect: output: %w", err)
@@ -151,12 +185,13 @@ func (w *output) record(ctx context.Context, s *state, answer uint64, atOnce boo
 	if err := s.output.Add(ctx, now); err != nil {
 		return err
 	}
-	s.out, w.note = now, time.Now()
+	s.out = now
 	return s.output.Trim(ctx)
 }
 
-// close closes a file of its own.
+// close ends the notes, whose context has ended, and closes a file of its own.
 func (w *output) close() error {
+	w.storing <- struct{}{}
 	if !w.own {
 		return nil
 	}

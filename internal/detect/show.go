@@ -9,10 +9,8 @@ import (
 	"log/slog"
 	"os"
 
-	"github.com/exoswarm/exoswarm/gpuagents/swarmclient"
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/internal/entities"
-	"github.com/exoswarm/exoswarm/internal/localcluster"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
@@ -26,16 +24,11 @@ func Show(ctx context.Context, dataDir string, keys []string, to io.Writer, log 
 	if all, err := os.ReadDir(dataDir); errors.Is(err, os.ErrNotExist) || err == nil && len(all) == 0 {
 		return missing
 	}
-	cluster, err := localcluster.Start(ctx, localcluster.Options{DataDir: dataDir, Keep: true, Log: log})
+	conn, client, end, err := start(ctx, dataDir, log)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, cluster.Close()) }()
-	conn := cluster.Conn()
-	client, err := swarmclient.New(swarmclient.Options{Swarms: conn.Swarms})
-	if err != nil {
-		return err
-	}
+	defer func() { err = errors.Join(err, end()) }()
 	all, err := client.List(ctx)
 	if err != nil {
 		return err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
@@ -12,7 +13,7 @@ import (
 
 // Logs of the swarm beside that of its only shard. The entries of each are JSON.
 const (
-	positionShard = 1 // of mark, one before each batch
+	positionShard = 1 // of mark
 	keyShard      = 2 // of the dictionary, entries before each batch with new keys
 	outputShard   = 3 // of written
 )
@@ -23,8 +24,11 @@ const (
 	entryWritten = "written"
 )
 
-// mark says where the input continues behind a batch. It counts when the log of the swarm has the
-// batch, so that the batch commits the state of the agents, the dictionary and the position.
+// mark says where the input continues behind a batch. It is the note of the entry of the batch in
+// the log of the swarm, so the batch commits the state of the agents, the dictionary and the
+// position with one write. The log of positions has a mark now and then, so that few entries are
+// read to find the last note, and one before entries are removed. Earlier programs have stored a
+// mark there before each batch, which counts if the log of the swarm has the batch.
 type mark struct {
 	Batch    uint64   `json:"batch"`    // the number of its entry in the log of the swarm
 	Entities int      `json:"entities"` // in the dictionary, those of the batch included
@@ -40,6 +44,7 @@ type written struct {
 
 // state is what a detector keeps between two processes beside its agents.
 type state struct {
+	in            swarms.Log // of the swarm
 	marks, output *statelog.Log
 	keys          *statelog.Keys
 
@@ -48,12 +53,18 @@ type state struct {
 	at       position
 	out      written
 	last     uint64 // entry of the log of the swarm
+	marked   uint64 // entry of the last mark in the log of positions
 }
+
+// markEvery is the number of entries of the log of the swarm after which the log of positions gets
+// a mark.
+const markEvery = 256
 
 // openState reads the state of a swarm. It undoes what was stored for a batch that is not in the
 // log of the swarm. No entry may be appended to that log before.
 func openState(ctx context.Context, log func(shard int, d swarms.Direction) swarms.Log) (*state, error) {
 	s := &state{
+		in:     log(0, swarms.In),
 		marks:  statelog.New(log(positionShard, swarms.In), entryMark),
 		keys:   statelog.NewKeys(log(keyShard, swarms.In)),
 		output: statelog.New(log(outputShard, swarms.In), entryWritten),
@@ -64,7 +75,7 @@ func openState(ctx context.Context, log func(shard int, d swarms.Direction) swar
 			return nil, err
 		}
 	}
-	end, err := log(0, swarms.In).Last(ctx)
+	end, err := s.in.Last(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -86,6 +97,10 @@ func openState(ctx context.Context, log func(shard int, d swarms.Direction) swar
 		if err := s.marks.Add(ctx, good); err != nil {
 			return nil, err
 		}
+	}
+	s.marked = good.Batch
+	if err := s.readNotes(ctx, &good); err != nil {
+		return nil, err
 	}
 	s.at = good.At
 	all, err := s.keys.Load(ctx, good.Entities)
@@ -122,13 +137,47 @@ func (s *state) group(key string, most int) (int, bool) {
 	return g, true
 }
 
-// prepare stores the position behind the next batch, and the keys that are new in it.
-func (s *state) prepare(ctx context.Context, at position) error {
+// readNotes sets m to the last note behind its entry in the log of the swarm, if there is one.
+func (s *state) readNotes(ctx context.Context, m *mark) error {
+	return damaged(statelog.Each(ctx, s.in, m.Batch+1, s.last, func(e swarms.Entry) error {
+		if e.Note == "" { // a question, or a batch of an earlier program
+			return nil
+		}
+		next := mark{}
+		if err := json.Unmarshal([]byte(e.Note), &next); err != nil {
+			return fmt.Errorf("the note of entry %d: %w: %w", e.Seq, statelog.ErrDamaged, err)
+		}
+		*m = next
+		return nil
+	}))
+}
+
+// commit appends a batch with the position behind it, after the keys that are new in it.
+func (s *state) commit(ctx context.Context, kind string, data []byte, at position) error {
 	if err := s.keys.Store(ctx, s.entities[s.keys.Stored():], nil); err != nil {
 		return err
 	}
-	if err := s.marks.Add(ctx, mark{Batch: s.last + 1, Entities: s.keys.Stored(), At: at}); err != nil {
+	note, err := json.Marshal(mark{Batch: s.last + 1, Entities: s.keys.Stored(), At: at})
+	if err != nil {
+		return fmt.Errorf("encode a position: %w", err)
+	}
+	e := swarms.Entry{Kind: kind, Ref: s.last + 1, Data: data, Note: string(note)}
+	if err := s.in.Append(ctx, s.last, e); err != nil {
+		return fmt.Errorf("send a batch: %w", err)
+	}
+	s.last++
+	s.at = at
+	if s.last-s.marked < markEvery {
+		return nil
+	}
+	return s.mark(ctx)
+}
+
+// mark stores the position behind the last entry in the log of positions.
+func (s *state) mark(ctx context.Context) error {
+	if err := s.marks.Add(ctx, mark{Batch: s.last, Entities: s.keys.Stored(), At: s.at}); err != nil {
 		return err
 	}
+	s.marked = s.last
 	return s.marks.Trim(ctx)
 }

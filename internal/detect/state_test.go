@@ -8,7 +8,6 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
-	"github.com/exoswarm/exoswarm/jobs/swarms/statelog"
 )
 
 // TestUndo: keys and position of a batch that is not in the log of the swarm do not count, also
@@ -37,7 +36,7 @@ func TestUndo(t *testing.T) {
 		}
 		return s
 	}
-	// step prepares a batch with keys, and appends it if commit is set.
+	// step stores the keys of a batch, and appends it if commit is set.
 	step := func(s *state, offset int64, commit bool, keys ...string) {
 		t.Helper()
 		for _, k := range keys {
@@ -45,16 +44,34 @@ func TestUndo(t *testing.T) {
 				t.Fatalf("there is no group for %s", k)
 			}
 		}
-		if err := s.prepare(t.Context(), position{Offset: offset}); err != nil {
+		var err error
+		if commit {
+			err = s.commit(t.Context(), "x", nil, position{Offset: offset})
+		} else {
+			err = s.keys.Store(t.Context(), s.entities[s.keys.Stored():], nil)
+		}
+		if err != nil {
 			t.Fatal(err)
 		}
-		if commit {
-			e := swarms.Entry{Kind: "x", Ref: s.last + 1}
-			if err := log(0, swarms.In).Append(t.Context(), s.last, e); err != nil {
-				t.Fatal(err)
-			}
-			s.last++
+	}
+	// before is what an earlier program did before it appended a batch without a note.
+	before := func(s *state, offset int64, key string) {
+		t.Helper()
+		s.group(key, 9)
+		if err := s.keys.Store(t.Context(), s.entities[s.keys.Stored():], nil); err != nil {
+			t.Fatal(err)
 		}
+		m := mark{Batch: s.last + 1, Entities: s.keys.Stored(), At: position{Offset: offset}}
+		if err := s.marks.Add(t.Context(), m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	other := func(s *state, kind string) {
+		t.Helper()
+		if err := s.in.Append(t.Context(), s.last, swarms.Entry{Kind: kind, Ref: 9}); err != nil {
+			t.Fatal(err)
+		}
+		s.last++
 	}
 	check := func(s *state, offset int64, keys string) {
 		t.Helper()
@@ -71,10 +88,7 @@ func TestUndo(t *testing.T) {
 	step(s, 15, false, "x") // it is killed again
 	s = open()
 	check(s, 10, "a")
-	// An entry of another kind takes the number of the batch that is not there.
-	if err := log(0, swarms.In).Append(t.Context(), s.last, swarms.Entry{Kind: "query", Ref: 9}); err != nil {
-		t.Fatal(err)
-	}
+	other(s, "query")
 	s = open()
 	check(s, 10, "a")
 	step(s, 30, true, "c", "b")
@@ -83,8 +97,34 @@ func TestUndo(t *testing.T) {
 	if _, ok := s.group("d", 3); ok {
 		t.Error("there is a fourth group")
 	}
-	for range 3 * statelog.Kept {
-		step(s, 40, true)
+	before(s, 50, "d")
+	other(s, "x")
+	check(open(), 50, "a c b d")
+	before(s, 60, "e")
+	s = open() // it is killed before the batch
+	check(s, 50, "a c b d")
+	other(s, "query") // which takes the number of the batch
+	s = open()
+	check(s, 50, "a c b d")
+	for i := range int64(markEvery + 9) {
+		step(s, 1000+i, true)
 	}
-	check(open(), 40, "a c b")
+	if s.marked <= markEvery {
+		t.Errorf("the last mark is that of entry %d of %d", s.marked, s.last)
+	}
+	check(open(), 1000+markEvery+8, "a c b d")
+	if err := s.mark(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	other(s, "query")
+	if err := s.in.Trim(t.Context(), s.last); err != nil { // as behind a snapshot
+		t.Fatal(err)
+	}
+	check(open(), 1000+markEvery+8, "a c b d")
+	if err := s.in.Append(t.Context(), s.last, swarms.Entry{Kind: "x", Ref: 9, Note: "{"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := openState(t.Context(), log); err == nil || !strings.Contains(err.Error(), "name another --data-dir") {
+		t.Errorf("a note that is no position: %v", err)
+	}
 }

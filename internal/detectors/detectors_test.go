@@ -21,6 +21,8 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/internal/detectors"
 	"github.com/exoswarm/exoswarm/internal/leak"
+	ops "github.com/exoswarm/exoswarm/internal/ops/cluster"
+	"github.com/exoswarm/exoswarm/internal/ops/explain"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
@@ -159,6 +161,15 @@ func (c *cluster) await(t *testing.T, name, what string, fn func(detectors.Detec
 	}
 }
 
+// explained checks why a detector does not progress.
+func (c *cluster) explained(t *testing.T, name string, want explain.Cause) {
+	t.Helper()
+	r, err := ops.ExplainDetector(t.Context(), c.conn, name)
+	if err != nil || r.Cause != want {
+		t.Errorf("the reason of detector %s is %+v, %v, want %s", name, r, err, want)
+	}
+}
+
 func counted(n uint64) func(detectors.Detector) bool {
 	return func(d detectors.Detector) bool { return d.Counts != nil && d.Counts.Decisions >= n }
 }
@@ -187,6 +198,8 @@ func TestDetector(t *testing.T) {
 	if d.State != detectors.StateRunning || d.Worker != "one" || d.Counts.Entities != 4 {
 		t.Errorf("the detector is %+v, %+v", d, d.Counts)
 	}
+	c.explained(t, "plant", explain.Serving)
+	c.explained(t, "other", explain.NoDetector)
 	first := d.Job
 	c.cpuAgent(t, "two")
 	end()
@@ -201,6 +214,7 @@ func TestDetector(t *testing.T) {
 	if d.Counts == nil || d.Counts.Rows != 200 || d.Counts.Decisions != 200 {
 		t.Errorf("the paused detector has %+v", d.Counts)
 	}
+	c.explained(t, "plant", explain.DetectorPaused)
 	c.push(t, "plant", 200, 300)
 	time.Sleep(time.Second)
 	d, err = c.all.Get(t.Context(), "plant")
@@ -277,6 +291,7 @@ func TestFailed(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := c.await(t, "bad", "failed", func(d detectors.Detector) bool { return d.State == detectors.StateFailed })
+	c.explained(t, "bad", explain.DetectorFailed)
 	first := d.Job
 	if !strings.Contains(d.Error, "nowhere") {
 		t.Errorf("the detector is %+v", d)

@@ -38,6 +38,15 @@ type Live struct {
 	err     error
 	number  uint64 // of doc
 	doc     []byte // the last answer with a document
+
+	arrivals []Arrival // of pending, in order
+	came     []Arrival // of doc
+}
+
+// Arrival is the time at which a part of a document was read.
+type Arrival struct {
+	End int // of the part in the document, in bytes
+	At  time.Time
 }
 
 // liveInputAnswer is how long a request waits for a record before the answer is source.InputWait.
@@ -154,6 +163,9 @@ func (l *Live) read(in io.Reader) {
 		l.mu.Lock()
 		l.pending = append(l.pending, buf[:n]...)
 		l.records.scan(buf[:n])
+		if n > 0 {
+			l.arrivals = append(l.arrivals, Arrival{End: len(l.pending), At: time.Now()})
+		}
 		if err != nil {
 			l.ended = true
 			if !errors.Is(err, io.EOF) && !errors.Is(err, os.ErrClosed) && !errors.Is(err, io.ErrClosedPipe) {
@@ -257,10 +269,37 @@ func (l *Live) cut() bool {
 		l.doc = append(l.doc, l.head...)
 	}
 	l.doc = append(l.doc, l.pending[:n]...)
+	l.arrive(len(l.doc)-n-len(source.InputDocument), n)
 	l.pending = append(l.pending[:0], l.pending[n:]...)
 	l.records.drop(n)
 	l.first = false
 	return true
+}
+
+// arrive moves the arrivals of the next n bytes of pending to the document, where they begin behind
+// head bytes. l.mu is held.
+func (l *Live) arrive(head, n int) {
+	l.came = l.came[:0]
+	rest := 0 // of l.arrivals
+	for i := range l.arrivals {
+		a := l.arrivals[i]
+		if len(l.came) == 0 || l.came[len(l.came)-1].End < head+n {
+			l.came = append(l.came, Arrival{End: head + min(a.End, n), At: a.At})
+		}
+		if a.End > n {
+			l.arrivals[rest] = Arrival{End: a.End - n, At: a.At}
+			rest++
+		}
+	}
+	l.arrivals = l.arrivals[:rest]
+}
+
+// Arrivals appends to all when the parts of the last document of Answer were read. The header of a
+// CSV file that it repeats belongs to its first part.
+func (l *Live) Arrivals(all []Arrival) []Arrival {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return append(all, l.came...)
 }
 
 // Close ends the reading, and returns the error of the stream. The goroutine that reads ends when

@@ -161,6 +161,19 @@ func (s *Size) UnmarshalYAML(n *yaml.Node) error {
 	return nil
 }
 
+// String returns the size with the largest unit that gives a whole number: 2MiB. UnmarshalYAML reads
+// it.
+func (s Size) String() string {
+	v, unit := int64(s), ""
+	for _, u := range []string{"KiB", "MiB", "GiB", "TiB"} {
+		if v == 0 || v%1024 != 0 {
+			break
+		}
+		v, unit = v/1024, u
+	}
+	return strconv.FormatInt(v, 10) + unit
+}
+
 // Duration is a time that YAML writes with a unit: 500ms, 5s, 1m30s. JSON has it as a number of
 // nanoseconds.
 type Duration time.Duration

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
@@ -76,6 +77,27 @@ func testLogOrder(t *testing.T, q Queue) {
 	if err != nil || last.Seq != n || last.Ref != n {
 		t.Fatalf("the log ends at %+v, %v", last, err)
 	}
+	noted := entry(n + 1)
+	noted.Note = `{"offset":7}`
+	if err := l.Append(within(t), n, noted); err != nil {
+		t.Fatal(err)
+	}
+	if e, err := early.Next(within(t)); err != nil || e.Note != noted.Note {
+		t.Errorf("the note of an entry is %q, %v, want %q", e.Note, err, noted.Note)
+	}
+	if last, err = l.Last(within(t)); err != nil || last.Note != noted.Note {
+		t.Errorf("the note of the last entry is %q, %v, want %q", last.Note, err, noted.Note)
+	}
+	for what, note := range map[string]string{
+		"a line end": "a\nb", "a letter beyond ASCII": "é", "a space at its end": "a ",
+		"too many bytes": strings.Repeat("x", swarms.MaxNote+1),
+	} {
+		bad := entry(n + 2)
+		bad.Note = note
+		if err := l.Append(within(t), n+1, bad); jobs.AsError(err).Code != jobs.CodeInvalid {
+			t.Errorf("a note with %s: %v, want an error of class %s", what, err, jobs.CodeInvalid)
+		}
+	}
 }
 
 // testLogFence: of two writers that both think they are next, one wins, and the other learns of it.
@@ -123,6 +145,7 @@ func testLogFence(t *testing.T, q Queue) {
 			"another kind":       {{Kind: swarms.EntryTick, Ref: 5, Data: entry(5).Data}},
 			"other data":         {{Kind: entry(5).Kind, Ref: 5, Data: []byte("other")}},
 			"another number":     {{Kind: entry(5).Kind, Ref: 6, Data: entry(5).Data}},
+			"another note":       {{Kind: entry(5).Kind, Ref: 5, Data: entry(5).Data, Note: "note"}},
 		} {
 			if err := b.Append(within(t), 4, again...); !errors.Is(err, jobs.ErrFenced) {
 				t.Fatalf("%s: %v", what, err)

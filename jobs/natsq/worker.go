@@ -16,6 +16,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/heartbeat"
 	"github.com/exoswarm/exoswarm/jobs/natsq/joblog"
 	"github.com/exoswarm/exoswarm/jobs/natsq/limiter"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/natsq/pull"
 	"github.com/exoswarm/exoswarm/jobs/natsq/queue"
 	"github.com/exoswarm/exoswarm/jobs/natsq/wire"
@@ -72,7 +73,7 @@ func (c *Conn) Work(ctx context.Context, o WorkerOptions) (_ *Worker, err error)
 			end()
 		}
 	}()
-	w.puller = pull.New(c.NC)
+	w.puller = pull.New(c.NC, func() func(error) { return c.Timed(natsconn.OpFetch) })
 	ends = append(ends, w.puller.Close)
 	w.heartbeats = heartbeat.Start(c.Lease/3, o.Healthy, o.Logger)
 	ends = append(ends, w.heartbeats.Close)

@@ -3,6 +3,7 @@ package swarms
 import (
 	"bytes"
 	"encoding/json"
+	"time"
 
 	"github.com/exoswarm/exoswarm/jobs"
 )
@@ -15,12 +16,21 @@ type Entry struct {
 	// answers. In a log of entries it is the number of the batch in its source, from 1.
 	Ref  uint64
 	Data []byte // the format depends on Kind
+	// Note is text of the writer that is stored with the entry and that nobody else reads: up to
+	// MaxNote printable ASCII characters. A position in an input is committed with its batch so.
+	Note string
 	// Trace is the trace of the writer. If it is empty, Append uses that of its context.
 	Trace jobs.Trace
 	// Behind is the number of entries after this one in the log, at the time when a Reader got it.
 	// It is not stored.
 	Behind uint64
+	// Time is when the server stored the entry, by its clock; zero if the Reader does not know. It is
+	// not stored.
+	Time time.Time
 }
+
+// MaxNote is the largest Note of an entry in bytes.
+const MaxNote = 4 << 10
 
 // The kinds of entry.
 const (

@@ -72,6 +72,7 @@ func Command() *cobra.Command {
 	f.Duration("sweep", time.Minute, "time between two searches for remains of ended runs; remains that two "+
 		"searches in "+
 		"turn find are removed; 0: never")
+	command.Lists(f, "root", "egress", "stream", "secret", "push-token")
 	command.MemoryFlag(f, "an eighth of what the machine has available")
 	return cmd
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/exoswarm/exoswarm/cmd/internal/connect"
+	"github.com/exoswarm/exoswarm/cmd/internal/watchcommand"
 	"github.com/exoswarm/exoswarm/cpuagents/sink"
 	"github.com/exoswarm/exoswarm/gpuagents/swarmclient"
 	"github.com/exoswarm/exoswarm/internal/command"
@@ -18,6 +19,7 @@ import (
 	"github.com/exoswarm/exoswarm/internal/entities"
 	"github.com/exoswarm/exoswarm/internal/jobclient"
 	"github.com/exoswarm/exoswarm/internal/listing"
+	ops "github.com/exoswarm/exoswarm/internal/ops/cluster"
 	"github.com/exoswarm/exoswarm/internal/runinput"
 	"github.com/exoswarm/exoswarm/internal/specfile"
 	"github.com/exoswarm/exoswarm/jobs"
@@ -93,13 +95,14 @@ key: COLUMN in the specification each value of the column is an entity of its ow
 		c.Flags().Duration("timeout", 30*time.Second, "longest wait for the agent to finish what it has read")
 	}
 	all := []*cobra.Command{create, list, show, pause, resume, remove, logs}
+	why := watchcommand.Explain("explain NAME", "Tell why a detector does not progress.", ops.ExplainDetector)
 	for _, c := range all {
 		connect.Flags(c.Flags())
 	}
 	for _, c := range []*cobra.Command{list, show, logs} {
 		listing.Flag(c.Flags())
 	}
-	return command.Group("detector", "Detectors that last on a cluster", all...)
+	return command.Group("detector", "Detectors that last on a cluster", append(all, why)...)
 }
 
 // detectorCreate stores a detector. Mistakes of flags and files are found before it connects, and

@@ -125,8 +125,32 @@ func (s *store) Disks() []pager.Disk {
 // Holds implements pages.Layered. tier is an index of Disks. The numbers are those of the moment;
 // another goroutine may change them.
 func (s *store) Holds(tier int) pages.TierUsage {
-	u := s.Usage(tier)
-	return pages.TierUsage{Pages: u.Used, Bytes: u.LiveBytes, Fill: s.Fill(tier), Unavailable: s.Unavailable(tier)}
+	u, t := s.Usage(tier), s.of.tiers[tier]
+	fill := s.Fill(tier)
+	if t.quota != nil {
+		if free, err := s.of.free(t.dir); err == nil { // otherwise the tier fails, which other metrics tell
+			fill = max(fill, diskFill(t.quota.Used(), free, t.capacity))
+		}
+	}
+	return pages.TierUsage{Pages: u.Used, Bytes: u.LiveBytes, Fill: fill, Unavailable: s.Unavailable(tier)}
+}
+
+// diskFill returns the used part of what a tier may have: its capacity, or its own bytes and the free
+// ones of the disk if those are less, because other programs use the rest of the disk.
+func diskFill(used, free, capacity int64) float64 {
+	room := min(capacity, used+free)
+	if room <= 0 {
+		return 1
+	}
+	return max(0, min(float64(used)/float64(room), 1))
+}
+
+// free returns the free bytes of the disk of a folder.
+func (c *checkpoints) free(dir string) (int64, error) {
+	if c.fs == nil {
+		return vfs.OS{}.Free(dir)
+	}
+	return c.fs.Free(dir)
 }
 
 // Close implements pages.Store. A second call returns the error of the first.

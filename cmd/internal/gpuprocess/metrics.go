@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -79,6 +81,7 @@ type deviceMetrics struct {
 
 	state, inUse, cached, temperature, power, busy, memoryBusy, ecc *prometheus.Desc
 	size, process, throttled, info                                  *prometheus.Desc
+	energy, copied, clock, xids, launches                           *prometheus.Desc
 }
 
 // newDeviceMetrics returns the metrics of a device, labelled with its name. current returns the
@@ -111,7 +114,15 @@ func describeDevice(name string) *deviceMetrics {
 		),
 		throttled: desc("throttled", "1 while the clocks are held down for the reason; reasons without one are "+
 			"absent.", "reason"),
-		info: desc("info", "1, labelled with the model of the device.", "model"),
+		info:   desc("info", "1, labelled with the model of the device.", "model"),
+		energy: desc("energy_joules_total", "Energy that the board has used since the driver was loaded."),
+		copied: desc("copied_bytes_total", "Bytes that this process has copied from host memory to the device (in) "+
+			"and back (out) since it opened the device.", "direction"),
+		clock: desc("clock_hertz", "Clock of the multiprocessors (sm) and of the memory.", "domain"),
+		xids: desc("xid_errors_total", "Critical errors that the driver has reported since the process opened the "+
+			"device, by their Xid; rare ones share the value other.", "xid"),
+		launches: desc("kernel_launches_total", "Kernels that this process has launched on the device since it opened "+
+			"it. The kernels of a graph count when it is recorded."),
 	}
 }
 
@@ -119,7 +130,7 @@ func describeDevice(name string) *deviceMetrics {
 func (m *deviceMetrics) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		m.state, m.inUse, m.cached, m.temperature, m.power, m.busy, m.memoryBusy,
-		m.ecc, m.size, m.process, m.throttled, m.info,
+		m.ecc, m.size, m.process, m.throttled, m.info, m.energy, m.copied, m.clock, m.xids, m.launches,
 	} {
 		out <- d
 	}
@@ -146,9 +157,26 @@ func (m *deviceMetrics) Collect(out chan<- prometheus.Metric) {
 	gauge(m.info, 1, now.Properties().Model)
 	gauge(m.inUse, float64(h.InUse))
 	gauge(m.cached, float64(h.Cached))
+	counter := func(d *prometheus.Desc, v float64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, v, labels...)
+	}
+	counter(m.launches, float64(h.Launches))
+	counter(m.copied, float64(h.ToDevice), "in")
+	counter(m.copied, float64(h.FromDevice), "out")
 	s := h.Sensors
 	if s == nil {
 		return
+	}
+	for label, n := range xidLabels(s.XidCounts) {
+		counter(m.xids, float64(n), label)
+	}
+	if s.EnergyMillijoules >= 0 {
+		counter(m.energy, float64(s.EnergyMillijoules)*1e-3)
+	}
+	for domain, mhz := range map[string]int{"sm": s.ClockMHz, "memory": s.MemoryClockMHz} {
+		if mhz >= 0 {
+			gauge(m.clock, float64(mhz)*1e6, domain)
+		}
 	}
 	for _, x := range []struct {
 		d     *prometheus.Desc
@@ -172,9 +200,30 @@ func (m *deviceMetrics) Collect(out chan<- prometheus.Metric) {
 	}
 	for kind, n := range map[string]int64{"corrected": s.ECCCorrected, "uncorrected": s.ECCUncorrected} {
 		if n >= 0 {
-			out <- prometheus.MustNewConstMetric(m.ecc, prometheus.CounterValue, float64(n), kind)
+			counter(m.ecc, float64(n), kind)
 		}
 	}
+}
+
+// knownXids have a value of the label xid of their own: errors of kernels (13, 31, 43, 45), of memory
+// (48, 63, 64, 92, 94, 95), of links (74) and of the device itself (79, 119).
+var knownXids = []int{13, 31, 43, 45, 48, 63, 64, 74, 79, 92, 94, 95, 119}
+
+// xidLabels returns the counts of Xids by the value of their label. Every value is there, so that the
+// first error of a code is an increase.
+func xidLabels(counts map[int]int64) map[string]int64 {
+	all := map[string]int64{"other": 0}
+	for _, xid := range knownXids {
+		all[strconv.Itoa(xid)] = 0
+	}
+	for xid, n := range counts {
+		label := "other"
+		if slices.Contains(knownXids, xid) {
+			label = strconv.Itoa(xid)
+		}
+		all[label] += n
+	}
+	return all
 }
 
 // Families returns the metric families of the process, whether they have series at present or not.

@@ -10,6 +10,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda"
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/gpuagents"
+	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
@@ -47,7 +48,7 @@ func TestMetrics(t *testing.T) {
 	a, err := gpuagents.Start(gpuagents.Options{
 		Name: "agent", Device: dev, Queue: r.conn.Swarms, LeaseTTL: time.Minute,
 		Logger:      slog.New(slog.NewTextHandler(r, nil)),
-		Checkpoints: checkpointsIn(t.TempDir()), Metrics: counts,
+		Checkpoints: checkpointsIn(t.TempDir()), Metrics: counts, Snapshots: place(t, t.TempDir()),
 	})
 	if err != nil {
 		t.Fatalf("gpuagents.Start: %v", err)
@@ -81,6 +82,27 @@ func TestMetrics(t *testing.T) {
 		if serving[name] <= 0 {
 			t.Errorf("%s is %v of a shard that is served", name, serving[name])
 		}
+	}
+	decisions := serving["exoswarm_swarm_decisions_total"] + serving["exoswarm_swarm_undecided_total"]
+	if decisions != entries*batchRows || serving["exoswarm_swarm_votes_total"] <= 0 ||
+		serving["exoswarm_swarm_lag_seconds"] != 0 {
+		t.Errorf("%v decisions, want %d; %v votes; the oldest entry waits for %v s", decisions, entries*batchRows,
+			serving["exoswarm_swarm_votes_total"], serving["exoswarm_swarm_lag_seconds"])
+	}
+	if n := serving["exoswarm_snapshot_bytes_total"]; n != 0 || serving["exoswarm_snapshot_timestamp_seconds"] != 0 {
+		t.Errorf("%v bytes of snapshots before the first", n)
+	}
+	r.entry(t, "counted", entries+1, swarms.EntrySnapshot, swarms.Snapshot{Version: jobs.Version, Name: "counted"})
+	kept, err := swarms.DecodeSnapshotted(r.reply(t, "counted", entries+2).Data)
+	if err != nil {
+		t.Fatalf("swarms.DecodeSnapshotted: %v", err)
+	}
+	serving = values(t, reg)
+	if n := serving["exoswarm_snapshot_bytes_total"]; n != float64(kept.Bytes) || n <= 0 {
+		t.Errorf("%v bytes of snapshots, want %d", n, kept.Bytes)
+	}
+	if at := serving["exoswarm_snapshot_timestamp_seconds"]; at < float64(time.Now().Add(-time.Minute).Unix()) {
+		t.Errorf("the last snapshot is of %v", at)
 	}
 	perObservation := serving["exoswarm_swarm_agents"] / serving["exoswarm_swarm_groups"]
 	if n := serving["exoswarm_swarm_steps_total"]; n != entries*batchRows*perObservation {

@@ -45,6 +45,9 @@ func serve(cmd *cobra.Command, s *settings) (err error) {
 	if err := openDataDir(s.dataDir); err != nil {
 		return err
 	}
+	if err := checkMounts(s.dataDir, s.tiers, deviceOf); err != nil {
+		return err
+	}
 	checkpoints, disks := makeCheckpoints(s.dataDir, s.tiers, s.keys, log)
 	if checkpoints != nil {
 		if err := checkpoints.locked(); err != nil {

@@ -15,8 +15,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/exoswarm/exoswarm/cmd/internal/cpuprocess"
-	"github.com/exoswarm/exoswarm/cmd/internal/gpuprocess"
 	"github.com/exoswarm/exoswarm/internal/runjob"
 	"github.com/exoswarm/exoswarm/internal/telemetry/otlptest"
 	"github.com/exoswarm/exoswarm/internal/testlong"
@@ -56,17 +54,17 @@ func TestScrapeCost(t *testing.T) {
 	traced := func(on bool) { // of processes that start from now on, and of runs
 		t.Setenv("OTEL_TRACES_EXPORTER", map[bool]string{false: "none", true: "otlp"}[on])
 	}
+	agents := map[*stand][]*process{}
 	start := func(observed bool) *stand {
-		s := &stand{t: t, dir: t.TempDir(), port: natsqtest.Port(t), targets: map[string]string{"cpu": "", "gpu": ""}}
+		s := &stand{t: t, dir: t.TempDir(), port: natsqtest.Port(t)}
+		s.reserve("cpu", "gpu")
 		s.serveNATS()
 		t.Cleanup(func() { s.nats.Close() })
 		traced(observed)
-		for name := range s.targets {
-			s.targets[name] = fmt.Sprintf("127.0.0.1:%d", natsqtest.Port(t))
+		agents[s] = []*process{
+			s.launch("gpu", "gpuagent", "--name", "gpu", "--device", "host", "--data-dir", filepath.Join(s.dir, "gpu")),
+			s.launch("cpu", "cpuagent", "--name", "cpu", "--data-dir", filepath.Join(s.dir, "cpu")),
 		}
-		s.start("gpu", "gpuagent", gpuprocess.Command(), "--name", "gpu", "--device", "host",
-			"--data-dir", filepath.Join(s.dir, "gpu"))
-		s.start("cpu", "cpuagent", cpuprocess.Shared(), "--name", "cpu", "--data-dir", filepath.Join(s.dir, "cpu"))
 		for name, addr := range s.targets {
 			s.eventually(name+" is ready", func() bool {
 				_, err := get(t, "http://"+addr+"/readyz", "")
@@ -104,11 +102,19 @@ func TestScrapeCost(t *testing.T) {
 		}
 	})
 	run := func(s *stand) (cpu, wall time.Duration) {
-		var before, after syscall.Rusage
-		if err := syscall.Getrusage(syscall.RUSAGE_SELF, &before); err != nil {
-			t.Fatal(err)
+		// That of this process is of the server, of the client, and of the scrapes.
+		used := func() time.Duration {
+			var r syscall.Rusage
+			if err := syscall.Getrusage(syscall.RUSAGE_SELF, &r); err != nil {
+				t.Fatal(err)
+			}
+			sum := time.Duration(r.Utime.Nano() + r.Stime.Nano())
+			for _, p := range agents[s] {
+				sum += p.cpu(t)
+			}
+			return sum
 		}
-		began := time.Now()
+		before, began := used(), time.Now()
 		if err := runjob.Run(t.Context(), runjob.Options{
 			Command: "run", Out: io.Discard, Err: io.Discard, Log: slog.New(slog.DiscardHandler), Progress: "none",
 			SpecFile: spec, Inputs: []string{rows}, Output: "-", NATS: s.nats.URL(), Patience: time.Minute,
@@ -116,13 +122,7 @@ func TestScrapeCost(t *testing.T) {
 			t.Fatal(err)
 		}
 		wall = time.Since(began)
-		if err := syscall.Getrusage(syscall.RUSAGE_SELF, &after); err != nil {
-			t.Fatal(err)
-		}
-		used := func(r syscall.Rusage) time.Duration {
-			return time.Duration(r.Utime.Nano() + r.Stime.Nano())
-		}
-		return used(after) - used(before), wall
+		return used() - before, wall
 	}
 	run(plain) // files and code are warm
 	run(observed)

@@ -20,9 +20,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"github.com/exoswarm/exoswarm/cmd/internal/cpuprocess"
-	"github.com/exoswarm/exoswarm/cmd/internal/gpuprocess"
-	"github.com/exoswarm/exoswarm/cmd/internal/serveprocess"
 	"github.com/exoswarm/exoswarm/cuda"
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/faults"
@@ -51,7 +48,7 @@ func TestLiveFaults(t *testing.T) {
 	s.conn = s.connect(s.nats.URL(), 1)
 	three := s.threeServers()
 	s.prometheus()
-	s.start("ui", "exoswarm", serveprocess.UICommand(), "--listen", "127.0.0.1:0")
+	s.launch("ui", "exoswarm", "ui", "--listen", "127.0.0.1:0")
 	tiers := &failingTiers{stand: s}
 	for _, p := range []struct {
 		what  string
@@ -264,7 +261,7 @@ func (c *three) stop() {
 	if c.alone < 0 || list.Err() != nil {
 		c.t.Fatalf("no stream with one replica: %v", list.Err())
 	}
-	c.start("ui-three", "exoswarm", serveprocess.UICommand(), "--listen", "127.0.0.1:0", "--nats", all)
+	c.launch("ui-three", "exoswarm", "ui", "--listen", "127.0.0.1:0", "--nats", all)
 	own := `instance="` + c.targets["ui-three"] + `"`
 	c.eventually("a look at the three servers", func() bool {
 		return c.query(`exoswarm_jetstream_leaderless_streams{stream="swarm logs",`+own+`}`) > 0
@@ -306,7 +303,7 @@ func (s *stand) credentials() {
 		if err != nil {
 			s.t.Fatal(err)
 		}
-		return s.start("cpu-login", "cpuagent", cpuprocess.Shared(), "--name", user, "--nats", nats.URL(),
+		return s.launch("cpu-login", "cpuagent", "--name", user, "--nats", nats.URL(),
 			"--nats-creds", file, "--data-dir", filepath.Join(s.dir, user))
 	}
 	s.silent("ExoswarmCredentialsExpire")
@@ -429,7 +426,7 @@ func (s *stand) changeMemory(d *faulty) {
 func (s *stand) fullTier() {
 	s.mount("disk", "192m")
 	dir := filepath.Join(s.dir, "disk")
-	agent := s.start("gpu-disk", "exoswarm", gpuprocess.Command(), "--name", "disk", "--device", "host", "--tier",
+	agent := s.launch("gpu-disk", "gpuagent", "--name", "disk", "--device", "host", "--tier",
 		"nvme="+dir+",capacity=270MiB", "--lease-ttl", "2s", "--page-memory", fmt.Sprint(pageMemory))
 	first := s.crowd("first", 1000)
 	stop := s.ticking(first)
@@ -446,6 +443,9 @@ func (s *stand) fullTier() {
 	s.clears("ExoswarmTierFull")
 	s.silent("ExoswarmCheckpointsFail")
 	free := s.fill(dir, 1<<20)
+	s.eventually("the tier counts what others have of its disk", func() bool {
+		return s.query(`exoswarm_swarm_tier_fill_ratio{`+own+`} > 0.95`) > 0
+	})
 	s.fired("ExoswarmCheckpointsFail")
 	free()
 	s.clears("ExoswarmCheckpointsFail")
@@ -463,7 +463,7 @@ type failingTiers struct {
 
 // agent starts the agent, which takes one shard alone.
 func (f *failingTiers) agent() {
-	f.process = f.start("gpu-tiers", "exoswarm", gpuprocess.Command(), "--name", "tiers", "--device", "host", "--tier",
+	f.process = f.launch("gpu-tiers", "gpuagent", "--name", "tiers", "--device", "host", "--tier",
 		"nvme="+filepath.Join(f.dir, "nvme"), "--tier", "hdd="+filepath.Join(f.dir, "hdd"), "--lease-ttl", "2s",
 		"--page-memory", fmt.Sprint(pageMemory), "--max-shards", "1")
 }

@@ -27,11 +27,9 @@ import (
 
 	"github.com/exoswarm/exoswarm/cmd/internal/cpuprocess"
 	"github.com/exoswarm/exoswarm/cmd/internal/gpuprocess"
-	"github.com/exoswarm/exoswarm/cmd/internal/serveprocess"
 	"github.com/exoswarm/exoswarm/deploy/grafana"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/internal/command"
-	"github.com/exoswarm/exoswarm/internal/leak"
 	"github.com/exoswarm/exoswarm/internal/runjob"
 	"github.com/exoswarm/exoswarm/internal/testlong"
 	"github.com/exoswarm/exoswarm/jobs"
@@ -42,11 +40,10 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-func TestMain(m *testing.M) { leak.Check(m) }
-
-// process is the command of a process that runs in this one.
+// process is a process of the stand: a program, or its command in the process of the test.
 type process struct {
-	stop  context.CancelFunc
+	pid   int // 0: it runs in this one
+	stop  func()
 	ended chan struct{}
 }
 
@@ -89,12 +86,13 @@ func (s *stand) address(name string) string {
 	return s.targets[name]
 }
 
-// start starts a process under the name of a program, and waits until its metrics are served. Its
-// server is that of the stand unless args have another one.
+// start starts the command of a process in this one, under the name of a program, and waits until
+// its metrics are served. It is for faults that a test makes within the process. Its server is that
+// of the stand unless args have another one.
 func (s *stand) start(name, program string, cmd *cobra.Command, args ...string) *process {
 	s.t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(s.t.Context()))
-	p := &process{cancel, make(chan struct{})}
+	p := &process{stop: cancel, ended: make(chan struct{})}
 	var log locked
 	cmd.Annotations = map[string]string{command.ProgramAnnotation: program}
 	if !slices.Contains(args, "--nats") {
@@ -111,15 +109,7 @@ func (s *stand) start(name, program string, cmd *cobra.Command, args ...string) 
 		}
 	}()
 	s.t.Cleanup(p.end)
-	s.eventually("the metrics of "+name, func() bool {
-		select {
-		case <-p.ended:
-			s.t.Fatalf("%s has ended:\n%s", name, log.String())
-		default:
-		}
-		_, err := get(s.t, "http://"+s.targets[name]+"/livez", "")
-		return err == nil
-	})
+	s.served(name, p, &log)
 	return p
 }
 
@@ -216,6 +206,7 @@ func shortened(t *testing.T) string {
 	text := string(data)
 	for _, r := range [][2]string{
 		{`\[\d+[mh]\]`, "[6s]"},
+		{`offset \d+[mh]`, "offset 6s"},
 		{`for: \d+[smh]`, "for: 1s"},
 		{`interval: 30s`, "interval: 500ms"},
 		{`le="32.768"`, `le="0.512"`},
@@ -413,9 +404,10 @@ func (s *stand) tick(ctx context.Context, record swarms.Swarm, after uint64, cou
 		swarms.Entry{Kind: swarms.EntryTick, Ref: after + 1, Data: data})
 }
 
-// TestLive scrapes a cluster with a real Prometheus. Its processes have only families of the
-// catalogue, each panel of each dashboard has data, and alerts fire for faults and clear after
-// them.
+// TestLive scrapes a cluster with a real Prometheus. Its processes are the programs that a user
+// deploys. They have only families of the catalogue, each panel of each dashboard has data, and alerts
+// fire for faults and clear after them. Agents that must not be what they say, with a listener more
+// or a library of a GPU, run in the process of the test.
 func TestLive(t *testing.T) {
 	testlong.Only(t)
 	tool(t, "prometheus")
@@ -429,25 +421,12 @@ func TestLive(t *testing.T) {
 	}
 	t.Cleanup(s.conn.Close)
 	gpu := func() *process {
-		return s.start(
-			"gpu",
-			"exoswarm",
-			gpuprocess.Command(),
-			"--name",
-			"gpu",
-			"--device",
-			"host",
-			"--lease-ttl",
-			"2s",
-			"--data-dir",
-			filepath.Join(s.dir, "gpu"),
-			"--page-memory",
-			fmt.Sprint(pageMemory),
-		)
+		return s.launch("gpu", "gpuagent", "--name", "gpu", "--device", "host", "--lease-ttl", "2s",
+			"--data-dir", filepath.Join(s.dir, "gpu"), "--page-memory", fmt.Sprint(pageMemory))
 	}
 	first := gpu()
-	s.start("cpu", "exoswarm", cpuprocess.Shared(), "--name", "cpu", "--data-dir", filepath.Join(s.dir, "cpu"))
-	s.start("ui", "exoswarm", serveprocess.UICommand(), "--listen", "127.0.0.1:0")
+	s.launch("cpu", "cpuagent", "--name", "cpu", "--data-dir", filepath.Join(s.dir, "cpu"))
+	s.launch("ui", "exoswarm", "ui", "--listen", "127.0.0.1:0")
 	s.prometheus()
 	unseen := s.queries()
 	s.phase("more work than a device does, and than its memory holds", func() {
@@ -500,6 +479,9 @@ func TestLive(t *testing.T) {
 		s.fires("ExoswarmWithoutGPU", "ExoswarmGPUAgentListens")
 		second.end()
 	})
+	followed := s.runbooks(map[string]string{
+		"AGENT": "gpu", "NAME": "gpu", "SWARM": "crowd", "JOB": s.deadLetter(),
+	})
 	s.phase("a process that is down", func() { s.fires("ExoswarmTargetDown") })
 	s.phase("objectives that are missed", func() {
 		s.late("ExoswarmJobsLateBurn")
@@ -517,12 +499,13 @@ func TestLive(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
+	s.phase("the commands of the runbooks", followed)
 	stop()
 	s.phase("no GPU agent", func() {
 		first.end()
 		s.fires("ExoswarmShardUnserved")
 		gpu()
-		s.start("gpu2", "exoswarm", gpuprocess.Command(), "--name", "gpu2", "--device", "host", "--max-shards", "1")
+		s.launch("gpu2", "gpuagent", "--name", "gpu2", "--device", "host", "--max-shards", "1")
 	})
 	s.phase("a library of a GPU in a CPU agent", s.mapLibrary)
 	s.phase("no NATS server", func() {

@@ -39,6 +39,7 @@ example data is replayed live.`,
 	f.Bool("fast", false, "do not sync every message to disk: a power cut can lose the last 100 ms")
 	f.StringArray("root", nil, "NAME=DIR: a folder that jobs may read and write as file:NAME/...; none by default")
 	f.StringArray("egress", nil, "HOST, HOST:PORT, *.DOMAIN or NETWORK that jobs may reach; none by default")
+	command.Lists(f, "root", "egress")
 	f.Int("concurrency", 8, "most jobs that run at the same time")
 	f.Bool("allow-custom-cells", false, "serve swarms whose step is code of their users: that code runs with all "+
 		"rights of this process")

@@ -73,6 +73,9 @@ type predictorGroup struct {
 	byBin   [kinds][kernels.SurpriseBins]uint32
 	floats  []float32
 	words   []uint32
+	// since is the time of the first observation, in the page; nil: alarm and suspect are fixed.
+	since          *uint64
+	alarm, suspect float32 // nats
 }
 
 var predictorPool = sync.Pool{New: func() any { return new(predictorGroup) }}
@@ -118,7 +121,13 @@ func predictorObserve(b *twin.Block) {
 	g.size(features, o.agents)
 	g.load(&o)
 	round := &o.u64[o.group64(kernels.PredictorVarRound)]
-	latest := o.latest(kernels.PredictorVarLatest, kernels.PredictorDrop)
+	perSecond, latestVar := o.float(kernels.PredictorPerSecond), kernels.PredictorVarSince
+	g.since, g.alarm, g.suspect = nil, o.float(kernels.PredictorAlarm), o.float(kernels.PredictorSuspect)
+	if perSecond > 0 {
+		g.since = &o.u64[o.group64(kernels.PredictorVarSince)]
+		latestVar++
+	}
+	latest := o.latest(latestVar, kernels.PredictorDrop)
 	for n := o.run.First; n < o.run.First+o.run.Count; n++ {
 		if latest.take(&o, n, *round) {
 			continue
@@ -155,7 +164,8 @@ func (g *predictorGroup) observe(o *observation, n int, round *uint64, x []float
 
 	// The ballots: every agent compares its own surprise with the thresholds.
 	rule := kernels.Rule(o.words[kernels.PredictorRule])
-	alarm, suspect := o.float(kernels.PredictorAlarm), o.float(kernels.PredictorSuspect)
+	g.levels(o.float(kernels.PredictorPerSecond), seen, o.times[n])
+	alarm, suspect := g.alarm, g.suspect
 	level, inside := fmath.Abs(g.hold), g.hold < 0
 	// Agents compare sums of evidence: the logarithm of a mean is taken for the group alone.
 	loud, odd := float32(kinds*evidenceOf(fmath.Max(alarm, level))), float32(kinds*evidenceOf(suspect))
@@ -230,6 +240,23 @@ func (g *predictorGroup) observe(o *observation, n int, round *uint64, x []float
 	copy(o.out.counts[n*kernels.VoteCandidates:], t.counts[:])
 	o.out.leaders[n] = t.leader
 	o.out.rounds[n] = electRound(round, seen)
+}
+
+// levels sets the alarm from the false alarms of a second, if they are limited. The observations of
+// a second are those since the first one: seen of them lie between since and t.
+func (g *predictorGroup) levels(perSecond float32, seen uint64, t int64) {
+	if g.since == nil {
+		return
+	}
+	if seen == 0 {
+		*g.since = uint64(t)
+	}
+	step := float32(float32(t-int64(*g.since))*1e-9) / float32(max(seen, 1))
+	rate := fmath.Max(1e-30, fmath.Min(kernels.MostRate, float32(perSecond*step)))
+	l := fmath.Log(rate)
+	rare := fmath.Max(0, kernels.RateBend-l)
+	g.alarm = kernels.RateNats - float32(kernels.RateSlope*l) + float32(kernels.RateRare*float32(rare*rare))
+	g.suspect = float32(kernels.SuspectPart * g.alarm)
 }
 
 // evidence returns the sum of the evidence of a surprise of every kind. The harmonic mean of the

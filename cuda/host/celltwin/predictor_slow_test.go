@@ -29,6 +29,7 @@ type slowGroup struct {
 	block   [6]uint32
 	hold    float32
 	inside  bool // an incident lasts
+	since   int64
 	agents  []slowAgent
 }
 
@@ -138,6 +139,20 @@ func (g *slowGroup) observe(t int64, x []float32) (score float32, decision uint3
 		return sum
 	}
 
+	// The levels: fixed, or by the observations of a second so far.
+	alarm, suspect := g.p(kernels.PredictorAlarm), g.p(kernels.PredictorSuspect)
+	if perSecond := g.p(kernels.PredictorPerSecond); perSecond > 0 {
+		if g.seen == 0 {
+			g.since = t
+		}
+		step := times(float32(t-g.since), 1e-9) / float32(max(g.seen, 1))
+		l := fmath.Log(max(1e-30, min(0.32, times(perSecond, step))))
+		alarm = 1 - times(0.45, l)
+		rare := max(0, -4.87-l)
+		alarm += times(0.184, times(rare, rare))
+		suspect = times(0.75, alarm)
+	}
+
 	// The votes.
 	warm := g.seen >= uint64(g.words[kernels.PredictorWarmup]) && g.reached[0][0] >= 2
 	counts = make([]uint32, 3)
@@ -146,10 +161,10 @@ func (g *slowGroup) observe(t int64, x []float32) (score float32, decision uint3
 	for _, b := range ballots {
 		all += uint64(b.weight)
 		vote := 0
-		if warm && evidence(b.bins) >= 6*evidenceOf(g.p(kernels.PredictorSuspect)) {
+		if warm && evidence(b.bins) >= 6*evidenceOf(suspect) {
 			vote = 1
 		}
-		if warm && evidence(b.bins) >= 6*evidenceOf(max(g.hold, g.p(kernels.PredictorAlarm))) {
+		if warm && evidence(b.bins) >= 6*evidenceOf(max(g.hold, alarm)) {
 			vote = 2
 		}
 		if g.b.Voting.Rule == kernels.RuleWeighted {
@@ -180,7 +195,7 @@ func (g *slowGroup) observe(t int64, x []float32) (score float32, decision uint3
 	if warm {
 		s := max(0, fmath.Log(evidence(bins)/6))
 		score = s / (s + 4)
-		opens = !g.inside && s >= g.p(kernels.PredictorAlarm) && s > g.hold
+		opens = !g.inside && s >= alarm && s > g.hold
 		if s <= g.hold || g.inside {
 			score /= 4
 		}
@@ -335,8 +350,13 @@ func TestPredictorEqualsSlowTwin(t *testing.T) {
 		if trial%4 == 3 {
 			voting = cells.Voting{Rule: kernels.RulePlurality}
 		}
+		perDay := 0.0
+		if trial%3 == 1 {
+			perDay = math.Exp(8*rng.Float64() - 4)
+		}
 		b := bind(t, "predictor", map[string]float64{
-			"warmup": 25, "block": float64(1 + rng.IntN(20)), "memory": float64(100 + rng.IntN(500)),
+			"alarms_per_day": perDay,
+			"warmup":         25, "block": float64(1 + rng.IntN(20)), "memory": float64(100 + rng.IntN(500)),
 			"learn": rng.Float64() * 0.5,
 			"share": 0.1 + 0.8*rng.Float64(),
 			"clip":  2 + 40*rng.Float64(), "history": 20 + 500*rng.Float64(), "alarm": 0.3,

@@ -89,6 +89,9 @@ func (b *buffer) transfer(op string, off, n int64, fn func(at C.CUdeviceptr, l l
 	l := <-b.dev.lanes
 	r := fn(b.ptr+C.CUdeviceptr(off), l)
 	b.dev.lanes <- l
+	if r == C.CUDA_SUCCESS {
+		b.dev.traffic.Copied(op, n)
+	}
 	return b.dev.fail(r, "%s %d bytes at %d of %d of a buffer for %s", op, n, off, b.size, b.purpose)
 }
 

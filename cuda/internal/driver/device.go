@@ -62,6 +62,8 @@ type Device struct {
 
 	nvmlMu    sync.Mutex
 	nvml      *C.exo_nvml // nil before the first Health, and without NVML
+	xids      xidLog      // guarded by nvmlMu
+	traffic   device.Traffic
 	nvmlTried bool
 
 	noBatch atomic.Bool // the driver has no call for many copies

@@ -59,7 +59,7 @@ func TestFakeDriver(t *testing.T) {
 	} else {
 		run("TestConformance|TestConformancePTX|TestCycles|TestFakeFault|TestMemoryLog", 5)
 	}
-	run("TestFakeSensors", 1, "EXOSWARM_LIBNVML="+filepath.Join(dir, "libfakenvml.so"))
+	run("TestFakeSensors|TestCounters", 2, "EXOSWARM_LIBNVML="+filepath.Join(dir, "libfakenvml.so"))
 	run("TestFakeFault", 1, "FAKE_POISON=1")
 }
 

@@ -39,6 +39,7 @@ const contextBytes = 4 << 30
 func (d *Device) Health(ctx context.Context, claims ...device.Claim) device.Health {
 	var h device.Health
 	h.Sensors = d.sensors()
+	d.traffic.Note(&h)
 	if err := d.acquire("health"); err != nil {
 		h.Note(device.Failed, "%v", err)
 	} else {
@@ -151,6 +152,7 @@ func (d *Device) sensors() *device.Sensors {
 		Temperature: int(raw.temperature), PowerMilliwatts: int(raw.milliwatts), Utilisation: int(raw.utilisation),
 		MemoryUtilisation: int(raw.memory_utilisation), ProcessBytes: int64(raw.process_bytes),
 		ECCCorrected: int64(raw.corrected), ECCUncorrected: int64(raw.uncorrected),
+		EnergyMillijoules: int64(raw.millijoules), ClockMHz: int(raw.clock), MemoryClockMHz: int(raw.memory_clock),
 	}
 	if raw.throttle > 0 {
 		for _, t := range throttles {
@@ -159,9 +161,11 @@ func (d *Device) sensors() *device.Sensors {
 			}
 		}
 	}
+	now := time.Now()
 	for _, xid := range raw.xid[:raw.xids] {
-		s.Xids = append(s.Xids, int(xid))
+		d.xids.add(int(xid), now)
 	}
+	s.Xids, s.XidCounts = d.xids.recent(now)
 	return s
 }
 

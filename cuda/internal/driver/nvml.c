@@ -21,11 +21,13 @@ struct exo_nvml {
     int (*processes)(void *, unsigned int *, process *);
     int (*event_wait)(void *, event *, unsigned int);
     int (*event_free)(void *);
+    int (*energy)(void *, unsigned long long *);
+    int (*clock)(void *, int, unsigned int *);
     int (*generation)(void *, unsigned int *);
     int (*lanes)(void *, unsigned int *);
 };
 
-enum { TEMPERATURE_GPU = 0, CORRECTED = 0, UNCORRECTED = 1, VOLATILE = 0, XID = 8 };
+enum { TEMPERATURE_GPU = 0, CORRECTED = 0, UNCORRECTED = 1, VOLATILE = 0, XID = 8, CLOCK_SM = 1, CLOCK_MEMORY = 2 };
 
 exo_nvml *exo_nvml_open(const char *name, const char *uuid, int *result)
 {
@@ -55,6 +57,8 @@ exo_nvml *exo_nvml_open(const char *name, const char *uuid, int *result)
     *(void **)&n->processes = dlsym(lib, "nvmlDeviceGetComputeRunningProcesses_v3");
     *(void **)&n->event_wait = dlsym(lib, "nvmlEventSetWait_v2");
     *(void **)&n->event_free = dlsym(lib, "nvmlEventSetFree");
+    *(void **)&n->energy = dlsym(lib, "nvmlDeviceGetTotalEnergyConsumption");
+    *(void **)&n->clock = dlsym(lib, "nvmlDeviceGetClockInfo");
     *(void **)&n->generation = dlsym(lib, "nvmlDeviceGetMaxPcieLinkGeneration");
     *(void **)&n->lanes = dlsym(lib, "nvmlDeviceGetMaxPcieLinkWidth");
     if ((*result = find(uuid, &n->device)) != 0) {
@@ -84,7 +88,7 @@ void exo_nvml_read(exo_nvml *n, int pid, exo_sensors *out)
     unsigned int v = 0;
     unsigned long long w = 0;
     utilisation u = {0, 0};
-    *out = (exo_sensors){-1, -1, -1, -1, 0, -1, -1, -1, -1, {0}};
+    *out = (exo_sensors){-1, -1, -1, -1, -1, -1, 0, -1, -1, -1, -1, -1, {0}};
     if (n->temperature != NULL && n->temperature(n->device, TEMPERATURE_GPU, &v) == 0)
         out->temperature = v;
     if (n->power != NULL && n->power(n->device, &v) == 0)
@@ -99,6 +103,12 @@ void exo_nvml_read(exo_nvml *n, int pid, exo_sensors *out)
         out->uncorrected = w;
     if (n->throttle != NULL && n->throttle(n->device, &w) == 0)
         out->throttle = w;
+    if (n->energy != NULL && n->energy(n->device, &w) == 0)
+        out->millijoules = w;
+    if (n->clock != NULL && n->clock(n->device, CLOCK_SM, &v) == 0)
+        out->clock = v;
+    if (n->clock != NULL && n->clock(n->device, CLOCK_MEMORY, &v) == 0)
+        out->memory_clock = v;
     process list[128];
     v = 128;
     if (n->processes != NULL && n->processes(n->device, &v, list) == 0)

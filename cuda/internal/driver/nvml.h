@@ -7,8 +7,8 @@ typedef struct exo_nvml exo_nvml;
 
 // exo_sensors is what NVML says of one GPU; -1 for what it does not.
 typedef struct {
-    int temperature, milliwatts, utilisation, memory_utilisation, xids;
-    long long corrected, uncorrected, throttle, process_bytes;
+    int temperature, milliwatts, utilisation, memory_utilisation, clock, memory_clock, xids;
+    long long corrected, uncorrected, throttle, process_bytes, millijoules;
     int xid[16];
 } exo_sensors;
 

@@ -145,6 +145,7 @@ func (s *stream) doHeld(op string, n int64, fn func() C.CUresult) error {
 	if r := fn(); r != C.CUDA_SUCCESS {
 		return s.tell(s.dev.fail(r, "%s of %d bytes", op, n))
 	}
+	s.dev.traffic.Copied(op, n)
 	return nil
 }
 
@@ -153,6 +154,7 @@ func (s *stream) Launch(k device.Kernel, g device.Geometry, args ...device.Arg) 
 	if err := s.launch(k, g, args); err != nil {
 		return s.note(err)
 	}
+	s.dev.traffic.Launched()
 	return nil
 }
 

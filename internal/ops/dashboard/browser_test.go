@@ -27,6 +27,10 @@ var views = []view{
 	{"overview", "", "Needs attention"},
 	{"queue", "queue", "Dead letters"},
 	{"job", "jobs/j1", "before-2"},
+	{"detectors", "detectors", "Rows without a decision"},
+	{"detector", "detectors/plant", "p: row 7: no value"},
+	{"detector that failed", "detectors/late", "no column"},
+	{"missing detector", "detectors/none", "No such detector"},
 	{"swarms", "swarms", "shops"},
 	{"swarm", "swarms/shops", "Entropy and margin"},
 	{"entities", "swarms/shops", "Find an entity by key"},
@@ -61,7 +65,8 @@ func (b *browser) violations() []string {
 	var all []string
 	b.eval("window.violations", &all)
 	for _, line := range b.seen("Log.entryAdded") {
-		if !strings.Contains(line, "api/v1/jobs/none") { // a job that is not there
+		// They are not there.
+		if !strings.Contains(line, "api/v1/jobs/none") && !strings.Contains(line, "api/v1/detectors/none") {
 			all = append(all, line)
 		}
 	}

@@ -38,6 +38,13 @@ type Cluster interface {
 	// Dead lists dead letters of a pool (empty: of all), oldest first.
 	Dead(ctx context.Context, pool string, limit int) ([]jobs.DeadLetter, error)
 
+	// Detectors lists the detectors that last, by name.
+	Detectors(ctx context.Context) ([]cluster.DetectorView, error)
+	// Detector returns one of them. It fails with jobs.ErrNotFound.
+	Detector(ctx context.Context, name string) (cluster.DetectorView, error)
+	// ExplainDetector tells why a detector does not progress.
+	ExplainDetector(ctx context.Context, name string) (explain.Reason, error)
+
 	// Decisions returns answers of a shard of a swarm before a number, or with 0 the newest, newest
 	// first.
 	Decisions(ctx context.Context, swarmID string, shard int, before uint64, limit int) ([]cluster.Decision, error)

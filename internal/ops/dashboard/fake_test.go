@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/exoswarm/exoswarm/cpuagents"
+	"github.com/exoswarm/exoswarm/internal/detectors"
 	"github.com/exoswarm/exoswarm/internal/entities"
 	"github.com/exoswarm/exoswarm/internal/ops/cluster"
 	"github.com/exoswarm/exoswarm/internal/ops/doctor"
@@ -169,6 +171,51 @@ func (f *fakeCluster) ExplainSwarm(_ context.Context, id string) (explain.Reason
 	return explain.Reason{
 		Cause: "no_room", Sentence: "No GPU agent has room for shard 2.",
 		Evidence: []string{"g1 has 12 MiB"}, Cure: "Start a GPU agent.",
+	}, f.ask()
+}
+
+// Detectors implements Cluster: plant reads, late has failed, and idle waits for an agent.
+func (f *fakeCluster) Detectors(context.Context) ([]cluster.DetectorView, error) {
+	now := time.Now()
+	return []cluster.DetectorView{
+		{Detector: detectors.Detector{Name: "idle", State: detectors.StateWaiting}, Most: 10},
+		{
+			Detector: detectors.Detector{
+				Name: "late", State: detectors.StateFailed, Job: "j0", Error: "no column \"value\"", Since: now,
+			}, Most: 10,
+		},
+		{
+			Detector: detectors.Detector{
+				Name: "plant", State: detectors.StateRunning, Job: "j1", Worker: "c1", Since: submitted,
+				Created: submitted,
+				Counts: &cpuagents.DetectorProgress{
+					Rows: 1_234_567, Rejected: 7, Decisions: 1_234_000, Anomalies: 12, Entities: 9_876, LatencyP50: 3.2,
+					LatencyP99: 41, Rate: 9_900, Pending: 560, LastDecision: now, LastReject: "p: row 7: no value",
+					Evicted: 5, Returned: 3, SourceFailures: 2, Unreachable: "source p: connection refused",
+				},
+			},
+			Sources: []string{
+				"push:plant",
+				"mqtt://broker/plant/+",
+			}, Sinks: []string{"nats:OUT/out.plant"}, Most: 20_000,
+		},
+	}, f.ask()
+}
+
+func (f *fakeCluster) Detector(ctx context.Context, name string) (cluster.DetectorView, error) {
+	all, err := f.Detectors(ctx)
+	for _, d := range all {
+		if d.Name == name {
+			return d, err
+		}
+	}
+	return cluster.DetectorView{}, fmt.Errorf("detector %q: %w", name, jobs.ErrNotFound)
+}
+
+func (f *fakeCluster) ExplainDetector(_ context.Context, name string) (explain.Reason, error) {
+	return explain.Reason{
+		Cause: explain.SourceAway, Sentence: "A source of " + name + " cannot be read.", Evidence: []string{"refused"},
+		Cure: "Repair the source.",
 	}, f.ask()
 }
 

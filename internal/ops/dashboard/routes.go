@@ -193,6 +193,7 @@ var table = []route{
 		},
 	},
 	heatRoute, pagesRoute, // views.go
+	detectorsRoute, detectorRoute, explainDetectorRoute, // detectors.go
 	groupRoute, entryRoute, momentRoute, // travel.go
 	{
 		method: http.MethodGet, path: "agents", name: "listAgents", summary: "All agents with their telemetry.",

@@ -12,7 +12,7 @@ import (
 )
 
 // agentChecks compare the agents of the registry with each other and with this machine. They need
-// the State; agents-versions and agents-clocks also need answers to the last question for metrics.
+// the State; agents-versions, agents-names and agents-clocks also need answers to the last question for metrics.
 var agentChecks = []check{
 	{"agents-present", "agents", present},
 	{"agents-lost", "agents", lost},
@@ -159,18 +159,24 @@ func versions(f *Facts) Result {
 	return ok("all agents have one version")
 }
 
-// names reports agents that share a name. The registry of this version keeps one record for each
-// name, so a State that Collect has read has no such agents.
+// names reports agents that share a name. The registry keeps one record for each name, which its
+// processes overwrite in turn, so only their answers tell them apart.
 func names(f *Facts) Result {
 	if r, no := missing(f); no {
 		return r
 	}
-	seen, twice := map[string]bool{}, []string{}
+	var twice []string
+	asked := 0
 	for _, a := range alive(f) {
-		if seen[a.Name] {
-			twice = append(twice, a.Name)
+		if a.Telemetry == nil {
+			continue
 		}
-		seen[a.Name] = true
+		if asked++; a.Telemetry.Twins > 0 {
+			twice = append(twice, fmt.Sprintf("%s: %d processes answer", a.Name, a.Telemetry.Twins+1))
+		}
+	}
+	if asked == 0 {
+		return Result{Level: Skip, Summary: "no agent has answered"}
 	}
 	if len(twice) > 0 {
 		return Result{

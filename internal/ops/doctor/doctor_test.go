@@ -133,8 +133,8 @@ func TestChecks(t *testing.T) {
 			}})
 		}},
 		{
-			"agents-names", "c", doctor.Failed,
-			func(f *doctor.Facts) { f.State.Agents = append(f.State.Agents, f.State.Agents[0]) },
+			"agents-names", "2 processes answer", doctor.Failed,
+			func(f *doctor.Facts) { f.State.Agents[1].Telemetry.Twins = 1 },
 		},
 		{
 			"agents-clocks", "-1m0s", doctor.Warn,

@@ -211,6 +211,11 @@ func TestCauses(t *testing.T) {
 		c.plant(f)
 		check(explain.Swarm(*f), c.cause, c.says)
 	}
+	for _, c := range detectorCases {
+		f := reading()
+		c.plant(f)
+		check(explain.Detector(*f), c.cause, c.says)
+	}
 	for _, c := range causes(t) {
 		if !planted[c] {
 			t.Errorf("cause %s is not planted", c)

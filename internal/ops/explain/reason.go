@@ -1,5 +1,5 @@
-// Package explain names the one cause for which a job or a swarm does not progress, with the evidence
-// and the cure. It does no I/O: a caller collects the facts.
+// Package explain names the one cause for which a job, a swarm or a detector does not progress, with
+// the evidence and the cure. It does no I/O: a caller collects the facts.
 package explain
 
 // Cause is why something does not progress. Its text is stable: scripts compare it.
@@ -49,6 +49,16 @@ const (
 	NoSwarm    Cause = "unknown_swarm"      // there is no swarm of that name
 	Rejected   Cause = "entries_rejected"   // its last entries were answered with an error
 	OwnerWaits Cause = "owner_not_progress" // its run does not feed it
+)
+
+// Causes of detectors, beside those of their jobs and swarms.
+const (
+	NoDetector     Cause = "unknown_detector"   // there is no detector of that name
+	DetectorPaused Cause = "detector_paused"    // an operator paused it
+	DetectorFailed Cause = "detector_failed"    // its last job failed for a cause that stays
+	SourceAway     Cause = "source_unreachable" // a source cannot be read
+	SinkAway       Cause = "sink_unreachable"   // a sink does not take decisions
+	RowsRejected   Cause = "rows_rejected"      // all its rows are rejected
 )
 
 // Reason is the answer to "why does it not progress".

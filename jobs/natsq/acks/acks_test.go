@@ -52,7 +52,7 @@ func purging(c *natsconn.Conn) *Batcher {
 
 func fetch(ctx context.Context, t *testing.T, c *natsconn.Conn, s wire.Source, r *Batcher, n int) []*nats.Msg {
 	t.Helper()
-	p := pull.New(c.NC)
+	p := pull.New(c.NC, nil)
 	defer p.Close()
 	msgs, err := p.Pull(ctx, wire.JobStream(s.Pool), s.Consumer(), pull.Request{Messages: n})
 	if err != nil || len(msgs) != n {

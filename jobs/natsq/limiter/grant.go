@@ -286,9 +286,11 @@ func (l *Limiter) write(ctx context.Context, name string, t *tenant, d quota.Dem
 			return false, err
 		}
 		try, cancel := context.WithTimeout(ctx, l.conn.Lease/3)
+		answered := l.conn.Timed(natsconn.OpBucket)
 		ack, err := l.conn.JS.PublishMsg(try, &nats.Msg{Subject: "$KV." + wire.TenantBucket + "." +
 			recordKey(l.Pool, name), Data: data},
 			jetstream.WithExpectLastSequencePerSubject(revision), jetstream.WithRetryAttempts(0))
+		answered(err)
 		cancel()
 		l.mu.Lock()
 		if err != nil {

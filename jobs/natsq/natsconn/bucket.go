@@ -17,7 +17,9 @@ import (
 func (c *Conn) InBucket(ctx context.Context, what, bucket string,
 	fn func(ctx context.Context, kv jetstream.KeyValue) error,
 ) error {
-	return c.Retry(ctx, what, func(ctx context.Context) error {
+	return c.Retry(ctx, what, func(ctx context.Context) (err error) {
+		answered := c.Timed(OpBucket)
+		defer func() { answered(err) }()
 		kv, err := c.JS.KeyValue(ctx, bucket)
 		if err != nil {
 			return err

@@ -70,12 +70,15 @@ type Conn struct {
 	Patience time.Duration
 	Lease    time.Duration
 	Tracer   trace.Tracer // nil: nothing is traced
+	requests *requests    // nil: not counted
+	clock    clock
 }
 
 // dialed connects without JetStream. where names the server in texts for people.
 func dialed(ctx context.Context, o Options) (c *Conn, where string, err error) {
 	c = &Conn{
 		Writer: nats.NewInbox()[len(nats.InboxPrefix):], elected: &elections{}, Replicas: max(o.Replicas, 1),
+		requests: newRequests(),
 		Patience: cmp.Or(o.Patience, 30*time.Second), Lease: cmp.Or(o.Lease, 15*time.Second),
 		Tracer: telemetry.Tracer(o.Tracing, tracerName),
 	}

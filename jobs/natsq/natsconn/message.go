@@ -47,7 +47,9 @@ func (c *Conn) GetOnce(ctx context.Context, stream string, req map[string]any) (
 	if err != nil {
 		return nil, err
 	}
+	answered := c.Timed(OpGet)
 	m, err := c.NC.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+stream, data)
+	answered(err)
 	if err != nil {
 		return nil, err
 	}
@@ -99,7 +101,9 @@ func Rejected(err error) (exists, full bool) {
 func (c *Conn) PublishMsg(ctx context.Context, t RetryFunc, what string, m *nats.Msg) error {
 	SetMessageID(m)
 	return t(ctx, what, len(m.Data), func(ctx context.Context) error {
+		answered := c.Timed(OpPublish)
 		_, err := c.JS.PublishMsg(ctx, m, jetstream.WithRetryAttempts(0))
+		answered(err)
 		return err
 	})
 }
@@ -138,7 +142,9 @@ const (
 
 // PublishBatchOnce publishes messages as one. The server answers the first, so that a refusal is
 // noticed before the rest is sent, and the last, which commits.
-func (c *Conn) PublishBatchOnce(ctx context.Context, msgs []*nats.Msg) error {
+func (c *Conn) PublishBatchOnce(ctx context.Context, msgs []*nats.Msg) (err error) {
+	answered := c.Timed(OpPublish)
+	defer func() { answered(err) }()
 	id := NewID()
 	for i, m := range msgs {
 		h := nats.Header{}
@@ -207,7 +213,10 @@ func (c *Conn) Remove(ctx context.Context, stream string, seq uint64) error {
 		if err != nil {
 			return err
 		}
-		if err = s.DeleteMsg(ctx, seq); err != nil && !IsTransient(err) {
+		answered := c.Timed(OpAPI)
+		err = s.DeleteMsg(ctx, seq)
+		answered(err)
+		if err != nil && !IsTransient(err) {
 			// The server's refusal says in words only that there is no such message, so look.
 			if _, gerr := c.GetOnce(ctx, stream, map[string]any{"seq": seq}); errors.Is(gerr, jobs.ErrNotFound) {
 				return nil
@@ -232,7 +241,9 @@ func (c *Conn) PurgeOnce(ctx context.Context, stream, subject string, before uin
 	if err != nil {
 		return 0, err
 	}
+	answered := c.Timed(OpAPI)
 	m, err := c.NC.RequestWithContext(ctx, "$JS.API.STREAM.PURGE."+stream, req)
+	answered(err)
 	if err != nil {
 		return 0, err
 	}
@@ -252,7 +263,9 @@ func (c *Conn) PurgeOnce(ctx context.Context, stream, subject string, before uin
 // DeleteStream deletes the stream of a log. It succeeds if the stream does not exist.
 func (c *Conn) DeleteStream(ctx context.Context, name string) error {
 	return c.Retry(ctx, "delete log "+name, func(ctx context.Context) error {
+		answered := c.Timed(OpAPI)
 		err := c.JS.DeleteStream(ctx, name)
+		answered(err)
 		if errors.Is(err, jetstream.ErrStreamNotFound) {
 			return nil
 		}
@@ -315,6 +328,7 @@ func (c *Conn) publishEach(ctx context.Context, t RetryFunc, what string, msgs [
 	}
 	attempt, end := c.refused.attempt(ctx)
 	try, cancel := context.WithTimeout(attempt, tryLimit(0, size))
+	answered := c.Timed(OpPublish)
 	answers := make([]jetstream.PubAckFuture, len(msgs))
 	for i, m := range msgs {
 		answers[i], errs[i] = c.JS.PublishMsgAsync(m, jetstream.WithRetryAttempts(0))
@@ -331,6 +345,7 @@ func (c *Conn) publishEach(ctx context.Context, t RetryFunc, what string, msgs [
 		}
 	}
 	cancel()
+	answered(firstFailure(errs))
 	end(nil)
 	var again sync.WaitGroup
 	for i, err := range errs {
@@ -340,4 +355,13 @@ func (c *Conn) publishEach(ctx context.Context, t RetryFunc, what string, msgs [
 	}
 	again.Wait()
 	return errs
+}
+
+// firstFailure returns the first of the errors for which the server did not do its work; nil without one.
+func firstFailure(errs []error) error {
+	i := slices.IndexFunc(errs, func(err error) bool { return failure(err) != "" || errors.Is(err, context.Canceled) })
+	if i < 0 {
+		return nil
+	}
+	return errs[i]
 }

@@ -1,16 +1,20 @@
 package natsconn
 
 import (
+	"context"
+
 	"github.com/nats-io/nats.go"
 	"github.com/prometheus/client_golang/prometheus"
 )
 
 // metrics collects the state and the counters of one connection. It reads them from the client at
-// each scrape and sends nothing to the server.
+// each scrape. To the server it sends one request in clockPeriod, for its clock.
 type metrics struct {
 	conn *Conn // nil: a description without a connection
 
-	connected, disconnects, reconnects, messages, bytes, errors, expiry *prometheus.Desc
+	connected, disconnects, reconnects, messages, bytes, errors, expiry, offset *prometheus.Desc
+
+	requests *requests // of the connection, or some that count nothing
 }
 
 // Collector returns the metrics of the connection: its state, its losses, and what it has sent and
@@ -19,8 +23,8 @@ func (c *Conn) Collector() prometheus.Collector {
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc("exoswarm_"+name, help, labels, nil)
 	}
-	return &metrics{
-		conn: c,
+	m := &metrics{
+		conn: c, requests: newRequests(),
 		connected: desc("nats_connected", "1 while the connection to NATS is up, 0 while it is lost. A server that "+
 			"stops answering is noticed within 5 s."),
 		disconnects: desc("nats_disconnects_total", "Losses of the connection to NATS."),
@@ -33,16 +37,28 @@ func (c *Conn) Collector() prometheus.Collector {
 			"messages, and other reports of the client such as a slow consumer.", "reason"),
 		expiry: desc("credentials_expiry_timestamp_seconds", "Unix time at which the credentials or the client "+
 			"certificate of the connection to NATS expire, the earlier one; absent if neither expires."),
+		offset: desc("clock_offset_seconds", "How far the clock of this machine is ahead of that of the NATS server, "+
+			"to half of a round trip, as measured at most 15 s ago; absent if the server did not answer."),
 	}
+	if c != nil && c.requests != nil {
+		m.requests = c.requests
+	}
+	return m
 }
+
+// Histograms returns the names of the families that are histograms, for families.Of.
+func (m *metrics) Histograms() []string { return []string{"exoswarm_nats_request_seconds"} }
 
 // Describe implements prometheus.Collector.
 func (m *metrics) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		m.connected, m.disconnects, m.reconnects, m.messages, m.bytes, m.errors, m.expiry,
+		m.offset,
 	} {
 		out <- d
 	}
+	m.requests.seconds.Describe(out)
+	m.requests.failures.Describe(out)
 }
 
 // Collect implements prometheus.Collector.
@@ -55,6 +71,11 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) {
 	}
 	gauge := func(d *prometheus.Desc, v float64) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v)
+	}
+	m.requests.seconds.Collect(out)
+	m.requests.failures.Collect(out)
+	if ahead, ok := m.conn.clock.offset(context.Background(), m.conn); ok {
+		gauge(m.offset, ahead.Seconds())
 	}
 	up := 0.0
 	if m.conn.NC.Status() == nats.CONNECTED {

@@ -19,15 +19,21 @@ import (
 // keeps its subscriptions, which saves two protocol messages per call. Its methods may be called
 // from several goroutines.
 type Puller struct {
-	nc *nats.Conn
+	nc    *nats.Conn
+	timed Timed
 
 	mu     sync.Mutex
 	idle   []*nats.Subscription // of calls that have ended
 	closed bool
 }
 
+// Timed begins to measure a request for the messages that a consumer has now. answered is called
+// with its error. It may be called from several goroutines.
+type Timed func() (answered func(err error))
+
 // New returns a puller over a connection, which stays the caller's. The caller closes the puller.
-func New(nc *nats.Conn) *Puller { return &Puller{nc: nc} }
+// A nil timed measures nothing.
+func New(nc *nats.Conn, timed Timed) *Puller { return &Puller{nc: nc, timed: timed} }
 
 // pullPatience is how long a call waits for the server. A consumer with too many unacknowledged
 // messages does not answer at all, so such a call takes as long.
@@ -74,7 +80,9 @@ func (p *Puller) once(ctx context.Context, stream, consumer string, r Request) (
 // each makes one request and calls fn with every message as it comes. With noWait the server ends
 // the request when it has handed out the present messages, or has waited for the first one.
 // Otherwise it ends it after the wait, or when no more messages are wanted.
-func (p *Puller) each(ctx context.Context, stream, consumer string, r Request, noWait bool, fn func(*nats.Msg)) error {
+func (p *Puller) each(ctx context.Context, stream, consumer string, r Request, noWait bool,
+	fn func(*nats.Msg),
+) (err error) {
 	sub, err := p.take()
 	if err != nil {
 		return err
@@ -87,6 +95,10 @@ func (p *Puller) each(ctx context.Context, stream, consumer string, r Request, n
 	})
 	if err != nil {
 		return err
+	}
+	if p.timed != nil && r.Wait == 0 {
+		answered := p.timed()
+		defer func() { answered(err) }()
 	}
 	if err := p.nc.PublishRequest("$JS.API.CONSUMER.MSG.NEXT."+stream+"."+consumer, sub.Subject, req); err != nil {
 		return err

@@ -37,7 +37,7 @@ func TestPullFull(t *testing.T) {
 		cons, err := c.JS.Consumer(ctx, wire.JobStream(s.Pool), s.Consumer())
 		return err == nil && cons.CachedInfo().NumPending == uint64(len(batch))
 	})
-	p := pull.New(c.NC)
+	p := pull.New(c.NC, nil)
 	defer p.Close()
 	for i := range 6 {
 		got, err := p.Pull(ctx, wire.JobStream(s.Pool), s.Consumer(), pull.Request{Messages: 10, MaxBytes: 1 << 20})

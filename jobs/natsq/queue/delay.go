@@ -73,7 +73,7 @@ const movePeriod = 250 * time.Millisecond
 // Run moves jobs until ctx ends. Errors are logged and tried again.
 func (d *Mover) Run(ctx context.Context) {
 	q := d.q
-	p := pull.New(q.conn.NC)
+	p := pull.New(q.conn.NC, func() func(error) { return q.conn.Timed(natsconn.OpFetch) })
 	defer p.Close()
 	tick := time.NewTicker(movePeriod)
 	defer tick.Stop()

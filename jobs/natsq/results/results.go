@@ -91,7 +91,9 @@ func (rs *Results) NoneAtOnce(ctx context.Context, batch []jobs.Job) bool {
 	}
 	ctx, cancel = context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
+	answered := rs.conn.Timed(natsconn.OpGet)
 	m, err := rs.conn.NC.RequestWithContext(ctx, "$JS.API.DIRECT.GET."+wire.ResultStream, req)
+	answered(err)
 	// the stream was made by an earlier version, or this user may not ask, which the server says by
 	// silence
 	if err != nil {

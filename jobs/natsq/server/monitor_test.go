@@ -22,7 +22,10 @@ func TestMonitor(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	for path, key := range map[string]string{"/varz": "server_id", "/jsz": "streams", "/healthz": "status"} {
+	for path, key := range map[string]string{
+		"/varz": "server_id", "/jsz": "streams", "/healthz": "status",
+		"/healthz?js-server-only=true": "status", "/healthz?js-enabled-only=true": "status", // probes of the chart
+	} {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.MonitorURL()+path, nil)
 		if err != nil {
 			t.Fatal(err)

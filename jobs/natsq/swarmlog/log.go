@@ -27,6 +27,7 @@ const (
 	headerKind   = "Exo-Kind"
 	headerRef    = "Exo-Ref"
 	headerWriter = "Exo-Writer"
+	headerNote   = "Exo-Note"
 )
 
 // Log is a swarms.Log: a stream with a single subject. It has no state but single, so a caller may
@@ -176,6 +177,12 @@ func (l *Log) append(ctx context.Context, after uint64, entries []swarms.Entry) 
 			headerRef:    {strconv.FormatUint(e.Ref, 10)},
 			headerWriter: {l.c.conn.Writer},
 		}}
+		if e.Note != "" {
+			if err := checkNote(e.Note); err != nil {
+				return fmt.Errorf("append %s %d to %s: %w", e.Kind, e.Ref, l.stream, err)
+			}
+			msgs[i].Header[headerNote] = []string{e.Note}
+		}
 		l.c.conn.Inject(own, msgs[i])
 	}
 	what := fmt.Sprintf("append %s %d to %s", entries[0].Kind, entries[0].Ref, l.stream)
@@ -240,6 +247,22 @@ func (l *Log) append(ctx context.Context, after uint64, entries []swarms.Entry) 
 	return err
 }
 
+// checkNote returns an error of class jobs.CodeInvalid for a note that a header cannot hold.
+func checkNote(note string) error {
+	if len(note) > swarms.MaxNote {
+		return jobs.Errorf(jobs.CodeInvalid, "the note has %d bytes: use at most %d", len(note), swarms.MaxNote)
+	}
+	for i := range len(note) {
+		if note[i] < ' ' || note[i] > '~' {
+			return jobs.Errorf(jobs.CodeInvalid, "byte %d of the note is %#x: use printable ASCII", i, note[i])
+		}
+	}
+	if note[0] == ' ' || note[len(note)-1] == ' ' {
+		return jobs.Errorf(jobs.CodeInvalid, "the note begins or ends with a space")
+	}
+	return nil
+}
+
 // Errors of the server for an atomic batch: the stream does not take batches, or a message of the
 // batch was lost. natsconn.ErrCodeManyBatches means that too many batches are in progress.
 const (
@@ -271,8 +294,11 @@ func (l *Log) publish(ctx context.Context, after uint64, msgs []*nats.Msg) (stor
 		l.single.Store(true)
 	}
 	for i, m := range msgs {
-		if _, err := l.c.conn.JS.PublishMsg(ctx, m, jetstream.WithExpectLastSequence(after+uint64(i)),
-			jetstream.WithRetryAttempts(0)); err != nil {
+		answered := l.c.conn.Timed(natsconn.OpPublish)
+		_, err := l.c.conn.JS.PublishMsg(ctx, m, jetstream.WithExpectLastSequence(after+uint64(i)),
+			jetstream.WithRetryAttempts(0))
+		answered(err)
+		if err != nil {
 			return i, err
 		}
 	}
@@ -291,8 +317,7 @@ func (l *Log) stored(ctx context.Context, after uint64, entries []swarms.Entry) 
 	switch {
 	case last.Seq == after:
 		return 0, nil
-	case last.Seq > after && n <= uint64(len(entries)) && writer == l.c.conn.Writer && last.Kind == entries[n-1].Kind &&
-		last.Ref == entries[n-1].Ref && bytes.Equal(last.Data, entries[n-1].Data):
+	case last.Seq > after && n <= uint64(len(entries)) && writer == l.c.conn.Writer && same(last, entries[n-1]):
 		return int(n), nil
 	case last.Seq > after: // another writer has appended, after all of them or instead of some
 		found, err := l.found(ctx, after, entries)
@@ -302,6 +327,11 @@ func (l *Log) stored(ctx context.Context, after uint64, entries []swarms.Entry) 
 		return 0, fmt.Errorf("behind %d: the last entry is %d: %w", after, last.Seq, jobs.ErrFenced)
 	}
 	return 0, errShort{after, last.Seq}
+}
+
+// same reports whether a stored entry is one that was to be appended.
+func same(stored, e swarms.Entry) bool {
+	return stored.Kind == e.Kind && stored.Ref == e.Ref && stored.Note == e.Note && bytes.Equal(stored.Data, e.Data)
 }
 
 // errShort reports that a log ends before an entry that was stored in it. A leader that is cut off
@@ -339,8 +369,7 @@ func (l *Log) found(ctx context.Context, after uint64, entries []swarms.Entry) (
 			return n, err
 		}
 		e, err := entry(seq, m.Header, m.Data)
-		if err != nil || m.Header.Get(headerWriter) != l.c.conn.Writer || e.Kind != entries[n].Kind ||
-			e.Ref != entries[n].Ref || !bytes.Equal(e.Data, entries[n].Data) {
+		if err != nil || m.Header.Get(headerWriter) != l.c.conn.Writer || !same(e, entries[n]) {
 			return n, nil // an entry that cannot be read is of another writer
 		}
 	}
@@ -383,7 +412,9 @@ func entry(seq uint64, h nats.Header, data []byte) (swarms.Entry, error) {
 		return swarms.Entry{}, jobs.Errorf(jobs.CodeInvalid, "log entry %d: header %s is %q, not a number", seq,
 			headerRef, h.Get(headerRef))
 	}
-	return swarms.Entry{Seq: seq, Kind: h.Get(headerKind), Ref: ref, Data: data, Trace: natsconn.TraceOf(h)}, nil
+	return swarms.Entry{
+		Seq: seq, Kind: h.Get(headerKind), Ref: ref, Data: data, Note: h.Get(headerNote), Trace: natsconn.TraceOf(h),
+	}, nil
 }
 
 // Reader is a swarms.Reader over a consumer that the server removes when it is not read. It does
@@ -558,7 +589,7 @@ func (r *Reader) Next(ctx context.Context) (swarms.Entry, error) {
 		r.next++
 		r.last = digest(m.Headers(), m.Data())
 		e, err := entry(r.next-1, m.Headers(), m.Data())
-		e.Behind = meta.NumPending
+		e.Behind, e.Time = meta.NumPending, meta.Timestamp
 		return e, err
 	}
 }

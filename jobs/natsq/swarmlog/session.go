@@ -135,8 +135,10 @@ func (sw *Swarms) removeMarked(ctx context.Context, key string, mark []byte, rev
 
 // writeLease publishes a message for a key at a revision, in a single try.
 func (sw *Swarms) writeLease(ctx context.Context, m *nats.Msg, rev uint64) (uint64, error) {
+	answered := sw.conn.Timed(natsconn.OpBucket)
 	ack, err := sw.conn.JS.PublishMsg(ctx, m, jetstream.WithExpectLastSequencePerSubject(rev),
 		jetstream.WithRetryAttempts(0))
+	answered(err)
 	if err != nil {
 		return 0, err
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
@@ -282,7 +283,9 @@ func (w *Wakes) list(ctx context.Context, offset int) (page streamPage, err erro
 		return page, err
 	}
 	err = w.c.conn.Retry(ctx, "list logs", func(ctx context.Context) error {
+		answered := w.c.conn.Timed(natsconn.OpAPI)
 		m, err := w.c.conn.NC.RequestWithContext(ctx, "$JS.API.STREAM.LIST", req)
+		answered(err)
 		if err != nil {
 			return err
 		}

@@ -79,8 +79,9 @@ func encode(a jobs.Telemetry, limit int) ([]byte, error) {
 }
 
 // Ask asks all agents for the metrics of these names, at most 200, and returns the answers by agent.
-// It returns when the agents that are expected have answered, or when ctx ends: what has come until
-// then is no error. agents are the names of those expected.
+// It returns a little after the agents that are expected have answered, or when ctx ends: what has
+// come until then is no error. agents are the names of those expected. An answer has the number of
+// other processes that answered under the name, as far as they were quick enough.
 func (t *Telemetry) Ask(ctx context.Context, names, agents []string) (map[string]jobs.Telemetry, error) {
 	found := map[string]jobs.Telemetry{}
 	if len(agents) == 0 || len(names) == 0 {
@@ -106,16 +107,29 @@ func (t *Telemetry) Ask(ctx context.Context, names, agents []string) (map[string
 	if err := t.conn.NC.PublishRequest(subject, inbox, data); err != nil {
 		return nil, fmt.Errorf("ask agents for their numbers: %w", err)
 	}
-	for len(missing) > 0 {
+	for {
 		m, err := sub.NextMsgWithContext(ctx)
 		if err != nil { // ctx is over, or no agent listens
 			return found, nil
 		}
 		var a jobs.Telemetry
-		if json.Unmarshal(m.Data, &a) == nil && a.Agent != "" {
-			found[a.Agent] = a
-			delete(missing, a.Agent)
+		if json.Unmarshal(m.Data, &a) != nil || a.Agent == "" {
+			continue
+		}
+		a.Twins = 0
+		if before, twice := found[a.Agent]; twice {
+			a.Twins = before.Twins + 1
+		}
+		found[a.Agent] = a
+		if delete(missing, a.Agent); len(missing) == 0 {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeout(ctx, twinPatience)
+			defer cancel()
+			missing[""] = true // not again
 		}
 	}
-	return found, nil
 }
+
+// twinPatience is how long Ask waits for a second process of a name. It answers the same question at
+// the same time, so it is as quick as the first.
+const twinPatience = 25 * time.Millisecond

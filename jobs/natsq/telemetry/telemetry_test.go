@@ -11,6 +11,7 @@ import (
 	"github.com/exoswarm/exoswarm/internal/tempdir"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
+	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
 func TestMain(m *testing.M) {
@@ -93,4 +94,24 @@ func TestLongAnswer(t *testing.T) {
 	if len(a.Samples) == 0 || a.Omitted == 0 || len(a.Samples)+a.Omitted != samples {
 		t.Errorf("%d samples and %d omitted, want %d together and some of each", len(a.Samples), a.Omitted, samples)
 	}
+}
+
+// TestTwins: two processes of one name are noticed, and one alone is not.
+func TestTwins(t *testing.T) {
+	s := natsqtest.Start(t, server.Options{})
+	c := natsqtest.Connect(t, s)
+	for _, name := range []string{"twin", "alone", "twin"} {
+		stop, err := natsqtest.Connect(t, s).Telemetry.Answer(name, func([]string) []jobs.Sample { return nil })
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer stop()
+	}
+	natsqtest.Eventually(t, "both processes answer in time", func() bool {
+		got, err := c.Telemetry.Ask(t.Context(), []string{"x"}, []string{"twin", "alone"})
+		if err != nil || len(got) != 2 || got["alone"].Twins != 0 || got["twin"].Twins > 1 {
+			t.Fatalf("%v, %v", got, err)
+		}
+		return got["twin"].Twins == 1
+	})
 }

@@ -78,7 +78,9 @@ func (u *Streams) push(ctx context.Context, msgs []*nats.Msg, again *bool) error
 		return u.conn.PublishBatchOnce(ctx, msgs)
 	}
 	for _, m := range msgs {
+		answered := u.conn.Timed(natsconn.OpPublish)
 		ack, err := u.conn.JS.PublishMsg(ctx, m, jetstream.WithRetryAttempts(0))
+		answered(err)
 		if err != nil {
 			return err
 		}

@@ -23,6 +23,7 @@ static inline float __fmul_rn(float a, float b) { return a * b; }
 static inline float __fdiv_rn(float a, float b) { return a / b; }
 static inline float __fsqrt_rn(float a) { return std::sqrt(a); }
 static inline float __ull2float_rn(unsigned long long a) { return (float)a; }
+static inline float __ll2float_rn(long long a) { return (float)a; }
 static inline unsigned __float_as_uint(float a) {
   unsigned u;
   memcpy(&u, &a, 4);

@@ -6,12 +6,13 @@ import { Overview } from "./pages/overview.js";
 import { Queue, Job } from "./pages/queue.js";
 import { Swarms, Swarm } from "./pages/swarms.js";
 import { Agents, Agent, Tiers } from "./pages/agents.js";
+import { Detectors, Detector } from "./pages/detectors.js";
 import { Tenants, NATS, Doctor } from "./pages/system.js";
 import { Audit } from "./actions.js";
 
 // The pages: [title, first part of the address, the other pages below it].
 const menu = [
-  ["Overview", "", Overview], ["Queue", "queue", Queue], ["Swarms", "swarms", Swarms], ["Agents", "agents", Agents], ["Tiers", "tiers", Tiers],
+  ["Overview", "", Overview], ["Queue", "queue", Queue], ["Detectors", "detectors", Detectors], ["Swarms", "swarms", Swarms], ["Agents", "agents", Agents], ["Tiers", "tiers", Tiers],
   ["Tenants", "tenants", Tenants], ["NATS", "nats", NATS], ["Doctor", "doctor", Doctor],
   ["Audit", "audit", Audit],
 ];
@@ -22,6 +23,7 @@ function page(parts) {
   if (first === "jobs" && name) return [Job, { id: name }, `Job ${name}`, "queue"];
   if (first === "swarms" && parts[2] === "shards" && parts[4] === "decisions" && seq) return [Decision, { name, shard, seq, group: parts[7] }, `Decision ${seq} of ${name}`, "swarms"];
   if (first === "swarms" && parts[2] === "shards" && parts[4] === "at" && seq) return [Moment, { name, shard, entry: seq, ...named(parts.slice(6)) }, `${name} at entry ${seq}`, "swarms"];
+  if (first === "detectors" && name) return [Detector, { name }, `Detector ${name}`, "detectors"];
   if (first === "swarms" && name) return [Swarm, { name }, `Swarm ${name}`, "swarms"];
   if (first === "agents" && name) return [Agent, { name }, `Agent ${name}`, "agents"];
   const found = menu.find(m => m[1] === first);

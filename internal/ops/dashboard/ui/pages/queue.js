@@ -66,7 +66,7 @@ function Progress({ of: p }) {
     <${Facts} of=${Object.entries(p).filter(([, v]) => typeof v !== "object").map(([k, v]) => [k, typeof v === "number" ? num(v) : String(v)])} />`;
 }
 
-function Logs({ id }) {
+export function Logs({ id }) {
   const { data, error } = useJSON(`jobs/${encodeURIComponent(id)}/logs`, 3);
   const lines = (data || []).flatMap(l => (l.lines || []).map(x => ({ ...x, attempt: l.attempt, worker: l.worker })));
   const dropped = (data || []).reduce((n, l) => Math.max(n, l.dropped || 0), 0);

@@ -1,0 +1,86 @@
+package shard
+
+import (
+	"slices"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/exoswarm/exoswarm/gpuagents/state"
+)
+
+const (
+	// maxCandidates bounds the values of the label candidate. The first names that are seen keep a
+	// value of their own as long as the process lives; all others share otherCandidates.
+	maxCandidates   = 8
+	otherCandidates = "other"
+)
+
+// voteMetrics counts votes and decisions by cell and candidate.
+type voteMetrics struct {
+	votes, decisions, undecided *prometheus.CounterVec
+
+	mu    sync.Mutex
+	known []string // candidates with a value of their own
+}
+
+// newVoteMetrics registers the metrics of votes.
+func newVoteMetrics(r prometheus.Registerer) (*voteMetrics, error) {
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(
+			prometheus.CounterOpts{Namespace: "exoswarm", Subsystem: "swarm", Name: name, Help: help},
+			append([]string{"cell"}, labels...),
+		)
+	}
+	m := &voteMetrics{
+		votes: counter("votes_total", "Votes of agents by candidate, those of weighted votes with their weights. A "+
+			"replay counts no vote twice. The first eight names of candidates have a value, others share one.",
+			"candidate"),
+		decisions: counter("decisions_total", "Decisions of groups by candidate: one for each observation, and one "+
+			"for each group and tick.", "candidate"),
+		undecided: counter("undecided_total", "Votes of groups that met no rule."),
+	}
+	for _, c := range []prometheus.Collector{m.votes, m.decisions, m.undecided} {
+		if err := r.Register(c); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+// label returns the value of the label candidate.
+func (m *voteMetrics) label(candidate string) string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch {
+	case slices.Contains(m.known, candidate):
+	case len(m.known) == maxCandidates:
+		return otherCandidates
+	default:
+		m.known = append(m.known, candidate)
+	}
+	return candidate
+}
+
+// voting returns a function that counts the votes of an answer before it is encoded; nil for a nil
+// Metrics. All series of the candidates exist from then on. Several goroutines may call it.
+func (m *Metrics) voting(cell string, candidates []string) func(a state.Answer) {
+	if m == nil {
+		return nil
+	}
+	votes, decisions := make([]prometheus.Counter, len(candidates)), make([]prometheus.Counter, len(candidates))
+	for i, c := range candidates {
+		name := m.votes.label(c)
+		votes[i] = m.votes.votes.WithLabelValues(cell, name)
+		decisions[i] = m.votes.decisions.WithLabelValues(cell, name)
+	}
+	undecided := m.votes.undecided.WithLabelValues(cell)
+	return func(a state.Answer) {
+		t := a.Tally(len(candidates))
+		for i := range candidates {
+			votes[i].Add(float64(t.Votes[i]))
+			decisions[i].Add(float64(t.Decided[i]))
+		}
+		undecided.Add(float64(t.Undecided))
+	}
+}

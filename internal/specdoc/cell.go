@@ -1,0 +1,36 @@
+package specdoc
+
+import (
+	"github.com/exoswarm/exoswarm/gpuagents/cells"
+)
+
+// cell is one cell as a specification can choose it: its parameters depend on whom observations are
+// for.
+type cell struct {
+	kind   string
+	agents bool // addressed: agent
+	doc    string
+	params []cells.Param
+	names  []string // of the candidates; nil if the specification names them
+}
+
+// allCells returns the cells in the order of the document.
+func allCells() []cell {
+	var all []cell
+	for _, name := range []string{"predictor", "gru", "leaky", "lif"} {
+		c, _ := cells.Lookup(name)
+		all = append(all, cell{kind: name, doc: c.Doc, params: c.Params, names: c.Candidates})
+	}
+	for _, name := range []string{"gru", "leaky"} {
+		c, _ := cells.LookupAddressed(name)
+		one := cell{kind: name, agents: true, doc: c.Doc, params: c.Params}
+		if name == "leaky" {
+			one.names = []string{"quiet", "spike"}
+		}
+		all = append(all, one)
+	}
+	return append(all, cell{
+		kind: cells.CustomName, doc: "a step in CUDA C++ of your own. Further parameters are those of the step",
+		params: cells.CustomParams(),
+	})
+}

@@ -1,0 +1,186 @@
+package specdoc
+
+// keys are in the order of the document.
+var keys = []Key{
+	{
+		Path: "name", Kind: Text, Required: true,
+		Doc: "Name of the swarm: 1 to 64 letters, digits, `-` or `_`. Commands, metrics and the dashboard show it.",
+	},
+	{
+		Path: "addressed", Kind: Text, Values: []string{"group", "agent"}, Default: "group",
+		Doc: "Whom an observation is for. `group`: all agents of a group see each row of their series or entity, " +
+			"and vote on it. `agent`: each agent has inputs of its own, which ticks step: a simulation.",
+	},
+
+	{
+		Path: "timestamp", Kind: Text, Default: "timestamp", Scope: Groups,
+		Doc: "Column with the time of a row. Values are dates and times (ISO 8601, RFC 3339), or unix times in " +
+			"seconds, milliseconds, microseconds or nanoseconds. Other forms are set with `csv.time`.",
+	},
+	{
+		Path: "features", Kind: Texts, Min: "1", Max: "64", Default: "[value]",
+		Doc: "Columns with the numbers that the agents see. Under `addressed: agent` the cell limits their number.",
+	},
+	{
+		Path: "key", Kind: OneOrAll, Max: "8", Scope: Groups,
+		Doc: "Columns whose values together name the entity of a row, such as `device_id`. Each entity has a group " +
+			"of agents from its first row on. Without a key, a file is an entity.",
+	},
+	{
+		Path: "max_entities", Kind: Integer, Min: "1", Max: "134217728", Default: "10000", Scope: Keyed,
+		Doc: "Most entities at a time. Rows of further entities are rejected, unless `evict_after` is set.",
+	},
+	{
+		Path: "evict_after", Kind: Duration, Min: "1s", Max: "876000h", Scope: Keyed,
+		Doc: "Time without a row, by the times of rows, after which an entity may lose its group to another one. " +
+			"It returns with its state. Without it, entities keep their groups. For detectors.",
+	},
+	{Path: "observations", Kind: Section, Scope: Groups, Doc: "What becomes of rows that are late or appear twice."},
+	{
+		Path: "observations.late", Kind: Text, Values: []string{"reject", "apply", "drop"}, Default: "reject",
+		Scope: Groups,
+		Doc: "A row with a time before the latest of its entity. `reject`: the reader rejects it. `apply`: the " +
+			"agents see it in the order of arrival. `drop`: the agents ignore it, and its decision says so.",
+	},
+	{
+		Path: "observations.duplicate", Kind: Text, Values: []string{"apply", "drop"}, Default: "apply", Scope: Groups,
+		Doc: "A row with the same time as the latest of its entity.",
+	},
+
+	{Path: "csv", Kind: Section, Doc: "How CSV files are written. Other formats ignore it."},
+	{
+		Path: "csv.delimiter", Kind: Text, Default: `","`,
+		Doc: "Separator of fields: one ASCII character such as `;` or `|`, or `tab`.",
+	},
+	{
+		Path: "csv.decimal", Kind: Text, Values: []string{".", ","}, Default: `"."`,
+		Doc: "Decimal separator of numbers.",
+	},
+	{
+		Path: "csv.header", Kind: Boolean, Default: "true",
+		Doc: "Whether the first record names the columns. Without a header and without `csv.names`, columns are " +
+			"called by their numbers, from 1.",
+	},
+	{
+		Path: "csv.names", Kind: Texts, Max: "65536",
+		Doc: "Names of the columns of a file without a header, in their order. For `header: false`.",
+	},
+	{
+		Path: "csv.time", Kind: OneOrAll, Max: "8",
+		Doc: "Forms of timestamps, as an example of the reference time of Go: `02.01.2006 15:04`. Default: ISO 8601, " +
+			"RFC 3339 and unix times.",
+	},
+	{
+		Path: "csv.zone", Kind: Text, Default: "UTC",
+		Doc: "Time zone of timestamps without one, such as `Europe/Berlin`.",
+	},
+
+	{Path: "cell", Kind: Section, Doc: "The neural update of each agent. The sections below list the cells."},
+	{
+		Path: "cell.kind", Kind: Text, Values: []string{"predictor", "gru", "leaky", "lif", "custom"},
+		Default: "predictor",
+		Doc: "Name of the cell. Under `addressed: agent`: `gru`, which is the default there, or `leaky`. `custom` " +
+			"has a step in CUDA C++.",
+	},
+	{
+		Path: "cell.params", Kind: Numbers,
+		Doc: "Parameters of the cell by name, see its section. Those left out have their defaults.",
+	},
+	{
+		Path: "cell.weights", Kind: Text, Values: []string{"shared", "group"}, Default: "shared", Scope: GRUGroups,
+		Doc: "Whose the recurrent weights are: shared by all groups, or of each group its own.",
+	},
+	{
+		Path: "cell.state", Kind: Types, Scope: Custom,
+		Doc: "Variables of an agent and their types: `f32`, `bf16`, `u32`, `u8` or `u64`, and a length for an " +
+			"array, as in `f32[4]`.",
+	},
+	{
+		Path: "cell.embedding", Kind: Texts, Scope: Custom,
+		Doc: "Variables that are the knowledge of an agent, which `swarm fuse` averages. Default: all of `f32` and " +
+			"`bf16`.",
+	},
+	{Path: "cell.step", Kind: Code, Scope: Custom, Doc: "Step of the cell in CUDA C++."},
+	{
+		Path: "cell.step_file", Kind: Text, Scope: Custom,
+		Doc: "File with the step, in the folder of the specification or below. Instead of `cell.step`.",
+	},
+
+	{Path: "vote", Kind: Section, Doc: "What the agents of a group decide, and by which rule."},
+	{
+		Path: "vote.candidates", Kind: Texts, Min: "2", Max: "16",
+		Doc: "Names of what agents vote for, in the order of the cell. Default: the names of the cell, such as " +
+			"`[normal, suspicious, anomalous]`. A `gru` under `addressed: agent` and a custom cell have none of " +
+			"their own. `none` is reserved.",
+	},
+	{
+		Path: "vote.rule", Kind: Text, Values: []string{"plurality", "majority", "quorum", "weighted", "unanimous"},
+		Default: "weighted",
+		Doc: "`plurality`: most votes. `majority`: more than half. `quorum`: the share `vote.quorum`. `weighted`: " +
+			"a vote weighs 1 to 8 times, more for agents whose predictions err less. `unanimous`: all. Under " +
+			"`addressed: agent` the default is plurality, and weighted is not valid.",
+	},
+	{
+		Path: "vote.quorum", Kind: Number, Min: "0", Max: "1",
+		Doc: "Share of all weight that the winner needs, above 0. For the rule quorum, which requires it.",
+	},
+
+	{
+		Path: "agents_per_group", Kind: Integer, Min: "1", Max: "4096", Default: "256",
+		Doc: "Agents that watch one series or entity, or vote together.",
+	},
+	{
+		Path: "agents", Kind: Integer, Min: "1", Max: "4294967295", Scope: Agents, Required: true,
+		Doc: "Number of agents, a multiple of `agents_per_group`.",
+	},
+	{
+		Path: "groups", Kind: Integer, Min: "1", Max: "134217728", Scope: Groups,
+		Doc: "Number of groups of a lasting swarm, for `swarm create`. A run takes it from its input.",
+	},
+	{
+		Path: "shards", Kind: Integer, Min: "1", Max: "64", Default: "1", Scope: Agents,
+		Doc: "Logs that the groups are split over, at most one for each group. Each is served by one agent process " +
+			"at a time, on one device.",
+	},
+	{
+		Path: "seed", Kind: Integer, Min: "0", Max: "18446744073709551615", Default: "0",
+		Doc: "Chooses the fixed random weights of the agents. The same seed gives the same decisions.",
+	},
+
+	{
+		Path: "page_size", Kind: Size, Min: "64KiB", Max: "1GiB", Default: "2MiB",
+		Doc: "Size of a page of state, a multiple of 4 KiB. A page holds at least one group.",
+	},
+	{
+		Path: "residency", Kind: Text, Values: []string{"gpu"},
+		Doc: "`gpu` keeps all pages in the memory of the device; an agent process without room for all of them " +
+			"refuses the swarm. Without it, pages that are not needed leave the device for others.",
+	},
+	{
+		Path: "checkpoint", Kind: Section,
+		Doc: "When an agent process stores the state of a shard: at the interval, or after the number of entries, " +
+			"whichever comes first. Checkpoints take at most a twentieth of the time of the process, so those of a " +
+			"large swarm come less often. They change no output.",
+	},
+	{
+		Path:    "checkpoint.interval",
+		Kind:    Duration,
+		Min:     "100ms",
+		Max:     "1h",
+		Default: "5s",
+		Doc:     "Longest time between two.",
+	},
+	{
+		Path: "checkpoint.entries", Kind: Integer, Min: "1", Max: "1000000", Default: "1024",
+		Doc: "Most entries of the log between two. An entry has up to 4,096 observations.",
+	},
+	{
+		Path: "replicas", Kind: Integer, Values: []string{"1", "3", "5"},
+		Doc: "Servers that store each log of the swarm. Default: as many as the streams of the cluster have.",
+	},
+	{
+		Path: "durability", Kind: Text, Values: []string{"synced", "fast"}, Default: "synced",
+		Doc: "`synced`: an entry is acknowledged when it is on disk, as the server is configured. `fast`: before; a " +
+			"server that is killed may lose entries. `fast` is for one replica.",
+	},
+}

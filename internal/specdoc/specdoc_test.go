@@ -1,0 +1,400 @@
+package specdoc
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/exoswarm/exoswarm/gpuagents/cells"
+	"github.com/exoswarm/exoswarm/gpuagents/swarm"
+	"github.com/exoswarm/exoswarm/internal/strictyaml"
+)
+
+var update = flag.Bool("update", false, "write docs/spec.md")
+
+const document = "../../docs/spec.md"
+
+// TestDocument: docs/spec.md is what the code says.
+func TestDocument(t *testing.T) {
+	want := Markdown()
+	if *update {
+		if err := os.WriteFile(document, []byte(want), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := os.ReadFile(document)
+	if err != nil || string(got) != want {
+		t.Errorf("%s differs from the code (error %v): go test ./internal/specdoc -update", document, err)
+	}
+}
+
+// TestKeys: each field of a specification that YAML sets has a description of its type, and each
+// description has a field.
+func TestKeys(t *testing.T) {
+	fields := map[string]reflect.Type{}
+	var walk func(below string, v reflect.Type)
+	walk = func(below string, v reflect.Type) {
+		for i := range v.NumField() {
+			name, _, _ := strings.Cut(v.Field(i).Tag.Get("yaml"), ",")
+			of := v.Field(i).Type
+			fields[below+name] = of
+			if of.Kind() == reflect.Struct {
+				walk(below+name+".", of)
+			}
+		}
+	}
+	walk("", reflect.TypeFor[swarm.Spec]())
+	kinds := map[Kind]string{
+		Text: "string", Code: "string", Number: "float64", Boolean: "*bool", Duration: "strictyaml.Duration",
+		Size: "strictyaml.Size", Texts: "[]string", OneOrAll: "dialect.Forms", Numbers: "map[string]float64",
+		Types: "map[string]string",
+	}
+	for path, of := range fields {
+		k, ok := Find(path)
+		if !ok {
+			t.Errorf("%s has no description", path)
+			continue
+		}
+		want := kinds[k.Kind]
+		if k.Kind == Integer {
+			want = strings.TrimRight(of.String(), "0123456789")
+			if want != "int" && want != "uint" {
+				t.Errorf("%s is a %s, described as %q", path, of, k.Kind)
+			}
+			continue
+		}
+		if k.Kind == Section && of.Kind() == reflect.Struct {
+			continue
+		}
+		if of.String() != want {
+			t.Errorf("%s is a %s, described as %q", path, of, k.Kind)
+		}
+	}
+	for _, k := range Keys() {
+		if _, ok := fields[k.Path]; !ok {
+			t.Errorf("%s is described, and no specification has it", k.Path)
+		}
+		if !strings.HasSuffix(k.Doc, ".") {
+			t.Errorf("%s: the description %q is no sentence", k.Path, k.Doc)
+		}
+	}
+	if kind, _ := Find("cell.kind"); !slices.Equal(slices.Sorted(slices.Values(kind.Values)),
+		slices.Sorted(slices.Values(append(cells.Names(), cells.CustomName)))) {
+		t.Errorf("the cells %v are described, there are %v", kind.Values, cells.Names())
+	}
+	for _, c := range allCells() {
+		if len(c.params) == 0 {
+			t.Errorf("%s has no parameters", c.title())
+		}
+	}
+}
+
+// bases are the specifications in which a key is tried, by path or by scope. The key is added.
+var bases = map[string]map[string]any{
+	"":                      {"name": "x"},
+	string(Agents):          {"name": "x", "addressed": "agent", "agents": 1 << 20, "vote": candidates("a", "b")},
+	string(Keyed):           {"name": "x", "key": "id"},
+	string(GRUGroups):       {"name": "x", "cell": map[string]any{"kind": "gru"}},
+	"agents":                {"name": "x", "addressed": "agent", "vote": candidates("a", "b")},
+	"addressed=agent":       {"name": "x", "agents": 256, "vote": candidates("a", "b")},
+	"vote.quorum":           {"name": "x", "vote": map[string]any{"rule": "quorum"}},
+	"vote.rule=quorum":      {"name": "x", "vote": map[string]any{"quorum": 0.5}},
+	"csv.names":             {"name": "x", "csv": map[string]any{"header": false}},
+	"page_size=64KiB":       {"name": "x", "agents_per_group": 16},
+	"agents_per_group=4096": {"name": "x", "page_size": "64MiB"},
+}
+
+func candidates(names ...string) map[string]any { return map[string]any{"candidates": names} }
+
+// with returns a specification that has a value for a key, in YAML.
+func with(t *testing.T, k *Key, value any) []byte {
+	t.Helper()
+	base, ok := bases[fmt.Sprintf("%s=%v", k.Path, value)]
+	for _, name := range []string{k.Path, string(k.Scope), ""} {
+		if !ok {
+			base, ok = bases[name]
+		}
+	}
+	text, err := yaml.Marshal(base)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var spec map[string]any
+	if err := yaml.Unmarshal(text, &spec); err != nil { // a copy
+		t.Fatal(err)
+	}
+	at, parts := spec, strings.Split(k.Path, ".")
+	for _, p := range parts[:len(parts)-1] {
+		below, ok := at[p].(map[string]any)
+		if !ok {
+			below = map[string]any{}
+			at[p] = below
+		}
+		at = below
+	}
+	at[parts[len(parts)-1]] = value
+	if text, err = yaml.Marshal(spec); err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+// accepted reports whether the parser and the schema accept a specification.
+func accepted(t *testing.T, s *jsonschema.Schema, text []byte) (parser, schema error) {
+	t.Helper()
+	_, parser = swarm.Parse("x.yaml", text)
+	var v any
+	if err := yaml.Unmarshal(text, &v); err != nil {
+		t.Fatalf("%s: %v", text, err)
+	}
+	data, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if v, err = jsonschema.UnmarshalJSON(bytes.NewReader(data)); err != nil {
+		t.Fatal(err)
+	}
+	return parser, s.Validate(v)
+}
+
+func compiled(t *testing.T) *jsonschema.Schema {
+	t.Helper()
+	data, err := Schema()
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(data))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := jsonschema.NewCompiler()
+	if err := c.AddResource("spec.json", doc); err != nil {
+		t.Fatal(err)
+	}
+	s, err := c.Compile("spec.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// TestBounds: the parser accepts the bounds and the values that are described, and refuses those
+// beyond; the schema accepts whatever the parser accepts, and refuses other values and numbers.
+func TestBounds(t *testing.T) {
+	s := compiled(t)
+	// Bounds that depend on other keys as well.
+	derived := []string{"csv.names", "seed", "vote.candidates", "agents"}
+	for _, k := range Keys() {
+		try := func(value any, valid, bySchema bool) {
+			t.Helper()
+			text := with(t, &k, value)
+			parser, schema := accepted(t, s, text)
+			if (parser == nil) != valid {
+				t.Errorf("%s: %v: the parser says %v\n%s", k.Path, value, parser, text)
+			}
+			if bySchema && (schema == nil) != valid {
+				t.Errorf("%s: %v: the schema says %v\n%s", k.Path, value, schema, text)
+			}
+		}
+		for _, v := range k.Values {
+			switch {
+			case k.Kind == Integer:
+				var n int
+				_, _ = fmt.Sscan(v, &n)
+				try(n, true, true)
+			case k.Path != "cell.kind" || v != "custom":
+				try(v, true, true)
+			}
+		}
+		if len(k.Values) > 0 && k.Kind == Text {
+			try("other", false, true)
+		}
+		if slices.Contains(derived, k.Path) {
+			continue
+		}
+		for i, bound := range []string{k.Min, k.Max} {
+			if bound == "" {
+				continue
+			}
+			beyond := int64(2*i - 1)
+			switch k.Kind {
+			case Integer:
+				var n int64
+				_, _ = fmt.Sscan(bound, &n)
+				try(n, true, true)
+				if n+beyond != 0 { // the default
+					try(n+beyond, false, true)
+				} else {
+					try(-1, false, true)
+				}
+			case Number:
+				var n float64
+				_, _ = fmt.Sscan(bound, &n)
+				try(n+float64(beyond), false, true)
+			case Duration:
+				var d strictyaml.Duration
+				if err := yaml.Unmarshal([]byte(bound), &d); err != nil {
+					t.Fatal(err)
+				}
+				try(bound, true, true)
+				try(fmt.Sprintf("%dns", int64(d)+beyond), false, false)
+			case Size:
+				n, err := strictyaml.ParseSize(bound)
+				if err != nil {
+					t.Fatal(err)
+				}
+				try(bound, true, true)
+				try(n+beyond*4096, false, false)
+			case Texts, OneOrAll:
+				var n int
+				_, _ = fmt.Sscan(bound, &n)
+				var names []string
+				for j := range n + int(beyond) {
+					names = append(names, fmt.Sprintf("c%d", j))
+				}
+				if i == 1 {
+					try(names[:n], !strings.HasPrefix(k.Path, "csv.time"), k.Path != "csv.time")
+					try(names, false, true)
+				}
+			}
+		}
+		if k.Default != "" && k.Kind != Section {
+			try(defaultOf(t, &k), true, true)
+		}
+	}
+	for _, text := range []string{
+		"name: x\nfeature: [a]\n", "features: [a]\n", "name: x\nvote: {rules: a}\n", "name: x\nagents: 256\n",
+		"name: x\naddressed: agent\n", "name: x\nmax_entities: 5\n",
+		"name: x\ncell: {kind: gru, params: {alarm: 0.5}}\n", "name: x\ncell: {params: {alarm: 2}}\n",
+		"name: x\naddressed: agent\nagents: 256\nkey: id\n", "name: x\nagents_per_group: many\n",
+		"name: x\naddressed: agent\nagents: 256\ncell: {params: {bf16: 0.5}}\n",
+	} {
+		parser, schema := accepted(t, s, []byte(text))
+		if parser == nil || schema == nil {
+			t.Errorf("accepted: %s: parser %v, schema %v", text, parser, schema)
+		}
+	}
+}
+
+// defaultOf returns the default of a key as YAML reads it.
+func defaultOf(t *testing.T, k *Key) (v any) {
+	t.Helper()
+	if err := yaml.Unmarshal([]byte(k.Default), &v); err != nil {
+		t.Fatalf("%s: default %s: %v", k.Path, k.Default, err)
+	}
+	return v
+}
+
+// TestDefaults: the parser fills in the defaults that are described.
+func TestDefaults(t *testing.T) {
+	// Their defaults apply where they are used: a specification keeps none.
+	absent := []string{"durability", "cell.weights", "csv.delimiter", "csv.decimal", "csv.header", "csv.zone"}
+	for _, k := range Keys() {
+		if k.Default == "" || k.Kind == Section || slices.Contains(absent, k.Path) {
+			continue
+		}
+		base := bases[string(k.Scope)]
+		if base == nil {
+			base = bases[""]
+		}
+		text, err := yaml.Marshal(base)
+		if err != nil {
+			t.Fatal(err)
+		}
+		spec, err := swarm.Parse("x.yaml", text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		v := reflect.ValueOf(spec).Elem()
+		for name := range strings.SplitSeq(k.Path, ".") {
+			v = fieldOf(v, name)
+		}
+		if got := yamlValue(v); got != k.Default {
+			t.Errorf("%s: the default is %s, described as %s", k.Path, got, k.Default)
+		}
+	}
+}
+
+// blocks are the YAML blocks of a document.
+var blocks = regexp.MustCompile("(?s)```yaml\n(.*?)```")
+
+// specifications returns the specifications of examples and documents by their places.
+func specifications(t *testing.T) map[string][]byte {
+	t.Helper()
+	all := map[string][]byte{}
+	for _, pattern := range []string{"../../docs/*.md", "../../examples/*/*.yaml", "../../README.md"} {
+		files, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if strings.HasSuffix(file, ".yaml") {
+				all[file] = text
+				continue
+			}
+			for i, m := range blocks.FindAllSubmatch(text, -1) {
+				if bytes.HasPrefix(m[1], []byte("name:")) {
+					all[fmt.Sprintf("%s, block %d", file, i)] = m[1]
+				}
+			}
+		}
+	}
+	return all
+}
+
+// TestExamples: the parser and the schema accept the specifications of examples and documents, and
+// each parses to the same from what Explain makes of it.
+func TestExamples(t *testing.T) {
+	s := compiled(t)
+	found := specifications(t)
+	if len(found) < 10 {
+		t.Errorf("%d specifications in examples and documents", len(found))
+	}
+	for place, text := range found {
+		file, _, _ := strings.Cut(place, ",")
+		folder, err := os.OpenRoot(filepath.Dir(file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		spec, err := swarm.ParseIn(folder.FS(), place, text)
+		_ = folder.Close()
+		if err != nil {
+			t.Errorf("%s: %v", place, err)
+			continue
+		}
+		if _, err := accepted(t, s, text); err != nil {
+			t.Errorf("%s: the schema refuses it: %v", place, err)
+		}
+		explained, err := Explain(spec, text)
+		if err != nil {
+			t.Errorf("%s: %v", place, err)
+			continue
+		}
+		again, err := swarm.Parse("explained", []byte(explained))
+		if err != nil {
+			t.Errorf("%s: what Explain returns is refused: %v\n%s", place, err, explained)
+			continue
+		}
+		// The parameters of the cell are all written out.
+		spec.Cell.StepFile = ""
+		spec.Cell.Params, again.Cell.Params = nil, nil
+		if !reflect.DeepEqual(spec, again) {
+			t.Errorf("%s: Explain changes it to\n%s", place, explained)
+		}
+	}
+}
