@@ -359,7 +359,7 @@ func (w *pageWriter) agents(votes bool, index, guard string, unroll int) {
 	ballots := w.layout.Vars[vote]
 	alone := func(in ir.Input) bool { // of a load of its own
 		v, found := w.layout.Vars[in.Name]
-		return found && !(w.fours && follows(v, in.Node.Width))
+		return found && (!w.fours || !follows(v, in.Node.Width))
 	}
 	if w.fours {
 		w.line("#pragma unroll")
@@ -389,7 +389,7 @@ func (w *pageWriter) agents(votes bool, index, guard string, unroll int) {
 			w.load(in.Node, w.layout.Vars[in.Name])
 		}
 	}
-	if votes && !(w.fours && follows(ballots, 1)) {
+	if votes && (!w.fours || !follows(ballots, 1)) {
 		w.line("ballot[u] = present ? %s : (unsigned char)0;", cell(ballots, "unsigned char", w.address(ballots, "0")))
 	}
 	w.line("(void)present;")
