@@ -27,6 +27,7 @@ var (
 	deviceName = flag.String("device", "emulated", "device of the tests: emulated, host or cuda:0")
 	programs   = flag.Int("programs", 8, "random programs of TestRandom")
 	cacheDir   = flag.String("cache", "", "directory for compiled kernels; empty: none")
+	limit      = flag.Duration("limit", 0, "TestRandom ends after this time; 0: after all programs")
 	seed       = flag.Uint64("seed", 1, "seed of the random programs")
 )
 
@@ -328,5 +329,15 @@ func TestPatterns(t *testing.T) {
 			c.add(t, fmt.Sprintf("%s of %d", text, n), p, in, scalars, off)
 		}
 	}
+	c.run()
+}
+
+// TestIndexOutput: a kernel that reads an output without operands runs after the one that stores it.
+// The random program of seed 257 has such a kernel before others.
+func TestIndexOutput(t *testing.T) {
+	d, s := open(t)
+	c := &checker{d: d, s: s}
+	p, in, scalars := generate(257)
+	c.add(t, "seed 257", p, in, scalars, 0)
 	c.run()
 }

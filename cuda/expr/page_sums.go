@@ -241,7 +241,7 @@ func (s *PageSums) addAll(k, page, n int, value, keep cells, ballots []byte) {
 			}
 		}
 		block := (page*chunks + i/codegen.PageChunk) % codegen.PageBlocks
-		lane := block*codegen.BlockThreads + i%codegen.BlockThreads
+		lane := block*codegen.BlockThreads + codegen.PageLane(i)
 		s.add(k, &s.lanes[(lane*nodes+node)*len(s.f.All)+k], i, value, keep)
 	}
 }

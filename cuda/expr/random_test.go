@@ -3,7 +3,9 @@ package expr_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/exoswarm/exoswarm/cuda/expr"
 	"github.com/exoswarm/exoswarm/cuda/expr/ir"
@@ -184,8 +186,12 @@ func generate(seed uint64) (*expr.Program, map[string]expr.Array, map[string]boo
 func TestRandom(t *testing.T) {
 	d, s := open(t)
 	c := &checker{d: d, s: s}
+	begin := time.Now()
 	for i := range *programs {
 		n := *seed + uint64(i)
+		if *deviceName != "emulated" && i%40 == 0 {
+			c.compileAhead(t, n, min(40, *programs-i))
+		}
 		p, in, scalars := generate(n)
 		if err := p.Err(); err != nil {
 			t.Fatalf("seed %d: %v", n, err)
@@ -198,6 +204,31 @@ func TestRandom(t *testing.T) {
 		if i%40 == 39 {
 			c.run()
 		}
+		if *limit > 0 && time.Since(begin) > *limit {
+			t.Logf("%d programs in %v", i+1, time.Since(begin).Round(time.Second))
+			break
+		}
 	}
 	c.run()
+}
+
+// compileAhead compiles the programs of some seeds at the same time, so that the device has their
+// kernels when they are added.
+func (c *checker) compileAhead(t *testing.T, from uint64, n int) {
+	t.Helper()
+	var all sync.WaitGroup
+	for i := range n {
+		for _, unfused := range []bool{false, true} {
+			all.Go(func() {
+				p, _, _ := generate(from + uint64(i))
+				if p.Err() != nil {
+					return
+				}
+				if _, err := expr.Compile(c.d, p, expr.Options{Unfused: unfused}); err != nil {
+					t.Errorf("seed %d: %v", from+uint64(i), err)
+				}
+			})
+		}
+	}
+	all.Wait()
 }

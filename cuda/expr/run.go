@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"runtime"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
@@ -71,19 +73,15 @@ func Compile(dev device.Device, p *Program, o Options) (*Compiled, error) {
 			return nil, fmt.Errorf("expr: %w: %w", err, ErrLimit)
 		}
 		c := &Compiled{p: p, dev: dev, plan: l, kernels: map[string]device.Kernel{}}
-		spilled := 0 // operations of the largest kernel that does
 		for _, t := range l.Parts {
 			t.Source, t.Shape = codegen.Source(l, t, sharedMemory(dev.Properties()))
-			spills, err := c.load(t, o.Fast)
-			if errors.Is(err, device.ErrNotSupported) {
-				return &Compiled{p: p, dev: dev}, nil
-			}
-			if err != nil {
-				return nil, fmt.Errorf("expr: kernel of %v: %w", t.Roots[0], err)
-			}
-			if spills && len(t.Inside) > 1 {
-				spilled = max(spilled, len(t.Inside))
-			}
+		}
+		spilled, err := c.loadAll(o.Fast)
+		if errors.Is(err, device.ErrNotSupported) {
+			return &Compiled{p: p, dev: dev}, nil
+		}
+		if err != nil {
+			return nil, err
 		}
 		if spilled < 2 || o.Unfused {
 			return c, nil
@@ -113,30 +111,47 @@ func sharedMemory(p device.Properties) int {
 // A few cost less than another kernel.
 const maxSpilled = 64
 
-// load compiles the kernel of a part. Its name has a digest of the text, which is what caches of a
-// device know a kernel by. It reports whether the kernel keeps values in memory that do not fit its
-// registers.
-func (c *Compiled) load(t *plan.Part, fast bool) (spills bool, err error) {
-	if t.Source == "" {
-		return false, nil
-	}
+// loadAll compiles the kernels of all parts, at the same time: a compiler takes 0.1 to 0.5 s for
+// each. It returns the operations of the largest kernel that keeps values in memory for lack of
+// registers, 0 if none does. The error is that of the first part that failed.
+func (c *Compiled) loadAll(fast bool) (spilled int, err error) {
 	compile := c.dev.CompileExact
 	if fast {
 		compile = c.dev.Compile
 	}
-	name := named(t.Source)
-	t.Source = strings.ReplaceAll(t.Source, t.Name, name)
-	t.Name = name
-	k, err := compile(name, t.Source)
-	if err != nil {
-		return false, err
+	parts := c.plan.Parts
+	loaded, errs := make([]device.Kernel, len(parts)), make([]error, len(parts))
+	var all sync.WaitGroup
+	slots := make(chan struct{}, max(runtime.GOMAXPROCS(0), 1))
+	for i, t := range parts {
+		if t.Source == "" {
+			continue
+		}
+		name := named(t.Source)
+		t.Source = strings.ReplaceAll(t.Source, t.Name, name)
+		t.Name = name
+		slots <- struct{}{}
+		all.Go(func() {
+			loaded[i], errs[i] = compile(name, t.Source)
+			<-slots
+		})
 	}
-	c.kernels[name] = k
-	if u, known := k.(interface{ Registers() (used, spilled int) }); known {
-		_, spilled := u.Registers()
-		spills = spilled > maxSpilled
+	all.Wait()
+	for i, t := range parts {
+		if errs[i] != nil {
+			return 0, fmt.Errorf("expr: kernel of %v: %w", t.Roots[0], errs[i])
+		}
+		if loaded[i] == nil {
+			continue
+		}
+		c.kernels[t.Name] = loaded[i]
+		if u, known := loaded[i].(interface{ Registers() (used, spilled int) }); known && len(t.Inside) > 1 {
+			if _, bytes := u.Registers(); bytes > maxSpilled {
+				spilled = max(spilled, len(t.Inside))
+			}
+		}
 	}
-	return spills, nil
+	return spilled, nil
 }
 
 // named returns the name of a kernel with a text.

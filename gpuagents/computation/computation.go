@@ -43,6 +43,7 @@ type Computer struct {
 	sources []expr.Source
 	layout  expr.PageLayout
 
+	texts   map[string]*expr.Folds
 	kernels map[kernelKey]device.Kernel
 	stream  device.Stream
 	frames  device.Buffer     // the frames of the pages of a launch
@@ -58,13 +59,13 @@ type kernelKey struct {
 	group bool
 }
 
-// maxKernels is how many kernels are kept. Those of other texts are compiled again, mostly by the
+// maxKernels is how many texts and kernels are kept. Other ones are compiled again, mostly by the
 // cache of the device.
 const maxKernels = 64
 
 // New returns a computer for a shard.
 func New(s Shard) *Computer {
-	c := &Computer{s: s, kernels: map[kernelKey]device.Kernel{}}
+	c := &Computer{s: s, texts: map[string]*expr.Folds{}, kernels: map[kernelKey]device.Kernel{}}
 	l := s.Layout
 	c.layout = expr.PageLayout{
 		PageBytes: int64(l.PageBytes), Agents: l.Agents, Slots: l.Slots, Vars: map[string]expr.PageVar{},
@@ -105,9 +106,16 @@ func New(s Shard) *Computer {
 // end of ctx is an error that leaves no answer. The work that the caller has put on the device must
 // be done.
 func (c *Computer) Compute(ctx context.Context, want swarms.Compute) (swarms.Computed, error) {
-	f, err := expr.ParseFolds(want.Text, []string{swarms.ByGroup, swarms.ByVote, swarms.ByAll}, c.sources...)
-	if err != nil {
-		return swarms.Computed{}, refuse(err)
+	f := c.texts[want.Text]
+	if f == nil {
+		var err error
+		if f, err = expr.ParseFolds(want.Text, nodes, c.sources...); err != nil {
+			return swarms.Computed{}, refuse(err)
+		}
+		if len(c.texts) >= maxKernels {
+			clear(c.texts)
+		}
+		c.texts[want.Text] = f
 	}
 	j, err := c.job(f, want)
 	if err != nil {
@@ -119,6 +127,9 @@ func (c *Computer) Compute(ctx context.Context, want swarms.Compute) (swarms.Com
 	}
 	return j.answer(results), nil
 }
+
+// nodes are what results may be by.
+var nodes = []string{swarms.ByGroup, swarms.ByVote, swarms.ByAll}
 
 // refuse returns an error of a text as a *jobs.Error.
 func refuse(err error) error {

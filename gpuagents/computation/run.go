@@ -46,8 +46,11 @@ func (c *Computer) kernel(j *job) (device.Kernel, error) {
 	if errors.Is(err, device.ErrNotSupported) {
 		return nil, err
 	}
-	if err != nil {
+	if source := (*device.SourceError)(nil); errors.As(err, &source) {
 		return nil, jobs.Errorf(jobs.CodeInternal, "compute: its kernel was not compiled: %v", err)
+	}
+	if err != nil {
+		return nil, fault.Mark(err)
 	}
 	if len(c.kernels) >= maxKernels {
 		clear(c.kernels)

@@ -182,6 +182,10 @@ func (s *stream) Launch(k device.Kernel, g device.Geometry, args ...device.Arg) 
 		}
 		off, n := a.Span()
 		params[i].Mem = make([]byte, n)
+		if pinned, ok := a.Memory().(device.HostBuffer); ok {
+			copy(params[i].Mem, pinned.Bytes()[off:])
+			continue
+		}
 		if err := a.Memory().(device.Buffer).Read(off, params[i].Mem); err != nil {
 			return err
 		}
@@ -195,6 +199,10 @@ func (s *stream) Launch(k device.Kernel, g device.Geometry, args ...device.Arg) 
 			continue
 		}
 		off, _ := a.Span()
+		if pinned, ok := a.Memory().(device.HostBuffer); ok {
+			copy(pinned.Bytes()[off:], after[i])
+			continue
+		}
 		if err := a.Memory().(device.Buffer).Write(off, after[i]); err != nil {
 			return err
 		}

@@ -101,7 +101,7 @@ func TestCompiledSignature(t *testing.T) {
 		"fits": {ptr, word}, "too few": {ptr},
 		"too many": {ptr, word, word}, "other sizes": {word, ptr},
 	} {
-		_, err := d.load(kernelSource("two", code, params), false)
+		_, err := d.load(kernelSource("two", code, params))
 		if (err == nil) != (what == "fits" || !known) || err != nil && !errors.Is(err, device.ErrInvalidArgument) {
 			t.Errorf("%s: %v", what, err)
 		}

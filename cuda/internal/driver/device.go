@@ -50,8 +50,10 @@ type Device struct {
 	raw    C.CUcontext
 	lanes  chan lane // what Read, Write, Fill and Copy run on; a call takes one and puts it back
 
-	loading sync.Mutex // serialises compiling and loading
-	kernels map[string]*kernel
+	loading sync.Mutex // serialises loading, and compiling kernels of the set
+	// compiling has the caller's sources that are being compiled, by their key; guarded by loading.
+	compiling map[string]chan struct{}
+	kernels   map[string]*kernel
 
 	pool pool
 

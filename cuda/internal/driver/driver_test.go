@@ -116,7 +116,7 @@ func kernelSource(name, code string, params []device.Param) kernels.Source {
 // loadTest compiles a kernel that is not in the set.
 func loadTest(t testing.TB, d *Device, name, code string, params ...device.Param) *kernel {
 	t.Helper()
-	k, err := d.load(kernelSource(name, code, params), false)
+	k, err := d.load(kernelSource(name, code, params))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -36,13 +36,17 @@ type PageFold struct {
 
 // The order of a fold over all agents, or by vote, is a part of its meaning. The agents of a page
 // are cut into chunks of PageChunk, and chunk number q of the shard is block q modulo PageBlocks.
-// Thread t of a block adds the agents t, t+256, ... of its chunks, one by one. The threads are
-// folded t with t + 128, 64, ... 1, and then the blocks one by one. By group, agent a of a group is
+// Thread t of a block adds four agents from 4t, 1024+4t, ... on of its chunks, one by one. The
+// threads are folded t with t + 128, 64, ... 1, and then the blocks one by one. By group, agent a of a group is
 // added by lane a modulo GroupLanes, and the lanes are folded in halves.
 const (
 	PageBlocks = 528
-	PageChunk  = 2048
+	PageChunk  = 4096
+	pageRow    = 4 * BlockThreads
 )
+
+// PageLane returns the thread of a block that adds an agent, by its index in the page.
+func PageLane(i int) int { return i % pageRow / 4 }
 
 // GroupLanes returns how many threads fold a group of so many agents.
 func GroupLanes(agents int) int {
@@ -122,7 +126,10 @@ type pageWriter struct {
 	inputs []ir.Input
 	nodes  int // of a fold by vote: the candidates; else 1
 	group  bool
-	unroll int
+	// elements are those of an agent, and unroll is how many agents of a group a lane loads at once.
+	elements int64
+	unroll   int
+	fours    bool // the agents u, u+1, u+2 and u+3 follow one another, for u a multiple of 4
 }
 
 // Pages returns the text of the kernel that folds the agents of pages: into one node, into a node
@@ -143,6 +150,7 @@ func Pages(g *ir.Graph, l PageLayout, folds []PageFold, votes int, group bool) s
 	for _, i := range g.Inputs {
 		elements += i.Node.Width
 	}
+	w.elements = elements
 	w.unroll = 8
 	for w.unroll > 1 && int64(w.unroll)*elements > 32 {
 		w.unroll /= 2
@@ -210,15 +218,29 @@ func (w *pageWriter) overAll(votes bool) {
 	w.page()
 	w.line("const unsigned left = groups - page * %du, n = (left < %du ? left : %du) * %du;", w.layout.Slots,
 		w.layout.Slots, w.layout.Slots, w.layout.Agents)
+	index := fmt.Sprintf("chunk + (unsigned)(r + u / 4) * %du + threadIdx.x * 4u + (unsigned)(u %% 4)", pageRow)
+	rows := PageChunk / pageRow
+	for rows > 1 && int64(4*rows)*w.elements > 32 { // words of a thread in flight
+		rows /= 2
+	}
 	w.line("if (here && chunk + %du <= n) {", PageChunk)
 	w.line("#pragma unroll 1")
-	w.line("for (int r = 0; r < %d; r += %d) {", PageChunk/BlockThreads, w.unroll)
-	w.agents(votes, "chunk + (unsigned)(r + u) * 256u + threadIdx.x", "", w.unroll)
+	w.line("for (int r = 0; r < %d; r += %d) {", PageChunk/pageRow, rows)
+	if w.elements <= 12 {
+		w.fours = true
+		w.agents(votes, index, "", 4*rows)
+		w.fours = false
+	} else {
+		w.line("#pragma unroll 1")
+		w.line("for (int k = 0; k < 4; k++) {")
+		w.agents(votes, fmt.Sprintf("chunk + (unsigned)r * %du + threadIdx.x * 4u + (unsigned)(u + k)", pageRow), "", 1)
+		w.line("}")
+	}
 	w.line("}")
 	w.line("} else {")
 	w.line("#pragma unroll 1")
-	w.line("for (int r = 0; r < %d; r++) {", PageChunk/BlockThreads)
-	w.agents(votes, "chunk + (unsigned)(r + u) * 256u + threadIdx.x", "i < n", 1)
+	w.line("for (int r = 0; r < %d; r++) {", PageChunk/pageRow)
+	w.agents(votes, index, "i < n", 4)
 	w.line("}")
 	w.line("}")
 	w.line("}")
@@ -334,6 +356,26 @@ func (w *pageWriter) agents(votes bool, index, guard string, unroll int) {
 	if votes {
 		w.line("unsigned char ballot[%d];", unroll)
 	}
+	ballots := w.layout.Vars[vote]
+	alone := func(in ir.Input) bool { // of a load of its own
+		v, found := w.layout.Vars[in.Name]
+		return found && !(w.fours && follows(v, in.Node.Width))
+	}
+	if w.fours {
+		w.line("#pragma unroll")
+		w.line("for (int u = 0; u < %d; u += 4) {", unroll)
+		w.line("const unsigned i = %s;", index)
+		for _, in := range w.inputs {
+			if v, found := w.layout.Vars[in.Name]; found && follows(v, in.Node.Width) {
+				w.four(stored[in.Node.Type], v, fmt.Sprintf("x%d[u + k][0]", w.id(in.Node)))
+			}
+		}
+		if votes && follows(ballots, 1) {
+			w.four("unsigned char", ballots, "ballot[u + k]")
+		}
+		w.line("(void)i;")
+		w.line("}")
+	}
 	w.line("#pragma unroll")
 	w.line("for (int u = 0; u < %d; u++) {", unroll)
 	w.line("const unsigned i = %s;", index)
@@ -343,13 +385,12 @@ func (w *pageWriter) agents(votes bool, index, guard string, unroll int) {
 	}
 	w.line("const bool present = %s;", present)
 	for _, in := range w.inputs {
-		if v, found := w.layout.Vars[in.Name]; found {
-			w.load(in.Node, v)
+		if alone(in) {
+			w.load(in.Node, w.layout.Vars[in.Name])
 		}
 	}
-	if votes {
-		w.line("ballot[u] = present ? %s : (unsigned char)0;", cell(w.layout.Vars[vote], "unsigned char",
-			w.address(w.layout.Vars[vote], "0")))
+	if votes && !(w.fours && follows(ballots, 1)) {
+		w.line("ballot[u] = present ? %s : (unsigned char)0;", cell(ballots, "unsigned char", w.address(ballots, "0")))
 	}
 	w.line("(void)present;")
 	w.line("}")
@@ -363,6 +404,20 @@ func (w *pageWriter) agents(votes bool, index, guard string, unroll int) {
 	for s := range w.folds {
 		w.fold(s, votes)
 	}
+	w.line("}")
+}
+
+// follows reports whether the elements of agents follow one another, so that four are a vector.
+func follows(v PageVar, width int64) bool {
+	return width == 1 && !v.Group && v.Bytes <= 4 && v.Unit == int64(v.Bytes) && v.Off%(4*v.Unit) == 0
+}
+
+// four writes the load of the elements of four agents.
+func (w *pageWriter) four(kind string, v PageVar, to string) {
+	w.line("{")
+	w.line("const Four<%s> four = *(const Four<%s> *)(%s);", kind, kind, w.address(v, "0"))
+	w.line("#pragma unroll")
+	w.line("for (int k = 0; k < 4; k++) %s = four.v[k];", to)
 	w.line("}")
 }
 

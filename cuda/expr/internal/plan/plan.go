@@ -323,7 +323,8 @@ func (l *Plan) through(a, b *Part, before map[*Part]map[*Part]bool) bool {
 	})
 }
 
-// order sorts the parts so that each comes after those that it reads from.
+// order sorts the parts so that each comes after those that it reads from. An index or a constant
+// that is an output is stored by a part, too, and read from there.
 func (l *Plan) order() {
 	var sorted []*Part
 	done := map[*ir.Node]bool{}
@@ -331,7 +332,7 @@ func (l *Plan) order() {
 		i := slices.IndexFunc(l.Parts, func(p *Part) bool {
 			return !slices.ContainsFunc(
 				p.Reads,
-				func(n *ir.Node) bool { return l.Kept[n] && !n.Op.Leaf() && !done[n] },
+				func(n *ir.Node) bool { return l.Kept[n] && n.Op != ir.OpInput && !done[n] },
 			)
 		})
 		part := l.Parts[i]

@@ -1,0 +1,99 @@
+package expr_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/cuda/expr"
+	"github.com/exoswarm/exoswarm/cuda/expr/cost"
+	"github.com/exoswarm/exoswarm/cuda/expr/ir"
+)
+
+// onGPU skips a test of times where no GPU is.
+func onGPU(t *testing.T) (device.Device, device.Stream) {
+	t.Helper()
+	if *deviceName == "emulated" || *deviceName == "host" {
+		t.Skip("times are those of a GPU")
+	}
+	return open(t)
+}
+
+// TestPlanningTime prints how long a program of 100 operations takes to be planned and written, on a
+// device that has the kernels.
+func TestPlanningTime(t *testing.T) {
+	d, _ := onGPU(t)
+	text := "z := x"
+	for i := range 49 {
+		text += fmt.Sprintf(
+			"; z%d := %s * y + 0.5",
+			i,
+			map[bool]string{true: "z", false: fmt.Sprintf("z%d", i-1)}[i == 0],
+		)
+	}
+	text += "; sum(z48)"
+	text = strings.Replace(text, "z := x; ", "z := x + y; ", 1)
+	p, err := expr.Parse(text, vectors("x", "y")(1<<20)...)
+	must(t, err)
+	var times []time.Duration
+	for i := range 12 {
+		begin := time.Now()
+		_, err := expr.Compile(d, p, expr.Options{Model: &cost.Default})
+		must(t, err)
+		if i > 1 {
+			times = append(times, time.Since(begin))
+		}
+	}
+	slices.Sort(times)
+	fmt.Printf("100 operations: plan and text in %v with the kernels there\n", times[len(times)/2])
+}
+
+// TestLong: arrays of more than 2^31 elements are mapped, folded, scanned and filtered to their ends.
+func TestLong(t *testing.T) {
+	d, s := onGPU(t)
+	const n = 1<<31 + 5
+	x, err := d.Alloc(n, "test")
+	must(t, err)
+	defer x.Close()
+	must(t, x.Fill(0, n-5, 1))
+	must(t, x.Write(n-5, []byte{7, 7, 7, 7, 7}))
+	in := map[string]expr.Memory{"x": {Buffer: x, Rows: n}}
+	p, err := expr.Parse("x + u8(1); s = sum(x); m = max(x); k = filter(x, x > 1); c = cumsum(x)",
+		expr.Source{Name: "x", Type: ir.U8, Rows: n})
+	must(t, err)
+	for _, unfused := range []bool{false, true} {
+		k, err := expr.Compile(d, p, expr.Options{Rows: n, Unfused: unfused})
+		must(t, err)
+		out, err := k.Run(t.Context(), s, in, nil)
+		must(t, err)
+		must(t, s.Sync(t.Context()))
+		word := func(name string, off int64) uint32 {
+			var v [1]uint32
+			must(t, out[name].Buffer.Read(off, device.Bytes(v[:])))
+			return v[0]
+		}
+		last := make([]byte, 6)
+		must(t, out["out"].Buffer.Read(n-6, last))
+		if want := []byte{2, 8, 8, 8, 8, 8}; !slices.Equal(last, want) {
+			t.Errorf("x + 1 ends with %v, want %v", last, want)
+		}
+		if got, want := word("s", 0), uint32(1<<31+35); got != want {
+			t.Errorf("sum %d, want %d", got, want)
+		}
+		if got := word("m", 0); got != 7 {
+			t.Errorf("max %d, want 7", got)
+		}
+		if rows := out["k"].Rows; rows != 5 {
+			t.Errorf("%d elements are kept, want 5", rows)
+		}
+		if got, want := word("c", 4*(n-1)), uint32(1<<31+35); got != want {
+			t.Errorf("cumsum ends with %d, want %d", got, want)
+		}
+		for _, m := range out {
+			must(t, m.Buffer.Close())
+		}
+	}
+}
