@@ -47,8 +47,9 @@ func checkMounts(dataDir string, all []*storeTier, device func(path string) (uin
 		switch {
 		case err != nil: // openTiers has logged it
 		case on == root && known:
-			return command.Usage("--tier %s=%s: its disk is not mounted: the folder was on a disk of its own, and is on "+
-				"the root disk now: mount the disk, or remove the folder from %s if it is to be there", t.name, t.dir, file)
+			return command.Usage("--tier %s=%s: its disk is not mounted: the folder was on a disk of its own, and is "+
+				"on the root disk now: mount the disk, or remove the folder from %s if it is to be there", t.name,
+				t.dir, file)
 		case on != root && !known:
 			now.Mounted = append(now.Mounted, t.dir)
 		}
@@ -70,8 +71,8 @@ func readMounts(file string) (m mounts, err error) {
 		err = json.Unmarshal(data, &m)
 	}
 	if err != nil {
-		return m, command.Usage("--data-dir: read which tiers are mounted: %s: %v: remove the file if all disks are", file,
-			err)
+		return m, command.Usage("--data-dir: read which tiers are mounted: %s: %v: remove the file if all disks are",
+			file, err)
 	}
 	return m, nil
 }
