@@ -11,7 +11,6 @@ import (
 	"github.com/exoswarm/exoswarm/internal/tempdir"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsqtest"
-	"github.com/exoswarm/exoswarm/jobs/natsq/server"
 )
 
 func TestMain(m *testing.M) {
@@ -98,8 +97,7 @@ func TestLongAnswer(t *testing.T) {
 
 // TestTwins: two processes of one name are noticed, and one alone is not.
 func TestTwins(t *testing.T) {
-	s := natsqtest.Start(t, server.Options{})
-	c := natsqtest.Connect(t, s)
+	s, c := natsqtest.InProcess(t)
 	for _, name := range []string{"twin", "alone", "twin"} {
 		stop, err := natsqtest.Connect(t, s).Telemetry.Answer(name, func([]string) []jobs.Sample { return nil })
 		if err != nil {
