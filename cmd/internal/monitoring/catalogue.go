@@ -94,8 +94,8 @@ const absent = `
 - Bytes over PCIe as the device counts them: the counters of NVML have 32 bits, so a busy link wraps them ten times a
   second. ` + "`exoswarm_device_copied_bytes_total`" + ` has the copies of the process.
 - Seconds of a kernel by its name: an event around each launch would cost more than short kernels do.
-  ` + "`exoswarm_swarm_stage_seconds_total`" + ` has the stage kernel by cell, and ` +
-	"`exoswarm_device_busy_ratio`" + ` what the driver measures.
+  ` + "`exoswarm_swarm_stage_seconds_total`" + ` has the stage kernel by cell, and
+  ` + "`exoswarm_device_busy_ratio`" + ` what the driver measures.
 - Sources of stream jobs as a label: their number is not bounded. Rows are counted by outcome.
 - The age of the newest row of a stream by its own timestamp: files have old rows by intent.
   ` + "`exoswarm_stream_decision_latency_seconds`" + ` has the time since a row was read.
@@ -103,8 +103,8 @@ const absent = `
 - Rows by sink: sinks get every decision. ` + "`exoswarm_stream_sink_dropped_total`" + ` has those that were lost.
 - Hosts of the requests of jobs as a label: their number is not bounded.
 - States of shards in a GPU agent are in ` + "`exoswarm_gpuagent_assignments`" + `, replays in
-  ` + "`exoswarm_swarm_replaying_shards`" + `. A shard that an agent cannot serve for its memory, its cell or its version
-  is answered with an error, which ` + "`exoswarm_swarm_rejected_entries_total`" + ` has.
+  ` + "`exoswarm_swarm_replaying_shards`" + `. A shard that an agent cannot serve for its memory, its cell or its
+  version is answered with an error, which ` + "`exoswarm_swarm_rejected_entries_total`" + ` has.
 - The source of a guess as a label of prefetched pages: the tier tells whether guesses are useful.
 - The kind of a dead letter and of the oldest job in the metrics of the cluster: a look would have to read every job.
   ` + "`exoswarm_jobs_dead_letters_total`" + ` of the agents has the kind.

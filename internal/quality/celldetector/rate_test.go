@@ -60,6 +60,9 @@ func quietRate(t *testing.T, perDay float64, entities, n int) quality.Rate {
 // TestAlarmsPerDay: on quiet series of all families the predictor raises the false alarms that were
 // asked for, within a factor of 1.5: a series, or all together.
 func TestAlarmsPerDay(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a month of each family is slow under the race detector")
+	}
 	families := len(labelled.Families())
 	n := testlong.Of(8, 1)
 	if *rateSeries > 0 {
