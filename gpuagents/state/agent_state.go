@@ -14,6 +14,7 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/agents"
 	"github.com/exoswarm/exoswarm/gpuagents/computation"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
+	"github.com/exoswarm/exoswarm/gpuagents/raster"
 	"github.com/exoswarm/exoswarm/gpuagents/staging"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/gpuagents/timeline"
@@ -184,6 +185,36 @@ func (s *agentState) tick(ctx context.Context, data []byte) (Answer, error) {
 	}
 	data, err = json.Marshal(done)
 	return Answer{Kind: swarms.EntryTicked, Data: data, Steps: int64(r.Stepped), Ticked: &done}, err
+}
+
+// variables implements Variables.
+func (s *agentState) variables() (kernels.Layout, []raster.Var) {
+	l, cell := s.agents.Layout(), s.agents.Cell()
+	all := raster.Vars(l)
+	if cell.Cell.Name != "gru" {
+		return l, all
+	}
+	row := all[kernels.AgentVarRow]
+	row.Name, row.Count = "hidden", int(cell.Value("hidden"))
+	input := row
+	input.Name, input.First, input.Count = "input", l.Vars[row.Of].Width/2, cell.Features
+	all[kernels.AgentVarRow] = row
+	return l, append(all, input)
+}
+
+// compute answers folds of expressions over the agents of the shard. It changes nothing.
+func (s *agentState) compute(ctx context.Context, data []byte) (Answer, error) {
+	if err := s.agents.Settle(context.WithoutCancel(ctx)); err != nil {
+		return Answer{}, err
+	}
+	if s.computer == nil {
+		layout, vars := s.variables()
+		s.computer = computation.New(computation.Shard{
+			Device: s.agents.Device(), Memory: s.memory, Layout: layout, Vars: vars,
+			First: s.groups.First, Groups: s.groups.Groups, All: s.groups.All, Candidates: s.agents.Cell().Candidates,
+		})
+	}
+	return computed(ctx, s.computer, data)
 }
 
 // query answers the states of agents or groups, in the order of the question. It reads pages where

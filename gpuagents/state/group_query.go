@@ -5,6 +5,9 @@ import (
 
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
+	"github.com/exoswarm/exoswarm/gpuagents/computation"
+	"github.com/exoswarm/exoswarm/gpuagents/fault"
+	"github.com/exoswarm/exoswarm/gpuagents/raster"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
@@ -228,4 +231,18 @@ func inRows[T any](from []T, g *gathered) []T {
 		first += n * width
 	}
 	return to
+}
+
+// compute answers folds of expressions over the agents of the shard. It changes nothing.
+func (s *groupState) compute(ctx context.Context, data []byte) (Answer, error) {
+	if err := s.stream.Sync(context.WithoutCancel(ctx)); err != nil {
+		return Answer{}, fault.Mark(err)
+	}
+	if s.computer == nil {
+		s.computer = computation.New(computation.Shard{
+			Device: s.dev, Memory: s.memory, Layout: s.layout, Vars: raster.Vars(s.layout),
+			Groups: s.groups, All: s.groups,
+		})
+	}
+	return computed(ctx, s.computer, data)
 }

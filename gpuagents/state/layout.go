@@ -19,16 +19,9 @@ func Variables(p State) (kernels.Layout, []raster.Var) {
 	if k, ok := p.(*Snapshotter); ok {
 		p = k.State
 	}
-	l := layoutOf(p)
-	all := raster.Vars(l)
-	s, ok := p.(*agentState)
-	if !ok || s.agents.Cell().Cell.Name != "gru" {
-		return l, all
+	if s, ok := p.(*agentState); ok {
+		return s.variables()
 	}
-	cell, row := s.agents.Cell(), all[kernels.AgentVarRow]
-	row.Name, row.Count = "hidden", int(cell.Value("hidden"))
-	input := row
-	input.Name, input.First, input.Count = "input", l.Vars[row.Of].Width/2, cell.Features
-	all[kernels.AgentVarRow] = row
-	return l, append(all, input)
+	l := layoutOf(p)
+	return l, raster.Vars(l)
 }
