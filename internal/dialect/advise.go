@@ -40,6 +40,10 @@ var common = []string{
 	time.RFC1123Z,
 }
 
+// Common returns the forms of timestamps that are looked for where the default ones do not fit, the
+// more likely first. The caller owns the slice.
+func Common() []string { return slices.Clone(common) }
+
 // Advise looks at the first records of a file whose rows d does not read, and says what to set.
 // columns are the timestamp and the features. It changes nothing: a dialect is never guessed.
 // isTime reports whether the dialect reads a timestamp.

@@ -296,15 +296,6 @@ func (s *sample) types() error {
 // few reports whether so few of all values that they may be mistakes.
 func few(n, all int) bool { return n*mostOf <= all }
 
-// forms are the forms of timestamps that are tried where the default ones do not fit, the more
-// likely first.
-var forms = []string{
-	"02.01.2006 15:04:05", "02.01.2006 15:04", "02.01.2006", "02-01-2006 15:04:05", "02-01-2006 15:04",
-	"02/01/2006 15:04:05", "02/01/2006 15:04", "01/02/2006 15:04:05", "01/02/2006 15:04", "02/01/2006", "01/02/2006",
-	"1/2/2006 3:04:05 PM", "1/2/2006 3:04 PM", "2006/01/02 15:04:05", "2006/01/02 15:04", "20060102 150405",
-	"20060102150405", "02 Jan 2006 15:04:05", "Jan 2, 2006 15:04:05",
-}
-
 // timeColumn reports whether a column of text holds times, and sets the form where it is not a
 // default one.
 func (s *sample) timeColumn(c *column) bool {
@@ -334,7 +325,7 @@ func (s *sample) timeColumn(c *column) bool {
 	if kind, _, _ := s.format.Split(); kind != "csv" || len(s.csv.Time) > 0 {
 		return false
 	}
-	for _, form := range forms {
+	for _, form := range dialect.Common() {
 		if fits(&dialect.CSV{Time: dialect.Forms{form}}) {
 			s.csv.Time = dialect.Forms{form}
 			return true

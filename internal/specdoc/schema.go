@@ -11,7 +11,8 @@ import (
 
 // Patterns of texts that stand for numbers. They are those of package strictyaml.
 const (
-	durationPattern = `^\s*[+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)([0-9.]+(ns|us|µs|μs|ms|s|m|h))*\s*$`
+	durationUnit    = `(ns|us|µs|μs|ms|s|m|h)`
+	durationPattern = `^\s*[+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)` + durationUnit + `([0-9.]+` + durationUnit + `)*\s*$`
 	sizePattern     = `^\s*[0-9]+\s*([KMGT]iB|B)?\s*$`
 	typePattern     = `^(f32|bf16|u32|u8|u64)(\[[0-9]{1,4}\])?$`
 )
