@@ -109,6 +109,9 @@ func New(g *ir.Graph, m cost.Model, lengths []int64, unfused bool, most int) (*P
 		if reached[n] && !n.Op.Leaf() {
 			l.Kept[n] = true
 		}
+		if reached[n] && n.Op == ir.OpGather && n.Args[0].Op != ir.OpInput {
+			l.Kept[n.Args[0]] = true // an index as a table
+		}
 	}
 	for _, o := range g.Outputs {
 		l.Kept[o.Node] = true

@@ -61,7 +61,7 @@ func (l *Plan) shape(t *Part, lengths []int64) (why string) {
 				return "rows of two widths are folded"
 			}
 		case ir.OpMatMul:
-			small = true
+			small = small || n.SmallProduct()
 		}
 		t.Inside = append(t.Inside, n)
 		return ""
@@ -121,9 +121,6 @@ func (l *Plan) kindOf(t *Part, folds int, rowWidth int64, small bool) (why strin
 	case first.Op == ir.OpMatMul:
 		return single(KindGemm)
 	case slices.ContainsFunc(t.Roots, func(n *ir.Node) bool { return n.Op == ir.OpScan }):
-		if small {
-			return "a product before a scan"
-		}
 		return single(KindScan)
 	case slices.ContainsFunc(t.Roots, func(n *ir.Node) bool { return n.Op == ir.OpCompact }):
 		t.Kind = KindCompact
