@@ -42,7 +42,7 @@ func TestFuse(t *testing.T) {
 			t.Fatalf("unfused %v: %d kernels, want %d", unfused, len(l.Parts), want)
 		}
 		last := l.Parts[want-1]
-		if last.Kind != plan.KindMap || len(last.Roots) != 1 || last.Roots[0] != sum || !l.Kept[sum] {
+		if last.Kind != plan.KindMap || len(last.Roots) != 1 || last.Roots[0] != sum || !l.Kept(sum) {
 			t.Errorf("unfused %v: the last part is a %v of %v", unfused, last.Kind, last.Roots)
 		}
 		if !unfused && (len(last.Reads) != 1 || last.Reads[0] != x || len(last.Inside) != 3) {
