@@ -64,6 +64,8 @@ func Spec(of *swarm.Spec, sources []source.Series, sinks []sink.Spec, hook *sink
 	case of.GroupCount != 0:
 		return s, bad("groups: %d: a detector has max_entities of them, or one for each source: leave groups out",
 			of.GroupCount)
+	case of.Explain:
+		return s, bad("explain: it is for runs: leave it out")
 	case of.Shards > 1:
 		return s, bad("shards: %d: a detector has one shard: leave it out", of.Shards)
 	}
