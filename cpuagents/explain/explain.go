@@ -11,8 +11,12 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
 
+// leastAway is the number of entities without a group whose summaries are kept at least.
+const leastAway = 10_000
+
 // Explainer explains the decisions of a swarm. It keeps a summary of each entity that has a group,
-// and of the entities that lost theirs last, as many as have one. What it says of a row depends on
+// and of the entities that lost theirs last: as many as have one, and at least leastAway. What it
+// says of a row depends on
 // the decisions of the entity up to that row alone, in their order: the same decisions give the same
 // explanations, however they are cut into batches. One goroutine uses it.
 type Explainer struct {
@@ -20,8 +24,9 @@ type Explainer struct {
 	names   []string // of the features in outputs
 	clock   rows.Clock
 	groups  []*entity          // by group; nil without rows
-	away    map[string]*entity // entities without a group
-	left    []*entity          // the same in the order in which they left, with some that came back
+	byKey   map[string]*entity // all entities with a key
+	away    map[string]*entity // those without a group
+	left    []leaving          // the same in the order in which they left, with some that came back
 	turns   uint64             // groups that changed their entity
 	moves   []move             // incidents that began lately
 	anomaly uint32
@@ -35,13 +40,20 @@ type entity struct {
 	Features []feature
 	Before   []uint32  // incidents by feature and kind
 	Open     *incident // nil for none
+	Group    int       // its group; -1 for none
 	Left     uint64    // turn in which it lost its group
+}
+
+// leaving says that an entity lost its group in a turn.
+type leaving struct {
+	*entity
+	turn uint64
 }
 
 // New returns an explainer of decisions with a layout, whose timestamps the clock reads.
 func New(l encode.Layout, clock rows.Clock) *Explainer {
 	return &Explainer{
-		layout: l, names: l.FeatureColumns(), clock: clock, away: map[string]*entity{},
+		layout: l, names: l.FeatureColumns(), clock: clock, byKey: map[string]*entity{}, away: map[string]*entity{},
 		anomaly: uint32(len(l.Candidates) - 1),
 	}
 }
@@ -58,16 +70,26 @@ func (x *Explainer) of(group uint32, features int) *entity {
 	if e != nil && e.Key == key && len(e.Features) == features {
 		return e
 	}
-	next := x.away[key]
-	delete(x.away, key)
+	next := x.byKey[key]
+	if next != nil {
+		// It has left, or its former group was free since then.
+		delete(x.away, key)
+		if next.Group >= 0 {
+			x.groups[next.Group] = nil
+		}
+	}
 	if e != nil {
 		x.leave(e)
 	}
-	if next == nil || key == "" {
+	if next == nil {
 		next = &entity{
 			Key: key, Features: make([]feature, features), Before: make([]uint32, features*int(batch.Surprises)),
 		}
+		if key != "" {
+			x.byKey[key] = next
+		}
 	}
+	next.Group = int(group)
 	x.groups[group] = next
 	return next
 }
@@ -75,17 +97,18 @@ func (x *Explainer) of(group uint32, features int) *entity {
 // leave keeps the summary of an entity that lost its group. The entity that left first makes room.
 func (x *Explainer) leave(e *entity) {
 	x.turns++
-	e.Left = x.turns
+	e.Left, e.Group = x.turns, -1
 	x.away[e.Key] = e
-	x.left = append(x.left, e)
+	x.left = append(x.left, leaving{e, e.Left})
 	for len(x.left) > 0 {
 		first := x.left[0]
-		there := x.away[first.Key] == first
-		if there && len(x.away) <= len(x.groups) {
+		there := x.away[first.Key] == first.entity && first.Left == first.turn
+		if there && len(x.away) <= max(len(x.groups), leastAway) {
 			return
 		}
 		if x.left = x.left[1:]; there {
 			delete(x.away, first.Key)
+			delete(x.byKey, first.Key)
 		}
 	}
 }

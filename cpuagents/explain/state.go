@@ -56,7 +56,7 @@ func (x *Explainer) Restore(data []byte) error {
 	if s.Version != stateVersion {
 		return fmt.Errorf("%w: version %d, want %d", ErrState, s.Version, stateVersion)
 	}
-	groups, away := []*entity{}, map[string]*entity{}
+	groups, away, byKey := []*entity{}, map[string]*entity{}, map[string]*entity{}
 	for g, e := range s.Groups {
 		if len(e.Features) != len(x.names) {
 			return fmt.Errorf("%w: %d features, want %d", ErrState, len(e.Features), len(x.names))
@@ -64,12 +64,16 @@ func (x *Explainer) Restore(data []byte) error {
 		for int(g) >= len(groups) {
 			groups = append(groups, nil)
 		}
-		groups[g] = e
+		if groups[g] = e; e.Key != "" {
+			byKey[e.Key] = e
+		}
 	}
+	var left []leaving
 	slices.SortFunc(s.Away, func(a, b *entity) int { return cmp.Compare(a.Left, b.Left) })
 	for _, e := range s.Away {
-		away[e.Key] = e
+		away[e.Key], byKey[e.Key] = e, e
+		left = append(left, leaving{e, e.Left})
 	}
-	x.groups, x.away, x.left, x.turns, x.moves = groups, away, s.Away, s.Turns, s.Moves
+	x.groups, x.byKey, x.away, x.left, x.turns, x.moves = groups, byKey, away, left, s.Turns, s.Moves
 	return nil
 }

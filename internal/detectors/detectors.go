@@ -64,8 +64,6 @@ func Spec(of *swarm.Spec, sources []source.Series, sinks []sink.Spec, hook *sink
 	case of.GroupCount != 0:
 		return s, bad("groups: %d: a detector has max_entities of them, or one for each source: leave groups out",
 			of.GroupCount)
-	case of.Explain:
-		return s, bad("explain: it is for runs: leave it out")
 	case of.Shards > 1:
 		return s, bad("shards: %d: a detector has one shard: leave it out", of.Shards)
 	}
@@ -73,7 +71,7 @@ func Spec(of *swarm.Spec, sources []source.Series, sinks []sink.Spec, hook *sink
 		of.Observations.Late = swarm.Drop
 	}
 	s = cpuagents.DetectorSpec{
-		Name: of.Name, Candidates: of.Vote.Candidates, Sources: sources, Sinks: sinks, Webhook: hook,
+		Name: of.Name, Explain: of.Explain, Candidates: of.Vote.Candidates, Sources: sources, Sinks: sinks, Webhook: hook,
 		Columns: rows.ColumnSpec{
 			Timestamp: of.Timestamp, Features: of.Features, AnyOrder: true, Key: of.Key, MaxEntities: of.MaxEntities,
 		},
