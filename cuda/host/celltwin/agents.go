@@ -8,6 +8,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/host/fmath"
 	"github.com/exoswarm/exoswarm/cuda/host/fusiontwin"
+	"github.com/exoswarm/exoswarm/cuda/host/lanes"
 	"github.com/exoswarm/exoswarm/cuda/host/twin"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 )
@@ -88,6 +89,10 @@ type agentCell interface {
 	// step updates the agent by the inputs that it holds and returns the candidate that it votes
 	// for.
 	step(page, at int) int
+	// stepMany steps the first agents from index at on, several at a time and each a number of times,
+	// and sets the candidates that they vote for after that. It returns how many of the agents of best
+	// it has stepped; step is for the others.
+	stepMany(page, at, steps int, best []byte) int
 }
 
 // agentTick is the twin of tick in agents.cuh: each block steps all agents of its share of the
@@ -98,22 +103,27 @@ func agentTick(b *twin.Block, open func(*agentSwarm, []uint32) agentCell) {
 	steps := b.Uint32(9)
 	votes, decisions := b.Uint32(10), twin.Mem[byte](b, 11)
 	scratch, result := twin.Mem[uint64](b, 12), twin.Mem[uint64](b, 14)
-	sums := make([]uint64, s.candidates)
+	sums, best := make([]uint64, s.candidates), make([]byte, s.agents)
 	begin := int(b.Uint32(7)) * s.slots
 	groups := min(begin+int(b.Uint32(8))*s.slots, s.groups) - begin
 	first, end := b.Part(uint64(groups))
 	for g := begin + int(first); g < begin+int(end); g++ {
 		counts := s.counts(g)
 		clear(counts)
-		page := g / s.slots
-		for a := range s.agents {
-			at := g%s.slots*s.agents + a
-			best := 0
+		page, from, done := g/s.slots, g%s.slots*s.agents, 0
+		if steps > 0 { // a tick of no steps votes for the first candidate
+			done = cell.stepMany(page, from, int(steps), best)
+		}
+		for a := done; a < s.agents; a++ {
+			best[a] = 0
 			for range steps {
-				best = cell.step(page, at)
+				best[a] = byte(cell.step(page, from+a))
 			}
-			*s.vote(page, at) = byte(best + 1)
-			counts[best]++
+		}
+		votes := s.variable(page, kernels.AgentVarVote)[from:][:s.agents]
+		for a, c := range best {
+			votes[a] = c + 1
+			counts[c]++
 		}
 		for c, n := range counts {
 			sums[c] += uint64(n)
@@ -278,12 +288,18 @@ func agentSums(b *twin.Block) {
 type agentLeaky struct {
 	s                      *agentSwarm
 	decay, threshold, rate float32
+	lanes                  *lanes.Leaky
 }
 
 // newAgentLeaky reads the parameters of the cell.
 func newAgentLeaky(s *agentSwarm) agentCell {
 	word := func(i int) float32 { return math.Float32frombits(s.words[i]) }
-	return &agentLeaky{s, word(kernels.AgentDecay), word(kernels.AgentThreshold), word(kernels.AgentTraceRate)}
+	c := &agentLeaky{
+		s: s, decay: word(kernels.AgentDecay), threshold: word(kernels.AgentThreshold),
+		rate: word(kernels.AgentTraceRate),
+	}
+	c.lanes = lanes.NewLeaky(c.decay, c.threshold, c.rate)
+	return c
 }
 
 // floats returns n float32 of a variable from element at on.
@@ -298,6 +314,15 @@ func (c *agentLeaky) hold(page, at int, inputs []float32) {
 	for k, v := range inputs {
 		to[k] = fmath.Clamp(v, kernels.AgentInput)
 	}
+}
+
+// stepMany implements agentCell.
+func (c *agentLeaky) stepMany(page, at, steps int, best []byte) int {
+	n := len(best)
+	return c.lanes.Step(
+		c.s.floats(page, kernels.AgentVarInput, 2*at, 2*n), c.s.floats(page, kernels.AgentVarPotential, at, n),
+		c.s.floats(page, kernels.AgentVarTrace, at, n), steps, best,
+	)
 }
 
 // step implements agentCell: the potential decays and takes in the input, and an agent whose

@@ -5,6 +5,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/host/fmath"
+	"github.com/exoswarm/exoswarm/cuda/host/lanes"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 )
 
@@ -18,7 +19,9 @@ type agentGRU struct {
 	bias, readoutBias []int32
 	weights, readout  []fixed
 	row, y            []float32
-	a                 []fixed // of the row
+	a                 []fixed    // of the row
+	lanes             *lanes.GRU // nil where the processor has not the instructions
+	rows              []float32  // of the agents of lanes, for bf16
 }
 
 // fixed is a fixed point number of 16 bits: 256*high + low.
@@ -59,7 +62,67 @@ func newAgentGRU(s *agentSwarm, table []uint32, class int, elem kernels.Elem) ag
 	}
 	c.weights = numbers(table[kernels.AgentTableWeights(class):kernels.AgentTableReadout(class)])
 	c.readout = numbers(table[kernels.AgentTableReadout(class):kernels.AgentGRUTable(class)])
+	c.openLanes()
 	return c
+}
+
+// openLanes makes the units of lanes.Width agents at a time, if the processor can.
+func (c *agentGRU) openLanes() {
+	if !lanes.Available() {
+		return
+	}
+	of := func(all []fixed) []lanes.Number {
+		to := make([]lanes.Number, len(all))
+		for i, n := range all {
+			to[i] = lanes.Number{High: n.high, Low: n.low}
+		}
+		return to
+	}
+	c.lanes = lanes.New(&lanes.Weights{
+		Hidden: c.class, BF16: c.elem == kernels.BF16, Logistic: c.logistic, UnitBits: kernels.AgentUnitBits,
+		InputBits: kernels.AgentInputBits, Bias: c.bias, Gates: of(c.weights),
+		ReadoutBias: c.readoutBias[:c.s.candidates], Readout: of(c.readout[:c.s.candidates*c.class]),
+	})
+	if c.elem == kernels.BF16 {
+		c.rows = make([]float32, 2*c.class*lanes.Width)
+	}
+}
+
+// stepMany implements agentCell.
+func (c *agentGRU) stepMany(page, at, steps int, best []byte) int {
+	if c.lanes == nil {
+		return 0
+	}
+	done := len(best) - len(best)%lanes.Width
+	for i := 0; i < done; i += lanes.Width {
+		c.stepLanes(page, at+i, steps)
+		for a, candidate := range c.lanes.Choose() {
+			best[i+a] = byte(candidate)
+		}
+	}
+	return done
+}
+
+// stepLanes steps lanes.Width agents, the first at index at of a page.
+func (c *agentGRU) stepLanes(page, at, steps int) {
+	from, n := 2*at*c.class, 2*c.class*lanes.Width
+	if c.elem == kernels.F32 {
+		rows := c.s.floats(page, kernels.AgentVarRow, from, n)
+		c.lanes.Load(rows)
+		c.lanes.Step(steps)
+		c.lanes.Store(rows)
+		return
+	}
+	halves := device.Of[uint16](c.s.variable(page, kernels.AgentVarRow)[2*from:][:2*n])
+	for k, half := range halves {
+		c.rows[k] = device.FromBF16(half)
+	}
+	c.lanes.Load(c.rows)
+	c.lanes.Step(steps)
+	c.lanes.Store(c.rows)
+	for k, v := range c.rows {
+		halves[k] = device.ToBF16(v)
+	}
 }
 
 // load copies elements of the row of an agent, from number from on. The units begin at 0 and the

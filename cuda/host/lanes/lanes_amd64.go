@@ -1,0 +1,30 @@
+package lanes
+
+import "golang.org/x/sys/cpu"
+
+// Available reports whether the processor has the instructions of this package.
+func Available() bool { return cpu.X86.HasAVX2 && cpu.X86.HasFMA }
+
+// wide reports whether the processor has stepUnits512.
+var wide = cpu.X86.HasAVX512F && cpu.X86.HasAVX512VL && cpu.X86.HasAVX512VNNI
+
+//go:noescape
+func stepUnits(c *call)
+
+//go:noescape
+func stepUnits512(c *call)
+
+//go:noescape
+func roundUnits(c *call)
+
+//go:noescape
+func fixPairs(c *call)
+
+//go:noescape
+func choose(c *call)
+
+//go:noescape
+func transpose(c *call)
+
+//go:noescape
+func stepLeaky(c *leakyCall)

@@ -1,0 +1,17 @@
+//go:build !amd64
+
+package lanes
+
+// Available reports whether the processor has the instructions of this package.
+func Available() bool { return false }
+
+const wide = false
+
+func stepUnits512(*call) { panic("lanes: not on this architecture") }
+func stepUnits(*call)    { panic("lanes: not on this architecture") }
+func roundUnits(*call)   { panic("lanes: not on this architecture") }
+func fixPairs(*call)     { panic("lanes: not on this architecture") }
+func choose(*call)       { panic("lanes: not on this architecture") }
+func transpose(*call)    { panic("lanes: not on this architecture") }
+
+func stepLeaky(*leakyCall) { panic("lanes: not on this architecture") }

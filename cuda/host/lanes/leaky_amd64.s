@@ -1,0 +1,51 @@
+#include "textflag.h"
+
+// func stepLeaky(c *leakyCall)
+TEXT ·stepLeaky(SB), NOSPLIT, $0-8
+	MOVQ c+0(FP), AX
+	MOVQ 0(AX), R8
+	MOVQ 8(AX), SI
+	MOVQ 16(AX), R9
+	MOVQ 24(AX), R10
+	MOVQ 32(AX), BX
+	MOVQ 40(AX), CX
+	MOVQ 48(AX), DI
+	VMOVUPS 0(R8), Y8   // decay
+	VMOVUPS 32(R8), Y9  // threshold
+	VMOVUPS 64(R8), Y10 // rate
+	VMOVUPS 96(R8), Y11 // one
+
+agents:
+	VMOVUPS 0(SI), Y0
+	VMOVUPS 32(SI), Y1
+	VSHUFPS $0x88, Y1, Y0, Y2 // currents 0 1 4 5, 2 3 6 7
+	VSHUFPS $0xDD, Y1, Y0, Y3 // gains
+	VPERMPD $0xD8, Y2, Y2
+	VPERMPD $0xD8, Y3, Y3
+	VFMADD213PS Y2, Y2, Y3    // current*gain + current
+	VMOVUPS (R9), Y4
+	VMOVUPS (R10), Y5
+	MOVQ BX, DX
+
+steps:
+	VFMADD213PS Y3, Y8, Y4
+	VCMPPS $0x1E, Y9, Y4, Y6
+	VANDPS Y9, Y6, Y7
+	VSUBPS Y7, Y4, Y4
+	VANDPS Y11, Y6, Y7
+	VSUBPS Y5, Y7, Y7
+	VFMADD231PS Y7, Y10, Y5
+	DECQ DX
+	JNZ steps
+	VMOVUPS Y4, (R9)
+	VMOVUPS Y5, (R10)
+	VMOVMSKPS Y6, DX
+	MOVB DX, (DI)
+	ADDQ $64, SI
+	ADDQ $32, R9
+	ADDQ $32, R10
+	INCQ DI
+	DECQ CX
+	JNZ agents
+	VZEROUPPER
+	RET
