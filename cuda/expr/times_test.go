@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -109,6 +110,45 @@ func TestModel(t *testing.T) {
 		ratios[len(ratios)/2], ratios[len(ratios)*9/10], slower)
 }
 
+// TestProductTimes prints the time of products of all sizes of a grid beside the predicted time, as
+// lines for a fit of cost.Model.Product.
+func TestProductTimes(t *testing.T) {
+	d, s := onGPU(t)
+	if *chainTimes == 0 {
+		t.Skip("-chains says that products are timed")
+	}
+	piece := pieceOfFloats(rand.New(rand.NewPCG(*seed, 9)))
+	sizes := []int64{1, 16, 64, 128, 200, 512, 1024, 2048, 4096}
+	for _, inner := range sizes {
+		for _, columns := range sizes {
+			b := fillMemory(t, d, expr.Source{Type: ir.F32, Rows: inner, Width: columns}, piece)
+			for _, rows := range sizes {
+				p := expr.New()
+				p.Out("c", expr.MatMul(p.In("a", ir.F32, expr.Shape{Rows: rows, Width: inner}),
+					p.In("b", ir.F32, expr.Shape{Rows: inner, Width: columns})))
+				k, err := expr.Compile(d, p, expr.Options{})
+				must(t, err)
+				a := fillMemory(t, d, expr.Source{Type: ir.F32, Rows: rows, Width: inner}, piece)
+				*repeats = 9
+				took := timeRuns(t, d, s, k, map[string]expr.Memory{"a": a, "b": b})
+				fmt.Printf("product %d %d %d: %.2f us, predicted %.2f, %s\n", rows, inner, columns, us(took),
+					us(k.Predicted()), strings.Fields(k.Explain())[1])
+				must(t, a.Buffer.Close())
+			}
+			must(t, b.Buffer.Close())
+		}
+	}
+}
+
+// pieceOfFloats returns a mebibyte of small random numbers.
+func pieceOfFloats(r *rand.Rand) []byte {
+	values := make([]float32, 1<<18)
+	for i := range values {
+		values[i] = r.Float32()/64 - 1.0/128
+	}
+	return device.Bytes(values)
+}
+
 // orders returns all orders in which factors from..to can be multiplied, as functions.
 func orders(from, to int) []func([]expr.Value) expr.Value {
 	if from == to {
@@ -151,14 +191,7 @@ func TestChainTimes(t *testing.T) {
 		cost.Order(cost.Default, dims)
 	}
 	fmt.Printf("CHAINS 10,000 planned in %v\n", time.Since(begin))
-	piece := fill(r, ir.F32, 1<<18)
-	for i := range piece {
-		piece[i] = 0
-	}
-	for i := 0; i < len(piece); i += 4 {
-		b := math.Float32bits(r.Float32()/64 - 1.0/128)
-		piece[i], piece[i+1], piece[i+2], piece[i+3] = byte(b), byte(b>>8), byte(b>>16), byte(b>>24)
-	}
+	piece := pieceOfFloats(r)
 	sizes := []int64{16, 32, 64, 128, 200, 256, 512, 1000, 1024, 2048, 4096}
 	within, worst := 0, 0.0
 	var lines []byte
