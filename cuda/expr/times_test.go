@@ -231,13 +231,23 @@ func TestChainTimes(t *testing.T) {
 			return min(us(timeRuns(t, d, s, k, in)), us(timeRuns(t, d, s, k, in)))
 		}
 		planned := build(func(v []expr.Value) expr.Value { return expr.Chain(v...) })
-		run.Order, run.US, run.Best = expr.Order(planned, "c"), timed(planned), math.Inf(1)
-		best := ""
+		programs := []*expr.Program{planned}
 		for _, product := range orders(0, len(dims)-2) {
-			p := build(product)
-			if took := timed(p); took < run.Best {
-				run.Best, best = took, expr.Order(p, "c")
+			programs = append(programs, build(product))
+		}
+		// All orders are timed twice, because the device is slower after it has waited for a compiler.
+		times := make([]float64, len(programs))
+		for pass := range 2 {
+			for j, p := range programs {
+				if took := timed(p); pass == 0 || took < times[j] {
+					times[j] = took
+				}
 			}
+		}
+		run.Order, run.US, run.Best = expr.Order(planned, "c"), times[0], slices.Min(times)
+		best := expr.Order(programs[slices.Index(times, run.Best)], "c")
+		if best == run.Order {
+			run.US = run.Best // the same program
 		}
 		ratio := run.US / run.Best
 		worst = max(worst, ratio)
