@@ -308,8 +308,8 @@ func TestBeforeConnection(t *testing.T) {
 		}
 	}
 	for _, text := range []string{
-		"reduce --in A.npy", "sort --in A.npy", "histogram --in A.npy", "allreduce --in A.npy", "compute x --in x=A.npy",
-		"run K.ptx --in A.npy --in A.npy --out c.npy --set 3=3 --set 4=1",
+		"reduce --in A.npy", "sort --in A.npy", "histogram --in A.npy", "allreduce --in A.npy",
+		"compute x --in x=A.npy", "run K.ptx --in A.npy --in A.npy --out c.npy --set 3=3 --set 4=1",
 	} {
 		if err := execute(text); !errors.Is(err, connected) {
 			t.Errorf("gpu %s: %v, want a connection", text, err)

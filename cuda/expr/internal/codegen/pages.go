@@ -38,10 +38,10 @@ type PageFold struct {
 // The order of a fold over all agents, or by vote, is a part of its meaning. The agents of a page
 // are cut into chunks of PageChunk, and chunk number q of the shard is block q modulo PageBlocks.
 // Thread t of a block adds four agents from 4t, 1024+4t, ... on of its chunks, one by one. If the
-// agents of a variable are far from each other (WideRows), it adds the agents t, 256+t, ... of its chunks, so that a warp
-// reads rows that follow one another. The threads are folded t with t + 128, 64, ... 1, and then the
-// blocks one by one. By group, agent a of a group is added by lane a modulo GroupLanes, and the lanes
-// are folded in halves.
+// agents of a variable are far from each other (WideRows), it adds the agents t, 256+t, ... of its
+// chunks, so that a warp reads rows that follow one another. The threads are folded t with t + 128,
+// 64, ... 1, and then the blocks one by one. By group, agent a of a group is added by lane a modulo
+// GroupLanes, and the lanes are folded in halves.
 const (
 	PageBlocks = 528
 	PageChunk  = 4096
