@@ -232,7 +232,7 @@ func (s *PageSums) add(k int, p *Partial, i int, value, keep cells) {
 func (s *PageSums) addAll(k, page, n int, value, keep cells, ballots []byte) {
 	per := s.l.Agents * s.l.Slots
 	chunks := (per + codegen.PageChunk - 1) / codegen.PageChunk
-	nodes, wide := max(s.votes, 1), codegen.WideRows(&s.g)
+	nodes, wide := max(s.votes, 1), codegen.WideRows(&s.g, s.l)
 	for i := range n {
 		node := 0
 		if s.votes > 0 {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -331,6 +332,40 @@ func TestPageKernels(t *testing.T) {
 					t.Fatalf("%v%s: %d results, the host has %d", shape, by, len(got), len(want))
 				}
 			}
+		}
+	}
+}
+
+// TestWideRows: sums whose last bits depend on the order of agents are those of the host, where agents
+// have rows and where their elements follow one another.
+func TestWideRows(t *testing.T) {
+	d, s := open(t)
+	if *deviceName == "host" {
+		t.Skip("no kernels on the host")
+	}
+	r := rand.New(rand.NewPCG(*seed, 25))
+	p := newPages(r, 64, 70, 130) // a page has a whole chunk and a part of one
+	for page, data := range p.data {
+		if data == nil {
+			data = make([]byte, p.l.PageBytes)
+			p.data[page] = data
+		}
+		for _, name := range []string{"x", "h"} {
+			v := p.l.Vars[name]
+			values := device.Of[float32](data[v.Off:][:int64(p.l.Agents*p.l.Slots)*v.Unit])
+			for i := range values {
+				values[i] = float32(math.Ldexp(r.NormFloat64(), r.IntN(80)-40)) // more bits than a float64 has
+			}
+		}
+	}
+	for _, text := range []string{"sum(h)", "sum(x)"} {
+		f, err := expr.ParseFolds(text, []string{"vote", "group"}, pageSources...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := p.host(t, f, 0, false)
+		if got := p.kernel(t, d, s, f, 0, false, p.pages); !slices.Equal(got, want) {
+			t.Errorf("%s: %x, the host has %x", text, got, want)
 		}
 	}
 }

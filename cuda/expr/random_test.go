@@ -24,6 +24,9 @@ type generator struct {
 	rows    int64
 	width   int64
 	pool    []expr.Value
+	// large leaves out the data of the inputs.
+	large  bool
+	inputs []expr.Source
 }
 
 var types = []ir.Type{ir.F32, ir.F32, ir.F32, ir.BF16, ir.I32, ir.U32, ir.U8, ir.Bool}
@@ -40,6 +43,11 @@ func (g *generator) input(i int) {
 		s.One, rows, s.Width = true, 1, g.width
 	case 2, 3, 4:
 		s.Width = g.width
+	}
+	g.inputs = append(g.inputs, expr.Source{Name: name, Type: t, Rows: rows, Width: s.Width, Scalar: s.Scalar})
+	if g.large {
+		g.pool = append(g.pool, g.p.In(name, t, s))
+		return
 	}
 	data := fill(g.r, t, rows*max(s.Width, 1))
 	if s.Scalar {
@@ -158,19 +166,14 @@ func (g *generator) step() {
 	g.pool = append(g.pool, v)
 }
 
-// generate returns a random program of a seed with its inputs.
-func generate(seed uint64) (*expr.Program, map[string]expr.Array, map[string]bool) {
-	g := &generator{
-		r: rand.New(
-			rand.NewPCG(seed, 77),
-		), p: expr.New(), in: map[string]expr.Array{}, scalars: map[string]bool{},
-	}
-	g.rows = lengths[g.r.IntN(len(lengths))]
-	g.width = []int64{1, 2, 3, 4, 8, 17, 64, 65, 128, 130, 256, 1024, 1030, 2052}[g.r.IntN(14)]
-	if g.width > 16 {
-		g.rows = min(g.rows, 40_000/g.width)
-	}
-	g.in[""] = expr.Array{Rows: g.rows}
+// newGenerator returns the generator of a seed.
+func newGenerator(seed uint64) *generator {
+	r := rand.New(rand.NewPCG(seed, 77))
+	return &generator{r: r, p: expr.New(), in: map[string]expr.Array{}, scalars: map[string]bool{}}
+}
+
+// program makes the operations and the outputs of a program.
+func (g *generator) program() {
 	for i := range 1 + g.r.IntN(5) {
 		g.input(i)
 	}
@@ -180,6 +183,18 @@ func generate(seed uint64) (*expr.Program, map[string]expr.Array, map[string]boo
 	for i := range 1 + g.r.IntN(3) {
 		g.p.Out(fmt.Sprintf("out%d", i), g.pick())
 	}
+}
+
+// generate returns a random program of a seed with its inputs.
+func generate(seed uint64) (*expr.Program, map[string]expr.Array, map[string]bool) {
+	g := newGenerator(seed)
+	g.rows = lengths[g.r.IntN(len(lengths))]
+	g.width = []int64{1, 2, 3, 4, 8, 17, 64, 65, 128, 130, 256, 1024, 1030, 2052}[g.r.IntN(14)]
+	if g.width > 16 {
+		g.rows = min(g.rows, 40_000/g.width)
+	}
+	g.in[""] = expr.Array{Rows: g.rows}
+	g.program()
 	return g.p, g.in, g.scalars
 }
 

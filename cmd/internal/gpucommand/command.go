@@ -70,17 +70,16 @@ func reduceCommand(connect Submitting) *cobra.Command {
 	cmd := &cobra.Command{Use: "reduce --in A.npy --op OP", Short: "Print the sum, min, max or mean of an array"}
 	in := cmd.Flags().String("in", "", "the array")
 	op := cmd.Flags().String("op", gpujob.OpSum, "sum, min, max or mean")
-	cmd.RunE = connect(func(cmd *cobra.Command, _ []string, c jobclient.Client) error {
+	cmd.RunE = prepared(connect, func(*cobra.Command, []string) (*submission, error) {
 		a, err := readArray("--in", *in)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		var out gpujob.ReduceOutput
-		r, err := execute(cmd, c, &gpujob.ReduceSpec{Op: *op, In: a}, &out)
-		if err != nil {
-			return err
-		}
-		return show(cmd, r, out.Ran, "VALUE", out.Text)
+		out := &gpujob.ReduceOutput{}
+		s := &gpujob.ReduceSpec{Op: *op, In: a}
+		return &submission{s, out, func(cmd *cobra.Command, c jobclient.Client, r jobs.Result) error {
+			return show(cmd, r, out.Ran, "VALUE", out.Text)
+		}}, nil
 	})
 	return cmd
 }
@@ -94,25 +93,24 @@ func sortCommand(connect Submitting) *cobra.Command {
 	in, file := f.String("in", "", "the array, of one dimension"), f.String("out", "", "file for the sorted array")
 	indices := f.String("indices", "", "file for the place that each element had; empty: none")
 	descending := f.Bool("descending", false, "the largest first")
-	cmd.RunE = connect(func(cmd *cobra.Command, _ []string, c jobclient.Client) error {
+	cmd.RunE = prepared(connect, func(*cobra.Command, []string) (*submission, error) {
 		a, err := readArray("--in", *in)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		var out gpujob.SortOutput
-		r, err := execute(cmd, c, &gpujob.SortSpec{In: a, Descending: *descending, Indices: *indices != ""}, &out)
-		if err != nil {
-			return err
-		}
-		if err := writeArray(cmd, c, *file, &out.Sorted); err != nil {
-			return err
-		}
-		if out.Indices != nil {
-			if err := writeArray(cmd, c, *indices, out.Indices); err != nil {
+		out := &gpujob.SortOutput{}
+		s := &gpujob.SortSpec{In: a, Descending: *descending, Indices: *indices != ""}
+		return &submission{s, out, func(cmd *cobra.Command, c jobclient.Client, r jobs.Result) error {
+			if err := writeArray(cmd, c, *file, &out.Sorted); err != nil {
 				return err
 			}
-		}
-		return show(cmd, r, out.Ran, "ELEMENTS", out.Sorted.Shape[0])
+			if out.Indices != nil {
+				if err := writeArray(cmd, c, *indices, out.Indices); err != nil {
+					return err
+				}
+			}
+			return show(cmd, r, out.Ran, "ELEMENTS", out.Sorted.Shape[0])
+		}}, nil
 	})
 	return cmd
 }
@@ -129,20 +127,19 @@ func histogramCommand(connect Submitting) *cobra.Command {
 	in, file := f.String("in", "", "the array"), f.String("out", "", "file for the counts")
 	bins := f.Int("bins", 10, "number of bins")
 	low, high := f.Float64("min", 0, "lower end of the first bin"), f.Float64("max", 1, "upper end of the last bin")
-	cmd.RunE = connect(func(cmd *cobra.Command, _ []string, c jobclient.Client) error {
+	cmd.RunE = prepared(connect, func(*cobra.Command, []string) (*submission, error) {
 		a, err := readArray("--in", *in)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		var out gpujob.HistogramOutput
-		r, err := execute(cmd, c, &gpujob.HistogramSpec{In: a, Bins: *bins, Min: *low, Max: *high}, &out)
-		if err != nil {
-			return err
-		}
-		if err := writeArray(cmd, c, *file, &out.Counts); err != nil {
-			return err
-		}
-		return show(cmd, r, out.Ran, "OUTSIDE", out.Below+out.Above+out.NaN)
+		out := &gpujob.HistogramOutput{}
+		s := &gpujob.HistogramSpec{In: a, Bins: *bins, Min: *low, Max: *high}
+		return &submission{s, out, func(cmd *cobra.Command, c jobclient.Client, r jobs.Result) error {
+			if err := writeArray(cmd, c, *file, &out.Counts); err != nil {
+				return err
+			}
+			return show(cmd, r, out.Ran, "OUTSIDE", out.Below+out.Above+out.NaN)
+		}}, nil
 	})
 	return cmd
 }
@@ -156,23 +153,21 @@ func allreduceCommand(connect Submitting) *cobra.Command {
 	f := cmd.Flags()
 	in := f.StringArray("in", nil, "file of an array; may be repeated")
 	file := f.String("out", "", "file for the sum")
-	cmd.RunE = connect(func(cmd *cobra.Command, _ []string, c jobclient.Client) error {
+	cmd.RunE = prepared(connect, func(*cobra.Command, []string) (*submission, error) {
 		s := &gpujob.AllreduceSpec{In: make([]gpujob.Array, len(*in))}
 		for i, name := range *in {
 			var err error
 			if s.In[i], err = readArray("--in", name); err != nil {
-				return err
+				return nil, err
 			}
 		}
-		var out gpujob.AllreduceOutput
-		r, err := execute(cmd, c, s, &out)
-		if err != nil {
-			return err
-		}
-		if err := writeArray(cmd, c, *file, &out.Sum); err != nil {
-			return err
-		}
-		return show(cmd, r, out.Ran, "DEVICES", out.Devices)
+		out := &gpujob.AllreduceOutput{}
+		return &submission{s, out, func(cmd *cobra.Command, c jobclient.Client, r jobs.Result) error {
+			if err := writeArray(cmd, c, *file, &out.Sum); err != nil {
+				return err
+			}
+			return show(cmd, r, out.Ran, "DEVICES", out.Devices)
+		}}, nil
 	})
 	return cmd
 }
@@ -189,28 +184,26 @@ func tallyCommand(connect Submitting) *cobra.Command {
 		"abstentions against")
 	weights := f.String("weights", "", "file with a weight for each ballot: u1, u4 or f4; empty: 1")
 	priorities := f.String("priorities", "", "file with the priority of each agent to lead: u4; empty: agent 0 leads")
-	cmd.RunE = connect(func(cmd *cobra.Command, _ []string, c jobclient.Client) (err error) {
+	cmd.RunE = prepared(connect, func(*cobra.Command, []string) (_ *submission, err error) {
 		s := &gpujob.TallySpec{Candidates: *candidates, Rule: *rule}
 		if s.Ballots, err = readArray("--in", *in); err != nil {
-			return err
+			return nil, err
 		}
 		if s.Weights, err = readOptional("--weights", *weights); err != nil {
-			return err
+			return nil, err
 		}
 		if s.Priorities, err = readOptional("--priorities", *priorities); err != nil {
-			return err
+			return nil, err
 		}
-		var out gpujob.TallyOutput
-		r, err := execute(cmd, c, s, &out)
-		if err != nil {
-			return err
-		}
-		// The winner is the number of a candidate, from 0.
-		winner := "none"
-		if out.Winner != nil {
-			winner = fmt.Sprint(*out.Winner)
-		}
-		return show(cmd, r, out.Ran, "WINNER", winner)
+		out := &gpujob.TallyOutput{}
+		return &submission{s, out, func(cmd *cobra.Command, c jobclient.Client, r jobs.Result) error {
+			// The winner is the number of a candidate, from 0.
+			winner := "none"
+			if out.Winner != nil {
+				winner = fmt.Sprint(*out.Winner)
+			}
+			return show(cmd, r, out.Ran, "WINNER", winner)
+		}}, nil
 	})
 	return cmd
 }
@@ -229,26 +222,24 @@ func fuseCommand(connect Submitting) *cobra.Command {
 	nodes := f.Int("nodes", 1, "number of nodes")
 	weights := f.String("weights", "", "file with the weight of each agent in units of 1/65536: u4; empty: 1")
 	file := f.String("out", "", "file for the means of the nodes")
-	cmd.RunE = connect(func(cmd *cobra.Command, _ []string, c jobclient.Client) (err error) {
+	cmd.RunE = prepared(connect, func(*cobra.Command, []string) (_ *submission, err error) {
 		s := &gpujob.FuseSpec{Nodes: *nodes}
 		if s.Embeddings, err = readArray("--in", *in); err != nil {
-			return err
+			return nil, err
 		}
 		if s.Members, err = readArray("--members", *members); err != nil {
-			return err
+			return nil, err
 		}
 		if s.Weights, err = readOptional("--weights", *weights); err != nil {
-			return err
+			return nil, err
 		}
-		var out gpujob.FuseOutput
-		r, err := execute(cmd, c, s, &out)
-		if err != nil {
-			return err
-		}
-		if err := writeArray(cmd, c, *file, &out.Means); err != nil {
-			return err
-		}
-		return show(cmd, r, out.Ran, "FUSED", out.Fused)
+		out := &gpujob.FuseOutput{}
+		return &submission{s, out, func(cmd *cobra.Command, c jobclient.Client, r jobs.Result) error {
+			if err := writeArray(cmd, c, *file, &out.Means); err != nil {
+				return err
+			}
+			return show(cmd, r, out.Ran, "FUSED", out.Fused)
+		}}, nil
 	})
 	return cmd
 }
@@ -261,55 +252,82 @@ func gemmCommand(connect Submitting) *cobra.Command {
 	a, b, file := f.String("a", "", "left factor"), f.String("b", "", "right factor"), f.String("out", "", "file for "+
 		"the product")
 	ta, tb := f.Bool("ta", false, "transpose the left factor"), f.Bool("tb", false, "transpose the right factor")
-	cmd.RunE = connect(func(cmd *cobra.Command, _ []string, c jobclient.Client) (err error) {
+	cmd.RunE = prepared(connect, func(*cobra.Command, []string) (_ *submission, err error) {
 		s := &gpujob.GemmSpec{TA: *ta, TB: *tb}
 		if s.A, err = readArray("--a", *a); err != nil {
-			return err
+			return nil, err
 		}
 		if s.B, err = readArray("--b", *b); err != nil {
-			return err
+			return nil, err
 		}
-		var out gpujob.GemmOutput
-		r, err := execute(cmd, c, s, &out)
-		if err != nil {
-			return err
-		}
-		if err := writeArray(cmd, c, *file, &out.C); err != nil {
-			return err
-		}
-		return show(cmd, r, out.Ran, "SHAPE", out.C.Shape)
+		out := &gpujob.GemmOutput{}
+		return &submission{s, out, func(cmd *cobra.Command, c jobclient.Client, r jobs.Result) error {
+			if err := writeArray(cmd, c, *file, &out.C); err != nil {
+				return err
+			}
+			return show(cmd, r, out.Ran, "SHAPE", out.C.Shape)
+		}}, nil
 	})
 	return cmd
 }
 
-// execute submits a job, waits for its result, and decodes its output into out, a pointer to the
-// output of the kind. It prints one line to the error output if the queue knows why the job waits.
-// An --id that is in use is a jobs.ErrExists, whether that job has ended or not. execute returns
-// the error of a job that failed, whose code gives the exit code. The end of the wait, by --timeout
-// or an interrupt, does not cancel the job.
-func execute(cmd *cobra.Command, c jobclient.Client, s gpujob.Spec, out any) (jobs.Result, error) {
-	f := cmd.Flags()
-	// Command has added these flags, so the lookups cannot fail.
-	id, _ := f.GetString("id")
-	if id == "" {
-		id = natsconn.NewID()
+// submission is a job before it is submitted.
+type submission struct {
+	spec gpujob.Spec
+	// out is a pointer to the output of the kind, which execute fills.
+	out any
+	// done writes the files of the output and prints it.
+	done func(cmd *cobra.Command, c jobclient.Client, r jobs.Result) error
+}
+
+// prepared makes the RunE of a command whose function reads files and flags. What is wrong with them
+// is found before the connection is made, also a specification that breaks a rule of its kind.
+func prepared(
+	connect Submitting, prepare func(cmd *cobra.Command, args []string) (*submission, error),
+) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		s, err := prepare(cmd, args)
+		if err != nil {
+			return err
+		}
+		// Command has added these flags, so the lookups cannot fail.
+		id, _ := cmd.Flags().GetString("id")
+		if id == "" {
+			id = natsconn.NewID()
+		}
+		j, err := gpujob.NewJob(id, s.spec)
+		if err != nil {
+			return err
+		}
+		j.Tenant, _ = cmd.Flags().GetString("tenant")
+		return connect(func(cmd *cobra.Command, _ []string, c jobclient.Client) error {
+			j.Submitted = time.Now().UTC()
+			r, err := execute(cmd, c, j, s.out)
+			if err != nil {
+				return err
+			}
+			return s.done(cmd, c, r)
+		})(cmd, args)
 	}
-	j, err := gpujob.NewJob(id, s)
-	if err != nil {
-		return jobs.Result{}, err
-	}
-	j.Tenant, _ = f.GetString("tenant")
-	j.Submitted = time.Now().UTC()
+}
+
+// execute submits a job, waits for its result, and decodes its output into out. It prints one line
+// to the error output if the queue knows why the job waits. An --id that is in use is a
+// jobs.ErrExists, whether that job has ended or not. execute returns the error of a job that failed,
+// whose code gives the exit code. The end of the wait, by --timeout or an interrupt, does not cancel
+// the job.
+func execute(cmd *cobra.Command, c jobclient.Client, j jobs.Job, out any) (jobs.Result, error) {
 	ctx := cmd.Context()
 	// The gateway of a tenant may choose another id, so the one that it returns counts.
-	if id, err = c.Submit(ctx, j); err != nil {
+	id, err := c.Submit(ctx, j)
+	if err != nil {
 		return jobs.Result{}, err
 	}
 	// A hint only: the job is stored, and may be over by now.
 	if l, err := c.Locate(ctx, id); err == nil && l.Note != "" {
 		cmd.PrintErrf("job %s waits: %s\n", id, l.Note)
 	}
-	if limit, _ := f.GetDuration("timeout"); limit > 0 {
+	if limit, _ := cmd.Flags().GetDuration("timeout"); limit > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, limit, fmt.Errorf("it has no result after %v; it goes on: "+
 			"exoswarm job get %s", limit, id))

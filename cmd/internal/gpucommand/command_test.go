@@ -7,6 +7,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -213,5 +214,105 @@ func TestLaunch(t *testing.T) {
 	if _, _, err := (&launch{}).spec(add + fmt.Sprintln() + strings.Replace(add, "add", "more", 1)); err == nil ||
 		!strings.Contains(err.Error(), "2 kernels") {
 		t.Errorf("two kernels: %v", err)
+	}
+}
+
+const ptxAdd = `.version 7.8
+.target sm_70
+.address_size 64
+.visible .entry add(
+	.param .u64 add_param_0, // a
+	.param .u64 .ptr .global .align 4 add_param_1,
+	.param .u64 add_param_2,
+	.param .u32 add_param_3,
+	.param .b32 add_param_4
+) { ret; }`
+
+// TestLaunchPTX: parameters of 64 bits are the files in their order, and --set has all numbers, by the
+// number or the name of the parameter.
+func TestLaunchPTX(t *testing.T) {
+	a := save(t, "a.npy", make([]float32, 1000), 10, 100)
+	set := map[string]string{"3": "1000", "add_param_4": "2.5"}
+	l := launch{block: []int{256}, in: []string{a, a}, out: []string{"c.npy"}, set: set}
+	s, files, err := l.ptxSpec(ptxAdd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.Entry != "add" || s.PTX != ptxAdd || s.Source != "" || !slices.Equal(s.Grid, []int{4}) || len(s.Args) != 5 ||
+		files["arg2"] != "c.npy" || s.Args[3].Type != gpujob.U32 || s.Args[4].Type != gpujob.F32 {
+		t.Errorf("spec %+v, files %v", s, files)
+	}
+	l = launch{block: []int{1}, in: []string{a}, out: []string{"c.npy"}, set: map[string]string{
+		"0": "-7", "3": "-1", "4": "3",
+	}}
+	if s, files, err = l.ptxSpec(ptxAdd); err != nil || s.Args[0].Type != gpujob.I64 || s.Args[3].Type != gpujob.I32 ||
+		s.Args[4].Type != gpujob.U32 || files["arg2"] != "c.npy" {
+		t.Errorf("numbers: spec %+v, files %v, error %v", s, files, err)
+	}
+	with := func(name, value string) map[string]string {
+		m := maps.Clone(set)
+		m[name] = value
+		return m
+	}
+	for want, l := range map[string]launch{
+		"3 pointers":            {in: []string{a}, set: set},
+		"use --set 3=VALUE":     {in: []string{a, a}, out: []string{"c"}},
+		"is a pointer":          {in: []string{a, a}, out: []string{"c"}, set: with("1", "5")},
+		"is no u32":             {in: []string{a, a}, out: []string{"c"}, set: with("3", "x")},
+		"no parameter of one":   {in: []string{a, a}, out: []string{"c"}, set: with("n", "5")},
+		"no such .entry":        {entry: "sub"},
+		"missing.npy: no such ": {in: []string{"missing.npy"}, set: set},
+	} {
+		if _, _, err := l.ptxSpec(ptxAdd); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%+v: %v; want %q", l, err, want)
+		}
+	}
+	for want, text := range map[string]string{
+		"2 entries": ptxAdd + strings.Replace(ptxAdd, "add(", "more(", 1),
+		"is it PTX": ".entry add(.param .u64 a)",
+		"0 entries": "", "a struct": strings.Replace(ptxAdd, "add_param_4", "add_param_4[8]", 1),
+	} {
+		if _, _, err := (&launch{}).ptxSpec(text); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%.20q: %v; want %q", text, err, want)
+		}
+	}
+}
+
+// TestBeforeConnection: what is wrong with files, flags and specifications is found before a command
+// connects.
+func TestBeforeConnection(t *testing.T) {
+	a := save(t, "a.npy", []float32{1, 2, 3})
+	source := filepath.Join(t.TempDir(), "k.ptx")
+	if err := os.WriteFile(source, []byte(ptxAdd), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	connected := errors.New("connected")
+	connect := func(func(*cobra.Command, []string, jobclient.Client) error) func(*cobra.Command, []string) error {
+		return func(*cobra.Command, []string) error { return connected }
+	}
+	execute := func(text string) error {
+		cmd := Command(connect, func(*pflag.FlagSet) {})
+		cmd.SetOut(io.Discard)
+		cmd.SetErr(io.Discard)
+		cmd.SetArgs(strings.Fields(strings.NewReplacer("A.npy", a, "K.ptx", source).Replace(text)))
+		return cmd.ExecuteContext(t.Context())
+	}
+	for _, text := range []string{
+		"reduce", "reduce --in none.npy", "reduce --in A.npy --op median", "sort --in none.npy", "sort",
+		"histogram --in A.npy --bins 0", "tally --in A.npy", "tally --in A.npy --weights none.npy", "fuse --in A.npy",
+		"gemm --a A.npy --b none.npy", "gemm --a A.npy --b A.npy", "allreduce --in none.npy", "chain --in A.npy",
+		"compute x --in x=none.npy", "run none.cu", "run K.ptx --in A.npy", "run K.ptx --in none.npy",
+	} {
+		if err := execute(text); err == nil || errors.Is(err, connected) {
+			t.Errorf("gpu %s: %v, want an error before the connection", text, err)
+		}
+	}
+	for _, text := range []string{
+		"reduce --in A.npy", "sort --in A.npy", "histogram --in A.npy", "allreduce --in A.npy",
+		"compute x --in x=A.npy", "run K.ptx --in A.npy --in A.npy --out c.npy --set 3=3 --set 4=1",
+	} {
+		if err := execute(text); !errors.Is(err, connected) {
+			t.Errorf("gpu %s: %v, want a connection", text, err)
+		}
 	}
 }

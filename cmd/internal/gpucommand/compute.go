@@ -10,6 +10,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/internal/jobclient"
+	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/gpujob"
 )
 
@@ -25,54 +26,54 @@ printed; --out writes the others.`,
 	}
 	f := cmd.Flags()
 	in := f.StringArray("in", nil, "NAME=FILE of an array; may be repeated")
-	out := f.StringArray("out", nil, "NAME=FILE for an output, or FILE for the output out; may be repeated")
+	outs := f.StringArray("out", nil, "NAME=FILE for an output, or FILE for the output out; may be repeated")
 	set := f.StringToString("set", nil, "NAME=VALUE of a number; may be repeated")
 	explain := f.Bool("explain", false, "print the plan to the standard error output")
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		// What can be wrong with files and flags is found before the connection is made.
+	cmd.RunE = prepared(connect, func(_ *cobra.Command, args []string) (*submission, error) {
 		s := &gpujob.ComputeSpec{
 			Expr: args[0], In: map[string]*gpujob.Array{}, Numbers: map[string]float32{}, Explain: *explain,
 		}
 		for _, text := range *in {
 			name, file, found := strings.Cut(text, "=")
 			if !found || s.In[name] != nil {
-				return command.Usage("--in %s: use NAME=FILE, each name once", text)
+				return nil, command.Usage("--in %s: use NAME=FILE, each name once", text)
 			}
 			a, err := readArray("--in", file)
 			if err != nil {
-				return err
+				return nil, err
 			}
 			s.In[name] = &a
 		}
 		for name, text := range *set {
 			v, err := strconv.ParseFloat(text, 32)
 			if err != nil {
-				return command.Usage("--set %s=%s: use a number", name, text)
+				return nil, command.Usage("--set %s=%s: use a number", name, text)
 			}
 			s.Numbers[name] = float32(v)
 		}
 		files := map[string]string{}
-		for _, text := range *out {
+		for _, text := range *outs {
 			name, file, found := strings.Cut(text, "=")
 			if !found {
 				name, file = "out", text
 			}
 			files[name] = file
 		}
-		return connect(func(cmd *cobra.Command, _ []string, c jobclient.Client) error {
-			return compute(cmd, c, s, files)
-		})(cmd, args)
-	}
+		out := &gpujob.ComputeOutput{}
+		return &submission{s, out, func(cmd *cobra.Command, c jobclient.Client, r jobs.Result) error {
+			if s.Explain {
+				cmd.PrintErr(out.Plan)
+			}
+			return writeValues(cmd, c, r, out, files)
+		}}, nil
+	})
 	return cmd
 }
 
-// compute executes an expression, and writes its outputs into files by name.
-func compute(cmd *cobra.Command, c jobclient.Client, s *gpujob.ComputeSpec, files map[string]string) error {
-	var result gpujob.ComputeOutput
-	r, err := execute(cmd, c, s, &result)
-	if err != nil {
-		return err
-	}
+// writeValues writes the outputs of an expression into files by name, and prints those of one number.
+func writeValues(
+	cmd *cobra.Command, c jobclient.Client, r jobs.Result, result *gpujob.ComputeOutput, files map[string]string,
+) error {
 	var texts []string
 	for _, name := range slices.Sorted(maps.Keys(result.Values)) {
 		a := result.Values[name]
@@ -86,9 +87,6 @@ func compute(cmd *cobra.Command, c jobclient.Client, s *gpujob.ComputeSpec, file
 	}
 	for name := range files {
 		return command.Usage("--out %s: the expression has no output of this name", name)
-	}
-	if s.Explain {
-		cmd.PrintErr(result.Plan)
 	}
 	return show(cmd, r, result.Ran, "VALUES", strings.Join(texts, " "))
 }
@@ -114,24 +112,22 @@ func chainCommand(connect Submitting) *cobra.Command {
 	}
 	f := cmd.Flags()
 	in, file := f.StringArray("in", nil, "a factor; repeat it for each"), f.String("out", "", "file for the product")
-	cmd.RunE = connect(func(cmd *cobra.Command, _ []string, c jobclient.Client) error {
+	cmd.RunE = prepared(connect, func(*cobra.Command, []string) (*submission, error) {
 		s := &gpujob.ChainSpec{}
 		for _, name := range *in {
 			a, err := readArray("--in", name)
 			if err != nil {
-				return err
+				return nil, err
 			}
 			s.Factors = append(s.Factors, a)
 		}
-		var out gpujob.ChainOutput
-		r, err := execute(cmd, c, s, &out)
-		if err != nil {
-			return err
-		}
-		if err := writeArray(cmd, c, *file, &out.C); err != nil {
-			return err
-		}
-		return show(cmd, r, out.Ran, "ORDER", out.Plan)
+		out := &gpujob.ChainOutput{}
+		return &submission{s, out, func(cmd *cobra.Command, c jobclient.Client, r jobs.Result) error {
+			if err := writeArray(cmd, c, *file, &out.C); err != nil {
+				return err
+			}
+			return show(cmd, r, out.Ran, "ORDER", out.Plan)
+		}}, nil
 	})
 	return cmd
 }

@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -14,6 +16,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/internal/jobclient"
+	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/gpujob"
 )
 
@@ -35,12 +38,16 @@ type launch struct {
 func runCommand(connect Submitting) *cobra.Command {
 	l := &launch{}
 	cmd := &cobra.Command{
-		Use:   "run KERNEL.cu --in A.npy --out C.npy [--grid N] [--block N] [--set NAME=VALUE]",
+		Use:   "run KERNEL.cu|KERNEL.ptx --in A.npy --out C.npy [--grid N] [--block N] [--set NAME=VALUE]",
 		Short: "Launch a CUDA kernel on a GPU agent that runs with --allow-kernels",
 		Long: `Launch a kernel of CUDA C++. Its pointers are, in the order of its parameters, the files of
 --in and then those of --out. An output has the type and the shape of the first input, or those
 that are behind its name: c.npy:f4:10x20. Scalars are set by --set NAME=VALUE; a parameter n of
-an integer type that is not set is the number of elements of the first array.`,
+an integer type that is not set is the number of elements of the first array.
+
+A file that ends with .ptx is PTX. There, --set names a parameter by its number from 0 on or by
+its name in the .param list, and needs all numbers: a parameter of 64 bits is a pointer unless it
+is set.`,
 	}
 	f := cmd.Flags()
 	f.StringVar(&l.entry, "entry", "", "name of the kernel; empty: the only one of the source")
@@ -51,29 +58,31 @@ an integer type that is not set is the number of elements of the first array.`,
 	f.StringArrayVar(&l.in, "in", nil, "file of an input array; may be repeated")
 	f.StringArrayVar(&l.out, "out", nil, "FILE or FILE:TYPE:SHAPE of an output array; may be repeated")
 	f.StringToStringVar(&l.set, "set", nil, "NAME=VALUE of a scalar parameter; may be repeated")
-	cmd.RunE = connect(func(cmd *cobra.Command, args []string, c jobclient.Client) error {
+	cmd.RunE = prepared(connect, func(_ *cobra.Command, args []string) (*submission, error) {
 		source, err := os.ReadFile(args[0])
 		if err != nil {
-			return command.Usage("%v", err)
+			return nil, command.Usage("%v", err)
 		}
-		s, files, err := l.spec(string(source))
+		build := l.spec
+		if strings.EqualFold(filepath.Ext(args[0]), ".ptx") {
+			build = l.ptxSpec
+		}
+		s, files, err := build(string(source))
 		if err != nil {
-			return err
+			return nil, err
 		}
-		var out gpujob.KernelOutput
-		r, err := execute(cmd, c, s, &out)
-		if err != nil {
-			return err
-		}
-		// The keys are labels of the arguments, so the order of writing does not matter.
-		for name, file := range files {
-			// Every label of files is in the output of a job that is done.
-			a := out.Arrays[name]
-			if err := writeArray(cmd, c, file, &a); err != nil {
-				return err
+		out := &gpujob.KernelOutput{}
+		return &submission{s, out, func(cmd *cobra.Command, c jobclient.Client, r jobs.Result) error {
+			// The keys are labels of the arguments, so the order of writing does not matter.
+			for name, file := range files {
+				// Every label of files is in the output of a job that is done.
+				a := out.Arrays[name]
+				if err := writeArray(cmd, c, file, &a); err != nil {
+					return err
+				}
 			}
-		}
-		return show(cmd, r, out.Ran, "KERNEL", s.Entry)
+			return show(cmd, r, out.Ran, "KERNEL", s.Entry)
+		}}, nil
 	})
 	return cmd
 }
@@ -103,59 +112,158 @@ func (l *launch) spec(source string) (s *gpujob.KernelSpec, files map[string]str
 	if err != nil {
 		return nil, nil, command.Usage("%v", err)
 	}
-	inputs := make([]gpujob.Array, len(l.in))
-	for i, file := range l.in {
-		if inputs[i], err = readArray("--in", file); err != nil {
-			return nil, nil, err
-		}
+	a, err := l.arrays()
+	if err != nil {
+		return nil, nil, err
 	}
-	outputs := make([]gpujob.Zero, len(l.out))
-	names := make([]string, len(l.out))
-	for i, text := range l.out {
-		if names[i], outputs[i], err = parseOut(text, inputs); err != nil {
-			return nil, nil, err
-		}
-	}
-	var n int64 // elements of the first array
-	switch {
-	case len(inputs) > 0:
-		n, _ = inputs[0].Shape.Count()
-	case len(outputs) > 0:
-		n, _ = outputs[0].Shape.Count()
-	}
-	files = map[string]string{}
-	arrays, unused := 0, len(l.set)
+	unused := len(l.set)
 	for i, p := range params {
 		if p.Kind == device.KindBuffer {
-			var a gpujob.Arg
-			switch at := arrays - len(inputs); {
-			// at counts outputs from the end of the inputs. A pointer beyond both stays without an
-			// array, and the count below reports it.
-			case at < 0:
-				a.Array = &inputs[arrays]
-			case at < len(outputs):
-				a.Out = &outputs[at]
-				files[a.Label(i)] = names[at]
-			}
-			s.Args = append(s.Args, a)
-			arrays++
+			s.Args = append(s.Args, a.next(i))
 			continue
 		}
-		a, set, err := l.scalar(p, n)
+		arg, set, err := l.scalar(p, a.n)
 		if err != nil {
 			return nil, nil, err
 		}
 		if set {
 			unused--
 		}
-		s.Args = append(s.Args, a)
-	}
-	if arrays != len(inputs)+len(outputs) {
-		return nil, nil, command.Usage("kernel %s has %d pointers: %d files of --in and %d of --out", s.Entry, arrays,
-			len(inputs), len(outputs))
+		s.Args = append(s.Args, arg)
 	}
 	if unused > 0 {
 		return nil, nil, command.Usage("--set: kernel %s has no scalar parameter of one of these names", s.Entry)
+	}
+	files, err = l.finish(s, a)
+	return s, files, err
+}
+
+// ptxSpec is spec for a text of PTX. A parameter of 64 bits that --set does not name is a pointer.
+func (l *launch) ptxSpec(text string) (s *gpujob.KernelSpec, files map[string]string, err error) {
+	s = &gpujob.KernelSpec{
+		PTX: text, Entry: l.entry, Grid: l.grid, Block: l.block, Shared: l.shared, Exact: l.exact,
+	}
+	if s.Entry == "" {
+		found := device.PTXEntries(text)
+		if len(found) != 1 {
+			return nil, nil, command.Usage("--entry: the text has %d entries: name one", len(found))
+		}
+		s.Entry = found[0]
+	}
+	params, err := device.PTXParams(s.Entry, text)
+	if err != nil {
+		return nil, nil, command.Usage("%v", err)
+	}
+	a, err := l.arrays()
+	if err != nil {
+		return nil, nil, err
+	}
+	unused := len(l.set)
+	for i, p := range params {
+		value, set := l.set[strconv.Itoa(i)]
+		if !set {
+			value, set = l.set[p.Name]
+		}
+		switch {
+		case set:
+			unused--
+			arg := gpujob.Arg{Type: ptxType(p.Kinds, value), Value: json.Number(value)}
+			if arg.Type == "" {
+				return nil, nil, command.Usage("--set %d: parameter %s is a pointer: name a file", i, p.Name)
+			}
+			if _, err := arg.Bits(); err != nil {
+				return nil, nil, command.Usage("--set %d: %v", i, err)
+			}
+			s.Args = append(s.Args, arg)
+		case slices.Contains(p.Kinds, device.KindBuffer):
+			s.Args = append(s.Args, a.next(i))
+		default:
+			return nil, nil, command.Usage("parameter %d, %s, has no value: use --set %d=VALUE", i, p.Name, i)
+		}
+	}
+	if unused > 0 {
+		return nil, nil, command.Usage("--set: entry %s has no parameter of one of these numbers or names", s.Entry)
+	}
+	files, err = l.finish(s, a)
+	return s, files, err
+}
+
+// ptxType returns the type of a number that may have one of some kinds, empty for a pointer. The
+// text decides between the types of one size: -1 has a sign, and 1.5 is a float.
+func ptxType(kinds []device.Kind, value string) gpujob.Type {
+	signed, float := strings.HasPrefix(value, "-"), strings.ContainsAny(value, ".eE")
+	has := func(k device.Kind) bool { return slices.Contains(kinds, k) }
+	switch {
+	case has(device.KindFloat32) && (float || len(kinds) == 1):
+		return gpujob.F32
+	case has(device.KindInt32) && signed:
+		return gpujob.I32
+	case has(device.KindUint32):
+		return gpujob.U32
+	case has(device.KindUint64) && signed:
+		return gpujob.I64
+	case has(device.KindUint64):
+		return gpujob.U64
+	}
+	return ""
+}
+
+// arrays are the files of a launch, in the order of its pointers.
+type arrays struct {
+	inputs  []gpujob.Array
+	outputs []gpujob.Zero
+	names   []string // of the files of outputs
+	n       int64    // elements of the first array
+	taken   int      // pointers that have an array, or would
+	files   map[string]string
+}
+
+// arrays reads the files of --in and the texts of --out.
+func (l *launch) arrays() (*arrays, error) {
+	a := &arrays{
+		inputs: make([]gpujob.Array, len(l.in)), outputs: make([]gpujob.Zero, len(l.out)),
+		names: make([]string, len(l.out)), files: map[string]string{},
+	}
+	var err error
+	for i, file := range l.in {
+		if a.inputs[i], err = readArray("--in", file); err != nil {
+			return nil, err
+		}
+	}
+	for i, text := range l.out {
+		if a.names[i], a.outputs[i], err = parseOut(text, a.inputs); err != nil {
+			return nil, err
+		}
+	}
+	switch {
+	case len(a.inputs) > 0:
+		a.n, _ = a.inputs[0].Shape.Count()
+	case len(a.outputs) > 0:
+		a.n, _ = a.outputs[0].Shape.Count()
+	}
+	return a, nil
+}
+
+// next returns the argument of the next pointer, parameter i. A pointer beyond all files stays
+// without an array, and finish reports it.
+func (a *arrays) next(i int) (arg gpujob.Arg) {
+	switch at := a.taken - len(a.inputs); {
+	case at < 0:
+		arg.Array = &a.inputs[a.taken]
+	case at < len(a.outputs):
+		arg.Out = &a.outputs[at]
+		a.files[arg.Label(i)] = a.names[at]
+	}
+	a.taken++
+	return arg
+}
+
+// finish checks that each file has a pointer, and sets the grid. It returns the files of outputs by
+// the labels of their arguments.
+func (l *launch) finish(s *gpujob.KernelSpec, a *arrays) (map[string]string, error) {
+	if a.taken != len(a.inputs)+len(a.outputs) {
+		return nil, command.Usage("kernel %s has %d pointers: %d files of --in and %d of --out", s.Entry, a.taken,
+			len(a.inputs), len(a.outputs))
 	}
 	if len(s.Grid) == 0 {
 		// As many blocks as cover n elements in one dimension, and at least one: the device refuses
@@ -164,9 +272,9 @@ func (l *launch) spec(source string) (s *gpujob.KernelSpec, files map[string]str
 		for _, b := range s.Block {
 			threads *= int64(max(b, 1))
 		}
-		s.Grid = []int{int(max(1, min((n+threads-1)/threads, math.MaxInt32)))}
+		s.Grid = []int{int(max(1, min((a.n+threads-1)/threads, math.MaxInt32)))}
 	}
-	return s, files, nil
+	return a.files, nil
 }
 
 // scalar returns the argument of a scalar parameter, and whether --set has its value. An integer

@@ -118,7 +118,10 @@ func TestCompute(t *testing.T) {
 		{compute.Request{Text: "mean(potential"}, "column"},
 		{compute.Request{Text: "mean(nothing)"}, "nothing"},
 		{compute.Request{Text: "mean(potential) by group", First: 3}, "the swarm has 3 groups"},
-		{compute.Request{Text: "x = mean(potential) by group; y = max(potential) by group", Groups: 30_000}, "at most 40000"},
+		{
+			compute.Request{Text: "x = mean(potential) by group; y = max(potential) by group", Groups: 30_000},
+			"at most 40000",
+		},
 		{compute.Request{Text: strings.Repeat("x", swarms.MaxExpression+1)}, "use at most"},
 	} {
 		_, err := c.Compute(t.Context(), "cells", r.request)
@@ -127,7 +130,8 @@ func TestCompute(t *testing.T) {
 			t.Errorf("%.60s: %v, want an error of the request with %q", r.request.Text, err, r.want)
 		}
 	}
-	if _, err := c.Compute(t.Context(), "other", compute.Request{Text: "mean(potential)"}); !errors.Is(err, jobs.ErrNotFound) {
+	_, err := c.Compute(t.Context(), "other", compute.Request{Text: "mean(potential)"})
+	if !errors.Is(err, jobs.ErrNotFound) {
 		t.Errorf("of a swarm that is not there: %v", err)
 	}
 	tooMany(t, c)

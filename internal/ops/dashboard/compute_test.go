@@ -43,7 +43,10 @@ func TestComputeRoute(t *testing.T) {
 			"a text", "POST", path, body, both, nil, http.StatusOK,
 			`{"by":"group","nodes":[{"group":7,"values":{"out":1.5}}]}`,
 		},
-		{"a long text", "POST", path, `{"text":"` + strings.Repeat("x", swarms.MaxExpression) + `"}`, both, nil, 200, "1.5"},
+		{
+			"a long text", "POST", path, `{"text":"` + strings.Repeat("x", swarms.MaxExpression) + `"}`, both, nil,
+			http.StatusOK, "1.5",
+		},
 		{"no login", "POST", path, body, form, nil, http.StatusUnauthorized, "log in"},
 		{"a form", "POST", path, body, login, nil, http.StatusUnsupportedMediaType, "application/json"},
 		{

@@ -37,24 +37,27 @@ type PageFold struct {
 
 // The order of a fold over all agents, or by vote, is a part of its meaning. The agents of a page
 // are cut into chunks of PageChunk, and chunk number q of the shard is block q modulo PageBlocks.
-// Thread t of a block adds four agents from 4t, 1024+4t, ... on of its chunks, one by one. If one of
-// the variables has rows (WideRows), it adds the agents t, 256+t, ... of its chunks, so that a warp
-// reads rows that follow one another. The threads are folded t with t + 128, 64, ... 1, and then the
-// blocks one by one. By group, agent a of a group is added by lane a modulo GroupLanes, and the lanes
-// are folded in halves.
+// Thread t of a block adds four agents from 4t, 1024+4t, ... on of its chunks, one by one. If the
+// agents of a variable are far from each other (WideRows), it adds the agents t, 256+t, ... of its
+// chunks, so that a warp reads rows that follow one another. The threads are folded t with t + 128,
+// 64, ... 1, and then the blocks one by one. By group, agent a of a group is added by lane a modulo
+// GroupLanes, and the lanes are folded in halves.
 const (
 	PageBlocks = 528
 	PageChunk  = 4096
 	pageRow    = 4 * BlockThreads
 )
 
-// wideRow is the least elements of a row that a thread loads by itself. Four rows of fewer elements
-// are at most as many bytes as a vector of four scalars for each of four agents.
-const wideRow = 4
+// wideRow is the least number of bytes from an agent to the next one at which a thread has one agent
+// at a time. Four agents of a thread then have no vector in common.
+const wideRow = 16
 
-// WideRows reports whether a graph has an input with rows of at least four elements.
-func WideRows(g *ir.Graph) bool {
-	return slices.ContainsFunc(g.Inputs, func(i ir.Input) bool { return i.Node.Width >= wideRow })
+// WideRows reports whether one of the inputs of a graph has its agents far from each other in a page.
+func WideRows(g *ir.Graph, l PageLayout) bool {
+	return slices.ContainsFunc(g.Inputs, func(i ir.Input) bool {
+		v, found := l.Vars[i.Name]
+		return found && !v.Group && v.Unit >= wideRow
+	})
 }
 
 // PageLane returns the thread of a block that adds an agent, by its index in the page. wide is that
@@ -236,7 +239,7 @@ func (w *pageWriter) overAll(votes bool) {
 	w.page()
 	w.line("const unsigned left = groups - page * %du, n = (left < %du ? left : %du) * %du;", w.layout.Slots,
 		w.layout.Slots, w.layout.Slots, w.layout.Agents)
-	if WideRows(w.l.Graph) {
+	if WideRows(w.l.Graph, w.layout) {
 		w.wideChunk(votes)
 	} else {
 		w.chunk(votes)

@@ -83,22 +83,31 @@ func predict(m *cost.Model, t *Part, lengths []int64) Cost {
 	if written > 0.1*c.Bytes {
 		rate = m.Copy
 	}
-	switch t.Kind { // their blocks wait for each other
-	case KindCompact:
-		rate *= 0.78
-	case KindScan:
-		rate *= 0.95
-	}
 	c.Bytes += written
 	if c.Bytes < m.L2 {
 		rate = m.Cache
 	}
-	memory := c.Bytes / rate
-	// A small launch does not have enough loads in flight: at most so many bytes a microsecond.
-	compute := c.Seconds + c.ops/m.Ops
-	c.Seconds = m.Launch + memory + compute - 0.95*math.Min(memory, compute)
-	if t.Kind == KindCompact {
-		c.Seconds += 2 * m.Launch
+	f := frames[t.Kind]
+	if len(t.Folds()) > 0 {
+		f.start += foldStart
 	}
+	memory := c.Bytes / (rate * f.rate)
+	compute := c.Seconds + c.ops/m.Ops
+	c.Seconds = m.Launch*(1+f.start) + memory + compute - 0.95*math.Min(memory, compute)
 	return c
 }
+
+// frame is what the frame of a kind costs: a time beside that of the launch, in launches, and the
+// part of the rate of memory that it reaches.
+type frame struct{ start, rate float64 }
+
+// frames are fitted to measured kernels, as cost.Default is. The blocks of filters and scans wait for
+// each other, and the host waits for the length of a filter.
+var frames = [...]frame{
+	KindMap: {0, 1}, KindRows: {0.7, 0.9}, KindCompact: {4, 0.65}, KindScan: {1.2, 0.85}, KindSmall: {0, 1},
+	KindGemm: {0, 1},
+}
+
+// foldStart is the time of folds of all elements in launches: scratch memory is cleared before the
+// launch, and the last block folds the results of the others.
+const foldStart = 1.4
