@@ -52,7 +52,8 @@ func options(dir string) detect.Options {
 func folder(t *testing.T, more string) string {
 	t.Helper()
 	dir := t.TempDir()
-	write(t, filepath.Join(dir, "swarm.yaml"), "name: d\nkey: id\nagents_per_group: 16\nmax_entities: 50\nexplain: true\n"+more)
+	write(t, filepath.Join(dir, "swarm.yaml"), "name: d\nkey: id\nagents_per_group: 16\nmax_entities: 50\n"+
+		"explain: true\n"+more)
 	return dir
 }
 

@@ -38,7 +38,8 @@ func TestVersions(t *testing.T) {
 	}
 	open := func(upTo uint64) *explainlog.Log {
 		t.Helper()
-		l, err := explainlog.Open(t.Context(), conn.Swarms.Log(key, 9, swarms.In), explain.New(layout, rows.Clock{}), upTo)
+		x := explain.New(layout, rows.Clock{})
+		l, err := explainlog.Open(t.Context(), conn.Swarms.Log(key, 9, swarms.In), x, upTo)
 		if err != nil {
 			t.Fatalf("Open: %v", err)
 		}
