@@ -11,6 +11,7 @@ import (
 
 	"github.com/HdrHistogram/hdrhistogram-go"
 
+	"github.com/exoswarm/exoswarm/cpuagents/explain/explainlog"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/cpuagents/sink"
 	"github.com/exoswarm/exoswarm/cpuagents/source"
@@ -158,7 +159,7 @@ type detection struct {
 	counted uint64                  // the last entry that is counted
 
 	rowsReported uint64             // at the last report
-	summaries    *summaries         // of the goroutine that collects; nil without explanations
+	summaries    *explainlog.Log    // of the goroutine that collects; nil without explanations
 	answered     *statelog.Answered // the entries whose decisions the sinks have taken; guards itself
 }
 

@@ -37,7 +37,7 @@ func (d *detection) collect(ctx context.Context) error {
 	defer cancel(nil)
 	from := d.state.collected.Answer + 1
 	if d.summaries != nil {
-		from = d.summaries.answer + 1
+		from = d.summaries.Next()
 	}
 	if d.state.base > from {
 		d.log.Warn("decisions were removed before the sinks had them: the log was trimmed", "first", from, "last",
@@ -94,7 +94,7 @@ func (d *detection) collect(ctx context.Context) error {
 				return d.endOf(ctx, err)
 			}
 			if d.summaries != nil {
-				if err := d.summaries.store(ctx, d.state.collected.Answer); err != nil {
+				if err := d.summaries.Store(ctx, d.state.collected.Answer); err != nil {
 					return d.endOf(ctx, err)
 				}
 			}
@@ -139,8 +139,8 @@ func (d *detection) unserved(since time.Time) time.Time {
 // the swarm refuses fails the job: its rows would be missing.
 func (d *detection) entry(ctx context.Context, e swarms.Entry) error {
 	if d.summaries != nil {
-		defer func() { d.summaries.reached = e.Seq }()
-		if e.Seq <= d.summaries.sent {
+		defer d.summaries.Reach(e.Seq)
+		if e.Seq <= d.summaries.Sent {
 			return d.explained(e)
 		}
 	}

@@ -43,6 +43,10 @@ detect may use DIR at the time.`,
 			o.DataDir, _ = f.GetString("data-dir")
 			o.Follow, _ = f.GetString("follow")
 			o.Output, _ = f.GetString("output")
+			o.Anomalies, _ = f.GetString("anomalies")
+			if o.Anomalies != "" && !f.Changed("output") {
+				o.Output = ""
+			}
 			o.Rejects, _ = f.GetString("rejects")
 			o.All, _ = f.GetBool("all")
 			o.CSV, _ = f.GetStringArray("csv")
@@ -67,6 +71,8 @@ detect may use DIR at the time.`,
 	f.String("data-dir", "", "folder of the state between two calls, for one process at a time (required)")
 	f.String("follow", "", "file that is read as it grows and is rotated; empty: standard input")
 	f.String("output", "-", "file to which decisions are added as NDJSON, or - for standard output")
+	f.String("anomalies", "", "file to which incidents are added when they end, one record each: .ndjson, .csv, "+
+		"or - for standard output; then --output must be named to have decisions too")
 	f.String("rejects", "", "file to which invalid rows are added, as NDJSON; empty: they are counted")
 	f.Bool("all", false, "write every decision, not only anomalies")
 	f.StringArray("show-key", nil, "print the state of an entity, as in sensor-17 or site=a,device=7, and read nothing")

@@ -26,6 +26,7 @@ import (
 	"github.com/exoswarm/exoswarm/cmd/internal/evalcommand"
 	"github.com/exoswarm/exoswarm/cmd/internal/gpucommand"
 	"github.com/exoswarm/exoswarm/cmd/internal/kernelprocess"
+	"github.com/exoswarm/exoswarm/cmd/internal/reportcommand"
 	"github.com/exoswarm/exoswarm/cmd/internal/serveprocess"
 	"github.com/exoswarm/exoswarm/cmd/internal/speccommand"
 	"github.com/exoswarm/exoswarm/cmd/internal/watchcommand"
@@ -43,6 +44,7 @@ func root() *cobra.Command {
 	cmd := command.Group("exoswarm", "Stateful neural agents for very many entities",
 		quickstartCommand(), serveprocess.Command(), serveprocess.UICommand(), runCommand(), detectCommand(),
 		detectorcommand.Command(jobLogs, recorded), speccommand.Command(), evalcommand.Command(),
+		reportcommand.Command(),
 		watchcommand.Status(),
 		watchcommand.Top(), watchcommand.Doctor(), watchcommand.Debug(), swarmCommand(), snapshotCommand(),
 		natsCommand(),

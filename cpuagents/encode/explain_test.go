@@ -19,8 +19,8 @@ func explained() *batch.Decisions {
 	nan := math.NaN()
 	return &batch.Decisions{
 		Group: []uint32{0, 0}, Row: []uint64{1, 2}, Read: []int64{1, 2}, Timestamp: []string{"a", "b"},
-		Value: []float64{1, 2, 3, 4}, Score: []float32{0.25, 0.5}, Decision: []uint32{0, 1}, Counts: []uint32{4, 0, 0, 4},
-		Candidates: 2, Leader: []uint64{0, 1}, Round: []uint64{1, 2},
+		Value: []float64{1, 2, 3, 4}, Score: []float32{0.25, 0.5}, Decision: []uint32{0, 1},
+		Counts: []uint32{4, 0, 0, 4}, Candidates: 2, Leader: []uint64{0, 1}, Round: []uint64{1, 2},
 		Explained: &batch.Explained{
 			Features: 2, Expected: []float64{nan, nan, 1.5, 9.5}, Low: []float64{nan, nan, 1, 9},
 			High: []float64{nan, nan, 2, 10}, Fault: []int8{-1, 1}, Side: []int8{0, -1},
@@ -49,8 +49,8 @@ func TestExplained(t *testing.T) {
 		}
 		return out
 	}
-	const first = `{"series":"s","row":1,"timestamp":"a","v":1,"features.Kind":2,"score":0.25,"decision":"no","round":1,` +
-		`"counts":{"no":4,"yes":0},"leader":0,"expected":{"v":null,"features.Kind":null},` +
+	const first = `{"series":"s","row":1,"timestamp":"a","v":1,"features.Kind":2,"score":0.25,"decision":"no",` +
+		`"round":1,"counts":{"no":4,"yes":0},"leader":0,"expected":{"v":null,"features.Kind":null},` +
 		`"low":{"v":null,"features.Kind":null},"high":{"v":null,"features.Kind":null}}` + "\n"
 	const second = `{"series":"s","row":2,"timestamp":"b","v":3,"features.Kind":4,"score":0.5,"decision":"yes",` +
 		`"round":2,"counts":{"no":0,"yes":4},"leader":1,"expected":{"v":1.5,"features.Kind":9.5},` +

@@ -22,7 +22,7 @@ type stored struct {
 const stateVersion = 1
 
 // State returns the state as bytes: an explainer that Restore makes of them explains the decisions
-// that follow as this one does. It has about 600 bytes for each feature of an entity.
+// that follow as this one does. It has about 300 to 600 bytes for each feature of an entity.
 func (x *Explainer) State() ([]byte, error) {
 	s := stored{Version: stateVersion, Groups: map[uint32]*entity{}, Turns: x.turns, Moves: x.moves}
 	for g, e := range x.groups {

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"bufio"
 	"encoding/json"
 	"fmt"
 	"html"
@@ -16,30 +17,92 @@ import (
 //
 // Text passes through html.EscapeString. Data passes through json.Marshal, which escapes <, > and
 // &.
-func fill(w io.Writer, h Header, features []string, series int, drawn []*chart) error {
-	data, err := json.Marshal(drawn)
-	if err != nil {
-		return fmt.Errorf("report: %w", err)
-	}
+func fill(w io.Writer, h Header, features []string, drawn []*chart) error {
 	names, err := json.Marshal(append([]string{}, features...))
 	if err != nil {
 		return fmt.Errorf("report: %w", err)
 	}
-	_, err = strings.NewReplacer(
-		"{{title}}", html.EscapeString(h.Title),
-		"{{plot.css}}", uplot.CSS,
-		"{{page.css}}", pageCSS,
-		"{{summary}}", summary(h, series),
-		"{{key}}", key(h, features, series, len(drawn)),
-		"{{plot.js}}", uplot.JS,
-		"{{features}}", string(names),
-		"{{data}}", string(data),
-		"{{page.js}}", pageJS,
-	).WriteString(w, page)
+	index, err := json.Marshal(indexOf(drawn))
 	if err != nil {
 		return fmt.Errorf("report: %w", err)
 	}
+	head, tail, _ := strings.Cut(page, "{{data}}")
+	replace := strings.NewReplacer(
+		"{{title}}", html.EscapeString(h.Title),
+		"{{plot.css}}", uplot.CSS,
+		"{{page.css}}", pageCSS,
+		"{{summary}}", summary(h, len(drawn)),
+		"{{key}}", key(h, features),
+		"{{entities}}", h.plural(),
+		"{{plot.js}}", uplot.JS,
+		"{{features}}", string(names),
+		"{{index}}", string(index),
+		"{{page.js}}", pageJS,
+	)
+	out := bufio.NewWriterSize(w, 1<<16)
+	if _, err := replace.WriteString(out, head); err != nil {
+		return fmt.Errorf("report: %w", err)
+	}
+	// A chart a line, so that the page parses those that it draws.
+	for _, c := range drawn {
+		data, err := json.Marshal(c)
+		if err != nil {
+			return fmt.Errorf("report: %w", err)
+		}
+		if _, err := out.Write(append(data, '\n')); err != nil {
+			return fmt.Errorf("report: %w", err)
+		}
+	}
+	if _, err := replace.WriteString(out, tail); err != nil {
+		return fmt.Errorf("report: %w", err)
+	}
+	if err := out.Flush(); err != nil {
+		return fmt.Errorf("report: %w", err)
+	}
 	return nil
+}
+
+// entry is an entity in the index of the page, which the overview and the list are made of. The
+// place in the index is that of the chart.
+type entry struct {
+	Name      string       `json:"n"`
+	Rows      uint64       `json:"r"`
+	Count     uint64       `json:"c"` // anomalies
+	Score     float64      `json:"s"` // the highest one
+	Labels    int          `json:"l,omitempty"`
+	Found     int          `json:"f,omitempty"`
+	Incidents [][2]float64 `json:"i,omitempty"` // begin and end
+	Range     [2]float64   `json:"t"`           // of the times; 0 without rows
+}
+
+func indexOf(drawn []*chart) []entry {
+	all := make([]entry, len(drawn))
+	for i, c := range drawn {
+		e := entry{Name: c.Name, Rows: c.Rows, Count: c.Count, Labels: len(c.Labels)}
+		for _, l := range c.Labels {
+			if l.Found {
+				e.Found++
+			}
+		}
+		for _, s := range c.Score {
+			e.Score = max(e.Score, s)
+		}
+		for _, s := range c.Spans {
+			if s.Incident {
+				e.Incidents = append(e.Incidents, [2]float64{s.Begin, s.End})
+			}
+		}
+		if len(c.Spans) == 0 {
+			for _, a := range c.Anomalies {
+				e.Incidents = append(e.Incidents, [2]float64{a.X, a.X})
+			}
+		}
+		if n := len(c.X); n > 0 {
+			e.Range = [2]float64{c.X[0], c.X[n-1]}
+		}
+		all[i] = e
+	}
+	return all
 }
 
 // plural returns the word for the charts of a run.
@@ -58,12 +121,16 @@ func summary(h Header, series int) string {
 	item("<b>%d</b> %s", series, h.plural())
 	item("<b>%d</b> observations", r.Observations)
 	item("<b>%d</b> %s", r.Anomalies, html.EscapeString(h.Anomaly))
-	item("<b>%d</b> rejected rows", r.Rejected)
+	if r.Seconds > 0 { // unknown for decisions of an earlier run
+		item("<b>%d</b> rejected rows", r.Rejected)
+	}
 	if r.Sum() > 0 {
 		item("<b>%d</b> late, <b>%d</b> duplicate observations dropped", r.Late, r.Duplicates)
 	}
-	item("<b>%.0f</b> observations/s", float64(r.Observations)/max(r.Seconds, 1e-9))
-	item("read to decision p50 <b>%.1f ms</b>, p99 <b>%.1f ms</b>", r.LatencyP50, r.LatencyP99)
+	if r.Seconds > 0 {
+		item("<b>%.0f</b> observations/s", float64(r.Observations)/max(r.Seconds, 1e-9))
+		item("read to decision p50 <b>%.1f ms</b>, p99 <b>%.1f ms</b>", r.LatencyP50, r.LatencyP99)
+	}
 	if h.Labels != nil {
 		item("%s", h.Labels)
 	}
@@ -75,18 +142,19 @@ func summary(h Header, series int) string {
 }
 
 // key returns the legend of the charts as HTML.
-func key(h Header, features []string, series, drawn int) string {
+func key(h Header, features []string) string {
 	var b strings.Builder
 	for i, name := range features {
-		fmt.Fprintf(&b, `<i class="f%d"></i> %s `, i, html.EscapeString(name))
+		fmt.Fprintf(&b, `<i class="f%d"></i> %s `, i%8, html.EscapeString(name))
 	}
-	fmt.Fprintf(&b, `<i class="s"></i> score, 0 to 1 <i class="a"></i> %s &nbsp; drag to zoom, double-click to reset`,
+	fmt.Fprintf(&b, `<i class="s"></i> score, 0 to 1 <i class="a"></i> %s`,
 		html.EscapeString(h.Anomaly))
+	if h.Normal != "" {
+		b.WriteString(` <i class="o"></i> incident <i class="q"></i> suspicious`)
+	}
+	b.WriteString(` <i class="e"></i> expected band &nbsp; drag to zoom all charts, double-click to reset`)
 	if h.Labels != nil {
 		b.WriteString("\n" + `<i class="l"></i> labelled and found <i class="m"></i> labelled and missed`)
-	}
-	if drawn < series {
-		fmt.Fprintf(&b, "\n&nbsp; the %d %s with the most anomalies are drawn", drawn, h.plural())
 	}
 	if more := len(h.Features) - len(features); more > 0 {
 		fmt.Fprintf(&b, "\n&nbsp; %d more features are in the output", more)

@@ -42,6 +42,7 @@ func TestEntities(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := strings.ReplaceAll(pages[0].String(), "<b>2</b> series", "<b>2</b> entities")
+	want = strings.ReplaceAll(want, "filter series by", "filter entities by")
 	if pages[1].String() != want {
 		t.Errorf("entities have a page of %d bytes, series one of %d", pages[1].Len(), len(want))
 	}

@@ -131,26 +131,13 @@ func TestBadLabels(t *testing.T) {
 	}
 }
 
-// TestLabelledAreDrawn: of more series than a page draws, one with a label of its own is drawn
-// though it has no alarm.
+// TestLabelledAreDrawn: of many long series, one with a label of its own has more points than one
+// without, though it has no alarm.
 func TestLabelledAreDrawn(t *testing.T) {
-	all := make([]cpuagents.SeriesSummary, maxSeries+50)
-	for i := range all {
-		all[i] = cpuagents.SeriesSummary{Name: fmt.Sprint(i), Anomalies: 1}
-	}
-	quiet := &all[maxSeries+20]
-	quiet.Anomalies = 0
-	for name, labels := range map[string]*Outcome{
-		"":         nil,
-		quiet.Name: {Each: []Incident{{Label: Label{Series: quiet.Name}}}},
-	} {
-		drawn := choose(all, labels)
-		has := false
-		for _, s := range drawn {
-			has = has || s.Name == quiet.Name
-		}
-		if len(drawn) != maxSeries || has != (name != "") {
-			t.Errorf("label of %q: drawn is %t, of %d", name, has, len(drawn))
-		}
+	quiet := cpuagents.SeriesSummary{Name: "a"}
+	labels := &Outcome{Each: []Incident{{Label: Label{Series: quiet.Name}}}}
+	if weight(quiet, nil) != 1 || weight(quiet, labels) != loudWeight ||
+		weight(cpuagents.SeriesSummary{Name: "b", Anomalies: 1}, labels) != loudWeight {
+		t.Error("a series with a label or an anomaly has no more points than others")
 	}
 }

@@ -14,12 +14,17 @@ import (
 // data takes the charts out of a page.
 func data(t *testing.T, page string) (charts []chart) {
 	t.Helper()
-	_, rest, ok := strings.Cut(page, " DATA = ")
+	_, rest, ok := strings.Cut(page, `id="data">`+"\n")
 	if !ok {
 		t.Fatal("the page has no data")
 	}
-	if err := json.NewDecoder(strings.NewReader(rest)).Decode(&charts); err != nil {
-		t.Fatalf("Decode: %v, want no error", err)
+	rest, _, _ = strings.Cut(rest, "</script>")
+	for dec := json.NewDecoder(strings.NewReader(rest)); dec.More(); {
+		var c chart
+		if err := dec.Decode(&c); err != nil {
+			t.Fatalf("Decode: %v, want no error", err)
+		}
+		charts = append(charts, c)
 	}
 	return charts
 }

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/cpuagents/encode"
+	"github.com/exoswarm/exoswarm/cpuagents/explain"
+	"github.com/exoswarm/exoswarm/cpuagents/explain/explainlog"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/gpuagents/swarmclient"
@@ -47,6 +49,9 @@ type Options struct {
 	Follow string
 	// Output is a file to which decisions are added.
 	Output string
+	// Anomalies is a file to which the incidents are added, as NDJSON or CSV by its extension, or - for
+	// Out; empty for none. With it an empty Output is none.
+	Anomalies string
 	// Rejects is a file to which rejected rows are added; empty for none.
 	Rejects string
 	// All writes all decisions, and not only anomalies.
@@ -68,22 +73,23 @@ const (
 // detector is a running detector. The goroutine of Run feeds it, and one more reads the answers;
 // mu guards what both use.
 type detector struct {
-	o       *Options
-	spec    *swarm.Spec
-	columns rows.ColumnSpec
-	most    int // entities
-	swarm   *swarmclient.Swarm
-	out     swarms.Log
-	state   *state
-	output  *output
-	rejects *json.Encoder // nil for none
-	first   *rows.Reject  // of this process
-	counts  struct{ rows, rejected, withoutKey, beyond uint64 }
-	obs     batch.Observations
-	bytes   int
-	fresh   uint64 // rows since the last snapshot
-	began   uint64 // last entry of an earlier process
-	slow    bool   // the input has fewer rows than fit into a batch
+	o         *Options
+	spec      *swarm.Spec
+	columns   rows.ColumnSpec
+	most      int // entities
+	swarm     *swarmclient.Swarm
+	out       swarms.Log
+	state     *state
+	output    *output
+	summaries *explainlog.Log // of the goroutine that collects
+	rejects   *json.Encoder   // nil for none
+	first     *rows.Reject    // of this process
+	counts    struct{ rows, rejected, withoutKey, beyond uint64 }
+	obs       batch.Observations
+	bytes     int
+	fresh     uint64 // rows since the last snapshot
+	began     uint64 // last entry of an earlier process
+	slow      bool   // the input has fewer rows than fit into a batch
 
 	answered *statelog.Answered // the entries whose decisions are written; guards itself
 
@@ -134,6 +140,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	d.answered = statelog.NewAnswered(d.state.out.Answer)
 	layout := encode.Layout{
 		Candidates: d.spec.Vote.Candidates, Features: d.spec.Features, Drops: true, Keys: d.columns.Key, Entities: d,
+		Explain: d.spec.Explain,
 	}
 	if len(layout.Keys) == 0 {
 		layout.Series = []string{d.spec.Name}
@@ -143,6 +150,20 @@ func Run(ctx context.Context, o Options) (err error) {
 	}
 	d.output.enc = encode.NewNDJSON(layout)
 	defer func() { err = errors.Join(err, d.output.close()) }()
+	if o.Anomalies != "" {
+		if err := d.openIncidents(layout); err != nil {
+			return err
+		}
+	}
+	clock, err := rows.NewClock(d.columns.CSV)
+	if err != nil {
+		return err
+	}
+	d.summaries, err = explainlog.Open(base, log(summaryShard, swarms.In), explain.New(layout, clock),
+		d.state.out.Answer)
+	if err != nil {
+		return damaged(err)
+	}
 	if err := d.output.begin(ctx, d.state); err != nil {
 		return err
 	}
@@ -185,8 +206,6 @@ func (d *detector) readSpec() error {
 	case spec.EvictAfter != 0:
 		return command.Usage("detect: %s has evict_after, which detectors on a cluster have: leave it out, or use "+
 			"exoswarm detector create", d.o.SpecFile)
-	case spec.Explain:
-		return command.Usage("detect: %s has explain, which is for runs: leave it out", d.o.SpecFile)
 	case spec.GroupCount != 0:
 		return command.Usage("detect: %s has groups: %d: a detector has max_entities of them: leave groups out",
 			d.o.SpecFile, spec.GroupCount)
@@ -299,7 +318,11 @@ func (d *detector) summary() {
 
 // collect writes the answers of the swarm in their order, from the first that is not in the output.
 func (d *detector) collect(ctx context.Context) error {
-	r, err := d.out.Read(ctx, d.answered.Entry()+1)
+	from := d.summaries.Next()
+	if b := d.swarm.Record().BaseOf(0); b != nil { // the answers before it were removed
+		from = max(from, min(b.Entry, d.answered.Entry()+1))
+	}
+	r, err := d.out.Read(ctx, from)
 	if err != nil {
 		return err
 	}
@@ -318,7 +341,7 @@ func (d *detector) collect(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			if err := d.output.write(got, len(d.spec.Vote.Candidates), e.Ref > d.began); err != nil {
+			if err := d.decide(e.Seq, e.Ref > d.began, got); err != nil {
 				return err
 			}
 		case swarms.EntryRejected:
@@ -328,9 +351,18 @@ func (d *detector) collect(ctx context.Context) error {
 			}
 			return refused
 		}
+		if d.summaries.Reach(e.Seq); e.Seq <= d.summaries.Sent {
+			continue
+		}
 		// The answers before a snapshot are removed after it.
-		if err := d.output.record(ctx, d.state, e.Seq, e.Kind == swarms.EntrySnapshotted); err != nil {
+		snapshot := e.Kind == swarms.EntrySnapshotted
+		if err := d.output.record(ctx, d.state, e.Seq, snapshot); err != nil {
 			return err
+		}
+		if snapshot {
+			if err := d.summaries.Put(ctx); err != nil {
+				return err
+			}
 		}
 		d.answered.Reach(e.Seq)
 	}

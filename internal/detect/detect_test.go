@@ -44,7 +44,7 @@ func options(dir string) detect.Options {
 		Out: io.Discard, Err: os.Stderr, Log: slog.New(slog.DiscardHandler), All: true,
 		SpecFile: filepath.Join(dir, "swarm.yaml"), DataDir: filepath.Join(dir, "data"),
 		Follow: filepath.Join(dir, "rows.csv"), Output: filepath.Join(dir, "out.ndjson"),
-		Rejects: filepath.Join(dir, "rejects.ndjson"),
+		Rejects: filepath.Join(dir, "rejects.ndjson"), Anomalies: filepath.Join(dir, "incidents.ndjson"),
 	}
 }
 
@@ -52,7 +52,8 @@ func options(dir string) detect.Options {
 func folder(t *testing.T, more string) string {
 	t.Helper()
 	dir := t.TempDir()
-	write(t, filepath.Join(dir, "swarm.yaml"), "name: d\nkey: id\nagents_per_group: 16\nmax_entities: 50\n"+more)
+	write(t, filepath.Join(dir, "swarm.yaml"), "name: d\nkey: id\nagents_per_group: 16\nmax_entities: 50\n"+
+		"explain: true\n"+more)
 	return dir
 }
 
@@ -154,6 +155,10 @@ func TestGoesOn(t *testing.T) {
 	}
 	if got := read(t, filepath.Join(parts, "out.ndjson")); got != want {
 		t.Errorf("the parts give %d bytes, the whole %d", len(got), len(want))
+	}
+	want = read(t, filepath.Join(whole, "incidents.ndjson"))
+	if got := read(t, filepath.Join(parts, "incidents.ndjson")); got != want || !strings.Contains(want, `"kinds":["`) {
+		t.Errorf("the parts give the incidents\n%swant\n%s", got, want)
 	}
 	write(t, filepath.Join(parts, "swarm.yaml"), "name: other\n")
 	if _, err := stdin(t, parts, "a.csv", "", nil); err == nil || !strings.Contains(err.Error(),
@@ -351,7 +356,11 @@ func TestKill(t *testing.T) {
 	if _, err := stdin(t, killed, "rows.csv", "", nil); err != nil {
 		t.Fatalf("the last part: %v", err)
 	}
-	want, got := read(t, filepath.Join(whole, "out.ndjson")), read(t, filepath.Join(killed, "out.ndjson"))
+	want, got := read(t, filepath.Join(whole, "incidents.ndjson")), read(t, filepath.Join(killed, "incidents.ndjson"))
+	if got != want || strings.Count(want, "\n") < 5 {
+		t.Errorf("after %d kills the incidents are\n%swant\n%s", kills, got, want)
+	}
+	want, got = read(t, filepath.Join(whole, "out.ndjson")), read(t, filepath.Join(killed, "out.ndjson"))
 	if got != want || kills < len(all)/6000 {
 		t.Errorf("after %d kills the output has %d bytes, without %d", kills, len(got), len(want))
 	}

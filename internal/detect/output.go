@@ -2,16 +2,14 @@ package detect
 
 import (
 	"context"
-	"fmt"
-	"io"
-	"os"
+	"errors"
 	"sync"
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
 
 	"github.com/exoswarm/exoswarm/cpuagents/encode"
-	"github.com/exoswarm/exoswarm/internal/command"
+	"github.com/exoswarm/exoswarm/cpuagents/explain"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
@@ -23,14 +21,14 @@ const recordEvery = 200 * time.Millisecond
 // is removed when the detector goes on, and written again. One goroutine uses it but for the
 // counts. Notes are stored by a goroutine, one at a time.
 type output struct {
-	w    io.Writer
-	file *os.File // nil for a stream
-	own  bool     // the file is to be closed
-	all  bool     // all decisions, not only anomalies
+	place
+	all  bool // all decisions, not only anomalies
 	enc  encode.Encoder
-	size int64
 	note time.Time
 	line []byte
+
+	incidents place
+	records   *explain.Writer // of incidents; nil for none
 
 	storing chan struct{} // holds an element while a note is stored
 	failed  error         // of the last note; guarded by storing
@@ -45,51 +43,25 @@ type output struct {
 // openOutput opens the output, and cuts a file off where it was noted last.
 func openOutput(o *Options, last written) (*output, error) {
 	out := &output{
-		w: o.Out, all: o.All, hist: hdrhistogram.New(1, int64(time.Hour/time.Microsecond), 3), note: time.Now(),
+		all: o.All, hist: hdrhistogram.New(1, int64(time.Hour/time.Microsecond), 3), note: time.Now(),
 		storing: make(chan struct{}, 1),
 	}
-	if o.Output != "" && o.Output != "-" {
-		f, err := os.OpenFile(o.Output, os.O_CREATE|os.O_RDWR, 0o644)
-		if err != nil {
-			return nil, command.Usage("detect: --output: %v", err)
-		}
-		out.w, out.file, out.own = f, f, true
-	} else if f, ok := o.Out.(*os.File); ok {
-		out.file = f
-	}
-	if out.file == nil {
+	if o.Output == "" && o.Anomalies != "" {
 		return out, nil
 	}
-	info, err := out.file.Stat()
-	if err != nil || !info.Mode().IsRegular() {
-		out.file = nil
-		return out, nil //nolint:nilerr // it is written as a stream
-	}
-	now, err := identify(out.file, 0)
-	if err != nil {
-		return out, err
-	}
-	if now == last.File && info.Size() > last.Size {
-		if err := out.file.Truncate(last.Size); err != nil {
-			return out, command.Usage("detect: output: %v", err)
-		}
-	}
-	out.size, err = out.file.Seek(0, io.SeekEnd)
-	if err != nil {
-		return out, fmt.Errorf("detect: output: %w", err)
-	}
-	return out, nil
+	var err error
+	out.place, err = openPlace("--output", o.Output, o.Out, last.File, last.Size)
+	return out, err
 }
 
 // begin notes the file before the first decision is written to it. Without that note a process that
 // is killed before its first record would leave decisions that the next process writes again.
 func (w *output) begin(ctx context.Context, s *state) error {
-	if w.file == nil {
+	if w.file == nil && w.incidents.file == nil {
 		return nil
 	}
-	now := written{Answer: s.out.Answer, Size: w.size}
-	var err error
-	if now.File, err = identify(w.file, 0); err != nil || now == s.out {
+	now, err := w.noted(written{Answer: s.out.Answer, Size: w.size, IncidentsSize: w.incidents.size})
+	if err != nil || now == s.out {
 		return err
 	}
 	if err := s.output.Add(ctx, now); err != nil {
@@ -97,6 +69,14 @@ func (w *output) begin(ctx context.Context, s *state) error {
 	}
 	s.out = now
 	return nil
+}
+
+// noted returns a note with the identities of the files, whose contents are on the disk.
+func (w *output) noted(now written) (_ written, err error) {
+	if now.File, err = w.sync(); err == nil {
+		now.IncidentsFile, err = w.incidents.sync()
+	}
+	return now, err
 }
 
 // write writes a batch of decisions. own is false for one that an earlier process has read.
@@ -126,15 +106,11 @@ func (w *output) write(d *batch.Decisions, candidates int, own bool) error {
 		}
 	}
 	w.mu.Unlock()
-	if len(w.line) == 0 {
+	if len(w.line) == 0 || w.w == nil {
 		return nil
 	}
-	n, err := w.w.Write(w.line)
-	w.size += int64(n)
-	if err != nil {
-		return fmt.Errorf("detect: output: %w", err)
-	}
-	return nil
+	_, err := w.Write(w.line)
+	return err
 }
 
 // record notes that all answers up to one are written, unless that was done lately. It does not wait
@@ -153,7 +129,7 @@ func (w *output) record(ctx context.Context, s *state, answer uint64, wait bool)
 			return nil
 		}
 	}
-	now := written{Answer: answer, Size: w.size}
+	now := written{Answer: answer, Size: w.size, IncidentsSize: w.incidents.size}
 	if w.failed != nil || answer == s.out.Answer {
 		defer func() { <-w.storing }()
 		return w.failed
@@ -173,14 +149,9 @@ func (w *output) record(ctx context.Context, s *state, answer uint64, wait bool)
 
 // store stores a note, after what it says is on the disk.
 func (w *output) store(ctx context.Context, s *state, now written) error {
-	if w.file != nil {
-		if err := w.file.Sync(); err != nil {
-			return fmt.Errorf("detect: output: %w", err)
-		}
-		var err error
-		if now.File, err = identify(w.file, 0); err != nil {
-			return err
-		}
+	now, err := w.noted(now)
+	if err != nil {
+		return err
 	}
 	if err := s.output.Add(ctx, now); err != nil {
 		return err
@@ -192,8 +163,5 @@ func (w *output) store(ctx context.Context, s *state, now written) error {
 // close ends the notes, whose context has ended, and closes a file of its own.
 func (w *output) close() error {
 	w.storing <- struct{}{}
-	if !w.own {
-		return nil
-	}
-	return w.file.Close()
+	return errors.Join(w.place.close(), w.incidents.close())
 }

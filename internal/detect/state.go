@@ -16,6 +16,7 @@ const (
 	positionShard = 1 // of mark
 	keyShard      = 2 // of the dictionary, entries before each batch with new keys
 	outputShard   = 3 // of written
+	summaryShard  = 4 // of the summaries of entities
 )
 
 // The kinds of their entries.
@@ -40,6 +41,9 @@ type written struct {
 	Answer uint64 `json:"answer"` // the last entry of the log of answers that is written
 	File   fileID `json:"file,omitzero"`
 	Size   int64  `json:"size"` // of the file then
+	// IncidentsFile and IncidentsSize are those of the file of incidents.
+	IncidentsFile fileID `json:"incidents_file,omitzero"`
+	IncidentsSize int64  `json:"incidents_size,omitempty"`
 }
 
 // state is what a detector keeps between two processes beside its agents.

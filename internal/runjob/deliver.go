@@ -21,6 +21,7 @@ import (
 type runRecord struct {
 	Name    string      `json:"name"`    // of the specification
 	Anomaly string      `json:"anomaly"` // the candidate that counts as an alarm
+	Normal  string      `json:"normal"`  // the first candidate
 	Columns []string    `json:"columns"` // of the features
 	Format  rows.Format `json:"format"`
 	Keys    []string    `json:"keys,omitempty"` // columns of the key
@@ -35,7 +36,7 @@ func recordOf(spec *swarm.Spec, format rows.Format) runRecord {
 		Features: spec.Features, Key: spec.Key,
 	}, Explain: spec.Explain}
 	return runRecord{
-		Name: spec.Name, Anomaly: spec.Vote.Candidates[len(spec.Vote.Candidates)-1],
+		Name: spec.Name, Normal: spec.Vote.Candidates[0], Anomaly: spec.Vote.Candidates[len(spec.Vote.Candidates)-1],
 		Columns: stream.FeatureColumns(), Format: format, Keys: stream.KeyColumns(),
 	}
 }
@@ -69,7 +70,10 @@ func (d *delivery) finish(ctx context.Context, o *Options, result *cpuagents.Str
 	if err := getJSON(base, d.conn, "summary-"+d.id, &series); err != nil {
 		return err
 	}
-	h := report.Header{Title: rec.Name, Anomaly: rec.Anomaly, Features: rec.Columns, Keys: rec.Keys, Result: *result}
+	h := report.Header{
+		Title: rec.Name, Anomaly: rec.Anomaly, Normal: rec.Normal, Features: rec.Columns, Keys: rec.Keys,
+		Result: *result,
+	}
 	var err error
 	if h.Labels, err = dest.Compare(rec.Anomaly, rec.Keys); err != nil {
 		return err

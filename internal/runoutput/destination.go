@@ -166,8 +166,10 @@ func (d *Destination) apart() error {
 		place
 		given bool
 	}{
-		{"--output", d.output, d.hasOutput}, {"--anomalies", d.anomalies, d.hasAnomalies},
-		{"--rejects", d.rejects, d.hasRejects}, {"--report", d.report, d.hasReport},
+		{"--output", d.output, d.hasOutput},
+		{"--anomalies", d.anomalies, d.hasAnomalies},
+		{"--rejects", d.rejects, d.hasRejects},
+		{"--report", d.report, d.hasReport},
 	} {
 		key := p.file
 		switch {

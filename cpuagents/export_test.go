@@ -1,5 +1,0 @@
-package cpuagents
-
-import "time"
-
-func init() { summaryEvery = 20 * time.Millisecond }

@@ -1,0 +1,177 @@
+package detect
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/exoswarm/exoswarm/cpuagents/encode"
+	"github.com/exoswarm/exoswarm/cpuagents/explain"
+	"github.com/exoswarm/exoswarm/internal/command"
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/batch"
+)
+
+// place is a file that grows, or a stream. The zero value takes nothing.
+type place struct {
+	flag string
+	w    io.Writer // nil for none
+	file *os.File  // nil for a stream
+	own  bool      // the file is to be closed
+	size int64     // of the file
+}
+
+// openPlace opens a file, or out for an empty path or -. A file that is the one with an identity is
+// cut off where it was noted last.
+func openPlace(flag, path string, out io.Writer, last fileID, size int64) (p place, err error) {
+	p = place{flag: flag, w: out}
+	if path != "" && path != "-" {
+		f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
+		if err != nil {
+			return p, command.Usage("detect: %s: %v", flag, err)
+		}
+		p.w, p.file, p.own = f, f, true
+	} else if f, ok := out.(*os.File); ok {
+		p.file = f
+	}
+	if p.file == nil {
+		return p, nil
+	}
+	info, err := p.file.Stat()
+	if err != nil || !info.Mode().IsRegular() {
+		p.file = nil
+		return p, nil //nolint:nilerr // it is written as a stream
+	}
+	now, err := identify(p.file, 0)
+	if err != nil {
+		return p, err
+	}
+	if now == last && info.Size() > size {
+		if err := p.file.Truncate(size); err != nil {
+			return p, command.Usage("detect: %s: %v", flag, err)
+		}
+	}
+	if p.size, err = p.file.Seek(0, io.SeekEnd); err != nil {
+		return p, fmt.Errorf("detect: %s: %w", flag, err)
+	}
+	return p, nil
+}
+
+// Write implements io.Writer. It counts what a file takes.
+func (p *place) Write(b []byte) (int, error) {
+	n, err := p.w.Write(b)
+	p.size += int64(n)
+	if err != nil {
+		err = fmt.Errorf("detect: %s: %w", p.flag, err)
+	}
+	return n, err
+}
+
+// sync stores a file on the disk, and returns its identity.
+func (p *place) sync() (id fileID, err error) {
+	if p.file == nil {
+		return id, nil
+	}
+	if err := p.file.Sync(); err != nil {
+		return id, fmt.Errorf("detect: %s: %w", p.flag, err)
+	}
+	return identify(p.file, 0)
+}
+
+// close closes a file of its own.
+func (p *place) close() error {
+	if f, ok := p.w.(*os.File); ok && p.own {
+		return f.Close()
+	}
+	return nil
+}
+
+// openIncidents opens the file of incidents. A new CSV file begins with a header.
+func (d *detector) openIncidents(l encode.Layout) (err error) {
+	o := d.output
+	if o.incidents, err = openPlace("--anomalies", d.o.Anomalies, d.o.Out, d.state.out.IncidentsFile,
+		d.state.out.IncidentsSize); err != nil {
+		return err
+	}
+	format := "ndjson"
+	if d.o.Anomalies != "-" {
+		if format, err = incidentFormat(d.o.Anomalies); err != nil {
+			return err
+		}
+	}
+	into := io.Writer(&o.incidents)
+	if format == "csv" && o.incidents.size > 0 {
+		into = &skipFirst{w: into}
+	}
+	o.records = explain.NewWriter(into, l, format == "csv")
+	return o.records.Flush()
+}
+
+// incidentFormat returns the format of a file of incidents by its extension.
+func incidentFormat(path string) (string, error) {
+	switch strings.ToLower(filepath.Ext(path)) {
+	case ".ndjson", ".jsonl":
+		return "ndjson", nil
+	case ".csv":
+		return "csv", nil
+	}
+	return "", command.Usage("detect: --anomalies %s: incidents are NDJSON or CSV: name a file that ends with .ndjson "+
+		"or .csv", path)
+}
+
+// skipFirst leaves the first write out: the header of a file that has one.
+type skipFirst struct {
+	w    io.Writer
+	done bool
+}
+
+// Write implements io.Writer.
+func (s *skipFirst) Write(b []byte) (int, error) {
+	if !s.done {
+		s.done = true
+		return len(b), nil
+	}
+	return s.w.Write(b)
+}
+
+// decide explains decisions and writes them, with the incidents that end. Those up to the answer at
+// which the output was noted last are written already.
+func (d *detector) decide(answer uint64, own bool, got *batch.Decisions) error {
+	if err := d.known(got); err != nil {
+		return err
+	}
+	ended := d.summaries.Explainer.Explain(got)
+	if answer <= d.summaries.Sent {
+		return nil
+	}
+	if d.output.records != nil {
+		for i := range ended {
+			if err := d.output.records.Write(&ended[i]); err != nil {
+				return err
+			}
+		}
+		if err := d.output.records.Flush(); err != nil {
+			return err
+		}
+	}
+	return d.output.write(got, len(d.spec.Vote.Candidates), own)
+}
+
+// known refuses decisions that cannot be written.
+func (d *detector) known(got *batch.Decisions) error {
+	for i := range got.Len() {
+		if c := got.Decision[i]; c != batch.NoDecision && int(c) >= len(d.spec.Vote.Candidates) {
+			return jobs.Errorf(jobs.CodeInvalid, "candidate %d of %d", c, len(d.spec.Vote.Candidates))
+		}
+		if len(d.columns.Key) > 0 {
+			if _, ok := d.Key(int(got.Group[i])); !ok {
+				return jobs.Errorf(jobs.CodeInvalid, "a decision for group %d, which has no entity", got.Group[i])
+			}
+		} else if got.Group[i] != 0 {
+			return jobs.Errorf(jobs.CodeInvalid, "a decision for group %d of 1", got.Group[i])
+		}
+	}
+	return nil
+}
