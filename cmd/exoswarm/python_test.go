@@ -106,6 +106,9 @@ func TestPython(t *testing.T) {
 	)
 	cmd.Dir = filepath.Join(repo, "python")
 	cmd.Env = append(append(os.Environ(), variables...), "EXOSWARM_TEST_DATA="+data, "PYTHONDONTWRITEBYTECODE=1")
+	if testlong.Enabled() { // the bar of score_many, in rows a second
+		cmd.Env = append(cmd.Env, "EXOSWARM_TEST_RATE=50000")
+	}
 	out, err := cmd.CombinedOutput()
 	t.Logf("%s", out)
 	if err != nil {
@@ -145,6 +148,11 @@ func blocks(t *testing.T, document, language string) (all []string) {
 // expression at the end of a block is shown as a notebook shows it.
 func runBlocks(t *testing.T, interpreter, document string, want int, variables []string) string {
 	t.Helper()
+	// The test of the installation and servePrograms do what these commands do.
+	if commands := blocks(t, document, "sh"); len(commands) != 1 ||
+		commands[0] != "pip install ./python\nexoswarm serve --programs\n" {
+		t.Fatalf("%s has the commands %q", document, commands)
+	}
 	all := blocks(t, document, "python")
 	if len(all) != want {
 		t.Fatalf("%s has %d blocks of Python, want %d", document, len(all), want)
@@ -214,5 +222,51 @@ func TestPythonInstall(t *testing.T) {
 	cmd.Env, cmd.Dir = append(os.Environ(), "PYTHONPATH="+dir), dir
 	if out, err := cmd.CombinedOutput(); err != nil || !strings.HasPrefix(string(out), dir) {
 		t.Errorf("import: %v\n%s", err, out)
+	}
+}
+
+// TestTutorialSimulation executes docs/tutorial-simulation.md, and compares what it prints with the
+// document.
+func TestTutorialSimulation(t *testing.T) {
+	out := runBlocks(t, python(t), "tutorial-simulation.md", 6, servePrograms(t))
+	t.Log(out)
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "tutorial-simulation.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(out) {
+		if !strings.Contains(string(page), "    "+line) {
+			t.Errorf("the document does not have the line %q of the output", line)
+		}
+	}
+}
+
+// TestProgramsDocument executes the commands of docs/programs.md: a swarm is made, and rows get their
+// decisions.
+func TestProgramsDocument(t *testing.T) {
+	if _, err := osexec.LookPath("curl"); err != nil {
+		t.Skip("curl is not installed: apt-get install curl")
+	}
+	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "programs.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	variables := servePrograms(t)
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "rows.csv"), "timestamp,pump,value\n2026-03-02,p1,1\n2026-03-03,p1,2\n")
+	replace := strings.NewReplacer("http://127.0.0.1:8228", strings.TrimPrefix(variables[0], "EXOSWARM_API="),
+		"exoswarm-data/program.token", strings.TrimPrefix(variables[1], "EXOSWARM_TOKEN_FILE="))
+	var out []string
+	for _, m := range regexp.MustCompile(`(?m)^    (curl (?:.*\\\n)*.*)$`).FindAllStringSubmatch(string(text), -1) {
+		cmd := osexec.CommandContext(t.Context(), "bash", "-c", replace.Replace(m[1]))
+		cmd.Dir = dir
+		got, err := cmd.Output()
+		if err != nil {
+			t.Fatalf("%s: %v", m[1], err)
+		}
+		out = append(out, string(got))
+	}
+	if len(out) != 2 || !strings.Contains(out[0], `"id":"pumps"`) || strings.Count(out[1], `"pump":"p1"`) != 2 {
+		t.Errorf("the commands print %q", out)
 	}
 }
