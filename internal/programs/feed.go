@@ -156,6 +156,9 @@ func newFeed(ctx context.Context, sw *swarmclient.Swarm, log func(key string, sh
 	case record.ShardCount() > 1:
 		return nil, jobs.Errorf(jobs.CodeInvalid, "swarm %s: it has %d shards, and one that takes rows has one: leave "+
 			"shards out of its specification", record.ID, record.ShardCount())
+	case spec.Explain:
+		return nil, jobs.Errorf(jobs.CodeInvalid, "swarm %s: explain is for runs and for detectors of the cluster: "+
+			"leave it out of its specification", record.ID)
 	case spec.EvictAfter != 0:
 		return nil, jobs.Errorf(
 			jobs.CodeInvalid,

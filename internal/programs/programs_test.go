@@ -207,6 +207,9 @@ func TestRefusals(t *testing.T) {
 	if status := c.post(t, "/swarms", NewSwarm{Spec: spec}, nil); status != http.StatusOK {
 		t.Fatalf("create: %d", status)
 	}
+	if status := c.post(t, "/swarms", NewSwarm{Spec: spec + "explain: true\n", Name: "explained"}, nil); status != 200 {
+		t.Fatalf("create: %d", status)
+	}
 	text, packed := rowsOf(t, 0, 4)
 	short := bytes.Buffer{}
 	w := npz.NewWriter(&short)
@@ -234,6 +237,7 @@ func TestRefusals(t *testing.T) {
 			"agents_per_group",
 		},
 		{"POST", "/swarms", mediaJSON, []byte(`{"spec":"name: x\nkeys: y"}`), 400, "keys"},
+		{"POST", "/swarms/explained/rows", MediaCSV, text, 400, "explain is for"},
 		{"POST", "/swarms", mediaJSON, []byte(`{"spec":"name: x","more":1}`), 400, "more"},
 		{"POST", "/swarms", mediaJSON, nil, 400, "empty"},
 		{"POST", "/swarms", mediaJSON, []byte(`{"spec":"` + strings.Repeat("x", maxJSON) + `"}`), 413, "large"},

@@ -52,8 +52,8 @@ func streams(t *testing.T, seed uint64, pairs []labelled.Pair) (all []Series, la
 		t.Fatal(err)
 	}
 	// The members of report.Label are in lower case, which JSON does not tell apart.
-	if labels, err = report.ParseLabels([]byte(strings.NewReplacer(`"Series"`, `"series"`, `"Begin"`, `"begin"`, `"End"`,
-		`"end"`).Replace(string(data)))); err != nil {
+	members := strings.NewReplacer(`"Series"`, `"series"`, `"Begin"`, `"begin"`, `"End"`, `"end"`)
+	if labels, err = report.ParseLabels([]byte(members.Replace(string(data)))); err != nil {
 		t.Fatalf("ParseLabels: %v", err)
 	}
 	return all, labels
@@ -87,6 +87,9 @@ func chosen(t *testing.T, seed uint64, n int) []labelled.Pair {
 // with either split, and never much worse. A single choice on few incidents may be a little worse by
 // chance, which Run then says. A long run has six seeds.
 func TestTuned(t *testing.T) {
+	if testing.Short() {
+		t.Skip("cells are slow under the race detector")
+	}
 	small(t)
 	sum, most := 0.0, 0.0
 	first, last := uint64(testlong.Of(510, 514)), uint64(testlong.Of(515, 514))
@@ -124,6 +127,9 @@ func TestTuned(t *testing.T) {
 // TestUnseen: whatever the part to judge on has, the choice and everything that was measured for it are
 // the same; what the part to choose on has changes them.
 func TestUnseen(t *testing.T) {
+	if testing.Short() {
+		t.Skip("cells are slow under the race detector")
+	}
 	small(t)
 	series, labels := streams(t, seed, chosen(t, seed, 10))
 	for _, way := range []string{ByTime, ByEntity} {
@@ -175,6 +181,9 @@ func TestUnseen(t *testing.T) {
 // TestRate: without labels the choice has no more alarms a day than wanted on the part to choose on, and
 // the next smaller alarm has more.
 func TestRate(t *testing.T) {
+	if testing.Short() {
+		t.Skip("cells are slow under the race detector")
+	}
 	series, _ := streams(t, seed, chosen(t, seed, 4))
 	o := Options{Setting: now, Features: 1, Seed: 1, AlarmsPerDay: 0.5, Split: ByTime, Share: 0.5}
 	tried := 0

@@ -132,7 +132,8 @@ func run(cmd *cobra.Command, args []string) error {
 			return err
 		}
 	} else {
-		_, _ = fmt.Fprintf(to, "%s\n%s\n\nThe split is %s.\n", line("before", r.Before), line("proposed", r.After), r.Split)
+		_, _ = fmt.Fprintf(to, "%s\n%s\n\nThe split is %s.\n", line("before", r.Before),
+			line("proposed", r.After), r.Split)
 		if r.Warning != "" {
 			_, _ = fmt.Fprintf(to, "Warning: %s.\n", r.Warning)
 		}

@@ -35,7 +35,8 @@ func data(t *testing.T) (spec, input, labels string) {
 	var text strings.Builder
 	text.WriteString("timestamp,device,value\n")
 	var marks []map[string]string
-	for i, pair := range []labelled.Pair{{Family: "alarm-bit", Incident: "level"}, {Family: "ar-fast", Incident: "frozen"}} {
+	pairs := []labelled.Pair{{Family: "alarm-bit", Incident: "level"}, {Family: "ar-fast", Incident: "frozen"}}
+	for i, pair := range pairs {
 		s, err := labelled.Make(500, pair, i)
 		if err != nil {
 			t.Fatalf("Make: %v", err)
@@ -69,6 +70,9 @@ func data(t *testing.T) (spec, input, labels string) {
 // TestTune: the command writes a valid proposal with the comments of the specification, and prints the
 // split and what was measured.
 func TestTune(t *testing.T) {
+	if testing.Short() {
+		t.Skip("cells are slow under the race detector")
+	}
 	spec, input, labels := data(t)
 	output := filepath.Join(t.TempDir(), "tuned.yaml")
 	code, stdout, stderr := execute(
