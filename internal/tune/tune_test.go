@@ -131,9 +131,10 @@ func TestUnseen(t *testing.T) {
 		t.Skip("cells are slow under the race detector")
 	}
 	small(t)
-	series, labels := streams(t, seed, chosen(t, seed, 10))
+	alarms, sizes = []float64{0.43}, []int{8}
+	series, labels := streams(t, seed, chosen(t, seed, 6))
 	for _, way := range []string{ByTime, ByEntity} {
-		o := Options{Setting: now, Features: 1, Seed: 1, Labels: labels, Split: way, Share: 0.5}
+		o := Options{Setting: now, Features: 1, Seed: 1, Labels: labels, Split: way, Share: 0.7}
 		want, err := Run(t.Context(), series, o)
 		if err != nil {
 			t.Fatal(err)
