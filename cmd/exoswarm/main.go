@@ -29,6 +29,7 @@ import (
 	"github.com/exoswarm/exoswarm/cmd/internal/reportcommand"
 	"github.com/exoswarm/exoswarm/cmd/internal/serveprocess"
 	"github.com/exoswarm/exoswarm/cmd/internal/speccommand"
+	"github.com/exoswarm/exoswarm/cmd/internal/tunecommand"
 	"github.com/exoswarm/exoswarm/cmd/internal/watchcommand"
 	"github.com/exoswarm/exoswarm/internal/command"
 )
@@ -44,10 +45,8 @@ func root() *cobra.Command {
 	cmd := command.Group("exoswarm", "Stateful neural agents for very many entities",
 		quickstartCommand(), serveprocess.Command(), serveprocess.UICommand(), runCommand(), detectCommand(),
 		detectorcommand.Command(jobLogs, recorded), speccommand.Command(), evalcommand.Command(),
-		reportcommand.Command(),
-		watchcommand.Status(),
-		watchcommand.Top(), watchcommand.Doctor(), watchcommand.Debug(), swarmCommand(), snapshotCommand(),
-		natsCommand(),
+		reportcommand.Command(), tunecommand.Command(), watchcommand.Status(), watchcommand.Top(),
+		watchcommand.Doctor(), watchcommand.Debug(), swarmCommand(), snapshotCommand(), natsCommand(),
 		submitCommand(), jobCommand(), queueCommand(), cronCommand(), tenantCommand(), dlqCommand(), objectCommand(),
 		agentCommand(), auditCommand(), initCommand(),
 		authCommand(), tierCommand(), gpucommand.Command(connect.Submitting, connect.Flags),

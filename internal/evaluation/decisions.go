@@ -25,11 +25,11 @@ type line struct {
 }
 
 // read reads decisions, entity by entity in the order of their first rows.
-func read(from io.Reader, o Options) ([]*series, error) {
+func read(from io.Reader, o Options) ([]*Series, error) {
 	in := bufio.NewScanner(from)
 	in.Buffer(make([]byte, 0, 1<<20), maxLine)
-	var all []*series
-	byName := map[string]*series{}
+	var all []*Series
+	byName := map[string]*Series{}
 	clocks := map[string]*rows.Clock{}
 	for n := 1; in.Scan(); n++ {
 		text := in.Bytes()
@@ -55,7 +55,7 @@ func read(from io.Reader, o Options) ([]*series, error) {
 		}
 		s := byName[name]
 		if s == nil {
-			s = &series{name: name}
+			s = &Series{Name: name}
 			byName[name], clocks[name] = s, &rows.Clock{}
 			all = append(all, s)
 		}
@@ -66,10 +66,10 @@ func read(from io.Reader, o Options) ([]*series, error) {
 		if !(*l.Score >= 0 && *l.Score <= 1) || math.IsNaN(*l.Score) {
 			return nil, bad("score %v: scores are from 0 to 1", *l.Score)
 		}
-		s.times = append(s.times, at)
-		s.scores = append(s.scores, float32(*l.Score))
-		s.alarms = append(s.alarms, *l.Decision == o.Anomalous)
-		s.normal = append(s.normal, *l.Decision == o.Normal)
+		s.Times = append(s.Times, at)
+		s.Scores = append(s.Scores, float32(*l.Score))
+		s.Alarms = append(s.Alarms, *l.Decision == o.Anomalous)
+		s.Normal = append(s.Normal, *l.Decision == o.Normal)
 	}
 	if err := in.Err(); errors.Is(err, bufio.ErrTooLong) {
 		return nil, jobs.Errorf(jobs.CodeInput, "decisions: a line of more than %d bytes", maxLine)

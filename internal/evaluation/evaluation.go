@@ -94,13 +94,16 @@ type Ranges struct {
 	F1        float64 `json:"f1"`
 }
 
-// series are the decisions of one entity.
-type series struct {
-	name   string
-	times  []int64
-	scores []float32
-	alarms []bool
-	normal []bool
+// Series are the decisions of one entity. The slices have an element for each row, in the order of
+// the rows.
+type Series struct {
+	Name   string
+	Times  []int64 // unix nanoseconds
+	Scores []float32
+	// Alarms marks the rows that are alarms, and Normal those that end an incident.
+	Alarms, Normal []bool
+	// From is the number of rows at the beginning that count for nothing.
+	From int
 }
 
 // Evaluate reads decisions, NDJSON as a run writes it, and compares them with labels. Labels of an
@@ -118,6 +121,12 @@ func Evaluate(decisions io.Reader, labels []report.Label, o Options) (*Result, e
 	if err != nil {
 		return nil, err
 	}
+	return Measure(all, labels, o.Skip)
+}
+
+// Measure compares decisions with labels, as Evaluate does, behind a share of the rows of each entity.
+// It does not change or keep the slices of the series.
+func Measure(all []*Series, labels []report.Label, skip float64) (*Result, error) {
 	if err := check(labels, all); err != nil {
 		return nil, err
 	}
@@ -126,22 +135,22 @@ func Evaluate(decisions io.Reader, labels []report.Label, o Options) (*Result, e
 		m.labels[i].Label = l
 	}
 	for _, s := range all {
-		m.add(s, o.Skip)
+		m.add(s, skip)
 	}
 	return m.result()
 }
 
 // check returns an error if a label concerns no decision.
-func check(labels []report.Label, all []*series) error {
+func check(labels []report.Label, all []*Series) error {
 	names := make([]string, len(all))
 	for i, s := range all {
-		names[i] = s.name
+		names[i] = s.Name
 	}
 	var wrong []error
 	for i, l := range labels {
 		begin, end := l.Interval()
-		within := func(s *series) bool {
-			return slices.ContainsFunc(s.times, func(t int64) bool { return begin <= t && t <= end })
+		within := func(s *Series) bool {
+			return slices.ContainsFunc(s.Times, func(t int64) bool { return begin <= t && t <= end })
 		}
 		switch at := slices.Index(names, l.Series); {
 		case l.Series == "":
@@ -159,7 +168,7 @@ func check(labels []report.Label, all []*series) error {
 			wrong = append(
 				wrong,
 				fmt.Errorf("label %d: %s has no decision from %s to %s, its decisions are from %s to %s",
-					i+1, l.Series, l.Begin, l.End, text(slices.Min(s.times)), text(slices.Max(s.times))),
+					i+1, l.Series, l.Begin, l.End, text(slices.Min(s.Times)), text(slices.Max(s.Times))),
 			)
 		}
 	}
@@ -189,21 +198,21 @@ type measure struct {
 }
 
 // add measures an entity, behind a share of its rows.
-func (m *measure) add(s *series, skip float64) {
-	from := int(math.Ceil(skip * float64(len(s.times))))
-	s = &series{
-		name: s.name, times: s.times[from:], scores: s.scores[from:], alarms: s.alarms[from:], normal: s.normal[from:],
+func (m *measure) add(s *Series, skip float64) {
+	from := max(s.From, int(math.Ceil(skip*float64(len(s.Times)))))
+	s = &Series{
+		Name: s.Name, Times: s.Times[from:], Scores: s.Scores[from:], Alarms: s.Alarms[from:], Normal: s.Normal[from:],
 	}
-	e := Entity{Name: s.name, Counts: Counts{Rows: len(s.times)}}
-	inside := make([]bool, len(s.times)) // rows of incidents
+	e := Entity{Name: s.Name, Counts: Counts{Rows: len(s.Times)}}
+	inside := make([]bool, len(s.Times)) // rows of incidents
 	for i := range m.labels {
 		l := &m.labels[i]
-		if l.Series != "" && l.Series != s.name {
+		if l.Series != "" && l.Series != s.Name {
 			continue
 		}
 		begin, end := l.Interval()
 		first, rows, alarm := -1, 0, -1
-		for row, t := range s.times {
+		for row, t := range s.Times {
 			if t < begin || t > end {
 				continue
 			}
@@ -212,7 +221,7 @@ func (m *measure) add(s *series, skip float64) {
 			}
 			rows++
 			inside[row] = true
-			if s.alarms[row] {
+			if s.Alarms[row] {
 				l.Alarms++
 				if alarm < 0 {
 					alarm = row
@@ -226,12 +235,12 @@ func (m *measure) add(s *series, skip float64) {
 		if alarm >= 0 {
 			e.Found++
 			l.Found = true
-			m.delays = append(m.delays, float64(s.times[alarm]-begin)/1e9)
+			m.delays = append(m.delays, float64(s.Times[alarm]-begin)/1e9)
 			m.delayRows = append(m.delayRows, float64(alarm-first))
 		}
 	}
-	marks := make([]float32, len(s.times))
-	for row, alarm := range s.alarms {
+	marks := make([]float32, len(s.Times))
+	for row, alarm := range s.Alarms {
 		if alarm {
 			e.Alarms++
 			marks[row] = 1
@@ -243,21 +252,21 @@ func (m *measure) add(s *series, skip float64) {
 	windows := ranges(inside)
 	if len(windows) > 0 {
 		m.ranges = append(m.ranges, quality.Ranges(s.predicted(), windows))
-		m.vus = append(m.vus, quality.VUSPR(s.scores, windows, quality.Buffer))
+		m.vus = append(m.vus, quality.VUSPR(s.Scores, windows, quality.Buffer))
 	}
-	if n := len(s.times); n > 1 {
-		m.days += float64(slices.Max(s.times)-slices.Min(s.times)) / (86400 * 1e9)
+	if n := len(s.Times); n > 1 {
+		m.days += float64(slices.Max(s.Times)-slices.Min(s.Times)) / (86400 * 1e9)
 	}
-	m.streams = append(m.streams, nab.Stream{Name: s.name, Times: s.times, Windows: windows})
+	m.streams = append(m.streams, nab.Stream{Name: s.Name, Times: s.Times, Windows: windows})
 	m.scores = append(m.scores, marks)
 	m.entities = append(m.entities, e)
 }
 
 // predicted returns the rows from each alarm to the last one before a normal row.
-func (s *series) predicted() []nab.Window {
-	in, on := make([]bool, len(s.alarms)), false
+func (s *Series) predicted() []nab.Window {
+	in, on := make([]bool, len(s.Alarms)), false
 	for row := range in {
-		on = s.alarms[row] || on && !s.normal[row]
+		on = s.Alarms[row] || on && !s.Normal[row]
 		in[row] = on
 	}
 	return ranges(in)

@@ -46,6 +46,7 @@ example data is replayed live.`,
 	f.Bool("demo", false, "replay the example data live")
 	f.Int("demo-speed", 1, "factor for the rows per second and the runs per hour of --demo, 1 to 100")
 	dashboardFlags(f)
+	programFlags(f)
 	command.MetricsFlag(f)
 	f.String("metrics-gpuagent", "", "HOST:PORT of the metrics of the GPU agent, as of gpuagent --metrics")
 	f.String("metrics-cpuagent", "", "HOST:PORT of the metrics of the CPU agent, as of cpuagent --metrics")
@@ -117,6 +118,13 @@ func serve(cmd *cobra.Command) (err error) {
 		return err
 	}
 	defer snapshots.Close()
+	if on, _ := f.GetBool("programs"); on {
+		p, err := l.servePrograms(cmd, conn, dir, snapshots)
+		if err != nil {
+			return err
+		}
+		defer p.Close()
+	}
 	d, err := l.open(cmd.Context(), conn, m, snapshots)
 	if err != nil {
 		return err

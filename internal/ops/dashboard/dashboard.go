@@ -45,6 +45,11 @@ type Options struct {
 	Actions Actions
 	// Audit lists the newest actions of operators, at most limit of those since a time; nil: none.
 	Audit func(ctx context.Context, since time.Time, limit int) ([]audit.Entry, error)
+	// Programs serves programs; nil: their routes do not exist.
+	Programs Programs
+	// ProgramToken is a lasting secret of at least 20 characters with which programs use their routes
+	// and no other one; empty: they use Token.
+	ProgramToken string
 	// Log receives failures of the cluster and refused logins; nil: none.
 	Log *slog.Logger
 	// Version is what the page shows as the version of the program.
@@ -109,7 +114,7 @@ func New(o Options) (*Server, error) {
 		return nil, fmt.Errorf("%w: a server behind a proxy needs the name of the header with the user", ErrOptions)
 	case o.AuthHeader != "" && !o.BehindProxy:
 		return nil, fmt.Errorf("%w: a header with the user counts behind a proxy only", ErrOptions)
-	case o.Token != "" && len(o.Token) < minToken:
+	case o.Token != "" && len(o.Token) < minToken, o.ProgramToken != "" && len(o.ProgramToken) < minToken:
 		return nil, fmt.Errorf("%w: use at least %d characters", ErrToken, minToken)
 	}
 	local := isLoopback(host)

@@ -46,7 +46,7 @@ func TestOpenAPI(t *testing.T) {
 			names[op.OperationID] = true
 		}
 	}
-	if n := len(table) + len(actionTable); len(names) != n {
+	if n := len(table) + len(actionTable) + len(programTable); len(names) != n {
 		t.Errorf("%d operations of %d routes", len(names), n)
 	}
 	for ref := range strings.SplitSeq(string(want), `"#/components/schemas/`) {

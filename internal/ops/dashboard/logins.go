@@ -147,6 +147,9 @@ func (s *Server) user(r *http.Request) (name string, ok bool) {
 	if r.TLS != nil && len(r.TLS.VerifiedChains) > 0 {
 		return r.TLS.PeerCertificates[0].Subject.CommonName, true
 	}
+	if s.isProgram(r) {
+		return "program", true
+	}
 	if token, found := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); found {
 		return "operator", s.o.Token != "" && same(token, s.o.Token)
 	}
@@ -162,6 +165,9 @@ type Who struct {
 	Actions bool `json:"actions"`
 	// ActionToken is what requests that change the cluster send in the header X-Exoswarm-Action.
 	ActionToken string `json:"action_token,omitempty"`
+
+	// Programs is the version of the routes of programs; 0: there are none.
+	Programs int `json:"programs,omitempty"`
 
 	Started time.Time `json:"started"` // the server
 }

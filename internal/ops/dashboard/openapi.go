@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/exoswarm/exoswarm/internal/programs"
 )
 
 // OpenAPI returns the description of the API (OpenAPI 3.1) as indented JSON, made from the table of
@@ -17,7 +19,7 @@ func OpenAPI() []byte {
 	s := schemas{}
 	paths := map[string]map[string]any{}
 	failure := s.of(reflect.TypeFor[Failure]())
-	for _, t := range slices.Concat(table, actionTable) {
+	for _, t := range slices.Concat(table, actionTable, programTable) {
 		op := map[string]any{
 			"operationId": t.name,
 			"summary":     t.summary,
@@ -35,6 +37,9 @@ func OpenAPI() []byte {
 				"required": true, "content": content("application/json", s.of(reflect.TypeOf(t.body))),
 			}
 		}
+		if t.takes != "" {
+			op["requestBody"] = map[string]any{"required": true, "content": content(t.takes, binary)}
+		}
 		ok := map[string]any{"description": "success"}
 		status := "204"
 		if t.answer != nil {
@@ -43,7 +48,11 @@ func OpenAPI() []byte {
 			if media == "" {
 				media = "application/json"
 			}
-			ok["content"] = content(media, s.of(reflect.TypeOf(t.answer)))
+			schema := s.of(reflect.TypeOf(t.answer))
+			if media == programs.MediaArrays {
+				schema = binary
+			}
+			ok["content"] = content(media, schema)
 		}
 		op["responses"] = map[string]any{
 			status: ok,
@@ -64,7 +73,8 @@ func OpenAPI() []byte {
 		"openapi": "3.1.0",
 		"info": map[string]any{
 			"title": "Exoswarm dashboard", "version": "1",
-			"description": "Reads the state of a cluster. Fields may be added; none are removed or renamed within v1.",
+			"description": "Reads the state of a cluster, and serves programs with exoswarm serve --programs. " +
+				"Fields may be added; none are removed or renamed within v1.",
 		},
 		"servers": []any{map[string]any{"url": "/api/v1"}},
 		"paths":   paths,
@@ -85,6 +95,9 @@ func OpenAPI() []byte {
 	}
 	return append(text, '\n')
 }
+
+// binary is the schema of arrays, which JSON does not describe.
+var binary = map[string]any{"type": "string", "format": "binary"}
 
 // content is the content of a body with one media type.
 func content(media string, schema any) map[string]any {

@@ -14,6 +14,7 @@ import (
 	"github.com/exoswarm/exoswarm/internal/ops/cluster"
 	"github.com/exoswarm/exoswarm/internal/ops/doctor"
 	"github.com/exoswarm/exoswarm/internal/ops/explain"
+	"github.com/exoswarm/exoswarm/internal/programs"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq/servers"
 )
@@ -35,6 +36,9 @@ type route struct {
 	// acts marks routes that change the cluster. They exist with Options.Actions only, and need the
 	// header of mayAct.
 	acts bool
+	// program marks routes of programs. They exist with Options.Programs only, and mayProgram checks
+	// their login.
+	program bool
 	// public routes need no login.
 	public bool
 	// lasts is how long an answer of ask is shared.
@@ -44,6 +48,7 @@ type route struct {
 	serve func(s *Server, w http.ResponseWriter, r *http.Request)
 	media string // type of the answer of serve; empty: application/json
 	body  any    // a value of the type of the request's body; nil: none
+	takes string // type of the request's body, if that is not JSON
 }
 
 // param is a parameter of a route. A request with a value that does not fit it is refused with
@@ -251,8 +256,12 @@ var table = []route{
 func (s *Server) routes() http.Handler {
 	mux := http.NewServeMux()
 	description := OpenAPI()
-	for _, t := range slices.Concat(table, actionTable) {
+	for _, t := range slices.Concat(table, actionTable, programTable) {
 		if t.acts && s.o.Actions == nil {
+			continue
+		}
+		if t.program && s.o.Programs == nil {
+			mux.HandleFunc(t.method+" /api/v1/"+t.path, noPrograms)
 			continue
 		}
 		serve := func(w http.ResponseWriter, r *http.Request) {
@@ -266,7 +275,23 @@ func (s *Server) routes() http.Handler {
 			serve = func(w http.ResponseWriter, r *http.Request) { s.ask(t, w, r) }
 		}
 		mux.HandleFunc(t.method+" /api/v1/"+t.path, func(w http.ResponseWriter, r *http.Request) {
+			if t.program {
+				w.Header().Set(programsHeader, strconv.Itoa(programs.Version))
+				if s.mayProgram(w, r) {
+					serve(w, r)
+				}
+				return
+			}
 			if !t.public {
+				if s.isProgram(r) && t.name != "getLogin" {
+					fail(
+						w,
+						http.StatusForbidden,
+						"the token of programs is for the routes of programs: use a login of the "+
+							"dashboard",
+					)
+					return
+				}
 				if _, ok := s.user(r); !ok {
 					fail(w, http.StatusUnauthorized, "log in first: open the address that the program printed")
 					return
@@ -358,6 +383,9 @@ func (s *Server) state(w http.ResponseWriter, r *http.Request) {
 func (s *Server) who(w http.ResponseWriter, r *http.Request) {
 	name, _ := s.user(r)
 	who := Who{User: name, Version: s.o.Version, Started: s.started, Actions: s.o.Actions != nil}
+	if s.o.Programs != nil {
+		who.Programs = programs.Version
+	}
 	if who.Actions {
 		who.ActionToken = s.actionToken(r)
 	}

@@ -1,0 +1,76 @@
+package serveprocess
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/exoswarm/exoswarm/gpuagents/snapshot"
+	"github.com/exoswarm/exoswarm/internal/command"
+	"github.com/exoswarm/exoswarm/internal/programs"
+	"github.com/exoswarm/exoswarm/jobs/natsq"
+)
+
+// programFlags adds the flags of programs.
+func programFlags(f *pflag.FlagSet) {
+	f.Bool("programs", false, "let programs create and feed swarms and take jobs over HTTP, such as those of the "+
+		"Python package exoswarm")
+	f.String(
+		"program-token-file",
+		"",
+		"file with the token of programs, of 20 characters or more; empty: program.token "+
+			"in the data folder, which is made",
+	)
+}
+
+// programToken returns the token of programs, and the file in which it is. It makes the file of the
+// data folder, which its owner alone can read.
+func programToken(cmd *cobra.Command, dir string) (token, file string, err error) {
+	file, _ = cmd.Flags().GetString("program-token-file")
+	made := file == ""
+	if made {
+		file = filepath.Join(dir, "program.token")
+	}
+	text, err := os.ReadFile(file)
+	if made && errors.Is(err, fs.ErrNotExist) {
+		text = []byte(rand.Text() + "\n")
+		err = os.WriteFile(file, text, 0o600)
+	}
+	if err != nil {
+		return "", "", command.Usage("--program-token-file: %v", err)
+	}
+	if token = strings.TrimSpace(string(text)); token == "" {
+		return "", "", command.Usage("--program-token-file: %s is empty: write a token of 20 characters or more", file)
+	}
+	return token, file, nil
+}
+
+// servePrograms lets the dashboard serve programs. The caller closes the result after the last
+// request.
+func (l *listener) servePrograms(cmd *cobra.Command, c *natsq.Conn, dir string, snapshots snapshot.Store) (
+	*programs.Server, error,
+) {
+	token, file, err := programToken(cmd, dir)
+	if err != nil {
+		return nil, err
+	}
+	s, err := programs.New(programs.Options{Conn: c, Snapshots: snapshots, Log: l.options.Log})
+	if err != nil {
+		return nil, err
+	}
+	l.options.Programs, l.options.ProgramToken = s, token
+	scheme := "http"
+	if l.options.TLS != nil {
+		scheme = "https"
+	}
+	l.tell(fmt.Sprintf("programs: EXOSWARM_API=%s://%s%s EXOSWARM_TOKEN_FILE=%s", scheme, l.options.Listen,
+		strings.TrimRight(l.options.Prefix, "/"), file))
+	return s, nil
+}

@@ -1,0 +1,220 @@
+"""Decisions of a detector, and the incidents in them."""
+
+from __future__ import annotations
+
+import array
+import datetime
+from dataclasses import dataclass, field
+from typing import Any, Iterator, Optional, Sequence
+
+from . import _arrays, charts
+
+NONE = 0xFFFFFFFF
+_DROPPED = ("", "late", "duplicate")
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What a group has decided about one row."""
+
+    entity: str  # the values of the key, with commas between them
+    time: int  # nanoseconds since 1970
+    score: float  # how unusual the row is, from 0 to 1
+    decision: str  # the name of a candidate: normal, suspicious or anomalous; none for a dropped row
+    counts: tuple[int, ...]  # votes for each candidate
+    leader: int  # the id of the agent that leads
+    round: int  # of the entity, from 1
+    dropped: str = ""  # late or duplicate, for a row that changed nothing
+
+    @property
+    def anomalous(self) -> bool:
+        """Report whether an incident begins here."""
+        return self.decision == "anomalous"
+
+
+@dataclass(frozen=True)
+class Incident:
+    """A run of surprising rows of one entity: from an alarm to the row before the next normal one."""
+
+    entity: str
+    begin: int  # nanoseconds since 1970
+    end: int
+    peak: int  # the time of the highest score
+    score: float  # at the peak
+    rows: int
+    values: dict[str, float] = field(default_factory=dict)  # the features at the peak
+
+    def __str__(self) -> str:
+        values = ", ".join(f"{name} {value:g}" for name, value in self.values.items())
+        return f"{self.entity or 'incident'}: {text_of(self.begin)} to {text_of(self.end)}, score {self.score:.2f}, {values}"
+
+
+def text_of(nanoseconds: int) -> str:
+    """Return a time as RFC 3339 in UTC, in whole seconds."""
+    since = datetime.datetime(1970, 1, 1) + datetime.timedelta(seconds=nanoseconds // 10**9)
+    return since.isoformat() + "Z"
+
+
+class Decisions(Sequence[Decision]):
+    """The decisions about the rows of a frame, in the order of the rows.
+
+    The arrays score, decision, counts, leader, round and dropped have an element for each row; those
+    of NumPy when it is present. A decision is an index of candidates, or 4294967295 for none.
+    rejected is the number of rows that were not used, and rejects the first of them with the
+    reasons, by their number from 1. Their score is NaN.
+    """
+
+    def __init__(
+        self, times: Any, features: dict[str, Any], codes: Any, keys: list[list[str]], candidates: list[str]
+    ) -> None:
+        n = len(times)
+        self.time = times
+        self.features = features
+        self.candidates = candidates
+        self._codes, self._names = codes, [", ".join(values) for values in keys]
+        self.score = _filled("<f4", n, float("nan"))
+        self.decision = _filled("<u4", n, NONE)
+        self.counts = _filled("<u4", n * len(candidates), 0)
+        self.leader = _filled("<u8", n, 0)
+        self.round = _filled("<u8", n, 0)
+        self.dropped = _filled("|u1", n, 0)
+        self.rejected = 0
+        self.rejects: list[dict[str, Any]] = []
+
+    def _take(self, first: int, got: dict[str, Any]) -> None:
+        """Take the answer to the rows from number first on, from 0."""
+        about, rows, width = got["about"], got["row"], len(self.candidates)
+        n = about["rows"] + about["rejected"]
+        self.rejected += about["rejected"]
+        for reject in about["rejects"]:
+            self.rejects.append({"row": reject["row"] + first, "reason": reject["reason"]})
+        counts = got["counts"]
+        if not _arrays.have_numpy():
+            counts = counts.data
+        elif width:
+            counts = counts.reshape(-1)
+        if about["rejected"] == 0:
+            for name in ("score", "decision", "leader", "round", "dropped"):
+                getattr(self, name)[first : first + n] = got[name]
+            self.counts[first * width : (first + n) * width] = counts
+            return
+        for i, row in enumerate(rows):
+            at = first + int(row) - 1
+            for name in ("score", "decision", "leader", "round", "dropped"):
+                getattr(self, name)[at] = got[name][i]
+            self.counts[at * width : (at + 1) * width] = counts[i * width : (i + 1) * width]
+
+    def __len__(self) -> int:
+        return len(self.time)
+
+    def __getitem__(self, i: Any) -> Any:
+        if isinstance(i, slice):
+            return [self[k] for k in range(*i.indices(len(self)))]
+        if not -len(self) <= i < len(self):
+            raise IndexError(f"row {i} of {len(self)}")
+        i %= len(self)
+        width = len(self.candidates)
+        return Decision(
+            self.entity(i), int(self.time[i]), float(self.score[i]), self.name(i),
+            tuple(int(c) for c in self.counts[i * width : (i + 1) * width]), int(self.leader[i]), int(self.round[i]),
+            _DROPPED[int(self.dropped[i])],
+        )
+
+    def __iter__(self) -> Iterator[Decision]:
+        return (self[i] for i in range(len(self)))
+
+    def entity(self, i: int) -> str:
+        """Return the name of the entity of a row: empty for a specification without a key."""
+        return self._names[int(self._codes[i])] if self._codes is not None else ""
+
+    def name(self, i: int) -> str:
+        """Return the name of the decision about a row."""
+        d = int(self.decision[i])
+        return self.candidates[d] if d < len(self.candidates) else "none"
+
+    def entities(self) -> list[str]:
+        """Return the names of the entities, in the order of their first rows."""
+        return list(self._names) if self._codes is not None else [""]
+
+    def incidents(self) -> list[Incident]:
+        """Return the incidents, the highest score first.
+
+        An incident begins with a row that is anomalous, and ends before the next one that is normal.
+        """
+        bad, good = _index(self.candidates, "anomalous"), _index(self.candidates, "normal")
+        open_at: dict[int, list[int]] = {}
+        done: list[tuple[int, list[int]]] = []
+        decisions = self.decision.tolist()
+        codes = self._codes.tolist() if self._codes is not None else None
+        for i, d in enumerate(decisions):
+            code = codes[i] if codes is not None else 0
+            if d == good:
+                rows = open_at.pop(code, None)
+                if rows:
+                    done.append((code, rows))
+            elif d == bad or d != NONE and code in open_at:
+                open_at.setdefault(code, []).append(i)
+        done += open_at.items()
+        all_incidents = []
+        for code, rows in done:
+            peak = max(rows, key=lambda i: float(self.score[i]))
+            all_incidents.append(
+                Incident(
+                    self.entity(rows[0]), int(self.time[rows[0]]), int(self.time[rows[-1]]), int(self.time[peak]),
+                    float(self.score[peak]), len(rows),
+                    {name: float(values[peak]) for name, values in self.features.items()},
+                )
+            )
+        return sorted(all_incidents, key=lambda one: (-one.score, one.begin, one.entity))
+
+    def to_dict(self) -> dict[str, list[Any]]:
+        """Return the columns entity, time, score, decision and dropped as lists."""
+        return {
+            "entity": [self.entity(i) for i in range(len(self))],
+            "time": self.time.tolist(),
+            "score": self.score.tolist(),
+            "decision": [self.name(i) for i in range(len(self))],
+            "dropped": [_DROPPED[d] for d in self.dropped.tolist()],
+        }
+
+    def to_pandas(self) -> Any:
+        """Return a DataFrame with the columns of to_dict, and time as times in UTC."""
+        import pandas  # type: ignore[import]
+
+        frame = pandas.DataFrame(self.to_dict())
+        frame["time"] = pandas.to_datetime(frame["time"], utc=True)
+        return frame
+
+    def chart(self, entity: Optional[str] = None, feature: Optional[str] = None) -> "charts.Chart":
+        """Return a chart of a feature of an entity, with its incidents.
+
+        Without an entity it is that of the incident with the highest score.
+        """
+        if entity is None:
+            first = self.incidents()[:1]
+            entity = first[0].entity if first else self.entities()[0]
+        if entity not in self.entities():
+            raise KeyError(f"there is no entity {entity!r} among the rows")
+        feature = feature or next(iter(self.features))
+        at = [i for i in range(len(self)) if self.entity(i) == entity]
+        return charts.Chart(
+            title=f"{entity} {feature}".strip(),
+            times=[int(self.time[i]) for i in at],
+            values=[float(self.features[feature][i]) for i in at],
+            scores=[float(self.score[i]) for i in at],
+            spans=[(one.begin, one.end) for one in self.incidents() if one.entity == entity],
+        )
+
+    def _repr_html_(self) -> str:
+        return charts.page(self)
+
+
+def _index(names: list[str], name: str) -> int:
+    return names.index(name) if name in names else -1
+
+
+def _filled(kind: str, n: int, value: Any) -> Any:
+    out = _arrays.column(kind, array.array("d" if isinstance(value, float) else "Q", [value]))
+    if _arrays.have_numpy():
+        return out.repeat(n)
+    return out * n
