@@ -1,0 +1,148 @@
+// Package swarmset has the kernels that work on a whole swarm of addressed agents: the check of a
+// batch of observations, and fusions. Importing it adds them to the set of package kernels. Package
+// agents launches them, and cuda/host/swarmtwin has their twins.
+//
+// A fusion adds the embeddings of the agents of each node in the order of fusion.Nodes. The agents
+// of a node are cut into runs of RunRows, the sums of which are cut again, level by level, until
+// one sum is left. A table of a level has for each node its first item, and behind them the number
+// of all items. In the table of the last level each node has one item, also a node without agents.
+package swarmset
+
+import (
+	"embed"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/cuda/kernels"
+)
+
+// The names of the kernels.
+const (
+	// Mark counts the observations of each page, and those that repeat an agent.
+	Mark = "swarm_mark"
+	// Clear clears the bits that Mark has set.
+	Clear = "swarm_clear"
+	// Fold adds up the items of a level to those of the next.
+	Fold = "swarm_fold"
+	// Votes counts the votes of tiles of agents.
+	Votes = "swarm_votes"
+	// Starts makes the tables of the nodes of a fusion by vote.
+	Starts = "swarm_starts"
+	// Order writes the agents of each vote in their order.
+	Order = "swarm_order"
+)
+
+// Widths are the elements of an embedding, with the padding of a gru, that Runs has a kernel for.
+// It must not be changed.
+var Widths = []int{1, 8, 16, 32}
+
+// Runs returns the name of the kernel that adds up the runs of nodes, of embeddings of a width.
+func Runs(width int) string { return fmt.Sprint("swarm_runs_", width) }
+
+// Words of 32 bits of the result of Mark.
+const (
+	MarkSequence = iota // the sequence number of the launch, stored last
+	MarkRepeated        // observations of agents that have another one in the launch, but for one of each agent
+	MarkCounts          // [pages] observations by page
+)
+
+// Numbers that kernels and their callers agree on.
+const (
+	RunRows  = 128  // fusion.RunRows
+	VoteTile = 4096 // agents of a tile of Votes and Order
+	// MostLevels is the most levels of a fusion: 128^5 is above the number of agents.
+	MostLevels = 5
+)
+
+// Levels returns the number of levels of nodes with at most n agents each.
+func Levels(n int64) int {
+	levels := 1
+	for n = items(n); n > 1; n = items(n) {
+		levels++
+	}
+	return levels
+}
+
+// items returns the number of runs of n items.
+func items(n int64) int64 { return (n + RunRows - 1) / RunRows }
+
+//go:embed *.cu *.cuh
+var files embed.FS
+
+//go:embed ptx
+var ptx embed.FS
+
+//go:generate go run ../internal/ptxgen swarmset
+
+func buffer(name string) device.Param { return device.Param{Name: name, Kind: device.KindBuffer} }
+
+func word(name string) device.Param { return device.Param{Name: name, Kind: device.KindUint32} }
+
+// swarm is the first parameters of kernels that read agents. pages are frames of page_bytes each,
+// frames has the frame of each page, with kernels.AgentHostBit of a page that is not there, per is
+// the number of agents of a page and votes the offset of their votes in it.
+var swarm = []device.Param{
+	buffer("pages"), {Name: "page_bytes", Kind: device.KindUint64}, buffer("frames"), word("per"), word("votes"),
+}
+
+func init() {
+	register := func(name, file, code string, maxBlock int, wholeWarps bool, params []device.Param) {
+		kernels.Register(kernels.Source{
+			Name: name, Params: params, File: "swarmset/" + file, Code: code, MaxBlock: maxBlock,
+			WholeWarps: wholeWarps,
+		}, ptx)
+	}
+	add := func(name string, maxBlock int, wholeWarps bool, params ...device.Param) {
+		file := strings.TrimPrefix(name, "swarm_") + ".cu"
+		register(name, file, text(file), maxBlock, wholeWarps, params)
+	}
+	// seen has a bit for each of so many agents, and counts a word for each page and one more; the
+	// bits, the counts and scratch are zeros before the launch. counts and scratch are zeros after it.
+	add(Mark, 256, false, buffer("ids"), word("n"), word("agents"), word("per"), word("pages"), buffer("seen"),
+		buffer("counts"), buffer("scratch"), word("sequence"), buffer("result"))
+	add(Clear, 256, false, buffer("ids"), word("n"), word("agents"), buffer("seen"))
+	// rows is the offset of the variable with embeddings: one element of each agent of leaky, and of
+	// a gru the first half of its elements. nodes has the first agent of each node and their number,
+	// or the first place in order if ordered is 1. firsts is the table of level 0.
+	for _, width := range Widths {
+		code := fmt.Sprintf("#define WIDTH %d\n%s", width, text("runs.cu"))
+		register(Runs(width), "runs.cu", strings.Replace(code, "\nNAME(", "\n"+Runs(width)+"(", 1), 256, false,
+			append(swarm[:len(swarm):len(swarm)], word("rows"), word("bf16"), buffer("order"), word("ordered"),
+				buffer("nodes"), buffer("firsts"), word("count"), buffer("sums"), buffer("counts")))
+	}
+	add(Fold, 256, false, buffer("in"), buffer("in_counts"), buffer("in_firsts"), buffer("firsts"), word("count"),
+		word("width"), buffer("sums"), buffer("counts"))
+	// counts is [candidates][tiles], of tiles of VoteTile agents.
+	add(Votes, 256, true, append(swarm[:len(swarm):len(swarm)], word("n"), word("candidates"), word("tiles"),
+		buffer("counts"))...)
+	// A node is the agents that vote for a candidate. Its first place in the order is a multiple of
+	// RunRows. firsts has the tables of all levels, one behind the other.
+	add(Starts, 1024, true, buffer("counts"), word("tiles"), word("candidates"), word("levels"), buffer("nodes"),
+		buffer("firsts"), buffer("scratch"))
+	// before is what Starts leaves of the counts.
+	add(Order, 256, true, append(swarm[:len(swarm):len(swarm)], word("n"), word("candidates"), word("tiles"),
+		buffer("before"), buffer("nodes"), buffer("order"))...)
+}
+
+// pragma has no meaning in a text that all others were put into, and compilers say so.
+var pragma = regexp.MustCompile(`(?m)^#pragma once\n`)
+
+// text returns the source of a kernel: the numbers, the common texts and the file. A missing file is
+// a mistake in this package and panics at start.
+func text(file string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "#define RUN_ROWS %du\n#define VOTE_TILE %du\n#define ABSENT_BIT %d\n", RunRows, VoteTile,
+		kernels.AgentHostBit)
+	fmt.Fprintf(&b, "#define MARK_SEQUENCE %d\n#define MARK_REPEATED %d\n#define MARK_COUNTS %d\n", MarkSequence,
+		MarkRepeated, MarkCounts)
+	for _, f := range []string{"swarm.cuh", "votes.cuh", file} {
+		part, err := files.ReadFile(f)
+		if err != nil {
+			panic(fmt.Sprintf("swarmset: %v", err))
+		}
+		b.WriteString(pragma.ReplaceAllString(string(part), ""))
+	}
+	return b.String()
+}
