@@ -72,7 +72,8 @@ type Agents struct {
 	words            []uint64          // result as words, of resultSlots launches
 	sequence         uint32            // number of the last launch with a result
 	pending          bool              // a launch may still run
-	ranking          *Ranking          // of what Load loads; nil before the first
+	ranking          *Ranking          // of what Load loads; nil before the first that needs it
+	marks            *marks            // of what Load loads; nil before the first that needs them
 	counts           []uint32          // by page: its observations in the batch that is loaded, then its set
 	inconsistent     error             // why some agents have made a step that others have not; nil: none has
 	released         []*staged         // staging buffers that may be used again
@@ -458,6 +459,7 @@ func (a *Agents) Close() error {
 		errs = append(errs, release())
 	}
 	a.close = nil
-	errs = append(errs, a.dropStaging(false), a.dropStaging(true))
+	errs = append(errs, a.marks.close(), a.dropStaging(false), a.dropStaging(true))
+	a.marks = nil
 	return errors.Join(errs...)
 }

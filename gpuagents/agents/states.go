@@ -23,6 +23,10 @@ func (a *Agents) Reset(ctx context.Context) error {
 	if err := a.memory.Reset(ctx); err != nil {
 		return err
 	}
+	err := a.marks.close() // a batch that failed may have left some
+	if a.marks = nil; err != nil {
+		return fmt.Errorf("%w: %w", fault.ErrDevice, err)
+	}
 	for _, b := range []device.Buffer{a.stamps, a.scratch, a.decisions} {
 		if err := b.Fill(0, b.Size(), 0); err != nil {
 			return fmt.Errorf("%w: %w", fault.ErrDevice, err)

@@ -1,0 +1,162 @@
+package agents
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/cuda/kernels/swarmset"
+	"github.com/exoswarm/exoswarm/gpuagents/fault"
+	"github.com/exoswarm/exoswarm/gpuagents/staging"
+	"github.com/exoswarm/exoswarm/gpuagents/timeline"
+)
+
+// marks is the memory in which the device looks at the ids of a batch: which pages they need, and
+// whether an agent is there twice. A Ranking on the host takes some 40 ns for each observation, and
+// the device less than one.
+type marks struct {
+	mark, clear           device.Kernel
+	seen, counts, scratch device.Buffer     // see swarmset.Mark
+	result                device.HostBuffer // that Mark writes
+	words                 []uint32          // result as words
+	sequence              uint32            // number of the last launch of Mark
+}
+
+// RanksOnDevice reports whether n observations that are loaded together are looked at by the device
+// and not by a Ranking. Their pages are on the device, and large batches pass through its memory.
+func (a *Agents) RanksOnDevice(n int) bool { return n > a.hostObservations && a.memory.Resident() }
+
+// openMarks allocates the marks of a, which Close and trim release. An ErrOutOfMemory says that the device
+// has no room: the host ranks the batch then.
+func openMarks(a *Agents) (m *marks, err error) {
+	if a.marks != nil {
+		return a.marks, nil
+	}
+	m = &marks{}
+	defer func() {
+		if err == nil {
+			a.marks = m
+			return
+		}
+		err = errors.Join(err, m.close())
+	}()
+	for name, to := range map[string]*device.Kernel{swarmset.Mark: &m.mark, swarmset.Clear: &m.clear} {
+		if *to, err = a.dev.Kernel(name); err != nil {
+			return nil, err
+		}
+	}
+	for to, bytes := range map[*device.Buffer]int64{
+		&m.seen: 4 * ((a.n + 31) / 32), &m.counts: 4 * int64(a.pages+1), &m.scratch: 8,
+	} {
+		if *to, err = a.dev.Alloc(bytes, "agents"); err != nil {
+			return nil, fmt.Errorf("marks of %d agents: %w", a.n, err)
+		}
+		if err = (*to).Fill(0, bytes, 0); err != nil {
+			return nil, err
+		}
+	}
+	if m.result, err = a.dev.AllocHost(4*int64(swarmset.MarkCounts+a.pages), "agents"); err != nil {
+		return nil, err
+	}
+	m.words = device.Of[uint32](m.result.Bytes())
+	clear(m.words)
+	return m, nil
+}
+
+// close releases the memory. A second call does nothing, and so does a call for a nil marks.
+func (m *marks) close() error {
+	if m == nil {
+		return nil
+	}
+	var errs []error
+	for _, b := range []device.Buffer{m.seen, m.counts, m.scratch} {
+		if b != nil {
+			errs = append(errs, b.Close())
+		}
+	}
+	if m.result != nil {
+		errs = append(errs, m.result.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// put puts the launches for the ids of a batch into the stream.
+func (m *marks) put(a *Agents, p *staged, n int) error {
+	if m.sequence++; m.sequence == 0 {
+		m.sequence = 1
+	}
+	ids, count, all := p.arg(sectionIDs, 0, 4*int64(n)), device.Uint32(uint32(n)), device.Uint32(uint32(a.n))
+	shape := a.shape(decideBlocks/2, 256, (n+255)/256)
+	if err := a.stream.Launch(
+		m.mark, shape, ids, count, all, device.Uint32(a.perPage.by), device.Uint32(uint32(a.pages)),
+		device.Ptr(m.seen), device.Ptr(m.counts), device.Ptr(m.scratch), device.Uint32(m.sequence),
+		device.Mapped(m.result, 0, m.result.Size()),
+	); err != nil {
+		return err
+	}
+	return a.stream.Launch(m.clear, shape, ids, count, all, device.Ptr(m.seen))
+}
+
+// loadMarked is Load of a batch whose ids the device looks at while the host copies the inputs. It
+// returns nil without an error for a batch that a Ranking must look at: an agent is there twice, or
+// the device has no room for marks.
+func loadMarked(a *Agents, ids []uint32, inputs []float32) (o *Observations, err error) {
+	m, err := openMarks(a)
+	if errors.Is(err, device.ErrOutOfMemory) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	began := a.track.Now()
+	o = &Observations{agents: a, n: len(ids)}
+	defer func() {
+		if err != nil || o.launches == nil {
+			err = errors.Join(err, o.Close())
+			o = nil
+		}
+	}()
+	if o.staged, err = a.takeStaging(len(ids)); err != nil {
+		return o, err
+	}
+	if err := m.load(a, o.staged, ids, inputs); err != nil {
+		return o, fmt.Errorf("%w: load %d observations: %w", fault.ErrDevice, len(ids), err)
+	}
+	if m.words[swarmset.MarkRepeated] > 0 {
+		return o, nil
+	}
+	counts := m.words[swarmset.MarkCounts:]
+	var pages []uint64
+	for page, n := range counts {
+		if n > 0 {
+			pages = append(pages, uint64(page))
+		}
+	}
+	o.sets = a.memory.Place(pages, counts) // one set, since the pages have a frame each
+	o.launches = []launch{{0, len(ids), 0}}
+	a.track.End(timeline.Upload, began, 4*(len(ids)+len(inputs)))
+	return o, nil
+}
+
+// load copies ids and inputs to the device, and waits for the result of Mark.
+func (m *marks) load(a *Agents, p *staged, ids []uint32, inputs []float32) error {
+	a.pending = true
+	upload := func(section int, data []byte) error {
+		at := p.offsets[section]
+		return staging.Copy(p.host.Bytes()[at:], data, func(from, to int) error {
+			return a.stream.Upload(p.onDevice, at+int64(from), p.host, at+int64(from), int64(to-from))
+		})
+	}
+	if err := upload(sectionIDs, device.Bytes(ids)); err != nil {
+		return err
+	}
+	if err := m.put(a, p, len(ids)); err != nil {
+		return err
+	}
+	if err := upload(sectionInputs, device.Bytes(inputs)); err != nil {
+		return err
+	}
+	// The device bounds the wait.
+	return a.stream.Await(context.Background(), m.result, 4*swarmset.MarkSequence, m.sequence)
+}
