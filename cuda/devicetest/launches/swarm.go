@@ -50,7 +50,7 @@ func RandomSwarm(r *rand.Rand, kernel string, n int) *Arrays {
 			counts[i] = r.Uint32N(swarmset.VoteTile + 1)
 		}
 		return a.out(own(counts)).word(tiles).word(candidates).word(levels).out(fixture.Poisoned(8 * candidates)).
-			out(fixture.Poisoned(4 * levels * (candidates + 1))).out(make([]byte, 8))
+			out(fixture.Poisoned(4 * levels * swarmset.TableWords(candidates))).out(make([]byte, 8))
 	case swarmset.Votes, swarmset.Order:
 		s := randomPages(r, n, 1, false)
 		tiles := (n + swarmset.VoteTile - 1) / swarmset.VoteTile

@@ -208,7 +208,7 @@ func starts(b *twin.Block) {
 		return
 	}
 	for level := range levels {
-		place, sum, to := uint32(0), uint32(0), firsts[level*(candidates+1):]
+		place, sum, to := uint32(0), uint32(0), firsts[level*swarmset.TableWords(candidates):]
 		for c := range candidates {
 			n := nodes[2*c+1]
 			nodes[2*c] = place

@@ -38,7 +38,7 @@ swarm_starts(unsigned *counts, unsigned tiles, unsigned candidates, unsigned lev
   __syncthreads();
   if (!last || threadIdx.x >= levels) return;
   // Thread l makes the table of level l.
-  unsigned place = 0, items = 0, *to = firsts + threadIdx.x * (candidates + 1);
+  unsigned place = 0, items = 0, *to = firsts + threadIdx.x * ((candidates + 4) / 4 * 4);
   for (unsigned c = 0; c < candidates; c++) {
     const unsigned n = __ldcg(&nodes[2 * c + 1]);
     if (threadIdx.x == 0) nodes[2 * c] = place;

@@ -65,6 +65,10 @@ func Levels(n int64) int {
 	return levels
 }
 
+// TableWords returns the words of 32 bits from the begin of a table of so many nodes to that of the
+// next level: tables begin at multiples of device.RangeAlign.
+func TableWords(nodes int) int { return (nodes + 4) / 4 * 4 }
+
 // items returns the number of runs of n items.
 func items(n int64) int64 { return (n + RunRows - 1) / RunRows }
 
