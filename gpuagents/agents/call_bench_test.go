@@ -6,6 +6,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/exoswarm/exoswarm/gpuagents/staging"
 )
 
 // BenchmarkAgentsRandom is Observe of n random agents of 100 million, from ids and inputs in Go to
@@ -59,6 +61,80 @@ func BenchmarkAgentsRandom(b *testing.B) {
 			}
 			h.check(b, a)
 		})
+	}
+}
+
+// BenchmarkAgentsStages is the three stages of a call, Load, Step and Outcome, of n random agents of
+// 100 million: medians. Copy is the copy of inputs of a million observations to pinned memory alone.
+func BenchmarkAgentsStages(b *testing.B) {
+	d := openNamed(b, *deviceName)
+	median := func(took []time.Duration) float64 {
+		slices.Sort(took)
+		return float64(took[len(took)/2].Nanoseconds()) / 1e3
+	}
+	b.Run("copy", func(b *testing.B) {
+		host, err := d.AllocHost(32<<20, "test")
+		if err != nil {
+			b.Fatalf("d.AllocHost: %v, want no error", err)
+		}
+		defer host.Close()
+		src := make([][]byte, 4)
+		for i := range src {
+			src[i] = slices.Repeat([]byte{byte(i + 1)}, 32<<20)
+		}
+		var took []time.Duration
+		for i := range b.N + 4 {
+			start := time.Now()
+			if err := staging.Copy(
+				[]staging.Part{{To: host.Bytes(), From: src[i%4]}}, func(int, int, int) error { return nil },
+			); err != nil {
+				b.Fatalf("staging.Copy: %v, want no error", err)
+			}
+			took = append(took, time.Since(start))
+		}
+		b.ReportMetric(median(took), "p50-us")
+		b.ReportMetric(0, "ns/op")
+	})
+	for _, c := range []struct {
+		cell           string
+		features, vote int
+	}{{"leaky", 2, 2}, {"gru", 8, 5}} {
+		all := scaled(d, 100_000_000)
+		a := makeAgents(b, d, address(b, c.cell, nil, 64, c.features, c.vote), all, Options{})
+		fillPages(b, a)
+		for _, n := range []int{64, 65_536, 1_000_000} {
+			ids, inputs := randomObservations(rand.New(rand.NewPCG(7, 8)), int(all), min(n, int(all)/2), c.features)
+			b.Run(fmt.Sprint(c.cell, "/", n), func(b *testing.B) {
+				var took [4][]time.Duration
+				for range b.N + 4 {
+					start := time.Now()
+					o, err := a.Load(ids, inputs)
+					took[0] = append(took[0], time.Since(start))
+					if err != nil {
+						b.Fatalf("a.Load: %v, want no error", err)
+					}
+					start = time.Now()
+					if _, err = a.Step(b.Context(), o); err != nil {
+						b.Fatalf("a.Step: %v, want no error", err)
+					}
+					took[1] = append(took[1], time.Since(start))
+					start = time.Now()
+					if _, _, err = o.Outcome(b.Context()); err != nil {
+						b.Fatalf("o.Outcome: %v, want no error", err)
+					}
+					took[2] = append(took[2], time.Since(start))
+					start = time.Now()
+					if err := o.Close(); err != nil {
+						b.Fatalf("o.Close: %v, want no error", err)
+					}
+					took[3] = append(took[3], time.Since(start))
+				}
+				for i, name := range []string{"load-us", "step-us", "outcome-us", "close-us"} {
+					b.ReportMetric(median(took[i]), name)
+				}
+				b.ReportMetric(0, "ns/op")
+			})
+		}
 	}
 }
 

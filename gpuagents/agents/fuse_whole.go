@@ -20,7 +20,8 @@ import (
 type wholeFusion struct {
 	a       *Agents
 	by      string
-	count   int // nodes
+	all     int // nodes of the swarm
+	count   int // nodes of these agents
 	width   int // elements of an embedding, with the padding of a gru
 	bf16    bool
 	rows    uint32           // offset of the embeddings in a page
@@ -28,12 +29,22 @@ type wholeFusion struct {
 	items   []int            // by level: the most items
 	at      [][2]int64       // by level: the places of sums and counts in out
 	tables  int64            // the place of the table of level 0 in words, behind the nodes
-	words   device.Buffer    // nodes and tables
-	out     device.Buffer    // sums and counts of all levels
-	order   device.Buffer    // by vote: the agents of each vote; else nil
-	tiles   device.Buffer    // by vote: the counts of tiles; else nil
 	kernels [5]device.Kernel // runs, fold; by vote: votes, starts, order
+
+	// What the next fusion of the kind uses too.
+	words  device.Buffer     // nodes and tables
+	result device.HostBuffer // the last level
+
+	// What a fusion needs while it runs.
+	out   device.Buffer // sums and counts of all levels
+	order device.Buffer // by vote: the agents of each vote, or their embeddings; else nil
+	tiles device.Buffer // by vote: the counts of tiles; else nil
 }
+
+// mostKept is the most bytes of tables and results that are kept for the next fusion of the kind.
+// Beside a fusion of a device, which takes a quarter of a millisecond, a copy of tables takes a tenth
+// of that.
+const mostKept = 1 << 20
 
 // fuseWhole fuses all agents in one pass, and reports false if the device has no room for that: by
 // vote it needs four bytes for each agent, else up to 0.3 bytes.
@@ -41,32 +52,49 @@ func (f *fusionRun) fuseWhole(ctx context.Context) (done bool, err error) {
 	if err := context.Cause(ctx); err != nil {
 		return false, err
 	}
-	w := &wholeFusion{
-		a: f.a, by: f.by, count: len(f.chains), width: f.width, bf16: f.bf16,
-		rows: f.a.layout.Offsets[f.variable],
+	a := f.a
+	w := a.whole
+	if w == nil || w.by != f.by || w.all != f.all {
+		if err := a.whole.close(); err != nil {
+			return false, fmt.Errorf("%w: %w", fault.ErrDevice, err)
+		}
+		a.whole = nil
+		w = &wholeFusion{
+			a: a, by: f.by, all: f.all, count: len(f.chains), width: f.width, bf16: f.bf16,
+			rows: a.layout.Offsets[f.variable],
+		}
+		err = w.prepare(f)
+	}
+	if err == nil {
+		err = w.open()
 	}
 	defer func() {
-		if cerr := w.close(); cerr != nil {
-			err = errors.Join(err, fmt.Errorf("%w: %w", fault.ErrDevice, cerr))
+		cerr := w.release()
+		if a.whole = nil; err == nil && done && w.words.Size()+w.result.Size() <= mostKept {
+			a.whole = w
+		} else {
+			cerr = errors.Join(cerr, w.close())
+		}
+		if cerr != nil {
+			done, err = false, errors.Join(err, fmt.Errorf("%w: %w", fault.ErrDevice, cerr))
 		}
 	}()
-	table := w.plan(f)
-	if err := w.open(); errors.Is(err, device.ErrOutOfMemory) {
+	if errors.Is(err, device.ErrOutOfMemory) {
 		return false, nil
 	} else if err != nil {
 		return false, fault.Mark(err)
 	}
 	// A resident memory has one set.
-	err = f.a.memory.Each(ctx, f.a.memory.All(), pages.SweepRead, func(int) error {
-		for page, made := range f.a.memory.Made() {
+	err = a.memory.Each(ctx, a.memory.All(), pages.SweepRead, func(int) error {
+		for page, made := range a.memory.Made() {
 			if !made {
-				f.a.memory.SetAbsent(uint64(page))
+				a.memory.SetAbsent(uint64(page))
 			}
 		}
-		return w.run(context.WithoutCancel(ctx), f, table)
+		return w.run(context.WithoutCancel(ctx), f)
 	})
 	if err != nil {
-		return false, fmt.Errorf("%w: fuse %d agents: %w", fault.ErrDevice, f.a.n, err)
+		return false, fmt.Errorf("%w: fuse %d agents: %w", fault.ErrDevice, a.n, err)
 	}
 	return true, nil
 }
@@ -124,29 +152,50 @@ func itemsOf(n uint32, level int) int {
 // align returns n rounded up to a multiple of what arguments of kernels begin at.
 func align(n int64) int64 { return (n + device.RangeAlign - 1) / device.RangeAlign * device.RangeAlign }
 
-// open allocates the memory and finds the kernels.
-func (w *wholeFusion) open() (err error) {
-	names := []string{swarmset.Runs(w.width), swarmset.Fold, swarmset.Votes, swarmset.Starts, swarmset.Order}
-	for i, name := range names {
+// prepare makes what the fusions of the kind have in common.
+func (w *wholeFusion) prepare(f *fusionRun) (err error) {
+	table := w.plan(f)
+	for i, name := range []string{swarmset.Runs(w.width), swarmset.Fold} {
 		if w.kernels[i], err = w.a.dev.Kernel(name); err != nil {
 			return err
 		}
 	}
-	last := len(w.items) - 1
-	sizes := map[*device.Buffer]int64{
-		&w.words: 4 * (w.tables + int64(len(w.items)*swarmset.TableWords(w.count))),
-		&w.out:   w.at[last][1] + align(4*int64(w.items[last])),
-	}
 	if w.by == swarms.ByVote {
-		sizes[&w.order] = 4 * (w.a.n + int64(w.count)*swarmset.RunRows)
-		sizes[&w.tiles] = 4 * int64(w.count) * int64(w.tileCount())
+		names := []string{swarmset.Votes(w.count), swarmset.Starts, swarmset.Order(w.count)}
+		for i, name := range names {
+			if w.kernels[2+i], err = w.a.dev.Kernel(name); err != nil {
+				return err
+			}
+		}
 	}
-	for to, bytes := range sizes {
-		if *to, err = w.a.dev.Alloc(bytes, "fusion"); err != nil {
+	if w.words, err = w.a.dev.Alloc(4*int64(len(table)), "fusion"); err != nil {
+		return err
+	}
+	if w.by != swarms.ByVote { // else Starts makes the tables
+		if err := w.words.Write(0, device.Bytes(table)); err != nil {
 			return err
 		}
 	}
-	return nil
+	w.result, err = w.a.dev.AllocHost(w.outBytes()-w.at[len(w.at)-1][0], "fusion")
+	return err
+}
+
+// outBytes returns the size of the sums and counts of all levels.
+func (w *wholeFusion) outBytes() int64 {
+	last := len(w.items) - 1
+	return w.at[last][1] + align(4*int64(w.items[last]))
+}
+
+// open allocates what a fusion needs while it runs.
+func (w *wholeFusion) open() (err error) {
+	if w.out, err = w.a.dev.Alloc(w.outBytes(), "fusion"); err != nil || w.by != swarms.ByVote {
+		return err
+	}
+	if w.order, err = w.a.dev.Alloc(4*(w.a.n+int64(w.count)*swarmset.RunRows), "fusion"); err != nil {
+		return err
+	}
+	w.tiles, err = w.a.dev.Alloc(4*int64(w.count)*int64(w.tileCount()), "fusion")
+	return err
 }
 
 // tileCount returns the number of tiles in which votes are counted.
@@ -155,7 +204,7 @@ func (w *wholeFusion) tileCount() int {
 }
 
 // run puts all launches into the stream, waits for them and reads the nodes.
-func (w *wholeFusion) run(ctx context.Context, f *fusionRun, table []uint32) error {
+func (w *wholeFusion) run(ctx context.Context, f *fusionRun) error {
 	a := w.a
 	if err := a.memory.FlushFrames(a.frames); err != nil {
 		return err
@@ -165,12 +214,12 @@ func (w *wholeFusion) run(ctx context.Context, f *fusionRun, table []uint32) err
 		if err := w.sort(); err != nil {
 			return err
 		}
-	} else if err := w.words.Write(0, device.Bytes(table)); err != nil {
-		return err
 	}
-	order, ordered := device.Ptr(a.scratch), uint32(0) // of no meaning
+	order, ordered := device.Ptr(a.scratch), uint32(swarmset.OrderedNot) // any memory
 	if w.by == swarms.ByVote {
-		order, ordered = device.Ptr(w.order), 1
+		if order, ordered = device.Ptr(w.order), swarmset.OrderedAgents; w.width == 1 {
+			ordered = swarmset.OrderedEmbeddings
+		}
 	}
 	bf16 := uint32(0)
 	if w.bf16 {
@@ -185,29 +234,33 @@ func (w *wholeFusion) run(ctx context.Context, f *fusionRun, table []uint32) err
 	}
 	for level := 1; level < len(w.items); level++ {
 		if err := a.stream.Launch(
-			w.kernels[1], a.shape(manyRuns, 128, (w.items[level]*w.width+127)/128), w.sums(level-1), w.counts(level-1),
+			w.kernels[1], a.shape(2*manyRuns, 128, (w.items[level]*w.width+3)/4), w.sums(level-1), w.counts(level-1),
 			w.table(level-1), w.table(level), device.Uint32(uint32(w.count)), device.Uint32(uint32(w.width)),
 			w.sums(level), w.counts(level),
 		); err != nil {
 			return err
 		}
 	}
+	from := w.at[len(w.at)-1][0]
+	if err := a.stream.Download(w.result, 0, w.out, from, w.result.Size()); err != nil {
+		return err
+	}
 	if err := a.stream.Sync(ctx); err != nil {
 		return err
 	}
 	a.pending = false
-	return w.read(f)
+	w.read(f)
+	return nil
 }
 
 // sort puts the launches into the stream that sort the agents by their votes and make the tables.
 func (w *wholeFusion) sort() error {
 	a, tiles := w.a, w.tileCount()
 	shape := a.shape(manyRuns, 256, tiles)
-	of := append(
-		w.head(), device.Uint32(uint32(a.n)), device.Uint32(uint32(w.count)), device.Uint32(uint32(tiles)),
-		device.Ptr(w.tiles),
-	)
-	if err := a.stream.Launch(w.kernels[2], shape, of...); err != nil {
+	of := []device.Arg{
+		device.Uint32(uint32(a.n)), device.Uint32(uint32(w.count)), device.Uint32(uint32(tiles)), device.Ptr(w.tiles),
+	}
+	if err := a.stream.Launch(w.kernels[2], shape, append(w.head(), of...)...); err != nil {
 		return err
 	}
 	if err := a.stream.Launch(
@@ -217,24 +270,23 @@ func (w *wholeFusion) sort() error {
 	); err != nil {
 		return err
 	}
-	return a.stream.Launch(w.kernels[4], shape, append(of, w.nodes(), device.Ptr(w.order))...)
+	embeddings := uint32(0)
+	if w.width == 1 { // as large as the agent, and the next launch reads them in their order
+		embeddings = 1
+	}
+	order := append(append(w.head(), device.Uint32(w.rows), device.Uint32(embeddings)), of...)
+	return a.stream.Launch(w.kernels[4], shape, append(order, w.nodes(), device.Ptr(w.order))...)
 }
 
-// read reads the items of the last level, one for each node.
-func (w *wholeFusion) read(f *fusionRun) error {
-	last := len(w.items) - 1
-	from := w.at[last][0]
-	data := make([]byte, w.out.Size()-from)
-	if err := w.out.Read(from, data); err != nil {
-		return err
-	}
-	sums, counts := device.Of[float32](data), device.Of[uint32](data[w.at[last][1]-from:])
+// read takes the items of the last level, one for each node, from the result.
+func (w *wholeFusion) read(f *fusionRun) {
+	at := w.at[len(w.at)-1]
+	sums, counts := device.Of[float32](w.result.Bytes()), device.Of[uint32](w.result.Bytes()[at[1]-at[0]:])
 	for node := range w.count {
 		copy(f.nodes.Sums[node*f.nodes.Dim:][:f.nodes.Dim], sums[node*w.width:])
 		f.nodes.Counts[node] = uint64(counts[node])
 		f.nodes.Weights[node] = f.nodes.Counts[node] * consensus.One
 	}
-	return nil
 }
 
 // head returns the first arguments of kernels that read agents.
@@ -265,13 +317,29 @@ func (w *wholeFusion) counts(level int) device.Arg {
 	return device.Range(w.out, w.at[level][1], 4*int64(w.items[level]))
 }
 
-// close releases the memory.
-func (w *wholeFusion) close() error {
+// release releases what a fusion needs while it runs.
+func (w *wholeFusion) release() error {
 	var errs []error
-	for _, b := range []device.Buffer{w.words, w.out, w.order, w.tiles} {
-		if b != nil {
-			errs = append(errs, b.Close())
+	for _, b := range []*device.Buffer{&w.out, &w.order, &w.tiles} {
+		if *b != nil {
+			errs = append(errs, (*b).Close())
+			*b = nil
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// close releases the memory. A second call does nothing, and so does a call for a nil wholeFusion.
+func (w *wholeFusion) close() error {
+	if w == nil {
+		return nil
+	}
+	err := w.release()
+	if w.words != nil {
+		err = errors.Join(err, w.words.Close())
+	}
+	if w.result != nil {
+		err = errors.Join(err, w.result.Close())
+	}
+	return err
 }

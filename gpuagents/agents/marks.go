@@ -142,19 +142,22 @@ func loadMarked(a *Agents, ids []uint32, inputs []float32) (o *Observations, err
 // load copies ids and inputs to the device, and waits for the result of Mark.
 func (m *marks) load(a *Agents, p *staged, ids []uint32, inputs []float32) error {
 	a.pending = true
-	upload := func(section int, data []byte) error {
-		at := p.offsets[section]
-		return staging.Copy(p.host.Bytes()[at:], data, func(from, to int) error {
-			return a.stream.Upload(p.onDevice, at+int64(from), p.host, at+int64(from), int64(to-from))
-		})
-	}
-	if err := upload(sectionIDs, device.Bytes(ids)); err != nil {
-		return err
-	}
-	if err := m.put(a, p, len(ids)); err != nil {
-		return err
-	}
-	if err := upload(sectionInputs, device.Bytes(inputs)); err != nil {
+	sections, host := [2]int{sectionIDs, sectionInputs}, p.host.Bytes()
+	marked := len(ids) == 0
+	if err := staging.Copy([]staging.Part{
+		{To: host[p.offsets[sectionIDs]:], From: device.Bytes(ids)},
+		{To: host[p.offsets[sectionInputs]:], From: device.Bytes(inputs)},
+	}, func(part, from, to int) error {
+		at := p.offsets[sections[part]] + int64(from)
+		if err := a.stream.Upload(p.onDevice, at, p.host, at, int64(to-from)); err != nil {
+			return err
+		}
+		if marked || to < 4*len(ids) {
+			return nil
+		}
+		marked = true // all ids are under way
+		return m.put(a, p, len(ids))
+	}); err != nil {
 		return err
 	}
 	// The device bounds the wait.

@@ -16,11 +16,9 @@ import (
 // state of batches that a Ranking looks at, with agents that are there twice, ids of no agent and
 // inputs that are refused. A Ranking is used for batches with an agent twice alone.
 func TestRankedOnDevice(t *testing.T) {
-	d := openNamed(t, "host")
 	const n, features = 20 * 300, 3
-	cell := address(t, "gru", nil, 20, features, 4)
-	a, other := makeAgents(t, d, cell, n, Options{PageBytes: 64 << 10}), makeAgents(t, d, cell, n,
-		Options{PageBytes: 64 << 10})
+	cell, o := address(t, "gru", nil, 20, features, 4), Options{PageBytes: 64 << 10}
+	a, other := makeAgents(t, openNamed(t, *deviceName), cell, n, o), makeAgents(t, openNamed(t, "host"), cell, n, o)
 	if err := a.StageAll(); err != nil {
 		t.Fatalf("a.StageAll: %v, want no error", err)
 	}
@@ -91,5 +89,29 @@ func repeated(ids []uint32, n uint32) bool {
 func TestRunRows(t *testing.T) {
 	if swarmset.RunRows != fusion.RunRows {
 		t.Errorf("%d rows a run, package fusion has %d", swarmset.RunRows, fusion.RunRows)
+	}
+}
+
+// TestDistinct: distinct finds ids that are there twice, also 0 and with many on the same slot, and
+// is ready for the next ids.
+func TestDistinct(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 4))
+	var d distinct
+	for range 500 {
+		ids, seen, want := make([]uint32, r.IntN(200)), map[uint32]bool{}, true
+		for i := range ids {
+			ids[i] = r.Uint32N(20_000)
+			want = want && !seen[ids[i]]
+			seen[ids[i]] = true
+		}
+		if got := d.all(ids); got != want {
+			t.Fatalf("distinct.all(%v) = %v, want %v", ids, got, want)
+		}
+	}
+	if !d.all([]uint32{math.MaxUint32, 0, math.MaxUint32}) || d.all([]uint32{0, 5, 0}) {
+		t.Error("ids at the ends of the range are mistaken")
+	}
+	if d.all(make([]uint32, mostDistinct+1)) {
+		t.Error("a batch that is too large was looked at")
 	}
 }

@@ -48,6 +48,9 @@ func (a *Agents) Load(ids []uint32, inputs []float32) (*Observations, error) {
 			return o, err
 		}
 	}
+	if a.distinct.all(ids) {
+		return a.load(ids, inputs, nil)
+	}
 	if a.ranking == nil {
 		a.ranking = NewRanking(a.n, a.cell.Agents)
 	}
@@ -280,7 +283,7 @@ func (o *Observations) Outcome(ctx context.Context) (votes, decisions []byte, er
 	defer func() { a.track.End(timeline.ReadBack, began, 2*o.n) }()
 	if o.places == nil {
 		at, to := o.staged.offsets[sectionVotes], o.staged.offsets[sectionDecisions]
-		both := slices.Clone(o.staged.host.Bytes()[at : to+int64(o.n)]) // one allocation, which nothing clears
+		both := cloned(o.staged.host.Bytes()[at : to+int64(o.n)])
 		return both[:o.n:o.n], both[to-at:], nil
 	}
 	votes, decisions = make([]byte, o.n), make([]byte, o.n)
@@ -293,6 +296,17 @@ func (o *Observations) Outcome(ctx context.Context) (votes, decisions []byte, er
 		votes[i], decisions[i] = toVotes[place], toDecisions[place]
 	}
 	return votes, decisions, nil
+}
+
+// cloned returns a copy of bytes of host memory. Large ones are copied by several cores, which also
+// take the faults of fresh pages together.
+func cloned(from []byte) []byte {
+	if len(from) < 256<<10 {
+		return slices.Clone(from)
+	}
+	to := slices.Grow([]byte(nil), len(from))[:len(from)] // Grow clears nothing
+	_ = staging.Copy([]staging.Part{{To: to, From: from}}, func(int, int, int) error { return nil })
+	return to
 }
 
 // Observe loads observations, steps their agents and returns the outcome; see Load and Step.

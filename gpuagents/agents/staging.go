@@ -102,8 +102,8 @@ func (a *Agents) dropStaging(here bool) error {
 
 // trim releases all memory that a batch can do without.
 func (a *Agents) trim() error {
-	err := errors.Join(a.marks.close(), a.dropStaging(false), a.dropStaging(true))
-	a.marks = nil
+	err := errors.Join(a.marks.close(), a.whole.close(), a.dropStaging(false), a.dropStaging(true))
+	a.marks, a.whole = nil, nil
 	if err == nil {
 		_, err = a.dev.Trim()
 	}

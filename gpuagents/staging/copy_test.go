@@ -7,35 +7,49 @@ import (
 	"testing"
 )
 
-// TestCopy: a copy has all bytes and no other, done gets each byte once and after it was copied, and
-// an error of done ends the calls.
+// TestCopy: a copy has all bytes and no other, done gets each byte once, in order and after it was
+// copied, and an error of done ends the calls.
 func TestCopy(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
-	for _, n := range []int{0, 1, leastPiece, leastPiece + 1, 5*leastPiece - 7, 9 << 20} {
-		src, dst, seen := make([]byte, n), make([]byte, n+3), make([]byte, n)
-		for i := range src {
-			src[i] = byte(r.Uint32())
+	for _, sizes := range [][]int{
+		{}, {0}, {1}, {leastPiece}, {leastPiece + 1, 3}, {0, 5*leastPiece - 7, 0, 100}, {1 << 20, 9 << 20},
+	} {
+		var parts []Part
+		for _, n := range sizes {
+			p := Part{To: make([]byte, n+3), From: make([]byte, n)}
+			for i := range p.From {
+				p.From[i] = byte(r.Uint32())
+			}
+			parts = append(parts, p)
 		}
-		if err := Copy(dst, src, func(from, to int) error {
-			if !bytes.Equal(dst[from:to], src[from:to]) {
-				t.Errorf("%d bytes: done of %d to %d before the copy", n, from, to)
+		part, at := 0, 0
+		if err := Copy(parts, func(k, from, to int) error {
+			for ; part < k; part, at = part+1, 0 {
+				if at != sizes[part] {
+					t.Errorf("%v: part %d ends at %d", sizes, part, at)
+				}
 			}
-			for i := from; i < to; i++ {
-				seen[i]++
+			if part != k || from != at || to <= from || !bytes.Equal(parts[k].To[from:to], parts[k].From[from:to]) {
+				t.Errorf("%v: done of %d to %d of part %d, and %d of part %d was the last", sizes, from, to, k, at, part)
 			}
+			at = to
 			return nil
 		}); err != nil {
 			t.Fatalf("Copy: %v, want no error", err)
 		}
-		if !bytes.Equal(dst[:n], src) || !bytes.Equal(dst[n:], make([]byte, 3)) {
-			t.Errorf("%d bytes: other bytes", n)
+		for ; part < len(parts); part, at = part+1, 0 {
+			if at != sizes[part] {
+				t.Errorf("%v: part %d ends at %d", sizes, part, at)
+			}
 		}
-		if bytes.Count(seen, []byte{1}) != n {
-			t.Errorf("%d bytes: done has not had each byte once", n)
+		for i, p := range parts {
+			if n := sizes[i]; !bytes.Equal(p.To[:n], p.From) || !bytes.Equal(p.To[n:], make([]byte, 3)) {
+				t.Errorf("%v: other bytes of part %d", sizes, i)
+			}
 		}
 	}
 	refused, calls := errors.New("refused"), 0
-	err := Copy(make([]byte, 4*leastPiece), make([]byte, 4*leastPiece), func(int, int) error {
+	err := Copy([]Part{{make([]byte, 9<<20), make([]byte, 9<<20)}}, func(int, int, int) error {
 		calls++
 		return refused
 	})

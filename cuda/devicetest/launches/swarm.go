@@ -51,19 +51,21 @@ func RandomSwarm(r *rand.Rand, kernel string, n int) *Arrays {
 		}
 		return a.out(own(counts)).word(tiles).word(candidates).word(levels).out(fixture.Poisoned(8 * candidates)).
 			out(fixture.Poisoned(4 * levels * swarmset.TableWords(candidates))).out(make([]byte, 8))
-	case swarmset.Votes, swarmset.Order:
-		s := randomPages(r, n, 1, false)
-		tiles := (n + swarmset.VoteTile - 1) / swarmset.VoteTile
-		s.head(a).word(n).word(s.candidates).word(tiles)
-		if kernel == swarmset.Votes {
-			return a.out(fixture.Poisoned(4 * s.candidates * tiles))
-		}
-		before, nodes, places := s.places(tiles)
-		return a.in(own(before)).in(own(nodes)).out(make([]byte, 4*places))
 	}
-	width := 0
-	fmt.Sscanf(kernel, "swarm_runs_%d", &width) //nolint:errcheck // a name of SwarmKernels
-	return randomRuns(r, a, n, width)
+	number := 0
+	at := strings.LastIndexByte(kernel, '_') + 1
+	fmt.Sscan(kernel[at:], &number) //nolint:errcheck // a name of SwarmKernels
+	if kernel == swarmset.Runs(number) {
+		return randomRuns(r, a, n, number)
+	}
+	s := randomPages(r, n, 1, false, 2+r.IntN(number-1))
+	tiles := (n + swarmset.VoteTile - 1) / swarmset.VoteTile
+	if s.head(a); kernel == swarmset.Votes(number) {
+		return a.word(n).word(s.candidates).word(tiles).out(fixture.Poisoned(4 * s.candidates * tiles))
+	}
+	before, nodes, places := s.places(tiles)
+	return a.word(s.rows).word(r.IntN(2)).word(n).word(s.candidates).word(tiles).in(own(before)).in(own(nodes)).
+		out(make([]byte, 4*places))
 }
 
 // word adds a scalar of 32 bits.
@@ -149,19 +151,29 @@ func randomRuns(r *rand.Rand, a *Arrays, n, width int) *Arrays {
 	if width > 1 {
 		bf16 = r.IntN(2)
 	}
-	s := randomPages(r, n, width, bf16 == 1)
+	s := randomPages(r, n, width, bf16 == 1, 2+r.IntN(15))
 	all, ordered := sizes(r, n), r.IntN(2)
+	if width == 1 {
+		ordered = r.IntN(3)
+	}
 	var nodes []uint32
 	runs := make([]int, len(all))
 	first := 0
 	for i, n := range all {
 		nodes = append(nodes, uint32(first), uint32(n))
-		first += n
+		if first += n; ordered == swarmset.OrderedEmbeddings {
+			first = (first + swarmset.RunRows - 1) / swarmset.RunRows * swarmset.RunRows
+		}
 		runs[i] = (n + swarmset.RunRows - 1) / swarmset.RunRows
 	}
-	order := make([]uint32, n)
+	order := make([]uint32, max(n, first))
 	for i, agent := range r.Perm(n) {
 		order[i] = uint32(agent)
+	}
+	for i := range order {
+		if ordered == swarmset.OrderedEmbeddings {
+			order[i] = r.Uint32()
+		}
 	}
 	firsts := table(runs)
 	items := int(firsts[len(all)])
@@ -170,8 +182,8 @@ func randomRuns(r *rand.Rand, a *Arrays, n, width int) *Arrays {
 }
 
 // randomPages makes the pages of n agents with embeddings of a width.
-func randomPages(r *rand.Rand, n, width int, bf16 bool) *swarmPages {
-	s := &swarmPages{r: r, n: n, per: []int{1, 3, 64, 100, 160, 5000}[r.IntN(6)], candidates: 2 + r.IntN(15)}
+func randomPages(r *rand.Rand, n, width int, bf16 bool, candidates int) *swarmPages {
+	s := &swarmPages{r: r, n: n, per: []int{1, 3, 64, 100, 160, 5000}[r.IntN(6)], candidates: candidates}
 	if n > 1000 {
 		s.per = max(s.per, 64)
 	}

@@ -19,9 +19,11 @@ func init() {
 		twin.Register(swarmset.Runs(width), func(b *twin.Block) { runs(b, width) })
 	}
 	twin.Register(swarmset.Fold, fold)
-	twin.Register(swarmset.Votes, votes)
+	for _, candidates := range []int{2, 6, kernels.AgentMostCandidates} {
+		twin.Register(swarmset.Votes(candidates), votes)
+		twin.Register(swarmset.Order(candidates), order)
+	}
 	twin.Register(swarmset.Starts, starts)
-	twin.Register(swarmset.Order, order)
 }
 
 // mark is the twin of mark.cu. An atomic operation decides which observation of an agent is the
@@ -109,12 +111,15 @@ func (s *swarm) embedding(agent int, rows uint32, bf16 bool, to []float32) bool 
 		} else {
 			to[d] = device.Of[float32](page[int(rows)+4*(at+d):][:4])[0]
 		}
-		if math.Float32bits(to[d])&0x7f800000 == 0x7f800000 {
+		if !finite(to[d]) {
 			return false
 		}
 	}
 	return true
 }
+
+// finite reports whether a value is neither infinite nor NaN.
+func finite(v float32) bool { return math.Float32bits(v)&0x7f800000 != 0x7f800000 }
 
 // nodeOf returns the node of an item by the table of its level.
 func nodeOf(firsts []uint32, count int, item uint32) int {
@@ -124,7 +129,7 @@ func nodeOf(firsts []uint32, count int, item uint32) int {
 // runs is the twin of runs.cu.
 func runs(b *twin.Block, width int) {
 	s, rows, bf16 := open(b), b.Uint32(5), b.Uint32(6) != 0
-	order, ordered, count := twin.Mem[uint32](b, 7), b.Uint32(8) != 0, int(b.Uint32(11))
+	order, ordered, count := twin.Mem[uint32](b, 7), b.Uint32(8), int(b.Uint32(11))
 	nodes, firsts := twin.Mem[uint32](b, 9), twin.Mem[uint32](b, 10)
 	sums, counts := twin.Mem[float32](b, 12), twin.Mem[uint32](b, 13)
 	row := make([]float32, width)
@@ -137,10 +142,14 @@ func runs(b *twin.Block, width int) {
 		clear(sum)
 		for agent := first; agent < first+n; agent++ {
 			id := agent
-			if ordered {
+			switch ordered {
+			case swarmset.OrderedAgents:
 				id = int(order[agent])
+			case swarmset.OrderedEmbeddings:
+				row[0] = math.Float32frombits(order[agent])
+				id = -1
 			}
-			if !s.embedding(id, rows, bf16, row) {
+			if id < 0 && !finite(row[0]) || id >= 0 && !s.embedding(id, rows, bf16, row) {
 				continue
 			}
 			added++
@@ -228,8 +237,9 @@ func starts(b *twin.Block) {
 
 // order is the twin of order.cu.
 func order(b *twin.Block) {
-	s, n, candidates, tiles := open(b), int(b.Uint32(5)), int(b.Uint32(6)), int(b.Uint32(7))
-	before, nodes, to := twin.Mem[uint32](b, 8), twin.Mem[uint32](b, 9), twin.Mem[uint32](b, 10)
+	s, rows, embeddings := open(b), int(b.Uint32(5)), b.Uint32(6) != 0
+	n, candidates, tiles := int(b.Uint32(7)), int(b.Uint32(8)), int(b.Uint32(9))
+	before, nodes, to := twin.Mem[uint32](b, 10), twin.Mem[uint32](b, 11), twin.Mem[uint32](b, 12)
 	next := make([]uint32, candidates)
 	begin, end := b.Part(uint64(tiles))
 	for tile := int(begin); tile < int(end); tile++ {
@@ -239,6 +249,10 @@ func order(b *twin.Block) {
 		for agent := tile * swarmset.VoteTile; agent < min(n, (tile+1)*swarmset.VoteTile); agent++ {
 			if v := int(s.vote(agent)); v >= 1 && v <= candidates {
 				to[next[v-1]] = uint32(agent)
+				if embeddings {
+					page, at := s.page(agent)
+					to[next[v-1]] = device.Of[uint32](page[rows+4*at:][:4])[0]
+				}
 				next[v-1]++
 			}
 		}

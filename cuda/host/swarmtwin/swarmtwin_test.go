@@ -19,6 +19,14 @@ import (
 const shims = `
 template <class T> static inline T atomicOr(T *p, T v) { return __atomic_fetch_or(p, v, __ATOMIC_SEQ_CST); }
 static inline float __fadd_rn(float a, float b) { return a + b; }
+static inline unsigned __shfl_sync(unsigned, unsigned v, int lane) {
+  static unsigned lanes[1024];
+  lanes[threadIdx.x] = v;
+  __syncwarp(0);
+  const unsigned got = lanes[threadIdx.x / 32 * 32 + lane];
+  __syncwarp(0);
+  return got;
+}
 static inline unsigned __shfl_up_sync(unsigned, unsigned v, unsigned d) {
   static unsigned lanes[1024];
   lanes[threadIdx.x] = v;

@@ -96,14 +96,29 @@ __device__ __forceinline__ unsigned add_words(const Agents &s, const Variables &
   return added;
 }
 
+// The same of values that follow one another, of agents that all have votes.
+__device__ __forceinline__ unsigned add_values(const unsigned *values, unsigned n, float *sum) {
+  unsigned added = 0;
+  for (; n >= 16; n -= 16, values += 16) {
+    unsigned v[16];
+    Row<16>::load(v, (const unsigned char *)values);
+#pragma unroll
+    for (int k = 0; k < 16; k++) add_one(v[k], 1, sum, &added);
+  }
+  for (; n > 0; n--) add_one(*values++, 1, sum, &added);
+  return added;
+}
+
 template <bool BF16>
 __device__ __forceinline__ void add_run(const Agents &s, const Variables &at, const unsigned *order, unsigned first,
-    unsigned n, float *to, unsigned *added) {
+    unsigned n, bool embeddings, float *to, unsigned *added) {
   float sum[WIDTH];
 #pragma unroll
   for (int d = 0; d < WIDTH; d++) sum[d] = 0.0f;
   if (WIDTH == 1 && !order)
     *added = add_words(s, at, first, n, sum);
+  else if (WIDTH == 1 && embeddings)
+    *added = add_values(order + first, n, sum);
   else
     *added = add_rows<BF16>(s, at, order, first, n, sum);
 #pragma unroll
@@ -116,15 +131,15 @@ NAME(unsigned char *pages, unsigned long long page_bytes, const unsigned *frames
      const unsigned *firsts, unsigned count, float *sums, unsigned *counts) {
   const Agents s = {pages, page_bytes, frames, per};
   const Variables at = {votes, rows};
-  if (!ordered) order = 0;
+  if (ordered == ORDERED_NOT) order = 0;
   const unsigned runs = firsts[count], step = gridDim.x * blockDim.x;
   for (u64 i = blockIdx.x * blockDim.x + threadIdx.x; i < runs; i += step) {
     const unsigned node = node_of(firsts, count, (unsigned)i), before = ((unsigned)i - firsts[node]) * RUN_ROWS;
     const unsigned first = nodes[2 * node] + before, left = nodes[2 * node + 1] - before;
     const unsigned n = left < RUN_ROWS ? left : RUN_ROWS;
     if (WIDTH > 1 && bf16)
-      add_run<(WIDTH > 1)>(s, at, order, first, n, sums + i * WIDTH, counts + i);
+      add_run<(WIDTH > 1)>(s, at, order, first, n, ordered == ORDERED_EMBEDDINGS, sums + i * WIDTH, counts + i);
     else
-      add_run<false>(s, at, order, first, n, sums + i * WIDTH, counts + i);
+      add_run<false>(s, at, order, first, n, ordered == ORDERED_EMBEDDINGS, sums + i * WIDTH, counts + i);
   }
 }

@@ -26,12 +26,8 @@ const (
 	Clear = "swarm_clear"
 	// Fold adds up the items of a level to those of the next.
 	Fold = "swarm_fold"
-	// Votes counts the votes of tiles of agents.
-	Votes = "swarm_votes"
 	// Starts makes the tables of the nodes of a fusion by vote.
 	Starts = "swarm_starts"
-	// Order writes the agents of each vote in their order.
-	Order = "swarm_order"
 )
 
 // Widths are the elements of an embedding, with the padding of a gru, that Runs has a kernel for.
@@ -40,6 +36,32 @@ var Widths = []int{1, 8, 16, 32}
 
 // Runs returns the name of the kernel that adds up the runs of nodes, of embeddings of a width.
 func Runs(width int) string { return fmt.Sprint("swarm_runs_", width) }
+
+// most returns the candidates that the kernels of Votes and Order for a number of candidates serve.
+func most(candidates int) int {
+	for _, most := range voteMost {
+		if candidates <= most {
+			return most
+		}
+	}
+	panic(fmt.Sprintf("swarmset: %d candidates", candidates))
+}
+
+// voteMost is the most candidates of the kernels of Votes and Order.
+var voteMost = []int{2, 6, kernels.AgentMostCandidates}
+
+// Votes returns the name of the kernel that counts the votes of tiles of agents.
+func Votes(candidates int) string { return fmt.Sprint("swarm_votes_", most(candidates)) }
+
+// Order returns the name of the kernel that writes the agents of each vote in their order.
+func Order(candidates int) string { return fmt.Sprint("swarm_order_", most(candidates)) }
+
+// What the order of Runs has.
+const (
+	OrderedNot        = iota // nothing: agents of nodes have consecutive ids
+	OrderedAgents            // agents
+	OrderedEmbeddings        // embeddings of one float32 of agents with votes
+)
 
 // Words of 32 bits of the result of Mark.
 const (
@@ -50,8 +72,8 @@ const (
 
 // Numbers that kernels and their callers agree on.
 const (
-	RunRows  = 128  // fusion.RunRows
-	VoteTile = 4096 // agents of a tile of Votes and Order
+	RunRows  = 128   // fusion.RunRows
+	VoteTile = 16384 // agents of a tile of Votes and Order
 	// MostLevels is the most levels of a fusion: 128^5 is above the number of agents.
 	MostLevels = 5
 )
@@ -109,25 +131,32 @@ func init() {
 	add(Clear, 256, false, buffer("ids"), word("n"), word("agents"), buffer("seen"))
 	// rows is the offset of the variable with embeddings: one element of each agent of leaky, and of
 	// a gru the first half of its elements. nodes has the first agent of each node and their number,
-	// or the first place in order if ordered is 1. firsts is the table of level 0.
+	// or the first place in order, which ordered says the content of. firsts is the table of level 0.
 	for _, width := range Widths {
 		code := fmt.Sprintf("#define WIDTH %d\n%s", width, text("runs.cu"))
 		register(Runs(width), "runs.cu", strings.Replace(code, "\nNAME(", "\n"+Runs(width)+"(", 1), 256, false,
 			append(swarm[:len(swarm):len(swarm)], word("rows"), word("bf16"), buffer("order"), word("ordered"),
 				buffer("nodes"), buffer("firsts"), word("count"), buffer("sums"), buffer("counts")))
 	}
-	add(Fold, 256, false, buffer("in"), buffer("in_counts"), buffer("in_firsts"), buffer("firsts"), word("count"),
+	add(Fold, 256, true, buffer("in"), buffer("in_counts"), buffer("in_firsts"), buffer("firsts"), word("count"),
 		word("width"), buffer("sums"), buffer("counts"))
-	// counts is [candidates][tiles], of tiles of VoteTile agents.
-	add(Votes, 256, true, append(swarm[:len(swarm):len(swarm)], word("n"), word("candidates"), word("tiles"),
-		buffer("counts"))...)
 	// A node is the agents that vote for a candidate. Its first place in the order is a multiple of
 	// RunRows. firsts has the tables of all levels, one behind the other.
 	add(Starts, 1024, true, buffer("counts"), word("tiles"), word("candidates"), word("levels"), buffer("nodes"),
 		buffer("firsts"), buffer("scratch"))
-	// before is what Starts leaves of the counts.
-	add(Order, 256, true, append(swarm[:len(swarm):len(swarm)], word("n"), word("candidates"), word("tiles"),
-		buffer("before"), buffer("nodes"), buffer("order"))...)
+	for _, most := range voteMost {
+		of := func(name, file string, params ...device.Param) {
+			code := fmt.Sprintf("#define WORDS %d\n%s", most/2, text(file))
+			register(name, file, strings.Replace(code, "\nNAME(", "\n"+name+"(", 1), 256, true,
+				append(swarm[:len(swarm):len(swarm)], params...))
+		}
+		// counts is [candidates][tiles], of tiles of VoteTile agents.
+		of(Votes(most), "votes.cu", word("n"), word("candidates"), word("tiles"), buffer("counts"))
+		// before is what Starts leaves of the counts. If embeddings is 1, order has not the agents but
+		// their embeddings, one float32 of each at offset rows of a page.
+		of(Order(most), "order.cu", word("rows"), word("embeddings"), word("n"), word("candidates"), word("tiles"),
+			buffer("before"), buffer("nodes"), buffer("order"))
+	}
 }
 
 // pragma has no meaning in a text that all others were put into, and compilers say so.
@@ -139,6 +168,7 @@ func text(file string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "#define RUN_ROWS %du\n#define VOTE_TILE %du\n#define ABSENT_BIT %d\n", RunRows, VoteTile,
 		kernels.AgentHostBit)
+	fmt.Fprintf(&b, "#define ORDERED_NOT %d\n#define ORDERED_EMBEDDINGS %d\n", OrderedNot, OrderedEmbeddings)
 	fmt.Fprintf(&b, "#define MARK_SEQUENCE %d\n#define MARK_REPEATED %d\n#define MARK_COUNTS %d\n", MarkSequence,
 		MarkRepeated, MarkCounts)
 	for _, f := range []string{"swarm.cuh", "votes.cuh", file} {

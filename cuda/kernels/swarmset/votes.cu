@@ -1,21 +1,18 @@
-// swarm_votes counts the votes of each tile of agents; see swarmset.go.
+// swarm_votes_2 and its like count the votes of each tile of agents; see swarmset.go.
 
-template <int WORDS>
-__device__ __forceinline__ void count_tiles(const Agents &s, unsigned votes, unsigned n, unsigned candidates,
-    unsigned tiles, unsigned *counts) {
+extern "C" __global__ void __launch_bounds__(256)
+NAME(unsigned char *pages, unsigned long long page_bytes, const unsigned *frames, unsigned per, unsigned votes,
+     unsigned n, unsigned candidates, unsigned tiles, unsigned *counts) {
   __shared__ unsigned sums[2 * WORDS];
+  const Agents s = {pages, page_bytes, frames, per};
   for (unsigned tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
     for (unsigned c = threadIdx.x; c < 2 * WORDS; c += blockDim.x) sums[c] = 0;
     __syncthreads();
-    Halves<WORDS> mine;
+    Halves mine;
     for (unsigned q = threadIdx.x; q < VOTE_TILE / VOTES_THREAD; q += blockDim.x) {
       unsigned words[VOTES_THREAD / 4];
       load_votes(s, votes, tile * VOTE_TILE + q * VOTES_THREAD, n, words);
-#pragma unroll
-      for (int k = 0; k < VOTES_THREAD; k++) {
-        const unsigned vote = words[k / 4] >> 8 * (k % 4) & 255u;
-        if (vote - 1 < candidates) mine.count(vote - 1);
-      }
+      mine.count_all(words, candidates);
     }
 #pragma unroll
     for (int w = 0; w < WORDS; w++) {
@@ -31,16 +28,4 @@ __device__ __forceinline__ void count_tiles(const Agents &s, unsigned votes, uns
     for (unsigned c = threadIdx.x; c < candidates; c += blockDim.x) counts[(u64)c * tiles + tile] = sums[c];
     __syncthreads();
   }
-}
-
-extern "C" __global__ void __launch_bounds__(256)
-swarm_votes(unsigned char *pages, unsigned long long page_bytes, const unsigned *frames, unsigned per, unsigned votes,
-            unsigned n, unsigned candidates, unsigned tiles, unsigned *counts) {
-  const Agents s = {pages, page_bytes, frames, per};
-  if (candidates <= 2)
-    count_tiles<1>(s, votes, n, candidates, tiles, counts);
-  else if (candidates <= 6)
-    count_tiles<3>(s, votes, n, candidates, tiles, counts);
-  else
-    count_tiles<8>(s, votes, n, candidates, tiles, counts);
 }
