@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
@@ -154,8 +155,13 @@ func TestLogsBounds(t *testing.T) {
 	s := natsqtest.Start(t, server.Options{})
 	c := natsqtest.Connect(t, s)
 	const calls = 20_000
+	reg := prometheus.NewRegistry()
+	metrics, err := natsq.NewMetrics(reg)
+	if err != nil {
+		t.Fatal(err)
+	}
 	natsqtest.Work(t, natsqtest.Connect(t, s), natsq.WorkerOptions{
-		Name: "w",
+		Name: "w", Metrics: metrics,
 		Handlers: map[string]jobs.Handler{"k": func(ctx context.Context, _ jobs.Job, _ func(any)) (any, error) {
 			log := jobs.Logger(ctx)
 			log.Info(strings.Repeat("\x00", 100_000), "field", 1)
@@ -186,6 +192,10 @@ func TestLogsBounds(t *testing.T) {
 		return nil
 	}); err != nil || lines == 0 || lines > jobs.MaxLogLines || size > jobs.MaxLogBytes {
 		t.Errorf("%d lines of %d bytes, %v", lines, size, err)
+	}
+	all, dropped := value(t, reg, "exoswarm_jobs_log_lines_total"), value(t, reg, "exoswarm_jobs_log_lines_dropped_total")
+	if all != calls || dropped != float64(calls-lines) {
+		t.Errorf("the metrics have %v lines, %v dropped, want %d and %d", all, dropped, calls, calls-lines)
 	}
 	js := natsqtest.JetStream(t, s)
 	st, err := js.Stream(t.Context(), "EXO_JOBLOGS")

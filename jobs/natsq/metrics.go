@@ -18,6 +18,7 @@ import (
 type Metrics struct {
 	completed, failed, retries, refusals, dead *prometheus.CounterVec
 	redelivered, lost                          *prometheus.CounterVec
+	logLines, logDropped                       *prometheus.CounterVec // by pool alone
 	running                                    *prometheus.GaugeVec
 	wait, run                                  *prometheus.HistogramVec
 	tenants                                    *tenantMetrics
@@ -33,6 +34,11 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 			Namespace: "exoswarm", Subsystem: "jobs", Name: name,
 			Help: help,
 		}, append([]string{"pool", "kind"}, labels...))
+	}
+	ofPool := func(name, help string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{
+			Namespace: "exoswarm", Subsystem: "jobs", Name: name, Help: help,
+		}, []string{"pool"})
 	}
 	histogram := func(name, help string) *prometheus.HistogramVec {
 		return prometheus.NewHistogramVec(prometheus.HistogramOpts{
@@ -53,6 +59,10 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 		}, []string{"pool", "kind"}),
 		redelivered: counter("redelivered_total", "Attempts after the first one: retries, and jobs whose worker was "+
 			"lost."),
+		logLines: ofPool("log_lines_total", "Lines that handlers wrote to the logs of their jobs, dropped ones "+
+			"included."),
+		logDropped: ofPool("log_lines_dropped_total", "Lines of the logs of jobs that were dropped, because the log "+
+			"of the attempt was full or lines came faster than they are stored."),
 		lost:    counter("leases_lost_total", "Jobs that their worker gave up because it had lost the lease."),
 		tenants: newTenantMetrics(),
 		workers: newWorkerMetrics(),
@@ -61,13 +71,28 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 	}
 	for _, c := range []prometheus.Collector{
 		m.completed, m.failed, m.retries, m.refusals, m.dead, m.running, m.wait,
-		m.run, m.tenants, m.redelivered, m.lost, m.workers,
+		m.run, m.tenants, m.redelivered, m.lost, m.workers, m.logLines, m.logDropped,
 	} {
 		if err := r.Register(c); err != nil {
 			return nil, err
 		}
 	}
 	return m, nil
+}
+
+// logLine returns the function that counts a line of the log of a job of the pool. Both counters are
+// there from then on.
+func (m *Metrics) logLine(p jobs.Pool) func(dropped bool) {
+	if m == nil {
+		return nil
+	}
+	all, lost := m.logLines.WithLabelValues(string(p)), m.logDropped.WithLabelValues(string(p))
+	return func(dropped bool) {
+		all.Inc()
+		if dropped {
+			lost.Inc()
+		}
+	}
 }
 
 func labels(s wire.Source) []string { return []string{string(s.Pool), s.Kind} }

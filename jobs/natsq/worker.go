@@ -79,7 +79,7 @@ func (c *Conn) Work(ctx context.Context, o WorkerOptions) (_ *Worker, err error)
 	ends = append(ends, w.heartbeats.Close)
 	w.acks = acks.Start(c.Conn, o.Logger)
 	ends = append(ends, w.acks.Close)
-	w.logs = joblog.NewWriter(c.Conn, o.Logger)
+	w.logs = joblog.NewWriter(c.Conn, o.Logger, o.Metrics.logLine(o.Pool))
 	ends = append(ends, w.logs.Close)
 	if w.ctl, err = c.watchControl(ctx, o.Pool, w.wakeLoop, o.Logger); err != nil {
 		return nil, err

@@ -108,6 +108,7 @@ const absent = `
 - The source of a guess as a label of prefetched pages: the tier tells whether guesses are useful.
 - The kind of a dead letter and of the oldest job in the metrics of the cluster: a look would have to read every job.
   ` + "`exoswarm_jobs_dead_letters_total`" + ` of the agents has the kind.
+- Swarms by how they are addressed: ` + "`exoswarm swarm list`" + ` shows it, and no alert needs it.
 - Missed times of schedules: every agent evaluates every schedule, so each would count the same time.
   ` + "`exoswarm cron list`" + ` shows the last run and the next one.
 - Entries that a replica of a stream lacks: ` + "`exoswarm_jetstream_replicas_behind`" + ` has the replicas.

@@ -61,8 +61,9 @@ const (
 // Writer stores the lines of the jobs of one worker. Its methods, and those of its Lines, may be
 // called from several goroutines, and none but Close waits for the server.
 type Writer struct {
-	c   *natsconn.Conn
-	log *slog.Logger
+	c       *natsconn.Conn
+	log     *slog.Logger
+	written func(dropped bool) // may be nil
 
 	mu     sync.Mutex
 	dirty  []*Lines // those with something to store, in the order of their turns
@@ -97,8 +98,9 @@ type Lines struct {
 }
 
 // NewWriter returns a writer and starts its goroutine. The caller closes it before the connection.
-func NewWriter(c *natsconn.Conn, log *slog.Logger) *Writer {
-	b := &Writer{c: c, log: log, wake: make(chan struct{}, 1), stop: make(chan struct{})}
+// written is called for each line of a job, with the mutex of the writer held; nil for none.
+func NewWriter(c *natsconn.Conn, log *slog.Logger, written func(dropped bool)) *Writer {
+	b := &Writer{c: c, log: log, written: written, wake: make(chan struct{}, 1), stop: make(chan struct{})}
 	b.ended.Go(b.loop)
 	return b
 }
@@ -147,7 +149,11 @@ func (l *Lines) Write(p []byte) (int, error) {
 	full := l.lines >= jobs.MaxLogLines || l.bytes+n > jobs.MaxLogBytes || l.size+n > logPending
 	keep := l.keep
 	l.keep = false
-	if full && !keep || b.held+n > logHeld || b.closed {
+	dropped := full && !keep || b.held+n > logHeld || b.closed
+	if b.written != nil {
+		b.written(dropped)
+	}
+	if dropped {
 		// A job without an accepted line stores no count, because such jobs have no bound.
 		if l.dropped++; l.dropped == 1 && l.lines > 0 && !b.closed {
 			b.touch(l)

@@ -49,6 +49,9 @@ type Options struct {
 	// Logger gets a line when the connection is lost, when it is back, and for each message that
 	// the server refuses in the background; nil for none.
 	Logger *slog.Logger
+	// NoSpace is called when calls begin to wait because the server stores nothing more, once until one
+	// of them succeeds; nil for none. It must not block.
+	NoSpace func()
 	// GiveUp ends a connection for good after so long without a server: Lost is closed, and every
 	// call fails with jobs.ErrUnavailable. It is for commands, for which a person waits. 0 means
 	// never, which is for agents.
@@ -72,6 +75,7 @@ type Conn struct {
 	Tracer   trace.Tracer // nil: nothing is traced
 	requests *requests    // nil: not counted
 	clock    clock
+	space    space
 }
 
 // dialed connects without JetStream. where names the server in texts for people.
@@ -80,7 +84,7 @@ func dialed(ctx context.Context, o Options) (c *Conn, where string, err error) {
 		Writer: nats.NewInbox()[len(nats.InboxPrefix):], elected: &elections{}, Replicas: max(o.Replicas, 1),
 		requests: newRequests(),
 		Patience: cmp.Or(o.Patience, 30*time.Second), Lease: cmp.Or(o.Lease, 15*time.Second),
-		Tracer: telemetry.Tracer(o.Tracing, tracerName),
+		Tracer: telemetry.Tracer(o.Tracing, tracerName), space: space{tell: o.NoSpace},
 	}
 	c.NC, c.refused, where, err = o.connect(ctx)
 	return c, where, err
@@ -315,6 +319,7 @@ func (c *Conn) retryIn(ctx context.Context, what string, rest time.Duration,
 ) error {
 	began := time.Now()
 	deadline := began.Add(c.Patience)
+	waits := false // for space, and somebody was told
 	for pause := 20 * time.Millisecond; ; pause = min(2*pause, rest) {
 		err := c.refused.do(ctx, func(ctx context.Context) error {
 			try, cancel := context.WithTimeout(ctx, limit(time.Since(began)))
@@ -322,7 +327,10 @@ func (c *Conn) retryIn(ctx context.Context, what string, rest time.Duration,
 			return fn(try)
 		})
 		switch {
-		case err == nil || !IsTransient(err) && !errors.Is(err, jobs.ErrDenied):
+		case err == nil:
+			c.space.answered(&waits)
+			return nil
+		case !IsTransient(err) && !errors.Is(err, jobs.ErrDenied):
 			return err
 		case errors.Is(err, jobs.ErrDenied):
 			return fmt.Errorf("%s: %w", what, err)
@@ -330,8 +338,15 @@ func (c *Conn) retryIn(ctx context.Context, what string, rest time.Duration,
 		if ctx.Err() != nil {
 			return fmt.Errorf("%s: %w", what, context.Cause(ctx))
 		}
+		full := IsNoSpace(err)
 		if time.Now().Add(pause).After(deadline) {
+			if full {
+				return fmt.Errorf("%w: it had none for %v: %w", NoSpaceError(what), c.Patience, jobs.ErrUnavailable)
+			}
 			return fmt.Errorf("%s: no answer from NATS for %v: %w: %w", what, c.Patience, err, jobs.ErrUnavailable)
+		}
+		if full && time.Since(began) > spaceNotice {
+			c.space.wait(&waits)
 		}
 		t := time.NewTimer(pause)
 		select {

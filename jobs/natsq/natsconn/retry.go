@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -53,4 +54,29 @@ func (c *Conn) RetryUnlessFull(ctx context.Context, what string, size int, fn fu
 func NoSpaceError(what string) error {
 	return jobs.Later(fmt.Errorf("%s: %w: the disk of the NATS server, or what its account may store, is used up: "+
 		"free some of it, and try again", what, jobs.ErrFull), noSpaceRetry)
+}
+
+// spaceNotice is how long a call waits for space before somebody is told.
+const spaceNotice = time.Second
+
+// space tells the owner of a connection that its calls wait because the server stores nothing more.
+// Its methods may be called from several goroutines.
+type space struct {
+	tell func()
+	told atomic.Bool
+}
+
+// wait tells the owner, unless it was told already. waits becomes true for the call that waits.
+func (s *space) wait(waits *bool) {
+	*waits = true
+	if !s.told.Swap(true) && s.tell != nil {
+		s.tell()
+	}
+}
+
+// answered ends the wait after a call that waited and has succeeded: the next wait is told again.
+func (s *space) answered(waits *bool) {
+	if *waits {
+		s.told.Store(false)
+	}
 }
