@@ -74,6 +74,7 @@ type Agents struct {
 	pending          bool              // a launch may still run
 	ranking          *Ranking          // of what Load loads; nil before the first that needs it
 	marks            *marks            // of what Load loads; nil before the first that needs them
+	gathering        gathering         // of AgentStates
 	distinct         distinct          // for small batches of Load
 	whole            *wholeFusion      // the last fusion in one pass, whose tables serve the next; nil: none
 	counts           []uint32          // by page: its observations in the batch that is loaded, then its set
@@ -461,7 +462,7 @@ func (a *Agents) Close() error {
 		errs = append(errs, release())
 	}
 	a.close = nil
-	errs = append(errs, a.marks.close(), a.whole.close(), a.dropStaging(false), a.dropStaging(true))
+	errs = append(errs, a.marks.close(), a.whole.close(), a.gathering.close(), a.dropStaging(false), a.dropStaging(true))
 	a.marks, a.whole = nil, nil
 	return errors.Join(errs...)
 }

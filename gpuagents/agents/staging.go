@@ -102,7 +102,9 @@ func (a *Agents) dropStaging(here bool) error {
 
 // trim releases all memory that a batch can do without.
 func (a *Agents) trim() error {
-	err := errors.Join(a.marks.close(), a.whole.close(), a.dropStaging(false), a.dropStaging(true))
+	err := errors.Join(
+		a.marks.close(), a.whole.close(), a.gathering.close(), a.dropStaging(false), a.dropStaging(true),
+	)
 	a.marks, a.whole = nil, nil
 	if err == nil {
 		_, err = a.dev.Trim()

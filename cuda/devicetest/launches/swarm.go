@@ -52,6 +52,9 @@ func RandomSwarm(r *rand.Rand, kernel string, n int) *Arrays {
 		return a.out(own(counts)).word(tiles).word(candidates).word(levels).out(fixture.Poisoned(8 * candidates)).
 			out(fixture.Poisoned(4 * levels * swarmset.TableWords(candidates))).out(make([]byte, 8))
 	}
+	if kernel == swarmset.Gather {
+		return randomGather(r, a, n)
+	}
 	number := 0
 	at := strings.LastIndexByte(kernel, '_') + 1
 	fmt.Sscan(kernel[at:], &number) //nolint:errcheck // a name of SwarmKernels
@@ -179,6 +182,29 @@ func randomRuns(r *rand.Rand, a *Arrays, n, width int) *Arrays {
 	items := int(firsts[len(all)])
 	return s.head(a).word(s.rows).word(bf16).in(own(order)).word(ordered).in(own(nodes)).in(own(firsts)).
 		word(len(all)).out(fixture.Poisoned(4 * items * width)).out(fixture.Poisoned(4 * items))
+}
+
+// randomGather makes a launch that reads agents, some of them several times.
+func randomGather(r *rand.Rand, a *Arrays, n int) *Arrays {
+	class, bf16 := swarmset.Widths[r.IntN(len(swarmset.Widths))], 0
+	if class > 1 {
+		bf16 = r.IntN(2)
+	}
+	n /= class
+	s := randomPages(r, n, class, bf16 == 1, 2)
+	stride, width, values := 2*class, 1+r.IntN(class), 1
+	if class == 1 {
+		stride = 1
+	}
+	if values = width; r.IntN(2) == 0 {
+		values *= 2 // the same variable twice
+	}
+	ids := make([]uint32, n)
+	for i := range ids {
+		ids[i] = r.Uint32N(uint32(n))
+	}
+	return s.head(a).word(s.rows).word(s.rows).word(width).word(stride).word(bf16).in(own(ids)).word(n).word(values).
+		out(fixture.Poisoned(n)).out(fixture.Poisoned(4 * n * values))
 }
 
 // randomPages makes the pages of n agents with embeddings of a width.

@@ -24,6 +24,7 @@ func init() {
 		twin.Register(swarmset.Order(candidates), order)
 	}
 	twin.Register(swarmset.Starts, starts)
+	twin.Register(swarmset.Gather, gather)
 }
 
 // mark is the twin of mark.cu. An atomic operation decides which observation of an agent is the
@@ -254,6 +255,29 @@ func order(b *twin.Block) {
 					to[next[v-1]] = device.Of[uint32](page[rows+4*at:][:4])[0]
 				}
 				next[v-1]++
+			}
+		}
+	}
+}
+
+// gather is the twin of gather.cu.
+func gather(b *twin.Block) {
+	s, offsets, width := open(b), [2]int{int(b.Uint32(5)), int(b.Uint32(6))}, int(b.Uint32(7))
+	stride, bf16, ids := int(b.Uint32(8)), b.Uint32(9) != 0, twin.Mem[uint32](b, 10)
+	values, votes, out := int(b.Uint32(12)), twin.Mem[byte](b, 13), twin.Mem[float32](b, 14)
+	begin, end := b.Part(uint64(b.Uint32(11)))
+	for i := int(begin); i < int(end); i++ {
+		votes[i] = s.vote(int(ids[i])) - 1
+		page, at := s.page(int(ids[i]))
+		for k := range values {
+			to, element := &out[i*values+k], at*stride+k%width
+			switch {
+			case page == nil:
+				*to = 0
+			case bf16:
+				*to = device.FromBF16(device.Of[uint16](page[offsets[k/width]+2*element:][:2])[0])
+			default:
+				*to = device.Of[float32](page[offsets[k/width]+4*element:][:4])[0]
 			}
 		}
 	}

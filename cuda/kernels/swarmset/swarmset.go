@@ -26,6 +26,8 @@ const (
 	Clear = "swarm_clear"
 	// Fold adds up the items of a level to those of the next.
 	Fold = "swarm_fold"
+	// Gather reads the votes and values of agents.
+	Gather = "swarm_gather"
 	// Starts makes the tables of the nodes of a fusion by vote.
 	Starts = "swarm_starts"
 )
@@ -140,6 +142,12 @@ func init() {
 	}
 	add(Fold, 256, true, buffer("in"), buffer("in_counts"), buffer("in_firsts"), buffer("firsts"), word("count"),
 		word("width"), buffer("sums"), buffer("counts"))
+	// values of each agent are width elements of the variable at offset first of a page, and behind
+	// them those of the one at offset second; both have stride elements of each agent, of bf16 or
+	// float32. Of an agent without a vote, or whose page is not there, the vote is 255.
+	add(Gather, 256, false, append(swarm[:len(swarm):len(swarm)], word("first"), word("second"), word("width"),
+		word("stride"), word("bf16"), buffer("ids"), word("n"), word("values"), buffer("out_votes"),
+		buffer("out"))...)
 	// A node is the agents that vote for a candidate. Its first place in the order is a multiple of
 	// RunRows. firsts has the tables of all levels, one behind the other.
 	add(Starts, 1024, true, buffer("counts"), word("tiles"), word("candidates"), word("levels"), buffer("nodes"),

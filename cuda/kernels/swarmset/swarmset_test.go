@@ -21,7 +21,7 @@ func set(t *testing.T) (all []kernels.Source) {
 			all = append(all, s)
 		}
 	}
-	if len(all) != len(Widths)+4+2*len(voteMost) {
+	if len(all) != len(Widths)+5+2*len(voteMost) {
 		t.Fatalf("%d kernels", len(all))
 	}
 	return all
