@@ -40,6 +40,7 @@ func BenchmarkAgentsRandom(b *testing.B) {
 				}
 				b.Run(fmt.Sprint(n), func(b *testing.B) {
 					took := make([]time.Duration, 0, b.N)
+					samples := make([]sample, 0, b.N+8)
 					for i := range b.N + 8 {
 						k := i % batches
 						start := time.Now()
@@ -50,7 +51,10 @@ func BenchmarkAgentsRandom(b *testing.B) {
 						if t := time.Since(start); i >= 8 {
 							took = append(took, t)
 						}
-						sameOutcome(b, h, ids[k], inputs[k], out)
+						samples = append(samples, sampleOf(h, ids[k], out))
+					}
+					for i, s := range samples {
+						s.check(b, h, ids[i%batches], inputs[i%batches])
 					}
 					slices.Sort(took)
 					b.ReportMetric(float64(took[len(took)/2].Nanoseconds())/1e3, "p50-us")
@@ -138,18 +142,28 @@ func BenchmarkAgentsStages(b *testing.B) {
 	}
 }
 
-// sameOutcome steps the agents of h by their observations and compares their votes and decisions
-// with those of out.
-func sameOutcome(t testing.TB, h *Agents, ids []uint32, inputs []float32, out Outcome) {
+// sample is the votes and decisions of the agents that another swarm has too, in their order.
+type sample struct{ votes, decisions []byte }
+
+// sampleOf takes the sample of an outcome whose agents h has.
+func sampleOf(h *Agents, ids []uint32, out Outcome) (s sample) {
+	for i, id := range ids {
+		if int64(id) < h.n {
+			s.votes, s.decisions = append(s.votes, out.Votes[i]), append(s.decisions, out.Decisions[i])
+		}
+	}
+	return s
+}
+
+// check steps the agents of h by their observations and compares the outcomes.
+func (s sample) check(t testing.TB, h *Agents, ids []uint32, inputs []float32) {
 	t.Helper()
 	var few []uint32
 	var fewInputs []float32
-	var votes, decisions []byte
 	features := len(inputs) / len(ids)
 	for i, id := range ids {
 		if int64(id) < h.n {
 			few, fewInputs = append(few, id), append(fewInputs, inputs[i*features:][:features]...)
-			votes, decisions = append(votes, out.Votes[i]), append(decisions, out.Decisions[i])
 		}
 	}
 	if len(few) == 0 {
@@ -159,7 +173,7 @@ func sameOutcome(t testing.TB, h *Agents, ids []uint32, inputs []float32, out Ou
 	if err != nil {
 		t.Fatalf("h.Observe: %v, want no error", err)
 	}
-	if !slices.Equal(votes, want.Votes) || !slices.Equal(decisions, want.Decisions) {
+	if !slices.Equal(s.votes, want.Votes) || !slices.Equal(s.decisions, want.Decisions) {
 		t.Fatal("other outcomes than those of the host device")
 	}
 }

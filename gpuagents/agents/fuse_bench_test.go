@@ -21,7 +21,8 @@ var benchAgents = flag.Int64("fuse-agents", 0, "agents of the benchmarks of vote
 
 // BenchmarkAgentsFuse is a vote and fusions of all agents, from the Go call to nodes in host
 // memory: median and slowest, and GB/s of the bytes of embeddings and votes. Groups are of 64, and
-// by group there are up to 1,000 nodes. The nodes are compared with those of a fusion in windows. Run it with -benchtime 30x.
+// by group there are up to 1,000 nodes. The nodes are compared with those of a fusion in windows.
+// Run it with -benchtime 30x.
 func BenchmarkAgentsFuse(b *testing.B) {
 	d := openNamed(b, *deviceName)
 	ctx := context.Background()

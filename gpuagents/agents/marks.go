@@ -16,11 +16,13 @@ import (
 // whether an agent is there twice. A Ranking on the host takes some 40 ns for each observation, and
 // the device less than one.
 type marks struct {
-	mark, clear           device.Kernel
-	seen, counts, scratch device.Buffer     // see swarmset.Mark
-	result                device.HostBuffer // that Mark writes
-	words                 []uint32          // result as words
-	sequence              uint32            // number of the last launch of Mark
+	mark, clear            device.Kernel
+	stream                 device.Stream     // of these kernels: the inputs are under way in that of the agents
+	uploaded, done         device.Event      // the ids are on the device; their marks are cleared
+	seen, touched, scratch device.Buffer     // see swarmset.Mark
+	result                 device.HostBuffer // that Mark writes
+	words                  []uint32          // result as words
+	sequence               uint32            // number of the last launch of Mark
 }
 
 // RanksOnDevice reports whether n observations that are loaded together are looked at by the device
@@ -46,8 +48,16 @@ func openMarks(a *Agents) (m *marks, err error) {
 			return nil, err
 		}
 	}
+	if m.stream, err = a.dev.NewStream(); err != nil {
+		return nil, err
+	}
+	for _, to := range []*device.Event{&m.uploaded, &m.done} {
+		if *to, err = a.dev.NewEvent(); err != nil {
+			return nil, err
+		}
+	}
 	for to, bytes := range map[*device.Buffer]int64{
-		&m.seen: 4 * ((a.n + 31) / 32), &m.counts: 4 * int64(a.pages+1), &m.scratch: 8,
+		&m.seen: 4 * ((a.n + 31) / 32), &m.touched: 4 * int64(a.pages+1), &m.scratch: 8,
 	} {
 		if *to, err = a.dev.Alloc(bytes, "agents"); err != nil {
 			return nil, fmt.Errorf("marks of %d agents: %w", a.n, err)
@@ -56,7 +66,7 @@ func openMarks(a *Agents) (m *marks, err error) {
 			return nil, err
 		}
 	}
-	if m.result, err = a.dev.AllocHost(4*int64(swarmset.MarkCounts+a.pages), "agents"); err != nil {
+	if m.result, err = a.dev.AllocHost(4*int64(swarmset.MarkTouched+a.pages), "agents"); err != nil {
 		return nil, err
 	}
 	m.words = device.Of[uint32](m.result.Bytes())
@@ -70,7 +80,15 @@ func (m *marks) close() error {
 		return nil
 	}
 	var errs []error
-	for _, b := range []device.Buffer{m.seen, m.counts, m.scratch} {
+	if m.stream != nil { // it waits for the work that uses the memory
+		errs = append(errs, m.stream.Close())
+	}
+	for _, e := range []device.Event{m.uploaded, m.done} {
+		if e != nil {
+			errs = append(errs, e.Close())
+		}
+	}
+	for _, b := range []device.Buffer{m.seen, m.touched, m.scratch} {
 		if b != nil {
 			errs = append(errs, b.Close())
 		}
@@ -81,21 +99,38 @@ func (m *marks) close() error {
 	return errors.Join(errs...)
 }
 
-// put puts the launches for the ids of a batch into the stream.
+// clearedBytes is how many bytes of marks are set to 0 one after the other in the time in which one
+// mark is cleared.
+const clearedBytes = 64
+
+// put puts the launches for the ids of a batch, which are in the stream of a, into the stream of the
+// marks. Later work of a follows them.
 func (m *marks) put(a *Agents, p *staged, n int) error {
 	if m.sequence++; m.sequence == 0 {
 		m.sequence = 1
 	}
 	ids, count, all := p.arg(sectionIDs, 0, 4*int64(n)), device.Uint32(uint32(n)), device.Uint32(uint32(a.n))
 	shape := a.shape(decideBlocks/2, 256, (n+255)/256)
-	if err := a.stream.Launch(
-		m.mark, shape, ids, count, all, device.Uint32(a.perPage.by), device.Uint32(uint32(a.pages)),
-		device.Ptr(m.seen), device.Ptr(m.counts), device.Ptr(m.scratch), device.Uint32(m.sequence),
-		device.Mapped(m.result, 0, m.result.Size()),
-	); err != nil {
+	if err := errors.Join(a.stream.Record(m.uploaded), m.stream.Wait(m.uploaded)); err != nil {
 		return err
 	}
-	return a.stream.Launch(m.clear, shape, ids, count, all, device.Ptr(m.seen))
+	err := m.stream.Launch(
+		m.mark, shape, ids, count, all, device.Uint32(a.perPage.by), device.Uint32(uint32(a.pages)),
+		device.Ptr(m.seen), device.Ptr(m.touched), device.Ptr(m.scratch), device.Uint32(m.sequence),
+		device.Mapped(m.result, 0, m.result.Size()),
+	)
+	if err != nil {
+		return err
+	}
+	if m.seen.Size() <= clearedBytes*int64(n) {
+		err = m.stream.Fill(m.seen, 0, m.seen.Size(), 0)
+	} else {
+		err = m.stream.Launch(m.clear, shape, ids, count, all, device.Ptr(m.seen))
+	}
+	if err != nil {
+		return err
+	}
+	return m.stream.Record(m.done)
 }
 
 // loadMarked is Load of a batch whose ids the device looks at while the host copies the inputs. It
@@ -126,14 +161,13 @@ func loadMarked(a *Agents, ids []uint32, inputs []float32) (o *Observations, err
 	if m.words[swarmset.MarkRepeated] > 0 {
 		return o, nil
 	}
-	counts := m.words[swarmset.MarkCounts:]
 	var pages []uint64
-	for page, n := range counts {
-		if n > 0 {
+	for page, touched := range m.words[swarmset.MarkTouched:] {
+		if touched != 0 {
 			pages = append(pages, uint64(page))
 		}
 	}
-	o.sets = a.memory.Place(pages, counts) // one set, since the pages have a frame each
+	o.sets = a.memory.Place(pages, nil) // one set without counts, since the pages have a frame each
 	o.launches = []launch{{0, len(ids), 0}}
 	a.track.End(timeline.Upload, began, 4*(len(ids)+len(inputs)))
 	return o, nil
@@ -160,6 +194,9 @@ func (m *marks) load(a *Agents, p *staged, ids []uint32, inputs []float32) error
 	}); err != nil {
 		return err
 	}
+	if err := a.stream.Wait(m.done); err != nil { // who reuses the ids waits for the stream of a
+		return err
+	}
 	// The device bounds the wait.
-	return a.stream.Await(context.Background(), m.result, 4*swarmset.MarkSequence, m.sequence)
+	return m.stream.Await(context.Background(), m.result, 4*swarmset.MarkSequence, m.sequence)
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sort"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
@@ -25,6 +24,7 @@ type Observations struct {
 	staged   *staged     // nil: they are closed
 	fetch    bool        // Step puts the copy of its outcome into the stream
 	fetched  bool        // Step has done that
+	both     []byte      // memory for votes and decisions that Step has made; nil: Outcome makes it
 }
 
 // launch is a range of observations in the staging buffers that address no agent twice, and their
@@ -205,6 +205,9 @@ func (a *Agents) Step(ctx context.Context, o *Observations) (Report, error) {
 					return fmt.Errorf("%w: %w", fault.ErrDevice, errors.Join(err, a.stream.Sync(ctx)))
 				}
 			}
+			if o.fetched && o.places == nil && o.staged.onDevice != nil {
+				o.both = touched(int(o.staged.offsets[sectionDecisions]-o.staged.offsets[sectionVotes]) + o.n)
+			}
 			r, err := a.await(ctx, n)
 			if err != nil {
 				return err
@@ -283,7 +286,12 @@ func (o *Observations) Outcome(ctx context.Context) (votes, decisions []byte, er
 	defer func() { a.track.End(timeline.ReadBack, began, 2*o.n) }()
 	if o.places == nil {
 		at, to := o.staged.offsets[sectionVotes], o.staged.offsets[sectionDecisions]
-		both := cloned(o.staged.host.Bytes()[at : to+int64(o.n)])
+		both := o.both
+		if o.both = nil; both == nil {
+			both = make([]byte, to-at+int64(o.n))
+		}
+		_ = staging.Copy([]staging.Part{{To: both, From: o.staged.host.Bytes()[at : to+int64(o.n)]}},
+			func(int, int, int) error { return nil })
 		return both[:o.n:o.n], both[to-at:], nil
 	}
 	votes, decisions = make([]byte, o.n), make([]byte, o.n)
@@ -298,15 +306,15 @@ func (o *Observations) Outcome(ctx context.Context) (votes, decisions []byte, er
 	return votes, decisions, nil
 }
 
-// cloned returns a copy of bytes of host memory. Large ones are copied by several cores, which also
-// take the faults of fresh pages together.
-func cloned(from []byte) []byte {
-	if len(from) < 256<<10 {
-		return slices.Clone(from)
+// touched returns bytes whose pages the machine has: the host takes their faults while the device
+// works, and not when it copies to them.
+func touched(n int) []byte {
+	const page = 4096
+	b := make([]byte, n)
+	for i := 0; i < n; i += page {
+		b[i] = 1
 	}
-	to := slices.Grow([]byte(nil), len(from))[:len(from)] // Grow clears nothing
-	_ = staging.Copy([]staging.Part{{To: to, From: from}}, func(int, int, int) error { return nil })
-	return to
+	return b
 }
 
 // Observe loads observations, steps their agents and returns the outcome; see Load and Step.

@@ -96,7 +96,7 @@ func randomMarks(r *rand.Rand, a *Arrays, kernel string, n int) *Arrays {
 		return a.out(own(seen))
 	}
 	return a.word(per).word(pages).out(own(seen)).out(make([]byte, 4*(pages+1))).out(make([]byte, 8)).
-		word(1 + r.IntN(1000)).out(fixture.Poisoned(4 * (swarmset.MarkCounts + pages)))
+		word(1 + r.IntN(1000)).out(fixture.Poisoned(4 * (swarmset.MarkTouched + pages)))
 }
 
 // table returns the first item of each node and the number of all items.

@@ -31,7 +31,7 @@ func init() {
 // first, as on a GPU; the number of the others does not depend on it.
 func mark(b *twin.Block) {
 	ids, agents, per, pages := twin.Mem[uint32](b, 0), b.Uint32(2), b.Uint32(3), b.Uint32(4)
-	seen, counts := twin.Mem[uint32](b, 5), twin.Mem[uint32](b, 6)
+	seen, touched := twin.Mem[uint32](b, 5), twin.Mem[uint32](b, 6)
 	first, end := b.Part(uint64(b.Uint32(1)))
 	for _, id := range ids[first:end] {
 		if id >= agents {
@@ -39,17 +39,17 @@ func mark(b *twin.Block) {
 		}
 		bit := uint32(1) << (id % 32)
 		if atomic.OrUint32(&seen[id/32], bit)&bit != 0 {
-			atomic.AddUint32(&counts[pages], 1)
+			atomic.AddUint32(&touched[pages], 1)
 		}
-		atomic.AddUint32(&counts[id/per], 1)
+		atomic.StoreUint32(&touched[id/per], 1)
 	}
 	if !twin.LastBlock(b, twin.Mem[uint64](b, 7)) {
 		return
 	}
 	result := twin.Mem[uint32](b, 9)
-	copy(result[swarmset.MarkCounts:], counts[:pages])
-	result[swarmset.MarkRepeated] = counts[pages]
-	clear(counts[:pages+1])
+	copy(result[swarmset.MarkTouched:], touched[:pages])
+	result[swarmset.MarkRepeated] = touched[pages]
+	clear(touched[:pages+1])
 	atomic.StoreUint32(&result[swarmset.MarkSequence], b.Uint32(8))
 }
 

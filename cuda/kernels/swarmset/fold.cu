@@ -1,5 +1,5 @@
-// swarm_fold adds up runs of sums of the same node, and their counts; see swarmset.go. A warp has a column of a run: its
-// lanes read all items at once, and all lanes add them in their order.
+// swarm_fold adds up runs of sums of the same node, and their counts; see swarmset.go. A warp has a column of a run:
+// its lanes read all items at once, and all lanes add them in their order.
 #define PARTS (RUN_ROWS / 32)
 
 extern "C" __global__ void __launch_bounds__(256)

@@ -1,5 +1,5 @@
-// swarm_gather reads the votes and values of agents; see swarmset.go. A thread has a value, and neighbours have those of
-// the same agent.
+// swarm_gather reads the votes and values of agents; see swarmset.go. A thread has a value, and neighbours have those
+// of the same agent.
 extern "C" __global__ void __launch_bounds__(256)
 swarm_gather(unsigned char *pages, unsigned long long page_bytes, const unsigned *frames, unsigned per, unsigned votes,
              unsigned first, unsigned second, unsigned width, unsigned stride, unsigned bf16, const unsigned *ids,
@@ -14,7 +14,10 @@ swarm_gather(unsigned char *pages, unsigned long long page_bytes, const unsigned
     if (page) {
       const unsigned char *from = page + (value < width ? first : second);
       const u64 element = (u64)in * stride + (value < width ? value : value - width);
-      v = bf16 ? __uint_as_float((unsigned)((const unsigned short *)from)[element] << 16) : ((const float *)from)[element];
+      if (bf16)
+        v = __uint_as_float((unsigned)((const unsigned short *)from)[element] << 16);
+      else
+        v = ((const float *)from)[element];
     }
     out[i] = v;
     if (value == 0) out_votes[at] = (unsigned char)((page ? page[votes + in] : 0) - 1);

@@ -38,7 +38,8 @@ NAME(unsigned char *pages, unsigned long long page_bytes, const unsigned *frames
       __syncthreads();
       if (warp == 0) { // a lane has a candidate
         unsigned sum = 0;
-        for (unsigned w = 0; w < all; w++) sum += lane < 2 * WORDS ? warps[w][lane / 2] >> 16 * (lane % 2) & 0xffffu : 0;
+        for (unsigned w = 0; w < all; w++)
+          sum += lane < 2 * WORDS ? warps[w][lane / 2] >> 16 * (lane % 2) & 0xffffu : 0;
         unsigned upto = sum;
 #pragma unroll
         for (unsigned d = 1; d < 32; d *= 2) {

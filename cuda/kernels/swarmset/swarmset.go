@@ -20,7 +20,7 @@ import (
 
 // The names of the kernels.
 const (
-	// Mark counts the observations of each page, and those that repeat an agent.
+	// Mark finds the pages of observations, and counts those that repeat an agent.
 	Mark = "swarm_mark"
 	// Clear clears the bits that Mark has set.
 	Clear = "swarm_clear"
@@ -69,7 +69,7 @@ const (
 const (
 	MarkSequence = iota // the sequence number of the launch, stored last
 	MarkRepeated        // observations of agents that have another one in the launch, but for one of each agent
-	MarkCounts          // [pages] observations by page
+	MarkTouched         // [pages] 1 of a page with an observation, else 0
 )
 
 // Numbers that kernels and their callers agree on.
@@ -126,17 +126,17 @@ func init() {
 		file := strings.TrimPrefix(name, "swarm_") + ".cu"
 		register(name, file, text(file), maxBlock, wholeWarps, params)
 	}
-	// seen has a bit for each of so many agents, and counts a word for each page and one more; the
-	// bits, the counts and scratch are zeros before the launch. counts and scratch are zeros after it.
+	// seen has a bit for each of so many agents, and touched a word for each page and one more; all
+	// of them and scratch are zeros before the launch. touched and scratch are zeros after it.
 	add(Mark, 256, false, buffer("ids"), word("n"), word("agents"), word("per"), word("pages"), buffer("seen"),
-		buffer("counts"), buffer("scratch"), word("sequence"), buffer("result"))
+		buffer("touched"), buffer("scratch"), word("sequence"), buffer("result"))
 	add(Clear, 256, false, buffer("ids"), word("n"), word("agents"), buffer("seen"))
 	// rows is the offset of the variable with embeddings: one element of each agent of leaky, and of
 	// a gru the first half of its elements. nodes has the first agent of each node and their number,
 	// or the first place in order, which ordered says the content of. firsts is the table of level 0.
 	for _, width := range Widths {
 		code := fmt.Sprintf("#define WIDTH %d\n%s", width, text("runs.cu"))
-		register(Runs(width), "runs.cu", strings.Replace(code, "\nNAME(", "\n"+Runs(width)+"(", 1), 256, false,
+		register(Runs(width), "runs.cu", strings.ReplaceAll(code, "\nNAME(", "\n"+Runs(width)+"("), 256, false,
 			append(swarm[:len(swarm):len(swarm)], word("rows"), word("bf16"), buffer("order"), word("ordered"),
 				buffer("nodes"), buffer("firsts"), word("count"), buffer("sums"), buffer("counts")))
 	}
@@ -177,8 +177,8 @@ func text(file string) string {
 	fmt.Fprintf(&b, "#define RUN_ROWS %du\n#define VOTE_TILE %du\n#define ABSENT_BIT %d\n", RunRows, VoteTile,
 		kernels.AgentHostBit)
 	fmt.Fprintf(&b, "#define ORDERED_NOT %d\n#define ORDERED_EMBEDDINGS %d\n", OrderedNot, OrderedEmbeddings)
-	fmt.Fprintf(&b, "#define MARK_SEQUENCE %d\n#define MARK_REPEATED %d\n#define MARK_COUNTS %d\n", MarkSequence,
-		MarkRepeated, MarkCounts)
+	fmt.Fprintf(&b, "#define MARK_SEQUENCE %d\n#define MARK_REPEATED %d\n#define MARK_TOUCHED %d\n", MarkSequence,
+		MarkRepeated, MarkTouched)
 	for _, f := range []string{"swarm.cuh", "votes.cuh", file} {
 		part, err := files.ReadFile(f)
 		if err != nil {
