@@ -32,6 +32,8 @@ type DetectorSpec struct {
 	Spec json.RawMessage `json:"spec"`
 	// Candidates name the decisions, the most unusual last.
 	Candidates []string `json:"candidates"`
+	// Explain adds an explanation to each decision.
+	Explain bool `json:"explain,omitempty"`
 	// Columns must accept rows in any order: the group of an entity finds late ones.
 	Columns rows.ColumnSpec `json:"columns"`
 	// Sources are up to 64 sources that last, see source.Lasts. Without a key each is a group.
@@ -156,6 +158,7 @@ type detection struct {
 	counted uint64                  // the last entry that is counted
 
 	rowsReported uint64             // at the last report
+	summaries    *summaries         // of the goroutine that collects; nil without explanations
 	answered     *statelog.Answered // the entries whose decisions the sinks have taken; guards itself
 }
 
@@ -214,7 +217,8 @@ func (d *detection) attempt(whole, ctx context.Context, job jobs.Job) error {
 	}
 	d.stream.spec = StreamSpec{
 		Name: d.spec.Name, Spec: d.spec.Spec, Candidates: d.spec.Candidates, Columns: d.spec.Columns, Drops: true,
-		Sinks: d.spec.Sinks, Webhook: d.spec.Webhook, BatchRows: d.spec.BatchRows,
+		Explain: d.spec.Explain,
+		Sinks:   d.spec.Sinks, Webhook: d.spec.Webhook, BatchRows: d.spec.BatchRows,
 	}
 	d.series = d.spec.Sources
 	resources := d.sourceResources()
@@ -273,6 +277,9 @@ func (d *detection) attempt(whole, ctx context.Context, job jobs.Job) error {
 			return err
 		}
 		d.evict.settled = d.state.after
+	}
+	if err := d.openSummaries(ctx); err != nil {
+		return err
 	}
 	for i, t := range d.sinks {
 		if err := t.Open(ctx, log(sinkShard+i, swarms.Out)); err != nil {

@@ -36,6 +36,9 @@ func (d *detection) collect(ctx context.Context) error {
 	read, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	from := d.state.collected.Answer + 1
+	if d.summaries != nil {
+		from = d.summaries.answer + 1
+	}
 	if d.state.base > from {
 		d.log.Warn("decisions were removed before the sinks had them: the log was trimmed", "first", from, "last",
 			d.state.base-1)
@@ -90,6 +93,11 @@ func (d *detection) collect(ctx context.Context) error {
 			if err := d.state.noteCollected(ctx, d.position()); err != nil {
 				return d.endOf(ctx, err)
 			}
+			if d.summaries != nil {
+				if err := d.summaries.store(ctx, d.state.collected.Answer); err != nil {
+					return d.endOf(ctx, err)
+				}
+			}
 			quiet = d.unserved(quiet)
 		case e := <-entries:
 			if err := d.entry(ctx, e); err != nil {
@@ -130,6 +138,12 @@ func (d *detection) unserved(since time.Time) time.Time {
 // feed, which waits for answers, runs ahead of no sink by more than window batches. A batch that
 // the swarm refuses fails the job: its rows would be missing.
 func (d *detection) entry(ctx context.Context, e swarms.Entry) error {
+	if d.summaries != nil {
+		defer func() { d.summaries.reached = e.Seq }()
+		if e.Seq <= d.summaries.sent {
+			return d.explained(e)
+		}
+	}
 	if d.evict != nil {
 		d.evict.names.reach(e.Seq)
 	}
@@ -153,6 +167,7 @@ func (d *detection) entry(ctx context.Context, e swarms.Entry) error {
 		if err := d.known(got); err != nil {
 			return err
 		}
+		d.explain(got)
 		for _, t := range d.sinks {
 			if err := t.Send(ctx, e.Ref, got); err != nil {
 				return err

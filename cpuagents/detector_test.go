@@ -42,7 +42,7 @@ func detectorJob(t *testing.T, name string, most int, sources []source.Series,
 		t.Fatalf("json.Marshal: %v", err)
 	}
 	spec := cpuagents.DetectorSpec{
-		Name: name, Spec: text, Candidates: parsed.Vote.Candidates, Sources: sources, BatchRows: 100,
+		Name: name, Spec: text, Explain: true, Candidates: parsed.Vote.Candidates, Sources: sources, BatchRows: 100,
 		Columns: rows.ColumnSpec{
 			Timestamp: "timestamp", Features: []string{"value"}, Key: []string{"id"}, MaxEntities: most,
 		},
@@ -110,7 +110,8 @@ func (c *cluster) decisionsOf(t *testing.T, name string) (all []string) {
 	}
 	defer db.Close()
 	found, err := db.QueryContext(t.Context(),
-		`SELECT id, "timestamp", value, score, decision, round, dropped FROM decisions`)
+		`SELECT id, "timestamp", value, score, decision, round, dropped, "expected.value", "low.value", "high.value",
+			feature, direction, kind, before FROM decisions`)
 	if err != nil {
 		if _, serr := os.Stat(filepath.Join(c.dir, name+".db")); serr != nil ||
 			strings.Contains(err.Error(), "no such table") || strings.Contains(err.Error(), "locked") {
@@ -120,8 +121,12 @@ func (c *cluster) decisionsOf(t *testing.T, name string) (all []string) {
 	}
 	defer found.Close()
 	for found.Next() {
-		var v [7]any
-		if err := found.Scan(&v[0], &v[1], &v[2], &v[3], &v[4], &v[5], &v[6]); err != nil {
+		var v [14]any
+		into := make([]any, len(v))
+		for i := range v {
+			into[i] = &v[i]
+		}
+		if err := found.Scan(into...); err != nil {
 			t.Fatalf("found.Scan: %v", err)
 		}
 		all = append(all, fmt.Sprint(v[:]...))

@@ -66,7 +66,13 @@ func keyed(most int, columns ...string) func(*cpuagents.StreamSpec) {
 	return func(s *cpuagents.StreamSpec) {
 		s.Columns.Key, s.Columns.MaxEntities = columns, most
 		s.BatchRows = 100
+		explained(s)
 	}
+}
+
+// explained makes a job explain its decisions and write its incidents.
+func explained(s *cpuagents.StreamSpec) {
+	s.Explain, s.Anomalies = true, strings.TrimSuffix(s.Output, ".ndjson")+".incidents"
 }
 
 // handle executes a job.
@@ -104,7 +110,7 @@ func TestKeyedStream(t *testing.T) {
 		single = append(single, source.Series{Name: name, URI: "file:dir/" + file})
 	}
 	two := []source.Series{{Name: "1", URI: "file:dir/1.csv"}, {Name: "2", URI: "file:dir/2.csv"}}
-	c.handle(t, c.job(t, "single", single, nil))
+	c.handle(t, c.job(t, "single", single, explained))
 	r := c.handle(t, c.job(t, "keyed", two, keyed(40, "site", "id")))
 	if r.Entities != 30 || r.Observations != 6000 || r.Decisions != 6000 || r.Anomalies == 0 || r.Rejected != 0 {
 		t.Errorf("the result is %+v", r)
@@ -183,7 +189,7 @@ func TestKeyedStream(t *testing.T) {
 		}
 	}
 	if c.read(t, "broken.ndjson") != c.read(t, "keyed.ndjson") || c.read(t, "broken.summary") != c.read(t,
-		"keyed.summary") {
+		"keyed.summary") || c.read(t, "broken.incidents") != c.read(t, "keyed.incidents") {
 		t.Error("an attempt that was stopped has other bytes")
 	}
 }

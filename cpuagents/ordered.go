@@ -88,6 +88,11 @@ func (k *orderedOutput) write(data []byte) (*batch.Decisions, error) {
 				jobs.CodeInvalid, "decision %d: group %d and candidate %d are not of this swarm", i, g, d.Decision[i],
 			)
 		}
+	}
+	if k.s.explainer != nil {
+		k.s.incidents = append(k.s.incidents, k.s.explainer.Explain(d)...)
+	}
+	for i, g := range d.Group {
 		if k.spool != nil {
 			if err := k.keep(d, i); err != nil {
 				return nil, err

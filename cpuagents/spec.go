@@ -23,6 +23,8 @@ type StreamSpec struct {
 	// Candidates name the decisions, the most unusual last.
 	Candidates []string        `json:"candidates"`
 	Columns    rows.ColumnSpec `json:"columns"`
+	// Explain adds an explanation to each decision: expected values, and the cause of a surprise.
+	Explain bool `json:"explain,omitempty"`
 	// Drops: the swarm drops observations that come late or twice. Outputs with columns then have
 	// the column dropped, with the reason.
 	Drops bool `json:"drops,omitempty"`
@@ -33,9 +35,13 @@ type StreamSpec struct {
 	Sinks []sink.Spec `json:"sinks,omitempty"`
 	// Output, Rejects and Summary are the URIs of the files that the job writes: decisions,
 	// rejected rows as NDJSON, and a JSON list of SeriesSummary.
-	Output  string `json:"output"`
-	Rejects string `json:"rejects"`
-	Summary string `json:"summary"`
+	Output string `json:"output"`
+	// Anomalies is the URI of a file with one record for each incident; empty for none. With it,
+	// Output may be empty. AnomaliesFormat is csv or, by default, ndjson.
+	Anomalies       string      `json:"anomalies,omitempty"`
+	AnomaliesFormat rows.Format `json:"anomalies_format,omitempty"`
+	Rejects         string      `json:"rejects"`
+	Summary         string      `json:"summary"`
 	// OutputFormat of the decisions. If it is empty, the extension of Output decides, and NDJSON if
 	// that stands for no format.
 	OutputFormat rows.Format `json:"output_format,omitempty"`
@@ -55,6 +61,7 @@ type StreamSpec struct {
 func (s *StreamSpec) layout(series []source.Series) encode.Layout {
 	l := encode.Layout{
 		Candidates: s.Candidates, Features: s.Columns.Features, Drops: s.Drops, Keys: s.Columns.Key,
+		Explain: s.Explain,
 	}
 	if len(l.Keys) > 0 {
 		return l

@@ -4,6 +4,7 @@
 package cpuagents
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -13,7 +14,9 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/cpuagents/encode"
+	"github.com/exoswarm/exoswarm/cpuagents/explain"
 	"github.com/exoswarm/exoswarm/cpuagents/files"
+	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/cpuagents/sink"
 	"github.com/exoswarm/exoswarm/cpuagents/source"
 	"github.com/exoswarm/exoswarm/jobs"
@@ -50,6 +53,10 @@ type stream struct {
 	refused  *jobs.Error     // why the last question of another client was refused; for collect
 	noRows   bool            // no input has a valid row; set before the reading fails
 	sinks    []sink.Sink
+	// explainer is that of the goroutine that collects; nil if nobody asks for explanations or
+	// incidents. incidents are those that have ended.
+	explainer *explain.Explainer
+	incidents []explain.Incident
 }
 
 // run reads all series, and returns when all decisions are written. The end of ctx with
@@ -70,7 +77,7 @@ func (s *stream) run(ctx context.Context) (*StreamResult, error) {
 	defer stopped()
 	var out *files.Output
 	var to io.Writer
-	if s.spec.Output != "" || len(s.spec.Sinks) == 0 {
+	if s.spec.Output != "" || len(s.spec.Sinks) == 0 && s.spec.Anomalies == "" {
 		var err error
 		if out, err = s.Files.Create(work, s.spec.Output); err != nil {
 			return nil, err
@@ -109,6 +116,9 @@ func (s *stream) run(ctx context.Context) (*StreamResult, error) {
 			return nil, context.Cause(work) // the agent may drain
 		}
 	}
+	if err := s.explains(); err != nil {
+		return nil, err
+	}
 	ordered, err := newOrderedOutput(s, to)
 	if err != nil {
 		cancel(err)
@@ -143,6 +153,9 @@ func (s *stream) run(ctx context.Context) (*StreamResult, error) {
 		}
 	}
 	if err := rejects.Commit(); err != nil {
+		return nil, err
+	}
+	if err := s.writeIncidents(work); err != nil {
 		return nil, err
 	}
 	if err := s.writeSummary(work); err != nil {
@@ -206,6 +219,45 @@ func (s *stream) awaitEntities(ctx context.Context, number uint64) error {
 			return context.Cause(ctx)
 		}
 	}
+}
+
+// explains makes the explainer, if the job needs one.
+func (s *stream) explains() error {
+	if !s.spec.Explain && s.spec.Anomalies == "" {
+		return nil
+	}
+	clock, err := rows.NewClock(s.spec.Columns.CSV)
+	if err != nil {
+		return err
+	}
+	s.explainer = explain.New(s.layout(), clock)
+	return nil
+}
+
+// writeIncidents writes the incidents in the order of their begins. Those that are open at the end of
+// the input say so.
+func (s *stream) writeIncidents(ctx context.Context) error {
+	if s.spec.Anomalies == "" {
+		return nil
+	}
+	w, err := s.Files.Create(ctx, s.spec.Anomalies)
+	if err != nil {
+		return err
+	}
+	defer w.Abort()
+	all := append(s.incidents, s.explainer.Finish()...)
+	explain.Relate(all, len(s.spec.Columns.Key) > 0)
+	buffered := bufio.NewWriter(w)
+	out := explain.NewWriter(buffered, s.layout(), s.spec.AnomaliesFormat == "csv")
+	for i := range all {
+		if err := out.Write(&all[i]); err != nil {
+			return fmt.Errorf("write the incidents: %w", err)
+		}
+	}
+	if err := errors.Join(out.Close(), buffered.Flush()); err != nil {
+		return fmt.Errorf("write the incidents: %w", err)
+	}
+	return w.Commit()
 }
 
 // writeSummary writes the list of SeriesSummary. It is the last output of a job, so its presence

@@ -61,6 +61,8 @@ the command at once.`,
 	// Files of the result. Each appears complete or not at all, unless it is a stream.
 	f.String("output", "", "file for the decisions, in the format of its extension, or - for standard output in "+
 		"NDJSON (required)")
+	f.String("anomalies", "", "file for the incidents, one record each: .ndjson, .csv, or - for standard output; then "+
+		"--output may be left out")
 	f.String("rejects", "", "file for invalid rows, as NDJSON; empty: NAME.rejects.ndjson beside the output NAME.*")
 	f.String("report", "", "file for a report, one HTML page")
 	f.String("labels", "", "JSON file with a list of labelled incidents to compare with the anomalies; see Labels in "+
@@ -124,6 +126,7 @@ func runFromFlags(cmd *cobra.Command, args []string) error {
 		}
 	}
 	o.Output, _ = f.GetString("output")
+	o.Anomalies, _ = f.GetString("anomalies")
 	o.Rejects, _ = f.GetString("rejects")
 	o.Report, _ = f.GetString("report")
 	o.Labels, _ = f.GetString("labels")
@@ -150,7 +153,7 @@ func runFromFlags(cmd *cobra.Command, args []string) error {
 	case o.Detach && (o.Attach != "" || o.Report != "" || o.Rejects != "" || o.Labels != ""):
 		return command.Usage("run: --detach writes nothing here: leave --attach, --report, --labels and --rejects " +
 			"to the run that fetches the output")
-	case o.Detach && o.Output == "":
+	case o.Detach && o.Output == "" && o.Anomalies == "":
 		o.Output = "-" // only its format counts
 	}
 	// --attach needs the files of the output only; the job has everything else.
@@ -171,7 +174,7 @@ func runFromFlags(cmd *cobra.Command, args []string) error {
 	case (len(o.Egress)+len(o.Roots) > 0 || o.Secrets != "") && o.OnCluster():
 		return command.Usage("run: --root, --egress and --secrets are those of a run in this process; on a cluster " +
 			"they are the CPU agents'")
-	case o.Output == "":
+	case o.Output == "" && o.Anomalies == "":
 		return command.Usage("run: --output is missing: name a file for the decisions")
 	case o.BatchRows < 0 || o.BatchRows > 4096:
 		return command.Usage("run: --batch-rows %d: use 1 to 4096", o.BatchRows)

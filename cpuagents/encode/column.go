@@ -25,8 +25,10 @@ const columnRows = 64 << 10
 // a missing feature is NaN, and a dropped observation has the reason in a column of its own.
 //
 // A spooled decision has, little-endian: row, round and leader (uint64), score (float32), decision
-// (uint32), the features (float64), the counts (uint32), the reason of a drop (uint32), the
-// group of an entity (uint32), and the timestamp behind its length (uint32).
+// (uint32), the features (float64), the counts (uint32), the reason of a drop (uint32), the group of
+// an entity (uint32), an explanation, and the timestamp behind its length (uint32). An explanation
+// has the numbers of BandColumns (float64), feature, direction and kind (uint8 each, and a zero), and
+// the earlier incidents (uint32).
 type columnEncoder struct {
 	Layout
 	rows   string // arrow or parquet
@@ -67,6 +69,15 @@ func newColumnEncoder(rows string, l Layout) *columnEncoder {
 	if l.Drops {
 		fields = append(fields, arrow.Field{Name: DroppedColumn, Type: arrow.BinaryTypes.String})
 	}
+	if l.Explain {
+		for _, name := range l.BandColumns() {
+			fields = append(fields, arrow.Field{Name: name, Type: arrow.PrimitiveTypes.Float64})
+		}
+		for _, name := range explainedColumns[3:6] {
+			fields = append(fields, arrow.Field{Name: name, Type: arrow.BinaryTypes.String})
+		}
+		fields = append(fields, arrow.Field{Name: BeforeColumn, Type: arrow.PrimitiveTypes.Uint32})
+	}
 	return &columnEncoder{Layout: l, rows: rows, schema: arrow.NewSchema(fields, nil), names: names}
 }
 
@@ -97,6 +108,16 @@ func (e *columnEncoder) Spool(b []byte, d *batch.Decisions, i int) []byte {
 	if len(e.Keys) > 0 {
 		b = le.AppendUint32(b, d.Group[i])
 	}
+	if e.Explain {
+		for f := range e.Features {
+			for _, v := range Band(d, i, f) {
+				b = le.AppendUint64(b, math.Float64bits(v))
+			}
+		}
+		why := d.Explained
+		b = append(b, byte(why.Fault[i]), byte(why.Side[i]), byte(why.Kind[i]), 0)
+		b = le.AppendUint32(b, why.Before[i])
+	}
 	b = le.AppendUint32(b, uint32(len(d.Timestamp[i])))
 	return append(b, d.Timestamp[i]...)
 }
@@ -125,10 +146,16 @@ func (e *columnEncoder) Piece(series int, r io.Reader) error {
 	values := 32 // where the features begin in b
 	counts := values + 8*len(e.Features)
 	dropped := counts + 4*len(e.Candidates)
-	b := make([]byte, dropped+8)
+	bands := dropped + 4
 	if len(e.Keys) > 0 {
-		b = make([]byte, dropped+12)
+		bands += 4
 	}
+	size := bands + 4
+	if e.Explain {
+		size += 24*len(e.Features) + 8
+	}
+	b := make([]byte, size)
+	names := e.FeatureColumns()
 	firstFeature := e.names + 2
 	var stamp []byte
 	for {
@@ -171,12 +198,34 @@ func (e *columnEncoder) Piece(series int, r io.Reader) error {
 				batch.Reasons[le.Uint32(b[dropped:])],
 			)
 		}
+		if e.Explain {
+			e.explained(b[bands:], names)
+		}
 		if e.held++; e.held == columnRows {
 			if err := e.flush(); err != nil {
 				return err
 			}
 		}
 	}
+}
+
+// explained appends a spooled explanation to the last columns. names are those of the features.
+func (e *columnEncoder) explained(b []byte, names []string) {
+	le := binary.LittleEndian
+	bands := 3 * len(names)
+	at := e.build.Schema().NumFields() - bands - 4
+	for k := range bands {
+		e.build.Field(at + k).(*array.Float64Builder).Append(math.Float64frombits(le.Uint64(b[8*k:])))
+	}
+	b = b[8*bands:]
+	feature := ""
+	if f := int8(b[0]); f >= 0 {
+		feature = names[f]
+	}
+	for k, text := range []string{feature, batch.Sides[int8(b[1])], batch.Surprise(b[2]).String()} {
+		e.build.Field(at + bands + k).(*array.StringBuilder).Append(text)
+	}
+	e.build.Field(at + bands + 3).(*array.Uint32Builder).Append(le.Uint32(b[4:]))
 }
 
 // flush writes the collected rows as one record batch or row group; nothing if there are none.

@@ -1,9 +1,11 @@
 package encode
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
+	"github.com/exoswarm/exoswarm/jobs/batch"
 )
 
 // Layout describes the columns of the decisions of a job. The encoders share its slices and do not
@@ -17,6 +19,8 @@ type Layout struct {
 	// series; empty for decisions of series. Entities has their values then, and Series is empty.
 	Keys     []string
 	Entities Entities
+	// Explain: decisions have the columns of an explanation. Their batches have Explained.
+	Explain bool
 }
 
 // Entities are the entities of a job with a key. Their number grows while the job runs, and an
@@ -67,6 +71,37 @@ var reservedColumns = []string{
 	"job", "series", "row", "timestamp", "score", "decision", "round", "counts", "leader", DroppedColumn,
 }
 
+// The columns of an explanation. Each feature has those with numbers: "expected." and its name.
+const (
+	ExpectedColumn  = "expected"
+	LowColumn       = "low"
+	HighColumn      = "high"
+	FaultColumn     = "feature"
+	DirectionColumn = "direction"
+	KindColumn      = "kind"
+	BeforeColumn    = "before"
+)
+
+var explainedColumns = []string{
+	ExpectedColumn, LowColumn, HighColumn, FaultColumn, DirectionColumn, KindColumn, BeforeColumn,
+}
+
+// BandColumns returns the names of the columns with the numbers of an explanation, feature by
+// feature: the expected value, and the low and the high end of its band.
+func (l Layout) BandColumns() (names []string) {
+	for _, f := range l.FeatureColumns() {
+		names = append(names, ExpectedColumn+"."+f, LowColumn+"."+f, HighColumn+"."+f)
+	}
+	return names
+}
+
+// Band returns the numbers of an explanation of row i in the order of BandColumns, for one feature.
+func Band(d *batch.Decisions, i, f int) [3]float64 {
+	why := d.Explained
+	at := i*why.Features + f
+	return [3]float64{why.Expected[at], why.Low[at], why.High[at]}
+}
+
 // FeatureColumns returns the names of the columns of the features. A column has the name of its
 // feature, unless another column has that name in upper or lower case: then "features." precedes
 // it.
@@ -85,6 +120,17 @@ func (l Layout) FeatureColumns() []string {
 func (l Layout) reserved(name string) bool {
 	for _, r := range reservedColumns {
 		if strings.EqualFold(name, r) {
+			return true
+		}
+	}
+	if l.Explain {
+		for _, r := range explainedColumns {
+			if strings.EqualFold(name, r) {
+				return true
+			}
+		}
+		head, _, dotted := strings.Cut(name, ".")
+		if dotted && slices.Contains(explainedColumns[:3], strings.ToLower(head)) {
 			return true
 		}
 	}

@@ -8,6 +8,7 @@ package encode
 import (
 	"fmt"
 	"io"
+	"math"
 	"strconv"
 	"strings"
 
@@ -142,7 +143,38 @@ func (e *ndjsonEncoder) Spool(b []byte, d *batch.Decisions, i int) []byte {
 		b = strconv.AppendUint(append(append(b, name...), ':'), uint64(d.Counts[i*d.Candidates+c]), 10)
 	}
 	b = strconv.AppendUint(append(b, `},"leader":`...), d.Leader[i], 10)
+	if e.Explain {
+		b = e.explain(b, d, i)
+	}
 	return append(b, '}', '\n')
+}
+
+// explain appends the members of an explanation. Rows that are as usual have no cause.
+func (e *ndjsonEncoder) explain(b []byte, d *batch.Decisions, i int) []byte {
+	for k, column := range explainedColumns[:3] {
+		b = append(append(append(b, ',', '"'), column...), '"', ':')
+		for f, name := range e.features {
+			b = append(b, name...)
+			if f == 0 {
+				b[len(b)-len(name)] = '{' // in place of the comma
+			}
+			if v := Band(d, i, f)[k]; math.IsNaN(v) {
+				b = append(b, "null"...)
+			} else {
+				b = AppendNumber(b, v, 32)
+			}
+		}
+		b = append(b, '}')
+	}
+	why := d.Explained
+	if why.Fault[i] < 0 {
+		return b
+	}
+	b = append(b, `,"feature":`...)
+	b = append(b, e.features[why.Fault[i]][1:len(e.features[why.Fault[i]])-1]...)
+	b = append(append(b, `,"direction":"`...), batch.Sides[why.Side[i]]...)
+	b = append(append(b, `","kind":"`...), why.Kind[i].String()...)
+	return strconv.AppendUint(append(b, `","before":`...), uint64(why.Before[i]), 10)
 }
 
 // NoDecision is the text of batch.NoDecision in outputs.
@@ -167,12 +199,13 @@ type csvEncoder struct {
 	text
 	prefix [][]byte // by series
 	names  [][]byte // by candidate
+	faults []string // names of features
 	Layout
 }
 
 // newCSVEncoder returns the encoder of CSV. Only an output with drops has the column of reasons.
 func newCSVEncoder(l Layout) *csvEncoder {
-	e := &csvEncoder{Layout: l}
+	e := &csvEncoder{Layout: l, faults: l.FeatureColumns()}
 	var header []byte
 	for _, name := range l.NameColumns() {
 		header = append(appendCSV(header, name), ',')
@@ -189,6 +222,11 @@ func newCSVEncoder(l Layout) *csvEncoder {
 	header = append(header, ",leader"...)
 	if l.Drops {
 		header = append(append(header, ','), DroppedColumn...)
+	}
+	if l.Explain {
+		for _, name := range append(l.BandColumns(), explainedColumns[3:]...) {
+			header = appendCSV(append(header, ','), name)
+		}
 	}
 	e.header = string(header) + "\n"
 	for _, name := range l.Series {
@@ -219,7 +257,7 @@ func (e *csvEncoder) Spool(b []byte, d *batch.Decisions, i int) []byte {
 		for range 4 + len(e.names) {
 			b = append(b, ',')
 		}
-		return e.line(b, why)
+		return e.line(b, d, i, why)
 	}
 	b = AppendNumber(append(b, ','), float64(d.Score[i]), 32)
 	b = append(b, ',')
@@ -232,15 +270,32 @@ func (e *csvEncoder) Spool(b []byte, d *batch.Decisions, i int) []byte {
 	for c := range e.names {
 		b = strconv.AppendUint(append(b, ','), uint64(d.Counts[i*d.Candidates+c]), 10)
 	}
-	return e.line(strconv.AppendUint(append(b, ','), d.Leader[i], 10), why)
+	return e.line(strconv.AppendUint(append(b, ','), d.Leader[i], 10), d, i, why)
 }
 
-// line ends a line. The last column is the reason of a drop, if the layout has drops.
-func (e *csvEncoder) line(b []byte, dropped string) []byte {
+// line ends a line: the reason of a drop, if the layout has drops, and the explanation.
+func (e *csvEncoder) line(b []byte, d *batch.Decisions, i int, dropped string) []byte {
 	if e.Drops {
 		b = append(append(b, ','), dropped...)
 	}
-	return append(b, '\n')
+	if !e.Explain {
+		return append(b, '\n')
+	}
+	for f := range e.Features {
+		for _, v := range Band(d, i, f) {
+			if b = append(b, ','); !math.IsNaN(v) {
+				b = AppendNumber(b, v, 32)
+			}
+		}
+	}
+	why := d.Explained
+	if why.Fault[i] < 0 {
+		return append(b, ",,,,\n"...)
+	}
+	b = appendCSV(append(b, ','), e.faults[why.Fault[i]])
+	b = append(append(b, ','), batch.Sides[why.Side[i]]...)
+	b = append(append(b, ','), why.Kind[i].String()...)
+	return append(strconv.AppendUint(append(b, ','), uint64(why.Before[i]), 10), '\n')
 }
 
 // appendCSV appends s as a field of RFC 4180. A field is quoted if it is empty, has a character

@@ -243,5 +243,10 @@ func describe(l encode.Layout, d *batch.Decisions, i int) string {
 		}
 	}
 	fmt.Fprintf(&b, " at %s, score %.3f", d.Timestamp[i], d.Score[i])
+	if why := d.Explained; l.Explain && why != nil && why.Fault[i] >= 0 {
+		f := int(why.Fault[i])
+		fmt.Fprintf(&b, ": %s of %s %s the expected %s", why.Kind[i], l.Features[f], batch.Sides[why.Side[i]],
+			encode.AppendNumber(nil, encode.Band(d, i, f)[0], 32))
+	}
 	return b.String()
 }

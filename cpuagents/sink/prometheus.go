@@ -22,6 +22,8 @@ import (
 const (
 	// seriesName is the name of the series of scores.
 	seriesName = "exoswarm_score"
+	// expectedName is that of the series of expected values, which have the label feature.
+	expectedName = "exoswarm_expected"
 	// defaultSeries and mostSeries bound the series of a sink.
 	defaultSeries = 10_000
 	mostSeries    = 1_000_000
@@ -46,9 +48,13 @@ func newPrometheus(b base, l encode.Layout, s Resources) (Sink, error) {
 		return nil, err
 	}
 	n.header = map[string]string{"Content-Encoding": "snappy", "X-Prometheus-Remote-Write-Version": "0.1.0"}
+	reserved := []string{"detector"}
+	if l.Explain {
+		reserved = append(reserved, "feature")
+	}
 	t := &prometheus{
 		notifier: n, layout: l, most: cmp.Or(b.spec.MaxSeries, defaultSeries),
-		names: labelNames(l.NameColumns(), "detector"), last: map[uint32]int64{},
+		names: labelNames(l.NameColumns(), reserved...), last: map[uint32]int64{},
 	}
 	if t.most < 1 || t.most > mostSeries {
 		return nil, b.bad("max_series %d: use 1 to %d", t.most, mostSeries)
@@ -56,7 +62,7 @@ func newPrometheus(b base, l encode.Layout, s Resources) (Sink, error) {
 	if b.spec.Anomalies {
 		return nil, b.bad("anomalies: a series has all scores: leave it out")
 	}
-	if err := n.checkLabels(t.names, "detector"); err != nil {
+	if err := n.checkLabels(t.names, reserved...); err != nil {
 		return nil, err
 	}
 	return t, nil
@@ -68,7 +74,9 @@ func (t *prometheus) Send(_ context.Context, number uint64, d *batch.Decisions) 
 	if number <= t.resumed {
 		return nil
 	}
-	samples := map[uint32][]byte{} // fields of a TimeSeries
+	samples := map[uint32][]byte{}  // fields of a TimeSeries
+	expected := map[uint32][]byte{} // by group and feature, those of expected values
+	features := len(t.layout.Features)
 	beyond, order := 0, 0
 	for i := range d.Len() {
 		g := d.Group[i]
@@ -95,6 +103,19 @@ func (t *prometheus) Send(_ context.Context, number uint64, d *batch.Decisions) 
 			math.Float64bits(float64(d.Score[i])))
 		s = protowire.AppendVarint(protowire.AppendTag(s, 2, protowire.VarintType), uint64(ms))
 		samples[g] = appendField(samples[g], 2, s)
+		if !t.layout.Explain {
+			continue
+		}
+		for f := range features {
+			v := encode.Band(d, i, f)[0]
+			if math.IsNaN(v) {
+				continue
+			}
+			s := protowire.AppendFixed64(protowire.AppendTag(nil, 1, protowire.Fixed64Type), math.Float64bits(v))
+			s = protowire.AppendVarint(protowire.AppendTag(s, 2, protowire.VarintType), uint64(ms))
+			at := g*uint32(features) + uint32(f)
+			expected[at] = appendField(expected[at], 2, s)
+		}
 	}
 	if beyond > 0 {
 		t.drop(DroppedBound, beyond, fmt.Errorf("more than %d entities: see max_series", t.most))
@@ -107,14 +128,22 @@ func (t *prometheus) Send(_ context.Context, number uint64, d *batch.Decisions) 
 	}
 	var all []byte
 	for _, g := range slices.Sorted(maps.Keys(samples)) {
-		all = appendField(all, 1, append(t.labels(g), samples[g]...))
+		all = appendField(all, 1, append(t.labels(g, seriesName, ""), samples[g]...))
+	}
+	for _, at := range slices.Sorted(maps.Keys(expected)) {
+		labels := t.labels(at/uint32(features), expectedName, t.layout.Features[at%uint32(features)])
+		all = appendField(all, 1, append(labels, expected[at]...))
 	}
 	return t.put(message{first: number, last: number, body: s2.EncodeSnappy(nil, all)})
 }
 
-// labels returns the labels of the series of a group, in the order of their names.
-func (t *prometheus) labels(g uint32) (b []byte) {
-	all := map[string]string{"__name__": seriesName, "detector": t.resources.Name}
+// labels returns the labels of a series of a group, in the order of their names. feature is empty
+// for the series of scores.
+func (t *prometheus) labels(g uint32, name, feature string) (b []byte) {
+	all := map[string]string{"__name__": name, "detector": t.resources.Name}
+	if feature != "" {
+		all["feature"] = shorten(feature)
+	}
 	for k, value := range t.layout.Names(int(g)) {
 		if value != "" { // as a label that is missing
 			all[t.names[k]] = shorten(value)

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"math"
 	"net/url"
 	"regexp"
 	"strings"
@@ -110,6 +111,17 @@ func newTable(b base, key string, l encode.Layout, s Resources) (_ *tableSink, e
 	}
 	if l.Drops {
 		t.columns = append(t.columns, column{encode.DroppedColumn, "text"})
+	}
+	if l.Explain {
+		for _, name := range l.BandColumns() {
+			if len(name) > longestName {
+				return nil, b.bad("feature %s: a column cannot be called %s: at most %d bytes",
+					fault.Quote(name[strings.IndexByte(name, '.')+1:]), fault.Quote(name), longestName)
+			}
+			t.columns = append(t.columns, column{name, "double precision"})
+		}
+		t.columns = append(t.columns, column{encode.FaultColumn, "text"}, column{encode.DirectionColumn, "text"},
+			column{encode.KindColumn, "text"}, column{encode.BeforeColumn, "bigint"})
 	}
 	if path, ok := strings.CutPrefix(uri, "sqlite:"); ok {
 		if t.lite = true; strings.Contains(t.name, ".") {
@@ -285,6 +297,9 @@ func (t *tableSink) insert(ctx context.Context, tx *sql.Tx, d *batch.Decisions) 
 		if t.Drops {
 			values = append(values, sql.NullString{String: why, Valid: why != ""})
 		}
+		if t.Explain {
+			values = t.explained(values, d, i)
+		}
 		marks := make([]string, len(values)-from)
 		for v := range marks {
 			marks[v] = t.value(from + v + 1)
@@ -296,6 +311,21 @@ func (t *tableSink) insert(ctx context.Context, tx *sql.Tx, d *batch.Decisions) 
 		}
 	}
 	return flush()
+}
+
+// explained appends the explanation of row i to the values of a row. What is unknown is null.
+func (t *tableSink) explained(values []any, d *batch.Decisions, i int) []any {
+	for f := range t.Features {
+		for _, v := range encode.Band(d, i, f) {
+			values = append(values, sql.NullFloat64{Float64: v, Valid: !math.IsNaN(v)})
+		}
+	}
+	why := d.Explained
+	if why.Fault[i] < 0 {
+		return append(values, nil, nil, nil, nil)
+	}
+	return append(values, t.FeatureColumns()[why.Fault[i]], batch.Sides[why.Side[i]], why.Kind[i].String(),
+		int64(why.Before[i]))
 }
 
 // quoteName returns the name of a table or column in SQL.

@@ -3,20 +3,23 @@ package device
 import (
 	"fmt"
 	"regexp"
-	"slices"
 	"strings"
 )
 
 var (
-	// comments are what a signature may have between its words.
-	comments = regexp.MustCompile(`(?s)/\*.*?\*/|//[^\n]*`)
-	symbol   = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+	symbol = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+	// head matches the head of a kernel at the start of a text: its name and its parameters.
+	head = regexp.MustCompile(`^` + global + `\s+(?:(?:static|inline|` + attribute + `)\s+)*void\s+(?:` + attribute +
+		`\s*)*([A-Za-z_][A-Za-z0-9_]*)\s*\(([^)]*)\)`)
 	// qualifiers do not change what a parameter is.
 	qualifiers = regexp.MustCompile(`\b(const|volatile|__restrict__|__restrict|restrict|__grid_constant__)\b`)
 )
 
 // attribute says how a kernel is launched, and nothing about its parameters.
 const attribute = `__(?:launch_bounds|cluster_dims)__\s*\([^)]*\)`
+
+// global is the word that each kernel begins with.
+const global = "__global__"
 
 // scalars are the C types of the kinds that are no buffer. On the platforms of CUDA that this
 // project has, long has 64 bits.
@@ -55,20 +58,16 @@ func ParseKernel(name, source string) (params []Param, code string, err error) {
 	if !symbol.MatchString(name) {
 		return bad("not the name of a C function")
 	}
-	// Comments become spaces, so that positions stay those of the source.
-	plain := comments.ReplaceAllStringFunc(source, func(c string) string {
-		return string(slices.Repeat([]byte{' '}, len(c)))
-	})
-	head := regexp.MustCompile(`(extern\s*"C"\s*)?__global__\s+(?:(?:static|inline|` + attribute + `)\s+)*void\s+(?:` +
-		attribute + `\s*)*` + name + `\s*\(([^)]*)\)`)
-	m := head.FindStringSubmatchIndex(plain)
+	plain := blankComments(source)
+	at, m := findHead(plain, name)
 	if m == nil {
 		return bad("its source has no __global__ void %s(...)", name)
 	}
-	if before := strings.TrimSpace(plain[:m[0]]); strings.HasSuffix(before, ">") {
+	before, declared := cutLinkage(plain[:at])
+	if strings.HasSuffix(before, ">") {
 		return bad("a template has no symbol to launch")
 	}
-	if list := strings.TrimSpace(plain[m[4]:m[5]]); list != "" && list != "void" {
+	if list := strings.TrimSpace(m[2]); list != "" && list != "void" {
 		for i, text := range strings.Split(list, ",") {
 			p, ok := parseParam(text)
 			if !ok {
@@ -79,10 +78,79 @@ func ParseKernel(name, source string) (params []Param, code string, err error) {
 		}
 	}
 	code = source
-	if m[2] < 0 && !inExternC(plain[:m[0]]) {
-		code = source[:m[0]] + `extern "C" ` + source[m[0]:]
+	if !declared && !inExternC(plain[:at]) {
+		code = source[:at] + `extern "C" ` + source[at:]
 	}
 	return params, code, nil
+}
+
+// cutLinkage returns a text without spaces and a declaration of C linkage at its end, and whether
+// it had one.
+func cutLinkage(before string) (rest string, declared bool) {
+	rest = strings.TrimSpace(before)
+	if word, found := strings.CutSuffix(rest, `"C"`); found {
+		if word, found = strings.CutSuffix(strings.TrimSpace(word), "extern"); found {
+			return strings.TrimSpace(word), true
+		}
+	}
+	return rest, false
+}
+
+// findHead returns the position of the head of a kernel in a text without comments, and the head's
+// parts as the expression head has them: all, the name and the parameters. It returns nil if there
+// is none. A regular expression over the whole text would take milliseconds.
+func findHead(plain, name string) (at int, parts []string) {
+	for {
+		next := strings.Index(plain[at:], global)
+		if next < 0 {
+			return 0, nil
+		}
+		at += next
+		if parts = head.FindStringSubmatch(plain[at:]); parts != nil && parts[1] == name {
+			return at, parts
+		}
+		at += len(global)
+	}
+}
+
+// blankComments replaces the bytes of comments by spaces, so that positions stay those of the
+// source. A comment that does not end is none.
+func blankComments(source string) string {
+	var plain []byte
+	for at := 0; ; {
+		next := strings.IndexByte(source[at:], '/')
+		if next < 0 || at+next+1 == len(source) {
+			break
+		}
+		at += next
+		end := -1
+		switch source[at+1] {
+		case '/':
+			end = strings.IndexByte(source[at:], '\n')
+			if end < 0 {
+				end = len(source) - at
+			}
+		case '*':
+			if end = strings.Index(source[at+2:], "*/"); end >= 0 {
+				end += 4
+			}
+		}
+		if end < 0 {
+			at++
+			continue
+		}
+		if plain == nil {
+			plain = []byte(source)
+		}
+		for i := range plain[at : at+end] {
+			plain[at+i] = ' '
+		}
+		at += end
+	}
+	if plain == nil {
+		return source
+	}
+	return string(plain)
 }
 
 // inExternC says whether the text ends inside a block extern "C" { ... }.

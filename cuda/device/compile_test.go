@@ -3,6 +3,8 @@ package device
 import (
 	"errors"
 	"fmt"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -99,4 +101,41 @@ func TestCover(t *testing.T) {
 			t.Errorf("%d: %+v", n, g)
 		}
 	}
+}
+
+// FuzzFindHead: the head of a kernel is where a regular expression over the whole source finds it,
+// which is the definition, but takes milliseconds.
+func FuzzFindHead(f *testing.F) {
+	comments := regexp.MustCompile(`(?s)/\*.*?\*/|//[^\n]*`)
+	expression := regexp.MustCompile(`(extern\s*"C"\s*)?__global__\s+(?:(?:static|inline|` + attribute +
+		`)\s+)*void\s+(?:` + attribute + `\s*)*k\s*\(([^)]*)\)`)
+	for _, seed := range []string{
+		"__global__ void k(int n) {}", "__global__ void kk(int a) {} extern \"C\"\n__global__ void k(float *x)",
+		"__global__ __global__ void k()", "/*/ __global__ void k(int n) */ __global__ static void k(unsigned u)",
+		"// a\n__global__ void __launch_bounds__(3) __cluster_dims__(2) k (int /* n */ n)", "a / b /", "/* __global__",
+		"template <int N> extern \"C\" __global__ void k(int n)", "extern C\" __global__ void k()",
+	} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, source string) {
+		want := comments.ReplaceAllStringFunc(source, func(c string) string {
+			return string(slices.Repeat([]byte{' '}, len(c)))
+		})
+		plain := blankComments(source)
+		if plain != want {
+			t.Fatalf("%q without comments is %q, want %q", source, plain, want)
+		}
+		at, parts := findHead(plain, "k")
+		m := expression.FindStringSubmatchIndex(want)
+		if (m == nil) != (parts == nil) {
+			t.Fatalf("%q: head %v, want %v", source, parts, m)
+		}
+		if m == nil {
+			return
+		}
+		before, declared := cutLinkage(plain[:at])
+		if declared != (m[2] >= 0) || parts[2] != want[m[4]:m[5]] || before != strings.TrimSpace(want[:m[0]]) {
+			t.Errorf("%q: %q, declared %v, before it %q, want %v", source, parts[2], declared, before, m)
+		}
+	})
 }

@@ -28,7 +28,7 @@ func CheckPTX(name, text string, params []Param) error {
 	case strings.Contains(text, "\x00"):
 		return bad("a byte of 0 in the text")
 	}
-	plain := comments.ReplaceAllString(text, " ")
+	plain := blankComments(text)
 	if !ptxVersion.MatchString(plain) {
 		return bad("the text has no directive .version: is it PTX?")
 	}

@@ -232,7 +232,7 @@ func (s *PageSums) add(k int, p *Partial, i int, value, keep cells) {
 func (s *PageSums) addAll(k, page, n int, value, keep cells, ballots []byte) {
 	per := s.l.Agents * s.l.Slots
 	chunks := (per + codegen.PageChunk - 1) / codegen.PageChunk
-	nodes := max(s.votes, 1)
+	nodes, wide := max(s.votes, 1), codegen.WideRows(&s.g)
 	for i := range n {
 		node := 0
 		if s.votes > 0 {
@@ -241,7 +241,7 @@ func (s *PageSums) addAll(k, page, n int, value, keep cells, ballots []byte) {
 			}
 		}
 		block := (page*chunks + i/codegen.PageChunk) % codegen.PageBlocks
-		lane := block*codegen.BlockThreads + codegen.PageLane(i)
+		lane := block*codegen.BlockThreads + codegen.PageLane(i, wide)
 		s.add(k, &s.lanes[(lane*nodes+node)*len(s.f.All)+k], i, value, keep)
 	}
 }

@@ -20,7 +20,7 @@ import (
 // Limits of a program.
 const (
 	MaxNodes  = 4096 // operations, equal ones counted once
-	MaxInputs = 24
+	MaxInputs = 64   // as many as a chain has factors
 	MaxOuts   = 16
 	// MaxWidth bounds the elements of a row that is reduced.
 	MaxWidth = ir.TileSize * ir.SuperTiles

@@ -9,6 +9,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cuda/expr"
 	"github.com/exoswarm/exoswarm/cuda/expr/ir"
+	"github.com/exoswarm/exoswarm/internal/testlong"
 )
 
 // lengths are those that random programs run with, around the sizes of blocks.
@@ -231,4 +232,21 @@ func (c *checker) compileAhead(t *testing.T, from uint64, n int) {
 		}
 	}
 	all.Wait()
+}
+
+// TestRandomPlans: every random program has a plan and texts of kernels, fused and not. Nothing is
+// compiled.
+func TestRandomPlans(t *testing.T) {
+	if *deviceName != "emulated" {
+		t.Skip("other devices compile the texts")
+	}
+	d, _ := open(t)
+	for n := range uint64(testlong.Of(100_000, 300)) {
+		p, _, _ := generate(n)
+		for _, unfused := range []bool{false, true} {
+			if _, err := expr.Compile(d, p, expr.Options{Unfused: unfused}); err != nil {
+				t.Fatalf("seed %d, unfused %v: %v\n%s", n, unfused, err, expr.Text(p))
+			}
+		}
+	}
 }

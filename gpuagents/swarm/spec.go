@@ -59,6 +59,8 @@ type Spec struct {
 	// Observations says what becomes of those that come late or twice. By agent there is none: they
 	// have no time.
 	Observations Observations `yaml:"observations" json:"observations,omitzero"`
+	// Explain adds an explanation to each decision in outputs. Agents never read it.
+	Explain bool `yaml:"explain" json:"explain,omitempty"`
 	// CSV is how the CSV files of its observations are written. Agents never read it.
 	CSV dialect.CSV `yaml:"csv" json:"csv,omitzero"`
 	// Vote is what the agents decide and how.

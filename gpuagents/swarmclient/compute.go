@@ -92,6 +92,18 @@ func (s *Swarm) Compute(ctx context.Context, want swarms.Compute) (*Computed, er
 	return s.computed(all)
 }
 
+// Results returns an upper bound of the number of results of a text: its nodes times its outputs.
+func (s *Swarm) Results(want swarms.Compute) int {
+	nodes := len(s.spec.Vote.Candidates) + 1
+	if s.byGroup(want.Text) {
+		nodes = max(s.record.Groups-want.First, 0)
+		if want.Groups > 0 {
+			nodes = want.Groups
+		}
+	}
+	return nodes * (strings.Count(want.Text, ";") + 1)
+}
+
 // byGroup reports whether results of a text may be too many for an answer. It need not be right for
 // texts that are refused.
 func (s *Swarm) byGroup(text string) bool {

@@ -185,6 +185,8 @@ func (d *detector) readSpec() error {
 	case spec.EvictAfter != 0:
 		return command.Usage("detect: %s has evict_after, which detectors on a cluster have: leave it out, or use "+
 			"exoswarm detector create", d.o.SpecFile)
+	case spec.Explain:
+		return command.Usage("detect: %s has explain, which is for runs: leave it out", d.o.SpecFile)
 	case spec.GroupCount != 0:
 		return command.Usage("detect: %s has groups: %d: a detector has max_entities of them: leave groups out",
 			d.o.SpecFile, spec.GroupCount)

@@ -17,12 +17,12 @@ import (
 // ctx ends, the job goes on.
 func Attach(ctx context.Context, o Options) (err error) {
 	switch {
-	case o.Output == "":
+	case o.Output == "" && o.Anomalies == "":
 		return command.Usage("run: --output is missing: name a file for the decisions")
 	case jobs.CheckID("job", o.Attach) != nil:
 		return jobs.CheckID("job", o.Attach)
 	}
-	dest, err := runoutput.New(o.Output, o.Rejects, o.Report)
+	dest, err := runoutput.New(o.paths())
 	if err != nil {
 		return err
 	}
@@ -53,6 +53,9 @@ func Attach(ctx context.Context, o Options) (err error) {
 	if err := dest.CheckFormat(rec.Format); err != nil {
 		return err
 	}
+	if err := rec.checkPlaces(dest); err != nil {
+		return err
+	}
 	job, err := conn.Queue.Find(ctx, o.Attach)
 	if errors.Is(err, jobs.ErrNotFound) { // it is over
 		job, err = jobs.Job{ID: o.Attach}, nil
@@ -81,6 +84,21 @@ func Attach(ctx context.Context, o Options) (err error) {
 	return nil
 }
 
+// checkPlaces returns an error of usage if the job does not make an output that the user wants.
+func (r *runRecord) checkPlaces(d *runoutput.Destination) error {
+	_, incidents := d.Incidents()
+	switch {
+	case d.HasOutput() && r.NoOutput:
+		return command.Usage("run: --output: the job writes incidents alone: leave it out, and name --anomalies")
+	case incidents != "" && r.Incidents == "":
+		return command.Usage("run: --anomalies: the job writes no incidents: name it when the run is submitted")
+	case incidents != "" && r.Incidents != incidents:
+		return command.Usage("run: --anomalies %s: the incidents of the job are %s: name a file that ends with .%s",
+			d.AnomaliesPath(), r.Incidents, r.Incidents)
+	}
+	return nil
+}
+
 // recordOn reads the record of a run.
 func recordOn(ctx context.Context, conn *natsq.Conn, id string) (rec runRecord, err error) {
 	err = getJSON(ctx, conn, "run-"+id, &rec)
@@ -97,7 +115,7 @@ func Fetch(ctx context.Context, c *natsq.Conn, id, output string, stdout io.Writ
 	if err := jobs.CheckID("job", id); err != nil {
 		return err
 	}
-	dest, err := runoutput.New(output, "", "")
+	dest, err := runoutput.New(runoutput.Paths{Output: output})
 	if err != nil {
 		return err
 	}
@@ -123,6 +141,9 @@ func Fetch(ctx context.Context, c *natsq.Conn, id, output string, stdout io.Writ
 		return err
 	}
 	if err := dest.CheckFormat(rec.Format); err != nil {
+		return err
+	}
+	if err := rec.checkPlaces(dest); err != nil {
 		return err
 	}
 	from, err := c.Objects.Object(ctx, "output-"+id, jobs.Owner{})

@@ -26,8 +26,8 @@ import (
 type carrier interface {
 	// source makes input number i available, and returns its URI for the agent.
 	source(ctx context.Context, i int, in runinput.Input) (string, error)
-	// sinks returns the URIs for decisions and rejects.
-	sinks() (output, rejects string)
+	// sinks returns the URIs for decisions, rejects and incidents.
+	sinks() (output, rejects, incidents string)
 	// collect brings decisions and rejects into the files of the destination.
 	collect(ctx context.Context, d *runoutput.Destination) error
 	// cleanup removes the copies that the carrier made.
@@ -36,7 +36,7 @@ type carrier interface {
 
 // localCarrier lets an agent in this process read and write the user's files in place.
 type localCarrier struct {
-	output, rejects string // names of files
+	output, rejects, incidents string // names of files
 }
 
 // localRoots returns the folders that the agent may use, one for each input, one for the output and
@@ -46,21 +46,26 @@ func localRoots(inputs []runinput.Input, d *runoutput.Destination) (map[files.Ro
 		{Name: "out"}:         filepath.Dir(d.Decisions()),
 		{Name: "out-rejects"}: filepath.Dir(d.Rejected()),
 	}
+	carrier := &localCarrier{output: filepath.Base(d.Decisions()), rejects: filepath.Base(d.Rejected())}
+	if file, _ := d.Incidents(); file != "" {
+		roots[files.Root{Name: "out-incidents"}] = filepath.Dir(file)
+		carrier.incidents = filepath.Base(file)
+	}
 	for _, in := range inputs {
 		// The name of a series is its path below the root, so the root is the path without it.
 		suffix := filepath.FromSlash(in.Name)
 		roots[files.Root{Name: "in" + strconv.Itoa(in.From)}] = filepath.Clean(strings.TrimSuffix(in.Path, suffix) +
 			".")
 	}
-	return roots, &localCarrier{output: filepath.Base(d.Decisions()), rejects: filepath.Base(d.Rejected())}
+	return roots, carrier
 }
 
 func (c *localCarrier) source(_ context.Context, _ int, in runinput.Input) (string, error) {
 	return fmt.Sprintf("file:in%d/%s", in.From, in.Name), nil
 }
 
-func (c *localCarrier) sinks() (output, rejects string) {
-	return "file:out/" + c.output, "file:out-rejects/" + c.rejects
+func (c *localCarrier) sinks() (output, rejects, incidents string) {
+	return "file:out/" + c.output, "file:out-rejects/" + c.rejects, "file:out-incidents/" + c.incidents
 }
 
 func (c *localCarrier) collect(context.Context, *runoutput.Destination) error { return nil }
@@ -89,12 +94,19 @@ func (c *objectCarrier) source(ctx context.Context, i int, in runinput.Input) (s
 	return "object:" + name, nil
 }
 
-func (c *objectCarrier) sinks() (output, rejects string) {
-	return "object:output-" + c.id, "object:rejects-" + c.id
+func (c *objectCarrier) sinks() (output, rejects, incidents string) {
+	return "object:output-" + c.id, "object:rejects-" + c.id, "object:incidents-" + c.id
 }
 
 func (c *objectCarrier) collect(ctx context.Context, d *runoutput.Destination) error {
-	for name, path := range map[string]string{"output-": d.Decisions(), "rejects-": d.Rejected()} {
+	wanted := map[string]string{"rejects-": d.Rejected()}
+	if d.HasOutput() {
+		wanted["output-"] = d.Decisions()
+	}
+	if file, _ := d.Incidents(); file != "" {
+		wanted["incidents-"] = file
+	}
+	for name, path := range wanted {
 		r, err := c.conn.Objects.Object(ctx, name+c.id, jobs.Owner{})
 		if err != nil {
 			return err
@@ -112,7 +124,8 @@ func (c *objectCarrier) collect(ctx context.Context, d *runoutput.Destination) e
 // others when the result of the job is gone.
 func (c *objectCarrier) cleanup(ctx context.Context) error {
 	// Sixteen at a time: a run of many files has as many objects.
-	names := append(c.sent, "output-"+c.id, "rejects-"+c.id, "manifest-"+c.id, "summary-"+c.id, "run-"+c.id)
+	names := append(c.sent, "output-"+c.id, "rejects-"+c.id, "manifest-"+c.id, "summary-"+c.id, "run-"+c.id,
+		"incidents-"+c.id)
 	errs := make([]error, len(names))
 	slots := make(chan struct{}, 16)
 	var all sync.WaitGroup

@@ -24,13 +24,16 @@ type runRecord struct {
 	Columns []string    `json:"columns"` // of the features
 	Format  rows.Format `json:"format"`
 	Keys    []string    `json:"keys,omitempty"` // columns of the key
+	// Incidents is the format of the incidents; empty for none. NoOutput: there are no decisions.
+	Incidents rows.Format `json:"incidents,omitempty"`
+	NoOutput  bool        `json:"no_output,omitempty"`
 }
 
 // recordOf returns the record of a run with a specification.
 func recordOf(spec *swarm.Spec, format rows.Format) runRecord {
 	stream := cpuagents.StreamSpec{Candidates: spec.Vote.Candidates, Columns: rows.ColumnSpec{
 		Features: spec.Features, Key: spec.Key,
-	}}
+	}, Explain: spec.Explain}
 	return runRecord{
 		Name: spec.Name, Anomaly: spec.Vote.Candidates[len(spec.Vote.Candidates)-1],
 		Columns: stream.FeatureColumns(), Format: format, Keys: stream.KeyColumns(),

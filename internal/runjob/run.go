@@ -51,8 +51,10 @@ type Options struct {
 	// BatchRows is the most rows of a message, 1 to 4096; 0 leaves it to the agent.
 	BatchRows int
 
-	// Output, Rejects and Report are the places of runoutput.New.
+	// Output, Rejects and Report are those of runoutput.Paths.
 	Output, Rejects, Report string
+	// Anomalies is the place of the incidents; empty for none.
+	Anomalies string
 	// Labels is the file of labelled incidents; empty for none.
 	Labels string
 	// Webhook receives anomalies as they are found; nil for none.
@@ -79,6 +81,11 @@ type Options struct {
 
 // OnCluster reports whether the run is a job of a cluster, and not of this process.
 func (o *Options) OnCluster() bool { return o.NATS != "" || o.Login.Context != "" }
+
+// paths returns the places of the output.
+func (o *Options) paths() runoutput.Paths {
+	return runoutput.Paths{Output: o.Output, Anomalies: o.Anomalies, Rejects: o.Rejects, Report: o.Report}
+}
 
 // input is the input of a run: files, other sources, and at most one stream that is read live.
 type input struct {
@@ -172,7 +179,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	if err != nil {
 		return err
 	}
-	dest, err := runoutput.New(o.Output, o.Rejects, o.Report)
+	dest, err := runoutput.New(o.paths())
 	if err != nil {
 		return err
 	}
@@ -270,6 +277,8 @@ func Run(ctx context.Context, o Options) (err error) {
 		defer stop()
 	}
 	rec := recordOf(spec, dest.Format())
+	_, rec.Incidents = dest.Incidents()
+	rec.NoOutput = !dest.HasOutput()
 	job, err := (&submission{
 		conn: conn, carrier: carrier, id: id, spec: spec, input: in, record: rec, live: live,
 	}).submit(ctx, &o)

@@ -59,11 +59,18 @@ func (s *submission) submit(ctx context.Context, o *Options) (jobs.Job, error) {
 	if !s.spec.CSV.IsZero() {
 		columns.CSV = &s.spec.CSV
 	}
-	output, rejects := s.carrier.sinks()
+	output, rejects, incidents := s.carrier.sinks()
+	if s.record.NoOutput {
+		output = ""
+	}
+	if s.record.Incidents == "" {
+		incidents = ""
+	}
 	streamJSON, err := json.Marshal(cpuagents.StreamSpec{
 		Name: s.spec.Name, Spec: specJSON, Candidates: s.spec.Vote.Candidates,
-		Columns:  columns,
-		Drops:    s.spec.Observations.Drops(),
+		Columns: columns,
+		Drops:   s.spec.Observations.Drops(),
+		Explain: s.spec.Explain, Anomalies: incidents, AnomaliesFormat: s.record.Incidents,
 		Manifest: "object:manifest-" + s.id, Output: output, Rejects: rejects, Summary: "object:summary-" + s.id,
 		BatchRows: o.BatchRows, Strict: o.Strict, OutputFormat: s.record.Format, Webhook: o.Webhook, Sinks: o.Sinks,
 		Live: s.live,

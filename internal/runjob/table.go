@@ -56,7 +56,12 @@ func printTable(w io.Writer, r *cpuagents.StreamResult, series []cpuagents.Serie
 	}
 	fmt.Fprintf(w, "%.2f s, %.0f observations/s, from reading a row to its decision p50 %.1f ms, p99 %.1f ms\n\n",
 		r.Seconds, float64(r.Observations)/max(r.Seconds, 1e-9), r.LatencyP50, r.LatencyP99)
-	fmt.Fprintf(w, "decisions  %s\n", d.Output())
+	if d.HasOutput() {
+		fmt.Fprintf(w, "decisions  %s\n", d.Output())
+	}
+	if d.AnomaliesPath() != "" {
+		fmt.Fprintf(w, "incidents  %s\n", d.AnomaliesPath())
+	}
 	switch {
 	case r.Rejected > 0 && d.RejectsPath() != "":
 		fmt.Fprintf(w, "rejects    %s\n", d.RejectsPath())

@@ -22,7 +22,7 @@ func TestTableOrder(t *testing.T) {
 			Anomalies: uint64(max(0, i-mostRows-7)),
 		})
 	}
-	dest, err := runoutput.New(filepath.Join(t.TempDir(), "d.ndjson"), "", "")
+	dest, err := runoutput.New(runoutput.Paths{Output: filepath.Join(t.TempDir(), "d.ndjson")})
 	if err != nil {
 		t.Fatalf("destination: %v", err)
 	}

@@ -26,9 +26,13 @@ import (
 // for Take and Failed.
 type Destination struct {
 	output, rejects, report place
+	anomalies               place
 	format                  rows.Format
-	hasRejects, hasReport   bool
+	hasOutput, hasRejects   bool
+	hasReport, hasAnomalies bool
+	incidentFormat          rows.Format // of the incidents
 	decisions, rejected     string      // the files that decisions and rejects are collected in
+	incidents               string      // the same of incidents; empty for none
 	temp                    string      // empty for none
 	live                    *live       // writes rows to the output as they come; nil for none
 	flow                    *streamFile // the stream of live unless that is standard output; nil for none
@@ -37,23 +41,42 @@ type Destination struct {
 	begun                   time.Time
 }
 
-// New returns the destination of a run, and checks before any work that every place can be written:
-// output for the decisions, rejects for invalid rows (empty: beside a regular output), and page for
-// the report (empty: none). The extension of output gives the format; a stream takes NDJSON. Errors
-// of the paths are of usage. The caller closes the result.
-func New(output, rejects, page string) (d *Destination, err error) {
-	d = &Destination{begun: time.Now()}
-	if d.output, err = newPlace("--output", output); err != nil {
+// Paths are the places of a run as its user named them. Empty ones are not written.
+type Paths struct {
+	// Output is for the decisions, and may be empty with Anomalies.
+	Output string
+	// Anomalies is for the records of incidents, as NDJSON or CSV.
+	Anomalies string
+	// Rejects is for invalid rows; empty: beside a regular output.
+	Rejects string
+	// Report is for the page.
+	Report string
+}
+
+// New returns the destination of a run, and checks before any work that every place can be written.
+// The extension of the output gives the format; a stream takes NDJSON. Errors of the paths are of
+// usage. The caller closes the result.
+func New(p Paths) (d *Destination, err error) {
+	output, rejects, page := p.Output, p.Rejects, p.Report
+	d = &Destination{begun: time.Now(), hasOutput: output != "" || p.Anomalies == ""}
+	if err := d.takeAnomalies(p.Anomalies); err != nil {
 		return nil, err
 	}
-	if d.format, err = rows.OutputFormat(output); d.output.stream() && err != nil {
-		d.format, err = "ndjson", nil
-	}
-	if err != nil {
-		return nil, command.Usage("--output %s: %v", output, err)
-	}
-	if rejects == "" && !d.output.stream() {
-		rejects = rejectsOf(output)
+	if !d.hasOutput {
+		d.format = "ndjson"
+	} else {
+		if d.output, err = newPlace("--output", output); err != nil {
+			return nil, err
+		}
+		if d.format, err = rows.OutputFormat(output); d.output.stream() && err != nil {
+			d.format, err = "ndjson", nil
+		}
+		if err != nil {
+			return nil, command.Usage("--output %s: %v", output, err)
+		}
+		if rejects == "" && !d.output.stream() {
+			rejects = rejectsOf(output)
+		}
 	}
 	if d.hasRejects = rejects != ""; d.hasRejects {
 		if d.rejects, err = newPlace("--rejects", rejects); err != nil {
@@ -61,7 +84,7 @@ func New(output, rejects, page string) (d *Destination, err error) {
 		}
 	}
 	if d.hasReport = page != ""; d.hasReport {
-		if d.format != "ndjson" {
+		if d.format != "ndjson" || !d.hasOutput {
 			return nil, command.Usage("--report: it is made from decisions in plain NDJSON: name an --output that " +
 				"ends with .ndjson")
 		}
@@ -74,7 +97,8 @@ func New(output, rejects, page string) (d *Destination, err error) {
 	}
 	// Only the files for streams are in a temporary folder.
 	d.decisions, d.rejected = d.output.file, d.rejects.file
-	if d.decisions == "" || d.rejected == "" {
+	d.incidents = d.anomalies.file
+	if d.decisions == "" || d.rejected == "" || d.hasAnomalies && d.incidents == "" {
 		if d.temp, err = os.MkdirTemp("", "exoswarm-output-"); err != nil {
 			return nil, fmt.Errorf("temporary folder: %w", err)
 		}
@@ -85,8 +109,44 @@ func New(output, rejects, page string) (d *Destination, err error) {
 	if d.rejected == "" {
 		d.rejected = filepath.Join(d.temp, "rejects")
 	}
+	if d.hasAnomalies && d.incidents == "" {
+		d.incidents = filepath.Join(d.temp, "incidents")
+	}
 	return d, nil
 }
+
+// takeAnomalies sets the place of the incidents and their format; an empty name is none.
+func (d *Destination) takeAnomalies(name string) (err error) {
+	if d.hasAnomalies = name != ""; !d.hasAnomalies {
+		return nil
+	}
+	if d.anomalies, err = newPlace("--anomalies", name); err != nil {
+		return err
+	}
+	d.incidentFormat, err = rows.OutputFormat(name)
+	switch {
+	case d.anomalies.stream() && err != nil:
+		d.incidentFormat = "ndjson"
+	case err != nil:
+		return command.Usage("--anomalies %s: %v", name, err)
+	case d.incidentFormat != "ndjson" && d.incidentFormat != "csv":
+		return command.Usage("--anomalies %s: incidents are NDJSON or CSV: name a file that ends with .ndjson or .csv",
+			name)
+	}
+	return nil
+}
+
+// HasOutput reports whether decisions are written.
+func (d *Destination) HasOutput() bool { return d.hasOutput }
+
+// Incidents returns the regular file in which the incidents are collected, and their format; empty
+// for none.
+func (d *Destination) Incidents() (file string, format rows.Format) {
+	return d.incidents, d.incidentFormat
+}
+
+// AnomaliesPath returns the path of the incidents as the user wrote it; empty for none.
+func (d *Destination) AnomaliesPath() string { return d.anomalies.name }
 
 // rejectsOf returns the default path of rejects: beside the output, under a name that the outputs
 // of other runs do not have.
@@ -105,7 +165,10 @@ func (d *Destination) apart() error {
 		flag string
 		place
 		given bool
-	}{{"--output", d.output, true}, {"--rejects", d.rejects, d.hasRejects}, {"--report", d.report, d.hasReport}} {
+	}{
+		{"--output", d.output, d.hasOutput}, {"--anomalies", d.anomalies, d.hasAnomalies},
+		{"--rejects", d.rejects, d.hasRejects}, {"--report", d.report, d.hasReport},
+	} {
 		key := p.file
 		switch {
 		case !p.given:
@@ -129,11 +192,14 @@ func (d *Destination) apart() error {
 }
 
 // Files returns the regular files that the run writes, with an empty string for each stream.
-func (d *Destination) Files() []string { return []string{d.output.file, d.rejects.file, d.report.file} }
+func (d *Destination) Files() []string {
+	return []string{d.output.file, d.anomalies.file, d.rejects.file, d.report.file}
+}
 
 // UsesStdout reports whether any place is standard output, which then takes no messages.
 func (d *Destination) UsesStdout() bool {
-	return d.output.stdout() || d.hasRejects && d.rejects.stdout() || d.hasReport && d.report.stdout()
+	return d.output.stdout() || d.anomalies.stdout() || d.hasRejects && d.rejects.stdout() ||
+		d.hasReport && d.report.stdout()
 }
 
 // wrote reports whether this run has written rejects.
@@ -144,7 +210,7 @@ func (d *Destination) wrote() bool {
 
 // Streams reports whether decisions can be written as they are made: the output is a stream of
 // NDJSON.
-func (d *Destination) Streams() bool { return d.output.stream() && d.format == "ndjson" }
+func (d *Destination) Streams() bool { return d.hasOutput && d.output.stream() && d.format == "ndjson" }
 
 // GoLive makes Take write rows to the output as they come. closed is called once, in a goroutine of
 // its own, when the reader of the output closes its end. ctx bounds the wait for the reader of a
@@ -279,6 +345,14 @@ func (d *Destination) Deliver(ctx context.Context, stdout io.Writer, h report.He
 		if err := d.pour(ctx, stdout, d.rejects, d.rejected); err != nil {
 			return err
 		}
+	}
+	if d.hasAnomalies {
+		if err := d.pour(ctx, stdout, d.anomalies, d.incidents); err != nil {
+			return err
+		}
+	}
+	if !d.hasOutput {
+		return nil
 	}
 	return d.pour(ctx, stdout, d.output, d.decisions)
 }

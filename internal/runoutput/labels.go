@@ -13,7 +13,7 @@ func (d *Destination) ReadLabels(file string) error {
 	if file == "" {
 		return nil
 	}
-	if d.format != "ndjson" {
+	if d.format != "ndjson" || !d.hasOutput {
 		return command.Usage("--labels: they are compared with decisions in plain NDJSON: name an --output that " +
 			"ends with .ndjson")
 	}

@@ -47,6 +47,12 @@ var keys = []Key{
 		Doc: "A row with the same time as the latest of its entity.",
 	},
 
+	{
+		Path: "explain", Kind: Boolean, Default: "false", Scope: Groups,
+		Doc: "Each decision in outputs has the expected value and band of each feature, and a surprising one has " +
+			"its cause. See Explanations in docs/sources.md.",
+	},
+
 	{Path: "csv", Kind: Section, Doc: "How CSV files are written. Other formats ignore it."},
 	{
 		Path: "csv.delimiter", Kind: Text, Default: `","`,

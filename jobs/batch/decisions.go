@@ -42,6 +42,8 @@ type Decisions struct {
 	// of others. Their decision is NoDecision, their score and counts are 0, and their round is
 	// that of the group's last decision.
 	Dropped []uint8
+	// Explained says why; nil where nobody has asked. It is not encoded.
+	Explained *Explained
 }
 
 // Len is the number of decisions.

@@ -19,6 +19,7 @@ import (
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/internal/listing"
 	"github.com/exoswarm/exoswarm/internal/npy"
+	"github.com/exoswarm/exoswarm/internal/ops/compute"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
@@ -50,7 +51,7 @@ functions of docs/gpu-jobs.md that compute an element of each element.
 	f := c.Flags()
 	f.String("out", "", "file for the results, .npy or .csv; default: print them")
 	f.String("groups", "", "range of groups for an expression by group, as in 100-199; default: all")
-	run := on(compute)
+	onSwarm := on(run)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		// What can be wrong with flags is found before the connection is made.
 		if err := (swarms.Compute{Text: args[1]}).Validate(); err != nil {
@@ -62,7 +63,7 @@ functions of docs/gpu-jobs.md that compute an element of each element.
 		if out, _ := cmd.Flags().GetString("out"); out != "" && kind(out) == "" {
 			return command.Usage("--out %s: use a file that ends with .npy or .csv", out)
 		}
-		return run(cmd, args)
+		return onSwarm(cmd, args)
 	}
 	return c
 }
@@ -95,11 +96,11 @@ func groups(cmd *cobra.Command) (first, n int, err error) {
 	return 0, 0, command.Usage("--groups %s: use a range such as 100-199, or one number", text)
 }
 
-// compute prints one item for each node, or writes a file.
+// run prints one item for each node, or writes a file.
 //
 // Fields: node with group or candidate, and for each output its value, or null for a mean, min or
 // max of nothing and for values that are not finite.
-func compute(cmd *cobra.Command, s *swarmclient.Swarm) error {
+func run(cmd *cobra.Command, s *swarmclient.Swarm) error {
 	want := swarms.Compute{Version: jobs.Version, Text: cmd.Flags().Arg(1)}
 	var err error
 	if want.First, want.Groups, err = groups(cmd); err != nil {
@@ -157,7 +158,7 @@ func show(cmd *cobra.Command, c *swarmclient.Computed, s *swarmclient.Swarm) err
 		values := map[string]any{}
 		for _, o := range c.Outputs {
 			row = append(row, o.Text(i))
-			values[o.Name] = Value(o, i)
+			values[o.Name] = compute.Value(o, i)
 		}
 		item["values"] = values
 		if err := p.Item(item, row...); err != nil {
@@ -165,24 +166,6 @@ func show(cmd *cobra.Command, c *swarmclient.Computed, s *swarmclient.Swarm) err
 		}
 	}
 	return p.End()
-}
-
-// Value returns a result as a value of JSON: a number with all its digits, a bool, or nil for none
-// and for numbers that are not finite.
-func Value(o swarmclient.Output, i int) any {
-	v, exists := o.Number(i)
-	if !exists || math.IsNaN(v) || math.IsInf(v, 0) {
-		return nil
-	}
-	switch o.Kind {
-	case "bool":
-		return v != 0
-	case "i64":
-		return int64(o.Bits(i))
-	case "u64":
-		return o.Bits(i)
-	}
-	return v
 }
 
 // array returns the results of the only output as an array of f64, i64, u64 or bool. None is NaN,

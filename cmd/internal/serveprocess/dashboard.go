@@ -20,6 +20,7 @@ import (
 	"github.com/exoswarm/exoswarm/internal/keyring"
 	"github.com/exoswarm/exoswarm/internal/ops/action"
 	"github.com/exoswarm/exoswarm/internal/ops/cluster"
+	"github.com/exoswarm/exoswarm/internal/ops/compute"
 	"github.com/exoswarm/exoswarm/internal/ops/dashboard"
 	"github.com/exoswarm/exoswarm/internal/ops/doctor"
 	"github.com/exoswarm/exoswarm/internal/ops/exporter"
@@ -187,12 +188,16 @@ func (l *listener) open(
 	if err != nil {
 		return nil, err
 	}
+	folds, err := compute.New(c.Swarms)
+	if err != nil {
+		return nil, errors.Join(err, guide.Close())
+	}
 	w := cluster.Start(cluster.Options{Conn: c, Log: log})
 	if err := m.Register(exporter.New(w)); err != nil {
 		w.Close()
 		return nil, errors.Join(fmt.Errorf("metrics of the cluster: %w", err), guide.Close())
 	}
-	l.options.Cluster, l.options.Past = w, guide
+	l.options.Cluster, l.options.Past, l.options.Compute = w, guide, folds.Compute
 	// The doctor uses the looks of the watcher and does not read this machine: a browser is on
 	// another one.
 	l.options.Doctor = func(ctx context.Context) ([]doctor.Result, error) {

@@ -114,8 +114,7 @@ func (s *Server) actionToken(r *http.Request) string {
 // mayAct reports whether a request with an effect may go on, and answers it otherwise: the header and
 // the type of the body are such that no form and no page of another origin can send them.
 func (s *Server) mayAct(w http.ResponseWriter, r *http.Request) bool {
-	if media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || media != "application/json" {
-		fail(w, http.StatusUnsupportedMediaType, "the body of an action is application/json")
+	if !isJSON(w, r) {
 		return false
 	}
 	if !same(r.Header.Get(actionHeader), s.actionToken(r)) {
@@ -125,10 +124,19 @@ func (s *Server) mayAct(w http.ResponseWriter, r *http.Request) bool {
 	return true
 }
 
+// isJSON reports whether the type of a body is JSON, and answers the request otherwise.
+func isJSON(w http.ResponseWriter, r *http.Request) bool {
+	if media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || media != "application/json" {
+		fail(w, http.StatusUnsupportedMediaType, "the body of this request is application/json")
+		return false
+	}
+	return true
+}
+
 // preview answers with what an action affects.
 func (s *Server) preview(w http.ResponseWriter, r *http.Request) {
 	var in action.Request
-	if !decodeBody(w, r, &in) {
+	if !decodeBody(w, r, maxBody, &in) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), askFor)
@@ -150,7 +158,7 @@ func (s *Server) ticketed(r *http.Request, p action.Preview) *ActionPreview {
 // confirm does the action of a preview. It goes on when the browser leaves: the audit has its intent.
 func (s *Server) confirm(w http.ResponseWriter, r *http.Request) {
 	var in ActionConfirm
-	if !decodeBody(w, r, &in) {
+	if !decodeBody(w, r, maxBody, &in) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), actFor)
@@ -189,12 +197,12 @@ func (s *Server) by(r *http.Request) audit.By {
 	return audit.By{User: name, From: from, Via: "dashboard"}
 }
 
-// decodeBody reads the JSON of a request, or answers it.
-func decodeBody(w http.ResponseWriter, r *http.Request, v any) bool {
-	d := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody))
+// decodeBody reads the JSON of a request, of at most so many bytes, or answers it.
+func decodeBody(w http.ResponseWriter, r *http.Request, most int64, v any) bool {
+	d := json.NewDecoder(http.MaxBytesReader(w, r.Body, most))
 	d.DisallowUnknownFields() // a field of a later version must not be ignored by an action
 	if err := d.Decode(v); err != nil {
-		fail(w, http.StatusBadRequest, "the body is not what this action takes: "+err.Error())
+		fail(w, http.StatusBadRequest, "the body is not what this request takes: "+err.Error())
 		return false
 	}
 	return true

@@ -22,6 +22,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/exoswarm/exoswarm/internal/ops/compute"
 	"github.com/exoswarm/exoswarm/internal/ops/doctor"
 	"github.com/exoswarm/exoswarm/jobs/natsq/audit"
 )
@@ -37,6 +38,8 @@ type Options struct {
 	Doctor func(ctx context.Context) ([]doctor.Result, error)
 	// Past replays logs; nil: the dashboard shows entries and moments of no swarm.
 	Past Past
+	// Compute folds an expression over the agents of a swarm, by its id. nil: no request may.
+	Compute func(ctx context.Context, swarm string, r compute.Request) (*compute.Answer, error)
 	// Actions does what users ask for; nil: the server only reads, and the routes of actions do not
 	// exist.
 	Actions Actions

@@ -192,7 +192,7 @@ var table = []route{
 			return o.Cluster.Entities(ctx, swarm.ID, p["key"], p.num("limit"))
 		},
 	},
-	heatRoute, pagesRoute, // views.go
+	heatRoute, pagesRoute, computeRoute, // views.go
 	detectorsRoute, detectorRoute, explainDetectorRoute, // detectors.go
 	groupRoute, entryRoute, momentRoute, // travel.go
 	{

@@ -2,10 +2,14 @@ package dashboard
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"time"
 
 	"github.com/exoswarm/exoswarm/internal/ops/cluster"
+	"github.com/exoswarm/exoswarm/internal/ops/compute"
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // The views of the inside of GPU agents. An agent computes one when it is asked, and all browsers
@@ -67,8 +71,51 @@ var (
 			return t.Trace(), nil
 		},
 	}
+	computeRoute = route{
+		method: http.MethodPost, path: "swarms/{name}/compute", name: "computeSwarm",
+		summary: "Folds expressions over the agents of a swarm where they are; it changes nothing.",
+		params:  []param{swarmName}, body: compute.Request{}, answer: compute.Answer{}, serve: (*Server).compute,
+	}
 	cellsParam = param{
 		name: "size", in: "query", kind: "integer", doc: "the view has at most size times size cells", initial: "256",
 		least: 8, most: 512,
 	}
 )
+
+// maxComputeBody is the most bytes of the body of computeRoute: a text whose characters are escaped.
+const maxComputeBody = 2*swarms.MaxExpression + 1<<10
+
+// errNoCompute refuses requests to a server without Options.Compute.
+var errNoCompute = fmt.Errorf("this dashboard computes nothing: %w", jobs.ErrNotFound)
+
+// compute answers with the results of the expression of a request. The answer is not shared: the
+// agents have changed by the next one.
+func (s *Server) compute(w http.ResponseWriter, r *http.Request) {
+	if !isJSON(w, r) {
+		return
+	}
+	var in compute.Request
+	if !decodeBody(w, r, maxComputeBody, &in) {
+		return
+	}
+	p, _, err := (&route{params: []param{swarmName}}).read(r)
+	if err != nil {
+		fail(w, http.StatusBadRequest, err.Error())
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), actFor)
+	defer cancel()
+	swarm, err := swarmOf(s.o.Cluster, p["name"])
+	if err == nil && s.o.Compute == nil {
+		err = errNoCompute
+	}
+	var got *compute.Answer
+	if err == nil {
+		got, err = s.o.Compute(ctx, swarm.ID, in)
+	}
+	if err != nil {
+		fail(w, statusOf(err), err.Error())
+		return
+	}
+	writeJSON(w, got)
+}

@@ -256,7 +256,7 @@ func IsTransient(err error) bool {
 	}
 	switch code {
 	case ErrCodeNoPeers, errCodeNotAvailable, errCodeNotLeader, errCodeNoResources, errCodeAccountFull,
-		errCodeStoreFull:
+		errCodeStoreFull, ErrCodeTooFast:
 		return true
 	}
 	return errors.Is(err, errElected) || errors.Is(err, nats.ErrTimeout) || errors.Is(err, nats.ErrNoResponders) ||
@@ -273,6 +273,10 @@ const (
 	errCodeNotLeader    = 10009
 	errCodeNoResources  = 10023
 )
+
+// ErrCodeTooFast is the error of a message that comes while more than 128 MiB wait for the disk of
+// its stream. The server has not stored it.
+const ErrCodeTooFast = 10167
 
 // The time limits of one try. A leader that is gone never answers, so the tries of a call that may
 // be repeated are short at first: a sixth of the time of the call so far. The servers elect another

@@ -107,7 +107,7 @@ func (st *Store) putObject(parent context.Context, name string, of jobs.Owner, r
 			meta.Metadata[metaTenant] = of.Tenant
 		}
 	}
-	info, err := s.Put(ctx, meta, r)
+	info, err := s.Put(ctx, meta, &pacedReader{from: r, ready: func() error { return st.stored(ctx) }})
 	if err != nil {
 		return 0, err
 	}

@@ -2,6 +2,7 @@ package codegen
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/exoswarm/exoswarm/cuda/expr/internal/plan"
 	"github.com/exoswarm/exoswarm/cuda/expr/ir"
@@ -36,17 +37,34 @@ type PageFold struct {
 
 // The order of a fold over all agents, or by vote, is a part of its meaning. The agents of a page
 // are cut into chunks of PageChunk, and chunk number q of the shard is block q modulo PageBlocks.
-// Thread t of a block adds four agents from 4t, 1024+4t, ... on of its chunks, one by one. The
-// threads are folded t with t + 128, 64, ... 1, and then the blocks one by one. By group, agent a of a group is
-// added by lane a modulo GroupLanes, and the lanes are folded in halves.
+// Thread t of a block adds four agents from 4t, 1024+4t, ... on of its chunks, one by one. If one of
+// the variables has rows (WideRows), it adds the agents t, 256+t, ... of its chunks, so that a warp
+// reads rows that follow one another. The threads are folded t with t + 128, 64, ... 1, and then the
+// blocks one by one. By group, agent a of a group is added by lane a modulo GroupLanes, and the lanes
+// are folded in halves.
 const (
 	PageBlocks = 528
 	PageChunk  = 4096
 	pageRow    = 4 * BlockThreads
 )
 
-// PageLane returns the thread of a block that adds an agent, by its index in the page.
-func PageLane(i int) int { return i % pageRow / 4 }
+// wideRow is the least elements of a row that a thread loads by itself. Four rows of fewer elements
+// are at most as many bytes as a vector of four scalars for each of four agents.
+const wideRow = 4
+
+// WideRows reports whether a graph has an input with rows of at least four elements.
+func WideRows(g *ir.Graph) bool {
+	return slices.ContainsFunc(g.Inputs, func(i ir.Input) bool { return i.Node.Width >= wideRow })
+}
+
+// PageLane returns the thread of a block that adds an agent, by its index in the page. wide is that
+// of WideRows.
+func PageLane(i int, wide bool) int {
+	if wide {
+		return i % BlockThreads
+	}
+	return i % pageRow / 4
+}
 
 // GroupLanes returns how many threads fold a group of so many agents.
 func GroupLanes(agents int) int {
@@ -218,6 +236,49 @@ func (w *pageWriter) overAll(votes bool) {
 	w.page()
 	w.line("const unsigned left = groups - page * %du, n = (left < %du ? left : %du) * %du;", w.layout.Slots,
 		w.layout.Slots, w.layout.Slots, w.layout.Agents)
+	if WideRows(w.l.Graph) {
+		w.wideChunk(votes)
+	} else {
+		w.chunk(votes)
+	}
+	w.line("}")
+	w.line("if (!(p & %du)) {", PageFinish)
+	for s := range w.folds {
+		w.each(func(k string) {
+			w.line("state[((u64)%s * %d + %d) * 2 * all + at] = n%d[%s];", k, len(w.folds), s, s, k)
+			w.line("state[(((u64)%s * %d + %d) * 2 + 1) * all + at] = x_sum(a%d[%s]);", k, len(w.folds), s, s, k)
+		})
+	}
+	w.line("return;")
+	w.line("}")
+	for s, f := range w.folds {
+		w.each(func(k string) {
+			w.tree(fmt.Sprintf("((u64)n%d[%s])", s, k), "u64", 6,
+				fmt.Sprintf("out[((u64)%s * %d + %d) * 2 * gridDim.x + blockIdx.x]", k, len(w.folds), s))
+			w.tree(fmt.Sprintf("a%d[%s]", s, k), register[f.Class], int(f.Class),
+				fmt.Sprintf("out[(((u64)%s * %d + %d) * 2 + 1) * gridDim.x + blockIdx.x]", k, len(w.folds), s))
+		})
+	}
+}
+
+// wideChunk writes the agents of a chunk, each of which has a thread.
+func (w *pageWriter) wideChunk(votes bool) {
+	const index = "chunk + (unsigned)(r + u) * 256u + threadIdx.x"
+	w.line("if (here && chunk + %du <= n) {", PageChunk)
+	w.line("#pragma unroll 1")
+	w.line("for (int r = 0; r < %d; r += %d) {", PageChunk/BlockThreads, w.unroll)
+	w.agents(votes, index, "", w.unroll)
+	w.line("}")
+	w.line("} else {")
+	w.line("#pragma unroll 1")
+	w.line("for (int r = 0; r < %d; r++) {", PageChunk/BlockThreads)
+	w.agents(votes, index, "i < n", 1)
+	w.line("}")
+	w.line("}")
+}
+
+// chunk writes the agents of a chunk, four of which have a thread.
+func (w *pageWriter) chunk(votes bool) {
 	index := fmt.Sprintf("chunk + (unsigned)(r + u / 4) * %du + threadIdx.x * 4u + (unsigned)(u %% 4)", pageRow)
 	rows := PageChunk / pageRow
 	for rows > 1 && int64(4*rows)*w.elements > 32 { // words of a thread in flight
@@ -243,24 +304,6 @@ func (w *pageWriter) overAll(votes bool) {
 	w.agents(votes, index, "i < n", 4)
 	w.line("}")
 	w.line("}")
-	w.line("}")
-	w.line("if (!(p & %du)) {", PageFinish)
-	for s := range w.folds {
-		w.each(func(k string) {
-			w.line("state[((u64)%s * %d + %d) * 2 * all + at] = n%d[%s];", k, len(w.folds), s, s, k)
-			w.line("state[(((u64)%s * %d + %d) * 2 + 1) * all + at] = x_sum(a%d[%s]);", k, len(w.folds), s, s, k)
-		})
-	}
-	w.line("return;")
-	w.line("}")
-	for s, f := range w.folds {
-		w.each(func(k string) {
-			w.tree(fmt.Sprintf("((u64)n%d[%s])", s, k), "u64", 6,
-				fmt.Sprintf("out[((u64)%s * %d + %d) * 2 * gridDim.x + blockIdx.x]", k, len(w.folds), s))
-			w.tree(fmt.Sprintf("a%d[%s]", s, k), register[f.Class], int(f.Class),
-				fmt.Sprintf("out[(((u64)%s * %d + %d) * 2 + 1) * gridDim.x + blockIdx.x]", k, len(w.folds), s))
-		})
-	}
 }
 
 // tree writes the fold of a value of all threads of a block.

@@ -154,7 +154,7 @@ func (w *writer) rowElement(n *ir.Node, j string) string {
 		return fmt.Sprintf("%s[%s]", name, j)
 	}
 	w.flat, w.col = w.row, "("+j+")"
-	if n.Op == ir.OpInput || w.l.Kept[n] && !slices.Contains(w.t.Roots, n) {
+	if n.Op == ir.OpInput || w.l.Kept(n) && !slices.Contains(w.t.Roots, n) {
 		index := w.row
 		switch {
 		case n.Scalar():

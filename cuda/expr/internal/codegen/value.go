@@ -92,7 +92,7 @@ func (w *writer) value(n *ir.Node) string {
 
 // expression returns C++ for a value that is not bound, for which it writes those below.
 func (w *writer) expression(n *ir.Node) string {
-	if n.Op == ir.OpInput || w.l.Kept[n] && !slices.Contains(w.t.Roots, n) {
+	if n.Op == ir.OpInput || w.l.Kept(n) && !slices.Contains(w.t.Roots, n) {
 		if w.source != nil {
 			if text := w.source(n); text != "" {
 				return fromStored(n.Type, text)

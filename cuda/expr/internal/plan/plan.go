@@ -64,14 +64,30 @@ type Shape struct {
 type Plan struct {
 	Graph *ir.Graph
 	model cost.Model
-	// Kept has the nodes whose results are in memory: the roots of all parts. A part computes the
-	// other nodes that it needs itself, so that two parts may compute one node.
-	Kept  map[*ir.Node]bool
-	users map[*ir.Node][]*ir.Node
+	kept  []bool // by the ID of a node
 	Parts []*Part
 	Notes []string // why a pair was not fused
 	most  int      // operations of a part
+	// rooted, seen and made are scratch memory of shape, by the ID of a node.
+	rooted, seen, made marks
 }
+
+// Kept reports whether the result of a node is in memory: whether it is a root of a part. A part
+// computes the other nodes that it needs itself, so that two parts may compute one node. A plan that
+// New has not made keeps none.
+func (l *Plan) Kept(n *ir.Node) bool { return n.ID < len(l.kept) && l.kept[n.ID] }
+
+// marks is a set of nodes that is emptied in constant time. The zero value is of no use.
+type marks struct {
+	of  []uint32 // by the ID of a node: the number of the set that it was put in last
+	now uint32   // the number of the present set, from 1
+}
+
+func newMarks(nodes int) marks { return marks{of: make([]uint32, nodes), now: 1} }
+
+func (m *marks) empty()              { m.now++ }
+func (m *marks) put(n *ir.Node)      { m.of[n.ID] = m.now }
+func (m *marks) has(n *ir.Node) bool { return m.of[n.ID] == m.now }
 
 // Limits of a part: arrays of a kernel and operations that one thread keeps in registers.
 const (
@@ -89,40 +105,46 @@ const (
 // An error says which node has no kernel and why. That depends on the limits of a kernel only, so
 // that all errors are of the class of limits; it has no class yet, because that is the caller's.
 func New(g *ir.Graph, m cost.Model, lengths []int64, unfused bool, most int) (*Plan, error) {
-	l := &Plan{Graph: g, model: m, most: most, Kept: map[*ir.Node]bool{}, users: map[*ir.Node][]*ir.Node{}}
-	reached := map[*ir.Node]bool{}
+	nodes := len(g.Nodes)
+	l := &Plan{
+		Graph: g, model: m, most: most, kept: make([]bool, nodes),
+		rooted: newMarks(nodes), seen: newMarks(nodes), made: newMarks(nodes),
+	}
+	reached := make([]bool, nodes)
 	var reach func(n *ir.Node)
 	reach = func(n *ir.Node) {
-		if reached[n] {
+		if reached[n.ID] {
 			return
 		}
-		reached[n] = true
+		reached[n.ID] = true
 		for _, a := range n.Args {
 			reach(a)
-			l.users[a] = append(l.users[a], n)
 		}
 	}
 	for _, o := range g.Outputs {
 		reach(o.Node)
 	}
 	for _, n := range g.Nodes {
-		if reached[n] && !n.Op.Leaf() {
-			l.Kept[n] = true
+		if reached[n.ID] && !n.Op.Leaf() {
+			l.kept[n.ID] = true
+		}
+		if reached[n.ID] && n.Op == ir.OpGather && n.Args[0].Op != ir.OpInput {
+			l.kept[n.Args[0].ID] = true // an index as a table
 		}
 	}
 	for _, o := range g.Outputs {
-		l.Kept[o.Node] = true
+		l.kept[o.Node.ID] = true
 	}
-	owner := map[*ir.Node]*Part{}
+	owner := make([]*Part, nodes)
 	for _, n := range g.Nodes {
-		if !l.Kept[n] {
+		if !l.kept[n.ID] {
 			continue
 		}
 		part := &Part{Roots: []*ir.Node{n}}
 		if why := l.shape(part, lengths); why != "" {
 			return nil, fmt.Errorf("%v: %s", n, why)
 		}
-		owner[n] = part
+		owner[n.ID] = part
 		l.Parts = append(l.Parts, part)
 	}
 	if !unfused {
@@ -141,99 +163,137 @@ func (l *Plan) isOutput(n *ir.Node) bool {
 	return slices.ContainsFunc(l.Graph.Outputs, func(o ir.Output) bool { return o.Node == n })
 }
 
+// choice is what becomes of the parts that read a node if they compute it themselves.
+type choice struct {
+	benefit float64 // seconds; it is positive if why is empty
+	parts   []*Part // those that read the node, as they would be
+	why     string  // the reason against it
+}
+
+// inlining is the state of inline.
+type inlining struct {
+	*Plan
+	lengths []int64
+	owner   []*Part   // of each kept node, by its ID
+	readers [][]*Part // of each node, by its ID
+	choices []*choice // of the nodes that may be computed by their readers, by ID
+}
+
 // inline computes nodes in the kernels that use them, the most useful ones first, as long as the
 // model predicts a benefit. The benefit of a node is the predicted time of its kernel and of those
 // that read it, less that of the readers when they compute it themselves. A choice changes the
 // benefit of its neighbours only, which are considered again. owner has the part of each node that
 // is kept.
-func (l *Plan) inline(owner map[*ir.Node]*Part, lengths []int64) {
-	type choice struct {
-		benefit float64
-		parts   []*Part // of the users, as they would be
-		why     string
+func (l *Plan) inline(owner []*Part, lengths []int64) {
+	nodes := l.Graph.Nodes
+	s := &inlining{
+		Plan: l, lengths: lengths, owner: owner,
+		readers: make([][]*Part, len(nodes)), choices: make([]*choice, len(nodes)),
 	}
-	// users are the parts that read a node.
-	users := func(n *ir.Node) (all []*Part) {
-		for _, part := range l.Parts {
-			if part != owner[n] && slices.Contains(part.Reads, n) {
-				all = append(all, part)
-			}
-		}
-		return all
+	for _, part := range l.Parts {
+		s.read(part)
 	}
-	consider := func(n *ir.Node) choice {
-		now := users(n)
-		if len(now) == 0 {
-			return choice{why: "nothing reads it"}
-		}
-		l.Kept[n] = false
-		defer func() { l.Kept[n] = true }()
-		c := choice{benefit: owner[n].Cost.Seconds}
-		for _, old := range now {
-			part := &Part{Roots: old.Roots}
-			if c.why = l.shape(part, lengths); c.why != "" {
-				return choice{why: fmt.Sprintf("%v in %v: %s", n, old.Roots[0], c.why)}
-			}
-			c.benefit += old.Cost.Seconds - part.Cost.Seconds
-			c.parts = append(c.parts, part)
-		}
-		if c.benefit <= 0 {
-			return choice{
-				why: fmt.Sprintf(
-					"%v in %v: predicted %.1f us slower",
-					n,
-					now[0].Roots[0],
-					-c.benefit*1e6,
-				),
-			}
-		}
-		return c
-	}
-	choices := map[*ir.Node]choice{}
-	for n := range l.Kept {
-		if (n.Op.Inlined() || n.Op == ir.OpRows || n.Op == ir.OpMatMul) && !n.Op.Leaf() && !l.isOutput(n) {
-			choices[n] = consider(n)
+	for _, n := range nodes {
+		if l.kept[n.ID] && (n.Op.Inlined() || n.Op == ir.OpRows || n.Op == ir.OpMatMul) && !n.Op.Leaf() &&
+			!l.isOutput(n) {
+			s.choices[n.ID] = s.consider(n)
 		}
 	}
 	for {
 		var best *ir.Node
-		for n, c := range choices {
-			if c.why == "" && (best == nil || c.benefit > choices[best].benefit ||
-				c.benefit == choices[best].benefit && n.ID < best.ID) {
+		for _, n := range nodes {
+			c := s.choices[n.ID]
+			if c != nil && c.why == "" && (best == nil || c.benefit > s.choices[best.ID].benefit) {
 				best = n
 			}
 		}
 		if best == nil {
 			break
 		}
-		old, now := users(best), choices[best].parts
-		gone := owner[best]
-		l.Kept[best] = false
-		delete(choices, best)
-		delete(owner, best)
-		l.Parts = slices.DeleteFunc(l.Parts, func(p *Part) bool { return p == gone })
-		touched := map[*ir.Node]bool{}
-		for i, was := range old {
-			*was = *now[i]
-			for _, r := range was.Roots {
-				touched[r] = true
-			}
-			for _, r := range was.Reads {
-				touched[r] = true
-				for _, u := range users(r) {
-					touched[u.Roots[0]] = true
-				}
-			}
-		}
-		for n := range touched {
-			if _, candidate := choices[n]; candidate {
-				choices[n] = consider(n)
-			}
+		s.choose(best)
+	}
+	for _, n := range nodes {
+		if c := s.choices[n.ID]; c != nil && c.why != "" && c.why != unread {
+			l.note(c.why)
 		}
 	}
-	for _, n := range l.Graph.Nodes {
-		if c, found := choices[n]; found && c.why != "" && c.why != "nothing reads it" {
-			l.note(c.why)
+}
+
+// unread is the reason of a node that no part reads.
+const unread = "nothing reads it"
+
+// read adds a part to the readers of what it reads.
+func (s *inlining) read(part *Part) {
+	for _, n := range part.Reads {
+		s.readers[n.ID] = append(s.readers[n.ID], part)
+	}
+}
+
+// unread removes a part from the readers of what it reads.
+func (s *inlining) unread(part *Part) {
+	for _, n := range part.Reads {
+		all := s.readers[n.ID]
+		i := slices.Index(all, part)
+		s.readers[n.ID] = slices.Delete(all, i, i+1)
+	}
+}
+
+// users returns the parts that read a node, but its own, in the order of their roots: sums of their
+// times depend on it. The slice is the caller's.
+func (s *inlining) users(n *ir.Node) []*Part {
+	all := slices.DeleteFunc(slices.Clone(s.readers[n.ID]), func(p *Part) bool { return p == s.owner[n.ID] })
+	slices.SortFunc(all, func(a, b *Part) int { return a.Roots[0].ID - b.Roots[0].ID })
+	return all
+}
+
+// consider predicts what it saves that the readers of a node compute it themselves.
+func (s *inlining) consider(n *ir.Node) *choice {
+	now := s.users(n)
+	if len(now) == 0 {
+		return &choice{why: unread}
+	}
+	s.kept[n.ID] = false
+	defer func() { s.kept[n.ID] = true }()
+	c := choice{benefit: s.owner[n.ID].Cost.Seconds}
+	for _, old := range now {
+		part := &Part{Roots: old.Roots}
+		if why := s.shape(part, s.lengths); why != "" {
+			return &choice{why: fmt.Sprintf("%v in %v: %s", n, old.Roots[0], why)}
+		}
+		c.benefit += old.Cost.Seconds - part.Cost.Seconds
+		c.parts = append(c.parts, part)
+	}
+	if c.benefit <= 0 {
+		slower := -c.benefit * 1e6
+		return &choice{why: fmt.Sprintf("%v in %v: predicted %.1f us slower", n, now[0].Roots[0], slower)}
+	}
+	return &c
+}
+
+// choose has the readers of a node compute it. It considers again what the changed parts store and
+// read.
+func (s *inlining) choose(best *ir.Node) {
+	old, now := s.users(best), s.choices[best.ID].parts
+	gone := s.owner[best.ID]
+	s.kept[best.ID] = false
+	s.choices[best.ID], s.owner[best.ID] = nil, nil
+	s.unread(gone)
+	s.Parts = slices.DeleteFunc(s.Parts, func(p *Part) bool { return p == gone })
+	touched := make([]bool, len(s.choices))
+	for i, was := range old {
+		s.unread(was)
+		*was = *now[i]
+		s.read(was)
+		for _, n := range was.Roots {
+			touched[n.ID] = true
+		}
+		for _, n := range was.Reads {
+			touched[n.ID] = true
+		}
+	}
+	for id, again := range touched {
+		if again && s.choices[id] != nil {
+			s.choices[id] = s.consider(s.Graph.Nodes[id])
 		}
 	}
 }
@@ -332,7 +392,7 @@ func (l *Plan) order() {
 		i := slices.IndexFunc(l.Parts, func(p *Part) bool {
 			return !slices.ContainsFunc(
 				p.Reads,
-				func(n *ir.Node) bool { return l.Kept[n] && n.Op != ir.OpInput && !done[n] },
+				func(n *ir.Node) bool { return l.kept[n.ID] && n.Op != ir.OpInput && !done[n] },
 			)
 		})
 		part := l.Parts[i]

@@ -42,7 +42,7 @@ func TestFuse(t *testing.T) {
 			t.Fatalf("unfused %v: %d kernels, want %d", unfused, len(l.Parts), want)
 		}
 		last := l.Parts[want-1]
-		if last.Kind != plan.KindMap || len(last.Roots) != 1 || last.Roots[0] != sum || !l.Kept[sum] {
+		if last.Kind != plan.KindMap || len(last.Roots) != 1 || last.Roots[0] != sum || !l.Kept(sum) {
 			t.Errorf("unfused %v: the last part is a %v of %v", unfused, last.Kind, last.Roots)
 		}
 		if !unfused && (len(last.Reads) != 1 || last.Reads[0] != x || len(last.Inside) != 3) {
@@ -99,6 +99,46 @@ func TestTable(t *testing.T) {
 	}
 	if len(l.Notes) == 0 || !strings.Contains(l.Notes[0], "the table of gather must be in memory") {
 		t.Errorf("the notes are %q", l.Notes)
+	}
+}
+
+// TestIndexTable: an index that is a table of gather is stored before it is read, although nothing
+// computes it.
+func TestIndexTable(t *testing.T) {
+	g := graph()
+	table, index := vector(g, ir.OpIota), vector(g, ir.OpInput)
+	table.Type, index.Type = ir.U32, ir.U32
+	g.Outputs = []ir.Output{{Name: "y", Node: vector(g, ir.OpGather, table, index)}}
+	l, err := plan.New(g, cost.Default, []int64{1, 1 << 10}, false, plan.MaxInside)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(l.Parts) != 2 || l.Parts[0].Roots[0] != table || !l.Parts[1].Gathers(table) {
+		t.Errorf("%d parts, want the table and what gathers from it", len(l.Parts))
+	}
+}
+
+// TestLargeProduct: a product of more than 64 columns is the library's, also when its factors would
+// not fit the shared memory of a kernel.
+func TestLargeProduct(t *testing.T) {
+	for _, width := range []int64{64, 65, 200} {
+		g := graph()
+		g.Symbols = append(g.Symbols, ir.Symbol{Name: "b", Fixed: width})
+		a, b := vector(g, ir.OpInput), vector(g, ir.OpInput)
+		product := vector(g, ir.OpMatMul, a, b)
+		a.Width, b.Width, product.Width, b.Lead = width, width, width, 2
+		g.Outputs = []ir.Output{{Name: "y", Node: product}}
+		l, err := plan.New(g, cost.Default, []int64{1, 1 << 10, width}, false, plan.MaxInside)
+		if err != nil {
+			t.Fatalf("%d columns: %v", width, err)
+		}
+		want := plan.KindGemm
+		if width <= 64 {
+			want = plan.KindSmall
+		}
+		if l.Parts[0].Kind != want {
+			t.Errorf("%d columns: a %v, want a %v", width, l.Parts[0].Kind, want)
+		}
 	}
 }
 

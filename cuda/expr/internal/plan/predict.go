@@ -17,15 +17,15 @@ type Cost struct {
 
 // weights are the instructions of an operation on one element; others have 1. They are counted in
 // the text that nvcc makes, and not exact: they decide between memory and computation.
-var weights = map[ir.Op]float64{
+var weights = [...]float64{
 	ir.OpSqrt: 12, ir.OpExp: 22, ir.OpLog: 28, ir.OpTanh: 40, ir.OpDiv: 12, ir.OpRem: 20, ir.OpRandom: 80, ir.OpCast: 2,
 	ir.OpFloor: 6, ir.OpMin: 4, ir.OpMax: 4, ir.OpGather: 8,
 }
 
 // Weight returns the instructions of an operation on one element.
 func Weight(o ir.Op) float64 {
-	if w, found := weights[o]; found {
-		return w
+	if int(o) < len(weights) {
+		return max(weights[o], 1)
 	}
 	return 1
 }

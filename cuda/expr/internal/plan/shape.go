@@ -9,29 +9,29 @@ import (
 
 // shape finds out what kind of kernel computes the roots of a part, and what it reads. It returns
 // why there is none. It sets all fields of the part but the roots, which the caller sets, and the
-// name and the texts. It reads l.Kept, so that inline changes Kept for a moment to learn the cost
+// name and the texts. It reads l.kept, so that inline changes kept for a moment to learn the cost
 // of a choice.
 func (l *Plan) shape(t *Part, lengths []int64) (why string) {
-	root := map[*ir.Node]bool{}
+	l.rooted.empty()
 	for _, r := range t.Roots {
-		root[r] = true
+		l.rooted.put(r)
 	}
-	seen := map[*ir.Node]bool{}
+	l.seen.empty()
 	folds, rowWidth, small := 0, int64(0), false
 	var walk func(n *ir.Node, top bool) string
 	walk = func(n *ir.Node, top bool) string {
-		if seen[n] {
+		if l.seen.has(n) {
 			return ""
 		}
-		outside := n.Op == ir.OpInput || l.Kept[n] && !root[n] // inputs may be roots, as copies
+		outside := n.Op == ir.OpInput || l.kept[n.ID] && !l.rooted.has(n) // inputs may be roots, as copies
 		if outside && !top {
-			seen[n] = true
+			l.seen.put(n)
 			t.Reads = append(t.Reads, n)
 			return ""
 		}
-		seen[n] = true
+		l.seen.put(n)
 		for i, a := range n.Args {
-			inside := a.Op != ir.OpInput && (!l.Kept[a] || root[a])
+			inside := a.Op != ir.OpInput && (!l.kept[a.ID] || l.rooted.has(a))
 			switch {
 			case !inside:
 			case n.Op == ir.OpGather && i == 0:
@@ -61,7 +61,7 @@ func (l *Plan) shape(t *Part, lengths []int64) (why string) {
 				return "rows of two widths are folded"
 			}
 		case ir.OpMatMul:
-			small = true
+			small = small || n.SmallProduct()
 		}
 		t.Inside = append(t.Inside, n)
 		return ""
@@ -69,9 +69,9 @@ func (l *Plan) shape(t *Part, lengths []int64) (why string) {
 	for _, r := range t.Roots {
 		// A copy of an input is a root that is read and stored.
 		if r.Op == ir.OpInput {
-			if !seen[r] {
+			if !l.seen.has(r) {
 				t.Reads = append(t.Reads, r)
-				seen[r] = true
+				l.seen.put(r)
 			}
 			continue
 		}
@@ -121,9 +121,6 @@ func (l *Plan) kindOf(t *Part, folds int, rowWidth int64, small bool) (why strin
 	case first.Op == ir.OpMatMul:
 		return single(KindGemm)
 	case slices.ContainsFunc(t.Roots, func(n *ir.Node) bool { return n.Op == ir.OpScan }):
-		if small {
-			return "a product before a scan"
-		}
 		return single(KindScan)
 	case slices.ContainsFunc(t.Roots, func(n *ir.Node) bool { return n.Op == ir.OpCompact }):
 		t.Kind = KindCompact
@@ -160,20 +157,17 @@ func (l *Plan) kindOf(t *Part, folds int, rowWidth int64, small bool) (why strin
 // kindMap checks a part of element-wise operations and folds, and finds the scalars that are made
 // of its folds.
 func (l *Plan) kindMap(t *Part, folds int, domain func(*ir.Node) (int, int64)) (why string) {
-	made := map[*ir.Node]bool{} // of the part's folds
+	made := &l.made // of the part's folds
+	made.empty()
 	for _, n := range t.Inside {
-		if n.Op == ir.OpReduce {
-			made[n] = true
-			continue
-		}
-		for _, a := range n.Args {
-			made[n] = made[n] || made[a]
+		if n.Op == ir.OpReduce || slices.ContainsFunc(n.Args, made.has) {
+			made.put(n)
 		}
 	}
 	t.Lead = -1
 	for _, r := range t.Roots {
 		if folds > 0 && r.Scalar() && r.Op != ir.OpReduce {
-			if !made[r] && len(t.Roots) > 1 {
+			if !made.has(r) && len(t.Roots) > 1 {
 				return "a scalar beside folds"
 			}
 			continue
@@ -197,7 +191,7 @@ func (l *Plan) kindMap(t *Part, folds int, domain func(*ir.Node) (int, int64)) (
 		}
 	}
 	for _, n := range t.Inside {
-		if made[n] && n.Op != ir.OpReduce {
+		if made.has(n) && n.Op != ir.OpReduce {
 			if !n.Scalar() {
 				return "the result of a fold is needed as a whole"
 			}
@@ -209,7 +203,7 @@ func (l *Plan) kindMap(t *Part, folds int, domain func(*ir.Node) (int, int64)) (
 		extra := map[*ir.Node]bool{}
 		need = func(n *ir.Node) {
 			for _, a := range n.Args {
-				if !made[a] && !extra[a] && slices.Contains(t.Inside, a) {
+				if !made.has(a) && !extra[a] && slices.Contains(t.Inside, a) {
 					extra[a] = true
 					need(a)
 				}

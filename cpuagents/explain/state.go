@@ -1,0 +1,79 @@
+package explain
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/sha256"
+	"encoding/gob"
+	"fmt"
+	"slices"
+)
+
+// stored is the state of an explainer as State encodes it.
+type stored struct {
+	Version int
+	Groups  map[uint32]*entity
+	Away    []*entity
+	Turns   uint64
+	Moves   []move
+}
+
+// stateVersion changes with the meaning of the state. A state of another version is ErrState.
+const stateVersion = 1
+
+// State returns the state as bytes: an explainer that Restore makes of them explains the decisions
+// that follow as this one does. It has about 600 bytes for each feature of an entity.
+func (x *Explainer) State() ([]byte, error) {
+	s := stored{Version: stateVersion, Groups: map[uint32]*entity{}, Turns: x.turns, Moves: x.moves}
+	for g, e := range x.groups {
+		if e != nil {
+			s.Groups[uint32(g)] = e
+		}
+	}
+	for _, e := range x.away {
+		s.Away = append(s.Away, e)
+	}
+	var b bytes.Buffer
+	b.Write(make([]byte, sha256.Size))
+	if err := gob.NewEncoder(&b).Encode(&s); err != nil {
+		return nil, fmt.Errorf("encode the summaries of entities: %w", err)
+	}
+	sum := sha256.Sum256(b.Bytes()[sha256.Size:])
+	copy(b.Bytes(), sum[:])
+	return b.Bytes(), nil
+}
+
+// Restore replaces the state by that of State. It fails with ErrState for damaged bytes, and for
+// those of another version or of other features; the explainer is unchanged then.
+func (x *Explainer) Restore(data []byte) error {
+	if len(data) < sha256.Size || sha256.Sum256(data[sha256.Size:]) != [sha256.Size]byte(data[:sha256.Size]) {
+		return fmt.Errorf("%w: the sum is wrong", ErrState)
+	}
+	var s stored
+	if err := gob.NewDecoder(bytes.NewReader(data[sha256.Size:])).Decode(&s); err != nil {
+		return fmt.Errorf("%w: %w", ErrState, err)
+	}
+	if s.Version != stateVersion {
+		return fmt.Errorf("%w: version %d, want %d", ErrState, s.Version, stateVersion)
+	}
+	groups, away, byKey := []*entity{}, map[string]*entity{}, map[string]*entity{}
+	for g, e := range s.Groups {
+		if len(e.Features) != len(x.names) {
+			return fmt.Errorf("%w: %d features, want %d", ErrState, len(e.Features), len(x.names))
+		}
+		for int(g) >= len(groups) {
+			groups = append(groups, nil)
+		}
+		if groups[g] = e; e.Key != "" {
+			byKey[e.Key] = e
+		}
+	}
+	var left []leaving
+	slices.SortFunc(s.Away, func(a, b *entity) int { return cmp.Compare(a.Left, b.Left) })
+	for _, e := range s.Away {
+		away[e.Key], byKey[e.Key] = e, e
+		left = append(left, leaving{e, e.Left})
+	}
+	x.groups, x.byKey, x.away, x.left, x.turns, x.moves = groups, byKey, away, left, s.Turns, s.Moves
+	return nil
+}

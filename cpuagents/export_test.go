@@ -1,0 +1,5 @@
+package cpuagents
+
+import "time"
+
+func init() { summaryEvery = 20 * time.Millisecond }
