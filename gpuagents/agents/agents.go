@@ -462,7 +462,8 @@ func (a *Agents) Close() error {
 		errs = append(errs, release())
 	}
 	a.close = nil
-	errs = append(errs, a.marks.close(), a.whole.close(), a.gathering.close(), a.dropStaging(false), a.dropStaging(true))
+	errs = append(errs, a.marks.close(), a.whole.close(), a.gathering.close())
+	errs = append(errs, a.dropStaging(false), a.dropStaging(true))
 	a.marks, a.whole = nil, nil
 	return errors.Join(errs...)
 }

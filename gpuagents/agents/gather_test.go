@@ -18,7 +18,8 @@ func TestGather(t *testing.T) {
 		values   map[string]float64
 		features int
 	}{
-		{"leaky", nil, 2}, {"gru", map[string]float64{"hidden": 7}, 3},
+		{"leaky", nil, 2},
+		{"gru", map[string]float64{"hidden": 7}, 3},
 		{"gru", map[string]float64{"hidden": 12, "bf16": 1}, 5},
 	} {
 		t.Run(fmt.Sprint(c.cell, c.values), func(t *testing.T) {

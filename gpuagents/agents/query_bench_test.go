@@ -43,7 +43,8 @@ func BenchmarkAgentsQuery(b *testing.B) {
 						if err != nil {
 							b.Fatalf("h.AgentStates: %v, want no error", err)
 						}
-						if got.Vote[k] != want.Vote[0] || !slices.Equal(got.State[k*got.Width:][:got.Width], want.State) {
+						state := got.State[k*got.Width:][:got.Width]
+						if got.Vote[k] != want.Vote[0] || !slices.Equal(state, want.State) {
 							b.Fatalf("agent %d has another state on the host device", id)
 						}
 					}

@@ -30,7 +30,7 @@ func TestCopy(t *testing.T) {
 				}
 			}
 			if part != k || from != at || to <= from || !bytes.Equal(parts[k].To[from:to], parts[k].From[from:to]) {
-				t.Errorf("%v: done of %d to %d of part %d, and %d of part %d was the last", sizes, from, to, k, at, part)
+				t.Errorf("%v: done of %d to %d of part %d behind %d of part %d", sizes, from, to, k, at, part)
 			}
 			at = to
 			return nil

@@ -192,11 +192,12 @@ func randomGather(r *rand.Rand, a *Arrays, n int) *Arrays {
 	}
 	n /= class
 	s := randomPages(r, n, class, bf16 == 1, 2)
-	stride, width, values := 2*class, 1+r.IntN(class), 1
+	stride, width := 2*class, 1+r.IntN(class)
 	if class == 1 {
 		stride = 1
 	}
-	if values = width; r.IntN(2) == 0 {
+	values := width
+	if r.IntN(2) == 0 {
 		values *= 2 // the same variable twice
 	}
 	ids := make([]uint32, n)
