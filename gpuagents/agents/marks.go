@@ -31,47 +31,51 @@ func (a *Agents) RanksOnDevice(n int) bool { return n > a.hostObservations && a.
 
 // openMarks allocates the marks of a, which Close and trim release. An ErrOutOfMemory says that the device
 // has no room: the host ranks the batch then.
-func openMarks(a *Agents) (m *marks, err error) {
+func openMarks(a *Agents) (*marks, error) {
 	if a.marks != nil {
 		return a.marks, nil
 	}
-	m = &marks{}
-	defer func() {
-		if err == nil {
-			a.marks = m
-			return
-		}
-		err = errors.Join(err, m.close())
-	}()
-	for name, to := range map[string]*device.Kernel{swarmset.Mark: &m.mark, swarmset.Clear: &m.clear} {
-		if *to, err = a.dev.Kernel(name); err != nil {
-			return nil, err
-		}
+	m := &marks{}
+	if err := m.open(a); err != nil {
+		return nil, errors.Join(err, m.close())
+	}
+	a.marks = m
+	return m, nil
+}
+
+// open allocates the memory. After an error the caller closes what was opened.
+func (m *marks) open(a *Agents) (err error) {
+	if m.mark, err = a.dev.Kernel(swarmset.Mark); err != nil {
+		return err
+	}
+	if m.clear, err = a.dev.Kernel(swarmset.Clear); err != nil {
+		return err
 	}
 	if m.stream, err = a.dev.NewStream(); err != nil {
-		return nil, err
+		return err
 	}
 	for _, to := range []*device.Event{&m.uploaded, &m.done} {
 		if *to, err = a.dev.NewEvent(); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	for to, bytes := range map[*device.Buffer]int64{
-		&m.seen: 4 * ((a.n + 31) / 32), &m.touched: 4 * int64(a.pages+1), &m.scratch: 8,
-	} {
-		if *to, err = a.dev.Alloc(bytes, "agents"); err != nil {
-			return nil, fmt.Errorf("marks of %d agents: %w", a.n, err)
+	for _, b := range []struct {
+		to    *device.Buffer
+		bytes int64
+	}{{&m.seen, 4 * ((a.n + 31) / 32)}, {&m.touched, 4 * int64(a.pages+1)}, {&m.scratch, 8}} {
+		if *b.to, err = a.dev.Alloc(b.bytes, "agents"); err != nil {
+			return fmt.Errorf("marks of %d agents: %w", a.n, err)
 		}
-		if err = (*to).Fill(0, bytes, 0); err != nil {
-			return nil, err
+		if err = (*b.to).Fill(0, b.bytes, 0); err != nil {
+			return err
 		}
 	}
 	if m.result, err = a.dev.AllocHost(4*int64(swarmset.MarkTouched+a.pages), "agents"); err != nil {
-		return nil, err
+		return err
 	}
 	m.words = device.Of[uint32](m.result.Bytes())
 	clear(m.words)
-	return m, nil
+	return nil
 }
 
 // close releases the memory. A second call does nothing, and so does a call for a nil marks.
