@@ -51,14 +51,20 @@ func init() {
 }
 
 func init() {
-	for _, kernel := range launches.ArrayKernels() {
+	add := func(kernel string, random func(r *rand.Rand, kernel string, n int) *launches.Arrays) {
 		cases[kernel] = testCase{compiled: true, make: func(r *rand.Rand, n int) (params []param) {
-			a := launches.RandomArrays(r, kernel, n)
+			a := random(r, kernel, n)
 			for i, p := range a.Params {
 				params = append(params, param{mem: p.Mem, out: a.Out[i], arg: p.Arg})
 			}
 			return params
 		}}
+	}
+	for _, kernel := range launches.ArrayKernels() {
+		add(kernel, launches.RandomArrays)
+	}
+	for _, kernel := range launches.SwarmKernels() {
+		add(kernel, launches.RandomSwarm)
 	}
 }
 

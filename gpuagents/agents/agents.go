@@ -72,7 +72,11 @@ type Agents struct {
 	words            []uint64          // result as words, of resultSlots launches
 	sequence         uint32            // number of the last launch with a result
 	pending          bool              // a launch may still run
-	ranking          *Ranking          // of what Load loads; nil before the first
+	ranking          *Ranking          // of what Load loads; nil before the first that needs it
+	marks            *marks            // of what Load loads; nil before the first that needs them
+	gathering        gathering         // of AgentStates
+	distinct         distinct          // for small batches of Load
+	whole            *wholeFusion      // the last fusion in one pass, whose tables serve the next; nil: none
 	counts           []uint32          // by page: its observations in the batch that is loaded, then its set
 	inconsistent     error             // why some agents have made a step that others have not; nil: none has
 	released         []*staged         // staging buffers that may be used again
@@ -458,6 +462,8 @@ func (a *Agents) Close() error {
 		errs = append(errs, release())
 	}
 	a.close = nil
+	errs = append(errs, a.marks.close(), a.whole.close(), a.gathering.close())
 	errs = append(errs, a.dropStaging(false), a.dropStaging(true))
+	a.marks, a.whole = nil, nil
 	return errors.Join(errs...)
 }

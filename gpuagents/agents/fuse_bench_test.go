@@ -4,12 +4,15 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"reflect"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/exoswarm/exoswarm/consensus"
+	"github.com/exoswarm/exoswarm/consensus/fusion"
 	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/gpuagents/staging"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
@@ -18,7 +21,8 @@ var benchAgents = flag.Int64("fuse-agents", 0, "agents of the benchmarks of vote
 
 // BenchmarkAgentsFuse is a vote and fusions of all agents, from the Go call to nodes in host
 // memory: median and slowest, and GB/s of the bytes of embeddings and votes. Groups are of 64, and
-// by group there are up to 1,000 nodes. Run it with -benchtime 30x.
+// by group there are up to 1,000 nodes. The nodes are compared with those of a fusion in windows.
+// Run it with -benchtime 30x.
 func BenchmarkAgentsFuse(b *testing.B) {
 	d := openNamed(b, *deviceName)
 	ctx := context.Background()
@@ -82,10 +86,18 @@ func BenchmarkAgentsFuse(b *testing.B) {
 				{By: swarms.ByVote},
 			} {
 				b.Run(fmt.Sprint("fuse-by-", f.By), func(b *testing.B) {
-					timed(b, n*c.bytes, func() error {
-						_, err := a.Fuse(ctx, f.By, f.Nodes)
+					var nodes fusion.Nodes
+					timed(b, n*c.bytes, func() (err error) {
+						nodes, err = a.Fuse(ctx, f.By, f.Nodes)
 						return err
 					})
+					want, _, err := a.FuseParts(ctx, &staging.Splitter{}, f, FuseWindow-1)
+					if err != nil {
+						b.Fatalf("a.FuseParts: %v, want no error", err)
+					}
+					if !reflect.DeepEqual(nodes, want) {
+						b.Fatal("other nodes than those of windows")
+					}
 				})
 			}
 		})

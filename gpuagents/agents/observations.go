@@ -22,6 +22,9 @@ type Observations struct {
 	launches []launch
 	sets     []pages.Set // of pages, for launches in this order
 	staged   *staged     // nil: they are closed
+	fetch    bool        // Step puts the copy of its outcome into the stream
+	fetched  bool        // Step has done that
+	both     []byte      // memory for votes and decisions that Step has made; nil: Outcome makes it
 }
 
 // launch is a range of observations in the staging buffers that address no agent twice, and their
@@ -40,6 +43,14 @@ type Outcome struct {
 // Several observations of an agent take effect in their order, in a launch each. The slices are the
 // caller's again.
 func (a *Agents) Load(ids []uint32, inputs []float32) (*Observations, error) {
+	if len(ids)*a.cell.Features == len(inputs) && a.RanksOnDevice(len(ids)) {
+		if o, err := loadMarked(a, ids, inputs); o != nil || err != nil {
+			return o, err
+		}
+	}
+	if a.distinct.all(ids) {
+		return a.load(ids, inputs, nil)
+	}
 	if a.ranking == nil {
 		a.ranking = NewRanking(a.n, a.cell.Agents)
 	}
@@ -189,10 +200,19 @@ func (a *Agents) Step(ctx context.Context, o *Observations) (Report, error) {
 					return fmt.Errorf("%w: %w", fault.ErrDevice, errors.Join(err, a.stream.Sync(ctx)))
 				}
 			}
+			if o.fetched = o.fetch && next == len(o.launches); o.fetched {
+				if err := o.staged.fetch(a); err != nil {
+					return fmt.Errorf("%w: %w", fault.ErrDevice, errors.Join(err, a.stream.Sync(ctx)))
+				}
+			}
+			if o.fetched && o.places == nil && o.staged.onDevice != nil {
+				o.both = touched(int(o.staged.offsets[sectionDecisions]-o.staged.offsets[sectionVotes]) + o.n)
+			}
 			r, err := a.await(ctx, n)
 			if err != nil {
 				return err
 			}
+			a.pending = o.fetched && o.staged.onDevice != nil
 			sum = Report{sum.Stepped + r.Stepped, sum.Outside + r.Outside, sum.Refused + r.Refused, r.Tally}
 		}
 		a.memory.CountAccesses(o.sets[i])
@@ -251,8 +271,28 @@ func (o *Observations) Outcome(ctx context.Context) (votes, decisions []byte, er
 		return nil, nil, fmt.Errorf("%w: observations that are closed", ErrInvalid)
 	}
 	began := a.track.Now()
-	if err := o.staged.download(ctx, a); err != nil {
-		return nil, nil, fmt.Errorf("%w: %w", fault.ErrDevice, err)
+	if !o.fetched {
+		if err := o.staged.fetch(a); err != nil {
+			return nil, nil, fmt.Errorf("%w: %w", fault.ErrDevice, err)
+		}
+	}
+	o.fetched = false
+	if a.pending { // else kernels have written the outcome in host memory
+		if err := a.stream.Sync(ctx); err != nil {
+			return nil, nil, fmt.Errorf("%w: %w", fault.ErrDevice, err)
+		}
+		a.pending = false
+	}
+	defer func() { a.track.End(timeline.ReadBack, began, 2*o.n) }()
+	if o.places == nil {
+		at, to := o.staged.offsets[sectionVotes], o.staged.offsets[sectionDecisions]
+		both := o.both
+		if o.both = nil; both == nil {
+			both = make([]byte, to-at+int64(o.n))
+		}
+		_ = staging.Copy([]staging.Part{{To: both, From: o.staged.host.Bytes()[at : to+int64(o.n)]}},
+			func(int, int, int) error { return nil })
+		return both[:o.n:o.n], both[to-at:], nil
 	}
 	votes, decisions = make([]byte, o.n), make([]byte, o.n)
 	all := o.n
@@ -260,15 +300,21 @@ func (o *Observations) Outcome(ctx context.Context) (votes, decisions []byte, er
 		all = max(all, p.first+p.n)
 	}
 	toVotes, toDecisions := section[byte](o.staged, sectionVotes, all), section[byte](o.staged, sectionDecisions, all)
-	if o.places == nil {
-		copy(votes, toVotes)
-		copy(decisions, toDecisions)
-	}
 	for i, place := range o.places {
 		votes[i], decisions[i] = toVotes[place], toDecisions[place]
 	}
-	a.track.End(timeline.ReadBack, began, 2*o.n)
 	return votes, decisions, nil
+}
+
+// touched returns bytes whose pages the machine has: the host takes their faults while the device
+// works, and not when it copies to them.
+func touched(n int) []byte {
+	const page = 4096
+	b := make([]byte, n)
+	for i := 0; i < n; i += page {
+		b[i] = 1
+	}
+	return b
 }
 
 // Observe loads observations, steps their agents and returns the outcome; see Load and Step.
@@ -278,6 +324,7 @@ func (a *Agents) Observe(ctx context.Context, ids []uint32, inputs []float32) (o
 		return out, err
 	}
 	defer func() { err = errors.Join(err, o.Close()) }()
+	o.fetch = true
 	if out.Report, err = a.Step(ctx, o); err != nil {
 		return out, err
 	}
@@ -285,12 +332,25 @@ func (a *Agents) Observe(ctx context.Context, ids []uint32, inputs []float32) (o
 	return out, err
 }
 
+// Launches are the numbers of the launches of observations, by observation; nil: all are in the
+// first.
+type Launches struct {
+	Numbers []uint32 // those of a Ranking
+	// Unknown says that the observations are those of one entry, which no Ranking has looked at.
+	Unknown bool
+}
+
 // ObserveParts is Observe in parts; halved counts how often the device had no memory for a part.
 // All observations of a group are in the same part, so votes, decisions and state are those of one
-// part. launches are those of a Ranking. After an error the state is undefined.
+// part. After an error the state is undefined.
 func (a *Agents) ObserveParts(
-	ctx context.Context, parts *staging.Splitter, ids []uint32, inputs []float32, launches []uint32,
+	ctx context.Context, parts *staging.Splitter, ids []uint32, inputs []float32, ranked Launches,
 ) (votes, decisions []byte, halved int, err error) {
+	launches := ranked.Numbers
+	load := a.load
+	if ranked.Unknown {
+		load = func(ids []uint32, inputs []float32, _ []uint32) (*Observations, error) { return a.Load(ids, inputs) }
+	}
 	// observations by group, in their order within a group; nil: there was memory for all at once
 	// so far
 	var order []int
@@ -300,7 +360,7 @@ func (a *Agents) ObserveParts(
 	halved, err = parts.Each(len(ids), func(from, most int) (end int, err error) {
 		o := (*Observations)(nil)
 		if end = from + most; end-from == len(ids) {
-			o, err = a.load(ids, inputs, launches)
+			o, err = load(ids, inputs, launches)
 		} else {
 			if order == nil {
 				order = make([]int, len(ids))
@@ -320,12 +380,13 @@ func (a *Agents) ObserveParts(
 				}
 				partIDs, partInputs = append(partIDs, ids[i]), append(partInputs, inputs[i*features:][:features]...)
 			}
-			o, err = a.load(partIDs, partInputs, partLaunches)
+			o, err = load(partIDs, partInputs, partLaunches)
 		}
 		if err != nil {
 			return end, staging.AllocError(err)
 		}
 		defer func() { err = errors.Join(err, o.Close()) }()
+		o.fetch = true
 		if _, err := a.Step(ctx, o); err != nil {
 			return end, err
 		}

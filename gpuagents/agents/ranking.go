@@ -67,6 +67,51 @@ func (r *Ranking) Rank(ids, launches []uint32) (_ []uint32, several bool) {
 	return launches, several
 }
 
+// mostDistinct is the most ids that distinct looks at: its table stays in the cache of a core, where
+// the memory of a Ranking, which is that of a swarm, does not.
+const mostDistinct = 1 << 14
+
+// distinct finds out whether ids are different from each other, for batches of one entry. The zero
+// value is ready. One goroutine uses it.
+type distinct struct {
+	slots []uint32 // ids + 1 by hash, zeros between two calls
+}
+
+// all reports whether no id is there twice, of at most mostDistinct ids; it returns false for more.
+// An id of 2^32-1, which no agent has, may be there twice.
+func (d *distinct) all(ids []uint32) bool {
+	if len(ids) > mostDistinct {
+		return false
+	}
+	size := 1 << bits.Len(uint(4*len(ids))) // of the slots at most a fourth is taken
+	if len(d.slots) < size {
+		d.slots = make([]uint32, size)
+	}
+	slots := d.slots[:size]
+	defer clear(slots)
+	shift := 64 - bits.Len(uint(size-1))
+	for _, id := range ids {
+		id++
+		if id == 0 {
+			continue
+		}
+		at := slotOf(id, shift)
+		for slots[at] != 0 {
+			if slots[at] == id {
+				return false
+			}
+			at = (at + 1) & (size - 1)
+		}
+		slots[at] = id
+	}
+	return true
+}
+
+// slotOf returns the first slot of an id + 1, of 2^(64-shift) slots.
+func slotOf(id uint32, shift int) int {
+	return int(uint64(id) * 0x9E3779B97F4A7C15 >> shift) // Knuth's multiplicative hash
+}
+
 // divisor divides by a number that rarely changes: observations are divided by the sizes of groups
 // and pages, and a multiplication takes a fifth of the time of a division.
 type divisor struct {

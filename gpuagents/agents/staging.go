@@ -102,7 +102,10 @@ func (a *Agents) dropStaging(here bool) error {
 
 // trim releases all memory that a batch can do without.
 func (a *Agents) trim() error {
-	err := errors.Join(a.dropStaging(false), a.dropStaging(true))
+	err := errors.Join(
+		a.marks.close(), a.whole.close(), a.gathering.close(), a.dropStaging(false), a.dropStaging(true),
+	)
+	a.marks, a.whole = nil, nil
 	if err == nil {
 		_, err = a.dev.Trim()
 	}
@@ -169,19 +172,12 @@ func (p *staged) upload(a *Agents) error {
 	return a.stream.Upload(p.onDevice, 0, p.host, 0, p.offsets[sectionVotes])
 }
 
-// download copies votes and decisions back, and waits for all earlier work of the stream.
-func (p *staged) download(ctx context.Context, a *Agents) error {
-	if p.onDevice != nil {
-		a.pending = true
-		at := p.offsets[sectionVotes]
-		if err := a.stream.Download(p.host, at, p.onDevice, at, p.size-at); err != nil {
-			return err
-		}
-	}
-	if !a.pending { // kernels have written them in host memory
+// fetch puts the copy of votes and decisions into the stream.
+func (p *staged) fetch(a *Agents) error {
+	if p.onDevice == nil {
 		return nil
 	}
-	err := a.stream.Sync(ctx)
-	a.pending = err != nil
-	return err
+	a.pending = true
+	at := p.offsets[sectionVotes]
+	return a.stream.Download(p.host, at, p.onDevice, at, p.size-at)
 }

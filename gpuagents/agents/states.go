@@ -23,6 +23,10 @@ func (a *Agents) Reset(ctx context.Context) error {
 	if err := a.memory.Reset(ctx); err != nil {
 		return err
 	}
+	err := a.marks.close() // a batch that failed may have left some
+	if a.marks = nil; err != nil {
+		return fmt.Errorf("%w: %w", fault.ErrDevice, err)
+	}
 	for _, b := range []device.Buffer{a.stamps, a.scratch, a.decisions} {
 		if err := b.Fill(0, b.Size(), 0); err != nil {
 			return fmt.Errorf("%w: %w", fault.ErrDevice, err)
@@ -85,7 +89,8 @@ func (a *Agents) StateWidth() int {
 	return len(vars) * width
 }
 
-// AgentStates reads the states of agents. It reads consecutive ids together. out.Agent is ids.
+// AgentStates reads the states of agents. out.Agent is ids. The device gathers the states of many
+// agents that are all on it; else consecutive ids are read together.
 func (a *Agents) AgentStates(ctx context.Context, ids []uint32) (*batch.AgentStates, error) {
 	vars, width := a.StateVars()
 	out := &batch.AgentStates{
@@ -93,6 +98,13 @@ func (a *Agents) AgentStates(ctx context.Context, ids []uint32) (*batch.AgentSta
 		Vote:  make([]uint8, len(ids)),
 		Width: len(vars) * width,
 		State: make([]float32, len(ids)*len(vars)*width),
+	}
+	if len(ids) >= leastGathered && a.memory.Resident() {
+		if done, err := gather(ctx, a, out); err != nil {
+			return nil, err
+		} else if done {
+			return out, nil
+		}
 	}
 	if err := a.stream.Sync(ctx); err != nil {
 		return nil, fault.Mark(err)

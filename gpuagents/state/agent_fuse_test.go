@@ -382,8 +382,9 @@ func TestVotesAfterRestore(t *testing.T) {
 	}
 }
 
-// TestFuseHalves: a fusion for which there is too little room goes in smaller windows, and one for
-// which there is none is an error of the device that has changed nothing.
+// TestFuseHalves: a fusion that the device has no room to make in one pass goes in windows, in
+// smaller ones if there is too little room for those, and one for which there is none is an error of
+// the device that has changed nothing.
 func TestFuseHalves(t *testing.T) {
 	d := faults.New(openHost(t))
 	s := openPaged(t, d, nil, pagedTexts["gru"]).(*agentState)
@@ -396,10 +397,20 @@ func TestFuseHalves(t *testing.T) {
 	for _, f := range fuses(s.agents.Groups()) {
 		f.Version = jobs.Version
 		want := mustApply(t, s, swarms.EntryFuse, f)
+		for after := range 2 {
+			d.Fail(faults.Alloc, after, 1, device.ErrOutOfMemory)
+			got := mustApply(t, s, swarms.EntryFuse, f)
+			d.Heal()
+			if got.Halved != 0 || !bytes.Equal(got.Data, want.Data) {
+				t.Errorf("%+v, no room for one pass: halved %d times, another answer", f, got.Halved)
+			}
+		}
 		for after := range 4 {
+			s.Reduce(true) // no fusion in one pass
 			d.Fail(faults.Alloc, after, 2, device.ErrOutOfMemory)
 			got := mustApply(t, s, swarms.EntryFuse, f)
 			d.Heal()
+			s.Reduce(false)
 			if got.Halved == 0 || !bytes.Equal(got.Data, want.Data) {
 				t.Errorf("%+v, the allocation after %d fails: halved %d times, another answer", f, after, got.Halved)
 			}

@@ -107,6 +107,7 @@ type agentBatch struct {
 	inputs   []float32                  // of all entries, by observation and feature
 	launches []uint32                   // by observation: its launch; see agents.Ranking
 	several  bool                       // a launch is not the first
+	unranked bool                       // the device looks at the one entry
 }
 
 // NewBatch implements State. All batches of a state share its ranking, so one batch is filled at a
@@ -133,7 +134,18 @@ func (m *agentBatch) Add(o Observations) {
 	} else {
 		m.ids, m.inputs = has.local(m.ids, e.Agent, m.s.agents.Cell().Agents), append(m.inputs, e.Features...)
 	}
-	launches, several := m.s.ranking.Rank(m.ids[from:], m.launches)
+	if m.unranked = len(m.entries) == 1 && m.s.agents.RanksOnDevice(len(m.ids)); m.unranked {
+		return
+	}
+	if len(m.entries) == 2 && len(m.launches) < from { // the first entry is not alone
+		m.rank(m.ids[:from])
+	}
+	m.rank(m.ids[from:])
+}
+
+// rank ranks the observations of the next entry.
+func (m *agentBatch) rank(ids []uint32) {
+	launches, several := m.s.ranking.Rank(ids, m.launches)
 	m.launches, m.several = launches, m.several || several
 }
 
@@ -147,7 +159,7 @@ func (m *agentBatch) Observe(ctx context.Context) (answers []Answer, err error) 
 	halved := 0
 	if len(m.ids) > 0 {
 		if votes, decisions, halved, err = m.s.agents.ObserveParts(ctx, &m.s.splitter, m.ids, m.inputs,
-			launches); err != nil {
+			agents.Launches{Numbers: launches, Unknown: m.unranked}); err != nil {
 			return nil, err
 		}
 	}

@@ -21,7 +21,7 @@ func ArrayKernels() (all []string) {
 	return all
 }
 
-// Arrays is a launch of a kernel of package arrayset. What it must leave is what the host device
+// Arrays is a launch of a kernel of package arrayset or swarmset. What it must leave is what the host device
 // leaves.
 type Arrays struct {
 	Params []Param

@@ -18,6 +18,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/internal/cubin"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	_ "github.com/exoswarm/exoswarm/cuda/kernels/arrayset" // its kernels are in the set
+	_ "github.com/exoswarm/exoswarm/cuda/kernels/swarmset" // and so are these
 )
 
 // kernel is a loaded function. It lives as long as its device's context.

@@ -1,0 +1,190 @@
+// Package swarmset has the kernels that work on a whole swarm of addressed agents: the check of a
+// batch of observations, and fusions. Importing it adds them to the set of package kernels. Package
+// agents launches them, and cuda/host/swarmtwin has their twins.
+//
+// A fusion adds the embeddings of the agents of each node in the order of fusion.Nodes. The agents
+// of a node are cut into runs of RunRows, the sums of which are cut again, level by level, until
+// one sum is left. A table of a level has for each node its first item, and behind them the number
+// of all items. In the table of the last level each node has one item, also a node without agents.
+package swarmset
+
+import (
+	"embed"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/cuda/kernels"
+)
+
+// The names of the kernels.
+const (
+	// Mark finds the pages of observations, and counts those that repeat an agent.
+	Mark = "swarm_mark"
+	// Clear clears the bits that Mark has set.
+	Clear = "swarm_clear"
+	// Fold adds up the items of a level to those of the next.
+	Fold = "swarm_fold"
+	// Gather reads the votes and values of agents.
+	Gather = "swarm_gather"
+	// Starts makes the tables of the nodes of a fusion by vote.
+	Starts = "swarm_starts"
+)
+
+// Widths are the elements of an embedding, with the padding of a gru, that Runs has a kernel for.
+// It must not be changed.
+var Widths = []int{1, 8, 16, 32}
+
+// Runs returns the name of the kernel that adds up the runs of nodes, of embeddings of a width.
+func Runs(width int) string { return fmt.Sprint("swarm_runs_", width) }
+
+// most returns the candidates that the kernels of Votes and Order for a number of candidates serve.
+func most(candidates int) int {
+	for _, most := range voteMost {
+		if candidates <= most {
+			return most
+		}
+	}
+	panic(fmt.Sprintf("swarmset: %d candidates", candidates))
+}
+
+// voteMost is the most candidates of the kernels of Votes and Order.
+var voteMost = []int{2, 6, kernels.AgentMostCandidates}
+
+// Votes returns the name of the kernel that counts the votes of tiles of agents.
+func Votes(candidates int) string { return fmt.Sprint("swarm_votes_", most(candidates)) }
+
+// Order returns the name of the kernel that writes the agents of each vote in their order.
+func Order(candidates int) string { return fmt.Sprint("swarm_order_", most(candidates)) }
+
+// What the order of Runs has.
+const (
+	OrderedNot        = iota // nothing: agents of nodes have consecutive ids
+	OrderedAgents            // agents
+	OrderedEmbeddings        // embeddings of one float32 of agents with votes
+)
+
+// Words of 32 bits of the result of Mark.
+const (
+	MarkSequence = iota // the sequence number of the launch, stored last
+	MarkRepeated        // observations of agents that have another one in the launch, but for one of each agent
+	MarkTouched         // [pages] 1 of a page with an observation, else 0
+)
+
+// Numbers that kernels and their callers agree on.
+const (
+	RunRows  = 128   // fusion.RunRows
+	VoteTile = 16384 // agents of a tile of Votes and Order
+	// MostLevels is the most levels of a fusion: 128^5 is above the number of agents.
+	MostLevels = 5
+)
+
+// Levels returns the number of levels of nodes with at most n agents each.
+func Levels(n int64) int {
+	levels := 1
+	for n = items(n); n > 1; n = items(n) {
+		levels++
+	}
+	return levels
+}
+
+// TableWords returns the words of 32 bits from the begin of a table of so many nodes to that of the
+// next level: tables begin at multiples of device.RangeAlign.
+func TableWords(nodes int) int { return (nodes + 4) / 4 * 4 }
+
+// items returns the number of runs of n items.
+func items(n int64) int64 { return (n + RunRows - 1) / RunRows }
+
+//go:embed *.cu *.cuh
+var files embed.FS
+
+//go:embed ptx
+var ptx embed.FS
+
+//go:generate go run ../internal/ptxgen swarmset
+
+func buffer(name string) device.Param { return device.Param{Name: name, Kind: device.KindBuffer} }
+
+func word(name string) device.Param { return device.Param{Name: name, Kind: device.KindUint32} }
+
+// swarm is the first parameters of kernels that read agents. pages are frames of page_bytes each,
+// frames has the frame of each page, with kernels.AgentHostBit of a page that is not there, per is
+// the number of agents of a page and votes the offset of their votes in it.
+var swarm = []device.Param{
+	buffer("pages"), {Name: "page_bytes", Kind: device.KindUint64}, buffer("frames"), word("per"), word("votes"),
+}
+
+func init() {
+	register := func(name, file, code string, maxBlock int, wholeWarps bool, params []device.Param) {
+		kernels.Register(kernels.Source{
+			Name: name, Params: params, File: "swarmset/" + file, Code: code, MaxBlock: maxBlock,
+			WholeWarps: wholeWarps,
+		}, ptx)
+	}
+	add := func(name string, maxBlock int, wholeWarps bool, params ...device.Param) {
+		file := strings.TrimPrefix(name, "swarm_") + ".cu"
+		register(name, file, text(file), maxBlock, wholeWarps, params)
+	}
+	// seen has a bit for each of so many agents, and touched a word for each page and one more; all
+	// of them and scratch are zeros before the launch. touched and scratch are zeros after it.
+	add(Mark, 256, false, buffer("ids"), word("n"), word("agents"), word("per"), word("pages"), buffer("seen"),
+		buffer("touched"), buffer("scratch"), word("sequence"), buffer("result"))
+	add(Clear, 256, false, buffer("ids"), word("n"), word("agents"), buffer("seen"))
+	// rows is the offset of the variable with embeddings: one element of each agent of leaky, and of
+	// a gru the first half of its elements. nodes has the first agent of each node and their number,
+	// or the first place in order, which ordered says the content of. firsts is the table of level 0.
+	for _, width := range Widths {
+		code := fmt.Sprintf("#define WIDTH %d\n%s", width, text("runs.cu"))
+		register(Runs(width), "runs.cu", strings.ReplaceAll(code, "\nNAME(", "\n"+Runs(width)+"("), 256, false,
+			append(swarm[:len(swarm):len(swarm)], word("rows"), word("bf16"), buffer("order"), word("ordered"),
+				buffer("nodes"), buffer("firsts"), word("count"), buffer("sums"), buffer("counts")))
+	}
+	add(Fold, 256, true, buffer("in"), buffer("in_counts"), buffer("in_firsts"), buffer("firsts"), word("count"),
+		word("width"), buffer("sums"), buffer("counts"))
+	// values of each agent are width elements of the variable at offset first of a page, and behind
+	// them those of the one at offset second; both have stride elements of each agent, of bf16 or
+	// float32. Of an agent without a vote, or whose page is not there, the vote is 255.
+	add(Gather, 256, false, append(swarm[:len(swarm):len(swarm)], word("first"), word("second"), word("width"),
+		word("stride"), word("bf16"), buffer("ids"), word("n"), word("values"), buffer("out_votes"),
+		buffer("out"))...)
+	// A node is the agents that vote for a candidate. Its first place in the order is a multiple of
+	// RunRows. firsts has the tables of all levels, one behind the other.
+	add(Starts, 1024, true, buffer("counts"), word("tiles"), word("candidates"), word("levels"), buffer("nodes"),
+		buffer("firsts"), buffer("scratch"))
+	for _, most := range voteMost {
+		of := func(name, file string, params ...device.Param) {
+			code := fmt.Sprintf("#define WORDS %d\n%s", most/2, text(file))
+			register(name, file, strings.Replace(code, "\nNAME(", "\n"+name+"(", 1), 256, true,
+				append(swarm[:len(swarm):len(swarm)], params...))
+		}
+		// counts is [candidates][tiles], of tiles of VoteTile agents.
+		of(Votes(most), "votes.cu", word("n"), word("candidates"), word("tiles"), buffer("counts"))
+		// before is what Starts leaves of the counts. If embeddings is 1, order has not the agents but
+		// their embeddings, one float32 of each at offset rows of a page.
+		of(Order(most), "order.cu", word("rows"), word("embeddings"), word("n"), word("candidates"), word("tiles"),
+			buffer("before"), buffer("nodes"), buffer("order"))
+	}
+}
+
+// pragma has no meaning in a text that all others were put into, and compilers say so.
+var pragma = regexp.MustCompile(`(?m)^#pragma once\n`)
+
+// text returns the source of a kernel: the numbers, the common texts and the file. A missing file is
+// a mistake in this package and panics at start.
+func text(file string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "#define RUN_ROWS %du\n#define VOTE_TILE %du\n#define ABSENT_BIT %d\n", RunRows, VoteTile,
+		kernels.AgentHostBit)
+	fmt.Fprintf(&b, "#define ORDERED_NOT %d\n#define ORDERED_EMBEDDINGS %d\n", OrderedNot, OrderedEmbeddings)
+	fmt.Fprintf(&b, "#define MARK_SEQUENCE %d\n#define MARK_REPEATED %d\n#define MARK_TOUCHED %d\n", MarkSequence,
+		MarkRepeated, MarkTouched)
+	for _, f := range []string{"swarm.cuh", "votes.cuh", file} {
+		part, err := files.ReadFile(f)
+		if err != nil {
+			panic(fmt.Sprintf("swarmset: %v", err))
+		}
+		b.WriteString(pragma.ReplaceAllString(string(part), ""))
+	}
+	return b.String()
+}

@@ -1,0 +1,345 @@
+package agents
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/exoswarm/exoswarm/consensus"
+	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/cuda/kernels"
+	"github.com/exoswarm/exoswarm/cuda/kernels/swarmset"
+	"github.com/exoswarm/exoswarm/gpuagents/fault"
+	"github.com/exoswarm/exoswarm/gpuagents/pages"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
+)
+
+// wholeFusion is a fusion of resident agents in one pass: the device adds up the runs of all nodes
+// and then the sums of runs, level by level, in the order of fusion.Nodes. The host waits once and
+// reads a sum for each node. See package swarmset.
+type wholeFusion struct {
+	a       *Agents
+	by      string
+	all     int // nodes of the swarm
+	count   int // nodes of these agents
+	width   int // elements of an embedding, with the padding of a gru
+	bf16    bool
+	rows    uint32           // offset of the embeddings in a page
+	members []uint32         // of each node the first agent and their number; nil by vote
+	items   []int            // by level: the most items
+	at      [][2]int64       // by level: the places of sums and counts in out
+	tables  int64            // the place of the table of level 0 in words, behind the nodes
+	kernels [5]device.Kernel // runs, fold; by vote: votes, starts, order
+
+	// What the next fusion of the kind uses too.
+	words  device.Buffer     // nodes and tables
+	result device.HostBuffer // the last level
+
+	// What a fusion needs while it runs.
+	out   device.Buffer // sums and counts of all levels
+	order device.Buffer // by vote: the agents of each vote, or their embeddings; else nil
+	tiles device.Buffer // by vote: the counts of tiles; else nil
+}
+
+// mostKept is the most bytes of tables and results that are kept for the next fusion of the kind.
+// Beside a fusion of a device, which takes a quarter of a millisecond, a copy of tables takes a tenth
+// of that.
+const mostKept = 1 << 20
+
+// fuseWhole fuses all agents in one pass, and reports false if the device has no room for that: by
+// vote it needs four bytes for each agent, else up to 0.3 bytes.
+func (f *fusionRun) fuseWhole(ctx context.Context) (done bool, err error) {
+	if err := context.Cause(ctx); err != nil {
+		return false, err
+	}
+	a := f.a
+	w := a.whole
+	if w == nil || w.by != f.by || w.all != f.all {
+		if err := a.whole.close(); err != nil {
+			return false, fmt.Errorf("%w: %w", fault.ErrDevice, err)
+		}
+		a.whole = nil
+		w = &wholeFusion{
+			a: a, by: f.by, all: f.all, count: len(f.chains), width: f.width, bf16: f.bf16,
+			rows: a.layout.Offsets[f.variable],
+		}
+		err = w.prepare(f)
+	}
+	if err == nil {
+		err = w.open()
+	}
+	defer func() {
+		cerr := w.release()
+		if a.whole = nil; err == nil && done && w.words.Size()+w.result.Size() <= mostKept {
+			a.whole = w
+		} else {
+			cerr = errors.Join(cerr, w.close())
+		}
+		if cerr != nil {
+			done, err = false, errors.Join(err, fmt.Errorf("%w: %w", fault.ErrDevice, cerr))
+		}
+	}()
+	if errors.Is(err, device.ErrOutOfMemory) {
+		return false, nil
+	} else if err != nil {
+		return false, fault.Mark(err)
+	}
+	// A resident memory has one set.
+	err = a.memory.Each(ctx, a.memory.All(), pages.SweepRead, func(int) error {
+		for page, made := range a.memory.Made() {
+			if !made {
+				a.memory.SetAbsent(uint64(page))
+			}
+		}
+		return w.run(context.WithoutCancel(ctx), f)
+	})
+	if err != nil {
+		return false, fmt.Errorf("%w: fuse %d agents: %w", fault.ErrDevice, a.n, err)
+	}
+	return true, nil
+}
+
+// plan sets the sizes of all levels, and returns the content of words, of a fusion by vote empty.
+func (w *wholeFusion) plan(f *fusionRun) []uint32 {
+	a := w.a
+	largest, n := a.n, 2*w.count
+	if w.by != swarms.ByVote {
+		largest = 0
+		for from := 0; from < int(a.n); {
+			end := f.nodeEnd(from)
+			w.members = append(w.members, uint32(from), uint32(end-from))
+			largest, from = max(largest, int64(end-from)), end
+		}
+	}
+	levels, stride := swarmset.Levels(largest), swarmset.TableWords(w.count)
+	w.tables = int64((n + 3) / 4 * 4)
+	table := make([]uint32, int(w.tables)+levels*stride)
+	copy(table, w.members)
+	items := int(a.n) // by vote the most that there may be
+	end := int64(0)
+	for level := range levels {
+		items = items/swarmset.RunRows + w.count
+		if w.members != nil {
+			items = 0
+			for node, to := 0, table[int(w.tables)+level*stride:]; node <= w.count; node++ {
+				if to[node] = uint32(items); node < w.count {
+					items += itemsOf(w.members[2*node+1], level)
+				}
+			}
+		}
+		if level == levels-1 { // a node without agents has an item too
+			items = w.count
+			for node := range w.count + 1 {
+				table[int(w.tables)+level*stride+node] = uint32(node)
+			}
+		}
+		counts := end + align(4*int64(items)*int64(w.width))
+		w.items, w.at = append(w.items, items), append(w.at, [2]int64{end, counts})
+		end = counts + align(4*int64(items))
+	}
+	return table
+}
+
+// itemsOf returns the items of a node of n agents in a level.
+func itemsOf(n uint32, level int) int {
+	items := int(n)
+	for range level + 1 {
+		items = (items + swarmset.RunRows - 1) / swarmset.RunRows
+	}
+	return items
+}
+
+// align returns n rounded up to a multiple of what arguments of kernels begin at.
+func align(n int64) int64 { return (n + device.RangeAlign - 1) / device.RangeAlign * device.RangeAlign }
+
+// prepare makes what the fusions of the kind have in common.
+func (w *wholeFusion) prepare(f *fusionRun) (err error) {
+	table := w.plan(f)
+	for i, name := range []string{swarmset.Runs(w.width), swarmset.Fold} {
+		if w.kernels[i], err = w.a.dev.Kernel(name); err != nil {
+			return err
+		}
+	}
+	if w.by == swarms.ByVote {
+		names := []string{swarmset.Votes(w.count), swarmset.Starts, swarmset.Order(w.count)}
+		for i, name := range names {
+			if w.kernels[2+i], err = w.a.dev.Kernel(name); err != nil {
+				return err
+			}
+		}
+	}
+	if w.words, err = w.a.dev.Alloc(4*int64(len(table)), "fusion"); err != nil {
+		return err
+	}
+	if w.by != swarms.ByVote { // else Starts makes the tables
+		if err := w.words.Write(0, device.Bytes(table)); err != nil {
+			return err
+		}
+	}
+	w.result, err = w.a.dev.AllocHost(w.outBytes()-w.at[len(w.at)-1][0], "fusion")
+	return err
+}
+
+// outBytes returns the size of the sums and counts of all levels.
+func (w *wholeFusion) outBytes() int64 {
+	last := len(w.items) - 1
+	return w.at[last][1] + align(4*int64(w.items[last]))
+}
+
+// open allocates what a fusion needs while it runs.
+func (w *wholeFusion) open() (err error) {
+	if w.out, err = w.a.dev.Alloc(w.outBytes(), "fusion"); err != nil || w.by != swarms.ByVote {
+		return err
+	}
+	if w.order, err = w.a.dev.Alloc(4*(w.a.n+int64(w.count)*swarmset.RunRows), "fusion"); err != nil {
+		return err
+	}
+	w.tiles, err = w.a.dev.Alloc(4*int64(w.count)*int64(w.tileCount()), "fusion")
+	return err
+}
+
+// tileCount returns the number of tiles in which votes are counted.
+func (w *wholeFusion) tileCount() int {
+	return int((w.a.n + swarmset.VoteTile - 1) / swarmset.VoteTile)
+}
+
+// run puts all launches into the stream, waits for them and reads the nodes.
+func (w *wholeFusion) run(ctx context.Context, f *fusionRun) error {
+	a := w.a
+	if err := a.memory.FlushFrames(a.frames); err != nil {
+		return err
+	}
+	a.pending = true
+	if w.by == swarms.ByVote {
+		if err := w.sort(); err != nil {
+			return err
+		}
+	}
+	order, ordered := device.Ptr(a.scratch), uint32(swarmset.OrderedNot) // any memory
+	if w.by == swarms.ByVote {
+		if order, ordered = device.Ptr(w.order), swarmset.OrderedAgents; w.width == 1 {
+			ordered = swarmset.OrderedEmbeddings
+		}
+	}
+	bf16 := uint32(0)
+	if w.bf16 {
+		bf16 = 1
+	}
+	args := append(
+		w.head(), device.Uint32(w.rows), device.Uint32(bf16), order, device.Uint32(ordered), w.nodes(), w.table(0),
+		device.Uint32(uint32(w.count)), w.sums(0), w.counts(0),
+	)
+	if err := a.stream.Launch(w.kernels[0], a.shape(2*manyRuns, 128, (w.items[0]+127)/128), args...); err != nil {
+		return err
+	}
+	for level := 1; level < len(w.items); level++ {
+		if err := a.stream.Launch(
+			w.kernels[1], a.shape(2*manyRuns, 128, (w.items[level]*w.width+3)/4), w.sums(level-1), w.counts(level-1),
+			w.table(level-1), w.table(level), device.Uint32(uint32(w.count)), device.Uint32(uint32(w.width)),
+			w.sums(level), w.counts(level),
+		); err != nil {
+			return err
+		}
+	}
+	from := w.at[len(w.at)-1][0]
+	if err := a.stream.Download(w.result, 0, w.out, from, w.result.Size()); err != nil {
+		return err
+	}
+	if err := a.stream.Sync(ctx); err != nil {
+		return err
+	}
+	a.pending = false
+	w.read(f)
+	return nil
+}
+
+// sort puts the launches into the stream that sort the agents by their votes and make the tables.
+func (w *wholeFusion) sort() error {
+	a, tiles := w.a, w.tileCount()
+	shape := a.shape(manyRuns, 256, tiles)
+	of := []device.Arg{
+		device.Uint32(uint32(a.n)), device.Uint32(uint32(w.count)), device.Uint32(uint32(tiles)), device.Ptr(w.tiles),
+	}
+	if err := a.stream.Launch(w.kernels[2], shape, append(w.head(), of...)...); err != nil {
+		return err
+	}
+	if err := a.stream.Launch(
+		w.kernels[3], device.Geometry{Grid: w.count, Block: 1024}, device.Ptr(w.tiles), device.Uint32(uint32(tiles)),
+		device.Uint32(uint32(w.count)), device.Uint32(uint32(len(w.items))), w.nodes(),
+		device.Range(w.words, 4*w.tables, w.words.Size()-4*w.tables), device.Ptr(a.scratch),
+	); err != nil {
+		return err
+	}
+	embeddings := uint32(0)
+	if w.width == 1 { // as large as the agent, and the next launch reads them in their order
+		embeddings = 1
+	}
+	order := append(append(w.head(), device.Uint32(w.rows), device.Uint32(embeddings)), of...)
+	return a.stream.Launch(w.kernels[4], shape, append(order, w.nodes(), device.Ptr(w.order))...)
+}
+
+// read takes the items of the last level, one for each node, from the result.
+func (w *wholeFusion) read(f *fusionRun) {
+	at := w.at[len(w.at)-1]
+	sums, counts := device.Of[float32](w.result.Bytes()), device.Of[uint32](w.result.Bytes()[at[1]-at[0]:])
+	for node := range w.count {
+		copy(f.nodes.Sums[node*f.nodes.Dim:][:f.nodes.Dim], sums[node*w.width:])
+		f.nodes.Counts[node] = uint64(counts[node])
+		f.nodes.Weights[node] = f.nodes.Counts[node] * consensus.One
+	}
+}
+
+// head returns the first arguments of kernels that read agents.
+func (w *wholeFusion) head() []device.Arg {
+	a := w.a
+	return []device.Arg{
+		device.Ptr(a.memory.Arena()), device.Uint64(uint64(a.layout.PageBytes)), device.Ptr(a.frames),
+		device.Uint32(a.perPage.by), device.Uint32(a.layout.Offsets[kernels.AgentVarVote]),
+	}
+}
+
+// nodes returns the table of nodes as an argument.
+func (w *wholeFusion) nodes() device.Arg { return device.Range(w.words, 0, 8*int64(w.count)) }
+
+// table returns the table of a level as an argument.
+func (w *wholeFusion) table(level int) device.Arg {
+	at := w.tables + int64(level*swarmset.TableWords(w.count))
+	return device.Range(w.words, 4*at, 4*int64(w.count+1))
+}
+
+// sums returns the sums of a level as an argument.
+func (w *wholeFusion) sums(level int) device.Arg {
+	return device.Range(w.out, w.at[level][0], 4*int64(w.items[level])*int64(w.width))
+}
+
+// counts returns the counts of a level as an argument.
+func (w *wholeFusion) counts(level int) device.Arg {
+	return device.Range(w.out, w.at[level][1], 4*int64(w.items[level]))
+}
+
+// release releases what a fusion needs while it runs.
+func (w *wholeFusion) release() error {
+	var errs []error
+	for _, b := range []*device.Buffer{&w.out, &w.order, &w.tiles} {
+		if *b != nil {
+			errs = append(errs, (*b).Close())
+			*b = nil
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// close releases the memory. A second call does nothing, and so does a call for a nil wholeFusion.
+func (w *wholeFusion) close() error {
+	if w == nil {
+		return nil
+	}
+	err := w.release()
+	if w.words != nil {
+		err = errors.Join(err, w.words.Close())
+	}
+	if w.result != nil {
+		err = errors.Join(err, w.result.Close())
+	}
+	return err
+}

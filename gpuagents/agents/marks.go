@@ -1,0 +1,206 @@
+package agents
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/cuda/kernels/swarmset"
+	"github.com/exoswarm/exoswarm/gpuagents/fault"
+	"github.com/exoswarm/exoswarm/gpuagents/staging"
+	"github.com/exoswarm/exoswarm/gpuagents/timeline"
+)
+
+// marks is the memory in which the device looks at the ids of a batch: which pages they need, and
+// whether an agent is there twice. A Ranking on the host takes some 40 ns for each observation, and
+// the device less than one.
+type marks struct {
+	mark, clear            device.Kernel
+	stream                 device.Stream     // of these kernels: the inputs are under way in that of the agents
+	uploaded, done         device.Event      // the ids are on the device; their marks are cleared
+	seen, touched, scratch device.Buffer     // see swarmset.Mark
+	result                 device.HostBuffer // that Mark writes
+	words                  []uint32          // result as words
+	sequence               uint32            // number of the last launch of Mark
+}
+
+// RanksOnDevice reports whether n observations that are loaded together are looked at by the device
+// and not by a Ranking. Their pages are on the device, and large batches pass through its memory.
+func (a *Agents) RanksOnDevice(n int) bool { return n > a.hostObservations && a.memory.Resident() }
+
+// openMarks allocates the marks of a, which Close and trim release. An ErrOutOfMemory says that the device
+// has no room: the host ranks the batch then.
+func openMarks(a *Agents) (*marks, error) {
+	if a.marks != nil {
+		return a.marks, nil
+	}
+	m := &marks{}
+	if err := m.open(a); err != nil {
+		return nil, errors.Join(err, m.close())
+	}
+	a.marks = m
+	return m, nil
+}
+
+// open allocates the memory. After an error the caller closes what was opened.
+func (m *marks) open(a *Agents) (err error) {
+	if m.mark, err = a.dev.Kernel(swarmset.Mark); err != nil {
+		return err
+	}
+	if m.clear, err = a.dev.Kernel(swarmset.Clear); err != nil {
+		return err
+	}
+	if m.stream, err = a.dev.NewStream(); err != nil {
+		return err
+	}
+	for _, to := range []*device.Event{&m.uploaded, &m.done} {
+		if *to, err = a.dev.NewEvent(); err != nil {
+			return err
+		}
+	}
+	for _, b := range []struct {
+		to    *device.Buffer
+		bytes int64
+	}{{&m.seen, 4 * ((a.n + 31) / 32)}, {&m.touched, 4 * int64(a.pages+1)}, {&m.scratch, 8}} {
+		if *b.to, err = a.dev.Alloc(b.bytes, "agents"); err != nil {
+			return fmt.Errorf("marks of %d agents: %w", a.n, err)
+		}
+		if err = (*b.to).Fill(0, b.bytes, 0); err != nil {
+			return err
+		}
+	}
+	if m.result, err = a.dev.AllocHost(4*int64(swarmset.MarkTouched+a.pages), "agents"); err != nil {
+		return err
+	}
+	m.words = device.Of[uint32](m.result.Bytes())
+	clear(m.words)
+	return nil
+}
+
+// close releases the memory. A second call does nothing, and so does a call for a nil marks.
+func (m *marks) close() error {
+	if m == nil {
+		return nil
+	}
+	var errs []error
+	if m.stream != nil { // it waits for the work that uses the memory
+		errs = append(errs, m.stream.Close())
+	}
+	for _, e := range []device.Event{m.uploaded, m.done} {
+		if e != nil {
+			errs = append(errs, e.Close())
+		}
+	}
+	for _, b := range []device.Buffer{m.seen, m.touched, m.scratch} {
+		if b != nil {
+			errs = append(errs, b.Close())
+		}
+	}
+	if m.result != nil {
+		errs = append(errs, m.result.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// clearedBytes is how many bytes of marks are set to 0 one after the other in the time in which one
+// mark is cleared.
+const clearedBytes = 64
+
+// put puts the launches for the ids of a batch, which are in the stream of a, into the stream of the
+// marks. Later work of a follows them.
+func (m *marks) put(a *Agents, p *staged, n int) error {
+	if m.sequence++; m.sequence == 0 {
+		m.sequence = 1
+	}
+	ids, count, all := p.arg(sectionIDs, 0, 4*int64(n)), device.Uint32(uint32(n)), device.Uint32(uint32(a.n))
+	shape := a.shape(decideBlocks/2, 256, (n+255)/256)
+	if err := errors.Join(a.stream.Record(m.uploaded), m.stream.Wait(m.uploaded)); err != nil {
+		return err
+	}
+	err := m.stream.Launch(
+		m.mark, shape, ids, count, all, device.Uint32(a.perPage.by), device.Uint32(uint32(a.pages)),
+		device.Ptr(m.seen), device.Ptr(m.touched), device.Ptr(m.scratch), device.Uint32(m.sequence),
+		device.Mapped(m.result, 0, m.result.Size()),
+	)
+	if err != nil {
+		return err
+	}
+	if m.seen.Size() <= clearedBytes*int64(n) {
+		err = m.stream.Fill(m.seen, 0, m.seen.Size(), 0)
+	} else {
+		err = m.stream.Launch(m.clear, shape, ids, count, all, device.Ptr(m.seen))
+	}
+	if err != nil {
+		return err
+	}
+	return m.stream.Record(m.done)
+}
+
+// loadMarked is Load of a batch whose ids the device looks at while the host copies the inputs. It
+// returns nil without an error for a batch that a Ranking must look at: an agent is there twice, or
+// the device has no room for marks.
+func loadMarked(a *Agents, ids []uint32, inputs []float32) (o *Observations, err error) {
+	m, err := openMarks(a)
+	if errors.Is(err, device.ErrOutOfMemory) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	began := a.track.Now()
+	o = &Observations{agents: a, n: len(ids)}
+	defer func() {
+		if err != nil || o.launches == nil {
+			err = errors.Join(err, o.Close())
+			o = nil
+		}
+	}()
+	if o.staged, err = a.takeStaging(len(ids)); err != nil {
+		return o, err
+	}
+	if err := m.load(a, o.staged, ids, inputs); err != nil {
+		return o, fmt.Errorf("%w: load %d observations: %w", fault.ErrDevice, len(ids), err)
+	}
+	if m.words[swarmset.MarkRepeated] > 0 {
+		return o, nil
+	}
+	var pages []uint64
+	for page, touched := range m.words[swarmset.MarkTouched:] {
+		if touched != 0 {
+			pages = append(pages, uint64(page))
+		}
+	}
+	o.sets = a.memory.Place(pages, nil) // one set without counts, since the pages have a frame each
+	o.launches = []launch{{0, len(ids), 0}}
+	a.track.End(timeline.Upload, began, 4*(len(ids)+len(inputs)))
+	return o, nil
+}
+
+// load copies ids and inputs to the device, and waits for the result of Mark.
+func (m *marks) load(a *Agents, p *staged, ids []uint32, inputs []float32) error {
+	a.pending = true
+	sections, host := [2]int{sectionIDs, sectionInputs}, p.host.Bytes()
+	marked := len(ids) == 0
+	if err := staging.Copy([]staging.Part{
+		{To: host[p.offsets[sectionIDs]:], From: device.Bytes(ids)},
+		{To: host[p.offsets[sectionInputs]:], From: device.Bytes(inputs)},
+	}, func(part, from, to int) error {
+		at := p.offsets[sections[part]] + int64(from)
+		if err := a.stream.Upload(p.onDevice, at, p.host, at, int64(to-from)); err != nil {
+			return err
+		}
+		if marked || to < 4*len(ids) {
+			return nil
+		}
+		marked = true // all ids are under way
+		return m.put(a, p, len(ids))
+	}); err != nil {
+		return err
+	}
+	if err := a.stream.Wait(m.done); err != nil { // who reuses the ids waits for the stream of a
+		return err
+	}
+	// The device bounds the wait.
+	return m.stream.Await(context.Background(), m.result, 4*swarmset.MarkSequence, m.sequence)
+}
