@@ -84,7 +84,8 @@ func TestExplanations(t *testing.T) {
 		}
 	}
 	if len(begins) == 0 || len(found) != len(begins) || strings.Count(text("i.csv"), "\n") != len(found)+1 {
-		t.Errorf("%d incidents, want one for each of %d anomalous decisions, and as many in CSV", len(found), len(begins))
+		t.Errorf("%d incidents, want one for each of %d anomalous decisions, and as many in CSV", len(found),
+			len(begins))
 	}
 
 	one := filepath.Join(dir, "x.ndjson")

@@ -71,7 +71,8 @@ func Spec(of *swarm.Spec, sources []source.Series, sinks []sink.Spec, hook *sink
 		of.Observations.Late = swarm.Drop
 	}
 	s = cpuagents.DetectorSpec{
-		Name: of.Name, Explain: of.Explain, Candidates: of.Vote.Candidates, Sources: sources, Sinks: sinks, Webhook: hook,
+		Name: of.Name, Explain: of.Explain, Candidates: of.Vote.Candidates,
+		Sources: sources, Sinks: sinks, Webhook: hook,
 		Columns: rows.ColumnSpec{
 			Timestamp: of.Timestamp, Features: of.Features, AnyOrder: true, Key: of.Key, MaxEntities: of.MaxEntities,
 		},

@@ -40,7 +40,8 @@ func Options(cmd *cobra.Command, tracing *command.Tracing) (natsconn.Options, er
 		o.Tracing = tracing.Provider()
 	}
 	o.NoSpace = func() {
-		cmd.PrintErrln("waiting: the disk of the NATS server, or what its account may store, is used up: free some of it")
+		cmd.PrintErrln("waiting: the disk of the NATS server, or what its account may store, is used up: " +
+			"free some of it")
 	}
 	var err error
 	o.GiveUp, err = Patience(cmd)

@@ -27,6 +27,14 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/audit"
 )
 
+// Programs does what programs ask for: it makes and feeds swarms, and hands out jobs.
+// *programs.Server implements it. Its methods are safe for concurrent use.
+type Programs interface {
+	// Serve answers a request for an operation, by its name in openapi.json, or fails before it has
+	// written anything.
+	Serve(operation string, w http.ResponseWriter, r *http.Request) error
+}
+
 // Options configure a Server. Cluster and Listen are required. New reads them once; the caller does
 // not change what they refer to afterwards.
 //

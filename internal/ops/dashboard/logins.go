@@ -210,3 +210,28 @@ func (s *Server) logout(w http.ResponseWriter, r *http.Request) {
 	http.SetCookie(w, s.cookie(r, "", -1))
 	w.WriteHeader(http.StatusNoContent)
 }
+
+// isProgram reports whether a request has the token of programs, with which it may use the routes of
+// programs and no other one.
+func (s *Server) isProgram(r *http.Request) bool {
+	token, found := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	return found && s.o.ProgramToken != "" && same(token, s.o.ProgramToken)
+}
+
+// mayProgram reports whether a request may use the routes of programs, and answers it otherwise. A
+// cookie is not enough, because a browser sends it without the will of a program.
+func (s *Server) mayProgram(w http.ResponseWriter, r *http.Request) bool {
+	_, login := s.user(r)
+	if s.isProgram(r) || login && (r.Header.Get("Authorization") != "" || s.fromProxy(r) || r.TLS != nil &&
+		len(r.TLS.VerifiedChains) > 0) {
+		return true
+	}
+	w.Header().Set("WWW-Authenticate", "Bearer")
+	fail(
+		w,
+		http.StatusUnauthorized,
+		"the token is missing or wrong: send Authorization: Bearer TOKEN, with the token of "+
+			"--program-token-file, or of program.token in the data folder of exoswarm serve --programs",
+	)
+	return false
+}

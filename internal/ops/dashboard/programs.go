@@ -3,23 +3,11 @@ package dashboard
 import (
 	"errors"
 	"net/http"
-	"strings"
 
 	"github.com/exoswarm/exoswarm/internal/programs"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
-
-// Programs does what programs ask for: it makes and feeds swarms, and hands out jobs.
-// *programs.Server implements it. Its methods are safe for concurrent use.
-type Programs interface {
-	// Serve answers a request for an operation, by its name in openapi.json, or fails before it has
-	// written anything.
-	Serve(operation string, w http.ResponseWriter, r *http.Request) error
-}
-
-// programsHeader has the version of the protocol in each answer to a program.
-const programsHeader = "X-Exoswarm-Programs"
 
 // arraysDoc is the media type of arrays.
 const arraysDoc = programs.MediaArrays
@@ -30,124 +18,96 @@ var (
 	takenJob     = param{name: "job", in: "path", kind: "string", doc: "id of the job that the worker has"}
 )
 
-// programTable has the routes of programs. They exist with Options.Programs only. A token of programs
-// is enough for them, and a cookie is not.
-var programTable = []route{
-	{
-		method: http.MethodPost, path: "swarms", name: "createSwarm", body: programs.NewSwarm{},
-		answer: programs.MadeSwarm{}, summary: "Makes a swarm that lasts.",
-	},
-	{
-		method: http.MethodDelete, path: "swarms/{name}", name: "deleteSwarm", params: []param{newSwarmName},
-		summary: "Deletes a swarm with its logs and the state of its agents.",
-	},
-	{
-		method: http.MethodPost, path: "swarms/{name}/rows", name: "feedRows", params: []param{newSwarmName},
-		takes: arraysDoc, media: arraysDoc, answer: programs.FedRows{},
-		summary: "Feeds rows of entities, and answers with their decisions in the order of the rows. Arrays, " +
-			"text/csv or application/x-ndjson; the answer is NDJSON for a request that accepts it.",
-	},
-	{
-		method: http.MethodPost, path: "swarms/{name}/observe", name: "observeAgents", params: []param{newSwarmName},
-		takes: arraysDoc, media: arraysDoc, answer: []byte{},
-		summary: "Gives inputs to agents (arrays agent u4, features f4): their votes, and the decisions of their " +
-			"groups.",
-	},
-	{
-		method: http.MethodPost, path: "swarms/{name}/tick", name: "tickSwarm", params: []param{newSwarmName},
-		body: programs.Ticks{}, answer: programs.TickedAll{}, summary: "Steps all agents.",
-	},
-	{
-		method: http.MethodPost, path: "swarms/{name}/query", name: "querySwarm", params: []param{newSwarmName},
-		body: programs.Queried{}, media: arraysDoc, answer: []byte{},
-		summary: "The states of agents or groups as arrays.",
-	},
-	{
-		method: http.MethodPost, path: "swarms/{name}/vote", name: "voteSwarm", params: []param{newSwarmName},
-		body: swarms.Vote{}, answer: programs.VotedAll{}, summary: "Lets all agents decide together.",
-	},
-	{
-		method: http.MethodPost, path: "swarms/{name}/fuse", name: "fuseSwarm", params: []param{newSwarmName},
-		body: swarms.Fuse{}, media: arraysDoc, answer: []byte{},
-		summary: "The knowledge nodes of a swarm as arrays: node u4, count u8, mean f4.",
-	},
-	{
-		method: http.MethodPost, path: "swarms/{name}/reset", name: "resetSwarm", params: []param{newSwarmName},
-		summary: "Returns all agents to their initial state.",
-	},
-	{
-		method: http.MethodPost, path: "swarms/{name}/snapshots", name: "snapshotSwarm", params: []param{newSwarmName},
-		body: programs.NewSnapshot{}, answer: programs.MadeSnapshot{}, summary: "Stores the state of all agents.",
-	},
-	{
-		method: http.MethodGet, path: "snapshots/{snapshot}", name: "readSnapshot", media: arraysDoc, answer: []byte{},
-		params:  []param{{name: "snapshot", in: "path", kind: "string", doc: "name of a snapshot, or of its part"}},
-		summary: "The arrays of a snapshot, with its manifest.",
-	},
-	{
-		method: http.MethodPost, path: "workers", name: "beginWork", body: programs.NewWorker{},
-		answer: programs.Worker{}, summary: "Makes a worker that takes jobs of its kinds, one at a time.",
-	},
-	{
-		method: http.MethodPost, path: "workers/{worker}/take", name: "takeJob", params: []param{workerID},
-		body: programs.Wait{}, answer: programs.TakenJob{},
-		summary: "Waits for a job; status 204 if there is none.",
-	},
-	{
-		method: http.MethodPost, path: "workers/{worker}/jobs/{job}", name: "extendJob",
-		params: []param{workerID, takenJob}, body: programs.JobProgress{}, answer: programs.JobGoesOn{},
-		summary: "Says that a job goes on, with its progress. The answer says whether it shall.",
-	},
-	{
-		method: http.MethodPost, path: "workers/{worker}/jobs/{job}/end", name: "endJob",
-		params: []param{workerID, takenJob}, body: programs.JobEnd{}, answer: programs.JobGoesOn{},
-		summary: "Ends a job with an output or an error.",
-	},
-	{
-		method: http.MethodDelete, path: "workers/{worker}", name: "endWork", params: []param{workerID},
-		summary: "Ends a worker. The job that it has goes back to the queue.",
-	},
-	{
-		method: http.MethodPost, path: "jobs", name: "submitProgramJob", body: programs.NewJob{},
-		answer: programs.SubmittedJob{}, summary: "Stores a job for a worker of programs.",
-	},
-	{
-		method: http.MethodPost, path: "jobs/{id}/result", name: "awaitProgramJob", params: []param{jobID},
-		body: programs.Wait{}, answer: jobs.Result{},
-		summary: "Waits for the result of a job; status 204 if there is none yet.",
-	},
-}
-
 func init() {
+	programTable = []route{
+		{
+			method: http.MethodPost, path: "swarms", name: "createSwarm", body: programs.NewSwarm{},
+			answer: programs.MadeSwarm{}, summary: "Makes a swarm that lasts.",
+		},
+		{
+			method: http.MethodDelete, path: "swarms/{name}", name: "deleteSwarm", params: []param{newSwarmName},
+			summary: "Deletes a swarm with its logs and the state of its agents.",
+		},
+		{
+			method: http.MethodPost, path: "swarms/{name}/rows", name: "feedRows", params: []param{newSwarmName},
+			takes: arraysDoc, media: arraysDoc, answer: programs.FedRows{},
+			summary: "Feeds rows of entities, and answers with their decisions in the order of the rows. Arrays, " +
+				"text/csv or application/x-ndjson; the answer is NDJSON for a request that accepts it.",
+		},
+		{
+			method: http.MethodPost, path: "swarms/{name}/observe", name: "observeAgents", params: []param{newSwarmName},
+			takes: arraysDoc, media: arraysDoc, answer: []byte{},
+			summary: "Gives inputs to agents (arrays agent u4, features f4): their votes, and the decisions of their " +
+				"groups.",
+		},
+		{
+			method: http.MethodPost, path: "swarms/{name}/tick", name: "tickSwarm", params: []param{newSwarmName},
+			body: programs.Ticks{}, answer: programs.TickedAll{}, summary: "Steps all agents.",
+		},
+		{
+			method: http.MethodPost, path: "swarms/{name}/query", name: "querySwarm", params: []param{newSwarmName},
+			body: programs.Queried{}, media: arraysDoc, answer: []byte{},
+			summary: "The states of agents or groups as arrays.",
+		},
+		{
+			method: http.MethodPost, path: "swarms/{name}/vote", name: "voteSwarm", params: []param{newSwarmName},
+			body: swarms.Vote{}, answer: programs.VotedAll{}, summary: "Lets all agents decide together.",
+		},
+		{
+			method: http.MethodPost, path: "swarms/{name}/fuse", name: "fuseSwarm", params: []param{newSwarmName},
+			body: swarms.Fuse{}, media: arraysDoc, answer: []byte{},
+			summary: "The knowledge nodes of a swarm as arrays: node u4, count u8, mean f4.",
+		},
+		{
+			method: http.MethodPost, path: "swarms/{name}/reset", name: "resetSwarm", params: []param{newSwarmName},
+			summary: "Returns all agents to their initial state.",
+		},
+		{
+			method: http.MethodPost, path: "swarms/{name}/snapshots", name: "snapshotSwarm", params: []param{newSwarmName},
+			body: programs.NewSnapshot{}, answer: programs.MadeSnapshot{}, summary: "Stores the state of all agents.",
+		},
+		{
+			method: http.MethodGet, path: "snapshots/{snapshot}", name: "readSnapshot", media: arraysDoc, answer: []byte{},
+			params:  []param{{name: "snapshot", in: "path", kind: "string", doc: "name of a snapshot, or of its part"}},
+			summary: "The arrays of a snapshot, with its manifest.",
+		},
+		{
+			method: http.MethodPost, path: "workers", name: "beginWork", body: programs.NewWorker{},
+			answer: programs.Worker{}, summary: "Makes a worker that takes jobs of its kinds, one at a time.",
+		},
+		{
+			method: http.MethodPost, path: "workers/{worker}/take", name: "takeJob", params: []param{workerID},
+			body: programs.Wait{}, answer: programs.TakenJob{},
+			summary: "Waits for a job; status 204 if there is none.",
+		},
+		{
+			method: http.MethodPost, path: "workers/{worker}/jobs/{job}", name: "extendJob",
+			params: []param{workerID, takenJob}, body: programs.JobProgress{}, answer: programs.JobGoesOn{},
+			summary: "Says that a job goes on, with its progress. The answer says whether it shall.",
+		},
+		{
+			method: http.MethodPost, path: "workers/{worker}/jobs/{job}/end", name: "endJob",
+			params: []param{workerID, takenJob}, body: programs.JobEnd{}, answer: programs.JobGoesOn{},
+			summary: "Ends a job with an output or an error.",
+		},
+		{
+			method: http.MethodDelete, path: "workers/{worker}", name: "endWork", params: []param{workerID},
+			summary: "Ends a worker. The job that it has goes back to the queue.",
+		},
+		{
+			method: http.MethodPost, path: "jobs", name: "submitProgramJob", body: programs.NewJob{},
+			answer: programs.SubmittedJob{}, summary: "Stores a job for a worker of programs.",
+		},
+		{
+			method: http.MethodPost, path: "jobs/{id}/result", name: "awaitProgramJob", params: []param{jobID},
+			body: programs.Wait{}, answer: jobs.Result{},
+			summary: "Waits for the result of a job; status 204 if there is none yet.",
+		},
+	}
 	for i := range programTable {
 		t := &programTable[i]
 		t.program, t.serve = true, func(s *Server, w http.ResponseWriter, r *http.Request) { s.program(t.name, w, r) }
 	}
-}
-
-// isProgram reports whether a request has the token of programs, with which it may use the routes of
-// programs and no other one.
-func (s *Server) isProgram(r *http.Request) bool {
-	token, found := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-	return found && s.o.ProgramToken != "" && same(token, s.o.ProgramToken)
-}
-
-// mayProgram reports whether a request may use the routes of programs, and answers it otherwise. A
-// cookie is not enough, because a browser sends it without the will of a program.
-func (s *Server) mayProgram(w http.ResponseWriter, r *http.Request) bool {
-	_, login := s.user(r)
-	if s.isProgram(r) || login && (r.Header.Get("Authorization") != "" || s.fromProxy(r) || r.TLS != nil &&
-		len(r.TLS.VerifiedChains) > 0) {
-		return true
-	}
-	w.Header().Set("WWW-Authenticate", "Bearer")
-	fail(
-		w,
-		http.StatusUnauthorized,
-		"the token is missing or wrong: send Authorization: Bearer TOKEN, with the token of "+
-			"--program-token-file, or of program.token in the data folder of exoswarm serve --programs",
-	)
-	return false
 }
 
 // program answers a request of a program.
@@ -164,9 +124,4 @@ func (s *Server) program(name string, w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Retry-After", "1")
 	}
 	fail(w, status, err.Error())
-}
-
-// noPrograms answers requests of programs to a server that has no routes for them.
-func noPrograms(w http.ResponseWriter, _ *http.Request) {
-	fail(w, http.StatusNotFound, "this server has no routes for programs: start exoswarm serve with --programs")
 }

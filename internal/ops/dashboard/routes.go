@@ -92,6 +92,13 @@ func limit(initial string, most int) param {
 	}
 }
 
+// programsHeader has the version of the protocol in each answer to a program.
+const programsHeader = "X-Exoswarm-Programs"
+
+// programTable has the routes of programs, which exist with Options.Programs only. A token of programs
+// is enough for them, and a cookie is not. programs.go fills it: the routes below do not depend on it.
+var programTable []route
+
 // table lists all operations of the API, in the order of openapi.json.
 var table = []route{
 	{
@@ -525,4 +532,9 @@ func swarmOf(c Cluster, name string) (cluster.Swarm, error) {
 		}
 	}
 	return cluster.Swarm{}, fmt.Errorf("swarm %q: %w", name, jobs.ErrNotFound)
+}
+
+// noPrograms answers requests of programs to a server that has no routes for them.
+func noPrograms(w http.ResponseWriter, _ *http.Request) {
+	fail(w, http.StatusNotFound, "this server has no routes for programs: start exoswarm serve with --programs")
 }
