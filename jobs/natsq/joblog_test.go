@@ -193,7 +193,8 @@ func TestLogsBounds(t *testing.T) {
 	}); err != nil || lines == 0 || lines > jobs.MaxLogLines || size > jobs.MaxLogBytes {
 		t.Errorf("%d lines of %d bytes, %v", lines, size, err)
 	}
-	all, dropped := value(t, reg, "exoswarm_jobs_log_lines_total"), value(t, reg, "exoswarm_jobs_log_lines_dropped_total")
+	all := value(t, reg, "exoswarm_jobs_log_lines_total")
+	dropped := value(t, reg, "exoswarm_jobs_log_lines_dropped_total")
 	if all != calls || dropped != float64(calls-lines) {
 		t.Errorf("the metrics have %v lines, %v dropped, want %d and %d", all, dropped, calls, calls-lines)
 	}

@@ -35,7 +35,8 @@ func init() {
 				"text/csv or application/x-ndjson; the answer is NDJSON for a request that accepts it.",
 		},
 		{
-			method: http.MethodPost, path: "swarms/{name}/observe", name: "observeAgents", params: []param{newSwarmName},
+			method: http.MethodPost, path: "swarms/{name}/observe", name: "observeAgents",
+			params: []param{newSwarmName},
 			takes: arraysDoc, media: arraysDoc, answer: []byte{},
 			summary: "Gives inputs to agents (arrays agent u4, features f4): their votes, and the decisions of their " +
 				"groups.",
@@ -63,11 +64,13 @@ func init() {
 			summary: "Returns all agents to their initial state.",
 		},
 		{
-			method: http.MethodPost, path: "swarms/{name}/snapshots", name: "snapshotSwarm", params: []param{newSwarmName},
+			method: http.MethodPost, path: "swarms/{name}/snapshots", name: "snapshotSwarm",
+			params: []param{newSwarmName},
 			body: programs.NewSnapshot{}, answer: programs.MadeSnapshot{}, summary: "Stores the state of all agents.",
 		},
 		{
-			method: http.MethodGet, path: "snapshots/{snapshot}", name: "readSnapshot", media: arraysDoc, answer: []byte{},
+			method: http.MethodGet, path: "snapshots/{snapshot}", name: "readSnapshot",
+			media: arraysDoc, answer: []byte{},
 			params:  []param{{name: "snapshot", in: "path", kind: "string", doc: "name of a snapshot, or of its part"}},
 			summary: "The arrays of a snapshot, with its manifest.",
 		},
