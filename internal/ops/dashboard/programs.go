@@ -37,7 +37,7 @@ func init() {
 		{
 			method: http.MethodPost, path: "swarms/{name}/observe", name: "observeAgents",
 			params: []param{newSwarmName},
-			takes: arraysDoc, media: arraysDoc, answer: []byte{},
+			takes:  arraysDoc, media: arraysDoc, answer: []byte{},
 			summary: "Gives inputs to agents (arrays agent u4, features f4): their votes, and the decisions of their " +
 				"groups.",
 		},
@@ -66,7 +66,7 @@ func init() {
 		{
 			method: http.MethodPost, path: "swarms/{name}/snapshots", name: "snapshotSwarm",
 			params: []param{newSwarmName},
-			body: programs.NewSnapshot{}, answer: programs.MadeSnapshot{}, summary: "Stores the state of all agents.",
+			body:   programs.NewSnapshot{}, answer: programs.MadeSnapshot{}, summary: "Stores the state of all agents.",
 		},
 		{
 			method: http.MethodGet, path: "snapshots/{snapshot}", name: "readSnapshot",
