@@ -182,7 +182,8 @@ func (p *plan) trim(v []uint64) {
 	}
 	for out := 1; out <= most; out++ {
 		// The fewest bits that leaving out so many at one end and the other could need.
-		if width := widthOf(uint64(high[out]) - uint64(low[out])); packedBytes(len(v), width)+out*exceptionBytes >= p.bytes {
+		width := widthOf(uint64(high[out]) - uint64(low[out]))
+		if packedBytes(len(v), width)+out*exceptionBytes >= p.bytes {
 			continue
 		}
 		for n := range out + 1 {

@@ -50,7 +50,8 @@ func Texts(out []string, bytes int, data []byte, order Order) (rest []byte, err 
 	for i := range out {
 		n, m := int(shared[i]), int(own[i])
 		if n > len(before) || m > len(data) || n+m > cap(all)-len(all) {
-			return nil, fmt.Errorf("%w: text %d has %d bytes of the one before it and %d of its own", ErrCorrupt, i, n, m)
+			return nil, fmt.Errorf("%w: text %d has %d bytes of the one before it and %d of its own", ErrCorrupt, i,
+				n, m)
 		}
 		start := len(all)
 		all = append(append(all, before[:n]...), data[:m]...)

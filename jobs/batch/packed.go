@@ -90,8 +90,8 @@ func readPackedHead(data []byte) (h packedHead, columns []byte, err error) {
 	h.text = int(binary.LittleEndian.Uint32(data[16:]))
 	switch {
 	case !h.fits():
-		return h, nil, fmt.Errorf("%d rows of %d features and %d bytes of text: use 1 to %d rows and %d bytes of memory",
-			h.rows, h.width, h.text, maxPackedRows, maxPackedBytes)
+		return h, nil, fmt.Errorf("%d rows of %d features and %d bytes of text: use 1 to %d rows and %d bytes of "+
+			"memory", h.rows, h.width, h.text, maxPackedRows, maxPackedBytes)
 	case h.kind == packedGroups && (h.values == 1 || h.values == h.width):
 	case h.kind == packedAgents && h.values == 0 && h.text == 0:
 	default:
