@@ -5,7 +5,6 @@ package kernels
 
 import (
 	"fmt"
-	"io/fs"
 	"sort"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
@@ -58,19 +57,14 @@ func (s Source) Options() []string {
 }
 
 // registry is filled by init functions only, of this package and of those below it, so it is constant
-// after start. ptxOf has the PTX folders of the packages below.
-var (
-	registry = map[string]Source{}
-	ptxOf    = map[string]fs.FS{}
-)
+// after start.
+var registry = map[string]Source{}
 
 func register(s Source) { registry[s.Name] = s }
 
 // Register adds a kernel of a package below this one, whose File begins with the folder of that
-// package. ptx has the folder ptx with its PTX. It is called by init functions only.
-func Register(s Source, ptx fs.FS) {
-	registry[s.Name], ptxOf[s.Name] = s, ptx
-}
+// package. It is called by init functions only.
+func Register(s Source) { register(s) }
 
 // MaxThreads is the largest block on every chip; the host device has the same bound, so that a
 // launch which works there is a legal launch everywhere.

@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
-	"io/fs"
 	"strings"
 )
 
@@ -18,13 +17,13 @@ var ptxFiles embed.FS
 
 // PTX is the kernel compiled to portable assembly when the source was last generated, for machines
 // that have a driver and no NVRTC. It needs no header of the file: the text is what the driver
-// takes.
-func PTX(name string) (text string, ok bool) {
-	var from fs.FS = ptxFiles
-	if below := ptxOf[name]; below != nil {
-		from = below
-	}
-	data, err := fs.ReadFile(from, "ptx/"+name+".ptx")
+// takes. It has the kernels of this package only: those below have a PTX of their own, so that a
+// program without a driver contains the PTX of none.
+func PTX(name string) (text string, ok bool) { return ReadPTX(ptxFiles, name) }
+
+// ReadPTX reads the PTX of a kernel from the folder ptx of its package.
+func ReadPTX(files embed.FS, name string) (text string, ok bool) {
+	data, err := files.ReadFile("ptx/" + name + ".ptx")
 	return string(data), err == nil
 }
 

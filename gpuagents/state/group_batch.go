@@ -16,8 +16,8 @@ import (
 
 // plan groups the observations of a batch into runs, one for each group, in the order of the batch:
 // s.order[k] is the index in the batch of observation k of the kernel. The frame of a run is the
-// number of its page. groups are numbers of the shard. It returns false when the batch is in that order already. It needs s.seen to
-// be -1 for all groups, and leaves it so.
+// number of its page. groups are numbers of the shard. It returns false when the batch is in that
+// order already. It needs s.seen to be -1 for all groups, and leaves it so.
 func (s *groupState) plan(groups []uint32) (moved bool) {
 	s.runs = s.runs[:0]
 	contiguous := true // so far the observations of each group follow one another

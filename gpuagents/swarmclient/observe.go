@@ -52,7 +52,7 @@ func (s *Swarm) observe(ctx context.Context, o *batch.AgentObservations) (*batch
 		return nil, jobs.Errorf(jobs.CodeInvalid, "observe: %v", err)
 	}
 	all, err := ask(ctx, s, swarms.EntryObserve, split.Has,
-		func(k int) ([]byte, error) { return split.Observations(o, k).Encode() }, swarms.EntryDecide,
+		func(k int) ([]byte, error) { return split.Observations(o, k).Pack() }, swarms.EntryDecide,
 		batch.DecodeAgentDecisions)
 	if err != nil {
 		return nil, err
@@ -106,7 +106,7 @@ func (s *Swarm) observeGroups(ctx context.Context, o *batch.Observations) (*batc
 		return nil, jobs.Errorf(jobs.CodeInvalid, "observe: %v", err)
 	}
 	all, err := ask(ctx, s, swarms.EntryObserve, split.Has,
-		func(k int) ([]byte, error) { return split.GroupObservations(o, k).Encode() }, swarms.EntryDecide,
+		func(k int) ([]byte, error) { return split.GroupObservations(o, k).Pack() }, swarms.EntryDecide,
 		batch.DecodeDecisions)
 	if err != nil {
 		return nil, err

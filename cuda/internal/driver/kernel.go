@@ -17,7 +17,9 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/internal/cubin"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
+	"github.com/exoswarm/exoswarm/cuda/kernels/arrayset"
 	_ "github.com/exoswarm/exoswarm/cuda/kernels/arrayset" // its kernels are in the set
+	"github.com/exoswarm/exoswarm/cuda/kernels/swarmset"
 	_ "github.com/exoswarm/exoswarm/cuda/kernels/swarmset" // and so are these
 )
 
@@ -288,8 +290,18 @@ func (d *Device) cacheKey(src kernels.Source, options []string) string {
 	return cubin.Key(append(parts, options...)...)
 }
 
+// ptx returns the embedded PTX of a kernel.
+func ptx(name string) (text string, ok bool) {
+	for _, of := range []func(string) (string, bool){kernels.PTX, arrayset.PTX, swarmset.PTX} {
+		if text, ok = of(name); ok {
+			break
+		}
+	}
+	return text, ok
+}
+
 func (d *Device) loadPTX(src kernels.Source) (*kernel, error) {
-	text, ok := kernels.PTX(src.Name)
+	text, ok := ptx(src.Name)
 	if !ok {
 		return nil, fmt.Errorf("no NVRTC on this machine and no embedded PTX for the kernel: %w",
 			device.ErrNotSupported)

@@ -130,6 +130,9 @@ var ptx embed.FS
 
 //go:generate go run ../internal/ptxgen arrayset
 
+// PTX is kernels.PTX for the kernels of this package.
+func PTX(name string) (text string, ok bool) { return kernels.ReadPTX(ptx, name) }
+
 // cTypes has the C type of each element, the unsigned type of its size, and the macro of its class.
 var cTypes = map[Element][3]string{
 	F32: {"float", "unsigned int", "FLOATS"},
@@ -157,7 +160,7 @@ func init() {
 		kernels.Register(kernels.Source{
 			Name: name, Params: f.params, File: "arrayset/" + f.file + ".cu", Code: text(name, e, f.file),
 			MaxBlock: f.maxBlock, WholeWarps: f.wholeWarps,
-		}, ptx)
+		})
 	}
 	for _, e := range Elements {
 		add(Stats(e), e, family{"stats", 256, true, []device.Param{
@@ -196,7 +199,7 @@ func init() {
 	kernels.Register(kernels.Source{
 		Name: Starts, Params: []device.Param{buffer("counts"), count("n")}, File: "arrayset/starts.cu",
 		Code: text(Starts, U32, "starts"), WholeWarps: true,
-	}, ptx)
+	})
 }
 
 // pragma has no meaning in a text that all others were put into, and compilers say so.

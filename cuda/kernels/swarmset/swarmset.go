@@ -104,6 +104,9 @@ var ptx embed.FS
 
 //go:generate go run ../internal/ptxgen swarmset
 
+// PTX is kernels.PTX for the kernels of this package.
+func PTX(name string) (text string, ok bool) { return kernels.ReadPTX(ptx, name) }
+
 func buffer(name string) device.Param { return device.Param{Name: name, Kind: device.KindBuffer} }
 
 func word(name string) device.Param { return device.Param{Name: name, Kind: device.KindUint32} }
@@ -120,7 +123,7 @@ func init() {
 		kernels.Register(kernels.Source{
 			Name: name, Params: params, File: "swarmset/" + file, Code: code, MaxBlock: maxBlock,
 			WholeWarps: wholeWarps,
-		}, ptx)
+		})
 	}
 	add := func(name string, maxBlock int, wholeWarps bool, params ...device.Param) {
 		file := strings.TrimPrefix(name, "swarm_") + ".cu"

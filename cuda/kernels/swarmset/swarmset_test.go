@@ -43,7 +43,7 @@ func TestSignatures(t *testing.T) {
 				t.Errorf("%s: parameter %d is %s in the text and %s in Go", s.Name, i, p.Name, s.Params[i].Name)
 			}
 		}
-		text, ok := kernels.PTX(s.Name)
+		text, ok := PTX(s.Name)
 		if head, _, _ := strings.Cut(text, "\n"); !ok || head != kernels.PTXHeader(s) {
 			t.Errorf("ptx/%s.ptx is not of the present source: run go generate ./cuda/kernels/...", s.Name)
 		}

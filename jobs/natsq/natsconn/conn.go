@@ -345,7 +345,9 @@ func (c *Conn) retryIn(ctx context.Context, what string, rest time.Duration,
 		full := IsNoSpace(err)
 		if time.Now().Add(pause).After(deadline) {
 			if full {
-				return fmt.Errorf("%w: it had none for %v: %w", NoSpaceError(what), c.Patience, jobs.ErrUnavailable)
+				// IsNoSpace holds for it: workers try again for longer than other callers.
+				return fmt.Errorf("%w: it had none for %v: %w: %w", NoSpaceError(what), c.Patience, jobs.ErrUnavailable,
+					err)
 			}
 			return fmt.Errorf("%s: no answer from NATS for %v: %w: %w", what, c.Patience, err, jobs.ErrUnavailable)
 		}

@@ -72,7 +72,10 @@ func refuse(t *testing.T, accounts string, login natsconn.Login) {
 		Name: "w", Pool: jobs.PoolCPU, Logger: slog.New(waits),
 		Handlers: map[string]jobs.Handler{
 			"k": func(ctx context.Context, _ jobs.Job, _ func(any)) (any, error) {
-				begun <- struct{}{}
+				select {
+				case begun <- struct{}{}:
+				case <-ctx.Done():
+				}
 				select {
 				case <-release:
 				case <-ctx.Done():
