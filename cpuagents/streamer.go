@@ -217,7 +217,7 @@ func (s *stream) attempt(ctx context.Context, job jobs.Job) (*StreamResult, erro
 	if s.record, err = s.claim(ctx); err != nil {
 		return nil, err
 	}
-	s.in, s.out = s.log(0, swarms.In), s.log(0, swarms.Out)
+	s.openShards()
 	return s.run(ctx)
 }
 
@@ -239,10 +239,14 @@ func (s *stream) claim(ctx context.Context) (swarms.Swarm, error) {
 		case !record.Ending:
 			return record, nil
 		}
+		shards, err := s.shardCount()
+		if err != nil {
+			return swarms.Swarm{}, err
+		}
 		record = swarms.Swarm{
 			Version: jobs.Version, ID: s.id, Nonce: swarms.NewNonce(), Owner: s.id, Name: s.spec.Name,
 			Spec:   s.spec.Spec,
-			Groups: s.groups(), Created: time.Now().UTC(),
+			Groups: s.groups(), Shards: shards, Created: time.Now().UTC(),
 		}
 		if err = s.Queue.CreateSwarm(ctx, record); !errors.Is(err, jobs.ErrExists) { // else somebody was faster
 			return record, err
@@ -382,8 +386,9 @@ func (s *Streamer) sinkResources() sink.Resources {
 // allowStream returns an error if the job may not use a JetStream stream.
 func (s *Streamer) allowStream(stream string) error { return s.Streams.check(s.owner, stream) }
 
-// log returns a log of the job's swarm. Shard 0 is the swarm's own. The next maxRemote shards are
-// the journals of the sources, and those from sinkShard on have the positions of the sinks.
+// log returns a log of the job's swarm. The first ones are those of its shards. The logs from
+// journalShard on are the journals of the sources, and those from sinkShard on have the positions of
+// the sinks.
 func (s *stream) log(shard int, d swarms.Direction) swarms.Log {
 	return s.Queue.Log(s.record.Key(), shard, d)
 }
