@@ -40,6 +40,7 @@ type batcher struct {
 	bytes  int
 	number uint64 // of the batch being filled
 	rows   uint64
+	placed []uint32       // groups in the swarm of the rows of the batch, if entities lose theirs
 	latest []int64        // by entity: the time of its last row
 	keys   *statelog.Keys // the dictionary for readers of the swarm; nil without a key
 }
@@ -120,10 +121,18 @@ func (f *batcher) storeKeys(ctx context.Context) error {
 		return nil
 	}
 	for {
-		if f.keys.Stored() >= f.s.entities.len() {
+		var err error
+		switch {
+		case f.s.evict != nil:
+			err = f.s.evict.store(ctx, f.keys)
+		case f.keys.Stored() < f.s.entities.len():
+			err = f.assignKeys(ctx, f.s.entities.from(f.keys.Stored()))
+		default:
 			return nil
 		}
-		err := f.assignKeys(ctx, f.s.entities.from(f.keys.Stored()))
+		if err == nil && f.s.evict != nil {
+			return nil
+		}
 		if !errors.Is(err, jobs.ErrFenced) {
 			return err
 		}
@@ -277,6 +286,13 @@ func (f *batcher) take(ctx, work context.Context, place int, r rows.Reader, n in
 			if group, rejected, err = f.entity(&row, f.s.series[place].Name); err != nil {
 				return false, err
 			}
+			if rejected == nil && f.s.evict != nil {
+				at, err := f.place(work, &row)
+				if err != nil {
+					return false, err
+				}
+				f.placed = append(f.placed, uint32(at))
+			}
 		}
 		if rejected != nil {
 			bad++
@@ -375,15 +391,24 @@ func (f *batcher) reject(rejected *rows.Reject) error {
 // that an earlier attempt has appended is only counted, since its rows are the same. An empty batch
 // is not appended.
 func (f *batcher) flush(work context.Context) error {
+	if f.s.evict != nil {
+		if err := f.move(work); err != nil {
+			return err
+		}
+	}
 	if f.obs.Len() == 0 {
 		return nil
 	}
 	number := f.number
 	f.number++
-	plan := f.s.plan(number, &f.obs)
+	plan := f.s.plan(number, &f.obs, f.placed)
+	f.placed = f.placed[:0]
 	f.s.reached(number)
 	missing := f.s.missing(number, plan)
 	if missing || plan != nil { // the plans of batches in all logs are bounded too
+		if plan != nil {
+			f.s.noteSent(number - 1)
+		}
 		if err := f.wait(work, number); err != nil {
 			return err
 		}
@@ -395,9 +420,7 @@ func (f *batcher) flush(work context.Context) error {
 		if err := f.s.send(work, number, &f.obs, plan); err != nil {
 			return err
 		}
-		f.s.mu.Lock()
-		f.s.sent = number
-		f.s.mu.Unlock()
+		f.s.noteSent(number)
 	}
 	f.s.countRows(&f.obs, plan)
 	f.obs.Reset()

@@ -146,6 +146,10 @@ func (s *stream) entry(
 			}
 			s.Metrics.sent(time.Since(began))
 		}
+	case swarms.EntrySwapped:
+		if err := s.swapped(ctx, e); err != nil {
+			return false, err
+		}
 	case swarms.EntryEnd:
 		return m.ended(e)
 	case swarms.EntryRejected:

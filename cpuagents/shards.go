@@ -31,6 +31,7 @@ type shardLog struct {
 // batchPlan says which rows of a batch go to which shard. It does not change.
 type batchPlan struct {
 	groups []uint32 // of the rows, as in the output
+	placed []uint32 // of the rows, in the swarm
 	places [][]int  // by shard: indices of its rows
 }
 
@@ -92,14 +93,20 @@ func (s *stream) group(of uint32) int {
 }
 
 // plan returns how the rows of a batch are split, and gives the plan to the goroutine that collects.
-// It returns nil for one shard.
-func (s *stream) plan(number uint64, o *batch.Observations) *batchPlan {
-	if len(s.shards) == 1 {
+// placed has the groups of the rows in the swarm if entities lose their groups. It returns nil for a
+// batch whose groups are those of the swarm, which has one shard.
+func (s *stream) plan(number uint64, o *batch.Observations, placed []uint32) *batchPlan {
+	if len(s.shards) == 1 && s.evict == nil {
 		return nil
 	}
-	p := &batchPlan{groups: slices.Clone(o.Group), places: make([][]int, len(s.shards))}
+	p := &batchPlan{
+		groups: slices.Clone(o.Group), placed: slices.Clone(placed), places: make([][]int, len(s.shards)),
+	}
 	for i, g := range p.groups {
-		k := s.record.ShardOf(s.group(g))
+		if s.evict == nil {
+			p.placed = append(p.placed, uint32(s.group(g)))
+		}
+		k := s.record.ShardOf(int(p.placed[i]))
 		p.places[k] = append(p.places[k], i)
 	}
 	s.mu.Lock()
@@ -132,8 +139,8 @@ func (s *stream) send(work context.Context, number uint64, o *batch.Observations
 			continue
 		}
 		part := o.Pick(p.places[i])
-		for row, g := range part.Group {
-			part.Group[row] = uint32(s.group(g))
+		for row, at := range p.places[i] {
+			part.Group[row] = p.placed[at]
 		}
 		all.Go(func() {
 			if err := k.send(work, number, part); err != nil {
@@ -143,6 +150,13 @@ func (s *stream) send(work context.Context, number uint64, o *batch.Observations
 	}
 	all.Wait()
 	return errors.Join(errs...)
+}
+
+// noteSent notes that all batches up to a number are in the logs.
+func (s *stream) noteSent(number uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sent = max(s.sent, number)
 }
 
 // countRows counts the rows of a batch for the ends of the logs.
@@ -240,9 +254,8 @@ func (m *merge) next(answers []chan swarms.Entry) (next <-chan swarms.Entry, wak
 		s.mu.Lock()
 		number := s.decided + 1
 		over := s.over && s.decided == s.total
-		m.plan = s.plans[number]
-		delete(s.plans, number)
 		s.mu.Unlock()
+		m.take(number)
 		switch {
 		case m.plan != nil:
 		case over:
@@ -261,12 +274,23 @@ func (m *merge) next(answers []chan swarms.Entry) (next <-chan swarms.Entry, wak
 	return answers[m.shard], nil
 }
 
+// take takes the plan of a batch, if its rows were read.
+func (m *merge) take(number uint64) {
+	m.s.mu.Lock()
+	defer m.s.mu.Unlock()
+	m.plan = m.s.plans[number]
+	delete(m.s.plans, number)
+}
+
 // decided takes the decisions of a shard. It returns those of the whole batch when all shards have
 // answered, and nil before. Groups and leaders are numbered as in the output.
 func (m *merge) decided(part *batch.Decisions) (*batch.Decisions, error) {
 	s := m.s
 	if len(s.shards) == 1 {
-		return part, nil
+		if s.evict == nil {
+			return part, nil
+		}
+		m.take(s.decided + 1) // only this goroutine changes it
 	}
 	if m.plan == nil {
 		return nil, m.wrong("decisions after the last batch")
@@ -282,8 +306,8 @@ func (m *merge) decided(part *batch.Decisions) (*batch.Decisions, error) {
 		return nil, m.wrong(err.Error())
 	}
 	for i, of := range m.plan.groups {
-		group := s.group(of)
-		if int(d.Group[i]) != group {
+		group := m.plan.placed[i]
+		if d.Group[i] != group {
 			return nil, m.wrong(fmt.Sprintf("row %d is of group %d, want %d", i, d.Group[i], group))
 		}
 		d.Group[i] = of

@@ -74,9 +74,9 @@ func (l *cutLog) Append(ctx context.Context, after uint64, entries ...swarms.Ent
 	}
 	l.q.stop()
 	if before {
-		return context.Cause(ctx)
+		return jobs.ErrDrain
 	}
-	return errors.Join(l.Log.Append(context.WithoutCancel(ctx), after, entries...), context.Cause(ctx))
+	return errors.Join(l.Log.Append(context.WithoutCancel(ctx), after, entries...), jobs.ErrDrain)
 }
 
 // outputs returns all files that a job wrote.

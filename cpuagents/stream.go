@@ -51,6 +51,7 @@ type stream struct {
 
 	answered chan struct{}   // collect has increased decided
 	entities *entities       // nil for a job without a key
+	evict    *runEviction    // nil if entities keep their groups
 	names    encode.Entities // of the groups in the outputs; nil without a key
 	read     uint64          // batches whose rows were read, by mu
 	ahead    chan struct{}   // feed has increased read

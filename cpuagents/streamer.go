@@ -17,6 +17,7 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents/source"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
+	"github.com/exoswarm/exoswarm/jobs/swarms/statelog"
 )
 
 // Queue is the part of the queue that a stream job needs besides the job itself. Its methods may be
@@ -167,6 +168,11 @@ func (s *stream) attempt(ctx context.Context, job jobs.Job) (*StreamResult, erro
 	if err := spec.Columns.CheckKey(swarms.MaxGroups); err != nil {
 		return nil, jobs.Errorf(jobs.CodeInvalid, "job %s: stream spec: columns: %v", job.ID, err)
 	}
+	if spec.Evict != nil {
+		if err := spec.Evict.check(spec.Columns); err != nil {
+			return nil, jobs.Errorf(jobs.CodeInvalid, "job %s: stream spec: evict: %v", job.ID, err)
+		}
+	}
 	if spec.OutputFormat == "" {
 		spec.OutputFormat, _ = rows.FormatOf(spec.Output, "ndjson")
 	}
@@ -181,6 +187,10 @@ func (s *stream) attempt(ctx context.Context, job jobs.Job) (*StreamResult, erro
 	}
 	s.series = series
 	if most := spec.Columns.Entities(); most > 0 {
+		if spec.Evict != nil {
+			s.evict = newRunEviction(*spec.Evict, most)
+			most = swarms.MaxGroups // the memory of the job is the bound
+		}
 		s.entities = newEntities(most, held)
 		s.names = s.entities
 	} else {
@@ -218,6 +228,11 @@ func (s *stream) attempt(ctx context.Context, job jobs.Job) (*StreamResult, erro
 		return nil, err
 	}
 	s.openShards()
+	if s.evict != nil {
+		if s.evict.states, err = statelog.OpenStates(ctx, s.log(statesShard, swarms.In)); err != nil {
+			return nil, err
+		}
+	}
 	return s.run(ctx)
 }
 
@@ -257,7 +272,7 @@ func (s *stream) claim(ctx context.Context) (swarms.Swarm, error) {
 // groups returns the number of groups of the swarm.
 func (s *stream) groups() int {
 	if s.entities != nil {
-		return s.entities.most
+		return s.spec.Columns.Entities()
 	}
 	return len(s.series)
 }

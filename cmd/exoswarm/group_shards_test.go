@@ -125,7 +125,7 @@ func TestRunShards(t *testing.T) {
 	rows := &strings.Builder{}
 	rows.WriteString("id,timestamp,value\n")
 	r := rand.New(rand.NewPCG(4, 1))
-	for i := range 3000 {
+	for i := range 600 {
 		fmt.Fprintf(rows, "d%d,%d,%d.5\n", r.IntN(20), 1000+i, r.IntN(9))
 	}
 	input := write(t, filepath.Join(dir, "in", "rows.csv"), rows.String())
@@ -144,12 +144,17 @@ func TestRunShards(t *testing.T) {
 		return code, output, errs
 	}
 	code, want, errs := run("one", "key: id\nmax_entities: 50\n")
-	if code != 0 || strings.Count(want, "\n") != 3000 {
+	if code != 0 || strings.Count(want, "\n") != 600 {
 		t.Fatalf("one shard: exit %d, %d lines\n%s", code, strings.Count(want, "\n"), errs)
 	}
 	if code, got, errs := run("three", "key: id\nmax_entities: 50\nshards: 3\n"); code != 0 || got != want {
 		t.Errorf("three shards: exit %d, %d lines that are not those of one shard\n%s", code, strings.Count(got, "\n"),
 			errs)
+	}
+	evicts := "key: id\nmax_entities: 18\nevict_after: 24h\n"
+	if code, got, errs := run("evicts", evicts); code != 0 || got != want {
+		t.Errorf("18 groups for 20 entities: exit %d, %d lines that are not those with a group for each\n%s", code,
+			strings.Count(got, "\n"), errs)
 	}
 	if code, _, errs := run("many", "shards: 2\n"); code == 0 || !strings.Contains(errs, "use at most as many shards") {
 		t.Errorf("two shards for one series: exit %d\n%s", code, errs)

@@ -207,9 +207,6 @@ func Run(ctx context.Context, o Options) (err error) {
 	if in.spooled.Interrupted { // the interrupt has ended the input, and not the run
 		ctx = context.WithoutCancel(ctx)
 	}
-	if spec.EvictAfter != 0 {
-		return command.Usage("run: evict_after is for detectors: leave it out, or use exoswarm detector create")
-	}
 	if len(spec.Key) > 0 && spec.GroupCount != 0 {
 		return command.Usage("run: %s has a key and groups: %d: a run has max_entities of them: leave groups out",
 			o.SpecFile, spec.GroupCount)
