@@ -45,7 +45,8 @@ type client struct {
 // routes are those of the tests. The dashboard has all.
 var routes = map[string]string{
 	"POST /swarms": "createSwarm", "DELETE /swarms/{name}": "deleteSwarm", "POST /swarms/{name}/rows": "feedRows",
-	"POST /swarms/{name}/tick": "tickSwarm", "POST /swarms/{name}/reset": "resetSwarm", "POST /workers": "beginWork", "POST /workers/{worker}/take": "takeJob",
+	"POST /swarms/{name}/tick": "tickSwarm", "POST /swarms/{name}/reset": "resetSwarm",
+	"POST /workers": "beginWork", "POST /workers/{worker}/take": "takeJob",
 	"POST /workers/{worker}/jobs/{job}": "extendJob", "POST /workers/{worker}/jobs/{job}/end": "endJob",
 	"DELETE /workers/{worker}": "endWork", "POST /jobs": "submitProgramJob",
 	"POST /jobs/{id}/result": "awaitProgramJob",
@@ -358,7 +359,7 @@ func TestExplained(t *testing.T) {
 		want, _, err := npz.Values[float64](whole, name)
 		got, _, err2 := npz.Values[float64](parts, name)
 		if err != nil || err2 != nil || len(got) != 300 || !slices.Equal(got, want) || math.IsNaN(got[0]) {
-			t.Errorf("%s after restarts differs: %d and %d, first %v and %v: %v, %v", name, len(got), len(want), got, want,
+			t.Errorf("%s after restarts: %d elements and %d, %v and %v: %v, %v", name, len(got), len(want), got, want,
 				err, err2)
 		}
 	}
