@@ -365,7 +365,7 @@ func (f *batcher) flush(work context.Context) error {
 		if err := f.storeKeys(work); err != nil {
 			return fmt.Errorf("store the keys of batch %d: %w", number, err)
 		}
-		data, err := f.obs.Encode()
+		data, err := f.obs.Pack()
 		if err != nil {
 			return err
 		}

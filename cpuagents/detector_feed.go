@@ -274,7 +274,7 @@ func (d *detection) append(work context.Context, next mark) error {
 			return err
 		}
 	}
-	data, err := d.obs.Encode()
+	data, err := d.obs.Pack()
 	if err != nil {
 		return err
 	}

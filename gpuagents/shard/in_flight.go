@@ -6,22 +6,25 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-// The bounds of the entries that are read and not answered. An entry is smaller than a message of
-// the queue, and its decoded form and answer are a small multiple of that: 64 MiB keep a device
-// busy that takes 100 times as long for a byte as a GPU does.
+// The bounds of the entries that are read and not answered. The answer of an entry is a small
+// multiple of its decoded form: 64 MiB keep a device busy that takes 100 times as long for a byte as
+// a GPU does.
 const (
 	inFlightBytes   = 64 << 20
 	inFlightEntries = 1024
 )
 
-// weightOf returns the bytes that an entry counts: its own or those of its answer, and at least
-// inFlightBytes/inFlightEntries.
+// weightOf returns the bytes that an entry counts: those of its observations when they are decoded,
+// its own, or those of its answer, and at least inFlightBytes/inFlightEntries.
 func weightOf(e swarms.Entry) int {
 	switch e.Kind {
-	case swarms.EntryObserve, swarms.EntryTick, swarms.EntryReset, swarms.EntryEnd:
+	case swarms.EntryObserve:
+		return max(batch.MemoryOf(e.Data), inFlightBytes/inFlightEntries)
+	case swarms.EntryTick, swarms.EntryReset, swarms.EntryEnd:
 		return max(len(e.Data), inFlightBytes/inFlightEntries)
 	}
 	return jobs.MaxMessage

@@ -10,6 +10,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/gpuagents/state"
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
@@ -154,5 +155,13 @@ func TestInFlight(t *testing.T) {
 	if query := (swarms.Entry{Kind: swarms.EntryQuery}); weightOf(query) != jobs.MaxMessage ||
 		weightOf(swarms.Entry{Kind: swarms.EntryObserve}) != inFlightBytes/inFlightEntries {
 		t.Error("entries weigh something else")
+	}
+	many := &batch.AgentObservations{Agent: make([]uint32, 65536), Features: make([]float32, 65536), Width: 1}
+	data, err := many.Pack()
+	if err != nil || len(data) > 10_000 {
+		t.Fatalf("%d bytes, %v", len(data), err)
+	}
+	if w := weightOf(swarms.Entry{Kind: swarms.EntryObserve, Data: data}); w != 8*65536 {
+		t.Errorf("65,536 observations in %d bytes weigh %d", len(data), w)
 	}
 }

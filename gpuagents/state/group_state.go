@@ -170,7 +170,7 @@ func (s *groupState) Apply(ctx context.Context, e swarms.Entry) (Answer, error) 
 	return s.question(ctx, e)
 }
 
-// Decode implements State. The result shares the memory of data. It does not use the device, so it
+// Decode implements State. The result may share the memory of data. It does not use the device, so it
 // may run while another goroutine applies a batch.
 func (s *groupState) Decode(data []byte) (Observations, error) {
 	o, err := batch.DecodeObservations(data)

@@ -53,7 +53,7 @@ func (s *Swarm) observe(ctx context.Context, o *batch.AgentObservations) (*batch
 		return nil, jobs.Errorf(jobs.CodeInvalid, "observe: %v", err)
 	}
 	all, err := ask(ctx, s, swarms.EntryObserve, split.Has,
-		func(k int) ([]byte, error) { return split.Observations(o, k).Encode() }, swarms.EntryDecide,
+		func(k int) ([]byte, error) { return split.Observations(o, k).Pack() }, swarms.EntryDecide,
 		batch.DecodeAgentDecisions)
 	if err != nil {
 		return nil, err
@@ -81,7 +81,7 @@ func (s *Swarm) ObserveGroups(ctx context.Context, o *batch.Observations,
 			Features: o.Features[first*o.Width : end*o.Width],
 			Width:    o.Width, Timestamp: o.Timestamp[first:end], Value: o.Value[first*o.Width : end*o.Width],
 		}
-		data, err := part.Encode()
+		data, err := part.Pack()
 		if err == nil {
 			data, err = s.askOnly(ctx, swarms.EntryObserve, data, swarms.EntryDecide)
 		}

@@ -519,7 +519,7 @@ func (d *detector) flush(ctx context.Context, at position) error {
 			return err
 		}
 	}
-	data, err := d.obs.Encode()
+	data, err := d.obs.Pack()
 	if err != nil {
 		return err
 	}

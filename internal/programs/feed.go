@@ -292,7 +292,7 @@ var errEnd = errors.New("no more rows")
 
 // send appends a batch, after the keys that are new in it, and returns the number of its entry.
 func (f *feed) send(ctx context.Context, o *batch.Observations) (uint64, error) {
-	data, err := o.Encode()
+	data, err := o.Pack()
 	if err != nil {
 		return 0, err
 	}

@@ -92,10 +92,13 @@ func (o *AgentObservations) Encode() ([]byte, error) {
 	})
 }
 
-// DecodeAgentObservations reads a batch. A message that is not one, whatever is in it, gives a
-// jobs.Error of class jobs.CodeInvalid or jobs.CodeVersion.
+// DecodeAgentObservations reads a batch that Pack or Encode wrote. A message that is not one,
+// whatever is in it, gives a jobs.Error of class jobs.CodeInvalid or jobs.CodeVersion.
 func DecodeAgentObservations(data []byte) (*AgentObservations, error) {
 	o := &AgentObservations{}
+	if isPacked(data) {
+		return o, o.unpack(data)
+	}
 	return o, decode("agent-observations", data, func(r *record) {
 		o.Agent = column[uint32](r, colAgent)
 		o.Features, o.Width = lists[float32](r, colFeatures)

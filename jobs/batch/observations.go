@@ -136,10 +136,16 @@ func valuesOf(r *record) []float64 {
 	return column[float64](r, colValue)
 }
 
-// DecodeObservations reads a batch. A message that is not one, whatever is in it, gives a
-// jobs.Error of class jobs.CodeInvalid.
+// DecodeObservations reads a batch that Pack or Encode wrote. A message that is not one, whatever is
+// in it, gives a jobs.Error of class jobs.CodeInvalid or jobs.CodeVersion.
 func DecodeObservations(data []byte) (*Observations, error) {
 	o := &Observations{}
+	if isPacked(data) {
+		if err := o.unpack(data); err != nil {
+			return nil, err
+		}
+		return o, nil
+	}
 	err := decode("observations", data, func(r *record) {
 		o.Features, o.Width = lists[float32](r, colFeatures)
 		o.Group = column[uint32](r, colGroup)
