@@ -55,7 +55,9 @@ func newAgentState(dev device.Device, b *pages.Budget, spec *swarm.Spec, p Group
 	if err != nil {
 		return nil, err
 	}
-	return &agentState{memory: a.Memory(), agents: a, groups: p, seed: spec.Seed, every: spec.Checkpoint, hear: spec.Hear}, nil
+	return &agentState{
+		memory: a.Memory(), agents: a, groups: p, seed: spec.Seed, every: spec.Checkpoint, hear: spec.Hear,
+	}, nil
 }
 
 // Info implements State. The digest covers everything that decides the meaning of a page: the cell,

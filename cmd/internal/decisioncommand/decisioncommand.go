@@ -68,7 +68,8 @@ addressed. It changes nothing.`,
 }
 
 // vote lets all agents decide together, and prints one item: the round, the winner or none,
-// the votes by candidate, the abstentions, whether the rule is met, the leader and its term. Shard 0 is asked first, which puts concurrent votes into one order.
+// the votes by candidate, the abstentions, whether the rule is met, the leader and its term.
+// Shard 0 is asked first, which puts concurrent votes into one order.
 func vote(cmd *cobra.Command, s *swarmclient.Swarm) error {
 	f := cmd.Flags()
 	// Defaults of empty fields are those of the protocol, so they are not repeated here.
