@@ -93,7 +93,7 @@ func (s *sharded) vote(t testing.TB, v swarms.Vote) swarms.Voted {
 	t.Helper()
 	var all []swarms.Voted
 	for _, one := range s.each {
-		one.rounds.last = 0 // rounds have tests of their own
+		one.rounds.Restore(0, nil) // rounds have tests of their own
 		got, err := swarms.DecodeVoted(mustApply(t, one, swarms.EntryVote, v).Data)
 		if err != nil {
 			t.Fatalf("swarms.DecodeVoted: %v, want no error", err)

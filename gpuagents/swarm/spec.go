@@ -63,6 +63,10 @@ type Spec struct {
 	Explain bool `yaml:"explain" json:"explain,omitempty"`
 	// CSV is how the CSV files of its observations are written. Agents never read it.
 	CSV dialect.CSV `yaml:"csv" json:"csv,omitzero"`
+	// Hear names values that all agents take as inputs of each step, behind the features, in this
+	// order: HearDecision and HearLeader. By agent and of the cell gru only. The random weights
+	// depend on how many there are.
+	Hear []string `yaml:"hear" json:"hear,omitempty"`
 	// Vote is what the agents decide and how.
 	Vote Vote `yaml:"vote" json:"vote"`
 	// Seed chooses the agents' fixed random weights.
@@ -343,6 +347,15 @@ func (s *Spec) voting() (cells.Voting, error) {
 
 // Address fits the cell to a swarm whose agents are addressed.
 func (s *Spec) Address() (*cells.Addressed, error) {
+	a, err := s.deaf()
+	if err != nil {
+		return nil, err
+	}
+	return a.Hearing(len(s.Hear))
+}
+
+// deaf is Address for agents that hear nothing.
+func (s *Spec) deaf() (*cells.Addressed, error) {
 	voting, err := s.voting()
 	if err != nil {
 		return nil, err

@@ -206,6 +206,16 @@ func TestErrors(t *testing.T) {
 			"parameter: gru: 9 features, want 1 to 8",
 		byAgent("cell: {kind: leaky}\nagents_per_group: 4096\npage_size: 64KiB"): "a.yaml:3: agents 512: " +
 			"use a multiple of agents_per_group, 4096",
+		"name: x\nhear: [decision]": "a.yaml:2: hear: agents of a swarm whose groups are addressed hold no inputs: " +
+			"write addressed: agent",
+		byAgent("vote: {candidates: [a, b]}\nhear: [decisions]"): `a.yaml:5: hear "decisions": did you mean ` +
+			`"decision"? There are [decision leader]`,
+		byAgent("vote: {candidates: [a, b]}\nhear: [leader, decision, leader]"): `a.yaml:5: hear "leader": it is ` +
+			`named twice: leave one out`,
+		byAgent("cell: {kind: leaky}\nhear: [decision]"): "a.yaml:5: invalid cell parameter: leaky: it takes a " +
+			"current and a gain and hears nothing: use gru, or leave hear out",
+		byAgent("vote: {candidates: [a, b]}\nfeatures: [a, b, c, d, e, f, g]\nhear: [leader, decision]"): "a.yaml:6: " +
+			"invalid cell parameter: gru: 7 features and 2 inputs that are heard: use at most 8 together, or more units",
 		byAgent("vote: {candidates: [a, b]}\ncell: {params: {learn: 1}}\npage_size: 64KiB"): `a.yaml:5: invalid cell ` +
 			`parameter: gru has no parameter "learn"`,
 	} {

@@ -132,6 +132,13 @@ var keys = []Key{
 	},
 
 	{
+		Path: "hear", Kind: Texts, Scope: Agents,
+		Doc: "Inputs of each step that all agents hear, behind the features: `decision`, the candidate that has won " +
+			"the last `swarm vote`, and `leader`, the candidate that its leader votes for. Candidate c of n, from " +
+			"0 on, is (c+1)/n; 0 is none. For the cell `gru`.",
+	},
+
+	{
 		Path: "agents_per_group", Kind: Integer, Min: "1", Max: "4096", Default: "256",
 		Doc: "Agents that watch one series or entity, or vote together.",
 	},
