@@ -34,8 +34,8 @@ type Spec struct {
 	// swarms.MaxGroups. Of a run the input says, and of a swarm by agent Agents.
 	GroupCount int `yaml:"groups" json:"groups,omitempty"`
 	// Shards is how many logs the agents are split over, each with groups that follow one another,
-	// 1 to swarms.MaxShards and no more than groups, by agent only; default 1. Each is served by
-	// one agent process at a time, on one device. See swarms.Swarm.ShardGroups.
+	// 1 to swarms.MaxShards and no more than groups; default 1, which is 0 by group. Each is served
+	// by one agent process at a time, on one device. See swarms.Swarm.ShardGroups.
 	Shards int `yaml:"shards" json:"shards,omitempty"`
 	// AgentsPerGroup is how many agents watch one series, or vote together, 1 to 4096; default 256.
 	AgentsPerGroup int `yaml:"agents_per_group" json:"agents_per_group"`

@@ -151,9 +151,9 @@ var keys = []Key{
 		Doc: "Number of groups of a lasting swarm, for `swarm create`. A run takes it from its input.",
 	},
 	{
-		Path: "shards", Kind: Integer, Min: "1", Max: "64", Default: "1", Scope: Agents,
-		Doc: "Logs that the groups are split over, at most one for each group. Each is served by one agent process " +
-			"at a time, on one device.",
+		Path: "shards", Kind: Integer, Min: "1", Max: "64", Default: "1",
+		Doc: "Logs that the groups are split over, at most one for each group or entity. Each is served by one " +
+			"agent process at a time, on one device.",
 	},
 	{
 		Path: "seed", Kind: Integer, Min: "0", Max: "18446744073709551615", Default: "0",
