@@ -26,8 +26,8 @@ func TestLeaderKilled(t *testing.T) {
 		"--data-dir", t.TempDir())
 	data := []string{t.TempDir(), t.TempDir()}
 	start := func(i int) *process {
-		p, _ := startProcess(t, "gpuagent is ready", filepath.Join(bin, "gpuagent"), "--nats", url, "--data-dir", data[i],
-			"--device", "host", "--lease-ttl", "1s")
+		p, _ := startProcess(t, "gpuagent is ready", filepath.Join(bin, "gpuagent"), "--nats", url, "--data-dir",
+			data[i], "--device", "host", "--lease-ttl", "1s")
 		return p
 	}
 	gpus := []*process{start(0), start(1)}

@@ -66,7 +66,8 @@ func TestOutcomeGoesOn(t *testing.T) {
 				said = append(said, answer.Kind+" "+string(answer.Data))
 				if park && i%4 == 1 { // behind a vote or another entry, the other swarm takes the place
 					others++
-					rig.told(t, "other", others, swarms.Entry{Kind: swarms.EntryTick, Data: []byte(`{"v":1,"count":1}`)})
+					rig.told(t, "other", others,
+						swarms.Entry{Kind: swarms.EntryTick, Data: []byte(`{"v":1,"count":1}`)})
 					rig.crowd(t, a, 1)
 				}
 			}
