@@ -12,6 +12,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cmd/internal/computecommand"
 	"github.com/exoswarm/exoswarm/cmd/internal/connect"
+	"github.com/exoswarm/exoswarm/cmd/internal/exportcommand"
 	"github.com/exoswarm/exoswarm/cmd/internal/watchcommand"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/gpuagents/swarmclient"
@@ -149,7 +150,8 @@ they find twice in turn. So the list is usually empty while a CPU agent runs.`,
 			c.Flags().Duration("timeout", time.Minute, "longest wait for each answer")
 		}
 	}
-	all = append(all, watchcommand.Explain("explain NAME", "Tell why a swarm does not progress.", ops.ExplainSwarm))
+	all = append(all, exportcommand.Swarm(exportcommand.Hooks{WithSwarm: withSwarm, Open: openBucket, Operate: operate}),
+		watchcommand.Explain("explain NAME", "Tell why a swarm does not progress.", ops.ExplainSwarm))
 	return command.Group("swarm", "Create, step, query and delete swarms; query those of runs too", all...)
 }
 
