@@ -83,6 +83,18 @@ func project(direction []float32, A int, x []float32) float32 {
 	return sum
 }
 
+// projectAll sets views to what project returns for each agent. directions has a row of len(views) for
+// each feature.
+func projectAll(views, directions, x []float32) {
+	A := len(views)
+	clear(views)
+	for f, v := range x {
+		for i, d := range directions[f*A:][:A] {
+			views[i] += float32(d * v)
+		}
+	}
+}
+
 // habits are a group's memory of what is usual at a time of the day, and of what the hour of the
 // week adds to that, in spreads. A stream whose times say nothing finds all its observations in a
 // few slots, whose habit is then its level.

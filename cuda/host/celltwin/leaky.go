@@ -2,6 +2,7 @@ package celltwin
 
 import (
 	"github.com/exoswarm/exoswarm/cuda/host/fmath"
+	"github.com/exoswarm/exoswarm/cuda/host/lanes"
 	"github.com/exoswarm/exoswarm/cuda/host/twin"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 )
@@ -16,8 +17,17 @@ func init() {
 // integral.
 func leakyStep(o *observation, g *ratioGroup, inverse, rate float32) {
 	potential, usually := o.each(kernels.LeakyVarPotential, 0), o.each(kernels.LeakyVarUsual, 0)
-	A := o.agents
-	for i := range potential {
+	A, from := o.agents, 0
+	if several {
+		factor, views := g.look(o, kernels.LeakyProject)
+		g.leaky.Float(lanes.LeakyPotential, potential)
+		g.leaky.Float(lanes.LeakyUsual, usually)
+		g.leaky.Float(lanes.LeakyProject, factor)
+		g.leaky.Float(lanes.LeakyRate, o.weights[kernels.LeakyRate*A:][:A])
+		g.leaky.Word(lanes.LeakyBins, g.bins)
+		from = g.leaky.Step(A, []float32{inverse, rate}, views)
+	}
+	for i := from; i < A; i++ {
 		c := o.weights[i:]
 		distance := project(c[kernels.LeakyProject*A:], A, g.front.now) - potential[i]
 		usual := usually[i] + errorFloor

@@ -2,6 +2,7 @@ package celltwin
 
 import (
 	"github.com/exoswarm/exoswarm/cuda/host/fmath"
+	"github.com/exoswarm/exoswarm/cuda/host/lanes"
 	"github.com/exoswarm/exoswarm/cuda/host/twin"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 )
@@ -23,8 +24,20 @@ func lifStep(o *observation, g *ratioGroup, inverse, rate float32) {
 	potential, adaptation := o.each(kernels.LifVarPotential, 0), o.each(kernels.LifVarAdaptation, 0)
 	trace, usually := o.each(kernels.LifVarTrace, 0), o.each(kernels.LifVarUsual, 0)
 	jump, fade := o.float(kernels.LifAdapt), o.float(kernels.LifAdaptDecay)
-	A := o.agents
-	for i := range potential {
+	A, from := o.agents, 0
+	if several {
+		factor, views := g.look(o, kernels.LifProject)
+		for row, values := range [][]float32{
+			lanes.LifPotential: potential, lanes.LifAdaptation: adaptation, lanes.LifTrace: trace,
+			lanes.LifUsual: usually, lanes.LifProject: factor, lanes.LifGain: o.weights[kernels.LifGain*A:][:A],
+			lanes.LifLeak: o.weights[kernels.LifLeak*A:][:A], lanes.LifTraceRate: o.weights[kernels.LifTrace*A:][:A],
+		} {
+			g.lif.Float(row, values)
+		}
+		g.lif.Word(lanes.LifBins, g.bins)
+		from = g.lif.Step(A, []float32{inverse, rate, jump, fade}, views)
+	}
+	for i := from; i < A; i++ {
 		c := o.weights[i:]
 		current := float32(c[kernels.LifGain*A] * fmath.Abs(project(c[kernels.LifProject*A:], A, g.front.now)))
 		v := potential[i] + float32(fmath.Max(inverse, c[kernels.LifLeak*A])*(current-potential[i]))

@@ -4,6 +4,7 @@ import (
 	"sync"
 
 	"github.com/exoswarm/exoswarm/cuda/host/fmath"
+	"github.com/exoswarm/exoswarm/cuda/host/lanes"
 	"github.com/exoswarm/exoswarm/cuda/host/twin"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 )
@@ -67,9 +68,14 @@ type predictorGroup struct {
 	block   [kinds]uint32
 	fitted  bool // the tails are those of the histories
 	learnt  bool // the histories differ from those of the page
+	// Of the agents, the first ones are stepped where they are in the page, several at a time. The
+	// others are in agents.
+	lanes   *lanes.Group
 	agents  []predictorAgent
-	bins    [][kinds]uint32 // [A]: surprise of each agent this round
-	weights []uint32        // [A]: and its weight
+	bins    [kinds][]uint32  // [A]: surprise of each agent this round
+	weights []uint32         // [A]: and its weight
+	sums    []float32        // [A]: and the evidence of its surprises
+	views   [views][]float32 // [A], or one for all agents
 	byBin   [kinds][kernels.SurpriseBins]uint32
 	floats  []float32
 	words   []uint32
@@ -78,15 +84,27 @@ type predictorGroup struct {
 	alarm, suspect float32 // nats
 }
 
-var predictorPool = sync.Pool{New: func() any { return new(predictorGroup) }}
+var predictorPool = sync.Pool{New: func() any { return &predictorGroup{lanes: lanes.NewPredictor()} }}
+
+// views is the number of what an agent sees of an observation; see lanes.ViewValue.
+const views = lanes.ViewWeek + 1
 
 // size makes the slices long enough for a number of features and agents. It keeps their memory.
 func (g *predictorGroup) size(features, agents int) {
-	if len(g.agents) == agents && len(g.front.now) == features {
+	if len(g.weights) == agents && len(g.agents) == agents-manyOf(agents) && len(g.front.now) == features {
 		return
 	}
-	g.agents = make([]predictorAgent, agents)
-	g.bins, g.weights = make([][kinds]uint32, agents), make([]uint32, agents)
+	g.agents = make([]predictorAgent, agents-manyOf(agents))
+	g.weights, g.sums = make([]uint32, agents), make([]float32, agents)
+	for k := range g.bins {
+		g.bins[k] = make([]uint32, agents)
+	}
+	for i := range g.views {
+		g.views[i] = make([]float32, 1)
+		if features > 1 {
+			g.views[i] = make([]float32, agents)
+		}
+	}
 	g.floats = make([]float32, features*(6+kernels.DaySlots+kernels.WeekSlots))
 	rest := g.floats
 	take := func(n int) []float32 {
@@ -105,6 +123,17 @@ func (g *predictorGroup) size(features, agents int) {
 		g.history[k].atLeast = g.histories()[k*kernels.HistoryBins:][:kernels.HistoryBins]
 	}
 }
+
+// manyOf returns how many of so many agents are stepped several at a time.
+func manyOf(agents int) int {
+	if !several {
+		return 0
+	}
+	return agents &^ 7
+}
+
+// several is changed by tests only.
+var several = lanes.Available()
 
 // histories returns the bins of all kinds of surprise, one kind after the other, as in the page.
 func (g *predictorGroup) histories() []uint32 { return g.words[kernels.DaySlots+kernels.WeekSlots:] }
@@ -169,18 +198,23 @@ func (g *predictorGroup) observe(o *observation, n int, round *uint64, x []float
 	level, inside := fmath.Abs(g.hold), g.hold < 0
 	// Agents compare sums of evidence: the logarithm of a mean is taken for the group alone.
 	loud, odd := float32(kinds*evidenceOf(fmath.Max(alarm, level))), float32(kinds*evidenceOf(suspect))
+	var bins [kinds]uint32
+	for k := range bins {
+		bins[k] = g.collect(k)
+	}
+	clear(g.sums)
+	if warm {
+		for k := range bins {
+			g.history[k].againstAll(g.bins[k], g.sums)
+		}
+	}
 	var t tally
 	total := uint32(0)
-	clear(g.byBin[:])
-	for a, bins := range g.bins {
-		weight := g.weights[a]
-		for k, bin := range bins {
-			g.byBin[k][bin] += weight
-		}
+	for a, weight := range g.weights {
 		total += weight
 		candidate, count := uint32(kernels.VoteNormal), uint32(1)
 		if warm {
-			switch evidence := g.evidence(bins); {
+			switch evidence := g.sums[a]; {
 			case evidence >= loud:
 				candidate = kernels.VoteAnomalous
 			case evidence >= odd:
@@ -193,9 +227,8 @@ func (g *predictorGroup) observe(o *observation, n int, round *uint64, x []float
 		t.vote(uint32(a), candidate, count, weight)
 	}
 	// The surprise of the group: of each kind the one that a share of the weight reaches.
-	var bins [kinds]uint32
-	for k := range bins {
-		bins[k] = groupSurprise(&g.byBin[k], total, o.words[kernels.PredictorShare])
+	for k, top := range bins {
+		bins[k] = groupSurprise(&g.byBin[k], top, total, o.words[kernels.PredictorShare])
 	}
 
 	score, opens := float32(0), false
@@ -242,6 +275,20 @@ func (g *predictorGroup) observe(o *observation, n int, round *uint64, x []float
 	o.out.rounds[n] = electRound(round, seen)
 }
 
+// collect sets byBin to the weights of the agents by the bin of their surprise of kind k, and returns
+// the highest bin.
+func (g *predictorGroup) collect(k int) uint32 {
+	by, top := &g.byBin[k], uint32(0)
+	clear(by[:])
+	bins := g.bins[k][:len(g.weights)]
+	for a, weight := range g.weights {
+		bin := bins[a]
+		by[bin%kernels.SurpriseBins] += weight
+		top = max(top, bin)
+	}
+	return top
+}
+
 // levels sets the alarm from the false alarms of a second, if they are limited. The observations of
 // a second are those since the first one: seen of them lie between since and t.
 func (g *predictorGroup) levels(perSecond float32, seen uint64, t int64) {
@@ -277,22 +324,35 @@ func (g *predictorGroup) step(o *observation, seen uint64, inverse float32) {
 		learn  = o.float(kernels.PredictorLearn)
 		rate   = fmath.Max(inverse, o.float(kernels.PredictorHistoryRate))
 		slow   = fmath.Max(inverse, o.float(kernels.PredictorFrontRate))
-		A      = len(g.agents)
+		A      = len(g.weights)
 		single = len(g.front.now) == 1
 		first  = seen == 0
-		value  = g.front.now[0]
-		last   = g.front.last[0]
-		day    = g.habits.dayNow[0]
-		week   = g.habits.weekNow[0]
+		all    = [views][]float32{g.front.now, g.front.last, g.habits.dayNow, g.habits.weekNow}
 	)
-	for i := range g.agents {
-		a, c := &g.agents[i], o.weights[i:]
-		if !single {
-			value = project(c[kernels.PredictorProject*A:], A, g.front.now)
-			last = project(c[kernels.PredictorProject*A:], A, g.front.last)
-			day = project(c[kernels.PredictorProject*A:], A, g.habits.dayNow)
-			week = project(c[kernels.PredictorProject*A:], A, g.habits.weekNow)
+	for i, v := range all {
+		if single {
+			g.views[i][0] = v[0]
+			continue
 		}
+		projectAll(g.views[i], o.weights[kernels.PredictorProject*A:], v)
+	}
+	many := manyOf(A)
+	if many > 0 {
+		if first {
+			means := o.f32[o.agent(kernels.PredictorVarMean, 0):][:many]
+			for i := range means {
+				means[i] = g.views[lanes.ViewValue][i%len(g.views[0])]
+			}
+		}
+		arguments := [...]float32{
+			lanes.ArgInverse: inverse, lanes.ArgUsual: rate, lanes.ArgSlow: slow, lanes.ArgLearn: learn,
+		}
+		g.lanes.Step(A, arguments[:], g.views[:])
+	}
+	for i := many; i < A; i++ {
+		a, c, view := &g.agents[i-many], o.weights[i:], i%len(g.views[0])
+		value, last := g.views[lanes.ViewValue][view], g.views[lanes.ViewLast][view]
+		day, week := g.views[lanes.ViewDay][view], g.views[lanes.ViewWeek][view]
 
 		// The units: leaky integrators with a random net, driven by the observation before.
 		h := a.h
@@ -342,13 +402,15 @@ func (g *predictorGroup) step(o *observation, seen uint64, inverse float32) {
 		a.roughUsual += float32(slow * (step - a.roughUsual))
 		a.away += float32(fmath.Max(inverse, c[kernels.PredictorAwayRate*A]) * (value - a.away))
 		away, awayUsual := fmath.Abs(a.away), a.awayUsual+2*errorFloor
-		g.bins[i] = [kinds]uint32{
+		for k, bin := range [kinds]uint32{
 			kernels.PredictorInstant:  surpriseBin(size / usual),
 			kernels.PredictorLasting:  surpriseBin(drift / (a.driftUsual + driftFloor)),
 			kernels.PredictorRestless: surpriseBin((a.unrest + errorFloor) / usual),
 			kernels.PredictorRough:    octaveBin(a.rough - a.roughUsual),
 			kernels.PredictorCalm:     octaveBin(a.roughUsual - a.rough),
 			kernels.PredictorAway:     surpriseBin((away + 2*errorFloor) / awayUsual),
+		} {
+			g.bins[k][i] = bin
 		}
 		g.weights[i] = voteWeight(usual, a.naive)
 
@@ -393,6 +455,43 @@ func (g *predictorGroup) load(o *observation) {
 			*at(&g.agents[i]) = state[i]
 		}
 	})
+	if several {
+		g.open(o)
+	}
+}
+
+// open tells the lanes where the state of the group and its table are.
+func (g *predictorGroup) open(o *observation) {
+	row := 0
+	for _, v := range predictorRows {
+		for c := range v.components {
+			g.lanes.Float(row, o.each(v.name, c))
+			row++
+		}
+	}
+	for c := range kernels.PredictorProject {
+		g.lanes.Float(lanes.RowTable+c, o.weights[c*o.agents:][:o.agents])
+	}
+	for k, bins := range g.bins {
+		g.lanes.Word(lanes.RowBins+k, bins)
+	}
+	g.lanes.Word(lanes.RowWeight, g.weights)
+}
+
+// predictorRows are the variables of an agent in the order of the rows of lanes.Predictor.
+var predictorRows = []struct{ name, components int }{
+	{kernels.PredictorVarHidden, hidden},
+	{kernels.PredictorVarReadout, readout},
+	{kernels.PredictorVarMean, 1},
+	{kernels.PredictorVarError, 1},
+	{kernels.PredictorVarDrift, 1},
+	{kernels.PredictorVarDriftUsual, 1},
+	{kernels.PredictorVarNaive, 1},
+	{kernels.PredictorVarUnrest, 1},
+	{kernels.PredictorVarRough, 1},
+	{kernels.PredictorVarRoughUsual, 1},
+	{kernels.PredictorVarAway, 1},
+	{kernels.PredictorVarAwayUsual, 1},
 }
 
 // store writes the state of the group back to its page.
@@ -417,7 +516,7 @@ func (g *predictorGroup) store(o *observation) {
 // they live in the scratch.
 func (g *predictorGroup) each(o *observation, visit func(state []float32, at func(*predictorAgent) *float32)) {
 	component := func(v, c int, at func(*predictorAgent) *float32) {
-		visit(o.f32[o.agent(v, c):][:len(g.agents)], at)
+		visit(o.each(v, c)[len(g.weights)-len(g.agents):], at)
 	}
 	for j := range hidden {
 		component(kernels.PredictorVarHidden, j, func(a *predictorAgent) *float32 { return &a.h[j] })

@@ -1,9 +1,11 @@
 package celltwin
 
 import (
+	"bytes"
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"testing"
 
@@ -363,6 +365,7 @@ func TestPredictorEqualsSlowTwin(t *testing.T) {
 		}, agents, features, voting)
 		events := randomEvents(rng, 900, 1, features)
 		fast, slow := newSwarm(t, b, 1<<18).play(events, nil), newSlowGroup(b)
+		equalOneByOne(t, b, events)
 		alarms := 0
 		for i, e := range events {
 			score, decision, counts, leader := slow.observe(e.time, e.features)
@@ -380,5 +383,36 @@ func TestPredictorEqualsSlowTwin(t *testing.T) {
 			t.Errorf("trial %d: no anomalous decision among %d: the comparison does not reach the alarm", trial,
 				len(events))
 		}
+	}
+}
+
+// equalOneByOne plays events to agents that are stepped several at a time and to others that are
+// stepped one after the other, and requires the same outputs and pages.
+func equalOneByOne(t *testing.T, b *cells.Bound, events []arrival) {
+	t.Helper()
+	if !several {
+		return
+	}
+	many, single := newSwarm(t, b, 1<<18), newSwarm(t, b, 1<<18)
+	want := many.play(events, nil)
+	several = false
+	defer func() { several = true }()
+	got := single.play(events, nil)
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("%d agents one by one decide otherwise than several at a time", b.Agents)
+	}
+	if !bytes.Equal(many.page, single.page) {
+		t.Errorf("%d agents one by one have another state than several at a time", b.Agents)
+	}
+}
+
+// TestSeveralAgents runs random series through agents of the cells with ratios.
+func TestSeveralAgents(t *testing.T) {
+	for trial := range 24 {
+		rng := rand.New(rand.NewPCG(uint64(trial), 5))
+		features, agents := 1+trial/2%3, 1+rng.IntN(70)
+		b := bind(t, []string{"leaky", "lif"}[trial%2], map[string]float64{"warmup": 25}, agents, features,
+			cells.Voting{Rule: kernels.RulePlurality})
+		equalOneByOne(t, b, randomEvents(rng, 300, 1, features))
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"sync"
 
 	"github.com/exoswarm/exoswarm/cuda/host/fmath"
+	"github.com/exoswarm/exoswarm/cuda/host/lanes"
 	"github.com/exoswarm/exoswarm/cuda/host/twin"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 )
@@ -17,10 +18,33 @@ type ratioGroup struct {
 	byBin   [kernels.SurpriseBins]uint32
 	bins    []uint32  // [A]: the bin of each agent's ratio
 	scratch []float32 // of the cell
+	// Of leaky and lif, the first agents of a group are stepped several at a time.
+	leaky, lif *lanes.Group
+	seen       []float32 // the feature, or of several an agent's view of them each
+	ones       []float32 // [A]
+}
+
+// look returns what the agents of a group see, as a factor of each agent that begins at component
+// project of the weights table, and a view that is shared or has one element for each agent.
+func (g *ratioGroup) look(o *observation, project int) (factor []float32, views [][]float32) {
+	directions := o.weights[project*o.agents:]
+	if len(g.front.now) == 1 {
+		return directions[:o.agents], [][]float32{g.front.now}
+	}
+	if len(g.seen) != o.agents {
+		g.seen, g.ones = make([]float32, o.agents), make([]float32, o.agents)
+		for i := range g.ones {
+			g.ones[i] = 1
+		}
+	}
+	projectAll(g.seen, directions, g.front.now)
+	return g.ones, [][]float32{g.seen}
 }
 
 // ratioPool has groups that are not in use, with slices of any length.
-var ratioPool = sync.Pool{New: func() any { return new(ratioGroup) }}
+var ratioPool = sync.Pool{New: func() any {
+	return &ratioGroup{leaky: lanes.NewLeakyGroup(), lif: lanes.NewLif()}
+}}
 
 // ratioStep moves every agent of a group by the observation in g.front.now and fills g.bins.
 // inverse is one over the number of observations with this one, rate that of what is usual.
@@ -88,7 +112,8 @@ func (g *ratioGroup) vote(o *observation, n int, round *uint64, seen uint64) {
 	}
 	score := float32(0)
 	if warm {
-		ratio := surpriseRatio(groupSurprise(&g.byBin, uint32(o.agents), o.words[kernels.LeakyShare]))
+		top := groupSurprise(&g.byBin, kernels.SurpriseBins-1, uint32(o.agents), o.words[kernels.LeakyShare])
+		ratio := surpriseRatio(top)
 		score = ratio / (ratio + o.float(kernels.LeakyAnomalous))
 	}
 	o.out.scores[n] = score

@@ -27,13 +27,16 @@ func surpriseRatio(bin uint32) float32 {
 }
 
 // groupSurprise returns the highest bin that agents of at least a share (16.16) of the total weight
-// reach.
-func groupSurprise(byBin *[kernels.SurpriseBins]uint32, total, share uint32) uint32 {
+// reach. There are none above bin top.
+func groupSurprise(byBin *[kernels.SurpriseBins]uint32, top, total, share uint32) uint32 {
+	if share == 0 { // the highest bin of all, reached or not, as on the device
+		return kernels.SurpriseBins - 1
+	}
 	reached := uint32(0)
-	for bin := kernels.SurpriseBins - 1; bin > 0; bin-- {
+	for bin := top; bin > 0; bin-- {
 		reached += byBin[bin]
 		if uint64(reached)<<16 >= uint64(share)*uint64(total) {
-			return uint32(bin)
+			return bin
 		}
 	}
 	return 0
@@ -55,8 +58,7 @@ type history struct {
 	excess  float32
 	logTail float32
 
-	// The agents of a round share a few bins: their evidence is worked out once.
-	known    [kernels.SurpriseBins / 64]uint64
+	// The agents of a round share a few bins: their evidence is worked out once. 0 is not known yet.
 	evidence [kernels.SurpriseBins]float32
 }
 
@@ -80,7 +82,7 @@ func (h *history) load(o *observation, k int) {
 // fit computes the tail from the counts and empties the cache of evidence. The history does not
 // change between fit and the evidence drawn from it.
 func (h *history) fit() {
-	clear(h.known[:])
+	clear(h.evidence[:])
 	h.total = float32(h.atLeast[0])
 	target := float32(h.shape.share * h.total)
 	lo, hi := 0, kernels.HistoryBins // the last bin that more than the target reach is in [lo, hi)
@@ -108,11 +110,23 @@ func (h *history) fit() {
 
 // against returns the evidence of a fine bin, at least 1, from the cache that fit empties.
 func (h *history) against(bin uint32) float32 {
-	if h.known[bin/64]>>(bin%64)&1 == 0 {
-		h.known[bin/64] |= 1 << (bin % 64)
+	if h.evidence[bin] == 0 {
 		h.evidence[bin] = evidenceOf(h.surprisal(bin))
 	}
 	return h.evidence[bin]
+}
+
+// againstAll adds to each sum what against returns for its bin.
+func (h *history) againstAll(bins []uint32, sums []float32) {
+	bins = bins[:len(sums)]
+	for a := range sums {
+		bin := bins[a]
+		evidence := h.evidence[bin%kernels.SurpriseBins]
+		if evidence == 0 {
+			evidence = h.against(bin)
+		}
+		sums[a] += evidence
+	}
 }
 
 // evidenceOf returns the inverse of the probability of a surprise in nats, which is limited to

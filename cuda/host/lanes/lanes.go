@@ -1,9 +1,11 @@
-// Package lanes computes recurrent units of sixteen agents at a time with the vector instructions of
-// the processor, with the bits of package fmath.
+// Package lanes steps several agents at a time with the vector instructions of the processor, with the
+// bits of package fmath: recurrent units and leaky integrators of agent-addressed swarms (GRU, Leaky),
+// and the agents of a group (Group), whose routines internal/stepgen writes.
 //
-// A value of the agents is a row of Width numbers, one of each agent, and values follow each other:
-// value k of agent a is at k*Width + a. Numbers of fixed point are a word: the high byte, extended,
-// in its lower half, and the low byte, extended, in its upper half.
+// Recurrent units are stepped by sixteen. A value of these agents is a row of Width numbers, one of
+// each agent, and values follow each other: value k of agent a is at k*Width + a. Numbers of fixed
+// point are a word: the high byte, extended, in its lower half, and the low byte, extended, in its
+// upper half.
 package lanes
 
 import "unsafe"

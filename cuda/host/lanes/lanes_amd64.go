@@ -28,3 +28,21 @@ func transpose(c *call)
 
 //go:noescape
 func stepLeaky(c *leakyCall)
+
+//go:noescape
+func stepPredictor(c *groupCall)
+
+//go:noescape
+func stepPredictor512(c *groupCall)
+
+//go:noescape
+func stepLeakyGroup(c *groupCall)
+
+//go:noescape
+func stepLeakyGroup512(c *groupCall)
+
+//go:noescape
+func stepLif(c *groupCall)
+
+//go:noescape
+func stepLif512(c *groupCall)

@@ -5,7 +5,7 @@ package lanes
 // Available reports whether the processor has the instructions of this package.
 func Available() bool { return false }
 
-const wide = false
+var wide = false
 
 func stepUnits512(*call) { panic("lanes: not on this architecture") }
 func stepUnits(*call)    { panic("lanes: not on this architecture") }
@@ -15,3 +15,10 @@ func choose(*call)       { panic("lanes: not on this architecture") }
 func transpose(*call)    { panic("lanes: not on this architecture") }
 
 func stepLeaky(*leakyCall) { panic("lanes: not on this architecture") }
+
+func stepPredictor(*groupCall)     { panic("lanes: not on this architecture") }
+func stepPredictor512(*groupCall)  { panic("lanes: not on this architecture") }
+func stepLeakyGroup(*groupCall)    { panic("lanes: not on this architecture") }
+func stepLeakyGroup512(*groupCall) { panic("lanes: not on this architecture") }
+func stepLif(*groupCall)           { panic("lanes: not on this architecture") }
+func stepLif512(*groupCall)        { panic("lanes: not on this architecture") }

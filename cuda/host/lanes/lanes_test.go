@@ -130,6 +130,67 @@ func TestGRU(t *testing.T) {
 	}
 }
 
+// TestGroups: registers of both widths give the same bits. Package celltwin compares them with one
+// agent after the other.
+func TestGroups(t *testing.T) {
+	if !Available() || !wide {
+		t.Skip("the processor has one width")
+	}
+	defer func() { wide = true }()
+	for name, open := range map[string]func() *Group{
+		"predictor": NewPredictor, "leaky": NewLeakyGroup, "lif": NewLif,
+	} {
+		r := rand.New(rand.NewPCG(5, 6))
+		for i := range 40 {
+			agents, shared := 1+r.IntN(100), i%2 == 0
+			arguments := []float32{r.Float32(), r.Float32(), r.Float32(), r.Float32()}
+			views := make([][]float32, 4)
+			for v := range views {
+				views[v] = make([]float32, agents)
+				if shared {
+					views[v] = views[v][:1]
+				}
+				for k := range views[v] {
+					views[v][k] = float32(3 * r.NormFloat64())
+				}
+			}
+			g := open()
+			start := make([][]float32, len(g.rows))
+			for row := range start {
+				start[row] = make([]float32, agents)
+				for k := range start[row] {
+					start[row][k] = r.Float32()
+				}
+			}
+			step := func() (rows [][]float32, done int) {
+				for row, values := range start {
+					rows = append(rows, append([]float32(nil), values...))
+					g.Float(row, rows[row])
+				}
+				for range 3 {
+					done = g.Step(agents, arguments, views)
+				}
+				return rows, done
+			}
+			wide = false
+			want, done := step()
+			wide = true
+			got, also := step()
+			if done != agents&^7 || also != done {
+				t.Fatalf("%s: %d and %d of %d agents are stepped", name, done, also, agents)
+			}
+			for row := range want {
+				for k := range want[row] {
+					if math.Float32bits(want[row][k]) != math.Float32bits(got[row][k]) {
+						t.Fatalf("%s, case %d: row %d of agent %d of %d is %v by eights, %v by sixteens", name, i, row,
+							k, agents, want[row][k], got[row][k])
+					}
+				}
+			}
+		}
+	}
+}
+
 // TestLeaky: as TestGRU, for leaky integrators.
 func TestLeaky(t *testing.T) {
 	if !Available() {
