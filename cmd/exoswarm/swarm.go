@@ -150,7 +150,8 @@ they find twice in turn. So the list is usually empty while a CPU agent runs.`,
 			c.Flags().Duration("timeout", time.Minute, "longest wait for each answer")
 		}
 	}
-	all = append(all, exportcommand.Swarm(exportcommand.Hooks{WithSwarm: withSwarm, Open: openBucket, Operate: operate}),
+	hooks := exportcommand.Hooks{WithSwarm: withSwarm, Open: openBucket, Operate: operate}
+	all = append(all, exportcommand.Swarm(hooks),
 		watchcommand.Explain("explain NAME", "Tell why a swarm does not progress.", ops.ExplainSwarm))
 	return command.Group("swarm", "Create, step, query and delete swarms; query those of runs too", all...)
 }
