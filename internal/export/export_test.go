@@ -123,7 +123,8 @@ func TestWrite(t *testing.T) {
 			t.Run(fmt.Sprint(v.Name, shards), func(t *testing.T) {
 				want := content(t, dir, parts, v.Name)
 				var out bytes.Buffer
-				r, err := export.Write(t.Context(), b, parts, export.Options{Variable: v.Name, Format: export.Npy}, &out)
+				o := export.Options{Variable: v.Name, Format: export.Npy}
+				r, err := export.Write(t.Context(), b, parts, o, &out)
 				if err != nil {
 					t.Fatal(err)
 				}
