@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/exoswarm/exoswarm/cmd/internal/connect"
+	"github.com/exoswarm/exoswarm/cmd/internal/decisioncommand"
 	"github.com/exoswarm/exoswarm/gpuagents/replay"
 	"github.com/exoswarm/exoswarm/gpuagents/swarmclient"
 	"github.com/exoswarm/exoswarm/internal/command"
@@ -68,15 +69,18 @@ func swarmQuery(cmd *cobra.Command, c *natsq.Conn, s *swarmclient.Swarm) error {
 	agents, _ := cmd.Flags().GetString("agents")
 	groups, _ := cmd.Flags().GetString("groups")
 	keys, _ := cmd.Flags().GetStringArray("key")
+	outcome, _ := cmd.Flags().GetBool("outcome")
 	given := 0
-	for _, is := range []bool{agents != "", groups != "", len(keys) > 0} {
+	for _, is := range []bool{agents != "", groups != "", len(keys) > 0, outcome} {
 		if is {
 			given++
 		}
 	}
 	switch {
 	case given != 1:
-		return command.Usage("swarm query: use one of --agents, --groups and --key, as in --agents 1,5-9")
+		return command.Usage("swarm query: use one of --agents, --groups, --key and --outcome, as in --agents 1,5-9")
+	case outcome:
+		return decisioncommand.Outcome(cmd, s)
 	case len(keys) > 0:
 		return queryKeys(cmd, c, s, keys)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cmd/internal/computecommand"
 	"github.com/exoswarm/exoswarm/cmd/internal/connect"
+	"github.com/exoswarm/exoswarm/cmd/internal/decisioncommand"
 	"github.com/exoswarm/exoswarm/cmd/internal/exportcommand"
 	"github.com/exoswarm/exoswarm/cmd/internal/watchcommand"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
@@ -117,8 +118,12 @@ of group G has the id G times agents_per_group plus I.
 
 --key shows the group of an entity, by the value of its key column. Several columns are written as
 site=a,device=7; values with commas or quotes are quoted. Of a run without a key it is the name of
-a series. The flag may be given several times.`,
+a series. The flag may be given several times.
+
+--outcome shows the decision of the last vote of a swarm whose agents are addressed, with its leader
+and the term of that; nothing before the first vote and after a reset.`,
 	}
+	query.Flags().Bool("outcome", false, "show the decision of the last vote")
 	query.Flags().String("agents", "", "ids and ranges of agents, as in 1,5-9")
 	query.Flags().String("groups", "", "numbers and ranges of groups, as in 1,5-9")
 	query.Flags().StringArray("key", nil, "key of an entity, as in sensor-17 or site=a,device=7")
@@ -136,8 +141,8 @@ they find twice in turn. So the list is usually empty while a CPU agent runs.`,
 	}
 	orphans.Flags().Bool("delete", false, "remove the listed swarms and logs")
 	all := []*cobra.Command{
-		create, list, swarmGetCommand(), tick, observe, query, swarmStateCommand(), swarmVoteCommand(),
-		swarmFuseCommand(), computecommand.New(onSwarm), snap, trim, reset, remove, orphans,
+		create, list, swarmGetCommand(), tick, observe, query, swarmStateCommand(), decisioncommand.NewVote(onSwarm),
+		decisioncommand.NewFuse(onSwarm), computecommand.New(onSwarm), snap, trim, reset, remove, orphans,
 	}
 	for _, c := range all {
 		connect.Flags(c.Flags())

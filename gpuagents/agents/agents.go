@@ -68,6 +68,8 @@ type Agents struct {
 	// group the sequence number of the launch that touched it last, and its decision.
 	frames, table, params, weights, scratch, stamps, decisions device.Buffer
 
+	base             []uint32          // the weights table without what is heard
+	heard            []float32         // values that the weights on the device contain; nil: zeros
 	result           device.HostBuffer // that kernels write
 	words            []uint64          // result as words, of resultSlots launches
 	sequence         uint32            // number of the last launch with a result
@@ -169,6 +171,7 @@ func (a *Agents) open(b *pages.Budget, opts Options) (err error) {
 		}
 		table = opts.Weights
 	}
+	a.base = table
 	if a.stream, err = a.dev.NewStream(); err != nil {
 		return err
 	}
@@ -337,7 +340,7 @@ func (a *Agents) Tick(ctx context.Context, n int) (Report, error) {
 	if n < 1 {
 		return Report{}, fmt.Errorf("%w: %d ticks", ErrInvalid, n)
 	}
-	return a.TickAll(ctx, a.waits(ctx), n, n)
+	return a.TickAll(ctx, waits(ctx, a.memory), n, n)
 }
 
 // TickAll is Tick that looks at ctx after each most steps, and waits for those with another
@@ -391,8 +394,8 @@ func (a *Agents) TickAll(ctx, wait context.Context, n, most int) (r Report, err 
 
 // waits returns the context of a wait for a launch. A wait for pages that may be evicted goes on
 // after the end of ctx; the watchdog of the device bounds it.
-func (a *Agents) waits(ctx context.Context) context.Context {
-	if a.memory.Resident() {
+func waits(ctx context.Context, m *pages.Memory) context.Context {
+	if m.Resident() {
 		return ctx
 	}
 	return context.WithoutCancel(ctx)

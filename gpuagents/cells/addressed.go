@@ -14,6 +14,8 @@ type Addressed struct {
 	*Bound
 	// Candidates is how many an agent votes between.
 	Candidates int
+	// Hears is the number of inputs behind the features that all agents hear; see Hearing.
+	Hears int
 }
 
 // The cells with agents that are addressed. Their parameters are their own.

@@ -15,7 +15,7 @@ func (a *Addressed) Weights(seed uint64) []uint32 {
 	if !a.isGRU() {
 		return nil
 	}
-	H, I, C := a.hidden(), a.Features, a.Candidates
+	H, I, C := a.hidden(), a.inputs(), a.Candidates
 	r, deviation := newSource(seed, sharedAgent), 1/math.Sqrt(3*float64(H))
 	draw := func(n int) []float32 {
 		v := make([]float32, n)
@@ -30,7 +30,8 @@ func (a *Addressed) Weights(seed uint64) []uint32 {
 	})
 }
 
-// GRUWeights are those of a trained network, as PyTorch has them: of torch.nn.GRUCell(I, H)
+// GRUWeights are those of a trained network, as PyTorch has them: I inputs are the features and then
+// what agents hear; of torch.nn.GRUCell(I, H)
 // weight_ih, [3H][I], weight_hh, [3H][H], bias_ih and bias_hh, [3H], with the gates in the order r,
 // z, n; of torch.nn.Linear(H, C) weight, [C][H], and bias, [C].
 type GRUWeights struct {
@@ -48,7 +49,7 @@ func (a *Addressed) Table(w GRUWeights) ([]uint32, error) {
 	if !a.isGRU() {
 		return nil, fmt.Errorf("%w: %s has no weights", ErrParameter, a.Cell.Name)
 	}
-	H, I, C := a.hidden(), a.Features, a.Candidates
+	H, I, C := a.hidden(), a.inputs(), a.Candidates
 	for _, part := range []struct {
 		name string
 		have []float32
@@ -62,7 +63,7 @@ func (a *Addressed) Table(w GRUWeights) ([]uint32, error) {
 		{"ReadoutBias", w.ReadoutBias, C},
 	} {
 		if len(part.have) != part.want {
-			return nil, fmt.Errorf("%w: gru: %s has %d values, want %d for %d units, %d features, %d candidates",
+			return nil, fmt.Errorf("%w: gru: %s has %d values, want %d for %d units, %d inputs, %d candidates",
 				ErrParameter, part.name, len(part.have), part.want, H, I, C)
 		}
 		for i, v := range part.have {
@@ -78,7 +79,7 @@ func (a *Addressed) Table(w GRUWeights) ([]uint32, error) {
 // table brings weights into fixed point and into the order of the kernels, padded to the class; see
 // kernels.AgentGRUTable.
 func (a *Addressed) table(w GRUWeights) []uint32 {
-	H, I, C, P := a.hidden(), a.Features, a.Candidates, a.class()
+	H, I, C, P := a.hidden(), a.inputs(), a.Candidates, a.class()
 	gates, bias := make([]float64, 6*P*P), make([]float64, 4*P)
 	for gate := range 3 {
 		double := 1.0

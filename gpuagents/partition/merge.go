@@ -83,7 +83,13 @@ func Voted(s swarms.Swarm, perGroup, candidates int, want swarms.Vote, of []swar
 		return all, err
 	}
 	d.Round = want.Round
-	return Decided(d), nil
+	all = Decided(d)
+	for _, v := range of {
+		if v.Leader.Agent == all.Leader.Agent {
+			all.Leader.Vote = v.Leader.Vote
+		}
+	}
+	return all, nil
 }
 
 // Decided is a decision as an answer has it.

@@ -14,6 +14,7 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/state"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // Kinds of Start.
@@ -35,7 +36,9 @@ type Start struct {
 type Moment struct {
 	Entry uint64
 	// Round is the last round of votes of the swarm up to Entry; 0: there was none.
-	Round    uint64
+	Round uint64
+	// Outcome is the decision of the last round that was concluded up to Entry; nil: there was none.
+	Outcome  *swarms.Voted
 	Start    Start
 	Replayed uint64 // entries between Start and Entry
 	Took     time.Duration

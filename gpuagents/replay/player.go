@@ -108,7 +108,7 @@ func (p *player) begin(ctx context.Context, kept *Moment) error {
 		if err := p.state.Memory().Unpack(ctx, kept.pages); err != nil {
 			return err
 		}
-		p.state.Rounds().Restore(kept.Round)
+		p.state.Rounds().Restore(kept.Round, kept.Outcome)
 		p.at, p.sum, p.start = kept.Entry, kept.sum, Start{Kind: StartMoment, Entry: kept.Entry}
 		return p.state.Restored(ctx)
 	}
@@ -142,7 +142,7 @@ func (p *player) beginLog(ctx context.Context, tried error) error {
 	if err := p.state.Load(ctx, *p.swarm.From); err != nil {
 		return err
 	}
-	p.state.Rounds().Restore(0) // rounds of another swarm do not count
+	p.state.Rounds().Restore(0, nil) // rounds of another swarm do not count
 	p.start = Start{Kind: StartSnapshot, Name: p.swarm.From.Name}
 	return nil
 }
@@ -152,7 +152,7 @@ func (p *player) reset(ctx context.Context) error {
 	if err := p.state.Memory().Open(ctx, nil); err != nil {
 		return err
 	}
-	p.state.Rounds().Restore(0)
+	p.state.Rounds().Restore(0, nil)
 	return p.state.Reset(ctx)
 }
 
@@ -270,8 +270,7 @@ func (p *player) apply(ctx context.Context, e swarms.Entry) error {
 	switch {
 	case e.Kind == swarms.EntryEnd:
 		return nil
-	case swarms.Asks(e.Kind):
-		p.state.Rounds().Skip(e)
+	case p.state.Rounds().Skip(e):
 		return nil
 	}
 	_, err := p.state.Apply(ctx, e)
@@ -307,8 +306,8 @@ func (p *player) moment(ctx context.Context) (*Moment, error) {
 		return nil, err
 	}
 	return &Moment{
-		Entry: p.at, Round: p.state.Rounds().Last(), Start: p.start, Replayed: p.at - p.start.Entry,
-		Took: time.Since(p.began), Groups: state.RangeOf(p.swarm, p.shard), layout: p.state.Layout(), pages: all,
+		Entry: p.at, Round: p.state.Rounds().Last(), Outcome: p.state.Rounds().Outcome(), Start: p.start,
+		Replayed: p.at - p.start.Entry, Took: time.Since(p.began), Groups: state.RangeOf(p.swarm, p.shard), layout: p.state.Layout(), pages: all,
 		identity: p.swarm.Identity(), sum: p.sum,
 	}, nil
 }

@@ -33,7 +33,7 @@ func startFromSnapshot(
 	err = k.Load(ctx, from)
 	if err == nil {
 		if entry == 0 { // rounds of another swarm do not count
-			k.Rounds().Restore(0)
+			k.Rounds().Restore(0, nil)
 		}
 		log.Info("swarm begins as a snapshot", "snapshot", from.Name, "entry", entry, "took", time.Since(began))
 		return entry, false, nil

@@ -34,6 +34,8 @@ type position struct {
 	Digest string `json:"digest"`
 	// Round is the last round of votes up to Entry; 0: there was none.
 	Round uint64 `json:"round,omitempty"`
+	// Outcome is the decision of the last round that was concluded up to Entry; nil: there was none.
+	Outcome *swarms.Voted `json:"outcome,omitempty"`
 }
 
 // digestOf returns position.Digest of an entry.
@@ -211,7 +213,7 @@ func (k *checkpoint) restore(ctx context.Context, st state.State, in swarms.Log,
 	}
 	if err == nil {
 		k.last, k.stored = e, e.Seq
-		k.rounds.Restore(p.Round)
+		k.rounds.Restore(p.Round, p.Outcome)
 		k.log.Info("shard resumed from its checkpoint", "entry", e.Seq, "answered", w.answered, "last", last.Seq)
 		return r, nil
 	}
@@ -338,6 +340,7 @@ func (k *checkpoint) save(ctx context.Context, st state.State) error {
 			Entry:   k.last.Seq,
 			Digest:  digestOf(k.last),
 			Round:   k.rounds.Last(),
+			Outcome: k.rounds.Outcome(),
 		},
 	)
 	if err == nil {

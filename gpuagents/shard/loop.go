@@ -283,8 +283,7 @@ func (t *loop) applyOne(ctx context.Context, it *logEntry, given *[]state.Answer
 	case it.Kind == swarms.EntryEnd:
 		*given = []state.Answer{{Kind: swarms.EntryEnd, Data: it.Data}}
 		return nil
-	case it.Seq <= t.replayed && swarms.Asks(it.Kind): // and is answered
-		t.rounds.Skip(it.Entry)
+	case it.Seq <= t.replayed && t.rounds.Skip(it.Entry): // and is answered
 		return nil
 	case it.Kind == swarms.EntrySnapshot: // a user who has the snapshot may trim the log up to it
 		if err := t.answers.flush(context.WithoutCancel(ctx)); err != nil {

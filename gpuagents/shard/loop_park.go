@@ -45,7 +45,7 @@ func (t *loop) park(ctx context.Context) (*Rest, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Rest{Entry: t.at, Round: t.rounds.Last(), Pages: all}
+	r := &Rest{Entry: t.at, Round: t.rounds.Last(), Outcome: t.rounds.Outcome(), Pages: all}
 	small := r.Bytes() <= parkMost
 	if !small || !t.server.o.Keeps(r.Bytes()) {
 		t.open.fixed.Store(!small)

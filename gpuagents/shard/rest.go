@@ -10,10 +10,12 @@ import (
 
 // Rest is what a parked shard has left in memory. It is an error because Serve ends with it.
 type Rest struct {
-	Entry  uint64 // the last applied entry
-	Round  uint64 // the last round of votes up to Entry
-	Stored bool   // the checkpoint or the log has all that is needed
-	Pages  pages.Packed
+	Entry uint64 // the last applied entry
+	Round uint64 // the last round of votes up to Entry
+	// Outcome is the decision of the last round that was concluded; nil: there was none.
+	Outcome *swarms.Voted
+	Stored  bool // the checkpoint or the log has all that is needed
+	Pages   pages.Packed
 }
 
 // parkMost is the most bytes of pages of a shard that is parked. To restore more takes longer than

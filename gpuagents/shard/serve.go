@@ -77,7 +77,7 @@ func (a *Server) Serve(ctx context.Context, do Task) (err error) {
 	case from != nil && (keep == nil || keep.store == nil):
 		reader, err = from.unpark(ctx, st, in)
 		at = from.Entry
-		kept.Rounds().Restore(from.Round)
+		kept.Rounds().Restore(from.Round, from.Outcome)
 	default:
 		from = nil
 		if reader, err = keep.restore(ctx, st, in, w); keep.resumed() {

@@ -59,6 +59,8 @@ type Manifest struct {
 	Entry uint64 `json:"entry"`
 	// Round is the last round in which the agents have voted, up to Entry; 0: there was none.
 	Round uint64 `json:"round,omitempty"`
+	// Outcome is the decision of the last round that was concluded; nil: there was none.
+	Outcome *swarms.Voted `json:"outcome,omitempty"`
 	// Shard describes the part of the swarm, if it has several shards; nil: the snapshot has all
 	// groups.
 	Shard *Shard `json:"shard,omitempty"`

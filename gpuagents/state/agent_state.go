@@ -35,6 +35,9 @@ type agentState struct {
 	every    swarm.Checkpoint
 	splitter staging.Splitter
 
+	hear   hearing // inputs that all agents hear; empty: none
+	rounds *Rounds // with the outcome that is heard; nil: there is none
+
 	computer *computation.Computer // nil before the first question that needs it
 	ranking  *agents.Ranking       // of the goroutine that adds to batches; nil before the first batch
 }
@@ -52,7 +55,9 @@ func newAgentState(dev device.Device, b *pages.Budget, spec *swarm.Spec, p Group
 	if err != nil {
 		return nil, err
 	}
-	return &agentState{memory: a.Memory(), agents: a, groups: p, seed: spec.Seed, every: spec.Checkpoint}, nil
+	return &agentState{
+		memory: a.Memory(), agents: a, groups: p, seed: spec.Seed, every: spec.Checkpoint, hear: spec.Hear,
+	}, nil
 }
 
 // Info implements State. The digest covers everything that decides the meaning of a page: the cell,
@@ -68,6 +73,9 @@ func (s *agentState) Info() Info {
 	}
 	h.Write(device.Bytes(a.Cell().ParamBlock()))
 	h.Write(device.Bytes(a.Cell().Weights(s.seed)))
+	if len(s.hear) > 0 {
+		fmt.Fprintf(h, "hears %q\n", s.hear)
+	}
 	if s.groups.Shards > 1 {
 		fmt.Fprintln(h, s.groups)
 	}
@@ -158,6 +166,9 @@ func (s *agentState) tick(ctx context.Context, data []byte) (Answer, error) {
 	if err != nil {
 		return Answer{}, err
 	}
+	if err := s.listen(context.WithoutCancel(ctx)); err != nil {
+		return Answer{}, err
+	}
 	steps := agents.TickSteps // a drain waits for so many
 	if s.splitter.Reduced {
 		steps = 1
@@ -223,6 +234,9 @@ func (s *agentState) query(ctx context.Context, data []byte) (Answer, error) {
 	q, err := swarms.DecodeQuery(data)
 	if err != nil {
 		return Answer{}, err
+	}
+	if q.Outcome {
+		return s.outcome()
 	}
 	a := s.agents
 	what, ids, size, row := "agent", q.Agents, a.Cell().Agents, 4+1+4*a.StateWidth()

@@ -3,10 +3,14 @@ package state
 import (
 	"context"
 	"encoding/json"
+	"slices"
 
 	"github.com/exoswarm/exoswarm/consensus"
 	"github.com/exoswarm/exoswarm/gpuagents/agents"
 	"github.com/exoswarm/exoswarm/gpuagents/partition"
+	"github.com/exoswarm/exoswarm/gpuagents/swarm"
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
@@ -47,6 +51,68 @@ func (s *agentState) vote(ctx context.Context, data []byte) (Answer, error) {
 	if s.groups.Shards > 1 {
 		d.Leader = s.groups.leader(s.seed, v.Round, s.agents.Cell().Agents, seeded)
 	}
-	data, err = json.Marshal(partition.Decided(d))
-	return Answer{Kind: swarms.EntryVoted, Data: data}, err
+	voted := partition.Decided(d)
+	if s.hear.leader() {
+		if voted.Leader.Vote, err = s.ballot(ctx, voted.Leader.Agent); err != nil {
+			return Answer{}, err
+		}
+	}
+	data, err = json.Marshal(voted)
+	return Answer{Kind: swarms.EntryVoted, Data: data, Voted: &voted}, err
+}
+
+// ballot returns the candidate that an agent of the shard votes for; nil: it has never stepped.
+func (s *agentState) ballot(ctx context.Context, agent uint32) (*int, error) {
+	found, err := s.agents.AgentStates(ctx, s.groups.local(nil, []uint32{agent}, s.agents.Cell().Agents))
+	if err != nil || found.Vote[0] == batch.NoVote {
+		return nil, err
+	}
+	vote := int(found.Vote[0])
+	return &vote, nil
+}
+
+// outcome answers a query for the outcome of the last round.
+func (s *agentState) outcome() (Answer, error) {
+	of := s.rounds.Outcome()
+	if of == nil {
+		of = &swarms.Voted{Version: jobs.Version, Counts: make([]uint64, s.agents.Cell().Candidates)}
+	}
+	data, err := json.Marshal(of)
+	return Answer{Kind: swarms.EntryOutcome, Data: data}, err
+}
+
+// hearing is what the agents of a swarm hear: values that all of them take as inputs of each step,
+// behind the features.
+type hearing []string
+
+// leader reports whether the agents hear their leader.
+func (h hearing) leader() bool { return slices.Contains(h, swarm.HearLeader) }
+
+// values returns the values that are heard after an outcome, in the order of the specification.
+// Candidate c of n is (c+1)/n. 0 is no outcome, no winner, or a leader that abstains. The values
+// depend on the outcome alone, so they have the same bits on all devices and shards.
+func (h hearing) values(outcome *swarms.Voted, candidates int) []float32 {
+	all := make([]float32, len(h))
+	if outcome == nil {
+		return all
+	}
+	for i, what := range h {
+		choice := outcome.Winner
+		if what == swarm.HearLeader {
+			choice = outcome.Leader.Vote
+		}
+		if choice != nil {
+			all[i] = float32(*choice+1) / float32(candidates)
+		}
+	}
+	return all
+}
+
+// listen has the agents hear the last outcome from their next step on. It is called before each
+// step, and does nothing while the outcome is that of the step before.
+func (s *agentState) listen(ctx context.Context) error {
+	if len(s.hear) == 0 {
+		return nil
+	}
+	return s.agents.Hear(ctx, s.hear.values(s.rounds.Outcome(), s.agents.Cell().Candidates))
 }

@@ -14,6 +14,7 @@ type Answer struct {
 	Steps        int64                                 // of agents, by a tick
 	Dropped      [len(batch.Reasons)]int               // the others, by reason
 	Ticked       *swarms.Ticked                        // what a tick has done; nil: it is the answer to another entry
+	Voted        *swarms.Voted                         // the decision of a vote; nil: the entry was another one
 	Halved       int                                   // how often the device had no memory for the batch
 }
 

@@ -158,6 +158,9 @@ func (m *agentBatch) Observe(ctx context.Context) (answers []Answer, err error) 
 	var votes, decisions []byte
 	halved := 0
 	if len(m.ids) > 0 {
+		if err := m.s.listen(ctx); err != nil {
+			return nil, err
+		}
 		if votes, decisions, halved, err = m.s.agents.ObserveParts(ctx, &m.s.splitter, m.ids, m.inputs,
 			agents.Launches{Numbers: launches, Unknown: m.unranked}); err != nil {
 			return nil, err

@@ -38,7 +38,7 @@ func customSpec(t testing.TB, of customtest.Cell, agents int, rule string) *swar
 // cannot.
 func openCustom(t *testing.T, d device.Device, spec *swarm.Spec, groups int) *groupState {
 	t.Helper()
-	s, err := newGroupState(d, nil, spec, groups)
+	s, err := newGroupState(d, nil, spec, allOf(groups))
 	if d.Properties().ComputeMajor == 0 {
 		var refused *jobs.Error
 		if !errors.As(err, &refused) || refused.Code != jobs.CodeDevice || !strings.Contains(err.Error(), "gpuagent "+
@@ -67,7 +67,7 @@ func TestCustomLeaky(t *testing.T) {
 			custom := openCustom(t, d, customSpec(t, customtest.Leaky(20), agents, "weighted"), 20)
 			spec := customSpec(t, customtest.Leaky(20), agents, "weighted")
 			spec.Cell = swarm.Cell{Kind: "leaky", Params: map[string]float64{"warmup": 20}}
-			builtIn, err := newGroupState(d, nil, spec, 20)
+			builtIn, err := newGroupState(d, nil, spec, allOf(20))
 			if err != nil {
 				t.Fatalf("newGroupState: %v, want no error", err)
 			}
@@ -145,7 +145,7 @@ func TestCustomDoesNotCompile(t *testing.T) {
 	openCustom(t, d, customSpec(t, of, 8, "weighted"), 1)
 	of.Step = strings.Replace(of.Step, "a.potential = add(", "a.potential = plus(", 1)
 	line := 1 + strings.Count(of.Step[:strings.Index(of.Step, "plus(")], "\n")
-	_, err := newGroupState(d, nil, customSpec(t, of, 8, "weighted"), 1)
+	_, err := newGroupState(d, nil, customSpec(t, of, 8, "weighted"), allOf(1))
 	var refused *jobs.Error
 	if !errors.As(err, &refused) || refused.Code != jobs.CodeInvalid {
 		t.Fatalf("newGroupState: %v, want code %v", err, jobs.CodeInvalid)

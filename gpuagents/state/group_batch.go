@@ -16,8 +16,8 @@ import (
 
 // plan groups the observations of a batch into runs, one for each group, in the order of the batch:
 // s.order[k] is the index in the batch of observation k of the kernel. The frame of a run is the
-// number of its page. It returns false when the batch is in that order already. It needs s.seen to
-// be -1 for all groups, and leaves it so.
+// number of its page. groups are numbers of the shard. It returns false when the batch is in that
+// order already. It needs s.seen to be -1 for all groups, and leaves it so.
 func (s *groupState) plan(groups []uint32) (moved bool) {
 	s.runs = s.runs[:0]
 	contiguous := true // so far the observations of each group follow one another
@@ -28,7 +28,7 @@ func (s *groupState) plan(groups []uint32) (moved bool) {
 			s.seen[g] = int32(len(s.runs))
 			s.runs = append(s.runs, kernels.Run{
 				Frame: g / uint32(s.layout.Slots), Slot: g % uint32(s.layout.Slots), First: uint32(i), Count: 1,
-				Group: g,
+				Group: uint32(s.has.First) + g,
 			})
 		default:
 			if i > 0 && groups[i-1] != g {
@@ -188,7 +188,7 @@ func (s *groupState) observePart(
 ) error {
 	n, candidates := to-from, len(s.bound.Cell.Candidates)
 	obs := &batch.Observations{
-		Group:    all.Group[from:to],
+		Group:    all.Group[from:to], // of the swarm
 		Time:     all.Time[from:to],
 		Features: all.Features[from*s.inputs : to*s.inputs],
 	}
@@ -199,7 +199,12 @@ func (s *groupState) observePart(
 		Round:    whole.Round[from:to],
 	}
 	// The kernel steps a run of each group, so the observations of a group must follow one another.
-	moved := s.plan(obs.Group)
+	groups := obs.Group
+	if s.has.First > 0 {
+		s.local = s.has.local(s.local[:0], groups, 1)
+		groups = s.local
+	}
+	moved := s.plan(groups)
 	sets, ends := s.sets()
 	times, features := obs.Time, obs.Features
 	if moved {

@@ -20,7 +20,8 @@ import (
 // large as a set of pages, so that the bus is busy, and a drain waits for one window at most.
 const fuseWindow = 32 << 20
 
-// fuse answers a fusion of all agents, by group or all. The nodes are bit for bit those of one
+// fuse answers a fusion of all agents of the shard, by group or all: the nodes that these agents are
+// in, with their sums if the client merges several shards. Those of a swarm with one shard are bit for bit those of one
 // fusion.Nodes.Accumulate of all agents in the order of their ids; agents of groups without a round
 // have weight 0. It changes nothing. A mistake of the client is a *jobs.Error, and the end of ctx
 // is an error that leaves no answer.
@@ -30,7 +31,7 @@ func (s *groupState) fuse(ctx context.Context, data []byte) (Answer, error) {
 		return Answer{}, err
 	}
 	_, width := s.bound.Embedding()
-	n := 1
+	all := 1
 	switch {
 	case want.By == swarms.ByVote:
 		return Answer{}, jobs.Errorf(
@@ -41,29 +42,35 @@ func (s *groupState) fuse(ctx context.Context, data []byte) (Answer, error) {
 		return Answer{}, jobs.Errorf(
 			jobs.CodeInvalid, "fuse: the cell keeps no float variable, so agents have no embedding",
 		)
-	case want.Nodes > s.groups:
+	case want.Nodes > s.has.All:
 		return Answer{}, jobs.Errorf(
 			jobs.CodeInvalid, "fuse: nodes %d: the swarm has %d groups: use at most as many", want.Nodes,
-			s.groups,
+			s.has.All,
 		)
 	case want.By == swarms.ByGroup && want.Nodes == 0:
-		n = s.groups
+		all = s.has.All
 	case want.By == swarms.ByGroup:
-		n = want.Nodes
+		all = want.Nodes
 	}
+	first, n := s.has.nodes(want.By, all)
 	if most := swarms.MaxState / (4 + 8 + 4*width); n > most {
 		return Answer{}, jobs.Errorf(
 			jobs.CodeInvalid, "fuse: %d nodes: ask for at most %d of this swarm, with nodes", n, most,
 		)
 	}
-	nodes, err := s.fuseAll(ctx, n, fuseWindow)
+	nodes, err := s.fuseAll(ctx, all, first, n, fuseWindow)
 	if err != nil {
 		return Answer{}, err
 	}
-	out := &batch.FusedNodes{Node: make([]uint32, n), Count: nodes.Counts, Mean: make([]float32, n*width), Width: width}
-	for node := range out.Node {
-		out.Node[node] = uint32(node)
+	ids := make([]uint32, n)
+	for i := range ids {
+		ids[i] = uint32(first + i)
 	}
+	if want.Sums {
+		data, err = (&batch.FusedSums{Node: ids, Count: nodes.Counts, Sum: nodes.Sums, Width: width}).Encode()
+		return Answer{Kind: swarms.EntryFused, Data: data}, err
+	}
+	out := &batch.FusedNodes{Node: ids, Count: nodes.Counts, Mean: make([]float32, n*width), Width: width}
 	if err := nodes.Means(out.Mean); err != nil {
 		return Answer{}, err
 	}
@@ -71,9 +78,10 @@ func (s *groupState) fuse(ctx context.Context, data []byte) (Answer, error) {
 	return Answer{Kind: swarms.EntryFused, Data: data}, err
 }
 
-// fuseAll fuses all agents into n nodes of consecutive groups. It reads the pages in windows of at
+// fuseAll fuses all agents of the shard into n nodes of consecutive groups, from number from of all
+// nodes of the swarm on. It reads the pages in windows of at
 // most bytes, at least one page, and looks at ctx before each window.
-func (s *groupState) fuseAll(ctx context.Context, n, bytes int) (fusion.Nodes, error) {
+func (s *groupState) fuseAll(ctx context.Context, all, from, n, bytes int) (fusion.Nodes, error) {
 	vars, width := s.bound.Embedding()
 	f := &groupFusing{
 		nodes: fusion.Nodes{
@@ -81,7 +89,7 @@ func (s *groupState) fuseAll(ctx context.Context, n, bytes int) (fusion.Nodes, e
 			Sums:    make([]float32, n*width),
 			Weights: make([]uint64, n),
 			Counts:  make([]uint64, n),
-		}, row: make([]float32, width),
+		}, row: make([]float32, width), all: all, from: from, has: s.has,
 	}
 	// Variables of a page: the rounds of its groups, and the embedding.
 	l := s.layout
@@ -122,7 +130,7 @@ func (s *groupState) fuseAll(ctx context.Context, n, bytes int) (fusion.Nodes, e
 				columns = append(columns, floats(l.Vars[v].Elem, held[page*len(of)+1+i].Bytes))
 			}
 			f.columns = columns
-			f.page(l, rounds, vars, (first+page)*l.Slots, s.groups)
+			f.page(l, rounds, vars, (first+page)*l.Slots)
 		}
 	}
 	f.finish()
@@ -157,19 +165,23 @@ func floats(e kernels.Elem, data []byte) []float32 {
 // is fixed, because floating-point sums depend on it.
 type groupFusing struct {
 	nodes   fusion.Nodes
-	node    int          // the node of the current agents
+	has     GroupRange   // of the shard
+	all     int          // nodes of the swarm
+	from    int          // number of the first one of nodes
+	node    int          // the node of the current agents, an index of nodes
 	chain   agents.Chain // the sum of the current node
 	columns [][]float32
 	row     []float32
 }
 
-// page adds the agents of a page. Its first group is number first of groups. rounds has the round
+// page adds the agents of a page. Its first group is number first of the shard. rounds has the round
 // of each group of the page; an agent of a group with round 0 has never stepped and is not counted.
 // f.columns has the variables of the embedding.
-func (f *groupFusing) page(l kernels.Layout, rounds []uint64, vars []int, first, groups int) {
+func (f *groupFusing) page(l kernels.Layout, rounds []uint64, vars []int, first int) {
 	per := l.Slots * l.Agents
-	for slot := range min(l.Slots, groups-first) {
-		if node := int(int64(first+slot) * int64(f.nodes.Len()) / int64(groups)); node != f.node {
+	for slot := range min(l.Slots, f.has.Groups-first) {
+		group := int64(f.has.First + first + slot)
+		if node := int(group*int64(f.all)/int64(f.has.All)) - f.from; node != f.node {
 			f.finish()
 			f.node = node
 		}

@@ -50,9 +50,9 @@ func (s *groupState) query(ctx context.Context, data []byte) (Answer, error) {
 		return Answer{}, err
 	}
 	_, width := s.bound.Embedding()
-	what, ids, all, row := "agent", q.Agents, int64(s.groups)*int64(s.layout.Agents), 4+4*width
+	what, ids, size, row := "agent", q.Agents, s.layout.Agents, 4+4*width
 	if len(q.Groups) > 0 {
-		what, ids, all, row = "group", q.Groups, int64(s.groups), 4
+		what, ids, size, row = "group", q.Groups, 1, 4
 	}
 	groups := len(q.Groups) > 0
 	for _, v := range s.layout.Vars {
@@ -65,16 +65,21 @@ func (s *groupState) query(ctx context.Context, data []byte) (Answer, error) {
 			jobs.CodeInvalid, "query: %d %ss: ask for at most %d of this swarm at a time", len(ids), what, most,
 		)
 	}
-	for _, id := range ids {
-		if int64(id) >= all {
-			return Answer{}, jobs.Errorf(jobs.CodeInvalid, "query: %s %d of %d", what, id, all)
-		}
+	if _, err := s.has.owns(ids, size, what); err != nil {
+		return Answer{}, jobs.Errorf(jobs.CodeInvalid, "query: %s %v", what, err)
 	}
+	own := s.has.local(nil, ids, size)
 	var found interface{ Encode() ([]byte, error) }
 	if groups {
-		found, err = s.groupVariables(ctx, ids)
+		var of *batch.GroupVariables
+		if of, err = s.groupVariables(ctx, own); err == nil {
+			of.Group, found = ids, of
+		}
 	} else {
-		found, err = s.agentVariables(ctx, ids)
+		var of *batch.AgentVariables
+		if of, err = s.agentVariables(ctx, own); err == nil {
+			of.Agent, found = ids, of
+		}
 	}
 	if err != nil {
 		return Answer{}, err
@@ -92,7 +97,7 @@ func answerBytes(e kernels.Elem) int {
 	return e.Bytes()
 }
 
-// agentVariables reads the variables of agents. The embedding of an agent is copied from its
+// agentVariables reads the variables of agents of the shard. The embedding of an agent is copied from its
 // variables, in the order of cells.Bound.Embedding.
 func (s *groupState) agentVariables(ctx context.Context, ids []uint32) (*batch.AgentVariables, error) {
 	vars, place, err := s.variables(ctx, ids, false)
@@ -110,7 +115,7 @@ func (s *groupState) agentVariables(ctx context.Context, ids []uint32) (*batch.A
 	return out, nil
 }
 
-// groupVariables reads the variables of groups. ids are valid, and the result shares their memory.
+// groupVariables reads the variables of groups of the shard. ids are valid, and the result shares their memory.
 func (s *groupState) groupVariables(ctx context.Context, ids []uint32) (*batch.GroupVariables, error) {
 	vars, _, err := s.variables(ctx, ids, true)
 	return &batch.GroupVariables{Group: ids, Vars: vars}, err
@@ -241,7 +246,7 @@ func (s *groupState) compute(ctx context.Context, data []byte) (Answer, error) {
 	if s.computer == nil {
 		s.computer = computation.New(computation.Shard{
 			Device: s.dev, Memory: s.memory, Layout: s.layout, Vars: raster.Vars(s.layout),
-			Groups: s.groups, All: s.groups,
+			First: s.has.First, Groups: s.groups, All: s.has.All,
 		})
 	}
 	return computed(ctx, s.computer, data)

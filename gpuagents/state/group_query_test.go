@@ -218,7 +218,7 @@ func checkQuestions(t testing.TB, r *rand.Rand, p State, s *groupState) {
 	} {
 		want := plainGroupFuse(t, s, pages, n)
 		for _, bytes := range []int{1, 100_000, fuseWindow} {
-			if got, err := s.fuseAll(t.Context(), n, bytes); err != nil || !sameNodes(want, got) {
+			if got, err := s.fuseAll(t.Context(), n, 0, n, bytes); err != nil || !sameNodes(want, got) {
 				t.Fatalf("%d nodes in windows of %d bytes: %v: %s", n, bytes, err, cmp.Diff(want, got))
 			}
 		}
@@ -325,7 +325,7 @@ func customState(t *testing.T, d device.Device, types map[string]string, embeddi
 	if err != nil {
 		t.Fatalf("b.Layout: %v, want no error", err)
 	}
-	s := &groupState{bound: b, layout: l, groups: questionGroups, inputs: 2}
+	s := &groupState{bound: b, layout: l, groups: questionGroups, has: allOf(questionGroups), inputs: 2}
 	count := (s.groups + l.Slots - 1) / l.Slots
 	if s.memory, err = pages.NewMemory(d, nil, 0, l.PageBytes, count); err != nil {
 		t.Fatalf("pages.NewMemory: %v, want no error", err)

@@ -25,9 +25,16 @@ func RangeOf(s swarms.Swarm, shard int) GroupRange {
 // check returns a *jobs.Error where the record and the specification of a swarm disagree.
 func (h GroupRange) check(spec *swarm.Spec) error {
 	switch {
-	case !spec.ByAgent() && h.Shards > 1:
+	case h.Shards != max(1, spec.Shards):
 		return jobs.Errorf(
-			jobs.CodeInvalid, "its record has %d shards: a swarm whose groups are addressed has one", h.Shards,
+			jobs.CodeInvalid, "its record has %d shards, its spec %d: write the same in both", h.Shards,
+			max(1, spec.Shards),
+		)
+	case !spec.ByAgent() && spec.Groups() != 0 && spec.Groups() != h.All:
+		return jobs.Errorf(
+			jobs.CodeInvalid,
+			"its record has %d groups, its spec %d: write the same, or leave groups out of the spec of a run",
+			h.All, spec.Groups(),
 		)
 	case !spec.ByAgent():
 	case h.All != spec.Groups():
@@ -35,11 +42,6 @@ func (h GroupRange) check(spec *swarm.Spec) error {
 			jobs.CodeInvalid,
 			"its record has %d groups, its spec %d agents in groups of %d: write agents / agents_per_group",
 			h.All, spec.Agents, spec.AgentsPerGroup,
-		)
-	case h.Shards != spec.Shards:
-		return jobs.Errorf(
-			jobs.CodeInvalid, "its record has %d shards, its spec %d: write the same in both", h.Shards,
-			spec.Shards,
 		)
 	}
 	return nil
@@ -68,6 +70,19 @@ func (h GroupRange) owns(ids []uint32, size int, what string) (bad int, err erro
 		}
 	}
 	return 0, nil
+}
+
+// allOf returns the range of the only shard of a swarm.
+func allOf(groups int) GroupRange { return GroupRange{Shards: 1, Groups: groups, All: groups} }
+
+// nodes returns the nodes, of so many of the swarm, that the groups of the shard are in: n from
+// number first on.
+func (h GroupRange) nodes(by string, nodes int) (first, n int) {
+	if by != swarms.ByGroup {
+		return 0, nodes
+	}
+	first = int(int64(h.First) * int64(nodes) / int64(h.All))
+	return first, int(int64(h.First+h.Groups-1)*int64(nodes)/int64(h.All)) - first + 1
 }
 
 // local appends ids of the shard to others, as ids from 0 on. owns has accepted the ids. The result

@@ -30,7 +30,8 @@ type groupState struct {
 	stream device.Stream  // of all launches
 	kernel device.Kernel  // observe of the cell
 	layout kernels.Layout // of a page
-	groups int            // of the swarm, which has one shard
+	groups int            // of the shard
+	has    GroupRange     // the places of these groups in the swarm
 	bound  *cells.Bound   // the cell with its parameters
 	inputs int            // features of an observation
 	seed   uint64         // of the weights
@@ -48,7 +49,8 @@ type groupState struct {
 	splitter staging.Splitter
 
 	// Of the current batch; kept to be used again.
-	seen  []int32       // by group: its run, or -1
+	seen  []int32       // by group of the shard: its run, or -1
+	local []uint32      // by observation: its group of the shard; unused if the first group is 0
 	rows  []uint32      // by page: its observations, while the batch is cut; else zeros
 	runs  []kernels.Run // of consecutive observations of a group, by sets of pages
 	order []int         // index in the batch by index of the kernel
@@ -71,9 +73,10 @@ var ioPurpose = [8]string{"runs", "times", "features", "scores", "decisions", "c
 
 // newGroupState allocates what a groupState has on the device. Its memory is not open: the caller
 // opens it with a store, or resets it. After an error everything is released.
-func newGroupState(dev device.Device, b *pages.Budget, spec *swarm.Spec, groups int) (_ *groupState, err error) {
+func newGroupState(dev device.Device, b *pages.Budget, spec *swarm.Spec, has GroupRange) (_ *groupState, err error) {
+	groups := has.Groups
 	s := &groupState{
-		dev: dev, groups: groups, inputs: len(spec.Features), seed: spec.Seed, every: spec.Checkpoint,
+		dev: dev, groups: groups, has: has, inputs: len(spec.Features), seed: spec.Seed, every: spec.Checkpoint,
 	}
 	defer func() {
 		if err != nil {
@@ -148,6 +151,9 @@ func (s *groupState) digest() string {
 	)
 	h.Write(device.Bytes(s.bound.ParamBlock()))
 	h.Write(device.Bytes(s.bound.Weights(s.seed)))
+	if s.has.Shards > 1 {
+		fmt.Fprintln(h, s.has)
+	}
 	return hex.EncodeToString(h.Sum(nil))
 }
 
@@ -192,10 +198,8 @@ func (s *groupState) check(o *batch.Observations) error {
 	if o.Width != s.inputs {
 		return jobs.Errorf(jobs.CodeInvalid, "observations have %d features, the swarm takes %d", o.Width, s.inputs)
 	}
-	for i, g := range o.Group {
-		if int64(g) >= int64(s.groups) {
-			return jobs.Errorf(jobs.CodeInvalid, "observation %d is for group %d of %d", i, g, s.groups)
-		}
+	if i, err := s.has.owns(o.Group, 1, "group"); err != nil {
+		return jobs.Errorf(jobs.CodeInvalid, "observation %d is for group %v", i, err)
 	}
 	for i, f := range o.Features {
 		if math.IsNaN(float64(f)) || math.IsInf(float64(f), 0) {

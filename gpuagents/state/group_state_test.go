@@ -37,7 +37,7 @@ func openGroupState(t *testing.T, d device.Device, text string, groups int) *gro
 	if err != nil {
 		t.Fatalf("swarm.Parse: %v, want no error", err)
 	}
-	s, err := newGroupState(d, nil, spec, groups)
+	s, err := newGroupState(d, nil, spec, allOf(groups))
 	if err != nil {
 		t.Fatalf("newGroupState: %v, want no error", err)
 	}
@@ -226,7 +226,7 @@ func TestOutOfMemory(t *testing.T) {
 	if err != nil {
 		t.Fatalf("swarm.Parse: %v, want no error", err)
 	}
-	if _, err := newGroupState(d, nil, spec, 1000); err == nil {
+	if _, err := newGroupState(d, nil, spec, allOf(1000)); err == nil {
 		t.Error("1,000 groups fit into 1 MiB")
 	}
 	if err := d.Close(); err != nil {
@@ -246,7 +246,7 @@ func BenchmarkObserve(b *testing.B) {
 			if err != nil {
 				b.Fatalf("swarm.Parse: %v, want no error", err)
 			}
-			s, err := newGroupState(d, nil, spec, 64)
+			s, err := newGroupState(d, nil, spec, allOf(64))
 			if err != nil {
 				b.Fatalf("newGroupState: %v, want no error", err)
 			}

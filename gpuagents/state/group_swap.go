@@ -21,9 +21,10 @@ func (s *groupState) swap(ctx context.Context, data []byte) (Answer, error) {
 	}
 	size, bytes := s.groupBytes(), 0
 	for _, g := range ask.Groups {
+		if _, err := s.has.owns([]uint32{g.Group}, 1, "group"); err != nil {
+			return Answer{}, jobs.Errorf(jobs.CodeInvalid, "swap: group %v", err)
+		}
 		switch {
-		case int64(g.Group) >= int64(s.groups):
-			return Answer{}, jobs.Errorf(jobs.CodeInvalid, "swap: group %d of %d", g.Group, s.groups)
 		case len(g.State) != 0 && len(g.State) != size:
 			return Answer{}, jobs.Errorf(
 				jobs.CodeInvalid, "swap: group %d: a state of %d bytes: the groups of this swarm have %d", g.Group,
@@ -44,13 +45,13 @@ func (s *groupState) swap(ctx context.Context, data []byte) (Answer, error) {
 		if g.Tag != "" {
 			state := make([]byte, size)
 			answer.States = append(answer.States, swarms.TaggedState{Tag: g.Tag, State: state})
-			read = append(read, s.groupParts(g.Group, state)...)
+			read = append(read, s.groupParts(g.Group-uint32(s.has.First), state)...)
 		}
 		state := g.State
 		if len(state) == 0 {
 			state = make([]byte, size)
 		}
-		written = append(written, s.groupParts(g.Group, state)...)
+		written = append(written, s.groupParts(g.Group-uint32(s.has.First), state)...)
 	}
 	if err := s.memory.ReadAll(ctx, read); err != nil {
 		return Answer{}, err
@@ -77,7 +78,7 @@ func (s *groupState) groupBytes() (n int) {
 	return n
 }
 
-// groupParts returns the parts of the page of a group that have its state, with their places in
+// groupParts returns the parts of the page of a group of the shard that have its state, with their places in
 // state, which has groupBytes bytes.
 func (s *groupState) groupParts(group uint32, state []byte) (parts []pager.Part) {
 	page, slot := uint64(group)/uint64(s.layout.Slots), int(group)%s.layout.Slots

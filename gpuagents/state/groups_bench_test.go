@@ -61,7 +61,7 @@ func pagedGroupsOf(b *testing.B, d device.Device, cell string) {
 		if parts > 1 {
 			budget = pages.NewBudget(int64(total/parts)*int64(*pagedBytes), int64(total+1)*int64(*pagedBytes))
 		}
-		s, err := newGroupState(d, budget, spec, groups)
+		s, err := newGroupState(d, budget, spec, allOf(groups))
 		if err != nil {
 			b.Fatalf("newGroupState: %v, want no error", err)
 		}

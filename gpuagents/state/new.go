@@ -4,7 +4,6 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
-	"github.com/exoswarm/exoswarm/jobs"
 )
 
 // New makes the state of a shard on a device, with pages that take the budget b. The memory of the
@@ -27,14 +26,7 @@ func New(dev device.Device, b *pages.Budget, spec *swarm.Spec, p GroupRange) (St
 		}
 		return s, nil
 	}
-	if n := spec.Groups(); n != 0 && n != p.Groups {
-		return nil, jobs.Errorf(
-			jobs.CodeInvalid,
-			"its record has %d groups, its spec %d: write the same, or leave groups out of the spec of a run",
-			p.Groups, n,
-		)
-	}
-	s, err := newGroupState(dev, b, spec, p.Groups)
+	s, err := newGroupState(dev, b, spec, p)
 	if err != nil {
 		return nil, err
 	}

@@ -8,11 +8,18 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-// Rounds is the last round in which the agents of a shard have voted. It is a function of the log:
-// every valid vote of a later round moves it, answered or not. It is therefore the same after a
-// replay, and is kept with checkpoints, parked shards and snapshots. A reset of the agents does not
-// change it. The goroutine that serves the shard uses it.
-type Rounds struct{ last uint64 }
+// Rounds is the last round in which the agents of a shard have voted, and the outcome of the last
+// round that was concluded. Both are functions of the log: every valid vote of a later round moves
+// the round, answered or not. They are therefore the same after a replay, and are kept with
+// checkpoints, parked shards and snapshots. A reset of the agents removes the outcome and does not
+// change the round. The goroutine that serves the shard uses it.
+type Rounds struct {
+	last uint64
+	// outcome is replaced and never changed; nil: no round was concluded.
+	outcome *swarms.Voted
+	// concludes says that a vote of the shard is a vote of the swarm, and sets the outcome.
+	concludes bool
+}
 
 // take returns the round of a vote, which is the next one if round is 0. It refuses a round that is
 // over with CodeRound. Rounds may leave out numbers, and never go back.
@@ -51,12 +58,31 @@ func (r *Rounds) number(vote swarms.Entry) (swarms.Entry, error) {
 	return vote, err
 }
 
-// Skip notes an entry that a replay does not apply, because it is answered and does not change the
-// state. It keeps the rounds the same as in the process that answered the entry.
-func (r *Rounds) Skip(e swarms.Entry) {
+// conclude makes a decision the outcome, and returns it with its term. It refuses a round that is
+// not later than that of the outcome with CodeRound. The last round becomes that of the decision,
+// if that is later.
+func (r *Rounds) conclude(v swarms.Voted) (*swarms.Voted, error) {
+	if last := r.outcome; last != nil && v.Round <= last.Round {
+		return nil, jobs.Errorf(
+			jobs.CodeRound, "conclude: round %d is over: round %d of this swarm is concluded: vote again", v.Round,
+			last.Round,
+		)
+	}
+	r.outcome = v.InTerm(r.outcome)
+	r.last = max(r.last, v.Round)
+	return r.outcome, nil
+}
+
+// Skip reports whether a replay leaves out an entry that is answered, because the entry does not
+// change the state. It keeps the last round the same as in the process that answered the entry.
+func (r *Rounds) Skip(e swarms.Entry) bool {
+	if !swarms.Asks(e.Kind) || e.Kind == swarms.EntryVote && r.concludes {
+		return false
+	}
 	if e.Kind == swarms.EntryVote {
 		_, _ = r.number(e) // a vote that was refused then is refused now
 	}
+	return true
 }
 
 // Last returns the last round; 0: there was none, or r is nil.
@@ -67,9 +93,26 @@ func (r *Rounds) Last() uint64 {
 	return r.last
 }
 
-// Restore sets the last round to that of a checkpoint. It does nothing for nil.
-func (r *Rounds) Restore(last uint64) {
+// Outcome returns the outcome of the last round that was concluded, which must not be changed; nil:
+// there is none, or r is nil.
+func (r *Rounds) Outcome() *swarms.Voted {
+	if r == nil {
+		return nil
+	}
+	return r.outcome
+}
+
+// Restore sets the last round and the outcome to those of a checkpoint. It does nothing for nil.
+func (r *Rounds) Restore(last uint64, outcome *swarms.Voted) {
 	if r != nil {
-		r.last = last
+		r.last, r.outcome = last, outcome
+	}
+}
+
+// merge takes the last round and the outcome of a part of a snapshot, if they are later.
+func (r *Rounds) merge(last uint64, outcome *swarms.Voted) {
+	r.last = max(r.last, last)
+	if outcome != nil && (r.outcome == nil || r.outcome.Round < outcome.Round) {
+		r.outcome = outcome
 	}
 }

@@ -32,7 +32,11 @@ type Snapshotter struct {
 // be nil. The caller sets the last round with Rounds before the first entry, if there is a
 // checkpoint.
 func NewSnapshotter(of State, s swarms.Swarm, spec *swarm.Spec, has GroupRange, store snapshot.Store) *Snapshotter {
-	return &Snapshotter{of, s, spec, store, has, &Rounds{}}
+	r := &Rounds{concludes: spec.ByAgent() && has.Shards == 1}
+	if a, ok := of.(*agentState); ok {
+		a.rounds = r
+	}
+	return &Snapshotter{of, s, spec, store, has, r}
 }
 
 // Rounds returns the last round of the swarm, which the caller keeps with its checkpoints. The
@@ -69,11 +73,48 @@ func (k *Snapshotter) Apply(ctx context.Context, e swarms.Entry) (Answer, error)
 		if e, err = k.rounds.number(e); err != nil {
 			return Answer{}, err
 		}
+		return k.vote(ctx, e)
+	case swarms.EntryConclude:
+		return k.conclude(e)
 	}
 	return k.State.Apply(ctx, e)
 }
 
-// clear resets all agents to their initial state. The rounds go on from the last one.
+// vote answers a vote with a round. The decision of the only shard of a swarm is the outcome.
+func (k *Snapshotter) vote(ctx context.Context, e swarms.Entry) (Answer, error) {
+	a, err := k.State.Apply(ctx, e)
+	if err != nil || !k.rounds.concludes {
+		return a, err
+	}
+	if a.Voted, err = k.rounds.conclude(*a.Voted); err != nil {
+		return Answer{}, err
+	}
+	a.Data, err = json.Marshal(a.Voted)
+	return a, err
+}
+
+// conclude makes the decision of all shards, which a client has merged, the outcome of this one.
+func (k *Snapshotter) conclude(e swarms.Entry) (Answer, error) {
+	if !k.spec.ByAgent() || k.rounds.concludes {
+		return Answer{}, unknownKind(e)
+	}
+	v, err := swarms.DecodeConclude(e.Data)
+	if err == nil {
+		err = v.Check(k.spec.Agents, len(k.spec.Vote.Candidates))
+	}
+	if err != nil {
+		return Answer{}, err
+	}
+	of, err := k.rounds.conclude(v)
+	if err != nil {
+		return Answer{}, err
+	}
+	data, err := json.Marshal(of)
+	return Answer{Kind: swarms.EntryConcluded, Data: data}, err
+}
+
+// clear resets all agents to their initial state, and removes the outcome. The rounds go on from
+// the last one.
 func (k *Snapshotter) clear(ctx context.Context, data []byte) (Answer, error) {
 	r, err := swarms.DecodeReset(data)
 	if err != nil {
@@ -82,6 +123,7 @@ func (k *Snapshotter) clear(ctx context.Context, data []byte) (Answer, error) {
 	if err := k.Reset(ctx); err != nil {
 		return Answer{}, err
 	}
+	k.rounds.Restore(k.rounds.last, nil)
 	data, err = json.Marshal(r)
 	return Answer{Kind: swarms.EntryCleared, Data: data}, err
 }
@@ -134,10 +176,12 @@ func (k *Snapshotter) save(ctx context.Context, e swarms.Entry) (Answer, error) 
 		Swarm: snapshot.OriginOf(s),
 		Entry: e.Seq,
 		Round: k.rounds.last,
-		Shard: shard,
-		Cell:  k.State.Info().Cell,
-		Seed:  k.spec.Seed,
-		Spec:  s.Spec,
+
+		Outcome: k.rounds.outcome,
+		Shard:   shard,
+		Cell:    k.State.Info().Cell,
+		Seed:    k.spec.Seed,
+		Spec:    s.Spec,
 	}, k.memory(ctx))
 	switch {
 	case err == nil:
@@ -164,7 +208,7 @@ func (k *Snapshotter) save(ctx context.Context, e swarms.Entry) (Answer, error) 
 	return Answer{Kind: swarms.EntrySnapshotted, Data: data}, err
 }
 
-// Load restores the agents and the last round from a snapshot. The agents are in their initial
+// Load restores the agents, the last round and the outcome from a snapshot. The agents are in their initial
 // state before the call. A *jobs.Error says what is wrong with the snapshot; another attempt will
 // not succeed. After an error the pages are undefined.
 func (k *Snapshotter) Load(ctx context.Context, from swarms.SnapshotRef) error {
@@ -183,7 +227,7 @@ func (k *Snapshotter) Load(ctx context.Context, from swarms.SnapshotRef) error {
 		err = k.covers(parts)
 	}
 	for i := 0; i < len(parts) && err == nil; i++ {
-		k.rounds.last = max(k.rounds.last, parts[i].Round)
+		k.rounds.merge(parts[i].Round, parts[i].Outcome)
 		if err = k.fits(parts[i]); err == nil {
 			err = snapshot.Load(ctx, k.store, parts[i], k.memory(ctx))
 		}

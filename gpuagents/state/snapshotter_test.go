@@ -80,7 +80,7 @@ func openShard(t testing.TB, d device.Device, b *pages.Budget, store snapshot.St
 			t.Errorf("p.Close: %v, want no error", err)
 		}
 	})
-	return &Snapshotter{p, s, spec, store, has, &Rounds{}}
+	return NewSnapshotter(p, s, spec, has, store)
 }
 
 func openStore(t *testing.T) snapshot.Store {

@@ -32,6 +32,9 @@ func (s *Spec) Continues(from *Spec) error {
 	if !slices.Equal(s.Features, from.Features) {
 		return fmt.Errorf("its features are %q, those of the swarm %q", from.Features, s.Features)
 	}
+	if !slices.Equal(s.Hear, from.Hear) {
+		return fmt.Errorf("its agents hear %q, those of the swarm %q", from.Hear, s.Hear)
+	}
 	if !slices.Equal(s.Vote.Candidates, from.Vote.Candidates) {
 		return fmt.Errorf("its candidates are %q, those of the swarm %q", from.Vote.Candidates, s.Vote.Candidates)
 	}

@@ -34,8 +34,8 @@ type Spec struct {
 	// swarms.MaxGroups. Of a run the input says, and of a swarm by agent Agents.
 	GroupCount int `yaml:"groups" json:"groups,omitempty"`
 	// Shards is how many logs the agents are split over, each with groups that follow one another,
-	// 1 to swarms.MaxShards and no more than groups, by agent only; default 1. Each is served by
-	// one agent process at a time, on one device. See swarms.Swarm.ShardGroups.
+	// 1 to swarms.MaxShards and no more than groups; default 1, which is 0 by group. Each is served
+	// by one agent process at a time, on one device. See swarms.Swarm.ShardGroups.
 	Shards int `yaml:"shards" json:"shards,omitempty"`
 	// AgentsPerGroup is how many agents watch one series, or vote together, 1 to 4096; default 256.
 	AgentsPerGroup int `yaml:"agents_per_group" json:"agents_per_group"`
@@ -63,6 +63,10 @@ type Spec struct {
 	Explain bool `yaml:"explain" json:"explain,omitempty"`
 	// CSV is how the CSV files of its observations are written. Agents never read it.
 	CSV dialect.CSV `yaml:"csv" json:"csv,omitzero"`
+	// Hear names values that all agents take as inputs of each step, behind the features, in this
+	// order: HearDecision and HearLeader. By agent and of the cell gru only. The random weights
+	// depend on how many there are.
+	Hear []string `yaml:"hear" json:"hear,omitempty"`
 	// Vote is what the agents decide and how.
 	Vote Vote `yaml:"vote" json:"vote"`
 	// Seed chooses the agents' fixed random weights.
@@ -343,6 +347,15 @@ func (s *Spec) voting() (cells.Voting, error) {
 
 // Address fits the cell to a swarm whose agents are addressed.
 func (s *Spec) Address() (*cells.Addressed, error) {
+	a, err := s.deaf()
+	if err != nil {
+		return nil, err
+	}
+	return a.Hearing(len(s.Hear))
+}
+
+// deaf is Address for agents that hear nothing.
+func (s *Spec) deaf() (*cells.Addressed, error) {
 	voting, err := s.voting()
 	if err != nil {
 		return nil, err

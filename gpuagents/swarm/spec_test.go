@@ -119,9 +119,13 @@ func TestErrors(t *testing.T) {
 	for text, want := range map[string]string{
 		byAgent("shards: 3\ncell: {kind: leaky}"): "a.yaml:4: shards 3: use 1 to 64, and no more than " +
 			"groups, of which there are 2",
-		byAgent("shards: -1\ncell: {kind: leaky}"): "a.yaml:4: shards -1: use 1 to 64",
-		"name: x\nshards: 2": "a.yaml:2: shards 2: a swarm whose groups are " +
-			"addressed has one",
+		byAgent("shards: -1\ncell: {kind: leaky}"):    "a.yaml:4: shards -1: use 1 to 64",
+		"name: x\nshards: 65":                         "a.yaml:2: shards 65: use 1 to 64",
+		"name: x\ngroups: 3\nshards: 4":               "a.yaml:3: shards 4: use 1 to 3, and no more than groups",
+		"name: x\nkey: a\nmax_entities: 3\nshards: 4": "a.yaml:4: shards 4: use 1 to 3, and no more than groups",
+		"name: x\nkey: a\nshards: 2\ncell: {kind: gru, weights: group}": "a.yaml:3: shards: the weights of a group " +
+			"depend on its number",
+		"name: x\nkey: a\nshards: 2\nevict_after: 1h": "a.yaml:3: shards: a swarm with evict_after has one shard",
 		"nam: x":                  `a.yaml:1: unknown key "nam": did you mean "name"?`,
 		"cell: {kind: predictor}": `a.yaml: name "": use 1 to 64 letters, digits, '-' or '_'`,
 		"name: a b":               `a.yaml:1: name "a b": use 1 to 64 letters`,
@@ -202,6 +206,16 @@ func TestErrors(t *testing.T) {
 			"parameter: gru: 9 features, want 1 to 8",
 		byAgent("cell: {kind: leaky}\nagents_per_group: 4096\npage_size: 64KiB"): "a.yaml:3: agents 512: " +
 			"use a multiple of agents_per_group, 4096",
+		"name: x\nhear: [decision]": "a.yaml:2: hear: agents of a swarm whose groups are addressed hold no inputs: " +
+			"write addressed: agent",
+		byAgent("vote: {candidates: [a, b]}\nhear: [decisions]"): `a.yaml:5: hear "decisions": did you mean ` +
+			`"decision"? There are [decision leader]`,
+		byAgent("vote: {candidates: [a, b]}\nhear: [leader, decision, leader]"): `a.yaml:5: hear "leader": it is ` +
+			`named twice: leave one out`,
+		byAgent("cell: {kind: leaky}\nhear: [decision]"): "a.yaml:5: invalid cell parameter: leaky: it takes a " +
+			"current and a gain and hears nothing: use gru, or leave hear out",
+		byAgent("vote: {candidates: [a, b]}\nfeatures: [a, b, c, d, e, f, g]\nhear: [leader, decision]"): "a.yaml:6: " +
+			"invalid cell parameter: gru: 7 features and 2 inputs that are heard: use at most 8 together, or more units",
 		byAgent("vote: {candidates: [a, b]}\ncell: {params: {learn: 1}}\npage_size: 64KiB"): `a.yaml:5: invalid cell ` +
 			`parameter: gru has no parameter "learn"`,
 	} {

@@ -97,6 +97,9 @@ func (s *Spec) validate() (path []string, err error) {
 	if _, err := s.voting(); err != nil {
 		return []string{"vote", "rule"}, err
 	}
+	if path, err := s.validateHear(); err != nil {
+		return path, err
+	}
 	if p := int64(s.PageSize); p < minPage || p > maxPage || p%pageAlign != 0 {
 		return []string{"page_size"}, fmt.Errorf("page_size %d: use a multiple of 4 KiB from 64KiB to 1GiB", p)
 	}
@@ -158,6 +161,11 @@ func (s *Spec) validateKey(seen map[string]bool) (path []string, err error) {
 	case s.EvictAfter != 0 && s.Cell.Weights == WeightsGroup:
 		return []string{"evict_after"}, errors.New("evict_after: the weights of a group depend on its number, which " +
 			"changes with evictions: leave weights: group out")
+	case s.Shards > 1 && s.Cell.Weights == WeightsGroup:
+		return []string{"shards"}, errors.New("shards: the weights of a group depend on its number, which depends on " +
+			"the shards in a swarm with a key: leave weights: group out, or shards")
+	case s.Shards > 1 && s.EvictAfter != 0:
+		return []string{"shards"}, errors.New("shards: a swarm with evict_after has one shard: leave shards out")
 	case s.ByAgent():
 		return []string{"key"}, errors.New("key: observations of agents have none: leave it out")
 	case len(s.Key) > maxKeyColumns:
@@ -194,9 +202,13 @@ func (s *Spec) validateAgents() (path []string, err error) {
 			return []string{"groups"}, fmt.Errorf("groups %d: use 1 to %d, or leave it out for a run", s.GroupCount,
 				swarms.MaxGroups)
 		}
-		if s.Shards != 0 {
-			return []string{"shards"}, fmt.Errorf("shards %d: a swarm whose groups are addressed has one: write "+
-				"addressed: agent, or leave it out", s.Shards)
+		most := swarms.MaxShards // of a run without a key, the input says how many groups there are
+		if n := max(s.GroupCount, s.MaxEntities); n > 0 {
+			most = min(most, n)
+		}
+		if s.Shards < 0 || s.Shards > most {
+			return []string{"shards"}, fmt.Errorf("shards %d: use 1 to %d, and no more than groups or max_entities",
+				s.Shards, most)
 		}
 		return nil, nil
 	}

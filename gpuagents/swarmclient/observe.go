@@ -3,7 +3,6 @@ package swarmclient
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/exoswarm/exoswarm/gpuagents/partition"
 	"github.com/exoswarm/exoswarm/jobs"
@@ -81,14 +80,7 @@ func (s *Swarm) ObserveGroups(ctx context.Context, o *batch.Observations,
 			Features: o.Features[first*o.Width : end*o.Width],
 			Width:    o.Width, Timestamp: o.Timestamp[first:end], Value: o.Value[first*o.Width : end*o.Width],
 		}
-		data, err := part.Pack()
-		if err == nil {
-			data, err = s.askOnly(ctx, swarms.EntryObserve, data, swarms.EntryDecide)
-		}
-		var d *batch.Decisions
-		if err == nil {
-			d, err = batch.DecodeDecisions(data)
-		}
+		d, err := s.observeGroups(ctx, part)
 		if err != nil {
 			return entries, lateObservations(first, err)
 		}
@@ -107,7 +99,18 @@ func (s *Swarm) maxGroupRows() int {
 	return min(4096, (480<<10)/(56+MaxTimestamp+12*len(s.spec.Features)))
 }
 
-// askOnly asks the one shard of a swarm whose groups are addressed.
-func (s *Swarm) askOnly(ctx context.Context, kind string, data []byte, want string) ([]byte, error) {
-	return shard{s, 0}.ask(ctx, time.Now().Add(s.timeout), kind, data, want)
+// observeGroups appends observations of groups to the logs of their shards, one entry for each.
+func (s *Swarm) observeGroups(ctx context.Context, o *batch.Observations) (*batch.Decisions, error) {
+	split, err := partition.Groups(s.record, o.Group)
+	if err != nil {
+		return nil, jobs.Errorf(jobs.CodeInvalid, "observe: %v", err)
+	}
+	all, err := ask(ctx, s, swarms.EntryObserve, split.Has,
+		func(k int) ([]byte, error) { return split.GroupObservations(o, k).Pack() }, swarms.EntryDecide,
+		batch.DecodeDecisions)
+	if err != nil {
+		return nil, err
+	}
+	d, err := split.GroupDecisions(all)
+	return d, s.badAnswer(err)
 }

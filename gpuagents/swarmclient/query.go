@@ -48,26 +48,32 @@ func (s *Swarm) GroupStates(ctx context.Context, ids []uint32) (*batch.GroupStat
 // swarm whose groups are addressed; docs/cells.md describes the variables of each cell. It takes up
 // to swarms.MaxAddressed ids, and changes nothing.
 func (s *Swarm) AgentVariables(ctx context.Context, ids []uint32) (*batch.AgentVariables, error) {
-	data, err := s.query(ctx, swarms.Query{Version: jobs.Version, Agents: ids})
+	split, err := partition.Agents(s.record, s.spec.AgentsPerGroup, ids)
+	if err != nil {
+		return nil, jobs.Errorf(jobs.CodeInvalid, "query: %v", err)
+	}
+	all, err := ask(ctx, s, swarms.EntryQuery, split.Has, func(k int) ([]byte, error) {
+		return json.Marshal(swarms.Query{Version: jobs.Version, Agents: split.IDs(k)})
+	}, swarms.EntryState, batch.DecodeAgentVariables)
 	if err != nil {
 		return nil, err
 	}
-	return batch.DecodeAgentVariables(data)
+	found, err := split.AgentVariables(all)
+	return found, s.badAnswer(err)
 }
 
 // GroupVariables returns the state variables of groups, as AgentVariables does of agents.
 func (s *Swarm) GroupVariables(ctx context.Context, ids []uint32) (*batch.GroupVariables, error) {
-	data, err := s.query(ctx, swarms.Query{Version: jobs.Version, Groups: ids})
+	split, err := partition.Groups(s.record, ids)
+	if err != nil {
+		return nil, jobs.Errorf(jobs.CodeInvalid, "query: %v", err)
+	}
+	all, err := ask(ctx, s, swarms.EntryQuery, split.Has, func(k int) ([]byte, error) {
+		return json.Marshal(swarms.Query{Version: jobs.Version, Groups: split.IDs(k)})
+	}, swarms.EntryState, batch.DecodeGroupVariables)
 	if err != nil {
 		return nil, err
 	}
-	return batch.DecodeGroupVariables(data)
-}
-
-func (s *Swarm) query(ctx context.Context, q swarms.Query) ([]byte, error) {
-	data, err := json.Marshal(q)
-	if err != nil {
-		return nil, err
-	}
-	return s.askOnly(ctx, swarms.EntryQuery, data, swarms.EntryState)
+	found, err := split.GroupVariables(all)
+	return found, s.badAnswer(err)
 }

@@ -13,8 +13,9 @@ import (
 )
 
 // Vote lets all agents of a swarm whose agents are addressed decide together, as each of them votes
-// since its last step. It changes no agent. The round of want must be later than all rounds before;
-// 0 takes the next one. A round that is over is refused with jobs.CodeRound.
+// since its last step. The decision is the outcome of the swarm, which agents may hear. The round of
+// want must be later than all rounds before; 0 takes the next one. A round that is over is refused
+// with jobs.CodeRound.
 //
 // Shard 0 is asked first: its log puts the rounds of concurrent callers into one order, and the
 // other shards do not hear of a vote that shard 0 refuses.
@@ -34,8 +35,47 @@ func (s *Swarm) Vote(ctx context.Context, want swarms.Vote) (v swarms.Voted, err
 		}
 		want.Round = all[0].Round
 		v, err = partition.Voted(s.record, s.spec.AgentsPerGroup, len(s.spec.Vote.Candidates), want, all)
-		return v, s.badAnswer(err)
+		if err != nil {
+			return v, s.badAnswer(err)
+		}
+		if len(all) == 1 {
+			v.Term = all[0].Term
+			return v, nil
+		}
+		return s.conclude(ctx, deadline, v)
 	}
+}
+
+// conclude makes the decision of all shards the outcome of each, and returns it with its term. A
+// decision that a later round has overtaken is no outcome and has no term.
+func (s *Swarm) conclude(ctx context.Context, deadline time.Time, v swarms.Voted) (swarms.Voted, error) {
+	all, err := askUntil(ctx, s, deadline, swarms.EntryConclude, nil,
+		func(int) ([]byte, error) { return json.Marshal(v) },
+		swarms.EntryConcluded, swarms.DecodeVoted)
+	if over := (*jobs.Error)(nil); errors.As(err, &over) && over.Code == jobs.CodeRound {
+		return v, nil
+	}
+	for _, of := range all {
+		v.Term = max(v.Term, of.Term)
+	}
+	return v, err
+}
+
+// Outcome returns the decision of the last round that was concluded; its round is 0 before the
+// first. It changes nothing. Of several shards it is the latest.
+func (s *Swarm) Outcome(ctx context.Context) (v swarms.Voted, err error) {
+	all, err := askAll(ctx, s, swarms.EntryQuery, swarms.Query{Version: jobs.Version, Outcome: true},
+		swarms.EntryOutcome, swarms.DecodeVoted)
+	if err != nil {
+		return v, err
+	}
+	v = all[0]
+	for _, of := range all {
+		if of.Round > v.Round || of.Round == v.Round && of.Term > v.Term {
+			v = of
+		}
+	}
+	return v, nil
 }
 
 // voteIn asks shard 0, and then the other shards for the round that shard 0 has answered with.

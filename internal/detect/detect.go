@@ -206,6 +206,9 @@ func (d *detector) readSpec() error {
 	case spec.EvictAfter != 0:
 		return command.Usage("detect: %s has evict_after, which detectors on a cluster have: leave it out, or use "+
 			"exoswarm detector create", d.o.SpecFile)
+	case spec.Shards > 1:
+		return command.Usage("detect: %s has shards: %d: a detector has one shard: leave shards out", d.o.SpecFile,
+			spec.Shards)
 	case spec.GroupCount != 0:
 		return command.Usage("detect: %s has groups: %d: a detector has max_entities of them: leave groups out",
 			d.o.SpecFile, spec.GroupCount)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/exoswarm/exoswarm/cpuagents/explain/explainlog"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/gpuagents/swarmclient"
@@ -40,7 +41,10 @@ type feed struct {
 	groups   map[string]int // by key
 	last     uint64         // entry of the log of the swarm
 	answers  swarms.Reader  // nil: opened by the next batch
-	broken   bool           // another request opens the feed again
+	// summaries explain the decisions; nil for a specification without explain. They have seen every
+	// answer before the next one of answers.
+	summaries *explainlog.Log
+	broken    bool // another request opens the feed again
 
 	mu sync.Mutex // guards entities, for the encoder
 }
@@ -156,9 +160,6 @@ func newFeed(ctx context.Context, sw *swarmclient.Swarm, log func(key string, sh
 	case record.ShardCount() > 1:
 		return nil, jobs.Errorf(jobs.CodeInvalid, "swarm %s: it has %d shards, and one that takes rows has one: leave "+
 			"shards out of its specification", record.ID, record.ShardCount())
-	case spec.Explain:
-		return nil, jobs.Errorf(jobs.CodeInvalid, "swarm %s: explain is for runs and for detectors of the cluster: "+
-			"leave it out of its specification", record.ID)
 	case spec.EvictAfter != 0:
 		return nil, jobs.Errorf(
 			jobs.CodeInvalid,
@@ -180,29 +181,36 @@ func newFeed(ctx context.Context, sw *swarmclient.Swarm, log func(key string, sh
 		return nil, err
 	}
 	f.last = end.Seq
-	if len(spec.Key) == 0 {
-		return f, nil
+	if len(spec.Key) > 0 {
+		if err := f.loadKeys(ctx); err != nil {
+			return nil, err
+		}
 	}
+	return f, f.openSummaries(ctx, log(record.Key(), summaryShard, swarms.In))
+}
+
+// loadKeys reads the entities of the feed.
+func (f *feed) loadKeys(ctx context.Context) error {
 	if err := f.keys.Open(ctx); err != nil {
-		return nil, err
+		return err
 	}
 	// Keys are stored before the rows of their entities. After a crash between the two the last
 	// entities have no row yet, and keep their groups.
 	all, err := f.keys.Load(ctx, -1)
 	if errors.Is(err, statelog.ErrDamaged) {
-		err = jobs.Errorf(jobs.CodeInternal, "swarm %s: %v", record.ID, err)
+		err = jobs.Errorf(jobs.CodeInternal, "swarm %s: %v", f.swarm.ID(), err)
 	}
 	if err != nil {
-		return nil, err
+		return err
 	}
 	for g, a := range all {
 		if a.Group != g {
-			return nil, jobs.Errorf(jobs.CodeInvalid, "swarm %s: a detector of the cluster feeds it", record.ID)
+			return jobs.Errorf(jobs.CodeInvalid, "swarm %s: a detector of the cluster feeds it", f.swarm.ID())
 		}
 		f.entities = append(f.entities, a.Key)
 		f.groups[a.Key] = g
 	}
-	return f, nil
+	return nil
 }
 
 // close ends the reader of answers.
@@ -304,7 +312,11 @@ func (f *feed) send(ctx context.Context, o *batch.Observations) (uint64, error) 
 		if err != nil {
 			return 0, err
 		}
-		if f.answers, err = f.out.Read(ctx, answered.Seq+1); err != nil {
+		next := answered.Seq + 1
+		if f.summaries != nil {
+			next = max(f.summaries.Next(), 1)
+		}
+		if f.answers, err = f.out.Read(ctx, next); err != nil {
 			return 0, err
 		}
 	}
@@ -339,12 +351,18 @@ func (f *feed) answer(ctx context.Context, entry uint64) (*batch.Decisions, erro
 		if err != nil {
 			return nil, err
 		}
+		var d *batch.Decisions
+		if e.Kind == swarms.EntryDecide && (e.Ref >= entry || f.summaries != nil) {
+			if d, err = f.decided(e); err != nil {
+				return nil, err
+			}
+		}
 		if e.Ref < entry {
 			continue
 		}
 		switch e.Kind {
 		case swarms.EntryDecide:
-			return batch.DecodeDecisions(e.Data)
+			return d, nil
 		case swarms.EntryRejected:
 			refused := &jobs.Error{Code: jobs.CodeInternal, Message: "the swarm refused an entry"}
 			if err := json.Unmarshal(e.Data, refused); err != nil {

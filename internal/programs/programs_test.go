@@ -3,15 +3,19 @@ package programs
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/exoswarm/exoswarm/cpuagents/explain/explainlog"
 	"github.com/exoswarm/exoswarm/internal/localcluster"
 	"github.com/exoswarm/exoswarm/internal/npz"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
@@ -41,7 +45,8 @@ type client struct {
 // routes are those of the tests. The dashboard has all.
 var routes = map[string]string{
 	"POST /swarms": "createSwarm", "DELETE /swarms/{name}": "deleteSwarm", "POST /swarms/{name}/rows": "feedRows",
-	"POST /swarms/{name}/tick": "tickSwarm", "POST /workers": "beginWork", "POST /workers/{worker}/take": "takeJob",
+	"POST /swarms/{name}/tick": "tickSwarm", "POST /swarms/{name}/reset": "resetSwarm",
+	"POST /workers": "beginWork", "POST /workers/{worker}/take": "takeJob",
 	"POST /workers/{worker}/jobs/{job}": "extendJob", "POST /workers/{worker}/jobs/{job}/end": "endJob",
 	"DELETE /workers/{worker}": "endWork", "POST /jobs": "submitProgramJob",
 	"POST /jobs/{id}/result": "awaitProgramJob",
@@ -207,9 +212,6 @@ func TestRefusals(t *testing.T) {
 	if status := c.post(t, "/swarms", NewSwarm{Spec: spec}, nil); status != http.StatusOK {
 		t.Fatalf("create: %d", status)
 	}
-	if status := c.post(t, "/swarms", NewSwarm{Spec: spec + "explain: true\n", Name: "explained"}, nil); status != 200 {
-		t.Fatalf("create: %d", status)
-	}
 	text, packed := rowsOf(t, 0, 4)
 	short := bytes.Buffer{}
 	w := npz.NewWriter(&short)
@@ -237,7 +239,6 @@ func TestRefusals(t *testing.T) {
 			"agents_per_group",
 		},
 		{"POST", "/swarms", mediaJSON, []byte(`{"spec":"name: x\nkeys: y"}`), 400, "keys"},
-		{"POST", "/swarms/explained/rows", MediaCSV, text, 400, "explain is for"},
 		{"POST", "/swarms", mediaJSON, []byte(`{"spec":"name: x","more":1}`), 400, "more"},
 		{"POST", "/swarms", mediaJSON, nil, 400, "empty"},
 		{"POST", "/swarms", mediaJSON, []byte(`{"spec":"` + strings.Repeat("x", maxJSON) + `"}`), 413, "large"},
@@ -311,5 +312,79 @@ func TestWorkerGone(t *testing.T) {
 	}
 	if status := c.post(t, "/workers/"+first.ID+"/jobs/"+job.ID+"/end", JobEnd{}, nil); status != http.StatusNotFound {
 		t.Errorf("the end from the worker that is gone: %d", status)
+	}
+}
+
+// TestExplained: decisions have explanations, which a server that has started meanwhile continues,
+// with and without stored summaries, and which begin again after a reset.
+func TestExplained(t *testing.T) {
+	explainlog.Every = time.Nanosecond
+	defer func() { explainlog.Every = 5 * time.Second }()
+	conn := cluster(t)
+	_, c := serving(t, Options{Conn: conn})
+	for _, name := range []string{"whole", "parts"} {
+		made := NewSwarm{Spec: spec + "explain: true\n", Name: name}
+		if status := c.post(t, "/swarms", made, nil); status != http.StatusOK {
+			t.Fatalf("create: %d", status)
+		}
+	}
+	rows := func(c *client, name string, from, n int) []byte {
+		t.Helper()
+		text, _ := rowsOf(t, from, n)
+		text = bytes.Replace(text, []byte("00:05:20Z,d0,"), []byte("00:05:20Z,d0,99"), 1)
+		status, data := c.do(t, "POST", "/swarms/"+name+"/rows", MediaCSV, text, MediaArrays)
+		if status != http.StatusOK {
+			t.Fatalf("rows of %s: %d %s", name, status, data)
+		}
+		return data
+	}
+	rows(c, "whole", 0, 300)
+	whole, err := npz.Read(rows(c, "whole", 300, 300), 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3 {
+		_, c := serving(t, Options{Conn: conn}) // a server that has started meanwhile
+		if i == 1 {
+			explainlog.Every = time.Hour // nothing is stored: the log has it
+		}
+		rows(c, "parts", 100*i, 100)
+	}
+	_, last := serving(t, Options{Conn: conn})
+	parts, err := npz.Read(rows(last, "parts", 300, 300), 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"expected", "low", "high"} {
+		want, _, err := npz.Values[float64](whole, name)
+		got, _, err2 := npz.Values[float64](parts, name)
+		if err != nil || err2 != nil || len(got) != 300 || !slices.Equal(got, want) || math.IsNaN(got[0]) {
+			t.Errorf("%s after restarts: %d elements and %d, %v and %v: %v, %v", name, len(got), len(want), got, want,
+				err, err2)
+		}
+	}
+	kinds, _, err := npz.Values[uint8](whole, "kind")
+	fault, _, err2 := npz.Values[uint8](whole, "fault")
+	side, _, err3 := npz.Values[uint8](whole, "side")
+	var about FedRows
+	if err := errors.Join(err, err2, err3, whole.JSON("about", &about)); err != nil {
+		t.Fatal(err)
+	}
+	if about.Kinds[kinds[20]] != "point" || fault[20] != 0 || side[20] != 1 {
+		t.Errorf("the spike is of kind %q, feature %d, side %d, want point, 0, 1", about.Kinds[kinds[20]], fault[20],
+			side[20])
+	}
+	if fault[10] != 255 || kinds[10] != 0 {
+		t.Errorf("a usual row has feature %d at fault and kind %d", fault[10], kinds[10])
+	}
+	if status, data := c.do(t, "POST", "/swarms/whole/reset", "", nil, ""); status != http.StatusNoContent {
+		t.Fatalf("reset: %d %s", status, data)
+	}
+	again, err := npz.Read(rows(c, "whole", 600, 10), 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if expected, _, err := npz.Values[float64](again, "expected"); err != nil || !math.IsNaN(expected[0]) {
+		t.Errorf("after a reset the first row is expected at %v, want nothing known: %v", expected, err)
 	}
 }

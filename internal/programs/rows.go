@@ -45,6 +45,17 @@ type Reject struct {
 //	leader    u8    the id of the agent that leads
 //	round     u8    of the entity, from 1
 //	dropped   u1    0: used; 1: it came late; 2: it came twice
+//
+// With explain: true in the specification there are also, with a row of Features elements in the
+// first three, which are NaN where too few rows came before:
+//
+//	expected  f8    the expected values
+//	low       f8    and the edges of what is usual
+//	high      f8
+//	fault     u1    index of the feature that surprises most, or 255 for none
+//	side      u1    0: neither; 1: above what was expected; 2: below
+//	kind      u1    index of Kinds
+//	before    u4    earlier incidents of the entity with the same feature and kind
 type FedRows struct {
 	Swarm      string   `json:"swarm"`
 	Rows       int      `json:"rows"` // of the arrays
@@ -52,6 +63,8 @@ type FedRows struct {
 	Features   []string `json:"features"`
 	Rejected   int      `json:"rejected"`
 	Rejects    []Reject `json:"rejects"` // the first ones
+	// Kinds are the names of the kinds of surprises; absent without explanations.
+	Kinds []string `json:"kinds,omitempty"`
 }
 
 // reject notes a rejected row.
@@ -97,7 +110,11 @@ func (s *Server) rows(ctx context.Context, w http.ResponseWriter, r *http.Reques
 	if text {
 		to = newLines(f)
 	}
-	if sent, err := f.run(ctx, from, to.take); err != nil {
+	sent, err := f.run(ctx, from, to.take)
+	if err == nil {
+		err = f.storeSummaries(ctx)
+	}
+	if err != nil {
 		if errors.Is(err, jobs.ErrNotFound) {
 			return err
 		}
@@ -324,12 +341,7 @@ type lines struct {
 }
 
 func newLines(f *feed) *lines {
-	layout := encode.Layout{
-		Candidates: f.spec.Vote.Candidates, Features: f.spec.Features, Drops: true, Keys: f.columns.Key, Entities: f,
-	}
-	if len(layout.Keys) == 0 {
-		layout.Series = []string{f.spec.Name}
-	}
+	layout := f.layout()
 	return &lines{encoder: encode.NewNDJSON(layout), most: uint32(len(layout.Candidates))}
 }
 
@@ -353,6 +365,7 @@ func (l *lines) write(w io.Writer, _ *FedRows) error {
 // arrays are decisions as arrays.
 type arrays struct {
 	all batch.Decisions
+	why *batch.Explained // nil without explanations
 }
 
 // take implements decisions.
@@ -368,12 +381,29 @@ func (a *arrays) take(d *batch.Decisions) error {
 		dropped = make([]uint8, d.Len())
 	}
 	a.all.Dropped = append(a.all.Dropped, dropped...)
+	if why := d.Explained; why != nil {
+		if a.why == nil {
+			a.why = &batch.Explained{Features: why.Features}
+		}
+		a.why.Expected = append(a.why.Expected, why.Expected...)
+		a.why.Low = append(a.why.Low, why.Low...)
+		a.why.High = append(a.why.High, why.High...)
+		a.why.Fault = append(a.why.Fault, why.Fault...)
+		a.why.Side = append(a.why.Side, why.Side...)
+		a.why.Kind = append(a.why.Kind, why.Kind...)
+		a.why.Before = append(a.why.Before, why.Before...)
+	}
 	return nil
 }
 
 // write implements decisions.
 func (a *arrays) write(w io.Writer, about *FedRows) error {
 	about.Rows = len(a.all.Row)
+	if a.why != nil {
+		for kind := range batch.Surprises {
+			about.Kinds = append(about.Kinds, kind.String())
+		}
+	}
 	z := npz.NewWriter(w)
 	z.JSON("about", about)
 	z.Array("row", a.all.Row, 0)
@@ -383,6 +413,25 @@ func (a *arrays) write(w io.Writer, about *FedRows) error {
 	z.Array("leader", a.all.Leader, 0)
 	z.Array("round", a.all.Round, 0)
 	z.Array("dropped", a.all.Dropped, 0)
+	if why := a.why; why != nil {
+		z.Array("expected", why.Expected, why.Features)
+		z.Array("low", why.Low, why.Features)
+		z.Array("high", why.High, why.Features)
+		fault, side, kind := make([]uint8, about.Rows), make([]uint8, about.Rows), make([]uint8, about.Rows)
+		for i := range fault {
+			fault[i], kind[i] = uint8(why.Fault[i]), uint8(why.Kind[i])
+			switch why.Side[i] {
+			case 1:
+				side[i] = 1
+			case -1:
+				side[i] = 2
+			}
+		}
+		z.Array("fault", fault, 0)
+		z.Array("side", side, 0)
+		z.Array("kind", kind, 0)
+		z.Array("before", why.Before, 0)
+	}
 	_ = z.Close() // the client is gone
 	return nil
 }

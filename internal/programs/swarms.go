@@ -415,8 +415,21 @@ func (s *Server) reset(ctx context.Context, w http.ResponseWriter, r *http.Reque
 	if err != nil {
 		return err
 	}
+	var f *feed
+	if spec := sw.Spec(); spec.Explain && !spec.ByAgent() {
+		var done func()
+		if f, done, err = s.feed(ctx, r.PathValue("name")); err != nil {
+			return err
+		}
+		defer done()
+	}
 	if err := sw.Reset(ctx); err != nil {
 		return err
+	}
+	if f != nil {
+		if err := f.resetSummaries(ctx); err != nil {
+			return err
+		}
 	}
 	w.WriteHeader(http.StatusNoContent)
 	return nil

@@ -210,6 +210,9 @@ func Run(ctx context.Context, o Options) (err error) {
 	if spec.EvictAfter != 0 {
 		return command.Usage("run: evict_after is for detectors: leave it out, or use exoswarm detector create")
 	}
+	if spec.Shards > 1 {
+		return command.Usage("run: %s has shards: %d: a run has one shard: leave shards out", o.SpecFile, spec.Shards)
+	}
 	if len(spec.Key) > 0 && spec.GroupCount != 0 {
 		return command.Usage("run: %s has a key and groups: %d: a run has max_entities of them: leave groups out",
 			o.SpecFile, spec.GroupCount)

@@ -132,6 +132,13 @@ var keys = []Key{
 	},
 
 	{
+		Path: "hear", Kind: Texts, Scope: Agents,
+		Doc: "Inputs of each step that all agents hear, behind the features: `decision`, the candidate that has won " +
+			"the last `swarm vote`, and `leader`, the candidate that its leader votes for. Candidate c of n, from " +
+			"0 on, is (c+1)/n; 0 is none. For the cell `gru`.",
+	},
+
+	{
 		Path: "agents_per_group", Kind: Integer, Min: "1", Max: "4096", Default: "256",
 		Doc: "Agents that watch one series or entity, or vote together.",
 	},
@@ -144,9 +151,9 @@ var keys = []Key{
 		Doc: "Number of groups of a lasting swarm, for `swarm create`. A run takes it from its input.",
 	},
 	{
-		Path: "shards", Kind: Integer, Min: "1", Max: "64", Default: "1", Scope: Agents,
-		Doc: "Logs that the groups are split over, at most one for each group. Each is served by one agent process " +
-			"at a time, on one device.",
+		Path: "shards", Kind: Integer, Min: "1", Max: "64", Default: "1",
+		Doc: "Logs that the groups are split over, at most one for each group or entity. Each is served by one " +
+			"agent process at a time, on one device.",
 	},
 	{
 		Path: "seed", Kind: Integer, Min: "0", Max: "18446744073709551615", Default: "0",

@@ -46,8 +46,12 @@ const (
 	EntryState  = "state"  // the answer to a query, Arrow IPC
 	EntryVote   = "vote"   // asks for the ballots and the decision of all agents; Vote as JSON
 	EntryVoted  = "voted"  // the answer to a vote; Voted as JSON
-	EntryFuse   = "fuse"   // asks for knowledge nodes; Fuse as JSON
-	EntryFused  = "fused"  // the answer to a fuse: the nodes, Arrow IPC
+	// Several shards: the decision that a client has merged becomes the outcome of each.
+	EntryConclude  = "conclude"  // sets the outcome of the last round; Voted as JSON
+	EntryConcluded = "concluded" // the answer to a conclude; Voted as JSON, with the term
+	EntryOutcome   = "outcome"   // the answer to a query for the outcome; Voted as JSON
+	EntryFuse      = "fuse"      // asks for knowledge nodes; Fuse as JSON
+	EntryFused     = "fused"     // the answer to a fuse: the nodes, Arrow IPC
 
 	// Kinds of all swarms.
 	EntrySnapshot    = "snapshot"    // asks for a snapshot of all agents; Snapshot as JSON
@@ -105,12 +109,16 @@ type Ticked struct {
 	Undecided uint64 `json:"undecided"`
 }
 
-// Query asks for the state of agents or of groups, and is read-only. The answer has their order.
-// Exactly one of the two lists has elements, at most MaxAddressed.
+// Query asks for the state of agents, or of groups, or for the outcome of the last round, and is
+// read-only. The answer has the order of the ids. Exactly one of the three is asked for, with at
+// most MaxAddressed ids.
 type Query struct {
 	Version int      `json:"v"`
 	Agents  []uint32 `json:"agents,omitempty"` // ids
 	Groups  []uint32 `json:"groups,omitempty"` // ids
+	// Outcome asks for the outcome; the answer is an EntryOutcome, with round 0 before the first
+	// round.
+	Outcome bool `json:"outcome,omitempty"`
 }
 
 // Snapshot asks for a snapshot of all agents after all entries before it. It is read-only.
@@ -171,7 +179,11 @@ func DecodeQuery(data []byte) (q Query, err error) {
 	if err := decodeEntry("query", data, &q, &q.Version); err != nil {
 		return q, err
 	}
-	if (len(q.Agents) == 0) == (len(q.Groups) == 0) {
+	if q.Outcome && len(q.Agents)+len(q.Groups) > 0 {
+		return q, invalid("query: it names %d agents and %d groups beside the outcome: ask for one of the three",
+			len(q.Agents), len(q.Groups))
+	}
+	if !q.Outcome && (len(q.Agents) == 0) == (len(q.Groups) == 0) {
 		return q, invalid("query: it names %d agents and %d groups: name some of one kind", len(q.Agents),
 			len(q.Groups))
 	}

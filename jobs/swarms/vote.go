@@ -9,7 +9,9 @@ import (
 )
 
 // Vote asks for the ballots of all agents of a swarm, each after its last step, and for their
-// decision. It changes no agent. The swarm goes on to the round of the vote.
+// decision. It changes no agent. The swarm goes on to the round of the vote. The decision of a
+// swarm with one shard is its outcome from then on; that of several shards becomes the outcome by
+// an EntryConclude.
 type Vote struct {
 	Version int `json:"v"`
 	// Round is the number of the round; 0 means the next one. It must be larger than the rounds of
@@ -57,6 +59,10 @@ type Voted struct {
 	// QuorumMet says whether the strongest candidate meets the rule.
 	QuorumMet bool   `json:"quorum_met"`
 	Leader    Leader `json:"leader"`
+	// Term is the round in which the present leader was elected. It grows with each change of the
+	// leader, so a term has one leader. 0: the decision is that of a part of the swarm, or is not
+	// concluded yet.
+	Term uint64 `json:"term,omitempty"`
 }
 
 // Leader is the agent with the highest priority among the voters for the outcome of a round. Of
@@ -64,6 +70,9 @@ type Voted struct {
 type Leader struct {
 	Agent    uint32 `json:"agent"`
 	Priority uint32 `json:"priority"`
+	// Vote is the candidate that the leader votes for; nil if it abstains, or if the agents of the
+	// swarm do not hear their leader.
+	Vote *int `json:"vote,omitempty"`
 }
 
 // Fuse asks for knowledge nodes: the mean of the embeddings of the agents of each node. It is

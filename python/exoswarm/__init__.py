@@ -6,7 +6,7 @@ ends with a ranked list of incidents.
 
 from ._client import Client
 from .charts import Chart
-from .decisions import Decision, Decisions, Incident
+from .decisions import Decision, Decisions, Incident, Why
 from .detector import Detector, fit_predict
 from .errors import (
     BusyError,
@@ -43,6 +43,7 @@ __all__ = [
     "UnreachableError",
     "VersionError",
     "Vote",
+    "Why",
     "Worker",
     "fit_predict",
     "result",

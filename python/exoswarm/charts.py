@@ -99,11 +99,13 @@ def page(decisions: "Decisions", most: int = 10, charts: int = 3) -> str:
         f"{decisions.rejected} rejected rows</p>"
     ]
     if incidents:
-        heads = ["entity", "begin", "end", "rows", "score", *names]
+        heads = ["entity", "begin", "end", "rows", "score", *names] + (["why"] if decisions.explained else [])
         out.append("<table><thead><tr>" + "".join(f"<th>{html.escape(h)}</th>" for h in heads) + "</tr></thead><tbody>")
         for one in incidents[:most]:
             cells = [one.entity, text_of(one.begin), text_of(one.end), str(one.rows), f"{one.score:.2f}"]
             cells += [f"{one.values[name]:.4g}" for name in names]
+            if decisions.explained:
+                cells.append(str(one.why or ""))
             out.append("<tr>" + "".join(f"<td>{html.escape(c)}</td>" for c in cells) + "</tr>")
         out.append("</tbody></table>")
         if len(incidents) > most:

@@ -14,6 +14,25 @@ _DROPPED = ("", "late", "duplicate")
 
 
 @dataclass(frozen=True)
+class Why:
+    """Why a row, or the incident at its peak, is not normal."""
+
+    feature: str  # the one that surprises most
+    kind: str  # point, level, spread, missing or frozen
+    side: str  # above or below what was expected; empty for neither
+    expected: float  # NaN where too few rows came before
+    low: float  # the edges of what is usual
+    high: float
+    before: int  # earlier incidents of the entity with the same feature and kind
+
+    def __str__(self) -> str:
+        if self.expected != self.expected:
+            return f"{self.kind} of {self.feature}"
+        where = f" {self.side} {self.expected:.4g}" if self.side else f", expected {self.expected:.4g}"
+        return f"{self.kind} of {self.feature}{where} (usual: {self.low:.4g} to {self.high:.4g})"
+
+
+@dataclass(frozen=True)
 class Decision:
     """What a group has decided about one row."""
 
@@ -25,6 +44,7 @@ class Decision:
     leader: int  # the id of the agent that leads
     round: int  # of the entity, from 1
     dropped: str = ""  # late or duplicate, for a row that changed nothing
+    why: Optional[Why] = None  # with explain: true in the specification, of a row that is not normal
 
     @property
     def anomalous(self) -> bool:
@@ -43,10 +63,12 @@ class Incident:
     score: float  # at the peak
     rows: int
     values: dict[str, float] = field(default_factory=dict)  # the features at the peak
+    why: Optional[Why] = None  # with explain: true in the specification
 
     def __str__(self) -> str:
         values = ", ".join(f"{name} {value:g}" for name, value in self.values.items())
-        return f"{self.entity or 'incident'}: {text_of(self.begin)} to {text_of(self.end)}, score {self.score:.2f}, {values}"
+        text = f"{self.entity or 'incident'}: {text_of(self.begin)} to {text_of(self.end)}, score {self.score:.2f}, {values}"
+        return f"{text}: {self.why}" if self.why else text
 
 
 def text_of(nanoseconds: int) -> str:
@@ -62,6 +84,9 @@ class Decisions(Sequence[Decision]):
     of NumPy when it is present. A decision is an index of candidates, or 4294967295 for none.
     rejected is the number of rows that were not used, and rejects the first of them with the
     reasons, by their number from 1. Their score is NaN.
+
+    With explain: true in the specification the arrays expected, low and high have an element for each
+    row and feature, row by row, and why returns what is known about a row.
     """
 
     def __init__(
@@ -80,6 +105,7 @@ class Decisions(Sequence[Decision]):
         self.dropped = _filled("|u1", n, 0)
         self.rejected = 0
         self.rejects: list[dict[str, Any]] = []
+        self._kinds: list[str] = []  # empty without explanations
 
     def _take(self, first: int, got: dict[str, Any]) -> None:
         """Take the answer to the rows from number first on, from 0."""
@@ -88,6 +114,7 @@ class Decisions(Sequence[Decision]):
         self.rejected += about["rejected"]
         for reject in about["rejects"]:
             self.rejects.append({"row": reject["row"] + first, "reason": reject["reason"]})
+        self._take_reasons(first, about, got)
         counts = got["counts"]
         if not _arrays.have_numpy():
             counts = counts.data
@@ -104,6 +131,58 @@ class Decisions(Sequence[Decision]):
                 getattr(self, name)[at] = got[name][i]
             self.counts[at * width : (at + 1) * width] = counts[i * width : (i + 1) * width]
 
+    def _take_reasons(self, first: int, about: dict[str, Any], got: dict[str, Any]) -> None:
+        if "expected" not in got:
+            return
+        rows, features = len(self.time), len(self.features)
+        if not self._kinds:
+            self._kinds = about["kinds"]
+            for name in ("expected", "low", "high"):
+                setattr(self, name, _filled("<f8", rows * features, float("nan")))
+            self._fault, self._side = _filled("|u1", rows, 255), _filled("|u1", rows, 0)
+            self._kind, self._before = _filled("|u1", rows, 0), _filled("<u4", rows, 0)
+        flat = {}
+        for name in ("expected", "low", "high"):
+            values = got[name]
+            flat[name] = values.reshape(-1) if _arrays.have_numpy() else getattr(values, "data", values)
+        if about["rejected"] == 0:
+            end = first + about["rows"]
+            for name, values in flat.items():
+                getattr(self, name)[first * features : end * features] = values
+            for name in ("fault", "side", "kind", "before"):
+                getattr(self, "_" + name)[first:end] = got[name]
+            return
+        for i, row in enumerate(got["row"]):
+            at = first + int(row) - 1
+            for name, values in flat.items():
+                getattr(self, name)[at * features : (at + 1) * features] = values[i * features : (i + 1) * features]
+            for name in ("fault", "side", "kind", "before"):
+                getattr(self, "_" + name)[at] = got[name][i]
+
+    @property
+    def explained(self) -> bool:
+        """Report whether the decisions have explanations."""
+        return bool(self._kinds)
+
+    def why(self, i: int, peak: Optional[int] = None) -> Optional[Why]:
+        """Return why row i is not normal; None for a usual row and without explanations.
+
+        With peak, it is why the incident that ends at row i has its peak at that row.
+        """
+        if not self._kinds or int(self._fault[i]) == 255:
+            return None
+        peak = i if peak is None else peak
+        fault = int(self._fault[i])
+        name, at = list(self.features)[fault], peak * len(self.features) + fault
+        side = ("", "above", "below")[int(self._side[peak])]
+        if int(self._fault[peak]) != fault or int(self._kind[peak]) != int(self._kind[i]):
+            off = float(self.features[name][peak]) - float(self.expected[at])
+            side = "above" if off > 0 else "below" if off < 0 else ""
+        return Why(
+            name, self._kinds[int(self._kind[i])], side,
+            float(self.expected[at]), float(self.low[at]), float(self.high[at]), int(self._before[i]),
+        )
+
     def __len__(self) -> int:
         return len(self.time)
 
@@ -117,7 +196,7 @@ class Decisions(Sequence[Decision]):
         return Decision(
             self.entity(i), int(self.time[i]), float(self.score[i]), self.name(i),
             tuple(int(c) for c in self.counts[i * width : (i + 1) * width]), int(self.leader[i]), int(self.round[i]),
-            _DROPPED[int(self.dropped[i])],
+            _DROPPED[int(self.dropped[i])], self.why(i),
         )
 
     def __iter__(self) -> Iterator[Decision]:
@@ -163,19 +242,32 @@ class Decisions(Sequence[Decision]):
                     self.entity(rows[0]), int(self.time[rows[0]]), int(self.time[rows[-1]]), int(self.time[peak]),
                     float(self.score[peak]), len(rows),
                     {name: float(values[peak]) for name, values in self.features.items()},
+                    self.why(rows[-1], peak),  # the last row knows all of the incident
                 )
             )
         return sorted(all_incidents, key=lambda one: (-one.score, one.begin, one.entity))
 
     def to_dict(self) -> dict[str, list[Any]]:
-        """Return the columns entity, time, score, decision and dropped as lists."""
-        return {
+        """Return the columns entity, time, score, decision and dropped as lists.
+
+        With explanations also feature, kind and side, empty for usual rows, and expected_NAME, low_NAME
+        and high_NAME of each feature.
+        """
+        columns: dict[str, list[Any]] = {
             "entity": [self.entity(i) for i in range(len(self))],
             "time": self.time.tolist(),
             "score": self.score.tolist(),
             "decision": [self.name(i) for i in range(len(self))],
             "dropped": [_DROPPED[d] for d in self.dropped.tolist()],
         }
+        if self._kinds:
+            reasons = [self.why(i) for i in range(len(self))]
+            for name in ("feature", "kind", "side"):
+                columns[name] = [getattr(one, name) if one else "" for one in reasons]
+            for f, name in enumerate(self.features):
+                for what in ("expected", "low", "high"):
+                    columns[f"{what}_{name}"] = getattr(self, what)[f :: len(self.features)].tolist()
+        return columns
 
     def to_pandas(self) -> Any:
         """Return a DataFrame with the columns of to_dict, and time as times in UTC."""

@@ -79,6 +79,42 @@ class Detectors(unittest.TestCase):
         self.addCleanup(detector.delete)
         return detector
 
+    def test_explanations(self):
+        detector = self.detector(explain=True)
+        values = [math.sin(i / 7) + 0.01 * (i % 5) for i in range(600)]
+        values[500:504] = [9.0] * 4
+        frame = {"timestamp": list(range(600)), "device": ["a"] * 600, "value": values, "load": [0.1 * (i % 3) for i in range(600)]}
+        decisions = detector.score_many(frame)
+        self.assertTrue(decisions.explained)
+        self.assertIsNone(decisions.why(300))
+        self.assertEqual(len(decisions.expected), 1200)
+        self.assertLess(abs(float(decisions.expected[2 * 300]) - values[300]), 0.5)
+        worst = decisions.incidents()[0]
+        self.assertEqual((worst.why.feature, worst.why.side, worst.why.before), ("value", "above", 0))
+        self.assertIn(worst.why.kind, ("point", "level"))
+        self.assertLess(worst.why.high, 9)
+        self.assertIn("of value above", str(worst))
+        self.assertEqual(decisions[500].why.feature, "value")
+        columns = decisions.to_dict()
+        self.assertEqual(columns["feature"][500], "value")
+        self.assertEqual(columns["kind"][300], "")
+        self.assertEqual(columns["expected_load"][300], float(decisions.expected[2 * 300 + 1]))
+        self.assertIn("of value above", decisions._repr_html_())
+
+    def test_without_explanations(self):
+        decisions = self.detector().score_many({"timestamp": [1, 2], "device": ["a", "b"], "value": [1, 2], "load": [1, 2]})
+        self.assertFalse(decisions.explained)
+        self.assertIsNone(decisions[0].why)
+        self.assertNotIn("kind", decisions.to_dict())
+
+    def test_explanations_of_rejected_rows(self):
+        decisions = self.detector(explain=True).score_many(
+            {"timestamp": list(range(50)), "device": ["a"] * 50, "value": [1.0] * 20 + [math.nan] + [1.0] * 29, "load": [1.0] * 50}
+        )
+        self.assertEqual(decisions.rejected, 1)
+        self.assertTrue(math.isnan(decisions.expected[2 * 20]))
+        self.assertEqual(float(decisions.expected[2 * 49]), 1.0)
+
     def test_one_row_at_a_time(self):
         detector = self.detector(observations={"duplicate": "drop"})
         first = detector.learn_one("a", "2026-01-01 00:00:00", [1, 2])

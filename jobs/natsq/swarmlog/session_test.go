@@ -93,7 +93,9 @@ func TestSessionWrites(t *testing.T) {
 	for writes(t, kv) < before+6 { // two times the ttl
 		time.Sleep(ttl / 30)
 	}
-	if n, most := writes(t, kv)-before, uint64(time.Since(began)/(ttl/3))+2; n > most {
+	// A renewal that was late, because the machine was busy, is followed by one in time. One write for
+	// each lease would be hundreds.
+	if n, most := writes(t, kv)-before, uint64(time.Since(began)/(ttl/3))+6; n > most {
 		t.Errorf("%d writes in %v, want at most %d", n, time.Since(began), most)
 	}
 	kept(t, "the session", s.Lost())

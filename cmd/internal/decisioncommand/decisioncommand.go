@@ -1,4 +1,5 @@
-package main
+// Package decisioncommand is the commands that show what the agents of a swarm decide and know together.
+package decisioncommand
 
 import (
 	"fmt"
@@ -13,10 +14,13 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-// swarmVoteCommand returns exoswarm swarm vote, for swarms whose agents are addressed. The votes of
+// OnSwarm makes what a command runs of a function that gets the swarm of its first argument.
+type OnSwarm func(fn func(cmd *cobra.Command, s *swarmclient.Swarm) error) func(*cobra.Command, []string) error
+
+// NewVote returns exoswarm swarm vote, for swarms whose agents are addressed. The votes of
 // a swarm whose groups are addressed end with each observation, so there is nothing to vote on. It
 // is a round of the whole swarm, and no group decides by it.
-func swarmVoteCommand() *cobra.Command {
+func NewVote(on OnSwarm) *cobra.Command {
 	c := &cobra.Command{
 		Use: "vote NAME", Short: "Let all agents decide together, as they vote now; it changes no agent",
 		Args: cobra.ExactArgs(1),
@@ -29,8 +33,12 @@ server. A reset of the swarm does not reset its rounds.
 
 If several candidates have the most votes, the first of them wins, provided that it meets the rule.
 The leader is the agent with the highest priority: agent 0 if all are equal, and with --priority
-seeded an agent that the seed of the swarm and the round choose.`,
-		RunE: onSwarm(swarmVote),
+seeded an agent that the seed of the swarm and the round choose. A term is the time of one leader.
+Its number is the round in which the leader was elected.
+
+The decision is the outcome of the swarm until the next vote or reset: swarm query --outcome shows it,
+and agents whose specification has hear take it as an input of their next steps.`,
+		RunE: on(vote),
 	}
 	f := c.Flags()
 	f.String("rule", swarms.RulePlurality, "rule for the winner: plurality, majority, quorum or unanimous")
@@ -42,8 +50,8 @@ seeded an agent that the seed of the swarm and the round choose.`,
 	return c
 }
 
-// swarmFuseCommand returns exoswarm swarm fuse, for swarms of both kinds.
-func swarmFuseCommand() *cobra.Command {
+// NewFuse returns exoswarm swarm fuse, for swarms of both kinds.
+func NewFuse(on OnSwarm) *cobra.Command {
 	c := &cobra.Command{
 		Use: "fuse NAME --by group|vote|all", Short: "Show knowledge nodes: means of the embeddings of agents; it " +
 			"changes nothing", Args: cobra.ExactArgs(1),
@@ -52,19 +60,17 @@ the mean of their embeddings. The embedding is the units of a gru or the potenti
 swarms whose groups are addressed, docs/cells.md describes it for each cell. By group, a node has
 consecutive groups. By vote, each candidate has a node; this needs a swarm whose agents are
 addressed. It changes nothing.`,
-		RunE: onSwarm(swarmFuse),
+		RunE: on(fuse),
 	}
 	c.Flags().String("by", "", "what assigns agents to nodes: group, vote or all (required)")
 	c.Flags().Int("nodes", 0, "number of nodes by group; 0: one for each group")
 	return c
 }
 
-// swarmVote lets all agents decide together, and prints one item: the round, the winner or none,
-// the votes by candidate, the abstentions, whether the rule is met, and the leader.
-//
-// Fields: round, winner, votes, abstentions, quorum_met and leader with its agent and priority.
+// vote lets all agents decide together, and prints one item: the round, the winner or none,
+// the votes by candidate, the abstentions, whether the rule is met, the leader and its term.
 // Shard 0 is asked first, which puts concurrent votes into one order.
-func swarmVote(cmd *cobra.Command, s *swarmclient.Swarm) error {
+func vote(cmd *cobra.Command, s *swarmclient.Swarm) error {
 	f := cmd.Flags()
 	// Defaults of empty fields are those of the protocol, so they are not repeated here.
 	want := swarms.Vote{Version: jobs.Version}
@@ -80,13 +86,31 @@ func swarmVote(cmd *cobra.Command, s *swarmclient.Swarm) error {
 	if err := want.Validate(); err != nil {
 		return command.Usage("swarm %v", err)
 	}
-	p, err := listing.New(cmd.OutOrStdout(), f, "ROUND", "WINNER", "VOTES", "ABSTENTIONS", "LEADER", "PRIORITY")
+	return show(cmd, s, func() (swarms.Voted, error) { return s.Vote(cmd.Context(), want) })
+}
+
+// Outcome prints the decision of the last round that was concluded, as vote does. Before the first
+// round it prints nothing.
+func Outcome(cmd *cobra.Command, s *swarmclient.Swarm) error {
+	return show(cmd, s, func() (swarms.Voted, error) { return s.Outcome(cmd.Context()) })
+}
+
+// show prints a decision. It checks the flags of the listing before it asks for the decision.
+//
+// Fields: round, winner, votes, abstentions, quorum_met, term, and leader with its agent, its
+// priority and, if agents hear their leader, its vote.
+func show(cmd *cobra.Command, s *swarmclient.Swarm, ask func() (swarms.Voted, error)) error {
+	p, err := listing.New(cmd.OutOrStdout(), cmd.Flags(), "ROUND", "WINNER", "VOTES", "ABSTENTIONS", "LEADER",
+		"PRIORITY", "TERM")
 	if err != nil {
 		return err
 	}
-	v, err := s.Vote(cmd.Context(), want)
+	v, err := ask()
 	if err != nil {
 		return err
+	}
+	if v.Round == 0 {
+		return p.End()
 	}
 	// A vote without a winner is an answer and no error; quorum_met tells the reason.
 	winner, votes, text := "none", map[string]uint64{}, []string(nil)
@@ -101,21 +125,21 @@ func swarmVote(cmd *cobra.Command, s *swarmclient.Swarm) error {
 	}
 	item := map[string]any{
 		"round": v.Round, "winner": winner, "votes": votes, "abstentions": v.Abstentions, "quorum_met": v.QuorumMet,
-		"leader": v.Leader,
+		"leader": v.Leader, "term": v.Term,
 	}
 	if err := p.Item(item, v.Round, winner, strings.Join(text, ", "), v.Abstentions, v.Leader.Agent,
-		v.Leader.Priority); err != nil {
+		v.Leader.Priority, v.Term); err != nil {
 		return err
 	}
 	return p.End()
 }
 
-// swarmFuse prints one item for each knowledge node: the number of its agents that have stepped,
+// fuse prints one item for each knowledge node: the number of its agents that have stepped,
 // and the mean of their embeddings. By vote a node is a candidate. Shards
 // answer with exact sums, so the means do not depend on the number of shards.
 //
 // Fields: node, agents, mean and, by vote, candidate. The mean of a node without agents is 0.
-func swarmFuse(cmd *cobra.Command, s *swarmclient.Swarm) error {
+func fuse(cmd *cobra.Command, s *swarmclient.Swarm) error {
 	want := swarms.Fuse{Version: jobs.Version}
 	want.By, _ = cmd.Flags().GetString("by")
 	want.Nodes, _ = cmd.Flags().GetInt("nodes")

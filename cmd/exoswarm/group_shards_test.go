@@ -1,0 +1,117 @@
+package main
+
+import (
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/exoswarm/exoswarm/cuda"
+	"github.com/exoswarm/exoswarm/gpuagents"
+	"github.com/exoswarm/exoswarm/internal/bucket"
+	"github.com/exoswarm/exoswarm/jobs/natsq"
+	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
+	"github.com/exoswarm/exoswarm/jobs/natsq/server"
+)
+
+// TestGroupSwarmShards: commands print the same for a swarm of three shards whose groups are
+// addressed as for one with one shard, and a snapshot of it makes a swarm of two shards.
+func TestGroupSwarmShards(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s, err := server.Start(t.Context(), server.Options{Dir: t.TempDir(), Port: 0})
+	if err != nil {
+		t.Fatalf("server.Start: %v", err)
+	}
+	defer s.Close()
+	conn, err := natsq.Connect(t.Context(), natsconn.Options{URL: s.URL(), Name: "agent"})
+	if err != nil {
+		t.Fatalf("natsq.Connect: %v", err)
+	}
+	defer conn.Close()
+	dev, err := cuda.Open(t.Context(), "host", cuda.Options{Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatalf("cuda.Open host: %v", err)
+	}
+	kept := t.TempDir()
+	store, err := bucket.Open(t.Context(), kept)
+	if err != nil {
+		t.Fatalf("bucket.Open: %v", err)
+	}
+	agent, err := gpuagents.Start(gpuagents.Options{
+		Name: "agent", Device: dev, Queue: conn.Swarms, Snapshots: store, Logger: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		t.Fatalf("gpuagents.Start: %v", err)
+	}
+	defer func() {
+		agent.Stop()
+		if err := dev.Close(); err != nil {
+			t.Errorf("dev.Close: %v", err)
+		}
+		if err := store.Close(); err != nil {
+			t.Errorf("store.Close: %v", err)
+		}
+	}()
+	run := func(want int, args ...string) (stdout, stderr string) {
+		t.Helper()
+		code, stdout, stderr := exec(t.Context(), t, append(args, "--nats", s.URL(), "--timeout=5m")...)
+		if code != want {
+			t.Fatalf("exoswarm %s: exit %d, want %d\n%s%s", strings.Join(args, " "), code, want, stdout, stderr)
+		}
+		return stdout, stderr
+	}
+	const groups = 8
+	create := func(name string, shards int, more ...string) {
+		t.Helper()
+		spec := write(t, filepath.Join(dir, name+".yaml"), fmt.Sprintf("name: %s\ngroups: %d\nshards: %d\n"+
+			"agents_per_group: 8\ncell: {kind: predictor}\n", name, groups, shards))
+		run(0, append([]string{"swarm", "create", "-f", spec}, more...)...)
+	}
+	both := func(a, b string, args ...string) {
+		t.Helper()
+		one, other := append([]string{}, args...), append([]string{}, args...)
+		one[1], other[1] = a, b
+		want, _ := run(0, append([]string{"swarm"}, one...)...)
+		got, _ := run(0, append([]string{"swarm"}, other...)...)
+		if got != want || got == "" {
+			t.Fatalf("%s: %s prints\n%s\n%s prints\n%s", args[0], b, got, a, want)
+		}
+	}
+	observe := func(a, b string, from int) {
+		t.Helper()
+		rows := &strings.Builder{}
+		rows.WriteString("group,timestamp,value\n")
+		r := rand.New(rand.NewPCG(uint64(from), 1))
+		for i := range 200 {
+			fmt.Fprintf(rows, "%d,%d,%d.5\n", r.IntN(groups), from+i, r.IntN(9))
+		}
+		both(a, b, "observe", "", "--input", write(t, filepath.Join(dir, "rows.csv"), rows.String()), "-o", "jsonl")
+	}
+	ask := func(a, b string) {
+		t.Helper()
+		both(a, b, "query", "", "--groups", "5,0-4,6-7", "-o", "jsonl")
+		both(a, b, "query", "", "--agents", "60-63,0-20", "-o", "jsonl")
+		both(a, b, "fuse", "", "--by", "group", "-o", "jsonl")
+		both(a, b, "compute", "", "count(group > 2) by group", "-o", "jsonl")
+	}
+	create("one", 1)
+	create("three", 3)
+	observe("one", "three", 1000)
+	ask("one", "three")
+	run(0, "swarm", "snapshot", "three", "--name", "kept")
+	create("two", 2, "--from", "kept", "--snapshots", kept)
+	ask("three", "two")
+	observe("one", "two", 2000)
+	ask("one", "two")
+	code, list, _ := exec(t.Context(), t, "swarm", "list", "-o", "json", "--nats", s.URL())
+	if code != 0 || strings.Count(list, `"agent"`) < 6 {
+		t.Errorf("the list does not have a holder for each of 6 shards:\n%s", list)
+	}
+	_, refusal := run(2, "swarm", "query", "three", "--groups", "8")
+	if !strings.Contains(refusal, "group 8 of 8") {
+		t.Errorf("a group that does not exist: %s", refusal)
+	}
+}

@@ -1,0 +1,96 @@
+package programs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/exoswarm/exoswarm/cpuagents/encode"
+	"github.com/exoswarm/exoswarm/cpuagents/explain"
+	"github.com/exoswarm/exoswarm/cpuagents/explain/explainlog"
+	"github.com/exoswarm/exoswarm/cpuagents/rows"
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/batch"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
+	"github.com/exoswarm/exoswarm/jobs/swarms/statelog"
+)
+
+// summaryShard is the number of the log of the summaries of entities among the logs of a swarm.
+const summaryShard = statelog.KeyShard + 3
+
+// layout is that of the decisions of a feed.
+func (f *feed) layout() encode.Layout {
+	l := encode.Layout{
+		Candidates: f.spec.Vote.Candidates, Features: f.spec.Features, Drops: true, Keys: f.columns.Key, Entities: f,
+		Explain: f.spec.Explain,
+	}
+	if len(l.Keys) == 0 {
+		l.Series = []string{f.spec.Name}
+	}
+	return l
+}
+
+// openSummaries loads the summaries of a swarm that explains its decisions. The next batch reads the
+// answers behind them first. Those that were removed from the log before they were in stored summaries
+// are left out.
+func (f *feed) openSummaries(ctx context.Context, l swarms.Log) error {
+	if !f.spec.Explain {
+		return nil
+	}
+	clock, err := rows.NewClock(f.columns.CSV)
+	if err != nil {
+		return err
+	}
+	end, err := f.out.Last(ctx)
+	if err != nil {
+		return err
+	}
+	f.summaries, err = explainlog.Open(ctx, l, explain.New(f.layout(), clock), end.Seq)
+	if errors.Is(err, statelog.ErrDamaged) {
+		return jobs.Errorf(jobs.CodeInternal, "swarm %s: %v", f.swarm.ID(), err)
+	}
+	return err
+}
+
+// decided decodes decisions, and explains them if the specification says so. The answers come in the
+// order of the log.
+func (f *feed) decided(e swarms.Entry) (*batch.Decisions, error) {
+	d, err := batch.DecodeDecisions(e.Data)
+	if err == nil && f.summaries != nil {
+		f.summaries.Explainer.Explain(d)
+		f.summaries.Reach(e.Seq)
+	}
+	return d, err
+}
+
+// storeSummaries stores the summaries after a request, if that is due. Those that are not stored are
+// made again from the log when the feed is opened.
+func (f *feed) storeSummaries(ctx context.Context) error {
+	if f.summaries == nil || f.broken {
+		return nil
+	}
+	if err := f.summaries.Store(ctx, f.summaries.Next()-1); err != nil {
+		f.broken = true
+		return fmt.Errorf("store the summaries of entities: %w", err)
+	}
+	return nil
+}
+
+// resetSummaries forgets the summaries of a swarm whose agents were reset. The caller has the turn.
+func (f *feed) resetSummaries(ctx context.Context) error {
+	if f.summaries == nil {
+		return nil
+	}
+	f.broken = true // the next request opens the feed again
+	clock, err := rows.NewClock(f.columns.CSV)
+	if err != nil {
+		return err
+	}
+	end, err := f.out.Last(ctx)
+	if err != nil {
+		return err
+	}
+	f.summaries.Explainer = explain.New(f.layout(), clock)
+	f.summaries.Reach(end.Seq)
+	return f.summaries.Put(ctx)
+}
