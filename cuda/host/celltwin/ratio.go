@@ -96,24 +96,30 @@ func (g *ratioGroup) vote(o *observation, n int, round *uint64, seen uint64) {
 		suspicious = surpriseBin(o.float(kernels.LeakySuspicious))
 		anomalous = surpriseBin(o.float(kernels.LeakyAnomalous))
 	}
-	// A group that has seen too little to be warm votes normal.
-	var t tally
+	// A group that has seen too little to be warm votes normal. The agent with the highest bin leads, of
+	// several the first.
 	clear(g.byBin[:])
+	leader, top := 0, g.bins[0]
 	for i, bin := range g.bins {
-		g.byBin[bin]++
-		candidate := uint32(kernels.VoteNormal)
-		switch {
-		case bin >= anomalous:
-			candidate = kernels.VoteAnomalous
-		case bin >= suspicious:
-			candidate = kernels.VoteSuspicious
+		g.byBin[bin%kernels.SurpriseBins]++
+		if bin > top {
+			leader, top = i, bin
 		}
-		t.vote(uint32(i), candidate, 1, bin)
+	}
+	t := tally{leader: uint32(leader), priority: top, cast: true}
+	for bin, n := range g.byBin[:top+1] {
+		switch {
+		case uint32(bin) >= anomalous:
+			t.counts[kernels.VoteAnomalous] += n
+		case uint32(bin) >= suspicious:
+			t.counts[kernels.VoteSuspicious] += n
+		default:
+			t.counts[kernels.VoteNormal] += n
+		}
 	}
 	score := float32(0)
 	if warm {
-		top := groupSurprise(&g.byBin, kernels.SurpriseBins-1, uint32(o.agents), o.words[kernels.LeakyShare])
-		ratio := surpriseRatio(top)
+		ratio := surpriseRatio(groupSurprise(&g.byBin, top, uint32(o.agents), o.words[kernels.LeakyShare]))
 		score = ratio / (ratio + o.float(kernels.LeakyAnomalous))
 	}
 	o.out.scores[n] = score
