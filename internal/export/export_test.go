@@ -2,6 +2,7 @@ package export_test
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -54,8 +55,8 @@ func saved(t testing.TB, dir string, groups, agents, shards int) (bucket.Bucket,
 			t.Fatal(err)
 		}
 		data := make([]byte, (end-first+l.Slots-1)/l.Slots*4096)
-		for i := range data {
-			data[i] = byte(r.Uint32())
+		for i := 0; i < len(data); i += 8 {
+			binary.LittleEndian.PutUint64(data[i:], r.Uint64())
 		}
 		p := &snapshot.Pages{Layout: l, Groups: end - first, First: first}
 		p.Read = func(page uint64, to []byte) error {

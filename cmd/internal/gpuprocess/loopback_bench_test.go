@@ -203,7 +203,9 @@ func BenchmarkLoopback(b *testing.B) {
 				if fast {
 					synced = "fast"
 				}
-				name := func(stage string) string { return fmt.Sprintf("%s/shards=%d/%s/%s", synced, shards, form, stage) }
+				name := func(stage string) string {
+					return fmt.Sprintf("%s/shards=%d/%s/%s", synced, shards, form, stage)
+				}
 				report := func(b *testing.B, l *loopback, took, worked time.Duration) {
 					rows := float64(n*shards*loopbackRows) * float64(b.N)
 					bytes := 0
