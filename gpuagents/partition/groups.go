@@ -97,8 +97,8 @@ func (p *Split) variables(k int, to *[]batch.Variable, from []batch.Variable) er
 	for i, v := range from {
 		into := (*to)[i]
 		if v.Name != into.Name || v.Width != into.Width || reflect.TypeOf(v.Values) != reflect.TypeOf(into.Values) {
-			return fmt.Errorf("shard %d: variable %s of %d %T, others have %s of %d %T: %w", k, v.Name, v.Width, v.Values,
-				into.Name, into.Width, into.Values, ErrAnswer)
+			return fmt.Errorf("shard %d: variable %s of %d %T, others have %s of %d %T: %w", k, v.Name, v.Width,
+				v.Values, into.Name, into.Width, into.Values, ErrAnswer)
 		}
 		dst, src := reflect.ValueOf(into.Values), reflect.ValueOf(v.Values)
 		for row, at := range p.places[k] {

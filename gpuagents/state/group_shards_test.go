@@ -128,7 +128,9 @@ func TestGroupShards(t *testing.T) {
 			}
 			for _, s := range all {
 				s.same(t, one)
-				for _, f := range []swarms.Fuse{{By: swarms.ByAll}, {By: swarms.ByGroup}, {By: swarms.ByGroup, Nodes: 5}} {
+				for _, f := range []swarms.Fuse{
+					{By: swarms.ByAll}, {By: swarms.ByGroup}, {By: swarms.ByGroup, Nodes: 5},
+				} {
 					f.Version = jobs.Version
 					got := s.fuse(t, f)
 					want, err := batch.DecodeFusedNodes(mustApply(t, one.each[0], swarms.EntryFuse, f).Data)

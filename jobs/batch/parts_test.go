@@ -40,7 +40,8 @@ func TestParts(t *testing.T) {
 			}
 			p := o.Pick(at)
 			of[k] = &Decisions{
-				Group: p.Group, Row: p.Row, Read: p.Read, Timestamp: p.Timestamp, Value: p.Value, Candidates: candidates,
+				Group: p.Group, Row: p.Row, Read: p.Read, Timestamp: p.Timestamp, Value: p.Value,
+				Candidates: candidates,
 				Score: pick(whole.Score, at, 1), Decision: pick(whole.Decision, at, 1),
 				Counts: pick(whole.Counts, at, candidates), Leader: pick(whole.Leader, at, 1),
 				Round: pick(whole.Round, at, 1), Dropped: pick(whole.Dropped, at, 1),
@@ -62,7 +63,8 @@ func TestParts(t *testing.T) {
 func TestMergeRefuses(t *testing.T) {
 	part := func(values int, dropped []uint8) *Decisions {
 		return &Decisions{
-			Group: []uint32{1}, Row: []uint64{1}, Read: []int64{1}, Timestamp: []string{""}, Value: make([]float64, values),
+			Group: []uint32{1}, Row: []uint64{1}, Read: []int64{1}, Timestamp: []string{""},
+			Value: make([]float64, values),
 			Score: []float32{0}, Decision: []uint32{0}, Counts: []uint32{1}, Candidates: 1, Leader: []uint64{0},
 			Round: []uint64{1}, Dropped: dropped,
 		}
