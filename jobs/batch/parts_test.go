@@ -42,7 +42,7 @@ func TestParts(t *testing.T) {
 			of[k] = &Decisions{
 				Group: p.Group, Row: p.Row, Read: p.Read, Timestamp: p.Timestamp, Value: p.Value,
 				Candidates: candidates,
-				Score: pick(whole.Score, at, 1), Decision: pick(whole.Decision, at, 1),
+				Score:      pick(whole.Score, at, 1), Decision: pick(whole.Decision, at, 1),
 				Counts: pick(whole.Counts, at, candidates), Leader: pick(whole.Leader, at, 1),
 				Round: pick(whole.Round, at, 1), Dropped: pick(whole.Dropped, at, 1),
 			}
