@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/exoswarm/exoswarm/cpuagents/fault"
@@ -38,9 +39,8 @@ type batcher struct {
 	obs    batch.Observations
 	bytes  int
 	number uint64 // of the batch being filled
-	after  uint64 // last known entry of the log
-	stored uint64 // batches in the log before this attempt
 	rows   uint64
+	placed []uint32       // groups in the swarm of the rows of the batch, if entities lose theirs
 	latest []int64        // by entity: the time of its last row
 	keys   *statelog.Keys // the dictionary for readers of the swarm; nil without a key
 }
@@ -50,14 +50,15 @@ type batcher struct {
 // job without any valid row is an error of the input that quotes the first reject. rejects gets a
 // line of JSON for each reject.
 func (s *stream) feed(ctx, work context.Context, rejects io.Writer) error {
-	end, last, err := lastOwn(work, s.in, 0)
-	if err != nil {
-		return err
+	for _, k := range s.shards {
+		if err := k.find(work); err != nil {
+			return err
+		}
 	}
 	waiting, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	defer context.AfterFunc(work, func() { stop(context.Cause(work)) })()
-	f := &batcher{s: s, rejects: json.NewEncoder(rejects), number: 1, after: end, stored: last.Ref}
+	f := &batcher{s: s, rejects: json.NewEncoder(rejects), number: 1}
 	f.obs.Width = len(s.spec.Columns.Features)
 	if s.entities != nil {
 		f.keys = statelog.NewKeys(s.log(statelog.KeyShard, swarms.In))
@@ -69,7 +70,8 @@ func (s *stream) feed(ctx, work context.Context, rejects io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if last.Kind == swarms.EntryEnd {
+	s.inputEnded(f.number - 1)
+	if !slices.ContainsFunc(s.shards, func(k *shardLog) bool { return !k.ended }) {
 		return nil // an earlier attempt got as far
 	}
 	if !interrupted && f.rows == 0 {
@@ -86,11 +88,19 @@ func (s *stream) feed(ctx, work context.Context, rejects io.Writer) error {
 			f.first.Place(), reason,
 		)
 	}
-	data, err := json.Marshal(swarms.EndOfInput{Rows: f.rows, Interrupted: interrupted})
-	if err != nil {
-		return err
+	for _, k := range s.shards {
+		if k.ended {
+			continue
+		}
+		data, err := json.Marshal(swarms.EndOfInput{Rows: k.rows, Interrupted: interrupted})
+		if err != nil {
+			return fmt.Errorf("encode the end of the input: %w", err)
+		}
+		if err := k.append(work, swarms.Entry{Kind: swarms.EntryEnd, Ref: f.number, Data: data}); err != nil {
+			return err
+		}
 	}
-	return f.append(work, swarms.Entry{Kind: swarms.EntryEnd, Ref: f.number, Data: data})
+	return nil
 }
 
 // openKeys opens the stored dictionary, to continue it. An earlier attempt has stored the keys that
@@ -111,10 +121,18 @@ func (f *batcher) storeKeys(ctx context.Context) error {
 		return nil
 	}
 	for {
-		if f.keys.Stored() >= f.s.entities.len() {
+		var err error
+		switch {
+		case f.s.evict != nil:
+			err = f.s.evict.store(ctx, f.keys)
+		case f.keys.Stored() < f.s.entities.len():
+			err = f.assignKeys(ctx, f.s.entities.from(f.keys.Stored()))
+		default:
 			return nil
 		}
-		err := f.keys.Store(ctx, f.s.entities.from(f.keys.Stored()), nil)
+		if err == nil && f.s.evict != nil {
+			return nil
+		}
 		if !errors.Is(err, jobs.ErrFenced) {
 			return err
 		}
@@ -122,6 +140,20 @@ func (f *batcher) storeKeys(ctx context.Context) error {
 			return err
 		}
 	}
+}
+
+// assignKeys appends keys to the dictionary. Those of a swarm with several shards have groups that do
+// not follow one another.
+func (f *batcher) assignKeys(ctx context.Context, keys []string) error {
+	if len(f.s.shards) == 1 {
+		return f.keys.Store(ctx, keys, nil)
+	}
+	first := f.keys.Stored()
+	all := make([]statelog.Assignment, len(keys))
+	for i, key := range keys {
+		all[i] = statelog.Assignment{Group: f.s.record.EntityGroup(first + i), Key: key}
+	}
+	return f.keys.Assign(ctx, all, 0, nil)
 }
 
 // all reads all series. Those of a job with a key are read in an order in which the rows of an
@@ -215,7 +247,7 @@ func (f *batcher) open(work, waiting context.Context, i int) (rows.Reader, error
 	if !source.IsRemote(src.URI) {
 		return from.OpenFile(work, src, f.s.spec.Columns)
 	}
-	return from.OpenRemote(waiting, f.s.log(1+i, swarms.In), f.s.id, i, src, f.s.spec.Columns)
+	return from.OpenRemote(waiting, f.s.log(f.s.journalShard(i), swarms.In), f.s.id, i, src, f.s.spec.Columns)
 }
 
 // take reads up to n rows of one series into the batch, and flushes a batch that is full. Between
@@ -253,6 +285,13 @@ func (f *batcher) take(ctx, work context.Context, place int, r rows.Reader, n in
 		if rejected == nil && f.s.entities != nil {
 			if group, rejected, err = f.entity(&row, f.s.series[place].Name); err != nil {
 				return false, err
+			}
+			if rejected == nil && f.s.evict != nil {
+				at, err := f.place(work, &row)
+				if err != nil {
+					return false, err
+				}
+				f.placed = append(f.placed, uint32(at))
 			}
 		}
 		if rejected != nil {
@@ -352,30 +391,38 @@ func (f *batcher) reject(rejected *rows.Reject) error {
 // that an earlier attempt has appended is only counted, since its rows are the same. An empty batch
 // is not appended.
 func (f *batcher) flush(work context.Context) error {
+	if f.s.evict != nil {
+		if err := f.move(work); err != nil {
+			return err
+		}
+	}
 	if f.obs.Len() == 0 {
 		return nil
 	}
 	number := f.number
 	f.number++
+	plan := f.s.plan(number, &f.obs, f.placed)
+	f.placed = f.placed[:0]
 	f.s.reached(number)
-	if number > f.stored {
+	missing := f.s.missing(number, plan)
+	if missing || plan != nil { // the plans of batches in all logs are bounded too
+		if plan != nil {
+			f.s.noteSent(number - 1)
+		}
 		if err := f.wait(work, number); err != nil {
 			return err
 		}
+	}
+	if missing {
 		if err := f.storeKeys(work); err != nil {
 			return fmt.Errorf("store the keys of batch %d: %w", number, err)
 		}
-		data, err := f.obs.Pack()
-		if err != nil {
+		if err := f.s.send(work, number, &f.obs, plan); err != nil {
 			return err
 		}
-		if err := f.append(work, swarms.Entry{Kind: swarms.EntryObserve, Ref: number, Data: data}); err != nil {
-			return fmt.Errorf("send batch %d: %w", number, err)
-		}
-		f.s.mu.Lock()
-		f.s.sent = number
-		f.s.mu.Unlock()
+		f.s.noteSent(number)
 	}
+	f.s.countRows(&f.obs, plan)
 	f.obs.Reset()
 	f.bytes = 0
 	return nil
@@ -396,29 +443,5 @@ func (f *batcher) wait(work context.Context, number uint64) error {
 		case <-work.Done():
 			return context.Cause(work)
 		}
-	}
-}
-
-// append appends an entry of the stream. Questions that other clients have appended meanwhile stay
-// before it. Any other foreign entry is another attempt of the job: append fails with
-// jobs.ErrFenced. It sets after to the number of the entry, and is called by one goroutine.
-func (f *batcher) append(work context.Context, e swarms.Entry) error {
-	for {
-		err := f.s.in.Append(work, f.after, e)
-		if err == nil {
-			f.after++
-			return nil
-		}
-		if !errors.Is(err, jobs.ErrFenced) {
-			return err
-		}
-		end, own, rerr := lastOwn(work, f.s.in, f.after)
-		switch {
-		case rerr != nil:
-			return rerr
-		case own.Seq > 0 || end <= f.after: // or the server has lost what it had acknowledged
-			return err
-		}
-		f.after = end
 	}
 }

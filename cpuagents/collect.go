@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
@@ -16,36 +17,28 @@ import (
 // returns the last entry of the log, which has the number of rows that were sent. It is the only
 // goroutine that changes decided.
 func (s *stream) collect(ctx context.Context, ordered *orderedOutput) (end swarms.EndOfInput, err error) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	r, err := s.out.Read(ctx, 1)
+	m, err := newMerge(s)
 	if err != nil {
-		cancel(nil)
 		return end, err
 	}
-	// The reader waits in a goroutine of its own, which ends before collect returns.
-	entries := make(chan swarms.Entry)
-	failed := make(chan error, 1)
+	ctx, cancel := context.WithCancelCause(ctx)
+	// Each log has a goroutine that reads. All of them end before collect returns.
+	failed := make(chan error, len(s.shards))
 	var reading sync.WaitGroup
-	reading.Add(1)
-	go func() {
-		defer reading.Done()
-		defer r.Close()
-		for {
-			e, err := r.Next(ctx)
-			if err != nil {
-				failed <- err
-				return
-			}
-			select {
-			case entries <- e:
-			case <-ctx.Done():
-				failed <- context.Cause(ctx)
-				return
-			}
-		}
-	}()
 	defer reading.Wait()
 	defer cancel(nil)
+	answers := make([]chan swarms.Entry, len(s.shards))
+	for i, k := range s.shards {
+		r, err := k.out.Read(ctx, 1)
+		if err != nil {
+			return end, err
+		}
+		answers[i] = make(chan swarms.Entry)
+		reading.Go(func() {
+			defer r.Close()
+			failed <- pass(ctx, r, answers[i])
+		})
+	}
 
 	// A job whose swarm is unserved gets no decision, and no error: the ticker looks for that. What is
 	// due is counted from the batches, so that a slow source is not taken for a stall.
@@ -53,6 +46,7 @@ func (s *stream) collect(ctx context.Context, ordered *orderedOutput) (end swarm
 	defer look.Stop()
 	quiet := time.Now() // since when a decision has been due and none has come
 	for {
+		next, wake := m.next(answers)
 		select {
 		case err := <-failed:
 			if cause := context.Cause(ctx); cause != nil {
@@ -64,11 +58,27 @@ func (s *stream) collect(ctx context.Context, ordered *orderedOutput) (end swarm
 				return end, err
 			}
 			s.report(false)
-		case e := <-entries:
-			if done, err := s.entry(ctx, e, &end, ordered); done || err != nil {
-				return end, err
+		case <-wake:
+		case e := <-next:
+			if done, err := s.entry(ctx, e, m, ordered); done || err != nil {
+				return m.end, err
 			}
 			quiet = time.Now() // a webhook may have taken its time
+		}
+	}
+}
+
+// pass reads entries until ctx ends or the log is gone, and returns the error.
+func pass(ctx context.Context, r swarms.Reader, to chan<- swarms.Entry) error {
+	for {
+		e, err := r.Next(ctx)
+		if err != nil {
+			return err
+		}
+		select {
+		case to <- e:
+		case <-ctx.Done():
+			return context.Cause(ctx)
 		}
 	}
 }
@@ -105,19 +115,27 @@ func (s *stream) overdue(since time.Time) (time.Time, error) {
 	)
 }
 
-// entry processes one entry of the log of decisions. It returns true at the end of the log. A batch
-// counts as decided after all sinks have taken it. A refused batch fails the job, and a refused
+// entry processes one entry of the log of decisions of the shard that m.next has named. It returns
+// true at the end of all logs. A batch counts as decided when all its shards have answered and all
+// sinks have taken it. A refused batch fails the job, and a refused
 // question of another client does not.
 func (s *stream) entry(
-	ctx context.Context, e swarms.Entry, end *swarms.EndOfInput, ordered *orderedOutput,
+	ctx context.Context, e swarms.Entry, m *merge, ordered *orderedOutput,
 ) (done bool, err error) {
 	switch e.Kind {
 	case swarms.EntryDecide:
 		if err := s.awaitEntities(ctx, s.decided+1); err != nil { // only this goroutine changes it
 			return false, err
 		}
-		d, err := ordered.write(e.Data)
+		part, err := batch.DecodeDecisions(e.Data)
 		if err != nil {
+			return false, err
+		}
+		d, err := m.decided(part)
+		if d == nil || err != nil {
+			return false, err
+		}
+		if err := ordered.take(d); err != nil {
 			return false, err
 		}
 		// The batch counts as decided only after this, so a slow sink slows the reading.
@@ -128,17 +146,18 @@ func (s *stream) entry(
 			}
 			s.Metrics.sent(time.Since(began))
 		}
-	case swarms.EntryEnd:
-		if err := json.Unmarshal(e.Data, end); err != nil {
-			return false, fmt.Errorf("end of swarm %s: %w", s.spec.Name, err)
+	case swarms.EntrySwapped:
+		if err := s.swapped(ctx, e); err != nil {
+			return false, err
 		}
-		return true, nil
+	case swarms.EntryEnd:
+		return m.ended(e)
 	case swarms.EntryRejected:
 		failure := &jobs.Error{Code: jobs.CodeInternal, Message: "the swarm refused a batch"}
 		if err := json.Unmarshal(e.Data, failure); err != nil {
 			return false, fmt.Errorf("refusal of swarm %s: %w", s.spec.Name, err)
 		}
-		asked, err := s.asked(ctx, e.Ref)
+		asked, err := asked(ctx, s.shards[m.shard].in, e.Ref)
 		if err != nil || !asked {
 			return false, cmp.Or(err, error(failure))
 		}

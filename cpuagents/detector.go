@@ -69,14 +69,12 @@ func (s *DetectorSpec) Check() error {
 	if err := s.Columns.CheckKey(swarms.MaxGroups); err != nil {
 		return bad("columns: %v", err)
 	}
+	if s.Evict != nil {
+		if err := s.Evict.check(s.Columns); err != nil {
+			return bad("evict: %v", err)
+		}
+	}
 	switch {
-	case s.Evict != nil && len(s.Columns.Key) == 0:
-		return bad("evict: it is for rows with a key: name its columns, or leave it out")
-	case s.Evict != nil && (s.Evict.AfterSeconds <= 0 || s.Evict.AfterSeconds > maxEvictAfter.Seconds()):
-		return bad("evict: after_s %v: use more than 0, and at most %v", s.Evict.AfterSeconds, maxEvictAfter.Seconds())
-	case s.Evict != nil && (s.Evict.StateBytes < 1 || s.Evict.StateBytes > MaxEvictedState):
-		return bad("evict: a group has a state of %d bytes, and at most %d can be evicted: use fewer agents_per_group",
-			s.Evict.StateBytes, MaxEvictedState)
 	case s.BatchRows < 0 || s.BatchRows > defaultBatchRows:
 		return bad("batch_rows %d: use 1 to %d", s.BatchRows, defaultBatchRows)
 	case len(s.Candidates) == 0 || len(s.Columns.Features) == 0:

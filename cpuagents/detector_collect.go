@@ -179,7 +179,7 @@ func (d *detection) entry(ctx context.Context, e swarms.Entry) error {
 		if err := json.Unmarshal(e.Data, failure); err != nil {
 			return fmt.Errorf("refusal of swarm %s: %w", d.spec.Name, err)
 		}
-		asked, err := d.asked(ctx, e.Ref)
+		asked, err := asked(ctx, d.in, e.Ref)
 		if err != nil || !asked {
 			return errors.Join(err, failure)
 		}

@@ -69,14 +69,19 @@ func newOrderedOutput(s *stream, out io.Writer) (*orderedOutput, error) {
 // once and in the order of the log, so counts need no check for repetitions. After an error the
 // output is not complete, and the caller must not call finish.
 func (k *orderedOutput) write(data []byte) (*batch.Decisions, error) {
-	now := time.Now().UnixNano()
 	d, err := batch.DecodeDecisions(data)
 	if err != nil {
 		return nil, err
 	}
+	return d, k.take(d)
+}
+
+// take is write of a batch that is decoded.
+func (k *orderedOutput) take(d *batch.Decisions) error {
+	now := time.Now().UnixNano()
 	candidates := len(k.s.spec.Candidates)
 	if d.Candidates != candidates {
-		return nil, jobs.Errorf(
+		return jobs.Errorf(
 			jobs.CodeInvalid, "decisions between %d candidates, the spec names %d", d.Candidates, candidates,
 		)
 	}
@@ -84,7 +89,7 @@ func (k *orderedOutput) write(data []byte) (*batch.Decisions, error) {
 	defer k.s.mu.Unlock()
 	for i, g := range d.Group {
 		if int(g) >= len(k.s.summary) || d.Decision[i] != batch.NoDecision && int(d.Decision[i]) >= candidates {
-			return nil, jobs.Errorf(
+			return jobs.Errorf(
 				jobs.CodeInvalid, "decision %d: group %d and candidate %d are not of this swarm", i, g, d.Decision[i],
 			)
 		}
@@ -95,7 +100,7 @@ func (k *orderedOutput) write(data []byte) (*batch.Decisions, error) {
 	for i, g := range d.Group {
 		if k.spool != nil {
 			if err := k.keep(d, i); err != nil {
-				return nil, err
+				return err
 			}
 		}
 		if k.packer != nil {
@@ -118,13 +123,13 @@ func (k *orderedOutput) write(data []byte) (*batch.Decisions, error) {
 		k.s.Metrics.decided(time.Duration(now - d.Read[0]))
 	}
 	if k.packer != nil {
-		err = k.enc.Piece(0, bytes.NewReader(k.line))
+		err := k.enc.Piece(0, bytes.NewReader(k.line))
 		k.line = k.line[:0]
 		if err != nil {
-			return nil, fault.IO("write", "the output", err)
+			return fault.IO("write", "the output", err)
 		}
 	}
-	return d, nil
+	return nil
 }
 
 // direct begins an output that has the decisions in the order in which they come. A reader of a

@@ -38,14 +38,14 @@ func lastOwn(ctx context.Context, log swarms.Log, after uint64) (end uint64, own
 	}
 }
 
-// asked reports whether an entry of the log is a question. The first entry is never one: if it is
+// asked reports whether an entry of a log of entries is a question. The first entry is never one: if it is
 // refused, the swarm cannot be served. An entry that is not in the log is no question.
-func (s *stream) asked(ctx context.Context, seq uint64) (bool, error) {
-	last, err := s.in.Last(ctx)
+func asked(ctx context.Context, in swarms.Log, seq uint64) (bool, error) {
+	last, err := in.Last(ctx)
 	if err != nil || seq <= 1 || seq > last.Seq {
 		return false, err
 	}
-	r, err := s.in.Read(ctx, seq)
+	r, err := in.Read(ctx, seq)
 	if err != nil {
 		return false, err
 	}

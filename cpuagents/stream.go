@@ -32,7 +32,8 @@ type stream struct {
 	spec     StreamSpec
 	series   []source.Series
 	record   swarms.Swarm // of the job; without an id until it is claimed
-	in, out  swarms.Log
+	in, out  swarms.Log   // of the first shard
+	shards   []*shardLog
 	progress func(any)
 	remove   []func(context.Context) error // removes what its sources keep on the queue beside its logs
 	resumes  bool                          // a later job sends what the sinks hold at the end of this one
@@ -40,13 +41,17 @@ type stream struct {
 	mu       sync.Mutex
 	summary  []SeriesSummary // feed and collect write different fields
 	state    StreamProgress
-	sent     uint64 // batches appended
-	decided  uint64 // batches answered: each has one decision, in their order
+	sent     uint64                // batches appended
+	decided  uint64                // batches answered: each has one decision, in their order
+	plans    map[uint64]*batchPlan // of batches that are not answered, by number; for several shards
+	over     bool                  // the input has ended
+	total    uint64                // batches of it then
 	reported time.Time
 	counted  StreamProgress // the state as of the last count
 
 	answered chan struct{}   // collect has increased decided
 	entities *entities       // nil for a job without a key
+	evict    *runEviction    // nil if entities keep their groups
 	names    encode.Entities // of the groups in the outputs; nil without a key
 	read     uint64          // batches whose rows were read, by mu
 	ahead    chan struct{}   // feed has increased read
@@ -94,9 +99,11 @@ func (s *stream) run(ctx context.Context) (*StreamResult, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, l := range []swarms.Log{s.in, s.out} {
-		if err := l.Create(work, kept); err != nil {
-			return nil, err
+	for _, k := range s.shards {
+		for _, l := range []swarms.Log{k.in, k.out} {
+			if err := l.Create(work, kept); err != nil {
+				return nil, err
+			}
 		}
 	}
 	s.state.Series = len(s.series)
@@ -188,12 +195,17 @@ func (s *stream) run(ctx context.Context) (*StreamResult, error) {
 // reached tells collect that all rows of batches up to number were read. It does not block: a
 // signal that was not taken yet stands for this one too.
 func (s *stream) reached(number uint64) {
-	if s.entities == nil {
+	if s.entities == nil && len(s.shards) == 1 {
 		return
 	}
 	s.mu.Lock()
 	s.read = number
 	s.mu.Unlock()
+	s.signalAhead()
+}
+
+// signalAhead wakes the goroutine that collects, if it waits for the reading.
+func (s *stream) signalAhead() {
 	select {
 	case s.ahead <- struct{}{}:
 	default:

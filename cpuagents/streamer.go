@@ -17,6 +17,7 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents/source"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
+	"github.com/exoswarm/exoswarm/jobs/swarms/statelog"
 )
 
 // Queue is the part of the queue that a stream job needs besides the job itself. Its methods may be
@@ -167,6 +168,11 @@ func (s *stream) attempt(ctx context.Context, job jobs.Job) (*StreamResult, erro
 	if err := spec.Columns.CheckKey(swarms.MaxGroups); err != nil {
 		return nil, jobs.Errorf(jobs.CodeInvalid, "job %s: stream spec: columns: %v", job.ID, err)
 	}
+	if spec.Evict != nil {
+		if err := spec.Evict.check(spec.Columns); err != nil {
+			return nil, jobs.Errorf(jobs.CodeInvalid, "job %s: stream spec: evict: %v", job.ID, err)
+		}
+	}
 	if spec.OutputFormat == "" {
 		spec.OutputFormat, _ = rows.FormatOf(spec.Output, "ndjson")
 	}
@@ -181,6 +187,10 @@ func (s *stream) attempt(ctx context.Context, job jobs.Job) (*StreamResult, erro
 	}
 	s.series = series
 	if most := spec.Columns.Entities(); most > 0 {
+		if spec.Evict != nil {
+			s.evict = newRunEviction(*spec.Evict, most)
+			most = swarms.MaxGroups // the memory of the job is the bound
+		}
 		s.entities = newEntities(most, held)
 		s.names = s.entities
 	} else {
@@ -217,7 +227,12 @@ func (s *stream) attempt(ctx context.Context, job jobs.Job) (*StreamResult, erro
 	if s.record, err = s.claim(ctx); err != nil {
 		return nil, err
 	}
-	s.in, s.out = s.log(0, swarms.In), s.log(0, swarms.Out)
+	s.openShards()
+	if s.evict != nil {
+		if s.evict.states, err = statelog.OpenStates(ctx, s.log(statesShard, swarms.In)); err != nil {
+			return nil, err
+		}
+	}
 	return s.run(ctx)
 }
 
@@ -239,10 +254,14 @@ func (s *stream) claim(ctx context.Context) (swarms.Swarm, error) {
 		case !record.Ending:
 			return record, nil
 		}
+		shards, err := s.shardCount()
+		if err != nil {
+			return swarms.Swarm{}, err
+		}
 		record = swarms.Swarm{
 			Version: jobs.Version, ID: s.id, Nonce: swarms.NewNonce(), Owner: s.id, Name: s.spec.Name,
 			Spec:   s.spec.Spec,
-			Groups: s.groups(), Created: time.Now().UTC(),
+			Groups: s.groups(), Shards: shards, Created: time.Now().UTC(),
 		}
 		if err = s.Queue.CreateSwarm(ctx, record); !errors.Is(err, jobs.ErrExists) { // else somebody was faster
 			return record, err
@@ -253,7 +272,7 @@ func (s *stream) claim(ctx context.Context) (swarms.Swarm, error) {
 // groups returns the number of groups of the swarm.
 func (s *stream) groups() int {
 	if s.entities != nil {
-		return s.entities.most
+		return s.spec.Columns.Entities()
 	}
 	return len(s.series)
 }
@@ -382,8 +401,9 @@ func (s *Streamer) sinkResources() sink.Resources {
 // allowStream returns an error if the job may not use a JetStream stream.
 func (s *Streamer) allowStream(stream string) error { return s.Streams.check(s.owner, stream) }
 
-// log returns a log of the job's swarm. Shard 0 is the swarm's own. The next maxRemote shards are
-// the journals of the sources, and those from sinkShard on have the positions of the sinks.
+// log returns a log of the job's swarm. The first ones are those of its shards. The logs from
+// journalShard on are the journals of the sources, and those from sinkShard on have the positions of
+// the sinks.
 func (s *stream) log(shard int, d swarms.Direction) swarms.Log {
 	return s.Queue.Log(s.record.Key(), shard, d)
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -113,5 +114,49 @@ func TestGroupSwarmShards(t *testing.T) {
 	_, refusal := run(2, "swarm", "query", "three", "--groups", "8")
 	if !strings.Contains(refusal, "group 8 of 8") {
 		t.Errorf("a group that does not exist: %s", refusal)
+	}
+}
+
+// TestRunShards: a run over several shards writes the bytes of one with one shard, and says how many
+// shards there may be.
+func TestRunShards(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	rows := &strings.Builder{}
+	rows.WriteString("id,timestamp,value\n")
+	r := rand.New(rand.NewPCG(4, 1))
+	for i := range 600 {
+		fmt.Fprintf(rows, "d%d,%d,%d.5\n", r.IntN(20), 1000+i, r.IntN(9))
+	}
+	input := write(t, filepath.Join(dir, "in", "rows.csv"), rows.String())
+	run := func(name, spec string) (code int, output, errs string) {
+		t.Helper()
+		out := filepath.Join(dir, name+".ndjson")
+		code, _, errs = exec(t.Context(), t, "run", "-f", write(t, filepath.Join(dir, name+".yaml"), "name: x\n"+
+			"agents_per_group: 8\n"+spec), "--input", input, "--output", out, "--report", "", "--progress", "none")
+		if code == 0 {
+			data, err := os.ReadFile(out)
+			if err != nil {
+				t.Fatalf("os.ReadFile: %v", err)
+			}
+			output = string(data)
+		}
+		return code, output, errs
+	}
+	code, want, errs := run("one", "key: id\nmax_entities: 50\n")
+	if code != 0 || strings.Count(want, "\n") != 600 {
+		t.Fatalf("one shard: exit %d, %d lines\n%s", code, strings.Count(want, "\n"), errs)
+	}
+	if code, got, errs := run("three", "key: id\nmax_entities: 50\nshards: 3\n"); code != 0 || got != want {
+		t.Errorf("three shards: exit %d, %d lines that are not those of one shard\n%s", code, strings.Count(got, "\n"),
+			errs)
+	}
+	evicts := "key: id\nmax_entities: 18\nevict_after: 24h\n"
+	if code, got, errs := run("evicts", evicts); code != 0 || got != want {
+		t.Errorf("18 groups for 20 entities: exit %d, %d lines that are not those with a group for each\n%s", code,
+			strings.Count(got, "\n"), errs)
+	}
+	if code, _, errs := run("many", "shards: 2\n"); code == 0 || !strings.Contains(errs, "use at most as many shards") {
+		t.Errorf("two shards for one series: exit %d\n%s", code, errs)
 	}
 }

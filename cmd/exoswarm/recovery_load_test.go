@@ -23,20 +23,22 @@ import (
 )
 
 // stream is a load: files below the CPU agent's folder through a swarm into a file and, as
-// decisions are made, into a folder of parts. Batches of 16 rows make a round of it some seconds of
+// decisions are made, into a folder of parts. Every second round has a swarm of three shards, which
+// makes the same output. Batches of 16 rows make a round of it some seconds of
 // synced messages on any machine.
 func (r *recovery) stream() *load {
 	t := r.t
 	const files, batchRows = 4, 16
 	perFile := *recoverRows
 	r.inputs(files, perFile)
-	spec := specJSON(t, "name: recovery\nagents_per_group: 64\npage_size: 64KiB\ncheckpoint: {interval: 100ms, "+
-		"entries: 16}\n")
+	spec := "name: recovery\nagents_per_group: 64\npage_size: 64KiB\ncheckpoint: {interval: 100ms, entries: 16}\n"
+	specs := []json.RawMessage{specJSON(t, spec), specJSON(t, spec+"shards: 3\n")}
+	rounds := 0
 	var want [2][]string
 	l := &load{name: "stream"}
 	l.round = func(ctx context.Context, id string) ([]tally, error) {
 		work := cpuagents.StreamSpec{
-			Name: "recovery", Spec: spec, Candidates: []string{"normal", "suspicious", "anomalous"},
+			Name: "recovery", Spec: specs[rounds%2], Candidates: []string{"normal", "suspicious", "anomalous"},
 			Columns:  rows.ColumnSpec{Timestamp: "timestamp", Features: []string{"value"}},
 			Manifest: "file:r/manifest.json", Output: "file:r/" + id + ".ndjson", Rejects: "file:r/" + id + ".rejects",
 			Summary:   "file:r/" + id + ".summary",
@@ -46,6 +48,7 @@ func (r *recovery) stream() *load {
 		if err != nil {
 			return nil, err
 		}
+		rounds++
 		if result.Decisions != uint64(files*perFile) {
 			return nil, fmt.Errorf("%d decisions of %d rows", result.Decisions, files*perFile)
 		}

@@ -207,12 +207,6 @@ func Run(ctx context.Context, o Options) (err error) {
 	if in.spooled.Interrupted { // the interrupt has ended the input, and not the run
 		ctx = context.WithoutCancel(ctx)
 	}
-	if spec.EvictAfter != 0 {
-		return command.Usage("run: evict_after is for detectors: leave it out, or use exoswarm detector create")
-	}
-	if spec.Shards > 1 {
-		return command.Usage("run: %s has shards: %d: a run has one shard: leave shards out", o.SpecFile, spec.Shards)
-	}
 	if len(spec.Key) > 0 && spec.GroupCount != 0 {
 		return command.Usage("run: %s has a key and groups: %d: a run has max_entities of them: leave groups out",
 			o.SpecFile, spec.GroupCount)

@@ -66,6 +66,10 @@ func (s *submission) submit(ctx context.Context, o *Options) (jobs.Job, error) {
 	if s.record.Incidents == "" {
 		incidents = ""
 	}
+	evict, err := evictionOf(s.spec)
+	if err != nil {
+		return jobs.Job{}, err
+	}
 	streamJSON, err := json.Marshal(cpuagents.StreamSpec{
 		Name: s.spec.Name, Spec: specJSON, Candidates: s.spec.Vote.Candidates,
 		Columns: columns,
@@ -73,7 +77,7 @@ func (s *submission) submit(ctx context.Context, o *Options) (jobs.Job, error) {
 		Explain: s.spec.Explain, Anomalies: incidents, AnomaliesFormat: s.record.Incidents,
 		Manifest: "object:manifest-" + s.id, Output: output, Rejects: rejects, Summary: "object:summary-" + s.id,
 		BatchRows: o.BatchRows, Strict: o.Strict, OutputFormat: s.record.Format, Webhook: o.Webhook, Sinks: o.Sinks,
-		Live: s.live,
+		Live: s.live, Evict: evict,
 	})
 	if err != nil {
 		return jobs.Job{}, fmt.Errorf("encode the job: %w", err)
@@ -83,4 +87,19 @@ func (s *submission) submit(ctx context.Context, o *Options) (jobs.Job, error) {
 		Submitted: time.Now().UTC(),
 	}
 	return job, s.conn.Queue.Submit(ctx, job)
+}
+
+// evictionOf returns the eviction of a run; nil if its entities keep their groups.
+func evictionOf(spec *swarm.Spec) (*cpuagents.EvictSpec, error) {
+	if spec.EvictAfter == 0 {
+		return nil, nil
+	}
+	bound, err := spec.Bind()
+	if err != nil {
+		return nil, fmt.Errorf("the state of a group: %w", err)
+	}
+	agent, group := bound.StateBytes()
+	return &cpuagents.EvictSpec{
+		AfterSeconds: time.Duration(spec.EvictAfter).Seconds(), StateBytes: agent*spec.AgentsPerGroup + group,
+	}, nil
 }

@@ -33,7 +33,7 @@ var keys = []Key{
 	{
 		Path: "evict_after", Kind: Duration, Min: "1s", Max: "876000h", Scope: Keyed,
 		Doc: "Time without a row, by the times of rows, after which an entity may lose its group to another one. " +
-			"It returns with its state. Without it, entities keep their groups. For detectors.",
+			"It returns with its state. Without it, entities keep their groups. For runs and detectors.",
 	},
 	{Path: "observations", Kind: Section, Scope: Groups, Doc: "What becomes of rows that are late or appear twice."},
 	{

@@ -1,6 +1,7 @@
 package swarms
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -27,6 +28,27 @@ func TestShardGroups(t *testing.T) {
 			}
 			if next != groups {
 				t.Fatalf("%d shards have %d groups of %d", shards, next, groups)
+			}
+		}
+	}
+}
+
+// TestEntityGroup: each entity has a group of its own, with one shard its number, and the entities go
+// around the shards.
+func TestEntityGroup(t *testing.T) {
+	for groups := 1; groups < 40; groups++ {
+		for shards := 1; shards <= min(groups, 7); shards++ {
+			s, seen, of := Swarm{Groups: groups, Shards: shards}, map[int]bool{}, make([]int, shards)
+			for i := range groups {
+				g := s.EntityGroup(i)
+				if g < 0 || g >= groups || seen[g] || shards == 1 && g != i {
+					t.Fatalf("%d groups, %d shards: entity %d has group %d", groups, shards, i, g)
+				}
+				seen[g] = true
+				of[s.ShardOf(g)]++
+				if slices.Max(of)-slices.Min(of) > 1 {
+					t.Fatalf("%d groups, %d shards: after entity %d the shards have %v", groups, shards, i, of)
+				}
 			}
 		}
 	}

@@ -1,0 +1,158 @@
+package cpuagents
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/exoswarm/exoswarm/cpuagents/roster"
+	"github.com/exoswarm/exoswarm/cpuagents/rows"
+	"github.com/exoswarm/exoswarm/jobs"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
+	"github.com/exoswarm/exoswarm/jobs/swarms/statelog"
+)
+
+// runEviction moves the groups of a stream job between entities. All its decisions depend on the
+// rows alone, so another attempt makes the same swaps as the one before. Swaps have numbers among
+// the batches. The goroutine that feeds uses it, except for states, which guards itself.
+type runEviction struct {
+	roster *roster.Roster
+	states *statelog.States  // of entities that have lost their groups
+	bytes  int               // of the state of a group
+	left   map[string]uint64 // by key: the number of the last swap that took a group of the entity
+	// pending are assignments that are not in the stored dictionary yet, and made the number of all.
+	pending []statelog.Assignment
+	made    int
+}
+
+// newRunEviction returns the eviction of a job whose swarm has so many groups.
+func newRunEviction(spec EvictSpec, groups int) *runEviction {
+	return &runEviction{
+		roster: roster.New(groups, time.Duration(spec.AfterSeconds*float64(time.Second))), bytes: spec.StateBytes,
+		left: map[string]uint64{},
+	}
+}
+
+// place returns the group of the entity of a row. It appends the batch first if every group has rows
+// in it, or if the entity loses its group before it.
+func (f *batcher) place(work context.Context, row *rows.Row) (group int, err error) {
+	for {
+		group, ok := f.s.evict.roster.Group(row.Key, row.Time)
+		if ok {
+			return group, nil
+		}
+		if err := f.flush(work); err != nil {
+			return 0, err
+		}
+	}
+}
+
+// move appends the swaps of the entities that lose and get groups with the batch, before it.
+func (f *batcher) move(work context.Context) error {
+	v := f.s.evict
+	changes := v.roster.Changes()
+	v.roster.Expire(expireEach)
+	var moved []roster.Change
+	for _, c := range changes {
+		if _, had := v.left[c.Key]; c.Old == "" && !had {
+			v.assign(c, f.s.shards[0].after)
+			continue
+		}
+		moved = append(moved, c)
+	}
+	for len(moved) > 0 {
+		n := swapSize(moved, v.bytes)
+		if err := f.swap(work, moved[:n]); err != nil {
+			return err
+		}
+		moved = moved[n:]
+	}
+	return nil
+}
+
+// swap appends one swap, unless an earlier attempt has done so. The states that it needs are stored
+// before: the collector stores those of an answer before the answer counts.
+func (f *batcher) swap(work context.Context, moved []roster.Change) error {
+	v, k := f.s.evict, f.s.shards[0]
+	number := f.number
+	f.number++
+	f.s.reached(number)
+	need := number - min(number, window)
+	keys := make([]string, len(moved))
+	for i, c := range moved {
+		keys[i] = c.Key
+		need = max(need, v.left[c.Key])
+		v.assign(c, k.after)
+	}
+	for _, c := range moved {
+		if c.Old != "" {
+			v.left[c.Old] = number
+		}
+	}
+	f.s.noteSent(number - 1)
+	if err := f.wait(work, need+window); err != nil {
+		return err
+	}
+	if number <= k.stored {
+		return nil
+	}
+	states, err := v.states.Get(work, keys)
+	if err != nil {
+		return fmt.Errorf("read the states for swap %d: %w", number, err)
+	}
+	groups := make([]swarms.SwapGroup, len(moved))
+	for i, c := range moved {
+		groups[i] = swarms.SwapGroup{Group: uint32(c.Group), Tag: c.Old, State: states[i]}
+	}
+	data, err := json.Marshal(swarms.NewSwap(groups))
+	if err != nil {
+		return fmt.Errorf("encode swap %d: %w", number, err)
+	}
+	if err := f.storeKeys(work); err != nil {
+		return fmt.Errorf("store the keys of swap %d: %w", number, err)
+	}
+	if err := k.append(work, swarms.Entry{Kind: swarms.EntrySwap, Ref: number, Data: data}); err != nil {
+		return fmt.Errorf("send swap %d: %w", number, err)
+	}
+	f.s.noteSent(number)
+	return nil
+}
+
+// assign notes an assignment for the dictionary.
+func (v *runEviction) assign(c roster.Change, after uint64) {
+	v.pending = append(v.pending, statelog.Assignment{Group: c.Group, Key: c.Key, After: after})
+	v.made++
+}
+
+// store stores the assignments that are not stored. Those of an earlier attempt are the same, with
+// other entries after which they hold.
+func (v *runEviction) store(ctx context.Context, keys *statelog.Keys) error {
+	for len(v.pending) > 0 {
+		if v.made-len(v.pending) < keys.Stored() {
+			v.pending = v.pending[1:]
+			continue
+		}
+		n := 1
+		for n < len(v.pending) && v.pending[n].After == v.pending[0].After {
+			n++
+		}
+		if err := keys.Assign(ctx, v.pending[:n], v.pending[0].After, nil); err != nil {
+			return err
+		}
+		v.pending = v.pending[n:]
+	}
+	return nil
+}
+
+// swapped stores the states in the answer to a swap.
+func (s *stream) swapped(ctx context.Context, e swarms.Entry) error {
+	if s.evict == nil {
+		return jobs.Errorf(jobs.CodeInvalid, "swarm %s answers with an entry of unknown kind %q", s.spec.Name, e.Kind)
+	}
+	got, err := swarms.DecodeSwapped(e.Data)
+	if err != nil {
+		return fmt.Errorf("answer %d of swarm %s: %w", e.Seq, s.spec.Name, err)
+	}
+	return s.evict.states.Put(ctx, e.Seq, got.States)
+}
