@@ -288,9 +288,6 @@ func (d *detection) attempt(whole, ctx context.Context, job jobs.Job) error {
 	return d.run(whole)
 }
 
-// maxEvictAfter is the largest time of an EvictSpec.
-const maxEvictAfter = 100 * 365 * 24 * time.Hour
-
 // findSwarm sets the record of the swarm of the detector, and reports whether it is stored. The
 // swarm of another owner or with another specification is refused: its agents have learnt other
 // things, and its rows belong to somebody. The record of a new swarm is stored by the caller, after

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"bufio"
 	"encoding/json"
+	"errors"
 	"strconv"
 	"strings"
 
@@ -26,7 +28,8 @@ func observeGroups(cmd *cobra.Command, s *swarmclient.Swarm, path string) error 
 	if err != nil {
 		return err
 	}
-	p, err := listing.New(cmd.OutOrStdout(), cmd.Flags(), "GROUP", "TIMESTAMP", "SCORE", "DECISION", "ROUND")
+	w := bufio.NewWriter(cmd.OutOrStdout())
+	p, err := listing.New(w, cmd.Flags(), "GROUP", "TIMESTAMP", "SCORE", "DECISION", "ROUND")
 	if err != nil {
 		return err
 	}
@@ -36,10 +39,7 @@ func observeGroups(cmd *cobra.Command, s *swarmclient.Swarm, path string) error 
 		for i, g := range d.Group {
 			decision, counts := s.Candidate(int(d.Decision[i])),
 				votes{s.Spec().Vote.Candidates, d.Counts[i*d.Candidates:][:d.Candidates]}
-			item := map[string]any{
-				"group": g, "timestamp": d.Timestamp[i], "score": d.Score[i], "decision": decision, "round": d.Round[i],
-				"counts": counts, "leader": d.Leader[i],
-			}
+			item := any(decidedGroup{counts, decision, g, d.Leader[i], d.Round[i], d.Score[i], d.Timestamp[i]})
 			// The specification drops rows that are late or that an entity has sent twice; they
 			// change no agent and have no decision.
 			if d.Dropped != nil && d.Dropped[i] != batch.Applied {
@@ -50,16 +50,35 @@ func observeGroups(cmd *cobra.Command, s *swarmclient.Swarm, path string) error 
 				return err
 			}
 		}
-		return nil
+		return w.Flush()
 	})
 	if err != nil {
 		return err
 	}
-	if err := p.End(); err != nil {
+	if err := errors.Join(p.End(), w.Flush()); err != nil {
 		return err
 	}
 	cmd.PrintErrf("%d observations in %d entries\n", o.Len(), entries)
 	return nil
+}
+
+// decidedGroup is an item of observeGroups. A struct is encoded three times as fast as a map; its
+// members are sorted, as those of a map are.
+type decidedGroup struct {
+	Counts    votes   `json:"counts"`
+	Decision  string  `json:"decision"`
+	Group     uint32  `json:"group"`
+	Leader    uint64  `json:"leader"`
+	Round     uint64  `json:"round"`
+	Score     float32 `json:"score"`
+	Timestamp string  `json:"timestamp"`
+}
+
+// decidedAgent is an item of swarmObserve for agents, sorted likewise.
+type decidedAgent struct {
+	Agent    uint32 `json:"agent"`
+	Decision string `json:"decision"`
+	Vote     string `json:"vote"`
 }
 
 // votes are the votes by candidate. Their JSON is an object in the order of the candidates, as in
@@ -121,24 +140,24 @@ func swarmObserve(cmd *cobra.Command, s *swarmclient.Swarm) error {
 	if err != nil {
 		return err
 	}
-	p, err := listing.New(cmd.OutOrStdout(), cmd.Flags(), "AGENT", "VOTE", "DECISION")
+	w := bufio.NewWriter(cmd.OutOrStdout())
+	p, err := listing.New(w, cmd.Flags(), "AGENT", "VOTE", "DECISION")
 	if err != nil {
 		return err
 	}
 	entries, err := s.Observe(cmd.Context(), o, func(d *batch.AgentDecisions) error {
 		for i, id := range d.Agent {
 			vote, decision := s.Candidate(int(d.Vote[i])), s.Candidate(int(d.Decision[i]))
-			if err := p.Item(map[string]any{"agent": id, "vote": vote, "decision": decision}, id, vote,
-				decision); err != nil {
+			if err := p.Item(decidedAgent{id, decision, vote}, id, vote, decision); err != nil {
 				return err
 			}
 		}
-		return nil
+		return w.Flush()
 	})
 	if err != nil {
 		return err
 	}
-	if err := p.End(); err != nil {
+	if err := errors.Join(p.End(), w.Flush()); err != nil {
 		return err
 	}
 	cmd.PrintErrf("%d observations in %d entries\n", len(o.Agent), entries)

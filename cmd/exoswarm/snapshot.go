@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
+	"github.com/exoswarm/exoswarm/cmd/internal/exportcommand"
 	"github.com/exoswarm/exoswarm/gpuagents/snapshot"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/gpuagents/swarmclient"
@@ -52,7 +53,8 @@ func snapshotCommand() *cobra.Command {
 		listing.Flag(c.Flags())
 		keyFileFlag(c.Flags())
 	}
-	return command.Group("snapshot", "List, show and verify snapshots of swarms, without a cluster", all...)
+	all = append(all, exportcommand.Snapshot(inBucket))
+	return command.Group("snapshot", "List, show, verify and export snapshots of swarms, without a cluster", all...)
 }
 
 // keyFileFlag adds --key-file for openBucket.

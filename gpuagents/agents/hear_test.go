@@ -6,8 +6,11 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
+	"time"
 
+	"github.com/exoswarm/exoswarm/consensus"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
 )
@@ -108,5 +111,71 @@ func TestHearRefused(t *testing.T) {
 	if err := makeAgents(t, openNamed(t, *deviceName), cell, 10, Options{}).Hear(t.Context(),
 		[]float32{1}); !errors.Is(err, ErrInvalid) {
 		t.Errorf("one value of two: error %v, want an ErrInvalid", err)
+	}
+}
+
+// BenchmarkAgentsHear is a tick of agents that hear nothing, of agents that hear the same in all
+// ticks, and of agents that vote before each tick and hear something else than in the tick before.
+// The three take turns; the times are medians until the result is in host memory.
+func BenchmarkAgentsHear(b *testing.B) {
+	d := openNamed(b, *deviceName)
+	for _, all := range []int64{10_000_000, 100_000_000} {
+		b.Run(fmt.Sprintf("gru/h8/f32/%dM", all/1_000_000), func(b *testing.B) {
+			n := scaled(d, all)
+			deaf := address(b, "gru", nil, 64, 6, 5)
+			cell, err := deaf.Hearing(2)
+			if err != nil {
+				b.Fatalf("Hearing: %v", err)
+			}
+			open := func(cell *cells.Addressed) *Agents {
+				a, err := New(d, cell, n, Options{})
+				if err != nil {
+					b.Fatalf("New: %v", err)
+				}
+				fillPages(b, a)
+				return a
+			}
+			ctx := b.Context()
+			var swarms [3]*Agents
+			for i, cell := range []*cells.Addressed{deaf, cell, cell} {
+				swarms[i] = open(cell)
+				defer swarms[i].Close()
+			}
+			heard := func(a *Agents, i int) {
+				if err := a.Hear(ctx, []float32{float32(i%6) / 5, float32(i%2) / 5}); err != nil {
+					b.Fatalf("Hear: %v", err)
+				}
+			}
+			heard(swarms[1], 1)
+			var took [3][]time.Duration
+			twin := sampled(b, swarms[2])
+			for i := range b.N + 3 {
+				for k, a := range swarms {
+					began := time.Now()
+					if k == 2 {
+						if _, err := a.Vote(ctx, consensus.Rule{}, uint64(i+1), true); err != nil {
+							b.Fatalf("Vote: %v", err)
+						}
+						heard(a, i)
+					}
+					if _, err := a.Tick(ctx, 1); err != nil {
+						b.Fatalf("Tick: %v", err)
+					}
+					if i >= 3 {
+						took[k] = append(took[k], time.Since(began))
+					}
+				}
+				heard(twin, i)
+				if _, err := twin.Tick(ctx, 1); err != nil {
+					b.Fatalf("Tick of the twin: %v", err)
+				}
+			}
+			twin.check(b, swarms[2])
+			for k, name := range []string{"deaf-us", "hears-us", "votes-us"} {
+				slices.Sort(took[k])
+				b.ReportMetric(float64(took[k][b.N/2].Nanoseconds())/1e3, name)
+			}
+			b.ReportMetric(0, "ns/op")
+		})
 	}
 }

@@ -307,8 +307,8 @@ func (p *player) moment(ctx context.Context) (*Moment, error) {
 	}
 	return &Moment{
 		Entry: p.at, Round: p.state.Rounds().Last(), Outcome: p.state.Rounds().Outcome(), Start: p.start,
-		Replayed: p.at - p.start.Entry, Took: time.Since(p.began), Groups: state.RangeOf(p.swarm, p.shard), layout: p.state.Layout(), pages: all,
-		identity: p.swarm.Identity(), sum: p.sum,
+		Replayed: p.at - p.start.Entry, Took: time.Since(p.began), Groups: state.RangeOf(p.swarm, p.shard),
+		layout: p.state.Layout(), pages: all, identity: p.swarm.Identity(), sum: p.sum,
 	}, nil
 }
 

@@ -14,4 +14,6 @@ var (
 	ErrExists = errors.New("snapshot exists already")
 	// ErrNotFound: there is no complete snapshot of that name.
 	ErrNotFound = errors.New("snapshot not found")
+	// ErrVariable: the snapshot has no variable of that name.
+	ErrVariable = errors.New("no such variable")
 )

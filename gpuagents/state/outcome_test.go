@@ -237,6 +237,6 @@ func TestConcludeRefused(t *testing.T) {
 	if of := outcomeOf(t, p); of.Round != 4 || of.Term != 4 || *of.Winner != 1 {
 		t.Errorf("after refusals: %+v", of)
 	}
-	refuses(t, openSharded(t, d, nil, fmt.Sprintf(hearText, agents), 1, agents, nil).each[0], swarms.EntryConclude, good,
-		"conclude")
+	one := openSharded(t, d, nil, fmt.Sprintf(hearText, agents), 1, agents, nil)
+	refuses(t, one.each[0], swarms.EntryConclude, good, "conclude")
 }

@@ -215,7 +215,8 @@ func TestErrors(t *testing.T) {
 		byAgent("cell: {kind: leaky}\nhear: [decision]"): "a.yaml:5: invalid cell parameter: leaky: it takes a " +
 			"current and a gain and hears nothing: use gru, or leave hear out",
 		byAgent("vote: {candidates: [a, b]}\nfeatures: [a, b, c, d, e, f, g]\nhear: [leader, decision]"): "a.yaml:6: " +
-			"invalid cell parameter: gru: 7 features and 2 inputs that are heard: use at most 8 together, or more units",
+			"invalid cell parameter: gru: 7 features and 2 inputs that are heard: use at most 8 together, " +
+			"or more units",
 		byAgent("vote: {candidates: [a, b]}\ncell: {params: {learn: 1}}\npage_size: 64KiB"): `a.yaml:5: invalid cell ` +
 			`parameter: gru has no parameter "learn"`,
 	} {

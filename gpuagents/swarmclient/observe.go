@@ -16,24 +16,52 @@ const MaxTimestamp = 64
 // Observe gives agents inputs, steps those agents once, and calls fn with their votes and the
 // decisions of their groups, in the order of the observations. o has one row for each observation,
 // of as many features as the specification has; an agent may have several. A long list takes
-// several entries, of which entries is the number that took effect; fn is called after each of
-// them, and its error ends the call.
+// several entries, of which entries is the number that took effect. Each is sent when the one before
+// it is answered. fn is called after each of them, while the next one is on its way, and its error
+// ends the call after that.
 func (s *Swarm) Observe(ctx context.Context, o *batch.AgentObservations,
 	fn func(*batch.AgentDecisions) error,
 ) (entries int, err error) {
 	// Three quarters of a message leave room for the columns' frames.
 	rows := min(swarms.MaxAddressed, jobs.MaxMessage*3/4/(4+4*len(s.spec.Features)))
-	for first := 0; first < len(o.Agent); first += rows {
-		end := min(first+rows, len(o.Agent))
-		d, err := s.observe(ctx, &batch.AgentObservations{
+	return inTurn(len(o.Agent), rows, func(first, end int) (*batch.AgentDecisions, error) {
+		return s.observe(ctx, &batch.AgentObservations{
 			Agent:    o.Agent[first:end],
 			Features: o.Features[first*o.Width : end*o.Width], Width: o.Width,
 		})
-		if err != nil {
-			return entries, lateObservations(first, err)
+	}, fn)
+}
+
+// inTurn sends n rows in parts and calls fn with the answer to each, while a goroutine sends the
+// next part. It returns the number of parts that were answered. The goroutine has ended then.
+func inTurn[T any](n, rows int, send func(first, end int) (T, error), fn func(T) error) (entries int, err error) {
+	type answer struct {
+		first int
+		value T
+		err   error
+	}
+	answers := make(chan answer, 1)
+	start := func(first int) bool {
+		if first >= n {
+			return false
+		}
+		go func() {
+			v, err := send(first, min(first+rows, n))
+			answers <- answer{first, v, err}
+		}()
+		return true
+	}
+	for more := start(0); more; {
+		a := <-answers
+		if a.err != nil {
+			return entries, lateObservations(a.first, a.err)
 		}
 		entries++
-		if err := fn(d); err != nil {
+		more = start(a.first + rows)
+		if err := fn(a.value); err != nil {
+			if more && (<-answers).err == nil {
+				entries++
+			}
 			return entries, err
 		}
 	}
@@ -72,24 +100,14 @@ func (s *Swarm) CanObserveGroups() error {
 func (s *Swarm) ObserveGroups(ctx context.Context, o *batch.Observations,
 	fn func(*batch.Decisions) error,
 ) (entries int, err error) {
-	rows := s.maxGroupRows()
-	for first := 0; first < o.Len(); first += rows {
-		end := min(first+rows, o.Len())
+	return inTurn(o.Len(), s.maxGroupRows(), func(first, end int) (*batch.Decisions, error) {
 		part := &batch.Observations{
 			Group: o.Group[first:end], Row: o.Row[first:end], Time: o.Time[first:end], Read: o.Read[first:end],
 			Features: o.Features[first*o.Width : end*o.Width],
 			Width:    o.Width, Timestamp: o.Timestamp[first:end], Value: o.Value[first*o.Width : end*o.Width],
 		}
-		d, err := s.observeGroups(ctx, part)
-		if err != nil {
-			return entries, lateObservations(first, err)
-		}
-		entries++
-		if err := fn(d); err != nil {
-			return entries, err
-		}
-	}
-	return entries, nil
+		return s.observeGroups(ctx, part)
+	}, fn)
 }
 
 // maxGroupRows returns how many observations of groups one entry takes. The answer has up to 64

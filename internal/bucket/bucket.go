@@ -21,6 +21,9 @@ var ErrInvalid = errors.New("invalid place for objects")
 // Bucket keeps objects until it is closed. Methods may be called from several goroutines.
 type Bucket interface {
 	snapshot.Store
+	// Remove removes all objects below a folder, the manifest of a snapshot first: without it the
+	// others are not a snapshot. A folder that does not exist is no error.
+	Remove(ctx context.Context, folder string) error
 	// Close releases it. It comes after the last call of another method.
 	Close() error
 }

@@ -160,6 +160,20 @@ func TestBuckets(t *testing.T) {
 			if err != nil || !slices.Equal(names, []string{"a", "b"}) {
 				t.Errorf("%q: %v", names, err)
 			}
+			if err := put(t, b, "a/"+snapshot.ManifestName, "{}").Commit(); err != nil {
+				t.Fatal(err)
+			}
+			if err := errors.Join(b.Remove(t.Context(), "a"), b.Remove(t.Context(), "a")); err != nil {
+				t.Error(err)
+			}
+			for _, name := range []string{"a/x", "a/" + snapshot.ManifestName} {
+				if _, err := get(t, b, name); !errors.Is(err, fs.ErrNotExist) {
+					t.Errorf("%s after its folder was removed: %v", name, err)
+				}
+			}
+			if text, err := get(t, b, "b/y"); err != nil || text != "y" {
+				t.Errorf("%q, %v after another folder was removed", text, err)
+			}
 		})
 	}
 }

@@ -179,5 +179,20 @@ func (d folder) list(dir string) ([]fs.DirEntry, error) {
 	return entries, errors.Join(err, f.Close())
 }
 
+// Remove implements Bucket.
+func (d folder) Remove(_ context.Context, name string) error {
+	err := d.root.Remove(name + "/" + snapshot.ManifestName)
+	if err == nil {
+		err = d.sync(name)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove %s: %w", name, err)
+	}
+	if err := d.root.RemoveAll(name); err != nil {
+		return fmt.Errorf("remove %s: %w", name, err)
+	}
+	return nil
+}
+
 // Close implements Bucket.
 func (d folder) Close() error { return d.root.Close() }

@@ -170,6 +170,36 @@ func (g google) Folders(ctx context.Context) (all []string, err error) {
 	}
 }
 
+// Remove implements Bucket.
+func (g google) Remove(ctx context.Context, name string) error {
+	drop := func(key string) error {
+		err := again(ctx, func() error { return g.objects.Delete(g.bucket, key).Context(ctx).Do() })
+		var e *googleapi.Error
+		if err != nil && (!errors.As(err, &e) || e.Code != http.StatusNotFound) {
+			return fmt.Errorf("remove %s: %w", key, err)
+		}
+		return nil
+	}
+	if err := drop(g.prefix + name + "/" + snapshot.ManifestName); err != nil {
+		return err
+	}
+	for {
+		list := g.objects.List(g.bucket).Prefix(g.prefix + name + "/").Context(ctx)
+		var page *storage.Objects
+		if err := again(ctx, func() (err error) { page, err = list.Do(); return err }); err != nil {
+			return fmt.Errorf("list objects: %w", err)
+		}
+		if len(page.Items) == 0 {
+			return nil
+		}
+		for _, o := range page.Items {
+			if err := drop(o.Name); err != nil {
+				return err
+			}
+		}
+	}
+}
+
 // again calls once up to five times, until it succeeds or fails with an answer that no repetition
 // changes. The answers that it repeats are those that Google's documents name: 408, 429 and 5xx.
 func again(ctx context.Context, once func() error) error {

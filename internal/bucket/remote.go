@@ -99,5 +99,31 @@ func (r remote) Folders(ctx context.Context) (all []string, err error) {
 	}
 }
 
+// Remove implements Bucket.
+func (r remote) Remove(ctx context.Context, name string) error {
+	drop := func(key string) error {
+		if err := r.b.Delete(ctx, key); err != nil && gcerrors.Code(err) != gcerrors.NotFound {
+			return fmt.Errorf("remove %s: %w", key, err)
+		}
+		return nil
+	}
+	if err := drop(name + "/" + snapshot.ManifestName); err != nil {
+		return err
+	}
+	list := r.b.List(&blob.ListOptions{Prefix: name + "/"})
+	for {
+		o, err := list.Next(ctx)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("list objects: %w", err)
+		}
+		if err := drop(o.Key); err != nil {
+			return err
+		}
+	}
+}
+
 // Close implements Bucket.
 func (r remote) Close() error { return r.b.Close() }

@@ -125,6 +125,17 @@ func (d *Directory) Name(group int) string {
 	return ""
 }
 
+// Values appends the values of the key of a group to a slice, in the order of Columns, and returns
+// false if the group has no entity.
+func (d *Directory) Values(to []string, group int) ([]string, bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if keys := d.known.Keys(); group >= 0 && group < len(keys) && keys[group] != "" {
+		return append(to, rows.KeyValues(keys[group])...), true
+	}
+	return to, false
+}
+
 // entity describes the entity with a group. mu is held.
 func (d *Directory) entity(group int) Entity {
 	key := d.known.Keys()[group]

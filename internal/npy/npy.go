@@ -147,16 +147,29 @@ func Write(w io.Writer, a *Array) error {
 	if ElementBytes(a.Type) == 0 || size != int64(len(a.Data)) || len(a.Shape) > maxDims {
 		return fmt.Errorf("%d bytes for the shape %v of %q: %w", len(a.Data), a.Shape, a.Type, ErrFormat)
 	}
-	descr := a.Type
-	if ElementBytes(a.Type) == 1 {
-		descr = "|" + a.Type[1:]
+	if err := WriteHeader(w, a.Type, a.Shape...); err != nil {
+		return err
+	}
+	if _, err := w.Write(a.Data); err != nil {
+		return fmt.Errorf("write .npy: %w", err)
+	}
+	return nil
+}
+
+// WriteHeader writes the header of a file as Write does. The caller writes the elements behind it.
+func WriteHeader(w io.Writer, descr string, of ...int64) error {
+	switch ElementBytes(descr) {
+	case 0:
+		return fmt.Errorf("elements of %q: %w", descr, ErrFormat)
+	case 1:
+		descr = "|" + descr[1:]
 	}
 	var shape strings.Builder
-	for _, d := range a.Shape {
+	for _, d := range of {
 		fmt.Fprintf(&shape, "%d, ", d)
 	}
 	list := strings.TrimSuffix(shape.String(), " ")
-	if len(a.Shape) > 1 {
+	if len(of) > 1 {
 		list = strings.TrimSuffix(list, ",")
 	}
 	text := fmt.Sprintf("{'descr': '%s', 'fortran_order': False, 'shape': (%s), }", descr, list)
@@ -165,9 +178,6 @@ func Write(w io.Writer, a *Array) error {
 	head := append(bytes.Clone(magic), 1, 0)
 	head = binary.LittleEndian.AppendUint16(head, uint16(len(text)))
 	if _, err := w.Write(append(head, text...)); err != nil {
-		return fmt.Errorf("write .npy: %w", err)
-	}
-	if _, err := w.Write(a.Data); err != nil {
 		return fmt.Errorf("write .npy: %w", err)
 	}
 	return nil

@@ -17,7 +17,8 @@ import (
 
 // TestOutcomeGoesOn: agents that hear decisions are the same, and so are outcomes and terms, when
 // one agent process serves the swarm and when several come one after another: with checkpoints, and
-// without, where each replays the log from its start.
+// without, where each replays the log from its start. So they are when the shard is parked between
+// entries.
 func TestOutcomeGoesOn(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(25, 4))
@@ -40,27 +41,41 @@ func TestOutcomeGoesOn(t *testing.T) {
 		add(swarms.EntryQuery, swarms.Query{Version: jobs.Version, Outcome: true})
 		add(swarms.EntryQuery, swarms.Query{Version: jobs.Version, Agents: []uint32{0, 1, 2, 17, 500, 899}})
 	}
-	serve := func(keep bool, each int) (said []string) {
+	serve := func(keep, park bool, each int) (said []string) {
 		rig, dir := newRig(t), t.TempDir()
 		rig.logs(t, "x", nil)
 		rig.put(t, "x", "name: x\naddressed: agent\nagents: 900\nagents_per_group: 90\npage_size: 64KiB\n"+
 			"features: [a, b]\nhear: [decision, leader]\ncell: {kind: gru, params: {hidden: 5}}\n"+
 			"vote: {candidates: [a, b, c], rule: majority}\ncheckpoint: {interval: 1h, entries: 3}\n")
+		others := 0
+		if park {
+			rig.logs(t, "other", nil)
+			rig.put(t, "other", byAgent)
+		}
 		for from := 0; from < len(all); from += each {
 			var o gpuagents.Options
 			if keep {
 				o.Checkpoints = checkpointsIn(filepath.Join(dir, "kept"))
 			}
+			if park {
+				o.OpenShards = 1
+			}
 			a := rig.start(t, o)
 			for i := from; i < min(from+each, len(all)); i++ {
 				answer := rig.told(t, "x", i+1, all[i])
 				said = append(said, answer.Kind+" "+string(answer.Data))
+				if park && i%4 == 1 { // behind a vote or another entry, the other swarm takes the place
+					others++
+					rig.told(t, "other", others,
+						swarms.Entry{Kind: swarms.EntryTick, Data: []byte(`{"v":1,"count":1}`)})
+					rig.crowd(t, a, 1)
+				}
 			}
 			a.Stop()
 		}
 		return said
 	}
-	want := serve(false, len(all))
+	want := serve(false, false, len(all))
 	for i, e := range all {
 		if e.Kind != swarms.EntryVote {
 			continue
@@ -70,10 +85,13 @@ func TestOutcomeGoesOn(t *testing.T) {
 			t.Fatalf("the outcome is %s after the vote %s", got, want[i])
 		}
 	}
-	if d := cmp.Diff(want, serve(true, 7)); d != "" {
+	if d := cmp.Diff(want, serve(true, false, 7)); d != "" {
 		t.Errorf("with checkpoints: difference (-one process +several):\n%s", d)
 	}
-	if d := cmp.Diff(want, serve(false, 4)); d != "" {
+	if d := cmp.Diff(want, serve(false, false, 4)); d != "" {
 		t.Errorf("with replays: difference (-one process +several):\n%s", d)
+	}
+	if d := cmp.Diff(want, serve(false, true, len(all))); d != "" {
+		t.Errorf("parked: difference (-one process +parked):\n%s", d)
 	}
 }

@@ -61,7 +61,9 @@ seed: 1
 `
 	cells = `name: cells
 addressed: agent
-cell: {kind: leaky}
+cell: {kind: gru, params: {hidden: 4}}
+hear: [decision, leader]
+vote: {candidates: [quiet, spike]}
 agents: 640
 agents_per_group: 64
 page_size: 64KiB

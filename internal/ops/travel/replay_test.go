@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/exoswarm/exoswarm/gpuagents/replay"
 	"github.com/exoswarm/exoswarm/gpuagents/shard"
 	"github.com/exoswarm/exoswarm/gpuagents/swarmclient"
@@ -81,6 +83,7 @@ func TestReplay(t *testing.T) {
 	if testing.Short() {
 		marks = marks[:len(marks)/4]
 	}
+	outcomes := 0
 	for _, m := range marks {
 		want, err := fromSnapshot.At(t.Context(), m.s, m.shard, m.entry, replay.Bounds{})
 		if err != nil {
@@ -101,6 +104,15 @@ func TestReplay(t *testing.T) {
 			t.Errorf("entry %d of %s.%d: the replay differs from the live state: %v; round %d, want %d", m.entry,
 				m.s.ID, m.shard, err, got.Round, want.Round)
 		}
+		if d := cmp.Diff(want.Outcome, got.Outcome); d != "" {
+			t.Errorf("entry %d of %s.%d: difference of outcomes (-live +replay):\n%s", m.entry, m.s.ID, m.shard, d)
+		}
+		if got.Outcome != nil {
+			outcomes++
+		}
+	}
+	if outcomes == 0 && !testing.Short() {
+		t.Error("no replay has an outcome")
 	}
 	// Entries behind a snapshot, from it and from the start.
 	for range 10 {

@@ -189,12 +189,24 @@ func (g *Guide) At(ctx context.Context, q Question) (View, error) {
 	return v, err
 }
 
+// outcome names the decision of a round; nil for nil.
+func outcome(spec *swarm.Spec, v *swarms.Voted) *Outcome {
+	if v == nil {
+		return nil
+	}
+	out := &Outcome{Round: v.Round, Decision: "none", Leader: v.Leader.Agent, Term: v.Term}
+	if v.Winner != nil {
+		out.Decision = spec.Vote.Candidates[*v.Winner]
+	}
+	return out
+}
+
 // moment describes a moment.
 func (g *Guide) moment(
 	ctx context.Context, s swarms.Swarm, spec *swarm.Spec, shard int, m *replay.Moment,
 ) (Moment, error) {
 	out := Moment{
-		Round: m.Round, Replayed: m.Replayed, Seconds: m.Took.Seconds(),
+		Round: m.Round, Outcome: outcome(spec, m.Outcome), Replayed: m.Replayed, Seconds: m.Took.Seconds(),
 		Start: Start{Kind: m.Start.Kind, Name: m.Start.Name, Entry: m.Start.Entry},
 	}
 	all, err := m.Summary()

@@ -36,11 +36,21 @@ type Progress struct {
 	Of     uint64 `json:"of"`     // the entry that was asked for
 }
 
+// Outcome is what the agents of a swarm have decided together.
+type Outcome struct {
+	Round    uint64 `json:"round"`
+	Decision string `json:"decision"` // the name of a candidate, or none
+	Leader   uint32 `json:"leader"`   // id of an agent
+	Term     uint64 `json:"term"`     // the round in which the leader was elected
+}
+
 // Moment is the state of a shard after an entry.
 type Moment struct {
 	Entry Entry `json:"entry"` // without rows
 	// Round is the last round of votes of the swarm; 0: there was none.
 	Round uint64 `json:"round,omitempty"`
+	// Outcome is the decision of the last round that was concluded; nil: there was none.
+	Outcome *Outcome `json:"outcome,omitempty"`
 	// Start is the state with which the replay began. Replayed are the entries after it.
 	Start    Start     `json:"start"`
 	Replayed uint64    `json:"replayed"`

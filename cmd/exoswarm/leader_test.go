@@ -1,0 +1,104 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/exoswarm/exoswarm/internal/testlong"
+)
+
+// TestLeaderKilled: the process that serves the leader of a swarm is killed while it votes, ticks or
+// hears, again and again. Rounds and terms only grow, no term has two leaders, the outcome is that
+// of the last vote, and the agents, which hear both, are those of a swarm whose processes live.
+func TestLeaderKilled(t *testing.T) {
+	testlong.Only(t)
+	if testing.Short() {
+		t.Skip("builds and starts real processes: not with -short")
+	}
+	const kills, agents = 25, 3000
+	bin := binaries(t)
+	_, url := startProcess(t, `nats is ready.*url=(\S+)`, filepath.Join(bin, "exoswarm"), "nats", "--port", "0",
+		"--data-dir", t.TempDir())
+	data := []string{t.TempDir(), t.TempDir()}
+	start := func(i int) *process {
+		p, _ := startProcess(t, "gpuagent is ready", filepath.Join(bin, "gpuagent"), "--nats", url, "--data-dir",
+			data[i], "--device", "host", "--lease-ttl", "1s")
+		return p
+	}
+	gpus := []*process{start(0), start(1)}
+	run := func(args ...string) string {
+		code, out, errs := exec(t.Context(), t,
+			append([]string{"swarm"}, append(args, "--nats", url, "--timeout", "5m")...)...)
+		if code != 0 {
+			t.Errorf("exoswarm swarm %v: exit %d\n%s%s", args, code, out, errs)
+		}
+		return out
+	}
+	type outcome struct {
+		Round, Term uint64
+		Winner      string
+		Leader      struct{ Agent int }
+	}
+	read := func(text string) (v outcome) {
+		t.Helper()
+		if err := json.Unmarshal([]byte(text), &v); err != nil {
+			t.Fatalf("json.Unmarshal: %v of %q", err, text)
+		}
+		return v
+	}
+	// live runs a swarm for a number of steps, and returns its outcomes and its agents. disturb runs
+	// beside each step.
+	live := func(name string, disturb func(step int)) (all []outcome, states string) {
+		t.Helper()
+		run("create", "-f", write(t, filepath.Join(t.TempDir(), "swarm.yaml"), fmt.Sprintf("name: %s\naddressed: "+
+			"agent\nagents: %d\nagents_per_group: 30\nshards: 2\npage_size: 64KiB\nfeatures: [a]\nseed: 11\n"+
+			"hear: [decision, leader]\nvote: {candidates: [north, east, south], rule: majority}\n"+
+			"checkpoint: {interval: 100ms, entries: 2}\n", name, agents)))
+		leaders, last := map[uint64]int{}, outcome{}
+		for step := range kills {
+			done := make(chan string)
+			go func() {
+				run("tick", name, "--count", "2")
+				out := run("vote", name, "--rule", "plurality", "--priority", "seeded", "-o", "jsonl")
+				run("tick", name)
+				done <- out
+			}()
+			disturb(step)
+			v := read(<-done)
+			if of := read(run("query", name, "--outcome", "-o", "jsonl")); of != v {
+				t.Errorf("step %d: the outcome is %+v, the vote was %+v", step, of, v)
+			}
+			if v.Round <= last.Round || v.Term < last.Term || v.Term > v.Round {
+				t.Errorf("step %d: %+v after %+v", step, v, last)
+			}
+			if of, ok := leaders[v.Term]; ok && of != v.Leader.Agent {
+				t.Errorf("step %d: agents %d and %d lead in term %d", step, of, v.Leader.Agent, v.Term)
+			}
+			leaders[v.Term], last = v.Leader.Agent, v
+			all = append(all, v)
+		}
+		return all, run("query", name, "--agents", fmt.Sprintf("0-%d", agents-1), "-o", "jsonl")
+	}
+	r := rand.New(rand.NewPCG(25, 5))
+	var longest time.Duration
+	got, states := live("killed", func(step int) {
+		time.Sleep(time.Duration(r.IntN(60)) * time.Millisecond)
+		began, of := time.Now(), step%2
+		gpus[of].end(t, syscall.SIGKILL)
+		gpus[of] = start(of)
+		longest = max(longest, time.Since(began))
+	})
+	want, twin := live("undisturbed", func(int) {})
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("outcomes after kills:\n%v\nwant\n%v", got, want)
+	}
+	if states != twin {
+		t.Error("agents differ from those of a swarm whose processes live")
+	}
+	t.Logf("%d kills; the longest until a process was ready again: %v", kills, longest)
+}

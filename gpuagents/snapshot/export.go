@@ -1,0 +1,110 @@
+package snapshot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// Find returns the variable of a name; an ErrVariable names the others if there is none.
+func (m *Manifest) Find(name string) (Variable, error) {
+	var names []string
+	for _, v := range m.Variables {
+		if v.Name == name {
+			return v, nil
+		}
+		names = append(names, v.Name)
+	}
+	return Variable{}, fmt.Errorf("snapshot %s: variable %q: %w: it has %s", m.Name, name, ErrVariable,
+		strings.Join(names, ", "))
+}
+
+// RowBytes returns the length of a row of a variable in a file in bytes.
+func (v Variable) RowBytes() int {
+	elem, _ := elemOf(v.DType)
+	return v.Width * elem.Bytes()
+}
+
+// readBytes is the aim for the rows of one call of ReadRows.
+const readBytes = 1 << 20
+
+// ReadRows reads one variable of the parts of a snapshot, as ReadSet returns them, and calls fn with
+// whole rows, little-endian, from the first agent or group of the swarm to the last. fn must not keep
+// the slice. Memory is two times 1 MiB, or two rows where these are longer: the next rows are read
+// and added to the checksum while fn has those before them.
+//
+// A checksum is compared at the end of its file, so after an error fn may have seen damaged rows.
+func ReadRows(ctx context.Context, store Store, parts []*Manifest, name string, fn func(rows []byte) error) error {
+	for _, m := range parts {
+		of, err := m.Find(name)
+		if err != nil {
+			return err
+		}
+		n := of.RowBytes()
+		n *= max(1, readBytes/n)
+		buffers := [2][]byte{make([]byte, n), make([]byte, n)}
+		for k := range of.Files {
+			if err := readFile(ctx, store, m, name, k, buffers, fn); err != nil {
+				return fmt.Errorf("snapshot %s: %w", m.Name, err)
+			}
+		}
+	}
+	return nil
+}
+
+// readFile reads the rows of file k of a variable. A goroutine reads into one of the buffers while
+// fn has the other; it has ended when readFile returns.
+func readFile(ctx context.Context, store Store, m *Manifest, name string, k int, buffers [2][]byte,
+	fn func([]byte) error,
+) (err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	v := 0
+	for m.Variables[v].Name != name {
+		v++
+	}
+	f, err := (&loader{store: store, m: m}).open(ctx, v, k)
+	if err != nil {
+		return err
+	}
+	full, free, ended := make(chan []byte), make(chan []byte, len(buffers)), make(chan error, 1)
+	for _, b := range buffers {
+		free <- b
+	}
+	go func() {
+		defer close(full)
+		ended <- func() error {
+			for left := f.Bytes - f.seen; left > 0; {
+				var b []byte
+				select {
+				case b = <-free:
+				case <-ctx.Done():
+					return context.Cause(ctx)
+				}
+				b = b[:min(int64(cap(b)), left)]
+				if err := f.full(b); err != nil {
+					return err
+				}
+				left -= int64(len(b))
+				select {
+				case full <- b:
+				case <-ctx.Done():
+					return context.Cause(ctx)
+				}
+			}
+			return f.end(make([]byte, 1))
+		}()
+	}()
+	for b := range full {
+		if err = fn(b); err != nil {
+			cancel()
+			break
+		}
+		free <- b
+	}
+	if read := <-ended; err == nil {
+		err = read
+	}
+	return errors.Join(err, f.close())
+}
