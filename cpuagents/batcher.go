@@ -11,6 +11,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cpuagents/fault"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
+	"github.com/exoswarm/exoswarm/cpuagents/runlog"
 	"github.com/exoswarm/exoswarm/cpuagents/source"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
@@ -51,7 +52,7 @@ type batcher struct {
 // line of JSON for each reject.
 func (s *stream) feed(ctx, work context.Context, rejects io.Writer) error {
 	for _, k := range s.shards {
-		if err := k.find(work); err != nil {
+		if err := k.Find(work); err != nil {
 			return err
 		}
 	}
@@ -71,7 +72,7 @@ func (s *stream) feed(ctx, work context.Context, rejects io.Writer) error {
 		return err
 	}
 	s.inputEnded(f.number - 1)
-	if !slices.ContainsFunc(s.shards, func(k *shardLog) bool { return !k.ended }) {
+	if !slices.ContainsFunc(s.shards, func(k *runlog.Log) bool { return !k.Ended }) {
 		return nil // an earlier attempt got as far
 	}
 	if !interrupted && f.rows == 0 {
@@ -89,14 +90,14 @@ func (s *stream) feed(ctx, work context.Context, rejects io.Writer) error {
 		)
 	}
 	for _, k := range s.shards {
-		if k.ended {
+		if k.Ended {
 			continue
 		}
-		data, err := json.Marshal(swarms.EndOfInput{Rows: k.rows, Interrupted: interrupted})
+		data, err := json.Marshal(swarms.EndOfInput{Rows: k.Rows, Interrupted: interrupted})
 		if err != nil {
 			return fmt.Errorf("encode the end of the input: %w", err)
 		}
-		if err := k.append(work, swarms.Entry{Kind: swarms.EntryEnd, Ref: f.number, Data: data}); err != nil {
+		if err := k.Append(work, swarms.Entry{Kind: swarms.EntryEnd, Ref: f.number, Data: data}); err != nil {
 			return err
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/exoswarm/exoswarm/cpuagents/runlog"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
@@ -29,7 +30,7 @@ func (s *stream) collect(ctx context.Context, ordered *orderedOutput) (end swarm
 	defer cancel(nil)
 	answers := make([]chan swarms.Entry, len(s.shards))
 	for i, k := range s.shards {
-		r, err := k.out.Read(ctx, 1)
+		r, err := k.Out.Read(ctx, 1)
 		if err != nil {
 			return end, err
 		}
@@ -157,7 +158,7 @@ func (s *stream) entry(
 		if err := json.Unmarshal(e.Data, failure); err != nil {
 			return false, fmt.Errorf("refusal of swarm %s: %w", s.spec.Name, err)
 		}
-		asked, err := asked(ctx, s.shards[m.shard].in, e.Ref)
+		asked, err := runlog.Asked(ctx, s.shards[m.shard].In, e.Ref)
 		if err != nil || !asked {
 			return false, cmp.Or(err, error(failure))
 		}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/cpuagents/encode"
+	"github.com/exoswarm/exoswarm/cpuagents/runlog"
 	"github.com/exoswarm/exoswarm/cpuagents/sink"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
@@ -179,7 +180,7 @@ func (d *detection) entry(ctx context.Context, e swarms.Entry) error {
 		if err := json.Unmarshal(e.Data, failure); err != nil {
 			return fmt.Errorf("refusal of swarm %s: %w", d.spec.Name, err)
 		}
-		asked, err := asked(ctx, d.in, e.Ref)
+		asked, err := runlog.Asked(ctx, d.in, e.Ref)
 		if err != nil || !asked {
 			return errors.Join(err, failure)
 		}

@@ -56,7 +56,7 @@ func (f *batcher) move(work context.Context) error {
 	var moved []roster.Change
 	for _, c := range changes {
 		if _, had := v.left[c.Key]; c.Old == "" && !had {
-			v.assign(c, f.s.shards[0].after)
+			v.assign(c, f.s.shards[0].After())
 			continue
 		}
 		moved = append(moved, c)
@@ -83,7 +83,7 @@ func (f *batcher) swap(work context.Context, moved []roster.Change) error {
 	for i, c := range moved {
 		keys[i] = c.Key
 		need = max(need, v.left[c.Key])
-		v.assign(c, k.after)
+		v.assign(c, k.After())
 	}
 	for _, c := range moved {
 		if c.Old != "" {
@@ -94,7 +94,7 @@ func (f *batcher) swap(work context.Context, moved []roster.Change) error {
 	if err := f.wait(work, need+window); err != nil {
 		return err
 	}
-	if number <= k.stored {
+	if number <= k.Stored {
 		return nil
 	}
 	states, err := v.states.Get(work, keys)
@@ -112,7 +112,7 @@ func (f *batcher) swap(work context.Context, moved []roster.Change) error {
 	if err := f.storeKeys(work); err != nil {
 		return fmt.Errorf("store the keys of swap %d: %w", number, err)
 	}
-	if err := k.append(work, swarms.Entry{Kind: swarms.EntrySwap, Ref: number, Data: data}); err != nil {
+	if err := k.Append(work, swarms.Entry{Kind: swarms.EntrySwap, Ref: number, Data: data}); err != nil {
 		return fmt.Errorf("send swap %d: %w", number, err)
 	}
 	f.s.noteSent(number)

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/exoswarm/exoswarm/cpuagents/runlog"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
@@ -16,17 +17,6 @@ import (
 // journalsOfShards is the number of the first journal among the logs of a job whose swarm has several
 // shards. With one shard the journals follow that.
 const journalsOfShards = 128
-
-// shardLog is the two logs of a shard of a job's swarm. The goroutine that feeds uses the fields
-// after out.
-type shardLog struct {
-	in, out swarms.Log
-
-	after  uint64 // last known entry of in
-	stored uint64 // last batch in the log before this attempt; greater than all with an end
-	ended  bool   // an earlier attempt has stored the end of the input
-	rows   uint64 // read so far
-}
 
 // batchPlan says which rows of a batch go to which shard. It does not change.
 type batchPlan struct {
@@ -70,9 +60,9 @@ func (s *stream) shardCount() (int, error) {
 func (s *stream) openShards() {
 	s.plans = map[uint64]*batchPlan{}
 	for k := range s.record.ShardCount() {
-		s.shards = append(s.shards, &shardLog{in: s.log(k, swarms.In), out: s.log(k, swarms.Out)})
+		s.shards = append(s.shards, &runlog.Log{In: s.log(k, swarms.In), Out: s.log(k, swarms.Out)})
 	}
-	s.in, s.out = s.shards[0].in, s.shards[0].out
+	s.in, s.out = s.shards[0].In, s.shards[0].Out
 }
 
 // journalShard returns the number of the log with the journal of source i.
@@ -118,7 +108,7 @@ func (s *stream) plan(number uint64, o *batch.Observations, placed []uint32) *ba
 // missing reports whether a batch, or the part of a shard, is not in its log.
 func (s *stream) missing(number uint64, p *batchPlan) bool {
 	for i, k := range s.shards {
-		if number > k.stored && (p == nil || len(p.places[i]) > 0) {
+		if number > k.Stored && (p == nil || len(p.places[i]) > 0) {
 			return true
 		}
 	}
@@ -130,12 +120,12 @@ func (s *stream) missing(number uint64, p *batchPlan) bool {
 // on the input alone, and its entry has the number of the batch.
 func (s *stream) send(work context.Context, number uint64, o *batch.Observations, p *batchPlan) error {
 	if p == nil {
-		return s.shards[0].send(work, number, o)
+		return s.shards[0].Send(work, number, o)
 	}
 	var all sync.WaitGroup
 	errs := make([]error, len(s.shards))
 	for i, k := range s.shards {
-		if number <= k.stored || len(p.places[i]) == 0 {
+		if number <= k.Stored || len(p.places[i]) == 0 {
 			continue
 		}
 		part := o.Pick(p.places[i])
@@ -143,7 +133,7 @@ func (s *stream) send(work context.Context, number uint64, o *batch.Observations
 			part.Group[row] = p.placed[at]
 		}
 		all.Go(func() {
-			if err := k.send(work, number, part); err != nil {
+			if err := k.Send(work, number, part); err != nil {
 				errs[i] = fmt.Errorf("shard %d: %w", i, err)
 			}
 		})
@@ -162,11 +152,11 @@ func (s *stream) noteSent(number uint64) {
 // countRows counts the rows of a batch for the ends of the logs.
 func (s *stream) countRows(o *batch.Observations, p *batchPlan) {
 	if p == nil {
-		s.shards[0].rows += uint64(o.Len())
+		s.shards[0].Rows += uint64(o.Len())
 		return
 	}
 	for i, k := range s.shards {
-		k.rows += uint64(len(p.places[i]))
+		k.Rows += uint64(len(p.places[i]))
 	}
 }
 
@@ -176,49 +166,6 @@ func (s *stream) inputEnded(batches uint64) {
 	s.over, s.total = true, batches
 	s.mu.Unlock()
 	s.signalAhead()
-}
-
-// find finds the end of the log of entries. It is called once, before the first append.
-func (k *shardLog) find(ctx context.Context) error {
-	end, last, err := lastOwn(ctx, k.in, 0)
-	k.after, k.stored, k.ended = end, last.Ref, last.Kind == swarms.EntryEnd
-	return err
-}
-
-// send appends a batch, or a part of one.
-func (k *shardLog) send(ctx context.Context, number uint64, o *batch.Observations) error {
-	data, err := o.Pack()
-	if err != nil {
-		return err
-	}
-	if err := k.append(ctx, swarms.Entry{Kind: swarms.EntryObserve, Ref: number, Data: data}); err != nil {
-		return fmt.Errorf("send batch %d: %w", number, err)
-	}
-	return nil
-}
-
-// append appends an entry of the stream. Questions that other clients have appended meanwhile stay
-// before it. Any other foreign entry is another attempt of the job: append fails with
-// jobs.ErrFenced. It sets after to the number of the entry. One goroutine at a time calls it.
-func (k *shardLog) append(ctx context.Context, e swarms.Entry) error {
-	for {
-		err := k.in.Append(ctx, k.after, e)
-		if err == nil {
-			k.after++
-			return nil
-		}
-		if !errors.Is(err, jobs.ErrFenced) {
-			return err
-		}
-		end, own, rerr := lastOwn(ctx, k.in, k.after)
-		switch {
-		case rerr != nil:
-			return rerr
-		case own.Seq > 0 || end <= k.after: // or the server has lost what it had acknowledged
-			return err
-		}
-		k.after = end
-	}
 }
 
 // merge puts the decisions of the shards together, batch after batch, in the order of the input. The

@@ -17,6 +17,7 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents/explain"
 	"github.com/exoswarm/exoswarm/cpuagents/files"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
+	"github.com/exoswarm/exoswarm/cpuagents/runlog"
 	"github.com/exoswarm/exoswarm/cpuagents/sink"
 	"github.com/exoswarm/exoswarm/cpuagents/source"
 	"github.com/exoswarm/exoswarm/jobs"
@@ -33,7 +34,7 @@ type stream struct {
 	series   []source.Series
 	record   swarms.Swarm // of the job; without an id until it is claimed
 	in, out  swarms.Log   // of the first shard
-	shards   []*shardLog
+	shards   []*runlog.Log
 	progress func(any)
 	remove   []func(context.Context) error // removes what its sources keep on the queue beside its logs
 	resumes  bool                          // a later job sends what the sinks hold at the end of this one
@@ -100,7 +101,7 @@ func (s *stream) run(ctx context.Context) (*StreamResult, error) {
 		return nil, err
 	}
 	for _, k := range s.shards {
-		for _, l := range []swarms.Log{k.in, k.out} {
+		for _, l := range []swarms.Log{k.In, k.Out} {
 			if err := l.Create(work, kept); err != nil {
 				return nil, err
 			}

@@ -1,4 +1,4 @@
-package cpuagents
+package runlog
 
 import (
 	"context"
@@ -38,9 +38,9 @@ func lastOwn(ctx context.Context, log swarms.Log, after uint64) (end uint64, own
 	}
 }
 
-// asked reports whether an entry of a log of entries is a question. The first entry is never one: if it is
+// Asked reports whether an entry of a log of entries is a question. The first entry is never one: if it is
 // refused, the swarm cannot be served. An entry that is not in the log is no question.
-func asked(ctx context.Context, in swarms.Log, seq uint64) (bool, error) {
+func Asked(ctx context.Context, in swarms.Log, seq uint64) (bool, error) {
 	last, err := in.Last(ctx)
 	if err != nil || seq <= 1 || seq > last.Seq {
 		return false, err
