@@ -73,6 +73,9 @@ const (
 	defaultBody    = 16 << 20
 	defaultRows    = 1_000_000
 	defaultTimeout = 30 * time.Second
+
+	// maxRest bounds in bytes the rest of a refused body that is read. It is net/http's bound.
+	maxRest = 256 << 10
 	// maxRequests bounds the requests in progress. maxHeld bounds their bytes, a body and its rows
 	// each. maxParsers bounds the bodies that are decoded at a time: a record batch of Arrow may
 	// unpack to 256 MiB meanwhile. A request beyond the first two is told to come again.
@@ -319,6 +322,9 @@ func (p *Server) serve(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("WWW-Authenticate", "Bearer")
 		}
 		answer = map[string]any{"error": no.text}
+		// net/http reads no rest of a body whose client asked for a closed connection. The rest is read
+		// here, up to a bound, or the client meets a reset instead of the answer.
+		_, _ = io.CopyN(io.Discard, r.Body, maxRest)
 	} else if !again {
 		p.rows.Add(float64(rows))
 	}
@@ -399,7 +405,7 @@ func (p *Server) take(w http.ResponseWriter, r *http.Request) (rows int, again b
 	if err != nil {
 		return 0, false, err
 	}
-	body, err := p.body(w, r)
+	body, err := p.body(r)
 	defer func() { p.held.Add(-int64(cap(body))) }()
 	if err != nil {
 		return 0, false, err
@@ -529,13 +535,14 @@ func readHeaders(r *http.Request) (key string, format rows.Format, coding string
 	)
 }
 
-// body reads the body. Its bytes count as held, also after an error, until the caller gives them
-// back.
-func (p *Server) body(w http.ResponseWriter, r *http.Request) (body []byte, err error) {
+// body reads the body, of at most MaxBody bytes. Its bytes count as held, also after an error, until
+// the caller gives them back. http.MaxBytesReader is not used: it closes the connection with the rest
+// of a chunked body unread, and the client then meets a reset instead of the answer.
+func (p *Server) body(r *http.Request) (body []byte, err error) {
 	if r.ContentLength > p.o.MaxBody {
 		return nil, &http.MaxBytesError{Limit: p.o.MaxBody}
 	}
-	src := http.MaxBytesReader(w, r.Body, p.o.MaxBody)
+	src := io.LimitReader(r.Body, p.o.MaxBody+1)
 	for {
 		if len(body) == cap(body) {
 			// Memory is taken as the bytes come, whatever the header says of them.
@@ -548,6 +555,9 @@ func (p *Server) body(w http.ResponseWriter, r *http.Request) (body []byte, err 
 		}
 		n, err := src.Read(body[len(body):cap(body)])
 		body = body[:len(body)+n]
+		if int64(len(body)) > p.o.MaxBody {
+			return body, &http.MaxBytesError{Limit: p.o.MaxBody}
+		}
 		if errors.Is(err, io.EOF) {
 			return body, nil
 		}
