@@ -41,6 +41,7 @@ func (e *explainer) section(below string, v reflect.Value, spec *swarm.Spec) {
 		}
 		field := fieldOf(v, name)
 		switch {
+		case k.Path == "cell.params" && spec.OnGrid(): // life has none
 		case k.Path == "cell.params":
 			e.params(indent, spec)
 		case k.Kind == Section:
