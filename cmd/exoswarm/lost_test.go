@@ -238,6 +238,7 @@ func commandLines(t *testing.T, dir string) map[string][]string {
 		"exoswarm swarm observe":  {"lasting", "--input", rows},
 		"exoswarm swarm orphans":  {"--delete"},
 		"exoswarm swarm query":    {"lasting", "--agents", "1"},
+		"exoswarm swarm render":   {"lasting", "-o", filepath.Join(dir, "grid.png")},
 		"exoswarm swarm reset":    {"lasting"},
 		"exoswarm swarm snapshot": {"lasting", "--name", "s"},
 		"exoswarm swarm state":    {"lasting", "--at", "1", "--group", "0"},

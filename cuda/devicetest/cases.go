@@ -63,6 +63,9 @@ func init() {
 	for _, kernel := range launches.ArrayKernels() {
 		add(kernel, launches.RandomArrays)
 	}
+	for _, kernel := range launches.GridKernels() {
+		add(kernel, launches.RandomGrid)
+	}
 	for _, kernel := range launches.SwarmKernels() {
 		add(kernel, launches.RandomSwarm)
 	}

@@ -42,7 +42,7 @@ var (
 	}
 )
 
-// LookupAddressed returns the cell of a name whose agents can be addressed one by one: gru or leaky.
+// LookupAddressed returns the cell of a name whose agents can be addressed one by one: gru, leaky or life.
 // Its parameters are not those of the cell of the same name that Lookup returns.
 func LookupAddressed(name string) (*Cell, bool) {
 	switch name {
@@ -50,21 +50,23 @@ func LookupAddressed(name string) (*Cell, bool) {
 		return gruAddressed, true
 	case "leaky":
 		return leakyAddressed, true
+	case LifeName:
+		return lifeAddressed, true
 	}
 	return nil, false
 }
 
-// Address binds a cell, gru or leaky, whose agents are addressed one by one. values are parameters
+// Address binds a cell, gru, leaky or life, whose agents are addressed one by one. values are parameters
 // by name; the others have their defaults. agents is the size of a group, features the width of an
 // agent's inputs. gru takes as many features as its units, padded to 8, 16 or 32, and 2 to 16
 // candidates. leaky takes one or two features: its current, and the gain above one that multiplies
-// it. It has two candidates. The error joins an ErrParameter for each mistake. values is not kept.
+// it. It has two candidates. life takes one feature and has two candidates. The error joins an ErrParameter for each mistake. values is not kept.
 func Address(cell string, values map[string]float64, agents, features, candidates int, voting Voting) (*Addressed,
 	error,
 ) {
 	c, ok := LookupAddressed(cell)
 	if !ok {
-		return nil, fmt.Errorf("%w: agents of the cell %q cannot be addressed, those of gru and leaky can",
+		return nil, fmt.Errorf("%w: agents of the cell %q cannot be addressed, those of gru, leaky and life can",
 			ErrParameter, cell)
 	}
 	b, err := c.Bind(values, agents, features, voting)
@@ -73,6 +75,9 @@ func Address(cell string, values map[string]float64, agents, features, candidate
 		most := kernels.AgentLeakyFeatures
 		if c == gruAddressed {
 			most = kernels.AgentHidden(b.hidden())
+		}
+		if c == lifeAddressed {
+			most = 1
 		}
 		if features > most {
 			wrong = append(wrong, fmt.Errorf("%w: %s: %d features, want 1 to %d", ErrParameter, cell, features, most))
@@ -86,13 +91,17 @@ func Address(cell string, values map[string]float64, agents, features, candidate
 		wrong = append(wrong, fmt.Errorf("%w: %s: %d candidates, want 2: quiet and spike", ErrParameter, cell,
 			candidates))
 	}
+	if c == lifeAddressed && candidates != len(LifeCandidates) {
+		wrong = append(wrong, fmt.Errorf("%w: %s: %d candidates, want 2: %v", ErrParameter, cell, candidates,
+			LifeCandidates))
+	}
 	if err := errors.Join(wrong...); err != nil {
 		return nil, err
 	}
 	return &Addressed{Bound: b, Candidates: candidates}, nil
 }
 
-// isGRU reports whether the cell is gru; else it is leaky.
+// isGRU reports whether the cell is gru; else it is leaky or life.
 func (a *Addressed) isGRU() bool { return a.Cell == gruAddressed }
 
 // class returns the units of an agent padded to a size for which there is a kernel: 8, 16 or 32.
@@ -107,8 +116,11 @@ func (a *Addressed) elem() kernels.Elem {
 }
 
 // Kernels returns the names of the kernel that steps all agents and of the kernel that steps the
-// addressed ones.
+// addressed ones. Those of life are both for all agents, and the grid chooses one.
 func (a *Addressed) Kernels() (tick, step string) {
+	if a.IsLife() {
+		return lifeKernels()
+	}
 	if !a.isGRU() {
 		return "leaky_tick", "leaky_step"
 	}
@@ -130,6 +142,9 @@ const manyBlocks = 64
 
 // Vars returns the state variables, in the order of the layout.
 func (a *Addressed) Vars() []kernels.Var {
+	if a.IsLife() {
+		return lifeVars()
+	}
 	if a.isGRU() {
 		return kernels.AgentGRUVars(a.class(), a.Candidates, a.elem())
 	}
@@ -147,7 +162,7 @@ func (a *Addressed) ParamBlock() []uint32 {
 	w := make([]uint32, kernels.AgentWords)
 	w[kernels.AgentCandidates], w[kernels.AgentFeatures] = uint32(a.Candidates), uint32(a.Features)
 	w[kernels.AgentRule], w[kernels.AgentQuorum] = uint32(a.Voting.Rule), fixed(a.Voting.Quorum)
-	if !a.isGRU() {
+	if a.Cell == leakyAddressed {
 		w[kernels.AgentDecay], w[kernels.AgentThreshold], w[kernels.AgentTraceRate] = a.word("decay"),
 			a.word("threshold"), a.rate("trace")
 	}

@@ -7,8 +7,11 @@ import (
 
 // layoutOf returns the places of the variables of a State in its pages.
 func layoutOf(p State) kernels.Layout {
-	if s, ok := p.(*agentState); ok {
+	switch s := p.(type) {
+	case *agentState:
 		return s.agents.Layout()
+	case *gridState:
+		return s.plane.Layout()
 	}
 	return p.(*groupState).layout
 }

@@ -16,6 +16,14 @@ func New(dev device.Device, b *pages.Budget, spec *swarm.Spec, p GroupRange) (St
 	if spec.Residency == swarm.ResidencyGPU {
 		b = b.AllOnDevice()
 	}
+	if spec.OnGrid() {
+		s, err := newGridState(dev, b, spec, p)
+		if err != nil {
+			return nil, err
+		}
+		s.plane.Memory().Claim()
+		return s, nil
+	}
 	if spec.ByAgent() {
 		s, err := newAgentState(dev, b, spec, p)
 		if err != nil {

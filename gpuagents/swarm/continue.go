@@ -23,6 +23,7 @@ func (s *Spec) Continues(from *Spec) error {
 			from.Observations.Drops(),
 		},
 		{"weights of groups, of their own or not,", s.Cell.Weights == WeightsGroup, from.Cell.Weights == WeightsGroup},
+		{"grid of neighbours", s.Neighbours, from.Neighbours},
 		{"seed, which chooses the weights,", s.Seed, from.Seed},
 	} {
 		if f.this != f.that {

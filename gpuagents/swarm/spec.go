@@ -25,10 +25,10 @@ type Spec struct {
 	// Addressed says whom an observation is for: ByGroup, the default, or ByAgent.
 	Addressed string `yaml:"addressed" json:"addressed,omitempty"`
 	// Cell is the neural update of every agent. By group it is of any kind, also custom; by agent
-	// it is gru (the default) or leaky, with the parameters of cells.Address.
+	// it is gru (the default), leaky or life, with the parameters of cells.Address.
 	Cell Cell `yaml:"cell" json:"cell"`
-	// Agents is how many there are by agent, a multiple of AgentsPerGroup below 2^32. By group it
-	// is 0.
+	// Agents is how many there are by agent, a multiple of AgentsPerGroup below 2^32; on a grid the
+	// default is its cells. By group it is 0.
 	Agents int64 `yaml:"agents" json:"agents,omitempty"`
 	// GroupCount is how many groups a swarm has that is made to last and addresses groups, 1 to
 	// swarms.MaxGroups. Of a run the input says, and of a swarm by agent Agents.
@@ -37,7 +37,8 @@ type Spec struct {
 	// 1 to swarms.MaxShards and no more than groups; default 1, which is 0 by group. Each is served
 	// by one agent process at a time, on one device. See swarms.Swarm.ShardGroups.
 	Shards int `yaml:"shards" json:"shards,omitempty"`
-	// AgentsPerGroup is how many agents watch one series, or vote together, 1 to 4096; default 256.
+	// AgentsPerGroup is how many agents watch one series, or vote together, 1 to 4096; default 256. On
+	// a grid it divides the width, and the default is the largest that does.
 	AgentsPerGroup int `yaml:"agents_per_group" json:"agents_per_group"`
 	// Timestamp is the column that says when a row was observed; default "timestamp". By agent
 	// there is none.
@@ -67,6 +68,9 @@ type Spec struct {
 	// order: HearDecision and HearLeader. By agent and of the cell gru only. The random weights
 	// depend on how many there are.
 	Hear []string `yaml:"hear" json:"hear,omitempty"`
+	// Neighbours is the grid on which the agents of the cell life are, which needs one. Its pages are
+	// all on the device.
+	Neighbours Neighbours `yaml:"neighbours" json:"neighbours,omitzero"`
 	// Vote is what the agents decide and how.
 	Vote Vote `yaml:"vote" json:"vote"`
 	// Seed chooses the agents' fixed random weights.
@@ -243,6 +247,7 @@ func (s *Spec) ensureDefaults() {
 	if s.Cell.Kind == "" {
 		s.Cell.Kind = kind
 	}
+	s.placeAgents()
 	if s.AgentsPerGroup == 0 {
 		s.AgentsPerGroup = 256
 	}
@@ -296,8 +301,11 @@ func (s *Spec) OfRun() bool { return s.Groups() == 0 }
 // candidates are the names that the cell gives what it votes for; nil: it has none.
 func (s *Spec) candidates() []string {
 	if s.ByAgent() {
-		if s.Cell.Kind == "leaky" {
+		switch s.Cell.Kind {
+		case "leaky":
 			return []string{"quiet", "spike"}
+		case cells.LifeName:
+			return slices.Clone(cells.LifeCandidates)
 		}
 		return nil
 	}

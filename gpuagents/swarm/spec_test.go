@@ -5,6 +5,8 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -75,6 +77,38 @@ func TestExamplesParse(t *testing.T) {
 
 // byAgent is a spec of a swarm whose agents are addressed, with more lines from line 4 on.
 func byAgent(lines string) string { return "name: x\naddressed: agent\nagents: 512\n" + lines }
+
+// onGrid is a spec of a swarm of life, with more lines from line 4 on.
+func onGrid(lines string) string { return "name: x\naddressed: agent\ncell: {kind: life}\n" + lines }
+
+// TestOnGrid: what a spec of a grid leaves out, and that its JSON is the same spec.
+func TestOnGrid(t *testing.T) {
+	for text, want := range map[string][2]int64{ // agents, agents a group
+		onGrid("neighbours: {width: 512, height: 3, periodic: true}"):     {1536, 512},
+		onGrid("neighbours: {width: 16384, height: 16384}"):               {1 << 28, 4096},
+		onGrid("neighbours: {width: 8191, height: 1}"):                    {8191, 1},
+		onGrid("neighbours: {width: 12, height: 1}\nagents_per_group: 4"): {12, 4},
+		onGrid("neighbours: {width: 10000, height: 2}\nagents: 20000"):    {20000, 2500},
+	} {
+		got, err := Parse("a.yaml", []byte(text))
+		if err != nil {
+			t.Errorf("%q: %v, want no error", text, err)
+			continue
+		}
+		if got.Agents != want[0] || int64(got.AgentsPerGroup) != want[1] || got.Residency != ResidencyGPU ||
+			!slices.Equal(got.Vote.Candidates, []string{"dead", "alive"}) {
+			t.Errorf("%q: %+v, want %v", text, got, want)
+		}
+		data, err := json.Marshal(got)
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := FromJSON(data)
+		if err != nil || !reflect.DeepEqual(got, again) {
+			t.Errorf("%q: its JSON is %+v, %v", text, again, err)
+		}
+	}
+}
 
 // TestByAgent: what a spec that addresses agents leaves out, and that its JSON is the same spec.
 func TestByAgent(t *testing.T) {
@@ -183,7 +217,7 @@ func TestErrors(t *testing.T) {
 		"name: x\naddressed: agents": `a.yaml:2: addressed "agents": use group or agent`,
 		"name: x\nagents: 5": "a.yaml:2: agents 5: " +
 			"the input says how many there are",
-		byAgent("cell: {kind: lif}"): `a.yaml:4: cell kind "lif": did you mean "gru"? There are [gru leaky]`,
+		byAgent("cell: {kind: lif}"): `a.yaml:4: cell kind "lif": did you mean "life"? There are [gru leaky life]`,
 		"name: x\naddressed: agent\nvote: {candidates: [a, b]}": "a.yaml: agents 0: use " +
 			"a multiple of agents_per_group, 256, below 2^32",
 		"name: x\naddressed: agent\nagents: 300": "a.yaml:3: agents 300: " +
@@ -217,6 +251,28 @@ func TestErrors(t *testing.T) {
 		byAgent("vote: {candidates: [a, b]}\nfeatures: [a, b, c, d, e, f, g]\nhear: [leader, decision]"): "a.yaml:6: " +
 			"invalid cell parameter: gru: 7 features and 2 inputs that are heard: use at most 8 together, " +
 			"or more units",
+		byAgent("cell: {kind: life}"): "a.yaml:4: neighbours: agents of the cell life are on a grid: write neighbours: " +
+			"{width: 512, height: 512, periodic: true}",
+		byAgent("neighbours: {width: 2, height: 2}"): "a.yaml:4: neighbours: agents of the cell gru have none: write " +
+			"addressed: agent and cell: {kind: life}",
+		"name: x\nneighbours: {width: 2, height: 2}": "a.yaml:2: neighbours: agents of the cell predictor have none",
+		onGrid("neighbours: {width: 0, height: 4}"):  "a.yaml:4: neighbours: width 0: use 1 or more",
+		onGrid("neighbours: {width: 4, height: -1}"): "a.yaml:4: neighbours: height -1: use 1 to 1073741823, so that " +
+			"there are fewer than 2^32 agents in all",
+		onGrid("neighbours: {width: 65536, height: 65536}"): "a.yaml:4: neighbours: height 65536: use 1 to 65535",
+		onGrid("neighbours: {width: 4, height: 4}\nagents: 17"): "a.yaml:5: agents 17: the grid of 4 x 4 has 16: " +
+			"write that, or leave it out",
+		onGrid("neighbours: {width: 9, height: 4}\nagents_per_group: 4"): "a.yaml:5: agents_per_group 4: on a grid it " +
+			"divides the width, 9: use such a number, or leave it out",
+		onGrid("neighbours: {width: 9, height: 4}\nshards: 2"): "a.yaml:5: shards 2: a grid is on one device: leave it " +
+			"out",
+		onGrid("neighbours: {width: 9, height: 4}\nhear: [decision]"): "a.yaml:5: invalid cell parameter: life: an " +
+			"agent hears its neighbours alone: leave hear out",
+		onGrid("neighbours: {width: 9, height: 4}\nfeatures: [a, b]"): "a.yaml:3: invalid cell parameter: life: " +
+			"2 features, want 1",
+		onGrid("neighbours: {width: 9, height: 4}\nvote: {candidates: [a, b, c]}"): "a.yaml:5: 3 candidates: the " +
+			"cell life votes between 2: [dead alive]",
+		onGrid("neighbours: {width: 9, height: 4, depth: 2}"): "a.yaml:4:",
 		byAgent("vote: {candidates: [a, b]}\ncell: {params: {learn: 1}}\npage_size: 64KiB"): `a.yaml:5: invalid cell ` +
 			`parameter: gru has no parameter "learn"`,
 	} {

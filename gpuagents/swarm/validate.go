@@ -15,7 +15,7 @@ import (
 )
 
 // addressable are the cells whose agents can be addressed.
-var addressable = []string{"gru", "leaky"}
+var addressable = []string{"gru", "leaky", cells.LifeName}
 
 // validate returns the first thing wrong and the key where it stands.
 func (s *Spec) validate() (path []string, err error) {
@@ -50,6 +50,9 @@ func (s *Spec) validate() (path []string, err error) {
 	if s.AgentsPerGroup < 1 || s.AgentsPerGroup > MaxAgentsPerGroup {
 		return []string{"agents_per_group"}, fmt.Errorf("agents_per_group %d: use 1 to %d", s.AgentsPerGroup,
 			MaxAgentsPerGroup)
+	}
+	if path, err := s.validateNeighbours(); err != nil {
+		return path, err
 	}
 	if path, err := s.validateAgents(); err != nil {
 		return path, err

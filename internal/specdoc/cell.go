@@ -21,11 +21,14 @@ func allCells() []cell {
 		c, _ := cells.Lookup(name)
 		all = append(all, cell{kind: name, doc: c.Doc, params: c.Params, names: c.Candidates})
 	}
-	for _, name := range []string{"gru", "leaky"} {
+	for _, name := range []string{"gru", "leaky", cells.LifeName} {
 		c, _ := cells.LookupAddressed(name)
 		one := cell{kind: name, agents: true, doc: c.Doc, params: c.Params}
-		if name == "leaky" {
+		switch name {
+		case "leaky":
 			one.names = []string{"quiet", "spike"}
+		case cells.LifeName:
+			one.names = cells.LifeCandidates
 		}
 		all = append(all, one)
 	}

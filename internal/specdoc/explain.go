@@ -41,10 +41,11 @@ func (e *explainer) section(below string, v reflect.Value, spec *swarm.Spec) {
 		}
 		field := fieldOf(v, name)
 		switch {
+		case k.Path == "cell.params" && spec.OnGrid(): // life has none
 		case k.Path == "cell.params":
 			e.params(indent, spec)
 		case k.Kind == Section:
-			if k.Path == "observations" && spec.ByAgent() || k.Path == "csv" && field.IsZero() {
+			if k.Path == "observations" && spec.ByAgent() || field.IsZero() && (k.Path == "csv" || k.Path == "neighbours") {
 				continue
 			}
 			fmt.Fprintf(&e.b, "%s%s:\n", indent, name)

@@ -83,10 +83,10 @@ var keys = []Key{
 
 	{Path: "cell", Kind: Section, Doc: "The neural update of each agent. The sections below list the cells."},
 	{
-		Path: "cell.kind", Kind: Text, Values: []string{"predictor", "gru", "leaky", "lif", "custom"},
+		Path: "cell.kind", Kind: Text, Values: []string{"predictor", "gru", "leaky", "life", "lif", "custom"},
 		Default: "predictor",
-		Doc: "Name of the cell. Under `addressed: agent`: `gru`, which is the default there, or `leaky`. `custom` " +
-			"has a step in CUDA C++.",
+		Doc: "Name of the cell. Under `addressed: agent`: `gru`, which is the default there, `leaky`, or `life`, " +
+			"which needs `neighbours`. `custom` has a step in CUDA C++.",
 	},
 	{
 		Path: "cell.params", Kind: Numbers,
@@ -110,6 +110,22 @@ var keys = []Key{
 	{
 		Path: "cell.step_file", Kind: Text, Scope: Custom,
 		Doc: "File with the step, in the folder of the specification or below. Instead of `cell.step`.",
+	},
+
+	{
+		Path: "neighbours", Kind: Section, Scope: Agents,
+		Doc: "Grid on which the agents are, for the cell `life`: agent y*width+x is in column x of row y. A grid has " +
+			"one shard, and its pages stay on the device.",
+	},
+	{
+		Path: "neighbours.width", Kind: Integer, Min: "1", Max: "4294967295", Scope: Agents,
+		Doc: "Columns of the grid, which has fewer than 2^32 agents. Multiples of 16 are fastest.",
+	},
+	{Path: "neighbours.height", Kind: Integer, Min: "1", Max: "134217728", Scope: Agents, Doc: "Rows of the grid."},
+	{
+		Path: "neighbours.periodic", Kind: Boolean, Default: "false", Scope: Agents,
+		Doc: "Whether the first and the last row are neighbours, and likewise the columns. Otherwise what is outside " +
+			"is dead.",
 	},
 
 	{Path: "vote", Kind: Section, Doc: "What the agents of a group decide, and by which rule."},
@@ -140,11 +156,13 @@ var keys = []Key{
 
 	{
 		Path: "agents_per_group", Kind: Integer, Min: "1", Max: "4096", Default: "256",
-		Doc: "Agents that watch one series or entity, or vote together.",
+		Doc: "Agents that watch one series or entity, or vote together. With `neighbours` it divides the width, and the " +
+			"default is the largest that does.",
 	},
 	{
 		Path: "agents", Kind: Integer, Min: "1", Max: "4294967295", Scope: Agents, Required: true,
-		Doc: "Number of agents, a multiple of `agents_per_group`.",
+		Doc: "Number of agents, a multiple of `agents_per_group`. With `neighbours` it is that of the grid and may be " +
+			"left out.",
 	},
 	{
 		Path: "groups", Kind: Integer, Min: "1", Max: "134217728", Scope: Groups,

@@ -32,6 +32,10 @@ func Markdown() string {
 		if len(c.names) > 0 {
 			wrap(&b, "Candidates: `"+strings.Join(c.names, "`, `")+"`.", "")
 		}
+		if len(c.params) == 0 {
+			b.WriteString("\nIt has no parameters.\n")
+			continue
+		}
 		b.WriteString("\n| parameter | default | range | meaning |\n|---|---|---|---|\n")
 		for _, p := range c.params {
 			fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", p.Name, number(p.Default), bounds(p), p.Doc)

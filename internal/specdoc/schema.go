@@ -164,7 +164,9 @@ func conditions() []schema {
 		}
 	}
 	all := []schema{
-		{"if": agent, "then": schema{"required": needed, "properties": none(forGroups)}, "else": schema{
+		{"if": agent, "then": schema{
+			"anyOf": []schema{{"required": needed}, {"required": []string{"neighbours"}}}, "properties": none(forGroups),
+		}, "else": schema{
 			"properties": none(forAgents),
 		}},
 		{"if": schema{"not": schema{"required": []string{"key"}}}, "then": schema{

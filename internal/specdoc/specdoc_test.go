@@ -90,11 +90,11 @@ func TestKeys(t *testing.T) {
 		}
 	}
 	if kind, _ := Find("cell.kind"); !slices.Equal(slices.Sorted(slices.Values(kind.Values)),
-		slices.Sorted(slices.Values(append(cells.Names(), cells.CustomName)))) {
+		slices.Sorted(slices.Values(append(cells.Names(), cells.CustomName, cells.LifeName)))) {
 		t.Errorf("the cells %v are described, there are %v", kind.Values, cells.Names())
 	}
 	for _, c := range allCells() {
-		if len(c.params) == 0 {
+		if len(c.params) == 0 && c.kind != cells.LifeName {
 			t.Errorf("%s has no parameters", c.title())
 		}
 	}
@@ -108,6 +108,10 @@ var bases = map[string]map[string]any{
 	string(GRUGroups):       {"name": "x", "cell": map[string]any{"kind": "gru"}},
 	"agents":                {"name": "x", "addressed": "agent", "vote": candidates("a", "b")},
 	"addressed=agent":       {"name": "x", "agents": 256, "vote": candidates("a", "b")},
+	"cell.kind=life":        onGrid(map[string]any{"width": 3, "height": 3}),
+	"neighbours.width":      onGrid(map[string]any{"height": 1}),
+	"neighbours.height":     onGrid(map[string]any{"width": 1}),
+	"neighbours.periodic":   onGrid(map[string]any{"width": 3, "height": 3}),
 	"vote.quorum":           {"name": "x", "vote": map[string]any{"rule": "quorum"}},
 	"vote.rule=quorum":      {"name": "x", "vote": map[string]any{"quorum": 0.5}},
 	"csv.names":             {"name": "x", "csv": map[string]any{"header": false}},
@@ -116,6 +120,13 @@ var bases = map[string]map[string]any{
 }
 
 func candidates(names ...string) map[string]any { return map[string]any{"candidates": names} }
+
+// onGrid returns a specification of a swarm of life.
+func onGrid(neighbours map[string]any) map[string]any {
+	return map[string]any{
+		"name": "x", "addressed": "agent", "cell": map[string]any{"kind": "life"}, "neighbours": neighbours,
+	}
+}
 
 // with returns a specification that has a value for a key, in YAML.
 func with(t *testing.T, k *Key, value any) []byte {

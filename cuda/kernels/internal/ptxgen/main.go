@@ -15,6 +15,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	_ "github.com/exoswarm/exoswarm/cuda/kernels/arrayset" // its kernels are in the set
+	_ "github.com/exoswarm/exoswarm/cuda/kernels/gridset"  // so are these
 	_ "github.com/exoswarm/exoswarm/cuda/kernels/swarmset" // and so are these
 )
 

@@ -1,0 +1,99 @@
+// Package gridset has the kernels of swarms whose agents are the cells of a grid: a generation of
+// Life, and the writes and reads of single cells. Importing it adds them to the set of package
+// kernels. Package gpuagents/grid launches them, and cuda/host/gridtwin has their twins.
+//
+// A grid is pages of bytes: cell x of row y has the id y*width+x, and stands in page id/per at byte
+// id%per. A byte is 1 for a cell that is alive and 0 for a dead one; no kernel writes another one.
+package gridset
+
+import (
+	"embed"
+	"fmt"
+	"strings"
+
+	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/cuda/kernels"
+)
+
+// The names of the kernels.
+const (
+	// LifeRows makes the next generation of a grid that Chunked accepts, 16 cells at a time.
+	LifeRows = "grid_life_rows"
+	// LifeCells makes the next generation of any grid, cell by cell.
+	LifeCells = "grid_life_cells"
+	// Set writes cells.
+	Set = "grid_set"
+	// Get reads cells.
+	Get = "grid_get"
+)
+
+// Numbers that kernels and their callers agree on.
+const (
+	Block = 256 // the most threads of a block
+	Chunk = 16  // cells that a thread of LifeRows makes in each row
+	Band  = 32  // rows that it makes, one below the other
+)
+
+// Chunked reports whether LifeRows makes the generations of a grid: rows are whole chunks, and none
+// spans two pages. per is the cells of a page.
+func Chunked(width, per int) bool { return width%Chunk == 0 && per%width == 0 }
+
+// LifeThreads returns the threads with work in a launch of LifeRows or LifeCells.
+func LifeThreads(kernel string, width, height int) int64 {
+	if kernel == LifeRows {
+		return int64(width/Chunk) * int64((height+Band-1)/Band)
+	}
+	return int64(width) * int64(height)
+}
+
+//go:embed *.cu *.cuh
+var files embed.FS
+
+//go:embed ptx
+var ptx embed.FS
+
+//go:generate go run ../internal/ptxgen gridset
+
+// PTX is kernels.PTX for the kernels of this package.
+func PTX(name string) (text string, ok bool) { return kernels.ReadPTX(ptx, name) }
+
+func buffer(name string) device.Param { return device.Param{Name: name, Kind: device.KindBuffer} }
+
+func word(name string) device.Param { return device.Param{Name: name, Kind: device.KindUint32} }
+
+func init() {
+	add := func(name string, params ...device.Param) {
+		file := strings.TrimPrefix(name, "grid_") + ".cu"
+		kernels.Register(kernels.Source{
+			Name: name, Params: params, File: "gridset/" + file, Code: text(file), MaxBlock: Block, WholeWarps: true,
+		})
+	}
+	bytes := device.Param{Name: "page_bytes", Kind: device.KindUint64}
+	// A generation reads the pages from, with the frame of each page in from_frames, and writes the
+	// pages to. The two share no page. periodic is 1 where the last row and column are neighbours of
+	// the first ones; else all cells outside are dead. If count is 1, the cells that are alive in the
+	// next generation are added to alive.
+	for _, life := range []string{LifeRows, LifeCells} {
+		add(life, buffer("from"), buffer("from_frames"), buffer("to"), buffer("to_frames"), bytes, word("per"),
+			word("width"), word("height"), word("periodic"), word("count"), buffer("alive"))
+	}
+	// ids are below the number of cells, and no id is there twice in a launch of Set.
+	for _, cells := range []string{Set, Get} {
+		add(cells, buffer("pages"), buffer("frames"), bytes, word("per"), buffer("ids"), word("n"), buffer("values"))
+	}
+}
+
+// text returns the source of a kernel: the numbers, the common text and the file. A missing file is
+// a mistake in this package and panics at start.
+func text(file string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "#define CHUNK %du\n#define BAND %du\n", Chunk, Band)
+	for _, f := range []string{"grid.cuh", file} {
+		part, err := files.ReadFile(f)
+		if err != nil {
+			panic(fmt.Sprintf("gridset: %v", err))
+		}
+		b.WriteString(strings.ReplaceAll(string(part), "#pragma once\n", ""))
+	}
+	return b.String()
+}

@@ -1,0 +1,9 @@
+// grid_set writes a value to each of n cells; see gridset.go.
+extern "C" __global__ void __launch_bounds__(256)
+grid_set(unsigned char *pages, const unsigned *frames, unsigned long long page_bytes, unsigned per, const unsigned *ids,
+         unsigned n, const unsigned char *values) {
+  const Grid grid = {pages, frames, page_bytes, per};
+  const u64 step = (u64)gridDim.x * blockDim.x;
+  for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step)
+    *grid.cell(ids[i]) = values[i];
+}

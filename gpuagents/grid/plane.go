@@ -1,0 +1,354 @@
+// Package grid is the library of swarms whose agents are the cells of a grid on one device: it steps,
+// writes and reads them, and needs no queue.
+package grid
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/cuda/kernels"
+	"github.com/exoswarm/exoswarm/cuda/kernels/gridset"
+	"github.com/exoswarm/exoswarm/gpuagents/cells"
+	"github.com/exoswarm/exoswarm/gpuagents/fault"
+	"github.com/exoswarm/exoswarm/gpuagents/pages"
+	"github.com/exoswarm/exoswarm/gpuagents/staging"
+)
+
+// Options are the settings of a Plane. Width and Height have no default.
+type Options struct {
+	Width, Height int64
+	// Periodic makes the first and the last row neighbours, and likewise the columns.
+	Periodic bool
+	// PageBytes is the size of a page of state, a multiple of 4 KiB; default 2 MiB.
+	PageBytes int
+}
+
+// Plane is the cells of a grid, with ids from 0 on, row by row. All are dead at first. Its pages are
+// all on the device, and beside them is a second generation of the same size, in turns with which a
+// tick makes its steps. Between two calls the state is in the pages.
+//
+// One goroutine uses a Plane at a time; its owner closes it before the device. After an error of the
+// device, a fault.ErrDevice, and after the end of a context, the state is undefined.
+type Plane struct {
+	dev      device.Device
+	memory   *pages.Memory
+	layout   kernels.Layout
+	o        Options
+	per      int // cells of a page
+	life     string
+	stream   device.Stream
+	step     device.Kernel
+	set, get device.Kernel
+
+	// frames is the copy of the table of frames, and places that of the other generation, whose
+	// frames are in the order of the pages. alive is the count of a launch.
+	frames, places, other, alive device.Buffer
+
+	ids, values staging.Buffer // of Set and Get
+	close       []func() error // in this order
+}
+
+// New makes a grid with pages that take the budget b, which must have room for all of them on the
+// device. The pages are not open: the caller opens Memory, empty or with a checkpoint, before the
+// first call. cell is life, bound to groups that divide the width.
+func New(d device.Device, b *pages.Budget, cell *cells.Addressed, o Options) (p *Plane, err error) {
+	if o.PageBytes == 0 {
+		o.PageBytes = 2 << 20
+	}
+	switch {
+	case !cell.IsLife():
+		return nil, fmt.Errorf("%w: cell %s: use life", ErrInvalid, cell.Cell.Name)
+	case o.Width < 1 || o.Height < 1 || o.Width > math.MaxUint32/o.Height:
+		return nil, fmt.Errorf("%w: %d x %d cells: use 1 or more, and fewer than 2^32 in all", ErrInvalid, o.Width,
+			o.Height)
+	case o.Width%int64(cell.Agents) != 0:
+		return nil, fmt.Errorf("%w: groups of %d: use a number that divides the width, %d", ErrInvalid, cell.Agents,
+			o.Width)
+	case o.PageBytes%4096 != 0 || o.PageBytes < 0 || o.PageBytes > 1<<30:
+		return nil, fmt.Errorf("%w: pages of %d bytes: use a multiple of 4096 up to 2^30", ErrInvalid, o.PageBytes)
+	}
+	p = &Plane{dev: d, o: o, life: gridset.LifeCells}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, p.Close())
+			p = nil
+		}
+	}()
+	if p.layout, err = cell.Layout(o.PageBytes); err != nil {
+		return p, err
+	}
+	// Pages of whole rows are stepped many cells at a time, so a page has them if it holds one.
+	if row := int(o.Width) / cell.Agents; p.layout.Slots > row {
+		p.layout.Slots -= p.layout.Slots % row
+	}
+	if p.per = p.layout.Slots * p.layout.Agents; gridset.Chunked(int(o.Width), p.per) {
+		p.life = gridset.LifeRows
+	}
+	return p, p.open(b)
+}
+
+// open allocates the memory on the device.
+func (p *Plane) open(b *pages.Budget) (err error) {
+	for name, to := range map[string]*device.Kernel{p.life: &p.step, gridset.Set: &p.set, gridset.Get: &p.get} {
+		if *to, err = p.dev.Kernel(name); err != nil {
+			return err
+		}
+	}
+	if p.stream, err = p.dev.NewStream(); err != nil {
+		return err
+	}
+	p.close = append(p.close, p.stream.Close)
+	count := int((p.Len() + int64(p.per) - 1) / int64(p.per))
+	groups := int(p.Len() / int64(p.layout.Agents))
+	if p.memory, err = pages.NewMemory(p.dev, b.AllOnDevice(), groups, p.layout.PageBytes, count); err != nil {
+		return err
+	}
+	p.close = append(p.close, p.memory.Close)
+	if !p.memory.Resident() { // other processes have taken memory that the budget counts
+		return fault.Mark(fmt.Errorf("a grid of %d x %d cells: its pages are not all on the device: %w", p.o.Width,
+			p.o.Height, device.ErrOutOfMemory))
+	}
+	places := make([]uint32, count)
+	for i := range places {
+		places[i] = uint32(i)
+	}
+	for _, m := range []struct {
+		to    *device.Buffer
+		bytes int64
+	}{
+		{&p.frames, 4 * int64(count)},
+		{&p.places, 4 * int64(count)},
+		{&p.other, int64(count) * int64(p.layout.PageBytes)},
+		{&p.alive, 8},
+	} {
+		if *m.to, err = p.dev.Alloc(m.bytes, "grid"); err != nil {
+			return fmt.Errorf("a grid of %d x %d cells: %w", p.o.Width, p.o.Height, err)
+		}
+		p.close = append(p.close, (*m.to).Close)
+	}
+	return p.places.Write(0, device.Bytes(places))
+}
+
+// Len returns the number of cells.
+func (p *Plane) Len() int64 { return p.o.Width * p.o.Height }
+
+// Layout returns the place of the state in a page.
+func (p *Plane) Layout() kernels.Layout { return p.layout }
+
+// Memory returns the pages, which belong to the Plane.
+func (p *Plane) Memory() *pages.Memory { return p.memory }
+
+// Device returns the device of the grid.
+func (p *Plane) Device() device.Device { return p.dev }
+
+// Kernel returns the name of the kernel that makes the generations.
+func (p *Plane) Kernel() string { return p.life }
+
+// Reset makes all cells dead.
+func (p *Plane) Reset(ctx context.Context) error {
+	if err := p.stream.Sync(ctx); err != nil {
+		return fault.Mark(err)
+	}
+	return p.memory.Reset(ctx)
+}
+
+// ready makes all pages that do not exist, and brings the table of frames up to date.
+func (p *Plane) ready(ctx context.Context) error {
+	if err := p.memory.Each(ctx, p.memory.All(), pages.Sweep, func(int) error { return nil }); err != nil {
+		return err
+	}
+	return fault.Mark(p.memory.FlushFrames(p.frames))
+}
+
+// Tick makes n generations and returns the cells that are alive in the last one. It looks at the end
+// of ctx after each most generations, and waits for those with the context wait.
+func (p *Plane) Tick(ctx, wait context.Context, n, most int) (alive uint64, err error) {
+	if n < 1 || most < 1 {
+		return 0, fmt.Errorf("%w: %d ticks, %d at a time: use 1 or more", ErrInvalid, n, most)
+	}
+	if err := p.ready(wait); err != nil {
+		return 0, err
+	}
+	for page := range p.memory.Count() {
+		p.memory.MarkDirty([]uint64{uint64(page)})
+	}
+	if err := p.alive.Fill(0, 8, 0); err != nil {
+		return 0, fault.Mark(err)
+	}
+	for i := range n {
+		if i%most == 0 {
+			if err := p.sync(wait); err != nil {
+				return 0, err
+			}
+			if err := context.Cause(ctx); err != nil {
+				return 0, err
+			}
+		}
+		if err := p.launch(i%2 == 0, i == n-1); err != nil {
+			return 0, fault.Mark(errors.Join(err, p.stream.Sync(wait)))
+		}
+	}
+	if n%2 == 1 {
+		if err := p.back(); err != nil {
+			return 0, fault.Mark(errors.Join(err, p.stream.Sync(wait)))
+		}
+	}
+	if err := p.sync(wait); err != nil {
+		return 0, err
+	}
+	var count [1]uint64
+	if err := p.alive.Read(0, device.Bytes(count[:])); err != nil {
+		return 0, fault.Mark(err)
+	}
+	return count[0], nil
+}
+
+// sync waits for all work of the stream.
+func (p *Plane) sync(ctx context.Context) error { return fault.Mark(p.stream.Sync(ctx)) }
+
+// launch puts a generation into the stream: from the pages to the other generation, or back.
+func (p *Plane) launch(away, count bool) error {
+	from, fromFrames, to, toFrames := p.memory.Arena(), p.frames, p.other, p.places
+	if !away {
+		from, fromFrames, to, toFrames = to, toFrames, from, fromFrames
+	}
+	flag := func(on bool) device.Arg {
+		if on {
+			return device.Uint32(1)
+		}
+		return device.Uint32(0)
+	}
+	return p.stream.Launch(p.step, p.shape(gridset.LifeThreads(p.life, int(p.o.Width), int(p.o.Height))),
+		device.Ptr(from), device.Ptr(fromFrames), device.Ptr(to), device.Ptr(toFrames),
+		device.Uint64(uint64(p.layout.PageBytes)), device.Uint32(uint32(p.per)), device.Uint32(uint32(p.o.Width)),
+		device.Uint32(uint32(p.o.Height)), flag(p.o.Periodic), flag(count), device.Ptr(p.alive))
+}
+
+// back copies the other generation into the pages, after an odd number of steps.
+func (p *Plane) back() error {
+	size := int64(p.layout.PageBytes)
+	for page := range p.memory.Count() {
+		frame := int64(p.memory.Frame(page))
+		if err := p.stream.Copy(p.memory.Arena(), frame*size, p.other, int64(page)*size, size); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// shape returns a launch for so many threads with work.
+func (p *Plane) shape(threads int64) device.Geometry {
+	blocks := max(1, min((threads+gridset.Block-1)/gridset.Block, maxBlocks))
+	if d := p.dev.Properties(); d.ComputeMajor == 0 { // the host device has a goroutine for each core
+		blocks = min(blocks, int64(4*d.Multiprocessors))
+	}
+	return device.Geometry{Grid: int(blocks), Block: gridset.Block}
+}
+
+// maxBlocks is the most blocks of a launch: threads go on with other cells.
+const maxBlocks = 1 << 16
+
+// Set writes the states of cells, each of them 0 or 1. Of a cell that is there several times, the
+// last state counts.
+func (p *Plane) Set(ctx context.Context, ids []uint32, states []byte) error {
+	if len(ids) != len(states) {
+		return fmt.Errorf("%w: %d states for %d cells", ErrInvalid, len(states), len(ids))
+	}
+	last := make(map[uint32]byte, len(ids))
+	for i, id := range ids {
+		if int64(id) >= p.Len() || states[i] > 1 {
+			return fmt.Errorf("%w: cell %d of %d, state %d: use 0 or 1", ErrInvalid, id, p.Len(), states[i])
+		}
+		last[id] = states[i]
+	}
+	if len(last) == 0 {
+		return nil
+	}
+	own, values, touched := make([]uint32, 0, len(last)), make([]byte, 0, len(last)), map[uint64]bool{}
+	for id, state := range last {
+		own, values = append(own, id), append(values, state)
+		touched[uint64(id)/uint64(p.per)] = true
+	}
+	if err := p.ready(ctx); err != nil {
+		return err
+	}
+	for page := range touched {
+		p.memory.MarkDirty([]uint64{page})
+	}
+	if err := p.stage(own, len(values)); err != nil {
+		return err
+	}
+	if err := p.values.Memory.Write(0, values); err != nil {
+		return fault.Mark(err)
+	}
+	return p.list(ctx, p.set, len(own))
+}
+
+// Get returns the states of cells. It makes no page and changes none.
+func (p *Plane) Get(ctx context.Context, ids []uint32) ([]byte, error) {
+	states, made := make([]byte, len(ids)), p.memory.Made()
+	var own []uint32 // of pages that exist; cells of others are dead
+	var at []int
+	for i, id := range ids {
+		if int64(id) >= p.Len() {
+			return nil, fmt.Errorf("%w: cell %d of %d", ErrInvalid, id, p.Len())
+		}
+		if made[int64(id)/int64(p.per)] {
+			own, at = append(own, id), append(at, i)
+		}
+	}
+	if len(own) == 0 {
+		return states, nil
+	}
+	if err := p.memory.FlushFrames(p.frames); err != nil {
+		return nil, fault.Mark(err)
+	}
+	if err := p.stage(own, len(own)); err != nil {
+		return nil, err
+	}
+	if err := p.list(ctx, p.get, len(own)); err != nil {
+		return nil, err
+	}
+	found := make([]byte, len(own))
+	if err := p.values.Memory.Read(0, found); err != nil {
+		return nil, fault.Mark(err)
+	}
+	for i, k := range at {
+		states[k] = found[i]
+	}
+	return states, nil
+}
+
+// stage makes room for ids and values on the device, and writes the ids.
+func (p *Plane) stage(ids []uint32, values int) error {
+	if err := errors.Join(p.ids.Grow(p.dev, 4*len(ids), "grid"), p.values.Grow(p.dev, values, "grid")); err != nil {
+		return fault.Mark(err)
+	}
+	return fault.Mark(p.ids.Memory.Write(0, device.Bytes(ids)))
+}
+
+// list launches Set or Get for the n cells that are staged, and waits for it.
+func (p *Plane) list(ctx context.Context, k device.Kernel, n int) error {
+	if err := p.stream.Launch(k, p.shape(int64(n)), device.Ptr(p.memory.Arena()), device.Ptr(p.frames),
+		device.Uint64(uint64(p.layout.PageBytes)), device.Uint32(uint32(p.per)), device.Ptr(p.ids.Memory),
+		device.Uint32(uint32(n)), device.Ptr(p.values.Memory)); err != nil {
+		return fault.Mark(errors.Join(err, p.stream.Sync(ctx)))
+	}
+	return p.sync(ctx)
+}
+
+// Close releases everything on the device. A second call does nothing.
+func (p *Plane) Close() error {
+	if p == nil {
+		return nil
+	}
+	var errs []error
+	for _, release := range p.close { // the stream first: it waits for the work that uses the memory
+		errs = append(errs, release())
+	}
+	p.close = nil
+	return errors.Join(append(errs, p.ids.Close(), p.values.Close())...)
+}

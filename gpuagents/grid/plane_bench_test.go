@@ -1,0 +1,122 @@
+package grid
+
+import (
+	"bytes"
+	"flag"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/exoswarm/exoswarm/cuda"
+	"github.com/exoswarm/exoswarm/cuda/device"
+)
+
+var benchSide = flag.Int64("side", 0, "columns and rows of BenchmarkLife; 0: 16384, and 1024 on the host device")
+
+// benchGenerations is how many generations BenchmarkLife compares with those of the host device, and
+// benchTimes how often it measures.
+const (
+	benchGenerations = 11
+	benchTimes       = 20
+)
+
+// BenchmarkLife measures generations of a periodic grid beside copies of as many bytes on the device:
+// a generation reads each byte of the state once and writes it once, and so does a copy. Before that
+// it makes generations of random cells, and compares all of them with those of the host device.
+// Times are those of the device, medians of benchTimes with 2*b.N generations or copies in each.
+func BenchmarkLife(b *testing.B) {
+	d := openDevice(b)
+	side := *benchSide
+	if side == 0 {
+		if side = 16384; d.Properties().ComputeMajor == 0 {
+			side = 1024
+		}
+	}
+	o := Options{Width: side, Height: side, Periodic: true}
+	p := open(b, d, int(min(side, 4096)), o)
+	compare(b, p, o)
+	ok(b, p.ready(b.Context()))
+	buffer, err := d.Alloc(p.other.Size(), "copy")
+	ok(b, err)
+	defer buffer.Close()
+	from, err := d.NewEvent()
+	ok(b, err)
+	defer from.Close()
+	to, err := d.NewEvent()
+	ok(b, err)
+	defer to.Close()
+	size := side * side
+	median := func(f func(i int) error) time.Duration {
+		var all []time.Duration
+		for range benchTimes {
+			ok(b, p.stream.Record(from))
+			for i := range 2 * b.N {
+				ok(b, f(i))
+			}
+			ok(b, p.stream.Record(to))
+			ok(b, p.stream.Sync(b.Context()))
+			took, err := to.Since(from)
+			ok(b, err)
+			all = append(all, took/time.Duration(2*b.N))
+		}
+		slices.Sort(all)
+		return all[len(all)/2]
+	}
+	b.ResetTimer()
+	step := median(func(i int) error { return p.launch(i%2 == 0, false) })
+	counted := median(func(i int) error { return p.launch(i%2 == 0, true) })
+	copied := median(func(i int) error {
+		if i%2 == 0 {
+			return p.stream.Copy(buffer, 0, p.other, 0, size)
+		}
+		return p.stream.Copy(p.other, 0, buffer, 0, size)
+	})
+	b.StopTimer()
+	rate := func(took time.Duration) float64 { return 2 * float64(size) / float64(took.Nanoseconds()) }
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(float64(step.Nanoseconds())/1e3, "generation-us")
+	b.ReportMetric(float64(counted.Nanoseconds())/1e3, "counted-us")
+	b.ReportMetric(rate(step), "life-GB/s")
+	b.ReportMetric(rate(copied), "copy-GB/s")
+	b.ReportMetric(100*rate(step)/rate(copied), "%-of-copy")
+}
+
+// compare gives a grid random cells, and compares generations of it with those of the host device.
+func compare(b *testing.B, p *Plane, o Options) {
+	host, err := cuda.Open(b.Context(), "host", cuda.Options{})
+	ok(b, err)
+	defer host.Close()
+	twin, err := New(host, nil, lifeOf(b, p.layout.Agents), o)
+	ok(b, err)
+	defer twin.Close()
+	ok(b, twin.Memory().Open(b.Context(), nil))
+	r := rand.New(rand.NewPCG(7, 7))
+	content, other := make([]byte, p.layout.PageBytes), make([]byte, p.layout.PageBytes)
+	for page := range p.memory.Count() {
+		for i, words := 0, device.Of[uint64](content); i < len(words); i++ {
+			words[i] = r.Uint64() & 0x0101010101010101
+		}
+		clear(content[min(int64(p.per), p.Len()-int64(page)*int64(p.per)):])
+		ok(b, p.memory.Write(b.Context(), uint64(page), content))
+		ok(b, twin.memory.Write(b.Context(), uint64(page), content))
+	}
+	got, want := tick(b, p, benchGenerations), tick(b, twin, benchGenerations)
+	if got != want {
+		b.Fatalf("%d cells are alive, want %d", got, want)
+	}
+	for page := range p.memory.Count() {
+		ok(b, p.memory.Read(b.Context(), uint64(page), content))
+		ok(b, twin.memory.Read(b.Context(), uint64(page), other))
+		if n := min(int64(p.per), p.Len()-int64(page)*int64(p.per)); !bytes.Equal(content[:n], other[:n]) {
+			b.Fatalf("page %d differs from that of the host device", page)
+		}
+	}
+}
+
+func ok(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatalf("%v, want no error", err)
+	}
+}
