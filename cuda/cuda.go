@@ -30,6 +30,9 @@ type Options struct {
 	// Watchdog is how long a wait for work on a GPU may last before it ends with device.ErrTimeout
 	// and Health says so; 0: one minute, less: for ever.
 	Watchdog time.Duration
+	// Poison fills the memory that the host device allocates with host.PoisonByte, for tests: the content
+	// of new memory is undefined, and zeros would hide a read of it.
+	Poison bool
 	// Logger is told which device was chosen and why, and what degrades; nil: slog.Default.
 	Logger *slog.Logger
 }
@@ -89,7 +92,10 @@ func openHost(opts Options, requested, reason string) (device.Device, error) {
 	if limit == 0 {
 		limit = opts.HostMemoryLimit
 	}
-	d, err := host.Open(host.Options{MemoryLimit: limit, Logger: opts.Logger, Requested: requested, Reason: reason})
+	d, err := host.Open(host.Options{
+		MemoryLimit: limit, Logger: opts.Logger, Requested: requested, Reason: reason,
+		Poison: opts.Poison,
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -133,7 +133,7 @@ func newStage(t *testing.T) *stage {
 
 func openHost(t *testing.T) device.Device {
 	t.Helper()
-	d, err := cuda.Open(t.Context(), "host", cuda.Options{Logger: slog.New(slog.DiscardHandler)})
+	d, err := cuda.Open(t.Context(), "host", cuda.Options{Poison: true, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatalf("cuda.Open: %v, want no error", err)
 	}

@@ -28,8 +28,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func opened(t testing.TB) device.Device {
 	t.Helper()
 	d, err := cuda.Open(t.Context(), *deviceName, cuda.Options{
-		Logger:   slog.New(slog.DiscardHandler),
-		CacheDir: os.TempDir() + "/exoswarm-kernels",
+		Logger: slog.New(slog.DiscardHandler),
+		Poison: true, CacheDir: os.TempDir() + "/exoswarm-kernels",
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -16,6 +16,9 @@ const (
 	// guard is the number of bytes on either side of a buffer that Close looks at.
 	guard     = 256
 	guardByte = 0xD7
+	// PoisonByte is what Options.Poison fills new memory with. As a number of a frame, a place or a
+	// length it is far out of range.
+	PoisonByte = 0xD5
 )
 
 // buffer is memory with guards around it. A kernel that writes outside its buffers damages a guard,

@@ -44,6 +44,8 @@ type Options struct {
 	MemoryLimit int64
 	// Workers is the number of cores that a launch uses; 0: GOMAXPROCS.
 	Workers int
+	// Poison fills the memory of Alloc with PoisonByte, for tests.
+	Poison bool
 	// Logger gets the stack of a kernel that panicked; nil: slog.Default.
 	Logger *slog.Logger
 	// Requested and Reason go into the Properties: the device that was asked for, and why this one
@@ -57,7 +59,9 @@ type Device struct {
 	props device.Properties
 	limit int64
 	log   *slog.Logger
-	pool  *pool
+	// poison is Options.Poison.
+	poison bool
+	pool   *pool
 
 	// broken holds the first error of a kernel that panicked, or of a guard that was overwritten.
 	// From then on the device refuses work, as a CUDA context does after a fault.
@@ -107,6 +111,7 @@ func Open(opts Options) (*Device, error) {
 		},
 		limit:   opts.MemoryLimit,
 		log:     opts.Logger,
+		poison:  opts.Poison,
 		pool:    newPool(opts.Workers),
 		buffers: map[*buffer]struct{}{},
 		pinned:  map[*hostBuffer]struct{}{},
@@ -151,6 +156,9 @@ func (d *Device) Alloc(n int64, purpose string) (device.Buffer, error) {
 	// The bytes that guard a buffer against overruns do not count against the limit of the device.
 	b := &buffer{dev: d, purpose: purpose, size: n}
 	b.whole, b.mem = guarded(n)
+	if d.poison {
+		fill(b.mem, PoisonByte)
+	}
 	d.used += n
 	d.buffers[b] = struct{}{}
 	device.MemoryEvent(d.log, "alloc", d.props.Name, purpose, n)

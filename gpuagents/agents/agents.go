@@ -130,7 +130,11 @@ func newAgents(d device.Device, b *pages.Budget, cell *cells.Addressed, n int64,
 		opts.PageBytes = 2 << 20
 	}
 	if cell.IsLife() {
-		return nil, fmt.Errorf("%w: agents of the cell %s are on a grid: use gpuagents/grid", ErrInvalid, cell.Cell.Name)
+		return nil, fmt.Errorf(
+			"%w: agents of the cell %s are on a grid: use gpuagents/grid",
+			ErrInvalid,
+			cell.Cell.Name,
+		)
 	}
 	if n < 1 || n > math.MaxUint32 || n%int64(cell.Agents) != 0 {
 		return nil, fmt.Errorf(

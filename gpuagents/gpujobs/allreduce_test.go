@@ -27,7 +27,7 @@ func several(t *testing.T, n int) (gpujobs.Options, int) {
 		if name != "host" {
 			name = "cuda:" + string(rune('0'+i))
 		}
-		d, err := cuda.Open(t.Context(), name, cuda.Options{})
+		d, err := cuda.Open(t.Context(), name, cuda.Options{Poison: true})
 		if err != nil && i > 0 {
 			t.Logf("%d GPUs: %s: %v", i, name, err)
 			break

@@ -27,7 +27,7 @@ func (g gpu) Properties() device.Properties {
 // TestApart: a kernel for a GPU is given to the process of kernels with all its arrays, its outputs
 // are stored as those of other jobs, and the place is held meanwhile.
 func TestApart(t *testing.T) {
-	dev, err := cuda.Open(t.Context(), "host", cuda.Options{})
+	dev, err := cuda.Open(t.Context(), "host", cuda.Options{Poison: true})
 	if err != nil {
 		t.Fatalf("cuda.Open: %v", err)
 	}

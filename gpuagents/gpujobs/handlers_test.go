@@ -73,7 +73,7 @@ type rig struct {
 // start returns handlers whose places and buffers must be released by the end of the test.
 func start(t testing.TB, o gpujobs.Options) rig {
 	t.Helper()
-	dev, err := cuda.Open(t.Context(), *deviceName, cuda.Options{})
+	dev, err := cuda.Open(t.Context(), *deviceName, cuda.Options{Poison: true})
 	if err != nil {
 		t.Fatalf("cuda.Open: %v", err)
 	}

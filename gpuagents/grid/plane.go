@@ -221,7 +221,7 @@ func (p *Plane) launch(away, count bool) error {
 		}
 		return device.Uint32(0)
 	}
-	return p.stream.Launch(p.step, p.shape(gridset.LifeThreads(p.life, int(p.o.Width), int(p.o.Height))),
+	return p.stream.Launch(p.step, p.shape(gridset.LifeThreads(p.life, int(p.o.Width), int(p.o.Height), p.per)),
 		device.Ptr(from), device.Ptr(fromFrames), device.Ptr(to), device.Ptr(toFrames),
 		device.Uint64(uint64(p.layout.PageBytes)), device.Uint32(uint32(p.per)), device.Uint32(uint32(p.o.Width)),
 		device.Uint32(uint32(p.o.Height)), flag(p.o.Periodic), flag(count), device.Ptr(p.alive))

@@ -25,7 +25,7 @@ var deviceName = flag.String("device", "host", "the device of the tests and benc
 func openDevice(t testing.TB) device.Device {
 	t.Helper()
 	d, err := cuda.Open(t.Context(), *deviceName, cuda.Options{
-		Logger: slog.New(slog.DiscardHandler), CacheDir: os.TempDir() + "/exoswarm-kernels",
+		Logger: slog.New(slog.DiscardHandler), CacheDir: os.TempDir() + "/exoswarm-kernels", Poison: true,
 	})
 	if err != nil {
 		t.Fatalf("cuda.Open: %v, want no error", err)
@@ -233,8 +233,13 @@ func TestPlane(t *testing.T) {
 func TestInvalid(t *testing.T) {
 	d := openDevice(t)
 	for _, o := range []Options{
-		{}, {Width: 4}, {Width: -4, Height: -4}, {Width: 1 << 16, Height: 1 << 16}, {Width: 3, Height: 4},
-		{Width: 4, Height: 4, PageBytes: 100}, {Width: 4, Height: 4, PageBytes: -4096},
+		{},
+		{Width: 4},
+		{Width: -4, Height: -4},
+		{Width: 1 << 16, Height: 1 << 16},
+		{Width: 3, Height: 4},
+		{Width: 4, Height: 4, PageBytes: 100},
+		{Width: 4, Height: 4, PageBytes: -4096},
 	} {
 		if p, err := New(d, nil, lifeOf(t, 2), o); !errors.Is(err, ErrInvalid) || p != nil {
 			t.Errorf("%+v: %v, want an ErrInvalid", o, err)

@@ -65,7 +65,7 @@ func NewMemory(dev device.Device, b *Budget, groups, pageBytes, pages int) (m *M
 		pageBytes:  pageBytes,
 		dirty:      make([]bool, pages),
 		made:       make([]bool, pages),
-		table:      frameTable{frames: make([]uint32, pages)},
+		table:      frameTable{frames: make([]uint32, pages), to: pages}, // the first flush writes all entries
 		allocation: given,
 	}
 	m.heat.seen, m.heat.up = make([]uint32, pages), make([]bool, pages)

@@ -21,7 +21,7 @@ const (
 
 func openHost(t *testing.T) device.Device {
 	t.Helper()
-	d, err := cuda.Open(t.Context(), "host", cuda.Options{})
+	d, err := cuda.Open(t.Context(), "host", cuda.Options{Poison: true})
 	if err != nil {
 		t.Fatalf("cuda.Open: %v, want no error", err)
 	}

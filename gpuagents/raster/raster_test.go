@@ -24,7 +24,7 @@ var deviceName = flag.String("device", "host", "the device of the tests and benc
 func openDevice(t testing.TB) device.Device {
 	t.Helper()
 	d, err := cuda.Open(t.Context(), *deviceName, cuda.Options{
-		Logger: slog.New(slog.DiscardHandler), CacheDir: os.TempDir() + "/exoswarm-kernels",
+		Logger: slog.New(slog.DiscardHandler), Poison: true, CacheDir: os.TempDir() + "/exoswarm-kernels",
 	})
 	if err != nil {
 		t.Fatalf("cuda.Open: %v, want no error", err)

@@ -13,7 +13,7 @@ import (
 
 // TestBuffer: a buffer is allocated once for batches of similar size, and again after Close.
 func TestBuffer(t *testing.T) {
-	d, err := cuda.Open(t.Context(), "host", cuda.Options{})
+	d, err := cuda.Open(t.Context(), "host", cuda.Options{Poison: true})
 	if err != nil {
 		t.Fatalf("cuda.Open: %v, want no error", err)
 	}

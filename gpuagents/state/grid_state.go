@@ -92,11 +92,17 @@ func (s *gridState) Apply(ctx context.Context, e swarms.Entry) (Answer, error) {
 	case swarms.EntryCompute:
 		return s.compute(ctx, e.Data)
 	case swarms.EntryVote:
-		return Answer{}, jobs.Errorf(jobs.CodeInvalid, "vote: agents on a grid do not vote: exoswarm swarm tick counts "+
-			"those that are alive, and swarm compute sum(alive)")
+		return Answer{}, jobs.Errorf(
+			jobs.CodeInvalid,
+			"vote: agents on a grid do not vote: exoswarm swarm tick counts "+
+				"those that are alive, and swarm compute sum(alive)",
+		)
 	case swarms.EntryFuse:
-		return Answer{}, jobs.Errorf(jobs.CodeInvalid, "fuse: agents on a grid have no embeddings: ask swarm compute, as "+
-			"in mean(alive) by group")
+		return Answer{}, jobs.Errorf(
+			jobs.CodeInvalid,
+			"fuse: agents on a grid have no embeddings: ask swarm compute, as "+
+				"in mean(alive) by group",
+		)
 	}
 	return Answer{}, unknownKind(e)
 }
@@ -170,8 +176,11 @@ func (s *gridState) query(ctx context.Context, data []byte) (Answer, error) {
 	case err != nil:
 		return Answer{}, err
 	case q.Outcome || len(q.Groups) > 0:
-		return Answer{}, jobs.Errorf(jobs.CodeInvalid, "query: groups of a grid do not vote: name agents, or ask swarm "+
-			"compute, as in sum(alive) by group")
+		return Answer{}, jobs.Errorf(
+			jobs.CodeInvalid,
+			"query: groups of a grid do not vote: name agents, or ask swarm "+
+				"compute, as in sum(alive) by group",
+		)
 	}
 	if most := swarms.MaxState / (4 + 1 + 4); len(q.Agents) > most {
 		return Answer{}, jobs.Errorf(

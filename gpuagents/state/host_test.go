@@ -31,7 +31,7 @@ var (
 func openNamed(t testing.TB, name string) device.Device {
 	t.Helper()
 	d, err := cuda.Open(t.Context(), name, cuda.Options{
-		Logger: slog.New(slog.DiscardHandler), CacheDir: os.TempDir() + "/exoswarm-kernels",
+		Logger: slog.New(slog.DiscardHandler), Poison: true, CacheDir: os.TempDir() + "/exoswarm-kernels",
 	})
 	if err != nil {
 		t.Fatalf("cuda.Open: %v, want no error", err)

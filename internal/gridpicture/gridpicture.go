@@ -34,7 +34,13 @@ func (s Size) Check(frames int) error {
 	case s.Scale < 1 || s.Scale > MaxScale:
 		return fmt.Errorf("%w: scale %d: use 1 to %d", ErrInvalid, s.Scale, MaxScale)
 	case s.Width < 1 || s.Height < 1 || frames < 1:
-		return fmt.Errorf("%w: %d frames of %d x %d cells: use 1 or more of each", ErrInvalid, frames, s.Width, s.Height)
+		return fmt.Errorf(
+			"%w: %d frames of %d x %d cells: use 1 or more of each",
+			ErrInvalid,
+			frames,
+			s.Width,
+			s.Height,
+		)
 	}
 	most := int64(MaxPixels / (s.Scale * s.Scale))
 	if s.Width > most/s.Height {
@@ -42,8 +48,13 @@ func (s Size) Check(frames int) error {
 			s.Height, s.Scale, most)
 	}
 	if each := s.Width * s.Height * int64(s.Scale*s.Scale); frames > 1 && int64(frames) > MaxFilm/each {
-		return fmt.Errorf("%w: %d frames of %d pixels: use at most %d frames, fewer cells, or a smaller scale", ErrInvalid,
-			frames, each, MaxFilm/each)
+		return fmt.Errorf(
+			"%w: %d frames of %d pixels: use at most %d frames, fewer cells, or a smaller scale",
+			ErrInvalid,
+			frames,
+			each,
+			MaxFilm/each,
+		)
 	}
 	return nil
 }
@@ -82,7 +93,13 @@ func PNG(w io.Writer, frame *image.Paletted) error { return png.Encode(w, frame)
 // delays of a GIF are hundredths of a second, and the rate is rounded to these.
 func GIF(w io.Writer, frames []*image.Paletted, rate int) error {
 	if rate < 1 || rate > MaxRate || len(frames) == 0 {
-		return fmt.Errorf("%w: %d frames at %d a second: use 1 or more at 1 to %d", ErrInvalid, len(frames), rate, MaxRate)
+		return fmt.Errorf(
+			"%w: %d frames at %d a second: use 1 or more at 1 to %d",
+			ErrInvalid,
+			len(frames),
+			rate,
+			MaxRate,
+		)
 	}
 	return gif.EncodeAll(w, &gif.GIF{Image: frames, Delay: slices.Repeat([]int{(100 + rate/2) / rate}, len(frames))})
 }

@@ -45,7 +45,8 @@ func (e *explainer) section(below string, v reflect.Value, spec *swarm.Spec) {
 		case k.Path == "cell.params":
 			e.params(indent, spec)
 		case k.Kind == Section:
-			if k.Path == "observations" && spec.ByAgent() || field.IsZero() && (k.Path == "csv" || k.Path == "neighbours") {
+			if k.Path == "observations" && spec.ByAgent() ||
+				field.IsZero() && (k.Path == "csv" || k.Path == "neighbours") {
 				continue
 			}
 			fmt.Fprintf(&e.b, "%s%s:\n", indent, name)

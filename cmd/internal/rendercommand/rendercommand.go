@@ -116,7 +116,10 @@ func (p *plan) frames() int {
 func (p *plan) fit(s *swarmclient.Swarm) error {
 	n := s.Spec().Neighbours
 	if !s.Spec().OnGrid() {
-		return command.Usage("swarm render: the agents of %s are on no grid: its specification has no neighbours", s.ID())
+		return command.Usage(
+			"swarm render: the agents of %s are on no grid: its specification has no neighbours",
+			s.ID(),
+		)
 	}
 	for _, part := range []struct {
 		first, size   *int64
@@ -131,8 +134,15 @@ func (p *plan) fit(s *swarmclient.Swarm) error {
 			*part.size = part.all - *part.first
 		}
 		if *part.size < 0 || *part.size > part.all-*part.first {
-			return command.Usage("swarm render: %s %d from %s %d on: the grid is %v: use 1 to %d", part.length, *part.size,
-				part.place, *part.first, n, part.all-*part.first)
+			return command.Usage(
+				"swarm render: %s %d from %s %d on: the grid is %v: use 1 to %d",
+				part.length,
+				*part.size,
+				part.place,
+				*part.first,
+				n,
+				part.all-*part.first,
+			)
 		}
 	}
 	if err := p.size().Check(p.frames()); err != nil {

@@ -1,5 +1,5 @@
 // grid_get reads n cells; see gridset.go.
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(128)
 grid_get(const unsigned char *pages, const unsigned *frames, unsigned long long page_bytes, unsigned per,
          const unsigned *ids, unsigned n, unsigned char *values) {
   const Grid grid = {(unsigned char *)pages, frames, page_bytes, per};

@@ -29,19 +29,21 @@ const (
 
 // Numbers that kernels and their callers agree on.
 const (
-	Block = 256 // the most threads of a block
+	Block = 128 // the most threads of a block
 	Chunk = 16  // cells that a thread of LifeRows makes in each row
-	Band  = 32  // rows that it makes, one below the other
+	Band  = 16  // the most rows of a page that it makes, one below the other
 )
 
 // Chunked reports whether LifeRows makes the generations of a grid: rows are whole chunks, and none
 // spans two pages. per is the cells of a page.
 func Chunked(width, per int) bool { return width%Chunk == 0 && per%width == 0 }
 
-// LifeThreads returns the threads with work in a launch of LifeRows or LifeCells.
-func LifeThreads(kernel string, width, height int) int64 {
+// LifeThreads returns the threads with work in a launch of LifeRows or LifeCells. per is the cells of
+// a page.
+func LifeThreads(kernel string, width, height, per int) int64 {
 	if kernel == LifeRows {
-		return int64(width/Chunk) * int64((height+Band-1)/Band)
+		each := per / width // rows of a page, which are made in bands
+		return int64(width/Chunk) * int64((each+Band-1)/Band) * int64((height+each-1)/each)
 	}
 	return int64(width) * int64(height)
 }

@@ -11,7 +11,7 @@ __device__ __forceinline__ unsigned at(const Grid &grid, unsigned width, unsigne
   return *grid.cell((unsigned)(y * width + x));
 }
 
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(128)
 grid_life_cells(const unsigned char *from, const unsigned *from_frames, unsigned char *to, const unsigned *to_frames,
                 unsigned long long page_bytes, unsigned per, unsigned width, unsigned height, unsigned periodic,
                 unsigned count, unsigned long long *alive) {

@@ -1,5 +1,5 @@
 // grid_set writes a value to each of n cells; see gridset.go.
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(128)
 grid_set(unsigned char *pages, const unsigned *frames, unsigned long long page_bytes, unsigned per, const unsigned *ids,
          unsigned n, const unsigned char *values) {
   const Grid grid = {pages, frames, page_bytes, per};

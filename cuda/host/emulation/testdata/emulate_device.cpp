@@ -24,6 +24,8 @@ static inline void __syncwarp(unsigned = ~0u) { fibers::wait_warp(); }
 static inline void __threadfence() {}
 static inline void __nanosleep(unsigned) {}
 static inline int __popc(unsigned v) { return __builtin_popcount(v); }
+// A load that may go ahead of stores: here a plain one.
+template <class T> static inline T __ldg(const T *p) { return *p; }
 static inline int __ffs(int v) { return __builtin_ffs(v); }
 template <class T> static inline T __ldcg(const T *p) { return *p; }
 static inline float __uint_as_float(unsigned v) {

@@ -27,6 +27,8 @@ static inline void __threadfence_system() { __threadfence(); }
 static inline void __syncthreads() { fibers::wait_block(); }
 static inline void __syncwarp(unsigned) { fibers::wait_warp(); }
 static inline int __popc(unsigned v) { return __builtin_popcount(v); }
+// A load that may go ahead of stores: here a plain one.
+template <class T> static inline T __ldg(const T *p) { return *p; }
 static inline int __ffs(unsigned v) { return __builtin_ffs((int)v); }
 template <class T> static inline T __ldcg(const T *p) { return __atomic_load_n(p, __ATOMIC_SEQ_CST); }
 static inline uint4 __ldcg(const uint4 *p) { return *p; }
