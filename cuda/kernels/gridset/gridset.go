@@ -31,7 +31,7 @@ const (
 const (
 	Block = 128 // the most threads of a block
 	Chunk = 16  // cells that a thread of LifeRows makes in each row
-	Band  = 16  // the most rows of a page that it makes, one below the other
+	Band  = 8   // the most rows of a page that it makes, one below the other
 )
 
 // Chunked reports whether LifeRows makes the generations of a grid: rows are whole chunks, and none
