@@ -24,6 +24,7 @@ import (
 var (
 	costPairs = flag.Int("cost.pairs", 1, "pairs of runs of TestScrapeCost")
 	costRows  = flag.Int("cost.rows", 50_000, "rows of a run of TestScrapeCost")
+	costSame  = flag.Bool("cost.same", false, "neither cluster of TestScrapeCost is observed: what pairs differ by")
 	costEvery = flag.Duration("cost.every", 5*time.Second, "time between two scrapes of TestScrapeCost")
 	costMost  = flag.Float64("cost.most", 0, "most percent of processor time that TestScrapeCost allows; 0: it only "+
 		"reports")
@@ -54,99 +55,52 @@ func TestScrapeCost(t *testing.T) {
 	traced := func(on bool) { // of processes that start from now on, and of runs
 		t.Setenv("OTEL_TRACES_EXPORTER", map[bool]string{false: "none", true: "otlp"}[on])
 	}
-	agents := map[*stand][]*process{}
-	start := func(observed bool) *stand {
-		s := &stand{t: t, dir: t.TempDir(), port: natsqtest.Port(t)}
-		s.reserve("cpu", "gpu")
-		s.serveNATS()
-		t.Cleanup(func() { s.nats.Close() })
-		traced(observed)
-		agents[s] = []*process{
-			s.launch("gpu", "gpuagent", "--name", "gpu", "--device", "host", "--data-dir", filepath.Join(s.dir, "gpu")),
-			s.launch("cpu", "cpuagent", "--name", "cpu", "--data-dir", filepath.Join(s.dir, "cpu")),
-		}
-		for name, addr := range s.targets {
-			s.eventually(name+" is ready", func() bool {
-				_, err := get(t, "http://"+addr+"/readyz", "")
-				return err == nil
-			})
-		}
-		return s
-	}
-	plain, observed := start(false), start(true)
 	ctx, cancel := context.WithCancel(t.Context())
 	var scraping sync.WaitGroup
 	defer scraping.Wait()
 	defer cancel()
-	on := make(chan bool)
-	scraping.Go(func() {
-		tick := time.NewTicker(*costEvery)
-		defer tick.Stop()
-		for now := false; ; {
-			select {
-			case now = <-on: // the first scrape of a run is at its begin
-				tick.Reset(*costEvery)
-			case <-tick.C:
-			case <-ctx.Done():
-				return
-			}
-			if !now {
-				continue
-			}
-			for _, addr := range observed.targets {
-				if _, err := get(t, "http://"+addr+"/metrics", "application/openmetrics-text"); err != nil &&
-					ctx.Err() == nil {
-					t.Error(err)
-				}
-			}
-		}
-	})
-	run := func(s *stand) (cpu, wall time.Duration) {
-		// That of this process is of the server, of the client, and of the scrapes.
-		used := func() time.Duration {
-			var r syscall.Rusage
-			if err := syscall.Getrusage(syscall.RUSAGE_SELF, &r); err != nil {
-				t.Fatal(err)
-			}
-			sum := time.Duration(r.Utime.Nano() + r.Stime.Nano())
-			for _, p := range agents[s] {
-				sum += p.cpu(t)
-			}
-			return sum
-		}
-		before, began := used(), time.Now()
+	on := make(chan *cost)
+	scraping.Go(func() { scrapeEvery(ctx, t, on) })
+	arm := func(observed bool) *cost {
+		traced(observed)
+		return startCost(t, observed)
+	}
+	run := func(c *cost) (cpu time.Duration) {
+		on <- c
+		traced(c.observed)
+		before := c.used()
 		if err := runjob.Run(t.Context(), runjob.Options{
 			Command: "run", Out: io.Discard, Err: io.Discard, Log: slog.New(slog.DiscardHandler), Progress: "none",
-			SpecFile: spec, Inputs: []string{rows}, Output: "-", NATS: s.nats.URL(), Patience: time.Minute,
+			SpecFile: spec, Inputs: []string{rows}, Output: "-", NATS: c.nats.URL(), Patience: time.Minute,
 		}); err != nil {
 			t.Fatal(err)
 		}
-		wall = time.Since(began)
-		return used() - before, wall
+		return c.used() - before
 	}
-	run(plain) // files and code are warm
-	run(observed)
 	var ratios []float64
 	for i := range *costPairs {
-		var cpu, wall [2]time.Duration
+		// New clusters for each pair, started in turn: what one of them has by chance, its memory or
+		// its files, is not taken for the cost. Runs are in the order 0 1 1 0 or 1 0 0 1.
+		var arms [2]*cost
 		for k := range 2 {
-			which := (i + k) % 2 // the first of a pair changes
-			on <- which == 1
-			traced(which == 1)
-			cpu[which], wall[which] = run([]*stand{plain, observed}[which])
+			which := (i + k) % 2
+			arms[which] = arm(which == 1 && !*costSame)
+		}
+		for _, c := range arms {
+			run(c) // files and code are warm
+		}
+		var cpu [2]time.Duration
+		for k := range 4 {
+			which := (i + k/2 + k%2) % 2
+			cpu[which] += run(arms[which])
 		}
 		ratios = append(ratios, float64(cpu[1])/float64(cpu[0])-1)
-		t.Logf(
-			"pair %d: %v and %v of processor time, %v and %v in all: %+.2f %%",
-			i,
-			cpu[0].Round(time.Millisecond),
-			cpu[1].Round(
-				time.Millisecond,
-			),
-			wall[0].Round(time.Millisecond),
-			wall[1].Round(time.Millisecond),
-			100*ratios[i],
-		)
+		t.Logf("pair %d: %v and %v of processor time: %+.2f %%", i, cpu[0].Round(time.Millisecond),
+			cpu[1].Round(time.Millisecond), 100*ratios[i])
+		on <- nil
+		for _, c := range arms {
+			c.stop()
+		}
 	}
 	slices.Sort(ratios)
 	median := 100 * ratios[len(ratios)/2]
@@ -154,6 +108,80 @@ func TestScrapeCost(t *testing.T) {
 	if *costMost > 0 && median > *costMost {
 		t.Errorf("scrapes and traces cost %.2f %%, more than %v", median, *costMost)
 	}
+}
+
+// scrapeEvery scrapes the last cluster of on while that is observed: at once and every costEvery.
+func scrapeEvery(ctx context.Context, t *testing.T, on <-chan *cost) {
+	tick := time.NewTicker(*costEvery)
+	defer tick.Stop()
+	for c := (*cost)(nil); ; {
+		select {
+		case c = <-on: // the first scrape of a run is at its begin
+			tick.Reset(*costEvery)
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		if c == nil || !c.observed {
+			continue
+		}
+		for _, addr := range c.targets {
+			if _, err := get(t, "http://"+addr+"/metrics", "application/openmetrics-text"); err != nil &&
+				ctx.Err() == nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
+// cost is a cluster of TestScrapeCost.
+type cost struct {
+	*stand
+	observed bool
+	agents   []*process
+}
+
+// startCost starts a cluster and waits until it is ready.
+func startCost(t *testing.T, observed bool) *cost {
+	t.Helper()
+	c := &cost{stand: &stand{t: t, dir: t.TempDir(), port: natsqtest.Port(t)}, observed: observed}
+	c.reserve("cpu", "gpu")
+	c.serveNATS()
+	t.Cleanup(c.stop)
+	c.agents = []*process{
+		c.launch("gpu", "gpuagent", "--name", "gpu", "--device", "host", "--data-dir", filepath.Join(c.dir, "gpu")),
+		c.launch("cpu", "cpuagent", "--name", "cpu", "--data-dir", filepath.Join(c.dir, "cpu")),
+	}
+	for name, addr := range c.targets {
+		c.eventually(name+" is ready", func() bool {
+			_, err := get(t, "http://"+addr+"/readyz", "")
+			return err == nil
+		})
+	}
+	return c
+}
+
+// used returns the processor time of the agents and of this process: of the server, of the client,
+// of the scrapes and of the collector.
+func (c *cost) used() time.Duration {
+	var r syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &r); err != nil {
+		c.t.Fatal(err)
+	}
+	sum := time.Duration(r.Utime.Nano() + r.Stime.Nano())
+	for _, p := range c.agents {
+		sum += p.cpu(c.t)
+	}
+	return sum
+}
+
+// stop ends the processes and the server. A second call does nothing.
+func (c *cost) stop() {
+	for _, p := range c.agents {
+		p.end()
+	}
+	c.agents = nil
+	c.nats.Close()
 }
 
 // costSpec is the swarm of a run: small groups, so that the share of everything but kernels is large.
