@@ -68,6 +68,9 @@ type Spec struct {
 	// order: HearDecision and HearLeader. By agent and of the cell gru only. The random weights
 	// depend on how many there are.
 	Hear []string `yaml:"hear" json:"hear,omitempty"`
+	// OnDecision are rules about what follows when a round is decided, WHEN -> ACTION, ACTION: see
+	// Rule. By agent and with one shard only. They change nothing before the first vote.
+	OnDecision []string `yaml:"on_decision" json:"on_decision,omitempty"`
 	// Neighbours is the grid on which the agents of the cell life are, which needs one. Its pages are
 	// all on the device.
 	Neighbours Neighbours `yaml:"neighbours" json:"neighbours,omitzero"`

@@ -155,6 +155,15 @@ var keys = []Key{
 	},
 
 	{
+		Path: "on_decision", Kind: Texts, Scope: Agents,
+		Doc: "Rules about what follows when a round is decided, `WHEN -> ACTION, ACTION`, in their order. WHEN is a " +
+			"candidate, `any` winner, `none`, or `changed`: another winner than in the round before. `tick N` steps " +
+			"all agents, `reset` returns them to their initial state and keeps the outcome, and `emit NAME` stores the " +
+			"decision in a stream, which `swarm emitted` lists. Each is done once for a round. For the cells `gru` and " +
+			"`leaky`, in swarms with one shard.",
+	},
+
+	{
 		Path: "agents_per_group", Kind: Integer, Min: "1", Max: "4096", Default: "256",
 		Doc: "Agents that watch one series or entity, or vote together. With `neighbours` it divides the width, and the " +
 			"default is the largest that does.",
