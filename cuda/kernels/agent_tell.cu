@@ -131,7 +131,8 @@ agent_tell(unsigned char *pages, unsigned long long page_bytes, const unsigned *
   const Swarm s(pages, page_bytes, frames, layout, params, groups);
   Tell t = {decision, node, width, merge, hidden, __uint_as_float(rate), 0, 0};
   if (node) t.knowledge = layout[2 + AGENT_VAR_KNOWLEDGE], t.updates = layout[2 + AGENT_VAR_UPDATES];
-  const u64 begin = (u64)first * s.slots, behind = begin + (u64)count * s.slots, end = behind < groups ? behind : groups;
+  const u64 begin = (u64)first * s.slots, behind = begin + (u64)count * s.slots;
+  const u64 end = behind < groups ? behind : groups;
   const u64 warps = (u64)gridDim.x * (blockDim.x / 32);
   for (u64 g = begin + (u64)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32; g < end; g += warps) {
     const unsigned page = (unsigned)(g / s.slots), slot = (unsigned)(g - (u64)page * s.slots);

@@ -76,6 +76,10 @@ func (s *agentState) Info() Info {
 	if len(s.hear) > 0 {
 		fmt.Fprintf(h, "hears %q\n", s.hear)
 	}
+	if a.Cell().Tells() {
+		src, _ := kernels.Lookup("agent_tell")
+		fmt.Fprintln(h, src.Code, a.Cell().TellWords())
+	}
 	if s.groups.Shards > 1 {
 		fmt.Fprintln(h, s.groups)
 	}
