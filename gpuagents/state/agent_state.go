@@ -242,6 +242,9 @@ func (s *agentState) query(ctx context.Context, data []byte) (Answer, error) {
 	if q.Outcome {
 		return s.outcome()
 	}
+	if q.Knowledge {
+		return s.knowledge(ctx, q.Groups)
+	}
 	a := s.agents
 	what, ids, size, row := "agent", q.Agents, a.Cell().Agents, 4+1+4*a.StateWidth()
 	if len(q.Groups) > 0 {

@@ -36,21 +36,22 @@ func agentTell(b *twin.Block) {
 // group updates the node of a group, and writes what its agents hear.
 func (t *telling) group(g int) {
 	s := t.s
-	heard := map[int]float32{} // by input, from 1 on
+	decision, node := float32(0), []float32(nil)
 	if t.decision > 0 {
-		heard[t.decision] = 0
 		if c := s.decide(s.counts(g)); c != kernels.AgentNoVote {
-			heard[t.decision] = float32(c+1) / float32(s.candidates)
+			decision = float32(c+1) / float32(s.candidates)
 		}
 	}
 	if t.node > 0 {
-		for k, v := range t.update(g) {
-			heard[t.node+k] = v
-		}
+		node = t.update(g)
 	}
 	for a := range s.agents {
-		for input, v := range heard {
-			t.put(g/s.slots, g%s.slots*s.agents+a, t.hidden+input-1, v)
+		at := g%s.slots*s.agents + a
+		if t.decision > 0 {
+			t.put(g/s.slots, at, t.hidden+t.decision-1, decision)
+		}
+		for k, v := range node {
+			t.put(g/s.slots, at, t.hidden+t.node-1+k, v)
 		}
 	}
 }
