@@ -78,6 +78,8 @@ type Options struct {
 	// Tracing makes a span of every entry that is applied, as a child of the span of its writer;
 	// nil for none.
 	Tracing trace.TracerProvider
+	// Emissions stores the decisions that swarms emit; nil: swarms that emit are refused.
+	Emissions shard.Emissions
 	// CustomCells allows swarms with a step of their user, which runs with all rights of the
 	// process.
 	CustomCells bool

@@ -229,6 +229,7 @@ func commandLines(t *testing.T, dir string) map[string][]string {
 		"exoswarm swarm compute": {"lasting", "count(true)"},
 		"exoswarm swarm create":  {"-f", spec},
 		"exoswarm swarm delete":  {"lasting", "--yes"},
+		"exoswarm swarm emitted": {"lasting", "--follow"},
 		"exoswarm swarm export": {
 			"lasting", "--variable", "potential", "-o", filepath.Join(dir, "p.npy"), "--snapshots", snapshots,
 		},

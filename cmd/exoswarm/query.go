@@ -70,17 +70,25 @@ func swarmQuery(cmd *cobra.Command, c *natsq.Conn, s *swarmclient.Swarm) error {
 	groups, _ := cmd.Flags().GetString("groups")
 	keys, _ := cmd.Flags().GetStringArray("key")
 	outcome, _ := cmd.Flags().GetBool("outcome")
+	knowledge, _ := cmd.Flags().GetString("knowledge")
 	given := 0
-	for _, is := range []bool{agents != "", groups != "", len(keys) > 0, outcome} {
+	for _, is := range []bool{agents != "", groups != "", len(keys) > 0, outcome, knowledge != ""} {
 		if is {
 			given++
 		}
 	}
 	switch {
 	case given != 1:
-		return command.Usage("swarm query: use one of --agents, --groups, --key and --outcome, as in --agents 1,5-9")
+		return command.Usage("swarm query: use one of --agents, --groups, --key, --knowledge and --outcome, as " +
+			"in --agents 1,5-9")
 	case outcome:
 		return decisioncommand.Outcome(cmd, s)
+	case knowledge != "":
+		ids, err := parseIDs(knowledge)
+		if err != nil {
+			return command.Usage("swarm query: --knowledge: %v", err)
+		}
+		return decisioncommand.Knowledge(cmd, s, ids)
 	case len(keys) > 0:
 		return queryKeys(cmd, c, s, keys)
 	}

@@ -122,8 +122,12 @@ site=a,device=7; values with commas or quotes are quoted. Of a run without a key
 a series. The flag may be given several times.
 
 --outcome shows the decision of the last vote of a swarm whose agents are addressed, with its leader
-and the term of that; nothing before the first vote and after a reset.`,
+and the term of that; nothing before the first vote and after a reset.
+
+--knowledge shows the knowledge nodes of groups, of a swarm whose agents hear them (hear: [knowledge]),
+and how often each was updated.`,
 	}
+	query.Flags().String("knowledge", "", "numbers and ranges of groups whose knowledge nodes to show, as in 1,5-9")
 	query.Flags().Bool("outcome", false, "show the decision of the last vote")
 	query.Flags().String("agents", "", "ids and ranges of agents, as in 1,5-9")
 	query.Flags().String("groups", "", "numbers and ranges of groups, as in 1,5-9")
@@ -143,7 +147,7 @@ they find twice in turn. So the list is usually empty while a CPU agent runs.`,
 	orphans.Flags().Bool("delete", false, "remove the listed swarms and logs")
 	all := []*cobra.Command{
 		create, list, swarmGetCommand(), tick, observe, query, swarmStateCommand(), decisioncommand.NewVote(onSwarm),
-		decisioncommand.NewFuse(onSwarm), computecommand.New(onSwarm), snap, trim, reset, remove, orphans,
+		decisioncommand.NewEmitted(withSwarm), decisioncommand.NewFuse(onSwarm), computecommand.New(onSwarm), snap, trim, reset, remove, orphans,
 	}
 	for _, c := range all {
 		connect.Flags(c.Flags())

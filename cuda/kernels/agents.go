@@ -34,6 +34,19 @@ const (
 	AgentVarPotential               // agent, leaky
 	AgentVarTrace                   // agent, leaky: running mean of its spikes
 	AgentVarInput     = AgentVarRow // agent [2], leaky: the input that it holds
+	// Of a gru whose agents hear the node of their group.
+	AgentVarKnowledge = AgentVarRow + 1 // group [width]: its knowledge node
+	AgentVarUpdates   = AgentVarRow + 2 // group u64: updates of the node
+)
+
+// AgentMostNode is the most units of a knowledge node.
+const AgentMostNode = 8
+
+// How an update of a knowledge node merges the units of the agents of its group.
+const (
+	AgentMergeMean = iota // their mean
+	AgentMergeMax         // the largest of each
+	AgentMergeEMA         // the node moves to their mean by a rate
 )
 
 // Numbers of the agent-addressed kernels.
@@ -125,6 +138,15 @@ func AgentLeakyVars() []Var {
 	}
 }
 
+// AgentNodeVars lists the state of a gru that AgentGRUVars leaves out: the knowledge nodes of groups, of
+// so many units each.
+func AgentNodeVars(width int) []Var {
+	return []Var{
+		{Name: "knowledge", Elem: F32, Width: width, Group: true, Together: true},
+		{Name: "updates", Elem: U64, Width: 1, Group: true},
+	}
+}
+
 // AgentGRUName is the kernel tick or step of the gru of a class with state of elem, as in
 // gru_tick_h8_f32.
 func AgentGRUName(what string, class int, elem Elem) string {
@@ -208,6 +230,23 @@ var AgentSumsParams = append(DecideParams[:6:6],
 	device.Param{Name: "counts", Kind: device.KindBuffer}, // out uint32[n]: agents that were added
 )
 
+// AgentTellParams is the signature of agent_tell, which is put into the stream before a tick of one step
+// of the same pages. It updates the node of each group by the units of its agents that have stepped
+// and are finite, as integers of 2^-14, and writes what agents hear of their group into the inputs
+// that they hold: (c+1)/C for a decision for candidate c, 0 for none, and the node. A group whose
+// agents have never stepped keeps its node. Pages are in frames on the device.
+var AgentTellParams = append(DecideParams[:6:6],
+	device.Param{Name: "first", Kind: device.KindUint32},    // of the pages
+	device.Param{Name: "count", Kind: device.KindUint32},    // of the pages, all of which the swarm has
+	device.Param{Name: "decision", Kind: device.KindUint32}, // its input, from 1 on; 0: it is not heard
+	device.Param{Name: "node", Kind: device.KindUint32},     // its first input, from 1 on; 0: there are no nodes
+	device.Param{Name: "width", Kind: device.KindUint32},    // units of a node, 1 to AgentMostNode
+	device.Param{Name: "merge", Kind: device.KindUint32},    // AgentMergeMean and so on
+	device.Param{Name: "rate", Kind: device.KindUint32},     // the bits of a float32, for AgentMergeEMA
+	device.Param{Name: "hidden", Kind: device.KindUint32},   // the class of the gru: 8, 16 or 32
+	device.Param{Name: "bf16", Kind: device.KindUint32},     // 1: elements are bf16; 0: float32
+)
+
 var agentParams = []device.Param{
 	{Name: "pages", Kind: device.KindBuffer}, // frames of page_bytes each
 	{Name: "page_bytes", Kind: device.KindUint64},
@@ -247,6 +286,11 @@ func init() {
 	register(agentSource("leaky_step", "leaky_step.cu", StepParams))
 	register(agentSource("step_decide", "step_decide.cu", DecideParams))
 	register(agentSource("agent_sums", "agent_sums.cu", AgentSumsParams))
+	tell := agentSource("agent_tell", "agent_tell.cu", AgentTellParams)
+	tell.Code = fmt.Sprintf("#define AGENT_VAR_KNOWLEDGE %d\n#define AGENT_VAR_UPDATES %d\n#define AGENT_MOST_NODE %d\n"+
+		"#define AGENT_MERGE_MAX %d\n#define AGENT_MERGE_EMA %d\n%s", AgentVarKnowledge, AgentVarUpdates, AgentMostNode,
+		AgentMergeMax, AgentMergeEMA, tell.Code)
+	register(tell)
 }
 
 func agentSource(name, file string, params []device.Param) Source {

@@ -62,6 +62,7 @@ type Agents struct {
 	tick, step device.Kernel
 	decide     device.Kernel
 	sums       device.Kernel // of embeddings
+	tell       device.Kernel // of groups to their agents; nil: they hear nothing of them
 
 	// The arguments of kernels beside the arena of pages: the copy of the table of frames, the
 	// layout, parameters and weights of the cell, the tally with the counters of launches, and by
@@ -168,6 +169,11 @@ func (a *Agents) open(b *pages.Budget, opts Options) (err error) {
 		tick: &a.tick, step: &a.step, "step_decide": &a.decide, "agent_sums": &a.sums,
 	} {
 		if *to, err = a.dev.Kernel(name); err != nil {
+			return err
+		}
+	}
+	if a.cell.Tells() {
+		if a.tell, err = a.dev.Kernel("agent_tell"); err != nil {
 			return err
 		}
 	}
@@ -353,14 +359,17 @@ func (a *Agents) Tick(ctx context.Context, n int) (Report, error) {
 // TickAll is Tick that looks at ctx after each most steps, and waits for those with another
 // context. After the end of ctx the pages are between two states.
 //
-// Agents do not depend on one another in a tick, so an agent makes TickSteps of them while it is in
+// Agents do not depend on one another in a step, so an agent that hears nothing of its group makes TickSteps of them while it is in
 // registers, and a set of pages makes all n while it is on the device. The states are those of n
 // ticks of all agents, and so are the decisions and the tally of the last tick.
 func (a *Agents) TickAll(ctx, wait context.Context, n, most int) (r Report, err error) {
 	if a.inconsistent != nil {
 		return r, a.inconsistent
 	}
-	sets := a.memory.All()
+	sets, each := a.memory.All(), TickSteps
+	if a.tell != nil {
+		each = 1 // agents hear their group before each step
+	}
 	begun, began := false, a.track.Now()
 	err = a.memory.Each(ctx, sets, pages.Sweep, func(i int) error {
 		begun = true
@@ -369,15 +378,15 @@ func (a *Agents) TickAll(ctx, wait context.Context, n, most int) (r Report, err 
 			if err := context.Cause(ctx); err != nil && most < n {
 				return err
 			}
-			for k := min(left, most); k > 0; k -= TickSteps {
+			for k := min(left, most); k > 0; k -= each {
 				votes := uint32(kernels.AgentTickPublish)
 				switch {
-				case left > most || k > TickSteps:
+				case left > most || k > each:
 					votes = kernels.AgentTickSilent
 				case i < len(sets)-1:
 					votes = kernels.AgentTickCount
 				}
-				if err := a.launchTick(wait, sets[i].Pages, min(k, TickSteps), votes); err != nil {
+				if err := a.launchTick(wait, sets[i].Pages, min(k, each), votes); err != nil {
 					return fmt.Errorf("%w: %w", fault.ErrDevice, err)
 				}
 			}
@@ -412,12 +421,16 @@ func waits(ctx context.Context, m *pages.Memory) context.Context {
 // single ones (RFC 0011), so more of them would be little faster.
 const TickSteps = 16
 
-// launchTick steps the agents of consecutive pages that are on the device.
+// launchTick steps the agents of consecutive pages that are on the device. Those that hear something of
+// their group are told before, and make one step.
 func (a *Agents) launchTick(ctx context.Context, pages []uint64, steps int, votes uint32) error {
 	if err := a.next(ctx); err != nil {
 		return err
 	}
 	if err := a.memory.FlushFrames(a.frames); err != nil {
+		return err
+	}
+	if err := a.launchTell(pages); err != nil {
 		return err
 	}
 	args := append(

@@ -16,6 +16,7 @@ type Addressed struct {
 	Candidates int
 	// Hears is the number of inputs behind the features that all agents hear; see Hearing.
 	Hears int
+	told  *Told // nil: agents hear nothing of their group
 }
 
 // The cells with agents that are addressed. Their parameters are their own.
@@ -146,7 +147,7 @@ func (a *Addressed) Vars() []kernels.Var {
 		return lifeVars()
 	}
 	if a.isGRU() {
-		return kernels.AgentGRUVars(a.class(), a.Candidates, a.elem())
+		return a.withNodes(kernels.AgentGRUVars(a.class(), a.Candidates, a.elem()))
 	}
 	return kernels.AgentLeakyVars()
 }

@@ -132,6 +132,30 @@ func (p *Split) AgentStates(of []*batch.AgentStates) (*batch.AgentStates, error)
 	return all, nil
 }
 
+// Nodes are the knowledge nodes of all shards, one for each group, as Decisions.
+func (p *Split) Nodes(of []*batch.FusedNodes) (*batch.FusedNodes, error) {
+	all := &batch.FusedNodes{Node: p.ids, Count: make([]uint64, len(p.ids))}
+	for k, places := range p.places {
+		if len(places) == 0 {
+			continue
+		}
+		if err := p.check(k, of[k].Node); err != nil {
+			return nil, err
+		}
+		if all.Mean == nil {
+			all.Width, all.Mean = of[k].Width, make([]float32, len(p.ids)*of[k].Width)
+		}
+		if of[k].Width != all.Width {
+			return nil, fmt.Errorf("shard %d: nodes of %d units, others have %d: %w", k, of[k].Width, all.Width, ErrAnswer)
+		}
+		for i, at := range places {
+			all.Count[at] = of[k].Count[i]
+			copy(all.Mean[at*all.Width:][:all.Width], of[k].Mean[i*all.Width:])
+		}
+	}
+	return all, nil
+}
+
 // GroupStates are those of all shards, as Decisions.
 func (p *Split) GroupStates(of []*batch.GroupStates) (*batch.GroupStates, error) {
 	all := &batch.GroupStates{Group: p.ids, Decision: make([]uint8, len(p.ids)), Round: make([]uint64, len(p.ids))}

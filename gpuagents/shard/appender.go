@@ -32,8 +32,9 @@ type pendingAnswer struct {
 type appender struct {
 	w        *writer
 	inFlight *inFlight
-	track    *timeline.Track      // of its spans
-	count    func(a state.Answer) // is called with each answer before it is encoded; nil: nothing is
+	track    *timeline.Track                                              // of its spans
+	count    func(a state.Answer)                                         // is called with each answer before it is encoded; nil: nothing is
+	emit     func(ctx context.Context, ref uint64, v *swarms.Voted) error // nil: nothing is emitted
 	queue    chan appendRequest
 	failed   chan struct{} // closed when a call failed: no later answer is appended
 	err      error         // the error of that call
@@ -52,7 +53,7 @@ const maxAppended = 256
 // openAppender appends behind what w has written; w belongs to the goroutine from now on. ctx only
 // carries values.
 func openAppender(ctx context.Context, w *writer, bound *inFlight, track *timeline.Track,
-	count func(a state.Answer),
+	count func(a state.Answer), emit func(ctx context.Context, ref uint64, v *swarms.Voted) error,
 ) *appender {
 	// Each element holds an entry in flight at least, or is one of two waits: put never blocks.
 	a := &appender{
@@ -60,6 +61,7 @@ func openAppender(ctx context.Context, w *writer, bound *inFlight, track *timeli
 		inFlight: bound,
 		track:    track,
 		count:    count,
+		emit:     emit,
 		queue:    make(chan appendRequest, inFlightEntries+2),
 		failed:   make(chan struct{}),
 		done:     make(chan struct{}),
@@ -120,7 +122,9 @@ func (a *appender) run(ctx context.Context) {
 		}
 		began := a.track.Now()
 		all, err := a.encode(of)
-		a.err = errors.Join(err, a.w.append(ctx, all...)) // those before an answer that cannot be encoded
+		n, lost := a.emitAll(ctx, of[:len(all)])
+		all = all[:n]
+		a.err = errors.Join(err, lost, a.w.append(ctx, all...)) // those before an answer that has failed
 		a.appended(all, began)
 		a.end(of)
 		if a.err != nil {
@@ -131,6 +135,21 @@ func (a *appender) run(ctx context.Context) {
 			close(h.stored)
 		}
 	}
+}
+
+// emitAll emits the decisions of answers, before the answers are stored: an entry without an answer is
+// applied again, by this process or another one, and makes the same emissions. With an error it
+// returns how many answers come before it.
+func (a *appender) emitAll(ctx context.Context, of []pendingAnswer) (int, error) {
+	if a.emit == nil {
+		return len(of), nil
+	}
+	for i, d := range of {
+		if err := a.emit(ctx, d.ref, d.answer.Voted); err != nil {
+			return i, fmt.Errorf("log entry %d: %w", d.ref, err)
+		}
+	}
+	return len(of), nil
 }
 
 // appended adds the span of answers.

@@ -136,7 +136,7 @@ func TestAnswersAreGathered(t *testing.T) {
 	const batches, each = 6, 100
 	l := &ledger{enter: make(chan struct{}), leave: make(chan struct{})}
 	flight := flightOf(t, 1+batches*each)
-	a := openAppender(t.Context(), &writer{out: l}, flight, nil, nil)
+	a := openAppender(t.Context(), &writer{out: l}, flight, nil, nil, nil)
 	a.put(nil)
 	a.put([]pendingAnswer{done(1)})
 	<-l.enter // It appends the first, and what follows waits.
@@ -193,7 +193,7 @@ func TestGatheredAtTheBound(t *testing.T) {
 		{[]int{maxAppended - 1, 2, 1}, []int{1, maxAppended + 1, 1}},
 	} {
 		l := &ledger{enter: make(chan struct{}), leave: make(chan struct{})}
-		a := openAppender(t.Context(), &writer{out: l}, newInFlight(), nil, nil)
+		a := openAppender(t.Context(), &writer{out: l}, newInFlight(), nil, nil, nil)
 		next := uint64(1)
 		put := func(n int) {
 			var all []pendingAnswer
@@ -244,7 +244,7 @@ func TestAnswersFail(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			l := &ledger{enter: make(chan struct{}), leave: make(chan struct{}), fail: c.fail}
 			flight := flightOf(t, 4)
-			a := openAppender(t.Context(), &writer{out: l, answered: 1}, flight, nil, nil)
+			a := openAppender(t.Context(), &writer{out: l, answered: 1}, flight, nil, nil, nil)
 			first := done(2)
 			_, first.span = tracer.Start(t.Context(), name)
 			a.put([]pendingAnswer{first, c.second})
@@ -277,7 +277,7 @@ func TestAnswersFail(t *testing.T) {
 		})
 	}
 	l := &ledger{}
-	a := openAppender(t.Context(), &writer{out: l}, flightOf(t, 1), nil, nil)
+	a := openAppender(t.Context(), &writer{out: l}, flightOf(t, 1), nil, nil, nil)
 	good := done(1)
 	_, good.span = tracer.Start(t.Context(), "good")
 	a.put([]pendingAnswer{good})
@@ -294,7 +294,7 @@ func TestAnswersFail(t *testing.T) {
 // queue.
 func TestFlushIsGivenUp(t *testing.T) {
 	l := &ledger{enter: make(chan struct{}), leave: make(chan struct{})}
-	a := openAppender(t.Context(), &writer{out: l}, flightOf(t, 1), nil, nil)
+	a := openAppender(t.Context(), &writer{out: l}, flightOf(t, 1), nil, nil, nil)
 	a.put([]pendingAnswer{done(1)})
 	<-l.enter
 	why := errors.New("the caller is gone")

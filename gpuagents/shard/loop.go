@@ -73,10 +73,10 @@ type loop struct {
 }
 
 // openLoop begins to read entries, and to append answers behind what w has written. candidates are
-// those of the swarm, for metrics.
+// those of the swarm, for metrics, and emit is that of the appender.
 func (a *Server) openLoop(
 	ctx context.Context, id ID, on Place, w *writer, r swarms.Reader, st state.State, candidates []string,
-	keep *checkpoint, log *slog.Logger,
+	emit func(context.Context, uint64, *swarms.Voted) error, keep *checkpoint, log *slog.Logger,
 ) *loop {
 	t := &loop{
 		server:     a,
@@ -100,7 +100,7 @@ func (a *Server) openLoop(
 	st.Trace(t.track)
 	t.pipe = openPipeline(ctx, r, st, t.inFlight)
 	t.answers = openAppender(ctx, w, t.inFlight, a.o.Spans.Track(id.Swarm, id.Shard, t.cell),
-		a.o.Metrics.voting(t.cell, candidates))
+		a.o.Metrics.voting(t.cell, candidates), emit)
 	t.resize()
 	if keep != nil {
 		keep.answered = t.answers.flush

@@ -18,7 +18,7 @@ const (
 
 // voteMetrics counts votes and decisions by cell and candidate.
 type voteMetrics struct {
-	votes, decisions, undecided *prometheus.CounterVec
+	votes, decisions, undecided, reactions *prometheus.CounterVec
 
 	mu    sync.Mutex
 	known []string // candidates with a value of their own
@@ -39,8 +39,10 @@ func newVoteMetrics(r prometheus.Registerer) (*voteMetrics, error) {
 		decisions: counter("decisions_total", "Decisions of groups by candidate: one for each observation, and one "+
 			"for each group and tick.", "candidate"),
 		undecided: counter("undecided_total", "Votes of groups that met no rule."),
+		reactions: counter("reactions_total", "What rules of on_decision have done, by action: tick, reset or emit. A "+
+			"replay counts none twice.", "action"),
 	}
-	for _, c := range []prometheus.Collector{m.votes, m.decisions, m.undecided} {
+	for _, c := range []prometheus.Collector{m.votes, m.decisions, m.undecided, m.reactions} {
 		if err := r.Register(c); err != nil {
 			return nil, err
 		}
@@ -82,5 +84,10 @@ func (m *Metrics) voting(cell string, candidates []string) func(a state.Answer) 
 			decisions[i].Add(float64(t.Decided[i]))
 		}
 		undecided.Add(float64(t.Undecided))
+		if a.Voted != nil {
+			for _, r := range a.Voted.Reactions {
+				m.votes.reactions.WithLabelValues(cell, r.Action).Inc()
+			}
+		}
 	}
 }

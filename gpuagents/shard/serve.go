@@ -27,7 +27,7 @@ func (a *Server) Serve(ctx context.Context, do Task) (err error) {
 	}
 	spec, err := swarm.FromJSON(s.Spec)
 	if err == nil {
-		err = a.permit(spec)
+		err = errors.Join(a.permit(spec), a.permitEmissions(spec))
 	}
 	if err != nil {
 		return w.refuse(ctx, in, log, err)
@@ -104,7 +104,8 @@ func (a *Server) Serve(ctx context.Context, do Task) (err error) {
 			}
 		}
 	}
-	t := a.openLoop(ctx, ID{s.Key(), shard}, on, w, reader, kept, spec.Vote.Candidates, keep, log)
+	t := a.openLoop(ctx, ID{s.Key(), shard}, on, w, reader, kept, spec.Vote.Candidates, a.emitter(s, spec), keep,
+		log)
 	t.open, t.at, t.follow, t.rounds = open, at, open.follow, kept.Rounds()
 	if st.Memory().Claimed() {
 		open.fixed.Store(true) // a parked shard has nothing on the device

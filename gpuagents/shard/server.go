@@ -50,6 +50,8 @@ type Options struct {
 	ResidencyCheck time.Duration
 	// BatchLatency bounds the time of a batch of several entries on the device; 0 means 100 ms.
 	BatchLatency time.Duration
+	// Emissions stores the decisions that swarms emit; nil: swarms that emit are refused.
+	Emissions Emissions
 	// CustomCells allows swarms whose step their user has written.
 	CustomCells bool
 	// Metrics and PageMetrics count what shards do and where their pages are; nil for none.

@@ -76,6 +76,10 @@ func (s *agentState) Info() Info {
 	if len(s.hear) > 0 {
 		fmt.Fprintf(h, "hears %q\n", s.hear)
 	}
+	if a.Cell().Tells() {
+		src, _ := kernels.Lookup("agent_tell")
+		fmt.Fprintln(h, src.Code, a.Cell().TellWords())
+	}
 	if s.groups.Shards > 1 {
 		fmt.Fprintln(h, s.groups)
 	}
@@ -237,6 +241,9 @@ func (s *agentState) query(ctx context.Context, data []byte) (Answer, error) {
 	}
 	if q.Outcome {
 		return s.outcome()
+	}
+	if q.Knowledge {
+		return s.knowledge(ctx, q.Groups)
 	}
 	a := s.agents
 	what, ids, size, row := "agent", q.Agents, a.Cell().Agents, 4+1+4*a.StateWidth()

@@ -81,38 +81,45 @@ func (s *agentState) outcome() (Answer, error) {
 	return Answer{Kind: swarms.EntryOutcome, Data: data}, err
 }
 
-// hearing is what the agents of a swarm hear: values that all of them take as inputs of each step,
-// behind the features.
+// hearing is what the agents of a swarm hear: values that they take as inputs of each step, behind the
+// features.
 type hearing []string
 
 // leader reports whether the agents hear their leader.
 func (h hearing) leader() bool { return slices.Contains(h, swarm.HearLeader) }
 
-// values returns the values that are heard after an outcome, in the order of the specification.
-// Candidate c of n is (c+1)/n. 0 is no outcome, no winner, or a leader that abstains. The values
-// depend on the outcome alone, so they have the same bits on all devices and shards.
-func (h hearing) values(outcome *swarms.Voted, candidates int) []float32 {
-	all := make([]float32, len(h))
-	if outcome == nil {
-		return all
-	}
-	for i, what := range h {
-		choice := outcome.Winner
-		if what == swarm.HearLeader {
+// values returns the values that all agents hear after an outcome, in the order of the specification,
+// with 0 where agents hear their group, whose node has so many units. Candidate c of n is (c+1)/n. 0 is
+// no outcome, no winner, or a leader that abstains. The values depend on the outcome alone, so they
+// have the same bits on all devices and shards.
+func (h hearing) values(outcome *swarms.Voted, candidates, node int) []float32 {
+	var all []float32
+	for _, what := range h {
+		choice := (*int)(nil)
+		switch {
+		case what == swarm.HearKnowledge:
+			all = append(all, make([]float32, node-1)...)
+		case outcome != nil && what == swarm.HearDecision:
+			choice = outcome.Winner
+		case outcome != nil && what == swarm.HearLeader:
 			choice = outcome.Leader.Vote
 		}
+		value := float32(0)
 		if choice != nil {
-			all[i] = float32(*choice+1) / float32(candidates)
+			value = float32(*choice+1) / float32(candidates)
 		}
+		all = append(all, value)
 	}
 	return all
 }
 
 // listen has the agents hear the last outcome from their next step on. It is called before each
-// step, and does nothing while the outcome is that of the step before.
+// step, and does nothing while the outcome is that of the step before. A tick has them hear their
+// group.
 func (s *agentState) listen(ctx context.Context) error {
 	if len(s.hear) == 0 {
 		return nil
 	}
-	return s.agents.Hear(ctx, s.hear.values(s.rounds.Outcome(), s.agents.Cell().Candidates))
+	cell := s.agents.Cell()
+	return s.agents.Hear(ctx, s.hear.values(s.rounds.Outcome(), cell.Candidates, cell.Nodes()))
 }

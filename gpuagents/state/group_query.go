@@ -49,6 +49,9 @@ func (s *groupState) query(ctx context.Context, data []byte) (Answer, error) {
 	if err != nil {
 		return Answer{}, err
 	}
+	if q.Knowledge {
+		return Answer{}, errNoKnowledge
+	}
 	_, width := s.bound.Embedding()
 	what, ids, size, row := "agent", q.Agents, s.layout.Agents, 4+4*width
 	if len(q.Groups) > 0 {

@@ -24,6 +24,7 @@ type Snapshotter struct {
 	spec   *swarm.Spec    // of that record
 	store  snapshot.Store // nil: there are no snapshots
 	groups GroupRange     // of the shard
+	rules  swarm.Rules
 	// rounds is shared with the checkpoint of the shard.
 	rounds *Rounds
 }
@@ -36,7 +37,8 @@ func NewSnapshotter(of State, s swarms.Swarm, spec *swarm.Spec, has GroupRange, 
 	if a, ok := of.(*agentState); ok {
 		a.rounds = r
 	}
-	return &Snapshotter{of, s, spec, store, has, r}
+	rules, _ := spec.Rules() // a State was made of the specification, so they are valid
+	return &Snapshotter{of, s, spec, store, has, rules, r}
 }
 
 // Rounds returns the last round of the swarm, which the caller keeps with its checkpoints. The
@@ -80,13 +82,18 @@ func (k *Snapshotter) Apply(ctx context.Context, e swarms.Entry) (Answer, error)
 	return k.State.Apply(ctx, e)
 }
 
-// vote answers a vote with a round. The decision of the only shard of a swarm is the outcome.
+// vote answers a vote with a round. The decision of the only shard of a swarm is the outcome, and the
+// rules of the swarm react to it before the next entry.
 func (k *Snapshotter) vote(ctx context.Context, e swarms.Entry) (Answer, error) {
 	a, err := k.State.Apply(ctx, e)
 	if err != nil || !k.rounds.concludes {
 		return a, err
 	}
+	a.Voted.Reactions = k.rules.React(a.Voted, k.rounds.Outcome(), k.spec.Vote.Candidates)
 	if a.Voted, err = k.rounds.conclude(*a.Voted); err != nil {
+		return Answer{}, err
+	}
+	if a.Steps, err = k.react(ctx, a.Voted.Reactions); err != nil {
 		return Answer{}, err
 	}
 	a.Data, err = json.Marshal(a.Voted)

@@ -36,6 +36,9 @@ func (s *Spec) Continues(from *Spec) error {
 	if !slices.Equal(s.Hear, from.Hear) {
 		return fmt.Errorf("its agents hear %q, those of the swarm %q", from.Hear, s.Hear)
 	}
+	if s.Knowledge != from.Knowledge {
+		return fmt.Errorf("its knowledge nodes are %v, those of the swarm %v", from.Knowledge, s.Knowledge)
+	}
 	if !slices.Equal(s.Vote.Candidates, from.Vote.Candidates) {
 		return fmt.Errorf("its candidates are %q, those of the swarm %q", from.Vote.Candidates, s.Vote.Candidates)
 	}

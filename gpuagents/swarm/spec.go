@@ -65,9 +65,14 @@ type Spec struct {
 	// CSV is how the CSV files of its observations are written. Agents never read it.
 	CSV dialect.CSV `yaml:"csv" json:"csv,omitzero"`
 	// Hear names values that all agents take as inputs of each step, behind the features, in this
-	// order: HearDecision and HearLeader. By agent and of the cell gru only. The random weights
-	// depend on how many there are.
+	// order: HearDecision, HearLeader, HearGroup and HearKnowledge. By agent and of the cell gru only.
+	// The random weights depend on how many there are.
 	Hear []string `yaml:"hear" json:"hear,omitempty"`
+	// Knowledge is what HearKnowledge hears. The zero value where it is not in Hear.
+	Knowledge Knowledge `yaml:"knowledge" json:"knowledge,omitzero"`
+	// OnDecision are rules about what follows when a round is decided, WHEN -> ACTION, ACTION: see
+	// Rule. By agent and with one shard only. They change nothing before the first vote.
+	OnDecision []string `yaml:"on_decision" json:"on_decision,omitempty"`
 	// Neighbours is the grid on which the agents of the cell life are, which needs one. Its pages are
 	// all on the device.
 	Neighbours Neighbours `yaml:"neighbours" json:"neighbours,omitzero"`
@@ -248,6 +253,7 @@ func (s *Spec) ensureDefaults() {
 		s.Cell.Kind = kind
 	}
 	s.placeAgents()
+	s.Knowledge.ensureDefaults(s.Hear)
 	if s.AgentsPerGroup == 0 {
 		s.AgentsPerGroup = 256
 	}
@@ -359,7 +365,7 @@ func (s *Spec) Address() (*cells.Addressed, error) {
 	if err != nil {
 		return nil, err
 	}
-	return a.Hearing(len(s.Hear))
+	return s.hearing(a)
 }
 
 // deaf is Address for agents that hear nothing.

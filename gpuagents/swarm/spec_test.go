@@ -243,7 +243,7 @@ func TestErrors(t *testing.T) {
 		"name: x\nhear: [decision]": "a.yaml:2: hear: agents of a swarm whose groups are addressed hold no inputs: " +
 			"write addressed: agent",
 		byAgent("vote: {candidates: [a, b]}\nhear: [decisions]"): `a.yaml:5: hear "decisions": did you mean ` +
-			`"decision"? There are [decision leader]`,
+			`"decision"? There are [decision leader group knowledge]`,
 		byAgent("vote: {candidates: [a, b]}\nhear: [leader, decision, leader]"): `a.yaml:5: hear "leader": it is ` +
 			`named twice: leave one out`,
 		byAgent("cell: {kind: leaky}\nhear: [decision]"): "a.yaml:5: invalid cell parameter: leaky: it takes a " +

@@ -103,6 +103,9 @@ func (s *Spec) validate() (path []string, err error) {
 	if path, err := s.validateHear(); err != nil {
 		return path, err
 	}
+	if path, err := s.validateRules(); err != nil {
+		return path, err
+	}
 	if p := int64(s.PageSize); p < minPage || p > maxPage || p%pageAlign != 0 {
 		return []string{"page_size"}, fmt.Errorf("page_size %d: use a multiple of 4 KiB from 64KiB to 1GiB", p)
 	}

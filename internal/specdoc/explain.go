@@ -3,6 +3,7 @@ package specdoc
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -45,8 +46,7 @@ func (e *explainer) section(below string, v reflect.Value, spec *swarm.Spec) {
 		case k.Path == "cell.params":
 			e.params(indent, spec)
 		case k.Kind == Section:
-			if k.Path == "observations" && spec.ByAgent() ||
-				field.IsZero() && (k.Path == "csv" || k.Path == "neighbours") {
+			if k.Path == "observations" && spec.ByAgent() || field.IsZero() && slices.Contains(optional, k.Path) {
 				continue
 			}
 			fmt.Fprintf(&e.b, "%s%s:\n", indent, name)
@@ -56,6 +56,9 @@ func (e *explainer) section(below string, v reflect.Value, spec *swarm.Spec) {
 		}
 	}
 }
+
+// optional are sections without defaults, which are left out where they are not written.
+var optional = []string{"csv", "neighbours", "knowledge"}
 
 // line writes a key and its value.
 func (e *explainer) line(indent string, k *Key, field reflect.Value) {

@@ -150,8 +150,36 @@ var keys = []Key{
 	{
 		Path: "hear", Kind: Texts, Scope: Agents,
 		Doc: "Inputs of each step that all agents hear, behind the features: `decision`, the candidate that has won " +
-			"the last `swarm vote`, and `leader`, the candidate that its leader votes for. Candidate c of n, from " +
-			"0 on, is (c+1)/n; 0 is none. For the cell `gru`.",
+			"the last `swarm vote`, and `leader`, the candidate that its leader votes for. In ticks also `group`, the " +
+			"candidate that the group of the agent has decided for in the step before, and `knowledge`, the node of its " +
+			"group. Candidate c of n, from 0 on, is (c+1)/n; 0 is none. For the cell `gru`.",
+	},
+	{
+		Path: "knowledge", Kind: Section, Scope: Agents,
+		Doc: "Knowledge nodes, one for each group, for `hear: [knowledge]`. Before each step of a tick, a group merges " +
+			"the units of its agents that have stepped into its node, and they hear it in that step.",
+	},
+	{
+		Path: "knowledge.units", Kind: Integer, Min: "1", Max: "8", Default: "1", Scope: Agents,
+		Doc: "Units of a node, which are the first of each agent. Features, and all that is heard, have room in the " +
+			"padded units of the cell.",
+	},
+	{
+		Path: "knowledge.merge", Kind: Text, Values: []string{"mean", "max", "ema"}, Default: "mean", Scope: Agents,
+		Doc: "`mean` or `max` of each unit, or `ema`: the node moves to the mean by `knowledge.rate`.",
+	},
+	{
+		Path: "knowledge.rate", Kind: Number, Min: "0", Max: "1", Scope: Agents,
+		Doc: "How far an update moves a node to the mean, above 0; by default 0.1. For the merge `ema`.",
+	},
+
+	{
+		Path: "on_decision", Kind: Texts, Scope: Agents,
+		Doc: "Rules about what follows when a round is decided, `WHEN -> ACTION, ACTION`, in their order. WHEN is a " +
+			"candidate, `any` winner, `none`, or `changed`: another winner than in the round before. `tick N` steps " +
+			"all agents, `reset` returns them to their initial state and keeps the outcome, and `emit NAME` stores the " +
+			"decision in a stream, which `swarm emitted` lists. Each is done once for a round. For the cells `gru` and " +
+			"`leaky`, in swarms with one shard.",
 	},
 
 	{

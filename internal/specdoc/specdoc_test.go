@@ -112,6 +112,9 @@ var bases = map[string]map[string]any{
 	"neighbours.width":      onGrid(map[string]any{"height": 1}),
 	"neighbours.height":     onGrid(map[string]any{"width": 1}),
 	"neighbours.periodic":   onGrid(map[string]any{"width": 3, "height": 3}),
+	"knowledge.units":       hearing(),
+	"knowledge.merge":       hearing(),
+	"knowledge.rate":        hearing(),
 	"vote.quorum":           {"name": "x", "vote": map[string]any{"rule": "quorum"}},
 	"vote.rule=quorum":      {"name": "x", "vote": map[string]any{"quorum": 0.5}},
 	"csv.names":             {"name": "x", "csv": map[string]any{"header": false}},
@@ -120,6 +123,14 @@ var bases = map[string]map[string]any{
 }
 
 func candidates(names ...string) map[string]any { return map[string]any{"candidates": names} }
+
+// hearing returns a specification of a swarm whose agents hear a node of up to eight units.
+func hearing() map[string]any {
+	return map[string]any{
+		"name": "x", "addressed": "agent", "agents": 1 << 20, "vote": candidates("a", "b"), "hear": []string{"knowledge"},
+		"cell": map[string]any{"params": map[string]any{"hidden": 32}},
+	}
+}
 
 // onGrid returns a specification of a swarm of life.
 func onGrid(neighbours map[string]any) map[string]any {
@@ -310,7 +321,8 @@ func defaultOf(t *testing.T, k *Key) (v any) {
 // TestDefaults: the parser fills in the defaults that are described.
 func TestDefaults(t *testing.T) {
 	// Their defaults apply where they are used: a specification keeps none.
-	absent := []string{"durability", "cell.weights", "csv.delimiter", "csv.decimal", "csv.header", "csv.zone", "shards"}
+	absent := []string{"durability", "cell.weights", "csv.delimiter", "csv.decimal", "csv.header", "csv.zone", "shards",
+		"knowledge.units", "knowledge.merge"}
 	for _, k := range Keys() {
 		if k.Default == "" || k.Kind == Section || slices.Contains(absent, k.Path) {
 			continue

@@ -8,6 +8,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/natsq/audit"
 	"github.com/exoswarm/exoswarm/jobs/natsq/control"
 	"github.com/exoswarm/exoswarm/jobs/natsq/deadletters"
+	"github.com/exoswarm/exoswarm/jobs/natsq/emissions"
 	"github.com/exoswarm/exoswarm/jobs/natsq/gateway"
 	"github.com/exoswarm/exoswarm/jobs/natsq/joblog"
 	"github.com/exoswarm/exoswarm/jobs/natsq/natsconn"
@@ -41,6 +42,7 @@ type Conn struct {
 	Telemetry *telemetry.Telemetry
 	Servers   *servers.Servers
 	Audit     *audit.Log
+	Emissions *emissions.Log
 
 	resultsMode publishmode.Mode
 }
@@ -68,7 +70,7 @@ func Connect(ctx context.Context, o natsconn.Options) (*Conn, error) {
 	c := &Conn{
 		Conn: k, Control: control.New(k), Results: results.New(k), Registry: registry.New(k),
 		Streams: userstream.New(k), Telemetry: telemetry.New(k), Servers: servers.New(k),
-		Audit: audit.New(k),
+		Audit: audit.New(k), Emissions: emissions.New(k),
 	}
 	c.Objects = objects.New(k, func(ctx context.Context, job string) (bool, error) { return c.Queue.Known(ctx, job) })
 	c.Letters = deadletters.New(k, func(ctx context.Context, d jobs.DeadLetter, j jobs.Job, forgiven uint64) error {

@@ -119,6 +119,9 @@ type Query struct {
 	// Outcome asks for the outcome; the answer is an EntryOutcome, with round 0 before the first
 	// round.
 	Outcome bool `json:"outcome,omitempty"`
+	// Knowledge asks for the knowledge nodes of Groups in place of their states; the answer is an
+	// EntryFused of these groups, with the updates of each node as its count.
+	Knowledge bool `json:"knowledge,omitempty"`
 }
 
 // Snapshot asks for a snapshot of all agents after all entries before it. It is read-only.
@@ -186,6 +189,9 @@ func DecodeQuery(data []byte) (q Query, err error) {
 	if !q.Outcome && (len(q.Agents) == 0) == (len(q.Groups) == 0) {
 		return q, invalid("query: it names %d agents and %d groups: name some of one kind", len(q.Agents),
 			len(q.Groups))
+	}
+	if q.Knowledge && len(q.Groups) == 0 {
+		return q, invalid("query: knowledge of no group: name the groups")
 	}
 	if n := len(q.Agents) + len(q.Groups); n > MaxAddressed {
 		return q, invalid("query: %d ids: ask for at most %d at a time", n, MaxAddressed)

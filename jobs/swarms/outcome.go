@@ -13,6 +13,9 @@ func (v Voted) Check(agents int64, candidates int) error {
 	if v.Round == 0 {
 		return invalid("conclude: round 0: rounds count from 1: use the round of the merged answers")
 	}
+	if len(v.Reactions) > 0 {
+		return invalid("conclude: %d reactions: only the agents of a swarm react: leave them out", len(v.Reactions))
+	}
 	if len(v.Counts) != candidates {
 		return invalid("conclude: counts of %d candidates: the swarm has %d: use one count for each", len(v.Counts),
 			candidates)

@@ -63,6 +63,8 @@ type Voted struct {
 	// leader, so a term has one leader. 0: the decision is that of a part of the swarm, or is not
 	// concluded yet.
 	Term uint64 `json:"term,omitempty"`
+	// Reactions are what the rules of the swarm have done when the round was decided, in order.
+	Reactions []Reaction `json:"reactions,omitempty"`
 }
 
 // Leader is the agent with the highest priority among the voters for the outcome of a round. Of

@@ -22,10 +22,11 @@ type OnSwarm func(fn func(cmd *cobra.Command, s *swarmclient.Swarm) error) func(
 // is a round of the whole swarm, and no group decides by it.
 func NewVote(on OnSwarm) *cobra.Command {
 	c := &cobra.Command{
-		Use: "vote NAME", Short: "Let all agents decide together, as they vote now; it changes no agent",
+		Use: "vote NAME", Short: "Let all agents decide together, as they vote now",
 		Args: cobra.ExactArgs(1),
 		Long: `Let all agents decide together. Each agent votes as it has voted since its last step;
-an agent that has never stepped abstains. It changes no agent.
+an agent that has never stepped abstains. It changes no agent, unless the specification has rules
+(on_decision) for the decision.
 
 The rounds of a swarm count up. A vote is in the next round, or in --round, which must be later than
 all rounds before. A round that is over is refused, also after a restart of the GPU agent or the
@@ -37,7 +38,8 @@ seeded an agent that the seed of the swarm and the round choose. A term is the t
 Its number is the round in which the leader was elected.
 
 The decision is the outcome of the swarm until the next vote or reset: swarm query --outcome shows it,
-and agents whose specification has hear take it as an input of their next steps.`,
+and agents whose specification has hear take it as an input of their next steps. What the rules of
+on_decision do to it is done when the command ends: the column REACTIONS has it.`,
 		RunE: on(vote),
 	}
 	f := c.Flags()
@@ -97,11 +99,11 @@ func Outcome(cmd *cobra.Command, s *swarmclient.Swarm) error {
 
 // show prints a decision. It checks the flags of the listing before it asks for the decision.
 //
-// Fields: round, winner, votes, abstentions, quorum_met, term, and leader with its agent, its
-// priority and, if agents hear their leader, its vote.
+// Fields: round, winner, votes, abstentions, quorum_met, term, leader with its agent, its priority
+// and, if agents hear their leader, its vote, and reactions, which are left out where there are none.
 func show(cmd *cobra.Command, s *swarmclient.Swarm, ask func() (swarms.Voted, error)) error {
 	p, err := listing.New(cmd.OutOrStdout(), cmd.Flags(), "ROUND", "WINNER", "VOTES", "ABSTENTIONS", "LEADER",
-		"PRIORITY", "TERM")
+		"PRIORITY", "TERM", "REACTIONS")
 	if err != nil {
 		return err
 	}
@@ -127,8 +129,15 @@ func show(cmd *cobra.Command, s *swarmclient.Swarm, ask func() (swarms.Voted, er
 		"round": v.Round, "winner": winner, "votes": votes, "abstentions": v.Abstentions, "quorum_met": v.QuorumMet,
 		"leader": v.Leader, "term": v.Term,
 	}
+	var did []string
+	for _, r := range v.Reactions {
+		did = append(did, r.String())
+	}
+	if len(did) > 0 {
+		item["reactions"] = v.Reactions
+	}
 	if err := p.Item(item, v.Round, winner, strings.Join(text, ", "), v.Abstentions, v.Leader.Agent,
-		v.Leader.Priority, v.Term); err != nil {
+		v.Leader.Priority, v.Term, strings.Join(did, ", ")); err != nil {
 		return err
 	}
 	return p.End()
@@ -167,6 +176,28 @@ func fuse(cmd *cobra.Command, s *swarmclient.Swarm) error {
 			item["candidate"] = name
 		}
 		if err := p.Item(item, name, nodes.Count[i], strings.Trim(fmt.Sprint(mean), "[]")); err != nil {
+			return err
+		}
+	}
+	return p.End()
+}
+
+// Knowledge prints the knowledge nodes of groups, one item for each.
+//
+// Fields: group, updates and node, the units of it.
+func Knowledge(cmd *cobra.Command, s *swarmclient.Swarm, groups []uint32) error {
+	p, err := listing.New(cmd.OutOrStdout(), cmd.Flags(), "GROUP", "UPDATES", "NODE")
+	if err != nil {
+		return err
+	}
+	all, err := s.Knowledge(cmd.Context(), groups)
+	if err != nil {
+		return err
+	}
+	for i, g := range all.Node {
+		node := all.Mean[i*all.Width:][:all.Width]
+		item := map[string]any{"group": g, "updates": all.Count[i], "node": node}
+		if err := p.Item(item, g, all.Count[i], strings.Trim(fmt.Sprint(node), "[]")); err != nil {
 			return err
 		}
 	}

@@ -18,7 +18,7 @@ var AgentKernels = []string{
 	"gru_tick_h32_bf16",
 	"gru_step_h8_f32", "gru_step_h16_f32", "gru_step_h32_f32", "gru_step_h8_bf16", "gru_step_h16_bf16",
 	"gru_step_h32_bf16",
-	"leaky_tick", "leaky_step", "step_decide", "agent_sums",
+	"leaky_tick", "leaky_step", "step_decide", "agent_sums", "agent_tell",
 }
 
 // agentSwarm is a swarm with a random state, from which the parameters of a launch are made.
@@ -33,6 +33,7 @@ type agentSwarm struct {
 	candidates, class int
 	elem              kernels.Elem
 	odd               bool // some of its state is not finite
+	node              int  // units of a knowledge node; 0: there are none
 	pages             []byte
 }
 
@@ -47,6 +48,9 @@ func RandomAgents(r *rand.Rand, kernel string, n int) []Param {
 	c := &agentSwarm{r: r, candidates: 2 + r.IntN(kernels.AgentMostCandidates-1), elem: kernels.F32}
 	leaky := strings.HasPrefix(kernel, "leaky")
 	sums := kernel == "agent_sums"
+	if kernel == "agent_tell" {
+		return randomTell(c, n)
+	}
 	if sums { // of any cell
 		c.odd, leaky = true, r.IntN(4) == 0
 		c.elem = []kernels.Elem{kernels.F32, kernels.BF16}[r.IntN(2)]
@@ -131,6 +135,36 @@ func RandomAgents(r *rand.Rand, kernel string, n int) []Param {
 		changed(device.Bytes(stamps)), changed(make([]byte, len(agents))), kept, sequence, result, host, recorded)
 }
 
+// randomTell returns a launch of agent_tell over about n agents of a gru, some of which have units that
+// are not finite, and some of whose groups have never stepped.
+func randomTell(c *agentSwarm, n int) []Param {
+	r := c.r
+	c.odd, c.elem, c.class = true, []kernels.Elem{kernels.F32, kernels.BF16}[r.IntN(2)], 8<<r.IntN(3)
+	c.node = 1 + r.IntN(kernels.AgentMostNode)
+	c.swarm(min(n, 40_000/c.class))
+	arena, _, frames := c.scatter(false)
+	first := r.IntN(len(frames))
+	count := r.IntN(len(frames) - first + 1)
+	// The inputs that are told are any, and do not overlap.
+	decision, node := r.IntN(2)*(1+r.IntN(c.class)), r.IntN(4)
+	if node > 0 {
+		if node = 1 + r.IntN(c.class-c.node+1); decision >= node && decision < node+c.node {
+			decision = 0
+		}
+	}
+	bf16 := 0
+	if c.elem == kernels.BF16 {
+		bf16 = 1
+	}
+	word := func(v int) Param { return Param{Arg: device.Uint32(uint32(v))} }
+	return []Param{
+		changed(arena), {Arg: device.Uint64(uint64(c.layout.PageBytes))}, constant(device.Bytes(frames)),
+		constant(device.Bytes(c.layout.Table())), constant(device.Bytes(c.words)), word(c.groups), word(first), word(count),
+		word(decision), word(node), word(c.node), word(r.IntN(kernels.AgentMergeEMA + 1)),
+		word(int(math.Float32bits(r.Float32()))), word(c.class), word(bf16),
+	}
+}
+
 // sums returns the arguments of agent_sums after those that all kernels share: random runs of
 // agents in random order.
 func (c *agentSwarm) sums() []Param {
@@ -203,6 +237,9 @@ func (c *agentSwarm) swarm(n int) {
 	vars := kernels.AgentLeakyVars()
 	if c.class > 0 {
 		vars = kernels.AgentGRUVars(c.class, c.candidates, c.elem)
+		if c.node > 0 {
+			vars = append(vars, kernels.AgentNodeVars(c.node)...)
+		}
 	}
 	for size := 4096; ; size *= 2 {
 		l, err := kernels.NewLayout(vars, agents, size)

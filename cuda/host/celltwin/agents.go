@@ -28,6 +28,7 @@ func init() {
 	twin.Register("leaky_step", func(b *twin.Block) { agentStep(b, open) })
 	twin.Register("step_decide", stepDecide)
 	twin.Register("agent_sums", agentSums)
+	twin.Register("agent_tell", agentTell)
 }
 
 // agentSwarm is an agent-addressed swarm as its kernels get it.

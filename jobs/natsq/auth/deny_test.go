@@ -28,7 +28,7 @@ func TestDenied(t *testing.T) {
 	streams := []string{
 		"EXO_JOBS_CPU", "EXO_JOBS_GPU", "EXO_RESULTS", "EXO_DEAD", "EXO_SCHED", "EXO_WAIT",
 		"EXO_JOBLOGS", "EXO_PUSH", "KV_EXO_CONTROL", "KV_EXO_TENANTS", "KV_EXO_CRON", "KV_EXO_LEASES",
-		"OBJ_EXO_OBJECTS", "EXO_AUDIT",
+		"OBJ_EXO_OBJECTS", "EXO_AUDIT", "EXO_DECISIONS",
 	}
 	of := func(pattern string) (all []string) {
 		for _, s := range streams {

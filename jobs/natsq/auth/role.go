@@ -56,8 +56,8 @@ const answerWithin = 6 * time.Minute
 // whole token, so the logs cannot be allowed by a prefix. Instead all other streams are denied.
 var fixed = []string{
 	"EXO_JOBS_CPU", "EXO_JOBS_GPU", "EXO_RESULTS", "EXO_DEAD", "EXO_SCHED", "EXO_WAIT", "EXO_JOBLOGS", "EXO_PUSH",
-	"EXO_AUDIT", "KV_EXO_LEASES", "KV_EXO_SWARMS", "KV_EXO_CANCEL", "KV_EXO_CONTROL", "KV_EXO_AGENTS", "KV_EXO_CRON",
-	"KV_EXO_TENANTS", "OBJ_EXO_OBJECTS",
+	"EXO_AUDIT", "EXO_DECISIONS", "KV_EXO_LEASES", "KV_EXO_SWARMS", "KV_EXO_CANCEL", "KV_EXO_CONTROL",
+	"KV_EXO_AGENTS", "KV_EXO_CRON", "KV_EXO_TENANTS", "OBJ_EXO_OBJECTS",
 }
 
 // purged are the fixed streams that agents purge: of jobs that have ended, moved or were withdrawn,
@@ -73,8 +73,8 @@ var served = []string{
 }
 
 // fetched are the fixed streams of which GPU agents get single messages: also the results, because
-// the first result of a job is final.
-var fetched = append([]string{"EXO_RESULTS"}, served...)
+// the first result of a job is final, and the last decision that a swarm has emitted.
+var fetched = append([]string{"EXO_RESULTS", "EXO_DECISIONS"}, served...)
 
 // each returns a pattern with each of the names, but without some.
 func each(pattern string, names []string, but ...string) (all []string) {
@@ -149,7 +149,7 @@ func Roles() []Role {
 			"$JS.API.CONSUMER.MSG.NEXT.*.*",
 			"$JS.API.STREAM.CREATE.*", "$JS.API.STREAM.UPDATE.*", "$JS.API.STREAM.DELETE.*", "$JS.API.STREAM.PURGE.*",
 			"$JS.ACK.>", "$JS.FC.>", "exo.log.>", "exo.res.*", "exo.dead.gpu.>", "exo.progress.*", "exo.joblog.*",
-			"$KV.EXO_AGENTS.>", "$KV.EXO_LEASES.>", "$KV.EXO_SWARMS.>", "$KV.EXO_TENANTS.gpu.>", "$O.EXO_OBJECTS.>",
+			"exo.decision.*.*", "$KV.EXO_AGENTS.>", "$KV.EXO_LEASES.>", "$KV.EXO_SWARMS.>", "$KV.EXO_TENANTS.gpu.>", "$O.EXO_OBJECTS.>",
 		}),
 		Deny: slices.Concat(each("$JS.API.STREAM.CREATE.%s", fixed), each("$JS.API.STREAM.UPDATE.%s", fixed),
 			each("$JS.API.STREAM.DELETE.%s", fixed),

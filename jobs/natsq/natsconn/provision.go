@@ -109,7 +109,7 @@ func (c *Conn) streams() []jetstream.StreamConfig {
 		MaxMsgsPerSubject:  2 * jobs.MaxLogLines,
 		AllowMsgTTL:        true,
 		AllowAtomicPublish: true,
-	}, pushed(), audited())
+	}, pushed(), audited(), emitted())
 	for _, p := range wire.Pools() {
 		all = append(all, jetstream.StreamConfig{
 			Name:      wire.JobStream(p),
@@ -168,8 +168,8 @@ func (c *Conn) provision(ctx context.Context) error {
 		err := c.missing(ctx, s.Name, jetstream.ErrStreamNotFound,
 			func(ctx context.Context) error { _, err := c.JS.Stream(ctx, s.Name); return err },
 			func(ctx context.Context) error { _, err := c.JS.CreateStream(ctx, s); return err })
-		if s.Name == wire.AuditStream && errors.Is(err, jobs.ErrDenied) {
-			continue // only operators need it: the first of them makes it
+		if byOperators(s.Name) && errors.Is(err, jobs.ErrDenied) {
+			continue // the first operator makes it
 		}
 		if err != nil {
 			return fmt.Errorf("stream %s: %w", s.Name, err)
@@ -192,6 +192,10 @@ func (c *Conn) provision(ctx context.Context) error {
 	return nil
 }
 
+// byOperators reports whether a cluster works without a stream until an operator connects: only
+// operators write to the audit, and only rules of swarms emit decisions.
+func byOperators(name string) bool { return name == wire.AuditStream || name == wire.EmissionStream }
+
 // missing makes something unless it is there. Two that make it at once are no error when it is
 // there afterwards.
 func (c *Conn) missing(ctx context.Context, name string, notFound error, look,
@@ -208,7 +212,7 @@ func (c *Conn) missing(ctx context.Context, name string, notFound error, look,
 		return nil
 	}
 	// The refusal of the server names a right, and another login is not what is missing.
-	if errors.Is(err, jobs.ErrDenied) && name != wire.AuditStream {
+	if errors.Is(err, jobs.ErrDenied) && !byOperators(name) {
 		return ErrNoStreams
 	}
 	return fmt.Errorf("create %s: %w", name, err)
@@ -234,6 +238,28 @@ func audited() jetstream.StreamConfig {
 		MaxMsgSize: auditMsg,
 		DenyDelete: true,
 		DenyPurge:  true,
+	}
+}
+
+// Bounds of what swarms emit. The last of a name stays, which tells what was emitted, until it is so
+// old that no process emits it again.
+const (
+	emittedName  = 1 << 10 // messages
+	emittedBytes = 1 << 30
+	emittedAge   = 14 * 24 * time.Hour
+)
+
+// emitted returns the stream of the decisions that rules of swarms emit.
+func emitted() jetstream.StreamConfig {
+	return jetstream.StreamConfig{
+		Name:              wire.EmissionStream,
+		Subjects:          []string{wire.EmissionSubject("*", "*")},
+		Retention:         jetstream.LimitsPolicy,
+		Discard:           jetstream.DiscardOld,
+		MaxAge:            emittedAge,
+		MaxBytes:          emittedBytes,
+		MaxMsgSize:        jobs.MaxMessage,
+		MaxMsgsPerSubject: emittedName,
 	}
 }
 

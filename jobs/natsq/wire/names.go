@@ -13,25 +13,30 @@ import (
 
 // Streams and buckets. The subjects of logs are exo.log.SWARM.SHARD.DIR.
 const (
-	ResultStream  = "EXO_RESULTS"
-	DeadStream    = "EXO_DEAD"
-	SchedStream   = "EXO_SCHED"
-	WaitStream    = "EXO_WAIT"
-	JobLogStream  = "EXO_JOBLOGS"
-	PushStream    = "EXO_PUSH"
-	AuditStream   = "EXO_AUDIT"
-	LeaseBucket   = "EXO_LEASES"
-	SwarmBucket   = "EXO_SWARMS"
-	CancelBucket  = "EXO_CANCEL"
-	ControlBucket = "EXO_CONTROL"
-	AgentBucket   = "EXO_AGENTS"
-	CronBucket    = "EXO_CRON"
-	TenantBucket  = "EXO_TENANTS"
-	ObjectBucket  = "EXO_OBJECTS"
+	ResultStream   = "EXO_RESULTS"
+	DeadStream     = "EXO_DEAD"
+	SchedStream    = "EXO_SCHED"
+	WaitStream     = "EXO_WAIT"
+	JobLogStream   = "EXO_JOBLOGS"
+	PushStream     = "EXO_PUSH"
+	AuditStream    = "EXO_AUDIT"
+	EmissionStream = "EXO_DECISIONS"
+	LeaseBucket    = "EXO_LEASES"
+	SwarmBucket    = "EXO_SWARMS"
+	CancelBucket   = "EXO_CANCEL"
+	ControlBucket  = "EXO_CONTROL"
+	AgentBucket    = "EXO_AGENTS"
+	CronBucket     = "EXO_CRON"
+	TenantBucket   = "EXO_TENANTS"
+	ObjectBucket   = "EXO_OBJECTS"
 )
 
 // AuditSubject is the subject of all records of the audit.
 const AuditSubject = "exo.audit"
+
+// EmissionSubject returns the subject of the decisions that the swarm with a key emits under a name,
+// or "*" for all names.
+func EmissionSubject(key, name string) string { return "exo.decision." + key + "." + name }
 
 // JobStream returns the name of the stream that holds the queued jobs of a pool.
 func JobStream(p jobs.Pool) string { return "EXO_JOBS_" + strings.ToUpper(string(p)) }

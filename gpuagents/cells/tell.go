@@ -1,0 +1,85 @@
+package cells
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/exoswarm/exoswarm/cuda/kernels"
+)
+
+// Told is what the agents of a gru hear of their group, as some of the inputs that Hearing has added.
+// The zero value is nothing. A tick writes it into the inputs that agents hold, before each step.
+type Told struct {
+	// Decision is the number of the input, behind the features, that is the decision of the group; -1:
+	// none is.
+	Decision int
+	// Node is the number of the first input that is the knowledge node of the group, of Width units;
+	// -1: agents have no nodes.
+	Node, Width int
+	// Merge is kernels.AgentMergeMean and so on, and Rate that of AgentMergeEMA, above 0 and at most 1.
+	Merge int
+	Rate  float64
+}
+
+// Telling returns the cell with agents that hear something of their group. The inputs are among those
+// of Hearing, which Agents.Hear sets to 0. The error is an ErrParameter.
+func (a *Addressed) Telling(t Told) (*Addressed, error) {
+	of := func(first, n int) bool { return first < 0 || first+n <= a.Hears && n > 0 }
+	switch {
+	case !a.isGRU():
+		return nil, fmt.Errorf("%w: %s: it hears nothing of its group: use gru", ErrParameter, a.Cell.Name)
+	case !of(t.Decision, 1) || !of(t.Node, t.Width) || t.Decision < 0 && t.Node < 0 ||
+		t.Node >= 0 && t.Decision >= t.Node && t.Decision < t.Node+t.Width:
+		return nil, fmt.Errorf("%w: %s: inputs %d and %d to %d of %d that are heard", ErrParameter, a.Cell.Name,
+			t.Decision, t.Node, t.Node+t.Width-1, a.Hears)
+	case t.Node >= 0 && t.Width > min(a.hidden(), kernels.AgentMostNode):
+		return nil, fmt.Errorf("%w: %s: a node of %d units: use 1 to %d", ErrParameter, a.Cell.Name, t.Width,
+			min(a.hidden(), kernels.AgentMostNode))
+	case t.Merge < kernels.AgentMergeMean || t.Merge > kernels.AgentMergeEMA:
+		return nil, fmt.Errorf("%w: %s: merge %d: use 0 to %d", ErrParameter, a.Cell.Name, t.Merge,
+			kernels.AgentMergeEMA)
+	case t.Merge == kernels.AgentMergeEMA && !(t.Rate > 0 && t.Rate <= 1):
+		return nil, fmt.Errorf("%w: %s: rate %v: use one above 0 and at most 1", ErrParameter, a.Cell.Name, t.Rate)
+	}
+	with := *a
+	with.told = &t
+	return &with, nil
+}
+
+// Tells reports whether agents hear something of their group.
+func (a *Addressed) Tells() bool { return a.told != nil }
+
+// Nodes returns the number of units of the knowledge nodes; 0: there are none.
+func (a *Addressed) Nodes() int {
+	if a.told == nil || a.told.Node < 0 {
+		return 0
+	}
+	return a.told.Width
+}
+
+// TellWords returns the last arguments of agent_tell, from decision on.
+func (a *Addressed) TellWords() []uint32 {
+	t, input := *a.told, func(n int) uint32 {
+		if n < 0 {
+			return 0
+		}
+		return uint32(a.Features + n + 1)
+	}
+	bf16 := uint32(0)
+	if a.elem() == kernels.BF16 {
+		bf16 = 1
+	}
+	return []uint32{
+		input(t.Decision), input(t.Node), uint32(a.Nodes()), uint32(t.Merge), math.Float32bits(float32(t.Rate)),
+		uint32(a.class()), bf16,
+	}
+}
+
+// withNodes adds the variables of knowledge nodes to those of a gru.
+func (a *Addressed) withNodes(all []kernels.Var) []kernels.Var {
+	if a.Nodes() == 0 {
+		return all
+	}
+	return slices.Concat(all, kernels.AgentNodeVars(a.Nodes()))
+}
