@@ -65,7 +65,7 @@ func TestScrapeCost(t *testing.T) {
 		traced(observed)
 		return startCost(t, observed)
 	}
-	run := func(c *cost) (cpu time.Duration) {
+	run := func(c *cost) (cpu usage) {
 		on <- c
 		traced(c.observed)
 		before := c.used()
@@ -75,7 +75,7 @@ func TestScrapeCost(t *testing.T) {
 		}); err != nil {
 			t.Fatal(err)
 		}
-		return c.used() - before
+		return c.used().minus(before)
 	}
 	var ratios []float64
 	for i := range *costPairs {
@@ -89,14 +89,13 @@ func TestScrapeCost(t *testing.T) {
 		for _, c := range arms {
 			run(c) // files and code are warm
 		}
-		var cpu [2]time.Duration
+		var cpu [2]usage
 		for k := range 4 {
 			which := (i + k/2 + k%2) % 2
-			cpu[which] += run(arms[which])
+			cpu[which] = cpu[which].plus(run(arms[which]))
 		}
-		ratios = append(ratios, float64(cpu[1])/float64(cpu[0])-1)
-		t.Logf("pair %d: %v and %v of processor time: %+.2f %%", i, cpu[0].Round(time.Millisecond),
-			cpu[1].Round(time.Millisecond), 100*ratios[i])
+		ratios = append(ratios, float64(cpu[1].sum())/float64(cpu[0].sum())-1)
+		t.Logf("pair %d: %v and %v of processor time: %+.2f %%", i, cpu[0], cpu[1], 100*ratios[i])
 		on <- nil
 		for _, c := range arms {
 			c.stop()
@@ -161,18 +160,29 @@ func startCost(t *testing.T, observed bool) *cost {
 	return c
 }
 
-// used returns the processor time of the agents and of this process: of the server, of the client,
-// of the scrapes and of the collector.
-func (c *cost) used() time.Duration {
+// usage is the processor time of this process, which is that of the server, of the client, of the
+// scrapes and of the collector, and of the two agents.
+type usage struct{ here, gpu, cpu time.Duration }
+
+func (u usage) sum() time.Duration { return u.here + u.gpu + u.cpu }
+
+func (u usage) plus(v usage) usage { return usage{u.here + v.here, u.gpu + v.gpu, u.cpu + v.cpu} }
+
+func (u usage) minus(v usage) usage { return usage{u.here - v.here, u.gpu - v.gpu, u.cpu - v.cpu} }
+
+func (u usage) String() string {
+	const digits = 10 * time.Millisecond
+	return fmt.Sprintf("%v (here %v, gpu %v, cpu %v)", u.sum().Round(digits), u.here.Round(digits), u.gpu.Round(digits),
+		u.cpu.Round(digits))
+}
+
+// used returns the usage up to now.
+func (c *cost) used() usage {
 	var r syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &r); err != nil {
 		c.t.Fatal(err)
 	}
-	sum := time.Duration(r.Utime.Nano() + r.Stime.Nano())
-	for _, p := range c.agents {
-		sum += p.cpu(c.t)
-	}
-	return sum
+	return usage{time.Duration(r.Utime.Nano() + r.Stime.Nano()), c.agents[0].cpu(c.t), c.agents[1].cpu(c.t)}
 }
 
 // stop ends the processes and the server. A second call does nothing.
