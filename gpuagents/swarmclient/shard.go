@@ -48,40 +48,14 @@ func (k shard) late(seq uint64) error {
 // ask appends an entry of a kind, waits until the deadline for its answer, and returns the data of
 // that. An answer of another kind than want is an error. The error for an entry that is refused is
 // the *jobs.Error of the GPU agent.
-//
-// The reading of answers is opened while the entry is appended, which saves a round trip.
 func (k shard) ask(ctx context.Context, deadline time.Time, kind string, data []byte, want string) ([]byte, error) {
-	type opening struct {
-		r   swarms.Reader
-		err error
-	}
-	var opened chan opening
-	open, stop := context.WithCancel(ctx)
-	defer stop()
-	_, seq, err := k.append(ctx, deadline, kind, data, func(from uint64) {
-		opened = make(chan opening, 1)
-		go func() {
-			r, err := k.log(swarms.Out).Read(open, from)
-			opened <- opening{r, err}
-		}()
-	})
+	from, seq, err := k.append(ctx, deadline, kind, data)
 	if err != nil {
-		if stop(); opened != nil {
-			if o := <-opened; o.err == nil {
-				o.r.Close()
-			}
-		}
 		return nil, k.swarm.explainEnd(err)
 	}
 	wait, cancel := context.WithDeadlineCause(ctx, deadline, k.late(seq))
 	defer cancel()
-	defer context.AfterFunc(wait, stop)()
-	o := <-opened
-	if o.err != nil {
-		return nil, k.swarm.explainEnd(ended(wait, o.err))
-	}
-	defer o.r.Close()
-	e, err := k.next(wait, o.r, seq)
+	e, err := k.answer(wait, from, seq)
 	if err != nil {
 		return nil, k.swarm.explainEnd(err)
 	}
@@ -93,25 +67,23 @@ func (k shard) ask(ctx context.Context, deadline time.Time, kind string, data []
 }
 
 // append appends an entry to the log as number seq, and tries again when another writer was first.
-// The answer to the entry is number from of the log of answers or a later one: begun is called once
-// with it, before the entry is appended; nil: nothing is.
-func (k shard) append(ctx context.Context, deadline time.Time, kind string, data []byte, begun func(from uint64),
-) (from, seq uint64, err error) {
-	in := k.log(swarms.In)
+// The answer to the entry is number from of the log of answers or a later one.
+func (k shard) append(ctx context.Context, deadline time.Time, kind string, data []byte) (from, seq uint64, err error) {
+	in, out := k.log(swarms.In), k.log(swarms.Out)
 	ctx, cancel := context.WithDeadlineCause(ctx, deadline, jobs.Errorf(jobs.CodeDeadline, "%v: its log could not "+
 		"be written within %v", k, k.swarm.timeout))
 	defer cancel()
-	answered, last, err := k.ends(ctx)
-	for ; ; last, err = in.Last(ctx) {
+	for {
+		answered, err := out.Last(ctx) // answers up to this one belong to earlier entries
+		if err != nil {
+			return 0, 0, ended(ctx, err)
+		}
+		last, err := in.Last(ctx)
 		if err != nil {
 			return 0, 0, ended(ctx, err)
 		}
 		if err := k.allows(kind, last); err != nil {
 			return 0, 0, err
-		}
-		if begun != nil {
-			begun(answered.Seq + 1) // answers up to answered belong to earlier entries
-			begun = nil
 		}
 		err = in.Append(ctx, last.Seq, swarms.Entry{Kind: kind, Ref: last.Ref + 1, Data: data})
 		if errors.Is(err, jobs.ErrFenced) && ctx.Err() == nil { // another writer was first
@@ -122,21 +94,6 @@ func (k shard) append(ctx context.Context, deadline time.Time, kind string, data
 		}
 		return answered.Seq + 1, last.Seq + 1, nil
 	}
-}
-
-// ends returns the last answer and the last entry, which it reads at the same time.
-func (k shard) ends(ctx context.Context) (answered, last swarms.Entry, err error) {
-	failed := make(chan error, 1)
-	go func() {
-		var err error
-		answered, err = k.log(swarms.Out).Last(ctx)
-		failed <- err
-	}()
-	last, err = k.log(swarms.In).Last(ctx)
-	if other := <-failed; other != nil { // answered is set now
-		err = other
-	}
-	return answered, last, err
 }
 
 // ended returns the cause when a context has ended, and otherwise err.
@@ -154,11 +111,6 @@ func (k shard) answer(ctx context.Context, from, seq uint64) (swarms.Entry, erro
 		return swarms.Entry{}, ended(ctx, err)
 	}
 	defer r.Close()
-	return k.next(ctx, r, seq)
-}
-
-// next waits for the answer to entry seq.
-func (k shard) next(ctx context.Context, r swarms.Reader, seq uint64) (swarms.Entry, error) {
 	for {
 		e, err := r.Next(ctx)
 		if err != nil {

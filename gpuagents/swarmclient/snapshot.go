@@ -51,7 +51,7 @@ func (s *Swarm) StartSnapshot(ctx context.Context, name string) (entries []uint6
 	entries = make([]uint64, s.record.ShardCount())
 	deadline := time.Now().Add(s.timeout)
 	return entries, s.each(nil, func(k shard) (err error) {
-		_, entries[k.number], err = k.append(ctx, deadline, swarms.EntrySnapshot, data, nil)
+		_, entries[k.number], err = k.append(ctx, deadline, swarms.EntrySnapshot, data)
 		return err
 	})
 }
