@@ -58,7 +58,8 @@ func TestLeaderKilled(t *testing.T) {
 		t.Helper()
 		run("create", "-f", write(t, filepath.Join(t.TempDir(), "swarm.yaml"), fmt.Sprintf("name: %s\naddressed: "+
 			"agent\nagents: %d\nagents_per_group: 30\nshards: 2\npage_size: 64KiB\nfeatures: [a]\nseed: 11\n"+
-			"hear: [decision, leader, group, knowledge]\nknowledge: {units: 2, merge: ema}\nvote: {candidates: [north, east, south], rule: majority}\n"+
+			"hear: [decision, leader, group, knowledge]\n"+
+			"knowledge: {units: 2, merge: ema}\nvote: {candidates: [north, east, south], rule: majority}\n"+
 			"checkpoint: {interval: 100ms, entries: 2}\n", name, agents)))
 		leaders, last := map[uint64]int{}, outcome{}
 		for step := range kills {
