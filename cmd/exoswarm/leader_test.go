@@ -14,7 +14,8 @@ import (
 
 // TestLeaderKilled: the process that serves the leader of a swarm is killed while it votes, ticks or
 // hears, again and again. Rounds and terms only grow, no term has two leaders, the outcome is that
-// of the last vote, and the agents, which hear both, are those of a swarm whose processes live.
+// of the last vote, and the agents, which hear both, and their group and its node, are those of a swarm
+// whose processes live.
 func TestLeaderKilled(t *testing.T) {
 	testlong.Only(t)
 	if testing.Short() {
@@ -57,7 +58,8 @@ func TestLeaderKilled(t *testing.T) {
 		t.Helper()
 		run("create", "-f", write(t, filepath.Join(t.TempDir(), "swarm.yaml"), fmt.Sprintf("name: %s\naddressed: "+
 			"agent\nagents: %d\nagents_per_group: 30\nshards: 2\npage_size: 64KiB\nfeatures: [a]\nseed: 11\n"+
-			"hear: [decision, leader]\nvote: {candidates: [north, east, south], rule: majority}\n"+
+			"hear: [decision, leader, group, knowledge]\n"+
+			"knowledge: {units: 2, merge: ema}\nvote: {candidates: [north, east, south], rule: majority}\n"+
 			"checkpoint: {interval: 100ms, entries: 2}\n", name, agents)))
 		leaders, last := map[uint64]int{}, outcome{}
 		for step := range kills {

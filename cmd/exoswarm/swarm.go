@@ -147,7 +147,8 @@ they find twice in turn. So the list is usually empty while a CPU agent runs.`,
 	orphans.Flags().Bool("delete", false, "remove the listed swarms and logs")
 	all := []*cobra.Command{
 		create, list, swarmGetCommand(), tick, observe, query, swarmStateCommand(), decisioncommand.NewVote(onSwarm),
-		decisioncommand.NewEmitted(withSwarm), decisioncommand.NewFuse(onSwarm), computecommand.New(onSwarm), snap, trim, reset, remove, orphans,
+		decisioncommand.NewEmitted(withSwarm), decisioncommand.NewFuse(onSwarm), computecommand.New(onSwarm), snap,
+		trim, reset, remove, orphans,
 	}
 	for _, c := range all {
 		connect.Flags(c.Flags())

@@ -287,9 +287,9 @@ func init() {
 	register(agentSource("step_decide", "step_decide.cu", DecideParams))
 	register(agentSource("agent_sums", "agent_sums.cu", AgentSumsParams))
 	tell := agentSource("agent_tell", "agent_tell.cu", AgentTellParams)
-	tell.Code = fmt.Sprintf("#define AGENT_VAR_KNOWLEDGE %d\n#define AGENT_VAR_UPDATES %d\n#define AGENT_MOST_NODE %d\n"+
-		"#define AGENT_MERGE_MAX %d\n#define AGENT_MERGE_EMA %d\n%s", AgentVarKnowledge, AgentVarUpdates, AgentMostNode,
-		AgentMergeMax, AgentMergeEMA, tell.Code)
+	tell.Code = fmt.Sprintf("#define AGENT_VAR_KNOWLEDGE %d\n#define AGENT_VAR_UPDATES %d\n"+
+		"#define AGENT_MOST_NODE %d\n#define AGENT_MERGE_MAX %d\n#define AGENT_MERGE_EMA %d\n%s", AgentVarKnowledge,
+		AgentVarUpdates, AgentMostNode, AgentMergeMax, AgentMergeEMA, tell.Code)
 	register(tell)
 }
 

@@ -359,9 +359,10 @@ func (a *Agents) Tick(ctx context.Context, n int) (Report, error) {
 // TickAll is Tick that looks at ctx after each most steps, and waits for those with another
 // context. After the end of ctx the pages are between two states.
 //
-// Agents do not depend on one another in a step, so an agent that hears nothing of its group makes TickSteps of them while it is in
-// registers, and a set of pages makes all n while it is on the device. The states are those of n
-// ticks of all agents, and so are the decisions and the tally of the last tick.
+// Agents do not depend on one another in a step, so an agent that hears nothing of its group makes
+// TickSteps of them while it is in registers, and a set of pages makes all n while it is on the
+// device. The states are those of n ticks of all agents, and so are the decisions and the tally of
+// the last tick.
 func (a *Agents) TickAll(ctx, wait context.Context, n, most int) (r Report, err error) {
 	if a.inconsistent != nil {
 		return r, a.inconsistent

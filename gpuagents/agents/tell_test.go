@@ -208,8 +208,13 @@ func TestTellRefused(t *testing.T) {
 		t.Fatalf("Hearing: %v", err)
 	}
 	for _, told := range []cells.Told{
-		{Decision: -1, Node: -1}, {Decision: 4, Node: -1}, {Decision: 0, Node: 0, Width: 1}, {Decision: -1, Node: 1, Width: 4},
-		{Decision: -1, Node: 0}, {Decision: 0, Node: -1, Merge: 3}, {Decision: -1, Node: 0, Width: 1, Merge: 2},
+		{Decision: -1, Node: -1},
+		{Decision: 4, Node: -1},
+		{Decision: 0, Node: 0, Width: 1},
+		{Decision: -1, Node: 1, Width: 4},
+		{Decision: -1, Node: 0},
+		{Decision: 0, Node: -1, Merge: 3},
+		{Decision: -1, Node: 0, Width: 1, Merge: 2},
 	} {
 		if _, err := cell.Telling(told); !errors.Is(err, cells.ErrParameter) {
 			t.Errorf("%+v: error %v, want an ErrParameter", told, err)

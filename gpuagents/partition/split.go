@@ -146,7 +146,8 @@ func (p *Split) Nodes(of []*batch.FusedNodes) (*batch.FusedNodes, error) {
 			all.Width, all.Mean = of[k].Width, make([]float32, len(p.ids)*of[k].Width)
 		}
 		if of[k].Width != all.Width {
-			return nil, fmt.Errorf("shard %d: nodes of %d units, others have %d: %w", k, of[k].Width, all.Width, ErrAnswer)
+			return nil, fmt.Errorf("shard %d: nodes of %d units, others have %d: %w", k, of[k].Width, all.Width,
+				ErrAnswer)
 		}
 		for i, at := range places {
 			all.Count[at] = of[k].Count[i]

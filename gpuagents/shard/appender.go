@@ -32,13 +32,15 @@ type pendingAnswer struct {
 type appender struct {
 	w        *writer
 	inFlight *inFlight
-	track    *timeline.Track                                              // of its spans
-	count    func(a state.Answer)                                         // is called with each answer before it is encoded; nil: nothing is
-	emit     func(ctx context.Context, ref uint64, v *swarms.Voted) error // nil: nothing is emitted
-	queue    chan appendRequest
-	failed   chan struct{} // closed when a call failed: no later answer is appended
-	err      error         // the error of that call
-	done     chan struct{}
+	track    *timeline.Track // of its spans
+	// count is called with each answer before it is encoded, and emit with its decision before it is
+	// stored; nil: nothing is.
+	count  func(a state.Answer)
+	emit   func(ctx context.Context, ref uint64, v *swarms.Voted) error
+	queue  chan appendRequest
+	failed chan struct{} // closed when a call failed: no later answer is appended
+	err    error         // the error of that call
+	done   chan struct{}
 }
 
 // appendRequest is answers, or a channel that is closed when the earlier answers are stored.

@@ -30,7 +30,7 @@ func (k *Snapshotter) react(ctx context.Context, all []swarms.Reaction) (steps i
 		}
 		// A refusal would say that the vote has changed nothing.
 		if refused := (*jobs.Error)(nil); errors.As(err, &refused) {
-			return steps, fmt.Errorf("rule %d of on_decision: %s: %v", r.Rule, r, err)
+			return steps, fmt.Errorf("rule %d of on_decision: %s: %s", r.Rule, r, err.Error())
 		}
 		if err != nil {
 			return steps, fmt.Errorf("rule %d of on_decision: %s: %w", r.Rule, r, err)

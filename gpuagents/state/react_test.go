@@ -20,7 +20,7 @@ func TestReactions(t *testing.T) {
 	rules := text + "on_decision: [changed -> tick 2, \"none -> reset, tick 1, emit y\", a -> emit x]\n"
 	open := func(text string) *Snapshotter { return openSharded(t, d, nil, text, 1, agents, nil).each[0] }
 	first, twin, replay := open(rules), open(text), open(rules)
-	var winner = -1
+	winner := -1
 	done := map[string]int{}
 	for i := range 200 {
 		e := swarms.Entry{Seq: uint64(i + 1), Kind: swarms.EntryTick, Data: []byte(`{"v":1,"count":1}`)}
@@ -29,7 +29,8 @@ func TestReactions(t *testing.T) {
 			e.Kind, e.Data = swarms.EntryObserve, encoded(t, randomAgents(r, agents, 200, 2))
 		case 2, 3:
 			e.Kind, e.Data = swarms.EntryVote, encoded(t, swarms.Vote{
-				Version: 1, Rule: []string{swarms.RulePlurality, swarms.RuleUnanimous}[r.IntN(2)], Priority: swarms.PrioritySeeded,
+				Version: 1, Rule: []string{swarms.RulePlurality, swarms.RuleUnanimous}[r.IntN(2)],
+				Priority: swarms.PrioritySeeded,
 			})
 		case 4:
 			if e.Kind, e.Data = swarms.EntryQuery, []byte(`{"v":1,"outcome":true}`); r.IntN(4) == 0 {

@@ -85,7 +85,8 @@ func (s *Spec) validateKnowledge() (path []string, err error) {
 	switch {
 	case !slices.Contains(s.Hear, HearKnowledge):
 		if k != (Knowledge{}) {
-			return []string{"knowledge"}, errors.New("knowledge: nobody hears it: write hear: [knowledge], or leave it out")
+			return []string{"knowledge"}, errors.New("knowledge: nobody hears it: write hear: [knowledge], or " +
+				"leave it out")
 		}
 		return nil, nil
 	case k.Units < 1 || k.Units > kernels.AgentMostNode:

@@ -124,8 +124,8 @@ func (s *Spec) validateRules() (path []string, err error) {
 	case n == 0:
 		return nil, nil
 	case !s.ByAgent() || s.OnGrid():
-		return path, errors.New("on_decision: the agents of this swarm hold no rounds of votes: write addressed: agent " +
-			"with the cell gru or leaky, or leave it out")
+		return path, errors.New("on_decision: the agents of this swarm hold no rounds of votes: write addressed: " +
+			"agent with the cell gru or leaky, or leave it out")
 	case s.Shards > 1:
 		return path, fmt.Errorf("on_decision: each of %d shards has a log of its own, and no order of their entries "+
 			"lets all of them react once: leave shards out, or the rules", s.Shards)

@@ -45,16 +45,19 @@ func TestRules(t *testing.T) {
 		"any -> " + strings.Repeat("reset,", 8) + "reset": "9 actions: use at most 8",
 	} {
 		_, err := Parse("x.yaml", []byte(ruled+"on_decision:\n- "+text+"\n"))
-		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "x.yaml:5: on_decision") {
+		if err == nil || !strings.Contains(err.Error(), want) ||
+			!strings.Contains(err.Error(), "x.yaml:5: on_decision") {
 			t.Errorf("%q: error %v, want %q and the line", text, err, want)
 		}
 	}
+	onGrid := "name: x\naddressed: agent\ncell: {kind: life}\nneighbours: {width: 4, height: 4}\n"
 	for text, want := range map[string]string{
-		strings.Replace(ruled, "red", "any", 1) + "on_decision: [any -> reset]":                                         "give the candidate another name",
-		ruled + "shards: 2\non_decision: [any -> reset]":                                                                "leave shards out",
-		"name: x\ngroups: 4\non_decision: [any -> reset]":                                                               "write addressed: agent",
-		"name: x\naddressed: agent\ncell: {kind: life}\nneighbours: {width: 4, height: 4}\non_decision: [any -> reset]": "gru or leaky",
-		ruled + "on_decision: [" + strings.Repeat("any -> reset, ", 17) + "]":                                           "17 rules: use at most 16",
+		strings.Replace(ruled, "red", "any", 1) + "on_decision: [any -> reset]": "give the candidate another name",
+
+		ruled + "shards: 2\non_decision: [any -> reset]":                      "leave shards out",
+		"name: x\ngroups: 4\non_decision: [any -> reset]":                     "write addressed: agent",
+		onGrid + "on_decision: [any -> reset]":                                "gru or leaky",
+		ruled + "on_decision: [" + strings.Repeat("any -> reset, ", 17) + "]": "17 rules: use at most 16",
 	} {
 		if _, err := Parse("x.yaml", []byte(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: error %v, want %q", text, err, want)
@@ -101,7 +104,9 @@ func TestReact(t *testing.T) {
 
 // FuzzParseRule: any text is refused, or is a rule within the limits that its parts write again.
 func FuzzParseRule(f *testing.F) {
-	for _, s := range []string{"any -> reset", "red->tick 5,emit x", "->", "blue -> ,", "none -> emit ..", "a -> tick +3"} {
+	for _, s := range []string{
+		"any -> reset", "red->tick 5,emit x", "->", "blue -> ,", "none -> emit ..", "a -> tick +3",
+	} {
 		f.Add(s)
 	}
 	names := []string{"red", "blue"}

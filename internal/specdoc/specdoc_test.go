@@ -321,8 +321,10 @@ func defaultOf(t *testing.T, k *Key) (v any) {
 // TestDefaults: the parser fills in the defaults that are described.
 func TestDefaults(t *testing.T) {
 	// Their defaults apply where they are used: a specification keeps none.
-	absent := []string{"durability", "cell.weights", "csv.delimiter", "csv.decimal", "csv.header", "csv.zone", "shards",
-		"knowledge.units", "knowledge.merge"}
+	absent := []string{
+		"durability", "cell.weights", "csv.delimiter", "csv.decimal", "csv.header", "csv.zone", "shards",
+		"knowledge.units", "knowledge.merge",
+	}
 	for _, k := range Keys() {
 		if k.Default == "" || k.Kind == Section || slices.Contains(absent, k.Path) {
 			continue

@@ -32,7 +32,7 @@ func TestPlan(t *testing.T) {
 		}
 		return p
 	}
-	if n := len(plan()); n != 17 {
+	if n := len(plan()); n != 18 {
 		t.Fatalf("%d changes on an empty server", n)
 	}
 	if _, err := bare.Apply(t.Context()); err != nil {

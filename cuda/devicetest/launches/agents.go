@@ -158,9 +158,11 @@ func randomTell(c *agentSwarm, n int) []Param {
 	}
 	word := func(v int) Param { return Param{Arg: device.Uint32(uint32(v))} }
 	return []Param{
-		changed(arena), {Arg: device.Uint64(uint64(c.layout.PageBytes))}, constant(device.Bytes(frames)),
-		constant(device.Bytes(c.layout.Table())), constant(device.Bytes(c.words)), word(c.groups), word(first), word(count),
-		word(decision), word(node), word(c.node), word(r.IntN(kernels.AgentMergeEMA + 1)),
+		changed(arena),
+		{Arg: device.Uint64(uint64(c.layout.PageBytes))},
+		constant(device.Bytes(frames)),
+		constant(device.Bytes(c.layout.Table())), constant(device.Bytes(c.words)), word(c.groups), word(first),
+		word(count), word(decision), word(node), word(c.node), word(r.IntN(kernels.AgentMergeEMA + 1)),
 		word(int(math.Float32bits(r.Float32()))), word(c.class), word(bf16),
 	}
 }

@@ -2,6 +2,7 @@ package auth_test
 
 import (
 	"context"
+	"errors"
 	"io"
 	"slices"
 	"strings"
@@ -11,6 +12,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/jobstest"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/auth"
+	"github.com/exoswarm/exoswarm/jobs/natsq/emissions"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
 // TestGPUAgentJobs: under its role a GPU agent executes jobs of pool gpu from end to end: small and
@@ -136,5 +139,28 @@ func TestGPUAgentDenied(t *testing.T) {
 		if !slices.Contains(got, s) {
 			t.Errorf("may subscribe to %s", s)
 		}
+	}
+}
+
+// TestGPUAgentEmits: under its role a GPU agent emits decisions, each once, and a CPU agent may not.
+func TestGPUAgentEmits(t *testing.T) {
+	t.Parallel()
+	c := start(t)
+	operator, me, other := c.connect(t, auth.Operator), c.connect(t, auth.GPUAgent), c.connect(t, auth.Agent)
+	ctx := within(t)
+	e := swarms.Emission{Version: jobs.Version, Swarm: "s", Identity: "s@1", Name: "news", Rule: 1, Entry: 1, Round: 1}
+	for range 2 {
+		if err := me.Emissions.Emit(ctx, "s", e); err != nil {
+			t.Fatalf("Emit: %v", err)
+		}
+	}
+	e.Entry = 2
+	if err := other.Emissions.Emit(ctx, "s", e); !errors.Is(err, jobs.ErrDenied) {
+		t.Errorf("a CPU agent emits: error %v, want ErrDenied", err)
+	}
+	n := 0
+	if err := operator.Emissions.List(ctx, "s", "", 0, func(emissions.Stored) bool { n++; return true }); err != nil ||
+		n != 1 {
+		t.Errorf("List: %d emissions, error %v, want 1", n, err)
 	}
 }

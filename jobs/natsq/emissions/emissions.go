@@ -45,7 +45,8 @@ func (l *Log) Emit(ctx context.Context, key string, e swarms.Emission) error {
 			default:
 				after = last.Seq
 				// A message that cannot be read is not of this protocol, and is no emission.
-				if of, err := swarms.DecodeEmission(last.Data); err == nil && of.Identity == e.Identity && !of.Before(e) {
+				of, err := swarms.DecodeEmission(last.Data)
+				if err == nil && of.Identity == e.Identity && !of.Before(e) {
 					return nil
 				}
 			}

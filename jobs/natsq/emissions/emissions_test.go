@@ -41,7 +41,7 @@ func entries(t *testing.T, c *natsq.Conn, name string) (all []uint64) {
 // store every emission once and in order. The twin is the log itself.
 func TestEmitOnce(t *testing.T) {
 	s, c := natsqtest.InProcess(t)
-	const last, writers = 60, 4
+	const last, writers = 30, 4
 	var all sync.WaitGroup
 	for w := range writers {
 		own := natsqtest.Connect(t, s)
@@ -96,7 +96,10 @@ func TestEmitAgain(t *testing.T) {
 		t.Errorf("entries: %v, want 7, 5 and 2", got)
 	}
 	var first emissions.Stored
-	if err := c.Emissions.List(t.Context(), "s", "", 1, func(e emissions.Stored) bool { first = e; return false }); err != nil {
+	if err := c.Emissions.List(t.Context(), "s", "", 1, func(e emissions.Stored) bool {
+		first = e
+		return false
+	}); err != nil {
 		t.Fatalf("List: %v", err)
 	}
 	if first.Name != "b" || first.Seq != 2 || first.Time.IsZero() || first.Votes[0] != 2 {

@@ -63,6 +63,7 @@ func entry(seq uint64, h nats.Header, data []byte) (swarms.Entry, error) {
 type Reader struct {
 	log  *Log
 	it   jetstream.MessagesContext // nil if the consumer must be made
+	name string                    // of the consumer
 	next uint64                    // number of the next entry
 	last uint64                    // digest of the entry before next; 0 before the first entry
 	late bool                      // at the last look the leader had entry next
@@ -109,6 +110,7 @@ func (r *Reader) open(ctx context.Context) error {
 		// heartbeat for two seconds the consumer or the server is gone.
 		r.it, err = c.Messages(jetstream.PullMaxMessages(32), jetstream.PullExpiry(20*time.Second),
 			jetstream.PullHeartbeat(time.Second))
+		r.name = c.CachedInfo().Name
 		return err
 	})
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
@@ -234,10 +236,14 @@ func (r *Reader) Next(ctx context.Context) (swarms.Entry, error) {
 	}
 }
 
-// Close ends the reading. A second call does nothing.
+// Close ends the reading. A second call does nothing. It asks the server to remove the consumer and
+// does not wait for that: one that is lost goes by itself after a minute. A server allows a stream a
+// thousand consumers, which a client that asks a swarm some twenty times a second would reach before.
 func (r *Reader) Close() {
-	if r.it != nil {
-		r.it.Stop()
-		r.it = nil
+	if r.it == nil {
+		return
 	}
+	r.it.Stop()
+	r.it = nil
+	_ = r.log.c.conn.NC.Publish("$JS.API.CONSUMER.DELETE."+r.log.stream+"."+r.name, nil)
 }
