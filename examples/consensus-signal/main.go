@@ -83,7 +83,11 @@ func run(ctx context.Context, conn *natsq.Conn, w io.Writer) error {
 			together++
 		}
 	}
-	_, err = fmt.Fprintf(w, "right decisions of agents alone:    %.1f %%\nright decisions of agents together: %.1f %%\n",
-		100*float64(alone)/float64(steps*size), 100*float64(together)/steps)
+	_, err = fmt.Fprintf(
+		w,
+		"right decisions of agents alone:    %.1f %%\nright decisions of agents together: %.1f %%\n",
+		100*float64(alone)/float64(steps*size),
+		100*float64(together)/steps,
+	)
 	return err
 }

@@ -301,7 +301,7 @@ func (a *Agents) Settle(ctx context.Context) error {
 // staging buffers. Tests of devices without memory call it.
 func (a *Agents) StageAll() error {
 	a.hostObservations = 0
-	return a.trim()
+	return trim(a)
 }
 
 // shape returns a launch of perCore blocks of so many threads on each multiprocessor, but at most

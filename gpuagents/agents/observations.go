@@ -237,7 +237,7 @@ func (a *Agents) launchStep(ctx context.Context, o *Observations, p launch, slot
 		return err
 	}
 	if len(o.launches) == 1 && o.staged.onDevice == nil && p.n <= maxHostObservations && slot == 0 {
-		return a.replay(ctx, o.staged, p.n)
+		return o.staged.replay(ctx, a, p.n)
 	}
 	return a.putStep(o.staged, p, uint32(p.n), slot)
 }
@@ -402,7 +402,7 @@ func (a *Agents) ObserveParts(
 			votes[i], decisions[i] = v[k], d[k]
 		}
 		return end, nil
-	}, a.trim)
+	}, func() error { return trim(a) })
 	return votes, decisions, halved, err
 }
 

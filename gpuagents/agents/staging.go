@@ -100,8 +100,8 @@ func (a *Agents) dropStaging(here bool) error {
 	return errors.Join(errs...)
 }
 
-// trim releases all memory that a batch can do without.
-func (a *Agents) trim() error {
+// trim releases all memory of agents that a batch can do without.
+func trim(a *Agents) error {
 	err := errors.Join(
 		a.marks.close(), a.whole.close(), a.gathering.close(), a.dropStaging(false), a.dropStaging(true),
 	)
@@ -129,7 +129,7 @@ func (p *staged) close() (err error) {
 
 // replay steps the first n observations of small staging buffers, and decides, by recorded
 // launches: one call of the driver.
-func (a *Agents) replay(ctx context.Context, p *staged, n int) error {
+func (p *staged) replay(ctx context.Context, a *Agents, n int) error {
 	if p.graph != nil && p.frames != a.memory.Pinned() {
 		if err := errors.Join(a.stream.Sync(ctx), p.graph.Close()); err != nil {
 			return err

@@ -61,7 +61,8 @@ func LookupAddressed(name string) (*Cell, bool) {
 // by name; the others have their defaults. agents is the size of a group, features the width of an
 // agent's inputs. gru takes as many features as its units, padded to 8, 16 or 32, and 2 to 16
 // candidates. leaky takes one or two features: its current, and the gain above one that multiplies
-// it. It has two candidates. life takes one feature and has two candidates. The error joins an ErrParameter for each mistake. values is not kept.
+// it. It has two candidates. life takes one feature and has two candidates. The error joins an
+// ErrParameter for each mistake. values is not kept.
 func Address(cell string, values map[string]float64, agents, features, candidates int, voting Voting) (*Addressed,
 	error,
 ) {

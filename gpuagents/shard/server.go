@@ -11,6 +11,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/gpuagents/snapshot"
+	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/gpuagents/timeline"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
@@ -95,4 +96,14 @@ type Task struct {
 	// Open is the shard among those that are open.
 	Open *OpenShard
 	Log  *slog.Logger
+}
+
+// Need returns how many bytes the pages of a shard take if there is room for all; 0 for a record
+// that cannot be read.
+func Need(s swarms.Swarm) int64 {
+	spec, err := swarm.FromJSON(s.Spec)
+	if err != nil {
+		return 0
+	}
+	return spec.PageBytes(s.Groups)
 }

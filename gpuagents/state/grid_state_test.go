@@ -202,7 +202,10 @@ func TestGridRefuses(t *testing.T) {
 		says string
 	}{
 		{swarms.EntryObserve, observe(9600, 1), "observation 0 is for agent 9600 of 9600"},
-		{swarms.EntryObserve, observe(1, 0.5), "observation 0: agent 1 has the state 0.5: use 0 for dead or 1 for alive"},
+		{
+			swarms.EntryObserve, observe(1, 0.5),
+			"observation 0: agent 1 has the state 0.5: use 0 for dead or 1 for alive",
+		},
 		{swarms.EntryObserve, observe(1, float32(math.NaN())), "observation 0: agent 1 has the state NaN"},
 		{swarms.EntryObserve, observe(1, 1, 1), "observations have 2 features, the swarm takes 1"},
 		{swarms.EntryTick, []byte(`{"v":1,"count":0}`), "tick: count 0: use 1 to 10000"},

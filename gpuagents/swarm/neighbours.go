@@ -74,8 +74,8 @@ func (s *Spec) validateNeighbours() (path []string, err error) {
 	case !s.OnGrid():
 		return nil, nil
 	case !life:
-		return []string{"neighbours"}, fmt.Errorf("neighbours: agents of the cell %s have none: write addressed: agent "+
-			"and cell: {kind: life}, or leave it out", s.Cell.Kind)
+		return []string{"neighbours"}, fmt.Errorf("neighbours: agents of the cell %s have none: write addressed: "+
+			"agent and cell: {kind: life}, or leave it out", s.Cell.Kind)
 	case n.Width < 1 || n.Width > math.MaxUint32:
 		return at("width"), fmt.Errorf("neighbours: width %d: use 1 or more, with fewer than 2^32 agents in all",
 			n.Width)

@@ -251,8 +251,8 @@ func TestErrors(t *testing.T) {
 		byAgent("vote: {candidates: [a, b]}\nfeatures: [a, b, c, d, e, f, g]\nhear: [leader, decision]"): "a.yaml:6: " +
 			"invalid cell parameter: gru: 7 features and 2 inputs that are heard: use at most 8 together, " +
 			"or more units",
-		byAgent("cell: {kind: life}"): "a.yaml:4: neighbours: agents of the cell life are on a grid: write neighbours: " +
-			"{width: 512, height: 512, periodic: true}",
+		byAgent("cell: {kind: life}"): "a.yaml:4: neighbours: agents of the cell life are on a grid: write " +
+			"neighbours: {width: 512, height: 512, periodic: true}",
 		byAgent("neighbours: {width: 2, height: 2}"): "a.yaml:4: neighbours: agents of the cell gru have none: write " +
 			"addressed: agent and cell: {kind: life}",
 		"name: x\nneighbours: {width: 2, height: 2}": "a.yaml:2: neighbours: agents of the cell predictor have none",
@@ -262,10 +262,10 @@ func TestErrors(t *testing.T) {
 		onGrid("neighbours: {width: 65536, height: 65536}"): "a.yaml:4: neighbours: height 65536: use 1 to 65535",
 		onGrid("neighbours: {width: 4, height: 4}\nagents: 17"): "a.yaml:5: agents 17: the grid of 4 x 4 has 16: " +
 			"write that, or leave it out",
-		onGrid("neighbours: {width: 9, height: 4}\nagents_per_group: 4"): "a.yaml:5: agents_per_group 4: on a grid it " +
-			"divides the width, 9: use such a number, or leave it out",
-		onGrid("neighbours: {width: 9, height: 4}\nshards: 2"): "a.yaml:5: shards 2: a grid is on one device: leave it " +
-			"out",
+		onGrid("neighbours: {width: 9, height: 4}\nagents_per_group: 4"): "a.yaml:5: agents_per_group 4: on a grid " +
+			"it divides the width, 9: use such a number, or leave it out",
+		onGrid("neighbours: {width: 9, height: 4}\nshards: 2"): "a.yaml:5: shards 2: a grid is on one device: leave " +
+			"it out",
 		onGrid("neighbours: {width: 9, height: 4}\nhear: [decision]"): "a.yaml:5: invalid cell parameter: life: an " +
 			"agent hears its neighbours alone: leave hear out",
 		onGrid("neighbours: {width: 9, height: 4}\nfeatures: [a, b]"): "a.yaml:3: invalid cell parameter: life: " +

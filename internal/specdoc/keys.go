@@ -150,14 +150,15 @@ var keys = []Key{
 	{
 		Path: "hear", Kind: Texts, Scope: Agents,
 		Doc: "Inputs of each step that all agents hear, behind the features: `decision`, the candidate that has won " +
-			"the last `swarm vote`, and `leader`, the candidate that its leader votes for. In ticks also `group`, the " +
-			"candidate that the group of the agent has decided for in the step before, and `knowledge`, the node of " +
-			"its group. Candidate c of n, from 0 on, is (c+1)/n; 0 is none. For the cell `gru`.",
+			"the last `swarm vote`, and `leader`, the candidate that its leader votes for. In ticks also `group`, " +
+			"the candidate that the group of the agent has decided for in the step before, and " +
+			"`knowledge`, the node of its group. Candidate c of n, from 0 on, is (c+1)/n; 0 is none. For the " +
+			"cell `gru`.",
 	},
 	{
 		Path: "knowledge", Kind: Section, Scope: Agents,
-		Doc: "Knowledge nodes, one for each group, for `hear: [knowledge]`. Before each step of a tick, a group merges " +
-			"the units of its agents that have stepped into its node, and they hear it in that step.",
+		Doc: "Knowledge nodes, one for each group, for `hear: [knowledge]`. Before each step of a tick, a group " +
+			"merges the units of its agents that have stepped into its node, and they hear it in that step.",
 	},
 	{
 		Path: "knowledge.units", Kind: Integer, Min: "1", Max: "8", Default: "1", Scope: Agents,
@@ -177,20 +178,20 @@ var keys = []Key{
 		Path: "on_decision", Kind: Texts, Scope: Agents,
 		Doc: "Rules about what follows when a round is decided, `WHEN -> ACTION, ACTION`, in their order. WHEN is a " +
 			"candidate, `any` winner, `none`, or `changed`: another winner than in the round before. `tick N` steps " +
-			"all agents, `reset` returns them to their initial state and keeps the outcome, and `emit NAME` stores the " +
-			"decision in a stream, which `swarm emitted` lists. Each is done once for a round. For the cells `gru` and " +
-			"`leaky`, in swarms with one shard.",
+			"all agents, `reset` returns them to their initial state and keeps the outcome, and `emit NAME` stores " +
+			"the decision in a stream, which `swarm emitted` lists. Each is done once for a round. For the " +
+			"cells `gru` and `leaky`, in swarms with one shard.",
 	},
 
 	{
 		Path: "agents_per_group", Kind: Integer, Min: "1", Max: "4096", Default: "256",
-		Doc: "Agents that watch one series or entity, or vote together. With `neighbours` it divides the width, and the " +
-			"default is the largest that does.",
+		Doc: "Agents that watch one series or entity, or vote together. With `neighbours` it divides the width, and " +
+			"the default is the largest that does.",
 	},
 	{
 		Path: "agents", Kind: Integer, Min: "1", Max: "4294967295", Scope: Agents, Required: true,
-		Doc: "Number of agents, a multiple of `agents_per_group`. With `neighbours` it is that of the grid and may be " +
-			"left out.",
+		Doc: "Number of agents, a multiple of `agents_per_group`. With `neighbours` it is that of the grid and may " +
+			"be left out.",
 	},
 	{
 		Path: "groups", Kind: Integer, Min: "1", Max: "134217728", Scope: Groups,

@@ -165,7 +165,8 @@ func conditions() []schema {
 	}
 	all := []schema{
 		{"if": agent, "then": schema{
-			"anyOf": []schema{{"required": needed}, {"required": []string{"neighbours"}}}, "properties": none(forGroups),
+			"anyOf":      []schema{{"required": needed}, {"required": []string{"neighbours"}}},
+			"properties": none(forGroups),
 		}, "else": schema{
 			"properties": none(forAgents),
 		}},

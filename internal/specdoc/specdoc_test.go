@@ -127,7 +127,8 @@ func candidates(names ...string) map[string]any { return map[string]any{"candida
 // hearing returns a specification of a swarm whose agents hear a node of up to eight units.
 func hearing() map[string]any {
 	return map[string]any{
-		"name": "x", "addressed": "agent", "agents": 1 << 20, "vote": candidates("a", "b"), "hear": []string{"knowledge"},
+		"name": "x", "addressed": "agent", "agents": 1 << 20, "vote": candidates("a", "b"),
+		"hear": []string{"knowledge"},
 		"cell": map[string]any{"params": map[string]any{"hidden": 32}},
 	}
 }
