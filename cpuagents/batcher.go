@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/cpuagents/fault"
+	"github.com/exoswarm/exoswarm/cpuagents/files"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/cpuagents/runlog"
 	"github.com/exoswarm/exoswarm/cpuagents/source"
@@ -162,20 +163,20 @@ func (f *batcher) assignKeys(ctx context.Context, keys []string) error {
 // have no end, in turns. The end of ctx ends the reading, the end of work ends everything, and
 // waiting ends with either of them.
 func (f *batcher) all(ctx, work, waiting context.Context) (interrupted bool, err error) {
-	var every, files, others []int // places in the list of series
+	var every, local, others []int // places in the list of series
 	for i, src := range f.s.series {
 		every = append(every, i)
 		if source.IsRemote(src.URI) {
 			others = append(others, i)
 		} else {
-			files = append(files, i)
+			local = append(local, i)
 		}
 	}
 	if f.s.entities == nil {
 		return f.turns(ctx, work, waiting, every)
 	}
-	for i := range files {
-		if interrupted, err := f.turns(ctx, work, waiting, files[i:i+1]); interrupted || err != nil {
+	for i := range local {
+		if interrupted, err := f.turns(ctx, work, waiting, local[i:i+1]); interrupted || err != nil {
 			return interrupted, err
 		}
 	}
@@ -242,11 +243,15 @@ func (f *batcher) turns(ctx, work, waiting context.Context, list []int) (interru
 
 // open opens series number i. A file is read until work ends. A remote source waits for documents
 // only until waiting ends, so a request to finish does not wait for the source. The caller closes
-// the reader.
+// the reader. Files of a job with a key are read one at a time, so each is parsed ahead.
 func (f *batcher) open(work, waiting context.Context, i int) (rows.Reader, error) {
 	src, from := f.s.series[i], f.s.sourceResources()
 	if !source.IsRemote(src.URI) {
-		return from.OpenFile(work, src, f.s.spec.Columns)
+		open := func(ctx context.Context) (rows.Reader, error) { return from.OpenFile(ctx, src, f.s.spec.Columns) }
+		if f.s.entities == nil {
+			return open(work)
+		}
+		return files.Ahead(work, open)
 	}
 	return from.OpenRemote(waiting, f.s.log(f.s.journalShard(i), swarms.In), f.s.id, i, src, f.s.spec.Columns)
 }
