@@ -46,7 +46,7 @@ func listOf(r *rand.Rand, n int) (list []readRow) {
 	return list
 }
 
-func openAhead(t *testing.T, ctx context.Context, l *listReader) rows.Reader {
+func openAhead(ctx context.Context, t *testing.T, l *listReader) rows.Reader {
 	t.Helper()
 	a, err := Ahead(ctx, func(context.Context) (rows.Reader, error) { return l, nil })
 	if err != nil {
@@ -62,7 +62,7 @@ func TestAhead(t *testing.T) {
 		for _, end := range []error{io.EOF, errors.New("damaged")} {
 			want := listOf(r, n)
 			l := &listReader{list: want, err: end}
-			a := openAhead(t, t.Context(), l)
+			a := openAhead(t.Context(), t, l)
 			var got []readRow
 			var err error
 			for {
@@ -90,7 +90,7 @@ func TestAhead(t *testing.T) {
 func TestAheadEnds(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	l := &listReader{list: listOf(r, 50_000), err: io.EOF}
-	a := openAhead(t, t.Context(), l)
+	a := openAhead(t.Context(), t, l)
 	if _, _, err := a.Next(); err != nil {
 		t.Fatalf("a.Next: %v, want no error", err)
 	}
@@ -99,7 +99,7 @@ func TestAheadEnds(t *testing.T) {
 	}
 	ended := errors.New("ended")
 	ctx, cancel := context.WithCancelCause(t.Context())
-	a = openAhead(t, ctx, &listReader{list: listOf(r, 50_000), err: io.EOF})
+	a = openAhead(ctx, t, &listReader{list: listOf(r, 50_000), err: io.EOF})
 	cancel(ended)
 	var err error
 	for err == nil {
@@ -111,7 +111,8 @@ func TestAheadEnds(t *testing.T) {
 	if err := a.Close(); err != nil {
 		t.Errorf("Close: %v, want no error", err)
 	}
-	if _, err := Ahead(t.Context(), func(context.Context) (rows.Reader, error) { return nil, ended }); !errors.Is(err, ended) {
+	open := func(context.Context) (rows.Reader, error) { return nil, ended }
+	if _, err := Ahead(t.Context(), open); !errors.Is(err, ended) {
 		t.Errorf("Ahead: %v, want %v", err, ended)
 	}
 }

@@ -323,10 +323,11 @@ func (c *agentSwarm) state() {
 	}
 }
 
-// element writes a random value of a variable's element type to the start of to.
+// element writes a random value of a variable's element type to the start of to. The floats of groups,
+// which are knowledge nodes, are finite: each is a mean or the largest of units that are.
 func (c *agentSwarm) element(of kernels.Var, to []byte) {
 	v := float32(c.r.Float64()*2 - 1)
-	if c.odd && c.r.IntN(200) == 0 {
+	if c.odd && !of.Group && c.r.IntN(200) == 0 {
 		v = []float32{float32(math.NaN()), float32(math.Inf(1)), float32(math.Inf(-1)), 1e-40}[c.r.IntN(4)]
 	}
 	switch of.Elem {
