@@ -2,7 +2,6 @@ package cpuagents
 
 import (
 	"bufio"
-	"bytes"
 	"io"
 	"os"
 	"time"
@@ -27,7 +26,7 @@ type orderedOutput struct {
 	enc    encode.Encoder
 	pack   string
 	packer io.WriteCloser   // of decisions in the order in which they come; nil for a spool
-	pipe   *encode.Pipeline // encodes and writes them; nil with explanations
+	pipe   *encode.Pipeline // encodes and writes them
 	spool  *os.File
 	w      *bufio.Writer
 	at     int64      // bytes spooled
@@ -87,14 +86,6 @@ func (k *orderedOutput) take(d *batch.Decisions) error {
 		if err := k.pipe.Add(d); err != nil {
 			return fault.IO("write", "the output", err)
 		}
-	case k.packer != nil:
-		k.line = k.line[:0]
-		for i := range d.Group {
-			k.line = k.enc.Spool(k.line, d, i)
-		}
-		if err := k.enc.Piece(0, bytes.NewReader(k.line)); err != nil {
-			return fault.IO("write", "the output", err)
-		}
 	case k.spool != nil:
 		for i := range d.Group {
 			if err := k.keep(d, i); err != nil {
@@ -150,8 +141,7 @@ func (k *orderedOutput) count(d *batch.Decisions) error {
 // about half a microsecond for a decision, as long as the goroutine that writes.
 const encodeWorkers = 2
 
-// direct begins an output that has the decisions in the order in which they come. The explainer uses
-// its memory again for the next batch, so explained decisions are encoded at once.
+// direct begins an output that has the decisions in the order in which they come.
 func (k *orderedOutput) direct() (err error) {
 	k.w = bufio.NewWriterSize(k.out, 1<<20)
 	if k.packer, err = encode.NewPacker(k.w, k.pack); err != nil {
@@ -160,9 +150,7 @@ func (k *orderedOutput) direct() (err error) {
 	if err := k.enc.Begin(k.packer); err != nil {
 		return fault.IO("write", "the output", err)
 	}
-	if k.s.explainer == nil {
-		k.pipe = encode.NewPipeline(k.enc, encodeWorkers)
-	}
+	k.pipe = encode.NewPipeline(k.enc, encodeWorkers)
 	return nil
 }
 
