@@ -42,9 +42,12 @@ type batcher struct {
 	bytes  int
 	number uint64 // of the batch being filled
 	rows   uint64
-	placed []uint32       // groups in the swarm of the rows of the batch, if entities lose theirs
-	latest []int64        // by entity: the time of its last row
-	keys   *statelog.Keys // the dictionary for readers of the swarm; nil without a key
+	placed []uint32        // groups in the swarm of the rows of the batch, if entities lose theirs
+	latest []int64         // by entity: the time of its last row
+	seen   []uint32        // the entities of rows that the summary does not count yet
+	late   []uint32        // and of rows that were rejected for their time
+	fresh  []SeriesSummary // of entities that are not in the summary yet
+	keys   *statelog.Keys  // the dictionary for readers of the swarm; nil without a key
 }
 
 // feed reads all series and appends their batches, then the end. It returns when the end is stored.
@@ -265,8 +268,9 @@ func (f *batcher) take(ctx, work context.Context, place int, r rows.Reader, n in
 	group := place // of a series that is one
 	var good, bad uint64
 	defer func() {
+		f.count()
 		f.s.mu.Lock()
-		if f.s.entities == nil { // else entity has counted the rows
+		if f.s.entities == nil { // else count has counted the rows
 			f.s.summary[place].Observations += good
 			f.s.summary[place].Rejected += bad
 		}
@@ -344,24 +348,36 @@ func (f *batcher) entity(row *rows.Row, from string) (group int, rejected *rows.
 		return 0, refuse(rows.CauseEntities, f.s.spec.Columns.TooMany(row.Key)), nil
 	case isNew:
 		f.latest = append(f.latest, row.Time)
+		f.fresh = append(f.fresh, SeriesSummary{Name: rows.EntityName(row.Key)})
 	case row.Time < f.latest[group] && !f.s.spec.Columns.AnyOrder:
-		f.s.mu.Lock()
-		f.s.summary[group].Rejected++
-		f.s.mu.Unlock()
+		f.late = append(f.late, uint32(group))
 		return 0, refuse("", fmt.Sprintf(
 			"its timestamp %s goes back behind the row before it of %s: sort the rows of an entity by time",
 			fault.Quote(row.Timestamp), fault.Quote(rows.EntityName(row.Key)),
 		)), nil
 	}
 	f.latest[group] = row.Time
+	f.seen = append(f.seen, uint32(group))
+	return group, nil, nil
+}
+
+// count counts the rows that entity has seen since the last call in the summary, under one lock. It
+// is called before a batch counts as read, since collect expects the entities of its rows then.
+func (f *batcher) count() {
+	if len(f.seen)+len(f.late) == 0 {
+		return
+	}
 	f.s.mu.Lock()
 	defer f.s.mu.Unlock()
-	if isNew {
-		f.s.summary = append(f.s.summary, SeriesSummary{Name: rows.EntityName(row.Key)})
-		f.s.state.Entities++
+	f.s.summary = append(f.s.summary, f.fresh...)
+	f.s.state.Entities += len(f.fresh)
+	for _, g := range f.seen {
+		f.s.summary[g].Observations++
 	}
-	f.s.summary[group].Observations++
-	return group, nil, nil
+	for _, g := range f.late {
+		f.s.summary[g].Rejected++
+	}
+	f.seen, f.late, f.fresh = f.seen[:0], f.late[:0], f.fresh[:0]
 }
 
 // reject counts and writes a row that cannot be used. With Strict it returns an error for it. An
@@ -397,6 +413,7 @@ func (f *batcher) reject(rejected *rows.Reject) error {
 // that an earlier attempt has appended is only counted, since its rows are the same. An empty batch
 // is not appended.
 func (f *batcher) flush(work context.Context) error {
+	f.count()
 	if f.s.evict != nil {
 		if err := f.move(work); err != nil {
 			return err

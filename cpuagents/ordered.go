@@ -2,7 +2,6 @@ package cpuagents
 
 import (
 	"bufio"
-	"bytes"
 	"io"
 	"os"
 	"time"
@@ -26,7 +25,8 @@ type orderedOutput struct {
 	out    io.Writer // nil: there is no output
 	enc    encode.Encoder
 	pack   string
-	packer io.WriteCloser // of decisions in the order in which they come; nil for a spool
+	packer io.WriteCloser   // of decisions in the order in which they come; nil for a spool
+	pipe   *encode.Pipeline // encodes and writes them
 	spool  *os.File
 	w      *bufio.Writer
 	at     int64      // bytes spooled
@@ -76,8 +76,28 @@ func (k *orderedOutput) write(data []byte) (*batch.Decisions, error) {
 	return d, k.take(d)
 }
 
-// take is write of a batch that is decoded.
+// take is write of a batch that is decoded. The caller does not change the batch afterwards.
 func (k *orderedOutput) take(d *batch.Decisions) error {
+	if err := k.count(d); err != nil {
+		return err
+	}
+	switch {
+	case k.pipe != nil:
+		if err := k.pipe.Add(d); err != nil {
+			return fault.IO("write", "the output", err)
+		}
+	case k.spool != nil:
+		for i := range d.Group {
+			if err := k.keep(d, i); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// count checks and counts a batch, and explains it. Nothing is encoded under the lock.
+func (k *orderedOutput) count(d *batch.Decisions) error {
 	now := time.Now().UnixNano()
 	candidates := len(k.s.spec.Candidates)
 	if d.Candidates != candidates {
@@ -98,14 +118,6 @@ func (k *orderedOutput) take(d *batch.Decisions) error {
 		k.s.incidents = append(k.s.incidents, k.s.explainer.Explain(d)...)
 	}
 	for i, g := range d.Group {
-		if k.spool != nil {
-			if err := k.keep(d, i); err != nil {
-				return err
-			}
-		}
-		if k.packer != nil {
-			k.line = k.enc.Spool(k.line, d, i)
-		}
 		sum := &k.s.summary[g]
 		if !sum.count(d, i) {
 			sum.Decisions++
@@ -122,18 +134,14 @@ func (k *orderedOutput) take(d *batch.Decisions) error {
 	if len(d.Read) > 0 {
 		k.s.Metrics.decided(time.Duration(now - d.Read[0]))
 	}
-	if k.packer != nil {
-		err := k.enc.Piece(0, bytes.NewReader(k.line))
-		k.line = k.line[:0]
-		if err != nil {
-			return fault.IO("write", "the output", err)
-		}
-	}
 	return nil
 }
 
-// direct begins an output that has the decisions in the order in which they come. A reader of a
-// pipe sees the decisions of a batch before the next batch is decided.
+// encodeWorkers is the goroutines that encode the decisions of a job with a key. Each of them takes
+// about half a microsecond for a decision, as long as the goroutine that writes.
+const encodeWorkers = 2
+
+// direct begins an output that has the decisions in the order in which they come.
 func (k *orderedOutput) direct() (err error) {
 	k.w = bufio.NewWriterSize(k.out, 1<<20)
 	if k.packer, err = encode.NewPacker(k.w, k.pack); err != nil {
@@ -142,12 +150,18 @@ func (k *orderedOutput) direct() (err error) {
 	if err := k.enc.Begin(k.packer); err != nil {
 		return fault.IO("write", "the output", err)
 	}
+	k.pipe = encode.NewPipeline(k.enc, encodeWorkers)
 	return nil
 }
 
 // end completes such an output.
-func (k *orderedOutput) end() error {
-	err := k.enc.End()
+func (k *orderedOutput) end() (err error) {
+	if k.pipe != nil {
+		err = k.pipe.Close()
+	}
+	if err == nil {
+		err = k.enc.End()
+	}
 	if cerr := k.packer.Close(); err == nil {
 		err = cerr
 	}
@@ -229,8 +243,11 @@ func (k *orderedOutput) latency(percent float64) float64 {
 	return float64(k.hist.ValueAtPercentile(percent)) / 1000
 }
 
-// close releases the spool. It does not close the output.
+// close releases the spool, and ends the goroutines. It does not close the output.
 func (k *orderedOutput) close() {
+	if k.pipe != nil {
+		_ = k.pipe.Close() // finish has returned its error
+	}
 	if k.spool != nil {
 		_ = k.spool.Close()
 	}

@@ -18,10 +18,10 @@ import (
 
 // Encoder writes decisions in one format. The caller calls Spool for each decision, and keeps the
 // bytes by series. Then it calls Begin, Piece for each run of spooled decisions, and End. One
-// goroutine uses it.
+// goroutine uses it, but Spool may be called concurrently with every method.
 type Encoder interface {
 	// Spool appends the spooled form of decision i of d to b. It may be called between Begin and
-	// End too.
+	// End too. It changes nothing but b.
 	Spool(b []byte, d *batch.Decisions, i int) []byte
 	// Begin starts the output.
 	Begin(w io.Writer) error
@@ -109,8 +109,11 @@ func (e *ndjsonEncoder) Spool(b []byte, d *batch.Decisions, i int) []byte {
 	if len(e.Keys) == 0 {
 		b = append(b, e.prefix[d.Group[i]]...)
 	} else {
-		for k, value := range e.Names(int(d.Group[i])) {
-			b = AppendJSON(append(b, e.keys[k]...), value)
+		key, _ := e.Entities.Key(int(d.Group[i]))
+		for _, name := range e.keys {
+			var value string
+			value, key = rows.CutKey(key)
+			b = AppendJSON(append(b, name...), value)
 		}
 		b = append(b, `,"row":`...)
 	}
@@ -240,7 +243,10 @@ func (e *csvEncoder) Spool(b []byte, d *batch.Decisions, i int) []byte {
 	if len(e.Keys) == 0 {
 		b = append(b, e.prefix[d.Group[i]]...)
 	} else {
-		for _, value := range e.Names(int(d.Group[i])) {
+		key, _ := e.Entities.Key(int(d.Group[i]))
+		for range e.Keys {
+			var value string
+			value, key = rows.CutKey(key)
 			b = append(appendCSV(b, value), ',')
 		}
 	}

@@ -33,6 +33,12 @@ const (
 // KeyValues returns the values of a key in the order of its columns.
 func KeyValues(key string) []string { return strings.Split(key, keySeparator) }
 
+// CutKey returns the first value of a key, and the key of the others.
+func CutKey(key string) (value, rest string) {
+	value, rest, _ = strings.Cut(key, keySeparator)
+	return value, rest
+}
+
 // wantKey is the types of a key column, for messages.
 const wantKey = "a text, an integer or a boolean"
 
