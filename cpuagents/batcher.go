@@ -301,7 +301,7 @@ func (f *batcher) take(ctx, work context.Context, place int, r rows.Reader, n in
 				if err != nil {
 					return false, err
 				}
-				f.placed = append(f.placed, uint32(at))
+				f.placed = append(f.placed, uint32(f.s.record.EntityGroup(at)))
 			}
 		}
 		if rejected != nil {

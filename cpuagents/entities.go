@@ -4,6 +4,7 @@ import (
 	"sync"
 
 	"github.com/exoswarm/exoswarm/cpuagents/inputmem"
+	"github.com/exoswarm/exoswarm/jobs/swarms/statelog"
 )
 
 // entityMemory is the bytes that a job keeps for an entity besides the text of its key, which it
@@ -72,6 +73,19 @@ func (e *entities) add(key string) (group int, isNew, full bool, err error) {
 	e.keys = append(e.keys, key)
 	return group, true, false, nil
 }
+
+// Restore implements commitlog.Dictionary.
+func (e *entities) Restore(all []statelog.Assignment) error {
+	for _, a := range all {
+		if _, _, _, err := e.add(a.Key); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Fresh implements commitlog.Dictionary.
+func (e *entities) Fresh(from int) []string { return e.from(from) }
 
 // from returns the keys of the groups from number first on. The caller does not change them.
 func (e *entities) from(first int) []string {
