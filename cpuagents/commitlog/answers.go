@@ -27,33 +27,46 @@ type Answers struct {
 	trimmed []uint64
 }
 
-// Answers opens the answers from a place on. at is by shard the last answer before the place behind
-// the position of the sinks. Call it before NoteCollected.
-func (s *State) Answers(ctx context.Context, from uint64) (a *Answers, at []uint64, err error) {
-	a = &Answers{from: []uint64{from}, place: from, trimmed: make([]uint64, len(s.in))}
-	defer func() {
-		for k, base := range s.Bases {
-			if err == nil && base > a.from[k] {
-				a.trimmed[k], a.from[k] = base-a.from[k], base
-			}
+// AnswersOptions are those of OpenAnswers.
+type AnswersOptions struct {
+	Out   []swarms.Log // the answers by shard
+	Order swarms.Log   // the order of the answers of several shards
+	Bases []uint64     // those of State
+	Taken uint64       // the place of the last answer that the sinks have
+	From  uint64       // the first place that is read, at most the one behind Taken
+}
+
+// OpenAnswers opens the answers of a swarm. at is by shard the last answer that the sinks have.
+func OpenAnswers(ctx context.Context, o AnswersOptions) (a *Answers, at []uint64, err error) {
+	a = &Answers{out: o.Out, from: []uint64{o.From}, place: o.From, trimmed: make([]uint64, len(o.Out))}
+	at = []uint64{o.Taken}
+	if len(o.Out) > 1 {
+		if a.order, err = openOrder(ctx, o.Order, len(o.Out)); err != nil {
+			return nil, nil, err
 		}
-	}()
-	for k := range s.in {
-		a.out = append(a.out, s.log(k, swarms.Out))
+		at, _ = a.order.from(o.Taken + 1)
+		a.from, a.plan = a.order.from(o.From)
+		for k := range a.from {
+			a.from[k]++
+		}
 	}
-	if len(s.in) == 1 {
-		return a, []uint64{s.Collected.Answer}, nil
-	}
-	if a.order, err = openOrder(ctx, s.log(orderShard, swarms.In), len(s.in)); err != nil {
-		return nil, nil, err
-	}
-	at, _ = a.order.from(s.Collected.Answer + 1)
-	before, plan := a.order.from(from)
-	a.plan, a.from = plan, before
-	for k := range a.from {
-		a.from[k]++
+	for k, base := range o.Bases {
+		if base > a.from[k] {
+			a.trimmed[k], a.from[k] = base-a.from[k], base
+		}
 	}
 	return a, at, nil
+}
+
+// Answers opens the answers of the swarm from a place on. Call it before NoteCollected.
+func (s *State) Answers(ctx context.Context, from uint64) (a *Answers, at []uint64, err error) {
+	o := AnswersOptions{
+		Order: s.log(orderShard, swarms.In), Bases: s.Bases, Taken: s.Collected.Answer, From: from,
+	}
+	for k := range s.in {
+		o.Out = append(o.Out, s.log(k, swarms.Out))
+	}
+	return OpenAnswers(ctx, o)
 }
 
 // Trimmed returns the number of answers from the asked place on that were removed before they were
