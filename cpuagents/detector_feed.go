@@ -56,6 +56,15 @@ func (d *detection) feed(ctx, work context.Context) (err error) {
 	resources := d.sourceResources()
 	resources.Logger = d.log.Logger
 	d.obs.Width = len(d.spec.Columns.Features)
+	started := false
+	defer func() {
+		if started {
+			return // readPieces closes them
+		}
+		for _, r := range d.readers {
+			_ = r.Close()
+		}
+	}()
 	at := d.next.Sources
 	if len(d.state.Missing) > 0 {
 		at = append(slices.Clone(d.state.Last.Before), make([]source.Place, len(at))...)
@@ -73,14 +82,12 @@ func (d *detection) feed(ctx, work context.Context) (err error) {
 		d.readers = append(d.readers, r)
 	}
 	if err := d.complete(work); err != nil {
-		for _, r := range d.readers {
-			_ = r.Close()
-		}
 		if errors.Is(context.Cause(reading), jobs.ErrFinish) {
 			return nil // the next attempt completes the batch
 		}
 		return err
 	}
+	started = true
 	for i, r := range d.readers {
 		readers.Go(func() { readPieces(reading, i, r, pieces) })
 	}
