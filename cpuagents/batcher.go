@@ -261,7 +261,7 @@ func (f *batcher) open(work, waiting context.Context, i int) (rows.Reader, error
 		if f.s.entities == nil {
 			return open(work)
 		}
-		return files.Ahead(work, open)
+		return files.Ahead(work, open, f.s.entities.warm)
 	}
 	return from.OpenRemote(waiting, f.s.log(f.s.journalShard(i), swarms.In), f.s.id, i, src, f.s.spec.Columns)
 }
