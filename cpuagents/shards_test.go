@@ -301,7 +301,8 @@ func TestDetectorParts(t *testing.T) {
 		now.end(t, jobs.ErrFinish)
 		got := c.decisionsOf(t, one.name)
 		slices.Sort(got)
-		if p := now.result; !slices.Equal(got, want) || p.Rows != uint64(len(all)) || p.Decisions != p.Rows || p.Rejected != 0 {
+		if p := now.result; !slices.Equal(got, want) || p.Rows != uint64(len(all)) || p.Decisions != p.Rows ||
+			p.Rejected != 0 {
 			t.Errorf("%s: after %d attempts there are other decisions, %d of %d: %+v", one.name, attempts, len(got),
 				len(want), p)
 		}

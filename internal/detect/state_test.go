@@ -125,7 +125,8 @@ func TestUndo(t *testing.T) {
 	if err := s.in[0].Append(t.Context(), s.last[0], swarms.Entry{Kind: "x", Ref: 9, Note: "{"}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := openState(t.Context(), record, log, &dictionary{groups: map[string]int{}}); err == nil || !strings.Contains(err.Error(), "name another --data-dir") {
+	_, err = openState(t.Context(), record, log, &dictionary{groups: map[string]int{}})
+	if err == nil || !strings.Contains(err.Error(), "name another --data-dir") {
 		t.Errorf("a note that is no position: %v", err)
 	}
 }
