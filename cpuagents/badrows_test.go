@@ -51,7 +51,10 @@ func badRows(size int) []badRow {
 		row("second", "1700000005", "1", "b", ""),
 		row("late", "1700000004", "1", "a", ""),
 		row("duplicate", "1700000005", "1", "a", ""),
-		inCSV(row("wrong type of a feature", "1700000006", "warm", "a", `column "value" is a string, not a number`), "warm"),
+		inCSV(
+			row("wrong type of a feature", "1700000006", "warm", "a", `column "value" is a string, not a number`),
+			"warm",
+		),
 		row("wrong type of a time", "soon", "1", "a", "is not a time"),
 		keyless(badRow{
 			what: "null key", json: `{"timestamp":1700000006,"value":1,"id":null}`, csv: "1700000006,1,",
@@ -63,8 +66,8 @@ func badRows(size int) []badRow {
 		},
 		keyless(row("long key", "1700000006", "1", long, "bytes")),
 		{
-			what: "schema change", json: `{"timestamp":1700000006,"reading":1,"id":"a"}`, csv: "timestamp,reading,unit,id",
-			reason: "value", csvReason: "it has 4 fields, the header has 3",
+			what: "schema change", json: `{"timestamp":1700000006,"reading":1,"id":"a"}`,
+			csv: "timestamp,reading,unit,id", reason: "value", csvReason: "it has 4 fields, the header has 3",
 		},
 		{what: "not a record", json: `{"timestamp":17`, csv: `1700000006,"1,a`, reason: "a"},
 		row("one entity too many", "1700000006", "1", "c", "raise max_entities"),
@@ -161,7 +164,8 @@ func checkBad(t *testing.T, kind string, all []badRow, observations, rejected, d
 	}
 	// A record that is longer than any record may be, or has a field too few, has no key that could be
 	// looked at.
-	if observations != 5 || decisions != 3 || rejected != want || dropped != (cpuagents.Dropped{Late: 1, Duplicates: 1}) ||
+	if observations != 5 || decisions != 3 || rejected != want ||
+		dropped != (cpuagents.Dropped{Late: 1, Duplicates: 1}) ||
 		keyless.BeyondEntities != 1 || keyless.WithoutKey < 1 || keyless.WithoutKey > without {
 		t.Errorf("%s: %d rows, %d rejected of %d, %d decisions, %+v, %+v", kind, observations, rejected, want, decisions,
 			dropped, keyless)

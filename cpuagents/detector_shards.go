@@ -122,8 +122,8 @@ func (d *detection) complete(work context.Context) error {
 
 // notAgain is the error of a source that does not have the rows of the last batch again.
 func (d *detection) notAgain(i int, to source.Place) error {
-	return jobs.Errorf(jobs.CodeInternal, "source %s does not have its rows again up to %+v: its journal was changed by "+
-		"another program: delete the detector and create it again", d.spec.Sources[i].Name, to)
+	return jobs.Errorf(jobs.CodeInternal, "source %s does not have its rows again up to %+v: its journal was changed "+
+		"by another program: delete the detector and create it again", d.spec.Sources[i].Name, to)
 }
 
 // shardsOf returns the shards of a new swarm as its record has them.

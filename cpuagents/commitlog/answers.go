@@ -173,10 +173,9 @@ func (a *Answers) Run(ctx context.Context, to chan<- Answer) error {
 // ahead is the number of answers of a shard that are read before they have a place.
 const ahead = 16
 
-// Trim removes the order of answers before a place, which no attempt reads again.
-func (a *Answers) Trim(ctx context.Context, place uint64) error {
-	if a.order == nil {
-		return nil
+// Trim lets the order of answers before a place be removed, which no attempt reads again.
+func (a *Answers) Trim(place uint64) {
+	if a.order != nil {
+		a.order.trim(place)
 	}
-	return a.order.trim(ctx, place)
 }

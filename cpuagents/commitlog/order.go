@@ -18,7 +18,7 @@ type orderEntry struct {
 	First  uint64   `json:"first"`  // the place of the first answer, from 1
 	Before []uint64 `json:"before"` // by shard: the last answer before the first place
 	Shards []int    `json:"shards"` // of the answers, in their order
-	Kept   uint64   `json:"kept"`   // the entries before it were removed
+	Kept   uint64   `json:"kept"`   // the entries before it are not needed
 }
 
 // order is the stored order of the answers of several shards. The goroutine that reads the answers
@@ -31,12 +31,13 @@ type order struct {
 	at     []uint64     // by shard: the last answer before next
 	stored []orderEntry // the entries from number kept on
 	kept   uint64
+	first  uint64 // the entries before it were removed
 }
 
 // openOrder reads the order of some shards.
 func openOrder(ctx context.Context, l swarms.Log, shards int) (*order, error) {
 	for tries := 0; ; tries++ {
-		o := &order{log: statelog.New(l, entryOrder), raw: l, next: 1, at: make([]uint64, shards), kept: 1}
+		o := &order{log: statelog.New(l, entryOrder), raw: l, next: 1, at: make([]uint64, shards), kept: 1, first: 1}
 		err := o.load(ctx)
 		if err == nil {
 			return o, nil
@@ -56,6 +57,7 @@ func (o *order) load(ctx context.Context) error {
 	if err := o.log.Read(ctx, o.log.Last(), func(data []byte) error {
 		e, err := o.decode(data)
 		o.kept = max(e.Kept, 1)
+		o.first = o.kept
 		return err
 	}); err != nil {
 		return err
@@ -68,7 +70,8 @@ func (o *order) decode(data []byte) (e orderEntry, err error) {
 	if err = json.Unmarshal(data, &e); err != nil {
 		return e, err
 	}
-	if len(e.Before) != len(o.at) || slices.ContainsFunc(e.Shards, func(k int) bool { return k < 0 || k >= len(o.at) }) {
+	wrong := func(shard int) bool { return shard < 0 || shard >= len(o.at) }
+	if len(e.Before) != len(o.at) || slices.ContainsFunc(e.Shards, wrong) {
 		return e, fmt.Errorf("it is not of %d shards", len(o.at))
 	}
 	return e, nil
@@ -132,7 +135,11 @@ func (o *order) add(ctx context.Context, shards []int) ([]int, error) {
 	err := o.log.Add(ctx, e)
 	if err == nil {
 		o.note(e)
-		return shards, nil
+		if o.kept > o.first { // a reader finds the first entry by the last one
+			o.first = o.kept
+			err = o.raw.Trim(ctx, o.kept)
+		}
+		return shards, err
 	}
 	if !errors.Is(err, jobs.ErrFenced) {
 		return nil, err
@@ -155,8 +162,8 @@ func (o *order) add(ctx context.Context, shards []int) ([]int, error) {
 // trimOrder is the number of entries of the order that are removed at a time.
 const trimOrder = 64
 
-// trim removes the entries whose answers are all before a place. The last entry stays.
-func (o *order) trim(ctx context.Context, place uint64) error {
+// trim lets the next add remove the entries whose answers are all before a place. The last entry stays.
+func (o *order) trim(place uint64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	n := 0
@@ -164,9 +171,8 @@ func (o *order) trim(ctx context.Context, place uint64) error {
 		n++
 	}
 	if n < trimOrder {
-		return nil
+		return
 	}
 	o.stored = slices.Clone(o.stored[n:])
 	o.kept += uint64(n)
-	return o.raw.Trim(ctx, o.kept)
 }

@@ -280,8 +280,8 @@ func (s *State) stored(ctx context.Context, m *Mark, ends []swarms.Entry, trimme
 	}
 	for _, p := range parts {
 		if p.Shard < 0 || p.Shard >= len(s.in) {
-			return false, nil, jobs.Errorf(jobs.CodeInternal, "a position of the detector names shard %d of %d: delete "+
-				"the detector and create it again", p.Shard, len(s.in))
+			return false, nil, jobs.Errorf(jobs.CodeInternal, "a position of the detector names shard %d of %d: "+
+				"delete the detector and create it again", p.Shard, len(s.in))
 		}
 		base, found := s.Bases[p.Shard], false
 		err := statelog.Each(ctx, s.in[p.Shard], max(p.After+1, base), ends[p.Shard].Seq, func(e swarms.Entry) error {
@@ -321,8 +321,8 @@ func (s *State) readKeys(ctx context.Context) error {
 	keys = slices.Clone(keys)
 	for i := range keys {
 		if keys[i].Group >= s.record.Groups {
-			return jobs.Errorf(jobs.CodeInternal, "the keys of the detector have group %d of %d: delete the detector and "+
-				"create it again", keys[i].Group, s.record.Groups)
+			return jobs.Errorf(jobs.CodeInternal, "the keys of the detector have group %d of %d: delete the detector "+
+				"and create it again", keys[i].Group, s.record.Groups)
 		}
 		keys[i].Group = s.Entity(keys[i].Group)
 	}
@@ -408,8 +408,8 @@ func (s *State) Commit(ctx context.Context, parts []Part, m Mark) error {
 // Complete appends the parts of the last batch that shards lack, one for each of Missing.
 func (s *State) Complete(ctx context.Context, parts []Part) error {
 	if len(parts) != len(s.Missing) {
-		return jobs.Errorf(jobs.CodeInternal, "%d shards of %d get their rows of the last batch again: the journals of "+
-			"the detector were changed by another program: delete the detector and create it again", len(parts),
+		return jobs.Errorf(jobs.CodeInternal, "%d shards of %d get their rows of the last batch again: the journals "+
+			"of the detector were changed by another program: delete the detector and create it again", len(parts),
 			len(s.Missing))
 	}
 	if err := s.append(ctx, swarms.EntryObserve, parts, s.Last); err != nil {

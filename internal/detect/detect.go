@@ -168,7 +168,8 @@ func Run(ctx context.Context, o Options) (err error) {
 	if err != nil {
 		return err
 	}
-	d.summaries, err = explainlog.Open(base, log(logShard(d.record, summaryShard), swarms.In), explain.New(layout, clock),
+	summaries := log(logShard(d.record, summaryShard), swarms.In)
+	d.summaries, err = explainlog.Open(base, summaries, explain.New(layout, clock),
 		d.state.out.Answer)
 	if err != nil {
 		return damaged(err)
@@ -389,9 +390,7 @@ func (d *detector) answer(ctx context.Context, e commitlog.Answer) error {
 		if err := d.summaries.Put(ctx); err != nil {
 			return err
 		}
-		if err := d.answers.Trim(ctx, min(e.Place, d.summaries.Oldest())+1); err != nil {
-			return err
-		}
+		d.answers.Trim(min(e.Place, d.summaries.Oldest()) + 1)
 	}
 	d.output.reached.Store(e.Place)
 	d.answered[e.Shard].Reach(e.Seq)
