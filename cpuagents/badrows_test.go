@@ -167,8 +167,8 @@ func checkBad(t *testing.T, kind string, all []badRow, observations, rejected, d
 	if observations != 5 || decisions != 3 || rejected != want ||
 		dropped != (cpuagents.Dropped{Late: 1, Duplicates: 1}) ||
 		keyless.BeyondEntities != 1 || keyless.WithoutKey < 1 || keyless.WithoutKey > without {
-		t.Errorf("%s: %d rows, %d rejected of %d, %d decisions, %+v, %+v", kind, observations, rejected, want, decisions,
-			dropped, keyless)
+		t.Errorf("%s: %d rows, %d rejected of %d, %d decisions, %+v, %+v", kind, observations, rejected, want,
+			decisions, dropped, keyless)
 	}
 }
 
@@ -220,8 +220,8 @@ func TestBadRowsOfDetectors(t *testing.T) {
 		},
 		"sql": {
 			src: source.Series{URI: "sqlite:dir/readings.db", SQL: &source.SQLSpec{
-				Query: "SELECT seq, at AS timestamp, value, id FROM readings WHERE seq > $1 ORDER BY seq", Cursor: "seq",
-				Start: 0, Every: 0.1,
+				Query:  "SELECT seq, at AS timestamp, value, id FROM readings WHERE seq > $1 ORDER BY seq",
+				Cursor: "seq", Start: 0, Every: 0.1,
 			}},
 			put: func(b badRow) {
 				var row struct {

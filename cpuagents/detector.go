@@ -272,7 +272,8 @@ func (d *detection) attempt(whole, ctx context.Context, job jobs.Job) error {
 			}
 		}
 	}
-	if d.state, err = commitlog.Open(ctx, commitlog.Options{Record: d.record, Log: log, Dictionary: known}); err != nil {
+	d.state, err = commitlog.Open(ctx, commitlog.Options{Record: d.record, Log: log, Dictionary: known})
+	if err != nil {
 		return err
 	}
 	if d.evict != nil {
