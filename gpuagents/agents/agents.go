@@ -62,7 +62,6 @@ type Agents struct {
 	tick, step device.Kernel
 	decide     device.Kernel
 	sums       device.Kernel // of embeddings
-	tell       device.Kernel // of groups to their agents; nil: they hear nothing of them
 
 	// The arguments of kernels beside the arena of pages: the copy of the table of frames, the
 	// layout, parameters and weights of the cell, the tally with the counters of launches, and by
@@ -169,11 +168,6 @@ func (a *Agents) open(b *pages.Budget, opts Options) (err error) {
 		tick: &a.tick, step: &a.step, "step_decide": &a.decide, "agent_sums": &a.sums,
 	} {
 		if *to, err = a.dev.Kernel(name); err != nil {
-			return err
-		}
-	}
-	if a.cell.Tells() {
-		if a.tell, err = a.dev.Kernel("agent_tell"); err != nil {
 			return err
 		}
 	}
@@ -368,7 +362,7 @@ func (a *Agents) TickAll(ctx, wait context.Context, n, most int) (r Report, err 
 		return r, a.inconsistent
 	}
 	sets, each := a.memory.All(), TickSteps
-	if a.tell != nil {
+	if a.cell.Tells() {
 		each = 1 // agents hear their group before each step
 	}
 	begun, began := false, a.track.Now()
@@ -423,7 +417,7 @@ func waits(ctx context.Context, m *pages.Memory) context.Context {
 const TickSteps = 16
 
 // launchTick steps the agents of consecutive pages that are on the device. Those that hear something of
-// their group are told before, and make one step.
+// their group make one step.
 func (a *Agents) launchTick(ctx context.Context, pages []uint64, steps int, votes uint32) error {
 	if err := a.next(ctx); err != nil {
 		return err
@@ -431,14 +425,16 @@ func (a *Agents) launchTick(ctx context.Context, pages []uint64, steps int, vote
 	if err := a.memory.FlushFrames(a.frames); err != nil {
 		return err
 	}
-	if err := a.launchTell(pages); err != nil {
-		return err
-	}
 	args := append(
 		a.head(true), device.Uint32(uint32(pages[0])), device.Uint32(uint32(len(pages))),
 		device.Uint32(uint32(steps)), device.Uint32(votes), device.Ptr(a.decisions), device.Ptr(a.scratch),
 		device.Uint32(a.sequence), a.resultOf(0),
 	)
+	if a.cell.Tells() {
+		for _, w := range a.cell.TellWords() {
+			args = append(args, device.Uint32(w))
+		}
+	}
 	blocks, threads, span := a.cell.Shape()
 	return a.stream.Launch(a.tick, a.shape(blocks, threads, kernels.AgentSpans(a.layout, len(pages), span)), args...)
 }

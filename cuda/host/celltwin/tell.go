@@ -9,50 +9,64 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 )
 
-// telling is what agents hear of their group, as agent_tell gets it.
+// telling is what agents hear of their group, as a kernel of ToldParams gets it.
 type telling struct {
 	s                             *agentSwarm
 	decision, node, width, hidden int // inputs count from 1 on; 0: it is not heard
 	merge                         uint32
 	rate                          float32
 	bf16                          bool
+	held                          []float32 // what agents of a group hold in place of what they hear, by agent
 }
 
-// agentTell is the twin of agent_tell.cu: each block tells its share of the groups.
-func agentTell(b *twin.Block) {
+// agentTold is the twin of gru_tick.cu for agents that hear their group: a tick, before which the inputs
+// that are heard are put into the rows of agents, and after which the rows have again what they held.
+func agentTold(b *twin.Block, class int, elem kernels.Elem) {
 	t := telling{
-		s: openAgents(b, 5), decision: int(b.Uint32(8)), node: int(b.Uint32(9)), width: int(b.Uint32(10)),
-		merge: b.Uint32(11), rate: math.Float32frombits(b.Uint32(12)), hidden: int(b.Uint32(13)),
-		bf16: b.Uint32(14) != 0,
+		s: openAgents(b, 6), decision: int(b.Uint32(15)), node: int(b.Uint32(16)), width: int(b.Uint32(17)),
+		merge: b.Uint32(18), rate: math.Float32frombits(b.Uint32(19)), hidden: class, bf16: elem == kernels.BF16,
 	}
-	begin := int(b.Uint32(6)) * t.s.slots
-	end := min(begin+int(b.Uint32(7))*t.s.slots, t.s.groups)
-	from, to := b.Part(uint64(max(0, end-begin)))
-	for g := begin + int(from); g < begin+int(to); g++ {
-		t.group(g)
-	}
+	agentTickTold(b, func(s *agentSwarm, table []uint32) agentCell { return newAgentGRU(s, table, class, elem) }, &t)
 }
 
-// group updates the node of a group, and writes what its agents hear.
-func (t *telling) group(g int) {
-	s := t.s
-	decision, node := float32(0), []float32(nil)
+// heard returns the numbers of the inputs that are heard, from 0 on: the decision, and then the node.
+func (t *telling) heard() (inputs []int) {
 	if t.decision > 0 {
+		inputs = append(inputs, t.decision-1)
+	}
+	for k := 0; k < t.width && t.node > 0; k++ {
+		inputs = append(inputs, t.node-1+k)
+	}
+	return inputs
+}
+
+// tell updates the node of a group, and puts what its agents hear into their rows.
+func (t *telling) tell(g int) {
+	s, values := t.s, []float32(nil)
+	if t.decision > 0 {
+		values = append(values, 0)
 		if c := s.decide(s.counts(g)); c != kernels.AgentNoVote {
-			decision = float32(c+1) / float32(s.candidates)
+			values[0] = float32(c+1) / float32(s.candidates)
 		}
 	}
 	if t.node > 0 {
-		node = t.update(g)
+		values = append(values, t.update(g)...)
 	}
+	t.held = t.held[:0]
 	for a := range s.agents {
-		at := g%s.slots*s.agents + a
-		if t.decision > 0 {
-			t.put(g/s.slots, at, t.hidden+t.decision-1, decision)
+		for k, input := range t.heard() {
+			at := g%s.slots*s.agents + a
+			t.held = append(t.held, t.get(g/s.slots, at, t.hidden+input))
+			t.put(g/s.slots, at, t.hidden+input, values[k])
 		}
-		for k, v := range node {
-			t.put(g/s.slots, at, t.hidden+t.node-1+k, v)
-		}
+	}
+}
+
+// restore undoes what tell has put into the rows of the group.
+func (t *telling) restore(g int) {
+	inputs := t.heard()
+	for i, v := range t.held {
+		t.put(g/t.s.slots, g%t.s.slots*t.s.agents+i/len(inputs), t.hidden+inputs[i%len(inputs)], v)
 	}
 }
 
