@@ -126,7 +126,7 @@ __device__ __forceinline__ Span span_of(const Swarm &s, const Part &part, unsign
 // Steps all agents of a part. A Cell has SPAN, the agents of a span if groups are small, open(), which all threads call
 // first, and step(span, next, steps, counts), which steps the agents of a span so often and adds their last votes to
 // counts, [groups][candidates]; next is the block's next span, of no groups at the end. Where TOLD_STEPS is not 0, the
-// agents of a span are told what they hear of their groups before, and steps is 1.
+// agents of a span are told what they hear of their groups before, and steps is 1; keep() follows.
 template <class Cell>
 __device__ __forceinline__ void tick(const Swarm &s, const Part &part, Cell &cell, unsigned char *decisions,
     u64 *scratch, unsigned sequence, u64 *result) {
@@ -151,6 +151,7 @@ __device__ __forceinline__ void tick(const Swarm &s, const Part &part, Cell &cel
     else
       cell.template step<true>(now, next, part.steps, counts);
     __syncthreads();
+    if (Cell::TOLD_STEPS) cell.keep(now);
     for (unsigned g = threadIdx.x; g < now.groups; g += blockDim.x) {
       unsigned *mine = counts + g * C, *kept = s.counts(now.frame, now.slot + g);
       decisions[now.first + g] = s.decide(mine);

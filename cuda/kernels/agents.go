@@ -241,7 +241,15 @@ var ToldParams = append(TickParams[:len(TickParams):len(TickParams)],
 	device.Param{Name: "width", Kind: device.KindUint32},    // units of a node, 1 to AgentMostNode
 	device.Param{Name: "merge", Kind: device.KindUint32},    // AgentMergeMean and so on
 	device.Param{Name: "rate", Kind: device.KindUint32},     // the bits of a float32, for AgentMergeEMA
+	// in and out int32[groups][AgentMostNode+1], if AgentKeeps: the sums of units, or the largest of each,
+	// for the next tick, and behind them the number of agents, -1 where a unit is not finite; else any memory
+	device.Param{Name: "sums", Kind: device.KindBuffer},
+	device.Param{Name: "fresh", Kind: device.KindUint32}, // 1: sums is of the present state of the pages
 )
+
+// AgentKeeps reports whether ticks of agents that hear a node of groups of a size keep its sums. A block
+// steps such a group alone.
+func AgentKeeps(agents int) bool { return agents >= AgentSpan && agents%4 == 0 }
 
 var agentParams = []device.Param{
 	{Name: "pages", Kind: device.KindBuffer}, // frames of page_bytes each

@@ -61,12 +61,20 @@ struct Dense {
     if (TOLD) told->tell(s, span);
   }
 
+  __device__ __forceinline__ void keep(const Span &span) const {
+    if (TOLD) told->keep(s, span);
+  }
+
   template <bool MANY> __device__ __forceinline__ void step(const Span &span, const Span &next, unsigned steps,
       unsigned *counts) {
     const unsigned lane = threadIdx.x % 32, each = blockDim.x / 32 * TILE;
     const unsigned agents = span.groups * s.agents;
     unsigned first = threadIdx.x / 32 * TILE;
     unsigned char *vote = s.variable(span.frame, AGENT_VAR_VOTE) + (u64)span.slot * s.agents;
+    int sums[PIECE];
+    bool odd = false;
+#pragma unroll
+    for (int k = 0; k < PIECE; k++) sums[k] = TOLD ? told->nothing() : 0;
     if (first >= agents) open(next);
     for (; first < agents; first += each) {
       const Cursor now = ahead;
@@ -97,17 +105,20 @@ struct Dense {
 #pragma unroll
       for (int r = 0; r < ROWS; r++)
         if (8 * r < now.left) Piece::store(now.row + 8 * r * ROW, words[r]);
+      if (TOLD && told->keeps) told->count(sums, &odd, units, now.left);
       const unsigned best = net.elected(units), own = first + lane / 4 + lane % 4 * 8;
       if (OWNS && own < agents) {
         vote[own] = (unsigned char)(best + 1);
         atomicAdd(&counts[s.group(own) * s.candidates + best], 1u);
       }
     }
+    if (TOLD && told->keeps) told->collect(sums, odd);
   }
 };
 
 #if TOLD
-#define TOLD_PARAMS , unsigned decision, unsigned node, unsigned width, unsigned merge, unsigned rate
+#define TOLD_PARAMS , unsigned decision, unsigned node, unsigned width, unsigned merge, unsigned rate, int *sums, \
+    unsigned fresh
 #else
 #define TOLD_PARAMS
 #endif
@@ -121,7 +132,7 @@ KERNEL_NAME(unsigned char *pages, unsigned long long page_bytes, const unsigned 
   const Swarm swarm(pages, page_bytes, frames, layout, params, groups);
 #if TOLD
   __shared__ Heard heard;
-  const Told of(&heard, layout, decision, node, width, merge, __uint_as_float(rate));
+  const Told of(&heard, layout, decision, node, width, merge, __uint_as_float(rate), sums, fresh != 0);
   Dense cell(swarm, &of, &shared, table);
 #else
   Dense cell(swarm, 0, &shared, table);

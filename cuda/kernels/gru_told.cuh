@@ -1,6 +1,10 @@
 // What the agents of a gru hear of their group in a tick: its decision, and its knowledge node. A block makes the nodes
 // of the groups of a span before it steps their agents. The agents read the node from shared memory; what they hold in
 // memory does not change. See kernels.ToldParams. Sums are of integers, exact in any order.
+//
+// The sums need the units of a group before its first agent steps, so a tick reads them twice. Small groups are in the
+// cache the second time. Of large ones the tick adds up the units while it has stepped them, and keeps the sums for the
+// next tick.
 #pragma once
 
 #include "gru_agents.cuh"
@@ -14,6 +18,7 @@
 // What a block shares of the groups of a span.
 struct Heard {
   int sums[AGENT_SPAN_GROUPS][MOST + 1]; // of the units, or the largest of each; behind them the number of agents
+  int next[MOST + 1];                    // of the group of a large span behind its step; behind them whether one is odd
   float inputs[AGENT_SPAN_GROUPS][HIDDEN];
 };
 
@@ -21,24 +26,38 @@ struct Told {
   Heard *heard;
   unsigned decision, node, width, merge; // inputs are counted from 1 on; 0: it is not heard
   float rate;
+  int *kept;                   // by group: the sums for the next tick; behind them the number of agents, -1: none
+  bool fresh;                  // kept is of the present state
+  bool keeps;                  // groups are large: a span has one, whose sums are kept
   unsigned knowledge, updates; // offsets in a page
   unsigned mask;               // bit k: input k of the lane's piece is heard
 
   // All threads of a block open it, and meet before the first span.
   __device__ __forceinline__ Told(Heard *to, const unsigned *layout, unsigned d, unsigned first, unsigned units,
-      unsigned how, float r)
-      : heard(to), decision(d), node(first), width(units), merge(how), rate(r), knowledge(0), updates(0), mask(0) {
+      unsigned how, float r, int *sums, bool are_fresh)
+      : heard(to), decision(d), node(first), width(units), merge(how), rate(r), kept(sums), fresh(are_fresh),
+          keeps(first && layout[0] >= AGENT_SPAN && layout[0] % 4 == 0), knowledge(0), updates(0), mask(0) {
     if (node) knowledge = layout[2 + AGENT_VAR_KNOWLEDGE], updates = layout[2 + AGENT_VAR_UPDATES];
     for (int k = 0; k < PIECE; k++) {
       const unsigned input = threadIdx.x % 4 * PIECE + k + 1;
       if (input == decision || (node && input >= node && input < node + width)) mask |= 1u << k;
     }
-    for (unsigned g = threadIdx.x; g < AGENT_SPAN_GROUPS; g += blockDim.x) clear(g);
+    for (unsigned g = threadIdx.x; g < AGENT_SPAN_GROUPS; g += blockDim.x) clear(heard->sums[g]);
+    if (threadIdx.x == 0) clear(heard->next);
   }
 
-  __device__ __forceinline__ void clear(unsigned g) const {
-    for (int k = 0; k < MOST; k++) heard->sums[g][k] = merge == AGENT_MERGE_MAX ? -UNIT : 0;
-    heard->sums[g][MOST] = 0;
+  __device__ __forceinline__ int nothing() const { return merge == AGENT_MERGE_MAX ? -UNIT : 0; }
+
+  __device__ __forceinline__ void clear(int *sums) const {
+    for (int k = 0; k < MOST; k++) sums[k] = nothing();
+    sums[MOST] = 0;
+  }
+
+  __device__ __forceinline__ void merge_into(int *sum, int v) const {
+    if (merge == AGENT_MERGE_MAX)
+      atomicMax(sum, v);
+    else
+      atomicAdd(sum, v);
   }
 
   __device__ __forceinline__ int merged(int a, int b) const {
@@ -68,7 +87,7 @@ struct Told {
       if ((unsigned)k < width) counts = counts && (__float_as_uint(v[k]) & 0x7f800000u) != 0x7f800000u;
 #pragma unroll
     for (int k = 0; k < MOST; k++)
-      all[k] = merged(all[k], counts ? number_of(v[k]) : (merge == AGENT_MERGE_MAX ? -UNIT : 0));
+      all[k] = merged(all[k], counts ? number_of(v[k]) : nothing());
     return counts;
   }
 
@@ -88,7 +107,7 @@ struct Told {
       int all[MOST];
       unsigned n = 0;
 #pragma unroll
-      for (int k = 0; k < MOST; k++) all[k] = merge == AGENT_MERGE_MAX ? -UNIT : 0;
+      for (int k = 0; k < MOST; k++) all[k] = nothing();
       if (g < span.groups) {
 #pragma unroll 4
         for (unsigned a = from; a < s.agents; a += stride)
@@ -100,12 +119,7 @@ struct Told {
         for (int k = 0; k < MOST; k++) all[k] = merged(all[k], __shfl_xor_sync(FULL, all[k], d));
       }
       if (g >= span.groups || lane % team != 0 || n == 0) continue;
-      for (int k = 0; k < MOST; k++) {
-        if (merge == AGENT_MERGE_MAX)
-          atomicMax(&heard->sums[g][k], all[k]);
-        else
-          atomicAdd(&heard->sums[g][k], all[k]);
-      }
+      for (int k = 0; k < MOST; k++) merge_into(&heard->sums[g][k], all[k]);
       atomicAdd(&heard->sums[g][MOST], (int)n);
     }
   }
@@ -137,15 +151,61 @@ struct Told {
       to[node - 1 + k] = held_as(v);
     }
     if (n) *done += 1;
-    clear(g);
+    clear(heard->sums[g]);
   }
+
+  // Where the sums of a span of one group are kept.
+  __device__ __forceinline__ int *place(const Span &span) const { return kept + (u64)span.first * (MOST + 1); }
 
   // Makes what the agents of a span hear. All threads of a block call it.
   __device__ __forceinline__ void tell(const Swarm &s, const Span &span) const {
-    if (node) add(s, span);
+    if (keeps && fresh && span.groups && place(span)[MOST] >= 0) {
+      if (threadIdx.x <= MOST) heard->sums[0][threadIdx.x] = place(span)[threadIdx.x];
+    } else if (node) {
+      add(s, span);
+    }
     __syncthreads();
     for (unsigned g = threadIdx.x; g < span.groups; g += blockDim.x) update(s, span, g);
     __syncthreads();
+  }
+
+  // Adds the units of the lane's agents after a step to its sums; left is the number of agents from the first on.
+  __device__ __forceinline__ void count(int *sums, bool *odd, const float (*units)[PIECE], int left) const {
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+      if (8 * r >= left) continue;
+#pragma unroll
+      for (int k = 0; k < PIECE; k++) {
+        if (threadIdx.x % 4 * PIECE + k >= width) continue;
+        *odd = *odd || (__float_as_uint(units[r][k]) & 0x7f800000u) == 0x7f800000u;
+        sums[k] = merged(sums[k], number_of(units[r][k]));
+      }
+    }
+  }
+
+  // Merges the sums of the lanes of a warp into those of the span.
+  __device__ __forceinline__ void collect(int *sums, bool odd) const {
+    const unsigned first = threadIdx.x % 4 * PIECE;
+    if (__any_sync(FULL, odd) && threadIdx.x % 32 == 0) atomicAdd(&heard->next[MOST], 1);
+#pragma unroll
+    for (int d = 16; d >= 4; d /= 2) {
+#pragma unroll
+      for (int k = 0; k < PIECE; k++) sums[k] = merged(sums[k], (int)__shfl_xor_sync(FULL, sums[k], d));
+    }
+    if (threadIdx.x % 32 >= 4) return;
+#pragma unroll
+    for (int k = 0; k < PIECE; k++)
+      if (first + k < width) merge_into(&heard->next[first + k], sums[k]);
+  }
+
+  // Keeps the sums of a span of one group for the next tick, after all threads of the block have met.
+  __device__ __forceinline__ void keep(const Swarm &s, const Span &span) const {
+    if (!keeps || !span.groups || threadIdx.x != 0) return;
+    int *to = place(span);
+    const bool odd = heard->next[MOST] != 0;
+    for (int k = 0; k < MOST; k++) to[k] = odd ? 0 : heard->next[k];
+    to[MOST] = odd ? -1 : (int)s.agents;
+    clear(heard->next);
   }
 
   // Replaces the inputs of the lane's agents, the first of them at a place of the span, by those that they hear.

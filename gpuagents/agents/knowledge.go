@@ -9,6 +9,14 @@ import (
 	"github.com/exoswarm/exoswarm/tiers/pager"
 )
 
+// keptBytes returns the size of what ticks keep of the nodes of groups.
+func (a *Agents) keptBytes() int64 {
+	if a.cell.Nodes() == 0 || !kernels.AgentKeeps(a.cell.Agents) {
+		return 4 // any memory
+	}
+	return 4 * (kernels.AgentMostNode + 1) * int64(a.groups)
+}
+
 // Knowledge returns the knowledge nodes of groups, Cell().Nodes() units of each, and how often each was
 // updated. Agents without nodes have none.
 func (a *Agents) Knowledge(ctx context.Context, groups []uint32) (nodes []float32, updates []uint64, err error) {

@@ -156,10 +156,17 @@ func (c *agentSwarm) told() []Param {
 			decision = 0
 		}
 	}
+	kept := make([]int32, c.groups*(kernels.AgentMostNode+1))
+	for i := range kept {
+		kept[i] = r.Int32N(1<<21) - 1<<20
+		if i%(kernels.AgentMostNode+1) == kernels.AgentMostNode {
+			kept[i] = r.Int32N(5000) - 1
+		}
+	}
 	word := func(v int) Param { return Param{Arg: device.Uint32(uint32(v))} }
 	return []Param{
 		word(decision), word(node), word(c.node), word(r.IntN(kernels.AgentMergeEMA + 1)),
-		word(int(math.Float32bits(r.Float32()))),
+		word(int(math.Float32bits(r.Float32()))), changed(device.Bytes(kept)), word(r.IntN(2)),
 	}
 }
 

@@ -138,6 +138,9 @@ func agentTickTold(b *twin.Block, open func(*agentSwarm, []uint32) agentCell, to
 			votes[a] = c + 1
 			counts[c]++
 		}
+		if told != nil {
+			told.keep(g)
+		}
 		for c, n := range counts {
 			sums[c] += uint64(n)
 		}
