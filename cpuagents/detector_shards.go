@@ -3,7 +3,6 @@ package cpuagents
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"slices"
 	"time"
@@ -136,10 +135,4 @@ func (d *detection) shardsOf() (int, error) {
 	default:
 		return of.Shards, nil
 	}
-}
-
-// tooManyShards is the error of a specification with more shards than groups.
-func tooManyShards(shards, groups int) error {
-	return fmt.Errorf("shards: %d, and its swarm has %d groups, one for each series or entity: use at most as many "+
-		"shards, and no more than %d", shards, groups, swarms.MaxShards)
 }

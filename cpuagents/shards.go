@@ -286,3 +286,9 @@ func (m *merge) wrong(what string) error {
 	return jobs.Errorf(jobs.CodeInternal, "swarm %s, shard %d, batch %d: %s: the logs were changed by another program",
 		m.s.spec.Name, m.shard, m.s.decided+1, what)
 }
+
+// tooManyShards is the error of a specification with more shards than groups.
+func tooManyShards(shards, groups int) error {
+	return fmt.Errorf("shards: %d, and its swarm has %d groups, one for each series or entity: use at most as many "+
+		"shards, and no more than %d", shards, groups, swarms.MaxShards)
+}
