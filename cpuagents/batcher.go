@@ -48,6 +48,7 @@ type batcher struct {
 	late   []uint32        // and of rows that were rejected for their time
 	fresh  []SeriesSummary // of entities that are not in the summary yet
 	keys   *statelog.Keys  // the dictionary for readers of the swarm; nil without a key
+	sender *sender         // nil if entities lose their groups
 }
 
 // feed reads all series and appends their batches, then the end. It returns when the end is stored.
@@ -71,7 +72,13 @@ func (s *stream) feed(ctx, work context.Context, rejects io.Writer) error {
 			return err
 		}
 	}
+	if s.evict == nil {
+		f.sender = newSender(work, f)
+	}
 	interrupted, err := f.all(ctx, work, waiting)
+	if f.sender != nil {
+		err = f.sender.end(err)
+	}
 	if err != nil {
 		return err
 	}
@@ -254,7 +261,7 @@ func (f *batcher) open(work, waiting context.Context, i int) (rows.Reader, error
 		if f.s.entities == nil {
 			return open(work)
 		}
-		return files.Ahead(work, open)
+		return files.Ahead(work, open, f.s.entities.warm)
 	}
 	return from.OpenRemote(waiting, f.s.log(f.s.journalShard(i), swarms.In), f.s.id, i, src, f.s.spec.Columns)
 }
@@ -301,7 +308,7 @@ func (f *batcher) take(ctx, work context.Context, place int, r rows.Reader, n in
 				if err != nil {
 					return false, err
 				}
-				f.placed = append(f.placed, uint32(at))
+				f.placed = append(f.placed, uint32(f.s.record.EntityGroup(at)))
 			}
 		}
 		if rejected != nil {
@@ -409,9 +416,9 @@ func (f *batcher) reject(rejected *rows.Reject) error {
 	return nil
 }
 
-// flush appends the batch, and waits before that while too many batches are unanswered. A batch
-// that an earlier attempt has appended is only counted, since its rows are the same. An empty batch
-// is not appended.
+// flush hands the batch to the sender. A batch that an earlier attempt has appended is only counted,
+// since its rows are the same. An empty batch is not appended. With evictions it appends the batch
+// itself, since the swaps before the next one depend on the end of the log.
 func (f *batcher) flush(work context.Context) error {
 	f.count()
 	if f.s.evict != nil {
@@ -427,27 +434,23 @@ func (f *batcher) flush(work context.Context) error {
 	plan := f.s.plan(number, &f.obs, f.placed)
 	f.placed = f.placed[:0]
 	f.s.reached(number)
-	missing := f.s.missing(number, plan)
-	if missing || plan != nil { // the plans of batches in all logs are bounded too
-		if plan != nil {
-			f.s.noteSent(number - 1)
-		}
-		if err := f.wait(work, number); err != nil {
-			return err
-		}
+	f.s.countRows(&f.obs, plan)
+	o := outgoing{number: number, obs: f.obs, plan: plan, missing: f.s.missing(number, plan)}
+	f.bytes = 0
+	if f.sender != nil {
+		var err error
+		f.obs, err = f.sender.add(o)
+		return err
 	}
-	if missing {
+	if o.missing {
 		if err := f.storeKeys(work); err != nil {
 			return fmt.Errorf("store the keys of batch %d: %w", number, err)
 		}
-		if err := f.s.send(work, number, &f.obs, plan); err != nil {
-			return err
-		}
-		f.s.noteSent(number)
 	}
-	f.s.countRows(&f.obs, plan)
+	if err := f.send(work, o); err != nil {
+		return err
+	}
 	f.obs.Reset()
-	f.bytes = 0
 	return nil
 }
 

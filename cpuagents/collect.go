@@ -148,7 +148,7 @@ func (s *stream) entry(
 			s.Metrics.sent(time.Since(began))
 		}
 	case swarms.EntrySwapped:
-		if err := s.swapped(ctx, e); err != nil {
+		if err := s.swapped(ctx, e, m); err != nil {
 			return false, err
 		}
 	case swarms.EntryEnd:

@@ -6,12 +6,16 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
 
+	"github.com/exoswarm/exoswarm/cpuagents/commitlog"
+	"github.com/exoswarm/exoswarm/cpuagents/eviction"
 	"github.com/exoswarm/exoswarm/cpuagents/explain/explainlog"
+	"github.com/exoswarm/exoswarm/cpuagents/inputmem"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/cpuagents/sink"
 	"github.com/exoswarm/exoswarm/cpuagents/source"
@@ -137,28 +141,35 @@ type DetectorProgress struct {
 type detection struct {
 	*stream
 	spec  DetectorSpec
-	state *detectorState
+	state *commitlog.State
 	log   *jobLogger
 
 	// Of the goroutine that feeds.
 	obs     batch.Observations
 	bytes   int
-	next    mark // the state behind the rows that were read
-	dirty   bool // next has more than the last mark
+	next    commitlog.Mark // the state behind the rows that were read
+	dirty   bool           // next has more than the last mark
 	readers []*source.LastingReader
-	trimmed uint64    // marks at the last trim of the journals
-	evict   *eviction // nil if entities keep their groups
+	trimmed uint64             // marks at the last trim of the journals
+	evict   *eviction.Eviction // nil if entities keep their groups
+	// settled are by shard entries of the logs of the swarm. The answers up to them may have states
+	// that are not stored yet; nil when they are.
+	settled []uint64
 	looked  time.Time // for a later attempt
 
 	rejected string // place and reason of the last rejected row
 
 	now     DetectorProgress
 	hist    *hdrhistogram.Histogram // microseconds
-	counted uint64                  // the last entry that is counted
+	counted uint64                  // the place of the last answer that is counted
+	reached uint64                  // the place of the last answer that the sinks have taken
+	due     []uint64                // by shard: the last entry that this attempt has appended
 
-	rowsReported uint64             // at the last report
-	summaries    *explainlog.Log    // of the goroutine that collects; nil without explanations
-	answered     *statelog.Answered // the entries whose decisions the sinks have taken; guards itself
+	rowsReported uint64          // at the last report
+	summaries    *explainlog.Log // of the goroutine that collects; nil without explanations
+	answers      *commitlog.Answers
+	answered     []*statelog.Answered // by shard: the entries whose decisions the sinks have taken
+	agents       uint64               // of a group
 }
 
 // HandleDetector is the jobs.Handler for KindDetector. It returns a *DetectorProgress when the job
@@ -229,19 +240,11 @@ func (d *detection) attempt(whole, ctx context.Context, job jobs.Job) error {
 	}
 	held := d.Files.Hold(ctx, "detector "+d.spec.Name)
 	defer held.Release()
-	most := d.spec.Columns.Entities()
-	switch {
-	case most > 0 && d.spec.Evict != nil:
-		d.evict = newEviction(*d.spec.Evict, most, held)
-		d.names = d.evict.names
-	case most > 0:
-		d.entities = newEntities(most, held)
-		d.names = d.entities
-	}
 	exists, err := d.findSwarm(ctx)
 	if err != nil {
 		return err
 	}
+	known := d.openEntities(held)
 	// The key of the swarm is in the ids of messages, so that a later detector of the same name
 	// does not repeat them.
 	if d.sinks, err = d.openSinks(d.record.Key(), d.stream.spec); err != nil {
@@ -258,24 +261,26 @@ func (d *detection) attempt(whole, ctx context.Context, job jobs.Job) error {
 		}
 	}
 	log := d.stream.log
-	d.in, d.out = log(0, swarms.In), log(0, swarms.Out)
 	kept, err := swarms.ConsistencyOf(d.spec.Spec)
 	if err != nil {
 		return err
 	}
-	for _, l := range []swarms.Log{d.in, d.out} {
-		if err := l.Create(ctx, kept); err != nil {
-			return err
+	for k := range d.record.ShardCount() {
+		for _, l := range []swarms.Log{log(k, swarms.In), log(k, swarms.Out)} {
+			if err := l.Create(ctx, kept); err != nil {
+				return err
+			}
 		}
 	}
-	if d.state, err = openDetectorState(ctx, d.record, log, d.entities, d.evict); err != nil {
+	d.state, err = commitlog.Open(ctx, commitlog.Options{Record: d.record, Log: log, Dictionary: known})
+	if err != nil {
 		return err
 	}
 	if d.evict != nil {
-		if d.evict.states, err = statelog.OpenStates(ctx, log(statesShard, swarms.In)); err != nil {
+		if d.evict.States, err = statelog.OpenStates(ctx, log(statesShard, swarms.In)); err != nil {
 			return err
 		}
-		d.evict.settled = d.state.after
+		d.settled = slices.Clone(d.state.After)
 	}
 	if err := d.openSummaries(ctx); err != nil {
 		return err
@@ -288,6 +293,26 @@ func (d *detection) attempt(whole, ctx context.Context, job jobs.Job) error {
 	return d.run(whole)
 }
 
+// openEntities makes the dictionary of the detector, nil without a key. Its memory is taken from held.
+func (d *detection) openEntities(held *inputmem.Hold) commitlog.Dictionary {
+	most := d.spec.Columns.Entities()
+	switch {
+	case most > 0 && d.spec.Evict != nil:
+		d.evict = eviction.New(eviction.Options{
+			Most: most, After: d.spec.Evict.after(), StateBytes: d.spec.Evict.StateBytes, Hold: held,
+			Group:   d.record.EntityGroup,
+			ShardOf: func(i int) int { return d.record.ShardOf(d.record.EntityGroup(i)) },
+		})
+		d.names = d.evict.Names
+		return d.evict
+	case most > 0:
+		d.entities = newEntities(most, held)
+		d.names = d.entities
+		return d.entities
+	}
+	return nil
+}
+
 // findSwarm sets the record of the swarm of the detector, and reports whether it is stored. The
 // swarm of another owner or with another specification is refused: its agents have learnt other
 // things, and its rows belong to somebody. The record of a new swarm is stored by the caller, after
@@ -296,11 +321,12 @@ func (d *detection) findSwarm(ctx context.Context) (exists bool, err error) {
 	record, err := d.Queue.Swarm(ctx, d.spec.Name)
 	switch {
 	case errors.Is(err, jobs.ErrNotFound):
+		shards, err := d.shardsOf()
 		d.record = swarms.Swarm{
 			Version: jobs.Version, ID: d.spec.Name, Nonce: swarms.NewNonce(), Name: d.spec.Name, Spec: d.spec.Spec,
-			Groups: d.spec.Groups(), Created: time.Now().UTC(),
+			Groups: d.spec.Groups(), Shards: shards, Created: time.Now().UTC(),
 		}
-		return false, nil
+		return false, err
 	case err != nil:
 		return false, err
 	case record.Ending:
@@ -333,16 +359,13 @@ func (d *detection) run(ctx context.Context) error {
 			cancel(cause)
 		}
 	})()
-	d.next = d.state.last
-	d.next.Sources = append([]source.Place{}, d.state.last.Sources...)
+	d.next = d.state.Last
+	d.next.Sources = append([]source.Place{}, d.state.Last.Sources...)
 	for len(d.next.Sources) < len(d.spec.Sources) {
 		d.next.Sources = append(d.next.Sources, source.Place{})
 	}
-	c := d.state.collected
-	d.answered, d.counted = statelog.NewAnswered(c.Answer), c.Counted
-	d.now = DetectorProgress{
-		Rows: d.next.Rows, Rejected: d.next.Rejected, Keyless: d.next.Keyless, Decisions: c.Decisions,
-		Anomalies: c.Anomalies, Dropped: c.Dropped, Evicted: d.next.Evicted, Returned: d.next.Returned,
+	if err := d.openAnswers(work); err != nil {
+		return err
 	}
 	d.log.Info("detector reads", "rows", d.now.Rows, "decisions", d.now.Decisions, "sources", len(d.spec.Sources))
 	collecting := make(chan error, 1)
@@ -375,6 +398,36 @@ func (d *detection) run(ctx context.Context) error {
 	return err
 }
 
+// openAnswers opens the answers that the sinks do not have, with the counts of those that they have.
+func (d *detection) openAnswers(ctx context.Context) error {
+	of, err := d.sharding()
+	if err != nil {
+		return err
+	}
+	c := d.state.Collected
+	d.agents, d.counted, d.reached = uint64(of.AgentsPerGroup), c.Counted, c.Answer
+	from := c.Answer + 1
+	if d.summaries != nil {
+		from = d.summaries.Next()
+	}
+	var at []uint64
+	if d.answers, at, err = d.state.Answers(ctx, from); err != nil {
+		return err
+	}
+	for _, entry := range at {
+		d.answered = append(d.answered, statelog.NewAnswered(entry))
+	}
+	if n := d.answers.Trimmed(); n > 0 {
+		d.log.Warn("answers were removed before the sinks had their decisions: the log was trimmed", "answers", n)
+	}
+	d.now = DetectorProgress{
+		Rows: d.next.Rows, Rejected: d.next.Rejected, Keyless: Keyless(d.next.Keyless), Decisions: c.Decisions,
+		Anomalies: c.Anomalies, Dropped: Dropped{Late: c.Late, Duplicates: c.Duplicates}, Evicted: d.next.Evicted,
+		Returned: d.next.Returned,
+	}
+	return nil
+}
+
 // finishPatience bounds the wait for the last decisions of a detector that finishes.
 const finishPatience = 20 * time.Second
 
@@ -383,7 +436,10 @@ const finishPatience = 20 * time.Second
 func (d *detection) awaitLast(work context.Context) error {
 	ctx, cancel := context.WithTimeout(work, finishPatience)
 	defer cancel()
-	err := d.answered.Await(ctx, d.state.after)
+	var err error
+	for k, entry := range d.state.After {
+		err = errors.Join(err, d.awaitAnswer(ctx, k, entry))
+	}
 	if err == nil || work.Err() != nil {
 		return err
 	}
@@ -404,7 +460,7 @@ func (d *detection) settle(ctx context.Context) error {
 	if err := errors.Join(ends...); err != nil {
 		return err
 	}
-	return d.state.noteCollected(ctx, d.position())
+	return d.state.NoteCollected(ctx, d.position())
 }
 
 // report sends the progress of the job, at most once a second unless now is set.

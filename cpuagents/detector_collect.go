@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/exoswarm/exoswarm/cpuagents/commitlog"
 	"github.com/exoswarm/exoswarm/cpuagents/encode"
 	"github.com/exoswarm/exoswarm/cpuagents/runlog"
 	"github.com/exoswarm/exoswarm/cpuagents/sink"
@@ -36,36 +37,11 @@ const (
 func (d *detection) collect(ctx context.Context) error {
 	read, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	from := d.state.collected.Answer + 1
-	if d.summaries != nil {
-		from = d.summaries.Next()
-	}
-	if d.state.base > from {
-		d.log.Warn("decisions were removed before the sinks had them: the log was trimmed", "first", from, "last",
-			d.state.base-1)
-		from = d.state.base
-	}
-	r, err := d.out.Read(read, from)
-	if err != nil {
-		return d.endOf(ctx, err)
-	}
-	entries, failed := make(chan swarms.Entry), make(chan error, 1)
+	entries, failed := make(chan commitlog.Answer), make(chan error, 1)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		defer r.Close()
-		for {
-			e, err := r.Next(read)
-			if err != nil {
-				failed <- err
-				return
-			}
-			select {
-			case entries <- e:
-			case <-read.Done():
-				return
-			}
-		}
+		failed <- d.answers.Run(read, entries)
 	}()
 	defer func() { <-ended }()
 	defer cancel(nil)
@@ -91,13 +67,8 @@ func (d *detection) collect(ctx context.Context) error {
 					}
 				}
 			}
-			if err := d.state.noteCollected(ctx, d.position()); err != nil {
+			if err := d.noteSinks(ctx); err != nil {
 				return d.endOf(ctx, err)
-			}
-			if d.summaries != nil {
-				if err := d.summaries.Store(ctx, d.state.collected.Answer); err != nil {
-					return d.endOf(ctx, err)
-				}
 			}
 			quiet = d.unserved(quiet)
 		case e := <-entries:
@@ -107,6 +78,22 @@ func (d *detection) collect(ctx context.Context) error {
 			quiet = time.Now()
 		}
 	}
+}
+
+// noteSinks stores the position of the sinks, and removes what no attempt reads again.
+func (d *detection) noteSinks(ctx context.Context) error {
+	if err := d.state.NoteCollected(ctx, d.position()); err != nil {
+		return err
+	}
+	needed := d.state.Collected.Answer + 1
+	if d.summaries != nil {
+		if err := d.summaries.Store(ctx, d.state.Collected.Answer); err != nil {
+			return err
+		}
+		needed = min(needed, d.summaries.Oldest()+1)
+	}
+	d.answers.Trim(needed)
+	return nil
 }
 
 // endOf returns nil if the collection was asked to end, and otherwise the error.
@@ -123,8 +110,12 @@ func (d *detection) endOf(ctx context.Context, err error) error {
 func (d *detection) unserved(since time.Time) time.Time {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	due := false
+	for k, entry := range d.due {
+		due = due || entry > d.answered[k].Entry()
+	}
 	switch {
-	case d.sent <= d.answered.Entry():
+	case !due:
 		d.now.Waiting = ""
 		return time.Now()
 	case time.Since(since) > d.Stall:
@@ -138,15 +129,15 @@ func (d *detection) unserved(since time.Time) time.Time {
 // evicted entities are stored, the sinks take the decisions, and the entry counts as answered. So
 // feed, which waits for answers, runs ahead of no sink by more than window batches. A batch that
 // the swarm refuses fails the job: its rows would be missing.
-func (d *detection) entry(ctx context.Context, e swarms.Entry) error {
+func (d *detection) entry(ctx context.Context, e commitlog.Answer) error {
 	if d.summaries != nil {
-		defer d.summaries.Reach(e.Seq)
-		if e.Seq <= d.summaries.Sent {
+		defer d.summaries.Reach(e.Place)
+		if e.Place <= d.summaries.Sent {
 			return d.explained(e)
 		}
 	}
 	if d.evict != nil {
-		d.evict.names.reach(e.Seq)
+		d.evict.Names.Reach(e.Shard, e.Seq)
 	}
 	switch e.Kind {
 	case swarms.EntrySwapped:
@@ -157,40 +148,50 @@ func (d *detection) entry(ctx context.Context, e swarms.Entry) error {
 		if err != nil {
 			return fmt.Errorf("answer %d of detector %s: %w", e.Seq, d.spec.Name, err)
 		}
-		if err := d.evict.states.Put(ctx, e.Seq, got.States); err != nil {
+		if err := d.evict.States.Put(ctx, e.Place, got.States); err != nil {
 			return err
 		}
 	case swarms.EntryDecide:
-		got, err := batch.DecodeDecisions(e.Data)
+		got, err := d.decisions(e)
 		if err != nil {
-			return fmt.Errorf("decisions %d of detector %s: %w", e.Seq, d.spec.Name, err)
-		}
-		if err := d.known(got); err != nil {
 			return err
 		}
 		d.explain(got)
 		for _, t := range d.sinks {
-			if err := t.Send(ctx, e.Ref, got); err != nil {
+			if err := t.Send(ctx, e.Place, got); err != nil {
 				return err
 			}
 		}
-		d.tally(e.Seq, got)
+		d.tally(e.Place, got)
 	case swarms.EntryRejected:
 		failure := &jobs.Error{Code: jobs.CodeInternal, Message: "the swarm refused a batch"}
 		if err := json.Unmarshal(e.Data, failure); err != nil {
 			return fmt.Errorf("refusal of swarm %s: %w", d.spec.Name, err)
 		}
-		asked, err := runlog.Asked(ctx, d.in, e.Ref)
+		asked, err := runlog.Asked(ctx, d.stream.log(e.Shard, swarms.In), e.Ref)
 		if err != nil || !asked {
 			return errors.Join(err, failure)
 		}
 	}
 	d.mu.Lock()
 	d.now.Waiting = ""
+	d.reached = e.Place
 	d.mu.Unlock()
-	d.answered.Reach(e.Seq)
+	d.answered[e.Shard].Reach(e.Seq)
 	d.report(false)
 	return nil
+}
+
+// decisions returns the decisions of an answer, with the numbers of their entities.
+func (d *detection) decisions(e commitlog.Answer) (*batch.Decisions, error) {
+	got, err := batch.DecodeDecisions(e.Data)
+	if err != nil {
+		return nil, fmt.Errorf("decisions %d of detector %s: %w", e.Seq, d.spec.Name, err)
+	}
+	if err := d.number(e.Shard, got); err != nil {
+		return nil, err
+	}
+	return got, d.known(got)
 }
 
 // known refuses decisions that cannot be written: those for a candidate or an entity that the
@@ -212,9 +213,9 @@ func (d *detection) known(got *batch.Decisions) error {
 	return nil
 }
 
-// tally counts the decisions of an entry, unless an earlier attempt has counted them. The latency
+// tally counts the decisions of the answer at a place, unless an earlier attempt has counted them. The latency
 // is that of this attempt, so it includes the time without one.
-func (d *detection) tally(seq uint64, got *batch.Decisions) {
+func (d *detection) tally(place uint64, got *batch.Decisions) {
 	at := time.Now()
 	now := at.UnixNano()
 	d.mu.Lock()
@@ -225,10 +226,10 @@ func (d *detection) tally(seq uint64, got *batch.Decisions) {
 		_ = d.hist.RecordValue(min(max(took/1000, 1), d.hist.HighestTrackableValue()))
 		d.Metrics.detected(time.Duration(took))
 	}
-	if seq <= d.counted {
+	if place <= d.counted {
 		return
 	}
-	d.counted = seq
+	d.counted = place
 	for i := range got.Len() {
 		if encode.DropReason(got, i) != "" {
 			d.now.count(got, i)
@@ -253,15 +254,14 @@ func (d *detection) holds() (first uint64) {
 	return first
 }
 
-// position returns the position of the sinks. Each entry has one answer, in their order, so the
-// number of an answer is that of its entry.
-func (d *detection) position() collected {
+// position returns the position of the sinks.
+func (d *detection) position() commitlog.Collected {
 	first := d.holds()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	c := collected{
-		Answer: d.answered.Entry(), Counted: d.counted, Decisions: d.now.Decisions, Anomalies: d.now.Anomalies,
-		Dropped: d.now.Dropped,
+	c := commitlog.Collected{
+		Answer: d.reached, Counted: d.counted, Decisions: d.now.Decisions, Anomalies: d.now.Anomalies,
+		Late: d.now.Late, Duplicates: d.now.Duplicates,
 	}
 	if first > 0 {
 		c.Answer = min(c.Answer, first-1)

@@ -50,12 +50,23 @@ func TestDetectorEvicts(t *testing.T) {
 	c.awaitDecisions(t, "whole", len(all))
 	whole.end(t, jobs.ErrFinish)
 	want := c.decisionsOf(t, "whole")
-	for name, after := range map[string]float64{"full": 1e6, "time": 20} {
+	inOrder := slices.Clone(want)
+	slices.Sort(want)
+	for _, one := range []struct {
+		name   string
+		groups int
+		after  float64
+		shards int
+	}{
+		{"full", 7, 1e6, 1}, {"time", 40, 20, 1}, // groups enough for all, but they lose them
+		{"full-3", 7, 1e6, 3}, {"time-3", 40, 20, 3},
+	} {
+		name := one.name
 		r := rand.New(rand.NewPCG(14, 14))
-		job := detectorJob(t, name, 7, pushSource(name), evicting(t, after))
-		if name == "time" { // groups enough for all, but they lose them
-			job = detectorJob(t, name, 40, pushSource(name), evicting(t, after))
-		}
+		job := detectorJob(t, name, one.groups, pushSource(name), func(s *cpuagents.DetectorSpec) {
+			inShards(t, one.shards)(s)
+			evicting(t, one.after)(s)
+		})
 		now, stops, began := c.detect(t, job), 0, time.Now()
 		for part := range slices.Chunk(all, 50) {
 			c.pushLines(t, name, part...)
@@ -79,6 +90,10 @@ func TestDetectorEvicts(t *testing.T) {
 		now.end(t, jobs.ErrFinish)
 		t.Logf("%s: %d rows in %v with %d stops: %+v", name, len(all), time.Since(began), stops, *now.result)
 		got := c.decisionsOf(t, name)
+		if one.shards == 1 && !slices.Equal(got, inOrder) {
+			t.Errorf("%s: the decisions are in another order", name)
+		}
+		slices.Sort(got)
 		if !slices.Equal(got, want) {
 			for i := range min(len(got), len(want)) {
 				if got[i] != want[i] {
@@ -91,7 +106,7 @@ func TestDetectorEvicts(t *testing.T) {
 		}
 		p := now.result
 		if p.Rows != 1000 || p.Rejected != 0 || p.Decisions != 1000 || p.Evicted < 100 || p.Returned < 100 ||
-			p.Returned > p.Evicted || p.Entities > 40 || name == "full" && p.Entities != 7 || stops < 5 {
+			p.Returned > p.Evicted || p.Entities > 40 || one.groups == 7 && p.Entities != 7 || stops < 5 {
 			t.Errorf("%s: the result after %d stops is %+v", name, stops, p)
 		}
 	}

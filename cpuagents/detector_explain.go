@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/exoswarm/exoswarm/cpuagents/commitlog"
 	"github.com/exoswarm/exoswarm/cpuagents/explain/explainlog"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
@@ -22,22 +23,18 @@ func (d *detection) explain(got *batch.Decisions) {
 }
 
 // explained passes an answer that the sinks have to the explainer.
-func (d *detection) explained(e swarms.Entry) error {
+func (d *detection) explained(e commitlog.Answer) error {
 	if d.evict != nil {
-		d.evict.names.reach(e.Seq)
+		d.evict.Names.Reach(e.Shard, e.Seq)
 	}
 	if e.Kind != swarms.EntryDecide {
 		return nil
 	}
-	got, err := batch.DecodeDecisions(e.Data)
-	if err != nil {
-		return fmt.Errorf("decisions %d of detector %s: %w", e.Seq, d.spec.Name, err)
+	got, err := d.decisions(e)
+	if err == nil {
+		d.explain(got)
 	}
-	if err := d.known(got); err != nil {
-		return err
-	}
-	d.explain(got)
-	return nil
+	return err
 }
 
 // openSummaries makes the explainer of a detector that explains, as it was at the position of the
@@ -51,7 +48,7 @@ func (d *detection) openSummaries(ctx context.Context) error {
 	}
 	var err error
 	d.summaries, err = explainlog.Open(ctx, d.stream.log(summaryShard, swarms.In), d.explainer,
-		d.state.collected.Answer)
+		d.state.Collected.Answer)
 	if errors.Is(err, statelog.ErrDamaged) {
 		return fmt.Errorf("detector %s: %w", d.spec.Name, err)
 	}

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 	"time"
 
+	"github.com/exoswarm/exoswarm/cpuagents/commitlog"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/cpuagents/source"
 	"github.com/exoswarm/exoswarm/jobs"
@@ -53,9 +55,23 @@ func (d *detection) feed(ctx, work context.Context) (err error) {
 	defer stop(nil)
 	resources := d.sourceResources()
 	resources.Logger = d.log.Logger
+	d.obs.Width = len(d.spec.Columns.Features)
+	started := false
+	defer func() {
+		if started {
+			return // readPieces closes them
+		}
+		for _, r := range d.readers {
+			_ = r.Close()
+		}
+	}()
+	at := d.next.Sources
+	if len(d.state.Missing) > 0 {
+		at = append(slices.Clone(d.state.Last.Before), make([]source.Place, len(at))...)
+	}
 	for i, src := range d.spec.Sources {
 		r, err := resources.OpenLasting(
-			reading, d.stream.log(1+i, swarms.In), d.spec.Name, i, src, d.spec.Columns, d.next.Sources[i],
+			reading, d.stream.log(d.journalShard(i), swarms.In), d.spec.Name, i, src, d.spec.Columns, at[i],
 		)
 		if err != nil {
 			if errors.Is(context.Cause(reading), jobs.ErrFinish) {
@@ -64,9 +80,17 @@ func (d *detection) feed(ctx, work context.Context) (err error) {
 			return err
 		}
 		d.readers = append(d.readers, r)
+	}
+	if err := d.complete(work); err != nil {
+		if errors.Is(context.Cause(reading), jobs.ErrFinish) {
+			return nil // the next attempt completes the batch
+		}
+		return err
+	}
+	started = true
+	for i, r := range d.readers {
 		readers.Go(func() { readPieces(reading, i, r, pieces) })
 	}
-	d.obs.Width = len(d.spec.Columns.Features)
 	look := time.NewTicker(time.Second)
 	defer look.Stop()
 	for {
@@ -104,7 +128,7 @@ func (d *detection) stale(ctx context.Context) error {
 		return nil
 	}
 	d.looked = time.Now()
-	if lost, err := d.state.marks.Fenced(ctx); err != nil || !lost {
+	if lost, err := d.state.Fenced(ctx); err != nil || !lost {
 		return nil //nolint:nilerr // an append tells what is wrong with the queue
 	}
 	return fmt.Errorf("detector %s: a later attempt has taken over: %w", d.spec.Name, jobs.ErrFenced)
@@ -157,7 +181,7 @@ func (d *detection) take(work context.Context, p piece) error {
 		group := p.source // of a source that is one
 		if t.rejected == nil && d.evict != nil {
 			for ok := false; !ok; {
-				if group, ok = d.evict.roster.Group(t.row.Key, t.row.Time); ok {
+				if group, ok = d.evict.Roster.Group(t.row.Key, t.row.Time); ok {
 					break
 				}
 				// Every group has rows in this batch. After it the oldest can be taken.
@@ -250,7 +274,7 @@ func (d *detection) flush(work context.Context) error {
 	next.Sources = append([]source.Place{}, d.next.Sources...)
 	var err error
 	if d.obs.Len() == 0 {
-		err = d.state.note(work, next)
+		err = d.state.Note(work, next)
 	} else {
 		err = d.append(work, next)
 	}
@@ -259,7 +283,7 @@ func (d *detection) flush(work context.Context) error {
 	}
 	d.dirty = false
 	d.count()
-	if d.state.marks.Last()-d.trimmed < trimEvery {
+	if d.state.Marks()-d.trimmed < trimEvery {
 		return nil
 	}
 	return d.trimJournals(work)
@@ -268,22 +292,20 @@ func (d *detection) flush(work context.Context) error {
 // append appends the batch and empties it. The state behind the rows is stored before, and counts
 // only if the log of the swarm has the batch (see mark): a kill at any moment leaves both or
 // neither.
-func (d *detection) append(work context.Context, next mark) error {
-	if d.state.after > window {
-		if err := d.answered.Await(work, d.state.after-window); err != nil {
-			return err
-		}
-	}
-	data, err := d.obs.Pack()
+func (d *detection) append(work context.Context, next commitlog.Mark) error {
+	parts, err := d.parts(&d.obs)
 	if err != nil {
 		return err
 	}
-	if _, err := d.state.commit(work, data, next); err != nil {
+	for _, p := range parts {
+		if err := d.awaitWindow(work, p.Shard); err != nil {
+			return err
+		}
+	}
+	if err := d.state.Commit(work, parts, next); err != nil {
 		return err
 	}
-	d.mu.Lock()
-	d.sent = d.state.after
-	d.mu.Unlock()
+	d.noteAppended()
 	d.obs.Reset()
 	d.bytes = 0
 	return nil
@@ -292,9 +314,9 @@ func (d *detection) append(work context.Context, next mark) error {
 // trimJournals removes the documents that are before the last mark. Until then they are kept,
 // because an attempt that continues reads from there.
 func (d *detection) trimJournals(ctx context.Context) error {
-	d.trimmed = d.state.marks.Last()
-	for i, at := range d.state.last.Sources {
-		if err := source.TrimJournal(ctx, d.stream.log(1+i, swarms.In), at); err != nil {
+	d.trimmed = d.state.Marks()
+	for i, at := range d.state.Last.Sources {
+		if err := source.TrimJournal(ctx, d.stream.log(d.journalShard(i), swarms.In), at); err != nil {
 			return err
 		}
 	}
@@ -313,10 +335,10 @@ func (d *detection) count() {
 		}
 	}
 	d.mu.Lock()
-	d.now.Rows, d.now.Rejected, d.now.Keyless = d.next.Rows, d.next.Rejected, d.next.Keyless
+	d.now.Rows, d.now.Rejected, d.now.Keyless = d.next.Rows, d.next.Rejected, Keyless(d.next.Keyless)
 	d.now.Evicted, d.now.Returned = d.next.Evicted, d.next.Returned
 	if d.evict != nil {
-		d.now.Entities = d.evict.roster.Len()
+		d.now.Entities = d.evict.Roster.Len()
 	}
 	d.now.SourceFailures, d.now.Unreachable, d.now.LastReject = failures, unreachable, d.rejected
 	d.mu.Unlock()

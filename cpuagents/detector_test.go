@@ -196,6 +196,21 @@ func detectorRows(n int) (all []string) {
 	return all
 }
 
+// inShards gives the swarm of a detector some shards.
+func inShards(t *testing.T, shards int) func(*cpuagents.DetectorSpec) {
+	return func(s *cpuagents.DetectorSpec) {
+		t.Helper()
+		parsed, err := swarm.FromJSON(s.Spec)
+		if err != nil {
+			t.Fatalf("swarm.FromJSON: %v", err)
+		}
+		parsed.Shards = shards
+		if s.Spec, err = json.Marshal(parsed); err != nil {
+			t.Fatalf("json.Marshal: %v", err)
+		}
+	}
+}
+
 // TestDetectorContinues: a detector whose attempts are stopped at random moments, also while the
 // next one runs already, decides each row once, as one that is never stopped.
 func TestDetectorContinues(t *testing.T) {
@@ -215,12 +230,22 @@ func TestDetectorContinues(t *testing.T) {
 		t.Errorf("the result is %+v", p)
 	}
 
-	r := rand.New(rand.NewPCG(12, 12))
-	job := detectorJob(t, "stopped", 40, src("stopped"), nil)
+	for _, shards := range []int{1, 3} {
+		c.stopDetector(t, shards, all)
+	}
+}
+
+// stopDetector is TestDetectorContinues for a detector with some shards. There is one called whole
+// that was not stopped.
+func (c *cluster) stopDetector(t *testing.T, shards int, all []string) {
+	t.Helper()
+	name := fmt.Sprint("stopped", shards)
+	r := rand.New(rand.NewPCG(12, uint64(shards)))
+	job := detectorJob(t, name, 40, pushSource(name), inShards(t, shards))
 	now := c.detect(t, job)
 	stops := 0
 	for part := range slices.Chunk(all, 50) {
-		c.pushLines(t, "stopped", part...)
+		c.pushLines(t, name, part...)
 		time.Sleep(time.Duration(r.IntN(15)) * time.Millisecond)
 		if r.IntN(5) > 0 {
 			continue
@@ -248,27 +273,35 @@ func TestDetectorContinues(t *testing.T) {
 			now = next
 		}
 	}
-	now = c.allDecisions(t, now, job, "stopped", len(all))
+	now = c.allDecisions(t, now, job, name, len(all))
 	now.end(t, jobs.ErrFinish)
-	got, want := c.decisionsOf(t, "stopped"), c.decisionsOf(t, "whole")
+	got, want := c.decisionsOf(t, name), c.decisionsOf(t, "whole")
+	if shards > 1 { // the order is kept within an entity only
+		slices.Sort(got)
+		slices.Sort(want)
+	}
 	if !slices.Equal(got, want) || stops < 5 {
 		slices.Sort(got)
 		slices.Sort(want)
-		t.Errorf("after %d stops there are %d decisions, want %d; sorted they are equal: %v", stops, len(got),
-			len(want), slices.Equal(got, want))
+		t.Errorf("%d shards: after %d stops there are %d decisions, want %d; sorted they are equal: %v", shards, stops,
+			len(got), len(want), slices.Equal(got, want))
 	}
 	if p := now.result; p.Rows != 4000 || p.Decisions != 4000 || p.Entities != 30 {
 		t.Errorf("the result after the stops is %+v", p)
 	}
-	record, err := c.conn.Swarms.Swarm(t.Context(), "stopped")
+	record, err := c.conn.Swarms.Swarm(t.Context(), name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	journal := c.conn.Swarms.Log(record.Key(), 1, swarms.In)
+	first := 1
+	if shards > 1 {
+		first = 128
+	}
+	journal := c.conn.Swarms.Log(record.Key(), first, swarms.In)
 	now = c.detect(t, job)
 	for i := range 4 { // a document each
-		c.pushLines(t, "stopped", fmt.Sprintf("{\"timestamp\":1800000000,\"value\":1,\"id\":%d}\n", i))
-		c.awaitDecisions(t, "stopped", len(all)+i+1)
+		c.pushLines(t, name, fmt.Sprintf("{\"timestamp\":1800000000,\"value\":1,\"id\":%d}\n", i))
+		c.awaitDecisions(t, name, len(all)+i+1)
 	}
 	now.end(t, jobs.ErrFinish)
 	last, err := journal.Last(t.Context())

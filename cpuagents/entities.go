@@ -1,9 +1,11 @@
 package cpuagents
 
 import (
-	"sync"
+	"sync/atomic"
 
 	"github.com/exoswarm/exoswarm/cpuagents/inputmem"
+	"github.com/exoswarm/exoswarm/cpuagents/keytable"
+	"github.com/exoswarm/exoswarm/jobs/swarms/statelog"
 )
 
 // entityMemory is the bytes that a job keeps for an entity besides the text of its key, which it
@@ -15,46 +17,44 @@ const entityStep = 256 << 10
 
 // entities is the dictionary of a job with a key: each key has a group, in the order of their first
 // rows. It is a function of the input and the specification, so that another attempt makes the same
-// one. One goroutine calls add, and others may call Key at the same time.
+// one. One goroutine calls add and warm, and others may call the other methods at the same time.
 type entities struct {
-	most int            // groups
-	hold *inputmem.Hold // of the job; nil for none
-	free int64          // bytes of hold that no entity uses
-
-	mu     sync.RWMutex
-	groups map[string]int
-	keys   []string // by group
+	most  int            // groups
+	hold  *inputmem.Hold // of the job; nil for none
+	free  int64          // bytes of hold that no entity uses
+	table *keytable.Table
+	keys  atomic.Pointer[[]string] // by group
 }
 
 // newEntities returns an empty dictionary of up to most entities, whose memory is taken from h.
 func newEntities(most int, h *inputmem.Hold) *entities {
-	return &entities{most: most, hold: h, groups: map[string]int{}}
+	e := &entities{most: most, hold: h, table: keytable.New()}
+	e.keys.Store(&[]string{})
+	return e
 }
 
 // Key implements encode.Entities.
 func (e *entities) Key(group int) (key string, ok bool) {
-	e.mu.RLock()
-	defer e.mu.RUnlock()
-	if group < 0 || group >= len(e.keys) {
+	keys := *e.keys.Load()
+	if group < 0 || group >= len(keys) {
 		return "", false
 	}
-	return e.keys[group], true
+	return keys[group], true
 }
 
 // len returns the number of entities.
-func (e *entities) len() int {
-	e.mu.RLock()
-	defer e.mu.RUnlock()
-	return len(e.keys)
-}
+func (e *entities) len() int { return len(*e.keys.Load()) }
+
+// warm prepares the next calls of add for some keys.
+func (e *entities) warm(keys []string) { e.table.Warm(keys) }
 
 // add returns the group of a key. A key that is new gets the next group; full reports that there is
 // none. The error is one of the memory.
 func (e *entities) add(key string) (group int, isNew, full bool, err error) {
-	if g, ok := e.groups[key]; ok { // only this goroutine changes it
+	if g, ok := e.table.Find(key); ok {
 		return g, false, false, nil
 	}
-	if len(e.keys) == e.most {
+	if e.table.Len() == e.most {
 		return 0, false, true, nil
 	}
 	need := entityMemory + 2*int64(len(key))
@@ -65,17 +65,24 @@ func (e *entities) add(key string) (group int, isNew, full bool, err error) {
 		e.free += entityStep
 	}
 	e.free -= need
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	group = len(e.keys)
-	e.groups[key] = group
-	e.keys = append(e.keys, key)
+	group = e.table.Add(key)
+	keys := e.table.Keys()
+	e.keys.Store(&keys)
 	return group, true, false, nil
 }
 
-// from returns the keys of the groups from number first on. The caller does not change them.
-func (e *entities) from(first int) []string {
-	e.mu.RLock()
-	defer e.mu.RUnlock()
-	return e.keys[first:]
+// Restore implements commitlog.Dictionary.
+func (e *entities) Restore(all []statelog.Assignment) error {
+	for _, a := range all {
+		if _, _, _, err := e.add(a.Key); err != nil {
+			return err
+		}
+	}
+	return nil
 }
+
+// Fresh implements commitlog.Dictionary.
+func (e *entities) Fresh(from int) []string { return e.from(from) }
+
+// from returns the keys of the groups from number first on. The caller does not change them.
+func (e *entities) from(first int) []string { return (*e.keys.Load())[first:] }

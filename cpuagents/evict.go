@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/exoswarm/exoswarm/cpuagents/eviction"
 	"github.com/exoswarm/exoswarm/cpuagents/roster"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/jobs"
@@ -52,31 +53,36 @@ func (f *batcher) place(work context.Context, row *rows.Row) (group int, err err
 func (f *batcher) move(work context.Context) error {
 	v := f.s.evict
 	changes := v.roster.Changes()
-	v.roster.Expire(expireEach)
-	var moved []roster.Change
+	v.roster.Expire(eviction.ExpireEach)
+	moved := make([][]roster.Change, len(f.s.shards))
 	for _, c := range changes {
+		c.Group = f.s.record.EntityGroup(c.Group)
+		k := f.s.record.ShardOf(c.Group)
 		if _, had := v.left[c.Key]; c.Old == "" && !had {
-			v.assign(c, f.s.shards[0].After())
+			v.assign(c, f.s.shards[k].After())
 			continue
 		}
-		moved = append(moved, c)
+		moved[k] = append(moved[k], c)
 	}
-	for len(moved) > 0 {
-		n := swapSize(moved, v.bytes)
-		if err := f.swap(work, moved[:n]); err != nil {
-			return err
+	for k, of := range moved {
+		for len(of) > 0 {
+			n := eviction.SwapSize(of, v.bytes)
+			if err := f.swap(work, k, of[:n]); err != nil {
+				return err
+			}
+			of = of[n:]
 		}
-		moved = moved[n:]
 	}
 	return nil
 }
 
-// swap appends one swap, unless an earlier attempt has done so. The states that it needs are stored
-// before: the collector stores those of an answer before the answer counts.
-func (f *batcher) swap(work context.Context, moved []roster.Change) error {
-	v, k := f.s.evict, f.s.shards[0]
+// swap appends one swap of groups of a shard, unless an earlier attempt has done so. The states that it
+// needs are stored before: the collector stores those of an answer before the answer counts.
+func (f *batcher) swap(work context.Context, shard int, moved []roster.Change) error {
+	v, k := f.s.evict, f.s.shards[shard]
 	number := f.number
 	f.number++
+	f.s.planSwap(number, shard)
 	f.s.reached(number)
 	need := number - min(number, window)
 	keys := make([]string, len(moved))
@@ -145,8 +151,21 @@ func (v *runEviction) store(ctx context.Context, keys *statelog.Keys) error {
 	return nil
 }
 
-// swapped stores the states in the answer to a swap.
-func (s *stream) swapped(ctx context.Context, e swarms.Entry) error {
+// planSwap tells the goroutine that collects which of several shards answers a swap.
+func (s *stream) planSwap(number uint64, shard int) {
+	if len(s.shards) == 1 {
+		return
+	}
+	p := &batchPlan{swap: true, places: make([][]int, len(s.shards))}
+	p.places[shard] = []int{0}
+	s.mu.Lock()
+	s.plans[number] = p
+	s.mu.Unlock()
+}
+
+// swapped stores the states in the answer to a swap. With several shards the number of the swap tells
+// which answers are stored, since their logs have no common order.
+func (s *stream) swapped(ctx context.Context, e swarms.Entry, m *merge) error {
 	if s.evict == nil {
 		return jobs.Errorf(jobs.CodeInvalid, "swarm %s answers with an entry of unknown kind %q", s.spec.Name, e.Kind)
 	}
@@ -154,5 +173,13 @@ func (s *stream) swapped(ctx context.Context, e swarms.Entry) error {
 	if err != nil {
 		return fmt.Errorf("answer %d of swarm %s: %w", e.Seq, s.spec.Name, err)
 	}
-	return s.evict.states.Put(ctx, e.Seq, got.States)
+	answer := e.Seq
+	if len(s.shards) > 1 {
+		if m.plan == nil || !m.plan.swap {
+			return m.wrong("states without a swap")
+		}
+		m.plan = nil
+		answer = s.decided + 1 // only this goroutine changes it
+	}
+	return s.evict.states.Put(ctx, answer, got.States)
 }

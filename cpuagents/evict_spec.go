@@ -5,9 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/exoswarm/exoswarm/cpuagents/roster"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
-	"github.com/exoswarm/exoswarm/jobs/swarms"
 	"github.com/exoswarm/exoswarm/jobs/swarms/statelog"
 )
 
@@ -23,6 +21,11 @@ type EvictSpec struct {
 	AfterSeconds float64 `json:"after_s"`
 	// StateBytes is the size of the state of a group, at most MaxEvictedState.
 	StateBytes int `json:"state_bytes"`
+}
+
+// after returns the time of AfterSeconds.
+func (e *EvictSpec) after() time.Duration {
+	return time.Duration(e.AfterSeconds * float64(time.Second))
 }
 
 // check returns an error that says what is wrong with the specification, and the cure.
@@ -45,15 +48,3 @@ const MaxEvictedState = 512 << 10
 
 // statesShard is the number of the log of statelog.States.
 const statesShard = statelog.KeyShard + 2
-
-// expireEach is the most entities that lose their groups before a batch because of their time.
-const expireEach = 256
-
-// swapSize returns how many of some changes one swap has, with states of so many bytes. Both the swap
-// and its answer fit into a message, with a state as base64 and a key as JSON.
-func swapSize(moved []roster.Change, state int) (n int) {
-	for bytes := 0; n < len(moved) && bytes < swarms.MaxState/2; n++ {
-		bytes += (state+2)/3*4 + 6*len(moved[n].Old) + 128
-	}
-	return n
-}

@@ -72,9 +72,12 @@ func TestRunEvicts(t *testing.T) {
 	for id, of := range map[string]struct {
 		change func(*cpuagents.StreamSpec)
 		cut    int // the most appends of an attempt
+		shards int
 	}{
-		"full": {evictingRun(t, 1e6, keyed(7, "site", "id")), 60},
-		"time": {evictingRun(t, 2, keyed(40, "site", "id")), 10},
+		"full":   {evictingRun(t, 1e6, keyed(7, "site", "id")), 60, 1},
+		"time":   {evictingRun(t, 2, keyed(40, "site", "id")), 10, 1},
+		"full-3": {evictingRun(t, 1e6, sharded(t, 3, keyed(7, "site", "id"))), 90, 3},
+		"time-3": {evictingRun(t, 2, sharded(t, 3, keyed(40, "site", "id"))), 20, 3},
 	} {
 		change := of.change
 		r := c.handle(t, c.job(t, id, two, change))
@@ -84,7 +87,7 @@ func TestRunEvicts(t *testing.T) {
 		if c.outputs(t, id) != want {
 			t.Errorf("%s: other bytes than without evictions", id)
 		}
-		q := &cutQueue{Queue: c.conn.StreamJobs(), shards: 1, r: rand.New(rand.NewPCG(7, 7))}
+		q := &cutQueue{Queue: c.conn.StreamJobs(), shards: of.shards, r: rand.New(rand.NewPCG(7, 7))}
 		broken, err := cpuagents.New(cpuagents.Options{Queue: q, Files: c.streamer.Files, Logger: quiet})
 		if err != nil {
 			t.Fatalf("cpuagents.New: %v", err)

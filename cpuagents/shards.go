@@ -23,6 +23,7 @@ type batchPlan struct {
 	groups []uint32 // of the rows, as in the output
 	placed []uint32 // of the rows, in the swarm
 	places [][]int  // by shard: indices of its rows
+	swap   bool     // it is a swap, of the only shard with a place
 }
 
 // shardingOf is the part of the specification of a swarm that a job with several shards needs.
@@ -48,10 +49,7 @@ func (s *stream) shardCount() (int, error) {
 		return 0, err
 	}
 	if n := s.groups(); of.Shards > n {
-		return 0, jobs.Errorf(
-			jobs.CodeInvalid, "job %s: shards: %d, and its swarm has %d groups, one for each series or entity: use at "+
-				"most as many shards", s.id, of.Shards, n,
-		)
+		return 0, jobs.Errorf(jobs.CodeInvalid, "job %s: %v", s.id, tooManyShards(of.Shards, n))
 	}
 	return of.Shards, nil
 }
@@ -242,6 +240,9 @@ func (m *merge) decided(part *batch.Decisions) (*batch.Decisions, error) {
 	if m.plan == nil {
 		return nil, m.wrong("decisions after the last batch")
 	}
+	if m.plan.swap {
+		return nil, m.wrong("decisions in place of states")
+	}
 	m.parts[m.shard] = part
 	for k, places := range m.plan.places {
 		if len(places) > 0 && m.parts[k] == nil {
@@ -284,4 +285,10 @@ func (m *merge) ended(e swarms.Entry) (all bool, err error) {
 func (m *merge) wrong(what string) error {
 	return jobs.Errorf(jobs.CodeInternal, "swarm %s, shard %d, batch %d: %s: the logs were changed by another program",
 		m.s.spec.Name, m.shard, m.s.decided+1, what)
+}
+
+// tooManyShards is the error of a specification with more shards than groups.
+func tooManyShards(shards, groups int) error {
+	return fmt.Errorf("shards: %d, and its swarm has %d groups, one for each series or entity: use at most as many "+
+		"shards, and no more than %d", shards, groups, swarms.MaxShards)
 }

@@ -5,17 +5,22 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/exoswarm/exoswarm/cpuagents"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/cpuagents/source"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
+	"github.com/exoswarm/exoswarm/internal/testlong"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 	"github.com/exoswarm/exoswarm/jobs/swarms/statelog"
@@ -198,5 +203,113 @@ func TestShardedSeries(t *testing.T) {
 	}
 	if _, err := c.conn.Swarms.Swarm(t.Context(), "many"); !errors.Is(err, jobs.ErrNotFound) {
 		t.Errorf("there is a swarm: %v", err)
+	}
+}
+
+// again counts the messages of detectors that send the rows of a batch again.
+type again struct {
+	slog.Handler
+	n *atomic.Int64
+}
+
+func (h again) Handle(_ context.Context, r slog.Record) error {
+	if strings.HasPrefix(r.Message, "rows of the last batch") {
+		h.n.Add(1)
+	}
+	return nil
+}
+func (h again) Enabled(context.Context, slog.Level) bool { return true }
+
+// TestDetectorParts: a detector over several shards whose attempts end between the parts of a batch,
+// or at a swap, decides each row once, as one with one shard that is never stopped. Its rows come from
+// two sources.
+func TestDetectorParts(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	all := detectorRows(testlong.Of(1200, 600))
+	two := func(name string) []source.Series {
+		return append(pushSource(name+"-a"), source.Series{
+			Name: "q", URI: "push:" + name + "-b", Push: &source.PushSpec{BatchSeconds: 0.005},
+		})
+	}
+	// The rows of an entity come from one source, since the order of two is not fixed.
+	push := func(name string, rows []string) {
+		of := [2][]string{}
+		for _, row := range rows {
+			k := strings.Count(row, "1\"}") // entities d1, d11 and d21
+			of[k] = append(of[k], row)
+		}
+		for k, rows := range of {
+			if len(rows) > 0 {
+				c.pushLines(t, name+[]string{"-a", "-b"}[k], rows...)
+			}
+		}
+	}
+	whole := c.detect(t, detectorJob(t, "whole", 40, two("whole"), nil))
+	for part := range slices.Chunk(all, 100) {
+		push("whole", part)
+	}
+	c.awaitDecisions(t, "whole", len(all))
+	whole.end(t, jobs.ErrFinish)
+	want := c.decisionsOf(t, "whole")
+	slices.Sort(want)
+
+	const shards = 3
+	completed := int64(0)
+	for _, one := range []struct {
+		name   string
+		groups int
+		cut    int // most appends of an attempt
+		change func(*cpuagents.DetectorSpec)
+	}{
+		{"kept", 40, 12, inShards(t, shards)},
+		{"full", 8, 60, func(s *cpuagents.DetectorSpec) { inShards(t, shards)(s); evicting(t, 1e6)(s) }},
+		{"time", 40, 30, func(s *cpuagents.DetectorSpec) { inShards(t, shards)(s); evicting(t, 20)(s) }},
+	} {
+		q := &cutQueue{Queue: c.conn.StreamJobs(), shards: shards, r: rand.New(rand.NewPCG(7, 8))}
+		broken, err := cpuagents.New(cpuagents.Options{Queue: q, Files: c.streamer.Files, Logger: quiet})
+		if err != nil {
+			t.Fatalf("cpuagents.New: %v", err)
+		}
+		job := detectorJob(t, one.name, one.groups, two(one.name), one.change)
+		var repeated atomic.Int64
+		counting := slog.New(again{Handler: quiet.Handler(), n: &repeated})
+		logs := jobs.WithLoggers(t.Context(), func(int) *slog.Logger { return counting })
+		attempts, left := 0, all
+		for end := time.Now().Add(2 * time.Minute); len(c.decisionsOf(t, one.name)) < len(all); attempts++ {
+			if time.Now().After(end) {
+				t.Fatalf("%s: the table has %d rows of %d after %d attempts", one.name,
+					len(c.decisionsOf(t, one.name)), len(all), attempts)
+			}
+			ctx, stop := context.WithCancelCause(logs)
+			q.mu.Lock()
+			q.left, q.stop = 4+q.r.IntN(one.cut), func() { stop(jobs.ErrDrain) }
+			q.mu.Unlock()
+			idle := time.AfterFunc(400*time.Millisecond, func() { stop(jobs.ErrDrain) }) // it has few rows to append
+			n := min(len(left), 60)
+			push(one.name, left[:n])
+			left = left[n:]
+			_, err := broken.HandleDetector(ctx, job, func(any) {})
+			stop(nil)
+			idle.Stop()
+			if !errors.Is(err, jobs.ErrDrain) && !errors.Is(err, jobs.ErrFenced) {
+				t.Fatalf("%s: attempt %d: %v", one.name, attempts, err)
+			}
+		}
+		now := c.detect(t, job)
+		now = c.allDecisions(t, now, job, one.name, len(all))
+		now.end(t, jobs.ErrFinish)
+		got := c.decisionsOf(t, one.name)
+		slices.Sort(got)
+		if p := now.result; !slices.Equal(got, want) || p.Rows != uint64(len(all)) || p.Decisions != p.Rows ||
+			p.Rejected != 0 {
+			t.Errorf("%s: after %d attempts there are other decisions, %d of %d: %+v", one.name, attempts, len(got),
+				len(want), p)
+		}
+		t.Logf("%s: %d attempts, %d batches completed, %+v", one.name, attempts, repeated.Load(), *now.result)
+		completed += repeated.Load()
+	}
+	if completed < 3 {
+		t.Errorf("%d attempts complete a batch", completed)
 	}
 }

@@ -53,7 +53,7 @@ type StreamSpec struct {
 	// BatchRows is the most rows of a batch, 1 to 4096; 0 means 4096. It changes no output.
 	BatchRows int `json:"batch_rows,omitempty"`
 	// Evict lets entities give their groups to others; nil: rows of entities beyond the number of
-	// groups are rejected. Such a swarm has one shard.
+	// groups are rejected.
 	Evict *EvictSpec `json:"evict,omitempty"`
 	// Strict fails the job at the first row that is not valid.
 	Strict bool `json:"strict,omitempty"`

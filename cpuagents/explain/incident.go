@@ -130,8 +130,9 @@ func (x *Explainer) end(e *entity, group uint32) *Incident {
 		e.Before[at]++
 		r.Features, r.Kinds = in.named(x.names)
 	}
+	own := x.name(group) // which may have had another group
 	for _, m := range x.moves {
-		if m.Group != group && abs(m.At-in.At) <= int64(RelatedWithin) && len(r.Related) < maxRelated &&
+		if m.Name != own && abs(m.At-in.At) <= int64(RelatedWithin) && len(r.Related) < maxRelated &&
 			!slices.Contains(r.Related, m.Name) {
 			r.Related = append(r.Related, m.Name)
 		}

@@ -21,7 +21,9 @@ type ahead struct {
 	stop   context.CancelFunc
 	blocks chan []readRow
 	block  []readRow // the rest of the current one
-	err    error     // of r; set before blocks is closed
+	warm   func(keys []string)
+	keys   []string // of the current block
+	err    error    // of r; set before blocks is closed
 }
 
 // readRow is a result of rows.Reader.Next without an error.
@@ -32,15 +34,17 @@ type readRow struct {
 
 // Ahead opens a reader whose rows are parsed before the caller asks for them. The reader must never
 // wait for rows that do not exist yet, as that of a file. open gets a context that ends with ctx and
-// with Close. The end of ctx ends the reading, and Next returns its cause.
-func Ahead(ctx context.Context, open func(context.Context) (rows.Reader, error)) (rows.Reader, error) {
+// with Close. The end of ctx ends the reading, and Next returns its cause. Next calls warm with the
+// keys of the rows that it returns next, some hundred at a time; nil for no call.
+func Ahead(ctx context.Context, open func(context.Context) (rows.Reader, error), warm func(keys []string),
+) (rows.Reader, error) {
 	ctx, stop := context.WithCancel(ctx)
 	r, err := open(ctx)
 	if err != nil {
 		stop()
 		return nil, err
 	}
-	a := &ahead{r: r, stop: stop, blocks: make(chan []readRow, aheadBlocks)}
+	a := &ahead{r: r, stop: stop, warm: warm, blocks: make(chan []readRow, aheadBlocks)}
 	go a.read(ctx)
 	return a, nil
 }
@@ -88,6 +92,16 @@ func (a *ahead) Next() (rows.Row, *rows.Reject, error) {
 			return rows.Row{}, nil, a.err
 		}
 		a.block = block
+		if a.warm == nil {
+			continue
+		}
+		a.keys = a.keys[:0]
+		for i := range block {
+			if block[i].rejected == nil {
+				a.keys = append(a.keys, block[i].row.Key)
+			}
+		}
+		a.warm(a.keys)
 	}
 	next := &a.block[0]
 	a.block = a.block[1:]

@@ -48,7 +48,7 @@ func listOf(r *rand.Rand, n int) (list []readRow) {
 
 func openAhead(ctx context.Context, t *testing.T, l *listReader) rows.Reader {
 	t.Helper()
-	a, err := Ahead(ctx, func(context.Context) (rows.Reader, error) { return l, nil })
+	a, err := Ahead(ctx, func(context.Context) (rows.Reader, error) { return l, nil }, nil)
 	if err != nil {
 		t.Fatalf("Ahead: %v, want no error", err)
 	}
@@ -112,7 +112,7 @@ func TestAheadEnds(t *testing.T) {
 		t.Errorf("Close: %v, want no error", err)
 	}
 	open := func(context.Context) (rows.Reader, error) { return nil, ended }
-	if _, err := Ahead(t.Context(), open); !errors.Is(err, ended) {
+	if _, err := Ahead(t.Context(), open, nil); !errors.Is(err, ended) {
 		t.Errorf("Ahead: %v, want %v", err, ended)
 	}
 }

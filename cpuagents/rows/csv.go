@@ -30,6 +30,12 @@ type csvReader struct {
 	clock   Clock
 	order   order
 	key     keyBuilder
+	fields  []string // of the last record
+	// written is the last timestamp as it was in its record, and stamp as it is in its row. Rows that
+	// follow one another often have the same.
+	written, stamp string
+	time           int64
+	floats         floats
 }
 
 // newCSVReader reads the header. The reader owns src from here on, also when an error is returned.
@@ -229,10 +235,11 @@ func (r *csvReader) parse(record []byte) (Row, string) {
 	if !utf8.Valid(record) {
 		return Row{}, "it is not valid UTF-8"
 	}
-	fields, err := SplitRecord(record, r.comma)
+	fields, err := appendFields(r.fields, record, r.comma)
 	if err != nil {
 		return Row{}, err.Error()
 	}
+	r.fields = fields
 	// The message names what gives the number of columns in this dialect.
 	if len(fields) != r.width {
 		of := "the header"
@@ -247,11 +254,16 @@ func (r *csvReader) parse(record []byte) (Row, string) {
 	out := Row{
 		Number:    r.number,
 		Timestamp: strings.TrimSpace(fields[r.columns[0]]),
-		Features:  make([]float32, len(r.spec.Features)),
-		Values:    make([]float64, len(r.spec.Features)),
 	}
-	if problem := r.clock.stamp(&out); problem != "" {
-		return Row{}, problem
+	out.Features, out.Values = r.floats.take(len(r.spec.Features))
+	if written := out.Timestamp; r.written != "" && written == r.written {
+		out.Timestamp, out.Time = r.stamp, r.time
+	} else {
+		if problem := r.clock.stamp(&out); problem != "" {
+			return Row{}, problem
+		}
+		out.Timestamp = strings.Clone(out.Timestamp) // else it would keep the record, up to a megabyte
+		r.written, r.stamp, r.time = strings.Clone(written), out.Timestamp, out.Time
 	}
 	for i, c := range r.columns[1+len(r.spec.Features):] {
 		text := strings.TrimSpace(fields[c])
@@ -282,6 +294,5 @@ func (r *csvReader) parse(record []byte) (Row, string) {
 	if problem := r.order.check(&out); problem != "" && r.spec.inOrder() {
 		return Row{}, problem
 	}
-	out.Timestamp = strings.Clone(out.Timestamp) // else it would keep the record, up to a megabyte
 	return out, ""
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/exoswarm/exoswarm/cpuagents/inputmem"
 )
@@ -53,9 +54,22 @@ func (r *Records) again(record []byte) error {
 // SplitRecord cuts a record into fields. Most records have no quote and are cut at the commas; the
 // others are parsed as RFC 4180. The fields do not share the memory of record.
 func SplitRecord(record []byte, comma rune) ([]string, error) {
+	return appendFields(nil, record, comma)
+}
+
+// appendFields is SplitRecord into a slice whose fields are not used any more.
+func appendFields(fields []string, record []byte, comma rune) ([]string, error) {
 	text := string(record)
 	if !strings.Contains(text, `"`) {
-		return strings.Split(text, string(comma)), nil
+		fields = fields[:0]
+		for {
+			at, width := strings.IndexRune(text, comma), utf8.RuneLen(comma)
+			if at < 0 {
+				return append(fields, text), nil
+			}
+			fields = append(fields, text[:at])
+			text = text[at+width:]
+		}
 	}
 	c := csv.NewReader(strings.NewReader(text))
 	c.Comma, c.FieldsPerRecord = comma, -1

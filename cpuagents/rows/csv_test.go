@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/exoswarm/exoswarm/internal/dialect"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
@@ -274,5 +276,47 @@ func BenchmarkCSV(b *testing.B) {
 	b.SetBytes(int64(len(text)))
 	for b.Loop() {
 		readAll(b, text, valueSpec)
+	}
+}
+
+// TestRepeatedTimestamps: rows with the timestamp of the row before have its time and its text, also
+// where the text of the output is another one and between other timestamps.
+func TestRepeatedTimestamps(t *testing.T) {
+	text := "timestamp,value\n"
+	for _, at := range []string{
+		"01.02.2026 10:00", "01.02.2026 10:00", "01.02.2026 10:01", " 01.02.2026 10:01", "x", "01.02.2026 10:01",
+	} {
+		text += at + ",1\n"
+	}
+	r, err := OpenText("a", io.NopCloser(strings.NewReader(text)), "csv", ColumnSpec{
+		Timestamp: "timestamp", Features: []string{"value"},
+		CSV: &dialect.CSV{Time: dialect.Forms{"02.01.2006 15:04"}, Zone: "Europe/Berlin"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	var got []string
+	for {
+		row, rejected, err := r.Next()
+		if err != nil {
+			break
+		}
+		if rejected != nil {
+			got = append(got, "rejected")
+			continue
+		}
+		if at := time.Unix(0, row.Time).UTC().Format(time.RFC3339); at != row.Timestamp {
+			t.Errorf("row %d has the time %s and the text %s", row.Number, at, row.Timestamp)
+		}
+		got = append(got, row.Timestamp)
+		row.Features[0], row.Values[0] = 7, 7 // they are the caller's
+	}
+	want := []string{
+		"2026-02-01T09:00:00Z", "2026-02-01T09:00:00Z", "2026-02-01T09:01:00Z", "2026-02-01T09:01:00Z", "rejected",
+		"2026-02-01T09:01:00Z",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("the rows are %v, want %v", got, want)
 	}
 }

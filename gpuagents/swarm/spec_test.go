@@ -159,7 +159,6 @@ func TestErrors(t *testing.T) {
 		"name: x\nkey: a\nmax_entities: 3\nshards: 4": "a.yaml:4: shards 4: use 1 to 3, and no more than groups",
 		"name: x\nkey: a\nshards: 2\ncell: {kind: gru, weights: group}": "a.yaml:3: shards: the weights of a group " +
 			"depend on its number",
-		"name: x\nkey: a\nshards: 2\nevict_after: 1h": "a.yaml:3: shards: a swarm with evict_after has one shard",
 		"nam: x":                  `a.yaml:1: unknown key "nam": did you mean "name"?`,
 		"cell: {kind: predictor}": `a.yaml: name "": use 1 to 64 letters, digits, '-' or '_'`,
 		"name: a b":               `a.yaml:1: name "a b": use 1 to 64 letters`,

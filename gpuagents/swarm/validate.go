@@ -170,8 +170,6 @@ func (s *Spec) validateKey(seen map[string]bool) (path []string, err error) {
 	case s.Shards > 1 && s.Cell.Weights == WeightsGroup:
 		return []string{"shards"}, errors.New("shards: the weights of a group depend on its number, which depends on " +
 			"the shards in a swarm with a key: leave weights: group out, or shards")
-	case s.Shards > 1 && s.EvictAfter != 0:
-		return []string{"shards"}, errors.New("shards: a swarm with evict_after has one shard: leave shards out")
 	case s.ByAgent():
 		return []string{"key"}, errors.New("key: observations of agents have none: leave it out")
 	case len(s.Key) > maxKeyColumns:

@@ -12,10 +12,13 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
+	"github.com/exoswarm/exoswarm/cpuagents/commitlog"
 	"github.com/exoswarm/exoswarm/cpuagents/encode"
+	"github.com/exoswarm/exoswarm/cpuagents/eviction"
 	"github.com/exoswarm/exoswarm/cpuagents/explain"
 	"github.com/exoswarm/exoswarm/cpuagents/explain/explainlog"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
@@ -78,7 +81,13 @@ type detector struct {
 	columns   rows.ColumnSpec
 	most      int // entities
 	swarm     *swarmclient.Swarm
-	out       swarms.Log
+	record    swarms.Swarm
+	answers   *commitlog.Answers
+	known     *dictionary        // nil if entities lose their groups
+	evict     *eviction.Eviction // nil if they keep them
+	settled   []uint64           // by shard: the answers up to it may have states that are not stored; nil if none has
+	redo      *redo              // nil if the last batch is complete
+	names     encode.Entities
 	state     *state
 	output    *output
 	summaries *explainlog.Log // of the goroutine that collects
@@ -87,24 +96,11 @@ type detector struct {
 	counts    struct{ rows, rejected, withoutKey, beyond uint64 }
 	obs       batch.Observations
 	bytes     int
-	fresh     uint64 // rows since the last snapshot
-	began     uint64 // last entry of an earlier process
-	slow      bool   // the input has fewer rows than fit into a batch
+	fresh     uint64   // rows since the last snapshot
+	began     []uint64 // by shard: last entry of an earlier process
+	slow      bool     // the input has fewer rows than fit into a batch
 
-	answered *statelog.Answered // the entries whose decisions are written; guards itself
-
-	mu    sync.Mutex
-	names []string // keys by group, for the encoder
-}
-
-// Key implements encode.Entities.
-func (d *detector) Key(group int) (string, bool) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if group < 0 || group >= len(d.names) {
-		return "", false
-	}
-	return d.names[group], true
+	answered []*statelog.Answered // by shard: the entries whose decisions are written
 }
 
 // Run runs a detector until its input ends or ctx does, which ends with command.ErrInterrupted.
@@ -126,21 +122,34 @@ func Run(ctx context.Context, o Options) (err error) {
 	}); err != nil {
 		return err
 	}
-	key := d.swarm.Record().Key()
+	d.record = d.swarm.Record()
+	key := d.record.Key()
 	log := func(shard int, dir swarms.Direction) swarms.Log { return conn.Swarms.Log(key, shard, dir) }
-	d.out = log(0, swarms.Out)
-	if d.state, err = openState(base, log); err != nil {
+	known, err := d.openEntities()
+	if err != nil {
 		return err
 	}
-	d.names, d.began = append([]string{}, d.state.entities...), d.state.last
-	if err := d.swarm.Wait(base); err != nil { // a query, which is an entry too
+	if d.state, err = openState(base, d.record, log, known); err != nil {
 		return err
 	}
-	d.state.last++
-	d.answered = statelog.NewAnswered(d.state.out.Answer)
+	d.began = slices.Clone(d.state.last)
+	if err := d.swarm.Wait(base); err != nil { // a query to each shard, which is an entry too
+		return err
+	}
+	if err := d.state.findEnds(base); err != nil {
+		return err
+	}
+	if d.evict != nil {
+		d.settled = slices.Clone(d.state.last)
+		d.evict.States, err = statelog.OpenStates(base, log(logShard(d.record, statesShard), swarms.In))
+		if err != nil {
+			return damaged(err)
+		}
+	}
 	layout := encode.Layout{
-		Candidates: d.spec.Vote.Candidates, Features: d.spec.Features, Drops: true, Keys: d.columns.Key, Entities: d,
-		Explain: d.spec.Explain,
+		Candidates: d.spec.Vote.Candidates, Features: d.spec.Features, Drops: true, Keys: d.columns.Key,
+		Entities: d.names,
+		Explain:  d.spec.Explain,
 	}
 	if len(layout.Keys) == 0 {
 		layout.Series = []string{d.spec.Name}
@@ -159,10 +168,14 @@ func Run(ctx context.Context, o Options) (err error) {
 	if err != nil {
 		return err
 	}
-	d.summaries, err = explainlog.Open(base, log(summaryShard, swarms.In), explain.New(layout, clock),
+	summaries := log(logShard(d.record, summaryShard), swarms.In)
+	d.summaries, err = explainlog.Open(base, summaries, explain.New(layout, clock),
 		d.state.out.Answer)
 	if err != nil {
 		return damaged(err)
+	}
+	if err := d.openAnswers(base, log); err != nil {
+		return err
 	}
 	if err := d.output.begin(ctx, d.state); err != nil {
 		return err
@@ -203,12 +216,6 @@ func (d *detector) readSpec() error {
 	case spec.ByAgent():
 		return command.Usage("detect: %s addresses agents, and rows are for groups: make it with exoswarm swarm create",
 			d.o.SpecFile)
-	case spec.EvictAfter != 0:
-		return command.Usage("detect: %s has evict_after, which detectors on a cluster have: leave it out, or use "+
-			"exoswarm detector create", d.o.SpecFile)
-	case spec.Shards > 1:
-		return command.Usage("detect: %s has shards: %d: a detector has one shard: leave shards out", d.o.SpecFile,
-			spec.Shards)
 	case spec.GroupCount != 0:
 		return command.Usage("detect: %s has groups: %d: a detector has max_entities of them: leave groups out",
 			d.o.SpecFile, spec.GroupCount)
@@ -228,6 +235,10 @@ func (d *detector) readSpec() error {
 		spec.Observations.Late = swarm.Drop
 	}
 	d.most = max(d.columns.Entities(), 1)
+	if spec.Shards > d.most {
+		return command.Usage("detect: %s has shards: %d, and %d groups, one for each entity: use at most as many shards",
+			d.o.SpecFile, spec.Shards, d.most)
+	}
 	spec.GroupCount = d.most
 	d.spec = spec
 	return nil
@@ -286,11 +297,11 @@ func (d *detector) run(ctx, base context.Context) (err error) {
 	err = d.feed(feeding, work)
 	if err == nil {
 		last, cancel := context.WithTimeoutCause(work, endTime, errors.New("the last decisions did not come in time"))
-		if err = d.answered.Await(last, d.state.last); err == nil && d.fresh > 0 {
+		if err = d.awaitAll(last); err == nil && d.fresh > 0 {
 			err = d.snapshot(last)
 		}
 		if err == nil {
-			err = d.output.record(last, d.state, d.answered.Entry(), true)
+			err = d.output.record(last, d.state, d.output.reached.Load(), true)
 		}
 		cancel()
 	}
@@ -315,65 +326,89 @@ func (d *detector) summary() {
 			c.rejected, c.withoutKey, c.beyond, d.first.Place(), d.first.Reason)
 	}
 	fmt.Fprintf(d.o.Err, "%d rows read of %d entities, %d decisions, %d anomalies, %d dropped; from reading a row to "+
-		"its decision p50 %.1f ms, p99 %.1f ms\n", c.rows, len(d.state.entities), w.decisions, w.anomalies, w.dropped,
+		"its decision p50 %.1f ms, p99 %.1f ms\n", c.rows, d.entities(), w.decisions, w.anomalies, w.dropped,
 		float64(w.hist.ValueAtPercentile(50))/1000, float64(w.hist.ValueAtPercentile(99))/1000)
 }
 
 // collect writes the answers of the swarm in their order, from the first that is not in the output.
 func (d *detector) collect(ctx context.Context) error {
-	from := d.summaries.Next()
-	if b := d.swarm.Record().BaseOf(0); b != nil { // the answers before it were removed
-		from = max(from, min(b.Entry, d.answered.Entry()+1))
+	ctx, cancel := context.WithCancelCause(ctx)
+	entries, failed := make(chan commitlog.Answer), make(chan error, 1)
+	var reading sync.WaitGroup
+	defer reading.Wait()
+	defer cancel(nil)
+	reading.Go(func() { failed <- d.answers.Run(ctx, entries) })
+	for {
+		select {
+		case err := <-failed:
+			if ctx.Err() != nil {
+				return nil // run has ended it
+			}
+			return err
+		case e := <-entries:
+			if err := d.answer(ctx, e); err != nil {
+				return err
+			}
+		}
 	}
-	r, err := d.out.Read(ctx, from)
-	if err != nil {
+}
+
+// answer takes one answer.
+func (d *detector) answer(ctx context.Context, e commitlog.Answer) error {
+	if d.evict != nil {
+		d.evict.Names.Reach(e.Shard, e.Seq)
+	}
+	switch e.Kind {
+	case swarms.EntryDecide:
+		got, err := batch.DecodeDecisions(e.Data)
+		if err != nil {
+			return err
+		}
+		if err := d.decide(e, e.Ref > d.began[e.Shard], got); err != nil {
+			return err
+		}
+	case swarms.EntrySwapped:
+		if err := d.swapped(ctx, e); err != nil {
+			return err
+		}
+	case swarms.EntryRejected:
+		refused := &jobs.Error{Code: jobs.CodeInternal, Message: "the swarm refused an entry"}
+		if err := json.Unmarshal(e.Data, refused); err != nil {
+			return fmt.Errorf("refusal of entry %d: %w", e.Ref, err)
+		}
+		return refused
+	}
+	if d.summaries.Reach(e.Place); e.Place <= d.summaries.Sent {
+		return nil
+	}
+	// The answers before a snapshot are removed after it.
+	snapshot := e.Kind == swarms.EntrySnapshotted
+	if err := d.output.record(ctx, d.state, e.Place, snapshot); err != nil {
 		return err
 	}
-	defer r.Close()
-	for {
-		e, err := r.Next(ctx)
-		if err != nil {
-			if ctx.Err() != nil {
-				return nil //nolint:nilerr // run has ended it
-			}
+	if snapshot {
+		if err := d.summaries.Put(ctx); err != nil {
 			return err
 		}
-		switch e.Kind {
-		case swarms.EntryDecide:
-			got, err := batch.DecodeDecisions(e.Data)
-			if err != nil {
-				return err
-			}
-			if err := d.decide(e.Seq, e.Ref > d.began, got); err != nil {
-				return err
-			}
-		case swarms.EntryRejected:
-			refused := &jobs.Error{Code: jobs.CodeInternal, Message: "the swarm refused an entry"}
-			if err := json.Unmarshal(e.Data, refused); err != nil {
-				return fmt.Errorf("refusal of entry %d: %w", e.Ref, err)
-			}
-			return refused
-		}
-		if d.summaries.Reach(e.Seq); e.Seq <= d.summaries.Sent {
-			continue
-		}
-		// The answers before a snapshot are removed after it.
-		snapshot := e.Kind == swarms.EntrySnapshotted
-		if err := d.output.record(ctx, d.state, e.Seq, snapshot); err != nil {
-			return err
-		}
-		if snapshot {
-			if err := d.summaries.Put(ctx); err != nil {
-				return err
-			}
-		}
-		d.answered.Reach(e.Seq)
+		d.answers.Trim(min(e.Place, d.summaries.Oldest()) + 1)
 	}
+	d.output.reached.Store(e.Place)
+	d.answered[e.Shard].Reach(e.Seq)
+	return nil
 }
 
 // feed reads the input until it or ctx ends.
 func (d *detector) feed(ctx, work context.Context) error {
-	in, err := openInput(ctx, d.o, d.spec.CSV, d.state.at)
+	d.redo = d.again()
+	begin := d.state.now.At
+	if d.redo != nil {
+		begin = d.redo.from
+	}
+	in, err := openInput(ctx, d.o, d.spec.CSV, begin)
+	if err == nil && d.drop(in) {
+		in.close()
+		in, err = openInput(ctx, d.o, d.spec.CSV, d.state.now.At)
+	}
 	if err != nil {
 		return err
 	}
@@ -384,7 +419,7 @@ func (d *detector) feed(ctx, work context.Context) error {
 		// Rows that come meanwhile are the next batch. So batches are as large as the swarm and the
 		// disk need to keep up, and a row that comes alone waits for nothing.
 		if d.slow {
-			if err := d.answered.Await(work, d.state.last); err != nil {
+			if err := d.awaitAll(work); err != nil {
 				return err
 			}
 		}
@@ -402,7 +437,7 @@ func (d *detector) feed(ctx, work context.Context) error {
 			return err
 		}
 		if d.fresh >= snapshotRows {
-			if err := d.answered.Await(work, d.state.last); err != nil {
+			if err := d.awaitAll(work); err != nil {
 				return err
 			}
 			if err := d.snapshot(work); err != nil {
@@ -437,6 +472,7 @@ func (d *detector) document(ctx context.Context, doc document, skip *int, record
 			return err
 		}
 		read := arrived.next()
+		before := at
 		*records++
 		at.Skip++
 		at.Records = *records
@@ -447,11 +483,21 @@ func (d *detector) document(ctx context.Context, doc document, skip *int, record
 		group := 0
 		if rejected == nil && len(d.columns.Key) > 0 {
 			var ok bool
-			if group, ok = d.state.group(row.Key, d.most); !ok {
+			if group, ok, err = d.entity(ctx, &row, before); err != nil {
+				return err
+			}
+			if !ok {
 				rejected = &rows.Reject{
 					Series: doc.name, Reason: d.columns.TooMany(row.Key), Cause: rows.CauseEntities,
 				}
 			}
+		}
+		if d.redo != nil {
+			row.Number = *records
+			if err := d.repeat(ctx, group, &row, rejected, read, at); err != nil {
+				return err
+			}
+			continue
 		}
 		if rejected != nil {
 			rejected.Row = *records
@@ -513,30 +559,35 @@ func (d *detector) reject(r *rows.Reject) error {
 // flush appends the batch, behind which the input continues at a position. An empty batch is not
 // appended.
 func (d *detector) flush(ctx context.Context, at position) error {
+	if d.redo != nil {
+		return nil // the batch goes on
+	}
+	if d.evict != nil {
+		if err := d.move(ctx); err != nil {
+			return err
+		}
+	}
 	n := d.obs.Len()
 	if n == 0 {
 		return nil
 	}
-	if d.state.last > window {
-		if err := d.answered.Await(ctx, d.state.last-window); err != nil {
-			return err
-		}
-	}
-	data, err := d.obs.Pack()
+	parts, err := d.parts(ctx)
 	if err != nil {
 		return err
 	}
-	d.mu.Lock()
-	d.names = append(d.names, d.state.entities[len(d.names):]...)
-	d.mu.Unlock()
-	if err := d.state.commit(ctx, swarms.EntryObserve, data, at); err != nil {
+	if err := d.state.commit(ctx, swarms.EntryObserve, parts, at); err != nil {
 		return err
 	}
+	d.sent(n)
+	return nil
+}
+
+// sent empties the batch, which is stored.
+func (d *detector) sent(n int) {
 	d.counts.rows += uint64(n)
 	d.fresh += uint64(n)
 	d.obs.Reset()
 	d.bytes = 0
-	return nil
 }
 
 // snapshot stores the state of all agents, and removes the log before it and the snapshot before.
@@ -548,12 +599,14 @@ func (d *detector) snapshot(ctx context.Context) error {
 		return err
 	}
 	defer store.Close()
-	name := fmt.Sprintf("at-%d", d.state.last+1)
+	name := fmt.Sprintf("at-%d", d.state.last[0]+1)
 	if _, err := d.swarm.Snapshot(ctx, name); err != nil {
 		return fmt.Errorf("snapshot of the detector: %w", err)
 	}
-	d.state.last++
-	if err := d.answered.Await(ctx, d.state.last); err != nil {
+	if err := d.state.findEnds(ctx); err != nil {
+		return err
+	}
+	if err := d.awaitAll(ctx); err != nil {
 		return err
 	}
 	if err := d.state.mark(ctx); err != nil { // of entries that are removed now

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/exoswarm/exoswarm/cpuagents/commitlog"
 	"github.com/exoswarm/exoswarm/cpuagents/encode"
 	"github.com/exoswarm/exoswarm/cpuagents/explain"
 	"github.com/exoswarm/exoswarm/internal/command"
@@ -138,12 +139,15 @@ func (s *skipFirst) Write(b []byte) (int, error) {
 
 // decide explains decisions and writes them, with the incidents that end. Those up to the answer at
 // which the output was noted last are written already.
-func (d *detector) decide(answer uint64, own bool, got *batch.Decisions) error {
-	if err := d.known(got); err != nil {
+func (d *detector) decide(e commitlog.Answer, own bool, got *batch.Decisions) error {
+	if err := d.number(e.Shard, got); err != nil {
+		return err
+	}
+	if err := d.check(got); err != nil {
 		return err
 	}
 	ended := d.summaries.Explainer.Explain(got)
-	if answer <= d.summaries.Sent {
+	if e.Place <= d.summaries.Sent {
 		return nil
 	}
 	if d.output.records != nil {
@@ -159,14 +163,14 @@ func (d *detector) decide(answer uint64, own bool, got *batch.Decisions) error {
 	return d.output.write(got, len(d.spec.Vote.Candidates), own)
 }
 
-// known refuses decisions that cannot be written.
-func (d *detector) known(got *batch.Decisions) error {
+// check refuses decisions that cannot be written.
+func (d *detector) check(got *batch.Decisions) error {
 	for i := range got.Len() {
 		if c := got.Decision[i]; c != batch.NoDecision && int(c) >= len(d.spec.Vote.Candidates) {
 			return jobs.Errorf(jobs.CodeInvalid, "candidate %d of %d", c, len(d.spec.Vote.Candidates))
 		}
 		if len(d.columns.Key) > 0 {
-			if _, ok := d.Key(int(got.Group[i])); !ok {
+			if _, ok := d.names.Key(int(got.Group[i])); !ok {
 				return jobs.Errorf(jobs.CodeInvalid, "a decision for group %d, which has no entity", got.Group[i])
 			}
 		} else if got.Group[i] != 0 {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
@@ -26,6 +27,8 @@ type output struct {
 	enc  encode.Encoder
 	note time.Time
 	line []byte
+
+	reached atomic.Uint64 // the place of the last answer that is written
 
 	incidents place
 	records   *explain.Writer // of incidents; nil for none

@@ -43,12 +43,12 @@ func Show(ctx context.Context, dataDir string, keys []string, to io.Writer, log 
 	// The questions below are entries of the log of the swarm. What was stored for a batch that is
 	// not there must be undone before: such an entry would have the number of the batch.
 	record := s.Record()
-	if _, err := openState(ctx, func(shard int, d swarms.Direction) swarms.Log {
+	if _, err := openState(ctx, record, func(shard int, d swarms.Direction) swarms.Log {
 		return conn.Swarms.Log(record.Key(), shard, d)
-	}); err != nil {
+	}, &dictionary{groups: map[string]int{}}); err != nil {
 		return err
 	}
-	d, err := entities.Open(conn.Swarms, record, keyShard)
+	d, err := entities.Open(conn.Swarms, record, logShard(record, keyShard))
 	if err != nil {
 		return command.Usage("detect: --show-key: %v", err)
 	}

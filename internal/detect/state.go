@@ -5,19 +5,33 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
+	"sync"
 
+	"github.com/exoswarm/exoswarm/cpuagents/commitlog"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 	"github.com/exoswarm/exoswarm/jobs/swarms/statelog"
 )
 
-// Logs of the swarm beside that of its only shard. The entries of each are JSON.
+// Logs of the swarm beside that of its only shard. The entries of each are JSON. Those of a swarm with
+// several shards have numbers behind all shards.
 const (
 	positionShard = 1 // of mark
 	keyShard      = 2 // of the dictionary, entries before each batch with new keys
 	outputShard   = 3 // of written
 	summaryShard  = 4 // of the summaries of entities
+	statesShard   = 5 // of entities without a group
+	orderShard    = 6 // of the answers of several shards
 )
+
+// logShard returns the number of one of these logs.
+func logShard(record swarms.Swarm, of int) int {
+	if record.ShardCount() > 1 {
+		return swarms.MaxShards + of
+	}
+	return of
+}
 
 // The kinds of their entries.
 const (
@@ -30,10 +44,20 @@ const (
 // position with one write. The log of positions has a mark now and then, so that few entries are
 // read to find the last note, and one before entries are removed. Earlier programs have stored a
 // mark there before each batch, which counts if the log of the swarm has the batch.
+//
+// With several shards each part of a batch has the note. The batch counts if one part is stored, and
+// the next process appends the others (RFC 0047).
 type mark struct {
-	Batch    uint64   `json:"batch"`    // the number of its entry in the log of the swarm
+	// Batch is the number of its entry in the log of the swarm. With several shards it is the number of
+	// the batch, from 1.
+	Batch    uint64   `json:"batch"`
 	Entities int      `json:"entities"` // in the dictionary, those of the batch included
 	At       position `json:"at"`
+	// Before is the position before the batch, and Shards have its parts; for several shards.
+	Before *position `json:"before,omitempty"`
+	Shards []int     `json:"shards,omitempty"`
+	// Entries are by shard entries up to which the mark includes all notes; in the log of positions.
+	Entries []uint64 `json:"entries,omitempty"`
 }
 
 // written says how far the output is.
@@ -48,49 +72,52 @@ type written struct {
 
 // state is what a detector keeps between two processes beside its agents.
 type state struct {
-	in            swarms.Log // of the swarm
+	record        swarms.Swarm
+	in            []swarms.Log // of the swarm, by shard
 	marks, output *statelog.Log
 	keys          *statelog.Keys
+	known         commitlog.Dictionary
 
-	entities []string       // keys by group
-	groups   map[string]int // by key
-	at       position
-	out      written
-	last     uint64 // entry of the log of the swarm
-	marked   uint64 // entry of the last mark in the log of positions
+	now     mark
+	missing []int // shards that lack their part of the last batch
+	out     written
+	last    []uint64 // by shard: entry of the log of the swarm
+	marked  uint64   // the batch of the last mark in the log of positions
 }
 
-// markEvery is the number of entries of the log of the swarm after which the log of positions gets
-// a mark.
+// markEvery is the number of batches after which the log of positions gets a mark.
 const markEvery = 256
 
 // openState reads the state of a swarm. It undoes what was stored for a batch that is not in the
 // log of the swarm. No entry may be appended to that log before.
-func openState(ctx context.Context, log func(shard int, d swarms.Direction) swarms.Log) (*state, error) {
+func openState(ctx context.Context, record swarms.Swarm, log func(shard int, d swarms.Direction) swarms.Log,
+	known commitlog.Dictionary,
+) (*state, error) {
+	own := func(of int) swarms.Log { return log(logShard(record, of), swarms.In) }
 	s := &state{
-		in:     log(0, swarms.In),
-		marks:  statelog.New(log(positionShard, swarms.In), entryMark),
-		keys:   statelog.NewKeys(log(keyShard, swarms.In)),
-		output: statelog.New(log(outputShard, swarms.In), entryWritten),
-		groups: map[string]int{},
+		record: record, known: known,
+		marks:  statelog.New(own(positionShard), entryMark),
+		keys:   statelog.NewKeys(own(keyShard)),
+		output: statelog.New(own(outputShard), entryWritten),
+	}
+	for k := range record.ShardCount() {
+		s.in = append(s.in, log(k, swarms.In))
 	}
 	for _, l := range []*statelog.Log{s.marks, s.keys.Log, s.output} {
 		if err := l.Open(ctx); err != nil {
 			return nil, err
 		}
 	}
-	end, err := s.in.Last(ctx)
-	if err != nil {
+	s.last = make([]uint64, len(s.in))
+	if err := s.findEnds(ctx); err != nil {
 		return nil, err
 	}
-	s.last = end.Seq
-	var good mark
 	undo := false
-	err = s.marks.Read(ctx, max(s.marks.Last(), 2)-1, func(data []byte) error {
+	err := s.marks.Read(ctx, max(s.marks.Last(), 2)-1, func(data []byte) error {
 		var m mark
 		err := json.Unmarshal(data, &m)
-		if undo = m.Batch > s.last; !undo {
-			good = m
+		if undo = len(s.in) == 1 && m.Batch > s.last[0]; !undo {
+			s.now = m
 		}
 		return err
 	})
@@ -98,22 +125,24 @@ func openState(ctx context.Context, log func(shard int, d swarms.Direction) swar
 		return nil, damaged(err)
 	}
 	if undo {
-		if err := s.marks.Add(ctx, good); err != nil {
+		if err := s.marks.Add(ctx, s.now); err != nil {
 			return nil, err
 		}
 	}
-	s.marked = good.Batch
-	if err := s.readNotes(ctx, &good); err != nil {
+	s.marked = s.now.Batch
+	if err := s.readNotes(ctx); err != nil {
 		return nil, err
 	}
-	s.at = good.At
-	all, err := s.keys.Load(ctx, good.Entities)
+	all, err := s.keys.Load(ctx, s.now.Entities)
 	if err != nil {
 		return nil, damaged(err)
 	}
-	for g, a := range all {
-		s.entities = append(s.entities, a.Key)
-		s.groups[a.Key] = g
+	all = slices.Clone(all)
+	for i := range all {
+		all[i].Group = record.GroupEntity(all[i].Group)
+	}
+	if err := s.known.Restore(all); err != nil {
+		return nil, err
 	}
 	return s, damaged(s.output.Read(ctx, s.output.Last(), func(data []byte) error {
 		return json.Unmarshal(data, &s.out)
@@ -128,60 +157,211 @@ func damaged(err error) error {
 	return jobs.Errorf(jobs.CodeInternal, "%v: name another --data-dir", err)
 }
 
-// group returns the group of a key, and false if there are most entities already.
-func (s *state) group(key string, most int) (int, bool) {
-	g, ok := s.groups[key]
-	if !ok {
-		if g = len(s.entities); g == most {
-			return 0, false
+// findEnds finds the ends of the logs of the swarm, to which only this process appends.
+func (s *state) findEnds(ctx context.Context) error {
+	for k, l := range s.in {
+		end, err := l.Last(ctx)
+		if err != nil {
+			return err
 		}
-		s.entities = append(s.entities, key)
-		s.groups[key] = g
+		s.last[k] = end.Seq
 	}
-	return g, true
+	return nil
 }
 
-// readNotes sets m to the last note behind its entry in the log of the swarm, if there is one.
-func (s *state) readNotes(ctx context.Context, m *mark) error {
-	return damaged(statelog.Each(ctx, s.in, m.Batch+1, s.last, func(e swarms.Entry) error {
-		if e.Note == "" { // a question, or a batch of an earlier program
+// readNotes sets now to the last note behind its entries in the logs of the swarm, if there is one,
+// and finds the shards that lack its batch.
+func (s *state) readNotes(ctx context.Context) error {
+	from := s.now.Entries
+	if len(s.in) == 1 {
+		from = []uint64{s.now.Batch}
+	} else if from == nil {
+		from = make([]uint64, len(s.in))
+	}
+	has := make([]uint64, len(s.in)) // by shard: its last batch
+	for k, l := range s.in {
+		base := uint64(0)
+		if b := s.record.BaseOf(k); b != nil {
+			base = b.Entry
+		}
+		if err := statelog.Each(ctx, l, max(from[k]+1, base), s.last[k], func(e swarms.Entry) error {
+			if e.Note == "" { // a question, or a batch of an earlier program
+				return nil
+			}
+			next := mark{}
+			if err := json.Unmarshal([]byte(e.Note), &next); err != nil {
+				return fmt.Errorf("the note of entry %d: %w: %w", e.Seq, statelog.ErrDamaged, err)
+			}
+			if has[k] = next.Batch; next.Batch >= s.now.Batch {
+				s.now = next
+			}
 			return nil
+		}); err != nil {
+			return damaged(err)
 		}
-		next := mark{}
-		if err := json.Unmarshal([]byte(e.Note), &next); err != nil {
-			return fmt.Errorf("the note of entry %d: %w: %w", e.Seq, statelog.ErrDamaged, err)
+	}
+	if s.now.Entries == nil {
+		for _, k := range s.now.Shards {
+			if k >= 0 && k < len(has) && has[k] < s.now.Batch {
+				s.missing = append(s.missing, k)
+			}
 		}
-		*m = next
-		return nil
-	}))
+	}
+	return nil
+}
+
+// group returns the group in the swarm of entity number i, and its shard.
+func (s *state) group(i int) (group, shard int) {
+	group = s.record.EntityGroup(i)
+	return group, s.record.ShardOf(group)
+}
+
+// part is the part of a batch that one shard gets.
+type part struct {
+	shard int
+	data  []byte
 }
 
 // commit appends a batch with the position behind it, after the keys that are new in it.
-func (s *state) commit(ctx context.Context, kind string, data []byte, at position) error {
-	if err := s.keys.Store(ctx, s.entities[s.keys.Stored():], nil); err != nil {
-		return err
+func (s *state) commit(ctx context.Context, kind string, parts []part, at position) error {
+	stored := s.keys.Stored()
+	if keys := s.known.Fresh(stored); len(keys) > 0 {
+		all := make([]statelog.Assignment, len(keys))
+		for i, key := range keys {
+			all[i] = statelog.Assignment{Group: s.record.EntityGroup(stored + i), Key: key}
+		}
+		err := error(nil)
+		if len(s.in) == 1 {
+			err = s.keys.Store(ctx, keys, nil)
+		} else {
+			err = s.keys.Assign(ctx, all, 0, nil)
+		}
+		if err != nil {
+			return err
+		}
 	}
-	note, err := json.Marshal(mark{Batch: s.last + 1, Entities: s.keys.Stored(), At: at})
+	before := s.now.At
+	return s.append(ctx, kind, parts, mark{At: at, Before: &before})
+}
+
+// complete appends the parts of the last batch that shards lack.
+func (s *state) complete(ctx context.Context, parts []part) error {
+	s.missing = nil
+	if len(parts) == 0 {
+		return nil
+	}
+	return s.append(ctx, swarms.EntryObserve, parts, mark{At: s.now.At, Before: s.now.Before})
+}
+
+// append appends the parts of a batch at the same time, with a note. m has the positions.
+func (s *state) append(ctx context.Context, kind string, parts []part, m mark) error {
+	m.Batch, m.Entities = s.now.Batch+1, s.keys.Stored()
+	if len(s.in) == 1 {
+		m.Batch, m.Before = s.last[0]+1, nil
+	} else {
+		for _, p := range parts {
+			m.Shards = append(m.Shards, p.shard)
+		}
+	}
+	note, err := json.Marshal(m)
 	if err != nil {
 		return fmt.Errorf("encode a position: %w", err)
 	}
-	e := swarms.Entry{Kind: kind, Ref: s.last + 1, Data: data, Note: string(note)}
-	if err := s.in.Append(ctx, s.last, e); err != nil {
+	errs := make([]error, len(parts))
+	var appending sync.WaitGroup
+	for i, p := range parts {
+		appending.Go(func() {
+			e := swarms.Entry{Kind: kind, Ref: m.Batch, Data: p.data, Note: string(note)}
+			if errs[i] = s.in[p.shard].Append(ctx, s.last[p.shard], e); errs[i] == nil {
+				s.last[p.shard]++
+			}
+		})
+	}
+	appending.Wait()
+	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("send a batch: %w", err)
 	}
-	s.last++
-	s.at = at
-	if s.last-s.marked < markEvery {
+	s.now = m
+	if m.Batch-s.marked < markEvery {
 		return nil
 	}
 	return s.mark(ctx)
 }
 
-// mark stores the position behind the last entry in the log of positions.
+// assign stores assignments of numbers of entities, for the entries that are appended from now on.
+func (s *state) assign(ctx context.Context, all []statelog.Assignment) error {
+	for k := range s.in {
+		var of []statelog.Assignment
+		for i := range all {
+			if group, shard := s.group(all[i].Group); shard == k {
+				all[i].After = s.last[k]
+				of = append(of, statelog.Assignment{Group: group, Key: all[i].Key, After: s.last[k]})
+			}
+		}
+		if err := s.keys.Assign(ctx, of, s.last[k], nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// mark stores the position behind the last batch in the log of positions. All shards have their part
+// of it.
 func (s *state) mark(ctx context.Context) error {
-	if err := s.marks.Add(ctx, mark{Batch: s.last, Entities: s.keys.Stored(), At: s.at}); err != nil {
+	m := s.now
+	m.Before, m.Shards = nil, nil
+	if len(s.in) > 1 {
+		m.Entries = slices.Clone(s.last)
+	} else {
+		m.Batch = s.last[0]
+	}
+	if err := s.marks.Add(ctx, m); err != nil {
 		return err
 	}
-	s.marked = s.last
+	s.marked = m.Batch
 	return s.marks.Trim(ctx)
+}
+
+// dictionary is the entities of a detector that keep their groups. One goroutine changes it, and
+// others may call Key.
+type dictionary struct {
+	mu     sync.RWMutex
+	keys   []string       // by number
+	groups map[string]int // by key
+}
+
+// Restore implements commitlog.Dictionary.
+func (d *dictionary) Restore(all []statelog.Assignment) error {
+	for _, a := range all {
+		d.add(a.Key, len(all))
+	}
+	return nil
+}
+
+// Fresh implements commitlog.Dictionary.
+func (d *dictionary) Fresh(from int) []string { return d.keys[from:] }
+
+// Key implements encode.Entities.
+func (d *dictionary) Key(i int) (string, bool) {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	if i < 0 || i >= len(d.keys) {
+		return "", false
+	}
+	return d.keys[i], true
+}
+
+// add returns the number of the entity with a key, and false if there are most entities already.
+func (d *dictionary) add(key string, most int) (int, bool) {
+	i, ok := d.groups[key]
+	if !ok {
+		if i = len(d.keys); i == most {
+			return 0, false
+		}
+		d.mu.Lock()
+		d.keys = append(d.keys, key)
+		d.mu.Unlock()
+		d.groups[key] = i
+	}
+	return i, true
 }

@@ -23,14 +23,15 @@ func TestUndo(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(conn.Close)
-	key := swarms.Swarm{ID: "d", Nonce: swarms.NewNonce()}.Key()
+	record := swarms.Swarm{ID: "d", Nonce: swarms.NewNonce(), Groups: 9}
+	key := record.Key()
 	log := func(shard int, d swarms.Direction) swarms.Log { return conn.Swarms.Log(key, shard, d) }
 	if err := log(0, swarms.In).Create(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	open := func() *state {
 		t.Helper()
-		s, err := openState(t.Context(), log)
+		s, err := openState(t.Context(), record, log, &dictionary{groups: map[string]int{}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -40,15 +41,15 @@ func TestUndo(t *testing.T) {
 	step := func(s *state, offset int64, commit bool, keys ...string) {
 		t.Helper()
 		for _, k := range keys {
-			if _, ok := s.group(k, 3); !ok {
+			if _, ok := s.known.(*dictionary).add(k, 3); !ok {
 				t.Fatalf("there is no group for %s", k)
 			}
 		}
 		var err error
 		if commit {
-			err = s.commit(t.Context(), "x", nil, position{Offset: offset})
+			err = s.commit(t.Context(), "x", []part{{}}, position{Offset: offset})
 		} else {
-			err = s.keys.Store(t.Context(), s.entities[s.keys.Stored():], nil)
+			err = s.keys.Store(t.Context(), s.known.Fresh(s.keys.Stored()), nil)
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -57,26 +58,26 @@ func TestUndo(t *testing.T) {
 	// before is what an earlier program did before it appended a batch without a note.
 	before := func(s *state, offset int64, key string) {
 		t.Helper()
-		s.group(key, 9)
-		if err := s.keys.Store(t.Context(), s.entities[s.keys.Stored():], nil); err != nil {
+		s.known.(*dictionary).add(key, 9)
+		if err := s.keys.Store(t.Context(), s.known.Fresh(s.keys.Stored()), nil); err != nil {
 			t.Fatal(err)
 		}
-		m := mark{Batch: s.last + 1, Entities: s.keys.Stored(), At: position{Offset: offset}}
+		m := mark{Batch: s.last[0] + 1, Entities: s.keys.Stored(), At: position{Offset: offset}}
 		if err := s.marks.Add(t.Context(), m); err != nil {
 			t.Fatal(err)
 		}
 	}
 	other := func(s *state, kind string) {
 		t.Helper()
-		if err := s.in.Append(t.Context(), s.last, swarms.Entry{Kind: kind, Ref: 9}); err != nil {
+		if err := s.in[0].Append(t.Context(), s.last[0], swarms.Entry{Kind: kind, Ref: 9}); err != nil {
 			t.Fatal(err)
 		}
-		s.last++
+		s.last[0]++
 	}
 	check := func(s *state, offset int64, keys string) {
 		t.Helper()
-		if got := strings.Join(s.entities, " "); got != keys || s.at.Offset != offset {
-			t.Errorf("the entities are %q at %d, want %q at %d", got, s.at.Offset, keys, offset)
+		if got := strings.Join(s.known.Fresh(0), " "); got != keys || s.now.At.Offset != offset {
+			t.Errorf("the entities are %q at %d, want %q at %d", got, s.now.At.Offset, keys, offset)
 		}
 	}
 	s := open()
@@ -94,7 +95,7 @@ func TestUndo(t *testing.T) {
 	step(s, 30, true, "c", "b")
 	s = open()
 	check(s, 30, "a c b")
-	if _, ok := s.group("d", 3); ok {
+	if _, ok := s.known.(*dictionary).add("d", 3); ok {
 		t.Error("there is a fourth group")
 	}
 	before(s, 50, "d")
@@ -110,21 +111,22 @@ func TestUndo(t *testing.T) {
 		step(s, 1000+i, true)
 	}
 	if s.marked <= markEvery {
-		t.Errorf("the last mark is that of entry %d of %d", s.marked, s.last)
+		t.Errorf("the last mark is that of entry %d of %d", s.marked, s.last[0])
 	}
 	check(open(), 1000+markEvery+8, "a c b d")
 	if err := s.mark(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	other(s, "query")
-	if err := s.in.Trim(t.Context(), s.last); err != nil { // as behind a snapshot
+	if err := s.in[0].Trim(t.Context(), s.last[0]); err != nil { // as behind a snapshot
 		t.Fatal(err)
 	}
 	check(open(), 1000+markEvery+8, "a c b d")
-	if err := s.in.Append(t.Context(), s.last, swarms.Entry{Kind: "x", Ref: 9, Note: "{"}); err != nil {
+	if err := s.in[0].Append(t.Context(), s.last[0], swarms.Entry{Kind: "x", Ref: 9, Note: "{"}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := openState(t.Context(), log); err == nil || !strings.Contains(err.Error(), "name another --data-dir") {
+	_, err = openState(t.Context(), record, log, &dictionary{groups: map[string]int{}})
+	if err == nil || !strings.Contains(err.Error(), "name another --data-dir") {
 		t.Errorf("a note that is no position: %v", err)
 	}
 }

@@ -64,8 +64,6 @@ func Spec(of *swarm.Spec, sources []source.Series, sinks []sink.Spec, hook *sink
 	case of.GroupCount != 0:
 		return s, bad("groups: %d: a detector has max_entities of them, or one for each source: leave groups out",
 			of.GroupCount)
-	case of.Shards > 1:
-		return s, bad("shards: %d: a detector has one shard: leave it out", of.Shards)
 	}
 	if of.Observations.Late == swarm.Reject {
 		of.Observations.Late = swarm.Drop
@@ -92,6 +90,10 @@ func Spec(of *swarm.Spec, sources []source.Series, sinks []sink.Spec, hook *sink
 	}
 	if err := s.Check(); err != nil {
 		return s, err
+	}
+	if n := s.Groups(); of.Shards > n {
+		return s, bad("shards: %d, and its swarm has %d groups, one for each source or entity: use at most as many "+
+			"shards", of.Shards, n)
 	}
 	of.GroupCount = s.Groups()
 	if s.Spec, err = json.Marshal(of); err != nil {

@@ -46,6 +46,24 @@ func (s Swarm) EntityGroup(i int) int {
 	return i
 }
 
+// GroupEntity returns the number i whose EntityGroup is a group.
+func (s Swarm) GroupEntity(group int) int {
+	n := s.ShardCount()
+	least := s.Groups / n
+	k := s.ShardOf(group)
+	first, _ := s.ShardGroups(k)
+	if i := group - first; i < least {
+		return i*n + k
+	}
+	i := least * n
+	for before := range k { // that have one group more
+		if first, end := s.ShardGroups(before); end-first > least {
+			i++
+		}
+	}
+	return i
+}
+
 // validateShards checks the fields of a record that depend on the shards.
 func (s Swarm) validateShards() error {
 	switch {

@@ -44,6 +44,9 @@ func TestEntityGroup(t *testing.T) {
 				if g < 0 || g >= groups || seen[g] || shards == 1 && g != i {
 					t.Fatalf("%d groups, %d shards: entity %d has group %d", groups, shards, i, g)
 				}
+				if of := s.GroupEntity(g); of != i {
+					t.Fatalf("%d groups, %d shards: group %d of entity %d is said to be of %d", groups, shards, g, i, of)
+				}
 				seen[g] = true
 				of[s.ShardOf(g)]++
 				if slices.Max(of)-slices.Min(of) > 1 {

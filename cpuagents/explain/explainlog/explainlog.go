@@ -49,6 +49,7 @@ type Log struct {
 	log     *statelog.Log
 	reached uint64 // the last answer that is explained
 	answer  uint64 // of the last version
+	oldest  uint64 // the answer of the version before it
 	first   uint64 // the entry with its first part
 	end     uint64 // and with its last part; 0 for none
 	due     time.Time
@@ -84,7 +85,7 @@ func Open(ctx context.Context, l swarms.Log, x *explain.Explainer, upTo uint64) 
 		if err := x.Restore(data); err != nil {
 			return nil, fmt.Errorf("summaries of entities: %w: %w", statelog.ErrDamaged, err)
 		}
-		s.answer, s.reached, s.first, s.end = last.Answer, last.Answer, last.First, at
+		s.answer, s.reached, s.first, s.end, s.oldest = last.Answer, last.Answer, last.First, at, last.Answer
 		return s, nil
 	}
 	return s, nil
@@ -106,6 +107,10 @@ func (s *Log) Next() uint64 { return s.reached + 1 }
 
 // Reach notes that the explainer has seen all answers up to one.
 func (s *Log) Reach(answer uint64) { s.reached = answer }
+
+// Oldest returns the last answer that the explainer has seen in the oldest version that an attempt may
+// load.
+func (s *Log) Oldest() uint64 { return s.oldest }
 
 // Store stores the state, if that is due. The stored position of the sinks is noted, or behind it.
 func (s *Log) Store(ctx context.Context, noted uint64) error {
@@ -144,7 +149,7 @@ func (s *Log) Put(ctx context.Context) error {
 			return fmt.Errorf("remove summaries of entities: %w", err)
 		}
 	}
-	s.answer, s.first, s.end = answer, first, s.log.Last()
+	s.oldest, s.answer, s.first, s.end = s.answer, answer, first, s.log.Last()
 	s.due = time.Now().Add(max(Every, size*time.Second/summaryRate))
 	return nil
 }
