@@ -19,7 +19,7 @@ var predictor = &Cell{
 	Params: []Param{
 		{Name: "learn", Default: 0.03, Min: 0, Max: 1, Doc: "step of the readout's learning, a part of the error; 0 " +
 			"switches learning off"},
-		{Name: "alarm", Default: 0.37, Min: 0.01, Max: 0.99, Doc: "score from which agents vote anomalous"},
+		{Name: "alarm", Default: 0.39, Min: 0.01, Max: 0.99, Doc: "score from which agents vote anomalous"},
 		{Name: "false_alarm_rate", Default: 0, Min: 0, Max: 0.005, Doc: "false alarms an observation that are " +
 			"accepted, of which alarm and suspect follow; 0: alarm and suspect count"},
 		{Name: "alarms_per_day", Default: 0, Min: 0, Max: 1e6, Doc: "false alarms a day that are accepted of a " +
@@ -62,7 +62,7 @@ var predictor = &Cell{
 		{Name: "slow_max", Default: 500, Min: 1, Max: 1e6, Doc: "longest"},
 		{Name: "tail", Default: 0.5, Min: 0.001, Max: 0.5, Doc: "part of the history that is its tail"},
 		{Name: "tail_shape", Default: 0.15, Min: 0.01, Max: 10, Doc: "expected mean log excess in the tail"},
-		{Name: "tail_trust", Default: 5, Min: 0, Max: 1e6, Doc: "blocks in the tail that weigh as much as " +
+		{Name: "tail_trust", Default: 20, Min: 0, Max: 1e6, Doc: "blocks in the tail that weigh as much as " +
 			"the expectation"},
 		{Name: "rank", Default: 0.4, Min: 0, Max: 1, Doc: "part of the score in the tail that comes from the rank, " +
 			"not from the size"},
