@@ -34,7 +34,7 @@ func TestCopies(t *testing.T) {
 			}
 			for i, v := range c.Values {
 				if got[v] != inside[v] {
-					t.Errorf("trial %d, %s: row %d of the stream is in a window: %t, want %t", trial, c.Name, int(v), got[v],
+					t.Errorf("trial %d, %s: row %g of the stream: in a window %t, want %t", trial, c.Name, v, got[v],
 						inside[v])
 				}
 				if i > 0 && c.Times[i] <= c.Times[i-1] {

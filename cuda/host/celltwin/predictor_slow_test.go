@@ -309,7 +309,8 @@ func (g *slowGroup) step(i int, now, day, week []float32, inverse float32) (bins
 	a.unrest = toward(a.unrest, min(fmath.Abs(e), times(8, usual)), max(inverse, g.weight(kernels.PredictorUnrest, i)))
 	long := max(inverse, g.p(kernels.PredictorFrontRate))
 	row := fmath.Log2Rough(fmath.Abs(value-inputs[1]) + 0.01)
-	a.rough = toward(a.rough, a.roughUsual+limited(row-a.roughUsual, 4), max(inverse, g.weight(kernels.PredictorRoughRate, i)))
+	near := a.roughUsual + limited(row-a.roughUsual, 4)
+	a.rough = toward(a.rough, near, max(inverse, g.weight(kernels.PredictorRoughRate, i)))
 	a.roughUsual = toward(a.roughUsual, row, long)
 	a.away = toward(a.away, value, max(inverse, g.weight(kernels.PredictorAwayRate, i)))
 	ratios := [6]float32{
