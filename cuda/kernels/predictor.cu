@@ -22,10 +22,10 @@
 #define NEAR_PART 0.85f
 #define QUIET_PART 0.83f
 #define LEAST_BLOCKS 2
-#define RATE_NATS 1.0f
-#define RATE_SLOPE 0.45f
-#define RATE_BEND -4.87f
-#define RATE_RARE 0.184f
+#define RATE_NATS 0.82f
+#define RATE_SLOPE 0.52f
+#define RATE_BEND -3.5f
+#define RATE_RARE 0.067f
 #define SUSPECT_PART 0.75f
 #define MOST_RATE 0.32f
 

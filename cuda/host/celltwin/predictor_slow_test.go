@@ -149,9 +149,9 @@ func (g *slowGroup) observe(t int64, x []float32) (score float32, decision uint3
 		}
 		step := times(float32(t-g.since), 1e-9) / float32(max(g.seen, 1))
 		l := fmath.Log(max(1e-30, min(0.32, times(perSecond, step))))
-		alarm = 1 - times(0.45, l)
-		rare := max(0, -4.87-l)
-		alarm += times(0.184, times(rare, rare))
+		alarm = 0.82 - times(0.52, l)
+		rare := max(0, -3.5-l)
+		alarm += times(0.067, times(rare, rare))
 		suspect = times(0.75, alarm)
 	}
 
