@@ -58,7 +58,7 @@ mutate: ## 200 changes to code that guards, fences, commits and limits: at least
 	go run ./internal/mutate -n 200 -seed $(SEED)
 
 nab: ## scores on the labelled streams beside the repository (../shared/nab), learning on and off
-	go test -count=1 -v -run 'TestLearningFindsAnomalies' ./cuda/host/celltwin
+	go test -count=1 -v -run 'TestStreams' ./cuda/host/celltwin
 
 quality: ## every figure of docs/quality.md: 15 minutes on two cores at most; the labelled streams are beside the repository (../shared/nab)
 	go run ./internal/quality/report --doc docs/quality.md --charts docs/charts

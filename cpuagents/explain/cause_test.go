@@ -34,7 +34,7 @@ func TestCauses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	every := testlong.Of(1, 9)
+	every := testlong.Of(1, 8)
 	type count struct{ found, feature, kind int }
 	var all count
 	table := map[string]*[batch.Surprises]int{}

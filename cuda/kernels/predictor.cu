@@ -18,12 +18,14 @@
 #define LARGEST_READOUT 1e4f
 #define WEIGHT_BASE (MAX_VOTE_WEIGHT / 8)
 #define WEIGHT_GAIN (MAX_VOTE_WEIGHT - WEIGHT_BASE)
-#define HELD_PART 0.25f
+#define ROUGH_REACH 4.0f
+#define NEAR_PART 0.85f
+#define QUIET_PART 0.83f
 #define LEAST_BLOCKS 2
-#define RATE_NATS 1.0f
-#define RATE_SLOPE 0.45f
-#define RATE_BEND -4.87f
-#define RATE_RARE 0.184f
+#define RATE_NATS 0.82f
+#define RATE_SLOPE 0.52f
+#define RATE_BEND -3.5f
+#define RATE_RARE 0.067f
 #define SUSPECT_PART 0.75f
 #define MOST_RATE 0.32f
 
@@ -166,7 +168,8 @@ __device__ __forceinline__ void step(Agent &s, unsigned a, unsigned A, const Gro
   float usual = add(s.err, ERROR_FLOOR);
 
   float fast = max32(inverse, c[PREDICTOR_FAST * A]);
-  s.drift = add(s.drift, mul(fast, sub(e, s.drift)));
+  const float held = clamp32(e, mul(GRADIENT_CLIP, usual));
+  s.drift = add(s.drift, mul(fast, sub(held, s.drift)));
   float drift = abs32(s.drift);
   float limit = mul(USUAL_CLIP, usual);
   s.unrest = add(s.unrest, mul(max32(inverse, c[PREDICTOR_UNREST * A]), sub(min32(size, limit), s.unrest)));
@@ -176,7 +179,8 @@ __device__ __forceinline__ void step(Agent &s, unsigned a, unsigned A, const Gro
 
   float step = log2_rough(add(abs32(sub(value, last)), ERROR_FLOOR));
   float slow = max32(inverse, set.front_rate);
-  s.rough = add(s.rough, mul(max32(inverse, c[PREDICTOR_ROUGH_RATE * A]), sub(step, s.rough)));
+  const float near = add(s.rough_usual, clamp32(sub(step, s.rough_usual), ROUGH_REACH));
+  s.rough = add(s.rough, mul(max32(inverse, c[PREDICTOR_ROUGH_RATE * A]), sub(near, s.rough)));
   s.rough_usual = add(s.rough_usual, mul(slow, sub(step, s.rough_usual)));
   s.away = add(s.away, mul(max32(inverse, c[PREDICTOR_AWAY_RATE * A]), sub(value, s.away)));
   float away = abs32(s.away), away_usual = add(s.away_usual, 2.0f * ERROR_FLOOR);
@@ -188,7 +192,7 @@ __device__ __forceinline__ void step(Agent &s, unsigned a, unsigned A, const Gro
   skill = max32(0.0f, min32(1.0f, skill));
   *weight = WEIGHT_BASE + (unsigned)mul((float)WEIGHT_GAIN, skill);
 
-  float gain = quo(mul(set.learn, clamp32(e, mul(GRADIENT_CLIP, usual))), norm);
+  float gain = quo(mul(set.learn, held), norm);
 #pragma unroll
   for (int j = 0; j < PREDICTOR_READOUT; j++) {
     s.w[j] = square > LARGEST_READOUT ? 0.0f : add(s.w[j], mul(gain, in[j]));
@@ -317,7 +321,8 @@ predictor_observe(unsigned char *pages, unsigned long long page_bytes, const uns
       if (warm) {
         float nats = max32(0.0f, log32(quo(evidence_for(g, set.shape, g.bins), (float)PREDICTOR_KINDS)));
         score = quo(nats, add(nats, (float)SCORE_HALF));
-        if (nats <= level || inside) score = mul(HELD_PART, score);
+        if (inside || nats <= level || nats < mul(NEAR_PART, g.alarm))
+          score = mul(mul(QUIET_PART, quo(g.alarm, add(g.alarm, (float)SCORE_HALF))), score);
         opens = !inside && nats >= g.alarm && nats > level;
         held = max32(mul(level, param(params, PREDICTOR_HOLD)), mul(nats, param(params, PREDICTOR_MARGIN)));
       }

@@ -113,10 +113,10 @@ var PredictorSince = Var{Name: "since", Elem: I64, Width: 1, Group: true}
 // exp(-nats), and heavy tails make rare alarms more frequent. Agents are suspicious from SuspectPart
 // of the alarm on. The rate of a block counts as at most MostRate.
 const (
-	RateNats    = 1
-	RateSlope   = 0.45
-	RateBend    = -4.87
-	RateRare    = 0.184
+	RateNats    = 0.82
+	RateSlope   = 0.52
+	RateBend    = -3.5
+	RateRare    = 0.067
 	SuspectPart = 0.75
 	MostRate    = 0.32
 )

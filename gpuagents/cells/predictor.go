@@ -17,9 +17,9 @@ var predictor = &Cell{
 	Kernel:     "predictor_observe",
 	embedding:  []string{"hidden"},
 	Params: []Param{
-		{Name: "learn", Default: 0.03, Min: 0, Max: 1, Doc: "step of the readout's learning, a part of the error; 0 " +
+		{Name: "learn", Default: 0.02, Min: 0, Max: 1, Doc: "step of the readout's learning, a part of the error; 0 " +
 			"switches learning off"},
-		{Name: "alarm", Default: 0.37, Min: 0.01, Max: 0.99, Doc: "score from which agents vote anomalous"},
+		{Name: "alarm", Default: 0.39, Min: 0.01, Max: 0.99, Doc: "score from which agents vote anomalous"},
 		{Name: "false_alarm_rate", Default: 0, Min: 0, Max: 0.005, Doc: "false alarms an observation that are " +
 			"accepted, of which alarm and suspect follow; 0: alarm and suspect count"},
 		{Name: "alarms_per_day", Default: 0, Min: 0, Max: 1e6, Doc: "false alarms a day that are accepted of a " +
@@ -29,7 +29,7 @@ var predictor = &Cell{
 		{Name: "suspect", Default: 0.31, Min: 0.01, Max: 0.99, Doc: "score from which agents vote suspicious"},
 		{Name: "hold_off", Default: 300, Min: 1, Max: 1e6, Doc: "observations in which the level that a further " +
 			"alarm must exceed falls to 1/e"},
-		{Name: "margin", Default: 0.08, Min: 0, Max: 1, Doc: "part by which that level starts above the alarm"},
+		{Name: "margin", Default: 0.05, Min: 0, Max: 1, Doc: "part by which that level starts above the alarm"},
 		{Name: "warmup", Default: 100, Min: 20, Max: 1e6, Integer: true, Doc: "observations of a series before its " +
 			"first score, which needs two blocks too"},
 		{Name: "history", Default: 350, Min: 20, Max: 1e6, Doc: "observations over which an agent averages its " +
@@ -45,12 +45,12 @@ var predictor = &Cell{
 		{Name: "clip", Default: 30, Min: 1, Max: 1000, Doc: "spreads at which an input is cut off"},
 		{Name: "share", Default: 0.5, Min: 0.01, Max: 1, Doc: "part of the agents' weight that must be as surprised " +
 			"as the group"},
-		{Name: "fast_min", Default: 2.5, Min: 1, Max: 1e4, Doc: "shortest time constant of a lasting error, in " +
+		{Name: "fast_min", Default: 4, Min: 1, Max: 1e4, Doc: "shortest time constant of a lasting error, in " +
 			"observations"},
-		{Name: "fast_max", Default: 20, Min: 1, Max: 1e4, Doc: "longest"},
-		{Name: "unrest_min", Default: 12, Min: 1, Max: 1e4, Doc: "shortest time constant of unrest, the mean size " +
+		{Name: "fast_max", Default: 12, Min: 1, Max: 1e4, Doc: "longest"},
+		{Name: "unrest_min", Default: 6, Min: 1, Max: 1e4, Doc: "shortest time constant of unrest, the mean size " +
 			"of the errors, in observations"},
-		{Name: "unrest_max", Default: 60, Min: 1, Max: 1e4, Doc: "longest"},
+		{Name: "unrest_max", Default: 30, Min: 1, Max: 1e4, Doc: "longest"},
 		{Name: "rough_min", Default: 8, Min: 1, Max: 1e4, Doc: "shortest time constant of roughness, the mean step " +
 			"from row to row, in observations"},
 		{Name: "rough_max", Default: 32, Min: 1, Max: 1e4, Doc: "longest"},
@@ -62,7 +62,7 @@ var predictor = &Cell{
 		{Name: "slow_max", Default: 500, Min: 1, Max: 1e6, Doc: "longest"},
 		{Name: "tail", Default: 0.5, Min: 0.001, Max: 0.5, Doc: "part of the history that is its tail"},
 		{Name: "tail_shape", Default: 0.15, Min: 0.01, Max: 10, Doc: "expected mean log excess in the tail"},
-		{Name: "tail_trust", Default: 5, Min: 0, Max: 1e6, Doc: "blocks in the tail that weigh as much as " +
+		{Name: "tail_trust", Default: 20, Min: 0, Max: 1e6, Doc: "blocks in the tail that weigh as much as " +
 			"the expectation"},
 		{Name: "rank", Default: 0.4, Min: 0, Max: 1, Doc: "part of the score in the tail that comes from the rank, " +
 			"not from the size"},

@@ -106,7 +106,7 @@ const (
 )
 
 // alarms are the alarms that are tried with labels.
-var alarms = []float64{0.25, 0.31, 0.34, 0.37, 0.4, 0.43, 0.46, 0.5, 0.55, 0.6, 0.7}
+var alarms = []float64{0.25, 0.31, 0.34, 0.37, 0.39, 0.41, 0.43, 0.46, 0.5, 0.55, 0.6, 0.7}
 
 // sizes are the numbers of agents that are tried with labels.
 var sizes = []int{64, 128, 256}

@@ -174,7 +174,7 @@ func tunable(file string, spec *swarm.Spec) error {
 }
 
 // defaultAlarm is that of the predictor.
-const defaultAlarm = 0.37
+const defaultAlarm = 0.39
 
 // options returns the options that a specification gives.
 func options(spec *swarm.Spec) tune.Options {

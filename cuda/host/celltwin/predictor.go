@@ -23,9 +23,13 @@ const (
 	// stream that is predicted to the last digit must not call rounding a surprise.
 	errorFloor = 0.01
 	driftFloor = 0.005
-	// A gradient and a usual error take in at most this many usual errors of one observation.
+	// A gradient and a lasting error take in at most so many usual errors of one observation, and a
+	// usual size takes in at most usualClip usual sizes. So a lone spike is over when it is over.
 	gradientClip = 4
 	usualClip    = 8
+	// roughReach bounds what one step from row to row adds to the roughness, in octaves from the
+	// usual one.
+	roughReach = 4
 	// ridge keeps the normalised step finite when all inputs of a readout are near zero.
 	ridge = 0.1
 	// largestReadout bounds the squared norm of a readout; one that left it would start again from
@@ -37,8 +41,11 @@ const (
 	weightGain = kernels.MaxVoteWeight - weightBase
 	// leastBlocks is the number of blocks that a history has before the first score.
 	leastBlocks = 2
-	// heldPart is what is left of a score during hold-off and inside of an incident.
-	heldPart = 0.25
+	// A score reaches the alarm's only where an incident opens. That of a surprise from nearPart of
+	// the alarm on comes close to it, so that a lower threshold can be set on scores. All others are
+	// in the order of their surprise below quietPart of the alarm's score.
+	nearPart  = 0.85
+	quietPart = 0.83
 )
 
 // predictorAgent is the state of one agent while its group's run is stepped.
@@ -235,8 +242,8 @@ func (g *predictorGroup) observe(o *observation, n int, round *uint64, x []float
 	if warm {
 		surprisal := fmath.Max(0, fmath.Log(g.evidence(bins)/kinds))
 		score = surprisal / (surprisal + kernels.ScoreHalf)
-		if surprisal <= level || inside {
-			score = float32(heldPart * score)
+		if inside || surprisal <= level || surprisal < float32(nearPart*alarm) {
+			score = float32(float32(quietPart*(alarm/(alarm+kernels.ScoreHalf))) * score)
 		}
 		opens = !inside && surprisal >= alarm && surprisal > level
 		level = fmath.Max(
@@ -389,8 +396,8 @@ func (g *predictorGroup) step(o *observation, seen uint64, inverse float32) {
 		usual := a.err + errorFloor
 
 		// The surprises: the error, its drift and its unrest, each beside its usual size.
-		fast := fmath.Max(inverse, c[kernels.PredictorFast*A])
-		a.drift += float32(fast * (e - a.drift))
+		fast, held := fmath.Max(inverse, c[kernels.PredictorFast*A]), fmath.Clamp(e, float32(gradientClip*usual))
+		a.drift += float32(fast * (held - a.drift))
 		drift := fmath.Abs(a.drift)
 		limit := float32(usualClip * usual)
 		a.unrest += float32(fmath.Max(inverse, c[kernels.PredictorUnrest*A]) * (fmath.Min(size, limit) - a.unrest))
@@ -398,7 +405,8 @@ func (g *predictorGroup) step(o *observation, seen uint64, inverse float32) {
 		// The step from row to row, and the distance from the group's level, beside their usual
 		// sizes.
 		step := fmath.Log2Rough(fmath.Abs(value-last) + errorFloor)
-		a.rough += float32(fmath.Max(inverse, c[kernels.PredictorRoughRate*A]) * (step - a.rough))
+		near := a.roughUsual + fmath.Clamp(step-a.roughUsual, roughReach)
+		a.rough += float32(fmath.Max(inverse, c[kernels.PredictorRoughRate*A]) * (near - a.rough))
 		a.roughUsual += float32(slow * (step - a.roughUsual))
 		a.away += float32(fmath.Max(inverse, c[kernels.PredictorAwayRate*A]) * (value - a.away))
 		away, awayUsual := fmath.Abs(a.away), a.awayUsual+2*errorFloor
@@ -415,7 +423,7 @@ func (g *predictorGroup) step(o *observation, seen uint64, inverse float32) {
 		g.weights[i] = voteWeight(usual, a.naive)
 
 		// Learning: a normalised gradient step of the readout, and the usual sizes.
-		gain := float32(learn*fmath.Clamp(e, float32(gradientClip*usual))) / norm
+		gain := float32(learn*held) / norm
 		for j, x := range in {
 			a.w[j] += float32(gain * x)
 		}

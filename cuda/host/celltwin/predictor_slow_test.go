@@ -149,9 +149,9 @@ func (g *slowGroup) observe(t int64, x []float32) (score float32, decision uint3
 		}
 		step := times(float32(t-g.since), 1e-9) / float32(max(g.seen, 1))
 		l := fmath.Log(max(1e-30, min(0.32, times(perSecond, step))))
-		alarm = 1 - times(0.45, l)
-		rare := max(0, -4.87-l)
-		alarm += times(0.184, times(rare, rare))
+		alarm = 0.82 - times(0.52, l)
+		rare := max(0, -3.5-l)
+		alarm += times(0.067, times(rare, rare))
 		suspect = times(0.75, alarm)
 	}
 
@@ -198,8 +198,8 @@ func (g *slowGroup) observe(t int64, x []float32) (score float32, decision uint3
 		s := max(0, fmath.Log(evidence(bins)/6))
 		score = s / (s + 4)
 		opens = !g.inside && s >= alarm && s > g.hold
-		if s <= g.hold || g.inside {
-			score /= 4
+		if s <= g.hold || g.inside || s < times(0.85, alarm) { // quiet rows stay below the alarm
+			score = times(times(0.83, alarm/(alarm+4)), score)
 		}
 		g.hold = max(times(g.hold, g.p(kernels.PredictorHold)), times(g.p(kernels.PredictorMargin), s))
 	}
@@ -305,11 +305,12 @@ func (g *slowGroup) step(i int, now, day, week []float32, inverse float32) (bins
 	off := value - a.mean
 	e := off - predicted
 	usual, driftUsual := a.err+0.01, a.driftUsual+0.005
-	a.drift = toward(a.drift, e, max(inverse, g.weight(kernels.PredictorFast, i)))
+	a.drift = toward(a.drift, limited(e, times(4, usual)), max(inverse, g.weight(kernels.PredictorFast, i)))
 	a.unrest = toward(a.unrest, min(fmath.Abs(e), times(8, usual)), max(inverse, g.weight(kernels.PredictorUnrest, i)))
 	long := max(inverse, g.p(kernels.PredictorFrontRate))
 	row := fmath.Log2Rough(fmath.Abs(value-inputs[1]) + 0.01)
-	a.rough = toward(a.rough, row, max(inverse, g.weight(kernels.PredictorRoughRate, i)))
+	near := a.roughUsual + limited(row-a.roughUsual, 4)
+	a.rough = toward(a.rough, near, max(inverse, g.weight(kernels.PredictorRoughRate, i)))
 	a.roughUsual = toward(a.roughUsual, row, long)
 	a.away = toward(a.away, value, max(inverse, g.weight(kernels.PredictorAwayRate, i)))
 	ratios := [6]float32{

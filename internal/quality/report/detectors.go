@@ -70,12 +70,16 @@ func (m *measurement) predictor(name string, values map[string]float64, agents i
 }
 
 // randomValues draws every parameter of the predictor around its default, by a factor of up to 1.8
-// either way, within its limits.
+// either way, within its limits. The alarm and suspect stay: scores depend on the alarm, and the
+// benchmark chooses a threshold of its own.
 func randomValues(seed uint64) map[string]float64 {
 	c, _ := cells.Lookup("predictor")
 	rng, values := rand.New(rand.NewPCG(seed, 1)), map[string]float64{}
 	for _, p := range c.Params {
 		v := p.Default * math.Pow(1.8, 2*rng.Float64()-1)
+		if p.Name == "alarm" || p.Name == "suspect" {
+			continue
+		}
 		if p.Integer {
 			v = math.Round(v)
 		}

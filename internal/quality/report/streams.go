@@ -60,7 +60,86 @@ func (m *measurement) streams() ([]block, error) {
 	if err := byKind(kinds, halves[0].streams, scoresOf[m.own.name], scoresOf[m.off.name]); err != nil {
 		return nil, err
 	}
-	return []block{{"streams", t.String()}, {"kinds", kinds.String()}}, nil
+	blocks := []block{{"streams", t.String()}, {"kinds", kinds.String()}}
+	if m.o.choose {
+		copies, err := m.copies(groups[:1], first)
+		if err != nil {
+			return nil, err
+		}
+		blocks = append(blocks, block{"copies", copies})
+	}
+	return blocks, nil
+}
+
+// copies measures groups of detectors on streams to choose on and on their copies, all together at one
+// threshold, and each kind of stream at the threshold of the other kinds.
+func (m *measurement) copies(groups []group, streams []nab.Stream) (string, error) {
+	all := slices.Clone(streams)
+	for _, s := range streams {
+		all = append(all, nab.Copies(s)...)
+	}
+	t := newTable("detector", "streams and copies", "standard", "few false alarms", "few misses",
+		"standard, thresholds of the other kinds")
+	for _, g := range groups {
+		var values [4][]float64
+		for _, d := range g.detectors {
+			scores, err := m.scores(d, all)
+			if err != nil {
+				return "", fmt.Errorf("%s: %w", d.name, err)
+			}
+			for k, p := range []nab.Profile{nab.Standard, nab.RewardLowFP, nab.RewardLowFN} {
+				r, err := nab.Score(p, all, scores)
+				if err != nil {
+					return "", err
+				}
+				values[k] = append(values[k], r.Score)
+			}
+			apart, err := leftOut(all, scores)
+			if err != nil {
+				return "", err
+			}
+			values[3] = append(values[3], apart)
+		}
+		t.row(g.name, fmt.Sprint(len(all)), spread(values[0], g.random), spread(values[1], g.random),
+			spread(values[2], g.random), spread(values[3], g.random))
+	}
+	return t.String(), nil
+}
+
+// leftOut is the mean of the standard scores of kinds with windows, each at the best threshold of all
+// other kinds. A window weighs as much as another one.
+func leftOut(streams []nab.Stream, scores [][]float32) (float64, error) {
+	kinds, others := byKinds(streams)
+	sum, windows := 0.0, 0
+	for _, kind := range slices.Sorted(maps.Keys(kinds)) {
+		some := kinds[kind]
+		if !slices.ContainsFunc(some, func(s nab.Stream) bool { return len(s.Windows) > 0 }) {
+			continue
+		}
+		r, err := crossed(streams, scores, some, others[kind])
+		if err != nil {
+			return 0, err
+		}
+		sum += r.Score * float64(r.Windows)
+		windows += r.Windows
+	}
+	return sum / float64(windows), nil
+}
+
+// byKinds returns the streams of each kind, and those of all other kinds.
+func byKinds(streams []nab.Stream) (kinds, others map[string][]nab.Stream) {
+	kinds, others = map[string][]nab.Stream{}, map[string][]nab.Stream{}
+	for _, s := range streams {
+		kinds[s.Kind()] = append(kinds[s.Kind()], s)
+	}
+	for kind := range kinds {
+		for _, s := range streams {
+			if s.Kind() != kind {
+				others[kind] = append(others[kind], s)
+			}
+		}
+	}
+	return kinds, others
 }
 
 // group is the same detector with several seeds or parameters.
@@ -191,17 +270,7 @@ func spread(values []float64, random bool) string {
 // byKind adds a row for each kind of stream with windows: the score at the best threshold of all
 // streams, and at that of the streams of all other kinds.
 func byKind(t *table, streams []nab.Stream, own, off [][]float32) error {
-	kinds, others := map[string][]nab.Stream{}, map[string][]nab.Stream{}
-	for _, s := range streams {
-		kinds[s.Kind()] = append(kinds[s.Kind()], s)
-	}
-	for kind := range kinds {
-		for _, s := range streams {
-			if s.Kind() != kind {
-				others[kind] = append(others[kind], s)
-			}
-		}
-	}
+	kinds, others := byKinds(streams)
 	for _, kind := range slices.Sorted(maps.Keys(kinds)) {
 		some := kinds[kind]
 		r, err := crossed(streams, own, some, streams)

@@ -20,6 +20,7 @@ func predictor() *program {
 		driftFloor            = 0.005
 		reach3, gradientClip  = 3, 4
 		ridge, largestReadout = 0.1, 1e4
+		roughReach            = 4
 		weightBase            = kernels.MaxVoteWeight / 8
 		weightGain            = kernels.MaxVoteWeight - weightBase
 	)
@@ -72,14 +73,15 @@ func predictor() *program {
 	fast := func(component int) int { return p.most(inverse, of(component)) }
 
 	// Learning.
-	gain := p.over(p.product(learn, p.clamp(e, p.product(usual, p.float(gradientClip)))), norm)
+	held := p.clamp(e, p.product(usual, p.float(gradientClip)))
+	gain := p.over(p.product(learn, held), norm)
 	for j, x := range in {
 		p.store(lanes.RowReadout+j, p.keep(p.sum(w[j], p.product(gain, x)), square, p.float(largestReadout)))
 	}
 
 	// The surprises.
 	oldDrift := p.row(lanes.RowDrift)
-	drift := p.toward(oldDrift, fast(kernels.PredictorFast), e)
+	drift := p.toward(oldDrift, fast(kernels.PredictorFast), held)
 	p.store(lanes.RowDrift, drift)
 	drift = p.abs(drift)
 	least := p.least(size, limit)
@@ -93,9 +95,11 @@ func predictor() *program {
 	p.store(lanes.RowDriftUsual, p.toward(driftUsual, rate, p.least(drift, p.product(floor, p.float(usualClip)))))
 
 	step := p.log2Rough(p.sum(p.abs(p.minus(value, last)), p.float(errorFloor)))
-	rough := p.toward(p.row(lanes.RowRough), fast(kernels.PredictorRoughRate), step)
+	wasUsual := p.row(lanes.RowRoughUsual)
+	near := p.sum(wasUsual, p.clampBy(p.minus(step, wasUsual), roughReach))
+	rough := p.toward(p.row(lanes.RowRough), fast(kernels.PredictorRoughRate), near)
 	p.store(lanes.RowRough, rough)
-	roughUsual := p.toward(p.row(lanes.RowRoughUsual), slow, step)
+	roughUsual := p.toward(wasUsual, slow, step)
 	p.store(lanes.RowRoughUsual, roughUsual)
 	p.octaves(kernels.PredictorRough, p.minus(rough, roughUsual))
 	p.octaves(kernels.PredictorCalm, p.minus(roughUsual, rough))
