@@ -269,7 +269,9 @@ func (n *Network) Set(ctx context.Context, ids []uint32, states []byte) error {
 }
 
 // Get returns the states of agents. It makes no page and changes none.
-func (n *Network) Get(ctx context.Context, ids []uint32) ([]byte, error) { return n.states.Get(ctx, ids) }
+func (n *Network) Get(ctx context.Context, ids []uint32) ([]byte, error) {
+	return n.states.Get(ctx, ids)
+}
 
 // Close releases everything on the device. A second call does nothing.
 func (n *Network) Close() error {

@@ -33,15 +33,15 @@ type Options struct {
 // One goroutine uses a Plane at a time; its owner closes it before the device. After an error of the
 // device, a fault.ErrDevice, and after the end of a context, the state is undefined.
 type Plane struct {
-	dev      device.Device
-	memory   *pages.Memory
-	layout   kernels.Layout
-	o        Options
-	per      int // cells of a page
-	life     string
-	stream   device.Stream
-	step     device.Kernel
-	states   bytestate.Agents
+	dev    device.Device
+	memory *pages.Memory
+	layout kernels.Layout
+	o      Options
+	per    int // cells of a page
+	life   string
+	stream device.Stream
+	step   device.Kernel
+	states bytestate.Agents
 
 	// frames is the copy of the table of frames, and places that of the other generation, whose
 	// frames are in the order of the pages. alive is the count of a launch.

@@ -33,7 +33,7 @@ func RandomGraph(r *rand.Rand, kernel string, n int) *Arrays {
 	switch kernel {
 	case graphset.Links:
 		degree := 1 + r.IntN(9)
-		a.out(fixture.Poisoned(4*agents*degree)).word(agents).word(degree).scalar(device.Uint64(rewire(r, agents)))
+		a.out(fixture.Poisoned(4 * agents * degree)).word(agents).word(degree).scalar(device.Uint64(rewire(r, agents)))
 		return key()
 	case graphset.Rounds:
 		slots := 1 + r.IntN(60)
