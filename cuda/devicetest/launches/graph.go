@@ -11,7 +11,10 @@ import (
 
 // GraphKernels returns the kernels that RandomGraph knows, in a fixed order.
 func GraphKernels() []string {
-	return []string{graphset.Links, graphset.Mark, graphset.SIR, graphset.Rounds}
+	return []string{
+		graphset.Links, graphset.Mark, graphset.SIR, graphset.Rounds, graphset.List, graphset.Push, graphset.LIF,
+		graphset.Put, graphset.Take,
+	}
 }
 
 // RandomGraph returns a random launch of a kernel of package graphset over about n agents, at least
@@ -31,6 +34,13 @@ func RandomGraph(r *rand.Rand, kernel string, n int) *Arrays {
 		frames[i] = uint32(frame)
 	}
 	switch kernel {
+	case graphset.List: // one agent, since a list is in any order
+		id, states := r.IntN(agents), make([]byte, count*pageBytes)
+		states[int(frames[id/per])*pageBytes+id%per] = 1
+		return a.in(states).in(own(frames)).scalar(device.Uint64(uint64(pageBytes))).word(per).word(agents).
+			out(fixture.Poisoned(4 * agents)).out(own([]uint32{0, 0})).word(r.IntN(2))
+	case graphset.Push, graphset.LIF, graphset.Put, graphset.Take:
+		return a.spiking(r, kernel, agents, per, frames)
 	case graphset.Links:
 		degree := 1 + r.IntN(9)
 		a.out(fixture.Poisoned(4 * agents * degree)).word(agents).word(degree).scalar(device.Uint64(rewire(r, agents)))
@@ -83,6 +93,83 @@ func RandomGraph(r *rand.Rand, kernel string, n int) *Arrays {
 	a.in(own(infected)).out(fixture.Poisoned(bits())).in(own(offsets)).in(own(columns)).in(own(weights)).word(degree).
 		word(r.IntN(2)).in(own(missed(r))).scalar(device.Uint32(chanceOf(r))).word(r.IntN(1000))
 	return key().word(r.IntN(2)).out(words(1, 2, r.Uint64N(1<<40)))
+}
+
+// spiking makes a launch of a kernel of neurons. The lists that a kernel appends to are in any order,
+// so that a launch has none: LIF has neurons that do not spike, or one.
+func (a *Arrays) spiking(r *rand.Rand, kernel string, agents, per int, frames []uint32) *Arrays {
+	if kernel == graphset.Push {
+		count, degree, offsets := r.IntN(min(agents, 300)+1), 0, []uint64{0}
+		if r.IntN(2) == 0 {
+			degree = 1 + r.IntN(90)
+		}
+		for range agents {
+			links := degree
+			if degree == 0 {
+				links = r.IntN(120)
+			}
+			offsets = append(offsets, offsets[len(offsets)-1]+uint64(links))
+		}
+		columns, weights, sums := make([]uint32, offsets[agents]), make([]uint32, offsets[agents]), make([]uint32, agents)
+		for i := range columns {
+			columns[i], weights[i] = r.Uint32N(uint32(agents)), r.Uint32()
+		}
+		for i := range sums {
+			sums[i] = r.Uint32()
+		}
+		active := make([]uint32, agents)
+		for i, id := range r.Perm(agents) {
+			active[i] = uint32(id)
+		}
+		which, counts := r.IntN(2), []uint32{7, 7}
+		counts[which] = uint32(count)
+		return a.in(own(active)).out(own(counts)).word(which).out(own(sums)).in(own(offsets)).in(own(columns)).
+			in(own(weights)).word(degree).word(r.IntN(2)).word(r.IntN(agents + 1)).word(int(r.Int32())).word(int(r.Uint32()))
+	}
+	bytes := func(n int) int { return (n + 255) / 256 * 256 }
+	resting, potentials := bytes(per), 2*bytes(per)
+	currents := potentials + bytes(4*per)
+	pageBytes := currents + bytes(4*per)
+	content := make([]byte, len(frames)*pageBytes)
+	a.memory(content, kernel != graphset.Take).in(own(frames)).scalar(device.Uint64(uint64(pageBytes))).word(per)
+	if kernel != graphset.LIF {
+		for i := range content {
+			content[i] = byte(r.Uint32())
+		}
+		ids, values := make([]uint32, min(agents, 1+r.IntN(300))), make([]uint32, 0)
+		for i, id := range r.Perm(agents)[:len(ids)] {
+			ids[i], values = uint32(id), append(values, r.Uint32())
+		}
+		a.word([]int{potentials, currents}[r.IntN(2)]).in(own(ids)).word(len(ids))
+		return a.memory(own(values), kernel == graphset.Take)
+	}
+	threshold := float32(2.5) // of neurons of which one spikes at the most
+	if r.IntN(2) == 0 {
+		threshold = 100
+	}
+	sums, spikes := make([]uint32, agents), 0
+	for id := range agents {
+		page := content[int(frames[id/per])*pageBytes:]
+		at := id % per
+		page[at], page[resting+at] = byte(r.IntN(2)), byte(max(0, r.IntN(5)-2))
+		low := threshold == 100 || spikes > 0 // it does not spike
+		put := func(offset int, v float32) { copy(page[offset+4*at:], own([]float32{v})) }
+		put(potentials, float32(r.NormFloat64())*0.1)
+		put(currents, float32(r.NormFloat64())*0.05)
+		sums[id] = uint32(int32(r.NormFloat64() * 6000))
+		if !low && r.IntN(20) == 0 {
+			put(currents, 3)
+			spikes++
+		}
+	}
+	noise := float32(0)
+	if r.IntN(2) == 0 {
+		noise = 0.01
+	}
+	a.word(agents).word(resting).word(potentials).word(currents).out(own(sums)).out(fixture.Poisoned(4 * agents)).
+		out(own([]uint32{0, 0})).word(r.IntN(2)).scalar(device.Float32(r.Float32())).scalar(device.Float32(threshold)).
+		word(r.IntN(4)).scalar(device.Float32(noise)).word(r.IntN(100))
+	return a.scalar(device.Uint32(r.Uint32())).scalar(device.Uint32(r.Uint32())).word(r.IntN(2)).out(words(3, 4))
 }
 
 // rewire returns a chance in 2^-32, up to 1.

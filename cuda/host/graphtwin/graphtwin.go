@@ -131,7 +131,8 @@ func (c *contacts) exposed(from, end uint64, draw uint32, d *draws) bool {
 		}
 		if from += missed; missed < graphset.Gaps && from < end {
 			other := c.columns[from]
-			if c.infected[other/32]>>(other%32)&1 == 1 && (c.weights == nil || d.next()>>16 < uint32(c.weights[from])) {
+			counts := c.weights == nil || d.next()>>16 < uint32(c.weights[from])
+			if counts && c.infected[other/32]>>(other%32)&1 == 1 {
 				return true
 			}
 			from++

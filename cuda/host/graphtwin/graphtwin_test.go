@@ -66,10 +66,9 @@ func (p *people) infected(id int) bool {
 				fail--
 				continue
 			}
-			if p.states[other] == graphset.Infected {
-				if p.weights == nil || draw()>>16 < p.weights[id][part*graphset.Part+i] {
-					return true
-				}
+			counts := p.weights == nil || draw()>>16 < p.weights[id][part*graphset.Part+i]
+			if counts && p.states[other] == graphset.Infected {
+				return true
 			}
 			fail, more = failures()
 		}

@@ -53,9 +53,6 @@ struct Words {
     }
     w[0] = c0, w[1] = c1, w[2] = c2, w[3] = c3;
   }
-
-  // Word k of the four.
-  __device__ __forceinline__ unsigned at(unsigned k) const { return k < 2 ? (k ? w[1] : w[0]) : (k == 3 ? w[3] : w[2]); }
 };
 
 // Reports whether a word is below a chance of 2^-32 steps, of which the largest is 1.
@@ -83,4 +80,14 @@ __device__ __forceinline__ void write_bits(unsigned *bits, u64 warp, unsigned fo
 __device__ __forceinline__ void add_warp(unsigned count, u64 *sum) {
   for (unsigned d = 16; d > 0; d /= 2) count += __shfl_xor_sync(0xffffffffu, count, d);
   if (threadIdx.x % 32 == 0 && count > 0) atomicAdd(sum, (u64)count);
+}
+
+// Appends the agents of the lanes that have one to a list of *count agents. All lanes of the warp call it.
+__device__ __forceinline__ void append(unsigned *list, unsigned *count, unsigned id, bool has) {
+  const unsigned who = __ballot_sync(0xffffffffu, has), lane = threadIdx.x % 32;
+  if (who == 0) return;
+  unsigned first = 0;
+  if (lane == 0) first = atomicAdd(count, (unsigned)__popc(who));
+  first = __shfl_sync(0xffffffffu, first, 0);
+  if (has) list[first + (unsigned)__popc(who & ((1u << lane) - 1))] = id;
 }

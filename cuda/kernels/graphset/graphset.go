@@ -1,5 +1,5 @@
 // Package graphset has the kernels of swarms whose agents are the nodes of a graph: generated links,
-// and a tick of an epidemic. Importing it adds them to the set of package kernels. Package
+// and ticks of an epidemic and of a network of spiking neurons. Importing it adds them to the set of package kernels. Package
 // gpuagents/graph launches them, and cuda/host/graphtwin has their twins.
 //
 // The state of agent id is a byte, in page id/per at byte id%per. The links of an agent follow one
@@ -28,6 +28,14 @@ const (
 	SIR = "graph_sir"
 	// Rounds writes the number of ticks of each group.
 	Rounds = "graph_rounds"
+	// List lists the neurons that have spiked.
+	List = "graph_list"
+	// Push adds the weights of the links of neurons that have spiked to the sums of their targets.
+	Push = "graph_push"
+	// LIF makes a tick of leaky integrate-and-fire neurons.
+	LIF = "graph_lif"
+	// Put and Take write and read a variable of 4 bytes of agents.
+	Put, Take = "graph_put", "graph_take"
 )
 
 // Numbers that kernels and their callers agree on.
@@ -45,6 +53,9 @@ const (
 	States // how many there are
 )
 
+// Spike is the state of a neuron that has spiked in the last tick. That of the others is 0.
+const Spike = 1
+
 //go:embed *.cu *.cuh
 var files embed.FS
 
@@ -59,6 +70,8 @@ func PTX(name string) (text string, ok bool) { return kernels.ReadPTX(ptx, name)
 func buffer(name string) device.Param { return device.Param{Name: name, Kind: device.KindBuffer} }
 
 func word(name string) device.Param { return device.Param{Name: name, Kind: device.KindUint32} }
+
+func float(name string) device.Param { return device.Param{Name: name, Kind: device.KindFloat32} }
 
 func long(name string) device.Param { return device.Param{Name: name, Kind: device.KindUint64} }
 
@@ -88,6 +101,23 @@ func init() {
 	// The word of each group stands at offset of its page, and slots is the groups of a page.
 	add(Rounds, buffer("pages"), buffer("frames"), long("page_bytes"), word("slots"), word("groups"), word("offset"),
 		word("ticks"))
+	// active is a list of neurons in any order, of counts[which]. counts has two lengths, for lists in
+	// turns. List and LIF append neurons to a list of which counts[which] is 0 before.
+	add(List, append(pages[:5:5], buffer("active"), buffer("counts"), word("which"))...)
+	// Push makes counts[1-which] 0. Links without weights of their own have the weight excitation of a
+	// neuron below exciting, and inhibition of others. Weights and sums are in 2^-16, and sums wrap.
+	add(Push, buffer("active"), buffer("counts"), word("which"), buffer("sums"), buffer("offsets"), buffer("columns"),
+		buffer("weights"), word("degree"), word("weighted"), word("exciting"), word("excitation"), word("inhibition"))
+	// A neuron that does not rest decays, and adds its current, a draw in [-1, 1) times noise, and its
+	// sum. If it reaches the threshold it spikes, is 0, and rests for the ticks refractory, up to 255.
+	// resting is the place in a page of the ticks that are left, a byte for each neuron. potentials and
+	// currents are those of float32. Sums become 0.
+	add(LIF, append(pages[:5:5], word("resting"), word("potentials"), word("currents"), buffer("sums"), buffer("active"),
+		buffer("counts"), word("which"), float("decay"), float("threshold"), word("refractory"), float("noise"),
+		word("tick"), word("key0"), word("key1"), word("count"), buffer("tally"))...)
+	for _, name := range []string{Put, Take} {
+		add(name, append(pages[:4:4], word("offset"), buffer("ids"), word("n"), buffer("values"))...)
+	}
 }
 
 // text returns the source of a kernel: the numbers, the common text and the file. A missing file is

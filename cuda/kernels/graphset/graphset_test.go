@@ -21,7 +21,7 @@ func set(t *testing.T) (all []kernels.Source) {
 			all = append(all, s)
 		}
 	}
-	if len(all) != 4 {
+	if len(all) != 9 {
 		t.Fatalf("%d kernels", len(all))
 	}
 	return all
