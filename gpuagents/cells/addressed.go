@@ -43,8 +43,8 @@ var (
 	}
 )
 
-// LookupAddressed returns the cell of a name whose agents can be addressed one by one: gru, leaky, life
-// or sir. Its parameters are not those of the cell of the same name that Lookup returns.
+// LookupAddressed returns the cell of a name whose agents can be addressed one by one: gru, leaky,
+// life, sir or lif. Its parameters are not those of the cell of the same name that Lookup returns.
 func LookupAddressed(name string) (*Cell, bool) {
 	switch name {
 	case "gru":
@@ -55,6 +55,8 @@ func LookupAddressed(name string) (*Cell, bool) {
 		return lifeAddressed, true
 	case SIRName:
 		return sirAddressed, true
+	case LIFName:
+		return lifAddressed, true
 	}
 	return nil, false
 }
@@ -63,15 +65,16 @@ func LookupAddressed(name string) (*Cell, bool) {
 // by name; the others have their defaults. agents is the size of a group, features the width of an
 // agent's inputs. gru takes as many features as its units, padded to 8, 16 or 32, and 2 to 16
 // candidates. leaky takes one or two features: its current, and the gain above one that multiplies
-// it. It has two candidates. life and sir take one feature, and have the candidates of their states.
+// it. It has two candidates. life, sir and lif take one feature, and have the candidates of
+// their states.
 // The error joins an ErrParameter for each mistake. values is not kept.
 func Address(cell string, values map[string]float64, agents, features, candidates int, voting Voting) (*Addressed,
 	error,
 ) {
 	c, ok := LookupAddressed(cell)
 	if !ok {
-		return nil, fmt.Errorf("%w: agents of the cell %q cannot be addressed, those of gru, leaky, life and "+
-			"sir can", ErrParameter, cell)
+		return nil, fmt.Errorf("%w: agents of the cell %q cannot be addressed, those of gru, leaky, life, "+
+			"sir and lif can", ErrParameter, cell)
 	}
 	b, err := c.Bind(values, agents, features, voting)
 	wrong := []error{err}
@@ -112,12 +115,14 @@ func states(c *Cell) []string {
 		return LifeCandidates
 	case sirAddressed:
 		return SIRCandidates
+	case lifAddressed:
+		return LIFCandidates
 	}
 	return nil
 }
 
 // HearsNeighbours reports whether the agents of the cell have neighbours, whom they hear in ticks:
-// life and sir.
+// life, sir and lif.
 func (a *Addressed) HearsNeighbours() bool { return states(a.Cell) != nil }
 
 // isGRU reports whether the cell is gru.
@@ -143,6 +148,9 @@ func (a *Addressed) Kernels() (tick, step string) {
 	}
 	if a.IsSIR() {
 		return sirKernels()
+	}
+	if a.IsLIF() {
+		return lifKernels()
 	}
 	if !a.isGRU() {
 		return "leaky_tick", "leaky_step"
@@ -170,6 +178,9 @@ func (a *Addressed) Vars() []kernels.Var {
 	}
 	if a.IsSIR() {
 		return sirVars()
+	}
+	if a.IsLIF() {
+		return lifVars()
 	}
 	if a.isGRU() {
 		return a.withNodes(kernels.AgentGRUVars(a.class(), a.Candidates, a.elem()))

@@ -64,8 +64,8 @@ func (l Links) check(agents int64) error {
 // rewire returns a chance in 2^-32.
 func (l Links) rewire() uint64 { return uint64(math.Round(l.Rewire * (1 << 32))) }
 
-// open puts the links on the device.
-func (n *Network) open() error {
+// openLinks puts the links on the device.
+func (n *Network) openLinks() error {
 	l, agents := n.o.Links, n.Len()
 	rows := l.Rows
 	if rows == nil { // no kernel reads what is empty here
@@ -80,11 +80,9 @@ func (n *Network) open() error {
 		{&n.columns, 4 * l.count(agents), device.Bytes(rows.Columns)},
 		{&n.weights, int64(4 * len(rows.Weights)), device.Bytes(rows.Weights)},
 	} {
-		var err error
-		if *m.to, err = n.dev.Alloc(max(8, m.bytes), "graph"); err != nil {
-			return &RoomError{agents, l.count(agents), l.bytes(agents), err}
+		if err := n.alloc(m.to, max(8, m.bytes)); err != nil {
+			return err
 		}
-		n.close = append(n.close, (*m.to).Close)
 		if len(m.from) > 0 {
 			if err := (*m.to).Write(0, m.from); err != nil {
 				return err

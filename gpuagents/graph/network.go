@@ -28,43 +28,58 @@ type Options struct {
 	PageBytes int
 }
 
-// Network is the agents of the cell sir on a graph, with ids from 0 on. All are susceptible at
-// first. Its pages are all on the device, and beside them are the links and two bits for each
-// agent. Between two calls the state is in the pages: the states, and the number of ticks in each
-// group. A tick depends on the states, that number and Options, and on nothing else.
+// Network is the agents of the cell sir or lif on a graph, with ids from 0 on. All are susceptible, or
+// quiet, at first. Its pages are all on the device, and beside them are the links and what a tick
+// derives from the pages. Between two calls the state is in the pages: those of agents, and the number
+// of ticks in each group. A tick depends on the states, that number and Options, and on nothing else.
 //
 // One goroutine uses a Network at a time; its owner closes it before the device. After an error of
 // the device, a fault.ErrDevice, and after the end of a context, the state is undefined.
 type Network struct {
-	dev      device.Device
-	memory   *pages.Memory
-	layout   kernels.Layout
-	o        Options
-	per      int    // agents of a page
-	degree   uint32 // 0: rows are between offsets
-	recovery uint32
-	stream   device.Stream
+	dev    device.Device
+	memory *pages.Memory
+	layout kernels.Layout
+	o      Options
+	per    int    // agents of a page
+	degree uint32 // 0: rows are between offsets
+	ticks  uint32 // the place of the number of ticks in a page
+	stream device.Stream
+	rounds device.Kernel
+	model  model
+	states bytestate.Agents
 
-	mark, step, rounds device.Kernel
-	states             bytestate.Agents
+	// frames is the copy of the table of frames, and tally the agents in each state.
+	frames, offsets, columns, weights, tally device.Buffer
+	close                                    []func() error // in this order
+}
 
-	// frames is the copy of the table of frames. ill has two bits for each agent, in two parts: those
-	// who are infected before a tick, and after it.
-	frames, offsets, columns, weights, misses, tally device.Buffer
-	ill                                              [2]device.Buffer
-	close                                            []func() error // in this order
+// model is what a tick of a cell does.
+type model interface {
+	// states is how many an agent has.
+	states() int
+	// kernels are those that a tick depends on.
+	kernels() []string
+	// open allocates what ticks need.
+	open() error
+	// begin puts into the stream what ticks need of the pages, and launch tick number i after it, with
+	// the number of ticks before it. If count is set, it adds the agents in each state to the tally.
+	begin() error
+	launch(i int, tick uint32, count bool) error
+	// set applies the values of observations, and get returns the votes of agents and a value of each.
+	set(ctx context.Context, ids []uint32, values []float32) error
+	get(ctx context.Context, ids []uint32) (votes []byte, values []float32, err error)
 }
 
 // New makes a network with pages that take the budget b, which must have room for all of them on the
 // device. The pages are not open: the caller opens Memory, empty or with a checkpoint, before the
-// first call. cell is sir. A *RoomError says that the device has no room for the links.
+// first call. cell is sir or lif. A *RoomError says that the device has no room for the links.
 func New(d device.Device, b *pages.Budget, cell *cells.Addressed, o Options) (n *Network, err error) {
 	if o.PageBytes == 0 {
 		o.PageBytes = 2 << 20
 	}
 	switch {
-	case !cell.IsSIR():
-		return nil, fmt.Errorf("%w: cell %s: use sir", ErrInvalid, cell.Cell.Name)
+	case !cell.IsSIR() && !cell.IsLIF():
+		return nil, fmt.Errorf("%w: cell %s: use sir or lif", ErrInvalid, cell.Cell.Name)
 	case o.Agents < 1 || o.Agents > math.MaxUint32 || o.Agents%int64(cell.Agents) != 0:
 		return nil, fmt.Errorf("%w: %d agents in groups of %d: use a multiple of the group, below 2^32", ErrInvalid,
 			o.Agents, cell.Agents)
@@ -74,7 +89,7 @@ func New(d device.Device, b *pages.Budget, cell *cells.Addressed, o Options) (n 
 	if err := o.Links.check(o.Agents); err != nil {
 		return nil, err
 	}
-	n = &Network{dev: d, o: o, recovery: chance(cell.Value("recovery"))}
+	n = &Network{dev: d, o: o}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, n.Close())
@@ -85,31 +100,17 @@ func New(d device.Device, b *pages.Budget, cell *cells.Addressed, o Options) (n 
 		return n, err
 	}
 	n.per = n.layout.Slots * n.layout.Agents
-	return n, n.allocate(b, cell.Value("infection"))
-}
-
-// chance returns a chance in 2^-32, of which the largest word is 1.
-func chance(p float64) uint32 { return uint32(min(math.Round(p*(1<<32)), math.MaxUint32)) }
-
-// misses returns the chances that 1 to graphset.Gaps trials fail, each of which succeeds with the
-// chance p.
-func misses(p float64) []uint32 {
-	all, left := make([]uint32, graphset.Gaps), 1.0
-	for i := range all {
-		left *= 1 - p
-		all[i] = chance(left)
+	n.ticks = n.layout.Offsets[len(n.layout.Offsets)-1]
+	if n.model = newEpidemic(n, cell); cell.IsLIF() {
+		n.model = newSpiking(n, cell)
 	}
-	return all
+	return n, n.allocate(b)
 }
 
 // allocate takes the memory on the device, and makes the links.
-func (n *Network) allocate(b *pages.Budget, infection float64) (err error) {
-	for name, to := range map[string]*device.Kernel{
-		graphset.Mark: &n.mark, graphset.SIR: &n.step, graphset.Rounds: &n.rounds,
-	} {
-		if *to, err = n.dev.Kernel(name); err != nil {
-			return err
-		}
+func (n *Network) allocate(b *pages.Budget) (err error) {
+	if n.rounds, err = n.dev.Kernel(graphset.Rounds); err != nil {
+		return err
 	}
 	if n.stream, err = n.dev.NewStream(); err != nil {
 		return err
@@ -124,30 +125,29 @@ func (n *Network) allocate(b *pages.Budget, infection float64) (err error) {
 		return fault.Mark(fmt.Errorf("a graph of %d agents: its pages are not all on the device: %w", n.Len(),
 			device.ErrOutOfMemory))
 	}
-	bits := (n.Len() + 31) / 32 * 4
-	for _, m := range []struct {
-		to    *device.Buffer
-		bytes int64
-	}{
-		{&n.frames, 4 * int64(count)},
-		{&n.ill[0], bits},
-		{&n.ill[1], bits},
-		{&n.misses, 4 * graphset.Gaps},
-		{&n.tally, 8 * graphset.States},
-	} {
-		if *m.to, err = n.dev.Alloc(m.bytes, "graph"); err != nil {
-			return &RoomError{n.Len(), n.o.Links.count(n.Len()), n.o.Links.bytes(n.Len()), err}
-		}
-		n.close = append(n.close, (*m.to).Close)
+	if err := errors.Join(n.alloc(&n.frames, 4*int64(count)), n.alloc(&n.tally, int64(8*n.model.states()))); err != nil {
+		return err
 	}
 	n.states = bytestate.Agents{
 		Device: n.dev, Stream: n.stream, Memory: n.memory, Frames: n.frames, Count: n.Len(), Per: n.per,
-		PageBytes: n.layout.PageBytes, States: graphset.States, Invalid: ErrInvalid,
+		PageBytes: n.layout.PageBytes, States: n.model.states(), Invalid: ErrInvalid,
 	}
-	if err := errors.Join(n.states.Open(), n.misses.Write(0, device.Bytes(misses(infection)))); err != nil {
+	if err := n.states.Open(); err != nil {
 		return err
 	}
-	return n.open()
+	if err := n.openLinks(); err != nil {
+		return err
+	}
+	return n.model.open()
+}
+
+// alloc allocates memory that Close releases.
+func (n *Network) alloc(to *device.Buffer, bytes int64) (err error) {
+	if *to, err = n.dev.Alloc(bytes, "graph"); err != nil {
+		return &RoomError{n.Len(), n.o.Links.count(n.Len()), n.o.Links.bytes(n.Len()), err}
+	}
+	n.close = append(n.close, (*to).Close)
+	return nil
 }
 
 // groups returns the number of groups.
@@ -166,9 +166,9 @@ func (n *Network) Memory() *pages.Memory { return n.memory }
 func (n *Network) Device() device.Device { return n.dev }
 
 // Kernels returns the names of the kernels that decide what a tick makes.
-func (n *Network) Kernels() []string { return []string{graphset.Links, graphset.SIR} }
+func (n *Network) Kernels() []string { return append([]string{graphset.Links}, n.model.kernels()...) }
 
-// Reset makes all agents susceptible, and the number of ticks 0.
+// Reset makes all agents as they are at first, and the number of ticks 0.
 func (n *Network) Reset(ctx context.Context) error { return n.states.Reset(ctx) }
 
 // Ticks returns the number of ticks since the last reset.
@@ -180,7 +180,7 @@ func (n *Network) Ticks(ctx context.Context) (uint32, error) {
 		return 0, err
 	}
 	var ticks [1]uint32
-	at := int64(n.memory.Frame(0))*int64(n.layout.PageBytes) + int64(n.layout.Offsets[1])
+	at := int64(n.memory.Frame(0))*int64(n.layout.PageBytes) + int64(n.ticks)
 	err := n.memory.Arena().Read(at, device.Bytes(ticks[:]))
 	return ticks[0], fault.Mark(err)
 }
@@ -199,11 +199,11 @@ func (n *Network) Tick(ctx, wait context.Context, count, most int) (tally []uint
 		return nil, err
 	}
 	n.states.MarkAll()
-	if err := n.tally.Fill(0, 8*graphset.States, 0); err != nil {
+	if err := n.tally.Fill(0, n.tally.Size(), 0); err != nil {
 		return nil, fault.Mark(err)
 	}
 	failed := func(err error) error { return fault.Mark(errors.Join(err, n.stream.Sync(wait))) }
-	if err := n.begin(); err != nil {
+	if err := n.model.begin(); err != nil {
 		return nil, failed(err)
 	}
 	for i := range count {
@@ -215,62 +215,48 @@ func (n *Network) Tick(ctx, wait context.Context, count, most int) (tally []uint
 				return nil, err
 			}
 		}
-		if err := n.launch(i, tick+uint32(i), i == count-1); err != nil {
+		if err := n.model.launch(i, tick+uint32(i), i == count-1); err != nil {
 			return nil, failed(err)
 		}
 	}
 	if err := n.stream.Launch(n.rounds, n.states.Shape(int64(n.groups())), device.Ptr(n.memory.Arena()), device.Ptr(n.frames),
 		device.Uint64(uint64(n.layout.PageBytes)), device.Uint32(uint32(n.layout.Slots)),
-		device.Uint32(uint32(n.groups())), device.Uint32(n.layout.Offsets[1]),
+		device.Uint32(uint32(n.groups())), device.Uint32(n.ticks),
 		device.Uint32(tick+uint32(count))); err != nil {
 		return nil, failed(err)
 	}
 	if err := n.sync(wait); err != nil {
 		return nil, err
 	}
-	tally = make([]uint64, graphset.States)
+	tally = make([]uint64, n.model.states())
 	return tally, fault.Mark(n.tally.Read(0, device.Bytes(tally)))
 }
 
 // sync waits for all work of the stream.
 func (n *Network) sync(ctx context.Context) error { return fault.Mark(n.stream.Sync(ctx)) }
 
-// begin puts the bits of those who are infected into the stream.
-func (n *Network) begin() error {
-	return n.stream.Launch(n.mark, n.lanes(), device.Ptr(n.memory.Arena()), device.Ptr(n.frames),
-		device.Uint64(uint64(n.layout.PageBytes)), device.Uint32(uint32(n.per)), device.Uint32(uint32(n.Len())),
-		device.Uint32(graphset.Infected), device.Ptr(n.ill[0]))
-}
-
-// launch puts tick number i after begin into the stream, with the number of ticks before it.
-func (n *Network) launch(i int, tick uint32, count bool) error {
-	flag := func(on bool) device.Arg {
-		if on {
-			return device.Uint32(1)
-		}
-		return device.Uint32(0)
+// bit returns 1 for true.
+func bit(on bool) device.Arg {
+	if on {
+		return device.Uint32(1)
 	}
-	l := n.o.Links
-	return n.stream.Launch(n.step, n.lanes(), device.Ptr(n.memory.Arena()), device.Ptr(n.frames),
-		device.Uint64(uint64(n.layout.PageBytes)), device.Uint32(uint32(n.per)), device.Uint32(uint32(n.Len())),
-		device.Ptr(n.ill[i%2]), device.Ptr(n.ill[1-i%2]), device.Ptr(n.offsets), device.Ptr(n.columns),
-		device.Ptr(n.weights), device.Uint32(n.degree), flag(l.Rows != nil && l.Rows.Weights != nil),
-		device.Ptr(n.misses), device.Uint32(n.recovery), device.Uint32(tick), device.Uint32(uint32(n.o.Seed)),
-		device.Uint32(uint32(n.o.Seed>>32)), flag(count), device.Ptr(n.tally))
+	return device.Uint32(0)
 }
 
 // lanes returns a launch with a thread for each four agents.
 func (n *Network) lanes() device.Geometry { return n.states.Shape((n.Len() + 3) / 4) }
 
-// Set writes the states of agents, each of them 0, 1 or 2. Of an agent that is there several times,
-// the last state counts.
-func (n *Network) Set(ctx context.Context, ids []uint32, states []byte) error {
-	return n.states.Set(ctx, ids, states)
+// Set applies a value to each of some agents: the state of an agent of sir, 0, 1 or 2, and the current
+// of one of lif, which it holds, up to MaxCurrent on both sides of 0. Of an agent that is there several
+// times, the last value counts.
+func (n *Network) Set(ctx context.Context, ids []uint32, values []float32) error {
+	return n.model.set(ctx, ids, values)
 }
 
-// Get returns the states of agents. It makes no page and changes none.
-func (n *Network) Get(ctx context.Context, ids []uint32) ([]byte, error) {
-	return n.states.Get(ctx, ids)
+// Get returns the votes of agents, which are their states, and a value of each: the state of an agent of
+// sir, and the potential of one of lif. It makes no page and changes none.
+func (n *Network) Get(ctx context.Context, ids []uint32) (votes []byte, values []float32, err error) {
+	return n.model.get(ctx, ids)
 }
 
 // Close releases everything on the device. A second call does nothing.

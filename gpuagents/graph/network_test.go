@@ -77,7 +77,11 @@ func tick(t testing.TB, n *Network, count int) []uint64 {
 	if err != nil {
 		t.Fatalf("n.Tick: %v, want no error", err)
 	}
-	if all := tally[0] + tally[1] + tally[2]; all != uint64(n.Len()) {
+	all := uint64(0)
+	for _, count := range tally {
+		all += count
+	}
+	if all != uint64(n.Len()) {
 		t.Fatalf("n.Tick: %d agents of %d", tally, n.Len())
 	}
 	return tally
@@ -90,9 +94,14 @@ func states(t testing.TB, n *Network) []byte {
 	for i := range ids {
 		ids[i] = uint32(i)
 	}
-	got, err := n.Get(t.Context(), ids)
+	got, values, err := n.Get(t.Context(), ids)
 	if err != nil {
 		t.Fatalf("n.Get: %v, want no error", err)
+	}
+	for i, v := range got {
+		if n.states.States == graphset.States && float32(v) != values[i] {
+			t.Fatalf("agent %d: vote %d, value %v", i, v, values[i])
+		}
 	}
 	return got
 }
@@ -100,7 +109,7 @@ func states(t testing.TB, n *Network) []byte {
 // infect makes agents infected.
 func infect(t testing.TB, n *Network, ids ...uint32) {
 	t.Helper()
-	if err := n.Set(t.Context(), ids, slices.Repeat([]byte{graphset.Infected}, len(ids))); err != nil {
+	if err := n.Set(t.Context(), ids, slices.Repeat([]float32{graphset.Infected}, len(ids))); err != nil {
 		t.Fatalf("n.Set: %v, want no error", err)
 	}
 }
@@ -178,10 +187,10 @@ func TestNetwork(t *testing.T) {
 		})
 		want := make([]byte, agents)
 		for range 4 {
-			ids, to := make([]uint32, 1+r.IntN(20)), []byte(nil)
+			ids, to := make([]uint32, 1+r.IntN(20)), []float32(nil)
 			for i := range ids {
-				ids[i], to = uint32(r.IntN(agents)), append(to, byte(r.IntN(3)))
-				want[ids[i]] = to[i]
+				ids[i], to = uint32(r.IntN(agents)), append(to, float32(r.IntN(3)))
+				want[ids[i]] = byte(to[i])
 			}
 			if err := n.Set(t.Context(), ids, to); err != nil {
 				t.Fatal(err)
@@ -363,13 +372,16 @@ func TestInvalid(t *testing.T) {
 	n := open(t, d, sirOf(t, 2, 1, 1), Options{Agents: 4, Links: random})
 	for _, c := range []struct {
 		ids    []uint32
-		states []byte
-	}{{[]uint32{1, 4}, []byte{1, 1}}, {[]uint32{1}, []byte{3}}, {[]uint32{1}, nil}} {
+		states []float32
+	}{
+		{[]uint32{1, 4}, []float32{1, 1}}, {[]uint32{1}, []float32{3}}, {[]uint32{1}, nil}, {[]uint32{1}, []float32{0.5}},
+		{[]uint32{1}, []float32{float32(math.NaN())}},
+	} {
 		if err := n.Set(t.Context(), c.ids, c.states); !errors.Is(err, ErrInvalid) {
 			t.Errorf("Set %v to %v: %v, want an ErrInvalid", c.ids, c.states, err)
 		}
 	}
-	if _, err := n.Get(t.Context(), []uint32{4}); !errors.Is(err, ErrInvalid) {
+	if _, _, err := n.Get(t.Context(), []uint32{4}); !errors.Is(err, ErrInvalid) {
 		t.Errorf("Get: %v, want an ErrInvalid", err)
 	}
 	if _, err := n.Tick(t.Context(), t.Context(), 0, 1); !errors.Is(err, ErrInvalid) {

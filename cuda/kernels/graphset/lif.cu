@@ -4,7 +4,6 @@ graph_lif(unsigned char *pages, const unsigned *frames, unsigned long long page_
           unsigned resting, unsigned potentials, unsigned currents, int *sums, unsigned *active, unsigned *counts,
           unsigned which, float decay, float threshold, unsigned refractory, float noise, unsigned tick, unsigned key0,
           unsigned key1, unsigned count, unsigned long long *tally) {
-  const Pages all = {pages, frames, page_bytes, per};
   const u64 warps = (u64)gridDim.x * (blockDim.x / 32);
   unsigned spikes = 0, seen = 0;
   for (u64 w = ((u64)blockIdx.x * blockDim.x + threadIdx.x) / 32; w * 128 < agents; w += warps) {
