@@ -2,6 +2,7 @@ package graph
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 
@@ -69,6 +70,9 @@ func (s *spiking) begin() error {
 		device.Uint32(0))...)
 }
 
+// pushBlocks is the blocks of a launch of push for each multiprocessor, of 4 warps.
+const pushBlocks = 16
+
 // fixed returns a weight in 2^-16.
 func fixed(v float64) uint32 { return uint32(int32(math.RoundToEven(v * edges.One))) }
 
@@ -76,21 +80,28 @@ func fixed(v float64) uint32 { return uint32(int32(math.RoundToEven(v * edges.On
 func (s *spiking) float(name string) device.Arg { return device.Float32(float32(s.cell.Value(name))) }
 
 func (s *spiking) launch(i int, tick uint32, count bool) error {
+	return errors.Join(s.carry(i), s.step(i, tick, count))
+}
+
+// carry puts into the stream what adds the spikes of the tick before number i to sums. A warp adds the
+// links of a neuron, of which few spike, so that a launch needs no more blocks than run at once.
+func (s *spiking) carry(i int) error {
 	r, v := s.o.Links.Rows, s.cell.Value
-	here := device.Uint32(uint32(i % 2))
-	// A warp adds the links of a neuron, of which a few percent spike.
-	if err := s.stream.Launch(s.push, s.Network.states.Shape(s.Len()), device.Ptr(s.active[i%2]), device.Ptr(s.counts),
-		here, device.Ptr(s.sums), device.Ptr(s.offsets), device.Ptr(s.columns), device.Ptr(s.weights),
-		device.Uint32(s.degree), bit(r != nil && r.Weights != nil),
-		device.Uint32(uint32(math.Round(float64(s.Len())*(1-v("inhibitory"))))), device.Uint32(fixed(v("weight"))),
-		device.Uint32(fixed(-v("weight")*v("inhibition")))); err != nil {
-		return err
-	}
+	shape := s.Network.states.Shape(s.Len())
+	shape.Grid = min(shape.Grid, pushBlocks*s.dev.Properties().Multiprocessors)
+	return s.stream.Launch(s.push, shape, device.Ptr(s.active[i%2]), device.Ptr(s.counts), device.Uint32(uint32(i%2)),
+		device.Ptr(s.sums), device.Ptr(s.offsets), device.Ptr(s.columns), device.Ptr(s.weights), device.Uint32(s.degree),
+		bit(r != nil && r.Weights != nil), device.Uint32(uint32(math.Round(float64(s.Len())*(1-v("inhibitory"))))),
+		device.Uint32(fixed(v("weight"))), device.Uint32(fixed(-v("weight")*v("inhibition"))))
+}
+
+// step puts into the stream what steps all neurons in tick number i.
+func (s *spiking) step(i int, tick uint32, count bool) error {
 	at := s.layout.Offsets
 	return s.stream.Launch(s.lif, s.lanes(), append(s.page(), device.Uint32(at[cells.LIFRest]),
 		device.Uint32(at[cells.LIFPotential]), device.Uint32(at[cells.LIFCurrent]), device.Ptr(s.sums),
 		device.Ptr(s.active[1-i%2]), device.Ptr(s.counts), device.Uint32(uint32(1-i%2)), s.float("decay"),
-		s.float("threshold"), device.Uint32(uint32(v("refractory"))), s.float("noise"), device.Uint32(tick),
+		s.float("threshold"), device.Uint32(uint32(s.cell.Value("refractory"))), s.float("noise"), device.Uint32(tick),
 		device.Uint32(uint32(s.o.Seed)), device.Uint32(uint32(s.o.Seed>>32)), bit(count), device.Ptr(s.tally))...)
 }
 

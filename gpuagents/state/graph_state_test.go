@@ -9,6 +9,7 @@ import (
 	"testing"
 	"testing/fstest"
 
+	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/jobs"
@@ -201,5 +202,75 @@ func TestGraphCompute(t *testing.T) {
 	}
 	if _, vars := Variables(s); len(vars) == 0 || vars[0].Name != "state" {
 		t.Errorf("the variables are %+v", vars)
+	}
+}
+
+// spikingText is a network of three pages of testPage.
+const spikingText = "name: x\naddressed: agent\nagents: 9600\ncell: {kind: lif, params: {noise: 0.3, inhibitory: 0.2}}\n" +
+	"agents_per_group: 100\nneighbours: {random: {degree: 20}}\nfeatures: [current]\nseed: 7\n"
+
+// TestSpikingState: a network that goes on from a checkpoint in another process, with a replay of the rest
+// of the log, is the same as one that does not, to the spikes and potentials.
+func TestSpikingState(t *testing.T) {
+	d, disk := openNamed(t, *deviceName), newDisk()
+	plain, store := openPaged(t, d, nil, spikingText), disk.open(t)
+	s := openPaged(t, d, pages.NewBudget(1<<20, 0), spikingText)
+	if err := s.Memory().Open(t.Context(), store); err != nil {
+		t.Fatal(err)
+	}
+	query := func(s State) []byte {
+		q := swarms.Query{Version: jobs.Version}
+		for i := range uint32(9600) {
+			q.Agents = append(q.Agents, i)
+		}
+		return mustApply(t, s, swarms.EntryQuery, q).Data
+	}
+	apply := func(s State, seed uint64) (answers []byte) {
+		r := rand.New(rand.NewPCG(6, seed))
+		o := &batch.AgentObservations{Width: 1}
+		for range 500 {
+			o.Agent, o.Features = append(o.Agent, r.Uint32N(9600)), append(o.Features, r.Float32()*0.3)
+		}
+		a := mustApply(t, s, swarms.EntryObserve, o)
+		if got, err := batch.DecodeAgentDecisions(a.Data); err != nil || got.Vote[3] != kernels.AgentNoVote {
+			t.Fatalf("%+v, %v, want no votes", got, err)
+		}
+		b := mustApply(t, s, swarms.EntryTick, swarms.Tick{Version: jobs.Version, Count: 1 + r.IntN(20)})
+		if b.Ticked.Tally[0]+b.Ticked.Tally[1] != 9600 || b.Ticked.Tally[1] == 0 {
+			t.Fatalf("%+v", b.Ticked)
+		}
+		return slices.Concat(a.Data, b.Data)
+	}
+	for seed := range uint64(6) {
+		if seed == 3 {
+			if err := s.Memory().Checkpoint(t.Context(), nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if !slices.Equal(apply(s, seed), apply(plain, seed)) {
+			t.Fatal("the answers differ")
+		}
+	}
+	if err := errors.Join(s.Close(), store.Close()); err != nil {
+		t.Fatal(err)
+	}
+	s, store = openPaged(t, d, pages.NewBudget(1<<20, 0), spikingText), disk.open(t)
+	if err := errors.Join(s.Memory().Open(t.Context(), store), s.Restored(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	for seed := uint64(3); seed < 6; seed++ {
+		apply(s, seed)
+	}
+	if !slices.Equal(query(s), query(plain)) {
+		t.Error("the networks differ")
+	}
+	_, err := s.Apply(t.Context(), swarms.Entry{Kind: swarms.EntryObserve, Data: encoded(t, &batch.AgentObservations{
+		Agent: []uint32{5}, Features: []float32{float32(math.Inf(-1))}, Width: 1,
+	})})
+	if err == nil || !strings.Contains(err.Error(), "observation 0: agent 5 has the current -Inf: use a number from -1e6 to") {
+		t.Errorf("an infinite current: %v", err)
+	}
+	if err := errors.Join(s.Close(), plain.Close(), store.Close()); err != nil {
+		t.Error(err)
 	}
 }

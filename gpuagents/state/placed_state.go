@@ -10,6 +10,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
+	"github.com/exoswarm/exoswarm/cuda/kernels/graphset"
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
 	"github.com/exoswarm/exoswarm/gpuagents/computation"
 	"github.com/exoswarm/exoswarm/gpuagents/graph"
@@ -36,27 +37,55 @@ type placedState struct {
 	computer *computation.Computer // nil before the first question that needs it
 }
 
-// place is agents on a grid or a graph, each of which has a state that is a byte.
+// place is agents on a grid or a graph, each of which has a state that is a byte, and its vote.
 type place interface {
 	Len() int64
 	Layout() kernels.Layout
 	Memory() *pages.Memory
 	Device() device.Device
-	// Set and Get write and read the states of agents.
-	Set(ctx context.Context, ids []uint32, states []byte) error
-	Get(ctx context.Context, ids []uint32) ([]byte, error)
+	// Set applies a value to each of some agents, and Get returns their states and a value of each.
+	Set(ctx context.Context, ids []uint32, values []float32) error
+	Get(ctx context.Context, ids []uint32) (states []byte, values []float32, err error)
 	// Tick makes n steps and returns how many agents are in each state after the last one.
 	Tick(ctx, wait context.Context, n, most int) (tally []uint64, err error)
 	Reset(ctx context.Context) error
 	Close() error
 }
 
-// placeTexts are what answers say about a place.
+// gridPlace is a grid as a place: values are states.
+type gridPlace struct{ *grid.Plane }
+
+func (p gridPlace) Set(ctx context.Context, ids []uint32, values []float32) error {
+	states := make([]byte, len(values))
+	for i, v := range values {
+		states[i] = byte(v)
+	}
+	return p.Plane.Set(ctx, ids, states)
+}
+
+func (p gridPlace) Get(ctx context.Context, ids []uint32) (states []byte, values []float32, err error) {
+	states, err = p.Plane.Get(ctx, ids)
+	for _, s := range states {
+		values = append(values, float32(s))
+	}
+	return states, values, err
+}
+
+// placeTexts are what a swarm takes, and what answers say about it.
 type placeTexts struct {
 	cell, on string // the cell, and where its agents are
-	states   string // what an observation may set
-	most     byte   // the largest state
+	value    string // what an observation sets
+	use      string // the values that it may have
 	expr     string // an expression that users may ask instead
+	valid    func(v float32) bool
+	// votes says that the value of an observation is the state of the agent. Else it has none before the
+	// next tick.
+	votes bool
+}
+
+// stateUpTo returns a function that reports whether a value is a state.
+func stateUpTo(most byte) func(v float32) bool {
+	return func(v float32) bool { return v >= 0 && v <= float32(most) && v == float32(byte(v)) } // no NaN is
 }
 
 // newPlacedState allocates the place of a swarm. Its memory is not open: the caller opens it with a
@@ -82,8 +111,11 @@ func (s *placedState) openGrid(dev device.Device, b *pages.Budget, spec *swarm.S
 	if err != nil {
 		return err
 	}
-	s.place = plane
-	s.texts = placeTexts{cells.LifeName, "a grid", "0 for dead or 1 for alive", 1, "(alive)"}
+	s.place = gridPlace{plane}
+	s.texts = placeTexts{
+		cell: cells.LifeName, on: "a grid", value: "state", use: "0 for dead or 1 for alive", expr: "(alive)",
+		valid: stateUpTo(1), votes: true,
+	}
 	s.digest = digestOf(fmt.Sprintf("life on a grid, %v\n%+v", n, plane.Layout()), plane.Kernel())
 	return nil
 }
@@ -110,10 +142,20 @@ func (s *placedState) openGraph(dev device.Device, b *pages.Budget, spec *swarm.
 	}
 	s.place = network
 	s.texts = placeTexts{
-		cells.SIRName, "a graph", "0 for susceptible, 1 for infected or 2 for recovered", 2, "(state == 1)",
+		cell: cells.SIRName, on: "a graph", value: "state", use: "0 for susceptible, 1 for infected or 2 for recovered",
+		expr: "(state == 1)", valid: stateUpTo(graphset.States - 1), votes: true,
 	}
-	s.digest = digestOf(fmt.Sprintf("sir on a graph, %v, %d agents, infection %v, recovery %v, seed %d\n%+v", n,
-		spec.Agents, cell.Value("infection"), cell.Value("recovery"), spec.Seed, network.Layout()), network.Kernels()...)
+	if cell.IsLIF() {
+		s.texts = placeTexts{
+			cell: cells.LIFName, on: "a graph", value: "current", use: "a number from -1e6 to 1e6", expr: "(spike)",
+			valid: func(v float32) bool { return v >= -graph.MaxCurrent && v <= graph.MaxCurrent }, // no NaN is
+		}
+	}
+	what := fmt.Sprintf("%s on a graph, %v, %d agents, seed %d", s.texts.cell, n, spec.Agents, spec.Seed)
+	for _, p := range cell.Cell.Params {
+		what += fmt.Sprintf(", %s %v", p.Name, cell.Value(p.Name))
+	}
+	s.digest = digestOf(fmt.Sprintf("%s\n%+v", what, network.Layout()), network.Kernels()...)
 	return nil
 }
 
@@ -202,9 +244,9 @@ func (s *placedState) check(o *batch.AgentObservations) error {
 		return jobs.Errorf(jobs.CodeInvalid, "observation %d is for agent %v", bad, err)
 	}
 	for i, f := range o.Features {
-		if !(f >= 0 && f <= float32(s.texts.most)) || f != float32(byte(f)) { // a NaN is none
-			return jobs.Errorf(jobs.CodeInvalid, "observation %d: agent %d has the state %v: use %s", i, o.Agent[i], f,
-				s.texts.states)
+		if !s.texts.valid(f) {
+			return jobs.Errorf(jobs.CodeInvalid, "observation %d: agent %d has the %s %v: use %s", i, o.Agent[i],
+				s.texts.value, f, s.texts.use)
 		}
 	}
 	return nil
@@ -261,14 +303,11 @@ func (s *placedState) query(ctx context.Context, data []byte) (Answer, error) {
 	if _, err := s.groups.owns(q.Agents, s.place.Layout().Agents, "agent"); err != nil {
 		return Answer{}, jobs.Errorf(jobs.CodeInvalid, "query: agent %v", err)
 	}
-	states, err := s.place.Get(ctx, q.Agents)
+	states, values, err := s.place.Get(ctx, q.Agents)
 	if err != nil {
 		return Answer{}, err
 	}
-	found := &batch.AgentStates{Agent: q.Agents, Vote: states, State: make([]float32, len(states)), Width: 1}
-	for i, state := range states {
-		found.State[i] = float32(state)
-	}
+	found := &batch.AgentStates{Agent: q.Agents, Vote: states, State: values, Width: 1}
 	data, err = found.Encode()
 	return Answer{Kind: swarms.EntryState, Data: data}, err
 }
@@ -290,7 +329,7 @@ type placedBatch struct {
 	s       *placedState
 	entries []*batch.AgentObservations // in the order of the log
 	ids     []uint32
-	states  []byte
+	values  []float32
 }
 
 // NewBatch implements State.
@@ -300,18 +339,21 @@ func (s *placedState) NewBatch() Batch { return &placedBatch{s: s} }
 func (m *placedBatch) Add(o Observations) {
 	m.entries = append(m.entries, o.Agents)
 	m.ids = append(m.ids, o.Agents.Agent...)
-	for _, f := range o.Agents.Features {
-		m.states = append(m.states, byte(f))
-	}
+	m.values = append(m.values, o.Agents.Features...)
 }
 
-// Observe implements Batch. The vote of an agent is the state that it was given, and groups decide
-// nothing.
+// Observe implements Batch. The vote of an agent is the state that it was given, or none, and groups
+// decide nothing.
 func (m *placedBatch) Observe(ctx context.Context) (answers []Answer, err error) {
-	if err := m.s.place.Set(ctx, m.ids, m.states); err != nil {
+	if err := m.s.place.Set(ctx, m.ids, m.values); err != nil {
 		return nil, err
 	}
-	states := m.states
+	votes := make([]byte, len(m.values))
+	for i, v := range m.values {
+		if votes[i] = kernels.AgentNoVote; m.s.texts.votes {
+			votes[i] = byte(v)
+		}
+	}
 	for _, o := range m.entries {
 		n := len(o.Agent)
 		decisions := make([]byte, n)
@@ -320,9 +362,9 @@ func (m *placedBatch) Observe(ctx context.Context) (answers []Answer, err error)
 		}
 		answers = append(answers, Answer{
 			Kind: swarms.EntryDecide, Observations: n,
-			Body: &batch.AgentDecisions{Agent: o.Agent, Vote: states[:n], Decision: decisions},
+			Body: &batch.AgentDecisions{Agent: o.Agent, Vote: votes[:n], Decision: decisions},
 		})
-		states = states[n:]
+		votes = votes[n:]
 	}
 	return answers, nil
 }

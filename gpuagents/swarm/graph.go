@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 
+	"github.com/exoswarm/exoswarm/gpuagents/cells"
 	"github.com/exoswarm/exoswarm/gpuagents/edges"
 )
 
@@ -72,8 +73,8 @@ func (n Neighbours) fileText() string {
 	return text
 }
 
-// Rows returns the links of the agents of a graph that a file describes: whom each agent hears. They
-// are nil for another graph.
+// Rows returns the links of the agents of a graph that a file describes: whom each agent of sir hears,
+// and who hears each agent of lif. They are nil for another graph.
 func (s *Spec) Rows() (*edges.Rows, error) {
 	if s.Neighbours.Edges == "" {
 		return nil, nil
@@ -82,10 +83,13 @@ func (s *Spec) Rows() (*edges.Rows, error) {
 	if err != nil {
 		return nil, err
 	}
+	if s.Cell.Kind == cells.LIFName {
+		return list.Out(s.Agents, s.Neighbours.Directed)
+	}
 	return list.In(s.Agents, s.Neighbours.Directed)
 }
 
-// validateGraph is the part of validateNeighbours for the cell sir.
+// validateGraph is the part of validateNeighbours for the cells sir and lif.
 func (s *Spec) validateGraph() (path []string, err error) {
 	n, at := s.Neighbours, func(keys ...string) []string { return append([]string{"neighbours"}, keys...) }
 	kinds := 0
@@ -140,7 +144,7 @@ func (s *Spec) validateEdges() (path []string, err error) {
 		return []string{"agents"}, fmt.Errorf("agents %d: the graph %s has agent %d, and the first is 0: use %d or more, "+
 			"or leave it out", s.Agents, s.Neighbours.Graph, most-1, most)
 	}
-	if least, most := list.Weights(); least < 0 || most > edges.One {
+	if least, most := list.Weights(); s.Cell.Kind == cells.SIRName && (least < 0 || most > edges.One) {
 		return path, fmt.Errorf("neighbours: graph %s: weights from %v to %v: those of the cell sir are chances, from 0 "+
 			"to 1", s.Neighbours.Graph, float64(least)/edges.One, float64(most)/edges.One)
 	}

@@ -128,19 +128,20 @@ func (s *Spec) placeAgents() {
 // validateNeighbours is the part of validate about the grid or the graph.
 func (s *Spec) validateNeighbours() (path []string, err error) {
 	kind := s.Cell.Kind
-	life, sir := s.ByAgent() && kind == cells.LifeName, s.ByAgent() && kind == cells.SIRName
+	life := s.ByAgent() && kind == cells.LifeName
+	graph := s.ByAgent() && (kind == cells.SIRName || kind == cells.LIFName)
 	switch {
 	case !s.HasNeighbours() && life:
 		return []string{"cell", "kind"}, errors.New("neighbours: agents of the cell life are on a grid: write " +
 			"neighbours: {width: 512, height: 512, periodic: true}, or the size that you want")
-	case !s.HasNeighbours() && sir:
-		return []string{"cell", "kind"}, errors.New("neighbours: agents of the cell sir are on a graph: write " +
-			"neighbours: {random: {degree: 10}}, or ring: {reach: 4}, or graph: and a file of edges")
+	case !s.HasNeighbours() && graph:
+		return []string{"cell", "kind"}, fmt.Errorf("neighbours: agents of the cell %s are on a graph: write "+
+			"neighbours: {random: {degree: 10}}, or ring: {reach: 4}, or graph: and a file of edges", kind)
 	case !s.HasNeighbours():
 		return nil, nil
-	case !life && !sir:
+	case !life && !graph:
 		return []string{"neighbours"}, fmt.Errorf("neighbours: agents of the cell %s have none: write addressed: "+
-			"agent and cell: {kind: life} or {kind: sir}, or leave it out", kind)
+			"agent and cell: {kind: life}, or kind sir or lif, or leave it out", kind)
 	case s.Shards > 1:
 		what := "grid"
 		if s.OnGraph() {
@@ -159,7 +160,7 @@ func (s *Spec) validateGrid() (path []string, err error) {
 	switch {
 	case s.OnGraph():
 		return []string{"neighbours"}, errors.New("neighbours: agents of the cell life are on a grid: write width and " +
-			"height, or cell: {kind: sir} for agents on a graph")
+			"height, or cell: {kind: sir} or {kind: lif} for agents on a graph")
 	case n.Directed:
 		return at("directed"), errors.New("neighbours: directed: it is for graph: leave it out")
 	case n.Width < 1 || n.Width > math.MaxUint32:

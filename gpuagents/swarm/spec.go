@@ -25,7 +25,7 @@ type Spec struct {
 	// Addressed says whom an observation is for: ByGroup, the default, or ByAgent.
 	Addressed string `yaml:"addressed" json:"addressed,omitempty"`
 	// Cell is the neural update of every agent. By group it is of any kind, also custom; by agent
-	// it is gru (the default), leaky, life or sir, with the parameters of cells.Address.
+	// it is gru (the default), leaky, life, sir or lif, with the parameters of cells.Address.
 	Cell Cell `yaml:"cell" json:"cell"`
 	// Agents is how many there are by agent, a multiple of AgentsPerGroup below 2^32. The default of a
 	// grid is its cells, and that of a file of edges one more than the largest number in it. By group
@@ -74,8 +74,8 @@ type Spec struct {
 	// OnDecision are rules about what follows when a round is decided, WHEN -> ACTION, ACTION: see
 	// Rule. By agent and with one shard only. They change nothing before the first vote.
 	OnDecision []string `yaml:"on_decision" json:"on_decision,omitempty"`
-	// Neighbours is the grid on which the agents of the cell life are, or the graph of the agents of sir.
-	// Both cells need theirs. Their pages are all on the device.
+	// Neighbours is the grid on which the agents of the cell life are, or the graph of the agents of sir
+	// or lif. These cells need theirs. Their pages are all on the device.
 	Neighbours Neighbours `yaml:"neighbours" json:"neighbours,omitzero"`
 	// Vote is what the agents decide and how.
 	Vote Vote `yaml:"vote" json:"vote"`
@@ -318,6 +318,8 @@ func (s *Spec) candidates() []string {
 			return slices.Clone(cells.LifeCandidates)
 		case cells.SIRName:
 			return slices.Clone(cells.SIRCandidates)
+		case cells.LIFName:
+			return slices.Clone(cells.LIFCandidates)
 		}
 		return nil
 	}

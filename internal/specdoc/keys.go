@@ -85,8 +85,8 @@ var keys = []Key{
 	{
 		Path: "cell.kind", Kind: Text, Values: []string{"predictor", "gru", "leaky", "life", "lif", "sir", "custom"},
 		Default: "predictor",
-		Doc: "Name of the cell. Under `addressed: agent`: `gru`, which is the default there, `leaky`, or `life` " +
-			"and `sir`, which need `neighbours`. `custom` has a step in CUDA C++.",
+		Doc: "Name of the cell. Under `addressed: agent`: `gru`, which is the default there, `leaky`, or `life`, " +
+			"`sir` and `lif`, which need `neighbours`. `custom` has a step in CUDA C++.",
 	},
 	{
 		Path: "cell.params", Kind: Numbers,
@@ -115,8 +115,8 @@ var keys = []Key{
 	{
 		Path: "neighbours", Kind: Section, Scope: Agents,
 		Doc: "Whom agents hear in ticks: on a grid of `width` and `height` for the cell `life`, and on a graph for the " +
-			"cell `sir`, which is `random`, `ring` or `graph`. Such a swarm has one shard, and its pages stay on the " +
-			"device.",
+			"cells `sir` and `lif`, which is `random`, `ring` or `graph`. Such a swarm has one shard, and its pages stay " +
+			"on the device.",
 	},
 	{
 		Path: "neighbours.width", Kind: Integer, Min: "1", Max: "4294967295", Scope: Agents,
@@ -131,7 +131,8 @@ var keys = []Key{
 	},
 	{
 		Path: "neighbours.random", Kind: Section, Scope: Agents,
-		Doc: "Random graph, which GPU agents generate: each agent hears `degree` random other agents.",
+		Doc: "Random graph, which GPU agents generate: each agent of `sir` hears `degree` random other " +
+			"agents, and each of `lif` is heard by as many.",
 	},
 	{
 		Path: "neighbours.random.degree", Kind: Integer, Min: "1", Max: "1048576", Scope: Agents,
@@ -148,7 +149,7 @@ var keys = []Key{
 	},
 	{
 		Path: "neighbours.ring.reach", Kind: Integer, Min: "1", Max: "524288", Scope: Agents,
-		Doc: "Agents on each side whom an agent hears, fewer than half of all.",
+		Doc: "Agents on each side to which an agent has links, fewer than half of all.",
 	},
 	{
 		Path: "neighbours.ring.rewire", Kind: Number, Min: "0", Max: "1", Default: "0", Scope: Agents,
@@ -161,8 +162,9 @@ var keys = []Key{
 	{
 		Path: "neighbours.graph", Kind: Text, Scope: Agents,
 		Doc: "File of edges, in the folder of the specification or below: a line `from,to` for each, or " +
-			"`from,to,weight` with weights from 0 to 1, which the chance of an infection is multiplied by. Agents count " +
-			"from 0. Its edges, packed, take at most 512 KiB: some 200,000.",
+			"`from,to,weight`. Weights of `sir` are from 0 to 1, and the chance of an infection is multiplied by them; " +
+			"those of `lif` are added to potentials. Agents count from 0. Its edges, packed, take at most 512 KiB: some " +
+			"200,000.",
 	},
 	{
 		Path: "neighbours.directed", Kind: Boolean, Default: "false", Scope: Agents,
