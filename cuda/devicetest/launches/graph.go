@@ -57,6 +57,12 @@ func RandomGraph(r *rand.Rand, kernel string, n int) *Arrays {
 			states[i] = byte(r.IntN(graphset.States))
 		}
 	}
+	if r.IntN(3) == 0 { // few are infected, so that long rows are read to their ends
+		clear(states)
+		for range 1 + r.IntN(3) {
+			states[r.IntN(len(states))] = graphset.Infected
+		}
+	}
 	a.memory(states, kernel == graphset.SIR).in(own(frames)).scalar(device.Uint64(uint64(pageBytes))).word(per).
 		word(agents)
 	bits := func() int { return (agents + 31) / 32 * 4 }

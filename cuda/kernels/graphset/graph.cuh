@@ -53,6 +53,11 @@ struct Words {
     }
     w[0] = c0, w[1] = c1, w[2] = c2, w[3] = c3;
   }
+
+  // Word k, without an array in memory.
+  __device__ __forceinline__ unsigned at(unsigned k) const {
+    return k < 2 ? (k ? w[1] : w[0]) : (k == 3 ? w[3] : w[2]);
+  }
 };
 
 // Reports whether a word is below a chance of 2^-32 steps, of which the largest is 1.
