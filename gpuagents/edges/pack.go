@@ -37,7 +37,7 @@ func (l *List) Pack() string {
 		last = e
 	}
 	var out bytes.Buffer
-	w, _ := flate.NewWriter(&out, flate.BestCompression) // the level is valid
+	w, _ := flate.NewWriter(&out, flate.DefaultCompression) // the level is valid
 	_, _ = w.Write(b)                                    // a bytes.Buffer takes everything
 	_ = w.Close()
 	return base64.StdEncoding.EncodeToString(out.Bytes())

@@ -8,12 +8,16 @@ import (
 
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
 	"github.com/exoswarm/exoswarm/gpuagents/edges"
+	"github.com/exoswarm/exoswarm/jobs"
 )
 
-// Limits of a file of edges. What is packed is a part of the record of the swarm, which is one message.
+// Limits of a file of edges.
 const (
-	maxEdges  = 4 << 20
-	maxPacked = 512 << 10
+	maxEdges = 32 << 20
+	// MaxPacked is the most bytes of packed edges. More than maxInRecord are not a part of the record of
+	// the swarm, which is one message: see Detach.
+	MaxPacked   = 256 << 20
+	maxInRecord = 512 << 10
 )
 
 // readGraph puts the edges of the file that the spec names into it.
@@ -36,18 +40,55 @@ func (s *Spec) readGraph(folder fs.FS) (path []string, err error) {
 		return path, fmt.Errorf("neighbours: graph %s: %w", name, err)
 	}
 	text := list.Pack()
-	if len(text) > maxPacked {
+	if len(text) > MaxPacked {
 		return path, fmt.Errorf("neighbours: graph %s: its %d edges take %d bytes, packed, of at most %d: use fewer "+
-			"edges, or random or ring, which take none", name, len(list.Edges), len(text), maxPacked)
+			"edges, or random or ring, which take none", name, len(list.Edges), len(text), MaxPacked)
 	}
 	s.Neighbours.Edges = text
 	return nil, nil
 }
 
+// Large reports whether the edges are too many for the record of a swarm.
+func (n Neighbours) Large() bool { return len(n.Edges) > maxInRecord }
+
+// Detach takes the edges out of the spec, which keeps their digest, and returns them and the name of the
+// object that has them in the place of snapshots.
+func (s *Spec) Detach() (object, text string) {
+	n := &s.Neighbours
+	n.Digest, text, n.Edges = n.digest(), n.Edges, ""
+	return n.Object(), text
+}
+
+// Object returns the name of the object that has the edges of a spec without them; empty: the spec has
+// its edges, or needs none.
+func (n Neighbours) Object() string {
+	if n.Digest == "" || n.Edges != "" {
+		return ""
+	}
+	return "graphs/" + n.Digest
+}
+
+// Attach puts edges that Detach has taken out back into the spec. The error is a *jobs.Error.
+func (s *Spec) Attach(text string) error {
+	n := s.Neighbours
+	if n.Edges = text; n.digest() != n.Digest {
+		return jobs.Errorf(jobs.CodeInvalid, "neighbours: graph %s: its object %s has other edges: create the swarm anew "+
+			"from its file", n.Graph, s.Neighbours.Object())
+	}
+	s.Neighbours = n
+	if _, err := s.validateEdges(); err != nil {
+		return jobs.Errorf(jobs.CodeInvalid, "%v", err)
+	}
+	return nil
+}
+
+// digest returns the digest of the packed edges.
+func (n Neighbours) digest() string { return fmt.Sprintf("%x", sha256.Sum256([]byte(n.Edges))) }
+
 // list returns the edges of the file of a graph.
 func (n Neighbours) list() (*edges.List, error) {
-	if len(n.Edges) > maxPacked {
-		return nil, fmt.Errorf("%w: packed edges of %d bytes: use at most %d", edges.ErrInvalid, len(n.Edges), maxPacked)
+	if len(n.Edges) > MaxPacked {
+		return nil, fmt.Errorf("%w: packed edges of %d bytes: use at most %d", edges.ErrInvalid, len(n.Edges), MaxPacked)
 	}
 	return edges.Unpack(n.Edges, maxEdges)
 }
@@ -66,7 +107,11 @@ func (n Neighbours) fileAgents() int64 {
 
 // fileText describes a file of edges, with a digest of them.
 func (n Neighbours) fileText() string {
-	text := fmt.Sprintf("graph %s of %.16x", n.Graph, sha256.Sum256([]byte(n.Edges)))
+	digest := n.Digest
+	if digest == "" {
+		digest = n.digest()
+	}
+	text := fmt.Sprintf("graph %s of %s", n.Graph, digest)
 	if n.Directed {
 		text += ", directed"
 	}
@@ -76,6 +121,10 @@ func (n Neighbours) fileText() string {
 // Rows returns the links of the agents of a graph that a file describes: whom each agent of sir hears,
 // and who hears each agent of lif. They are nil for another graph.
 func (s *Spec) Rows() (*edges.Rows, error) {
+	if object := s.Neighbours.Object(); object != "" {
+		return nil, fmt.Errorf("neighbours: graph %s: its edges are in the object %s of the place of snapshots: name it "+
+			"with --snapshots", s.Neighbours.Graph, object)
+	}
 	if s.Neighbours.Edges == "" {
 		return nil, nil
 	}
@@ -93,7 +142,7 @@ func (s *Spec) Rows() (*edges.Rows, error) {
 func (s *Spec) validateGraph() (path []string, err error) {
 	n, at := s.Neighbours, func(keys ...string) []string { return append([]string{"neighbours"}, keys...) }
 	kinds := 0
-	for _, is := range []bool{n.Random != Random{}, n.Ring != Ring{}, n.Graph != "" || n.Edges != ""} {
+	for _, is := range []bool{n.Random != Random{}, n.Ring != Ring{}, n.Graph != "" || n.Edges != "" || n.Digest != ""} {
 		if is {
 			kinds++
 		}
@@ -104,16 +153,19 @@ func (s *Spec) validateGraph() (path []string, err error) {
 			"width and height", s.Cell.Kind)
 	case kinds > 1:
 		return at(), errors.New("neighbours: write one of random, ring and graph")
-	case n.Directed && n.Edges == "":
+	case n.Directed && n.Edges == "" && n.Digest == "":
 		return at("directed"), errors.New("neighbours: directed: it is for graph: leave it out")
-	case n.Graph != "" && n.Edges == "":
+	case n.Graph != "" && n.Edges == "" && n.Digest == "":
 		return at("graph"), fmt.Errorf("neighbours: graph %s: its edges are missing: make the swarm from its file", n.Graph)
 	}
 	if n.Edges != "" {
 		return s.validateEdges()
 	}
-	if s.Agents < 2 {
+	if s.Agents < 2 && n.Digest == "" {
 		return []string{"agents"}, fmt.Errorf("agents %d: a graph has 2 or more, below 2^32", s.Agents)
+	}
+	if n.Digest != "" {
+		return nil, nil
 	}
 	most := min(s.Agents-1, 1<<20)
 	if n.Ring != (Ring{}) {

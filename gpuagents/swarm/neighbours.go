@@ -30,6 +30,8 @@ type Neighbours struct {
 	Directed bool `yaml:"directed" json:"directed,omitempty"`
 	// Edges is the content of Graph, packed; see edges.List.Pack. Parse fills it in.
 	Edges string `yaml:"-" json:"edges,omitempty"`
+	// Digest is that of Edges where these are an object in the place of snapshots; see Spec.Detach.
+	Digest string `yaml:"-" json:"digest,omitempty"`
 }
 
 // Random is a random graph. Links of an agent are drawn one by one, so that it may have several to the
@@ -57,7 +59,7 @@ func (n Neighbours) String() string {
 		return fmt.Sprintf("random graph of degree %d, seed %d", n.Random.Degree, n.Random.Seed)
 	case n.Ring != Ring{}:
 		return fmt.Sprintf("ring of reach %d, rewired %v, seed %d", n.Ring.Reach, n.Ring.Rewire, n.Ring.Seed)
-	case n.Edges != "":
+	case n.Edges != "" || n.Digest != "":
 		return n.fileText()
 	}
 	text := fmt.Sprintf("%d x %d", n.Width, n.Height)
@@ -76,7 +78,7 @@ func (s *Spec) OnGrid() bool { return s.HasNeighbours() && !s.OnGraph() }
 // OnGraph says that the agents are on a graph.
 func (s *Spec) OnGraph() bool {
 	n := s.Neighbours
-	return n.Random != Random{} || n.Ring != Ring{} || n.Graph != "" || n.Edges != ""
+	return n.Random != Random{} || n.Ring != Ring{} || n.Graph != "" || n.Edges != "" || n.Digest != ""
 }
 
 // onGraph returns a number of agents if the agents are on a graph, and else 0.

@@ -163,8 +163,8 @@ var keys = []Key{
 		Path: "neighbours.graph", Kind: Text, Scope: Agents,
 		Doc: "File of edges, in the folder of the specification or below: a line `from,to` for each, or " +
 			"`from,to,weight`. Weights of `sir` are from 0 to 1, and the chance of an infection is multiplied by them; " +
-			"those of `lif` are added to potentials. Agents count from 0. Its edges, packed, take at most 512 KiB: some " +
-			"200,000.",
+			"those of `lif` are added to potentials. Agents count from 0. A graph of more than some 150,000 edges " +
+			"goes through the place of snapshots: see `exoswarm swarm create --snapshots`. It has at most 33,554,432 edges.",
 	},
 	{
 		Path: "neighbours.directed", Kind: Boolean, Default: "false", Scope: Agents,
