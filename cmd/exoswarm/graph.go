@@ -20,8 +20,9 @@ func storeGraph(cmd *cobra.Command, spec *swarm.Spec) (err error) {
 	}
 	place, _ := cmd.Flags().GetString("snapshots")
 	if place == "" {
-		return command.Usage("swarm create: the edges of the graph %s take %d bytes, packed, too many for the record of a "+
-			"swarm: name the place of the snapshots of the GPU agents with --snapshots", spec.Neighbours.Graph,
+		return command.Usage("swarm create: the edges of the graph %s take %d bytes, packed, too many for the record "+
+			"of "+
+			"a swarm: name the place of the snapshots of the GPU agents with --snapshots", spec.Neighbours.Graph,
 			len(spec.Neighbours.Edges))
 	}
 	b, err := openBucket(cmd, place)

@@ -195,7 +195,8 @@ func (a *Agents) stage(ids []uint32, values int) error {
 // list launches a kernel for the n agents that are staged, and waits for it.
 func (a *Agents) list(ctx context.Context, k device.Kernel, n int, offset ...device.Arg) error {
 	args := append([]device.Arg{
-		device.Ptr(a.Memory.Arena()), device.Ptr(a.Frames), device.Uint64(uint64(a.PageBytes)), device.Uint32(uint32(a.Per)),
+		device.Ptr(a.Memory.Arena()), device.Ptr(a.Frames), device.Uint64(uint64(a.PageBytes)),
+		device.Uint32(uint32(a.Per)),
 	}, offset...)
 	args = append(args, device.Ptr(a.ids.Memory), device.Uint32(uint32(n)), device.Ptr(a.values.Memory))
 	if err := a.Stream.Launch(k, a.Shape(int64(n)), args...); err != nil {

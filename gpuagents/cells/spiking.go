@@ -30,11 +30,12 @@ var lifAddressed = &Cell{
 	Params: []Param{
 		{Name: "decay", Default: 0.9, Min: 0, Max: 1, Doc: "part of the potential that remains after a tick"},
 		{Name: "threshold", Default: 1, Min: 1e-6, Max: 1e6, Doc: "potential at which an agent spikes, and is 0 again"},
-		{Name: "refractory", Default: 2, Min: 0, Max: 255, Integer: true, Doc: "ticks after a spike in which an agent " +
-			"takes no input"},
+		{Name: "refractory", Default: 2, Min: 0, Max: 255, Integer: true, Doc: "ticks after a spike in which an " +
+			"agent takes no input"},
 		{Name: "weight", Default: 0.1, Min: -100, Max: 100, Doc: "weight of the links of an excitatory agent, where " +
 			"the file of the graph has none"},
-		{Name: "inhibitory", Default: 0, Min: 0, Max: 1, Doc: "share of the agents, the last ones, that inhibit others"},
+		{Name: "inhibitory", Default: 0, Min: 0, Max: 1, Doc: "share of the agents, the last ones, that inhibit " +
+			"others"},
 		{Name: "inhibition", Default: 4, Min: 0, Max: 100, Doc: "weight of their links, times minus `weight`"},
 		{Name: "noise", Default: 0, Min: 0, Max: 1e6, Doc: "largest random current, which is uniform from minus to " +
 			"plus this"},

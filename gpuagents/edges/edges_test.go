@@ -45,7 +45,8 @@ func TestReadRefuses(t *testing.T) {
 		strings.Repeat("9", 99):              "line 1: 1 values",
 		"0,1\n" + strings.Repeat("9", 1<<17): "line 2: ",
 	} {
-		if _, err := Read(strings.NewReader(text), 2); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), want) {
+		_, err := Read(strings.NewReader(text), 2)
+		if !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%.40q: %v, want %s", text, err, want)
 		}
 	}
@@ -129,7 +130,8 @@ func TestRows(t *testing.T) {
 				t.Fatalf("agent %d has %d links, want %d", i, to-from, len(w))
 			}
 			for k, link := range w {
-				if got.Columns[from+uint64(k)] != link.column || l.Weighted && got.Weights[from+uint64(k)] != link.weight {
+				at := from + uint64(k)
+				if got.Columns[at] != link.column || l.Weighted && got.Weights[at] != link.weight {
 					t.Fatalf("link %d of agent %d differs", k, i)
 				}
 			}

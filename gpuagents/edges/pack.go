@@ -38,7 +38,7 @@ func (l *List) Pack() string {
 	}
 	var out bytes.Buffer
 	w, _ := flate.NewWriter(&out, flate.DefaultCompression) // the level is valid
-	_, _ = w.Write(b)                                    // a bytes.Buffer takes everything
+	_, _ = w.Write(b)                                       // a bytes.Buffer takes everything
 	_ = w.Close()
 	return base64.StdEncoding.EncodeToString(out.Bytes())
 }

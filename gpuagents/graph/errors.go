@@ -17,8 +17,9 @@ type RoomError struct {
 
 // Error implements error.
 func (e *RoomError) Error() string {
-	return fmt.Sprintf("neighbours: a graph of %d agents and %d links takes %d bytes of the device beside their pages, "+
-		"which are not free there: use fewer links, or an agent process with more device memory: %v", e.Agents, e.Edges,
+	return fmt.Sprintf("neighbours: a graph of %d agents and %d links takes %d bytes of the device beside their "+
+		"pages, which are not free there: use fewer links, or an agent process with more device memory: "+
+		"%v", e.Agents, e.Edges,
 		e.Bytes, e.Err)
 }
 

@@ -44,15 +44,15 @@ func (l Links) check(agents int64) error {
 	if r := l.Rows; r != nil {
 		if int64(len(r.Offsets)) != agents+1 || r.Offsets[agents] != uint64(len(r.Columns)) ||
 			r.Weights != nil && len(r.Weights) != len(r.Columns) {
-			return fmt.Errorf("%w: rows of %d offsets, %d links and %d weights for %d agents", ErrInvalid, len(r.Offsets),
-				len(r.Columns), len(r.Weights), agents)
+			return fmt.Errorf("%w: rows of %d offsets, %d links and %d weights for %d agents", ErrInvalid,
+				len(r.Offsets), len(r.Columns), len(r.Weights), agents)
 		}
 		return nil
 	}
 	switch {
 	case l.Degree < 1 || int64(l.Degree) > max(1, agents-1) || l.Degree > math.MaxInt32:
-		return fmt.Errorf("%w: %d links of each of %d agents: use 1 or more, and fewer than agents", ErrInvalid, l.Degree,
-			agents)
+		return fmt.Errorf("%w: %d links of each of %d agents: use 1 or more, and fewer than agents", ErrInvalid,
+			l.Degree, agents)
 	case !(l.Rewire >= 0 && l.Rewire <= 1): // a NaN is neither
 		return fmt.Errorf("%w: links are replaced with the chance %v: use 0 to 1", ErrInvalid, l.Rewire)
 	case agents < 2:
@@ -98,6 +98,6 @@ func (n *Network) openLinks() error {
 	}
 	n.degree = uint32(l.Degree)
 	return n.stream.Launch(k, n.states.Shape(agents*int64((l.Degree+1)/2)), device.Ptr(n.columns),
-		device.Uint32(uint32(agents)), device.Uint32(n.degree), device.Uint64(l.rewire()), device.Uint32(uint32(l.Seed)),
-		device.Uint32(uint32(l.Seed>>32)))
+		device.Uint32(uint32(agents)), device.Uint32(n.degree), device.Uint64(l.rewire()),
+		device.Uint32(uint32(l.Seed)), device.Uint32(uint32(l.Seed>>32)))
 }

@@ -125,7 +125,8 @@ func (n *Network) allocate(b *pages.Budget) (err error) {
 		return fault.Mark(fmt.Errorf("a graph of %d agents: its pages are not all on the device: %w", n.Len(),
 			device.ErrOutOfMemory))
 	}
-	if err := errors.Join(n.alloc(&n.frames, 4*int64(count)), n.alloc(&n.tally, int64(8*n.model.states()))); err != nil {
+	err = errors.Join(n.alloc(&n.frames, 4*int64(count)), n.alloc(&n.tally, int64(8*n.model.states())))
+	if err != nil {
 		return err
 	}
 	n.states = bytestate.Agents{
@@ -219,8 +220,8 @@ func (n *Network) Tick(ctx, wait context.Context, count, most int) (tally []uint
 			return nil, failed(err)
 		}
 	}
-	if err := n.stream.Launch(n.rounds, n.states.Shape(int64(n.groups())), device.Ptr(n.memory.Arena()), device.Ptr(n.frames),
-		device.Uint64(uint64(n.layout.PageBytes)), device.Uint32(uint32(n.layout.Slots)),
+	if err := n.stream.Launch(n.rounds, n.states.Shape(int64(n.groups())), device.Ptr(n.memory.Arena()),
+		device.Ptr(n.frames), device.Uint64(uint64(n.layout.PageBytes)), device.Uint32(uint32(n.layout.Slots)),
 		device.Uint32(uint32(n.groups())), device.Uint32(n.ticks),
 		device.Uint32(tick+uint32(count))); err != nil {
 		return nil, failed(err)

@@ -44,8 +44,8 @@ func openDevice(t testing.TB) device.Device {
 // sirOf returns the cell in groups of so many.
 func sirOf(t testing.TB, group int, infection, recovery float64) *cells.Addressed {
 	t.Helper()
-	c, err := cells.Address(cells.SIRName, map[string]float64{"infection": infection, "recovery": recovery}, group, 1, 3,
-		cells.Voting{})
+	params := map[string]float64{"infection": infection, "recovery": recovery}
+	c, err := cells.Address(cells.SIRName, params, group, 1, 3, cells.Voting{})
 	if err != nil {
 		t.Fatalf("cells.Address: %v, want no error", err)
 	}
@@ -374,8 +374,8 @@ func TestInvalid(t *testing.T) {
 		ids    []uint32
 		states []float32
 	}{
-		{[]uint32{1, 4}, []float32{1, 1}}, {[]uint32{1}, []float32{3}}, {[]uint32{1}, nil}, {[]uint32{1}, []float32{0.5}},
-		{[]uint32{1}, []float32{float32(math.NaN())}},
+		{[]uint32{1, 4}, []float32{1, 1}}, {[]uint32{1}, []float32{3}}, {[]uint32{1}, nil},
+		{[]uint32{1}, []float32{0.5}}, {[]uint32{1}, []float32{float32(math.NaN())}},
 	} {
 		if err := n.Set(t.Context(), c.ids, c.states); !errors.Is(err, ErrInvalid) {
 			t.Errorf("Set %v to %v: %v, want an ErrInvalid", c.ids, c.states, err)

@@ -87,11 +87,12 @@ func (s *spiking) launch(i int, tick uint32, count bool) error {
 // links of a neuron, of which few spike, so that a launch needs no more blocks than run at once.
 func (s *spiking) carry(i int) error {
 	r, v := s.o.Links.Rows, s.cell.Value
+	exciting := uint32(math.Round(float64(s.Len()) * (1 - v("inhibitory"))))
 	shape := s.Network.states.Shape(s.Len())
 	shape.Grid = min(shape.Grid, pushBlocks*s.dev.Properties().Multiprocessors)
 	return s.stream.Launch(s.push, shape, device.Ptr(s.active[i%2]), device.Ptr(s.counts), device.Uint32(uint32(i%2)),
-		device.Ptr(s.sums), device.Ptr(s.offsets), device.Ptr(s.columns), device.Ptr(s.weights), device.Uint32(s.degree),
-		bit(r != nil && r.Weights != nil), device.Uint32(uint32(math.Round(float64(s.Len())*(1-v("inhibitory"))))),
+		device.Ptr(s.sums), device.Ptr(s.offsets), device.Ptr(s.columns), device.Ptr(s.weights),
+		device.Uint32(s.degree), bit(r != nil && r.Weights != nil), device.Uint32(exciting),
 		device.Uint32(fixed(v("weight"))), device.Uint32(fixed(-v("weight")*v("inhibition"))))
 }
 

@@ -15,7 +15,8 @@ import (
 )
 
 var (
-	benchNeurons  = flag.Int64("neurons", 0, "neurons of BenchmarkSpiking; 0: 10 million, and 20,000 on the host device")
+	benchNeurons = flag.Int64("neurons", 0, "neurons of BenchmarkSpiking; 0: 10 million, and 20,000 on the host "+
+		"device")
 	benchSynapses = flag.Int("synapses", 0, "links of each; 0: 1,000, and 100 on the host device")
 )
 

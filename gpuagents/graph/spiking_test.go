@@ -101,7 +101,8 @@ func (n *neurons) step(tick uint32) {
 		}
 		draw := uint32(1 << 31)
 		if value("noise") != 0 {
-			draw = kernels.Philox([2]uint32{uint32(n.seed), uint32(n.seed >> 32)}, [4]uint32{0, uint32(id / 4), tick})[id%4]
+			key := [2]uint32{uint32(n.seed), uint32(n.seed >> 32)}
+			draw = kernels.Philox(key, [4]uint32{0, uint32(id / 4), tick})[id%4]
 		}
 		v := float32(n.potential[id] * value("decay"))
 		v += n.current[id]

@@ -28,8 +28,8 @@ func Attach(ctx context.Context, place snapshot.Store, spec *swarm.Spec) error {
 	}
 	r, err := place.Open(ctx, name)
 	if errors.Is(err, fs.ErrNotExist) {
-		return jobs.Errorf(jobs.CodeInvalid, "%s, which does not have it: create the swarm with the --snapshots of the "+
-			"GPU agents", where)
+		return jobs.Errorf(jobs.CodeInvalid, "%s, which does not have it: create the swarm with the --snapshots of "+
+			"the GPU agents", where)
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", where, err)

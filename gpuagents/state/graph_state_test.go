@@ -112,7 +112,8 @@ func TestGraphOfFile(t *testing.T) {
 	for directed, want := range map[string][]byte{"false": {2, 1, 1, 0}, "true": {2, 1, 0, 0}} {
 		text := "name: x\naddressed: agent\ncell: {kind: sir, params: {infection: 1, recovery: 1}}\n" +
 			"neighbours: {graph: a.csv, directed: " + directed + "}\n"
-		spec, err := swarm.ParseIn(fstest.MapFS{"a.csv": {Data: []byte("from,to\n0,1\n2,0\n1,3\n")}}, "a.yaml", []byte(text))
+		files := fstest.MapFS{"a.csv": {Data: []byte("from,to\n0,1\n2,0\n1,3\n")}}
+		spec, err := swarm.ParseIn(files, "a.yaml", []byte(text))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -206,8 +207,9 @@ func TestGraphCompute(t *testing.T) {
 }
 
 // spikingText is a network of three pages of testPage.
-const spikingText = "name: x\naddressed: agent\nagents: 9600\ncell: {kind: lif, params: {noise: 0.3, inhibitory: 0.2}}\n" +
-	"agents_per_group: 100\nneighbours: {random: {degree: 20}}\nfeatures: [current]\nseed: 7\n"
+const spikingText = "name: x\naddressed: agent\nagents: 9600\n" +
+	"cell: {kind: lif, params: {noise: 0.3, inhibitory: 0.2}}\nagents_per_group: 100\nneighbours: {random: {degree: " +
+	"20}}\nfeatures: [current]\nseed: 7\n"
 
 // TestSpikingState: a network that goes on from a checkpoint in another process, with a replay of the rest
 // of the log, is the same as one that does not, to the spikes and potentials.
@@ -267,7 +269,7 @@ func TestSpikingState(t *testing.T) {
 	_, err := s.Apply(t.Context(), swarms.Entry{Kind: swarms.EntryObserve, Data: encoded(t, &batch.AgentObservations{
 		Agent: []uint32{5}, Features: []float32{float32(math.Inf(-1))}, Width: 1,
 	})})
-	if err == nil || !strings.Contains(err.Error(), "observation 0: agent 5 has the current -Inf: use a number from -1e6 to") {
+	if err == nil || !strings.Contains(err.Error(), "agent 5 has the current -Inf: use a number from -1e6 to 1e6") {
 		t.Errorf("an infinite current: %v", err)
 	}
 	if err := errors.Join(s.Close(), plain.Close(), store.Close()); err != nil {

@@ -72,7 +72,8 @@ func (n Neighbours) Object() string {
 func (s *Spec) Attach(text string) error {
 	n := s.Neighbours
 	if n.Edges = text; n.digest() != n.Digest {
-		return jobs.Errorf(jobs.CodeInvalid, "neighbours: graph %s: its object %s has other edges: create the swarm anew "+
+		return jobs.Errorf(jobs.CodeInvalid, "neighbours: graph %s: its object %s has other edges: create the swarm "+
+			"anew "+
 			"from its file", n.Graph, s.Neighbours.Object())
 	}
 	s.Neighbours = n
@@ -88,7 +89,8 @@ func (n Neighbours) digest() string { return fmt.Sprintf("%x", sha256.Sum256([]b
 // list returns the edges of the file of a graph.
 func (n Neighbours) list() (*edges.List, error) {
 	if len(n.Edges) > MaxPacked {
-		return nil, fmt.Errorf("%w: packed edges of %d bytes: use at most %d", edges.ErrInvalid, len(n.Edges), MaxPacked)
+		return nil, fmt.Errorf("%w: packed edges of %d bytes: use at most "+
+			"%d", edges.ErrInvalid, len(n.Edges), MaxPacked)
 	}
 	return edges.Unpack(n.Edges, maxEdges)
 }
@@ -122,7 +124,8 @@ func (n Neighbours) fileText() string {
 // and who hears each agent of lif. They are nil for another graph.
 func (s *Spec) Rows() (*edges.Rows, error) {
 	if object := s.Neighbours.Object(); object != "" {
-		return nil, fmt.Errorf("neighbours: graph %s: its edges are in the object %s of the place of snapshots: name it "+
+		return nil, fmt.Errorf("neighbours: graph %s: its edges are in the object %s of the place of snapshots: name "+
+			"it "+
 			"with --snapshots", s.Neighbours.Graph, object)
 	}
 	if s.Neighbours.Edges == "" {
@@ -142,21 +145,24 @@ func (s *Spec) Rows() (*edges.Rows, error) {
 func (s *Spec) validateGraph() (path []string, err error) {
 	n, at := s.Neighbours, func(keys ...string) []string { return append([]string{"neighbours"}, keys...) }
 	kinds := 0
-	for _, is := range []bool{n.Random != Random{}, n.Ring != Ring{}, n.Graph != "" || n.Edges != "" || n.Digest != ""} {
+	file := n.Graph != "" || n.Edges != "" || n.Digest != ""
+	for _, is := range []bool{n.Random != Random{}, n.Ring != Ring{}, file} {
 		if is {
 			kinds++
 		}
 	}
 	switch {
 	case n.Width != 0 || n.Height != 0 || n.Periodic || kinds == 0:
-		return at(), fmt.Errorf("neighbours: agents of the cell %s are on a graph: write random, ring or graph, and no "+
+		return at(), fmt.Errorf("neighbours: agents of the cell %s are on a graph: write random, ring or graph, and "+
+			"no "+
 			"width and height", s.Cell.Kind)
 	case kinds > 1:
 		return at(), errors.New("neighbours: write one of random, ring and graph")
 	case n.Directed && n.Edges == "" && n.Digest == "":
 		return at("directed"), errors.New("neighbours: directed: it is for graph: leave it out")
 	case n.Graph != "" && n.Edges == "" && n.Digest == "":
-		return at("graph"), fmt.Errorf("neighbours: graph %s: its edges are missing: make the swarm from its file", n.Graph)
+		return at("graph"), fmt.Errorf("neighbours: graph %s: its edges are missing: make the swarm from its "+
+			"file", n.Graph)
 	}
 	if n.Edges != "" {
 		return s.validateEdges()
@@ -171,7 +177,8 @@ func (s *Spec) validateGraph() (path []string, err error) {
 	if n.Ring != (Ring{}) {
 		switch {
 		case n.Ring.Reach < 1 || 2*int64(n.Ring.Reach) > most:
-			return at("ring", "reach"), fmt.Errorf("neighbours: reach %d: use 1 to %d, so that an agent has no link to "+
+			return at("ring", "reach"), fmt.Errorf("neighbours: reach %d: use 1 to %d, so that an agent has no link "+
+				"to "+
 				"itself", n.Ring.Reach, most/2)
 		case !(n.Ring.Rewire >= 0 && n.Ring.Rewire <= 1): // a NaN is neither
 			return at("ring", "rewire"), fmt.Errorf("neighbours: rewire %v: use a chance from 0 to 1", n.Ring.Rewire)
@@ -193,11 +200,13 @@ func (s *Spec) validateEdges() (path []string, err error) {
 		return path, fmt.Errorf("neighbours: graph %s: %w", s.Neighbours.Graph, err)
 	}
 	if most := list.Agents(); most > s.Agents {
-		return []string{"agents"}, fmt.Errorf("agents %d: the graph %s has agent %d, and the first is 0: use %d or more, "+
+		return []string{"agents"}, fmt.Errorf("agents %d: the graph %s has agent %d, and the first is 0: use %d or "+
+			"more, "+
 			"or leave it out", s.Agents, s.Neighbours.Graph, most-1, most)
 	}
 	if least, most := list.Weights(); s.Cell.Kind == cells.SIRName && (least < 0 || most > edges.One) {
-		return path, fmt.Errorf("neighbours: graph %s: weights from %v to %v: those of the cell sir are chances, from 0 "+
+		return path, fmt.Errorf("neighbours: graph %s: weights from %v to %v: those of the cell sir are chances, "+
+			"from 0 "+
 			"to 1", s.Neighbours.Graph, float64(least)/edges.One, float64(most)/edges.One)
 	}
 	return nil, nil

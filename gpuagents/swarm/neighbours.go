@@ -161,7 +161,8 @@ func (s *Spec) validateGrid() (path []string, err error) {
 	n, at := s.Neighbours, func(key string) []string { return []string{"neighbours", key} }
 	switch {
 	case s.OnGraph():
-		return []string{"neighbours"}, errors.New("neighbours: agents of the cell life are on a grid: write width and " +
+		return []string{"neighbours"}, errors.New("neighbours: agents of the cell life are on a grid: write width " +
+			"and " +
 			"height, or cell: {kind: sir} or {kind: lif} for agents on a graph")
 	case n.Directed:
 		return at("directed"), errors.New("neighbours: directed: it is for graph: leave it out")

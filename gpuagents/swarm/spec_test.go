@@ -125,12 +125,16 @@ func TestGraph(t *testing.T) {
 		}
 	}
 	for file, want := range map[string]string{
-		"none.csv":  "a.yaml:5: neighbours: graph: open none.csv: file does not exist: name a file below the spec's own",
+		"none.csv": "a.yaml:5: neighbours: graph: open none.csv: file does not exist: name a file below the spec's " +
+			"own",
 		"empty.csv": "a.yaml:5: neighbours: graph empty.csv: invalid list of edges: it has no edge: write FROM,TO",
-		"bad.csv":   `a.yaml:5: neighbours: graph bad.csv: invalid list of edges: line 2: agent "NaN": use a whole number`,
-		"nan.csv":   `a.yaml:5: neighbours: graph nan.csv: invalid list of edges: line 1: weight "NaN": use a number`,
-		"heavy.csv": "a.yaml:5: neighbours: graph heavy.csv: weights from 0.5 to 1.5: those of the cell sir are chances",
-		"far.csv": "a.yaml:3: agents 512: the graph far.csv has agent 600, and the first is 0: use 601 or more, or leave " +
+		"bad.csv": `a.yaml:5: neighbours: graph bad.csv: invalid list of edges: line 2: agent "NaN": use a whole ` +
+			`number`,
+		"nan.csv": `a.yaml:5: neighbours: graph nan.csv: invalid list of edges: line 1: weight "NaN": use a number`,
+		"heavy.csv": "a.yaml:5: neighbours: graph heavy.csv: weights from 0.5 to 1.5: those of the cell sir are " +
+			"chances",
+		"far.csv": "a.yaml:3: agents 512: the graph far.csv has agent 600, and the first is 0: use 601 or more, or " +
+			"leave " +
 			"it out",
 	} {
 		_, err := ParseIn(files, "a.yaml", []byte(onGraph("neighbours: {graph: "+file+"}")))
@@ -156,7 +160,8 @@ func TestGraph(t *testing.T) {
 		t.Fatalf("the record without edges has %d bytes, %v", len(data), err)
 	}
 	again, err := FromJSON(data)
-	if err != nil || again.Neighbours.Object() != object || again.Neighbours.String() != text || again.Agents != agents {
+	if err != nil || again.Neighbours.Object() != object || again.Neighbours.String() != text ||
+		again.Agents != agents {
 		t.Fatalf("%+v, %v", again, err)
 	}
 	if _, err := again.Rows(); err == nil || !strings.Contains(err.Error(), object) {
@@ -171,7 +176,8 @@ func TestGraph(t *testing.T) {
 	if rows, err := again.Rows(); err != nil || len(rows.Columns) != 399_998 { // two are between an agent and itself
 		t.Errorf("%d rows, %v", len(rows.Columns), err)
 	}
-	broken := []byte(`{"name":"x","addressed":"agent","agents":6,"cell":{"kind":"sir"},"neighbours":{"graph":"a","edges":"AAAA"}}`)
+	broken := []byte(`{"name":"x","addressed":"agent","agents":6,"cell":{"kind":"sir"},` +
+		`"neighbours":{"graph":"a","edges":"AAAA"}}`)
 	if _, err := FromJSON(broken); err == nil || !strings.Contains(err.Error(), "packed edges") {
 		t.Errorf("broken edges: %v", err)
 	}
@@ -313,8 +319,10 @@ func TestErrors(t *testing.T) {
 		"name: x\naddressed: agents": `a.yaml:2: addressed "agents": use group or agent`,
 		"name: x\nagents: 5": "a.yaml:2: agents 5: " +
 			"the input says how many there are",
-		byAgent("cell: {kind: lifx}"): `a.yaml:4: cell kind "lifx": did you mean "life"? There are [gru leaky life lif sir]`,
-		byAgent("cell: {kind: lif}"): "a.yaml:4: neighbours: agents of the cell lif are on a graph: write neighbours: " +
+		byAgent("cell: {kind: lifx}"): `a.yaml:4: cell kind "lifx": did you mean "life"? There are [gru leaky life ` +
+			`lif sir]`,
+		byAgent("cell: {kind: lif}"): "a.yaml:4: neighbours: agents of the cell lif are on a graph: write " +
+			"neighbours: " +
 			"{random: {degree: 10}}",
 		"name: x\naddressed: agent\nvote: {candidates: [a, b]}": "a.yaml: agents 0: use " +
 			"a multiple of agents_per_group, 256, below 2^32",
@@ -371,30 +379,38 @@ func TestErrors(t *testing.T) {
 		onGrid("neighbours: {width: 9, height: 4}\nvote: {candidates: [a, b, c]}"): "a.yaml:5: 3 candidates: the " +
 			"cell life votes between 2: [dead alive]",
 		onGrid("neighbours: {width: 9, height: 4, depth: 2}"): "a.yaml:4:",
-		onGrid("neighbours: {random: {degree: 2}}\nagents: 8"): "a.yaml:4: neighbours: agents of the cell life are on " +
+		onGrid("neighbours: {random: {degree: 2}}\nagents: 8"): "a.yaml:4: neighbours: agents of the cell life are " +
+			"on " +
 			"a grid: write width and height",
 		onGrid("neighbours: {width: 9, height: 4, directed: true}"): "a.yaml:4: neighbours: directed: it is for graph",
-		onGraph(""): "a.yaml:4: neighbours: agents of the cell sir are on a graph: write neighbours: {random: {degree: " +
+		onGraph(""): "a.yaml:4: neighbours: agents of the cell sir are on a graph: write neighbours: {random: " +
+			"{degree: " +
 			"10}}, or ring: {reach: 4}, or graph: and a file of edges",
-		onGraph("neighbours: {width: 2, height: 256}"): "a.yaml:5: neighbours: agents of the cell sir are on a graph: " +
+		onGraph("neighbours: {width: 2, height: 256}"): "a.yaml:5: neighbours: agents of the cell sir are on a " +
+			"graph: " +
 			"write random, ring or graph, and no width and height",
 		onGraph("neighbours: {random: {degree: 2}, periodic: true}"): "a.yaml:5: neighbours: agents of the cell sir " +
 			"are on a graph",
-		onGraph("neighbours: {random: {degree: 2}, ring: {reach: 2}}"): "a.yaml:5: neighbours: write one of random, ring " +
+		onGraph("neighbours: {random: {degree: 2}, ring: {reach: 2}}"): "a.yaml:5: neighbours: write one of random, " +
+			"ring " +
 			"and graph",
 		onGraph("neighbours: {random: {degree: 512}}"): "a.yaml:5: neighbours: degree 512: use 1 to 511, fewer than " +
 			"there are agents",
 		onGraph("neighbours: {random: {degree: 0, seed: 1}}"): "a.yaml:5: neighbours: degree 0: use 1 to 511",
-		onGraph("neighbours: {ring: {reach: 256}}"): "a.yaml:5: neighbours: reach 256: use 1 to 255, so that an agent " +
+		onGraph("neighbours: {ring: {reach: 256}}"): "a.yaml:5: neighbours: reach 256: use 1 to 255, so that an " +
+			"agent " +
 			"has no link to itself",
-		onGraph("neighbours: {ring: {reach: 2, rewire: 1.5}}"): "a.yaml:5: neighbours: rewire 1.5: use a chance from 0 " +
+		onGraph("neighbours: {ring: {reach: 2, rewire: 1.5}}"): "a.yaml:5: neighbours: rewire 1.5: use a chance from " +
+			"0 " +
 			"to 1",
 		onGraph("neighbours: {ring: {reach: 2, rewire: .nan}}"): "a.yaml:5: neighbours: rewire NaN: use a chance",
-		onGraph("neighbours: {random: {degree: 2}, directed: true}"): "a.yaml:5: neighbours: directed: it is for graph: " +
+		onGraph("neighbours: {random: {degree: 2}, directed: true}"): "a.yaml:5: neighbours: directed: it is for " +
+			"graph: " +
 			"leave it out",
 		onGraph("neighbours: {graph: a.csv}"): `a.yaml:5: neighbours: graph "a.csv": only a spec that is read from a ` +
 			"folder can name files of it",
-		onGraph("neighbours: {random: {degree: 2}}\nshards: 2"): "a.yaml:6: shards 2: a graph is on one device: leave " +
+		onGraph("neighbours: {random: {degree: 2}}\nshards: 2"): "a.yaml:6: shards 2: a graph is on one device: " +
+			"leave " +
 			"it out",
 		onGraph("neighbours: {random: {degree: 2}}\nhear: [decision]"): "a.yaml:6: invalid cell parameter: sir: an " +
 			"agent hears its neighbours alone: leave hear out",
@@ -402,7 +418,8 @@ func TestErrors(t *testing.T) {
 			"agents of this swarm hold no rounds of votes",
 		onGraph("neighbours: {random: {degree: 2}}\nvote: {candidates: [a, b]}"): "a.yaml:6: 2 candidates: the cell " +
 			"sir votes between 3: [susceptible infected recovered]",
-		"name: x\naddressed: agent\ncell: {kind: sir}\nneighbours: {random: {degree: 2}}": "a.yaml: agents 0: a graph " +
+		"name: x\naddressed: agent\ncell: {kind: sir}\nneighbours: {random: {degree: 2}}": "a.yaml: agents 0: a " +
+			"graph " +
 			"has 2 or more",
 		byAgent("vote: {candidates: [a, b]}\ncell: {params: {learn: 1}}\npage_size: 64KiB"): `a.yaml:5: invalid cell ` +
 			`parameter: gru has no parameter "learn"`,

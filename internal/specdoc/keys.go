@@ -114,13 +114,16 @@ var keys = []Key{
 
 	{
 		Path: "neighbours", Kind: Section, Scope: Agents,
-		Doc: "Whom agents hear in ticks: on a grid of `width` and `height` for the cell `life`, and on a graph for the " +
-			"cells `sir` and `lif`, which is `random`, `ring` or `graph`. Such a swarm has one shard, and its pages stay " +
+		Doc: "Whom agents hear in ticks: on a grid of `width` and `height` for the cell `life`, and on a graph for " +
+			"the " +
+			"cells `sir` and `lif`, which is `random`, `ring` or `graph`. Such a swarm has one shard, and its pages " +
+			"stay " +
 			"on the device.",
 	},
 	{
 		Path: "neighbours.width", Kind: Integer, Min: "1", Max: "4294967295", Scope: Agents,
-		Doc: "Columns of the grid, which has fewer than 2^32 agents: agent y*width+x is in column x of row y. Multiples " +
+		Doc: "Columns of the grid, which has fewer than 2^32 agents: agent y*width+x is in column x of row y. " +
+			"Multiples " +
 			"of 16 are fastest.",
 	},
 	{Path: "neighbours.height", Kind: Integer, Min: "1", Max: "134217728", Scope: Agents, Doc: "Rows of the grid."},
@@ -162,9 +165,11 @@ var keys = []Key{
 	{
 		Path: "neighbours.graph", Kind: Text, Scope: Agents,
 		Doc: "File of edges, in the folder of the specification or below: a line `from,to` for each, or " +
-			"`from,to,weight`. Weights of `sir` are from 0 to 1, and the chance of an infection is multiplied by them; " +
+			"`from,to,weight`. Weights of `sir` are from 0 to 1, and the chance of an infection is multiplied by " +
+			"them; " +
 			"those of `lif` are added to potentials. Agents count from 0. A graph of more than some 150,000 edges " +
-			"goes through the place of snapshots: see `exoswarm swarm create --snapshots`. It has at most 33,554,432 edges.",
+			"goes through the place of snapshots: see `exoswarm swarm create --snapshots`. It has at most 33,554,432 " +
+			"edges.",
 	},
 	{
 		Path: "neighbours.directed", Kind: Boolean, Default: "false", Scope: Agents,
@@ -228,7 +233,8 @@ var keys = []Key{
 
 	{
 		Path: "agents_per_group", Kind: Integer, Min: "1", Max: "4096", Default: "256",
-		Doc: "Agents that watch one series or entity, or vote together. With `neighbours` it divides the width of the " +
+		Doc: "Agents that watch one series or entity, or vote together. With `neighbours` it divides the width of " +
+			"the " +
 			"grid, or the agents of the graph, and the default is the largest that does.",
 	},
 	{

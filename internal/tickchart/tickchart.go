@@ -67,7 +67,8 @@ func (c *Chart) SVG() (string, error) {
 			left, y(v), width-right, left-8, y(v)+4, v)
 	}
 	for _, v := range marks(first, last) {
-		fmt.Fprintf(&b, `<path d="M%.1f %gV%g" stroke="#ddd"/><text x="%.1f" y="%g" text-anchor="middle">%.0f</text>`+"\n",
+		fmt.Fprintf(&b, `<path d="M%.1f %gV%g" stroke="#ddd"/><text x="%.1f" y="%g" `+
+			`text-anchor="middle">%.0f</text>`+"\n",
 			x(v), top, height-bottom, x(v), height-bottom+18, v)
 	}
 	fmt.Fprintf(&b, `<text x="%.1f" y="%g" text-anchor="middle">tick</text>`+"\n", x((first+last)/2), height-12)
@@ -82,7 +83,8 @@ func (c *Chart) SVG() (string, error) {
 		}
 		fmt.Fprintf(&b, `<path d="%s" fill="none" stroke="%s" stroke-width="2"%s/>`+"\n", line.String(), colour, dash)
 		fmt.Fprintf(&b, `<path d="M%g %gh18" stroke="%s" stroke-width="2"%s/><text x="%g" y="%g">%s</text>`+"\n",
-			width-right+12, top+8+20*float64(i), colour, dash, width-right+36, top+12+20*float64(i), html.EscapeString(name))
+			width-right+12, top+8+20*float64(i), colour, dash, width-right+36, top+12+20*float64(i),
+			html.EscapeString(name))
 	}
 	b.WriteString("</svg>\n")
 	return b.String(), nil

@@ -101,8 +101,9 @@ func planOf(cmd *cobra.Command) (p plan, err error) {
 			}
 		}
 		if p.ticks < 1 || p.ticks/max(p.every, 1) > tickchart.MaxPoints {
-			return p, command.Usage("swarm render: -o %s: --ticks %d: a chart has 1 to %d points, one for each --every of "+
-				"them", p.out, p.ticks, tickchart.MaxPoints)
+			return p, command.Usage("swarm render: -o %s: --ticks %d: a chart has 1 to %d points, one for each "+
+				"--every "+
+				"of them", p.out, p.ticks, tickchart.MaxPoints)
 		}
 	case f.Changed("every") || f.Changed("rate"):
 		return p, command.Usage("swarm render: -o %s: --every and --rate are for a .gif: leave them out", p.out)

@@ -116,7 +116,8 @@ func (a *Arrays) spiking(r *rand.Rand, kernel string, agents, per int, frames []
 			}
 			offsets = append(offsets, offsets[len(offsets)-1]+uint64(links))
 		}
-		columns, weights, sums := make([]uint32, offsets[agents]), make([]uint32, offsets[agents]), make([]uint32, agents)
+		columns, sums := make([]uint32, offsets[agents]), make([]uint32, agents)
+		weights := make([]uint32, len(columns))
 		for i := range columns {
 			columns[i], weights[i] = r.Uint32N(uint32(agents)), r.Uint32()
 		}
@@ -130,7 +131,8 @@ func (a *Arrays) spiking(r *rand.Rand, kernel string, agents, per int, frames []
 		which, counts := r.IntN(2), []uint32{7, 7}
 		counts[which] = uint32(count)
 		return a.in(own(active)).out(own(counts)).word(which).out(own(sums)).in(own(offsets)).in(own(columns)).
-			in(own(weights)).word(degree).word(r.IntN(2)).word(r.IntN(agents + 1)).word(int(r.Int32())).word(int(r.Uint32()))
+			in(own(weights)).word(degree).word(r.IntN(2)).word(r.IntN(agents + 1)).word(int(r.Int32())).
+			word(int(r.Uint32()))
 	}
 	bytes := func(n int) int { return (n + 255) / 256 * 256 }
 	resting, potentials := bytes(per), 2*bytes(per)

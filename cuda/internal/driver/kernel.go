@@ -296,7 +296,9 @@ func (d *Device) cacheKey(src kernels.Source, options []string) string {
 
 // ptx returns the embedded PTX of a kernel.
 func ptx(name string) (text string, ok bool) {
-	for _, of := range []func(string) (string, bool){kernels.PTX, arrayset.PTX, graphset.PTX, gridset.PTX, swarmset.PTX} {
+	for _, of := range []func(string) (string, bool){
+		kernels.PTX, arrayset.PTX, graphset.PTX, gridset.PTX, swarmset.PTX,
+	} {
 		if text, ok = of(name); ok {
 			break
 		}

@@ -1,6 +1,6 @@
 // Package graphset has the kernels of swarms whose agents are the nodes of a graph: generated links,
-// and ticks of an epidemic and of a network of spiking neurons. Importing it adds them to the set of package kernels. Package
-// gpuagents/graph launches them, and cuda/host/graphtwin has their twins.
+// and ticks of an epidemic and of a network of spiking neurons. Importing it adds them to the set of
+// package kernels. Package gpuagents/graph launches them, and cuda/host/graphtwin has their twins.
 //
 // The state of agent id is a byte, in page id/per at byte id%per. The links of an agent follow one
 // another in columns, which has the number of the other agent of each link: those of agent id from
@@ -34,8 +34,10 @@ const (
 	Push = "graph_push"
 	// LIF makes a tick of leaky integrate-and-fire neurons.
 	LIF = "graph_lif"
-	// Put and Take write and read a variable of 4 bytes of agents.
-	Put, Take = "graph_put", "graph_take"
+	// Put writes a variable of 4 bytes of agents.
+	Put = "graph_put"
+	// Take reads a variable of 4 bytes of agents.
+	Take = "graph_take"
 )
 
 // Numbers that kernels and their callers agree on.
@@ -112,9 +114,9 @@ func init() {
 	// sum. If it reaches the threshold it spikes, is 0, and rests for the ticks refractory, up to 255.
 	// resting is the place in a page of the ticks that are left, a byte for each neuron. potentials and
 	// currents are those of float32. Sums become 0.
-	add(LIF, append(pages[:5:5], word("resting"), word("potentials"), word("currents"), buffer("sums"), buffer("active"),
-		buffer("counts"), word("which"), float("decay"), float("threshold"), word("refractory"), float("noise"),
-		word("tick"), word("key0"), word("key1"), word("count"), buffer("tally"))...)
+	add(LIF, append(pages[:5:5], word("resting"), word("potentials"), word("currents"), buffer("sums"),
+		buffer("active"), buffer("counts"), word("which"), float("decay"), float("threshold"), word("refractory"),
+		float("noise"), word("tick"), word("key0"), word("key1"), word("count"), buffer("tally"))...)
 	for _, name := range []string{Put, Take} {
 		add(name, append(pages[:4:4], word("offset"), buffer("ids"), word("n"), buffer("values"))...)
 	}
