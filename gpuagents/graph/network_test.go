@@ -374,8 +374,11 @@ func TestInvalid(t *testing.T) {
 		ids    []uint32
 		states []float32
 	}{
-		{[]uint32{1, 4}, []float32{1, 1}}, {[]uint32{1}, []float32{3}}, {[]uint32{1}, nil},
-		{[]uint32{1}, []float32{0.5}}, {[]uint32{1}, []float32{float32(math.NaN())}},
+		{[]uint32{1, 4}, []float32{1, 1}},
+		{[]uint32{1}, []float32{3}},
+		{[]uint32{1}, nil},
+		{[]uint32{1}, []float32{0.5}},
+		{[]uint32{1}, []float32{float32(math.NaN())}},
 	} {
 		if err := n.Set(t.Context(), c.ids, c.states); !errors.Is(err, ErrInvalid) {
 			t.Errorf("Set %v to %v: %v, want an ErrInvalid", c.ids, c.states, err)
