@@ -193,6 +193,8 @@ func BenchmarkGroups(b *testing.B) {
 		{"1M-of-64/16-candidates", 1_000_000, 64, 16, false, false},
 		{"1M-of-64/256-candidates", 1_000_000, 64, 256, false, false},
 		{"1M-of-50/winners", 1_000_000, 50, 5, false, false},
+		{"1M-of-63/winners", 1_000_000, 63, 5, false, false},
+		{"1M-of-50/16-candidates", 1_000_000, 50, 16, false, false},
 		{"1M-of-1..127/winners", 1_000_000, 64, 5, true, false},
 		{"1000-of-65536/winners", 1000, 65536, 5, false, false},
 	} {

@@ -125,7 +125,8 @@ __device__ __forceinline__ Span span_of(const Swarm &s, const Part &part, unsign
 
 // Steps all agents of a part. A Cell has SPAN, the agents of a span if groups are small, open(), which all threads call
 // first, and step(span, next, steps, counts), which steps the agents of a span so often and adds their last votes to
-// counts, [groups][candidates]; next is the block's next span, of no groups at the end.
+// counts, [groups][candidates]; next is the block's next span, of no groups at the end. Where TOLD_STEPS is not 0, the
+// agents of a span are told what they hear of their groups before, and steps is 1; keep() follows.
 template <class Cell>
 __device__ __forceinline__ void tick(const Swarm &s, const Part &part, Cell &cell, unsigned char *decisions,
     u64 *scratch, unsigned sequence, u64 *result) {
@@ -134,8 +135,9 @@ __device__ __forceinline__ void tick(const Swarm &s, const Part &part, Cell &cel
   const unsigned C = s.candidates;
   for (unsigned i = threadIdx.x; i < AGENT_SPAN_GROUPS * AGENT_MOST_CANDIDATES; i += blockDim.x) counts[i] = 0;
   if (threadIdx.x < AGENT_MOST_CANDIDATES) sums[threadIdx.x] = 0;
-  // Multiples of four groups begin at multiples of four agents, whatever the size of a group.
-  unsigned size = ((Cell::SPAN - 1) / s.agents + 4) & ~3u;
+  // A span begins at a multiple of four agents: so does every group, or every fourth one.
+  const unsigned grain = s.agents % 4 ? 4 : 1;
+  unsigned size = ((Cell::SPAN - 1) / s.agents + grain) & ~(grain - 1);
   if (size > AGENT_SPAN_GROUPS) size = AGENT_SPAN_GROUPS;
   const unsigned per = (s.slots + size - 1) / size, units = part.count * per;
   Span now = span_of(s, part, blockIdx.x, per, size);
@@ -143,11 +145,13 @@ __device__ __forceinline__ void tick(const Swarm &s, const Part &part, Cell &cel
   __syncthreads();
   for (unsigned u = blockIdx.x; u < units; u += gridDim.x) {
     const Span next = span_of(s, part, u + gridDim.x, per, size);
-    if (part.steps == 1)
+    if (Cell::TOLD_STEPS) cell.tell(now);
+    if (part.steps == 1 || Cell::TOLD_STEPS)
       cell.template step<false>(now, next, 1, counts);
     else
       cell.template step<true>(now, next, part.steps, counts);
     __syncthreads();
+    if (Cell::TOLD_STEPS) cell.keep(now);
     for (unsigned g = threadIdx.x; g < now.groups; g += blockDim.x) {
       unsigned *mine = counts + g * C, *kept = s.counts(now.frame, now.slot + g);
       decisions[now.first + g] = s.decide(mine);

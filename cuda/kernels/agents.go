@@ -147,7 +147,7 @@ func AgentNodeVars(width int) []Var {
 	}
 }
 
-// AgentGRUName is the kernel tick or step of the gru of a class with state of elem, as in
+// AgentGRUName is the kernel tick, told or step of the gru of a class with state of elem, as in
 // gru_tick_h8_f32.
 func AgentGRUName(what string, class int, elem Elem) string {
 	of := "f32"
@@ -230,22 +230,26 @@ var AgentSumsParams = append(DecideParams[:6:6],
 	device.Param{Name: "counts", Kind: device.KindBuffer}, // out uint32[n]: agents that were added
 )
 
-// AgentTellParams is the signature of agent_tell, which is put into the stream before a tick of one step
-// of the same pages. It updates the node of each group by the units of its agents that have stepped
-// and are finite, as integers of 2^-14, and writes what agents hear of their group into the inputs
-// that they hold: (c+1)/C for a decision for candidate c, 0 for none, and the node. A group whose
-// agents have never stepped keeps its node. Pages are in frames on the device.
-var AgentTellParams = append(DecideParams[:6:6],
-	device.Param{Name: "first", Kind: device.KindUint32},    // of the pages
-	device.Param{Name: "count", Kind: device.KindUint32},    // of the pages, all of which the swarm has
+// ToldParams is the signature of the kernels that step all agents of some pages of a gru that hear
+// their group, once. Before the step, a kernel updates the node of each group by the units of its agents
+// that have stepped and are finite, as integers of 2^-14. The agents then hear, in place of some of the
+// inputs that they hold, (c+1)/C for a decision of their group for candidate c, 0 for none, and the
+// node. A group whose agents have never stepped keeps its node.
+var ToldParams = append(TickParams[:len(TickParams):len(TickParams)],
 	device.Param{Name: "decision", Kind: device.KindUint32}, // its input, from 1 on; 0: it is not heard
 	device.Param{Name: "node", Kind: device.KindUint32},     // its first input, from 1 on; 0: there are no nodes
 	device.Param{Name: "width", Kind: device.KindUint32},    // units of a node, 1 to AgentMostNode
 	device.Param{Name: "merge", Kind: device.KindUint32},    // AgentMergeMean and so on
 	device.Param{Name: "rate", Kind: device.KindUint32},     // the bits of a float32, for AgentMergeEMA
-	device.Param{Name: "hidden", Kind: device.KindUint32},   // the class of the gru: 8, 16 or 32
-	device.Param{Name: "bf16", Kind: device.KindUint32},     // 1: elements are bf16; 0: float32
+	// in and out int32[groups][AgentMostNode+1], if AgentKeeps: the sums of units, or the largest of each,
+	// for the next tick, and behind them the number of agents, -1 where a unit is not finite; else any memory
+	device.Param{Name: "sums", Kind: device.KindBuffer},
+	device.Param{Name: "fresh", Kind: device.KindUint32}, // 1: sums is of the present state of the pages
 )
+
+// AgentKeeps reports whether ticks of agents that hear a node of groups of a size keep its sums. A block
+// steps such a group alone.
+func AgentKeeps(agents int) bool { return agents >= AgentSpan && agents%4 == 0 }
 
 var agentParams = []device.Param{
 	{Name: "pages", Kind: device.KindBuffer}, // frames of page_bytes each
@@ -261,14 +265,21 @@ var agentParams = []device.Param{
 func init() {
 	for _, class := range []int{8, 16, AgentMostHidden} {
 		for _, elem := range []Elem{F32, BF16} {
-			for what, params := range map[string][]device.Param{"tick": TickParams, "step": StepParams} {
-				name, file, of := AgentGRUName(what, class, elem), "gru_"+what+".cu", "F32"
+			for _, of := range []struct {
+				what, file, define string
+				params             []device.Param
+			}{
+				{"tick", "gru_tick.cu", "", TickParams},
+				{"told", "gru_tick.cu", "#define TOLD 1\n", ToldParams},
+				{"step", "gru_step.cu", "", StepParams},
+			} {
+				name, state := AgentGRUName(of.what, class, elem), "F32"
 				if elem == BF16 {
-					of = "BF16"
+					state = "BF16"
 				}
-				s := agentSource(name, file, params)
-				s.Code = fmt.Sprintf("#define HIDDEN %d\n#define ELEM %s\n#define GRU_BLOCKS %d\n%s", class, of,
-					AgentGRUBlocks, strings.Replace(s.Code, "\nKERNEL_NAME(", "\n"+name+"(", 1))
+				s := agentSource(name, of.file, of.params)
+				s.Code = fmt.Sprintf("#define HIDDEN %d\n#define ELEM %s\n#define GRU_BLOCKS %d\n%s%s", class, state,
+					AgentGRUBlocks, of.define, strings.Replace(s.Code, "\nKERNEL_NAME(", "\n"+name+"(", 1))
 				s.MaxBlock = 128
 				register(s)
 			}
@@ -286,11 +297,6 @@ func init() {
 	register(agentSource("leaky_step", "leaky_step.cu", StepParams))
 	register(agentSource("step_decide", "step_decide.cu", DecideParams))
 	register(agentSource("agent_sums", "agent_sums.cu", AgentSumsParams))
-	tell := agentSource("agent_tell", "agent_tell.cu", AgentTellParams)
-	tell.Code = fmt.Sprintf("#define AGENT_VAR_KNOWLEDGE %d\n#define AGENT_VAR_UPDATES %d\n"+
-		"#define AGENT_MOST_NODE %d\n#define AGENT_MERGE_MAX %d\n#define AGENT_MERGE_EMA %d\n%s", AgentVarKnowledge,
-		AgentVarUpdates, AgentMostNode, AgentMergeMax, AgentMergeEMA, tell.Code)
-	register(tell)
 }
 
 func agentSource(name, file string, params []device.Param) Source {
@@ -300,6 +306,10 @@ func agentSource(name, file string, params []device.Param) Source {
 // AgentSpans is how many spans of so many agents a tick of so many pages has: the most blocks that
 // have something to do.
 func AgentSpans(l Layout, pages, span int) int {
-	size := min(((span-1)/l.Agents+4)&^3, AgentSpanGroups)
+	grain := 1
+	if l.Agents%4 != 0 {
+		grain = 4
+	}
+	size := min(((span-1)/l.Agents+grain)&^(grain-1), AgentSpanGroups)
 	return pages * ((l.Slots + size - 1) / size)
 }

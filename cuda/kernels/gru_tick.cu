@@ -1,9 +1,12 @@
 // gru_tick_h8_f32 and its like, for 8, 16 and 32 units and state of float32 or bf16, step all agents of a swarm; see
-// kernels.TickParams.
-#include "gru_agents.cuh"
+// kernels.TickParams. gru_told_h8_f32 and its like step agents that hear their group; see kernels.ToldParams.
+#include "gru_told.cuh"
 
 #ifndef KERNEL_NAME
 #define KERNEL_NAME gru_tick
+#endif
+#ifndef TOLD
+#define TOLD 0 // 1: agents hear their group
 #endif
 
 #define TILE (16 * TILES) // agents that a warp steps at once
@@ -15,14 +18,15 @@ struct Cursor {
 };
 
 struct Dense {
-  enum { SPAN = AGENT_SPAN };
+  enum { SPAN = AGENT_SPAN, TOLD_STEPS = TOLD };
   const Swarm &s;
+  const Told *told; // nil of agents that hear nothing of their group
   Net net;
   Cursor ahead; // the tile that is under way
   unsigned h[ROWS][WORDS], x[ROWS][WORDS];
 
-  __device__ __forceinline__ Dense(const Swarm &swarm, Shared *memory, const unsigned *table)
-      : s(swarm), net(memory, table, swarm.candidates) {
+  __device__ __forceinline__ Dense(const Swarm &swarm, const Told *of, Shared *memory, const unsigned *table)
+      : s(swarm), told(of), net(memory, table, swarm.candidates) {
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
 #pragma unroll
@@ -52,12 +56,25 @@ struct Dense {
     fetch();
   }
 
+  // Tells the agents of a span what they hear of their groups.
+  __device__ __forceinline__ void tell(const Span &span) const {
+    if (TOLD) told->tell(s, span);
+  }
+
+  __device__ __forceinline__ void keep(const Span &span) const {
+    if (TOLD) told->keep(s, span);
+  }
+
   template <bool MANY> __device__ __forceinline__ void step(const Span &span, const Span &next, unsigned steps,
       unsigned *counts) {
     const unsigned lane = threadIdx.x % 32, each = blockDim.x / 32 * TILE;
     const unsigned agents = span.groups * s.agents;
     unsigned first = threadIdx.x / 32 * TILE;
     unsigned char *vote = s.variable(span.frame, AGENT_VAR_VOTE) + (u64)span.slot * s.agents;
+    int sums[PIECE];
+    bool odd = false;
+#pragma unroll
+    for (int k = 0; k < PIECE; k++) sums[k] = TOLD ? told->nothing() : 0;
     if (first >= agents) open(next);
     for (; first < agents; first += each) {
       const Cursor now = ahead;
@@ -67,6 +84,7 @@ struct Dense {
         ELEM::unpack(units[r], h[r], PIECE);
         ELEM::unpack(inputs[r], x[r], PIECE);
       }
+      if (TOLD) told->hear(inputs, s, span, first);
       Bytes a[ROWS][ALL];
       unsigned halves[ROWS];
       Net::hold(a, halves, inputs);
@@ -87,23 +105,38 @@ struct Dense {
 #pragma unroll
       for (int r = 0; r < ROWS; r++)
         if (8 * r < now.left) Piece::store(now.row + 8 * r * ROW, words[r]);
+      if (TOLD && told->keeps) told->count(sums, &odd, units, now.left);
       const unsigned best = net.elected(units), own = first + lane / 4 + lane % 4 * 8;
       if (OWNS && own < agents) {
         vote[own] = (unsigned char)(best + 1);
         atomicAdd(&counts[s.group(own) * s.candidates + best], 1u);
       }
     }
+    if (TOLD && told->keeps) told->collect(sums, odd);
   }
 };
+
+#if TOLD
+#define TOLD_PARAMS , unsigned decision, unsigned node, unsigned width, unsigned merge, unsigned rate, int *sums, \
+    unsigned fresh
+#else
+#define TOLD_PARAMS
+#endif
 
 extern "C" __global__ void __launch_bounds__(GRU_BLOCK, GRU_BLOCKS)
 KERNEL_NAME(unsigned char *pages, unsigned long long page_bytes, const unsigned *frames, const unsigned *layout,
             const unsigned *params, const unsigned *table, unsigned groups, unsigned first, unsigned count,
             unsigned steps, unsigned tally, unsigned char *decisions, unsigned long long *scratch, unsigned sequence,
-            unsigned long long *result) {
+            unsigned long long *result TOLD_PARAMS) {
   __shared__ Shared shared;
   const Swarm swarm(pages, page_bytes, frames, layout, params, groups);
-  Dense cell(swarm, &shared, table);
+#if TOLD
+  __shared__ Heard heard;
+  const Told of(&heard, layout, decision, node, width, merge, __uint_as_float(rate), sums, fresh != 0);
+  Dense cell(swarm, &of, &shared, table);
+#else
+  Dense cell(swarm, 0, &shared, table);
+#endif
   const Part part = {first, count, steps, tally};
   tick(swarm, part, cell, decisions, scratch, sequence, result);
 }

@@ -3,12 +3,14 @@
 
 
 struct DenseLeaky {
-  enum { SPAN = AGENT_SPAN_LEAKY };
+  enum { SPAN = AGENT_SPAN_LEAKY, TOLD_STEPS = 0 };
   const Swarm &s;
   Leaky cell;
 
   __device__ __forceinline__ DenseLeaky(const Swarm &swarm) : s(swarm), cell(swarm.params) {}
   __device__ __forceinline__ void open(const Span &) {}
+  __device__ __forceinline__ void tell(const Span &) const {}
+  __device__ __forceinline__ void keep(const Span &) const {}
 
   __device__ __forceinline__ void spike(unsigned *counts, unsigned group) const {
     atomicAdd(&counts[2 * group + 1], 1u);

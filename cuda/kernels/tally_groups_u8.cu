@@ -116,13 +116,67 @@ __device__ __forceinline__ void groups_lines(const Ask &ask, const unsigned char
 #undef LINES
 }
 
+// Word k of the size bytes from byte at of some words in shared memory, filled up with bytes 0xFF.
+__device__ __forceinline__ unsigned word_of(const unsigned *words, unsigned at, unsigned size, unsigned k) {
+  if (4 * k >= size) return PAD;
+  const unsigned *p = words + at / 4 + k;
+  const unsigned v = __funnelshift_r(p[0], p[1], at % 4 * 8), left = size - 4 * k;
+  return left >= 4 ? v : v | PAD << 8 * left;
+}
+
+// Groups of any other size below 64: 32 of them have a whole number of vectors, 2 size, and begin at one. A warp reads
+// these as groups_lines does. Each thread then takes its group out of shared memory word by word.
+template <int K>
+__device__ __forceinline__ void groups_tiles(const Ask &ask, const unsigned char *ballots, unsigned size,
+                                             unsigned groups, const unsigned *priorities, const Out &out,
+                                             uint4 *shared, unsigned *decided) {
+  const unsigned lane = threadIdx.x % 32, vectors = 2 * size;
+  uint4 *mine = shared + threadIdx.x / 32 * 128;
+  const u64 whole = ask.n / 16; // vectors; what is behind them is read byte by byte
+  const bool led = ask.flags & TALLY_PRIORITIES;
+  const unsigned tiles = (groups + 31) / 32;
+  const u64 id = (u64)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32, warps = (u64)gridDim.x * (blockDim.x / 32);
+  uint4 v[4];
+#define TILE(tile)                                                                              \
+  _Pragma("unroll") for (unsigned k = 0; k < 4; k++) {                                          \
+    const u64 i = (tile) * vectors + k * 32 + lane;                                             \
+    v[k] = make_uint4(PAD, PAD, PAD, PAD);                                                      \
+    if ((tile) >= tiles || k * 32 + lane >= vectors) continue;                                  \
+    if (i < whole) v[k] = __ldcg((const uint4 *)ballots + i);                                   \
+    else if (i == whole) v[k] = gather(ballots + 16 * whole, (unsigned)(ask.n % 16));           \
+  }
+  TILE(id)
+  for (u64 tile = id; tile < tiles; tile += warps) {
+#pragma unroll
+    for (unsigned k = 0; k < 4; k++) mine[k * 32 + lane] = v[k];
+    __syncwarp(0xffffffffu);
+    TILE(tile + warps)
+    const unsigned g = (unsigned)tile * 32 + lane;
+    if (g < groups) {
+      unsigned x[16];
+#pragma unroll
+      for (unsigned k = 0; k < 16; k++) x[k] = word_of((const unsigned *)mine, lane * size, size, k);
+      Ballots<K> b;
+      b.clear();
+      b.bytes(make_uint4(x[0], x[1], x[2], x[3]), make_uint4(x[4], x[5], x[6], x[7]));
+      b.bytes(make_uint4(x[8], x[9], x[10], x[11]), make_uint4(x[12], x[13], x[14], x[15]));
+      b.abstain -= 64 - size;
+      store_planes<K, false>(ask, out, g, b, size, led ? leader_key(priorities + (u64)g * size, 0, size, 1) : 0,
+          decided);
+    }
+    __syncwarp(0xffffffffu);
+  }
+#undef TILE
+}
+
 template <int K>
 __device__ __forceinline__ void groups_counted(const Ask &ask, const unsigned char *ballots, const unsigned *starts,
                                                unsigned size, unsigned groups, const unsigned *priorities,
                                                const Out &out, uint4 *shared, unsigned *decided) {
-  const bool lines = size != 0 && size % 16 == 0 && size <= 64 && (u64)ballots % 16 == 0 &&
-      ask.n == (u64)groups * size && blockDim.x <= 256;
-  if (lines) groups_lines<K>(ask, ballots, size / 16, groups, priorities, out, shared, decided);
+  const bool lines = size != 0 && size <= 64 && (u64)ballots % 16 == 0 && ask.n == (u64)groups * size &&
+      blockDim.x <= 256;
+  if (lines && size % 16 == 0) groups_lines<K>(ask, ballots, size / 16, groups, priorities, out, shared, decided);
+  else if (lines) groups_tiles<K>(ask, ballots, size, groups, priorities, out, shared, decided);
   else groups_planes<K>(ask, ballots, starts, size, groups, priorities, out, decided);
 }
 

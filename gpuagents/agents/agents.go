@@ -62,12 +62,12 @@ type Agents struct {
 	tick, step device.Kernel
 	decide     device.Kernel
 	sums       device.Kernel // of embeddings
-	tell       device.Kernel // of groups to their agents; nil: they hear nothing of them
 
 	// The arguments of kernels beside the arena of pages: the copy of the table of frames, the
 	// layout, parameters and weights of the cell, the tally with the counters of launches, and by
 	// group the sequence number of the launch that touched it last, and its decision.
 	frames, table, params, weights, scratch, stamps, decisions device.Buffer
+	kept                                                       device.Buffer // see kernels.ToldParams
 
 	base             []uint32          // the weights table without what is heard
 	heard            []float32         // values that the weights on the device contain; nil: zeros
@@ -81,6 +81,7 @@ type Agents struct {
 	distinct         distinct          // for small batches of Load
 	whole            *wholeFusion      // the last fusion in one pass, whose tables serve the next; nil: none
 	counts           []uint32          // by page: its observations in the batch that is loaded, then its set
+	fresh            bool              // kept is of the present state: the last change of it was a whole tick
 	inconsistent     error             // why some agents have made a step that others have not; nil: none has
 	released         []*staged         // staging buffers that may be used again
 	track            *timeline.Track   // of its spans; nil: they are not kept
@@ -172,11 +173,6 @@ func (a *Agents) open(b *pages.Budget, opts Options) (err error) {
 			return err
 		}
 	}
-	if a.cell.Tells() {
-		if a.tell, err = a.dev.Kernel("agent_tell"); err != nil {
-			return err
-		}
-	}
 	table := a.cell.Weights(opts.Seed)
 	if opts.Weights != nil {
 		if len(opts.Weights) != len(table) {
@@ -209,6 +205,7 @@ func (a *Agents) open(b *pages.Budget, opts Options) (err error) {
 		{&a.scratch, 8 * kernels.AgentScratch, nil, "agents"},
 		{&a.stamps, 4 * int64(a.groups), nil, "agents"},
 		{&a.decisions, int64(a.groups), nil, "agents"},
+		{&a.kept, a.keptBytes(), nil, "agents"},
 	} {
 		if *m.to, err = a.alloc(max(m.bytes, int64(len(m.data))), m.purpose); err != nil {
 			return err
@@ -368,7 +365,9 @@ func (a *Agents) TickAll(ctx, wait context.Context, n, most int) (r Report, err 
 		return r, a.inconsistent
 	}
 	sets, each := a.memory.All(), TickSteps
-	if a.tell != nil {
+	fresh := a.fresh
+	a.fresh = false
+	if a.cell.Tells() {
 		each = 1 // agents hear their group before each step
 	}
 	begun, began := false, a.track.Now()
@@ -387,7 +386,8 @@ func (a *Agents) TickAll(ctx, wait context.Context, n, most int) (r Report, err 
 				case i < len(sets)-1:
 					votes = kernels.AgentTickCount
 				}
-				if err := a.launchTick(wait, sets[i].Pages, min(k, each), votes); err != nil {
+				now := fresh || left < n || k < min(left, most) // this set has made a step before
+				if err := a.launchTick(wait, sets[i].Pages, min(k, each), votes, now); err != nil {
 					return fmt.Errorf("%w: %w", fault.ErrDevice, err)
 				}
 			}
@@ -405,6 +405,7 @@ func (a *Agents) TickAll(ctx, wait context.Context, n, most int) (r Report, err 
 		}
 		return Report{}, err
 	}
+	a.fresh = true
 	r.Stepped = uint64(n) * uint64(a.n)
 	return r, nil
 }
@@ -423,15 +424,12 @@ func waits(ctx context.Context, m *pages.Memory) context.Context {
 const TickSteps = 16
 
 // launchTick steps the agents of consecutive pages that are on the device. Those that hear something of
-// their group are told before, and make one step.
-func (a *Agents) launchTick(ctx context.Context, pages []uint64, steps int, votes uint32) error {
+// their group make one step; fresh says of them that kept is of the present state of the pages.
+func (a *Agents) launchTick(ctx context.Context, pages []uint64, steps int, votes uint32, fresh bool) error {
 	if err := a.next(ctx); err != nil {
 		return err
 	}
 	if err := a.memory.FlushFrames(a.frames); err != nil {
-		return err
-	}
-	if err := a.launchTell(pages); err != nil {
 		return err
 	}
 	args := append(
@@ -439,6 +437,16 @@ func (a *Agents) launchTick(ctx context.Context, pages []uint64, steps int, vote
 		device.Uint32(uint32(steps)), device.Uint32(votes), device.Ptr(a.decisions), device.Ptr(a.scratch),
 		device.Uint32(a.sequence), a.resultOf(0),
 	)
+	if a.cell.Tells() {
+		for _, w := range a.cell.TellWords() {
+			args = append(args, device.Uint32(w))
+		}
+		now := uint32(0)
+		if fresh {
+			now = 1
+		}
+		args = append(args, device.Ptr(a.kept), device.Uint32(now))
+	}
 	blocks, threads, span := a.cell.Shape()
 	return a.stream.Launch(a.tick, a.shape(blocks, threads, kernels.AgentSpans(a.layout, len(pages), span)), args...)
 }

@@ -225,7 +225,7 @@ func BenchmarkAgentsTick(b *testing.B) {
 					b.Fatalf("a.Tick: %v, want no error", err)
 				}
 			}, func(int) error {
-				return a.launchTick(ctx, a.memory.All()[0].Pages, *benchTicks, kernels.AgentTickPublish)
+				return a.launchTick(ctx, a.memory.All()[0].Pages, *benchTicks, kernels.AgentTickPublish, false)
 			})
 			if _, err := h.Tick(ctx, (2*b.N+3)**benchTicks); err != nil {
 				b.Fatalf("h.Tick: %v, want no error", err)

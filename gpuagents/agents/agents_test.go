@@ -580,3 +580,19 @@ func TestDivisor(t *testing.T) {
 		}
 	}
 }
+
+// TestObserveNobody: observations of no agent, or only of agents that do not exist, step nobody, also
+// where pages are not all on the device.
+func TestObserveNobody(t *testing.T) {
+	d := openNamed(t, *deviceName)
+	for _, o := range []Options{{PageBytes: 4096}, {PageBytes: 4096, PageMemory: 6 * 4096, HostPageMemory: 1 << 20}} {
+		a := makeAgents(t, d, address(t, "gru", nil, 7, 2, 5), 210, o)
+		for _, ids := range [][]uint32{nil, {210, 1000}} {
+			out, err := a.Observe(t.Context(), ids, make([]float32, 2*len(ids)))
+			if err != nil || out.Stepped != 0 || out.Outside != uint64(len(ids)) {
+				t.Errorf("observe %v with %d bytes of pages: %d stepped, %d outside, %v; want nobody and no error",
+					ids, o.PageMemory, out.Stepped, out.Outside, err)
+			}
+		}
+	}
+}

@@ -180,6 +180,7 @@ func (a *Agents) Step(ctx context.Context, o *Observations) (Report, error) {
 	if a.inconsistent != nil {
 		return Report{}, a.inconsistent
 	}
+	a.fresh = false
 	ctx = waits(ctx, a.memory)                 // a part of a batch is an inconsistent state
 	if a.pending && o.staged.onDevice == nil { // a launch without a wait may still read its head
 		if err := a.stream.Sync(context.WithoutCancel(ctx)); err != nil { // the device bounds it

@@ -155,7 +155,11 @@ func (a *Addressed) Kernels() (tick, step string) {
 	if !a.isGRU() {
 		return "leaky_tick", "leaky_step"
 	}
-	return kernels.AgentGRUName("tick", a.class(), a.elem()), kernels.AgentGRUName("step", a.class(), a.elem())
+	tick = "tick"
+	if a.Tells() {
+		tick = "told"
+	}
+	return kernels.AgentGRUName(tick, a.class(), a.elem()), kernels.AgentGRUName("step", a.class(), a.elem())
 }
 
 // Shape returns the launch parameters that measured best: blocks per multiprocessor, threads per

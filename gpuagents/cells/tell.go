@@ -9,7 +9,7 @@ import (
 )
 
 // Told is what the agents of a gru hear of their group, as some of the inputs that Hearing has added.
-// The zero value is nothing. A tick writes it into the inputs that agents hold, before each step.
+// The zero value is nothing. Agents hear it in the steps of ticks.
 type Told struct {
 	// Decision is the number of the input, behind the features, that is the decision of the group; -1:
 	// none is.
@@ -58,7 +58,8 @@ func (a *Addressed) Nodes() int {
 	return a.told.Width
 }
 
-// TellWords returns the last arguments of agent_tell, from decision on.
+// TellWords returns the last arguments of a tick of agents that hear their group, from decision on; see
+// kernels.ToldParams.
 func (a *Addressed) TellWords() []uint32 {
 	t, input := *a.told, func(n int) uint32 {
 		if n < 0 {
@@ -66,13 +67,8 @@ func (a *Addressed) TellWords() []uint32 {
 		}
 		return uint32(a.Features + n + 1)
 	}
-	bf16 := uint32(0)
-	if a.elem() == kernels.BF16 {
-		bf16 = 1
-	}
 	return []uint32{
 		input(t.Decision), input(t.Node), uint32(a.Nodes()), uint32(t.Merge), math.Float32bits(float32(t.Rate)),
-		uint32(a.class()), bf16,
 	}
 }
 

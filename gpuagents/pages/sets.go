@@ -81,8 +81,11 @@ func (m *Memory) cut(pages []uint64) []Set {
 // Place makes sets of pages for a launch that reads pages in place, also in host memory. counts are
 // the observations by page. If the device has more frames than host memory, all pages of a set are
 // brought to the device, because host memory may have to hold a whole set that comes from the
-// store.
+// store. Without pages there is one empty set.
 func (m *Memory) Place(pages []uint64, counts []uint32) []Set {
+	if len(pages) == 0 && !m.resident {
+		return []Set{{}}
+	}
 	usable := usableFrames(m.frames.Count(), m.resident)
 	if m.resident || m.host == nil || len(pages) > m.host.Count() && m.host.Count() <= usable {
 		return m.cut(pages)

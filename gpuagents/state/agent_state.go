@@ -77,8 +77,7 @@ func (s *agentState) Info() Info {
 		fmt.Fprintf(h, "hears %q\n", s.hear)
 	}
 	if a.Cell().Tells() {
-		src, _ := kernels.Lookup("agent_tell")
-		fmt.Fprintln(h, src.Code, a.Cell().TellWords())
+		fmt.Fprintln(h, a.Cell().TellWords())
 	}
 	if s.groups.Shards > 1 {
 		fmt.Fprintln(h, s.groups)

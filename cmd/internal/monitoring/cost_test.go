@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"sync"
 	"syscall"
 	"testing"
@@ -25,14 +26,21 @@ var (
 	costPairs = flag.Int("cost.pairs", 1, "pairs of runs of TestScrapeCost")
 	costRows  = flag.Int("cost.rows", 50_000, "rows of a run of TestScrapeCost")
 	costSame  = flag.Bool("cost.same", false, "neither cluster of TestScrapeCost is observed: what pairs differ by")
-	costEvery = flag.Duration("cost.every", 5*time.Second, "time between two scrapes of TestScrapeCost")
-	costMost  = flag.Float64("cost.most", 0, "most percent of processor time that TestScrapeCost allows; 0: it only "+
+	costTimes = flag.Int("cost.times", 1, "how many times as often TestScrapeCost scrapes and traces, 1 to 100; "+
+		"its figures are divided by it")
+	costMost = flag.Float64("cost.most", 0, "most percent of processor time that TestScrapeCost allows; 0: it only "+
 		"reports")
 )
+
+// costEvery is the time between two scrapes whose cost TestScrapeCost reports.
+const costEvery = 5 * time.Second
 
 // TestScrapeCost: what scrapes every 5 s and traces of 1 % of the jobs and entries cost, as processor time
 // of the same run on two clusters, one with both and one with neither, in turn. make metrics-cost has a
 // sample that tells.
+//
+// Two runs of one cluster differ by more than the cost, so -cost.times=20 scrapes every 250 ms, traces
+// 20 %, and divides the difference by 20. The cost of a scrape and of a span does not depend on their rate.
 func TestScrapeCost(t *testing.T) {
 	testlong.Only(t)
 	collector := otlptest.Start(t)
@@ -51,7 +59,7 @@ func TestScrapeCost(t *testing.T) {
 	}
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.URL)
 	t.Setenv("OTEL_TRACES_SAMPLER", "parentbased_traceidratio")
-	t.Setenv("OTEL_TRACES_SAMPLER_ARG", "0.01")
+	t.Setenv("OTEL_TRACES_SAMPLER_ARG", strconv.FormatFloat(0.01*float64(*costTimes), 'g', -1, 64))
 	traced := func(on bool) { // of processes that start from now on, and of runs
 		t.Setenv("OTEL_TRACES_EXPORTER", map[bool]string{false: "none", true: "otlp"}[on])
 	}
@@ -94,7 +102,7 @@ func TestScrapeCost(t *testing.T) {
 			which := (i + k/2 + k%2) % 2
 			cpu[which] = cpu[which].plus(run(arms[which]))
 		}
-		ratios = append(ratios, float64(cpu[1].sum())/float64(cpu[0].sum())-1)
+		ratios = append(ratios, (float64(cpu[1].sum())/float64(cpu[0].sum())-1)/float64(*costTimes))
 		t.Logf("pair %d: %v and %v of processor time: %+.2f %%", i, cpu[0], cpu[1], 100*ratios[i])
 		on <- nil
 		for _, c := range arms {
@@ -109,14 +117,16 @@ func TestScrapeCost(t *testing.T) {
 	}
 }
 
-// scrapeEvery scrapes the last cluster of on while that is observed: at once and every costEvery.
+// scrapeEvery scrapes the last cluster of on while that is observed: at once, and *costTimes times
+// in each costEvery.
 func scrapeEvery(ctx context.Context, t *testing.T, on <-chan *cost) {
-	tick := time.NewTicker(*costEvery)
+	every := costEvery / time.Duration(*costTimes)
+	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for c := (*cost)(nil); ; {
 		select {
 		case c = <-on: // the first scrape of a run is at its begin
-			tick.Reset(*costEvery)
+			tick.Reset(every)
 		case <-tick.C:
 		case <-ctx.Done():
 			return

@@ -16,9 +16,11 @@ import (
 var AgentKernels = []string{
 	"gru_tick_h8_f32", "gru_tick_h16_f32", "gru_tick_h32_f32", "gru_tick_h8_bf16", "gru_tick_h16_bf16",
 	"gru_tick_h32_bf16",
+	"gru_told_h8_f32", "gru_told_h16_f32", "gru_told_h32_f32", "gru_told_h8_bf16", "gru_told_h16_bf16",
+	"gru_told_h32_bf16",
 	"gru_step_h8_f32", "gru_step_h16_f32", "gru_step_h32_f32", "gru_step_h8_bf16", "gru_step_h16_bf16",
 	"gru_step_h32_bf16",
-	"leaky_tick", "leaky_step", "step_decide", "agent_sums", "agent_tell",
+	"leaky_tick", "leaky_step", "step_decide", "agent_sums",
 }
 
 // agentSwarm is a swarm with a random state, from which the parameters of a launch are made.
@@ -48,9 +50,7 @@ func RandomAgents(r *rand.Rand, kernel string, n int) []Param {
 	c := &agentSwarm{r: r, candidates: 2 + r.IntN(kernels.AgentMostCandidates-1), elem: kernels.F32}
 	leaky := strings.HasPrefix(kernel, "leaky")
 	sums := kernel == "agent_sums"
-	if kernel == "agent_tell" {
-		return randomTell(c, n)
-	}
+	told := strings.Contains(kernel, "_told")
 	if sums { // of any cell
 		c.odd, leaky = true, r.IntN(4) == 0
 		c.elem = []kernels.Elem{kernels.F32, kernels.BF16}[r.IntN(2)]
@@ -68,10 +68,13 @@ func RandomAgents(r *rand.Rand, kernel string, n int) []Param {
 		if sums {
 			c.class = 8 << r.IntN(3)
 		}
+		if told {
+			c.node = 1 + r.IntN(kernels.AgentMostNode)
+		}
 		n = min(n, 40_000/c.class)
 	}
 	c.swarm(min(n, 20_000))
-	sparse := !strings.Contains(kernel, "_tick") && !sums
+	sparse := !strings.Contains(kernel, "_tick") && !told && !sums
 	arena, other, frames := c.scatter(sparse)
 	for page := range frames {
 		if sums && r.IntN(6) == 0 {
@@ -101,9 +104,17 @@ func RandomAgents(r *rand.Rand, kernel string, n int) []Param {
 			first = r.IntN(len(frames))
 			count = r.IntN(len(frames) - first + 1)
 		}
-		return append(head, constant(device.Bytes(c.table)), word(c.groups), word(first), word(count),
-			word(1+r.IntN(2)*r.IntN(4)), word(r.IntN(kernels.AgentTickPublish+1)),
+		steps := 1 + r.IntN(2)*r.IntN(4)
+		if told {
+			steps = 1
+		}
+		all := append(head, constant(device.Bytes(c.table)), word(c.groups), word(first), word(count),
+			word(steps), word(r.IntN(kernels.AgentTickPublish+1)),
 			changed(make([]byte, c.groups)), kept, sequence, result)
+		if told {
+			all = append(all, c.told()...)
+		}
+		return all
 	}
 	all := c.groups * c.layout.Agents
 	agents, inputs := c.observations(min(n, all))
@@ -135,35 +146,27 @@ func RandomAgents(r *rand.Rand, kernel string, n int) []Param {
 		changed(device.Bytes(stamps)), changed(make([]byte, len(agents))), kept, sequence, result, host, recorded)
 }
 
-// randomTell returns a launch of agent_tell over about n agents of a gru, some of which have units that
-// are not finite, and some of whose groups have never stepped.
-func randomTell(c *agentSwarm, n int) []Param {
+// told returns the arguments of ToldParams after those of TickParams. The inputs that are heard are any,
+// and do not overlap.
+func (c *agentSwarm) told() []Param {
 	r := c.r
-	c.odd, c.elem, c.class = true, []kernels.Elem{kernels.F32, kernels.BF16}[r.IntN(2)], 8<<r.IntN(3)
-	c.node = 1 + r.IntN(kernels.AgentMostNode)
-	c.swarm(min(n, 40_000/c.class))
-	arena, _, frames := c.scatter(false)
-	first := r.IntN(len(frames))
-	count := r.IntN(len(frames) - first + 1)
-	// The inputs that are told are any, and do not overlap.
 	decision, node := r.IntN(2)*(1+r.IntN(c.class)), r.IntN(4)
 	if node > 0 {
 		if node = 1 + r.IntN(c.class-c.node+1); decision >= node && decision < node+c.node {
 			decision = 0
 		}
 	}
-	bf16 := 0
-	if c.elem == kernels.BF16 {
-		bf16 = 1
+	kept := make([]int32, c.groups*(kernels.AgentMostNode+1))
+	for i := range kept {
+		kept[i] = r.Int32N(1<<21) - 1<<20
+		if i%(kernels.AgentMostNode+1) == kernels.AgentMostNode {
+			kept[i] = r.Int32N(5000) - 1
+		}
 	}
 	word := func(v int) Param { return Param{Arg: device.Uint32(uint32(v))} }
 	return []Param{
-		changed(arena),
-		{Arg: device.Uint64(uint64(c.layout.PageBytes))},
-		constant(device.Bytes(frames)),
-		constant(device.Bytes(c.layout.Table())), constant(device.Bytes(c.words)), word(c.groups), word(first),
-		word(count), word(decision), word(node), word(c.node), word(r.IntN(kernels.AgentMergeEMA + 1)),
-		word(int(math.Float32bits(r.Float32()))), word(c.class), word(bf16),
+		word(decision), word(node), word(c.node), word(r.IntN(kernels.AgentMergeEMA + 1)),
+		word(int(math.Float32bits(r.Float32()))), changed(device.Bytes(kept)), word(r.IntN(2)),
 	}
 }
 

@@ -110,8 +110,11 @@ func RandomTally(r *rand.Rand, kernel string, n int) Tally {
 func (t *Tally) group(r *rand.Rand, n int) {
 	if r.IntN(2) == 0 {
 		t.Size = 1 + n/50_000 + r.IntN(1<<(1+r.IntN(12))) // not so many that the expected rows fill the memory
-		if r.IntN(2) == 0 && n <= 50_000*64 {             // sizes that stand in whole vectors
-			t.Size = max(16*(1+r.IntN(5)), (1+n/50_000+15)/16*16)
+		// Sizes that stand in whole vectors, and sizes of which 32 groups do: neither ends within a group.
+		if whole := r.IntN(3); whole > 0 && n <= 50_000*64 {
+			if t.Size = max(16*(1+r.IntN(5)), (1+n/50_000+15)/16*16); whole == 2 {
+				t.Size = max(1+r.IntN(63), 1+n/50_000)
+			}
 			n -= n % t.Size
 			t.Ballots, t.Offset = t.Ballots[:n], t.Offset/16*16
 			if t.Priorities != nil {

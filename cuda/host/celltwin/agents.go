@@ -20,6 +20,7 @@ func init() {
 		for _, elem := range []kernels.Elem{kernels.F32, kernels.BF16} {
 			open := func(s *agentSwarm, table []uint32) agentCell { return newAgentGRU(s, table, class, elem) }
 			twin.Register(kernels.AgentGRUName("tick", class, elem), func(b *twin.Block) { agentTick(b, open) })
+			twin.Register(kernels.AgentGRUName("told", class, elem), func(b *twin.Block) { agentTold(b, class, elem) })
 			twin.Register(kernels.AgentGRUName("step", class, elem), func(b *twin.Block) { agentStep(b, open) })
 		}
 	}
@@ -28,7 +29,6 @@ func init() {
 	twin.Register("leaky_step", func(b *twin.Block) { agentStep(b, open) })
 	twin.Register("step_decide", stepDecide)
 	twin.Register("agent_sums", agentSums)
-	twin.Register("agent_tell", agentTell)
 }
 
 // agentSwarm is an agent-addressed swarm as its kernels get it.
@@ -99,6 +99,12 @@ type agentCell interface {
 // agentTick is the twin of tick in agents.cuh: each block steps all agents of its share of the
 // groups, and the last one publishes the sums.
 func agentTick(b *twin.Block, open func(*agentSwarm, []uint32) agentCell) {
+	agentTickTold(b, open, nil)
+}
+
+// agentTickTold is agentTick of agents that hear their group, by told if it is not nil. They make one
+// step.
+func agentTickTold(b *twin.Block, open func(*agentSwarm, []uint32) agentCell, told *telling) {
 	s := openAgents(b, 6)
 	cell := open(s, twin.Mem[uint32](b, 5))
 	steps := b.Uint32(9)
@@ -109,6 +115,9 @@ func agentTick(b *twin.Block, open func(*agentSwarm, []uint32) agentCell) {
 	groups := min(begin+int(b.Uint32(8))*s.slots, s.groups) - begin
 	first, end := b.Part(uint64(groups))
 	for g := begin + int(first); g < begin+int(end); g++ {
+		if told != nil {
+			told.tell(g)
+		}
 		counts := s.counts(g)
 		clear(counts)
 		page, from, done := g/s.slots, g%s.slots*s.agents, 0
@@ -121,10 +130,16 @@ func agentTick(b *twin.Block, open func(*agentSwarm, []uint32) agentCell) {
 				best[a] = byte(cell.step(page, from+a))
 			}
 		}
+		if told != nil {
+			told.restore(g)
+		}
 		votes := s.variable(page, kernels.AgentVarVote)[from:][:s.agents]
 		for a, c := range best {
 			votes[a] = c + 1
 			counts[c]++
+		}
+		if told != nil {
+			told.keep(g)
 		}
 		for c, n := range counts {
 			sums[c] += uint64(n)

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/exoswarm/exoswarm/cuda/device"
@@ -35,9 +36,18 @@ func TestAgentKernelsOnTheCPU(t *testing.T) {
 		t.Run(kernel, func(t *testing.T) {
 			t.Parallel()
 			program := compileAgents(t, kernel, "-DEMULATED_MMA")
+			sizes := testlong.Of(6, 3)
+			if strings.Contains(kernel, "_told_h8") { // groups of a part of a warp and of several warps
+				sizes = 6
+			}
 			r := rand.New(rand.NewPCG(31, 32))
-			for _, n := range []int{0, 1, 33, 129, 300, 700}[:testlong.Of(6, 3)] {
+			for _, n := range []int{0, 1, 33, 129, 300, 700}[:sizes] {
 				checkAgents(t, dev, kernel, program, r, n)
+			}
+			for range testlong.Of(12, 0) { // some of large groups, whose sums are kept
+				if strings.Contains(kernel, "_told_h8") {
+					checkAgents(t, dev, kernel, program, r, 3000)
+				}
 			}
 		})
 	}

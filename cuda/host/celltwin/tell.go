@@ -9,50 +9,70 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 )
 
-// telling is what agents hear of their group, as agent_tell gets it.
+// telling is what agents hear of their group, as a kernel of ToldParams gets it.
 type telling struct {
 	s                             *agentSwarm
 	decision, node, width, hidden int // inputs count from 1 on; 0: it is not heard
 	merge                         uint32
 	rate                          float32
 	bf16                          bool
+	held                          []float32 // what agents of a group hold in place of what they hear, by agent
+	kept                          []int32   // by group, see kernels.ToldParams; nil: sums are not kept
+	fresh                         bool
 }
 
-// agentTell is the twin of agent_tell.cu: each block tells its share of the groups.
-func agentTell(b *twin.Block) {
+// agentTold is the twin of gru_tick.cu for agents that hear their group: a tick, before which the inputs
+// that are heard are put into the rows of agents, and after which the rows have again what they held.
+func agentTold(b *twin.Block, class int, elem kernels.Elem) {
 	t := telling{
-		s: openAgents(b, 5), decision: int(b.Uint32(8)), node: int(b.Uint32(9)), width: int(b.Uint32(10)),
-		merge: b.Uint32(11), rate: math.Float32frombits(b.Uint32(12)), hidden: int(b.Uint32(13)),
-		bf16: b.Uint32(14) != 0,
+		s: openAgents(b, 6), decision: int(b.Uint32(15)), node: int(b.Uint32(16)), width: int(b.Uint32(17)),
+		merge: b.Uint32(18), rate: math.Float32frombits(b.Uint32(19)), hidden: class, bf16: elem == kernels.BF16,
+		fresh: b.Uint32(21) != 0,
 	}
-	begin := int(b.Uint32(6)) * t.s.slots
-	end := min(begin+int(b.Uint32(7))*t.s.slots, t.s.groups)
-	from, to := b.Part(uint64(max(0, end-begin)))
-	for g := begin + int(from); g < begin+int(to); g++ {
-		t.group(g)
+	if t.node > 0 && kernels.AgentKeeps(t.s.agents) {
+		t.kept = twin.Mem[int32](b, 20)
 	}
+	agentTickTold(b, func(s *agentSwarm, table []uint32) agentCell { return newAgentGRU(s, table, class, elem) }, &t)
 }
 
-// group updates the node of a group, and writes what its agents hear.
-func (t *telling) group(g int) {
-	s := t.s
-	decision, node := float32(0), []float32(nil)
+// heard returns the numbers of the inputs that are heard, from 0 on: the decision, and then the node.
+func (t *telling) heard() (inputs []int) {
 	if t.decision > 0 {
+		inputs = append(inputs, t.decision-1)
+	}
+	for k := 0; k < t.width && t.node > 0; k++ {
+		inputs = append(inputs, t.node-1+k)
+	}
+	return inputs
+}
+
+// tell updates the node of a group, and puts what its agents hear into their rows.
+func (t *telling) tell(g int) {
+	s, values := t.s, []float32(nil)
+	if t.decision > 0 {
+		values = append(values, 0)
 		if c := s.decide(s.counts(g)); c != kernels.AgentNoVote {
-			decision = float32(c+1) / float32(s.candidates)
+			values[0] = float32(c+1) / float32(s.candidates)
 		}
 	}
 	if t.node > 0 {
-		node = t.update(g)
+		values = append(values, t.update(g)...)
 	}
+	t.held = t.held[:0]
 	for a := range s.agents {
-		at := g%s.slots*s.agents + a
-		if t.decision > 0 {
-			t.put(g/s.slots, at, t.hidden+t.decision-1, decision)
+		for k, input := range t.heard() {
+			at := g%s.slots*s.agents + a
+			t.held = append(t.held, t.get(g/s.slots, at, t.hidden+input))
+			t.put(g/s.slots, at, t.hidden+input, values[k])
 		}
-		for k, v := range node {
-			t.put(g/s.slots, at, t.hidden+t.node-1+k, v)
-		}
+	}
+}
+
+// restore undoes what tell has put into the rows of the group.
+func (t *telling) restore(g int) {
+	inputs := t.heard()
+	for i, v := range t.held {
+		t.put(g/t.s.slots, g%t.s.slots*t.s.agents+i/len(inputs), t.hidden+inputs[i%len(inputs)], v)
 	}
 }
 
@@ -61,26 +81,9 @@ func (t *telling) update(g int) []float32 {
 	s, page := t.s, g/t.s.slots
 	node := s.floats(page, kernels.AgentVarKnowledge, g%s.slots*t.width, t.width)
 	updates := &device.Of[uint64](s.variable(page, kernels.AgentVarUpdates)[:8*s.slots])[g%s.slots]
-	sums, most, n := make([]int64, t.width), make([]int64, t.width), int64(0)
-	for k := range most {
-		most[k] = -1 << kernels.AgentUnitBits
-	}
-	units := make([]float32, t.width)
-	for a := range s.agents {
-		at, finite := g%s.slots*s.agents+a, true
-		for k := range units {
-			units[k] = t.get(page, at, k)
-			finite = finite && units[k]-units[k] == 0
-		}
-		if *s.vote(page, at) == 0 || !finite {
-			continue
-		}
-		n++
-		for k, v := range units {
-			i := int64(math.RoundToEven(float64(fmath.Clamp(v, 1)) * (1 << kernels.AgentUnitBits)))
-			sums[k] += i
-			most[k] = max(most[k], i)
-		}
+	sums, n, _ := t.add(g)
+	if t.kept != nil && t.fresh && t.place(g)[kernels.AgentMostNode] >= 0 {
+		sums, n = t.place(g), t.place(g)[kernels.AgentMostNode]
 	}
 	if n == 0 {
 		return node
@@ -89,7 +92,7 @@ func (t *telling) update(g int) []float32 {
 		v := float32(float64(sums[k]) / (float64(n) * (1 << kernels.AgentUnitBits)))
 		switch {
 		case t.merge == kernels.AgentMergeMax:
-			v = float32(most[k]) / (1 << kernels.AgentUnitBits)
+			v = float32(sums[k]) / (1 << kernels.AgentUnitBits)
 		case t.merge == kernels.AgentMergeEMA && *updates > 0:
 			v = fmath.FMA(t.rate, v-node[k], node[k])
 		}
@@ -97,6 +100,62 @@ func (t *telling) update(g int) []float32 {
 	}
 	*updates++
 	return node
+}
+
+// add returns the sums of the units of the agents of a group that have stepped and are finite, or the
+// largest of each; how many they are; and whether all are finite.
+func (t *telling) add(g int) (sums []int32, n int32, finite bool) {
+	s := t.s
+	sums, finite = make([]int32, kernels.AgentMostNode), true
+	if t.merge == kernels.AgentMergeMax {
+		for k := range sums {
+			sums[k] = -1 << kernels.AgentUnitBits
+		}
+	}
+	units := make([]float32, t.width)
+	for a := range s.agents {
+		at, whole := g%s.slots*s.agents+a, true
+		for k := range units {
+			units[k] = t.get(g/s.slots, at, k)
+			whole = whole && units[k]-units[k] == 0
+		}
+		finite = finite && whole
+		if *s.vote(g/s.slots, at) == 0 || !whole {
+			continue
+		}
+		n++
+		for k, v := range units {
+			i := int32(math.RoundToEven(float64(fmath.Clamp(v, 1)) * (1 << kernels.AgentUnitBits)))
+			if t.merge == kernels.AgentMergeMax {
+				sums[k] = max(sums[k], i)
+			} else {
+				sums[k] += i
+			}
+		}
+	}
+	return sums, n, finite
+}
+
+// place returns what is kept of a group.
+func (t *telling) place(g int) []int32 {
+	const n = kernels.AgentMostNode + 1
+	return t.kept[g*n:][:n]
+}
+
+// keep keeps the sums of a group, all agents of which have stepped.
+func (t *telling) keep(g int) {
+	if t.kept == nil {
+		return
+	}
+	to := t.place(g)
+	sums, n, finite := t.add(g)
+	if !finite {
+		clear(to)
+		to[kernels.AgentMostNode] = -1
+		return
+	}
+	copy(to, sums)
+	to[kernels.AgentMostNode] = n
 }
 
 // get returns an element of the row of an agent.

@@ -50,6 +50,13 @@ func TestTallyKernelsOnTheCPU(t *testing.T) {
 				threads, blocks := 32*(1+r.IntN(2)), max(source.Grid, 1+r.IntN(3))
 				emulateTally(t, program, &c, threads, blocks)
 			}
+			for range testlong.Of(60, 30) { // groups of all kinds of sizes
+				if !strings.HasPrefix(kernel, "tally_groups_") {
+					break
+				}
+				c := launches.RandomTally(r, kernel, 700+r.IntN(400))
+				emulateTally(t, program, &c, 32*(1+r.IntN(2)), 1+r.IntN(2))
+			}
 		})
 	}
 }

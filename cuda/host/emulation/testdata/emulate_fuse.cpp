@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #define __device__
@@ -76,6 +77,12 @@ template <> inline float atomicAdd(float *p, float v) {
   __atomic_load(p, &old, __ATOMIC_SEQ_CST);
   do sum = old + v;
   while (!__atomic_compare_exchange(p, &old, &sum, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST));
+  return old;
+}
+static inline int atomicMax(int *p, int v) {
+  int old = __atomic_load_n(p, __ATOMIC_SEQ_CST);
+  while (v > old && !__atomic_compare_exchange_n(p, &old, v, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {
+  }
   return old;
 }
 static inline unsigned atomicInc(unsigned *p, unsigned most) {
@@ -169,29 +176,8 @@ struct Param {
 
 static std::vector<Param> p;
 
-static void launch() {
-#if ARGS == 2
-  KERNEL(p[0], p[1]);
-#elif ARGS == 5
-  KERNEL(p[0], p[1], p[2], p[3], p[4]);
-#elif ARGS == 6
-  KERNEL(p[0], p[1], p[2], p[3], p[4], p[5]);
-#elif ARGS == 10
-  KERNEL(p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7], p[8], p[9]);
-#elif ARGS == 11
-  KERNEL(p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7], p[8], p[9], p[10]);
-#elif ARGS == 12
-  KERNEL(p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7], p[8], p[9], p[10], p[11]);
-#elif ARGS == 13
-  KERNEL(p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7], p[8], p[9], p[10], p[11], p[12]);
-#elif ARGS == 14
-  KERNEL(p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7], p[8], p[9], p[10], p[11], p[12], p[13]);
-#elif ARGS == 15
-  KERNEL(p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7], p[8], p[9], p[10], p[11], p[12], p[13], p[14]);
-#else
-  KERNEL(p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7], p[8], p[9], p[10], p[11], p[12], p[13], p[14], p[15]);
-#endif
-}
+template <size_t... I> static void launch(std::index_sequence<I...>) { KERNEL(p[I]...); }
+static void launch() { launch(std::make_index_sequence<ARGS>()); }
 
 int main(int, char **argv) {
   FILE *f = fopen(argv[1], "r+b");

@@ -9,24 +9,12 @@ import (
 	"github.com/exoswarm/exoswarm/tiers/pager"
 )
 
-// tellWarps is how many warps of agent_tell a multiprocessor is given. Each has a group at a time, and
-// reads the rows of its agents one after another: fewer leave reads of memory waiting.
-const tellWarps = 64
-
-// launchTell updates the knowledge nodes of the groups of consecutive pages, and writes what their
-// agents hear of them, as they are before the next step. It does nothing if they hear nothing. Groups
-// are within a page, so pages may be told one set after another.
-func (a *Agents) launchTell(pages []uint64) error {
-	if a.tell == nil {
-		return nil
+// keptBytes returns the size of what ticks keep of the nodes of groups.
+func (a *Agents) keptBytes() int64 {
+	if a.cell.Nodes() == 0 || !kernels.AgentKeeps(a.cell.Agents) {
+		return 4 // any memory
 	}
-	const threads = 128
-	args := append(a.head(false), device.Uint32(uint32(pages[0])), device.Uint32(uint32(len(pages))))
-	for _, w := range a.cell.TellWords() {
-		args = append(args, device.Uint32(w))
-	}
-	blocks := (len(pages)*a.layout.Slots*32 + threads - 1) / threads
-	return a.stream.Launch(a.tell, a.shape(tellWarps*32/threads, threads, blocks), args...)
+	return 4 * (kernels.AgentMostNode + 1) * int64(a.groups)
 }
 
 // Knowledge returns the knowledge nodes of groups, Cell().Nodes() units of each, and how often each was
