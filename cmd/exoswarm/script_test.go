@@ -5,8 +5,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"math"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -60,6 +62,7 @@ import (
 //	gateway USER             start a gateway
 //	context USER FILE        write a context of the nats tool
 //	repeat N FROM TO         write a file N times into another
+//	edges N AGENTS FILE      write edges between random agents
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: filepath.Join("testdata", "script"),
@@ -102,6 +105,7 @@ func TestScripts(t *testing.T) {
 			"gateway":  plain((*scene).gateway),
 			"context":  plain((*scene).context),
 			"repeat":   plain((*scene).repeat),
+			"edges":    plain((*scene).edges),
 		},
 	})
 }
@@ -323,6 +327,19 @@ func (s *scene) repeat(ts *testscript.TestScript, args []string) {
 	n, err := strconv.Atoi(args[0])
 	ts.Check(err)
 	ts.Check(os.WriteFile(ts.MkAbs(args[2]), bytes.Repeat([]byte(ts.ReadFile(args[1])), n), 0o600))
+}
+
+func (s *scene) edges(ts *testscript.TestScript, args []string) {
+	n, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	agents, err := strconv.Atoi(args[1])
+	ts.Check(err)
+	var b bytes.Buffer
+	r := rand.New(rand.NewPCG(5, 3))
+	for range n {
+		fmt.Fprintf(&b, "%d,%d\n", r.IntN(agents), r.IntN(agents))
+	}
+	ts.Check(os.WriteFile(ts.MkAbs(args[2]), b.Bytes(), 0o600))
 }
 
 func (s *scene) gpuagent(ts *testscript.TestScript, args []string) {

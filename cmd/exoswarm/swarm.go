@@ -47,7 +47,10 @@ printed.
 
 The new swarm may have more agents (--agents), which begin in their initial state, or fewer. It may
 have another number of shards. A snapshot of a run becomes a swarm with as many groups. Keep the
-snapshot as long as the swarm: an agent process without a checkpoint begins with it.`,
+snapshot as long as the swarm: an agent process without a checkpoint begins with it.
+
+A file of edges (neighbours: {graph: FILE}) that is too large for the record of a swarm is put into
+the place of --snapshots, below graphs/, under its digest. Keep it as long as the swarm.`,
 		RunE: connect.Connected(swarmCreate),
 	}
 	create.Flags().StringP("file", "f", "", "specification of the swarm, with addressed: agent, or groups: N")
@@ -219,6 +222,9 @@ func withSwarm(fn func(cmd *cobra.Command, c *natsq.Conn, s *swarmclient.Swarm) 
 func swarmCreate(cmd *cobra.Command, args []string, c *natsq.Conn) error {
 	spec, from, err := specOf(cmd, args)
 	if err != nil {
+		return err
+	}
+	if err := storeGraph(cmd, spec); err != nil {
 		return err
 	}
 	client, err := swarmClient(cmd, c)

@@ -63,6 +63,9 @@ func init() {
 	for _, kernel := range launches.ArrayKernels() {
 		add(kernel, launches.RandomArrays)
 	}
+	for _, kernel := range launches.GraphKernels() {
+		add(kernel, launches.RandomGraph)
+	}
 	for _, kernel := range launches.GridKernels() {
 		add(kernel, launches.RandomGrid)
 	}

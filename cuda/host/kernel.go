@@ -5,6 +5,7 @@ import (
 	_ "github.com/exoswarm/exoswarm/cuda/host/arraytwin" // the twins of the kernels
 	_ "github.com/exoswarm/exoswarm/cuda/host/celltwin"
 	_ "github.com/exoswarm/exoswarm/cuda/host/fusiontwin"
+	_ "github.com/exoswarm/exoswarm/cuda/host/graphtwin"
 	_ "github.com/exoswarm/exoswarm/cuda/host/gridtwin"
 	_ "github.com/exoswarm/exoswarm/cuda/host/swarmtwin"
 	_ "github.com/exoswarm/exoswarm/cuda/host/tallytwin"

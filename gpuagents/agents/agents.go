@@ -131,9 +131,9 @@ func newAgents(d device.Device, b *pages.Budget, cell *cells.Addressed, n int64,
 	if opts.PageBytes == 0 {
 		opts.PageBytes = 2 << 20
 	}
-	if cell.IsLife() {
+	if cell.HearsNeighbours() {
 		return nil, fmt.Errorf(
-			"%w: agents of the cell %s are on a grid: use gpuagents/grid",
+			"%w: agents of the cell %s have neighbours: use gpuagents/grid or gpuagents/graph",
 			ErrInvalid,
 			cell.Cell.Name,
 		)

@@ -43,8 +43,8 @@ var (
 	}
 )
 
-// LookupAddressed returns the cell of a name whose agents can be addressed one by one: gru, leaky or life.
-// Its parameters are not those of the cell of the same name that Lookup returns.
+// LookupAddressed returns the cell of a name whose agents can be addressed one by one: gru, leaky,
+// life, sir or lif. Its parameters are not those of the cell of the same name that Lookup returns.
 func LookupAddressed(name string) (*Cell, bool) {
 	switch name {
 	case "gru":
@@ -53,23 +53,28 @@ func LookupAddressed(name string) (*Cell, bool) {
 		return leakyAddressed, true
 	case LifeName:
 		return lifeAddressed, true
+	case SIRName:
+		return sirAddressed, true
+	case LIFName:
+		return lifAddressed, true
 	}
 	return nil, false
 }
 
-// Address binds a cell, gru, leaky or life, whose agents are addressed one by one. values are parameters
+// Address binds a cell of LookupAddressed, whose agents are addressed one by one. values are parameters
 // by name; the others have their defaults. agents is the size of a group, features the width of an
 // agent's inputs. gru takes as many features as its units, padded to 8, 16 or 32, and 2 to 16
 // candidates. leaky takes one or two features: its current, and the gain above one that multiplies
-// it. It has two candidates. life takes one feature and has two candidates. The error joins an
-// ErrParameter for each mistake. values is not kept.
+// it. It has two candidates. life, sir and lif take one feature, and have the candidates of
+// their states.
+// The error joins an ErrParameter for each mistake. values is not kept.
 func Address(cell string, values map[string]float64, agents, features, candidates int, voting Voting) (*Addressed,
 	error,
 ) {
 	c, ok := LookupAddressed(cell)
 	if !ok {
-		return nil, fmt.Errorf("%w: agents of the cell %q cannot be addressed, those of gru, leaky and life can",
-			ErrParameter, cell)
+		return nil, fmt.Errorf("%w: agents of the cell %q cannot be addressed, those of gru, leaky, life, "+
+			"sir and lif can", ErrParameter, cell)
 	}
 	b, err := c.Bind(values, agents, features, voting)
 	wrong := []error{err}
@@ -78,7 +83,7 @@ func Address(cell string, values map[string]float64, agents, features, candidate
 		if c == gruAddressed {
 			most = kernels.AgentHidden(b.hidden())
 		}
-		if c == lifeAddressed {
+		if states(c) != nil {
 			most = 1
 		}
 		if features > most {
@@ -93,9 +98,9 @@ func Address(cell string, values map[string]float64, agents, features, candidate
 		wrong = append(wrong, fmt.Errorf("%w: %s: %d candidates, want 2: quiet and spike", ErrParameter, cell,
 			candidates))
 	}
-	if c == lifeAddressed && candidates != len(LifeCandidates) {
-		wrong = append(wrong, fmt.Errorf("%w: %s: %d candidates, want 2: %v", ErrParameter, cell, candidates,
-			LifeCandidates))
+	if own := states(c); own != nil && candidates != len(own) {
+		wrong = append(wrong, fmt.Errorf("%w: %s: %d candidates, want %d: %v", ErrParameter, cell, candidates, len(own),
+			own))
 	}
 	if err := errors.Join(wrong...); err != nil {
 		return nil, err
@@ -103,7 +108,24 @@ func Address(cell string, values map[string]float64, agents, features, candidate
 	return &Addressed{Bound: b, Candidates: candidates}, nil
 }
 
-// isGRU reports whether the cell is gru; else it is leaky or life.
+// states returns the states of the agents of a cell that have neighbours; nil for another cell.
+func states(c *Cell) []string {
+	switch c {
+	case lifeAddressed:
+		return LifeCandidates
+	case sirAddressed:
+		return SIRCandidates
+	case lifAddressed:
+		return LIFCandidates
+	}
+	return nil
+}
+
+// HearsNeighbours reports whether the agents of the cell have neighbours, whom they hear in ticks:
+// life, sir and lif.
+func (a *Addressed) HearsNeighbours() bool { return states(a.Cell) != nil }
+
+// isGRU reports whether the cell is gru.
 func (a *Addressed) isGRU() bool { return a.Cell == gruAddressed }
 
 // class returns the units of an agent padded to a size for which there is a kernel: 8, 16 or 32.
@@ -118,10 +140,17 @@ func (a *Addressed) elem() kernels.Elem {
 }
 
 // Kernels returns the names of the kernel that steps all agents and of the kernel that steps the
-// addressed ones. Those of life are both for all agents, and the grid chooses one.
+// addressed ones. Those of life are both for all agents, and the grid chooses one. Those of sir step
+// all agents, and make links.
 func (a *Addressed) Kernels() (tick, step string) {
 	if a.IsLife() {
 		return lifeKernels()
+	}
+	if a.IsSIR() {
+		return sirKernels()
+	}
+	if a.IsLIF() {
+		return lifKernels()
 	}
 	if !a.isGRU() {
 		return "leaky_tick", "leaky_step"
@@ -150,6 +179,12 @@ const manyBlocks = 64
 func (a *Addressed) Vars() []kernels.Var {
 	if a.IsLife() {
 		return lifeVars()
+	}
+	if a.IsSIR() {
+		return sirVars()
+	}
+	if a.IsLIF() {
+		return lifVars()
 	}
 	if a.isGRU() {
 		return a.withNodes(kernels.AgentGRUVars(a.class(), a.Candidates, a.elem()))

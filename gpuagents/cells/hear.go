@@ -15,7 +15,7 @@ func (a *Addressed) Hearing(n int) (*Addressed, error) {
 	if n == 0 {
 		return a, nil
 	}
-	if a.IsLife() {
+	if a.HearsNeighbours() {
 		return nil, fmt.Errorf("%w: %s: an agent hears its neighbours alone: leave hear out", ErrParameter, a.Cell.Name)
 	}
 	if !a.isGRU() {

@@ -11,10 +11,10 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/cuda/kernels/gridset"
+	"github.com/exoswarm/exoswarm/gpuagents/bytestate"
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
 	"github.com/exoswarm/exoswarm/gpuagents/fault"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
-	"github.com/exoswarm/exoswarm/gpuagents/staging"
 )
 
 // Options are the settings of a Plane. Width and Height have no default.
@@ -33,22 +33,21 @@ type Options struct {
 // One goroutine uses a Plane at a time; its owner closes it before the device. After an error of the
 // device, a fault.ErrDevice, and after the end of a context, the state is undefined.
 type Plane struct {
-	dev      device.Device
-	memory   *pages.Memory
-	layout   kernels.Layout
-	o        Options
-	per      int // cells of a page
-	life     string
-	stream   device.Stream
-	step     device.Kernel
-	set, get device.Kernel
+	dev    device.Device
+	memory *pages.Memory
+	layout kernels.Layout
+	o      Options
+	per    int // cells of a page
+	life   string
+	stream device.Stream
+	step   device.Kernel
+	states bytestate.Agents
 
 	// frames is the copy of the table of frames, and places that of the other generation, whose
 	// frames are in the order of the pages. alive is the count of a launch.
 	frames, places, other, alive device.Buffer
 
-	ids, values staging.Buffer // of Set and Get
-	close       []func() error // in this order
+	close []func() error // in this order
 }
 
 // New makes a grid with pages that take the budget b, which must have room for all of them on the
@@ -92,10 +91,8 @@ func New(d device.Device, b *pages.Budget, cell *cells.Addressed, o Options) (p 
 
 // open allocates the memory on the device.
 func (p *Plane) open(b *pages.Budget) (err error) {
-	for name, to := range map[string]*device.Kernel{p.life: &p.step, gridset.Set: &p.set, gridset.Get: &p.get} {
-		if *to, err = p.dev.Kernel(name); err != nil {
-			return err
-		}
+	if p.step, err = p.dev.Kernel(p.life); err != nil {
+		return err
 	}
 	if p.stream, err = p.dev.NewStream(); err != nil {
 		return err
@@ -129,7 +126,11 @@ func (p *Plane) open(b *pages.Budget) (err error) {
 		}
 		p.close = append(p.close, (*m.to).Close)
 	}
-	return p.places.Write(0, device.Bytes(places))
+	p.states = bytestate.Agents{
+		Device: p.dev, Stream: p.stream, Memory: p.memory, Frames: p.frames, Count: p.Len(), Per: p.per,
+		PageBytes: p.layout.PageBytes, States: 2, Invalid: ErrInvalid,
+	}
+	return errors.Join(p.states.Open(), p.places.Write(0, device.Bytes(places)))
 }
 
 // Len returns the number of cells.
@@ -148,62 +149,48 @@ func (p *Plane) Device() device.Device { return p.dev }
 func (p *Plane) Kernel() string { return p.life }
 
 // Reset makes all cells dead.
-func (p *Plane) Reset(ctx context.Context) error {
-	if err := p.stream.Sync(ctx); err != nil {
-		return fault.Mark(err)
-	}
-	return p.memory.Reset(ctx)
-}
+func (p *Plane) Reset(ctx context.Context) error { return p.states.Reset(ctx) }
 
-// ready makes all pages that do not exist, and brings the table of frames up to date.
-func (p *Plane) ready(ctx context.Context) error {
-	if err := p.memory.Each(ctx, p.memory.All(), pages.Sweep, func(int) error { return nil }); err != nil {
-		return err
-	}
-	return fault.Mark(p.memory.FlushFrames(p.frames))
-}
-
-// Tick makes n generations and returns the cells that are alive in the last one. It looks at the end
-// of ctx after each most generations, and waits for those with the context wait.
-func (p *Plane) Tick(ctx, wait context.Context, n, most int) (alive uint64, err error) {
+// Tick makes n generations and returns the cells that are dead and those that are alive in the last
+// one. It looks at the end of ctx after each most generations, and waits for those with the context
+// wait.
+func (p *Plane) Tick(ctx, wait context.Context, n, most int) (tally []uint64, err error) {
 	if n < 1 || most < 1 {
-		return 0, fmt.Errorf("%w: %d ticks, %d at a time: use 1 or more", ErrInvalid, n, most)
+		return nil, fmt.Errorf("%w: %d ticks, %d at a time: use 1 or more", ErrInvalid, n, most)
 	}
-	if err := p.ready(wait); err != nil {
-		return 0, err
+	if err := p.states.Ready(wait); err != nil {
+		return nil, err
 	}
-	for page := range p.memory.Count() {
-		p.memory.MarkDirty([]uint64{uint64(page)})
-	}
+	p.states.MarkAll()
 	if err := p.alive.Fill(0, 8, 0); err != nil {
-		return 0, fault.Mark(err)
+		return nil, fault.Mark(err)
 	}
 	for i := range n {
 		if i%most == 0 {
 			if err := p.sync(wait); err != nil {
-				return 0, err
+				return nil, err
 			}
 			if err := context.Cause(ctx); err != nil {
-				return 0, err
+				return nil, err
 			}
 		}
 		if err := p.launch(i%2 == 0, i == n-1); err != nil {
-			return 0, fault.Mark(errors.Join(err, p.stream.Sync(wait)))
+			return nil, fault.Mark(errors.Join(err, p.stream.Sync(wait)))
 		}
 	}
 	if n%2 == 1 {
 		if err := p.back(); err != nil {
-			return 0, fault.Mark(errors.Join(err, p.stream.Sync(wait)))
+			return nil, fault.Mark(errors.Join(err, p.stream.Sync(wait)))
 		}
 	}
 	if err := p.sync(wait); err != nil {
-		return 0, err
+		return nil, err
 	}
 	var count [1]uint64
 	if err := p.alive.Read(0, device.Bytes(count[:])); err != nil {
-		return 0, fault.Mark(err)
+		return nil, fault.Mark(err)
 	}
-	return count[0], nil
+	return []uint64{uint64(p.Len()) - count[0], count[0]}, nil
 }
 
 // sync waits for all work of the stream.
@@ -221,7 +208,7 @@ func (p *Plane) launch(away, count bool) error {
 		}
 		return device.Uint32(0)
 	}
-	return p.stream.Launch(p.step, p.shape(gridset.LifeThreads(p.life, int(p.o.Width), int(p.o.Height), p.per)),
+	return p.stream.Launch(p.step, p.states.Shape(gridset.LifeThreads(p.life, int(p.o.Width), int(p.o.Height), p.per)),
 		device.Ptr(from), device.Ptr(fromFrames), device.Ptr(to), device.Ptr(toFrames),
 		device.Uint64(uint64(p.layout.PageBytes)), device.Uint32(uint32(p.per)), device.Uint32(uint32(p.o.Width)),
 		device.Uint32(uint32(p.o.Height)), flag(p.o.Periodic), flag(count), device.Ptr(p.alive))
@@ -239,106 +226,14 @@ func (p *Plane) back() error {
 	return nil
 }
 
-// shape returns a launch for so many threads with work.
-func (p *Plane) shape(threads int64) device.Geometry {
-	blocks := max(1, min((threads+gridset.Block-1)/gridset.Block, maxBlocks))
-	if d := p.dev.Properties(); d.ComputeMajor == 0 { // the host device has a goroutine for each core
-		blocks = min(blocks, int64(4*d.Multiprocessors))
-	}
-	return device.Geometry{Grid: int(blocks), Block: gridset.Block}
-}
-
-// maxBlocks is the most blocks of a launch: threads go on with other cells.
-const maxBlocks = 1 << 16
-
 // Set writes the states of cells, each of them 0 or 1. Of a cell that is there several times, the
 // last state counts.
 func (p *Plane) Set(ctx context.Context, ids []uint32, states []byte) error {
-	if len(ids) != len(states) {
-		return fmt.Errorf("%w: %d states for %d cells", ErrInvalid, len(states), len(ids))
-	}
-	last := make(map[uint32]byte, len(ids))
-	for i, id := range ids {
-		if int64(id) >= p.Len() || states[i] > 1 {
-			return fmt.Errorf("%w: cell %d of %d, state %d: use 0 or 1", ErrInvalid, id, p.Len(), states[i])
-		}
-		last[id] = states[i]
-	}
-	if len(last) == 0 {
-		return nil
-	}
-	own, values, touched := make([]uint32, 0, len(last)), make([]byte, 0, len(last)), map[uint64]bool{}
-	for id, state := range last {
-		own, values = append(own, id), append(values, state)
-		touched[uint64(id)/uint64(p.per)] = true
-	}
-	if err := p.ready(ctx); err != nil {
-		return err
-	}
-	for page := range touched {
-		p.memory.MarkDirty([]uint64{page})
-	}
-	if err := p.stage(own, len(values)); err != nil {
-		return err
-	}
-	if err := p.values.Memory.Write(0, values); err != nil {
-		return fault.Mark(err)
-	}
-	return p.list(ctx, p.set, len(own))
+	return p.states.Set(ctx, ids, states)
 }
 
 // Get returns the states of cells. It makes no page and changes none.
-func (p *Plane) Get(ctx context.Context, ids []uint32) ([]byte, error) {
-	states, made := make([]byte, len(ids)), p.memory.Made()
-	var own []uint32 // of pages that exist; cells of others are dead
-	var at []int
-	for i, id := range ids {
-		if int64(id) >= p.Len() {
-			return nil, fmt.Errorf("%w: cell %d of %d", ErrInvalid, id, p.Len())
-		}
-		if made[int64(id)/int64(p.per)] {
-			own, at = append(own, id), append(at, i)
-		}
-	}
-	if len(own) == 0 {
-		return states, nil
-	}
-	if err := p.memory.FlushFrames(p.frames); err != nil {
-		return nil, fault.Mark(err)
-	}
-	if err := p.stage(own, len(own)); err != nil {
-		return nil, err
-	}
-	if err := p.list(ctx, p.get, len(own)); err != nil {
-		return nil, err
-	}
-	found := make([]byte, len(own))
-	if err := p.values.Memory.Read(0, found); err != nil {
-		return nil, fault.Mark(err)
-	}
-	for i, k := range at {
-		states[k] = found[i]
-	}
-	return states, nil
-}
-
-// stage makes room for ids and values on the device, and writes the ids.
-func (p *Plane) stage(ids []uint32, values int) error {
-	if err := errors.Join(p.ids.Grow(p.dev, 4*len(ids), "grid"), p.values.Grow(p.dev, values, "grid")); err != nil {
-		return fault.Mark(err)
-	}
-	return fault.Mark(p.ids.Memory.Write(0, device.Bytes(ids)))
-}
-
-// list launches Set or Get for the n cells that are staged, and waits for it.
-func (p *Plane) list(ctx context.Context, k device.Kernel, n int) error {
-	if err := p.stream.Launch(k, p.shape(int64(n)), device.Ptr(p.memory.Arena()), device.Ptr(p.frames),
-		device.Uint64(uint64(p.layout.PageBytes)), device.Uint32(uint32(p.per)), device.Ptr(p.ids.Memory),
-		device.Uint32(uint32(n)), device.Ptr(p.values.Memory)); err != nil {
-		return fault.Mark(errors.Join(err, p.stream.Sync(ctx)))
-	}
-	return p.sync(ctx)
-}
+func (p *Plane) Get(ctx context.Context, ids []uint32) ([]byte, error) { return p.states.Get(ctx, ids) }
 
 // Close releases everything on the device. A second call does nothing.
 func (p *Plane) Close() error {
@@ -350,5 +245,5 @@ func (p *Plane) Close() error {
 		errs = append(errs, release())
 	}
 	p.close = nil
-	return errors.Join(append(errs, p.ids.Close(), p.values.Close())...)
+	return errors.Join(append(errs, p.states.Close())...)
 }

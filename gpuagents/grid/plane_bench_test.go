@@ -36,7 +36,7 @@ func BenchmarkLife(b *testing.B) {
 	o := Options{Width: side, Height: side, Periodic: true}
 	p := open(b, d, int(min(side, 4096)), o)
 	compare(b, p, o)
-	ok(b, p.ready(b.Context()))
+	ok(b, p.states.Ready(b.Context()))
 	buffer, err := d.Alloc(p.other.Size(), "copy")
 	ok(b, err)
 	defer buffer.Close()

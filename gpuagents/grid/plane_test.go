@@ -69,11 +69,14 @@ func open(t testing.TB, d device.Device, group int, o Options) *Plane {
 // tick makes n generations.
 func tick(t testing.TB, p *Plane, n int) uint64 {
 	t.Helper()
-	alive, err := p.Tick(t.Context(), t.Context(), n, 7)
+	tally, err := p.Tick(t.Context(), t.Context(), n, 7)
 	if err != nil {
 		t.Fatalf("p.Tick: %v, want no error", err)
 	}
-	return alive
+	if tally[0]+tally[1] != uint64(p.Len()) {
+		t.Fatalf("p.Tick: %d cells of %d", tally, p.Len())
+	}
+	return tally[1]
 }
 
 // states returns all states.

@@ -52,6 +52,9 @@ func (p *player) play(ctx context.Context) (m *Moment, err error) {
 		p.at, p.sum = kept.Entry, kept.sum
 		return kept, p.read(ctx)
 	}
+	if err := state.Attach(ctx, p.r.o.Snapshots, p.spec); err != nil {
+		return nil, err
+	}
 	has := state.RangeOf(p.swarm, p.shard)
 	st, err := state.New(p.r.o.Device, nil, p.spec, has)
 	if err != nil {

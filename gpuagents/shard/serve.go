@@ -32,6 +32,12 @@ func (a *Server) Serve(ctx context.Context, do Task) (err error) {
 	if err != nil {
 		return w.refuse(ctx, in, log, err)
 	}
+	if err := state.Attach(ctx, a.o.Snapshots, spec); err != nil {
+		if record := (*jobs.Error)(nil); errors.As(err, &record) {
+			return w.refuse(ctx, in, log, err)
+		}
+		return err
+	}
 	has := state.RangeOf(s, shard)
 	st, err := state.New(on.Device(), on.Budget(), spec, has)
 	if err != nil {

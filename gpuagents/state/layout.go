@@ -10,8 +10,8 @@ func layoutOf(p State) kernels.Layout {
 	switch s := p.(type) {
 	case *agentState:
 		return s.agents.Layout()
-	case *gridState:
-		return s.plane.Layout()
+	case *placedState:
+		return s.place.Layout()
 	}
 	return p.(*groupState).layout
 }

@@ -16,12 +16,12 @@ func New(dev device.Device, b *pages.Budget, spec *swarm.Spec, p GroupRange) (St
 	if spec.Residency == swarm.ResidencyGPU {
 		b = b.AllOnDevice()
 	}
-	if spec.OnGrid() {
-		s, err := newGridState(dev, b, spec, p)
+	if spec.HasNeighbours() {
+		s, err := newPlacedState(dev, b, spec, p)
 		if err != nil {
 			return nil, err
 		}
-		s.plane.Memory().Claim()
+		s.place.Memory().Claim()
 		return s, nil
 	}
 	if spec.ByAgent() {

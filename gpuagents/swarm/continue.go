@@ -23,7 +23,8 @@ func (s *Spec) Continues(from *Spec) error {
 			from.Observations.Drops(),
 		},
 		{"weights of groups, of their own or not,", s.Cell.Weights == WeightsGroup, from.Cell.Weights == WeightsGroup},
-		{"grid of neighbours", s.Neighbours, from.Neighbours},
+		{"grid or graph of neighbours", s.Neighbours.String(), from.Neighbours.String()},
+		{"number of agents, which the graph has,", s.onGraph(s.Agents), s.onGraph(from.Agents)},
 		{"seed, which chooses the weights,", s.Seed, from.Seed},
 	} {
 		if f.this != f.that {

@@ -8,19 +8,60 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
 )
 
-// Neighbours is a grid of agents: agent y*Width+x is in column x of row y, and its neighbours are the
-// eight agents around it. The zero value is no grid.
+// Neighbours says whom agents hear in ticks: the agents around them on a grid, or those to whom they
+// have links on a graph, which is one of Random, Ring and Graph. The zero value is neither.
 type Neighbours struct {
-	// Width and Height are the columns and rows, 1 or more, with fewer than 2^32 agents in all.
-	Width  int64 `yaml:"width" json:"width"`
-	Height int64 `yaml:"height" json:"height"`
+	// Width and Height are the columns and rows of a grid, 1 or more, with fewer than 2^32 agents in
+	// all: agent y*Width+x is in column x of row y, and its neighbours are the eight agents around it.
+	Width  int64 `yaml:"width" json:"width,omitempty"`
+	Height int64 `yaml:"height" json:"height,omitempty"`
 	// Periodic makes the first and the last row neighbours, and likewise the columns. Else what is
 	// outside of the grid is dead.
 	Periodic bool `yaml:"periodic" json:"periodic,omitempty"`
+
+	// Random gives each agent links to random other agents.
+	Random Random `yaml:"random" json:"random,omitzero"`
+	// Ring gives each agent links to those beside it.
+	Ring Ring `yaml:"ring" json:"ring,omitzero"`
+	// Graph names a file of edges in the folder of the spec or below; see edges.Read.
+	Graph string `yaml:"graph" json:"graph,omitempty"`
+	// Directed says that the second agent of each edge of Graph hears the first, and not the other way
+	// round too.
+	Directed bool `yaml:"directed" json:"directed,omitempty"`
+	// Edges is the content of Graph, packed; see edges.List.Pack. Parse fills it in.
+	Edges string `yaml:"-" json:"edges,omitempty"`
+	// Digest is that of Edges where these are an object in the place of snapshots; see Spec.Detach.
+	Digest string `yaml:"-" json:"digest,omitempty"`
 }
 
-// String implements fmt.Stringer.
+// Random is a random graph. Links of an agent are drawn one by one, so that it may have several to the
+// same other agent.
+type Random struct {
+	// Degree is the links of an agent, 1 or more, and fewer than there are agents.
+	Degree int    `yaml:"degree" json:"degree"`
+	Seed   uint64 `yaml:"seed" json:"seed,omitempty"`
+}
+
+// Ring is a ring of all agents in the order of their numbers.
+type Ring struct {
+	// Reach is how many agents on each side an agent has links to, 1 or more.
+	Reach int `yaml:"reach" json:"reach"`
+	// Rewire is the chance, 0 to 1, that a link goes to a random other agent instead, as on a small world
+	// of Watts and Strogatz. Seed chooses those.
+	Rewire float64 `yaml:"rewire" json:"rewire,omitempty"`
+	Seed   uint64  `yaml:"seed" json:"seed,omitempty"`
+}
+
+// String implements fmt.Stringer. It tells different grids and graphs from each other.
 func (n Neighbours) String() string {
+	switch {
+	case n.Random != Random{}:
+		return fmt.Sprintf("random graph of degree %d, seed %d", n.Random.Degree, n.Random.Seed)
+	case n.Ring != Ring{}:
+		return fmt.Sprintf("ring of reach %d, rewired %v, seed %d", n.Ring.Reach, n.Ring.Rewire, n.Ring.Seed)
+	case n.Edges != "" || n.Digest != "":
+		return n.fileText()
+	}
 	text := fmt.Sprintf("%d x %d", n.Width, n.Height)
 	if n.Periodic {
 		text += ", periodic"
@@ -28,8 +69,25 @@ func (n Neighbours) String() string {
 	return text
 }
 
-// OnGrid says that the agents have neighbours.
-func (s *Spec) OnGrid() bool { return s.Neighbours != Neighbours{} }
+// HasNeighbours says that the agents hear other agents.
+func (s *Spec) HasNeighbours() bool { return s.Neighbours != Neighbours{} }
+
+// OnGrid says that the agents are on a grid.
+func (s *Spec) OnGrid() bool { return s.HasNeighbours() && !s.OnGraph() }
+
+// OnGraph says that the agents are on a graph.
+func (s *Spec) OnGraph() bool {
+	n := s.Neighbours
+	return n.Random != Random{} || n.Ring != Ring{} || n.Graph != "" || n.Edges != "" || n.Digest != ""
+}
+
+// onGraph returns a number of agents if the agents are on a graph, and else 0.
+func (s *Spec) onGraph(agents int64) int64 {
+	if s.OnGraph() {
+		return agents
+	}
+	return 0
+}
 
 // cells returns the number of cells of the grid; 0: it has none, or too many.
 func (n Neighbours) cells() int64 {
@@ -39,11 +97,17 @@ func (n Neighbours) cells() int64 {
 	return n.Width * n.Height
 }
 
-// placeAgents is the part of ensureDefaults about agents on a grid: how many there are, groups that
-// are rows or parts of them, and pages that stay on the device.
+// placeAgents is the part of ensureDefaults about agents that have neighbours: how many there are,
+// groups that are rows of a grid or parts of them, and pages that stay on the device.
 func (s *Spec) placeAgents() {
-	all := s.Neighbours.cells()
-	if all == 0 || !s.ByAgent() {
+	all, of := s.Neighbours.cells(), s.Neighbours.Width
+	if s.OnGraph() {
+		if all = s.Agents; all == 0 {
+			all = s.Neighbours.fileAgents()
+		}
+		of = all
+	}
+	if all < 1 || !s.ByAgent() {
 		return
 	}
 	if s.Agents == 0 {
@@ -51,8 +115,8 @@ func (s *Spec) placeAgents() {
 	}
 	if s.AgentsPerGroup == 0 {
 		s.AgentsPerGroup = 1
-		for per := min(s.Neighbours.Width, MaxAgentsPerGroup); per > 1; per-- {
-			if s.Neighbours.Width%per == 0 {
+		for per := min(of, MaxAgentsPerGroup); per > 1; per-- {
+			if of%per == 0 {
 				s.AgentsPerGroup = int(per)
 				break
 			}
@@ -63,19 +127,45 @@ func (s *Spec) placeAgents() {
 	}
 }
 
-// validateNeighbours is the part of validate about the grid.
+// validateNeighbours is the part of validate about the grid or the graph.
 func (s *Spec) validateNeighbours() (path []string, err error) {
-	n, at := s.Neighbours, func(key string) []string { return []string{"neighbours", key} }
-	life := s.ByAgent() && s.Cell.Kind == cells.LifeName
+	kind := s.Cell.Kind
+	life := s.ByAgent() && kind == cells.LifeName
+	graph := s.ByAgent() && (kind == cells.SIRName || kind == cells.LIFName)
 	switch {
-	case !s.OnGrid() && life:
+	case !s.HasNeighbours() && life:
 		return []string{"cell", "kind"}, errors.New("neighbours: agents of the cell life are on a grid: write " +
 			"neighbours: {width: 512, height: 512, periodic: true}, or the size that you want")
-	case !s.OnGrid():
+	case !s.HasNeighbours() && graph:
+		return []string{"cell", "kind"}, fmt.Errorf("neighbours: agents of the cell %s are on a graph: write "+
+			"neighbours: {random: {degree: 10}}, or ring: {reach: 4}, or graph: and a file of edges", kind)
+	case !s.HasNeighbours():
 		return nil, nil
-	case !life:
+	case !life && !graph:
 		return []string{"neighbours"}, fmt.Errorf("neighbours: agents of the cell %s have none: write addressed: "+
-			"agent and cell: {kind: life}, or leave it out", s.Cell.Kind)
+			"agent and cell: {kind: life}, or kind sir or lif, or leave it out", kind)
+	case s.Shards > 1:
+		what := "grid"
+		if s.OnGraph() {
+			what = "graph"
+		}
+		return []string{"shards"}, fmt.Errorf("shards %d: a %s is on one device: leave it out", s.Shards, what)
+	case life:
+		return s.validateGrid()
+	}
+	return s.validateGraph()
+}
+
+// validateGrid is the part of validateNeighbours for the cell life.
+func (s *Spec) validateGrid() (path []string, err error) {
+	n, at := s.Neighbours, func(key string) []string { return []string{"neighbours", key} }
+	switch {
+	case s.OnGraph():
+		return []string{"neighbours"}, errors.New("neighbours: agents of the cell life are on a grid: write width " +
+			"and " +
+			"height, or cell: {kind: sir} or {kind: lif} for agents on a graph")
+	case n.Directed:
+		return at("directed"), errors.New("neighbours: directed: it is for graph: leave it out")
 	case n.Width < 1 || n.Width > math.MaxUint32:
 		return at("width"), fmt.Errorf("neighbours: width %d: use 1 or more, with fewer than 2^32 agents in all",
 			n.Width)
@@ -88,8 +178,6 @@ func (s *Spec) validateNeighbours() (path []string, err error) {
 	case n.Width%int64(s.AgentsPerGroup) != 0:
 		return []string{"agents_per_group"}, fmt.Errorf("agents_per_group %d: on a grid it divides the width, %d: use "+
 			"such a number, or leave it out", s.AgentsPerGroup, n.Width)
-	case s.Shards > 1:
-		return []string{"shards"}, fmt.Errorf("shards %d: a grid is on one device: leave it out", s.Shards)
 	}
 	return nil, nil
 }

@@ -123,7 +123,7 @@ func (s *Spec) validateRules() (path []string, err error) {
 	switch n := len(s.OnDecision); {
 	case n == 0:
 		return nil, nil
-	case !s.ByAgent() || s.OnGrid():
+	case !s.ByAgent() || s.HasNeighbours():
 		return path, errors.New("on_decision: the agents of this swarm hold no rounds of votes: write addressed: " +
 			"agent with the cell gru or leaky, or leave it out")
 	case s.Shards > 1:

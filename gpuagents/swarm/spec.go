@@ -25,10 +25,11 @@ type Spec struct {
 	// Addressed says whom an observation is for: ByGroup, the default, or ByAgent.
 	Addressed string `yaml:"addressed" json:"addressed,omitempty"`
 	// Cell is the neural update of every agent. By group it is of any kind, also custom; by agent
-	// it is gru (the default), leaky or life, with the parameters of cells.Address.
+	// it is gru (the default), leaky, life, sir or lif, with the parameters of cells.Address.
 	Cell Cell `yaml:"cell" json:"cell"`
-	// Agents is how many there are by agent, a multiple of AgentsPerGroup below 2^32; on a grid the
-	// default is its cells. By group it is 0.
+	// Agents is how many there are by agent, a multiple of AgentsPerGroup below 2^32. The default of a
+	// grid is its cells, and that of a file of edges one more than the largest number in it. By group
+	// it is 0.
 	Agents int64 `yaml:"agents" json:"agents,omitempty"`
 	// GroupCount is how many groups a swarm has that is made to last and addresses groups, 1 to
 	// swarms.MaxGroups. Of a run the input says, and of a swarm by agent Agents.
@@ -38,7 +39,7 @@ type Spec struct {
 	// by one agent process at a time, on one device. See swarms.Swarm.ShardGroups.
 	Shards int `yaml:"shards" json:"shards,omitempty"`
 	// AgentsPerGroup is how many agents watch one series, or vote together, 1 to 4096; default 256. On
-	// a grid it divides the width, and the default is the largest that does.
+	// a grid it divides the width, and on a graph the agents, and the default is the largest that does.
 	AgentsPerGroup int `yaml:"agents_per_group" json:"agents_per_group"`
 	// Timestamp is the column that says when a row was observed; default "timestamp". By agent
 	// there is none.
@@ -73,8 +74,8 @@ type Spec struct {
 	// OnDecision are rules about what follows when a round is decided, WHEN -> ACTION, ACTION: see
 	// Rule. By agent and with one shard only. They change nothing before the first vote.
 	OnDecision []string `yaml:"on_decision" json:"on_decision,omitempty"`
-	// Neighbours is the grid on which the agents of the cell life are, which needs one. Its pages are
-	// all on the device.
+	// Neighbours is the grid on which the agents of the cell life are, or the graph of the agents of sir
+	// or lif. These cells need theirs. Their pages are all on the device.
 	Neighbours Neighbours `yaml:"neighbours" json:"neighbours,omitzero"`
 	// Vote is what the agents decide and how.
 	Vote Vote `yaml:"vote" json:"vote"`
@@ -213,6 +214,9 @@ func ParseIn(folder fs.FS, file string, data []byte) (*Spec, error) {
 	}
 	path, err := s.readStep(folder)
 	if err == nil {
+		path, err = s.readGraph(folder)
+	}
+	if err == nil {
 		s.ensureDefaults()
 		path, err = s.validate()
 	}
@@ -312,6 +316,10 @@ func (s *Spec) candidates() []string {
 			return []string{"quiet", "spike"}
 		case cells.LifeName:
 			return slices.Clone(cells.LifeCandidates)
+		case cells.SIRName:
+			return slices.Clone(cells.SIRCandidates)
+		case cells.LIFName:
+			return slices.Clone(cells.LIFCandidates)
 		}
 		return nil
 	}

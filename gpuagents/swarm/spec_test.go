@@ -3,12 +3,14 @@ package swarm
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
 	"testing"
+	"testing/fstest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -80,6 +82,106 @@ func byAgent(lines string) string { return "name: x\naddressed: agent\nagents: 5
 
 // onGrid is a spec of a swarm of life, with more lines from line 4 on.
 func onGrid(lines string) string { return "name: x\naddressed: agent\ncell: {kind: life}\n" + lines }
+
+// onGraph is a spec of a swarm of sir, with more lines from line 5 on.
+func onGraph(lines string) string { return byAgent("cell: {kind: sir}\n") + lines }
+
+// TestGraph: what specs of graphs leave out, also one that names a file of edges, and that their JSON is
+// the same spec.
+func TestGraph(t *testing.T) {
+	files := fstest.MapFS{
+		"a.csv": {Data: []byte("a,b\n0,1\n5,1\n")}, "w.csv": {Data: []byte("0 1 0.5\n1 2 1\n")},
+		"empty.csv": {}, "bad.csv": {Data: []byte("0,1\n0,NaN\n")}, "nan.csv": {Data: []byte("0,1,NaN\n")},
+		"heavy.csv": {Data: []byte("0 1 0.5\n1 2 1.5\n")}, "far.csv": {Data: []byte("0,600\n")},
+	}
+	for text, want := range map[string][2]int64{ // agents, agents a group
+		onGraph("neighbours: {random: {degree: 2}}"):                                               {512, 512},
+		onGraph("neighbours: {ring: {reach: 2, rewire: 0.5, seed: 3}}\nagents_per_group: 4"):       {512, 4},
+		onGraph("neighbours: {graph: a.csv}"):                                                      {512, 512},
+		"name: x\naddressed: agent\ncell: {kind: sir}\nneighbours: {graph: a.csv}":                 {6, 6},
+		"name: x\naddressed: agent\ncell: {kind: sir}\nneighbours: {graph: w.csv, directed: true}": {3, 3},
+	} {
+		got, err := ParseIn(files, "a.yaml", []byte(text))
+		if err != nil {
+			t.Errorf("%q: %v, want no error", text, err)
+			continue
+		}
+		if got.Agents != want[0] || int64(got.AgentsPerGroup) != want[1] || got.Residency != ResidencyGPU ||
+			len(got.Vote.Candidates) != 3 {
+			t.Errorf("%q: %+v, want %v", text, got, want)
+		}
+		data, err := json.Marshal(got)
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := FromJSON(data)
+		if err != nil || !reflect.DeepEqual(got, again) {
+			t.Errorf("%q: its JSON is %+v, %v", text, again, err)
+		}
+		rows, err := again.Rows()
+		if err != nil || (rows != nil) != strings.Contains(text, "csv") || rows != nil && rows.Weights != nil !=
+			strings.Contains(text, "w.csv") {
+			t.Errorf("%q: %+v, %v", text, rows, err)
+		}
+	}
+	for file, want := range map[string]string{
+		"none.csv": "a.yaml:5: neighbours: graph: open none.csv: file does not exist: name a file below the spec's " +
+			"own",
+		"empty.csv": "a.yaml:5: neighbours: graph empty.csv: invalid list of edges: it has no edge: write FROM,TO",
+		"bad.csv": `a.yaml:5: neighbours: graph bad.csv: invalid list of edges: line 2: agent "NaN": use a whole ` +
+			`number`,
+		"nan.csv": `a.yaml:5: neighbours: graph nan.csv: invalid list of edges: line 1: weight "NaN": use a number`,
+		"heavy.csv": "a.yaml:5: neighbours: graph heavy.csv: weights from 0.5 to 1.5: those of the cell sir are " +
+			"chances",
+		"far.csv": "a.yaml:3: agents 512: the graph far.csv has agent 600, and the first is 0: use 601 or more, or " +
+			"leave " +
+			"it out",
+	} {
+		_, err := ParseIn(files, "a.yaml", []byte(onGraph("neighbours: {graph: "+file+"}")))
+		if err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%s:\ngot  %v\nwant %s", file, err, want)
+		}
+	}
+	var b strings.Builder
+	for i := range 200_000 {
+		fmt.Fprintln(&b, i*7919%999983, (i+1)*i%999983)
+	}
+	files["large.csv"] = &fstest.MapFile{Data: []byte(b.String())}
+	large, err := ParseIn(files, "a.yaml", []byte("name: x\naddressed: agent\ncell: {kind: sir}\nneighbours: "+
+		"{graph: large.csv}"))
+	if err != nil || !large.Neighbours.Large() {
+		t.Fatalf("200,000 edges: %v, or they fit a record", err)
+	}
+	// Its record has the digest of the edges alone.
+	text, agents := large.Neighbours.String(), large.Agents
+	object, packed := large.Detach()
+	data, err := json.Marshal(large)
+	if err != nil || len(data) > 2000 {
+		t.Fatalf("the record without edges has %d bytes, %v", len(data), err)
+	}
+	again, err := FromJSON(data)
+	if err != nil || again.Neighbours.Object() != object || again.Neighbours.String() != text ||
+		again.Agents != agents {
+		t.Fatalf("%+v, %v", again, err)
+	}
+	if _, err := again.Rows(); err == nil || !strings.Contains(err.Error(), object) {
+		t.Errorf("rows without edges: %v", err)
+	}
+	if err := again.Attach(packed[1:]); err == nil || !strings.Contains(err.Error(), "has other edges") {
+		t.Errorf("other edges: %v", err)
+	}
+	if err := again.Attach(packed); err != nil {
+		t.Error(err)
+	}
+	if rows, err := again.Rows(); err != nil || len(rows.Columns) != 399_998 { // two are between an agent and itself
+		t.Errorf("%d rows, %v", len(rows.Columns), err)
+	}
+	broken := []byte(`{"name":"x","addressed":"agent","agents":6,"cell":{"kind":"sir"},` +
+		`"neighbours":{"graph":"a","edges":"AAAA"}}`)
+	if _, err := FromJSON(broken); err == nil || !strings.Contains(err.Error(), "packed edges") {
+		t.Errorf("broken edges: %v", err)
+	}
+}
 
 // TestOnGrid: what a spec of a grid leaves out, and that its JSON is the same spec.
 func TestOnGrid(t *testing.T) {
@@ -216,7 +318,11 @@ func TestErrors(t *testing.T) {
 		"name: x\naddressed: agents": `a.yaml:2: addressed "agents": use group or agent`,
 		"name: x\nagents: 5": "a.yaml:2: agents 5: " +
 			"the input says how many there are",
-		byAgent("cell: {kind: lif}"): `a.yaml:4: cell kind "lif": did you mean "life"? There are [gru leaky life]`,
+		byAgent("cell: {kind: lifx}"): `a.yaml:4: cell kind "lifx": did you mean "life"? There are [gru leaky life ` +
+			`lif sir]`,
+		byAgent("cell: {kind: lif}"): "a.yaml:4: neighbours: agents of the cell lif are on a graph: write " +
+			"neighbours: " +
+			"{random: {degree: 10}}",
 		"name: x\naddressed: agent\nvote: {candidates: [a, b]}": "a.yaml: agents 0: use " +
 			"a multiple of agents_per_group, 256, below 2^32",
 		"name: x\naddressed: agent\nagents: 300": "a.yaml:3: agents 300: " +
@@ -253,7 +359,7 @@ func TestErrors(t *testing.T) {
 		byAgent("cell: {kind: life}"): "a.yaml:4: neighbours: agents of the cell life are on a grid: write " +
 			"neighbours: {width: 512, height: 512, periodic: true}",
 		byAgent("neighbours: {width: 2, height: 2}"): "a.yaml:4: neighbours: agents of the cell gru have none: write " +
-			"addressed: agent and cell: {kind: life}",
+			"addressed: agent and cell: {kind: life}, or kind sir or lif",
 		"name: x\nneighbours: {width: 2, height: 2}": "a.yaml:2: neighbours: agents of the cell predictor have none",
 		onGrid("neighbours: {width: 0, height: 4}"):  "a.yaml:4: neighbours: width 0: use 1 or more",
 		onGrid("neighbours: {width: 4, height: -1}"): "a.yaml:4: neighbours: height -1: use 1 to 1073741823, so that " +
@@ -272,6 +378,48 @@ func TestErrors(t *testing.T) {
 		onGrid("neighbours: {width: 9, height: 4}\nvote: {candidates: [a, b, c]}"): "a.yaml:5: 3 candidates: the " +
 			"cell life votes between 2: [dead alive]",
 		onGrid("neighbours: {width: 9, height: 4, depth: 2}"): "a.yaml:4:",
+		onGrid("neighbours: {random: {degree: 2}}\nagents: 8"): "a.yaml:4: neighbours: agents of the cell life are " +
+			"on " +
+			"a grid: write width and height",
+		onGrid("neighbours: {width: 9, height: 4, directed: true}"): "a.yaml:4: neighbours: directed: it is for graph",
+		onGraph(""): "a.yaml:4: neighbours: agents of the cell sir are on a graph: write neighbours: {random: " +
+			"{degree: " +
+			"10}}, or ring: {reach: 4}, or graph: and a file of edges",
+		onGraph("neighbours: {width: 2, height: 256}"): "a.yaml:5: neighbours: agents of the cell sir are on a " +
+			"graph: " +
+			"write random, ring or graph, and no width and height",
+		onGraph("neighbours: {random: {degree: 2}, periodic: true}"): "a.yaml:5: neighbours: agents of the cell sir " +
+			"are on a graph",
+		onGraph("neighbours: {random: {degree: 2}, ring: {reach: 2}}"): "a.yaml:5: neighbours: write one of random, " +
+			"ring " +
+			"and graph",
+		onGraph("neighbours: {random: {degree: 512}}"): "a.yaml:5: neighbours: degree 512: use 1 to 511, fewer than " +
+			"there are agents",
+		onGraph("neighbours: {random: {degree: 0, seed: 1}}"): "a.yaml:5: neighbours: degree 0: use 1 to 511",
+		onGraph("neighbours: {ring: {reach: 256}}"): "a.yaml:5: neighbours: reach 256: use 1 to 255, so that an " +
+			"agent " +
+			"has no link to itself",
+		onGraph("neighbours: {ring: {reach: 2, rewire: 1.5}}"): "a.yaml:5: neighbours: rewire 1.5: use a chance from " +
+			"0 " +
+			"to 1",
+		onGraph("neighbours: {ring: {reach: 2, rewire: .nan}}"): "a.yaml:5: neighbours: rewire NaN: use a chance",
+		onGraph("neighbours: {random: {degree: 2}, directed: true}"): "a.yaml:5: neighbours: directed: it is for " +
+			"graph: " +
+			"leave it out",
+		onGraph("neighbours: {graph: a.csv}"): `a.yaml:5: neighbours: graph "a.csv": only a spec that is read from a ` +
+			"folder can name files of it",
+		onGraph("neighbours: {random: {degree: 2}}\nshards: 2"): "a.yaml:6: shards 2: a graph is on one device: " +
+			"leave " +
+			"it out",
+		onGraph("neighbours: {random: {degree: 2}}\nhear: [decision]"): "a.yaml:6: invalid cell parameter: sir: an " +
+			"agent hears its neighbours alone: leave hear out",
+		onGraph("neighbours: {random: {degree: 2}}\non_decision: [changed -> emit a]"): "a.yaml:6: on_decision: the " +
+			"agents of this swarm hold no rounds of votes",
+		onGraph("neighbours: {random: {degree: 2}}\nvote: {candidates: [a, b]}"): "a.yaml:6: 2 candidates: the cell " +
+			"sir votes between 3: [susceptible infected recovered]",
+		"name: x\naddressed: agent\ncell: {kind: sir}\nneighbours: {random: {degree: 2}}": "a.yaml: agents 0: a " +
+			"graph " +
+			"has 2 or more",
 		byAgent("vote: {candidates: [a, b]}\ncell: {params: {learn: 1}}\npage_size: 64KiB"): `a.yaml:5: invalid cell ` +
 			`parameter: gru has no parameter "learn"`,
 	} {

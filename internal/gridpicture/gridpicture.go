@@ -1,4 +1,4 @@
-// Package gridpicture draws the cells of a grid as PNG and animated GIF files.
+// Package gridpicture draws states of agents as PNG and animated GIF files.
 package gridpicture
 
 import (
@@ -19,8 +19,10 @@ const (
 	MaxRate   = 50        // frames a second
 )
 
-// colours are those of the states: the colours of dead and alive cells.
-var colours = color.Palette{color.RGBA{0xf6, 0xf4, 0xee, 0xff}, color.RGBA{0x1d, 0x4e, 0x89, 0xff}}
+// colours are those of the states: dead and alive cells, or susceptible, infected and recovered agents.
+var colours = color.Palette{
+	color.RGBA{0xf6, 0xf4, 0xee, 0xff}, color.RGBA{0x1d, 0x4e, 0x89, 0xff}, color.RGBA{0xd9, 0x9a, 0x5b, 0xff},
+}
 
 // Size is the cells of a picture, each of which is a square of Scale times Scale pixels.
 type Size struct {
@@ -59,7 +61,7 @@ func (s Size) Check(frames int) error {
 	return nil
 }
 
-// Frame draws states, 0 or 1, row by row. It does not keep the slice.
+// Frame draws states, 0 to 2, row by row. It does not keep the slice.
 func (s Size) Frame(states []byte) (*image.Paletted, error) {
 	if err := s.Check(1); err != nil {
 		return nil, err
@@ -67,8 +69,8 @@ func (s Size) Frame(states []byte) (*image.Paletted, error) {
 	if int64(len(states)) != s.Width*s.Height {
 		return nil, fmt.Errorf("%w: %d states for %d x %d cells", ErrInvalid, len(states), s.Width, s.Height)
 	}
-	if slices.Max(states) > 1 {
-		return nil, fmt.Errorf("%w: state %d: use 0 or 1", ErrInvalid, slices.Max(states))
+	if most := slices.Max(states); int(most) >= len(colours) {
+		return nil, fmt.Errorf("%w: state %d: use 0 to %d", ErrInvalid, most, len(colours)-1)
 	}
 	width := int(s.Width) * s.Scale
 	m := image.NewPaletted(image.Rect(0, 0, width, int(s.Height)*s.Scale), colours)

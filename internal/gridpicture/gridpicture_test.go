@@ -82,7 +82,7 @@ func TestInvalid(t *testing.T) {
 		t.Errorf("the largest film: %v, want no error", err)
 	}
 	s := Size{Width: 2, Height: 1, Scale: 1}
-	for _, states := range [][]byte{nil, {1}, {0, 2}} {
+	for _, states := range [][]byte{nil, {1}, {0, 3}} {
 		if _, err := s.Frame(states); !errors.Is(err, ErrInvalid) {
 			t.Errorf("states %v: %v, want an ErrInvalid", states, err)
 		}

@@ -21,7 +21,7 @@ func allCells() []cell {
 		c, _ := cells.Lookup(name)
 		all = append(all, cell{kind: name, doc: c.Doc, params: c.Params, names: c.Candidates})
 	}
-	for _, name := range []string{"gru", "leaky", cells.LifeName} {
+	for _, name := range []string{"gru", "leaky", cells.LifeName, cells.SIRName, cells.LIFName} {
 		c, _ := cells.LookupAddressed(name)
 		one := cell{kind: name, agents: true, doc: c.Doc, params: c.Params}
 		switch name {
@@ -29,6 +29,10 @@ func allCells() []cell {
 			one.names = []string{"quiet", "spike"}
 		case cells.LifeName:
 			one.names = cells.LifeCandidates
+		case cells.SIRName:
+			one.names = cells.SIRCandidates
+		case cells.LIFName:
+			one.names = cells.LIFCandidates
 		}
 		all = append(all, one)
 	}

@@ -83,10 +83,10 @@ var keys = []Key{
 
 	{Path: "cell", Kind: Section, Doc: "The neural update of each agent. The sections below list the cells."},
 	{
-		Path: "cell.kind", Kind: Text, Values: []string{"predictor", "gru", "leaky", "life", "lif", "custom"},
+		Path: "cell.kind", Kind: Text, Values: []string{"predictor", "gru", "leaky", "life", "lif", "sir", "custom"},
 		Default: "predictor",
 		Doc: "Name of the cell. Under `addressed: agent`: `gru`, which is the default there, `leaky`, or `life`, " +
-			"which needs `neighbours`. `custom` has a step in CUDA C++.",
+			"`sir` and `lif`, which need `neighbours`. `custom` has a step in CUDA C++.",
 	},
 	{
 		Path: "cell.params", Kind: Numbers,
@@ -114,18 +114,66 @@ var keys = []Key{
 
 	{
 		Path: "neighbours", Kind: Section, Scope: Agents,
-		Doc: "Grid on which the agents are, for the cell `life`: agent y*width+x is in column x of row y. A grid has " +
-			"one shard, and its pages stay on the device.",
+		Doc: "Whom agents hear in ticks: on a grid of `width` and `height` for the cell `life`, and on a graph for " +
+			"the " +
+			"cells `sir` and `lif`, which is `random`, `ring` or `graph`. Such a swarm has one shard, and its pages " +
+			"stay " +
+			"on the device.",
 	},
 	{
 		Path: "neighbours.width", Kind: Integer, Min: "1", Max: "4294967295", Scope: Agents,
-		Doc: "Columns of the grid, which has fewer than 2^32 agents. Multiples of 16 are fastest.",
+		Doc: "Columns of the grid, which has fewer than 2^32 agents: agent y*width+x is in column x of row y. " +
+			"Multiples " +
+			"of 16 are fastest.",
 	},
 	{Path: "neighbours.height", Kind: Integer, Min: "1", Max: "134217728", Scope: Agents, Doc: "Rows of the grid."},
 	{
 		Path: "neighbours.periodic", Kind: Boolean, Default: "false", Scope: Agents,
 		Doc: "Whether the first and the last row are neighbours, and likewise the columns. Otherwise what is outside " +
 			"is dead.",
+	},
+	{
+		Path: "neighbours.random", Kind: Section, Scope: Agents,
+		Doc: "Random graph, which GPU agents generate: each agent of `sir` hears `degree` random other " +
+			"agents, and each of `lif` is heard by as many.",
+	},
+	{
+		Path: "neighbours.random.degree", Kind: Integer, Min: "1", Max: "1048576", Scope: Agents,
+		Doc: "Links of an agent, fewer than there are agents. They are drawn one by one, so that some may be to the " +
+			"same agent.",
+	},
+	{
+		Path: "neighbours.random.seed", Kind: Integer, Min: "0", Max: "18446744073709551615", Default: "0",
+		Scope: Agents, Doc: "Chooses the links.",
+	},
+	{
+		Path: "neighbours.ring", Kind: Section, Scope: Agents,
+		Doc: "Ring of all agents in the order of their numbers, which GPU agents generate.",
+	},
+	{
+		Path: "neighbours.ring.reach", Kind: Integer, Min: "1", Max: "524288", Scope: Agents,
+		Doc: "Agents on each side to which an agent has links, fewer than half of all.",
+	},
+	{
+		Path: "neighbours.ring.rewire", Kind: Number, Min: "0", Max: "1", Default: "0", Scope: Agents,
+		Doc: "Chance that a link is replaced by one to a random other agent, which makes a small world.",
+	},
+	{
+		Path: "neighbours.ring.seed", Kind: Integer, Min: "0", Max: "18446744073709551615", Default: "0", Scope: Agents,
+		Doc: "Chooses the links that are replaced.",
+	},
+	{
+		Path: "neighbours.graph", Kind: Text, Scope: Agents,
+		Doc: "File of edges, in the folder of the specification or below: a line `from,to` for each, or " +
+			"`from,to,weight`. Weights of `sir` are from 0 to 1, and the chance of an infection is multiplied by " +
+			"them; " +
+			"those of `lif` are added to potentials. Agents count from 0. A graph of more than some 150,000 edges " +
+			"goes through the place of snapshots: see `exoswarm swarm create --snapshots`. It has at most 33,554,432 " +
+			"edges.",
+	},
+	{
+		Path: "neighbours.directed", Kind: Boolean, Default: "false", Scope: Agents,
+		Doc: "Whether `to` alone hears `from` over an edge of `neighbours.graph`. Otherwise both hear each other.",
 	},
 
 	{Path: "vote", Kind: Section, Doc: "What the agents of a group decide, and by which rule."},
@@ -185,13 +233,14 @@ var keys = []Key{
 
 	{
 		Path: "agents_per_group", Kind: Integer, Min: "1", Max: "4096", Default: "256",
-		Doc: "Agents that watch one series or entity, or vote together. With `neighbours` it divides the width, and " +
-			"the default is the largest that does.",
+		Doc: "Agents that watch one series or entity, or vote together. With `neighbours` it divides the width of " +
+			"the " +
+			"grid, or the agents of the graph, and the default is the largest that does.",
 	},
 	{
 		Path: "agents", Kind: Integer, Min: "1", Max: "4294967295", Scope: Agents, Required: true,
-		Doc: "Number of agents, a multiple of `agents_per_group`. With `neighbours` it is that of the grid and may " +
-			"be left out.",
+		Doc: "Number of agents, a multiple of `agents_per_group`. On a grid it is that of the grid, and may be left " +
+			"out there and with `neighbours.graph`.",
 	},
 	{
 		Path: "groups", Kind: Integer, Min: "1", Max: "134217728", Scope: Groups,

@@ -48,6 +48,9 @@ func TestKeys(t *testing.T) {
 		for i := range v.NumField() {
 			name, _, _ := strings.Cut(v.Field(i).Tag.Get("yaml"), ",")
 			of := v.Field(i).Type
+			if name == "-" { // the parser fills it in
+				continue
+			}
 			fields[below+name] = of
 			if of.Kind() == reflect.Struct {
 				walk(below+name+".", of)
@@ -90,7 +93,7 @@ func TestKeys(t *testing.T) {
 		}
 	}
 	if kind, _ := Find("cell.kind"); !slices.Equal(slices.Sorted(slices.Values(kind.Values)),
-		slices.Sorted(slices.Values(append(cells.Names(), cells.CustomName, cells.LifeName)))) {
+		slices.Sorted(slices.Values(append(cells.Names(), cells.CustomName, cells.LifeName, cells.SIRName)))) {
 		t.Errorf("the cells %v are described, there are %v", kind.Values, cells.Names())
 	}
 	for _, c := range allCells() {
@@ -102,24 +105,31 @@ func TestKeys(t *testing.T) {
 
 // bases are the specifications in which a key is tried, by path or by scope. The key is added.
 var bases = map[string]map[string]any{
-	"":                      {"name": "x"},
-	string(Agents):          {"name": "x", "addressed": "agent", "agents": 1 << 20, "vote": candidates("a", "b")},
-	string(Keyed):           {"name": "x", "key": "id"},
-	string(GRUGroups):       {"name": "x", "cell": map[string]any{"kind": "gru"}},
-	"agents":                {"name": "x", "addressed": "agent", "vote": candidates("a", "b")},
-	"addressed=agent":       {"name": "x", "agents": 256, "vote": candidates("a", "b")},
-	"cell.kind=life":        onGrid(map[string]any{"width": 3, "height": 3}),
-	"neighbours.width":      onGrid(map[string]any{"height": 1}),
-	"neighbours.height":     onGrid(map[string]any{"width": 1}),
-	"neighbours.periodic":   onGrid(map[string]any{"width": 3, "height": 3}),
-	"knowledge.units":       hearing(),
-	"knowledge.merge":       hearing(),
-	"knowledge.rate":        hearing(),
-	"vote.quorum":           {"name": "x", "vote": map[string]any{"rule": "quorum"}},
-	"vote.rule=quorum":      {"name": "x", "vote": map[string]any{"quorum": 0.5}},
-	"csv.names":             {"name": "x", "csv": map[string]any{"header": false}},
-	"page_size=64KiB":       {"name": "x", "agents_per_group": 16},
-	"agents_per_group=4096": {"name": "x", "page_size": "64MiB"},
+	"":                         {"name": "x"},
+	string(Agents):             {"name": "x", "addressed": "agent", "agents": 1 << 20, "vote": candidates("a", "b")},
+	string(Keyed):              {"name": "x", "key": "id"},
+	string(GRUGroups):          {"name": "x", "cell": map[string]any{"kind": "gru"}},
+	"agents":                   {"name": "x", "addressed": "agent", "vote": candidates("a", "b")},
+	"addressed=agent":          {"name": "x", "agents": 256, "vote": candidates("a", "b")},
+	"cell.kind=life":           onGrid(map[string]any{"width": 3, "height": 3}),
+	"neighbours.width":         onGrid(map[string]any{"height": 1}),
+	"neighbours.height":        onGrid(map[string]any{"width": 1}),
+	"cell.kind=sir":            onGraph(map[string]any{"random": map[string]any{"degree": 1}}),
+	"neighbours.random.degree": onGraph(map[string]any{}),
+	"neighbours.random.seed":   onGraph(map[string]any{"random": map[string]any{"degree": 1}}),
+	"neighbours.ring.reach":    onGraph(map[string]any{}),
+	"neighbours.ring.rewire":   onGraph(map[string]any{"ring": map[string]any{"reach": 1}}),
+	"neighbours.ring.seed":     onGraph(map[string]any{"ring": map[string]any{"reach": 1}}),
+	"neighbours.directed":      onGraph(map[string]any{"random": map[string]any{"degree": 1}}),
+	"neighbours.periodic":      onGrid(map[string]any{"width": 3, "height": 3}),
+	"knowledge.units":          hearing(),
+	"knowledge.merge":          hearing(),
+	"knowledge.rate":           hearing(),
+	"vote.quorum":              {"name": "x", "vote": map[string]any{"rule": "quorum"}},
+	"vote.rule=quorum":         {"name": "x", "vote": map[string]any{"quorum": 0.5}},
+	"csv.names":                {"name": "x", "csv": map[string]any{"header": false}},
+	"page_size=64KiB":          {"name": "x", "agents_per_group": 16},
+	"agents_per_group=4096":    {"name": "x", "page_size": "64MiB"},
 }
 
 func candidates(names ...string) map[string]any { return map[string]any{"candidates": names} }
@@ -137,6 +147,14 @@ func hearing() map[string]any {
 func onGrid(neighbours map[string]any) map[string]any {
 	return map[string]any{
 		"name": "x", "addressed": "agent", "cell": map[string]any{"kind": "life"}, "neighbours": neighbours,
+	}
+}
+
+// onGraph returns a specification of a swarm of sir.
+func onGraph(neighbours map[string]any) map[string]any {
+	return map[string]any{
+		"name": "x", "addressed": "agent", "agents": 1 << 21, "cell": map[string]any{"kind": "sir"},
+		"neighbours": neighbours,
 	}
 }
 
@@ -217,7 +235,9 @@ func compiled(t *testing.T) *jsonschema.Schema {
 func TestBounds(t *testing.T) {
 	s := compiled(t)
 	// Bounds that depend on other keys as well.
-	derived := []string{"csv.names", "seed", "vote.candidates", "agents"}
+	derived := []string{
+		"csv.names", "seed", "neighbours.random.seed", "neighbours.ring.seed", "vote.candidates", "agents",
+	}
 	for _, k := range Keys() {
 		try := func(value any, valid, bySchema bool) {
 			t.Helper()
@@ -397,8 +417,8 @@ func TestExamples(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		defer folder.Close()
 		spec, err := swarm.ParseIn(folder.FS(), place, text)
-		_ = folder.Close()
 		if err != nil {
 			t.Errorf("%s: %v", place, err)
 			continue
@@ -411,7 +431,7 @@ func TestExamples(t *testing.T) {
 			t.Errorf("%s: %v", place, err)
 			continue
 		}
-		again, err := swarm.Parse("explained", []byte(explained))
+		again, err := swarm.ParseIn(folder.FS(), "explained", []byte(explained))
 		if err != nil {
 			t.Errorf("%s: what Explain returns is refused: %v\n%s", place, err, explained)
 			continue

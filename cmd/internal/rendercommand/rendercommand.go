@@ -1,5 +1,5 @@
 // Package rendercommand is the command exoswarm swarm render, which draws the agents of a swarm that
-// are on a grid.
+// have neighbours.
 package rendercommand
 
 import (
@@ -17,6 +17,7 @@ import (
 	"github.com/exoswarm/exoswarm/internal/command"
 	"github.com/exoswarm/exoswarm/internal/gridpicture"
 	"github.com/exoswarm/exoswarm/internal/runoutput"
+	"github.com/exoswarm/exoswarm/internal/tickchart"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
@@ -26,7 +27,7 @@ type OnSwarm func(fn func(cmd *cobra.Command, s *swarmclient.Swarm) error) func(
 // plan is the flags of the command.
 type plan struct {
 	out                 string
-	film                bool // a GIF, else a PNG
+	film, chart         bool // a GIF or an SVG, else a PNG
 	ticks, every        int
 	x, y, width, height int64 // cells; 0 for a size is up to the edge
 	scale, rate         int
@@ -35,7 +36,7 @@ type plan struct {
 // New returns the command.
 func New(on OnSwarm) *cobra.Command {
 	c := &cobra.Command{
-		Use: "render NAME -o FILE.png|FILE.gif", Short: "Draw the agents of a swarm that are on a grid",
+		Use: "render NAME -o FILE.png|FILE.gif|FILE.svg", Short: "Draw the agents of a swarm that have neighbours",
 		Args: cobra.ExactArgs(1),
 		Long: `Draw the agents of a swarm that are on a grid (neighbours in its specification): a square for each
 agent, dark if it is alive. A .png file has one picture, and the command changes nothing.
@@ -44,12 +45,18 @@ With --ticks the swarm is stepped so often first. A .gif file has the picture be
 one after each --every of them. The steps stay: they are those of exoswarm swarm tick.
 
 --x, --y, --width and --height choose a part of the grid. A picture has up to 64 million pixels, and
-all pictures of a .gif up to 256 million. The file appears when it is complete.`,
+all pictures of a .gif up to 256 million.
+
+A .svg is a chart of how many agents are in each state after each --every of --ticks, for all swarms
+whose agents are addressed. Of agents on a graph, a .png has a row for each agent from --y on, 256 or
+--height of them, and a column for each step.
+
+The file appears when it is complete.`,
 	}
 	f := c.Flags()
-	f.StringP("output", "o", "", "file to write, .png or .gif (required)")
+	f.StringP("output", "o", "", "file to write, .png, .gif or .svg (required)")
 	f.Int("ticks", 0, "number of steps")
-	f.Int("every", 1, "steps between two pictures of a .gif")
+	f.Int("every", 1, "steps between two pictures of a .gif, or points of a .svg")
 	f.Int64("x", 0, "first column of the part")
 	f.Int64("y", 0, "first row of the part")
 	f.Int64("width", 0, "columns of the part; 0: all from --x on")
@@ -82,10 +89,22 @@ func planOf(cmd *cobra.Command) (p plan, err error) {
 	p.scale, _ = f.GetInt("scale")
 	p.rate, _ = f.GetInt("rate")
 	switch e := strings.ToLower(filepath.Ext(p.out)); {
-	case e != ".png" && e != ".gif":
-		return p, command.Usage("swarm render: -o %q: name a file that ends with .png or .gif", p.out)
+	case e != ".png" && e != ".gif" && e != ".svg":
+		return p, command.Usage("swarm render: -o %q: name a file that ends with .png, .gif or .svg", p.out)
 	case e == ".gif":
 		p.film = true
+	case e == ".svg":
+		p.chart = true
+		for _, name := range []string{"x", "y", "width", "height", "scale", "rate"} {
+			if f.Changed(name) {
+				return p, command.Usage("swarm render: -o %s: --%s is for pictures: leave it out", p.out, name)
+			}
+		}
+		if p.ticks < 1 || p.ticks/max(p.every, 1) > tickchart.MaxPoints {
+			return p, command.Usage("swarm render: -o %s: --ticks %d: a chart has 1 to %d points, one for each "+
+				"--every "+
+				"of them", p.out, p.ticks, tickchart.MaxPoints)
+		}
 	case f.Changed("every") || f.Changed("rate"):
 		return p, command.Usage("swarm render: -o %s: --every and --rate are for a .gif: leave them out", p.out)
 	}
@@ -115,12 +134,6 @@ func (p *plan) frames() int {
 // fit makes the part of the plan one of the grid of a swarm.
 func (p *plan) fit(s *swarmclient.Swarm) error {
 	n := s.Spec().Neighbours
-	if !s.Spec().OnGrid() {
-		return command.Usage(
-			"swarm render: the agents of %s are on no grid: its specification has no neighbours",
-			s.ID(),
-		)
-	}
 	for _, part := range []struct {
 		first, size   *int64
 		all           int64
@@ -158,6 +171,15 @@ func (p *plan) size() gridpicture.Size {
 // render draws the pictures, and writes the file at the end. Steps that were made before an error
 // stay. The only output is a line on stderr.
 func render(cmd *cobra.Command, s *swarmclient.Swarm, p plan) error {
+	switch {
+	case p.chart:
+		return chart(cmd, s, p)
+	case !s.Spec().HasNeighbours():
+		return command.Usage("swarm render: the agents of %s are on no grid: its specification has no neighbours: "+
+			"name a .svg for a chart", s.ID())
+	case s.Spec().OnGraph():
+		return raster(cmd, s, p)
+	}
 	if err := p.fit(s); err != nil {
 		return err
 	}

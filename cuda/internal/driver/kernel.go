@@ -19,6 +19,8 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/cuda/kernels/arrayset"
 	_ "github.com/exoswarm/exoswarm/cuda/kernels/arrayset" // its kernels are in the set
+	"github.com/exoswarm/exoswarm/cuda/kernels/graphset"
+	_ "github.com/exoswarm/exoswarm/cuda/kernels/graphset" // and these
 	"github.com/exoswarm/exoswarm/cuda/kernels/gridset"
 	_ "github.com/exoswarm/exoswarm/cuda/kernels/gridset" // so are these
 	"github.com/exoswarm/exoswarm/cuda/kernels/swarmset"
@@ -294,7 +296,9 @@ func (d *Device) cacheKey(src kernels.Source, options []string) string {
 
 // ptx returns the embedded PTX of a kernel.
 func ptx(name string) (text string, ok bool) {
-	for _, of := range []func(string) (string, bool){kernels.PTX, arrayset.PTX, gridset.PTX, swarmset.PTX} {
+	for _, of := range []func(string) (string, bool){
+		kernels.PTX, arrayset.PTX, graphset.PTX, gridset.PTX, swarmset.PTX,
+	} {
 		if text, ok = of(name); ok {
 			break
 		}

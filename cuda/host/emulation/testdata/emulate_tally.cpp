@@ -111,6 +111,7 @@ struct Param {
   std::unique_ptr<uint4[]> at; // of uint4, for the alignment
   template <class T> operator T *() const { return (T *)at.get(); }
   operator unsigned() const { return (unsigned)value; }
+  operator float() const { return __uint_as_float((unsigned)value); }
   operator unsigned long long() const { return value; }
 };
 

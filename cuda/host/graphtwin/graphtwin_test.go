@@ -1,0 +1,279 @@
+package graphtwin_test
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/cuda/devicetest/fixture"
+	"github.com/exoswarm/exoswarm/cuda/devicetest/launches"
+	"github.com/exoswarm/exoswarm/cuda/host/emulation"
+	"github.com/exoswarm/exoswarm/cuda/kernels"
+	"github.com/exoswarm/exoswarm/cuda/kernels/graphset"
+	"github.com/exoswarm/exoswarm/internal/testlong"
+)
+
+// people is the agents of a launch of SIR, as a reader of RFC 0053 would have them.
+type people struct {
+	states  []byte
+	met     [][]uint32 // by agent: at the other ends of its links
+	weights [][]uint32 // nil: all links count
+	misses  []uint32
+	recover uint32
+	tick    uint32
+	key     [2]uint32
+}
+
+// success reports whether a draw is a success of a chance.
+func success(draw, chance uint32) bool { return draw < chance || chance == 1<<32-1 }
+
+// word returns a draw of an agent for a part of its row.
+func (p *people) word(id, part, n int) uint32 {
+	return kernels.Philox(p.key, [4]uint32{uint32(n / 4), uint32(id), p.tick, uint32(part + 1)})[n%4]
+}
+
+// infected reports whether the agent is infected: it tries its links one by one. A draw says how many
+// trials fail before one that succeeds, so that trials of all links are known from few draws.
+func (p *people) infected(id int) bool {
+	for part := 0; part*graphset.Part < len(p.met[id]); part++ {
+		drawn := 0
+		if part == 0 {
+			drawn = -1 // the first draw is one of a block of four agents
+		}
+		draw := func() uint32 {
+			if drawn++; drawn == 0 {
+				return kernels.Philox(p.key, [4]uint32{0, uint32(id / 4), p.tick})[id%4]
+			}
+			return p.word(id, part, drawn-1)
+		}
+		left := p.met[id][part*graphset.Part : min(len(p.met[id]), (part+1)*graphset.Part)]
+		failures := func() (n int, more bool) {
+			w := draw()
+			for n < graphset.Gaps && success(w, p.misses[n]) {
+				n++
+			}
+			return n, n == graphset.Gaps
+		}
+		fail, more := failures()
+		for i, other := range left {
+			if fail == 0 && more {
+				fail, more = failures()
+			}
+			if fail > 0 {
+				fail--
+				continue
+			}
+			counts := p.weights == nil || draw()>>16 < p.weights[id][part*graphset.Part+i]
+			if counts && p.states[other] == graphset.Infected {
+				return true
+			}
+			fail, more = failures()
+		}
+	}
+	return false
+}
+
+// step returns the states after a tick.
+func (p *people) step() []byte {
+	next := slices.Clone(p.states)
+	for id, state := range p.states {
+		w := kernels.Philox(p.key, [4]uint32{0, uint32(id / 4), p.tick})[id%4]
+		switch {
+		case state == graphset.Susceptible && p.infected(id):
+			next[id] = graphset.Infected
+		case state == graphset.Infected && success(w, p.recover):
+			next[id] = graphset.Recovered
+		}
+	}
+	return next
+}
+
+// peopleOf returns the agents of a launch of SIR.
+func peopleOf(a *launches.Arrays) *people {
+	number := func(i int) uint32 { return uint32(a.Params[i].Arg.Bits()) }
+	p := &people{
+		states: statesOf(a, a.Params[0].Mem), misses: device.Of[uint32](a.Params[12].Mem), recover: number(13),
+		tick: number(14), key: [2]uint32{number(15), number(16)},
+	}
+	offsets, columns, weights := device.Of[uint64](a.Params[7].Mem), device.Of[uint32](a.Params[8].Mem),
+		device.Of[uint32](a.Params[9].Mem)
+	for id := range p.states {
+		from, to := offsets[id], offsets[id+1] // those of rows of one length fit too
+		p.met = append(p.met, columns[from:to])
+		if number(11) != 0 {
+			p.weights = append(p.weights, weights[from:to])
+		}
+	}
+	return p
+}
+
+// statesOf returns the states of the agents of a launch, from the content of its pages.
+func statesOf(a *launches.Arrays, content []byte) (states []byte) {
+	number := func(i int) int { return int(a.Params[i].Arg.Bits()) }
+	frames := device.Of[uint32](a.Params[1].Mem)
+	for id := range number(4) {
+		states = append(states, content[int(frames[id/number(3)])*number(2)+id%number(3)])
+	}
+	return states
+}
+
+// TestSIR compares random ticks with those of agents one by one. Nobody is lost, and bytes of no
+// agent stay as they are.
+func TestSIR(t *testing.T) {
+	ref, r := fixture.Reference(t), rand.New(rand.NewPCG(5, 3))
+	infections := 0
+	for i := range testlong.Of(300, 80) {
+		a := launches.RandomGraph(r, graphset.SIR, r.IntN(6000))
+		p, got := peopleOf(a), onHost(t, ref, graphset.SIR, a)
+		want := p.step()
+		if have := statesOf(a, got[0]); !bytes.Equal(have, want) {
+			t.Fatalf("launch %d: the states differ from those of agents one by one", i)
+		}
+		bits, counts := device.Of[uint32](got[6]), [graphset.States]uint64{}
+		for id, state := range want {
+			if bits[id/32]>>(id%32)&1 == 1 != (state == graphset.Infected) {
+				t.Fatalf("launch %d: the bit of agent %d in state %d differs", i, id, state)
+			}
+			counts[state]++
+			if state == graphset.Infected && p.states[id] == graphset.Susceptible {
+				infections++
+			}
+		}
+		before, after := device.Of[uint64](a.Params[18].Mem), device.Of[uint64](got[18])
+		for s, n := range counts {
+			if a.Params[17].Arg.Bits() == 0 {
+				n = 0
+			}
+			if after[s]-before[s] != n {
+				t.Fatalf("launch %d: %d agents are in state %d, want %d", i, after[s]-before[s], s, n)
+			}
+		}
+		changed := 0
+		for j := range got[0] {
+			if got[0][j] != a.Params[0].Mem[j] {
+				changed++
+			}
+		}
+		for id, state := range want {
+			if state != p.states[id] {
+				changed--
+			}
+		}
+		if changed != 0 {
+			t.Fatalf("launch %d: %d bytes of no agent have changed", i, changed)
+		}
+	}
+	if infections < 100 {
+		t.Errorf("%d agents were infected: too few for a comparison", infections)
+	}
+}
+
+// TestLinks: generated links are those of a ring where no draw replaces them, random ones go to all
+// other agents alike and never to the agent itself, and the share of them is the chance.
+func TestLinks(t *testing.T) {
+	ref := fixture.Reference(t)
+	generate := func(agents, degree int, rewire uint64, seed uint32) []uint32 {
+		columns := fixture.Alloc(t, ref, int64(4*agents*degree))
+		s := fixture.NewStream(t, ref)
+		fixture.Launch(t, s, fixture.FindKernel(t, ref, graphset.Links), device.Geometry{Grid: 3, Block: 32},
+			device.Ptr(columns), device.Uint32(uint32(agents)), device.Uint32(uint32(degree)), device.Uint64(rewire),
+			device.Uint32(seed), device.Uint32(1))
+		fixture.Wait(t, s)
+		return device.Of[uint32](fixture.Download(t, columns))
+	}
+	if got := generate(5, 4, 0, 1); !slices.Equal(got, []uint32{
+		1, 4, 2, 3,
+		2, 0, 3, 4,
+		3, 1, 4, 0,
+		4, 2, 0, 1,
+		0, 3, 1, 2,
+	}) {
+		t.Errorf("the ring is %d", got)
+	}
+	const agents, degree = 1000, 200
+	random := generate(agents, degree, 1<<32, 7)
+	var to [agents]int
+	for i, other := range random {
+		if other >= agents || int(other) == i/degree {
+			t.Fatalf("agent %d has a link to %d", i/degree, other)
+		}
+		to[other]++
+	}
+	for other, n := range to { // 200 on average, with a deviation of 14.1
+		if n < 200-85 || n > 200+85 {
+			t.Errorf("%d links go to agent %d, want about 200", n, other)
+		}
+	}
+	if slices.Equal(random, generate(agents, degree, 1<<32, 8)) {
+		t.Error("the seed changes nothing")
+	}
+	ring, replaced := generate(agents, degree, 0, 7), 0
+	for i, other := range generate(agents, degree, 1<<30, 7) {
+		if other != ring[i] {
+			replaced++
+		}
+	}
+	if want := agents * degree / 4; replaced < want-2000 || replaced > want+1000 { // a random one may be the same
+		t.Errorf("%d links are replaced, want about %d", replaced, want)
+	}
+}
+
+// TestGraphKernelsOnTheCPU runs the CUDA text of the kernels, compiled for the processor: they leave
+// in memory what their twins leave, for all graphs and launch shapes.
+func TestGraphKernelsOnTheCPU(t *testing.T) {
+	if testing.Short() {
+		t.Skip("emulated threads are slow")
+	}
+	ref := fixture.Reference(t)
+	for _, kernel := range launches.GraphKernels() {
+		t.Run(kernel, func(t *testing.T) {
+			source, _ := kernels.Lookup(kernel)
+			program := emulation.Compile(t, "emulate_tally.cpp", source, slices.Concat(emulation.Exact,
+				emulation.Sanitized, []string{fmt.Sprintf("-DPARAMS=%d", len(source.Params))})...)
+			r := rand.New(rand.NewPCG(53, 34))
+			for range testlong.Of(40, 8) {
+				a := launches.RandomGraph(r, kernel, r.IntN(5000))
+				threads, blocks := 32*(1+r.IntN(3)), 1+r.IntN(3)
+				var params []emulation.Param
+				for _, p := range a.Params {
+					params = append(params, emulation.Param{Mem: p.Mem, Scalar: p.Arg.Kind() != 0, Bits: p.Arg.Bits()})
+				}
+				got, err := emulation.Launch(t, program, params, threads, blocks)
+				if err != nil {
+					t.Fatalf("%d threads, %d blocks: %v", threads, blocks, err)
+				}
+				for i, want := range onHost(t, ref, kernel, a) {
+					if want != nil && !bytes.Equal(got[i], want) {
+						t.Fatalf("%d threads, %d blocks: parameter %d differs from the twin's", threads, blocks, i)
+					}
+				}
+			}
+		})
+	}
+}
+
+// onHost returns the memory of each parameter after the launch on the host device; nil for scalars.
+func onHost(t *testing.T, ref device.Device, kernel string, a *launches.Arrays) [][]byte {
+	t.Helper()
+	s := fixture.NewStream(t, ref)
+	args, buffers := make([]device.Arg, len(a.Params)), make([]device.Buffer, len(a.Params))
+	for i, p := range a.Params {
+		if args[i] = p.Arg; p.Arg.Kind() == 0 {
+			buffers[i] = fixture.Alloc(t, ref, int64(len(p.Mem)))
+			fixture.Write(t, buffers[i], 0, p.Mem)
+			args[i] = device.Ptr(buffers[i])
+		}
+	}
+	fixture.Launch(t, s, fixture.FindKernel(t, ref, kernel), device.Geometry{Grid: 5, Block: 64}, args...)
+	fixture.Wait(t, s)
+	after := make([][]byte, len(buffers))
+	for i, b := range buffers {
+		if b != nil {
+			after[i] = fixture.Download(t, b)
+		}
+	}
+	return after
+}

@@ -1,0 +1,138 @@
+// Package graphset has the kernels of swarms whose agents are the nodes of a graph: generated links,
+// and ticks of an epidemic and of a network of spiking neurons. Importing it adds them to the set of
+// package kernels. Package gpuagents/graph launches them, and cuda/host/graphtwin has their twins.
+//
+// The state of agent id is a byte, in page id/per at byte id%per. The links of an agent follow one
+// another in columns, which has the number of the other agent of each link: those of agent id from
+// offsets[id] to offsets[id+1] or, if degree is not 0, from id*degree to (id+1)*degree.
+//
+// Chances are words: a draw below the chance is a success. The largest word is the chance 1.
+package graphset
+
+import (
+	"embed"
+	"fmt"
+	"strings"
+
+	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/cuda/kernels"
+)
+
+// The names of the kernels.
+const (
+	// Links makes the links of a generated graph.
+	Links = "graph_links"
+	// Mark writes a bit for each agent that is in a state.
+	Mark = "graph_mark"
+	// SIR makes a tick of an epidemic.
+	SIR = "graph_sir"
+	// Rounds writes the number of ticks of each group.
+	Rounds = "graph_rounds"
+	// List lists the neurons that have spiked.
+	List = "graph_list"
+	// Push adds the weights of the links of neurons that have spiked to the sums of their targets.
+	Push = "graph_push"
+	// LIF makes a tick of leaky integrate-and-fire neurons.
+	LIF = "graph_lif"
+	// Put writes a variable of 4 bytes of agents.
+	Put = "graph_put"
+	// Take reads a variable of 4 bytes of agents.
+	Take = "graph_take"
+)
+
+// Numbers that kernels and their callers agree on.
+const (
+	Block = 128 // the most threads of a block
+	Gaps  = 32  // trials that a draw can miss
+	Part  = 256 // links of a row that are tried with the same draws
+)
+
+// The states of an agent of SIR.
+const (
+	Susceptible = iota
+	Infected
+	Recovered
+	States // how many there are
+)
+
+// Spike is the state of a neuron that has spiked in the last tick. That of the others is 0.
+const Spike = 1
+
+//go:embed *.cu *.cuh
+var files embed.FS
+
+//go:embed ptx
+var ptx embed.FS
+
+//go:generate go run ../internal/ptxgen graphset
+
+// PTX is kernels.PTX for the kernels of this package.
+func PTX(name string) (text string, ok bool) { return kernels.ReadPTX(ptx, name) }
+
+func buffer(name string) device.Param { return device.Param{Name: name, Kind: device.KindBuffer} }
+
+func word(name string) device.Param { return device.Param{Name: name, Kind: device.KindUint32} }
+
+func float(name string) device.Param { return device.Param{Name: name, Kind: device.KindFloat32} }
+
+func long(name string) device.Param { return device.Param{Name: name, Kind: device.KindUint64} }
+
+func init() {
+	add := func(name string, params ...device.Param) {
+		file := strings.TrimPrefix(name, "graph_") + ".cu"
+		kernels.Register(kernels.Source{
+			Name: name, Params: params, File: "graphset/" + file, Code: text(file), MaxBlock: Block, WholeWarps: true,
+		})
+	}
+	// columns gets degree links for each agent, 1 or more. Link k of an agent goes to the agent at the
+	// distance k/2+1 on the ring of all, ahead if k is even and behind if it is odd, unless a draw below
+	// rewire, up to 2^32, replaces it by one to a random other agent. There are 2 agents or more, unless
+	// rewire is 0.
+	add(Links, buffer("columns"), word("agents"), word("degree"), long("rewire"), word("key0"), word("key1"))
+	// Bit id%32 of word id/32 of bits becomes 1 if agent id is in the state, and else 0.
+	pages := []device.Param{buffer("pages"), buffer("frames"), long("page_bytes"), word("per"), word("agents")}
+	add(Mark, append(pages[:5:5], word("state"), buffer("bits"))...)
+	// An infected agent recovers with the chance recovery. A susceptible one is infected if one of the
+	// trials of its links succeeds at an agent whose bit in infected is 1, and at weights of the link,
+	// in 2^-16, if weighted is 1. misses[k] is the chance that k+1 trials fail. next gets the bits of
+	// those who are infected then. Draws depend on the keys, the tick and the agent. If count is 1, the
+	// agents in each state are added to tally.
+	add(SIR, append(pages[:5:5], buffer("infected"), buffer("next"), buffer("offsets"), buffer("columns"),
+		buffer("weights"), word("degree"), word("weighted"), buffer("misses"), word("recovery"), word("tick"),
+		word("key0"), word("key1"), word("count"), buffer("tally"))...)
+	// The word of each group stands at offset of its page, and slots is the groups of a page.
+	add(Rounds, buffer("pages"), buffer("frames"), long("page_bytes"), word("slots"), word("groups"), word("offset"),
+		word("ticks"))
+	// active is a list of neurons in any order, of counts[which]. counts has two lengths, for lists in
+	// turns. List and LIF append neurons to a list of which counts[which] is 0 before.
+	add(List, append(pages[:5:5], buffer("active"), buffer("counts"), word("which"))...)
+	// Push makes counts[1-which] 0. Links without weights of their own have the weight excitation of a
+	// neuron below exciting, and inhibition of others. Weights and sums are in 2^-16, and sums wrap.
+	add(Push, buffer("active"), buffer("counts"), word("which"), buffer("sums"), buffer("offsets"), buffer("columns"),
+		buffer("weights"), word("degree"), word("weighted"), word("exciting"), word("excitation"), word("inhibition"))
+	// A neuron that does not rest decays, and adds its current, a draw in [-1, 1) times noise, and its
+	// sum. If it reaches the threshold it spikes, is 0, and rests for the ticks refractory, up to 255.
+	// resting is the place in a page of the ticks that are left, a byte for each neuron. potentials and
+	// currents are those of float32. Sums become 0.
+	add(LIF, append(pages[:5:5], word("resting"), word("potentials"), word("currents"), buffer("sums"),
+		buffer("active"), buffer("counts"), word("which"), float("decay"), float("threshold"), word("refractory"),
+		float("noise"), word("tick"), word("key0"), word("key1"), word("count"), buffer("tally"))...)
+	for _, name := range []string{Put, Take} {
+		add(name, append(pages[:4:4], word("offset"), buffer("ids"), word("n"), buffer("values"))...)
+	}
+}
+
+// text returns the source of a kernel: the numbers, the common text and the file. A missing file is
+// a mistake in this package and panics at start.
+func text(file string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "#define GAPS %du\n#define PART %du\n", Gaps, Part)
+	for _, f := range []string{"graph.cuh", file} {
+		part, err := files.ReadFile(f)
+		if err != nil {
+			panic(fmt.Sprintf("graphset: %v", err))
+		}
+		b.WriteString(strings.ReplaceAll(string(part), "#pragma once\n", ""))
+	}
+	return b.String()
+}

@@ -1,0 +1,167 @@
+// graph_sir makes a tick of an epidemic; see graphset.go. A lane has four agents. It queues those whose first draw says
+// that a link is tried with success, and the lanes take agents from the queue: few are in it, and most lanes would wait
+// for them. The warp shares the parts of rows that have several.
+
+// The draws of an agent for a part of its row: words of blocks of their own.
+struct Draws {
+  unsigned key0, key1, id, tick, part, drawn;
+  unsigned w1, w2, w3; // of the last block
+
+  __device__ __forceinline__ unsigned next() {
+    const unsigned k = drawn++ % 4;
+    if (k == 0) {
+      const Words block(key0, key1, (drawn - 1) / 4, id, tick, part + 1);
+      w1 = block.w[1], w2 = block.w[2], w3 = block.w[3];
+      return block.w[0];
+    }
+    return k == 1 ? w1 : (k == 2 ? w2 : w3);
+  }
+};
+
+// What the trials of all agents need.
+struct Contacts {
+  const unsigned *infected; // bits of the agents
+  const unsigned *columns;
+  const int *weights; // null: all links count
+  const unsigned *misses;
+
+  // Reports whether none of some links is tried with success, up to GAPS of them.
+  __device__ __forceinline__ bool none(unsigned word, u64 links) const {
+    return links <= GAPS && below(word, misses[links - 1]);
+  }
+
+  // Goes to the next link from..end that is tried with success, of which there is one, or GAPS further, and draws the
+  // next word. It reports whether that link goes to an infected agent.
+  __device__ __forceinline__ bool next(u64 &from, unsigned &word, Draws &draws) const {
+    unsigned missed = 0;
+#pragma unroll
+    for (unsigned step = GAPS / 2; step > 0; step /= 2)
+      if (below(word, misses[missed + step - 1])) missed += step;
+    if (missed == GAPS - 1 && below(word, misses[GAPS - 1])) {
+      from += GAPS;
+      word = draws.next();
+      return false;
+    }
+    from += missed;
+    const unsigned other = __ldg(columns + from);
+    const bool counts = !weights || draws.next() >> 16 < (unsigned)__ldg(weights + from);
+    word = draws.next(); // while the column is on its way
+    from++;
+    return counts && (__ldg(infected + other / 32) >> other % 32 & 1);
+  }
+
+  // Reports whether a trial of the links from..end of an agent succeeds at an infected one. word is the first draw.
+  __device__ bool exposed(u64 from, u64 end, unsigned word, Draws &draws) const {
+    while (from < end && !none(word, end - from))
+      if (next(from, word, draws)) return true;
+    return false;
+  }
+};
+
+extern "C" __global__ void __launch_bounds__(128)
+graph_sir(unsigned char *pages, const unsigned *frames, unsigned long long page_bytes, unsigned per, unsigned agents,
+          const unsigned *infected, unsigned *next, const unsigned long long *offsets, const unsigned *columns,
+          const int *weights, unsigned degree, unsigned weighted, const unsigned *misses, unsigned recovery,
+          unsigned tick, unsigned key0, unsigned key1, unsigned count, unsigned long long *tally) {
+  __shared__ unsigned table[GAPS];
+  __shared__ unsigned words[4][128];
+  __shared__ unsigned char queues[4][128], hits[4][128];
+  if (threadIdx.x < GAPS) table[threadIdx.x] = misses[threadIdx.x];
+  __syncthreads();
+  unsigned *const draw = words[threadIdx.x / 32];
+  unsigned char *const queue = queues[threadIdx.x / 32], *const hit = hits[threadIdx.x / 32];
+  const Pages all = {pages, frames, page_bytes, per};
+  const Links links = {offsets, degree};
+  const Contacts contacts = {infected, columns, weighted ? weights : nullptr, table};
+  const unsigned lane = threadIdx.x % 32;
+  const u64 warps = (u64)gridDim.x * (blockDim.x / 32);
+  unsigned counts[3] = {0, 0, 0};
+  for (u64 w = ((u64)blockIdx.x * blockDim.x + threadIdx.x) / 32; w * 128 < agents; w += warps) {
+    const u64 id = w * 128 + lane * 4;
+    const unsigned n = id >= agents ? 0 : (agents - id < 4 ? (unsigned)(agents - id) : 4);
+    unsigned char states[4];
+    all.read((unsigned)id, n, states);
+    unsigned queued = 0, recovered = 0, hubs = 0; // of the warp, and bits of the lane's agents
+    {
+      const Words first(key0, key1, 0, (unsigned)(id / 4), tick, 0);
+#pragma unroll
+      for (unsigned k = 0; k < 4; k++) {
+        u64 length = 0;
+        if (k < n && states[k] == 0) length = links.first(id + k + 1) - links.first(id + k);
+        if (states[k] == 1 && below(first.w[k], recovery)) recovered |= 1u << k;
+        if (length > PART) hubs |= 1u << k;
+        hit[lane * 4 + k] = 0;
+        const bool tries = length > 0 && length <= PART && !contacts.none(first.w[k], length);
+        const unsigned those = __ballot_sync(0xffffffffu, tries);
+        if (tries) {
+          const unsigned at = queued + (unsigned)__popc(those & ((1u << lane) - 1));
+          queue[at] = (unsigned char)(lane * 4 + k);
+          draw[at] = first.w[k];
+        }
+        queued += (unsigned)__popc(those);
+      }
+    }
+    __syncwarp(0xffffffffu);
+    // A lane that has done with an agent takes the next one of the queue, so that no lane waits for others.
+    {
+      Draws draws = {key0, key1, 0, tick, 0, 0, 0, 0, 0};
+      unsigned taken = 0, local = 0, word = 0;
+      u64 from = 0, end = 0;
+      bool busy = false;
+      for (;;) {
+        const unsigned idle = __ballot_sync(0xffffffffu, !busy);
+        const unsigned i = taken + (unsigned)__popc(idle & ((1u << lane) - 1));
+        if (!busy && i < queued) {
+          local = queue[i], word = draw[i];
+          draws.id = (unsigned)(w * 128) + local, draws.drawn = 0;
+          from = links.first(draws.id), end = links.first((u64)draws.id + 1);
+          busy = true;
+        }
+        if (idle == 0xffffffffu && taken >= queued) break;
+        taken += (unsigned)__popc(idle);
+        if (busy) {
+          const bool found = contacts.next(from, word, draws);
+          if (found) hit[local] = 1;
+          busy = !found && from < end && !contacts.none(word, end - from);
+        }
+      }
+    }
+    for (unsigned those = __ballot_sync(0xffffffffu, hubs != 0); those; those &= those - 1) {
+      const int of = __ffs((int)those) - 1;
+      for (unsigned mine = __shfl_sync(0xffffffffu, hubs, of); mine; mine &= mine - 1) {
+        const unsigned local = (unsigned)of * 4 + (unsigned)__ffs((int)mine) - 1, hub = (unsigned)(w * 128) + local;
+        const u64 begin = links.first(hub), stop = links.first((u64)hub + 1);
+        bool found = false;
+        for (u64 base = begin; base < stop && !found; base += 32 * PART) {
+          const u64 at = base + lane * PART;
+          bool here = false;
+          if (at < stop) {
+            Draws draws = {key0, key1, hub, tick, (unsigned)((at - begin) / PART), 0, 0, 0, 0};
+            const Words first(key0, key1, 0, hub / 4, tick, 0);
+            here = contacts.exposed(at, stop - at < PART ? stop : at + PART,
+                                    draws.part ? draws.next() : first.at(hub % 4), draws);
+          }
+          found = __ballot_sync(0xffffffffu, here) != 0;
+        }
+        if (found && lane == 0) hit[local] = 1;
+      }
+    }
+    __syncwarp(0xffffffffu);
+    unsigned ill = 0;
+    bool changed = recovered != 0;
+#pragma unroll
+    for (unsigned k = 0; k < 4; k++) {
+      if (hit[lane * 4 + k]) states[k] = 1, changed = true;
+      if (recovered >> k & 1) states[k] = 2;
+      if (k < n) {
+        ill |= (unsigned)(states[k] == 1) << k;
+        for (unsigned s = 0; s < 3; s++) counts[s] += states[k] == s;
+      }
+    }
+    if (changed) all.write((unsigned)id, n, states);
+    write_bits(next, w, ill, agents);
+    __syncwarp(0xffffffffu); // before the queue is filled again
+  }
+  if (count)
+    for (unsigned s = 0; s < 3; s++) add_warp(counts[s], tally + s);
+}

@@ -1,0 +1,209 @@
+// Package bytestate writes and reads states of agents that are a byte each, and further variables of
+// four bytes, in pages on a device. Packages grid and graph step such agents.
+package bytestate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/cuda/kernels/graphset"
+	"github.com/exoswarm/exoswarm/cuda/kernels/gridset"
+	"github.com/exoswarm/exoswarm/gpuagents/fault"
+	"github.com/exoswarm/exoswarm/gpuagents/pages"
+	"github.com/exoswarm/exoswarm/gpuagents/staging"
+)
+
+// Agents is the agents of a device, with ids from 0 on. The fields do not change after Open.
+//
+// One goroutine uses it at a time. After an error of the device, a fault.ErrDevice, the states are
+// undefined.
+type Agents struct {
+	Device    device.Device
+	Stream    device.Stream
+	Memory    *pages.Memory
+	Frames    device.Buffer // the copy of the table of frames
+	Count     int64         // agents
+	Per       int           // agents of a page
+	PageBytes int
+	States    int   // a state is below it
+	Invalid   error // errors about mistakes of the caller wrap it
+
+	set, get    device.Kernel // of states
+	put, take   device.Kernel // of variables
+	ids, values staging.Buffer
+}
+
+// Open loads the kernels.
+func (a *Agents) Open() (err error) {
+	for name, to := range map[string]*device.Kernel{
+		gridset.Set: &a.set, gridset.Get: &a.get, graphset.Put: &a.put, graphset.Take: &a.take,
+	} {
+		if *to, err = a.Device.Kernel(name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Ready makes all pages that do not exist, and brings the table of frames up to date.
+func (a *Agents) Ready(ctx context.Context) error {
+	if err := a.Memory.Each(ctx, a.Memory.All(), pages.Sweep, func(int) error { return nil }); err != nil {
+		return err
+	}
+	return fault.Mark(a.Memory.FlushFrames(a.Frames))
+}
+
+// Reset makes all states 0.
+func (a *Agents) Reset(ctx context.Context) error {
+	if err := a.Stream.Sync(ctx); err != nil {
+		return fault.Mark(err)
+	}
+	return a.Memory.Reset(ctx)
+}
+
+// MarkAll marks all pages as changed.
+func (a *Agents) MarkAll() {
+	for page := range a.Memory.Count() {
+		a.Memory.MarkDirty([]uint64{uint64(page)})
+	}
+}
+
+// Shape returns a launch for so many threads with work.
+func (a *Agents) Shape(threads int64) device.Geometry {
+	blocks := max(1, min((threads+gridset.Block-1)/gridset.Block, maxBlocks))
+	if d := a.Device.Properties(); d.ComputeMajor == 0 { // the host device has a goroutine for each core
+		blocks = min(blocks, int64(4*d.Multiprocessors))
+	}
+	return device.Geometry{Grid: int(blocks), Block: gridset.Block}
+}
+
+// maxBlocks is the most blocks of a launch: threads go on with other agents.
+const maxBlocks = 1 << 16
+
+// Set writes the states of agents. Of an agent that is there several times, the last state counts.
+func (a *Agents) Set(ctx context.Context, ids []uint32, states []byte) error {
+	for i, state := range states {
+		if int(state) >= a.States {
+			return fmt.Errorf("%w: state %d, at %d: use 0 to %d", a.Invalid, state, i, a.States-1)
+		}
+	}
+	return write(ctx, a, ids, states, a.set)
+}
+
+// Put is Set for the words of a variable at an offset of each page.
+func (a *Agents) Put(ctx context.Context, offset uint32, ids, words []uint32) error {
+	return write(ctx, a, ids, words, a.put, device.Uint32(offset))
+}
+
+// write writes values of agents with a kernel.
+func write[T byte | uint32](ctx context.Context, a *Agents, ids []uint32, values []T, k device.Kernel,
+	offset ...device.Arg,
+) error {
+	if len(ids) != len(values) {
+		return fmt.Errorf("%w: %d values for %d agents", a.Invalid, len(values), len(ids))
+	}
+	last := make(map[uint32]T, len(ids))
+	for i, id := range ids {
+		if int64(id) >= a.Count {
+			return fmt.Errorf("%w: agent %d of %d", a.Invalid, id, a.Count)
+		}
+		last[id] = values[i]
+	}
+	if len(last) == 0 {
+		return nil
+	}
+	own, to, touched := make([]uint32, 0, len(last)), make([]T, 0, len(last)), map[uint64]bool{}
+	for id, value := range last {
+		own, to = append(own, id), append(to, value)
+		touched[uint64(id)/uint64(a.Per)] = true
+	}
+	if err := a.Ready(ctx); err != nil {
+		return err
+	}
+	for page := range touched {
+		a.Memory.MarkDirty([]uint64{page})
+	}
+	content := device.Bytes(to)
+	if err := a.stage(own, len(content)); err != nil {
+		return err
+	}
+	if err := a.values.Memory.Write(0, content); err != nil {
+		return fault.Mark(err)
+	}
+	return a.list(ctx, k, len(own), offset...)
+}
+
+// Get returns the states of agents. It makes no page and changes none.
+func (a *Agents) Get(ctx context.Context, ids []uint32) ([]byte, error) {
+	return read[byte](ctx, a, ids, a.get)
+}
+
+// Take is Get for the words of a variable at an offset of each page.
+func (a *Agents) Take(ctx context.Context, offset uint32, ids []uint32) ([]uint32, error) {
+	return read[uint32](ctx, a, ids, a.take, device.Uint32(offset))
+}
+
+// read reads values of agents with a kernel.
+func read[T byte | uint32](ctx context.Context, a *Agents, ids []uint32, k device.Kernel, offset ...device.Arg) ([]T,
+	error,
+) {
+	values, made := make([]T, len(ids)), a.Memory.Made()
+	var own []uint32 // of pages that exist; the values of others are 0
+	var at []int
+	for i, id := range ids {
+		if int64(id) >= a.Count {
+			return nil, fmt.Errorf("%w: agent %d of %d", a.Invalid, id, a.Count)
+		}
+		if made[int64(id)/int64(a.Per)] {
+			own, at = append(own, id), append(at, i)
+		}
+	}
+	if len(own) == 0 {
+		return values, nil
+	}
+	if err := a.Memory.FlushFrames(a.Frames); err != nil {
+		return nil, fault.Mark(err)
+	}
+	found := make([]T, len(own))
+	content := device.Bytes(found)
+	if err := a.stage(own, len(content)); err != nil {
+		return nil, err
+	}
+	if err := a.list(ctx, k, len(own), offset...); err != nil {
+		return nil, err
+	}
+	if err := a.values.Memory.Read(0, content); err != nil {
+		return nil, fault.Mark(err)
+	}
+	for i, k := range at {
+		values[k] = found[i]
+	}
+	return values, nil
+}
+
+// stage makes room for ids and values on the device, and writes the ids.
+func (a *Agents) stage(ids []uint32, values int) error {
+	if err := errors.Join(a.ids.Grow(a.Device, 4*len(ids), "states"),
+		a.values.Grow(a.Device, values, "states")); err != nil {
+		return fault.Mark(err)
+	}
+	return fault.Mark(a.ids.Memory.Write(0, device.Bytes(ids)))
+}
+
+// list launches a kernel for the n agents that are staged, and waits for it.
+func (a *Agents) list(ctx context.Context, k device.Kernel, n int, offset ...device.Arg) error {
+	args := append([]device.Arg{
+		device.Ptr(a.Memory.Arena()), device.Ptr(a.Frames), device.Uint64(uint64(a.PageBytes)),
+		device.Uint32(uint32(a.Per)),
+	}, offset...)
+	args = append(args, device.Ptr(a.ids.Memory), device.Uint32(uint32(n)), device.Ptr(a.values.Memory))
+	if err := a.Stream.Launch(k, a.Shape(int64(n)), args...); err != nil {
+		return fault.Mark(errors.Join(err, a.Stream.Sync(ctx)))
+	}
+	return fault.Mark(a.Stream.Sync(ctx))
+}
+
+// Close releases what Set and Get have allocated. A second call does nothing.
+func (a *Agents) Close() error { return errors.Join(a.ids.Close(), a.values.Close()) }

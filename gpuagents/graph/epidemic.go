@@ -1,0 +1,94 @@
+package graph
+
+import (
+	"context"
+	"fmt"
+	"math"
+
+	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/cuda/kernels/graphset"
+	"github.com/exoswarm/exoswarm/gpuagents/cells"
+)
+
+// epidemic is the model of sir.
+type epidemic struct {
+	*Network
+	infection, recovery float64
+	mark, step          device.Kernel
+	// ill has the bits of those who are infected, before a tick and after it.
+	ill    [2]device.Buffer
+	misses device.Buffer
+}
+
+func newEpidemic(n *Network, cell *cells.Addressed) *epidemic {
+	return &epidemic{Network: n, infection: cell.Value("infection"), recovery: cell.Value("recovery")}
+}
+
+func (e *epidemic) states() int { return graphset.States }
+
+func (e *epidemic) kernels() []string { return []string{graphset.SIR} }
+
+// chance returns a chance in 2^-32, of which the largest word is 1.
+func chance(p float64) uint32 { return uint32(min(math.Round(p*(1<<32)), math.MaxUint32)) }
+
+// misses returns the chances that 1 to graphset.Gaps trials fail, each of which succeeds with the
+// chance p.
+func misses(p float64) []uint32 {
+	all, left := make([]uint32, graphset.Gaps), 1.0
+	for i := range all {
+		left *= 1 - p
+		all[i] = chance(left)
+	}
+	return all
+}
+
+func (e *epidemic) open() (err error) {
+	for name, to := range map[string]*device.Kernel{graphset.Mark: &e.mark, graphset.SIR: &e.step} {
+		if *to, err = e.dev.Kernel(name); err != nil {
+			return err
+		}
+	}
+	bits := (e.Len() + 31) / 32 * 4
+	for to, bytes := range map[*device.Buffer]int64{&e.ill[0]: bits, &e.ill[1]: bits, &e.misses: 4 * graphset.Gaps} {
+		if err := e.alloc(to, bytes); err != nil {
+			return err
+		}
+	}
+	return e.misses.Write(0, device.Bytes(misses(e.infection)))
+}
+
+// begin puts the bits of those who are infected into the stream.
+func (e *epidemic) begin() error {
+	return e.stream.Launch(e.mark, e.lanes(), device.Ptr(e.memory.Arena()), device.Ptr(e.frames),
+		device.Uint64(uint64(e.layout.PageBytes)), device.Uint32(uint32(e.per)), device.Uint32(uint32(e.Len())),
+		device.Uint32(graphset.Infected), device.Ptr(e.ill[0]))
+}
+
+// launch puts tick number i after begin into the stream, with the number of ticks before it.
+func (e *epidemic) launch(i int, tick uint32, count bool) error {
+	l := e.o.Links
+	return e.stream.Launch(e.step, e.lanes(), device.Ptr(e.memory.Arena()), device.Ptr(e.frames),
+		device.Uint64(uint64(e.layout.PageBytes)), device.Uint32(uint32(e.per)), device.Uint32(uint32(e.Len())),
+		device.Ptr(e.ill[i%2]), device.Ptr(e.ill[1-i%2]), device.Ptr(e.offsets), device.Ptr(e.columns),
+		device.Ptr(e.weights), device.Uint32(e.degree), bit(l.Rows != nil && l.Rows.Weights != nil),
+		device.Ptr(e.misses), device.Uint32(chance(e.recovery)), device.Uint32(tick), device.Uint32(uint32(e.o.Seed)),
+		device.Uint32(uint32(e.o.Seed>>32)), bit(count), device.Ptr(e.tally))
+}
+
+func (e *epidemic) set(ctx context.Context, ids []uint32, values []float32) error {
+	states := make([]byte, len(values))
+	for i, v := range values {
+		if states[i] = byte(v); !(v >= 0 && v < graphset.States) || float32(states[i]) != v {
+			return fmt.Errorf("%w: state %v, at %d: use 0, 1 or 2", ErrInvalid, v, i)
+		}
+	}
+	return e.Network.states.Set(ctx, ids, states)
+}
+
+func (e *epidemic) get(ctx context.Context, ids []uint32) (votes []byte, values []float32, err error) {
+	votes, err = e.Network.states.Get(ctx, ids)
+	for _, v := range votes {
+		values = append(values, float32(v))
+	}
+	return votes, values, err
+}

@@ -1,0 +1,103 @@
+package graph
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/cuda/kernels/graphset"
+	"github.com/exoswarm/exoswarm/gpuagents/edges"
+)
+
+// Links says whom each agent has links to: Rows of a list of edges or, if that is nil, links that
+// the device generates.
+type Links struct {
+	// Rows are those of a list. They are not changed, and not kept.
+	Rows *edges.Rows
+	// Degree is the number of links of an agent. Link k goes to the agent at the distance k/2+1 on the
+	// ring of all, ahead if k is even and behind if it is odd. Each link is replaced with the chance
+	// Rewire, 0 to 1, by one to a random other agent. Draws depend on Seed.
+	Degree int
+	Rewire float64
+	Seed   uint64
+}
+
+// count returns the number of links of so many agents.
+func (l Links) count(agents int64) int64 {
+	if l.Rows != nil {
+		return int64(len(l.Rows.Columns))
+	}
+	return agents * int64(l.Degree)
+}
+
+// bytes returns what the links of so many agents take on a device.
+func (l Links) bytes(agents int64) int64 {
+	b := 4 * l.count(agents)
+	if l.Rows != nil {
+		b += 8*(agents+1) + 4*int64(len(l.Rows.Weights))
+	}
+	return b
+}
+
+// check returns an ErrInvalid for links that so many agents cannot have.
+func (l Links) check(agents int64) error {
+	if r := l.Rows; r != nil {
+		if int64(len(r.Offsets)) != agents+1 || r.Offsets[agents] != uint64(len(r.Columns)) ||
+			r.Weights != nil && len(r.Weights) != len(r.Columns) {
+			return fmt.Errorf("%w: rows of %d offsets, %d links and %d weights for %d agents", ErrInvalid,
+				len(r.Offsets), len(r.Columns), len(r.Weights), agents)
+		}
+		return nil
+	}
+	switch {
+	case l.Degree < 1 || int64(l.Degree) > max(1, agents-1) || l.Degree > math.MaxInt32:
+		return fmt.Errorf("%w: %d links of each of %d agents: use 1 or more, and fewer than agents", ErrInvalid,
+			l.Degree, agents)
+	case !(l.Rewire >= 0 && l.Rewire <= 1): // a NaN is neither
+		return fmt.Errorf("%w: links are replaced with the chance %v: use 0 to 1", ErrInvalid, l.Rewire)
+	case agents < 2:
+		return fmt.Errorf("%w: links of one agent: use two agents or more", ErrInvalid)
+	}
+	return nil
+}
+
+// rewire returns a chance in 2^-32.
+func (l Links) rewire() uint64 { return uint64(math.Round(l.Rewire * (1 << 32))) }
+
+// openLinks puts the links on the device.
+func (n *Network) openLinks() error {
+	l, agents := n.o.Links, n.Len()
+	rows := l.Rows
+	if rows == nil { // no kernel reads what is empty here
+		rows = &edges.Rows{}
+	}
+	for _, m := range []struct {
+		to    *device.Buffer
+		bytes int64
+		from  []byte
+	}{
+		{&n.offsets, int64(8 * len(rows.Offsets)), device.Bytes(rows.Offsets)},
+		{&n.columns, 4 * l.count(agents), device.Bytes(rows.Columns)},
+		{&n.weights, int64(4 * len(rows.Weights)), device.Bytes(rows.Weights)},
+	} {
+		if err := n.alloc(m.to, max(8, m.bytes)); err != nil {
+			return err
+		}
+		if len(m.from) > 0 {
+			if err := (*m.to).Write(0, m.from); err != nil {
+				return err
+			}
+		}
+	}
+	if l.Rows != nil {
+		return nil
+	}
+	k, err := n.dev.Kernel(graphset.Links)
+	if err != nil {
+		return err
+	}
+	n.degree = uint32(l.Degree)
+	return n.stream.Launch(k, n.states.Shape(agents*int64((l.Degree+1)/2)), device.Ptr(n.columns),
+		device.Uint32(uint32(agents)), device.Uint32(n.degree), device.Uint64(l.rewire()),
+		device.Uint32(uint32(l.Seed)), device.Uint32(uint32(l.Seed>>32)))
+}

@@ -1,0 +1,213 @@
+package swarm
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"github.com/exoswarm/exoswarm/gpuagents/cells"
+	"github.com/exoswarm/exoswarm/gpuagents/edges"
+	"github.com/exoswarm/exoswarm/jobs"
+)
+
+// Limits of a file of edges.
+const (
+	maxEdges = 32 << 20
+	// MaxPacked is the most bytes of packed edges. More than maxInRecord are not a part of the record of
+	// the swarm, which is one message: see Detach.
+	MaxPacked   = 256 << 20
+	maxInRecord = 512 << 10
+)
+
+// readGraph puts the edges of the file that the spec names into it.
+func (s *Spec) readGraph(folder fs.FS) (path []string, err error) {
+	name, path := s.Neighbours.Graph, []string{"neighbours", "graph"}
+	if name == "" {
+		return nil, nil
+	}
+	if folder == nil {
+		return path, fmt.Errorf("neighbours: graph %q: only a spec that is read from a folder can name files of it: "+
+			"use random or ring, or the command exoswarm swarm create", name)
+	}
+	f, err := folder.Open(name)
+	if err != nil {
+		return path, fmt.Errorf("neighbours: graph: %w: name a file below the spec's own folder", err)
+	}
+	defer f.Close()
+	list, err := edges.Read(f, maxEdges)
+	if err != nil {
+		return path, fmt.Errorf("neighbours: graph %s: %w", name, err)
+	}
+	text := list.Pack()
+	if len(text) > MaxPacked {
+		return path, fmt.Errorf("neighbours: graph %s: its %d edges take %d bytes, packed, of at most %d: use fewer "+
+			"edges, or random or ring, which take none", name, len(list.Edges), len(text), MaxPacked)
+	}
+	s.Neighbours.Edges = text
+	return nil, nil
+}
+
+// Large reports whether the edges are too many for the record of a swarm.
+func (n Neighbours) Large() bool { return len(n.Edges) > maxInRecord }
+
+// Detach takes the edges out of the spec, which keeps their digest, and returns them and the name of the
+// object that has them in the place of snapshots.
+func (s *Spec) Detach() (object, text string) {
+	n := &s.Neighbours
+	n.Digest, text, n.Edges = n.digest(), n.Edges, ""
+	return n.Object(), text
+}
+
+// Object returns the name of the object that has the edges of a spec without them; empty: the spec has
+// its edges, or needs none.
+func (n Neighbours) Object() string {
+	if n.Digest == "" || n.Edges != "" {
+		return ""
+	}
+	return "graphs/" + n.Digest
+}
+
+// Attach puts edges that Detach has taken out back into the spec. The error is a *jobs.Error.
+func (s *Spec) Attach(text string) error {
+	n := s.Neighbours
+	if n.Edges = text; n.digest() != n.Digest {
+		return jobs.Errorf(jobs.CodeInvalid, "neighbours: graph %s: its object %s has other edges: create the swarm "+
+			"anew "+
+			"from its file", n.Graph, s.Neighbours.Object())
+	}
+	s.Neighbours = n
+	if _, err := s.validateEdges(); err != nil {
+		return jobs.Errorf(jobs.CodeInvalid, "%v", err)
+	}
+	return nil
+}
+
+// digest returns the digest of the packed edges.
+func (n Neighbours) digest() string { return fmt.Sprintf("%x", sha256.Sum256([]byte(n.Edges))) }
+
+// list returns the edges of the file of a graph.
+func (n Neighbours) list() (*edges.List, error) {
+	if len(n.Edges) > MaxPacked {
+		return nil, fmt.Errorf("%w: packed edges of %d bytes: use at most "+
+			"%d", edges.ErrInvalid, len(n.Edges), MaxPacked)
+	}
+	return edges.Unpack(n.Edges, maxEdges)
+}
+
+// fileAgents returns how many agents the file of a graph needs; 0: there is none, or it is not valid.
+func (n Neighbours) fileAgents() int64 {
+	if n.Edges == "" {
+		return 0
+	}
+	list, err := n.list()
+	if err != nil {
+		return 0
+	}
+	return list.Agents()
+}
+
+// fileText describes a file of edges, with a digest of them.
+func (n Neighbours) fileText() string {
+	digest := n.Digest
+	if digest == "" {
+		digest = n.digest()
+	}
+	text := fmt.Sprintf("graph %s of %s", n.Graph, digest)
+	if n.Directed {
+		text += ", directed"
+	}
+	return text
+}
+
+// Rows returns the links of the agents of a graph that a file describes: whom each agent of sir hears,
+// and who hears each agent of lif. They are nil for another graph.
+func (s *Spec) Rows() (*edges.Rows, error) {
+	if object := s.Neighbours.Object(); object != "" {
+		return nil, fmt.Errorf("neighbours: graph %s: its edges are in the object %s of the place of snapshots: name "+
+			"it "+
+			"with --snapshots", s.Neighbours.Graph, object)
+	}
+	if s.Neighbours.Edges == "" {
+		return nil, nil
+	}
+	list, err := s.Neighbours.list()
+	if err != nil {
+		return nil, err
+	}
+	if s.Cell.Kind == cells.LIFName {
+		return list.Out(s.Agents, s.Neighbours.Directed)
+	}
+	return list.In(s.Agents, s.Neighbours.Directed)
+}
+
+// validateGraph is the part of validateNeighbours for the cells sir and lif.
+func (s *Spec) validateGraph() (path []string, err error) {
+	n, at := s.Neighbours, func(keys ...string) []string { return append([]string{"neighbours"}, keys...) }
+	kinds := 0
+	file := n.Graph != "" || n.Edges != "" || n.Digest != ""
+	for _, is := range []bool{n.Random != Random{}, n.Ring != Ring{}, file} {
+		if is {
+			kinds++
+		}
+	}
+	switch {
+	case n.Width != 0 || n.Height != 0 || n.Periodic || kinds == 0:
+		return at(), fmt.Errorf("neighbours: agents of the cell %s are on a graph: write random, ring or graph, and "+
+			"no "+
+			"width and height", s.Cell.Kind)
+	case kinds > 1:
+		return at(), errors.New("neighbours: write one of random, ring and graph")
+	case n.Directed && n.Edges == "" && n.Digest == "":
+		return at("directed"), errors.New("neighbours: directed: it is for graph: leave it out")
+	case n.Graph != "" && n.Edges == "" && n.Digest == "":
+		return at("graph"), fmt.Errorf("neighbours: graph %s: its edges are missing: make the swarm from its "+
+			"file", n.Graph)
+	}
+	if n.Edges != "" {
+		return s.validateEdges()
+	}
+	if s.Agents < 2 && n.Digest == "" {
+		return []string{"agents"}, fmt.Errorf("agents %d: a graph has 2 or more, below 2^32", s.Agents)
+	}
+	if n.Digest != "" {
+		return nil, nil
+	}
+	most := min(s.Agents-1, 1<<20)
+	if n.Ring != (Ring{}) {
+		switch {
+		case n.Ring.Reach < 1 || 2*int64(n.Ring.Reach) > most:
+			return at("ring", "reach"), fmt.Errorf("neighbours: reach %d: use 1 to %d, so that an agent has no link "+
+				"to "+
+				"itself", n.Ring.Reach, most/2)
+		case !(n.Ring.Rewire >= 0 && n.Ring.Rewire <= 1): // a NaN is neither
+			return at("ring", "rewire"), fmt.Errorf("neighbours: rewire %v: use a chance from 0 to 1", n.Ring.Rewire)
+		}
+		return nil, nil
+	}
+	if n.Random.Degree < 1 || int64(n.Random.Degree) > most {
+		return at("random", "degree"), fmt.Errorf("neighbours: degree %d: use 1 to %d, fewer than there are agents",
+			n.Random.Degree, most)
+	}
+	return nil, nil
+}
+
+// validateEdges is the part of validateGraph about a file of edges.
+func (s *Spec) validateEdges() (path []string, err error) {
+	path = []string{"neighbours", "graph"}
+	list, err := s.Neighbours.list()
+	if err != nil {
+		return path, fmt.Errorf("neighbours: graph %s: %w", s.Neighbours.Graph, err)
+	}
+	if most := list.Agents(); most > s.Agents {
+		return []string{"agents"}, fmt.Errorf("agents %d: the graph %s has agent %d, and the first is 0: use %d or "+
+			"more, "+
+			"or leave it out", s.Agents, s.Neighbours.Graph, most-1, most)
+	}
+	if least, most := list.Weights(); s.Cell.Kind == cells.SIRName && (least < 0 || most > edges.One) {
+		return path, fmt.Errorf("neighbours: graph %s: weights from %v to %v: those of the cell sir are chances, "+
+			"from 0 "+
+			"to 1", s.Neighbours.Graph, float64(least)/edges.One, float64(most)/edges.One)
+	}
+	return nil, nil
+}
