@@ -32,7 +32,8 @@ func detectorJob(t *testing.T, name string, most int, sources []source.Series,
 	change func(*cpuagents.DetectorSpec),
 ) jobs.Job {
 	t.Helper()
-	parsed, err := swarm.Parse("swarm.yaml", []byte("name: "+name+"\nagents_per_group: 16\nkey: id\n"))
+	parsed, err := swarm.Parse("swarm.yaml", []byte("name: "+name+"\nagents_per_group: 16\nkey: id\n"+
+		"cell: {kind: predictor, params: {alarm: 0.25, suspect: 0.2}}\n"))
 	if err != nil {
 		t.Fatalf("swarm.Parse: %v", err)
 	}
