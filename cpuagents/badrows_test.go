@@ -232,7 +232,8 @@ func TestBadRowsOfDetectors(t *testing.T) {
 				if err := json.Unmarshal([]byte(b.json), &row); err != nil {
 					t.Fatal(err)
 				}
-				if _, err := db.ExecContext(t.Context(), "INSERT INTO readings (at, value, id) VALUES (?, ?, ?)", row.At,
+				if _, err := db.ExecContext(t.Context(),
+					"INSERT INTO readings (at, value, id) VALUES (?, ?, ?)", row.At,
 					row.Value, row.ID); err != nil {
 					t.Fatal(err)
 				}

@@ -266,20 +266,22 @@ func init() {
 	for _, class := range []int{8, 16, AgentMostHidden} {
 		for _, elem := range []Elem{F32, BF16} {
 			for _, of := range []struct {
-				what, file, define string
-				params             []device.Param
+				what, file, define, more string // more are the parameters in place of TOLD_PARAMS
+				params                   []device.Param
 			}{
-				{"tick", "gru_tick.cu", "", TickParams},
-				{"told", "gru_tick.cu", "#define TOLD 1\n", ToldParams},
-				{"step", "gru_step.cu", "", StepParams},
+				{"tick", "gru_tick.cu", "", "", TickParams},
+				{"told", "gru_tick.cu", "#define TOLD 1\n", toldParams, ToldParams},
+				{"step", "gru_step.cu", "", "", StepParams},
 			} {
 				name, state := AgentGRUName(of.what, class, elem), "F32"
 				if elem == BF16 {
 					state = "BF16"
 				}
 				s := agentSource(name, of.file, of.params)
+				code := strings.Replace(s.Code, "\nKERNEL_NAME(", "\n"+name+"(", 1)
+				code = strings.Replace(code, " TOLD_PARAMS)", of.more+")", 1)
 				s.Code = fmt.Sprintf("#define HIDDEN %d\n#define ELEM %s\n#define GRU_BLOCKS %d\n%s%s", class, state,
-					AgentGRUBlocks, of.define, strings.Replace(s.Code, "\nKERNEL_NAME(", "\n"+name+"(", 1))
+					AgentGRUBlocks, of.define, code)
 				s.MaxBlock = 128
 				register(s)
 			}
@@ -298,6 +300,10 @@ func init() {
 	register(agentSource("step_decide", "step_decide.cu", DecideParams))
 	register(agentSource("agent_sums", "agent_sums.cu", AgentSumsParams))
 }
+
+// toldParams are those of ToldParams behind those of TickParams, as gru_tick.cu has them in TOLD_PARAMS.
+const toldParams = ",\n            unsigned decision, unsigned node, unsigned width, unsigned merge, unsigned rate, " +
+	"int *sums,\n            unsigned fresh"
 
 func agentSource(name, file string, params []device.Param) Source {
 	return Source{Name: name, File: file, Code: code(file), Params: params, MaxBlock: 256, WholeWarps: true}

@@ -45,7 +45,8 @@ func TestEntityGroup(t *testing.T) {
 					t.Fatalf("%d groups, %d shards: entity %d has group %d", groups, shards, i, g)
 				}
 				if of := s.GroupEntity(g); of != i {
-					t.Fatalf("%d groups, %d shards: group %d of entity %d is said to be of %d", groups, shards, g, i, of)
+					t.Fatalf("%d groups, %d shards: group %d of entity %d is said to be of %d", groups, shards, g, i,
+						of)
 				}
 				seen[g] = true
 				of[s.ShardOf(g)]++

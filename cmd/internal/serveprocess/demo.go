@@ -156,7 +156,7 @@ func (f ids) Write(message []byte) (int, error) {
 // them. It returns nil if ctx has interrupted it. Decisions are dropped here; the dashboard reads
 // them from the logs of the swarm.
 func (d *demo) replayOnce(ctx context.Context, spec, name string) error {
-	data, err := fs.ReadFile(telemetry.Files, "data/" + name)
+	data, err := fs.ReadFile(telemetry.Files, "data/"+name)
 	if err != nil {
 		return fmt.Errorf("read the example: %w", err)
 	}
