@@ -236,7 +236,8 @@ func (d *detector) readSpec() error {
 	}
 	d.most = max(d.columns.Entities(), 1)
 	if spec.Shards > d.most {
-		return command.Usage("detect: %s has shards: %d, and %d groups, one for each entity: use at most so many shards",
+		return command.Usage("detect: %s has shards: %d, and %d groups, one for each entity: "+
+			"use at most as many shards",
 			d.o.SpecFile, spec.Shards, d.most)
 	}
 	spec.GroupCount = d.most
