@@ -93,6 +93,9 @@ func drops(t *testing.T, spec json.RawMessage) json.RawMessage {
 // TestBadRowsOfRuns: every mistake in the rows of a source with an end has a sentence and a count, and
 // the rows around it are decided.
 func TestBadRowsOfRuns(t *testing.T) {
+	if testing.Short() {
+		t.Skip("with the race detector it takes minutes")
+	}
 	c := newCluster(t)
 	all := badRows(10_000_000)
 	var ndjson, csv strings.Builder
@@ -175,6 +178,9 @@ func checkBad(t *testing.T, kind string, all []badRow, observations, rejected, d
 // TestBadRowsOfDetectors: every mistake in the rows of a source without an end has a sentence and a
 // count, and the rows around it are decided.
 func TestBadRowsOfDetectors(t *testing.T) {
+	if testing.Short() {
+		t.Skip("with the race detector it takes minutes")
+	}
 	c := newCluster(t)
 	all := badRows(300_000) // a message has up to 1 MiB
 	each := testlong.Enabled()

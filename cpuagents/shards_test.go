@@ -224,6 +224,9 @@ func (h again) Enabled(context.Context, slog.Level) bool { return true }
 // or at a swap, decides each row once, as one with one shard that is never stopped. Its rows come from
 // two sources.
 func TestDetectorParts(t *testing.T) {
+	if testing.Short() {
+		t.Skip("with the race detector it takes minutes")
+	}
 	t.Parallel()
 	c := newCluster(t)
 	all := detectorRows(testlong.Of(1200, 600))
