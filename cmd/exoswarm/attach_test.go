@@ -145,6 +145,41 @@ func TestDetach(t *testing.T) {
 	}
 }
 
+// TestRedriveRun: a run over a file of the agent's machine that is not there fails, and its dead
+// letter can be redriven when the file has come.
+func TestRedriveRun(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	url := served(t, dir)
+	spec := write(t, filepath.Join(dir, "swarm.yaml"), smallSpec)
+	sources := write(t, filepath.Join(dir, "sources.json"), `[{"name": "late", "uri": "file:data/late.csv"}]`)
+	run := func(want int, args ...string) string {
+		t.Helper()
+		code, stdout, stderr := exec(t.Context(), t, append(args, "--nats", url)...)
+		if code != want {
+			t.Fatalf("exoswarm %s: exit %d, want %d\n%s%s", strings.Join(args, " "), code, want, stdout, stderr)
+		}
+		return stdout
+	}
+	output := filepath.Join(dir, "out.csv")
+	run(command.ExitUsage, "run", "-f", spec, "--sources", sources, "--output", output)
+	var letters []struct{ ID string }
+	for deadline := time.Now().Add(20 * time.Second); len(letters) == 0; time.Sleep(50 * time.Millisecond) {
+		list := run(0, "dlq", "list", "-o", "json")
+		if err := json.Unmarshal([]byte(list), &letters); err != nil {
+			t.Fatalf("json.Unmarshal: %v\n%s", err, list)
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("no dead letter after 20 s")
+		}
+	}
+	write(t, filepath.Join(dir, "late.csv"), series(1, 60))
+	run(0, "dlq", "redrive", letters[0].ID)
+	if out := run(0, "run", "--attach", letters[0].ID, "--output", output); !strings.Contains(out, "60 decisions") {
+		t.Errorf("the run that was repeated prints\n%s\nwant 60 decisions", out)
+	}
+}
+
 // drainIn30s bounds a call that ends an agent.
 func drainIn30s(fn func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)

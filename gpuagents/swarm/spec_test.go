@@ -324,11 +324,11 @@ func TestErrors(t *testing.T) {
 			"neighbours: " +
 			"{random: {degree: 10}}",
 		"name: x\naddressed: agent\nvote: {candidates: [a, b]}": "a.yaml: agents 0: use " +
-			"a multiple of agents_per_group, 256, below 2^32",
+			"a multiple of agents_per_group, 256, below 2^32, such as 256",
 		"name: x\naddressed: agent\nagents: 300": "a.yaml:3: agents 300: " +
-			"use a multiple of agents_per_group, 256, below 2^32",
+			"use a multiple of agents_per_group, 256, below 2^32, such as 512",
 		"name: x\naddressed: agent\nagents: 4294967296": "a.yaml:3: agents " +
-			"4294967296: use a multiple of",
+			"4294967296: use a multiple of agents_per_group, 256, below 2^32, such as 4294967040",
 		"name: x\naddressed: agent\nagents: 4294967294\nagents_per_group: 1": "a.yaml:3: agents " +
 			"4294967294: they are 4294967294 groups of 1, at most 134217728: use larger groups",
 		byAgent("timestamp: t"):      `a.yaml:4: timestamp "t": observations of agents have none: leave it out`,

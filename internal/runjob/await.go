@@ -27,6 +27,13 @@ const (
 // errNotOver marks an error after which the job may go on, so its objects must stay.
 var errNotOver = errors.New("the job is not over")
 
+// jobFailure is the error of a job that failed for good, and has a dead letter.
+type jobFailure struct{ cause *jobs.Error }
+
+func (f *jobFailure) Error() string { return f.cause.Error() }
+
+func (f *jobFailure) Unwrap() error { return f.cause }
+
 // await waits for the result of a job and shows its progress. When ctx ends, it asks the job to
 // finish early if own is set, and waits on; it leaves a job of another process alone. base bounds
 // the calls that follow.
@@ -125,7 +132,7 @@ func await(ctx, base context.Context, conn *natsq.Conn, job jobs.Job, show *prog
 	case r.Status != jobs.Done && r.Error == nil:
 		return nil, errors.New("the job failed without a reason")
 	case r.Status != jobs.Done:
-		return nil, r.Error
+		return nil, &jobFailure{r.Error}
 	}
 	out := &cpuagents.StreamResult{}
 	if err := json.Unmarshal(r.Output, out); err != nil {

@@ -30,6 +30,8 @@ type carrier interface {
 	sinks() (output, rejects, incidents string)
 	// collect brings decisions and rejects into the files of the destination.
 	collect(ctx context.Context, d *runoutput.Destination) error
+	// copies reports whether the carrier has copied inputs of this machine.
+	copies() bool
 	// cleanup removes the copies that the carrier made.
 	cleanup(ctx context.Context) error
 }
@@ -69,6 +71,8 @@ func (c *localCarrier) sinks() (output, rejects, incidents string) {
 }
 
 func (c *localCarrier) collect(context.Context, *runoutput.Destination) error { return nil }
+
+func (c *localCarrier) copies() bool { return false }
 
 func (c *localCarrier) cleanup(context.Context) error { return nil }
 
@@ -119,6 +123,8 @@ func (c *objectCarrier) collect(ctx context.Context, d *runoutput.Destination) e
 	}
 	return nil
 }
+
+func (c *objectCarrier) copies() bool { return len(c.sent) > 0 }
 
 // cleanup removes all objects of the run, several at a time, until ctx ends. CPU agents remove the
 // others when the result of the job is gone.

@@ -292,7 +292,9 @@ func Run(ctx context.Context, o Options) (err error) {
 	}
 	result, err := await(ctx, base, conn, job, show, true)
 	if err != nil {
-		over = !errors.Is(err, errNotOver)
+		// A job whose inputs others hold can be repeated from its dead letter, so its objects stay as long as that.
+		var failed *jobFailure
+		over = !errors.Is(err, errNotOver) && (!errors.As(err, &failed) || carrier.copies() || in.live != nil)
 		return dest.Explain(err)
 	}
 	if in.spooled.Interrupted {
