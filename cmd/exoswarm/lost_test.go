@@ -246,6 +246,9 @@ func commandLines(t *testing.T, dir string) map[string][]string {
 		"exoswarm swarm tick":     {"lasting"},
 		"exoswarm swarm trim":     {"lasting", "--to", "s", "--snapshots", snapshots},
 		"exoswarm swarm vote":     {"lasting"},
+		"exoswarm swarm watch": {
+			"lasting", "-o", filepath.Join(dir, "w.arrow"), "--agents", "1", "--ticks", "1",
+		},
 		"exoswarm tenant limit":   {"acme", "--rate", "5"},
 		"exoswarm tenant list":    nil,
 		"exoswarm tenant unlimit": {"acme"},

@@ -14,6 +14,7 @@ import (
 	"github.com/exoswarm/exoswarm/cmd/internal/connect"
 	"github.com/exoswarm/exoswarm/cmd/internal/decisioncommand"
 	"github.com/exoswarm/exoswarm/cmd/internal/exportcommand"
+	"github.com/exoswarm/exoswarm/cmd/internal/recordcommand"
 	"github.com/exoswarm/exoswarm/cmd/internal/rendercommand"
 	"github.com/exoswarm/exoswarm/cmd/internal/watchcommand"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
@@ -166,6 +167,7 @@ they find twice in turn. So the list is usually empty while a CPU agent runs.`,
 	}
 	hooks := exportcommand.Hooks{WithSwarm: withSwarm, Open: openBucket, Operate: operate}
 	all = append(all, exportcommand.Swarm(hooks), rendercommand.New(onSwarm),
+		recordcommand.New(onSwarm, parseIDs),
 		watchcommand.Explain("explain NAME", "Tell why a swarm does not progress.", ops.ExplainSwarm))
 	return command.Group("swarm", "Create, step, query and delete swarms; query those of runs too", all...)
 }

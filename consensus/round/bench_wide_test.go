@@ -121,6 +121,7 @@ func BenchmarkPackedGroups(b *testing.B) {
 		{1_000_000, 64, 5},
 		{1_000_000, 64, 15},
 		{1_000_000, 63, 5},
+		{1_000_000, 50, 5},
 		{1000, 65536, 5},
 	} {
 		b.Run(fmt.Sprintf("%d-of-%d/%d", c.count, c.size, c.candidates), func(b *testing.B) {

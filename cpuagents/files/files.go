@@ -209,7 +209,7 @@ func OpenFile(root *os.Root, name string) (*os.File, error) {
 func (f *Files) fetch(ctx context.Context, uri, object string) (_ *os.File, err error) {
 	r, err := f.objects.Object(ctx, object, f.of)
 	if errors.Is(err, jobs.ErrNotFound) {
-		return nil, fault.Input("%s: there is no such object: if it was removed with its job, submit the work again", uri)
+		return nil, fault.Input("%s: there is no such object: if it went with its job, submit the work again", uri)
 	}
 	if err != nil {
 		return nil, jobs.Retry(err)

@@ -219,8 +219,8 @@ func (s *Spec) validateAgents() (path []string, err error) {
 	per := int64(s.AgentsPerGroup)
 	switch {
 	case s.Agents < 1 || s.Agents > math.MaxUint32 || s.Agents%per != 0:
-		return []string{"agents"}, fmt.Errorf("agents %d: use a multiple of agents_per_group, %d, below 2^32, such as %d",
-			s.Agents, per, nearestMultiple(s.Agents, per))
+		return []string{"agents"}, fmt.Errorf("agents %d: use a multiple of agents_per_group, %d, below 2^32, such as "+
+			"%d", s.Agents, per, nearestMultiple(s.Agents, per))
 	case s.Agents/per > swarms.MaxGroups:
 		return []string{"agents"}, fmt.Errorf("agents %d: they are %d groups of %d, at most %d: use larger groups",
 			s.Agents, s.Agents/per, per, swarms.MaxGroups)

@@ -1,0 +1,43 @@
+package recording
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/exoswarm/exoswarm/internal/npy"
+)
+
+// descr are the names of NumPy for the types of numbers.
+var descr = map[string]string{
+	"uint8": "|u1", "uint32": "<u4", "uint64": "<u8", "int64": "<i8", "float32": "<f4", "float64": "<f8",
+}
+
+// npyFile is one column of all frames: of shape [frames, rows] or [frames, rows, width].
+type npyFile struct{ w io.Writer }
+
+// newNpy begins a file of NumPy.
+func newNpy(w io.Writer, o Options, columns []Column, rows int) (file, error) {
+	if len(columns) != 1 {
+		names := make([]string, len(columns))
+		for i, c := range columns {
+			names[i] = c.Name
+		}
+		return nil, fmt.Errorf("%w: a .npy file has one variable, there are %d, %v: choose one, or use .arrow",
+			ErrFormat, len(columns), names)
+	}
+	c := columns[0]
+	shape := []int64{int64(o.Frames), int64(rows)}
+	if c.Width > 1 {
+		shape = append(shape, int64(c.Width))
+	}
+	return npyFile{w}, npy.WriteHeader(w, descr[kindOf(c.Values)], shape...)
+}
+
+// add implements file.
+func (f npyFile) add(frame Frame) error {
+	_, err := f.w.Write(bytesOf(frame.Columns[0].Values))
+	return err
+}
+
+// close implements file.
+func (npyFile) close() error { return nil }
