@@ -2,11 +2,13 @@ package cluster
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"sync"
 	"time"
 
+	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/natsq"
 	"github.com/exoswarm/exoswarm/jobs/natsq/telemetry"
@@ -30,6 +32,31 @@ type Heat struct {
 	// value; 5: the shard does not answer.
 	States [][2]int   `json:"states"`
 	Parts  []HeatPart `json:"parts"`
+	// Grid is set if the agents are on a grid. Each cell then has agents of one row of it, and all
+	// cells as many.
+	Grid *Grid `json:"grid,omitempty"`
+}
+
+// Grid is the size of a grid, in agents.
+type Grid struct {
+	Width  int64 `json:"width"`
+	Height int64 `json:"height"`
+}
+
+// gridOf returns the grid of a swarm, and the agents of a cell, of which there are at most a number;
+// nil if its agents are on none, or a cell would have agents of several rows.
+func gridOf(sw Swarm, cells int) (g *Grid, per int64) {
+	var spec swarm.Spec
+	if len(sw.Shards) != 1 || json.Unmarshal(sw.Spec, &spec) != nil || spec.Neighbours.Width < 1 {
+		return nil, 0
+	}
+	g = &Grid{Width: spec.Neighbours.Width, Height: spec.Neighbours.Height}
+	for per = (sw.Agents + int64(cells) - 1) / int64(cells); per <= g.Width; per++ {
+		if g.Width%per == 0 {
+			return g, per
+		}
+	}
+	return nil, 0
 }
 
 // HeatPart is a shard in a Heat.
@@ -83,14 +110,19 @@ const (
 // cells; of the variable that tells the most if variable is empty. value is mean, least or most. The
 // shards draw it, which takes two percent of their time at most. jobs.ErrNotFound where there is no
 // such swarm. A part whose shard does not answer says why.
-func (w *Watcher) Heat(ctx context.Context, swarm, variable, value string, size int) (Heat, error) {
-	sw, err := w.swarm(swarm)
+func (w *Watcher) Heat(ctx context.Context, name, variable, value string, size int) (Heat, error) {
+	sw, err := w.swarm(name)
 	if err != nil {
 		return Heat{}, err
 	}
 	size = min(max(size, 1), 512)
+	cells := size * size
+	grid, per := gridOf(sw, cells)
+	if grid != nil {
+		cells = int(sw.Agents / per)
+	}
 	pictures := make([]telemetry.Picture, len(sw.Shards))
-	errs, err := w.views(ctx, sw, size*size, func(ctx context.Context, sh Shard, cells int) error {
+	errs, err := w.views(ctx, sw, cells, func(ctx context.Context, sh Shard, cells int) error {
 		return w.conn.Telemetry.AskView(ctx, sh.Holder, telemetry.View{
 			What: telemetry.ViewPicture, Swarm: sw.Key, Shard: sh.Shard, Variable: variable, Value: value, Cells: cells,
 		}, &pictures[sh.Shard])
@@ -102,6 +134,10 @@ func (w *Watcher) Heat(ctx context.Context, swarm, variable, value string, size 
 		Swarm: sw.ID, Value: value, Variables: []string{}, Parts: []HeatPart{}, Cells: []byte{}, States: [][2]int{},
 	}
 	h.merge(sw, pictures, errs)
+	// A variable of groups has fewer units than agents, and no grid.
+	if grid != nil && h.Parts[0].Per == per {
+		h.Grid = grid
+	}
 	return h, nil
 }
 

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -33,8 +35,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-// The swarms of a live cluster: one that is addressed by agent, of three shards, and one that
-// watches series.
+// The swarms of a live cluster: one that is addressed by agent, of three shards, one that watches
+// series, and one on a grid.
 const (
 	crowd = `name: crowd
 addressed: agent
@@ -54,6 +56,12 @@ features: [value]
 vote: {candidates: [normal, suspicious, anomalous], rule: weighted}
 seed: 1
 `
+	garden = `name: garden
+addressed: agent
+cell: {kind: life}
+neighbours: {width: 120, height: 64}
+features: [alive]
+`
 )
 
 // liveViews are the pages of a live cluster with a text that each shows.
@@ -63,6 +71,7 @@ var liveViews = []view{
 	{"job", "jobs/report", "not over yet"},
 	{"swarms", "swarms", "predictor"},
 	{"swarm", "swarms/crowd", "cells of up to"},
+	{"grid", "swarms/garden", "A grid of 120 columns and 64 rows"},
 	{"decision", "swarms/shops/shards/0/decisions/3", "What group 0 decided before"},
 	{"moment", "swarms/shops/shards/0/at/9/and/10/group/7", "The shard differs between the moments"},
 	{"agents", "agents", "gpu-1"},
@@ -94,7 +103,7 @@ func live(t *testing.T) (*natsq.Conn, *cluster.Watcher) {
 		t.Cleanup(func() { _ = entry.Close(context.WithoutCancel(ctx)) })
 	}
 
-	people, series := createSwarm(t, c, crowd, 3), createSwarm(t, c, shops, 1)
+	people, series, grid := createSwarm(t, c, crowd, 3), createSwarm(t, c, shops, 1), createSwarm(t, c, garden, 1)
 	dev, err := cuda.Open(ctx, "host", cuda.Options{})
 	must(err)
 	t.Cleanup(func() { _ = dev.Close() })
@@ -129,7 +138,7 @@ func live(t *testing.T) (*natsq.Conn, *cluster.Watcher) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		feed(feeds, t, c, people, series)
+		feed(feeds, t, c, people, series, grid)
 	}()
 	t.Cleanup(func() {
 		stop()
@@ -215,9 +224,9 @@ func createSwarm(t *testing.T, c *natsq.Conn, text string, shards int) swarms.Sw
 	return s
 }
 
-// feed appends entries to the logs of swarms until ctx ends: ticks and votes for the one, rows for
-// the other.
-func feed(ctx context.Context, t *testing.T, c *natsq.Conn, people, series swarms.Swarm) {
+// feed appends entries to the logs of swarms until ctx ends: ticks and votes for the first, rows for
+// the second, and the gun of examples/life and ticks for the grid.
+func feed(ctx context.Context, t *testing.T, c *natsq.Conn, people, series, grid swarms.Swarm) {
 	seq := map[string]uint64{}
 	add := func(s swarms.Swarm, shard int, entries ...swarms.Entry) {
 		key := fmt.Sprint(s.ID, shard)
@@ -230,12 +239,32 @@ func feed(ctx context.Context, t *testing.T, c *natsq.Conn, people, series swarm
 		}
 		seq[key] += uint64(len(entries))
 	}
+	gun, err := os.ReadFile(filepath.Join("..", "..", "..", "examples", "life", "gun.csv"))
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	alive := batch.AgentObservations{Width: 1}
+	for line := range strings.Lines(string(gun)) {
+		var id uint32
+		var state float32
+		if n, _ := fmt.Sscanf(line, "%d,%g", &id, &state); n == 2 {
+			alive.Agent, alive.Features = append(alive.Agent, id), append(alive.Features, state)
+		}
+	}
+	data, err := alive.Encode()
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	add(grid, 0, swarms.Entry{Kind: swarms.EntryObserve, Data: data})
 	row := uint64(0)
 	for n := 1; ctx.Err() == nil; n++ {
 		for shard := range 3 {
 			add(people, shard, swarms.Entry{Kind: swarms.EntryTick, Data: []byte(`{"v":1,"count":1}`)},
 				swarms.Entry{Kind: swarms.EntryVote, Data: fmt.Appendf(nil, `{"v":1,"round":%d}`, n)})
 		}
+		add(grid, 0, swarms.Entry{Kind: swarms.EntryTick, Data: []byte(`{"v":1,"count":1}`)})
 		o := &batch.Observations{Width: 1}
 		for g := range series.Groups {
 			row++

@@ -1,7 +1,9 @@
 package dashboard
 
 import (
+	"bytes"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -55,6 +57,22 @@ func TestLiveViews(t *testing.T) {
 	}
 	if cells != len(h.Cells) || cells > 64*64 || cells < 64*64/2 || h.States[0][0] != cells {
 		t.Errorf("%d cells in parts, %d in all, %v", cells, len(h.Cells), h.States)
+	}
+	// The cells of a grid are agents, or agents of one row that divide it.
+	for size, per := range map[int]int64{128: 1, 32: 8} {
+		var grid cluster.Heat
+		ask(fmt.Sprintf("swarms/garden/heat?size=%d&variable=alive&value=most", size), &grid)
+		if grid.Grid == nil || *grid.Grid != (cluster.Grid{Width: 120, Height: 64}) || len(grid.Parts) != 1 ||
+			grid.Parts[0].Per != per || len(grid.Cells) != int(120*64/per) {
+			t.Fatalf("size %d: %d cells of %+v on %v, want %d of %d agents on 120 by 64", size, len(grid.Cells),
+				grid.Parts, grid.Grid, 120*64/per, per)
+		}
+		if n := bytes.Count(grid.Cells, []byte{255}); size == 128 && n < 36 {
+			t.Errorf("%d agents are alive, want the 36 of the gun at least", n)
+		}
+	}
+	if h.Grid != nil {
+		t.Errorf("a swarm without neighbours has the grid %v", h.Grid)
 	}
 	if reply, body := r.get(t, "swarms/crowd/heat?variable=mood"); reply.status != http.StatusBadRequest ||
 		!strings.Contains(body, "hidden") {
@@ -119,7 +137,7 @@ func TestLiveViews(t *testing.T) {
 			spans++
 		}
 	}
-	if spans < 20 || len(named) != 4 || trace.DisplayTimeUnit != "ms" {
-		t.Errorf("%d spans of %d shards in %s", spans, len(named), trace.DisplayTimeUnit)
+	if spans < 20 || len(named) != 5 || trace.DisplayTimeUnit != "ms" {
+		t.Errorf("%d spans of %d shards in %s, want 20 or more of 5 in ms", spans, len(named), trace.DisplayTimeUnit)
 	}
 }

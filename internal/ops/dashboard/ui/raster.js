@@ -20,13 +20,15 @@ export function useScheme() {
   return dark;
 }
 
-// Raster draws n cells. paint(i, x, y) returns the color of a cell, text(i) says what it is.
-export function Raster({ n, paint, text, label }) {
-  const box = useRef(null), [at, setAt] = useState(0), columns = Math.max(1, Math.ceil(Math.sqrt(n))), rows = Math.max(1, Math.ceil(n / columns));
+// Raster draws n cells, in a square unless columns and ratio, its width by its height, are given.
+// paint(i, x, y) returns the color of a cell, text(i) says what it is.
+export function Raster({ n, paint, text, label, columns: given = 0, ratio = 1 }) {
+  const box = useRef(null), [at, setAt] = useState(0), columns = given || Math.max(1, Math.ceil(Math.sqrt(n))), rows = Math.max(1, Math.ceil(n / columns));
   useEffect(() => {
     const canvas = box.current, context = canvas.getContext("2d");
     canvas.width = columns;
     canvas.height = rows;
+    canvas.style.aspectRatio = ratio; // a style sheet cannot know it
     const image = context.createImageData(columns, rows);
     for (let i = 0; i < n; i++) {
       const c = paint(i, i % columns, Math.floor(i / columns));

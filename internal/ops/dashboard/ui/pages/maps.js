@@ -37,8 +37,11 @@ export function HeatMap({ swarm }) {
   const real = i => h.least + ((h.most - h.least) * cells[i]) / 255;
   const agents = (i, end = i) => {
     const p = known[i], q = known[end], last = q.agent + Math.min(q.agents, (end - q.first + 1) * q.per) - 1;
-    return `agents ${int(p.agent + (i - p.first) * p.per)} to ${int(last)}`;
+    const from = p.agent + (i - p.first) * p.per;
+    if (h.grid) return `row ${int(Math.floor(from / h.grid.width))}, ${last > from ? `columns ${int(from % h.grid.width)} to ${int(last % h.grid.width)}` : `column ${int(from % h.grid.width)}`}`;
+    return `agents ${int(from)} to ${int(last)}`;
   };
+  const columns = h.grid && h.grid.width / h.parts[0].per, ratio = h.grid ? h.grid.width / h.grid.height : 1;
   const shown = i => marks[i] <= 2;
   const text = i => `${agents(i)}: ${shown(i) ? `${num(real(i))}${marks[i] ? `, ${states[marks[i]]}` : ""}` : `${states[marks[i]]}${known[i].error ? `, ${known[i].error}` : ""}`}`;
   const soft = rgb("--soft"), line = rgb("--line"), bad = rgb("--bad");
@@ -61,9 +64,9 @@ export function HeatMap({ swarm }) {
       <label>Value <select value=${value} onChange=${e => setValue(e.target.value)}><option value="mean">mean</option><option value="least">least</option><option value="most">greatest</option></select></label>
       <label>Cells <select value=${size} onChange=${e => setSize(Number(e.target.value))}>${sizes.map(([s, name]) => html`<option value=${s}>${name}</option>`)}</select></label></p>
     ${error && html`<p class="warn">${error}</p>`}
-    <${Raster} n=${n} paint=${paint} text=${text} label=${`Heat map of ${h.variable}`} />
+    <${Raster} n=${n} paint=${paint} text=${text} label=${`Heat map of ${h.variable}`} columns=${columns} ratio=${ratio} />
     <${Scale} paint=${x => shade(x, dark)} low=${num(h.least)} high=${num(h.most)} />
-    <p class="dim">${num(n)} cells of up to ${num(Math.max(...h.parts.map(p => p.per)))} agents. ${of(2) + of(3) > 0 ? `${num(of(2) + of(3))} cells are not resident: they are dotted, and none is moved. ` : ""}${of(5) > 0 ? `${h.parts.filter(p => p.error).length} shards do not answer. ` : ""}Drawn in ${seconds(took / 1e9)} of the shards${oldest ? ` at ${clock(time(oldest))}` : ""}.</p>
+    <p class="dim">${h.grid ? `A grid of ${int(h.grid.width)} columns and ${int(h.grid.height)} rows. ` : ""}${num(n)} cells of up to ${num(Math.max(...h.parts.map(p => p.per)))} agents. ${of(2) + of(3) > 0 ? `${num(of(2) + of(3))} cells are not resident: they are dotted, and none is moved. ` : ""}${of(5) > 0 ? `${h.parts.filter(p => p.error).length} shards do not answer. ` : ""}Drawn in ${seconds(took / 1e9)} of the shards${oldest ? ` at ${clock(time(oldest))}` : ""}.</p>
     <details><summary>Show as table<span class="quiet">: heat map</span></summary><${Table} caption=${`${h.variable}, ${value} of cells in ${ranges.length} ranges`} rows=${ranges} columns=${[
       { name: "Agents", value: r => agents(r[0], r[1]) }, { name: `Mean of the ${value === "most" ? "greatest" : value} values`, number: true, value: over }, { name: "Note", value: r => states[Math.max(...marks.subarray(r[0], r[1] + 1))] || "–" } ]} /></details>`;
 }
