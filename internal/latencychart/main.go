@@ -1,5 +1,5 @@
-// Command latencychart draws latency against the number of ballots, both axes logarithmic, as an
-// SVG that needs nothing beside it. Its input are files with a JSON object a line: {"name": ...,
+// Command latencychart draws latency against the number of what is worked on, ballots by default,
+// both axes logarithmic, as an SVG that needs nothing beside it. Its input are files with a JSON object a line: {"name": ...,
 // "n": ..., "us": ...}; a name is a line of the chart.
 package main
 
@@ -35,14 +35,21 @@ func main() {
 	out := flag.String("o", "", "file to write; empty: standard output")
 	title := flag.String("title", "A round of votes: wall time until the decision is in host memory",
 		"title of the chart")
+	of := flag.String("of", "ballots", "what the numbers count")
+	only := flag.String("only", "", "draw the lines whose names begin with this; empty: all")
 	flag.Parse()
-	if err := run(*out, *title, flag.Args()); err != nil {
+	if err := run(*out, chart{title: *title, of: *of}, *only, flag.Args()); err != nil {
 		fmt.Fprintln(os.Stderr, "latencychart:", err)
 		os.Exit(1)
 	}
 }
 
-func run(out, title string, files []string) error {
+// chart is the texts of a chart.
+type chart struct {
+	title, of string
+}
+
+func run(out string, c chart, only string, files []string) error {
 	if len(files) == 0 {
 		return fmt.Errorf("no input: name files of JSON lines")
 	}
@@ -58,7 +65,8 @@ func run(out, title string, files []string) error {
 			return err
 		}
 	}
-	svg, err := draw(title, lines)
+	lines = slices.DeleteFunc(lines, func(l line) bool { return !strings.HasPrefix(l.name, only) })
+	svg, err := c.draw(lines)
 	if err != nil {
 		return err
 	}
@@ -118,8 +126,8 @@ const (
 // Design, 2008).
 var colours = []string{"#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000"}
 
-// draw is the chart. No measurement is an error.
-func draw(title string, lines []line) (string, error) {
+// draw returns the chart of some lines. No measurement is an error.
+func (c chart) draw(lines []line) (string, error) {
 	x0, x1, y0, y1 := math.Inf(1), math.Inf(-1), math.Inf(1), math.Inf(-1) // decades
 	for _, l := range lines {
 		for _, p := range l.points {
@@ -138,7 +146,7 @@ func draw(title string, lines []line) (string, error) {
 	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %g %g" font-family="sans-serif" `+
 		`font-size="13">`+"\n", width, height)
 	fmt.Fprintf(&b, `<rect width="%g" height="%g" fill="white"/>`+"\n", width, height)
-	fmt.Fprintf(&b, `<text x="%g" y="28" font-size="16">%s</text>`+"\n", left, html.EscapeString(title))
+	fmt.Fprintf(&b, `<text x="%g" y="28" font-size="16">%s</text>`+"\n", left, html.EscapeString(c.title))
 	for d := x0; d <= x1; d++ {
 		x := px(math.Pow(10, d))
 		fmt.Fprintf(&b, `<path d="M%.1f %gV%g" stroke="#ddd"/><text x="%.1f" y="%g" text-anchor="middle">1e%g</text>`+
@@ -149,8 +157,8 @@ func draw(title string, lines []line) (string, error) {
 		fmt.Fprintf(&b, `<path d="M%g %.1fH%g" stroke="#ddd"/><text x="%g" y="%.1f" text-anchor="end">%g µs</text>`+
 			"\n", left, y, width-right, left-6, y+4, math.Pow(10, d))
 	}
-	fmt.Fprintf(&b, `<text x="%g" y="%g" text-anchor="middle">ballots</text>`+"\n", (left+width-right)/2,
-		height-bottom+36)
+	fmt.Fprintf(&b, `<text x="%g" y="%g" text-anchor="middle">%s</text>`+"\n", (left+width-right)/2,
+		height-bottom+36, html.EscapeString(c.of))
 	for i, l := range lines {
 		colour := colours[i%len(colours)]
 		var path strings.Builder
@@ -158,9 +166,9 @@ func draw(title string, lines []line) (string, error) {
 			path.WriteString([]string{"L", "M"}[btoi(k == 0)])
 			fmt.Fprintf(&path, "%.1f %.1f", px(p.N), py(p.US))
 			fmt.Fprintf(&b, `<circle cx="%.1f" cy="%.1f" r="3" fill="%s">`+
-				`<title>%s: %g ballots, %g µs</title></circle>`+
+				`<title>%s: %g %s, %g µs</title></circle>`+
 				"\n",
-				px(p.N), py(p.US), colour, html.EscapeString(l.name), p.N, p.US)
+				px(p.N), py(p.US), colour, html.EscapeString(l.name), p.N, html.EscapeString(c.of), p.US)
 		}
 		fmt.Fprintf(&b, `<path d="%s" fill="none" stroke="%s" stroke-width="2"/>`+"\n", path.String(), colour)
 		x, y := left+float64(i%2)*(width-left-right)/2, height-bottom+62+20*float64(i/2)

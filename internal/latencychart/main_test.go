@@ -22,7 +22,7 @@ func TestChart(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := run(out, "t & t", []string{ours, others}); err != nil {
+	if err := run(out, chart{title: "t & t", of: "<agents>"}, "", []string{ours, others}); err != nil {
 		t.Fatal(err)
 	}
 	text, err := os.ReadFile(out)
@@ -42,7 +42,7 @@ func TestChart(t *testing.T) {
 			circles++
 		}
 	}
-	for _, want := range []string{"a &lt;b&gt;", "t &amp; t", "9.5 µs", ">1e8<"} {
+	for _, want := range []string{"a &lt;b&gt;", "t &amp; t", "&lt;agents&gt;", "9.5 µs", ">1e8<"} {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("the chart has no %q", want)
 		}
@@ -50,7 +50,7 @@ func TestChart(t *testing.T) {
 	if circles != 3 || strings.Contains(string(text), "99 µs") {
 		t.Errorf("%d points, want 3: a later measurement replaces an earlier one", circles)
 	}
-	if err := run(out, "", nil); err == nil {
+	if err := run(out, chart{}, "", nil); err == nil {
 		t.Error("a chart of no files")
 	}
 	for _, bad := range []string{"{", `{"name": "x", "n": 0, "us": 1}`, `{"name": "x", "n": 1}`, `{"n": 1, "us": 1}`} {
@@ -59,7 +59,7 @@ func TestChart(t *testing.T) {
 			t.Errorf("%s: %v", bad, err)
 		}
 	}
-	if _, err := draw("", nil); err == nil {
+	if _, err := (chart{}).draw(nil); err == nil {
 		t.Error("a chart of nothing")
 	}
 }
