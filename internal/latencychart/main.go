@@ -1,6 +1,6 @@
 // Command latencychart draws latency against the number of what is worked on, ballots by default,
-// both axes logarithmic, as an SVG that needs nothing beside it. Its input are files with a JSON object a line: {"name": ...,
-// "n": ..., "us": ...}; a name is a line of the chart.
+// both axes logarithmic, as an SVG that needs nothing beside it. Its input are files with a JSON
+// object a line: {"name": ..., "n": ..., "us": ...}; a name is a line of the chart.
 package main
 
 import (
