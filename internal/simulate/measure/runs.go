@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/exoswarm/exoswarm/internal/simulate/times"
@@ -97,7 +99,11 @@ func (m *measurement) run(shards, rows int, rate float64) (answered float64, err
 		l := all[k/2]
 		if k%2 == 0 {
 			l.from, l.to = from, to
-			return l.write(ctx, start)
+			if err := l.write(ctx, start); err != nil && ctx.Err() == nil {
+				cancel() // the others end too
+				return err
+			}
+			return nil
 		}
 		return l.read(ctx, from, to)
 	})
@@ -167,21 +173,40 @@ func (l *load) first(ctx context.Context) error {
 	}
 }
 
+// arrive sends the time of each entry as it arrives, at random times, until ctx ends. It sleeps by the
+// system, because the runtime sleeps for whole milliseconds in an idle process.
+func (l *load) arrive(ctx context.Context, start time.Time, to chan<- time.Time) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	defer close(to)
+	arrivals := rand.New(rand.NewPCG(l.seed, 7))
+	for next := start; ctx.Err() == nil; {
+		next = next.Add(time.Duration(arrivals.ExpFloat64() / l.rate * 1e9))
+		for wait := time.Until(next); wait > 0 && ctx.Err() == nil; wait = time.Until(next) {
+			t := syscall.NsecToTimespec(min(wait, 50*time.Millisecond).Nanoseconds())
+			_ = syscall.Nanosleep(&t, nil) // a signal only wakes it earlier
+		}
+		to <- time.Now() // a late timer is not the cluster's
+	}
+}
+
 // write packs and appends entries until ctx ends.
 func (l *load) write(ctx context.Context, start time.Time) error {
-	arrivals := rand.New(rand.NewPCG(l.seed, 7))
-	next := start
+	arrived := make(chan time.Time, 1<<16) // more than arrive in a run at half of its rate
+	if l.rate > 0 {
+		go l.arrive(ctx, start, arrived)
+		defer func() {
+			for range arrived { // until it has ended
+			}
+		}()
+	}
 	for i := uint64(kinds); ctx.Err() == nil; i++ {
-		began := time.Now()
+		var began time.Time
 		if l.rate > 0 {
-			next = next.Add(time.Duration(arrivals.ExpFloat64() / l.rate * 1e9))
-			if began = next; time.Until(next) > 0 {
-				select {
-				case <-time.After(time.Until(next)):
-				case <-ctx.Done():
-					return nil
-				}
-				began = time.Now() // a late timer is not the cluster's
+			select {
+			case began = <-arrived:
+			case <-ctx.Done():
+				return nil
 			}
 		} else {
 			select {

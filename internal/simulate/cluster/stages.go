@@ -1,0 +1,62 @@
+package cluster
+
+import (
+	"fmt"
+
+	"github.com/exoswarm/exoswarm/internal/simulate/times"
+)
+
+// axes are the conditions of the measured stages.
+var axes = map[string][]string{
+	"encode": {"rows"}, "decode": {"rows"}, "answer": {"rows"}, "merge": {"rows", "entries"},
+	"observe": {"together", "rows", "entries"}, "append": {"entries", "bytes", "together"}, "raft": {"bytes", "together"},
+	"deliver": {"bytes"}, "fetch": {"together", "bytes"}, "flow": {"together"}, "cores": {"together"},
+}
+
+// stages are the measured stages.
+type stages struct {
+	encode, decode, answer, merge, observe, appends, raft, deliver, fetch, flow, cores *times.Curve
+}
+
+// newStages finds the stages of a table.
+func newStages(files []*times.File, c *Config) (*stages, error) {
+	t, err := times.NewTable(axes, files...)
+	if err != nil {
+		return nil, err
+	}
+	s := &stages{}
+	need := []struct {
+		name string
+		to   **times.Curve
+		is   bool
+	}{
+		{"encode", &s.encode, true},
+		{"decode", &s.decode, true},
+		{"answer", &s.answer, true},
+		{"merge", &s.merge, true},
+		{"observe", &s.observe, c.Agents.Device == "host"},
+		{"append", &s.appends, true},
+		{"raft", &s.raft, c.Brokers.Replicas > 1},
+		{"deliver", &s.deliver, true},
+		{"fetch", &s.fetch, true},
+		{"flow", &s.flow, c.Load.Bulk},
+		{"cores", &s.cores, true},
+	}
+	for _, n := range need {
+		if *n.to, err = t.Curve(n.name); err != nil && n.is {
+			return nil, fmt.Errorf("%s: %w", c.Name, err)
+		}
+	}
+	return s, nil
+}
+
+// slower returns how much slower a thread is while others run, by their number, from the times of equal
+// work on 1 to n cores.
+func (s *stages) slower(cores int) []float64 {
+	all := make([]float64, cores)
+	alone := s.cores.Mean(1)
+	for k := range all {
+		all[k] = max(1, s.cores.Mean(float64(k+1))/max(1, alone))
+	}
+	return all
+}
