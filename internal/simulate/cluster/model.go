@@ -10,6 +10,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/internal/simulate/station"
 	"github.com/exoswarm/exoswarm/internal/simulate/times"
+	"github.com/exoswarm/exoswarm/jobs/natsq/publishmode"
 )
 
 // model is a cluster during a simulation.
@@ -160,40 +161,49 @@ func (m *model) replicate(broker *host, bytes float64, done func()) {
 	}
 }
 
-// store is append at a broker that is up and has told its replicas.
+// store is append at a broker that is up and has told its replicas. A lone server stores several entries
+// one by one, or as an atomic batch if that is faster, as package publishmode finds out; a cluster keeps
+// a batch in memory until it is complete, and agrees once.
 func (m *model) store(broker *host, entries int, bytes float64, stored func(i int), done func()) {
-	broker.busy++
-	n, k := float64(entries), float64(broker.busy)
-	q := m.rand.Float64()
-	var ns, cpu float64
-	single := entries == 1
-	if m.config.Brokers.Replicas > 1 {
-		// A cluster keeps an atomic batch in memory until it is complete: one agreement for all.
-		ns = m.stages.raft.Draw(q, bytes*n, k)
-		cpu = m.stages.raft.Key("cpu.server", bytes*n, k) / max(1, m.stages.raft.Mean(bytes*n, k))
-	} else {
-		ns = m.stages.appends.Draw(q, n, bytes, k)
-		mean := m.stages.appends.Mean(n, bytes, k)
-		// A lone server stores several entries one by one unless an atomic batch is faster.
-		single = single || mean > 0.9*n*m.stages.appends.Mean(1, bytes, k)
-		cpu = (m.stages.appends.Key("cpu.server", n, bytes, k) + m.stages.appends.Key("cpu.client", n, bytes, k)) /
-			max(1, mean)
-	}
-	m.written += n * bytes * float64(m.config.Brokers.Replicas)
-	for i := range entries {
-		if single && i < entries-1 {
-			m.clock.After(int64(ns*float64(i+1)/n), func() { stored(i) })
+	k, n := float64(broker.busy+1), float64(entries)
+	curve, whole := m.stages.raft, []float64{bytes * n, k}
+	if m.config.Brokers.Replicas == 1 {
+		curve, whole = m.stages.appends, []float64{n, bytes, k}
+		if entries > 1 && (n < publishmode.MinGroup || n*curve.Mean(1, bytes, k) <= m.atomic(n, bytes, k)) {
+			m.chain(broker, entries, 0, bytes, stored, done)
+			return
+		}
+		if entries > 1 {
+			whole[0] = max(n, leastAtomic)
 		}
 	}
-	m.work(broker, brokerProcess, ns, min(1, cpu), func() {
+	m.written += n * bytes * float64(m.config.Brokers.Replicas)
+	broker.busy++
+	cpu := (curve.Key("cpu.server", whole...) + curve.Key("cpu.client", whole...)) / max(1, curve.Mean(whole...))
+	m.work(broker, brokerProcess, curve.Draw(m.rand.Float64(), whole...), min(1, cpu), func() {
 		broker.busy--
 		for i := range entries {
-			if !single || i == entries-1 {
-				stored(i)
-			}
+			stored(i)
 		}
 		done()
 	})
+}
+
+// leastAtomic is the smallest measured group that a lone server stores as an atomic batch.
+const leastAtomic = 16
+
+// atomic returns the mean time of an atomic batch.
+func (m *model) atomic(n, bytes, k float64) float64 {
+	return m.stages.appends.Mean(max(n, leastAtomic), bytes, k)
+}
+
+// chain stores entries one by one, from number i on.
+func (m *model) chain(broker *host, entries, i int, bytes float64, stored func(i int), done func()) {
+	if i == entries {
+		done()
+		return
+	}
+	m.store(broker, 1, bytes, func(int) { stored(i) }, func() { m.chain(broker, entries, i+1, bytes, stored, done) })
 }
 
 // audit checks Little's law at all stations, and that each entry has at most one answer.

@@ -191,8 +191,13 @@ func (s *server) observe(b *batch) {
 		return
 	}
 	rows, n := float64(m.config.Load.Rows), float64(len(b.entries))
-	mean := m.stages.observe.Mean(1, rows, n)
-	s.work(m.stages.observe.Draw(m.rand.Float64(), 1, rows, n), m.stages.observe.Key("cpu", 1, rows, n)/max(1, mean), done)
+	threads, epoch := m.stages.threads(rows, n), s.epoch
+	job := station.Job{Limit: threads, Group: agentProcess, Speed: m.stages.speed(rows, n)}
+	l.agent.cores.Do(threads*m.stages.observe.Draw(m.rand.Float64(), 1, rows, n), job, func() {
+		if epoch == s.epoch {
+			done()
+		}
+	})
 }
 
 // launch is observe on a GPU: the copies over the bus, then the kernels, one batch at a time.

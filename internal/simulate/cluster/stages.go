@@ -11,11 +11,12 @@ var axes = map[string][]string{
 	"encode": {"rows"}, "decode": {"rows"}, "answer": {"rows"}, "merge": {"rows", "entries"},
 	"observe": {"together", "rows", "entries"}, "append": {"entries", "bytes", "together"}, "raft": {"bytes", "together"},
 	"deliver": {"bytes"}, "fetch": {"together", "bytes"}, "flow": {"together"}, "cores": {"together"},
+	"workers": {"workers", "rows"},
 }
 
 // stages are the measured stages.
 type stages struct {
-	encode, decode, answer, merge, observe, appends, raft, deliver, fetch, flow, cores *times.Curve
+	encode, decode, answer, merge, observe, appends, raft, deliver, fetch, flow, cores, workers *times.Curve
 }
 
 // newStages finds the stages of a table.
@@ -34,6 +35,7 @@ func newStages(files []*times.File, c *Config) (*stages, error) {
 		{"decode", &s.decode, true},
 		{"answer", &s.answer, true},
 		{"merge", &s.merge, true},
+		{"workers", &s.workers, c.Agents.Device == "host"},
 		{"observe", &s.observe, c.Agents.Device == "host"},
 		{"append", &s.appends, true},
 		{"raft", &s.raft, c.Brokers.Replicas > 1},
@@ -59,4 +61,17 @@ func (s *stages) slower(cores int) []float64 {
 		all[k] = max(1, s.cores.Mean(float64(k+1))/max(1, alone))
 	}
 	return all
+}
+
+// threads returns how many threads a launch on the host device keeps at work: the processor time that it
+// takes on one worker, over its time on all. More workers take more processor time for the same work;
+// while they wait for each other, others have the cores.
+func (s *stages) threads(rows, entries float64) float64 {
+	return max(1, s.workers.Key("cpu", 1, rows)/max(1, s.observe.Mean(1, rows, 1)))
+}
+
+// speed returns how fast a launch is beside others, as a share of its speed alone.
+func (s *stages) speed(rows, entries float64) func(n int) float64 {
+	alone := s.observe.Mean(1, rows, entries)
+	return func(n int) float64 { return min(1, alone/max(1, s.observe.Mean(float64(n), rows, entries))) }
 }

@@ -54,7 +54,7 @@ func (m *measurement) broker() (err error) {
 			return err
 		}
 		for _, streams := range []int{1, 4} {
-			for entries := 4; entries <= 64 && entries*size <= 6<<20; entries *= 4 {
+			for entries := 16; entries <= 64 && entries*size <= 6<<20; entries *= 4 {
 				if err := m.append(c, "append", all[:streams], size, entries); err != nil {
 					return err
 				}

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"sync"
 	"time"
 
 	"github.com/exoswarm/exoswarm/cuda/host"
@@ -83,54 +82,12 @@ func (b *bench) decoded(k int) ([]state.Observations, error) {
 	return all, nil
 }
 
-// beside measures what packing and observing do to each other: as many goroutines pack entries as states
-// observe some, all at a time. "beside" are the durations of the packing, and "behind" of the observing.
-func (m *measurement) beside(shards, rows int) (err error) {
-	b, err := openBench(m.ctx, shards, rows, 0)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, b.close()) }()
-	of, _, err := swarmOf(1)
-	if err != nil {
-		return err
-	}
-	all := observations(of, 0, rows)
-	var packed times.Histogram
-	var mu sync.Mutex
-	ctx, cancel := context.WithCancel(m.ctx)
-	var packers sync.WaitGroup
-	for range shards {
-		packers.Go(func() {
-			var h times.Histogram
-			for i := 0; ctx.Err() == nil; i++ {
-				began := time.Now()
-				if _, err := all[i%kinds].Pack(); err != nil {
-					break
-				}
-				h.Add(time.Since(began).Nanoseconds())
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			packed.Merge(&h)
-		})
-	}
-	err = m.batches(b, "behind", 1, map[string]float64{"rows": float64(rows), "entries": 1})
-	cancel()
-	packers.Wait()
-	m.add("beside", map[string]float64{"rows": float64(rows), "together": float64(shards)}, packed)
-	return err
-}
-
 // device measures what the process of a GPU agent does with entries: it decodes them, merges them
 // into batches, observes, and encodes the answers.
 func (m *measurement) device() error {
 	for _, rows := range m.rows {
 		for shards := 1; shards <= m.shards; shards *= 2 {
 			if err := m.observe(shards, rows); err != nil {
-				return err
-			}
-			if err := m.beside(shards, rows); err != nil {
 				return err
 			}
 		}

@@ -37,6 +37,8 @@ func run(ctx context.Context, args []string) error {
 			return serveNATS(ctx, args[1:])
 		case "agent":
 			return serveAgent(ctx, args[1:])
+		case "burn":
+			return burn(ctx, args[1:])
 		}
 	}
 	flags := flag.NewFlagSet("measure", flag.ContinueOnError)

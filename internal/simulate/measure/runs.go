@@ -173,6 +173,12 @@ func (l *load) first(ctx context.Context) error {
 	}
 }
 
+// sleep blocks the thread for some time, or less if a signal comes.
+func sleep(d time.Duration) {
+	t := syscall.NsecToTimespec(d.Nanoseconds())
+	_ = syscall.Nanosleep(&t, nil) // the caller looks at the clock again
+}
+
 // arrive sends the time of each entry as it arrives, at random times, until ctx ends. It sleeps by the
 // system, because the runtime sleeps for whole milliseconds in an idle process.
 func (l *load) arrive(ctx context.Context, start time.Time, to chan<- time.Time) {
@@ -183,8 +189,7 @@ func (l *load) arrive(ctx context.Context, start time.Time, to chan<- time.Time)
 	for next := start; ctx.Err() == nil; {
 		next = next.Add(time.Duration(arrivals.ExpFloat64() / l.rate * 1e9))
 		for wait := time.Until(next); wait > 0 && ctx.Err() == nil; wait = time.Until(next) {
-			t := syscall.NsecToTimespec(min(wait, 50*time.Millisecond).Nanoseconds())
-			_ = syscall.Nanosleep(&t, nil) // a signal only wakes it earlier
+			sleep(min(wait, 50*time.Millisecond))
 		}
 		to <- time.Now() // a late timer is not the cluster's
 	}

@@ -22,11 +22,11 @@ func (m *measurement) stages() error {
 		name string
 		of   func() error
 	}{
-		{"encode", m.encode},
 		{"device", m.device},
 		{"cores", m.cores},
 		{"sync", m.syncs},
 		{"flow", m.flows},
+		{"beside", m.beside},
 		{"broker", m.broker},
 		{"replicas", m.replicas},
 	} {
@@ -95,33 +95,15 @@ func (m *measurement) together(
 		return m.ctx.Err()
 	})
 	keys["together"] = float64(n)
+	for _, none := range []string{"beside", "idle"} {
+		if _, ok := keys[none]; !ok {
+			keys[none] = 0
+		}
+	}
 	keys["busy"] = float64((ownTime() - before).Nanoseconds()) / float64((m.each + m.each/5).Nanoseconds())
 	keys["rate"] = float64(all.N()) / m.each.Seconds()
 	m.add(name, keys, all)
 	return err
-}
-
-// encode measures the packing of entries by one goroutine.
-func (m *measurement) encode() error {
-	of, _, err := swarmOf(1)
-	if err != nil {
-		return err
-	}
-	for _, rows := range m.rows {
-		all := observations(of, 0, rows)
-		data, err := all[0].Pack()
-		if err != nil {
-			return err
-		}
-		keys := map[string]float64{"rows": float64(rows), "bytes": float64(len(data))}
-		if err := m.repeat("encode", keys, func(i int) error {
-			_, err := all[i%kinds].Pack()
-			return err
-		}); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // powers returns 1, 2, 4 ... up to the cores of the machine, which come last.

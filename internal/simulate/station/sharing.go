@@ -9,6 +9,10 @@ import (
 type Job struct {
 	Limit float64 // work for each nanosecond, at most: the parallelism of a computation, or the cap of flows
 	Group int     // such as a process, for Rates that have groups
+	// Speed is for Cores: how fast the job is beside other jobs with a Speed, by their number, itself
+	// included, as a share of its speed alone. It was measured, so what such jobs do to each other is in
+	// it. nil: the cores decide alone.
+	Speed func(n int) float64
 
 	rate    float64
 	left    float64
@@ -61,7 +65,7 @@ func (s *Sharing) advance() {
 	s.at = s.clock.Now()
 }
 
-// rest is work that counts as none: less than is done in a nanosecond, which is the resolution of the
+// over reports whether the rest of a job counts as none: less than is done in a nanosecond, which is the resolution of the
 // clock.
 func (j *Job) over() bool { return j.left <= j.rate*0.5 || j.left == 0 }
 
@@ -156,18 +160,33 @@ func (c *Cores) Capacity() float64 { return float64(c.Count) }
 // Share implements Rates.
 func (c *Cores) Share(jobs []*Job, set func(j *Job, rate float64)) {
 	groups := map[int]float64{}
+	special, n := 0.0, 0
 	for _, j := range jobs {
-		groups[j.Group] += j.Limit
+		if j.Speed != nil {
+			special += j.Limit
+			n++
+		} else {
+			groups[j.Group] += j.Limit
+		}
 	}
-	threads := 0.0
+	threads := special
 	for _, j := range jobs { // in the order of jobs, so that sums of floats are the same each time
-		threads += j.Limit * c.part(groups[j.Group])
+		if j.Speed == nil {
+			threads += j.Limit * c.part(groups[j.Group])
+		}
 	}
-	each := min(1, float64(c.Count)/max(threads, 1e-9))
 	for _, j := range jobs {
-		slower := c.slower(threads) / c.slower(j.Limit)
-		set(j, j.Limit*c.part(groups[j.Group])*each/max(1, slower))
+		if j.Speed != nil { // the others slow it down further than jobs of its kind do
+			set(j, j.Limit*j.Speed(n)*min(1, c.pace(threads)/c.pace(special)))
+			continue
+		}
+		set(j, j.Limit*c.part(groups[j.Group])*min(1, c.pace(threads)/c.pace(j.Limit)))
 	}
+}
+
+// pace is the speed of each of some threads, as a share of that of one thread alone.
+func (c *Cores) pace(threads float64) float64 {
+	return min(1, float64(c.Count)/max(threads, 1e-9)) / c.slower(threads)
 }
 
 // part is the share of its threads that a group may run.
