@@ -1,8 +1,9 @@
-// Package tickchart draws how many agents are in each state over ticks, as an SVG that needs nothing
-// beside it.
+// Package tickchart draws how many agents are in each state over ticks, or other counts over whole
+// numbers, as an SVG that needs nothing beside it.
 package tickchart
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"html"
@@ -23,6 +24,7 @@ const (
 // Chart is the counts of agents. Each has a count for each of Names.
 type Chart struct {
 	Title string
+	Axis  string   // what Ticks counts; empty: ticks
 	Names []string // of the lines, up to MaxLines
 	Ticks []int    // of the counts, ascending, up to MaxPoints
 	Count [][]uint64
@@ -71,7 +73,8 @@ func (c *Chart) SVG() (string, error) {
 			`text-anchor="middle">%.0f</text>`+"\n",
 			x(v), top, height-bottom, x(v), height-bottom+18, v)
 	}
-	fmt.Fprintf(&b, `<text x="%.1f" y="%g" text-anchor="middle">tick</text>`+"\n", x((first+last)/2), height-12)
+	fmt.Fprintf(&b, `<text x="%.1f" y="%g" text-anchor="middle">%s</text>`+"\n", x((first+last)/2), height-12,
+		html.EscapeString(cmp.Or(c.Axis, "tick")))
 	for i, name := range c.Names {
 		colour, dash := colours[i%len(colours)], ""
 		if i >= len(colours) {

@@ -122,13 +122,19 @@ type Prices struct {
 	Written float64 `yaml:"written"` // a TB that is written to disk
 }
 
-// Sweep runs the configuration for each value of one of its numbers.
+// Sweep runs the configuration for each value of one of its numbers, and draws a chart.
 type Sweep struct {
-	Key    string   `yaml:"key"` // such as shards, uplink.flows
+	Key    string   `yaml:"key"` // see Set
 	Values []Number `yaml:"values"`
-	// With sets others in proportion to the value: 0.5 sets half of it, at least 1.
+	// With sets other numbers in proportion to the value, at least 1: 0.5 sets half of it.
 	With map[string]float64 `yaml:"with"`
-	Axis string             `yaml:"axis"` // of the chart
+	// Lines repeats all for each value of another number; each is a line of the chart.
+	Lines struct {
+		Key    string   `yaml:"key"`
+		Values []Number `yaml:"values"`
+	} `yaml:"lines"`
+	Chart string `yaml:"chart"` // what the chart has: rows or bits a second; empty: rows
+	Axis  string `yaml:"axis"`  // name of the numbers in the chart and the table
 }
 
 // Number is a number with a unit, as in 100Gb/s, 4MiB, 1.5k or 0.25.
@@ -292,7 +298,7 @@ func (c *Config) check() error {
 	for _, p := range []float64{c.Prices.Core, c.Prices.GPU, c.Prices.Gbps, c.Prices.Written} {
 		bad(!(p >= 0) || math.IsInf(p, 0), "a price is %v: use at least 0", p)
 	}
-	bad(len(c.Sweep.Values) > 64, "sweep has %d values: use up to 64", len(c.Sweep.Values))
+	c.checkSweep(bad)
 	if len(wrong) > 0 {
 		return fmt.Errorf("%w: %s", ErrConfig, strings.Join(wrong, "; "))
 	}

@@ -19,6 +19,7 @@ type host struct {
 	cores   *station.Sharing
 	in, out *station.Sharing // nil: there is no network
 	busy    int              // appends in progress, of a broker
+	batches int              // in progress on the host device, of an agent
 	down    int64            // nothing happens before this time
 	clients *station.Queue   // of the connection over which a process receives entries
 }

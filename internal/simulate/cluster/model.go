@@ -49,7 +49,7 @@ func Simulate(c *Config, files []*times.File) (*Report, error) {
 	rows := float64(c.Load.Rows)
 	m.entryBytes, m.answerBytes = c.Load.Row*rows, c.Load.AnswerRow*rows
 	if c.Load.Row == 0 {
-		m.entryBytes = s.encode.Key("bytes", rows)
+		m.entryBytes = s.encode.Key("bytes", 0, rows)
 	}
 	if c.Load.AnswerRow == 0 {
 		m.answerBytes = s.answer.Key("bytes", rows)
@@ -121,29 +121,42 @@ func (m *model) cross(bytes float64, done func()) {
 // processor time runs on the cores, on as many threads as it had; a stage that had less than one waits
 // for the rest, as for a disk.
 func (m *model) work(h *host, process int, ns, parallel float64, done func()) {
+	m.run(h, station.Job{Limit: max(1, parallel), Group: process}, ns, min(1, parallel), done)
+}
+
+// run is work with a job; running is the share of the time in which the stage has the processor.
+func (m *model) run(h *host, job station.Job, ns, running float64, done func()) {
 	if ns <= 0 {
 		done()
 		return
 	}
-	running := min(1, parallel)
-	job := station.Job{Limit: max(1, parallel), Group: process}
 	h.cores.Do(ns*running*job.Limit, job, func() {
 		m.clock.After(int64(ns*(1-running)), done)
 	})
 }
 
-// append stores entries of some bytes at a broker. It calls stored for each entry that can be read, in
-// their order, and then done. A broker that is down stores nothing.
-func (m *model) append(broker *host, entries int, bytes float64, stored func(i int), done func()) {
-	if wait := broker.down - m.clock.Now(); wait > 0 {
-		m.clock.After(wait, func() { m.append(broker, entries, bytes, stored, done) })
+// group is entries that are appended in one call.
+type group struct {
+	broker  *host
+	entries int
+	bytes   float64 // of an entry
+	idle    float64 // how long the caller has waited before, in terms of its work; a process that rests is slower
+	stored  func(i int)
+	done    func()
+}
+
+// append stores entries. It calls stored for each that can be read, in their order, and then done. A
+// broker that is down stores nothing.
+func (m *model) append(g group) {
+	if wait := g.broker.down - m.clock.Now(); wait > 0 {
+		m.clock.After(wait, func() { m.append(g) })
 		return
 	}
 	if m.config.Brokers.Replicas > 1 && len(m.brokers) > 1 {
-		m.replicate(broker, float64(entries)*bytes, func() { m.store(broker, entries, bytes, stored, done) })
+		m.replicate(g.broker, float64(g.entries)*g.bytes, func() { m.store(g) })
 		return
 	}
-	m.store(broker, entries, bytes, stored, done)
+	m.store(g)
 }
 
 // replicate sends bytes to the other two servers of a log.
@@ -164,46 +177,50 @@ func (m *model) replicate(broker *host, bytes float64, done func()) {
 // store is append at a broker that is up and has told its replicas. A lone server stores several entries
 // one by one, or as an atomic batch if that is faster, as package publishmode finds out; a cluster keeps
 // a batch in memory until it is complete, and agrees once.
-func (m *model) store(broker *host, entries int, bytes float64, stored func(i int), done func()) {
-	k, n := float64(broker.busy+1), float64(entries)
-	curve, whole := m.stages.raft, []float64{bytes * n, k}
+func (m *model) store(g group) {
+	k, n := float64(g.broker.busy+1), float64(g.entries)
+	curve, at, still := m.stages.raft, []float64{g.bytes * n, k}, []float64{g.bytes * n, k}
 	if m.config.Brokers.Replicas == 1 {
-		curve, whole = m.stages.appends, []float64{n, bytes, k}
-		if entries > 1 && (n < publishmode.MinGroup || n*curve.Mean(1, bytes, k) <= m.atomic(n, bytes, k)) {
-			m.chain(broker, entries, 0, bytes, stored, done)
+		curve = m.stages.appends
+		single := curve.Mean(0, 0, 1, g.bytes, k)
+		if n > 1 && (n < publishmode.MinGroup || n*single <= curve.Mean(0, 0, max(n, leastAtomic), g.bytes, k)) {
+			m.chain(g, 0)
 			return
 		}
-		if entries > 1 {
-			whole[0] = max(n, leastAtomic)
+		if n > 1 {
+			n = max(n, leastAtomic)
 		}
+		at = []float64{float64(g.broker.batches), min(1, g.idle), n, g.bytes, k}
+		still = []float64{0, 0, n, g.bytes, k}
 	}
-	m.written += n * bytes * float64(m.config.Brokers.Replicas)
-	broker.busy++
-	cpu := (curve.Key("cpu.server", whole...) + curve.Key("cpu.client", whole...)) / max(1, curve.Mean(whole...))
-	m.work(broker, brokerProcess, curve.Draw(m.rand.Float64(), whole...), min(1, cpu), func() {
-		broker.busy--
-		for i := range entries {
-			stored(i)
+	m.written += float64(g.entries) * g.bytes * float64(m.config.Brokers.Replicas)
+	g.broker.busy++
+	cpu := (curve.Key("cpu.server", still...) + curve.Key("cpu.client", still...)) / max(1, curve.Mean(still...))
+	job := station.Job{Limit: 1, Group: brokerProcess, Beside: true}
+	m.run(g.broker, job, curve.Draw(m.rand.Float64(), at...), min(1, cpu), func() {
+		g.broker.busy--
+		for i := range g.entries {
+			g.stored(i)
 		}
-		done()
+		g.done()
 	})
 }
 
 // leastAtomic is the smallest measured group that a lone server stores as an atomic batch.
 const leastAtomic = 16
 
-// atomic returns the mean time of an atomic batch.
-func (m *model) atomic(n, bytes, k float64) float64 {
-	return m.stages.appends.Mean(max(n, leastAtomic), bytes, k)
-}
-
 // chain stores entries one by one, from number i on.
-func (m *model) chain(broker *host, entries, i int, bytes float64, stored func(i int), done func()) {
-	if i == entries {
-		done()
+func (m *model) chain(g group, i int) {
+	if i == g.entries {
+		g.done()
 		return
 	}
-	m.store(broker, 1, bytes, func(int) { stored(i) }, func() { m.chain(broker, entries, i+1, bytes, stored, done) })
+	one := g
+	one.entries, one.stored, one.done = 1, func(int) { g.stored(i) }, func() { m.chain(g, i+1) }
+	if i > 0 {
+		one.idle = 0
+	}
+	m.store(one)
 }
 
 // audit checks Little's law at all stations, and that each entry has at most one answer.

@@ -192,8 +192,10 @@ func (s *server) observe(b *batch) {
 	}
 	rows, n := float64(m.config.Load.Rows), float64(len(b.entries))
 	threads, epoch := m.stages.threads(rows, n), s.epoch
+	l.agent.batches++
 	job := station.Job{Limit: threads, Group: agentProcess, Speed: m.stages.speed(rows, n)}
 	l.agent.cores.Do(threads*m.stages.observe.Draw(m.rand.Float64(), 1, rows, n), job, func() {
+		l.agent.batches--
 		if epoch == s.epoch {
 			done()
 		}
@@ -224,29 +226,30 @@ func (s *server) answer() {
 	if m.answerBytes > 0 { // a call is cut at 8 MiB
 		n = max(1, min(n, int(8<<20/m.answerBytes)))
 	}
-	group := s.answers[:n:n]
+	all := s.answers[:n:n]
 	s.answers = s.answers[n:]
 	s.appending = true
+	idle := s.append.idle(m.clock.Now())
 	s.append.begin(m.clock.Now())
 	ns := 0.0
-	for range group {
+	for range all {
 		ns = max(ns, m.stages.answer.Draw(m.rand.Float64(), float64(m.config.Load.Rows)))
 	}
 	epoch := s.epoch
 	s.work(ns, float64(min(n, m.config.Agents.Cores)), func() {
 		m.local.pass(l.agent, l.broker, m.answerBytes*float64(n), func() {
-			m.append(l.broker, n, m.answerBytes, func(i int) {
+			m.append(group{broker: l.broker, entries: n, bytes: m.answerBytes, idle: idle, stored: func(i int) {
 				if epoch == s.epoch { // otherwise the fence of the log refuses it
-					s.store(group[i])
+					s.store(all[i])
 				}
-			}, func() {
+			}, done: func() {
 				if epoch == s.epoch {
 					s.append.end(m.clock.Now())
 					s.appending = false
 					s.answer()
 					s.decode()
 				}
-			})
+			}})
 		})
 	})
 }

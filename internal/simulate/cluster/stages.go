@@ -8,8 +8,8 @@ import (
 
 // axes are the conditions of the measured stages.
 var axes = map[string][]string{
-	"encode": {"rows"}, "decode": {"rows"}, "answer": {"rows"}, "merge": {"rows", "entries"},
-	"observe": {"together", "rows", "entries"}, "append": {"entries", "bytes", "together"}, "raft": {"bytes", "together"},
+	"encode": {"beside", "rows"}, "decode": {"rows"}, "answer": {"rows"}, "merge": {"rows", "entries"},
+	"observe": {"together", "rows", "entries"}, "append": {"beside", "idle", "entries", "bytes", "together"}, "raft": {"bytes", "together"},
 	"deliver": {"bytes"}, "fetch": {"together", "bytes"}, "flow": {"together"}, "cores": {"together"},
 	"workers": {"workers", "rows"},
 }

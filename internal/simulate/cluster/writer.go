@@ -2,6 +2,8 @@ package cluster
 
 import (
 	"math/rand/v2"
+
+	"github.com/exoswarm/exoswarm/internal/simulate/station"
 )
 
 // writer packs and appends the entries of a shard.
@@ -82,11 +84,11 @@ func (w *writer) pack(e *entry) {
 	m := w.lane.m
 	ns := 0.0
 	if !m.config.Load.Packed {
-		ns = m.stages.encode.Draw(m.rand.Float64(), float64(m.config.Load.Rows))
+		ns = m.stages.encode.Draw(m.rand.Float64(), float64(w.lane.home.batches), float64(m.config.Load.Rows))
 	}
 	w.packing++
 	w.used.begin(m.clock.Now())
-	m.work(w.lane.home, writerProcess, ns, 1, func() {
+	m.run(w.lane.home, station.Job{Limit: 1, Group: writerProcess, Beside: true}, ns, 1, func() {
 		w.used.end(m.clock.Now())
 		w.packing--
 		w.ready = append(w.ready, e)
@@ -109,6 +111,7 @@ func (w *writer) append() {
 	e := w.ready[0]
 	w.ready = w.ready[1:]
 	w.appending = true
+	idle := w.used.idle(m.clock.Now())
 	w.used.begin(m.clock.Now())
 	l.pass(e, partWriter)
 	bytes := m.entryBytes
@@ -116,14 +119,15 @@ func (w *writer) append() {
 		bytes = descriptor
 	}
 	m.uplink.pass(l.home, l.broker, bytes, func() {
-		m.append(l.broker, 1, bytes, func(int) { l.stored(e) }, func() {
+		stored := func(int) { l.stored(e) }
+		m.append(group{broker: l.broker, entries: 1, bytes: bytes, idle: idle, stored: stored, done: func() {
 			m.clock.After(int64(m.config.Uplink.RTT)/2, func() { // the acknowledgement
 				w.used.end(m.clock.Now())
 				w.appending = false
 				w.append()
 				w.next()
 			})
-		})
+		}})
 	})
 }
 
@@ -158,4 +162,10 @@ func (t *meter) share(now int64) float64 {
 		sum += now - t.since
 	}
 	return float64(sum) / float64(max(1, now))
+}
+
+// idle returns the time without work until now over that with work.
+func (t *meter) idle(now int64) float64 {
+	share := max(t.share(now), 1e-6)
+	return (1 - share) / share
 }

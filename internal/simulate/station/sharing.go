@@ -13,6 +13,8 @@ type Job struct {
 	// included, as a share of its speed alone. It was measured, so what such jobs do to each other is in
 	// it. nil: the cores decide alone.
 	Speed func(n int) float64
+	// Beside is for Cores: what jobs with a Speed do to this one is in its work.
+	Beside bool
 
 	rate    float64
 	left    float64
@@ -180,7 +182,12 @@ func (c *Cores) Share(jobs []*Job, set func(j *Job, rate float64)) {
 			set(j, j.Limit*j.Speed(n)*min(1, c.pace(threads)/c.pace(special)))
 			continue
 		}
-		set(j, j.Limit*c.part(groups[j.Group])*min(1, c.pace(threads)/c.pace(j.Limit)))
+		all := threads
+		if j.Beside {
+			all -= special
+		}
+		part := c.part(groups[j.Group]) * min(1, float64(c.Count)/max(all, 1e-9))
+		set(j, j.Limit*part*min(1, c.slower(j.Limit)/c.slower(all)))
 	}
 }
 

@@ -52,7 +52,7 @@ func (t *Table) Curve(name string) (*Curve, error) {
 }
 
 // maxAxes is the most conditions of a curve.
-const maxAxes = 3
+const maxAxes = 5
 
 // Curve is the series of one name over their conditions. Between two measured conditions, and beyond
 // the last ones, each quantile is on the straight line through the nearest two: the time of most stages
