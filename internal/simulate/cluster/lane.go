@@ -80,7 +80,8 @@ func (l *lane) pass(e *entry, p int) {
 }
 
 // deliver brings an entry that is stored to a reader: after a time, over the network, and through the
-// connection of the process and the reader of the log, which take one entry at a time.
+// reader of the log, which takes one entry at a time, for a part of that time through the connection of
+// the process, which all its readers share.
 func (l *lane) deliver(reader *station.Queue, to *host, process int, over *wire, bytes float64, done func()) {
 	m := l.m
 	one := 1e9 / max(1e-9, m.stages.fetch.Key("rate", 1, bytes))
@@ -88,10 +89,15 @@ func (l *lane) deliver(reader *station.Queue, to *host, process int, over *wire,
 	late := m.stages.deliver.Draw(m.rand.Float64(), bytes) - one + float64(max(0, l.broker.down-m.clock.Now()))
 	m.clock.After(int64(late), func() {
 		over.pass(l.broker, to, bytes, func() {
-			to.clients.Enter(func(leave func()) {
-				m.work(to, process, all, 1, func() {
-					leave()
-					reader.Serve(int64(one-all), done)
+			reader.Enter(func(next func()) {
+				to.clients.Enter(func(leave func()) {
+					m.work(to, process, all, 1, func() {
+						leave()
+						m.clock.After(int64(one-all), func() {
+							next()
+							done()
+						})
+					})
 				})
 			})
 		})
