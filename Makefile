@@ -3,7 +3,7 @@ GOLANGCI = go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 CUDA_STUBS ?= /usr/lib/x86_64-linux-gnu/stubs
 
-.PHONY: all build test test-long lint cuda sanitize bench fuzz crash damage mutate nab quality quiet chaos recover recover-cluster recover-race lifecycle many soak watching test-slice entities metrics-cost images recover-detectors clean
+.PHONY: all build test test-long lint cuda sanitize bench fuzz crash damage mutate nab quality quiet chaos recover recover-cluster recover-race lifecycle many soak watching test-slice entities metrics-cost scale images recover-detectors clean
 
 all: lint build test
 
@@ -106,6 +106,11 @@ watching: ## what 10 viewers of the dashboard cost: observations a second withou
 
 metrics-cost: ## what scrapes every 5 s and traces of 1 % cost, as processor time of five pairs of runs of 800,000 rows, 20 times as often and divided by 20; at most 1 %
 	EXOSWARM_LONG=1 go test -count=1 -v -timeout 1h -run '^TestScrapeCost$$' ./cmd/internal/monitoring -args -cost.rows=800000 -cost.pairs=5 -cost.times=20 -cost.most=1
+
+SCENARIOS ?= one-host pair-shards pair-cores pair-bulk bulk-cores wan gateway gpus fault-none fault-broker fault-agent fault-writer
+scale: ## tables and charts of docs/scale.md: predictions of the measured runs, and the scenarios of internal/simulate; two minutes on two cores
+	go run ./internal/simulate validate internal/simulate/measured/stages.times internal/simulate/measured/runs.times
+	go run ./internal/simulate run -charts docs/charts $(SCENARIOS:%=internal/simulate/scenarios/%.yaml)
 
 entities: build ## rows/s of one process over rows of 100,000 entities of 16 agents in random order; ENTITY_ROWS of them
 	dir=$$(mktemp -d) && trap "rm -rf $$dir" EXIT && \

@@ -52,6 +52,9 @@ type Load struct {
 	Row       float64 `yaml:"row"`
 	AnswerRow float64 `yaml:"answer_row"`
 	Aggregate float64 `yaml:"aggregate"`
+	// DecodeRow is the nanoseconds of a row to decode; 0: as measured. Rows that come as they are in memory
+	// need less than packed ones.
+	DecodeRow float64 `yaml:"decode_row"`
 	// Encoders is how many entries of a shard a writer packs at the same time; 0 means 1. Ready entries
 	// wait for the append before them.
 	Encoders int `yaml:"encoders"`
@@ -90,7 +93,10 @@ type Agents struct {
 	Batch  strictyaml.Duration `yaml:"batch"`
 	PerRow float64             `yaml:"per_row"` // nanoseconds
 	Copy   float64             `yaml:"copy"`    // bytes
-	Bus    Number              `yaml:"bus"`     // bits a second
+	// MergeRow is the nanoseconds of a row to add it to a batch for a GPU, which ranks the rows itself;
+	// the host device has the measured time.
+	MergeRow float64 `yaml:"merge_row"`
+	Bus      Number  `yaml:"bus"` // bits a second
 }
 
 // Network is a way between the cards of two hosts.
@@ -255,6 +261,7 @@ func (c *Config) check() error {
 	within("load.window", c.Load.Window, 0, 1_000_000)
 	within("load.encoders", c.Load.Encoders, 1, 1024)
 	bad(c.Load.Window == 0 && c.Load.Rate == 0, "load has neither window nor rate: set one of them")
+	bad(!(c.Load.DecodeRow >= 0) || c.Load.DecodeRow > 1e6, "load.decode_row is %v: use 0 to 1e6", c.Load.DecodeRow)
 	bad(!(c.Load.Row >= 0) || !(c.Load.AnswerRow >= 0) || !(c.Load.Aggregate > 0) || c.Load.Row > 1e6 ||
 		c.Load.AnswerRow > 1e6 || c.Load.Aggregate > 1e6,
 		"load has row %v, answer_row %v and aggregate %v: use 0 to 1e6", c.Load.Row, c.Load.AnswerRow, c.Load.Aggregate)
@@ -273,6 +280,7 @@ func (c *Config) check() error {
 	case "host":
 	case "gpu":
 		within("agents.gpus", c.Agents.GPUs, 1, 64)
+		bad(!(c.Agents.MergeRow >= 0), "agents.merge_row is %v", c.Agents.MergeRow)
 		bad(c.Agents.Batch <= 0 || !(c.Agents.PerRow >= 0) || !(c.Agents.Copy >= 0) || c.Agents.Bus <= 0,
 			"agents of device gpu need batch, per_row, copy and bus")
 	default:

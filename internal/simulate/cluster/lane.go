@@ -19,8 +19,9 @@ type lane struct {
 	writer *writer
 	server *server
 
-	reads   *station.Queue // of the log by the agent
-	answers *station.Queue // of the log of answers by the writer
+	flows   *station.Sharing // of the bulk lane
+	reads   *station.Queue   // of the log by the agent
+	answers *station.Queue   // of the log of answers by the writer
 
 	whole    station.Audit // entries from their arrival to their answer
 	latency  times.Histogram
@@ -60,6 +61,8 @@ func newLane(m *model, k int) *lane {
 		reads: station.NewQueue(m.clock, 1), answers: station.NewQueue(m.clock, 1),
 	}
 	l.agent = m.agents[l.at]
+	up := m.config.Uplink
+	l.flows = station.NewSharing(m.clock, station.Link{Bandwidth: min(1e9, up.cap()*float64(up.Flows))})
 	if n := m.config.Agents.GPUs; n > 0 {
 		l.gpu = k / len(m.agents) % n
 	}
@@ -114,19 +117,22 @@ func (l *lane) stored(e *entry) {
 		return
 	}
 	l.deliver(l.reads, l.agent, agentProcess, &m.local, descriptor, func() {
-		m.cross(m.entryBytes, func() { m.bulk(l.home, l.agent, m.entryBytes, there) })
+		m.cross(m.entryBytes, func() { l.bulk(m.entryBytes, there) })
 	})
 }
 
-// bulk passes bytes from a writer to an agent, both of which compute a checksum and copy the bytes:
-// measured is one block of 1 MiB with both ends on one machine, and each end has half of the work.
-func (m *model) bulk(from, to *host, bytes float64, done func()) {
+// bulk passes bytes from the writer to the agent over the flows of the shard, which its transfers share.
+// Both sides compute a checksum and copy the bytes: measured is one block of 1 MiB with both ends on one
+// machine, and each end has half of the work.
+func (l *lane) bulk(bytes float64, done func()) {
+	m := l.m
 	half := m.stages.flow.Mean(1) / 2 * bytes / (1 << 20) * m.stages.flow.Key("busy", 1)
 	n := float64(m.config.Uplink.Flows)
-	all := join(3, done)
-	from.cores.Do(half, station.Job{Limit: n, Group: writerProcess}, all)
-	to.cores.Do(half, station.Job{Limit: n, Group: agentProcess}, all)
-	m.uplink.pass(from, to, bytes, all)
+	all := join(4, done)
+	l.home.cores.Do(half, station.Job{Limit: n, Group: writerProcess}, all)
+	l.agent.cores.Do(half, station.Job{Limit: n, Group: agentProcess}, all)
+	l.flows.Do(bytes, station.Job{Limit: 1e9}, all)
+	m.uplink.pass(l.home, l.agent, bytes, all)
 }
 
 // finish takes the answer to an entry.
@@ -154,6 +160,9 @@ func (l *lane) audit() error {
 	}
 	if inside, open := l.whole.Inside(), l.writer.made-l.writer.done; inside != open {
 		return fmt.Errorf("%w: a shard has %d entries, its writer waits for %d", ErrLost, inside, open)
+	}
+	if err := l.flows.Check("flows of a shard", now); err != nil {
+		return err
 	}
 	if err := l.reads.CheckAll("reader of a log"); err != nil {
 		return err

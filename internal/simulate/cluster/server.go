@@ -43,7 +43,7 @@ type server struct {
 	answers   []*entry
 	appending bool
 
-	read, device, append meter
+	read, merged, device, append meter
 }
 
 // batch is what the device applies at once.
@@ -93,7 +93,11 @@ func (s *server) decode() {
 	s.reading = true
 	s.weight += w
 	s.read.begin(m.clock.Now())
-	s.work(m.stages.decode.Draw(m.rand.Float64(), float64(m.config.Load.Rows)), 1, func() {
+	ns := m.config.Load.DecodeRow * float64(m.config.Load.Rows)
+	if ns == 0 {
+		ns = m.stages.decode.Draw(m.rand.Float64(), float64(m.config.Load.Rows))
+	}
+	s.work(ns, 1, func() {
 		s.read.end(m.clock.Now())
 		if len(s.decoded) == decodedAhead {
 			s.blocked = e
@@ -158,8 +162,14 @@ func (s *server) merge() {
 func (s *server) add(b *batch, e *entry) {
 	m := s.lane.m
 	s.merging = true
-	s.work(m.stages.merge.Draw(m.rand.Float64(), float64(m.config.Load.Rows), 1), 1, func() {
+	s.merged.begin(m.clock.Now())
+	ns := m.config.Agents.MergeRow * float64(m.config.Load.Rows)
+	if m.config.Agents.Device == "host" {
+		ns = m.stages.merge.Draw(m.rand.Float64(), float64(m.config.Load.Rows), 1)
+	}
+	s.work(ns, 1, func() {
 		s.merging = false
+		s.merged.end(m.clock.Now())
 		b.entries = append(b.entries, e)
 		b.rows += m.config.Load.Rows
 		s.open = b
@@ -272,7 +282,7 @@ func (s *server) kill(until int64) {
 	m := s.lane.m
 	now := m.clock.Now()
 	s.epoch++
-	for _, t := range []*meter{&s.read, &s.device, &s.append} {
+	for _, t := range []*meter{&s.read, &s.merged, &s.device, &s.append} {
 		for t.n > 0 {
 			t.end(now)
 		}

@@ -50,11 +50,17 @@ func NewSharing(c *Clock, r Rates) *Sharing { return &Sharing{clock: c, rates: r
 func (s *Sharing) Do(work float64, j Job, done func()) {
 	s.advance()
 	now := s.clock.Now()
-	j.left, j.arrived, j.done = max(0, work), now, done
+	if !(work > 0) { // also of what is no number
+		work = 0
+	}
+	j.left, j.arrived, j.done = min(work, mostWork), now, done
 	s.Arrive(now)
 	s.jobs = append(s.jobs, &j)
 	s.change()
 }
+
+// mostWork bounds the work of a job, and its nanoseconds, so that times stay below the end of the clock.
+const mostWork = 1 << 60
 
 // advance takes the work off that was done since the last call.
 func (s *Sharing) advance() {
@@ -87,7 +93,7 @@ func (s *Sharing) change() {
 		return
 	}
 	turn := s.turn
-	s.clock.After(int64(math.Ceil(next)), func() {
+	s.clock.After(int64(math.Ceil(min(next, mostWork))), func() {
 		if turn == s.turn {
 			s.end()
 		}
@@ -129,6 +135,12 @@ func (l Link) Capacity() float64 { return l.Bandwidth }
 // Share implements Rates.
 func (l Link) Share(jobs []*Job, set func(j *Job, rate float64)) {
 	left, n := l.Bandwidth, len(jobs)
+	if equal := !slices.ContainsFunc(jobs, func(j *Job) bool { return j.Limit != jobs[0].Limit }); equal {
+		for _, j := range jobs { // the usual case, without a sort
+			set(j, min(j.Limit, left/float64(n)))
+		}
+		return
+	}
 	byLimit := slices.Clone(jobs)
 	slices.SortStableFunc(byLimit, func(a, b *Job) int {
 		switch {

@@ -216,6 +216,11 @@ func TestLink(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		bandwidth := rapid.Float64Range(0.1, 10).Draw(t, "bandwidth")
 		limits := rapid.SliceOfN(rapid.Float64Range(0.01, 10), 1, 6).Draw(t, "limits")
+		if rapid.Bool().Draw(t, "equal limits") {
+			for i := range limits {
+				limits[i] = limits[0]
+			}
+		}
 		var jobs []*Job
 		for _, l := range limits {
 			jobs = append(jobs, &Job{Limit: l})
@@ -298,6 +303,18 @@ func TestSharingSameTimes(t *testing.T) {
 	}
 	if len(first) != 4 || first[3] < 4000 || first[3] > 4004 { // each end is rounded up
 		t.Errorf("the ends are %v, want the last of four at 4000, when all work is done", first)
+	}
+}
+
+// TestSharingEnds: work that is no number, infinite or negative ends, and so does a job without a rate.
+func TestSharingEnds(t *testing.T) {
+	c, ends := &Clock{}, 0
+	s := NewSharing(c, Link{Bandwidth: 1e-300})
+	for _, work := range []float64{math.NaN(), math.Inf(1), -1, 0, 1} {
+		s.Do(work, Job{Limit: 1}, func() { ends++ })
+	}
+	if n := c.Run(second); n > 20 || ends != 3 {
+		t.Errorf("%d events and %d ends in a second, want few and the three without work", n, ends)
 	}
 }
 

@@ -1,0 +1,108 @@
+package main
+
+import (
+	"errors"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/exoswarm/exoswarm/internal/simulate/cluster"
+	"github.com/exoswarm/exoswarm/internal/simulate/times"
+	"github.com/exoswarm/exoswarm/internal/testlong"
+)
+
+// TestPredictions: the measured runs are predicted about as well as docs/scale.md says. All 18 runs are
+// predicted by test-long, two of them by each test.
+func TestPredictions(t *testing.T) {
+	stages, err := open("measured/stages.times")
+	if err != nil {
+		t.Fatal(err)
+	}
+	runs, err := open("measured/runs.times")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !testlong.Enabled() {
+		kept := runs.Series[:0]
+		for _, s := range runs.Series {
+			if s.Name == "run" && s.Keys["rows"] == 60_000 && s.Keys["shards"] == 2 {
+				kept = append(kept, s)
+			}
+		}
+		runs.Series = kept
+	}
+	all, err := predict(stages, runs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rates, tails := 0, 0
+	for _, p := range all {
+		rate, _, p99 := p.off()
+		if math.Abs(rate) > 0.30 || math.Abs(p99) > 1.25 {
+			t.Errorf("%d shards of entries of %d rows, %v offered: off by %+.0f %% and %+.0f %%", p.shards, p.rows, p.offered,
+				100*rate, 100*p99)
+		}
+		okRate, okTail := p.within()
+		rates, tails = rates+btoi(okRate), tails+btoi(okTail)
+	}
+	wantRates, wantTails := len(all), len(all)
+	if testlong.Enabled() {
+		wantRates, wantTails = 14, 12
+	}
+	if len(all) < 2 || rates < wantRates || tails < wantTails {
+		t.Errorf("of %d predictions %d rates and %d tails are within their bounds, want %d and %d", len(all), rates, tails,
+			wantRates, wantTails)
+	}
+}
+
+// TestScenarios: all configurations are valid, and those of a test are simulated and drawn.
+func TestScenarios(t *testing.T) {
+	files, err := filepath.Glob("scenarios/*.yaml")
+	if err != nil || len(files) < 10 {
+		t.Fatalf("%d files, %v", len(files), err)
+	}
+	for _, name := range files {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := cluster.Parse(name, text); err != nil {
+			t.Error(err)
+		}
+	}
+	var out strings.Builder
+	dir := t.TempDir()
+	if err := run(&out, []string{"run", "-charts", dir, "scenarios/bulk-cores.yaml", "scenarios/fault-none.yaml"}); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(out.String(), "| cores of each host | million rows/s | Gb/s |") ||
+		!strings.Contains(out.String(), "### Fault: none") {
+		t.Errorf("the tables are\n%s", out.String())
+	}
+	svg, err := os.ReadFile(filepath.Join(dir, "scale-bulk-cores.svg"))
+	if err != nil || !strings.Contains(string(svg), "cores of each host") {
+		t.Errorf("the chart: %v, %.200s", err, svg)
+	}
+}
+
+// TestRunErrors: wrong commands and files are refused with what is wrong.
+func TestRunErrors(t *testing.T) {
+	bad := filepath.Join(t.TempDir(), "bad.times")
+	if err := os.WriteFile(bad, []byte("nothing\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{nil, {"run"}, {"validate", "a"}, {"other", "a"}} {
+		if err := run(io.Discard, args); !errors.Is(err, errUsage) {
+			t.Errorf("%q: %v, want errUsage", args, err)
+		}
+	}
+	if err := run(io.Discard, []string{"validate", bad, bad}); !errors.Is(err, times.ErrInvalid) {
+		t.Errorf("a wrong file: %v, want an ErrInvalid", err)
+	}
+	if err := run(io.Discard, []string{"run", "scenarios/none.yaml"}); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("no file: %v, want os.ErrNotExist", err)
+	}
+}
