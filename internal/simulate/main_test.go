@@ -75,15 +75,15 @@ func TestScenarios(t *testing.T) {
 	}
 	var out strings.Builder
 	dir := t.TempDir()
-	if err := run(&out, []string{"run", "-charts", dir, "scenarios/bulk-cores.yaml", "scenarios/fault-none.yaml"}); err != nil {
+	if err := run(&out, []string{"run", "-charts", dir, "scenarios/one-host.yaml", "scenarios/fault-none.yaml"}); err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(out.String(), "| cores of each host | million rows/s | Gb/s |") ||
+	if !strings.Contains(out.String(), "| load.rows | shards | million rows/s | Gb/s |") ||
 		!strings.Contains(out.String(), "### Fault: none") {
 		t.Errorf("the tables are\n%s", out.String())
 	}
-	svg, err := os.ReadFile(filepath.Join(dir, "scale-bulk-cores.svg"))
-	if err != nil || !strings.Contains(string(svg), "cores of each host") {
+	svg, err := os.ReadFile(filepath.Join(dir, "scale-one-host.svg"))
+	if err != nil || !strings.Contains(string(svg), "60000 rows") {
 		t.Errorf("the chart: %v, %.200s", err, svg)
 	}
 }
