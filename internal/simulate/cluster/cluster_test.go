@@ -233,12 +233,20 @@ func TestSimulateErrors(t *testing.T) {
 		t.Errorf("Simulate without the stage encode: %v, want an ErrInvalid that names it", err)
 	}
 	m := &model{failed: ErrLost}
-	l := &lane{m: m, writer: &writer{}}
+	l := &lane{m: m, writer: &writer{}, server: &server{}}
 	m.clock = &station.Clock{}
 	l.reads, l.answers = station.NewQueue(m.clock, 1), station.NewQueue(m.clock, 1)
 	l.flows = station.NewSharing(m.clock, station.Link{Bandwidth: 1})
 	l.whole.Arrive(0)
 	if err := l.audit(); !errors.Is(err, ErrLost) {
 		t.Errorf("an entry that no writer waits for: %v, want ErrLost", err)
+	}
+	l.writer.made = 1
+	if err := l.audit(); err != nil {
+		t.Errorf("the same with a writer: %v, want no error", err)
+	}
+	l.server.unanswered = []*entry{{}}
+	if err := l.audit(); !errors.Is(err, ErrLost) {
+		t.Errorf("an entry that is nowhere in its server: %v, want ErrLost", err)
 	}
 }

@@ -161,6 +161,9 @@ func (l *lane) audit() error {
 	if inside, open := l.whole.Inside(), l.writer.made-l.writer.done; inside != open {
 		return fmt.Errorf("%w: a shard has %d entries, its writer waits for %d", ErrLost, inside, open)
 	}
+	if err := l.server.audit(); err != nil {
+		return err
+	}
 	if err := l.flows.Check("flows of a shard", now); err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/exoswarm/exoswarm/gpuagents/batchsize"
@@ -40,8 +41,10 @@ type server struct {
 	ready   bool   // the loop waits for a batch
 	size    batchsize.Size
 
+	applying  int // entries on the device
 	answers   []*entry
 	appending bool
+	sending   int // answers that are appended and not stored
 
 	read, merged, device, append meter
 }
@@ -185,7 +188,9 @@ func (s *server) observe(b *batch) {
 		l.pass(e, partWait)
 	}
 	s.device.begin(m.clock.Now())
+	s.applying = len(b.entries)
 	done := func() {
+		s.applying = 0
 		s.device.end(m.clock.Now())
 		s.size.Done(began, l.now(), b.rows, b.full)
 		for _, e := range b.entries {
@@ -238,7 +243,7 @@ func (s *server) answer() {
 	}
 	all := s.answers[:n:n]
 	s.answers = s.answers[n:]
-	s.appending = true
+	s.appending, s.sending = true, n
 	idle := s.append.idle(m.clock.Now())
 	s.append.begin(m.clock.Now())
 	ns := 0.0
@@ -267,6 +272,7 @@ func (s *server) answer() {
 // store is the moment in which an answer is stored; it goes to the writer.
 func (s *server) store(e *entry) {
 	l, m := s.lane, s.lane.m
+	s.sending--
 	s.weight -= s.weightOf()
 	for i, o := range s.unanswered {
 		if o == e {
@@ -290,6 +296,24 @@ func (s *server) kill(until int64) {
 	s.fetched = append([]*entry(nil), s.unanswered...)
 	s.reading, s.merging, s.appending, s.ready = false, false, false, true
 	s.blocked, s.decoded, s.open, s.held, s.answers, s.weight = nil, nil, nil, nil, nil, 0
+	s.applying, s.sending = 0, 0
 	s.down = until
 	m.clock.After(until-now, s.decode)
+}
+
+// audit returns an ErrLost unless each entry without an answer is in one place.
+func (s *server) audit() error {
+	places := len(s.fetched) + len(s.decoded) + s.applying + len(s.answers) + s.sending
+	if s.open != nil {
+		places += len(s.open.entries)
+	}
+	for _, one := range []bool{s.reading, s.merging, s.held != nil} {
+		if one {
+			places++
+		}
+	}
+	if places != len(s.unanswered) {
+		return fmt.Errorf("%w: a server has %d entries without an answer in %d places", ErrLost, len(s.unanswered), places)
+	}
+	return nil
 }

@@ -1,5 +1,7 @@
 package station
 
+import "fmt"
+
 // Queue is a station with one or more servers and a line that is first in, first out.
 type Queue struct {
 	Audit
@@ -57,8 +59,12 @@ func (q *Queue) next() {
 // Use returns the share of the time of the servers that was used, from 0 to 1.
 func (q *Queue) Use() float64 { return q.used.Mean(q.clock.Now()) / float64(q.servers) }
 
-// CheckAll is Check for the jobs and for the servers.
+// CheckAll is Check for the jobs and for the servers, and that each job waits or has a server.
 func (q *Queue) CheckAll(name string) error {
+	if q.used.Inside() != int64(q.busy) || q.Inside() != int64(q.busy+len(q.line)) {
+		return fmt.Errorf("%w %s: %d jobs are inside, %d of them have a server, but %d servers have work and %d jobs wait",
+			ErrAudit, name, q.Inside(), q.used.Inside(), q.busy, len(q.line))
+	}
 	if err := q.Check(name, q.clock.Now()); err != nil {
 		return err
 	}
