@@ -42,8 +42,8 @@ func TestPredictions(t *testing.T) {
 	for _, p := range all {
 		rate, _, p99 := p.off()
 		if math.Abs(rate) > 0.30 || math.Abs(p99) > 1.25 {
-			t.Errorf("%d shards of entries of %d rows, %v offered: off by %+.0f %% and %+.0f %%", p.shards, p.rows, p.offered,
-				100*rate, 100*p99)
+			t.Errorf("%d shards of entries of %d rows, %v offered: off by %+.0f %% and %+.0f %%", p.shards, p.rows,
+				p.offered, 100*rate, 100*p99)
 		}
 		okRate, okTail := p.within()
 		rates, tails = rates+btoi(okRate), tails+btoi(okTail)
@@ -53,8 +53,8 @@ func TestPredictions(t *testing.T) {
 		wantRates, wantTails = 14, 12
 	}
 	if len(all) < 2 || rates < wantRates || tails < wantTails {
-		t.Errorf("of %d predictions %d rates and %d tails are within their bounds, want %d and %d", len(all), rates, tails,
-			wantRates, wantTails)
+		t.Errorf("of %d predictions %d rates and %d tails are within their bounds, want %d and %d", len(all), rates,
+			tails, wantRates, wantTails)
 	}
 }
 
@@ -75,7 +75,8 @@ func TestScenarios(t *testing.T) {
 	}
 	var out strings.Builder
 	dir := t.TempDir()
-	if err := run(&out, []string{"run", "-charts", dir, "scenarios/one-host.yaml", "scenarios/fault-none.yaml"}); err != nil {
+	args := []string{"run", "-charts", dir, "scenarios/one-host.yaml", "scenarios/fault-none.yaml"}
+	if err := run(&out, args); err != nil {
 		t.Fatal(err)
 	}
 	if !strings.Contains(out.String(), "| load.rows | shards | million rows/s | Gb/s |") ||

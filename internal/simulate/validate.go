@@ -80,7 +80,8 @@ func configOf(s *times.Series, cores int) (*cluster.Config, error) {
 	}
 	text, err := yaml.Marshal(map[string]any{
 		"name": "run", "times": []string{"stages.times"}, "seed": 1, "shards": int(s.Keys["shards"]), "load": load,
-		"length": fmt.Sprint(time.Duration(s.Keys["seconds"] * 1e9)), "warmup": fmt.Sprint(time.Duration(s.Keys["warmup"] * 1e9)),
+		"length":  fmt.Sprint(time.Duration(s.Keys["seconds"] * 1e9)),
+		"warmup":  fmt.Sprint(time.Duration(s.Keys["warmup"] * 1e9)),
 		"brokers": map[string]int{"count": 1, "cores": cores},
 	})
 	if err != nil {
@@ -104,7 +105,8 @@ func validate(w io.Writer, stagesFile, runsFile string) error {
 		return err
 	}
 	fmt.Fprintf(w, "Stages and runs of %s, %s.\n\n", runs.Header["machine"], runs.Header["date"])
-	fmt.Fprintln(w, "| shards | rows | load | entries/s, run | model | | p50 ms, run | model | | p99 ms, run | model | | busiest |")
+	fmt.Fprintln(w, "| shards | rows | load | entries/s, run | model | | p50 ms, run | model | | p99 ms, run | "+
+		"model | | busiest |")
 	fmt.Fprintln(w, "|---|---|---|---|---|---|---|---|---|---|---|---|---|")
 	rates, tails := 0, 0
 	for _, p := range all {
@@ -115,12 +117,13 @@ func validate(w io.Writer, stagesFile, runsFile string) error {
 			load = "half"
 		}
 		rates, tails = rates+btoi(okRate), tails+btoi(okTail)
-		fmt.Fprintf(w, "| %d | %d | %s | %.0f | %.0f | %s | %.2f | %.2f | %+.0f %% | %.2f | %.2f | %s | %s |\n", p.shards, p.rows,
-			load, p.run.rate, p.model.rate, mark(rate, okRate), p.run.p50/1e6, p.model.p50/1e6, 100*p50, p.run.p99/1e6,
+		fmt.Fprintf(w, "| %d | %d | %s | %.0f | %.0f | %s | %.2f | %.2f | %+.0f %% | %.2f | %.2f | %s | %s |\n",
+			p.shards, p.rows, load, p.run.rate, p.model.rate, mark(rate, okRate),
+			p.run.p50/1e6, p.model.p50/1e6, 100*p50, p.run.p99/1e6,
 			p.model.p99/1e6, mark(p99, okTail), busiest(p.report, 3))
 	}
-	fmt.Fprintf(w, "\nWithin the bounds: throughput (%.0f %%) %d of %d, p99 (%.0f %%) %d of %d.\n", 100*boundRate, rates,
-		len(all), 100*bound99, tails, len(all))
+	fmt.Fprintf(w, "\nWithin the bounds: throughput (%.0f %%) %d of %d, p99 (%.0f %%) %d of %d.\n", 100*boundRate,
+		rates, len(all), 100*bound99, tails, len(all))
 	return nil
 }
 

@@ -201,11 +201,12 @@ func TestModelProperties(t *testing.T) {
 		text += fmt.Sprintf("writers: {count: %d, cores: 4, card: 1Gb/s}\n", n.Draw(t, "writers"))
 		text += fmt.Sprintf("brokers: {count: %d, cores: 4, card: 1Gb/s, replicas: %d}\n", n.Draw(t, "brokers"),
 			rapid.SampledFrom([]int{1, 3}).Draw(t, "replicas"))
-		text += fmt.Sprintf("agents: {count: %d, cores: 4, card: 1Gb/s, device: %s, gpus: 2, batch: 1ms, per_row: 1, copy: 8, "+
-			"bus: 10Gb/s}\n", n.Draw(t, "agents"), rapid.SampledFrom([]string{"host", "gpu"}).Draw(t, "device"))
+		text += fmt.Sprintf("agents: {count: %d, cores: 4, card: 1Gb/s, device: %s, gpus: 2, batch: 1ms, per_row: 1, "+
+			"copy: 8, bus: 10Gb/s}\n", n.Draw(t, "agents"), rapid.SampledFrom([]string{"host", "gpu"}).Draw(t, "device"))
 		text += "uplink: {rtt: 1ms, loss: 0.01, flows: 2}\ngateway: {rtt: 10ms, flows: 1}\nfaults:\n"
 		for _, kind := range []string{"agent", "broker", "writer"} {
-			text += fmt.Sprintf("  - {at: %dms, kind: %s, for: %dms, until: 60ms}\n", rapid.IntRange(0, 200).Draw(t, "at"), kind,
+			text += fmt.Sprintf("  - {at: %dms, kind: %s, for: %dms, until: 60ms}\n",
+				rapid.IntRange(0, 200).Draw(t, "at"), kind,
 				rapid.IntRange(0, 100).Draw(t, "for"))
 		}
 		c, err := Parse("x.yaml", []byte(text))

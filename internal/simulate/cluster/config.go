@@ -161,8 +161,15 @@ var units = []struct {
 	name   string
 	factor float64
 }{
-	{"Tb/s", 1e12}, {"Gb/s", 1e9}, {"Mb/s", 1e6}, {"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10},
-	{"G", 1e9}, {"M", 1e6}, {"k", 1e3},
+	{"Tb/s", 1e12},
+	{"Gb/s", 1e9},
+	{"Mb/s", 1e6},
+	{"GiB", 1 << 30},
+	{"MiB", 1 << 20},
+	{"KiB", 1 << 10},
+	{"G", 1e9},
+	{"M", 1e6},
+	{"k", 1e3},
 }
 
 // ParseNumber reads a finite number of at least 0 with a unit. The error is an ErrConfig.
@@ -176,7 +183,8 @@ func ParseNumber(text string) (float64, error) {
 	}
 	v, err := strconv.ParseFloat(digits, 64)
 	if v *= factor; err != nil || !(v >= 0) || math.IsInf(v, 0) {
-		return 0, fmt.Errorf("%w: %.40q is no number: write one of at least 0, as in 12.5k, 4MiB or 100Gb/s", ErrConfig, text)
+		return 0, fmt.Errorf("%w: %.40q is no number: write one of at least 0, as in 12.5k, 4MiB or 100Gb/s", ErrConfig,
+			text)
 	}
 	return v, nil
 }
@@ -292,9 +300,11 @@ func (c *Config) check() error {
 	}{{"uplink", c.Uplink}, {"local", c.Local}, {"gateway", c.Gateway}} {
 		within(n.name+".flows", n.of.Flows, 0, 1024)
 		bad(!(n.of.Loss >= 0 && n.of.Loss < 1) || n.of.RTT < 0 || n.of.RTT > strictyaml.Duration(time.Minute),
-			"%s has loss %v and rtt %v: use a share below 1 and up to a minute", n.name, n.of.Loss, time.Duration(n.of.RTT))
+			"%s has loss %v and rtt %v: use a share below 1 and up to a minute", n.name, n.of.Loss,
+			time.Duration(n.of.RTT))
 	}
-	bad(c.Place != placeOne && c.Place != placePair && c.Place != placeApart, "place is %q: use one, pair or apart", c.Place)
+	bad(c.Place != placeOne && c.Place != placePair && c.Place != placeApart,
+		"place is %q: use one, pair or apart", c.Place)
 	bad(c.Load.Bulk && c.Place == placeOne, "load.bulk needs a network: use place pair or apart")
 	for i, f := range c.Faults {
 		n := map[string]int{"agent": c.Agents.Count, "broker": c.Brokers.Count, "writer": c.Writers.Count}[f.Kind]

@@ -76,7 +76,8 @@ func TestParseNumber(t *testing.T) {
 // TestSweep: each value is simulated, with what follows it, and the configuration stays as it is.
 func TestSweep(t *testing.T) {
 	c := configured(t, "load: {rows: 1, window: 8}\n"+oneHost+
-		"sweep: {key: shards, values: [1, 2, 4], with: {load.window: 2}, lines: {key: load.encoders, values: [1, 2]}}\n")
+		"sweep: {key: shards, values: [1, 2, 4], with: {load.window: 2}, "+
+		"lines: {key: load.encoders, values: [1, 2]}}\n")
 	all, err := Run(c, []*times.File{stageTimes{encode: 1000, append: 10}.file()})
 	if err != nil || len(all) != 6 {
 		t.Fatalf("%d points, %v, want 6", len(all), err)
@@ -117,7 +118,8 @@ func FuzzParse(f *testing.F) {
 // TestSetProperties: a number that was set is valid, or refused.
 func TestSetProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		c, err := Parse("x", []byte("name: x\ntimes: [a]\nshards: 1\nload: {rows: 1, window: 1}\nbrokers: {count: 1, cores: 1}\n"))
+		c, err := Parse("x", []byte("name: x\ntimes: [a]\nshards: 1\nload: {rows: 1, window: 1}\n"+
+			"brokers: {count: 1, cores: 1}\n"))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -9,7 +9,8 @@ import (
 // axes are the conditions of the measured stages.
 var axes = map[string][]string{
 	"encode": {"beside", "rows"}, "decode": {"rows"}, "answer": {"rows"}, "merge": {"rows", "entries"},
-	"observe": {"together", "rows", "entries"}, "append": {"beside", "idle", "entries", "bytes", "together"}, "raft": {"bytes", "together"},
+	"observe": {"together", "rows", "entries"}, "append": {"beside", "idle", "entries", "bytes", "together"},
+	"raft":    {"bytes", "together"},
 	"deliver": {"bytes"}, "fetch": {"together", "bytes"}, "flow": {"together"}, "cores": {"together"},
 	"workers": {"workers", "rows"},
 }

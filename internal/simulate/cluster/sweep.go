@@ -13,8 +13,10 @@ import (
 
 // settable are the numbers of a configuration that a sweep may change.
 var settable = map[string]func(c *Config, v float64){
-	"shards":        func(c *Config, v float64) { c.Shards = int(v) },
-	"cores":         func(c *Config, v float64) { c.Writers.Cores, c.Brokers.Cores, c.Agents.Cores = int(v), int(v), int(v) },
+	"shards": func(c *Config, v float64) { c.Shards = int(v) },
+	"cores": func(c *Config, v float64) {
+		c.Writers.Cores, c.Brokers.Cores, c.Agents.Cores = int(v), int(v), int(v)
+	},
 	"load.rows":     func(c *Config, v float64) { c.Load.Rows = int(v) },
 	"load.rate":     func(c *Config, v float64) { c.Load.Rate = Number(v) },
 	"load.window":   func(c *Config, v float64) { c.Load.Window = int(v) },

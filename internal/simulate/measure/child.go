@@ -72,7 +72,8 @@ func serveAgent(ctx context.Context, args []string) error {
 	fmt.Println("serving")
 	ended(ctx)
 	for stage, of := range spansOf(gpuagents.ViewsOf(agent).Spans(time.Time{})) {
-		fmt.Printf("%s %d %d %d\n", strings.ReplaceAll(stage.String(), " ", "-"), of.n, of.took.Nanoseconds(), of.entries)
+		name := strings.ReplaceAll(stage.String(), " ", "-")
+		fmt.Printf("%s %d %d %d\n", name, of.n, of.took.Nanoseconds(), of.entries)
 	}
 	agent.Stop()
 	return dev.Close()

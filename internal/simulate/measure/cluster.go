@@ -113,7 +113,8 @@ func (c *cluster) spent() (s spent) {
 // keys adds what was spent since an earlier time, in nanoseconds for each of n calls.
 func (s spent) keys(before spent, n int64, keys map[string]float64) {
 	for name, d := range map[string]time.Duration{
-		"cpu.client": s.client - before.client, "cpu.server": s.server - before.server, "cpu.agent": s.agent - before.agent,
+		"cpu.client": s.client - before.client, "cpu.server": s.server - before.server,
+		"cpu.agent": s.agent - before.agent,
 	} {
 		if d > 0 && n > 0 {
 			keys[name] = float64(d.Nanoseconds()) / float64(n)

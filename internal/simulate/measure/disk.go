@@ -35,7 +35,8 @@ func (m *measurement) syncs() error {
 				}
 				files[k] = f
 			}
-			err := m.together("sync", n, map[string]float64{"bytes": float64(size)}, func(k, i int) (time.Duration, error) {
+			keys := map[string]float64{"bytes": float64(size)}
+			err := m.together("sync", n, keys, func(k, i int) (time.Duration, error) {
 				began := time.Now()
 				_, err := files[k].WriteAt(data, int64(i%256)*int64(size))
 				return time.Since(began), errors.Join(err, files[k].Sync())

@@ -129,5 +129,5 @@ func filesystem(dir string) string {
 	if err := syscall.Statfs(dir, &s); err != nil {
 		return "unknown"
 	}
-	return fmt.Sprintf("kind %#x, %d GiB free", s.Type, uint64(s.Bavail)*uint64(s.Bsize)>>30)
+	return fmt.Sprintf("kind %#x, %d GiB free", s.Type, s.Bavail*uint64(s.Bsize)>>30)
 }

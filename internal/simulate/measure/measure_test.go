@@ -56,7 +56,8 @@ func TestMeasure(t *testing.T) {
 		found[s.Name] += s.Times.N()
 	}
 	for _, name := range []string{
-		"encode", "decode", "answer", "merge", "observe", "workers", "cores", "append", "raft", "fetch", "deliver", "flow", "sync",
+		"encode", "decode", "answer", "merge", "observe", "workers", "cores", "append", "raft", "fetch",
+		"deliver", "flow", "sync",
 	} {
 		if found[name] == 0 {
 			t.Errorf("stages.times has no times of %s: %v", name, found)
@@ -70,8 +71,8 @@ func TestMeasure(t *testing.T) {
 		runs++
 		inside := s.Keys["answered"] * s.Times.Mean() / 1e9
 		if s.Keys["window"] > 0 && (inside < 1 || inside > 1.5*window) {
-			t.Errorf("%v entries/s with a latency of %v are %.1f inside, want up to the window of %d", s.Keys["answered"],
-				time.Duration(s.Times.Mean()), inside, window)
+			t.Errorf("%v entries/s with a latency of %v are %.1f inside, want up to the window of %d",
+				s.Keys["answered"], time.Duration(s.Times.Mean()), inside, window)
 		}
 	}
 	if runs != 6 {

@@ -62,7 +62,8 @@ func (q *Queue) Use() float64 { return q.used.Mean(q.clock.Now()) / float64(q.se
 // CheckAll is Check for the jobs and for the servers, and that each job waits or has a server.
 func (q *Queue) CheckAll(name string) error {
 	if q.used.Inside() != int64(q.busy) || q.Inside() != int64(q.busy+len(q.line)) {
-		return fmt.Errorf("%w %s: %d jobs are inside, %d of them have a server, but %d servers have work and %d jobs wait",
+		return fmt.Errorf("%w %s: %d jobs are inside, %d of them have a server, but %d servers have work and "+
+			"%d jobs wait",
 			ErrAudit, name, q.Inside(), q.used.Inside(), q.busy, len(q.line))
 	}
 	if err := q.Check(name, q.clock.Now()); err != nil {

@@ -73,8 +73,8 @@ func (s *Sharing) advance() {
 	s.at = s.clock.Now()
 }
 
-// over reports whether the rest of a job counts as none: less than is done in a nanosecond, which is the resolution of the
-// clock.
+// over reports whether the rest of a job counts as none: less than is done in a nanosecond, which is the
+// resolution of the clock.
 func (j *Job) over() bool { return j.left <= j.rate*0.5 || j.left == 0 }
 
 // change sets the rates anew, and has the next end happen.

@@ -73,7 +73,9 @@ func TestClosedForms(t *testing.T) {
 			}
 		})
 	}
-	for name, exp := range map[string]bool{"M/M/1 with processor sharing": true, "M/D/1 with processor sharing": false} {
+	for name, exp := range map[string]bool{
+		"M/M/1 with processor sharing": true, "M/D/1 with processor sharing": false,
+	} {
 		t.Run(name, func(t *testing.T) {
 			c, r := &Clock{}, rand.New(rand.NewPCG(3, 4))
 			s := NewSharing(c, Link{Bandwidth: 1})
@@ -185,7 +187,8 @@ func TestMoreServers(t *testing.T) {
 		more[rapid.IntRange(0, stages-1).Draw(t, "queue")]++
 		for i, at := range tandem(arrivals, more, service) {
 			if at > before[i] {
-				t.Fatalf("departure %d is at %d with servers %v, and was at %d with %v", i, at, more, before[i], servers)
+				t.Fatalf("departure %d is at %d with servers %v, and was at %d with %v", i, at, more, before[i],
+					servers)
 			}
 		}
 	})
@@ -241,7 +244,8 @@ func TestCores(t *testing.T) {
 		c := &Cores{Count: rapid.IntRange(1, 16).Draw(t, "cores"), Slower: []float64{1, 1.1, 1.3, 1.5}}
 		var jobs []*Job
 		for range rapid.IntRange(1, 8).Draw(t, "jobs") {
-			j := &Job{Limit: rapid.Float64Range(1, 16).Draw(t, "threads"), Group: rapid.IntRange(0, 2).Draw(t, "process")}
+			j := &Job{Limit: rapid.Float64Range(1, 16).Draw(t, "threads")}
+			j.Group = rapid.IntRange(0, 2).Draw(t, "process")
 			switch rapid.IntRange(0, 3).Draw(t, "kind") {
 			case 0:
 				j.Limit = min(j.Limit, float64(c.Count))

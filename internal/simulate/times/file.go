@@ -50,7 +50,8 @@ func (f *File) Write(w io.Writer) error {
 	fmt.Fprintln(&b, firstLine)
 	for _, name := range slices.Sorted(maps.Keys(f.Header)) {
 		if !word(name) || strings.ContainsAny(f.Header[name], "\r\n") {
-			return fmt.Errorf("%w: header %q has the value %q: use one word and one line", ErrInvalid, name, f.Header[name])
+			return fmt.Errorf("%w: header %q has the value %q: use one word and one line", ErrInvalid, name,
+				f.Header[name])
 		}
 		fmt.Fprintf(&b, "%s: %s\n", name, strings.TrimSpace(f.Header[name]))
 	}
@@ -160,7 +161,8 @@ func parse(line string) (s Series, err error) {
 		n, err2 := strconv.ParseInt(b, 10, 64)
 		if err := cmp.Or(err1, err2); err != nil || ns <= last || ns > maxBucket || n < 1 || n > maxCounted ||
 			floor(ns) != ns {
-			return s, fmt.Errorf("bucket %.40q of series %s: write nanoseconds of a bucket, rising, * and a count", w, s.Name)
+			return s, fmt.Errorf("bucket %.40q of series %s: write nanoseconds of a bucket, rising, * and a count", w,
+				s.Name)
 		}
 		s.Times.buckets, last = append(s.Times.buckets, Bucket{NS: ns, N: n}), ns
 		s.Times.n += n

@@ -149,7 +149,8 @@ func TestCurve(t *testing.T) {
 	for _, bytes := range []float64{0, 1024, 4096} {
 		for _, k := range []float64{1, 4} {
 			ns := int64(1<<20 + 1<<10*bytes + 1<<20*k) // of buckets exactly: all are multiples of 2^20
-			f.Series = append(f.Series, constant("append", ns, map[string]float64{"bytes": bytes, "k": k, "cpu": bytes}))
+			keys := map[string]float64{"bytes": bytes, "k": k, "cpu": bytes}
+			f.Series = append(f.Series, constant("append", ns, keys))
 		}
 	}
 	table, err := NewTable(map[string][]string{"append": {"bytes", "k"}, "other": {"bytes"}}, f)
@@ -161,8 +162,13 @@ func TestCurve(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, test := range []struct{ bytes, k, want float64 }{
-		{1024, 1, 3 << 20}, {2048, 1, 4 << 20}, {8192, 1, 10 << 20}, {1024, 2, 4 << 20}, {1024, 0, 3 << 20},
-		{2048, 2.5, 5.5 * (1 << 20)}, {1024, 8, 10 << 20},
+		{1024, 1, 3 << 20},
+		{2048, 1, 4 << 20},
+		{8192, 1, 10 << 20},
+		{1024, 2, 4 << 20},
+		{1024, 0, 3 << 20},
+		{2048, 2.5, 5.5 * (1 << 20)},
+		{1024, 8, 10 << 20},
 	} {
 		for _, q := range []float64{0.001, 0.5} {
 			got := c.Draw(q, test.bytes, test.k)
