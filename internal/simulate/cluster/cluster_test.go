@@ -111,7 +111,8 @@ func TestBottleneck(t *testing.T) {
 func TestSameSeed(t *testing.T) {
 	s := stageTimes{encode: 100, append: 200, observe: 150}
 	run := func(seed int) *Report {
-		c := configured(t, fmt.Sprintf("seed: %d\nload: {rows: 1, rate: 2000}\nuplink: {rtt: 1ms, loss: 0.1}\nplace: apart\n"+
+		c := configured(t, fmt.Sprintf("seed: %d\nload: {rows: 1, rate: 2000}\nuplink: {rtt: 1ms, loss: 0.1}\n"+
+			"place: apart\n"+
 			"writers: {count: 1, cores: 4, card: 1Gb/s}\nbrokers: {count: 1, cores: 4, card: 1Gb/s}\n"+
 			"agents: {count: 1, cores: 4, card: 1Gb/s}\n", seed))
 		return simulated(t, c, s)
@@ -202,7 +203,8 @@ func TestModelProperties(t *testing.T) {
 		text += fmt.Sprintf("brokers: {count: %d, cores: 4, card: 1Gb/s, replicas: %d}\n", n.Draw(t, "brokers"),
 			rapid.SampledFrom([]int{1, 3}).Draw(t, "replicas"))
 		text += fmt.Sprintf("agents: {count: %d, cores: 4, card: 1Gb/s, device: %s, gpus: 2, batch: 1ms, per_row: 1, "+
-			"copy: 8, bus: 10Gb/s}\n", n.Draw(t, "agents"), rapid.SampledFrom([]string{"host", "gpu"}).Draw(t, "device"))
+			"copy: 8, bus: 10Gb/s}\n", n.Draw(t, "agents"),
+			rapid.SampledFrom([]string{"host", "gpu"}).Draw(t, "device"))
 		text += "uplink: {rtt: 1ms, loss: 0.01, flows: 2}\ngateway: {rtt: 10ms, flows: 1}\nfaults:\n"
 		for _, kind := range []string{"agent", "broker", "writer"} {
 			text += fmt.Sprintf("  - {at: %dms, kind: %s, for: %dms, until: 60ms}\n",

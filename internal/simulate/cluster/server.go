@@ -313,7 +313,8 @@ func (s *server) audit() error {
 		}
 	}
 	if places != len(s.unanswered) {
-		return fmt.Errorf("%w: a server has %d entries without an answer in %d places", ErrLost, len(s.unanswered), places)
+		return fmt.Errorf("%w: a server has %d entries without an answer in %d places", ErrLost,
+			len(s.unanswered), places)
 	}
 	return nil
 }

@@ -50,7 +50,8 @@ func TestRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		f := &File{Header: map[string]string{"machine": "16 cores: some", "date": "2026-11-26"}}
 		for range rapid.IntRange(0, 4).Draw(t, "series") {
-			s := Series{Name: "append", Keys: map[string]float64{"bytes": float64(rapid.IntRange(0, 1<<20).Draw(t, "bytes"))}}
+			bytes := float64(rapid.IntRange(0, 1<<20).Draw(t, "bytes"))
+			s := Series{Name: "append", Keys: map[string]float64{"bytes": bytes}}
 			for _, ns := range durations(t, 20) {
 				s.Times.Add(ns)
 			}
