@@ -66,3 +66,14 @@ func TestInvalid(t *testing.T) {
 		}
 	}
 }
+
+// TestAxis: the name of the axis is that of the chart, escaped, and ticks without one.
+func TestAxis(t *testing.T) {
+	for axis, want := range map[string]string{"": ">tick<", "cores & flows": ">cores &amp; flows<"} {
+		c := &Chart{Names: []string{"a"}, Axis: axis, Ticks: []int{1, 2}, Count: [][]uint64{{1}, {2}}}
+		svg, err := c.SVG()
+		if err != nil || !strings.Contains(svg, want) {
+			t.Errorf("axis %q: %v, want %q in\n%s", axis, err, want, svg)
+		}
+	}
+}

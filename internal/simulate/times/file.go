@@ -114,7 +114,7 @@ func Read(name string, r io.Reader) (*File, error) {
 			body = true
 		case !body:
 			key, value, found := strings.Cut(line, ": ")
-			if _, twice := f.Header[key]; !found || twice || !word(key) {
+			if _, twice := f.Header[key]; !found || twice || !word(key) || strings.Contains(value, "\r") {
 				return nil, fail("%.60q is no line of a header: write a new name, a colon and a value", line)
 			}
 			f.Header[key] = strings.TrimSpace(value)
