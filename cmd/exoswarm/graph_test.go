@@ -1,6 +1,8 @@
 package main
 
 import (
+	"bytes"
+	"os"
 	osexec "os/exec"
 	"path/filepath"
 	"strings"
@@ -10,9 +12,10 @@ import (
 	"github.com/exoswarm/exoswarm/internal/testlong"
 )
 
-// TestGraphOfProcesses: the epidemic of examples/epidemic is the one of the documents although its GPU
-// agent is killed between ticks.
-func TestGraphOfProcesses(t *testing.T) {
+// killedBetweenTicks makes a swarm of an example and ticks it, and kills its GPU agent after each of some
+// numbers of ticks. The result runs exoswarm swarm on the same cluster, and returns its output.
+func killedBetweenTicks(t *testing.T, example string, counts []string, first ...string) func(args ...string) string {
+	t.Helper()
 	testlong.Only(t)
 	if testing.Short() {
 		t.Skip("builds and starts real processes: not with -short")
@@ -38,14 +41,23 @@ func TestGraphOfProcesses(t *testing.T) {
 		}
 		return string(out)
 	}
-	example := filepath.Join("..", "..", "examples", "epidemic")
-	run("create", "-f", filepath.Join(example, "swarm.yaml"))
-	run("observe", "epidemic", "--input", filepath.Join(example, "first.csv"))
-	for _, count := range []string{"40", "1", "60"} {
-		run("tick", "epidemic", "--count", count)
+	run("create", "-f", filepath.Join("..", "..", "examples", example, "swarm.yaml"))
+	if len(first) > 0 {
+		run(first...)
+	}
+	for _, count := range counts {
+		run("tick", example, "--count", count)
 		c.gpu.end(t, syscall.SIGKILL)
 		start()
 	}
+	return run
+}
+
+// TestGraphOfProcesses: the epidemic of examples/epidemic is the one of the documents although its GPU
+// agent is killed between ticks.
+func TestGraphOfProcesses(t *testing.T) {
+	run := killedBetweenTicks(t, "epidemic", []string{"40", "1", "60"}, "observe", "epidemic", "--input",
+		filepath.Join("..", "..", "examples", "epidemic", "first.csv"))
 	// The counts are those of the script graph, after as many ticks in one process.
 	got := run("tick", "epidemic", "--count", "20", "-o", "jsonl")
 	for _, want := range []string{
@@ -55,5 +67,21 @@ func TestGraphOfProcesses(t *testing.T) {
 		if !strings.Contains(got, want) {
 			t.Errorf("after kills there is no %s in\n%s", want, got)
 		}
+	}
+}
+
+// TestBoxOfProcesses: the boids of examples/boids are those of the documents after 400 ticks, to the
+// pixel, although their GPU agent is killed between ticks.
+func TestBoxOfProcesses(t *testing.T) {
+	run := killedBetweenTicks(t, "boids", []string{"150", "1", "200"})
+	file := filepath.Join(t.TempDir(), "boids.png")
+	run("render", "boids", "-o", file, "--scale", "3", "--ticks", "49")
+	got, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := os.ReadFile(filepath.Join("..", "..", "docs", "images", "boids.png"))
+	if err != nil || !bytes.Equal(got, want) {
+		t.Errorf("after kills the picture is not that of the documents (error %v)", err)
 	}
 }

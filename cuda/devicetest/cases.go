@@ -69,6 +69,9 @@ func init() {
 	for _, kernel := range launches.GridKernels() {
 		add(kernel, launches.RandomGrid)
 	}
+	for _, kernel := range launches.SpaceKernels() {
+		add(kernel, launches.RandomSpace)
+	}
 	for _, kernel := range launches.SwarmKernels() {
 		add(kernel, launches.RandomSwarm)
 	}

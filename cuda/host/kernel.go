@@ -7,6 +7,7 @@ import (
 	_ "github.com/exoswarm/exoswarm/cuda/host/fusiontwin"
 	_ "github.com/exoswarm/exoswarm/cuda/host/graphtwin"
 	_ "github.com/exoswarm/exoswarm/cuda/host/gridtwin"
+	_ "github.com/exoswarm/exoswarm/cuda/host/spacetwin"
 	_ "github.com/exoswarm/exoswarm/cuda/host/swarmtwin"
 	_ "github.com/exoswarm/exoswarm/cuda/host/tallytwin"
 	"github.com/exoswarm/exoswarm/cuda/host/twin"

@@ -133,7 +133,7 @@ func newAgents(d device.Device, b *pages.Budget, cell *cells.Addressed, n int64,
 	}
 	if cell.HearsNeighbours() {
 		return nil, fmt.Errorf(
-			"%w: agents of the cell %s have neighbours: use gpuagents/grid or gpuagents/graph",
+			"%w: agents of the cell %s have neighbours: use gpuagents/grid, gpuagents/graph or gpuagents/space",
 			ErrInvalid,
 			cell.Cell.Name,
 		)

@@ -44,7 +44,7 @@ var (
 )
 
 // LookupAddressed returns the cell of a name whose agents can be addressed one by one: gru, leaky,
-// life, sir or lif. Its parameters are not those of the cell of the same name that Lookup returns.
+// life, sir, lif, boids or circles. Its parameters are not those of the cell of the same name that Lookup returns.
 func LookupAddressed(name string) (*Cell, bool) {
 	switch name {
 	case "gru":
@@ -57,6 +57,10 @@ func LookupAddressed(name string) (*Cell, bool) {
 		return sirAddressed, true
 	case LIFName:
 		return lifAddressed, true
+	case BoidsName:
+		return boidsAddressed, true
+	case CirclesName:
+		return circlesAddressed, true
 	}
 	return nil, false
 }
@@ -65,8 +69,8 @@ func LookupAddressed(name string) (*Cell, bool) {
 // by name; the others have their defaults. agents is the size of a group, features the width of an
 // agent's inputs. gru takes as many features as its units, padded to 8, 16 or 32, and 2 to 16
 // candidates. leaky takes one or two features: its current, and the gain above one that multiplies
-// it. It has two candidates. life, sir and lif take one feature, and have the candidates of
-// their states.
+// it. It has two candidates. life, sir and lif take one feature, boids 4 or 6, for two and for
+// three dimensions, and circles 2 or 3. They have the candidates of their states.
 // The error joins an ErrParameter for each mistake. values is not kept.
 func Address(cell string, values map[string]float64, agents, features, candidates int, voting Voting) (*Addressed,
 	error,
@@ -74,7 +78,7 @@ func Address(cell string, values map[string]float64, agents, features, candidate
 	c, ok := LookupAddressed(cell)
 	if !ok {
 		return nil, fmt.Errorf("%w: agents of the cell %q cannot be addressed, those of gru, leaky, life, "+
-			"sir and lif can", ErrParameter, cell)
+			"sir, lif, boids and circles can", ErrParameter, cell)
 	}
 	b, err := c.Bind(values, agents, features, voting)
 	wrong := []error{err}
@@ -85,6 +89,14 @@ func Address(cell string, values map[string]float64, agents, features, candidate
 		}
 		if states(c) != nil {
 			most = 1
+		}
+		if box := BoxFeatures(cell, 3); box != nil {
+			if plane := len(BoxFeatures(cell, 2)); features == plane {
+				most = plane
+			} else if most = len(box); features < most {
+				wrong = append(wrong, fmt.Errorf("%w: %s: %d features, want %d in two dimensions, or %d", ErrParameter,
+					cell, features, plane, most))
+			}
 		}
 		if features > most {
 			wrong = append(wrong, fmt.Errorf("%w: %s: %d features, want 1 to %d", ErrParameter, cell, features, most))
@@ -117,12 +129,14 @@ func states(c *Cell) []string {
 		return SIRCandidates
 	case lifAddressed:
 		return LIFCandidates
+	case boidsAddressed, circlesAddressed:
+		return BoxCandidates
 	}
 	return nil
 }
 
 // HearsNeighbours reports whether the agents of the cell have neighbours, whom they hear in ticks:
-// life, sir and lif.
+// life, sir, lif, boids and circles.
 func (a *Addressed) HearsNeighbours() bool { return states(a.Cell) != nil }
 
 // isGRU reports whether the cell is gru.
@@ -141,7 +155,7 @@ func (a *Addressed) elem() kernels.Elem {
 
 // Kernels returns the names of the kernel that steps all agents and of the kernel that steps the
 // addressed ones. Those of life are both for all agents, and the grid chooses one. Those of sir step
-// all agents, and make links.
+// all agents, and make links, and those of agents in a box step and place them.
 func (a *Addressed) Kernels() (tick, step string) {
 	if a.IsLife() {
 		return lifeKernels()
@@ -151,6 +165,9 @@ func (a *Addressed) Kernels() (tick, step string) {
 	}
 	if a.IsLIF() {
 		return lifKernels()
+	}
+	if a.InBox() {
+		return a.boxKernels()
 	}
 	if !a.isGRU() {
 		return "leaky_tick", "leaky_step"
@@ -185,6 +202,9 @@ func (a *Addressed) Vars() []kernels.Var {
 	}
 	if a.IsLIF() {
 		return lifVars()
+	}
+	if a.InBox() {
+		return a.boxVars()
 	}
 	if a.isGRU() {
 		return a.withNodes(kernels.AgentGRUVars(a.class(), a.Candidates, a.elem()))

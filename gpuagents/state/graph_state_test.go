@@ -157,7 +157,7 @@ func TestGraphRefuses(t *testing.T) {
 		{swarms.EntryObserve, observe(1, 0.5), "observation 0: agent 1 has the state 0.5"},
 		{swarms.EntryObserve, observe(1, -1), "observation 0: agent 1 has the state -1"},
 		{swarms.EntryObserve, observe(1, float32(math.NaN())), "observation 0: agent 1 has the state NaN"},
-		{swarms.EntryQuery, []byte(`{"v":1,"groups":[1]}`), "query: groups of a graph do not vote"},
+		{swarms.EntryQuery, []byte(`{"v":1,"groups":[1]}`), "query: groups on a graph do not vote"},
 		{swarms.EntryVote, []byte(`{"v":1,"round":1}`), "vote: agents on a graph do not vote"},
 		{swarms.EntryFuse, []byte(`{"v":1,"by":"all"}`), "fuse: agents on a graph have no embeddings"},
 	} {

@@ -17,6 +17,7 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/grid"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/gpuagents/raster"
+	"github.com/exoswarm/exoswarm/gpuagents/space"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/gpuagents/timeline"
 	"github.com/exoswarm/exoswarm/jobs"
@@ -24,8 +25,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
 
-// placedState is the State of a swarm whose agents have neighbours: they are on a grid or on a graph,
-// and have one shard. An observation sets the state of an agent and steps nothing. The goroutine that
+// placedState is the State of a swarm whose agents have neighbours: they are on a grid, on a graph or in
+// a box, and have one shard. An observation sets the state of an agent and steps nothing. The goroutine that
 // serves the shard calls Apply, and another one may decode and fill batches meanwhile.
 type placedState struct {
 	place    place
@@ -37,13 +38,15 @@ type placedState struct {
 	computer *computation.Computer // nil before the first question that needs it
 }
 
-// place is agents on a grid or a graph, each of which has a state that is a byte, and its vote.
+// place is agents on a grid, on a graph or in a box, each of which has a state that is a byte, and its
+// vote.
 type place interface {
 	Len() int64
 	Layout() kernels.Layout
 	Memory() *pages.Memory
 	Device() device.Device
-	// Set applies a value to each of some agents, and Get returns their states and a value of each.
+	// Set applies values to some agents, as many to each as there are columns, and Get returns their states
+	// and as many values of each.
 	Set(ctx context.Context, ids []uint32, values []float32) error
 	Get(ctx context.Context, ids []uint32) (states []byte, values []float32, err error)
 	// Tick makes n steps and returns how many agents are in each state after the last one.
@@ -73,14 +76,18 @@ func (p gridPlace) Get(ctx context.Context, ids []uint32) (states []byte, values
 
 // placeTexts are what a swarm takes, and what answers say about it.
 type placeTexts struct {
-	cell, on string // the cell, and where its agents are
-	value    string // what an observation sets
-	use      string // the values that it may have
-	expr     string // an expression that users may ask instead
-	valid    func(v float32) bool
+	cell, on string  // the cell, and where its agents are
+	expr     string  // an expression that users may ask instead
+	columns  []input // what an observation sets
 	// votes says that the value of an observation is the state of the agent. Else it has none before the
 	// next tick.
 	votes bool
+}
+
+// input is a value of an observation.
+type input struct {
+	name, use string // and the values that it may have
+	valid     func(v float32) bool
 }
 
 // stateUpTo returns a function that reports whether a value is a state.
@@ -99,6 +106,9 @@ func newPlacedState(dev device.Device, b *pages.Budget, spec *swarm.Spec, p Grou
 	if spec.OnGraph() {
 		return s, s.openGraph(dev, b, spec, cell)
 	}
+	if spec.InBox() {
+		return s, s.openBox(dev, b, spec, cell)
+	}
 	return s, s.openGrid(dev, b, spec, cell)
 }
 
@@ -113,8 +123,8 @@ func (s *placedState) openGrid(dev device.Device, b *pages.Budget, spec *swarm.S
 	}
 	s.place = gridPlace{plane}
 	s.texts = placeTexts{
-		cell: cells.LifeName, on: "a grid", value: "state", use: "0 for dead or 1 for alive", expr: "(alive)",
-		valid: stateUpTo(1), votes: true,
+		cell: cells.LifeName, on: "on a grid", expr: "(alive)", votes: true,
+		columns: []input{{"state", "0 for dead or 1 for alive", stateUpTo(1)}},
 	}
 	s.digest = digestOf(fmt.Sprintf("life on a grid, %v\n%+v", n, plane.Layout()), plane.Kernel())
 	return nil
@@ -142,21 +152,58 @@ func (s *placedState) openGraph(dev device.Device, b *pages.Budget, spec *swarm.
 	}
 	s.place = network
 	s.texts = placeTexts{
-		cell: cells.SIRName, on: "a graph", value: "state", use: "0 for susceptible, 1 for infected or 2 for recovered",
-		expr: "(state == 1)", valid: stateUpTo(graphset.States - 1), votes: true,
+		cell: cells.SIRName, on: "on a graph", expr: "(state == 1)", votes: true,
+		columns: []input{
+			{"state", "0 for susceptible, 1 for infected or 2 for recovered", stateUpTo(graphset.States - 1)},
+		},
 	}
 	if cell.IsLIF() {
 		s.texts = placeTexts{
-			cell: cells.LIFName, on: "a graph", value: "current", use: "a number from -1e6 to 1e6", expr: "(spike)",
-			valid: func(v float32) bool { return v >= -graph.MaxCurrent && v <= graph.MaxCurrent }, // no NaN is
+			cell: cells.LIFName, on: "on a graph", expr: "(spike)",
+			columns: []input{{
+				"current", "a number from -1e6 to 1e6",
+				func(v float32) bool { return v >= -graph.MaxCurrent && v <= graph.MaxCurrent }, // no NaN is
+			}},
 		}
 	}
-	what := fmt.Sprintf("%s on a graph, %v, %d agents, seed %d", s.texts.cell, n, spec.Agents, spec.Seed)
+	s.digest = placeDigest(fmt.Sprintf("%s on a graph, %v", s.texts.cell, n), spec, cell, network.Layout(),
+		network.Kernels())
+	return nil
+}
+
+// openBox makes the place a box.
+func (s *placedState) openBox(dev device.Device, b *pages.Budget, spec *swarm.Spec, cell *cells.Addressed) error {
+	n := spec.Neighbours.Space
+	box, err := space.New(dev, b, cell, space.Options{
+		Agents: spec.Agents, Sides: n.Sides(), Radius: n.Radius, Periodic: n.Periodic, Seed: spec.Seed,
+		PageBytes: int(spec.PageSize),
+	})
+	if room := (*space.RoomError)(nil); errors.As(err, &room) {
+		return jobs.Errorf(jobs.CodeDevice, "%v", room)
+	}
+	if err != nil {
+		return err
+	}
+	s.place = box
+	s.texts = placeTexts{cell: cell.Cell.Name, on: "in a box", expr: "(state)"}
+	for k, name := range cells.BoxFeatures(cell.Cell.Name, len(n.Sides())) {
+		use := fmt.Sprintf("a speed from %v to %v, the radius", -n.Radius, n.Radius)
+		if k < len(n.Sides()) {
+			use = fmt.Sprintf("0 or more, below the side, %v", n.Sides()[k])
+		}
+		s.texts.columns = append(s.texts.columns, input{name, use, func(v float32) bool { return box.Valid(k, v) }})
+	}
+	s.digest = placeDigest(fmt.Sprintf("%s in a %v", s.texts.cell, n), spec, cell, box.Layout(), box.Kernels())
+	return nil
+}
+
+// placeDigest returns the digest of agents that are somewhere.
+func placeDigest(what string, spec *swarm.Spec, cell *cells.Addressed, l kernels.Layout, names []string) string {
+	what += fmt.Sprintf(", %d agents, seed %d", spec.Agents, spec.Seed)
 	for _, p := range cell.Cell.Params {
 		what += fmt.Sprintf(", %s %v", p.Name, cell.Value(p.Name))
 	}
-	s.digest = digestOf(fmt.Sprintf("%s\n%+v", what, network.Layout()), network.Kernels()...)
-	return nil
+	return digestOf(fmt.Sprintf("%s\n%+v", what, l), names...)
 }
 
 // digestOf returns the digest of a description and the texts of kernels.
@@ -208,12 +255,12 @@ func (s *placedState) Apply(ctx context.Context, e swarms.Entry) (Answer, error)
 		return s.compute(ctx, e.Data)
 	case swarms.EntryVote:
 		return Answer{}, jobs.Errorf(
-			jobs.CodeInvalid, "vote: agents on %s do not vote: exoswarm swarm tick counts those in each state, and so "+
+			jobs.CodeInvalid, "vote: agents %s do not vote: exoswarm swarm tick counts those in each state, and so "+
 				"does swarm compute, as in sum%s", s.texts.on, s.texts.expr,
 		)
 	case swarms.EntryFuse:
 		return Answer{}, jobs.Errorf(
-			jobs.CodeInvalid, "fuse: agents on %s have no embeddings: ask swarm compute, as in mean%s by group",
+			jobs.CodeInvalid, "fuse: agents %s have no embeddings: ask swarm compute, as in mean%s by group",
 			s.texts.on, s.texts.expr,
 		)
 	}
@@ -237,16 +284,17 @@ func (s *placedState) check(o *batch.AgentObservations) error {
 		return jobs.Errorf(
 			jobs.CodeInvalid, "%d observations: send at most %d at a time", len(o.Agent), swarms.MaxAddressed,
 		)
-	case o.Width != 1:
-		return jobs.Errorf(jobs.CodeInvalid, "observations have %d features, the swarm takes 1", o.Width)
+	case o.Width != len(s.texts.columns):
+		return jobs.Errorf(jobs.CodeInvalid, "observations have %d features, the swarm takes %d", o.Width,
+			len(s.texts.columns))
 	}
 	if bad, err := s.groups.owns(o.Agent, s.place.Layout().Agents, "agent"); err != nil {
 		return jobs.Errorf(jobs.CodeInvalid, "observation %d is for agent %v", bad, err)
 	}
 	for i, f := range o.Features {
-		if !s.texts.valid(f) {
-			return jobs.Errorf(jobs.CodeInvalid, "observation %d: agent %d has the %s %v: use %s", i, o.Agent[i],
-				s.texts.value, f, s.texts.use)
+		if c := s.texts.columns[i%o.Width]; !c.valid(f) {
+			return jobs.Errorf(jobs.CodeInvalid, "observation %d: agent %d has the %s %v: use %s", i/o.Width,
+				o.Agent[i/o.Width], c.name, f, c.use)
 		}
 	}
 	return nil
@@ -291,11 +339,11 @@ func (s *placedState) query(ctx context.Context, data []byte) (Answer, error) {
 	case q.Outcome || len(q.Groups) > 0:
 		return Answer{}, jobs.Errorf(
 			jobs.CodeInvalid,
-			"query: groups of %s do not vote: name agents, or ask swarm compute, as in sum%s by group",
+			"query: groups %s do not vote: name agents, or ask swarm compute, as in sum%s by group",
 			s.texts.on, s.texts.expr,
 		)
 	}
-	if most := swarms.MaxState / (4 + 1 + 4); len(q.Agents) > most {
+	if most := swarms.MaxState / (4 + 1 + 4*len(s.texts.columns)); len(q.Agents) > most {
 		return Answer{}, jobs.Errorf(
 			jobs.CodeInvalid, "query: %d agents: ask for at most %d of this swarm at a time", len(q.Agents), most,
 		)
@@ -307,7 +355,7 @@ func (s *placedState) query(ctx context.Context, data []byte) (Answer, error) {
 	if err != nil {
 		return Answer{}, err
 	}
-	found := &batch.AgentStates{Agent: q.Agents, Vote: states, State: values, Width: 1}
+	found := &batch.AgentStates{Agent: q.Agents, Vote: states, State: values, Width: len(s.texts.columns)}
 	data, err = found.Encode()
 	return Answer{Kind: swarms.EntryState, Data: data}, err
 }
@@ -348,10 +396,10 @@ func (m *placedBatch) Observe(ctx context.Context) (answers []Answer, err error)
 	if err := m.s.place.Set(ctx, m.ids, m.values); err != nil {
 		return nil, err
 	}
-	votes := make([]byte, len(m.values))
-	for i, v := range m.values {
-		if votes[i] = kernels.AgentNoVote; m.s.texts.votes {
-			votes[i] = byte(v)
+	votes := make([]byte, len(m.ids))
+	for i := range votes {
+		if votes[i] = kernels.AgentNoVote; m.s.texts.votes { // of swarms whose agents take a value each
+			votes[i] = byte(m.values[i])
 		}
 	}
 	for _, o := range m.entries {

@@ -23,7 +23,7 @@ func (s *Spec) Continues(from *Spec) error {
 			from.Observations.Drops(),
 		},
 		{"weights of groups, of their own or not,", s.Cell.Weights == WeightsGroup, from.Cell.Weights == WeightsGroup},
-		{"grid or graph of neighbours", s.Neighbours.String(), from.Neighbours.String()},
+		{"neighbours", s.Neighbours.String(), from.Neighbours.String()},
 		{"number of agents, which the graph has,", s.onGraph(s.Agents), s.onGraph(from.Agents)},
 		{"seed, which chooses the weights,", s.Seed, from.Seed},
 	} {

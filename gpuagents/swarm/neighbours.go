@@ -8,8 +8,9 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
 )
 
-// Neighbours says whom agents hear in ticks: the agents around them on a grid, or those to whom they
-// have links on a graph, which is one of Random, Ring and Graph. The zero value is neither.
+// Neighbours says whom agents hear in ticks: the agents around them on a grid, those near them in a box,
+// which is Space, or those to whom they have links on a graph, which is one of Random, Ring and Graph.
+// The zero value is none of them.
 type Neighbours struct {
 	// Width and Height are the columns and rows of a grid, 1 or more, with fewer than 2^32 agents in
 	// all: agent y*Width+x is in column x of row y, and its neighbours are the eight agents around it.
@@ -18,6 +19,9 @@ type Neighbours struct {
 	// Periodic makes the first and the last row neighbours, and likewise the columns. Else what is
 	// outside of the grid is dead.
 	Periodic bool `yaml:"periodic" json:"periodic,omitempty"`
+
+	// Space is a box in which the agents are.
+	Space Space `yaml:"space" json:"space,omitzero"`
 
 	// Random gives each agent links to random other agents.
 	Random Random `yaml:"random" json:"random,omitzero"`
@@ -55,6 +59,8 @@ type Ring struct {
 // String implements fmt.Stringer. It tells different grids and graphs from each other.
 func (n Neighbours) String() string {
 	switch {
+	case n.Space != Space{}:
+		return n.Space.String()
 	case n.Random != Random{}:
 		return fmt.Sprintf("random graph of degree %d, seed %d", n.Random.Degree, n.Random.Seed)
 	case n.Ring != Ring{}:
@@ -73,7 +79,10 @@ func (n Neighbours) String() string {
 func (s *Spec) HasNeighbours() bool { return s.Neighbours != Neighbours{} }
 
 // OnGrid says that the agents are on a grid.
-func (s *Spec) OnGrid() bool { return s.HasNeighbours() && !s.OnGraph() }
+func (s *Spec) OnGrid() bool { return s.HasNeighbours() && !s.OnGraph() && !s.InBox() }
+
+// InBox says that the agents are in a box.
+func (s *Spec) InBox() bool { return s.Neighbours.Space != Space{} }
 
 // OnGraph says that the agents are on a graph.
 func (s *Spec) OnGraph() bool {
@@ -98,7 +107,8 @@ func (n Neighbours) cells() int64 {
 }
 
 // placeAgents is the part of ensureDefaults about agents that have neighbours: how many there are,
-// groups that are rows of a grid or parts of them, and pages that stay on the device.
+// groups that are rows of a grid or parts of them, features of agents in a box, and pages that stay on
+// the device.
 func (s *Spec) placeAgents() {
 	all, of := s.Neighbours.cells(), s.Neighbours.Width
 	if s.OnGraph() {
@@ -107,8 +117,14 @@ func (s *Spec) placeAgents() {
 		}
 		of = all
 	}
+	if s.InBox() {
+		all, of = s.Agents, s.Agents
+	}
 	if all < 1 || !s.ByAgent() {
 		return
+	}
+	if len(s.Features) == 0 && s.InBox() {
+		s.Features = cells.BoxFeatures(s.Cell.Kind, s.Neighbours.Space.Size.dimensions())
 	}
 	if s.Agents == 0 {
 		s.Agents = all
@@ -127,12 +143,16 @@ func (s *Spec) placeAgents() {
 	}
 }
 
-// validateNeighbours is the part of validate about the grid or the graph.
+// validateNeighbours is the part of validate about the grid, the graph or the box.
 func (s *Spec) validateNeighbours() (path []string, err error) {
 	kind := s.Cell.Kind
 	life := s.ByAgent() && kind == cells.LifeName
 	graph := s.ByAgent() && (kind == cells.SIRName || kind == cells.LIFName)
+	box := s.ByAgent() && cells.BoxFeatures(kind, 2) != nil
 	switch {
+	case !s.HasNeighbours() && box:
+		return []string{"cell", "kind"}, fmt.Errorf("neighbours: agents of the cell %s are in a box: write "+
+			"neighbours: {space: {size: [100, 100], radius: 2, periodic: true}}, or the size that you want", kind)
 	case !s.HasNeighbours() && life:
 		return []string{"cell", "kind"}, errors.New("neighbours: agents of the cell life are on a grid: write " +
 			"neighbours: {width: 512, height: 512, periodic: true}, or the size that you want")
@@ -141,15 +161,22 @@ func (s *Spec) validateNeighbours() (path []string, err error) {
 			"neighbours: {random: {degree: 10}}, or ring: {reach: 4}, or graph: and a file of edges", kind)
 	case !s.HasNeighbours():
 		return nil, nil
-	case !life && !graph:
+	case !life && !graph && !box:
 		return []string{"neighbours"}, fmt.Errorf("neighbours: agents of the cell %s have none: write addressed: "+
-			"agent and cell: {kind: life}, or kind sir or lif, or leave it out", kind)
+			"agent and cell: {kind: life}, or kind sir, lif, boids or circles, or leave it out", kind)
 	case s.Shards > 1:
 		what := "grid"
 		if s.OnGraph() {
 			what = "graph"
+		} else if s.InBox() {
+			what = "box"
 		}
 		return []string{"shards"}, fmt.Errorf("shards %d: a %s is on one device: leave it out", s.Shards, what)
+	case box:
+		return s.validateSpace()
+	case s.InBox():
+		return []string{"neighbours", "space"}, fmt.Errorf("neighbours: space: it is for the cells boids and circles: "+
+			"write what the cell %s needs instead, or another cell", kind)
 	case life:
 		return s.validateGrid()
 	}

@@ -74,8 +74,8 @@ type Spec struct {
 	// OnDecision are rules about what follows when a round is decided, WHEN -> ACTION, ACTION: see
 	// Rule. By agent and with one shard only. They change nothing before the first vote.
 	OnDecision []string `yaml:"on_decision" json:"on_decision,omitempty"`
-	// Neighbours is the grid on which the agents of the cell life are, or the graph of the agents of sir
-	// or lif. These cells need theirs. Their pages are all on the device.
+	// Neighbours is the grid on which the agents of the cell life are, the graph of the agents of sir or
+	// lif, or the box of those of boids or circles. These cells need theirs. Their pages are all on the device.
 	Neighbours Neighbours `yaml:"neighbours" json:"neighbours,omitzero"`
 	// Vote is what the agents decide and how.
 	Vote Vote `yaml:"vote" json:"vote"`
@@ -320,6 +320,8 @@ func (s *Spec) candidates() []string {
 			return slices.Clone(cells.SIRCandidates)
 		case cells.LIFName:
 			return slices.Clone(cells.LIFCandidates)
+		case cells.BoidsName, cells.CirclesName:
+			return slices.Clone(cells.BoxCandidates)
 		}
 		return nil
 	}

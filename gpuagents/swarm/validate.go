@@ -15,7 +15,9 @@ import (
 )
 
 // addressable are the cells whose agents can be addressed.
-var addressable = []string{"gru", "leaky", cells.LifeName, cells.LIFName, cells.SIRName}
+var addressable = []string{
+	cells.BoidsName, cells.CirclesName, "gru", "leaky", cells.LifeName, cells.LIFName, cells.SIRName,
+}
 
 // validate returns the first thing wrong and the key where it stands.
 func (s *Spec) validate() (path []string, err error) {

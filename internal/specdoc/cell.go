@@ -21,7 +21,9 @@ func allCells() []cell {
 		c, _ := cells.Lookup(name)
 		all = append(all, cell{kind: name, doc: c.Doc, params: c.Params, names: c.Candidates})
 	}
-	for _, name := range []string{"gru", "leaky", cells.LifeName, cells.SIRName, cells.LIFName} {
+	for _, name := range []string{
+		"gru", "leaky", cells.LifeName, cells.SIRName, cells.LIFName, cells.BoidsName, cells.CirclesName,
+	} {
 		c, _ := cells.LookupAddressed(name)
 		one := cell{kind: name, agents: true, doc: c.Doc, params: c.Params}
 		switch name {
@@ -33,6 +35,8 @@ func allCells() []cell {
 			one.names = cells.SIRCandidates
 		case cells.LIFName:
 			one.names = cells.LIFCandidates
+		case cells.BoidsName, cells.CirclesName:
+			one.names = cells.BoxCandidates
 		}
 		all = append(all, one)
 	}

@@ -25,6 +25,7 @@ const (
 	Texts    Kind = "list of texts"   // a YAML sequence
 	OneOrAll Kind = "text or list"    // a text, or a YAML sequence of texts
 	Numbers  Kind = "map of numbers"  // names to numbers
+	Lengths  Kind = "list of numbers" // a YAML sequence
 	Types    Kind = "map of types"    // names to types of state variables
 	Section  Kind = "map"             // further keys below it
 	Code     Kind = "text of several" // lines of CUDA C++

@@ -19,7 +19,9 @@ var keys = []Key{
 	},
 	{
 		Path: "features", Kind: Texts, Min: "1", Max: "64", Default: "[value]",
-		Doc: "Columns with the numbers that the agents see. Under `addressed: agent` the cell limits their number.",
+		Doc: "Columns with the numbers that the agents see. Under `addressed: agent` the cell limits their number. " +
+			"Those of `boids` are `x, y, vx, vy` by default, or `x, y, z, vx, vy, vz`, and those of `circles` " +
+			"`x, y`, or `x, y, z`.",
 	},
 	{
 		Path: "key", Kind: OneOrAll, Max: "8", Scope: Groups,
@@ -83,10 +85,12 @@ var keys = []Key{
 
 	{Path: "cell", Kind: Section, Doc: "The neural update of each agent. The sections below list the cells."},
 	{
-		Path: "cell.kind", Kind: Text, Values: []string{"predictor", "gru", "leaky", "life", "lif", "sir", "custom"},
+		Path: "cell.kind", Kind: Text, Values: []string{
+			"predictor", "gru", "leaky", "life", "lif", "sir", "boids", "circles", "custom",
+		},
 		Default: "predictor",
 		Doc: "Name of the cell. Under `addressed: agent`: `gru`, which is the default there, `leaky`, or `life`, " +
-			"`sir` and `lif`, which need `neighbours`. `custom` has a step in CUDA C++.",
+			"`sir`, `lif`, `boids` and `circles`, which need `neighbours`. `custom` has a step in CUDA C++.",
 	},
 	{
 		Path: "cell.params", Kind: Numbers,
@@ -114,11 +118,9 @@ var keys = []Key{
 
 	{
 		Path: "neighbours", Kind: Section, Scope: Agents,
-		Doc: "Whom agents hear in ticks: on a grid of `width` and `height` for the cell `life`, and on a graph for " +
-			"the " +
-			"cells `sir` and `lif`, which is `random`, `ring` or `graph`. Such a swarm has one shard, and its pages " +
-			"stay " +
-			"on the device.",
+		Doc: "Whom agents hear in ticks: on a grid of `width` and `height` for the cell `life`, in a box of `space` " +
+			"for the cells `boids` and `circles`, and on a graph for the cells `sir` and `lif`, which is `random`, " +
+			"`ring` or `graph`. Such a swarm has one shard, and its pages stay on the device.",
 	},
 	{
 		Path: "neighbours.width", Kind: Integer, Min: "1", Max: "4294967295", Scope: Agents,
@@ -131,6 +133,24 @@ var keys = []Key{
 		Path: "neighbours.periodic", Kind: Boolean, Default: "false", Scope: Agents,
 		Doc: "Whether the first and the last row are neighbours, and likewise the columns. Otherwise what is outside " +
 			"is dead.",
+	},
+	{
+		Path: "neighbours.space", Kind: Section, Scope: Agents,
+		Doc: "Box in which the agents are, at random places by the `seed` of the swarm at first. The others within " +
+			"the radius of an agent are its neighbours.",
+	},
+	{
+		Path: "neighbours.space.size", Kind: Lengths, Min: "2", Max: "3", Scope: Agents,
+		Doc: "Lengths of the box on its axes, in any unit, each from 4 to 1,000,000 times the radius.",
+	},
+	{
+		Path: "neighbours.space.radius", Kind: Number, Scope: Agents,
+		Doc: "Distance within which agents are neighbours.",
+	},
+	{
+		Path: "neighbours.space.periodic", Kind: Boolean, Default: "false", Scope: Agents,
+		Doc: "Whether who leaves the box on one side comes back on the other. Otherwise boids bounce off its walls, " +
+			"and circles stop there.",
 	},
 	{
 		Path: "neighbours.random", Kind: Section, Scope: Agents,
@@ -235,7 +255,7 @@ var keys = []Key{
 		Path: "agents_per_group", Kind: Integer, Min: "1", Max: "4096", Default: "256",
 		Doc: "Agents that watch one series or entity, or vote together. With `neighbours` it divides the width of " +
 			"the " +
-			"grid, or the agents of the graph, and the default is the largest that does.",
+			"grid, or the agents of the graph or the box, and the default is the largest that does.",
 	},
 	{
 		Path: "agents", Kind: Integer, Min: "1", Max: "4294967295", Scope: Agents, Required: true,

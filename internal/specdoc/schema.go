@@ -93,6 +93,9 @@ func (k *Key) schema() schema {
 		s["anyOf"] = []schema{{"type": "string"}, k.list()}
 	case Numbers:
 		s["type"], s["additionalProperties"] = "object", schema{"type": "number"}
+	case Lengths:
+		s["type"], s["items"] = "array", schema{"type": "number", "exclusiveMinimum": 0}
+		s["minItems"], s["maxItems"] = json.Number(k.Min), json.Number(k.Max)
 	case Types:
 		s["type"] = "object"
 		s["additionalProperties"] = schema{"type": "string", "pattern": typePattern}

@@ -61,7 +61,7 @@ func TestKeys(t *testing.T) {
 	kinds := map[Kind]string{
 		Text: "string", Code: "string", Number: "float64", Boolean: "*bool", Duration: "strictyaml.Duration",
 		Size: "strictyaml.Size", Texts: "[]string", OneOrAll: "dialect.Forms", Numbers: "map[string]float64",
-		Types: "map[string]string",
+		Types: "map[string]string", Lengths: "swarm.Sides",
 	}
 	for path, of := range fields {
 		k, ok := Find(path)
@@ -93,7 +93,8 @@ func TestKeys(t *testing.T) {
 		}
 	}
 	if kind, _ := Find("cell.kind"); !slices.Equal(slices.Sorted(slices.Values(kind.Values)),
-		slices.Sorted(slices.Values(append(cells.Names(), cells.CustomName, cells.LifeName, cells.SIRName)))) {
+		slices.Sorted(slices.Values(append(cells.Names(), cells.CustomName, cells.LifeName, cells.SIRName,
+			cells.BoidsName, cells.CirclesName)))) {
 		t.Errorf("the cells %v are described, there are %v", kind.Values, cells.Names())
 	}
 	for _, c := range allCells() {
@@ -105,31 +106,34 @@ func TestKeys(t *testing.T) {
 
 // bases are the specifications in which a key is tried, by path or by scope. The key is added.
 var bases = map[string]map[string]any{
-	"":                         {"name": "x"},
-	string(Agents):             {"name": "x", "addressed": "agent", "agents": 1 << 20, "vote": candidates("a", "b")},
-	string(Keyed):              {"name": "x", "key": "id"},
-	string(GRUGroups):          {"name": "x", "cell": map[string]any{"kind": "gru"}},
-	"agents":                   {"name": "x", "addressed": "agent", "vote": candidates("a", "b")},
-	"addressed=agent":          {"name": "x", "agents": 256, "vote": candidates("a", "b")},
-	"cell.kind=life":           onGrid(map[string]any{"width": 3, "height": 3}),
-	"neighbours.width":         onGrid(map[string]any{"height": 1}),
-	"neighbours.height":        onGrid(map[string]any{"width": 1}),
-	"cell.kind=sir":            onGraph(map[string]any{"random": map[string]any{"degree": 1}}),
-	"neighbours.random.degree": onGraph(map[string]any{}),
-	"neighbours.random.seed":   onGraph(map[string]any{"random": map[string]any{"degree": 1}}),
-	"neighbours.ring.reach":    onGraph(map[string]any{}),
-	"neighbours.ring.rewire":   onGraph(map[string]any{"ring": map[string]any{"reach": 1}}),
-	"neighbours.ring.seed":     onGraph(map[string]any{"ring": map[string]any{"reach": 1}}),
-	"neighbours.directed":      onGraph(map[string]any{"random": map[string]any{"degree": 1}}),
-	"neighbours.periodic":      onGrid(map[string]any{"width": 3, "height": 3}),
-	"knowledge.units":          hearing(),
-	"knowledge.merge":          hearing(),
-	"knowledge.rate":           hearing(),
-	"vote.quorum":              {"name": "x", "vote": map[string]any{"rule": "quorum"}},
-	"vote.rule=quorum":         {"name": "x", "vote": map[string]any{"quorum": 0.5}},
-	"csv.names":                {"name": "x", "csv": map[string]any{"header": false}},
-	"page_size=64KiB":          {"name": "x", "agents_per_group": 16},
-	"agents_per_group=4096":    {"name": "x", "page_size": "64MiB"},
+	"":                          {"name": "x"},
+	string(Agents):              {"name": "x", "addressed": "agent", "agents": 1 << 20, "vote": candidates("a", "b")},
+	string(Keyed):               {"name": "x", "key": "id"},
+	string(GRUGroups):           {"name": "x", "cell": map[string]any{"kind": "gru"}},
+	"agents":                    {"name": "x", "addressed": "agent", "vote": candidates("a", "b")},
+	"addressed=agent":           {"name": "x", "agents": 256, "vote": candidates("a", "b")},
+	"cell.kind=life":            onGrid(map[string]any{"width": 3, "height": 3}),
+	"neighbours.width":          onGrid(map[string]any{"height": 1}),
+	"neighbours.height":         onGrid(map[string]any{"width": 1}),
+	"cell.kind=sir":             onGraph(map[string]any{"random": map[string]any{"degree": 1}}),
+	"neighbours.random.degree":  onGraph(map[string]any{}),
+	"neighbours.random.seed":    onGraph(map[string]any{"random": map[string]any{"degree": 1}}),
+	"neighbours.ring.reach":     onGraph(map[string]any{}),
+	"neighbours.ring.rewire":    onGraph(map[string]any{"ring": map[string]any{"reach": 1}}),
+	"neighbours.ring.seed":      onGraph(map[string]any{"ring": map[string]any{"reach": 1}}),
+	"neighbours.directed":       onGraph(map[string]any{"random": map[string]any{"degree": 1}}),
+	"cell.kind=boids":           inBox("boids", map[string]any{"size": []int{9, 9}, "radius": 2}),
+	"cell.kind=circles":         inBox("circles", map[string]any{"size": []int{9, 9, 9}, "radius": 2}),
+	"neighbours.space.periodic": inBox("boids", map[string]any{"size": []int{9, 9}, "radius": 2}),
+	"neighbours.periodic":       onGrid(map[string]any{"width": 3, "height": 3}),
+	"knowledge.units":           hearing(),
+	"knowledge.merge":           hearing(),
+	"knowledge.rate":            hearing(),
+	"vote.quorum":               {"name": "x", "vote": map[string]any{"rule": "quorum"}},
+	"vote.rule=quorum":          {"name": "x", "vote": map[string]any{"quorum": 0.5}},
+	"csv.names":                 {"name": "x", "csv": map[string]any{"header": false}},
+	"page_size=64KiB":           {"name": "x", "agents_per_group": 16},
+	"agents_per_group=4096":     {"name": "x", "page_size": "64MiB"},
 }
 
 func candidates(names ...string) map[string]any { return map[string]any{"candidates": names} }
@@ -155,6 +159,14 @@ func onGraph(neighbours map[string]any) map[string]any {
 	return map[string]any{
 		"name": "x", "addressed": "agent", "agents": 1 << 21, "cell": map[string]any{"kind": "sir"},
 		"neighbours": neighbours,
+	}
+}
+
+// inBox returns a specification of a swarm in a box.
+func inBox(kind string, space map[string]any) map[string]any {
+	return map[string]any{
+		"name": "x", "addressed": "agent", "agents": 100, "cell": map[string]any{"kind": kind},
+		"neighbours": map[string]any{"space": space},
 	}
 }
 

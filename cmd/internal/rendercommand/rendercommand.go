@@ -31,6 +31,7 @@ type plan struct {
 	ticks, every        int
 	x, y, width, height int64 // cells; 0 for a size is up to the edge
 	scale, rate         int
+	scaled              bool // a scale is given
 }
 
 // New returns the command.
@@ -51,6 +52,10 @@ A .svg is a chart of how many agents are in each state after each --every of --t
 whose agents are addressed. Of agents on a graph, a .png has a row for each agent from --y on, 256 or
 --height of them, and a column for each step.
 
+Agents in a box are dots of --scale pixels, 2 by default, at their places on the first two axes, and
+a boid has a colour for the direction in which it moves. The picture is --width pixels wide, by
+default as many as make its longer side 800 pixels.
+
 The file appears when it is complete.`,
 	}
 	f := c.Flags()
@@ -59,9 +64,9 @@ The file appears when it is complete.`,
 	f.Int("every", 1, "steps between two pictures of a .gif, or points of a .svg")
 	f.Int64("x", 0, "first column of the part")
 	f.Int64("y", 0, "first row of the part")
-	f.Int64("width", 0, "columns of the part; 0: all from --x on")
+	f.Int64("width", 0, "columns of the part; 0: all from --x on. Of a box, pixels of a row")
 	f.Int64("height", 0, "rows of the part; 0: all from --y on")
-	f.Int("scale", 4, "pixels of a side of a square, 1 to 64")
+	f.Int("scale", 4, "pixels of a side of a square, or of a dot, 1 to 64")
 	f.Int("rate", 10, "pictures of a .gif a second, 1 to 50")
 	f.Duration("timeout", time.Minute, "longest wait for each answer")
 	connect.Flags(f)
@@ -88,6 +93,7 @@ func planOf(cmd *cobra.Command) (p plan, err error) {
 	p.height, _ = f.GetInt64("height")
 	p.scale, _ = f.GetInt("scale")
 	p.rate, _ = f.GetInt("rate")
+	p.scaled = f.Changed("scale")
 	switch e := strings.ToLower(filepath.Ext(p.out)); {
 	case e != ".png" && e != ".gif" && e != ".svg":
 		return p, command.Usage("swarm render: -o %q: name a file that ends with .png, .gif or .svg", p.out)
@@ -180,16 +186,16 @@ func render(cmd *cobra.Command, s *swarmclient.Swarm, p plan) error {
 	case s.Spec().OnGraph():
 		return raster(cmd, s, p)
 	}
-	if err := p.fit(s); err != nil {
+	fit, picture, of := p.fit, cells, "agents"
+	if s.Spec().InBox() {
+		fit, picture, of = p.fitBox, box, "pixels"
+	}
+	if err := fit(s); err != nil {
 		return err
 	}
 	var frames []*image.Paletted
 	draw := func() error {
-		states, err := states(cmd.Context(), s, p)
-		if err != nil {
-			return err
-		}
-		m, err := p.size().Frame(states)
+		m, err := picture(cmd.Context(), s, p)
 		frames = append(frames, m)
 		return err
 	}
@@ -225,8 +231,17 @@ func render(cmd *cobra.Command, s *swarmclient.Swarm, p plan) error {
 	if err != nil {
 		return err
 	}
-	cmd.PrintErrf("%s: %d pictures of %d x %d agents\n", p.out, len(frames), p.width, p.height)
+	cmd.PrintErrf("%s: %d pictures of %d x %d %s\n", p.out, len(frames), p.width, p.height, of)
 	return nil
+}
+
+// cells draws the agents of the part of a grid.
+func cells(ctx context.Context, s *swarmclient.Swarm, p plan) (*image.Paletted, error) {
+	states, err := states(ctx, s, p)
+	if err != nil {
+		return nil, err
+	}
+	return p.size().Frame(states)
 }
 
 // states asks for the agents of the part, row by row.

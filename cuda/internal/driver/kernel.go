@@ -23,6 +23,8 @@ import (
 	_ "github.com/exoswarm/exoswarm/cuda/kernels/graphset" // and these
 	"github.com/exoswarm/exoswarm/cuda/kernels/gridset"
 	_ "github.com/exoswarm/exoswarm/cuda/kernels/gridset" // so are these
+	"github.com/exoswarm/exoswarm/cuda/kernels/spaceset"
+	_ "github.com/exoswarm/exoswarm/cuda/kernels/spaceset" // and these
 	"github.com/exoswarm/exoswarm/cuda/kernels/swarmset"
 	_ "github.com/exoswarm/exoswarm/cuda/kernels/swarmset" // and so are these
 )
@@ -297,7 +299,7 @@ func (d *Device) cacheKey(src kernels.Source, options []string) string {
 // ptx returns the embedded PTX of a kernel.
 func ptx(name string) (text string, ok bool) {
 	for _, of := range []func(string) (string, bool){
-		kernels.PTX, arrayset.PTX, graphset.PTX, gridset.PTX, swarmset.PTX,
+		kernels.PTX, arrayset.PTX, graphset.PTX, gridset.PTX, spaceset.PTX, swarmset.PTX,
 	} {
 		if text, ok = of(name); ok {
 			break

@@ -62,6 +62,7 @@ static inline unsigned __float_as_uint(float v) {
 }
 static inline float __fmaf_rn(float a, float b, float c) { return fmaf(a, b, c); }
 static inline unsigned __float2uint_rn(float v) { return (unsigned)std::nearbyint(v); }
+static inline int __float2int_rn(float v) { return (int)std::nearbyint(v); }
 template <class T> static inline T atomicAdd(T *p, T v) { return __atomic_fetch_add(p, v, __ATOMIC_SEQ_CST); }
 static inline unsigned atomicInc(unsigned *p, unsigned most) {
   unsigned old = __atomic_load_n(p, __ATOMIC_SEQ_CST);

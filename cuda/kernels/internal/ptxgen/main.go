@@ -17,6 +17,7 @@ import (
 	_ "github.com/exoswarm/exoswarm/cuda/kernels/arrayset" // its kernels are in the set
 	_ "github.com/exoswarm/exoswarm/cuda/kernels/graphset" // so are these
 	_ "github.com/exoswarm/exoswarm/cuda/kernels/gridset"  // and these
+	_ "github.com/exoswarm/exoswarm/cuda/kernels/spaceset" // and these
 	_ "github.com/exoswarm/exoswarm/cuda/kernels/swarmset" // and so are these
 )
 

@@ -1,0 +1,249 @@
+package launches
+
+import (
+	"math"
+	"math/rand/v2"
+
+	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/cuda/devicetest/fixture"
+	"github.com/exoswarm/exoswarm/cuda/kernels/spaceset"
+)
+
+// SpaceKernels returns the kernels that RandomSpace knows, in a fixed order.
+func SpaceKernels() []string {
+	return []string{
+		spaceset.Place, spaceset.Load, spaceset.Count, spaceset.Sum, spaceset.Start, spaceset.Sort, spaceset.Boids,
+		spaceset.Circles, spaceset.Store,
+	}
+}
+
+// RandomSpace returns a random launch of a kernel of package spaceset over about n agents, at least one,
+// in two or three dimensions. Steps are of boxes whose agents are everywhere, in few places, at walls,
+// or at the same place. Pages are in frames in random order.
+func RandomSpace(r *rand.Rand, kernel string, n int) *Arrays {
+	a, agents := &Arrays{}, 1+n/16
+	dims := 2 + r.IntN(2)
+	bins := randomBins(r, dims)
+	switch kernel {
+	case spaceset.Place, spaceset.Load, spaceset.Store:
+		return a.boxPages(r, kernel, agents, dims)
+	case spaceset.Count: // each agent in a bin of its own, since numbers in a bin are in any order
+		agents = min(agents, bins.all())
+		positions := make([]uint32, 4*agents)
+		for i, bin := range r.Perm(bins.all())[:agents] {
+			bins.inside(r, bin, positions[4*i:])
+		}
+		return a.in(own(positions)).word(agents).three(bins).out(own(make([]uint32, bins.all()))).
+			out(fixture.Poisoned(4 * agents))
+	case spaceset.Sum, spaceset.Start:
+		return a.counts(r, kernel, 1+n/4)
+	case spaceset.Sort:
+		all := randomBox(r, agents, dims, bins)
+		moving := r.IntN(2)
+		velocities := make([]uint32, 4*agents*moving)
+		for i := range velocities {
+			velocities[i] = r.Uint32()
+		}
+		positions, ranks := make([]uint32, 4*agents), make([]uint32, agents)
+		next := make([]uint32, bins.all())
+		for i, from := range r.Perm(agents) {
+			copy(positions[4*i:], all.positions[4*from:4*from+4])
+			bin := bins.of(positions[4*i:])
+			ranks[i] = next[bin]
+			next[bin]++
+		}
+		return a.in(own(positions)).in(own(velocities)).word(agents).word(moving).three(bins).in(own(all.starts)).
+			in(own(ranks)).out(fixture.Poisoned(16 * agents)).out(fixture.Poisoned(len(velocities) * 4))
+	}
+	return a.step(r, kernel, agents, dims, bins)
+}
+
+// boxBins are bins on each axis.
+type boxBins [3]int
+
+// randomBins returns some: 4 or more on an axis, and 1 on the third of two dimensions.
+func randomBins(r *rand.Rand, dims int) (n boxBins) {
+	for k := range n {
+		if n[k] = spaceset.Least + r.IntN(5); k >= dims {
+			n[k] = 1
+		}
+	}
+	return n
+}
+
+func (n boxBins) all() int { return n[0] * n[1] * n[2] }
+
+// of returns the bin of a position.
+func (n boxBins) of(position []uint32) (bin int) {
+	for k := 2; k >= 0; k-- {
+		bin = bin*n[k] + int(uint64(position[k])*uint64(n[k])>>32)
+	}
+	return bin
+}
+
+// inside puts a random position of a bin into to.
+func (n boxBins) inside(r *rand.Rand, bin int, to []uint32) {
+	for k, all := range n {
+		at := uint64(bin % all)
+		bin /= all
+		first, end := (at<<32+uint64(all)-1)/uint64(all), ((at+1)<<32-1)/uint64(all)
+		if to[k] = uint32(first + r.Uint64N(end-first+1)); all == 1 {
+			to[k] = 0
+		}
+	}
+}
+
+// three adds the bins.
+func (a *Arrays) three(n boxBins) *Arrays { return a.word(n[0]).word(n[1]).word(n[2]) }
+
+// counts makes a launch of Sum or Start.
+func (a *Arrays) counts(r *rand.Rand, kernel string, bins int) *Arrays {
+	part := 32 * (1 + r.IntN(20))
+	counts := make([]uint32, bins)
+	sums := make([]uint32, (bins+part-1)/part)
+	for i := range counts {
+		counts[i] = r.Uint32N(9)
+		sums[i/part] += counts[i]
+	}
+	a.memory(own(counts), kernel == spaceset.Start).word(bins).word(part)
+	if kernel == spaceset.Sum {
+		return a.out(fixture.Poisoned(4 * len(sums)))
+	}
+	return a.in(own(sums)).out(fixture.Poisoned(4 * (bins + 1)))
+}
+
+// boxPages makes a launch of Place, Load or Store.
+func (a *Arrays) boxPages(r *rand.Rand, kernel string, agents, dims int) *Arrays {
+	per, moving := 1+r.IntN(300), r.IntN(2)
+	bytes := func(n int) int { return (n + 255) / 256 * 256 }
+	at, stride := bytes(per), bytes(4*per)
+	pageBytes := at + (1+moving)*dims*stride
+	count := (agents + per - 1) / per
+	frames, content := make([]uint32, count), make([]byte, count*pageBytes)
+	for i, frame := range r.Perm(count) {
+		frames[i] = uint32(frame)
+	}
+	speed := func() int32 { return r.Int32N(2*spaceset.Units+1) - spaceset.Units }
+	for id := range agents {
+		page := content[int(frames[id/per])*pageBytes:]
+		for k := range dims {
+			copy(page[at+k*stride+4*(id%per):], own([]uint32{r.Uint32()}))
+			if moving > 0 {
+				copy(page[at+(dims+k)*stride+4*(id%per):], own([]float32{float32(speed()) / spaceset.Units}))
+			}
+		}
+	}
+	a.memory(content, kernel != spaceset.Load).in(own(frames)).scalar(device.Uint64(uint64(pageBytes))).word(per).
+		word(at).word(stride).word(dims)
+	if kernel == spaceset.Place {
+		first := r.IntN(agents)
+		a.word(first).word(first + r.IntN(agents-first) + 1).word(moving * (1 + r.IntN(spaceset.Units)))
+		return a.scalar(device.Uint32(r.Uint32())).scalar(device.Uint32(r.Uint32()))
+	}
+	a.word(agents).word(moving)
+	if kernel == spaceset.Load {
+		return a.out(fixture.Poisoned(16 * agents)).out(fixture.Poisoned(16 * agents * moving))
+	}
+	positions, velocities, states := make([]uint32, 4*agents), make([]uint32, 4*agents*moving), make([]byte, agents)
+	for i, id := range r.Perm(agents) {
+		positions[4*i], positions[4*i+1], positions[4*i+2] = r.Uint32(), r.Uint32(), r.Uint32()
+		if positions[4*i+3], states[i] = uint32(id), byte(r.IntN(2)); moving > 0 {
+			for k := range 3 {
+				velocities[4*i+k] = uint32(speed())
+			}
+		}
+	}
+	return a.in(own(positions)).in(own(velocities)).in(states)
+}
+
+// box is a sorted list of agents.
+type box struct {
+	positions, starts []uint32
+}
+
+// randomBox returns a list of agents that are in bins.
+func randomBox(r *rand.Rand, agents, dims int, bins boxBins) (b box) {
+	var places [][4]uint32
+	few := r.IntN(2) == 0 // some are close to each other, or at the same place
+	for id := range agents {
+		p := [4]uint32{r.Uint32(), r.Uint32(), r.Uint32(), uint32(id)}
+		if few && id > 0 && r.IntN(4) > 0 {
+			near := places[r.IntN(id)]
+			for k := range 3 {
+				p[k] = near[k] + r.Uint32N(1<<28)*uint32(r.IntN(3)) - 1<<27
+			}
+			if r.IntN(9) == 0 {
+				p = [4]uint32{near[0], near[1], near[2], uint32(id)}
+			}
+		}
+		if r.IntN(20) == 0 { // at a wall
+			p[r.IntN(dims)] = []uint32{0, math.MaxUint32}[r.IntN(2)]
+		}
+		if dims == 2 {
+			p[2] = 0
+		}
+		places = append(places, p)
+	}
+	of := make([][]uint32, bins.all())
+	for _, p := range places {
+		bin := bins.of(p[:])
+		of[bin] = append(of[bin], p[:]...)
+	}
+	b.starts = []uint32{0}
+	for _, list := range of {
+		b.positions = append(b.positions, list...)
+		b.starts = append(b.starts, uint32(len(b.positions)/4))
+	}
+	return b
+}
+
+// step makes a launch of Boids or Circles. reach bins on the first axis are as wide as a radius, or
+// wider, and so is a bin on the others.
+func (a *Arrays) step(r *rand.Rand, kernel string, agents, dims int, bins boxBins) *Arrays {
+	reach := 1 + r.IntN(4)
+	bins[0] *= reach
+	all, wide, boids := randomBox(r, agents, dims, bins), 1+r.Float64(), kernel == spaceset.Boids
+	float := func(v float64) { a.scalar(device.Float32(float32(v))) }
+	each := func(f func(k int) float64) {
+		for k := range 3 {
+			if k >= dims {
+				float(0)
+				continue
+			}
+			float(f(k))
+		}
+	}
+	side := bins
+	side[0] /= reach
+	radii := func(k int) float64 { return float64(side[k]) * wide } // of the side
+	a.in(append(own(all.positions), fixture.Poisoned(3*16)...))     // it reads behind the last
+	speeds := make([]uint32, 4*agents)
+	for i := range agents {
+		for k := range dims {
+			speeds[4*i+k] = uint32(r.Int32N(spaceset.Units) - spaceset.Units/2)
+		}
+	}
+	if boids {
+		a.in(own(speeds))
+	}
+	a.word(agents).three(bins).word(reach).word(r.IntN(2)).in(own(all.starts))
+	each(func(k int) float64 { return radii(k) / (1 << 32) * (1 + 1.0/(1<<20)) })
+	if !boids {
+		push := r.Float64()
+		each(func(k int) float64 { return -push / spaceset.One * (1 << 32) / radii(k) })
+		return a.out(fixture.Poisoned(16 * agents)).out(fixture.Poisoned(agents)).word(r.IntN(2)).out(words(2, 5))
+	}
+	within := r.Float64() * float64(r.IntN(3))
+	float(within)
+	float(1 / max(within, 1e-9))
+	cohesion := r.Float64() * 0.1
+	each(func(k int) float64 { return cohesion * radii(k) / (1 << 32) * spaceset.Units })
+	float(r.Float64())
+	float(r.Float64() * spaceset.Units / spaceset.One)
+	slowest := r.Float64() * float64(r.IntN(2))
+	float(slowest * spaceset.Units)
+	float((slowest + (1-slowest)*r.Float64()) * spaceset.Units)
+	each(func(k int) float64 { return (1 << 32) / radii(k) / spaceset.Units })
+	return a.out(fixture.Poisoned(16 * agents)).out(fixture.Poisoned(16 * agents)).out(fixture.Poisoned(agents)).
+		word(r.IntN(2)).out(words(2, 5))
+}

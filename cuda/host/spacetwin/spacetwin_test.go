@@ -1,0 +1,339 @@
+package spacetwin_test
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/cuda/devicetest/fixture"
+	"github.com/exoswarm/exoswarm/cuda/devicetest/launches"
+	"github.com/exoswarm/exoswarm/cuda/host/emulation"
+	"github.com/exoswarm/exoswarm/cuda/kernels"
+	"github.com/exoswarm/exoswarm/cuda/kernels/spaceset"
+	"github.com/exoswarm/exoswarm/internal/testlong"
+)
+
+// launch is what a reader of RFC 0051 sees of a launch of a step: agents without bins.
+type launch struct {
+	positions [][4]uint32
+	speeds    [][4]int32 // of boids
+	periodic  bool
+	floats    []float32 // of the launch, in its order
+}
+
+// launchOf returns the agents of a launch of Boids or Circles.
+func launchOf(a *launches.Arrays, boids bool) (l launch) {
+	at := 6
+	if boids {
+		at = 7
+	}
+	for i := range int(a.Params[at-5].Arg.Bits()) {
+		l.positions = append(l.positions, [4]uint32(device.Of[uint32](a.Params[0].Mem)[4*i:]))
+		if boids {
+			l.speeds = append(l.speeds, [4]int32(device.Of[int32](a.Params[1].Mem)[4*i:]))
+		}
+	}
+	l.periodic = a.Params[at].Arg.Bits() == 1
+	for _, p := range a.Params[at+2:] {
+		if p.Arg.Kind() == device.KindFloat32 {
+			l.floats = append(l.floats, math.Float32frombits(uint32(p.Arg.Bits())))
+		}
+	}
+	return l
+}
+
+// apart returns the way from agent i to agent j on each axis, in steps and in radii, and its square. In a
+// box that is not periodic it is the plain difference, and in one that is, the shorter way around.
+func (l launch) apart(i, j int) (steps [3]int64, radii [3]float32, square float32) {
+	for k := range 3 {
+		steps[k] = int64(l.positions[j][k]) - int64(l.positions[i][k])
+		if l.periodic {
+			steps[k] = (steps[k]+1<<31)&(1<<32-1) - 1<<31
+		}
+		radii[k] = float32(steps[k]) * l.floats[k]
+	}
+	square = float32(radii[0]*radii[0]) + float32(radii[1]*radii[1])
+	square += float32(radii[2] * radii[2])
+	return steps, radii, square
+}
+
+// nearest returns the nearest integer, an even one of two.
+func nearest(v float32) int64 { return int64(math.RoundToEven(float64(v))) }
+
+// walk moves an agent on an axis, and returns its place and whether it has turned.
+func (l launch) walk(i, k int, by int64, bounce bool) (to int64, turned bool) {
+	const end = 1 << 32
+	to = int64(l.positions[i][k]) + by
+	switch {
+	case l.periodic:
+		return (to + end) % end, false
+	case bounce && to < 0:
+		return -to - 1, true
+	case bounce && to >= end:
+		return end - 1 - (to - end), true
+	}
+	return max(0, min(to, end-1)), false
+}
+
+// circles makes a step of circles: it goes from each agent to all others.
+func (l launch) circles() (positions [][4]uint32, near []byte) {
+	for i, p := range l.positions {
+		sums, n := [3]int64{}, 0
+		for j := range l.positions {
+			_, radii, square := l.apart(i, j)
+			if i == j || !(square < 1) || square == 0 {
+				continue
+			}
+			n++
+			t := square + square - 1
+			g := spaceset.Sine[0]
+			for _, c := range spaceset.Sine[1:] {
+				g = float32(g*t) + c
+			}
+			for k := range 3 {
+				sums[k] += nearest(float32(g*spaceset.One) * radii[k])
+			}
+		}
+		for k := range 3 {
+			if n > 0 {
+				of := 1 / float32(n)
+				to, _ := l.walk(i, k, nearest(float32(float32(sums[k])*of)*l.floats[3+k]), false)
+				p[k] = uint32(to)
+			}
+		}
+		positions, near = append(positions, p), append(near, byte(min(n, 1)))
+	}
+	return positions, near
+}
+
+// boids makes a step of boids in the same way.
+func (l launch) boids() (positions [][4]uint32, speeds [][4]int32, near []byte) {
+	within, inverse, cohesion := l.floats[3], l.floats[4], l.floats[5:8]
+	alignment, separation := l.floats[8], l.floats[9]
+	slowest, fastest, move := l.floats[10], l.floats[11], l.floats[12:15]
+	for i, p := range l.positions {
+		var way, speed, push [3]int64
+		n, own := 0, l.speeds[i]
+		for j := range l.positions {
+			steps, radii, square := l.apart(i, j)
+			if i == j || !(square < 1) {
+				continue
+			}
+			n++
+			for k := range 3 {
+				way[k] += steps[k]
+				speed[k] += int64(l.speeds[j][k])
+				if square < within {
+					w := float32(1-float32(square*inverse)) * spaceset.One
+					push[k] += nearest(w * radii[k])
+				}
+			}
+		}
+		var v [3]float32
+		for k := range 3 {
+			if v[k] = float32(own[k]); n == 0 {
+				continue
+			}
+			of := 1 / float32(n)
+			v[k] = v[k] + float32(float32(float32(way[k])*of)*cohesion[k])
+			v[k] = v[k] + float32((float32(float32(speed[k])*of)-float32(own[k]))*alignment)
+			v[k] = v[k] - float32(float32(push[k])*separation)
+		}
+		length := float32(v[0]*v[0]) + float32(v[1]*v[1])
+		length += float32(v[2] * v[2])
+		scale := float32(1)
+		if length > fastest*fastest {
+			scale = fastest / float32(math.Sqrt(float64(length)))
+		} else if length < slowest*slowest && length > 0 {
+			scale = slowest / float32(math.Sqrt(float64(length)))
+		}
+		now := [4]int32{}
+		for k := range 3 {
+			now[k] = int32(nearest(v[k] * scale))
+			to, turned := l.walk(i, k, nearest(float32(now[k])*move[k]), true)
+			if p[k] = uint32(to); turned {
+				now[k] = -now[k]
+			}
+		}
+		positions, speeds, near = append(positions, p), append(speeds, now), append(near, byte(min(n, 1)))
+	}
+	return positions, speeds, near
+}
+
+// flat returns the elements behind one another.
+func flat[T any](of [][4]T) (all []T) {
+	for _, four := range of {
+		all = append(all, four[:]...)
+	}
+	return all
+}
+
+// TestSteps compares random steps with those of agents that look at all others, without bins.
+func TestSteps(t *testing.T) {
+	ref, r, met := fixture.Reference(t), rand.New(rand.NewPCG(5, 51)), 0
+	for i := range testlong.Of(400, 120) {
+		kernel := []string{spaceset.Boids, spaceset.Circles}[i%2]
+		a := launches.RandomSpace(r, kernel, r.IntN(6000))
+		l, got := launchOf(a, kernel == spaceset.Boids), onHost(t, ref, kernel, a)
+		var positions [][4]uint32
+		var near []byte
+		last := len(a.Params) - 1
+		out := got[last-4:]
+		if kernel == spaceset.Circles {
+			positions, near = l.circles()
+			out = got[last-3:]
+		} else {
+			var speeds [][4]int32
+			positions, speeds, near = l.boids()
+			if !slices.Equal(device.Of[int32](out[1]), flat(speeds)) {
+				t.Fatalf("%s, launch %d: the velocities differ from those of all pairs", kernel, i)
+			}
+		}
+		if !slices.Equal(device.Of[uint32](out[0]), flat(positions)) {
+			t.Fatalf("%s, launch %d: the positions differ from those of all pairs", kernel, i)
+		}
+		if !bytes.Equal(got[last-2], near) {
+			t.Fatalf("%s, launch %d: the states differ from those of all pairs", kernel, i)
+		}
+		want := []uint64{0, 0}
+		for _, s := range near {
+			want[s]++
+			met += int(s)
+		}
+		before, after := device.Of[uint64](a.Params[last].Mem), device.Of[uint64](got[last])
+		for s, n := range want {
+			if a.Params[last-1].Arg.Bits() == 0 {
+				n = 0
+			}
+			if after[s]-before[s] != n {
+				t.Fatalf("%s, launch %d: %d agents are in state %d, want %d", kernel, i, after[s]-before[s], s, n)
+			}
+		}
+	}
+	if met < 1000 {
+		t.Errorf("%d agents met another one: too few for a comparison", met)
+	}
+}
+
+// TestSine: the polynomial is within 4e-6 of the function, and of its values at the ends and the middle.
+func TestSine(t *testing.T) {
+	for i := range 10001 {
+		q := float64(float32(float64(i) / 10000))
+		want := 2 * math.Pi
+		if q > 0 {
+			want = math.Sin(2*math.Pi*math.Sqrt(q)) / math.Sqrt(q)
+		}
+		x, g := float32(2*q-1), spaceset.Sine[0]
+		for _, c := range spaceset.Sine[1:] {
+			g = float32(g*x) + c
+		}
+		if math.Abs(float64(g)-want) > 4e-6 {
+			t.Fatalf("the square of the distance %v: %v, want %v", q, g, want)
+		}
+	}
+}
+
+// TestPlace: first positions are uniform in the box, velocities within their bounds on both sides of 0,
+// and another seed gives others.
+func TestPlace(t *testing.T) {
+	ref := fixture.Reference(t)
+	const agents, most = 20_000, 1000
+	place := func(seed uint32) []byte {
+		content := fixture.Alloc(t, ref, 28*agents+256)
+		frames := fixture.Alloc(t, ref, 4)
+		fixture.Write(t, frames, 0, make([]byte, 4))
+		fixture.Write(t, content, 0, make([]byte, 28*agents+256))
+		s := fixture.NewStream(t, ref)
+		fixture.Launch(t, s, fixture.FindKernel(t, ref, spaceset.Place), device.Geometry{Grid: 3, Block: 32},
+			device.Ptr(content), device.Ptr(frames), device.Uint64(28*agents+256), device.Uint32(agents),
+			device.Uint32(256), device.Uint32(4*agents), device.Uint32(3), device.Uint32(0), device.Uint32(agents),
+			device.Uint32(most), device.Uint32(seed), device.Uint32(0))
+		fixture.Wait(t, s)
+		return fixture.Download(t, content)[256:]
+	}
+	got := place(1)
+	for k := range 3 {
+		var octants [8]int
+		for _, w := range device.Of[uint32](got[4*agents*k:][:4*agents]) {
+			octants[w>>29]++
+		}
+		for _, n := range octants { // 2,500 on average, with a deviation of 47
+			if n < 2300 || n > 2700 {
+				t.Errorf("axis %d: %d agents in each eighth", k, octants)
+			}
+		}
+		sum := 0.0
+		for _, v := range device.Of[float32](got[4*agents*(3+k):][:4*agents]) {
+			if sum += float64(v) * spaceset.Units; v*spaceset.Units < -most || v*spaceset.Units > most {
+				t.Fatalf("a velocity of %v", v)
+			}
+		}
+		if mean := sum / agents; math.Abs(mean) > 20 { // a deviation of 4.1
+			t.Errorf("axis %d: the mean velocity is %v of %d units", k, mean, most)
+		}
+	}
+	if bytes.Equal(got, place(2)) {
+		t.Error("the seed changes nothing")
+	}
+}
+
+// TestSpaceKernelsOnTheCPU runs the CUDA text of the kernels, compiled for the processor: they leave
+// in memory what their twins leave, for all boxes and launch shapes.
+func TestSpaceKernelsOnTheCPU(t *testing.T) {
+	if testing.Short() {
+		t.Skip("emulated threads are slow")
+	}
+	ref := fixture.Reference(t)
+	for _, kernel := range launches.SpaceKernels() {
+		t.Run(kernel, func(t *testing.T) {
+			source, _ := kernels.Lookup(kernel)
+			program := emulation.Compile(t, "emulate_tally.cpp", source, slices.Concat(emulation.Exact,
+				emulation.Sanitized, []string{fmt.Sprintf("-DPARAMS=%d", len(source.Params))})...)
+			r := rand.New(rand.NewPCG(51, 34))
+			for range testlong.Of(60, 12) {
+				a := launches.RandomSpace(r, kernel, r.IntN(8000))
+				threads, blocks := 32*(1+r.IntN(3)), 1+r.IntN(3)
+				var params []emulation.Param
+				for _, p := range a.Params {
+					params = append(params, emulation.Param{Mem: p.Mem, Scalar: p.Arg.Kind() != 0, Bits: p.Arg.Bits()})
+				}
+				got, err := emulation.Launch(t, program, params, threads, blocks)
+				if err != nil {
+					t.Fatalf("%d threads, %d blocks: %v", threads, blocks, err)
+				}
+				for i, want := range onHost(t, ref, kernel, a) {
+					if want != nil && !bytes.Equal(got[i], want) {
+						t.Fatalf("%d threads, %d blocks: parameter %d differs from the twin's", threads, blocks, i)
+					}
+				}
+			}
+		})
+	}
+}
+
+// onHost returns the memory of each parameter after the launch on the host device; nil for scalars.
+func onHost(t *testing.T, ref device.Device, kernel string, a *launches.Arrays) [][]byte {
+	t.Helper()
+	s := fixture.NewStream(t, ref)
+	args, buffers := make([]device.Arg, len(a.Params)), make([]device.Buffer, len(a.Params))
+	for i, p := range a.Params {
+		if args[i] = p.Arg; p.Arg.Kind() == 0 {
+			buffers[i] = fixture.Alloc(t, ref, int64(len(p.Mem)))
+			fixture.Write(t, buffers[i], 0, p.Mem)
+			args[i] = device.Ptr(buffers[i])
+		}
+	}
+	fixture.Launch(t, s, fixture.FindKernel(t, ref, kernel), device.Geometry{Grid: 5, Block: 64}, args...)
+	fixture.Wait(t, s)
+	after := make([][]byte, len(buffers))
+	for i, b := range buffers {
+		if b != nil {
+			after[i] = fixture.Download(t, b)
+		}
+	}
+	return after
+}

@@ -1,0 +1,236 @@
+package spacetwin
+
+import (
+	"math"
+	"sync/atomic"
+
+	"github.com/exoswarm/exoswarm/cuda/host/twin"
+	"github.com/exoswarm/exoswarm/cuda/kernels/spaceset"
+)
+
+func init() {
+	twin.Register(spaceset.Boids, boids)
+	twin.Register(spaceset.Circles, circles)
+}
+
+// near is the twin of near.cuh: a sorted list of agents, and where those of each bin are in it.
+type near struct {
+	positions, starts []uint32
+	bins              bins
+	reach             int
+	periodic          bool
+	scale             [3]float32 // steps of a position in radii
+}
+
+// offset returns the distance of agent j from a position on each axis, in steps and in radii, and the
+// square of the distance.
+func (n *near) offset(p *[3]uint32, j uint32) (steps [3]int32, radii [3]float32, square float32) {
+	o := n.positions[4*uint64(j):][:3]
+	for k := range 3 {
+		steps[k] = int32(o[k] - p[k])
+		radii[k] = float32(steps[k]) * n.scale[k]
+	}
+	return steps, radii, squared(radii[0], radii[1], radii[2])
+}
+
+// squared returns the square of a length.
+func squared(x, y, z float32) float32 {
+	xy := float32(x*x) + float32(y*y)
+	return xy + float32(z*z)
+}
+
+// beside returns the bin at a distance of d from bin b on an axis, and whether there is one.
+func (n *near) beside(b uint32, d, axis int) (other uint32, ok bool) {
+	all := int64(n.bins[axis])
+	if d != 0 && all == 1 {
+		return 0, false
+	}
+	at := int64(b) + int64(d)
+	return uint32((at + all) % all), n.periodic || at >= 0 && at < all
+}
+
+// each calls f for the agents of the bins around a position that are nearer than a radius.
+func (n *near) each(p *[3]uint32, f func(j uint32)) {
+	at := n.bins.of(p[:])
+	for dz := -1; dz <= 1; dz++ {
+		z, ok := n.beside(at[2], dz, 2)
+		if !ok {
+			continue
+		}
+		for dy := -1; dy <= 1; dy++ {
+			y, ok := n.beside(at[1], dy, 1)
+			if !ok {
+				continue
+			}
+			row := n.starts[n.bins.number(bins{0, y, z}):][:n.bins[0]+1]
+			for dx := -n.reach; dx <= n.reach; dx++ {
+				if x, ok := n.beside(at[0], dx, 0); ok {
+					n.in(p, row[x], row[x+1], f)
+				}
+			}
+		}
+	}
+}
+
+// in is each for the agents of a bin, from first on up to end.
+func (n *near) in(p *[3]uint32, first, end uint32, f func(j uint32)) {
+	x, y, z, sx, sy, sz := p[0], p[1], p[2], n.scale[0], n.scale[1], n.scale[2]
+	all := n.positions[4*uint64(first) : 4*uint64(end)]
+	for j := first; len(all) >= 4; j, all = j+1, all[4:] {
+		dx, dy, dz := float32(int32(all[0]-x))*sx, float32(int32(all[1]-y))*sy, float32(int32(all[2]-z))*sz
+		if squared(dx, dy, dz) < 1 {
+			f(j)
+		}
+	}
+}
+
+// moved returns a position after a number of steps. In a box that is not periodic it bounces off the
+// walls, which turned reports, or stops there.
+func (n *near) moved(position uint32, by int32, bounce bool) (to uint32, turned bool) {
+	at := int64(position) + int64(by)
+	switch {
+	case n.periodic || at >= 0 && at < 1<<32:
+		return uint32(at), false
+	case !bounce:
+		return uint32(min(max(at, 0), 1<<32-1)), false
+	case at < 0:
+		return uint32(-1 - at), true
+	}
+	return uint32(1<<33 - 1 - at), true
+}
+
+// tallied adds the agents in each state to the tally.
+func tallied(b *twin.Block, count, tally int, states [spaceset.States]uint64) {
+	if b.Uint32(count) == 0 {
+		return
+	}
+	all := twin.Mem[uint64](b, tally)
+	for s, n := range states {
+		atomic.AddUint64(&all[s], n)
+	}
+}
+
+// axes returns three floats of a launch, which begin at an argument.
+func axes(b *twin.Block, first int) (v [3]float32) {
+	for k := range v {
+		v[k] = b.Float32(first + k)
+	}
+	return v
+}
+
+// seen is what a boid adds up over those that are near.
+type seen struct {
+	count                      uint32
+	offsets, speeds, separates [3]int64
+}
+
+// boids is the twin of boids.cu.
+func boids(b *twin.Block) {
+	all := &near{
+		positions: twin.Mem[uint32](b, 0), bins: binsOf(b, 3), reach: int(b.Uint32(6)),
+		periodic: b.Uint32(7) != 0, starts: twin.Mem[uint32](b, 8), scale: axes(b, 9),
+	}
+	speeds, within, inverse := twin.Mem[int32](b, 1), b.Float32(12), b.Float32(13)
+	cohesion, alignment, separation, slowest, fastest := axes(b, 14), b.Float32(17), b.Float32(18), b.Float32(19),
+		b.Float32(20)
+	move, positions, velocities, states := axes(b, 21), twin.Mem[uint32](b, 24), twin.Mem[int32](b, 25),
+		twin.Mem[byte](b, 26)
+	var tally [spaceset.States]uint64
+	first, end := b.Part(uint64(b.Uint32(2)))
+	for i := first; i < end; i++ {
+		p, v := [3]uint32(all.positions[4*i:]), [3]int32(speeds[4*i:])
+		var s seen
+		all.each(&p, func(j uint32) {
+			steps, radii, square := all.offset(&p, j)
+			if uint64(j) == i {
+				return
+			}
+			s.count++
+			w := float32(1-float32(square*inverse)) * spaceset.One
+			for k := range 3 {
+				s.offsets[k] += int64(steps[k])
+				s.speeds[k] += int64(speeds[4*uint64(j)+uint64(k)])
+				if square < within {
+					s.separates[k] += int64(rounded(w * radii[k]))
+				}
+			}
+		})
+		var to [3]float32
+		for k := range 3 {
+			if to[k] = float32(v[k]); s.count > 0 {
+				of := 1 / float32(s.count)
+				to[k] += float32(float32(float32(s.offsets[k])*of) * cohesion[k])
+				to[k] += float32((float32(float32(s.speeds[k])*of) - float32(v[k])) * alignment)
+				to[k] -= float32(float32(s.separates[k]) * separation)
+				to[k] = max(min(to[k], 1e15), -1e15)
+			}
+		}
+		square := squared(to[0], to[1], to[2])
+		scale := float32(1)
+		switch {
+		case square > fastest*fastest:
+			scale = fastest / float32(math.Sqrt(float64(square)))
+		case square < slowest*slowest && square > 0:
+			scale = slowest / float32(math.Sqrt(float64(square)))
+		}
+		for k := range 3 {
+			u := rounded(to[k] * scale)
+			at, turned := all.moved(p[k], rounded(float32(u)*move[k]), true)
+			if turned {
+				u = -u
+			}
+			positions[4*i+uint64(k)], velocities[4*i+uint64(k)] = at, u
+		}
+		positions[4*i+3], velocities[4*i+3] = all.positions[4*i+3], 0
+		states[i] = byte(min(s.count, 1))
+		tally[states[i]]++
+	}
+	tallied(b, 27, 28, tally)
+}
+
+// sine returns sin(2 pi d)/d, where q is the square of d.
+func sine(q float32) float32 {
+	t, g := q+q-1, float32(0)
+	for i, c := range spaceset.Sine {
+		if g = float32(g*t) + c; i == 0 {
+			g = c
+		}
+	}
+	return g
+}
+
+// circles is the twin of circles.cu.
+func circles(b *twin.Block) {
+	all := &near{
+		positions: twin.Mem[uint32](b, 0), bins: binsOf(b, 2), reach: int(b.Uint32(5)),
+		periodic: b.Uint32(6) != 0, starts: twin.Mem[uint32](b, 7), scale: axes(b, 8),
+	}
+	move, positions, states := axes(b, 11), twin.Mem[uint32](b, 14), twin.Mem[byte](b, 15)
+	var tally [spaceset.States]uint64
+	first, end := b.Part(uint64(b.Uint32(1)))
+	for i := first; i < end; i++ {
+		p, near, forces := [3]uint32(all.positions[4*i:]), uint32(0), [3]int64{}
+		all.each(&p, func(j uint32) {
+			_, radii, square := all.offset(&p, j)
+			if square == 0 { // the agent itself, or one at the same place
+				return
+			}
+			near++
+			g := sine(square) * spaceset.One
+			for k := range 3 {
+				forces[k] += int64(rounded(g * radii[k]))
+			}
+		})
+		for k := range 3 {
+			if near > 0 {
+				of := 1 / float32(near)
+				p[k], _ = all.moved(p[k], rounded(float32(float32(forces[k])*of)*move[k]), false)
+			}
+			positions[4*i+uint64(k)] = p[k]
+		}
+		positions[4*i+3] = all.positions[4*i+3]
+		states[i] = byte(min(near, 1))
+		tally[states[i]]++
+	}
+	tallied(b, 16, 17, tally)
+}

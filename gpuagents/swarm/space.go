@@ -1,0 +1,133 @@
+package swarm
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/exoswarm/exoswarm/cuda/kernels/spaceset"
+	"github.com/exoswarm/exoswarm/gpuagents/cells"
+)
+
+// Space is a box of two or three dimensions. The agents within the radius of an agent are its
+// neighbours.
+type Space struct {
+	Size Sides `yaml:"size" json:"size"`
+	// Radius is above 0, and at most a quarter of each side.
+	Radius float64 `yaml:"radius" json:"radius"`
+	// Periodic says that who leaves the box on one side comes back on the other, and that agents are near
+	// each other across the sides. Else boids bounce off the walls, and circles stop there.
+	Periodic bool `yaml:"periodic" json:"periodic,omitempty"`
+}
+
+// Sides are the lengths of a box on its axes. YAML has a list of two or three, and the third is 0 of a
+// box of two dimensions.
+type Sides [3]float64
+
+// UnmarshalYAML reads the form that Sides documents.
+func (s *Sides) UnmarshalYAML(n *yaml.Node) error {
+	var all []float64
+	if err := n.Decode(&all); err != nil || len(all) < 2 || len(all) > 3 {
+		return fmt.Errorf("line %d: neighbours: size: write a list of two or three numbers, as in [100, 100]", n.Line)
+	}
+	for k, side := range all {
+		if !(side > 0 && side <= math.MaxFloat32) { // a NaN is not
+			return fmt.Errorf("line %d: neighbours: size: side %d is %v: use a number above 0", n.Line, k+1, side)
+		}
+	}
+	*s = Sides{}
+	copy(s[:], all)
+	return nil
+}
+
+// String returns the sides as YAML has them.
+func (s Sides) String() string {
+	var all []string
+	for _, side := range s[:s.dimensions()] {
+		all = append(all, fmt.Sprint(side))
+	}
+	return "[" + strings.Join(all, ", ") + "]"
+}
+
+// dimensions returns how many the box has, 2 or 3.
+func (s Sides) dimensions() int {
+	if s[2] == 0 {
+		return 2
+	}
+	return 3
+}
+
+// Sides returns the lengths of the box on its axes.
+func (s Space) Sides() []float64 { return s.Size[:s.Size.dimensions():s.Size.dimensions()] }
+
+// String implements fmt.Stringer. It tells different boxes from each other.
+func (s Space) String() string {
+	text := fmt.Sprintf("box of %v, radius %v", s.Size, s.Radius)
+	if s.Periodic {
+		text += ", periodic"
+	}
+	return text
+}
+
+// validateSpace is the part of validateNeighbours for the cells boids and circles.
+func (s *Spec) validateSpace() (path []string, err error) {
+	n, at := s.Neighbours, func(keys ...string) []string { return append([]string{"neighbours"}, keys...) }
+	box := n.Space
+	n.Space = Space{}
+	switch {
+	case n.Periodic && n.Width == 0 && n.Height == 0:
+		return at("periodic"), errors.New("neighbours: periodic: that of a box is a key of space: write " +
+			"space: {periodic: true}")
+	case !s.InBox() || n != Neighbours{}:
+		return at(), fmt.Errorf("neighbours: agents of the cell %s are in a box: write space: {size: [100, 100], "+
+			"radius: 2}, or the size that you want, and nothing else", s.Cell.Kind)
+	}
+	dims := box.Size.dimensions()
+	for k, side := range box.Size[:dims] {
+		switch {
+		case !(side > 0 && side <= math.MaxFloat32): // a NaN is not
+			return at("space", "size"), fmt.Errorf("neighbours: size %v: side %d is %v: use a number above 0", box.Size,
+				k+1, side)
+		case !(box.Radius > 0):
+			return at("space", "radius"), fmt.Errorf("neighbours: radius %v: use a number above 0", box.Radius)
+		case box.Radius > side/spaceset.Least:
+			return at("space", "radius"), fmt.Errorf("neighbours: radius %v: use at most a quarter of each side of "+
+				"%v, %v", box.Radius, box.Size, side/spaceset.Least)
+		case side/box.Radius > spaceset.MostRadii:
+			return at("space", "radius"), fmt.Errorf("neighbours: radius %v: use at least a millionth of each side of "+
+				"%v, %v", box.Radius, box.Size, side/spaceset.MostRadii)
+		}
+	}
+	if s.Agents < 1 {
+		return []string{"agents"}, fmt.Errorf("agents %d: a box has 1 or more, below 2^32", s.Agents)
+	}
+	if want := cells.BoxFeatures(s.Cell.Kind, dims); len(s.Features) != len(want) {
+		return []string{"features"}, fmt.Errorf("%d features: an agent of the cell %s in %d dimensions has %d: "+
+			"write %s, or names of your own, or leave it out", len(s.Features), s.Cell.Kind, dims, len(want),
+			strings.Join(want, ", "))
+	}
+	if s.Cell.Kind == cells.BoidsName {
+		return s.validateSpeeds()
+	}
+	return nil, nil
+}
+
+// validateSpeeds is the part of validateSpace about the bounds of the speeds of boids, each of which has
+// bounds of its own.
+func (s *Spec) validateSpeeds() (path []string, err error) {
+	cell, _ := cells.LookupAddressed(cells.BoidsName)
+	value := map[string]float64{}
+	for _, p := range cell.Params {
+		value[p.Name] = p.Default
+	}
+	for name, v := range s.Cell.Params {
+		value[name] = v
+	}
+	if least, most := value["speed_min"], value["speed_max"]; least > most {
+		return []string{"cell", "params"}, fmt.Errorf("speed_min %v: use at most speed_max, %v", least, most)
+	}
+	return nil, nil
+}
