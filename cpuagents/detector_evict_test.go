@@ -42,8 +42,13 @@ func pushSource(name string) []source.Series {
 // and return, are those of one in which each has a group of its own: also when its attempts are
 // stopped at random moments.
 func TestDetectorEvicts(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
-	all := detectorRows(testlong.Of(1000, 600)) // of 30 entities
+	few := 600
+	if testing.Short() {
+		few = 300
+	}
+	all := detectorRows(testlong.Of(1000, few)) // of 30 entities
 	whole := c.detect(t, detectorJob(t, "whole", 40, pushSource("whole"), nil))
 	for part := range slices.Chunk(all, 50) {
 		c.pushLines(t, "whole", part...)
@@ -64,6 +69,9 @@ func TestDetectorEvicts(t *testing.T) {
 	} {
 		if !testlong.Enabled() && (one.name == "full" || one.name == "time-3") {
 			continue // each kind of eviction and each number of shards has a case
+		}
+		if testing.Short() && one.name != "full-3" {
+			continue // a minute with the race detector
 		}
 		name := one.name
 		r := rand.New(rand.NewPCG(14, 14))

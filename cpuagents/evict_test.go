@@ -37,6 +37,7 @@ func evictingRun(t *testing.T, after float64, change func(*cpuagents.StreamSpec)
 // of one in which each has a group of its own: also when it is stopped again and again at a swap or a
 // batch.
 func TestRunEvicts(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	all := keyedRows(450)
 	writeKeyed(t, c, "1.csv", all[:250])
@@ -82,6 +83,9 @@ func TestRunEvicts(t *testing.T) {
 	} {
 		if !testlong.Enabled() && (id == "full" || id == "time-3") {
 			continue // each kind of eviction and each number of shards has a case
+		}
+		if testing.Short() && id != "full-3" {
+			continue // a minute with the race detector
 		}
 		change := of.change
 		r := c.handle(t, c.job(t, id, two, change))
