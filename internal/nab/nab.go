@@ -60,7 +60,8 @@ func Dir() (string, error) {
 			return dir, nil
 		}
 		if at == filepath.Dir(at) {
-			return "", fmt.Errorf("%w: neither $%s nor shared/nab beside the repository holds windows.json", ErrNoData, Env)
+			return "", fmt.Errorf("%w: neither $%s nor shared/nab beside the repository holds windows.json",
+				ErrNoData, Env)
 		}
 	}
 }
