@@ -12,6 +12,7 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents"
 	"github.com/exoswarm/exoswarm/cpuagents/source"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
+	"github.com/exoswarm/exoswarm/internal/testlong"
 	"github.com/exoswarm/exoswarm/jobs"
 )
 
@@ -41,8 +42,13 @@ func pushSource(name string) []source.Series {
 // and return, are those of one in which each has a group of its own: also when its attempts are
 // stopped at random moments.
 func TestDetectorEvicts(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
-	all := detectorRows(1000) // of 30 entities
+	few := 600
+	if testing.Short() {
+		few = 300
+	}
+	all := detectorRows(testlong.Of(1000, few)) // of 30 entities
 	whole := c.detect(t, detectorJob(t, "whole", 40, pushSource("whole"), nil))
 	for part := range slices.Chunk(all, 50) {
 		c.pushLines(t, "whole", part...)
@@ -61,6 +67,12 @@ func TestDetectorEvicts(t *testing.T) {
 		{"full", 7, 1e6, 1}, {"time", 40, 20, 1}, // groups enough for all, but they lose them
 		{"full-3", 7, 1e6, 3}, {"time-3", 40, 20, 3},
 	} {
+		if !testlong.Enabled() && (one.name == "full" || one.name == "time-3") {
+			continue // each kind of eviction and each number of shards has a case
+		}
+		if testing.Short() && one.name != "full-3" {
+			continue // a minute with the race detector
+		}
 		name := one.name
 		r := rand.New(rand.NewPCG(14, 14))
 		job := detectorJob(t, name, one.groups, pushSource(name), func(s *cpuagents.DetectorSpec) {
@@ -68,7 +80,7 @@ func TestDetectorEvicts(t *testing.T) {
 			evicting(t, one.after)(s)
 		})
 		now, stops, began := c.detect(t, job), 0, time.Now()
-		for part := range slices.Chunk(all, 50) {
+		for part := range slices.Chunk(all, len(all)/20) {
 			c.pushLines(t, name, part...)
 			time.Sleep(time.Duration(r.IntN(20)) * time.Millisecond)
 			if r.IntN(5) > 0 {
@@ -105,7 +117,8 @@ func TestDetectorEvicts(t *testing.T) {
 				len(want))
 		}
 		p := now.result
-		if p.Rows != 1000 || p.Rejected != 0 || p.Decisions != 1000 || p.Evicted < 100 || p.Returned < 100 ||
+		rows := uint64(len(all))
+		if p.Rows != rows || p.Rejected != 0 || p.Decisions != rows || p.Evicted < rows/10 || p.Returned < rows/10 ||
 			p.Returned > p.Evicted || p.Entities > 40 || one.groups == 7 && p.Entities != 7 || stops < 5 {
 			t.Errorf("%s: the result after %d stops is %+v", name, stops, p)
 		}

@@ -38,7 +38,7 @@ func (r *running) waiting(t *testing.T, what string, done func() bool) {
 func (c *cluster) subscribed(t *testing.T, name, topic string, p *mqtttest.Publisher, topicAs bool,
 ) (sent int) {
 	t.Helper()
-	for end := time.Now().Add(time.Minute); len(c.decisionsOf(t, name)) == 0; time.Sleep(50 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); c.decided(t, name) == 0; time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("the detector does not subscribe")
 		}

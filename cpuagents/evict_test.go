@@ -10,6 +10,7 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents"
 	"github.com/exoswarm/exoswarm/cpuagents/source"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
+	"github.com/exoswarm/exoswarm/internal/testlong"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
@@ -36,6 +37,7 @@ func evictingRun(t *testing.T, after float64, change func(*cpuagents.StreamSpec)
 // of one in which each has a group of its own: also when it is stopped again and again at a swap or a
 // batch.
 func TestRunEvicts(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	all := keyedRows(450)
 	writeKeyed(t, c, "1.csv", all[:250])
@@ -79,6 +81,12 @@ func TestRunEvicts(t *testing.T) {
 		"full-3": {evictingRun(t, 1e6, sharded(t, 3, keyed(7, "site", "id"))), 90, 3},
 		"time-3": {evictingRun(t, 2, sharded(t, 3, keyed(40, "site", "id"))), 20, 3},
 	} {
+		if !testlong.Enabled() && (id == "full" || id == "time-3") {
+			continue // each kind of eviction and each number of shards has a case
+		}
+		if testing.Short() && id != "full-3" {
+			continue // a minute with the race detector
+		}
 		change := of.change
 		r := c.handle(t, c.job(t, id, two, change))
 		if r.Entities != 30 || r.Decisions != 450 || r.Rejected != 5 {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/cpuagents"
+	"github.com/exoswarm/exoswarm/internal/testlong"
 )
 
 // browser is a Chromium that needs no screen.
@@ -128,6 +129,9 @@ func TestBrowser(t *testing.T) {
 		{"10,000 series", 10_000, 2, func(i int) bool { return i%1000 == 999 }, 200, 10, 10},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			if c.name == "all quiet" || c.name == "a long series" {
+				testlong.Only(t) // a browser takes a second; the other cases have such series too, or their data
+			}
 			p := opened(t, bin, written(t, c.series, c.rows, c.loud), c.sections)
 			if p.log != "" {
 				t.Errorf("the console says: %s", p.log)

@@ -382,8 +382,8 @@ func TestDamage(t *testing.T) {
 
 // TestBombs: what unpacks to far more than it is, or says so, is refused before it takes memory.
 func TestBombs(t *testing.T) {
-	big := append([]byte("at,a,b\n"), bytes.Repeat([]byte("1,1,1\n"), 1<<20)...)
-	long := append([]byte("at,a,b\n"), bytes.Repeat([]byte{'7'}, testlong.Of(64, 24)<<20)...)
+	big := append([]byte("at,a,b\n"), bytes.Repeat([]byte("1,1,1\n"), testlong.Of(1<<20, 1<<18))...)
+	long := append([]byte("at,a,b\n"), bytes.Repeat([]byte{'7'}, testlong.Of(64, 17)<<20)...)
 	for name, w := range map[string]fixture.File{
 		"gzip":             {Name: "", Format: "csv.gz", Data: fixture.Gzip(t, big)},
 		"zstd":             {Name: "", Format: "csv.zst", Data: fixture.Zstd(t, big)},
@@ -407,7 +407,7 @@ func TestBombs(t *testing.T) {
 	}
 	// Every word of the file as a length that is beyond reason.
 	for _, data := range [][]byte{plain, packed} {
-		step := testlong.Of(4, 60)
+		step := testlong.Of(4, 108)
 		if testing.Short() {
 			step = 36 // minutes with the race detector
 		}

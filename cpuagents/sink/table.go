@@ -29,8 +29,11 @@ import (
 const positionTable = "exoswarm_positions"
 
 const (
-	// insertValues bounds the values of one INSERT: PostgreSQL takes 65,535 and SQLite 32,766.
+	// insertValues bounds the values of one INSERT: PostgreSQL takes 65,535.
 	insertValues = 30_000
+	// liteValues is that of SQLite, whose driver searches all values for each parameter: at 500
+	// values it takes a tenth of the time that it takes at 30,000.
+	liteValues = 500
 	// longestName is the bytes of a name that PostgreSQL keeps.
 	longestName = 63
 )
@@ -260,6 +263,10 @@ func (t *tableSink) insert(ctx context.Context, tx *sql.Tx, d *batch.Decisions) 
 	head := "INSERT INTO " + t.table + " (" + strings.Join(names, ", ") + ") VALUES "
 	var rows []string
 	var values []any
+	most := insertValues
+	if t.lite {
+		most = liteValues
+	}
 	flush := func() error {
 		if len(rows) == 0 {
 			return nil
@@ -304,7 +311,7 @@ func (t *tableSink) insert(ctx context.Context, tx *sql.Tx, d *batch.Decisions) 
 		for v := range marks {
 			marks[v] = t.value(from + v + 1)
 		}
-		if rows = append(rows, "("+strings.Join(marks, ",")+")"); len(values)+len(t.columns) > insertValues {
+		if rows = append(rows, "("+strings.Join(marks, ",")+")"); len(values)+len(t.columns) > most {
 			if err := flush(); err != nil {
 				return err
 			}

@@ -106,7 +106,7 @@ func testCases(t *testing.T, open fixture.Opener) {
 						if src.Fits(device.Geometry{Grid: grid, Block: block}) != nil {
 							continue
 						}
-						if testing.Short() && r.IntN(4) > 0 || !testlong.Enabled() && r.IntN(10) > 0 {
+						if testing.Short() && r.IntN(4) > 0 || !testlong.Enabled() && r.IntN(25) > 0 {
 							continue // compute-sanitizer takes 20 to 50 times as long a launch
 						}
 						if n > 4099 && grid*block < 32 {

@@ -67,7 +67,7 @@ func testLaunches(t *testing.T, open fixture.Opener) {
 	if !compiles(d) {
 		t.Skip("this driver runs no compiled code")
 	}
-	each, large := testlong.Of(400, 40), testlong.Of(2, 1)
+	each, large := testlong.Of(400, 20), testlong.Of(2, 1)
 	if slow(d) {
 		each, large = each/4, 0
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda"
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/gpuagents/gpujobs"
+	"github.com/exoswarm/exoswarm/internal/testlong"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/gpujob"
 )
@@ -65,8 +66,8 @@ func TestAllreduce(t *testing.T) {
 	r := rand.New(rand.NewPCG(11, 12))
 	for _, arrays := range []int{1, 2, 3, 4, 7} {
 		for _, n := range []int{0, 1, 5, 70_001} {
-			if n > 5 && arrays != 3 && testing.Short() {
-				continue // seconds with the race detector
+			if n > 5 && arrays != 3 && !testlong.Enabled() {
+				continue // several seconds
 			}
 			var floats, wide, ints, longs []gpujob.Array
 			sum32, sum64 := make([]float64, n), make([]float64, n)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/gpuagents/gpujobs"
+	"github.com/exoswarm/exoswarm/internal/testlong"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/gpujob"
 )
@@ -123,14 +124,14 @@ func TestComputeErrors(t *testing.T) {
 // TestComputeCancelled: a cancelled job ends soon, whatever it computes.
 func TestComputeCancelled(t *testing.T) {
 	r := start(t, gpujobs.Options{Memory: 1 << 30})
-	x := gpujob.From(make([]float32, 10_000_000))
+	x := gpujob.From(make([]float32, testlong.Of(10_000_000, 2_000_000)))
 	j, err := gpujob.NewJob("j", &gpujob.ComputeSpec{
 		Expr: "sum(exp(tanh(log(exp(x) + tanh(exp(x))))))", In: map[string]*gpujob.Array{"x": &x},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Duration(testlong.Of(200, 30))*time.Millisecond)
 	defer cancel()
 	begin := time.Now()
 	if _, err = r.try(ctx, j); err != nil && !errors.Is(err, context.DeadlineExceeded) {

@@ -20,7 +20,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/gpuagents/snapshot"
-	"github.com/exoswarm/exoswarm/internal/bucket"
+	"github.com/exoswarm/exoswarm/internal/bucket/folder"
 	"github.com/exoswarm/exoswarm/internal/testlong"
 )
 
@@ -111,11 +111,11 @@ func randomVars(r *rand.Rand) (vars []kernels.Var) {
 	return vars
 }
 
-func open(t testing.TB, dir string) bucket.Bucket {
+func open(t testing.TB, dir string) *folder.Folder {
 	t.Helper()
-	b, err := bucket.Open(t.Context(), dir)
+	b, err := folder.Open(dir)
 	if err != nil {
-		t.Fatalf("bucket.Open: %v, want no error", err)
+		t.Fatalf("folder.Open: %v, want no error", err)
 	}
 	t.Cleanup(func() {
 		if err := b.Close(); err != nil {

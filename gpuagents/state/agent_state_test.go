@@ -183,10 +183,14 @@ func checkStates(t *testing.T, s *agentState, twin *agents.Agents) {
 	}
 	want := &batch.AgentStates{Agent: ids, Width: len(vars) * width}
 	votes := column(t, twin, kernels.AgentVarVote)
+	var states [][]float64
+	for _, v := range vars {
+		states = append(states, values(t, twin, v))
+	}
 	for _, id := range ids {
 		want.Vote = append(want.Vote, votes[id]-1)
-		for _, v := range vars {
-			for _, x := range values(t, twin, v)[int(id)*wide:][:width] {
+		for _, all := range states {
+			for _, x := range all[int(id)*wide:][:width] {
 				want.State = append(want.State, float32(x))
 			}
 		}

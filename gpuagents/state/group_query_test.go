@@ -21,6 +21,7 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/cells/customtest"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
+	"github.com/exoswarm/exoswarm/internal/testlong"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
@@ -188,7 +189,7 @@ func checkQuestions(t testing.TB, r *rand.Rand, p State, s *groupState) {
 		}
 		return a
 	}
-	for range 6 {
+	for range testlong.Of(6, 2) {
 		ids := someIDs(r, s.groups*s.layout.Agents, 500)
 		a := ask(swarms.EntryQuery, fmt.Sprintf(`{"v":1,"agents":%s}`, idList(ids)))
 		got, err := batch.DecodeAgentVariables(a.Data)

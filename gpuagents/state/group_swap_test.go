@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/exoswarm/exoswarm/internal/testlong"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
 )
@@ -109,9 +110,10 @@ func TestSwap(t *testing.T) {
 				t: t, s: openGroupState(t, d, text, groups), groups: map[uint32]uint32{}, held: make([]uint32, groups),
 				states: map[uint32][]byte{},
 			}
-			o := observations(r, entities, 600, 1)
-			for at := 0; at < 600; {
-				end := min(600, at+1+r.IntN(5)) // fewer rows than groups
+			rows := testlong.Of(600, 300)
+			o := observations(r, entities, rows, 1)
+			for at := 0; at < rows; {
+				end := min(rows, at+1+r.IntN(5)) // fewer rows than groups
 				part := cut(o, at, end)
 				want, got := decide(t, whole, part), w.decide(r, part)
 				agents := uint64(whole.layout.Agents)
@@ -125,8 +127,8 @@ func TestSwap(t *testing.T) {
 				}
 				at = end
 			}
-			if w.swaps < 200 {
-				t.Errorf("%d swaps, want more than 200", w.swaps)
+			if w.swaps < rows/3 {
+				t.Errorf("%d swaps, want more than %d", w.swaps, rows/3)
 			}
 		})
 	}

@@ -13,6 +13,7 @@ import (
 	_ "gocloud.dev/blob/s3blob" // s3://
 
 	"github.com/exoswarm/exoswarm/gpuagents/snapshot"
+	"github.com/exoswarm/exoswarm/internal/bucket/folder"
 )
 
 // ErrInvalid is a URL that names no place for objects.
@@ -65,6 +66,15 @@ func Open(ctx context.Context, place string) (Bucket, error) {
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: %s: %w", ErrInvalid, u.Redacted(), err)
+	}
+	return b, nil
+}
+
+// openFolder opens a folder of this machine.
+func openFolder(dir string) (Bucket, error) {
+	b, err := folder.Open(dir)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
 	return b, nil
 }

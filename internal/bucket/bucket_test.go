@@ -228,7 +228,7 @@ func TestFolder(t *testing.T) {
 		t.Fatal(err)
 	}
 	begun := put(t, b, "a/x", "written meanwhile")
-	left := filepath.Join(dir, "a", "x.LEFT"+partial) // by a process that was killed
+	left := filepath.Join(dir, "a", "x.LEFT.partial") // by a process that was killed
 	if err := os.WriteFile(left, []byte("x"), 0o600); err != nil {
 		t.Fatal(err)
 	}

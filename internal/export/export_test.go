@@ -22,7 +22,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/gpuagents/snapshot"
-	"github.com/exoswarm/exoswarm/internal/bucket"
+	"github.com/exoswarm/exoswarm/internal/bucket/folder"
 	"github.com/exoswarm/exoswarm/internal/export"
 	"github.com/exoswarm/exoswarm/internal/npy"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
@@ -39,9 +39,9 @@ var vars = []kernels.Var{
 }
 
 // saved saves random pages as a snapshot of some shards, and returns its parts.
-func saved(t testing.TB, dir string, groups, agents, shards int) (bucket.Bucket, []*snapshot.Manifest) {
+func saved(t testing.TB, dir string, groups, agents, shards int) (*folder.Folder, []*snapshot.Manifest) {
 	t.Helper()
-	b, err := bucket.Open(t.Context(), dir)
+	b, err := folder.Open(dir)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,10 +2,11 @@
 // the sources: a test differs if it calls package testlong, itself or through functions of this
 // module.
 //
-// A test with a larger sample (testlong.Of, Checks, Enabled) always runs. A test that only a long
-// run has (testlong.Only) takes its turn: one slice of these tests runs a day, so that each of them
-// runs once a week. Those of the list always are in every slice. EXOSWARM_SLICE names another slice
-// than that of the day, and "all" names all of them.
+// Tests take turns: one slice of them runs a day. A test that only a long run has (testlong.Only) is
+// in one of 14 slices, so it runs once in two weeks. A test with a larger sample (testlong.Of,
+// Checks, Enabled) runs every other day, with all such tests of its package. Those of the list
+// always are in every slice. EXOSWARM_SLICE names another slice than that of the day, and "all"
+// names all of them.
 //
 // usage: longtests [-list] [-jobs N]
 package main
@@ -26,8 +27,12 @@ import (
 	"github.com/exoswarm/exoswarm/internal/testlong"
 )
 
-// parts is in how many parts the tests that only a long run has are divided.
-const parts = 7
+const (
+	// parts is in how many parts the tests that only a long run has are divided.
+	parts = 14
+	// halves is in how many parts the packages with larger samples are divided; it divides parts.
+	halves = 2
+)
 
 // sliceEnv is the environment variable that names a slice: a number below parts, or "all".
 const sliceEnv = "EXOSWARM_SLICE"
@@ -98,13 +103,22 @@ func sliceOf(env string, now time.Time) (int, error) {
 func selected(tests []longTest, slice int) (commands [][]string) {
 	var packages []string
 	names := map[string][]string{}
-	turn := 0
+	turn, turns := 0, map[string]int{} // of packages with larger samples
 	for _, t := range tests {
-		if t.only && !always[t.key()] {
+		mine := true
+		switch {
+		case always[t.key()]:
+		case t.only:
 			turn++
-			if slice != allSlices && turn%parts != slice {
-				continue
+			mine = turn%parts == slice
+		default:
+			if _, ok := turns[t.dir]; !ok {
+				turns[t.dir] = len(turns)
 			}
+			mine = turns[t.dir]%halves == slice%halves
+		}
+		if !mine && slice != allSlices {
+			continue
 		}
 		if names[t.dir] == nil {
 			packages = append(packages, t.dir)

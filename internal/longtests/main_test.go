@@ -44,8 +44,8 @@ func TestFound(t *testing.T) {
 	}
 }
 
-// TestSlices: each test runs in the slice of all, those with samples and those of always in every
-// slice, and each of the others in one.
+// TestSlices: each test runs in the slice of all, those of always in every slice, those with larger
+// samples in every second one, and each of the others in one.
 func TestSlices(t *testing.T) {
 	m, err := module()
 	if err != nil {
@@ -63,8 +63,11 @@ func TestSlices(t *testing.T) {
 	}
 	for _, l := range tests {
 		want := 1
-		if always[l.key()] || !l.only {
+		switch {
+		case always[l.key()]:
 			want = parts
+		case !l.only:
+			want = parts / halves
 		}
 		got := 0
 		for slice := range parts {
@@ -85,12 +88,12 @@ func TestSliceOf(t *testing.T) {
 	if err != nil || nerr != nil || next != (first+1)%parts {
 		t.Errorf("slice %d of a day, %d of the next: %v, %v", first, next, err, nerr)
 	}
-	for env, want := range map[string]int{"0": 0, "6": 6, "all": allSlices} {
+	for env, want := range map[string]int{"0": 0, "13": 13, "all": allSlices} {
 		if got, err := sliceOf(env, day); err != nil || got != want {
 			t.Errorf("%s: slice %d: %v", env, got, err)
 		}
 	}
-	for _, env := range []string{"7", "-1", "x"} {
+	for _, env := range []string{"14", "-1", "x"} {
 		if got, err := sliceOf(env, day); err == nil {
 			t.Errorf("%s: slice %d", env, got)
 		}

@@ -9,10 +9,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -43,7 +41,8 @@ type Stream struct {
 type Window struct{ First, Last int }
 
 // Dir finds the folder with data/ and windows.json: $EXOSWARM_NAB, or shared/nab beside the
-// repository. It returns ErrNoData when there is none.
+// repository, which is in a folder above the working directory. It returns ErrNoData when there is
+// none.
 func Dir() (string, error) {
 	if dir := os.Getenv(Env); dir != "" {
 		if _, err := os.Stat(filepath.Join(dir, "windows.json")); err != nil {
@@ -51,12 +50,20 @@ func Dir() (string, error) {
 		}
 		return dir, nil
 	}
-	_, file, _, _ := runtime.Caller(0)
-	dir := filepath.Join(filepath.Dir(file), "..", "..", "..", "shared", "nab")
-	if _, err := os.Stat(filepath.Join(dir, "windows.json")); errors.Is(err, fs.ErrNotExist) {
-		return "", fmt.Errorf("%w: neither $%s nor %s holds windows.json", ErrNoData, Env, dir)
+	at, err := os.Getwd()
+	if err != nil {
+		return "", fmt.Errorf("find shared/nab: %w", err)
 	}
-	return dir, nil
+	for ; ; at = filepath.Dir(at) {
+		dir := filepath.Join(at, "shared", "nab")
+		if _, err := os.Stat(filepath.Join(dir, "windows.json")); err == nil {
+			return dir, nil
+		}
+		if at == filepath.Dir(at) {
+			return "", fmt.Errorf("%w: neither $%s nor shared/nab beside the repository holds windows.json",
+				ErrNoData, Env)
+		}
+	}
 }
 
 // Load reads every stream that windows.json lists, in the order of their names.

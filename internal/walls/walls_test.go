@@ -123,6 +123,7 @@ func list(t *testing.T, tags string) []pkg {
 	t.Helper()
 	cmd := exec.Command("go", "list", "-tags", tags, "-json=ImportPath,Imports,Deps", "./...")
 	cmd.Dir = "../.."
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=1") // make test has none, and go list leaves out files with cgo then
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()

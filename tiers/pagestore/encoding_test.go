@@ -62,7 +62,8 @@ func TestSaving(t *testing.T) {
 		}
 		size := c.blocks * vfs.BlockSize
 		s := smallStore(t, vfs.NewMem(0), func(o *Options) {
-			o.PageSize, o.Tiers[0].Capacity, o.Tiers[0].SegmentBytes, o.Tiers[0].Codec.ID = size, 1<<30, 0, codec.LZ4
+			o.PageSize, o.Tiers[0].Capacity, o.Tiers[0].Codec.ID = size, 1<<30, codec.LZ4
+			o.Tiers[0].SegmentBytes = int64(2*size + 1<<20) // the file system in memory clears each segment
 		})
 		coder, err := codec.NewCoder(size, codec.Spec{ID: codec.LZ4})
 		if err != nil {

@@ -8,6 +8,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/host/twin"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
+	"github.com/exoswarm/exoswarm/internal/testlong"
 )
 
 // hostileValue is a finite float32 of a kind that breaks careless arithmetic.
@@ -76,7 +77,7 @@ func (s *swarm) floats() []float32 {
 }
 
 func TestHostileSeries(t *testing.T) {
-	const n = 3000
+	n := testlong.Of(3000, 2000) // the late giants are at 999 and 1,999
 	series := map[string]func(rng *rand.Rand, i int) float32{
 		"anything":      func(rng *rand.Rand, _ int) float32 { return hostileValue(rng) },
 		"zeros":         func(*rand.Rand, int) float32 { return 0 },
@@ -119,7 +120,7 @@ func TestHostileSeries(t *testing.T) {
 func TestScaleRecovers(t *testing.T) {
 	s := newSwarm(t, bind(t, "predictor", nil, 32, 1, cells.Weighted), 1<<16)
 	rng := rand.New(rand.NewPCG(1, 1))
-	const n = 3000
+	n := testlong.Of(3000, 2000) // the late giants are at 999 and 1,999
 	times, x := make([]int64, n), make([]float32, n)
 	for i := range x {
 		times[i] = int64(i) * 300e9

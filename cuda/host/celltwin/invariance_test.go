@@ -11,6 +11,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
+	"github.com/exoswarm/exoswarm/internal/testlong"
 )
 
 // arrival is one observation of one group.
@@ -97,7 +98,7 @@ func TestBatchesDoNotMatter(t *testing.T) {
 					const pageBytes = 1 << 16
 					whole := newSwarm(t, b, pageBytes)
 					slots := min(whole.layout.Slots, 3)
-					events := randomEvents(rng, 1500, slots, features)
+					events := randomEvents(rng, testlong.Of(1500, 600), slots, features)
 					want := whole.play(events, nil)
 					for trial := range 4 {
 						var cuts []int

@@ -12,6 +12,7 @@ import (
 	"github.com/exoswarm/exoswarm/cuda/host/fmath"
 	"github.com/exoswarm/exoswarm/cuda/kernels"
 	"github.com/exoswarm/exoswarm/gpuagents/cells"
+	"github.com/exoswarm/exoswarm/internal/testlong"
 )
 
 // slowGroup is the predictor as its description reads, without pages, bins of weight or pools: what
@@ -364,7 +365,7 @@ func TestPredictorEqualsSlowTwin(t *testing.T) {
 			"share": 0.1 + 0.8*rng.Float64(),
 			"clip":  2 + 40*rng.Float64(), "history": 20 + 500*rng.Float64(), "alarm": 0.3,
 		}, agents, features, voting)
-		events := randomEvents(rng, 900, 1, features)
+		events := randomEvents(rng, testlong.Of(900, 500), 1, features)
 		fast, slow := newSwarm(t, b, 1<<18).play(events, nil), newSlowGroup(b)
 		equalOneByOne(t, b, events)
 		alarms := 0

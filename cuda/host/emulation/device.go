@@ -4,8 +4,10 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -82,7 +84,9 @@ func (d *Device) Build() error {
 	var text, table strings.Builder
 	var waiting []*compiled
 	spaces := map[string]string{} // by source
-	for _, k := range d.kernels {
+	// The text is a part of the key of the program in the cache, so its order is fixed.
+	for _, name := range slices.Sorted(maps.Keys(d.kernels)) {
+		k := d.kernels[name]
 		if k.program != "" {
 			continue
 		}

@@ -1,4 +1,6 @@
-package bucket
+// Package folder keeps named objects in a folder of this machine. It is apart from package bucket,
+// so that a program or a test with such objects alone has no client of an object store.
+package folder
 
 import (
 	"context"
@@ -15,27 +17,28 @@ import (
 	"github.com/exoswarm/exoswarm/gpuagents/snapshot"
 )
 
-// folder is a bucket on this machine's file systems. An object is written beside its place, synced,
+// Folder is a bucket on this machine's file systems, for snapshots too. An object is written beside its place, synced,
 // renamed, and its folder synced: the file driver of gocloud.dev syncs neither, and sums up every
 // byte a second time.
-type folder struct{ root *os.Root }
+type Folder struct{ root *os.Root }
 
 // partial ends the names of objects that are being written.
 const partial = ".partial"
 
-func openFolder(dir string) (Bucket, error) {
+// Open opens a folder, which is made if it is missing. The caller closes it.
+func Open(dir string) (*Folder, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
+		return nil, fmt.Errorf("make the folder of objects: %w", err)
 	}
 	root, err := os.OpenRoot(dir)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
+		return nil, fmt.Errorf("open the folder of objects: %w", err)
 	}
-	return folder{root}, nil
+	return &Folder{root}, nil
 }
 
 // Create implements snapshot.Store.
-func (d folder) Create(ctx context.Context, name string) (snapshot.Object, error) {
+func (d *Folder) Create(ctx context.Context, name string) (snapshot.Object, error) {
 	dir := path.Dir(name)
 	if err := d.root.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, fmt.Errorf("make %s: %w", dir, err)
@@ -75,7 +78,7 @@ func lock(f *os.File) error {
 }
 
 // sync makes the names in a folder durable.
-func (d folder) sync(dir string) error {
+func (d *Folder) sync(dir string) error {
 	f, err := d.root.Open(dir)
 	if err != nil {
 		return err
@@ -86,7 +89,7 @@ func (d folder) sync(dir string) error {
 // object is a file being written.
 type object struct {
 	ended        func() error // why writing ends, by the context of Create; nil: it goes on
-	in           folder
+	in           *Folder
 	f            *os.File // nil: it has ended
 	name, beside string
 }
@@ -127,10 +130,12 @@ func (o *object) Abort() {
 }
 
 // Open implements snapshot.Store.
-func (d folder) Open(_ context.Context, name string) (io.ReadCloser, error) { return d.root.Open(name) }
+func (d *Folder) Open(_ context.Context, name string) (io.ReadCloser, error) {
+	return d.root.Open(name)
+}
 
 // Sweep implements snapshot.Store.
-func (d folder) Sweep(_ context.Context, dir string) error {
+func (d *Folder) Sweep(_ context.Context, dir string) error {
 	entries, err := d.list(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -147,7 +152,7 @@ func (d folder) Sweep(_ context.Context, dir string) error {
 }
 
 // sweep removes a file that nobody writes; errLocked says that somebody does.
-func (d folder) sweep(name string) error {
+func (d *Folder) sweep(name string) error {
 	f, err := d.root.Open(name)
 	if err != nil {
 		return err
@@ -160,7 +165,7 @@ func (d folder) sweep(name string) error {
 }
 
 // Folders implements snapshot.Store.
-func (d folder) Folders(context.Context) (all []string, err error) {
+func (d *Folder) Folders(context.Context) (all []string, err error) {
 	entries, err := d.list(".")
 	for _, e := range entries {
 		if e.IsDir() {
@@ -170,7 +175,7 @@ func (d folder) Folders(context.Context) (all []string, err error) {
 	return all, err
 }
 
-func (d folder) list(dir string) ([]fs.DirEntry, error) {
+func (d *Folder) list(dir string) ([]fs.DirEntry, error) {
 	f, err := d.root.Open(dir)
 	if err != nil {
 		return nil, err
@@ -179,8 +184,8 @@ func (d folder) list(dir string) ([]fs.DirEntry, error) {
 	return entries, errors.Join(err, f.Close())
 }
 
-// Remove implements Bucket.
-func (d folder) Remove(_ context.Context, name string) error {
+// Remove implements bucket.Bucket.
+func (d *Folder) Remove(_ context.Context, name string) error {
 	err := d.root.Remove(name + "/" + snapshot.ManifestName)
 	if err == nil {
 		err = d.sync(name)
@@ -194,5 +199,5 @@ func (d folder) Remove(_ context.Context, name string) error {
 	return nil
 }
 
-// Close implements Bucket.
-func (d folder) Close() error { return d.root.Close() }
+// Close implements bucket.Bucket.
+func (d *Folder) Close() error { return d.root.Close() }

@@ -1,0 +1,250 @@
+package detect
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/exoswarm/exoswarm/cpuagents/rows"
+	"github.com/exoswarm/exoswarm/internal/bucket"
+	"github.com/exoswarm/exoswarm/internal/localcluster"
+	"github.com/exoswarm/exoswarm/jobs/swarms"
+)
+
+// feed reads the input until it or ctx ends.
+func (d *detector) feed(ctx, work context.Context) error {
+	d.redo = d.again()
+	begin := d.state.now.At
+	if d.redo != nil {
+		begin = d.redo.from
+	}
+	in, err := openInput(ctx, d.o, d.spec.CSV, begin)
+	if err == nil && d.drop(in) {
+		in.close()
+		in, err = openInput(ctx, d.o, d.spec.CSV, d.state.now.At)
+	}
+	if err != nil {
+		return err
+	}
+	defer in.close()
+	d.obs.Width = len(d.spec.Features)
+	skip, records := in.at.Skip, in.at.Records-uint64(in.at.Skip)
+	for n := uint64(1); ; {
+		// Rows that come meanwhile are the next batch. So batches are as large as the swarm and the
+		// disk need to keep up, and a row that comes alone waits for nothing.
+		if d.slow {
+			if err := d.awaitAll(work); err != nil {
+				return err
+			}
+		}
+		doc, err := in.next(ctx, &n)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if in.file != nil && doc.begin.Offset == 0 {
+			records = 0
+		}
+		if err := d.document(work, doc, &skip, &records); err != nil {
+			return err
+		}
+		if d.fresh >= snapshotRows {
+			if err := d.awaitAll(work); err != nil {
+				return err
+			}
+			if err := d.snapshot(work); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// document feeds the rows of a document. skip is the number of records to leave out, and records
+// counts those of the file.
+func (d *detector) document(ctx context.Context, doc document, skip *int, records *uint64) error {
+	r, err := rows.OpenText(doc.name, io.NopCloser(bytes.NewReader(doc.text)), doc.format, d.columns)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	arrived := clock{text: doc.text, arrivals: doc.arrivals}
+	if doc.header {
+		arrived.next()
+	}
+	at := doc.begin
+	at.Skip = 0
+	for {
+		row, rejected, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			doc.end.Records = *records
+			d.slow = at.Skip < batchRows
+			return d.flush(ctx, doc.end)
+		}
+		if err != nil {
+			return err
+		}
+		read := arrived.next()
+		before := at
+		*records++
+		at.Skip++
+		at.Records = *records
+		if *skip > 0 {
+			*skip--
+			continue
+		}
+		group := 0
+		if rejected == nil && len(d.columns.Key) > 0 {
+			var ok bool
+			if group, ok, err = d.entity(ctx, &row, before); err != nil {
+				return err
+			}
+			if !ok {
+				rejected = &rows.Reject{
+					Series: doc.name, Reason: d.columns.TooMany(row.Key), Cause: rows.CauseEntities,
+				}
+			}
+		}
+		if d.redo != nil {
+			row.Number = *records
+			if err := d.repeat(ctx, group, &row, rejected, read, at); err != nil {
+				return err
+			}
+			continue
+		}
+		if rejected != nil {
+			rejected.Row = *records
+			if err := d.reject(rejected); err != nil {
+				return err
+			}
+			continue
+		}
+		row.Number = *records
+		d.add(group, &row, read)
+		if d.obs.Len() >= batchRows || d.bytes >= batchBytes {
+			if err := d.flush(ctx, at); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// Bounds of a batch, which are those of a stream job.
+const (
+	batchRows  = 4096
+	batchBytes = 480 << 10
+)
+
+// add adds a row, which was read at a time, to the batch.
+func (d *detector) add(group int, row *rows.Row, read time.Time) {
+	o := &d.obs
+	o.Group = append(o.Group, uint32(group))
+	o.Row = append(o.Row, row.Number)
+	o.Time = append(o.Time, row.Time)
+	o.Read = append(o.Read, read.UnixNano())
+	o.Features = append(o.Features, row.Features...)
+	o.Timestamp = append(o.Timestamp, row.Timestamp)
+	o.Value = append(o.Value, row.Values...)
+	d.bytes += len(row.Timestamp) + 12*len(row.Features) + 56
+}
+
+// reject counts and notes a row that cannot be used.
+func (d *detector) reject(r *rows.Reject) error {
+	d.counts.rejected++
+	switch r.Cause {
+	case rows.CauseKey:
+		d.counts.withoutKey++
+	case rows.CauseEntities:
+		d.counts.beyond++
+	}
+	if d.first == nil {
+		d.first = r
+	}
+	if d.rejects == nil {
+		return nil
+	}
+	if err := d.rejects.Encode(r); err != nil {
+		return fmt.Errorf("detect: --rejects: %w", err)
+	}
+	return nil
+}
+
+// flush appends the batch, behind which the input continues at a position. An empty batch is not
+// appended.
+func (d *detector) flush(ctx context.Context, at position) error {
+	if d.redo != nil {
+		return nil // the batch goes on
+	}
+	if d.evict != nil {
+		if err := d.move(ctx); err != nil {
+			return err
+		}
+	}
+	n := d.obs.Len()
+	if n == 0 {
+		return nil
+	}
+	parts, err := d.parts(ctx)
+	if err != nil {
+		return err
+	}
+	if err := d.state.commit(ctx, swarms.EntryObserve, parts, at); err != nil {
+		return err
+	}
+	d.sent(n)
+	return nil
+}
+
+// sent empties the batch, which is stored.
+func (d *detector) sent(n int) {
+	d.counts.rows += uint64(n)
+	d.fresh += uint64(n)
+	d.obs.Reset()
+	d.bytes = 0
+}
+
+// snapshot stores the state of all agents, and removes the log before it and the snapshot before.
+// All entries are answered. collect notes the output before the answers are removed.
+func (d *detector) snapshot(ctx context.Context) error {
+	dir := localcluster.SnapshotsDir(d.o.DataDir)
+	store, err := bucket.Open(ctx, dir)
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	name := fmt.Sprintf("at-%d", d.state.last[0]+1)
+	if _, err := d.swarm.Snapshot(ctx, name); err != nil {
+		return fmt.Errorf("snapshot of the detector: %w", err)
+	}
+	if err := d.state.findEnds(ctx); err != nil {
+		return err
+	}
+	if err := d.awaitAll(ctx); err != nil {
+		return err
+	}
+	if err := d.state.mark(ctx); err != nil { // of entries that are removed now
+		return err
+	}
+	if _, err := d.swarm.Trim(ctx, store, name, nil); err != nil {
+		return fmt.Errorf("shorten the log of the detector: %w", err)
+	}
+	d.fresh = 0
+	old, err := store.Folders(ctx)
+	if err != nil {
+		return err
+	}
+	for _, folder := range old {
+		if folder != name {
+			if err := os.RemoveAll(filepath.Join(dir, folder)); err != nil {
+				return fmt.Errorf("remove an old snapshot: %w", err)
+			}
+		}
+	}
+	return nil
+}
