@@ -13,13 +13,8 @@ const (
 	// slots later, so that the order of the rows of one slot changes nothing.
 	slotsOfWindow = 672
 	lag           = 2
-	// mostSlots bounds the slots that are kept, the latest ones: 15 months of the default window.
+	// mostSlots bounds the slots that are kept, the latest ones: 15 months of a window of 28 days.
 	mostSlots = 16 * slotsOfWindow
-	// DefaultWindow is the default of Options.Window. Its slots are hours.
-	DefaultWindow = 28 * 24 * time.Hour
-	// MinWindow and MaxWindow bound it.
-	MinWindow = 12 * time.Minute
-	MaxWindow = 10 * 365 * 24 * time.Hour
 )
 
 // Options say what is limited.

@@ -17,7 +17,7 @@ import (
 // options are those of a predictor with its defaults.
 func options(q, perDay float64) Options {
 	return Options{
-		FalseDiscoveries: q, AlarmsPerDay: perDay, Window: DefaultWindow, Alarm: scoreHalf * 0.39 / 0.61, Block: 64,
+		FalseDiscoveries: q, AlarmsPerDay: perDay, Window: 28 * 24 * time.Hour, Alarm: scoreHalf * 0.39 / 0.61, Block: 64,
 	}
 }
 

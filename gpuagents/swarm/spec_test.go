@@ -304,7 +304,7 @@ func TestErrors(t *testing.T) {
 		byAgent("groups: 2\nvote: {candidates: [a, b]}"): "a.yaml:4: groups 2: agents over agents_per_group says " +
 			"how many there are: leave it out",
 
-		"name: x\nfleet:\n  false_discoveries: 0.6":       "a.yaml:3: false_discoveries 0.6: use a share of 0 to 0.5, as 0.1",
+		"name: x\nfleet:\n  false_discoveries: 0.6":       "a.yaml:3: false_discoveries 0.6: use a share of 0 to 0.5",
 		"name: x\nfleet: {alarms_per_day: -1}":            "a.yaml:2: alarms_per_day -1: use 0 to 1e+06",
 		"name: x\nfleet: {alarms_per_day: 1, window: 5m}": "a.yaml:2: window 5m0s: use 12m0s to 87600h0m0s",
 		"name: x\nfleet: {window: 24h}": "a.yaml:2: fleet: it limits nothing: name false_discoveries or " +

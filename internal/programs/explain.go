@@ -50,8 +50,8 @@ func (f *feed) explainer() (*explain.Explainer, error) {
 	return explain.New(f.layout(), clock, (*fleet.Options)(limits)), nil
 }
 
-// openSummaries loads the summaries of a swarm that explains its decisions, or limits its fleet. The next batch reads the
-// answers behind them first. Those that were removed from the log before they were in stored summaries
+// openSummaries loads the summaries of a swarm that explains its decisions, or limits its fleet. The next
+// batch reads the answers behind them first. Those that were removed from the log before they were in stored summaries
 // are left out.
 func (f *feed) openSummaries(ctx context.Context, l swarms.Log) error {
 	if !explains(f.spec) {

@@ -69,8 +69,8 @@ var keys = []Key{
 	},
 	{
 		Path: "fleet.window", Kind: Duration, Min: "12m", Max: "87600h", Scope: Groups,
-		Doc: "Time over which incidents are counted, by the times of rows; 28 days if it is left out. What is counted " +
-			"in one of its 672 parts takes effect two parts later.",
+		Doc: "Time over which incidents are counted, by the times of rows; 28 days if it is left out. What is " +
+			"counted in one of its 672 parts takes effect two parts later.",
 	},
 
 	{Path: "csv", Kind: Section, Doc: "How CSV files are written. Other formats ignore it."},
