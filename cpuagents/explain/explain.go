@@ -47,6 +47,7 @@ type entity struct {
 	Group    int       // its group; -1 for none
 	Left     uint64    // turn in which it lost its group
 	Fleet    fleet.Entity
+	Hidden   *incident // that the swarm opened and the fleet does not show; nil for none
 }
 
 // leaving says that an entity lost its group in a turn.
@@ -162,7 +163,7 @@ func (x *Explainer) row(d *batch.Decisions, i int, why *batch.Explained) *Incide
 		ns = d.Read[i]
 	}
 	if x.fleet != nil {
-		d.Decision[i] = x.fleet.Decide(&e.Fleet, ns, d.Score[i], d.Decision[i])
+		x.limit(e, d, i, ns)
 	}
 	odd := d.Decision[i] != 0 && d.Decision[i] != batch.NoDecision
 	begins := d.Decision[i] == x.anomaly && e.Open == nil
@@ -192,19 +193,25 @@ func (x *Explainer) row(d *batch.Decisions, i int, why *batch.Explained) *Incide
 		done = x.end(e, d.Group[i])
 	}
 	if begins {
-		e.Open = x.begin(d, i, ns, why.Features)
+		if e.Open = e.Hidden; e.Open == nil {
+			e.Open = newIncident(d, i, ns, why.Features)
+		}
+		e.Hidden = nil
+		x.begun(d.Group[i], e.Open)
 	}
-	if e.Open != nil {
-		e.Open.Seen++
+	in := e.Open
+	if in == nil {
+		in = e.Hidden
+	}
+	if in != nil {
+		in.Seen++
 	}
 	if !odd {
 		return done
 	}
-	var single incident
-	in := e.Open
 	if in == nil {
-		single.init(why.Features)
-		in = &single
+		in = &incident{}
+		in.init(why.Features)
 	}
 	in.add(d, i, surprises[:why.Features], why)
 	f, kind := in.cause()
@@ -224,4 +231,16 @@ func (x *Explainer) row(d *batch.Decisions, i int, why *batch.Explained) *Incide
 		why.Side[i] = -1
 	}
 	return done
+}
+
+// limit sets the decision of row i to what the fleet shows. An incident that is shown later has the
+// rows since its begin.
+func (x *Explainer) limit(e *entity, d *batch.Decisions, i int, ns int64) {
+	switch of := d.Decision[i]; {
+	case of == 0:
+		e.Hidden = nil
+	case of == x.anomaly && e.Open == nil:
+		e.Hidden = newIncident(d, i, ns, len(x.names))
+	}
+	d.Decision[i] = x.fleet.Decide(&e.Fleet, ns, d.Score[i], d.Decision[i])
 }

@@ -100,6 +100,18 @@ func testCuts(t *testing.T, limits *fleet.Options) {
 	if !slices.Equal(message, before) {
 		t.Error("Explain has changed the memory of a message")
 	}
+	later := 0 // incidents that are shown after their begin
+	for _, in := range wantIncidents {
+		if before[in.Row-1] != 2 {
+			t.Errorf("an incident begins with row %d, where the swarm opened none", in.Row)
+		}
+		if d.Decision[in.Row-1] != 2 {
+			later++
+		}
+	}
+	if (later > 0) != (limits != nil) {
+		t.Errorf("%d incidents are shown later than they begin", later)
+	}
 	d.Decision = before
 	r := rand.New(rand.NewPCG(9, 9))
 	for trial := range 3 {
