@@ -76,6 +76,11 @@ func (s *DetectorSpec) Check() error {
 	if err := s.Columns.CheckKey(swarms.MaxGroups); err != nil {
 		return bad("columns: %v", err)
 	}
+	if s.Fleet != nil {
+		if err := s.Fleet.Check(); err != nil {
+			return bad("fleet: %v", err)
+		}
+	}
 	if s.Evict != nil {
 		if err := s.Evict.check(s.Columns); err != nil {
 			return bad("evict: %v", err)

@@ -239,6 +239,11 @@ func (s *stream) explains() error {
 	if !s.spec.Explain && s.spec.Anomalies == "" && s.spec.Fleet == nil {
 		return nil
 	}
+	if f := s.spec.Fleet; f != nil {
+		if err := f.Check(); err != nil {
+			return jobs.Errorf(jobs.CodeInvalid, "fleet: %v", err)
+		}
+	}
 	clock, err := rows.NewClock(s.spec.Columns.CSV)
 	if err != nil {
 		return err

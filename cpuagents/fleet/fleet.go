@@ -4,6 +4,7 @@
 package fleet
 
 import (
+	"fmt"
 	"slices"
 	"time"
 )
@@ -29,6 +30,32 @@ type Options struct {
 	// observations of a block of its history.
 	Alarm float64 `json:"alarm"`
 	Block int     `json:"block"`
+}
+
+// Bounds of options.
+const (
+	minWindow = 12 * time.Minute
+	maxWindow = 10 * 365 * 24 * time.Hour
+	minAlarm  = 0.01
+	maxAlarm  = 100
+	maxBlock  = 65536
+)
+
+// Check returns an ErrOptions for options that are out of bounds.
+func (o *Options) Check() error {
+	switch {
+	case !(o.FalseDiscoveries >= 0 && o.FalseDiscoveries <= 0.5):
+		return fmt.Errorf("%w: false_discoveries %v: use 0 to 0.5", ErrOptions, o.FalseDiscoveries)
+	case !(o.AlarmsPerDay >= 0 && o.AlarmsPerDay <= 1e6):
+		return fmt.Errorf("%w: alarms_per_day %v: use 0 to 1e+06", ErrOptions, o.AlarmsPerDay)
+	case o.Window < minWindow || o.Window > maxWindow:
+		return fmt.Errorf("%w: window %v: use %v to %v", ErrOptions, o.Window, minWindow, maxWindow)
+	case !(o.Alarm >= minAlarm && o.Alarm <= maxAlarm):
+		return fmt.Errorf("%w: alarm %v: use %v to %v nats", ErrOptions, o.Alarm, minAlarm, maxAlarm)
+	case o.Block < 1 || o.Block > maxBlock:
+		return fmt.Errorf("%w: block %d: use 1 to %d", ErrOptions, o.Block, maxBlock)
+	}
+	return nil
 }
 
 // Decisions of the predictor.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/gob"
+	"errors"
 	"math"
 	"math/rand/v2"
 	"reflect"
@@ -17,7 +18,8 @@ import (
 // options are those of a predictor with its defaults.
 func options(q, perDay float64) Options {
 	return Options{
-		FalseDiscoveries: q, AlarmsPerDay: perDay, Window: 28 * 24 * time.Hour, Alarm: scoreHalf * 0.39 / 0.61, Block: 64,
+		FalseDiscoveries: q, AlarmsPerDay: perDay, Window: 28 * 24 * time.Hour, Alarm: scoreHalf * 0.39 / 0.61,
+		Block: 64,
 	}
 }
 
@@ -345,5 +347,24 @@ func TestFunctions(t *testing.T) {
 	}
 	if !slices.Equal([]int64{New(options(0, 0)).number(-1), New(options(0, 0)).number(0)}, []int64{-1, 0}) {
 		t.Error("slots before 1970 are cut to zero")
+	}
+}
+
+// TestCheck: options that are out of bounds are refused.
+func TestCheck(t *testing.T) {
+	good := options(0.5, 1e6)
+	if err := good.Check(); err != nil {
+		t.Error(err)
+	}
+	for i, change := range []func(o *Options){
+		func(o *Options) { o.FalseDiscoveries = math.NaN() }, func(o *Options) { o.FalseDiscoveries = 0.6 },
+		func(o *Options) { o.AlarmsPerDay = -1 }, func(o *Options) { o.Window = time.Minute },
+		func(o *Options) { o.Alarm = 0 }, func(o *Options) { o.Block = 0 }, func(o *Options) { o.Block = 1 << 20 },
+	} {
+		o := options(0.1, 1)
+		change(&o)
+		if err := o.Check(); !errors.Is(err, ErrOptions) {
+			t.Errorf("change %d: %v, want ErrOptions", i, err)
+		}
 	}
 }

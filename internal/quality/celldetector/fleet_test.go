@@ -204,7 +204,8 @@ func TestFleet(t *testing.T) {
 			t.Logf("%d entities, %d with incidents, share %.2f, %.1f a day: opened %d (%d false), shown %d (%d false, "+
 				"%.1f %%), %.2f a day; windows %d, opened in %d, shown in %d", len(all), with, o.FalseDiscoveries,
 				o.AlarmsPerDay, r.opened, r.openedFalse, r.shown, r.shownFalse,
-				100*float64(r.shownFalse)/float64(max(r.shown, 1)), float64(r.shown)/fleetDays, r.windows, r.opens, r.shows)
+				100*float64(r.shownFalse)/float64(max(r.shown, 1)), float64(r.shown)/fleetDays,
+				r.windows, r.opens, r.shows)
 			most := 1.5*o.FalseDiscoveries*float64(r.shown) + 3
 			if chance := 2 * math.Sqrt(most); o.FalseDiscoveries > 0 && float64(r.shownFalse) > most+chance {
 				t.Errorf("%d of %d incidents are false, want about %.1f", r.shownFalse, r.shown,
