@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/exoswarm/exoswarm/internal/testlong"
 )
 
 // options are those of a predictor with its defaults.
@@ -96,6 +98,7 @@ func count(all [][]uint32, of uint32) (n int) {
 // TestOrder: the order in which entities come changes no decision, if it keeps that of the rows of
 // each entity and nothing comes a slot late: so shards and batches change none.
 func TestOrder(t *testing.T) {
+	testlong.Checks(t, 20)
 	const entities = 30
 	all := rowsOf(7, entities, 2000, 0.6)
 	for _, o := range []Options{options(0.2, 0), options(0, 3), options(0.5, 5)} {
