@@ -15,6 +15,7 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents/commitlog"
 	"github.com/exoswarm/exoswarm/cpuagents/eviction"
 	"github.com/exoswarm/exoswarm/cpuagents/explain/explainlog"
+	"github.com/exoswarm/exoswarm/cpuagents/fleet"
 	"github.com/exoswarm/exoswarm/cpuagents/inputmem"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/cpuagents/sink"
@@ -39,6 +40,8 @@ type DetectorSpec struct {
 	Candidates []string `json:"candidates"`
 	// Explain adds an explanation to each decision.
 	Explain bool `json:"explain,omitempty"`
+	// Fleet limits the incidents of all entities that are shown; nil for no limit.
+	Fleet *fleet.Options `json:"fleet,omitempty"`
 	// Columns must accept rows in any order: the group of an entity finds late ones.
 	Columns rows.ColumnSpec `json:"columns"`
 	// Sources are up to 64 sources that last, see source.Lasts. Without a key each is a group.
@@ -72,6 +75,11 @@ func (s *DetectorSpec) Check() error {
 	}
 	if err := s.Columns.CheckKey(swarms.MaxGroups); err != nil {
 		return bad("columns: %v", err)
+	}
+	if s.Fleet != nil {
+		if err := s.Fleet.Check(); err != nil {
+			return bad("fleet: %v", err)
+		}
 	}
 	if s.Evict != nil {
 		if err := s.Evict.check(s.Columns); err != nil {
@@ -227,8 +235,8 @@ func (d *detection) attempt(whole, ctx context.Context, job jobs.Job) error {
 	}
 	d.stream.spec = StreamSpec{
 		Name: d.spec.Name, Spec: d.spec.Spec, Candidates: d.spec.Candidates, Columns: d.spec.Columns, Drops: true,
-		Explain: d.spec.Explain,
-		Sinks:   d.spec.Sinks, Webhook: d.spec.Webhook, BatchRows: d.spec.BatchRows,
+		Explain: d.spec.Explain, Fleet: d.spec.Fleet,
+		Sinks: d.spec.Sinks, Webhook: d.spec.Webhook, BatchRows: d.spec.BatchRows,
 	}
 	d.series = d.spec.Sources
 	resources := d.sourceResources()

@@ -15,7 +15,8 @@ import (
 // summaryShard is the number of the log of the summaries of entities.
 const summaryShard = statesShard + 1
 
-// explain adds the explanations to decisions, if the detector explains.
+// explain adds the explanations to decisions, and applies the limits of the fleet, if the detector has
+// any.
 func (d *detection) explain(got *batch.Decisions) {
 	if d.summaries != nil {
 		d.summaries.Explainer.Explain(got)
@@ -37,10 +38,10 @@ func (d *detection) explained(e commitlog.Answer) error {
 	return err
 }
 
-// openSummaries makes the explainer of a detector that explains, as it was at the position of the
-// sinks or before.
+// openSummaries makes the explainer of a detector that explains or limits its fleet, as it was at the
+// position of the sinks or before.
 func (d *detection) openSummaries(ctx context.Context) error {
-	if !d.spec.Explain {
+	if !d.spec.Explain && d.spec.Fleet == nil {
 		return nil
 	}
 	if err := d.explains(); err != nil {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/exoswarm/exoswarm/cpuagents/encode"
+	"github.com/exoswarm/exoswarm/cpuagents/fleet"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/cpuagents/sink"
 	"github.com/exoswarm/exoswarm/cpuagents/source"
@@ -25,6 +26,8 @@ type StreamSpec struct {
 	Columns    rows.ColumnSpec `json:"columns"`
 	// Explain adds an explanation to each decision: expected values, and the cause of a surprise.
 	Explain bool `json:"explain,omitempty"`
+	// Fleet limits the incidents of all series that are shown; nil for no limit.
+	Fleet *fleet.Options `json:"fleet,omitempty"`
 	// Drops: the swarm drops observations that come late or twice. Outputs with columns then have
 	// the column dropped, with the reason.
 	Drops bool `json:"drops,omitempty"`

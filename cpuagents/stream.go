@@ -59,8 +59,8 @@ type stream struct {
 	refused  *jobs.Error     // why the last question of another client was refused; for collect
 	noRows   bool            // no input has a valid row; set before the reading fails
 	sinks    []sink.Sink
-	// explainer is that of the goroutine that collects; nil if nobody asks for explanations or
-	// incidents. incidents are those that have ended.
+	// explainer is that of the goroutine that collects; nil if nobody asks for explanations, incidents
+	// or a limit of the fleet. incidents are those that have ended.
 	explainer *explain.Explainer
 	incidents []explain.Incident
 }
@@ -236,14 +236,19 @@ func (s *stream) awaitEntities(ctx context.Context, number uint64) error {
 
 // explains makes the explainer, if the job needs one.
 func (s *stream) explains() error {
-	if !s.spec.Explain && s.spec.Anomalies == "" {
+	if !s.spec.Explain && s.spec.Anomalies == "" && s.spec.Fleet == nil {
 		return nil
+	}
+	if f := s.spec.Fleet; f != nil {
+		if err := f.Check(); err != nil {
+			return jobs.Errorf(jobs.CodeInvalid, "fleet: %v", err)
+		}
 	}
 	clock, err := rows.NewClock(s.spec.Columns.CSV)
 	if err != nil {
 		return err
 	}
-	s.explainer = explain.New(s.layout(), clock)
+	s.explainer = explain.New(s.layout(), clock, s.spec.Fleet)
 	return nil
 }
 

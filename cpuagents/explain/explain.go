@@ -1,12 +1,15 @@
 // Package explain says why decisions were made: the expected values of an entity, the feature at
-// fault, the kind of its surprise, and the incident that its rows belong to.
+// fault, the kind of its surprise, and the incident that its rows belong to. It applies the limits of
+// a fleet first.
 package explain
 
 import (
 	"math"
+	"slices"
 	"time"
 
 	"github.com/exoswarm/exoswarm/cpuagents/encode"
+	"github.com/exoswarm/exoswarm/cpuagents/fleet"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
@@ -30,6 +33,7 @@ type Explainer struct {
 	turns   uint64             // groups that changed their entity
 	moves   []move             // incidents that began lately
 	anomaly uint32
+	fleet   *fleet.Control // nil for no limit
 }
 
 // entity is the summary of an entity.
@@ -42,6 +46,8 @@ type entity struct {
 	Open     *incident // nil for none
 	Group    int       // its group; -1 for none
 	Left     uint64    // turn in which it lost its group
+	Fleet    fleet.Entity
+	Hidden   *incident // that the swarm opened and the fleet does not show; nil for none
 }
 
 // leaving says that an entity lost its group in a turn.
@@ -50,12 +56,17 @@ type leaving struct {
 	turn uint64
 }
 
-// New returns an explainer of decisions with a layout, whose timestamps the clock reads.
-func New(l encode.Layout, clock rows.Clock) *Explainer {
-	return &Explainer{
+// New returns an explainer of decisions with a layout, whose timestamps the clock reads. limits are
+// those of the fleet, which change decisions before they are explained; nil for none.
+func New(l encode.Layout, clock rows.Clock, limits *fleet.Options) *Explainer {
+	x := &Explainer{
 		layout: l, names: l.FeatureColumns(), clock: clock, byKey: map[string]*entity{}, away: map[string]*entity{},
 		anomaly: uint32(len(l.Candidates) - 1),
 	}
+	if limits != nil {
+		x.fleet = fleet.New(*limits)
+	}
+	return x
 }
 
 // of returns the summary of the entity that has a group.
@@ -113,8 +124,8 @@ func (x *Explainer) leave(e *entity) {
 	}
 }
 
-// Explain sets d.Explained and returns the incidents that ended in the batch, in the order of their
-// ends. Batches come in the order of the log.
+// Explain sets d.Explained, and d.Decision where the fleet is limited. It returns the incidents that
+// ended in the batch, in the order of their ends. Batches come in the order of the log.
 func (x *Explainer) Explain(d *batch.Decisions) []Incident {
 	n, features := d.Len(), len(x.names)
 	all := make([]float64, 3*n*features)
@@ -124,6 +135,9 @@ func (x *Explainer) Explain(d *batch.Decisions) []Incident {
 		Before: make([]uint32, n),
 	}
 	d.Explained = why
+	if x.fleet != nil {
+		d.Decision = slices.Clone(d.Decision) // which shares memory with a message
+	}
 	var ended []Incident
 	for i := range n {
 		if done := x.row(d, i, why); done != nil {
@@ -147,6 +161,9 @@ func (x *Explainer) row(d *batch.Decisions, i int, why *batch.Explained) *Incide
 	ns, err := x.clock.Parse(d.Timestamp[i])
 	if err != nil { // the agent that read the row has parsed it; a clock of another dialect may not
 		ns = d.Read[i]
+	}
+	if x.fleet != nil {
+		x.limit(e, d, i, ns)
 	}
 	odd := d.Decision[i] != 0 && d.Decision[i] != batch.NoDecision
 	begins := d.Decision[i] == x.anomaly && e.Open == nil
@@ -176,19 +193,25 @@ func (x *Explainer) row(d *batch.Decisions, i int, why *batch.Explained) *Incide
 		done = x.end(e, d.Group[i])
 	}
 	if begins {
-		e.Open = x.begin(d, i, ns, why.Features)
+		if e.Open = e.Hidden; e.Open == nil {
+			e.Open = newIncident(d, i, ns, why.Features)
+		}
+		e.Hidden = nil
+		x.begun(d.Group[i], e.Open)
 	}
-	if e.Open != nil {
-		e.Open.Seen++
+	in := e.Open
+	if in == nil {
+		in = e.Hidden
+	}
+	if in != nil {
+		in.Seen++
 	}
 	if !odd {
 		return done
 	}
-	var single incident
-	in := e.Open
 	if in == nil {
-		single.init(why.Features)
-		in = &single
+		in = &incident{}
+		in.init(why.Features)
 	}
 	in.add(d, i, surprises[:why.Features], why)
 	f, kind := in.cause()
@@ -208,4 +231,16 @@ func (x *Explainer) row(d *batch.Decisions, i int, why *batch.Explained) *Incide
 		why.Side[i] = -1
 	}
 	return done
+}
+
+// limit sets the decision of row i to what the fleet shows. An incident that is shown later has the
+// rows since its begin.
+func (x *Explainer) limit(e *entity, d *batch.Decisions, i int, ns int64) {
+	switch of := d.Decision[i]; {
+	case of == 0:
+		e.Hidden = nil
+	case of == x.anomaly && e.Open == nil:
+		e.Hidden = newIncident(d, i, ns, len(x.names))
+	}
+	d.Decision[i] = x.fleet.Decide(&e.Fleet, ns, d.Score[i], d.Decision[i])
 }

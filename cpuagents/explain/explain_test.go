@@ -11,9 +11,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/exoswarm/exoswarm/cpuagents/encode"
 	"github.com/exoswarm/exoswarm/cpuagents/explain"
+	"github.com/exoswarm/exoswarm/cpuagents/fleet"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
@@ -77,18 +79,43 @@ func text(k keys, d *batch.Decisions) string {
 }
 
 // TestCuts: explanations and incidents do not depend on the cuts into batches, nor on a restart with
-// the stored state at any cut.
+// the stored state at any cut. Limits of the fleet leave some incidents out, and change no message.
 func TestCuts(t *testing.T) {
+	t.Run("no limit", func(t *testing.T) { testCuts(t, nil) })
+	t.Run("limits", func(t *testing.T) {
+		testCuts(t, &fleet.Options{AlarmsPerDay: 100, Window: 24 * time.Hour, Alarm: 2.6, Block: 64})
+	})
+}
+
+func testCuts(t *testing.T, limits *fleet.Options) {
 	k, d := keys{"a", "b", "c"}, decisions(3000)
-	x := explain.New(layout(k), rows.Clock{})
+	before := slices.Clone(d.Decision)
+	message := d.Decision
+	x := explain.New(layout(k), rows.Clock{}, limits)
 	wantIncidents := append(x.Explain(d), x.Finish()...)
 	want := text(k, d)
-	if len(wantIncidents) < 20 {
-		t.Fatalf("%d incidents, want 20 or more: the test reaches nothing", len(wantIncidents))
+	if n := len(wantIncidents); n < 20 || limits != nil && n > 40 {
+		t.Fatalf("%d incidents, want 20 or more, and fewer with limits: the test reaches nothing", n)
 	}
+	if !slices.Equal(message, before) {
+		t.Error("Explain has changed the memory of a message")
+	}
+	later := 0 // incidents that are shown after their begin
+	for _, in := range wantIncidents {
+		if before[in.Row-1] != 2 {
+			t.Errorf("an incident begins with row %d, where the swarm opened none", in.Row)
+		}
+		if d.Decision[in.Row-1] != 2 {
+			later++
+		}
+	}
+	if (later > 0) != (limits != nil) {
+		t.Errorf("%d incidents are shown later than they begin", later)
+	}
+	d.Decision = before
 	r := rand.New(rand.NewPCG(9, 9))
 	for trial := range 3 {
-		x := explain.New(layout(k), rows.Clock{})
+		x := explain.New(layout(k), rows.Clock{}, limits)
 		var incidents []explain.Incident
 		got := ""
 		for a := 0; a < d.Len(); {
@@ -100,7 +127,7 @@ func TestCuts(t *testing.T) {
 			if err != nil {
 				t.Fatalf("State: %v", err)
 			}
-			x = explain.New(layout(k), rows.Clock{})
+			x = explain.New(layout(k), rows.Clock{}, limits)
 			if err := x.Restore(state); err != nil {
 				t.Fatalf("Restore: %v", err)
 			}
@@ -158,7 +185,7 @@ func TestIncident(t *testing.T) {
 	quiet(10)
 	add(2, -50, 0.4)
 	k := keys{"site-1"}
-	x := explain.New(layout(k), rows.Clock{})
+	x := explain.New(layout(k), rows.Clock{}, nil)
 	all := append(x.Explain(d), x.Finish()...)
 	if len(all) != 3 {
 		t.Fatalf("%d incidents, want 3:\n%s", len(all), written(t, all))
@@ -189,14 +216,14 @@ func TestIncident(t *testing.T) {
 // TestEviction: an entity that gets another group goes on with its summary.
 func TestEviction(t *testing.T) {
 	k, d := keys{"a", "b", "c"}, decisions(2000)
-	x := explain.New(layout(k), rows.Clock{})
+	x := explain.New(layout(k), rows.Clock{}, nil)
 	x.Explain(part(d, 0, 1000))
 	rest := part(d, 1000, 2000)
 	x.Explain(rest)
 	want := text(k, rest)
 
 	moved := keys{"a", "b", "c"}
-	x = explain.New(layout(moved), rows.Clock{})
+	x = explain.New(layout(moved), rows.Clock{}, nil)
 	x.Explain(part(d, 0, 1000))
 	// A row of another entity takes the group of each, and the entities come back in other groups.
 	moved[0], moved[1], moved[2] = "x", "y", "z"
@@ -222,7 +249,7 @@ func TestEviction(t *testing.T) {
 // TestRelate: incidents that begin within minutes name each other, whatever their order.
 func TestRelate(t *testing.T) {
 	k, d := keys{"a", "b", "c"}, decisions(900)
-	x := explain.New(layout(k), rows.Clock{})
+	x := explain.New(layout(k), rows.Clock{}, nil)
 	all := append(x.Explain(d), x.Finish()...)
 	other := slices.Clone(all)
 	slices.Reverse(other)
@@ -250,7 +277,7 @@ func TestRelate(t *testing.T) {
 // TestDamage: a state that is cut off, changed, or of other features is refused.
 func TestDamage(t *testing.T) {
 	k, d := keys{"a", "b", "c"}, decisions(100)
-	x := explain.New(layout(k), rows.Clock{})
+	x := explain.New(layout(k), rows.Clock{}, nil)
 	x.Explain(d)
 	state, err := x.State()
 	if err != nil {
@@ -265,7 +292,7 @@ func TestDamage(t *testing.T) {
 	}
 	l := layout(k)
 	l.Features = []string{"x"}
-	if err := explain.New(l, rows.Clock{}).Restore(state); !errors.Is(err, explain.ErrState) {
+	if err := explain.New(l, rows.Clock{}, nil).Restore(state); !errors.Is(err, explain.ErrState) {
 		t.Errorf("other features: %v, want ErrState", err)
 	}
 }

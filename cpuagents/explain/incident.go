@@ -9,7 +9,7 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
 
-// Incident is the record of an incident. It begins with a row that was decided anomalous, and ends
+// Incident is the record of an incident. It begins with a row that the swarm decided anomalous, and ends
 // before the next row that was decided normal.
 type Incident struct {
 	// Names are the values of the columns Layout.NameColumns: the name of a series, or the key.
@@ -73,15 +73,19 @@ func (in *incident) init(features int) {
 	in.Peaks = make([]float64, 2*features)
 }
 
-// begin returns the incident that begins with row i.
-func (x *Explainer) begin(d *batch.Decisions, i int, ns int64, features int) *incident {
+// newIncident returns the incident that begins with row i.
+func newIncident(d *batch.Decisions, i int, ns int64, features int) *incident {
 	in := &incident{Begin: d.Timestamp[i], At: ns, Row: d.Row[i]}
 	in.init(features)
-	x.moves = append(x.moves, move{ns, d.Group[i], x.name(d.Group[i])})
+	return in
+}
+
+// begun notes the begin of an incident for others that are related.
+func (x *Explainer) begun(group uint32, in *incident) {
+	x.moves = append(x.moves, move{in.At, group, x.name(group)})
 	if len(x.moves) > maxMoves {
 		x.moves = slices.Delete(x.moves, 0, len(x.moves)-maxMoves)
 	}
-	return in
 }
 
 // add takes a row that is not normal.

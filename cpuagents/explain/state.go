@@ -7,6 +7,8 @@ import (
 	"encoding/gob"
 	"fmt"
 	"slices"
+
+	"github.com/exoswarm/exoswarm/cpuagents/fleet"
 )
 
 // stored is the state of an explainer as State encodes it.
@@ -16,6 +18,7 @@ type stored struct {
 	Away    []*entity
 	Turns   uint64
 	Moves   []move
+	Fleet   fleet.State
 }
 
 // stateVersion changes with the meaning of the state. A state of another version is ErrState.
@@ -29,6 +32,9 @@ func (x *Explainer) State() ([]byte, error) {
 		if e != nil {
 			s.Groups[uint32(g)] = e
 		}
+	}
+	if x.fleet != nil {
+		s.Fleet = x.fleet.State()
 	}
 	for _, e := range x.away {
 		s.Away = append(s.Away, e)
@@ -75,5 +81,8 @@ func (x *Explainer) Restore(data []byte) error {
 		left = append(left, leaving{e, e.Left})
 	}
 	x.groups, x.byKey, x.away, x.left, x.turns, x.moves = groups, byKey, away, left, s.Turns, s.Moves
+	if x.fleet != nil {
+		x.fleet.Restore(s.Fleet)
+	}
 	return nil
 }

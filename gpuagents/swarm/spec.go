@@ -63,6 +63,8 @@ type Spec struct {
 	Observations Observations `yaml:"observations" json:"observations,omitzero"`
 	// Explain adds an explanation to each decision in outputs. Agents never read it.
 	Explain bool `yaml:"explain" json:"explain,omitempty"`
+	// Fleet limits the incidents of all entities that are shown. Agents never read it.
+	Fleet Fleet `yaml:"fleet" json:"fleet,omitzero"`
 	// CSV is how the CSV files of its observations are written. Agents never read it.
 	CSV dialect.CSV `yaml:"csv" json:"csv,omitzero"`
 	// Hear names values that all agents take as inputs of each step, behind the features, in this
@@ -258,6 +260,7 @@ func (s *Spec) ensureDefaults() {
 	}
 	s.placeAgents()
 	s.Knowledge.ensureDefaults(s.Hear)
+	s.Fleet.ensureDefaults()
 	if s.AgentsPerGroup == 0 {
 		s.AgentsPerGroup = 256
 	}

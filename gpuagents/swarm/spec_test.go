@@ -304,6 +304,17 @@ func TestErrors(t *testing.T) {
 		byAgent("groups: 2\nvote: {candidates: [a, b]}"): "a.yaml:4: groups 2: agents over agents_per_group says " +
 			"how many there are: leave it out",
 
+		"name: x\nfleet:\n  false_discoveries: 0.6":       "a.yaml:3: false_discoveries 0.6: use a share of 0 to 0.5",
+		"name: x\nfleet: {alarms_per_day: -1}":            "a.yaml:2: alarms_per_day -1: use 0 to 1e+06",
+		"name: x\nfleet: {alarms_per_day: 1, window: 5m}": "a.yaml:2: window 5m0s: use 12m0s to 87600h0m0s",
+		"name: x\nfleet: {window: 24h}": "a.yaml:2: fleet: it limits nothing: name false_discoveries or " +
+			"alarms_per_day",
+		"name: x\ncell: {kind: gru}\nfleet: {false_discoveries: 0.1}": "a.yaml:3: fleet: it reads the scores of the " +
+			"cell predictor, not those of gru: leave it out",
+		"name: x\ncell: {params: {alarms_per_day: 1}}\nfleet: {false_discoveries: 0.1}": "a.yaml:3: fleet: " +
+			"alarms_per_day of the cell sets an alarm for each entity: leave it out of cell.params",
+		byAgent("fleet: {alarms_per_day: 1}"): "a.yaml:4: fleet: it limits the incidents of groups: leave it out",
+
 		"name: x\nobservations: {late: never}":        `a.yaml:2: late "never": use reject, apply or drop`,
 		"name: x\nobservations:\n  duplicate: reject": `a.yaml:3: duplicate "reject": use apply or drop`,
 		byAgent("observations: {late: drop}"): "a.yaml:4: observations: those of agents have no time, none " +

@@ -62,6 +62,9 @@ func (s *Spec) validate() (path []string, err error) {
 	if path, err := s.validateObservations(); err != nil {
 		return path, err
 	}
+	if path, err := s.validateFleet(); err != nil {
+		return path, err
+	}
 	if key, err := s.CSV.Validate(); err != nil {
 		return []string{"csv", key}, err
 	}

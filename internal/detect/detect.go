@@ -18,6 +18,7 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents/eviction"
 	"github.com/exoswarm/exoswarm/cpuagents/explain"
 	"github.com/exoswarm/exoswarm/cpuagents/explain/explainlog"
+	"github.com/exoswarm/exoswarm/cpuagents/fleet"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/gpuagents/swarmclient"
@@ -160,7 +161,11 @@ func Run(ctx context.Context, o Options) (err error) {
 		return err
 	}
 	summaries := log(logShard(d.record, summaryShard), swarms.In)
-	d.summaries, err = explainlog.Open(base, summaries, explain.New(layout, clock),
+	limits, err := d.spec.FleetLimits()
+	if err != nil {
+		return err
+	}
+	d.summaries, err = explainlog.Open(base, summaries, explain.New(layout, clock, (*fleet.Options)(limits)),
 		d.state.out.Answer)
 	if err != nil {
 		return damaged(err)

@@ -316,19 +316,31 @@ func TestFollow(t *testing.T) {
 // TestKill: a detector that is killed again and again loses no row of a file, and none counts
 // twice.
 func TestKill(t *testing.T) {
-	t.Run("plain", func(t *testing.T) { testKill(t, func(spec string) string { return spec }) })
+	t.Run("plain", func(t *testing.T) { testKill(t, "", func(spec string) string { return spec }) })
 	t.Run("shards", func(t *testing.T) {
 		testlong.Only(t)
-		testKill(t, func(spec string) string { return spec + "shards: 3\n" })
+		testKill(t, "", func(spec string) string { return spec + "shards: 3\n" })
 	})
 	t.Run("evict", func(t *testing.T) {
 		testlong.Only(t)
-		testKill(t, func(spec string) string {
+		testKill(t, "", func(spec string) string {
 			return strings.Replace(spec, "max_entities: 50", "max_entities: 39\nevict_after: 30s", 1)
 		})
 	})
 	t.Run("both", func(t *testing.T) {
-		testKill(t, func(spec string) string {
+		testKill(t, "", func(spec string) string {
+			return strings.Replace(spec, "max_entities: 50", "max_entities: 39\nevict_after: 30s\nshards: 3", 1)
+		})
+	})
+}
+
+// TestKillFleet is TestKill of a detector whose fleet is limited: the kills and the shards change no
+// decision. Slots are 20 minutes, which no shard is late by.
+func TestKillFleet(t *testing.T) {
+	const limits = "fleet: {alarms_per_day: 700, false_discoveries: 0.5, window: 224h}\n"
+	t.Run("plain", func(t *testing.T) { testKill(t, limits, func(spec string) string { return spec }) })
+	t.Run("both", func(t *testing.T) {
+		testKill(t, limits, func(spec string) string {
 			return strings.Replace(spec, "max_entities: 50", "max_entities: 39\nevict_after: 30s\nshards: 3", 1)
 		})
 	})
@@ -338,13 +350,13 @@ func TestKill(t *testing.T) {
 var varies = regexp.MustCompile(`,"(leader":\d+|related":\[[^]]*\])`)
 
 // testKill is TestKill with a specification that is changed for the detector that is killed.
-func testKill(t *testing.T, change func(spec string) string) {
+func testKill(t *testing.T, more string, change func(spec string) string) {
 	all := rows(testlong.Of(30_000, 12_000))
-	whole, killed := folder(t, ""), folder(t, "")
+	whole, killed := folder(t, more), folder(t, more)
 	spec := read(t, filepath.Join(killed, "swarm.yaml"))
 	write(t, filepath.Join(killed, "swarm.yaml"), change(spec))
 	plain, each := change(spec) == spec, 6000 // rows for each process
-	if !plain {
+	if !plain && more == "" {
 		all, each = all[:len(all)/2], 3000
 	}
 	text := header + strings.Join(all, "")
@@ -360,6 +372,10 @@ func testKill(t *testing.T, change func(spec string) string) {
 	}
 	if _, err := stdin(t, whole, "rows.csv", text, nil); err != nil {
 		t.Fatalf("whole: %v", err)
+	}
+	shown := strings.Count(read(t, filepath.Join(whole, "out.ndjson")), `"decision":"anomalous"`)
+	if more != "" && shown < 5 {
+		t.Fatalf("%d incidents are shown: the test reaches nothing", shown)
 	}
 	path := filepath.Join(killed, "rows.csv")
 	f, err := os.Create(path)

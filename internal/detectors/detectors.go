@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/cpuagents"
+	"github.com/exoswarm/exoswarm/cpuagents/fleet"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/cpuagents/sink"
 	"github.com/exoswarm/exoswarm/cpuagents/source"
@@ -68,8 +69,12 @@ func Spec(of *swarm.Spec, sources []source.Series, sinks []sink.Spec, hook *sink
 	if of.Observations.Late == swarm.Reject {
 		of.Observations.Late = swarm.Drop
 	}
+	limits, err := of.FleetLimits()
+	if err != nil {
+		return s, fmt.Errorf("detector %s: %w", of.Name, err)
+	}
 	s = cpuagents.DetectorSpec{
-		Name: of.Name, Explain: of.Explain, Candidates: of.Vote.Candidates,
+		Name: of.Name, Explain: of.Explain, Fleet: (*fleet.Options)(limits), Candidates: of.Vote.Candidates,
 		Sources: sources, Sinks: sinks, Webhook: hook,
 		Columns: rows.ColumnSpec{
 			Timestamp: of.Timestamp, Features: of.Features, AnyOrder: true, Key: of.Key, MaxEntities: of.MaxEntities,

@@ -8,7 +8,9 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents/encode"
 	"github.com/exoswarm/exoswarm/cpuagents/explain"
 	"github.com/exoswarm/exoswarm/cpuagents/explain/explainlog"
+	"github.com/exoswarm/exoswarm/cpuagents/fleet"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
+	"github.com/exoswarm/exoswarm/gpuagents/swarm"
 	"github.com/exoswarm/exoswarm/jobs"
 	"github.com/exoswarm/exoswarm/jobs/batch"
 	"github.com/exoswarm/exoswarm/jobs/swarms"
@@ -30,14 +32,32 @@ func (f *feed) layout() encode.Layout {
 	return l
 }
 
-// openSummaries loads the summaries of a swarm that explains its decisions. The next batch reads the
-// answers behind them first. Those that were removed from the log before they were in stored summaries
+// explains reports whether the decisions of a swarm go through an explainer.
+func explains(spec *swarm.Spec) bool {
+	return !spec.ByAgent() && (spec.Explain || spec.Fleet != swarm.Fleet{})
+}
+
+// explainer returns an explainer that has seen nothing.
+func (f *feed) explainer() (*explain.Explainer, error) {
+	clock, err := rows.NewClock(f.columns.CSV)
+	if err != nil {
+		return nil, err
+	}
+	limits, err := f.spec.FleetLimits()
+	if err != nil {
+		return nil, err
+	}
+	return explain.New(f.layout(), clock, (*fleet.Options)(limits)), nil
+}
+
+// openSummaries loads the summaries of a swarm that explains its decisions, or limits its fleet. The next
+// batch reads the answers behind them first. Those that were removed from the log before they were in stored summaries
 // are left out.
 func (f *feed) openSummaries(ctx context.Context, l swarms.Log) error {
-	if !f.spec.Explain {
+	if !explains(f.spec) {
 		return nil
 	}
-	clock, err := rows.NewClock(f.columns.CSV)
+	x, err := f.explainer()
 	if err != nil {
 		return err
 	}
@@ -45,7 +65,7 @@ func (f *feed) openSummaries(ctx context.Context, l swarms.Log) error {
 	if err != nil {
 		return err
 	}
-	f.summaries, err = explainlog.Open(ctx, l, explain.New(f.layout(), clock), end.Seq)
+	f.summaries, err = explainlog.Open(ctx, l, x, end.Seq)
 	if errors.Is(err, statelog.ErrDamaged) {
 		return jobs.Errorf(jobs.CodeInternal, "swarm %s: %v", f.swarm.ID(), err)
 	}
@@ -59,6 +79,9 @@ func (f *feed) decided(e swarms.Entry) (*batch.Decisions, error) {
 	if err == nil && f.summaries != nil {
 		f.summaries.Explainer.Explain(d)
 		f.summaries.Reach(e.Seq)
+		if !f.spec.Explain {
+			d.Explained = nil
+		}
 	}
 	return d, err
 }
@@ -82,7 +105,7 @@ func (f *feed) resetSummaries(ctx context.Context) error {
 		return nil
 	}
 	f.broken = true // the next request opens the feed again
-	clock, err := rows.NewClock(f.columns.CSV)
+	x, err := f.explainer()
 	if err != nil {
 		return err
 	}
@@ -90,7 +113,7 @@ func (f *feed) resetSummaries(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	f.summaries.Explainer = explain.New(f.layout(), clock)
+	f.summaries.Explainer = x
 	f.summaries.Reach(end.Seq)
 	return f.summaries.Put(ctx)
 }

@@ -416,7 +416,7 @@ func (s *Server) reset(ctx context.Context, w http.ResponseWriter, r *http.Reque
 		return err
 	}
 	var f *feed
-	if spec := sw.Spec(); spec.Explain && !spec.ByAgent() {
+	if explains(sw.Spec()) {
 		var done func()
 		if f, done, err = s.feed(ctx, r.PathValue("name")); err != nil {
 			return err

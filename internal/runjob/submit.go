@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/exoswarm/exoswarm/cpuagents"
+	"github.com/exoswarm/exoswarm/cpuagents/fleet"
 	"github.com/exoswarm/exoswarm/cpuagents/rows"
 	"github.com/exoswarm/exoswarm/cpuagents/source"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
@@ -70,11 +71,16 @@ func (s *submission) submit(ctx context.Context, o *Options) (jobs.Job, error) {
 	if err != nil {
 		return jobs.Job{}, err
 	}
+	limits, err := s.spec.FleetLimits()
+	if err != nil {
+		return jobs.Job{}, err
+	}
 	streamJSON, err := json.Marshal(cpuagents.StreamSpec{
 		Name: s.spec.Name, Spec: specJSON, Candidates: s.spec.Vote.Candidates,
 		Columns: columns,
 		Drops:   s.spec.Observations.Drops(),
-		Explain: s.spec.Explain, Anomalies: incidents, AnomaliesFormat: s.record.Incidents,
+		Explain: s.spec.Explain, Fleet: (*fleet.Options)(limits),
+		Anomalies: incidents, AnomaliesFormat: s.record.Incidents,
 		Manifest: "object:manifest-" + s.id, Output: output, Rejects: rejects, Summary: "object:summary-" + s.id,
 		BatchRows: o.BatchRows, Strict: o.Strict, OutputFormat: s.record.Format, Webhook: o.Webhook, Sinks: o.Sinks,
 		Live: s.live, Evict: evict,

@@ -58,7 +58,9 @@ func (e *explainer) section(below string, v reflect.Value, spec *swarm.Spec) {
 }
 
 // optional are sections without defaults, which are left out where they are not written.
-var optional = []string{"csv", "neighbours", "neighbours.space", "neighbours.random", "neighbours.ring", "knowledge"}
+var optional = []string{
+	"csv", "neighbours", "neighbours.space", "neighbours.random", "neighbours.ring", "knowledge", "fleet",
+}
 
 // line writes a key and its value.
 func (e *explainer) line(indent string, k *Key, field reflect.Value) {

@@ -54,6 +54,24 @@ var keys = []Key{
 		Doc: "Each decision in outputs has the expected value and band of each feature, and a surprising one has " +
 			"its cause. See Explanations in docs/sources.md.",
 	},
+	{
+		Path: "fleet", Kind: Section, Scope: Groups,
+		Doc: "Limits the incidents of all entities that are shown as anomalous. Others stay suspicious. For the cell " +
+			"predictor. See How often a fleet alarms in docs/cells.md.",
+	},
+	{
+		Path: "fleet.false_discoveries", Kind: Number, Min: "0", Max: "0.5", Scope: Groups,
+		Doc: "Share of the incidents shown that may be false. 0: no limit.",
+	},
+	{
+		Path: "fleet.alarms_per_day", Kind: Number, Min: "0", Max: "1000000", Scope: Groups,
+		Doc: "Incidents of all entities together that are shown in a day, on average over the window. 0: no limit.",
+	},
+	{
+		Path: "fleet.window", Kind: Duration, Min: "12m", Max: "87600h", Scope: Groups,
+		Doc: "Time over which incidents are counted, by the times of rows; 28 days if it is left out. What is " +
+			"counted in one of its 672 parts takes effect two parts later.",
+	},
 
 	{Path: "csv", Kind: Section, Doc: "How CSV files are written. Other formats ignore it."},
 	{

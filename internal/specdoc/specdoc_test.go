@@ -134,6 +134,7 @@ var bases = map[string]map[string]any{
 	"csv.names":                 {"name": "x", "csv": map[string]any{"header": false}},
 	"page_size=64KiB":           {"name": "x", "agents_per_group": 16},
 	"agents_per_group=4096":     {"name": "x", "page_size": "64MiB"},
+	"fleet.window":              {"name": "x", "fleet": map[string]any{"false_discoveries": 0.1}},
 }
 
 func candidates(names ...string) map[string]any { return map[string]any{"candidates": names} }

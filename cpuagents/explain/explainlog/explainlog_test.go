@@ -38,7 +38,7 @@ func TestVersions(t *testing.T) {
 	}
 	open := func(upTo uint64) *explainlog.Log {
 		t.Helper()
-		x := explain.New(layout, rows.Clock{})
+		x := explain.New(layout, rows.Clock{}, nil)
 		l, err := explainlog.Open(t.Context(), conn.Swarms.Log(key, 9, swarms.In), x, upTo)
 		if err != nil {
 			t.Fatalf("Open: %v", err)
@@ -91,7 +91,7 @@ func TestVersions(t *testing.T) {
 		t.Errorf("Put of an earlier writer: %v, want ErrFenced", err)
 	}
 	layout.Features = []string{"a", "b"}
-	_, err = explainlog.Open(t.Context(), conn.Swarms.Log(key, 9, swarms.In), explain.New(layout, rows.Clock{}), 6)
+	_, err = explainlog.Open(t.Context(), conn.Swarms.Log(key, 9, swarms.In), explain.New(layout, rows.Clock{}, nil), 6)
 	if err == nil || !strings.Contains(err.Error(), "summaries of entities") {
 		t.Errorf("Open with other features: %v", err)
 	}

@@ -1,0 +1,59 @@
+package fleet
+
+// Entity is what a control keeps of an entity: its open incident, and how often and how much it
+// surprised before.
+type Entity struct {
+	Rows      uint32  // observations of late
+	Incidents uint32  // that the swarm opened in these, and that have ended
+	Below     uint32  // those of them whose height is below mostHeight
+	Heights   uint32  // sum of their heights, each at most mostHeight, in units of 1/heightUnit
+	Open      bool    // an incident lasts
+	Shown     bool    // and is shown
+	Level     uint8   // and is above so many levels
+	Loud      uint32  // rows of the incident with a surprise of loudNats
+	Top       float64 // how much rarer than the alarm its largest surprise is, in nats
+}
+
+const (
+	heightUnit = 256
+	// mostHeight bounds what an incident adds to the heights of its entity: a real one must not make
+	// the next one seem usual.
+	mostHeight = 2
+	// trust is the number of incidents of an entity that weigh as much as what is expected of all.
+	trust = 5
+	// An entity counts as at least leastOften times as frequent, and leastSize times as high, as
+	// expected: what was quiet for a month may have been lucky.
+	leastOften, leastSize = 0.5, 0.7
+	// forgetRows is the number of observations after which what was counted of an entity is halved.
+	forgetRows = 28000
+)
+
+func (e *Entity) begin() {
+	e.Open, e.Shown, e.Level, e.Loud, e.Top = true, false, 0, 0, 0
+}
+
+// end counts the open incident, if there is one.
+func (e *Entity) end() {
+	if e.Open {
+		height := min(height(e.Top, e.Loud), mostHeight)
+		e.Incidents++
+		e.Heights += uint32(height * heightUnit)
+		if height < mostHeight {
+			e.Below++
+		}
+		e.Open = false
+	}
+	if e.Rows >= forgetRows {
+		e.Rows, e.Incidents, e.Heights, e.Below = e.Rows/2, e.Incidents/2, e.Heights/2, e.Below/2
+	}
+}
+
+// rise adds a row to the open incident, and returns its height.
+func (e *Entity) rise(s *scale, score float32) float64 {
+	nats := s.nats(score)
+	e.Top = max(e.Top, Rarity(nats)-s.base)
+	if nats >= loudNats {
+		e.Loud++
+	}
+	return height(e.Top, e.Loud)
+}
