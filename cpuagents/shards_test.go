@@ -229,7 +229,7 @@ func TestDetectorParts(t *testing.T) {
 	}
 	t.Parallel()
 	c := newCluster(t)
-	all := detectorRows(testlong.Of(1200, 400))
+	all := detectorRows(testlong.Of(800, 400))
 	two := func(name string) []source.Series {
 		return append(pushSource(name+"-a"), source.Series{
 			Name: "q", URI: "push:" + name + "-b", Push: &source.PushSpec{BatchSeconds: 0.005},
@@ -279,7 +279,7 @@ func TestDetectorParts(t *testing.T) {
 		counting := slog.New(again{Handler: quiet.Handler(), n: &repeated})
 		logs := jobs.WithLoggers(t.Context(), func(int) *slog.Logger { return counting })
 		attempts, left := 0, all
-		for end := time.Now().Add(2 * time.Minute); c.decided(t, one.name) < len(all); attempts++ {
+		for end := time.Now().Add(5 * time.Minute); c.decided(t, one.name) < len(all); attempts++ {
 			if time.Now().After(end) {
 				t.Fatalf("%s: the table has %d rows of %d after %d attempts", one.name,
 					c.decided(t, one.name), len(all), attempts)
