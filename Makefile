@@ -20,7 +20,7 @@ build: ## the three commands, static and stripped, into bin/; fails if one is la
 vet: ## go vet of the plain build; that of the CUDA build is in make cuda
 	$(PLAIN) go vet ./...
 
-test: ## the tests that every change runs; two packages for each processor, as many tests wait; three minutes on two cores
+test: ## the tests that every change runs; two packages for each processor, as many tests wait; six minutes on two cores, which shall be three
 	$(PLAIN) go test -p $$((2 * $$(getconf _NPROCESSORS_ONLN))) ./...
 
 test-long: ## the same and all long ones: processes under faults, all samples of the kernels' emulations; 20 minutes on two cores
