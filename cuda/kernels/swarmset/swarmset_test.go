@@ -1,86 +1,14 @@
 package swarmset
 
 import (
-	"fmt"
-	"io/fs"
-	"os"
-	"os/exec"
-	"strings"
 	"testing"
 
-	"github.com/exoswarm/exoswarm/cuda/device"
-	"github.com/exoswarm/exoswarm/cuda/kernels"
-	"github.com/exoswarm/exoswarm/internal/testcache"
+	"github.com/exoswarm/exoswarm/cuda/kernels/settest"
 )
 
-// set returns the kernels of this package.
-func set(t *testing.T) (all []kernels.Source) {
-	t.Helper()
-	for _, name := range kernels.Names() {
-		if s, _ := kernels.Lookup(name); strings.HasPrefix(s.File, "swarmset/") {
-			all = append(all, s)
-		}
-	}
-	if len(all) != len(Widths)+5+2*len(voteMost) {
-		t.Fatalf("%d kernels", len(all))
-	}
-	return all
-}
-
-// TestSignatures: the signature in Go is the one of the text, and the PTX is of the present text.
-func TestSignatures(t *testing.T) {
-	for _, s := range set(t) {
-		params, code, err := device.ParseKernel(s.Name, s.Code)
-		if err != nil {
-			t.Errorf("%s: %v", s.Name, err)
-			continue
-		}
-		if err := device.CheckDeclared(s.Name, s.Params, params); err != nil || code != s.Code {
-			t.Errorf("%s: %v", s.Name, err)
-		}
-		for i, p := range params {
-			if p.Name != s.Params[i].Name {
-				t.Errorf("%s: parameter %d is %s in the text and %s in Go", s.Name, i, p.Name, s.Params[i].Name)
-			}
-		}
-		text, ok := PTX(s.Name)
-		if head, _, _ := strings.Cut(text, "\n"); !ok || head != kernels.PTXHeader(s) {
-			t.Errorf("ptx/%s.ptx is not of the present source: run go generate ./cuda/kernels/...", s.Name)
-		}
-		if err := device.CheckPTX(s.Name, text, s.Params); err != nil {
-			t.Error(err)
-		}
-	}
-	if found, err := fs.Glob(ptx, "ptx/*"); err != nil || len(found) != len(set(t)) {
-		t.Errorf("%d files of PTX for %d kernels, error %v", len(found), len(set(t)), err)
-	}
-}
-
-// TestSourcesCompile compiles every kernel for the chips that the project supports, where nvcc
-// exists. A text that compiled once is not compiled again.
-func TestSourcesCompile(t *testing.T) {
-	nvcc, err := exec.LookPath("nvcc")
-	if err != nil {
-		t.Skip("no nvcc to compile the kernels with")
-	}
-	if testing.Short() {
-		t.Skip("nvcc takes seconds for each kernel and chip")
-	}
-	args := []string{"--fmad=false", "-Werror", "all-warnings", "-fatbin"}
-	for _, arch := range []string{"70", "80", "90"} {
-		args = append(args, fmt.Sprintf("-gencode=arch=compute_%s,code=sm_%s", arch, arch))
-	}
-	for _, s := range set(t) {
-		testcache.File(t, func(path string) error {
-			text := path + ".cu"
-			if err := os.WriteFile(text, []byte(s.Code), 0o600); err != nil {
-				return err
-			}
-			out, err := exec.Command(nvcc, append(args, "-o", os.DevNull, text)...).CombinedOutput()
-			if err != nil || len(out) > 0 {
-				return fmt.Errorf("%s: nvcc: %w\n%s", s.Name, err, out)
-			}
-			return os.WriteFile(path, nil, 0o600)
-		}, append([]string{"nvcc", testcache.Version(t, nvcc), s.Code}, args...)...)
-	}
+// TestSet: the set passes the tests of all sets of kernels.
+func TestSet(t *testing.T) {
+	set := settest.Set{Folder: "swarmset", Count: len(Widths) + 5 + 2*len(voteMost), Files: ptx, PTX: PTX}
+	t.Run("Signatures", set.Signatures)
+	t.Run("Compile", set.Compile)
 }

@@ -1,0 +1,98 @@
+// Package settest has the tests that every set of kernels passes: a folder of sources with their
+// signatures in Go and their PTX.
+package settest
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/exoswarm/exoswarm/cuda/device"
+	"github.com/exoswarm/exoswarm/cuda/kernels"
+	"github.com/exoswarm/exoswarm/internal/testcache"
+)
+
+// Set is a package of kernels.
+type Set struct {
+	Folder string // of its sources, below cuda/kernels
+	Count  int    // of its kernels
+	// Files has the folder ptx, and PTX returns the text of a kernel.
+	Files fs.FS
+	PTX   func(name string) (text string, ok bool)
+}
+
+// sources returns the kernels of the set.
+func (c Set) sources(t *testing.T) (all []kernels.Source) {
+	t.Helper()
+	for _, name := range kernels.Names() {
+		if s, _ := kernels.Lookup(name); strings.HasPrefix(s.File, c.Folder+"/") {
+			all = append(all, s)
+		}
+	}
+	if len(all) != c.Count {
+		t.Fatalf("%d kernels in %s, want %d", len(all), c.Folder, c.Count)
+	}
+	return all
+}
+
+// Signatures: the signature of each kernel in Go is the one of the text, and the PTX is of the
+// present text.
+func (c Set) Signatures(t *testing.T) {
+	for _, s := range c.sources(t) {
+		params, code, err := device.ParseKernel(s.Name, s.Code)
+		if err != nil {
+			t.Errorf("%s: %v", s.Name, err)
+			continue
+		}
+		if err := device.CheckDeclared(s.Name, s.Params, params); err != nil || code != s.Code {
+			t.Errorf("%s: %v", s.Name, err)
+		}
+		for i, p := range params {
+			if p.Name != s.Params[i].Name {
+				t.Errorf("%s: parameter %d is %s in the text and %s in Go", s.Name, i, p.Name, s.Params[i].Name)
+			}
+		}
+		text, ok := c.PTX(s.Name)
+		if head, _, _ := strings.Cut(text, "\n"); !ok || head != kernels.PTXHeader(s) {
+			t.Errorf("ptx/%s.ptx is not of the present source: run go generate ./cuda/kernels/...", s.Name)
+		}
+		if err := device.CheckPTX(s.Name, text, s.Params); err != nil {
+			t.Error(err)
+		}
+	}
+	if found, err := fs.Glob(c.Files, "ptx/*"); err != nil || len(found) != c.Count {
+		t.Errorf("%d files of PTX for %d kernels, error %v", len(found), c.Count, err)
+	}
+}
+
+// Compile compiles every kernel for the chips that the project supports, where nvcc exists. A text
+// that compiled once is not compiled again.
+func (c Set) Compile(t *testing.T) {
+	nvcc, err := exec.LookPath("nvcc")
+	if err != nil {
+		t.Skip("no nvcc to compile the kernels with")
+	}
+	if testing.Short() {
+		t.Skip("nvcc takes seconds for each kernel and chip")
+	}
+	args := []string{"--fmad=false", "-Werror", "all-warnings", "-fatbin"}
+	for _, arch := range []string{"70", "80", "90"} {
+		args = append(args, fmt.Sprintf("-gencode=arch=compute_%s,code=sm_%s", arch, arch))
+	}
+	for _, s := range c.sources(t) {
+		testcache.File(t, func(path string) error {
+			text := path + ".cu"
+			if err := os.WriteFile(text, []byte(s.Code), 0o600); err != nil {
+				return err
+			}
+			out, err := exec.Command(nvcc, append(args, "-o", os.DevNull, text)...).CombinedOutput()
+			if err != nil || len(out) > 0 {
+				return fmt.Errorf("%s: nvcc: %w\n%s", s.Name, err, out)
+			}
+			return os.WriteFile(path, nil, 0o600)
+		}, append([]string{"nvcc", testcache.Version(t, nvcc), s.Code}, args...)...)
+	}
+}
