@@ -156,6 +156,15 @@ func Write(w io.Writer, a *Array) error {
 	return nil
 }
 
+// descrs are the names of NumPy for types of numbers.
+var descrs = map[string]string{
+	"uint8": "|u1", "uint32": "<u4", "uint64": "<u8", "int64": "<i8", "float32": "<f4", "float64": "<f8",
+}
+
+// Descr returns the name of NumPy for a type of numbers of Go, such as <f4 for float32; empty for a
+// type that files have not.
+func Descr(kind string) string { return descrs[kind] }
+
 // WriteHeader writes the header of a file as Write does. The caller writes the elements behind it.
 func WriteHeader(w io.Writer, descr string, of ...int64) error {
 	switch ElementBytes(descr) {

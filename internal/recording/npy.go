@@ -7,11 +7,6 @@ import (
 	"github.com/exoswarm/exoswarm/internal/npy"
 )
 
-// descr are the names of NumPy for the types of numbers.
-var descr = map[string]string{
-	"uint8": "|u1", "uint32": "<u4", "uint64": "<u8", "int64": "<i8", "float32": "<f4", "float64": "<f8",
-}
-
 // npyFile is one column of all frames: of shape [frames, rows] or [frames, rows, width].
 type npyFile struct{ w io.Writer }
 
@@ -30,7 +25,7 @@ func newNpy(w io.Writer, o Options, columns []Column, rows int) (file, error) {
 	if c.Width > 1 {
 		shape = append(shape, int64(c.Width))
 	}
-	return npyFile{w}, npy.WriteHeader(w, descr[kindOf(c.Values)], shape...)
+	return npyFile{w}, npy.WriteHeader(w, npy.Descr(kindOf(c.Values)), shape...)
 }
 
 // add implements file.

@@ -38,8 +38,8 @@ func (c Set) sources(t *testing.T) (all []kernels.Source) {
 	return all
 }
 
-// Signatures: the signature of each kernel in Go is the one of the text, and the PTX is of the
-// present text.
+// Signatures tests that the signature of each kernel in Go is the one of the text, and that the PTX
+// is of the present text.
 func (c Set) Signatures(t *testing.T) {
 	for _, s := range c.sources(t) {
 		params, code, err := device.ParseKernel(s.Name, s.Code)
