@@ -125,12 +125,12 @@ func TestDetectorEvicts(t *testing.T) {
 	}
 }
 
-// latest returns an attempt, or the next one if it was fenced by an earlier attempt that has ended.
+// latest returns an attempt, or the next one if an earlier attempt, which has ended since, ended it.
 func (c *cluster) latest(t *testing.T, now *running, job jobs.Job) *running {
 	t.Helper()
 	select {
 	case err := <-now.ended:
-		if !errors.Is(err, jobs.ErrFenced) {
+		if !givenOutAgain(err) {
 			t.Fatalf("an attempt ends with %v", err)
 		}
 		return c.detect(t, job)

@@ -92,14 +92,20 @@ func (r *running) end(t *testing.T, cause error) {
 	select {
 	case err := <-r.ended:
 		// An attempt that is stopped may be fenced before it learns of that: by another one, or by
-		// an append of its own that was cancelled and stored. The queue gives out the job again.
+		// an append of its own that was cancelled and stored.
 		if finish := errors.Is(cause, jobs.ErrFinish); finish && err != nil || !finish && !errors.Is(err, cause) &&
-			!errors.Is(err, jobs.ErrFenced) {
+			!givenOutAgain(err) {
 			t.Fatalf("the job ends with %v, after %v", err, cause)
 		}
 	case <-time.After(time.Minute):
 		t.Fatal("the job does not end")
 	}
+}
+
+// givenOutAgain reports whether the queue gives out a job again after an attempt that ends with err.
+// Of two attempts that run at once, one is fenced by the other, or finds the swarm half made by it.
+func givenOutAgain(err error) bool {
+	return errors.Is(err, jobs.ErrFenced) || jobs.Retryable(err)
 }
 
 // decided returns the number of rows of the table of decisions; 0 if there is none yet.
@@ -177,7 +183,7 @@ func (c *cluster) allDecisions(t *testing.T, now *running, job jobs.Job, name st
 	for end := time.Now().Add(2 * time.Minute); ; {
 		select {
 		case err := <-now.ended:
-			if !errors.Is(err, jobs.ErrFenced) {
+			if !givenOutAgain(err) {
 				t.Fatalf("an attempt ends with %v", err)
 			}
 			now = c.detect(t, job)
@@ -279,12 +285,12 @@ func (c *cluster) stopDetector(t *testing.T, shards int, all []string) {
 		next := c.detect(t, job)
 		select {
 		case err := <-now.ended:
-			if !errors.Is(err, jobs.ErrFenced) {
+			if !givenOutAgain(err) {
 				t.Fatalf("the attempt that lost ends with %v", err)
 			}
 			now = next
 		case err := <-next.ended:
-			if !errors.Is(err, jobs.ErrFenced) {
+			if !givenOutAgain(err) {
 				t.Fatalf("the attempt that lost ends with %v", err)
 			}
 		case <-time.After(10 * time.Millisecond):

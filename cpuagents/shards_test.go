@@ -295,7 +295,7 @@ func TestDetectorParts(t *testing.T) {
 			_, err := broken.HandleDetector(ctx, job, func(any) {})
 			stop(nil)
 			idle.Stop()
-			if !errors.Is(err, jobs.ErrDrain) && !errors.Is(err, jobs.ErrFenced) {
+			if !errors.Is(err, jobs.ErrDrain) && !givenOutAgain(err) {
 				t.Fatalf("%s: attempt %d: %v", one.name, attempts, err)
 			}
 		}
