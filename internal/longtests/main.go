@@ -3,8 +3,8 @@
 // module.
 //
 // Tests take turns: one slice of them runs a day. A test that only a long run has (testlong.Only) is
-// in one of 14 slices, so it runs once in two weeks. A test with a larger sample (testlong.Of,
-// Checks, Enabled) runs every other day, with all such tests of its package. Those of the list
+// in one of 28 slices, so it runs once in four weeks. A test with a larger sample (testlong.Of,
+// Checks, Enabled) runs every fourth day, with all such tests of its package. Those of the list
 // always are in every slice. EXOSWARM_SLICE names another slice than that of the day, and "all"
 // names all of them.
 //
@@ -29,9 +29,9 @@ import (
 
 const (
 	// parts is in how many parts the tests that only a long run has are divided.
-	parts = 14
-	// halves is in how many parts the packages with larger samples are divided; it divides parts.
-	halves = 2
+	parts = 28
+	// quarters is in how many parts the packages with larger samples are divided; it divides parts.
+	quarters = 4
 )
 
 // sliceEnv is the environment variable that names a slice: a number below parts, or "all".
@@ -115,7 +115,7 @@ func selected(tests []longTest, slice int) (commands [][]string) {
 			if _, ok := turns[t.dir]; !ok {
 				turns[t.dir] = len(turns)
 			}
-			mine = turns[t.dir]%halves == slice%halves
+			mine = turns[t.dir]%quarters == slice%quarters
 		}
 		if !mine && slice != allSlices {
 			continue

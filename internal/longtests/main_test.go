@@ -67,7 +67,7 @@ func TestSlices(t *testing.T) {
 		case always[l.key()]:
 			want = parts
 		case !l.only:
-			want = parts / halves
+			want = parts / quarters
 		}
 		got := 0
 		for slice := range parts {
@@ -88,12 +88,12 @@ func TestSliceOf(t *testing.T) {
 	if err != nil || nerr != nil || next != (first+1)%parts {
 		t.Errorf("slice %d of a day, %d of the next: %v, %v", first, next, err, nerr)
 	}
-	for env, want := range map[string]int{"0": 0, "13": 13, "all": allSlices} {
+	for env, want := range map[string]int{"0": 0, "27": 27, "all": allSlices} {
 		if got, err := sliceOf(env, day); err != nil || got != want {
 			t.Errorf("%s: slice %d: %v", env, got, err)
 		}
 	}
-	for _, env := range []string{"14", "-1", "x"} {
+	for _, env := range []string{"28", "-1", "x"} {
 		if got, err := sliceOf(env, day); err == nil {
 			t.Errorf("%s: slice %d", env, got)
 		}
