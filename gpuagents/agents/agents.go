@@ -76,6 +76,7 @@ type Agents struct {
 	sequence         uint32            // number of the last launch with a result
 	pending          bool              // a launch may still run
 	ranking          *Ranking          // of what Load loads; nil before the first that needs it
+	surveyor         *Surveyor         // likewise
 	marks            *marks            // of what Load loads; nil before the first that needs them
 	gathering        gathering         // of AgentStates
 	distinct         distinct          // for small batches of Load
@@ -86,6 +87,7 @@ type Agents struct {
 	released         []*staged         // staging buffers that may be used again
 	track            *timeline.Track   // of its spans; nil: they are not kept
 	hostObservations int               // the most observations that kernels read in host memory
+	leastSurveyed    int               // see SurveyFrom
 	close            []func() error    // in this order
 }
 
@@ -221,6 +223,7 @@ func (a *Agents) open(b *pages.Budget, opts Options) (err error) {
 	clear(a.result.Bytes())
 	a.words = device.Of[uint64](a.result.Bytes())
 	a.geometry = opts.Geometry
+	a.leastSurveyed = LeastSurveyed
 	if a.hostObservations = maxHostObservations; a.dev.Properties().ComputeMajor == 0 {
 		a.hostObservations = math.MaxInt // the memory of the host device is host memory
 	}
@@ -300,6 +303,10 @@ func (a *Agents) StageAll() error {
 	a.hostObservations = 0
 	return trim(a)
 }
+
+// SurveyFrom has entries of n observations and more stepped alone, after a Survey, in place of
+// LeastSurveyed. Tests whose entries are short call it.
+func (a *Agents) SurveyFrom(n int) { a.leastSurveyed = n }
 
 // shape returns a launch of perCore blocks of so many threads on each multiprocessor, but at most
 // as many blocks as have work.

@@ -18,7 +18,8 @@ import (
 type Observations struct {
 	agents   *Agents // that loaded them
 	n        int     // observations
-	places   []int   // index in the staging buffers by index; nil: the same
+	places   []int   // index in the staging buffers by index; nil: the same, but for those of moved
+	moved    []moved // of a Survey
 	launches []launch
 	sets     []pages.Set // of pages, for launches in this order
 	staged   *staged     // nil: they are closed
@@ -47,6 +48,12 @@ func (a *Agents) Load(ids []uint32, inputs []float32) (*Observations, error) {
 		if o, err := loadMarked(a, ids, inputs); o != nil || err != nil {
 			return o, err
 		}
+	}
+	if a.Surveys(len(ids)) {
+		if a.surveyor == nil {
+			a.surveyor = a.NewSurveyor()
+		}
+		return a.loadSurveyed(ids, inputs, a.surveyor.Survey(ids))
 	}
 	if a.distinct.all(ids) {
 		return a.load(ids, inputs, nil)
@@ -226,6 +233,7 @@ func (a *Agents) Step(ctx context.Context, o *Observations) (Report, error) {
 		return Report{}, err
 	}
 	a.memory.Exchange(o.sets)
+	sum.Outside -= uint64(len(o.moved)) // each has left an id of no agent
 	return sum, nil
 }
 
@@ -293,18 +301,28 @@ func (o *Observations) Outcome(ctx context.Context) (votes, decisions []byte, er
 		}
 		_ = staging.Copy([]staging.Part{{To: both, From: o.staged.host.Bytes()[at : to+int64(o.n)]}},
 			func(int, int, int) error { return nil })
-		return both[:o.n:o.n], both[to-at:], nil
+		votes, decisions = both[:o.n:o.n], both[to-at:]
+		toVotes, toDecisions := o.outcomes()
+		for _, m := range o.moved {
+			votes[m.index], decisions[m.index] = toVotes[m.place], toDecisions[m.place]
+		}
+		return votes, decisions, nil
 	}
 	votes, decisions = make([]byte, o.n), make([]byte, o.n)
-	all := o.n
-	for _, p := range o.launches {
-		all = max(all, p.first+p.n)
-	}
-	toVotes, toDecisions := section[byte](o.staged, sectionVotes, all), section[byte](o.staged, sectionDecisions, all)
+	toVotes, toDecisions := o.outcomes()
 	for i, place := range o.places {
 		votes[i], decisions[i] = toVotes[place], toDecisions[place]
 	}
 	return votes, decisions, nil
+}
+
+// outcomes returns the votes and decisions in the staging buffers, by place.
+func (o *Observations) outcomes() (votes, decisions []byte) {
+	all := o.n
+	for _, p := range o.launches {
+		all = max(all, p.first+p.n)
+	}
+	return section[byte](o.staged, sectionVotes, all), section[byte](o.staged, sectionDecisions, all)
 }
 
 // touched returns bytes whose pages the machine has: the host takes their faults while the device
@@ -339,6 +357,8 @@ type Launches struct {
 	Numbers []uint32 // those of a Ranking
 	// Unknown says that the observations are those of one entry, which no Ranking has looked at.
 	Unknown bool
+	// Survey is that of the observations, which are those of one entry; nil: there is none.
+	Survey *Survey
 }
 
 // ObserveParts is Observe in parts; halved counts how often the device had no memory for a part.
@@ -349,8 +369,13 @@ func (a *Agents) ObserveParts(
 ) (votes, decisions []byte, halved int, err error) {
 	launches := ranked.Numbers
 	load := a.load
-	if ranked.Unknown {
-		load = func(ids []uint32, inputs []float32, _ []uint32) (*Observations, error) { return a.Load(ids, inputs) }
+	if ranked.Unknown || ranked.Survey != nil {
+		load = func(part []uint32, inputs []float32, _ []uint32) (*Observations, error) {
+			if ranked.Survey != nil && len(part) == len(ids) && a.memory.Resident() {
+				return a.loadSurveyed(part, inputs, ranked.Survey)
+			}
+			return a.Load(part, inputs)
+		}
 	}
 	// observations by group, in their order within a group; nil: there was memory for all at once
 	// so far

@@ -31,7 +31,7 @@ func TestEntryBatches(t *testing.T) {
 		}
 	}()
 	ctx, cancel := context.WithCancel(patient(t))
-	p, items, ended := &pipeline{next: make(chan *entryBatch), state: s}, make(chan logEntry), make(chan struct{})
+	p, items, ended := &pipeline{next: make(chan *entryBatch), state: s}, make(chan (<-chan logEntry)), make(chan struct{})
 	go func() { defer close(ended); p.merge(ctx, items) }()
 	defer func() { cancel(); <-ended }()
 	r, seq := rand.New(rand.NewPCG(1, 1)), uint64(0)
@@ -47,8 +47,10 @@ func TestEntryBatches(t *testing.T) {
 		case kind == swarms.EntryObserve:
 			i.observed = state.Observations{Agents: randomAgents(r, 3300, rows, 2)}
 		}
+		decoded := make(chan logEntry, 1)
+		decoded <- i
 		select {
-		case items <- i:
+		case items <- decoded:
 		case <-ctx.Done():
 			t.Fatal("the merging goroutine takes nothing")
 		}

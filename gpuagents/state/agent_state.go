@@ -39,7 +39,8 @@ type agentState struct {
 	rounds *Rounds // with the outcome that is heard; nil: there is none
 
 	computer *computation.Computer // nil before the first question that needs it
-	ranking  *agents.Ranking       // of the goroutine that adds to batches; nil before the first batch
+	ranking  *agents.Ranking       // of the goroutine that adds to batches; nil before it needs one
+	surveyor *agents.Surveyor      // likewise
 }
 
 // newAgentState allocates the agents of a shard. Their memory is not open: the caller opens it with

@@ -101,82 +101,110 @@ func (m *groupBatch) Observe(ctx context.Context) (answers []Answer, err error) 
 
 // agentBatch is a Batch of observations of agents.
 type agentBatch struct {
-	s        *agentState
-	entries  []*batch.AgentObservations // in the order of the log
-	ids      []uint32                   // of all entries, as ids of the shard
-	inputs   []float32                  // of all entries, by observation and feature
-	launches []uint32                   // by observation: its launch; see agents.Ranking
-	several  bool                       // a launch is not the first
-	unranked bool                       // the device looks at the one entry
+	s       *agentState
+	entries []*batch.AgentObservations // in the order of the log
+	parts   []agentPart                // of consecutive entries
 }
 
-// NewBatch implements State. All batches of a state share its ranking, so one batch is filled at a
-// time.
-func (s *agentState) NewBatch() Batch {
-	if s.ranking == nil {
-		s.ranking = agents.NewRanking(s.agents.Len(), s.agents.Cell().Agents)
-	}
-	s.ranking.Forget()
-	return &agentBatch{s: s}
+// agentPart is observations that are stepped together: a long entry, after a Survey, or a run of
+// shorter ones, after a Ranking.
+type agentPart struct {
+	entries  int
+	ids      []uint32       // of all entries, as ids of the shard
+	inputs   []float32      // of all entries, by observation and feature
+	launches []uint32       // by observation: its launch; see agents.Ranking
+	several  bool           // a launch is not the first
+	unranked bool           // the device looks at the one entry
+	survey   *agents.Survey // of a long entry
 }
+
+// NewBatch implements State. All batches of a state share its ranking and its surveyor, so one batch
+// is filled at a time.
+func (s *agentState) NewBatch() Batch { return &agentBatch{s: s} }
 
 // Add implements Batch.
 func (m *agentBatch) Add(o Observations) {
-	e := o.Agents
-	from, has := len(m.ids), m.s.groups
-	if m.entries = append(m.entries, e); len(m.entries) == 1 {
-		m.inputs = slices.Clip(e.Features)
-		if has.First == 0 {
-			m.ids = slices.Clip(e.Agent)
-		} else {
-			m.ids = has.local(nil, e.Agent, m.s.agents.Cell().Agents)
-		}
-	} else {
-		m.ids, m.inputs = has.local(m.ids, e.Agent, m.s.agents.Cell().Agents), append(m.inputs, e.Features...)
-	}
-	if m.unranked = len(m.entries) == 1 && m.s.agents.RanksOnDevice(len(m.ids)); m.unranked {
+	s, e := m.s, o.Agents
+	m.entries = append(m.entries, e)
+	long := s.agents.Surveys(len(e.Agent))
+	if n := len(m.parts); n > 0 && !long && m.parts[n-1].survey == nil {
+		m.parts[n-1].append(s, e)
 		return
 	}
-	if len(m.entries) == 2 && len(m.launches) < from { // the first entry is not alone
-		m.rank(m.ids[:from])
+	p := agentPart{entries: 1, ids: s.localIDs(e), inputs: slices.Clip(e.Features)}
+	if long {
+		if s.surveyor == nil {
+			s.surveyor = s.agents.NewSurveyor()
+		}
+		p.survey = s.surveyor.Survey(p.ids)
+	} else {
+		if s.ranking == nil {
+			s.ranking = agents.NewRanking(s.agents.Len(), s.agents.Cell().Agents)
+		}
+		s.ranking.Forget()
+		if p.unranked = s.agents.RanksOnDevice(len(p.ids)); !p.unranked {
+			p.rank(s.ranking, p.ids)
+		}
 	}
-	m.rank(m.ids[from:])
+	m.parts = append(m.parts, p)
+}
+
+// localIDs returns the agents of an entry as ids of the shard: its own slice, clipped, if they are
+// the same.
+func (s *agentState) localIDs(e *batch.AgentObservations) []uint32 {
+	if s.groups.First == 0 {
+		return slices.Clip(e.Agent)
+	}
+	return s.groups.local(nil, e.Agent, s.agents.Cell().Agents)
+}
+
+// append adds the next entry to a run.
+func (p *agentPart) append(s *agentState, e *batch.AgentObservations) {
+	from := len(p.ids)
+	p.ids, p.inputs = s.groups.local(p.ids, e.Agent, s.agents.Cell().Agents), append(p.inputs, e.Features...)
+	if p.unranked { // the first entry is not alone
+		p.rank(s.ranking, p.ids[:from])
+		p.unranked = false
+	}
+	p.rank(s.ranking, p.ids[from:])
+	p.entries++
 }
 
 // rank ranks the observations of the next entry.
-func (m *agentBatch) rank(ids []uint32) {
-	launches, several := m.s.ranking.Rank(ids, m.launches)
-	m.launches, m.several = launches, m.several || several
+func (p *agentPart) rank(by *agents.Ranking, ids []uint32) {
+	launches, several := by.Rank(ids, p.launches)
+	p.launches, p.several = launches, p.several || several
 }
 
 // Observe implements Batch.
 func (m *agentBatch) Observe(ctx context.Context) (answers []Answer, err error) {
-	launches := m.launches
-	if !m.several {
-		launches = nil
+	if err := m.s.listen(ctx); err != nil {
+		return nil, err
 	}
-	var votes, decisions []byte
-	halved := 0
-	if len(m.ids) > 0 {
-		if err := m.s.listen(ctx); err != nil {
-			return nil, err
+	halved, next := 0, m.entries
+	for i := range m.parts {
+		p := &m.parts[i]
+		launches := agents.Launches{Unknown: p.unranked, Survey: p.survey}
+		if p.several {
+			launches.Numbers = p.launches
 		}
-		if votes, decisions, halved, err = m.s.agents.ObserveParts(ctx, &m.s.splitter, m.ids, m.inputs,
-			agents.Launches{Numbers: launches, Unknown: m.unranked}); err != nil {
-			return nil, err
+		var votes, decisions []byte
+		if len(p.ids) > 0 {
+			var n int
+			votes, decisions, n, err = m.s.agents.ObserveParts(ctx, &m.s.splitter, p.ids, p.inputs, launches)
+			if halved += n; err != nil {
+				return nil, err
+			}
 		}
-	}
-	for _, o := range m.entries {
-		n := len(o.Agent)
-		answers = append(
-			answers,
-			Answer{
-				Kind:         swarms.EntryDecide,
-				Observations: n,
-				Body:         &batch.AgentDecisions{Agent: o.Agent, Vote: votes[:n], Decision: decisions[:n]},
-			},
-		)
-		votes, decisions = votes[n:], decisions[n:]
+		for _, o := range next[:p.entries] {
+			n := len(o.Agent)
+			answers = append(answers, Answer{
+				Kind: swarms.EntryDecide, Observations: n,
+				Body: &batch.AgentDecisions{Agent: o.Agent, Vote: votes[:n], Decision: decisions[:n]},
+			})
+			votes, decisions = votes[n:], decisions[n:]
+		}
+		next = next[p.entries:]
 	}
 	answers[0].Halved = halved
 	return answers, nil

@@ -95,6 +95,9 @@ func TestMerged(t *testing.T) {
 						}
 					}
 					p.Reduce(seed%5 == 4)
+					if s, ok := p.(*agentState); ok { // some entries are long
+						s.agents.SurveyFrom(1 + r.IntN(60))
+					}
 					got, err := together(t.Context(), p, all)
 					if err != nil {
 						t.Fatalf("seed %d: %v", seed, err)
@@ -144,6 +147,7 @@ func TestMergedHalved(t *testing.T) {
 					err = p.trim()
 				case *agentState: // which allocates once
 					first = 0
+					p.agents.SurveyFrom([]int{1, 1 << 20}[r.IntN(2)])
 					err = p.agents.StageAll()
 				}
 				if err != nil {

@@ -88,12 +88,12 @@ func (h GroupRange) nodes(by string, nodes int) (first, n int) {
 // local appends ids of the shard to others, as ids from 0 on. owns has accepted the ids. The result
 // may share the memory of to, and never that of ids.
 func (h GroupRange) local(to, ids []uint32, size int) []uint32 {
-	first := uint32(h.First * size)
-	if first == 0 {
-		return append(to, ids...)
-	}
-	for _, id := range ids {
-		to = append(to, id-first)
+	first, from := uint32(h.First*size), len(to)
+	to = append(to, ids...)
+	if first > 0 {
+		for i := range to[from:] {
+			to[from+i] -= first
+		}
 	}
 	return to
 }

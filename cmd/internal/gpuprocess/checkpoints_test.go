@@ -20,8 +20,10 @@ import (
 
 	"github.com/exoswarm/exoswarm/cmd/internal/kernelprocess"
 	"github.com/exoswarm/exoswarm/cuda"
+	"github.com/exoswarm/exoswarm/cuda/device"
 	"github.com/exoswarm/exoswarm/gpuagents"
 	"github.com/exoswarm/exoswarm/gpuagents/pages"
+	"github.com/exoswarm/exoswarm/gpuagents/pool"
 	"github.com/exoswarm/exoswarm/gpuagents/shard"
 	"github.com/exoswarm/exoswarm/gpuagents/snapshot"
 	"github.com/exoswarm/exoswarm/gpuagents/swarm"
@@ -150,14 +152,21 @@ func (r *rig) keepingAgent(tb testing.TB, c shard.Checkpoints, s snapshot.Store)
 	return r.start(tb, gpuagents.Options{Checkpoints: c, Snapshots: s})
 }
 
-// start runs an agent on the host device.
+// start runs an agent on the devices of -device.
 func (r *rig) start(tb testing.TB, o gpuagents.Options) *gpuagents.Agent {
 	tb.Helper()
-	dev, err := cuda.Open(tb.Context(), "host", cuda.Options{})
-	if err != nil {
-		tb.Fatalf("cuda.Open host: %v", err)
+	var devices []device.Device
+	for name := range strings.SplitSeq(*benchDevice, ",") {
+		dev, err := cuda.Open(tb.Context(), name, cuda.Options{})
+		if err != nil {
+			tb.Fatalf("cuda.Open %s: %v", name, err)
+		}
+		devices = append(devices, dev)
 	}
-	o.Name, o.Device = cmp.Or(o.Name, "agent"), dev
+	o.Name, o.Device = cmp.Or(o.Name, "agent"), devices[0]
+	for _, dev := range devices[1:] {
+		o.Others = append(o.Others, pool.Accelerator{Device: dev})
+	}
 	o.LeaseTTL = cmp.Or(o.LeaseTTL, time.Minute) // none is lost on a busy machine
 	if o.Queue == nil {
 		o.Queue = r.conn.Swarms
@@ -169,8 +178,10 @@ func (r *rig) start(tb testing.TB, o gpuagents.Options) *gpuagents.Agent {
 	}
 	tb.Cleanup(func() {
 		a.Stop()
-		if err := dev.Close(); err != nil {
-			tb.Errorf("dev.Close: %v", err)
+		for _, dev := range devices {
+			if err := dev.Close(); err != nil {
+				tb.Errorf("dev.Close: %v", err)
+			}
 		}
 	})
 	return a

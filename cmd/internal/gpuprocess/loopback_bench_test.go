@@ -3,6 +3,7 @@ package gpuprocess
 import (
 	"context"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -28,10 +29,14 @@ type loopback struct {
 	entries [][][]byte // by shard: the data of entries, which are appended in turn
 }
 
+var (
+	loopbackEntries = flag.Int("loopback.entries", 256, "entries of all shards in a run of BenchmarkLoopback")
+	loopbackRows    = flag.Int("loopback.rows", 32_768, "observations of an entry: of 32,768, 256 KiB in Arrow")
+)
+
 const (
 	loopbackAgents = 1_000_000
-	loopbackRows   = 32_768 // of an entry: observations of agents, 256 KiB in Arrow
-	loopbackKinds  = 8      // different entries of each shard
+	loopbackKinds  = 8 // different entries of each shard
 )
 
 // openLoopback makes a swarm of some shards and the data of its entries.
@@ -76,7 +81,7 @@ func openLoopback(b *testing.B, shards int, fast, packed bool) *loopback {
 		var all [][]byte
 		for range loopbackKinds {
 			o := &batch.AgentObservations{Width: 1}
-			for range loopbackRows {
+			for range *loopbackRows {
 				o.Agent = append(o.Agent, uint32(50*first)+r.Uint32N(uint32(50*(end-first))))
 				o.Features = append(o.Features, float32(math.Round(r.NormFloat64()*1000)/1000))
 			}
@@ -191,7 +196,7 @@ func processorTime(b *testing.B) time.Duration {
 // the bytes of entries on the wire in one direction; cpu-ns/row is the processor time of all parts
 // together. The agents and the server are in this process, and all connections are TCP.
 func BenchmarkLoopback(b *testing.B) {
-	const entries = 256 // of all shards
+	entries := *loopbackEntries
 	for _, fast := range []bool{false, true} {
 		for _, shards := range []int{1, 4} {
 			for _, packed := range []bool{false, true} {
@@ -207,7 +212,7 @@ func BenchmarkLoopback(b *testing.B) {
 					return fmt.Sprintf("%s/shards=%d/%s/%s", synced, shards, form, stage)
 				}
 				report := func(b *testing.B, l *loopback, took, worked time.Duration) {
-					rows := float64(n*shards*loopbackRows) * float64(b.N)
+					rows := float64(n*shards**loopbackRows) * float64(b.N)
 					bytes := 0
 					for _, of := range l.entries {
 						for i := range n {

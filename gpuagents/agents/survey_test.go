@@ -1,0 +1,106 @@
+package agents
+
+import (
+	"bytes"
+	"math"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"testing"
+
+	"github.com/exoswarm/exoswarm/gpuagents/staging"
+)
+
+// TestSurvey: a Survey names the observations that are not the first of their agent, with how many
+// are before them, and the pages of the agents that exist, whatever was surveyed before.
+func TestSurvey(t *testing.T) {
+	const n = 20_000
+	a := makeAgents(t, openNamed(t, "host"), address(t, "leaky", nil, 2, 1, 2), n, Options{PageBytes: 4 << 10})
+	s := a.NewSurveyor()
+	for seed := range uint64(300) {
+		r := rand.New(rand.NewPCG(seed, 5))
+		ids := make([]uint32, r.IntN(600))
+		within := 1 + r.Uint32N(n+1000)
+		for i := range ids {
+			ids[i] = r.Uint32N(within)
+		}
+		got := s.Survey(ids)
+		want := &Survey{n: len(ids)}
+		before, pages := map[uint32]uint32{}, map[uint64]bool{}
+		for i, id := range ids {
+			if id >= n {
+				continue
+			}
+			if before[id] > 0 {
+				want.repeats = append(want.repeats, repeat{i, before[id]})
+			}
+			before[id]++
+			pages[uint64(a.page(id))] = true
+		}
+		for page := range pages {
+			want.pages = append(want.pages, page)
+		}
+		if slices.Sort(want.pages); !reflect.DeepEqual(got, want) {
+			t.Fatalf("seed %d: the survey is %+v, want %+v", seed, got, want)
+		}
+	}
+}
+
+// TestSurveyed: observations after a Survey have the outcomes, the reports and the state of those
+// after a Ranking, in host memory and through memory of the device, with agents that are there
+// several times, ids of no agent and inputs that are refused.
+func TestSurveyed(t *testing.T) {
+	const n, features = 20 * 60, 3
+	cell, o := address(t, "gru", nil, 20, features, 4), Options{PageBytes: 16 << 10}
+	a, other := makeAgents(t, openNamed(t, *deviceName), cell, n, o), makeAgents(t, openNamed(t, "host"), cell, n, o)
+	surveyor := a.NewSurveyor()
+	a.SurveyFrom(1)
+	r := rand.New(rand.NewPCG(21, 12))
+	for round := range 24 {
+		if round == 12 {
+			if err := a.StageAll(); err != nil {
+				t.Fatalf("a.StageAll: %v, want no error", err)
+			}
+		}
+		ids, inputs := randomObservations(r, n, 1+r.IntN(n/4), features)
+		for i := range ids {
+			switch k := r.IntN(30); {
+			case k == 0:
+				ids[i] = n + r.Uint32N(1000)
+			case k == 1:
+				ids[i] = math.MaxUint32
+			case k == 2:
+				inputs[i*features+r.IntN(features)] = float32(math.Inf(1))
+			case k < 8:
+				ids[i] = ids[r.IntN(1+r.IntN(len(ids)))]
+			}
+		}
+		want, err := other.Observe(t.Context(), ids, inputs)
+		if err != nil {
+			t.Fatalf("other.Observe: %v, want no error", err)
+		}
+		var got Outcome
+		if round%3 == 0 { // as batches do
+			got.Report = want.Report
+			got.Votes, got.Decisions, _, err = a.ObserveParts(t.Context(), &staging.Splitter{}, ids, inputs,
+				Launches{Survey: surveyor.Survey(ids)})
+		} else {
+			got, err = a.Observe(t.Context(), ids, inputs)
+		}
+		if err != nil {
+			t.Fatalf("round %d: %v, want no error", round, err)
+		}
+		if !reflect.DeepEqual(got, want) {
+			t.Fatalf("round %d: other outcomes than those of a Ranking: %+v, want %+v", round, got.Report, want.Report)
+		}
+		if !bytes.Equal(pagesOf(t, a, a.pages), pagesOf(t, other, other.pages)) {
+			t.Fatalf("round %d: another state than that of a Ranking", round)
+		}
+		if !slices.Equal(a.memory.Dirty(), other.memory.Dirty()) || !slices.Equal(a.memory.Made(), other.memory.Made()) {
+			t.Fatalf("round %d: other pages are made or changed", round)
+		}
+	}
+	if a.ranking != nil {
+		t.Error("a Ranking has looked at observations")
+	}
+}
