@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -176,6 +177,31 @@ func filled(b *testing.B, d device.Device, data []byte) device.Buffer {
 		b.Fatal(err)
 	}
 	return m
+}
+
+// BenchmarkGroupsGrowth is a round of 100 to ten million groups of 64 ballots each, of five
+// candidates, as BenchmarkGroups measures it.
+func BenchmarkGroupsGrowth(b *testing.B) {
+	d := opened(b)
+	for count := 100; count <= 10_000_000; count *= 10 {
+		b.Run(strconv.Itoa(count), func(b *testing.B) {
+			groups, err := round.NewGroups(d, round.GroupOptions{
+				Candidates: 5, Size: 64, Count: count, Geometry: shape(),
+			})
+			if err != nil {
+				b.Fatalf("round.NewGroups: %v", err)
+			}
+			defer groups.Close()
+			data := ballotsOf(groups.Len(), 5, false)
+			if err := groups.Point(filled(b, d, data), 0); err != nil {
+				b.Fatalf("groups.Point: %v", err)
+			}
+			timed(b, int64(len(data)), func(int) {}, func() error {
+				_, err := groups.Decide(context.Background())
+				return err
+			})
+		})
+	}
 }
 
 // BenchmarkGroups is a round of many groups, from the Go call until all decisions are on the device

@@ -103,7 +103,8 @@ func (a *Agents) loadSurveyed(ids []uint32, inputs []float32, s *Survey) (o *Obs
 	if o.staged, err = a.takeStaging(all); err != nil {
 		return nil, err
 	}
-	toIDs, toInputs := section[uint32](o.staged, sectionIDs, all), section[float32](o.staged, sectionInputs, all*features)
+	toIDs := section[uint32](o.staged, sectionIDs, all)
+	toInputs := section[float32](o.staged, sectionInputs, all*features)
 	_ = staging.Copy([]staging.Part{
 		{To: device.Bytes(toIDs), From: device.Bytes(ids)}, {To: device.Bytes(toInputs), From: device.Bytes(inputs)},
 	}, func(int, int, int) error { return nil })

@@ -96,7 +96,8 @@ func TestSurveyed(t *testing.T) {
 		if !bytes.Equal(pagesOf(t, a, a.pages), pagesOf(t, other, other.pages)) {
 			t.Fatalf("round %d: another state than that of a Ranking", round)
 		}
-		if !slices.Equal(a.memory.Dirty(), other.memory.Dirty()) || !slices.Equal(a.memory.Made(), other.memory.Made()) {
+		if !slices.Equal(a.memory.Dirty(), other.memory.Dirty()) ||
+			!slices.Equal(a.memory.Made(), other.memory.Made()) {
 			t.Fatalf("round %d: other pages are made or changed", round)
 		}
 	}

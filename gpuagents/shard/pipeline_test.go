@@ -31,7 +31,8 @@ func TestEntryBatches(t *testing.T) {
 		}
 	}()
 	ctx, cancel := context.WithCancel(patient(t))
-	p, items, ended := &pipeline{next: make(chan *entryBatch), state: s}, make(chan (<-chan logEntry)), make(chan struct{})
+	p := &pipeline{next: make(chan *entryBatch), state: s}
+	items, ended := make(chan (<-chan logEntry)), make(chan struct{})
 	go func() { defer close(ended); p.merge(ctx, items) }()
 	defer func() { cancel(); <-ended }()
 	r, seq := rand.New(rand.NewPCG(1, 1)), uint64(0)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -68,7 +69,9 @@ func (p *AgentProcess) Connect(service string) (err error) {
 	if p.Tracing, err = NewTracing(p.cmd.Context(), service, p.Name, p.Log); err != nil {
 		return err
 	}
-	o := natsconn.Options{Name: p.Name, Logger: p.Log, Tracing: p.Tracing.Provider()}
+	o := natsconn.Options{
+		Name: p.Name, Logger: p.Log, Tracing: p.Tracing.Provider(), Siblings: min(3, runtime.GOMAXPROCS(0)/4),
+	}
 	o.URL, o.Login = NATS(p.cmd)
 	o.Replicas, _ = p.cmd.Flags().GetInt("replicas")
 	if p.Conn, err = Connect(p.cmd, o, p.Metrics, p.service); err != nil {

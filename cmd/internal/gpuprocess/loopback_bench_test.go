@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -31,6 +33,8 @@ type loopback struct {
 
 var (
 	loopbackEntries = flag.Int("loopback.entries", 256, "entries of all shards in a run of BenchmarkLoopback")
+	loopbackShards  = flag.String("loopback.shards", "1,4", "numbers of shards")
+	loopbackConns   = flag.Int("loopback.conns", 3, "further connections of the agent")
 	loopbackRows    = flag.Int("loopback.rows", 32_768, "observations of an entry: of 32,768, 256 KiB in Arrow")
 )
 
@@ -47,15 +51,15 @@ func openLoopback(b *testing.B, shards int, fast, packed bool) *loopback {
 		b.Fatalf("server.Start: %v", err)
 	}
 	b.Cleanup(srv.Close)
-	connect := func(name string) *natsq.Conn {
-		c, err := natsq.Connect(b.Context(), natsconn.Options{URL: srv.URL(), Name: name})
+	connect := func(name string, siblings int) *natsq.Conn {
+		c, err := natsq.Connect(b.Context(), natsconn.Options{URL: srv.URL(), Name: name, Siblings: siblings})
 		if err != nil {
 			b.Fatalf("natsq.Connect: %v", err)
 		}
 		b.Cleanup(c.Close)
 		return c
 	}
-	l := &loopback{rig: &rig{server: srv, conn: connect("agent")}}
+	l := &loopback{rig: &rig{server: srv, conn: connect("agent", *loopbackConns)}}
 	spec, err := swarm.Parse("bench.yaml", fmt.Appendf(nil, "name: x\naddressed: agent\nagents: %d\n"+
 		"agents_per_group: 50\nshards: %d\ncell: {kind: leaky}\ncheckpoint: {interval: 1h, entries: 1000000}\n",
 		loopbackAgents, shards))
@@ -77,7 +81,7 @@ func openLoopback(b *testing.B, shards int, fast, packed bool) *loopback {
 			}
 		}
 		first, end := l.of.ShardGroups(k)
-		l.writers = append(l.writers, connect(fmt.Sprint("writer ", k)))
+		l.writers = append(l.writers, connect(fmt.Sprint("writer ", k), 0))
 		var all [][]byte
 		for range loopbackKinds {
 			o := &batch.AgentObservations{Width: 1}
@@ -198,7 +202,11 @@ func processorTime(b *testing.B) time.Duration {
 func BenchmarkLoopback(b *testing.B) {
 	entries := *loopbackEntries
 	for _, fast := range []bool{false, true} {
-		for _, shards := range []int{1, 4} {
+		for text := range strings.SplitSeq(*loopbackShards, ",") {
+			shards, err := strconv.Atoi(text)
+			if err != nil {
+				b.Fatalf("-loopback.shards: %v", err)
+			}
 			for _, packed := range []bool{false, true} {
 				n := entries / shards
 				form, synced := "arrow", "synced"

@@ -42,6 +42,9 @@ type Options struct {
 	// Lease is how long a worker keeps a job without a renewal. A worker renews three times per
 	// lease. 0 means 15 s. All connections to a queue must have the same value.
 	Lease time.Duration
+	// Siblings is how many further connections carry the logs of swarms (Spread), for a process that
+	// serves several shards; 0 to 7.
+	Siblings int
 	// Bare leaves the server as it is: nothing is created. It is for Plan.
 	Bare bool
 	// Patience is how long a call keeps trying while the server cannot be reached; 0 means 30 s.
@@ -76,6 +79,7 @@ type Conn struct {
 	requests *requests    // nil: not counted
 	clock    clock
 	space    space
+	siblings []*Conn
 }
 
 // dialed connects without JetStream. where names the server in texts for people.
@@ -105,8 +109,7 @@ func Open(ctx context.Context, o Options) (*Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	if c.JS, err = jetstream.New(c.NC, jetstream.WithDefaultTimeout(apiTimeout),
-		jetstream.WithPublishAsyncTimeout(2*LongTry)); err != nil {
+	if c.JS, err = newJetStream(c.NC); err != nil {
 		c.NC.Close()
 		return nil, fmt.Errorf("connect to %s: %w", where, err)
 	}
@@ -137,6 +140,7 @@ func Open(ctx context.Context, o Options) (*Conn, error) {
 		}
 		return nil, fmt.Errorf("prepare the queue at %s: %w", where, err)
 	}
+	c.openSiblings(ctx, o)
 	return c, nil
 }
 
@@ -238,9 +242,14 @@ func (c *Conn) User() string { return c.refused.who.name }
 // NewID returns a random id for a job or a swarm, which is unique.
 func NewID() string { return nuid.Next() }
 
-// Close ends the connection. Readers, leases and workers must have ended before. A second call does
-// nothing.
-func (c *Conn) Close() { c.NC.Close() }
+// Close ends the connection and its siblings. Readers, leases and workers must have ended before. A
+// second call does nothing.
+func (c *Conn) Close() {
+	for _, s := range c.siblings {
+		s.NC.Close()
+	}
+	c.NC.Close()
+}
 
 // IsTransient reports whether the same call may succeed when the server, or the leader of a stream,
 // is back.

@@ -26,8 +26,8 @@ func (l *Log) Entry(ctx context.Context, seq uint64) (swarms.Entry, error) {
 
 // at returns an entry and the time at which it was stored.
 func (l *Log) at(ctx context.Context, seq uint64) (e swarms.Entry, at time.Time, err error) {
-	err = l.c.conn.Retry(ctx, fmt.Sprintf("read entry %d of %s", seq, l.stream), func(ctx context.Context) error {
-		m, err := l.c.conn.GetOnce(ctx, l.stream, map[string]any{"seq": seq})
+	err = l.conn.Retry(ctx, fmt.Sprintf("read entry %d of %s", seq, l.stream), func(ctx context.Context) error {
+		m, err := l.conn.GetOnce(ctx, l.stream, map[string]any{"seq": seq})
 		if err != nil {
 			return err
 		}

@@ -28,6 +28,7 @@ const (
 // make one per use.
 type Log struct {
 	c       *Swarms
+	conn    *natsconn.Conn // of all messages of the log
 	stream  string
 	subject string
 
@@ -42,9 +43,11 @@ const logPrefix = "EXO_LOG_"
 // Log returns a log of a shard without a request to the server. swarm is the key of the swarm
 // (swarms.Swarm.Key), so two swarms of one id have different logs. The log need not exist.
 func (sw *Swarms) Log(swarm string, shard int, d swarms.Direction) swarms.Log {
+	stream := fmt.Sprintf("%s%s_%d_%s", logPrefix, swarm, shard, d)
 	return &Log{
 		c:       sw,
-		stream:  fmt.Sprintf("%s%s_%d_%s", logPrefix, swarm, shard, d),
+		conn:    sw.conn.Spread(swarm, shard),
+		stream:  stream,
 		subject: fmt.Sprintf("exo.log.%s.%d.%s", swarm, shard, d),
 
 		template: logPrefix + "{swarm}_{shard}_" + string(d),
@@ -60,14 +63,14 @@ func (l *Log) Create(ctx context.Context, of ...swarms.Consistency) error {
 	if err := want.Validate(); err != nil {
 		return fmt.Errorf("create log %s: %w", l.stream, err)
 	}
-	replicas, persist, fast := cmp.Or(want.Replicas, l.c.conn.Replicas), jetstream.DefaultPersistMode,
+	replicas, persist, fast := cmp.Or(want.Replicas, l.conn.Replicas), jetstream.DefaultPersistMode,
 		want.Durability == swarms.Fast
 	if fast { // which the server does not offer for replicated streams
 		replicas, persist = 1, jetstream.AsyncPersistMode
 	}
 	began := time.Now()
-	return l.c.conn.Retry(ctx, "create log "+l.stream, func(ctx context.Context) error {
-		_, err := l.c.conn.JS.CreateOrUpdateStream(ctx, jetstream.StreamConfig{
+	return l.conn.Retry(ctx, "create log "+l.stream, func(ctx context.Context) error {
+		_, err := l.conn.JS.CreateOrUpdateStream(ctx, jetstream.StreamConfig{
 			Name:     l.stream,
 			Subjects: []string{l.subject},
 			Replicas: replicas,
@@ -121,12 +124,12 @@ func (l *Log) wakes() *jetstream.RePublish {
 }
 
 // Delete implements swarms.Log.
-func (l *Log) Delete(ctx context.Context) error { return l.c.conn.DeleteStream(ctx, l.stream) }
+func (l *Log) Delete(ctx context.Context) error { return l.conn.DeleteStream(ctx, l.stream) }
 
 // Trim removes the entries before number first.
 func (l *Log) Trim(ctx context.Context, first uint64) error {
-	return l.c.conn.Retry(ctx, "trim "+l.stream, func(ctx context.Context) error {
-		s, err := l.c.conn.JS.Stream(ctx, l.stream)
+	return l.conn.Retry(ctx, "trim "+l.stream, func(ctx context.Context) error {
+		s, err := l.conn.JS.Stream(ctx, l.stream)
 		if err != nil {
 			return err
 		}

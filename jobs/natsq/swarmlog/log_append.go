@@ -53,7 +53,7 @@ func (l *Log) append(ctx context.Context, after uint64, entries []swarms.Entry) 
 		if e.Trace.Parent != "" {
 			own = telemetry.With(ctx, e.Trace)
 		}
-		own, span := l.c.conn.StartSend(own, "append", l.template)
+		own, span := l.conn.StartSend(own, "append", l.template)
 		if span.IsRecording() {
 			span.SetAttributes(attribute.String(natsconn.AttrDestination, l.stream),
 				attribute.String(natsconn.AttrTemplate, l.template), attribute.String("exoswarm.log.kind", e.Kind),
@@ -64,7 +64,7 @@ func (l *Log) append(ctx context.Context, after uint64, entries []swarms.Entry) 
 		msgs[i] = &nats.Msg{Subject: l.subject, Data: e.Data, Header: nats.Header{
 			headerKind:   {e.Kind},
 			headerRef:    {strconv.FormatUint(e.Ref, 10)},
-			headerWriter: {l.c.conn.Writer},
+			headerWriter: {l.conn.Writer},
 		}}
 		if e.Note != "" {
 			if err := checkNote(e.Note); err != nil {
@@ -72,14 +72,14 @@ func (l *Log) append(ctx context.Context, after uint64, entries []swarms.Entry) 
 			}
 			msgs[i].Header[headerNote] = []string{e.Note}
 		}
-		l.c.conn.Inject(own, msgs[i])
+		l.conn.Inject(own, msgs[i])
 	}
 	what := fmt.Sprintf("append %s %d to %s", entries[0].Kind, entries[0].Ref, l.stream)
 	if n := len(entries); n > 1 {
 		what = fmt.Sprintf("append %d entries, to %s %d, to %s", n, entries[n-1].Kind, entries[n-1].Ref, l.stream)
 	}
 	done, began := 0, time.Now() // done entries are known to be stored
-	err = l.c.conn.Retry(ctx, what, func(ctx context.Context) error {
+	err = l.conn.Retry(ctx, what, func(ctx context.Context) error {
 		for done < len(msgs) {
 			n, err := l.publish(ctx, after+uint64(done), msgs[done:])
 			done += n
@@ -89,7 +89,7 @@ func (l *Log) append(ctx context.Context, after uint64, entries []swarms.Entry) 
 			var api *jetstream.APIError
 			switch {
 			case errors.Is(err, jetstream.ErrNoStreamResponse): // no stream, or no leader for the moment?
-				if _, serr := l.c.conn.JS.Stream(ctx, l.stream); errors.Is(serr, jetstream.ErrStreamNotFound) {
+				if _, serr := l.conn.JS.Stream(ctx, l.stream); errors.Is(serr, jetstream.ErrStreamNotFound) {
 					return serr
 				}
 				return err
@@ -167,7 +167,7 @@ func (l *Log) publish(ctx context.Context, after uint64, msgs []*nats.Msg) (stor
 	began := time.Now()
 	if together {
 		natsconn.SetHeader(msgs[0], jetstream.ExpectedLastSeqHeader, strconv.FormatUint(after, 10))
-		err := l.c.conn.PublishBatchOnce(ctx, msgs)
+		err := l.conn.PublishBatchOnce(ctx, msgs)
 		var api *jetstream.APIError
 		switch {
 		case err == nil:
@@ -183,8 +183,8 @@ func (l *Log) publish(ctx context.Context, after uint64, msgs []*nats.Msg) (stor
 		l.single.Store(true)
 	}
 	for i, m := range msgs {
-		answered := l.c.conn.Timed(natsconn.OpPublish)
-		_, err := l.c.conn.JS.PublishMsg(ctx, m, jetstream.WithExpectLastSequence(after+uint64(i)),
+		answered := l.conn.Timed(natsconn.OpPublish)
+		_, err := l.conn.JS.PublishMsg(ctx, m, jetstream.WithExpectLastSequence(after+uint64(i)),
 			jetstream.WithRetryAttempts(0))
 		answered(err)
 		if err != nil {
@@ -206,7 +206,7 @@ func (l *Log) stored(ctx context.Context, after uint64, entries []swarms.Entry) 
 	switch {
 	case last.Seq == after:
 		return 0, nil
-	case last.Seq > after && n <= uint64(len(entries)) && writer == l.c.conn.Writer && same(last, entries[n-1]):
+	case last.Seq > after && n <= uint64(len(entries)) && writer == l.conn.Writer && same(last, entries[n-1]):
 		return int(n), nil
 	case last.Seq > after: // another writer has appended, after all of them or instead of some
 		found, err := l.found(ctx, after, entries)
@@ -240,7 +240,7 @@ const shortPatience = 10 * time.Second
 // come after them. It compares their bytes too, because two attempts of one job may run in one
 // process and then share a writer name.
 func (l *Log) found(ctx context.Context, after uint64, entries []swarms.Entry) (n int, err error) {
-	s, err := l.c.conn.JS.Stream(ctx, l.stream)
+	s, err := l.conn.JS.Stream(ctx, l.stream)
 	if err != nil {
 		return 0, err
 	}
@@ -250,7 +250,7 @@ func (l *Log) found(ctx context.Context, after uint64, entries []swarms.Entry) (
 		if seq < state.FirstSeq || seq > state.LastSeq {
 			return n, nil
 		}
-		m, err := l.c.conn.GetOnce(ctx, l.stream, map[string]any{"seq": seq})
+		m, err := l.conn.GetOnce(ctx, l.stream, map[string]any{"seq": seq})
 		if errors.Is(err, jobs.ErrNotFound) { // the answer is of a new leader that is behind
 			return n, fmt.Errorf("%w: %w", nats.ErrTimeout, err)
 		}
@@ -258,7 +258,7 @@ func (l *Log) found(ctx context.Context, after uint64, entries []swarms.Entry) (
 			return n, err
 		}
 		e, err := entry(seq, m.Header, m.Data)
-		if err != nil || m.Header.Get(headerWriter) != l.c.conn.Writer || !same(e, entries[n]) {
+		if err != nil || m.Header.Get(headerWriter) != l.conn.Writer || !same(e, entries[n]) {
 			return n, nil // an entry that cannot be read is of another writer
 		}
 	}

@@ -26,9 +26,9 @@ func (l *Log) Last(ctx context.Context) (swarms.Entry, error) {
 // replica if the stream allows that, as the streams of earlier versions do.
 func (l *Log) end(ctx context.Context) (e swarms.Entry, writer string, err error) {
 	what := "read the end of " + l.stream
-	err = l.c.conn.Retry(ctx, what, func(ctx context.Context) error {
+	err = l.conn.Retry(ctx, what, func(ctx context.Context) error {
 		e, writer = swarms.Entry{}, ""
-		m, err := l.c.conn.LastOnce(ctx, l.stream, l.subject)
+		m, err := l.conn.LastOnce(ctx, l.stream, l.subject)
 		if errors.Is(err, jobs.ErrNotFound) { // it is empty, or all entries are trimmed
 			return nil
 		}
@@ -91,11 +91,11 @@ func (l *Log) Read(ctx context.Context, from uint64) (swarms.Reader, error) {
 func (r *Reader) open(ctx context.Context) error {
 	l := r.log
 	began := time.Now()
-	err := l.c.conn.Retry(ctx, "read "+l.stream, func(ctx context.Context) error {
+	err := l.conn.Retry(ctx, "read "+l.stream, func(ctx context.Context) error {
 		if err := r.check(ctx, began); err != nil {
 			return err
 		}
-		c, err := l.c.conn.JS.CreateConsumer(ctx, l.stream, jetstream.ConsumerConfig{
+		c, err := l.conn.JS.CreateConsumer(ctx, l.stream, jetstream.ConsumerConfig{
 			AckPolicy:         jetstream.AckNonePolicy,
 			DeliverPolicy:     jetstream.DeliverByStartSequencePolicy,
 			OptStartSeq:       r.next,
@@ -127,7 +127,7 @@ func (r *Reader) check(ctx context.Context, began time.Time) error {
 		return nil
 	}
 	l := r.log
-	m, err := l.c.conn.GetOnce(ctx, l.stream, map[string]any{"seq": r.next - 1})
+	m, err := l.conn.GetOnce(ctx, l.stream, map[string]any{"seq": r.next - 1})
 	if err == nil {
 		if digest(m.Header, m.Data) != r.last {
 			return fmt.Errorf("read %s: entry %d is not the one that was read: the log was put back to an earlier "+
@@ -172,7 +172,7 @@ func (r *Reader) look(ctx context.Context) {
 	l := r.log
 	try, cancel := context.WithTimeout(ctx, natsconn.LongTry)
 	defer cancel()
-	m, err := l.c.conn.LastOnce(try, l.stream, l.subject)
+	m, err := l.conn.LastOnce(try, l.stream, l.subject)
 	switch {
 	case err != nil: // missing heartbeats or the next look find a server that is gone
 	case m.Seq < r.next:
@@ -245,5 +245,5 @@ func (r *Reader) Close() {
 	}
 	r.it.Stop()
 	r.it = nil
-	_ = r.log.c.conn.NC.Publish("$JS.API.CONSUMER.DELETE."+r.log.stream+"."+r.name, nil)
+	_ = r.log.conn.NC.Publish("$JS.API.CONSUMER.DELETE."+r.log.stream+"."+r.name, nil)
 }
