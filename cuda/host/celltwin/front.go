@@ -31,6 +31,13 @@ type front struct {
 	last, now []float32
 }
 
+// part returns the features from one to another, in the same memory.
+func (f *front) part(from, to int) front {
+	return front{
+		level: f.level[from:to:to], spread: f.spread[from:to:to], last: f.last[from:to:to], now: f.now[from:to:to],
+	}
+}
+
 // see updates level and spread by the features of one observation and sets now. round is the number
 // of observations that the group has seen before, rate the rate of level and spread, at least
 // 1/(round+1). clip is the greatest distance from the level that counts, in spreads.
