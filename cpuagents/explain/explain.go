@@ -34,6 +34,11 @@ type Explainer struct {
 	moves   []move             // incidents that began lately
 	anomaly uint32
 	fleet   *fleet.Control // nil for no limit
+	commons []*common      // of which no record is written
+	ready   []Incident     // records of commons that are written next
+	// Late keeps the records of moves of the fleet until Finish, because the rows of some entities come
+	// long after those of others.
+	Late bool
 }
 
 // entity is the summary of an entity.
@@ -94,7 +99,7 @@ func (x *Explainer) of(group uint32, features int) *entity {
 	}
 	if next == nil {
 		next = &entity{
-			Key: key, Features: make([]feature, features), Before: make([]uint32, features*int(batch.Surprises)),
+			Key: key, Features: make([]feature, features), Before: make([]uint32, features*int(batch.FeatureSurprises)),
 		}
 		if key != "" {
 			x.byKey[key] = next
@@ -140,7 +145,10 @@ func (x *Explainer) Explain(d *batch.Decisions) []Incident {
 	}
 	var ended []Incident
 	for i := range n {
-		if done := x.row(d, i, why); done != nil {
+		done := x.row(d, i, why)
+		ended = append(ended, x.ready...)
+		x.ready = x.ready[:0]
+		if done != nil {
 			ended = append(ended, *done)
 		}
 	}
@@ -190,7 +198,8 @@ func (x *Explainer) row(d *batch.Decisions, i int, why *batch.Explained) *Incide
 	}
 	var done *Incident
 	if e.Open != nil && d.Decision[i] == 0 {
-		done = x.end(e, d.Group[i])
+		done = x.ended(e, e.Open, d.Group[i])
+		e.Open = nil
 	}
 	if begins {
 		if e.Open = e.Hidden; e.Open == nil {
@@ -213,13 +222,13 @@ func (x *Explainer) row(d *batch.Decisions, i int, why *batch.Explained) *Incide
 		in = &incident{}
 		in.init(why.Features)
 	}
-	in.add(d, i, surprises[:why.Features], why)
+	in.add(d, i, ns, surprises[:why.Features], why)
 	f, kind := in.cause()
 	if f < 0 {
 		return done
 	}
 	why.Fault[i], why.Kind[i] = int8(f), kind
-	why.Before[i] = e.Before[f*int(batch.Surprises)+int(kind)]
+	why.Before[i] = e.Before[f*int(batch.FeatureSurprises)+int(kind)]
 	switch v, _ := d.Feature(i, f); {
 	case kind == batch.MissingSurprise, kind == batch.LevelSurprise && surprises[f].dev < 0:
 		why.Side[i] = -1
@@ -230,6 +239,9 @@ func (x *Explainer) row(d *batch.Decisions, i int, why *batch.Explained) *Incide
 	case v < why.Expected[at+f]:
 		why.Side[i] = -1
 	}
+	if in.Move != 0 {
+		why.Kind[i] = batch.TogetherSurprise
+	}
 	return done
 }
 
@@ -238,9 +250,20 @@ func (x *Explainer) row(d *batch.Decisions, i int, why *batch.Explained) *Incide
 func (x *Explainer) limit(e *entity, d *batch.Decisions, i int, ns int64) {
 	switch of := d.Decision[i]; {
 	case of == 0:
+		if e.Hidden != nil {
+			x.ended(e, e.Hidden, d.Group[i])
+		}
 		e.Hidden = nil
 	case of == x.anomaly && e.Open == nil:
 		e.Hidden = newIncident(d, i, ns, len(x.names))
 	}
+	opens := d.Decision[i] == x.anomaly
 	d.Decision[i] = x.fleet.Decide(&e.Fleet, ns, d.Score[i], d.Decision[i])
+	if m := x.fleet.Moved(); m != nil {
+		x.moved(m)
+	}
+	if opens && e.Fleet.Move != 0 {
+		x.joined(e, e.Fleet.Move)
+	}
+	x.past(ns)
 }

@@ -19,6 +19,7 @@ type stored struct {
 	Turns   uint64
 	Moves   []move
 	Fleet   fleet.State
+	Commons []*common
 }
 
 // stateVersion changes with the meaning of the state. A state of another version is ErrState.
@@ -34,7 +35,7 @@ func (x *Explainer) State() ([]byte, error) {
 		}
 	}
 	if x.fleet != nil {
-		s.Fleet = x.fleet.State()
+		s.Fleet, s.Commons = x.fleet.State(), x.commons
 	}
 	for _, e := range x.away {
 		s.Away = append(s.Away, e)
@@ -83,6 +84,7 @@ func (x *Explainer) Restore(data []byte) error {
 	x.groups, x.byKey, x.away, x.left, x.turns, x.moves = groups, byKey, away, left, s.Turns, s.Moves
 	if x.fleet != nil {
 		x.fleet.Restore(s.Fleet)
+		x.commons = s.Commons
 	}
 	return nil
 }
