@@ -26,6 +26,7 @@ type common struct {
 	Kinds   [batch.FeatureSurprises]uint32 // members by their first kind
 	Absent  []string
 	Behind  bool // rows of later times have come
+	Written bool // and the record, while the incidents of few members last
 	Open    bool // the input has ended before the incident of a member
 }
 
@@ -44,8 +45,12 @@ type cause struct {
 	Value, Expected float64
 }
 
-// mostAbsent is the largest part of the entities that is named as absent from a move.
-const mostAbsent = 0.1
+const (
+	// mostAbsent is the largest part of the entities that is named as absent from a move.
+	mostAbsent = 0.1
+	// mostGoing is the largest part of the members whose incident may last when a move is over.
+	mostGoing = 0.1
+)
 
 // common returns the move with a number; a new one if there is none.
 func (x *Explainer) common(number uint64) *common {
@@ -118,7 +123,8 @@ func (c *common) add(r *Incident, name string) {
 	}
 }
 
-// past writes the records of moves whose members have ended, at a time behind them.
+// past writes the records of moves that are over, at a time behind them: the incidents of nearly all
+// members have ended.
 func (x *Explainer) past(ns int64) {
 	kept := x.commons[:0]
 	for _, c := range x.commons {
@@ -128,15 +134,16 @@ func (x *Explainer) past(ns int64) {
 		}
 		m := x.fleet.Find(c.Move)
 		behind := m == nil || x.fleet.Past(m, ns)
-		if m != nil && behind && !c.Behind && c.Going == 0 && c.Count > 0 {
+		over := behind && float64(c.Going) <= mostGoing*float64(c.Going+c.Count)
+		if over && m != nil && !c.Behind {
 			c.Absent, c.Behind = x.absent(m), true
 		}
-		if x.Late || !behind || c.Going > 0 {
-			kept = append(kept, c)
-			continue
-		}
-		if c.Count > 0 {
+		if over && !x.Late && !c.Written {
 			x.ready = append(x.ready, x.together(c))
+			c.Written = true
+		}
+		if x.Late || !over || c.Going > 0 {
+			kept = append(kept, c)
 		}
 	}
 	x.commons = kept
@@ -168,7 +175,7 @@ func (x *Explainer) absent(m *fleet.Move) (names []string) {
 func (x *Explainer) together(c *common) Incident {
 	r := c.First
 	r.begin, r.end, r.End, r.Score, r.Peak, r.Rows = c.Begin, c.End, c.EndText, c.Score, c.Peak, c.Rows
-	r.Entities, r.Absent, r.Open, r.Before = c.Count, c.Absent, c.Open, 0
+	r.Entities, r.Absent, r.Open, r.Before = c.Count+c.Going, c.Absent, c.Open, 0
 	if m := x.fleet.Find(c.Move); m != nil {
 		r.from, r.to = x.fleet.Span(m)
 	}

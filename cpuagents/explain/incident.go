@@ -217,7 +217,7 @@ func (x *Explainer) Finish() (open []Incident) {
 		e.Open, e.Hidden = nil, nil
 	}
 	for _, c := range x.commons {
-		if c.Count > 0 {
+		if c.Count > 0 && !c.Written {
 			open = append(open, x.together(c))
 		}
 	}
