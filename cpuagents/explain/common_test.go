@@ -56,7 +56,7 @@ func together() *fleet.Options {
 // TestMove: incidents of a fleet that moves together have one record, whatever the cuts and restarts,
 // and it names the entities that took no part. Others have theirs.
 func TestMove(t *testing.T) {
-	k, d := storm(480)
+	k, d := storm(490)
 	before := slices.Clone(d.Decision)
 	x := explain.New(layout(k), rows.Clock{}, together())
 	all := append(x.Explain(d), x.Finish()...)

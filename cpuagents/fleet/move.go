@@ -7,6 +7,8 @@ const (
 	// must be that so many independent ones open in three bins: once in 1.2 million times.
 	leastMembers = 5
 	moveNats     = 14
+	// moveGap is how many bins behind a move more incidents than chance explains still belong to it.
+	moveGap = 4
 	// rateTrust is the number of incidents that weigh as much as what the alarm lets expect.
 	rateTrust = 5
 	// mostBins and mostMoves bound what is kept, the latest ones: two weeks of bins of five minutes.
@@ -25,7 +27,7 @@ type Bin struct {
 type Move struct {
 	Number uint64 // from 1
 	// First and Last are the bins in which so many opened. An incident that opens in them, or in the
-	// next one, belongs to the move.
+	// next one, belongs to the move. If many open up to moveGap bins later, it goes on.
 	First, Last int64
 }
 
@@ -43,12 +45,13 @@ func (c *Control) Claim(e *Entity, m *Move) bool {
 	return true
 }
 
-// Past reports whether a time is behind a move, so that no incident joins it then.
-func (c *Control) Past(m *Move, ns int64) bool { return c.bin(ns) > m.Last+1 }
+// Past reports whether a time is behind a move, so that no incident joins it then, and all entities have
+// had a bin to show that they take no part.
+func (c *Control) Past(m *Move, ns int64) bool { return c.bin(ns) > m.Last+moveGap+1 }
 
 // Missed reports whether an entity had rows all through a move, and knew its past, and took no part.
 func (c *Control) Missed(e *Entity, m *Move) bool {
-	return e.Member != m.Number && e.Seen > m.Last+1 && float64(e.Rows) >= 3*float64(c.o.Block)
+	return e.Member != m.Number && e.Seen > m.Last+moveGap && float64(e.Rows) >= 3*float64(c.o.Block)
 }
 
 // Find returns the move with a number; nil for one that is too old.
@@ -131,7 +134,7 @@ func (c *Control) open(e *Entity, n int64) {
 	many := c.many(n)
 	for i := len(c.state.Moves) - 1; i >= 0; i-- {
 		m := &c.state.Moves[i]
-		if n < m.First || n > m.Last+1 {
+		if n < m.First || n > m.Last+moveGap || n > m.Last+1 && !many {
 			continue
 		}
 		if many {

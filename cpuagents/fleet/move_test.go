@@ -174,7 +174,7 @@ func TestBins(t *testing.T) {
 	}
 	for i := range int64(2 * mostMoves) {
 		for range 20 {
-			c.Decide(&e, (mostBins+600+4*i)*step, 0.4, anomalous)
+			c.Decide(&e, (mostBins+600+12*i)*step, 0.4, anomalous)
 		}
 	}
 	if n := len(c.state.Moves); n != mostMoves {
