@@ -102,6 +102,24 @@ func projectAll(views, directions, x []float32) {
 	}
 }
 
+// projectViews sets the views of each agent to what project returns for the vector of each. A direction
+// is read once for all vectors.
+func projectViews(to *[views][]float32, directions []float32, of *[views][]float32) {
+	A, n := len(to[0]), len(of[0])
+	x0, x1, x2, x3 := of[0][:n], of[1][:n], of[2][:n], of[3][:n]
+	for i := range A {
+		var a, b, c, d float32
+		for f, at := 0, i; f < n; f, at = f+1, at+A {
+			w := directions[at]
+			a += float32(w * x0[f])
+			b += float32(w * x1[f])
+			c += float32(w * x2[f])
+			d += float32(w * x3[f])
+		}
+		to[0][i], to[1][i], to[2][i], to[3][i] = a, b, c, d
+	}
+}
+
 // habits are a group's memory of what is usual at a time of the day, and of what the hour of the
 // week adds to that, in spreads. A stream whose times say nothing finds all its observations in a
 // few slots, whose habit is then its level.

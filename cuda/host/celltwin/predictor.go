@@ -357,12 +357,12 @@ func (g *predictorGroup) step(o *observation, seen uint64, inverse float32) {
 		first  = seen == 0
 		all    = [views][]float32{g.front.now, g.front.last, g.habits.dayNow, g.habits.weekNow}
 	)
-	for i, v := range all {
-		if single {
+	if single {
+		for i, v := range all {
 			g.views[i][0] = v[0]
-			continue
 		}
-		projectAll(g.views[i], o.weights[kernels.PredictorProject*A:], v)
+	} else {
+		projectViews(&g.views, o.weights[kernels.PredictorProject*A:], &all)
 	}
 	many := manyOf(A)
 	if many > 0 {
