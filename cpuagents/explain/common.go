@@ -106,7 +106,9 @@ func (c *common) add(r *Incident, name string) {
 		c.Score, c.Peak = r.Score, r.Peak
 	}
 	c.Others = append(c.Others, member{r.begin, name})
-	slices.SortFunc(c.Others, func(a, b member) int { return cmp.Or(cmp.Compare(a.At, b.At), cmp.Compare(a.Name, b.Name)) })
+	slices.SortFunc(c.Others, func(a, b member) int {
+		return cmp.Or(cmp.Compare(a.At, b.At), cmp.Compare(a.Name, b.Name))
+	})
 	c.Others = c.Others[:min(len(c.Others), maxRelated+1)]
 	if len(r.Features) == 0 {
 		return

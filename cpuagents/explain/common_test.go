@@ -135,8 +135,10 @@ func TestMoveLate(t *testing.T) {
 	slices.SortStableFunc(order, func(a, b int) int { return int(d.Group[a]) - int(d.Group[b]) })
 	mixed := &batch.Decisions{Candidates: 3}
 	for _, i := range order {
-		mixed.Group, mixed.Row, mixed.Read = append(mixed.Group, d.Group[i]), append(mixed.Row, d.Row[i]), append(mixed.Read, 0)
-		mixed.Timestamp, mixed.Value = append(mixed.Timestamp, d.Timestamp[i]), append(mixed.Value, d.Value[2*i:2*i+2]...)
+		mixed.Group, mixed.Row = append(mixed.Group, d.Group[i]), append(mixed.Row, d.Row[i])
+		mixed.Read = append(mixed.Read, 0)
+		mixed.Timestamp = append(mixed.Timestamp, d.Timestamp[i])
+		mixed.Value = append(mixed.Value, d.Value[2*i:2*i+2]...)
 		mixed.Score, mixed.Decision = append(mixed.Score, d.Score[i]), append(mixed.Decision, d.Decision[i])
 		mixed.Counts, mixed.Leader = append(mixed.Counts, 0, 0, 0), append(mixed.Leader, 0)
 		mixed.Round = append(mixed.Round, d.Round[i])

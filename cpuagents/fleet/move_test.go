@@ -81,7 +81,7 @@ func TestMove(t *testing.T) {
 				t.Errorf("%d entities: move %d has %d members, want about %d", entities, m, n, entities-quiet)
 			}
 			if shown[m] != 1 {
-				t.Errorf("%d entities: %d rows of move %d are anomalous when it is found, want 1", entities, shown[m], m)
+				t.Errorf("%d entities: move %d is found with %d anomalous rows, want 1", entities, m, shown[m])
 			}
 		}
 		// Those before a move is found are shown as their own.

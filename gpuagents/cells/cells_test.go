@@ -84,8 +84,8 @@ func TestRelations(t *testing.T) {
 			t.Fatalf("b.Layout: %v, want no error", err)
 		}
 		views := c.features + c.related
-		if level, has := l.Vars[kernels.PredictorVarLevel].Width, len(l.Vars) > kernels.PredictorVarMiss; level != views ||
-			has != (c.related > 0) {
+		level, has := l.Vars[kernels.PredictorVarLevel].Width, len(l.Vars) > kernels.PredictorVarMiss
+		if level != views || has != (c.related > 0) {
 			t.Errorf("%+v: the level has %d views, want %d; relations are kept: %v", c, level, views, has)
 		}
 		if got, want := len(b.Weights(1)), 4*kernels.PredictorWeights(views); got != want {

@@ -19,7 +19,7 @@ const stormFor = int64(2 * time.Hour)
 type moves struct {
 	found, members, shown  int // moves in the storm, entities that belong to them, and rows shown before they are found
 	outside, outsideOf     int // moves outside of the storm, and their members
-	opened, single, stormy int // incidents of the swarm, those shown outside of the storm, entities that opened one in it
+	opened, single, stormy int // incidents, those shown outside of the storm, and entities that opened one in it
 }
 
 // watchMoves runs a fleet through a control that looks for moves.
@@ -104,8 +104,8 @@ func TestFleetMoves(t *testing.T) {
 		o.Together = 5 * time.Minute
 		r := watchMoves(mix, o)
 		t.Logf("%d entities, %d in a storm: %d of them opened an incident in it, %d moves with %d members were found, "+
-			"%d rows shown; elsewhere %d moves with %d members, %d of %d incidents shown", len(mix), with, r.stormy, r.found,
-			r.members, r.shown, r.outside, r.outsideOf, r.single, r.opened)
+			"%d rows shown; elsewhere %d moves with %d members, %d of %d incidents shown", len(mix), with, r.stormy,
+			r.found, r.members, r.shown, r.outside, r.outsideOf, r.single, r.opened)
 		if share >= 0.5 && (r.found < 1 || r.found > 3 || 4*r.shown > r.stormy+40) {
 			t.Errorf("%d entities in a storm: %d moves, %d of %d incidents shown", with, r.found, r.shown, r.stormy)
 		}

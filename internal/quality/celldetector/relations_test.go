@@ -29,7 +29,8 @@ func jointSeries(t *testing.T) []labelled.Series {
 	}
 	var all []labelled.Series
 	for _, p := range labelled.Pairs() {
-		if !strings.HasPrefix(p.Family, "joint") || each == 1 && p.Incident != "correlation" && p.Incident != "level-one" {
+		few := each == 1 && p.Incident != "correlation" && p.Incident != "level-one"
+		if few || !strings.HasPrefix(p.Family, "joint") {
 			continue
 		}
 		n := each
