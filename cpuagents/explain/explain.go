@@ -52,7 +52,8 @@ type entity struct {
 	Group    int       // its group; -1 for none
 	Left     uint64    // turn in which it lost its group
 	Fleet    fleet.Entity
-	Hidden   *incident // that the swarm opened and the fleet does not show; nil for none
+	Related  *relations // nil for one feature, or too many
+	Hidden   *incident  // that the swarm opened and the fleet does not show; nil for none
 }
 
 // leaving says that an entity lost its group in a turn.
@@ -104,6 +105,9 @@ func (x *Explainer) of(group uint32, features int) *entity {
 		if key != "" {
 			x.byKey[key] = next
 		}
+	}
+	if next.Related == nil {
+		next.Related = newRelations(features)
 	}
 	next.Group = int(group)
 	x.groups[group] = next
@@ -177,11 +181,15 @@ func (x *Explainer) row(d *batch.Decisions, i int, why *batch.Explained) *Incide
 	begins := d.Decision[i] == x.anomaly && e.Open == nil
 	slot := int(uint64(ns) / uint64(24*time.Hour/slots) % slots)
 	var surprises [64]surprise
+	var distances [mostRelated]float64
 	for f := range e.Features {
 		s := &e.Features[f]
 		v, ok := d.Feature(i, f)
 		if !ok {
 			v = math.NaN()
+		}
+		if f < mostRelated {
+			distances[f] = v - s.Level
 		}
 		expected, half := s.expected(slot)
 		if e.Rows < warm || math.IsNaN(v) {
@@ -191,6 +199,9 @@ func (x *Explainer) row(d *batch.Decisions, i int, why *batch.Explained) *Incide
 		if !math.IsNaN(v) {
 			surprises[f] = s.observe(v, e.Rows, slot, uint32(e.Slots[slot]), begins || odd)
 		}
+	}
+	if e.Related != nil {
+		e.Related.observe(distances[:why.Features], e.Rows, begins || odd, surprises[:why.Features])
 	}
 	e.Rows++
 	if e.Slots[slot] < math.MaxUint16 {

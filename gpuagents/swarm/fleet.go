@@ -64,12 +64,14 @@ func (s *Spec) validateFleet() (path []string, err error) {
 		return []string{"fleet", "alarms_per_day"}, fmt.Errorf("alarms_per_day %v: use 0 to %v", f.AlarmsPerDay,
 			mostFleetAlarms)
 	case together != 0 && (together < minTogether || together > maxTogether):
-		return []string{"fleet", "together"}, fmt.Errorf("together %v: use %v to %v", together, minTogether, maxTogether)
+		return []string{"fleet", "together"}, fmt.Errorf("together %v: use %v to %v", together, minTogether,
+			maxTogether)
 	case window < minFleetWindow || window > maxFleetWindow:
 		return []string{"fleet", "window"}, fmt.Errorf("window %v: use %v to %v", window, minFleetWindow,
 			maxFleetWindow)
 	case !f.limits():
-		return []string{"fleet"}, errors.New("fleet: it limits nothing: name false_discoveries, alarms_per_day or together")
+		return []string{"fleet"}, errors.New("fleet: it limits nothing: name false_discoveries, alarms_per_day " +
+			"or together")
 	case s.Cell.Params["alarms_per_day"] > 0:
 		return []string{"fleet"}, errors.New("fleet: alarms_per_day of the cell sets an alarm for each entity: leave " +
 			"it out of cell.params, and name fleet.alarms_per_day for all together")

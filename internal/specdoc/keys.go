@@ -57,7 +57,8 @@ var keys = []Key{
 	{
 		Path: "fleet", Kind: Section, Scope: Groups,
 		Doc: "Limits the incidents of all entities that are shown as anomalous, and makes one of those in which " +
-			"many move together. Others stay suspicious. For the cell predictor. See How often a fleet alarms in docs/cells.md.",
+			"many move together. Others stay suspicious. For the cell predictor. See How often a fleet alarms in " +
+			"docs/cells.md.",
 	},
 	{
 		Path: "fleet.false_discoveries", Kind: Number, Min: "0", Max: "0.5", Scope: Groups,

@@ -11,6 +11,7 @@ const (
 	SpreadSurprise            // the values scatter more or less than usual
 	MissingSurprise           // a rise or an event that was due did not come
 	FrozenSurprise            // one value is repeated for longer than ever
+	RelationSurprise          // the feature no longer follows the others
 	TogetherSurprise          // several entities surprise at the same time
 	Surprises                 // their number
 )
@@ -18,7 +19,7 @@ const (
 // FeatureSurprises is the number of the kinds that one feature can have, which are the first ones.
 const FeatureSurprises = TogetherSurprise
 
-var surpriseNames = [Surprises]string{"", "point", "level", "spread", "missing", "frozen", "together"}
+var surpriseNames = [Surprises]string{"", "point", "level", "spread", "missing", "frozen", "relation", "together"}
 
 // String returns the name of a kind in outputs; empty for NoSurprise.
 func (s Surprise) String() string { return surpriseNames[s] }
