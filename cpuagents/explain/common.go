@@ -36,8 +36,8 @@ type member struct {
 	Name string
 }
 
-// cause is a feature at fault of some members of a move, with the values of the one with the highest
-// score.
+// cause is a feature at fault of some members of a move, with the values of the one with the
+// highest score.
 type cause struct {
 	Feature         string
 	Count           uint32
@@ -125,8 +125,8 @@ func (c *common) add(r *Incident, name string) {
 	}
 }
 
-// past writes the records of moves that are over, at a time behind them: the incidents of nearly all
-// members have ended.
+// past writes the records of moves that are over, at a time behind them: the incidents of nearly
+// all members have ended.
 func (x *Explainer) past(ns int64) {
 	kept := x.commons[:0]
 	for _, c := range x.commons {

@@ -16,9 +16,9 @@ import (
 
 const stormEntities = 60
 
-// storm returns decisions of many groups, one row a minute. From row 400 on, all but the first three
-// open an incident within two minutes, in which the second feature is high. Some incidents of their
-// own come before and after.
+// storm returns decisions of many groups, one row a minute. From row 400 on, all but the first
+// three open an incident within two minutes, in which the second feature is high. Some incidents of
+// their own come before and after.
 func storm(rowsEach int) (keys, *batch.Decisions) {
 	r := rand.New(rand.NewPCG(11, 7))
 	d, k := &batch.Decisions{Candidates: 3}, keys{}
@@ -53,8 +53,8 @@ func together() *fleet.Options {
 	return &fleet.Options{Together: 2 * time.Minute, Window: 24 * time.Hour, Alarm: 2.6, Block: 64}
 }
 
-// TestMove: incidents of a fleet that moves together have one record, whatever the cuts and restarts,
-// and it names the entities that took no part. Others have theirs.
+// TestMove: incidents of a fleet that moves together have one record, whatever the cuts and
+// restarts, and it names the entities that took no part. Others have theirs.
 func TestMove(t *testing.T) {
 	k, d := storm(490)
 	before := slices.Clone(d.Decision)
@@ -124,8 +124,8 @@ func TestMove(t *testing.T) {
 	}
 }
 
-// TestMoveLate: where the rows of entities come one entity after the other, a move has one record too,
-// also for those of its members that had ended before it was found.
+// TestMoveLate: where the rows of entities come one entity after the other, a move has one record
+// too, also for those of its members that had ended before it was found.
 func TestMoveLate(t *testing.T) {
 	k, d := storm(430)
 	order := make([]int, d.Len())

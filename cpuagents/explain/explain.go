@@ -36,8 +36,8 @@ type Explainer struct {
 	fleet   *fleet.Control // nil for no limit
 	commons []*common      // of which no record is written
 	ready   []Incident     // records of commons that are written next
-	// Late keeps the records of moves of the fleet until Finish, because the rows of some entities come
-	// long after those of others.
+	// Late keeps the records of moves of the fleet until Finish, because the rows of some entities
+	// come long after those of others.
 	Late bool
 }
 

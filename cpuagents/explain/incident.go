@@ -35,10 +35,11 @@ type Incident struct {
 	Related []string
 	// Open reports that the input has ended before the incident.
 	Open bool
-	// Entities is the number of those that moved together, of which this is the only record: Names is
-	// the one that began first, and Related has others. 1 for an incident of one entity.
+	// Entities is the number of those that moved together, of which this is the only record: Names
+	// is the one that began first, and Related has others. 1 for an incident of one entity.
 	Entities int
-	// Absent are the names of entities that took no part in a move of nearly all, at most maxRelated.
+	// Absent are the names of entities that took no part in a move of nearly all, at most
+	// maxRelated.
 	Absent []string
 
 	begin, end int64 // nanoseconds
@@ -126,8 +127,8 @@ func (in *incident) cause() (feature int, kind batch.Surprise) {
 	return feature, kind
 }
 
-// ended returns the record of an incident of an entity, which is over; nil if it has none of its own,
-// because it belongs to a move or is not shown.
+// ended returns the record of an incident of an entity, which is over; nil if it has none of its
+// own, because it belongs to a move or is not shown.
 func (x *Explainer) ended(e *entity, in *incident, group uint32) *Incident {
 	if in.Move == 0 && in == e.Hidden {
 		return nil

@@ -15,9 +15,9 @@ const (
 	relationRate  = 0.005
 	relationStart = 0.5
 	relationRidge = 0.1
-	// A short mean of relationSize usual residuals is at the edge of what is usual. Of 51 changes of
-	// correlation (seed 37) 38 are named so, and no more of other incidents than with none; 3 named
-	// 40, and took 2 % of the others.
+	// A short mean of relationSize usual residuals is at the edge of what is usual. Of 51 changes
+	// of correlation (seed 37) 38 are named so, and no more of other incidents than with none; 3
+	// named 40, and took 2 % of the others.
 	relationSize = 4
 	leastMiss    = 0.01
 )
@@ -44,8 +44,8 @@ func newRelations(features int) *relations {
 }
 
 // observe takes row n of an entity, from 0, as its distances from the levels; NaN for a missing
-// value. It sets the surprise of each feature. Where one surprises by its own past, the relation says
-// nothing new.
+// value. It sets the surprise of each feature. Where one surprises by its own past, the relation
+// says nothing new.
 func (r *relations) observe(distances []float64, n uint64, open bool, out []surprise) {
 	rate := max(slowRate, 1/float64(n+1))
 	part := 1.0

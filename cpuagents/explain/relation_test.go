@@ -13,8 +13,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
 
-// TestRelationCause: incidents in which a feature stops following the others have the kind relation,
-// and those of other kinds do not.
+// TestRelationCause: incidents in which a feature stops following the others have the kind
+// relation, and those of other kinds do not.
 func TestRelationCause(t *testing.T) {
 	d, err := celldetector.New(celldetector.Options{Agents: 16, Seed: 1})
 	if err != nil {

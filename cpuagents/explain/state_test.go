@@ -7,8 +7,8 @@ import (
 	"github.com/exoswarm/exoswarm/jobs/batch"
 )
 
-// TestWiden: what an earlier program has counted by feature and kind keeps its place when there are more
-// kinds.
+// TestWiden: what an earlier program has counted by feature and kind keeps its place when there are
+// more kinds.
 func TestWiden(t *testing.T) {
 	const before, now = 6, int(batch.FeatureSurprises)
 	e := entity{Features: make([]feature, 2), Before: make([]uint32, 2*before), Hidden: &incident{}}

@@ -21,9 +21,9 @@ func NameOf(values []string, keyed bool) string {
 	return rows.EntityName(rows.JoinKey(values))
 }
 
-// Relate sorts incidents by their begins, and names for each the other entities with an incident that
-// began within RelatedWithin, the nearest first. Incidents that belong to a move are part of its record.
-// The result does not depend on the order of all, which it uses.
+// Relate sorts incidents by their begins, and names for each the other entities with an incident
+// that began within RelatedWithin, the nearest first. Incidents that belong to a move are part of
+// its record. The result does not depend on the order of all, which it uses.
 func Relate(all []Incident, keyed bool) []Incident {
 	all = foldEarly(all, keyed)
 	slices.SortStableFunc(all, func(a, b Incident) int {

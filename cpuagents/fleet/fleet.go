@@ -1,6 +1,6 @@
-// Package fleet limits the alarms of a fleet: the share of false ones among those that are shown, or
-// their number in a day. It also makes one incident of those in which many entities move together. It
-// sees the decisions of all entities, and decides which of their incidents are shown.
+// Package fleet limits the alarms of a fleet: the share of false ones among those that are shown,
+// or their number in a day. It also makes one incident of those in which many entities move
+// together. It sees the decisions of all entities, and decides which of their incidents are shown.
 package fleet
 
 import (
@@ -111,10 +111,10 @@ func (c *Control) State() State { return c.state }
 // Restore replaces the state.
 func (c *Control) Restore(s State) { c.state = s }
 
-// Decide returns the decision of a row of an entity, from that of the swarm. An incident is anomalous
-// once: at its first row that lifts it to a level above the threshold of the fleet. Its other rows
-// are suspicious. Of a move, the row with which it is found is anomalous, and those of all entities that
-// join it are suspicious. Rows of an entity come in the order of the log.
+// Decide returns the decision of a row of an entity, from that of the swarm. An incident is
+// anomalous once: at its first row that lifts it to a level above the threshold of the fleet. Its
+// other rows are suspicious. Of a move, the row with which it is found is anomalous, and those of
+// all entities that join it are suspicious. Rows of an entity come in the order of the log.
 func (c *Control) Decide(e *Entity, ns int64, score float32, decision uint32) uint32 {
 	slot := c.slot(c.number(ns))
 	if slot != nil {

@@ -3,15 +3,17 @@ package fleet
 import "slices"
 
 const (
-	// leastMembers is the number of incidents that are a move at least, and moveNats how unlikely it
-	// must be that so many independent ones open in three bins: once in 1.2 million times.
+	// leastMembers is the number of incidents that are a move at least, and moveNats how unlikely
+	// it must be that so many independent ones open in three bins: once in 1.2 million times.
 	leastMembers = 5
 	moveNats     = 14
-	// moveGap is how many bins behind a move more incidents than chance explains still belong to it.
+	// moveGap is how many bins behind a move more incidents than chance explains still belong to
+	// it.
 	moveGap = 4
 	// rateTrust is the number of incidents that weigh as much as what the alarm lets expect.
 	rateTrust = 5
-	// mostBins and mostMoves bound what is kept, the latest ones: two weeks of bins of five minutes.
+	// mostBins and mostMoves bound what is kept, the latest ones: two weeks of bins of five
+	// minutes.
 	mostBins  = 4096
 	mostMoves = 256
 )
@@ -26,8 +28,8 @@ type Bin struct {
 // Move is a run of bins in which more incidents opened than independent entities have.
 type Move struct {
 	Number uint64 // from 1
-	// First and Last are the bins in which so many opened. An incident that opens in them, or in the
-	// next one, belongs to the move. If many open up to moveGap bins later, it goes on.
+	// First and Last are the bins in which so many opened. An incident that opens in them, or in
+	// the next one, belongs to the move. If many open up to moveGap bins later, it goes on.
 	First, Last int64
 }
 
@@ -45,11 +47,12 @@ func (c *Control) Claim(e *Entity, m *Move) bool {
 	return true
 }
 
-// Past reports whether a time is behind a move, so that no incident joins it then, and all entities have
-// had a bin to show that they take no part.
+// Past reports whether a time is behind a move, so that no incident joins it then, and all entities
+// have had a bin to show that they take no part.
 func (c *Control) Past(m *Move, ns int64) bool { return c.bin(ns) > m.Last+moveGap+1 }
 
-// Missed reports whether an entity had rows all through a move, and knew its past, and took no part.
+// Missed reports whether an entity had rows all through a move, and knew its past, and took no
+// part.
 func (c *Control) Missed(e *Entity, m *Move) bool {
 	return e.Member != m.Number && e.Seen > m.Last+moveGap && float64(e.Rows) >= 3*float64(c.o.Block)
 }
@@ -119,8 +122,8 @@ func (c *Control) place(n int64) *Bin {
 	return &s.Bins[i]
 }
 
-// open counts an incident that opens in a bin, and lets it join a move. It finds a new move, if so many
-// have opened that this cannot be chance.
+// open counts an incident that opens in a bin, and lets it join a move. It finds a new move, if so
+// many have opened that this cannot be chance.
 func (c *Control) open(e *Entity, n int64) {
 	if c.o.Together == 0 {
 		return
@@ -164,8 +167,8 @@ func (c *Control) ofMove(e *Entity) uint32 {
 	return anomalous
 }
 
-// many reports whether more incidents opened in a bin and its neighbours than chance explains: by the
-// bound of Chernoff on a Poisson distribution.
+// many reports whether more incidents opened in a bin and its neighbours than chance explains: by
+// the bound of Chernoff on a Poisson distribution.
 func (c *Control) many(n int64) bool {
 	rows, opened := uint64(0), uint64(0)
 	for k := n - 1; k <= n+1; k++ {

@@ -39,8 +39,8 @@ func storms(seed uint64, entities, n, quiet int) (all []row) {
 	return all
 }
 
-// TestMove: of a storm over a fleet few rows are anomalous, and all of its incidents are those of one
-// move. Incidents of their own stay, and independent ones are no move.
+// TestMove: of a storm over a fleet few rows are anomalous, and all of its incidents are those of
+// one move. Incidents of their own stay, and independent ones are no move.
 func TestMove(t *testing.T) {
 	for _, entities := range []int{8, 40, 400} {
 		const quiet = 2
@@ -123,7 +123,8 @@ func TestNoMove(t *testing.T) {
 	}
 }
 
-// TestMoveState: a control with moves that is restored from bytes decides as one that was never stopped.
+// TestMoveState: a control with moves that is restored from bytes decides as one that was never
+// stopped.
 func TestMoveState(t *testing.T) {
 	const entities = 60
 	all := storms(3, entities, 1600, 1)

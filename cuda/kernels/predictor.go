@@ -104,8 +104,9 @@ const (
 	PredictorVarRoughUsual // agent: its long mean
 	PredictorVarAway       // agent: short mean of the value
 	PredictorVarAwayUsual  // agent: mean |short mean|
-	// The others are there where they are needed: a variable that is not there has no number. The first
-	// two need PredictorRelations, and PredictorVarSince needs PredictorPerSecond. VarLatest is the last.
+	// The others are there where they are needed: a variable that is not there has no number. The
+	// first two need PredictorRelations, and PredictorVarSince needs PredictorPerSecond. VarLatest
+	// is the last.
 	PredictorVarRelation // group [R*2*I]: weights of the features now, and of those before
 	PredictorVarMiss     // group [R]: mean |residual|
 	PredictorVarSince

@@ -69,8 +69,8 @@ func TestAlarmsPerDay(t *testing.T) {
 	}
 }
 
-// TestRelations: swarms of 2 to 32 features keep relations, unless they are off. The state of all others
-// is that of features alone.
+// TestRelations: swarms of 2 to 32 features keep relations, unless they are off. The state of all
+// others is that of features alone.
 func TestRelations(t *testing.T) {
 	for _, c := range []struct {
 		features, off, related int

@@ -356,8 +356,8 @@ func TestKillFleet(t *testing.T) {
 // varies is what depends on the order of decisions of several entities and on groups.
 var varies = regexp.MustCompile(`,"(leader":\d+|related":\[[^]]*\])`)
 
-// testKill is TestKill with a specification that is changed for the detector that is killed. It returns
-// the folder of that one.
+// testKill is TestKill with a specification that is changed for the detector that is killed. It
+// returns the folder of that one.
 func testKill(t *testing.T, more string, change func(spec string) string) string {
 	t.Helper()
 	all := rows(testlong.Of(30_000, 12_000))

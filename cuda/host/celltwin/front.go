@@ -102,8 +102,8 @@ func projectAll(views, directions, x []float32) {
 	}
 }
 
-// projectViews sets the views of each agent to what project returns for the vector of each. A direction
-// is read once for all vectors.
+// projectViews sets the views of each agent to what project returns for the vector of each. A
+// direction is read once for all vectors.
 func projectViews(to *[views][]float32, directions []float32, of *[views][]float32) {
 	A, n := len(to[0]), len(of[0])
 	x0, x1, x2, x3 := of[0][:n], of[1][:n], of[2][:n], of[3][:n]

@@ -99,8 +99,8 @@ var predictorPool = sync.Pool{New: func() any { return &predictorGroup{lanes: la
 // views is the number of what an agent sees of an observation; see lanes.ViewValue.
 const views = lanes.ViewWeek + 1
 
-// size makes the slices long enough for a number of features, of which related ones have a residual,
-// and agents. It keeps their memory.
+// size makes the slices long enough for a number of features, of which related ones have a
+// residual, and agents. It keeps their memory.
 func (g *predictorGroup) size(features, related, agents int) {
 	if len(g.weights) == agents && len(g.agents) == agents-manyOf(agents) && len(g.plain.now) == features &&
 		len(g.rest.now) == related {

@@ -8,8 +8,8 @@ import (
 const (
 	// relationReach bounds what a feature tells of another one, in spreads.
 	relationReach = 8
-	// relationRate is the step of the weights, and relationStart that of the first observations, over
-	// their number. RFC 0049: steps from 0.002 to 0.01 are equally good.
+	// relationRate is the step of the weights, and relationStart that of the first observations,
+	// over their number. RFC 0049: steps from 0.002 to 0.01 are equally good.
 	relationRate  = 0.005
 	relationStart = 0.5
 )
@@ -24,8 +24,8 @@ type relation struct {
 	in      []float32 // [2*I]
 }
 
-// see sets now to the residuals of the features in spreads, and learns. inverse is one over the number
-// of observations, and rate that of the usual residual.
+// see sets now to the residuals of the features in spreads, and learns. inverse is one over the
+// number of observations, and rate that of the usual residual.
 func (r *relation) see(now, last []float32, inverse, rate float32) {
 	I := len(now)
 	for j := range now {

@@ -81,8 +81,8 @@ func watchMoves(all []*member, o fleet.Options) (r moves) {
 	return r
 }
 
-// TestFleetMoves: of a storm over a part of a fleet, a few rows are shown and one move is found. The
-// fleet has few moves elsewhere.
+// TestFleetMoves: of a storm over a part of a fleet, a few rows are shown and one move is found.
+// The fleet has few moves elsewhere.
 func TestFleetMoves(t *testing.T) {
 	if testing.Short() {
 		t.Skip("fleets are slow under the race detector")

@@ -54,8 +54,8 @@ type found struct {
 	vus                                   float64
 }
 
-// detectJoint runs the predictor over series, with relations or without, and counts by incident; "" has
-// all.
+// detectJoint runs the predictor over series, with relations or without, and counts by incident; ""
+// has all.
 func detectJoint(t *testing.T, all []labelled.Series, relations float64) map[string]*found {
 	t.Helper()
 	d, err := New(Options{Values: map[string]float64{"relations": relations}, Agents: 64, Seed: 1})
@@ -106,8 +106,8 @@ func detectJoint(t *testing.T, all []labelled.Series, relations float64) map[str
 	return by
 }
 
-// TestRelations: with relations the predictor finds most incidents in which one feature stops following
-// the others, and raises no more alarms outside.
+// TestRelations: with relations the predictor finds most incidents in which one feature stops
+// following the others, and raises no more alarms outside.
 func TestRelations(t *testing.T) {
 	if testing.Short() {
 		t.Skip("series of several features are slow under the race detector")
