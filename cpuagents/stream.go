@@ -249,6 +249,7 @@ func (s *stream) explains() error {
 		return err
 	}
 	s.explainer = explain.New(s.layout(), clock, s.spec.Fleet)
+	s.explainer.Late = s.spec.Anomalies != ""
 	return nil
 }
 
@@ -264,7 +265,7 @@ func (s *stream) writeIncidents(ctx context.Context) error {
 	}
 	defer w.Abort()
 	all := append(s.incidents, s.explainer.Finish()...)
-	explain.Relate(all, len(s.spec.Columns.Key) > 0)
+	all = explain.Relate(all, len(s.spec.Columns.Key) > 0)
 	buffered := bufio.NewWriter(w)
 	out := explain.NewWriter(buffered, s.layout(), s.spec.AnomaliesFormat == "csv")
 	for i := range all {

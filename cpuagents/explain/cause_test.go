@@ -37,7 +37,7 @@ func TestCauses(t *testing.T) {
 	every := testlong.Of(1, 8)
 	type count struct{ found, feature, kind int }
 	var all count
-	table := map[string]*[batch.Surprises]int{}
+	table := map[string]*[batch.FeatureSurprises]int{}
 	by := map[string]*count{}
 	for n, p := range labelled.Pairs() {
 		want, known := causes[p.Incident]
@@ -85,7 +85,7 @@ func TestCauses(t *testing.T) {
 				continue
 			}
 			if by[p.Incident] == nil {
-				by[p.Incident], table[p.Incident] = &count{}, &[batch.Surprises]int{}
+				by[p.Incident], table[p.Incident] = &count{}, &[batch.FeatureSurprises]int{}
 			}
 			c := by[p.Incident]
 			c.found++

@@ -34,6 +34,11 @@ type Explainer struct {
 	moves   []move             // incidents that began lately
 	anomaly uint32
 	fleet   *fleet.Control // nil for no limit
+	commons []*common      // of which no record is written
+	ready   []Incident     // records of commons that are written next
+	// Late keeps the records of moves of the fleet until Finish, because the rows of some entities
+	// come long after those of others.
+	Late bool
 }
 
 // entity is the summary of an entity.
@@ -47,7 +52,8 @@ type entity struct {
 	Group    int       // its group; -1 for none
 	Left     uint64    // turn in which it lost its group
 	Fleet    fleet.Entity
-	Hidden   *incident // that the swarm opened and the fleet does not show; nil for none
+	Related  *relations // nil for one feature, or too many
+	Hidden   *incident  // that the swarm opened and the fleet does not show; nil for none
 }
 
 // leaving says that an entity lost its group in a turn.
@@ -94,11 +100,14 @@ func (x *Explainer) of(group uint32, features int) *entity {
 	}
 	if next == nil {
 		next = &entity{
-			Key: key, Features: make([]feature, features), Before: make([]uint32, features*int(batch.Surprises)),
+			Key: key, Features: make([]feature, features), Before: make([]uint32, features*int(batch.FeatureSurprises)),
 		}
 		if key != "" {
 			x.byKey[key] = next
 		}
+	}
+	if next.Related == nil {
+		next.Related = newRelations(features)
 	}
 	next.Group = int(group)
 	x.groups[group] = next
@@ -140,7 +149,10 @@ func (x *Explainer) Explain(d *batch.Decisions) []Incident {
 	}
 	var ended []Incident
 	for i := range n {
-		if done := x.row(d, i, why); done != nil {
+		done := x.row(d, i, why)
+		ended = append(ended, x.ready...)
+		x.ready = x.ready[:0]
+		if done != nil {
 			ended = append(ended, *done)
 		}
 	}
@@ -169,11 +181,15 @@ func (x *Explainer) row(d *batch.Decisions, i int, why *batch.Explained) *Incide
 	begins := d.Decision[i] == x.anomaly && e.Open == nil
 	slot := int(uint64(ns) / uint64(24*time.Hour/slots) % slots)
 	var surprises [64]surprise
+	var distances [mostRelated]float64
 	for f := range e.Features {
 		s := &e.Features[f]
 		v, ok := d.Feature(i, f)
 		if !ok {
 			v = math.NaN()
+		}
+		if f < mostRelated {
+			distances[f] = v - s.Level
 		}
 		expected, half := s.expected(slot)
 		if e.Rows < warm || math.IsNaN(v) {
@@ -184,13 +200,17 @@ func (x *Explainer) row(d *batch.Decisions, i int, why *batch.Explained) *Incide
 			surprises[f] = s.observe(v, e.Rows, slot, uint32(e.Slots[slot]), begins || odd)
 		}
 	}
+	if e.Related != nil {
+		e.Related.observe(distances[:why.Features], e.Rows, begins || odd, surprises[:why.Features])
+	}
 	e.Rows++
 	if e.Slots[slot] < math.MaxUint16 {
 		e.Slots[slot]++
 	}
 	var done *Incident
 	if e.Open != nil && d.Decision[i] == 0 {
-		done = x.end(e, d.Group[i])
+		done = x.ended(e, e.Open, d.Group[i])
+		e.Open = nil
 	}
 	if begins {
 		if e.Open = e.Hidden; e.Open == nil {
@@ -213,13 +233,13 @@ func (x *Explainer) row(d *batch.Decisions, i int, why *batch.Explained) *Incide
 		in = &incident{}
 		in.init(why.Features)
 	}
-	in.add(d, i, surprises[:why.Features], why)
+	in.add(d, i, ns, surprises[:why.Features], why)
 	f, kind := in.cause()
 	if f < 0 {
 		return done
 	}
 	why.Fault[i], why.Kind[i] = int8(f), kind
-	why.Before[i] = e.Before[f*int(batch.Surprises)+int(kind)]
+	why.Before[i] = e.Before[f*int(batch.FeatureSurprises)+int(kind)]
 	switch v, _ := d.Feature(i, f); {
 	case kind == batch.MissingSurprise, kind == batch.LevelSurprise && surprises[f].dev < 0:
 		why.Side[i] = -1
@@ -230,6 +250,9 @@ func (x *Explainer) row(d *batch.Decisions, i int, why *batch.Explained) *Incide
 	case v < why.Expected[at+f]:
 		why.Side[i] = -1
 	}
+	if in.Move != 0 {
+		why.Kind[i] = batch.TogetherSurprise
+	}
 	return done
 }
 
@@ -238,9 +261,20 @@ func (x *Explainer) row(d *batch.Decisions, i int, why *batch.Explained) *Incide
 func (x *Explainer) limit(e *entity, d *batch.Decisions, i int, ns int64) {
 	switch of := d.Decision[i]; {
 	case of == 0:
+		if e.Hidden != nil {
+			x.ended(e, e.Hidden, d.Group[i])
+		}
 		e.Hidden = nil
 	case of == x.anomaly && e.Open == nil:
 		e.Hidden = newIncident(d, i, ns, len(x.names))
 	}
+	opens := d.Decision[i] == x.anomaly
 	d.Decision[i] = x.fleet.Decide(&e.Fleet, ns, d.Score[i], d.Decision[i])
+	if m := x.fleet.Moved(); m != nil {
+		x.moved(m)
+	}
+	if opens && e.Fleet.Move != 0 {
+		x.joined(e, e.Fleet.Move)
+	}
+	x.past(ns)
 }

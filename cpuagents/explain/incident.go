@@ -35,8 +35,15 @@ type Incident struct {
 	Related []string
 	// Open reports that the input has ended before the incident.
 	Open bool
+	// Entities is the number of those that moved together, of which this is the only record: Names
+	// is the one that began first, and Related has others. 1 for an incident of one entity.
+	Entities int
+	// Absent are the names of entities that took no part in a move of nearly all, at most
+	// maxRelated.
+	Absent []string
 
-	begin int64 // nanoseconds
+	begin, end int64 // nanoseconds
+	from, to   int64 // times in which the incidents of a move begin
 }
 
 const (
@@ -64,12 +71,14 @@ type incident struct {
 	Seen             uint64 // rows of the entity since the begin
 	Odd              uint64 // rows that were not normal
 	Score            float32
+	Move             uint64    // number of the move of the fleet that it belongs to; 0 for none
+	Last             int64     // time of the last row that was not normal
 	Sizes            []float64 // sum of the surprises by feature and kind
 	Peaks            []float64 // values and expected values at the peak, by feature
 }
 
 func (in *incident) init(features int) {
-	in.Sizes = make([]float64, features*int(batch.Surprises))
+	in.Sizes = make([]float64, features*int(batch.FeatureSurprises))
 	in.Peaks = make([]float64, 2*features)
 }
 
@@ -89,10 +98,10 @@ func (x *Explainer) begun(group uint32, in *incident) {
 }
 
 // add takes a row that is not normal.
-func (in *incident) add(d *batch.Decisions, i int, all []surprise, why *batch.Explained) {
+func (in *incident) add(d *batch.Decisions, i int, ns int64, all []surprise, why *batch.Explained) {
 	in.Rows = in.Seen
 	in.Odd++
-	in.End = d.Timestamp[i]
+	in.End, in.Last = d.Timestamp[i], ns
 	if d.Score[i] > in.Score || in.Odd == 1 {
 		in.Score, in.Peak = d.Score[i], d.Timestamp[i]
 		for f := range all {
@@ -102,7 +111,7 @@ func (in *incident) add(d *batch.Decisions, i int, all []surprise, why *batch.Ex
 	}
 	for f := range all {
 		for k, size := range all[f].size {
-			in.Sizes[f*int(batch.Surprises)+k] += min(size, 4)
+			in.Sizes[f*int(batch.FeatureSurprises)+k] += min(size, 4)
 		}
 	}
 }
@@ -112,24 +121,36 @@ func (in *incident) cause() (feature int, kind batch.Surprise) {
 	feature, most := -1, 0.0
 	for i, size := range in.Sizes {
 		if size > most {
-			feature, kind, most = i/int(batch.Surprises), batch.Surprise(i%int(batch.Surprises)), size
+			feature, kind, most = i/int(batch.FeatureSurprises), batch.Surprise(i%int(batch.FeatureSurprises)), size
 		}
 	}
 	return feature, kind
 }
 
-// end returns the record of the incident of an entity, which is over.
-func (x *Explainer) end(e *entity, group uint32) *Incident {
-	in := e.Open
-	e.Open = nil
+// ended returns the record of an incident of an entity, which is over; nil if it has none of its
+// own, because it belongs to a move or is not shown.
+func (x *Explainer) ended(e *entity, in *incident, group uint32) *Incident {
+	if in.Move == 0 && in == e.Hidden {
+		return nil
+	}
+	r := x.record(e, in, group)
+	if in.Move != 0 {
+		x.fold(r, in.Move)
+		return nil
+	}
+	return r
+}
+
+// record returns the record of an incident of an entity.
+func (x *Explainer) record(e *entity, in *incident, group uint32) *Incident {
 	r := &Incident{
 		Begin: in.Begin, End: in.End, Peak: in.Peak, Row: in.Row, Rows: in.Rows, Score: in.Score,
-		Value: math.NaN(), Expected: math.NaN(), begin: in.At,
+		Value: math.NaN(), Expected: math.NaN(), Entities: 1, begin: in.At, end: in.Last,
 	}
 	r.Names = append(r.Names, x.layout.Names(int(group))...)
 	f, kind := in.cause()
 	if f >= 0 {
-		at := f*int(batch.Surprises) + int(kind)
+		at := f*int(batch.FeatureSurprises) + int(kind)
 		r.Value, r.Expected, r.Before = in.Peaks[2*f], in.Peaks[2*f+1], e.Before[at]
 		e.Before[at]++
 		r.Features, r.Kinds = in.named(x.names)
@@ -147,7 +168,7 @@ func (x *Explainer) end(e *entity, group uint32) *Incident {
 
 // named returns the features and kinds with a large surprise, the largest first.
 func (in *incident) named(names []string) (features []string, kinds []batch.Surprise) {
-	const width = int(batch.Surprises)
+	const width = int(batch.FeatureSurprises)
 	type sized struct {
 		what int
 		size float64
@@ -179,12 +200,29 @@ func (in *incident) named(names []string) (features []string, kinds []batch.Surp
 // Finish returns the incidents that have not ended when the input ends, in the order of the groups.
 func (x *Explainer) Finish() (open []Incident) {
 	for g, e := range x.groups {
-		if e != nil && e.Open != nil {
-			r := x.end(e, uint32(g))
-			r.Open = true
-			open = append(open, *r)
+		if e == nil {
+			continue
+		}
+		if in := e.Hidden; in != nil && in.Move != 0 {
+			x.ended(e, in, uint32(g))
+			x.common(in.Move).Open = true
+		}
+		if in := e.Open; in != nil {
+			if r := x.ended(e, in, uint32(g)); r != nil {
+				r.Open = true
+				open = append(open, *r)
+			} else {
+				x.common(in.Move).Open = true
+			}
+		}
+		e.Open, e.Hidden = nil, nil
+	}
+	for _, c := range x.commons {
+		if c.Count > 0 && !c.Written {
+			open = append(open, x.together(c))
 		}
 	}
+	x.commons = nil
 	return open
 }
 

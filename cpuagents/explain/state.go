@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/exoswarm/exoswarm/cpuagents/fleet"
+	"github.com/exoswarm/exoswarm/jobs/batch"
 )
 
 // stored is the state of an explainer as State encodes it.
@@ -19,6 +20,7 @@ type stored struct {
 	Turns   uint64
 	Moves   []move
 	Fleet   fleet.State
+	Commons []*common
 }
 
 // stateVersion changes with the meaning of the state. A state of another version is ErrState.
@@ -34,7 +36,7 @@ func (x *Explainer) State() ([]byte, error) {
 		}
 	}
 	if x.fleet != nil {
-		s.Fleet = x.fleet.State()
+		s.Fleet, s.Commons = x.fleet.State(), x.commons
 	}
 	for _, e := range x.away {
 		s.Away = append(s.Away, e)
@@ -70,6 +72,7 @@ func (x *Explainer) Restore(data []byte) error {
 		for int(g) >= len(groups) {
 			groups = append(groups, nil)
 		}
+		e.widen()
 		if groups[g] = e; e.Key != "" {
 			byKey[e.Key] = e
 		}
@@ -77,12 +80,39 @@ func (x *Explainer) Restore(data []byte) error {
 	var left []leaving
 	slices.SortFunc(s.Away, func(a, b *entity) int { return cmp.Compare(a.Left, b.Left) })
 	for _, e := range s.Away {
+		e.widen()
 		away[e.Key], byKey[e.Key] = e, e
 		left = append(left, leaving{e, e.Left})
 	}
 	x.groups, x.byKey, x.away, x.left, x.turns, x.moves = groups, byKey, away, left, s.Turns, s.Moves
 	if x.fleet != nil {
 		x.fleet.Restore(s.Fleet)
+		x.commons = s.Commons
 	}
 	return nil
+}
+
+// widen makes room for kinds of surprise that an earlier program did not know.
+func (e *entity) widen() {
+	width := int(batch.FeatureSurprises)
+	if len(e.Before) < width*len(e.Features) {
+		e.Before = widened(e.Before, len(e.Features), width)
+	}
+	for _, in := range []*incident{e.Open, e.Hidden} {
+		if in != nil && len(in.Sizes) < width*len(e.Features) {
+			in.Sizes = widened(in.Sizes, len(e.Features), width)
+		}
+	}
+	if e.Related == nil {
+		e.Related = newRelations(len(e.Features))
+	}
+}
+
+// widened returns rows of a greater width, with zeros behind those of each.
+func widened[T any](all []T, rows, width int) []T {
+	old, wide := len(all)/max(rows, 1), make([]T, rows*width)
+	for i := range rows {
+		copy(wide[i*width:], all[i*old:][:old])
+	}
+	return wide
 }

@@ -71,8 +71,8 @@ func mix(mean *float64, rate, value float64) { *mean += float64(rate * (value - 
 
 // surprise has what one row of a feature shows beside its past.
 type surprise struct {
-	size [batch.Surprises]float64 // by kind; 1 is at the edge of what is usual
-	dev  float64                  // mean distance of late
+	size [batch.FeatureSurprises]float64 // by kind; 1 is at the edge of what is usual
+	dev  float64                         // mean distance of late
 }
 
 // observe adds value x, which is row n of its entity, from 0, at a slot of the day that has been seen
@@ -126,7 +126,7 @@ func (s *feature) observe(x float64, n uint64, slot int, seen uint32, open bool)
 
 // sizes returns how surprising a value is, by kind. One far value is a point. Several on one side are
 // a level, and several on both sides a spread.
-func (s *feature) sizes(x, e, err, noise float64, slot int) (size [batch.Surprises]float64) {
+func (s *feature) sizes(x, e, err, noise float64, slot int) (size [batch.FeatureSurprises]float64) {
 	several := 1.0
 	if math.Abs(e) > bandWidth*err {
 		several = max(0.25, min(1, 5*s.Bad-1.25))
@@ -139,7 +139,7 @@ func (s *feature) sizes(x, e, err, noise float64, slot int) (size [batch.Surpris
 	rough := max(max(0, s.Step-s.Steps)/(4*max(0.25, s.StepVar)), noise/(4*max(0.2, s.NoiseIn)))
 	size[batch.SpreadSurprise] = max(calm, rough*several*max(0.4, min(1, 1.6-side)))
 	if frozen := s.Same / (4 + 1.5*s.Sames); frozen >= 1 {
-		return [batch.Surprises]float64{batch.FrozenSurprise: 2 + frozen}
+		return [batch.FeatureSurprises]float64{batch.FrozenSurprise: 2 + frozen}
 	}
 	if missing := s.Gap / (6 + 1.5*s.Gaps); s.Events >= 8 && missing >= 1 && math.Abs(x-s.Low) < 0.3*(s.High-s.Low) {
 		size[batch.MissingSurprise] = 1 + missing

@@ -21,14 +21,19 @@ func NameOf(values []string, keyed bool) string {
 	return rows.EntityName(rows.JoinKey(values))
 }
 
-// Relate sorts incidents by their begins, and names for each the other entities with an incident that
-// began within RelatedWithin, the nearest first. The result does not depend on the order of all.
-func Relate(all []Incident, keyed bool) {
+// Relate sorts incidents by their begins, and names for each the other entities with an incident
+// that began within RelatedWithin, the nearest first. Incidents that belong to a move are part of
+// its record. The result does not depend on the order of all, which it uses.
+func Relate(all []Incident, keyed bool) []Incident {
+	all = foldEarly(all, keyed)
 	slices.SortStableFunc(all, func(a, b Incident) int {
 		return cmp.Or(cmp.Compare(a.begin, b.begin), slices.Compare(a.Names, b.Names), cmp.Compare(a.Row, b.Row))
 	})
 	for i := range all {
 		in := &all[i]
+		if in.Entities > 1 {
+			continue
+		}
 		in.Related = nil
 		add := func(other *Incident) {
 			name := NameOf(other.Names, keyed)
@@ -53,6 +58,7 @@ func Relate(all []Incident, keyed bool) {
 			break
 		}
 	}
+	return all
 }
 
 // Writer writes records of incidents. One goroutine uses it.
@@ -82,7 +88,7 @@ func NewWriter(w io.Writer, l encode.Layout, asCSV bool) *Writer {
 // incidentColumns are the members of a record behind the names of its entity.
 var incidentColumns = []string{
 	"begin", "end", "peak", "row", "rows", "score", "features", "kinds", "value", "expected", "before", "related",
-	"open",
+	"open", "entities", "absent",
 }
 
 // Write writes a record. In CSV, lists have a semicolon between their elements.
@@ -97,7 +103,8 @@ func (w *Writer) Write(in *Incident) error {
 			string(encode.AppendNumber(nil, float64(in.Score), 32)), strings.Join(in.Features, ";"),
 			strings.Join(kinds, ";"), string(appendKnown(nil, in.Value, 64, "")),
 			string(appendKnown(nil, in.Expected, 32, "")), strconv.FormatUint(uint64(in.Before), 10),
-			strings.Join(in.Related, ";"), strconv.FormatBool(in.Open)))
+			strings.Join(in.Related, ";"), strconv.FormatBool(in.Open), strconv.Itoa(in.Entities),
+			strings.Join(in.Absent, ";")))
 	}
 	b := append(w.line[:0], '{')
 	for i, name := range w.names {
@@ -117,6 +124,8 @@ func (w *Writer) Write(in *Incident) error {
 	b = strconv.AppendUint(append(b, `,"before":`...), uint64(in.Before), 10)
 	b = appendTexts(append(b, `,"related":`...), in.Related)
 	b = strconv.AppendBool(append(b, `,"open":`...), in.Open)
+	b = strconv.AppendInt(append(b, `,"entities":`...), int64(in.Entities), 10)
+	b = appendTexts(append(b, `,"absent":`...), in.Absent)
 	w.line = append(b, '}', '\n')
 	_, err := w.w.Write(w.line)
 	return err

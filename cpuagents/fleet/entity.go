@@ -12,6 +12,10 @@ type Entity struct {
 	Level     uint8   // and is above so many levels
 	Loud      uint32  // rows of the incident with a surprise of loudNats
 	Top       float64 // how much rarer than the alarm its largest surprise is, in nats
+	Began     int64   // bin in which it opened, where moves are watched
+	Seen      int64   // bin of the last observation, where moves are watched
+	Move      uint64  // number of the move that the open incident belongs to; 0 for none
+	Member    uint64  // number of the last move that the entity took part in; 0 for none
 }
 
 const (
@@ -29,11 +33,17 @@ const (
 )
 
 func (e *Entity) begin() {
-	e.Open, e.Shown, e.Level, e.Loud, e.Top = true, false, 0, 0, 0
+	e.Open, e.Shown, e.Level, e.Loud, e.Top, e.Move = true, false, 0, 0, 0, 0
 }
 
-// end counts the open incident, if there is one.
+// join makes the open incident part of a move.
+func (e *Entity) join(number uint64) { e.Move, e.Member = number, number }
+
+// end counts the open incident, if there is one. Those of moves tell nothing of the entity.
 func (e *Entity) end() {
+	if e.Move != 0 {
+		e.Open, e.Move = false, 0
+	}
 	if e.Open {
 		height := min(height(e.Top, e.Loud), mostHeight)
 		e.Incidents++

@@ -1,6 +1,6 @@
-// Package fleet limits the alarms of a fleet: the share of false ones among those that are shown, or
-// their number in a day. It sees the decisions of all entities, and decides which of their incidents
-// are shown.
+// Package fleet limits the alarms of a fleet: the share of false ones among those that are shown,
+// or their number in a day. It also makes one incident of those in which many entities move
+// together. It sees the decisions of all entities, and decides which of their incidents are shown.
 package fleet
 
 import (
@@ -26,6 +26,8 @@ type Options struct {
 	AlarmsPerDay float64 `json:"alarms_per_day,omitempty"`
 	// Window is the time over which incidents are counted.
 	Window time.Duration `json:"window"`
+	// Together is the time within which incidents of several entities are one move; 0 for never.
+	Together time.Duration `json:"together,omitempty"`
 	// Alarm is the surprise in nats from which the swarm opens an incident, and Block the number of
 	// observations of a block of its history.
 	Alarm float64 `json:"alarm"`
@@ -34,11 +36,13 @@ type Options struct {
 
 // Bounds of options.
 const (
-	minWindow = 12 * time.Minute
-	maxWindow = 10 * 365 * 24 * time.Hour
-	minAlarm  = 0.01
-	maxAlarm  = 100
-	maxBlock  = 65536
+	minWindow   = 12 * time.Minute
+	minTogether = time.Second
+	maxTogether = 24 * time.Hour
+	maxWindow   = 10 * 365 * 24 * time.Hour
+	minAlarm    = 0.01
+	maxAlarm    = 100
+	maxBlock    = 65536
 )
 
 // Check returns an ErrOptions for options that are out of bounds.
@@ -50,6 +54,8 @@ func (o *Options) Check() error {
 		return fmt.Errorf("%w: alarms_per_day %v: use 0 to 1e+06", ErrOptions, o.AlarmsPerDay)
 	case o.Window < minWindow || o.Window > maxWindow:
 		return fmt.Errorf("%w: window %v: use %v to %v", ErrOptions, o.Window, minWindow, maxWindow)
+	case o.Together != 0 && (o.Together < minTogether || o.Together > maxTogether):
+		return fmt.Errorf("%w: together %v: use %v to %v", ErrOptions, o.Together, minTogether, maxTogether)
 	case !(o.Alarm >= minAlarm && o.Alarm <= maxAlarm):
 		return fmt.Errorf("%w: alarm %v: use %v to %v nats", ErrOptions, o.Alarm, minAlarm, maxAlarm)
 	case o.Block < 1 || o.Block > maxBlock:
@@ -73,6 +79,7 @@ type Control struct {
 	o     Options
 	scale scale
 	state State
+	moved *Move // that the last row has begun; nil for none
 }
 
 // State is what a control keeps of the fleet.
@@ -80,6 +87,9 @@ type State struct {
 	Slots []Slot // in the order of their numbers
 	First int64  // number of the earliest slot ever, if there was one
 	Begun bool
+	Bins  []Bin  // in the order of their numbers
+	Moves []Move // the latest ones, in the order in which they were found
+	Found uint64 // moves so far
 }
 
 // Slot counts what happened in a part of the window, all entities together.
@@ -87,6 +97,7 @@ type Slot struct {
 	Number int64
 	Rows   uint64
 	Shown  uint32 // incidents
+	Opened uint32 // incidents that belong to no move
 	// Reached counts by level the incidents that reached it in this slot; nil for none.
 	Reached []uint32
 }
@@ -100,22 +111,34 @@ func (c *Control) State() State { return c.state }
 // Restore replaces the state.
 func (c *Control) Restore(s State) { c.state = s }
 
-// Decide returns the decision of a row of an entity, from that of the swarm. An incident is anomalous
-// once: at its first row that lifts it to a level above the threshold of the fleet. Its other rows
-// are suspicious. Rows of an entity come in the order of the log.
+// Decide returns the decision of a row of an entity, from that of the swarm. An incident is
+// anomalous once: at its first row that lifts it to a level above the threshold of the fleet. Its
+// other rows are suspicious. Of a move, the row with which it is found is anomalous, and those of
+// all entities that join it are suspicious. Rows of an entity come in the order of the log.
 func (c *Control) Decide(e *Entity, ns int64, score float32, decision uint32) uint32 {
 	slot := c.slot(c.number(ns))
 	if slot != nil {
 		slot.Rows++
 	}
 	e.Rows++
+	c.moved = nil
+	bin := c.see(e, ns)
 	if decision == anomalous || decision == normal {
 		e.end()
 	}
 	if decision == anomalous {
 		e.begin()
+		if c.open(e, bin); e.Move == 0 && slot != nil {
+			slot.Opened++
+		}
 	}
 	if !e.Open || decision != anomalous && decision != suspicious {
+		return decision
+	}
+	if e.Move != 0 {
+		return c.ofMove(e)
+	}
+	if c.o.FalseDiscoveries == 0 && c.o.AlarmsPerDay == 0 {
 		return decision
 	}
 	level := c.scale.level(e, e.rise(&c.scale, score))
@@ -138,12 +161,7 @@ func (c *Control) Decide(e *Entity, ns int64, score float32, decision uint32) ui
 
 // number returns the slot of a time.
 func (c *Control) number(ns int64) int64 {
-	of := max(1, int64(c.o.Window)/slotsOfWindow)
-	n := ns / of
-	if ns%of < 0 {
-		n--
-	}
-	return n
+	return floor(ns, max(1, int64(c.o.Window)/slotsOfWindow))
 }
 
 // slot returns the slot with a number, a new one if there is none; nil for one that is too old.

@@ -5,16 +5,13 @@
 #include "fmath.cuh"
 #include "front.cuh"
 #include "latest.cuh"
+#include "relation.cuh"
 #include "state.cuh"
 #include "surprise.cuh"
 #include "vote.cuh"
 
 #define REACH 3.0f
-#define ERROR_FLOOR 0.01f
 #define DRIFT_FLOOR 0.005f
-#define GRADIENT_CLIP 4.0f
-#define USUAL_CLIP 8.0f
-#define RIDGE 0.1f
 #define LARGEST_READOUT 1e4f
 #define WEIGHT_BASE (MAX_VOTE_WEIGHT / 8)
 #define WEIGHT_GAIN (MAX_VOTE_WEIGHT - WEIGHT_BASE)
@@ -85,7 +82,7 @@ struct Setting {
   const unsigned *params;
   const float *weights;
   TailShape shape;
-  unsigned features, rule;
+  unsigned views, rule; // features and residuals
   float learn, history_rate, front_rate;
 };
 
@@ -96,16 +93,21 @@ __device__ __forceinline__ float habit_rate(unsigned *seen, float start, float r
   return r;
 }
 
+// Where the time of the first observation is, if it is kept: behind the relations, if there are any.
+__device__ __forceinline__ unsigned since_var(const unsigned *params) {
+  return params[PREDICTOR_RELATIONS] != 0 ? PREDICTOR_VAR_SINCE : PREDICTOR_VAR_RELATION;
+}
+
 // Where VAR_LATEST is: behind the time of the first observation, if that is kept.
 __device__ __forceinline__ unsigned latest_var(const unsigned *params) {
-  return PREDICTOR_VAR_SINCE + (params[PREDICTOR_PER_SECOND] != 0);
+  return since_var(params) + (params[PREDICTOR_PER_SECOND] != 0);
 }
 
 // Sets the alarm from the false alarms of a second, if they are limited. One thread.
 __device__ __forceinline__ void set_levels(Group &g, const State &state, const unsigned *params, long long t,
                                            unsigned long long seen) {
   if (params[PREDICTOR_PER_SECOND] == 0) return;
-  long long *since = (long long *)state.group64(PREDICTOR_VAR_SINCE);
+  long long *since = (long long *)state.group64(since_var(params));
   if (seen == 0) *since = t;
   float step = quo(mul(__ll2float_rn(t - *since), 1e-9f), __ull2float_rn(seen > 1 ? seen : 1));
   float rate = max32(1e-30f, min32(MOST_RATE, mul(param(params, PREDICTOR_PER_SECOND), step)));
@@ -128,12 +130,12 @@ __device__ __forceinline__ void step(Agent &s, unsigned a, unsigned A, const Gro
                                      float inverse, bool first, unsigned *bins, unsigned *weight) {
   const float *c = set.weights + a;
   float value = g.now[0], last = g.last[0], day = g.day[0], week = g.week[0];
-  if (set.features > 1) {
+  if (set.views > 1) {
     const float *direction = c + PREDICTOR_PROJECT * A;
-    value = project(direction, A, g.now, set.features);
-    last = project(direction, A, g.last, set.features);
-    day = project(direction, A, g.day, set.features);
-    week = project(direction, A, g.week, set.features);
+    value = project(direction, A, g.now, set.views);
+    last = project(direction, A, g.last, set.views);
+    day = project(direction, A, g.day, set.views);
+    week = project(direction, A, g.week, set.views);
   }
 
   float h[PREDICTOR_HIDDEN];
@@ -224,14 +226,14 @@ predictor_observe(unsigned char *pages, unsigned long long page_bytes, const uns
   set.shape.expected = param(params, PREDICTOR_TAIL_SHAPE);
   set.shape.trust = param(params, PREDICTOR_TAIL_TRUST);
   set.shape.rank_mix = param(params, PREDICTOR_RANK_MIX);
-  set.features = params[PREDICTOR_FEATURES];
+  set.views = params[PREDICTOR_FEATURES] + params[PREDICTOR_RELATIONS];
   set.rule = params[PREDICTOR_RULE];
   set.learn = param(params, PREDICTOR_LEARN);
   set.history_rate = param(params, PREDICTOR_HISTORY_RATE);
   set.front_rate = param(params, PREDICTOR_FRONT_RATE);
-  const unsigned I = set.features;
+  const unsigned I = params[PREDICTOR_FEATURES], V = set.views;
 
-  for (unsigned f = thread; f < I; f += threads) {
+  for (unsigned f = thread; f < V; f += threads) {
     g.level[f] = *state.group(PREDICTOR_VAR_LEVEL, f);
     g.spread[f] = *state.group(PREDICTOR_VAR_SPREAD, f);
     g.last[f] = *state.group(PREDICTOR_VAR_LAST, f);
@@ -267,9 +269,17 @@ predictor_observe(unsigned char *pages, unsigned long long page_bytes, const uns
     const long long t = times[n];
     const unsigned day_slot = slot_of(t, 86400000000000ll / DAY_SLOTS, DAY_SLOTS);
     const unsigned week_slot = slot_of(t, 604800000000000ll / WEEK_SLOTS, WEEK_SLOTS);
-    for (unsigned f = thread; f < I; f += threads) {
-      g.now[f] = see(features[(unsigned long long)n * I + f], &g.level[f], &g.spread[f], seen,
-                     max32(inverse, param(params, PREDICTOR_FRONT_RATE)), param(params, PREDICTOR_CLIP));
+    const float front_rate = max32(inverse, set.front_rate), clip = param(params, PREDICTOR_CLIP);
+    for (unsigned f = thread; f < I; f += threads)
+      g.now[f] = see(features[(unsigned long long)n * I + f], &g.level[f], &g.spread[f], seen, front_rate, clip);
+    if (V > I) {
+      __syncthreads();
+      for (unsigned f = thread; f < V - I; f += threads) {
+        const float r = residual(state, f, I, g.now, g.last, inverse, max32(inverse, set.history_rate));
+        g.now[I + f] = see(r, &g.level[I + f], &g.spread[I + f], seen, front_rate, clip);
+      }
+    }
+    for (unsigned f = thread; f < V; f += threads) {
       g.day[f] = *state.group(PREDICTOR_VAR_DAY, f * DAY_SLOTS + day_slot);
       g.week[f] = *state.group(PREDICTOR_VAR_WEEK, f * WEEK_SLOTS + week_slot);
     }
@@ -341,7 +351,7 @@ predictor_observe(unsigned char *pages, unsigned long long page_bytes, const uns
       rounds[n] = elect_round(round, seen);
       keep_latest(state, latest_var(params), params[PREDICTOR_DROP], t, seen);
     }
-    for (unsigned f = thread; f < I; f += threads) {
+    for (unsigned f = thread; f < V; f += threads) {
       float miss = sub(clamp32(g.now[f], HABIT_CLIP), g.day[f]);
       *state.group(PREDICTOR_VAR_DAY, f * DAY_SLOTS + day_slot) = add(g.day[f], mul(g.day_rate, miss));
       *state.group(PREDICTOR_VAR_WEEK, f * WEEK_SLOTS + week_slot) = add(g.week[f],
@@ -363,7 +373,7 @@ predictor_observe(unsigned char *pages, unsigned long long page_bytes, const uns
     seen++;
   }
 
-  for (unsigned f = thread; f < I; f += threads) {
+  for (unsigned f = thread; f < V; f += threads) {
     *state.group(PREDICTOR_VAR_LEVEL, f) = g.level[f];
     *state.group(PREDICTOR_VAR_SPREAD, f) = g.spread[f];
     *state.group(PREDICTOR_VAR_LAST, f) = g.last[f];

@@ -26,6 +26,7 @@ const (
 	// F: false alarms a second that are accepted, times the observations of a block; 0 = alarm and
 	// suspect count
 	PredictorPerSecond
+	PredictorRelations // R: features whose residual the agents see: all I of them, or none
 	PredictorWords
 )
 
@@ -38,8 +39,12 @@ const (
 	PredictorInputs  = 4 // of a recurrent unit: one, the last value, the two habits
 )
 
-// Components of the predictor's weights table, component-major [PredictorWeights(I)][A]. The
-// projection of the features follows as the last I components.
+// MostRelated is the largest number of features whose relations are watched. Features and residuals
+// together are at most MaxFeatures views.
+const MostRelated = MaxFeatures / 2
+
+// Components of the predictor's weights table, component-major [PredictorWeights(V)][A]. The
+// projection of the views follows as the last V components: the I features, and the R residuals.
 const (
 	PredictorIn        = 0                                                    // [hidden][inputs]
 	PredictorRecurrent = PredictorIn + PredictorHidden*PredictorInputs        // [hidden][hidden]
@@ -49,11 +54,11 @@ const (
 	PredictorUnrest    = PredictorFast + 1                                    // rate of the agent's unrest
 	PredictorRoughRate = PredictorUnrest + 1                                  // rate of the agent's roughness
 	PredictorAwayRate  = PredictorRoughRate + 1                               // rate of the agent's distance
-	PredictorProject   = PredictorAwayRate + 1                                // [I]
+	PredictorProject   = PredictorAwayRate + 1                                // [V]
 )
 
 // PredictorWeights is the number of components of the weights table.
-func PredictorWeights(features int) int { return PredictorProject + features }
+func PredictorWeights(views int) int { return PredictorProject + views }
 
 // Kinds of surprise. Every agent watches for all of them; each has a history of its own. The
 // probabilities of the kinds are combined by their harmonic mean, which holds for dependent ones.
@@ -76,11 +81,11 @@ const (
 // Variables of the predictor's state, as indices of PredictorVars.
 const (
 	PredictorVarRound    = iota // group u64: observations seen
-	PredictorVarLevel           // group [I]: running level of each feature
-	PredictorVarSpread          // group [I]: running mean distance from it, scaled to a normal's deviation
-	PredictorVarLast            // group [I]: last observation in spreads
-	PredictorVarDay             // group [I*DaySlots]: habit of the time of day
-	PredictorVarWeek            // group [I*WeekSlots]: what the hour of the week adds to it
+	PredictorVarLevel           // group [V]: running level of each view
+	PredictorVarSpread          // group [V]: running mean distance from it, scaled to a normal's deviation
+	PredictorVarLast            // group [V]: last observation in spreads
+	PredictorVarDay             // group [V*DaySlots]: habit of the time of day
+	PredictorVarWeek            // group [V*WeekSlots]: what the hour of the week adds to it
 	PredictorVarDaySeen         // group [DaySlots]: observations of a slot
 	PredictorVarWeekSeen        // group [WeekSlots]
 	PredictorVarHistory         // group [kinds*HistoryBins]: how many past surprises of a kind reached a bin
@@ -99,7 +104,11 @@ const (
 	PredictorVarRoughUsual // agent: its long mean
 	PredictorVarAway       // agent: short mean of the value
 	PredictorVarAwayUsual  // agent: mean |short mean|
-	// PredictorVarSince, where PredictorPerSecond is not 0; VarLatest is here else, and behind it
+	// The others are there where they are needed: a variable that is not there has no number. The
+	// first two need PredictorRelations, and PredictorVarSince needs PredictorPerSecond. VarLatest
+	// is the last.
+	PredictorVarRelation // group [R*2*I]: weights of the features now, and of those before
+	PredictorVarMiss     // group [R]: mean |residual|
 	PredictorVarSince
 )
 
@@ -121,16 +130,17 @@ const (
 	MostRate    = 0.32
 )
 
-// PredictorVars lists the state of the predictor cell for observations of I features, without
-// PredictorSince and VarLatest.
-func PredictorVars(features int) []Var {
-	return []Var{
+// PredictorVars lists the state of the predictor cell for observations of I features, of which
+// related ones have a residual, without PredictorSince and VarLatest.
+func PredictorVars(features, related int) []Var {
+	views := features + related
+	vars := []Var{
 		PredictorVarRound:      {Name: "round", Elem: U64, Width: 1, Group: true},
-		PredictorVarLevel:      {Name: "level", Elem: F32, Width: features, Group: true},
-		PredictorVarSpread:     {Name: "spread", Elem: F32, Width: features, Group: true},
-		PredictorVarLast:       {Name: "last", Elem: F32, Width: features, Group: true},
-		PredictorVarDay:        {Name: "day", Elem: F32, Width: features * DaySlots, Group: true},
-		PredictorVarWeek:       {Name: "week", Elem: F32, Width: features * WeekSlots, Group: true},
+		PredictorVarLevel:      {Name: "level", Elem: F32, Width: views, Group: true},
+		PredictorVarSpread:     {Name: "spread", Elem: F32, Width: views, Group: true},
+		PredictorVarLast:       {Name: "last", Elem: F32, Width: views, Group: true},
+		PredictorVarDay:        {Name: "day", Elem: F32, Width: views * DaySlots, Group: true},
+		PredictorVarWeek:       {Name: "week", Elem: F32, Width: views * WeekSlots, Group: true},
 		PredictorVarDaySeen:    {Name: "day_seen", Elem: U32, Width: DaySlots, Group: true},
 		PredictorVarWeekSeen:   {Name: "week_seen", Elem: U32, Width: WeekSlots, Group: true},
 		PredictorVarHistory:    {Name: "history", Elem: U32, Width: PredictorKinds * HistoryBins, Group: true},
@@ -149,4 +159,12 @@ func PredictorVars(features int) []Var {
 		PredictorVarAway:       {Name: "away", Elem: F32, Width: 1},
 		PredictorVarAwayUsual:  {Name: "away_usual", Elem: F32, Width: 1},
 	}
+	if related > 0 {
+		vars = append(
+			vars,
+			Var{Name: "relation", Elem: F32, Width: 2 * features * related, Group: true},
+			Var{Name: "miss", Elem: F32, Width: related, Group: true},
+		)
+	}
+	return vars
 }

@@ -107,14 +107,14 @@ func TestWordsAreCurrent(t *testing.T) {
 				"PREDICTOR_SHARE", "PREDICTOR_MEMORY", "PREDICTOR_TAIL_SHARE", "PREDICTOR_TAIL_SHAPE",
 				"PREDICTOR_TAIL_TRUST", "PREDICTOR_RANK_MIX", "PREDICTOR_HOLD", "PREDICTOR_MARGIN", "PREDICTOR_ALARM",
 				"PREDICTOR_SUSPECT", "PREDICTOR_WARMUP", "PREDICTOR_DROP", "PREDICTOR_BLOCK",
-				"PREDICTOR_PER_SECOND",
+				"PREDICTOR_PER_SECOND", "PREDICTOR_RELATIONS",
 			},
 			[]int{
 				PredictorFeatures, PredictorRule, PredictorQuorum, PredictorLearn, PredictorFrontRate, PredictorClip,
 				PredictorHistoryRate, PredictorHabitRate, PredictorShare, PredictorMemory, PredictorTailShare,
 				PredictorTailShape, PredictorTailTrust, PredictorRankMix, PredictorHold, PredictorMargin,
 				PredictorAlarm, PredictorSuspect, PredictorWarmup, PredictorDrop, PredictorBlock,
-				PredictorPerSecond,
+				PredictorPerSecond, PredictorRelations,
 			},
 		},
 		{
@@ -149,7 +149,8 @@ func TestWordsAreCurrent(t *testing.T) {
 				"PREDICTOR_VAR_READOUT",
 				"PREDICTOR_VAR_MEAN", "PREDICTOR_VAR_ERROR", "PREDICTOR_VAR_DRIFT", "PREDICTOR_VAR_DRIFT_USUAL",
 				"PREDICTOR_VAR_NAIVE", "PREDICTOR_VAR_UNREST", "PREDICTOR_VAR_ROUGH", "PREDICTOR_VAR_ROUGH_USUAL",
-				"PREDICTOR_VAR_AWAY", "PREDICTOR_VAR_AWAY_USUAL", "PREDICTOR_VAR_SINCE",
+				"PREDICTOR_VAR_AWAY", "PREDICTOR_VAR_AWAY_USUAL", "PREDICTOR_VAR_RELATION", "PREDICTOR_VAR_MISS",
+				"PREDICTOR_VAR_SINCE",
 			},
 			[]int{
 				PredictorVarRound, PredictorVarLevel, PredictorVarSpread, PredictorVarLast, PredictorVarDay,
@@ -157,7 +158,8 @@ func TestWordsAreCurrent(t *testing.T) {
 				PredictorVarBlock,
 				PredictorVarHidden, PredictorVarReadout, PredictorVarMean, PredictorVarError, PredictorVarDrift,
 				PredictorVarDriftUsual, PredictorVarNaive, PredictorVarUnrest, PredictorVarRough,
-				PredictorVarRoughUsual, PredictorVarAway, PredictorVarAwayUsual, PredictorVarSince,
+				PredictorVarRoughUsual, PredictorVarAway, PredictorVarAwayUsual, PredictorVarRelation,
+				PredictorVarMiss, PredictorVarSince,
 			},
 		},
 	}

@@ -45,8 +45,9 @@ func TestFalseAlarmRate(t *testing.T) {
 // TestAlarmsPerDay: entities share the alarms of a day, and only a cell that counts them keeps the time
 // of the first observation.
 func TestAlarmsPerDay(t *testing.T) {
+	features := 2 // with relations, so that all variables are there
 	perSecond := func(values map[string]float64) (float64, []kernels.Var) {
-		b := mustBind(t, "predictor", values, 4, 1)
+		b := mustBind(t, "predictor", values, 4, features)
 		l, err := b.Layout(1 << 20)
 		if err != nil {
 			t.Fatalf("b.Layout: %v, want no error", err)
@@ -61,6 +62,35 @@ func TestAlarmsPerDay(t *testing.T) {
 	}
 	if len(vars) != len(before)+1 || vars[kernels.PredictorVarSince] != kernels.PredictorSince {
 		t.Errorf("the state has %d variables, and %d without alarms_per_day", len(vars), len(before))
+	}
+	features = 1
+	if _, vars = perSecond(map[string]float64{"alarms_per_day": 1}); vars[len(vars)-1] != kernels.PredictorSince {
+		t.Errorf("the last variable of one feature is %v, want %v", vars[len(vars)-1], kernels.PredictorSince)
+	}
+}
+
+// TestRelations: swarms of 2 to 32 features keep relations, unless they are off. The state of all
+// others is that of features alone.
+func TestRelations(t *testing.T) {
+	for _, c := range []struct {
+		features, off, related int
+	}{{1, 0, 0}, {2, 0, 2}, {2, 1, 0}, {32, 0, 32}, {33, 0, 0}, {64, 0, 0}} {
+		b := mustBind(t, "predictor", map[string]float64{"relations": float64(1 - c.off)}, 4, c.features)
+		if got := int(b.ParamBlock()[kernels.PredictorRelations]); got != c.related {
+			t.Errorf("%+v: %d features are related", c, got)
+		}
+		l, err := b.Layout(1 << 20)
+		if err != nil {
+			t.Fatalf("b.Layout: %v, want no error", err)
+		}
+		views := c.features + c.related
+		level, has := l.Vars[kernels.PredictorVarLevel].Width, len(l.Vars) > kernels.PredictorVarMiss
+		if level != views || has != (c.related > 0) {
+			t.Errorf("%+v: the level has %d views, want %d; relations are kept: %v", c, level, views, has)
+		}
+		if got, want := len(b.Weights(1)), 4*kernels.PredictorWeights(views); got != want {
+			t.Errorf("%+v: %d weights, want %d", c, got, want)
+		}
 	}
 }
 
@@ -102,9 +132,14 @@ func TestDescriptions(t *testing.T) {
 		"gru": kernels.GruWords,
 	}
 	weights := map[string]func(features, agents int) int{
-		"predictor": func(features, agents int) int { return kernels.PredictorWeights(features) * agents },
-		"leaky":     func(features, agents int) int { return kernels.LeakyWeights(features) * agents },
-		"lif":       func(features, agents int) int { return kernels.LifWeights(features) * agents },
+		"predictor": func(features, agents int) int {
+			if features > 1 {
+				features *= 2 // and residuals
+			}
+			return kernels.PredictorWeights(features) * agents
+		},
+		"leaky": func(features, agents int) int { return kernels.LeakyWeights(features) * agents },
+		"lif":   func(features, agents int) int { return kernels.LifWeights(features) * agents },
 		"gru": func(features, agents int) int {
 			return kernels.GruShared(8) +
 				kernels.GruWeights(features, agents)
@@ -142,7 +177,7 @@ func TestDescriptions(t *testing.T) {
 func TestWeightsAreTheAgents(t *testing.T) {
 	few, many := mustBind(t, "predictor", nil, 3, 2), mustBind(t, "predictor", nil, 300, 2)
 	a, b := few.Weights(77), many.Weights(77)
-	for c := range kernels.PredictorWeights(2) {
+	for c := range kernels.PredictorWeights(4) {
 		if !slices.Equal(a[c*3:][:3], b[c*300:][:3]) {
 			t.Fatalf("component %d differs between groups of 3 and of 300", c)
 		}

@@ -66,6 +66,8 @@ var predictor = &Cell{
 			"the expectation"},
 		{Name: "rank", Default: 0.4, Min: 0, Max: 1, Doc: "part of the score in the tail that comes from the rank, " +
 			"not from the size"},
+		{Name: "relations", Default: 1, Min: 0, Max: 1, Integer: true, Doc: "1: with 2 to 32 features, agents also " +
+			"see how far each feature is from what the others tell of it; 0: features alone"},
 	},
 	vars:    predictorVars,
 	block:   predictorBlock,
@@ -74,11 +76,19 @@ var predictor = &Cell{
 
 // predictorVars returns the state: with the time of the first observation where a day counts.
 func predictorVars(b *Bound) []kernels.Var {
-	vars := kernels.PredictorVars(b.Features)
+	vars := kernels.PredictorVars(b.Features, predictorRelated(b))
 	if b.values["alarms_per_day"] > 0 {
 		vars = append(vars, kernels.PredictorSince)
 	}
 	return vars
+}
+
+// predictorRelated returns the number of features whose residual the agents see: all or none.
+func predictorRelated(b *Bound) int {
+	if b.values["relations"] == 0 || b.Features < 2 || b.Features > kernels.MostRelated {
+		return 0
+	}
+	return b.Features
 }
 
 // predictorBlock returns the parameter block. Rates are per observation, shares of agents and
@@ -117,6 +127,7 @@ func predictorBlock(b *Bound) []uint32 {
 	w[kernels.PredictorPerSecond] = math.Float32bits(float32(perSecond * block))
 	w[kernels.PredictorWarmup] = uint32(b.values["warmup"])
 	w[kernels.PredictorDrop] = uint32(b.Drop)
+	w[kernels.PredictorRelations] = uint32(predictorRelated(b))
 	return w
 }
 
@@ -132,7 +143,8 @@ const (
 // predictorTable returns the weights of each agent, component-major. The order of the draws fixes
 // the numbers: a change of it changes every swarm.
 func predictorTable(b *Bound, seed uint64) []float32 {
-	A, table := b.Agents, make([]float32, kernels.PredictorWeights(b.Features)*b.Agents)
+	A, views := b.Agents, b.Features+predictorRelated(b)
+	table := make([]float32, kernels.PredictorWeights(views)*A)
 	for a := range A {
 		r := newSource(seed, a)
 		set := func(component int, v float32) { table[component*A+a] = v }
@@ -154,7 +166,7 @@ func predictorTable(b *Bound, seed uint64) []float32 {
 		set(kernels.PredictorRoughRate, r.rate(b.values["rough_min"],
 			max(b.values["rough_min"], b.values["rough_max"])))
 		set(kernels.PredictorAwayRate, r.rate(b.values["away_min"], max(b.values["away_min"], b.values["away_max"])))
-		projection(r, b.Features, func(f int, v float32) { set(kernels.PredictorProject+f, v) })
+		projection(r, views, func(f int, v float32) { set(kernels.PredictorProject+f, v) })
 	}
 	return table
 }

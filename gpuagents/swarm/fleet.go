@@ -20,6 +20,9 @@ type Fleet struct {
 	AlarmsPerDay float64 `yaml:"alarms_per_day" json:"alarms_per_day,omitempty"`
 	// Window is the time over which incidents are counted, 12 minutes to 10 years; default 28 days.
 	Window strictyaml.Duration `yaml:"window" json:"window,omitempty"`
+	// Together is the time within which incidents of several entities are one, 1 second to 24
+	// hours; 0 for never.
+	Together strictyaml.Duration `yaml:"together" json:"together,omitempty"`
 }
 
 const (
@@ -28,10 +31,14 @@ const (
 	minFleetWindow       = 12 * time.Minute
 	maxFleetWindow       = 10 * 365 * 24 * time.Hour
 	defaultFleetWindow   = 28 * 24 * time.Hour
+	minTogether          = time.Second
+	maxTogether          = 24 * time.Hour
 )
 
 // limits reports whether anything is limited.
-func (f Fleet) limits() bool { return f.FalseDiscoveries != 0 || f.AlarmsPerDay != 0 }
+func (f Fleet) limits() bool {
+	return f.FalseDiscoveries != 0 || f.AlarmsPerDay != 0 || f.Together != 0
+}
 
 func (f *Fleet) ensureDefaults() {
 	if f.limits() && f.Window == 0 {
@@ -43,7 +50,7 @@ func (f *Fleet) ensureDefaults() {
 func (s *Spec) validateFleet() (path []string, err error) {
 	f := s.Fleet
 	within := func(v, most float64) bool { return v >= 0 && v <= most }
-	switch window := time.Duration(f.Window); {
+	switch window, together := time.Duration(f.Window), time.Duration(f.Together); {
 	case f == Fleet{}:
 	case s.ByAgent():
 		return []string{"fleet"}, errors.New("fleet: it limits the incidents of groups: leave it out")
@@ -56,11 +63,15 @@ func (s *Spec) validateFleet() (path []string, err error) {
 	case !within(f.AlarmsPerDay, mostFleetAlarms):
 		return []string{"fleet", "alarms_per_day"}, fmt.Errorf("alarms_per_day %v: use 0 to %v", f.AlarmsPerDay,
 			mostFleetAlarms)
+	case together != 0 && (together < minTogether || together > maxTogether):
+		return []string{"fleet", "together"}, fmt.Errorf("together %v: use %v to %v", together, minTogether,
+			maxTogether)
 	case window < minFleetWindow || window > maxFleetWindow:
 		return []string{"fleet", "window"}, fmt.Errorf("window %v: use %v to %v", window, minFleetWindow,
 			maxFleetWindow)
 	case !f.limits():
-		return []string{"fleet"}, errors.New("fleet: it limits nothing: name false_discoveries or alarms_per_day")
+		return []string{"fleet"}, errors.New("fleet: it limits nothing: name false_discoveries, alarms_per_day " +
+			"or together")
 	case s.Cell.Params["alarms_per_day"] > 0:
 		return []string{"fleet"}, errors.New("fleet: alarms_per_day of the cell sets an alarm for each entity: leave " +
 			"it out of cell.params, and name fleet.alarms_per_day for all together")
@@ -73,6 +84,7 @@ type FleetLimits struct {
 	FalseDiscoveries float64
 	AlarmsPerDay     float64
 	Window           time.Duration
+	Together         time.Duration
 	Alarm            float64 // nats from which an incident opens
 	Block            int     // observations of a block of the history
 }
@@ -89,8 +101,8 @@ func (s *Spec) FleetLimits() (*FleetLimits, error) {
 	words := b.ParamBlock()
 	return &FleetLimits{
 		FalseDiscoveries: s.Fleet.FalseDiscoveries, AlarmsPerDay: s.Fleet.AlarmsPerDay,
-		Window: time.Duration(s.Fleet.Window),
-		Alarm:  float64(math.Float32frombits(words[kernels.PredictorAlarm])),
-		Block:  int(words[kernels.PredictorBlock]),
+		Window: time.Duration(s.Fleet.Window), Together: time.Duration(s.Fleet.Together),
+		Alarm: float64(math.Float32frombits(words[kernels.PredictorAlarm])),
+		Block: int(words[kernels.PredictorBlock]),
 	}, nil
 }

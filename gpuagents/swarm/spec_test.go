@@ -307,8 +307,9 @@ func TestErrors(t *testing.T) {
 		"name: x\nfleet:\n  false_discoveries: 0.6":       "a.yaml:3: false_discoveries 0.6: use a share of 0 to 0.5",
 		"name: x\nfleet: {alarms_per_day: -1}":            "a.yaml:2: alarms_per_day -1: use 0 to 1e+06",
 		"name: x\nfleet: {alarms_per_day: 1, window: 5m}": "a.yaml:2: window 5m0s: use 12m0s to 87600h0m0s",
-		"name: x\nfleet: {window: 24h}": "a.yaml:2: fleet: it limits nothing: name false_discoveries or " +
-			"alarms_per_day",
+		"name: x\nfleet: {together: 25h}":                 "a.yaml:2: together 25h0m0s: use 1s to 24h0m0s",
+		"name: x\nfleet: {window: 24h}": "a.yaml:2: fleet: it limits nothing: name false_discoveries, " +
+			"alarms_per_day or together",
 		"name: x\ncell: {kind: gru}\nfleet: {false_discoveries: 0.1}": "a.yaml:3: fleet: it reads the scores of the " +
 			"cell predictor, not those of gru: leave it out",
 		"name: x\ncell: {params: {alarms_per_day: 1}}\nfleet: {false_discoveries: 0.1}": "a.yaml:3: fleet: " +

@@ -338,6 +338,13 @@ func TestKill(t *testing.T) {
 // decision. Slots are 20 minutes, which no shard is late by.
 func TestKillFleet(t *testing.T) {
 	const limits = "fleet: {alarms_per_day: 700, false_discoveries: 0.5, window: 224h}\n"
+	t.Run("together", func(t *testing.T) {
+		const moves = "fleet: {together: 1m}\n"
+		dir := testKill(t, moves, func(spec string) string { return spec })
+		if !regexp.MustCompile(`"entities":([5-9]|\d\d)`).MatchString(read(t, filepath.Join(dir, "incidents.ndjson"))) {
+			t.Error("no incident is a move: the test reaches nothing")
+		}
+	})
 	t.Run("plain", func(t *testing.T) { testKill(t, limits, func(spec string) string { return spec }) })
 	t.Run("both", func(t *testing.T) {
 		testKill(t, limits, func(spec string) string {
@@ -349,9 +356,17 @@ func TestKillFleet(t *testing.T) {
 // varies is what depends on the order of decisions of several entities and on groups.
 var varies = regexp.MustCompile(`,"(leader":\d+|related":\[[^]]*\])`)
 
-// testKill is TestKill with a specification that is changed for the detector that is killed.
-func testKill(t *testing.T, more string, change func(spec string) string) {
+// testKill is TestKill with a specification that is changed for the detector that is killed. It
+// returns the folder of that one.
+func testKill(t *testing.T, more string, change func(spec string) string) string {
+	t.Helper()
 	all := rows(testlong.Of(30_000, 12_000))
+	if strings.Contains(more, "together") { // and all entities move once
+		for i := 3 * len(all) / 4; i < 3*len(all)/4+60; i++ {
+			part := strings.Split(all[i], ",")
+			all[i] = part[0] + ",500," + part[2]
+		}
+	}
 	whole, killed := folder(t, more), folder(t, more)
 	spec := read(t, filepath.Join(killed, "swarm.yaml"))
 	write(t, filepath.Join(killed, "swarm.yaml"), change(spec))
@@ -421,4 +436,5 @@ func testKill(t *testing.T, more string, change func(spec string) string) {
 	if got != want || kills < len(all)/each {
 		t.Errorf("after %d kills the output has %d bytes, without %d", kills, len(got), len(want))
 	}
+	return killed
 }

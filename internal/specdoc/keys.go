@@ -56,8 +56,9 @@ var keys = []Key{
 	},
 	{
 		Path: "fleet", Kind: Section, Scope: Groups,
-		Doc: "Limits the incidents of all entities that are shown as anomalous. Others stay suspicious. For the cell " +
-			"predictor. See How often a fleet alarms in docs/cells.md.",
+		Doc: "Limits the incidents of all entities that are shown as anomalous, and makes one of those in which " +
+			"many move together. Others stay suspicious. For the cell predictor. See How often a fleet alarms in " +
+			"docs/cells.md.",
 	},
 	{
 		Path: "fleet.false_discoveries", Kind: Number, Min: "0", Max: "0.5", Scope: Groups,
@@ -71,6 +72,11 @@ var keys = []Key{
 		Path: "fleet.window", Kind: Duration, Min: "12m", Max: "87600h", Scope: Groups,
 		Doc: "Time over which incidents are counted, by the times of rows; 28 days if it is left out. What is " +
 			"counted in one of its 672 parts takes effect two parts later.",
+	},
+	{
+		Path: "fleet.together", Kind: Duration, Min: "1s", Max: "24h", Scope: Groups,
+		Doc: "Time within which incidents of more entities than chance explains are one incident. 0 or left out: " +
+			"each entity has its own.",
 	},
 
 	{Path: "csv", Kind: Section, Doc: "How CSV files are written. Other formats ignore it."},

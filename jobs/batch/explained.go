@@ -5,16 +5,21 @@ type Surprise uint8
 
 // The kinds of surprises.
 const (
-	NoSurprise      Surprise = iota
-	PointSurprise            // one or a few values far from the expected ones
-	LevelSurprise            // the values lie higher or lower than usual, row after row
-	SpreadSurprise           // the values scatter more or less than usual
-	MissingSurprise          // a rise or an event that was due did not come
-	FrozenSurprise           // one value is repeated for longer than ever
-	Surprises                // their number
+	NoSurprise       Surprise = iota
+	PointSurprise             // one or a few values far from the expected ones
+	LevelSurprise             // the values lie higher or lower than usual, row after row
+	SpreadSurprise            // the values scatter more or less than usual
+	MissingSurprise           // a rise or an event that was due did not come
+	FrozenSurprise            // one value is repeated for longer than ever
+	RelationSurprise          // the feature no longer follows the others
+	TogetherSurprise          // several entities surprise at the same time
+	Surprises                 // their number
 )
 
-var surpriseNames = [Surprises]string{"", "point", "level", "spread", "missing", "frozen"}
+// FeatureSurprises is the number of the kinds that one feature can have, which are the first ones.
+const FeatureSurprises = TogetherSurprise
+
+var surpriseNames = [Surprises]string{"", "point", "level", "spread", "missing", "frozen", "relation", "together"}
 
 // String returns the name of a kind in outputs; empty for NoSurprise.
 func (s Surprise) String() string { return surpriseNames[s] }

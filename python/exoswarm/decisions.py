@@ -18,7 +18,7 @@ class Why:
     """Why a row, or the incident at its peak, is not normal."""
 
     feature: str  # the one that surprises most
-    kind: str  # point, level, spread, missing or frozen
+    kind: str  # point, level, spread, missing, frozen, relation or together
     side: str  # above or below what was expected; empty for neither
     expected: float  # NaN where too few rows came before
     low: float  # the edges of what is usual

@@ -97,7 +97,7 @@ func kernelEqualsTwin(t *testing.T, cell string) {
 	c, _ := cells.Lookup(cell)
 	program := emulator(t, c.Kernel)
 	for i, size := range []struct{ agents, threads, features int }{
-		{1, 32, 1}, {5, 1, 64}, {7, 7, 1}, {33, 40, 3}, {40, 7, 2}, {70, 32, 1}, {15, 8, 1},
+		{1, 32, 1}, {5, 1, 64}, {7, 7, 1}, {33, 40, 3}, {40, 7, 2}, {70, 32, 1}, {15, 8, 32},
 	} {
 		rule := kernels.Rule(i % 5)
 		values := map[string]float64{"warmup": 20}

@@ -31,6 +31,13 @@ type front struct {
 	last, now []float32
 }
 
+// part returns the features from one to another, in the same memory.
+func (f *front) part(from, to int) front {
+	return front{
+		level: f.level[from:to:to], spread: f.spread[from:to:to], last: f.last[from:to:to], now: f.now[from:to:to],
+	}
+}
+
 // see updates level and spread by the features of one observation and sets now. round is the number
 // of observations that the group has seen before, rate the rate of level and spread, at least
 // 1/(round+1). clip is the greatest distance from the level that counts, in spreads.
@@ -92,6 +99,24 @@ func projectAll(views, directions, x []float32) {
 		for i, d := range directions[f*A:][:A] {
 			views[i] += float32(d * v)
 		}
+	}
+}
+
+// projectViews sets the views of each agent to what project returns for the vector of each. A
+// direction is read once for all vectors.
+func projectViews(to *[views][]float32, directions []float32, of *[views][]float32) {
+	A, n := len(to[0]), len(of[0])
+	x0, x1, x2, x3 := of[0][:n], of[1][:n], of[2][:n], of[3][:n]
+	for i := range A {
+		var a, b, c, d float32
+		for f, at := 0, i; f < n; f, at = f+1, at+A {
+			w := directions[at]
+			a += float32(w * x0[f])
+			b += float32(w * x1[f])
+			c += float32(w * x2[f])
+			d += float32(w * x3[f])
+		}
+		to[0][i], to[1][i], to[2][i], to[3][i] = a, b, c, d
 	}
 }
 

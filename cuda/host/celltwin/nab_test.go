@@ -82,17 +82,32 @@ func BenchmarkPredictor(b *testing.B) {
 	}
 }
 
+// BenchmarkRelations times a group of several features, without relations and with them.
+func BenchmarkRelations(b *testing.B) {
+	for _, features := range []int{2, 8, 32} {
+		for _, on := range []float64{0, 1} {
+			b.Run(fmt.Sprintf("features=%d,relations=%v", features, on), func(b *testing.B) {
+				benchmarkFeatures(b, "predictor", map[string]float64{"relations": on}, 256, 16, features)
+			})
+		}
+	}
+}
+
 func BenchmarkLeaky(b *testing.B) { benchmarkCell(b, "leaky", 64, 16) }
 
 // benchmarkCell times runs of one length; ns/agent-step is what one agent costs for one observation
 // on one core.
 func benchmarkCell(b *testing.B, cell string, agents, run int) {
-	s := newSwarm(b, bind(b, cell, nil, agents, 1, cells.Weighted), 1<<20)
-	times, x := make([]int64, run), make([]float32, run)
+	benchmarkFeatures(b, cell, nil, agents, run, 1)
+}
+
+func benchmarkFeatures(b *testing.B, cell string, values map[string]float64, agents, run, features int) {
+	s := newSwarm(b, bind(b, cell, values, agents, features, cells.Weighted), 1<<20)
+	times, x := make([]int64, run), make([]float32, run*features)
 	steps := 0
 	for b.Loop() {
 		for i := range x {
-			times[i], x[i] = int64(steps+i)*300e9, float32((steps+i)%37)
+			times[i/features], x[i] = int64(steps+i/features)*300e9, float32((steps+i/features+i%features)%37)
 		}
 		s.series(times, x)
 		steps += run

@@ -68,7 +68,10 @@ type predictorAgent struct {
 // predictorGroup is the state of one group while its run is stepped. Instances are pooled: a step
 // allocates nothing.
 type predictorGroup struct {
-	front   front
+	front   front // of all views: features, and residuals behind them
+	plain   front // of the features
+	rest    front // of the residuals
+	related relation
 	habits  habits
 	history [kinds]history
 	hold    float32 // negative while an incident lasts
@@ -96,11 +99,15 @@ var predictorPool = sync.Pool{New: func() any { return &predictorGroup{lanes: la
 // views is the number of what an agent sees of an observation; see lanes.ViewValue.
 const views = lanes.ViewWeek + 1
 
-// size makes the slices long enough for a number of features and agents. It keeps their memory.
-func (g *predictorGroup) size(features, agents int) {
-	if len(g.weights) == agents && len(g.agents) == agents-manyOf(agents) && len(g.front.now) == features {
+// size makes the slices long enough for a number of features, of which related ones have a
+// residual, and agents. It keeps their memory.
+func (g *predictorGroup) size(features, related, agents int) {
+	if len(g.weights) == agents && len(g.agents) == agents-manyOf(agents) && len(g.plain.now) == features &&
+		len(g.rest.now) == related {
 		return
 	}
+	own := features
+	features += related
 	g.agents = make([]predictorAgent, agents-manyOf(agents))
 	g.weights, g.sums = make([]uint32, agents), make([]float32, agents)
 	for k := range g.bins {
@@ -120,6 +127,11 @@ func (g *predictorGroup) size(features, agents int) {
 		return s
 	}
 	g.front = front{level: take(features), spread: take(features), last: take(features), now: take(features)}
+	g.plain, g.rest = g.front.part(0, own), g.front.part(own, features)
+	g.related = relation{
+		weights: make([]float32, related*2*own), miss: make([]float32, related), now: make([]float32, related),
+		in: make([]float32, 2*own),
+	}
 	g.words = make([]uint32, kernels.DaySlots+kernels.WeekSlots+kinds*kernels.HistoryBins)
 	g.habits = habits{
 		dayNow: take(features), weekNow: take(features),
@@ -154,13 +166,17 @@ func predictorObserve(b *twin.Block) {
 	features := int(o.words[kernels.PredictorFeatures])
 	g := predictorPool.Get().(*predictorGroup)
 	defer predictorPool.Put(g)
-	g.size(features, o.agents)
+	related := int(o.words[kernels.PredictorRelations])
+	g.size(features, related, o.agents)
 	g.load(&o)
 	round := &o.u64[o.group64(kernels.PredictorVarRound)]
-	perSecond, latestVar := o.float(kernels.PredictorPerSecond), kernels.PredictorVarSince
+	latestVar := kernels.PredictorVarRelation
+	if related > 0 {
+		latestVar = kernels.PredictorVarSince
+	}
 	g.since, g.alarm, g.suspect = nil, o.float(kernels.PredictorAlarm), o.float(kernels.PredictorSuspect)
-	if perSecond > 0 {
-		g.since = &o.u64[o.group64(kernels.PredictorVarSince)]
+	if o.float(kernels.PredictorPerSecond) > 0 {
+		g.since = &o.u64[o.group64(latestVar)]
 		latestVar++
 	}
 	latest := o.latest(latestVar, kernels.PredictorDrop)
@@ -180,7 +196,12 @@ func predictorObserve(b *twin.Block) {
 func (g *predictorGroup) observe(o *observation, n int, round *uint64, x []float32) {
 	seen := *round
 	inverse := 1 / float32(seen+1)
-	g.front.see(x, seen, fmath.Max(inverse, o.float(kernels.PredictorFrontRate)), o.float(kernels.PredictorClip))
+	rate, clip := fmath.Max(inverse, o.float(kernels.PredictorFrontRate)), o.float(kernels.PredictorClip)
+	g.plain.see(x, seen, rate, clip)
+	if len(g.rest.now) > 0 {
+		g.related.see(g.plain.now, g.plain.last, inverse, fmath.Max(inverse, o.float(kernels.PredictorHistoryRate)))
+		g.rest.see(g.related.now, seen, rate, clip)
+	}
 	g.habits.recall(o, o.times[n])
 	g.step(o, seen, inverse)
 
@@ -336,12 +357,12 @@ func (g *predictorGroup) step(o *observation, seen uint64, inverse float32) {
 		first  = seen == 0
 		all    = [views][]float32{g.front.now, g.front.last, g.habits.dayNow, g.habits.weekNow}
 	)
-	for i, v := range all {
-		if single {
+	if single {
+		for i, v := range all {
 			g.views[i][0] = v[0]
-			continue
 		}
-		projectAll(g.views[i], o.weights[kernels.PredictorProject*A:], v)
+	} else {
+		projectViews(&g.views, o.weights[kernels.PredictorProject*A:], &all)
 	}
 	many := manyOf(A)
 	if many > 0 {
@@ -451,6 +472,7 @@ func (g *predictorGroup) load(o *observation) {
 	o.loadGroup(kernels.PredictorVarLevel, g.front.level)
 	o.loadGroup(kernels.PredictorVarSpread, g.front.spread)
 	o.loadGroup(kernels.PredictorVarLast, g.front.last)
+	g.related.load(o)
 	g.habits.load()
 	for k := range g.history {
 		g.history[k].load(o, k)
@@ -507,6 +529,7 @@ func (g *predictorGroup) store(o *observation) {
 	o.storeGroup(kernels.PredictorVarLevel, g.front.level)
 	o.storeGroup(kernels.PredictorVarSpread, g.front.spread)
 	o.storeGroup(kernels.PredictorVarLast, g.front.last)
+	g.related.store(o)
 	g.habits.store(o)
 	if g.learnt {
 		o.storeGroup32(kernels.PredictorVarHistory, g.histories())

@@ -22,9 +22,11 @@ type slowGroup struct {
 	words   []uint32
 	table   []float32
 	seen    uint64
-	level   []float32
+	level   []float32 // of the features, and of their residuals
 	spread  []float32
 	last    []float32
+	tells   map[[2]int]float32 // what a feature, now or before, tells of another one
+	misses  []float32
 	day     map[[2]int]float32 // feature, slot
 	week    map[[2]int]float32
 	visits  map[string]int
@@ -43,9 +45,14 @@ type slowAgent struct {
 }
 
 func newSlowGroup(b *cells.Bound) *slowGroup {
+	views := b.Features
+	if views > 1 && b.Value("relations") == 1 {
+		views *= 2
+	}
 	g := &slowGroup{
 		b: b, words: b.ParamBlock(), table: b.Weights(testSeed),
-		level: make([]float32, b.Features), spread: make([]float32, b.Features), last: make([]float32, b.Features),
+		level: make([]float32, views), spread: make([]float32, views), last: make([]float32, views),
+		tells: map[[2]int]float32{}, misses: make([]float32, b.Features),
 		day: map[[2]int]float32{}, week: map[[2]int]float32{}, visits: map[string]int{},
 		agents: make([]slowAgent, b.Agents),
 	}
@@ -86,10 +93,16 @@ func (g *slowGroup) observe(t int64, x []float32) (score float32, decision uint3
 	n := float32(g.seen + 1)
 	inverse := 1 / n
 
-	// The observation in spreads.
-	now := make([]float32, len(x))
-	for f, v := range x {
-		v = limited(v, 1e36)
+	// The observation in spreads, and what the features do not tell of each other.
+	x = slices.Clone(x)
+	now := make([]float32, len(g.level))
+	for f := range now {
+		if f >= len(x) {
+			for k := range g.b.Features {
+				x = append(x, g.residual(k, now[:g.b.Features], inverse))
+			}
+		}
+		v := limited(x[f], 1e36)
 		if g.seen == 0 {
 			g.level[f] = v
 		}
@@ -247,6 +260,29 @@ func (g *slowGroup) observe(t int64, x []float32) (score float32, decision uint3
 	return score, decision, counts, uint32(best.agent)
 }
 
+// residual is how far a feature is from the sum of what all others tell of it. It learns.
+func (g *slowGroup) residual(of int, now []float32, inverse float32) float32 {
+	told, norm := float32(0), float32(0.1)
+	others := map[int]float32{}
+	for k := range 2 * len(now) {
+		x := append(slices.Clone(now), g.last[:len(now)]...)[k]
+		if k%len(now) == of {
+			continue
+		}
+		others[k] = limited(x, 8)
+		told += times(g.tells[[2]int{of, k}], others[k])
+		norm += times(others[k], others[k])
+	}
+	miss, usual := limited(now[of], 8)-told, g.misses[of]+0.01
+	step := times(max(0.005, times(0.5, inverse)), limited(miss, times(4, usual))) / norm
+	for k, x := range others {
+		g.tells[[2]int{of, k}] += times(step, x)
+	}
+	rate := max(inverse, g.p(kernels.PredictorHistoryRate))
+	g.misses[of] = toward(g.misses[of], min(fmath.Abs(miss), times(8, usual)), rate)
+	return miss
+}
+
 // surprisal is the score of a surprise against the history of its kind.
 func (g *slowGroup) surprisal(reached [kernels.HistoryBins]uint32, bin uint32) float32 {
 	total := float32(reached[0])
@@ -364,6 +400,7 @@ func TestPredictorEqualsSlowTwin(t *testing.T) {
 			"learn": rng.Float64() * 0.5,
 			"share": 0.1 + 0.8*rng.Float64(),
 			"clip":  2 + 40*rng.Float64(), "history": 20 + 500*rng.Float64(), "alarm": 0.3,
+			"relations": float64(min(1, trial%8)),
 		}, agents, features, voting)
 		events := randomEvents(rng, testlong.Of(900, 500), 1, features)
 		fast, slow := newSwarm(t, b, 1<<18).play(events, nil), newSlowGroup(b)
