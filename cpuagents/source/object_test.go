@@ -17,6 +17,7 @@ import (
 	"github.com/exoswarm/exoswarm/cpuagents/internal/fakestore"
 	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
 	"github.com/exoswarm/exoswarm/cpuagents/remote"
+	"github.com/exoswarm/exoswarm/cpuagents/remote/s3store"
 	"github.com/exoswarm/exoswarm/cpuagents/secret"
 	"github.com/exoswarm/exoswarm/jobs"
 )
@@ -30,7 +31,7 @@ func over(t testing.TB, b *blob.Bucket, prefix string, spec WatchSpec, h *hooked
 		t.Fatalf("newWatcher: %v, want no error", err)
 	}
 	f.whole = true
-	h.watchable = &bucket{remote.NewStore("a bucket", b, prefix), f.wanted}
+	h.watchable = &bucket{remote.NewStore("a bucket", s3store.Wrap(b), prefix), f.wanted}
 	f.src = h
 	return f
 }
