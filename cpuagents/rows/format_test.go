@@ -25,6 +25,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
+	pqt "github.com/exoswarm/exoswarm/cpuagents/parquet"
 	"github.com/exoswarm/exoswarm/internal/testlong"
 )
 
@@ -459,7 +460,7 @@ func TestArrowTimes(t *testing.T) {
 // TestHugePages: a page of a Parquet file that exceeds the limit is refused, however it is
 // compressed.
 func TestHugePages(t *testing.T) {
-	const rows = maxParquetPage/8 + 1
+	const rows = pqt.MaxPage/8 + 1
 	stamps, values := array.NewInt64Builder(memory.DefaultAllocator), array.NewFloat64Builder(memory.DefaultAllocator)
 	stamps.AppendValues(make([]int64, rows), nil)
 	values.AppendValues(make([]float64, rows), nil)
@@ -475,7 +476,7 @@ func TestHugePages(t *testing.T) {
 		var out bytes.Buffer
 		w, err := pqarrow.NewFileWriter(schema, &out,
 			parquet.NewWriterProperties(parquet.WithDictionaryDefault(false),
-				parquet.WithDataPageSize(2*maxParquetPage),
+				parquet.WithDataPageSize(2*pqt.MaxPage),
 				parquet.WithBatchSize(rows), parquet.WithCompression(codec)), pqarrow.DefaultWriterProps())
 		if err != nil {
 			t.Fatalf("pqarrow.NewFileWriter: %v, want no error", err)
@@ -494,29 +495,6 @@ func TestHugePages(t *testing.T) {
 		}
 		if !fixture.IsInput(err) {
 			t.Errorf("%s, a page of %d bytes: %v", codec, 8*rows, err)
-		}
-	}
-}
-
-// TestPageBombs: a page that unpacks to more than its header says is refused by the codec, not by
-// the machine's memory.
-func TestPageBombs(t *testing.T) {
-	huge := fixture.Zstd(t, make([]byte, maxParquetPage+1))
-	for name, c := range map[string]struct {
-		kind compress.Compression
-		data []byte
-	}{
-		"zstd":        {compress.Codecs.Zstd, huge},
-		"small zstd":  {compress.Codecs.Zstd, fixture.Zstd(t, make([]byte, 100))},
-		"snappy lies": {compress.Codecs.Snappy, []byte{0xff, 0xff, 0xff, 0xff, 0x0f, 0}},
-		"gzip":        {compress.Codecs.Gzip, fixture.Gzip(t, make([]byte, 100))},
-	} {
-		codec, err := compress.GetCodec(c.kind)
-		if err != nil {
-			t.Fatalf("compress.GetCodec: %v, want no error", err)
-		}
-		if out, err := compress.Decode(codec, make([]byte, 10), c.data); err == nil {
-			t.Errorf("%s: %d bytes", name, len(out))
 		}
 	}
 }
@@ -566,13 +544,6 @@ func FuzzArrow(f *testing.F)   { fuzzFormat(f, "arrow") }
 func FuzzParquet(f *testing.F) { fuzzFormat(f, "parquet") }
 func FuzzGzip(f *testing.F)    { fuzzFormat(f, "csv.gz") }
 func FuzzZstd(f *testing.F)    { fuzzFormat(f, "csv.zst") }
-
-// FuzzCompact: the walk of a footer ends and never panics.
-func FuzzCompact(f *testing.F) {
-	f.Add([]byte{0x29, 0x1c, 0, 0})
-	f.Add([]byte{0x1b, 1, 0x88, 1, 'a', 1, 'b', 0})
-	f.Fuzz(func(_ *testing.T, data []byte) { _, _ = checkCompact(data) })
-}
 
 func BenchmarkFormats(b *testing.B) {
 	var rows []fixture.Row
