@@ -297,6 +297,40 @@ func TestChunks(t *testing.T) {
 	}
 }
 
+// TestCut: a page that ends behind its column is refused, and an error of the disk is that error.
+func TestCut(t *testing.T) {
+	data := append([]byte(magic), doubles(3, nil, 1, 2, 3).bytes()...)
+	n := int64(len(data))
+	data = append(data, make([]byte, 20)...)
+	var v Values
+	for cut, want := range map[int64]bool{0: true, 1: false, 8: false, 24: false} {
+		c, err := NewChunk(bytes.NewReader(data), n, Column{Type: Double}, ChunkMeta{Values: 3, start: 4, size: n - 4 - cut},
+			noLimit)
+		if err != nil {
+			t.Fatalf("NewChunk: %v", err)
+		}
+		if _, _, err := c.Read(make([]bool, 3), &v); (err == nil) != want ||
+			err != nil && !strings.Contains(err.Error(), "is longer than its column") {
+			t.Errorf("%d bytes fewer: %v", cut, err)
+		}
+	}
+	broken := errors.New("input/output error")
+	for src, want := range map[io.ReaderAt]error{disk{broken}: broken, disk{io.EOF}: io.ErrUnexpectedEOF} {
+		c, err := NewChunk(src, n, Column{Type: Double}, ChunkMeta{Values: 3, start: 4, size: n - 4}, noLimit)
+		if err != nil {
+			t.Fatalf("NewChunk: %v", err)
+		}
+		if _, _, err := c.Read(make([]bool, 3), &v); !errors.Is(err, want) {
+			t.Errorf("a disk that fails: %v, want %v", err, want)
+		}
+	}
+}
+
+// disk fails at each read.
+type disk struct{ err error }
+
+func (d disk) ReadAt([]byte, int64) (int, error) { return 0, d.err }
+
 // TestSchemas: a schema whose counts do not match, or whose names would take more memory than its
 // bytes, is refused.
 func TestSchemas(t *testing.T) {
@@ -411,6 +445,16 @@ func TestRuns(t *testing.T) {
 					t.Fatalf("%d of %d in runs of %d: %v, %v, want %v", n, distinct, run, got, err, want)
 				}
 			}
+		}
+	}
+}
+
+// TestLongRuns: a run that says that it is longer than any page is refused.
+func TestLongRuns(t *testing.T) {
+	for _, head := range []uint64{1<<62 | 1, 1<<33 | 1, 1 << 33, 1, 0} {
+		r := hybrid{b: append(binary.AppendUvarint(nil, head), 1, 2, 3, 4), width: 16}
+		if err := r.read(make([]uint32, 1)); err == nil {
+			t.Errorf("a run that begins with %#x is read", head)
 		}
 	}
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/exoswarm/exoswarm/cpuagents/inputmem"
 	"github.com/exoswarm/exoswarm/cpuagents/internal/fixture"
+	"github.com/exoswarm/exoswarm/cpuagents/internal/tabletest"
 	pqt "github.com/exoswarm/exoswarm/cpuagents/parquet"
 	"github.com/exoswarm/exoswarm/jobs"
 )
@@ -76,7 +77,7 @@ func TestParquetFooter(t *testing.T) {
 // TestParquetMemory: what a reader takes before the first row, and a memory that is one byte too
 // small for it.
 func TestParquetMemory(t *testing.T) {
-	data := fixture.Parquet(t, fixture.Record(pairRows(10)))
+	data := tabletest.Parquet(t, tabletest.Record(pairRows(10)))
 	n := int64(binary.LittleEndian.Uint32(data[len(data)-8:]))
 	structs, err := pqt.CountStructs(data[int64(len(data))-8-n:])
 	if err != nil {
@@ -117,7 +118,7 @@ func TestParquetMemory(t *testing.T) {
 
 // TestParquetEncodings: pages and chunks that are written as this agent reads them, and others.
 func TestParquetEncodings(t *testing.T) {
-	rec := fixture.Record(pairRows(20))
+	rec := tabletest.Record(pairRows(20))
 	plain := parquet.WithDictionaryDefault(false)
 	of := func(path string, e parquet.Encoding) []parquet.WriterProperty {
 		return []parquet.WriterProperty{plain, parquet.WithEncodingFor(path, e)}
@@ -146,7 +147,7 @@ func TestParquetEncodings(t *testing.T) {
 		},
 		"not wanted": {[]parquet.WriterProperty{parquet.WithCompressionFor("note", compress.Codecs.Brotli)}, ""},
 	} {
-		rows, rejects, err := readWriting(t, fixture.File{Format: "parquet", Data: fixture.Parquet(t, rec, c.opts...)},
+		rows, rejects, err := readWriting(t, fixture.File{Format: "parquet", Data: tabletest.Parquet(t, rec, c.opts...)},
 			pairSpec, fixture.Plenty)
 		if (err == nil) != (c.want == "") || err != nil &&
 			(!fixture.IsInput(err) || !strings.Contains(err.Error(), c.want)) || err == nil &&
@@ -173,7 +174,7 @@ func TestParquetGroups(t *testing.T) {
 		for _, n := range sizes {
 			total += n
 		}
-		rec := fixture.Record(pairRows(total))
+		rec := tabletest.Record(pairRows(total))
 		var out bytes.Buffer
 		w, err := pqarrow.NewFileWriter(rec.Schema(), &out,
 			parquet.NewWriterProperties(parquet.WithMaxRowGroupLength(1<<20)), pqarrow.DefaultWriterProps())
@@ -216,7 +217,7 @@ func TestParquetNested(t *testing.T) {
 		defer b.Release()
 		b.Field(0).(*array.StringBuilder).Append("1700000000")
 		b.Field(1).AppendEmptyValue()
-		return fixture.Parquet(t, b.NewRecordBatch())
+		return tabletest.Parquet(t, b.NewRecordBatch())
 	}
 	for name, c := range map[string]struct {
 		field  arrow.Field
